@@ -112,6 +112,9 @@ static void check_add(char *const *files)
 
 static void check_usage(unsigned bit, const char *command, char *const *files)
 {
+    for (int i = 0; files[i] != NULL; i++)
+        if (*files[i] == '\0')
+            cli_usage("%s: the name of a file is empty", command);
     if (bit & ADD)
         check_add(files);
     if (bit & WRITES && o.out == NULL && o.from.n == 0)
@@ -153,11 +156,19 @@ static bool parse_day(const char *s, int64_t *day)
     return *day >= 0;
 }
 
+struct taken {
+    struct engram_builder *b;
+    bool   some; /* text */
+};
+
 static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct err *e)
 {
-    if (engram_build_tokens(ctx, p->token, p->n, e))
+    struct taken *t = ctx;
+
+    t->some = t->some || p->n > 0;
+    if (engram_build_tokens(t->b, p->token, p->n, e))
         return e->code;
-    return p->end ? engram_build_end(ctx, e) : ERR_OK;
+    return p->end ? engram_build_end(t->b, e) : ERR_OK;
 }
 
 /* A number of what is built from files, whatever the day: size and time of each tell whether it is the same. 0: a text is
@@ -184,7 +195,7 @@ static enum err_code build(char *const *files, bool add, struct err *e)
     const struct progress progress = cli_engram_progress();
     struct engram_build_opts bo = { .day = o.day, .order = o.order, .add = add, .domain = o.domain,
                                     .memory_bytes = (uint64_t)o.memory_bytes };
-    struct engram_builder *b = NULL;
+    struct taken t = { 0 };
     struct io_lock *lock = NULL;
     struct cli_opened x = { 0 };
     const double from = cli_now_ms();
@@ -199,18 +210,20 @@ static enum err_code build(char *const *files, bool add, struct err *e)
     if (code == ERR_OK) {
         bo.tokenizer = text_fingerprint(x.gguf);
         bo.resume = number_of(files, add, bo.tokenizer);
-        code = engram_build_open(&b, o.out, &bo, e);
+        code = engram_build_open(&t.b, o.out, &bo, e);
     }
-    if (code == ERR_OK && engram_build_resumed(b) > 0)
-        cli_warn("%s: goes on from sorted parts of %.1f million tokens", o.out, (double)engram_build_resumed(b) / 1e6);
+    if (code == ERR_OK && engram_build_resumed(t.b) > 0)
+        cli_warn("%s: goes on from sorted parts of %.1f million tokens", o.out, (double)engram_build_resumed(t.b) / 1e6);
     if (code == ERR_OK)
-        code = cli_engram_read(&o, files, x.text, bo.pool, take, b, e);
+        code = cli_engram_read(&o, files, x.text, bo.pool, take, &t, e);
+    if (code == ERR_OK && !t.some) /* a pipe whose first program failed must not take the place of a table */
+        code = err_set(e, ERR_ARG, "no text: %s is not written", o.out);
     if (code == ERR_OK)
-        code = engram_build_commit(b, &progress, e);
-    else if (code == ERR_CANCEL && b != NULL)
-        left = engram_build_leave(b);
+        code = engram_build_commit(t.b, &progress, e);
+    else if (code == ERR_CANCEL && t.b != NULL)
+        left = engram_build_leave(t.b);
     else
-        engram_build_abort(b);
+        engram_build_abort(t.b);
     if (left > 0)
         cli_warn("%s: %d sorted parts stay beside it: the same command goes on from there", o.out, left);
     cli_progress_end();

@@ -42,7 +42,7 @@ enum err_code cli_engram_named(const char *arg, char *buf, size_t buf_bytes, con
     if (at != NULL)
         *at = '\0';
     *domains = at != NULL ? at + 1 : NULL;
-    return ERR_OK;
+    return *buf != '\0' ? ERR_OK : err_set(e, ERR_ARG, "'%s' names no table", arg);
 }
 
 static int by_parts(const void *a, const void *b)

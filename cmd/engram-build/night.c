@@ -105,7 +105,7 @@ static enum err_code take_line(void *ctx, struct str line, struct err *e)
 
     if (!json_get_str(o, "text", &text) || text.n == 0 || !json_is_number(score))
         g->n_other++;
-    else if (json_number_value(score) < (double)g->o->score_min)
+    else if ((float)json_number_value(score) < g->o->score_min)
         g->n_low++;
     else if (g->old != NULL && engram_knows(g->old, io_hash(0, text.p, text.n)))
         g->n_known++;
