@@ -28,7 +28,7 @@ struct engram_builder {
     bool      inside;        /* a document */
     int32_t   token_max;
     uint64_t  tokens, documents;
-    uint64_t  put, done; /* tokens and borders so far; those that parts of an earlier build have */
+    uint64_t  put, done; /* tokens and borders so far; those that parts have */
     struct file *part; /* [n_parts] sorted already */
     int          n_parts;
 };
@@ -458,6 +458,12 @@ static enum err_code grow_parts(struct engram_builder *b, struct err *e)
            : err_set(e, ERR_LIMIT, "more than %d parts: more memory is needed", ENGRAM_EPOCHS_MAX);
 }
 
+/* In the head of the next part: what is built, and where the part begins. Parts with a gap between them are never joined. */
+static uint64_t part_number(const struct engram_builder *b)
+{
+    return b->o.resume != 0 ? io_hash(b->o.resume, &b->done, sizeof b->done) : 0;
+}
+
 /* What waits becomes a table beside the file; without a name, unless a later build may go on from it. */
 static enum err_code spill(struct engram_builder *b, struct err *e)
 {
@@ -472,14 +478,16 @@ static enum err_code spill(struct engram_builder *b, struct err *e)
     if (code == ERR_OK)
         code = sort_into(b, m, e);
     engram_put_head(head, b->o.tokenizer, NULL, 0);
-    engram_put_part(head, b->o.resume, b->put);
+    engram_put_part(head, part_number(b), b->put);
     if (code == ERR_OK)
         code = write_file(&ep, head, m, name, false, e);
     if (code == ERR_OK) {
+        io_same_mode(name, b->path);
         code = engram_map(&b->part[b->n_parts], name, b->o.tokenizer, e);
         if (b->o.resume == 0 || code != ERR_OK)
             unlink(name);
         b->n_parts += code == ERR_OK;
+        b->done = b->put;
     }
     engram_emit_close(m);
     free(name);
@@ -498,7 +506,7 @@ static enum err_code take_part(struct engram_builder *b, int i, bool *there, str
     if (code == ERR_OK && access(name, F_OK) == 0) {
         if (!engram_get_part(name, &resume, &done))
             code = err_set(e, ERR_IO, "%s: is in the way, and no part of a table that is built", name);
-        if (code == ERR_OK && resume != 0 && resume == b->o.resume && i == b->n_parts && done > b->done &&
+        if (code == ERR_OK && resume != 0 && resume == part_number(b) && i == b->n_parts && done > b->done &&
             grow_parts(b, e) == ERR_OK && engram_map(&b->part[i], name, b->o.tokenizer, NULL) == ERR_OK) {
             *there = true;
             b->n_parts++;

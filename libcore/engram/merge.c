@@ -7,6 +7,9 @@
 
 #include "engram/internal.h"
 
+/* Weights of tables, again and again, do not lead out of floats: the sum of 2^32 counts is one, too. */
+#define COUNT_MAX 1e28
+
 /* Where a source stands in the contexts of one level. */
 struct cursor {
     const struct epoch *ep;
@@ -93,12 +96,13 @@ static enum err_code collect(struct merge *g, int l, const uint64_t *at, size_t 
         all = join(g->v, all);
     }
     for (size_t i = 0; i < all; i++) {
-        const struct entry *x = &g->v[i];
+        struct entry *x = &g->v[i];
+
+        x->count = x->count < COUNT_MAX ? x->count : COUNT_MAX;
         const bool old = rule->unused_days >= 0 && x->age > rule->unused_days;
         const double score = x->count + (double)(ENGRAM_ORDER_MAX - l) / (2 * ENGRAM_ORDER_MAX);
 
-        if (!old && (float)x->count > 0 && isfinite((float)x->count) && x->count >= rule->count_min &&
-            score >= rule->score_min)
+        if (!old && (float)x->count > 0 && x->count >= rule->count_min && score >= rule->score_min)
             g->v[kept++] = *x;
     }
     *n = kept;

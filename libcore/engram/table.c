@@ -355,29 +355,28 @@ bool engram_domain_ok(struct str name)
     return name.n > 0 && name.n < ENGRAM_DOMAIN_BYTES;
 }
 
-/* Whether "a,b,c" has the name. */
-static bool is_listed(const char *list, const char *name)
-{
-    const size_t n = strlen(name);
-
-    for (const char *at = list; n > 0 && at != NULL; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strncmp(at, name, n) == 0 && (at[n] == ',' || at[n] == '\0'))
-            return true;
-    }
-    return false;
-}
-
-/* Leaves the epochs of these domains alone. */
+/* Leaves the epochs of the domains "a,b,c" alone. A name that no epoch has is a mistake. */
 static enum err_code choose(struct file *f, const char *path, const char *domains, struct err *e)
 {
+    bool with[ENGRAM_EPOCHS_MAX] = { false };
     int n = 0;
 
+    for (const char *at = domains; at != NULL; at = strchr(at, ',')) {
+        at += at != domains;
+        const size_t length = strcspn(at, ",");
+        bool found = false;
+
+        for (int i = 0; length > 0 && i < f->n_epochs; i++)
+            if (strncmp(at, f->epoch[i].domain, length) == 0 && f->epoch[i].domain[length] == '\0')
+                with[i] = found = true;
+        if (!found)
+            return err_set(e, ERR_ARG, "%s: has no epoch of the domain '%.*s'", path, (int)(length < 200 ? length : 200), at);
+    }
     for (int i = 0; i < f->n_epochs; i++)
-        if (is_listed(domains, f->epoch[i].domain))
+        if (with[i])
             f->epoch[n++] = f->epoch[i];
     f->n_epochs = n;
-    return n > 0 ? ERR_OK : err_set(e, ERR_ARG, "%s: has no epoch of the domain %s", path, domains);
+    return ERR_OK;
 }
 
 enum err_code engram_open(struct engram **out, const char *const *paths, int n_paths, const struct engram_opts *o,

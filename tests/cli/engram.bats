@@ -98,7 +98,18 @@ text()
     fails_build 2 "not a date" build --day 2026-02-29 -o a
     fails_build 2 "--size or --min-count" prune -o a b
     fails_build 1 "cannot open" build -o a nothing.txt
+    fails_build 2 "no text: a is not written" build -o a # nothing on standard input
     [ ! -e a ] && [ ! -e a.lock ]
+    for command in check rollback dump "add --from x"; do
+        fails_build 2 "name of a file is empty" $command ""
+    done
+    fails 2 "names no table" chimere-run --raw --engram @tools -p x
+    ln -s nowhere/t link
+    echo '{"text": "x", "score": 5}' > x
+    for command in "build -o link x" "add --from x link" "rollback link"; do
+        fails_build 1 "leads nowhere" $command
+    done
+    [ -L link ] && [ ! -e link.night ]
 }
 
 @test "engram: what is no table or text is refused, and nothing is lost" {
@@ -350,8 +361,10 @@ night()
     [ "$(chimere-engram-build stats -j t | jq -r .domain | tr '\n' ' ')" = "tools a_b " ]
     cmp <(tail -c +4097 first) <(tail -c +4097 t | head -c $(($(wc -c < first) - 4096)))
     cp t second
-    night <(echo '{"text": "More of parrots.", "score": 9}') --keep-versions 1 --domain c --min-score 9
+    chmod 600 t
+    night <(echo '{"text": "More of parrots.", "score": 4.3}') --keep-versions 1 --domain c --min-score 4.3
     cmp second t.1
+    [ "$(stat -c %a t)" = 600 ] # who may not read the old one does not read the new one
     [ ! -e t.2 ]
     chimere-engram-build rollback t
     cmp second t
@@ -370,12 +383,15 @@ night()
     [ "$(chimere-engram-build stats -j m | jq -r .domain | tr '\n' ' ')" = "a_b c tools " ]
     cp t 'x@c'
     [ "$(chimere-engram-build dump 'x@c' | wc -l)" -eq "$(chimere-engram-build dump t | wc -l)" ]
-    fails 2 "no epoch of the domain d" chimere-run --raw --engram t@d -p x
+    fails 2 "no epoch of the domain 'd'" chimere-run --raw --engram t@c,d -p x
     chimere-run --raw -n 1 --engram t@c,tools:0.5 -p x
     # damage and mistakes change nothing
     cp t kept
     fails_build 3 "no line is an object" add --from held.txt t
     fails_build 3 "not an engram table" add --from scored.jsonl held.txt
+    : > empty
+    fails_build 2 "has not two tokens" add --from worse.jsonl --held-out empty t
+    fails_build 2 "no text" add -o t empty
     fails_build 2 "without --out" add --from scored.jsonl -o t
     fails_build 2 "takes one table" add --from scored.jsonl
     fails_build 2 "no effect without --from" add --min-score 3 -o t held.txt

@@ -251,6 +251,20 @@ static void test_add_merge(void **state)
     o.add = false;
     build(&t, in("whole"), o);
     assert_same_files(in("m"), in("whole"));
+    /* however large the weights are, what is written can be read, and the commonest rows are not lost */
+    const struct engram_merge_opts large = { .scale = (const float[]){ 1e30F }, .day = DAY, .unused_days = -1 };
+
+    for (int i = 0; i < 3; i++) {
+        const char *from = i == 0 ? "m" : "w";
+
+        g = open_one(in(from), DAY);
+        const uint64_t rows = engram_epoch_stat(g, 0, 0).of[0].nexts;
+        must(engram_merge(g, in("w"), &large, NULL, &e), &e);
+        engram_close(g);
+        g = open_one(in("w"), DAY);
+        assert_int_equal(engram_epoch_stat(g, 0, 0).of[0].nexts, rows);
+        engram_close(g);
+    }
     o.add = true;
     o.tokenizer = 8;
     struct engram_builder *b;
@@ -378,7 +392,7 @@ static void test_damaged(void **state)
 static void test_domains(void **state)
 {
     static struct text t[3] = { { { 1, 2, 3, -1 }, 4 }, { { 1, 2, 4, -1 }, 4 }, { { 1, 2, 5, -1 }, 4 } };
-    const char *const domain[3] = { "tools", "code", "tools" }, *all = in("d"), *merged = in("m"), *chosen[1] = { "x,code" };
+    const char *const domain[3] = { "tools", "code", "tools" }, *all = in("d"), *merged = in("m"), *chosen[1] = { "code,code" };
     const uint64_t known[3][2] = { { 7, 9 }, { 3, UINT64_MAX }, { 8, 9 } };
     const bool with[3] = { false, true, true };
     struct engram_opts eo = { 7, DAY, chosen };
@@ -402,8 +416,10 @@ static void test_domains(void **state)
     assert_true(next.n == 1 && next.token[0] == 4 && engram_n_epochs(g, 0) == 1);
     assert_true(engram_knows(g, UINT64_MAX) && !engram_knows(g, 7));
     engram_close(g);
-    chosen[0] = "tool";
-    assert_int_equal(engram_open(&g, &all, 1, &eo, &e), ERR_ARG);
+    for (size_t i = 0; i < 4; i++) { /* a name that no epoch has is a mistake, also beside others */
+        chosen[0] = (const char *const[]){ "tool", "code,x", "tools,", "" }[i];
+        assert_int_equal(engram_open(&g, &all, 1, &eo, &e), ERR_ARG);
+    }
     g = open_one(all, DAY);
     assert_true(engram_knows(g, 7) && engram_knows(g, 3) && !engram_knows(g, 4));
     must(engram_merge(g, merged, &(struct engram_merge_opts){ .day = DAY, .unused_days = -1 }, NULL, &e), &e);
@@ -468,6 +484,11 @@ static void test_resume(void **state)
     assert_true(engram_build_resumed(b) < 90000 && access(in("r.part-1"), F_OK) != 0);
     assert_int_equal(engram_build_leave(b), 1);
     o.resume = 78;
+    build(&t, in("r"), o);
+    assert_same_files(in("r"), in("whole"));
+    /* a part with a gap before it is none */
+    assert_int_equal(begin(&t, in("r"), o, 190000), 2);
+    assert_int_equal(rename(in("r.part-1"), in("r.part-0")), 0);
     build(&t, in("r"), o);
     assert_same_files(in("r"), in("whole"));
     /* fewer tokens than the parts have */
@@ -650,7 +671,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    static const char *const names[] = { "t", "one", "five", "parts", "a", "b", "m", "whole", "d", "x", "p", "bad", "v", "r" };
+    static const char *const names[] = { "t", "one", "five", "parts", "a", "b", "m", "whole", "d", "x", "p", "bad", "v", "r", "w" };
 
     (void)state;
     pool_close(pool);
