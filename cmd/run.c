@@ -244,7 +244,7 @@ static int64_t choose_ctx(const struct opened *s)
 static enum err_code check_prompt(const struct opened *s, int64_t ctx, struct err *e)
 {
     int32_t     n_vocab = model_info(s->open.model)->n_vocab;
-    const char *from = o.tokens ? o.tokens : "prompt";
+    const char *from = o.tokens ? cli_file_name(o.tokens) : "prompt";
 
     if (s->prompt.n == 0)
         return err_set(e, ERR_ARG, "the prompt is empty");

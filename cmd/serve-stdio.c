@@ -151,7 +151,7 @@ static enum err_code open_chat(struct server *s, struct err *e)
     enum err_code code = ERR_OK;
 
     if (o.template_file != NULL)
-        code = cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)o.template_file, NULL }, e);
+        code = cli_read_template(&b, o.template_file, e);
     if (code == ERR_OK && o.template_file != NULL && b.n == 0)
         code = err_set(e, ERR_FORMAT, "--template %s: is empty", o.template_file);
     if (code == ERR_OK && (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0))

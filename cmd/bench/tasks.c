@@ -193,6 +193,13 @@ static void settings_of(const struct bench *b, char *buf, size_t buf_bytes)
              quant_acts_name((enum quant_acts_type)o->model.acts), cli_open_device(&o->model));
 }
 
+static bool is_answer(const json_t *r)
+{
+    return strcmp(text_in(r, "type"), "answer") == 0 && json_is_string(json_object_get(r, "set")) &&
+           json_is_string(json_object_get(r, "id")) && json_is_integer(json_object_get(r, "sample")) &&
+           json_is_boolean(json_object_get(r, "right"));
+}
+
 static enum err_code take_line(struct tasks *ts, struct str line, size_t number, struct err *e)
 {
     const char *path = ts->b->o->out;
@@ -201,7 +208,7 @@ static enum err_code take_line(struct tasks *ts, struct str line, size_t number,
     enum err_code code = ERR_OK;
 
     snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
-    if (strcmp(text_in(r, "type"), "answer") != 0)
+    if (!is_answer(r))
         code = err_set(e, ERR_FORMAT, "%s: line %zu is no answer of a task: the file stays as it is", path, number);
     else if (strcmp(text_in(r, "fingerprint"), print) != 0)
         code = err_set(e, ERR_FORMAT, "%s: line %zu is by another model (%.40s, not %s)", path, number,
@@ -226,8 +233,27 @@ static bool begins_record(struct str line, bool after_others)
     return memcmp(line.p, head, line.n < n ? line.n : n) == 0;
 }
 
-/* Opens the file of answers and reads those of earlier runs. If all of it is ours, a line that a crash cut off is removed.
- * */
+/* A last line without its end: what a crash cut off is taken away; one that is whole stays, and gets its end. */
+static enum err_code mend(struct tasks *ts, struct str line, size_t from, size_t number, struct err *e)
+{
+    const char *path = ts->b->o->out;
+    enum err_code code = ERR_OK;
+
+    if (cli_json_whole(line)) { /* or more than one */
+        code = take_line(ts, line, number, e);
+        if (code == ERR_OK && io_write_all(ts->out, "\n", 1, e))
+            code = err_wrap(e, "%s", path);
+    } else if (!begins_record(line, number > 1)) {
+        code = err_set(e, ERR_FORMAT, "%s: line %zu is no answer of a task: the file stays as it is", path, number);
+    } else if (ftruncate(ts->out, (off_t)from) != 0) {
+        code = err_errno(e, ERR_IO, errno, "%s: cannot shorten", path);
+    } else {
+        cli_warn("%s: line %zu was cut off, and is asked again", path, number);
+    }
+    return code;
+}
+
+/* Opens the file of answers and reads those of earlier runs. It is mended when all of it is ours. */
 static enum err_code resume(struct tasks *ts, struct err *e)
 {
     const char *path = ts->b->o->out;
@@ -240,10 +266,8 @@ static enum err_code resume(struct tasks *ts, struct err *e)
     for (const char *end; code == ERR_OK && (end = memchr(data + from, '\n', n - from)) != NULL;
          from = (size_t)(end - data) + 1)
         code = take_line(ts, (struct str){data + from, (size_t)(end - data) - from}, ++number, e);
-    if (code == ERR_OK && from < n && !begins_record((struct str){data + from, n - from}, number > 0))
-        code = err_set(e, ERR_FORMAT, "%s: line %zu is no answer of a task: the file stays as it is", path, number + 1);
-    if (code == ERR_OK && from < n && ftruncate(ts->out, (off_t)from) != 0)
-        code = err_errno(e, ERR_IO, errno, "%s: cannot shorten", path);
+    if (code == ERR_OK && from < n)
+        code = mend(ts, (struct str){data + from, n - from}, from, number + 1, e);
     free(data);
     return code;
 }
@@ -569,7 +593,7 @@ static int by_line(const void *a, const void *b)
 }
 
 /* Answers of one file, summed by item, sorted; of those that were asked again the last. Strings belong to `all`. */
-static enum err_code sum_up(struct scores *out, const json_t *all, struct err *e)
+static enum err_code sum_up(struct scores *out, const json_t *all, const char *path, struct err *e)
 {
     struct scores s = {calloc(json_array_size(all) + 1, sizeof *s.v), 0};
     size_t n = 0;
@@ -579,10 +603,13 @@ static enum err_code sum_up(struct scores *out, const json_t *all, struct err *e
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *r = json_array_get(all, i);
 
-        if (strcmp(text_in(r, "type"), "answer") == 0)
-            s.v[s.n++] = (struct score){text_in(r, "set"), text_in(r, "id"), text_in(r, "item"),
-                                        json_integer_value(json_object_get(r, "sample")), i,
-                                        json_is_true(json_object_get(r, "right")), 1};
+        if (!is_answer(r)) {
+            free(s.v);
+            return err_set(e, ERR_FORMAT, "%s: item %zu is no answer of a task", path, i + 1);
+        }
+        s.v[s.n++] = (struct score){text_in(r, "set"), text_in(r, "id"), text_in(r, "item"),
+                                    json_integer_value(json_object_get(r, "sample")), i,
+                                    json_is_true(json_object_get(r, "right")), 1};
     }
     qsort(s.v, s.n, sizeof *s.v, by_line);
     for (size_t i = 0; i < s.n; i++) {
@@ -682,7 +709,7 @@ static enum err_code compare(struct bench *b, struct err *e)
     for (int i = 0; i < 2 && code == ERR_OK; i++) {
         code = cli_bench_load(&all[i], b->operands[i], e);
         if (code == ERR_OK)
-            code = sum_up(&s[i], all[i], e);
+            code = sum_up(&s[i], all[i], b->operands[i], e);
     }
     if (code == ERR_OK)
         code = pair_up(b, &s[0], &s[1], e);

@@ -194,9 +194,9 @@ static enum err_code read_all(struct batch *b, struct err *e)
 
 /* ---- what was answered before ---- */
 
-/* Takes the complete lines of an output file, all of which have to be ours. A last line without its end was cut off by
- * a kill: it goes when all is known to be right. */
-static enum err_code take_output(struct batch *b, const char *path, int64_t *keep_bytes, struct err *e)
+/* Takes the complete lines of an output file, all of which have to be ours. A last line that was cut off by a kill goes
+ * when all is known to be right; *unended: the last one that stays lacks its line feed alone. */
+static enum err_code take_output(struct batch *b, const char *path, int64_t *keep_bytes, bool *unended, struct err *e)
 {
     struct io_map m = { NULL, 0 };
     struct str all, text;
@@ -205,6 +205,7 @@ static enum err_code take_output(struct batch *b, const char *path, int64_t *kee
     enum err_code code = ERR_OK;
 
     *keep_bytes = 0;
+    *unended = false;
     if (access(path, F_OK) != 0)
         return ERR_OK;
     if (io_map_open(&m, path, e))
@@ -212,6 +213,10 @@ static enum err_code take_output(struct batch *b, const char *path, int64_t *kee
     all = (struct str){ (const char *)m.data, m.size };
     while (all.n > 0 && all.p[all.n - 1] != '\n')
         all.n--;
+    if (all.n < m.size && cli_json_whole((struct str){ all.p + all.n, m.size - all.n })) {
+        all.n = m.size;
+        *unended = true;
+    }
     while (code == ERR_OK && next_line(all, &at, &line, &text)) {
         json_t *o = NULL;
         const char *id;
@@ -245,16 +250,19 @@ static enum err_code open_output(struct batch *b, int which, const char *path, b
 {
     struct stat in, out;
     int64_t keep_bytes;
+    bool unended;
 
     if (stat(path, &out) == 0 && stat(b->o->in, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
         return err_set(e, ERR_ARG, "%s: is the batch itself", path);
-    if ((write && io_open_own(&b->fd[which], path, e)) || take_output(b, path, &keep_bytes, e))
+    if ((write && io_open_own(&b->fd[which], path, e)) || take_output(b, path, &keep_bytes, &unended, e))
         return e->code;
     if (!write)
         return ERR_OK;
     if (fstat(b->fd[which], &out) != 0 || (out.st_size > keep_bytes && ftruncate(b->fd[which], (off_t)keep_bytes) != 0))
         return err_errno(e, ERR_IO, errno, "%s: cannot shorten", path);
-    return ERR_OK;
+    if (out.st_size > keep_bytes)
+        cli_warn("%s: its last line was cut off, and is asked again", path);
+    return unended && io_write_all(b->fd[which], "\n", 1, e) ? err_wrap(e, "%s", path) : ERR_OK;
 }
 
 static enum err_code parse_shard(struct batch *b, struct err *e)

@@ -232,10 +232,17 @@ void cli_buf_free(struct cli_buf *b);
 /* "512M", "15.5G": powers of 1024. ERR_ARG names the option. */
 MUST_CHECK enum err_code cli_size(int64_t *out, const char *s, const char *option, struct err *e);
 
+/* How messages name it: "-" is the standard input. */
+const char *cli_file_name(const char *path);
+/* Whether a whole JSON value begins the line: if it is the last one and has no end, a kill did not cut it. */
+bool cli_json_whole(struct str line);
+
 /* Where the prompt comes from: -p TEXT, then the files named ("-" is stdin), or stdin when there
  * is neither. */
 MUST_CHECK enum err_code cli_read_prompt(struct cli_buf *out, const char *text,
                                          char *const *files, struct err *e);
+/* The text of --template; an empty one is ERR_FORMAT, since it would stand for the model's. */
+MUST_CHECK enum err_code cli_read_template(struct cli_buf *out, const char *path, struct err *e);
 /* A chat: the messages of a file (an array, or an object with "messages" and "tools"), a system
  * message in front, and what cli_read_prompt() gives as the user's turn at the end; that is left
  * out when there is a file of messages and neither text nor files. Appends the tokens of the prompt,

@@ -43,3 +43,12 @@ enum err_code cli_json_file(json_t **out, const char *path, struct err *e)
     free(data);
     return code ? cli_as_data(e) : ERR_OK;
 }
+
+bool cli_json_whole(struct str line)
+{
+    json_t    *v = json_loadb(line.p, line.n, JSON_DISABLE_EOF_CHECK, NULL);
+    const bool whole = v != NULL;
+
+    json_decref(v);
+    return whole;
+}

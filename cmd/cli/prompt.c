@@ -12,6 +12,11 @@
 
 #define PROMPT_MAX (1U << 30) /* bytes */
 
+const char *cli_file_name(const char *path)
+{
+    return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
 static enum err_code add_file(struct cli_buf *out, const char *path, struct err *e)
 {
     char         *data;
@@ -41,9 +46,13 @@ static enum err_code add_prompt(struct cli_buf *b, const char *text, char *const
         return add_file(b, "-", e);
     if (text != NULL && *files != NULL && cli_buf_add(b, STR("\n"), e))
         return e->code;
-    for (; *files != NULL; files++) {
+    for (const bool alone = text == NULL && files[1] == NULL; *files != NULL; files++) {
+        const size_t before = b->n;
+
         if (add_file(b, *files, e))
             return e->code;
+        if (b->n == before && !alone) /* what should write it may have failed; alone it is an error */
+            cli_warn("%s: is empty", cli_file_name(*files));
     }
     return ERR_OK;
 }
@@ -72,6 +81,16 @@ enum err_code cli_read_prompt(struct cli_buf *out, const char *text, char *const
     tell_encoding((struct str){ b.p, b.n });
     *out = b;
     return ERR_OK;
+}
+
+enum err_code cli_read_template(struct cli_buf *out, const char *path, struct err *e)
+{
+    if (cli_read_prompt(out, NULL, (char *const[]){ (char *)(uintptr_t)path, NULL }, e))
+        return e->code;
+    if (out->n > 0)
+        return ERR_OK;
+    cli_buf_free(out);
+    return err_set(e, ERR_FORMAT, "%s: is empty", cli_file_name(path));
 }
 
 /* Adds {"role": role, "content": text} to a; at the front or at the end. */

@@ -299,7 +299,7 @@ static enum err_code read_file(struct input *in, const char *path, struct err *e
 
     if (s == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    s->name = is_stdin ? "standard input" : path;
+    s->name = cli_file_name(path);
     s->plain.name = s->name;
     s->fd = STDIN_FILENO;
     code = is_stdin ? ERR_OK : io_open_read(&s->fd, path, cli_interrupted, e);

@@ -28,7 +28,7 @@ static enum err_code read_tokens_file(struct opened *s, struct err *e)
         cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)o.tokens, NULL }, e);
 
     if (code == ERR_OK)
-        code = cli_read_ids(&s->prompt, (struct str){ b.p, b.n }, o.tokens, e);
+        code = cli_read_ids(&s->prompt, (struct str){ b.p, b.n }, cli_file_name(o.tokens), e);
     cli_buf_free(&b);
     return code;
 }
@@ -41,7 +41,7 @@ enum err_code cli_run_format(struct opened *s, struct err *e)
     if (s->format != NULL)
         return ERR_OK;
     if (o.template_file != NULL)
-        code = cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)o.template_file, NULL }, e);
+        code = cli_read_template(&b, o.template_file, e);
     if (code == ERR_OK)
         code = chat_open(&s->format, s->open.text, (struct str){ b.p, b.n }, e);
     cli_buf_free(&b);

@@ -304,6 +304,20 @@ batch()
 
 @test "a batch in shards; what is refused before anything is done" {
     batch 10 > in.jsonl
+    # The last line lacks its end alone, or more; several on one line are no answers of ours.
+    chimere-serve-stdio --batch in.jsonl -o out.jsonl
+    cp out.jsonl before
+    truncate -s -1 out.jsonl
+    try 0 chimere-serve-stdio --batch in.jsonl -o out.jsonl
+    cmp out.jsonl before
+    no grep -q 'cut off' err
+    truncate -s -5 out.jsonl
+    try 0 chimere-serve-stdio --batch in.jsonl -o out.jsonl
+    grep -q 'out.jsonl: its last line was cut off, and is asked again' err
+    tr -d '\n' < out.jsonl > joined
+    cp joined before
+    fails 3 'joined: line 1' chimere-serve-stdio --batch in.jsonl -o joined
+    cmp joined before
     for i in 1 2 3; do chimere-serve-stdio --batch in.jsonl -o "out$i" --shard "$i/3"; done
     [ "$(cat out1 out2 out3 | jq -r .custom_id | sort -u | wc -l)" -eq 10 ]
     for i in 1 2; do
