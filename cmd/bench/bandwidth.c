@@ -21,6 +21,7 @@ enum err_code cli_bench_read_speed(struct bench_spread *out, struct model_reads 
     if (v == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     r->bytes_per_s = v;
+    r->stop = cli_interrupted;
     code = model_read_speed(r, o, bytes, e);
     r->bytes_per_s = NULL;
     if (code == ERR_OK)
@@ -73,8 +74,6 @@ enum err_code cli_bench_cmd_bandwidth(struct bench *b, struct err *e)
 
     cli_bench_line(b, "%-8s %10s %10s %10s %10s", "threads", "buffer MB", "GB/s", "least", "most");
     for (int n = 1;; n = 2 * n < most ? 2 * n : most) {
-        if (cli_interrupted())
-            return err_set(e, ERR_CANCEL, "interrupted");
         if (measure(b, n, bytes, &host, e))
             return e->code;
         if (n == most || !host)

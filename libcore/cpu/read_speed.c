@@ -17,6 +17,7 @@ enum { SLICE_BYTES = 1 << 20, LEAST_MS = 20, HUGE_BYTES = 2 << 20 }; /* a thread
 typedef uint64_t read_fn(const unsigned char *p, size_t n);
 
 struct reader {
+    const struct cpu *c;
     unsigned char *buf;
     size_t         n;
     read_fn       *read;
@@ -128,7 +129,7 @@ static void read_slices(void *ctx, int64_t begin, int64_t end, int worker)
     struct reader *r = ctx;
 
     (void)worker;
-    for (int64_t i = begin; i < end; i++)
+    for (int64_t i = begin; i < end && !cpu_stopped(r->c); i++)
         r->sum[i] ^= r->read(r->buf + i * SLICE_BYTES, slice(r, i));
 }
 
@@ -138,7 +139,7 @@ static void fill_slices(void *ctx, int64_t begin, int64_t end, int worker)
     struct reader *r = ctx;
 
     (void)worker;
-    for (int64_t i = begin; i < end; i++) {
+    for (int64_t i = begin; i < end && !cpu_stopped(r->c); i++) {
         uint64_t *w = (uint64_t *)(void *)(r->buf + i * SLICE_BYTES), first = (uint64_t)i * (SLICE_BYTES / 8);
 
         for (size_t j = 0; j < slice(r, i) / 8; j++)
@@ -155,16 +156,16 @@ static double now_s(void)
 }
 
 /* Bytes per second. An odd number of rounds, so that their sums are those of one. */
-static double read_once(const struct cpu *c, struct reader *r, int64_t n_slices, int64_t grain)
+static double read_once(struct reader *r, int64_t n_slices, int64_t grain)
 {
     double from = now_s(), s;
     int64_t rounds = 0;
 
     do {
-        pool_for(c->pool, n_slices, grain, read_slices, r);
+        pool_for(r->c->pool, n_slices, grain, read_slices, r);
         rounds++;
         s = now_s() - from;
-    } while (s < LEAST_MS * 1e-3 || rounds % 2 == 0);
+    } while ((s < LEAST_MS * 1e-3 || rounds % 2 == 0) && !cpu_stopped(r->c));
     return (double)rounds * (double)r->n / s;
 }
 
@@ -173,7 +174,7 @@ enum err_code cpu_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps,
     const struct cpu *c = ctx;
     int64_t n_slices = (int64_t)((n + SLICE_BYTES - 1) / SLICE_BYTES);
     int64_t grain = (n_slices + pool_size(c->pool) - 1) / pool_size(c->pool);
-    struct reader r = { NULL, n, choose(), NULL };
+    struct reader r = { c, NULL, n, choose(), NULL };
     uint64_t sum = 0;
     void *buf = NULL;
 
@@ -187,13 +188,15 @@ enum err_code cpu_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps,
 #endif
     r.buf = buf;
     pool_for(c->pool, n_slices, grain, fill_slices, &r);
-    (void)read_once(c, &r, n_slices, grain);
-    for (int i = 0; i < reps; i++)
-        bytes_per_s[i] = read_once(c, &r, n_slices, grain);
+    (void)read_once(&r, n_slices, grain);
+    for (int i = 0; i < reps && !cpu_stopped(c); i++)
+        bytes_per_s[i] = read_once(&r, n_slices, grain);
     for (int64_t i = 0; i < n_slices; i++)
         sum ^= r.sum[i];
     free(buf);
     free(r.sum);
+    if (cpu_stopped(c))
+        return err_set(e, ERR_CANCEL, "interrupted");
     if (sum != (reps % 2 == 0 ? dev_read_sum(n / 8) : 0))
         return err_set(e, ERR_DEVICE, "memory does not hold what was written to it");
     return ERR_OK;

@@ -328,6 +328,7 @@ enum err_code model_read_speed(struct model_reads *r, const struct model_opts *o
 
     if (open_dev(&d, o->device, o, e) != ERR_OK)
         return e->code;
+    dev_may_stop(d, r->stop);
     enum err_code code = dev_read_speed(d, n, r->bytes_per_s, r->reps, e);
 
     if (code == ERR_OK) {

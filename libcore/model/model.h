@@ -84,6 +84,7 @@ uint64_t model_graphs(const struct model *m);
 struct model_reads {
     double *bytes_per_s;  /* [reps], of the caller */
     int     reps;
+    bool  (*stop)(void);  /* NULL, or as dev_may_stop() has it: once it was true, ERR_CANCEL */
     int     n_threads;    /* the rest is filled in */
     char    device[16], kernels[288];
 };

@@ -209,7 +209,8 @@ uint64_t dev_kernels(const struct dev *d);
 
 /* How fast the device reads its memory: known contents of n bytes (a multiple of DEV_READ_UNIT) are read over and
  * over, for 20 ms at least; bytes per second of each of `reps` measurements, after one to warm up. ERR_DEVICE when
- * what was read is not what was written, ERR_NOMEM without room for n bytes. Threads: the device's own. */
+ * what was read is not what was written, ERR_NOMEM without room for n bytes, ERR_CANCEL when dev_may_stop() says so.
+ * Threads: the device's own. */
 enum { DEV_READ_UNIT = 256 };
 MUST_CHECK enum err_code dev_read_speed(struct dev *d, size_t n, double *bytes_per_s, int reps, struct err *e);
 
