@@ -295,6 +295,8 @@ struct bench_spread cli_bench_spread(double *v, int n)
 enum err_code cli_bench_list(struct bench_list *out, const char *s, const char *option,
                              int64_t least, int64_t most, struct err *e)
 {
+    const char *all = s;
+
     out->n = 0;
     while (*s != '\0') {
         char *end;
@@ -305,8 +307,8 @@ enum err_code cli_bench_list(struct bench_list *out, const char *s, const char *
             end++;
         }
         if (end == s || (*end != ',' && *end != '\0') || v < least || v > most || out->n == 32)
-            return err_set(e, ERR_ARG, "--%s: not a list of at most 32 numbers from %lld to %lld",
-                           option, (long long)least, (long long)most);
+            return err_set(e, ERR_ARG, "--%s %.60s: not a list of at most 32 numbers from %lld to %lld",
+                           option, all, (long long)least, (long long)most);
         out->v[out->n++] = v;
         s = *end == ',' ? end + 1 : end;
     }

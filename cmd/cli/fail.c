@@ -44,11 +44,27 @@ void cli_clean(char *s)
     }
 }
 
+/* Where a message has an empty name or value: at its beginning, or after the option. -1: nowhere. */
+static int empty_at(const char *message)
+{
+    const size_t option = *message == '-' ? strcspn(message, " :") : 0;
+    const char  *p = message + option + (option > 0 && message[option] == ':');
+
+    if (option == 0)
+        return *message == ':' ? 0 : -1;
+    return strncmp(p, " : ", 3) == 0 ? (int)(p + 1 - message) : -1;
+}
+
 /* One line; it may quote a file, or words of the command line. */
 static void say(char *message)
 {
+    const int at = empty_at(message);
+
     cli_clean(message);
-    fprintf(stderr, "%s: %s", program, message);
+    if (at < 0)
+        fprintf(stderr, "%s: %s", program, message);
+    else
+        fprintf(stderr, "%s: %.*s''%s", program, at, message, message + at);
 }
 
 /* Names options that were not typed: the message may be about one of them. */

@@ -27,6 +27,9 @@ static enum err_code read_list(const char *text, int n_layer, struct train_shape
 
         if (end == at || v < 0 || v >= n_layer || s->n_tap == TRAIN_TAPS_MAX)
             return err_set(e, ERR_ARG, "--taps %s: up to %d layers in 0 .. %d, as 1,3,5", text, TRAIN_TAPS_MAX, n_layer - 1);
+        for (int i = 0; i < s->n_tap; i++)
+            if (s->tap[i] == v)
+                return err_set(e, ERR_ARG, "--taps %s: layer %ld is named twice", text, v);
         s->tap[s->n_tap++] = (int)v;
         if (*end == '\0')
             return ERR_OK;

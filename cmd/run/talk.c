@@ -291,6 +291,8 @@ static enum err_code do_save(struct talk *t, const char *arg, struct err *e)
     (void)e;
     if (*arg == '\0')
         fprintf(stderr, "/save needs the name of a file\n");
+    else if (t->held.n == 0)
+        fprintf(stderr, "there is no message yet\n");
     else if (save(t, arg, &own))
         complain(&own);
     return ERR_OK;

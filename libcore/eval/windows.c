@@ -104,9 +104,11 @@ enum err_code eval_windows(struct run *r, const struct eval_tokens *texts, size_
     int32_t *copy;
     enum err_code code = ERR_OK;
 
-    if (o->ctx_tokens < 4 || o->stride_tokens < 0 || o->stride_tokens > o->ctx_tokens)
-        return err_set(e, ERR_ARG, "windows of %lld tokens, %lld apart: they have 4 tokens at least, and no gaps",
-                       (long long)o->ctx_tokens, (long long)o->stride_tokens);
+    if (o->ctx_tokens < 4)
+        return err_set(e, ERR_ARG, "--ctx %lld: a window has at least 4 tokens", (long long)o->ctx_tokens);
+    if (o->stride_tokens < 0 || o->stride_tokens > o->ctx_tokens)
+        return err_set(e, ERR_ARG, "--stride %lld: must be from 1 to the %lld tokens of a window", (long long)o->stride_tokens,
+                       (long long)o->ctx_tokens);
     total = eval_window_count(texts, n_texts, o);
     if (total == 0)
         return err_set(e, ERR_ARG, "the text is shorter than a window of %lld tokens",

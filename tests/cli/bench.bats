@@ -118,7 +118,7 @@ brief() # a speed run of a moment
     chimere-bench ppl --ctx 64 --stride 32 --windows 3 text.txt | jq -e '.n_scored == 63 + 32 + 32'
     # Side by side: all but the first token of each window.
     chimere-bench ppl --ctx 64 --stride 64 --windows 3 text.txt | jq -e '.n_scored == 3 * 63'
-    refuses 2 '64 tokens, 65 apart' chimere-bench ppl --ctx 64 --stride 65 text.txt
+    refuses 2 '--stride 65: must be from 1 to the 64 tokens' chimere-bench ppl --ctx 64 --stride 65 text.txt
     text | head -n 20 | jq -R '{text: .}' | jq -c . > documents.jsonl
     chimere-bench ppl --ctx 8 documents.jsonl | jq -e '.n_windows > 3'
     # the same numbers whatever the step and the threads
@@ -181,6 +181,8 @@ brief() # a speed run of a moment
     jq -e '.n_items == 6 and .only_first_right == 4 and .only_second_right == 0 and .mcnemar_p == 0.125
         and (.difference + 2 / 3 | fabs) < 1e-6 and .difference_lo < -0.9 and .difference_hi > -0.5' out
     echo '{"type":"other"}' > none
+    refuses 3 "none: item 1 is no answer of a task" chimere-bench eval --compare a none
+    jq -c '.set = "other"' a > none
     refuses 3 "no item in common" chimere-bench eval --compare a none
     refuses 2 "two files" chimere-bench eval --compare a
 }
@@ -350,11 +352,27 @@ brief() # a speed run of a moment
     printf 'my notes\nlast line without newline' > notes
     printf 'one line without newline' > one
     printf '{"type":"speed"}\n{"type":"answer"' > record
-    for f in notes one record; do
+    printf '{"type":"answer","sex":"math","id":"1","sample":0,"right":true}\n' > strange
+    head -2 "$ROOT/share/eval/math.jsonl" > m.jsonl
+    chimere-bench eval -o a m.jsonl -n 2 > /dev/null 2>&1
+    tr -d '\n' < a > joined
+    for f in notes one record strange joined; do
         cp $f before
         refuses 3 "the file stays as it is" chimere-bench eval -o $f "$ROOT/share/eval/math.jsonl" --limit 1
         cmp $f before
     done
+    refuses 3 "m.jsonl: item 1 is no answer of a task" chimere-bench eval --compare a m.jsonl
+    # only the end of the last line is missing: it gets one
+    truncate -s -1 a
+    cp a before
+    chimere-bench eval -o a m.jsonl -n 2 > /dev/null 2>&1
+    { cat before; echo; } | cmp - a
+    # a part of it is missing: it is asked again, and told
+    cp a before
+    truncate -s -9 a
+    chimere-bench eval -o a m.jsonl -n 2 > /dev/null 2> err
+    grep -q 'a: line 2 was cut off, and is asked again' err
+    cmp a before
 }
 
 @test "eval -o: answers of other settings and items are not taken" {

@@ -105,6 +105,7 @@ train() # OPTION...
     fails 2 '--out' chimere-draft-train dflash
     fails 2 'not one of' chimere-draft-train lorax
     fails 2 'not with --time' chimere-draft-train dflash -o d --rollback --time 2h
+    fails 2 '--taps 1,1: layer 1 is named twice' chimere-draft-train dflash -o d --taps 1,1
     fails 2 'not a time' chimere-draft-train dflash -o d --time 2
     cp p.jsonl mine.jsonl
     fails 3 'cannot replace' chimere-draft-train dflash -m "$TINY" -o mine.jsonl p.jsonl

@@ -276,7 +276,7 @@ END_OF
     for short in empty tiny; do fails 2 'shorter than a window' chimere-bench ppl -c 64 $short; done
     fails 2 'shorter than a window' chimere-bench ppl -c 100000 text
     fails 1 'none: cannot open' chimere-bench ppl -c 64 text none
-    fails 2 'no gaps' chimere-bench ppl -c 64 --stride 65 text
+    fails 2 '--stride 65: must be' chimere-bench ppl -c 64 --stride 65 text
     sed 's/$/\r/' text > crlf
     head -c 3000 "$CHIMERE_MODEL" > bytes
     printf '<|im_end|>%.0s' {1..100} > marks

@@ -119,7 +119,7 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
 @test "files, several lines, a system message, thinking, saving" {
     printf 'first line\nsecond line' > notes
     printf 'a\0b' > binary
-    printf '%s\n' /system '/system Be terse.' '/read notes' '/read binary' '/read none' '/read' 'Which is first?' '/system Other' /system \
+    printf '%s\n' /system '/save none.json' '/system Be terse.' '/read notes' '/read binary' '/read none' '/read' 'Which is first?' '/system Other' /system \
         '"""two' 'lines"""' '/save chat.json' '/save chat.json' '/think 4' '/think maybe' 'What is 2 + 2?' '/nonsense' ' /tmp' /quit |
         talk 0 --session s --think off -n 4
     messages s | jq -e '.[0].content == "Be terse." and .[1].content == "first line\nsecond line\nWhich is first?" and
@@ -127,7 +127,8 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
     jq -c . chat.json > saved
     [ "$(cat saved)" = "$(messages s | jq -c '.[:5]')" ]
     chimere-run --messages chat.json --show-prompt -p x | grep -q 'Be terse'
-    for says in 'there is no system message' 'notes: 22 bytes' 'binary: not a text' 'none: cannot open' '/read needs' \
+    [ ! -e none.json ]
+    for says in 'there is no system message' 'there is no message yet' 'notes: 22 bytes' 'binary: not a text' 'none: cannot open' '/read needs' \
         'the conversation has begun' 'chat.json: exists' '/think on, /think off' '/nonsense: no such command'; do
         grep -qF -e "$says" shown
     done
