@@ -140,7 +140,7 @@ static const struct {
     { "usage", "help", NULL },
     { "completion-bash", NULL, "use --completion bash" },
     { "no-jinja", NULL, "chat templates are always rendered; --raw goes without" },
-    { "mmap", NULL, "weights are mapped unless --no-mmap is given" },
+    { "mmap", NULL, "weights are mapped unless --no-mmap is given; --no-mmap=off takes back that of CHIMERE_OPTS" },
     { "load-mode", NULL, "weights are mapped; --no-mmap copies them" },
     { "direct-io", NULL, "weights are mapped; --no-mmap copies them" },
     { "no-direct-io", NULL, "weights are mapped; --no-mmap copies them" },

@@ -69,6 +69,7 @@ static char defaults_path[4096 + 8]; /* of the file of options */
 /* By place in the table. Defaults of a file do not count against an option of the command line. */
 static enum given { NOT_GIVEN, AS_DEFAULT, IN_ENVIRONMENT, TYPED } given[OPTS_MAX];
 static enum given now = TYPED; /* what is parsed */
+static bool       taken_back[OPTS_MAX]; /* a flag, by =off: a file's does not count either */
 static char       as_typed[OPTS_MAX][32];
 
 /* What options point to before any is taken, by place in the table. */
@@ -339,7 +340,7 @@ static bool may_default(const struct parsing *p, const struct opt *o, size_t at)
     if (cli_of_one_call(o->name) || o->kind == OPT_BUILTIN ||
         (now == AS_DEFAULT && (o->kind == OPT_OUT || strcmp(o->name, "model") == 0)))
         check_default(p->from, o->name);
-    return now != AS_DEFAULT || given[at] <= AS_DEFAULT;
+    return now != AS_DEFAULT || (given[at] <= AS_DEFAULT && !taken_back[at]);
 }
 
 static void apply(const struct parsing *p, const struct opt *o, const char *name, const char *arg)
@@ -357,7 +358,10 @@ static void apply(const struct parsing *p, const struct opt *o, const char *name
         cli_foreign_value(p->cli, o, name, arg);
     switch (o->kind) {
     case OPT_FLAG:
-        *(bool *)o->to = true;
+        *(bool *)o->to = arg == NULL || strcmp(arg, "on") == 0;
+        taken_back[at] = !*(bool *)o->to;
+        if (taken_back[at])
+            given[at] = NOT_GIVEN;
         break;
     case OPT_FILE:
     case OPT_OUT:
@@ -498,7 +502,9 @@ static void take_long(struct parsing *p, const char *word)
     if (o == NULL)
         o = cli_foreign(p->cli, p->from, word, n + 2);
     snprintf(name, sizeof name, "%s%.*s", p->from, (int)(n + 2), word);
-    if (o->arg == NULL && value != NULL && !(o->kind == OPT_BUILTIN && strcmp(o->name, "help") == 0))
+    if (o->kind == OPT_FLAG && value != NULL && strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
+        cli_usage("%s: takes no argument but =off, which takes it back: %s", name, word);
+    if (o->kind == OPT_BUILTIN && o->arg == NULL && value != NULL && strcmp(o->name, "help") != 0)
         cli_usage("%s: takes no argument: %s", name, word);
     apply(p, o, name, o->arg != NULL && value == NULL ? argument(p, o, name) : value);
 }

@@ -79,6 +79,10 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
 
 @test "empty names, and numbers that cannot be" {
     fails 2 "-m '': the name is empty" chimere-run -m '' -p x
+    fails 2 "--kv '': KV type" chimere-run --kv '' -p x
+    fails 1 ": '': cannot open" chimere-run --lora '' -p x
+    fails 2 "--type: '': neither" chimere-quantize --type '' "$TINY" out.gguf
+    fails 1 ": '': cannot open" chimere-quantize --type f32 '' out.gguf
     fails 2 "--logits '': the name is empty" chimere-run --logits '' -p x
     fails 2 "--repeat-penalty" chimere-run --repeat-penalty 0 -p x
     fails 2 "--top-p" chimere-run --top-p 2 --temp 1 -p x
@@ -119,16 +123,32 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     CHIMERE_OPTS='-q' try 0 chimere-run --raw -v -n 1 -p x
     grep -q '^model' err
     # Help needs no defaults.
-    for bad in --nonsense "'" '-p x' '-n'; do
-        for program in chimere-run chimere-serve-stdio; do
-            for ask in -h -V --version --help=sampling '--completion bash' --help-json; do
-                # shellcheck disable=SC2086
-                CHIMERE_OPTS=$bad try 0 $program $ask
-                [ ! -s err ]
-            done
+    for bad in "'" '-p x' '-n'; do
+        CHIMERE_OPTS=$bad try 0 chimere-run -h
+        [ ! -s err ]
+    done
+    for program in chimere-run chimere-serve-stdio; do
+        for ask in -h -V --version --help=sampling '--completion bash' --help-json; do
+            # shellcheck disable=SC2086
+            CHIMERE_OPTS=--nonsense try 0 $program $ask
+            [ ! -s err ]
         done
     done
     CHIMERE_OPTS=--nonsense fails 2 "CHIMERE_OPTS: --nonsense" chimere-run -s -h -p x
+}
+
+@test "a flag of defaults is taken back by what is typed" {
+    ln -s "$CHIMERE_MODEL" m.gguf
+    echo '--raw --no-mmap' > m.gguf.opts
+    chimere-run --show-prompt -p x > want
+    CHIMERE_OPTS=--raw chimere-run --show-prompt --raw=off -p x | cmp - want
+    chimere-run -m m.gguf --show-prompt --ra=off -p x | cmp - want
+    CHIMERE_OPTS=--raw=off chimere-run -m m.gguf --show-prompt -p x | cmp - want
+    chimere-run -m m.gguf -p x -n 1 -v --raw=off --no-mmap=off --think off 2> err
+    no grep -q '^options' err
+    CHIMERE_OPTS=--raw=off chimere-run --raw=on --raw=off --raw -n 1 -p x --json | jq -e '.usage.prompt_tokens == 1'
+    fails 2 '--raw: takes no argument but =off, which takes it back: --raw=no' chimere-run --raw=no -p x
+    fails 2 '--mmap: weights are mapped unless --no-mmap is given; --no-mmap=off takes back' chimere-run --mmap -p x
 }
 
 @test "options that do not go together" {
@@ -362,6 +382,13 @@ END
     cmp r before
     try 0 chimere-run --raw --session r -n 2 -p ''
     try 0 chimere-run --messages m.json --think off -n 2
+    # Beside other text it is told: what should write it may have failed.
+    try 0 chimere-run --raw -p hi -n 0 - < empty
+    [ "$(cat err)" = 'chimere-run: standard input: is empty' ]
+    try 0 chimere-run --raw -n 0 m.json empty
+    [ "$(cat err)" = 'chimere-run: empty: is empty' ]
+    fails 3 'empty: is empty' chimere-run --template empty -p x
+    fails 3 'empty: is empty' chimere-serve-stdio --template empty
 }
 
 @test "JSON input" {

@@ -66,6 +66,7 @@ tried() { sed -e 's/ N$/ 1/; s/ X$/ 0.5/; s/+X$/+0.5/; s/ FILE$/ some.file/; s/ 
     try_rows chimere-serve-stdio 'llama-server and chimere-serve-stdio' 25
 }
 
+# bats test_tags=slow
 @test "no option of llama-cli is unknown" {
     n=0
     for name in --usage -cl --completion-bash -t -tb -C --cpu-mask \
