@@ -9,6 +9,7 @@
 
 /* Weights of tables, again and again, do not lead out of floats: the sum of 2^32 counts is one, too. */
 #define COUNT_MAX 1e28
+enum { CONTEXTS_BETWEEN_DROPS = 1 << 20 };
 
 /* Where a source stands in the contexts of one level. */
 struct cursor {
@@ -26,6 +27,9 @@ struct merge {
     struct entry  *v;
     size_t         v_cap;
     uint64_t       done, total;
+    const struct file *file; /* [n_files] */
+    int            n_files;
+    uint64_t       dropped; /* contexts that were done when pages of the files were dropped last */
 };
 
 static int by_token(const void *a, const void *b)
@@ -109,6 +113,16 @@ static enum err_code collect(struct merge *g, int l, const uint64_t *at, size_t 
     return ERR_OK;
 }
 
+/* Files are read from begin to end: pages that were read stay in the system's cache, and not in this process. */
+static void drop_pages(struct merge *g)
+{
+    if (g->done - g->dropped < CONTEXTS_BETWEEN_DROPS)
+        return;
+    g->dropped = g->done;
+    for (int f = 0; f < g->n_files; f++)
+        io_map_drop(&g->file[f].map, g->file[f].map.data, g->file[f].map.size);
+}
+
 static enum err_code merge_level(struct merge *g, int l, int order, uint64_t hash_before, struct err *e);
 
 /* The contexts of all sources that have `token` next: their children, then themselves. */
@@ -154,6 +168,7 @@ static enum err_code merge_level(struct merge *g, int l, int order, uint64_t has
             return ERR_OK;
         if (merge_one(g, l, order, token, hash_before, e))
             return e->code;
+        drop_pages(g);
         if (l < 2 && !progress_tick(g->progress, g->done, g->total))
             return err_set(e, ERR_CANCEL, "interrupted");
     }
@@ -178,7 +193,7 @@ static int order_of(const struct file *file, int n_files, const struct merge_rul
 enum err_code engram_merge_into(struct emit *m, const struct file *file, int n_files, const struct merge_rule *rule,
                                 const struct progress *p, struct err *e)
 {
-    struct merge g = { .m = m, .rule = rule, .progress = p };
+    struct merge g = { .m = m, .rule = rule, .progress = p, .file = file, .n_files = n_files };
     const int order = order_of(file, n_files, rule);
     enum err_code code;
 

@@ -16,6 +16,7 @@ enum { /* 64-bit words of an epoch's head */
     WORD_SUMS = WORD_BLOCKS + ENGRAM_ORDER_MAX, WORD_KNOWN, WORD_DOMAIN, WORD_HASH = EPOCH_BYTES / 8 - 1,
 };
 enum { FILE_WORD_BYTES = 4, FILE_WORD_RESUME, FILE_WORD_DONE, FILE_WORD_PART, FILE_WORD_HASH = HEAD_BYTES / 8 - 1 };
+enum { BLOCKS_BETWEEN_DROPS = 64 };
 
 static uint64_t word_at(const unsigned char *p, int i)
 {
@@ -137,7 +138,8 @@ static enum err_code place_levels(struct epoch *ep, const unsigned char *p, uint
     return ERR_OK;
 }
 
-static enum err_code check_sums(const unsigned char *p, uint64_t data, struct err *e)
+/* A table may be larger than memory: what was checked of it stays in the system's cache, and not in this process. */
+static enum err_code check_sums(const struct io_map *map, const unsigned char *p, uint64_t data, struct err *e)
 {
     if (io_hash(0, p + EPOCH_BYTES + data, sums_bytes(data)) != word_at(p, WORD_SUMS))
         return err_set(e, ERR_FORMAT, "wrong checksum of its checksums");
@@ -146,6 +148,8 @@ static enum err_code check_sums(const unsigned char *p, uint64_t data, struct er
 
         if (io_hash(0, p + EPOCH_BYTES + at, n) != word_at(p + EPOCH_BYTES + data, (int)(at / SUM_BYTES)))
             return err_set(e, ERR_FORMAT, "wrong checksum of block %" PRIu64, at / SUM_BYTES);
+        if (at / SUM_BYTES % BLOCKS_BETWEEN_DROPS == BLOCKS_BETWEEN_DROPS - 1)
+            io_map_drop(map, map->data, map->size);
     }
     return ERR_OK;
 }
@@ -198,8 +202,10 @@ static enum err_code check_level(const struct epoch *ep, int l, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code open_epoch(struct epoch *out, const unsigned char *p, uint64_t left, struct err *e)
+static enum err_code open_epoch(struct epoch *out, const struct io_map *map, uint64_t from, struct err *e)
 {
+    const unsigned char *p = map->data + from;
+    const uint64_t left = map->size - from;
     struct epoch ep = { 0 };
     uint64_t data = 0;
 
@@ -220,11 +226,13 @@ static enum err_code open_epoch(struct epoch *out, const unsigned char *p, uint6
     ep.order = (int)word_at(p, WORD_ORDER);
     if (ep.bytes < EPOCH_BYTES || ep.bytes > left)
         return err_set(e, ERR_FORMAT, "ends after the file");
-    if (place_levels(&ep, p, ep.bytes, &data, e) || check_sums(p, data, e))
+    if (place_levels(&ep, p, ep.bytes, &data, e) || check_sums(map, p, data, e))
         return e->code;
-    for (int l = 0; l < ep.order; l++)
+    for (int l = 0; l < ep.order; l++) {
+        io_map_drop(map, map->data, map->size);
         if (check_level(&ep, l, e))
             return e->code;
+    }
     for (uint64_t i = 1; i < ep.n_known; i++)
         if (ep.known[i] <= ep.known[i - 1])
             return err_set(e, ERR_FORMAT, "its list of documents is out of order");
@@ -305,7 +313,7 @@ enum err_code engram_map(struct file *out, const char *path, uint64_t tokenizer,
         if (code != ERR_OK)
             break;
         f.epoch = more;
-        code = open_epoch(&more[f.n_epochs], f.map.data + at, f.map.size - at, e);
+        code = open_epoch(&more[f.n_epochs], &f.map, at, e);
         if (code != ERR_OK) {
             err_wrap(e, "epoch %d", f.n_epochs);
             break;
@@ -316,6 +324,7 @@ enum err_code engram_map(struct file *out, const char *path, uint64_t tokenizer,
         engram_unmap(&f);
         return err_wrap(e, "%s", path);
     }
+    io_map_drop(&f.map, f.map.data, f.map.size);
     *out = f;
     return ERR_OK;
 }
