@@ -40,7 +40,7 @@ answer()
     text() { jq -cs ".[] | select(.id == \"$1\") | .body.choices[0].logprobs.content | map(.token)" out; }
     [ "$(text p1)" = "$(text p2)" ] && [ "$(text w1)" = "$(text w2)" ] && [ "$(text d1)" = "$(text d2)" ]
     [ "$(text p1)" != "$(text w1)" ] && [ "$(text d1)" != "$(text w1)" ]
-    jq -es '[.[] | select(.type == "error") | .error.param] == ["/lora", "/lora"]' out
+    jq -es '[.[] | select(.type == "error") | .error.param] | sort == ["/lora/0/id", "/lora/0/scale"]' out
     for id in p:0 w:1 d:0.5; do
         [ "$(text "${id%:*}1" | jq length)" = "$(answer --lora "a.gguf:${id#*:}" | jq length)" ]
         want=$(chimere-run --think off -n 12 --json -q --lora "a.gguf:${id#*:}" -p 'What is a kernel?' | jq -r .text)
