@@ -130,7 +130,9 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
     if (bit & (DECAY | PRUNE | DUMP | QUERY | ROLLBACK) && files[1] != NULL)
         cli_usage("%s takes one %s", command, bit & QUERY ? "index; the question is --prompt, or on standard input" : "table");
     if (bit & PRUNE && o.size_bytes == 0 && o.count_min <= 0)
-        cli_usage("prune needs --size or --min-count");
+        cli_usage("prune needs --size, or --min-count above 0");
+    if (o.prompt != NULL && strspn(o.prompt, " \t\r\n") == strlen(o.prompt))
+        cli_usage("--prompt: the question is blank");
     if (o.bm25 && (o.hybrid || o.flat))
         cli_usage("--bm25 uses no vectors: no --hybrid or --flat with it");
     if (o.lines && o.jsonl)

@@ -428,6 +428,14 @@ static enum err_code answer(struct query *q, struct str text, struct err *e)
     return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;
 }
 
+static bool is_blank(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (strchr(" \t\r\n", s.p[i]) == NULL)
+            return false;
+    return true;
+}
+
 static enum err_code answer_lines(struct query *q, struct err *e)
 {
     enum { LOOK_MS = 200 };
@@ -442,7 +450,8 @@ static enum err_code answer_lines(struct query *q, struct err *e)
         while (code == ERR_OK && (got = cli_lines_next(&l, &line)) == CLI_LINE) {
             while (line.n > 0 && line.p[line.n - 1] == '\r')
                 line.n--;
-            code = answer(q, line, e);
+            if (!is_blank(line))
+                code = answer(q, line, e);
         }
         if (code == ERR_OK && got == CLI_LINE_TOO_LONG)
             code = err_set(e, ERR_LIMIT, "a question of more than %d bytes", LINE_BYTES);
@@ -496,7 +505,9 @@ enum err_code cli_engram_query(const struct build_options *o, const char *path, 
     code = open_query(q, path, e);
     if (code == ERR_OK)
         code = o->prompt != NULL ? answer(q, str_of(o->prompt), e) : answer_lines(q, e);
-    if (code == ERR_OK && q->number > 0)
+    if (code == ERR_OK && q->number == 0)
+        code = err_set(e, ERR_FORMAT, "standard input: there is no question");
+    if (code == ERR_OK)
         cli_note("%d questions, %.3f ms each without the model", q->number, q->ms / q->number);
     chat_close(q->chat);
     pool_close(q->pool);

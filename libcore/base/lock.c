@@ -46,7 +46,7 @@ enum err_code io_lock(struct io_lock **out, const char *path, struct err *e)
     for (;;) {
         l->fd = open(l->name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (l->fd < 0)
-            err_errno(e, ERR_IO, errno, "%s: cannot open", l->name);
+            err_errno(e, ERR_IO, errno, "%s: cannot make the lock beside it", path);
         else if (flock(l->fd, LOCK_EX | LOCK_NB) != 0)
             err_set(e, ERR_IO, "%s: another program is writing it", path);
         else if (fstat(l->fd, &held) == 0 && held.st_size > 0)

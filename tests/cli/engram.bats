@@ -320,6 +320,8 @@ facts()
     fails_build 3 "not an index" query -p x f.txt
     fails_build 3 "another tokenizer" query -m "$TINY" --bm25 -p x f.index
     fails_build 2 "no index" query -p x
+    fails_build 2 "the question is blank" query --bm25 -p ' ' f.index
+    fails_build 3 "there is no question" query --bm25 f.index
     fails_build 2 "uses no vectors" query --bm25 --hybrid -p x f.index
     fails_build 2 "does not belong to" index --bm25 -o f.index f.txt
     fails_build 2 "--layer 99" index --layer 99 -o f.index f.txt
