@@ -371,7 +371,7 @@ batch()
     : > empty
     printf '{{ raise_exception("no") }}' > raises
     printf 'Hello.' > deaf
-    fails 3 '--template empty: is empty' chimere-serve-stdio --template empty
+    fails 3 'empty: is empty' chimere-serve-stdio --template empty
     fails 3 '--template raises: template: line 1' chimere-serve-stdio --template raises
     fails 3 '--template deaf: does not show' chimere-serve-stdio --template deaf
     fails 2 'name is empty' chimere-serve-stdio --alias ''
