@@ -118,12 +118,12 @@ static void check_kernels(void)
     if (o.model.device != NULL && strncmp(o.model.device, "cuda", 4) != 0)
         cli_leave_aside(&cli, "device");
     if (o.model.device != NULL && strncmp(o.model.device, "cuda", 4) != 0)
-        cli_usage("kernels: --device %s: the table is of GPUs", o.model.device);
+        cli_usage("kernels: --device %s: only GPUs have these kernels", o.model.device);
     for (size_t i = 0; o.model.device == NULL && i < sizeof of_times / sizeof *of_times; i++) {
         if (cli_given(&cli, of_times[i]))
             cli_leave_aside(&cli, of_times[i]);
         if (cli_given(&cli, of_times[i]))
-            cli_usage("kernels: --%s is of times: with --device", of_times[i]);
+            cli_usage("kernels: --%s needs --device", of_times[i]);
     }
     if (o.model.acts == QUANT_ACTS_F32)
         cli_usage("kernels: --acts f32: a GPU rounds activations to 16 bits or 8");
@@ -135,11 +135,11 @@ static void check_usage(unsigned bit)
         cli_usage("--shape or --model, not both");
     if (bit & SHAPED && o.shape == NULL &&
         (cli_given(&cli, "mix") || (bit != SPECULATE && cli_given(&cli, "seed"))))
-        cli_usage("--mix and --seed are of random weights: with --shape");
+        cli_usage("--mix and --seed are for random weights: they need --shape");
     if (o.shape != NULL && o.model.loras.n > 0)
         cli_usage("--lora is for a model in a file: not with --shape");
     if (bit & SPECULATE && o.drafts_of.n == 0 && o.oracle == NULL)
-        cli_usage("speculate: --draft or --oracle says who guesses");
+        cli_usage("speculate: needs --draft or --oracle");
     if (o.fixed && o.drafts_of.n == 0)
         cli_usage("speculate: --fixed is for a --draft; an oracle always is");
     cli_check_kind("write", o.write, STR("GGUF"), "GGUF file");

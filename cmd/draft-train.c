@@ -136,7 +136,7 @@ static void check_usage(unsigned bit, int n_files)
         if (cli_given(&cli, alone[i]))
             cli_usage("--rollback trains nothing: not with --%s", alone[i]);
     if (o.rollback && n_files > 0)
-        cli_usage("--rollback trains nothing: no prompts, please");
+        cli_usage("--rollback trains nothing: it takes no prompts");
     if (!(o.rate > 0))
         cli_usage("--rate: above 0");
     if (o.block != 4 && o.block != 8 && o.block != 16)
@@ -165,7 +165,7 @@ static int rollback(void)
         status = cli_fail(&e);
     io_unlock(lock);
     if (status == EXIT_OK)
-        cli_warn("%s is what %s.1 was", o.out, o.out);
+        cli_warn("%s is now what %s.1 was before", o.out, o.out);
     return status;
 }
 

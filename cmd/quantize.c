@@ -89,17 +89,17 @@ static void check_usage(int n_operands)
         return;
     }
     if (o.budgets.n > 0 && !o.measure)
-        cli_usage("--budget needs --measure FILE, which has or gets what types cost");
+        cli_usage("--budget needs --measure FILE, the file of losses: it is made if it is missing");
     if (!o.measure && (measures || cli_given(&program, "seed")))
         cli_usage("--data, --random, --tokens, --method, --probes, --group, --device and --seed are for --measure");
     if (o.budgets.n == 0 && (o.save_recipe || cli_given(&program, "search")))
         cli_usage("--save-recipe and --search need --budget");
     if (o.merge.n > 0 && o.measure)
-        cli_usage("--measure is of the model as it is: merge adapters first, into a file of its own");
+        cli_usage("--measure measures a model without adapters: merge them first, into a file of its own");
     if (o.data && o.random)
         cli_usage("--data or --random, not both");
     if (o.type && (o.measure || o.budgets.n > 0))
-        cli_usage("--type gives all tensors types: not with --measure");
+        cli_usage("--type sets the types of all tensors: not with --measure or --budget");
     o.said.text = o.data || o.random || cli_typed(&program, "tokens") || (cli_typed(&program, "seed") && o.search == 0);
     bool probes = cli_typed(&program, "probes") || cli_typed(&program, "group");
 

@@ -179,7 +179,7 @@ static void check_usage(const struct cli *cli, char *const *files)
     if (o.check && grammars == 0)
         cli_usage("--check needs --schema, --grammar or --regex");
     if (grammars > 0 && actions > 0 && !o.check)
-        cli_usage("--schema, --grammar and --regex limit an answer: there is none");
+        cli_usage("--schema, --grammar and --regex limit an answer, and there is none here");
     if (o.parse.reasoning && !o.parse.format)
         cli_usage("--reasoning-open needs --parse");
     cli_open_check(cli, &o.model);

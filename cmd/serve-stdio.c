@@ -527,7 +527,7 @@ int main(int argc, char **argv)
     if (o.mcp && !cli_typed(&cli, "lenient"))
         cli_leave_aside(&cli, "lenient");
     if (o.mcp && (o.batch != NULL || o.http.listen != NULL || o.lenient))
-        cli_usage("--mcp goes without --batch, --listen and --lenient");
+        cli_usage("--mcp excludes --batch, --listen and --lenient");
     need(&cli, "cache-size", o.cache_dir != NULL, "--cache-dir");
     need(&cli, "draft-max", o.drafts.n > 0, "--draft");
     cli_open_check(&cli, &o.model);

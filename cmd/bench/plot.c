@@ -208,7 +208,7 @@ enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
     enum err_code code = p.files && p.sets ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 
     if (b->o->out == NULL || *b->operands == NULL)
-        code = err_set(e, ERR_ARG, "plot: records, please, and -o FILE.svg");
+        code = err_set(e, ERR_ARG, "plot: needs files of records and -o FILE.svg");
     for (char **f = b->operands; *f != NULL && code == ERR_OK; f++) {
         json_t *records;
 

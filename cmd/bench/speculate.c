@@ -292,7 +292,7 @@ static enum err_code read_items(struct speculate *s, struct err *e)
     if (cli_bench_list(&lengths, s->b->o->prompts, "prompt", 2, 1 << 24, e))
         return e->code;
     if (lengths.n == 0 || (lengths.n > 1 && *s->b->operands != NULL))
-        return err_set(e, ERR_ARG, "--prompt: one length for the texts of files");
+        return err_set(e, ERR_ARG, "--prompt: takes one length when the texts come from files");
     if (*s->b->operands == NULL)
         return random_items(s, &lengths, e);
     for (char **f = s->b->operands; *f != NULL; f++)

@@ -705,7 +705,7 @@ static enum err_code compare(struct bench *b, struct err *e)
     enum err_code code = ERR_OK;
 
     if (b->operands[0] == NULL || b->operands[1] == NULL || b->operands[2] != NULL)
-        return err_set(e, ERR_ARG, "eval --compare: two files of answers, please");
+        return err_set(e, ERR_ARG, "eval --compare: takes two files of answers");
     for (int i = 0; i < 2 && code == ERR_OK; i++) {
         code = cli_bench_load(&all[i], b->operands[i], e);
         if (code == ERR_OK)

@@ -164,7 +164,7 @@ enum err_code cli_flush_stdout(struct err *e)
     if (!ferror(stdout)) /* else errno is of the write that failed just before */
         errno = EIO;
     if ((fflush(stdout) != 0 || ferror(stdout)) && errno == EINTR)
-        return err_set(e, ERR_IO, "standard output: was not read any more when the signal came: what was left is lost");
+        return err_set(e, ERR_IO, "standard output: nobody read it when the signal came: the rest is lost");
     if (ferror(stdout))
         return err_errno(e, ERR_IO, errno, "standard output: cannot write");
     return ERR_OK;

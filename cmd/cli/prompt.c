@@ -119,7 +119,7 @@ static void tell_members(const json_t *request, const char *path)
             snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", left_out[i]);
     }
     if (names[0] != '\0')
-        cli_warn("%s: only messages and tools are taken of it, not %s: options say that", path, names);
+        cli_warn("%s: only its messages and tools are used, not %s: use options for that", path, names);
 }
 
 /* The messages of a chat: --messages, then what the user says. *tools may be set. */

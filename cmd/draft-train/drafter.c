@@ -176,10 +176,10 @@ static enum err_code write_tests(struct train_drafter *j, struct err *e)
     if (cli_interrupted())
         return interrupted(e);
     if (j->tests.n < j->data.test.n)
-        cli_warn("%" PRId64 " of %" PRId64 " prompts are tested on: there is no time to write more, or the model says nothing",
+        cli_warn("%" PRId64 " of %" PRId64 " prompts are tested on: no time to write more, or the model gives no answers",
                  j->tests.n, j->data.test.n);
     if (j->tests.n == 0)
-        return err_set(e, ERR_FORMAT, "the model says nothing to the prompts that are held out");
+        return err_set(e, ERR_FORMAT, "the model gives no answers to the held-out prompts");
     qsort(j->tests.v, (size_t)j->tests.n, sizeof *j->tests.v, by_source);
     return ERR_OK;
 }
@@ -332,7 +332,7 @@ static enum err_code rounds(struct train_drafter *j, struct err *e)
         if (cli_interrupted())
             return interrupted(e);
         if (j->texts.n == 0)
-            return err_set(e, ERR_FORMAT, "the model says nothing to the prompts");
+            return err_set(e, ERR_FORMAT, "the model gives no answers to the prompts");
         cli_train_event(&j->report, "texts", json_pack("{s:I, s:I}", "texts", (json_int_t)j->texts.n, "written_tokens",
                                                        (json_int_t)train_writer_tokens(j->writer)));
         if (learn(j, end_s, e))

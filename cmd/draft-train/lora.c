@@ -670,7 +670,7 @@ static enum err_code resume(struct job *j, struct err *e)
         return e->code;
     if (bytes < sizeof h || (memcpy(&h, data, sizeof h), memcmp(h.name, j->name, sizeof h.name) != 0) ||
         h.n_params != j->lora->n_params || (j->zo == NULL && bytes != sizeof h + 3 * n))
-        code = err_set(e, ERR_ARG, "%s is of another training: finish that with its own command, or remove the file", j->half);
+        code = err_set(e, ERR_ARG, "%s belongs to another training: finish it with its own command, or remove the file", j->half);
     else if (j->zo != NULL) {
         j->zo->o.eps = h.eps;
         j->zo->o.rate = h.rate;

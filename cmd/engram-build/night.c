@@ -264,7 +264,7 @@ static enum err_code hear_own(struct night *g, struct err *e)
     size_t n = 0;
 
     if (!cli_eval_path(dir, sizeof dir))
-        return err_set(e, ERR_ARG, "--held-out names a text to test on: the one that belongs to the program is not there");
+        return err_set(e, ERR_ARG, "--held-out is needed: the test text that comes with the program is not there");
     (void)snprintf(path, sizeof path, "%s/heldout-docs.txt", dir);
     if (io_read_all(&data, &n, path, 1 << 26, cli_interrupted, e))
         return e->code;
@@ -349,7 +349,7 @@ static enum err_code is_free(const char *path, struct err *e)
 
     if (f != NULL)
         (void)fclose(f);
-    return ours ? ERR_OK : err_set(e, ERR_IO, "%s: is in the way, and no table", path);
+    return ours ? ERR_OK : err_set(e, ERR_IO, "%s: is in the way: not a table", path);
 }
 
 static enum err_code open_night(struct night *g, struct err *e)
@@ -449,6 +449,6 @@ enum err_code cli_engram_rollback(const char *path, struct err *e)
     io_unlock(lock);
     free(before);
     if (code == ERR_OK)
-        cli_note("%s is what %s.1 was", path, path);
+        cli_note("%s is now what %s.1 was before", path, path);
     return code;
 }

@@ -87,7 +87,7 @@ static enum err_code listen(const struct build_options *o, struct cli_opened *x,
     enum err_code code;
 
     if (h->n_texts == 0)
-        return err_set(e, ERR_ARG, "the text that the model is to read has not two tokens: there is nothing to weigh");
+        return err_set(e, ERR_ARG, "the text for the model has fewer than two tokens: nothing can be scored");
     h->n_vocab = model_info(x->model)->n_vocab;
     h->n_windows = eval_window_count(h->text, h->n_texts, &w);
     h->said = calloc((size_t)eval_scored_count(h->text, h->n_texts, &w) + 1, sizeof *h->said);

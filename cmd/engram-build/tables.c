@@ -45,7 +45,7 @@ static enum err_code check_out(const char *out, const char *in, struct err *e)
     struct stat a, b;
 
     if (stat(out, &a) == 0 && stat(in, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-        return err_set(e, ERR_ARG, "%s: is read, so it cannot be written", out);
+        return err_set(e, ERR_ARG, "%s: is an input, and will not be replaced", out);
     return ERR_OK;
 }
 

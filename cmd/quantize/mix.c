@@ -70,7 +70,7 @@ static enum err_code read_wish(struct wish *w, const char *text, struct err *e)
     if (comma == NULL)
         return ERR_OK;
     if (w->kind != VRAM || strncmp(comma + 1, "ctx=", 4) != 0)
-        return err_set(e, ERR_ARG, "--budget %s: after the comma only vram has something: ctx=TOKENS", text);
+        return err_set(e, ERR_ARG, "--budget %s: only vram takes more after a comma, ctx=TOKENS", text);
     w->ctx_tokens = strtoll(comma + 5, &ctx, 10);
     if (ctx == comma + 5 || *ctx != '\0' || w->ctx_tokens < 1 || w->ctx_tokens > 1 << 30)
         return err_set(e, ERR_ARG, "--budget %s: ctx is not a number of tokens", text);

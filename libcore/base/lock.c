@@ -50,7 +50,7 @@ enum err_code io_lock(struct io_lock **out, const char *path, struct err *e)
         else if (flock(l->fd, LOCK_EX | LOCK_NB) != 0)
             err_set(e, ERR_IO, "%s: another program is writing it", path);
         else if (fstat(l->fd, &held) == 0 && held.st_size > 0)
-            err_set(e, ERR_IO, "%s: is no lock, but somebody's file, and would be removed", l->name);
+            err_set(e, ERR_IO, "%s: is not a lock but some other file, and stays", l->name);
         else if (fstat(l->fd, &held) == 0 && stat(l->name, &named) == 0 && held.st_ino == named.st_ino &&
                  held.st_dev == named.st_dev) {
             *out = l;

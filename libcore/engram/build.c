@@ -505,7 +505,7 @@ static enum err_code take_part(struct engram_builder *b, int i, bool *there, str
     *there = false;
     if (code == ERR_OK && access(name, F_OK) == 0) {
         if (!engram_get_part(name, &resume, &done))
-            code = err_set(e, ERR_IO, "%s: is in the way, and no part of a table that is built", name);
+            code = err_set(e, ERR_IO, "%s: is in the way: not a part of an unfinished table", name);
         if (code == ERR_OK && resume != 0 && resume == part_number(b) && i == b->n_parts && done > b->done &&
             grow_parts(b, e) == ERR_OK && engram_map(&b->part[i], name, b->o.tokenizer, NULL) == ERR_OK) {
             *there = true;

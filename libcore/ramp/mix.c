@@ -120,7 +120,7 @@ static enum err_code make_problem(struct mixing *m, struct err *e)
                 fixed += part_of(&a->budgets[b], i) * bytes_of(gguf_tensor_at(a->g, i), m->type[i], a->budgets[b].pad);
         m->limit[b] = a->budgets[b].limit - fixed;
         if (!(m->limit[b] > 0))
-            return err_set(e, ERR_LIMIT, "%s: cannot be kept: what has no choice takes %.0f bytes", a->budgets[b].name, fixed);
+            return err_set(e, ERR_LIMIT, "%s: cannot be kept: what is fixed takes %.0f bytes", a->budgets[b].name, fixed);
     }
     m->p.loss = m->loss;
     m->p.cost = m->cost;

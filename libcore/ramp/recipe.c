@@ -271,7 +271,7 @@ static enum err_code add_line(struct ramp_recipe *r, struct str line, struct err
             return err_set(e, ERR_FORMAT, "a second \"default\"");
         enum err_code rc = read_type(&r->type, next_word(&rest), e);
 
-        return rc || next_word(&rest).n == 0 ? rc : err_set(e, ERR_FORMAT, "more than a type after \"default\"");
+        return rc || next_word(&rest).n == 0 ? rc : err_set(e, ERR_FORMAT, "only a type may follow \"default\"");
     }
     if (str_is(word, "file-type")) {
         if (r->file_type >= 0)

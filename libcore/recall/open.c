@@ -93,7 +93,7 @@ static enum err_code check_vectors(const struct recall *r, struct err *e)
         const float x = i < r->stride ? r->mean[i] : r->vector[i - r->stride];
 
         if (!(fabsf(x) <= (i < r->stride ? 3e38F : 1.001F)))
-            return err_set(e, ERR_FORMAT, "a vector has a number that it cannot have");
+            return err_set(e, ERR_FORMAT, "a vector has a number out of range");
     }
     return ERR_OK;
 }
@@ -102,7 +102,7 @@ static enum err_code check_links(const struct recall *r, const uint32_t *link, i
 {
     for (int k = 0; k < n; k++)
         if (link[k] != NO_LINK && (link[k] >= r->s.n_texts || r->level[link[k]] < level))
-            return err_set(e, ERR_FORMAT, "text %" PRIu64 ": linked to what is not there", text);
+            return err_set(e, ERR_FORMAT, "text %" PRIu64 ": a link that leads nowhere", text);
     return ERR_OK;
 }
 

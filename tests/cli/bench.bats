@@ -253,9 +253,9 @@ brief() # a speed run of a moment
     chimere-bench kernels --table > out
     grep -q '^gemm_r2_16_resident .* if: all blocks find room at once$' out
     grep -q '^sm_120, activations of 16 bits, experts$' out
-    refuses 2 "the table is of GPUs" chimere-bench kernels --device cpu
-    refuses 2 "--acts is of times" chimere-bench kernels --acts i8
-    refuses 2 "--reps is of times" chimere-bench kernels --reps 3
+    refuses 2 "only GPUs have these kernels" chimere-bench kernels --device cpu
+    refuses 2 "--acts needs --device" chimere-bench kernels --acts i8
+    refuses 2 "--reps needs --device" chimere-bench kernels --reps 3
     refuses 2 "takes no file" chimere-bench kernels file
     CHIMERE_OPTS='--device cpu' chimere-bench kernels > again
     chimere-bench kernels | cmp - again
@@ -331,13 +331,13 @@ brief() # a speed run of a moment
 }
 
 @test "speculate refuses what it cannot measure" {
-    refuses 2 "who guesses" chimere-bench speculate
+    refuses 2 "needs --draft or --oracle" chimere-bench speculate
     refuses 2 "shares from 0 to 1" chimere-bench speculate --oracle 1.5
     refuses 2 "shares from 0 to 1" chimere-bench speculate --oracle 0.5x
     refuses 2 "shares from 0 to 1" chimere-bench speculate --oracle ''
     refuses 2 "names no drafter" chimere-bench speculate --draft , --prompt 4
     refuses 2 "draft-max" chimere-bench speculate --oracle 1 --draft-max 17
-    refuses 2 "one length" chimere-bench speculate --oracle 1 --prompt 4,5 "$ROOT/share/eval/math.jsonl"
+    refuses 2 "takes one length" chimere-bench speculate --oracle 1 --prompt 4,5 "$ROOT/share/eval/math.jsonl"
     refuses 2 "is for a --draft" chimere-bench speculate --oracle 1 --fixed
     refuses 2 "need a --temp" chimere-bench speculate --draft ngram --seed 1
     refuses 2 "--draft does not belong to eval" chimere-bench eval --draft ngram x
@@ -435,7 +435,7 @@ brief() # a speed run of a moment
         refuses 2 "does not belong to" chimere-bench $words
     done
     refuses 2 "need a --temp above 0" chimere-bench eval --top-p 0.5 x
-    refuses 2 "of random weights" chimere-bench speed --mix q8_0
+    refuses 2 "for random weights" chimere-bench speed --mix q8_0
     refuses 2 "without --limit" chimere-bench eval --compare --limit 2 a b
     refuses 2 "must be above 0" chimere-bench speed --bandwidth 0
     refuses 2 "must be above 0" chimere-bench speed --bandwidth -3

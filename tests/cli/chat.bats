@@ -113,7 +113,7 @@ fails() # STATUS TEXT COMMAND...: fails with that status, and one line that has 
 @test "a request saved for another program: what is not taken is told; the role developer" {
     echo '{"messages":[{"role":"user","content":"hi"}],"temperature":1,"max_tokens":3,"response_format":{"type":"json_object"}}' > r.json
     try 0 chimere-run --messages r.json --think off -n 2
-    [ "$(cat err)" = 'chimere-run: r.json: only messages and tools are taken of it, not temperature, max_tokens, response_format: options say that' ]
+    [ "$(cat err)" = 'chimere-run: r.json: only its messages and tools are used, not temperature, max_tokens, response_format: use options for that' ]
     echo '{"messages":[{"role":"user","content":"hi"}],"model":"x","stream":true}' > r.json
     try 0 chimere-run --messages r.json --think off -n 2
     [ ! -s err ]

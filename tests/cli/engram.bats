@@ -392,7 +392,7 @@ night()
     fails_build 3 "no line is an object" add --from held.txt t
     fails_build 3 "not an engram table" add --from scored.jsonl held.txt
     : > empty
-    fails_build 2 "has not two tokens" add --from worse.jsonl --held-out empty t
+    fails_build 2 "fewer than two tokens" add --from worse.jsonl --held-out empty t
     fails_build 2 "no text" add -o t empty
     fails_build 2 "without --out" add --from scored.jsonl -o t
     fails_build 2 "takes one table" add --from scored.jsonl

@@ -197,7 +197,7 @@ END
         read -r signal ms < <(blocked $name chimere-run --raw --stream --ignore-eos -p 'The kernel' --session s)
         [ "$(kill -l "$signal")" = "${name#SIG}" ]
         [ "$ms" -lt 500 ] || [ -n "$SLOW" ]
-        [ "$(cat err)" = "chimere-run: standard output: was not read any more when the signal came: what was left is lost" ]
+        [ "$(cat err)" = "chimere-run: standard output: nobody read it when the signal came: the rest is lost" ]
         [[ "$(chimere-run --session s --show)" == "The kernel will"* ]]
     done
     read -r signal ms < <(blocked SIGTERM chimere-run --raw --jsonl --ignore-eos -p 'The kernel')
