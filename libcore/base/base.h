@@ -3,8 +3,8 @@
  *
  * Errors: a function that can fail returns enum err_code and takes `struct err *e` last.
  * On failure it fills *e with one line of text (no trailing newline) and leaves its
- * out-parameters untouched. Callers add context in front with err_wrap(). A bug is an assert;
- * what a file or a user says is never asserted.
+ * out-parameters untouched. Callers add context in front with err_wrap(). assert() is for bugs only,
+ * never for what comes from a file or a user.
  */
 #ifndef BASE_BASE_H
 #define BASE_BASE_H
@@ -31,7 +31,7 @@ struct str {
 struct str str_of(const char *z);              /* view of a NUL-terminated string */
 bool       str_eq(struct str a, struct str b); /* same bytes */
 bool       str_is(struct str a, const char *z);
-/* Length (1..4) of the UTF-8 sequence s begins with; 0 when those bytes are none, or s is empty. */
+/* Length (1..4) of the UTF-8 sequence at the start of s; 0 when there is no valid one, or s is empty. */
 size_t     str_utf8(struct str s);
 
 enum err_code {

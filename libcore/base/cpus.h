@@ -3,7 +3,7 @@
 #ifndef BASE_CPUS_H
 #define BASE_CPUS_H
 
-/* Processors worth of time that the cgroups above this process allow, rounded up; 0 when they set
- * no limit. `root` stands before /proc and /sys: "" but for a test's own tree. */
+/* How many processors the time allowed by the cgroups above this process is worth, rounded up; 0 when
+ * they set no limit. `root` is put before /proc and /sys: "", or a test's own tree. */
 int pool_quota_cpus(const char *root);
 #endif

@@ -13,20 +13,21 @@ struct io_map {
 };
 MUST_CHECK enum err_code io_map_open(struct io_map *out, const char *path, struct err *e);
 void io_map_close(struct io_map *m);
-/* n bytes at `at` in the mapping will hardly be read again: the process gives back the pages that lie in them whole.
- * Who reads them all the same gets them from the file. */
+/* Says that n bytes at `at` in the mapping will probably not be read again: the pages that lie wholly within them leave
+ * the process's memory. Reading them later still works, and reads them from the file again. */
 void io_map_drop(const struct io_map *m, const void *at, size_t n);
 
-/* Opens a file to read. A FIFO is open when it has a writer.
- * Here and below a wait for another process (who opens the other end of a FIFO, who writes to a pipe) ends with
- * ERR_CANCEL when stop() is true, which is asked five times a second; stop NULL: never. */
+/* Opens a file to read. Opening a FIFO waits until it has a writer.
+ * Here and below, a wait for another process (to open the other end of a FIFO, or to write to a pipe) ends with
+ * ERR_CANCEL when stop() returns true. stop() is called five times a second; NULL: the wait is not cut short. */
 MUST_CHECK enum err_code io_open_read(int *fd, const char *path, bool (*stop)(void), struct err *e);
-/* Opens a file to write at its end, and makes it where there is none. A FIFO is open when it has a reader. */
+/* Opens a file to append to, and creates it if there is none. Opening a FIFO waits until it has a reader. */
 MUST_CHECK enum err_code io_open_append(int *fd, const char *path, bool (*stop)(void), struct err *e);
-/* Opens a regular file to read and to write at its end, for this process alone until it is closed; makes it where there is none.
- * ERR_IO: another process has it, or it is not a regular file. What it holds is to be read after this. */
+/* Opens a regular file to read and to append to, for this process alone until it is closed. Creates it if there is none.
+ * ERR_IO: another process has it, or it is not a regular file. Read its contents after this call, not before: until then
+ * another process may still change them. */
 MUST_CHECK enum err_code io_open_own(int *fd, const char *path, struct err *e);
-/* The next 1 to max_bytes bytes, when there are some; 0 at the end. */
+/* Waits for the next bytes and reads 1 to max_bytes of them; *n is 0 at the end. */
 MUST_CHECK enum err_code io_read_some(size_t *n, int fd, void *data, size_t max_bytes, bool (*stop)(void),
                                       struct err *e);
 /* Whole file ("-" is stdin) into malloc'ed memory with one NUL after it; caller frees *data.
@@ -36,49 +37,50 @@ MUST_CHECK enum err_code io_read_all(char **data, size_t *n, const char *path, s
 /* All n bytes to fd, or ERR_IO. */
 MUST_CHECK enum err_code io_write_all(int fd, const void *data, size_t n, struct err *e);
 
-/* A file that appears under its name complete, or not at all: writes go to a temporary in the
+/* A file that appears under its name complete, or not at all. Writes go to a temporary file in the
  * same directory; commit does fsync, rename, fsync of the directory. A process that is killed leaves
- * its temporary, ".NAME.PID-N.tmp", which the next io_out_open() of the name removes. Exactly one of the commits
- * and abort ends it (abort after a failed commit is done inside). One thread. */
+ * its temporary file, ".NAME.PID-N.tmp"; the next io_out_open() of the same name removes it. Call exactly one of the
+ * commits or abort to end it (a commit that fails aborts by itself). One thread. */
 struct io_out;
 MUST_CHECK enum err_code io_out_open(struct io_out **out, const char *path, struct err *e);
-/* The same with a temporary file that has a name of its own, ".NAME.part", and stays when the process is killed: what it had
- * written is there until it is overwritten, and can be looked at first (io_out_old) and kept (io_out_keep). ERR_IO: another
- * process writes it now, or it is not a plain file of this user's. Abort removes it. */
+/* The same with a temporary file of a fixed name, ".NAME.part", which later processes use again. What a killed process
+ * wrote stays in it until it is overwritten; it can be read (io_out_old) and kept (io_out_keep). ERR_IO: another process
+ * writes it now, or it is not a plain file of this user's. Abort removes it. */
 MUST_CHECK enum err_code io_out_open_part(struct io_out **out, const char *path, struct err *e);
-/* n bytes that an earlier process left at `offset`, which are not overwritten by now. False: there are none. */
+/* Reads n bytes that an earlier process left at `offset`. False: it left none there, or they have been overwritten. */
 bool io_out_old(struct io_out *o, uint64_t offset, void *data, size_t n);
-/* The next n bytes stay as an earlier process left them: io_out_old() has seen them. */
+/* The next n bytes stay as an earlier process left them. The caller has read them with io_out_old(). */
 MUST_CHECK enum err_code io_out_keep(struct io_out *o, uint64_t n, struct err *e);
-/* Removes from a directory the temporaries of files whose names begin so and whose writers were killed. */
+/* Removes from a directory the temporary files that killed writers left, of files whose names begin with `begins`. */
 void io_remove_left(int dir_fd, const char *begins);
 MUST_CHECK enum err_code io_out_write(struct io_out *o, const void *data, size_t n, struct err *e);
-/* n zeros that take no room where the file system knows holes. */
+/* Writes n zeros, as a hole (which takes no disk space) if the file system has holes. */
 MUST_CHECK enum err_code io_out_skip(struct io_out *o, uint64_t n, struct err *e);
 /* Overwrites earlier bytes: offset + n must be within what was written. */
 MUST_CHECK enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, size_t n,
                                       struct err *e);
 MUST_CHECK enum err_code io_out_commit(struct io_out *o, struct err *e);
-/* The same, but never in the place of another file: ERR_IO when the path exists by now. */
+/* The same, but never replaces another file: ERR_IO when the path exists by now. */
 MUST_CHECK enum err_code io_out_commit_new(struct io_out *o, struct err *e);
 void     io_out_abort(struct io_out *o); /* NULL is allowed; nothing remains on disk */
 uint64_t io_out_pos(const struct io_out *o); /* bytes written so far */
 
-/* One writer of a file: ERR_IO when another one has it. FILE.lock stands beside it meanwhile. */
+/* A lock that lets one process write a file: ERR_IO when another one has it. While it is held, FILE.lock lies beside the
+ * file. */
 struct io_lock;
 MUST_CHECK enum err_code io_lock(struct io_lock **out, const char *path, struct err *e);
 void io_unlock(struct io_lock *l); /* NULL is allowed */
 
-/* fresh gets the mode of path, where that is there: who may not read the one does not read the other. */
+/* Gives `fresh` the mode of `path`, if that exists, so that nobody can read the new file who could not read the old one. */
 void io_same_mode(const char *fresh, const char *path);
 
-/* A file and what it was before: FILE is what serves, FILE.1 what served before it, FILE.2 before that. Whatever happens
- * meanwhile, FILE is there and whole. A link stays a link, and the versions lie beside what it leads to.
- * publish: `fresh`, a finished file on the same file system, becomes `path`; what was there becomes path.1, and so on; the
- * `keep` newest of them stay. The mode stays, too. */
+/* A file and its earlier versions: FILE is the current one, FILE.1 the one before it, FILE.2 the one before that. At every
+ * moment FILE exists and is complete. If the path is a link, it stays one, and the versions lie beside the file it leads to.
+ * publish: `fresh`, a finished file on the same file system, becomes `path`; the old file becomes path.1, and so on. Only the
+ * `keep` newest old versions stay. The new file gets the mode of the old one. */
 MUST_CHECK enum err_code io_publish(const char *path, const char *fresh, int keep, struct err *e);
-/* path.1 becomes path, path.2 path.1 and so on, and what was path the last of them: nothing is lost, and as many calls
- * as there are versions end where they began. ERR_IO: there is no path.1. */
+/* Rotates the versions: path.1 becomes path, path.2 becomes path.1 and so on, and the old path becomes the last of them.
+ * So nothing is lost: with as many calls as there are versions, everything is as it was. ERR_IO: there is no path.1. */
 MUST_CHECK enum err_code io_rollback(const char *path, struct err *e);
 
 /* XXH64: for checksums and fingerprints, not against an adversary. */

@@ -12,9 +12,10 @@
 
 /* One JSON value of any kind. `what` names the source in messages ("messages.json", or "in.jsonl: line 7" for a line of it). */
 MUST_CHECK enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e);
-/* The same for what a program of ours wrote: of any length, and the answer of a model may have a \u0000. */
+/* The same for text that one of our own programs wrote: any length, and \u0000 is allowed, since a model's answer may
+ * contain it. */
 MUST_CHECK enum err_code json_parse_own(json_t **out, struct str text, const char *what, struct err *e);
-/* A string member of an object; absent gives false, another type too (see json_typeof). */
+/* Reads a string member of an object. False: it is absent or of another type (see json_typeof). */
 bool json_get_str(const json_t *object, const char *key, struct str *out);
 /* JSON string of arbitrary bytes: each byte that is not valid UTF-8 becomes U+FFFD. */
 json_t *json_bytes(struct str s);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* logits.h - what is asked of a row of logits, and the answer.                 room: base
+/* logits.h - what a caller wants to know of a row of logits, and the answer.   room: base
  *
- * A row has n_vocab floats and may stay on the device. One want and one digest serve the operation
- * that reads it (op_top), the run that asks for it and the sampler that chooses from it. NaN counts
+ * A row has n_vocab floats and may stay on the device. The operation that reads it (op_top), the run
+ * that asks for it and the sampler that chooses from it share these two structs. NaN counts
  * as -inf, +inf as the largest float. Weights and their sums are those of base/softmax.h.
  */
 #ifndef BASE_LOGITS_H
@@ -14,7 +14,7 @@ enum { LOGITS_TOP_MAX = 256, LOGITS_IDS_MAX = 1024 };
 struct logits_want {
     int32_t         n_top;    /* 1 .. LOGITS_TOP_MAX largest logits; 0: the row itself */
     float           inv_temp; /* for the sum `heated` */
-    const int32_t  *ids;      /* [n_ids] and the logits of these tokens; read as the step begins */
+    const int32_t  *ids;      /* [n_ids] the logits of these tokens are wanted too; read as the step begins */
     int32_t         n_ids;    /* <= LOGITS_IDS_MAX */
     const uint32_t *mask;     /* bit t % 32 of word t / 32 is set: token t may be chosen; NULL: all
                                * may. Others count as -inf in all but raw_max and raw_total. */
@@ -28,13 +28,13 @@ struct logits_digest {
     int32_t        n_top;
     bool           all;      /* top has every logit that is not -inf */
     const int32_t *ids;      /* [n_ids] the tokens asked for; -1: none */
-    const float   *logits;   /* [n_ids] and their logits */
+    const float   *logits;   /* [n_ids] their logits */
     int32_t        n_ids;
-    float          max;      /* of what may be chosen */
+    float          max;      /* of the tokens that may be chosen */
     double         total;    /* of w = exp(x - max) */
     double         heated;   /* of exp((x - max) inv_temp) */
     double         weighted; /* of w (x - max): the entropy is ln(total) - weighted / total */
-    float          raw_max;  /* of the row, and */
-    double         raw_total; /* of exp(x - raw_max) of the row: log-probabilities refer to it */
+    float          raw_max;  /* of the whole row */
+    double         raw_total; /* of exp(x - raw_max) of the whole row: log-probabilities refer to it */
 };
 #endif

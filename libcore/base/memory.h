@@ -4,8 +4,8 @@
 #define BASE_MEMORY_H
 #include "base/base.h"
 
-/* Bytes that this process may still take without swapping, or something being killed for it: what the system has,
- * or less, where the control groups above the process leave less. Pages of files that can be read again count as
- * free. -1: not known. `root` stands before /proc and /sys: "" but for a test's own tree. */
+/* Bytes that this process can still take without swapping and without the system killing a process: what the system has
+ * left, or what the process's control groups leave, if that is less. Cached pages of files count as free, since they can
+ * be read again. -1: not known. `root` is put before /proc and /sys: "", or a test's own tree. */
 int64_t memory_left(const char *root);
 #endif

@@ -34,7 +34,7 @@ enum {
 #endif
 
 /* In test builds only, the environment variable CHIMERE_TEST_SIMD ("none", "avx2", "avx512",
- * "vnni", "vbmi", "all") masks the answer from above. CPUID is slow under a hypervisor: ask once and keep
+ * "vnni", "vbmi", "all") hides all features above the one named. CPUID is slow under a hypervisor: ask once and keep
  * the answer. */
 unsigned simd_features(void);
 /* "avx2 avx512 vnni" ... into buf (64 bytes hold every name), for -v and records; returns buf. */

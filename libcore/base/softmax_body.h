@@ -35,7 +35,7 @@ TARGET static void KERNEL(weigh)(const float *restrict x, float *restrict w, flo
         float d = (x[i] - max) * inv_temp;
         w[i] = d > -87.0f ? d : -87.0f;
     }
-    for (int i = 0; i < SOFTMAX_BLOCK; i++) { /* apart, or the compiler branches on d */
+    for (int i = 0; i < SOFTMAX_BLOCK; i++) { /* a second loop: in one, the compiler branches on d */
         float c = w[i];
         float t = c * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to the nearest integer */
         float n = t - 12582912.0f;
@@ -54,7 +54,7 @@ TARGET static void KERNEL(weigh)(const float *restrict x, float *restrict w, flo
     }
 }
 
-/* The sum of w in double: i is added to i + half, half going from SOFTMAX_BLOCK / 2 to 1. */
+/* The sum of w in double: w[i + half] is added to w[i], with half from SOFTMAX_BLOCK / 2 down to 1. */
 TARGET static double KERNEL(sum)(const float *w)
 {
     double s[SOFTMAX_BLOCK / 2];

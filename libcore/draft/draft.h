@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draft.h - guesses of what sequences say next, for the model to check.
+/* draft.h - guesses the next tokens of sequences, for the model to check.
  * room: draft (base gguf text model run gen engram)
  *
- * A drafter may be wrong and may be slow, and it can change no byte of an answer. Several may be
- * open. For each sequence and step the drafter is asked that promises the most tokens for the time.
- * That follows from three measurements: how many of its guesses were right so far, how long it takes
- * to make them, and how long a step takes by its number of rows. When guesses do not pay, none is asked.
+ * A drafter may be wrong or slow, but it cannot change a byte of an answer. Several may be open. For
+ * each sequence and step, the drafter that promises the most tokens per time is asked. This is
+ * estimated from three measurements: how many of its guesses were right so far, how long it takes to
+ * make them, and how long a step takes by its number of rows. If guesses do not pay, no drafter is asked.
  *
  *   draft_open; draft_taps into run_opts.tap_layers; run_open; draft_attach;
  *   gen_open with drafter = &draft_hook and drafter_of = the draft;
@@ -29,29 +29,29 @@ enum { DRAFT_OPEN_MAX = 8 /* drafters at once */, DRAFT_TAPS_MAX = 16 };
 struct draft_opts {
     struct model      *model;     /* whose tokens are guessed; not owned; "mtp": model_opts.nextn */
     const struct gguf *gguf;      /* its file */
-    /* Each is one of these. A row of drafters.def that needs no file: "ngram", "mtp", "engram". A GGUF file: a
+    /* Each name is one of these. A row of drafters.def that needs no file: "ngram", "mtp", "engram". A GGUF file: a
      * DFlash drafter for this model, an adapter of its multi-token-prediction block, or a small model with the
-     * same tokens. "auto": ngram, mtp where the model has it, and a DFlash drafter beside its file, which for
-     * NAME-q4_k.gguf is NAME-dflash.gguf. */
+     * same tokens. "auto": ngram, mtp if the model has it, and the DFlash drafter beside the model's file, if there is
+     * one; for NAME-q4_k.gguf that is NAME-dflash.gguf. */
     const char *const *names;     /* [n_names] */
     int                n_names;
-    const struct engram_mix *tables; /* "engram" guesses from them; not owned. NULL: there are none */
+    const struct engram_mix *tables; /* for "engram", which guesses from them; not owned. NULL: there are none */
     int                n_max;     /* guesses for a sequence in a step; 0: GEN_DRAFT_MAX */
-    bool               always;    /* in every step all that the first drafter with any has */
+    bool               always;    /* without measuring: in every step all guesses of the first drafter that has some */
     const char        *device;    /* of a small model; NULL: "cpu" */
-    int                n_threads; /* of it */
-    bool             (*stop)(void); /* NULL, or asked while it reads (run_opts.stop). True: it guesses nothing */
+    int                n_threads; /* of the small model */
+    bool             (*stop)(void); /* of the small model (run_opts.stop); NULL: none. True: it guesses nothing */
 };
 
 /* ERR_ARG: an unknown name; ERR_UNSUPPORTED, ERR_FORMAT: the drafter does not fit the model: the
  * message has the reason. */
 MUST_CHECK enum err_code draft_open(struct draft **out, const struct draft_opts *o, struct err *e);
 void draft_close(struct draft *d); /* NULL is allowed */
-/* Layers of the model whose output rows the drafters read: how many, at most DRAFT_TAPS_MAX,
- * ascending. */
+/* Layers of the model whose output rows the drafters read, ascending; returns how many, at most
+ * DRAFT_TAPS_MAX. */
 int  draft_taps(const struct draft *d, int *layers);
-/* Memory for the sequences of a run, which keeps the rows of draft_taps(). ERR_ARG: it does not.
- * Closed after d. */
+/* Takes memory for the sequences of a run, which must keep the rows of draft_taps() (else ERR_ARG).
+ * Close the run after d. */
 MUST_CHECK enum err_code draft_attach(struct draft *d, struct run *r, struct err *e);
 
 /* The object of these functions is a struct draft. */

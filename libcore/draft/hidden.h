@@ -6,7 +6,7 @@
 
 struct model_drafter;
 
-/* Takes net, also when it fails. needs_next: a row is of use only with the token after it. */
+/* Takes ownership of net, also when it fails. needs_next: a row can only be used with the token after it. */
 MUST_CHECK enum err_code draft_hidden_open(void **out, struct model_drafter *net, bool needs_next,
                                            struct err *e);
 void draft_hidden_close(void *of);

@@ -30,26 +30,26 @@ struct draft_env {
     const struct draft_text *text; /* [n_seq] */
 };
 
-/* A row of drafters.def. Members may be NULL where nothing is to be done, but for open, close and
+/* A row of drafters.def. Functions that have nothing to do may be NULL, except open, close and
  * guess. */
 struct draft_type {
     const char *name;
     bool        file;  /* needs one */
-    bool        free;  /* guesses cost no time: they are made before anything is chosen */
+    bool        free;  /* guesses cost no time: they are made before a drafter is chosen */
     enum err_code (*open)(void **out, const struct draft_source *s, struct err *e);
     void (*close)(void *of);
     /* Layers whose output rows it reads, at most MODEL_TAPS_MAX. */
     int  (*taps)(const void *of, int *layers);
-    /* Guesses to ask for when n >= 1 are wanted, perhaps more, perhaps less. */
+    /* How many guesses to ask for if n >= 1 are wanted; may be more or fewer than n. */
     int  (*fit)(const void *of, int n);
     enum err_code (*attach)(void *of, const struct draft_env *env, struct err *e);
     void (*cut)(void *of, int seq, int64_t n);     /* the text has only its first n tokens left */
     void (*fork)(void *of, int dst, int src);      /* the text of dst is now that of src */
     /* Tokens pos .. pos + n - 1 were evaluated in the run's last step. */
     void (*settle)(void *of, int seq, int64_t pos, int n);
-    /* Fills asks, in the order of sequences. Called before each step, with n 0 too: what the last
-     * step left on the device is lost with the next. *late: it had to catch up first, so the time
-     * says nothing. */
+    /* Fills the asks, which are in the order of sequences. Called before each step, also with n 0,
+     * because the next step overwrites what the last one left on the device. *late: it had to catch
+     * up first, so the time of this call says nothing about later ones. */
     enum err_code (*guess)(void *of, struct draft_ask *ask, int n, bool *late, struct err *e);
 };
 
@@ -59,36 +59,36 @@ struct draft_width;
 MUST_CHECK enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq,
                                           struct err *e);
 void draft_width_close(struct draft_width *w); /* NULL is allowed */
-/* Another text: what was learnt from this sequence is forgotten. */
+/* The sequence begins another text: drops what was learnt from it. */
 void draft_width_begin(struct draft_width *w, int seq);
 
-/* A step with n answers is put together; the one before has ended. */
+/* A step with n answers is being composed; the step before has ended. */
 void draft_width_step(struct draft_width *w, const struct gen_cost *cost, int n);
 void draft_width_again(struct draft_width *w, int n); /* the same step, now that guesses are made */
 
-/* For one answer after the other: what is best, and how good that is. */
+/* The best choice for one answer, and how good it is. Answers are chosen one after the other. */
 struct draft_choice {
     int    type;   /* -1: no guesses */
     int    n;      /* guesses to ask for, or to use */
-    bool   trial;  /* although it does not pay */
+    bool   trial;  /* made to measure, although it does not pay */
     double rate;   /* tokens a millisecond of the whole step */
     double tokens; /* expected, beside the one that is certain */
     double ms;     /* of guessing */
 };
 struct draft_choice draft_width_none(const struct draft_width *w);
-/* *best becomes as many of these guesses as pay, if that is better. */
+/* Sets *best to as many of these guesses as pay, if that is better than what it has. */
 void draft_width_made(const struct draft_width *w, int type, const struct draft_ask *a,
                       struct draft_choice *best);
-/* *best becomes a trial of these guesses, where nothing pays and it is time for one: what rows cost may have been
- * measured wrong. */
+/* Sets *best to a trial of these guesses, if nothing pays and it is time for a trial: the measured cost of rows may be
+ * wrong. */
 void draft_width_try(const struct draft_width *w, int type, const struct draft_ask *a, struct draft_choice *best);
-/* *best becomes asking this drafter, if that is better or it is time to try. */
+/* Sets *best to asking this drafter, if that is better or it is time for a trial. */
 void draft_width_promise(const struct draft_width *w, int type, const struct draft_type *t,
                          const void *of, int seq, int n_max, struct draft_choice *best);
-/* So it is done: the step has these rows, too. */
+/* The choice was taken: its rows are part of the step now. */
 void draft_width_take(struct draft_width *w, const struct draft_choice *c, int seq, bool asked);
 
-/* A call of a drafter for at most n guesses of a sequence took so long. late: others will not take as long. */
+/* A call of a drafter for at most n guesses of a sequence took `ms`. late: other calls will not take as long. */
 void draft_width_spent(struct draft_width *w, int type, int n, double ms, bool late);
 /* A drafter made n_made guesses with these p for a sequence; n of them were checked, the first
  * n_kept were right. n 0: none was worth its row. */

@@ -8,9 +8,9 @@
  *
  *   gen_open; gen_submit ...; while (gen_busy(g)) { gen_step(g, &e); while (gen_next(g, &ev)) use ev; }
  *
- * A request begins at the longest prefix of its prompt that any sequence holds. Requests whose prompts begin
- * alike read that part once: the later one waits until the first has read it. An ended request leaves its
- * sequence as it is, for the next one that can go on from it. What was made with other adapters is never used.
+ * A request begins at the longest prefix of its prompt that any sequence holds. If prompts begin alike, that part
+ * is read once: the later request waits until the first has read it. A request that has ended leaves its sequence
+ * as it is, so that a later one can continue from it. Contents made with other adapters are never used.
  *
  * One thread. gen_submit() copies the request; steps allocate only while the text of an event is longer than
  * any before.
@@ -26,15 +26,15 @@ struct gen;
 struct text;
 
 struct gen_opts {
-    struct run        *run;         /* not owned; nobody else steps it meanwhile */
-    const struct text *text;        /* not owned; NULL: no stop strings, no text in events, no end tokens but end_token */
+    struct run        *run;         /* not owned; nobody else may step it while the gen is open */
+    const struct text *text;        /* not owned; NULL: no stop strings, no text in events, only end_token ends an answer */
     int32_t            end_token;   /* without a text: ends an answer; -1: none */
     const struct gen_drafter *drafter; /* NULL: no guesses */
     void              *drafter_of;  /* its object; not owned */
     int                n_spare;     /* sequences of the run kept for probes, not for requests */
-    int                prompt_rows; /* prompt rows in a step while somebody answers; 0: a quarter of the run's rows */
+    int                prompt_rows; /* prompt rows in a step that also has answers; 0: a quarter of the run's rows */
     int64_t            wait_max;    /* requests that may wait; 0: any number */
-    const struct run_adapter *adapters; /* [n_adapters] of requests that name none; copied */
+    const struct run_adapter *adapters; /* [n_adapters] for requests that name none; copied */
     int                n_adapters;
 };
 
@@ -42,32 +42,33 @@ struct gen_request {
     const int32_t *prompt;          /* [n_prompt], n_prompt >= 1 */
     int64_t        n_prompt;
     int64_t        predict_max;     /* tokens of the answer; -1: until the context is full; 0: only read the prompt */
-    int64_t        text_max;        /* of them after the reasoning, from the first visible one on; -1: any number;
-                                     * needs a text */
+    int64_t        text_max;        /* tokens of the answer after the reasoning, from the first visible one on; -1: any
+                                     * number; needs a text */
     bool           ignore_eos;      /* end tokens do not end the answer */
-    bool           chat;            /* the reasoning is told apart from the text; stop strings count in the text */
+    bool           chat;            /* reasoning and text are separated; stop strings are looked for in the text only */
     bool           thinking;        /* chat: the prompt ends inside reasoning */
     bool           spell;           /* control tokens are part of the text, as they are spelled: for a reader of the
                                      * model's own marks (chat/reader.h) */
-    bool           in_parts;        /* not chat: the text goes on from the prompt's, and another request may go on from it: a
-                                     * character that one ends within comes whole with the next */
-    bool           pool;            /* GEN_END has the mean of the prompt's last hidden rows, all of which are evaluated;
-                                     * the run taps n_layer */
+    bool           in_parts;        /* not with chat: the text continues the prompt's, and another request may continue it.
+                                     * A character that is split between two requests comes whole with the later one */
+    bool           pool;            /* GEN_END has the mean of the last hidden rows of all prompt tokens, which are all
+                                     * evaluated; the run must tap n_layer */
     int            priority;        /* higher ones first; equal ones in the order they came */
     struct sample_opts sample;
     const struct str  *stops;       /* [n_stops], not empty; needs a text */
     size_t         n_stops;
-    const int64_t *marks;           /* [n_marks] positions of the prompt, ascending, where run_mark() is due */
+    const int64_t *marks;           /* [n_marks] positions of the prompt, ascending, at which run_mark() is called */
     int            n_marks;
     int64_t        n_rows;          /* logits of the last n_rows prompt tokens come as GEN_ROW; 0: none */
-    int            draft_max;       /* guesses in a step; -1: as many as there is room for; 0: none */
+    int            draft_max;       /* guesses in a step; -1: as many as fit; 0: none */
     const struct gen_constraint *constraint; /* NULL: any text */
     const void    *rules;           /* of the constraint; outlives the request */
     const struct gen_memory *memory;/* NULL: none */
     const void    *memory_of;       /* its object; outlives the request */
     const struct gen_governor *governor; /* NULL: none */
     const void    *governor_opts;   /* used by gen_submit() only */
-    const struct run_adapter *adapters; /* [n_adapters] run_set_adapters(); open as long as g, since sequences keep them */
+    const struct run_adapter *adapters; /* [n_adapters] as of run_set_adapters(); they must stay open until g is closed,
+                                         * since sequences keep them */
     int            n_adapters;      /* -1: those of gen_opts */
     void          *user;
 };
@@ -106,13 +107,13 @@ struct gen_event {
     int                seq;       /* of the run */
     int64_t            done;      /* GEN_PROMPT: tokens read; GEN_ROW: position of the token */
     const float       *logits;    /* GEN_ROW: [n_vocab] */
-    struct sample_pick pick;      /* GEN_TOKEN; logprob is NaN where a forced token was not looked at */
+    struct sample_pick pick;      /* GEN_TOKEN; logprob is NaN if it was not computed for a forced token */
     bool               forced;    /* GEN_TOKEN: not chosen */
     bool               reasoning; /* GEN_TOKEN, GEN_END: the text is reasoning */
     bool               closes;    /* GEN_TOKEN: the reasoning ends with this token */
     struct str         text;      /* GEN_TOKEN, GEN_END: whole characters that are certain now */
     enum gen_end       end;       /* GEN_END */
-    struct err         err;       /* GEN_FAILED: the reason; the others go on */
+    struct err         err;       /* GEN_FAILED: the reason; the other requests continue */
     struct gen_stats   stats;     /* GEN_BEGIN, GEN_END */
     const float       *pooled;    /* GEN_END, if asked for: [n_embd], not normalised */
 };
@@ -122,9 +123,10 @@ MUST_CHECK enum err_code gen_open(struct gen **out, const struct gen_opts *o, st
 void gen_close(struct gen *g); /* NULL is allowed; requests end without events */
 /* *id counts from 1. ERR_LIMIT: too many wait, or the prompt exceeds the context. ERR_ARG: an option out of range. */
 MUST_CHECK enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id, struct err *e);
-/* From the next step on another object of the same kind guesses; where there are no guesses, there will be none. */
+/* Replaces the drafter's object by another one of the same kind, from the next step on. A gen without a drafter stays
+ * without one. */
 void gen_set_drafter(struct gen *g, void *drafter_of);
-/* With the next step: GEN_END with GEN_CANCELLED. An unknown id does nothing. */
+/* Cancels a request: the next step gives its GEN_END with GEN_CANCELLED. An unknown id does nothing. */
 void gen_cancel(struct gen *g, int64_t id);
 bool gen_busy(const struct gen *g); /* a request has not ended, or an event has not been taken */
 int64_t gen_waiting(const struct gen *g); /* requests without a sequence */
@@ -135,7 +137,7 @@ int  gen_idle(const struct gen *g);
  * that the run aborted (run_opts.stop) is not an error: nothing has happened, and requests that are not cancelled continue
  * with the next step. */
 MUST_CHECK enum err_code gen_step(struct gen *g, struct err *e);
-/* In the order they happened; false: none left. What an event points to is valid until the next gen_step(), and
- * logits until the next gen_next(). */
+/* The next event, in the order they happened; false: none left. What an event points to is valid until the next
+ * gen_step(), its logits only until the next gen_next(). */
 bool gen_next(struct gen *g, struct gen_event *ev);
 #endif

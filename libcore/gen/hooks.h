@@ -3,8 +3,8 @@
  *
  * Four kinds of helpers: a drafter guesses tokens, a constraint says which tokens may come, a memory adds
  * probabilities, a governor watches the reasoning. They only answer calls: none holds a sequence or steps the model, so
- * only gen chooses tokens. Each is a table of functions and an object; a
- * NULL table does nothing. Called from gen_step(), on its thread.
+ * only gen chooses tokens. Each is a table of functions and an object; a NULL table does nothing. They are called from
+ * gen_step(), on its thread.
  */
 #ifndef GEN_HOOKS_H
 #define GEN_HOOKS_H
@@ -24,32 +24,32 @@ struct gen_guess {
     int            seq;                  /* in: the run's sequence */
     const int32_t *token;                /* in: [n_token] prompt and answer, the newest not yet evaluated */
     int64_t        n_token;
-    int            n_max;                /* in: at most so few guesses, 1 .. GEN_DRAFT_MAX */
+    int            n_max;                /* in: the most guesses wanted, 1 .. GEN_DRAFT_MAX */
     int            n;                    /* out: guesses; 0: none */
     int32_t        guess[GEN_DRAFT_MAX]; /* out: tokens that may follow */
 };
 struct gen_drafter {
-    /* The sequence holds these tokens, evaluated, and nothing else. May be NULL. */
+    /* The sequence now holds exactly these tokens, all of them evaluated. May be NULL. */
     void (*begin)(void *d, int seq, const int32_t *token, int64_t n);
     /* Fills all rows at once. Called before every step, also with n 0, since the last step's hidden rows are lost after it.
      * cost: what steps cost by their rows (gen/cost.h). */
     enum err_code (*guess)(void *d, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e);
-    /* n tokens were evaluated and are certain now: token[0 .. n); n_kept of them had been guessed. The run's last
-     * step still has its hidden rows. May be NULL. */
+    /* token[0 .. n) were evaluated and are certain now. n_guessed: guesses that were checked; n_kept of them were right. The
+     * hidden rows of the run's last step are still there. May be NULL. */
     void (*settle)(void *d, int seq, const int32_t *token, int n, int n_guessed, int n_kept);
 };
 
-/* ---- constraint: one place for an answer; a grammar ---- */
+/* ---- constraint: which tokens may come, for example by a grammar; `place` is its state for one answer ---- */
 
 struct gen_constraint {
-    /* `rules` is the request's; the place belongs to one answer. */
+    /* Makes the place of one answer; `rules` is the request's. */
     enum err_code (*begin)(void **place, const void *rules, struct err *e);
     void    (*end)(void *place);
-    bool    (*take)(void *place, int32_t token); /* false: it may not come, and nothing has changed */
-    void    (*back)(void *place, int n);         /* forgets the newest n <= GEN_BACK_MAX tokens */
+    bool    (*take)(void *place, int32_t token); /* false: the token may not come, and nothing has changed */
+    void    (*back)(void *place, int n);         /* takes back the newest n <= GEN_BACK_MAX tokens */
     bool    (*free)(const void *place);          /* every token may come: no mask is needed */
     int32_t (*only)(void *place);                /* the one token that may come, or -1 */
-    /* Bits of the tokens that may come, [(n_vocab + 31) / 32]: end tokens where the text may end. */
+    /* Sets the bits of the tokens that may come, [(n_vocab + 31) / 32]; end tokens are among them if the text may end here. */
     void    (*mask)(void *place, uint32_t *mask);
 };
 extern const struct gen_constraint gen_grammar; /* rules: a struct grammar (grammar/grammar.h) */
@@ -57,16 +57,16 @@ extern const struct gen_constraint gen_grammar; /* rules: a struct grammar (gram
 /* ---- memory: probabilities that are mixed into the model's ---- */
 
 struct gen_memory {
-    /* What comes after token[0 .. n): fills token, q and n of the mix (buffers of SAMPLE_MIX_MAX are there), and a
-     * number of its own for weight(). */
+    /* What comes after token[0 .. n): fills the tokens, probabilities and number of the mix (the arrays have room for
+     * SAMPLE_MIX_MAX), and *evidence, a number that only weight() understands. */
     void  (*look)(const void *m, const int32_t *token, int64_t n, bool reasoning, int32_t *next, float *q, int *n_next,
                   uint32_t *evidence);
-    /* Weight of that in the mixture, 0 .. 1, when the model's own row is known: p_max is its largest probability. ends: that
-     * is of a token that ends the turn of a chat. */
+    /* The weight of this look-up in the mixture, 0 .. 1, once the model's own row is known. p_max: its largest probability;
+     * ends: the token with that probability ends a turn of a chat. */
     float (*weight)(const void *m, uint32_t evidence, float p_max, bool ends);
 };
 
-/* ---- governor: one for an answer; thinking under control ---- */
+/* ---- governor: controls the reasoning of one answer ---- */
 
 enum gen_act {
     GEN_GO_ON,
@@ -90,7 +90,7 @@ struct gen_governor {
     /* `opts` is the request's. reasoning: the answer begins inside reasoning. */
     enum err_code (*begin)(void **g, const void *opts, bool reasoning, struct err *e);
     void (*end)(void *g);
-    struct gen_order (*see)(void *g, const struct gen_seen *s);             /* each token of the answer */
-    struct gen_order (*probed)(void *g, const struct gen_seen *s, int n);   /* the answer to a probe */
+    struct gen_order (*see)(void *g, const struct gen_seen *s);             /* called with each token of the answer */
+    struct gen_order (*probed)(void *g, const struct gen_seen *s, int n);   /* called with the tokens of a probe */
 };
 #endif

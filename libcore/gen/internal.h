@@ -15,13 +15,13 @@ enum request_state {
 /* One answer. Its tokens are token[0 .. n): the prompt, then the answer; the run's sequence has evaluated
  * token[0 .. fed), the others are pending. */
 struct request {
-    struct gen_request q;       /* what it points to is ours, but rules, memory_of */
+    struct gen_request q;       /* what it points to is owned, except rules and memory_of */
     struct run_adapter adapters[RUN_ADAPTERS_MAX]; /* of q */
     int64_t            id;
     struct request    *next;    /* in the queue */
     enum request_state state;
     int                seq;     /* -1: none */
-    bool               begun;   /* GEN_BEGIN was told */
+    bool               begun;   /* GEN_BEGIN was reported */
     bool               cancelled;
     bool               ended;   /* for the reason in end_by; gone after gen_finish() */
     enum gen_end       end_by;
@@ -29,9 +29,9 @@ struct request {
     int32_t           *token;   /* [cap] */
     double            *pooled;  /* [n_embd] sum of hidden rows; NULL: not wanted */
     int64_t            n, cap, fed;
-    int64_t            n_read;  /* tokens to read before the next choice: the prompt, or all it had when it lost its
-                                 * sequence */
-    int                mark;    /* of q.marks, those passed */
+    int64_t            n_read;  /* tokens to read before the next choice: the prompt, or, if the request lost its
+                                 * sequence, all tokens it had then */
+    int                mark;    /* how many of q.marks are passed */
     struct sampler    *sampler;
     struct text_stream *stream; /* of the part under way; NULL: no text */
     bool               in_reasoning;
@@ -48,7 +48,7 @@ struct request {
     int                first_row; /* index in g->ask of the first row that has logits; -1: none */
     int                n_ask;
     int32_t            guess[GEN_DRAFT_MAX];
-    int64_t            cut;     /* reading: a waiting request shares the prompt up to here; 0: none */
+    int64_t            cut;     /* while reading: a waiting request shares the prompt up to here; 0: none */
 };
 
 /* A row whose logits were asked for. */
@@ -60,7 +60,7 @@ struct ask {
     int32_t         mix_token[SAMPLE_MIX_MAX];
     float           mix_q[SAMPLE_MIX_MAX];
     struct sample_mix mix;
-    uint32_t        evidence;  /* the memory's own, of what is mixed in */
+    uint32_t        evidence;  /* of the memory, for its weight() */
     int32_t        *ids;       /* [LOGITS_IDS_MAX] */
 };
 
@@ -77,7 +77,7 @@ struct gen {
     int32_t          n_vocab;
     int64_t          ctx;
     int              rows_max, logits_max, prompt_rows, draft_max;
-    struct request **at;        /* [n_seq + n_spare] who has the sequence */
+    struct request **at;        /* [n_seq + n_spare] the request that has the sequence; NULL: none */
     int64_t         *used;      /* [n_seq] when it was last used; 0: never */
     int64_t          tick, next_id;
     struct request  *queue;     /* waiting, by priority and order */
@@ -96,7 +96,7 @@ struct gen {
     size_t           mask_words;
     struct gen_guess *guess;    /* [n_seq] */
     struct gen_cost  cost;
-    /* what is told */
+    /* events to report */
     struct event    *event;
     size_t           n_events, events_cap, told;
     char            *text;
@@ -114,10 +114,10 @@ static inline bool reading(const struct request *q)
 }
 
 /* admit.c */
-void gen_requeue(struct gen *g, struct request *q); /* its sequence goes to others; it will begin again where it was */
+void gen_requeue(struct gen *g, struct request *q); /* takes its sequence away; later it continues where it was */
 void gen_enqueue(struct gen *g, struct request *q);
-bool gen_drop_idle(struct gen *g, int but);         /* an idle sequence forgets what it has; false: none has anything */
-MUST_CHECK enum err_code gen_admit(struct gen *g, struct err *e); /* sequences for those who wait */
+bool gen_drop_idle(struct gen *g, int but);         /* clears an idle sequence, not `but`; false: all of them are empty */
+MUST_CHECK enum err_code gen_admit(struct gen *g, struct err *e); /* gives sequences to waiting requests */
 void gen_request_free(struct request *q);                         /* NULL is allowed */
 
 /* compose.c */
@@ -126,11 +126,11 @@ void gen_fill_masks(struct gen *g);
 
 /* choose.c */
 MUST_CHECK enum err_code gen_choose(struct gen *g, struct err *e); /* after the step: tokens, events, ends */
-/* Tokens that need no logits: a constraint's only ones. */
+/* Appends tokens that need no logits, because the constraint allows only one. */
 MUST_CHECK enum err_code gen_force(struct gen *g, struct err *e);
 
-/* answer.c: a token comes to be, an answer ends */
-/* May end the request (q->ended). pick NULL: the token was not chosen. */
+/* answer.c: appends a token to an answer, ends an answer */
+/* May end the request (q->ended). pick NULL: the token was forced, not chosen. */
 MUST_CHECK enum err_code gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick,
                                   struct err *e);
 MUST_CHECK enum err_code gen_begin_text(struct gen *g, struct request *q, struct err *e);
@@ -139,7 +139,7 @@ static inline void gen_end(struct request *q, enum gen_end by)
     q->ended = true;
     q->end_by = by;
 }
-/* Tells that q has ended (gen_end()), takes its sequence back and frees it. */
+/* Reports that q has ended (gen_end()), releases its sequence and frees it. */
 MUST_CHECK enum err_code gen_finish(struct gen *g, struct request *q, struct err *e);
 
 /* events.c */

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grad.h - the gradient of a loss through a frozen model.                  room: grad (base quant gguf arch)
  *
- * A forward and a backward pass in float32 through the weights as they are stored: each is decoded to float, a few rows
- * of a matrix at a time, whenever it is used, and never changes. What can be trained are adapters beside the matrices
- * (LoRA, Hu et al. 2021):
+ * A forward and a backward pass in float32 through the stored weights. These never change; they are decoded to float, a few
+ * rows of a matrix at a time, whenever they are used. Adapters beside the matrices can be trained (LoRA, Hu et al. 2021):
  *     y = W x + scale * b (a x)
  * and every matrix can be watched: its inputs x and the gradients dy of its outputs, row by row, for measures of
  * sensitivity (second moments of both: Martens & Grosse 2015; Theis et al. 2018).
  *
  * Families: what arch/qwen.c makes, qwen35moe, qwen35 and qwen3next: gated attention, gated delta nets (Yang et al.
  * 2024), routed experts with a shared one, or dense feed-forwards. The choice of experts counts as a constant; the
- * gradient flows through their weights. A multi-token-prediction block takes no part, but has a grad of its own: its
- * inputs are rows of the main stack (grad_seq.hidden), which count as constants.
+ * gradient flows through their weights. A multi-token-prediction block is not part of the pass, but can be opened as a
+ * separate grad: its inputs are rows of the main stack (grad_seq.hidden), which count as constants.
  *
- * Memory: of the whole pass only the inputs of layers are kept, and of one layer everything; the layer is computed again
- * before its backward pass (Chen et al. 2016). grad_bytes() says how much.
+ * Memory: of each layer only the inputs are kept; before its backward pass a layer is computed again, and then everything
+ * of this one layer is kept (Chen et al. 2016). grad_bytes() says how much that is.
  * Numbers: every sum has an order that depends neither on threads nor on the processor's instruction set; a row's results
  * in the forward pass do not depend on the other rows.
  * Threads: one caller at a time; the work is shared by a pool of the grad's own.
@@ -30,12 +29,13 @@ struct pool;
 /* n_threads 0: as many as there are processors. ERR_UNSUPPORTED for other families, ERR_FORMAT where tensors are missing or
  * have another shape. The gguf must outlive it. */
 MUST_CHECK enum err_code grad_open(struct grad **out, const struct gguf *g, int n_threads, struct err *e);
-/* Of the model's first multi-token-prediction block (model/drafter.h), as if it were a model of one layer. ERR_UNSUPPORTED:
- * there is none. */
+/* Opens the model's first multi-token-prediction block (model/drafter.h) as if it were a model of one layer.
+ * ERR_UNSUPPORTED: there is none. */
 MUST_CHECK enum err_code grad_open_nextn(struct grad **out, const struct gguf *g, int n_threads, struct err *e);
-/* Of a block's grad: n rows that the main stack's last layer gave become those that its output matrix multiplies. */
+/* For a block's grad: turns n output rows of the main stack's last layer into the rows that the output matrix multiplies. */
 void grad_hidden(const struct grad *g, float *rows, int64_t n);
-/* weight times -log p of the target in a row of n logits, which become its gradient, weight * (p - [target]). */
+/* Returns weight times -log p of the target in a row of n logits. The logits are replaced by its gradient, weight * (p -
+ * [target]). */
 double grad_cross_entropy(float *logits, int32_t n, int32_t target, float weight);
 
 /* A model's prediction after a token: its most likely tokens one by one, and the sum of all others. */
@@ -45,10 +45,10 @@ struct grad_soft {
     float   p[GRAD_SOFT];
 };
 void grad_soft_of(struct grad_soft *to, const float *logits, int32_t n);
-/* weight times the divergence of a row of n logits from what was said,
+/* Returns weight times the divergence of a row of n logits (probabilities q) from the prediction `said` (p),
  *     KL = sum over i of p[i] log(p[i] / q[i])
- * where the others count as one token; the logits become its gradient. It keeps a model that learns something else as it
- * was (Hinton et al. 2015; Li and Hoiem 2016). */
+ * where all tokens that are not in `said` count as one. The logits are replaced by its gradient. This loss keeps a model
+ * that learns something else close to what it was (Hinton et al. 2015; Li and Hoiem 2016). */
 double grad_divergence(const struct grad_soft *said, float *logits, int32_t n, float weight);
 void grad_close(struct grad *g); /* NULL is allowed */
 int     grad_n_embd(const struct grad *g);
@@ -89,10 +89,10 @@ struct grad_seq {
     float          weight;
     const float   *hidden; /* of a block: [n][n_embd], what the output matrix multiplies for the token before each
                               (grad_hidden); NULL: of the main stack */
-    const struct grad_soft *said; /* of the rows with a target, one after the other; NULL: the target is what counts */
+    const struct grad_soft *said; /* predictions for the rows with a target, one after the other; NULL: use the targets */
 };
-/* Instead of these: the loss of one row from its logits, which become the gradient of that loss with respect to them.
- * Called from any thread, rows in any order. */
+/* Replaces these losses: returns the loss of one row, and replaces its logits by the gradient of that loss with respect to
+ * them. Called from any thread, rows in any order. */
 typedef double grad_loss_fn(void *ctx, int seq, int row, float *logits, int32_t n_vocab);
 /* After the products of a matrix (of one expert) with n rows: x [n][n_in], dy [n][n_out], and which of the batch's rows they
  * are, counted through its sequences. x is NULL for token_embd.weight, whose dy are the gradients of its chosen rows. */
@@ -111,14 +111,14 @@ struct grad_batch {
     double                    *seq_loss; /* [n_seq] the loss of each sequence; NULL: not wanted */
     bool                       keep;  /* everything of all layers stays until the backward pass: more memory, less time */
 };
-/* *loss: the sum over rows, in double, rows in order. Not finite: as it is, and no error. ERR_ARG: a token, target or adapter
- * that the model does not have, or no rows. ERR_NOMEM. */
+/* *loss: the sum over rows, in double, rows in order. A loss that is not finite is no error. ERR_ARG: a token, target or
+ * adapter that the model does not have, or no rows. ERR_NOMEM. */
 MUST_CHECK enum err_code grad_forward(struct grad *g, const struct grad_batch *b, double *loss, struct err *e);
 /* Also adds gradients to the adapters' da and db, and calls trace. */
 MUST_CHECK enum err_code grad_backward(struct grad *g, const struct grad_batch *b, double *loss, struct err *e);
 
-/* Bytes that a pass takes beside the file's mapping and the caller's own, at most: n_rows rows in all, adapters of up to
- * this rank; keep: as in the batch. */
+/* The most bytes that a pass takes, without the file's mapping and the caller's memory: for n_rows rows in all and adapters
+ * of up to this rank; keep: as in the batch. */
 int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank, bool keep);
 
 /* For others that train: c[i][j] (+)= scale * sum over k of a[i * a_row + k * a_k] * b[k * b_k + j * b_col], one of b_k and

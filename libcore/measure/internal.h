@@ -4,6 +4,6 @@
 #define MEASURE_INTERNAL_H
 #include <stdint.h>
 
-/* text.c: a token at temperature 1, of u from [0, 1). */
+/* text.c: draws a token at temperature 1; u: a uniform random number from [0, 1). */
 int32_t measure_draw(const float *logits, int32_t n, double u);
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure.h - what other tensors do to a model's answers.          room: measure (base quant gguf model run eval grad)
+/* measure.h - how changed tensors change a model's answers.        room: measure (base quant gguf model run eval grad)
  *
  * A measurement keeps the logits of the unchanged model on some sequences of tokens. A probe is the same model with
- * other bytes for some tensors, opened and run on the same sequences: the divergence of its answers is what these bytes
- * cost. Works for every model and device that a run works for.
+ * other bytes for some tensors, opened and run on the same sequences. The divergence of its answers is the cost of these
+ * bytes. This works for every model and device that a run works for.
  *
- * Second moments say it from one backward pass, for the families of room grad. With labels drawn from the model's own
- * output, the squares of gradients are the diagonal of its Fisher information. Half of that times the squared changes is
- * the divergence to second order (Amari 1998; factors for inputs and outputs: Martens & Grosse 2015).
- * One thread calls.
+ * For the families of room grad, second moments give an estimate of that cost from one backward pass. With labels drawn
+ * from the model's own output, the squares of gradients are the diagonal of its Fisher information. Half of that times
+ * the squared changes is the divergence to second order (Amari 1998; factors for inputs and outputs: Martens & Grosse
+ * 2015). One caller at a time.
  */
 #ifndef MEASURE_MEASURE_H
 #define MEASURE_MEASURE_H
@@ -19,27 +19,27 @@ struct gguf;
 struct measure;
 struct model_opts;
 
-/* Sequences of the same length, one after the other; freed with free(v). What is lost is counted from position `from` on:
- * a model that has read little yet loses more than in the middle of a text. */
+/* Sequences of the same length, one after the other; freed with free(v). The loss is counted from position `from` on,
+ * because a model that has read only a little loses more than in the middle of a text. */
 struct measure_text {
     int32_t *v;      /* [n_seq][n_tokens] */
     int      n_seq;
-    int64_t  n_tokens, from; /* at least 2; less than that, and the caller's */
+    int64_t  n_tokens, from; /* n_tokens >= 2; from < n_tokens, set by the caller */
 };
 
-/* Text that the model writes by itself: n_seq sequences drawn at temperature 1, all after the token `first`, which
- * begins each. A sequence that repeats itself (fewer different tokens than an eighth of it) is drawn again, three
- * times at most. A function of the model and the seed. out->n_seq and n_tokens are set by the caller. */
+/* Text that the model writes by itself: n_seq sequences drawn at temperature 1, each beginning with the token `first`. A
+ * sequence that repeats itself (its different tokens are fewer than an eighth of it) is drawn again, three times at most.
+ * The result depends only on the model and the seed. The caller sets out->n_seq and n_tokens. */
 MUST_CHECK enum err_code measure_write(struct measure_text *out, const struct gguf *g, const struct model_opts *o,
                                        int32_t first, uint64_t seed, const struct progress *progress, struct err *e);
 /* Tokens drawn evenly from the vocabulary of n_vocab. */
 MUST_CHECK enum err_code measure_random(struct measure_text *out, int32_t n_vocab, uint64_t seed, struct err *e);
-/* n_seq pieces of a longer text, evenly spread. ERR_ARG when it is shorter than one. Fewer pieces where the text is
- * short: out->n_seq is set. */
+/* n_seq pieces of a longer text, evenly spread. If the text is too short for that, there are fewer: out->n_seq is set.
+ * ERR_ARG: it is shorter than one piece. */
 MUST_CHECK enum err_code measure_cut(struct measure_text *out, const int32_t *tokens, int64_t n, struct err *e);
 
-/* Runs the unchanged model. Takes a copy of the text; g and what o points to must outlive it. Memory: 2 bytes for each
- * token that counts and entry of the vocabulary. */
+/* Runs the unchanged model. Copies the text; g and what o points to must outlive the measurement. Memory: 2 bytes for
+ * each pair of a token that counts and an entry of the vocabulary. */
 MUST_CHECK enum err_code measure_open(struct measure **out, const struct gguf *g, const struct model_opts *o,
                                       const struct measure_text *text, const struct progress *progress, struct err *e);
 void measure_close(struct measure *m); /* NULL is allowed */
@@ -48,30 +48,31 @@ void measure_close(struct measure *m); /* NULL is allowed */
 MUST_CHECK enum err_code measure_kl(struct measure *m, const struct gguf *changed, struct eval_mean *out,
                                     const struct progress *progress, struct err *e);
 
-/* Of a matrix, each expert apart. */
+/* The moments of a matrix, for each of its experts separately. */
 struct measure_moment {
     char    *name;      /* of the tensor */
     int64_t  n_in, n_out, n_expert;
-    bool     embedding; /* rows that are looked up, the first of the list */
+    bool     embedding; /* the token embedding, whose rows are looked up; it is the first of the list */
     int64_t *rows;      /* [n_expert] tokens that used it */
-    /* Sums over these tokens of the squares of inputs, and of the gradients of outputs. Of the embedding: of the gradients
-     * of the rows that were looked up, and how often each was. */
+    /* Sums over these tokens of the squares of the inputs, and of the squares of the outputs' gradients. For the embedding:
+     * sums of squares of the gradients of the rows that were looked up, and how often each row was. */
     float   *in;        /* [n_expert][n_in] */
     float   *out;       /* [n_expert][n_out] */
 };
 struct measure_moments {
-    struct measure_moment *v; /* a matrix that is embedding and output is there twice */
+    struct measure_moment *v; /* a matrix that is both embedding and output is listed twice */
     int                    n;
     struct measure_text    text; /* its shape */
 };
-/* The loss is -log p of a label for each token that counts, drawn from the model's output: a function of model, text and
- * seed, the same for any number of threads (0: all processors). ERR_UNSUPPORTED: no gradient of this family. */
+/* The loss is -log p of a label for each token that counts, drawn from the model's output. The result depends only on the
+ * model, the text and the seed, not on the number of threads (0: all processors). ERR_UNSUPPORTED: room grad does not have
+ * this family. */
 MUST_CHECK enum err_code measure_moments_open(struct measure_moments **out, const struct gguf *g, int n_threads,
                                               const struct measure_text *text, uint64_t seed,
                                               const struct progress *progress, struct err *e);
 void measure_moments_close(struct measure_moments *m); /* NULL is allowed */
-/* The inputs' sums as an imatrix file of llama.cpp's GGUF form (ramp_importance_open()); text: what they are of. Layers of the
- * model that have no moments are in it, too, as used by no token. */
+/* Writes the inputs' sums as an imatrix file in llama.cpp's GGUF form (ramp_importance_open()); `text` says what they were
+ * measured on. Layers of the model that have no moments are in it too, as used by no token. */
 MUST_CHECK enum err_code measure_imatrix_write(const struct measure_moments *m, const struct gguf *g, const char *path,
                                                const char *text, struct err *e);
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* class.h - what a tensor is for, by its name.                          room: model (base arch) */
+/* class.h - what a tensor is used for, by its name.                     room: model (base arch) */
 #ifndef MODEL_CLASS_H
 #define MODEL_CLASS_H
 #include "base/base.h"
@@ -14,7 +14,7 @@ enum model_class {
     MODEL_EXPERTS,
     MODEL_OUTPUT,
     MODEL_OTHER, /* norms and the like */
-    MODEL_MTP,   /* blocks that a plain step leaves alone */
+    MODEL_MTP,   /* multi-token-prediction blocks, which a plain step does not use */
     MODEL_N_CLASSES
 };
 const char *model_class_name(enum model_class c); /* "attention" */

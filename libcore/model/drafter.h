@@ -4,14 +4,14 @@
  *
  * There are two kinds. MTP is the multi-token-prediction block of the model's own file: it takes
  * the hidden row of a token and the token after it, and guesses one token at a time, each from its
- * own last output. (DeepSeek-V3, 2024) DFlash is a separate file: from the hidden rows of several layers it guesses a block
- * of tokens in one pass, in which every token of the block sees all others (block diffusion: arXiv 2602.06036). Both use
- * the model's embedding and its output matrix,
+ * own last output. (DeepSeek-V3, 2024) DFlash is a separate file: from the hidden rows of several
+ * layers it guesses a block of tokens in one pass, in which every token of the block sees all
+ * others (block diffusion: arXiv 2602.06036). Both use the model's embedding and its output matrix,
  * and read rows of `tap` layers that a step leaves on the device.
  *
- * A drafter has n_seq slots. The context of a slot is the rows that it was given, in order; their keys and values stay in
- * the drafter's memory, those of guesses do not. Rows that cannot be used yet may be saved. One thread, that of the model's
- * steps. Nothing is allocated after
+ * A drafter has n_seq slots. The context of a slot is the rows that it was given, in order; their
+ * keys and values stay in the drafter's memory, those of guesses do not. Rows that cannot be used
+ * yet may be saved. One thread, that of the model's steps. Nothing is allocated after
  * model_drafter_reserve().
  */
 #ifndef MODEL_DRAFTER_H
@@ -38,21 +38,21 @@ void model_drafter_close(struct model_drafter *d); /* NULL is allowed */
 
 struct model_drafter_info {
     int  n_max;               /* guesses for a slot in one call, <= MODEL_GUESSES_MAX */
-    bool block;               /* all in one pass, learnt for 3, 7, 15 guesses and so on */
+    bool block;               /* makes all guesses in one pass; trained for 3, 7, 15 guesses and so on */
     int  n_embd;              /* floats of a layer's row */
     int  n_tap;
     int  tap[MODEL_TAPS_MAX]; /* layers of the model whose output rows are read, in this order */
 };
 const struct model_drafter_info *model_drafter_info(const struct model_drafter *d);
 
-/* Memory for n_seq slots of ctx_tokens rows, n_saved saved rows, and scratch. ERR_NOMEM. */
+/* Takes memory for n_seq slots of ctx_tokens rows, n_saved saved rows, and scratch. ERR_NOMEM. */
 MUST_CHECK enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq,
                                                int64_t ctx_tokens, int n_saved, struct err *e);
 
 int64_t model_drafter_rows(const struct model_drafter *d, int slot); /* of its context */
-/* Most rows of a context, guesses included. */
+/* The most rows that a context can have, guesses included. */
 int64_t model_drafter_ctx(const struct model_drafter *d);
-/* The first rows stay. */
+/* Keeps the first `rows` rows of the slot's context. */
 void    model_drafter_crop(struct model_drafter *d, int slot, int64_t rows);
 void    model_drafter_fork(struct model_drafter *d, int dst, int src);
 
@@ -66,7 +66,7 @@ MUST_CHECK enum err_code model_drafter_keep(struct model_drafter *d, const int32
 /* A row for the context of a slot. */
 struct model_drafter_row {
     int     slot;
-    bool    saved;  /* of the saved rows, not of the taps */
+    bool    saved;  /* `row` is the number of a saved row, not of a row of the taps */
     int32_t row;
     int32_t next;   /* the token after it */
 };
@@ -86,12 +86,12 @@ MUST_CHECK enum err_code model_drafter_run(struct model_drafter *d, const struct
                                            const struct model_drafter_ask *ask, int n_ask,
                                            struct err *e);
 
-/* For tests: what the next run computes on the way, on the host; any member may be NULL, and all of
- * them after it. */
+/* For tests: intermediate results of the next run, copied to the host. Any member may be NULL; all are
+ * NULL again after that run. */
 struct model_drafter_trace {
     float *fused;  /* DFlash: [rows][n_embd] what context rows become */
     float *logits; /* [guesses][n_vocab]: all first ones come first (MTP), or ask by ask (DFlash) */
-    float *hidden; /* MTP: [..][n_embd] what the logits are products of, as logits */
+    float *hidden; /* MTP: [..][n_embd] the rows that the output matrix multiplies, in the order of logits */
 };
 void model_drafter_trace(struct model_drafter *d, const struct model_drafter_trace *t);
 #endif

@@ -10,8 +10,8 @@
 
 enum { DRAFT_ROWS = 256 }; /* context rows in one device step */
 
-/* Positions of the same rows: as they are; as DFlash's queries see keys; both from the first page
- * of a window on. */
+/* Positions of the same rows: as they are stored; as DFlash's queries see the keys; and both of these
+ * counted from the first page of a window. */
 enum { AS_STORED, AS_SEEN, AS_STORED_IN_WINDOW, AS_SEEN_IN_WINDOW, DRAFT_VIEWS };
 
 /* Rows of one device step. */
@@ -23,14 +23,14 @@ struct draft_batch {
 };
 
 struct draft_kind {
-    /* Between dev_begin() and dev_end(): x are gathered rows of taps, as d->batch has them. */
+    /* Adds rows to contexts, between dev_begin() and dev_end(). x: the gathered rows of taps, as d->batch has them. */
     void (*take)(struct model_drafter *d, struct tensor x);
-    /* The same, after the last of them: guesses, or the first of each. */
+    /* Also between these two, after the last take: makes all guesses, or the first one of each ask. */
     void (*guess)(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask);
-    /* What was guessed, and what is left to guess. */
+    /* Fetches the guesses, and makes those that remain. */
     enum err_code (*finish)(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask,
                             struct err *e);
-    void (*measure)(struct model_drafter *d, int n_ask); /* what guess and finish take */
+    void (*measure)(struct model_drafter *d, int n_ask); /* the scratch that guess and finish take */
 };
 
 struct model_drafter {
@@ -58,7 +58,7 @@ struct model_drafter {
     int32_t                  *order, *pick; /* [rows] */
     int                       n_last;
     int                      *last_of;  /* [n_seq] row of `last` of a slot; -1: none */
-    int64_t                  *rows_before; /* [n_seq] of asks: MTP */
+    int64_t                  *rows_before; /* MTP: [n_seq] rows of each ask's context before its guesses */
     int                      *live;     /* [n_seq] asks that MTP still guesses for */
     float                    *inv_temp; /* [n_seq * MODEL_GUESSES_MAX] ones: op_top */
     const int32_t           **page;     /* [n_seq] pages from the first of a window on */
@@ -70,19 +70,19 @@ enum err_code model_draft_open(struct model_drafter **out, const struct model *m
                                const struct draft_kind *kind, struct err *e);
 /* Rows of a view for an operation. */
 struct op_rows model_draft_rows(const struct model_drafter *d, int view);
-/* Appends n rows after what the slot has to d->batch, which begins with n = n_seq = 0. */
+/* Appends n rows to d->batch, at the positions that follow those the slot has. d->batch begins with n = n_seq = 0. */
 void model_draft_append(struct model_drafter *d, int slot, int n);
-/* Keys and values of normed rows x join those of layer i, which are in kv: rotated as of the rows `turn`, stored as of
- * the rows `store`. */
+/* Computes keys and values of the normed rows x and adds them to those of layer i in kv: rotated by the positions of
+ * `turn`, stored at the positions of `store`. */
 void model_draft_remember(const struct step *s, int i, struct tensor x, const struct op_kv *kv,
                           const struct op_rows *turn, const struct op_rows *store);
-/* The slots of d->batch have its rows now. */
+/* The rows of d->batch are now part of their slots. */
 void model_draft_advance(struct model_drafter *d);
-/* Logits of n rows x and the best of each, which is on the host, as answer r and following, when
- * the step has ended. */
+/* Computes the logits of n rows x and the best token of each. When the step has ended, the best tokens
+ * are on the host, as answers r, r + 1 and so on. */
 void model_draft_head(struct model_drafter *d, struct tensor x, int64_t r);
-/* -1: no logit was finite. */
+/* The token of answer r and its probability; -1: no logit was finite. */
 int32_t model_draft_answer(const struct model_drafter *d, int64_t r, float *p);
-/* Copies rows to a trace, which moves on. */
+/* Copies rows to a trace and moves the trace's pointer behind them. */
 void model_draft_note(struct model_drafter *d, float **trace, struct tensor x);
 #endif

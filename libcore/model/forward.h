@@ -10,21 +10,21 @@ struct arch_plan;
 struct state;
 
 struct dev        *model_dev(const struct model *m);
-struct dev        *model_host(const struct model *m); /* of experts on the host; NULL: none are */
+struct dev        *model_host(const struct model *m); /* the device of experts on the host; NULL: there are none */
 int                model_step_rows(const struct model *m); /* model_placement.step_rows */
 const struct arch_plan *model_plan(const struct model *m);
-int64_t            model_expert_bytes(const struct model *m, int layer); /* of one, routed; 0: none in this layer */
+int64_t            model_expert_bytes(const struct model *m, int layer); /* of one routed expert; 0: none in this layer */
 
-/* What a step leaves on the device of its residual stream, for a drafter: row i of the step at row i of each of `rows`'s
- * n parts, until the next step. */
+/* The rows of the residual stream that a step leaves on the device for a drafter, until the next step. `rows` has n parts,
+ * one for each layer; row i of the step is row i of each part. */
 struct model_taps {
     const int *layer;    /* [n]: after this one; n_layer: after the final norm */
     int        n, rows_max;
     float     *rows;     /* [n][rows_max][n_embd] on the device */
 };
 
-/* Adapters of a step's rows: lists of numbers in `of`, for its rows and for those whose logits are wanted. To measure,
- * `of` is NULL, and only rows.floats counts. */
+/* The adapters of a step's rows: `rows` and `picked` are lists of indexes into `of`, for all rows and for those whose
+ * logits are wanted. To measure memory, `of` is NULL and only rows.floats is used. */
 struct model_adapter;
 struct model_adapt {
     const struct model_adapter *const *of; /* [rows.n] */
@@ -38,8 +38,8 @@ struct model_step {
     const int32_t        *pick;   /* [n_pick] rows whose logits are wanted */
     int                   n_pick;
     float                *logits; /* [n_pick][n_vocab] */
-    const struct op_top  *top;    /* NULL, or what to find in the logits */
-    void                 *digest; /* on the device: [n_pick] answers to that */
+    const struct op_top  *top;    /* what to find in the logits; NULL: nothing */
+    void                 *digest; /* on the device: [n_pick] answers of op_top */
     void                 *answer; /* on the host: the same */
     struct op_seq        *parts;  /* room for 2 * rows->n_seq */
     float                *hidden; /* NULL, or [n_layer + 2][rows][n_embd]: see run_trace_hidden() */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* internal.h - inside the room model: bound weights and the parts of the forward pass.
  *
- * Matrices stay where the file is mapped (or are copied to the device, or with model_placement.copy_weights to memory of
- * their own); vectors (norms, biases, convolution taps) are widened to float once, in the model's arena. */
+ * Matrices stay in the mapped file, or are copied to the device, or (with model_placement.copy_weights) to RAM. Vectors
+ * (norms, biases, convolution taps) are converted to float once, in the model's arena. */
 #ifndef MODEL_INTERNAL_H
 #define MODEL_INTERNAL_H
 #include "arch/arch.h"
@@ -27,7 +27,7 @@ struct mla_weights {
 
 struct gdn_weights {
     struct tensor qkv, z, alpha, beta, out;
-    struct tensor ba;              /* beta and alpha in one, by key head: ba_fused */
+    struct tensor ba;              /* beta and alpha in one matrix, by key head, if ba_fused */
     const float  *conv;            /* [taps][channels] */
     const float  *dt_bias, *a;     /* [n_v] */
     const float  *norm;            /* [dim_v] */
@@ -63,7 +63,8 @@ struct moe_weights {
     struct tensor router;          /* n_embd -> n_expert */
     const float  *bias;            /* [n_expert] or NULL */
     struct tensor gate, up, down;  /* n_expert matrices each; gate's data NULL: none */
-    /* Experts on the host: hand NULL: none. Else the three above have the others, as slot says. */
+    /* Experts on the host; hand NULL: there are none. Else the three tensors above have only the experts on the device, and
+     * `slot` says which. */
     struct op_hand *hand;
     const int32_t  *slot;          /* op_moe.slot, on the device */
     int             n_here;
@@ -127,12 +128,12 @@ struct binder {
 };
 /* A matrix ne0 -> ne1, ne2 of them, of any type. */
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2);
-/* One that only op_embed() reads. */
+/* A matrix that only op_embed() reads. */
 struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1);
-/* Routed experts: those that stay on the host in *host, too. */
+/* Routed experts. Returns those for the device; *host gets those that stay on the host. */
 struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t n_expert,
                            struct tensor *host);
-/* Numbers of the experts' matrices, for op_moe.slot: of those on the device (there), or of the others. */
+/* For op_moe.slot: which matrix belongs to which expert, for the experts on the device (there) or for the others. */
 const int32_t *bind_slots(struct binder *b, int n_expert, bool there);
 /* As bind_mat when the file has it, else data is NULL. */
 struct tensor bind_mat_opt(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2);
@@ -165,20 +166,23 @@ struct step {
     struct dev           *d;
     struct state         *state;
     const struct op_rows *rows;
-    /* What recurrent layers compute at a time: all rows; or, when sequences append more rows than undo
-     * keeps, first those rows beyond (no rows of others), then the rest, with the base moved up in between. */
+    /* The rows that recurrent layers compute at a time. Usually this is all rows. If sequences append more rows than undo
+     * keeps, the first part has their surplus rows (none of other sequences) and the second part all the rest; in between,
+     * the base moves up. */
     int                   n_part;
     struct op_rows        part[2];
     const struct model_adapt *adapt; /* forward.h; NULL: none */
 };
 
-/* op_matmul(), op_matmuls(), and what the step's adapters add. */
+/* op_matmul() and op_matmuls(), plus what the step's adapters add. */
 void model_mul(const struct step *s, struct tensor y, struct tensor w, struct tensor x);
 void model_muls(const struct step *s, const struct op_product *p, int n, struct tensor x);
-/* That alone, for these rows' lists; and for rows of the token embedding. The step has adapters. */
+/* Only what the adapters add, for the lists of these rows; the second one for rows of the token embedding. The step must
+ * have adapters. */
 void model_adapt(const struct step *s, const struct op_terms *t, const struct op_product *p, int n, struct tensor x);
 void model_adapt_embd(const struct step *s, struct tensor x, const int32_t *token);
-/* What they add to these experts, for op_moe.adapt; NULL: nothing. on_host: for a device whose memory is the host's. */
+/* What the adapters add to these experts, for op_moe.adapt; NULL: nothing. on_host: for a device whose memory is the
+ * host's. */
 struct moe_adapters {
     struct op_moe_adapt a;
     struct op_pair      gate[OP_ADAPTERS_MAX], up[OP_ADAPTERS_MAX], down[OP_ADAPTERS_MAX];
@@ -194,13 +198,13 @@ typedef void model_scan_fn(const struct step *s, int layer, const struct op_rows
 model_scan_fn model_scan_gdn, model_scan_kda, model_scan_ssm1, model_scan_ssm2, model_scan_conv;
 /* All parts of a step on the live memory. */
 void model_scan(const struct step *s, int layer, model_scan_fn *scan, struct tensor o, struct tensor in);
-/* Room for the convolution's results: of in's rows and of those that are computed again. */
+/* A tensor for the convolution's results, for the part's rows and for the logged rows that are computed again. */
 struct tensor model_mixed(const struct step *s, const struct op_rec *conv, const struct op_rows *part, int64_t channels);
-/* Between the parts of a step: the base becomes what is live. */
+/* Call it between the parts of a step: sets the base to the live block. */
 void model_part_done(const struct step *s, int layer, int part, bool conv, bool rec);
-/* Before a step: room in the log of every sequence. */
+/* Call it before a step: makes room in the log of every sequence. */
 void model_fold(const struct step *s);
-/* The scratch that computing logged rows again takes. */
+/* Measures the scratch for computing logged rows again. */
 void model_replay_measure(const struct step *s);
 
 /* x += scale * (the outputs of the layer's mixers for norm(x)), then the same for its feed-forward. */

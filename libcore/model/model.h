@@ -2,8 +2,8 @@
 /* model.h - a model ready to run: plan, checked tensors, device.    room: model (base quant gguf ops arch state)
  *
  * model_open() reads the plan of the file's architecture, finds every tensor it needs and checks its shape
- * and type (ERR_FORMAT names the tensor), and opens the device. The weights stay in the gguf's
- * mapping, some of them also where others are copied: the gguf must outlive the model. A model
+ * and type (ERR_FORMAT names the tensor), and opens the device. Some or all weights stay in the gguf's
+ * mapping, even if others are copied to a device, so the gguf must outlive the model. A model
  * never changes after open; the forward pass (model_forward, for the room `run`) uses the device,
  * so one thread at a time steps it.
  */
@@ -25,8 +25,8 @@ struct model_opts {
     const char *device;    /* "cpu" (NULL: the same) */
     int         n_threads; /* 0: as many as there are processors */
     enum quant_acts_type acts; /* dev_opts */
-    bool        nextn;     /* the multi-token-prediction block, if there is one, can be used: model/drafter.h */
-    struct model_placement placement; /* all zero: all on the device, the CPU's weights in the mapping */
+    bool        nextn;     /* also opens the multi-token-prediction block, if there is one: model/drafter.h */
+    struct model_placement placement; /* all zero: everything on the device; the CPU uses weights in the mapping */
 };
 
 MUST_CHECK enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o,
@@ -37,7 +37,7 @@ void model_close(struct model *m); /* NULL is allowed */
 struct model_info {
     const char *arch;          /* "qwen35moe" */
     int         n_layer;       /* of the main stack */
-    int         n_nextn;       /* multi-token-prediction blocks in the file; a step leaves them alone */
+    int         n_nextn;       /* multi-token-prediction blocks in the file; a step does not use them */
     int32_t     n_vocab;       /* logits per row */
     int32_t     n_embd;
     int64_t     ctx_train;     /* context length the file states, tokens */
@@ -52,7 +52,7 @@ const struct model_info *model_info(const struct model *m);
 struct model_weights {
     int64_t device[MODEL_N_CLASSES], host[MODEL_N_CLASSES];
     int64_t copied; /* of both, the bytes copied to RAM (copy_weights), not in the mapped file */
-    int64_t laid;   /* of that, with rows laid out */
+    int64_t laid;   /* of `copied`, the bytes whose rows were laid out for faster reading */
 };
 const struct model_weights *model_weights(const struct model *m);
 /* Memory of the device that is in use now, by all processes; -1: not known. */

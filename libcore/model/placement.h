@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placement.h - which weights are on the GPU and which on the CPU; experts by use where not all fit.   room: model
+/* placement.h - which weights are on the GPU and which on the CPU; experts by use if not all fit.      room: model
  *
- * Everything else must be on the GPU. An expert on the host costs time for each use, but while the GPU computes a layer's
- * other experts, the host computes some for free. The more of a layer's uses are on the host, the longer the GPU waits. So
- * every layer leaves some experts on the host, and none leaves many. Experts leave the device in one order, the cheapest
- * for their bytes first, until what is left fits: an expert placed with little memory is placed with more, too. In numbers: with
- * the experts of a layer from the least used to the most, one of u uses for each token costs u (MODEL_FREE + the uses
- * of those before it), divided by its bytes. Among equals the last layer goes first, and in it the highest number. Without
- * measured uses all are equal, so each layer gives one expert in turn. */
+ * Everything but routed experts must be on the GPU. An expert on the host costs time for each use, but while the GPU
+ * computes a layer's other experts, the host computes some for free. The more of a layer's uses are on the host, the longer
+ * the GPU waits. So every layer leaves some experts on the host, and none leaves many. Experts leave the device in one
+ * order, those with the lowest cost per byte first, until the rest fits. So an expert that is on the GPU with little memory
+ * is also there with more memory. In numbers: sort the experts of a layer by use, least used first. An expert with u uses
+ * for each token costs u (MODEL_FREE + the uses of the experts before it), divided by its bytes. Among equals the last layer
+ * goes first, and in it the highest number. Without measured uses all are equal, so each layer gives one expert in turn. */
 #ifndef MODEL_PLACEMENT_H
 #define MODEL_PLACEMENT_H
 #include "base/base.h"
@@ -19,15 +19,16 @@
 /* How a model is opened. run/placement.h makes one that fits a device. */
 struct model_experts;
 struct model_placement {
-    /* Routed experts that are not here stay where the file is mapped; the CPU computes them. NULL: all are. */
+    /* The routed experts on the device. The others stay in the mapped file, and the CPU computes them. NULL: all are on the
+     * device. */
     const struct model_experts *experts;
     int64_t weight_bytes; /* of memory on the device, from a dry run; 0: not known */
-    int     step_rows;    /* rows in one step on a GPU, for runs that do not say; 0: run.h's */
+    int     step_rows;    /* rows in one step on a GPU, if run_opts gives no number; 0: run.h's default */
     /* Copies the weights that the CPU computes with from the mapped file to RAM when the model is opened; they may be
      * faster to read there. The memory must be free (ERR_NOMEM), and other processes do not share it. A matrix of which
      * only rows are read stays in the mapping. */
     bool    copy_weights;
-    bool    as_stored;    /* the copy too; else its rows are laid out where that is faster */
+    bool    as_stored;    /* the copy has the file's layout; else rows are laid out anew where that is faster */
     bool    dry_run, absent; /* dev_opts: to learn what the model takes, not to run */
     /* What model_uses() counts for each row. 0: nothing; 1: its top k experts; n: the top k, the top 2k and so on up to the
      * top n k, so that a small sample also separates rarely used experts. */
@@ -36,13 +37,13 @@ struct model_placement {
 
 struct model_experts {
     int     n_layer, n_expert;
-    int64_t device_bytes;  /* of the experts that are there */
-    bool   *here;          /* [n_layer][n_expert] */
+    int64_t device_bytes;  /* of the experts on the device */
+    bool   *here;          /* [n_layer][n_expert] on the device */
     int    *n_here;        /* [n_layer] */
     double *host_uses;     /* [n_layer] expected uses of the layer's other experts for each token */
 };
 
-/* Bytes of a layer on the device: those of the experts there, and `more` when there is one. */
+/* Bytes of a layer on the device: expert_bytes for each expert there, and more_bytes if there is at least one. */
 struct model_experts_layer {
     int64_t expert_bytes;  /* 0: the layer has no routed experts */
     int64_t more_bytes;
@@ -51,11 +52,11 @@ struct model_experts_in {
     int     n_layer, n_expert, n_used;
     const struct model_experts_layer *layer; /* [n_layer] */
     const uint64_t *uses;                  /* [n_layer][n_expert] measured; NULL: none */
-    int64_t room_bytes;                    /* for experts; below 0: as 0 */
+    int64_t room_bytes;                    /* memory for experts; less than 0 counts as 0 */
 };
 MUST_CHECK enum err_code model_experts_place(struct model_experts **out, const struct model_experts_in *in,
                                              struct err *e);
-/* As many of each layer as before, but those with the most uses, which are not NULL. */
+/* Chooses again: as many experts of each layer as before, but those with the most uses. uses: not NULL. */
 MUST_CHECK enum err_code model_experts_choose(struct model_experts *p, int n_used, const uint64_t *uses, struct err *e);
 void model_experts_free(struct model_experts *p); /* NULL is allowed */
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* encode.h - what the rounding encoders share.                                  room: quant (base)
+/* encode.h - helpers that the rounding encoders share.                          room: quant (base)
  *
- * They round to nearest and take no notice of importance. The scale is rounded to f16 first and
- * the elements are measured in the rounded one. Loops have no branches, so a compiler can turn
+ * These encoders round to nearest and ignore importance. The scale is rounded to f16 first, and
+ * elements are divided by the rounded scale. Loops have no branches, so a compiler can turn
  * them into vector code.
  */
 #ifndef QUANT_ENCODE_H
@@ -27,8 +27,8 @@ static inline int32_t encode_max_bits(const float *x)
     return max;
 }
 
-/* f16 of a scale >= 0 by which a magnitude of max is about `codes`. Where f16 is coarse, a scale
- * that would cut the largest element by more than half a code is rounded up instead. */
+/* The f16 scale >= 0 with which a magnitude of max becomes about `codes`. Where f16 is coarse, a
+ * scale that would cut the largest element by more than half a code is rounded up instead. */
 static inline uint16_t encode_scale(float max, float codes)
 {
     uint16_t d = half_of_f32(max / codes);

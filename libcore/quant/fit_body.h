@@ -40,9 +40,9 @@ struct fit_block {
     float x[256], w[256];
 };
 
-/* Block i of n elements. Values beyond 1e12 are cut, which no f16 scale reaches; those that are not
- * numbers are zeros. Weights are divided by their largest; none is quite 0, so that elements
- * that do not count are still rounded, and a block where all are 0 counts all alike. */
+/* Loads block i of n elements. Values beyond 1e12, which no f16 scale reaches, are cut; NaN becomes 0.
+ * Weights are divided by the largest one. None stays exactly 0, so that elements that do not count are
+ * still rounded sensibly. If all weights of a block are 0, all elements count alike. */
 FIT void load_block(struct fit_block *b, const float *x, const float *importance, int64_t i, int n)
 {
     float most = 0.0f;
@@ -71,14 +71,14 @@ FIT void load_block(struct fit_block *b, const float *x, const float *importance
 enum { LANES = 16 };
 #define EACH_LANE for (int k = 0; k < LANES; k++)
 
-/* Groups of a row side by side, each in a lane of its own: what is done with one is done with all. Sums go in the order of
+/* Several groups of a row, each in its own lane, so that one vector operation works on all of them. Sums go in the order of
  * elements, so they do not depend on the instruction set. */
 struct strip {
     int   n; /* elements of a group */
     float x[256][LANES], w[256][LANES];
 };
 
-/* Blocks from `at`, while there are any (of them), in groups; zeros in lanes that are left over. */
+/* Loads blocks from number `at` on, cut into groups. `of`: how many blocks there are; lanes without one get zeros. */
 FIT void load_strip(struct strip *s, const float *x, const float *importance, int64_t at, int64_t of, int block, int group)
 {
     struct fit_block t;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fit_book_body.h - encoders of types with a code book: body of fit_body.h, after fit_levels_body.h.
  *
- * A unit is 8 elements with one entry of a book of octets, or two of quads. With scale s an entry g
- * costs s s A - 2 s B more than zeros, A = sum w g g, B = sum w x g, and A and B do not depend on
- * s. So they are computed once for each entry, and the best entries of many scales are a short list:
- * every later choice of a scale looks at that list only.
- * Magnitudes come with signs: B is of |x|. Where the signs of a unit must be even in number and are
- * not, one element keeps the wrong sign, and the entry pays 2 w |x| g for it, the least in the unit.
+ * A unit is 8 elements with one entry of a book of octets, or two of a book of quads. With scale s, the
+ * error of an entry g is that of zeros plus s s A - 2 s B, where A = sum w g g and B = sum w x g. A and B
+ * do not depend on s, so they are computed once for each entry. The best entries for many scales make a
+ * short list, and every later choice of a scale looks only at that list.
+ * Entries of magnitudes have separate signs, so B is computed from |x|. If a unit needs an even number
+ * of minus signs and has an odd one, one element gets the wrong sign; that costs 2 w |x| g, and the
+ * element for which this is least is taken.
  */
 enum { LIST_MAX = 16, SCANS = 4, BOOK_MAX = 2048 };
 

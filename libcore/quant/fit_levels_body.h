@@ -2,10 +2,10 @@
 /* fit_levels_body.h - encoders of types whose element is a scale times a level: body of fit_body.h.
  *
  * All groups of a strip (fit_body.h) are searched at once, in lanes.
- * A scale is searched by mapping the largest magnitude to many points near the end of the levels;
- * each time the elements are rounded, least squares gives the scale, and the least error stays.
- * Where scales of groups are whole numbers times one f16, several f16 are tried, for each group the
- * three whole numbers nearest to its own best scale, and least squares moves the f16.
+ * To find a scale, the largest magnitude is mapped to many points near the end of the levels. For
+ * each of them the elements are rounded and least squares gives a scale; the one with the least error
+ * is used. If the scales of groups are whole numbers times one f16, several f16 are tried. For each,
+ * a group tries the three whole numbers nearest to its own best scale, and least squares adjusts the f16.
  */
 
 /* Levels: whole numbers from lo to hi, or the n ascending values of a table. */

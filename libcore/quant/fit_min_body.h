@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fit_min_body.h - encoders of types with a scale and a minimum: body of fit_body.h, after fit_levels_body.h.
  *
- * As there, but least squares is for two unknowns. An element is scale * level - min, levels from 0
- * to top; with scales and minima that are whole numbers times two f16, min is at least 0.
+ * As there, but least squares has two unknowns. An element is scale * level - min, with levels from 0
+ * to top. If scales and minima are whole numbers times two f16, min is at least 0.
  */
 struct lines {
     float scale[LANES], min[LANES];

@@ -25,7 +25,7 @@ extern const int8_t quant_iq3nl_values[16];
 extern const int8_t quant_iq4k_values[32];
 extern const int8_t quant_iq5nl_values[64];
 
-/* The 8 signs of a code of 7 bits: bit 7 makes the number of minus signs even. */
+/* The 8 signs of a code of 7 bits. Bit 7 is set so that the number of minus signs is even. */
 static inline unsigned iq_signs(unsigned code)
 {
     return code | (0x6996u >> ((code ^ code >> 4) & 15u) & 1u) << 7;

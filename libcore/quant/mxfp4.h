@@ -13,7 +13,7 @@ struct quant_mxfp4 {
 };
 static_assert(sizeof(struct quant_mxfp4) == 17, "the block on disk");
 
-/* 2^(e - 128), for the table holds doubled values; below 2^-126 it is subnormal. */
+/* 2^(e - 128): half the scale, because the table holds doubled values. Below 2^-126 it is subnormal. */
 static inline float mxfp4_half_scale(uint32_t e)
 {
     return half_bits_f32(e < 2 ? 0x200000u << e : (e - 1) << 23);

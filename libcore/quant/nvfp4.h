@@ -13,7 +13,7 @@ struct quant_nvfp4 {
 };
 static_assert(sizeof(struct quant_nvfp4) == 36, "the block on disk");
 
-/* Half of an E4M3 number without sign, for the table holds doubled values. The top bit is ignored;
+/* Half of an unsigned E4M3 number, because the table holds doubled values. The top bit is ignored;
  * 0x7f, E4M3's NaN, counts as 0. */
 static inline float nvfp4_half_scale(uint8_t v)
 {

@@ -13,7 +13,7 @@ struct rung {
     bool    mark;  /* asked for */
 };
 
-/* What a sequence's tokens were, and its rungs. */
+/* The tokens of a sequence, and its rungs. */
 struct track {
     int32_t     *token; /* [ctx]; run_pos() of them */
     struct rung *rung;  /* [per_seq], ascending */
@@ -29,8 +29,8 @@ struct run_cache {
     int           *shared;    /* [n_seq * per_seq] rungs that hold the block */
     int           *spare;     /* stack of blocks that nobody holds */
     int            n_spare;
-    unsigned char *before;    /* [n_seq][rec_bytes] before a step that may be given up; NULL: none may */
-    bool          *has_before; /* [n_seq] it is of the step in hand */
+    unsigned char *before;    /* [n_seq][rec_bytes] copies from before a step that may be aborted; NULL: none may be */
+    bool          *has_before; /* [n_seq] `before` has a copy for the current step */
     struct track  *track;     /* [n_seq] */
     int32_t       *tokens;
     struct rung   *rungs;
@@ -40,11 +40,11 @@ struct run_cache {
 struct run_list {
     int                n;
     struct run_adapter v[RUN_ADAPTERS_MAX];
-    uint64_t           key[RUN_ADAPTERS_MAX]; /* model_adapter_key() when its first token came */
+    uint64_t           key[RUN_ADAPTERS_MAX]; /* model_adapter_key() when the sequence got its first token */
 };
 
 struct run_adapt {
-    int                         rank;  /* run_opts.adapter_rank; 0: no more than `list` */
+    int                         rank;  /* run_opts.adapter_rank; 0: only `list` is allocated */
     struct run_list            *list;  /* [n_seq] */
     const struct model_adapter *of[RUN_ADAPTERS_STEP];
     struct model_adapt          step;
@@ -73,13 +73,13 @@ struct run {
     int              tap_layer[RUN_TAPS_MAX];
     size_t           tap_bytes;
     struct run_adapt adapt;
-    /* the step in hand, [rows_max] each; rows are sorted by sequence, order kept */
+    /* the current step, [rows_max] each; rows are sorted by sequence, those of one sequence keep their order */
     int32_t         *token, *pos, *pick;
     int             *logits_of; /* caller's row -> row of logits, -1: not asked for */
     int             *place;     /* caller's row -> sorted row */
     struct op_seq   *seq;       /* [n_seq], then room for the parts of a step */
-    int             *count;     /* [n_seq] rows of each sequence, then where its next row goes */
-    int64_t         *grow;      /* [n_seq] rows that each sequence would get, to ask for room */
+    int             *count;     /* [n_seq] first the rows of each sequence, later the place of its next row */
+    int64_t         *grow;      /* [n_seq] rows that each sequence would get, for state_kv_need() */
     int              n_rows, n_used; /* rows and sequences of the last step */
     struct run_row  *feed;      /* for run_feed() */
     int              type_k, type_v; /* rows of quant_types[] */
@@ -90,8 +90,9 @@ MUST_CHECK enum err_code run_want_open(struct run *r, struct err *e);
 void run_want_close(struct run *r);
 MUST_CHECK enum err_code run_want_check(const struct run *r, const struct run_row *rows,
                                         const struct logits_want *want, int n, struct err *e);
-/* What the step is to find in its r->n_pick rows of logits, and where, on the device and then on the host; NULL:
- * nothing. want: by the caller's rows, or NULL. masks is called now, or will be by the step. */
+/* What the step has to find in its r->n_pick rows of logits (NULL: nothing), and where it puts the answers: *digest on the
+ * device, *answer on the host. want: in the order of the caller's rows, or NULL. masks is called now, or later by the
+ * step. */
 struct op_top;
 const struct op_top *run_want_begin(struct run *r, const struct logits_want *want, run_masks *masks, void *ctx,
                                     void **digest, void **answer);
@@ -103,29 +104,29 @@ void   run_taps_close(struct run *r);
 /* adapt.c */
 MUST_CHECK enum err_code run_adapt_open(struct run *r, const struct run_opts *o, struct err *e);
 void   run_adapt_close(struct run *r);
-/* That the sequences which get rows (r->count) can have their adapters in this step. */
+/* Checks that the sequences which get rows (r->count) can have their adapters in this step. */
 MUST_CHECK enum err_code run_adapt_check(struct run *r, struct err *e);
-/* The lists of the step's sorted rows; NULL: none has any. */
+/* The adapter lists of the step's sorted rows; NULL: no row has adapters. */
 const struct model_adapt *run_adapt_begin(struct run *r);
 uint64_t run_adapt_hash(const struct run *r, int seq); /* run_adapters_hash() of what it has */
 
 /* cache.c */
-/* Of a step with these rows that may be given up: what it changes is kept where several rows of a sequence would have to be
- * read again, and comes back. */
+/* before: for a step with these rows that may be aborted. Copies what the step changes in sequences that have several rows
+ * in it, since these would have to be read again. back: restores it. */
 MUST_CHECK enum err_code run_cache_before(struct run *r, const struct run_row *rows, int n, struct err *e);
 void run_cache_back(struct run *r, int seq);
 MUST_CHECK enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e);
 void    run_cache_close(struct run *r);
 /* n tokens were appended to a sequence. */
 void    run_cache_append(struct run *r, int seq, int64_t pos, const int32_t *tokens, int n);
-/* The sequence has all its rows for good: takes a rung when one is due. */
+/* The sequence has no drafts left: takes a rung if one is due. */
 void    run_cache_grown(struct run *r, int seq);
-/* The sequence is cut to pos tokens: rungs beyond are dropped. */
+/* The sequence was cut to pos tokens: rungs beyond are dropped. */
 void    run_cache_cut(struct run *r, int seq, int64_t pos);
 void    run_cache_fork(struct run *r, int dst, int src);
 /* The sequence was loaded: run_pos() of these tokens. */
 void    run_cache_loaded(struct run *r, int seq, const int32_t *tokens);
-/* How far two lists are equal; kept is 0. */
+/* Compares two lists of tokens; `kept` of the result is 0. */
 struct run_match run_cache_compare(const int32_t *had, int64_t n_had, const int32_t *given, int64_t n_given);
 /* The snapshot at the newest mark with from < position < to; NULL: none. */
 const void *run_cache_mark(const struct run *r, int seq, int64_t from, int64_t to, int64_t *pos);

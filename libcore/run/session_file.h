@@ -32,7 +32,7 @@ struct record {
     uint64_t at, n;   /* positions */
     uint64_t decoded, stored; /* bytes */
     uint64_t sum;     /* of the stored bytes */
-    uint64_t prev, check; /* this and the next record's name: a chain */
+    uint64_t prev, check; /* the check of the record before, and of this one: the records form a chain */
     uint64_t offset;  /* of the stored bytes in the file */
 };
 
@@ -52,14 +52,14 @@ struct run_session {
     /* up to the last commit */
     int32_t              *token;
     int64_t               n, cap;
-    struct records        kv;      /* live ones: adjoining ranges, each but the last cut where the next begins */
+    struct records        kv;      /* those in use: adjacent ranges; each ends where the next begins */
     struct records        snap;    /* ascending */
     unsigned char         blob[RUN_SESSION_BLOB_MAX];
     size_t                n_blob;
     uint64_t              end;     /* of the last commit */
-    uint64_t              check;   /* its name */
+    uint64_t              check;   /* of that commit */
     struct run_session_stat stat;
-    /* attached: a decoded and a packed record */
+    /* buffers for one record, decoded and packed, once attached */
     unsigned char        *raw, *packed;
     size_t                raw_bytes, packed_bytes;
     ZSTD_CCtx            *cctx;
@@ -75,10 +75,10 @@ MUST_CHECK enum err_code run_session_read(const struct run_session *s, uint64_t 
 MUST_CHECK enum err_code run_session_scan(struct run_session *s, struct err *e);
 /* Opens, locks and reads the file under the path; on an error none is open. */
 MUST_CHECK enum err_code run_session_reopen(struct run_session *s, struct err *e);
-/* What stands under the path now, beside the file that is open (or was found empty). */
+/* What is under the path now: the file that is open (or was empty when opened), no file, or another one. */
 enum session_path { PATH_SAME, PATH_NONE, PATH_OTHER };
 enum session_path run_session_path(const struct run_session *s);
-/* Rows of a KV record that count. */
+/* Rows of a KV record that are in use. */
 uint64_t run_session_live(const struct run_session *s, size_t kv);
 /* A file is refused when its KV records have more rows than this. */
 uint64_t run_session_rows_max(int64_t n);

@@ -22,19 +22,19 @@ struct fault {
 };
 bool serve_fault(struct fault *f, int status, const char *pointer, const char *fmt, ...) PRINTF_LIKE(4, 5); /* false */
 
-/* A body, understood. */
+/* What a body asks for. */
 struct wish {
-    struct gen_request q;          /* but for the prompt */
+    struct gen_request q;          /* without the prompt */
     json_t   *messages, *tools;    /* borrowed from the body */
     json_t   *kwargs;              /* of the template; owned; NULL: none */
     json_t   *prompt, *input;      /* borrowed */
-    json_t   *schema;              /* owned: what the answer has to be; NULL: anything */
+    json_t   *schema;              /* owned: the schema of the answer; NULL: any answer */
     const char *tool_choice;       /* "auto" or "none" */
     bool      parallel_calls;
-    bool      stream, usage;       /* usage: a stream ends with it */
+    bool      stream, usage;       /* usage: a stream ends with the usage */
     bool      echo, seeded;
     int       n;                   /* choices of a prompt */
-    int       top;                 /* log-probabilities of so few best tokens; -1: none wanted */
+    int       top;                 /* log-probabilities of this many best tokens; -1: none wanted */
     int64_t   budget;              /* of reasoning; -1: none */
     bool      base64;              /* embeddings */
     struct str stops[STOPS_MAX];
@@ -45,10 +45,10 @@ struct wish {
     int       examples;            /* texts of the index before the last message; -1: as the server says */
     int       recite;              /* texts to look for a name in; -1: as the server says */
     struct str context_table;      /* borrowed: a text to make a table of; p NULL: none */
-    bool      asks_engram, asks_examples, asks_recite; /* there have to be some */
+    bool      asks_engram, asks_examples, asks_recite; /* the request names it, so it is an error if there is none */
 };
 bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body, struct fault *f);
-/* members.c: whether objects inside of the body have the members that they may have; those of the body itself are left alone. */
+/* members.c: whether the objects inside the body have only known members; those of the body itself are not checked here. */
 bool serve_check_members(const json_t *body, enum serve_method method, bool lenient, struct fault *f);
 void serve_wish_free(struct wish *w);
 
@@ -66,10 +66,10 @@ struct choice {
     json_t             *calls, *logprobs; /* arrays */
     struct gen_stats    stats;
     enum gen_end        end;
-    int64_t             border;    /* of the prompt: where its last message ends; 0: not known */
+    int64_t             border;    /* position in the prompt where its last message ends; 0: not known */
     bool                said_role;
-    json_t             *items;     /* of a response: those that are complete; NULL: it has not begun */
-    enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE } open; /* whose text is `text` */
+    json_t             *items;     /* of a response: the complete items; NULL: it has not begun */
+    enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE } open; /* the item that `text` belongs to */
     int64_t             n_events;
     json_t             *embedding;
 };
@@ -81,12 +81,12 @@ struct job {
     int64_t           id, created_s;
     struct wish       w;
     const struct serve_beside *beside; /* NULL: not started */
-    json_t           *body;      /* ours */
-    json_t           *asked;     /* of a response: its body, of which `body` was made; NULL: it is none */
+    json_t           *body;      /* owned */
+    json_t           *asked;     /* the body of a response, from which `body` was made; NULL: not a response */
     struct choice    *choice;    /* [n_choices] */
     int               n_choices, n_prompts, n_left;
-    bool              started;   /* its requests are the engine's */
-    bool              begun;     /* a part of it has a sequence */
+    bool              started;   /* its requests were given to the engine */
+    bool              begun;     /* one of its requests has a sequence */
     bool              dropped;   /* nobody wants replies */
     bool              over;      /* the last reply was given */
     uint64_t          client;    /* a hash */
@@ -132,19 +132,19 @@ json_t *serve_usage(const struct job *j);
 json_t *serve_usage_chunk(const struct serve *s, const struct job *j);
 const char *serve_finish(const struct job *j, const struct choice *c);
 json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int n_top);
-/* The same of a token that was given, from the row before it; logits NULL: nothing stands before it. */
+/* The same for a token of the prompt, from the row before it; logits NULL: it is the first token. */
 json_t *serve_row_logprob(const struct serve *s, int32_t token, const float *logits, int n_top);
 bool serve_add(struct serve_buf *b, struct str s);
-/* responses.c: the body of a chat with that meaning, NULL with a fault; its faults in the words of the request; the parts of
- * an answer, and its end. */
+/* responses.c: translates the body of a response to that of a chat (NULL: a fault); translates faults back to the members of
+ * the request; makes the parts of an answer, and its end. */
 json_t *serve_response_body(const json_t *body, bool lenient, struct fault *f);
 void serve_response_fault(const json_t *body, struct fault *f);
 MUST_CHECK enum err_code serve_response_piece(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p,
                                               struct err *e);
 MUST_CHECK enum err_code serve_response_end(struct serve *s, struct job *j, struct choice *c, struct err *e);
-/* simple.c: what needs no engine */
+/* simple.c: methods that need no engine */
 json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, struct fault *f);
-/* start.c: a wish to requests */
+/* start.c: makes requests to the engine from a wish */
 MUST_CHECK enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struct err *e);
 void serve_counted(struct serve_count *c, double ms);
 double serve_now_ms(void);

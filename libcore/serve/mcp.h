@@ -14,17 +14,18 @@
 
 struct serve_mcp;
 
-/* Sends one message, whose reference it takes; NULL: memory was out. Its error ends what called it. */
+/* Sends one message and takes its reference; message NULL: out of memory. If it fails, the function that called it returns
+ * the same error. */
 typedef enum err_code serve_mcp_say(void *ctx, json_t *message, struct err *e);
 
-/* serve: not owned, asked by nobody else. */
+/* serve: not owned; nobody else may submit requests to it. */
 MUST_CHECK enum err_code serve_mcp_open(struct serve_mcp **out, struct serve *serve, serve_mcp_say *say, void *ctx,
                                         struct err *e);
 void serve_mcp_close(struct serve_mcp *m); /* NULL is allowed; what is in progress is cancelled */
 /* A line of any bytes, without its newline; errors in it are reported to the client. */
 MUST_CHECK enum err_code serve_mcp_line(struct serve_mcp *m, struct str line, struct err *e);
-/* A line that was not kept, being longer than `bytes`. */
+/* Reports a line that was dropped because it is longer than `bytes`. */
 MUST_CHECK enum err_code serve_mcp_too_long(struct serve_mcp *m, int64_t bytes, struct err *e);
-/* Every reply of serve_next(); takes its body. */
+/* Call it with every reply of serve_next(); it takes the reply's body. */
 MUST_CHECK enum err_code serve_mcp_reply(struct serve_mcp *m, struct serve_reply *r, struct err *e);
 #endif

@@ -27,50 +27,51 @@ struct text_tokens;
 struct gen_request;
 struct sample_opts;
 
-/* Who keeps what sequences hold, beyond their use. */
+/* Keeps the contents of sequences for later requests, for example in files. */
 struct serve_keeper {
-    /* A request is about to be given to the engine: an idle sequence may be made to hold what its prompt begins with. */
+    /* Called before a request is given to the engine: it may load the beginning of the prompt into an idle sequence. */
     void (*before)(void *of, const struct gen_request *q);
-    /* Request q, its prompt of n_prompt tokens no longer there, has ended; the sequence is left as it is for now. */
+    /* Called when request q has ended; the sequence still has its tokens. The prompt of n_prompt tokens that q pointed to
+     * is no longer there. */
     void (*after)(void *of, int seq, const struct gen_request *q, int64_t n_prompt);
-    void (*idle)(void *of); /* nothing is to be done */
+    void (*idle)(void *of); /* called when there is nothing to do */
 };
 
-/* Adapters, tables and indexes beside the model. A request keeps those of its start until it ends. */
+/* Adapters, tables and indexes that are used with the model. A request keeps those that it started with until it ends. */
 struct serve_beside {
-    const struct run_adapter *adapters; /* [n_adapters] that requests may name by their place, and the scales of those
-                                         * that name none */
+    const struct run_adapter *adapters; /* [n_adapters] requests name them by their index; the scales are for requests that
+                                         * name none */
     int                       n_adapters; /* at most RUN_ADAPTERS_MAX */
     const struct engram_mix  *engram;     /* tables of n-grams; NULL: none */
-    /* Puts texts in front of the last message of a chat, at most n, -1: as many as the server says; NULL: there are none.
-     * ERR_NOMEM, and what is wrong with the messages. */
+    /* Puts up to n texts (-1: the server's number) in front of the last message of a chat. NULL: there is no index. Errors:
+     * ERR_NOMEM, or what is wrong with the messages. */
     enum err_code           (*notes)(const void *of, json_t *messages, int n, struct err *e);
     const void               *notes_of;
     int                       notes_max;
-    /* The text that the last message of a chat names becomes a recital, but for where the answer begins; its tokens go to
-     * *tokens. Looked for in n texts, -1: as many as the server says, at most notes_max. out->n 0: there is none. NULL: there is
-     * no index. */
+    /* Makes a recital of the text that the last message of a chat names, except for where the answer begins; its tokens go
+     * to *tokens. It is looked for in n texts (-1: the server's number), at most notes_max. out->n 0: none was found. NULL:
+     * there is no index. */
     enum err_code           (*recite)(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
                                       struct engram_recital *out, struct err *e);
     const void               *recite_of;
-    /* A table of a text, and of `with` if that is not NULL, becomes what is mixed in, for as long as *made is not given
-     * back. ERR_NOMEM, ERR_IO, and what is wrong with the text. NULL: tables are not made. */
+    /* Makes a table of a text, joined with `with` if that is not NULL, and puts it into *out. It is valid until *made is
+     * given to drop_table. Errors: ERR_NOMEM, ERR_IO, or what is wrong with the text. NULL: tables are not made. */
     enum err_code           (*table)(void *of, struct str text, const struct engram_mix *with, struct engram_mix *out,
                                      void **made, struct err *e);
     void                    (*drop_table)(void *of, void *made);
-    /* Whether there is memory for a table of this text now; a request whose text finds none waits. NULL: always. */
+    /* Whether there is memory for a table of this text now; if not, the request waits. NULL: there always is. */
     bool                    (*table_room)(void *of, struct str text);
     void                     *tables_of;
 };
 
 struct serve_opts {
-    struct gen        *gen;        /* not owned, none of the five */
-    const struct run  *run;        /* the gen's, for metrics; NULL: they leave out what it holds */
+    struct gen        *gen;        /* not owned, like the next four */
+    const struct run  *run;        /* the gen's, for metrics; NULL: metrics have nothing of the run */
     const struct text *text;
     const struct chat *chat;       /* NULL: the model has no chat template */
     const struct grammar_vocab *vocab;
-    const char        *parser;     /* of answers (chat/reader.h); NULL: by the template */
-    const char        *model;      /* the name that replies bear */
+    const char        *parser;     /* for answers (chat/reader.h); NULL: chosen by the template */
+    const char        *model;      /* the model's name in replies */
     int64_t            created_s;  /* of the model, for the list of models */
     int64_t            ctx_tokens;
     int32_t            n_embd;
@@ -79,22 +80,22 @@ struct serve_opts {
     const struct serve_beside *beside; /* not owned; NULL: nothing */
     const struct serve_keeper *keeper; /* NULL: none */
     void              *keeper_of;
-    int64_t            predict_max; /* tokens of an answer that names no limit; -1: until the context is full */
-    const struct sample_opts *sample; /* for what a request does not say; NULL: temperature 1, the rest off. Not owned */
+    int64_t            predict_max; /* tokens of an answer if the request gives no limit; -1: until the context is full */
+    const struct sample_opts *sample; /* defaults for requests; NULL: temperature 1, the rest off. Not owned */
 };
 MUST_CHECK enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e);
 void serve_close(struct serve *s); /* NULL is allowed */
 
-/* Requests that are started from now on have this beside the model; the others keep what they have. */
+/* Requests that start from now on use b; the others keep what they have. */
 void serve_exchange(struct serve *s, const struct serve_beside *b);
-/* Whether there are requests that have it, those to come included. */
+/* Whether b is in use: by requests, or for requests that start later. */
 bool serve_uses(const struct serve *s, const struct serve_beside *b);
 
 enum serve_method {
     SERVE_CHAT,       /* chat/completions */
     SERVE_COMPLETION, /* completions */
     SERVE_EMBEDDING,  /* embeddings */
-    SERVE_RESPONSE,   /* responses; the last one with a body to answer */
+    SERVE_RESPONSE,   /* responses; the last method that the engine answers */
     SERVE_MODELS,     /* models */
     SERVE_TOKENIZE,   /* {"text", "special"} to {"tokens"} */
     SERVE_DETOKENIZE, /* {"tokens", "special"} to {"text"} */
@@ -102,7 +103,7 @@ enum serve_method {
     SERVE_METRICS,
     SERVE_N_METHODS,
 };
-/* "chat/completions", "/v1/chat/completions" or "chat.completions"; false: none is called so. */
+/* The method of a name: "chat/completions", "/v1/chat/completions" or "chat.completions". False: there is none. */
 bool serve_method(enum serve_method *out, struct str name);
 
 enum serve_kind {
@@ -120,23 +121,25 @@ struct serve_reply {
     bool            last;   /* the request is done */
 };
 /* Submits a request. Everything comes as replies, including errors in the body. serve takes a reference to the body and may
- * change it: the caller must not use it any more. client: requests of one
- * client take turns with those of others; "" is one, too. *id is for serve_cancel(). ERR_NOMEM only. */
+ * change it: the caller must not use it any more. client: requests of one client take turns with those of other clients;
+ * "" is a client, too. *id is for serve_cancel(). The only error is ERR_NOMEM. */
 MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body, struct str client,
                                    void *user, int64_t *id, struct err *e);
-/* An error reply that did not come from a body: a line that is no JSON, a request that finds no place. */
+/* Makes the body of an error reply for other reasons than a wrong body: a line that is not JSON, too many requests. */
 json_t *serve_error(const char *message, const char *type, const char *pointer, int status);
-/* A JSON pointer of n bytes goes on to a member: "/" and the name, in which ~ and / are escaped (RFC 6901). Returns its length. */
+/* Appends a member to a JSON pointer of n bytes: "/" and the name, in which ~ and / are escaped (RFC 6901). Returns the new
+ * length. */
 enum { SERVE_POINTER_BYTES = 512 };
 size_t serve_point_to(char out[SERVE_POINTER_BYTES], size_t n, const char *key);
-/* No more replies come of it, those not taken yet included; the work stops with the next step. Unknown ids are nothing. */
+/* Cancels a request: no more replies of it come, not even those that wait to be taken. Its work stops with the next step.
+ * An unknown id does nothing. */
 void serve_cancel(struct serve *s, int64_t id);
 bool serve_busy(const struct serve *s);
 int64_t serve_waiting(const struct serve *s); /* requests of which no part has begun */
-MUST_CHECK enum err_code serve_step(struct serve *s, struct err *e); /* an error is the device's: all have ended */
-/* The member "id" of a line that json_parse() refuses for a \u0000 somewhere; a new reference, NULL: there is none. */
+MUST_CHECK enum err_code serve_step(struct serve *s, struct err *e); /* an error means the run failed: all requests ended */
+/* The member "id" of a line that json_parse() refuses because of a \u0000 in it; a new reference. NULL: there is none. */
 json_t *serve_line_id(struct str line);
-bool serve_next(struct serve *s, struct serve_reply *r); /* in the order they happened; false: none left */
+bool serve_next(struct serve *s, struct serve_reply *r); /* the next reply, in the order they happened; false: none left */
 /* Metrics as Prometheus text, malloc'ed; NULL when memory is out. */
 char *serve_metrics(const struct serve *s);
 #endif

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* state.h - what sequences remember between tokens.               room: state (base quant ops arch)
  *
- * There are two kinds of memory, and only two. Attention layers keep one KV row per position, in pages
- * that forked sequences share until one of them writes. Recurrent layers keep one fixed block: the last
- * inputs of the convolution and the recurrent state. Forgetting the newest KV rows is free; the past cannot
- * be taken out of a block. So a block does not take in draft rows: their small inputs are logged, and those that were
- * kept are computed again when the next step begins (struct op_log). With undo_tokens = U > 0 each layer also keeps
- * a second block, the base, some rows behind, and logs all rows since: undo copies the base and computes rows
- * again (model/recurrent.c). Memory for it: draft_max + 2 U input rows for each sequence, with U a block more.
+ * There are two kinds of memory. Attention layers keep one KV row per position, in pages that forked
+ * sequences share until one of them writes. Recurrent layers keep one block of fixed size: the last inputs of
+ * the convolution and the recurrent state. Removing the newest KV rows is free, but a row cannot be taken out
+ * of a block again. So draft rows are not applied to the block: only their inputs, which are small, are logged. When the next
+ * step begins, the drafts that were kept are computed again from the log (struct op_log). With undo_tokens = U > 0 each
+ * layer also keeps a second, older block, the base, and logs all rows since then: undo copies the base and computes the
+ * remaining rows again (model/recurrent.c). Memory: draft_max + 2 U input rows for each sequence, and if U > 0 one more
+ * block.
  *
  * A state holds n_seq sequences, each in a slot. One thread at a time.
  */
@@ -29,7 +30,7 @@ struct state_opts {
                              * they can hold */
 };
 
-/* Reserves on d everything this state will ever use; memory is taken as it is touched. */
+/* Reserves on d all memory this state will ever use; the system provides it when it is first touched. */
 MUST_CHECK enum err_code state_open(struct state **out, struct dev *d, const struct arch_plan *p,
                                     const struct state_opts *o, struct err *e);
 void    state_close(struct state *s); /* NULL is allowed */
@@ -38,44 +39,45 @@ int64_t state_ctx(const struct state *s);   /* positions of each sequence: whole
 
 int64_t state_pos(const struct state *s, int slot);  /* tokens remembered */
 int64_t state_undoable(const struct state *s, int slot); /* how many of them can be undone */
-/* The newest n rows of a slot are forgotten: rows that its blocks have not taken in. */
+/* Removes the newest n rows of a slot. Its recurrent blocks must not have applied them yet. */
 void    state_settle(struct state *s, int slot, int64_t n);
 void    state_clear(struct state *s, int slot);
-/* dst forgets what it had and continues where src is. Costs one recurrent block (two with undo), the logged rows
- * that are needed, and a page table; KV pages are shared. */
+/* dst is cleared and becomes a copy of src. This copies one recurrent block (two with undo), the logged rows that are
+ * needed, and a page table; KV pages are shared. */
 void    state_fork(struct state *s, int dst, int src);
 
 /* ---- serial form, for checkpoints and files ---- */
 
 /* Bytes of KV rows of one position, all layers. */
 size_t state_kv_bytes(const struct state *s);
-/* Positions that all sequences share: how many, how many are free; whole pages. */
+/* KV rows for all sequences together, in whole pages: how many there are, and how many of them are free. */
 int64_t state_kv_rows(const struct state *s);
 int64_t state_kv_left(const struct state *s);
-/* How many of them a step takes that appends n[slot] rows to each slot, copies of shared pages included. */
+/* How many free rows a step needs that appends n[slot] rows to each slot, copies of shared pages included. */
 int64_t state_kv_need(const struct state *s, const int64_t *n);
-/* Positions pos .. pos + n - 1: for each layer with KV and each KV head, n keys; then n values. */
+/* Reads positions pos .. pos + n - 1: for each layer with KV and each KV head, n keys; then n values. */
 void   state_kv_read(const struct state *s, int slot, int64_t pos, int64_t n, void *out);
-/* Writes positions that follow the ones remembered, without advancing. Their pages must be free: state_kv_need(). */
+/* Writes n positions from pos on, behind those the slot has, without advancing it. There must be free pages for them:
+ * state_kv_need(). */
 void   state_kv_write(struct state *s, int slot, int64_t pos, int64_t n, const void *in);
-/* The live recurrent block of a sequence, all layers, which has taken in all rows (model_commit()). */
+/* The live recurrent block of a sequence, for all layers. All rows must have been applied to it (model_commit()). */
 size_t state_rec_bytes(const struct state *s);
 void   state_rec_read(const struct state *s, int slot, void *out);
-/* The sequence is at position pos, with this recurrent block; KV rows from pos on are forgotten. Nothing can be
- * undone from here. */
+/* Puts the sequence at position pos with this recurrent block; KV rows from pos on are dropped. After this nothing
+ * earlier can be undone. */
 void   state_rec_write(struct state *s, int slot, int64_t pos, const void *in);
 
 /* ---- for the forward pass ---- */
 
-/* Before a step that appends n rows to a slot: pages for them that no other sequence shares. They must be free:
- * state_kv_need(). */
+/* Call it before a step that appends n rows to a slot: takes pages for them that no other sequence shares. There must be
+ * free ones: state_kv_need(). */
 void state_prepare(struct state *s, int slot, int64_t n);
-/* After it; the last `drafts` of the n rows are drafts. */
+/* Call it after the step; the last `drafts` of the n rows are drafts. */
 void state_advance(struct state *s, int slot, int64_t n, int drafts);
-/* Of a layer without KV rows: all zero. */
+/* All zero for a layer without KV rows. */
 const struct op_kv *state_kv(const struct state *s, int layer);
 
-/* Fixed memory of a recurrent layer; without: all zero. */
+/* Fixed memory of a recurrent layer; all zero for other layers. */
 struct state_rec {
     struct op_rec conv, rec;
 };
@@ -84,17 +86,18 @@ struct state_rec state_base(const struct state *s, int layer);
 int  state_undo_tokens(const struct state *s);
 int  state_slots(const struct state *s);
 bool state_recurrent(const struct state *s); /* some layer is */
-/* Rows that the live blocks have not taken in. */
+/* Rows that have not been applied to the live blocks yet. */
 int  state_again(const struct state *s, int slot);
-/* They have. */
+/* Those rows have been applied now. */
 void state_committed(struct state *s, int slot);
-/* Rows of a slot since the base, and how many are logged at most; 0: nothing is. */
+/* Rows of a slot since the base, and how many rows the log can hold; 0: there is no log. */
 int  state_logged(const struct state *s, int slot);
 int  state_log_rows(const struct state *s);
 /* base = live in one layer */
 void state_rebase(struct state *s, int layer, int slot, bool conv, bool rec);
-/* live = base in every layer; the sequence is n rows shorter. The caller computes the rows since again. */
+/* live = base in every layer; the sequence becomes n rows shorter. The caller then computes the remaining rows since the
+ * base again. */
 void state_rewind(struct state *s, int slot, int64_t n);
-/* The base has taken in n rows more. */
+/* n more rows have been applied to the base. */
 void state_folded(struct state *s, int slot, int n);
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* adam.h - AdamW: a step for each weight by what its gradients were.               room: train
+/* adam.h - AdamW: the step of each weight follows from its gradients so far.       room: train
  *
  * Loshchilov and Hutter, "Decoupled weight decay regularization" (arXiv 1711.05101), with gradients
  * cut to a largest norm (Pascanu et al., arXiv 1211.5063):
@@ -24,8 +24,8 @@ struct train_adam_opts {
 };
 extern const struct train_adam_opts train_adam_usual; /* 0.9, 0.95, 1e-8, 0.01, 1 */
 
-/* decayed [n]: whether a weight is; NULL: all are. Returns the norm of grad; where that is no number, nothing has
- * changed. */
+/* decayed [n]: whether weight decay applies to a weight; NULL: to all. Returns the norm of grad; if that is not finite,
+ * nothing has changed. */
 double train_adam_step(struct train_adam *a, struct pool *pool, const struct train_adam_opts *o, float rate, float *w,
                        const float *grad, const unsigned char *decayed);
 /* Warm-up over n_warm steps, then half a cosine over the whole job: part 0 .. 1 of it is done. (arXiv 1608.03983) */

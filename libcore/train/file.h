@@ -20,14 +20,16 @@ struct train_frozen {
 MUST_CHECK enum err_code train_frozen_open(struct train_frozen *f, const struct gguf *model, int n_embd, struct err *e);
 void train_frozen_close(struct train_frozen *f);
 
-/* The shape in a file. ERR_FORMAT, ERR_UNSUPPORTED: not of such a network that can be trained. ctx_tokens is as it was. */
+/* Reads the shape of the network in a file. ERR_FORMAT, ERR_UNSUPPORTED: it is not a network of this kind, or one that
+ * cannot be trained. ctx_tokens is not changed. */
 MUST_CHECK enum err_code train_shape_read(struct train_shape *s, const struct gguf *g, struct err *e);
-/* Its weights into a network of that shape. ERR_FORMAT: a tensor is missing, has another shape or a number that is none. */
+/* Reads the file's weights into a network of that shape. ERR_FORMAT: a tensor is missing, has another shape, or a value is
+ * not finite. */
 MUST_CHECK enum err_code train_net_read(struct train_net *net, const struct gguf *g, struct err *e);
-/* Complete or not at all (base/io.h). */
+/* Writes the network to a file, complete or not at all (base/io.h). */
 MUST_CHECK enum err_code train_net_write(const struct train_net *net, const struct gguf *model, const char *path,
                                          struct err *e);
-/* The weights as a file has them: matrices rounded to BF16. */
+/* Rounds the weights as a file does: matrices to BF16. */
 void train_net_round(struct train_net *net);
-bool train_net_finite(const struct train_net *net); /* all weights are numbers */
+bool train_net_finite(const struct train_net *net); /* all weights are finite */
 #endif

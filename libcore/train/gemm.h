@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.h - products of float matrices for training.                               room: train
  *
- * Matrices are row-major; ld is the distance of rows in floats. Where the build found OpenBLAS
- * (-DCHIMERE_BLAS) its sgemm computes them, else the loops of grad/loops.h. Sums have no stated order
- * here: what is trained may differ in the last bits from machine to machine.
+ * Matrices are row-major; ld is the distance between rows in floats. If the build found OpenBLAS
+ * (-DCHIMERE_BLAS), its sgemm computes the products, else the loops of grad/loops.h. The order of sums
+ * is not fixed here, so trained weights may differ in the last bits from machine to machine.
  */
 #ifndef TRAIN_GEMM_H
 #define TRAIN_GEMM_H
@@ -15,7 +15,7 @@ struct pool;
 struct train_matrix {
     const float *v;
     int64_t      ld;
-    bool         turned; /* its transpose is meant */
+    bool         turned; /* use the transpose */
 };
 struct train_gemms {
     struct pool             *pool; /* not owned */
@@ -29,7 +29,7 @@ void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k
 /* The same by all threads of the pool. */
 void train_gemm(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct train_matrix a,
                 struct train_matrix b, float beta, float *c, int64_t ld);
-/* OpenBLAS takes the slowest kernels where it was loaded on a processor that is newer than itself: what its environment
- * variable OPENBLAS_CORETYPE should say for the next start, by base/simd.h. NULL: it knows the processor. */
+/* An OpenBLAS that is older than the processor uses its slowest kernels. This gives the value that its environment variable
+ * OPENBLAS_CORETYPE should have at the next start, by base/simd.h. NULL: it knows the processor. */
 const char *train_gemm_core(unsigned simd);
 #endif

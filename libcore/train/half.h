@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* half.h - a training that is not finished, as a file.                              room: train */
+/* half.h - the file of an unfinished training.                                      room: train */
 #ifndef TRAIN_HALF_H
 #define TRAIN_HALF_H
 #include "base/base.h"
@@ -10,8 +10,9 @@ struct train_half {
     uint32_t step;
     double   spent_s;
 };
-/* Complete or not at all; `job` says what it is of. ERR_IO. */
+/* Writes the file, complete or not at all; `job` names the job. ERR_IO. */
 MUST_CHECK enum err_code train_half_write(const struct train_half *h, const char *path, struct str job, struct err *e);
-/* Fills w, m and v, which hold n floats, and the rest. ERR_ARG: the file is of another job. ERR_FORMAT: it is damaged. */
+/* Reads it: fills w, m and v, which have room for n floats, and the rest. ERR_ARG: the file is of another job. ERR_FORMAT: it
+ * is damaged. */
 MUST_CHECK enum err_code train_half_read(struct train_half *h, const char *path, struct str job, struct err *e);
 #endif

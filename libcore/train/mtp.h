@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mtp.h - an adapter of a model's multi-token-prediction block learns from texts of the model.      room: train
  *
- * The block makes from a token's hidden row, and the token after it, a guess of the one that follows (model/mtp.c). What is
- * trained are low-rank changes to its matrices (adapt/adapt.h): its weights and the model stay as they are stored. Loss: cross
- * entropy of the tokens that the model wrote, from the second on, each guessed from rows of the model itself; a chain of
- * guesses feeds the block its own rows, which is not trained. Texts of a step are drawn as those of train/dflash.h. */
+ * The block takes a token's hidden row and the token after it, and guesses the token that follows (model/mtp.c). Only
+ * low-rank changes to its matrices are trained (adapt/adapt.h); its weights and the model stay as they are stored. Loss:
+ * cross entropy of the tokens that the model wrote, from the second on, each guessed from rows of the model itself. When
+ * drafting several tokens the block gets its own rows; that case is not trained. The texts of a step are drawn as in
+ * train/dflash.h. */
 #ifndef TRAIN_MTP_H
 #define TRAIN_MTP_H
 #include "train/adam.h"
@@ -21,7 +22,7 @@ struct train_mtp_opts {
     float    rate;      /* the largest step size */
     int      n_warm;    /* steps before it */
     uint64_t seed;
-    int64_t  rows_max;  /* of a pass, no fewer than the longest text has tokens */
+    int64_t  rows_max;  /* rows of a pass, at least the tokens of the longest text */
 };
 /* Features of the texts: one row for each token, of the main stack's last layer. */
 struct train_mtp {
@@ -44,18 +45,19 @@ struct train_mtp {
 MUST_CHECK enum err_code train_mtp_open(struct train_mtp *t, struct grad *g, struct tune_lora *lora,
                                         const struct train_mtp_opts *o, struct err *e);
 void train_mtp_close(struct train_mtp *t);
-/* Bytes that it takes at most, without the grad's file. */
+/* Bytes that it takes at most, without the mapping of the grad's file. */
 int64_t train_mtp_bytes(const struct grad *g, const struct tune_lora *lora, int64_t rows_max);
 
-/* One step of AdamW at this part of the whole job, 0 .. 1; some text has three tokens. ERR_FORMAT: the loss is not a
- * number, and nothing has changed. */
+/* One step of AdamW; part: how much of the whole job is done, 0 .. 1. At least one text must have three tokens. ERR_FORMAT:
+ * the loss is not finite; nothing has changed. */
 MUST_CHECK enum err_code train_mtp_step(struct train_mtp *t, struct train_texts *texts, double part, struct train_loss *loss,
                                         struct err *e);
-/* steps [texts->n]: of the model, with one guess in each, to the end of the text; lora NULL: the block as it is. A step gives
- * the guess, if it is right, and one more token (train_walk_tokens() in all). */
+/* Simulates drafting of each text. steps [texts->n]: steps of the model, each with one guess, to the end of the text; lora
+ * NULL: the block without an adapter. A step gives the guess, if it is right, and one more token (train_walk_tokens() in
+ * all). */
 MUST_CHECK enum err_code train_mtp_walk(struct train_mtp *t, const struct tune_lora *lora, const struct train_texts *texts,
                                         int64_t *steps, const struct progress *progress, struct err *e);
-/* Adapter, moments and time spent in a file: train/half.h. */
+/* Write and read adapter, moments and time spent: train/half.h. */
 MUST_CHECK enum err_code train_mtp_save(const struct train_mtp *t, const char *path, struct str job, struct err *e);
 MUST_CHECK enum err_code train_mtp_load(struct train_mtp *t, const char *path, struct str job, struct err *e);
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* net.h - the DFlash block network with its gradient.                        room: train
  *
- * The formulas of model/dflash.c, in float32, for many blocks at once: what a block sees of its
- * context is cut at its own start, so blocks of one text share the context's keys and values.
+ * The formulas of model/dflash.c, in float32, for many blocks at once. A block sees its context only
+ * up to its own start, so blocks of one text share the context's keys and values.
  * With f a context row's features, x the embedding of a block's tokens:
  *   g = RMS(fc f, enc.output_norm)
  *   each layer: a = RMS(x, attn_norm);  x += Wo attention(a, g);  m = RMS(x, ffn_norm)
  *               x += down(silu(gate m) * (up m))
  *   logits = head RMS(x, output_norm)
  * (block diffusion drafting: arXiv 2602.06036.) Embedding and head are the target's and frozen.
- * The backward pass computes attention's weights anew from the stored log of their sum (Chen et
+ * The backward pass computes attention's weights again from the stored log of their sum (Chen et
  * al., arXiv 1604.06174; Dao et al., arXiv 2205.14135); everything else that it needs is kept.
  */
 #ifndef TRAIN_NET_H
@@ -48,8 +48,8 @@ struct train_batch {
     int                       n_block;
     const struct train_block *block;
     int64_t                   n_row;
-    const int32_t            *token;  /* [n_row] what goes in */
-    const int32_t            *want;   /* [n_row] what should come out; -1: anything */
+    const int32_t            *token;  /* [n_row] input tokens */
+    const int32_t            *want;   /* [n_row] the right output tokens; -1: the row does not count */
     const float              *weight; /* [n_row] of the loss at this row */
 };
 
@@ -76,21 +76,21 @@ struct train_target {
 MUST_CHECK enum err_code train_net_open(struct train_net *net, const struct train_shape *s, struct pool *pool,
                                         struct err *e);
 void train_net_close(struct train_net *net); /* zeros are allowed */
-/* Norms are 1; a matrix is normal noise of variance 1 / (4 n_in), those that write to the residual stream with 1 / (2
- * n_layer) of that. */
+/* Sets the weights for a new training: norms are 1; matrices are normal noise of variance 1 / (4 n_in), or 1 / (2 n_layer)
+ * of that for matrices that write to the residual stream. */
 void train_net_init(struct train_net *net, uint64_t seed);
 struct train_tensor *train_net_find(const struct train_net *net, const char *name); /* NULL: none */
 
 struct train_loss {
     double  sum, weight;  /* of weighted cross entropy, in nats, and of the weights */
-    int64_t right, n;     /* guesses that are, and all that count */
+    int64_t right, n;     /* right guesses, and all guesses that count */
 };
-/* Both take memory for a batch that is larger than those before: ERR_NOMEM. */
-/* net.grad = the gradient of sum / weight. Some row of the batch must count. */
+/* This and train_net_guess() take memory if a batch is larger than all before: ERR_NOMEM. */
+/* net.grad = the gradient of sum / weight. At least one row of the batch must count. */
 MUST_CHECK enum err_code train_net_step(struct train_net *net, const struct train_target *t, const struct train_batch *b,
                                         struct train_loss *loss, struct err *e);
-/* best [n_row]: the most likely token of each row; want and weight are not looked at. logits [n_row][n_vocab]: for tests;
- * NULL: not wanted. again: the contexts are those of the last pass. */
+/* best [n_row]: the most likely token of each row; the batch's want and weight are not used. logits [n_row][n_vocab]: for
+ * tests; NULL: not wanted. again: the contexts are the same as in the last pass. */
 MUST_CHECK enum err_code train_net_guess(struct train_net *net, const struct train_target *t, const struct train_batch *b,
                                          bool again, int32_t *best, float *logits, struct err *e);
 /* Bytes that a pass over n rows takes at most. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parts.h - inside the room train: layers of the block network without products, and their gradients.
  *
- * All by the threads of a pool; rows are [rows][dim] without gaps. "Back" functions take dy, the
- * gradient of the loss by the output. */
+ * All functions use the threads of a pool; rows are [rows][dim] without gaps. "Back" functions take
+ * dy, the gradient of the loss with respect to the output. */
 #ifndef TRAIN_PARTS_H
 #define TRAIN_PARTS_H
 #include "base/base.h"
@@ -12,7 +12,8 @@ struct pool;
 /* y = x inv w, inv[rows] = 1 / sqrt(mean of squares of the row + eps). */
 void train_rms(struct pool *pool, float *y, float *inv, const float *x, const float *w, int64_t rows, int64_t dim,
                float eps);
-/* dx gets the gradient (add: added), dw [dim] has it added; NULL: not wanted. dx may be dy where it is not added. */
+/* Writes the gradient to dx, or adds it if `add`; always adds that of w to dw [dim] (NULL: not wanted). Without `add`, dx may
+ * be dy. */
 void train_rms_back(struct pool *pool, float *dx, bool add, float *dw, const float *dy, const float *x,
                     const float *inv, const float *w, int64_t rows, int64_t dim);
 

@@ -40,7 +40,7 @@ struct train_attend {
     int64_t      part; /* floats of a thread's scratch */
 };
 
-enum { TRAIN_ATTEND_ROWS = 256 }; /* rows of blocks whose weights are at hand at once */
+enum { TRAIN_ATTEND_ROWS = 256 }; /* rows of blocks whose attention weights are in memory at a time */
 
 struct train_work {
     float              *mem;
@@ -62,7 +62,7 @@ struct train_work {
     int64_t attend_part;
 };
 
-/* There is memory for the batch. ERR_NOMEM. */
+/* Takes memory for the batch if there is not enough yet. ERR_NOMEM. */
 MUST_CHECK enum err_code train_net_room(struct train_net *net, const struct train_batch *b, int64_t n_vocab,
                                         struct err *e);
 

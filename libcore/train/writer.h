@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* writer.h - the model writes texts to train on, with the hidden states of each token.      room: train
  *
- * Features are those of the model that serves, as it is stored and computed: rows of the residual
- * stream that its own run leaves (run/taps.h). A writer owns the engine of a run while it is open;
- * answers that are in progress wait between two calls of train_writer_run(). One thread. */
+ * The hidden states are those that the model also has when it serves, with its stored weights and usual
+ * rounding: rows of the residual stream that its run leaves (run/taps.h). A writer owns the engine of a
+ * run while it is open; answers in progress wait between two calls of train_writer_run(). One thread. */
 #ifndef TRAIN_WRITER_H
 #define TRAIN_WRITER_H
 #include "train/texts.h"
@@ -19,15 +19,15 @@ struct train_ask {
     float          temp;       /* 0: greedy */
     uint64_t       seed, stream;
 };
-/* The next one; false: none for now. Prompts are shorter than the run's context. */
+/* Gives the next text to write; false: none for now. Prompts must be shorter than the run's context. */
 typedef bool train_next(void *ctx, struct train_ask *ask);
 
 /* run taps `n_tap` layers. n_predict: tokens of an answer at most; one that ends earlier has its end token. ERR_NOMEM. */
 MUST_CHECK enum err_code train_writer_open(struct train_writer **out, struct run *run, const struct text *text,
                                            int n_tap, int64_t n_predict, struct err *e);
 void train_writer_close(struct train_writer *w); /* NULL is allowed */
-/* Writes until go_on says no, or until next has none and every answer is there. What is written joins `to`; texts of
- * fewer than two written tokens do not. go_on is asked before each step. */
+/* Writes until go_on returns false (it is called before each step), or until next has none and every answer is complete.
+ * Written texts are added to `to`, except those with fewer than two written tokens. */
 MUST_CHECK enum err_code train_writer_run(struct train_writer *w, struct train_texts *to, train_next *next,
                                           bool (*go_on)(void *ctx), void *ctx, struct err *e);
 int64_t train_writer_tokens(const struct train_writer *w); /* written so far */
