@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* losses.h - what types cost the tensors of a model, as lines of a file, and mixes that lose least.   room: ramp
+/* losses.h - a file of what each type costs each tensor of a model, and mixes with the least loss.    room: ramp
  *
  * A file of losses (chimere-quantize(1)) is lines of JSON: the first says of which model and how it was measured, each of
  * the others what one tensor loses in some types, or what the model loses when all tensors have one type. It grows during a
@@ -31,7 +31,7 @@ struct ramp_losses {
     double (*kl)[QUANT_N];       /* [n] nats per token; NAN: not measured */
     bool    *measured;           /* [n] has a line */
     double   whole[QUANT_N], whole_se[QUANT_N]; /* all tensors that have lines in this type; NAN: not measured */
-    bool     left_out[QUANT_N];  /* that was not measured because memory had no room for it */
+    bool     left_out[QUANT_N];  /* `whole` of this type was not measured because it did not fit into memory */
     size_t   good_bytes;         /* of the file: whole lines */
 };
 /* text: the whole file; from names it in messages. ERR_FORMAT: a line is wrong, or of another model. */
@@ -56,16 +56,16 @@ double ramp_predict(const struct ramp_losses *l, double sum, double *se);
 struct ramp_budget {
     const char   *name;   /* for messages: "size=14G" */
     double        limit;  /* bytes */
-    double        fixed;  /* that count beside tensors */
-    const double *part;   /* [n] of a tensor's bytes, that count; NULL: all of all */
+    double        fixed;  /* bytes that count in addition to tensors */
+    const double *part;   /* [n] the part of each tensor's bytes that counts; NULL: all bytes */
     uint32_t      pad;    /* tensors are padded to a multiple of this; 0: 1 */
 };
 
 struct ramp_mix_ask {
     const struct gguf        *g;
     const struct ramp_losses *losses;
-    const struct ramp_recipe *rules;    /* tensors that they name have that type; floors */
-    const struct ramp_plan   *unseen;   /* types of tensors that nobody measured; NULL: there are none */
+    const struct ramp_recipe *rules;    /* tensors that they name get the rule's type; also floors */
+    const struct ramp_plan   *unseen;   /* types of tensors that were not measured; NULL: all were */
     const struct ramp_budget *budgets;
     int                       n_budgets; /* 1 .. RAMP_BUDGETS_MAX */
     bool                      importance, again; /* ramp_plan_open() */
@@ -74,9 +74,9 @@ struct ramp_mix_ask {
     struct progress           progress;
 };
 struct ramp_mix {
-    int   *type;   /* [n] row of quant_types[]; of kept tensors their own */
+    int   *type;   /* [n] row of quant_types[]; kept tensors have their own type */
     size_t n;
-    double sum, bound; /* of losses; what no mix is below, 0: not known */
+    double sum, bound; /* the sum of losses; a lower bound for any mix, 0: not known */
 };
 /* ERR_LIMIT: a budget cannot be kept; the message has the smallest possible one. */
 MUST_CHECK enum err_code ramp_mix_open(struct ramp_mix *out, const struct ramp_mix_ask *a, struct err *e);

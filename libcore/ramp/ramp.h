@@ -2,8 +2,8 @@
 /* ramp.h - mixes of types for a model, and models written in them.          room: ramp (base, quant, gguf, adapt)
  *
  * A recipe is a list of rules, chimere-recipe(5): which tensors get which type. A plan is a recipe applied to one model.
- * ramp_quantize() writes the model by a plan. One thread calls; only
- * ramp_quantize() and ramp_check() share work among others, and their results do not depend on how many.
+ * ramp_quantize() writes the model by a plan. One caller at a time. Only ramp_quantize() and ramp_check() use several
+ * threads, and their results do not depend on how many.
  */
 #ifndef RAMP_RAMP_H
 #define RAMP_RAMP_H
@@ -16,7 +16,7 @@ struct pool;
 struct ramp_recipe;
 MUST_CHECK enum err_code ramp_recipe_open(struct ramp_recipe **out, struct err *e);
 void ramp_recipe_close(struct ramp_recipe *r); /* NULL is allowed */
-/* Lines of a recipe after those there are; `from` names them in messages: ERR_FORMAT "FROM:LINE: what is wrong".
+/* Appends lines to a recipe; `from` names them in messages: ERR_FORMAT "FROM:LINE: what is wrong".
  * A default or file type that is given again replaces the earlier one. */
 MUST_CHECK enum err_code ramp_recipe_add(struct ramp_recipe *r, struct str text, const char *from, struct err *e);
 bool ramp_recipe_empty(const struct ramp_recipe *r); /* no rule and no default: types stay as they are */
@@ -27,7 +27,7 @@ const char *ramp_recipe_text(const struct ramp_recipe *r);
 struct ramp_choice {
     int  type;     /* row of quant_types[] */
     bool kept;     /* the tensor's bytes are copied */
-    bool replaced; /* rows are no multiple of the rule's blocks: a wider type with smaller ones */
+    bool replaced; /* the rows are no multiple of the rule's blocks, so a wider type with smaller blocks is used */
 };
 struct ramp_plan {
     struct ramp_choice *v; /* one for each tensor of the model */
@@ -35,9 +35,10 @@ struct ramp_plan {
     uint64_t            bytes, elems; /* of the tensors' data, without padding */
     int64_t             file_type;    /* general.file_type, -1: not known */
 };
-/* Without any rule and default all is kept. Kept are vectors, norms, routers, small convolutions and position tables,
- * whatever the recipe says, and tensors that have the type already. A tensor that is not f32, f16 or bf16 is
- * ERR_UNSUPPORTED without `again`: its errors would add up. importance: there will be some, for rules that ask. */
+/* Without any rule or default all tensors are kept. Vectors, norms, routers, small convolutions and position tables are kept
+ * whatever the recipe says, and so are tensors that have the type already. Other tensors that are not f32, f16 or bf16 are
+ * ERR_UNSUPPORTED without `again`, because their errors would add up. importance: there will be an importance file, for
+ * rules that ask for it. */
 MUST_CHECK enum err_code ramp_plan_open(struct ramp_plan *out, const struct ramp_recipe *r, const struct gguf *g,
                                         bool importance, bool again, struct err *e);
 void ramp_plan_close(struct ramp_plan *p);
@@ -49,8 +50,8 @@ struct ramp_merge {
     const struct adapter *adapter[RAMP_MERGE_MAX]; /* adapter_check()ed against the model */
     float                 scale[RAMP_MERGE_MAX];
 };
-/* Tensors of the plan that they change are not copied. ERR_UNSUPPORTED: one would keep a type in which it is encoded
- * already, without `again`; or this build does not write its type. */
+/* Changes the plan so that the tensors which the adapters change are not copied. ERR_UNSUPPORTED: such a tensor is quantized
+ * and would keep its type, and `again` is false; or this build does not write its type. */
 MUST_CHECK enum err_code ramp_plan_merge(struct ramp_plan *p, const struct gguf *g, const struct ramp_merge *m, bool again,
                                          struct err *e);
 
@@ -123,13 +124,13 @@ MUST_CHECK enum err_code ramp_error(double *out, const struct gguf_tensor *t, co
  * build without OpenBLAS. */
 MUST_CHECK enum err_code ramp_spread(double *kurtosis, double *rank, const struct gguf_tensor *t, unsigned simd,
                                      struct err *e);
-/* The score of n tensors from these, in the place of the first: each goes through a sigmoid of its distance from the median
- * in robust standard deviations, and the score is 1 - (1 - a)(1 - b), at most .999. */
+/* Computes the scores of n tensors from these two numbers and writes them over `kurtosis`. Each number goes through a
+ * sigmoid of its distance from the median in robust standard deviations; the score is 1 - (1 - a)(1 - b), at most .999. */
 MUST_CHECK enum err_code ramp_nsds(double *kurtosis, double *rank, size_t n, struct err *e);
-/* out[type], for each of the types but the tensor's own: the sum of rows[o] * columns[i] * (what the type changes at o, i)^2
- * over all matrices of the tensor; rows [matrices][ne1] and columns [matrices][ne0] at least 0. Of large tensors on rows
- * of about 2^18 elements, evenly spread among those that have a weight, and scaled up by what all rows have of the same sum
- * over the weights themselves. progress: of one of the steps. */
+/* out[type], for each of the types except the tensor's own: the sum of rows[o] * columns[i] * (change by the type at o, i)^2
+ * over all matrices of the tensor; rows [matrices][ne1] and columns [matrices][ne0] are at least 0. For large tensors only
+ * rows of about 2^18 elements in all are used, evenly spread among those with a weight. The result is then scaled up by the
+ * same sum over the weights themselves, of all rows divided by that of the rows used. progress: of one of the steps. */
 MUST_CHECK enum err_code ramp_weighted_errors(double out[], const struct gguf_tensor *t, const struct ramp_coder *c,
                                               const int *types, size_t n_types, const float *rows, const float *columns,
                                               const struct progress *progress, struct err *e);

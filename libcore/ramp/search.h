@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search.h - one option for each item, the least loss under several budgets.    room: ramp
+/* search.h - choose one option for each item: least loss under several budgets. room: ramp
  *
  * The multiple-choice knapsack with a few constraints. ramp_search() solves its Lagrangian dual, which bounds the loss
  * from below (Fisher, "The Lagrangian relaxation method for solving integer programming problems", Management
@@ -26,7 +26,7 @@ struct ramp_problem {
 struct ramp_answer {
     int   *choice; /* [n], of the caller */
     double loss;
-    double bound;  /* no choice that keeps the budgets has less; 0 where nothing is known */
+    double bound;  /* no choice that keeps the budgets has a smaller loss; 0: not known */
 };
 
 /* ERR_LIMIT: even the cheapest options take more than a limit; *short_of (may be NULL) is its number, *least what they

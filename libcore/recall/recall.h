@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recall.h - search for texts: by their words, by a model's hidden rows, by both.
+/* recall.h - search for texts by their words, by a model's hidden rows, or by both.
  * room: recall (base text)
  *
  * An index (chimere-index(5)) is one file: the texts, a vector for each, and which words each has. An open index never
@@ -22,12 +22,12 @@ enum {
     RECALL_TEXT_BYTES_MAX = 1 << 20,
     RECALL_DIMS_MAX = 1 << 16,
     RECALL_HITS_MAX = 1000,    /* of a search */
-    RECALL_FLAT_MAX = 20000,   /* texts up to which all vectors are compared; with more there is a graph */
+    RECALL_FLAT_MAX = 20000,   /* with up to this many texts all vectors are compared; with more there is a graph */
 };
 
 /* ---- searching ---- */
 
-/* Maps a file and checks it whole: sums, bounds, order. ERR_FORMAT says what is wrong. */
+/* Maps a file and checks all of it: sums, bounds, order. ERR_FORMAT says what is wrong. */
 MUST_CHECK enum err_code recall_open(struct recall **out, const char *path, struct err *e);
 void recall_close(struct recall *r); /* NULL is allowed */
 
@@ -36,7 +36,7 @@ struct recall_info {
     int64_t  n_texts;
     int      dims, layer;      /* of the vectors: means of the rows after this layer */
     int64_t  n_words, bytes;
-    bool     graph;            /* recall_near() can do without looking at each vector */
+    bool     graph;            /* recall_near() need not compare every vector */
 };
 struct recall_info recall_info(const struct recall *r);
 struct str recall_text(const struct recall *r, int64_t i);
@@ -44,19 +44,20 @@ struct str recall_text(const struct recall *r, int64_t i);
 struct recall_hit {
     int64_t text;
     float   score; /* by words: BM25's; by vectors: the cosine; of both: the sum of reciprocal ranks */
-    float   share; /* by words: how much of what the query asks for the text has, 0 .. 1 */
+    float   share; /* by words: how much of the query's weight the text's words have, 0 .. 1 */
 };
-/* Each fills hits[0 .. *n), best first, equal ones in the order of the file; at most k <= RECALL_HITS_MAX. */
+/* Each search fills hits[0 .. *n), best first, equal ones in the order of the file; at most k <= RECALL_HITS_MAX. */
 /* Texts with words of the query, by BM25 (k1 1.2, b 0.75). The weight of a word is the square of its idf times the square
  * of the number of tokens that t makes of it: rare words consist of several tokens, question words ("what is the meaning
  * of") do not. */
 MUST_CHECK enum err_code recall_words(const struct recall *r, const struct text *t, struct str query, int k,
                                       struct recall_hit *hits, int *n, struct err *e);
-/* Texts whose vectors point where v does: v is [dims] as given to recall_build_add(). all: every vector is compared,
- * also where there is a graph. pool may be NULL. */
+/* Texts whose vectors have the direction of v, which is [dims] as given to recall_build_add(). all: compare every vector,
+ * even if there is a graph. pool may be NULL. */
 MUST_CHECK enum err_code recall_near(const struct recall *r, const float *v, int k, bool all, struct pool *pool,
                                      struct recall_hit *hits, int *n, struct err *e);
-/* Both lists by reciprocal ranks (Cormack, Clarke and Büttcher 2009, with 10 for their 60: lists are short). */
+/* Joins two lists by reciprocal ranks (Cormack, Clarke and Büttcher 2009, with 10 instead of their 60, because the lists
+ * are short). */
 MUST_CHECK enum err_code recall_fuse(const struct recall_hit *a, int n_a, const struct recall_hit *b, int n_b, int k,
                                      struct recall_hit *hits, int *n, struct err *e);
 
@@ -71,7 +72,7 @@ MUST_CHECK enum err_code recall_build_open(struct recall_builder **out, const st
                                            struct err *e);
 /* text is copied; v is [dims]. All is kept in memory until the end. */
 MUST_CHECK enum err_code recall_build_add(struct recall_builder *b, struct str text, const float *v, struct err *e);
-/* Ends b in any case; the file appears whole, or what was there stays. progress: texts linked into the graph. */
+/* Ends b in any case; the complete file appears, or the old one stays. progress: texts linked into the graph. */
 MUST_CHECK enum err_code recall_build_commit(struct recall_builder *b, const char *path, const struct progress *p,
                                              struct err *e);
 void recall_build_abort(struct recall_builder *b); /* NULL is allowed */

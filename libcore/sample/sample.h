@@ -52,8 +52,8 @@ struct sample_opts {
     uint64_t stream;            /* number of the sequence in a batch of draws with one seed */
     int32_t  n_top;             /* log-probabilities of this many best tokens wanted */
 };
-/* Everything off, temp 0; penalties would look back at 64 tokens, DRY (base 1.75, allowed length 2)
- * at all. */
+/* Everything off, temp 0. If they are switched on, penalties look back at 64 tokens, and DRY (base
+ * 1.75, allowed length 2) at all. */
 struct sample_opts sample_defaults(void);
 
 struct sample_top {
@@ -90,11 +90,11 @@ void sample_close(struct sampler *s);
 /* A token that the sequence now contains (prompt or chosen): penalties and DRY look at these. The
  * only call that allocates, and only while penalties or DRY are on. */
 MUST_CHECK enum err_code sample_accept(struct sampler *s, int32_t token, struct err *e);
-/* Takes the newest n accepted tokens back, n <= those accepted. To find out what a row needs if the guesses before it are
- * right: accept them, call sample_wants(), go back. */
+/* Takes back the newest n accepted tokens; no more than were accepted. To find out what a row needs if the guesses before it
+ * are right: accept them, call sample_wants(), and take them back. */
 void sample_back(struct sampler *s, uint64_t n);
-/* For a fork: `to` has then accepted what `from` has; its options stay. ERR_ARG: vocabularies of
- * different sizes; penalties or DRY in `to`, none in `from`, which has not kept its tokens.
+/* For a fork: `to` gets the accepted tokens of `from` and keeps its own options. ERR_ARG: vocabularies
+ * of different sizes; or `to` has penalties or DRY and `from` has not, so that it kept no tokens.
  * ERR_NOMEM. */
 MUST_CHECK enum err_code sample_copy(struct sampler *to, const struct sampler *from, struct err *e);
 
@@ -105,8 +105,8 @@ MUST_CHECK enum err_code sample_copy(struct sampler *to, const struct sampler *f
 void sample_wants(struct sampler *s, const struct sample_mix *mix, struct logits_want *w,
                   int32_t *ids);
 /* Chooses from a digest of the row. mix: NULL for none. shun: tokens that may not be chosen. *enough
- * false: nothing was chosen, and sample_next_row() is due. Else the result is the same to the bit.
- * Errors as there. */
+ * false: nothing was chosen, and the caller must use sample_next_row(). Else the result is the same
+ * as that of sample_next_row(), to the bit. Errors as there. */
 MUST_CHECK enum err_code sample_next_digest(struct sampler *s, const struct logits_digest *d,
                                             const struct sample_mix *mix, const int32_t *shun,
                                             int32_t n_shun, struct sample_pick *pick, bool *enough,

@@ -95,7 +95,7 @@ enum serve_method {
     SERVE_CHAT,       /* chat/completions */
     SERVE_COMPLETION, /* completions */
     SERVE_EMBEDDING,  /* embeddings */
-    SERVE_RESPONSE,   /* responses; the last method that the engine answers */
+    SERVE_RESPONSE,   /* responses; the methods after it need no engine */
     SERVE_MODELS,     /* models */
     SERVE_TOKENIZE,   /* {"text", "special"} to {"tokens"} */
     SERVE_DETOKENIZE, /* {"tokens", "special"} to {"text"} */

@@ -21,7 +21,8 @@ void text_close(struct text *t); /* NULL is allowed */
  * tokenizer.ggml.*; 0 when there is nothing of it. */
 uint64_t text_fingerprint(const struct gguf *g);
 
-/* Whether ids stand for the same tokens, as far as both files have them; a larger vocabulary is no difference. ERR_FORMAT: no. */
+/* Checks that ids stand for the same tokens, as far as both files have them; one may have more tokens. ERR_FORMAT: they
+ * differ. */
 MUST_CHECK enum err_code text_same_tokens(const struct gguf *a, const struct gguf *b, struct err *e);
 
 /* A growing array of token ids, malloc'ed. {0} is empty. */
@@ -56,16 +57,17 @@ MUST_CHECK enum err_code text_encode(const struct text *t, struct str s, unsigne
 struct text_memo;
 MUST_CHECK enum err_code text_memo_open(struct text_memo **out, struct err *e);
 void text_memo_close(struct text_memo *m); /* NULL is allowed */
-/* The same with TEXT_SPECIAL for text of mixed origin: mark has a byte for each of s, and control tokens are found
- * where all of theirs are not 0. memo: NULL: none. */
+/* As text_encode() with TEXT_SPECIAL, for text of which only some parts may contain control tokens: mark has a byte for each
+ * byte of s, and a control token is found only where all of its bytes have a mark that is not 0. memo NULL: none. */
 MUST_CHECK enum err_code text_encode_marked(const struct text *t, struct str s, const unsigned char *mark, struct text_memo *memo,
                                             struct text_tokens *out, struct err *e);
 
 /* The bytes a token stands for (may be half a character); control tokens give their spelling.
- * An id outside the vocabulary gives an empty string. */struct str text_piece(const struct text *t, int32_t id);
+ * An id outside the vocabulary gives an empty string. */
+struct str text_piece(const struct text *t, int32_t id);
 bool       text_is_control(const struct text *t, int32_t id); /* not shown as text */
 bool       text_is_end(const struct text *t, int32_t id);     /* ends a turn or a text */
-int32_t    text_find(const struct text *t, const char *piece); /* token spelled so, or -1 */
+int32_t    text_find(const struct text *t, const char *piece); /* the token with this spelling, or -1 */
 
 /* Appends the bytes of tokens to *out (malloc'ed, NUL-terminated; caller frees). TEXT_SPECIAL
  * shows control tokens. SentencePiece: the space that encoding put in front is removed. */
@@ -85,8 +87,9 @@ MUST_CHECK enum err_code text_stream_push(struct text_stream *s, int32_t id, str
                                           bool *stopped, struct err *e);
 /* What was held back, at the end of generation. */
 struct str text_stream_flush(struct text_stream *s);
-/* A text that comes in parts. At the beginning of a stream: tokens went before, which may end within a character; it is
- * completed here. Before the flush: the character that the stream ends within is left to the next part. */
+/* For a text that comes in parts. follows: call it at the beginning of a stream, with the tokens before it. If they end
+ * within a character, this stream completes it. leave: call it before the flush; if the stream ends within a character, that
+ * character is left to the next part. */
 void text_stream_follows(struct text_stream *s, const int32_t *v, int64_t n);
 void text_stream_leave(struct text_stream *s);
 

@@ -30,7 +30,7 @@ struct token {
     float score;      /* SentencePiece: higher merges first */
     uint8_t type;     /* enum token_type */
     bool end;         /* ends a turn or a text */
-    bool rstrip;      /* takes the white space after it along */
+    bool rstrip;      /* white space after it is part of the token */
 };
 
 /* Tokens that are found in the text before anything else, in the order of their bytes. */
@@ -45,8 +45,8 @@ struct text_merge {
     int32_t rank;        /* -1: empty slot; lower merges first */
 };
 
-/* Spelling to id: open addressing. The hash bits spare most comparisons, and the place of the
- * spelling a look at the token: at 250,000 tokens each look is a cache miss. */
+/* Spelling to id: open addressing. The hash bits make most comparisons unnecessary. The place of the
+ * spelling is stored here, since reading it from the token would be a cache miss (250,000 tokens). */
 struct text_slot {
     uint32_t tag;
     int32_t id;     /* -1: empty */
