@@ -177,7 +177,7 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     refuses 2 "not size=BYTES" chimere-quantize "${m[@]}" --budget weight=1M --dry-run "$(source_model)"
     refuses 2 "not a size" chimere-quantize "${m[@]}" --budget size=big --dry-run "$(source_model)"
     refuses 2 "say for what context" chimere-quantize "${m[@]}" --budget vram=1G --dry-run "$(source_model)"
-    refuses 2 "only vram has" chimere-quantize "${m[@]}" --budget size=1G,ctx=5 --dry-run "$(source_model)"
+    refuses 2 "only vram takes more" chimere-quantize "${m[@]}" --budget size=1G,ctx=5 --dry-run "$(source_model)"
     refuses 2 "not a number of tokens" chimere-quantize "${m[@]}" --budget vram=1G,ctx=x --dry-run "$(source_model)"
     refuses 2 "--budget needs --measure" chimere-quantize --budget size=1M a b
     refuses 2 "need --budget" chimere-quantize -t q8_0 --search evo a b

@@ -96,7 +96,7 @@ text()
     fails_build 2 "does not belong to" stats --lines x
     fails_build 2 "not a date" build --day 2026-13-01 -o a
     fails_build 2 "not a date" build --day 2026-02-29 -o a
-    fails_build 2 "--size or --min-count" prune -o a b
+    fails_build 2 "needs --size, or --min-count" prune -o a b
     fails_build 1 "cannot open" build -o a nothing.txt
     fails_build 2 "no text: a is not written" build -o a # nothing on standard input
     [ ! -e a ] && [ ! -e a.lock ]
