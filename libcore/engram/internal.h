@@ -74,7 +74,7 @@ struct range {
 /* table.c */
 /* weight: [KINDS], or NULL; bytes: of the file */
 void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer, const float *weight, uint64_t bytes);
-/* The file is as long as it is now: its head says so. */
+/* Writes the head again, with the length that the file has now. */
 MUST_CHECK enum err_code engram_end_file(struct io_out *out, unsigned char head[HEAD_BYTES], struct err *e);
 /* ep: sizes are set. sums_hash: of the sums behind the arrays. */
 void engram_put_epoch(unsigned char head[EPOCH_BYTES], const struct epoch *ep, uint64_t sums_hash);

@@ -58,7 +58,7 @@ MUST_CHECK enum err_code run_session_match(struct run_session *s, struct run *r,
 /* Says that the session will only be continued from its end: from now on a save adds only the snapshot of the end, and a
  * file that is written again has only the two newest snapshots. */
 void run_session_ends(struct run_session *s);
-/* Saves the sequence as it is now, with n <= RUN_SESSION_BLOB_MAX bytes of the caller's. Writes the KV rows of positions
+/* Saves the current state of the sequence, with n <= RUN_SESSION_BLOB_MAX bytes of the caller's. Writes the KV rows of positions
  * that are not in the file, the snapshot at the newest mark among these positions, and one of the current position.
  * ERR_IO: there is another file under the path by now, which is left as it is. If the file was removed, it is written
  * again. */
