@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* job.h - inside chimere-draft-train: one training of an adapter, shared by the files of the command lora.  room: cmd (cli_) */
+#ifndef DRAFT_TRAIN_JOB_H
+#define DRAFT_TRAIN_JOB_H
+#include <stdio.h>
+#include "draft-train/lora.h"
+#include "grad/grad.h"
+#include "train/adam.h"
+
+struct io_lock;
+struct tune_shield;
+struct tune_zo;
+
+enum { TRAIN_TESTS_MAX = 400, TRAIN_LEAST_TESTS = 5 };
+
+/* An item's part in a test: mean loss of a token, and whether each is the likeliest. */
+struct train_score {
+    double loss;
+    bool   exact;
+};
+
+struct train_lora {
+    const struct train_options *o;
+    const struct cli    *cli;
+    struct cli_opened    x;
+    struct train_report  report;
+    struct io_lock      *lock;
+    struct grad         *g;
+    struct train_begin   begin;    /* what serves */
+    struct tune_lora    *lora;     /* what learns: begin.lora */
+    struct train_items   items, tests, keep, kept, own; /* own: what the model wrote */
+    struct train_score        *before[2], *after[2]; /* of tests, of kept */
+    struct train_adam    adam;
+    float               *gradient;
+    struct grad_adapter *adapters; /* [lora->n] */
+    struct tune_shield  *shield;   /* NULL: none */
+    float               *was;      /* [n_params] before a step, with a shield */
+    struct tune_zo      *zo;
+    FILE                *log;      /* of zo */
+    char                *fresh, *half; /* paths of what is new (NULL: nothing yet), of what was interrupted */
+    char                 name[200];
+    int64_t             *order;    /* [items.n] */
+    int64_t              own_tokens; /* of a question and an answer that the model writes, at most */
+    int64_t              rows_max, step, steps, keep_at;
+    bool                 keep_layers, shielded;
+    int64_t              step_first; /* of this process */
+    double               from_ms, before_s, test_s, learn_from_s;
+};
+
+/* Seconds since the training began, those of interrupted runs included. */
+double cli_train_lora_s(const struct train_lora *j);
+
+/* ---- judge.c: tests and the gate ---- */
+
+struct grad_seq cli_train_seq(const struct train_item *item, double weight);
+/* Items first .. that fit a pass, at most `most`. */
+int cli_train_fitting(const struct train_lora *j, const struct train_items *s, int64_t first, struct grad_seq *seq, int most);
+/* Scores of the tests and of what is kept, with an adapter; NULL: the bare model's. */
+MUST_CHECK enum err_code cli_train_test(struct train_lora *j, const struct tune_lora *l, struct train_score *const score[2],
+                                        struct err *e);
+/* Writes the new one and tests what was written. */
+MUST_CHECK enum err_code cli_train_test_fresh(struct train_lora *j, struct err *e);
+void cli_train_print_set(struct train_lora *j, const char *name, const struct train_items *s, int which);
+/* Publishes what is better and has forgotten nothing. *status: the program's. */
+MUST_CHECK enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e);
+
+/* ---- rehearse.c ---- */
+
+/* Collects what the model is to say as it does, and the shield of it. */
+MUST_CHECK enum err_code cli_train_rehearse(struct train_lora *j, struct err *e);
+/* What is rehearsed as number i of all steps. */
+const struct train_item *cli_train_rehearsed(const struct train_lora *j, int64_t i);
+
+/* ---- learn.c ---- */
+
+/* All steps, as long as there is time. */
+MUST_CHECK enum err_code cli_train_learn(struct train_lora *j, struct err *e);
+/* Keeps what was learnt in the file beside the output; goes on from there. */
+MUST_CHECK enum err_code cli_train_save(struct train_lora *j, struct err *e);
+MUST_CHECK enum err_code cli_train_resume(struct train_lora *j, struct err *e);
+#endif

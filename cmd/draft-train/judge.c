@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* judge.c - what an adapter knows before and after: the tests, and the gate that decides.     room: cmd (cli_) */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "adapt/adapt.h"
+#include "base/io.h"
+#include "draft-train/job.h"
+#include "train/gate.h"
+#include "tune/lora.h"
+
+#define P_MAX 0.05
+
+static enum err_code no_memory(struct err *e)
+{
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+struct test {
+    const struct train_items *s;
+    struct train_score             *score;
+    int64_t                   first; /* item of sequence 0 */
+    unsigned char            *wrong; /* [rows' items] set by any thread */
+};
+
+static double judge(void *ctx, int seq, int row, float *logits, int32_t n)
+{
+    const struct test *t = ctx;
+    const int32_t want = t->s->v[t->first + seq].target[row];
+    int32_t best = 0;
+    double sum = 0.0;
+
+    for (int32_t i = 1; i < n; i++)
+        best = logits[i] > logits[best] ? i : best;
+    for (int32_t i = 0; i < n; i++)
+        sum += exp((double)logits[i] - (double)logits[best]);
+    if (best != want)
+        __atomic_store_n(&t->wrong[seq], 1, __ATOMIC_RELAXED);
+    return log(sum) + (double)logits[best] - (double)logits[want];
+}
+
+struct grad_seq cli_train_seq(const struct train_item *item, double weight)
+{
+    return (struct grad_seq){ item->token.v, item->target, (int)item->token.n, (float)weight, NULL, item->said };
+}
+
+/* Items first .. that fit a pass. */
+int cli_train_fitting(const struct train_lora *j, const struct train_items *s, int64_t first, struct grad_seq *seq, int most)
+{
+    int64_t rows = 0;
+    int n = 0;
+
+    while (n < most && first + n < s->n && (n == 0 || rows + s->v[first + n].token.n <= j->rows_max)) {
+        seq[n] = cli_train_seq(&s->v[first + n], 1.0);
+        rows += s->v[first + n++].token.n;
+    }
+    return n;
+}
+
+/* Scores of a set with an adapter; NULL: the bare model's. */
+static enum err_code test(struct train_lora *j, const struct train_items *s, const struct tune_lora *l, struct train_score *score,
+                          struct err *e)
+{
+    enum { MANY = 64 };
+    struct grad_seq seq[MANY];
+    struct grad_adapter *a = l == NULL ? NULL : calloc((size_t)l->n, sizeof *a);
+    unsigned char wrong[MANY];
+    double loss[MANY], sum;
+    struct test t = { s, score, 0, wrong };
+    int n;
+
+    if (l != NULL && a == NULL)
+        return no_memory(e);
+    e->code = ERR_OK;
+    for (; t.first < s->n && e->code == ERR_OK; t.first += n) {
+        n = cli_train_fitting(j, s, t.first, seq, MANY);
+        memset(wrong, 0, sizeof wrong);
+        if (l != NULL)
+            tune_lora_at(l, l->theta, NULL, 0, n, a);
+        cli_progress("test: %" PRId64 " of %" PRId64, t.first, s->n);
+        if (cli_interrupted())
+            err_set(e, ERR_CANCEL, "interrupted");
+        else if (grad_forward(j->g, &(struct grad_batch){ .seq = seq, .n_seq = n, .adapter = a,
+                                                          .n_adapter = l == NULL ? 0 : l->n, .loss = judge, .loss_ctx = &t,
+                                                          .seq_loss = loss }, &sum, e) == ERR_OK)
+            for (int i = 0; i < n; i++)
+                score[t.first + i] = (struct train_score){ loss[i] / s->v[t.first + i].n_answer, !wrong[i] };
+    }
+    free(a);
+    return e->code;
+}
+
+enum err_code cli_train_test(struct train_lora *j, const struct tune_lora *l, struct train_score *const score[2], struct err *e)
+{
+    return test(j, &j->tests, l, score[0], e) || test(j, &j->kept, l, score[1], e) ? e->code : ERR_OK;
+}
+
+/* ---- the gate ---- */
+
+void cli_train_print_set(struct train_lora *j, const char *name, const struct train_items *s, int which)
+{
+    double loss[2] = { 0 };
+    int64_t exact[2] = { 0 };
+
+    if (s->n == 0)
+        return;
+    for (int64_t i = 0; i < s->n; i++) {
+        loss[0] += j->before[which][i].loss / (double)s->n;
+        loss[1] += j->after[which][i].loss / (double)s->n;
+        exact[0] += j->before[which][i].exact;
+        exact[1] += j->after[which][i].exact;
+    }
+    if (!j->o->quiet)
+        fprintf(j->report.events == stdout ? stderr : stdout,
+                "%-10s %6" PRId64 " items, nats a token %.4f -> %.4f, exact answers %" PRId64 " -> %" PRId64 "\n", name, s->n,
+                loss[0], loss[1], exact[0], exact[1]);
+    cli_train_event(&j->report, "test", json_pack("{s:s, s:I, s:f, s:f, s:I, s:I}", "set", name, "items", (json_int_t)s->n,
+                                                  "loss_before", loss[0], "loss", loss[1], "exact_before",
+                                                  (json_int_t)exact[0], "exact", (json_int_t)exact[1]));
+}
+
+/* Of what is to be kept, what the user named counts, and of the task sets what was known: the rest may be what is learnt. */
+static bool counts(const struct train_lora *j, int which, int64_t i, int set)
+{
+    return which == 0 || ((j->o->keep_files.n > 0 || j->before[1][i].exact) && (set < 0 || j->kept.v[i].set == set));
+}
+
+/* p of: the losses of the items of a set (-1: of all) have fallen (more: have not risen by as much as that); 0 where there are
+ * too few. */
+static enum err_code p_of(const struct train_lora *j, int which, int set, double more, double *p, struct err *e)
+{
+    const int64_t n = which == 0 ? j->tests.n : j->kept.n;
+    double *gain = calloc((size_t)n + 1, sizeof *gain);
+    int64_t m = 0;
+
+    if (gain == NULL)
+        return no_memory(e);
+    for (int64_t i = 0; i < n; i++)
+        if (counts(j, which, i, set))
+            gain[m++] = j->before[which][i].loss + more - j->after[which][i].loss;
+    *p = m < TRAIN_LEAST_TESTS ? 0 : train_gate(gain, m, (uint64_t)j->o->seed);
+    free(gain);
+    return ERR_OK;
+}
+
+enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e)
+{
+    int last = -1;
+    double p, p_kept = 0, one;
+    bool better, keeps;
+
+    for (int64_t i = 0; i < j->kept.n; i++)
+        last = j->kept.v[i].set > last ? j->kept.v[i].set : last;
+    if (p_of(j, 0, -1, 0, &p, e))
+        return e->code;
+    for (int set = -1; set <= last; set++) {
+        if (p_of(j, 1, set, (double)j->o->forget, &one, e))
+            return e->code;
+        p_kept = one > p_kept ? one : p_kept;
+    }
+    better = p < P_MAX;
+    keeps = p_kept < P_MAX;
+    *status = better && keeps ? EXIT_OK : EXIT_NO;
+    cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:f, s:I}", "published", *status == EXIT_OK, "p", p, "p_kept",
+                                                 p_kept, "steps", (json_int_t)j->step));
+    if (*status == EXIT_OK && io_publish(j->o->out, j->fresh, j->o->keep, e))
+        return e->code;
+    if (*status == EXIT_OK)
+        cli_warn("%s is written: it knows more than %s (p = %.2g)", j->o->out,
+                 j->begin.old != NULL ? "the one before" : "the model alone", p);
+    else {
+        cli_train_drop(&j->fresh);
+        cli_warn("%s: %s (p = %.2g, %g is the limit)%s", j->o->out,
+                 !better ? "not better on what is held out" : "it forgets what is kept", better ? p_kept : p, P_MAX,
+                 j->begin.old != NULL ? ": the old one stays" : ": nothing is written");
+    }
+    unlink(j->half);
+    return ERR_OK;
+}
+
+/* Writes the new one and tests what was written. */
+enum err_code cli_train_test_fresh(struct train_lora *j, struct err *e)
+{
+    struct adapter *a = NULL;
+    struct tune_lora *l = NULL;
+    enum err_code code = cli_train_fresh(&j->fresh, j->o->out, e);
+
+    if (code == ERR_OK)
+        code = tune_lora_write(j->lora, j->fresh, "f16", e);
+    if (code == ERR_OK)
+        code = adapter_open(&a, j->fresh, e);
+    if (code == ERR_OK)
+        code = tune_lora_of(&l, j->g, a, e);
+    if (code == ERR_OK)
+        code = cli_train_test(j, l, j->after, e);
+    tune_lora_close(l);
+    adapter_close(a);
+    return code;
+}

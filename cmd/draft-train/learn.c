@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* learn.c - the steps of an adapter's training; what an interrupted one leaves.                room: cmd (cli_) */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/io.h"
+#include "base/rng.h"
+#include "draft-train/job.h"
+#include "tune/lora.h"
+#include "tune/shield.h"
+#include "tune/zo.h"
+
+enum { WARM = 10, TRIES = 4 };
+#define SAVE_MS   60e3
+#define REPORT_MS 1000.0
+
+static const struct train_adam_opts adam = { 0.9f, 0.99f, 1e-8f, 0.0f, 1.0f };
+
+static enum err_code no_memory(struct err *e)
+{
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+/* Items of a step: some of an order that is new in every pass over the data. */
+static void shuffle(struct train_lora *j, int64_t pass)
+{
+    for (int64_t i = 0; i < j->items.n; i++) {
+        const int64_t k = (int64_t)(rng_unit((uint64_t)j->o->seed, 11 + (uint64_t)pass, (uint64_t)i) * (double)(i + 1));
+
+        j->order[i] = j->order[k];
+        j->order[k] = i;
+    }
+}
+
+/* seq [n_text + keep_batch]; their losses' weights: of what is learnt the mean over its tokens, of what is rehearsed
+ * keep_weight times that. Rows of equal length are not needed. Returns how many. */
+static int batch(struct train_lora *j, struct grad_seq *seq)
+{
+    const int64_t each = (j->items.n + j->o->n_text - 1) / j->o->n_text, at = j->step % each * j->o->n_text;
+    int64_t tokens = 0, said = 0;
+    int n = 0, n_keep = j->keep.n + j->own.n > 0 ? j->o->keep_batch : 0;
+
+    shuffle(j, j->step / each);
+    for (int64_t i = at; i < j->items.n && n < j->o->n_text; i++)
+        tokens += j->items.v[j->order[i]].n_answer, n++;
+    for (int i = 0; i < n; i++)
+        seq[i] = cli_train_seq(&j->items.v[j->order[at + i]], 1.0 / (double)tokens);
+    for (int i = 0; i < n_keep; i++)
+        said += cli_train_rehearsed(j, j->step * n_keep + i)->n_answer;
+    for (int i = 0; i < n_keep; i++)
+        seq[n + i] = cli_train_seq(cli_train_rehearsed(j, j->step * n_keep + i), (double)j->o->keep_weight / (double)said);
+    return n + n_keep;
+}
+
+/* The gradient of the batch, in passes that memory allows. */
+static enum err_code first_order(struct train_lora *j, const struct grad_seq *seq, int n, double *loss, struct err *e)
+{
+    memset(j->gradient, 0, (size_t)j->lora->n_params * sizeof *j->gradient);
+    *loss = 0.0;
+    for (int first = 0, some; first < n; first += some) {
+        int64_t rows = 0;
+        double part;
+
+        for (some = 0; first + some < n && (some == 0 || rows + seq[first + some].n <= j->rows_max); some++)
+            rows += seq[first + some].n;
+        tune_lora_at(j->lora, j->lora->theta, j->gradient, 0, some, j->adapters);
+        if (grad_backward(j->g, &(struct grad_batch){ .seq = seq + first, .n_seq = some, .adapter = j->adapters,
+                                                      .n_adapter = j->lora->n, .keep = j->keep_layers }, &part, e))
+            return e->code;
+        *loss += part;
+    }
+    return ERR_OK;
+}
+
+/* When steps end at the latest: the last test has to follow. */
+static double limit_s(const struct train_lora *j)
+{
+    const double s = j->o->time_s - 1.2 * j->test_s;
+
+    return s > 1 ? s : 1;
+}
+
+/* The part of the training that is done: of its steps, so that it can be repeated; of its time where that will not do for
+ * all of them. */
+static double part_done(const struct train_lora *j)
+{
+    const double steps = (double)j->step / (double)j->steps, now = cli_train_lora_s(j);
+    const int64_t taken = j->step - j->step_first;
+    const double each = taken > 0 ? (now - j->learn_from_s) / (double)taken : 0;
+
+    if (now >= limit_s(j))
+        return 1;
+    if (taken < WARM || now + each * (double)(j->steps - j->step) <= limit_s(j) || steps >= now / limit_s(j))
+        return steps;
+    return now / limit_s(j);
+}
+
+/* A step of AdamW, behind the shield; false: the gradient is not a number. */
+static bool move(struct train_lora *j, double rate)
+{
+    float *theta = j->lora->theta;
+
+    if (j->shield != NULL) {
+        tune_shield_apply(j->shield, j->gradient);
+        memcpy(j->was, theta, (size_t)j->lora->n_params * sizeof *theta);
+    }
+    if (!isfinite(train_adam_step(&j->adam, grad_pool(j->g), &adam, (float)rate, theta, j->gradient, NULL)))
+        return false;
+    for (int64_t i = 0; j->shield != NULL && i < j->lora->n_params; i++)
+        theta[i] -= j->was[i];
+    if (j->shield != NULL)
+        tune_shield_apply(j->shield, theta);
+    for (int64_t i = 0; j->shield != NULL && i < j->lora->n_params; i++)
+        theta[i] += j->was[i];
+    return true;
+}
+
+static enum err_code one_step(struct train_lora *j, struct grad_seq *seq, double *loss, struct err *e)
+{
+    const int n = batch(j, seq);
+    const double rate = train_rate((double)j->o->rate, j->step, WARM, part_done(j));
+
+    if (j->zo != NULL) {
+        if (tune_zo_step(j->zo, seq, n, loss, e))
+            return e->code;
+        if (fwrite(j->zo->note, sizeof *j->zo->note, (size_t)j->o->samples, j->log) != (size_t)j->o->samples ||
+            fflush(j->log) != 0)
+            return err_set(e, ERR_IO, "%s: cannot write", j->half);
+    } else if (first_order(j, seq, n, loss, e)) {
+        return e->code;
+    } else if (!isfinite(*loss) || !move(j, rate)) {
+        return err_set(e, ERR_FORMAT, "step %" PRId64 ": the loss is not a number: a smaller --rate may help", j->step);
+    }
+    j->step++;
+    return ERR_OK;
+}
+
+static void report(struct train_lora *j, double loss, double *last_ms)
+{
+    const double part = part_done(j), left = part > 0 ? cli_train_lora_s(j) * (1 - part) / part : j->o->time_s;
+    char clock[32];
+
+    cli_train_point(&j->report, loss);
+    cli_progress("step %" PRId64 " of %" PRId64 ", loss %.3f, %s left", j->step, j->steps, loss, cli_train_clock(left, clock));
+    if (cli_now_ms() - *last_ms < REPORT_MS)
+        return;
+    *last_ms = cli_now_ms();
+    cli_train_event(&j->report, "step", json_pack("{s:I, s:I, s:f, s:f}", "step", (json_int_t)j->step, "steps",
+                                                  (json_int_t)j->steps, "loss", loss, "eta_seconds", left));
+}
+
+/* ---- what was interrupted ---- */
+
+struct half {
+    char    name[200];
+    int64_t step, n_params;
+    double  spent_s, eps, rate; /* the last two of zo */
+};
+
+enum err_code cli_train_save(struct train_lora *j, struct err *e)
+{
+    struct half h = { .step = j->step, .n_params = j->lora->n_params, .spent_s = cli_train_lora_s(j) };
+    const size_t n = (size_t)h.n_params * sizeof(float);
+    struct io_out *out;
+
+    if (j->zo != NULL) /* its log is there */
+        return ERR_OK;
+    memcpy(h.name, j->name, sizeof h.name);
+    if (io_out_open(&out, j->half, e))
+        return e->code;
+    if (io_out_write(out, &h, sizeof h, e) || io_out_write(out, j->lora->theta, n, e) ||
+        io_out_write(out, j->adam.m, n, e) || io_out_write(out, j->adam.v, n, e)) {
+        io_out_abort(out);
+        return e->code;
+    }
+    return io_out_commit(out, e);
+}
+
+static enum err_code replay(struct train_lora *j, const char *at, size_t n, struct err *e)
+{
+    const size_t each = (size_t)j->o->samples * sizeof(struct tune_zo_note);
+    struct tune_zo_note *note = calloc((size_t)j->o->samples, sizeof *note);
+    enum err_code code = note == NULL ? no_memory(e) : ERR_OK;
+
+    for (; n >= each && code == ERR_OK; at += each, n -= each) {
+        memcpy(note, at, each);
+        code = tune_zo_again(j->zo, note, e) ? err_wrap(e, "%s", j->half) : ERR_OK;
+        j->step += code == ERR_OK;
+    }
+    free(note);
+    return code;
+}
+
+/* Goes on from what an interrupted run of the same command left. */
+enum err_code cli_train_resume(struct train_lora *j, struct err *e)
+{
+    const size_t n = (size_t)j->lora->n_params * sizeof(float);
+    struct half h;
+    char *data;
+    size_t bytes;
+    enum err_code code = ERR_OK;
+
+    if (access(j->half, F_OK) != 0)
+        return ERR_OK;
+    if (io_read_all(&data, &bytes, j->half, (size_t)1 << 32, cli_interrupted, e))
+        return e->code;
+    if (bytes < sizeof h || (memcpy(&h, data, sizeof h), memcmp(h.name, j->name, sizeof h.name) != 0) ||
+        h.n_params != j->lora->n_params || (j->zo == NULL && bytes != sizeof h + 3 * n))
+        code = err_set(e, ERR_ARG, "%s belongs to another training: finish it with its own command, or remove the file", j->half);
+    else if (j->zo != NULL) {
+        j->zo->o.eps = h.eps;
+        j->zo->o.rate = h.rate;
+        code = replay(j, data + sizeof h, bytes - sizeof h, e);
+    } else {
+        memcpy(j->lora->theta, data + sizeof h, n);
+        memcpy(j->adam.m, data + sizeof h + n, n);
+        memcpy(j->adam.v, data + sizeof h + 2 * n, n);
+        j->adam.step = j->step = h.step;
+        j->before_s = h.spent_s;
+    }
+    free(data);
+    if (code == ERR_OK)
+        cli_warn("goes on after %" PRId64 " steps", j->step);
+    return code;
+}
+
+static bool measure_tick(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)ctx;
+    cli_progress("measuring: %llu of %llu", (unsigned long long)done, (unsigned long long)total);
+    return !cli_interrupted();
+}
+
+/* The log of zo: new with its measured sizes, or cut to whole steps. */
+static enum err_code open_log(struct train_lora *j, struct grad_seq *seq, struct err *e)
+{
+    const struct progress progress = { measure_tick, NULL };
+    struct half h = { .n_params = j->lora->n_params };
+    const size_t each = (size_t)j->o->samples * sizeof(struct tune_zo_note);
+    bool ok;
+
+    if (j->step == 0 && tune_zo_measure(j->zo, seq, batch(j, seq), TRIES, &progress, e))
+        return e->code;
+    if (cli_given(j->cli, "rate"))
+        j->zo->o.rate = (double)j->o->rate;
+    cli_note("eps %g, rate %g", j->zo->o.eps, j->zo->o.rate);
+    memcpy(h.name, j->name, sizeof h.name);
+    h.eps = j->zo->o.eps;
+    h.rate = j->zo->o.rate;
+    j->log = fopen(j->half, j->step == 0 ? "wb" : "r+b");
+    ok = j->log != NULL && (j->step > 0 || fwrite(&h, sizeof h, 1, j->log) == 1) &&
+         fseek(j->log, (long)(sizeof h + (size_t)j->step * each), SEEK_SET) == 0 && fflush(j->log) == 0;
+    if (!ok && j->step == 0) /* there is nothing to go on from */
+        unlink(j->half);
+    return ok ? ERR_OK : err_set(e, ERR_IO, "%s: cannot write", j->half);
+}
+
+enum err_code cli_train_learn(struct train_lora *j, struct err *e)
+{
+    struct grad_seq *seq = calloc((size_t)(j->o->n_text + j->o->keep_batch), sizeof *seq);
+    double loss, last_ms = 0, saved_ms = cli_now_ms();
+    enum err_code code = seq == NULL ? no_memory(e) : ERR_OK;
+
+    if (code == ERR_OK && j->zo != NULL)
+        code = open_log(j, seq, e);
+    j->step_first = j->step;
+    j->learn_from_s = cli_train_lora_s(j);
+    while (code == ERR_OK && part_done(j) < 1) {
+        code = cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : one_step(j, seq, &loss, e);
+        if (code != ERR_OK)
+            break;
+        report(j, loss, &last_ms);
+        if (cli_now_ms() - saved_ms > SAVE_MS) {
+            struct err late;
+
+            if (cli_train_save(j, &late) != ERR_OK)
+                cli_warn("what was learnt so far is not saved: %s", late.msg);
+            saved_ms = cli_now_ms();
+        }
+    }
+    free(seq);
+    return code;
+}

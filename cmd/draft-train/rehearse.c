@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rehearse.c - what a model that learns an adapter rehearses, and the shield of it.           room: cmd (cli_) */
+#include <inttypes.h>
+#include <stdlib.h>
+#include "base/rng.h"
+#include "draft-train/job.h"
+#include "tune/lora.h"
+#include "tune/shield.h"
+
+enum { SHIELD_ROWS = 10000 };
+#define OWN_SHARE 0.1 /* of the time, in which the model writes texts, and again answers */
+
+static enum err_code no_memory(struct err *e)
+{
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+struct asking {
+    struct train_items *s;
+    int64_t             first; /* item of sequence 0 */
+};
+
+static double note_said(void *ctx, int seq, int row, float *logits, int32_t n)
+{
+    const struct asking *a = ctx;
+    struct train_item *item = &a->s->v[a->first + seq];
+
+    grad_soft_of(&item->said[row - (item->token.n - 1 - item->n_answer)], logits, n);
+    return 0;
+}
+
+/* Notes what the model says, with the old adapter where there is one. */
+static enum err_code ask(struct train_lora *j, struct train_items *s, struct err *e)
+{
+    enum { MANY = 64 };
+    struct grad_seq seq[MANY];
+    const struct tune_lora *l = j->begin.champion;
+    struct asking a = { s, 0 };
+    double sum;
+
+    for (int n; a.first < s->n; a.first += n) {
+        n = cli_train_fitting(j, s, a.first, seq, MANY);
+        for (int i = 0; i < n; i++)
+            if ((s->v[a.first + i].said = calloc((size_t)s->v[a.first + i].n_answer, sizeof(struct grad_soft))) == NULL)
+                return no_memory(e);
+        if (l != NULL)
+            tune_lora_at(l, l->theta, NULL, 0, n, j->adapters);
+        cli_progress("asking the model: %" PRId64 " of %" PRId64, a.first, s->n);
+        if (cli_interrupted())
+            return err_set(e, ERR_CANCEL, "interrupted");
+        if (grad_forward(j->g, &(struct grad_batch){ .seq = seq, .n_seq = n, .adapter = j->adapters,
+                                                     .n_adapter = l == NULL ? 0 : l->n, .loss = note_said, .loss_ctx = &a },
+                         &sum, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+static enum err_code open_scores(struct train_lora *j, struct err *e)
+{
+    const struct train_items *set[] = { &j->tests, &j->kept };
+
+    for (int i = 0; i < 2; i++) {
+        j->before[i] = calloc((size_t)set[i]->n + 1, sizeof **j->before);
+        j->after[i] = calloc((size_t)set[i]->n + 1, sizeof **j->after);
+        if (j->before[i] == NULL || j->after[i] == NULL)
+            return no_memory(e);
+    }
+    return ERR_OK;
+}
+
+/* What is rehearsed as number i of all steps: of --keep and of the model's own in turns. */
+const struct train_item *cli_train_rehearsed(const struct train_lora *j, int64_t i)
+{
+    const bool own = j->keep.n == 0 || (j->own.n > 0 && i % 2 == 0);
+    const struct train_items *s = own ? &j->own : &j->keep;
+
+    return &s->v[(int64_t)(rng_unit((uint64_t)j->o->seed, 10, (uint64_t)i) * (double)s->n)];
+}
+
+static int64_t tokens_of(const struct train_items *s)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < s->n; i++)
+        n += s->v[i].token.n;
+    return n;
+}
+
+/* The shield of what is rehearsed, SHIELD_ROWS rows of it at most; a new adapter begins behind it. */
+static enum err_code open_shield(struct train_lora *j, struct err *e)
+{
+    const int64_t there = tokens_of(&j->own) + tokens_of(&j->keep), want = there < SHIELD_ROWS ? there : SHIELD_ROWS;
+    int64_t rows = 0;
+
+    if (!j->shielded || there == 0)
+        return ERR_OK;
+    j->was = calloc((size_t)j->lora->n_params, sizeof *j->was);
+    if (j->was == NULL)
+        return no_memory(e);
+    if (tune_shield_open(&j->shield, j->lora, e))
+        return e->code;
+    for (int64_t i = -1; rows < want;) {
+        enum { MANY = 16 };
+        struct grad_seq seq[MANY];
+        int64_t some = 0;
+        int n = 0;
+
+        for (; n < MANY; n++, i--) {
+            seq[n] = cli_train_seq(cli_train_rehearsed(j, i), 1);
+            if (n > 0 && some + seq[n].n > j->rows_max)
+                break;
+            some += seq[n].n;
+        }
+        rows += some;
+        cli_progress("looking at what the model says: %" PRId64 " of %" PRId64 " tokens", rows, want);
+        if (cli_interrupted())
+            return err_set(e, ERR_CANCEL, "interrupted");
+        if (tune_shield_see(j->shield, seq, n, e))
+            return e->code;
+    }
+    if (tune_shield_raise(j->shield, (double)j->o->shield, e))
+        return e->code;
+    if (j->begin.fresh)
+        tune_shield_apply(j->shield, j->lora->theta);
+    return ERR_OK;
+}
+
+/* What the model is to say as it does: what --keep names, of which a fifth is tested on, and what it writes itself. */
+enum err_code cli_train_rehearse(struct train_lora *j, struct err *e)
+{
+    const struct train_options *o = j->o;
+    const struct train_own own = { .adapter = j->begin.old != NULL && !o->scales ? o->out : NULL,
+                                   .learn = &j->items, .known = j->keep.open,
+                                   .n_texts = (o->rehearse + 7) / 8, .n_answers = o->rehearse, .tokens_max = j->own_tokens,
+                                   .time_s = OWN_SHARE * o->time_s, .own = &j->own, .answers = &j->keep };
+
+    if ((o->rehearse > 0 || json_array_size(own.known) > 0) && cli_train_own(&own, o, j->x.text, e))
+        return e->code;
+    if (o->keep_files.n > 0 && cli_train_items_split(&j->keep, &j->kept, 5, TRAIN_TESTS_MAX, e))
+        return e->code;
+    if (o->keep_files.n > 0 && j->kept.n < TRAIN_LEAST_TESTS)
+        return err_set(e, ERR_FORMAT, "--keep: too few items to test what is forgotten: a fifth of them, and at least %d",
+                       TRAIN_LEAST_TESTS);
+    if (j->kept.n < TRAIN_LEAST_TESTS)
+        cli_warn("what is forgotten is not tested: --keep names a file of what the model knows");
+    if (ask(j, &j->own, e) || ask(j, &j->keep, e) || open_scores(j, e) || open_shield(j, e))
+        return e->code;
+    return ERR_OK;
+}
