@@ -373,7 +373,7 @@ enum err_code cli_run_open(struct opened *s, struct err *e)
     struct run_opts ro;
     double          from;
 
-    s->open.nextn = !cli_guess_off(&g);
+    s->open.nextn = cli_guess_block(&g);
     if (open_grammar(s, e) || cli_open_model(&s->open, e) || open_engram(s, e))
         return e->code;
     if (o.drop_oldest && !o.interactive && cli_run_drop_oldest(s, choose_ctx(s), e))

@@ -174,7 +174,7 @@ static enum err_code open_all(struct server *s, struct err *e)
     int last;
 
     s->guess = (struct cli_guess){ &o.drafts, o.draft_max, false, NULL };
-    s->open.nextn = !cli_guess_off(&s->guess);
+    s->open.nextn = cli_guess_block(&s->guess);
     if (cli_open(&s->open, &o.model, e) || cli_open_text(&s->open, true, e) || open_chat(s, e) ||
         grammar_vocab_open(&s->vocab, s->open.text, e) || cli_open_model(&s->open, e) ||
         cli_sampling_of_model(&o.sampling, s->open.gguf, s->cli, e) ||

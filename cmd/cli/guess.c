@@ -19,6 +19,15 @@ bool cli_guess_off(const struct cli_guess *g)
     return g->max == 0 || (!g->tables_guess && first_name(g) == g->names->n);
 }
 
+bool cli_guess_block(const struct cli_guess *g)
+{
+    bool block = false;
+
+    for (size_t i = first_name(g); i < g->names->n && g->max != 0; i++)
+        block |= strcmp(g->names->v[i], "ngram") != 0 && strcmp(g->names->v[i], "engram") != 0;
+    return block;
+}
+
 static enum err_code open_draft(struct draft **out, const struct cli_guess *g, const struct cli_opened *x, struct err *e)
 {
     const char *names[DRAFT_OPEN_MAX + 2];

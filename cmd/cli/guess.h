@@ -16,8 +16,10 @@ struct cli_guess {
     bool                     tables_guess; /* the tables are a drafter, too */
     const struct engram_mix *tables; /* NULL: none */
 };
-/* Nothing is to guess; else x.nextn should be set before cli_open_model(). */
+/* Nothing is to guess. */
 bool cli_guess_off(const struct cli_guess *g);
+/* The model's multi-token-prediction block may be needed: for x.nextn, before cli_open_model(). */
+bool cli_guess_block(const struct cli_guess *g);
 /* *out: the drafters, NULL: none. Draft rows and the layers that drafters read come to *ro, behind its own layers; they are
  * kept in layers. The plan has to know what drafters need, so they are opened with the dry run of the
  * model first, and with the model when it is there. Close *out after the gen and before the run. */

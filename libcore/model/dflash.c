@@ -117,7 +117,7 @@ static void blocks(struct model_drafter *d, int n_guess)
     model_draft_head(d, y, 0);
 }
 
-static void guess(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
+static int guess(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
 {
     int at = 0;
 
@@ -125,18 +125,16 @@ static void guess(struct model_drafter *d, const struct model_drafter_ask *ask, 
     for (int i = 0; i < n_ask; i++)
         append_block(d, ask[i].slot, ask[i].token, ask[i].n, &at);
     blocks(d, at);
+    return at;
 }
 
-static enum err_code finish(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask,
-                            struct err *e)
+static void finish(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
 {
     int64_t at = 0;
 
-    (void)e;
     for (int i = 0; i < n_ask; i++)
         for (int j = 0; j < ask[i].n; j++)
             ask[i].guess[j] = model_draft_answer(d, at++, &ask[i].p[j]);
-    return ERR_OK;
 }
 
 static void measure(struct model_drafter *d, int n_ask)

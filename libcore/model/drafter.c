@@ -253,8 +253,11 @@ void model_draft_head(struct model_drafter *d, struct tensor x, int64_t r)
     op_matmul(dev, logits, d->head, x);
     model_draft_note(d, &d->trace.logits, logits);
     op_top(dev, d->digest + (size_t)r * bytes, logits, &top);
-    dev_fetch(dev, d->answer + (size_t)r * bytes, d->digest + (size_t)r * bytes,
-              (size_t)x.ne[1] * bytes);
+}
+
+struct op_ids model_draft_ids(const struct model_drafter *d)
+{
+    return op_top_ids(&best, d->digest);
 }
 
 int32_t model_draft_answer(const struct model_drafter *d, int64_t r, float *p)
@@ -297,12 +300,18 @@ enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps
             model_draft_advance(d);
         }
         i += n;
-        if (i == n_row && n_ask > 0)
-            d->kind->guess(d, ask, n_ask);
+        if (i == n_row && n_ask > 0) {
+            const int n_answer = d->kind->guess(d, ask, n_ask);
+
+            if (n_answer > 0)
+                dev_fetch(d->net.dev, d->answer, d->digest, (size_t)n_answer * op_top_bytes(&best));
+        }
         if (dev_end(d->net.dev, e) != ERR_OK)
             return e->code;
     } while (i < n_row);
-    return n_ask > 0 ? d->kind->finish(d, ask, n_ask, e) : ERR_OK;
+    if (n_ask > 0)
+        d->kind->finish(d, ask, n_ask);
+    return ERR_OK;
 }
 
 /* ---- memory ---- */

@@ -25,12 +25,11 @@ struct draft_batch {
 struct draft_kind {
     /* Adds rows to contexts, between dev_begin() and dev_end(). x: the gathered rows of taps, as d->batch has them. */
     void (*take)(struct model_drafter *d, struct tensor x);
-    /* Also between these two, after the last take: makes all guesses, or the first one of each ask. */
-    void (*guess)(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask);
-    /* Fetches the guesses, and makes those that remain. */
-    enum err_code (*finish)(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask,
-                            struct err *e);
-    void (*measure)(struct model_drafter *d, int n_ask); /* the scratch that guess and finish take */
+    /* Also between these two, after the last take: makes all guesses; returns the number of answers. */
+    int (*guess)(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask);
+    /* After dev_end(): the guesses from the answers. */
+    void (*finish)(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask);
+    void (*measure)(struct model_drafter *d, int n_ask); /* the scratch that guess takes */
 };
 
 struct model_drafter {
@@ -78,9 +77,11 @@ void model_draft_remember(const struct step *s, int i, struct tensor x, const st
                           const struct op_rows *turn, const struct op_rows *store);
 /* The rows of d->batch are now part of their slots. */
 void model_draft_advance(struct model_drafter *d);
-/* Computes the logits of n rows x and the best token of each. When the step has ended, the best tokens
- * are on the host, as answers r, r + 1 and so on. */
+/* Computes the logits of n rows x and the best token of each: answers r, r + 1 and so on, which are on the host when the
+ * step has ended. */
 void model_draft_head(struct model_drafter *d, struct tensor x, int64_t r);
+/* The tokens of all answers, where they are on the device. */
+struct op_ids model_draft_ids(const struct model_drafter *d);
 /* The token of answer r and its probability; -1: no logit was finite. */
 int32_t model_draft_answer(const struct model_drafter *d, int64_t r, float *p);
 /* Copies rows to a trace and moves the trace's pointer behind them. */

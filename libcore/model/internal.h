@@ -128,8 +128,8 @@ struct binder {
 };
 /* A matrix ne0 -> ne1, ne2 of them, of any type. */
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2);
-/* A matrix that only op_embed() reads. */
-struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1);
+/* A matrix that only op_embed() reads. by_ids: also with ids in the device's memory, so it is there, too. */
+struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1, bool by_ids);
 /* Routed experts. Returns those for the device; *host gets those that stay on the host. */
 struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t n_expert,
                            struct tensor *host);

@@ -67,7 +67,7 @@ static void bind_nextn(struct model *m, struct binder *b, int i, struct nextn_we
     w->hidden_norm = bind_vec(b, "nextn.hnorm.weight", n_embd);
     w->out_norm = bind_vec_opt(b, "nextn.shared_head_norm.weight", n_embd);
     if (bind_has(b, "nextn.embed_tokens.weight"))
-        w->embd = bind_rows(b, "nextn.embed_tokens.weight", n_embd, m->plan.n_vocab);
+        w->embd = bind_rows(b, "nextn.embed_tokens.weight", n_embd, m->plan.n_vocab, true);
     w->head = bind_mat_opt(b, "nextn.shared_head_head.weight", n_embd, m->plan.n_vocab, 1);
 }
 
@@ -107,7 +107,7 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
         freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
     m->rope_freq = bind_own(&b, "rope_freqs", freq, p->attn.n_rot / 2 + 1);
     if (bind_has(&b, "output.weight")) {
-        m->embd = bind_rows(&b, "token_embd.weight", p->n_embd, p->n_vocab);
+        m->embd = bind_rows(&b, "token_embd.weight", p->n_embd, p->n_vocab, o->nextn && p->n_nextn > 0);
         m->head = bind_mat(&b, "output.weight", p->n_embd, p->n_vocab, 1);
     } else {
         b.as_stored = true; /* its rows are read, too */

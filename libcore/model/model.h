@@ -25,7 +25,8 @@ struct model_opts {
     const char *device;    /* "cpu" (NULL: the same) */
     int         n_threads; /* 0: as many as there are processors */
     enum quant_acts_type acts; /* dev_opts */
-    bool        nextn;     /* also opens the multi-token-prediction block, if there is one: model/drafter.h */
+    bool        nextn;     /* also opens the multi-token-prediction block, if there is one (model/drafter.h); the device then
+                            * has the token embedding, too, for ids that do not come to the host */
     struct model_placement placement; /* all zero: everything on the device; the CPU uses weights in the mapping */
 };
 

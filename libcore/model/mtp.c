@@ -6,8 +6,8 @@
  * the token after it:
  *   u = eh_proj [ RMS(embedding, enorm) ; RMS(h, hnorm) ]
  *   y = RMS(layer(u), shared_head_norm);  logits = head y
- * The next guess has y for h, and the guess for the token. Rows of guesses are forgotten when all
- * are made. Of the rows of a context but the newest one nothing is wanted but keys and values. */
+ * The next guess has y for h, and the guess for the token; both stay on the device until all guesses are
+ * made. Rows of guesses are forgotten then. Of the rows of a context but the newest one nothing is wanted but keys and values. */
 #include <string.h>
 
 #include "adapt/adapt.h"
@@ -29,8 +29,9 @@ static struct tensor inputs(const struct step *s, const struct model_drafter *d,
     struct tensor both = dev_scratch(s->d, 2 * n_embd, h.ne[1]);
     struct tensor u = dev_scratch(s->d, n_embd, h.ne[1]);
     struct tensor token = op_cols(both, 0, n_embd);
+    const struct op_ids ids = model_draft_ids(d);
 
-    op_embed(s->d, token, d->embd, s->rows->token, NULL, 1.0f);
+    op_embed(s->d, token, d->embd, s->rows->token, &ids, 1.0f);
     op_rms_norm(s->d, token, token, d->embd_norm, n_embd, 0, eps);
     op_rms_norm(s->d, op_cols(both, n_embd, n_embd), h, d->hidden_norm, n_embd, 0, eps);
     model_mul(s, u, d->mix, both);
@@ -105,105 +106,102 @@ static void take(struct model_drafter *d, struct tensor x)
     keep_last(d, pass(d, h), at);
 }
 
-/* The guesses from `last` rows pick[0 .. n), as answers 0 and following. */
-static void head(struct model_drafter *d, int n)
+/* The guesses from `last` rows pick[0 .. n), as answers r and following. */
+static void head(struct model_drafter *d, int n, int64_t r)
 {
     struct tensor y = dev_scratch(d->net.dev, d->net.plan.n_embd, n);
 
     op_rows_pick(d->net.dev, y, last_rows(d, 0, d->n_seq), d->pick);
-    model_draft_head(d, y, 0);
+    model_draft_head(d, y, r);
 }
 
-static int count_live(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
+/* The tokens of d->batch, one for each of n slots whose outputs are `last` rows pick[0 .. n), and the guesses after them,
+ * as answers r and following. */
+static void go_on(struct model_drafter *d, int n, int64_t r)
 {
-    int n = 0;
-
-    for (int i = 0; i < n_ask; i++)
-        if (d->last_of[ask[i].slot] >= 0)
-            d->live[n++] = i;
-    return n;
-}
-
-static void guess(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
-{
-    const int n = count_live(d, ask, n_ask);
-
-    for (int i = 0; i < n; i++)
-        d->pick[i] = d->last_of[ask[d->live[i]].slot];
-    if (n > 0)
-        head(d, n);
-}
-
-/* One more guess for each of n asks, whose outputs are `last` rows pick[0 .. n). */
-static void go_on(struct model_drafter *d, int n)
-{
+    const size_t mark = dev_mark(d->net.dev);
     struct tensor h = dev_scratch(d->net.dev, d->net.plan.n_embd, n);
 
     op_rows_pick(d->net.dev, h, last_rows(d, 0, d->n_seq), d->pick);
     keep_last(d, pass(d, h), 0);
     for (int i = 0; i < n; i++)
         d->pick[i] = i;
-    head(d, n);
+    head(d, n, r);
+    dev_release(d->net.dev, mark);
 }
 
-static enum err_code chain(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask,
-                           struct err *e)
+/* Those of n live asks that want a guess at this depth; their tokens are the answers from r on. */
+static int still_live(struct model_drafter *d, const struct model_drafter_ask *ask, int n, int depth, int r)
 {
-    int n = count_live(d, ask, n_ask);
+    int left = 0;
 
-    for (int depth = 0; n > 0; depth++) {
-        int left = 0;
+    d->batch.n = d->batch.n_seq = 0;
+    for (int i = 0; i < n; i++) {
+        if (ask[d->live[i]].n == depth)
+            continue;
+        d->batch.token[left] = -1 - (r + i);
+        d->pick[left] = d->pick[i];
+        model_draft_append(d, ask[d->live[i]].slot, 1);
+        d->live[left++] = d->live[i];
+    }
+    return left;
+}
 
-        for (int i = 0; i < n; i++) {
-            const struct model_drafter_ask *a = &ask[d->live[i]];
+static int guess(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
+{
+    int n = 0, r = 0;
 
-            a->guess[depth] = model_draft_answer(d, i, &a->p[depth]);
-            if (a->guess[depth] < 0 || depth + 1 == a->n)
-                continue;
-            d->pick[left] = depth == 0 ? d->last_of[a->slot] : i;
-            d->live[left++] = d->live[i];
-        }
+    for (int i = 0; i < n_ask; i++) {
+        d->rows_before[i] = state_pos(d->state, ask[i].slot);
+        if (d->last_of[ask[i].slot] < 0)
+            continue;
+        d->pick[n] = d->last_of[ask[i].slot];
+        d->live[n++] = i;
+    }
+    if (n > 0)
+        head(d, n, 0);
+    for (int depth = 1, left; n > 0; depth++) {
+        dev_submit(d->net.dev);
+        left = still_live(d, ask, n, depth, r);
+        r += n;
         n = left;
         if (n == 0)
             break;
-        dev_begin(d->net.dev);
-        d->batch.n = d->batch.n_seq = 0;
-        for (int i = 0; i < n; i++) {
-            d->batch.token[i] = ask[d->live[i]].guess[depth];
-            model_draft_append(d, ask[d->live[i]].slot, 1);
-        }
-        go_on(d, n);
+        go_on(d, n, r);
         model_draft_advance(d);
-        if (dev_end(d->net.dev, e) != ERR_OK)
-            return e->code;
     }
-    return ERR_OK;
+    return r;
 }
 
-static enum err_code finish(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask,
-                            struct err *e)
+/* The answers are in the order in which guess() asked for them. */
+static void finish(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
 {
-    enum err_code code;
+    int64_t r = 0;
 
-    for (int i = 0; i < n_ask; i++) {
-        for (int j = 0; j < ask[i].n; j++)
-            ask[i].guess[j] = -1;
-        d->rows_before[i] = state_pos(d->state, ask[i].slot);
-    }
-    code = chain(d, ask, n_ask, e);
     for (int i = 0; i < n_ask; i++)
         model_drafter_crop(d, ask[i].slot, d->rows_before[i]);
-    return code;
+    for (int depth = 0; depth < d->info.n_max; depth++)
+        for (int i = 0; i < n_ask; i++) {
+            const struct model_drafter_ask *a = &ask[i];
+
+            if (depth >= a->n)
+                continue;
+            a->guess[depth] = d->last_of[a->slot] < 0 ? -1 : model_draft_answer(d, r++, &a->p[depth]);
+            if (depth > 0 && a->guess[depth - 1] < 0)
+                a->guess[depth] = -1;
+        }
 }
 
 static void measure(struct model_drafter *d, int n_ask)
 {
-    head(d, n_ask);
-    dev_begin(d->net.dev);
+    const size_t mark = dev_mark(d->net.dev);
+
+    head(d, n_ask, 0);
+    dev_release(d->net.dev, mark);
     d->batch.n = d->batch.n_seq = 0;
     for (int i = 0; i < n_ask; i++)
         model_draft_append(d, i, 1);
-    go_on(d, n_ask);
+    go_on(d, n_ask, n_ask);
 }
 
 static const struct draft_kind mtp = { take, guess, finish, measure };

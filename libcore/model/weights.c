@@ -129,7 +129,7 @@ struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t 
                             .data = (void *)(uintptr_t)p, .laid = laid, .of = number_of(b, t) }; /* never written */
 }
 
-struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1)
+struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1, bool by_ids)
 {
     const struct gguf_tensor *t = need_shape(b, name, ne0, ne1, 1);
     char full[128];
@@ -142,7 +142,7 @@ struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t
     full_name(b, name, full);
     class = model_class_of(str_of(full), b->n_layer);
     held = dev_held(b->dev);
-    p = dev_weights_rows(b->dev, t->data, t->size_bytes);
+    p = (by_ids ? dev_weights : dev_weights_rows)(b->dev, t->data, t->size_bytes);
     if (p == NULL)
         err_set(b->e, ERR_NOMEM, "out of memory: the weights do not fit device %s", dev_name(b->dev));
     more = dev_held(b->dev) - held;

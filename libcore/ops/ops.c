@@ -821,6 +821,13 @@ size_t op_top_bytes(const struct op_top *a)
     return (n + 7) / 8 * 8;
 }
 
+struct op_ids op_top_ids(const struct op_top *a, const void *out)
+{
+    const struct logits_entry *entry = (const void *)((const struct op_top_row *)out + 1);
+
+    return (struct op_ids){ &entry->token, (int64_t)(op_top_bytes(a) / sizeof entry->token) };
+}
+
 void op_top(struct dev *d, void *out, struct tensor logits, const struct op_top *a)
 {
     assert(logits.type == QUANT_f32 && logits.ne[0] >= 1 && logits.ne[0] <= INT32_MAX);

@@ -288,6 +288,8 @@ struct op_top_row {
     int32_t n, unused; /* unused: 0 */
 };
 size_t op_top_bytes(const struct op_top *a);
+/* The best token of every row of such an answer, for op_embed(); 0 where no logit is finite. */
+struct op_ids op_top_ids(const struct op_top *a, const void *out);
 void op_top(struct dev *d, void *out, struct tensor logits, const struct op_top *a);
 /* Row r of such an answer, which is on the host now; the n_top <= k best of it. */
 struct logits_digest op_top_digest(const struct op_top *a, const void *out, int64_t r, int32_t n_top);

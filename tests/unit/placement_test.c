@@ -787,6 +787,12 @@ static void absent(void **state)
     assert_null(f->experts);
     assert_true(f->fixed_bytes > 0 && f->total_bytes < o.budget_bytes);
     assert_int_equal(parts(f), f->total_bytes);
+    assert_true(f->weights.host[MODEL_EMBEDDING] > 0 && f->weights.device[MODEL_EMBEDDING] == 0);
+    run_placement_free(f);
+    o.model.nextn = true; /* the block looks up tokens that are on the device */
+    ok(run_placement_make(&f, g, &o, &e), &e);
+    assert_true(f->weights.host[MODEL_EMBEDDING] == 0 && f->weights.device[MODEL_EMBEDDING] > 0);
+    o.model.nextn = false;
     o.budget_bytes = f->total_bytes - f->weights.device[MODEL_EXPERTS] / 2;
     run_placement_free(f);
     ok(run_placement_make(&f, g, &o, &e), &e);
