@@ -10,10 +10,12 @@ CUDA    ?= $(if $(SAN),0,$(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0))
 NVCC    ?= nvcc
 ifeq ($(CUDA),1)
 CUDA_ARCHS := $(or $(CUDA_ARCHS),$(filter 90 120,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | tr -d . | sort -u)),90 120)
-CPPFLAGS += -DCHIMERE_CUDA
+CUDA_DIR := $(abspath $(dir $(realpath $(shell command -v $(NVCC))))/..)
+CUBLAS   := $(or $(CUBLAS),$(shell $(CC) -I$(CUDA_DIR)/include -include cublas_v2.h -E -x c /dev/null > /dev/null 2>&1 && echo 1))
+CPPFLAGS += -DCHIMERE_CUDA $(if $(filter 1,$(CUBLAS)),-DCHIMERE_CUBLAS)
 CUDA_O   := $(KERNELS:%.cu=$(BUILD)/obj/%.o)
-CUDA_LIB := -L$(abspath $(dir $(realpath $(shell command -v $(NVCC))))/../lib64) -lcudart_static -lstdc++ -ldl -lrt
-NVFLAGS   = -std=c++17 -O3 -fmad=false -I. -Ilibcore -Xcompiler -Wall,-Wextra
+CUDA_LIB := -L$(CUDA_DIR)/lib64 $(if $(filter 1,$(CUBLAS)),-lcublas -Xlinker -rpath -Xlinker $(CUDA_DIR)/lib64) -lcudart_static -lstdc++ -ldl -lrt
+NVFLAGS   = -std=c++17 -O3 -fmad=false -I. -Ilibcore -Xcompiler -Wall,-Wextra $(filter -DCHIMERE_CUBLAS,$(CPPFLAGS))
 gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(or $1,$a),code=sm_$a)
 endif
 MAKEFLAGS += $(if $(filter 0,$(MAKELEVEL)),-j$(shell nproc 2>/dev/null || echo 2))
@@ -52,10 +54,8 @@ STEP     = $(if $(STEPS),@echo >> $(BUILD)/steps; printf '[%3d/%d] %s\n' $$(wc -
 all: $(PROGS) ## build the programs into bin/
 # One library for the programs, one for the tests: what has hooks (-DCHIMERE_TEST) is compiled for each.
 HOOKED  := $(shell grep -l CHIMERE_TEST $(LIB_C))
-$(BUILD)/libchimere.a: $(LIB_C:%.c=$(BUILD)/obj/%.o) $(CUDA_O)
-	@rm -f $@ && ar rcs $@ $^
-$(BUILD)/test/libchimere.a: $(HOOKED:%.c=$(BUILD)/test/%.o) $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(HOOKED),$(LIB_C))) $(CUDA_O)
-	@rm -f $@ && ar rcs $@ $^
+$(BUILD)/libchimere.a: $(LIB_C:%.c=$(BUILD)/obj/%.o) $(CUDA_O) ; @rm -f $@ && ar rcs $@ $^
+$(BUILD)/test/libchimere.a: $(HOOKED:%.c=$(BUILD)/test/%.o) $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(HOOKED),$(LIB_C))) $(CUDA_O) ; @rm -f $@ && ar rcs $@ $^
 # A program is cmd/NAME.c, and cmd/NAME/*.c if there is such a directory.
 OWN_O    = $(addprefix $(BUILD)/obj/,$(addsuffix .o,$(basename $(wildcard cmd/$*/*.c))))
 .SECONDEXPANSION:
@@ -112,7 +112,7 @@ check check-fast: deps ## build, run every test, print the count; check-fast: a 
 	@$(MAKE) --no-print-directory -s tests
 	@MAKE='$(MAKE) --no-print-directory -s' BUILD='$(BUILD)' BIN='$(BIN)' CC='$(CC)' FAST=$(filter check-fast,$@) \
 	    GOLDENS='$(if $(GOLDENS),$(abspath $(GOLDENS)))' bash tests/run.sh
-GPU_TESTS = gemm settle gen draft golden few_gpu check adapt placement copy run want state kv ops_gpu dev drafter
+GPU_TESTS = gemm settle gen draft golden few_gpu check adapt placement copy run want state kv ops_gpu dev drafter math train
 check-gpu: $(GPU_TESTS:%=$(BUILD)/test/%_test) ## the tests of the models and operations, on a GPU (CUDA_DEVICE=cuda:N)
 	@set -e; for a in i16 i8; do for t in $^; do CHIMERE_TEST_ACTS=$$a CHIMERE_TEST_DEVICE=$(or $(CUDA_DEVICE),cuda) GOLDENS='$(GOLDENS)' $$t; done; done
 lint: ## clang-tidy with the checks of .clang-tidy, where it is installed; `make check` has it, too

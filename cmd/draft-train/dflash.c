@@ -138,7 +138,7 @@ static int64_t bytes(const struct train_drafter *d)
     const struct train_dflash_opts to = opts_of(d);
     const struct model_info *m = model_info(d->x.model);
 
-    return train_dflash_bytes(&j->shape, &to, m->n_vocab, pool_size(d->pool)) +
+    return train_dflash_bytes(&j->shape, &to, d->math, m->n_vocab) +
            (int64_t)m->n_vocab * m->n_embd * (int64_t)sizeof(float);
 }
 
@@ -147,7 +147,7 @@ static enum err_code open_net(struct train_drafter *d, struct err *e)
     struct dflash *j = (struct dflash *)d;
     const struct train_dflash_opts to = opts_of(d);
 
-    return train_dflash_open(&j->net, &j->shape, d->x.gguf, d->pool, &to, e);
+    return train_dflash_open(&j->net, &j->shape, d->x.gguf, d->math, &to, e);
 }
 
 static void close_net(struct train_drafter *d)
@@ -177,9 +177,14 @@ static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code step(struct train_drafter *d, double part, struct train_loss *loss, struct err *e)
+static enum err_code step(struct train_drafter *d, double part, struct err *e)
 {
-    return train_dflash_step(&((struct dflash *)d)->net, &d->texts, part, loss, e);
+    return train_dflash_step(&((struct dflash *)d)->net, &d->texts, part, e);
+}
+
+static enum err_code loss_of(struct train_drafter *d, struct train_loss *loss, struct err *e)
+{
+    return train_dflash_loss(&((struct dflash *)d)->net, loss, e);
 }
 
 static int64_t steps(const struct train_drafter *d)
@@ -200,7 +205,7 @@ static enum err_code walk_old(struct dflash *j, int64_t *to, const struct progre
     struct train_net net;
     enum err_code code;
 
-    if (train_net_open(&net, &j->old_shape, j->d.pool, e))
+    if (train_net_open(&net, &j->old_shape, j->d.math, e))
         return e->code;
     code = train_net_read(&net, j->old, e);
     if (code == ERR_OK)
@@ -238,7 +243,7 @@ static enum err_code write_net(struct train_drafter *d, struct err *e)
 
 static const char *products(const struct train_drafter *d)
 {
-    return ((const struct dflash *)d)->net.net.gemms.name;
+    return d->math->products;
 }
 
 static int64_t n_params(const struct train_drafter *d)
@@ -246,8 +251,8 @@ static int64_t n_params(const struct train_drafter *d)
     return ((const struct dflash *)d)->net.net.n_params;
 }
 
-static const struct train_kind kind = { "dflash", choose, bytes, open_net, close_net, note, begin, step, steps, size_at, walk, save,
-                                        write_net, products, n_params };
+static const struct train_kind kind = { "dflash", true, choose, bytes, open_net, close_net, note, begin, step, loss_of, steps,
+                                        size_at, walk, save, write_net, products, n_params };
 
 int cli_train_dflash(const struct train_options *o, const struct cli *cli, char *const *files)
 {

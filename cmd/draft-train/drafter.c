@@ -9,6 +9,7 @@
 #include "draft-train/drafter.h"
 #include "train/dflash.h"
 #include "train/gate.h"
+#include "train/host.h"
 
 enum { WARM = 100 };
 #define P_MAX       0.05 /* of the gate */
@@ -51,15 +52,18 @@ static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
     const int64_t ctx = j->ctx_tokens, tests = (j->data.test.n * ctx + 1) * train_texts_bytes(1, width_of(j));
     const int64_t texts = text_room(j) * train_texts_bytes(1, width_of(j));
     const int64_t writer = train_writer_bytes(j->o->n_seq, ctx, width_of(j)) + run_state_bytes(j->run);
-    const int64_t net = j->kind->bytes(j);
-    const int64_t all = texts + tests + writer + net, left = memory_left("");
+    const int64_t net = j->kind->bytes(j), learnt = texts + tests + net, left = memory_left("");
+    const int64_t all = (j->math->host ? learnt : 0) + writer;
 
     cli_warn("memory: at most %" PRId64 " MiB beside the model's %" PRId64 ": texts %" PRId64 ", tests %" PRId64
-             ", sequences %" PRId64 ", network %" PRId64, all >> 20, m->weight_bytes >> 20, texts >> 20, tests >> 20,
-             writer >> 20, net >> 20);
+             ", sequences %" PRId64 ", network %" PRId64 "%s", (learnt + writer) >> 20, m->weight_bytes >> 20, texts >> 20,
+             tests >> 20, writer >> 20, net >> 20, j->math->host ? "" : "; all but the sequences on the GPU");
     if (left >= 0 && all > left)
         return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of memory are left: a smaller --memory, --batch, --ctx or --sequences "
                        "takes less", left >> 20);
+    if (!j->math->host && j->math->left(j->math) >= 0 && learnt > j->math->left(j->math))
+        return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of the GPU's memory are left: a smaller --memory, --batch or --ctx takes "
+                       "less", j->math->left(j->math) >> 20);
     if (text_room(j) < 2 * ctx)
         return err_set(e, ERR_ARG, "--memory holds %" PRId64 " tokens of texts: too few for texts of %" PRId64,
                        text_room(j), ctx);
@@ -93,6 +97,18 @@ static void name_job(struct train_drafter *j)
              j->ctx_tokens, j->o->time_s);
 }
 
+/* Steps run where the model does, if they can. */
+static enum err_code open_math(struct train_drafter *j, struct err *e)
+{
+    const char *device = j->kind->on_gpu ? j->x.mo.device : "cpu";
+
+    if (train_math_open(&j->math, device, j->pool, e))
+        return e->code;
+    if (j->math->host && strncmp(device, "cuda", 4) == 0)
+        cli_warn("steps run on the CPU: this program was built without cuBLAS");
+    return ERR_OK;
+}
+
 static enum err_code open_all(struct train_drafter *j, char *const *files, struct err *e)
 {
     const struct train_options *o = j->o;
@@ -106,9 +122,10 @@ static enum err_code open_all(struct train_drafter *j, char *const *files, struc
     ro.rows_max = o->model.chunk;
     ro.tap_layers = j->tap;
     ro.n_taps = j->n_tap;
-    if (cli_open_run(&j->run, &j->x, &ro, e) || pool_open(&j->pool, threads, e) || bound_memory(j, e) ||
-        train_texts_open(&j->texts, text_room(j), width_of(j), e) ||
-        train_texts_open(&j->tests, j->data.test.n * j->ctx_tokens + 1, width_of(j), e) ||
+    if (cli_open_run(&j->run, &j->x, &ro, e) || pool_open(&j->pool, threads, e) || open_math(j, e) ||
+        bound_memory(j, e) ||
+        train_texts_open(&j->texts, j->math, text_room(j), width_of(j), e) ||
+        train_texts_open(&j->tests, j->math, j->data.test.n * j->ctx_tokens + 1, width_of(j), e) ||
         train_writer_open(&j->writer, j->run, j->x.text, j->n_tap, o->n_predict, e) || j->kind->open(j, e) ||
         open_arrays(j, e))
         return e->code;
@@ -128,6 +145,8 @@ static void close_all(struct train_drafter *j)
     train_texts_close(&j->texts);
     train_texts_close(&j->tests);
     run_close(j->run);
+    if (j->math != NULL)
+        j->math->close(j->math);
     pool_close(j->pool);
     cli_train_data_free(&j->data);
     cli_opened_close(&j->x);
@@ -267,7 +286,7 @@ static enum err_code learn(struct train_drafter *j, double until_s, struct err *
 
         if (cli_interrupted())
             return interrupted(e);
-        if (j->kind->step(j, part, &loss, e))
+        if (j->kind->step(j, part, e) || j->kind->loss(j, &loss, e))
             return e->code;
         sum.sum += loss.sum;
         sum.weight += loss.weight;

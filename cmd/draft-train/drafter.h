@@ -16,6 +16,7 @@ struct train_drafter;
 /* A kind of drafter. Functions with an error: ERR_IO, ERR_NOMEM, ERR_FORMAT, ERR_ARG, ERR_CANCEL. */
 struct train_kind {
     const char *command;
+    bool        on_gpu; /* its steps may run there */
     /* With the model: what is at --out, if anything (d->had), and the layers that are tapped. */
     enum err_code (*choose)(struct train_drafter *d, struct err *e);
     /* With prompts and run: bytes of the network, what it is (d->name begins with a hash of it), and its opening. */
@@ -24,7 +25,9 @@ struct train_kind {
     void          (*close)(struct train_drafter *d);
     void          (*note)(const struct train_drafter *d, char *text, size_t bytes); /* the shape, for d->name */
     enum err_code (*begin)(struct train_drafter *d, bool resumed, struct err *e);   /* the weights to begin with */
-    enum err_code (*step)(struct train_drafter *d, double part, struct train_loss *loss, struct err *e);
+    /* A step, which may still be under way when this returns; and its end. */
+    enum err_code (*step)(struct train_drafter *d, double part, struct err *e);
+    enum err_code (*loss)(struct train_drafter *d, struct train_loss *loss, struct err *e);
     int64_t       (*steps)(const struct train_drafter *d); /* taken so far */
     int           (*size_at)(const struct train_drafter *d, int i); /* of blocks, largest first; 0: no more */
     /* Steps of the model for the tests, with blocks of this size: of the old drafter, or of the new one. */
@@ -44,6 +47,7 @@ struct train_drafter {
     struct train_report   report;
     struct io_lock       *lock;
     struct pool          *pool;
+    struct dev_math      *math;     /* what computes steps */
     struct run           *run;
     bool                  had;      /* a drafter is at --out */
     int                   n_tap, tap[TRAIN_TAPS_MAX];

@@ -19,6 +19,7 @@ struct mtp {
     struct adapter      *old;  /* what serves; NULL: the block as it is */
     struct tune_lora    *champion, *lora;
     struct train_mtp     t;
+    struct train_loss     loss; /* of the last step */
     struct tune_lora    *written; /* of the file */
 };
 
@@ -107,9 +108,18 @@ static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code step(struct train_drafter *d, double part, struct train_loss *loss, struct err *e)
+static enum err_code step(struct train_drafter *d, double part, struct err *e)
 {
-    return train_mtp_step(&((struct mtp *)d)->t, &d->texts, part, loss, e);
+    struct mtp *j = (struct mtp *)d;
+
+    return train_mtp_step(&j->t, &d->texts, part, &j->loss, e);
+}
+
+static enum err_code loss_of(struct train_drafter *d, struct train_loss *loss, struct err *e)
+{
+    (void)e;
+    *loss = ((const struct mtp *)d)->loss;
+    return ERR_OK;
 }
 
 static int64_t steps(const struct train_drafter *d)
@@ -165,8 +175,8 @@ static int64_t n_params(const struct train_drafter *d)
     return ((const struct mtp *)d)->lora->n_params;
 }
 
-static const struct train_kind kind = { "mtp", choose, bytes, open_net, close_net, note, begin, step, steps, size_at, walk, save,
-                                        write_net, products, n_params };
+static const struct train_kind kind = { "mtp", false, choose, bytes, open_net, close_net, note, begin, step, loss_of, steps,
+                                        size_at, walk, save, write_net, products, n_params };
 
 int cli_train_mtp(const struct train_options *o, const struct cli *cli, char *const *files)
 {

@@ -312,7 +312,7 @@ static enum err_code write_all(struct own *w, train_next *next, int64_t n, int64
     train_writer_close(w->writer);
     w->writer = NULL;
     train_texts_close(&w->texts);
-    if (train_texts_open(&w->texts, n * w->to->tokens_max + 1, 0, e) ||
+    if (train_texts_open(&w->texts, NULL, n * w->to->tokens_max + 1, 0, e) ||
         train_writer_open(&w->writer, w->run, w->text, 0, n_predict, e) ||
         train_writer_run(w->writer, &w->texts, next, go_on, w, e))
         return e->code;

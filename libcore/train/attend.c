@@ -2,18 +2,19 @@
 /* attend.c - attention of blocks over their contexts and themselves, and its gradient.
  *
  * A piece of work is a text and a head of keys: nobody else writes to the gradients of these keys.
- * Rows of its blocks come up to TRAIN_ATTEND_ROWS at a time, in whole blocks. With P a row's weights,
+ * Rows of its blocks come up to ATTEND_ROWS at a time, in whole blocks. With P a row's weights,
  * S its scores and D = dO . O:
  *   dV += P^T dO;  dS = P (dO V^T - D);  dQ = scale dS K;  dK += scale dS^T Q */
 #include <math.h>
 #include <string.h>
 
 #include "base/pool.h"
-#include "train/work.h"
+#include "train/host.h"
 
 /* Rows of some blocks of a text, for one head. */
 struct some {
-    const struct train_text *text;
+    const struct train_gemms *gemms;
+    const struct dev_text *text;
     int     first, n;  /* blocks */
     int64_t row, rows; /* of the batch */
     int64_t seen;      /* context rows that the last one sees, at most */
@@ -21,9 +22,11 @@ struct some {
     float  *s, *d;     /* [rows][seen]: weights, and gradients of scores */
 };
 
-static struct train_matrix matrix(const float *v, int64_t ld, bool turned)
+enum { ATTEND_ROWS = 256 }; /* rows of blocks whose weights are in memory at a time */
+
+static struct dev_matrix matrix(const float *v, int64_t ld, bool turned)
 {
-    return (struct train_matrix){ v, ld, turned };
+    return (struct dev_matrix){ v, ld, turned };
 }
 
 static float dot(const float *x, const float *y, int64_t n)
@@ -41,58 +44,58 @@ static void axpy(float *y, float a, const float *x, int64_t n)
         y[i] += a * x[i];
 }
 
-static const struct train_block *block_of(const struct train_attend *a, int64_t row, int *i)
+static const struct dev_block *block_of(const struct dev_attend *a, int64_t row, int *i)
 {
-    while (row >= a->b->block[*i].row + a->b->block[*i].n)
+    while (row >= a->block[*i].row + a->block[*i].n)
         ++*i;
-    return &a->b->block[*i];
+    return &a->block[*i];
 }
 
-static int64_t q_ld(const struct train_attend *a)
+static int64_t q_ld(const struct dev_attend *a)
 {
-    return (int64_t)a->s->n_head * a->s->head_dim;
+    return (int64_t)a->n_head * a->head_dim;
 }
 
-static int64_t k_ld(const struct train_attend *a)
+static int64_t k_ld(const struct dev_attend *a)
 {
-    return (int64_t)a->s->n_head_kv * a->s->head_dim;
+    return (int64_t)a->n_head_kv * a->head_dim;
 }
 
 /* Where a row's head begins. */
-static int64_t at_q(const struct train_attend *a, int64_t row, int head)
+static int64_t at_q(const struct dev_attend *a, int64_t row, int head)
 {
-    return row * q_ld(a) + (int64_t)head * a->s->head_dim;
+    return row * q_ld(a) + (int64_t)head * a->head_dim;
 }
 
-static int64_t at_k(const struct train_attend *a, int64_t row, int head)
+static int64_t at_k(const struct dev_attend *a, int64_t row, int head)
 {
-    return row * k_ld(a) + (int64_t)head * a->s->head_dim;
+    return row * k_ld(a) + (int64_t)head * a->head_dim;
 }
 
 /* Scores of the context: s = q kc^T. */
-static void context_scores(const struct train_attend *a, const struct some *m)
+static void context_scores(const struct dev_attend *a, const struct some *m)
 {
-    train_gemm_one(a->gemms, m->rows, m->seen, a->s->head_dim, matrix(a->q + at_q(a, m->row, m->head), q_ld(a), false),
+    train_gemm_one(m->gemms, m->rows, m->seen, a->head_dim, matrix(a->q + at_q(a, m->row, m->head), q_ld(a), false),
                    matrix(a->kc + at_k(a, m->text->context, m->of), k_ld(a), true), 0, m->s, m->seen);
 }
 
-static float scale_of(const struct train_attend *a)
+static float scale_of(const struct dev_attend *a)
 {
-    return 1.0f / sqrtf((float)a->s->head_dim);
+    return 1.0f / sqrtf((float)a->head_dim);
 }
 
 /* Scores of a row's own block. */
-static void own_scores(const struct train_attend *a, const struct some *m, const struct train_block *b, int64_t row,
-                       float own[TRAIN_BLOCK_MAX])
+static void own_scores(const struct dev_attend *a, const struct some *m, const struct dev_block *b, int64_t row,
+                       float own[DEV_BLOCK_MAX])
 {
     for (int j = 0; j < b->n; j++)
-        own[j] = scale_of(a) * dot(a->q + at_q(a, row, m->head), a->k + at_k(a, b->row + j, m->of), a->s->head_dim);
+        own[j] = scale_of(a) * dot(a->q + at_q(a, row, m->head), a->k + at_k(a, b->row + j, m->of), a->head_dim);
 }
 
 /* Weights of one row in place of its scores; what it does not see is 0. */
-static void weigh(const struct train_attend *a, const struct some *m, const struct train_block *b, int64_t row)
+static void weigh(const struct dev_attend *a, const struct some *m, const struct dev_block *b, int64_t row)
 {
-    float own[TRAIN_BLOCK_MAX], *s = m->s + (row - m->row) * m->seen, *o = a->o + at_q(a, row, m->head);
+    float own[DEV_BLOCK_MAX], *s = m->s + (row - m->row) * m->seen, *o = a->o + at_q(a, row, m->head);
     const float scale = scale_of(a);
     float max = -INFINITY, sum = 0;
 
@@ -114,31 +117,31 @@ static void weigh(const struct train_attend *a, const struct some *m, const stru
     for (int64_t t = 0; t < b->start; t++)
         s[t] /= sum;
     memset(s + b->start, 0, (size_t)(m->seen - b->start) * sizeof *s);
-    memset(o, 0, (size_t)a->s->head_dim * sizeof *o);
+    memset(o, 0, (size_t)a->head_dim * sizeof *o);
     for (int j = 0; j < b->n; j++)
-        axpy(o, own[j] / sum, a->v + at_k(a, b->row + j, m->of), a->s->head_dim);
-    a->lse[row * a->s->n_head + m->head] = max + logf(sum);
+        axpy(o, own[j] / sum, a->v + at_k(a, b->row + j, m->of), a->head_dim);
+    a->lse[row * a->n_head + m->head] = max + logf(sum);
 }
 
-static void attend(const struct train_attend *a, const struct some *m)
+static void attend(const struct dev_attend *a, const struct some *m)
 {
     int i = m->first;
 
     context_scores(a, m);
     for (int64_t r = m->row; r < m->row + m->rows; r++)
         weigh(a, m, block_of(a, r, &i), r);
-    train_gemm_one(a->gemms, m->rows, a->s->head_dim, m->seen, matrix(m->s, m->seen, false),
+    train_gemm_one(m->gemms, m->rows, a->head_dim, m->seen, matrix(m->s, m->seen, false),
                    matrix(a->vc + at_k(a, m->text->context, m->of), k_ld(a), false), 1,
                    a->o + at_q(a, m->row, m->head), q_ld(a));
 }
 
 /* One row: weights in m->s and gradients of scores in m->d, which holds dO Vc^T; its own block's part at once. */
-static void row_back(const struct train_attend *a, const struct some *m, const struct train_block *b, int64_t row)
+static void row_back(const struct dev_attend *a, const struct some *m, const struct dev_block *b, int64_t row)
 {
-    float own[TRAIN_BLOCK_MAX], *s = m->s + (row - m->row) * m->seen, *d = m->d + (row - m->row) * m->seen;
-    const float scale = scale_of(a), lse = a->lse[row * a->s->n_head + m->head];
+    float own[DEV_BLOCK_MAX], *s = m->s + (row - m->row) * m->seen, *d = m->d + (row - m->row) * m->seen;
+    const float scale = scale_of(a), lse = a->lse[row * a->n_head + m->head];
     const float *d_o = a->d_o + at_q(a, row, m->head), *q = a->q + at_q(a, row, m->head);
-    const float sum = dot(d_o, a->o + at_q(a, row, m->head), a->s->head_dim);
+    const float sum = dot(d_o, a->o + at_q(a, row, m->head), a->head_dim);
     float *dq = a->dq + at_q(a, row, m->head);
 
     for (int64_t t = 0; t < b->start; t++) {
@@ -147,54 +150,56 @@ static void row_back(const struct train_attend *a, const struct some *m, const s
     }
     memset(s + b->start, 0, (size_t)(m->seen - b->start) * sizeof *s);
     memset(d + b->start, 0, (size_t)(m->seen - b->start) * sizeof *d);
-    memset(dq, 0, (size_t)a->s->head_dim * sizeof *dq);
+    memset(dq, 0, (size_t)a->head_dim * sizeof *dq);
     own_scores(a, m, b, row, own);
     for (int j = 0; j < b->n; j++) {
         const int64_t at = at_k(a, b->row + j, m->of);
-        const float p = expf(own[j] - lse), ds = p * (dot(d_o, a->v + at, a->s->head_dim) - sum) * scale;
+        const float p = expf(own[j] - lse), ds = p * (dot(d_o, a->v + at, a->head_dim) - sum) * scale;
 
-        axpy(a->dv + at, p, d_o, a->s->head_dim);
-        axpy(a->dk + at, ds, q, a->s->head_dim);
-        axpy(dq, ds, a->k + at, a->s->head_dim);
+        axpy(a->dv + at, p, d_o, a->head_dim);
+        axpy(a->dk + at, ds, q, a->head_dim);
+        axpy(dq, ds, a->k + at, a->head_dim);
     }
 }
 
-static void attend_back(const struct train_attend *a, const struct some *m)
+static void attend_back(const struct dev_attend *a, const struct some *m)
 {
-    const struct train_matrix q = matrix(a->q + at_q(a, m->row, m->head), q_ld(a), false);
-    const struct train_matrix d_o = matrix(a->d_o + at_q(a, m->row, m->head), q_ld(a), false);
-    const int64_t at = at_k(a, m->text->context, m->of), dim = a->s->head_dim;
+    const struct dev_matrix q = matrix(a->q + at_q(a, m->row, m->head), q_ld(a), false);
+    const struct dev_matrix d_o = matrix(a->d_o + at_q(a, m->row, m->head), q_ld(a), false);
+    const int64_t at = at_k(a, m->text->context, m->of), dim = a->head_dim;
     int i = m->first;
 
     context_scores(a, m);
-    train_gemm_one(a->gemms, m->rows, m->seen, dim, d_o, matrix(a->vc + at, k_ld(a), true), 0, m->d, m->seen);
+    train_gemm_one(m->gemms, m->rows, m->seen, dim, d_o, matrix(a->vc + at, k_ld(a), true), 0, m->d, m->seen);
     for (int64_t r = m->row; r < m->row + m->rows; r++)
         row_back(a, m, block_of(a, r, &i), r);
-    train_gemm_one(a->gemms, m->rows, dim, m->seen, matrix(m->d, m->seen, false), matrix(a->kc + at, k_ld(a), false), 1,
+    train_gemm_one(m->gemms, m->rows, dim, m->seen, matrix(m->d, m->seen, false), matrix(a->kc + at, k_ld(a), false), 1,
                    a->dq + at_q(a, m->row, m->head), q_ld(a));
-    train_gemm_one(a->gemms, m->seen, dim, m->rows, matrix(m->d, m->seen, true), q, 1, a->dkc + at, k_ld(a));
-    train_gemm_one(a->gemms, m->seen, dim, m->rows, matrix(m->s, m->seen, true), d_o, 1, a->dvc + at, k_ld(a));
+    train_gemm_one(m->gemms, m->seen, dim, m->rows, matrix(m->d, m->seen, true), q, 1, a->dkc + at, k_ld(a));
+    train_gemm_one(m->gemms, m->seen, dim, m->rows, matrix(m->s, m->seen, true), d_o, 1, a->dvc + at, k_ld(a));
 }
 
 /* ---- all texts and heads ---- */
 
 struct all {
-    const struct train_attend *a;
-    void (*fn)(const struct train_attend *a, const struct some *m);
+    const struct dev_attend *a;
+    const struct train_gemms *gemms;
+    int64_t part; /* floats of a thread's scratch */
+    void (*fn)(const struct dev_attend *a, const struct some *m);
 };
 
 static void one_head(const struct all *x, struct some *m)
 {
-    const struct train_text *t = m->text;
-    const struct train_block *block = x->a->b->block;
+    const struct dev_text *t = m->text;
+    const struct dev_block *block = x->a->block;
 
     for (m->first = t->first; m->first < t->first + t->n; m->first += m->n) {
         m->row = block[m->first].row;
         m->rows = m->seen = 0;
         for (m->n = 0; m->first + m->n < t->first + t->n; m->n++) {
-            const struct train_block *b = &block[m->first + m->n];
+            const struct dev_block *b = &block[m->first + m->n];
 
-            if (m->rows + b->n > TRAIN_ATTEND_ROWS)
+            if (m->rows + b->n > ATTEND_ROWS)
                 break;
             m->rows += b->n;
             m->seen = b->start > m->seen ? b->start : m->seen;
@@ -206,29 +211,49 @@ static void one_head(const struct all *x, struct some *m)
 static void piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct all *x = ctx;
-    const struct train_shape *s = x->a->s;
-    const int each = s->n_head / s->n_head_kv;
-    float *scratch = x->a->scratch + worker * x->a->part;
+    const struct dev_attend *a = x->a;
+    const int each = a->n_head / a->n_head_kv;
+    float *scratch = a->scratch + worker * x->part;
 
     for (int64_t i = begin; i < end; i++) {
-        struct some m = { .text = &x->a->text[i / s->n_head_kv], .of = (int)(i % s->n_head_kv),
-                          .s = scratch, .d = scratch + x->a->part / 2 };
+        struct some m = { .gemms = x->gemms, .text = &a->text[i / a->n_head_kv], .of = (int)(i % a->n_head_kv),
+                          .s = scratch, .d = scratch + x->part / 2 };
 
         for (m.head = m.of * each; m.head < (m.of + 1) * each; m.head++)
             one_head(x, &m);
     }
 }
 
-void train_attend(struct pool *pool, const struct train_attend *a, int n_text)
-{
-    struct all x = { a, attend };
+enum { SCRATCH = 2 * ATTEND_ROWS };
 
-    pool_for(pool, (int64_t)n_text * a->s->n_head_kv, 1, piece, &x);
+static void all_heads(struct dev_math *m, const struct dev_attend *a,
+                      void (*fn)(const struct dev_attend *a, const struct some *m))
+{
+    struct all x = { a, &train_host_of(m)->gemms, SCRATCH * a->seen_max, fn };
+
+    pool_for(train_host_pool(m), (int64_t)a->n_text * a->n_head_kv, 1, piece, &x);
 }
 
-void train_attend_back(struct pool *pool, const struct train_attend *a, int n_text)
+static void forward(struct dev_math *m, const struct dev_attend *a)
 {
-    struct all x = { a, attend_back };
+    all_heads(m, a, attend);
+}
 
-    pool_for(pool, (int64_t)n_text * a->s->n_head_kv, 1, piece, &x);
+static void backward(struct dev_math *m, const struct dev_attend *a)
+{
+    all_heads(m, a, attend_back);
+}
+
+static int64_t floats(const struct dev_math *m, int64_t rows, int n_head, int64_t seen_max)
+{
+    (void)rows;
+    (void)n_head;
+    return SCRATCH * seen_max * pool_size(((const struct train_host *)m)->gemms.pool);
+}
+
+void train_host_attend(struct dev_math *m)
+{
+    m->attend = forward;
+    m->attend_back = backward;
+    m->attend_floats = floats;
 }

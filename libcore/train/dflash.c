@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/pool.h"
 #include "base/rng.h"
 #include "train/half.h"
 
@@ -14,10 +13,9 @@ enum { BAD_MAX = 20 };
 
 /* Memory for a batch. */
 struct train_draw {
-    uint16_t           *feature;
-    int32_t            *pos, *token, *want;
+    int32_t            *from, *pos, *token, *want;
     float              *weight;
-    struct train_block *block;
+    struct dev_block   *block;
     int64_t             n_row, n_context, cap_context;
     int                 n_block;
     uint64_t            drawn; /* random numbers of this step */
@@ -30,39 +28,60 @@ static int64_t rows_max(const struct train_shape *s, const struct train_dflash_o
     return (int64_t)o->n_text * o->n_anchor * s->block;
 }
 
-int64_t train_dflash_bytes(const struct train_shape *s, const struct train_dflash_opts *o, int64_t n_vocab, int threads)
+int64_t train_dflash_bytes(const struct train_shape *s, const struct train_dflash_opts *o, const struct dev_math *m,
+                           int64_t n_vocab)
 {
     const int64_t texts = o->n_text > TRAIN_WALK_TEXTS ? o->n_text : TRAIN_WALK_TEXTS; /* steps, or a test */
     const int64_t context = texts * s->ctx_tokens, d = s->n_embd;
     const int64_t each = d * (2 * s->n_head + 2 * s->n_head_kv) * s->head_dim + 3 * d * s->n_ff;
     const int64_t params = s->n_layer * each + s->n_tap * d * d;
 
-    return 4 * params * (int64_t)sizeof(float) + train_net_bytes(s, context, rows_max(s, o), n_vocab, threads) +
-           context * s->n_tap * d * (int64_t)sizeof(uint16_t);
+    return 4 * params * (int64_t)sizeof(float) +
+           train_net_bytes(s, m, context, rows_max(s, o), o->n_text * o->n_anchor, n_vocab);
 }
 
-static void note_decayed(struct train_dflash *d)
+static bool note_decayed(struct train_dflash *d)
 {
-    for (int i = 0; i < d->net.n_tensor; i++) {
+    unsigned char *on = malloc((size_t)d->net.n_params);
+
+    for (int i = 0; on != NULL && i < d->net.n_tensor; i++) {
         const struct train_tensor *t = &d->net.tensor[i];
 
-        memset(d->decayed + t->at, t->n_out > 1, (size_t)(t->n_in * t->n_out));
+        memset(on + t->at, t->n_out > 1, (size_t)(t->n_in * t->n_out));
     }
+    if (on != NULL)
+        d->net.m->put(d->net.m, d->decayed, on, d->net.n_params);
+    free(on);
+    return on != NULL;
+}
+
+static bool take_moments(struct train_dflash *d)
+{
+    struct dev_math *m = d->net.m;
+    const int64_t bytes = d->net.n_params * (int64_t)sizeof *d->m;
+
+    d->m = m->host ? d->adam.m : m->take(m, bytes);
+    d->v = m->host ? d->adam.v : m->take(m, bytes);
+    d->decayed = m->take(m, d->net.n_params);
+    if (d->m == NULL || d->v == NULL || d->decayed == NULL || !note_decayed(d))
+        return false;
+    m->zero(m, d->m, bytes);
+    m->zero(m, d->v, bytes);
+    return true;
 }
 
 enum err_code train_dflash_open(struct train_dflash *d, const struct train_shape *s, const struct gguf *model,
-                                struct pool *pool, const struct train_dflash_opts *o, struct err *e)
+                                struct dev_math *m, const struct train_dflash_opts *o, struct err *e)
 {
     const size_t rows = (size_t)rows_max(s, o);
     struct train_draw *w;
 
     *d = (struct train_dflash){ .o = *o };
-    if (train_net_open(&d->net, s, pool, e) || train_adam_open(&d->adam, d->net.n_params, e) ||
-        train_frozen_open(&d->frozen, model, s->n_embd, e)) {
+    if (train_net_open(&d->net, s, m, e) || train_adam_open(&d->adam, d->net.n_params, e) ||
+        train_frozen_open(&d->frozen, model, s->n_embd, m, e)) {
         train_dflash_close(d);
         return e->code;
     }
-    d->decayed = malloc((size_t)d->net.n_params);
     w = d->draw = calloc(1, sizeof *d->draw);
     if (w != NULL) {
         w->token = malloc(rows * sizeof *w->token);
@@ -70,11 +89,10 @@ enum err_code train_dflash_open(struct train_dflash *d, const struct train_shape
         w->weight = malloc(rows * sizeof *w->weight);
         w->block = malloc((size_t)(o->n_text * o->n_anchor) * sizeof *w->block);
     }
-    if (d->decayed == NULL || w == NULL || w->token == NULL || w->want == NULL || w->weight == NULL || w->block == NULL) {
+    if (!take_moments(d) || w == NULL || w->token == NULL || w->want == NULL || w->weight == NULL || w->block == NULL) {
         train_dflash_close(d);
         return err_set(e, ERR_NOMEM, "out of memory");
     }
-    note_decayed(d);
     train_net_init(&d->net, o->seed);
     return ERR_OK;
 }
@@ -82,7 +100,7 @@ enum err_code train_dflash_open(struct train_dflash *d, const struct train_shape
 void train_dflash_close(struct train_dflash *d)
 {
     if (d->draw != NULL) {
-        free(d->draw->feature);
+        free(d->draw->from);
         free(d->draw->pos);
         free(d->draw->token);
         free(d->draw->want);
@@ -90,7 +108,13 @@ void train_dflash_close(struct train_dflash *d)
         free(d->draw->block);
     }
     free(d->draw);
-    free(d->decayed);
+    if (d->net.m != NULL) {
+        struct dev_math *m = d->net.m;
+
+        m->give(m, m->host ? NULL : d->m);
+        m->give(m, m->host ? NULL : d->v);
+        m->give(m, d->decayed);
+    }
     train_frozen_close(&d->frozen);
     train_adam_close(&d->adam);
     train_net_close(&d->net);
@@ -121,7 +145,7 @@ static void add_block(struct train_dflash *d, const int32_t *token, const struct
     const int n = draw_size(d);
     const float gamma = n > 8 ? 7.0f : 4.0f;
 
-    w->block[w->n_block++] = (struct train_block){ w->n_row, n, context, start };
+    w->block[w->n_block++] = (struct dev_block){ w->n_row, n, context, start };
     for (int i = 0; i < n; i++) {
         w->token[w->n_row] = i == 0 ? token[start] : d->net.s.mask;
         w->want[w->n_row] = i == 0 || start + i >= text->n ? -1 : token[start + i];
@@ -132,37 +156,33 @@ static void add_block(struct train_dflash *d, const int32_t *token, const struct
 static enum err_code context_room(struct train_dflash *d, int64_t n, struct err *e)
 {
     struct train_draw *w = d->draw;
-    const int64_t width = (int64_t)d->net.s.n_tap * d->net.s.n_embd;
 
     if (w->n_context + n <= w->cap_context)
         return ERR_OK;
-    const int64_t most = d->o.n_text * d->net.s.ctx_tokens, wanted = 2 * (w->n_context + n);
-    const int64_t cap = wanted < most ? wanted : most;
-    uint16_t *feature = realloc(w->feature, (size_t)(cap * width) * sizeof *feature);
+    const int64_t cap = 2 * (w->n_context + n);
+    int32_t *from = realloc(w->from, (size_t)cap * sizeof *from);
 
-    w->feature = feature != NULL ? feature : w->feature;
+    w->from = from != NULL ? from : w->from;
     int32_t *pos = realloc(w->pos, (size_t)cap * sizeof *pos);
 
     w->pos = pos != NULL ? pos : w->pos;
-    if (feature == NULL || pos == NULL)
+    if (from == NULL || pos == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: a batch");
     w->cap_context = cap;
     return ERR_OK;
 }
 
-/* The rows of a text that its blocks see, those from `first` on. */
-static enum err_code add_context(struct train_dflash *d, const struct train_texts *t,
-                                 const struct train_text_entry *text, int64_t rows, struct err *e)
+/* The rows of a text that its blocks see, those from its first on. */
+static enum err_code add_context(struct train_dflash *d, const struct train_text_entry *text, int64_t rows, struct err *e)
 {
     struct train_draw *w = d->draw;
-    const int64_t width = t->width;
 
     if (context_room(d, rows, e))
         return e->code;
-    memcpy(w->feature + w->n_context * width, t->feature + text->at * width, (size_t)(rows * width) * sizeof *w->feature);
-    for (int64_t i = 0; i < rows; i++)
-        w->pos[w->n_context + i] = (int32_t)i;
-    w->n_context += rows;
+    for (int64_t i = 0; i < rows; i++) {
+        w->from[w->n_context] = (int32_t)(text->at + i);
+        w->pos[w->n_context++] = (int32_t)i;
+    }
     return ERR_OK;
 }
 
@@ -183,35 +203,40 @@ static enum err_code make_batch(struct train_dflash *d, struct train_texts *t, s
             add_block(d, t->token + text->at, text, w->n_context);
         for (int k = first; k < w->n_block; k++)
             seen = w->block[k].start > seen ? w->block[k].start : seen;
-        if (add_context(d, t, text, seen, e))
+        if (add_context(d, text, seen, e))
             return e->code;
     }
     return ERR_OK;
 }
 
-enum err_code train_dflash_step(struct train_dflash *d, struct train_texts *t, double part,
-                                struct train_loss *loss, struct err *e)
+enum err_code train_dflash_step(struct train_dflash *d, struct train_texts *t, double part, struct err *e)
 {
     const struct train_draw *w = d->draw;
+    const struct train_adam_opts *o = &train_adam_usual;
+    const double rate = train_rate((double)d->o.rate, d->adam.step, d->o.n_warm, part);
 
     if (make_batch(d, t, e))
         return e->code;
-    const struct train_batch b = { w->n_context, w->feature, w->pos, w->n_block, w->block, w->n_row, w->token, w->want,
-                                   w->weight };
+    const struct train_batch b = { w->n_context, t->feature, w->from, w->pos, w->n_block, w->block, w->n_row, w->token,
+                                   w->want, w->weight };
+    const struct dev_adam a = { d->net.n_params, ++d->adam.step, d->net.at, d->m, d->v, d->net.grad, d->decayed,
+                                (float)rate, o->b1, o->b2, o->eps, o->decay, o->clip };
 
-    if (train_net_step(&d->net, &d->frozen.t, &b, loss, e))
+    if (train_net_step(&d->net, &d->frozen.t, &b, e))
         return e->code;
-    const double rate = train_rate((double)d->o.rate, d->adam.step, d->o.n_warm, part);
-    const double norm = train_adam_step(&d->adam, d->net.pool, &train_adam_usual, (float)rate, d->net.w, d->net.grad,
-                                        d->decayed);
+    d->net.m->adam(d->net.m, &a);
+    return ERR_OK;
+}
 
-    if (isfinite(norm) && isfinite(loss->sum))
+enum err_code train_dflash_loss(struct train_dflash *d, struct train_loss *loss, struct err *e)
+{
+    if (train_net_loss(&d->net, loss, e))
+        return e->code;
+    if (isfinite(d->net.m->norm(d->net.m)) && isfinite(loss->sum))
         d->bad = 0;
     else if (++d->bad >= BAD_MAX)
         return err_set(e, ERR_FORMAT, "the loss is not a number in %d steps in a row: a smaller step size (--rate) may help",
                        BAD_MAX);
-    else
-        d->adam.step++; /* another batch */
     return ERR_OK;
 }
 
@@ -222,10 +247,17 @@ static struct train_half half_of(const struct train_dflash *d)
     return (struct train_half){ d->net.n_params, d->net.w, d->adam.m, d->adam.v, (uint32_t)d->adam.step, d->spent_s };
 }
 
-enum err_code train_dflash_save(const struct train_dflash *d, const char *path, struct str job, struct err *e)
+enum err_code train_dflash_save(struct train_dflash *d, const char *path, struct str job, struct err *e)
 {
     const struct train_half h = half_of(d);
+    const int64_t bytes = h.n * (int64_t)sizeof *h.m;
+    struct dev_math *m = d->net.m;
 
+    train_net_pull(&d->net);
+    m->get(m, h.m, d->m, bytes);
+    m->get(m, h.v, d->v, bytes);
+    if (m->wait(m, e))
+        return e->code;
     return train_half_write(&h, path, job, e);
 }
 
@@ -237,6 +269,9 @@ enum err_code train_dflash_load(struct train_dflash *d, const char *path, struct
         return e->code;
     if (!train_net_finite(&d->net))
         return err_set(e, ERR_FORMAT, "%s: a weight is not a number: remove the file", path);
+    train_net_push(&d->net);
+    d->net.m->put(d->net.m, d->m, h.m, h.n * (int64_t)sizeof *h.m);
+    d->net.m->put(d->net.m, d->v, h.v, h.n * (int64_t)sizeof *h.v);
     d->adam.step = h.step;
     d->spent_s = h.spent_s;
     return ERR_OK;

@@ -14,7 +14,6 @@
 #include "train/texts.h"
 
 struct gguf;
-struct pool;
 
 struct train_dflash_opts {
     int      n_text, n_anchor; /* texts in a step, and blocks of each */
@@ -25,27 +24,30 @@ struct train_dflash_opts {
 struct train_dflash {
     struct train_dflash_opts o;
     struct train_net         net;
-    struct train_adam        adam;
+    struct train_adam        adam;    /* on the host: after train_dflash_save() and _load() */
+    float                   *m, *v;   /* its moments in the network's memory; those of adam where that is the host's */
     struct train_frozen      frozen;
-    unsigned char           *decayed; /* [n_params]: of a matrix */
+    unsigned char           *decayed; /* [n_params] in the network's memory: of a matrix */
     double                   spent_s; /* time that went into it so far */
     int64_t                  bad;     /* steps in a row whose gradient was not finite */
     struct train_draw       *draw;    /* memory for a batch */
 };
 /* New weights. ERR_FORMAT, ERR_NOMEM. */
 MUST_CHECK enum err_code train_dflash_open(struct train_dflash *d, const struct train_shape *s, const struct gguf *model,
-                                           struct pool *pool, const struct train_dflash_opts *o, struct err *e);
+                                           struct dev_math *m, const struct train_dflash_opts *o, struct err *e);
 void train_dflash_close(struct train_dflash *d);
 /* Bytes that it takes at most for texts of up to ctx_tokens, without the frozen matrices of the target. */
-int64_t train_dflash_bytes(const struct train_shape *s, const struct train_dflash_opts *o, int64_t n_vocab, int threads);
+int64_t train_dflash_bytes(const struct train_shape *s, const struct train_dflash_opts *o, const struct dev_math *m,
+                           int64_t n_vocab);
 
-/* One step of AdamW; part: how much of the whole job is done, 0 .. 1. There must be a text. A gradient that is not finite
+/* One step of AdamW; part: how much of the whole job is done, 0 .. 1. There must be a text. The step may still be under way
+ * when this returns; train_dflash_loss(), to be called before the next one, waits for it. A gradient that is not finite
  * changes nothing; ERR_FORMAT after 20 of them in a row. */
-MUST_CHECK enum err_code train_dflash_step(struct train_dflash *d, struct train_texts *t, double part,
-                                           struct train_loss *loss, struct err *e);
+MUST_CHECK enum err_code train_dflash_step(struct train_dflash *d, struct train_texts *t, double part, struct err *e);
+MUST_CHECK enum err_code train_dflash_loss(struct train_dflash *d, struct train_loss *loss, struct err *e);
 
 /* Writes weights, moments and time spent to a file, complete or not at all; `job` names the job. */
-MUST_CHECK enum err_code train_dflash_save(const struct train_dflash *d, const char *path, struct str job, struct err *e);
+MUST_CHECK enum err_code train_dflash_save(struct train_dflash *d, const char *path, struct str job, struct err *e);
 /* ERR_ARG: the file is of another job. ERR_FORMAT: it is damaged. */
 MUST_CHECK enum err_code train_dflash_load(struct train_dflash *d, const char *path, struct str job, struct err *e);
 

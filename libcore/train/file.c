@@ -35,31 +35,46 @@ static struct train_embed rows_of(const struct gguf_tensor *t)
 void train_frozen_close(struct train_frozen *f)
 {
     free(f->embed);
-    free(f->head);
+    if (f->m != NULL)
+        f->m->give(f->m, f->head);
     *f = (struct train_frozen){ 0 };
 }
 
-enum err_code train_frozen_open(struct train_frozen *f, const struct gguf *model, int n_embd, struct err *e)
+/* The matrix in float32 to m's memory, some rows at a time. */
+static bool send_rows(struct dev_math *m, float *to, const struct train_embed *rows, int64_t n, int64_t n_embd)
+{
+    enum { SOME = 256 };
+    float *row = malloc((size_t)(SOME * n_embd) * sizeof *row);
+
+    for (int64_t i = 0, k; row != NULL && i < n; i += k) {
+        k = n - i < SOME ? n - i : SOME;
+        for (int64_t j = 0; j < k; j++)
+            embed_row(rows, (int32_t)(i + j), row + j * n_embd);
+        m->put(m, to + i * n_embd, row, k * n_embd * (int64_t)sizeof *row);
+    }
+    free(row);
+    return row != NULL;
+}
+
+enum err_code train_frozen_open(struct train_frozen *f, const struct gguf *model, int n_embd, struct dev_math *m, struct err *e)
 {
     const struct gguf_tensor *embd = gguf_find(model, "token_embd.weight"), *head = gguf_find(model, "output.weight");
     struct train_embed rows;
 
-    *f = (struct train_frozen){ 0 };
+    *f = (struct train_frozen){ .m = m };
     head = head == NULL ? embd : head; /* tied */
     if (embd == NULL || embd->ne[0] != n_embd || head->ne[0] != n_embd || embd->ne[1] < head->ne[1] ||
         head->ne[1] > INT32_MAX || embd->ne[2] * embd->ne[3] * head->ne[2] * head->ne[3] != 1)
         return err_set(e, ERR_FORMAT, "%s: no embedding and output matrix of %d columns", gguf_path(model), n_embd);
     rows = rows_of(head);
     f->embed = malloc(sizeof *f->embed);
-    f->head = malloc((size_t)(head->ne[1] * n_embd) * sizeof *f->head);
-    if (f->embed == NULL || f->head == NULL) {
+    f->head = m->take(m, head->ne[1] * n_embd * (int64_t)sizeof *f->head);
+    if (f->embed == NULL || f->head == NULL || !send_rows(m, f->head, &rows, head->ne[1], n_embd)) {
         train_frozen_close(f);
         return err_set(e, ERR_NOMEM, "out of memory: %lld MiB for the output matrix",
                        (long long)(head->ne[1] * n_embd * (int64_t)sizeof(float) >> 20));
     }
     *f->embed = rows_of(embd);
-    for (int64_t i = 0; i < head->ne[1]; i++)
-        embed_row(&rows, (int32_t)i, f->head + i * n_embd);
     f->t = (struct train_target){ head->ne[1], f->head, embed_row, f->embed };
     return ERR_OK;
 }
@@ -171,6 +186,7 @@ enum err_code train_net_read(struct train_net *net, const struct gguf *g, struct
         for (int64_t j = 0; j < t->n_out; j++)
             embed_row(&rows, (int32_t)j, net->w + t->at + j * t->n_in);
     }
+    train_net_push(net);
     return train_net_finite(net) ? ERR_OK : err_set(e, ERR_FORMAT, "%s: a weight is not a number", gguf_path(g));
 }
 
@@ -250,11 +266,14 @@ static void put_tensor(struct gguf_writer *w, const struct train_net *net, const
     }
 }
 
-enum err_code train_net_write(const struct train_net *net, const struct gguf *model, const char *path, struct err *e)
+enum err_code train_net_write(struct train_net *net, const struct gguf *model, const char *path, struct err *e)
 {
     enum { FILE_TYPE_BF16 = 32 };
     struct gguf_writer *w;
 
+    train_net_pull(net);
+    if (net->m->wait(net->m, e))
+        return e->code;
     if (!train_net_finite(net))
         return err_set(e, ERR_FORMAT, "%s: not written: a weight is not a number", path);
     if (gguf_write_open(&w, path, e))
@@ -285,6 +304,7 @@ enum err_code train_net_write(const struct train_net *net, const struct gguf *mo
 
 void train_net_round(struct train_net *net)
 {
+    train_net_pull(net);
     for (int i = 0; i < net->n_tensor; i++) {
         const struct train_tensor *t = &net->tensor[i];
 
@@ -295,4 +315,5 @@ void train_net_round(struct train_net *net)
             quant_types[QUANT_bf16]->decode(net->w + t->at + j, &half, 1);
         }
     }
+    train_net_push(net);
 }

@@ -17,7 +17,7 @@ static int64_t smaller(int64_t a, int64_t b)
 }
 
 /* What lies at row i, column j. */
-static const float *at(struct train_matrix m, int64_t i, int64_t j)
+static const float *at(struct dev_matrix m, int64_t i, int64_t j)
 {
     return m.v + (m.turned ? j * m.ld + i : i * m.ld + j);
 }
@@ -38,8 +38,8 @@ struct train_gemms train_gemm_open(struct pool *pool)
     return (struct train_gemms){ pool, NULL, "openblas" };
 }
 
-void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct train_matrix a,
-                    struct train_matrix b, float beta, float *c, int64_t ld)
+void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct dev_matrix a,
+                    struct dev_matrix b, float beta, float *c, int64_t ld)
 {
     (void)g;
     if (m > 0 && n > 0)
@@ -70,7 +70,7 @@ struct train_gemms train_gemm_open(struct pool *pool)
 enum { DEPTH = 256, PANELS = 4 };
 
 /* n columns of b from j on, k from .. from + depth, side by side in panels; zeros past the end. */
-static void pack(float *to, struct train_matrix b, int64_t from, int64_t depth, int64_t j, int64_t n)
+static void pack(float *to, struct dev_matrix b, int64_t from, int64_t depth, int64_t j, int64_t n)
 {
     for (int64_t p = 0; p < n; p += GRAD_COLS)
         for (int64_t l = 0; l < depth; l++)
@@ -79,7 +79,7 @@ static void pack(float *to, struct train_matrix b, int64_t from, int64_t depth, 
 }
 
 /* Rows i of c, n columns from j on, get what `depth` elements from `from` on give. */
-static void add_rows(const struct train_gemms *g, const float *packed, struct train_matrix a, int64_t i, int64_t rows,
+static void add_rows(const struct train_gemms *g, const float *packed, struct dev_matrix a, int64_t i, int64_t rows,
                      int64_t from, int64_t depth, int64_t n, float *c, int64_t ld)
 {
     const float *row[GRAD_ROWS_MAX];
@@ -95,8 +95,8 @@ static void add_rows(const struct train_gemms *g, const float *packed, struct tr
     }
 }
 
-void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct train_matrix a,
-                    struct train_matrix b, float beta, float *c, int64_t ld)
+void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct dev_matrix a,
+                    struct dev_matrix b, float beta, float *c, int64_t ld)
 {
     float packed[DEPTH * PANELS * GRAD_COLS];
 
@@ -119,7 +119,7 @@ void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k
 struct product {
     const struct train_gemms *g;
     int64_t             m, n, k, step; /* rows of c in a part, or columns */
-    struct train_matrix a, b;
+    struct dev_matrix a, b;
     float               beta, *c;
     int64_t             ld;
 };
@@ -130,7 +130,7 @@ static void rows_of(void *ctx, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t i = begin * p->step; begin < end; begin++, i += p->step) {
-        struct train_matrix a = p->a;
+        struct dev_matrix a = p->a;
 
         a.v = at(p->a, i, 0);
         train_gemm_one(p->g, smaller(p->step, p->m - i), p->n, p->k, a, p->b, p->beta, p->c + i * p->ld, p->ld);
@@ -143,15 +143,15 @@ static void columns_of(void *ctx, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t j = begin * p->step; begin < end; begin++, j += p->step) {
-        struct train_matrix b = p->b;
+        struct dev_matrix b = p->b;
 
         b.v = at(p->b, 0, j);
         train_gemm_one(p->g, p->m, smaller(p->step, p->n - j), p->k, p->a, b, p->beta, p->c + j, p->ld);
     }
 }
 
-void train_gemm(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct train_matrix a,
-                struct train_matrix b, float beta, float *c, int64_t ld)
+void train_gemm(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct dev_matrix a,
+                struct dev_matrix b, float beta, float *c, int64_t ld)
 {
     enum { SMALL = 1 << 18, UNIT = 16 };
     const bool by_rows = m >= n;

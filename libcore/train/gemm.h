@@ -7,16 +7,11 @@
  */
 #ifndef TRAIN_GEMM_H
 #define TRAIN_GEMM_H
-#include "base/base.h"
+#include "ops/math.h"
 
 struct grad_loops;
 struct pool;
 
-struct train_matrix {
-    const float *v;
-    int64_t      ld;
-    bool         turned; /* use the transpose */
-};
 struct train_gemms {
     struct pool             *pool; /* not owned */
     const struct grad_loops *loops;
@@ -24,11 +19,11 @@ struct train_gemms {
 };
 struct train_gemms train_gemm_open(struct pool *pool);
 /* c[m][n] = a[m][k] b[k][n] + beta c, beta 0 or 1, in this thread. With beta 0, c is not read. */
-void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct train_matrix a,
-                    struct train_matrix b, float beta, float *c, int64_t ld);
+void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct dev_matrix a,
+                    struct dev_matrix b, float beta, float *c, int64_t ld);
 /* The same by all threads of the pool. */
-void train_gemm(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct train_matrix a,
-                struct train_matrix b, float beta, float *c, int64_t ld);
+void train_gemm(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct dev_matrix a,
+                struct dev_matrix b, float beta, float *c, int64_t ld);
 /* An OpenBLAS that is older than the processor uses its slowest kernels. This gives the value that its environment variable
  * OPENBLAS_CORETYPE should have at the next start, by base/simd.h. NULL: it knows the processor. */
 const char *train_gemm_core(unsigned simd);

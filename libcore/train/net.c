@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/pool.h"
 #include "base/rng.h"
 #include "train/work.h"
 
@@ -72,27 +71,47 @@ void train_net_init(struct train_net *net, uint64_t seed)
         for (int64_t j = 0; j < t->n_in * t->n_out; j++)
             net->w[t->at + j] = t->n_out == 1 ? 1.0f : (float)size * rng_gauss(seed, (uint64_t)i, (uint64_t)j);
     }
+    train_net_push(net);
 }
 
 /* ---- memory ---- */
 
 /* Hands out parts of a piece of memory; without one it counts. */
 struct parts {
-    float  *mem;
-    int64_t n;
+    unsigned char *mem;
+    int64_t        n;
 };
 
-static float *take(struct parts *p, int64_t n)
+static void *bytes(struct parts *p, int64_t n)
 {
     const int64_t from = p->n;
 
-    p->n += (n + 15) / 16 * 16;
+    p->n += (n + 63) / 64 * 64;
     return p->mem == NULL ? NULL : p->mem + from;
+}
+
+static float *take(struct parts *p, int64_t n)
+{
+    return bytes(p, n * (int64_t)sizeof(float));
 }
 
 static int32_t *take_ids(struct parts *p, int64_t n)
 {
-    return (int32_t *)(void *)take(p, n);
+    return bytes(p, n * (int64_t)sizeof(int32_t));
+}
+
+static void lay_ids(struct train_ids *i, struct parts *p, int64_t c, int64_t r, int64_t blocks, int64_t n_embd)
+{
+    i->block = bytes(p, blocks * (int64_t)sizeof *i->block);
+    i->text = bytes(p, blocks * (int64_t)sizeof *i->text);
+    i->from = take_ids(p, c);
+    i->context_pos = take_ids(p, c);
+    i->pos = take_ids(p, r);
+    i->embed = take_ids(p, r);
+    i->place = take_ids(p, r);
+    i->want = take_ids(p, r);
+    i->weight = take(p, r);
+    i->first = take(p, (1 + blocks) * n_embd);
 }
 
 static void lay_layer(struct train_layer *l, struct parts *p, const struct train_shape *s, int64_t c, int64_t r)
@@ -123,8 +142,8 @@ static void lay_layer(struct train_layer *l, struct parts *p, const struct train
 }
 
 /* Everything for c rows of contexts and r rows of blocks. */
-static void lay(struct train_work *w, struct parts *p, const struct train_shape *s, int64_t c, int64_t r,
-                int64_t n_vocab, int threads)
+static void lay(struct train_work *w, struct parts *p, const struct train_shape *s, const struct dev_math *m, int64_t c,
+                int64_t r, int64_t n_vocab)
 {
     const int64_t d = s->n_embd, q = (int64_t)s->n_head * s->head_dim, k = (int64_t)s->n_head_kv * s->head_dim;
     const int64_t wide = s->n_ff > q ? s->n_ff : q, seen = c < s->ctx_tokens ? c : s->ctx_tokens;
@@ -132,7 +151,6 @@ static void lay(struct train_work *w, struct parts *p, const struct train_shape 
 
     for (int i = 0; i < s->n_layer; i++)
         lay_layer(w->layer != NULL ? &w->layer[i] : &none, p, s, c, r);
-    w->pos = take_ids(p, r);
     w->f = take(p, c * d * s->n_tap);
     w->g0 = take(p, c * d);
     w->inv_g = take(p, c);
@@ -155,45 +173,72 @@ static void lay(struct train_work *w, struct parts *p, const struct train_shape 
     w->n_chunk = CHUNK_FLOATS / n_vocab < 1 ? 1 : CHUNK_FLOATS / n_vocab < r ? CHUNK_FLOATS / n_vocab : r;
     w->logits = take(p, w->n_chunk * n_vocab);
     w->loss = take(p, r);
-    w->weight = take(p, r);
-    w->want = take_ids(p, r);
     w->best = take_ids(p, r);
-    w->place = take_ids(p, r);
-    w->attend_part = 2 * (int64_t)TRAIN_ATTEND_ROWS * seen;
-    w->attend = take(p, w->attend_part * threads);
+    w->attend = take(p, m->attend_floats(m, r, s->n_head, seen));
 }
 
-int64_t train_net_bytes(const struct train_shape *s, int64_t n_context, int64_t n_row, int64_t n_vocab, int threads)
+int64_t train_net_bytes(const struct train_shape *s, const struct dev_math *m, int64_t n_context, int64_t n_row,
+                        int64_t n_block, int64_t n_vocab)
 {
     struct train_work w = { 0 };
-    struct parts p = { 0 };
+    struct parts p = { 0 }, ids = { 0 };
 
-    lay(&w, &p, s, n_context, n_row, n_vocab, threads);
-    return p.n * (int64_t)sizeof(float);
+    lay(&w, &p, s, m, n_context, n_row, n_vocab);
+    lay_ids(&w.dev, &ids, n_context, n_row, n_block, s->n_embd);
+    return p.n + ids.n + n_row * (int64_t)(sizeof *w.host_loss + sizeof *w.host_best);
+}
+
+static void give_room(struct train_net *net)
+{
+    struct train_work *w = net->work;
+
+    net->m->give(net->m, w->mem);
+    net->m->give(net->m, w->ids);
+    free(w->host_mem);
+    free(w->host_loss);
+    free(w->host_best);
+    w->mem = w->ids = w->host_mem = NULL;
+    w->host_loss = NULL;
+    w->host_best = NULL;
+    w->n_context = w->n_row = w->n_block = 0;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
 }
 
 enum err_code train_net_room(struct train_net *net, const struct train_batch *b, int64_t n_vocab, struct err *e)
 {
     struct train_work *w = net->work;
-    struct parts p = { 0 };
+    struct parts all = { 0 }, ids = { 0 };
 
-    if (b->n_context > w->n_context || b->n_row > w->n_row) {
-        const int64_t c = b->n_context > w->n_context ? b->n_context : w->n_context;
-        const int64_t r = b->n_row > w->n_row ? b->n_row : w->n_row;
+    if (b->n_context <= w->n_context && b->n_row <= w->n_row && b->n_block <= w->n_block)
+        return ERR_OK;
+    const int64_t c = larger(b->n_context, w->n_context), r = larger(b->n_row, w->n_row);
+    const int64_t blocks = larger(b->n_block, w->n_block);
 
-        free(w->mem);
-        w->n_context = w->n_row = 0;
-        w->mem = malloc((size_t)train_net_bytes(&net->s, c, r, n_vocab, pool_size(net->pool)));
-        if (w->mem == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory: a batch of %lld rows", (long long)(c + r));
-        p.mem = w->mem;
-        lay(w, &p, &net->s, c, r, n_vocab, pool_size(net->pool));
-        w->n_context = c;
-        w->n_row = r;
+    lay(w, &all, &net->s, net->m, c, r, n_vocab);
+    lay_ids(&w->dev, &ids, c, r, blocks, net->s.n_embd);
+    give_room(net);
+    w->mem = net->m->take(net->m, all.n);
+    w->ids = net->m->take(net->m, ids.n);
+    w->host_mem = net->m->host ? NULL : malloc((size_t)ids.n);
+    w->host_loss = malloc((size_t)r * sizeof *w->host_loss);
+    w->host_best = malloc((size_t)r * sizeof *w->host_best);
+    if (w->mem == NULL || w->ids == NULL || (w->host_mem == NULL && !net->m->host) || w->host_loss == NULL ||
+        w->host_best == NULL) {
+        give_room(net);
+        return err_set(e, ERR_NOMEM, "out of memory: a batch of %lld rows", (long long)(c + r));
     }
-    free(w->text);
-    w->text = calloc((size_t)b->n_block + 1, sizeof *w->text);
-    return w->text != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    w->ids_bytes = ids.n;
+    lay(w, &(struct parts){ w->mem, 0 }, &net->s, net->m, c, r, n_vocab);
+    lay_ids(&w->dev, &(struct parts){ w->ids, 0 }, c, r, blocks, net->s.n_embd);
+    lay_ids(&w->host, &(struct parts){ net->m->host ? w->ids : w->host_mem, 0 }, c, r, blocks, net->s.n_embd);
+    w->n_context = c;
+    w->n_row = r;
+    w->n_block = blocks;
+    return ERR_OK;
 }
 
 /* ---- opening ---- */
@@ -211,39 +256,72 @@ static void turn_table(float *turn, const struct train_shape *s, int64_t n)
         }
 }
 
-enum err_code train_net_open(struct train_net *net, const struct train_shape *s, struct pool *pool, struct err *e)
+static float *take_floats(struct dev_math *m, int64_t n)
 {
-    const int64_t positions = s->ctx_tokens + s->block;
+    return m->take(m, n * (int64_t)sizeof(float));
+}
 
-    *net = (struct train_net){ .s = *s, .pool = pool, .gemms = train_gemm_open(pool) };
+/* Weights and gradient, and the table of angles. */
+static bool take_all(struct train_net *net)
+{
+    const int64_t positions = net->s.ctx_tokens + net->s.block, n = positions * net->s.head_dim;
+    float *turn = calloc((size_t)n, sizeof *turn);
+
+    net->w = calloc((size_t)net->n_params, sizeof *net->w);
+    net->at = net->m->host ? net->w : take_floats(net->m, net->n_params);
+    net->grad = take_floats(net->m, net->n_params);
+    net->work->layer = calloc((size_t)net->s.n_layer, sizeof *net->work->layer);
+    net->work->turn = take_floats(net->m, n);
+    if (turn == NULL || net->w == NULL || net->at == NULL || net->grad == NULL || net->work->layer == NULL ||
+        net->work->turn == NULL) {
+        free(turn);
+        return false;
+    }
+    turn_table(turn, &net->s, positions);
+    net->m->put(net->m, net->work->turn, turn, n * (int64_t)sizeof *turn);
+    net->m->zero(net->m, net->grad, net->n_params * (int64_t)sizeof *net->grad);
+    train_net_push(net);
+    free(turn);
+    return true;
+}
+
+enum err_code train_net_open(struct train_net *net, const struct train_shape *s, struct dev_math *m, struct err *e)
+{
+    *net = (struct train_net){ .s = *s, .m = m };
     net->tensor = calloc((size_t)(FIRST_LAYER + EACH * s->n_layer), sizeof *net->tensor);
     net->work = calloc(1, sizeof *net->work);
-    if (net->tensor != NULL && net->work != NULL) {
+    if (net->tensor != NULL)
         add_tensors(net);
-        net->w = calloc((size_t)net->n_params, sizeof *net->w);
-        net->grad = calloc((size_t)net->n_params, sizeof *net->grad);
-        net->work->layer = calloc((size_t)s->n_layer, sizeof *net->work->layer);
-        net->work->turn = calloc((size_t)(positions * s->head_dim), sizeof(float));
-    }
-    if (net->w == NULL || net->grad == NULL || net->work->layer == NULL || net->work->turn == NULL) {
+    if (net->tensor == NULL || net->work == NULL || !take_all(net)) {
         train_net_close(net);
         return err_set(e, ERR_NOMEM, "out of memory: a network of %d layers", s->n_layer);
     }
-    turn_table(net->work->turn, s, positions);
     return ERR_OK;
 }
 
 void train_net_close(struct train_net *net)
 {
     if (net->work != NULL) {
-        free(net->work->mem);
-        free(net->work->text);
+        give_room(net);
+        net->m->give(net->m, net->work->turn);
         free(net->work->layer);
-        free(net->work->turn);
     }
+    if (net->m != NULL && !net->m->host)
+        net->m->give(net->m, net->at);
+    if (net->m != NULL)
+        net->m->give(net->m, net->grad);
     free(net->work);
     free(net->tensor);
     free(net->w);
-    free(net->grad);
     *net = (struct train_net){ 0 };
+}
+
+void train_net_push(struct train_net *net)
+{
+    net->m->put(net->m, net->at, net->w, net->n_params * (int64_t)sizeof *net->w);
+}
+
+void train_net_pull(struct train_net *net)
+{
+    net->m->get(net->m, net->w, net->at, net->n_params * (int64_t)sizeof *net->w);
 }

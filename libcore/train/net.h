@@ -14,9 +14,9 @@
  */
 #ifndef TRAIN_NET_H
 #define TRAIN_NET_H
-#include "train/gemm.h"
+#include "ops/math.h"
 
-enum { TRAIN_TAPS_MAX = 16, TRAIN_BLOCK_MAX = 16 };
+enum { TRAIN_TAPS_MAX = 16, TRAIN_BLOCK_MAX = DEV_BLOCK_MAX };
 
 struct train_shape {
     int     n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim;
@@ -33,20 +33,14 @@ struct train_tensor {
     int64_t at;          /* in net.w: [n_out][n_in] */
 };
 
-/* Rows of a block: its newest token, then masks; they see the first `start` rows of a context. */
-struct train_block {
-    int64_t row;     /* first of its rows in the batch */
-    int     n;       /* rows, <= shape.block */
-    int64_t context; /* first row of its text in the batch; blocks of one text follow each other */
-    int64_t start;   /* rows that it sees; its rows' positions are start, start + 1 ... */
-};
-
+/* Rows of a block are its newest token, then masks. All pointers but feature are to the host's memory. */
 struct train_batch {
     int64_t                   n_context; /* rows */
-    const uint16_t           *feature;   /* [n_context][n_tap * n_embd] BF16 */
+    const uint16_t           *feature;   /* [...][n_tap * n_embd] BF16, in net.m's memory */
+    const int32_t            *from;      /* [n_context] which of these is the row's */
     const int32_t            *pos;       /* [n_context] of a row in its text */
     int                       n_block;
-    const struct train_block *block;
+    const struct dev_block   *block;
     int64_t                   n_row;
     const int32_t            *token;  /* [n_row] input tokens */
     const int32_t            *want;   /* [n_row] the right output tokens; -1: the row does not count */
@@ -58,24 +52,26 @@ struct train_net {
     struct train_tensor *tensor;
     int                  n_tensor;
     int64_t              n_params;
-    float               *w, *grad; /* [n_params] */
-    struct pool         *pool;     /* not owned */
-    struct train_gemms   gemms;
+    float               *w;        /* [n_params] on the host */
+    float               *at, *grad; /* [n_params] in m's memory: what passes use; at is w where m is the host */
+    struct dev_math     *m;        /* not owned */
     struct train_work   *work;     /* memory of a pass */
 };
 
 /* The target's embedding and head, frozen. */
 struct train_target {
     int64_t      n_vocab;
-    const float *head; /* [n_vocab][n_embd] */
+    const float *head; /* [n_vocab][n_embd] in the memory of the network's m */
     void       (*embed)(const void *ctx, int32_t token, float *row);
     const void  *ctx;
 };
 
-/* All weights are 0. The pool is not owned. ERR_NOMEM. */
-MUST_CHECK enum err_code train_net_open(struct train_net *net, const struct train_shape *s, struct pool *pool,
+/* All weights are 0. m is not owned. ERR_NOMEM. */
+MUST_CHECK enum err_code train_net_open(struct train_net *net, const struct train_shape *s, struct dev_math *m,
                                         struct err *e);
 void train_net_close(struct train_net *net); /* zeros are allowed */
+void train_net_push(struct train_net *net);  /* w was changed: passes use it from now on */
+void train_net_pull(struct train_net *net);  /* w = what passes use */
 /* Sets the weights for a new training: norms are 1; matrices are normal noise of variance 1 / (4 n_in), or 1 / (2 n_layer)
  * of that for matrices that write to the residual stream. */
 void train_net_init(struct train_net *net, uint64_t seed);
@@ -86,13 +82,16 @@ struct train_loss {
     int64_t right, n;     /* right guesses, and all guesses that count */
 };
 /* This and train_net_guess() take memory if a batch is larger than all before: ERR_NOMEM. */
-/* net.grad = the gradient of sum / weight. At least one row of the batch must count. */
+/* net.grad = the gradient of sum / weight. At least one row of the batch must count. What is asked for may still be under way
+ * when it returns; train_net_loss() waits for it: ERR_DEVICE. */
 MUST_CHECK enum err_code train_net_step(struct train_net *net, const struct train_target *t, const struct train_batch *b,
-                                        struct train_loss *loss, struct err *e);
+                                        struct err *e);
+MUST_CHECK enum err_code train_net_loss(struct train_net *net, struct train_loss *loss, struct err *e);
 /* best [n_row]: the most likely token of each row; the batch's want and weight are not used. logits [n_row][n_vocab]: for
  * tests; NULL: not wanted. again: the contexts are the same as in the last pass. */
 MUST_CHECK enum err_code train_net_guess(struct train_net *net, const struct train_target *t, const struct train_batch *b,
                                          bool again, int32_t *best, float *logits, struct err *e);
 /* Bytes that a pass over n rows takes at most. */
-int64_t train_net_bytes(const struct train_shape *s, int64_t n_context, int64_t n_row, int64_t n_vocab, int threads);
+int64_t train_net_bytes(const struct train_shape *s, const struct dev_math *m, int64_t n_context, int64_t n_row,
+                        int64_t n_block, int64_t n_vocab);
 #endif

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parts.c - layers of the block network without products, and their gradients. */
-#include "train/parts.h"
-
+/* parts.c - layers of the block network without products, and their gradients: operations of ops/math.h. */
 #include <math.h>
+#include <string.h>
 
 #include "base/pool.h"
+#include "quant/quant.h"
+#include "train/host.h"
 
 enum { GRAIN = 16 /* rows in a piece of work */, FLOATS = 1 << 14 /* floats in one */ };
 
 struct job {
     float         *y, *z;
     const float   *x, *inv, *w, *dy;
+    const uint16_t *half;
     const int32_t *id;
     int32_t       *best;
     int64_t        rows, dim;
@@ -40,12 +42,12 @@ static void rms_rows(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-void train_rms(struct pool *pool, float *y, float *inv, const float *x, const float *w, int64_t rows, int64_t dim,
+static void rms(struct dev_math *m, float *y, float *inv, const float *x, const float *w, int64_t rows, int64_t dim,
                float eps)
 {
     struct job j = { .y = y, .z = inv, .x = x, .w = w, .dim = dim, .eps = eps };
 
-    pool_for(pool, rows, GRAIN, rms_rows, &j);
+    pool_for(train_host_pool(m), rows, GRAIN, rms_rows, &j);
 }
 
 /* With n = x inv: dx = inv (w dy - n mean(n w dy)). */
@@ -83,16 +85,16 @@ static void rms_back_weights(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-void train_rms_back(struct pool *pool, float *dx, bool add, float *dw, const float *dy, const float *x,
-                    const float *inv, const float *w, int64_t rows, int64_t dim)
+static void rms_back(struct dev_math *m, float *dx, bool adds, float *dw, const float *dy, const float *x,
+                     const float *inv, const float *w, int64_t rows, int64_t dim)
 {
     enum { COLUMNS = 64 };
-    struct job j = { .y = dx, .z = dw, .x = x, .inv = inv, .w = w, .dy = dy, .rows = rows, .dim = dim, .flag = add };
+    struct job j = { .y = dx, .z = dw, .x = x, .inv = inv, .w = w, .dy = dy, .rows = rows, .dim = dim, .flag = adds };
 
     if (dw != NULL)
-        pool_for(pool, dim, COLUMNS, rms_back_weights, &j);
+        pool_for(train_host_pool(m), dim, COLUMNS, rms_back_weights, &j);
     if (dx != NULL)
-        pool_for(pool, rows, GRAIN, rms_back_rows, &j);
+        pool_for(train_host_pool(m), rows, GRAIN, rms_back_rows, &j);
 }
 
 /* ---- positions ---- */
@@ -118,12 +120,12 @@ static void rope_rows(void *ctx, int64_t begin, int64_t end, int worker)
         }
 }
 
-void train_rope(struct pool *pool, float *x, const int32_t *pos, int64_t rows, int heads, int64_t dim,
+static void rope(struct dev_math *m, float *x, const int32_t *pos, int64_t rows, int heads, int64_t dim,
                 const float *turn, bool back)
 {
     struct job j = { .y = x, .id = pos, .w = turn, .heads = heads, .dim = dim, .flag = back };
 
-    pool_for(pool, rows, GRAIN, rope_rows, &j);
+    pool_for(train_host_pool(m), rows, GRAIN, rope_rows, &j);
 }
 
 /* ---- the feed-forward part ---- */
@@ -137,11 +139,11 @@ static void glu_floats(void *ctx, int64_t begin, int64_t end, int worker)
         j->y[i] = j->x[i] / (1.0f + expf(-j->x[i])) * j->w[i];
 }
 
-void train_glu(struct pool *pool, float *h, const float *gate, const float *up, int64_t n)
+static void glu(struct dev_math *m, float *h, const float *gate, const float *up, int64_t n)
 {
     struct job j = { .y = h, .x = gate, .w = up };
 
-    pool_for(pool, n, FLOATS, glu_floats, &j);
+    pool_for(train_host_pool(m), n, FLOATS, glu_floats, &j);
 }
 
 static void glu_back_floats(void *ctx, int64_t begin, int64_t end, int worker)
@@ -157,11 +159,11 @@ static void glu_back_floats(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-void train_glu_back(struct pool *pool, float *gate, float *up, const float *dh, int64_t n)
+static void glu_back(struct dev_math *m, float *gate, float *up, const float *dh, int64_t n)
 {
     struct job j = { .y = gate, .z = up, .dy = dh };
 
-    pool_for(pool, n, FLOATS, glu_back_floats, &j);
+    pool_for(train_host_pool(m), n, FLOATS, glu_back_floats, &j);
 }
 
 static void add_floats(void *ctx, int64_t begin, int64_t end, int worker)
@@ -173,11 +175,11 @@ static void add_floats(void *ctx, int64_t begin, int64_t end, int worker)
         j->y[i] += j->x[i];
 }
 
-void train_add(struct pool *pool, float *y, const float *x, int64_t n)
+static void add(struct dev_math *m, float *y, const float *x, int64_t n)
 {
     struct job j = { .y = y, .x = x };
 
-    pool_for(pool, n, FLOATS, add_floats, &j);
+    pool_for(train_host_pool(m), n, FLOATS, add_floats, &j);
 }
 
 /* ---- the loss ---- */
@@ -200,11 +202,11 @@ static void best_rows(void *ctx, int64_t begin, int64_t end, int worker)
         j->best[r] = best_of(j->x + r * j->dim, j->dim);
 }
 
-void train_best(struct pool *pool, const float *logits, int32_t *best, int64_t rows, int64_t n)
+static void best(struct dev_math *m, const float *logits, int32_t *to, int64_t rows, int64_t n)
 {
-    struct job j = { .x = logits, .best = best, .dim = n };
+    struct job j = { .x = logits, .best = to, .dim = n };
 
-    pool_for(pool, rows, 1, best_rows, &j);
+    pool_for(train_host_pool(m), rows, 1, best_rows, &j);
 }
 
 static void loss_rows(void *ctx, int64_t begin, int64_t end, int worker)
@@ -231,10 +233,75 @@ static void loss_rows(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-void train_cross_entropy(struct pool *pool, float *logits, const int32_t *want, const float *weight, double total,
-                         float *loss, int32_t *best, int64_t rows, int64_t n)
+static void cross_entropy(struct dev_math *m, float *logits, const int32_t *want, const float *weight, double total,
+                         float *loss, int32_t *to, int64_t rows, int64_t n)
 {
-    struct job j = { .y = logits, .id = want, .w = weight, .total = total, .z = loss, .best = best, .dim = n };
+    struct job j = { .y = logits, .id = want, .w = weight, .total = total, .z = loss, .best = to, .dim = n };
 
-    pool_for(pool, rows, 1, loss_rows, &j);
+    pool_for(train_host_pool(m), rows, 1, loss_rows, &j);
+}
+
+/* ---- rows that move ---- */
+
+static void gather_rows(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct job *j = ctx;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        memcpy(j->y + i * j->dim, j->x + j->id[i] * j->dim, (size_t)j->dim * sizeof(float));
+}
+
+static void gather(struct dev_math *m, float *to, const float *from, const int32_t *index, int64_t rows, int64_t dim)
+{
+    struct job j = { .y = to, .x = from, .id = index, .dim = dim };
+
+    pool_for(train_host_pool(m), rows, GRAIN, gather_rows, &j);
+}
+
+static void scatter_rows(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct job *j = ctx;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        memcpy(j->y + j->id[i] * j->dim, j->x + i * j->dim, (size_t)j->dim * sizeof(float));
+}
+
+static void scatter(struct dev_math *m, float *to, const int32_t *index, const float *from, int64_t rows, int64_t dim)
+{
+    struct job j = { .y = to, .x = from, .id = index, .dim = dim };
+
+    pool_for(train_host_pool(m), rows, GRAIN, scatter_rows, &j);
+}
+
+static void widen_rows(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct job *j = ctx;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        quant_types[QUANT_bf16]->decode(j->y + i * j->dim, j->half + j->id[i] * j->dim, j->dim);
+}
+
+static void widen(struct dev_math *m, float *to, const uint16_t *from, const int32_t *index, int64_t rows, int64_t dim)
+{
+    struct job j = { .y = to, .half = from, .id = index, .dim = dim };
+
+    pool_for(train_host_pool(m), rows, GRAIN, widen_rows, &j);
+}
+
+void train_host_parts(struct dev_math *m)
+{
+    m->rms = rms;
+    m->rms_back = rms_back;
+    m->rope = rope;
+    m->glu = glu;
+    m->glu_back = glu_back;
+    m->add = add;
+    m->gather = gather;
+    m->scatter = scatter;
+    m->widen = widen;
+    m->cross_entropy = cross_entropy;
+    m->best = best;
 }

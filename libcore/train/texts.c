@@ -11,11 +11,13 @@ int64_t train_texts_bytes(int64_t cap, int64_t width)
     return cap * ((int64_t)sizeof(int32_t) + width * (int64_t)sizeof(uint16_t));
 }
 
-enum err_code train_texts_open(struct train_texts *t, int64_t cap, int64_t width, struct err *e)
+enum err_code train_texts_open(struct train_texts *t, struct dev_math *m, int64_t cap, int64_t width, struct err *e)
 {
-    *t = (struct train_texts){ .cap = cap, .width = width };
+    const int64_t bytes = cap * width * (int64_t)sizeof *t->feature;
+
+    *t = (struct train_texts){ .m = m, .cap = cap, .width = width };
     t->token = malloc((size_t)cap * sizeof *t->token);
-    t->feature = malloc((size_t)(cap * width) * sizeof *t->feature);
+    t->feature = m != NULL ? m->take(m, bytes) : malloc((size_t)bytes);
     if (t->token != NULL && t->feature != NULL)
         return ERR_OK;
     train_texts_close(t);
@@ -25,7 +27,10 @@ enum err_code train_texts_open(struct train_texts *t, int64_t cap, int64_t width
 void train_texts_close(struct train_texts *t)
 {
     free(t->token);
-    free(t->feature);
+    if (t->m != NULL)
+        t->m->give(t->m, t->feature);
+    else
+        free(t->feature);
     free(t->v);
     free(t->sum);
     *t = (struct train_texts){ 0 };
@@ -64,8 +69,10 @@ enum err_code train_texts_add(struct train_texts *t, struct train_text_entry tex
     make_room(t, t->at, text.n);
     text.at = t->at;
     memcpy(t->token + t->at, token, (size_t)text.n * sizeof *token);
-    memcpy(t->feature + t->at * t->width, feature, (size_t)((text.n - 1) * t->width) * sizeof *feature);
-    memset(t->feature + (t->at + text.n - 1) * t->width, 0, (size_t)t->width * sizeof *feature);
+    if (t->m != NULL)
+        t->m->put(t->m, t->feature + t->at * t->width, feature, (text.n - 1) * t->width * (int64_t)sizeof *feature);
+    else
+        memcpy(t->feature + t->at * t->width, feature, (size_t)((text.n - 1) * t->width) * sizeof *feature);
     t->v[t->n++] = text;
     t->at += text.n;
     t->added++;

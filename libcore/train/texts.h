@@ -4,7 +4,7 @@
  * A text is a prompt and what the model wrote after it. If there is no more room, the oldest texts are removed. */
 #ifndef TRAIN_TEXTS_H
 #define TRAIN_TEXTS_H
-#include "base/base.h"
+#include "ops/math.h"
 
 struct train_text_entry {
     int64_t at;       /* index of its first token in token[] and feature[] */
@@ -16,15 +16,16 @@ struct train_text_entry {
 struct train_texts {
     int64_t   cap, width;  /* tokens; features of a token */
     int32_t  *token;       /* [cap] */
-    uint16_t *feature;     /* [cap][width] BF16 */
+    uint16_t *feature;     /* [cap][width] BF16, in m's memory */
+    struct dev_math *m;    /* not owned */
     struct train_text_entry *v; /* [n], oldest first */
     int64_t   n, cap_v, at;
     int64_t   added;    /* texts added so far; shows whether values computed from the texts are still valid */
     double   *sum;      /* of train_texts_draw() */
     int64_t   cap_sum, summed;
 };
-/* ERR_NOMEM. */
-MUST_CHECK enum err_code train_texts_open(struct train_texts *t, int64_t cap, int64_t width, struct err *e);
+/* m: whose memory has the features; NULL: the host's. ERR_NOMEM. */
+MUST_CHECK enum err_code train_texts_open(struct train_texts *t, struct dev_math *m, int64_t cap, int64_t width, struct err *e);
 void train_texts_close(struct train_texts *t);
 /* Copies a text; one that is longer than cap is left out. text.at is ignored. ERR_NOMEM. */
 MUST_CHECK enum err_code train_texts_add(struct train_texts *t, struct train_text_entry text, const int32_t *token,

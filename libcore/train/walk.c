@@ -13,8 +13,7 @@ struct walk {
     const struct train_texts  *t;
     int                        size; /* of a block */
     /* of a group */
-    uint16_t *feature;
-    int32_t  *pos;
+    int32_t  *from, *pos; /* [n_context] */
     int64_t   n_context, context[GROUP], at[GROUP]; /* first rows; anchors */
 };
 
@@ -25,24 +24,21 @@ int64_t train_walk_tokens(const struct train_text_entry *text)
 
 static enum err_code gather(struct walk *w, const struct train_text_entry *text, int n, struct err *e)
 {
-    const int64_t width = w->t->width;
-
     w->n_context = 0;
     for (int i = 0; i < n; i++) {
         w->context[i] = w->n_context;
         w->at[i] = text[i].n_prompt;
         w->n_context += text[i].n - 1;
     }
-    w->feature = malloc((size_t)(w->n_context * width) * sizeof *w->feature);
+    w->from = malloc((size_t)w->n_context * sizeof *w->from);
     w->pos = malloc((size_t)w->n_context * sizeof *w->pos);
-    if (w->feature == NULL || w->pos == NULL)
+    if (w->from == NULL || w->pos == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: texts to test on");
-    for (int i = 0; i < n; i++) {
-        memcpy(w->feature + w->context[i] * width, w->t->feature + text[i].at * width,
-               (size_t)((text[i].n - 1) * width) * sizeof *w->feature);
-        for (int64_t j = 0; j < text[i].n - 1; j++)
+    for (int i = 0; i < n; i++)
+        for (int64_t j = 0; j < text[i].n - 1; j++) {
+            w->from[w->context[i] + j] = (int32_t)(text[i].at + j);
             w->pos[w->context[i] + j] = (int32_t)j;
-    }
+        }
     return ERR_OK;
 }
 
@@ -60,7 +56,7 @@ static int64_t accepted(const int32_t *guess, const int32_t *token, int64_t left
 static enum err_code advance(struct walk *w, const struct train_text_entry *text, int n, int64_t *steps, bool again,
                              bool *live, struct err *e)
 {
-    struct train_block block[GROUP];
+    struct dev_block block[GROUP];
     int32_t token[GROUP * TRAIN_BLOCK_MAX], best[GROUP * TRAIN_BLOCK_MAX];
     int of[GROUP], n_block = 0;
     int64_t rows = 0;
@@ -68,7 +64,7 @@ static enum err_code advance(struct walk *w, const struct train_text_entry *text
     for (int i = 0; i < n; i++) {
         if (w->at[i] >= text[i].n - 1)
             continue;
-        block[n_block] = (struct train_block){ rows, w->size, w->context[i], w->at[i] };
+        block[n_block] = (struct dev_block){ rows, w->size, w->context[i], w->at[i] };
         of[n_block++] = i;
         for (int j = 0; j < w->size; j++)
             token[rows++] = j == 0 ? w->t->token[text[i].at + w->at[i]] : w->net->s.mask;
@@ -76,7 +72,7 @@ static enum err_code advance(struct walk *w, const struct train_text_entry *text
     *live = n_block > 0;
     if (!*live)
         return ERR_OK;
-    const struct train_batch b = { w->n_context, w->feature, w->pos, n_block, block, rows, token, NULL, NULL };
+    const struct train_batch b = { w->n_context, w->t->feature, w->from, w->pos, n_block, block, rows, token, NULL, NULL };
 
     if (train_net_guess(w->net, w->target, &b, again, best, NULL, e))
         return e->code;
@@ -103,9 +99,9 @@ enum err_code train_walk(struct train_net *net, const struct train_target *targe
         code = gather(&w, t->v + i, n, e);
         for (bool again = false; code == ERR_OK && live; again = true)
             code = advance(&w, t->v + i, n, steps + i, again, &live, e);
-        free(w.feature);
+        free(w.from);
         free(w.pos);
-        w.feature = NULL;
+        w.from = NULL;
         w.pos = NULL;
         if (code == ERR_OK && !progress_tick(progress, (uint64_t)(i + n), (uint64_t)t->n))
             code = err_set(e, ERR_CANCEL, "interrupted");

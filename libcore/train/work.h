@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* work.h - inside the room train: memory of a pass of the block network, and its attention. */
+/* work.h - inside the room train: memory of a pass of the block network. */
 #ifndef TRAIN_WORK_H
 #define TRAIN_WORK_H
-#include "train/gemm.h"
 #include "train/net.h"
 
 /* The order of net.tensor: these, then those of each layer. */
@@ -20,52 +19,40 @@ struct train_layer {
     float *kc0, *inv_kc, *kc, *vc;
 };
 
-/* Blocks of one text. */
-struct train_text {
-    int     first, n; /* blocks */
-    int64_t row, n_row, context, n_context;
+/* What a batch is made of. */
+struct train_ids {
+    struct dev_block *block;
+    struct dev_text  *text;
+    int32_t *from, *context_pos; /* [n_context] */
+    int32_t *pos, *embed;        /* [n_row] position; which of `first` is its token */
+    int32_t *place, *want;       /* rows whose guess counts: which they are, and the right tokens */
+    float   *weight, *first;     /* of these rows; [1 + n_block][n_embd] the mask's embedding and those of newest tokens */
 };
-
-/* What attention needs of both directions; d...: gradients. */
-struct train_attend {
-    const struct train_shape *s;
-    const struct train_gemms *gemms;
-    const struct train_batch *b;
-    const struct train_text  *text;
-    const float *q, *k, *v, *kc, *vc;
-    float       *o, *lse;
-    const float *d_o;
-    float       *dq, *dk, *dv, *dkc, *dvc; /* of contexts: added to */
-    float       *scratch;
-    int64_t      part; /* floats of a thread's scratch */
-};
-
-enum { TRAIN_ATTEND_ROWS = 256 }; /* rows of blocks whose attention weights are in memory at a time */
 
 struct train_work {
-    float              *mem;
-    int64_t             n_context, n_row; /* that there is room for */
+    void               *mem, *ids, *host_mem; /* of the network's m; of the host, for: */
+    struct train_ids    dev, host;            /* one memory where m is the host */
+    int64_t             ids_bytes;
+    int64_t             n_context, n_row, n_block; /* that there is room for */
     struct train_layer *layer;
     float *turn;           /* [positions][head_dim / 2] of (cos, sin) */
-    int32_t *pos;          /* [n_row] */
-    struct train_text *text;
-    int n_text;
+    int n_text, n_count;   /* texts; rows whose guess counts */
+    int64_t seen_max;      /* context rows of a text */
+    double total;          /* of the weights */
     /* contexts */
     float *f, *g0, *inv_g, *g, *dg, *dkc, *dvc;
     /* blocks */
     float *x, *inv_y, *y, *dx, *d1, *d2, *dq, *dk, *dv, *h;
     /* rows whose guess counts */
-    float *picked, *d_picked, *logits, *loss, *weight;
-    int32_t *want, *best, *place;
-    int64_t n_chunk; /* rows of logits */
+    float *picked, *d_picked, *logits, *loss;
+    int32_t *best;
+    float *host_loss;      /* of the host */
+    int32_t *host_best;
+    int64_t n_chunk;       /* rows of logits */
     float *attend;
-    int64_t attend_part;
 };
 
 /* Takes memory for the batch if there is not enough yet. ERR_NOMEM. */
 MUST_CHECK enum err_code train_net_room(struct train_net *net, const struct train_batch *b, int64_t n_vocab,
                                         struct err *e);
-
-void train_attend(struct pool *pool, const struct train_attend *a, int n_text);
-void train_attend_back(struct pool *pool, const struct train_attend *a, int n_text);
 #endif

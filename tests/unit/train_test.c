@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_test.c - the block network that is trained: its products, its forward pass against reference data, its
+/* train_test.c - the block network that is trained: its forward pass against reference data, its
  * gradient against differences of the loss. */
 #include <math.h>
 
@@ -12,7 +12,7 @@
 #include "train/adam.h"
 #include "train/file.h"
 #include "train/gate.h"
-#include "train/gemm.h"
+#include "train/host.h"
 #include "train/net.h"
 #include "train/texts.h"
 
@@ -26,8 +26,6 @@ static struct pool *pool_of(int n)
     return p;
 }
 
-/* ---- products ---- */
-
 static float *noise(int64_t n, uint64_t seed)
 {
     float *v = malloc((size_t)n * sizeof *v);
@@ -38,46 +36,6 @@ static float *noise(int64_t n, uint64_t seed)
     return v;
 }
 
-static void check_product(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, bool turn_a, bool turn_b, float beta)
-{
-    const int64_t lda = (turn_a ? m : k) + 3, ldb = (turn_b ? k : n) + 1, ldc = n + 2;
-    float *a = noise((turn_a ? k : m) * lda, 1), *b = noise((turn_b ? n : k) * ldb, 2), *c = noise(m * ldc, 3);
-    float *was = noise(m * ldc, 3);
-
-    train_gemm(g, m, n, k, (struct train_matrix){ a, lda, turn_a }, (struct train_matrix){ b, ldb, turn_b }, beta, c,
-               ldc);
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < ldc; j++) {
-            double sum = j < n ? (double)(beta * was[i * ldc + j]) : (double)was[i * ldc + j];
-
-            for (int64_t l = 0; j < n && l < k; l++)
-                sum += (double)a[turn_a ? l * lda + i : i * lda + l] * (double)b[turn_b ? j * ldb + l : l * ldb + j];
-            if (fabs(sum - (double)c[i * ldc + j]) > 1e-4)
-                fail_msg("%lld x %lld x %lld, %d %d: %g, not %g", (long long)m, (long long)n, (long long)k, turn_a,
-                         turn_b, (double)c[i * ldc + j], sum);
-        }
-    free(was);
-    free(a);
-    free(b);
-    free(c);
-}
-
-static void test_products(void **state)
-{
-    struct pool *pool = pool_of(3);
-
-    (void)state;
-    const struct train_gemms g = train_gemm_open(pool);
-
-    for (int t = 0; t < 8; t++) {
-        check_product(&g, 1, 1, 1, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
-        check_product(&g, 5, 131, 67, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
-        check_product(&g, 200, 33, 130, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
-        check_product(&g, 40, 300, 70, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
-    }
-    pool_close(pool);
-}
-
 /* ---- against reference data ---- */
 
 /* Features of a text, as a run's taps have them, in BF16 as the trainer keeps them, or exactly in two halves. */
@@ -86,6 +44,26 @@ struct text_rows {
     int32_t  *pos, *ids;
     int64_t   n;
 };
+
+/* The device that is tested; the pool serves where that is the host. */
+static struct dev_math *math_of(struct pool *pool)
+{
+    struct dev_math *m;
+    struct err e = { 0 };
+
+    if (train_math_open(&m, test_device(), pool, &e))
+        fail_msg("%s", e.msg);
+    return m;
+}
+
+static void *sent(struct dev_math *m, const void *v, int64_t bytes)
+{
+    void *p = m->take(m, bytes);
+
+    assert_non_null(p);
+    m->put(m, p, v, bytes);
+    return p;
+}
 
 static void read_features(struct text_rows *t, const char *model, const struct train_shape *s, const int32_t *ids,
                           int64_t n)
@@ -120,6 +98,7 @@ static void check_golden(const char *dir, const char *name, const json_t *about)
     const json_t *starts = json_object_get(about, "starts");
     struct train_shape s = { .ctx_tokens = 640 };
     struct pool *pool = pool_of(2);
+    struct dev_math *m = math_of(pool);
     char path[4096], model[4096];
     struct train_frozen frozen;
     struct train_net net;
@@ -130,16 +109,22 @@ static void check_golden(const char *dir, const char *name, const json_t *about)
 
     (void)snprintf(model, sizeof model, "%s/%s", dir, json_string_value(json_object_get(about, "target")));
     (void)snprintf(path, sizeof path, "%s/%s", dir, json_string_value(json_object_get(about, "drafter")));
-    if (gguf_open(&g, path, &e) || train_shape_read(&s, g, &e) || train_net_open(&net, &s, pool, &e) ||
-        train_net_read(&net, g, &e) || gguf_open(&target, model, &e) || train_frozen_open(&frozen, target, s.n_embd, &e))
+    if (gguf_open(&g, path, &e) || train_shape_read(&s, g, &e) || train_net_open(&net, &s, m, &e) ||
+        train_net_read(&net, g, &e) || gguf_open(&target, model, &e) || train_frozen_open(&frozen, target, s.n_embd, m, &e))
         fail_msg("%s", e.msg);
     (void)snprintf(path, sizeof path, "%s/%s/ids.i32", dir, name);
     int32_t *ids = words_of(path, &n);
     assert_non_null(ids);
     read_features(&t, model, &s, ids, n);
+    int32_t *from = calloc((size_t)t.n, sizeof *from);
+    uint16_t *feature = sent(m, t.feature, t.n * s.n_tap * s.n_embd * 2);
+
+    assert_non_null(from);
+    for (int64_t i = 0; i < t.n; i++)
+        from[i] = (int32_t)i;
     for (int f = 0; f < 2; f++) {
         const int size = f == 0 ? 16 : 8, blocks = (int)json_array_size(starts);
-        struct train_block block[8];
+        struct dev_block block[8];
         int32_t token[8 * 16], best[8 * 16];
         float *logits = calloc((size_t)(blocks * size) * (size_t)frozen.t.n_vocab, sizeof *logits);
         double worst = 0;
@@ -152,12 +137,12 @@ static void check_golden(const char *dir, const char *name, const json_t *about)
             continue;
         }
         for (int i = 0; i < blocks; i++) {
-            block[i] = (struct train_block){ i * size, size, 0,
+            block[i] = (struct dev_block){ i * size, size, 0,
                                              json_integer_value(json_array_get(starts, (size_t)i)) };
             for (int j = 0; j < size; j++)
                 token[i * size + j] = j == 0 ? ids[block[i].start] : s.mask;
         }
-        const struct train_batch b = { t.n, t.feature, t.pos, blocks, block, blocks * size, token, NULL, NULL };
+        const struct train_batch b = { t.n, feature, from, t.pos, blocks, block, blocks * size, token, NULL, NULL };
 
         for (int again = 0; again < 2; again++) {
             if (train_net_guess(&net, &frozen.t, &b, again == 1, best, logits, &e))
@@ -177,8 +162,11 @@ static void check_golden(const char *dir, const char *name, const json_t *about)
     free(ids);
     free(t.feature);
     free(t.pos);
+    free(from);
+    m->give(m, feature);
     train_frozen_close(&frozen);
     train_net_close(&net);
+    m->close(m);
     gguf_close(g);
     gguf_close(target);
     pool_close(pool);
@@ -203,68 +191,123 @@ static void test_golden(void **state)
 
 /* ---- the gradient ---- */
 
-enum { VOCAB = 40, EMBD = 12, CONTEXT = 30 };
-
+/* A network with its batch. */
 struct small {
     struct train_net    net;
     struct train_target target;
+    struct dev_math    *m;
     struct pool        *pool;
-    float              *embd, *head;
+    float              *embd, *head, *dev_head;
     uint16_t           *feature;
-    int32_t             pos[CONTEXT], token[64], want[64];
-    float               weight[64];
-    struct train_block  block[8];
+    int32_t            *from, *pos, *token, *want;
+    float              *weight;
+    struct dev_block   *block;
     struct train_batch  batch;
 };
+enum { VOCAB = 40, EMBD = 12 };
 
 static void embed_small(const void *ctx, int32_t token, float *row)
 {
-    memcpy(row, (const float *)ctx + token * EMBD, EMBD * sizeof *row);
+    const struct small *m = ctx;
+
+    memcpy(row, m->embd + token * m->net.s.n_embd, (size_t)m->net.s.n_embd * sizeof *row);
 }
 
-/* Two texts of 20 and 10 rows; blocks of different sizes. */
-static void small_open(struct small *m)
+static void *zeros(int64_t n, size_t size)
 {
-    static const int starts[] = { 3, 20, 11, 1, 10, 7 }, sizes[] = { 5, 5, 3, 2, 5, 4 };
-    const struct train_shape s = { .n_layer = 2, .n_embd = EMBD, .n_ff = 17, .n_head = 4, .n_head_kv = 2, .head_dim = 6,
-                                   .n_tap = 2, .tap = { 0, 1 }, .block = 5, .ctx_tokens = CONTEXT, .mask = 0,
-                                   .rope_base = 100, .eps = 1e-5f };
-    struct err e = { 0 };
-    float *f = noise(CONTEXT * 2 * EMBD, 4);
-    int64_t row = 0;
+    void *p = calloc((size_t)n + 1, size);
 
-    *m = (struct small){ .pool = pool_of(2), .embd = noise(VOCAB * EMBD, 5), .head = noise(VOCAB * EMBD, 6) };
-    m->target = (struct train_target){ VOCAB, m->head, embed_small, m->embd };
-    m->feature = calloc(CONTEXT * 2 * EMBD, sizeof *m->feature);
-    assert_non_null(m->feature);
-    quant_types[QUANT_bf16]->encode(m->feature, f, CONTEXT * 2 * EMBD, NULL);
-    free(f);
-    if (train_net_open(&m->net, &s, m->pool, &e))
+    assert_non_null(p);
+    return p;
+}
+
+/* Texts of n_context[] rows; of each as many blocks, of sizes that change, with starts anywhere. */
+static void batch_open(struct small *m, const int *n_context, int n_text, int n_block, int64_t n_vocab)
+{
+    const struct train_shape *s = &m->net.s;
+    int64_t rows = 0, context = 0;
+
+    for (int t = 0; t < n_text; t++)
+        context += n_context[t];
+    m->from = zeros(context, sizeof *m->from);
+    m->pos = zeros(context, sizeof *m->pos);
+    m->block = zeros(n_text * n_block, sizeof *m->block);
+    m->token = zeros(n_text * n_block * s->block, sizeof *m->token);
+    m->want = zeros(n_text * n_block * s->block, sizeof *m->want);
+    m->weight = zeros(n_text * n_block * s->block, sizeof *m->weight);
+    for (int t = 0, at = 0; t < n_text; at += n_context[t++]) {
+        for (int i = 0; i < n_context[t]; i++) {
+            m->from[at + i] = at + i;
+            m->pos[at + i] = i;
+        }
+        for (int k = 0; k < n_block; k++) {
+            const int size = k % 3 == 0 ? s->block : k % 3 == 1 ? s->block / 2 + 1 : 2;
+            struct dev_block *b = &m->block[t * n_block + k];
+
+            *b = (struct dev_block){ rows, size, at, k == 0 ? n_context[t] : 1 + k * 37 % n_context[t] };
+            for (int j = 0; j < size; j++, rows++) {
+                m->token[rows] = j == 0 ? (int32_t)(rows * 7 % n_vocab) : 0;
+                m->want[rows] = j == 0 || rows % 6 == 5 ? -1 : (int32_t)(rows * 11 % n_vocab);
+                m->weight[rows] = 1.0f / (float)(1 + j);
+            }
+        }
+    }
+    m->batch = (struct train_batch){ context, NULL, m->from, m->pos, n_text * n_block, m->block, rows, m->token, m->want,
+                                     m->weight };
+}
+
+static void open_net(struct small *m, const struct train_shape *s, struct dev_math *math, struct pool *pool,
+                     const int *n_context, int n_text, int n_block, int64_t n_vocab)
+{
+    struct err e = { 0 };
+
+    *m = (struct small){ .pool = pool, .m = math, .embd = noise(n_vocab * s->n_embd, 5), .head = noise(n_vocab * s->n_embd, 6) };
+    m->dev_head = sent(math, m->head, n_vocab * s->n_embd * 4);
+    m->target = (struct train_target){ n_vocab, m->dev_head, embed_small, m };
+    if (train_net_open(&m->net, s, math, &e))
         fail_msg("%s", e.msg);
     train_net_init(&m->net, 1);
     for (int i = 0; i < m->net.n_tensor; i++) /* norms that are not 1 */
         for (int64_t j = 0; m->net.tensor[i].n_out == 1 && j < m->net.tensor[i].n_in; j++)
             m->net.w[m->net.tensor[i].at + j] += 0.3f * rng_gauss(9, (uint64_t)i, (uint64_t)j);
-    for (int i = 0; i < CONTEXT; i++)
-        m->pos[i] = i < 20 ? i : i - 20;
-    for (int i = 0; i < 6; i++) {
-        m->block[i] = (struct train_block){ row, sizes[i], i < 3 ? 0 : 20, starts[i] };
-        for (int j = 0; j < sizes[i]; j++, row++) {
-            m->token[row] = j == 0 ? (int32_t)(row * 7 % VOCAB) : 0;
-            m->want[row] = j == 0 || row % 6 == 5 ? -1 : (int32_t)(row * 11 % VOCAB);
-            m->weight[row] = 1.0f / (float)(1 + j);
-        }
-    }
-    m->batch = (struct train_batch){ CONTEXT, m->feature, m->pos, 6, m->block, row, m->token, m->want, m->weight };
+    train_net_push(&m->net);
+    batch_open(m, n_context, n_text, n_block, n_vocab);
+    const int64_t n = m->batch.n_context * s->n_tap * s->n_embd;
+    float *f = noise(n, 4);
+    uint16_t *half = zeros(n, sizeof *half);
+
+    quant_types[QUANT_bf16]->encode(half, f, n, NULL);
+    m->batch.feature = m->feature = sent(math, half, n * 2);
+    free(half);
+    free(f);
+}
+
+static void small_open(struct small *m)
+{
+    static const int contexts[] = { 20, 10 };
+    const struct train_shape s = { .n_layer = 2, .n_embd = EMBD, .n_ff = 17, .n_head = 4, .n_head_kv = 2, .head_dim = 6,
+                                   .n_tap = 2, .tap = { 0, 1 }, .block = 5, .ctx_tokens = 30, .mask = 0,
+                                   .rope_base = 100, .eps = 1e-5f };
+    struct pool *pool = pool_of(2);
+
+    open_net(m, &s, math_of(pool), pool, contexts, 2, 3, VOCAB);
 }
 
 static void small_close(struct small *m)
 {
     train_net_close(&m->net);
+    m->m->give(m->m, m->dev_head);
+    m->m->give(m->m, m->feature);
+    m->m->close(m->m);
     pool_close(m->pool);
     free(m->embd);
     free(m->head);
-    free(m->feature);
+    free(m->from);
+    free(m->pos);
+    free(m->token);
+    free(m->want);
+    free(m->weight);
+    free(m->block);
 }
 
 static double loss_of(struct small *m)
@@ -272,9 +315,18 @@ static double loss_of(struct small *m)
     struct train_loss loss;
     struct err e = { 0 };
 
-    if (train_net_step(&m->net, &m->target, &m->batch, &loss, &e))
+    if (train_net_step(&m->net, &m->target, &m->batch, &e) || train_net_loss(&m->net, &loss, &e))
         fail_msg("%s", e.msg);
     return loss.sum / loss.weight;
+}
+
+/* Of the last loss_of(). */
+static float *gradient_of(struct small *m)
+{
+    float *grad = zeros(m->net.n_params, sizeof *grad);
+
+    m->m->get(m->m, grad, m->net.grad, m->net.n_params * 4);
+    return grad;
 }
 
 /* Along a random direction in each tensor the loss changes as its gradient says. */
@@ -289,10 +341,8 @@ static void test_gradient(void **state)
     const size_t bytes = (size_t)m.net.n_params * sizeof *grad;
 
     (void)loss_of(&m);
-    grad = malloc(bytes);
-    w = malloc(bytes);
-    assert_true(grad != NULL && w != NULL);
-    memcpy(grad, m.net.grad, bytes);
+    grad = gradient_of(&m);
+    w = zeros(m.net.n_params, sizeof *w);
     memcpy(w, m.net.w, bytes);
     for (int i = 0; i < m.net.n_tensor; i++) {
         const struct train_tensor *t = &m.net.tensor[i];
@@ -313,6 +363,7 @@ static void test_gradient(void **state)
 
                     m.net.w[t->at + j] = w[t->at + j] + (float)((side == 0 ? eps : -eps) * z);
                 }
+                train_net_push(&m.net);
                 loss[side] = loss_of(&m);
             }
             memcpy(m.net.w, w, bytes);
@@ -339,9 +390,9 @@ static void test_blocks_are_apart(void **state)
     if (train_net_guess(&m.net, &m.target, &m.batch, false, best, all, &e))
         fail_msg("%s", e.msg);
     for (int i = 0; i < 6; i++) {
-        const struct train_block *k = &m.block[i];
-        struct train_block alone = { 0, k->n, 0, k->start };
-        const struct train_batch b = { k->start, m.feature + k->context * 2 * EMBD, m.pos, 1, &alone, k->n,
+        const struct dev_block *k = &m.block[i];
+        struct dev_block alone = { 0, k->n, 0, k->start };
+        const struct train_batch b = { k->start, m.feature + k->context * 2 * EMBD, m.from, m.pos, 1, &alone, k->n,
                                        m.token + k->row, NULL, NULL };
 
         if (train_net_guess(&m.net, &m.target, &b, false, best, one, &e))
@@ -352,32 +403,122 @@ static void test_blocks_are_apart(void **state)
     small_close(&m);
 }
 
+/* Its weights and their moments on the device. */
+static struct dev_adam adam_open(struct small *m)
+{
+    const struct train_adam_opts *o = &train_adam_usual;
+    float *none = zeros(m->net.n_params, sizeof *none);
+    struct dev_adam a = { m->net.n_params, 0, m->net.at, sent(m->m, none, m->net.n_params * 4),
+                          sent(m->m, none, m->net.n_params * 4), m->net.grad, NULL, 1e-2f, o->b1, o->b2, o->eps, o->decay,
+                          o->clip };
+
+    free(none);
+    return a;
+}
+
+static void adam_close(struct small *m, struct dev_adam *a)
+{
+    m->m->give(m->m, a->m);
+    m->m->give(m->m, a->v);
+}
+
 /* A few steps on one batch: the loss falls, and a gradient that is no number changes nothing. */
 static void test_learns(void **state)
 {
-    struct train_adam adam;
-    struct err e = { 0 };
+    const float bad = NAN;
+    struct dev_adam a;
     struct small m;
     double first, last = 0;
 
     (void)state;
     small_open(&m);
-    if (train_adam_open(&adam, m.net.n_params, &e))
-        fail_msg("%s", e.msg);
+    a = adam_open(&m);
     first = loss_of(&m);
     for (int i = 0; i < 60; i++) {
         last = loss_of(&m);
-        assert_true(train_adam_step(&adam, m.pool, &train_adam_usual, 1e-2f, m.net.w, m.net.grad, NULL) > 0);
+        a.step++;
+        m.m->adam(m.m, &a);
+        assert_true(m.m->norm(m.m) > 0);
     }
     if (!(last < 0.2 * first))
         fail_msg("the loss falls from %g to %g", first, last);
+    train_net_pull(&m.net);
     const float was = m.net.w[0];
 
-    m.net.grad[3] = NAN;
-    assert_true(isnan(train_adam_step(&adam, m.pool, &train_adam_usual, 1e-2f, m.net.w, m.net.grad, NULL)));
-    assert_true(m.net.w[0] >= was && m.net.w[0] <= was && adam.step == 60);
-    train_adam_close(&adam);
+    m.m->put(m.m, m.net.grad + 3, &bad, sizeof bad);
+    m.m->adam(m.m, &a);
+    assert_true(isnan(m.m->norm(m.m)));
+    train_net_pull(&m.net);
+    assert_true(m.net.w[0] >= was && m.net.w[0] <= was);
+    adam_close(&m, &a);
     small_close(&m);
+}
+
+/* ---- a GPU against the host ---- */
+
+static double cosine(const float *x, const float *y, int64_t n)
+{
+    double xy = 0, xx = 0, yy = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        xy += (double)x[i] * (double)y[i];
+        xx += (double)x[i] * (double)x[i];
+        yy += (double)y[i] * (double)y[i];
+    }
+    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : xx + yy > 0 ? 0 : 1;
+}
+
+/* A network of usual shape: loss and gradient of each tensor, then a few steps. */
+static void test_gpu_against_host(void **state)
+{
+    static const int contexts[] = { 150, 64, 1, 333 };
+    enum { N_VOCAB = 1000, STEPS = 5 };
+    const struct train_shape s = { .n_layer = 2, .n_embd = 256, .n_ff = 300, .n_head = 4, .n_head_kv = 2, .head_dim = 64,
+                                   .n_tap = 3, .tap = { 0, 1, 2 }, .block = 16, .ctx_tokens = 400, .mask = 0,
+                                   .rope_base = 10000, .eps = 1e-6f };
+    struct small side[2];
+    struct dev_adam a[2];
+    struct err e = { 0 };
+
+    (void)state;
+    if (strcmp(test_device(), "cpu") == 0 || !dev_math_built())
+        skip();
+    for (int i = 0; i < 2; i++) {
+        struct pool *pool = pool_of(4);
+        struct dev_math *host;
+
+        if (train_host_open(&host, pool, &e))
+            fail_msg("%s", e.msg);
+        if (i == 1)
+            host->close(host);
+        open_net(&side[i], &s, i == 0 ? host : math_of(pool), pool, contexts, 4, 7, N_VOCAB);
+        a[i] = adam_open(&side[i]);
+        a[i].rate = 1e-3f;
+    }
+    for (int step = 0; step < STEPS; step++) {
+        const double loss[2] = { loss_of(&side[0]), loss_of(&side[1]) };
+        float *grad[2] = { gradient_of(&side[0]), gradient_of(&side[1]) };
+
+        print_message("step %d: loss %.7f and %.7f, cosine of gradients %.9f\n", step, loss[0], loss[1],
+                      cosine(grad[0], grad[1], side[0].net.n_params));
+        assert_true(fabs(loss[0] / loss[1] - 1) < (step == 0 ? 1e-5 : 1e-3));
+        for (int i = 0; i < side[0].net.n_tensor; i++) {
+            const struct train_tensor *t = &side[0].net.tensor[i];
+            const double c = cosine(grad[0] + t->at, grad[1] + t->at, t->n_in * t->n_out);
+
+            if (!(c > (step == 0 ? 0.99999 : 0.999)))
+                fail_msg("step %d: the gradient of %s has a cosine of %.8f", step, t->name, c);
+        }
+        for (int i = 0; i < 2; i++) {
+            free(grad[i]);
+            a[i].step++;
+            side[i].m->adam(side[i].m, &a[i]);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        adam_close(&side[i], &a[i]);
+        small_close(&side[i]);
+    }
 }
 
 /* AdamW's first steps, by hand. */
@@ -437,7 +578,7 @@ static void test_texts(void **state)
     struct err e = { 0 };
 
     (void)state;
-    if (train_texts_open(&t, CAP, WIDTH, &e))
+    if (train_texts_open(&t, NULL, CAP, WIDTH, &e))
         fail_msg("%s", e.msg);
     for (int i = 0; i < 300; i++) {
         const int n = 2 + i * 7 % 23;
@@ -470,10 +611,10 @@ static void test_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),
         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_blocks_are_apart),
         cmocka_unit_test(test_learns),
+        cmocka_unit_test(test_gpu_against_host),
         cmocka_unit_test(test_adam),
         cmocka_unit_test(test_gate),
         cmocka_unit_test(test_texts),

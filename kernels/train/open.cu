@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* open.cu - a GPU for training: its memory, and products by cuBLAS.                room: kernels (base quant ops) */
+#include "kernels/train/math.cuh"
+
+#include <stdlib.h>
+#include <string.h>
+
+void cuda_math_fail(struct cuda_math *c, cudaError_t e, const char *at)
+{
+    if (e == cudaSuccess || c->bad != cudaSuccess)
+        return;
+    c->bad = e;
+    c->bad_at = at;
+}
+
+float *cuda_math_part(struct cuda_math *c, int64_t n)
+{
+    if (n > c->n_part) {
+        (void)cudaStreamSynchronize(c->stream);
+        (void)cudaFree(c->part);
+        c->part = NULL;
+        c->n_part = 0;
+        MATH_TRY(c, cudaMalloc((void **)&c->part, (size_t)n * sizeof(float)));
+        c->n_part = c->bad == cudaSuccess ? n : 0;
+    }
+    return c->bad == cudaSuccess ? c->part : NULL;
+}
+
+#ifdef CHIMERE_CUBLAS
+
+/* ---- memory ---- */
+
+static void close_math(struct dev_math *m)
+{
+    struct cuda_math *c = cuda_math_of(m);
+
+    if (c == NULL)
+        return;
+    (void)cudaSetDevice(c->id);
+    if (c->stream != NULL)
+        (void)cudaStreamSynchronize(c->stream);
+    if (c->blas != NULL)
+        (void)cublasDestroy(c->blas);
+    for (int i = 0; i < 2; i++) {
+        (void)cudaFreeHost(c->pinned[i]);
+        if (c->sent[i] != NULL)
+            (void)cudaEventDestroy(c->sent[i]);
+    }
+    if (c->end != NULL)
+        (void)cudaEventDestroy(c->end);
+    (void)cudaFree(c->part);
+    (void)cudaFree(c->norm);
+    if (c->stream != NULL)
+        (void)cudaStreamDestroy(c->stream);
+    free(c);
+}
+
+static int64_t left(const struct dev_math *m)
+{
+    size_t some = 0, all = 0;
+
+    (void)cudaSetDevice(((const struct cuda_math *)m)->id);
+    return cudaMemGetInfo(&some, &all) == cudaSuccess ? (int64_t)some : -1;
+}
+
+static void *take(struct dev_math *m, int64_t bytes)
+{
+    void *p = NULL;
+
+    (void)cudaSetDevice(cuda_math_of(m)->id);
+    if (cudaMalloc(&p, bytes > 0 ? (size_t)bytes : 1) == cudaSuccess)
+        return p;
+    (void)cudaGetLastError(); /* not sticky */
+    return NULL;
+}
+
+static void give(struct dev_math *m, void *p)
+{
+    if (p == NULL)
+        return;
+    (void)cudaStreamSynchronize(cuda_math_of(m)->stream);
+    (void)cudaFree(p);
+}
+
+/* Through pinned memory, one half of which is filled while the other is sent. */
+static void put(struct dev_math *m, void *to, const void *host, int64_t bytes)
+{
+    struct cuda_math *c = cuda_math_of(m);
+
+    for (int64_t at = 0; at < bytes && c->bad == cudaSuccess; at += MATH_PINNED) {
+        const size_t n = (size_t)(bytes - at < (int64_t)MATH_PINNED ? bytes - at : (int64_t)MATH_PINNED);
+        const int    i = c->turn;
+
+        MATH_TRY(c, cudaEventSynchronize(c->sent[i]));
+        memcpy(c->pinned[i], (const unsigned char *)host + at, n);
+        MATH_TRY(c, cudaMemcpyAsync((unsigned char *)to + at, c->pinned[i], n, cudaMemcpyHostToDevice, c->stream));
+        MATH_TRY(c, cudaEventRecord(c->sent[i], c->stream));
+        c->turn = !i;
+    }
+}
+
+static void get(struct dev_math *m, void *host, const void *from, int64_t bytes)
+{
+    struct cuda_math *c = cuda_math_of(m);
+
+    if (bytes <= 0 || c->bad != cudaSuccess)
+        return;
+    MATH_TRY(c, cudaMemcpyAsync(host, from, (size_t)bytes, cudaMemcpyDeviceToHost, c->stream));
+    MATH_TRY(c, cudaStreamSynchronize(c->stream));
+}
+
+static void copy(struct dev_math *m, void *to, const void *from, int64_t bytes)
+{
+    struct cuda_math *c = cuda_math_of(m);
+
+    if (bytes > 0 && c->bad == cudaSuccess)
+        MATH_TRY(c, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, c->stream));
+}
+
+static void zero(struct dev_math *m, void *to, int64_t bytes)
+{
+    struct cuda_math *c = cuda_math_of(m);
+
+    if (bytes > 0 && c->bad == cudaSuccess)
+        MATH_TRY(c, cudaMemsetAsync(to, 0, (size_t)bytes, c->stream));
+}
+
+static enum err_code wait(struct dev_math *m, struct err *e)
+{
+    struct cuda_math *c = cuda_math_of(m);
+
+    MATH_TRY(c, cudaStreamSynchronize(c->stream));
+    if (c->bad_product)
+        return err_set(e, ERR_DEVICE, "CUDA device %d: cuBLAS refuses a product", c->id);
+    return c->bad == cudaSuccess ? ERR_OK
+                                 : err_set(e, ERR_DEVICE, "CUDA device %d: %s: %s", c->id, c->bad_at,
+                                           cudaGetErrorString(c->bad));
+}
+
+static bool busy(struct dev_math *m)
+{
+    return cudaStreamQuery(cuda_math_of(m)->stream) == cudaErrorNotReady;
+}
+
+/* ---- products ---- */
+
+static cublasOperation_t turn_of(const struct dev_matrix *x)
+{
+    return x->turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+/* cuBLAS counts by columns: it computes c^T = b^T a^T. */
+static void product(struct dev_math *m, int64_t rows, int64_t n, int64_t k, struct dev_matrix a, struct dev_matrix b,
+                    float beta, float *to, int64_t ld)
+{
+    struct cuda_math *c = cuda_math_of(m);
+    const float one = 1.0f;
+
+    if (rows == 0 || n == 0 || c->bad != cudaSuccess)
+        return;
+    if (cublasGemmEx(c->blas, turn_of(&b), turn_of(&a), (int)n, (int)rows, (int)k, &one, b.v, CUDA_R_32F, (int)b.ld, a.v,
+                     CUDA_R_32F, (int)a.ld, &beta, to, CUDA_R_32F, (int)ld, c->type,
+                     CUBLAS_GEMM_DEFAULT) != CUBLAS_STATUS_SUCCESS) {
+        c->bad_product = true;
+        cuda_math_fail(c, cudaErrorUnknown, "cublasGemmEx");
+    }
+}
+
+/* ---- opening ---- */
+
+static bool set_up(struct cuda_math *c, bool tf32)
+{
+    MATH_TRY(c, cudaSetDevice(c->id));
+    MATH_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
+    for (int i = 0; i < 2; i++) {
+        MATH_TRY(c, cudaMallocHost((void **)&c->pinned[i], MATH_PINNED));
+        MATH_TRY(c, cudaEventCreateWithFlags(&c->sent[i], cudaEventDisableTiming));
+    }
+    MATH_TRY(c, cudaEventCreateWithFlags(&c->end, cudaEventDisableTiming));
+    MATH_TRY(c, cudaMalloc((void **)&c->norm, (MATH_PARTS + 1) * sizeof *c->norm));
+    if (c->bad != cudaSuccess)
+        return false;
+    c->type = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    return cublasCreate(&c->blas) == CUBLAS_STATUS_SUCCESS &&
+           cublasSetStream(c->blas, c->stream) == CUBLAS_STATUS_SUCCESS;
+}
+
+extern "C" enum err_code cuda_math_open(struct dev_math **out, int unit, bool tf32, struct err *e)
+{
+    struct cuda_math *c = (struct cuda_math *)calloc(1, sizeof *c);
+
+    if (c == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    c->id = unit;
+    c->m.products = "cublas";
+    c->m.close = close_math;
+    c->m.left = left;
+    c->m.take = take;
+    c->m.give = give;
+    c->m.put = put;
+    c->m.get = get;
+    c->m.copy = copy;
+    c->m.zero = zero;
+    c->m.wait = wait;
+    c->m.busy = busy;
+    c->m.product = product;
+    cuda_math_rows(&c->m);
+    cuda_math_loss(&c->m);
+    cuda_math_attend(&c->m);
+    if (set_up(c, tf32)) {
+        *out = &c->m;
+        return ERR_OK;
+    }
+    err_set(e, ERR_UNSUPPORTED, "CUDA device %d for training: %s", unit,
+            c->bad != cudaSuccess ? cudaGetErrorString(c->bad) : "cuBLAS does not start");
+    close_math(&c->m);
+    return e->code;
+}
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* host.c - operations of training by the host's threads: its memory, products, AdamW. */
+#include "train/host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "train/adam.h"
+
+enum { TF32 = false };
+
+static void close_host(struct dev_math *m)
+{
+    free(m);
+}
+
+static int64_t left(const struct dev_math *m)
+{
+    (void)m;
+    return memory_left("");
+}
+
+static void *take(struct dev_math *m, int64_t bytes)
+{
+    (void)m;
+    return malloc(bytes > 0 ? (size_t)bytes : 1);
+}
+
+static void give(struct dev_math *m, void *p)
+{
+    (void)m;
+    free(p);
+}
+
+static void copy(struct dev_math *m, void *to, const void *from, int64_t bytes)
+{
+    (void)m;
+    if (bytes > 0 && to != from)
+        memcpy(to, from, (size_t)bytes);
+}
+
+static void zero(struct dev_math *m, void *to, int64_t bytes)
+{
+    (void)m;
+    if (bytes > 0)
+        memset(to, 0, (size_t)bytes);
+}
+
+static enum err_code wait(struct dev_math *m, struct err *e)
+{
+    (void)m;
+    (void)e;
+    return ERR_OK;
+}
+
+static bool busy(struct dev_math *m)
+{
+    (void)m;
+    return false;
+}
+
+static void product(struct dev_math *m, int64_t rows, int64_t n, int64_t k, struct dev_matrix a, struct dev_matrix b,
+                    float beta, float *c, int64_t ld)
+{
+    train_gemm(&train_host_of(m)->gemms, rows, n, k, a, b, beta, c, ld);
+}
+
+static void adam(struct dev_math *m, const struct dev_adam *a)
+{
+    struct train_adam now = { a->n, a->step - 1, a->m, a->v };
+    const struct train_adam_opts o = { a->b1, a->b2, a->eps, a->decay, a->clip };
+
+    train_host_of(m)->norm = train_adam_step(&now, train_host_pool(m), &o, a->rate, a->w, a->grad, a->decayed);
+}
+
+static double norm(struct dev_math *m)
+{
+    return train_host_of(m)->norm;
+}
+
+enum err_code train_host_open(struct dev_math **out, struct pool *pool, struct err *e)
+{
+    struct train_host *h = calloc(1, sizeof *h);
+
+    if (h == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    h->gemms = train_gemm_open(pool);
+    h->m = (struct dev_math){ .products = h->gemms.name, .host = true, .close = close_host, .left = left, .take = take,
+                              .give = give, .put = copy, .get = copy, .copy = copy, .zero = zero, .wait = wait, .busy = busy,
+                              .product = product, .adam = adam, .norm = norm };
+    train_host_parts(&h->m);
+    train_host_attend(&h->m);
+    *out = &h->m;
+    return ERR_OK;
+}
+
+enum err_code train_math_open(struct dev_math **out, const char *device, struct pool *pool, struct err *e)
+{
+    return strncmp(device, "cuda", 4) == 0 && dev_math_built() ? dev_math_open(out, device, TF32, e)
+                                                              : train_host_open(out, pool, e);
+}
