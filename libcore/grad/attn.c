@@ -142,9 +142,11 @@ static void gate_piece(void *ctx, int64_t begin, int64_t end, int worker)
     int64_t d = g->p->g->plan.attn.dim_k;
 
     (void)worker;
-    for (int64_t i = begin * d; i < end * d; i += d)
+    for (int64_t i = begin * d; i < end * d; i += d) {
+        g->p->loops->sigmoid(g->a->gated + i, g->a->qg + 2 * i + d, d);
         for (int64_t j = 0; j < d; j++)
-            g->a->gated[i + j] = g->a->o[i + j] * grad_sigmoid(g->a->qg[2 * i + d + j]);
+            g->a->gated[i + j] *= g->a->o[i + j];
+    }
 }
 
 /* The query's half of each head. */
@@ -214,13 +216,15 @@ static void gate_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
     int64_t d = g->p->g->plan.attn.dim_k;
 
     (void)worker;
-    for (int64_t i = begin * d; i < end * d; i += d)
+    for (int64_t i = begin * d; i < end * d; i += d) {
+        g->p->loops->sigmoid(g->dqg + 2 * i + d, g->a->qg + 2 * i + d, d);
         for (int64_t j = 0; j < d; j++) {
-            float open = grad_sigmoid(g->a->qg[2 * i + d + j]);
+            const float open = g->dqg[2 * i + d + j];
 
             g->dqg[2 * i + d + j] = g->dgated[i + j] * g->a->o[i + j] * open * (1.0f - open);
             g->dgated[i + j] *= open;
         }
+    }
 }
 
 /* dqg's queries: the norm's backward pass, for which a->qg has the queries at twice the pitch. */

@@ -6,6 +6,7 @@
 #include "grad/internal.h"
 
 struct glu_job {
+    const struct grad_loops *loops;
     const struct glu_acts *a;
     const float           *dh;
     float                 *dgate, *dup;
@@ -16,8 +17,9 @@ static void glu_piece(void *ctx, int64_t begin, int64_t end, int worker)
     const struct glu_job *j = ctx;
 
     (void)worker;
+    j->loops->sigmoid(j->a->h + begin, j->a->gate + begin, end - begin);
     for (int64_t i = begin; i < end; i++)
-        j->a->h[i] = j->a->gate[i] * grad_sigmoid(j->a->gate[i]) * j->a->up[i];
+        j->a->h[i] *= j->a->gate[i] * j->a->up[i];
 }
 
 static void glu_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -25,8 +27,9 @@ static void glu_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
     const struct glu_job *j = ctx;
 
     (void)worker;
+    j->loops->sigmoid(j->dup + begin, j->a->gate + begin, end - begin);
     for (int64_t i = begin; i < end; i++) {
-        float g = j->a->gate[i], s = grad_sigmoid(g);
+        float g = j->a->gate[i], s = j->dup[i];
 
         j->dup[i] = j->dh[i] * g * s;
         j->dgate[i] = j->dh[i] * j->a->up[i] * s * (1.0f + g * (1.0f - s));
@@ -55,7 +58,7 @@ void grad_glu_forward(struct pass *p, const struct glu_at *w, struct at at, cons
         return;
     grad_mat_forward(p, with(at, w->gate), a->gate, x, n);
     grad_mat_forward(p, with(at, w->up), a->up, x, n);
-    pool_for(p->g->pool, n * n_ff, grad_grain(8), glu_piece, &(struct glu_job){ .a = a });
+    pool_for(p->g->pool, n * n_ff, grad_grain(8), glu_piece, &(struct glu_job){ .loops = p->loops, .a = a });
     grad_mat_forward(p, with(at, w->down), a->out, a->h, n);
 }
 
@@ -70,7 +73,7 @@ void grad_glu_backward(struct pass *p, const struct glu_at *w, struct at at, con
     if (p->stack.base == NULL || n == 0)
         return;
     grad_mat_backward(p, with(at, w->down), dh, dout, a->h, n);
-    pool_for(p->g->pool, n * n_ff, grad_grain(16), glu_back_piece, &(struct glu_job){ a, dh, dgate, dup });
+    pool_for(p->g->pool, n * n_ff, grad_grain(16), glu_back_piece, &(struct glu_job){ p->loops, a, dh, dgate, dup });
     grad_mat_backward(p, with(at, w->gate), dx, dgate, x, n);
     grad_mat_backward(p, with(at, w->up), dx, dup, x, n);
 }

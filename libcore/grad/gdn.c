@@ -6,7 +6,7 @@
 #include "base/pool.h"
 #include "grad/internal.h"
 
-enum { CHUNK = 32 };
+enum { CHUNK = 64 };
 
 static int64_t inner(const struct arch_plan *p)
 {
@@ -54,15 +54,9 @@ struct job {
     float *dgated, *d_o, *dz, *dq, *dk, *dmixed, *dqkv, *dalpha, *dbeta;
 };
 
-static float silu(float x)
+/* s: the sigmoid of x */
+static float silu_slope(float x, float s)
 {
-    return x * grad_sigmoid(x);
-}
-
-static float silu_slope(float x)
-{
-    float s = grad_sigmoid(x);
-
     return s * (1.0f + x * (1.0f - s));
 }
 
@@ -116,15 +110,16 @@ static void conv_piece(void *ctx, int64_t begin, int64_t end, int worker)
     const struct job *j = ctx;
     const struct arch_plan *p = &j->p->g->plan;
     int64_t n = channels(p);
+    float *open = j->scratch + worker * j->each;
 
-    (void)worker;
     for (int64_t s = begin; s < end; s++)
         for (int64_t r = j->p->first[s]; r < j->p->first[s + 1]; r++) {
             float *mixed = j->a->mixed + r * n;
 
             conv_at(j, mixed, j->p->first[s], r);
+            j->p->loops->sigmoid(open, mixed, n);
             for (int64_t c = 0; c < n; c++)
-                mixed[c] = silu(mixed[c]);
+                mixed[c] *= open[c];
             unit(j, j->a->q + r * keys(p), mixed, q_scale(p));
             unit(j, j->a->k + r * keys(p), mixed + keys(p), 1.0f);
         }
@@ -183,8 +178,9 @@ static void gated_piece(void *ctx, int64_t begin, int64_t end, int worker)
         const float *o = j->a->o + i, *z = j->a->z + i;
         float f = 1.0f / sqrtf(j->p->loops->dot(o, o, d) / (float)d + p->norm_eps);
 
+        j->p->loops->sigmoid(j->a->gated + i, z, d);
         for (int64_t c = 0; c < d; c++)
-            j->a->gated[i + c] = f * o[c] * j->w->norm[c] * silu(z[c]);
+            j->a->gated[i + c] *= f * o[c] * j->w->norm[c] * z[c];
     }
 }
 
@@ -199,9 +195,12 @@ static void gated_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
         const float *o = j->a->o + i, *z = j->a->z + i, *dg = j->dgated + i;
         float f = 1.0f / sqrtf(j->p->loops->dot(o, o, d) / (float)d + p->norm_eps), *d_o = j->d_o + i, along;
 
+        j->p->loops->sigmoid(j->dz + i, z, d);
         for (int64_t c = 0; c < d; c++) {
-            j->dz[i + c] = dg[c] * f * o[c] * j->w->norm[c] * silu_slope(z[c]);
-            d_o[c] = dg[c] * j->w->norm[c] * silu(z[c]);
+            const float s = j->dz[i + c];
+
+            j->dz[i + c] = dg[c] * f * o[c] * j->w->norm[c] * silu_slope(z[c], s);
+            d_o[c] = dg[c] * j->w->norm[c] * z[c] * s;
         }
         along = j->p->loops->dot(d_o, o, d) * f * f / (float)d;
         for (int64_t c = 0; c < d; c++)
@@ -232,7 +231,7 @@ void grad_gdn_forward(struct pass *p, const struct gdn_at *w, const struct gdn_a
 {
     const struct arch_plan *pl = &p->g->plan;
     int64_t mark = p->stack.used;
-    struct job j = { .p = p, .w = w, .a = a, .each = 2 * state_floats(pl) + pl->gdn.dim_v };
+    struct job j = { .p = p, .w = w, .a = a, .each = 2 * state_floats(pl) + pl->gdn.dim_v + channels(pl) };
 
     j.scratch = grad_take(&p->stack, j.each * pool_size(p->g->pool));
     p->stack.used = mark;
@@ -347,7 +346,7 @@ static void conv_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
     const struct job *j = ctx;
     const struct arch_plan *p = &j->p->g->plan;
     int64_t n = channels(p), taps = p->taps;
-    float *sum = j->scratch + worker * j->each, *pre = sum + keys(p);
+    float *sum = j->scratch + worker * j->each, *pre = sum + keys(p), *open = pre + n;
 
     for (int64_t s = begin; s < end; s++) {
         int64_t first = j->p->first[s];
@@ -358,8 +357,9 @@ static void conv_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
             unit_back_row(j, r, sum, j->dq, j->a->mixed + r * n, dm, q_scale(p));
             unit_back_row(j, r, sum, j->dk, j->a->mixed + r * n + keys(p), dm + keys(p), 1.0f);
             conv_at(j, pre, first, r);
+            j->p->loops->sigmoid(open, pre, n);
             for (int64_t c = 0; c < n; c++)
-                pre[c] = dm[c] * silu_slope(pre[c]);
+                pre[c] = dm[c] * silu_slope(pre[c], open[c]);
             for (int64_t t = 0; t < taps; t++)
                 if (r - taps + 1 + t >= first)
                     j->p->loops->times_add(j->dqkv + (r - taps + 1 + t) * n, pre, j->w->conv + t * n, n);
@@ -382,7 +382,7 @@ void grad_gdn_backward(struct pass *p, const struct gdn_at *w, const struct gdn_
     const struct arch_plan *pl = &p->g->plan;
     struct stack *s = &p->stack;
     int64_t mark = s->used, n = p->n, n_v = pl->gdn.n_v;
-    struct job j = { .p = p, .w = w, .a = a, .each = states_floats(pl, rows_longest(p)) + keys(pl) + channels(pl) };
+    struct job j = { .p = p, .w = w, .a = a, .each = states_floats(pl, rows_longest(p)) + keys(pl) + 2 * channels(pl) };
 
     j.scratch = grad_take(s, j.each * pool_size(p->g->pool));
     j.dgated = grad_zeros(s, n * inner(pl));

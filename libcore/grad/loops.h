@@ -32,6 +32,7 @@ struct grad_loops {
      * of b. tmp [4 * dim_v] */
     void (*delta_back)(float *dS, const float *from, const float *dy, float *dq, float *dk, float *dv, float dgb[2],
                        float *tmp, const struct grad_delta *t);
+    void (*sigmoid)(float *y, const float *x, int64_t n); /* y may not be x */
 };
 extern const struct grad_loops grad_loops_scalar;
 #if defined(__x86_64__)

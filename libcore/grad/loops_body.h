@@ -3,9 +3,10 @@
  * scalar loops say, since each element is on its own and every multiply-add is written as a fused one. */
 #include <math.h>
 
+#include "cpu/exp_loop.h"
 #include "grad/loops.h"
 
-TARGET static float fold(const float sum[16])
+TARGET static inline float fold(const float sum[16])
 {
     float s[16];
 
@@ -53,109 +54,161 @@ TARGET static void times_add(float *restrict y, const float *restrict x, const f
         y[i] = fmaf(w[i], x[i], y[i]);
 }
 
+/* Columns of a state are on their own but for sums over them: SOME of them at a time can stay in registers. */
+enum { SOME = 64, LANES = 16 };
+#define INLINE TARGET static inline __attribute__((always_inline))
+/* fn(..., first column, how many) for all n columns */
+#define EACH_SOME(n, fn, ...) \
+    for (int at_ = 0, n_; at_ < (n); at_ += n_) { \
+        n_ = (n) - at_ >= SOME ? SOME : (n) - at_ >= LANES ? LANES : (n) - at_; \
+        if (n_ == SOME) \
+            fn(__VA_ARGS__, at_, SOME); \
+        else if (n_ == LANES) \
+            fn(__VA_ARGS__, at_, LANES); \
+        else \
+            fn(__VA_ARGS__, at_, n_); \
+    }
+
 /* error_j = v_j - g * sum over i of S_ij k_i */
-TARGET static void ask(float *restrict error, const float *restrict S, const struct grad_delta *t)
+INLINE void ask_some(float *restrict error, const float *restrict S, const struct grad_delta *t, int at, int n)
 {
-    for (int j = 0; j < t->dim_v; j++)
-        error[j] = 0.0f;
-    for (int i = 0; i < t->dim; i++)
-        axpy(error, S + (int64_t)i * t->dim_v, t->k[i], t->dim_v);
-    for (int j = 0; j < t->dim_v; j++)
-        error[j] = fmaf(-t->g, error[j], t->v[j]);
+    float sum[SOME];
+
+    for (int j = 0; j < n; j++)
+        sum[j] = 0.0f;
+    for (int i = 0; i < t->dim; i++) {
+        const float *restrict row = S + (int64_t)i * t->dim_v + at, k = t->k[i];
+
+        for (int j = 0; j < n; j++)
+            sum[j] = fmaf(k, row[j], sum[j]);
+    }
+    for (int j = 0; j < n; j++)
+        error[at + j] = fmaf(-t->g, sum[j], t->v[at + j]);
 }
 
-TARGET static void renew(float *restrict to, const float *restrict from, float *restrict y, const float *restrict d,
-                         const struct grad_delta *t, int i)
+/* to = g from + k d', y = to' q */
+INLINE void renew_some(float *restrict to, const float *restrict from, float *restrict y, const float *restrict d,
+                       const struct grad_delta *t, int at, int n)
 {
-    float k = t->k[i], q = t->q[i];
+    const float g = t->g;
+    float sum[SOME], mine[SOME];
 
-    for (int j = 0; j < t->dim_v; j++) {
-        float s = fmaf(k, d[j], t->g * from[j]);
-
-        to[j] = s;
-        y[j] = fmaf(s, q, y[j]);
+    for (int j = 0; j < n; j++) {
+        sum[j] = 0.0f;
+        mine[j] = d[at + j];
     }
+    for (int i = 0; i < t->dim; i++) {
+        const float *restrict was = from + (int64_t)i * t->dim_v + at, k = t->k[i], q = t->q[i];
+        float *restrict is = to + (int64_t)i * t->dim_v + at;
+
+        for (int j = 0; j < n; j++) {
+            const float s = fmaf(k, mine[j], g * was[j]);
+
+            is[j] = s;
+            sum[j] = fmaf(s, q, sum[j]);
+        }
+    }
+    for (int j = 0; j < n; j++)
+        y[at + j] = sum[j];
 }
 
 TARGET static void delta(float *to, const float *from, float *y, float *tmp, const struct grad_delta *t)
 {
-    ask(tmp, from, t);
-    for (int j = 0; j < t->dim_v; j++) {
+    EACH_SOME(t->dim_v, ask_some, tmp, from, t)
+    for (int j = 0; j < t->dim_v; j++)
         tmp[j] *= t->b;
-        y[j] = 0.0f;
-    }
-    for (int i = 0; i < t->dim; i++)
-        renew(to + (int64_t)i * t->dim_v, from + (int64_t)i * t->dim_v, y, tmp, t, i);
+    EACH_SOME(t->dim_v, renew_some, to, from, y, tmp, t)
 }
 
-/* One row of the state: its gradient from y and d; and what it gives to those of q, k and d. */
-struct back_row {
-    float       *ds, *dd;
-    const float *from, *dy, *d;
-    float        q, k, g;
-    int          n;
+/* Row i of the state after the token is g from_i + k_i d. Its gradient ds_i takes what y gives it; from that come the gradient of
+ * d, and sums over columns: of from_i and dy to dq, of ds_i and d to dk, of ds and from to dg. */
+struct back {
+    float       *dS, *dd, *dq, *dk, *dg;
+    const float *from, *dy, *d, *ask_back;
 };
 
-TARGET static inline void back_some(const struct back_row *r, int at, int n, float *restrict sum_q, float *restrict sum_k)
+INLINE void back_some(const struct back *b, const struct grad_delta *t, int at, int n)
 {
-    float *restrict ds = r->ds + at, *restrict dd = r->dd + at, k = r->k, q = r->q, g = r->g;
-    const float *restrict from = r->from + at, *restrict dy = r->dy + at, *restrict d = r->d + at;
+    const float *restrict dy = b->dy + at, *restrict d = b->d + at;
+    float *restrict dq = b->dq, *restrict dk = b->dk, dd[SOME], with_g[LANES] = { 0 };
 
-    for (int j = 0; j < n; j++) {
-        float s = fmaf(k, d[j], g * from[j]), new_ds = fmaf(q, dy[j], ds[j]);
+    for (int j = 0; j < n; j++)
+        dd[j] = 0.0f;
+    for (int i = 0; i < t->dim; i++) {
+        const float *restrict from = b->from + (int64_t)i * t->dim_v + at, k = t->k[i], q = t->q[i];
+        float *restrict ds = b->dS + (int64_t)i * t->dim_v + at, with_q[LANES] = { 0 }, with_k[LANES] = { 0 };
 
-        ds[j] = new_ds;
-        dd[j] = fmaf(new_ds, k, dd[j]);
-        sum_q[j] = fmaf(s, dy[j], sum_q[j]);
-        sum_k[j] = fmaf(new_ds, d[j], sum_k[j]);
+        for (int c = 0; c < n; c += LANES)
+            for (int j = 0; j < (n < LANES ? n : LANES); j++) {
+                const float is = fmaf(q, dy[c + j], ds[c + j]);
+
+                ds[c + j] = is;
+                dd[c + j] = fmaf(is, k, dd[c + j]);
+                with_q[j] = fmaf(from[c + j], dy[c + j], with_q[j]);
+                with_k[j] = fmaf(is, d[c + j], with_k[j]);
+                with_g[j] = fmaf(is, from[c + j], with_g[j]);
+            }
+        dq[i] += fold(with_q);
+        dk[i] += fold(with_k);
     }
+    for (int j = 0; j < n; j++)
+        b->dd[at + j] = dd[j];
+    *b->dg += fold(with_g);
 }
 
-TARGET static void back_row(const struct back_row *r, float *dq, float *dk)
+/* The same for what the state before the token gives to the error. */
+INLINE void ask_back_some(const struct back *b, const struct grad_delta *t, int at, int n)
 {
-    float sum_q[16] = { 0 }, sum_k[16] = { 0 };
-    int j = 0;
+    const float *restrict ask_back = b->ask_back + at, g = t->g;
 
-    for (; j + 16 <= r->n; j += 16)
-        back_some(r, j, 16, sum_q, sum_k);
-    back_some(r, j, r->n - j, sum_q, sum_k);
-    *dq = fold(sum_q);
-    *dk = fold(sum_k);
+    for (int i = 0; i < t->dim; i++) {
+        const float *restrict from = b->from + (int64_t)i * t->dim_v + at, k = t->k[i];
+        float *restrict ds = b->dS + (int64_t)i * t->dim_v + at, with_from[LANES] = { 0 }, sum;
+
+        for (int c = 0; c < n; c += LANES)
+            for (int j = 0; j < (n < LANES ? n : LANES); j++) {
+                with_from[j] = fmaf(from[c + j], ask_back[c + j], with_from[j]);
+                ds[c + j] = g * fmaf(ask_back[c + j], k, ds[c + j]);
+            }
+        sum = fold(with_from);
+        b->dk[i] = fmaf(g, sum, b->dk[i]);
+        *b->dg = fmaf(k, sum, *b->dg);
+    }
 }
 
 TARGET static void delta_back(float *dS, const float *from, const float *dy, float *dq, float *dk, float *dv, float dgb[2],
                               float *tmp, const struct grad_delta *t)
 {
-    int n = t->dim_v;
-    float *error = tmp, *d = tmp + n, *dd = tmp + 2 * n, *ask_back = tmp + 3 * n, dg = 0.0f;
+    const int n = t->dim_v;
+    float *error = tmp, *d = tmp + n, *dd = tmp + 2 * n, *ask_back = tmp + 3 * n, both;
+    const struct back b = { dS, dd, dq, dk, &dgb[0], from, dy, d, ask_back };
 
-    ask(error, from, t);
-    for (int j = 0; j < n; j++) {
+    EACH_SOME(n, ask_some, error, from, t)
+    for (int j = 0; j < n; j++)
         d[j] = t->b * error[j];
-        dd[j] = 0.0f;
-    }
     for (int i = 0; i < t->dim; i++)
-        back_row(&(struct back_row){ dS + (int64_t)i * n, dd, from + (int64_t)i * n, dy, d, t->q[i], t->k[i], t->g, n },
-                 &dq[i], &dk[i]);
+        dq[i] = dk[i] = 0.0f;
+    dgb[0] = 0.0f;
+    EACH_SOME(n, back_some, &b, t)
+    both = dot(d, dy, n);
+    for (int i = 0; i < t->dim; i++)
+        dq[i] = fmaf(t->g, dq[i], t->k[i] * both);
     for (int j = 0; j < n; j++) {
         dv[j] = t->b * dd[j];
         ask_back[j] = -dv[j];
     }
-    for (int i = 0; i < t->dim; i++) {
-        float *row = dS + (int64_t)i * n;
-
-        axpy(row, ask_back, t->k[i], n);
-        dk[i] = fmaf(t->g, dot(from + (int64_t)i * n, ask_back, n), dk[i]);
-        dg += dot(row, from + (int64_t)i * n, n);
-        for (int j = 0; j < n; j++)
-            row[j] *= t->g;
-    }
-    dgb[0] = dg;
+    EACH_SOME(n, ask_back_some, &b, t)
     dgb[1] = dot(error, dd, n);
+}
+
+/* y = 1 / (1 + exp(-x)) */
+TARGET static void sigmoid(float *restrict y, const float *restrict x, int64_t n)
+{
+    EXP_LOOP(-x[i], y[i] = 1.0f / (1.0f + ex))
 }
 
 #define GRAD_LOOPS(set, n_rows) \
     const struct grad_loops grad_loops_##set = { \
         .rows = (n_rows), .panel = panel, .put = put, .dot = dot, .axpy = axpy, .times_add = times_add, .delta = delta, \
-        .delta_back = delta_back, \
+        .delta_back = delta_back, .sigmoid = sigmoid, \
     }

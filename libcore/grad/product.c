@@ -10,7 +10,8 @@
 enum {
     PANELS   = 4,                  /* panels of columns in a piece */
     WIDE     = PANELS * GRAD_COLS,
-    ROWS     = 240,                /* and rows in it */
+    ROWS     = 240,                /* and rows in it, at least */
+    EACH     = 3,                  /* pieces of a thread */
     DEEP     = 512,                /* of k at a time */
     TILE     = 1 << 19,            /* floats of a decoded part of a matrix */
 };
@@ -24,7 +25,7 @@ struct job {
     const struct grad_product *g;
     const struct grad_loops   *loops;
     float                     *scratch;
-    int64_t                    n_wide;
+    int64_t                    n_wide, rows; /* pieces beside each other, rows of each */
 };
 
 /* Columns first .. of b, k from .. to, as panels; columns past the end are zeros. */
@@ -91,23 +92,25 @@ static void piece(void *ctx, int64_t begin, int64_t end, int worker)
     float *packed = j->scratch + (int64_t)worker * DEEP * WIDE;
 
     for (int64_t i = begin; i < end; i++) {
-        int64_t col = i % j->n_wide * WIDE, row = i / j->n_wide * ROWS;
+        int64_t col = i % j->n_wide * WIDE, row = i / j->n_wide * j->rows;
 
         for (int64_t k0 = 0; k0 < g->k; k0 += DEEP) {
             int64_t k = g->k - k0 < DEEP ? g->k - k0 : DEEP;
 
             pack(packed, g, col, k0, k);
-            multiply(j, packed, row, g->m - row < ROWS ? g->m : row + ROWS, col, k0, k);
+            multiply(j, packed, row, g->m - row < j->rows ? g->m : row + j->rows, col, k0, k);
         }
     }
 }
 
 void grad_product(const struct grad_tools *t, const struct grad_product *g)
 {
-    struct job j = { g, grad_loops(t->simd), t->scratch, (g->n + WIDE - 1) / WIDE };
+    struct job j = { g, grad_loops(t->simd), t->scratch, (g->n + WIDE - 1) / WIDE, 0 };
+    const int64_t high = j.n_wide * g->m / (EACH * pool_size(t->pool)); /* each piece packs its columns again */
 
+    j.rows = (high / ROWS + 1) * ROWS;
     if (g->m > 0)
-        pool_for(t->pool, j.n_wide * ((g->m + ROWS - 1) / ROWS), 1, piece, &j);
+        pool_for(t->pool, j.n_wide * ((g->m + j.rows - 1) / j.rows), 1, piece, &j);
 }
 
 /* Rows of a stored matrix to floats. */
