@@ -154,10 +154,10 @@ static enum err_code read_rules(struct ramp_recipe *r, struct err *e)
     char path[4096], line[128];
 
     for (size_t i = 0; i < o.tensors.n; i++)
-        if (ramp_recipe_add(r, str_of(o.tensors.v[i]), "--tensor", e)) {
+        if (ramp_recipe_add_rule(r, str_of(o.tensors.v[i]), e)) {
             if (e->code == ERR_FORMAT)
                 e->code = ERR_ARG;
-            return e->code;
+            return err_wrap(e, "--tensor %.100s", o.tensors.v[i]);
         }
     if (o.unbiased && ramp_recipe_add(r, STR("unbiased"), "--unbiased", e))
         return e->code;
@@ -170,11 +170,25 @@ static enum err_code read_rules(struct ramp_recipe *r, struct err *e)
     if (!o.pure && cli_recipe_path(o.type, path, sizeof path))
         return cli_quantize_rules(r, path, e);
     if (strlen(o.type) > 32 || quant_find_name(str_of(o.type)) < 0)
-        return err_set(e, ERR_ARG, "--type: %.40s: neither a tensor type nor a mix", o.type);
+        return err_set(e, ERR_ARG, "--type %.40s: neither a tensor type nor a mix", o.type);
+    if (quant_fitter(quant_find_name(str_of(o.type)), 0) == NULL)
+        return err_set(e, ERR_ARG, "--type %s: is read but not written", o.type);
     snprintf(line, sizeof line, "default %s", o.type);
-    if (ramp_recipe_add(r, str_of(line), "--type", e))
-        e->code = ERR_ARG;
-    return e->code;
+    return ramp_recipe_add(r, str_of(line), "--type", e);
+}
+
+/* A rule of the command line that no tensor obeys is a mistake. */
+static enum err_code check_tensors(const struct ramp_recipe *r, const struct gguf *g, struct err *e)
+{
+    for (size_t i = 0; i < o.tensors.n; i++) { /* the first rules of all */
+        bool found;
+
+        if (ramp_rule_finds(r, i, g, &found, e))
+            return e->code;
+        if (!found)
+            return err_set(e, ERR_ARG, "--tensor %.100s: the model has no matrix of such a name", o.tensors.v[i]);
+    }
+    return ERR_OK;
 }
 
 static bool same_file(const struct stat *a, const char *path)
@@ -205,6 +219,17 @@ static enum err_code check_output(const struct gguf *g, const struct ramp_merge 
             return err_set(e, ERR_ARG, "%s: is an input, and will not be replaced", out);
     if (!o.force)
         return err_set(e, ERR_ARG, "%s: exists (-f replaces it)", out);
+    return ERR_OK;
+}
+
+/* Whether a file can be written there, which is found now and not after hours of measuring. */
+static enum err_code try_output(const char *path, struct err *e)
+{
+    struct io_out *out;
+
+    if (path == NULL || io_out_open(&out, path, e))
+        return e->code;
+    io_out_abort(out);
     return ERR_OK;
 }
 
@@ -332,12 +357,19 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
         rc = gguf_open(&g, in, e);
     if (rc == ERR_OK && o.imatrix)
         rc = ramp_importance_open(&im, o.imatrix, e);
+    if (rc == ERR_OK && im != NULL)
+        rc = ramp_importance_check(im, g, e);
+    if (rc == ERR_OK)
+        rc = check_tensors(r, g, e);
     if (rc == ERR_OK)
         rc = open_merge(&merge, g, e);
     if (rc == ERR_OK && out != NULL && !o.dry_run)
-        rc = check_output(g, &merge, out, e); /* before hours of measuring */
+        rc = check_output(g, &merge, out, e);
     if (rc == ERR_OK && o.save_imatrix)
         rc = check_output(g, &merge, o.save_imatrix, e);
+    if (rc == ERR_OK && o.measure && !o.dry_run && try_output(out, e) == ERR_OK && try_output(o.save_recipe, e) == ERR_OK)
+        (void)try_output(o.save_imatrix, e);
+    rc = e->code;
     if (rc == ERR_OK && o.measure)
         rc = cli_quantize_measure(&l, &o, g, e);
     if (rc == ERR_OK && o.budgets.n > 0)

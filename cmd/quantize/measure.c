@@ -188,6 +188,22 @@ static enum err_code list_tensors(struct job *j, struct err *e)
     return ERR_OK;
 }
 
+/* A matrix that has the types of all probes would seem to lose nothing in any. */
+static enum err_code check_probes(const struct job *j, struct err *e)
+{
+    for (size_t i = 0; i < j->l.n; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+        bool                      any = !j->wanted[i] || j->l.measured[i];
+
+        for (int k = 0; k < j->n_probes; k++)
+            any |= ramp_fitting(j->probe[k], t->ne[0]) != t->type;
+        if (!any)
+            return err_set(e, ERR_ARG, "--probes %s: %.*s is %s already, so that nothing can be measured: add another type",
+                           j->o->probes, STR_ARG(t->name), quant_types[t->type]->name);
+    }
+    return ERR_OK;
+}
+
 /* ---- text ---- */
 
 static enum err_code own_text(struct job *j, struct err *e)
@@ -706,6 +722,8 @@ enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantiz
         rc = check_complete(&j, e);
     else if (rc == ERR_OK && o->dry_run)
         rc = err_set(e, ERR_ARG, "%s: is not complete, and --dry-run measures nothing", o->measure);
+    else if (rc == ERR_OK && j.method == METHOD_PROBES && check_probes(&j, e))
+        rc = e->code;
     else if (rc == ERR_OK && (j.method != METHOD_NSDS || score_all(&j, e) == ERR_OK))
         rc = measure_missing(&j, e);
     else if (rc == ERR_OK)

@@ -45,8 +45,7 @@ struct mixer {
 
 static enum err_code read_wish(struct wish *w, const char *text, struct err *e)
 {
-    char  word[128], *comma;
-    char *ctx = NULL;
+    char word[128], *comma;
 
     if (strlen(text) >= sizeof word)
         return err_set(e, ERR_ARG, "--budget: %.60s...: too long", text);
@@ -64,15 +63,14 @@ static enum err_code read_wish(struct wish *w, const char *text, struct err *e)
     else
         return err_set(e, ERR_ARG, "--budget %s: not size=BYTES, token-bytes=BYTES or vram=BYTES,ctx=TOKENS", text);
     if (cli_size(&w->bytes, strchr(word, '=') + 1, "budget", e))
-        return e->code;
+        return err_set(e, ERR_ARG, "--budget %s: not a size such as 512M or 16G", text);
     if (comma == NULL && w->kind == VRAM)
         return err_set(e, ERR_ARG, "--budget %s: say for what context: %s,ctx=65536", text, text);
     if (comma == NULL)
         return ERR_OK;
     if (w->kind != VRAM || strncmp(comma + 1, "ctx=", 4) != 0)
         return err_set(e, ERR_ARG, "--budget %s: only vram takes more after a comma, ctx=TOKENS", text);
-    w->ctx_tokens = strtoll(comma + 5, &ctx, 10);
-    if (ctx == comma + 5 || *ctx != '\0' || w->ctx_tokens < 1 || w->ctx_tokens > 1 << 30)
+    if (cli_size(&w->ctx_tokens, comma + 5, "budget", e) || w->ctx_tokens > 1 << 30)
         return err_set(e, ERR_ARG, "--budget %s: ctx is not a number of tokens", text);
     return ERR_OK;
 }

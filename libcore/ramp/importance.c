@@ -89,3 +89,28 @@ enum err_code ramp_importance_of(const struct ramp_importance *im, const struct 
     *out = buf;
     return ERR_OK;
 }
+
+enum err_code ramp_importance_check(const struct ramp_importance *im, const struct gguf *g, struct err *e)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i), *sum = find(im, t, "in_sum2");
+        const float              *weights;
+        enum err_code             rc = ERR_OK;
+
+        if (ramp_is_kept(t) || sum == NULL)
+            continue;
+        float *buf = malloc((size_t)(t->ne[0] + 1) * sizeof *buf);
+
+        if (buf == NULL)
+            return err_set(e, ERR_NOMEM, "out of memory");
+        for (int64_t at = 0; at < sum->ne[1] * sum->ne[2] * sum->ne[3] && rc == ERR_OK; at++)
+            rc = ramp_importance_of(im, t, at, buf, &weights, e);
+        free(buf);
+        if (rc)
+            return rc;
+        any = true;
+    }
+    return any ? ERR_OK : err_set(e, ERR_FORMAT, "%s: has no matrix of this model", gguf_path(im->g));
+}

@@ -24,7 +24,7 @@ int     ramp_rule_type(const struct ramp_recipe *r, size_t i);
 bool    ramp_rule_floor(const struct ramp_recipe *r, size_t i); /* its type is the least, for whatever gives one */
 int     ramp_recipe_default(const struct ramp_recipe *r); /* -1: none */
 int64_t ramp_recipe_file_type(const struct ramp_recipe *r);
-/* Does the expression of rule i fit? ERR_LIMIT: it needs too many steps. */
+/* Does the expression of rule i fit? ERR_FORMAT: it needs too many steps. */
 MUST_CHECK enum err_code ramp_rule_names(const struct ramp_recipe *r, size_t i, struct str name, bool *fits,
                                          struct err *e);
 /* Do the conditions of a rule hold for the layer in place i of the n that have a tensor of its names? */

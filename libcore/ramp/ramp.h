@@ -17,8 +17,13 @@ struct ramp_recipe;
 MUST_CHECK enum err_code ramp_recipe_open(struct ramp_recipe **out, struct err *e);
 void ramp_recipe_close(struct ramp_recipe *r); /* NULL is allowed */
 /* Appends lines to a recipe; `from` names them in messages: ERR_FORMAT "FROM:LINE: what is wrong".
- * A default or file type that is given again replaces the earlier one. */
+ * A second default or file type is one of the errors. */
 MUST_CHECK enum err_code ramp_recipe_add(struct ramp_recipe *r, struct str text, const char *from, struct err *e);
+/* Appends one rule, REGEX = TYPE or REGEX >= TYPE, and nothing else. */
+MUST_CHECK enum err_code ramp_recipe_add_rule(struct ramp_recipe *r, struct str rule, struct err *e);
+/* *found: the expression of rule i fits the name of a tensor that is not always kept. ERR_FORMAT: it needs too many steps. */
+MUST_CHECK enum err_code ramp_rule_finds(const struct ramp_recipe *r, size_t i, const struct gguf *g, bool *found,
+                                         struct err *e);
 bool ramp_recipe_empty(const struct ramp_recipe *r); /* no rule and no default: types stay as they are */
 bool ramp_recipe_unbiased(const struct ramp_recipe *r); /* for ramp_coder */
 /* The rules as lines, NUL-terminated; lives as long as the recipe and until rules are added. */
@@ -59,6 +64,9 @@ MUST_CHECK enum err_code ramp_plan_merge(struct ramp_plan *p, const struct gguf 
  * tensors NAME.in_sum2 [inputs, matrices] and NAME.counts [1, matrices]. */
 struct ramp_importance;
 MUST_CHECK enum err_code ramp_importance_open(struct ramp_importance **out, const char *path, struct err *e);
+/* ERR_FORMAT: a matrix of the model has another shape there or a number that is negative or not finite, or the file has none of
+ * them. Reads all of the file. */
+MUST_CHECK enum err_code ramp_importance_check(const struct ramp_importance *im, const struct gguf *g, struct err *e);
 void ramp_importance_close(struct ramp_importance *im); /* NULL is allowed */
 
 /* How rows are written in another type. */

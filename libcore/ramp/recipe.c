@@ -222,7 +222,7 @@ static enum err_code compile(pcre2_code **out, struct str regex, struct err *e)
 static enum err_code room_for_rule(struct ramp_recipe *r, struct err *e)
 {
     if (r->n == RULES_MAX)
-        return err_set(e, ERR_LIMIT, "more than %d rules", RULES_MAX);
+        return err_set(e, ERR_FORMAT, "more than %d rules", RULES_MAX);
     if (r->n == r->cap) {
         size_t            cap = r->cap == 0 ? 32 : 2 * r->cap;
         struct rule *v = realloc(r->v, cap * sizeof *v);
@@ -261,10 +261,27 @@ static enum err_code add_rule(struct ramp_recipe *r, struct str regex, bool floo
     return rc;
 }
 
-static enum err_code add_line(struct ramp_recipe *r, struct str line, struct err *e)
+/* REGEX = TYPE or REGEX >= TYPE, without spaces around it. */
+static enum err_code add_rule_line(struct ramp_recipe *r, struct str line, struct err *e)
 {
     const char *eq = memchr(line.p, '=', line.n);
-    struct str  rest = line, word = next_word(&rest);
+
+    if (eq == NULL)
+        return err_set(e, ERR_FORMAT, "neither a rule, REGEX = TYPE or REGEX >= TYPE, nor a setting");
+    struct str regex = { line.p, (size_t)(eq - line.p) };
+
+    /* ">=" after a space; without one the sign may belong to the expression. */
+    bool floor = regex.n > 1 && regex.p[regex.n - 1] == '>' && is_space(regex.p[regex.n - 2]);
+
+    regex.n -= floor;
+    while (regex.n > 0 && is_space(regex.p[regex.n - 1]))
+        regex.n--;
+    return add_rule(r, regex, floor, (struct str){ eq + 1, line.n - (size_t)(eq + 1 - line.p) }, e);
+}
+
+static enum err_code add_line(struct ramp_recipe *r, struct str line, struct err *e)
+{
+    struct str rest = line, word = next_word(&rest);
 
     if (str_is(word, "default")) {
         if (r->type >= 0)
@@ -284,17 +301,7 @@ static enum err_code add_line(struct ramp_recipe *r, struct str line, struct err
         r->unbiased = true;
         return next_word(&rest).n == 0 ? ERR_OK : err_set(e, ERR_FORMAT, "more than \"unbiased\"");
     }
-    if (eq == NULL)
-        return err_set(e, ERR_FORMAT, "neither a rule, REGEX = TYPE or REGEX >= TYPE, nor a setting");
-    struct str regex = { line.p, (size_t)(eq - line.p) };
-
-    /* ">=" after a space; without one the sign may belong to the expression. */
-    bool floor = regex.n > 1 && regex.p[regex.n - 1] == '>' && is_space(regex.p[regex.n - 2]);
-
-    regex.n -= floor;
-    while (regex.n > 0 && is_space(regex.p[regex.n - 1]))
-        regex.n--;
-    return add_rule(r, regex, floor, (struct str){ eq + 1, line.n - (size_t)(eq + 1 - line.p) }, e);
+    return add_rule_line(r, line, e);
 }
 
 /* UTF-8 without control characters but tabs. */
@@ -325,8 +332,32 @@ static enum err_code keep_text(struct ramp_recipe *r, struct str line, struct er
     return ERR_OK;
 }
 
+/* Without spaces around it. */
+static struct str trimmed(struct str s)
+{
+    while (s.n > 0 && is_space(*s.p)) {
+        s.p++;
+        s.n--;
+    }
+    while (s.n > 0 && is_space(s.p[s.n - 1]))
+        s.n--;
+    return s;
+}
+
+static enum err_code add_text(struct ramp_recipe *r, struct str line,
+                              enum err_code (*add)(struct ramp_recipe *r, struct str line, struct err *e), struct err *e)
+{
+    if (line.n > LINE_MAX_BYTES || !is_text(line))
+        return err_set(e, ERR_FORMAT, "not a line of text");
+    return add(r, line, e) ? e->code : keep_text(r, line, e);
+}
+
 enum err_code ramp_recipe_add(struct ramp_recipe *r, struct str text, const char *from, struct err *e)
 {
+    if (text.n >= 3 && memcmp(text.p, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark */
+        text.p += 3;
+        text.n -= 3;
+    }
     for (size_t no = 1; text.n > 0; no++) {
         const char *nl = memchr(text.p, '\n', text.n);
         size_t      n = nl != NULL ? (size_t)(nl - text.p) : text.n;
@@ -337,22 +368,20 @@ enum err_code ramp_recipe_add(struct ramp_recipe *r, struct str text, const char
         text.n -= nl != NULL ? n + 1 : n;
         if (hash != NULL)
             line.n = (size_t)(hash - line.p);
-        while (line.n > 0 && is_space(*line.p)) {
-            line.p++;
-            line.n--;
-        }
-        while (line.n > 0 && is_space(line.p[line.n - 1]))
-            line.n--;
+        line = trimmed(line);
         if (line.n == 0)
             continue;
-        if (line.n > LINE_MAX_BYTES || !is_text(line))
-            return err_set(e, ERR_FORMAT, "%s:%zu: not a line of text", from, no);
-        if (add_line(r, line, e))
-            return err_wrap(e, "%s:%zu", from, no);
-        if (keep_text(r, line, e))
-            return e->code;
+        if (add_text(r, line, add_line, e))
+            return e->code == ERR_NOMEM ? e->code : err_wrap(e, "%s:%zu", from, no);
     }
     return ERR_OK;
+}
+
+enum err_code ramp_recipe_add_rule(struct ramp_recipe *r, struct str rule, struct err *e)
+{
+    if (memchr(rule.p, '#', rule.n) != NULL) /* in the text of the recipe a comment would begin there */
+        return err_set(e, ERR_FORMAT, "'#' in a rule");
+    return add_text(r, trimmed(rule), add_rule_line, e);
 }
 
 enum err_code ramp_rule_names(const struct ramp_recipe *r, size_t i, struct str name, bool *fits, struct err *e)
@@ -362,8 +391,20 @@ enum err_code ramp_rule_names(const struct ramp_recipe *r, size_t i, struct str 
     if (rc == PCRE2_ERROR_NOMEMORY || rc == PCRE2_ERROR_HEAPLIMIT)
         return err_set(e, ERR_NOMEM, "out of memory");
     if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
-        return err_set(e, ERR_LIMIT, "an expression takes too many steps for the name %.*s", (int)name.n, name.p);
+        return err_set(e, ERR_FORMAT, "an expression takes too many steps for the name %.*s", (int)name.n, name.p);
     *fits = rc >= 0;
+    return ERR_OK;
+}
+
+enum err_code ramp_rule_finds(const struct ramp_recipe *r, size_t i, const struct gguf *g, bool *found, struct err *e)
+{
+    *found = false;
+    for (size_t k = 0; k < gguf_n_tensors(g) && !*found; k++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, k);
+
+        if (!ramp_is_kept(t) && ramp_rule_names(r, i, t->name, found, e))
+            return e->code;
+    }
     return ERR_OK;
 }
 

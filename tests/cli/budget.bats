@@ -129,7 +129,7 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
 
 @test "several budgets hold at once, and evolution finds nothing better" {
     try 0 chimere-quantize --measure "$LOSSES" --budget size=620000 --budget token-bytes=330000 \
-        --budget vram=500M,ctx=512 --save-recipe r "$(source_model)"
+        --budget vram=500M,ctx=.5k --save-recipe r "$(source_model)"
     [ "$(grep -c '^# budget .* bytes, [0-9.]* %$' r)" -eq 3 ]
     awk '/^# budget/ && $(NF - 1) > 100 { bad = 1 } END { exit bad }' r
     try 0 chimere-quantize --measure "$LOSSES" --budget size=620000 --save-recipe exact "$(source_model)"
@@ -175,10 +175,18 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     refuses 1 "vram=1M,ctx=64: cannot be kept" chimere-quantize "${m[@]}" --budget vram=1M,ctx=64 --dry-run "$(source_model)"
     refuses 2 "there is one already" chimere-quantize "${m[@]}" --budget size=1M --budget size=2M --dry-run "$(source_model)"
     refuses 2 "not size=BYTES" chimere-quantize "${m[@]}" --budget weight=1M --dry-run "$(source_model)"
-    refuses 2 "not a size" chimere-quantize "${m[@]}" --budget size=big --dry-run "$(source_model)"
+    local bad
+    for bad in big 0 -1 1e400 nan 99999999999999999999 ''; do
+        refuses 2 "size=$bad: not a size" chimere-quantize "${m[@]}" --budget size="$bad" --dry-run "$(source_model)"
+    done
     refuses 2 "say for what context" chimere-quantize "${m[@]}" --budget vram=1G --dry-run "$(source_model)"
     refuses 2 "only vram takes more" chimere-quantize "${m[@]}" --budget size=1G,ctx=5 --dry-run "$(source_model)"
     refuses 2 "not a number of tokens" chimere-quantize "${m[@]}" --budget vram=1G,ctx=x --dry-run "$(source_model)"
+    # found before anything is measured
+    refuses 1 "nowhere/x" chimere-quantize --measure new --random --imatrix nowhere/x "$(source_model)"
+    refuses 1 "nowhere/x" chimere-quantize --measure new --random --budget size=1M "$(source_model)" nowhere/x
+    refuses 1 "nowhere/x" chimere-quantize --measure new --random --budget size=1M --save-recipe nowhere/x "$(source_model)"
+    refuses 2 "is f32 already" chimere-quantize --measure new --random --method probes --probes f32 "$(source_model)"
     refuses 2 "--budget needs --measure" chimere-quantize --budget size=1M a b
     refuses 2 "need --budget" chimere-quantize -t q8_0 --search evo a b
     refuses 2 "are for --measure" chimere-quantize -t q8_0 --random a b

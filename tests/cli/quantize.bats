@@ -111,14 +111,22 @@ EOF
     printf '# none\nunbiased\n' > r
     refuses 3 "neither a rule nor a default" chimere-quantize --recipe r "$(source_model)" b.gguf
     [ ! -e b.gguf ]
-    refuses 2 "--tensor:1" chimere-quantize --tensor 'a=q9_9' --dry-run "$(source_model)"
+    refuses 2 "--tensor a=q9_9: " chimere-quantize --tensor 'a=q9_9' --dry-run "$(source_model)"
+    # one rule and nothing else, of a matrix that is there
+    for line in '' '#=q8_0' 'default q8_0' 'file-type 3'; do
+        refuses 2 "--tensor " chimere-quantize -t q8_0 --tensor "$line" --dry-run "$(source_model)"
+    done
+    refuses 2 "has no matrix of such a name" chimere-quantize -t q8_0 --tensor 'no_such=q4_0' --dry-run "$(source_model)"
+    refuses 2 "has no matrix of such a name" chimere-quantize -t q8_0 --tensor '_norm=q4_0' --dry-run "$(source_model)"
+    refuses 2 "--type i8: is read but not written" chimere-quantize -t i8 --dry-run "$(source_model)"
+    printf '\xef\xbb\xbfdefault q8_0\r\n' > r
+    try 0 chimere-quantize --recipe r --dry-run "$(source_model)"
     refuses 2 "neither a tensor type nor a mix" chimere-quantize -t q4_k_x --dry-run "$(source_model)"
     refuses 2 "neither a tensor type nor a mix" chimere-quantize -t ../recipes/q4_k_m --dry-run "$(source_model)"
     refuses 2 "no rule has a type" chimere-quantize --tensor 'attn_v=q8_0' --dry-run "$(source_model)"
     printf '%s = q8_0\n' '(a*)*(a*)*(a*)*b$' | sed 's/a/[a-z._0-9]/g' > r
     echo 'default q8_0' >> r
-    try 1 chimere-quantize --recipe r --dry-run "$(source_model)"
-    grep -q 'too many steps' err
+    refuses 3 "too many steps" chimere-quantize --recipe r --dry-run "$(source_model)"
 }
 
 @test "an output is not replaced unless asked, an input never" {
@@ -205,9 +213,11 @@ EOF
     [ "$(stat -c %s plain.gguf)" -eq "$(stat -c %s weighted.gguf)" ]
     no cmp -s plain.gguf weighted.gguf
     make_imatrix short.gguf "$name" $((n / 2)) 1
-    refuses 3 "another shape" chimere-quantize -t q4_0 --pure --imatrix short.gguf "$in" b.gguf
+    refuses 3 "another shape" chimere-quantize -t q4_0 --pure --imatrix short.gguf --dry-run "$in"
     make_imatrix bad.gguf "$name" "$n" 1 bad
     refuses 3 "is not a number of at least 0" chimere-quantize -t q4_0 --pure --imatrix bad.gguf "$in" b.gguf
+    make_imatrix other.gguf other.weight "$n" 1
+    refuses 3 "has no matrix of this model" chimere-quantize -t q4_0 --pure --imatrix other.gguf --dry-run "$in"
     refuses 3 "not an imatrix" chimere-quantize -t q4_0 --pure --imatrix "$in" "$in" b.gguf
     [ ! -e b.gguf ]
 }
