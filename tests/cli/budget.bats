@@ -97,13 +97,18 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     truncate -s -9 l # as if it had been killed within a line
     try 0 chimere-quantize --measure l --random --tokens 64 "$(source_model)"
     cmp l "$LOSSES"
-    # within a search nothing is written
-    env --default-signal=INT chimere-quantize --measure l --budget size=700000 --search evo --save-recipe r "$(source_model)" a.gguf &
-    pid=$! status=0
-    sleep 0.1
-    kill -INT $pid
-    wait $pid || status=$?
-    [ $status -eq 130 ] && [ ! -e r ] && [ ! -e a.gguf ]
+    # within a search nothing is written; it begins when the rules have come
+    mkfifo rules
+    local how
+    for how in evo exact; do
+        env --default-signal=INT chimere-quantize --measure l --recipe rules --budget size=520000 --budget token-bytes=290000 \
+            --search $how --save-recipe r "$(source_model)" a.gguf &
+        pid=$! status=0
+        : > rules
+        kill -INT $pid
+        wait $pid || status=$?
+        [ $status -eq 130 ] && [ ! -e r ] && [ ! -e a.gguf ]
+    done
     head -c 3000 "$LOSSES" > l
     refuses 3 "begun with other options" chimere-quantize --measure l --random --tokens 32 "$(source_model)"
     sed 's/"from":2/"from":4/' "$LOSSES" > l
