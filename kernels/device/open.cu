@@ -48,6 +48,12 @@ static enum err_code end(void *ctx, struct err *e)
                    cudaGetErrorString(c->bad), c->bad_at);
 }
 
+static void leave(void *ctx)
+{
+    cuda_submit(ctx);
+    ((struct cuda *)ctx)->in_step = false;
+}
+
 static bool on_device(const void *p)
 {
     cudaPointerAttributes a;
@@ -686,6 +692,7 @@ static struct dev_table make_table(void)
     t.free = cuda_release;
     t.begin = begin;
     t.submit = cuda_submit;
+    t.leave = leave;
     t.end = end;
     t.zero = zero;
     t.copy = copy;

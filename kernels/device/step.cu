@@ -5,7 +5,7 @@
 
 #include "kernels/device/cuda.h"
 
-enum { GRAPH_ROWS = 64 };
+enum { GRAPH_ROWS = 64, GRAPH_NODES = 12 };
 
 void cuda_drop_graphs(struct cuda *c)
 {
@@ -186,14 +186,14 @@ static int64_t rows_of(const struct node *v)
 }
 
 /* The graph entry of the recorded nodes, which is then the first; a new one replaces the least used. NULL: not worth
- * one. Single operations between steps are not: clearing a sequence is some for each layer, and would take the places
- * of all graphs of steps. */
+ * one. Short steps and single operations between steps are not: clearing a sequence is some for each layer, a drafter's rows
+ * are copied to another place each time, and they would take the places of all graphs of long steps. */
 static struct graph *graph_of(struct cuda *c)
 {
     struct graph g;
     int at = 0;
 
-    if (!c->in_step)
+    if (!c->in_step || c->n_node < GRAPH_NODES)
         return NULL;
     for (int i = 0; i < c->n_node; i++)
         if (rows_of(&c->node[i]) > GRAPH_ROWS)

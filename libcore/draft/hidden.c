@@ -5,8 +5,9 @@
  * to `done`: all of them, or, where rows were missed (a session was loaded, a text was cut), those
  * since then. After them come rows that wait: saved ones, then those of the last step. They are
  * used when guesses are asked for, and not before: nobody knows whether a prompt's answer will be long enough. When
- * they need room, those of a drafter that was asked lately are used, and of others only the newest stay: a drafter that
- * does not pay costs a copy of its rows. The context begins anew with those then. */
+ * they need room, those of a drafter that was asked lately are used, and of others only the newest stay. The context begins
+ * anew with those then. When nobody has asked for long, and no text has begun, not even a copy of rows is made: the next time
+ * somebody asks there are no guesses, but rows are kept from then on. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@
 
 enum {
     SAVED = 256,  /* rows of a sequence */
-    NEWEST = 8,   /* that stay where nobody asks */
+    NEWEST = 8,   /* that stay where nobody asks; fewer are not enough to guess from */
     BORING = 64,  /* steps after which nobody asks any more */
 };
 
@@ -34,7 +35,7 @@ struct hidden {
     int                       n_seq;
     struct rows              *rows; /* [n_seq] */
     int                       n_used, room; /* saved rows that are or were in use; at most */
-    int                       idle;         /* steps since it was asked */
+    int                       idle, since;  /* steps since it was asked; since a text began */
     struct model_drafter_row *row;  /* of a call */
     struct model_drafter_ask *ask;  /* [n_seq] */
     int32_t                  *pick; /* [room] */
@@ -141,7 +142,10 @@ static void begin_at(struct hidden *h, int seq, int64_t pos)
  * wrong, which costs at most a guess. */
 void draft_hidden_cut(void *of, int seq, int64_t n)
 {
-    drop_to(of, seq, n);
+    struct hidden *h = of;
+
+    h->since = 0;
+    drop_to(h, seq, n);
 }
 
 void draft_hidden_fork(void *of, int dst, int src)
@@ -235,6 +239,7 @@ static enum err_code tidy(struct hidden *h, struct err *e)
 /* Rows of the last step that are still waiting are saved. */
 static enum err_code save(struct hidden *h, struct err *e)
 {
+    const bool asleep = h->idle >= BORING && h->since >= BORING;
     int n = 0;
 
     for (int s = 0; s < h->n_seq; s++) {
@@ -242,7 +247,7 @@ static enum err_code save(struct hidden *h, struct err *e)
 
         if (q->n_saved + q->n_tap > SAVED)
             forget(h, s, NEWEST);
-        if (q->n_tap > h->room - h->n_used - n)
+        if (q->n_tap > (asleep ? 0 : h->room - h->n_used - n))
             begin_at(h, s, end_of(q)); /* missed */
         for (; q->n_tap > 0; q->n_tap--) {
             h->pick[n] = q->tap++;
@@ -280,7 +285,7 @@ static bool ready(const struct hidden *h, const struct draft_ask *a)
     const struct rows *q = &h->rows[a->seq];
     const int64_t rows = end_of(q) - q->base;
 
-    return end_of(q) == h->env.text[a->seq].n - 1 && rows > 0 &&
+    return end_of(q) == h->env.text[a->seq].n - 1 && rows > 0 && (q->base == 0 || rows >= NEWEST) &&
            rows + a->n < model_drafter_ctx(h->net);
 }
 
@@ -326,7 +331,8 @@ enum err_code draft_hidden_guess(void *of, struct draft_ask *ask, int n, bool *l
         else
             ask[i].n = 0;
     }
-    h->idle = n_ask > 0 ? 0 : h->idle + 1;
+    h->idle = n > 0 ? 0 : h->idle + 1;
+    h->since++;
     if ((n_ask > 0 || make_room(h)) && use(h, n_ask, late, e) != ERR_OK)
         return e->code;
     for (int i = 0; i < n; i++)

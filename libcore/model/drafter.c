@@ -201,7 +201,7 @@ enum err_code model_drafter_save(struct model_drafter *d, const struct model_tap
         return ERR_OK;
     dev_begin(d->net.dev);
     pick_taps(d, op_slice(rows_at(d->saved[0], d->width, d->n_saved), at, n), t, row);
-    return dev_end(d->net.dev, e);
+    return dev_leave(d->net.dev, e);
 }
 
 enum err_code model_drafter_keep(struct model_drafter *d, const int32_t *from, int n, struct err *e)
@@ -216,7 +216,7 @@ enum err_code model_drafter_keep(struct model_drafter *d, const int32_t *from, i
                  from);
     d->saved[1] = d->saved[0];
     d->saved[0] = to;
-    return dev_end(d->net.dev, e);
+    return dev_leave(d->net.dev, e);
 }
 
 /* ---- keys and values ---- */
@@ -298,6 +298,7 @@ enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps
             group(d, row + i, n);
             d->kind->take(d, gather(d, t, row + i, n));
             model_draft_advance(d);
+            dev_submit(d->net.dev); /* apart from the guesses: any number of rows may come before any number of guesses */
         }
         i += n;
         if (i == n_row && n_ask > 0) {

@@ -161,7 +161,6 @@ static int guess(struct model_drafter *d, const struct model_drafter_ask *ask, i
     if (n > 0)
         head(d, n, 0);
     for (int depth = 1, left; n > 0; depth++) {
-        dev_submit(d->net.dev);
         left = still_live(d, ask, n, depth, r);
         r += n;
         n = left;
@@ -169,6 +168,7 @@ static int guess(struct model_drafter *d, const struct model_drafter_ask *ask, i
             break;
         go_on(d, n, r);
         model_draft_advance(d);
+        dev_submit(d->net.dev);
     }
     return r;
 }

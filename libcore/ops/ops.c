@@ -321,6 +321,14 @@ enum err_code dev_end(struct dev *d, struct err *e)
     return d->impl.table->end(d->impl.ctx, e);
 }
 
+enum err_code dev_leave(struct dev *d, struct err *e)
+{
+    if (d->impl.table->leave == NULL)
+        return dev_end(d, e);
+    d->impl.table->leave(d->impl.ctx);
+    return ERR_OK;
+}
+
 void *dev_scratch_bytes(struct dev *d, size_t n)
 {
     size_t at = d->used;

@@ -177,6 +177,9 @@ bool   dev_records(const struct dev *d);      /* it launches what was recorded o
                                                * it is first used */
 void   dev_submit(struct dev *d);             /* what was asked for so far may run: the host goes on meanwhile */
 MUST_CHECK enum err_code dev_end(struct dev *d, struct err *e); /* all work done, or why not */
+/* Instead of dev_end() where nothing comes to the host: a device that records need not be done yet, and the next dev_end()
+ * says what failed. What is asked for later comes after it. */
+MUST_CHECK enum err_code dev_leave(struct dev *d, struct err *e);
 struct tensor dev_scratch(struct dev *d, int64_t ne0, int64_t ne1); /* float rows, until release */
 void         *dev_scratch_bytes(struct dev *d, size_t n);           /* 64-byte aligned */
 size_t dev_mark(const struct dev *d);

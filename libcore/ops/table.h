@@ -98,6 +98,7 @@ struct dev_table {
     void (*may_stop)(void *c, bool (*stop)(void)); /* NULL: never */
     bool (*stopped)(void *c);
     enum err_code (*end)(void *c, struct err *e);
+    void (*leave)(void *c);          /* NULL: as end */
     void (*zero)(void *c, void *p, size_t n);
     void (*copy)(void *c, void *to, const void *from, size_t n);
     void (*fetch)(void *c, void *to, const void *from, size_t n); /* NULL: as copy */
