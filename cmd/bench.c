@@ -8,7 +8,7 @@
 static struct bench_opts o = {
     .mix = "q4_k_m", .prompts = "512", .depths = "0,1024", .rows = "1,2,4,8,16",
     .seqs = "1,2,4,8", .reps = 5, .decode_tokens = 32, .samples = 1, .parallel = 16, .predict_max = 600,
-    .top_p = 1, .draft_max = "16",
+    .top_p = 1, .draft_max = "15",
 };
 
 static const struct opt opts[] = {
@@ -46,7 +46,7 @@ static const struct opt opts[] = {
     FLAG(0, "compare", "two files of answers: the paired difference", &o.compare),
     SECTION("Guesses"),
     LIST("draft", "name", "as in chimere-run; a,b: together; repeatable", &o.drafts_of),
-    STRING(0, "draft-max", "list", "most draft tokens in a step (default 16)", &o.draft_max),
+    STRING(0, "draft-max", "list", "most draft tokens in a step (default 15)", &o.draft_max),
     STRING(0, "oracle", "shares", "draft from known answers, this share right", &o.oracle),
     FLAG(0, "fixed", "always draft as much as possible", &o.fixed),
     FLAG(0, "quote", "answer with the prompt's second half", &o.quote),

@@ -32,7 +32,7 @@
     FLAG(0, "engram-thinking", "use tables in the reasoning too", thinking)
 #define ROWS_DRAFT(names, max) \
     LIST("draft", "name", "drafter: auto, ngram, mtp, file; repeatable", names), \
-    INT32("draft-max", "n", "most draft tokens in a step (default 16)", max, 0, GEN_DRAFT_MAX)
+    INT32("draft-max", "n", "most draft tokens in a step (default 15)", max, 0, GEN_DRAFT_MAX)
 #define ROW_CTX(m, help) INT64('c', "ctx", "tokens", help, &(m).ctx_tokens, 1)
 #define ROWS_RUNNING(m) \
     { OPT_I32, 't', "threads", "n", "default: one for each processor", &(m).n_threads, 1, 512 }, \

@@ -137,13 +137,12 @@ static enum err_code add_named(struct draft *d, const char *name, struct err *e)
     if (strcmp(name, "auto") == 0) {
         if (add(d, &draft_type_ngram, NULL, e) != ERR_OK)
             return e->code;
-        if (model_info(d->o.model)->n_nextn > 0 && add(d, &draft_type_mtp, NULL, e) != ERR_OK)
-            return e->code;
-        /* A file with such a name may be another model's, and nobody asked for it. */
+        /* First of those that take time, since it is tried first and brings most. A file with such a name may be another
+         * model's, and nobody asked for it. */
         if (beside(path, sizeof path, gguf_path(d->o.gguf)) && add_file(d, path, e) == ERR_NOMEM)
             return e->code;
         *e = (struct err){ 0 };
-        return ERR_OK;
+        return model_info(d->o.model)->n_nextn > 0 ? add(d, &draft_type_mtp, NULL, e) : ERR_OK;
     }
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strcmp(types[i]->name, name) == 0)
@@ -200,7 +199,7 @@ enum err_code draft_open(struct draft **out, const struct draft_opts *o, struct 
     if (d == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     d->o = *o;
-    d->o.n_max = o->n_max > 0 ? o->n_max : GEN_DRAFT_MAX;
+    d->o.n_max = o->n_max > 0 ? o->n_max : GEN_DRAFT_USUAL;
     for (int i = 0; i < o->n_names; i++)
         if (add_named(d, o->names[i], e) != ERR_OK) {
             draft_close(d);
@@ -480,6 +479,8 @@ static void choose(struct draft *d, struct gen_guess *g, const struct draft_choi
         give(d, g, answer_of(&d->drafter[best.type], g->seq), best.type, best.n);
     else if (!d->o.always && asked->type >= 0 && (a = answer_of(&d->drafter[asked->type], g->seq))->n > 0)
         draft_width_learn(d->width, asked->type, g->seq, a->p, a->n, 0, 0);
+    else if (!d->o.always && asked->type >= 0)
+        draft_width_nothing(d->width, asked->type);
 }
 
 static enum err_code guess(void *of, struct gen_guess *g, int n, const struct gen_cost *cost,

@@ -31,12 +31,12 @@ struct draft_opts {
     const struct gguf *gguf;      /* its file */
     /* Each name is one of these. A row of drafters.def that needs no file: "ngram", "mtp", "engram". A GGUF file: a
      * DFlash drafter for this model, an adapter of its multi-token-prediction block, or a small model with the
-     * same tokens. "auto": ngram, mtp if the model has it, and the DFlash drafter beside the model's file, if there is
-     * one; for NAME-q4_k.gguf that is NAME-dflash.gguf. */
+     * same tokens. "auto": ngram, the DFlash drafter beside the model's file, if there is one (for NAME-q4_k.gguf that
+     * is NAME-dflash.gguf), and mtp if the model has it. */
     const char *const *names;     /* [n_names] */
     int                n_names;
     const struct engram_mix *tables; /* for "engram", which guesses from them; not owned. NULL: there are none */
-    int                n_max;     /* guesses for a sequence in a step; 0: GEN_DRAFT_MAX */
+    int                n_max;     /* guesses for a sequence in a step; 0: GEN_DRAFT_USUAL */
     bool               always;    /* without measuring: in every step all guesses of the first drafter that has some */
     const char        *device;    /* of a small model; NULL: "cpu" */
     int                n_threads; /* of the small model */

@@ -88,6 +88,9 @@ void draft_width_promise(const struct draft_width *w, int type, const struct dra
 /* The choice was taken: its rows are part of the step now. */
 void draft_width_take(struct draft_width *w, const struct draft_choice *c, int seq, bool asked);
 
+/* The drafter that was asked was not ready: if that was its first trial, it is still to come. */
+void draft_width_nothing(struct draft_width *w, int type);
+
 /* A call of a drafter for at most n guesses of a sequence took `ms`. late: other calls will not take as long. */
 void draft_width_spent(struct draft_width *w, int type, int n, double ms, bool late);
 /* A drafter made n_made guesses with these p for a sequence; n of them were checked, the first

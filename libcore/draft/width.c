@@ -59,6 +59,7 @@ struct known {
      * how many. */
     double       took[GEN_DRAFT_MAX + 1], base[GEN_DRAFT_MAX + 1], calls[GEN_DRAFT_MAX + 1];
     int          tries;  /* still to come */
+    int          met[GEN_DRAFT_MAX + 1]; /* calls for n guesses that the device recorded */
 };
 
 struct draft_width {
@@ -73,6 +74,7 @@ struct draft_width {
     int           rows, n;       /* so far; answers */
     bool          plain;         /* without guesses */
     bool          started;       /* the purse has had its initial steps */
+    bool          records;       /* the first calls for a number of guesses take longer than later ones (gen/cost.h) */
     double        worth;         /* of a token: the time that it takes without guesses */
     double        purse;         /* milliseconds */
     int           checked, right; /* guesses of the last step */
@@ -205,6 +207,7 @@ void draft_width_step(struct draft_width *w, const struct gen_cost *cost, int n)
 {
     settle_up(w, cost->last);
     fill(w->cost, GEN_COSTS, cost->ms, (double)row_cost);
+    w->records = cost->records;
     w->n = n;
     w->rows = n < GEN_COSTS ? n : GEN_COSTS - 1;
     w->tokens = n;
@@ -252,6 +255,10 @@ void draft_width_spent(struct draft_width *w, int type, int n, double ms, bool l
     const double keep = k->calls[n] < MEMORY_SEQ ? 1 : 1 - 1.0 / MEMORY_SEQ;
     const double usual = guess_cost(w, type, n), worst = WORST * (usual > w->worth ? usual : w->worth);
 
+    if (w->records && k->met[n] < 2) { /* happens once, whatever comes of it */
+        k->met[n]++;
+        return;
+    }
     ms = ms > worst ? worst : ms;
     pay(w, ms);
     if (late)
@@ -292,7 +299,7 @@ void draft_width_made(const struct draft_width *w, int type, const struct draft_
 {
     double right = 1, tokens = 0;
 
-    for (int i = 0; i < a->n && !w->plain; i++) {
+    for (int i = 0; i < a->n && !w->plain && !best->trial; i++) {
         right *= (double)w->type[type].sure.kept[class_of(a->p[i])];
         tokens += right;
         const double r = rate(w, i + 1, tokens, 0);
@@ -337,7 +344,7 @@ void draft_width_promise(const struct draft_width *w, int type, const struct dra
     struct draft_choice mine = { .type = -1, .rate = 0 };
     double right = 1, tokens = 0;
 
-    for (int i = 0; i < n_max && !w->plain; i++) {
+    for (int i = 0; i < n_max && !w->plain && !best->trial; i++) { /* a trial stays, whatever pays more */
         const int asked = fit(t, of, i + 1, n_max);
         double ms = guess_cost(w, type, asked) - w->asked_ms[type];
 
@@ -348,7 +355,7 @@ void draft_width_promise(const struct draft_width *w, int type, const struct dra
         if (r > mine.rate)
             mine = (struct draft_choice){ type, asked, false, r, tokens, ms };
     }
-    if (mine.type >= 0 && !best->trial)
+    if (mine.type >= 0)
         make_trial(w, t, of, seq, n_max, mine.rate > best->rate, &mine);
     if (mine.type >= 0 && (mine.trial || (mine.rate > best->rate && w->type[type].tries < TRIES)))
         *best = mine;
@@ -369,6 +376,12 @@ void draft_width_take(struct draft_width *w, const struct draft_choice *c, int s
     w->type[c->type].tries -= w->type[c->type].tries > 0;
     if (c->trial)
         w->rest[seq] = PAUSE;
+}
+
+void draft_width_nothing(struct draft_width *w, int type)
+{
+    if (w->type[type].tries == TRIES - 1)
+        w->type[type].tries = TRIES;
 }
 
 /* ---- learning ---- */

@@ -24,7 +24,9 @@ struct gen_cost {                         /* all zero: nothing is known */
     float seen[GEN_COSTS];                /* steps in these sums */
     float n;                              /* steps in `speed`, up to a few */
     float spread;                         /* how far single steps are from the expected time, as a share of it */
-    bool  met[GEN_COSTS];                 /* there was such a step */
+    bool  records;                        /* set by the owner: on this device not only the first step with a number of rows
+                                           * takes longer than later ones, but the second, too */
+    int   met[GEN_COSTS];                 /* such steps that were left out */
 };
 
 /* Notes that a step with `rows` rows took `ms`. Steps with more than GEN_COSTS - 1 rows are ignored. */

@@ -64,6 +64,7 @@ enum err_code gen_open(struct gen **out, const struct gen_opts *o, struct err *e
     g->rows_max = run_rows_max(o->run);
     g->logits_max = run_logits_max(o->run);
     g->draft_max = run_draft_max(o->run);
+    g->cost.records = run_records(o->run);
     g->prompt_rows = o->prompt_rows > 0 ? o->prompt_rows : g->rows_max > 4 ? g->rows_max / 4 : 1;
     if (alloc_all(g, e)) {
         gen_close(g);

@@ -15,6 +15,7 @@
 
 enum {
     GEN_DRAFT_MAX = 16, /* guesses for one sequence in a step */
+    GEN_DRAFT_USUAL = 15, /* at most, unless more are asked for: with the newest token as many rows as kernels for few have */
     GEN_BACK_MAX = 64,  /* tokens that a constraint must be able to take back */
 };
 

@@ -58,6 +58,8 @@ void run_close(struct run *r); /* NULL is allowed */
  * a few times. This makes some steps of one row with sequence 0 and clears it, so that the first tokens are decoded as
  * fast as later ones. Does nothing on the CPU. The counts of uses of experts start from 0 after it. */
 MUST_CHECK enum err_code run_warm_up(struct run *r, struct err *e);
+/* The device is such a GPU: the first two steps of each shape take longer. */
+bool run_records(const struct run *r);
 
 /* One step with n <= rows_max rows, at most logits_max of them with logits. ERR_ARG: a token outside the vocabulary, a bad
  * sequence number. ERR_LIMIT: a sequence would exceed ctx_tokens, or the step needs more than run_kv_left(). In
