@@ -15,7 +15,8 @@
  *
  * While there is enough in it a drafter is asked for few guesses at first: that shows what they and their rows
  * cost. Later every drafter has its turn to be asked although it does not pay, or for more guesses than
- * pay, when there is enough in the purse: texts change. Nothing here can change a byte of an answer. */
+ * pay, when there is enough in the purse: texts change. The oftener that was in vain, the longer is the pause. Nothing here
+ * can change a byte of an answer. */
 #include <stdlib.h>
 
 #include "draft/internal.h"
@@ -24,6 +25,7 @@
 enum {
     SURES = 16,        /* classes of how sure a drafter is */
     PAUSE = 16,        /* steps from one trial to the next, at least */
+    PAUSE_MOST = 128,  /* of a drafter that is tried in vain, again and again */
     PLAIN = 16,        /* first steps without guesses, to learn what they cost */
     TURNS = 16,        /* steps with guesses and without, in turns, after them */
     PLAIN_EVERY = 32,  /* later, steps with guesses from one without to the next */
@@ -59,6 +61,7 @@ struct known {
      * how many. */
     double       took[GEN_DRAFT_MAX + 1], base[GEN_DRAFT_MAX + 1], calls[GEN_DRAFT_MAX + 1];
     int          tries;  /* still to come */
+    int          wait, pause; /* steps until it may be tried again; and between its last two trials, at least */
     int          met[GEN_DRAFT_MAX + 1]; /* calls for n guesses that the device recorded */
 };
 
@@ -112,6 +115,7 @@ enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq, 
     for (int t = 0; t < n_type; t++) {
         forget(&w->type[t].all, 0.75f);
         w->type[t].tries = TRIES;
+        w->type[t].pause = PAUSE;
         for (int i = 0; i < SURES; i++)
             w->type[t].sure.kept[i] = ((float)i + 0.5f) / SURES;
     }
@@ -221,8 +225,10 @@ void draft_width_step(struct draft_width *w, const struct gen_cost *cost, int n)
     }
     w->plain = w->first[w->rows] > 0 || w->run >= most_at_once(w) || cost->ms[w->rows] <= 0 || w->purse < 0;
     w->first[w->rows] -= w->first[w->rows] > 0;
-    for (int t = 0; t < w->n_type; t++)
+    for (int t = 0; t < w->n_type; t++) {
         w->asked_ms[t] = 0;
+        w->type[t].wait -= w->type[t].wait > 0;
+    }
 }
 
 void draft_width_again(struct draft_width *w, int n)
@@ -290,7 +296,7 @@ void draft_width_try(const struct draft_width *w, int type, const struct draft_a
     while (n < a->n && (right *= (double)w->type[type].sure.kept[class_of(a->p[n])]) >= likely)
         n++;
     if (best->type < 0 && n > 0 && !w->plain && w->purse >= TRIAL * w->worth && w->rest[a->seq] == 0 &&
-        w->turn[a->seq] % w->n_type == type)
+        w->type[type].wait == 0 && w->turn[a->seq] % w->n_type == type)
         *best = (struct draft_choice){ .type = type, .n = n, .trial = true, .rate = best->rate };
 }
 
@@ -326,7 +332,7 @@ static void make_trial(const struct draft_width *w, const struct draft_type *t, 
 
     n = n > FIRST ? fit(t, of, n + 1, n_max) : n;
     if (w->purse < TRIAL * w->worth ||
-        (tries < TRIES && (w->rest[seq] > 0 || w->turn[seq] % w->n_type != c->type)))
+        (tries < TRIES && (w->rest[seq] > 0 || w->type[c->type].wait > 0 || w->turn[seq] % w->n_type != c->type)))
         return;
     if (tries == 0) {
         n = pays || w->turn[seq] / w->n_type % 2 > 0 ? fit(t, of, 2 * c->n, n_max) : c->n;
@@ -363,6 +369,8 @@ void draft_width_promise(const struct draft_width *w, int type, const struct dra
 
 void draft_width_take(struct draft_width *w, const struct draft_choice *c, int seq, bool asked)
 {
+    struct known *k;
+
     w->tokens += c->tokens;
     w->rows += c->n;
     w->guess_ms += c->ms;
@@ -372,16 +380,22 @@ void draft_width_take(struct draft_width *w, const struct draft_choice *c, int s
     w->turn[seq] += w->rest[seq] == 0; /* whether there was one to try or not */
     if (c->type < 0)
         return;
+    k = &w->type[c->type];
     w->asked_ms[c->type] += c->ms;
-    w->type[c->type].tries -= w->type[c->type].tries > 0;
+    k->tries -= k->tries > 0;
+    k->pause = !c->trial ? PAUSE : 2 * k->pause < PAUSE_MOST ? 2 * k->pause : PAUSE_MOST;
+    k->wait = c->trial ? k->pause : 0;
     if (c->trial)
         w->rest[seq] = PAUSE;
 }
 
 void draft_width_nothing(struct draft_width *w, int type)
 {
-    if (w->type[type].tries == TRIES - 1)
-        w->type[type].tries = TRIES;
+    struct known *k = &w->type[type];
+
+    k->tries = k->tries == TRIES - 1 ? TRIES : k->tries;
+    k->pause = k->pause > PAUSE ? k->pause / 2 : PAUSE;
+    k->wait = 0;
 }
 
 /* ---- learning ---- */

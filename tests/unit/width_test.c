@@ -305,34 +305,45 @@ static void pays(void **state)
     assert_true(times(&changes, &busy, &asked) < 0.7);
 }
 
-/* Of three drafters one pays: it is found, and what the others cost is little. Costs are those of a small model on a CPU, and of
- * one on a GPU, where all that happens for the first time takes long. */
+/* Of three drafters one pays: it is found, and what the others cost is little. Costs are those of a small model on a CPU, of one
+ * on a GPU, where all that happens for the first time takes long, and of a model with cheap rows, where the drafter that is
+ * tried first is the wrong one and dear. */
 static void one_of_three(void **state)
 {
-    static const struct script all[] = {
-        { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &block, 1.6, 0.05, 0.985, 0.985 }, { &chain, 0.15, 0.3, 0.9, 0.6 } },
-          .slope = 0.32, .steps = 300, .late = 300 },
-        { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &block, 1.6, 0.05, 0.93, 0.93 }, { &chain, 0.15, 0.3, 0.9, 0.6 } },
-          .slope = 0.32, .steps = 300, .late = 300 },
-        { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &block, 0.6, 0.02, 0.93, 0.93 }, { &chain, 0.15, 0.25, 0.6, 0.4 } },
-          .slope = 0.05, .steps = 1000, .late = 1000, .first = 6 },
-        { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &chain, 0.05, 0.1, 0.9, 0.7 }, { &block, 1.6, 0.05, 0.3, 0.3 } },
-          .slope = 0.05, .steps = 2000, .late = 2000 },
+    static const struct {
+        struct script t;
+        int           pays; /* which */
+        double        least; /* of the speed that it has alone */
+    } all[] = {
+        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &block, 1.6, 0.05, 0.985, 0.985 }, { &chain, 0.15, 0.3, 0.9, 0.6 } },
+            .slope = 0.32, .steps = 300 }, 1, 0.93 },
+        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &block, 1.6, 0.05, 0.93, 0.93 }, { &chain, 0.15, 0.3, 0.9, 0.6 } },
+            .slope = 0.32, .steps = 300 }, 1, 0.93 },
+        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &block, 0.6, 0.02, 0.93, 0.93 }, { &chain, 0.15, 0.25, 0.6, 0.4 } },
+            .slope = 0.05, .steps = 1000, .first = 6 }, 1, 0.93 },
+        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &chain, 0.05, 0.1, 0.9, 0.7 }, { &block, 1.6, 0.05, 0.3, 0.3 } },
+            .slope = 0.05, .steps = 1000 }, 1, 0.93 },
+        { { .kind = { { &gratis, 0, 0, 0.97, 0.97, 2 }, { &block, 1.6, 0.05, 0.3, 0.3 }, { &chain, 0.05, 0.1, 0.3, 0.2 } },
+            .slope = 0.1, .steps = 1000 }, 0, 0.93 },
+        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &block, 1.6, 0.05, 0.3, 0.3 }, { &chain, 0.05, 0.1, 0.9, 0.7 } },
+            .slope = 0.05, .steps = 2000 }, 2, 0.85 },
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        struct script alone = all[i];
+        struct script three = all[i].t, alone;
         int asked;
 
-        alone.kind[0] = alone.kind[1];
+        three.late = three.steps;
+        alone = three;
+        alone.kind[0] = alone.kind[all[i].pays];
         alone.kind[1].type = NULL;
-        for (int j = 0; j < (all[i].first > 0 ? 1 : 2); j++) { /* interruptions are not a GPU's */
+        for (int j = 0; j < (three.first > 0 ? 1 : 2); j++) { /* interruptions are not a GPU's */
             const struct machine *const m = j == 0 ? &idle : &busy;
-            const double least = times(&alone, m, &asked), together = times(&all[i], m, &asked);
+            const double least = times(&alone, m, &asked), together = times(&three, m, &asked);
 
             print_message("of three: %.3f of the one that pays\n", least / together);
-            assert_true(least / together > 0.93);
+            assert_true(least / together > all[i].least);
         }
     }
 }
