@@ -298,7 +298,6 @@ enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps
             group(d, row + i, n);
             d->kind->take(d, gather(d, t, row + i, n));
             model_draft_advance(d);
-            dev_submit(d->net.dev); /* apart from the guesses: any number of rows may come before any number of guesses */
         }
         i += n;
         if (i == n_row && n_ask > 0) {

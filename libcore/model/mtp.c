@@ -168,7 +168,6 @@ static int guess(struct model_drafter *d, const struct model_drafter_ask *ask, i
             break;
         go_on(d, n, r);
         model_draft_advance(d);
-        dev_submit(d->net.dev);
     }
     return r;
 }
