@@ -21,14 +21,14 @@ endif
 MAKEFLAGS += $(if $(filter 0,$(MAKELEVEL)),-j$(shell nproc 2>/dev/null || echo 2))
 
 WARN     = -Wall -Wextra -Wconversion -Wshadow -Wmissing-prototypes -Wvla -Werror
-# gcc sees conversions in the code that UBSan adds; with variables in -g sanitized code would compile three times as long.
+# gcc sees conversions in the code that UBSan adds. A pointer that wraps is found by ASan where it is used, in half the time.
 SAN_ubsan = -fsanitize=undefined -fno-sanitize-recover=all -Wno-conversion -Wno-sign-conversion
-SAN_asan  = -fsanitize=address $(SAN_ubsan)
+SAN_asan  = -fsanitize=address $(SAN_ubsan) -fno-sanitize=pointer-overflow
 SAN_tsan  = -fsanitize=thread
 SAN_fuzz  = -fsanitize=fuzzer-no-link,address,undefined
 SANFLAGS  = $(SAN_$(SAN))
 $(if $(filter-out asan tsan ubsan fuzz,$(SAN)),$(error SAN=$(SAN): asan, tsan or ubsan))
-CFLAGS  ?= $(if $(filter asan ubsan,$(SAN)),-O1,-O2) $(if $(SAN),-g1 -fno-omit-frame-pointer,-g)
+CFLAGS  ?= $(if $(filter asan ubsan,$(SAN)),-O1,-O2) -g1 $(if $(SAN),-fno-omit-frame-pointer)
 # Libraries that a build does without where the compiler finds no header.
 found    = $(shell $(CC) -include $1 -E -x c /dev/null > /dev/null 2>&1 && echo 1)
 HTTP    := $(or $(HTTP),$(call found,microhttpd.h))

@@ -94,9 +94,12 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     chimere-run --raw -p 'The kernel' -n 4 > want
     CHIMERE_OPTS='--raw -n 2' chimere-run -n 4 -p 'The kernel' | cmp - want
     printf 'The kernel' > prompt
-    chimere-run --raw --stop 'a b' prompt > want
-    CHIMERE_OPTS="-r --stop 'a b'" chimere-run prompt | cmp - want
-    CHIMERE_OPTS='-r --stop a\ b' chimere-run prompt | cmp - want
+    chimere-run --raw -n 20 prompt > all
+    stop=$(cut -d ' ' -f 4-5 all) # of the answer: two words
+    chimere-run --raw -n 20 --stop "$stop" prompt > want
+    [ "$(cat want)" = "$(cut -d ' ' -f 1-3 all) " ]
+    CHIMERE_OPTS="-r -n 20 --stop '$stop'" chimere-run prompt | cmp - want
+    CHIMERE_OPTS="-r -n 20 --stop ${stop/ /\\ }" chimere-run prompt | cmp - want
     CHIMERE_OPTS='--nonsense' fails 2 "unknown option CHIMERE_OPTS: --nonsense" chimere-run -p x
     CHIMERE_OPTS='-n x' fails 2 "CHIMERE_OPTS: -n x: not a number" chimere-run -p x
     CHIMERE_OPTS='word' fails 2 "only options" chimere-run -p x
