@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh - every test there is, suites side by side; one line for each in the order of this file, the output of what
-# failed, and at the end "N passed, M failed" (", K skipped" when something was). Called by `make check`, which has built all.
+# failed, at the end the slowest suites and "N passed, M failed" (", K skipped" when something was). Called by `make check`,
+# which has built all.
 # In the environment: MAKE, CC, BUILD, BIN, GOLDENS (a directory, or empty), FAST (not empty: only what takes a minute).
 # Given names, runs only the suites whose names begin with one of them.
 set -u
@@ -20,7 +21,7 @@ logs=$(mktemp -d)
 trap 'kill $(jobs -p) 2> /dev/null; wait; rm -rf "$logs"' EXIT
 trap 'exit 1' INT TERM
 passed=0 failed=0 skipped=0
-names=() told=0 bad=0
+names=() told=0 took=""
 
 # What takes more than a few seconds, which a fast check leaves out.
 slow=" $(printf 'unit %s ' cache check draft gen placement reader session session_harm settle state) lint \
@@ -79,9 +80,15 @@ suite() # KIND LOG COMMAND...
 # Reports the suites that have ended, in the order in which they began.
 tell()
 {
-    local log good skip seconds
+    local log good bad skip seconds
     while log=$logs/$told && [ -e "$log" ]; do
         read -r good bad skip seconds < "$log"
+        if [ "$good" = why ]; then
+            skipped=$((skipped + 1)) told=$((told + 1))
+            printf 'skip %-28s %s\n' "${names[told - 1]}" "$bad $skip $seconds"
+            continue
+        fi
+        took+="$seconds ${names[told]}"$'\n'
         passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + skip))
         printf '%-4s %-28s %5d passed %3d failed %3d skipped %6.1f s\n' \
             "$([ "$bad" -eq 0 ] && echo ok || echo FAIL)" "${names[told]}" "$good" "$bad" "$skip" "$seconds"
@@ -92,13 +99,13 @@ tell()
     done
 }
 
-# Suites share nothing: as many run at a time as there are processors.
+# Suites share nothing: as many run at a time as there are processors, and one for those that wait.
 begin() # KIND NAME COMMAND...
 {
     local kind=$1 name=$2
     shift 2
     wanted "$name" || return 0
-    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do
+    while [ "$(jobs -rp | wc -l)" -gt "$(nproc)" ]; do
         wait -n
         tell
     done
@@ -116,21 +123,35 @@ check() { begin check "$@"; } # NAME COMMAND...: one test, the command's status
 tap() { begin tap "$@"; }     # NAME COMMAND...: many tests, TAP lines on stdout
 export CMOCKA_MESSAGE_OUTPUT=TAP
 
-# A suite alone, which has all processors itself; fails when that does.
+# A build beside other suites, on half of the processors.
 build() # NAME COMMAND...
 {
-    finish
-    check "$@"
-    finish
-    [ "$bad" -eq 0 ]
+    ! wanted "$1" || check "$1 build" "${@:2}" -j$((($(nproc) + 1) / 2))
+}
+
+# Waits for a build; fails when that does, or was not wanted.
+built() # NAME
+{
+    local i
+
+    for i in "${!names[@]}"; do
+        [ "${names[i]}" = "$1 build" ] || continue
+        until [ -e "$logs/$i" ]; do
+            wait -n
+            tell
+        done
+        [[ $(< "$logs/$i") == "1 0 "* ]]
+        return
+    done
+    return 1
 }
 
 skip() # NAME WHY
 {
     wanted "$1" || return 0
-    finish
-    skipped=$((skipped + 1))
-    printf 'skip %-28s %s\n' "$1" "$2"
+    echo "why $2" > "$logs/${#names[@]}"
+    names+=("$1")
+    tell
 }
 
 # The last line, and the end.
@@ -139,6 +160,7 @@ result()
     local tail=""
 
     finish
+    [ -n "${FAST:-}" ] || printf '%s' "$took" | sort -rn | head -n 10 | sed 's/^/slowest: /'
     [ $skipped -eq 0 ] || tail=", $skipped skipped"
     echo "$passed passed, $failed failed$tail"
     exit $((failed > 0))
@@ -207,6 +229,31 @@ scripts cli tests/cli/*.bats
 [ -z "${FAST:-}" ] || result
 scripts fault tests/fault/*.bats
 
+# The other compiler, another processor and sanitizers, as far as they are installed: built beside what follows.
+other=$([[ $CC == *clang* ]] && echo gcc || echo clang)
+both=(base cpu gguf golden quant quant_int sample text)
+threads=(base base_pool cpu_ops run)
+programs_of() # DIRECTORY TEST...: the programs of unit tests
+{
+    printf '%s\n' "${@:2}" | sed "s|.*|$1/test/&_test|"
+}
+build asan $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests
+# shellcheck disable=SC2046
+build tsan $MAKE SAN=tsan BUILD="$BUILD/tsan" BIN="$BUILD/tsan/bin" $(programs_of "$BUILD/tsan" "${threads[@]}")
+if command -v "$other" > /dev/null; then
+    # shellcheck disable=SC2046
+    build "$other" $MAKE CUDA=0 CC="$other" BUILD="$BUILD/$other" BIN="$BUILD/$other/bin" all \
+        $(programs_of "$BUILD/$other" "${both[@]}")
+else
+    skip "$other" "$other is not installed"
+fi
+if command -v aarch64-linux-gnu-gcc > /dev/null; then # the library's headers are this system's
+    build aarch64 $MAKE CUDA=0 CC="aarch64-linux-gnu-gcc -idirafter /usr/include" BUILD="$BUILD/aarch64" \
+        "$BUILD/aarch64/libchimere.a"
+else
+    skip aarch64 "aarch64-linux-gnu-gcc is not installed"
+fi
+
 # Unit tests with no more than one instruction set (those that go through all sets themselves are above); skipped
 # where the processor lacks it. Every kernel must give what the scalar ones give.
 features=" none $("$BIN/chimere-run" --version | tr '\n' ' ') "
@@ -236,24 +283,6 @@ else
     skip qemu "qemu-x86_64 is not installed, or this is another processor"
 fi
 
-# The other compiler, and another processor, as far as they are installed: the library's headers are this system's.
-other=$([[ $CC == *clang* ]] && echo gcc || echo clang)
-if ! command -v "$other" > /dev/null; then
-    skip "$other" "$other is not installed"
-elif wanted "$other"; then
-    both=(base cpu gguf golden quant quant_int sample text)
-    targets=("${both[@]/#/$BUILD/$other/test/}")
-    if build "$other build" $MAKE CUDA=0 CC="$other" BUILD="$BUILD/$other" BIN="$BUILD/$other/bin" all "${targets[@]/%/_test}"; then
-        units "$other" "$BUILD/$other/test" "${both[@]}"
-    fi
-fi
-if ! command -v aarch64-linux-gnu-gcc > /dev/null; then
-    skip aarch64 "aarch64-linux-gnu-gcc is not installed"
-elif wanted aarch64; then
-    build "aarch64 build" $MAKE CUDA=0 CC="aarch64-linux-gnu-gcc -idirafter /usr/include" BUILD="$BUILD/aarch64" \
-        "$BUILD/aarch64/libchimere.a"
-fi
-
 # Activations as they are: another set of products, the same limits. And of 8 bits.
 export CHIMERE_TEST_PROGRAMS=100
 for acts in f32 i8; do
@@ -263,26 +292,21 @@ done
 for simd in none avx2 avx512 vnni; do in_set "acts=i8 " $simd cpu_ops golden; done
 unset CHIMERE_TEST_ACTS
 
+if built "$other"; then units "$other" "$BUILD/$other/test" "${both[@]}"; fi
+
 # Sanitizers look for what a plain run survives.
 export CHIMERE_TEST_PROGRAMS=15
-if wanted asan && build "asan build" $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests; then
+if built tsan; then units tsan "$BUILD/tsan/test" "${threads[@]}"; fi
+if built asan; then
     units asan "$BUILD/asan/test"
     corpora asan-corpus "$BUILD/asan"
     ln -sfn "$(pwd)/share" "$BUILD/asan/share" # programs look for recipes beside bin
     export CHIMERE_MODEL=$PWD/share/models/chimere-nano-q5_k_m.gguf
     # the manuals' examples run what the other scripts run; training, measuring and Python's clients would take minutes
+    # shellcheck disable=SC2046
     BIN="$BUILD/asan/bin" without='!figures,!slow' scripts asan-cli \
         $(printf '%s\n' tests/cli/*.bats | grep -vE '/(examples|budget|draft-train|lora-train|llama|clients|tool_loop)\.bats')
     BIN="$BUILD/asan/bin" CHIMERE_FAULT_PER_KIND=6 scripts asan-fault tests/fault/*.bats
-    unset CHIMERE_MODEL
-fi
-if wanted tsan; then
-    threads=()
-    for t in base base_pool cpu_ops run; do [ -e "tests/unit/${t}_test.c" ] && threads+=("$t"); done
-    targets=("${threads[@]/#/$BUILD/tsan/test/}")
-    if build "tsan build" $MAKE SAN=tsan BUILD="$BUILD/tsan" BIN="$BUILD/tsan/bin" "${targets[@]/%/_test}"; then
-        units tsan "$BUILD/tsan/test" "${threads[@]}"
-    fi
 fi
 
 result
