@@ -81,7 +81,7 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     fails 2 "-m '': the name is empty" chimere-run -m '' -p x
     fails 2 "--kv '': KV type" chimere-run --kv '' -p x
     fails 1 ": '': cannot open" chimere-run --lora '' -p x
-    fails 2 "--type: '': neither" chimere-quantize --type '' "$TINY" out.gguf
+    fails 2 "--type '': neither" chimere-quantize --type '' "$TINY" out.gguf
     fails 1 ": '': cannot open" chimere-quantize --type f32 '' out.gguf
     fails 2 "--logits '': the name is empty" chimere-run --logits '' -p x
     fails 2 "--repeat-penalty" chimere-run --repeat-penalty 0 -p x
