@@ -170,7 +170,10 @@ static enum err_code read_rules(struct ramp_recipe *r, struct err *e)
     if (!o.pure && cli_recipe_path(o.type, path, sizeof path))
         return cli_quantize_rules(r, path, e);
     if (strlen(o.type) > 32 || quant_find_name(str_of(o.type)) < 0)
-        return err_set(e, ERR_ARG, "--type %.40s: neither a tensor type nor a mix", o.type);
+        return !cli_recipe_path("q4_k_m", path, sizeof path)
+                   ? err_set(e, ERR_ARG, "--type %.40s: no tensor type, and the mixes that come with the program are not there "
+                                         "(%s)", o.type, path)
+                   : err_set(e, ERR_ARG, "--type %.40s: neither a tensor type nor a mix", o.type);
     if (quant_fitter(quant_find_name(str_of(o.type)), 0) == NULL)
         return err_set(e, ERR_ARG, "--type %s: is read but not written", o.type);
     snprintf(line, sizeof line, "default %s", o.type);

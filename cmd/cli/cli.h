@@ -212,7 +212,8 @@ MUST_CHECK enum err_code cli_plain_end(struct cli_plain *x, struct err *e);
 MUST_CHECK enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes,
                                         struct err *e);
 
-/* The recipe that came with the program under this name, in any case of letters; false if there is none. */
+/* The recipe that came with the program under this name, in any case of letters. False: there is none; buf is then the last
+ * place looked at, or empty. */
 bool cli_recipe_path(const char *name, char *buf, size_t buf_bytes);
 
 /* The directory of the task sets that came with the program; false if there is none. */

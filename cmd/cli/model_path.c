@@ -89,6 +89,7 @@ bool cli_recipe_path(const char *name, char *buf, size_t buf_bytes)
     char root[3072], file[64];
     size_t at = 0;
 
+    buf[0] = '\0';
     for (; name[at] != '\0' && at + 1 < sizeof file; at++) {
         char c = name[at];
 

@@ -5,7 +5,7 @@
 #if defined(__x86_64__)
 #include "base/simd.h"
 
-#define FIT       TARGET_AVX2 static
+#define FIT       TARGET_AVX2 FIT_UNCHECKED static
 #define FIT_TABLE quant_fit_avx2
 #include "quant/fit_body.h"
 #endif

@@ -123,6 +123,8 @@ EOF
     try 0 chimere-quantize --recipe r --dry-run "$(source_model)"
     refuses 2 "neither a tensor type nor a mix" chimere-quantize -t q4_k_x --dry-run "$(source_model)"
     refuses 2 "neither a tensor type nor a mix" chimere-quantize -t ../recipes/q4_k_m --dry-run "$(source_model)"
+    cp "$(type -P chimere-quantize)" . # away from its mixes
+    refuses 2 "the mixes that come with the program are not there (/" ./chimere-quantize -t q4_k_m --dry-run "$(source_model)"
     refuses 2 "no rule has a type" chimere-quantize --tensor 'attn_v=q8_0' --dry-run "$(source_model)"
     printf '%s = q8_0\n' '(a*)*(a*)*(a*)*b$' | sed 's/a/[a-z._0-9]/g' > r
     echo 'default q8_0' >> r
