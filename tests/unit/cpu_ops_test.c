@@ -239,14 +239,20 @@ static void test_hadamard(void **state)
 
 /* ---- products ---- */
 
+/* Whether a device lays out rows of such weights, if there are enough. */
+static bool lays_out(int type)
+{
+    const unsigned simd = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI;
+
+    return (simd_features() & simd) == simd && test_acts() == QUANT_ACTS_I8 && cpu_format_of(type)->lay != NULL;
+}
+
 /* Weights copied to a device, laid out or not. */
 static struct tensor copied(struct dev *d, struct tensor w)
 {
     const struct dev_pieces v = { w.data, (size_t)(w.pitch * w.ne[2] * quant_row_bytes(w.type, w.ne[0])), 1, NULL, w.type,
                                   w.ne[0], w.ne[1] };
-    const unsigned simd = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI;
-    const bool lays = (simd_features() & simd) == simd && test_acts() == QUANT_ACTS_I8 &&
-                      cpu_format_of(w.type)->lay != NULL && w.ne[0] % 256 == 0 && w.ne[1] % (2 * CPU_LAID) == 0;
+    const bool lays = lays_out(w.type) && w.ne[0] % 256 == 0 && w.ne[1] % (2 * CPU_LAID) == 0;
 
     w.data = (void *)(uintptr_t)dev_weights_copy(d, &v, &w.laid);
     assert_non_null(w.data);
@@ -301,7 +307,7 @@ static void test_matmul(void **state)
             matmul_once(t, 5 * block, 21, 15); /* every kind of tile */
     }
     for (int t = 0; t < QUANT_N; t++) /* rows that are laid out */
-        for (int n = 1; cpu_format_of(t)->lay != NULL && n <= 33; n += n < 20 ? 3 : 11) {
+        for (int n = 1; cpu_format_of(t)->lay != NULL && n <= 33; n += !lays_out(t) ? 16 : n < 20 ? 3 : 11) {
             matmul_once(t, 256, 32, n);
             matmul_once(t, 768, 96, n);
         }
@@ -600,15 +606,16 @@ static void test_moe_laid(void **state)
     (void)state;
     for (int i = 0; i < ROWS * USED; i++)
         expert[i] = i % USED == 0 ? 1 : (i * 7 + 2) % EXPERTS; /* one that all rows use */
-    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
-        for (int n = 1; n <= ROWS; n += 9) {
-            const int64_t ff = t == 1 ? 768 : 256;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        const int64_t ff = t == 1 ? 768 : 256;
+        const struct op_moe w = { .gate = weights_of(types[t][0], LAID_EMBD, ff, EXPERTS),
+                                  .up = weights_of(types[t][1], LAID_EMBD, ff, EXPERTS),
+                                  .down = weights_of(types[t][2], ff, LAID_EMBD, EXPERTS) };
+
+        for (int n = 1; n <= ROWS; n += lays_out(types[t][0]) ? 9 : ROWS - 1) {
             struct tensor x = random_rows(LAID_EMBD, n, 1.0f), weight = random_rows(USED, n, 1.0f);
             struct tensor y = empty_rows(LAID_EMBD, n), y2 = empty_rows(LAID_EMBD, n);
-            const struct op_moe a = { USED, expert, .gate = weights_of(types[t][0], LAID_EMBD, ff, EXPERTS),
-                                      .up = weights_of(types[t][1], LAID_EMBD, ff, EXPERTS),
-                                      .down = weights_of(types[t][2], ff, LAID_EMBD, EXPERTS), .weight = weight,
-                                      .act = OP_SILU };
+            const struct op_moe a = { USED, expert, .gate = w.gate, .up = w.up, .down = w.down, .weight = weight, .act = OP_SILU };
 
             op_moe(devs[0], y, x, &a);
             for (int d = 0; d < N_DEVS; d++) {
@@ -620,14 +627,15 @@ static void test_moe_laid(void **state)
                 op_moe(devs[d], y2, x, &b);
                 same_rows("experts, weights copied", y, y2);
             }
-            free(a.gate.data);
-            free(a.up.data);
-            free(a.down.data);
             free(x.data);
             free(weight.data);
             free(y.data);
             free(y2.data);
         }
+        free(w.gate.data);
+        free(w.up.data);
+        free(w.down.data);
+    }
 }
 
 static void test_moe(void **state)

@@ -388,36 +388,46 @@ static bool takes_laid(size_t s)
     return byte_sets[s].bytes == &cpu_bytes_vnni || byte_sets[s].bytes == &cpu_bytes_amx;
 }
 
-/* n rows of one type by nx vectors, by a set and the scalar code, of stored rows or of laid out ones. */
-static void bytes_once(size_t set, bool lay, struct tensor w, int64_t n, const struct cpu_act_block *const *x, int nx)
+/* All rows of one type by all vectors, by the scalar code: a vector's products lie together. */
+static float *scalar_bytes(struct tensor w, const struct cpu_act_block *const *x)
 {
+    const struct cpu_bytes_rows rows = { cpu_format_of(w.type), w.data, quant_row_bytes(w.type, w.ne[0]), BYTE_ROWS, false, NULL };
+    float *all = need((size_t)(BYTE_X * BYTE_ROWS) * sizeof *all), *y[BYTE_X];
+    void *buf = need_64(cpu_bytes_scalar.need(w.ne[0]));
+
+    for (int j = 0; j < BYTE_X; j++)
+        y[j] = all + j * BYTE_ROWS;
+    cpu_bytes_scalar.dots(rows, (struct cpu_bytes_vectors){ y, 0, x, BYTE_X, NULL }, w.ne[0], buf);
+    free(buf);
+    return all;
+}
+
+/* The first n rows of one type by the first nx vectors, by a set, of stored rows or of laid out ones: the products that
+ * the scalar code has of all (want). */
+static void bytes_once(size_t set, bool lay, struct tensor w, int64_t n, const struct cpu_act_block *const *x, int nx,
+                       const float *want)
+{
+    const struct cpu_bytes *code = byte_sets[set].bytes;
     int64_t row_bytes = quant_row_bytes(w.type, w.ne[0]), ldy = GUARD + n, all = nx * ldy;
     char *side_by_side = lay ? laid(w, n) : NULL;
     size_t bytes;
 
     if (lay && side_by_side == NULL)
         return;
-    void *map;
-    float *want = need((size_t)all * sizeof *want), *got = floats_at_edge(all, &map, &bytes), *y[BYTE_X];
+    const struct cpu_bytes_rows rows = { cpu_format_of(w.type), lay ? side_by_side : w.data, row_bytes, n, lay, NULL };
+    void *map, *buf = need_64(code->need(w.ne[0]));
+    float *got = floats_at_edge(all, &map, &bytes), *y[BYTE_X];
 
-    for (int i = 0; i < 2; i++) {
-        const struct cpu_bytes *code = byte_sets[i == 0 ? 0 : set].bytes;
-        const struct cpu_bytes_rows rows = {cpu_format_of(w.type), i == 1 && lay ? side_by_side : w.data, row_bytes, n,
-                                            i == 1 && lay, NULL};
-        float *to = i == 0 ? want : got;
-        void *buf = need_64(code->need(w.ne[0]));
-
-        poison(to, all);
-        for (int j = 0; j < nx; j++)
-            y[j] = to + j * ldy;
-        code->dots(rows, (struct cpu_bytes_vectors){y, GUARD, x, nx, NULL}, w.ne[0], buf);
-        for (int j = 0; j < nx; j++)
-            assert_poison(y[j], GUARD);
-        same(quant_types[w.type]->name, code->name, want, to, all);
-        free(buf);
+    poison(got, all);
+    for (int j = 0; j < nx; j++)
+        y[j] = got + j * ldy;
+    code->dots(rows, (struct cpu_bytes_vectors){ y, GUARD, x, nx, NULL }, w.ne[0], buf);
+    for (int j = 0; j < nx; j++) {
+        assert_poison(y[j], GUARD);
+        same(quant_types[w.type]->name, code->name, want + j * BYTE_ROWS, y[j] + GUARD, n);
     }
+    free(buf);
     free(side_by_side);
-    free(want);
     munmap(map, bytes);
 }
 
@@ -430,15 +440,18 @@ static void every_bytes(size_t s, bool lay)
         for (int blocks = 1; cpu_format_of(t)->codes_avx2 != NULL && blocks <= BYTE_BLOCKS; blocks += blocks < 2 ? 1 : 7) {
             float *v = floats(BYTE_X * 256 * blocks, 1.0f);
             struct tensor w = weights_of(t, 256 * blocks, BYTE_ROWS, 1);
+            float *want;
 
             cpu_rounder(0)(a, v, BYTE_X * 256 * blocks, 127);
             for (int j = 0; j < BYTE_X; j++)
                 x[j] = a + j * blocks;
+            want = scalar_bytes(w, x);
             for (int nx = 1; !lay && nx <= BYTE_X; nx += nx < 9 && !SANITIZED ? 1 : nx < 29 ? 5 : nx < 43 ? 7 : 107)
                 for (int64_t n = nx == 3 || nx == 29 ? 1 : BYTE_ROWS; n <= BYTE_ROWS; n += n < 6 ? 1 : 11)
-                    bytes_once(s, lay, w, n, x, nx);
+                    bytes_once(s, lay, w, n, x, nx, want);
             for (int nx = 1; nx <= BYTE_X; nx += nx < 28 ? 1 + 4 * SANITIZED : nx < 43 ? 7 : 107)
-                bytes_once(s, lay, w, nx % 2 == 0 ? CPU_LAID : BYTE_LAID, x, nx);
+                bytes_once(s, lay, w, nx % 2 == 0 ? CPU_LAID : BYTE_LAID, x, nx, want);
+            free(want);
             free(v);
             free(w.data);
         }

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include "base/io.h"
 #include "chat/reader.h"
+#include "part.h"
 
 enum { FILE_BYTES_MAX = 64 << 20, RANDOM_CHUNKINGS = 20 };
 
@@ -603,7 +604,7 @@ static void test_hostile(void **state)
         "<|channel|>final<|message|>", "{\"name\":", "<|tool_call_start|>[f(a='", "<tool_call>f<arg_key>a</arg_key><arg_value>",
         "</arg_value>", "<think>", "</think>",
     };
-    enum { WHOLE = 1 << 20, BYTES = 1 << 14 };
+    enum { WHOLE = 1 << (SANITIZED ? 16 : 18), BYTES = 1 << (SANITIZED ? 12 : 14) };
     char *text = malloc(WHOLE);
 
     (void)state;
