@@ -176,7 +176,8 @@ units() # PREFIX DIRECTORY [ROOM...]: unit tests built in DIRECTORY, run by the 
         [ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
         # shellcheck disable=SC2086
         case $name in
-        cache | session | session_harm | settle | state) CHIMERE_TEST_PROGRAMS=${CHIMERE_TEST_PROGRAMS:-250} tap "$prefix $name" "$dir/${name}_test" ;;
+        cache | session | session_harm | settle | state) CHIMERE_TEST_PROGRAMS=${CHIMERE_TEST_PROGRAMS:-100} tap "$prefix $name" "$dir/${name}_test" ;;
+        gen) CHIMERE_TEST_PROGRAMS=${CHIMERE_TEST_PROGRAMS:-40} tap "$prefix $name" "$dir/${name}_test" ;;
         *) tap "$prefix $name" ${emulator:-} "$dir/${name}_test" ;;
         esac
     done
