@@ -376,7 +376,7 @@ brief() # a speed run of a moment
 }
 
 @test "eval -o: answers of other settings and items are not taken" {
-    head -6 "$ROOT/share/eval/math.jsonl" > m.jsonl
+    head -3 "$ROOT/share/eval/math.jsonl" > m.jsonl
     chimere-bench eval m.jsonl -n 600 > whole
     chimere-bench eval -o a m.jsonl -n 5 > cut 2> err
     [ "$(jq .n_cut cut)" -gt 0 ]
@@ -395,14 +395,14 @@ brief() # a speed run of a moment
     # thinking makes another prompt, another key another item, even under the same name
     jq -c 'del(.enable_thinking)' m.jsonl > free.jsonl
     for think in on off on; do chimere-bench eval -o t free.jsonl --think $think > /dev/null; done
-    [ "$(wc -l < t)" -eq 12 ]
+    [ "$(wc -l < t)" -eq 6 ]
     mkdir other
     jq -c '.answer += "0"' m.jsonl > other/m.jsonl
     chimere-bench eval -o b m.jsonl other/m.jsonl > two
-    [ "$(wc -l < b)" -eq 12 ]
+    [ "$(wc -l < b)" -eq 6 ]
     [ "$(jq -s 'map(.n_right) | .[0] > .[1]' two)" = true ]
     chimere-bench eval --compare before before > same
-    [ "$(jq .n_items same)" -eq 6 ]
+    [ "$(jq .n_items same)" -eq 3 ]
 }
 
 @test "eval: a prompt that does not fit the context is an error before anything is asked" {

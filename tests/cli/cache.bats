@@ -99,7 +99,8 @@ more() # MESSAGES: with the answer and another question
     for i in 1 2 3 4 5 6; do conversation "number $i" > "m$i"; done
     for i in 1 2 3 4 5 6; do answer alone "$(cat "m$i")"; jq -c .body.choices out > "want$i"; done
     rm -r alone
-    for round in 1 2 3; do
+    local rounds=${CHIMERE_TEST_PROGRAMS:+2}
+    for ((round = 1; round <= ${rounds:-3}; round++)); do
         jobs=()
         for p in 1 2 3; do
             for i in 1 2 3 4 5 6; do

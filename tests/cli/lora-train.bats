@@ -95,7 +95,7 @@ train() # OPTION...
     local pid method status
     setup_texts
     for method in first zo; do
-        long=(--method $method --steps 150 --epochs 150 --batch 4 --keep-batch 2 --threads 1)
+        long=(--method $method --steps 60 --epochs 60 --batch 4 --keep-batch 2 --threads 1)
         [ $method = first ] || long+=(--samples 1 --momentum 0.5)
         status=0
         train -o whole.gguf "${long[@]}" --jsonl whole.$method 2> err || status=$?

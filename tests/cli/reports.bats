@@ -42,6 +42,7 @@ END_OF
     forced --json --stop $'\xef\xbf\xbd' | jq -e '.text == "" and (.finish_reason | startswith("stop"))'
 }
 
+# bats test_tags=slow
 @test "first tokens come as often as the softmax says" {
     # Pearson's test over 600 seeds at a temperature, and 300 of the three likeliest: the seeds are fixed, so the result is, too.
     python3 - << 'END_OF'
@@ -69,7 +70,8 @@ for n, keep, more in (600, 4096, {}), (300, 3, {'top_k': 3}):
 END_OF
 }
 
-@test "penalties over thousands of repeated tokens cost next to nothing; any bias is a number that can be added" {
+# bats test_tags=slow
+@test "penalties over thousands of repeated tokens cost next to nothing" {
     jq -nc '[range(3800) | 300 + . % 2]' > rep.json
     TIMEFORMAT=%U
     repeats() { { time chimere-run -m "$TINY" -t 1 --tokens rep.json -n 200 --ignore-eos "$@" > out; } 2>&1; }
@@ -77,6 +79,9 @@ END_OF
     with=$(repeats --dry-multiplier 1 --dry-last-n -1 --repeat-penalty 1.1 --presence-penalty 1 --frequency-penalty 0.1 --penalty-last-n -1)
     echo "$without s without, $with s with"
     jq -ne "$with < 1.5 * $without + 0.3"
+}
+
+@test "any bias is a number that can be added" {
     echo '[5, 6, 7, 8]' > ids.json
     first() { chimere-run -m "$TINY" --tokens ids.json -n 1 --json "$@" | jq '.token_ids[0]'; }
     for bias in 5=1e38 5=0x400 '5= 900'; do [ "$(first --logit-bias "$bias")" -eq 5 ]; done

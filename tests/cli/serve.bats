@@ -283,7 +283,7 @@ batch()
     chimere-serve-stdio --batch in.jsonl -o whole.jsonl
     [ "$(wc -l < whole.jsonl)" -eq 40 ]
     jq -e '.custom_id == "bad" and .response.status_code == 400' whole.jsonl.errors
-    for i in $(seq 1 25); do
+    for i in $(seq "${CHIMERE_TEST_PROGRAMS:-25}"); do
         timeout -s KILL "0.$((RANDOM % 20 + 5))" chimere-serve-stdio --batch in.jsonl -o out.jsonl || true
     done 2> /dev/null
     chimere-serve-stdio --batch in.jsonl -o out.jsonl
@@ -355,13 +355,15 @@ batch()
 }
 
 @test "mixed requests at 16 sequences, some cancelled: each answer is the one alone" {
-    timeout 120 python3 "$ROOT/tests/clients/soak.py" 200 16 30 > soaked
-    jq -e '.requests == 200 and .cancelled > 0' soaked
+    local n=${CHIMERE_TEST_PROGRAMS:+90}
+    timeout 120 python3 "$ROOT/tests/clients/soak.py" "${n:=200}" 16 30 > soaked
+    jq -e ".requests == $n and .cancelled > 0" soaked
 }
 
 @test "guesses ahead change the speed alone" {
-    timeout 120 python3 "$ROOT/tests/clients/soak.py" 60 8 10 --draft auto > soaked
-    jq -e '.requests == 60 and .drafted > 0' soaked # how many depends on what they cost; the first ones tell
+    local n=${CHIMERE_TEST_PROGRAMS:+30}
+    timeout 120 python3 "$ROOT/tests/clients/soak.py" "${n:=60}" 8 10 --draft auto > soaked
+    jq -e ".requests == $n and .drafted > 0" soaked # how many depends on what they cost; the first ones tell
     fails 2 "needs --draft" chimere-serve-stdio --draft-max 2
     fails 3 "another tokenizer" chimere-serve-stdio --draft "$TINY"
 }
