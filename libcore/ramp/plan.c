@@ -196,8 +196,8 @@ enum err_code ramp_once(const struct gguf_tensor *t, int type, bool again, struc
 {
     if (type == t->type || again || is_float(t->type))
         return ERR_OK;
-    return err_set(e, ERR_UNSUPPORTED, "%.*s: is %s already, and would be rounded twice", STR_ARG(t->name),
-                   quant_types[t->type]->name);
+    return err_set(e, ERR_UNSUPPORTED, "%.*s: is %s already, and would be rounded twice (--allow-requantize accepts that)",
+                   STR_ARG(t->name), quant_types[t->type]->name);
 }
 
 static enum err_code settle(struct ramp_plan *p, const struct ramp_ruled *by, const struct ramp_recipe *r,
@@ -263,9 +263,8 @@ enum err_code ramp_plan_merge(struct ramp_plan *p, const struct gguf *g, const s
         if (!ramp_merges(m, t->name))
             continue;
         p->v[i].kept = false;
-        if (!is_float(t->type) && !again)
-            return err_set(e, ERR_UNSUPPORTED, "%.*s: is %s already, and would be rounded twice", STR_ARG(t->name),
-                           quant_types[t->type]->name);
+        if (ramp_once(t, QUANT_N, again, e))
+            return e->code;
         if (quant_fitter(p->v[i].type, 0) == NULL)
             return err_set(e, ERR_UNSUPPORTED, "%.*s: %s is a type that is only read", STR_ARG(t->name),
                            quant_types[p->v[i].type]->name);
