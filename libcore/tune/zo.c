@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "adapt/adapt.h"
-#include "base/rng.h"
+#include "base/pool.h"
 #include "grad/grad.h"
 #include "tune/lora.h"
 #include "tune/zo.h"
@@ -20,9 +20,12 @@ enum err_code tune_zo_open(struct tune_zo **out, struct tune_lora *l, const stru
     z->l = l;
     z->u = o->beta > 0 ? calloc((size_t)l->n_params, sizeof *z->u) : NULL;
     z->moved = calloc(2 * (size_t)o->samples * (size_t)l->n_params, sizeof *z->moved);
+    z->good = calloc((size_t)l->n_params, sizeof *z->good);
+    z->least = INFINITY;
+    z->checked = TUNE_ZO_CHECK;
     z->note = calloc((size_t)o->samples, sizeof *z->note);
     z->g = calloc((size_t)o->samples, sizeof *z->g);
-    if ((o->beta > 0 && z->u == NULL) || z->moved == NULL || z->note == NULL || z->g == NULL) {
+    if ((o->beta > 0 && z->u == NULL) || z->moved == NULL || z->good == NULL || z->note == NULL || z->g == NULL) {
         tune_zo_close(z);
         return err_set(e, ERR_NOMEM, "out of memory: %d copies of %lld parameters", 2 * o->samples,
                        (long long)l->n_params);
@@ -37,44 +40,40 @@ void tune_zo_close(struct tune_zo *z)
         return;
     free(z->u);
     free(z->moved);
+    free(z->good);
     free(z->note);
     free(z->g);
     free(z);
 }
 
-void tune_normals(float *z, int64_t n, uint64_t seed, uint32_t tensor, uint32_t step, uint32_t sample)
+struct noise {
+    const struct tune_lora *l;
+    float                  *z;
+    uint64_t                seed;
+    uint32_t                step, sample;
+};
+
+/* Of the matrices begin .. end - 1. */
+static void noise_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
-    const double turn = 6.283185307179586;
+    const struct noise *j = ctx;
+    float *z = j->z;
 
-    for (int64_t i = 0; i < n; i += 4) {
-        uint32_t w[4];
-        double v[4];
+    (void)worker;
+    for (int64_t i = 0; i < end; i++) {
+        const struct adapter_mat *m = &j->l->file->mat[i];
+        const int64_t n[2] = { adapter_a_floats(m), adapter_b_floats(m) };
 
-        rng_block(w, seed, (uint64_t)sample << 32 | step, (uint64_t)tensor << 32 | (uint32_t)(i / 4));
-        for (int k = 0; k < 4; k += 2) {
-            double r = sqrt(-2.0 * log(((double)w[k] + 0.5) * 0x1p-32)), a = turn * ((double)w[k + 1] + 0.5) * 0x1p-32;
-
-            v[k] = r * cos(a);
-            v[k + 1] = r * sin(a);
-        }
-        for (int k = 0; k < 4 && i + k < n; k++)
-            z[i + k] = (float)v[k];
+        for (int k = 0; k < 2; z += n[k++])
+            if (i >= begin)
+                tune_normals(z, n[k], j->seed, (uint32_t)(2 * i + k), j->step, j->sample);
     }
 }
 
 /* The noise of all tensors. */
 static void noise(const struct tune_lora *l, float *z, uint64_t seed, uint32_t step, uint32_t sample)
 {
-    uint32_t tensor = 0;
-
-    for (int i = 0; i < l->n; i++) {
-        const int64_t n[2] = { adapter_a_floats(&l->file->mat[i]), adapter_b_floats(&l->file->mat[i]) };
-
-        for (int k = 0; k < 2; k++, tensor++) {
-            tune_normals(z, n[k], seed, tensor, step, sample);
-            z += n[k];
-        }
-    }
+    pool_for(grad_pool(l->g), l->n, 1, noise_piece, &(struct noise){ l, z, seed, step, sample });
 }
 
 /* theta + eps z in one copy, theta - eps z in the next. */
@@ -198,6 +197,39 @@ enum err_code tune_zo_again(struct tune_zo *z, const struct tune_zo_note *note, 
     memcpy(z->note, note, (size_t)z->o.samples * sizeof *note);
     apply(z);
     return ERR_OK;
+}
+
+enum err_code tune_zo_check_again(struct tune_zo *z, const struct tune_zo_note *note, struct err *e)
+{
+    const size_t bytes = (size_t)z->l->n_params * sizeof *z->good;
+
+    if (note->step != z->step || note->sample != TUNE_ZO_CHECK)
+        return err_set(e, ERR_FORMAT, "the log is not that of this training after step %u", (unsigned)z->step);
+    z->checked = z->step;
+    if (note->part < z->least) {
+        z->o.rate *= z->least < INFINITY ? 1.25 : 1;
+        z->least = note->part;
+        memcpy(z->good, z->l->theta, bytes);
+        return ERR_OK;
+    }
+    z->o.rate *= 0.5;
+    memcpy(z->l->theta, z->good, bytes);
+    if (z->u != NULL)
+        memset(z->u, 0, bytes);
+    return ERR_OK;
+}
+
+enum err_code tune_zo_check(struct tune_zo *z, const struct grad_seq *seq, int n_seq, struct tune_zo_note *note, struct err *e)
+{
+    double loss;
+    enum err_code code;
+
+    memcpy(z->moved, z->l->theta, (size_t)z->l->n_params * sizeof *z->moved);
+    code = losses(z, seq, n_seq, 1, &loss, e);
+    if (code != ERR_OK && (code != ERR_FORMAT || z->least == INFINITY))
+        return code;
+    *note = (struct tune_zo_note){ z->step, TUNE_ZO_CHECK, code == ERR_OK ? (float)loss : INFINITY };
+    return tune_zo_check_again(z, note, e);
 }
 
 /* Directions of a measurement are of no step. */

@@ -9,7 +9,12 @@
  *
  * The noise: Philox4x32-10 (Salmon et al. 2011) with counter (block, tensor, step, sample) and key seed; a block gives four
  * normals by Box and Muller. A step is thus known by its numbers alone: a log of them has 12 bytes for each, and theta
- * comes again from its beginning, to the bit. */
+ * comes again from its beginning, to the bit.
+ *
+ * A rate that is right for the first batch can be too large later: the curvature grows with the adapter. So from time to time a
+ * loss that is always of the same batch is measured (tune_zo_check): if it is above the least so far, theta goes back to where
+ * that was and the rate is halved; else this is the new place to go back to, and the rate grows by a quarter. Such a loss is in
+ * the log, too, so that a replay goes the same ways. */
 #ifndef TUNE_ZO_H
 #define TUNE_ZO_H
 #include "base/base.h"
@@ -24,16 +29,19 @@ struct tune_zo_opts {
     float    beta;     /* 0: no momentum */
     int64_t  rows_max; /* rows of a pass, at most, but a sequence at least; 0: all 2 K copies side by side */
 };
-/* What a sample did: the log's entry, little-endian as here. */
+/* What a sample did, or TUNE_ZO_CHECK, a check: the log's entry, little-endian as here. */
+#define TUNE_ZO_CHECK 0xffffffffu
 struct tune_zo_note {
     uint32_t step, sample;
-    float    part; /* float(rate g / K) */
+    float    part; /* float(rate g / K); of a check the loss */
 };
 struct tune_zo {
     struct tune_zo_opts o;
     struct tune_lora   *l;      /* not owned */
-    uint32_t            step;
+    uint32_t            step, checked; /* the last check was before step number `checked` */
     float              *u;      /* [n_params]; NULL without momentum */
+    float              *good;   /* [n_params] where the least loss of a check was; */
+    float               least;  /* INFINITY: there was none yet */
     float              *moved;  /* [2 K][n_params] */
     struct tune_zo_note *note;  /* [samples] of the last step */
     double             *g;      /* [samples], the same */
@@ -49,6 +57,13 @@ void tune_normals(float *z, int64_t n, uint64_t seed, uint32_t tensor, uint32_t 
 MUST_CHECK enum err_code tune_zo_step(struct tune_zo *z, const struct grad_seq *seq, int n_seq, double *loss, struct err *e);
 /* The step of these notes again: [samples], all of one step, which is the next. ERR_FORMAT: they are not. */
 MUST_CHECK enum err_code tune_zo_again(struct tune_zo *z, const struct tune_zo_note *note, struct err *e);
+
+/* A check on a batch, before a step or after the last one: note->part is its loss. ERR_FORMAT: not finite before the first
+ * step; later it counts as a rise. */
+MUST_CHECK enum err_code tune_zo_check(struct tune_zo *z, const struct grad_seq *seq, int n_seq, struct tune_zo_note *note,
+                                       struct err *e);
+/* What followed from a check. ERR_FORMAT: it was not before this step. */
+MUST_CHECK enum err_code tune_zo_check_again(struct tune_zo *z, const struct tune_zo_note *note, struct err *e);
 
 /* Measures on a batch what eps and rate should be, by the noise of `tries` directions. eps: of a ladder of powers of 2, where
  * slopes at eps and 2 eps agree best (a smaller one meets rounding and routers that choose otherwise, a larger one

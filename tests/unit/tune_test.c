@@ -181,6 +181,56 @@ static void test_zo_again(void **state)
     }
 }
 
+/* Far too large a rate: each check that has a higher loss goes back and halves it until the loss falls; the notes lead there. */
+static void test_zo_check(void **state)
+{
+    enum { STEPS = 24, CHECKED = 2 };
+    struct tune_zo_note steps[STEPS], checks[STEPS / CHECKED + 1];
+    struct bench b[2];
+    struct tune_zo *z[2];
+    struct err e = { 0 };
+    double loss;
+    int back = 0;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bench_open(&b[i]);
+        assert_int_equal(tune_zo_open(&z[i], b[i].l, &(struct tune_zo_opts){ 5, 1e-2, 10, 1, 0.5f, 0 }, &e), ERR_OK);
+    }
+    const size_t bytes = (size_t)b[0].l->n_params * sizeof(float);
+    for (int s = 0; s <= STEPS; s++) {
+        if (s % CHECKED == 0) {
+            const double rate = z[0]->o.rate;
+
+            assert_int_equal(tune_zo_check(z[0], b[0].seq, 2, &checks[s / CHECKED], &e), ERR_OK);
+            assert_true(checks[s / CHECKED].part >= z[0]->least);
+            if (checks[s / CHECKED].part > z[0]->least) {
+                assert_true(z[0]->o.rate == rate / 2);
+                assert_memory_equal(b[0].l->theta, z[0]->good, bytes);
+                back++;
+            }
+        }
+        if (s < STEPS)
+            assert_int_equal(tune_zo_step(z[0], b[0].seq, 2, &loss, &e), ERR_OK);
+        if (s < STEPS)
+            steps[s] = z[0]->note[0];
+    }
+    assert_true(back > 0 && z[0]->least < checks[0].part);
+    assert_int_equal(tune_zo_check_again(z[1], &checks[1], &e), ERR_FORMAT);
+    for (int s = 0; s <= STEPS; s++) {
+        if (s % CHECKED == 0)
+            assert_int_equal(tune_zo_check_again(z[1], &checks[s / CHECKED], &e), ERR_OK);
+        if (s < STEPS)
+            assert_int_equal(tune_zo_again(z[1], &steps[s], &e), ERR_OK);
+    }
+    assert_true(z[0]->o.rate == z[1]->o.rate);
+    assert_memory_equal(b[0].l->theta, b[1].l->theta, bytes);
+    for (int i = 0; i < 2; i++) {
+        tune_zo_close(z[i]);
+        bench_close(&b[i]);
+    }
+}
+
 static void test_zo_not_finite(void **state)
 {
     struct bench b;
@@ -406,7 +456,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_noise),       cmocka_unit_test(test_files),         cmocka_unit_test(test_first_order),
-        cmocka_unit_test(test_zo_again),    cmocka_unit_test(test_zo_not_finite), cmocka_unit_test(test_zo_reference),
+        cmocka_unit_test(test_zo_again),    cmocka_unit_test(test_zo_check),
+        cmocka_unit_test(test_zo_not_finite), cmocka_unit_test(test_zo_reference),
         cmocka_unit_test(test_shield),
     };
 
