@@ -19,16 +19,24 @@ static enum err_code no_memory(struct err *e)
     return err_set(e, ERR_NOMEM, "out of memory");
 }
 
+void cli_train_item_free(struct train_item *i)
+{
+    text_tokens_free(&i->token);
+    free(i->target);
+    free(i->said);
+}
+
 void cli_train_items_free(struct train_items *s)
 {
-    for (int64_t i = 0; i < s->n; i++) {
-        text_tokens_free(&s->v[i].token);
-        free(s->v[i].target);
-        free(s->v[i].said);
-    }
+    for (int64_t i = 0; i < s->n; i++)
+        cli_train_item_free(&s->v[i]);
     free(s->v);
+    for (int i = 0; i < s->n_set; i++)
+        free(s->set_name[i]);
+    free(s->set_name);
     json_decref(s->chats);
     json_decref(s->open);
+    json_decref(s->sets);
     *s = (struct train_items){ 0 };
 }
 
@@ -148,7 +156,7 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct err
         return add_chat(r, messages, json_object_get(o, "tools"), answer, e);
     if (json_object_get(o, "answer") != NULL) { /* of another kind: tool calls */
         r->to->n_out++;
-        return ERR_OK;
+        return note_chat(&r->to->chats, messages, json_object_get(o, "tools"), e);
     }
     last = json_array_get(messages, json_array_size(messages) - 1);
     if (r->open && json_get_str(last, "role", &role) && !str_is(role, "assistant"))
@@ -257,6 +265,10 @@ enum err_code cli_train_item_sets(struct train_items *to, int64_t most, const st
     enum err_code code = ERR_OK;
     int n = cli_eval_path(dir, sizeof dir) ? scandir(dir, &list, is_set, alphasort) : -1;
 
+    to->set_name = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *to->set_name);
+    to->sets = json_array();
+    if (to->set_name == NULL || to->sets == NULL)
+        code = no_memory(e);
     for (int i = 0; i < n; i++) {
         const int64_t before = all.n;
 
@@ -265,6 +277,11 @@ enum err_code cli_train_item_sets(struct train_items *to, int64_t most, const st
             code = cli_train_items(&all, text, tokens_max, false, &one, 1, e);
         for (int64_t k = before; k < all.n; k++)
             all.v[k].set = i;
+        if (code == ERR_OK && all.chats != NULL && json_array_append_new(to->sets, all.chats) != 0)
+            code = no_memory(e);
+        all.chats = NULL;
+        if (code == ERR_OK && (to->set_name[to->n_set++] = strndup(list[i]->d_name, strlen(list[i]->d_name) - 6)) == NULL)
+            code = no_memory(e);
         free(list[i]);
     }
     free(list);

@@ -29,6 +29,7 @@ struct train_lora {
     struct train_begin   begin;    /* what serves */
     struct tune_lora    *lora;     /* what learns: begin.lora */
     struct train_items   items, tests, keep, kept, own; /* own: what the model wrote */
+    json_t              *sets;     /* questions of the task sets */
     struct train_score        *before[2], *after[2]; /* of tests, of kept */
     struct train_adam    adam;
     float               *gradient;
@@ -36,10 +37,14 @@ struct train_lora {
     struct tune_shield  *shield;   /* NULL: none */
     float               *was;      /* [n_params] before a step, with a shield */
     struct tune_zo      *zo;
-    FILE                *log;      /* of zo */
+    FILE                *log;      /* of zo; log_n bytes are whole entries */
+    size_t               log_n;
     char                *fresh, *half; /* paths of what is new (NULL: nothing yet), of what was interrupted */
     char                 name[200];
-    int64_t             *order;    /* [items.n] */
+    int64_t             *order, order_of; /* [items.n] of a pass over them */
+    float               *seen;     /* [n_seen] mean loss of a token when last seen: of items, own, keep */
+    int64_t             *which, n_seen; /* [n_text + keep_batch] of a step */
+    double              *seq_loss; /* the same */
     int64_t              own_tokens; /* of a question and an answer that the model writes, at most */
     int64_t              rows_max, step, steps, keep_at;
     bool                 keep_layers, shielded;
@@ -60,16 +65,25 @@ MUST_CHECK enum err_code cli_train_test(struct train_lora *j, const struct tune_
                                         struct err *e);
 /* Writes the new one and tests what was written. */
 MUST_CHECK enum err_code cli_train_test_fresh(struct train_lora *j, struct err *e);
-void cli_train_print_set(struct train_lora *j, const char *name, const struct train_items *s, int which);
-/* Publishes what is better and has forgotten nothing. *status: the program's. */
+/* Prints what became of each set and publishes what is better and has forgotten nothing. *status: the program's. */
 MUST_CHECK enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e);
 
 /* ---- rehearse.c ---- */
 
 /* Collects what the model is to say as it does, and the shield of it. */
 MUST_CHECK enum err_code cli_train_rehearse(struct train_lora *j, struct err *e);
-/* What is rehearsed as number i of all steps. */
-const struct train_item *cli_train_rehearsed(const struct train_lora *j, int64_t i);
+
+/* ---- batch.c ---- */
+
+MUST_CHECK enum err_code cli_train_batch_open(struct train_lora *j, struct err *e);
+/* What is rehearsed as number i of all steps that take it in turn, also below 0; and where it is. */
+int64_t cli_train_rehearsed(const struct train_lora *j, int64_t i);
+const struct train_item *cli_train_rehearsed_at(const struct train_lora *j, int64_t i);
+/* seq [n_text + keep_batch] of a step; their losses' weights: of what is learnt the mean over its tokens, of what is
+ * rehearsed keep_weight times that. Returns how many. */
+int cli_train_batch(struct train_lora *j, int64_t step, struct grad_seq *seq);
+/* Notes the losses of the batch. */
+void cli_train_batch_seen(struct train_lora *j, const struct grad_seq *seq, const double *loss, int n);
 
 /* ---- learn.c ---- */
 

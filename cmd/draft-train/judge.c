@@ -99,26 +99,24 @@ enum err_code cli_train_test(struct train_lora *j, const struct tune_lora *l, st
 
 /* ---- the gate ---- */
 
-void cli_train_print_set(struct train_lora *j, const char *name, const struct train_items *s, int which)
-{
-    double loss[2] = { 0 };
-    int64_t exact[2] = { 0 };
+/* What became of the items of a set that count: their mean loss and how many were exact, before and after. */
+struct outcome {
+    int64_t n, exact[2];
+    double  loss[2], p;
+};
 
-    if (s->n == 0)
+static void print(struct train_lora *j, const char *name, const struct outcome *r)
+{
+    if (r->n == 0)
         return;
-    for (int64_t i = 0; i < s->n; i++) {
-        loss[0] += j->before[which][i].loss / (double)s->n;
-        loss[1] += j->after[which][i].loss / (double)s->n;
-        exact[0] += j->before[which][i].exact;
-        exact[1] += j->after[which][i].exact;
-    }
     if (!j->o->quiet)
         fprintf(j->report.events == stdout ? stderr : stdout,
-                "%-10s %6" PRId64 " items, nats a token %.4f -> %.4f, exact answers %" PRId64 " -> %" PRId64 "\n", name, s->n,
-                loss[0], loss[1], exact[0], exact[1]);
-    cli_train_event(&j->report, "test", json_pack("{s:s, s:I, s:f, s:f, s:I, s:I}", "set", name, "items", (json_int_t)s->n,
-                                                  "loss_before", loss[0], "loss", loss[1], "exact_before",
-                                                  (json_int_t)exact[0], "exact", (json_int_t)exact[1]));
+                "%-18s %6" PRId64 " items, nats a token %.4f -> %.4f, exact answers %" PRId64 " -> %" PRId64 ", p %.2g\n", name,
+                r->n, r->loss[0], r->loss[1], r->exact[0], r->exact[1], r->p);
+    cli_train_event(&j->report, "test", json_pack("{s:s, s:I, s:f, s:f, s:I, s:I, s:f}", "set", name, "items",
+                                                  (json_int_t)r->n, "loss_before", r->loss[0], "loss", r->loss[1],
+                                                  "exact_before", (json_int_t)r->exact[0], "exact",
+                                                  (json_int_t)r->exact[1], "p", r->p));
 }
 
 /* Of what is to be kept, what the user named counts, and of the task sets what was known: the rest may be what is learnt. */
@@ -127,39 +125,64 @@ static bool counts(const struct train_lora *j, int which, int64_t i, int set)
     return which == 0 || ((j->o->keep_files.n > 0 || j->before[1][i].exact) && (set < 0 || j->kept.v[i].set == set));
 }
 
-/* p of: the losses of the items of a set (-1: of all) have fallen (more: have not risen by as much as that); 0 where there are
- * too few. */
-static enum err_code p_of(const struct train_lora *j, int which, int set, double more, double *p, struct err *e)
+/* The items of a set (-1: of all). p: of their losses having fallen (more: not having risen by as much as that); 0 where there
+ * are too few. */
+static enum err_code outcome_of(const struct train_lora *j, int which, int set, double more, struct outcome *r, struct err *e)
 {
     const int64_t n = which == 0 ? j->tests.n : j->kept.n;
     double *gain = calloc((size_t)n + 1, sizeof *gain);
-    int64_t m = 0;
 
+    *r = (struct outcome){ 0 };
     if (gain == NULL)
         return no_memory(e);
-    for (int64_t i = 0; i < n; i++)
-        if (counts(j, which, i, set))
-            gain[m++] = j->before[which][i].loss + more - j->after[which][i].loss;
-    *p = m < TRAIN_LEAST_TESTS ? 0 : train_gate(gain, m, (uint64_t)j->o->seed);
+    for (int64_t i = 0; i < n; i++) {
+        const struct train_score *was = &j->before[which][i], *is = &j->after[which][i];
+
+        if (!counts(j, which, i, set))
+            continue;
+        gain[r->n++] = was->loss + more - is->loss;
+        r->loss[0] += was->loss;
+        r->loss[1] += is->loss;
+        r->exact[0] += was->exact;
+        r->exact[1] += is->exact;
+    }
+    for (int k = 0; k < 2; k++)
+        r->loss[k] /= r->n > 0 ? (double)r->n : 1;
+    r->p = r->n < TRAIN_LEAST_TESTS ? 0 : train_gate(gain, r->n, (uint64_t)j->o->seed);
     free(gain);
+    return ERR_OK;
+}
+
+/* Of all that is kept, then of each set; the largest p. */
+static enum err_code judge_kept(struct train_lora *j, double *p, struct err *e)
+{
+    *p = 0;
+    for (int set = -1; set < (j->kept.n_set > 1 ? j->kept.n_set : 0); set++) {
+        char name[100] = "kept";
+        struct outcome r;
+
+        if (set >= 0)
+            (void)snprintf(name, sizeof name, "kept %.80s", j->kept.set_name[set]);
+        if (outcome_of(j, 1, set, (double)j->o->forget, &r, e))
+            return e->code;
+        print(j, name, &r);
+        *p = r.p > *p ? r.p : *p;
+    }
     return ERR_OK;
 }
 
 enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e)
 {
-    int last = -1;
-    double p, p_kept = 0, one;
+    struct outcome learnt;
+    double p, p_kept;
     bool better, keeps;
 
-    for (int64_t i = 0; i < j->kept.n; i++)
-        last = j->kept.v[i].set > last ? j->kept.v[i].set : last;
-    if (p_of(j, 0, -1, 0, &p, e))
+    if (outcome_of(j, 0, -1, 0, &learnt, e))
         return e->code;
-    for (int set = -1; set <= last; set++) {
-        if (p_of(j, 1, set, (double)j->o->forget, &one, e))
-            return e->code;
-        p_kept = one > p_kept ? one : p_kept;
-    }
+    print(j, "held out", &learnt);
+    if (judge_kept(j, &p_kept, e))
+        return e->code;
+    p = learnt.p;
     better = p < P_MAX;
     keeps = p_kept < P_MAX;
     *status = better && keeps ? EXIT_OK : EXIT_NO;

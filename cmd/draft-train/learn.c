@@ -12,7 +12,7 @@
 #include "tune/shield.h"
 #include "tune/zo.h"
 
-enum { WARM = 10, TRIES = 4 };
+enum { WARM = 10, TRIES = 4, CHECK = 10 }; /* of zo: directions that are measured, steps between two checks */
 #define SAVE_MS   60e3
 #define REPORT_MS 1000.0
 
@@ -23,40 +23,11 @@ static enum err_code no_memory(struct err *e)
     return err_set(e, ERR_NOMEM, "out of memory");
 }
 
-/* Items of a step: some of an order that is new in every pass over the data. */
-static void shuffle(struct train_lora *j, int64_t pass)
-{
-    for (int64_t i = 0; i < j->items.n; i++) {
-        const int64_t k = (int64_t)(rng_unit((uint64_t)j->o->seed, 11 + (uint64_t)pass, (uint64_t)i) * (double)(i + 1));
-
-        j->order[i] = j->order[k];
-        j->order[k] = i;
-    }
-}
-
-/* seq [n_text + keep_batch]; their losses' weights: of what is learnt the mean over its tokens, of what is rehearsed
- * keep_weight times that. Rows of equal length are not needed. Returns how many. */
-static int batch(struct train_lora *j, struct grad_seq *seq)
-{
-    const int64_t each = (j->items.n + j->o->n_text - 1) / j->o->n_text, at = j->step % each * j->o->n_text;
-    int64_t tokens = 0, said = 0;
-    int n = 0, n_keep = j->keep.n + j->own.n > 0 ? j->o->keep_batch : 0;
-
-    shuffle(j, j->step / each);
-    for (int64_t i = at; i < j->items.n && n < j->o->n_text; i++)
-        tokens += j->items.v[j->order[i]].n_answer, n++;
-    for (int i = 0; i < n; i++)
-        seq[i] = cli_train_seq(&j->items.v[j->order[at + i]], 1.0 / (double)tokens);
-    for (int i = 0; i < n_keep; i++)
-        said += cli_train_rehearsed(j, j->step * n_keep + i)->n_answer;
-    for (int i = 0; i < n_keep; i++)
-        seq[n + i] = cli_train_seq(cli_train_rehearsed(j, j->step * n_keep + i), (double)j->o->keep_weight / (double)said);
-    return n + n_keep;
-}
-
 /* The gradient of the batch, in passes that memory allows. */
 static enum err_code first_order(struct train_lora *j, const struct grad_seq *seq, int n, double *loss, struct err *e)
 {
+    double *each = j->seq_loss;
+
     memset(j->gradient, 0, (size_t)j->lora->n_params * sizeof *j->gradient);
     *loss = 0.0;
     for (int first = 0, some; first < n; first += some) {
@@ -67,10 +38,12 @@ static enum err_code first_order(struct train_lora *j, const struct grad_seq *se
             rows += seq[first + some].n;
         tune_lora_at(j->lora, j->lora->theta, j->gradient, 0, some, j->adapters);
         if (grad_backward(j->g, &(struct grad_batch){ .seq = seq + first, .n_seq = some, .adapter = j->adapters,
-                                                      .n_adapter = j->lora->n, .keep = j->keep_layers }, &part, e))
+                                                      .n_adapter = j->lora->n, .seq_loss = each + first, .keep = j->keep_layers },
+                          &part, e))
             return e->code;
         *loss += part;
     }
+    cli_train_batch_seen(j, seq, each, n);
     return ERR_OK;
 }
 
@@ -117,22 +90,52 @@ static bool move(struct train_lora *j, double rate)
     return true;
 }
 
+static enum err_code write_notes(struct train_lora *j, const struct tune_zo_note *note, int n, struct err *e)
+{
+    if (fwrite(note, sizeof *note, (size_t)n, j->log) != (size_t)n || fflush(j->log) != 0)
+        return err_set(e, ERR_IO, "%s: cannot write", j->half);
+    return ERR_OK;
+}
+
+/* The loss of the first batch, and what follows from it. */
+static enum err_code check_zo(struct train_lora *j, struct grad_seq *seq, struct err *e)
+{
+    struct tune_zo_note note;
+
+    if (j->zo->checked == j->zo->step)
+        return ERR_OK;
+    if (tune_zo_check(j->zo, seq, cli_train_batch(j, 0, seq), &note, e))
+        return e->code;
+    cli_note("step %" PRId64 ": the first batch has a loss of %.4f, the least is %.4f; rate %.3g", j->step, (double)note.part,
+             (double)j->zo->least, j->zo->o.rate);
+    return write_notes(j, &note, 1, e);
+}
+
+static enum err_code step_zo(struct train_lora *j, struct grad_seq *seq, double *loss, struct err *e)
+{
+    const struct tune_zo_note back = { j->zo->step, TUNE_ZO_CHECK, INFINITY };
+
+    if (j->step % CHECK == 0 && check_zo(j, seq, e))
+        return e->code;
+    while (tune_zo_step(j->zo, seq, cli_train_batch(j, j->step, seq), loss, e)) { /* once: not a number, so it goes back */
+        if (e->code != ERR_FORMAT || j->zo->checked == j->zo->step || tune_zo_check_again(j->zo, &back, e) ||
+            write_notes(j, &back, 1, e))
+            return e->code;
+    }
+    j->step++;
+    return write_notes(j, j->zo->note, j->o->samples, e);
+}
+
 static enum err_code one_step(struct train_lora *j, struct grad_seq *seq, double *loss, struct err *e)
 {
-    const int n = batch(j, seq);
     const double rate = train_rate((double)j->o->rate, j->step, WARM, part_done(j));
 
-    if (j->zo != NULL) {
-        if (tune_zo_step(j->zo, seq, n, loss, e))
-            return e->code;
-        if (fwrite(j->zo->note, sizeof *j->zo->note, (size_t)j->o->samples, j->log) != (size_t)j->o->samples ||
-            fflush(j->log) != 0)
-            return err_set(e, ERR_IO, "%s: cannot write", j->half);
-    } else if (first_order(j, seq, n, loss, e)) {
+    if (j->zo != NULL)
+        return step_zo(j, seq, loss, e);
+    if (first_order(j, seq, cli_train_batch(j, j->step, seq), loss, e))
         return e->code;
-    } else if (!isfinite(*loss) || !move(j, rate)) {
+    if (!isfinite(*loss) || !move(j, rate))
         return err_set(e, ERR_FORMAT, "step %" PRId64 ": the loss is not a number: a smaller --rate may help", j->step);
-    }
     j->step++;
     return ERR_OK;
 }
@@ -155,13 +158,13 @@ static void report(struct train_lora *j, double loss, double *last_ms)
 
 struct half {
     char    name[200];
-    int64_t step, n_params;
+    int64_t step, n_params, n_seen;
     double  spent_s, eps, rate; /* the last two of zo */
 };
 
 enum err_code cli_train_save(struct train_lora *j, struct err *e)
 {
-    struct half h = { .step = j->step, .n_params = j->lora->n_params, .spent_s = cli_train_lora_s(j) };
+    struct half h = { .step = j->step, .n_params = j->lora->n_params, .n_seen = j->n_seen, .spent_s = cli_train_lora_s(j) };
     const size_t n = (size_t)h.n_params * sizeof(float);
     struct io_out *out;
 
@@ -171,26 +174,37 @@ enum err_code cli_train_save(struct train_lora *j, struct err *e)
     if (io_out_open(&out, j->half, e))
         return e->code;
     if (io_out_write(out, &h, sizeof h, e) || io_out_write(out, j->lora->theta, n, e) ||
-        io_out_write(out, j->adam.m, n, e) || io_out_write(out, j->adam.v, n, e)) {
+        io_out_write(out, j->adam.m, n, e) || io_out_write(out, j->adam.v, n, e) ||
+        io_out_write(out, j->seen, (size_t)j->n_seen * sizeof *j->seen, e)) {
         io_out_abort(out);
         return e->code;
     }
     return io_out_commit(out, e);
 }
 
-static enum err_code replay(struct train_lora *j, const char *at, size_t n, struct err *e)
+/* Whole steps and checks of a log. */
+static enum err_code replay(struct train_lora *j, const char *log, size_t n, struct err *e)
 {
-    const size_t each = (size_t)j->o->samples * sizeof(struct tune_zo_note);
+    const size_t one = sizeof(struct tune_zo_note), each = (size_t)j->o->samples * one;
     struct tune_zo_note *note = calloc((size_t)j->o->samples, sizeof *note);
     enum err_code code = note == NULL ? no_memory(e) : ERR_OK;
 
-    for (; n >= each && code == ERR_OK; at += each, n -= each) {
-        memcpy(note, at, each);
-        code = tune_zo_again(j->zo, note, e) ? err_wrap(e, "%s", j->half) : ERR_OK;
+    while (n - j->log_n >= one && code == ERR_OK) {
+        memcpy(note, log + j->log_n, one);
+        if (note->sample == TUNE_ZO_CHECK) {
+            code = tune_zo_check_again(j->zo, note, e);
+            j->log_n += one;
+            continue;
+        }
+        if (n - j->log_n < each)
+            break;
+        memcpy(note, log + j->log_n, each);
+        code = tune_zo_again(j->zo, note, e);
+        j->log_n += each;
         j->step += code == ERR_OK;
     }
     free(note);
-    return code;
+    return code == ERR_OK ? code : err_wrap(e, "%s", j->half);
 }
 
 /* Goes on from what an interrupted run of the same command left. */
@@ -207,7 +221,8 @@ enum err_code cli_train_resume(struct train_lora *j, struct err *e)
     if (io_read_all(&data, &bytes, j->half, (size_t)1 << 32, cli_interrupted, e))
         return e->code;
     if (bytes < sizeof h || (memcpy(&h, data, sizeof h), memcmp(h.name, j->name, sizeof h.name) != 0) ||
-        h.n_params != j->lora->n_params || (j->zo == NULL && bytes != sizeof h + 3 * n))
+        h.n_params != j->lora->n_params || h.n_seen < 0 || h.n_seen > (int64_t)(bytes / sizeof *j->seen) ||
+        (j->zo == NULL && bytes != sizeof h + 3 * n + (size_t)h.n_seen * sizeof *j->seen))
         code = err_set(e, ERR_ARG, "%s belongs to another training: finish it with its own command, or remove the file", j->half);
     else if (j->zo != NULL) {
         j->zo->o.eps = h.eps;
@@ -217,6 +232,8 @@ enum err_code cli_train_resume(struct train_lora *j, struct err *e)
         memcpy(j->lora->theta, data + sizeof h, n);
         memcpy(j->adam.m, data + sizeof h + n, n);
         memcpy(j->adam.v, data + sizeof h + 2 * n, n);
+        if (h.n_seen == j->n_seen) /* else the model had time to write less, or more */
+            memcpy(j->seen, data + sizeof h + 3 * n, (size_t)h.n_seen * sizeof *j->seen);
         j->adam.step = j->step = h.step;
         j->before_s = h.spent_s;
     }
@@ -238,21 +255,21 @@ static enum err_code open_log(struct train_lora *j, struct grad_seq *seq, struct
 {
     const struct progress progress = { measure_tick, NULL };
     struct half h = { .n_params = j->lora->n_params };
-    const size_t each = (size_t)j->o->samples * sizeof(struct tune_zo_note);
+    const bool begun = j->log_n > 0;
     bool ok;
 
-    if (j->step == 0 && tune_zo_measure(j->zo, seq, batch(j, seq), TRIES, &progress, e))
+    if (!begun && tune_zo_measure(j->zo, seq, cli_train_batch(j, 0, seq), TRIES, &progress, e))
         return e->code;
-    if (cli_given(j->cli, "rate"))
+    if (!begun && cli_given(j->cli, "rate"))
         j->zo->o.rate = (double)j->o->rate;
     cli_note("eps %g, rate %g", j->zo->o.eps, j->zo->o.rate);
     memcpy(h.name, j->name, sizeof h.name);
     h.eps = j->zo->o.eps;
     h.rate = j->zo->o.rate;
-    j->log = fopen(j->half, j->step == 0 ? "wb" : "r+b");
-    ok = j->log != NULL && (j->step > 0 || fwrite(&h, sizeof h, 1, j->log) == 1) &&
-         fseek(j->log, (long)(sizeof h + (size_t)j->step * each), SEEK_SET) == 0 && fflush(j->log) == 0;
-    if (!ok && j->step == 0) /* there is nothing to go on from */
+    j->log = fopen(j->half, begun ? "r+b" : "wb");
+    ok = j->log != NULL && (begun || fwrite(&h, sizeof h, 1, j->log) == 1) &&
+         fseek(j->log, (long)(sizeof h + j->log_n), SEEK_SET) == 0 && fflush(j->log) == 0;
+    if (!ok && !begun) /* there is nothing to go on from */
         unlink(j->half);
     return ok ? ERR_OK : err_set(e, ERR_IO, "%s: cannot write", j->half);
 }
@@ -280,6 +297,8 @@ enum err_code cli_train_learn(struct train_lora *j, struct err *e)
             saved_ms = cli_now_ms();
         }
     }
+    if (code == ERR_OK && j->zo != NULL) /* ends where the loss was least */
+        code = check_zo(j, seq, e);
     free(seq);
     return code;
 }

@@ -66,14 +66,18 @@ static enum err_code read_items(struct train_lora *j, char *const *files, struct
     if (j->items.n == 0 || j->tests.n < TRAIN_LEAST_TESTS)
         return err_set(e, ERR_FORMAT, "%" PRId64 " items to learn and %" PRId64 " to test on are too few: at least 1 and %d "
                        "(--held-out names a file to test on)", j->items.n, j->tests.n, TRAIN_LEAST_TESTS);
-    if (o->keep_files.n == 0 && cli_train_item_sets(&j->kept, TRAIN_TESTS_MAX, j->x.text, most, e))
+    if (cli_train_item_sets(&j->kept, TRAIN_TESTS_MAX, j->x.text, most, e))
         return e->code;
+    j->sets = json_incref(j->kept.sets);
+    if (o->keep_files.n > 0) /* of which some are tested instead */
+        cli_train_items_free(&j->kept);
     if (j->items.n_out + j->tests.n_out + j->keep.n_out > 0)
         cli_warn("%" PRId64 " items are left out: more than %" PRId64 " tokens, no text or no answer",
                  j->items.n_out + j->tests.n_out + j->keep.n_out, most);
     asked = longest(&j->items);
     asked = asked > TRAIN_OWN_TEXT ? asked : TRAIN_OWN_TEXT;
-    asked = j->keep.open != NULL && asked < TRAIN_OWN_ASKED ? TRAIN_OWN_ASKED : asked;
+    if ((j->keep.open != NULL || json_array_size(j->sets) > 0) && asked < TRAIN_OWN_ASKED)
+        asked = TRAIN_OWN_ASKED;
     j->own_tokens = asked + TRAIN_OWN_ANSWER < most ? asked + TRAIN_OWN_ANSWER : most;
     return ERR_OK;
 }
@@ -81,7 +85,7 @@ static enum err_code read_items(struct train_lora *j, char *const *files, struct
 /* Bytes of the parameters and what is kept beside them, of what is rehearsed and of the shield. */
 static int64_t own_bytes(const struct train_lora *j)
 {
-    const int64_t copies = j->o->method == TRAIN_FIRST ? 4 + j->shielded : 3 + 2 * j->o->samples;
+    const int64_t copies = j->o->method == TRAIN_FIRST ? 4 + j->shielded : 4 + 2 * j->o->samples;
     const int64_t n = j->o->rehearse * 9 / 8 + (int64_t)json_array_size(j->keep.open);
     int64_t rows = n * TRAIN_OWN_ANSWER, shield = j->shielded ? tune_shield_bytes(j->lora) : 0;
 
@@ -180,9 +184,8 @@ static enum err_code open_all(struct train_lora *j, char *const *files, struct e
     j->steps = o->steps > 0 && o->steps < j->steps ? o->steps : j->steps;
     name_job(j);
     j->half = cli_train_beside(o->out, ".train");
-    j->order = calloc((size_t)j->items.n, sizeof *j->order);
     j->adapters = calloc((size_t)j->lora->n, sizeof *j->adapters);
-    if (j->half == NULL || j->order == NULL || j->adapters == NULL)
+    if (j->half == NULL || j->adapters == NULL)
         return no_memory(e);
     if (o->method == TRAIN_ZO)
         return tune_zo_open(&j->zo, j->lora, &(struct tune_zo_opts){ (uint64_t)o->seed, 1e-2, (double)o->rate, o->samples,
@@ -206,6 +209,9 @@ static void close_all(struct train_lora *j)
     free(j->gradient);
     free(j->adapters);
     free(j->order);
+    free(j->seen);
+    free(j->which);
+    free(j->seq_loss);
     cli_train_drop(&j->fresh);
     free(j->half);
     cli_train_items_free(&j->items);
@@ -213,6 +219,7 @@ static void close_all(struct train_lora *j)
     cli_train_items_free(&j->keep);
     cli_train_items_free(&j->kept);
     cli_train_items_free(&j->own);
+    json_decref(j->sets);
     cli_train_begin_close(&j->begin);
     grad_close(j->g);
     cli_opened_close(&j->x);
@@ -247,8 +254,6 @@ static enum err_code train(struct train_lora *j, int *status, struct err *e)
     if (cli_train_test_fresh(j, e))
         return e->code;
     cli_progress_end();
-    cli_train_print_set(j, "held out", &j->tests, 0);
-    cli_train_print_set(j, "kept", &j->kept, 1);
     return cli_train_decide(j, status, e);
 }
 

@@ -15,12 +15,15 @@ struct train_item {
     int32_t           *target;   /* [token.n] the next token of the answer, whose rows are the last but one; -1: given */
     int                n_answer; /* rows with a target */
     struct grad_soft  *said;     /* [n_answer] what the model says there; NULL: the answer is what counts */
-    int                set;      /* of the task sets, from 0 on; 0 where there is one */
+    int                set;      /* of the task sets, from 0 on; of what it wrote 0: a text from nothing, else kinds of questions */
 };
 struct train_items {
     struct train_item *v; /* [n] */
     int64_t            n, cap, n_out; /* left out: too long, empty, or an answer that is no text */
+    char             **set_name; /* [n_set] of task sets: "facts"; NULL: one set without a name */
+    int                n_set;
     json_t            *chats, *open; /* arrays of {messages, tools}: questions with and without an answer; NULL: none */
+    json_t            *sets;         /* of task sets such an array of each; NULL: none */
 };
 /* Adds what is in files of JSON lines: {"prompt", "answer"}, {"messages", "answer"}, {"messages"} with the assistant's last,
  * or {"text"}, which counts whole; with `open` also questions without an answer. ERR_FORMAT: file, line and what is
@@ -34,6 +37,7 @@ MUST_CHECK enum err_code cli_train_item_sets(struct train_items *to, int64_t mos
 /* Moves every n-th item to `out`, which is empty, at most `most`. */
 MUST_CHECK enum err_code cli_train_items_split(struct train_items *s, struct train_items *out, int64_t every, int64_t most,
                                                struct err *e);
+void cli_train_item_free(struct train_item *i);
 void cli_train_items_free(struct train_items *s);
 /* Takes the tokens; the first n_prompt of them are given. */
 MUST_CHECK enum err_code cli_train_items_add(struct train_items *s, struct text_tokens token, int64_t n_prompt,
@@ -55,7 +59,8 @@ void cli_train_begin_close(struct train_begin *b);
 enum { TRAIN_OWN_TEXT = 128, TRAIN_OWN_ANSWER = 128, TRAIN_OWN_ASKED = 384 }; /* tokens at most; the last: of a given question */
 struct train_own {
     const char               *adapter;   /* with which it writes; NULL: none */
-    const struct train_items *learn;     /* its questions are like these */
+    const struct train_items *learn;     /* its questions are like these, */
+    const json_t             *sets;      /* or like those of one of these arrays; NULL: none */
     const json_t             *known;     /* questions that it answers as they are; NULL: none */
     int64_t                   n_texts, n_answers; /* texts from nothing, answers to questions of its own, at most */
     int64_t                   tokens_max; /* of a question and its answer */

@@ -2,8 +2,9 @@
 /* own.c - what a model rehearses while it learns, written by itself: texts from nothing, and answers to questions.
  * room: cmd (cli_)
  *
- * The questions are those that it is going to learn, about something else: words that few of them share are replaced by
- * words of its own texts. What is most in danger of being forgotten is what is asked in the same way. */
+ * Half of the questions are those that it is going to learn, about something else: words that few of them share are replaced by
+ * words of its own texts, numbers by others. What is most in danger of being forgotten is what is asked in the same way. The
+ * other half are made in the same way from the task sets, so that each of them is another one than what is tested. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,12 +19,19 @@ enum {
     FEW        = 50,   /* a word is replaced that at most one in FEW questions has, */
     FEW_LEAST  = 2,    /* or as few as that */
 };
-enum { OTHER, KNOWN }; /* what a text is: train_text_entry.of */
+enum { SOURCE = 1 << 30 }; /* numbers of draws, apart from those of words */
+enum { KNOWN = -1 }; /* what a text is: train_text_entry.of; 0: from nothing, else 1 + its source */
 #define THINKING 0.3 /* of the questions are answered after reasoning */
 
 struct words {
     struct str *v; /* [n], each once */
     size_t      n;
+};
+/* Questions of one kind. */
+struct source {
+    const json_t *chats;
+    uint64_t     *seen;  /* [n_seen] hashes of their words, ascending, one for each time */
+    size_t        n_seen, cap_seen;
 };
 
 struct own {
@@ -37,8 +45,10 @@ struct own {
     char                *all;    /* the texts as bytes, where the words lie */
     struct words         words;
     struct chat         *format;
-    uint64_t            *seen;   /* [n_seen] hashes of words of the questions to learn, ascending, one for each time */
-    size_t               n_seen, cap_seen;
+    struct source       *source; /* [n_source] what is learnt, then the task sets; without those that have no question */
+    int                  n_source, n_learn;
+    const struct source *from;   /* of the newest question */
+    bool                 changed;
     struct text_tokens   prompt; /* of the newest question */
     int64_t              asked;
     double               stop_ms;
@@ -134,18 +144,20 @@ static enum err_code note_words(struct own *w, json_t *message, struct str conte
 {
     struct str word;
 
+    struct source *s = &w->source[w->n_source];
+
     (void)message;
     for (size_t at = 0; next_word(content, &at, &word);) {
-        if (w->n_seen == w->cap_seen) {
-            const size_t cap = w->cap_seen > 0 ? 2 * w->cap_seen : 1024;
-            uint64_t *v = realloc(w->seen, cap * sizeof *v);
+        if (s->n_seen == s->cap_seen) {
+            const size_t cap = s->cap_seen > 0 ? 2 * s->cap_seen : 1024;
+            uint64_t *v = realloc(s->seen, cap * sizeof *v);
 
             if (v == NULL)
                 return no_memory(e);
-            w->seen = v;
-            w->cap_seen = cap;
+            s->seen = v;
+            s->cap_seen = cap;
         }
-        w->seen[w->n_seen++] = io_hash(0, word.p, word.n);
+        s->seen[s->n_seen++] = io_hash(0, word.p, word.n);
     }
     return ERR_OK;
 }
@@ -157,38 +169,68 @@ static int by_hash(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static enum err_code collect_seen(struct own *w, struct err *e)
+static enum err_code add_source(struct own *w, const json_t *chats, struct err *e)
 {
+    struct source *s = &w->source[w->n_source];
     json_t *chat;
     size_t i;
 
-    json_array_foreach(w->to->learn->chats, i, chat)
+    if (json_array_size(chats) == 0)
+        return ERR_OK;
+    s->chats = chats;
+    json_array_foreach(chats, i, chat)
         if (each_content(w, chat, note_words, e))
             return e->code;
-    if (w->n_seen > 0)
-        qsort(w->seen, w->n_seen, sizeof *w->seen, by_hash);
+    if (s->n_seen > 0)
+        qsort(s->seen, s->n_seen, sizeof *s->seen, by_hash);
+    w->n_source++;
     return ERR_OK;
 }
 
-/* How often a word is in the questions to learn. */
+static enum err_code open_sources(struct own *w, struct err *e)
+{
+    json_t *set;
+    size_t i;
+
+    w->source = calloc(json_array_size(w->to->sets) + 1, sizeof *w->source);
+    if (w->source == NULL)
+        return no_memory(e);
+    if (add_source(w, w->to->learn->chats, e))
+        return e->code;
+    w->n_learn = w->n_source;
+    json_array_foreach(w->to->sets, i, set)
+        if (add_source(w, set, e))
+            return e->code;
+    return ERR_OK;
+}
+
+static void close_sources(struct own *w)
+{
+    for (int i = 0; i < w->n_source; i++)
+        free(w->source[i].seen);
+    free(w->source);
+}
+
+/* How often a word is in the questions of the same kind. */
 static size_t times(const struct own *w, struct str word)
 {
     const uint64_t h = io_hash(0, word.p, word.n);
-    const uint64_t *at = bsearch(&h, w->seen, w->n_seen, sizeof h, by_hash);
+    const struct source *s = w->from;
+    const uint64_t *at = bsearch(&h, s->seen, s->n_seen, sizeof h, by_hash);
     size_t n = 0;
 
     if (at == NULL)
         return 0;
-    while (at > w->seen && at[-1] == h)
+    while (at > s->seen && at[-1] == h)
         at--;
-    while (at + n < w->seen + w->n_seen && at[n] == h)
+    while (at + n < s->seen + s->n_seen && at[n] == h)
         n++;
     return n;
 }
 
 static bool rare(const struct own *w, struct str word)
 {
-    const size_t share = json_array_size(w->to->learn->chats) / FEW;
+    const size_t share = json_array_size(w->from->chats) / FEW;
 
     return times(w, word) <= (share > FEW_LEAST ? share : FEW_LEAST);
 }
@@ -202,6 +244,27 @@ static double rare_share(const struct own *w, struct str content)
     for (size_t at = 0; next_word(content, &at, &word); all++)
         n += rare(w, word);
     return all > 0 ? (double)n / (double)all : 0;
+}
+
+static bool is_number(struct str word)
+{
+    for (size_t i = 0; i < word.n; i++)
+        if (!isdigit((unsigned char)word.p[i]))
+            return false;
+    return true;
+}
+
+/* Another number with as many digits; the same one each time in a question. */
+static void put_number(const struct own *w, FILE *f, struct str word)
+{
+    const uint64_t h = io_hash(0, word.p, word.n);
+
+    for (size_t i = 0; i < word.n; i++) {
+        const int first = i == 0, n = 10 - first, was = word.p[i] - '0' - first;
+        const int more = first + (int)(rng_unit((uint64_t)w->o->seed + h, i, (uint64_t)w->asked) * (n - first));
+
+        fputc('0' + first + (was < 0 ? more - 1 : (was + more) % n), f);
+    }
 }
 
 /* Other words in the place of those that few questions have, or of every second one, where they are the most. */
@@ -223,8 +286,12 @@ static enum err_code replace_words(struct own *w, json_t *message, struct str co
         const struct str other = w->words.v[(size_t)(draw(w, place) * (double)w->words.n)];
 
         fwrite(content.p + from, 1, (size_t)(word.p - content.p) - from, f);
-        fwrite(other.p, 1, other.n, f);
+        if (is_number(word))
+            put_number(w, f, word);
+        else
+            fwrite(other.p, 1, other.n, f);
         from = at;
+        w->changed = true;
     }
     fwrite(content.p + from, 1, content.n - from, f);
     ok = fclose(f) == 0 && json_object_set_new(message, "content", json_stringn_nocheck(to, n)) == 0;
@@ -232,7 +299,7 @@ static enum err_code replace_words(struct own *w, json_t *message, struct str co
     return ok ? ERR_OK : no_memory(e);
 }
 
-/* w->prompt becomes one of the questions; of those to learn with other words. */
+/* w->prompt becomes one of the questions, if asked for with other words. */
 static enum err_code make_question(struct own *w, const json_t *chat, bool change, struct err *e)
 {
     json_t *mine = json_deep_copy(chat), *extra = json_pack("{s:b}", "enable_thinking", draw(w, 0) < THINKING);
@@ -240,6 +307,7 @@ static enum err_code make_question(struct own *w, const json_t *chat, bool chang
     enum err_code code = mine == NULL || extra == NULL ? no_memory(e) : ERR_OK;
 
     w->prompt.n = 0;
+    w->changed = false;
     if (code == ERR_OK && change)
         code = each_content(w, mine, replace_words, e);
     if (code == ERR_OK)
@@ -273,24 +341,35 @@ static bool next_text(void *ctx, struct train_ask *ask)
     return true;
 }
 
-/* The questions that were given, then one like those that are learnt. */
+/* One of the questions that are to be asked with other words: of what is learnt, or as often of the task sets. */
+static const json_t *choose(struct own *w)
+{
+    const int n_sets = w->n_source - w->n_learn;
+    const bool learn = n_sets == 0 || (w->n_learn > 0 && draw(w, SOURCE) < 0.5);
+    const int at = learn ? 0 : w->n_learn + (int)(draw(w, SOURCE + 1) * n_sets);
+
+    w->from = &w->source[at];
+    return json_array_get(w->from->chats, (size_t)(draw(w, 1) * (double)json_array_size(w->from->chats)));
+}
+
+/* The questions that were given, then one like those that are learnt or tested. */
 static bool next_question(void *ctx, struct train_ask *ask)
 {
     struct own *w = ctx;
-    const int64_t given = (int64_t)json_array_size(w->to->known), like = (int64_t)json_array_size(w->to->learn->chats);
+    const int64_t given = (int64_t)json_array_size(w->to->known);
 
-    while (w->asked < given + (like > 0 && w->words.n > 0 ? w->to->n_answers : 0)) {
+    while (w->asked < given + (w->n_source > 0 && w->words.n > 0 ? w->to->n_answers : 0)) {
         const bool change = w->asked >= given;
-        const json_t *chat = change ? json_array_get(w->to->learn->chats, (size_t)(draw(w, 1) * (double)like))
-                                    : json_array_get(w->to->known, (size_t)w->asked);
+        const json_t *chat = change ? choose(w) : json_array_get(w->to->known, (size_t)w->asked);
         const enum err_code code = make_question(w, chat, change, &w->err);
 
         w->asked++;
         if (code != ERR_OK)
             return false;
-        if (w->prompt.n + TRAIN_OWN_ANSWER > w->to->tokens_max)
+        if (w->prompt.n + TRAIN_OWN_ANSWER > w->to->tokens_max || w->changed != change)
             continue;
-        *ask = (struct train_ask){ .prompt = w->prompt.v, .n_prompt = w->prompt.n, .of = change ? OTHER : KNOWN };
+        *ask = (struct train_ask){ .prompt = w->prompt.v, .n_prompt = w->prompt.n,
+                                   .of = change ? 1 + (int)(w->from - w->source) : KNOWN };
         return true;
     }
     return false;
@@ -334,8 +413,13 @@ static enum err_code take(const struct own *w, struct err *e)
                 text_tokens_free(&copy);
                 return e->code;
             }
-        if (cli_train_items_add(t->of == KNOWN ? w->to->answers : w->to->own, copy, t->n_prompt, w->to->tokens_max, e))
+        struct train_items *to = t->of == KNOWN ? w->to->answers : w->to->own;
+        const int64_t n = to->n;
+
+        if (cli_train_items_add(to, copy, t->n_prompt, w->to->tokens_max, e))
             return e->code;
+        if (to->n > n && t->of != KNOWN)
+            to->v[n].set = t->of;
     }
     return ERR_OK;
 }
@@ -362,9 +446,11 @@ static enum err_code write_questions(struct own *w, struct err *e)
 {
     const int64_t n = (int64_t)json_array_size(w->to->known) + w->to->n_answers;
 
-    if (json_array_size(w->to->known) + json_array_size(w->to->learn->chats) == 0)
+    if (open_sources(w, e))
+        return e->code;
+    if (json_array_size(w->to->known) == 0 && w->n_source == 0)
         return ERR_OK;
-    if (collect_seen(w, e) || chat_open(&w->format, w->text, (struct str){ 0 }, e) ||
+    if (chat_open(&w->format, w->text, (struct str){ 0 }, e) ||
         write_all(w, next_question, n, TRAIN_OWN_ANSWER, e))
         return e->code;
     return take(w, e);
@@ -387,7 +473,7 @@ enum err_code cli_train_own(const struct train_own *to, const struct train_optio
     text_tokens_free(&w.prompt);
     free(w.words.v);
     free(w.all);
-    free(w.seen);
+    close_sources(&w);
     train_writer_close(w.writer);
     train_texts_close(&w.texts);
     run_close(w.run);

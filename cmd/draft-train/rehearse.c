@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rehearse.c - what a model that learns an adapter rehearses, and the shield of it.           room: cmd (cli_) */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
-#include "base/rng.h"
 #include "draft-train/job.h"
 #include "tune/lora.h"
 #include "tune/shield.h"
@@ -56,6 +56,54 @@ static enum err_code ask(struct train_lora *j, struct train_items *s, struct err
     return ERR_OK;
 }
 
+/* An answer that the model gave. */
+struct answer {
+    int     set;
+    double  sure; /* mean log p of its likeliest tokens */
+    int64_t i;
+};
+
+static int by_sure(const void *a, const void *b)
+{
+    const struct answer *x = a, *y = b;
+
+    if (x->set != y->set)
+        return x->set - y->set;
+    return x->sure != y->sure ? (x->sure < y->sure) - (x->sure > y->sure) : (x->i > y->i) - (x->i < y->i);
+}
+
+/* Of the answers to its own questions of each kind only that half stays of which the model is surest: what it knows can be
+ * forgotten, what it makes up need not be kept. */
+static enum err_code drop_unsure(struct train_items *s, struct err *e)
+{
+    struct answer *v = calloc((size_t)s->n + 1, sizeof *v);
+    int64_t n = 0;
+
+    if (v == NULL)
+        return no_memory(e);
+    for (int64_t i = 0; i < s->n; i++) {
+        v[i] = (struct answer){ s->v[i].set, 0, i };
+        for (int k = 0; k < s->v[i].n_answer; k++)
+            v[i].sure += log((double)s->v[i].said[k].p[0] + 1e-9) / s->v[i].n_answer;
+    }
+    qsort(v, (size_t)s->n, sizeof *v, by_sure);
+    for (int64_t from = 0, to; from < s->n; from = to) {
+        for (to = from; to < s->n && v[to].set == v[from].set; to++)
+            ;
+        for (int64_t i = from; v[from].set > 0 && i < to; i++)
+            s->v[v[i].i].set = i - from < (to - from + 1) / 2 ? v[i].set : -1;
+    }
+    free(v);
+    for (int64_t i = 0; i < s->n; i++) {
+        if (s->v[i].set >= 0)
+            s->v[n++] = s->v[i];
+        else
+            cli_train_item_free(&s->v[i]);
+    }
+    s->n = n;
+    return ERR_OK;
+}
+
 static enum err_code open_scores(struct train_lora *j, struct err *e)
 {
     const struct train_items *set[] = { &j->tests, &j->kept };
@@ -67,15 +115,6 @@ static enum err_code open_scores(struct train_lora *j, struct err *e)
             return no_memory(e);
     }
     return ERR_OK;
-}
-
-/* What is rehearsed as number i of all steps: of --keep and of the model's own in turns. */
-const struct train_item *cli_train_rehearsed(const struct train_lora *j, int64_t i)
-{
-    const bool own = j->keep.n == 0 || (j->own.n > 0 && i % 2 == 0);
-    const struct train_items *s = own ? &j->own : &j->keep;
-
-    return &s->v[(int64_t)(rng_unit((uint64_t)j->o->seed, 10, (uint64_t)i) * (double)s->n)];
 }
 
 static int64_t tokens_of(const struct train_items *s)
@@ -107,7 +146,7 @@ static enum err_code open_shield(struct train_lora *j, struct err *e)
         int n = 0;
 
         for (; n < MANY; n++, i--) {
-            seq[n] = cli_train_seq(cli_train_rehearsed(j, i), 1);
+            seq[n] = cli_train_seq(cli_train_rehearsed_at(j, cli_train_rehearsed(j, i)), 1);
             if (n > 0 && some + seq[n].n > j->rows_max)
                 break;
             some += seq[n].n;
@@ -131,7 +170,7 @@ enum err_code cli_train_rehearse(struct train_lora *j, struct err *e)
 {
     const struct train_options *o = j->o;
     const struct train_own own = { .adapter = j->begin.old != NULL && !o->scales ? o->out : NULL,
-                                   .learn = &j->items, .known = j->keep.open,
+                                   .learn = &j->items, .sets = j->sets, .known = j->keep.open,
                                    .n_texts = (o->rehearse + 7) / 8, .n_answers = o->rehearse, .tokens_max = j->own_tokens,
                                    .time_s = OWN_SHARE * o->time_s, .own = &j->own, .answers = &j->keep };
 
@@ -144,7 +183,8 @@ enum err_code cli_train_rehearse(struct train_lora *j, struct err *e)
                        TRAIN_LEAST_TESTS);
     if (j->kept.n < TRAIN_LEAST_TESTS)
         cli_warn("what is forgotten is not tested: --keep names a file of what the model knows");
-    if (ask(j, &j->own, e) || ask(j, &j->keep, e) || open_scores(j, e) || open_shield(j, e))
+    if (ask(j, &j->own, e) || drop_unsure(&j->own, e) || ask(j, &j->keep, e) || open_scores(j, e) ||
+        cli_train_batch_open(j, e) || open_shield(j, e))
         return e->code;
     return ERR_OK;
 }

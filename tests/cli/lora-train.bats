@@ -31,7 +31,7 @@ train() # OPTION...
     grep -q '^held out ' table
     grep -q '^kept ' table
     grep -q 'memory: at most' err
-    jq -se '.[0] | .items == 6 and .tests == 6 and .keep == 20 and .kept == 5 and .own == 18' e.jsonl
+    jq -se '.[0] | .items == 6 and .tests == 6 and .keep == 20 and .kept == 5 and .own == 11' e.jsonl
     jq -se '(.[-1] | .published and .p < 0.05 and .p_kept < 0.05 and .steps == 5) and
             (map(select(.set == "held out"))[0] | .loss < .loss_before)' e.jsonl
     grep -q '<svg ' l.svg
