@@ -239,8 +239,10 @@ programs_of() # DIRECTORY TEST...: the programs of unit tests
     printf '%s\n' "${@:2}" | sed "s|.*|$1/test/&_test|"
 }
 build asan $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests
+# of the library, what the tests of threads link
+shared=$(printf '%s\n' libcore/*/*.c libcore/*/*/*.c | grep -vE '^libcore/(chat|engram|eval|gen|measure|ramp|serve|shape|text|tune)/')
 # shellcheck disable=SC2046
-build tsan $MAKE SAN=tsan BUILD="$BUILD/tsan" BIN="$BUILD/tsan/bin" $(programs_of "$BUILD/tsan" "${threads[@]}")
+build tsan $MAKE SAN=tsan BUILD="$BUILD/tsan" BIN="$BUILD/tsan/bin" LIB_C="${shared//$'\n'/ }" $(programs_of "$BUILD/tsan" "${threads[@]}")
 if command -v "$other" > /dev/null; then
     # shellcheck disable=SC2046
     build "$other" $MAKE CUDA=0 CC="$other" BUILD="$BUILD/$other" BIN="$BUILD/$other/bin" all \

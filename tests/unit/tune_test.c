@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "golden.h"
+#include "part.h"
 #include "grad/grad.h"
 #include "model/class.h"
 #include "tune/lora.h"
@@ -432,7 +433,8 @@ static void test_shield(void **state)
         const struct adapter_mat *m = &b.l->file->mat[i];
 
         for (int x = 0; x < m->n_mat && m->n_in == 64; x++, n++)
-            check_shield(&b, s, i, x, at + x * m->rank * m->n_in, rho, &unseen);
+            if (!SANITIZED || n % 3 == 0)
+                check_shield(&b, s, i, x, at + x * m->rank * m->n_in, rho, &unseen);
         at += adapter_a_floats(m) + adapter_b_floats(m);
     }
     assert_true(n > unseen && n > 4);
