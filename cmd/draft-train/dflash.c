@@ -162,7 +162,7 @@ static void note(const struct train_drafter *d, char *text, size_t n)
 {
     const struct train_shape *s = &((const struct dflash *)d)->shape;
 
-    (void)snprintf(text, n, "layers %d ff %d block %d", s->n_layer, s->n_ff, s->block);
+    (void)snprintf(text, n, "layers %d ff %d block %d muon", s->n_layer, s->n_ff, s->block);
 }
 
 static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)
@@ -209,7 +209,7 @@ static enum err_code walk_old(struct dflash *j, int64_t *to, const struct progre
         return e->code;
     code = train_net_read(&net, j->old, e);
     if (code == ERR_OK)
-        code = train_walk(&net, &j->net.frozen.t, &j->d.tests, j->old_shape.block, to, progress, e);
+        code = train_walk(&net, &j->net.frozen.t, &j->d.tests, j->old_shape.block, j->d.o->n_text, to, progress, e);
     train_net_close(&net);
     return code;
 }
@@ -220,7 +220,7 @@ static enum err_code walk(struct train_drafter *d, bool old, int size, int64_t *
     struct dflash *j = (struct dflash *)d;
 
     return old ? walk_old(j, to, progress, e)
-               : train_walk(&j->net.net, &j->net.frozen.t, &d->tests, size, to, progress, e);
+               : train_walk(&j->net.net, &j->net.frozen.t, &d->tests, size, d->o->n_text, to, progress, e);
 }
 
 static enum err_code save(struct train_drafter *d, struct err *e)

@@ -51,7 +51,7 @@ static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
     const struct model_info *m = model_info(j->x.model);
     const int64_t ctx = j->ctx_tokens, tests = (j->data.test.n * ctx + 1) * train_texts_bytes(1, width_of(j));
     const int64_t texts = text_room(j) * train_texts_bytes(1, width_of(j));
-    const int64_t writer = train_writer_bytes(j->o->n_seq, ctx, width_of(j)) + run_state_bytes(j->run);
+    const int64_t writer = train_writer_bytes(j->run, width_of(j)) + run_state_bytes(j->run);
     const int64_t net = j->kind->bytes(j), learnt = texts + tests + net, left = memory_left("");
     const int64_t all = (j->math->host ? learnt : 0) + writer;
 
@@ -229,6 +229,19 @@ static bool next_prompt(void *ctx, struct train_ask *ask)
     return true;
 }
 
+static bool wants_texts(const struct train_drafter *j)
+{
+    return (double)j->texts.added < TEXTS_MIN + FRESH * (double)(j->kind->steps(j) * j->o->n_text);
+}
+
+/* While a GPU has a step under way. */
+static bool step_goes_on(void *ctx)
+{
+    const struct train_drafter *j = ctx;
+
+    return !cli_interrupted() && j->math->busy(j->math) && wants_texts(j);
+}
+
 /* Until the round's share of time is over, and there is something to learn from, or hardly will be. */
 static bool texts_go_on(void *ctx)
 {
@@ -239,9 +252,7 @@ static bool texts_go_on(void *ctx)
 
     cli_progress("writing: %" PRId64 " texts, %" PRId64 " tokens, %s left", j->texts.n, train_writer_tokens(j->writer),
                  cli_train_clock(j->o->time_s - cli_train_spent_s(j), clock));
-    const double wanted = TEXTS_MIN + FRESH * (double)(j->kind->steps(j) * j->o->n_text);
-
-    return !cli_interrupted() && ((cli_now_ms() < j->stop_ms && (double)j->texts.added < wanted) || few);
+    return !cli_interrupted() && ((cli_now_ms() < j->stop_ms && wants_texts(j)) || few);
 }
 
 /* ---- training ---- */
@@ -286,7 +297,8 @@ static enum err_code learn(struct train_drafter *j, double until_s, struct err *
 
         if (cli_interrupted())
             return interrupted(e);
-        if (j->kind->step(j, part, e) || j->kind->loss(j, &loss, e))
+        if (j->kind->step(j, part, e) || train_writer_run(j->writer, &j->texts, next_prompt, step_goes_on, j, e) ||
+            j->kind->loss(j, &loss, e))
             return e->code;
         sum.sum += loss.sum;
         sum.weight += loss.weight;

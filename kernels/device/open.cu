@@ -790,7 +790,9 @@ static bool set_up(struct cuda *c)
                                             &found));
     if (found != cudaDriverEntryPointSuccess)
         cuda_fail(c, cudaErrorInsufficientDriver, "cuTensorMapEncodeTiled");
-    TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
+    int least = 0, most = 0; /* steps of the model go before training's (kernels/train) */
+    TRY(c, cudaDeviceGetStreamPriorityRange(&least, &most));
+    TRY(c, cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, most));
     TRY(c, cudaMalloc((void **)&c->tab, sizeof *t));
     TRY(c, cudaMalloc((void **)&c->handed, sizeof *c->handed));
     TRY(c, cudaMallocHost((void **)&c->fetch.pinned, FETCH_BYTES + sizeof(uint32_t)));

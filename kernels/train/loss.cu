@@ -130,10 +130,10 @@ static __global__ void __launch_bounds__(THREADS) update(struct dev_adam a, cons
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
 
-    if (i >= a.n || !isfinite(*norm))
+    if (i >= a.n || !isfinite(*norm) || (a.how != NULL && a.how[i] == DEV_ADAM_NOT))
         return;
     const float scale = *norm > (double)a.clip ? (float)((double)a.clip / *norm) : 1.0f, g = a.grad[i] * scale;
-    const float decay = a.decayed == NULL || a.decayed[i] ? a.decay : 0.0f;
+    const float decay = a.how == NULL || a.how[i] == DEV_ADAM_DECAYED ? a.decay : 0.0f;
     const float m = a.b1 * a.m[i] + (1 - a.b1) * g, v = a.b2 * a.v[i] + (1 - a.b2) * g * g;
 
     a.m[i] = m;

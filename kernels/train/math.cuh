@@ -28,7 +28,6 @@ struct cuda_math {
     double         *norm;      /* of adam(): MATH_PARTS sums, then the norm */
 #ifdef CHIMERE_CUBLAS
     cublasHandle_t  blas;
-    cublasComputeType_t type;
 #endif
 };
 

@@ -144,9 +144,17 @@ static bool busy(struct dev_math *m)
 
 /* ---- products ---- */
 
-static cublasOperation_t turn_of(const struct dev_matrix *x)
+static cublasOperation_t turn_of(bool turned)
 {
-    return x->turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    return turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+static void note(struct cuda_math *c, cublasStatus_t status)
+{
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return;
+    c->bad_product = true;
+    cuda_math_fail(c, cudaErrorUnknown, "cuBLAS");
 }
 
 /* cuBLAS counts by columns: it computes c^T = b^T a^T. */
@@ -158,17 +166,27 @@ static void product(struct dev_math *m, int64_t rows, int64_t n, int64_t k, stru
 
     if (rows == 0 || n == 0 || c->bad != cudaSuccess)
         return;
-    if (cublasGemmEx(c->blas, turn_of(&b), turn_of(&a), (int)n, (int)rows, (int)k, &one, b.v, CUDA_R_32F, (int)b.ld, a.v,
-                     CUDA_R_32F, (int)a.ld, &beta, to, CUDA_R_32F, (int)ld, c->type,
-                     CUBLAS_GEMM_DEFAULT) != CUBLAS_STATUS_SUCCESS) {
-        c->bad_product = true;
-        cuda_math_fail(c, cudaErrorUnknown, "cublasGemmEx");
-    }
+    note(c, cublasGemmEx(c->blas, turn_of(b.turned), turn_of(a.turned), (int)n, (int)rows, (int)k, &one, b.v, CUDA_R_32F,
+                         (int)b.ld, a.v, CUDA_R_32F, (int)a.ld, &beta, to, CUDA_R_32F, (int)ld, CUBLAS_COMPUTE_32F,
+                         CUBLAS_GEMM_DEFAULT));
+}
+
+static void products_of(struct dev_math *m, int64_t count, int64_t rows, int64_t n, int64_t k, const float *a, bool turn_a,
+                        const float *b, bool turn_b, float *to)
+{
+    struct cuda_math *c = cuda_math_of(m);
+    const float one = 1.0f, none = 0.0f;
+
+    if (count == 0 || c->bad != cudaSuccess)
+        return;
+    note(c, cublasGemmStridedBatchedEx(c->blas, turn_of(turn_b), turn_of(turn_a), (int)n, (int)rows, (int)k, &one, b, CUDA_R_32F,
+                                       (int)(turn_b ? k : n), k * n, a, CUDA_R_32F, (int)(turn_a ? rows : k), rows * k, &none,
+                                       to, CUDA_R_32F, (int)n, rows * n, (int)count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 /* ---- opening ---- */
 
-static bool set_up(struct cuda_math *c, bool tf32)
+static bool set_up(struct cuda_math *c)
 {
     MATH_TRY(c, cudaSetDevice(c->id));
     MATH_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
@@ -180,12 +198,11 @@ static bool set_up(struct cuda_math *c, bool tf32)
     MATH_TRY(c, cudaMalloc((void **)&c->norm, (MATH_PARTS + 1) * sizeof *c->norm));
     if (c->bad != cudaSuccess)
         return false;
-    c->type = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     return cublasCreate(&c->blas) == CUBLAS_STATUS_SUCCESS &&
            cublasSetStream(c->blas, c->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
-extern "C" enum err_code cuda_math_open(struct dev_math **out, int unit, bool tf32, struct err *e)
+extern "C" enum err_code cuda_math_open(struct dev_math **out, int unit, struct err *e)
 {
     struct cuda_math *c = (struct cuda_math *)calloc(1, sizeof *c);
 
@@ -204,10 +221,11 @@ extern "C" enum err_code cuda_math_open(struct dev_math **out, int unit, bool tf
     c->m.wait = wait;
     c->m.busy = busy;
     c->m.product = product;
+    c->m.products_of = products_of;
     cuda_math_rows(&c->m);
     cuda_math_loss(&c->m);
     cuda_math_attend(&c->m);
-    if (set_up(c, tf32)) {
+    if (set_up(c)) {
         *out = &c->m;
         return ERR_OK;
     }

@@ -201,6 +201,47 @@ static void add(struct dev_math *m, float *y, const float *x, int64_t n)
         MATH_LAUNCH(cuda_math_of(m), add_floats, math_grid(n, THREADS), THREADS, 0, y, x, n);
 }
 
+static __global__ void __launch_bounds__(THREADS) blend_floats(float *y, float by, float ax, const float *x, int64_t n,
+                                                               const double *norm)
+{
+    const int64_t i = thread_of_all();
+
+    if (i < n && (norm == NULL || isfinite(*norm)))
+        y[i] = by * y[i] + ax * x[i];
+}
+
+static void blend(struct dev_math *m, float *y, float by, float ax, const float *x, int64_t n, bool checked)
+{
+    struct cuda_math *c = cuda_math_of(m);
+
+    if (n > 0)
+        MATH_LAUNCH(c, blend_floats, math_grid(n, THREADS), THREADS, 0, y, by, ax, x, n,
+                    checked ? c->norm + MATH_PARTS : NULL);
+}
+
+static __global__ void __launch_bounds__(1024) unit_matrices(float *x, int64_t n, float eps)
+{
+    __shared__ float sums[32];
+    float sum = 0;
+
+    x += blockIdx.x * n;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        sum = fmaf(x[i], x[i], sum);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    const float scale = 1.0f / (sqrtf(warp_sum(sums[threadIdx.x % 32])) + eps);
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        x[i] *= scale;
+}
+
+static void unit(struct dev_math *m, float *x, int64_t count, int64_t n, float eps)
+{
+    if (count > 0)
+        MATH_LAUNCH(cuda_math_of(m), unit_matrices, (unsigned)count, 1024, 0, x, n, eps);
+}
+
 /* ---- rows that move ---- */
 
 static __device__ __forceinline__ float as_float(float v)
@@ -264,6 +305,8 @@ void cuda_math_rows(struct dev_math *m)
     m->glu = glu;
     m->glu_back = glu_back;
     m->add = add;
+    m->blend = blend;
+    m->unit = unit;
     m->gather = gather;
     m->scatter = scatter;
     m->widen = widen;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #if defined(CHIMERE_CUDA) && defined(CHIMERE_CUBLAS)
-enum err_code cuda_math_open(struct dev_math **out, int unit, bool tf32, struct err *e);
+enum err_code cuda_math_open(struct dev_math **out, int unit, struct err *e);
 #endif
 
 bool dev_math_built(void)
@@ -18,7 +18,7 @@ bool dev_math_built(void)
 #endif
 }
 
-enum err_code dev_math_open(struct dev_math **out, const char *name, bool tf32, struct err *e)
+enum err_code dev_math_open(struct dev_math **out, const char *name, struct err *e)
 {
     const char *unit = strncmp(name, "cuda:", 5) == 0 ? name + 5 : "0";
     char *end;
@@ -27,10 +27,9 @@ enum err_code dev_math_open(struct dev_math **out, const char *name, bool tf32, 
     if ((strcmp(name, "cuda") != 0 && unit != name + 5) || *unit == '\0' || *end != '\0' || n < 0 || n > 999)
         return err_set(e, ERR_ARG, "device '%s': not a GPU", name);
 #if defined(CHIMERE_CUDA) && defined(CHIMERE_CUBLAS)
-    return cuda_math_open(out, (int)n, tf32, e);
+    return cuda_math_open(out, (int)n, e);
 #else
     (void)out;
-    (void)tf32;
     return err_set(e, ERR_UNSUPPORTED, "this program was built without cuBLAS");
 #endif
 }

@@ -47,9 +47,10 @@ struct dev_adam {
     int64_t      n, step; /* this update is the step-th, from 1 */
     float       *w, *m, *v;
     const float *grad;
-    const unsigned char *decayed; /* [n] NULL: all */
+    const unsigned char *how; /* [n] DEV_ADAM_*: without decay, with it, or not at all; NULL: all with it */
     float        rate, b1, b2, eps, decay, clip;
 };
+enum { DEV_ADAM_PLAIN, DEV_ADAM_DECAYED, DEV_ADAM_NOT };
 
 struct dev_math {
     const char *products; /* what computes them: "cublas", "openblas", "loops" */
@@ -70,6 +71,9 @@ struct dev_math {
     /* c[rows][n] = a[rows][k] b[k][n] + beta c, beta 0 or 1. With beta 0, c is not read. */
     void (*product)(struct dev_math *m, int64_t rows, int64_t n, int64_t k, struct dev_matrix a, struct dev_matrix b,
                     float beta, float *c, int64_t ld);
+    /* `count` products of matrices that follow each other without gaps; beta 0. */
+    void (*products_of)(struct dev_math *m, int64_t count, int64_t rows, int64_t n, int64_t k, const float *a, bool turn_a,
+                        const float *b, bool turn_b, float *c);
 
     /* y = x inv w, inv[rows] = 1 / sqrt(mean of squares of the row + eps). */
     void (*rms)(struct dev_math *m, float *y, float *inv, const float *x, const float *w, int64_t rows, int64_t dim,
@@ -87,6 +91,10 @@ struct dev_math {
     /* gate and up become their gradients. */
     void (*glu_back)(struct dev_math *m, float *gate, float *up, const float *dh, int64_t n);
     void (*add)(struct dev_math *m, float *y, const float *x, int64_t n); /* y += x */
+    /* y = by y + ax x; checked: nothing changes if norm() is not finite. */
+    void (*blend)(struct dev_math *m, float *y, float by, float ax, const float *x, int64_t n, bool checked);
+    /* Each of `count` times n floats is divided by its norm + eps. */
+    void (*unit)(struct dev_math *m, float *x, int64_t count, int64_t n, float eps);
 
     /* to[i] = from[index[i]], or to[index[i]] = from[i]. */
     void (*gather)(struct dev_math *m, float *to, const float *from, const int32_t *index, int64_t rows, int64_t dim);
@@ -112,7 +120,7 @@ struct dev_math {
 
 /* Whether this build has what dev_math_open() needs. */
 bool dev_math_built(void);
-/* A GPU by dev_open()'s name, "cuda" or "cuda:N". tf32: products round their operands to 10 bits of mantissa.
- * ERR_UNSUPPORTED: the build lacks CUDA or cuBLAS, or there is no such GPU; ERR_ARG: not a GPU's name. */
-MUST_CHECK enum err_code dev_math_open(struct dev_math **out, const char *name, bool tf32, struct err *e);
+/* A GPU by dev_open()'s name, "cuda" or "cuda:N". ERR_UNSUPPORTED: the build lacks CUDA or cuBLAS, or
+ * there is no such GPU; ERR_ARG: not a GPU's name. */
+MUST_CHECK enum err_code dev_math_open(struct dev_math **out, const char *name, struct err *e);
 #endif

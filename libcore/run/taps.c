@@ -64,6 +64,11 @@ bool run_tap(struct run *r, int tap, int i, float *out)
     return true;
 }
 
+int run_tap_n(const struct run *r)
+{
+    return r->n_rows;
+}
+
 void run_tap_rows(const struct run *r, int tap, int row, int n, float *out)
 {
     const size_t width = (size_t)model_plan(r->m)->n_embd;

@@ -12,6 +12,7 @@ struct run;
 const struct model_taps *run_taps(const struct run *r);
 /* The first row of a sequence among them; -1: it had no rows in the last step. */
 int run_first_row(const struct run *r, int seq);
+int run_tap_n(const struct run *r); /* rows of the last step */
 /* Copies n rows of tap number `tap`, from row `row` of that order on, to the host: [n][n_embd]. */
 void run_tap_rows(const struct run *r, int tap, int row, int n, float *out);
 #endif

@@ -32,7 +32,7 @@ struct update {
     const struct train_adam_opts *o;
     float                        *w;
     const float                  *grad;
-    const unsigned char          *decayed;
+    const unsigned char          *how;
     float                         rate, scale, unbias1, unbias2;
 };
 
@@ -43,7 +43,11 @@ static void update(void *ctx, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
-        const float g = u->grad[i] * u->scale, decay = u->decayed == NULL || u->decayed[i] ? u->o->decay : 0.0f;
+        const int how = u->how == NULL ? DEV_ADAM_DECAYED : u->how[i];
+        const float g = u->grad[i] * u->scale, decay = how == DEV_ADAM_DECAYED ? u->o->decay : 0.0f;
+
+        if (how == DEV_ADAM_NOT)
+            continue;
 
         m[i] = u->o->b1 * m[i] + (1 - u->o->b1) * g;
         v[i] = u->o->b2 * v[i] + (1 - u->o->b2) * g * g;
@@ -76,7 +80,7 @@ static void add_squares(void *ctx, int64_t begin, int64_t end, int worker)
 }
 
 double train_adam_step(struct train_adam *a, struct pool *pool, const struct train_adam_opts *o, float rate, float *w,
-                       const float *grad, const unsigned char *decayed)
+                       const float *grad, const unsigned char *how)
 {
     struct squares s = { .grad = grad, .n = a->n };
     double norm = 0;
@@ -88,7 +92,7 @@ double train_adam_step(struct train_adam *a, struct pool *pool, const struct tra
     if (!isfinite(norm))
         return norm;
     a->step++;
-    struct update u = { a, o, w, grad, decayed, rate, norm > (double)o->clip ? (float)((double)o->clip / norm) : 1.0f,
+    struct update u = { a, o, w, grad, how, rate, norm > (double)o->clip ? (float)((double)o->clip / norm) : 1.0f,
                         (float)(1 / (1 - pow((double)o->b1, (double)a->step))),
                         (float)(1 / (1 - pow((double)o->b2, (double)a->step))) };
 

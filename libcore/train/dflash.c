@@ -8,8 +8,10 @@
 
 #include "base/rng.h"
 #include "train/half.h"
+#include "train/muon.h"
 
 enum { BAD_MAX = 20 };
+#define MUON_RATE 10 /* times the rate of norms */
 
 /* Memory for a batch. */
 struct train_draw {
@@ -31,26 +33,25 @@ static int64_t rows_max(const struct train_shape *s, const struct train_dflash_o
 int64_t train_dflash_bytes(const struct train_shape *s, const struct train_dflash_opts *o, const struct dev_math *m,
                            int64_t n_vocab)
 {
-    const int64_t texts = o->n_text > TRAIN_WALK_TEXTS ? o->n_text : TRAIN_WALK_TEXTS; /* steps, or a test */
-    const int64_t context = texts * s->ctx_tokens, d = s->n_embd;
+    const int64_t context = (int64_t)o->n_text * s->ctx_tokens, d = s->n_embd;
     const int64_t each = d * (2 * s->n_head + 2 * s->n_head_kv) * s->head_dim + 3 * d * s->n_ff;
     const int64_t params = s->n_layer * each + s->n_tap * d * d;
 
-    return 4 * params * (int64_t)sizeof(float) +
+    return 8 * params * (int64_t)sizeof(float) +
            train_net_bytes(s, m, context, rows_max(s, o), o->n_text * o->n_anchor, n_vocab);
 }
 
-static bool note_decayed(struct train_dflash *d)
+static bool note_how(struct train_dflash *d)
 {
     unsigned char *on = malloc((size_t)d->net.n_params);
 
     for (int i = 0; on != NULL && i < d->net.n_tensor; i++) {
         const struct train_tensor *t = &d->net.tensor[i];
 
-        memset(on + t->at, t->n_out > 1, (size_t)(t->n_in * t->n_out));
+        memset(on + t->at, t->n_out > 1 ? DEV_ADAM_NOT : DEV_ADAM_PLAIN, (size_t)(t->n_in * t->n_out));
     }
     if (on != NULL)
-        d->net.m->put(d->net.m, d->decayed, on, d->net.n_params);
+        d->net.m->put(d->net.m, d->how, on, d->net.n_params);
     free(on);
     return on != NULL;
 }
@@ -62,8 +63,9 @@ static bool take_moments(struct train_dflash *d)
 
     d->m = m->host ? d->adam.m : m->take(m, bytes);
     d->v = m->host ? d->adam.v : m->take(m, bytes);
-    d->decayed = m->take(m, d->net.n_params);
-    if (d->m == NULL || d->v == NULL || d->decayed == NULL || !note_decayed(d))
+    d->how = m->take(m, d->net.n_params);
+    d->scratch = m->take(m, train_muon_bytes(&d->net));
+    if (d->scratch == NULL || d->m == NULL || d->v == NULL || d->how == NULL || !note_how(d))
         return false;
     m->zero(m, d->m, bytes);
     m->zero(m, d->v, bytes);
@@ -113,7 +115,8 @@ void train_dflash_close(struct train_dflash *d)
 
         m->give(m, m->host ? NULL : d->m);
         m->give(m, m->host ? NULL : d->v);
-        m->give(m, d->decayed);
+        m->give(m, d->how);
+        m->give(m, d->scratch);
     }
     train_frozen_close(&d->frozen);
     train_adam_close(&d->adam);
@@ -219,12 +222,13 @@ enum err_code train_dflash_step(struct train_dflash *d, struct train_texts *t, d
         return e->code;
     const struct train_batch b = { w->n_context, t->feature, w->from, w->pos, w->n_block, w->block, w->n_row, w->token,
                                    w->want, w->weight };
-    const struct dev_adam a = { d->net.n_params, ++d->adam.step, d->net.at, d->m, d->v, d->net.grad, d->decayed,
+    const struct dev_adam a = { d->net.n_params, ++d->adam.step, d->net.at, d->m, d->v, d->net.grad, d->how,
                                 (float)rate, o->b1, o->b2, o->eps, o->decay, o->clip };
 
     if (train_net_step(&d->net, &d->frozen.t, &b, e))
         return e->code;
     d->net.m->adam(d->net.m, &a);
+    train_muon_step(&d->net, d->m, MUON_RATE * (float)rate, d->scratch);
     return ERR_OK;
 }
 

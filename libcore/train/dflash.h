@@ -17,7 +17,7 @@ struct gguf;
 
 struct train_dflash_opts {
     int      n_text, n_anchor; /* texts in a step, and blocks of each */
-    float    rate;             /* the largest step size */
+    float    rate;             /* the largest step size of norms; that of matrices is ten times it */
     int      n_warm;           /* steps before it */
     uint64_t seed;
 };
@@ -25,9 +25,11 @@ struct train_dflash {
     struct train_dflash_opts o;
     struct train_net         net;
     struct train_adam        adam;    /* on the host: after train_dflash_save() and _load() */
-    float                   *m, *v;   /* its moments in the network's memory; those of adam where that is the host's */
+    float                   *m, *v;   /* its moments in the network's memory; those of adam where that is the host's. m of
+                                         matrices is Muon's momentum */
     struct train_frozen      frozen;
-    unsigned char           *decayed; /* [n_params] in the network's memory: of a matrix */
+    unsigned char           *how;     /* [n_params] in the network's memory: DEV_ADAM_* */
+    float                   *scratch; /* there, too, of Muon */
     double                   spent_s; /* time that went into it so far */
     int64_t                  bad;     /* steps in a row whose gradient was not finite */
     struct train_draw       *draw;    /* memory for a batch */
@@ -40,9 +42,9 @@ void train_dflash_close(struct train_dflash *d);
 int64_t train_dflash_bytes(const struct train_shape *s, const struct train_dflash_opts *o, const struct dev_math *m,
                            int64_t n_vocab);
 
-/* One step of AdamW; part: how much of the whole job is done, 0 .. 1. There must be a text. The step may still be under way
- * when this returns; train_dflash_loss(), to be called before the next one, waits for it. A gradient that is not finite
- * changes nothing; ERR_FORMAT after 20 of them in a row. */
+/* One step, of Muon for matrices and AdamW for norms; part: how much of the whole job is done, 0 .. 1. There must be a
+ * text. The step may still be under way when this returns; train_dflash_loss(), to be called before the next one, waits for
+ * it. A gradient that is not finite changes nothing; ERR_FORMAT after 20 of them in a row. */
 MUST_CHECK enum err_code train_dflash_step(struct train_dflash *d, struct train_texts *t, double part, struct err *e);
 MUST_CHECK enum err_code train_dflash_loss(struct train_dflash *d, struct train_loss *loss, struct err *e);
 
@@ -51,12 +53,12 @@ MUST_CHECK enum err_code train_dflash_save(struct train_dflash *d, const char *p
 /* ERR_ARG: the file is of another job. ERR_FORMAT: it is damaged. */
 MUST_CHECK enum err_code train_dflash_load(struct train_dflash *d, const char *path, struct str job, struct err *e);
 
-enum { TRAIN_WALK_TEXTS = 16 }; /* texts tested at once */
 /* Simulates drafting of each text: a block of B tokens with its anchor, then the next one where its accepted guesses end.
  * steps[i]: steps of the target for text i, without its pass over the prompt and the token from that. A step gives the
- * accepted guesses and one token of the target's own, but nothing after the text's end. tick: after each group of texts. */
+ * accepted guesses and one token of the target's own, but nothing after the text's end. group: texts at once, as many as a
+ * step has; tick: after each of them. */
 MUST_CHECK enum err_code train_walk(struct train_net *net, const struct train_target *target,
-                                    const struct train_texts *t, int block, int64_t *steps,
+                                    const struct train_texts *t, int block, int group, int64_t *steps,
                                     const struct progress *progress, struct err *e);
 /* How many tokens of a text these steps produce. */
 int64_t train_walk_tokens(const struct train_text_entry *text);

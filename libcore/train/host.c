@@ -8,8 +8,6 @@
 #include "base/memory.h"
 #include "train/adam.h"
 
-enum { TF32 = false };
-
 static void close_host(struct dev_math *m)
 {
     free(m);
@@ -66,12 +64,20 @@ static void product(struct dev_math *m, int64_t rows, int64_t n, int64_t k, stru
     train_gemm(&train_host_of(m)->gemms, rows, n, k, a, b, beta, c, ld);
 }
 
+static void products_of(struct dev_math *m, int64_t count, int64_t rows, int64_t n, int64_t k, const float *a, bool turn_a,
+                        const float *b, bool turn_b, float *c)
+{
+    for (int64_t i = 0; i < count; i++)
+        product(m, rows, n, k, (struct dev_matrix){ a + i * rows * k, turn_a ? rows : k, turn_a },
+                (struct dev_matrix){ b + i * k * n, turn_b ? k : n, turn_b }, 0, c + i * rows * n, n);
+}
+
 static void adam(struct dev_math *m, const struct dev_adam *a)
 {
     struct train_adam now = { a->n, a->step - 1, a->m, a->v };
     const struct train_adam_opts o = { a->b1, a->b2, a->eps, a->decay, a->clip };
 
-    train_host_of(m)->norm = train_adam_step(&now, train_host_pool(m), &o, a->rate, a->w, a->grad, a->decayed);
+    train_host_of(m)->norm = train_adam_step(&now, train_host_pool(m), &o, a->rate, a->w, a->grad, a->how);
 }
 
 static double norm(struct dev_math *m)
@@ -88,7 +94,7 @@ enum err_code train_host_open(struct dev_math **out, struct pool *pool, struct e
     h->gemms = train_gemm_open(pool);
     h->m = (struct dev_math){ .products = h->gemms.name, .host = true, .close = close_host, .left = left, .take = take,
                               .give = give, .put = copy, .get = copy, .copy = copy, .zero = zero, .wait = wait, .busy = busy,
-                              .product = product, .adam = adam, .norm = norm };
+                              .product = product, .products_of = products_of, .adam = adam, .norm = norm };
     train_host_parts(&h->m);
     train_host_attend(&h->m);
     *out = &h->m;
@@ -97,6 +103,6 @@ enum err_code train_host_open(struct dev_math **out, struct pool *pool, struct e
 
 enum err_code train_math_open(struct dev_math **out, const char *device, struct pool *pool, struct err *e)
 {
-    return strncmp(device, "cuda", 4) == 0 && dev_math_built() ? dev_math_open(out, device, TF32, e)
+    return strncmp(device, "cuda", 4) == 0 && dev_math_built() ? dev_math_open(out, device, e)
                                                               : train_host_open(out, pool, e);
 }

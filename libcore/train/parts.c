@@ -17,7 +17,7 @@ struct job {
     int32_t       *best;
     int64_t        rows, dim;
     int            heads;
-    float          eps;
+    float          eps, by, ax;
     double         total;
     bool           flag;
 };
@@ -182,6 +182,47 @@ static void add(struct dev_math *m, float *y, const float *x, int64_t n)
     pool_for(train_host_pool(m), n, FLOATS, add_floats, &j);
 }
 
+static void blend_floats(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct job *j = ctx;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        j->y[i] = j->by * j->y[i] + j->ax * j->x[i];
+}
+
+static void blend(struct dev_math *m, float *y, float by, float ax, const float *x, int64_t n, bool checked)
+{
+    struct job j = { .y = y, .x = x, .by = by, .ax = ax };
+
+    if (!checked || isfinite(train_host_of(m)->norm))
+        pool_for(train_host_pool(m), n, FLOATS, blend_floats, &j);
+}
+
+static void unit_matrices(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct job *j = ctx;
+
+    (void)worker;
+    for (float *x = j->y + begin * j->dim; begin < end; begin++, x += j->dim) {
+        double sum = 0;
+
+        for (int64_t i = 0; i < j->dim; i++)
+            sum += (double)x[i] * (double)x[i];
+        const float scale = 1.0f / ((float)sqrt(sum) + j->eps);
+
+        for (int64_t i = 0; i < j->dim; i++)
+            x[i] *= scale;
+    }
+}
+
+static void unit(struct dev_math *m, float *x, int64_t count, int64_t n, float eps)
+{
+    struct job j = { .y = x, .dim = n, .eps = eps };
+
+    pool_for(train_host_pool(m), count, 1, unit_matrices, &j);
+}
+
 /* ---- the loss ---- */
 
 static int32_t best_of(const float *x, int64_t n)
@@ -299,6 +340,8 @@ void train_host_parts(struct dev_math *m)
     m->glu = glu;
     m->glu_back = glu_back;
     m->add = add;
+    m->blend = blend;
+    m->unit = unit;
     m->gather = gather;
     m->scatter = scatter;
     m->widen = widen;

@@ -5,8 +5,6 @@
 
 #include "train/dflash.h"
 
-enum { GROUP = TRAIN_WALK_TEXTS };
-
 struct walk {
     struct train_net          *net;
     const struct train_target *target;
@@ -14,7 +12,10 @@ struct walk {
     int                        size; /* of a block */
     /* of a group */
     int32_t  *from, *pos; /* [n_context] */
-    int64_t   n_context, context[GROUP], at[GROUP]; /* first rows; anchors */
+    int64_t   n_context, *context, *at; /* first rows; anchors */
+    struct dev_block *block;
+    int32_t  *token, *best; /* of their rows */
+    int      *of;           /* whose a block is */
 };
 
 int64_t train_walk_tokens(const struct train_text_entry *text)
@@ -56,44 +57,65 @@ static int64_t accepted(const int32_t *guess, const int32_t *token, int64_t left
 static enum err_code advance(struct walk *w, const struct train_text_entry *text, int n, int64_t *steps, bool again,
                              bool *live, struct err *e)
 {
-    struct dev_block block[GROUP];
-    int32_t token[GROUP * TRAIN_BLOCK_MAX], best[GROUP * TRAIN_BLOCK_MAX];
-    int of[GROUP], n_block = 0;
     int64_t rows = 0;
+    int n_block = 0;
 
     for (int i = 0; i < n; i++) {
         if (w->at[i] >= text[i].n - 1)
             continue;
-        block[n_block] = (struct dev_block){ rows, w->size, w->context[i], w->at[i] };
-        of[n_block++] = i;
+        w->block[n_block] = (struct dev_block){ rows, w->size, w->context[i], w->at[i] };
+        w->of[n_block++] = i;
         for (int j = 0; j < w->size; j++)
-            token[rows++] = j == 0 ? w->t->token[text[i].at + w->at[i]] : w->net->s.mask;
+            w->token[rows++] = j == 0 ? w->t->token[text[i].at + w->at[i]] : w->net->s.mask;
     }
     *live = n_block > 0;
     if (!*live)
         return ERR_OK;
-    const struct train_batch b = { w->n_context, w->t->feature, w->from, w->pos, n_block, block, rows, token, NULL, NULL };
+    const struct train_batch b = { w->n_context, w->t->feature, w->from, w->pos, n_block, w->block, rows, w->token, NULL, NULL };
 
-    if (train_net_guess(w->net, w->target, &b, again, best, NULL, e))
+    if (train_net_guess(w->net, w->target, &b, again, w->best, NULL, e))
         return e->code;
     for (int k = 0; k < n_block; k++) {
-        const int i = of[k];
+        const int i = w->of[k];
 
-        w->at[i] += accepted(best + block[k].row, w->t->token + text[i].at + w->at[i], text[i].n - 1 - w->at[i], w->size);
+        w->at[i] += accepted(w->best + w->block[k].row, w->t->token + text[i].at + w->at[i], text[i].n - 1 - w->at[i], w->size);
         steps[i]++;
     }
     return ERR_OK;
 }
 
+static bool open_walk(struct walk *w, int group)
+{
+    const size_t n = (size_t)group, rows = n * (size_t)w->size;
+
+    w->context = malloc(n * sizeof *w->context);
+    w->at = malloc(n * sizeof *w->at);
+    w->block = malloc(n * sizeof *w->block);
+    w->of = malloc(n * sizeof *w->of);
+    w->token = malloc(rows * sizeof *w->token);
+    w->best = malloc(rows * sizeof *w->best);
+    return w->context != NULL && w->at != NULL && w->block != NULL && w->of != NULL && w->token != NULL && w->best != NULL;
+}
+
+static void close_walk(struct walk *w)
+{
+    free(w->context);
+    free(w->at);
+    free(w->block);
+    free(w->of);
+    free(w->token);
+    free(w->best);
+}
+
 enum err_code train_walk(struct train_net *net, const struct train_target *target, const struct train_texts *t,
-                         int block, int64_t *steps, const struct progress *progress, struct err *e)
+                         int block, int group, int64_t *steps, const struct progress *progress, struct err *e)
 {
     struct walk w = { .net = net, .target = target, .t = t, .size = block };
-    enum err_code code = ERR_OK;
+    enum err_code code = open_walk(&w, group) ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory: texts to test on");
 
     memset(steps, 0, (size_t)t->n * sizeof *steps);
-    for (int64_t i = 0; code == ERR_OK && i < t->n; i += GROUP) {
-        const int n = t->n - i < GROUP ? (int)(t->n - i) : GROUP;
+    for (int64_t i = 0; code == ERR_OK && i < t->n; i += group) {
+        const int n = t->n - i < group ? (int)(t->n - i) : group;
         bool live = true;
 
         code = gather(&w, t->v + i, n, e);
@@ -106,5 +128,6 @@ enum err_code train_walk(struct train_net *net, const struct train_target *targe
         if (code == ERR_OK && !progress_tick(progress, (uint64_t)(i + n), (uint64_t)t->n))
             code = err_set(e, ERR_CANCEL, "interrupted");
     }
+    close_walk(&w);
     return code;
 }

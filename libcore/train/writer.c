@@ -33,7 +33,8 @@ struct train_writer {
     const struct text *text;
     struct record     *record; /* [n_seq] */
     struct answer     *answer; /* [n_seq] */
-    float             *row;    /* [n_embd] */
+    float             *rows;   /* [n_tap][rows_max][n_embd] of the last step; one copy for all sequences */
+    bool               copied; /* they are there */
     int                n_seq, n_tap, n_embd;
     int64_t            ctx, n_predict, n_written;
 };
@@ -85,6 +86,12 @@ static enum err_code guess(void *of, struct gen_guess *g, int n, const struct ge
     return ERR_OK;
 }
 
+/* Where a tap's rows of the last step begin. */
+static float *rows_of(const struct train_writer *w, int tap)
+{
+    return w->rows + (int64_t)tap * run_rows_max(w->run) * w->n_embd;
+}
+
 static void settle(void *of, int seq, const int32_t *token, int n, int n_guessed, int n_kept)
 {
     struct train_writer *w = of;
@@ -93,12 +100,13 @@ static void settle(void *of, int seq, const int32_t *token, int n, int n_guessed
 
     (void)n_guessed;
     (void)n_kept;
+    for (int t = 0; !w->copied && t < w->n_tap; t++)
+        run_tap_rows(w->run, t, 0, run_tap_n(w->run), rows_of(w, t));
+    w->copied = true;
     for (int i = 0; i < n && r->n < w->ctx; i++) {
-        for (int t = 0; t < w->n_tap; t++) {
-            run_tap_rows(w->run, t, first + i, 1, w->row);
-            quant_types[QUANT_bf16]->encode(r->feature + r->n * width_of(w) + (int64_t)t * w->n_embd, w->row, w->n_embd,
-                                            NULL);
-        }
+        for (int t = 0; t < w->n_tap; t++)
+            quant_types[QUANT_bf16]->encode(r->feature + r->n * width_of(w) + (int64_t)t * w->n_embd,
+                                            rows_of(w, t) + (int64_t)(first + i) * w->n_embd, w->n_embd, NULL);
         r->token[r->n++] = token[i];
     }
 }
@@ -107,9 +115,9 @@ static const struct gen_drafter recorder = { begin, guess, settle };
 
 /* ---- opening ---- */
 
-int64_t train_writer_bytes(int n_seq, int64_t ctx_tokens, int64_t width)
+int64_t train_writer_bytes(const struct run *run, int64_t width)
 {
-    return n_seq * train_texts_bytes(ctx_tokens, width);
+    return run_n_seq(run) * train_texts_bytes(run_ctx(run), width) + run_rows_max(run) * width * (int64_t)sizeof(float);
 }
 
 void train_writer_close(struct train_writer *w)
@@ -127,7 +135,7 @@ void train_writer_close(struct train_writer *w)
     }
     free(w->record);
     free(w->answer);
-    free(w->row);
+    free(w->rows);
     free(w);
 }
 
@@ -137,13 +145,13 @@ static bool alloc_all(struct train_writer *w)
 
     w->record = calloc((size_t)w->n_seq, sizeof *w->record);
     w->answer = calloc((size_t)w->n_seq, sizeof *w->answer);
-    w->row = calloc((size_t)w->n_embd, sizeof *w->row);
+    w->rows = calloc((size_t)run_rows_max(w->run) * (size_t)width_of(w), sizeof *w->rows);
     for (int i = 0; w->record != NULL && i < w->n_seq; i++) {
         w->record[i].token = malloc((size_t)w->ctx * sizeof *w->record[i].token);
         w->record[i].feature = malloc((size_t)(w->ctx * width_of(w)) * sizeof *w->record[i].feature);
         all &= w->record[i].token != NULL && w->record[i].feature != NULL;
     }
-    return all && w->record != NULL && w->answer != NULL && w->row != NULL;
+    return all && w->record != NULL && w->answer != NULL && w->rows != NULL;
 }
 
 enum err_code train_writer_open(struct train_writer **out, struct run *run, const struct text *text, int n_tap,
@@ -267,6 +275,7 @@ enum err_code train_writer_run(struct train_writer *w, struct train_texts *to, t
         }
         if (!any_busy(w))
             return ERR_OK;
+        w->copied = false;
         if (gen_step(w->gen, e))
             return e->code;
         while (gen_next(w->gen, &ev))

@@ -31,5 +31,5 @@ void train_writer_close(struct train_writer *w); /* NULL is allowed */
 MUST_CHECK enum err_code train_writer_run(struct train_writer *w, struct train_texts *to, train_next *next,
                                           bool (*go_on)(void *ctx), void *ctx, struct err *e);
 int64_t train_writer_tokens(const struct train_writer *w); /* written so far */
-int64_t train_writer_bytes(int n_seq, int64_t ctx_tokens, int64_t width);
+int64_t train_writer_bytes(const struct run *run, int64_t width); /* that one takes, for texts of the run's context */
 #endif

@@ -20,7 +20,7 @@ static int open_math(void **state)
     (void)state;
     if (strncmp(test_device(), "cuda", 4) == 0 && !dev_math_built())
         return 0; /* the tests are skipped */
-    if (strncmp(test_device(), "cuda", 4) == 0 ? dev_math_open(&m, test_device(), false, &e)
+    if (strncmp(test_device(), "cuda", 4) == 0 ? dev_math_open(&m, test_device(), &e)
                                                : pool_open(&pool, 3, &e) || train_host_open(&m, pool, &e))
         fail_msg("%s", e.msg);
     return 0;
@@ -133,6 +133,29 @@ static void check_product(int64_t rows, int64_t n, int64_t k, bool turn_a, bool 
     free(c);
 }
 
+/* Three at once, of matrices that follow each other. */
+static void check_products(int64_t rows, int64_t n, int64_t k, bool turn_a, bool turn_b)
+{
+    enum { COUNT = 3 };
+    float *a = draws(COUNT * rows * k), *b = draws(COUNT * k * n), *da = floats(a, COUNT * rows * k);
+    float *db = floats(b, COUNT * k * n), *dc = m->take(m, COUNT * rows * n * 4);
+    double *ref = doubles(COUNT * rows * n);
+
+    m->products_of(m, COUNT, rows, n, k, da, turn_a, db, turn_b, dc);
+    for (int64_t i = 0; i < COUNT * rows * n; i++) {
+        const int64_t at = i / (rows * n), r = i / n % rows, c = i % n;
+
+        for (int64_t l = 0; l < k; l++)
+            ref[i] += (double)a[at * rows * k + (turn_a ? l * rows + r : r * k + l)] *
+                      (double)b[at * k * n + (turn_b ? c * k + l : l * n + c)];
+    }
+    same("products", dc, ref, COUNT * rows * n, 1e-5);
+    m->give(m, da);
+    m->give(m, db);
+    free(a);
+    free(b);
+}
+
 static void test_products(void **state)
 {
     (void)state;
@@ -142,6 +165,7 @@ static void test_products(void **state)
         check_product(1, 1, 1, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
         check_product(5, 131, 67, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
         check_product(200, 33, 130, t & 1, t & 2, t & 4 ? 1.0f : 0.0f);
+        check_products(7, 20, 33, t & 1, t & 2);
     }
 }
 
@@ -194,11 +218,31 @@ static void check_rms(int64_t rows, int64_t dim, bool add, bool in_place)
     free(dw);
 }
 
+static void check_unit(void)
+{
+    enum { COUNT = 3, N = 1500 };
+    float *x = draws(COUNT * N), *dev_x = floats(x, COUNT * N);
+    double *ref = doubles(COUNT * N);
+
+    for (int i = 0; i < COUNT; i++) {
+        double sum = 0;
+
+        for (int j = 0; j < N; j++)
+            sum += (double)x[i * N + j] * (double)x[i * N + j];
+        for (int j = 0; j < N; j++)
+            ref[i * N + j] = (double)x[i * N + j] / (sqrt(sum) + 0.5);
+    }
+    m->unit(m, dev_x, COUNT, N, 0.5f);
+    same("unit", dev_x, ref, COUNT * N, 1e-5);
+    free(x);
+}
+
 static void test_norms(void **state)
 {
     (void)state;
     if (m == NULL)
         skip();
+    check_unit();
     check_rms(1, 3, false, false);
     check_rms(67, 256, true, false);
     check_rms(1031, 64, false, true);
@@ -250,8 +294,8 @@ static void test_elements(void **state)
     if (m == NULL)
         skip();
     float *gate = draws(N), *up = draws(N), *dh = draws(N), *dev_gate = floats(gate, N), *dev_up = floats(up, N);
-    float *dev_dh = floats(dh, N), *h = floats(up, N), *sum = floats(gate, N);
-    double *ref_h = doubles(N), *ref_gate = doubles(N), *ref_up = doubles(N), *ref_sum = doubles(N);
+    float *dev_dh = floats(dh, N), *h = floats(up, N), *sum = floats(gate, N), *mix = floats(gate, N);
+    double *ref_h = doubles(N), *ref_gate = doubles(N), *ref_up = doubles(N), *ref_sum = doubles(N), *ref_mix = doubles(N);
 
     for (int i = 0; i < N; i++) {
         const double g = (double)gate[i], u = (double)up[i], d = (double)dh[i], s = 1 / (1 + exp(-g));
@@ -260,12 +304,15 @@ static void test_elements(void **state)
         ref_gate[i] = d * u * s * (1 + g * (1 - s));
         ref_up[i] = d * g * s;
         ref_sum[i] = g + d;
+        ref_mix[i] = 0.25 * g - 2 * d;
     }
     m->glu(m, h, dev_gate, dev_up, N);
     m->add(m, sum, dev_dh, N);
+    m->blend(m, mix, 0.25f, -2, dev_dh, N, false);
     m->glu_back(m, dev_gate, dev_up, dev_dh, N);
     same("glu", h, ref_h, N, 1e-5);
     same("add", sum, ref_sum, N, 1e-6);
+    same("blend", mix, ref_mix, N, 1e-6);
     same("glu gate", dev_gate, ref_gate, N, 1e-5);
     same("glu up", dev_up, ref_up, N, 1e-5);
     m->give(m, dev_dh);
@@ -377,7 +424,7 @@ static void test_cross_entropy(void **state)
 static void test_adam(void **state)
 {
     enum { N = 1030 };
-    unsigned char decayed[N];
+    unsigned char how[N];
     double norm = 0;
 
     (void)state;
@@ -387,7 +434,7 @@ static void test_adam(void **state)
     double *ref = doubles(N), *ref_m = doubles(N), *ref_v = doubles(N);
 
     for (int i = 0; i < N; i++) {
-        decayed[i] = i % 3 == 0;
+        how[i] = (unsigned char)(i % 3);
         square[i] *= square[i];
         norm += (double)grad[i] * (double)grad[i];
     }
@@ -395,12 +442,18 @@ static void test_adam(void **state)
     for (int i = 0; i < N; i++) {
         const double g = (double)grad[i] / norm;
 
+        if (how[i] == DEV_ADAM_NOT) {
+            ref_m[i] = (double)mean[i];
+            ref_v[i] = (double)square[i];
+            ref[i] = (double)w[i];
+            continue;
+        }
         ref_m[i] = 0.9 * (double)mean[i] + 0.1 * g;
         ref_v[i] = 0.95 * (double)square[i] + 0.05 * g * g;
         ref[i] = (double)w[i] - 0.01 * (ref_m[i] / (1 - pow(0.9, 3)) / (sqrt(ref_v[i] / (1 - pow(0.95, 3))) + 1e-8) +
-                                        (decayed[i] ? 0.1 * (double)w[i] : 0));
+                                        (how[i] == DEV_ADAM_DECAYED ? 0.1 * (double)w[i] : 0));
     }
-    struct dev_adam a = { N, 3, floats(w, N), floats(mean, N), floats(square, N), floats(grad, N), sent(decayed, sizeof decayed),
+    struct dev_adam a = { N, 3, floats(w, N), floats(mean, N), floats(square, N), floats(grad, N), sent(how, sizeof how),
                           0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f };
 
     m->adam(m, &a);
@@ -413,7 +466,7 @@ static void test_adam(void **state)
     same("moment 1", a.m, ref_m, N, 1e-5);
     same("moment 2", a.v, ref_v, N, 1e-5);
     m->give(m, (void *)(uintptr_t)a.grad);
-    m->give(m, (void *)(uintptr_t)a.decayed);
+    m->give(m, (void *)(uintptr_t)a.how);
     free(w);
     free(mean);
     free(square);

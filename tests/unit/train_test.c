@@ -13,6 +13,7 @@
 #include "train/file.h"
 #include "train/gate.h"
 #include "train/host.h"
+#include "train/muon.h"
 #include "train/net.h"
 #include "train/texts.h"
 
@@ -45,13 +46,14 @@ struct text_rows {
     int64_t   n;
 };
 
-/* The device that is tested; the pool serves where that is the host. */
+/* The device that is tested, with products in full float32; the pool serves where that is the host. */
 static struct dev_math *math_of(struct pool *pool)
 {
     struct dev_math *m;
     struct err e = { 0 };
 
-    if (train_math_open(&m, test_device(), pool, &e))
+    if (strncmp(test_device(), "cuda", 4) == 0 && dev_math_built() ? dev_math_open(&m, test_device(), &e)
+                                                                   : train_host_open(&m, pool, &e))
         fail_msg("%s", e.msg);
     return m;
 }
@@ -454,6 +456,91 @@ static void test_learns(void **state)
     small_close(&m);
 }
 
+/* x of rows x columns, made orthogonal as train/muon.h says. */
+static void orthogonal(double *x, int64_t rows, int64_t columns)
+{
+    double *s = zeros(rows * rows, sizeof *s), *t = zeros(rows * rows, sizeof *t), *y = zeros(rows * columns, sizeof *y), sum = 0;
+
+    for (int64_t i = 0; i < rows * columns; i++)
+        sum += x[i] * x[i];
+    for (int64_t i = 0; i < rows * columns; i++)
+        x[i] /= sqrt(sum);
+    for (int k = 0; k < 5; k++) {
+        for (int64_t i = 0; i < rows * rows; i++) {
+            s[i] = 0;
+            for (int64_t j = 0; j < columns; j++)
+                s[i] += x[i / rows * columns + j] * x[i % rows * columns + j];
+        }
+        for (int64_t i = 0; i < rows * rows; i++) {
+            t[i] = -4.775 * s[i];
+            for (int64_t j = 0; j < rows; j++)
+                t[i] += 2.0315 * s[i / rows * rows + j] * s[j * rows + i % rows];
+        }
+        for (int64_t i = 0; i < rows * columns; i++) {
+            y[i] = 3.4445 * x[i];
+            for (int64_t j = 0; j < rows; j++)
+                y[i] += t[i / columns * rows + j] * x[j * columns + i % columns];
+        }
+        memcpy(x, y, (size_t)(rows * columns) * sizeof *x);
+    }
+    free(s);
+    free(t);
+    free(y);
+}
+
+/* A step of Muon from a given momentum, by its formulas: matrices of every shape; norms stay. */
+static void test_muon(void **state)
+{
+    struct dev_adam a;
+    struct small m;
+    double loss;
+
+    (void)state;
+    small_open(&m);
+    loss = loss_of(&m);
+    a = adam_open(&m);
+    a.step = 1;
+    a.rate = 0;
+    m.m->adam(m.m, &a); /* so that there is a norm */
+    adam_close(&m, &a);
+    float *grad = gradient_of(&m), *was = zeros(m.net.n_params, sizeof *was), *start = noise(m.net.n_params, 3);
+    float *momentum = sent(m.m, start, m.net.n_params * 4), *scratch = m.m->take(m.m, train_muon_bytes(&m.net));
+
+    assert_true(scratch != NULL && loss > 0);
+    memcpy(was, m.net.w, (size_t)m.net.n_params * sizeof *was);
+    train_muon_step(&m.net, momentum, 0.1f, scratch);
+    train_net_pull(&m.net);
+    for (int i = 0; i < m.net.n_tensor; i++) {
+        const struct train_tensor *t = &m.net.tensor[i];
+        const int64_t n = t->n_in * t->n_out;
+        const bool tall = t->n_out > t->n_in;
+        double *x = zeros(n, sizeof *x);
+
+        for (int64_t j = 0; j < n; j++) {
+            const double u = 1.95 * (double)grad[t->at + j] + 0.95 * 0.95 * (double)start[t->at + j];
+
+            x[tall ? j % t->n_in * t->n_out + j / t->n_in : j] = u;
+        }
+        if (t->n_out > 1)
+            orthogonal(x, tall ? t->n_in : t->n_out, tall ? t->n_out : t->n_in);
+        for (int64_t j = 0; j < n; j++) {
+            const double step = x[tall ? j % t->n_in * t->n_out + j / t->n_in : j] *
+                                (tall ? sqrt((double)t->n_out / (double)t->n_in) : 1);
+            const double to = t->n_out == 1 ? (double)was[t->at + j] : (double)was[t->at + j] * 0.998 - 0.1 * step;
+
+            if (fabs((double)m.net.w[t->at + j] - to) > 1e-4)
+                fail_msg("%s: %g, not %g", t->name, (double)m.net.w[t->at + j], to);
+        }
+        free(x);
+    }
+    m.m->give(m.m, momentum);
+    m.m->give(m.m, scratch);
+    free(grad);
+    free(was);
+    free(start);
+    small_close(&m);
+}
+
 /* ---- a GPU against the host ---- */
 
 static double cosine(const float *x, const float *y, int64_t n)
@@ -614,6 +701,7 @@ int main(void)
         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_blocks_are_apart),
         cmocka_unit_test(test_learns),
+        cmocka_unit_test(test_muon),
         cmocka_unit_test(test_gpu_against_host),
         cmocka_unit_test(test_adam),
         cmocka_unit_test(test_gate),
