@@ -62,7 +62,7 @@ suite() # KIND LOG COMMAND...
     local kind=$1 log=$2 rc counts t
     shift 2
     t=$(date +%s.%N)
-    env --default-signal=INT,QUIT timeout 900 "$@" > "$log.log" 2>&1 < /dev/null &
+    env --default-signal=INT,QUIT timeout "${seconds_most:-900}" "$@" > "$log.log" 2>&1 < /dev/null &
     # shellcheck disable=SC2064
     trap "kill $! 2> /dev/null; exit 1" TERM
     wait $!
@@ -126,7 +126,7 @@ export CMOCKA_MESSAGE_OUTPUT=TAP
 # A build beside other suites, on half of the processors.
 build() # NAME COMMAND...
 {
-    ! wanted "$1" || check "$1 build" "${@:2}" -j$((($(nproc) + 1) / 2))
+    ! wanted "$1" || seconds_most=1800 check "$1 build" "${@:2}" -j$((($(nproc) + 1) / 2))
 }
 
 # Waits for a build; fails when that does, or was not wanted.

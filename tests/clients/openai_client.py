@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the real openai package sees of chimere-serve-stdio --listen. Run by tests/cli/clients.bats.
 
-openai_client.py URL CHECK [TOOLS.jsonl]: runs one check; an assertion that fails ends it.
+openai_client.py URL TOOLS.jsonl DIRECTORY CHECK...: runs checks; DIRECTORY/CHECK gets what went wrong, or nothing.
 """
 import json
 import sys
 import threading
 import time
+import traceback
 import urllib.request
 
 import openai
 
-URL, CHECK = sys.argv[1], sys.argv[2]
+URL, TOOLS, DIRECTORY = sys.argv[1:4]
 client = openai.OpenAI(base_url=URL + "/v1", api_key="none", max_retries=0, timeout=60)
 SUM = [{"role": "user", "content": "What is 347 + 58?"}]
 LONG = {"ignore_eos": True}
@@ -67,7 +68,7 @@ def called(item, **more):
 
 
 def tools():
-    items = [json.loads(line) for line in open(sys.argv[3], encoding="utf-8")][:12]
+    items = [json.loads(line) for line in open(TOOLS, encoding="utf-8")][:12]
     right = 0
     for item in items:
         answer = called(item).choices[0]
@@ -165,7 +166,7 @@ def responses():
     assert client.responses.create(model="x", input=more, max_output_tokens=5).usage.input_tokens_details.cached_tokens > 15
     short = client.responses.create(model="x", input="Hello", instructions="Be brief.", max_output_tokens=5)
     assert short.status == "incomplete" and short.incomplete_details.reason == "max_output_tokens"
-    item = json.loads(open(sys.argv[3], encoding="utf-8").readline())
+    item = json.loads(open(TOOLS, encoding="utf-8").readline())
     known = [{"type": "function", **t["function"]} for t in item["tools"]]
     for stream in (False, True):
         got = client.responses.create(model="x", input=item["messages"], tools=known, temperature=0, stream=stream)
@@ -225,4 +226,11 @@ def threads():
     assert together == got
 
 
-globals()[CHECK]()
+for check in sys.argv[4:]:
+    try:
+        globals()[check]()
+        wrong = ""
+    except Exception:  # pylint: disable=broad-except
+        wrong = traceback.format_exc()
+    with open(f"{DIRECTORY}/{check}", "w", encoding="utf-8") as f:
+        f.write(wrong)
