@@ -160,7 +160,7 @@ result()
     local tail=""
 
     finish
-    [ -n "${FAST:-}" ] || printf '%s' "$took" | sort -rn | head -n 10 | sed 's/^/slowest: /'
+    [ -n "${FAST:-}" ] || printf '%s' "$took" | sort -rn | head -n 10 | awk '{ s = $1; sub(/^[^ ]* /, ""); printf "slowest %-28s %6.1f s\n", $0, s }'
     [ $skipped -eq 0 ] || tail=", $skipped skipped"
     echo "$passed passed, $failed failed$tail"
     exit $((failed > 0))
