@@ -13,7 +13,7 @@
 
 enum { WARM = 100 };
 #define P_MAX       0.05 /* of the gate */
-#define GEN_SHARE   0.3  /* of a round in which texts are written, at most */
+#define GEN_SHARE   0.6  /* of a round in which texts are written, at most */
 #define TEXTS_MIN   256  /* that are written before others than new ones are taken */
 #define FRESH       0.5  /* new texts for each one that a step takes, if there is time */
 #define ROUND_S     60.0 /* a round, at most, */
