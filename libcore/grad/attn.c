@@ -166,7 +166,7 @@ static struct heads heads_of(struct pass *p, const struct attn_acts *a, heads_ro
     return h;
 }
 
-void grad_attn_forward(struct pass *p, const struct attn_at *w, const struct attn_acts *a, float *y, const float *x)
+void grad_host_attn(struct pass *p, const struct attn_at *w, const struct attn_acts *a)
 {
     const struct arch_plan *pl = &p->g->plan;
     int64_t d = pl->attn.dim_k, n_heads = p->n * pl->attn.n_head, n_heads_kv = p->n * pl->attn.n_head_kv;
@@ -176,17 +176,28 @@ void grad_attn_forward(struct pass *p, const struct attn_at *w, const struct att
     p->stack.used = mark;
     if (p->stack.base == NULL)
         return;
-    grad_mat_forward(p, (struct at){ w->q, 0, NULL }, a->qg, x, p->n);
-    grad_mat_forward(p, (struct at){ w->k, 0, NULL }, a->k, x, p->n);
-    grad_mat_forward(p, (struct at){ w->v, 0, NULL }, a->v, x, p->n);
     queries(p, a->q_turned, a->qg);
-    grad_norm(p, a->q_turned, a->q_turned, w->q_norm, d, n_heads);
-    grad_norm(p, a->k_turned, a->k, w->k_norm, d, n_heads_kv);
+    grad_host_norm(p, a->q_turned, a->q_turned, w->q_norm, d, n_heads);
+    grad_host_norm(p, a->k_turned, a->k, w->k_norm, d, n_heads_kv);
     turn(p, a->q_turned, pl->attn.n_head, 1.0f);
     turn(p, a->k_turned, pl->attn.n_head_kv, 1.0f);
     pool_for(p->g->pool, (int64_t)p->b->n_seq * pl->attn.n_head_kv, 1, heads_piece, &h);
     pool_for(p->g->pool, n_heads, grad_grain(d * 8), gate_piece, &(struct gates){ p, a, NULL, NULL });
-    grad_mat_forward(p, (struct at){ w->o, 0, NULL }, y, a->gated, p->n);
+}
+
+void grad_attn_forward(struct pass *p, const struct attn_at *w, const struct attn_acts *a, float *y, const float *x)
+{
+    const struct grad_ops *o = p->g->ops;
+    const bool real = p->stack.base != NULL;
+
+    if (real) {
+        o->product(p, (struct at){ .matrix = w->q }, a->qg, x, p->n);
+        o->product(p, (struct at){ .matrix = w->k }, a->k, x, p->n);
+        o->product(p, (struct at){ .matrix = w->v }, a->v, x, p->n);
+    }
+    o->attn(p, w, a);
+    if (real)
+        o->product(p, (struct at){ .matrix = w->o }, y, a->gated, p->n);
 }
 
 static void attend_back(const struct heads *h, int64_t first, int64_t row, int head, float *s)
@@ -235,36 +246,52 @@ static void query_norm_back(const struct pass *p, const struct attn_at *w, const
 
     queries(p, q, a->qg);
     memset(draw, 0, (size_t)(n * d) * sizeof *draw);
-    grad_norm_back(p, draw, dq, q, w->q_norm, d, n);
+    grad_host_norm_back(p, draw, dq, q, w->q_norm, d, n);
     for (int64_t i = 0; i < n; i++)
         memcpy(dqg + 2 * i * d, draw + i * d, (size_t)d * sizeof *draw);
+}
+
+void grad_host_attn_back(struct pass *p, const struct attn_at *w, const struct attn_acts *a, float *dgated, float *dqg,
+                         float *dk, float *dv)
+{
+    const struct arch_plan *pl = &p->g->plan;
+    int64_t d = pl->attn.dim_k, nq = p->n * n_q(pl), nkv = p->n * n_kv(pl), mark = p->stack.used;
+    float *dq = grad_zeros(p, nq), *dk_turned = grad_zeros(p, nkv), *q = grad_take(&p->stack, nq);
+    float *draw = grad_take(&p->stack, nq);
+    struct heads h = heads_of(p, a, attend_back);
+
+    p->stack.used = mark;
+    if (p->stack.base == NULL)
+        return;
+    pool_for(p->g->pool, p->n * pl->attn.n_head, grad_grain(d * 8), gate_back_piece, &(struct gates){ p, a, dgated, dqg });
+    h.d_o = dgated;
+    h.dq = dq;
+    h.dk = dk_turned;
+    h.dv = dv;
+    pool_for(p->g->pool, (int64_t)p->b->n_seq * pl->attn.n_head_kv, 1, heads_piece, &h);
+    turn(p, dq, pl->attn.n_head, -1.0f);
+    turn(p, dk_turned, pl->attn.n_head_kv, -1.0f);
+    query_norm_back(p, w, a, dqg, dq, q, draw);
+    grad_host_norm_back(p, dk, dk_turned, a->k, w->k_norm, d, p->n * pl->attn.n_head_kv);
 }
 
 void grad_attn_backward(struct pass *p, const struct attn_at *w, const struct attn_acts *a, float *dx, const float *dy,
                         const float *x)
 {
     const struct arch_plan *pl = &p->g->plan;
-    int64_t d = pl->attn.dim_k, nq = p->n * n_q(pl), nkv = p->n * n_kv(pl), mark = p->stack.used;
-    float *dgated = grad_zeros(&p->stack, nq), *dqg = grad_take(&p->stack, 2 * nq), *dq = grad_zeros(&p->stack, nq);
-    float *dk = grad_zeros(&p->stack, nkv), *dv = grad_zeros(&p->stack, nkv), *dk_raw = grad_zeros(&p->stack, nkv);
-    float *q = grad_take(&p->stack, nq), *draw = grad_take(&p->stack, nq);
-    struct heads h = heads_of(p, a, attend_back);
+    const struct grad_ops *o = p->g->ops;
+    const bool real = p->stack.base != NULL;
+    int64_t nq = p->n * n_q(pl), nkv = p->n * n_kv(pl), mark = p->stack.used;
+    float *dgated = grad_zeros(p, nq), *dqg = grad_take(&p->stack, 2 * nq), *dk = grad_zeros(p, nkv);
+    float *dv = grad_zeros(p, nkv);
 
+    if (real)
+        o->product_back(p, (struct at){ .matrix = w->o }, dgated, dy, a->gated, p->n);
+    o->attn_back(p, w, a, dgated, dqg, dk, dv);
     p->stack.used = mark;
-    if (p->stack.base == NULL)
+    if (!real)
         return;
-    grad_mat_backward(p, (struct at){ w->o, 0, NULL }, dgated, dy, a->gated, p->n);
-    pool_for(p->g->pool, p->n * pl->attn.n_head, grad_grain(d * 8), gate_back_piece, &(struct gates){ p, a, dgated, dqg });
-    h.d_o = dgated;
-    h.dq = dq;
-    h.dk = dk;
-    h.dv = dv;
-    pool_for(p->g->pool, (int64_t)p->b->n_seq * pl->attn.n_head_kv, 1, heads_piece, &h);
-    turn(p, dq, pl->attn.n_head, -1.0f);
-    turn(p, dk, pl->attn.n_head_kv, -1.0f);
-    query_norm_back(p, w, a, dqg, dq, q, draw);
-    grad_norm_back(p, dk_raw, dk, a->k, w->k_norm, d, p->n * pl->attn.n_head_kv);
-    grad_mat_backward(p, (struct at){ w->q, 0, NULL }, dx, dqg, x, p->n);
-    grad_mat_backward(p, (struct at){ w->k, 0, NULL }, dx, dk_raw, x, p->n);
-    grad_mat_backward(p, (struct at){ w->v, 0, NULL }, dx, dv, x, p->n);
+    o->product_back(p, (struct at){ .matrix = w->q }, dx, dqg, x, p->n);
+    o->product_back(p, (struct at){ .matrix = w->k }, dx, dk, x, p->n);
+    o->product_back(p, (struct at){ .matrix = w->v }, dx, dv, x, p->n);
 }

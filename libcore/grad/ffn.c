@@ -9,7 +9,6 @@ struct glu_job {
     const struct grad_loops *loops;
     const struct glu_acts *a;
     const float           *dh;
-    float                 *dgate, *dup;
 };
 
 static void glu_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -27,13 +26,23 @@ static void glu_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
     const struct glu_job *j = ctx;
 
     (void)worker;
-    j->loops->sigmoid(j->dup + begin, j->a->gate + begin, end - begin);
+    j->loops->sigmoid(j->a->h + begin, j->a->gate + begin, end - begin);
     for (int64_t i = begin; i < end; i++) {
-        float g = j->a->gate[i], s = j->dup[i];
+        float g = j->a->gate[i], s = j->a->h[i];
 
-        j->dup[i] = j->dh[i] * g * s;
-        j->dgate[i] = j->dh[i] * j->a->up[i] * s * (1.0f + g * (1.0f - s));
+        j->a->gate[i] = j->dh[i] * j->a->up[i] * s * (1.0f + g * (1.0f - s));
+        j->a->up[i] = j->dh[i] * g * s;
     }
+}
+
+void grad_host_glu(const struct pass *p, const struct glu_acts *a, int64_t n)
+{
+    pool_for(p->g->pool, n, grad_grain(8), glu_piece, &(struct glu_job){ .loops = p->loops, .a = a });
+}
+
+void grad_host_glu_back(const struct pass *p, const struct glu_acts *a, const float *dh, int64_t n)
+{
+    pool_for(p->g->pool, n, grad_grain(16), glu_back_piece, &(struct glu_job){ p->loops, a, dh });
 }
 
 void grad_glu_take(struct pass *p, struct glu_acts *a, int64_t n, int64_t n_ff)
@@ -52,30 +61,30 @@ static struct at with(struct at at, int matrix)
 
 void grad_glu_forward(struct pass *p, const struct glu_at *w, struct at at, const struct glu_acts *a, const float *x, int64_t n)
 {
-    int64_t n_ff = p->g->mat[w->up].n_out;
+    const struct grad_ops *o = p->g->ops;
 
-    if (p->stack.base == NULL || n == 0)
+    if (p->stack.base == NULL)
         return;
-    grad_mat_forward(p, with(at, w->gate), a->gate, x, n);
-    grad_mat_forward(p, with(at, w->up), a->up, x, n);
-    pool_for(p->g->pool, n * n_ff, grad_grain(8), glu_piece, &(struct glu_job){ .loops = p->loops, .a = a });
-    grad_mat_forward(p, with(at, w->down), a->out, a->h, n);
+    o->product(p, with(at, w->gate), a->gate, x, n);
+    o->product(p, with(at, w->up), a->up, x, n);
+    o->glu(p, a, n * p->g->mat[w->up].n_out);
+    o->product(p, with(at, w->down), a->out, a->h, n);
 }
 
 void grad_glu_backward(struct pass *p, const struct glu_at *w, struct at at, const struct glu_acts *a, float *dx,
                        const float *dout, const float *x, int64_t n)
 {
+    const struct grad_ops *o = p->g->ops;
     int64_t n_ff = p->g->mat[w->up].n_out, mark = p->stack.used;
-    float *dh = grad_zeros(&p->stack, n * n_ff), *dgate = grad_take(&p->stack, n * n_ff);
-    float *dup = grad_take(&p->stack, n * n_ff);
+    float *dh = grad_zeros(p, n * n_ff);
 
     p->stack.used = mark;
-    if (p->stack.base == NULL || n == 0)
+    if (p->stack.base == NULL)
         return;
-    grad_mat_backward(p, with(at, w->down), dh, dout, a->h, n);
-    pool_for(p->g->pool, n * n_ff, grad_grain(16), glu_back_piece, &(struct glu_job){ p->loops, a, dh, dgate, dup });
-    grad_mat_backward(p, with(at, w->gate), dx, dgate, x, n);
-    grad_mat_backward(p, with(at, w->up), dx, dup, x, n);
+    o->product_back(p, with(at, w->down), dh, dout, a->h, n);
+    o->glu_back(p, a, dh, n * n_ff);
+    o->product_back(p, with(at, w->gate), dx, a->gate, x, n);
+    o->product_back(p, with(at, w->up), dx, a->up, x, n);
 }
 
 void grad_moe_take(struct pass *p, struct moe_acts *a)
@@ -100,12 +109,12 @@ void grad_moe_take(struct pass *p, struct moe_acts *a)
 }
 
 struct moe_job {
-    const struct pass     *p;
-    const struct moe_at   *w;
-    const struct moe_acts *a;
-    float                 *y;        /* forward */
-    const float           *dy;       /* backward */
-    float                 *dout, *dlogits, *dweight, *dshared, *dopen, *dx, *dpair;
+    const struct pass      *p;
+    const struct moe_acts  *a;
+    float                  *y;       /* forward */
+    const float            *dy, *dpair;
+    const struct moe_grads *d;       /* backward */
+    float                  *dx;
 };
 
 static void best(const float *logits, int32_t *expert, int n_expert, int n_used)
@@ -191,41 +200,42 @@ static void sum_piece(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* The part of the pairs' memory that one expert has. */
-static struct glu_acts part(const struct glu_acts *a, int64_t first, int64_t n_ff, int64_t n_embd)
-{
-    return (struct glu_acts){ a->gate + first * n_ff, a->up + first * n_ff, a->h + first * n_ff, a->out + first * n_embd };
-}
-
 static int64_t row_grain(const struct pass *p)
 {
     return grad_grain(p->g->plan.n_embd * p->g->plan.moe.n_used);
 }
 
-void grad_moe_forward(struct pass *p, const struct moe_at *w, const struct moe_acts *a, float *y, const float *x)
+void grad_host_route(const struct pass *p, const struct moe_acts *a, const float *x)
 {
     const struct moe_plan *m = &p->g->plan.moe;
     int64_t d = p->g->plan.n_embd;
-    struct moe_job j = { .p = p, .w = w, .a = a, .y = y };
 
-    if (p->stack.base == NULL)
-        return;
-    grad_mat_forward(p, (struct at){ w->router, 0, NULL }, a->logits, x, p->n);
-    pool_for(p->g->pool, p->n, grad_grain(m->n_expert * (m->n_used + 8)), route_piece, &j);
+    pool_for(p->g->pool, p->n, grad_grain(m->n_expert * (m->n_used + 8)), route_piece, &(struct moe_job){ .p = p, .a = a });
     sort_pairs(p, a);
     for (int64_t i = 0; i < p->n * m->n_used; i++)
         memcpy(a->x + i * d, x + a->row[i] * d, (size_t)d * sizeof *x);
-    for (int e = 0; e < m->n_expert; e++) {
-        struct glu_acts g = part(&a->routed, a->first[e], m->n_ff, d);
+}
 
-        grad_glu_forward(p, &w->routed, (struct at){ 0, e, a->row + a->first[e] }, &g, a->x + a->first[e] * d,
-                         a->first[e + 1] - a->first[e]);
-    }
+void grad_host_moe_sum(const struct pass *p, const struct moe_acts *a, float *y)
+{
+    pool_for(p->g->pool, p->n, row_grain(p), sum_piece, &(struct moe_job){ .p = p, .a = a, .y = y });
+}
+
+void grad_moe_forward(struct pass *p, const struct moe_at *w, const struct moe_acts *a, float *y, const float *x)
+{
+    const struct moe_plan *m = &p->g->plan.moe;
+    const struct grad_ops *o = p->g->ops;
+
+    if (p->stack.base == NULL)
+        return;
+    o->product(p, (struct at){ .matrix = w->router }, a->logits, x, p->n);
+    o->route(p, a, x);
+    grad_glu_forward(p, &w->routed, (struct at){ .pairs = a }, &a->routed, a->x, p->n * m->n_used);
     if (m->n_ff_shared > 0)
-        grad_glu_forward(p, &w->shared, (struct at){ 0, 0, NULL }, &a->shared, x, p->n);
+        grad_glu_forward(p, &w->shared, (struct at){ 0 }, &a->shared, x, p->n);
     if (m->n_ff_shared > 0 && m->shared_gate)
-        grad_mat_forward(p, (struct at){ w->shared_router, 0, NULL }, a->open, x, p->n);
-    pool_for(p->g->pool, p->n, row_grain(p), sum_piece, &j);
+        o->product(p, (struct at){ .matrix = w->shared_router }, a->open, x, p->n);
+    o->moe_sum(p, a, y);
 }
 
 /* Gradients of the pairs' outputs, of the router's logits, of the shared expert's output and gate. */
@@ -239,7 +249,7 @@ static void sum_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
     (void)worker;
     for (int64_t r = begin; r < end; r++) {
         const float *dy = j->dy + r * d, *prob = a->prob + r * m->n_expert;
-        float *dl = j->dlogits + r * m->n_expert, *dw = j->dweight + r * m->n_used, sum = 0.0f, mean = 0.0f, along = 0.0f;
+        float *dl = j->d->logits + r * m->n_expert, *dw = j->d->weight + r * m->n_used, sum = 0.0f, mean = 0.0f, along = 0.0f;
 
         memset(dl, 0, (size_t)m->n_expert * sizeof *dl);
         for (int k = 0; k < m->n_used; k++) {
@@ -247,7 +257,7 @@ static void sum_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
 
             dw[k] = j->p->loops->dot(dy, a->routed.out + at, d);
             for (int64_t c = 0; c < d; c++)
-                j->dout[at + c] = a->weight[i] * dy[c];
+                j->d->out[at + c] = a->weight[i] * dy[c];
             sum += prob[a->expert[i]];
             along += dw[k] * a->weight[i];
         }
@@ -264,8 +274,8 @@ static void sum_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
             float open = m->shared_gate ? grad_sigmoid(a->open[r]) : 1.0f;
 
             for (int64_t c = 0; c < d; c++)
-                j->dshared[r * d + c] = open * dy[c];
-            j->dopen[r] = j->p->loops->dot(dy, a->shared.out + r * d, d) * open * (1.0f - open);
+                j->d->shared[r * d + c] = open * dy[c];
+            j->d->open[r] = j->p->loops->dot(dy, a->shared.out + r * d, d) * open * (1.0f - open);
         }
     }
 }
@@ -280,39 +290,38 @@ static void gather_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
         j->p->loops->axpy(j->dx + i / used * d, j->dpair + j->a->place[i] * d, 1.0f, d);
 }
 
+void grad_host_moe_sum_back(const struct pass *p, const struct moe_acts *a, const float *dy, const struct moe_grads *d)
+{
+    pool_for(p->g->pool, p->n, row_grain(p), sum_back_piece, &(struct moe_job){ .p = p, .a = a, .dy = dy, .d = d });
+}
+
+void grad_host_gather_back(const struct pass *p, const struct moe_acts *a, float *dx, const float *dpair)
+{
+    pool_for(p->g->pool, p->n, row_grain(p), gather_back_piece, &(struct moe_job){ .p = p, .a = a, .dx = dx, .dpair = dpair });
+}
+
 void grad_moe_backward(struct pass *p, const struct moe_at *w, const struct moe_acts *a, float *dx, const float *dy,
                        const float *x)
 {
     const struct moe_plan *m = &p->g->plan.moe;
+    const struct grad_ops *o = p->g->ops;
+    const bool real = p->stack.base != NULL;
     struct stack *s = &p->stack;
     int64_t d = p->g->plan.n_embd, pairs = p->n * m->n_used, mark = s->used;
-    struct moe_job j = { .p = p, .w = w, .a = a, .dy = dy, .dx = dx };
+    struct moe_grads g = { grad_take(s, pairs * d), grad_zeros(p, pairs * d), grad_take(s, p->n * m->n_expert),
+                           grad_take(s, pairs), grad_take(s, p->n * d), grad_take(s, p->n) };
 
-    j.dout = grad_take(s, pairs * d);
-    j.dpair = grad_zeros(s, pairs * d);
-    j.dlogits = grad_take(s, p->n * m->n_expert);
-    j.dweight = grad_take(s, pairs);
-    j.dshared = grad_take(s, p->n * d);
-    j.dopen = grad_take(s, p->n);
-    if (s->base != NULL)
-        pool_for(p->g->pool, p->n, row_grain(p), sum_back_piece, &j);
-    for (int e = 0; e < m->n_expert && s->base != NULL; e++) {
-        int64_t first = a->first[e];
-        struct glu_acts g = part(&a->routed, first, m->n_ff, d);
-
-        grad_glu_backward(p, &w->routed, (struct at){ 0, e, a->row + first }, &g, j.dpair + first * d, j.dout + first * d,
-                          a->x + first * d, a->first[e + 1] - first);
-    }
-    if (s->base == NULL) /* all rows may use one expert */
-        grad_glu_backward(p, &w->routed, (struct at){ 0, 0, NULL }, &a->routed, NULL, NULL, NULL, p->n);
-    else
-        pool_for(p->g->pool, p->n, row_grain(p), gather_back_piece, &j);
+    if (real)
+        o->moe_sum_back(p, a, dy, &g);
+    grad_glu_backward(p, &w->routed, (struct at){ .pairs = a }, &a->routed, g.pair, g.out, a->x, pairs);
+    if (real)
+        o->gather_back(p, a, dx, g.pair);
     if (m->n_ff_shared > 0)
-        grad_glu_backward(p, &w->shared, (struct at){ 0, 0, NULL }, &a->shared, dx, j.dshared, x, p->n);
+        grad_glu_backward(p, &w->shared, (struct at){ 0 }, &a->shared, dx, g.shared, x, p->n);
     s->used = mark;
-    if (s->base == NULL)
+    if (!real)
         return;
     if (m->n_ff_shared > 0 && m->shared_gate)
-        grad_mat_backward(p, (struct at){ w->shared_router, 0, NULL }, dx, j.dopen, x, p->n);
-    grad_mat_backward(p, (struct at){ w->router, 0, NULL }, dx, j.dlogits, x, p->n);
+        o->product_back(p, (struct at){ .matrix = w->shared_router }, dx, g.open, x, p->n);
+    o->product_back(p, (struct at){ .matrix = w->router }, dx, g.logits, x, p->n);
 }

@@ -51,7 +51,8 @@ struct job {
     float                 *scratch; /* [workers][each] */
     int64_t                each;
     /* Backward: of gated and of the rest; dq and dk for each value head. */
-    float *dgated, *d_o, *dz, *dq, *dk, *dmixed, *dqkv, *dalpha, *dbeta;
+    const float *dgated;
+    float *d_o, *dz, *dq, *dk, *dmixed, *dqkv, *dalpha, *dbeta;
 };
 
 /* s: the sigmoid of x */
@@ -227,7 +228,7 @@ static int64_t state_floats(const struct arch_plan *p)
     return (int64_t)p->gdn.dim * p->gdn.dim_v;
 }
 
-void grad_gdn_forward(struct pass *p, const struct gdn_at *w, const struct gdn_acts *a, float *y, const float *x)
+void grad_host_gdn(struct pass *p, const struct gdn_at *w, const struct gdn_acts *a)
 {
     const struct arch_plan *pl = &p->g->plan;
     int64_t mark = p->stack.used;
@@ -237,19 +238,31 @@ void grad_gdn_forward(struct pass *p, const struct gdn_at *w, const struct gdn_a
     p->stack.used = mark;
     if (p->stack.base == NULL)
         return;
-    grad_mat_forward(p, (struct at){ w->qkv, 0, NULL }, a->qkv, x, p->n);
-    grad_mat_forward(p, (struct at){ w->z, 0, NULL }, a->z, x, p->n);
-    if (w->ba >= 0) {
-        grad_mat_forward(p, (struct at){ w->ba, 0, NULL }, a->ba, x, p->n);
+    if (w->ba >= 0)
         split_ba(p, a->ba, a->beta, a->alpha, true);
-    } else {
-        grad_mat_forward(p, (struct at){ w->alpha, 0, NULL }, a->alpha, x, p->n);
-        grad_mat_forward(p, (struct at){ w->beta, 0, NULL }, a->beta, x, p->n);
-    }
     pool_for(p->g->pool, p->b->n_seq, 1, conv_piece, &j);
     pool_for(p->g->pool, (int64_t)p->b->n_seq * pl->gdn.n_v, 1, scan_piece, &j);
     pool_for(p->g->pool, p->n * pl->gdn.n_v, grad_grain((int64_t)pl->gdn.dim_v * 8), gated_piece, &j);
-    grad_mat_forward(p, (struct at){ w->out, 0, NULL }, y, a->gated, p->n);
+}
+
+void grad_gdn_forward(struct pass *p, const struct gdn_at *w, const struct gdn_acts *a, float *y, const float *x)
+{
+    const struct grad_ops *o = p->g->ops;
+    const bool real = p->stack.base != NULL;
+
+    if (real) {
+        o->product(p, (struct at){ .matrix = w->qkv }, a->qkv, x, p->n);
+        o->product(p, (struct at){ .matrix = w->z }, a->z, x, p->n);
+    }
+    if (real && w->ba >= 0) {
+        o->product(p, (struct at){ .matrix = w->ba }, a->ba, x, p->n);
+    } else if (real) {
+        o->product(p, (struct at){ .matrix = w->alpha }, a->alpha, x, p->n);
+        o->product(p, (struct at){ .matrix = w->beta }, a->beta, x, p->n);
+    }
+    o->gdn(p, w, a);
+    if (real)
+        o->product(p, (struct at){ .matrix = w->out }, y, a->gated, p->n);
 }
 
 /* A worker's memory in the backward pass: states at the beginnings of chunks, states before the tokens of one chunk, the
@@ -376,38 +389,54 @@ static int64_t rows_longest(const struct pass *p)
     return n;
 }
 
-void grad_gdn_backward(struct pass *p, const struct gdn_at *w, const struct gdn_acts *a, float *dx, const float *dy,
-                       const float *x)
+void grad_host_gdn_back(struct pass *p, const struct gdn_at *w, const struct gdn_acts *a, const float *dgated,
+                        const struct gdn_grads *d)
 {
     const struct arch_plan *pl = &p->g->plan;
     struct stack *s = &p->stack;
     int64_t mark = s->used, n = p->n, n_v = pl->gdn.n_v;
-    struct job j = { .p = p, .w = w, .a = a, .each = states_floats(pl, rows_longest(p)) + keys(pl) + 2 * channels(pl) };
+    struct job j = { .p = p, .w = w, .a = a, .each = states_floats(pl, rows_longest(p)) + keys(pl) + 2 * channels(pl),
+                     .dgated = dgated, .dz = d->z, .dqkv = d->qkv, .dalpha = d->alpha, .dbeta = d->beta };
 
     j.scratch = grad_take(s, j.each * pool_size(p->g->pool));
-    j.dgated = grad_zeros(s, n * inner(pl));
     j.d_o = grad_take(s, n * inner(pl));
-    j.dz = grad_take(s, n * inner(pl));
     j.dq = grad_take(s, n * n_v * pl->gdn.dim);
     j.dk = grad_take(s, n * n_v * pl->gdn.dim);
     j.dmixed = grad_take(s, n * channels(pl));
-    j.dqkv = grad_zeros(s, n * channels(pl));
-    j.dalpha = grad_take(s, n * n_v);
-    j.dbeta = grad_take(s, n * n_v);
     s->used = mark;
     if (s->base == NULL)
         return;
-    grad_mat_backward(p, (struct at){ w->out, 0, NULL }, j.dgated, dy, a->gated, n);
     pool_for(p->g->pool, n * n_v, grad_grain((int64_t)pl->gdn.dim_v * 16), gated_back_piece, &j);
     pool_for(p->g->pool, (int64_t)p->b->n_seq * n_v, 1, scan_back_piece, &j);
     pool_for(p->g->pool, p->b->n_seq, 1, conv_back_piece, &j);
-    grad_mat_backward(p, (struct at){ w->qkv, 0, NULL }, dx, j.dqkv, x, n);
-    grad_mat_backward(p, (struct at){ w->z, 0, NULL }, dx, j.dz, x, n);
+    if (w->ba >= 0)
+        split_ba(p, a->ba, d->beta, d->alpha, false);
+}
+
+void grad_gdn_backward(struct pass *p, const struct gdn_at *w, const struct gdn_acts *a, float *dx, const float *dy,
+                       const float *x)
+{
+    const struct arch_plan *pl = &p->g->plan;
+    const struct grad_ops *o = p->g->ops;
+    const bool real = p->stack.base != NULL;
+    struct stack *s = &p->stack;
+    int64_t mark = s->used, n = p->n;
+    float *dgated = grad_zeros(p, n * inner(pl));
+    struct gdn_grads d = { grad_zeros(p, n * channels(pl)), grad_take(s, n * inner(pl)), grad_take(s, n * pl->gdn.n_v),
+                           grad_take(s, n * pl->gdn.n_v) };
+
+    if (real)
+        o->product_back(p, (struct at){ .matrix = w->out }, dgated, dy, a->gated, n);
+    o->gdn_back(p, w, a, dgated, &d);
+    s->used = mark;
+    if (!real)
+        return;
+    o->product_back(p, (struct at){ .matrix = w->qkv }, dx, d.qkv, x, n);
+    o->product_back(p, (struct at){ .matrix = w->z }, dx, d.z, x, n);
     if (w->ba >= 0) {
-        split_ba(p, a->ba, j.dbeta, j.dalpha, false);
-        grad_mat_backward(p, (struct at){ w->ba, 0, NULL }, dx, a->ba, x, n);
+        o->product_back(p, (struct at){ .matrix = w->ba }, dx, a->ba, x, n);
     } else {
-        grad_mat_backward(p, (struct at){ w->alpha, 0, NULL }, dx, j.dalpha, x, n);
-        grad_mat_backward(p, (struct at){ w->beta, 0, NULL }, dx, j.dbeta, x, n);
+        o->product_back(p, (struct at){ .matrix = w->alpha }, dx, d.alpha, x, n);
+        o->product_back(p, (struct at){ .matrix = w->beta }, dx, d.beta, x, n);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grad.h - the gradient of a loss through a frozen model.                  room: grad (base quant gguf arch)
+/* grad.h - the gradient of a loss through a frozen model.                  room: grad (base quant gguf ops arch)
  *
  * A forward and a backward pass in float32 through the stored weights. These never change; they are decoded to float, a few
  * rows of a matrix at a time, whenever they are used. Adapters beside the matrices can be trained (LoRA, Hu et al. 2021):
@@ -15,7 +15,7 @@
  * Memory: of each layer only the inputs are kept; before its backward pass a layer is computed again, and then everything
  * of this one layer is kept (Chen et al. 2016). grad_bytes() says how much that is.
  * Numbers: every sum has an order that depends neither on threads nor on the processor's instruction set; a row's results
- * in the forward pass do not depend on the other rows.
+ * in the forward pass do not depend on the other rows. A GPU sums in another order than the host, always the same one.
  * Threads: one caller at a time; the work is shared by a pool of the grad's own.
  */
 #ifndef GRAD_GRAD_H
@@ -29,6 +29,11 @@ struct pool;
 /* n_threads 0: as many as there are processors. ERR_UNSUPPORTED for other families, ERR_FORMAT where tensors are missing or
  * have another shape. The gguf must outlive it. */
 MUST_CHECK enum err_code grad_open(struct grad **out, const struct gguf *g, int n_threads, struct err *e);
+/* The same on a device of ops.h: "cpu" as above, "cuda" or "cuda:N" for a GPU of at most that many bytes of memory (0: what
+ * is free). Weights are there as floats where these fit into half of it, else as they are stored, as many as fit into three
+ * quarters; the rest is sent whenever it is used. Passes take what is left. As dev_open(); ERR_NOMEM. */
+MUST_CHECK enum err_code grad_open_on(struct grad **out, const struct gguf *g, const char *device, int64_t most_bytes,
+                                      int n_threads, struct err *e);
 /* Opens the model's first multi-token-prediction block (model/drafter.h) as if it were a model of one layer.
  * ERR_UNSUPPORTED: there is none. */
 MUST_CHECK enum err_code grad_open_nextn(struct grad **out, const struct gguf *g, int n_threads, struct err *e);
@@ -118,8 +123,9 @@ MUST_CHECK enum err_code grad_forward(struct grad *g, const struct grad_batch *b
 MUST_CHECK enum err_code grad_backward(struct grad *g, const struct grad_batch *b, double *loss, struct err *e);
 
 /* The most bytes that a pass takes, without the file's mapping and the caller's memory: for n_rows rows in all and adapters
- * of up to this rank; keep: as in the batch. */
+ * of up to this rank; keep: as in the batch. They are the device's, which has grad_room() for them; -1: it is the host. */
 int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank, bool keep);
+int64_t grad_room(const struct grad *g);
 
 /* For others that train: c[i][j] (+)= scale * sum over k of a[i * a_row + k * a_k] * b[k * b_k + j * b_col], one of b_k and
  * b_col is 1; k in ascending order by fused multiply-adds in blocks of 512, whose sums are added up. */

@@ -14,7 +14,7 @@ struct job {
     double            *loss;
 };
 
-static int64_t rows_at_a_time(const struct pass *p)
+int64_t grad_loss_rows_max(const struct pass *p)
 {
     int64_t n = LOGITS / p->g->plan.n_vocab;
 
@@ -70,8 +70,7 @@ static void loss_piece(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* The next rows with a loss, from *s and *i on. */
-static int64_t next_rows(const struct pass *p, int *s, int *i, int64_t max, int32_t *row, int32_t *seq)
+int64_t grad_loss_rows(const struct pass *p, int *s, int *i, int64_t max, int32_t *row, int32_t *seq)
 {
     int64_t n = 0;
 
@@ -94,15 +93,15 @@ static void part_back(struct pass *p, const struct job *j, float *dx, const floa
 
     memset(dnormed, 0, (size_t)(n * d) * sizeof *dnormed);
     memset(din, 0, (size_t)(n * d) * sizeof *din);
-    grad_mat_backward(p, (struct at){ p->g->head, 0, j->row }, dnormed, j->logits, normed, n);
-    grad_norm_back(p, din, dnormed, in, p->g->out_norm, d, n);
+    grad_host_product_back(p, (struct at){ .matrix = p->g->head, .row = j->row }, dnormed, j->logits, normed, n);
+    grad_host_norm_back(p, din, dnormed, in, p->g->out_norm, d, n);
     for (int64_t i = 0; i < n; i++)
         memcpy(dx + j->row[i] * d, din + i * d, (size_t)d * sizeof *dx);
 }
 
-double grad_loss(struct pass *p, float *dx, const float *x)
+double grad_host_loss(struct pass *p, float *dx, const float *x)
 {
-    int64_t mark = p->stack.used, max = rows_at_a_time(p), d = p->g->plan.n_embd, n;
+    int64_t mark = p->stack.used, max = grad_loss_rows_max(p), d = p->g->plan.n_embd, n;
     float *in = grad_take(&p->stack, max * d), *normed = grad_take(&p->stack, max * d);
     float *dnormed = grad_take(&p->stack, max * d), *din = grad_take(&p->stack, max * d);
     float *logits = grad_take(&p->stack, max * p->g->plan.n_vocab);
@@ -116,11 +115,11 @@ double grad_loss(struct pass *p, float *dx, const float *x)
         return 0.0;
     if (p->b->seq_loss != NULL)
         memset(p->b->seq_loss, 0, (size_t)p->b->n_seq * sizeof(double));
-    while ((n = next_rows(p, &s, &i, max, row, seq)) > 0) {
+    while ((n = grad_loss_rows(p, &s, &i, max, row, seq)) > 0) {
         for (int64_t r = 0; r < n; r++)
             memcpy(in + r * d, x + row[r] * d, (size_t)d * sizeof *in);
-        grad_norm(p, normed, in, p->g->out_norm, d, n);
-        grad_mat_forward(p, (struct at){ p->g->head, 0, row }, logits, normed, n);
+        grad_host_norm(p, normed, in, p->g->out_norm, d, n);
+        grad_host_product(p, (struct at){ .matrix = p->g->head, .row = row }, logits, normed, n);
         pool_for(p->g->pool, n, 1, loss_piece, &j);
         for (int64_t r = 0; r < n; r++) {
             sum += j.loss[r];

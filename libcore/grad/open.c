@@ -8,6 +8,7 @@
 #include "base/simd.h"
 #include "gguf/gguf.h"
 #include "grad/internal.h"
+#include "ops/ops.h"
 #include "quant/quant.h"
 
 /* The first failure is kept in *e. */
@@ -224,11 +225,12 @@ static enum err_code find_all(struct grad *g, struct err *e)
     g->mat = arena_array(&g->arena, (size_t)p->n_layer * OF_LAYER + 2, sizeof *g->mat);
     g->layer = arena_array(&g->arena, (size_t)p->n_layer, sizeof *g->layer);
     g->kept = arena_array(&g->arena, (size_t)p->n_layer, sizeof *g->kept);
-    g->rope_freq = arena_array(&g->arena, (size_t)p->attn.n_rot / 2 + 1, sizeof *g->rope_freq);
-    if (g->mat == NULL || g->layer == NULL || g->kept == NULL || g->rope_freq == NULL)
+    float *freq = arena_array(&g->arena, (size_t)p->attn.n_rot / 2 + 1, sizeof *freq);
+    if (g->mat == NULL || g->layer == NULL || g->kept == NULL || freq == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     for (int i = 0; i < p->attn.n_rot / 2; i++)
-        g->rope_freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
+        freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
+    g->rope_freq = freq;
     if (f.first > 0)
         find_mix(&f);
     else {
@@ -273,6 +275,56 @@ static enum err_code plan(struct grad *g, bool nextn, struct err *e)
     return ERR_OK;
 }
 
+/* Vectors as the device reads them. */
+static bool hand_over(struct grad *g, const float **v, int64_t n)
+{
+    if (*v != NULL)
+        *v = g->ops->vector(g, *v, n);
+    return *v != NULL;
+}
+
+static bool hand_over_layer(struct grad *g, int i)
+{
+    const struct arch_plan *p = &g->plan;
+    const struct gdn_plan *d = &p->gdn;
+    struct layer_at *w = &g->layer[i];
+
+    if (!hand_over(g, &w->mix_norm, p->n_embd) || !hand_over(g, &w->ffn_norm, p->n_embd))
+        return false;
+    if (p->layer[i].mixers == MIX_ATTN)
+        return hand_over(g, &w->attn.q_norm, p->attn.dim_k) && hand_over(g, &w->attn.k_norm, p->attn.dim_k);
+    return hand_over(g, &w->gdn.conv, p->taps * ((int64_t)2 * d->n_k * d->dim + (int64_t)d->n_v * d->dim_v)) &&
+           hand_over(g, &w->gdn.dt_bias, d->n_v) && hand_over(g, &w->gdn.a, d->n_v) && hand_over(g, &w->gdn.norm, d->dim_v);
+}
+
+static enum err_code hand_over_all(struct grad *g, struct err *e)
+{
+    const float *freq = g->rope_freq;
+    bool ok = hand_over(g, &g->out_norm, g->plan.n_embd) && hand_over(g, &freq, g->plan.attn.n_rot / 2 + 1);
+
+    for (int i = 0; i < g->plan.n_layer && ok; i++)
+        ok = hand_over_layer(g, i);
+    g->rope_freq = freq;
+    return ok ? ERR_OK : err_set(e, ERR_NOMEM, "%s: out of memory for vectors", dev_name(g->dev));
+}
+
+/* The matrices are known; this goes on where others compute. */
+static enum err_code move_to(struct grad *g, const char *device, int64_t most_bytes, struct err *e)
+{
+    if (dev_open(&g->dev, device, &(struct dev_opts){ .n_threads = 1 }, e))
+        return e->code;
+    if (dev_is_host(g->dev)) /* this room computes */
+        return ERR_OK;
+#ifdef CHIMERE_CUDA
+    if (strncmp(dev_name(g->dev), "cuda", 4) == 0)
+        return cuda_grad_open(g, dev_context(g->dev), most_bytes, e) ? e->code : hand_over_all(g, e);
+#else
+    (void)most_bytes;
+    (void)hand_over_all;
+#endif
+    return err_set(e, ERR_UNSUPPORTED, "device '%s' has no gradients", device);
+}
+
 static enum err_code open_grad(struct grad **out, const struct gguf *gguf, int n_threads, bool nextn, struct err *e)
 {
     struct grad *g = calloc(1, sizeof *g);
@@ -280,6 +332,7 @@ static enum err_code open_grad(struct grad **out, const struct gguf *gguf, int n
     if (g == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     g->gguf = gguf;
+    g->ops = &grad_host_ops;
     g->simd = simd_features();
     g->mix = -1;
     e->code = ERR_OK;
@@ -298,6 +351,23 @@ enum err_code grad_open(struct grad **out, const struct gguf *gguf, int n_thread
     return open_grad(out, gguf, n_threads, false, e);
 }
 
+enum err_code grad_open_on(struct grad **out, const struct gguf *gguf, const char *device, int64_t most_bytes, int n_threads,
+                           struct err *e)
+{
+    struct grad *g;
+
+    if (open_grad(&g, gguf, n_threads, false, e))
+        return e->code;
+    if (move_to(g, device, most_bytes, e)) {
+        enum err_code code = e->code;
+
+        grad_close(g);
+        return code;
+    }
+    *out = g;
+    return ERR_OK;
+}
+
 enum err_code grad_open_nextn(struct grad **out, const struct gguf *gguf, int n_threads, struct err *e)
 {
     return open_grad(out, gguf, n_threads, true, e);
@@ -307,10 +377,18 @@ void grad_close(struct grad *g)
 {
     if (g == NULL)
         return;
+    if (g->device != NULL)
+        g->ops->close(g->device);
+    dev_close(g->dev);
     pool_close(g->pool);
     arena_free(&g->arena);
     free(g->memory);
     free(g);
+}
+
+int64_t grad_room(const struct grad *g)
+{
+    return g->ops->room == NULL ? -1 : g->ops->room(g);
 }
 
 int32_t grad_n_vocab(const struct grad *g)

@@ -175,18 +175,34 @@ struct spot {
     int64_t                   expert, begin, n;
 };
 
+/* One expert's part of a product, or all of it. */
+struct part {
+    int            matrix, expert;
+    const int32_t *row; /* as in struct at */
+    int64_t        first, n;
+};
+
+static struct part part_of(const struct at *at, int expert, int64_t n)
+{
+    const int64_t *first = at->pairs != NULL ? at->pairs->first : NULL;
+
+    if (first == NULL)
+        return (struct part){ at->matrix, 0, at->row, 0, n };
+    return (struct part){ at->matrix, expert, at->pairs->row + first[expert], first[expert], first[expert + 1] - first[expert] };
+}
+
 /* False: no rows of this product. */
-static bool adapter_at(const struct pass *p, const struct grad_adapter *ad, struct at at, int64_t n, struct spot *s)
+static bool adapter_at(const struct pass *p, const struct grad_adapter *ad, const struct part *at, struct spot *s)
 {
     int64_t end = 0;
 
-    if (ad->matrix != at.matrix)
+    if (ad->matrix != at->matrix)
         return false;
-    s->m = &p->g->mat[at.matrix];
-    s->expert = at.expert;
-    s->a = ad->a + at.expert * ad->rank * s->m->n_in;
-    s->b = ad->b + at.expert * (ad->rank > 0 ? ad->rank : 1) * s->m->n_out;
-    adapter_rows(p, ad, at.row, n, &s->begin, &end);
+    s->m = &p->g->mat[at->matrix];
+    s->expert = at->expert;
+    s->a = ad->a + at->expert * ad->rank * s->m->n_in;
+    s->b = ad->b + at->expert * (ad->rank > 0 ? ad->rank : 1) * s->m->n_out;
+    adapter_rows(p, ad, at->row, at->n, &s->begin, &end);
     s->n = end - s->begin;
     return s->n > 0;
 }
@@ -205,23 +221,23 @@ static void stretch(const struct spot *s, float *y)
             y[i * s->m->n_out + o] *= 1.0f + s->b[o];
 }
 
-void grad_mat_forward(const struct pass *p, struct at at, float *y, const float *x, int64_t n)
+static void part_forward(const struct pass *p, const struct part *at, float *y, const float *x)
 {
-    const struct grad_matrix *m = &p->g->mat[at.matrix];
+    const struct grad_matrix *m = &p->g->mat[at->matrix];
     int64_t tile = grad_tile_rows(m);
     struct spot s;
 
-    for (int64_t o = 0; o < m->n_out && n > 0; o += tile) {
+    for (int64_t o = 0; o < m->n_out && at->n > 0; o += tile) {
         int64_t rows = m->n_out - o < tile ? m->n_out - o : tile;
-        const float *w = decode(p, m, at.expert * m->n_out + o, rows);
+        const float *w = decode(p, m, at->expert * m->n_out + o, rows);
 
-        grad_product(&p->tools, &(struct grad_product){ n, rows, m->n_in, x, w, m->n_in, 1, 1, m->n_in, y + o, m->n_out,
+        grad_product(&p->tools, &(struct grad_product){ at->n, rows, m->n_in, x, w, m->n_in, 1, 1, m->n_in, y + o, m->n_out,
                                  1.0f, false });
     }
     for (int i = 0; i < p->b->n_adapter; i++) {
         const struct grad_adapter *ad = &p->b->adapter[i];
 
-        if (!adapter_at(p, ad, at, n, &s))
+        if (!adapter_at(p, ad, at, &s))
             continue;
         if (ad->rank == 0) {
             stretch(&s, y);
@@ -230,6 +246,17 @@ void grad_mat_forward(const struct pass *p, struct at at, float *y, const float 
         go_low(p, ad, &s, x);
         grad_product(&p->tools, &(struct grad_product){ s.n, m->n_out, ad->rank, p->low, s.b, ad->rank, 1, 1, ad->rank,
                                  y + s.begin * m->n_out, m->n_out, ad->scale, true });
+    }
+}
+
+void grad_host_product(const struct pass *p, struct at at, float *y, const float *x, int64_t n)
+{
+    const struct grad_matrix *m = &p->g->mat[at.matrix];
+
+    for (int e = 0; e < (at.pairs != NULL ? m->n_expert : 1); e++) {
+        const struct part part = part_of(&at, e, n);
+
+        part_forward(p, &part, y + part.first * m->n_out, x + part.first * m->n_in);
     }
 }
 
@@ -255,24 +282,36 @@ static void adapter_back(const struct pass *p, const struct grad_adapter *ad, co
                                  n_in, 1.0f, true });
 }
 
-void grad_mat_backward(const struct pass *p, struct at at, float *dx, const float *dy, const float *x, int64_t n)
+static void part_backward(const struct pass *p, const struct part *at, float *dx, const float *dy, const float *x)
 {
-    const struct grad_matrix *m = &p->g->mat[at.matrix];
+    const struct grad_matrix *m = &p->g->mat[at->matrix];
     int64_t tile = grad_tile_rows(m);
     struct spot s;
 
-    if (n == 0)
+    if (at->n == 0)
         return;
     for (int64_t o = 0; o < m->n_out && dx != NULL; o += tile) {
         int64_t rows = m->n_out - o < tile ? m->n_out - o : tile;
-        const float *w = decode(p, m, at.expert * m->n_out + o, rows);
+        const float *w = decode(p, m, at->expert * m->n_out + o, rows);
 
-        grad_product(&p->tools, &(struct grad_product){ n, m->n_in, rows, dy + o, w, m->n_out, 1, m->n_in, 1, dx, m->n_in,
+        grad_product(&p->tools, &(struct grad_product){ at->n, m->n_in, rows, dy + o, w, m->n_out, 1, m->n_in, 1, dx, m->n_in,
                                  1.0f, true });
     }
     for (int i = 0; i < p->b->n_adapter; i++)
-        if (adapter_at(p, &p->b->adapter[i], at, n, &s))
+        if (adapter_at(p, &p->b->adapter[i], at, &s))
             adapter_back(p, &p->b->adapter[i], &s, dx, dy, x);
     if (p->b->trace != NULL)
-        p->b->trace(p->b->trace_ctx, at.matrix, at.expert, n, x, dy, at.row != NULL ? at.row : p->all_rows);
+        p->b->trace(p->b->trace_ctx, at->matrix, at->expert, at->n, x, dy, at->row != NULL ? at->row : p->all_rows);
+}
+
+void grad_host_product_back(const struct pass *p, struct at at, float *dx, const float *dy, const float *x, int64_t n)
+{
+    const struct grad_matrix *m = &p->g->mat[at.matrix];
+
+    for (int e = 0; e < (at.pairs != NULL ? m->n_expert : 1); e++) {
+        const struct part part = part_of(&at, e, n);
+
+        part_backward(p, &part, dx == NULL ? NULL : dx + part.first * m->n_in, dy + part.first * m->n_out,
+                      x + part.first * m->n_in);
+    }
 }

@@ -176,6 +176,11 @@ int dev_unit(const struct dev *d)
     return d->unit;
 }
 
+void *dev_context(const struct dev *d)
+{
+    return d->impl.ctx;
+}
+
 int dev_threads(const struct dev *d)
 {
     return d->impl.table->threads(d->impl.ctx);
