@@ -42,7 +42,7 @@ static float *memory(struct grad *g, int64_t floats)
 }
 
 /* What is the same through the pass: numbers of rows, and room for products. */
-static void begin(struct pass *p)
+static bool begin(struct pass *p)
 {
     int32_t *rows = grad_take_ints(&p->stack, p->n);
 
@@ -53,6 +53,7 @@ static void begin(struct pass *p)
     for (int64_t i = 0; rows != NULL && i < p->n; i++)
         rows[i] = (int32_t)i;
     p->all_rows = rows;
+    return true;
 }
 
 static enum err_code end(struct pass *p, struct err *e)
@@ -129,15 +130,28 @@ void grad_host_norm_back(const struct pass *p, float *dx, const float *dy, const
     pool_for(p->g->pool, n_rows, grad_grain(4 * n), norm_back_piece, &(struct norm_job){ p, dx, x, w, dy, n });
 }
 
-static void embed(const struct pass *p, float *x)
+struct words {
+    const struct pass *p;
+    float             *to;
+};
+
+static void words_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
+    const struct words *w = ctx;
+    const struct pass *p = w->p;
     const struct grad_matrix *m = &p->g->mat[p->g->embd];
     quant_decode_fn *decode = cpu_decoder(m->type, p->g->simd);
 
-    for (int s = 0; s < p->b->n_seq; s++)
+    (void)worker;
+    for (int64_t s = begin; s < end; s++)
         for (int i = 0; i < p->b->seq[s].n; i++)
-            decode(x + (p->first[s] + i) * m->n_in,
+            decode(w->to + (p->first[s] + i) * m->n_in,
                    (const unsigned char *)m->data + p->b->seq[s].token[i] * quant_row_bytes(m->type, m->n_in), m->n_in);
+}
+
+void grad_host_embed(const struct pass *p, float *x)
+{
+    pool_for(p->g->pool, p->b->n_seq, 1, words_piece, &(struct words){ p, x });
 }
 
 static void embed_back(const struct pass *p, const float *dx)
@@ -153,7 +167,7 @@ const struct grad_ops grad_host_ops = {
     .zero = zero,
     .copy = copy,
     .add = add,
-    .embed = embed,
+    .embed = grad_host_embed,
     .embed_back = embed_back,
     .norm = grad_host_norm,
     .norm_back = grad_host_norm_back,

@@ -150,8 +150,8 @@ struct grad_ops {
     const float *(*vector)(struct grad *g, const float *v, int64_t n); /* a copy that it reads; NULL: no room */
     float *(*memory)(struct grad *g, int64_t floats);                  /* of passes; NULL: no room */
     int64_t (*room)(const struct grad *g); /* bytes that are left for passes; NULL: the host's */
-    /* Around a pass. end: adds to the adapters' gradients. */
-    void (*begin)(struct pass *p);
+    /* Around a pass. False: it does not begin, and end() says why. end: adds to the adapters' gradients. */
+    bool (*begin)(struct pass *p);
     enum err_code (*end)(struct pass *p, struct err *e);
 
     void (*zero)(const struct pass *p, float *x, int64_t n);
@@ -188,6 +188,7 @@ struct grad_ops {
 extern const struct grad_ops grad_host_ops;
 
 /* The host's, by file. */
+void grad_host_embed(const struct pass *p, float *x);
 void grad_host_attn(struct pass *p, const struct attn_at *w, const struct attn_acts *a);
 void grad_host_attn_back(struct pass *p, const struct attn_at *w, const struct attn_acts *a, float *dgated, float *dqg,
                          float *dk, float *dv);

@@ -8,7 +8,7 @@
 #include "base/simd.h"
 #include "gguf/gguf.h"
 #include "grad/internal.h"
-#include "ops/ops.h"
+#include "ops/context.h"
 #include "quant/quant.h"
 
 /* The first failure is kept in *e. */

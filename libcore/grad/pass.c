@@ -178,8 +178,8 @@ static double walk(struct pass *p)
 
 static int64_t count(struct pass p)
 {
-    p.g->ops->begin(&p);
-    (void)walk(&p);
+    if (p.g->ops->begin(&p))
+        (void)walk(&p);
     return p.stack.top;
 }
 
@@ -234,14 +234,14 @@ static enum err_code compute(struct pass *p, double *loss, struct err *e)
 {
     struct grad *g = p->g;
     const int64_t need = count(*p);
-    double sum;
+    double sum = 0.0;
 
     p->stack.base = g->ops->memory(g, need);
     if (p->stack.base == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: a pass of %lld rows takes %.2f GB", (long long)p->n,
                        (double)need * sizeof(float) / 1e9);
-    g->ops->begin(p);
-    sum = walk(p);
+    if (g->ops->begin(p))
+        sum = walk(p);
     if (g->ops->end(p, e))
         return e->code;
     *loss = sum;

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "ops/ops.h"
+#include "ops/context.h"
 #include "ops/table.h"
 #include "quant/quant.h"
 

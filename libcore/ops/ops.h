@@ -115,7 +115,6 @@ MUST_CHECK enum err_code dev_open(struct dev **out, const char *name, const stru
 void dev_close(struct dev *d); /* NULL is allowed */
 const char *dev_name(const struct dev *d);
 int         dev_unit(const struct dev *d); /* N of "NAME:N" */
-void       *dev_context(const struct dev *d); /* what its room has of it, for other code of that room */
 int         dev_threads(const struct dev *d);
 const char *dev_simd(const struct dev *d); /* kernels in use: "avx512" "avx2" "scalar" */
 

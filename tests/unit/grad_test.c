@@ -17,11 +17,13 @@ struct tape {
     struct grad *g;
 };
 
+/* On the device under test. */
 static void tape_open(struct tape *t, const char *path, int threads)
 {
+    const char *device = getenv("CHIMERE_TEST_DEVICE");
     struct err e = { 0 };
 
-    if (gguf_open(&t->gguf, path, &e) || grad_open(&t->g, t->gguf, threads, &e))
+    if (gguf_open(&t->gguf, path, &e) || grad_open_on(&t->g, t->gguf, device != NULL ? device : "cpu", 0, threads, &e))
         fail_msg("%s", e.msg);
 }
 
