@@ -537,6 +537,14 @@ static bool begin(struct pass *p)
     return g->c->bad == cudaSuccess;
 }
 
+static enum err_code failed(const struct cuda *c, struct err *e)
+{
+    if (c->bad == cudaSuccess)
+        return ERR_OK;
+    return err_set(e, c->bad == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_DEVICE, "cuda:%d: %s (%s)", c->id,
+                   cudaGetErrorString(c->bad), c->bad_at);
+}
+
 static enum err_code end(struct pass *p, struct err *e)
 {
     struct cgrad *g = cgrad_of(p);
@@ -549,10 +557,7 @@ static enum err_code end(struct pass *p, struct err *e)
     if (p->backward && c->bad == cudaSuccess)
         move_adapters(p, true, true);
     TRY(c, cudaStreamSynchronize(c->stream));
-    if (c->bad == cudaSuccess)
-        return ERR_OK;
-    return err_set(e, c->bad == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_DEVICE, "cuda:%d: %s (%s)", c->id,
-                   cudaGetErrorString(c->bad), c->bad_at);
+    return failed(c, e);
 }
 
 static void embed(const struct pass *p, float *x)
@@ -645,5 +650,5 @@ extern "C" enum err_code cuda_grad_open(struct grad *gr, void *dev_context, int6
     gr->ops = &ops;
     if (!set_up(gr, g))
         return err_set(e, ERR_NOMEM, "cuda:%d: out of memory for weights", c->id);
-    return c->bad == cudaSuccess ? ERR_OK : err_set(e, ERR_DEVICE, "cuda:%d: %s (%s)", c->id, cudaGetErrorString(c->bad), c->bad_at);
+    return failed(c, e);
 }
