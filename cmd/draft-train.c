@@ -77,7 +77,7 @@ static const struct cli_command commands[] = {
 };
 static const struct cli_of of[] = {
     { "layers", DFLASH }, { "ff", DFLASH }, { "block", DFLASH }, { "taps", DFLASH }, { "tests", DRAFTERS },
-    { "lines", DRAFTERS }, { "predict", DRAFTERS }, { "device", DRAFTERS }, { "vram", DRAFTERS },
+    { "lines", DRAFTERS }, { "predict", DRAFTERS },
     { "kv", DRAFTERS }, { "chunk", DRAFTERS }, { "acts", DRAFTERS }, { "no-mmap", DRAFTERS }, { "repack", DRAFTERS },
     { "rank", ADAPTERS }, { "alpha", ADAPTERS }, { "targets", LORA }, { "method", LORA }, { "scales", LORA }, { "epochs", LORA },
     { "samples", LORA }, { "momentum", LORA }, { "keep", LORA }, { "keep-batch", LORA }, { "keep-weight", LORA },

@@ -113,30 +113,47 @@ static enum err_code choose_shield(struct train_lora *j, struct err *e)
     return ERR_OK;
 }
 
-/* The rows of a pass that --memory allows; said before anything is taken. */
+/* Whether a pass of n rows fits into --memory, on a GPU also into what that has beside the adapters. */
+static bool fits(const struct train_lora *j, int64_t n, bool keep)
+{
+    const int64_t gpu = grad_room(j->g), copies = j->o->method == TRAIN_FIRST ? 2 : 2 * j->o->samples;
+    const int64_t bytes = grad_bytes(j->g, n, j->lora->rank, keep), host = j->o->memory_bytes - own_bytes(j);
+
+    if (gpu < 0)
+        return bytes <= host;
+    return grad_host_bytes(j->g, n) <= host && bytes <= gpu - copies * j->lora->n_params * (int64_t)sizeof(float);
+}
+
+/* The rows of a pass that memory allows; said before anything is taken. */
 static enum err_code bound_memory(struct train_lora *j, struct err *e)
 {
     const int64_t need[] = { longest(&j->items), longest(&j->tests), longest(&j->keep), longest(&j->kept),
                              j->o->rehearse > 0 || j->keep.open != NULL ? j->own_tokens : 0 };
-    const int64_t room = j->o->memory_bytes - own_bytes(j), left = memory_left("");
+    const int64_t left = memory_left("");
     int64_t most = 0, all, lo = 0, hi = 1 << 16;
+    const bool gpu = grad_room(j->g) >= 0;
 
     for (int i = 0; i < 5; i++)
         most = need[i] > most ? need[i] : most;
-    j->keep_layers = j->o->method == TRAIN_FIRST && grad_bytes(j->g, 4 * most, j->lora->rank, true) <= room;
+    j->keep_layers = j->o->method == TRAIN_FIRST && fits(j, 4 * most, true);
     while (lo < hi) {
         const int64_t mid = (lo + hi + 1) / 2;
 
-        if (grad_bytes(j->g, mid, j->lora->rank, j->keep_layers) <= room)
+        if (fits(j, mid, j->keep_layers))
             lo = mid;
         else
             hi = mid - 1;
     }
     j->rows_max = lo;
     if (lo < most)
-        return err_set(e, ERR_ARG, "--memory is too small: an item of %" PRId64 " tokens takes %" PRId64 " MiB", most,
-                       (grad_bytes(j->g, most, j->lora->rank, false) + own_bytes(j) + (1 << 20) - 1) >> 20);
-    all = own_bytes(j) + grad_bytes(j->g, lo, j->lora->rank, j->keep_layers);
+        return err_set(e, ERR_ARG, "%s too small: an item of %" PRId64 " tokens takes %" PRId64 " MiB%s",
+                       gpu ? "--memory or the GPU's memory is" : "--memory is", most,
+                       (grad_bytes(j->g, most, j->lora->rank, false) + (gpu ? 0 : own_bytes(j)) + (1 << 20) - 1) >> 20,
+                       gpu ? " of the GPU's" : "");
+    if (gpu)
+        cli_warn("a pass takes at most %" PRId64 " MiB of the GPU's memory",
+                 grad_bytes(j->g, lo, j->lora->rank, j->keep_layers) >> 20);
+    all = own_bytes(j) + (gpu ? grad_host_bytes(j->g, lo) : grad_bytes(j->g, lo, j->lora->rank, j->keep_layers));
     cli_warn("memory: at most %" PRId64 " MiB beside the model's file: %" PRId64 " rows in a pass, %" PRId64 " parameters",
              all >> 20, lo, j->lora->n_params);
     if (left >= 0 && all > left)
@@ -172,13 +189,23 @@ static void name_job(struct train_lora *j)
                    o->samples, o->time_s);
 }
 
+static enum err_code open_grad(struct train_lora *j, struct err *e)
+{
+    const struct cli_model_opts *o = &j->o->model;
+    int64_t most = 0;
+
+    if (o->vram != NULL && cli_size(&most, o->vram, "vram", e))
+        return e->code;
+    return grad_open_on(&j->g, j->x.gguf, cli_open_device(o), most, o->n_threads, e);
+}
+
 static enum err_code open_all(struct train_lora *j, char *const *files, struct err *e)
 {
     const struct train_options *o = j->o;
 
     if (io_lock(&j->lock, o->out, e) || cli_train_report_open(&j->report, o, e) || cli_open(&j->x, &o->model, e) ||
-        cli_open_text(&j->x, true, e) || grad_open(&j->g, j->x.gguf, o->model.n_threads, e) || begin(j, e) ||
-        read_items(j, files, e) || choose_shield(j, e) || bound_memory(j, e))
+        cli_open_text(&j->x, true, e) || open_grad(j, e) || begin(j, e) || read_items(j, files, e) ||
+        choose_shield(j, e) || bound_memory(j, e))
         return e->code;
     j->steps = (j->items.n + o->n_text - 1) / o->n_text * o->epochs;
     j->steps = o->steps > 0 && o->steps < j->steps ? o->steps : j->steps;

@@ -353,12 +353,14 @@ static bool sort_adapters(struct cgrad *g, const struct pass *p)
 }
 
 /* Adapters and their gradients on the device: a, b, a, b ... in the caller's order, then the same of the gradients. */
-static bool take_adapters(struct cgrad *g, int64_t n)
+static bool take_adapters(struct cgrad *g, int64_t n, bool backward)
 {
-    if (2 * n > g->adapters_cap) {
+    const int64_t all = backward ? 2 * n : n;
+
+    if (all > g->adapters_cap) {
         give(g, g->adapters, g->adapters_cap * (int64_t)sizeof(float));
-        g->adapters = (float *)cuda_grad_take(g, 2 * n * (int64_t)sizeof(float));
-        g->adapters_cap = g->adapters == NULL ? 0 : 2 * n;
+        g->adapters = (float *)cuda_grad_take(g, all * (int64_t)sizeof(float));
+        g->adapters_cap = g->adapters == NULL ? 0 : all;
     }
     g->n_adapt = n;
     return n == 0 || g->adapters != NULL;
@@ -525,7 +527,7 @@ static bool begin(struct pass *p)
             return false;
     g->bad = BAD_ROOM;
     write_all(&l, p);
-    if (!sort_adapters(g, p) || !take_adapters(g, adapters_floats(p)) || !take_letter(g, l.used) || !take_cuts(g, p))
+    if (!sort_adapters(g, p) || !take_adapters(g, adapters_floats(p), p->backward) || !take_letter(g, l.used) || !take_cuts(g, p))
         return false;
     g->bad = BAD_NOTHING;
     l = { g->pinned, g->sent, 0 };

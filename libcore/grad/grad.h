@@ -126,6 +126,7 @@ MUST_CHECK enum err_code grad_backward(struct grad *g, const struct grad_batch *
  * of up to this rank; keep: as in the batch. They are the device's, which has grad_room() for them; -1: it is the host. */
 int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank, bool keep);
 int64_t grad_room(const struct grad *g);
+int64_t grad_host_bytes(const struct grad *g, int64_t n_rows); /* and what a pass on another device takes of the host's */
 
 /* For others that train: c[i][j] (+)= scale * sum over k of a[i * a_row + k * a_k] * b[k * b_k + j * b_col], one of b_k and
  * b_col is 1; k in ascending order by fused multiply-adds in blocks of 512, whose sums are added up. */

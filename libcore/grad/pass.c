@@ -199,6 +199,21 @@ int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank, bool keep)
                                 .rank = rank, .backward = true, .first = first }) * (int64_t)sizeof(float);
 }
 
+int64_t grad_host_bytes(const struct grad *g, int64_t n_rows)
+{
+    const struct pass p = { .g = (struct grad *)(uintptr_t)g, .n = n_rows };
+    int64_t widest = 0; /* what the trace of a product gets */
+
+    for (int i = 0; i < g->n_mat && g->dev != NULL; i++) {
+        const struct grad_matrix *m = &g->mat[i];
+        const int64_t rows = i == g->head ? grad_loss_rows_max(&p) : m->n_expert > 1 ? n_rows * g->plan.moe.n_used : n_rows;
+
+        widest = i != g->embd && rows * (m->n_in + m->n_out) > widest ? rows * (m->n_in + m->n_out) : widest;
+    }
+    return widest == 0 ? 0
+                       : (widest + n_rows * g->plan.n_embd) * (int64_t)sizeof(float) + n_rows * (int64_t)(sizeof(struct grad_soft) + 64);
+}
+
 static enum err_code check(struct pass *p, struct err *e)
 {
     const struct grad *g = p->g;
