@@ -299,6 +299,8 @@ enum err_code cli_train_learn(struct train_lora *j, struct err *e)
     }
     if (code == ERR_OK && j->zo != NULL) /* ends where the loss was least */
         code = check_zo(j, seq, e);
+    if (code == ERR_OK && j->zo != NULL)
+        tune_zo_theta(j->zo);
     free(seq);
     return code;
 }

@@ -35,6 +35,12 @@ struct loss_row {
     float weight;
 };
 
+struct params {
+    float         *v;
+    int64_t        n;
+    struct params *next;
+};
+
 /* Why a pass did not begin. */
 enum bad { BAD_NOTHING, BAD_ROOM, BAD_LONG };
 
@@ -59,6 +65,9 @@ struct cgrad {
     int64_t        adapters_cap, n_adapt;
     int           *order;         /* [adapters] by matrix */
     const int64_t *places;
+    struct params *params;
+    void          *noise;         /* what is told of it */
+    int64_t        noise_cap;
     const float   *words;         /* [rows][n_embd] */
     enum bad       bad;
     struct cuts    all, experts, lossy;
@@ -108,6 +117,12 @@ void cuda_grad_moe_sum(const struct pass *p, const struct moe_acts *a, float *y)
 void cuda_grad_moe_sum_back(const struct pass *p, const struct moe_acts *a, const float *dy, const struct moe_grads *d);
 void cuda_grad_gather_back(const struct pass *p, const struct moe_acts *a, float *dx, const float *dpair);
 double cuda_grad_loss(struct pass *p, float *dx, const float *x);
+void cuda_grad_noise_pairs(struct grad *gr, const struct grad_noise *from, float *moved, const float *theta, float size);
+void cuda_grad_noise_add(struct grad *gr, const struct grad_noise *from, float *theta, float *u, float beta, const float *part);
+float *cuda_grad_params_take(struct grad *gr, int64_t n);
+void cuda_grad_params_give(struct grad *gr, float *v);
+void cuda_grad_params_copy(struct grad *gr, float *to, const float *from, int64_t n);
+bool cuda_grad_is_param(const struct cgrad *g, const float *v);
 /* Whether there are kernels for heads of this width, and for a sequence of that many rows. */
 bool cuda_grad_attn_fits(const struct arch_plan *p, int64_t rows);
 bool cuda_grad_gdn_fits(const struct arch_plan *p);

@@ -43,6 +43,7 @@ static void close_grad(void *device)
     (void)cudaFreeHost(g->pinned);
     (void)cudaFree(g->cut_experts);
     (void)cudaFree(g->adapters);
+    (void)cudaFree(g->noise);
     for (int i = 0; g->floats != NULL && i < g->n_mat; i++)
         (void)cudaFree((void *)(uintptr_t)g->floats[i]);
     for (int i = 0; g->stored != NULL && i < g->n_mat; i++)
@@ -352,6 +353,12 @@ static bool sort_adapters(struct cgrad *g, const struct pass *p)
     return n <= g->round_cap;
 }
 
+/* Floats of an adapter that are copied: it is not here already. */
+static int64_t copied(const struct pass *p, const struct grad_adapter *a)
+{
+    return cuda_grad_is_param(cgrad_of(p), a->b) ? 0 : a_floats(p->g, a) + b_floats(p->g, a);
+}
+
 /* Adapters and their gradients on the device: a, b, a, b ... in the caller's order, then the same of the gradients. */
 static bool take_adapters(struct cgrad *g, int64_t n, bool backward)
 {
@@ -408,6 +415,8 @@ static void move_adapters(const struct pass *p, bool gradients, bool back)
         const int64_t n_a = a_floats(p->g, a), n_b = b_floats(p->g, a);
         const float *of_a = gradients ? a->da : a->a, *of_b = gradients ? a->db : a->b;
 
+        if (copied(p, a) == 0)
+            continue;
         if (of_a != NULL)
             move(&r, of_a, at, n_a);
         if (of_b != NULL)
@@ -422,7 +431,7 @@ static int64_t adapters_floats(const struct pass *p)
     int64_t n = 0;
 
     for (int i = 0; i < p->b->n_adapter; i++)
-        n += a_floats(p->g, &p->b->adapter[i]) + b_floats(p->g, &p->b->adapter[i]);
+        n += copied(p, &p->b->adapter[i]);
     return n;
 }
 
@@ -440,9 +449,10 @@ static void write_adapters(struct letter *l, const struct pass *p)
     if (l->host == NULL)
         return;
     for (int i = 0; i < n; i++)
-        at[i] = i == 0 ? 0 : at[i - 1] + a_floats(p->g, &p->b->adapter[i - 1]) + b_floats(p->g, &p->b->adapter[i - 1]);
+        at[i] = i == 0 ? 0 : at[i - 1] + copied(p, &p->b->adapter[i - 1]);
     for (int i = 0; i < n; i++) {
         const struct grad_adapter *a = &p->b->adapter[g->order[i]];
+        const bool here = copied(p, a) == 0;
         float *of = g->adapters + at[g->order[i]], *d = of + g->n_adapt;
         struct round *r = &g->round[g->n_round - 1];
 
@@ -450,8 +460,8 @@ static void write_adapters(struct letter *l, const struct pass *p)
             r = &g->round[g->n_round++];
             *r = { a->matrix, a->rank, i, 0, false };
         }
-        m[i] = { of, of + a_floats(p->g, a), a->da == NULL ? NULL : d, a->db == NULL ? NULL : d + a_floats(p->g, a),
-                 a->scale, a->from, a->to };
+        m[i] = { here ? a->a : of, here ? a->b : of + a_floats(p->g, a), a->da == NULL ? NULL : d,
+                 a->db == NULL ? NULL : d + a_floats(p->g, a), a->scale, a->from, a->to };
         r->n++;
         r->learns |= p->backward && (a->da != NULL || a->db != NULL);
     }
@@ -618,6 +628,11 @@ static struct grad_ops make_ops(void)
     o.moe_sum_back = cuda_grad_moe_sum_back;
     o.gather_back = cuda_grad_gather_back;
     o.loss = cuda_grad_loss;
+    o.params_take = cuda_grad_params_take;
+    o.params_give = cuda_grad_params_give;
+    o.params_copy = cuda_grad_params_copy;
+    o.noise_pairs = cuda_grad_noise_pairs;
+    o.noise_add = cuda_grad_noise_add;
     return o;
 }
 

@@ -128,6 +128,28 @@ int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank, bool keep);
 int64_t grad_room(const struct grad *g);
 int64_t grad_host_bytes(const struct grad *g, int64_t n_rows); /* and what a pass on another device takes of the host's */
 
+/* Parameters that stay where the pass is computed: adapters whose a and b are parts of them are used there. Zeros at first; on
+ * the host memory like any other. A device's failure is told by the next pass. */
+MUST_CHECK enum err_code grad_params_open(float **out, struct grad *g, int64_t n, struct err *e);
+void grad_params_close(struct grad *g, float *p); /* NULL is allowed */
+/* Among them, and to and from the host's memory; from NULL: zeros. */
+void grad_params_copy(struct grad *g, float *to, const float *from, int64_t n);
+
+/* Noise of all parameters: Philox4x32-10 (Salmon et al. 2011) with counter (block, tensor, step, sample) and key seed; a block
+ * gives four normals by Box and Muller. */
+struct grad_noise {
+    uint64_t       seed;
+    uint32_t       step, sample; /* the first of: */
+    int            samples;      /* at most 512 */
+    const int64_t *tensor;       /* [n_tensor + 1] where tensors begin in the parameters */
+    int            n_tensor;
+};
+void grad_normals(float *z, int64_t n, uint64_t seed, uint32_t tensor, uint32_t step, uint32_t sample); /* of one, on the host */
+/* moved[2 k] = from + size z_k, moved[2 k + 1] = from - size z_k */
+void grad_noise_pairs(struct grad *g, const struct grad_noise *n, float *moved, const float *from, float size);
+/* u = beta u + sum over k of part[k] z_k, theta -= u; u NULL: as if it had been zeros */
+void grad_noise_add(struct grad *g, const struct grad_noise *n, float *theta, float *u, float beta, const float *part);
+
 /* For others that train: c[i][j] (+)= scale * sum over k of a[i * a_row + k * a_k] * b[k * b_k + j * b_col], one of b_k and
  * b_col is 1; k in ascending order by fused multiply-adds in blocks of 512, whose sums are added up. */
 struct grad_product {

@@ -184,4 +184,6 @@ const struct grad_ops grad_host_ops = {
     .moe_sum_back = grad_host_moe_sum_back,
     .gather_back = grad_host_gather_back,
     .loss = grad_host_loss,
+    .noise_pairs = grad_host_noise_pairs,
+    .noise_add = grad_host_noise_add,
 };

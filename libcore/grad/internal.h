@@ -184,6 +184,13 @@ struct grad_ops {
     void (*gather_back)(const struct pass *p, const struct moe_acts *a, float *dx, const float *dpair); /* dx += */
     /* The loss of rows of the last layer's output x, and its gradient dx, which holds zeros (NULL: forward only). */
     double (*loss)(struct pass *p, float *dx, const float *x);
+
+    /* Outside passes. Memory of parameters, all NULL: the host's. */
+    float *(*params_take)(struct grad *g, int64_t n);
+    void (*params_give)(struct grad *g, float *p);
+    void (*params_copy)(struct grad *g, float *to, const float *from, int64_t n);
+    void (*noise_pairs)(struct grad *g, const struct grad_noise *n, float *moved, const float *from, float size);
+    void (*noise_add)(struct grad *g, const struct grad_noise *n, float *theta, float *u, float beta, const float *part);
 };
 extern const struct grad_ops grad_host_ops;
 
@@ -204,6 +211,10 @@ void grad_host_gather_back(const struct pass *p, const struct moe_acts *a, float
 void grad_host_product(const struct pass *p, struct at at, float *y, const float *x, int64_t n);
 void grad_host_product_back(const struct pass *p, struct at at, float *dx, const float *dy, const float *x, int64_t n);
 double grad_host_loss(struct pass *p, float *dx, const float *x);
+/* Normals of one of the noise's tensors and samples from place `at` on, a multiple of 4. */
+void grad_normals_from(float *z, int64_t n, const struct grad_noise *noise, int tensor, int sample, int64_t at);
+void grad_host_noise_pairs(struct grad *g, const struct grad_noise *n, float *moved, const float *from, float size);
+void grad_host_noise_add(struct grad *g, const struct grad_noise *n, float *theta, float *u, float beta, const float *part);
 void grad_host_norm(const struct pass *p, float *y, const float *x, const float *w, int64_t n, int64_t n_rows);
 void grad_host_norm_back(const struct pass *p, float *dx, const float *dy, const float *x, const float *w, int64_t n,
                          int64_t n_rows);

@@ -5,30 +5,53 @@
 #include <string.h>
 
 #include "adapt/adapt.h"
-#include "base/pool.h"
 #include "grad/grad.h"
 #include "tune/lora.h"
 #include "tune/zo.h"
 
+static enum err_code open_params(struct tune_zo *z, struct err *e)
+{
+    struct tune_lora *l = z->l;
+
+    if ((z->o.beta > 0 && grad_params_open(&z->u, l->g, l->n_params, e)) || grad_params_open(&z->good, l->g, l->n_params, e) ||
+        grad_params_open(&z->moved, l->g, 2 * z->o.samples * l->n_params, e))
+        return e->code;
+    if (grad_room(l->g) < 0) {
+        z->theta = l->theta;
+        return ERR_OK;
+    }
+    if (grad_params_open(&z->theta, l->g, l->n_params, e))
+        return e->code;
+    grad_params_copy(l->g, z->theta, l->theta, l->n_params);
+    return ERR_OK;
+}
+
 enum err_code tune_zo_open(struct tune_zo **out, struct tune_lora *l, const struct tune_zo_opts *o, struct err *e)
 {
     struct tune_zo *z = calloc(1, sizeof *z);
+    enum err_code code;
 
     if (z == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
     z->o = *o;
     z->l = l;
-    z->u = o->beta > 0 ? calloc((size_t)l->n_params, sizeof *z->u) : NULL;
-    z->moved = calloc(2 * (size_t)o->samples * (size_t)l->n_params, sizeof *z->moved);
-    z->good = calloc((size_t)l->n_params, sizeof *z->good);
     z->least = INFINITY;
     z->checked = TUNE_ZO_CHECK;
+    z->tensor = calloc(2 * (size_t)l->n + 1, sizeof *z->tensor);
     z->note = calloc((size_t)o->samples, sizeof *z->note);
     z->g = calloc((size_t)o->samples, sizeof *z->g);
-    if ((o->beta > 0 && z->u == NULL) || z->moved == NULL || z->good == NULL || z->note == NULL || z->g == NULL) {
+    z->part = calloc((size_t)o->samples, sizeof *z->part);
+    if (z->tensor == NULL || z->note == NULL || z->g == NULL || z->part == NULL)
+        code = err_set(e, ERR_NOMEM, "out of memory");
+    else
+        code = open_params(z, e);
+    if (code != ERR_OK) {
         tune_zo_close(z);
-        return err_set(e, ERR_NOMEM, "out of memory: %d copies of %lld parameters", 2 * o->samples,
-                       (long long)l->n_params);
+        return code;
+    }
+    for (int i = 0; i < l->n; i++) {
+        z->tensor[2 * i + 1] = z->tensor[2 * i] + adapter_a_floats(&l->file->mat[i]);
+        z->tensor[2 * i + 2] = z->tensor[2 * i + 1] + adapter_b_floats(&l->file->mat[i]);
     }
     *out = z;
     return ERR_OK;
@@ -38,57 +61,35 @@ void tune_zo_close(struct tune_zo *z)
 {
     if (z == NULL)
         return;
-    free(z->u);
-    free(z->moved);
-    free(z->good);
+    grad_params_close(z->l->g, z->u);
+    grad_params_close(z->l->g, z->good);
+    grad_params_close(z->l->g, z->moved);
+    if (z->theta != z->l->theta)
+        grad_params_close(z->l->g, z->theta);
+    free(z->tensor);
     free(z->note);
     free(z->g);
+    free(z->part);
     free(z);
 }
 
-struct noise {
-    const struct tune_lora *l;
-    float                  *z;
-    uint64_t                seed;
-    uint32_t                step, sample;
-};
-
-/* Of the matrices begin .. end - 1. */
-static void noise_piece(void *ctx, int64_t begin, int64_t end, int worker)
+void tune_zo_theta(struct tune_zo *z)
 {
-    const struct noise *j = ctx;
-    float *z = j->z;
-
-    (void)worker;
-    for (int64_t i = 0; i < end; i++) {
-        const struct adapter_mat *m = &j->l->file->mat[i];
-        const int64_t n[2] = { adapter_a_floats(m), adapter_b_floats(m) };
-
-        for (int k = 0; k < 2; z += n[k++])
-            if (i >= begin)
-                tune_normals(z, n[k], j->seed, (uint32_t)(2 * i + k), j->step, j->sample);
-    }
+    if (z->theta != z->l->theta)
+        grad_params_copy(z->l->g, z->l->theta, z->theta, z->l->n_params);
 }
 
-/* The noise of all tensors. */
-static void noise(const struct tune_lora *l, float *z, uint64_t seed, uint32_t step, uint32_t sample)
+static struct grad_noise noise(const struct tune_zo *z, uint32_t step, uint32_t sample, int samples)
 {
-    pool_for(grad_pool(l->g), l->n, 1, noise_piece, &(struct noise){ l, z, seed, step, sample });
+    return (struct grad_noise){ z->o.seed, step, sample, samples, z->tensor, 2 * z->l->n };
 }
 
-/* theta + eps z in one copy, theta - eps z in the next. */
-static void move(struct tune_zo *z, float *plus, uint32_t step, uint32_t sample, double eps)
+/* Copies of theta: + eps z, then - eps z, of each sample. */
+static void move(struct tune_zo *z, uint32_t step, uint32_t sample, int samples, double eps)
 {
-    const struct tune_lora *l = z->l;
-    float *minus = plus + l->n_params, size = (float)eps;
+    const struct grad_noise n = noise(z, step, sample, samples);
 
-    noise(l, plus, z->o.seed, step, sample);
-    for (int64_t i = 0; i < l->n_params; i++) {
-        float d = size * plus[i];
-
-        plus[i] = l->theta[i] + d;
-        minus[i] = l->theta[i] - d;
-    }
+    grad_noise_pairs(z->l->g, &n, z->moved, z->theta, (float)eps);
 }
 
 /* A pass over some of the sequences of n copies, beginning with `first`: as many as rows_max allows. Returns how many. */
@@ -147,22 +148,14 @@ static enum err_code losses(struct tune_zo *z, const struct grad_seq *seq, int n
     return code;
 }
 
-/* theta by the notes of a step. moved is scratch. */
+/* theta by the notes of a step. */
 static void apply(struct tune_zo *z)
 {
-    struct tune_lora *l = z->l;
+    const struct grad_noise n = noise(z, z->step, 0, z->o.samples);
 
-    for (int64_t i = 0; z->u != NULL && i < l->n_params; i++)
-        z->u[i] *= z->o.beta;
-    for (int k = 0; k < z->o.samples; k++) {
-        float *to = z->u != NULL ? z->u : l->theta, part = z->u != NULL ? z->note[k].part : -z->note[k].part;
-
-        noise(l, z->moved, z->o.seed, z->note[k].step, z->note[k].sample);
-        for (int64_t i = 0; i < l->n_params; i++)
-            to[i] += part * z->moved[i];
-    }
-    for (int64_t i = 0; z->u != NULL && i < l->n_params; i++)
-        l->theta[i] -= z->u[i];
+    for (int k = 0; k < z->o.samples; k++)
+        z->part[k] = z->note[k].part;
+    grad_noise_add(z->l->g, &n, z->theta, z->u, z->o.beta, z->part);
     z->step++;
 }
 
@@ -172,10 +165,10 @@ enum err_code tune_zo_step(struct tune_zo *z, const struct grad_seq *seq, int n_
     double *got = calloc(2 * (size_t)n, sizeof *got), sum = 0.0;
     enum err_code code = got == NULL ? err_set(e, ERR_NOMEM, "out of memory") : ERR_OK;
 
-    for (int k = 0; k < n && code == ERR_OK; k++)
-        move(z, z->moved + 2 * k * z->l->n_params, z->step, (uint32_t)k, z->o.eps);
-    if (code == ERR_OK)
+    if (code == ERR_OK) {
+        move(z, z->step, 0, n, z->o.eps);
         code = losses(z, seq, n_seq, 2 * n, got, e);
+    }
     for (int k = 0; k < n && code == ERR_OK; k++) {
         z->g[k] = (got[2 * k] - got[2 * k + 1]) / (2.0 * z->o.eps);
         z->note[k] = (struct tune_zo_note){ z->step, (uint32_t)k, (float)(z->o.rate * z->g[k] / n) };
@@ -201,7 +194,7 @@ enum err_code tune_zo_again(struct tune_zo *z, const struct tune_zo_note *note, 
 
 enum err_code tune_zo_check_again(struct tune_zo *z, const struct tune_zo_note *note, struct err *e)
 {
-    const size_t bytes = (size_t)z->l->n_params * sizeof *z->good;
+    const int64_t n = z->l->n_params;
 
     if (note->step != z->step || note->sample != TUNE_ZO_CHECK)
         return err_set(e, ERR_FORMAT, "the log is not that of this training after step %u", (unsigned)z->step);
@@ -209,13 +202,13 @@ enum err_code tune_zo_check_again(struct tune_zo *z, const struct tune_zo_note *
     if (note->part < z->least) {
         z->o.rate *= z->least < INFINITY ? 1.25 : 1;
         z->least = note->part;
-        memcpy(z->good, z->l->theta, bytes);
+        grad_params_copy(z->l->g, z->good, z->theta, n);
         return ERR_OK;
     }
     z->o.rate *= 0.5;
-    memcpy(z->l->theta, z->good, bytes);
+    grad_params_copy(z->l->g, z->theta, z->good, n);
     if (z->u != NULL)
-        memset(z->u, 0, bytes);
+        grad_params_copy(z->l->g, z->u, NULL, n);
     return ERR_OK;
 }
 
@@ -224,7 +217,7 @@ enum err_code tune_zo_check(struct tune_zo *z, const struct grad_seq *seq, int n
     double loss;
     enum err_code code;
 
-    memcpy(z->moved, z->l->theta, (size_t)z->l->n_params * sizeof *z->moved);
+    grad_params_copy(z->l->g, z->moved, z->theta, z->l->n_params);
     code = losses(z, seq, n_seq, 1, &loss, e);
     if (code != ERR_OK && (code != ERR_FORMAT || z->least == INFINITY))
         return code;
@@ -242,7 +235,7 @@ enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int
     double apart[RUNGS] = { 0 }, size[RUNGS] = { 0 }, curve[RUNGS] = { 0 }, got[2], at, before;
     int best = -1;
 
-    memcpy(z->moved, z->l->theta, (size_t)z->l->n_params * sizeof *z->moved);
+    grad_params_copy(z->l->g, z->moved, z->theta, z->l->n_params);
     if (losses(z, seq, n_seq, 1, &at, e))
         return e->code;
     for (int t = 0; t < tries; t++) {
@@ -253,7 +246,7 @@ enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int
 
             if (!progress_tick(progress, (uint64_t)(t * RUNGS + r), (uint64_t)(tries * RUNGS)))
                 return err_set(e, ERR_CANCEL, "interrupted");
-            move(z, z->moved, MEASURE, (uint32_t)t, eps);
+            move(z, MEASURE, (uint32_t)t, 1, eps);
             if (losses(z, seq, n_seq, 2, got, e))
                 return e->code;
             slope = (got[0] - got[1]) / (2.0 * eps);

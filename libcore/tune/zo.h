@@ -7,9 +7,8 @@
  *     u = beta u + sum over k of float(rate g_k / K) z_k,   theta -= u
  * All samples of a step see the same theta, and theta +- eps z are formed from it in float32.
  *
- * The noise: Philox4x32-10 (Salmon et al. 2011) with counter (block, tensor, step, sample) and key seed; a block gives four
- * normals by Box and Muller. A step is thus known by its numbers alone: a log of them has 12 bytes for each, and theta
- * comes again from its beginning, to the bit.
+ * The noise (grad/grad.h) is that of tensors in the order of theta: a, b, a, b ... A step is known by its numbers alone: a log
+ * of them has 12 bytes for each, and theta comes again from its beginning, to the bit.
  *
  * A rate that is right for the first batch can be too large later: the curvature grows with the adapter. So from time to time a
  * loss that is always of the same batch is measured (tune_zo_check): if it is above the least so far, theta goes back to where
@@ -39,18 +38,18 @@ struct tune_zo {
     struct tune_zo_opts o;
     struct tune_lora   *l;      /* not owned */
     uint32_t            step, checked; /* the last check was before step number `checked` */
-    float              *u;      /* [n_params]; NULL without momentum */
-    float              *good;   /* [n_params] where the least loss of a check was; */
+    float              *theta;  /* [n_params] where the grad computes; on the host l's own */
+    float              *u;      /* [n_params] there; NULL without momentum */
+    float              *good;   /* [n_params] there: where the least loss of a check was; */
     float               least;  /* INFINITY: there was none yet */
-    float              *moved;  /* [2 K][n_params] */
+    float              *moved;  /* [2 K][n_params] there */
+    int64_t            *tensor; /* [2 l->n + 1] where tensors begin in theta */
     struct tune_zo_note *note;  /* [samples] of the last step */
     double             *g;      /* [samples], the same */
+    float              *part;   /* [samples] */
 };
 MUST_CHECK enum err_code tune_zo_open(struct tune_zo **out, struct tune_lora *l, const struct tune_zo_opts *o, struct err *e);
 void tune_zo_close(struct tune_zo *z); /* NULL is allowed */
-
-/* Normals of one tensor (number in the order of theta: a, b, a, b ...), step and sample. */
-void tune_normals(float *z, int64_t n, uint64_t seed, uint32_t tensor, uint32_t step, uint32_t sample);
 
 /* One step on a batch, whose loss is that of grad_forward(). *loss: the mean over the samples of loss+ and loss-. ERR_FORMAT:
  * a loss is not finite, and nothing has changed. */
@@ -64,6 +63,9 @@ MUST_CHECK enum err_code tune_zo_check(struct tune_zo *z, const struct grad_seq 
                                        struct err *e);
 /* What followed from a check. ERR_FORMAT: it was not before this step. */
 MUST_CHECK enum err_code tune_zo_check_again(struct tune_zo *z, const struct tune_zo_note *note, struct err *e);
+
+/* l->theta as it is after the steps. */
+void tune_zo_theta(struct tune_zo *z);
 
 /* Measures on a batch what eps and rate should be, by the noise of `tries` directions. eps: of a ladder of powers of 2, where
  * slopes at eps and 2 eps agree best (a smaller one meets rounding and routers that choose otherwise, a larger one

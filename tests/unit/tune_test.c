@@ -70,10 +70,10 @@ static void test_noise(void **state)
     assert_memory_equal(w, want[1], sizeof w);
     rng_block(w, 0x299f31d0a4093822u, 0x0370734413198a2eu, 0x85a308d3243f6a88u);
     assert_memory_equal(w, want[2], sizeof w);
-    tune_normals(got, 16, 0x1234567890abcdefu, 2, 5, 1);
+    grad_normals(got, 16, 0x1234567890abcdefu, 2, 5, 1);
     assert_memory_equal(got, z, sizeof z);
     memset(got, 0, sizeof got);
-    tune_normals(got, 5, 0x1234567890abcdefu, 2, 5, 1);
+    grad_normals(got, 5, 0x1234567890abcdefu, 2, 5, 1);
     assert_memory_equal(got, z, 5 * sizeof *z);
     assert_true(got[5] == 0.0f);
 }

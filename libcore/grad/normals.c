@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* noise.c - normal numbers by their place: many at a time, the same bytes for each instruction set. */
+/* normals.c - normal numbers by their place: many at a time, the same bytes for each instruction set. */
 #include <math.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -7,14 +7,14 @@
 
 #include "base/base.h"
 #include "base/simd.h"
-#include "tune/zo.h"
+#include "grad/internal.h"
 
 #define INLINE static inline __attribute__((always_inline))
 enum { MANY = 16 }; /* blocks at a time, of four numbers each */
 
 struct place {
     uint64_t seed;
-    uint32_t tensor, step, sample;
+    uint32_t tensor, step, sample, first; /* block */
 };
 
 /* Philox4x32-10 (base/rng.c) of counters first .. first + MANY - 1. */
@@ -114,7 +114,7 @@ INLINE void fill(float *z, int64_t n, const struct place *p, roots *root)
         uint32_t w[4][MANY];
         float v[4][MANY];
 
-        words(w[0], w[1], w[2], w[3], p, (uint32_t)(at / 4));
+        words(w[0], w[1], w[2], w[3], p, p->first + (uint32_t)(at / 4));
         for (int k = 0; k < 4; k += 2) {
             double r[MANY];
 
@@ -162,9 +162,9 @@ AVX2 static void fill_avx2(float *z, int64_t n, const struct place *p)
 }
 #endif
 
-void tune_normals(float *z, int64_t n, uint64_t seed, uint32_t tensor, uint32_t step, uint32_t sample)
+void grad_normals_from(float *z, int64_t n, const struct grad_noise *noise, int tensor, int sample, int64_t at)
 {
-    const struct place p = { seed, tensor, step, sample };
+    const struct place p = { noise->seed, (uint32_t)tensor, noise->step, noise->sample + (uint32_t)sample, (uint32_t)(at / 4) };
 
 #if defined(__x86_64__)
     if (simd_features() & SIMD_AVX512) {
@@ -177,4 +177,9 @@ void tune_normals(float *z, int64_t n, uint64_t seed, uint32_t tensor, uint32_t 
     }
 #endif
     fill(z, n, &p, root_plain);
+}
+
+void grad_normals(float *z, int64_t n, uint64_t seed, uint32_t tensor, uint32_t step, uint32_t sample)
+{
+    grad_normals_from(z, n, &(struct grad_noise){ .seed = seed, .step = step, .sample = sample }, (int)tensor, 0, 0);
 }
