@@ -185,8 +185,8 @@ static void name_job(struct train_lora *j)
                             j->shielded ? (double)o->shield : 0 };
     h = io_hash(h, rest, sizeof rest);
     (void)snprintf(j->name, sizeof j->name, "%016" PRIx64 " %s rank %d batch %d steps %" PRId64 " rate %g samples %d time %.0f", h,
-                   o->method == TRAIN_FIRST ? "first" : grad_room(j->g) < 0 ? "zo" : "zo on a GPU", j->lora->rank, o->n_text, j->steps, (double)o->rate,
-                   o->samples, o->time_s);
+                   o->method == TRAIN_FIRST ? "first" : grad_room(j->g) < 0 ? "zo" : "zo on a GPU", j->lora->rank, o->n_text,
+                   j->steps, (double)o->rate, o->samples, o->time_s);
 }
 
 static enum err_code open_grad(struct train_lora *j, struct err *e)
