@@ -210,8 +210,9 @@ int64_t grad_host_bytes(const struct grad *g, int64_t n_rows)
 
         widest = i != g->embd && rows * (m->n_in + m->n_out) > widest ? rows * (m->n_in + m->n_out) : widest;
     }
-    return widest == 0 ? 0
-                       : (widest + n_rows * g->plan.n_embd) * (int64_t)sizeof(float) + n_rows * (int64_t)(sizeof(struct grad_soft) + 64);
+    if (widest == 0)
+        return 0;
+    return (widest + n_rows * g->plan.n_embd) * (int64_t)sizeof(float) + n_rows * (int64_t)(sizeof(struct grad_soft) + 64);
 }
 
 static enum err_code check(struct pass *p, struct err *e)
