@@ -288,10 +288,10 @@ void grad_attn_backward(struct pass *p, const struct attn_at *w, const struct at
     if (real)
         o->product_back(p, (struct at){ .matrix = w->o }, dgated, dy, a->gated, p->n);
     o->attn_back(p, w, a, dgated, dqg, dk, dv);
+    if (real) {
+        o->product_back(p, (struct at){ .matrix = w->q }, dx, dqg, x, p->n);
+        o->product_back(p, (struct at){ .matrix = w->k }, dx, dk, x, p->n);
+        o->product_back(p, (struct at){ .matrix = w->v }, dx, dv, x, p->n);
+    }
     p->stack.used = mark;
-    if (!real)
-        return;
-    o->product_back(p, (struct at){ .matrix = w->q }, dx, dqg, x, p->n);
-    o->product_back(p, (struct at){ .matrix = w->k }, dx, dk, x, p->n);
-    o->product_back(p, (struct at){ .matrix = w->v }, dx, dv, x, p->n);
 }

@@ -78,13 +78,13 @@ void grad_glu_backward(struct pass *p, const struct glu_at *w, struct at at, con
     int64_t n_ff = p->g->mat[w->up].n_out, mark = p->stack.used;
     float *dh = grad_zeros(p, n * n_ff);
 
+    if (p->stack.base != NULL) {
+        o->product_back(p, with(at, w->down), dh, dout, a->h, n);
+        o->glu_back(p, a, dh, n * n_ff);
+        o->product_back(p, with(at, w->gate), dx, a->gate, x, n);
+        o->product_back(p, with(at, w->up), dx, a->up, x, n);
+    }
     p->stack.used = mark;
-    if (p->stack.base == NULL)
-        return;
-    o->product_back(p, with(at, w->down), dh, dout, a->h, n);
-    o->glu_back(p, a, dh, n * n_ff);
-    o->product_back(p, with(at, w->gate), dx, a->gate, x, n);
-    o->product_back(p, with(at, w->up), dx, a->up, x, n);
 }
 
 void grad_moe_take(struct pass *p, struct moe_acts *a)
@@ -318,10 +318,9 @@ void grad_moe_backward(struct pass *p, const struct moe_at *w, const struct moe_
         o->gather_back(p, a, dx, g.pair);
     if (m->n_ff_shared > 0)
         grad_glu_backward(p, &w->shared, (struct at){ 0 }, &a->shared, dx, g.shared, x, p->n);
-    s->used = mark;
-    if (!real)
-        return;
-    if (m->n_ff_shared > 0 && m->shared_gate)
+    if (real && m->n_ff_shared > 0 && m->shared_gate)
         o->product_back(p, (struct at){ .matrix = w->shared_router }, dx, g.open, x, p->n);
-    o->product_back(p, (struct at){ .matrix = w->router }, dx, g.logits, x, p->n);
+    if (real)
+        o->product_back(p, (struct at){ .matrix = w->router }, dx, g.logits, x, p->n);
+    s->used = mark;
 }

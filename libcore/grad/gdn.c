@@ -428,15 +428,15 @@ void grad_gdn_backward(struct pass *p, const struct gdn_at *w, const struct gdn_
     if (real)
         o->product_back(p, (struct at){ .matrix = w->out }, dgated, dy, a->gated, n);
     o->gdn_back(p, w, a, dgated, &d);
-    s->used = mark;
-    if (!real)
-        return;
-    o->product_back(p, (struct at){ .matrix = w->qkv }, dx, d.qkv, x, n);
-    o->product_back(p, (struct at){ .matrix = w->z }, dx, d.z, x, n);
-    if (w->ba >= 0) {
+    if (real) {
+        o->product_back(p, (struct at){ .matrix = w->qkv }, dx, d.qkv, x, n);
+        o->product_back(p, (struct at){ .matrix = w->z }, dx, d.z, x, n);
+    }
+    if (real && w->ba >= 0) {
         o->product_back(p, (struct at){ .matrix = w->ba }, dx, a->ba, x, n);
-    } else {
+    } else if (real) {
         o->product_back(p, (struct at){ .matrix = w->alpha }, dx, d.alpha, x, n);
         o->product_back(p, (struct at){ .matrix = w->beta }, dx, d.beta, x, n);
     }
+    s->used = mark;
 }

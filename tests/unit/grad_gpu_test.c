@@ -145,7 +145,7 @@ static const float *vector_there(const struct pass *p, const float *v)
             return d->layer[i].mix_norm;
         else if (v == h->layer[i].ffn_norm)
             return d->layer[i].ffn_norm;
-    fail_msg("a norm of no layer");
+    fail_msg("%s", "a norm of no layer");
     return NULL;
 }
 
@@ -607,7 +607,7 @@ static void test_little_memory(void **state)
     assert_true(fabs(sum[1] - sum[0]) <= 1e-5 * fabs(sum[0]));
     grad_close(gpu);
     gpu = NULL;
-    assert_int_equal(grad_open_on(&gpu, gguf, device(), 1 << 20, 2, &e), ERR_NOMEM);
+    assert_int_equal(grad_open_on(&gpu, gguf, device(), 1 << 16, 2, &e), ERR_NOMEM);
     assert_null(gpu);
     work_free(&w);
     grad_close(host);

@@ -98,7 +98,7 @@ static bool logits_close(const char *path)
             for (int64_t j = 0; j < n_ref; j++)
                 worst = fmax(worst, fabs((double)ref[j] - (double)got.v[n * n_vocab - n_ref + j]));
             print_message("%s %s: %.2e\n", path, prompts[i], worst);
-            assert_true(worst < 2e-4);
+            assert_true(worst < (getenv("CHIMERE_TEST_DEVICE") == NULL ? 2e-4 : 4e-4)); /* a GPU sums in another order */
             any = true;
             free(got.v);
         }
