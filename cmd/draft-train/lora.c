@@ -116,7 +116,7 @@ static enum err_code choose_shield(struct train_lora *j, struct err *e)
 /* Whether a pass of n rows fits into --memory, on a GPU also into what that has beside the adapters. */
 static bool fits(const struct train_lora *j, int64_t n, bool keep)
 {
-    const int64_t gpu = grad_room(j->g), copies = j->o->method == TRAIN_FIRST ? 2 : 2 * j->o->samples;
+    const int64_t gpu = grad_room(j->g), copies = j->o->method == TRAIN_FIRST ? 2 : 2 * j->o->samples + 3;
     const int64_t bytes = grad_bytes(j->g, n, j->lora->rank, keep), host = j->o->memory_bytes - own_bytes(j);
 
     if (gpu < 0)
@@ -185,8 +185,8 @@ static void name_job(struct train_lora *j)
                             j->shielded ? (double)o->shield : 0 };
     h = io_hash(h, rest, sizeof rest);
     (void)snprintf(j->name, sizeof j->name, "%016" PRIx64 " %s rank %d batch %d steps %" PRId64 " rate %g samples %d time %.0f", h,
-                   o->method == TRAIN_FIRST ? "first" : grad_room(j->g) < 0 ? "zo" : "zo on a GPU", j->lora->rank, o->n_text,
-                   j->steps, (double)o->rate, o->samples, o->time_s);
+                   o->method == TRAIN_FIRST ? "first" : "zo", j->lora->rank, o->n_text, j->steps, (double)o->rate,
+                   o->samples, o->time_s);
 }
 
 static enum err_code open_grad(struct train_lora *j, struct err *e)

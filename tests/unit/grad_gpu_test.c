@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grad_gpu_test.c - gradients on a device against the host's, which are the specification: each operation of a pass alone, with
- * the host's inputs; whole passes, the matrices' gradients by their cosine; weights as floats and as they are stored. Skipped
- * without a device to test (CHIMERE_TEST_DEVICE). */
+ * the host's inputs; whole passes, the matrices' gradients by their cosine; weights as floats and as they are stored; noise.
+ * Skipped without a device to test (CHIMERE_TEST_DEVICE). */
 #include <math.h>
 
 #include "base/rng.h"
@@ -614,6 +614,67 @@ static void test_little_memory(void **state)
     gguf_close(gguf);
 }
 
+/* Copies with noise and a step, of tensors of odd lengths, with momentum and without. */
+static void noise_of(struct grad *g, float *moved, float *theta, float *u, bool momentum)
+{
+    static const int64_t tensor[] = { 0, 5, 12, 5000, 5001, 9000 };
+    enum { N = 9000, SAMPLES = 3 };
+    const struct grad_noise z = { 0x1234567890abcdefu, 7, 1, SAMPLES, tensor, 5 };
+    const float part[SAMPLES] = { 0.25f, -1.5f, 3e-3f };
+    float *from = floats(N, 1.0f, 3), *m, *t, *v = NULL;
+    struct err e = { 0 };
+
+    if (grad_params_open(&m, g, 2 * SAMPLES * N, &e) || grad_params_open(&t, g, N, &e) ||
+        (momentum && grad_params_open(&v, g, N, &e)))
+        fail_msg("%s", e.msg);
+    grad_params_copy(g, t, from, N);
+    grad_noise_pairs(g, &z, m, t, 0x1p-7f);
+    grad_noise_add(g, &z, t, v, 0.5f, part);
+    grad_noise_add(g, &z, t, v, 0.5f, part);
+    grad_params_copy(g, moved, m, 2 * SAMPLES * N);
+    grad_params_copy(g, theta, t, N);
+    if (momentum)
+        grad_params_copy(g, u, v, N);
+    grad_params_close(g, m);
+    grad_params_close(g, t);
+    grad_params_close(g, v);
+    free(from);
+}
+
+static void test_noise(void **state)
+{
+    enum { N = 9000, ALL = 8 * N };
+    struct gguf *gguf;
+    struct grad *host, *gpu;
+    struct err e = { 0 };
+    float *a = calloc(ALL, sizeof *a), *b = calloc(ALL, sizeof *b);
+    int64_t same = 0;
+
+    (void)state;
+    if (device() == NULL) {
+        free(a);
+        free(b);
+        skip();
+    }
+    assert_true(a != NULL && b != NULL);
+    if (gguf_open(&gguf, models[0], &e) || grad_open(&host, gguf, 2, &e) || grad_open_on(&gpu, gguf, device(), 0, 2, &e))
+        fail_msg("%s", e.msg);
+    for (int momentum = 0; momentum < 2; momentum++) {
+        noise_of(host, a, a + 6 * N, a + 7 * N, momentum);
+        noise_of(gpu, b, b + 6 * N, b + 7 * N, momentum);
+        for (int i = 0; i < ALL; i++) {
+            assert_true(fabsf(a[i] - b[i]) <= 1e-6f * (1 + fabsf(a[i])));
+            same += memcmp(&a[i], &b[i], sizeof a[i]) == 0;
+        }
+    }
+    print_message("noise: %lld of %d numbers have the same bytes\n", (long long)same, 2 * ALL);
+    grad_close(host);
+    grad_close(gpu);
+    gguf_close(gguf);
+    free(a);
+    free(b);
+}
+
 /* The dense family is not among the small models of the tests. */
 static void test_goldens(void **state)
 {
@@ -634,6 +695,7 @@ int main(void)
         cmocka_unit_test(test_operations),
         cmocka_unit_test(test_passes),
         cmocka_unit_test(test_little_memory),
+        cmocka_unit_test(test_noise),
         cmocka_unit_test(test_goldens),
     };
 
