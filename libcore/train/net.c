@@ -287,6 +287,9 @@ static bool take_all(struct train_net *net)
 
 enum err_code train_net_open(struct train_net *net, const struct train_shape *s, struct dev_math *m, struct err *e)
 {
+    *net = (struct train_net){ 0 };
+    if (!m->host && s->head_dim > DEV_HEAD_MAX)
+        return err_set(e, ERR_UNSUPPORTED, "heads of %d elements are not trained on a GPU: use --device cpu", s->head_dim);
     *net = (struct train_net){ .s = *s, .m = m };
     net->tensor = calloc((size_t)(FIRST_LAYER + EACH * s->n_layer), sizeof *net->tensor);
     net->work = calloc(1, sizeof *net->work);

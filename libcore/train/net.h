@@ -66,7 +66,7 @@ struct train_target {
     const void  *ctx;
 };
 
-/* All weights are 0. m is not owned. ERR_NOMEM. */
+/* All weights are 0. m is not owned. ERR_NOMEM; ERR_UNSUPPORTED: a GPU, and heads of more than DEV_HEAD_MAX elements. */
 MUST_CHECK enum err_code train_net_open(struct train_net *net, const struct train_shape *s, struct dev_math *m,
                                         struct err *e);
 void train_net_close(struct train_net *net); /* zeros are allowed */

@@ -541,6 +541,29 @@ static void test_muon(void **state)
     small_close(&m);
 }
 
+/* Heads that a GPU's kernels have no room for. */
+static void test_wide_heads(void **state)
+{
+    const struct train_shape s = { .n_layer = 1, .n_embd = 8, .n_ff = 8, .n_head = 1, .n_head_kv = 1, .head_dim = 258, .n_tap = 1,
+                                   .block = 4, .ctx_tokens = 8, .rope_base = 100, .eps = 1e-5f };
+    struct pool *pool = pool_of(1);
+    struct dev_math *host, gpu;
+    struct train_net net;
+    struct err e = { 0 };
+
+    (void)state;
+    if (train_host_open(&host, pool, &e))
+        fail_msg("%s", e.msg);
+    gpu = *host;
+    gpu.host = false;
+    assert_int_equal(train_net_open(&net, &s, &gpu, &e), ERR_UNSUPPORTED);
+    train_net_close(&net);
+    assert_int_equal(train_net_open(&net, &s, host, &e), ERR_OK);
+    train_net_close(&net);
+    host->close(host);
+    pool_close(pool);
+}
+
 /* ---- a GPU against the host ---- */
 
 static double cosine(const float *x, const float *y, int64_t n)
@@ -702,6 +725,7 @@ int main(void)
         cmocka_unit_test(test_blocks_are_apart),
         cmocka_unit_test(test_learns),
         cmocka_unit_test(test_muon),
+        cmocka_unit_test(test_wide_heads),
         cmocka_unit_test(test_gpu_against_host),
         cmocka_unit_test(test_adam),
         cmocka_unit_test(test_gate),
