@@ -12,7 +12,7 @@
 static struct train_options o = {
     .time = "30m", .block = 16, .n_tests = 20, .n_text = 8, .keep = 2, .n_seq = 16, .n_layer = 4,
     .memory_bytes = (int64_t)1 << 30, .n_predict = 320, .seed = 1, .rate = 2e-3f,
-    .targets = "attention,recurrent,shared_expert", .rank = 8, .epochs = 8, .samples = 4, .keep_batch = 48, .rehearse = 3000,
+    .targets = "attention,recurrent,shared_expert", .rank = 8, .epochs = 12, .samples = 4, .keep_batch = 48, .rehearse = 3000,
     .keep_weight = 10.0f, .forget = 0.05f, .shield = 0.03f,
 };
 
@@ -31,7 +31,7 @@ static const struct opt opts[] = {
     STRING(0, "targets", "list", "kinds of matrices that it changes", &o.targets),
     CHOICE("method", "first|zo", "with gradients, or by forward passes alone", &o.method),
     FLAG(0, "scales", "zo: scales of quantised rows, not an adapter", &o.scales),
-    INT32("epochs", "n", "passes over the items at most (default 8)", &o.epochs, 1, 1 << 20),
+    INT32("epochs", "n", "passes over the items at most (default 12)", &o.epochs, 1, 1 << 20),
     INT32("samples", "n", "zo: directions in a step (default 4)", &o.samples, 1, 64),
     REAL(0, "momentum", "x", "zo: of steps, below 1 (default 0)", &o.momentum),
     INT32("rehearse", "n", "own answers, of which half is rehearsed (3000)", &o.rehearse, 0, 1 << 20),
@@ -50,7 +50,7 @@ static const struct opt opts[] = {
     INT64(0, "steps", "n", "stop after n steps, or when the time is over", &o.steps, 1),
     INT64(0, "memory", "bytes", "for texts and passes (default 1G)", &o.memory_bytes, 1 << 20),
     INT32("batch", "n", "texts or items in a step (default 8; lora 24)", &o.n_text, 1, 1024),
-    REAL(0, "rate", "x", "largest step size (default 0.002; lora 0.003)", &o.rate),
+    REAL(0, "rate", "x", "largest step size (default 0.002; lora 0.001)", &o.rate),
     INT64(0, "seed", "n", "of random numbers (default 1)", &o.seed, 0),
     SECTION("Versions"),
     INT32("keep-versions", "n", "old files to keep: FILE.1, FILE.2 (default 2)", &o.keep, 0, 100),
@@ -113,7 +113,7 @@ static void check_lora(int n_files)
     if (!(o.keep_weight > 0) || !(o.forget >= 0) || !(o.shield >= 0))
         cli_usage("--keep-weight: above 0; --forget, --shield: not below 0");
     if (!cli_given(&cli, "rate"))
-        o.rate = 3e-3f;
+        o.rate = 1e-3f;
     if (!cli_given(&cli, "batch"))
         o.n_text = 24;
     if (!cli_given(&cli, "rank"))

@@ -11,7 +11,7 @@ struct io_lock;
 struct tune_shield;
 struct tune_zo;
 
-enum { TRAIN_TESTS_MAX = 400, TRAIN_LEAST_TESTS = 5 };
+enum { TRAIN_TESTS_MAX = 400, TRAIN_LEAST_TESTS = 5, TRAIN_STRENGTHS = 5 };
 
 /* An item's part in a test: mean loss of a token, and whether each is the likeliest. */
 struct train_score {
@@ -63,9 +63,8 @@ int cli_train_fitting(const struct train_lora *j, const struct train_items *s, i
 /* Scores of the tests and of what is kept, with an adapter; NULL: the bare model's. */
 MUST_CHECK enum err_code cli_train_test(struct train_lora *j, const struct tune_lora *l, struct train_score *const score[2],
                                         struct err *e);
-/* Writes the new one and tests what was written. */
-MUST_CHECK enum err_code cli_train_test_fresh(struct train_lora *j, struct err *e);
-/* Prints what became of each set and publishes what is better and has forgotten nothing. *status: the program's. */
+/* Writes the new one, as strong as it can be without forgetting, and tests what was written; prints what became of each set and
+ * publishes what is better and has forgotten nothing. *status: the program's. */
 MUST_CHECK enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e);
 
 /* ---- rehearse.c ---- */

@@ -8,10 +8,12 @@
 #include "adapt/adapt.h"
 #include "base/io.h"
 #include "draft-train/job.h"
+#include "eval/eval.h"
 #include "train/gate.h"
 #include "tune/lora.h"
 
-#define P_MAX 0.05
+#define P_MAX         0.05
+#define STRENGTH_STEP 0.05
 
 static enum err_code no_memory(struct err *e)
 {
@@ -153,11 +155,20 @@ static enum err_code outcome_of(const struct train_lora *j, int which, int set, 
     return ERR_OK;
 }
 
-/* Of all that is kept, then of each set; the largest p. */
-static enum err_code judge_kept(struct train_lora *j, double *p, struct err *e)
+/* Fewer exact answers than the interval of those before allows; counts as p = 1, unless --forget says what may be lost. */
+static bool lost(const struct train_lora *j, const struct outcome *r)
 {
+    return r->n >= TRAIN_LEAST_TESTS && !cli_given(j->cli, "forget") &&
+           (double)r->exact[1] < (double)r->n * eval_wilson(r->exact[0], r->n, 1.96).lo;
+}
+
+/* Of each set that is kept, or of all where there is one; the largest p. */
+static enum err_code judge_kept(struct train_lora *j, bool say, double *p, struct err *e)
+{
+    const bool sets = j->kept.n_set > 1;
+
     *p = 0;
-    for (int set = -1; set < (j->kept.n_set > 1 ? j->kept.n_set : 0); set++) {
+    for (int set = sets ? 0 : -1; set < (sets ? j->kept.n_set : 0); set++) {
         char name[100] = "kept";
         struct outcome r;
 
@@ -165,50 +176,20 @@ static enum err_code judge_kept(struct train_lora *j, double *p, struct err *e)
             (void)snprintf(name, sizeof name, "kept %.80s", j->kept.set_name[set]);
         if (outcome_of(j, 1, set, (double)j->o->forget, &r, e))
             return e->code;
-        print(j, name, &r);
+        r.p = lost(j, &r) ? 1 : r.p;
         *p = r.p > *p ? r.p : *p;
+        if (say)
+            print(j, name, &r);
     }
-    return ERR_OK;
-}
-
-enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e)
-{
-    struct outcome learnt;
-    double p, p_kept;
-    bool better, keeps;
-
-    if (outcome_of(j, 0, -1, 0, &learnt, e))
-        return e->code;
-    print(j, "held out", &learnt);
-    if (judge_kept(j, &p_kept, e))
-        return e->code;
-    p = learnt.p;
-    better = p < P_MAX;
-    keeps = p_kept < P_MAX;
-    *status = better && keeps ? EXIT_OK : EXIT_NO;
-    cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:f, s:I}", "published", *status == EXIT_OK, "p", p, "p_kept",
-                                                 p_kept, "steps", (json_int_t)j->step));
-    if (*status == EXIT_OK && io_publish(j->o->out, j->fresh, j->o->keep, e))
-        return e->code;
-    if (*status == EXIT_OK)
-        cli_warn("%s is written: it knows more than %s (p = %.2g)", j->o->out,
-                 j->begin.old != NULL ? "the one before" : "the model alone", p);
-    else {
-        cli_train_drop(&j->fresh);
-        cli_warn("%s: %s (p = %.2g, %g is the limit)%s", j->o->out,
-                 !better ? "not better on what is held out" : "it forgets what is kept", better ? p_kept : p, P_MAX,
-                 j->begin.old != NULL ? ": the old one stays" : ": nothing is written");
-    }
-    unlink(j->half);
     return ERR_OK;
 }
 
 /* Writes the new one and tests what was written. */
-enum err_code cli_train_test_fresh(struct train_lora *j, struct err *e)
+static enum err_code test_fresh(struct train_lora *j, struct err *e)
 {
     struct adapter *a = NULL;
     struct tune_lora *l = NULL;
-    enum err_code code = cli_train_fresh(&j->fresh, j->o->out, e);
+    enum err_code code = j->fresh != NULL ? ERR_OK : cli_train_fresh(&j->fresh, j->o->out, e);
 
     if (code == ERR_OK)
         code = tune_lora_write(j->lora, j->fresh, "f16", e);
@@ -222,3 +203,77 @@ enum err_code cli_train_test_fresh(struct train_lora *j, struct err *e)
     adapter_close(a);
     return code;
 }
+
+/* What the gate has found. */
+struct verdict {
+    double strength, p, p_kept;
+    bool   better, keeps;
+};
+
+static enum err_code hear(struct train_lora *j, struct verdict *v, bool say, struct err *e)
+{
+    struct outcome learnt;
+
+    if (outcome_of(j, 0, -1, 0, &learnt, e))
+        return e->code;
+    if (say)
+        print(j, "held out", &learnt);
+    if (judge_kept(j, say, &v->p_kept, e))
+        return e->code;
+    v->p = learnt.p;
+    v->better = v->p < P_MAX;
+    v->keeps = v->p_kept < P_MAX;
+    return ERR_OK;
+}
+
+/* The adapter at its full strength or, while it forgets, at less: what is learnt falls more slowly than what is lost. */
+static enum err_code try_strengths(struct train_lora *j, struct verdict *v, struct err *e)
+{
+    const size_t bytes = (size_t)j->lora->n_params * sizeof(float);
+    float *whole = malloc(bytes + 1);
+    enum err_code code = whole == NULL ? no_memory(e) : ERR_OK;
+
+    if (code == ERR_OK)
+        memcpy(whole, j->lora->theta, bytes);
+    for (int i = 0; i < TRAIN_STRENGTHS && code == ERR_OK; i++) {
+        v->strength = 1 - STRENGTH_STEP * i;
+        memcpy(j->lora->theta, whole, bytes);
+        tune_lora_weaken(j->lora, (float)v->strength);
+        code = test_fresh(j, e);
+        if (code == ERR_OK)
+            code = hear(j, v, false, e);
+        cli_note("at %g of its strength: p %.2g, p of what is kept %.2g", v->strength, v->p, v->p_kept);
+        if (!v->better || v->keeps || cli_train_lora_s(j) + j->test_s > j->o->time_s)
+            break;
+    }
+    free(whole);
+    return code;
+}
+
+enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e)
+{
+    struct verdict v = { 0 };
+
+    if (try_strengths(j, &v, e))
+        return e->code;
+    cli_progress_end();
+    if (hear(j, &v, true, e))
+        return e->code;
+    *status = v.better && v.keeps ? EXIT_OK : EXIT_NO;
+    cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:f, s:f, s:I}", "published", *status == EXIT_OK, "p", v.p,
+                                                 "p_kept", v.p_kept, "strength", v.strength, "steps", (json_int_t)j->step));
+    if (*status == EXIT_OK && io_publish(j->o->out, j->fresh, j->o->keep, e))
+        return e->code;
+    if (*status == EXIT_OK)
+        cli_warn("%s is written at %g of its strength: it knows more than %s (p = %.2g)", j->o->out, v.strength,
+                 j->begin.old != NULL ? "the one before" : "the model alone", v.p);
+    else {
+        cli_train_drop(&j->fresh);
+        cli_warn("%s: %s (p = %.2g, %g is the limit)%s", j->o->out,
+                 !v.better ? "not better on what is held out" : "it forgets what is kept", v.better ? v.p_kept : v.p, P_MAX,
+                 j->begin.old != NULL ? ": the old one stays" : ": nothing is written");
+    }
+    unlink(j->half);
+    return ERR_OK;
+}
+

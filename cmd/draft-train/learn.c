@@ -47,10 +47,11 @@ static enum err_code first_order(struct train_lora *j, const struct grad_seq *se
     return ERR_OK;
 }
 
-/* When steps end at the latest: the last test has to follow. */
+/* When steps end at the latest: a test has to follow, and there should be time for tests of each strength. */
 static double limit_s(const struct train_lora *j)
 {
-    const double s = j->o->time_s - 1.2 * j->test_s;
+    const double all = TRAIN_STRENGTHS * 1.2 * j->test_s, some = 0.15 * j->o->time_s, one = 1.2 * j->test_s;
+    const double s = j->o->time_s - (all < some ? all : one > some ? one : some);
 
     return s > 1 ? s : 1;
 }
@@ -274,6 +275,14 @@ static enum err_code open_log(struct train_lora *j, struct grad_seq *seq, struct
     return ok ? ERR_OK : err_set(e, ERR_IO, "%s: cannot write", j->half);
 }
 
+static void save_or_say(struct train_lora *j)
+{
+    struct err e;
+
+    if (cli_train_save(j, &e) != ERR_OK)
+        cli_warn("what was learnt so far is not saved: %s", e.msg);
+}
+
 enum err_code cli_train_learn(struct train_lora *j, struct err *e)
 {
     struct grad_seq *seq = calloc((size_t)(j->o->n_text + j->o->keep_batch), sizeof *seq);
@@ -290,13 +299,12 @@ enum err_code cli_train_learn(struct train_lora *j, struct err *e)
             break;
         report(j, loss, &last_ms);
         if (cli_now_ms() - saved_ms > SAVE_MS) {
-            struct err late;
-
-            if (cli_train_save(j, &late) != ERR_OK)
-                cli_warn("what was learnt so far is not saved: %s", late.msg);
+            save_or_say(j);
             saved_ms = cli_now_ms();
         }
     }
+    if (code == ERR_OK) /* tests may be interrupted, too */
+        save_or_say(j);
     if (code == ERR_OK && j->zo != NULL) /* ends where the loss was least */
         code = check_zo(j, seq, e);
     if (code == ERR_OK && j->zo != NULL)

@@ -278,9 +278,6 @@ static enum err_code train(struct train_lora *j, int *status, struct err *e)
             cli_warn("%s keeps what was learnt in %" PRId64 " steps: the same command goes on from there", j->half, j->step);
         return e->code;
     }
-    if (cli_train_test_fresh(j, e))
-        return e->code;
-    cli_progress_end();
     return cli_train_decide(j, status, e);
 }
 

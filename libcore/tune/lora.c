@@ -127,6 +127,17 @@ void tune_lora_close(struct tune_lora *l)
     free(l);
 }
 
+void tune_lora_weaken(struct tune_lora *l, float x)
+{
+    float *at = l->theta;
+
+    for (int i = 0; i < l->n; i++) {
+        at += adapter_a_floats(&l->file->mat[i]);
+        for (int64_t n = adapter_b_floats(&l->file->mat[i]); n > 0; n--)
+            *at++ *= x;
+    }
+}
+
 enum err_code tune_lora_write(struct tune_lora *l, const char *path, const char *type, struct err *e)
 {
     copy(l, l->file, false);

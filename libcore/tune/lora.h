@@ -33,6 +33,8 @@ MUST_CHECK enum err_code tune_lora_new(struct tune_lora **out, struct grad *g, c
 /* Of a file's numbers. ERR_UNSUPPORTED: it has a matrix that the grad has not, or token_embd.weight. */
 MUST_CHECK enum err_code tune_lora_of(struct tune_lora **out, struct grad *g, const struct adapter *a, struct err *e);
 void tune_lora_close(struct tune_lora *l); /* NULL is allowed */
+/* Multiplies what the adapter adds by x: its b. */
+void tune_lora_weaken(struct tune_lora *l, float x);
 /* As adapter_write() with theta. */
 MUST_CHECK enum err_code tune_lora_write(struct tune_lora *l, const char *path, const char *type, struct err *e);
 
