@@ -57,8 +57,9 @@ train() # OPTION...
     try 0 chimere-draft-train lora -m "$TINY" -o a.gguf --held-out known.jsonl --keep known.jsonl --threads 2 --rank 4 \
         --batch 25 --rehearse 16 --keep-batch 12 "${more[@]}" known.jsonl
     cp a.gguf was
-    try 4 train -o a.gguf --keep-batch 0 "${more[@]}"
+    try 4 train -o a.gguf --keep-batch 0 -v "${more[@]}"
     grep -q 'it forgets' err
+    [ "$(grep -c 'of its strength' err)" -eq 5 ]
     cmp a.gguf was
     [ ! -e a.gguf.1 ] && [ ! -e a.gguf.new ]
     echo mine > a.gguf.new

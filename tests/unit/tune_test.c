@@ -139,6 +139,16 @@ static void test_first_order(void **state)
     }
     assert_true(first == bare);
     assert_true(loss < 0.9 * first);
+    tune_lora_at(b.l, b.l->theta, NULL, 0, 2, a);
+    for (int i = 0; i < b.l->n; i++) /* half of b at the full scale, and b at half of it: the same bytes */
+        a[i].scale /= 2;
+    assert_int_equal(grad_forward(b.g, &(struct grad_batch){ .seq = b.seq, .n_seq = 2, .adapter = a, .n_adapter = b.l->n }, &first,
+                                  &e), ERR_OK);
+    tune_lora_weaken(b.l, 0.5f);
+    tune_lora_at(b.l, b.l->theta, NULL, 0, 2, a);
+    assert_int_equal(grad_forward(b.g, &(struct grad_batch){ .seq = b.seq, .n_seq = 2, .adapter = a, .n_adapter = b.l->n }, &loss,
+                                  &e), ERR_OK);
+    assert_true(loss == first);
     free(gradient);
     free(a);
     bench_close(&b);
