@@ -21,7 +21,7 @@ small=(--held-out t.jsonl --predict 32 --ctx 96 --memory 8M --threads 2)
 @test "mtp: the block learns; chimere-run drafts with the adapter, to the same bytes; an old one that is as good stays" {
     local status=0
     setup_words
-    chimere-draft-train mtp -o a.gguf "${small[@]}" --batch 4 --time 300s --steps 50 --rate 0.005 --jsonl e.jsonl p.jsonl \
+    chimere-draft-train mtp -o a.gguf "${small[@]}" --batch 4 --time 1h --steps 50 --rate 0.005 --jsonl e.jsonl p.jsonl \
         > table 2> err || status=$?
     [ $status -eq 0 ] || { cat err table; false; }
     grep -q '^all ' table
