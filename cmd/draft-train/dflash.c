@@ -162,7 +162,7 @@ static void note(const struct train_drafter *d, char *text, size_t n)
 {
     const struct train_shape *s = &((const struct dflash *)d)->shape;
 
-    (void)snprintf(text, n, "layers %d ff %d block %d muon", s->n_layer, s->n_ff, s->block);
+    (void)snprintf(text, n, "layers %d ff %d block %d%s", s->n_layer, s->n_ff, s->block, d->math->host ? "" : " muon");
 }
 
 static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)

@@ -41,14 +41,21 @@ int64_t train_dflash_bytes(const struct train_shape *s, const struct train_dflas
            train_net_bytes(s, m, context, rows_max(s, o), o->n_text * o->n_anchor, n_vocab);
 }
 
+/* The step of Muon takes too long for few threads and small batches. */
+static bool by_muon(const struct train_dflash *d)
+{
+    return !d->net.m->host;
+}
+
 static bool note_how(struct train_dflash *d)
 {
+    const int matrices = by_muon(d) ? DEV_ADAM_NOT : DEV_ADAM_DECAYED;
     unsigned char *on = malloc((size_t)d->net.n_params);
 
     for (int i = 0; on != NULL && i < d->net.n_tensor; i++) {
         const struct train_tensor *t = &d->net.tensor[i];
 
-        memset(on + t->at, t->n_out > 1 ? DEV_ADAM_NOT : DEV_ADAM_PLAIN, (size_t)(t->n_in * t->n_out));
+        memset(on + t->at, t->n_out == 1 ? DEV_ADAM_PLAIN : matrices, (size_t)(t->n_in * t->n_out));
     }
     if (on != NULL)
         d->net.m->put(d->net.m, d->how, on, d->net.n_params);
@@ -64,7 +71,7 @@ static bool take_moments(struct train_dflash *d)
     d->m = m->host ? d->adam.m : m->take(m, bytes);
     d->v = m->host ? d->adam.v : m->take(m, bytes);
     d->how = m->take(m, d->net.n_params);
-    d->scratch = m->take(m, train_muon_bytes(&d->net));
+    d->scratch = m->take(m, by_muon(d) ? train_muon_bytes(&d->net) : 0);
     if (d->scratch == NULL || d->m == NULL || d->v == NULL || d->how == NULL || !note_how(d))
         return false;
     m->zero(m, d->m, bytes);
@@ -228,7 +235,8 @@ enum err_code train_dflash_step(struct train_dflash *d, struct train_texts *t, d
     if (train_net_step(&d->net, &d->frozen.t, &b, e))
         return e->code;
     d->net.m->adam(d->net.m, &a);
-    train_muon_step(&d->net, d->m, MUON_RATE * (float)rate, d->scratch);
+    if (by_muon(d))
+        train_muon_step(&d->net, d->m, MUON_RATE * (float)rate, d->scratch);
     return ERR_OK;
 }
 

@@ -17,7 +17,7 @@ struct gguf;
 
 struct train_dflash_opts {
     int      n_text, n_anchor; /* texts in a step, and blocks of each */
-    float    rate;             /* the largest step size of norms; that of matrices is ten times it */
+    float    rate;             /* the largest step size; Muon's is ten times it */
     int      n_warm;           /* steps before it */
     uint64_t seed;
 };
@@ -26,7 +26,7 @@ struct train_dflash {
     struct train_net         net;
     struct train_adam        adam;    /* on the host: after train_dflash_save() and _load() */
     float                   *m, *v;   /* its moments in the network's memory; those of adam where that is the host's. m of
-                                         matrices is Muon's momentum */
+                                         matrices is Muon's momentum on a GPU */
     struct train_frozen      frozen;
     unsigned char           *how;     /* [n_params] in the network's memory: DEV_ADAM_* */
     float                   *scratch; /* there, too, of Muon */
@@ -42,7 +42,7 @@ void train_dflash_close(struct train_dflash *d);
 int64_t train_dflash_bytes(const struct train_shape *s, const struct train_dflash_opts *o, const struct dev_math *m,
                            int64_t n_vocab);
 
-/* One step, of Muon for matrices and AdamW for norms; part: how much of the whole job is done, 0 .. 1. There must be a
+/* One step, of AdamW, on a GPU of Muon for matrices; part: how much of the whole job is done, 0 .. 1. There must be a
  * text. The step may still be under way when this returns; train_dflash_loss(), to be called before the next one, waits for
  * it. A gradient that is not finite changes nothing; ERR_FORMAT after 20 of them in a row. */
 MUST_CHECK enum err_code train_dflash_step(struct train_dflash *d, struct train_texts *t, double part, struct err *e);
