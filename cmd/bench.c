@@ -142,6 +142,8 @@ static void check_usage(unsigned bit)
         cli_usage("speculate: needs --draft or --oracle");
     if (o.fixed && o.drafts_of.n == 0)
         cli_usage("speculate: --fixed is for a --draft; an oracle always is");
+    if (bit & SPECULATE && o.predict_max < 2)
+        cli_usage("speculate: -n 1: times begin with the first token, so answers need a second one");
     cli_check_kind("write", o.write, STR("GGUF"), "GGUF file");
     if (bit & PLOT && o.out != NULL)
         cli_check_kind("out", o.out, cli_bench_is_script(o.out) ? STR("set terminal svg") : STR("<?xml"), "plot");

@@ -174,6 +174,8 @@ static enum err_code open_all(struct server *s, struct err *e)
     int last;
 
     s->guess = (struct cli_guess){ &o.drafts, o.draft_max, false, NULL };
+    if (cli_guess_has(&s->guess, "engram")) /* tables come and go with requests and signals */
+        return err_set(e, ERR_ARG, "--draft engram: only chimere-run drafts from tables");
     s->open.nextn = cli_guess_block(&s->guess);
     if (cli_open(&s->open, &o.model, e) || cli_open_text(&s->open, true, e) || open_chat(s, e) ||
         grammar_vocab_open(&s->vocab, s->open.text, e) || cli_open_model(&s->open, e) ||

@@ -291,7 +291,9 @@ static enum err_code read_items(struct speculate *s, struct err *e)
 
     if (cli_bench_list(&lengths, s->b->o->prompts, "prompt", 2, 1 << 24, e))
         return e->code;
-    if (lengths.n == 0 || (lengths.n > 1 && *s->b->operands != NULL))
+    if (lengths.n == 0)
+        return err_set(e, ERR_ARG, "--prompt '': the list is empty");
+    if (lengths.n > 1 && *s->b->operands != NULL)
         return err_set(e, ERR_ARG, "--prompt: takes one length when the texts come from files");
     if (*s->b->operands == NULL)
         return random_items(s, &lengths, e);
@@ -345,6 +347,8 @@ static enum err_code add_ways(struct speculate *s, struct err *e)
     if (cli_bench_list(&widths, o->draft_max, "draft-max", 1, GEN_DRAFT_MAX, e) ||
         add_way(s, "off", 0, -1, e))
         return e->code;
+    if (widths.n == 0)
+        return err_set(e, ERR_ARG, "--draft-max '': the list is empty");
     for (size_t i = 0; i < o->drafts_of.n; i++)
         for (int j = 0; j < widths.n; j++)
             if (add_way(s, o->drafts_of.v[i], (int)widths.v[j], -1, e))
@@ -363,6 +367,8 @@ static enum err_code open_drafters(struct way *w, struct err *e)
 
     snprintf(all, sizeof all, "%s", w->name);
     for (char *at = strtok_r(all, ",", &rest); at != NULL; at = strtok_r(NULL, ",", &rest)) {
+        if (strcmp(at, "off") == 0)
+            return err_set(e, ERR_ARG, "--draft %s: answers without drafts are always measured; leave 'off' out", w->name);
         if (n == DRAFT_OPEN_MAX)
             return err_set(e, ERR_ARG, "--draft: more than %d drafters", DRAFT_OPEN_MAX);
         names[n++] = at;
@@ -501,8 +507,8 @@ static enum err_code answer(struct way *w, const struct item *it, struct gen_sta
     return ERR_OK;
 }
 
-/* Without guesses, to know the answer; the model is warm then. */
-static enum err_code record(struct speculate *s, struct item *it, struct err *e)
+/* Without guesses, to know the answer; the model is warm then. *timed: true if something comes after its first token. */
+static enum err_code record(struct speculate *s, struct item *it, bool *timed, struct err *e)
 {
     struct way *plain = &s->way[0];
     struct gen_stats st;
@@ -511,6 +517,7 @@ static enum err_code record(struct speculate *s, struct item *it, struct err *e)
 
     if (answer(plain, it, &st, &chosen, &ms, e))
         return e->code;
+    *timed |= chosen > 1;
     it->answer = plain->said;
     plain->said = (struct text_tokens){0};
     return ERR_OK;
@@ -608,6 +615,7 @@ static enum err_code measure_set(struct speculate *s, size_t from, size_t to, st
 {
     const struct progress progress = cli_bench_progress("answers");
     const int reps = s->b->o->reps;
+    bool timed = false;
 
     for (int i = 0; i < s->n_ways; i++) {
         struct way *w = &s->way[i];
@@ -618,8 +626,11 @@ static enum err_code measure_set(struct speculate *s, size_t from, size_t to, st
         memset(w->kept_at, 0, sizeof w->kept_at);
     }
     for (size_t at = from; at < to; at++)
-        if (record(s, &s->v[at], e))
+        if (record(s, &s->v[at], &timed, e))
             return e->code;
+    if (!timed)
+        return err_set(e, ERR_FORMAT, "%s: no answer has a second token: there is nothing to time",
+                       s->v[from].set);
     for (int rep = 0; rep < reps; rep++)
         for (size_t at = from; at < to; at++) {
             if (!progress_tick(&progress, from * (size_t)reps + (size_t)rep * (to - from) + at - from, s->n * (size_t)reps))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* guess.c - from --draft and --draft-max to drafters (guess.h).                                     room: cmd (cli_) */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/guess.h"
@@ -19,6 +20,14 @@ bool cli_guess_off(const struct cli_guess *g)
     return g->max == 0 || (!g->tables_guess && first_name(g) == g->names->n);
 }
 
+bool cli_guess_has(const struct cli_guess *g, const char *name)
+{
+    for (size_t i = first_name(g); i < g->names->n; i++)
+        if (strcmp(g->names->v[i], name) == 0)
+            return true;
+    return false;
+}
+
 bool cli_guess_block(const struct cli_guess *g)
 {
     bool block = false;
@@ -30,15 +39,21 @@ bool cli_guess_block(const struct cli_guess *g)
 
 static enum err_code open_draft(struct draft **out, const struct cli_guess *g, const struct cli_opened *x, struct err *e)
 {
-    const char *names[DRAFT_OPEN_MAX + 2];
+    const size_t first = first_name(g), n = g->names->n - first;
+    const char **names = malloc((n + 1) * sizeof *names);
     struct draft_opts d = { .model = x->model, .gguf = x->gguf, .names = names, .n_max = g->max > 0 ? g->max : 0,
                             .n_threads = x->o.n_threads, .tables = g->tables, .stop = cli_interrupted };
+    enum err_code code;
 
-    for (size_t i = first_name(g); i < g->names->n && d.n_names <= DRAFT_OPEN_MAX; i++)
-        names[d.n_names++] = g->names->v[i];
+    if (names == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++)
+        names[d.n_names++] = g->names->v[first + i];
     if (g->tables_guess)
         names[d.n_names++] = "engram";
-    return draft_open(out, &d, e);
+    code = draft_open(out, &d, e);
+    free(names);
+    return code;
 }
 
 /* Layers that the drafters read, behind those that the run keeps anyway. */

@@ -18,6 +18,8 @@ struct cli_guess {
 };
 /* Nothing is to guess. */
 bool cli_guess_off(const struct cli_guess *g);
+/* The name counts: no "off" comes after it. */
+bool cli_guess_has(const struct cli_guess *g, const char *name);
 /* The model's multi-token-prediction block may be needed: for x.nextn, before cli_open_model(). */
 bool cli_guess_block(const struct cli_guess *g);
 /* *out: the drafters, NULL: none. Draft rows and the layers that drafters read come to *ro, behind its own layers; they are

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -93,14 +94,27 @@ static enum err_code add(struct draft *d, const struct draft_type *t, struct ggu
     return ERR_OK;
 }
 
+/* By another name, too: a second copy would only be asked in vain. */
+static bool is_open_file(const struct draft *d, const char *path)
+{
+    struct stat mine, its;
+
+    if (stat(path, &mine) != 0)
+        return false;
+    for (int i = 0; i < d->n_drafter; i++)
+        if (d->drafter[i].file != NULL && stat(gguf_path(d->drafter[i].file), &its) == 0 && its.st_dev == mine.st_dev &&
+            its.st_ino == mine.st_ino)
+            return true;
+    return false;
+}
+
 static enum err_code add_file(struct draft *d, const char *path, struct err *e)
 {
     struct gguf *g;
     struct str arch = { 0 }, kind = { 0 };
 
-    for (int i = 0; i < d->n_drafter; i++)
-        if (d->drafter[i].file != NULL && strcmp(gguf_path(d->drafter[i].file), path) == 0)
-            return ERR_OK;
+    if (is_open_file(d, path))
+        return ERR_OK;
     if (gguf_open(&g, path, e) != ERR_OK)
         return e->code;
     if (gguf_str(g, "general.type", &kind) && str_is(kind, "adapter"))

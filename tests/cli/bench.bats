@@ -337,6 +337,11 @@ brief() # a speed run of a moment
     refuses 2 "shares from 0 to 1" chimere-bench speculate --oracle ''
     refuses 2 "names no drafter" chimere-bench speculate --draft , --prompt 4
     refuses 2 "draft-max" chimere-bench speculate --oracle 1 --draft-max 17
+    refuses 2 "the list is empty" chimere-bench speculate --oracle 1 --draft-max ''
+    refuses 2 "the list is empty" chimere-bench speculate --oracle 1 --prompt ''
+    refuses 2 "always measured; leave 'off' out" chimere-bench speculate --draft ngram,off --prompt 4
+    refuses 2 "need a second one" chimere-bench speculate --oracle 1 --prompt 4 -n 1
+    refuses 3 "random: no answer has a second token" chimere-bench speculate --oracle 1 --quote --prompt 2
     refuses 2 "takes one length" chimere-bench speculate --oracle 1 --prompt 4,5 "$ROOT/share/eval/math.jsonl"
     refuses 2 "is for a --draft" chimere-bench speculate --oracle 1 --fixed
     refuses 2 "need a --temp" chimere-bench speculate --draft ngram --seed 1

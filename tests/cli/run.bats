@@ -117,8 +117,13 @@ EOF
     # "off" takes back what stood before it, as of a file of defaults; a drafter that is named twice is there once
     CHIMERE_OPTS='--draft auto' try 0 chimere-run -v --draft off -p "$SUM" -n 2
     no grep -q '^drafts' err
-    try 0 chimere-run --json --draft mtp --draft off --draft "$file" --draft "$file" -p "$SUM" -n 2
+    ln -s "$file" again.gguf
+    try 0 chimere-run --json --draft mtp --draft off --draft "$file" --draft again.gguf --draft "$file" -p "$SUM" -n 2
     jq -e --arg file "$file" '[.drafts.drafters[].name] == [$file]' out
+    local many=() # names that are there already take no place of others
+    for _ in {1..12}; do many+=(--draft ngram); done
+    try 0 chimere-run --json "${many[@]}" --draft mtp -p "$SUM" -n 2
+    jq -e '[.drafts.drafters[].name] == ["ngram", "mtp"]' out
     for name in nosuch '' ngram,mtp; do fails 2 "neither auto, ngram" chimere-run --draft "$name" -p x; done
     fails 1 "cannot open" chimere-run --draft ./nosuch -p x
     chimere-bench speculate --draft "$file" --fixed --limit 1 -n 48 --reps 1 "$ROOT/share/eval/math.jsonl" > out

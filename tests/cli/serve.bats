@@ -364,6 +364,8 @@ batch()
     timeout 120 python3 "$ROOT/tests/clients/soak.py" 60 8 10 --draft auto > soaked
     jq -e '.requests == 60 and .drafted > 0' soaked # how many depends on what they cost; the first ones tell
     fails 2 "needs --draft" chimere-serve-stdio --draft-max 2
+    fails 2 "only chimere-run drafts from tables" chimere-serve-stdio --draft engram
+    CHIMERE_OPTS='--draft engram' try 0 chimere-serve-stdio --draft off < /dev/null
     fails 3 "another tokenizer" chimere-serve-stdio --draft "$TINY"
 }
 
