@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "kernels/grad/grad.cuh"
+#define INLINE static __device__ __forceinline__
+#include "grad/normal.h"
 
 enum { THREADS = 256, MOST = 512 /* samples of a step */ };
 
@@ -18,60 +20,6 @@ struct noise {
     float          size, beta;
 };
 
-static __device__ __forceinline__ double unit(uint32_t w)
-{
-    return ((double)w + 0.5) * 0x1p-32;
-}
-
-static __device__ double log_of(double u)
-{
-    const uint64_t bits = (uint64_t)__double_as_longlong(u);
-    const uint64_t up = bits - 0x3fe6a09e667f3bcdu + ((uint64_t)1023 << 52);
-    const double e = __longlong_as_double((long long)((up >> 52) + 0x4330000000000000u));
-    const double m = __longlong_as_double((long long)(bits - ((up & 0xfff0000000000000u) - ((uint64_t)1023 << 52))));
-    const double s = (m - 1) / (m + 1), z = s * s;
-    double p = fma(z, 1.0 / 23, 1.0 / 21);
-
-    p = fma(p, z, 1.0 / 19);
-    p = fma(p, z, 1.0 / 17);
-    p = fma(p, z, 1.0 / 15);
-    p = fma(p, z, 1.0 / 13);
-    p = fma(p, z, 1.0 / 11);
-    p = fma(p, z, 1.0 / 9);
-    p = fma(p, z, 1.0 / 7);
-    p = fma(p, z, 1.0 / 5);
-    p = fma(p, z, 1.0 / 3);
-    p = fma(p * z, s, s);
-    return fma(e - (0x1p52 + 1023), 0.693147180559945309, 2 * p);
-}
-
-static __device__ void turn(float *first, float *second, double r, uint32_t w)
-{
-    const double t = unit(w), near = (4 * t + 0x1.8p52) - 0x1.8p52;
-    const double a = 6.283185307179586 * fma(near, -0.25, t), z = a * a;
-    const int quarter = (int)near;
-    double s = fma(z, 1.0 / 355687428096000, -1.0 / 1307674368000), c = fma(z, -1.0 / 6402373705728000, 1.0 / 20922789888000);
-
-    s = fma(s, z, 1.0 / 6227020800);
-    s = fma(s, z, -1.0 / 39916800);
-    s = fma(s, z, 1.0 / 362880);
-    s = fma(s, z, -1.0 / 5040);
-    s = fma(s, z, 1.0 / 120);
-    s = fma(s, z, -1.0 / 6);
-    s = fma(s * z, a, a);
-    c = fma(c, z, -1.0 / 87178291200);
-    c = fma(c, z, 1.0 / 479001600);
-    c = fma(c, z, -1.0 / 3628800);
-    c = fma(c, z, 1.0 / 40320);
-    c = fma(c, z, -1.0 / 720);
-    c = fma(c, z, 1.0 / 24);
-    c = fma(c, z, -0.5);
-    c = fma(c, z, 1.0);
-    const double x = quarter & 1 ? s : c, y = quarter & 1 ? c : s;
-    *first = (float)(r * ((quarter + 1) & 2 ? -x : x));
-    *second = (float)(r * (quarter & 2 ? -y : y));
-}
-
 /* Philox4x32-10, then Box and Muller: a block of a tensor. */
 static __device__ void four(float z[4], const noise &n, int tensor, uint32_t block, int sample)
 {
@@ -80,17 +28,12 @@ static __device__ void four(float z[4], const noise &n, int tensor, uint32_t blo
 
 #pragma unroll
     for (int round = 0; round < 10; round++) {
-        const uint64_t a = (uint64_t)0xD2511F53u * x0, b = (uint64_t)0xCD9E8D57u * x2;
-
-        x0 = (uint32_t)(b >> 32) ^ x1 ^ k0;
-        x1 = (uint32_t)b;
-        x2 = (uint32_t)(a >> 32) ^ x3 ^ k1;
-        x3 = (uint32_t)a;
+        normal_round(&x0, &x1, &x2, &x3, k0, k1);
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    turn(&z[0], &z[1], sqrt(-2.0 * log_of(unit(x0))), x1);
-    turn(&z[2], &z[3], sqrt(-2.0 * log_of(unit(x2))), x3);
+    normal_turn(&z[0], &z[1], sqrt(-2.0 * normal_log(normal_unit(x0))), x1);
+    normal_turn(&z[2], &z[3], sqrt(-2.0 * normal_log(normal_unit(x2))), x3);
 }
 
 struct place {
