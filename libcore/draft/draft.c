@@ -78,7 +78,8 @@ static enum err_code add(struct draft *d, const struct draft_type *t, struct ggu
     if (!t->file && is_open(d, t) && file == NULL)
         return ERR_OK;
     if (!t->file && is_open(d, t))
-        code = err_set(e, ERR_ARG, "%s: drafts of the model's block are there already: name its adapter first", gguf_path(file));
+        code = err_set(e, ERR_ARG, "%s: the model's block drafts already; only one adapter of it, named before mtp and auto",
+                       gguf_path(file));
     else if (d->n_drafter == DRAFT_OPEN_MAX)
         code = err_set(e, ERR_ARG, "more than %d drafters", DRAFT_OPEN_MAX);
     else

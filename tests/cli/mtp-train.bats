@@ -35,7 +35,7 @@ small=(--held-out t.jsonl --predict 32 --ctx 96 --memory 8M --threads 2)
     chimere-bench speculate --fixed --draft mtp --draft a.gguf --draft-max 1 -n 12 --reps 1 --json t.jsonl > guesses
     jq -se 'map(select(.draft != "off")) | length == 2 and .[0].draft == "mtp" and
             .[1].kept / .[1].drafted > .[0].kept / .[0].drafted + 0.1' guesses
-    try 2 chimere-run --draft mtp --draft a.gguf -p a
+    fails 2 'named before mtp' chimere-run --draft mtp --draft a.gguf -p a
     cp a.gguf was
     try 4 chimere-draft-train mtp -o a.gguf "${small[@]}" --steps 1 --rate 1e-12 p.jsonl
     cmp a.gguf was
