@@ -217,6 +217,8 @@ int main(int argc, char **argv)
     b.operands = argv + first + 1;
     if (commands[command].bit & (SPEED | BANDWIDTH | SYNTH | KERNELS) && *b.operands != NULL)
         cli_usage("%s takes no file", commands[command].name);
+    if (commands[command].bit & SPECULATE && o.shape != NULL && *b.operands != NULL)
+        cli_usage("speculate: a --shape has no tokenizer: its prompts are random tokens, not files");
     if (run_command(&b, command, &e))
         status = cli_fail(&e);
     else if (b.regressed)

@@ -18,7 +18,7 @@
 #include "model/model.h"
 #include "run/run.h"
 
-enum { WAYS_MAX = 33, ITEMS = 8 /* of a text, or of random tokens, unless --limit says */ };
+enum { WAYS_MAX = 33, SETS_MAX = 64, ITEMS = 8 /* of a text, or of random tokens, unless --limit says */ };
 
 /* A prompt, and its answer without guesses. */
 struct item {
@@ -29,7 +29,7 @@ struct item {
 /* A way to answer: without guesses, with drafters, with an oracle. */
 struct way {
     struct speculate *s;
-    char name[256];
+    char *name;
     int width;                 /* guesses in a step at most; 0: plain */
     double right;              /* of an oracle: the share; < 0: drafters guess */
     struct draft *draft;
@@ -49,7 +49,7 @@ struct speculate {
     struct way way[WAYS_MAX];
     int n_ways;
     const struct item *now;    /* the item that is being answered, for oracles */
-    char *sets[64];
+    char *sets[SETS_MAX];
     int n_sets;
 };
 
@@ -266,14 +266,15 @@ static enum err_code task_items(struct speculate *s, const json_t *all, const ch
 static enum err_code read_file(struct speculate *s, char *path, int64_t length, struct err *e)
 {
     const size_t n = strlen(path);
-    char buf[128], *set = strdup(cli_bench_set_name(path, buf));
+    char buf[128], *set;
     json_t *all = NULL;
     enum err_code code;
 
-    if (set == NULL || s->n_sets == (int)(sizeof s->sets / sizeof *s->sets)) {
-        free(set);
-        return err_set(e, ERR_LIMIT, "too many files");
-    }
+    if (s->n_sets == SETS_MAX)
+        return err_set(e, ERR_ARG, "more than %d files", SETS_MAX);
+    set = strdup(cli_bench_set_name(path, buf));
+    if (set == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
     s->sets[s->n_sets++] = set;
     if (n > 6 && strcmp(path + n - 6, ".jsonl") == 0 && cli_bench_load(&all, path, e))
         return e->code;
@@ -313,10 +314,10 @@ static enum err_code add_way(struct speculate *s, const char *name, int width, d
         return err_set(e, ERR_ARG, "more than %d drafters, widths and shares", WAYS_MAX - 1);
     s->n_ways++;
     *w = (struct way){.s = s, .width = width, .right = right};
-    snprintf(w->name, sizeof w->name, "%.250s", name);
+    w->name = strdup(name);
     w->ms = calloc((size_t)s->b->o->reps, sizeof *w->ms);
     w->all_ms = calloc((size_t)s->b->o->reps, sizeof *w->all_ms);
-    return w->ms && w->all_ms ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    return w->name && w->ms && w->all_ms ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 }
 
 /* "0.9,0.7": an oracle for each share and width. */
@@ -356,16 +357,14 @@ static enum err_code add_ways(struct speculate *s, struct err *e)
     return add_oracles(s, &widths, e);
 }
 
-/* "ngram,mtp" are drafters that work together. */
-static enum err_code open_drafters(struct way *w, struct err *e)
+/* "ngram,mtp" are drafters that work together. all: a copy of such names, which is cut into pieces. */
+static enum err_code open_named(struct way *w, char *all, struct err *e)
 {
     const struct bench *b = w->s->b;
     const char *names[DRAFT_OPEN_MAX];
-    char all[sizeof w->name];
     int n = 0;
     char *rest;
 
-    snprintf(all, sizeof all, "%s", w->name);
     for (char *at = strtok_r(all, ",", &rest); at != NULL; at = strtok_r(NULL, ",", &rest)) {
         if (strcmp(at, "off") == 0)
             return err_set(e, ERR_ARG, "--draft %s: answers without drafts are always measured; leave 'off' out", w->name);
@@ -377,6 +376,15 @@ static enum err_code open_drafters(struct way *w, struct err *e)
         return err_set(e, ERR_ARG, "--draft '%s' names no drafter", w->name);
     return draft_open(&w->draft, &(struct draft_opts){.model = b->open.model, .gguf = b->open.gguf, .names = names,
                       .n_names = n, .n_max = w->width, .always = b->o->fixed, .n_threads = b->o->model.n_threads}, e);
+}
+
+static enum err_code open_drafters(struct way *w, struct err *e)
+{
+    char *all = strdup(w->name);
+    const enum err_code code = all != NULL ? open_named(w, all, e) : err_set(e, ERR_NOMEM, "out of memory");
+
+    free(all);
+    return code;
 }
 
 static enum err_code open_way(struct way *w, int64_t ctx, struct err *e)
@@ -431,6 +439,7 @@ static void close_all(struct speculate *s)
         draft_close(w->draft);
         run_close(w->run);
         text_tokens_free(&w->said);
+        free(w->name);
         free(w->ms);
         free(w->all_ms);
     }

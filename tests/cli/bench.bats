@@ -342,6 +342,10 @@ brief() # a speed run of a moment
     refuses 2 "always measured; leave 'off' out" chimere-bench speculate --draft ngram,off --prompt 4
     refuses 2 "need a second one" chimere-bench speculate --oracle 1 --prompt 4 -n 1
     refuses 3 "random: no answer has a second token" chimere-bench speculate --oracle 1 --quote --prompt 2
+    local long # a name is taken whole
+    printf -v long '%0200d/%0200d' 0 0
+    refuses 1 "$long: cannot open" chimere-bench speculate --draft "$long" --prompt 4
+    refuses 2 "no tokenizer" chimere-bench speculate --shape qwen3.5-0.8b,layers=4,vocab=256 --oracle 1 bad.txt
     refuses 2 "takes one length" chimere-bench speculate --oracle 1 --prompt 4,5 "$ROOT/share/eval/math.jsonl"
     refuses 2 "is for a --draft" chimere-bench speculate --oracle 1 --fixed
     refuses 2 "need a --temp" chimere-bench speculate --draft ngram --seed 1
