@@ -159,8 +159,8 @@ int cli_close_stdout(int status);
 MUST_CHECK enum err_code cli_flush_stdout(struct err *e);
 
 /* Signals. */
-/* From now on: SIGBUS says that the file changed and exits with EXIT_DATA; SIGUSR1 asks for a line
- * of status. */
+/* From now on: SIGBUS names the mapped file that changed, or this one where that is not known, and exits with EXIT_DATA;
+ * SIGUSR1 asks for a line of status. */
 void cli_signals(const char *file);
 /* From now on the first SIGINT, SIGTERM or SIGHUP only sets a mark; the next one, of whichever kind, kills. */
 void cli_catch_interrupts(void);

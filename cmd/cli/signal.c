@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* signal.c - interrupts, requests for status, files cut while mapped.      room: cmd (cli_) */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 #include "cli/cli.h"
@@ -12,9 +14,13 @@ static volatile sig_atomic_t next_kills;   /* after which any of them kills */
 static volatile sig_atomic_t status_asked;
 static volatile sig_atomic_t hung_up;
 
-/* The message is made beforehand: a handler may only write(2). */
-static char   bus_message[4400];
-static size_t bus_message_bytes;
+enum { BUS_LINE = 4400 /* a path, and a few words around it */ };
+
+/* Made beforehand, as a handler may not do much: the program's name and the model's file. If the handler finds out which file
+ * was cut, that one's name takes the place of the model's. */
+static char   bus_message[BUS_LINE];
+static size_t bus_name_bytes, bus_message_bytes;
+static const char bus_what[] = ": file changed or was cut while it was in use\n";
 
 static void on_interrupt(int sig)
 {
@@ -44,6 +50,56 @@ static void on_hangup(int sig)
     hung_up = 1;
 }
 
+/* Does a line of /proc/self/maps, "FROM-TO ...", have the address? */
+static bool covers(const char *line, uintptr_t address)
+{
+    uintptr_t edge[2] = { 0, 0 };
+
+    for (int i = 0; i < 2; i++, line++)
+        for (; (*line >= '0' && *line <= '9') || (*line >= 'a' && *line <= 'f'); line++)
+            edge[i] = 16 * edge[i] + (uintptr_t)(*line <= '9' ? *line - '0' : *line - 'a' + 10);
+    return address >= edge[0] && address < edge[1];
+}
+
+/* The line of the map that has the address: drafters, adapters and tables are mapped like the model. A handler may call all
+ * that is called here. */
+static bool find_map(char line[BUS_LINE], uintptr_t address)
+{
+    const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    char      part[512];
+    bool      found = false;
+    size_t    at = 0;
+
+    for (ssize_t n; fd >= 0 && !found && (n = read(fd, part, sizeof part)) > 0;)
+        for (ssize_t i = 0; i < n && !found; i++)
+            if (part[i] != '\n') {
+                if (at < BUS_LINE - 1)
+                    line[at++] = part[i];
+            } else {
+                line[at] = '\0';
+                at = 0;
+                found = covers(line, address);
+            }
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+/* Puts the file that is mapped there into the message. */
+static void name_file(uintptr_t address)
+{
+    char        line[BUS_LINE];
+    const char *path = find_map(line, address) ? strchr(line, '/') : NULL;
+    size_t      n = path != NULL ? strlen(path) : 0;
+
+    if (n == 0 || bus_name_bytes + n + sizeof bus_what > sizeof bus_message)
+        return;
+    memcpy(bus_message + bus_name_bytes, path, n);
+    n += bus_name_bytes;
+    memcpy(bus_message + n, bus_what, sizeof bus_what);
+    bus_message_bytes = n + sizeof bus_what - 1;
+}
+
 static void on_bus(int sig, siginfo_t *info, void *context)
 {
     ssize_t n;
@@ -54,6 +110,7 @@ static void on_bus(int sig, siginfo_t *info, void *context)
         raise(sig);
         return;
     }
+    name_file((uintptr_t)info->si_addr);
     n = write(STDERR_FILENO, bus_message, bus_message_bytes);
     (void)n;
     _exit(EXIT_DATA);
@@ -62,9 +119,9 @@ static void on_bus(int sig, siginfo_t *info, void *context)
 void cli_signals(const char *file)
 {
     struct sigaction bus = { 0 }, usr = { 0 };
-    int n = snprintf(bus_message, sizeof bus_message,
-                     "%s: %s: file changed or was cut while it was in use\n", cli_name(), file);
+    int n = snprintf(bus_message, sizeof bus_message, "%s: %s%s", cli_name(), file, bus_what);
 
+    bus_name_bytes = strlen(cli_name()) + 2;
     bus_message_bytes = n < 0 ? 0 : (size_t)n;
     if (bus_message_bytes >= sizeof bus_message)
         bus_message_bytes = sizeof bus_message - 1;

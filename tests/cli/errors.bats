@@ -422,6 +422,14 @@ END
     fails 1 "nowhere/out.f32" chimere-run --tokens ids.json -n 0 --logits nowhere/out.f32
 }
 
+cut_is_named() # PROCESS: it ends, and the file that was cut is named
+{
+    local status=0
+    wait "$1" || status=$?
+    cat err
+    [ $status -eq 3 ] && [ "$(cat err)" = "chimere-run: $(realpath cut.gguf): file changed or was cut while it was in use" ]
+}
+
 @test "a model file that is cut while the program waits for the prompt" {
     cp "$TINY" cut.gguf
     mkfifo prompt
@@ -431,11 +439,15 @@ END
     truncate -s 65536 cut.gguf
     echo hello >&9
     exec 9>&-
-    status=0
-    wait $! || status=$?
-    cat err
-    [ $status -eq 3 ]
-    [ "$(cat err)" = "chimere-run: cut.gguf: file changed or was cut while it was in use" ]
+    cut_is_named $!
+}
+
+@test "a drafter that is cut while an answer is written" {
+    cp "$ROOT/share/models/chimere-nano-dflash.gguf" cut.gguf
+    chimere-run --raw -p hello -n 3500 --ignore-eos --draft cut.gguf > out 2> err &
+    wait_for test -s out
+    truncate -s 65536 cut.gguf
+    cut_is_named $!
 }
 
 @test "JSON by other programs: a byte order mark is read, \\u0000 is named" {
