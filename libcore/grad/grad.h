@@ -114,10 +114,12 @@ struct grad_batch {
     grad_trace_fn             *trace; /* NULL: none */
     void                      *trace_ctx;
     double                    *seq_loss; /* [n_seq] the loss of each sequence; NULL: not wanted */
+    const struct progress     *progress; /* told after each layer, forward or backward; NULL: nobody */
     bool                       keep;  /* everything of all layers stays until the backward pass: more memory, less time */
 };
 /* *loss: the sum over rows, in double, rows in order. A loss that is not finite is no error. ERR_ARG: a token, target or
- * adapter that the model does not have, or no rows. ERR_NOMEM. */
+ * adapter that the model does not have, or no rows. ERR_NOMEM. ERR_CANCEL: the progress said so;
+ * gradients may be there in part then. */
 MUST_CHECK enum err_code grad_forward(struct grad *g, const struct grad_batch *b, double *loss, struct err *e);
 /* Also adds gradients to the adapters' da and db, and calls trace. */
 MUST_CHECK enum err_code grad_backward(struct grad *g, const struct grad_batch *b, double *loss, struct err *e);

@@ -92,6 +92,7 @@ struct pass {
     float                   *both;     /* with a mix: [rows][2 n_embd] that it multiplies */
     float                   *low;      /* adapters' narrow rows and their gradients: [2][rows][rank] */
     int                      lowest;   /* layers below need no gradients */
+    bool                     stopped;  /* the caller's progress said so */
 };
 float *grad_zeros(struct pass *p, int64_t n);
 

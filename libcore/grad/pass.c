@@ -125,6 +125,15 @@ static void mix_in(struct pass *p, float *x)
     grad_host_product(p, (struct at){ .matrix = g->mix }, x, p->both, p->n);
 }
 
+/* After a layer. False: the caller wants no more. */
+static bool go_on(struct pass *p, int done)
+{
+    const int n = p->g->plan.n_layer;
+
+    p->stopped = !progress_tick(p->b->progress, (uint64_t)done, (uint64_t)(p->backward ? 2 * n - p->lowest : n));
+    return !p->stopped;
+}
+
 static double walk(struct pass *p)
 {
     const struct arch_plan *pl = &p->g->plan;
@@ -152,6 +161,8 @@ static double walk(struct pass *p)
             p->g->ops->copy(p, x, out, size);
         if (!keep)
             p->stack.used = mark;
+        if (real && !go_on(p, i + 1))
+            return 0.0;
     }
     if (backward)
         dx = grad_zeros(p, size);
@@ -166,6 +177,8 @@ static double walk(struct pass *p)
         }
         layer_backward(p, i, keep ? &kept[i] : &a, dx, in);
         p->stack.used = inner;
+        if (real && !go_on(p, 2 * pl->n_layer - i))
+            return 0.0;
     }
     if (real && backward && p->g->mix >= 0) { /* what goes into the block has no gradient */
         if (p->lowest == 0)
@@ -260,6 +273,8 @@ static enum err_code compute(struct pass *p, double *loss, struct err *e)
         sum = walk(p);
     if (g->ops->end(p, e))
         return e->code;
+    if (p->stopped)
+        return err_set(e, ERR_CANCEL, "interrupted");
     *loss = sum;
     return ERR_OK;
 }

@@ -78,25 +78,40 @@ static enum err_code make_room(struct measure_moments *m, const struct grad *g, 
     return m->n > 0 && enough ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
 }
 
-/* A sequence at a time: less memory, and signals wait for no more. */
+/* Layers of all sequences. */
+struct place {
+    const struct progress *progress;
+    int                    seq, n_seq;
+};
+
+static bool tick(void *ctx, uint64_t done, uint64_t total)
+{
+    const struct place *at = ctx;
+
+    return progress_tick(at->progress, (uint64_t)at->seq * total + done, (uint64_t)at->n_seq * total);
+}
+
+/* A sequence at a time takes less memory. */
 static enum err_code run_all(struct measure_moments *m, struct grad *g, uint64_t seed, const struct progress *progress,
                              struct err *e)
 {
     const struct measure_text *t = &m->text;
     struct pass                p = { .m = m, .seed = seed };
+    struct place               at = { progress, 0, t->n_seq };
+    const struct progress      layers = { tick, &at };
     double                     loss;
 
     for (p.seq = 0; p.seq < t->n_seq; p.seq++) {
         const int32_t    *token = t->v + p.seq * t->n_tokens;
         struct grad_seq   seq = { .token = token, .target = token, .n = (int)t->n_tokens, .weight = 1.0f };
-        struct grad_batch b = { .seq = &seq, .n_seq = 1, .loss = own_label, .loss_ctx = &p, .trace = take, .trace_ctx = &p };
+        struct grad_batch b = { .seq = &seq, .n_seq = 1, .loss = own_label, .loss_ctx = &p, .trace = take, .trace_ctx = &p,
+                                .progress = &layers };
 
+        at.seq = p.seq;
         if (grad_backward(g, &b, &loss, e))
             return e->code;
         if (!isfinite(loss))
             return err_set(e, ERR_FORMAT, "the loss of sequence %d is not a number", p.seq);
-        if (!progress_tick(progress, (uint64_t)p.seq + 1, (uint64_t)t->n_seq))
-            return err_set(e, ERR_CANCEL, "interrupted");
     }
     return ERR_OK;
 }

@@ -242,6 +242,50 @@ static void test_divergence(void **state)
     gguf_close(g);
 }
 
+/* After each layer of each sequence the progress may say that it is enough. */
+struct patience {
+    uint64_t calls, last, done, total;
+};
+
+static bool until_last(void *ctx, uint64_t done, uint64_t total)
+{
+    struct patience *p = ctx;
+
+    assert_true(done > p->done && done <= total);
+    p->done = done;
+    p->total = total;
+    return ++p->calls < p->last;
+}
+
+static void test_stops(void **state)
+{
+    struct gguf         *g = model_of("qwen35moe-a");
+    struct measure_text  text = { .n_seq = 2, .n_tokens = 8 };
+    struct err           e = { 0 };
+    struct patience      all = { .last = UINT64_MAX };
+    const struct progress count = { until_last, &all };
+    struct measure_moments *m = NULL;
+
+    (void)state;
+    assert_int_equal(measure_random(&text, 256, 1, &e), ERR_OK);
+    assert_int_equal(measure_moments_open(&m, g, 1, &text, 1, &count, &e), ERR_OK);
+    assert_int_equal(all.done, all.total);
+    assert_int_equal(all.calls, all.total); /* layers forward and backward, twice */
+    assert_true(all.calls >= 2 * 2 * 4);
+    for (uint64_t last = 1; last <= all.calls; last += all.calls / 3) {
+        struct patience       p = { .last = last };
+        const struct progress stop = { until_last, &p };
+        struct measure_moments *none = NULL;
+
+        assert_int_equal(measure_moments_open(&none, g, 1, &text, 1, &stop, &e), ERR_CANCEL);
+        assert_null(none);
+        assert_int_equal(p.calls, last);
+    }
+    measure_moments_close(m);
+    free(text.v);
+    gguf_close(g);
+}
+
 /* Kurtosis and singular values of matrices that are known: a multiple of the unit matrix has n equal ones. */
 static void test_spread(void **state)
 {
@@ -285,6 +329,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moments),
+        cmocka_unit_test(test_stops),
         cmocka_unit_test(test_imatrix),
         cmocka_unit_test(test_weighted_errors),
         cmocka_unit_test(test_divergence),
