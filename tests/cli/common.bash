@@ -36,11 +36,11 @@ no()
     ! "$@"
 }
 
-# wait_for COMMAND...: until it succeeds, for ten seconds at most.
+# wait_for COMMAND...: until it succeeds, for a minute at most.
 wait_for()
 {
     local i
-    for ((i = 0; i < 100; i++)); do
+    for ((i = 0; i < 600; i++)); do
         "$@" && return 0
         sleep 0.1
     done
