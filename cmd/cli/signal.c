@@ -20,6 +20,7 @@ enum { BUS_LINE = 4400 /* a path, and a few words around it */ };
  * was cut, that one's name takes the place of the model's. */
 static char   bus_message[BUS_LINE];
 static size_t bus_name_bytes, bus_message_bytes;
+static atomic_flag bus_told = ATOMIC_FLAG_INIT;
 static const char bus_what[] = ": file changed or was cut while it was in use\n";
 
 static void on_interrupt(int sig)
@@ -110,6 +111,8 @@ static void on_bus(int sig, siginfo_t *info, void *context)
         raise(sig);
         return;
     }
+    while (atomic_flag_test_and_set(&bus_told)) /* threads may meet the cut at once: one tells, and ends them all */
+        pause();
     name_file((uintptr_t)info->si_addr);
     n = write(STDERR_FILENO, bus_message, bus_message_bytes);
     (void)n;
