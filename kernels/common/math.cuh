@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* math.cuh - sums in a fixed order, and the activation functions of the models.   room: kernels (base quant ops) */
+/* math.cuh - sums in a fixed order, the largest, and the activation functions of the models.   room: kernels (base quant ops) */
 #ifndef KERNELS_COMMON_MATH_CUH
 #define KERNELS_COMMON_MATH_CUH
 #include "kernels/device/cuda.h"
@@ -24,6 +24,23 @@ static __device__ __forceinline__ float block_sum(float v, float *tmp)
 #pragma unroll
     for (int i = 1; i < 8; i++)
         v = __fadd_rn(v, tmp[i]);
+    return v;
+}
+
+/* The largest over a block of 256 threads, for all of them; tmp: 8 floats. */
+static __device__ __forceinline__ float block_max(float v, float *tmp)
+{
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2)
+        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, half));
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0)
+        tmp[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = tmp[0];
+#pragma unroll
+    for (int i = 1; i < 8; i++)
+        v = fmaxf(v, tmp[i]);
     return v;
 }
 

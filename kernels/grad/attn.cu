@@ -95,22 +95,6 @@ static __device__ float dot(const float *x, const float *y, int n, int lane)
     return warp_sum(sum);
 }
 
-static __device__ float block_max(float v, float *tmp)
-{
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2)
-        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, half));
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        tmp[threadIdx.x / 32] = v;
-    __syncthreads();
-    v = tmp[0];
-#pragma unroll
-    for (int i = 1; i < WARPS; i++)
-        v = fmaxf(v, tmp[i]);
-    return v;
-}
-
 /* A block has a row of a head. */
 static __global__ void __launch_bounds__(THREADS) attend(const __grid_constant__ heads h)
 {

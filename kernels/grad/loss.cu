@@ -20,21 +20,6 @@ static __global__ void __launch_bounds__(THREADS) move_rows(float *to, const flo
         to[(back ? there : here) + i] = from[(back ? here : there) + i];
 }
 
-static __device__ float block_max(float v, float *tmp)
-{
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2)
-        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, half));
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        tmp[threadIdx.x / 32] = v;
-    __syncthreads();
-    v = tmp[0];
-    for (int i = 1; i < WARPS; i++)
-        v = fmaxf(v, tmp[i]);
-    return v;
-}
-
 static __device__ double block_total(double v, double *tmp)
 {
 #pragma unroll

@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rows.cu - norms, positions, the feed-forward part, and rows that move.           room: kernels (base quant ops) */
+#include "kernels/common/math.cuh"
 #include "kernels/train/math.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
-
-static __device__ __forceinline__ float warp_sum(float v)
-{
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2)
-        v += __shfl_xor_sync(0xffffffffu, v, half);
-    return v;
-}
 
 static __device__ __forceinline__ int64_t thread_of_all(void)
 {
