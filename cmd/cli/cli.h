@@ -238,6 +238,9 @@ const char *cli_file_name(const char *path);
 /* Whether a whole JSON value begins the line: if it is the last one and has no end, a kill did not cut it. */
 bool cli_json_whole(struct str line);
 
+/* Warns if the text is in another encoding: it makes a poor prompt, and nobody would know why. */
+void cli_tell_encoding(const char *what, struct str s);
+
 /* Where the prompt comes from: -p TEXT, then the files named ("-" is stdin), or stdin when there
  * is neither. */
 MUST_CHECK enum err_code cli_read_prompt(struct cli_buf *out, const char *text,

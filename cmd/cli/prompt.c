@@ -57,15 +57,14 @@ static enum err_code add_prompt(struct cli_buf *b, const char *text, char *const
     return ERR_OK;
 }
 
-/* A text in another encoding makes a poor prompt, and nobody would know why. */
-static void tell_encoding(struct str s)
+void cli_tell_encoding(const char *what, struct str s)
 {
     size_t at = 0, n = 1;
 
     for (; at < s.n && n > 0; at += n)
         n = str_utf8((struct str){ s.p + at, s.n - at });
     if (n == 0)
-        cli_warn("the text is not UTF-8, at byte %zu; iconv(1) converts other encodings", at);
+        cli_warn("%s is not UTF-8, at byte %zu; iconv(1) converts other encodings", what, at);
 }
 
 enum err_code cli_read_prompt(struct cli_buf *out, const char *text, char *const *files,
@@ -78,7 +77,7 @@ enum err_code cli_read_prompt(struct cli_buf *out, const char *text, char *const
         cli_buf_free(&b);
         return code;
     }
-    tell_encoding((struct str){ b.p, b.n });
+    cli_tell_encoding("the text", (struct str){ b.p, b.n });
     *out = b;
     return ERR_OK;
 }

@@ -410,7 +410,7 @@ enum err_code chat_open(struct chat **out, const struct text *t, struct str temp
     if (template_text.n == 0)
         template_text = text_info(t)->chat_template;
     if (template_text.n == 0)
-        return err_set(e, ERR_UNSUPPORTED, "the model has no chat template: use --raw");
+        return err_set(e, ERR_UNSUPPORTED, "the model has no chat template");
     if ((c = calloc(1, sizeof *c)) == NULL || (c->source = malloc(template_text.n)) == NULL) {
         free(c);
         return err_set(e, ERR_NOMEM, "out of memory");
