@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chimere-draft-train - drafters for a model and adapters of it, trained. See chimere-draft-train(1). */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -204,13 +205,15 @@ int main(int argc, char **argv)
     check_usage(command->bit, argc - first - 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     cli_catch_interrupts();
+    cli_catch_broken_pipe(); /* what was learnt is not lost with a reader of events */
     status = o.rollback             ? rollback()
              : command->bit == MTP  ? cli_train_mtp(&o, &cli, argv + first + 1)
              : command->bit == LORA ? cli_train_lora(&o, &cli, argv + first + 1)
                                     : cli_train_dflash(&o, &cli, argv + first + 1);
     free(o.held_out.v);
     free(o.keep_files.v);
-    status = cli_close_stdout(status);
+    if (fflush(stdout) == 0 || cli_signal() != SIGPIPE)
+        (void)cli_close_stdout(EXIT_OK); /* says so if the table was not written: the status is that of the training */
     cli_reraise();
     return status;
 }

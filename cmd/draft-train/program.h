@@ -7,6 +7,7 @@
 #include "cli/open.h"
 #include "text/text.h"
 
+enum { TRAIN_LEAST_TESTS = 5 }; /* with fewer texts no difference can be shown: 1/2^4 > 0.05 */
 enum { TRAIN_FIRST, TRAIN_ZO }; /* struct train_options.method */
 
 struct train_options {
@@ -72,7 +73,7 @@ struct train_report {
     double  from_ms;
     double *point; /* [n][2]: seconds, loss */
     int64_t n, cap;
-    bool    failed;
+    int     failed; /* errno of an event that could not be written; 0: none */
 };
 MUST_CHECK enum err_code cli_train_report_open(struct train_report *r, const struct train_options *o, struct err *e);
 /* Takes the reference of `fields`, which get "type" and "seconds". */

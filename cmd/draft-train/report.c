@@ -57,16 +57,24 @@ enum err_code cli_train_report_open(struct train_report *r, const struct train_o
     return err_set(e, ERR_NOMEM, "out of memory");
 }
 
+/* The first reason stays. */
+static void note_failure(struct train_report *r, bool failed)
+{
+    if (failed && r->failed == 0)
+        r->failed = errno != 0 ? errno : EIO;
+}
+
 void cli_train_event(struct train_report *r, const char *event, json_t *fields)
 {
     if (r->events != NULL && fields != NULL) {
         json_t *o = json_object();
 
-        r->failed |= !cli_json_set(o, "type", json_string(event)) ||
+        errno = 0;
+        note_failure(r, !cli_json_set(o, "type", json_string(event)) ||
                      !cli_json_set(o, "seconds", json_real((cli_now_ms() - r->from_ms) / 1e3)) ||
                      json_object_update(o, fields) != 0 ||
                      json_dumpf(o, r->events, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0 ||
-                     putc('\n', r->events) == EOF || fflush(r->events) != 0;
+                     putc('\n', r->events) == EOF || fflush(r->events) != 0);
         json_decref(o);
     }
     json_decref(fields);
@@ -183,9 +191,9 @@ static enum err_code close_report(struct train_report *r, struct err *e)
     if (r->o->plot != NULL && r->n > 0)
         code = write_plot(r, e);
     if (r->events != NULL && r->events != stdout)
-        r->failed |= fclose(r->events) != 0;
-    if (code == ERR_OK && r->failed)
-        code = err_set(e, ERR_IO, "%s: events could not be written", r->o->events);
+        note_failure(r, fclose(r->events) != 0);
+    if (code == ERR_OK && r->failed != 0 && r->events != stdout) /* cli_close_stdout() says it of that */
+        code = err_errno(e, ERR_IO, r->failed, "%s: cannot write events", r->o->events);
     free(r->point);
     *r = (struct train_report){ 0 };
     return code;
