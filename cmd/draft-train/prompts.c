@@ -16,6 +16,7 @@ struct reading {
     int64_t            tokens_max;
     struct train_prompts *to;
     int                of;
+    bool               plain; /* a text came */
 };
 
 static enum err_code no_memory(struct err *e)
@@ -81,6 +82,8 @@ static enum err_code add_chat(struct reading *r, const json_t *o, struct err *e)
         code = no_memory(e);
     if (code == ERR_OK && r->format == NULL)
         code = chat_open(&r->format, r->text, (struct str){ 0 }, e);
+    if (code == ERR_UNSUPPORTED)
+        err_set(e, code, "the model has no chat template: it can go on with a \"prompt\" or a \"text\" alone");
     if (code == ERR_OK)
         code = chat_render(r->format, &(struct chat_prompt){ .messages = json_object_get(o, "messages"),
                                                              .tools = json_object_get(o, "tools"), .extra = extra,
@@ -164,6 +167,9 @@ static enum err_code read_file(struct reading *r, const char *path, struct err *
     if (name_class(r, strcmp(path, "-") == 0 ? "stdin" : path, e) ||
         io_read_all(&data, &n, path, CLI_TRAIN_FILE_BYTES, cli_interrupted, e))
         return e->code;
+    r->plain |= !jsonl;
+    if (!jsonl)
+        cli_tell_encoding(cli_file_name(path), (struct str){ data, n });
     if (jsonl || r->o->lines)
         code = cli_train_lines(path, (struct str){ data, n }, jsonl ? add_object : add_document, r, e);
     else
@@ -285,6 +291,28 @@ static enum err_code drop_tests(struct train_data *d, struct err *e)
     return ERR_OK;
 }
 
+static int by_document(const void *a, const void *b)
+{
+    const struct train_prompt *x = a, *y = b;
+    const int64_t by[] = { x->document - y->document, x->of - y->of };
+
+    return by[0] != 0 ? (by[0] > 0) - (by[0] < 0) : (by[1] > 0) - (by[1] < 0);
+}
+
+/* Takes turns between the classes: where there is no time for all, each has its part. */
+static enum err_code mix(struct train_prompts *p, struct err *e)
+{
+    int64_t *n = calloc((size_t)p->n_name + 1, sizeof *n);
+
+    if (n == NULL)
+        return no_memory(e);
+    for (int64_t i = 0; i < p->n; i++)
+        p->v[i].document = n[p->v[i].of]++;
+    qsort(p->v, (size_t)p->n, sizeof *p->v, by_document);
+    free(n);
+    return ERR_OK;
+}
+
 /* ---- all files ---- */
 
 static int is_set(const struct dirent *d)
@@ -325,9 +353,34 @@ static enum err_code read_all(struct reading *r, struct train_data *d, char *con
     for (; *files != NULL; files++)
         if (read_file(r, *files, e))
             return e->code;
-    if (r->o->held_out.n == 0 && split(d, r->o->n_tests, e))
+    if (r->o->lines && !r->plain)
+        return err_set(e, ERR_ARG, "--lines: all files are JSON lines, and there is no plain text");
+    if ((r->o->held_out.n == 0 && split(d, r->o->n_tests, e)) || mix(&d->test, e))
         return e->code;
     return drop_tests(d, e);
+}
+
+/* Whether there is enough of both; says what was left out. */
+static enum err_code check(const struct train_data *d, int64_t tokens_max, struct err *e)
+{
+    const long long n_long = d->train.n_long + d->test.n_long, n_same = d->train.n_same;
+    char more[120] = "", same[60] = "";
+
+    if (n_same > 0)
+        (void)snprintf(same, sizeof same, "; %lld are tested on", n_same);
+    if (n_long > 0)
+        (void)snprintf(more, sizeof more, "%lld prompts of more than %lld tokens are left out (-c: a longer context)", n_long,
+                       (long long)tokens_max);
+    if (d->test.n < TRAIN_LEAST_TESTS)
+        return err_set(e, ERR_FORMAT, "%lld prompts to test on are too few: at least %d, of more documents or files of "
+                       "--held-out%s%s", (long long)d->test.n, TRAIN_LEAST_TESTS, n_long > 0 ? "; " : "", more);
+    if (d->train.n == 0)
+        return err_set(e, ERR_FORMAT, "no prompts to train on%s%s%s", same, n_long > 0 ? "; " : "", more);
+    if (n_long > 0)
+        cli_warn("%s", more);
+    if (n_same > 0)
+        cli_note("%lld prompts are left out of the training: they are tested on", n_same);
+    return ERR_OK;
 }
 
 enum err_code cli_train_read(struct train_data *d, const struct train_options *o, char *const *files,
@@ -337,12 +390,5 @@ enum err_code cli_train_read(struct train_data *d, const struct train_options *o
     enum err_code code = read_all(&r, d, files, e);
 
     chat_close(r.format);
-    if (code == ERR_OK && d->test.n == 0)
-        return err_set(e, ERR_FORMAT, "no prompts to test on: two documents are needed at least, or --held-out files");
-    if (code == ERR_OK && d->train.n == 0)
-        return err_set(e, ERR_FORMAT, "no prompts to train on: all of them are held out, too long, or empty");
-    if (code == ERR_OK && d->train.n_long + d->test.n_long > 0)
-        cli_warn("%lld prompts of more than %lld tokens are left out (-c: a longer context)",
-                 (long long)(d->train.n_long + d->test.n_long), (long long)tokens_max);
-    return code;
+    return code == ERR_OK ? check(d, tokens_max, e) : code;
 }
