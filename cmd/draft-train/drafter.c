@@ -20,8 +20,9 @@ enum { WARM = 100 };
 #define ROUND_SHARE 0.05 /* and of the time */
 #define TEST_S      600.0 /* between tests, at most, */
 #define TESTS       3    /* tests on the held-out prompts during a training */
-#define TEST_SHARE  0.1  /* of the time, for the last test, until it is known what a test takes */
-#define TESTS_TAKE  3.0  /* times as long as that the last one takes, of all sizes of blocks */
+#define TEST_SHARE  0.3  /* of the time, at most, for all tests, */
+#define WALKS       7.0  /* which go over the texts so often: first, the old one's, two on the way, */
+#define TESTS_TAKE  3.0  /* and the last one's, of all sizes of blocks */
 #define ASK_SHARE   0.2  /* of the time, at most, for texts to test on */
 #define HOT         0.8f /* temperature of a prompt that comes again */
 #define REPORT_MS   1000.0
@@ -178,7 +179,7 @@ static bool tests_go_on(void *ctx)
     const struct train_drafter *j = ctx;
 
     cli_progress("texts to test on: %" PRId64 " of %" PRId64, j->tests.n, j->data.test.n);
-    return !cli_interrupted() && (j->tests.n == 0 || cli_now_ms() < j->stop_ms);
+    return !cli_interrupted() && (j->tests.n < TRAIN_LEAST_TESTS || cli_now_ms() < j->stop_ms);
 }
 
 static int by_source(const void *a, const void *b)
@@ -194,11 +195,13 @@ static enum err_code write_tests(struct train_drafter *j, struct err *e)
         return e->code;
     if (cli_interrupted())
         return interrupted(e);
+    if (j->tests.n < TRAIN_LEAST_TESTS)
+        return err_set(e, ERR_FORMAT, "the model answers %" PRId64 " of %" PRId64 " held-out prompts: too few, at "
+                       "least %d are needed", j->tests.n, j->data.test.n, TRAIN_LEAST_TESTS);
     if (j->tests.n < j->data.test.n)
-        cli_warn("%" PRId64 " of %" PRId64 " prompts are tested on: no time to write more, or the model gives no answers",
-                 j->tests.n, j->data.test.n);
-    if (j->tests.n == 0)
-        return err_set(e, ERR_FORMAT, "the model gives no answers to the held-out prompts");
+        cli_warn("%" PRId64 " of %" PRId64 " held-out prompts are tested on: %s", j->tests.n, j->data.test.n,
+                 cli_now_ms() < j->stop_ms ? "the model gives no answer to the others"
+                                           : "the time is too short to write more answers");
     qsort(j->tests.v, (size_t)j->tests.n, sizeof *j->tests.v, by_source);
     return ERR_OK;
 }
@@ -321,6 +324,39 @@ static bool walk_tick(void *ctx, uint64_t done, uint64_t total)
     return !cli_interrupted();
 }
 
+/* What a test of the first block size takes says when steps end. */
+static void plan(struct train_drafter *j, double walk_s)
+{
+    j->walk_s = walk_s;
+    j->whole_s = j->o->time_s - TESTS_TAKE * walk_s;
+}
+
+static bool first_tick(void *ctx, uint64_t done, uint64_t total)
+{
+    struct train_drafter *j = ctx;
+
+    j->asked = (int64_t)done;
+    return walk_tick(NULL, done, total) && (done == total || done < TRAIN_LEAST_TESTS || cli_now_ms() < j->stop_ms);
+}
+
+/* The first test, of the weights that training begins with, shows how many of the texts there is time for. */
+static enum err_code choose_tests(struct train_drafter *j, struct err *e)
+{
+    const struct progress progress = { first_tick, j };
+    const double from_ms = cli_now_ms();
+
+    j->stop_ms = from_ms + j->o->time_s * TEST_SHARE / WALKS * 1e3;
+    if (j->kind->walk(j, false, j->kind->size_at(j, 0), j->steps[1], &progress, e)) {
+        if (e->code != ERR_CANCEL || cli_interrupted())
+            return e->code;
+        cli_warn("%" PRId64 " of %" PRId64 " texts are tested on: the time is too short to test on all", j->asked, j->tests.n);
+        j->tests.n = j->asked;
+        *e = (struct err){ 0 };
+    }
+    plan(j, (cli_now_ms() - from_ms) / 1e3);
+    return ERR_OK;
+}
+
 /* How it does so far, which also says when the last test has to begin. */
 static enum err_code test_now(struct train_drafter *j, struct err *e)
 {
@@ -338,7 +374,7 @@ static enum err_code test_now(struct train_drafter *j, struct err *e)
                                                    (double)tokens / (double)steps));
     cli_note("%.0f s, %" PRId64 " steps: %.2f tokens per step", cli_train_spent_s(j), j->kind->steps(j),
              (double)tokens / (double)steps);
-    j->whole_s = j->o->time_s - TESTS_TAKE * (cli_now_ms() - from_ms) / 1e3;
+    plan(j, (cli_now_ms() - from_ms) / 1e3);
     return ERR_OK;
 }
 
@@ -347,13 +383,21 @@ static double smaller(double a, double b)
     return a < b ? a : b;
 }
 
+/* A disk that is full now need not be full at the end: training goes on. */
+static void keep_state(struct train_drafter *j)
+{
+    struct err e;
+
+    if (j->kind->save(j, &e))
+        cli_warn("%s (without that file an interrupted training cannot go on)", e.msg);
+}
+
 /* Some texts, then steps; again, until the time is over. */
 static enum err_code rounds(struct train_drafter *j, struct err *e)
 {
     const double each_s = smaller(ROUND_S, ROUND_SHARE * j->o->time_s), test_s = smaller(TEST_S, j->o->time_s / TESTS);
     double tested_s = cli_train_spent_s(j);
 
-    j->whole_s = j->o->time_s * (1 - TEST_SHARE);
     while (cli_train_spent_s(j) < j->whole_s && !enough(j)) {
         const double end_s = smaller(cli_train_spent_s(j) + each_s, j->whole_s);
 
@@ -368,10 +412,11 @@ static enum err_code rounds(struct train_drafter *j, struct err *e)
                                                        (json_int_t)train_writer_tokens(j->writer)));
         if (learn(j, end_s, e))
             return e->code;
-        if (cli_train_spent_s(j) < tested_s + test_s || enough(j))
+        if (cli_train_spent_s(j) < tested_s + test_s || cli_train_spent_s(j) + j->walk_s > j->whole_s || enough(j))
             continue;
-        if (test_now(j, e) || j->kind->save(j, e))
+        if (test_now(j, e))
             return e->code;
+        keep_state(j);
         tested_s = cli_train_spent_s(j);
     }
     return ERR_OK;
@@ -490,15 +535,18 @@ static enum err_code decide(struct train_drafter *j, int *status, struct err *e)
     else {
         cli_train_drop(&j->fresh);
         cli_warn("%s: not better than %s (p = %.2g, %g is the limit)", j->o->out,
-                 j->had ? "the old one, which stays" : "no drafter: nothing is written", p, P_MAX);
+                 j->old ? "the old one, which stays" : j->had ? "the model's block alone: nothing is written"
+                                                              : "no drafter: nothing is written", p, P_MAX);
     }
     unlink(j->half);
     return ERR_OK;
 }
 
-static enum err_code train(struct train_drafter *j, int *status, struct err *e)
+static enum err_code train_on(struct train_drafter *j, int *status, struct err *e)
 {
-    if (begin(j, e) || write_tests(j, e) || test_old(j, e))
+    enum err_code code;
+
+    if (write_tests(j, e) || choose_tests(j, e) || test_old(j, e))
         return e->code;
     cli_train_event(&j->report, "begin", json_pack("{s:s, s:I, s:I, s:I, s:s}", "command", j->kind->command, "prompts",
                                                    (json_int_t)j->data.train.n, "tests", (json_int_t)j->tests.n,
@@ -506,18 +554,25 @@ static enum err_code train(struct train_drafter *j, int *status, struct err *e)
                                                    j->kind->products(j)));
     cli_note("%" PRId64 " prompts to train on, %" PRId64 " texts to test on, %" PRId64 " weights, products by %s",
              j->data.train.n, j->tests.n, j->kind->n_params(j), j->kind->products(j));
-    if (rounds(j, e) || j->kind->save(j, e)) {
-        struct err ignored;
-
-        if (e->code == ERR_CANCEL && j->kind->steps(j) > 0 && j->kind->save(j, &ignored) == ERR_OK)
-            cli_warn("%s keeps what was learnt in %.0f s: the same command goes on from there", j->half, cli_train_spent_s(j));
-        return e->code;
-    }
+    code = rounds(j, e);
+    if (code == ERR_OK || (code == ERR_CANCEL && j->kind->steps(j) > 0))
+        keep_state(j);
+    if (code != ERR_OK)
+        return code;
     if (cli_train_fresh(&j->fresh, j->o->out, e) || j->kind->write(j, e) || test_new(j, e))
         return e->code;
     cli_progress_end();
     print_table(j);
     return decide(j, status, e);
+}
+
+static enum err_code train(struct train_drafter *j, int *status, struct err *e)
+{
+    if (begin(j, e))
+        return e->code;
+    if (train_on(j, status, e) && access(j->half, F_OK) == 0)
+        cli_warn("%s keeps what was learnt: the same command goes on from there", j->half);
+    return e->code;
 }
 
 int cli_train_drafter(struct train_drafter *j, const struct train_options *o, const struct cli *cli, char *const *files)

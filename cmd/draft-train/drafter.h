@@ -49,7 +49,7 @@ struct train_drafter {
     struct pool          *pool;
     struct dev_math      *math;     /* what computes steps */
     struct run           *run;
-    bool                  had;      /* a drafter is at --out */
+    bool                  old, had; /* a file is at --out; there is something to compare with: that, or the model's block */
     int                   n_tap, tap[TRAIN_TAPS_MAX];
     int64_t               ctx_tokens;
     struct train_writer  *writer;
@@ -61,8 +61,8 @@ struct train_drafter {
     double                before_s;     /* spent before this process */
     /* prompts in some order, again and again */
     int64_t *order, at, pass, pass_first;
-    int64_t  asked; /* tests */
-    double   whole_s; /* when steps end */
+    int64_t  asked; /* tests: prompts that were given out; texts that the first one went over */
+    double   walk_s, whole_s; /* what a test takes; when steps end */
 };
 
 double cli_train_spent_s(const struct train_drafter *d);

@@ -49,6 +49,7 @@ static enum err_code choose(struct train_drafter *d, struct err *e)
 
     if (grad_open_nextn(&j->g, d->x.gguf, d->o->model.n_threads, e) || open_lora(j, e))
         return e->code;
+    d->old = j->old != NULL;
     d->had = true; /* the block as it is, or with the old adapter */
     d->n_tap = 1;
     d->tap[0] = model_info(d->x.model)->n_layer - 1;
@@ -156,6 +157,11 @@ static enum err_code write_net(struct train_drafter *d, struct err *e)
     struct adapter *a = NULL;
     enum err_code code = tune_lora_write(j->lora, d->fresh, "f16", e);
 
+    if (code == ERR_ARG) { /* nor would more steps from there help */
+        unlink(d->half);
+        err_set(e, ERR_FORMAT, "a weight has become too large for a 16-bit float: a smaller --rate may help");
+        return ERR_FORMAT;
+    }
     if (code == ERR_OK)
         code = adapter_open(&a, d->fresh, e);
     if (code == ERR_OK)
