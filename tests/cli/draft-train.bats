@@ -43,8 +43,9 @@ train() # OPTION...
     chimere-run -n 24 --draft d.gguf -p 'What is 51 + 292?' | cmp - plain
     # from its weights, with a step so small that nothing changes
     cp d.gguf was
-    chimere-draft-train dflash -o d.gguf "${nano[@]}" --time 100s --steps 1 --rate 1e-12 p.jsonl > table 2> err || status=$?
-    [ $status -eq 4 ] || { cat err table; false; }
+    chimere-draft-train dflash -o d.gguf "${nano[@]}" --time 100s --steps 1 --rate 1e-12 p.jsonl > /dev/full 2> err || status=$?
+    [ $status -eq 4 ] || { cat err; false; }
+    grep -q 'standard output: cannot write' err # the table
     cmp d.gguf was
     [ ! -e d.gguf.1 ] && [ ! -e d.gguf.new ] && [ ! -e d.gguf.train ]
 }
@@ -62,7 +63,7 @@ train() # OPTION...
     no wait $pid
     [ -s d.gguf.train ] && [ ! -e d.gguf ] && [ ! -e d.gguf.lock ]
     grep -q 'goes on from there' err
-    try 2 chimere-draft-train dflash -m "$TINY" -o d.gguf "${small[@]}" --layers 2 --time 60s p.jsonl
+    try 2 chimere-draft-train dflash -m "$TINY" -o d.gguf "${small[@]}" --held-out t.jsonl --layers 2 --time 60s p.jsonl
     grep -q 'other prompts or settings' err
     head -n 15 p.jsonl > fewer.jsonl
     try 2 chimere-draft-train dflash -m "$TINY" -o d.gguf "${small[@]}" --held-out t.jsonl --time 60s fewer.jsonl
@@ -79,7 +80,26 @@ train() # OPTION...
         ulimit -f 8 # blocks of 1 KiB
         try 1 train -o d.gguf --time 60s --steps 3
     )
-    [ ! -e d.gguf ] && [ ! -e d.gguf.new ] && [ ! -e d.gguf.lock ]
+    grep -q 'without that file an interrupted training cannot go on' err
+    [ "$(echo d.gguf*)" = 'd.gguf*' ]
+}
+
+@test "draft-train: when the reader of its events goes, it ends like an interrupted one" {
+    prompts 1 20 > p.jsonl
+    prompts 21 30 > t.jsonl
+    train -o d.gguf --time 60s --jsonl - 2> err | head -n 1 > first
+    [ "${PIPESTATUS[0]}" -eq 141 ]
+    grep -q begin first
+    [ ! -e d.gguf ] && [ ! -e d.gguf.lock ]
+}
+
+@test "draft-train: in a short time there are fewer tests, of every class" {
+    prompts 1 20 > p.jsonl
+    prompts 21 30 > t.jsonl
+    prompts 31 40 > u.jsonl
+    try 4 train -o d.gguf --held-out u.jsonl --time 1e-9s
+    grep -qE ' [5-9] of 20 held-out prompts are tested on: the time is too short' err
+    grep -q '^t ' out && grep -q '^u ' out
 }
 
 @test "draft-train: steps that blow the weights up are an error, and write nothing" {
@@ -115,11 +135,17 @@ train() # OPTION...
     cmp other.gguf "$ROOT/tests/golden/draft/dflash-a.gguf"
     : > empty.jsonl
     try 3 chimere-draft-train dflash -m "$TINY" -o d --held-out empty.jsonl p.jsonl
-    grep -q 'no prompts to test on' err
+    grep -q '0 prompts to test on are too few' err
     echo '{"a": 1}' > bad.jsonl
     fails 3 'bad.jsonl: line 1' chimere-draft-train dflash -m "$TINY" -o d bad.jsonl
     head -n 1 p.jsonl > one.jsonl
     try 3 chimere-draft-train dflash -m "$TINY" -o d one.jsonl
+    prompts 21 30 > t.jsonl
+    fails 3 'to train on; 20 are tested on' train -o d --held-out p.jsonl
+    fails 3 'left out (-c: a longer context)' train -o d -c 9 -n 8
+    fails 2 '--lines' train -o d --lines
+    echo '{"messages": []}' > chat.jsonl
+    fails 3 'no chat template: it can go on with' chimere-draft-train dflash -m "$TINY" -o d chat.jsonl
     [ ! -e d ] && [ ! -e d.lock ]
     fails 2 'also a file that is read' chimere-draft-train dflash -m "$TINY" -o d --jsonl p.jsonl p.jsonl
     fails 2 'the file of --jsonl' chimere-draft-train dflash -m "$TINY" -o d --jsonl d p.jsonl
