@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
 #include "base/simd.h"
@@ -181,21 +183,40 @@ static void run_again(char **argv)
     execv(path, argv);
 }
 
-/* OpenBLAS chooses its kernels as it is loaded: told which, where it does not know the processor, by a new start. */
-static void choose_kernels(char **argv)
+/* True: it was not set, and is now. */
+static bool sets(const char *name, const char *value)
 {
-    const char *core = train_gemm_core(simd_features());
+    return value != NULL && getenv(name) == NULL && setenv(name, value, 1) == 0;
+}
 
-    if (core != NULL && getenv("OPENBLAS_CORETYPE") == NULL && setenv("OPENBLAS_CORETYPE", core, 1) == 0)
+/* OpenBLAS chooses its kernels as it is loaded: told which, where it does not know the processor, by a new start. It also
+ * starts threads, which are not used and, where ulimit -v leaves them no memory, wait for it for ever. */
+static void prepare_blas(char **argv)
+{
+    struct rlimit space;
+    const bool limited = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
+    const bool core = sets("OPENBLAS_CORETYPE", train_gemm_core(simd_features()));
+
+    if (sets("OPENBLAS_NUM_THREADS", limited ? "1" : NULL) || core)
         run_again(argv);
+}
+
+/* Where --out is a link: the file it leads to, so that all that lies beside it is on one file system. malloc'ed; NULL: it is
+ * none. */
+static char *linked_file(void)
+{
+    struct stat st;
+
+    return lstat(o.out, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(o.out, NULL) : NULL;
 }
 
 int main(int argc, char **argv)
 {
     const struct cli_command *command;
 
-    choose_kernels(argv);
+    prepare_blas(argv);
     int first = cli_parse(&cli, argc, argv), status;
+    char *file;
 
     if (first == argc)
         cli_usage("no command: dflash, mtp or lora");
@@ -206,10 +227,13 @@ int main(int argc, char **argv)
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     cli_catch_interrupts();
     cli_catch_broken_pipe(); /* what was learnt is not lost with a reader of events */
+    file = linked_file();
+    o.out = file != NULL ? file : o.out;
     status = o.rollback             ? rollback()
              : command->bit == MTP  ? cli_train_mtp(&o, &cli, argv + first + 1)
              : command->bit == LORA ? cli_train_lora(&o, &cli, argv + first + 1)
                                     : cli_train_dflash(&o, &cli, argv + first + 1);
+    free(file);
     free(o.held_out.v);
     free(o.keep_files.v);
     if (fflush(stdout) == 0 || cli_signal() != SIGPIPE)

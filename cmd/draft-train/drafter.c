@@ -3,12 +3,14 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include "base/memory.h"
 #include "base/rng.h"
 #include "draft-train/drafter.h"
 #include "train/dflash.h"
 #include "train/gate.h"
+#include "train/gemm.h"
 #include "train/host.h"
 
 enum { WARM = 100 };
@@ -26,7 +28,7 @@ enum { WARM = 100 };
 #define ASK_SHARE   0.2  /* of the time, at most, for texts to test on */
 #define HOT         0.8f /* temperature of a prompt that comes again */
 #define REPORT_MS   1000.0
-
+#define SLACK       ((int64_t)64 << 20) /* bytes of address space for each thread: its heap, what is not counted */
 
 double cli_train_spent_s(const struct train_drafter *j)
 {
@@ -46,6 +48,16 @@ static int64_t text_room(const struct train_drafter *j)
     return j->o->memory_bytes / train_texts_bytes(1, width_of(j));
 }
 
+/* Whether the process may have this much more address space: ulimit -v limits it. */
+static bool address_space(int64_t bytes)
+{
+    void *p = mmap(NULL, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (p != MAP_FAILED)
+        munmap(p, (size_t)bytes);
+    return p != MAP_FAILED;
+}
+
 /* What it takes at most, said before anything is taken. */
 static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
 {
@@ -55,6 +67,8 @@ static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
     const int64_t writer = train_writer_bytes(j->run, width_of(j)) + run_state_bytes(j->run);
     const int64_t net = j->kind->bytes(j), learnt = texts + tests + net, left = memory_left("");
     const int64_t all = (j->math->host ? learnt : 0) + writer;
+    const int64_t blas = j->math->host && j->kind->products(j) == j->math->products ? train_gemm_bytes(pool_size(j->pool)) : 0;
+    const int64_t space = all + blas + SLACK * pool_size(j->pool);
 
     cli_warn("memory: at most %" PRId64 " MiB beside the model's %" PRId64 ": texts %" PRId64 ", tests %" PRId64
              ", sequences %" PRId64 ", network %" PRId64 "%s", (learnt + writer) >> 20, m->weight_bytes >> 20, texts >> 20,
@@ -62,6 +76,9 @@ static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
     if (left >= 0 && all > left)
         return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of memory are left: a smaller --memory, --batch, --ctx or --sequences "
                        "takes less", left >> 20);
+    if (!address_space(space))
+        return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of address space cannot be had (ulimit -v): fewer threads (-t) or a smaller "
+                       "--memory take less", space >> 20);
     if (!j->math->host && j->math->left(j->math) >= 0 && learnt > j->math->left(j->math))
         return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of the GPU's memory are left: a smaller --memory, --batch or --ctx takes "
                        "less", j->math->left(j->math) >> 20);

@@ -31,6 +31,11 @@ const char *train_gemm_core(unsigned simd)
     return simd & SIMD_AVX512 ? "SkylakeX" : simd & SIMD_AVX2 ? "Haswell" : NULL;
 }
 
+int64_t train_gemm_bytes(int n_threads)
+{
+    return (int64_t)n_threads * (132 << 20); /* a buffer of 128 MiB for each */
+}
+
 /* Threads are ours: each calls for a part of the product. */
 struct train_gemms train_gemm_open(struct pool *pool)
 {
@@ -49,6 +54,12 @@ void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k
 }
 
 #else
+
+int64_t train_gemm_bytes(int n_threads)
+{
+    (void)n_threads;
+    return 0;
+}
 
 const char *train_gemm_core(unsigned simd)
 {

@@ -48,6 +48,13 @@ train() # OPTION...
     grep -q 'standard output: cannot write' err # the table
     cmp d.gguf was
     [ ! -e d.gguf.1 ] && [ ! -e d.gguf.new ] && [ ! -e d.gguf.train ]
+    # through a link: what lies beside the file is looked for there
+    mkdir there
+    mv d.gguf there
+    ln -s there/d.gguf d.gguf
+    echo x > there/d.gguf.train
+    try 3 chimere-draft-train dflash -o d.gguf "${nano[@]}" p.jsonl
+    grep -q 'there/d.gguf.train: ' err
 }
 
 @test "draft-train: interrupted, it keeps what it learnt, and the same command goes on" {
@@ -82,6 +89,16 @@ train() # OPTION...
     )
     grep -q 'without that file an interrupted training cannot go on' err
     [ "$(echo d.gguf*)" = 'd.gguf*' ]
+}
+
+# bats test_tags=slow
+@test "draft-train: too little address space is an error, not a wait" {
+    prompts 1 20 > p.jsonl
+    prompts 21 30 > t.jsonl
+    (
+        ulimit -v 150000
+        OPENBLAS_NUM_THREADS=1 fails 1 'ulimit -v' train -o d.gguf -q
+    )
 }
 
 @test "draft-train: when the reader of its events goes, it ends like an interrupted one" {
