@@ -7,6 +7,8 @@
 
 #include "adapt/adapt.h"
 #include "base/io.h"
+#include "model/class.h"
+#include "model/model.h"
 
 static enum err_code read_one(struct cli_adapters *x, const char *arg, const struct gguf *g, struct err *e)
 {
@@ -45,9 +47,22 @@ enum err_code cli_adapters_open(struct cli_adapters *x, const struct cli_list *n
     return ERR_OK;
 }
 
+/* All that it changes is the multi-token-prediction block, which answers do not come from. */
+static bool only_drafts(const struct adapter *a, const struct model *m)
+{
+    size_t n = 0;
+
+    while (n < a->n && model_class_of(str_of(a->mat[n].name), model_info(m)->n_layer) == MODEL_MTP)
+        n++;
+    return n == a->n;
+}
+
 enum err_code cli_adapters_load(struct cli_adapters *x, const struct model *m, struct err *e)
 {
     for (int i = 0; i < x->n; i++) {
+        if (only_drafts(x->file[i], m))
+            return err_set(e, ERR_UNSUPPORTED, "%s: an adapter of the multi-token-prediction block, which --lora does not change: "
+                           "--draft drafts with it", x->file[i]->path);
         if (x->on[i] == NULL && model_adapter_open(&x->on[i], m, x->file[i], e))
             return e->code;
         x->list[i].adapter = x->on[i];

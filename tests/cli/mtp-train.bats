@@ -36,6 +36,7 @@ small=(--held-out t.jsonl --predict 32 --ctx 96 --memory 8M --threads 2)
     jq -se 'map(select(.draft != "off")) | length == 2 and .[0].draft == "mtp" and
             .[1].kept / .[1].drafted > .[0].kept / .[0].drafted + 0.1' guesses
     fails 2 'named before mtp' chimere-run --draft mtp --draft a.gguf -p a
+    fails 3 '--draft drafts with it' chimere-run --lora a.gguf -p a
     cp a.gguf was
     try 4 chimere-draft-train mtp -o a.gguf "${small[@]}" --steps 1 --rate 1e-12 p.jsonl
     cmp a.gguf was
