@@ -38,30 +38,47 @@ char *cli_train_beside(const char *path, const char *end)
     return s;
 }
 
+/* Temporary files of this output that killed processes left, also while they wrote one. */
+static void remove_left(const char *dir, const char *name)
+{
+    char begins[256];
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    for (int hidden = 0; fd >= 0 && hidden < 2; hidden++) {
+        (void)snprintf(begins, sizeof begins, "%s%.200s.", hidden ? "." : "", name);
+        io_remove_left(fd, begins);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
 enum err_code cli_train_fresh(char **fresh, const char *out, struct err *e)
 {
     enum { TRIES = 1000 };
-    char end[32];
+    const char *slash = strrchr(out, '/'), *name = slash != NULL ? slash + 1 : out;
+    char *dir = slash != NULL ? strndup(out, (size_t)(name - out)) : strdup("./"), end[300];
 
-    for (int i = 0; i < TRIES; i++) {
+    if (dir == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory");
+    remove_left(dir, name);
+    errno = EEXIST;
+    for (int i = 0; i < TRIES && errno == EEXIST; i++) {
         char *path;
         int fd;
 
-        (void)snprintf(end, sizeof end, ".new.%d", i);
-        path = cli_train_beside(out, end);
-        if (path == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
-        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        (void)snprintf(end, sizeof end, ".%.200s.%ld-%d.tmp", name, (long)getpid(), i);
+        path = cli_train_beside(dir, end);
+        fd = path != NULL ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
         if (fd >= 0) {
             close(fd);
+            free(dir);
             *fresh = path;
             return ERR_OK;
         }
         free(path);
-        if (errno != EEXIST)
-            break;
     }
-    return err_errno(e, ERR_IO, errno, "%s%s: cannot write", out, end);
+    free(dir);
+    return err_errno(e, ERR_IO, errno, "%s: cannot write a file beside it", out);
 }
 
 void cli_train_drop(char **fresh)

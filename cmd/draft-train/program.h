@@ -37,7 +37,8 @@ typedef enum err_code cli_train_line_fn(void *ctx, struct str line, struct err *
 MUST_CHECK enum err_code cli_train_lines(const char *path, struct str all, cli_train_line_fn *fn, void *ctx, struct err *e);
 /* The name with more at its end, malloc'ed; NULL: out of memory. */
 char *cli_train_beside(const char *path, const char *end);
-/* An empty file beside `out` that nobody else has: what is new is written to it until it is published. */
+/* An empty file beside `out` that nobody else has, with a temporary file's name (base/io.h): what is new is written to it until
+ * it is published. Removes those that killed trainings of `out` left. */
 MUST_CHECK enum err_code cli_train_fresh(char **fresh, const char *out, struct err *e);
 void cli_train_drop(char **fresh); /* removes the file and forgets its name; NULL is allowed */
 
