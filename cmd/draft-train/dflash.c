@@ -158,18 +158,12 @@ static void close_net(struct train_drafter *d)
     gguf_close(j->old);
 }
 
-/* From the weights of the old one. */
-static bool goes_on(const struct dflash *j)
-{
-    return j->same && !j->d.o->scratch;
-}
-
 static void note(const struct train_drafter *d, char *text, size_t n)
 {
     const struct train_shape *s = &((const struct dflash *)d)->shape;
 
     (void)snprintf(text, n, "layers %d ff %d block %d%s%s", s->n_layer, s->n_ff, s->block, d->math->host ? "" : " muon",
-                   goes_on((const struct dflash *)d) ? " on" : "");
+                   d->o->scratch ? " scratch" : "");
 }
 
 static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)
@@ -177,7 +171,7 @@ static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)
     struct dflash *j = (struct dflash *)d;
 
     if (!resumed)
-        return goes_on(j) ? train_net_read(&j->net.net, j->old, e) : ERR_OK;
+        return j->same && !d->o->scratch ? train_net_read(&j->net.net, j->old, e) : ERR_OK;
     if (train_dflash_load(&j->net, d->half, str_of(d->name), e))
         return e->code;
     d->before_s = j->net.spent_s;

@@ -262,6 +262,22 @@ static bool step_goes_on(void *ctx)
     return !cli_interrupted() && j->math->busy(j->math) && wants_texts(j);
 }
 
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* Until the end: the time that is left, or what --steps and the last test will take, if that is less. */
+static double left_s(const struct train_drafter *j)
+{
+    const double time = j->o->time_s - cli_train_spent_s(j), done = (double)(j->kind->steps(j) - j->first_step);
+
+    if (j->o->steps == 0 || done <= 0)
+        return time;
+    return smaller(time, (cli_train_spent_s(j) - j->first_s) / done * (double)(j->o->steps - j->kind->steps(j)) +
+                             TESTS_TAKE * j->walk_s);
+}
+
 /* Until the round's share of time is over, and there is something to learn from, or hardly will be. */
 static bool texts_go_on(void *ctx)
 {
@@ -271,7 +287,7 @@ static bool texts_go_on(void *ctx)
     char clock[32];
 
     cli_progress("writing: %" PRId64 " texts, %" PRId64 " tokens, %s left", j->texts.n, train_writer_tokens(j->writer),
-                 cli_train_clock(j->o->time_s - cli_train_spent_s(j), clock));
+                 cli_train_clock(left_s(j), clock));
     return !cli_interrupted() && ((cli_now_ms() < j->stop_ms && wants_texts(j)) || few);
 }
 
@@ -286,10 +302,9 @@ static void note_step(struct train_drafter *j, const struct train_loss *sum, dou
     cli_train_point(&j->report, loss);
     cli_train_event(&j->report, "step",
                     json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)j->kind->steps(j), "loss", loss, "right", right,
-                              "rate", train_rate((double)j->o->rate, j->kind->steps(j), WARM, part), "eta_seconds",
-                              j->o->time_s - cli_train_spent_s(j)));
+                              "rate", train_rate((double)j->o->rate, j->kind->steps(j), WARM, part), "eta_seconds", left_s(j)));
     cli_progress("step %" PRId64 ", loss %.3f, %.1f %% right, %s left", j->kind->steps(j), loss, 100 * right,
-                 cli_train_clock(j->o->time_s - cli_train_spent_s(j), clock));
+                 cli_train_clock(left_s(j), clock));
 }
 
 static bool enough(const struct train_drafter *j)
@@ -395,11 +410,6 @@ static enum err_code test_now(struct train_drafter *j, struct err *e)
     return ERR_OK;
 }
 
-static double smaller(double a, double b)
-{
-    return a < b ? a : b;
-}
-
 /* A disk that is full now need not be full at the end: training goes on. */
 static void keep_state(struct train_drafter *j)
 {
@@ -415,6 +425,8 @@ static enum err_code rounds(struct train_drafter *j, struct err *e)
     const double each_s = smaller(ROUND_S, ROUND_SHARE * j->o->time_s), test_s = smaller(TEST_S, j->o->time_s / TESTS);
     double tested_s = cli_train_spent_s(j);
 
+    j->first_s = tested_s;
+    j->first_step = j->kind->steps(j);
     while (cli_train_spent_s(j) < j->whole_s && !enough(j)) {
         const double end_s = smaller(cli_train_spent_s(j) + each_s, j->whole_s);
 

@@ -63,6 +63,8 @@ struct train_drafter {
     int64_t *order, at, pass, pass_first;
     int64_t  asked; /* tests: prompts that were given out; texts that the first one went over */
     double   walk_s, whole_s; /* what a test takes; when steps end */
+    double   first_s;         /* spent before this process took its first step, */
+    int64_t  first_step;      /* which is this one */
 };
 
 double cli_train_spent_s(const struct train_drafter *d);
