@@ -497,6 +497,21 @@ static enum err_code test_new(struct train_drafter *j, struct err *e)
     return ERR_OK;
 }
 
+/* In 20 columns, of which each character takes one. */
+static void print_name(FILE *to, const char *name)
+{
+    enum { COLUMNS = 20 };
+    size_t bytes = 0;
+    int n = 0;
+
+    for (; name[bytes] != '\0' && n < COLUMNS; n++) {
+        const size_t one = str_utf8(str_of(name + bytes));
+
+        bytes += one > 0 ? one : 1;
+    }
+    fprintf(to, "%.*s%*s", (int)bytes, name, COLUMNS - n, "");
+}
+
 /* Sums over the texts of a class; -1: all. */
 static void print_class(struct train_drafter *j, int of, const char *name)
 {
@@ -518,7 +533,8 @@ static void print_class(struct train_drafter *j, int of, const char *name)
     if (!j->o->quiet) {
         FILE *to = j->report.events == stdout ? stderr : stdout;
 
-        fprintf(to, "%-20.20s %6" PRId64 " %8" PRId64, name, n, tokens);
+        print_name(to, name);
+        fprintf(to, " %6" PRId64 " %8" PRId64, n, tokens);
         for (int k = n_sizes(j); k > 0; k--)
             fprintf(to, " %7.2f", rate[k]);
         fprintf(to, " %7.2f\n", rate[0]);

@@ -16,7 +16,7 @@ struct reading {
     int64_t            tokens_max;
     struct train_prompts *to;
     int                of;
-    bool               plain; /* a text came */
+    bool               plain, piped; /* a text came; the standard input was read */
 };
 
 static enum err_code no_memory(struct err *e)
@@ -139,21 +139,25 @@ static bool ends_in(const char *name, const char *end)
 /* Its name without directory and .jsonl is its class. */
 static enum err_code name_class(struct reading *r, const char *path, struct err *e)
 {
-    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
-    const size_t n = strlen(name) - (ends_in(name, ".jsonl") ? 6 : 0);
+    const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
     struct train_prompts *p = r->to;
-    char **v;
+    char *name = strndup(base, strlen(base) - (ends_in(base, ".jsonl") ? 6 : 0)), **v;
 
+    if (name == NULL)
+        return no_memory(e);
+    cli_clean(name);
     for (r->of = 0; r->of < p->n_name; r->of++)
-        if (strncmp(p->name[r->of], name, n) == 0 && p->name[r->of][n] == '\0')
+        if (strcmp(p->name[r->of], name) == 0) {
+            free(name);
             return ERR_OK;
+        }
     v = realloc(p->name, (size_t)(p->n_name + 1) * sizeof *v);
-    if (v == NULL)
+    if (v == NULL) {
+        free(name);
         return no_memory(e);
+    }
     p->name = v;
-    if ((v[p->n_name] = strndup(name, n)) == NULL)
-        return no_memory(e);
-    p->n_name++;
+    v[p->n_name++] = name;
     return ERR_OK;
 }
 
@@ -163,8 +167,12 @@ static enum err_code read_file(struct reading *r, const char *path, struct err *
     char *data;
     size_t n;
     enum err_code code;
+    const bool piped = strcmp(path, "-") == 0;
 
-    if (name_class(r, strcmp(path, "-") == 0 ? "stdin" : path, e) ||
+    if (piped && r->piped)
+        return err_set(e, ERR_ARG, "-: the standard input can be read once only");
+    r->piped |= piped;
+    if (name_class(r, piped ? "stdin" : path, e) ||
         io_read_all(&data, &n, path, CLI_TRAIN_FILE_BYTES, cli_interrupted, e))
         return e->code;
     r->plain |= !jsonl;

@@ -116,9 +116,11 @@ train() # OPTION...
     prompts 1 20 > p.jsonl
     prompts 21 30 > t.jsonl
     prompts 31 40 > u.jsonl
-    try 4 train -o d.gguf --held-out u.jsonl --time 1e-9s
-    grep -qE ' [5-9] of 20 held-out prompts are tested on: the time is too short' err
-    grep -q '^t ' out && grep -q '^u ' out
+    prompts 41 50 > $'w\e[1m\xff.jsonl'
+    try 4 train -o d.gguf --held-out u.jsonl --held-out $'w\e[1m\xff.jsonl' --time 1e-9s --jsonl e.jsonl
+    grep -qE ' [5-9] of 30 held-out prompts are tested on: the time is too short' err
+    grep -q '^t ' out && grep -q '^u ' out && grep -qF 'w?[1m?  ' out
+    jq -se 'any(.class == "w?[1m?")' e.jsonl
 }
 
 @test "draft-train: steps that blow the weights up are an error, and write nothing" {
@@ -163,6 +165,7 @@ train() # OPTION...
     fails 3 'to train on; 20 are tested on' train -o d --held-out p.jsonl
     fails 3 'left out (-c: a longer context)' train -o d -c 9 -n 8
     fails 2 '--lines' train -o d --lines
+    fails 2 'once only' train -o d --held-out - -
     echo '{"messages": []}' > chat.jsonl
     fails 3 'no chat template: it can go on with' chimere-draft-train dflash -m "$TINY" -o d chat.jsonl
     [ ! -e d ] && [ ! -e d.lock ]
