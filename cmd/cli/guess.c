@@ -53,6 +53,8 @@ static enum err_code open_draft(struct draft **out, const struct cli_guess *g, c
         names[d.n_names++] = "engram";
     code = draft_open(out, &d, e);
     free(names);
+    if (code == ERR_OK && draft_left_out(*out) != NULL)
+        cli_note("drafter  left out: %s", draft_left_out(*out));
     return code;
 }
 

@@ -55,6 +55,7 @@ struct draft {
     struct last         *last;   /* [n_seq] */
     struct draft_choice *choice; /* [n_seq] of the step that is put together */
     struct draft_width  *width;
+    struct err           left_out; /* of the drafter beside the model */
 };
 
 /* ---- opening ---- */
@@ -154,9 +155,10 @@ static enum err_code add_named(struct draft *d, const char *name, struct err *e)
             return e->code;
         /* First of those that take time, since it is tried first and brings most. A file with such a name may be another
          * model's, and nobody asked for it. */
-        if (beside(path, sizeof path, gguf_path(d->o.gguf)) && add_file(d, path, e) == ERR_NOMEM)
+        if (beside(path, sizeof path, gguf_path(d->o.gguf)) && add_file(d, path, &d->left_out) == ERR_NOMEM) {
+            *e = d->left_out;
             return e->code;
-        *e = (struct err){ 0 };
+        }
         return model_info(d->o.model)->n_nextn > 0 ? add(d, &draft_type_mtp, NULL, e) : ERR_OK;
     }
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
@@ -191,6 +193,11 @@ static int all_taps(const struct draft *d, int layers[DRAFT_OPEN_MAX * MODEL_TAP
         }
     }
     return n;
+}
+
+const char *draft_left_out(const struct draft *d)
+{
+    return d->left_out.code != ERR_OK ? d->left_out.msg : NULL;
 }
 
 int draft_taps(const struct draft *d, int *layers)

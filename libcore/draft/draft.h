@@ -47,6 +47,8 @@ struct draft_opts {
  * message has the reason. */
 MUST_CHECK enum err_code draft_open(struct draft **out, const struct draft_opts *o, struct err *e);
 void draft_close(struct draft *d); /* NULL is allowed */
+/* What is wrong with the file beside the model that "auto" left out; NULL: it left out none. */
+const char *draft_left_out(const struct draft *d);
 /* Layers of the model whose output rows the drafters read, ascending; returns how many, at most
  * DRAFT_TAPS_MAX. */
 int  draft_taps(const struct draft *d, int *layers);

@@ -114,6 +114,9 @@ EOF
     cp "$CHIMERE_MODEL" alone-q5_k_m.gguf # nothing beside it
     try 0 chimere-run -v -m alone-q5_k_m.gguf --draft auto -p "$SUM" -n 2
     no grep -q dflash err
+    echo no > alone-dflash.gguf
+    try 0 chimere-run -v -m alone-q5_k_m.gguf --draft auto -p "$SUM" -n 2
+    grep -q 'left out: alone-dflash.gguf: ' err
     # "off" takes back what stood before it, as of a file of defaults; a drafter that is named twice is there once
     CHIMERE_OPTS='--draft auto' try 0 chimere-run -v --draft off -p "$SUM" -n 2
     no grep -q '^drafts' err
