@@ -252,8 +252,8 @@ static int64_t n_params(const struct train_drafter *d)
     return ((const struct dflash *)d)->net.net.n_params;
 }
 
-static const struct train_kind kind = { "dflash", true, choose, bytes, open_net, close_net, note, begin, step, loss_of, steps,
-                                        size_at, walk, save, write_net, products, n_params };
+static const struct train_kind kind = { "dflash", true, WARM, choose, bytes, open_net, close_net, note, begin, step, loss_of,
+                                        steps, size_at, walk, save, write_net, products, n_params };
 
 int cli_train_dflash(const struct train_options *o, const struct cli *cli, char *const *files)
 {

@@ -13,7 +13,6 @@
 #include "train/gemm.h"
 #include "train/host.h"
 
-enum { WARM = 100 };
 #define P_MAX       0.05 /* of the gate */
 #define GEN_SHARE   0.6  /* of a round in which texts are written, at most */
 #define TEXTS_MIN   256  /* that are written before others than new ones are taken */
@@ -302,7 +301,8 @@ static void note_step(struct train_drafter *j, const struct train_loss *sum, dou
     cli_train_point(&j->report, loss);
     cli_train_event(&j->report, "step",
                     json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)j->kind->steps(j), "loss", loss, "right", right,
-                              "rate", train_rate((double)j->o->rate, j->kind->steps(j), WARM, part), "eta_seconds", left_s(j)));
+                              "rate", train_rate((double)j->o->rate, j->kind->steps(j), j->kind->n_warm, part),
+                              "eta_seconds", left_s(j)));
     cli_progress("step %" PRId64 ", loss %.3f, %.1f %% right, %s left", j->kind->steps(j), loss, 100 * right,
                  cli_train_clock(left_s(j), clock));
 }

@@ -17,6 +17,7 @@ struct train_drafter;
 struct train_kind {
     const char *command;
     bool        on_gpu; /* its steps may run there */
+    int         n_warm; /* steps in which the step size rises */
     /* With the model: what is at --out, if anything (d->had), and the layers that are tapped. */
     enum err_code (*choose)(struct train_drafter *d, struct err *e);
     /* With prompts and run: bytes of the network, what it is (d->name begins with a hash of it), and its opening. */

@@ -181,8 +181,8 @@ static int64_t n_params(const struct train_drafter *d)
     return ((const struct mtp *)d)->lora->n_params;
 }
 
-static const struct train_kind kind = { "mtp", false, choose, bytes, open_net, close_net, note, begin, step, loss_of, steps,
-                                        size_at, walk, save, write_net, products, n_params };
+static const struct train_kind kind = { "mtp", false, WARM, choose, bytes, open_net, close_net, note, begin, step, loss_of,
+                                        steps, size_at, walk, save, write_net, products, n_params };
 
 int cli_train_mtp(const struct train_options *o, const struct cli *cli, char *const *files)
 {
