@@ -187,8 +187,9 @@ struct raising {
     double              rho;
     double             *scratch; /* [workers][2][widest^2] */
     int64_t             each;
-    unsigned char      *failed;  /* [s->n] */
+    unsigned char      *failed;  /* [s->n] 0: not */
 };
+enum { NOT_NUMBERS = 1, TOO_SMALL };
 
 static void raise_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
@@ -210,7 +211,7 @@ static void raise_piece(void *ctx, int64_t begin, int64_t end, int worker)
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < n; j++)
                 l[i * n + j] = (double)c[i * n + j] * (double)n / trace + (i == j ? r->rho : 0);
-        r->failed[p] = !factor(l, n);
+        r->failed[p] = factor(l, n) ? 0 : isfinite(trace) ? TOO_SMALL : NOT_NUMBERS;
         if (!r->failed[p]) {
             invert(inverse, l, n);
             square(c, l, inverse, n);
@@ -233,8 +234,10 @@ enum err_code tune_shield_raise(struct tune_shield *s, double rho, struct err *e
     else
         pool_for(pool, s->n, 1, raise_piece, &r);
     for (int i = 0; i < s->n && code == ERR_OK; i++)
-        if (r.failed[i])
+        if (r.failed[i] == NOT_NUMBERS)
             code = err_set(e, ERR_FORMAT, "what the model computes for its own texts is not a number");
+        else if (r.failed[i])
+            code = err_set(e, ERR_ARG, "a shield of %g is too small to be computed", rho);
     free(r.scratch);
     free(r.failed);
     return code;

@@ -458,6 +458,10 @@ static void test_shield(void **state)
         v[i] = w[i] = rng_gauss(6, 0, (uint64_t)i);
     tune_shield_apply(s, v);
     assert_memory_equal(v, w, (size_t)b.l->n_params * sizeof *v);
+    tune_shield_close(s);
+    assert_int_equal(tune_shield_open(&s, b.l, &e), ERR_OK);
+    assert_int_equal(tune_shield_see(s, b.seq, 1, &e), ERR_OK);
+    assert_int_equal(tune_shield_raise(s, 1e-30, &e), ERR_ARG);
     free(v);
     free(w);
     tune_shield_close(s);
