@@ -3,14 +3,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
-#include "base/simd.h"
+#include "cli/openblas.h"
 #include "cli/table.h"
 #include "draft-train/program.h"
-#include "train/gemm.h"
 
 static struct train_options o = {
     .time = "30m", .block = 16, .n_tests = 20, .n_text = 8, .keep = 2, .n_seq = 16, .n_layer = 4,
@@ -92,21 +90,35 @@ static const struct cli cli = {
     .commands = commands, .of = of,
 };
 
-/* What the options of an adapter must be, and their defaults. */
-static void check_lora(int n_files)
+static size_t n_stdin(const char *const *names, size_t n)
 {
-    static const char *const zo[] = { "samples", "momentum" }, *const keep[] = { "keep-batch", "keep-weight" };
+    size_t found = 0;
+
+    for (size_t i = 0; i < n; i++)
+        found += strcmp(names[i], "-") == 0;
+    return found;
+}
+
+/* What the options of an adapter must be, and their defaults. */
+static void check_lora(char *const *files, int n_files)
+{
+    static const char *const zo[] = { "samples", "momentum" }, *const keep[] = { "keep-batch", "keep-weight", "sequences" };
 
     if (o.scales && (cli_given(&cli, "rank") || cli_given(&cli, "alpha") || (cli_given(&cli, "method") && o.method != TRAIN_ZO)))
         cli_usage("--scales is trained by --method zo, and has no --rank and --alpha");
     if (o.scales)
         o.method = TRAIN_ZO;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++)
         if (o.method != TRAIN_ZO && cli_given(&cli, zo[i]))
             cli_usage("--%s is for --method zo", zo[i]);
+    for (size_t i = 0; i < sizeof keep / sizeof *keep; i++)
         if (o.keep_files.n == 0 && o.rehearse == 0 && cli_given(&cli, keep[i]))
             cli_usage("--%s: nothing is rehearsed with --rehearse 0 and without --keep", keep[i]);
-    }
+    if (o.keep_batch == 0 && cli_given(&cli, "keep-weight"))
+        cli_usage("--keep-weight: nothing is rehearsed with --keep-batch 0");
+    if (n_stdin((const char *const *)files, (size_t)n_files) + n_stdin(o.held_out.v, o.held_out.n) +
+        n_stdin(o.keep_files.v, o.keep_files.n) > 1)
+        cli_usage("-: the standard input can be read once only");
     if (!o.rollback && n_files == 0)
         cli_usage("lora: no file with items is named");
     if (!(o.momentum >= 0 && o.momentum < 1))
@@ -123,7 +135,7 @@ static void check_lora(int n_files)
         o.rank = 16;
 }
 
-static void check_usage(unsigned bit, int n_files)
+static void check_usage(unsigned bit, char *const *files, int n_files)
 {
     static const char *const alone[] = { "model", "layers", "ff", "block", "taps", "scratch", "held-out", "tests", "lines",
                                          "predict", "steps", "time", "memory", "batch", "rate", "seed", "keep-versions",
@@ -149,7 +161,7 @@ static void check_usage(unsigned bit, int n_files)
     if (bit == MTP && !cli_given(&cli, "rate"))
         o.rate = 1e-3f;
     if (bit == LORA)
-        check_lora(n_files);
+        check_lora(files, n_files);
     cli_open_check(&cli, &o.model);
     o.time_s = cli_train_time(o.time);
     if (o.model.ctx_tokens == 0)
@@ -172,35 +184,6 @@ static int rollback(void)
     return status;
 }
 
-static void run_again(char **argv)
-{
-    char path[4096];
-    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-
-    if (n <= 0)
-        return;
-    path[n] = '\0';
-    execv(path, argv);
-}
-
-/* True: it was not set, and is now. */
-static bool sets(const char *name, const char *value)
-{
-    return value != NULL && getenv(name) == NULL && setenv(name, value, 1) == 0;
-}
-
-/* OpenBLAS chooses its kernels as it is loaded: told which, where it does not know the processor, by a new start. It also
- * starts threads, which are not used and, where ulimit -v leaves them no memory, wait for it for ever. */
-static void prepare_blas(char **argv)
-{
-    struct rlimit space;
-    const bool limited = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
-    const bool core = sets("OPENBLAS_CORETYPE", train_gemm_core(simd_features()));
-
-    if (sets("OPENBLAS_NUM_THREADS", limited ? "1" : NULL) || core)
-        run_again(argv);
-}
-
 /* Where --out is a link: the file it leads to, so that all that lies beside it is on one file system. malloc'ed; NULL: it is
  * none. */
 static char *linked_file(void)
@@ -214,7 +197,7 @@ int main(int argc, char **argv)
 {
     const struct cli_command *command;
 
-    prepare_blas(argv);
+    cli_prepare_openblas(argv);
     int first = cli_parse(&cli, argc, argv), status;
     char *file;
 
@@ -223,7 +206,7 @@ int main(int argc, char **argv)
     command = cli_command_of(&cli, argv[first]);
     if (command == NULL)
         cli_usage("%s: not one of dflash, mtp, lora", argv[first]);
-    check_usage(command->bit, argc - first - 1);
+    check_usage(command->bit, argv + first + 1, argc - first - 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     cli_catch_interrupts();
     cli_catch_broken_pipe(); /* what was learnt is not lost with a reader of events */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chimere-quantize - write a model in fewer bits. See chimere-quantize(1). */
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,6 +10,7 @@
 #include "base/io.h"
 #include "base/pool.h"
 #include "base/simd.h"
+#include "cli/openblas.h"
 #include "cli/table.h"
 #include "gguf/gguf.h"
 #include "quant/quant.h"
@@ -298,8 +298,6 @@ static enum err_code open_merge(struct ramp_merge *m, const struct gguf *g, stru
         if (cli_file_number(o.merge.v[i], path, sizeof path, &m->scale[i], e) || adapter_open(&a, path, e))
             return e->code;
         m->adapter[m->n++] = a;
-        if (!isfinite(m->scale[i]))
-            return err_set(e, ERR_ARG, "--merge-lora %s: the scale is not finite", o.merge.v[i]);
         if (adapter_check(a, g, e))
             return e->code;
     }
@@ -425,8 +423,10 @@ static int check_file(const char *path, struct err *e)
 int main(int argc, char **argv)
 {
     struct err e = { 0 };
-    int        first = cli_parse(&program, argc, argv), status = EXIT_OK;
+    int        first, status = EXIT_OK;
 
+    cli_prepare_openblas(argv);
+    first = cli_parse(&program, argc, argv);
     check_usage(argc - first);
     if (argc - first > 1 && strcmp(argv[first + 1], "-") == 0)
         cli_usage("-: a model is written to a file with a name, not to standard output");

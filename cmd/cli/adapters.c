@@ -2,7 +2,6 @@
 /* adapters.c - the adapters of --lora.                                       room: cmd (cli_) */
 #include "cli/adapters.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "adapt/adapt.h"
@@ -20,8 +19,6 @@ static enum err_code read_one(struct cli_adapters *x, const char *arg, const str
 
     if (cli_file_number(arg, path, sizeof path, &scale, e))
         return e->code;
-    if (!isfinite(scale))
-        return err_set(e, ERR_ARG, "--lora %s: the scale is not finite", arg);
     if (adapter_open(&x->file[i], path, e))
         return e->code;
     x->n++;
