@@ -192,8 +192,11 @@ static enum err_code close_report(struct train_report *r, struct err *e)
         code = write_plot(r, e);
     if (r->events != NULL && r->events != stdout)
         note_failure(r, fclose(r->events) != 0);
-    if (code == ERR_OK && r->failed != 0 && r->events != stdout) /* cli_close_stdout() says it of that */
+    if (r->failed != 0 && r->events != stdout) { /* cli_close_stdout() says it of that */
+        if (code != ERR_OK)
+            (void)cli_fail(e);
         code = err_errno(e, ERR_IO, r->failed, "%s: cannot write events", r->o->events);
+    }
     free(r->point);
     *r = (struct train_report){ 0 };
     return code;
