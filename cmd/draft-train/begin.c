@@ -15,13 +15,14 @@ static enum err_code read_classes(const char *text, unsigned *classes, struct er
     for (const char *at = text; at != NULL;) {
         const char *end = strchr(at, ',');
         const struct str word = { at, end != NULL ? (size_t)(end - at) : strlen(at) };
-        const unsigned had = *classes;
+        unsigned found = 0;
 
         for (int c = 0; c < MODEL_N_CLASSES; c++)
             if (str_is(word, model_class_name((enum model_class)c)) && c != MODEL_EMBEDDING && c != MODEL_ROUTER &&
                 c != MODEL_OTHER && c != MODEL_MTP)
-                *classes |= 1u << c;
-        if (*classes == had)
+                found = 1u << c;
+        *classes |= found;
+        if (found == 0)
             return err_set(e, ERR_ARG, "--targets %.*s: of attention, recurrent, feed_forward, shared_expert, experts, output",
                            STR_ARG(word));
         at = end != NULL ? end + 1 : NULL;

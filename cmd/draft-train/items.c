@@ -129,6 +129,7 @@ static enum err_code add_text(struct reading *r, struct str s, struct err *e)
     struct text_tokens all = { 0 };
     enum err_code code = text_encode(r->text, s, TEXT_ADD, &all, e);
 
+    r->to->n_out += code == ERR_OK && all.n < 2;
     for (int64_t i = 0, n; code == ERR_OK && i + 1 < all.n; i += n) {
         struct text_tokens part = { 0 };
 
@@ -254,6 +255,37 @@ enum err_code cli_train_items_split(struct train_items *s, struct train_items *o
             s->v[n++] = s->v[i];
     s->n = n;
     return ERR_OK;
+}
+
+static uint64_t hash_of(const struct train_item *i)
+{
+    return io_hash(0, i->token.v, (size_t)i->token.n * sizeof *i->token.v);
+}
+
+static int by_hash(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+int64_t cli_train_items_same(const struct train_items *a, const struct train_items *b)
+{
+    uint64_t *of = calloc((size_t)b->n + 1, sizeof *of);
+    int64_t n = 0;
+
+    if (of == NULL)
+        return 0;
+    for (int64_t i = 0; i < b->n; i++)
+        of[i] = hash_of(&b->v[i]);
+    qsort(of, (size_t)b->n, sizeof *of, by_hash);
+    for (int64_t i = 0; i < a->n; i++) {
+        const uint64_t h = hash_of(&a->v[i]);
+
+        n += bsearch(&h, of, (size_t)b->n, sizeof *of, by_hash) != NULL;
+    }
+    free(of);
+    return n;
 }
 
 enum err_code cli_train_item_sets(struct train_items *to, int64_t most, const struct text *text, int64_t tokens_max, struct err *e)

@@ -11,7 +11,7 @@ struct io_lock;
 struct tune_shield;
 struct tune_zo;
 
-enum { TRAIN_TESTS_MAX = 400, TRAIN_STRENGTHS = 5 };
+enum { TRAIN_TESTS_MAX = 400, TRAIN_STRENGTHS = 5, TRAIN_KEEP_EVERY = 5 }; /* the last: tested on of --keep */
 
 /* An item's part in a test: mean loss of a token, and whether each is the likeliest. */
 struct train_score {
@@ -88,7 +88,9 @@ void cli_train_batch_seen(struct train_lora *j, const struct grad_seq *seq, cons
 
 /* All steps, as long as there is time. */
 MUST_CHECK enum err_code cli_train_learn(struct train_lora *j, struct err *e);
-/* Keeps what was learnt in the file beside the output; goes on from there. */
-MUST_CHECK enum err_code cli_train_save(struct train_lora *j, struct err *e);
+/* Whether the file that an interrupted run left is of the same command: ERR_ARG says that it is not. To be called before the
+ * model writes anything. */
+MUST_CHECK enum err_code cli_train_check_half(struct train_lora *j, struct err *e);
+/* Goes on from what is in it. */
 MUST_CHECK enum err_code cli_train_resume(struct train_lora *j, struct err *e);
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* learn.c - the steps of an adapter's training; what an interrupted one leaves.                room: cmd (cli_) */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 enum { WARM = 10, TRIES = 4, CHECK = 10 }; /* of zo: directions that are measured, steps between two checks */
 #define SAVE_MS   60e3
 #define REPORT_MS 1000.0
+#define F16_MAX   65504.0f
 
 static const struct train_adam_opts adam = { 0.9f, 0.99f, 1e-8f, 0.0f, 1.0f };
 
@@ -51,9 +53,16 @@ static enum err_code first_order(struct train_lora *j, const struct grad_seq *se
 static double limit_s(const struct train_lora *j)
 {
     const double all = TRAIN_STRENGTHS * 1.2 * j->test_s, some = 0.15 * j->o->time_s, one = 1.2 * j->test_s;
-    const double s = j->o->time_s - (all < some ? all : one > some ? one : some);
 
-    return s > 1 ? s : 1;
+    return j->o->time_s - (all < some ? all : one > some ? one : some);
+}
+
+/* Mean of this process; 0 before its first step. */
+static double step_s(const struct train_lora *j)
+{
+    const int64_t taken = j->step - j->step_first;
+
+    return taken > 0 ? (cli_train_lora_s(j) - j->learn_from_s) / (double)taken : 0;
 }
 
 /* The part of the training that is done: of its steps, so that it can be repeated; of its time where that will not do for
@@ -61,12 +70,11 @@ static double limit_s(const struct train_lora *j)
 static double part_done(const struct train_lora *j)
 {
     const double steps = (double)j->step / (double)j->steps, now = cli_train_lora_s(j);
-    const int64_t taken = j->step - j->step_first;
-    const double each = taken > 0 ? (now - j->learn_from_s) / (double)taken : 0;
+    const double each = step_s(j);
 
-    if (now >= limit_s(j))
+    if (now + each >= limit_s(j))
         return 1;
-    if (taken < WARM || now + each * (double)(j->steps - j->step) <= limit_s(j) || steps >= now / limit_s(j))
+    if (j->step - j->step_first < WARM || now + each * (double)(j->steps - j->step) <= limit_s(j) || steps >= now / limit_s(j))
         return steps;
     return now / limit_s(j);
 }
@@ -94,7 +102,7 @@ static bool move(struct train_lora *j, double rate)
 static enum err_code write_notes(struct train_lora *j, const struct tune_zo_note *note, int n, struct err *e)
 {
     if (fwrite(note, sizeof *note, (size_t)n, j->log) != (size_t)n || fflush(j->log) != 0)
-        return err_set(e, ERR_IO, "%s: cannot write", j->half);
+        return err_errno(e, ERR_IO, errno, "%s: cannot write", j->half);
     return ERR_OK;
 }
 
@@ -143,7 +151,8 @@ static enum err_code one_step(struct train_lora *j, struct grad_seq *seq, double
 
 static void report(struct train_lora *j, double loss, double *last_ms)
 {
-    const double part = part_done(j), left = part > 0 ? cli_train_lora_s(j) * (1 - part) / part : j->o->time_s;
+    const double steps = step_s(j) * (double)(j->steps - j->step), time = limit_s(j) - cli_train_lora_s(j);
+    const double left = j->test_s + (steps < time ? steps : time > 0 ? time : 0);
     char clock[32];
 
     cli_train_point(&j->report, loss);
@@ -163,7 +172,7 @@ struct half {
     double  spent_s, eps, rate; /* the last two of zo */
 };
 
-enum err_code cli_train_save(struct train_lora *j, struct err *e)
+static enum err_code save(struct train_lora *j, struct err *e)
 {
     struct half h = { .step = j->step, .n_params = j->lora->n_params, .n_seen = j->n_seen, .spent_s = cli_train_lora_s(j) };
     const size_t n = (size_t)h.n_params * sizeof(float);
@@ -208,7 +217,38 @@ static enum err_code replay(struct train_lora *j, const char *log, size_t n, str
     return code == ERR_OK ? code : err_wrap(e, "%s", j->half);
 }
 
-/* Goes on from what an interrupted run of the same command left. */
+/* What an interrupted run of the same command left; *data NULL: there is nothing. */
+static enum err_code read_half(const struct train_lora *j, char **data, size_t *bytes, struct half *h, struct err *e)
+{
+    const size_t n = (size_t)j->lora->n_params * sizeof(float);
+
+    *data = NULL;
+    if (access(j->half, F_OK) != 0)
+        return ERR_OK;
+    if (io_read_all(data, bytes, j->half, (size_t)1 << 32, cli_interrupted, e))
+        return e->code;
+    if (*bytes >= sizeof *h)
+        memcpy(h, *data, sizeof *h);
+    if (*bytes >= sizeof *h && memcmp(h->name, j->name, sizeof h->name) == 0 && h->n_params == j->lora->n_params &&
+        h->n_seen >= 0 && h->n_seen <= (int64_t)(*bytes / sizeof *j->seen) &&
+        (j->zo != NULL || *bytes == sizeof *h + 3 * n + (size_t)h->n_seen * sizeof *j->seen))
+        return ERR_OK;
+    free(*data);
+    return err_set(e, ERR_ARG, "%s belongs to another training: finish it with its own command, or remove the file", j->half);
+}
+
+enum err_code cli_train_check_half(struct train_lora *j, struct err *e)
+{
+    struct half h;
+    char *data;
+    size_t bytes;
+
+    if (read_half(j, &data, &bytes, &h, e))
+        return e->code;
+    free(data);
+    return ERR_OK;
+}
+
 enum err_code cli_train_resume(struct train_lora *j, struct err *e)
 {
     const size_t n = (size_t)j->lora->n_params * sizeof(float);
@@ -217,15 +257,11 @@ enum err_code cli_train_resume(struct train_lora *j, struct err *e)
     size_t bytes;
     enum err_code code = ERR_OK;
 
-    if (access(j->half, F_OK) != 0)
-        return ERR_OK;
-    if (io_read_all(&data, &bytes, j->half, (size_t)1 << 32, cli_interrupted, e))
+    if (read_half(j, &data, &bytes, &h, e))
         return e->code;
-    if (bytes < sizeof h || (memcpy(&h, data, sizeof h), memcmp(h.name, j->name, sizeof h.name) != 0) ||
-        h.n_params != j->lora->n_params || h.n_seen < 0 || h.n_seen > (int64_t)(bytes / sizeof *j->seen) ||
-        (j->zo == NULL && bytes != sizeof h + 3 * n + (size_t)h.n_seen * sizeof *j->seen))
-        code = err_set(e, ERR_ARG, "%s belongs to another training: finish it with its own command, or remove the file", j->half);
-    else if (j->zo != NULL) {
+    if (data == NULL)
+        return ERR_OK;
+    if (j->zo != NULL) {
         j->zo->o.eps = h.eps;
         j->zo->o.rate = h.rate;
         code = replay(j, data + sizeof h, bytes - sizeof h, e);
@@ -258,6 +294,7 @@ static enum err_code open_log(struct train_lora *j, struct grad_seq *seq, struct
     struct half h = { .n_params = j->lora->n_params };
     const bool begun = j->log_n > 0;
     bool ok;
+    int reason;
 
     if (!begun && tune_zo_measure(j->zo, seq, cli_train_batch(j, 0, seq), TRIES, &progress, e))
         return e->code;
@@ -270,17 +307,38 @@ static enum err_code open_log(struct train_lora *j, struct grad_seq *seq, struct
     j->log = fopen(j->half, begun ? "r+b" : "wb");
     ok = j->log != NULL && (begun || fwrite(&h, sizeof h, 1, j->log) == 1) &&
          fseek(j->log, (long)(sizeof h + j->log_n), SEEK_SET) == 0 && fflush(j->log) == 0;
+    reason = errno;
     if (!ok && !begun) /* there is nothing to go on from */
         unlink(j->half);
-    return ok ? ERR_OK : err_set(e, ERR_IO, "%s: cannot write", j->half);
+    return ok ? ERR_OK : err_set(e, ERR_IO, "%s: cannot write: %s", j->half, strerror(reason));
 }
 
 static void save_or_say(struct train_lora *j)
 {
     struct err e;
 
-    if (cli_train_save(j, &e) != ERR_OK)
+    if (save(j, &e) != ERR_OK)
         cli_warn("what was learnt so far is not saved: %s", e.msg);
+}
+
+/* Numbers that the file cannot hold. */
+static bool too_large(const struct train_lora *j)
+{
+    for (int64_t i = 0; i < j->lora->n_params; i++)
+        if (!(fabsf(j->lora->theta[i]) <= F16_MAX))
+            return true;
+    return false;
+}
+
+static enum err_code end(struct train_lora *j, struct grad_seq *seq, struct err *e)
+{
+    if (j->zo != NULL && check_zo(j, seq, e)) /* ends where the loss was least */
+        return e->code;
+    if (j->zo != NULL)
+        tune_zo_theta(j->zo);
+    if (too_large(j))
+        return err_set(e, ERR_FORMAT, "a weight has become too large for a 16-bit float: a smaller --rate may help");
+    return ERR_OK;
 }
 
 enum err_code cli_train_learn(struct train_lora *j, struct err *e)
@@ -303,12 +361,15 @@ enum err_code cli_train_learn(struct train_lora *j, struct err *e)
             saved_ms = cli_now_ms();
         }
     }
-    if (code == ERR_OK) /* tests may be interrupted, too */
+    if (code == ERR_OK && j->step == 0)
+        code = err_set(e, ERR_ARG, "--time %s is too short for a step: %.1f s are over, and a test takes %.1f s", j->o->time,
+                       cli_train_lora_s(j), j->test_s);
+    if ((code == ERR_OK || code == ERR_CANCEL) && j->step > 0) /* tests may be interrupted, too */
         save_or_say(j);
-    if (code == ERR_OK && j->zo != NULL) /* ends where the loss was least */
-        code = check_zo(j, seq, e);
-    if (code == ERR_OK && j->zo != NULL)
-        tune_zo_theta(j->zo);
+    if (code == ERR_OK)
+        code = end(j, seq, e);
+    if (code == ERR_FORMAT || code == ERR_ARG) /* nor would the same steps again help */
+        unlink(j->half);
     free(seq);
     return code;
 }

@@ -46,6 +46,33 @@ static int64_t longest(const struct train_items *s)
     return n;
 }
 
+/* Whether there is enough to learn, to test on and to keep; says what was left out. */
+static enum err_code check_items(const struct train_lora *j, struct err *e)
+{
+    const int64_t n_out = j->items.n_out + j->tests.n_out + j->keep.n_out;
+    const int64_t n_keep = j->keep.n + (int64_t)json_array_size(j->keep.open), same = cli_train_items_same(&j->tests, &j->items);
+    char out[160] = "";
+
+    if (n_out > 0)
+        (void)snprintf(out, sizeof out, "%" PRId64 " items are left out: more than %" PRId64 " tokens (-c: a longer context), no "
+                       "text or no answer", n_out, j->o->model.ctx_tokens);
+    if (j->items.n == 0)
+        return err_set(e, ERR_FORMAT, "there is nothing to learn: %s", n_out > 0 ? out : "the files have no items");
+    if (j->tests.n < TRAIN_LEAST_TESTS)
+        return err_set(e, ERR_FORMAT, "%" PRId64 " items to test on are too few: at least %d, of a file of --held-out%s%s%s",
+                       j->tests.n, TRAIN_LEAST_TESTS, j->o->held_out.n > 0 ? "" : " or a tenth of the others",
+                       n_out > 0 ? "; " : "", out);
+    if (j->o->keep_files.n > 0 && n_keep < TRAIN_KEEP_EVERY * TRAIN_LEAST_TESTS)
+        return err_set(e, ERR_FORMAT, "--keep: %" PRId64 " items are too few: one in %d is tested on, and at least %d are needed"
+                       "%s%s", n_keep, TRAIN_KEEP_EVERY, TRAIN_KEEP_EVERY * TRAIN_LEAST_TESTS, n_out > 0 ? "; " : "", out);
+    if (n_out > 0)
+        cli_warn("%s", out);
+    if (same > 0)
+        cli_warn("%" PRId64 " of the %" PRId64 " items to test on are also learnt: of these the test shows only that they are "
+                 "known by heart", same, j->tests.n);
+    return ERR_OK;
+}
+
 static enum err_code read_items(struct train_lora *j, char *const *files, struct err *e)
 {
     const struct train_options *o = j->o;
@@ -61,19 +88,11 @@ static enum err_code read_items(struct train_lora *j, char *const *files, struct
         return e->code;
     if (o->held_out.n == 0 && cli_train_items_split(&j->items, &j->tests, 10, TRAIN_TESTS_MAX, e))
         return e->code;
-    if (j->items.n + j->tests.n == 0)
-        return err_set(e, ERR_FORMAT, "there is nothing to learn: no item of at most %" PRId64 " tokens", most);
-    if (j->items.n == 0 || j->tests.n < TRAIN_LEAST_TESTS)
-        return err_set(e, ERR_FORMAT, "%" PRId64 " items to learn and %" PRId64 " to test on are too few: at least 1 and %d "
-                       "(--held-out names a file to test on)", j->items.n, j->tests.n, TRAIN_LEAST_TESTS);
-    if (cli_train_item_sets(&j->kept, TRAIN_TESTS_MAX, j->x.text, most, e))
+    if (check_items(j, e) || cli_train_item_sets(&j->kept, TRAIN_TESTS_MAX, j->x.text, most, e))
         return e->code;
     j->sets = json_incref(j->kept.sets);
     if (o->keep_files.n > 0) /* of which some are tested instead */
         cli_train_items_free(&j->kept);
-    if (j->items.n_out + j->tests.n_out + j->keep.n_out > 0)
-        cli_warn("%" PRId64 " items are left out: more than %" PRId64 " tokens, no text or no answer",
-                 j->items.n_out + j->tests.n_out + j->keep.n_out, most);
     asked = longest(&j->items);
     asked = asked > TRAIN_OWN_TEXT ? asked : TRAIN_OWN_TEXT;
     if ((j->keep.open != NULL || json_array_size(j->sets) > 0) && asked < TRAIN_OWN_ASKED)
@@ -95,19 +114,25 @@ static int64_t own_bytes(const struct train_lora *j)
            shield + rows * (int64_t)sizeof(struct grad_soft) + n * j->own_tokens * 2 * (int64_t)sizeof(int32_t);
 }
 
-/* Whether there is a shield: where there is something to rehearse, and half of --memory is enough for it. */
+/* Whether there would be a shield: where there is something to rehearse. */
+static bool wants_shield(const struct train_options *o)
+{
+    return o->method == TRAIN_FIRST && o->shield > 0 && (o->rehearse > 0 || o->keep_files.n > 0);
+}
+
+static int64_t shield_mib(const struct train_lora *j)
+{
+    return (tune_shield_bytes(j->lora) >> 20) + 1;
+}
+
+/* Whether there is a shield: where half of --memory is enough for it. */
 static enum err_code choose_shield(struct train_lora *j, struct err *e)
 {
     const struct train_options *o = j->o;
-    const int64_t bytes = tune_shield_bytes(j->lora);
 
-    j->shielded = o->method == TRAIN_FIRST && o->shield > 0 && (o->rehearse > 0 || o->keep_files.n > 0);
-    if (j->shielded && bytes > o->memory_bytes / 2) {
-        if (cli_given(j->cli, "shield"))
-            return err_set(e, ERR_ARG, "--shield takes %" PRId64 " MiB, and --memory has to be twice that", (bytes >> 20) + 1);
-        cli_warn("no shield: it takes %" PRId64 " MiB, more than half of --memory", (bytes >> 20) + 1);
-        j->shielded = false;
-    }
+    j->shielded = wants_shield(o) && tune_shield_bytes(j->lora) <= o->memory_bytes / 2;
+    if (wants_shield(o) && !j->shielded && cli_given(j->cli, "shield"))
+        return err_set(e, ERR_ARG, "--shield takes %" PRId64 " MiB, and --memory has to be twice that", shield_mib(j));
     if (j->begin.fresh && o->alpha <= 0 && !o->scales) /* behind a shield the same step does less */
         j->lora->file->alpha = (j->shielded ? ALPHA_SHIELD : ALPHA) * (float)o->rank;
     return ERR_OK;
@@ -150,14 +175,16 @@ static enum err_code bound_memory(struct train_lora *j, struct err *e)
                        gpu ? "--memory or the GPU's memory is" : "--memory is", most,
                        (grad_bytes(j->g, most, j->lora->rank, false) + (gpu ? 0 : own_bytes(j)) + (1 << 20) - 1) >> 20,
                        gpu ? " of the GPU's" : "");
+    all = own_bytes(j) + (gpu ? grad_host_bytes(j->g, lo) : grad_bytes(j->g, lo, j->lora->rank, j->keep_layers));
+    if (left >= 0 && all > left)
+        return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of memory are left: a smaller --memory takes less", left >> 20);
+    if (wants_shield(j->o) && !j->shielded)
+        cli_warn("no shield: it takes %" PRId64 " MiB, more than half of --memory", shield_mib(j));
     if (gpu)
         cli_warn("a pass takes at most %" PRId64 " MiB of the GPU's memory",
                  grad_bytes(j->g, lo, j->lora->rank, j->keep_layers) >> 20);
-    all = own_bytes(j) + (gpu ? grad_host_bytes(j->g, lo) : grad_bytes(j->g, lo, j->lora->rank, j->keep_layers));
     cli_warn("memory: at most %" PRId64 " MiB beside the model's file: %" PRId64 " rows in a pass, %" PRId64 " parameters",
              all >> 20, lo, j->lora->n_params);
-    if (left >= 0 && all > left)
-        return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of memory are left: a smaller --memory takes less", left >> 20);
     return ERR_OK;
 }
 
@@ -253,7 +280,7 @@ static void close_all(struct train_lora *j)
     io_unlock(j->lock);
 }
 
-static enum err_code train(struct train_lora *j, int *status, struct err *e)
+static enum err_code train_on(struct train_lora *j, int *status, struct err *e)
 {
     double from;
 
@@ -271,14 +298,16 @@ static enum err_code train(struct train_lora *j, int *status, struct err *e)
     cli_note("%" PRId64 " items to learn, %" PRId64 " to test on, %" PRId64 " to keep, %" PRId64 " of them to test on, %" PRId64
              " that the model wrote; %" PRId64 " parameters", j->items.n, j->tests.n, j->keep.n + j->kept.n, j->kept.n,
              j->own.n, j->lora->n_params);
-    if (cli_train_learn(j, e)) {
-        struct err ignored;
+    return cli_train_learn(j, e) ? e->code : cli_train_decide(j, status, e);
+}
 
-        if (e->code == ERR_CANCEL && j->step > 0 && cli_train_save(j, &ignored) == ERR_OK)
-            cli_warn("%s keeps what was learnt in %" PRId64 " steps: the same command goes on from there", j->half, j->step);
+static enum err_code train(struct train_lora *j, int *status, struct err *e)
+{
+    if (cli_train_check_half(j, e))
         return e->code;
-    }
-    return cli_train_decide(j, status, e);
+    if (train_on(j, status, e) && access(j->half, F_OK) == 0)
+        cli_warn("%s keeps what was learnt: the same command goes on from there", j->half);
+    return e->code;
 }
 
 int cli_train_lora(const struct train_options *o, const struct cli *cli, char *const *files)

@@ -37,6 +37,8 @@ MUST_CHECK enum err_code cli_train_item_sets(struct train_items *to, int64_t mos
 /* Moves every n-th item to `out`, which is empty, at most `most`. */
 MUST_CHECK enum err_code cli_train_items_split(struct train_items *s, struct train_items *out, int64_t every, int64_t most,
                                                struct err *e);
+/* How many items of a are also in b; 0 if memory is short. */
+int64_t cli_train_items_same(const struct train_items *a, const struct train_items *b);
 void cli_train_item_free(struct train_item *i);
 void cli_train_items_free(struct train_items *s);
 /* Takes the tokens; the first n_prompt of them are given. */

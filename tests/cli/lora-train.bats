@@ -56,6 +56,7 @@ train() # OPTION...
     more=(--steps 25 --epochs 25 --rate 0.03)
     try 0 chimere-draft-train lora -m "$TINY" -o a.gguf --held-out known.jsonl --keep known.jsonl --threads 2 --rank 4 \
         --batch 25 --rehearse 16 --keep-batch 12 "${more[@]}" known.jsonl
+    grep -q '25 of the 25 items to test on are also learnt' err
     cp a.gguf was
     try 4 train -o a.gguf --keep-batch 0 -v "${more[@]}"
     grep -q 'it forgets' err
@@ -107,6 +108,7 @@ train() # OPTION...
         for _ in {1..600}; do ! grep -q '"type":"step"' part.$method 2> /dev/null || break; sleep 0.05; done
         if [ $method = first ]; then kill -TERM $pid; else kill -KILL $pid; fi
         no wait $pid
+        [ $method = zo ] || grep -q 'part.gguf.train keeps what was learnt' err
         [ -s part.gguf.train ] && [ ! -e part.gguf ]
         [ $method = first ] || printf 'half' >> part.gguf.train # of an entry
         try 2 train -o part.gguf "${long[@]}" --rate 0.5
@@ -165,9 +167,13 @@ train() # OPTION...
     fails 3 'cannot replace' train -o mine.jsonl
     cmp items.jsonl mine.jsonl
     : > empty.jsonl
-    fails 3 'nothing to learn' chimere-draft-train lora -m "$TINY" -o a.gguf empty.jsonl
+    fails 3 'the files have no items' chimere-draft-train lora -m "$TINY" -o a.gguf empty.jsonl
     head -n 2 items.jsonl > two.jsonl
     fails 3 'too few' chimere-draft-train lora -m "$TINY" --keep known.jsonl -o a.gguf two.jsonl
+    echo '{"text": "a"}' > short.jsonl
+    fails 3 'nothing to learn: 1 items are left out' chimere-draft-train lora -m "$TINY" -o a.gguf short.jsonl
+    fails 3 'at least 25 are needed' chimere-draft-train lora -m "$TINY" -o a.gguf --held-out test.jsonl --keep test.jsonl items.jsonl
+    fails 2 'read once only' chimere-draft-train lora -m "$TINY" -o a.gguf --keep - -
     echo '{"prompt": "a"}' > bad.jsonl
     fails 3 'bad.jsonl: line 1' chimere-draft-train lora -m "$TINY" -o a.gguf bad.jsonl
     echo '{"prompt": "a", "answer": "b"}' > chat.jsonl
@@ -177,11 +183,35 @@ train() # OPTION...
         fails 3 CUDA train -o a.gguf --device cuda
         fails 3 CUDA train -o a.gguf --vram 1G
     fi
-    try 2 train -o a.gguf --memory 1M
-    grep -q 'too small' err
+    fails 2 'too small' train -o a.gguf --memory 1M
+    try 2 train -o a.gguf --rehearse 0 --time 0.001s --targets attention,attention
+    grep -q 'too short for a step' err
+    try 3 train -o a.gguf --rehearse 0 --rate 1e30 --steps 1
+    grep -q 'too large for a 16-bit float' err
     try 3 train -o a.gguf --rate 1e30
     grep -q 'not a number' err
     [ ! -e a.gguf ] && [ ! -e a.gguf.new ] && [ ! -e a.gguf.lock ]
+}
+
+@test "lora: with a link what is interrupted lies beside the file; another training's is refused before anything is written" {
+    setup_texts
+    mkdir there
+    python3 "$ROOT/tests/cli/make_lora.py" there/a.gguf qwen35moe 8 4 1 blk.0.ssm_out.weight:256:256
+    ln -s there/a.gguf a.gguf
+    echo mine > there/a.gguf.train
+    try 2 train -o a.gguf --rehearse 1000
+    grep -q 'there/a.gguf.train belongs to another training' err
+    [ "$(echo a.gguf* there/*)" = 'a.gguf there/a.gguf there/a.gguf.train' ]
+}
+
+# bats test_tags=slow
+@test "lora: OpenBLAS does not hang where address space is short" {
+    local p status
+    for p in draft-train quantize; do
+        status=0
+        (ulimit -v 150000 && timeout 30 chimere-$p --version > out 2>&1) || status=$?
+        [ $status -ne 124 ]
+    done
 }
 
 @test "lora: a full disk" {
