@@ -57,6 +57,16 @@ static bool address_space(int64_t bytes)
     return p != MAP_FAILED;
 }
 
+/* Of prompts, which are there already. */
+static int64_t prompt_bytes(const struct train_prompts *p)
+{
+    int64_t bytes = p->cap * (int64_t)sizeof *p->v;
+
+    for (int64_t i = 0; i < p->n; i++)
+        bytes += p->v[i].token.cap * (int64_t)sizeof *p->v[i].token.v;
+    return bytes;
+}
+
 /* What it takes at most, said before anything is taken. */
 static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
 {
@@ -64,14 +74,16 @@ static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
     const int64_t ctx = j->ctx_tokens, tests = (j->data.test.n * ctx + 1) * train_texts_bytes(1, width_of(j));
     const int64_t texts = text_room(j) * train_texts_bytes(1, width_of(j));
     const int64_t writer = train_writer_bytes(j->run, width_of(j)) + run_state_bytes(j->run);
+    const int64_t prompts = prompt_bytes(&j->data.train) + prompt_bytes(&j->data.test);
     const int64_t net = j->kind->bytes(j), learnt = texts + tests + net, left = memory_left("");
     const int64_t all = (j->math->host ? learnt : 0) + writer;
     const int64_t blas = j->math->host && j->kind->products(j) == j->math->products ? train_gemm_bytes(pool_size(j->pool)) : 0;
     const int64_t space = all + blas + SLACK * pool_size(j->pool);
 
     cli_warn("memory: at most %" PRId64 " MiB beside the model's %" PRId64 ": texts %" PRId64 ", tests %" PRId64
-             ", sequences %" PRId64 ", network %" PRId64 "%s", (learnt + writer) >> 20, m->weight_bytes >> 20, texts >> 20,
-             tests >> 20, writer >> 20, net >> 20, j->math->host ? "" : "; all but the sequences on the GPU");
+             ", sequences %" PRId64 ", network %" PRId64 ", prompts %" PRId64 "%s", (learnt + writer + prompts) >> 20,
+             m->weight_bytes >> 20, texts >> 20, tests >> 20, writer >> 20, net >> 20, prompts >> 20,
+             j->math->host ? "" : "; texts, tests and network on the GPU");
     if (left >= 0 && all > left)
         return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of memory are left: a smaller --memory, --batch, --ctx or --sequences "
                        "takes less", left >> 20);

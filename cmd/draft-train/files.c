@@ -20,6 +20,7 @@ enum err_code cli_train_lines(const char *path, struct str all, cli_train_line_f
         number++;
         if (strspn(line.p, " \t\r") < line.n && fn(ctx, line, e))
             return err_wrap(e, "%.200s: line %lld", path, number);
+        cli_progress("reading %.100s: %.0f %%", path, 100 * (double)at / (double)all.n);
         if (cli_interrupted())
             return err_set(e, ERR_CANCEL, "interrupted");
     }
