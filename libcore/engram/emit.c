@@ -17,6 +17,7 @@ enum { BUFFER_BYTES = 1 << 16, FEW = 24 /* entries that are sorted by insertion 
 /* An array that grows: its bytes so far, of which the last n are not in the file yet. */
 struct part {
     int            fd; /* -1: closed */
+    const char    *path; /* of the table, for messages */
     size_t         n;
     unsigned char *buf; /* [BUFFER_BYTES] */
 };
@@ -31,6 +32,7 @@ static enum err_code open_part(struct part *out, const char *path, struct err *e
 {
     char *name = malloc(strlen(path) + 8);
 
+    out->path = path;
     out->buf = malloc(BUFFER_BYTES);
     if (name == NULL || out->buf == NULL) {
         free(name);
@@ -48,22 +50,17 @@ static enum err_code open_part(struct part *out, const char *path, struct err *e
 }
 
 /* What waits goes to the file. */
-static bool drain(struct part *p)
+static enum err_code drain(struct part *p, struct err *e)
 {
-    for (size_t at = 0; at < p->n;) {
-        const ssize_t n = write(p->fd, p->buf + at, p->n - at);
-
-        if (n < 0 && errno != EINTR)
-            return false;
-        at += n > 0 ? (size_t)n : 0;
-    }
+    if (io_write_all(p->fd, p->buf, p->n, e))
+        return err_wrap(e, "%s: a temporary file beside it", p->path);
     p->n = 0;
-    return true;
+    return ERR_OK;
 }
 
-static inline bool put(struct part *p, const void *v, size_t n)
+static inline bool put(struct part *p, const void *v, size_t n, struct err *e)
 {
-    if (p->n + n > BUFFER_BYTES && !drain(p))
+    if (p->n + n > BUFFER_BYTES && drain(p, e))
         return false;
     memcpy(p->buf + p->n, v, n);
     p->n += n;
@@ -151,14 +148,15 @@ enum err_code engram_emit(struct emit *m, int level, uint32_t token, uint64_t ha
         const uint16_t age = (uint16_t)(v[i].age < AGE_MAX ? v[i].age : AGE_MAX);
 
         total += v[i].count;
-        ok = ok && put(&part[PART_NEXT], &v[i].token, 4) && put(&part[PART_COUNT], &count, 4) &&
-             put(&part[PART_AGE], &age, 2);
+        ok = ok && put(&part[PART_NEXT], &v[i].token, 4, e) && put(&part[PART_COUNT], &count, 4, e) &&
+             put(&part[PART_AGE], &age, 2, e);
     }
     const float sum = (float)total;
 
-    ok = ok && put(&part[PART_TOKEN], &token, 4) && put(&part[PART_CHILD], &child_end, 8) &&
-         put(&part[PART_END], &m->n_next[level], 8) && put(&part[PART_TOTAL], &sum, 4) && put(&part[PART_HASH], &hash, 8);
-    return ok ? ERR_OK : err_errno(e, ERR_IO, errno, "a temporary file: cannot write");
+    ok = ok && put(&part[PART_TOKEN], &token, 4, e) && put(&part[PART_CHILD], &child_end, 8, e) &&
+         put(&part[PART_END], &m->n_next[level], 8, e) && put(&part[PART_TOTAL], &sum, 4, e) &&
+         put(&part[PART_HASH], &hash, 8, e);
+    return ok ? ERR_OK : e->code;
 }
 
 static uint64_t known_bytes(uint64_t n)
@@ -249,8 +247,10 @@ static enum err_code add(struct writer *w, const void *data, size_t n, struct er
 /* From the start again: the next bytes, at most BUFFER_BYTES, 0 at the end. */
 static enum err_code rewind_part(struct part *p, struct err *e)
 {
-    if (!drain(p) || lseek(p->fd, 0, SEEK_SET) != 0)
-        return err_errno(e, ERR_IO, errno, "a temporary file: cannot write");
+    if (drain(p, e))
+        return e->code;
+    if (lseek(p->fd, 0, SEEK_SET) != 0)
+        return err_errno(e, ERR_IO, errno, "%s: a temporary file beside it: cannot read", p->path);
     return ERR_OK;
 }
 
@@ -263,7 +263,7 @@ static enum err_code next_bytes(struct part *p, size_t *n, struct err *e)
         if (got == 0)
             break;
         if (got < 0 && errno != EINTR)
-            return err_errno(e, ERR_IO, errno, "a temporary file: cannot read");
+            return err_errno(e, ERR_IO, errno, "%s: a temporary file beside it: cannot read", p->path);
         got = got > 0 ? got : 0;
     }
     return ERR_OK;

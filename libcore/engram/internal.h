@@ -122,7 +122,7 @@ struct entry {
     int      source; /* merging: which one it is from */
     double   count;
 };
-/* path: temporary files without a name lie beside it. NULL: nothing is written, only counted. */
+/* path (not copied): temporary files without a name lie beside it. NULL: nothing is written, only counted. */
 MUST_CHECK enum err_code engram_emit_open(struct emit **out, const char *path, int order, struct err *e);
 void engram_emit_close(struct emit *m); /* NULL is allowed */
 /* A context of the level; entries in any order of different tokens, which this sorts. hash: of the context. */

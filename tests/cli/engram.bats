@@ -43,6 +43,15 @@ text()
     chimere-engram-build check a b
 }
 
+@test "engram: a full disk is told with the name of the table" {
+    seq -f 'Line %g of the text.' 300 > a.txt
+    (
+        ulimit -f 2 # blocks of 1 KiB
+        fails_build 1 't: a temporary file beside it: cannot write: File too large' build -o t a.txt
+    )
+    [ ! -e t ]
+}
+
 @test "engram: what is in a table are the tokens of the text" {
     text > a.txt
     chimere-engram-build build --order 1 -o a a.txt
