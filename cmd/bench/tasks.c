@@ -107,12 +107,32 @@ static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, s
     return ERR_OK;
 }
 
+/* Whether the last task is one that its set had before, by whatever id: a second answer to it would tell nothing new, and
+ * make the interval narrower. */
+static bool is_copy(const struct tasks *ts)
+{
+    const struct task *t = &ts->v[ts->n - 1];
+
+    for (size_t i = ts->n - 1; i-- > 0 && ts->v[i].set == t->set;)
+        if (strcmp(ts->v[i].asked, t->asked) == 0 &&
+            json_equal(json_object_get(ts->v[i].item, "answer"), json_object_get(t->item, "answer")) &&
+            json_equal(json_object_get(ts->v[i].item, "check"), json_object_get(t->item, "check")))
+            return true;
+    return false;
+}
+
+static void free_task(struct task *t)
+{
+    json_decref(t->item);
+    text_tokens_free(&t->prompt);
+}
+
 static enum err_code read_set(struct tasks *ts, const char *path, struct err *e)
 {
     json_t *all;
     char buf[128], *set = strdup(cli_bench_set_name(path, buf)); /* release() frees it */
     enum err_code code = set ? cli_bench_load(&all, path, e) : no_memory(e);
-    size_t n;
+    size_t n, n_copies = 0;
 
     if (code) {
         free(set);
@@ -131,7 +151,13 @@ static enum err_code read_set(struct tasks *ts, const char *path, struct err *e)
             code = add_task(ts, item, set, e);
         if (code)
             code = err_wrap(e, "%s: item %zu", path, i + 1);
+        else if (is_copy(ts)) {
+            free_task(&ts->v[--ts->n]);
+            n_copies++;
+        }
     }
+    if (n_copies > 0)
+        cli_warn("%s: %zu of %zu items are copies of earlier ones and are left out", path, n_copies, n);
     json_decref(all);
     if (ts->n == 0 || ts->v[ts->n - 1].set != set) /* no task names it */
         free(set);
@@ -551,8 +577,7 @@ static void release(struct tasks *ts)
     for (size_t i = 0; i < ts->n; i++) {
         if (i + 1 == ts->n || ts->v[i + 1].set != ts->v[i].set)
             free((void *)(uintptr_t)ts->v[i].set);
-        json_decref(ts->v[i].item);
-        text_tokens_free(&ts->v[i].prompt);
+        free_task(&ts->v[i]);
     }
     if (ts->out >= 0)
         close(ts->out);

@@ -171,6 +171,15 @@ brief() # a speed run of a moment
     refuses 3 "no chat template" chimere-bench eval -m "$TINY" math.jsonl
 }
 
+@test "eval: a copy of an item counts once" {
+    head -2 "$ROOT/share/eval/math.jsonl" > m.jsonl
+    { cat m.jsonl; head -1 m.jsonl | jq -c '.id = "copy"'; head -1 m.jsonl | jq -c '.answer += "0"'; } > copies.jsonl
+    chimere-bench eval -n 1 -o a copies.jsonl > out 2> err
+    jq -e '.n_items == 3' out
+    grep -q 'copies.jsonl: 1 of 4 items are copies of earlier ones and are left out' err
+    [ "$(wc -l < a)" -eq 3 ]
+}
+
 @test "eval --compare: the paired difference" {
     for i in 1 2 3 4 5 6; do
         printf '{"type":"answer","set":"s","id":"%d","sample":0,"right":%s}\n' $i true >> a
