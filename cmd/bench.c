@@ -28,7 +28,7 @@ static const struct opt opts[] = {
     INT32("tokens", "n", "decoded for one measurement (default 32)", &o.decode_tokens, 1, 1 << 20),
     INT32("reps", "n", "measurements of each kind (default 5)", &o.reps, 1, 1000),
     REAL(0, "bandwidth", "gb/s", "memory bandwidth, instead of measuring it", &o.bandwidth),
-    INT64(0, "size", "bytes", "of the buffer of bandwidth (512M; GPU: 4G)", &o.size_bytes, 1 << 16),
+    INT64(0, "size", "bytes", "bandwidth: its buffer (default 512M; GPU: 4G)", &o.size_bytes, 1 << 16),
     SECTION("Texts"),
     INT64(0, "stride", "tokens", "distance of sliding windows", &o.stride, 1),
     INT64(0, "windows", "n", "only the first n", &o.windows, 1),

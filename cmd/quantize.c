@@ -50,7 +50,7 @@ static const struct opt opts[] = {
     FLAG(0, "dry-run", "print tensors, types and sizes, write nothing", &o.dry_run),
     FLAG(0, "check", "compare a file with the hashes stored in it", &o.check),
     FLAG('f', "force", "replace OUT if it exists", &o.force),
-    INT32("threads", "n", "default: one for each processor", &o.n_threads, 1, 512),
+    INT32("threads", "n", "threads (default: one for each processor)", &o.n_threads, 1, 512),
     SECTION("Messages"),
     FLAG('v', "verbose", "the type of every tensor as it is chosen", &o.verbose),
     FLAG('q', "quiet", "errors only", &o.quiet),

@@ -264,19 +264,29 @@ static bool parse_i64(const char *s, int64_t *out, bool *large)
     return true;
 }
 
+/* What the help says in brackets of the default and of special values, " (default 4)"; else how to get the default. */
+static struct str default_of(const struct opt *o)
+{
+    const char *bracket = strchr(o->help, '(');
+
+    if (bracket == NULL)
+        return STR("; leave it out for the default");
+    return (struct str){ bracket - 1, strcspn(bracket, ")") + 2 };
+}
+
 /* In what follows, name is the option as it was typed: "-n", "--pred". */
 static void set_number(const struct opt *o, const char *name, const char *arg)
 {
-    static const char leave[] = "leave it out for the default";
+    const struct str or = default_of(o);
     int64_t v;
     bool    large;
 
     if (!parse_i64(arg, &v, &large))
         cli_usage("%s %s: %s", name, shown(arg), large ? "too large" : "not a number");
     if (v < o->lo && (o->hi == INT64_MAX || o->hi == INT32_MAX))
-        cli_usage("%s %s: must be at least %lld; %s", name, arg, (long long)o->lo, leave);
+        cli_usage("%s %s: must be at least %lld%.*s", name, arg, (long long)o->lo, (int)or.n, or.p);
     if (v < o->lo || v > o->hi)
-        cli_usage("%s %s: must be from %lld to %lld; %s", name, arg, (long long)o->lo, (long long)o->hi, leave);
+        cli_usage("%s %s: must be from %lld to %lld%.*s", name, arg, (long long)o->lo, (long long)o->hi, (int)or.n, or.p);
     if (o->kind == OPT_I64)
         *(int64_t *)o->to = v;
     else

@@ -30,7 +30,7 @@ void cli_sampling_free(struct cli_sampling *s);
     INT64(0, "seed", "n", "of the random numbers (-1, default: a new one)", &(s).seed, -1)
 /* What comes between the temperature and a choice. */
 #define ROWS_CHAIN(s) \
-    INT32("top-k", "n", "keep the n most likely (0: off)", &(s).o.top_k, 0, INT32_MAX), \
+    INT32("top-k", "n", "keep the n most likely (0, -1: off)", &(s).o.top_k, -1, INT32_MAX), \
     REAL(0, "top-p", "p", "keep the most likely that sum to p (1: off)", &(s).o.top_p), \
     REAL(0, "min-p", "p", "keep p times as likely as the best (0: off)", &(s).o.min_p), \
     REAL(0, "typical", "p", "keep the most typical that sum to p (1: off)", &(s).o.typical_p), \

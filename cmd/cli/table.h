@@ -35,7 +35,7 @@
     INT32("draft-max", "n", "most draft tokens in a step (default 15)", max, 0, GEN_DRAFT_MAX)
 #define ROW_CTX(m, help) INT64('c', "ctx", "tokens", help, &(m).ctx_tokens, 1)
 #define ROWS_RUNNING(m) \
-    { OPT_I32, 't', "threads", "n", "default: one for each processor", &(m).n_threads, 1, 512 }, \
+    { OPT_I32, 't', "threads", "n", "threads (default: one for each processor)", &(m).n_threads, 1, 512 }, \
     STRING(0, "device", "name", "where to compute: cpu (default), cuda, auto", &(m).device), \
     STRING(0, "vram", "size", "GPU memory to use (default: what is free)", &(m).vram), \
     STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU f16)", &(m).kv), \

@@ -43,7 +43,7 @@ static enum err_code check_ranges(const struct sample_opts *o, int32_t n_vocab, 
         double value, min, max;
     } checks[] = {
         { "temp", (double)o->temp, 0, FLT_MAX },
-        { "top_k", o->top_k, 0, INT32_MAX },
+        { "top_k", o->top_k, -1, INT32_MAX },
         { "top_p", (double)o->top_p, 0, 1 },
         { "min_p", (double)o->min_p, 0, 1 },
         { "typical_p", (double)o->typical_p, 0, 1 },

@@ -32,7 +32,7 @@ struct sample_bias {
 
 struct sample_opts {
     float    temp;              /* 0: greedy, exact argmax, lowest id on ties */
-    int32_t  top_k;             /* 0: off */
+    int32_t  top_k;             /* 0, -1: off */
     float    top_p;             /* 1: off */
     float    min_p;             /* 0: off */
     float    typical_p;         /* 1: off */

@@ -306,7 +306,7 @@ static bool read_top_k(struct reading *r, const json_t *v)
 
     if (!integer(r, v, -1, INT32_MAX, &k))
         return false;
-    r->w->q.sample.top_k = k < 0 ? 0 : (int32_t)k;
+    r->w->q.sample.top_k = (int32_t)k;
     return true;
 }
 

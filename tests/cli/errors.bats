@@ -37,8 +37,11 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     fails 2 "-n 12kk: not a number" chimere-run -n 12kk
     fails 2 "too large" chimere-run -n 9223372036854775807k
     fails 2 "too large" chimere-run --seed 18446744073709551615
-    fails 2 "--top-k 3G: must be from 0 to" chimere-run --top-k 3G
-    fails 2 "--threads 0: must be from 1 to 512" chimere-run --threads 0
+    fails 2 "--top-k 3G: must be from -1 to 2147483647 (0, -1: off)" chimere-run --top-k 3G
+    fails 2 "--top-k -2: must be at least -1 (0, -1: off)" chimere-run --top-k -2
+    fails 2 "--threads 0: must be from 1 to 512 (default: one for each processor)" chimere-run --threads 0
+    fails 2 "-c 0: must be at least 1 (default 512)" chimere-bench ppl -c 0
+    fails 2 "--parallel 0: must be from 1 to 1024 (default 4)" chimere-serve-stdio --parallel 0
     fails 2 "--temp hot: not a number" chimere-run --temp hot
     fails 2 "not a number" chimere-run --temp nan
     fails 2 "--think maybe: not one of on|off" chimere-run --think maybe

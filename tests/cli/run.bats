@@ -235,6 +235,7 @@ EOF
     done
     [ "$(with --temp 3)" != "$greedy" ]
     [ "$(with --temp 3 --typical 0.5)" != "$(with --temp 3)" ]
+    [ "$(with --temp 3 --top-k -1)" = "$(with --temp 3)" ]
     for args in '--repeat-penalty 2' '--presence-penalty 9' '--frequency-penalty 9'; do
         # shellcheck disable=SC2086
         [ "$(with $args)" != "$greedy" ]

@@ -635,7 +635,7 @@ static void out_of_range(void **state)
     REFUSE(temp, -0.1f);
     REFUSE(temp, NAN);
     REFUSE(temp, INFINITY);
-    REFUSE(top_k, -1);
+    REFUSE(top_k, -2);
     REFUSE(top_p, -0.1f);
     REFUSE(top_p, 1.1f);
     REFUSE(top_p, NAN);
