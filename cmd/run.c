@@ -364,7 +364,7 @@ static enum err_code open_engram(struct opened *s, struct err *e)
         return ERR_OK;
     if (s->open.text == NULL)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no tokenizer, so no tables", s->open.path);
-    return cli_engram_open_all(&s->engram, &o.engrams, o.context_table, o.engram_thinking, &s->open, e);
+    return cli_engram_open_all(&s->engram, &o.engrams, o.context_table, false, o.engram_thinking, &s->open, e);
 }
 
 enum err_code cli_run_open(struct opened *s, struct err *e)

@@ -71,7 +71,7 @@ static void close_engram(struct cli_engram *x)
     free(x);
 }
 
-static enum err_code open_engram(const struct cli_beside *b, struct cli_engram **out, struct err *e)
+static enum err_code open_engram(const struct cli_beside *b, bool again, struct cli_engram **out, struct err *e)
 {
     struct cli_engram *x;
 
@@ -80,7 +80,7 @@ static enum err_code open_engram(const struct cli_beside *b, struct cli_engram *
     x = calloc(1, sizeof *x);
     if (x == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");
-    if (cli_engram_open_all(x, b->o.engrams, b->o.context_table, b->o.engram_thinking, b->model, e)) {
+    if (cli_engram_open_all(x, b->o.engrams, b->o.context_table, again, b->o.engram_thinking, b->model, e)) {
         close_engram(x);
         return e->code;
     }
@@ -190,7 +190,7 @@ enum err_code cli_beside_open(struct cli_beside **out, const struct cli_beside_o
     b->model = model;
     b->run = r;
     b->now->adapters = &model->adapters;
-    if (open_engram(b, &b->now->engram, e) || open_notes(b, &b->now->notes, e) || open_named(b, &b->now->named, e) ||
+    if (open_engram(b, false, &b->now->engram, e) || open_notes(b, &b->now->notes, e) || open_named(b, &b->now->named, e) ||
         cli_made_open(&b->made, model, o->engram_thinking, o->table_bytes, e)) {
         cli_beside_close(b);
         return e->code;
@@ -283,7 +283,7 @@ static void reopen(struct cli_beside *b, struct serve *s)
         close_adapters(b, adapters);
     else if (adapters != NULL)
         x->adapters = adapters;
-    if (open_engram(b, &x->engram, &e))
+    if (open_engram(b, true, &x->engram, &e))
         cli_beside_stays(b->o.engrams->n > 0 ? "--engram" : "--context-table", &e);
     if (open_notes(b, &x->notes, &e))
         cli_beside_stays("--examples", &e);

@@ -251,13 +251,14 @@ void cli_engram_unmake(struct cli_engram_made *made)
         close(made->lock);
 }
 
-static enum err_code make_of(struct cli_engram_made *made, const char *file, const struct gguf *g, const struct text *text,
-                             int n_threads, struct err *e)
+static enum err_code make_of(struct cli_engram_made *made, const char *file, bool again, const struct gguf *g,
+                             const struct text *text, int n_threads, struct err *e)
 {
     char *said = NULL;
     size_t n = 0;
 
-    if (io_read_all(&said, &n, file, CONTEXT_BYTES_MAX, cli_interrupted, e))
+    if (again ? io_read_regular(&said, &n, file, CONTEXT_BYTES_MAX, e)
+              : io_read_all(&said, &n, file, CONTEXT_BYTES_MAX, cli_interrupted, e))
         return e->code;
     struct cli_plain plain = { .name = file };
     enum err_code code = n == 0 ? err_set(e, ERR_FORMAT, "%s: is empty", file)
@@ -269,8 +270,8 @@ static enum err_code make_of(struct cli_engram_made *made, const char *file, con
     return code;
 }
 
-enum err_code cli_engram_open_all(struct cli_engram *x, const struct cli_list *engrams, const char *context_table, bool thinking,
-                                  const struct cli_opened *model, struct err *e)
+enum err_code cli_engram_open_all(struct cli_engram *x, const struct cli_list *engrams, const char *context_table, bool again,
+                                  bool thinking, const struct cli_opened *model, struct err *e)
 {
     const char *names[ENGRAM_FILES_MAX + 1];
     struct cli_engram_made made = { .path = "" };
@@ -280,7 +281,7 @@ enum err_code cli_engram_open_all(struct cli_engram *x, const struct cli_list *e
     for (; n < engrams->n && n < ENGRAM_FILES_MAX; n++)
         names[n] = engrams->v[n];
     if (context_table != NULL) {
-        code = make_of(&made, context_table, model->gguf, model->text, model->o.n_threads, e);
+        code = make_of(&made, context_table, again, model->gguf, model->text, model->o.n_threads, e);
         names[n++] = made.path;
     }
     if (code == ERR_OK)

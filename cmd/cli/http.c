@@ -652,8 +652,8 @@ static enum err_code turn(struct cli_http *h, struct err *e)
     return wait_some(h, e);
 }
 
-/* The keys of the file, in the place of those there were. */
-static enum err_code read_keys(struct cli_http *h, struct err *e)
+/* The keys of the file, in the place of those there were. again: while requests go on, which wait meanwhile. */
+static enum err_code read_keys(struct cli_http *h, bool again, struct err *e)
 {
     char *keys;
     size_t n, line = 1, odd = 0;
@@ -661,7 +661,8 @@ static enum err_code read_keys(struct cli_http *h, struct err *e)
 
     if (h->o.api_key_file == NULL)
         return ERR_OK;
-    if (io_read_all(&keys, &n, h->o.api_key_file, KEYS_BYTES_MAX, cli_interrupted, e))
+    if (again ? io_read_regular(&keys, &n, h->o.api_key_file, KEYS_BYTES_MAX, e)
+              : io_read_all(&keys, &n, h->o.api_key_file, KEYS_BYTES_MAX, cli_interrupted, e))
         return e->code;
     for (size_t i = 0; i < n; i++) {
         const bool end = keys[i] == '\n' || (keys[i] == '\r' && (i + 1 == n || keys[i + 1] == '\n'));
@@ -698,7 +699,7 @@ enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_besid
             until_ms = cli_now_ms() + (double)h->o.drain_s * 1e3;
             (void)MHD_quiesce_daemon(h->daemon);
         }
-        if (cli_beside_turn(beside, s) && read_keys(h, &why))
+        if (cli_beside_turn(beside, s) && read_keys(h, true, &why))
             cli_beside_stays("--api-key-file", &why);
         code = turn(h, e);
     } while (code == ERR_OK && !(h->draining && (h->requests == NULL || cli_now_ms() > until_ms)));
@@ -724,7 +725,7 @@ enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o
         return no_memory(e);
     h->o = *o;
     h->listen.fd = -1;
-    if (read_keys(h, e) || cli_listen_open(&h->listen, o->listen, e)) {
+    if (read_keys(h, false, e) || cli_listen_open(&h->listen, o->listen, e)) {
         cli_http_close(h);
         return e->code;
     }

@@ -170,6 +170,22 @@ static enum err_code read_fd(char **data, size_t *n, int fd, size_t max_bytes, b
     return ERR_OK;
 }
 
+enum err_code io_read_regular(char **data, size_t *n, const char *path, size_t max_bytes, struct err *e)
+{
+    struct stat st;
+    int fd = open_retry(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return err_errno(e, ERR_IO, errno, "%s: cannot open", path);
+    }
+    enum err_code rc = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? read_fd(data, n, fd, max_bytes, NULL, e)
+                                                                  : err_set(e, ERR_IO, "is not a regular file");
+    close(fd);
+    if (rc != ERR_OK && e != NULL) {
+        err_wrap(e, "%s", path);
+    }
+    return rc;
+}
+
 enum err_code io_read_all(char **data, size_t *n, const char *path, size_t max_bytes,
                           bool (*stop)(void), struct err *e)
 {

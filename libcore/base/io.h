@@ -34,6 +34,8 @@ MUST_CHECK enum err_code io_read_some(size_t *n, int fd, void *data, size_t max_
  * More than max_bytes is ERR_LIMIT. */
 MUST_CHECK enum err_code io_read_all(char **data, size_t *n, const char *path, size_t max_bytes, bool (*stop)(void),
                                      struct err *e);
+/* The same for a program that must not wait: a regular file only. ERR_IO: it is something else, such as a FIFO. */
+MUST_CHECK enum err_code io_read_regular(char **data, size_t *n, const char *path, size_t max_bytes, struct err *e);
 /* All n bytes to fd, or ERR_IO. */
 MUST_CHECK enum err_code io_write_all(int fd, const void *data, size_t n, struct err *e);
 

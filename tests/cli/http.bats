@@ -202,7 +202,8 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
         printf 'secret\n%s\n' "$odd" > odd
         fails 3 'odd: line 2: a key has' chimere-serve-stdio --listen 127.0.0.1:0 --api-key-file odd
     done
-    serve --listen 127.0.0.1:0 --api-key-file keys
+    echo 'some text' > doc
+    serve --listen 127.0.0.1:0 --api-key-file keys --context-table doc
     [ "$(status_of "$url/health")" = 200 ]
     [ "$(status_of "$url/v1/models")" = 401 ]
     jq -e '.error.type == "authentication_error"' body
@@ -229,6 +230,11 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     rm keys
     kill -HUP "$server"
     wait_for grep -q -e '--api-key-file: .*No such file' served.err
+    rm doc
+    mkfifo keys doc # which nobody writes
+    kill -HUP "$server"
+    wait_for grep -q -e '--api-key-file: keys: is not a regular file; what was there stays' served.err
+    grep -q -e '--context-table: doc: is not a regular file; what was there stays' served.err
     has secret-9 200
 }
 
