@@ -612,6 +612,9 @@ static enum err_code train_on(struct train_drafter *j, int *status, struct err *
     cli_note("%" PRId64 " prompts to train on, %" PRId64 " texts to test on, %" PRId64 " weights, products by %s",
              j->data.train.n, j->tests.n, j->kind->n_params(j), j->kind->products(j));
     code = rounds(j, e);
+    if (code == ERR_OK && j->kind->steps(j) == 0)
+        code = err_set(e, ERR_ARG, "--time %s is too short for a step: %.1f s are over, and a test takes %.1f s", j->o->time,
+                       cli_train_spent_s(j), j->walk_s);
     if (code == ERR_OK || (code == ERR_CANCEL && j->kind->steps(j) > 0))
         keep_state(j);
     if (code != ERR_OK)
