@@ -219,7 +219,8 @@ int main(int argc, char **argv)
     free(file);
     free(o.held_out.v);
     free(o.keep_files.v);
-    if (fflush(stdout) == 0 || cli_signal() != SIGPIPE)
+    (void)fflush(stdout);
+    if (cli_signal() != SIGPIPE)
         (void)cli_close_stdout(EXIT_OK); /* says so if the table was not written: the status is that of the training */
     cli_reraise();
     return status;

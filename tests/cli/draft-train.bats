@@ -111,6 +111,7 @@ train() # OPTION...
     prompts 21 30 > t.jsonl
     train -o d.gguf --time 60s --jsonl - 2> err | head -n 1 > first
     [ "${PIPESTATUS[0]}" -eq 141 ]
+    no grep -q "standard output" err
     grep -q begin first
     [ ! -e d.gguf ] && [ ! -e d.gguf.lock ]
 }
