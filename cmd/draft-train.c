@@ -13,8 +13,8 @@
 static struct train_options o = {
     .time = "30m", .block = 16, .n_tests = 20, .n_text = 8, .keep = 2, .n_seq = 16, .n_layer = 4,
     .memory_bytes = (int64_t)1 << 30, .n_predict = 320, .seed = 1, .rate = 2e-3f,
-    .targets = "attention,recurrent,shared_expert", .rank = 8, .epochs = 12, .samples = 4, .keep_batch = 48, .rehearse = 3000,
-    .keep_weight = 10.0f, .forget = 0.05f, .shield = 0.03f,
+    .targets = "attention,recurrent,shared_expert", .rank = 8, .epochs = 12, .samples = 4, .keep_batch = 48, .rehearse = 8000,
+    .keep_weight = 20.0f, .forget = 0.05f, .shield = 0.03f,
 };
 
 static const struct opt opts[] = {
@@ -35,10 +35,10 @@ static const struct opt opts[] = {
     INT32("epochs", "n", "passes over the items at most (default 12)", &o.epochs, 1, 1 << 20),
     INT32("samples", "n", "zo: directions in a step (default 4)", &o.samples, 1, 64),
     REAL(0, "momentum", "x", "zo: of steps, below 1 (default 0)", &o.momentum),
-    INT32("rehearse", "n", "own answers; half are rehearsed (default 3000)", &o.rehearse, 0, 1 << 20),
+    INT32("rehearse", "n", "own answers; half are rehearsed (default 8000)", &o.rehearse, 0, 1 << 20),
     LIST("keep", "file", "items that must not be forgotten; repeatable", &o.keep_files),
     INT32("keep-batch", "n", "rehearsed items in each step (default 48)", &o.keep_batch, 0, 1024),
-    REAL(0, "keep-weight", "x", "weight of rehearsal in the loss (default 10)", &o.keep_weight),
+    REAL(0, "keep-weight", "x", "weight of rehearsal in the loss (default 20)", &o.keep_weight),
     REAL(0, "shield", "x", "small: protect old knowledge (0.03; 0: off)", &o.shield),
     REAL(0, "forget", "nats", "nats a token that may be lost (default 0.05)", &o.forget),
     SECTION("Prompts"),

@@ -2,9 +2,9 @@
 /* own.c - what a model rehearses while it learns, written by itself: texts from nothing, and answers to questions.
  * room: cmd (cli_)
  *
- * Half of the questions are those that it is going to learn, about something else: words that few of them share are replaced by
+ * Three in four questions are those that it is going to learn, about something else: words that few of them share are replaced by
  * words of its own texts, numbers by others. What is most in danger of being forgotten is what is asked in the same way. The
- * other half are made in the same way from the task sets, so that each of them is another one than what is tested. */
+ * others are made in the same way from the task sets, so that each of them is another one than what is tested. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ enum {
 };
 enum { SOURCE = 1 << 30 }; /* numbers of draws, apart from those of words */
 enum { KNOWN = -1 }; /* what a text is: train_text_entry.of; 0: from nothing, else 1 + its source */
-#define THINKING 0.3 /* of the questions are answered after reasoning */
+#define THINKING 0.3  /* of the questions are answered after reasoning */
+#define LIKE_LEARNT 0.75 /* of them are like what is learnt */
 
 struct words {
     struct str *v; /* [n], each once */
@@ -341,11 +342,11 @@ static bool next_text(void *ctx, struct train_ask *ask)
     return true;
 }
 
-/* One of the questions that are to be asked with other words: of what is learnt, or as often of the task sets. */
+/* One of the questions that are to be asked with other words. */
 static const json_t *choose(struct own *w)
 {
     const int n_sets = w->n_source - w->n_learn;
-    const bool learn = n_sets == 0 || (w->n_learn > 0 && draw(w, SOURCE) < 0.5);
+    const bool learn = n_sets == 0 || (w->n_learn > 0 && draw(w, SOURCE) < LIKE_LEARNT);
     const int at = learn ? 0 : w->n_learn + (int)(draw(w, SOURCE + 1) * n_sets);
 
     w->from = &w->source[at];
