@@ -13,7 +13,7 @@
 #include "tune/lora.h"
 
 #define P_MAX         0.05
-#define STRENGTH_STEP 0.05
+#define STRENGTH_LEAST 0.7
 
 static enum err_code no_memory(struct err *e)
 {
@@ -226,25 +226,46 @@ static enum err_code hear(struct train_lora *j, struct verdict *v, bool say, str
     return ERR_OK;
 }
 
-/* The adapter at its full strength or, while it forgets, at less: what is learnt falls more slowly than what is lost. */
+/* Tests the adapter at v->strength. */
+static enum err_code try_strength(struct train_lora *j, const float *whole, struct verdict *v, struct err *e)
+{
+    memcpy(j->lora->theta, whole, (size_t)j->lora->n_params * sizeof(float));
+    tune_lora_weaken(j->lora, (float)v->strength);
+    if (test_fresh(j, e) || hear(j, v, false, e))
+        return e->code;
+    cli_note("at %.3g of its strength: p %.2g, p of what is kept %.2g", v->strength, v->p, v->p_kept);
+    return ERR_OK;
+}
+
+/* The adapter at its full strength or, if it forgets, at the largest that bisection finds: what is lost falls faster than what is
+ * learnt. It ends with a test of what is going to be published. */
 static enum err_code try_strengths(struct train_lora *j, struct verdict *v, struct err *e)
 {
     const size_t bytes = (size_t)j->lora->n_params * sizeof(float);
     float *whole = malloc(bytes + 1);
+    double low = STRENGTH_LEAST, high = 1, best = 0;
+    int left = TRAIN_STRENGTHS - 2;
     enum err_code code = whole == NULL ? no_memory(e) : ERR_OK;
 
     if (code == ERR_OK)
         memcpy(whole, j->lora->theta, bytes);
-    for (int i = 0; i < TRAIN_STRENGTHS && code == ERR_OK; i++) {
-        v->strength = 1 - STRENGTH_STEP * i;
-        memcpy(j->lora->theta, whole, bytes);
-        tune_lora_weaken(j->lora, (float)v->strength);
-        code = test_fresh(j, e);
-        if (code == ERR_OK)
-            code = hear(j, v, false, e);
-        cli_note("at %g of its strength: p %.2g, p of what is kept %.2g", v->strength, v->p, v->p_kept);
-        if (!v->better || v->keeps || cli_train_lora_s(j) + j->test_s > j->o->time_s)
+    v->strength = 1;
+    if (code == ERR_OK)
+        code = try_strength(j, whole, v, e);
+    for (left = v->better && !v->keeps ? left : 0; left > 0 && code == ERR_OK; left--) {
+        if (cli_train_lora_s(j) + 2 * j->test_s > j->o->time_s)
             break;
+        v->strength = (low + high) / 2;
+        code = try_strength(j, whole, v, e);
+        if (v->better && !v->keeps)
+            high = v->strength;
+        else
+            low = v->strength;
+        best = v->better && v->keeps ? v->strength : best;
+    }
+    if (code == ERR_OK && best > 0 && v->strength != best) {
+        v->strength = best;
+        code = try_strength(j, whole, v, e);
     }
     free(whole);
     return code;
@@ -265,7 +286,7 @@ enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e)
     if (*status == EXIT_OK && io_publish(j->o->out, j->fresh, j->o->keep, e))
         return e->code;
     if (*status == EXIT_OK)
-        cli_warn("%s is written at %g of its strength: it knows more than %s (p = %.2g)", j->o->out, v.strength,
+        cli_warn("%s is written at %.3g of its strength: it knows more than %s (p = %.2g)", j->o->out, v.strength,
                  j->begin.old != NULL ? "the one before" : "the model alone", v.p);
     else {
         cli_train_drop(&j->fresh);

@@ -74,6 +74,11 @@ train() # OPTION...
     grep -q 'picture/l.svg' err # said, and published all the same
     cmp a.gguf.1 was
     [ "$(cat a.gguf.new)" = mine ]
+    # what is too much at its full strength is less at less of it
+    cp was b.gguf
+    try 0 train -o b.gguf --keep-batch 0 --forget 6 --jsonl weak -v "${more[@]}" --rate 0.01
+    [ "$(grep -c '^at .* of its strength' err)" -ge 5 ]
+    jq -se '.[-1] | .published and .strength > 0.7 and .strength < 1' weak
     fails 2 'needs --scratch' train -o a.gguf --rank 2
     fails 2 'needs --scratch' train -o a.gguf --rank 4 --targets output
     try 0 chimere-draft-train lora -o a.gguf --rollback
