@@ -87,8 +87,12 @@ static enum err_code test(struct train_lora *j, const struct train_items *s, con
         else if (grad_forward(j->g, &(struct grad_batch){ .seq = seq, .n_seq = n, .adapter = a,
                                                           .n_adapter = l == NULL ? 0 : l->n, .loss = judge, .loss_ctx = &t,
                                                           .seq_loss = loss }, &sum, e) == ERR_OK)
-            for (int i = 0; i < n; i++)
+            for (int i = 0; i < n; i++) {
                 score[t.first + i] = (struct train_score){ loss[i] / s->v[t.first + i].n_answer, !wrong[i] };
+                if (!isfinite(loss[i]))
+                    err_set(e, ERR_FORMAT, "test: the loss is not a number%s",
+                            l == NULL ? "" : ": a smaller --rate or --alpha may help");
+            }
     }
     free(a);
     return e->code;
@@ -109,12 +113,16 @@ struct outcome {
 
 static void print(struct train_lora *j, const char *name, const struct outcome *r)
 {
+    char p[40] = "too few to test";
+
     if (r->n == 0)
         return;
+    if (r->n >= TRAIN_LEAST_TESTS)
+        (void)snprintf(p, sizeof p, "p %.2g", r->p);
     if (!j->o->quiet)
         fprintf(j->report.events == stdout ? stderr : stdout,
-                "%-18s %6" PRId64 " items, nats a token %.4f -> %.4f, exact answers %" PRId64 " -> %" PRId64 ", p %.2g\n", name,
-                r->n, r->loss[0], r->loss[1], r->exact[0], r->exact[1], r->p);
+                "%-18s %6" PRId64 " items, nats a token %.4f -> %.4f, exact answers %" PRId64 " -> %" PRId64 ", %s\n", name,
+                r->n, r->loss[0], r->loss[1], r->exact[0], r->exact[1], p);
     cli_train_event(&j->report, "test", json_pack("{s:s, s:I, s:f, s:f, s:I, s:I, s:f}", "set", name, "items",
                                                   (json_int_t)r->n, "loss_before", r->loss[0], "loss", r->loss[1],
                                                   "exact_before", (json_int_t)r->exact[0], "exact",
@@ -275,8 +283,11 @@ enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e)
 {
     struct verdict v = { 0 };
 
-    if (try_strengths(j, &v, e))
+    if (try_strengths(j, &v, e)) {
+        if (e->code == ERR_FORMAT) /* the same steps would not help */
+            unlink(j->half);
         return e->code;
+    }
     cli_progress_end();
     if (hear(j, &v, true, e))
         return e->code;

@@ -52,6 +52,7 @@ struct own {
     bool                 changed;
     struct text_tokens   prompt; /* of the newest question */
     int64_t              asked;
+    int64_t              most;   /* texts that are being written */
     double               stop_ms;
     struct err           err;    /* of a question */
 };
@@ -380,7 +381,8 @@ static bool go_on(void *ctx)
 {
     const struct own *w = ctx;
 
-    cli_progress("the model writes what it knows: %" PRId64 " texts", w->texts.n);
+    cli_progress("the model writes what it knows: %" PRId64 " of at most %" PRId64 " texts, %.0f s at most", w->texts.n, w->most,
+                 (w->stop_ms - cli_now_ms()) / 1e3);
     return !cli_interrupted() && w->err.code == ERR_OK && cli_now_ms() < w->stop_ms;
 }
 
@@ -388,6 +390,7 @@ static bool go_on(void *ctx)
 static enum err_code write_all(struct own *w, train_next *next, int64_t n, int64_t n_predict, struct err *e)
 {
     w->asked = 0;
+    w->most = n;
     w->stop_ms = cli_now_ms() + w->to->time_s * 1e3;
     train_writer_close(w->writer);
     w->writer = NULL;

@@ -152,7 +152,7 @@ static enum err_code open_shield(struct train_lora *j, struct err *e)
             some += seq[n].n;
         }
         rows += some;
-        cli_progress("looking at what the model says: %" PRId64 " of %" PRId64 " tokens", rows, want);
+        cli_progress("looking at what the model says: %" PRId64 " of %" PRId64 " tokens", rows < want ? rows : want, want);
         if (cli_interrupted())
             return err_set(e, ERR_CANCEL, "interrupted");
         if (tune_shield_see(j->shield, seq, n, e))
@@ -176,7 +176,7 @@ enum err_code cli_train_rehearse(struct train_lora *j, struct err *e)
 
     if ((o->rehearse > 0 || json_array_size(own.known) > 0) && cli_train_own(&own, o, j->x.text, e))
         return e->code;
-    if (o->keep_files.n > 0 && cli_train_items_split(&j->keep, &j->kept, 5, TRAIN_TESTS_MAX, e))
+    if (o->keep_files.n > 0 && cli_train_items_split(&j->keep, &j->kept, TRAIN_KEEP_EVERY, TRAIN_TESTS_MAX, e))
         return e->code;
     if (o->keep_files.n > 0 && j->kept.n < TRAIN_LEAST_TESTS)
         return err_set(e, ERR_FORMAT, "--keep: too few items to test what is forgotten: a fifth of them, and at least %d",

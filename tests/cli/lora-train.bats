@@ -31,7 +31,7 @@ train() # OPTION...
     grep -q '^held out ' table
     grep -q '^kept ' table
     grep -q 'memory: at most' err
-    jq -se '.[0] | .items == 6 and .tests == 6 and .keep == 20 and .kept == 5 and .own == 11' e.jsonl
+    jq -se '.[0] | .items == 6 and .tests == 6 and .keep == 20 and .kept == 5 and .own > 2 and .own < 18' e.jsonl
     jq -se '(.[-1] | .published and .p < 0.05 and .p_kept < 0.05 and .steps == 5) and
             (map(select(.set == "held out"))[0] | .loss < .loss_before)' e.jsonl
     grep -q '<svg ' l.svg
@@ -60,7 +60,7 @@ train() # OPTION...
     cp a.gguf was
     try 4 train -o a.gguf --keep-batch 0 -v "${more[@]}"
     grep -q 'it forgets' err
-    [ "$(grep -c 'of its strength' err)" -eq 5 ]
+    [ "$(grep -c 'of its strength' err)" -eq 6 ]
     cmp a.gguf was
     [ ! -e a.gguf.1 ] && [ ! -e a.gguf.new ]
     echo mine > a.gguf.new
@@ -195,7 +195,9 @@ train() # OPTION...
     grep -q 'too large for a 16-bit float' err
     try 3 train -o a.gguf --rate 1e30
     grep -q 'not a number' err
-    [ ! -e a.gguf ] && [ ! -e a.gguf.new ] && [ ! -e a.gguf.lock ]
+    try 3 train -o a.gguf --rehearse 0 --alpha 1e30 --steps 1
+    grep -q '^[^ ]* test: the loss is not a number' err
+    [ ! -e a.gguf ] && [ ! -e a.gguf.new ] && [ ! -e a.gguf.lock ] && [ ! -e a.gguf.train ]
 }
 
 @test "lora: with a link what is interrupted lies beside the file; another training's is refused before anything is written" {
