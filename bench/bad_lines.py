@@ -32,7 +32,7 @@ def bad(i):
         lambda: b"?" + noise(rng.randrange(1, 200)),
         lambda: b'{"id":%d' % i,
         lambda: b'{"id":%d,"method":"chat/completions","body":"\xff\xfe\xc3"}' % i,
-        lambda: b'{"id":%d,"method":"completions","body":{"prompt":"a\\u0000b"}}' % i,
+        lambda: b'{"id":%d,"method":"completions","body":{"stop":"a\\u0000b"}}' % i,
         lambda: b'{"id":%d,"method":"completions","body":{"prompt":"a\x00b"}}' % i,
         lambda: b"[" * rng.randrange(1, 5000),
         lambda: b"[" * 1000 + b"]" * 1000,

@@ -353,20 +353,17 @@ static enum err_code take_line(void *of, struct str line, int64_t number, struct
     if (line.n == 0)
         return ERR_OK;
     (void)snprintf(what, sizeof what, "line %" PRId64, number);
-    if (json_parse(&o_line, line, what, &why)) {
-        if (why.code == ERR_NOMEM) {
-            *e = why;
-            return e->code;
-        }
-        id = serve_line_id(line);
-        code = say_error(id != NULL ? id : null, why.msg, NULL, 400, e);
-        json_decref(id);
+    code = serve_parse(&o_line, line, what, &why);
+    if (code == ERR_NOMEM) {
+        *e = why;
         return code;
     }
     id = json_object_get(o_line, "id");
     method = json_string_value(json_object_get(o_line, "method"));
     client = json_object_get(o_line, "client") != NULL ? json_string_value(json_object_get(o_line, "client")) : "";
-    if (!json_is_object(o_line))
+    if (code)
+        code = say_error(json_is_string(id) || json_is_integer(id) ? id : null, why.msg, NULL, 400, e);
+    else if (!json_is_object(o_line))
         code = say_error(null, "the line is not an object", NULL, 400, e);
     else if (id == NULL || !(json_is_string(id) || json_is_integer(id)))
         code = say_error(null, "id: missing, or neither a string nor a whole number", "/id", 400, e);

@@ -127,6 +127,7 @@ static bool next_line(struct str all, size_t *at, int64_t *line, struct str *out
 /* `own` is a line of an output, which may have whatever an answer has. */
 static enum err_code parse_line(json_t **out, struct str line, bool own, const char *path, int64_t number, struct err *e)
 {
+    enum err_code code;
     char what[4200];
 
     (void)snprintf(what, sizeof what, "%s: line %" PRId64, path, number);
@@ -134,7 +135,10 @@ static enum err_code parse_line(json_t **out, struct str line, bool own, const c
         return json_parse_own(out, line, what, e);
     if (line.n > LINE_BYTES_MAX)
         return err_set(e, ERR_FORMAT, "%s: longer than 16 MiB", what);
-    return json_parse(out, line, what, e);
+    code = serve_parse(out, line, what, e);
+    if (code)
+        json_decref(*out);
+    return code;
 }
 
 /* A line of the batch: its id, what it asks for, the body. */

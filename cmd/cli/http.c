@@ -370,7 +370,8 @@ static enum MHD_Result ask(struct request *r)
 
     if (r->too_long)
         return refuse(r, 413, "the body is too large (--max-body)");
-    if (post && json_parse(&body, (struct str){ r->body.p != NULL ? r->body.p : "", r->body.n }, "the body", &why)) {
+    if (post && serve_parse(&body, (struct str){ r->body.p != NULL ? r->body.p : "", r->body.n }, "the body", &why)) {
+        json_decref(body);
         if (why.code != ERR_NOMEM)
             return refuse(r, 400, why.msg);
         h->err = why;

@@ -109,12 +109,22 @@ static enum err_code parse(json_t **out, struct str text, size_t flags, const ch
     return ERR_OK;
 }
 
-enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e)
+static enum err_code parse_short(json_t **out, struct str text, size_t flags, const char *what, struct err *e)
 {
     if (text.n > TEXT_BYTES_MAX) {
         return err_set(e, ERR_LIMIT, "%s: longer than %d MiB", what, TEXT_BYTES_MAX >> 20);
     }
-    return parse(out, text, 0, what, e);
+    return parse(out, text, flags, what, e);
+}
+
+enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e)
+{
+    return parse_short(out, text, 0, what, e);
+}
+
+enum err_code json_parse_nul(json_t **out, struct str text, const char *what, struct err *e)
+{
+    return parse_short(out, text, JSON_ALLOW_NUL, what, e);
 }
 
 enum err_code json_parse_own(json_t **out, struct str text, const char *what, struct err *e)

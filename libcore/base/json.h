@@ -12,8 +12,9 @@
 
 /* One JSON value of any kind. `what` names the source in messages ("messages.json", or "in.jsonl: line 7" for a line of it). */
 MUST_CHECK enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e);
-/* The same for text that one of our own programs wrote: any length, and \u0000 is allowed, since a model's answer may
- * contain it. */
+/* The same, but strings may contain \u0000: the caller looks at their lengths. */
+MUST_CHECK enum err_code json_parse_nul(json_t **out, struct str text, const char *what, struct err *e);
+/* The same for text that one of our own programs wrote: of any length. */
 MUST_CHECK enum err_code json_parse_own(json_t **out, struct str text, const char *what, struct err *e);
 /* Reads a string member of an object. False: it is absent or of another type (see json_typeof). */
 bool json_get_str(const json_t *object, const char *key, struct str *out);

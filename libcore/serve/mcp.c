@@ -419,19 +419,14 @@ static enum err_code message(struct serve_mcp *m, json_t *o, struct err *e)
 enum err_code serve_mcp_line(struct serve_mcp *m, struct str line, struct err *e)
 {
     struct err why = { 0 };
-    json_t *o = NULL;
-    enum err_code code;
+    json_t *o, *id;
+    enum err_code code = serve_parse(&o, line, "the line", &why);
 
-    if (json_parse(&o, line, "the line", &why)) {
-        if (why.code == ERR_NOMEM)
-            return err_set(e, ERR_NOMEM, "%s", why.msg);
-        json_t *id = serve_line_id(line);
-
-        code = say_error(m, id != NULL ? id : json_null(), PARSE_ERROR, why.msg, NULL, e);
-        json_decref(id);
-        return code;
-    }
-    code = message(m, o, e);
+    if (code == ERR_NOMEM)
+        return err_set(e, ERR_NOMEM, "%s", why.msg);
+    id = json_object_get(o, "id");
+    code = code ? say_error(m, json_is_string(id) || json_is_integer(id) ? id : json_null(), PARSE_ERROR, why.msg, NULL, e)
+                : message(m, o, e);
     json_decref(o);
     return code;
 }

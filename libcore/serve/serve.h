@@ -137,8 +137,10 @@ void serve_cancel(struct serve *s, int64_t id);
 bool serve_busy(const struct serve *s);
 int64_t serve_waiting(const struct serve *s); /* requests of which no part has begun */
 MUST_CHECK enum err_code serve_step(struct serve *s, struct err *e); /* an error means the run failed: all requests ended */
-/* The member "id" of a line that json_parse() refuses because of a \u0000 in it; a new reference. NULL: there is none. */
-json_t *serve_line_id(struct str line);
+/* json_parse() of what a client says, a line or a body. A model's answer may contain \u0000, and comes back as a message: the
+ * texts that a model reads may contain it, too. Elsewhere it is ERR_FORMAT; *out is set then, so that the id can be answered.
+ * With any other error *out is NULL. */
+MUST_CHECK enum err_code serve_parse(json_t **out, struct str text, const char *what, struct err *e);
 bool serve_next(struct serve *s, struct serve_reply *r); /* the next reply, in the order they happened; false: none left */
 /* Metrics as Prometheus text, malloc'ed; NULL when memory is out. */
 char *serve_metrics(const struct serve *s);

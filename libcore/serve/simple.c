@@ -8,15 +8,47 @@
 #include "run/run.h"
 #include "serve/internal.h"
 
-/* ---- lines ---- */
+/* ---- what clients say ---- */
 
-json_t *serve_line_id(struct str line)
+/* Members with texts that the model reads. All else is compared and copied as C strings are. */
+static bool is_read(const char *name)
 {
-    json_t *o = json_loadb(line.p, line.n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL), *id = json_object_get(o, "id");
+    static const char *const names[] = { "content", "reasoning_content", "refusal", "text", "prompt", "input", "output",
+                                         "instructions", "system", "context" };
 
-    id = json_is_string(id) || json_is_integer(id) ? json_incref(id) : NULL;
-    json_decref(o);
-    return id;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* The member with a string that must not contain \u0000 and does, in v, which is the member `name` or an item of it. */
+static const char *misplaced_nul(const json_t *v, const char *name)
+{
+    const char *key, *found = NULL;
+    json_t *inner;
+    size_t i;
+
+    if (json_is_string(v) && !is_read(name) && memchr(json_string_value(v), '\0', json_string_length(v)) != NULL)
+        return name;
+    json_array_foreach(v, i, inner)
+        if (found == NULL)
+            found = misplaced_nul(inner, name);
+    json_object_foreach((json_t *)(uintptr_t)v, key, inner)
+        if (found == NULL)
+            found = misplaced_nul(inner, key);
+    return found;
+}
+
+enum err_code serve_parse(json_t **out, struct str text, const char *what, struct err *e)
+{
+    const char *name;
+
+    *out = NULL;
+    if (json_parse_nul(out, text, what, e))
+        return e->code;
+    name = misplaced_nul(*out, "");
+    return name != NULL ? err_set(e, ERR_FORMAT, "%s: \\u0000 is not allowed in \"%s\"", what, name) : ERR_OK;
 }
 
 /* ---- tokens ---- */

@@ -178,11 +178,28 @@ at_message() # POINTER MESSAGE
     { head -c 20000000 /dev/zero | tr '\0' a; echo; printf '\xff\xfe\n\n  \n'; echo '{"id":1,"method":"health"}'; } | chimere-serve-stdio > out
     [ "$(wc -l < out)" -eq 3 ]
     jq -es '[.[] | select(.type == "error")] | length == 2 and .[0].status == 413' out
-    printf '%s\n' '{"id":"a\u0000b","method":"health"}' '{"id":7,"method":"tokenize","body":{"text":"\u0000"}}' | chimere-serve-stdio |
-        jq -ces '[.[] | [.id, .type]] == [["a\u0000b", "error"], [7, "error"]]'
+    printf '%s\n' '{"id":"a\u0000b","method":"health"}' '{"id":7,"method":"tokenize","body":{"text":"x","model":"\u0000"}}' |
+        chimere-serve-stdio | jq -ces '[.[] | [.id, .type]] == [["a\u0000b", "error"], [7, "error"]]'
     yes 'x' | head -n 20000 | chimere-serve-stdio > out
     [ "$(wc -l < out)" -eq 20000 ]
     printf '{"id":1,"method":"health"}' | chimere-serve-stdio | jq -e '.body.status == "ok"' # no newline at the end
+}
+
+@test "a NUL character in texts that the model reads" {
+    said='[{"role":"user","content":"x"},{"role":"assistant","content":"y\u0000z","reasoning_content":"\u0000"},{"role":"user","content":"x"}]'
+    ask '{"id":1,"method":"tokenize","body":{"text":"a\u0000b"}}' '{"id":2,"method":"tokenize","body":{"text":"a"}}' \
+        "{\"id\":3,\"method\":\"chat/completions\",\"body\":{\"messages\":$said,\"max_tokens\":1}}" \
+        "{\"id\":4,\"method\":\"chat/completions\",\"body\":{\"messages\":${said//z/},\"max_tokens\":1}}" \
+        '{"id":5,"method":"responses","body":{"input":[{"role":"user","content":[{"type":"input_text","text":"\u0000"}]}],"max_output_tokens":1}}' \
+        '{"id":6,"method":"completions","body":{"prompt":["a\u0000b"],"max_tokens":1}}' \
+        '{"id":7,"method":"chat/completions","body":{"messages":[{"role":"user\u0000","content":"x"}]}}'
+    jq -es 'map({key: "\(.id)", value: .}) | from_entries |
+        (.["1"].body.tokens | length) > (.["2"].body.tokens | length) and
+        .["3"].body.usage.prompt_tokens == .["4"].body.usage.prompt_tokens + 1 and
+        .["5"].type == "response" and .["6"].type == "response" and
+        (.["7"].error.message | endswith("\\u0000 is not allowed in \"role\""))' out
+    ask "$(jq -c '{id: 1, method: "detokenize", body: {tokens: .body.tokens}}' <<< "$(grep '"id":1,' out)")"
+    jq -e '.body.text == "a\u0000b"' out
 }
 
 # hostile STATUS METHOD BODY: the server says that status and goes on; 200 is a response or a stream that ends.

@@ -18,8 +18,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     enum serve_method method;
     bool good;
 
-    if (n < 1 || json_parse(&body, (struct str){ (const char *)data + 1, n - 1 }, "body", NULL))
+    struct err why;
+
+    if (n < 1 || serve_parse(&body, (struct str){ (const char *)data + 1, n - 1 }, "body", &why)) {
+        json_decref(body);
         return 0;
+    }
     s.o.lenient = data[0] & 8;
     method = (enum serve_method)(data[0] % 4);
     if (method == SERVE_RESPONSE) { /* is turned into a chat */

@@ -374,6 +374,8 @@ static void test_json_bad(void **state)
     assert_int_equal(json_parse(&v, nul, "t", &e), ERR_FORMAT);
     assert_int_equal(json_parse(&v, (struct str){ NULL, 0 }, "t", &e), ERR_FORMAT);
     assert_int_equal(json_parse(&v, str_of("[\"\\u0000\"]"), "t", &e), ERR_FORMAT);
+    assert_int_equal(json_parse_nul(&v, str_of("[\"\\u0000\"]"), "t", &e), ERR_OK);
+    json_decref(v);
     assert_int_equal(json_parse_own(&v, str_of("[\"\\u0000\"]"), "t", &e), ERR_OK);
     assert_int_equal(json_string_length(json_array_get(v, 0)), 1);
     json_decref(v);
