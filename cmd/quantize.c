@@ -295,7 +295,8 @@ static enum err_code open_merge(struct ramp_merge *m, const struct gguf *g, stru
         char            path[4096];
 
         m->scale[i] = 1;
-        if (cli_file_number(o.merge.v[i], path, sizeof path, &m->scale[i], e) || adapter_open(&a, path, e))
+        if (cli_file_number(o.merge.v[i], path, sizeof path, -CLI_SCALE_MAX, CLI_SCALE_MAX, &m->scale[i], e) ||
+            adapter_open(&a, path, e))
             return e->code;
         m->adapter[m->n++] = a;
         if (adapter_check(a, g, e))

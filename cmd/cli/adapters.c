@@ -17,7 +17,7 @@ static enum err_code read_one(struct cli_adapters *x, const char *arg, const str
     const char *slash;
     size_t    n = strlen(x->name);
 
-    if (cli_file_number(arg, path, sizeof path, &scale, e))
+    if (cli_file_number(arg, path, sizeof path, -CLI_SCALE_MAX, CLI_SCALE_MAX, &scale, e))
         return e->code;
     if (adapter_open(&x->file[i], path, e))
         return e->code;

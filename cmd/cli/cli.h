@@ -126,9 +126,10 @@ void cli_open_standard(void);
  * that set the mark a write fails with EINTR once nothing was read for a fifth of a second. stderr is written by lines. */
 void cli_open_streams(void);
 FILE *cli_terminal(int fd); /* the streams of 1 and 2 that were there before, for a library that wants descriptors */
-/* files.c: "FILE:NUMBER": the file's name to buf, the number, from -1e6 to 1e6, to x. What follows the last colon is a part of
+#define CLI_SCALE_MAX 1e6F /* of an adapter, as in requests */
+/* files.c: "FILE:NUMBER": the file's name to buf, the number, from least to most, to x. What follows the last colon is a part of
  * the name where it has other letters than a number; then x is as it was. */
-enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, float *x, struct err *e);
+enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, float least, float most, float *x, struct err *e);
 /* Exits with EXIT_USAGE when an OPT_OUT is also another file of the command line, the default model, or a standard
  * descriptor. */
 void cli_check_outputs(const struct cli *cli, char *const *operands);

@@ -30,14 +30,10 @@ int64_t cli_engram_today(void)
 enum err_code cli_engram_named(const char *arg, char *buf, size_t buf_bytes, const char **domains, float *weight, float most,
                                struct err *e)
 {
-    float w = 0;
     char *at;
 
-    if (cli_file_number(arg, buf, buf_bytes, &w, e))
+    if (cli_file_number(arg, buf, buf_bytes, 0, most, weight, e))
         return e->code;
-    if (strcmp(buf, arg) != 0 && !(w >= 0 && w <= most))
-        return err_set(e, ERR_ARG, "%s: a weight is from 0 to %g", arg, (double)most);
-    *weight = strcmp(buf, arg) != 0 ? w : *weight;
     at = access(buf, F_OK) != 0 ? strrchr(buf, '@') : NULL;
     if (at != NULL)
         *at = '\0';

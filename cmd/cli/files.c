@@ -2,7 +2,6 @@
 /* files.c - files of the command line: none takes a standard descriptor, no output is in use as something else.
  * room: cmd (cli_) */
 #include <fcntl.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,7 +22,7 @@ void cli_open_standard(void)
     }
 }
 
-enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, float *x, struct err *e)
+enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, float least, float most, float *x, struct err *e)
 {
     const char *colon = strrchr(arg, ':');
     const size_t n = colon != NULL ? strlen(colon + 1) : 0;
@@ -31,8 +30,9 @@ enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, floa
 
     if (n > 0 && strspn(colon + 1, "0123456789.+-eE") == n) {
         *x = strtof(colon + 1, &end);
-        if (*end != '\0' || !(fabsf(*x) <= 1e6F)) /* a request may not ask for more, either */
-            return err_set(e, ERR_ARG, "%s: what follows the colon is not a number from -1e6 to 1e6", arg);
+        if (*end != '\0' || !(*x >= least && *x <= most))
+            return err_set(e, ERR_ARG, "%s: what follows the colon is not a number from %g to %g", arg, (double)least,
+                           (double)most);
     } else
         colon = arg + strlen(arg);
     if ((size_t)(colon - arg) >= buf_bytes)

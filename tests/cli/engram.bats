@@ -94,7 +94,7 @@ text()
     fails_build 3 "is cut" check cut
     fails_build 3 "is cut" stats cut
     fails_build 2 "also a file that is read" merge -o a a
-    fails_build 2 "a weight is from" merge -o x a:-1
+    fails_build 2 "not a number from 0 to" merge -o x a:9999999
     [ ! -e x ] && [ ! -e a.lock ]
 }
 

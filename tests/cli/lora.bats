@@ -71,7 +71,7 @@ answer()
     try 3 chimere-run -m a.gguf -p x
     grep -q 'is an adapter' err
     try 2 chimere-run --lora a.gguf:1e -p x
-    fails 2 'from -1e6 to 1e6' chimere-run --lora a.gguf:1e30 -p x
+    fails 2 'from -1e+06 to 1e+06' chimere-run --lora a.gguf:1e30 -p x
     try 2 chimere-run --lora a.gguf --tokenize -p x
     try 2 chimere-bench synth --lora a.gguf
     try 2 chimere-run $(for _ in 1 2 3 4 5 6 7 8 9; do echo --lora a.gguf; done) -p x
