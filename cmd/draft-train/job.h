@@ -11,7 +11,11 @@ struct io_lock;
 struct tune_shield;
 struct tune_zo;
 
-enum { TRAIN_TESTS_MAX = 400, TRAIN_STRENGTHS = 7, TRAIN_KEEP_EVERY = 5 }; /* the last: tested on of --keep */
+enum {
+    TRAIN_TESTS_MAX  = 400, /* items of the task sets, or of --keep */
+    TRAIN_STRENGTHS  = 7,   /* tests at the end: the whole adapter, five of bisection, the best once more */
+    TRAIN_KEEP_EVERY = 5,   /* of --keep, each fifth item is tested on */
+};
 
 /* An item's part in a test: mean loss of a token, and whether each is the likeliest. */
 struct train_score {

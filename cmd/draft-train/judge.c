@@ -252,7 +252,6 @@ static enum err_code try_strengths(struct train_lora *j, struct verdict *v, stru
     const size_t bytes = (size_t)j->lora->n_params * sizeof(float);
     float *whole = malloc(bytes + 1);
     double low = STRENGTH_LEAST, high = 1, best = 0;
-    int left = TRAIN_STRENGTHS - 2;
     enum err_code code = whole == NULL ? no_memory(e) : ERR_OK;
 
     if (code == ERR_OK)
@@ -260,7 +259,7 @@ static enum err_code try_strengths(struct train_lora *j, struct verdict *v, stru
     v->strength = 1;
     if (code == ERR_OK)
         code = try_strength(j, whole, v, e);
-    for (left = v->better && !v->keeps ? left : 0; left > 0 && code == ERR_OK; left--) {
+    for (int left = v->better && !v->keeps ? TRAIN_STRENGTHS - 2 : 0; left > 0 && code == ERR_OK; left--) {
         if (cli_train_lora_s(j) + 2 * j->test_s > j->o->time_s)
             break;
         v->strength = (low + high) / 2;
