@@ -12,10 +12,10 @@ static __device__ __forceinline__ float warp_sum(float v)
     return v;
 }
 
-/* Sum over a block of 256 threads, for all of them; tmp: 8 floats. */
-static __device__ __forceinline__ float block_sum(float v, float *tmp)
+/* One value for all of a block of 256 threads, from the one that each warp has; tmp: 8 floats. */
+template <float join(float, float)>
+static __device__ __forceinline__ float join_warps(float v, float *tmp)
 {
-    v = warp_sum(v);
     __syncthreads();
     if ((threadIdx.x & 31) == 0)
         tmp[threadIdx.x / 32] = v;
@@ -23,8 +23,14 @@ static __device__ __forceinline__ float block_sum(float v, float *tmp)
     v = tmp[0];
 #pragma unroll
     for (int i = 1; i < 8; i++)
-        v = __fadd_rn(v, tmp[i]);
+        v = join(v, tmp[i]);
     return v;
+}
+
+/* Sum over a block of 256 threads, for all of them; tmp: 8 floats. */
+static __device__ __forceinline__ float block_sum(float v, float *tmp)
+{
+    return join_warps<__fadd_rn>(warp_sum(v), tmp);
 }
 
 /* The largest over a block of 256 threads, for all of them; tmp: 8 floats. */
@@ -33,15 +39,7 @@ static __device__ __forceinline__ float block_max(float v, float *tmp)
 #pragma unroll
     for (int half = 16; half > 0; half /= 2)
         v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, half));
-    __syncthreads();
-    if ((threadIdx.x & 31) == 0)
-        tmp[threadIdx.x / 32] = v;
-    __syncthreads();
-    v = tmp[0];
-#pragma unroll
-    for (int i = 1; i < 8; i++)
-        v = fmaxf(v, tmp[i]);
-    return v;
+    return join_warps<fmaxf>(v, tmp);
 }
 
 static __device__ __forceinline__ float sigmoid(float x)
