@@ -5,6 +5,18 @@
 #include <cuda_runtime.h>
 #ifdef CHIMERE_CUBLAS
 #include <cublas_v2.h>
+
+/* Functions that are looked up in cuBLAS: cublasDestroy(), cublasGemmEx() and cublasGemmStridedBatchedEx(). */
+typedef cublasStatus_t blas_destroy(cublasHandle_t handle);
+typedef cublasStatus_t blas_gemm(cublasHandle_t handle, cublasOperation_t turn_a, cublasOperation_t turn_b, int m, int n, int k,
+                                 const void *alpha, const void *a, cudaDataType type_a, int lda, const void *b,
+                                 cudaDataType type_b, int ldb, const void *beta, void *c, cudaDataType type_c, int ldc,
+                                 cublasComputeType_t by, cublasGemmAlgo_t algorithm);
+typedef cublasStatus_t blas_gemms(cublasHandle_t handle, cublasOperation_t turn_a, cublasOperation_t turn_b, int m, int n, int k,
+                                  const void *alpha, const void *a, cudaDataType type_a, int lda, long long next_a,
+                                  const void *b, cudaDataType type_b, int ldb, long long next_b, const void *beta, void *c,
+                                  cudaDataType type_c, int ldc, long long next_c, int count, cublasComputeType_t by,
+                                  cublasGemmAlgo_t algorithm);
 #endif
 extern "C" {
 #include "base/base.h"
@@ -28,6 +40,9 @@ struct cuda_math {
     double         *norm;      /* of adam(): MATH_PARTS sums, then the norm */
 #ifdef CHIMERE_CUBLAS
     cublasHandle_t  blas;
+    blas_destroy   *destroy;
+    blas_gemm      *gemm;
+    blas_gemms     *gemms;
 #endif
 };
 

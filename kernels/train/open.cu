@@ -2,6 +2,7 @@
 /* open.cu - a GPU for training: its memory, and products by cuBLAS.                room: kernels (base quant ops) */
 #include "kernels/train/math.cuh"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ static void close_math(struct dev_math *m)
     if (c->stream != NULL)
         (void)cudaStreamSynchronize(c->stream);
     if (c->blas != NULL)
-        (void)cublasDestroy(c->blas);
+        (void)c->destroy(c->blas);
     for (int i = 0; i < 2; i++) {
         (void)cudaFreeHost(c->pinned[i]);
         if (c->sent[i] != NULL)
@@ -166,9 +167,8 @@ static void product(struct dev_math *m, int64_t rows, int64_t n, int64_t k, stru
 
     if (rows == 0 || n == 0 || c->bad != cudaSuccess)
         return;
-    note(c, cublasGemmEx(c->blas, turn_of(b.turned), turn_of(a.turned), (int)n, (int)rows, (int)k, &one, b.v, CUDA_R_32F,
-                         (int)b.ld, a.v, CUDA_R_32F, (int)a.ld, &beta, to, CUDA_R_32F, (int)ld, CUBLAS_COMPUTE_32F,
-                         CUBLAS_GEMM_DEFAULT));
+    note(c, c->gemm(c->blas, turn_of(b.turned), turn_of(a.turned), (int)n, (int)rows, (int)k, &one, b.v, CUDA_R_32F, (int)b.ld,
+                    a.v, CUDA_R_32F, (int)a.ld, &beta, to, CUDA_R_32F, (int)ld, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 static void products_of(struct dev_math *m, int64_t count, int64_t rows, int64_t n, int64_t k, const float *a, bool turn_a,
@@ -179,14 +179,42 @@ static void products_of(struct dev_math *m, int64_t count, int64_t rows, int64_t
 
     if (count == 0 || c->bad != cudaSuccess)
         return;
-    note(c, cublasGemmStridedBatchedEx(c->blas, turn_of(turn_b), turn_of(turn_a), (int)n, (int)rows, (int)k, &one, b, CUDA_R_32F,
-                                       (int)(turn_b ? k : n), k * n, a, CUDA_R_32F, (int)(turn_a ? rows : k), rows * k, &none,
-                                       to, CUDA_R_32F, (int)n, rows * n, (int)count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    note(c, c->gemms(c->blas, turn_of(turn_b), turn_of(turn_a), (int)n, (int)rows, (int)k, &one, b, CUDA_R_32F,
+                     (int)(turn_b ? k : n), k * n, a, CUDA_R_32F, (int)(turn_a ? rows : k), rows * k, &none, to, CUDA_R_32F,
+                     (int)n, rows * n, (int)count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 /* ---- opening ---- */
 
-static bool set_up(struct cuda_math *c)
+typedef cublasStatus_t blas_create(cublasHandle_t *handle);
+typedef cublasStatus_t blas_set_stream(cublasHandle_t handle, cudaStream_t stream);
+
+/* A function of cuBLAS. It compiles only if the header declares it with this type. */
+#define FIND(lib, type, f) ((decltype(static_cast<type *>(&f)))dlsym(lib, SYMBOL(f)))
+#define SYMBOL(f) SYMBOL_NAME(f) /* the header renames some, and this has the new name */
+#define SYMBOL_NAME(f) #f
+
+/* cuBLAS is loaded when a GPU is to train: it maps 600 MB and takes 70 ms, which each start would cost if it were linked. It
+ * stays loaded. Returns the reason for failing, or NULL. */
+static const char *start_blas(struct cuda_math *c)
+{
+    void *const lib = dlopen("libcublas.so." SYMBOL(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL);
+
+    if (lib == NULL)
+        return dlerror();
+    blas_create *const create = FIND(lib, blas_create, cublasCreate);
+    blas_set_stream *const set_stream = FIND(lib, blas_set_stream, cublasSetStream);
+    c->destroy = FIND(lib, blas_destroy, cublasDestroy);
+    c->gemm = FIND(lib, blas_gemm, cublasGemmEx);
+    c->gemms = FIND(lib, blas_gemms, cublasGemmStridedBatchedEx);
+    if (create == NULL || set_stream == NULL || c->destroy == NULL || c->gemm == NULL || c->gemms == NULL)
+        return "cuBLAS lacks a function";
+    if (create(&c->blas) != CUBLAS_STATUS_SUCCESS || set_stream(c->blas, c->stream) != CUBLAS_STATUS_SUCCESS)
+        return "cuBLAS does not start";
+    return NULL;
+}
+
+static void set_up(struct cuda_math *c)
 {
     MATH_TRY(c, cudaSetDevice(c->id));
     MATH_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
@@ -196,10 +224,6 @@ static bool set_up(struct cuda_math *c)
     }
     MATH_TRY(c, cudaEventCreateWithFlags(&c->end, cudaEventDisableTiming));
     MATH_TRY(c, cudaMalloc((void **)&c->norm, (MATH_PARTS + 1) * sizeof *c->norm));
-    if (c->bad != cudaSuccess)
-        return false;
-    return cublasCreate(&c->blas) == CUBLAS_STATUS_SUCCESS &&
-           cublasSetStream(c->blas, c->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 extern "C" enum err_code cuda_math_open(struct dev_math **out, int unit, struct err *e)
@@ -225,12 +249,13 @@ extern "C" enum err_code cuda_math_open(struct dev_math **out, int unit, struct 
     cuda_math_rows(&c->m);
     cuda_math_loss(&c->m);
     cuda_math_attend(&c->m);
-    if (set_up(c)) {
+    set_up(c);
+    const char *const why = c->bad != cudaSuccess ? cudaGetErrorString(c->bad) : start_blas(c);
+    if (why == NULL) {
         *out = &c->m;
         return ERR_OK;
     }
-    err_set(e, ERR_UNSUPPORTED, "CUDA device %d for training: %s", unit,
-            c->bad != cudaSuccess ? cudaGetErrorString(c->bad) : "cuBLAS does not start");
+    err_set(e, ERR_UNSUPPORTED, "CUDA device %d for training: %s", unit, why);
     close_math(&c->m);
     return e->code;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* math.c - finds the GPU for operations of training. Apart from ops.c: only who trains is linked with cuBLAS. */
+/* math.c - finds the GPU for operations of training. Apart from ops.c: only programs that train have those kernels. */
 #include "ops/math.h"
 
 #include <stdlib.h>
