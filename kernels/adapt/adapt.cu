@@ -126,6 +126,7 @@ static __device__ __forceinline__ void looked_up(const adapt_args &a, const op_p
 
         h[t * a.floats + at + j] = __fmul_rn(p.a[(int64_t)a.token[row + t] * p.rank + j], scale);
     }
+    __syncwarp(); /* barriers of a cluster want whole warps */
 }
 
 static __device__ __forceinline__ bool same_list(const adapt_args &a, int64_t r, int64_t s)

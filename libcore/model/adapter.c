@@ -26,19 +26,34 @@ static bool tied(const struct model *m)
     return m->head.data == m->embd.data && m->head.of == m->embd.of;
 }
 
+/* A GPU reads these floats by fours, so each part begins at a multiple of 16 bytes. */
+static int64_t whole_fours(int64_t floats)
+{
+    return (floats + 3) / 4 * 4;
+}
+
+static int64_t a_room(const struct adapter_mat *w)
+{
+    return whole_fours(adapter_a_floats(w));
+}
+
+static int64_t b_room(const struct adapter_mat *w)
+{
+    return whole_fours(adapter_b_floats(w));
+}
+
 static int64_t floats_of(const struct model *m, const struct adapter_mat *w)
 {
-    return adapter_a_floats(w) * (w->rows && tied(m) ? 2 : 1) + adapter_b_floats(w);
+    return a_room(w) * (w->rows && tied(m) ? 2 : 1) + b_room(w);
 }
 
 /* to: [n][columns][rows] from [n][rows][columns]. */
-static float *transpose(float *to, const float *from, int64_t n, int64_t rows, int64_t columns)
+static void transpose(float *to, const float *from, int64_t n, int64_t rows, int64_t columns)
 {
     for (int64_t i = 0; i < n; i++, to += rows * columns, from += rows * columns)
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < columns; c++)
                 to[c * rows + r] = from[r * columns + c];
-    return to;
 }
 
 void model_adapter_update(struct model_adapter *b)
@@ -49,9 +64,10 @@ void model_adapter_update(struct model_adapter *b)
         const struct adapter_mat *w = &b->from->mat[i];
 
         memcpy(to, w->a, (size_t)adapter_a_floats(w) * sizeof *to);
-        to = transpose(to + adapter_a_floats(w), w->b, w->n_mat, w->rows ? w->n_in : w->n_out, w->rank);
+        transpose(to + a_room(w), w->b, w->n_mat, w->rows ? w->n_in : w->n_out, w->rank);
         if (w->rows && tied(b->m))
-            to = transpose(to, w->a, 1, w->n_out, w->rank);
+            transpose(to + a_room(w) + b_room(w), w->a, 1, w->n_out, w->rank);
+        to += floats_of(b->m, w);
     }
     if (b->dev != b->host)
         dev_copy(b->m->dev, b->dev, b->host, b->bytes);
@@ -67,7 +83,7 @@ static void place(const struct model_adapter *b, struct op_pair *pair, struct op
         const struct adapter_mat *w = &b->from->mat[i];
         const struct gguf_tensor *t = gguf_find(m->gguf, w->name);
         struct op_pair *p = &pair[1 + (t - gguf_tensor_at(m->gguf, 0))];
-        const float *second = base + adapter_a_floats(w);
+        const float *second = base + a_room(w);
 
         p->scale = b->from->alpha / (float)w->rank;
         p->rank = w->rank;
@@ -77,7 +93,7 @@ static void place(const struct model_adapter *b, struct op_pair *pair, struct op
         } else {
             *embd = (struct op_pair){ base, second, w->rank, p->scale * m->plan.embd_scale };
             p->a = tied(m) ? second : NULL;
-            p->b = tied(m) ? second + adapter_b_floats(w) : NULL;
+            p->b = tied(m) ? second + b_room(w) : NULL;
         }
         base += floats_of(m, w);
     }
@@ -115,7 +131,7 @@ enum err_code model_adapter_open(struct model_adapter **out, const struct model 
     b->from = a;
     for (size_t i = 0; i < a->n; i++)
         b->bytes += (size_t)floats_of(m, &a->mat[i]) * sizeof *b->host;
-    b->host = malloc(b->bytes);
+    b->host = calloc(1, b->bytes);
     b->dev = dev_is_host(m->dev) ? b->host : dev_alloc(m->dev, b->bytes);
     b->pair = calloc(n, sizeof *b->pair);
     b->host_pair = b->dev == b->host ? b->pair : calloc(n, sizeof *b->host_pair);

@@ -10,7 +10,7 @@
 #include "part.h"
 #include "run/session.h"
 
-enum { PATH_BYTES = 1024, N_IDS = 12, RANK = 4 };
+enum { PATH_BYTES = 1024, N_IDS = 12, RANK = 4, ODD_RANK = 3 };
 
 static char made[PATH_BYTES]; /* a temporary file's path */
 
@@ -292,14 +292,14 @@ static void open_model(struct rig *rig, const char *path, const struct run_opts 
 
 static void check_against_merged(const char *path)
 {
-    const struct run_opts o = { .ctx_tokens = 64, .n_seq = 2, .adapter_rank = 4 * RANK };
+    const struct run_opts o = { .ctx_tokens = 64, .n_seq = 2, .adapter_rank = 2 * ODD_RANK };
     struct rig base, merged;
     struct model_adapter *b;
     int32_t ids[N_IDS];
     struct err e;
 
     open_model(&base, path, &o);
-    struct adapter *a = adapter_for_all(base.m, base.g, RANK, 3);
+    struct adapter *a = adapter_for_all(base.m, base.g, ODD_RANK, 3);
     const int64_t n = (int64_t)N_IDS * base.n_vocab;
     some_ids(ids, N_IDS, base.n_vocab, 5);
     MUST(model_adapter_open(&b, base.m, a, &e));
