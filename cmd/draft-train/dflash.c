@@ -132,13 +132,14 @@ static struct train_dflash_opts opts_of(const struct train_drafter *d)
     return (struct train_dflash_opts){ d->o->n_text, ANCHORS, d->o->rate, WARM, (uint64_t)d->o->seed };
 }
 
-static int64_t bytes(const struct train_drafter *d)
+static int64_t bytes(const struct train_drafter *d, int64_t *host)
 {
     const struct dflash *j = (const struct dflash *)d;
     const struct train_dflash_opts to = opts_of(d);
     const struct model_info *m = model_info(d->x.model);
 
-    return train_dflash_bytes(&j->shape, &to, d->math, m->n_vocab) +
+    *host = train_dflash_host_bytes(&j->shape, d->math);
+    return *host + train_dflash_bytes(&j->shape, j->old != NULL ? &j->old_shape : NULL, &to, d->math, m->n_vocab) +
            (int64_t)m->n_vocab * m->n_embd * (int64_t)sizeof(float);
 }
 
@@ -206,6 +207,7 @@ static enum err_code walk_old(struct dflash *j, int64_t *to, const struct progre
     struct train_net net;
     enum err_code code;
 
+    train_net_give_room(&j->net.net);
     if (train_net_open(&net, &j->old_shape, j->d.math, e))
         return e->code;
     code = train_net_read(&net, j->old, e);

@@ -75,8 +75,9 @@ static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
     const int64_t texts = text_room(j) * train_texts_bytes(1, width_of(j));
     const int64_t writer = train_writer_bytes(j->run, width_of(j)) + run_state_bytes(j->run);
     const int64_t prompts = prompt_bytes(&j->data.train) + prompt_bytes(&j->data.test);
-    const int64_t net = j->kind->bytes(j), learnt = texts + tests + net, left = memory_left("");
-    const int64_t all = (j->math->host ? learnt : 0) + writer;
+    int64_t of_host;
+    const int64_t net = j->kind->bytes(j, &of_host), learnt = texts + tests + net, left = memory_left("");
+    const int64_t all = (j->math->host ? learnt : of_host) + writer;
     const int64_t blas = j->math->host && j->kind->products(j) == j->math->products ? train_gemm_bytes(pool_size(j->pool)) : 0;
     const int64_t space = all + blas + SLACK * pool_size(j->pool);
 
@@ -90,7 +91,7 @@ static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
     if (!address_space(space))
         return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of address space cannot be had (ulimit -v): fewer threads (-t) or a smaller "
                        "--memory take less", space >> 20);
-    if (!j->math->host && j->math->left(j->math) >= 0 && learnt > j->math->left(j->math))
+    if (!j->math->host && j->math->left(j->math) >= 0 && learnt - of_host > j->math->left(j->math))
         return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of the GPU's memory are left: a smaller --memory, --batch or --ctx takes "
                        "less", j->math->left(j->math) >> 20);
     if (text_room(j) < 2 * ctx)

@@ -63,10 +63,11 @@ static int64_t rows_max(const struct train_drafter *d)
     return (d->o->n_text < 4 ? d->o->n_text : 4) * d->ctx_tokens;
 }
 
-static int64_t bytes(const struct train_drafter *d)
+static int64_t bytes(const struct train_drafter *d, int64_t *host)
 {
     const struct mtp *j = (const struct mtp *)d;
 
+    *host = 0;
     return train_mtp_bytes(j->g, j->lora, rows_max(d));
 }
 

@@ -30,15 +30,29 @@ static int64_t rows_max(const struct train_shape *s, const struct train_dflash_o
     return (int64_t)o->n_text * o->n_anchor * s->block;
 }
 
-int64_t train_dflash_bytes(const struct train_shape *s, const struct train_dflash_opts *o, const struct dev_math *m,
-                           int64_t n_vocab)
+/* Bytes of an array of its weights; the few of norms are left out. */
+static int64_t weight_bytes(const struct train_shape *s)
 {
-    const int64_t context = (int64_t)o->n_text * s->ctx_tokens, d = s->n_embd;
-    const int64_t each = d * (2 * s->n_head + 2 * s->n_head_kv) * s->head_dim + 3 * d * s->n_ff;
-    const int64_t params = s->n_layer * each + s->n_tap * d * d;
+    const int64_t d = s->n_embd, each = d * (2 * s->n_head + 2 * s->n_head_kv) * s->head_dim + 3 * d * s->n_ff;
 
-    return 8 * params * (int64_t)sizeof(float) +
-           train_net_bytes(s, m, context, rows_max(s, o), o->n_text * o->n_anchor, n_vocab);
+    return (s->n_layer * each + s->n_tap * d * d) * (int64_t)sizeof(float);
+}
+
+int64_t train_dflash_bytes(const struct train_shape *s, const struct train_shape *old, const struct train_dflash_opts *o,
+                           const struct dev_math *m, int64_t n_vocab)
+{
+    const int64_t context = (int64_t)o->n_text * s->ctx_tokens;
+    const int64_t steps = train_net_bytes(s, m, context, rows_max(s, o), o->n_text * o->n_anchor, n_vocab);
+    const int64_t walk = old == NULL ? 0
+                                     : 2 * weight_bytes(old) + train_net_bytes(old, m, context, (int64_t)o->n_text * old->block,
+                                                                               o->n_text, n_vocab);
+
+    return 8 * weight_bytes(s) + (walk > steps ? walk : steps);
+}
+
+int64_t train_dflash_host_bytes(const struct train_shape *s, const struct dev_math *m)
+{
+    return m->host ? 0 : 3 * weight_bytes(s); /* weights and moments, which a file that keeps them is written from */
 }
 
 /* The step of Muon takes too long for few threads and small batches. */

@@ -38,9 +38,11 @@ struct train_dflash {
 MUST_CHECK enum err_code train_dflash_open(struct train_dflash *d, const struct train_shape *s, const struct gguf *model,
                                            struct dev_math *m, const struct train_dflash_opts *o, struct err *e);
 void train_dflash_close(struct train_dflash *d);
-/* Bytes that it takes at most for texts of up to ctx_tokens, without the frozen matrices of the target. */
-int64_t train_dflash_bytes(const struct train_shape *s, const struct train_dflash_opts *o, const struct dev_math *m,
-                           int64_t n_vocab);
+/* Bytes that it takes at most for texts of up to ctx_tokens, without the frozen matrices of the target: in the memory of m, and
+ * of the host if that is another. old: a network that walks over texts while this one makes no pass; NULL: none does. */
+int64_t train_dflash_bytes(const struct train_shape *s, const struct train_shape *old, const struct train_dflash_opts *o,
+                           const struct dev_math *m, int64_t n_vocab);
+int64_t train_dflash_host_bytes(const struct train_shape *s, const struct dev_math *m);
 
 /* One step, of AdamW, on a GPU of Muon for matrices; part: how much of the whole job is done, 0 .. 1. There must be a
  * text. The step may still be under way when this returns; train_dflash_loss(), to be called before the next one, waits for

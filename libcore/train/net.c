@@ -188,7 +188,7 @@ int64_t train_net_bytes(const struct train_shape *s, const struct dev_math *m, i
     return p.n + ids.n + n_row * (int64_t)(sizeof *w.host_loss + sizeof *w.host_best);
 }
 
-static void give_room(struct train_net *net)
+void train_net_give_room(struct train_net *net)
 {
     struct train_work *w = net->work;
 
@@ -220,7 +220,7 @@ enum err_code train_net_room(struct train_net *net, const struct train_batch *b,
 
     lay(w, &all, &net->s, net->m, c, r, n_vocab);
     lay_ids(&w->dev, &ids, c, r, blocks, net->s.n_embd);
-    give_room(net);
+    train_net_give_room(net);
     w->mem = net->m->take(net->m, all.n);
     w->ids = net->m->take(net->m, ids.n);
     w->host_mem = net->m->host ? NULL : malloc((size_t)ids.n);
@@ -228,7 +228,7 @@ enum err_code train_net_room(struct train_net *net, const struct train_batch *b,
     w->host_best = malloc((size_t)r * sizeof *w->host_best);
     if (w->mem == NULL || w->ids == NULL || (w->host_mem == NULL && !net->m->host) || w->host_loss == NULL ||
         w->host_best == NULL) {
-        give_room(net);
+        train_net_give_room(net);
         return err_set(e, ERR_NOMEM, "out of memory: a batch of %lld rows", (long long)(c + r));
     }
     w->ids_bytes = ids.n;
@@ -305,7 +305,7 @@ enum err_code train_net_open(struct train_net *net, const struct train_shape *s,
 void train_net_close(struct train_net *net)
 {
     if (net->work != NULL) {
-        give_room(net);
+        train_net_give_room(net);
         net->m->give(net->m, net->work->turn);
         free(net->work->layer);
     }

@@ -91,6 +91,8 @@ MUST_CHECK enum err_code train_net_loss(struct train_net *net, struct train_loss
  * tests; NULL: not wanted. again: the contexts are the same as in the last pass. */
 MUST_CHECK enum err_code train_net_guess(struct train_net *net, const struct train_target *t, const struct train_batch *b,
                                          bool again, int32_t *best, float *logits, struct err *e);
+/* Gives back the memory of passes until the next one. */
+void train_net_give_room(struct train_net *net);
 /* Bytes that a pass over n rows takes at most. */
 int64_t train_net_bytes(const struct train_shape *s, const struct dev_math *m, int64_t n_context, int64_t n_row,
                         int64_t n_block, int64_t n_vocab);
