@@ -160,6 +160,9 @@ static enum err_code bound_memory(struct train_lora *j, struct err *e)
 
     for (int i = 0; i < 5; i++)
         most = need[i] > most ? need[i] : most;
+    if (most > grad_longest(j->g))
+        return err_set(e, ERR_ARG, "an item of %" PRId64 " tokens is too long for gradients on a GPU, which take %" PRId64
+                       ": a smaller --ctx, or --device cpu", most, grad_longest(j->g));
     j->keep_layers = j->o->method == TRAIN_FIRST && fits(j, 4 * most, true);
     while (lo < hi) {
         const int64_t mid = (lo + hi + 1) / 2;

@@ -8,9 +8,9 @@
 enum { THREADS = 256, WARPS = THREADS / 32, EACH = 16 /* elements of a head that a lane has */, HEAD_MAX = 32 * EACH };
 enum { SCORES_MAX = 40 << 10 /* bytes of shared memory: rows of a sequence times four */ };
 
-bool cuda_grad_attn_fits(const struct arch_plan *p, int64_t rows)
+int64_t cuda_grad_attn_rows(const struct arch_plan *p)
 {
-    return p->attn.dim_k <= HEAD_MAX && rows * (int64_t)sizeof(float) <= SCORES_MAX;
+    return p->attn.dim_k <= HEAD_MAX ? SCORES_MAX / (int64_t)sizeof(float) : 0;
 }
 
 struct heads {

@@ -91,6 +91,7 @@ static inline struct cgrad *cgrad_of(const struct pass *p)
 
 /* open.cu */
 void *cuda_grad_take(struct cgrad *g, int64_t bytes); /* NULL: there is no room */
+void cuda_grad_give(struct cgrad *g, void *p, int64_t bytes);
 /* n rows of a matrix, counted through its experts, as floats. */
 const float *cuda_grad_weights(const struct pass *p, int matrix, int64_t first, int64_t n);
 int64_t cuda_grad_tile_rows(const struct pass *p, int matrix);
@@ -123,8 +124,8 @@ float *cuda_grad_params_take(struct grad *gr, int64_t n);
 void cuda_grad_params_give(struct grad *gr, float *v);
 void cuda_grad_params_copy(struct grad *gr, float *to, const float *from, int64_t n);
 bool cuda_grad_is_param(const struct cgrad *g, const float *v);
-/* Whether there are kernels for heads of this width, and for a sequence of that many rows. */
-bool cuda_grad_attn_fits(const struct arch_plan *p, int64_t rows);
+/* Rows of a sequence at most, 0 if there are no kernels for heads of this width; and whether there are for these. */
+int64_t cuda_grad_attn_rows(const struct arch_plan *p);
 bool cuda_grad_gdn_fits(const struct arch_plan *p);
 
 static inline dim3 grid_of(int64_t n, int64_t each)

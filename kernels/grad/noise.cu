@@ -118,8 +118,7 @@ static bool tell(struct cgrad *g, const struct grad_noise *from, const float *pa
     n->samples = from->samples;
     n->n_tensor = from->n_tensor;
     if (need > g->noise_cap) {
-        (void)cudaStreamSynchronize(g->c->stream);
-        (void)cudaFree(g->noise);
+        cuda_grad_give(g, g->noise, g->noise_cap);
         g->noise = cuda_grad_take(g, need);
         g->noise_cap = g->noise == NULL ? 0 : need;
     }

@@ -21,7 +21,7 @@ void *cuda_grad_take(struct cgrad *g, int64_t bytes)
     return p;
 }
 
-static void give(struct cgrad *g, void *p, int64_t bytes)
+void cuda_grad_give(struct cgrad *g, void *p, int64_t bytes)
 {
     if (p == NULL)
         return;
@@ -205,7 +205,7 @@ static bool take_weights(const struct grad *gr, struct cgrad *g)
     if (all) {
         const bool ok = all_floats(gr, g);
 
-        give(g, g->raw, g->raw_bytes);
+        cuda_grad_give(g, g->raw, g->raw_bytes);
         g->raw = NULL;
         return ok;
     }
@@ -220,7 +220,7 @@ static float *memory(struct grad *gr, int64_t floats)
     struct cgrad *g = (struct cgrad *)gr->device;
 
     if (floats > g->memory_floats) {
-        give(g, g->memory, g->memory_floats * (int64_t)sizeof(float));
+        cuda_grad_give(g, g->memory, g->memory_floats * (int64_t)sizeof(float));
         g->memory = (float *)cuda_grad_take(g, floats * (int64_t)sizeof(float));
         g->memory_floats = g->memory == NULL ? 0 : floats;
     }
@@ -365,7 +365,7 @@ static bool take_adapters(struct cgrad *g, int64_t n, bool backward)
     const int64_t all = backward ? 2 * n : n;
 
     if (all > g->adapters_cap) {
-        give(g, g->adapters, g->adapters_cap * (int64_t)sizeof(float));
+        cuda_grad_give(g, g->adapters, g->adapters_cap * (int64_t)sizeof(float));
         g->adapters = (float *)cuda_grad_take(g, all * (int64_t)sizeof(float));
         g->adapters_cap = g->adapters == NULL ? 0 : all;
     }
@@ -492,14 +492,14 @@ static bool take_letter(struct cgrad *g, size_t n)
 {
     if (n <= g->sent_cap)
         return true;
-    give(g, g->sent, (int64_t)g->sent_cap);
+    cuda_grad_give(g, g->sent, (int64_t)g->sent_cap);
     (void)cudaFreeHost(g->pinned);
     g->pinned = NULL;
     g->sent_cap = 0;
     g->sent = (unsigned char *)cuda_grad_take(g, (int64_t)n);
     if (g->sent == NULL || cudaMallocHost((void **)&g->pinned, n) != cudaSuccess) {
         (void)cudaGetLastError();
-        give(g, g->sent, (int64_t)n);
+        cuda_grad_give(g, g->sent, (int64_t)n);
         g->sent = NULL;
         return false;
     }
@@ -512,13 +512,18 @@ static bool take_cuts(struct cgrad *g, const struct pass *p)
     const int64_t n = (int64_t)p->g->plan.moe.n_expert * (p->b->n_seq + 1);
 
     if (n > g->cut_cap) {
-        give(g, g->cut_experts, g->cut_cap * (int64_t)sizeof(int));
+        cuda_grad_give(g, g->cut_experts, g->cut_cap * (int64_t)sizeof(int));
         g->cut_experts = (int *)cuda_grad_take(g, n * (int64_t)sizeof(int));
         g->cut_cap = g->cut_experts == NULL ? 0 : n;
     }
     g->experts.cut = g->cut_experts;
     g->experts.n = p->b->n_seq + 1;
     return n <= g->cut_cap;
+}
+
+static int64_t longest(const struct grad *gr)
+{
+    return cuda_grad_attn_rows(&gr->plan);
 }
 
 static bool begin(struct pass *p)
@@ -533,7 +538,7 @@ static bool begin(struct pass *p)
     (void)cudaSetDevice(g->c->id);
     g->bad = BAD_LONG;
     for (int s = 0; s < p->b->n_seq; s++)
-        if (!cuda_grad_attn_fits(&p->g->plan, p->b->seq[s].n))
+        if (p->b->seq[s].n > cuda_grad_attn_rows(&p->g->plan))
             return false;
     g->bad = BAD_ROOM;
     write_all(&l, p);
@@ -606,6 +611,7 @@ static struct grad_ops make_ops(void)
     o.vector = vector;
     o.memory = memory;
     o.room = room;
+    o.longest = longest;
     o.begin = begin;
     o.end = end;
     o.zero = cuda_grad_zero;
@@ -654,7 +660,7 @@ extern "C" enum err_code cuda_grad_open(struct grad *gr, void *dev_context, int6
     const struct dev_memory m = cuda_memory(c);
     struct cgrad *g;
 
-    if (!cuda_grad_attn_fits(&gr->plan, 1) || !cuda_grad_gdn_fits(&gr->plan))
+    if (cuda_grad_attn_rows(&gr->plan) == 0 || !cuda_grad_gdn_fits(&gr->plan))
         return err_set(e, ERR_UNSUPPORTED, "%s: its heads are too wide for gradients on a GPU", gr->plan.arch->name);
     g = (struct cgrad *)calloc(1, sizeof *g);
     if (g == NULL)

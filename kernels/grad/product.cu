@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* product.cu - gradients: products with stored matrices and with adapters. Rows of experts are in one launch, and adapters for
  * different rows, too. An element is one sum over k in ascending order, by fused multiply-adds: it does not depend on the
- * tiles or the other rows.                                     room: kernels (base quant ops gemm arch grad) */
+ * other rows. Backward, the rows of a matrix that is decoded in parts give a sum for each part, which are added in order: the
+ * parts are as large as the memory allows.                                     room: kernels (base quant ops gemm arch grad) */
 #include <stdlib.h>
 
 #include "kernels/common/math.cuh"

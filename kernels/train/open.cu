@@ -12,6 +12,7 @@ void cuda_math_fail(struct cuda_math *c, cudaError_t e, const char *at)
         return;
     c->bad = e;
     c->bad_at = at;
+    (void)cudaGetLastError(); /* or the model's kernels would find it */
 }
 
 float *cuda_math_part(struct cuda_math *c, int64_t n)

@@ -15,7 +15,8 @@
  * Memory: of each layer only the inputs are kept; before its backward pass a layer is computed again, and then everything
  * of this one layer is kept (Chen et al. 2016). grad_bytes() says how much that is.
  * Numbers: every sum has an order that depends neither on threads nor on the processor's instruction set; a row's results
- * in the forward pass do not depend on the other rows. A GPU sums in another order than the host, always the same one.
+ * in the forward pass do not depend on the other rows. A GPU sums in another order than the host, the same one as
+ * long as it has the same memory for decoded weights.
  * Threads: one caller at a time; the work is shared by a pool of the grad's own.
  */
 #ifndef GRAD_GRAD_H
@@ -128,6 +129,7 @@ MUST_CHECK enum err_code grad_backward(struct grad *g, const struct grad_batch *
  * of up to this rank; keep: as in the batch. They are the device's, which has grad_room() for them; -1: it is the host. */
 int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank, bool keep);
 int64_t grad_room(const struct grad *g);
+int64_t grad_longest(const struct grad *g); /* tokens of a sequence */
 int64_t grad_host_bytes(const struct grad *g, int64_t n_rows); /* and what a pass on another device takes of the host's */
 
 /* Parameters that stay where the pass is computed: adapters whose a and b are parts of them are used there. Zeros at first; on

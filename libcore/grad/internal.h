@@ -151,6 +151,7 @@ struct grad_ops {
     const float *(*vector)(struct grad *g, const float *v, int64_t n); /* a copy that it reads; NULL: no room */
     float *(*memory)(struct grad *g, int64_t floats);                  /* of passes; NULL: no room */
     int64_t (*room)(const struct grad *g); /* bytes that are left for passes; NULL: the host's */
+    int64_t (*longest)(const struct grad *g); /* tokens of a sequence; NULL: any number */
     /* Around a pass. False: it does not begin, and end() says why. end: adds to the adapters' gradients. */
     bool (*begin)(struct pass *p);
     enum err_code (*end)(struct pass *p, struct err *e);

@@ -391,6 +391,11 @@ int64_t grad_room(const struct grad *g)
     return g->ops->room == NULL ? -1 : g->ops->room(g);
 }
 
+int64_t grad_longest(const struct grad *g)
+{
+    return g->ops->longest == NULL ? INT64_MAX : g->ops->longest(g);
+}
+
 int32_t grad_n_vocab(const struct grad *g)
 {
     return g->plan.n_vocab;
