@@ -48,6 +48,15 @@ static enum err_code move(const char *path, int from, int to, bool linked, struc
     return code;
 }
 
+static bool drop(const char *path, int i)
+{
+    char *s = version(path, i);
+    const bool done = s != NULL && unlink(s) == 0;
+
+    free(s);
+    return done;
+}
+
 /* The names in the directory of path are on the disk. */
 static void settle(const char *path)
 {
@@ -97,8 +106,14 @@ static enum err_code publish(const char *path, const char *fresh, int keep, stru
         if (move(path, 0, 1, true, e))
             return e->code;
     }
-    if (rename(fresh, path) != 0)
-        return err_errno(e, ERR_IO, errno, "%s: cannot become %s", fresh, path);
+    if (rename(fresh, path) != 0) {
+        err_errno(e, ERR_IO, errno, "%s: cannot become %s", fresh, path);
+        if (keep > 0 && !is_there(path, 0)) /* a file system without links: it was renamed */
+            (void)move(path, 1, 0, false, &(struct err){ 0 });
+        return e->code;
+    }
+    for (int i = keep + 1; is_there(path, i) && drop(path, i); i++)
+        ;
     settle(path);
     return ERR_OK;
 }

@@ -557,6 +557,39 @@ static void test_out_killed(void **state)
     unlink(path);
 }
 
+/* A new file with a digit publishes; what FILE, FILE.1 ... are then, "-" where there is none. */
+static void publish(int keep, char digit, const char *want)
+{
+    char path[512], name[16], text[2] = { digit, '\0' };
+    struct err e;
+    put_file(in_dir(path, "fresh"), text);
+    char *fresh = strdup(path);
+    assert_int_equal(io_publish(in_dir(path, "f"), fresh, keep, &e), ERR_OK);
+    free(fresh);
+    for (int i = 0; want[i] != '\0'; i++) {
+        snprintf(name, sizeof name, "f.%d", i);
+        if (i == 0)
+            name[1] = '\0';
+        if (want[i] == '-')
+            assert_int_equal(access(in_dir(path, name), F_OK), -1);
+        else
+            assert_file(in_dir(path, name), (char[]){ want[i], '\0' });
+    }
+}
+
+static void test_versions(void **state)
+{
+    (void)state;
+    char path[512];
+    for (char c = '1'; c <= '5'; c++)
+        publish(9, c, (const char *[]){ "1-", "21-", "321-", "4321-", "54321-" }[c - '1']);
+    publish(3, '6', "6543--");
+    publish(3, '7', "7654--");
+    publish(1, '8', "87----");
+    publish(0, '9', "9-----");
+    unlink(in_dir(path, "f"));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -576,6 +609,7 @@ int main(void)
         WITH_DIR(test_out_no_space),
         WITH_DIR(test_out_rename_fails),
         WITH_DIR(test_out_killed),
+        WITH_DIR(test_versions),
     };
     return cmocka_run_group_tests_name("base_io", tests, NULL, NULL);
 }
