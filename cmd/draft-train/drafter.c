@@ -290,12 +290,13 @@ static double left_s(const struct train_drafter *j)
                              TESTS_TAKE * j->walk_s);
 }
 
-/* Until the round's share of time is over, and there is something to learn from, or hardly will be. */
+/* Until the round's share of time is over, and there is something to learn from, or hardly will be. Where memory holds few texts
+ * those that went count, too. */
 static bool texts_go_on(void *ctx)
 {
     enum { TRIES = 8 };
     const struct train_drafter *j = ctx;
-    const bool few = j->texts.n < j->o->n_text && j->pass < j->pass_first + TRIES;
+    const bool few = j->texts.added < j->o->n_text && j->pass < j->pass_first + TRIES && cli_train_spent_s(j) < j->whole_s;
     char clock[32];
 
     cli_progress("writing: %" PRId64 " texts, %" PRId64 " tokens, %s left", j->texts.n, train_writer_tokens(j->writer),
@@ -448,7 +449,7 @@ static enum err_code rounds(struct train_drafter *j, struct err *e)
             return e->code;
         if (cli_interrupted())
             return interrupted(e);
-        if (j->texts.n == 0)
+        if (j->texts.n == 0 && cli_train_spent_s(j) < j->whole_s)
             return err_set(e, ERR_FORMAT, "the model gives no answers to the prompts");
         cli_train_event(&j->report, "texts", json_pack("{s:I, s:I}", "texts", (json_int_t)j->texts.n, "written_tokens",
                                                        (json_int_t)train_writer_tokens(j->writer)));
