@@ -239,17 +239,17 @@ static int is_set(const struct dirent *d)
     return n > 6 && strcmp(d->d_name + n - 6, ".jsonl") == 0;
 }
 
-/* Every n-th of an order that depends on nothing goes to `out`, at most `most`. */
 enum err_code cli_train_items_split(struct train_items *s, struct train_items *out, int64_t every, int64_t most, struct err *e)
 {
+    const int64_t take = s->n / every < most ? s->n / every : most;
     int64_t n = 0;
 
-    out->v = calloc((size_t)(s->n / every) + 1, sizeof *out->v);
+    out->v = calloc((size_t)take + 1, sizeof *out->v);
     if (out->v == NULL)
         return no_memory(e);
-    out->cap = s->n / every + 1;
+    out->cap = take + 1;
     for (int64_t i = 0; i < s->n; i++)
-        if (i % every == every - 1 && out->n < most)
+        if (cli_train_spread(s->n - 1 - i, s->n, take))
             out->v[out->n++] = s->v[i];
         else
             s->v[n++] = s->v[i];
@@ -260,6 +260,30 @@ enum err_code cli_train_items_split(struct train_items *s, struct train_items *o
 static uint64_t hash_of(const struct train_item *i)
 {
     return io_hash(0, i->token.v, (size_t)i->token.n * sizeof *i->token.v);
+}
+
+enum err_code cli_train_items_once(struct train_items *s, int64_t *n_gone, struct err *e)
+{
+    uint64_t *hash = calloc((size_t)s->n + 1, sizeof *hash);
+    bool *first = NULL;
+    int64_t n = 0;
+
+    for (int64_t i = 0; hash != NULL && i < s->n; i++)
+        hash[i] = hash_of(&s->v[i]);
+    if (hash != NULL)
+        first = cli_train_firsts(hash, s->n);
+    for (int64_t i = 0; first != NULL && i < s->n; i++)
+        if (first[i])
+            s->v[n++] = s->v[i];
+        else
+            cli_train_item_free(&s->v[i]);
+    free(hash);
+    if (first == NULL)
+        return no_memory(e);
+    free(first);
+    *n_gone = s->n - n;
+    s->n = n;
+    return ERR_OK;
 }
 
 static int by_hash(const void *a, const void *b)
@@ -320,7 +344,7 @@ enum err_code cli_train_item_sets(struct train_items *to, int64_t most, const st
     if (code == ERR_UNSUPPORTED) /* without a chat template the model knows none of them */
         code = ERR_OK;
     else if (code == ERR_OK && all.n > 0)
-        code = cli_train_items_split(&all, to, all.n / most > 1 ? all.n / most : 1, most, e);
+        code = cli_train_items_split(&all, to, 1, most, e);
     cli_train_items_free(&all);
     return code;
 }

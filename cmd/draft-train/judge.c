@@ -108,8 +108,13 @@ enum err_code cli_train_test(struct train_lora *j, const struct tune_lora *l, st
 /* What became of the items of a set that count: their mean loss and how many were exact, before and after. */
 struct outcome {
     int64_t n, exact[2];
-    double  loss[2], p;
+    double  loss[2], p; /* p NaN: too few to test */
 };
+
+static json_t *number(double p)
+{
+    return isnan(p) ? json_null() : json_real(p);
+}
 
 static void print(struct train_lora *j, const char *name, const struct outcome *r)
 {
@@ -117,16 +122,16 @@ static void print(struct train_lora *j, const char *name, const struct outcome *
 
     if (r->n == 0)
         return;
-    if (r->n >= TRAIN_LEAST_TESTS)
+    if (!isnan(r->p))
         (void)snprintf(p, sizeof p, "p %.2g", r->p);
     if (!j->o->quiet)
         fprintf(j->report.events == stdout ? stderr : stdout,
                 "%-18s %6" PRId64 " items, nats a token %.4f -> %.4f, exact answers %" PRId64 " -> %" PRId64 ", %s\n", name,
                 r->n, r->loss[0], r->loss[1], r->exact[0], r->exact[1], p);
-    cli_train_event(&j->report, "test", json_pack("{s:s, s:I, s:f, s:f, s:I, s:I, s:f}", "set", name, "items",
+    cli_train_event(&j->report, "test", json_pack("{s:s, s:I, s:f, s:f, s:I, s:I, s:o}", "set", name, "items",
                                                   (json_int_t)r->n, "loss_before", r->loss[0], "loss", r->loss[1],
                                                   "exact_before", (json_int_t)r->exact[0], "exact",
-                                                  (json_int_t)r->exact[1], "p", r->p));
+                                                  (json_int_t)r->exact[1], "p", number(r->p)));
 }
 
 /* Of what is to be kept, what the user named counts, and of the task sets what was known: the rest may be what is learnt. */
@@ -135,8 +140,7 @@ static bool counts(const struct train_lora *j, int which, int64_t i, int set)
     return which == 0 || ((j->o->keep_files.n > 0 || j->before[1][i].exact) && (set < 0 || j->kept.v[i].set == set));
 }
 
-/* The items of a set (-1: of all). p: of their losses having fallen (more: not having risen by as much as that); 0 where there
- * are too few. */
+/* The items of a set (-1: of all). p: of their losses having fallen (more: not having risen by as much as that). */
 static enum err_code outcome_of(const struct train_lora *j, int which, int set, double more, struct outcome *r, struct err *e)
 {
     const int64_t n = which == 0 ? j->tests.n : j->kept.n;
@@ -158,7 +162,7 @@ static enum err_code outcome_of(const struct train_lora *j, int which, int set, 
     }
     for (int k = 0; k < 2; k++)
         r->loss[k] /= r->n > 0 ? (double)r->n : 1;
-    r->p = r->n < TRAIN_LEAST_TESTS ? 0 : train_gate(gain, r->n, (uint64_t)j->o->seed);
+    r->p = r->n < TRAIN_LEAST_TESTS ? NAN : train_gate(gain, r->n, (uint64_t)j->o->seed);
     free(gain);
     return ERR_OK;
 }
@@ -166,16 +170,33 @@ static enum err_code outcome_of(const struct train_lora *j, int which, int set, 
 /* Fewer exact answers than the interval of those before allows; counts as p = 1, unless --forget says what may be lost. */
 static bool lost(const struct train_lora *j, const struct outcome *r)
 {
-    return r->n >= TRAIN_LEAST_TESTS && !cli_given(j->cli, "forget") &&
+    return !isnan(r->p) && !cli_given(j->cli, "forget") &&
            (double)r->exact[1] < (double)r->n * eval_wilson(r->exact[0], r->n, 1.96).lo;
 }
 
-/* Of each set that is kept, or of all where there is one; the largest p. */
+void cli_train_warn_untested(const struct train_lora *j)
+{
+    const int n_set = j->kept.n_set > 1 ? j->kept.n_set : 1;
+    int64_t most = 0;
+
+    for (int set = 0; set < n_set; set++) {
+        int64_t n = 0;
+
+        for (int64_t i = 0; i < j->kept.n; i++)
+            n += counts(j, 1, i, n_set > 1 ? set : -1);
+        most = n > most ? n : most;
+    }
+    if (most < TRAIN_LEAST_TESTS)
+        cli_warn("what is forgotten is not tested, as %s: --keep names a file of what the model knows",
+                 j->kept.n == 0 ? "there are no task sets" : "the model answers fewer than five items of each task set exactly");
+}
+
+/* Of each set that is kept, or of all where there is one; the largest p, NaN if none can be tested. */
 static enum err_code judge_kept(struct train_lora *j, bool say, double *p, struct err *e)
 {
     const bool sets = j->kept.n_set > 1;
 
-    *p = 0;
+    *p = NAN;
     for (int set = sets ? 0 : -1; set < (sets ? j->kept.n_set : 0); set++) {
         char name[100] = "kept";
         struct outcome r;
@@ -185,7 +206,7 @@ static enum err_code judge_kept(struct train_lora *j, bool say, double *p, struc
         if (outcome_of(j, 1, set, (double)j->o->forget, &r, e))
             return e->code;
         r.p = lost(j, &r) ? 1 : r.p;
-        *p = r.p > *p ? r.p : *p;
+        *p = fmax(*p, r.p); /* of a number and NaN the number */
         if (say)
             print(j, name, &r);
     }
@@ -230,7 +251,7 @@ static enum err_code hear(struct train_lora *j, struct verdict *v, bool say, str
         return e->code;
     v->p = learnt.p;
     v->better = v->p < P_MAX;
-    v->keeps = v->p_kept < P_MAX;
+    v->keeps = isnan(v->p_kept) || v->p_kept < P_MAX;
     return ERR_OK;
 }
 
@@ -291,8 +312,8 @@ enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e)
     if (hear(j, &v, true, e))
         return e->code;
     *status = v.better && v.keeps ? EXIT_OK : EXIT_NO;
-    cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:f, s:f, s:I}", "published", *status == EXIT_OK, "p", v.p,
-                                                 "p_kept", v.p_kept, "strength", v.strength, "steps", (json_int_t)j->step));
+    cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:o, s:f, s:I}", "published", *status == EXIT_OK, "p", v.p,
+                                                 "p_kept", number(v.p_kept), "strength", v.strength, "steps", (json_int_t)j->step));
     if (*status == EXIT_OK && io_publish(j->o->out, j->fresh, j->o->keep, e))
         return e->code;
     if (*status == EXIT_OK)

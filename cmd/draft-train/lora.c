@@ -77,7 +77,7 @@ static enum err_code read_items(struct train_lora *j, char *const *files, struct
 {
     const struct train_options *o = j->o;
     const int64_t most = o->model.ctx_tokens;
-    int64_t asked;
+    int64_t asked, twice = 0, keep_twice = 0;
     size_t n = 0;
 
     while (files[n] != NULL)
@@ -88,6 +88,10 @@ static enum err_code read_items(struct train_lora *j, char *const *files, struct
         return e->code;
     if (o->held_out.n == 0 && cli_train_items_split(&j->items, &j->tests, 10, TRAIN_TESTS_MAX, e))
         return e->code;
+    if (cli_train_items_once(&j->tests, &twice, e) || cli_train_items_once(&j->keep, &keep_twice, e))
+        return e->code;
+    if (twice > 0)
+        cli_warn("%" PRId64 " items to test on are named more than once, and count once", twice);
     if (check_items(j, e) || cli_train_item_sets(&j->kept, TRAIN_TESTS_MAX, j->x.text, most, e))
         return e->code;
     j->sets = json_incref(j->kept.sets);
@@ -293,6 +297,7 @@ static enum err_code train_on(struct train_lora *j, int *status, struct err *e)
     if (cli_train_test(j, j->begin.champion, j->before, e))
         return e->code;
     j->test_s = (cli_now_ms() - from) / 1e3;
+    cli_train_warn_untested(j);
     cli_train_event(&j->report, "begin", json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "command", "lora", "method",
                                                    j->zo == NULL ? "first" : "zo", "items", (json_int_t)j->items.n, "tests",
                                                    (json_int_t)j->tests.n, "keep", (json_int_t)j->keep.n, "kept",

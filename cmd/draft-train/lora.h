@@ -34,9 +34,11 @@ MUST_CHECK enum err_code cli_train_items(struct train_items *to, const struct te
  * set; none where the sets are not there or the model has no chat template. */
 MUST_CHECK enum err_code cli_train_item_sets(struct train_items *to, int64_t most, const struct text *text, int64_t tokens_max,
                                              struct err *e);
-/* Moves every n-th item to `out`, which is empty, at most `most`. */
+/* Moves one of `every` items to `out`, which is empty, at most `most`, spread evenly. */
 MUST_CHECK enum err_code cli_train_items_split(struct train_items *s, struct train_items *out, int64_t every, int64_t most,
                                                struct err *e);
+/* Of items that are the same one stays. *n_gone: how many go. */
+MUST_CHECK enum err_code cli_train_items_once(struct train_items *s, int64_t *n_gone, struct err *e);
 /* How many items of a are also in b; 0 if memory is short. */
 int64_t cli_train_items_same(const struct train_items *a, const struct train_items *b);
 void cli_train_item_free(struct train_item *i);

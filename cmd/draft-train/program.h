@@ -52,7 +52,7 @@ struct train_prompt {
 };
 struct train_prompts {
     struct train_prompt *v; /* [n] */
-    int64_t n, cap, n_document, n_long, n_same; /* documents so far; left out: too long, held out as well */
+    int64_t n, cap, n_document, n_long, n_same, n_twice; /* documents so far; left out: too long, held out as well, named twice */
     char  **name;           /* [n_name] of classes */
     int     n_name;
 };
@@ -64,6 +64,13 @@ struct train_data {
 MUST_CHECK enum err_code cli_train_read(struct train_data *d, const struct train_options *o, char *const *files,
                                         const struct text *text, int64_t tokens_max, struct err *e);
 void cli_train_data_free(struct train_data *d);
+
+/* ---- sample.c ---- */
+
+/* Whether the i-th of n is among `most` of them that are spread evenly, beginning with the first. */
+bool cli_train_spread(int64_t i, int64_t n, int64_t most);
+/* For each of n hashes whether it is the first of its kind; malloc'ed. NULL: memory is short. */
+bool *cli_train_firsts(const uint64_t *hash, int64_t n);
 
 /* ---- report.c ---- */
 

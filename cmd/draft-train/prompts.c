@@ -205,10 +205,35 @@ void cli_train_data_free(struct train_data *d)
     free_prompts(&d->test);
 }
 
+/* Of prompts that are the same one stays. */
+static enum err_code drop_copies(struct train_prompts *p, struct err *e)
+{
+    uint64_t *hash = calloc((size_t)p->n + 1, sizeof *hash);
+    bool *first = NULL;
+    int64_t n = 0;
+
+    for (int64_t i = 0; hash != NULL && i < p->n; i++)
+        hash[i] = p->v[i].hash;
+    if (hash != NULL)
+        first = cli_train_firsts(hash, p->n);
+    for (int64_t i = 0; first != NULL && i < p->n; i++)
+        if (first[i])
+            p->v[n++] = p->v[i];
+        else
+            text_tokens_free(&p->v[i].token);
+    free(hash);
+    if (first == NULL)
+        return no_memory(e);
+    free(first);
+    p->n_twice = p->n - n;
+    p->n = n;
+    return ERR_OK;
+}
+
 /* At most n_tests prompts of each class stay, spread over it. */
 static enum err_code thin(struct train_prompts *p, int64_t n_tests, struct err *e)
 {
-    int64_t *all = calloc(3 * (size_t)p->n_name + 1, sizeof *all), *seen = all + p->n_name, *kept = seen + p->n_name;
+    int64_t *all = calloc(2 * (size_t)p->n_name + 1, sizeof *all), *seen = all + p->n_name;
     int64_t n = 0;
 
     if (all == NULL)
@@ -217,12 +242,10 @@ static enum err_code thin(struct train_prompts *p, int64_t n_tests, struct err *
         all[p->v[j].of]++;
     for (int64_t j = 0; j < p->n; j++) {
         const int of = p->v[j].of;
-        const int64_t every = all[of] > n_tests ? all[of] / n_tests : 1;
 
-        if (seen[of]++ % every == 0 && kept[of] < n_tests) {
-            kept[of]++;
+        if (cli_train_spread(seen[of]++, all[of], n_tests))
             p->v[n++] = p->v[j];
-        } else
+        else
             text_tokens_free(&p->v[j].token);
     }
     p->n = n;
@@ -233,9 +256,9 @@ static enum err_code thin(struct train_prompts *p, int64_t n_tests, struct err *
 /* Of each class one document of ten is held out, at most n_tests, spread over it. */
 static bool is_held_out(int64_t i, int64_t all, int64_t n_tests)
 {
-    const int64_t most = all / 10 < 1 ? 1 : all / 10, n = most < n_tests ? most : n_tests;
+    const int64_t most = all / 10 < 1 ? 1 : all / 10;
 
-    return all > 1 && i % (all / n) == 0 && i / (all / n) < n;
+    return all > 1 && cli_train_spread(i, all, most < n_tests ? most : n_tests);
 }
 
 static enum err_code split(struct train_data *d, int64_t n_tests, struct err *e)
@@ -353,7 +376,7 @@ static enum err_code read_all(struct reading *r, struct train_data *d, char *con
     for (size_t i = 0; i < r->o->held_out.n; i++)
         if (read_file(r, r->o->held_out.v[i], e))
             return e->code;
-    if (thin(&d->test, r->o->n_tests, e))
+    if (drop_copies(&d->test, e) || thin(&d->test, r->o->n_tests, e))
         return e->code;
     r->to = &d->train;
     if (*files == NULL && read_sets(r, e))
@@ -363,9 +386,9 @@ static enum err_code read_all(struct reading *r, struct train_data *d, char *con
             return e->code;
     if (r->o->lines && !r->plain)
         return err_set(e, ERR_ARG, "--lines: all files are JSON lines, and there is no plain text");
-    if ((r->o->held_out.n == 0 && split(d, r->o->n_tests, e)) || mix(&d->test, e))
+    if (r->o->held_out.n == 0 && (split(d, r->o->n_tests, e) || drop_copies(&d->test, e)))
         return e->code;
-    return drop_tests(d, e);
+    return mix(&d->test, e) || drop_tests(d, e) ? e->code : ERR_OK;
 }
 
 /* Whether there is enough of both; says what was left out. */
@@ -386,6 +409,8 @@ static enum err_code check(const struct train_data *d, int64_t tokens_max, struc
         return err_set(e, ERR_FORMAT, "no prompts to train on%s%s%s", same, n_long > 0 ? "; " : "", more);
     if (n_long > 0)
         cli_warn("%s", more);
+    if (d->test.n_twice > 0)
+        cli_warn("%lld prompts to test on are named more than once, and count once", (long long)d->test.n_twice);
     if (n_same > 0)
         cli_note("%lld prompts are left out of the training: they are tested on", n_same);
     return ERR_OK;

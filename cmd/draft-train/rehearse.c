@@ -181,8 +181,6 @@ enum err_code cli_train_rehearse(struct train_lora *j, struct err *e)
     if (o->keep_files.n > 0 && j->kept.n < TRAIN_LEAST_TESTS)
         return err_set(e, ERR_FORMAT, "--keep: too few items to test what is forgotten: a fifth of them, and at least %d",
                        TRAIN_LEAST_TESTS);
-    if (j->kept.n < TRAIN_LEAST_TESTS)
-        cli_warn("what is forgotten is not tested: --keep names a file of what the model knows");
     if (ask(j, &j->own, e) || drop_unsure(&j->own, e) || ask(j, &j->keep, e) || open_scores(j, e) ||
         cli_train_batch_open(j, e) || open_shield(j, e))
         return e->code;

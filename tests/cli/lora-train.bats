@@ -85,6 +85,18 @@ train() # OPTION...
     cmp a.gguf was
 }
 
+@test "lora: an item named twice counts once; if nothing shows what is forgotten, that is said" {
+    setup_texts
+    try 4 chimere-draft-train lora -m "$TINY" -o a.gguf --held-out test.jsonl --held-out test.jsonl --threads 2 --rank 4 \
+        --batch 8 --rehearse 0 --memory 256M --steps 1 --rate 1e-12 --jsonl e.jsonl items.jsonl
+    grep -q '10 items to test on are named more than once' err
+    grep -q 'what is forgotten is not tested, as' err
+    jq -se '(.[0].tests == 10) and (.[-1] | .published == false and .p_kept == null)' e.jsonl
+    head -n 3 test.jsonl > three.jsonl
+    fails 3 '3 items to test on are too few' chimere-draft-train lora -m "$TINY" -o a.gguf --held-out three.jsonl \
+        --held-out three.jsonl -q items.jsonl
+}
+
 @test "lora: what is rehearsed is forgotten less" {
     local n
     setup_texts
