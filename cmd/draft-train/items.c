@@ -262,6 +262,18 @@ static uint64_t hash_of(const struct train_item *i)
     return io_hash(0, i->token.v, (size_t)i->token.n * sizeof *i->token.v);
 }
 
+void cli_train_items_thin(struct train_items *s, int64_t n)
+{
+    int64_t stay = 0;
+
+    for (int64_t i = 0; i < s->n; i++)
+        if (cli_train_spread(i, s->n, n))
+            s->v[stay++] = s->v[i];
+        else
+            cli_train_item_free(&s->v[i]);
+    s->n = stay;
+}
+
 enum err_code cli_train_items_once(struct train_items *s, int64_t *n_gone, struct err *e)
 {
     uint64_t *hash = calloc((size_t)s->n + 1, sizeof *hash);

@@ -67,6 +67,8 @@ int cli_train_fitting(const struct train_lora *j, const struct train_items *s, i
 /* Scores of the tests and of what is kept, with an adapter; NULL: the bare model's. */
 MUST_CHECK enum err_code cli_train_test(struct train_lora *j, const struct tune_lora *l, struct train_score *const score[2],
                                         struct err *e);
+/* Seconds for an item, by the first few. */
+MUST_CHECK enum err_code cli_train_test_some(struct train_lora *j, double *each_s, struct err *e);
 /* After the test before training: a message if there are too few items to see what is forgotten. */
 void cli_train_warn_untested(const struct train_lora *j);
 /* Writes the new one, as strong as it can be without forgetting, and tests what was written; prints what became of each set and

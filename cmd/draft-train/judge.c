@@ -98,6 +98,20 @@ static enum err_code test(struct train_lora *j, const struct train_items *s, con
     return e->code;
 }
 
+enum err_code cli_train_test_some(struct train_lora *j, double *each_s, struct err *e)
+{
+    enum { SOME = 8 };
+    struct train_items some = j->tests;
+    struct train_score score[SOME];
+    const double from = cli_now_ms();
+
+    some.n = some.n < SOME ? some.n : SOME;
+    if (test(j, &some, j->begin.champion, score, e))
+        return e->code;
+    *each_s = (cli_now_ms() - from) / 1e3 / (double)some.n;
+    return ERR_OK;
+}
+
 enum err_code cli_train_test(struct train_lora *j, const struct tune_lora *l, struct train_score *const score[2], struct err *e)
 {
     return test(j, &j->tests, l, score[0], e) || test(j, &j->kept, l, score[1], e) ? e->code : ERR_OK;

@@ -16,6 +16,7 @@
 #include "tune/zo.h"
 
 enum { ALPHA = 2, ALPHA_SHIELD = 8 };
+#define TEST_SHARE 0.1 /* of the time, at most, for a test */
 
 double cli_train_lora_s(const struct train_lora *j)
 {
@@ -230,7 +231,10 @@ static enum err_code open_grad(struct train_lora *j, struct err *e)
 
     if (o->vram != NULL && cli_size(&most, o->vram, "vram", e))
         return e->code;
-    return grad_open_on(&j->g, j->x.gguf, cli_open_device(o), most, o->n_threads, e);
+    if (grad_open_on(&j->g, j->x.gguf, cli_open_device(o), most, o->n_threads, e))
+        return e->code;
+    grad_set_progress(j->g, &cli_train_until_signal);
+    return ERR_OK;
 }
 
 static enum err_code open_all(struct train_lora *j, char *const *files, struct err *e)
@@ -287,11 +291,32 @@ static void close_all(struct train_lora *j)
     io_unlock(j->lock);
 }
 
+/* A test takes a tenth of the time at most; fewer items are tested on where that is too short. */
+static enum err_code fit_tests(struct train_lora *j, struct err *e)
+{
+    const int64_t all = j->tests.n + j->kept.n;
+    double each_s, part;
+
+    if (cli_train_test_some(j, &each_s, e))
+        return e->code;
+    part = TEST_SHARE * j->o->time_s / ((double)all * each_s);
+    if (part >= 1)
+        return ERR_OK;
+    for (int i = 0; i < 2; i++) {
+        struct train_items *s = i == 0 ? &j->tests : &j->kept;
+        const int64_t n = (int64_t)(part * (double)s->n);
+
+        cli_train_items_thin(s, n > TRAIN_LEAST_TESTS ? n : TRAIN_LEAST_TESTS);
+    }
+    cli_warn("%" PRId64 " of %" PRId64 " items are tested on: the time is too short for more", j->tests.n + j->kept.n, all);
+    return ERR_OK;
+}
+
 static enum err_code train_on(struct train_lora *j, int *status, struct err *e)
 {
     double from;
 
-    if (cli_train_rehearse(j, e) || cli_train_resume(j, e))
+    if (cli_train_rehearse(j, e) || cli_train_resume(j, e) || fit_tests(j, e))
         return e->code;
     from = cli_now_ms();
     if (cli_train_test(j, j->begin.champion, j->before, e))

@@ -39,6 +39,8 @@ MUST_CHECK enum err_code cli_train_items_split(struct train_items *s, struct tra
                                                struct err *e);
 /* Of items that are the same one stays. *n_gone: how many go. */
 MUST_CHECK enum err_code cli_train_items_once(struct train_items *s, int64_t *n_gone, struct err *e);
+/* At most n items stay, spread evenly. */
+void cli_train_items_thin(struct train_items *s, int64_t n);
 /* How many items of a are also in b; 0 if memory is short. */
 int64_t cli_train_items_same(const struct train_items *a, const struct train_items *b);
 void cli_train_item_free(struct train_item *i);

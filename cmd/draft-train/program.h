@@ -91,6 +91,7 @@ void cli_train_point(struct train_report *r, double loss);
  * returns the program's exit status: of the training (code, *e), which a picture that fails does not change. */
 int cli_train_end(struct train_report *r, enum err_code code, int status, struct err *e);
 
+extern const struct progress cli_train_until_signal; /* goes on until a signal has come */
 /* "1:02:03" in buf. */
 const char *cli_train_clock(double seconds, char buf[32]);
 

@@ -9,6 +9,7 @@
 
 enum { SHIELD_ROWS = 10000 };
 #define OWN_SHARE 0.1 /* of the time, in which the model writes texts, and again answers */
+#define ASK_SHARE 0.3 /* of the time, at most, until the model has been asked what it says of them */
 
 static enum err_code no_memory(struct err *e)
 {
@@ -29,6 +30,22 @@ static double note_said(void *ctx, int seq, int row, float *logits, int32_t n)
     return 0;
 }
 
+/* After the first items: where there is no time to ask for all others, some that are spread evenly. */
+static void thin(const struct train_lora *j, struct train_items *s, int64_t asked, double from_ms)
+{
+    const double now_ms = cli_now_ms(), left_ms = j->from_ms + ASK_SHARE * j->o->time_s * 1e3 - now_ms;
+    const int64_t all = s->n, more = left_ms > 0 ? (int64_t)(left_ms / (now_ms - from_ms) * (double)asked) : 0;
+    struct train_items rest = *s;
+
+    if (more >= all - asked)
+        return;
+    rest.v += asked;
+    rest.n -= asked;
+    cli_train_items_thin(&rest, more);
+    s->n = asked + rest.n;
+    cli_warn("%" PRId64 " of %" PRId64 " texts are rehearsed: the time is too short for more", s->n, all);
+}
+
 /* Notes what the model says, with the old adapter where there is one. */
 static enum err_code ask(struct train_lora *j, struct train_items *s, struct err *e)
 {
@@ -36,6 +53,7 @@ static enum err_code ask(struct train_lora *j, struct train_items *s, struct err
     struct grad_seq seq[MANY];
     const struct tune_lora *l = j->begin.champion;
     struct asking a = { s, 0 };
+    const double from_ms = cli_now_ms();
     double sum;
 
     for (int n; a.first < s->n; a.first += n) {
@@ -52,6 +70,8 @@ static enum err_code ask(struct train_lora *j, struct train_items *s, struct err
                                                      .n_adapter = l == NULL ? 0 : l->n, .loss = note_said, .loss_ctx = &a },
                          &sum, e))
             return e->code;
+        if (a.first == 0)
+            thin(j, s, n, from_ms);
     }
     return ERR_OK;
 }
@@ -158,7 +178,7 @@ static enum err_code open_shield(struct train_lora *j, struct err *e)
         if (tune_shield_see(j->shield, seq, n, e))
             return e->code;
     }
-    if (tune_shield_raise(j->shield, (double)j->o->shield, e))
+    if (tune_shield_raise(j->shield, (double)j->o->shield, &cli_train_until_signal, e))
         return e->code;
     if (j->begin.fresh)
         tune_shield_apply(j->shield, j->lora->theta);

@@ -20,6 +20,16 @@ double cli_train_time(const char *text)
     return v * unit;
 }
 
+static bool no_signal(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)ctx;
+    (void)done;
+    (void)total;
+    return !cli_interrupted();
+}
+
+const struct progress cli_train_until_signal = { no_signal, NULL };
+
 const char *cli_train_clock(double seconds, char buf[32])
 {
     const long long s = seconds > 0 ? (long long)seconds : 0;

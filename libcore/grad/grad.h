@@ -115,7 +115,7 @@ struct grad_batch {
     grad_trace_fn             *trace; /* NULL: none */
     void                      *trace_ctx;
     double                    *seq_loss; /* [n_seq] the loss of each sequence; NULL: not wanted */
-    const struct progress     *progress; /* told after each layer, forward or backward; NULL: nobody */
+    const struct progress     *progress; /* told after each layer, forward or backward; NULL: that of the grad */
     bool                       keep;  /* everything of all layers stays until the backward pass: more memory, less time */
 };
 /* *loss: the sum over rows, in double, rows in order. A loss that is not finite is no error. ERR_ARG: a token, target or
@@ -130,6 +130,8 @@ MUST_CHECK enum err_code grad_backward(struct grad *g, const struct grad_batch *
 int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank, bool keep);
 int64_t grad_room(const struct grad *g);
 int64_t grad_longest(const struct grad *g); /* tokens of a sequence */
+/* For passes whose batch has no progress of its own; NULL: nobody is told, as at first. p outlives g. */
+void grad_set_progress(struct grad *g, const struct progress *p);
 int64_t grad_host_bytes(const struct grad *g, int64_t n_rows); /* and what a pass on another device takes of the host's */
 
 /* Parameters that stay where the pass is computed: adapters whose a and b are parts of them are used there. Zeros at first; on

@@ -48,6 +48,7 @@ struct grad {
     const struct gguf  *gguf;
     const struct grad_ops *ops;
     struct dev         *dev;       /* NULL: the host */
+    const struct progress *progress; /* of passes whose batch has none */
     void               *device;    /* the operations' own */
     struct pool        *pool;
     unsigned            simd;

@@ -396,6 +396,11 @@ int64_t grad_longest(const struct grad *g)
     return g->ops->longest == NULL ? INT64_MAX : g->ops->longest(g);
 }
 
+void grad_set_progress(struct grad *g, const struct progress *p)
+{
+    g->progress = p;
+}
+
 int32_t grad_n_vocab(const struct grad *g)
 {
     return g->plan.n_vocab;

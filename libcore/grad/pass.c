@@ -129,8 +129,9 @@ static void mix_in(struct pass *p, float *x)
 static bool go_on(struct pass *p, int done)
 {
     const int n = p->g->plan.n_layer;
+    const struct progress *to = p->b->progress != NULL ? p->b->progress : p->g->progress;
 
-    p->stopped = !progress_tick(p->b->progress, (uint64_t)done, (uint64_t)(p->backward ? 2 * n - p->lowest : n));
+    p->stopped = !progress_tick(to, (uint64_t)done, (uint64_t)(p->backward ? 2 * n - p->lowest : n));
     return !p->stopped;
 }
 

@@ -133,10 +133,11 @@ enum err_code tune_shield_see(struct tune_shield *s, const struct grad_seq *seq,
                          &loss, e);
 }
 
-/* l [n][n], symmetric, becomes its lower Cholesky factor; false: it has none. */
-static bool factor(double *l, int64_t n)
+/* l [n][n], symmetric, becomes its lower Cholesky factor; false: it has none. All three of these end early, with something
+ * useless, if progress says so. */
+static bool factor(double *l, int64_t n, const struct progress *progress)
 {
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && progress_tick(progress, 0, 0); i++)
         for (int64_t j = 0; j <= i; j++) {
             double sum = l[i * n + j];
 
@@ -150,9 +151,9 @@ static bool factor(double *l, int64_t n)
 }
 
 /* The inverse of a lower factor, row by row. */
-static void invert(double *to, const double *l, int64_t n)
+static void invert(double *to, const double *l, int64_t n, const struct progress *progress)
 {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && progress_tick(progress, 0, 0); i++) {
         double *row = to + i * n;
 
         memset(row, 0, (size_t)n * sizeof *row);
@@ -166,12 +167,12 @@ static void invert(double *to, const double *l, int64_t n)
 }
 
 /* c = m' m for a lower m, scaled to a mean of 1 on its diagonal; sum is scratch. */
-static void square(float *c, double *sum, const double *m, int64_t n)
+static void square(float *c, double *sum, const double *m, int64_t n, const struct progress *progress)
 {
     double trace = 0;
 
     memset(sum, 0, (size_t)(n * n) * sizeof *sum);
-    for (int64_t k = 0; k < n; k++)
+    for (int64_t k = 0; k < n && progress_tick(progress, 0, 0); k++)
         for (int64_t i = 0; i <= k; i++)
             for (int64_t j = 0; j <= i; j++)
                 sum[i * n + j] += m[k * n + i] * m[k * n + j];
@@ -188,6 +189,7 @@ struct raising {
     double             *scratch; /* [workers][2][widest^2] */
     int64_t             each;
     unsigned char      *failed;  /* [s->n] 0: not */
+    const struct progress *progress;
 };
 enum { NOT_NUMBERS = 1, TOO_SMALL };
 
@@ -211,18 +213,18 @@ static void raise_piece(void *ctx, int64_t begin, int64_t end, int worker)
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < n; j++)
                 l[i * n + j] = (double)c[i * n + j] * (double)n / trace + (i == j ? r->rho : 0);
-        r->failed[p] = factor(l, n) ? 0 : isfinite(trace) ? TOO_SMALL : NOT_NUMBERS;
+        r->failed[p] = factor(l, n, r->progress) ? 0 : isfinite(trace) ? TOO_SMALL : NOT_NUMBERS;
         if (!r->failed[p]) {
-            invert(inverse, l, n);
-            square(c, l, inverse, n);
+            invert(inverse, l, n, r->progress);
+            square(c, l, inverse, n, r->progress);
         }
     }
 }
 
-enum err_code tune_shield_raise(struct tune_shield *s, double rho, struct err *e)
+enum err_code tune_shield_raise(struct tune_shield *s, double rho, const struct progress *progress, struct err *e)
 {
     struct pool *pool = grad_pool(s->l->g);
-    struct raising r = { .s = s, .rho = rho };
+    struct raising r = { .s = s, .rho = rho, .progress = progress };
     enum err_code code = ERR_OK;
 
     for (int i = 0; i < s->n; i++)
@@ -233,6 +235,8 @@ enum err_code tune_shield_raise(struct tune_shield *s, double rho, struct err *e
         code = no_memory(e);
     else
         pool_for(pool, s->n, 1, raise_piece, &r);
+    if (code == ERR_OK && !progress_tick(progress, 1, 1))
+        code = err_set(e, ERR_CANCEL, "interrupted");
     for (int i = 0; i < s->n && code == ERR_OK; i++)
         if (r.failed[i] == NOT_NUMBERS)
             code = err_set(e, ERR_FORMAT, "what the model computes for its own texts is not a number");

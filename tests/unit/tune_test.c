@@ -424,6 +424,16 @@ static void check_shield(struct bench *b, const struct tune_shield *s, int mat, 
     free(v);
 }
 
+static bool no_more(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)ctx;
+    (void)done;
+    (void)total;
+    return false;
+}
+
+static const struct progress stop = { no_more, NULL };
+
 static void test_shield(void **state)
 {
     const double rho = 0.1;
@@ -438,7 +448,7 @@ static void test_shield(void **state)
     assert_int_equal(tune_shield_open(&s, b.l, &e), ERR_OK);
     assert_int_equal(tune_shield_see(s, b.seq, 1, &e), ERR_OK);
     assert_int_equal(tune_shield_see(s, b.seq + 1, 1, &e), ERR_OK);
-    assert_int_equal(tune_shield_raise(s, rho, &e), ERR_OK);
+    assert_int_equal(tune_shield_raise(s, rho, NULL, &e), ERR_OK);
     for (int i = 0; i < b.l->n; i++) {
         const struct adapter_mat *m = &b.l->file->mat[i];
 
@@ -451,7 +461,7 @@ static void test_shield(void **state)
     /* nothing was seen: P is I, and what is not a number is said */
     tune_shield_close(s);
     assert_int_equal(tune_shield_open(&s, b.l, &e), ERR_OK);
-    assert_int_equal(tune_shield_raise(s, rho, &e), ERR_OK);
+    assert_int_equal(tune_shield_raise(s, rho, NULL, &e), ERR_OK);
     float *v = calloc((size_t)b.l->n_params, sizeof *v), *w = calloc((size_t)b.l->n_params, sizeof *w);
 
     for (int64_t i = 0; i < b.l->n_params; i++)
@@ -461,7 +471,11 @@ static void test_shield(void **state)
     tune_shield_close(s);
     assert_int_equal(tune_shield_open(&s, b.l, &e), ERR_OK);
     assert_int_equal(tune_shield_see(s, b.seq, 1, &e), ERR_OK);
-    assert_int_equal(tune_shield_raise(s, 1e-30, &e), ERR_ARG);
+    assert_int_equal(tune_shield_raise(s, 1e-30, NULL, &e), ERR_ARG);
+    assert_int_equal(tune_shield_raise(s, rho, &stop, &e), ERR_CANCEL);
+    grad_set_progress(b.l->g, &stop);
+    assert_int_equal(tune_shield_see(s, b.seq, 1, &e), ERR_CANCEL);
+    grad_set_progress(b.l->g, NULL);
     free(v);
     free(w);
     tune_shield_close(s);
