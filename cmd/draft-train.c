@@ -5,10 +5,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "adapt/adapt.h"
 #include "base/io.h"
 #include "cli/openblas.h"
 #include "cli/table.h"
 #include "draft-train/program.h"
+#include "gguf/gguf.h"
+#include "train/file.h"
 
 static struct train_options o = {
     .time = "30m", .block = 16, .n_tests = 20, .n_text = 8, .keep = 2, .n_seq = 16, .n_layer = 4,
@@ -170,13 +173,32 @@ static void check_usage(unsigned bit, char *const *files, int n_files)
         cli_usage("--predict is below --ctx");
 }
 
-static int rollback(void)
+/* The version before is what the command makes: what is damaged or of another kind would serve nobody. */
+static enum err_code check_before(unsigned bit, struct err *e)
+{
+    char *before = cli_train_beside(o.out, ".1");
+    struct train_shape shape;
+    struct adapter *a = NULL;
+    struct gguf *g = NULL;
+    enum err_code code = before != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+
+    if (code == ERR_OK && access(before, F_OK) == 0 && bit == DFLASH)
+        code = gguf_open(&g, before, e) || train_shape_read(&shape, g, e) ? err_wrap(e, "%s", before) : ERR_OK;
+    else if (code == ERR_OK && access(before, F_OK) == 0)
+        code = adapter_open(&a, before, e);
+    adapter_close(a);
+    gguf_close(g);
+    free(before);
+    return code;
+}
+
+static int rollback(unsigned bit)
 {
     struct io_lock *lock = NULL;
     struct err e = { 0 };
     int status = EXIT_OK;
 
-    if (io_lock(&lock, o.out, &e) || io_rollback(o.out, &e))
+    if (io_lock(&lock, o.out, &e) || check_before(bit, &e) || io_rollback(o.out, &e))
         status = cli_fail(&e);
     io_unlock(lock);
     if (status == EXIT_OK)
@@ -212,7 +234,9 @@ int main(int argc, char **argv)
     cli_catch_broken_pipe(); /* what was learnt is not lost with a reader of events */
     file = linked_file();
     o.out = file != NULL ? file : o.out;
-    status = o.rollback             ? rollback()
+    cli_check_beside("plot", o.plot, o.out);
+    cli_check_beside("jsonl", o.events, o.out);
+    status = o.rollback             ? rollback(command->bit)
              : command->bit == MTP  ? cli_train_mtp(&o, &cli, argv + first + 1)
              : command->bit == LORA ? cli_train_lora(&o, &cli, argv + first + 1)
                                     : cli_train_dflash(&o, &cli, argv + first + 1);

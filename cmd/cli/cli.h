@@ -133,6 +133,9 @@ enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, floa
 /* Exits with EXIT_USAGE when an OPT_OUT is also another file of the command line, the default model, or a standard
  * descriptor. */
 void cli_check_outputs(const struct cli *cli, char *const *operands);
+/* Exits with EXIT_USAGE when path, which an option names, is out.1, out.2 ..., out.train or out.lock: versions of out and what
+ * lies beside it. path NULL is allowed. */
+void cli_check_beside(const char *option, const char *path, const char *out);
 /* An output replaces a file of its own kind, which begins with these bytes, an empty one, or none (path NULL: it is not asked
  * for). Exits with EXIT_USAGE where another file has its name. */
 void cli_check_kind(const char *option, const char *path, struct str magic, const char *what);

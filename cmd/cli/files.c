@@ -58,6 +58,19 @@ static bool same_place(const char *a, const char *b)
     return stat(dir_a, &st_a) == 0 && stat(dir_b, &st_b) == 0 && st_a.st_dev == st_b.st_dev && st_a.st_ino == st_b.st_ino;
 }
 
+void cli_check_beside(const char *option, const char *path, const char *out)
+{
+    const char *end = path != NULL ? strrchr(path, '.') : NULL;
+    char        whole[4096];
+
+    if (end == NULL || (size_t)(end - path) >= sizeof whole ||
+        (strcmp(end, ".train") != 0 && strcmp(end, ".lock") != 0 && (end[1] == '\0' || end[1 + strspn(end + 1, "0123456789")])))
+        return;
+    snprintf(whole, sizeof whole, "%.*s", (int)(end - path), path);
+    if (strcmp(whole, out) == 0 || same_place(whole, out))
+        cli_usage("--%s %s: that name is for what lies beside %s", option, path, out);
+}
+
 /* st: of the output, if it is a regular file. */
 static void check_output(const char *name, const char *out, const struct stat *st, const char *path, const char *what)
 {

@@ -134,19 +134,32 @@ train() # OPTION...
     [ "$(echo d.gguf*)" = 'd.gguf*' ]
 }
 
-@test "draft-train: --rollback goes round the versions" {
-    echo new > d; echo old > d.1; echo older > d.2
-    chimere-draft-train dflash -o d --rollback -q
-    [ "$(cat d d.1 d.2 | tr '\n' ' ')" = "old older new " ]
-    chimere-draft-train dflash -o d --rollback -q
-    chimere-draft-train dflash -o d --rollback -q
-    [ "$(cat d d.1 d.2 | tr '\n' ' ')" = "new old older " ]
+@test "draft-train: --rollback goes round the versions, to what can be used" {
+    local i
+    for i in 0 1 2; do
+        python3 "$ROOT/tests/cli/make_lora.py" was$i qwen35moe 8 4 $i blk.0.ssm_out.weight:256:256
+        cp was$i d$([ $i -eq 0 ] || echo .$i)
+    done
+    chimere-draft-train lora -o d --rollback -q
+    cmp d was1 && cmp d.1 was2 && cmp d.2 was0
+    chimere-draft-train mtp -o d --rollback -q
+    chimere-draft-train lora -o d --rollback -q
+    cmp d was0 && cmp d.1 was1 && cmp d.2 was2
     fails 1 'no version before it' chimere-draft-train dflash -o other --rollback
+    fails 3 'd.1' chimere-draft-train dflash -o d --rollback # another kind of file
+    head -c 1000 was1 > d.1
+    fails 3 'd.1' chimere-draft-train lora -o d --rollback
+    rm d.1
+    mkdir d.1
+    fails 1 'd.1: is a directory' chimere-draft-train lora -o d --rollback
+    cmp d was0 && cmp d.2 was2 && [ ! -e d.3 ]
 }
 
 @test "draft-train: what it refuses; what was there stays" {
     prompts 1 20 > p.jsonl
     fails 2 '--out' chimere-draft-train dflash
+    fails 2 'beside d.gguf' chimere-draft-train dflash -o d.gguf --plot ./d.gguf.1 p.jsonl
+    fails 2 'beside d.gguf' chimere-draft-train dflash -o d.gguf --jsonl d.gguf.train p.jsonl
     fails 2 'not one of' chimere-draft-train lorax
     fails 2 'not with --time' chimere-draft-train dflash -o d --rollback --time 2h
     fails 2 '--taps 1,1: layer 1 is named twice' chimere-draft-train dflash -o d --taps 1,1
