@@ -96,6 +96,7 @@ void cli_train_batch_seen(struct train_lora *j, const struct grad_seq *seq, cons
 
 /* All steps, as long as there is time. */
 MUST_CHECK enum err_code cli_train_learn(struct train_lora *j, struct err *e);
+void cli_train_end_steps(struct train_lora *j); /* gives back what only steps need */
 /* Whether the file that an interrupted run left is of the same command: ERR_ARG says that it is not. To be called before the
  * model writes anything. */
 MUST_CHECK enum err_code cli_train_check_half(struct train_lora *j, struct err *e);

@@ -240,10 +240,10 @@ static enum err_code test_fresh(struct train_lora *j, struct err *e)
         code = adapter_open(&a, j->fresh, e);
     if (code == ERR_OK)
         code = tune_lora_of(&l, j->g, a, e);
+    adapter_close(a);
     if (code == ERR_OK)
         code = cli_train_test(j, l, j->after, e);
     tune_lora_close(l);
-    adapter_close(a);
     return code;
 }
 
@@ -317,6 +317,7 @@ enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e)
 {
     struct verdict v = { 0 };
 
+    cli_train_end_steps(j);
     if (try_strengths(j, &v, e)) {
         if (e->code == ERR_FORMAT) /* the same steps would not help */
             unlink(j->half);

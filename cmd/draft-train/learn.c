@@ -341,6 +341,17 @@ static enum err_code end(struct train_lora *j, struct grad_seq *seq, struct err 
     return ERR_OK;
 }
 
+void cli_train_end_steps(struct train_lora *j)
+{
+    train_adam_close(&j->adam);
+    tune_shield_close(j->shield);
+    free(j->was);
+    free(j->gradient);
+    j->shield = NULL;
+    j->was = NULL;
+    j->gradient = NULL;
+}
+
 enum err_code cli_train_learn(struct train_lora *j, struct err *e)
 {
     struct grad_seq *seq = calloc((size_t)(j->o->n_text + j->o->keep_batch), sizeof *seq);

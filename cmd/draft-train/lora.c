@@ -106,16 +106,19 @@ static enum err_code read_items(struct train_lora *j, char *const *files, struct
     return ERR_OK;
 }
 
-/* Bytes of the parameters and what is kept beside them, of what is rehearsed and of the shield. */
+/* Bytes of the parameters and what is kept beside them, of what is rehearsed and of the shield. In the steps these are the
+ * parameters, the file, gradient and moments, and what a step began with; in the last test the whole adapter, what is written,
+ * and what is read again instead. An old adapter is there three times. */
 static int64_t own_bytes(const struct train_lora *j)
 {
-    const int64_t copies = j->o->method == TRAIN_FIRST ? 4 + j->shielded : 4 + 2 * j->o->samples;
+    const int64_t copies = j->o->method == TRAIN_FIRST ? 6 : 6 + 2 * j->o->samples;
+    const int64_t old = j->begin.old != NULL ? 3 * adapter_floats(j->begin.old) : 0;
     const int64_t n = j->o->rehearse * 9 / 8 + (int64_t)json_array_size(j->keep.open);
     int64_t rows = n * TRAIN_OWN_ANSWER, shield = j->shielded ? tune_shield_bytes(j->lora) : 0;
 
     for (int64_t i = 0; i < j->keep.n; i++)
         rows += j->keep.v[i].n_answer;
-    return j->lora->n_params * (int64_t)sizeof(float) * (copies + (j->begin.champion != NULL)) +
+    return (j->lora->n_params * copies + old) * (int64_t)sizeof(float) +
            shield + rows * (int64_t)sizeof(struct grad_soft) + n * j->own_tokens * 2 * (int64_t)sizeof(int32_t);
 }
 
@@ -268,10 +271,7 @@ static void close_all(struct train_lora *j)
     if (j->log != NULL)
         fclose(j->log);
     tune_zo_close(j->zo);
-    train_adam_close(&j->adam);
-    tune_shield_close(j->shield);
-    free(j->was);
-    free(j->gradient);
+    cli_train_end_steps(j);
     free(j->adapters);
     free(j->order);
     free(j->seen);

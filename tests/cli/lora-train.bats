@@ -233,6 +233,22 @@ train() # OPTION...
     done
 }
 
+# bats test_tags=slow
+@test "lora: the bound of memory is kept" {
+    local bound most file
+    head -n 12 "$ROOT/share/eval/math.jsonl" > items.jsonl
+    head -n 30 "$ROOT/share/eval/facts.jsonl" > known.jsonl
+    python3 -c 'import resource, subprocess, sys
+status = subprocess.call(sys.argv[1:])
+print("\n", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)
+sys.exit(status)' chimere-draft-train lora -o a.gguf --held-out items.jsonl --targets experts --rank 64 --rehearse 0 --shield 0 \
+        --keep known.jsonl --batch 4 --keep-batch 2 --steps 2 --forget 20 --memory 350M items.jsonl > table 2> err
+    bound=$(sed -n 's/.*memory: at most \([0-9]*\) MiB.*/\1/p' err)
+    file=$(stat -c '%s' "$ROOT"/share/models/*-q5_k_m.gguf)
+    most=$(tail -n 1 table)
+    [ "$most" -gt 200 ] && [ "$most" -lt $((bound + file / 1048576 + 25)) ] # the program itself
+}
+
 @test "lora: a full disk" {
     setup_texts
     (
