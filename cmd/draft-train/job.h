@@ -12,7 +12,8 @@ struct tune_shield;
 struct tune_zo;
 
 enum {
-    TRAIN_TESTS_MAX  = 400, /* items of the task sets, or of --keep */
+    TRAIN_TESTS_MAX  = 400, /* items of --keep, or held out of what is learnt */
+    TRAIN_SETS_MAX   = 2000, /* items of the task sets */
     TRAIN_STRENGTHS  = 7,   /* tests at the end: the whole adapter, five of bisection, the best once more */
     TRAIN_KEEP_EVERY = 5,   /* of --keep, each fifth item is tested on */
 };

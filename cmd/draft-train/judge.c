@@ -119,9 +119,9 @@ enum err_code cli_train_test(struct train_lora *j, const struct tune_lora *l, st
 
 /* ---- the gate ---- */
 
-/* What became of the items of a set that count: their mean loss and how many were exact, before and after. */
+/* What became of the items of a set, before and after: how many are exact, and the mean loss of those that count. */
 struct outcome {
-    int64_t n, exact[2];
+    int64_t n, counts, exact[2];
     double  loss[2], p; /* p NaN: too few to test */
 };
 
@@ -140,18 +140,24 @@ static void print(struct train_lora *j, const char *name, const struct outcome *
         (void)snprintf(p, sizeof p, "p %.2g", r->p);
     if (!j->o->quiet)
         fprintf(j->report.events == stdout ? stderr : stdout,
-                "%-18s %6" PRId64 " items, nats a token %.4f -> %.4f, exact answers %" PRId64 " -> %" PRId64 ", %s\n", name,
-                r->n, r->loss[0], r->loss[1], r->exact[0], r->exact[1], p);
-    cli_train_event(&j->report, "test", json_pack("{s:s, s:I, s:f, s:f, s:I, s:I, s:o}", "set", name, "items",
-                                                  (json_int_t)r->n, "loss_before", r->loss[0], "loss", r->loss[1],
-                                                  "exact_before", (json_int_t)r->exact[0], "exact",
-                                                  (json_int_t)r->exact[1], "p", number(r->p)));
+                "%-18s %6" PRId64 " items, exact answers %" PRId64 " -> %" PRId64 ", nats a token of %" PRId64
+                " items %.4f -> %.4f, %s\n", name, r->n, r->exact[0], r->exact[1], r->counts, r->loss[0], r->loss[1], p);
+    cli_train_event(&j->report, "test",
+                    json_pack("{s:s, s:I, s:I, s:f, s:f, s:I, s:I, s:o}", "set", name, "items", (json_int_t)r->n, "counts",
+                              (json_int_t)r->counts, "loss_before", r->loss[0], "loss", r->loss[1], "exact_before",
+                              (json_int_t)r->exact[0], "exact", (json_int_t)r->exact[1], "p", number(r->p)));
 }
 
-/* Of what is to be kept, what the user named counts, and of the task sets what was known: the rest may be what is learnt. */
-static bool counts(const struct train_lora *j, int which, int64_t i, int set)
+static bool is_of(const struct train_lora *j, int which, int64_t i, int set)
 {
-    return which == 0 || ((j->o->keep_files.n > 0 || j->before[1][i].exact) && (set < 0 || j->kept.v[i].set == set));
+    return which == 0 || set < 0 || j->kept.v[i].set == set;
+}
+
+/* Whose loss counts: what is to be learnt; of what is to be kept, what the user named, and of the task sets what was known, as
+ * the rest may be what is learnt. */
+static bool counts(const struct train_lora *j, int which, int64_t i)
+{
+    return which == 0 || j->o->keep_files.n > 0 || j->before[1][i].exact;
 }
 
 /* The items of a set (-1: of all). p: of their losses having fallen (more: not having risen by as much as that). */
@@ -166,17 +172,20 @@ static enum err_code outcome_of(const struct train_lora *j, int which, int set, 
     for (int64_t i = 0; i < n; i++) {
         const struct train_score *was = &j->before[which][i], *is = &j->after[which][i];
 
-        if (!counts(j, which, i, set))
+        if (!is_of(j, which, i, set))
             continue;
-        gain[r->n++] = was->loss + more - is->loss;
-        r->loss[0] += was->loss;
-        r->loss[1] += is->loss;
+        r->n++;
         r->exact[0] += was->exact;
         r->exact[1] += is->exact;
+        if (!counts(j, which, i))
+            continue;
+        gain[r->counts++] = was->loss + more - is->loss;
+        r->loss[0] += was->loss;
+        r->loss[1] += is->loss;
     }
     for (int k = 0; k < 2; k++)
-        r->loss[k] /= r->n > 0 ? (double)r->n : 1;
-    r->p = r->n < TRAIN_LEAST_TESTS ? NAN : train_gate(gain, r->n, (uint64_t)j->o->seed);
+        r->loss[k] /= r->counts > 0 ? (double)r->counts : 1;
+    r->p = r->counts < TRAIN_LEAST_TESTS ? NAN : train_gate(gain, r->counts, (uint64_t)j->o->seed);
     free(gain);
     return ERR_OK;
 }
@@ -197,7 +206,7 @@ void cli_train_warn_untested(const struct train_lora *j)
         int64_t n = 0;
 
         for (int64_t i = 0; i < j->kept.n; i++)
-            n += counts(j, 1, i, n_set > 1 ? set : -1);
+            n += is_of(j, 1, i, n_set > 1 ? set : -1) && counts(j, 1, i);
         most = n > most ? n : most;
     }
     if (most < TRAIN_LEAST_TESTS)

@@ -93,7 +93,7 @@ static enum err_code read_items(struct train_lora *j, char *const *files, struct
         return e->code;
     if (twice > 0)
         cli_warn("%" PRId64 " items to test on are named more than once, and count once", twice);
-    if (check_items(j, e) || cli_train_item_sets(&j->kept, TRAIN_TESTS_MAX, j->x.text, most, e))
+    if (check_items(j, e) || cli_train_item_sets(&j->kept, TRAIN_SETS_MAX, j->x.text, most, e))
         return e->code;
     j->sets = json_incref(j->kept.sets);
     if (o->keep_files.n > 0) /* of which some are tested instead */
