@@ -156,7 +156,7 @@ static enum err_code open_all(struct train_drafter *j, char *const *files, struc
         bound_memory(j, e) ||
         train_texts_open(&j->texts, j->math, text_room(j), width_of(j), e) ||
         train_texts_open(&j->tests, j->math, j->data.test.n * j->ctx_tokens + 1, width_of(j), e) ||
-        train_writer_open(&j->writer, j->run, j->x.text, j->n_tap, o->n_predict, e) || j->kind->open(j, e) ||
+        train_writer_open(&j->writer, j->run, j->x.text, NULL, 0, j->n_tap, o->n_predict, e) || j->kind->open(j, e) ||
         open_arrays(j, e))
         return e->code;
     name_job(j);

@@ -396,7 +396,7 @@ static enum err_code write_all(struct own *w, train_next *next, int64_t n, int64
     w->writer = NULL;
     train_texts_close(&w->texts);
     if (train_texts_open(&w->texts, NULL, n * w->to->tokens_max + 1, 0, e) ||
-        train_writer_open(&w->writer, w->run, w->text, 0, n_predict, e) ||
+        train_writer_open(&w->writer, w->run, w->text, w->x.adapters.list, w->x.adapters.n, 0, n_predict, e) ||
         train_writer_run(w->writer, &w->texts, next, go_on, w, e))
         return e->code;
     if (cli_interrupted())

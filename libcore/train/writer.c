@@ -154,11 +154,13 @@ static bool alloc_all(struct train_writer *w)
     return all && w->record != NULL && w->answer != NULL && w->rows != NULL;
 }
 
-enum err_code train_writer_open(struct train_writer **out, struct run *run, const struct text *text, int n_tap,
-                                int64_t n_predict, struct err *e)
+enum err_code train_writer_open(struct train_writer **out, struct run *run, const struct text *text,
+                                const struct run_adapter *adapters, int n_adapters, int n_tap, int64_t n_predict,
+                                struct err *e)
 {
     struct train_writer *w = calloc(1, sizeof *w);
-    const struct gen_opts o = { .run = run, .text = text, .drafter = &recorder, .drafter_of = w };
+    const struct gen_opts o = { .run = run, .text = text, .drafter = &recorder, .drafter_of = w, .adapters = adapters,
+                                .n_adapters = n_adapters };
 
     if (w == NULL)
         return err_set(e, ERR_NOMEM, "out of memory");

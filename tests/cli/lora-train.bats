@@ -37,7 +37,11 @@ train() # OPTION...
     grep -q '<svg ' l.svg
     [ "$(head -c 4 a.gguf)" = GGUF ]
     [ "$(echo a.gguf*)" = a.gguf ]
-    # from there, with a step so small that nothing changes; what is to be kept are questions, which the model answers
+    # from one that answers otherwise, with a step so small that nothing changes; what is to be kept are questions, which the
+    # model answers with it
+    jq -c '.answer = "no"' known.jsonl > no.jsonl
+    try 0 chimere-draft-train lora -o a.gguf --held-out no.jsonl --keep no.jsonl --threads 2 --batch 8 --keep-batch 0 \
+        --rehearse 0 --steps 6 --rate 0.03 no.jsonl
     cp a.gguf was
     jq -c 'del(.answer)' known.jsonl > asked.jsonl
     mv asked.jsonl known.jsonl
