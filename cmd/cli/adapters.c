@@ -9,29 +9,39 @@
 #include "model/class.h"
 #include "model/model.h"
 
+static enum err_code add(struct cli_adapters *x, const struct adapter *a, struct adapter *own, float scale, const struct gguf *g,
+                         struct err *e)
+{
+    const char *slash = strrchr(a->path, '/');
+    size_t      n = strlen(x->name);
+
+    x->file[x->n] = a;
+    x->own[x->n] = own;
+    x->list[x->n++].scale = scale;
+    x->rank += adapter_rank(a);
+    x->bytes += adapter_floats(a) * (int64_t)sizeof(float);
+    (void)snprintf(x->name + n, sizeof x->name - n, " + %.60s:%g", slash != NULL ? slash + 1 : a->path, (double)scale);
+    x->hash = io_hash(x->hash ^ adapter_fingerprint(a), &scale, sizeof scale);
+    if (adapter_check(a, g, e))
+        return e->code;
+    cli_note("adapter  %s: rank %d, %zu matrices, scale %g", a->path, adapter_rank(a), a->n, (double)scale);
+    return ERR_OK;
+}
+
 static enum err_code read_one(struct cli_adapters *x, const char *arg, const struct gguf *g, struct err *e)
 {
-    const int i = x->n;
-    float     scale = 1;
-    char      path[4096];
-    const char *slash;
-    size_t    n = strlen(x->name);
+    float           scale = 1;
+    char            path[4096];
+    struct adapter *a;
 
-    if (cli_file_number(arg, path, sizeof path, -CLI_SCALE_MAX, CLI_SCALE_MAX, &scale, e))
+    if (cli_file_number(arg, path, sizeof path, -CLI_SCALE_MAX, CLI_SCALE_MAX, &scale, e) || adapter_open(&a, path, e))
         return e->code;
-    if (adapter_open(&x->file[i], path, e))
-        return e->code;
-    x->n++;
-    x->list[i].scale = scale;
-    x->rank += adapter_rank(x->file[i]);
-    x->bytes += adapter_floats(x->file[i]) * (int64_t)sizeof(float);
-    slash = strrchr(path, '/');
-    (void)snprintf(x->name + n, sizeof x->name - n, " + %.60s:%g", slash != NULL ? slash + 1 : path, (double)scale);
-    x->hash = io_hash(x->hash ^ adapter_fingerprint(x->file[i]), &scale, sizeof scale);
-    if (adapter_check(x->file[i], g, e))
-        return e->code;
-    cli_note("adapter  %s: rank %d, %zu matrices, scale %g", path, adapter_rank(x->file[i]), x->file[i]->n, (double)scale);
-    return ERR_OK;
+    return add(x, a, a, scale, g, e);
+}
+
+enum err_code cli_adapters_add(struct cli_adapters *x, const struct adapter *a, const struct gguf *g, struct err *e)
+{
+    return x->n < RUN_ADAPTERS_MAX ? add(x, a, NULL, 1, g, e) : err_set(e, ERR_ARG, "more than %d adapters", RUN_ADAPTERS_MAX);
 }
 
 enum err_code cli_adapters_open(struct cli_adapters *x, const struct cli_list *names, const struct gguf *g, struct err *e)
@@ -81,7 +91,7 @@ void cli_adapters_close(struct cli_adapters *x)
 {
     for (int i = 0; i < x->n; i++) {
         model_adapter_close(x->on[i]);
-        adapter_close(x->file[i]);
+        adapter_close(x->own[i]);
     }
     *x = (struct cli_adapters){ 0 };
 }

@@ -64,7 +64,7 @@ void cli_train_begin_close(struct train_begin *b);
 /* What the model writes itself. */
 enum { TRAIN_OWN_TEXT = 128, TRAIN_OWN_ANSWER = 128, TRAIN_OWN_ASKED = 384 }; /* tokens at most; the last: of a given question */
 struct train_own {
-    const char               *adapter;   /* with which it writes; NULL: none */
+    const struct adapter     *adapter;   /* with which it writes; NULL: none */
     const struct train_items *learn;     /* its questions are like these, */
     const json_t             *sets;      /* or like those of one of these arrays; NULL: none */
     const json_t             *known;     /* questions that it answers as they are; NULL: none */

@@ -433,8 +433,9 @@ static enum err_code open_run(struct own *w, struct err *e)
     struct cli_model_opts mo = w->o->model;
 
     mo.repack = CLI_REPACK_OFF; /* the weights stay where they are: no memory beside --memory */
-    mo.loras = (struct cli_list){ (const char **)(uintptr_t)&w->to->adapter, w->to->adapter != NULL, 1 };
-    if (cli_open(&w->x, &mo, e) || cli_open_model(&w->x, e))
+    if (cli_open(&w->x, &mo, e) ||
+        (w->to->adapter != NULL && cli_adapters_add(&w->x.adapters, w->to->adapter, w->x.gguf, e)) ||
+        cli_open_model(&w->x, e))
         return e->code;
     for (int n_seq = w->o->n_seq;; n_seq /= 2) { /* as many side by side as memory has room for */
         if (cli_open_run(&w->run, &w->x, &(struct run_opts){ .ctx_tokens = w->to->tokens_max, .n_seq = n_seq }, e))

@@ -189,7 +189,7 @@ static enum err_code open_shield(struct train_lora *j, struct err *e)
 enum err_code cli_train_rehearse(struct train_lora *j, struct err *e)
 {
     const struct train_options *o = j->o;
-    const struct train_own own = { .adapter = j->begin.old != NULL && !o->scales ? o->out : NULL,
+    const struct train_own own = { .adapter = o->scales ? NULL : j->begin.old,
                                    .learn = &j->items, .sets = j->sets, .known = j->keep.open,
                                    .n_texts = (o->rehearse + 7) / 8, .n_answers = o->rehearse, .tokens_max = j->own_tokens,
                                    .time_s = OWN_SHARE * o->time_s, .own = &j->own, .answers = &j->keep };

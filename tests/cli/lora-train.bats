@@ -162,6 +162,12 @@ train() # OPTION...
     fails 3 'is not the scales of a matrix' chimere-quantize --merge-lora bad.gguf --allow-requantize "$TINY" n.gguf
 }
 
+@test "lora: training goes on from a file whose name looks like an adapter's and its scale" {
+    setup_texts
+    TYPE=f16 python3 "$ROOT/tests/cli/make_lora.py" 10:30 qwen35moe 8 4 1 blk.0.ssm_out.weight:256:256
+    try 4 train -o 10:30 --steps 1 --rate 1e-12
+}
+
 @test "lora: a signal ends waiting for a FIFO's writer, and a writer's items are read" {
     setup_texts
     mkfifo pipe
