@@ -46,8 +46,8 @@ static void thin(const struct train_lora *j, struct train_items *s, int64_t aske
     cli_warn("%" PRId64 " of %" PRId64 " texts are rehearsed: the time is too short for more", s->n, all);
 }
 
-/* Notes what the model says, with the old adapter where there is one. */
-static enum err_code ask(struct train_lora *j, struct train_items *s, struct err *e)
+/* with: room for the old adapter. */
+static enum err_code ask_with(struct train_lora *j, struct train_items *s, struct grad_adapter *with, struct err *e)
 {
     enum { MANY = 64 };
     struct grad_seq seq[MANY];
@@ -62,18 +62,28 @@ static enum err_code ask(struct train_lora *j, struct train_items *s, struct err
             if ((s->v[a.first + i].said = calloc((size_t)s->v[a.first + i].n_answer, sizeof(struct grad_soft))) == NULL)
                 return no_memory(e);
         if (l != NULL)
-            tune_lora_at(l, l->theta, NULL, 0, n, j->adapters);
+            tune_lora_at(l, l->theta, NULL, 0, n, with);
         cli_progress("asking the model: %" PRId64 " of %" PRId64, a.first, s->n);
         if (cli_interrupted())
             return err_set(e, ERR_CANCEL, "interrupted");
-        if (grad_forward(j->g, &(struct grad_batch){ .seq = seq, .n_seq = n, .adapter = j->adapters,
-                                                     .n_adapter = l == NULL ? 0 : l->n, .loss = note_said, .loss_ctx = &a },
-                         &sum, e))
+        if (grad_forward(j->g, &(struct grad_batch){ .seq = seq, .n_seq = n, .adapter = with, .n_adapter = l == NULL ? 0 : l->n,
+                                                     .loss = note_said, .loss_ctx = &a }, &sum, e))
             return e->code;
         if (a.first == 0)
             thin(j, s, n, from_ms);
     }
     return ERR_OK;
+}
+
+/* Notes what the model says, with the old adapter where there is one: its matrices need not be those of the new one. */
+static enum err_code ask(struct train_lora *j, struct train_items *s, struct err *e)
+{
+    const struct tune_lora *l = j->begin.champion;
+    struct grad_adapter *with = calloc(l == NULL ? 1 : (size_t)l->n, sizeof *with);
+    const enum err_code code = with == NULL ? no_memory(e) : ask_with(j, s, with, e);
+
+    free(with);
+    return code;
 }
 
 /* An answer that the model gave. */
