@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include "adapt/adapt.h"
 #include "draft-train/job.h"
 #include "tune/lora.h"
 #include "tune/shield.h"
@@ -199,7 +200,8 @@ static enum err_code open_shield(struct train_lora *j, struct err *e)
 enum err_code cli_train_rehearse(struct train_lora *j, struct err *e)
 {
     const struct train_options *o = j->o;
-    const struct train_own own = { .adapter = o->scales ? NULL : j->begin.old,
+    const struct adapter *old = j->begin.old;
+    const struct train_own own = { .adapter = old != NULL && !adapter_is_scales(old) ? old : NULL, /* a run takes no scales */
                                    .learn = &j->items, .sets = j->sets, .known = j->keep.open,
                                    .n_texts = (o->rehearse + 7) / 8, .n_answers = o->rehearse, .tokens_max = j->own_tokens,
                                    .time_s = OWN_SHARE * o->time_s, .own = &j->own, .answers = &j->keep };
