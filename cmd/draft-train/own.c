@@ -438,12 +438,18 @@ static enum err_code open_run(struct own *w, struct err *e)
         cli_open_model(&w->x, e))
         return e->code;
     for (int n_seq = w->o->n_seq;; n_seq /= 2) { /* as many side by side as memory has room for */
-        if (cli_open_run(&w->run, &w->x, &(struct run_opts){ .ctx_tokens = w->to->tokens_max, .n_seq = n_seq }, e))
-            return e->code;
-        if (n_seq == 1 || run_state_bytes(w->run) <= w->o->memory_bytes)
+        const struct run_opts ro = { .ctx_tokens = w->to->tokens_max, .n_seq = n_seq };
+        const enum err_code code = cli_open_run(&w->run, &w->x, &ro, e);
+
+        if (code != ERR_OK && (code != ERR_NOMEM || n_seq == 1 || w->x.model == NULL))
+            return code;
+        if (code == ERR_OK && (n_seq == 1 || run_state_bytes(w->run) <= w->o->memory_bytes)) {
+            cli_note("the model writes %d texts at a time: %" PRId64 " MiB", n_seq, run_state_bytes(w->run) >> 20);
             return ERR_OK;
+        }
         run_close(w->run);
         w->run = NULL;
+        *e = (struct err){ 0 };
     }
 }
 

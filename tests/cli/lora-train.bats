@@ -173,6 +173,16 @@ train() # OPTION...
     try 4 train -o 10:30 --steps 1 --rate 1e-12
 }
 
+@test "lora: the model writes as many texts at a time as there is memory for" {
+    setup_texts
+    shim=${BUILD:-build}/test/fault-shim.so
+    [ "${shim#/}" != "$shim" ] || shim=$ROOT/$shim
+    [ -e "$shim" ] || skip "no $shim"
+    export ASAN_OPTIONS=verify_asan_link_order=0
+    CHIMERE_TEST_FAULT=most:30000000 LD_PRELOAD=$shim train -o a.gguf --steps 1 --sequences 256 --forget 20 -v > out 2> err
+    grep -q 'writes 128 texts at a time' err
+}
+
 @test "lora: a signal ends waiting for a FIFO's writer, and a writer's items are read" {
     setup_texts
     mkfifo pipe

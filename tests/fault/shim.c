@@ -5,7 +5,7 @@
  * CHIMERE_TEST_FAULT_LOG=FILE at the end "KIND COUNT" is written there for every kind that was called
  *
  * KIND cut is special: the file behind the Nth mapping of a file loses its second half as soon as it is
- * mapped, and the call succeeds.
+ * mapped, and the call succeeds. So is most: all memory of more than N bytes that is mapped without a file fails.
  *
  * Kinds: alloc (ENOMEM), map (ENOMEM), open (EMFILE), read (EIO), write (ENOSPC), sync (EIO), rename
  * (EACCES). Calls that the C library makes inside itself are its own and are not seen here, but for its
@@ -24,9 +24,9 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum kind { ALLOC, MAP, OPEN, READ, WRITE, SYNC, RENAME, CUT, N_KINDS };
+enum kind { ALLOC, MAP, OPEN, READ, WRITE, SYNC, RENAME, CUT, MOST, N_KINDS };
 static const char *const names[N_KINDS] = { "alloc", "map",  "open",   "read",
-                                             "write", "sync", "rename", "cut" };
+                                             "write", "sync", "rename", "cut", "most" };
 
 static atomic_long counts[N_KINDS];
 static atomic_int  running;      /* main has begun and not ended */
@@ -186,6 +186,10 @@ void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
 {
     NEXT(void *, (void *, size_t, int, int, int, off_t), "mmap")
     FAIL(MAP, ENOMEM, MAP_FAILED)
+    if (fd < 0 && fail_kind == MOST && n > (size_t)fail_at) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
     if (fd >= 0 && hit(CUT)) {
         void *mapped = next(at, n, prot, flags, fd, offset);
 
