@@ -52,6 +52,7 @@ struct train_lora {
     double              *seq_loss; /* the same */
     int64_t              own_tokens; /* of a question and an answer that the model writes, at most */
     int64_t              rows_max, step, steps, keep_at;
+    int64_t              room_bytes; /* of --memory for the model while it writes: on a GPU, which has a memory of its own, all */
     bool                 keep_layers, shielded;
     int64_t              step_first; /* of this process */
     double               from_ms, before_s, test_s, learn_from_s;

@@ -186,6 +186,7 @@ static enum err_code bound_memory(struct train_lora *j, struct err *e)
                        gpu ? "--memory or the GPU's memory is" : "--memory is", most,
                        (grad_bytes(j->g, most, j->lora->rank, false) + (gpu ? 0 : own_bytes(j)) + (1 << 20) - 1) >> 20,
                        gpu ? " of the GPU's" : "");
+    j->room_bytes = j->o->memory_bytes - (gpu ? 0 : own_bytes(j));
     all = own_bytes(j) + (gpu ? grad_host_bytes(j->g, lo) : grad_bytes(j->g, lo, j->lora->rank, j->keep_layers));
     if (left >= 0 && all > left)
         return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of memory are left: a smaller --memory takes less", left >> 20);

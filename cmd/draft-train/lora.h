@@ -70,6 +70,7 @@ struct train_own {
     const json_t             *known;     /* questions that it answers as they are; NULL: none */
     int64_t                   n_texts, n_answers; /* texts from nothing, answers to questions of its own, at most */
     int64_t                   tokens_max; /* of a question and its answer */
+    int64_t                   room_bytes; /* for all its sequences; on a GPU for all but one */
     double                    time_s;    /* for texts, and again for answers, at most */
     struct train_items       *own, *answers; /* joined by what it wrote, and by answers to `known`; what it says there is
                                                 not noted yet */

@@ -440,13 +440,17 @@ static enum err_code open_run(struct own *w, struct err *e)
     for (int n_seq = w->o->n_seq;; n_seq /= 2) { /* as many side by side as memory has room for */
         const struct run_opts ro = { .ctx_tokens = w->to->tokens_max, .n_seq = n_seq };
         const enum err_code code = cli_open_run(&w->run, &w->x, &ro, e);
+        const int64_t bytes = code == ERR_OK ? run_state_bytes(w->run) : 0;
 
         if (code != ERR_OK && (code != ERR_NOMEM || n_seq == 1 || w->x.model == NULL))
             return code;
-        if (code == ERR_OK && (n_seq == 1 || run_state_bytes(w->run) <= w->o->memory_bytes)) {
-            cli_note("the model writes %d texts at a time: %" PRId64 " MiB", n_seq, run_state_bytes(w->run) >> 20);
+        if (code == ERR_OK && (bytes <= w->to->room_bytes || (n_seq == 1 && strcmp(w->x.mo.device, "cpu") != 0))) {
+            cli_note("the model writes %d texts at a time: %" PRId64 " MiB", n_seq, bytes >> 20);
             return ERR_OK;
         }
+        if (n_seq == 1)
+            return err_set(e, ERR_ARG, "--memory is too small: a text that the model writes takes %" PRId64 " MiB, and %" PRId64
+                           " MiB of it are left", (bytes + (1 << 20) - 1) >> 20, w->to->room_bytes >> 20);
         run_close(w->run);
         w->run = NULL;
         *e = (struct err){ 0 };

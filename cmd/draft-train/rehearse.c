@@ -204,6 +204,7 @@ enum err_code cli_train_rehearse(struct train_lora *j, struct err *e)
     const struct train_own own = { .adapter = old != NULL && !adapter_is_scales(old) ? old : NULL, /* a run takes no scales */
                                    .learn = &j->items, .sets = j->sets, .known = j->keep.open,
                                    .n_texts = (o->rehearse + 7) / 8, .n_answers = o->rehearse, .tokens_max = j->own_tokens,
+                                   .room_bytes = j->room_bytes,
                                    .time_s = OWN_SHARE * o->time_s, .own = &j->own, .answers = &j->keep };
 
     if ((o->rehearse > 0 || json_array_size(own.known) > 0) && cli_train_own(&own, o, j->x.text, e))

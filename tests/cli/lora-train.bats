@@ -181,6 +181,12 @@ train() # OPTION...
     export ASAN_OPTIONS=verify_asan_link_order=0
     CHIMERE_TEST_FAULT=most:30000000 LD_PRELOAD=$shim train -o a.gguf --steps 1 --sequences 256 --forget 20 -v > out 2> err
     grep -q 'writes 128 texts at a time' err
+    # what is kept for 2000 texts takes 60 MiB of it
+    many=(-o b.gguf --rehearse 2000 --sequences 256 --time 0.1s -v)
+    try 2 train "${many[@]}" --memory 256M
+    grep -q 'writes 256 texts at a time: 49 MiB' err
+    try 2 train "${many[@]}" --memory 96M
+    grep -q 'writes 128 texts at a time: 24 MiB' err
 }
 
 @test "lora: a signal ends waiting for a FIFO's writer, and a writer's items are read" {
