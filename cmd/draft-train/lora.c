@@ -208,11 +208,26 @@ static uint64_t hash_items(uint64_t h, const struct train_items *s)
     return h;
 }
 
-static void name_job(struct train_lora *j)
+/* Questions without an answer. */
+static enum err_code hash_open(uint64_t *h, const json_t *open, struct err *e)
+{
+    char *text = open == NULL ? NULL : json_dumps(open, JSON_COMPACT | JSON_SORT_KEYS);
+
+    if (open != NULL && text == NULL)
+        return no_memory(e);
+    if (text != NULL)
+        *h = io_hash(*h, text, strlen(text));
+    free(text);
+    return ERR_OK;
+}
+
+static enum err_code name_job(struct train_lora *j, struct err *e)
 {
     const struct train_options *o = j->o;
     uint64_t h = hash_items(hash_items(0, &j->items), &j->keep);
 
+    if (hash_open(&h, j->keep.open, e))
+        return e->code;
     for (int i = 0; i < grad_n_matrices(j->g); i++) {
         const struct grad_matrix *m = grad_matrix_at(j->g, i);
 
@@ -226,6 +241,7 @@ static void name_job(struct train_lora *j)
     (void)snprintf(j->name, sizeof j->name, "%016" PRIx64 " %s rank %d batch %d steps %" PRId64 " rate %g samples %d time %.0f", h,
                    o->method == TRAIN_FIRST ? "first" : "zo", j->lora->rank, o->n_text, j->steps, (double)o->rate,
                    o->samples, o->time_s);
+    return ERR_OK;
 }
 
 static enum err_code open_grad(struct train_lora *j, struct err *e)
@@ -251,7 +267,8 @@ static enum err_code open_all(struct train_lora *j, char *const *files, struct e
         return e->code;
     j->steps = (j->items.n + o->n_text - 1) / o->n_text * o->epochs;
     j->steps = o->steps > 0 && o->steps < j->steps ? o->steps : j->steps;
-    name_job(j);
+    if (name_job(j, e))
+        return e->code;
     j->half = cli_train_beside(o->out, ".train");
     j->adapters = calloc((size_t)j->lora->n, sizeof *j->adapters);
     if (j->half == NULL || j->adapters == NULL)

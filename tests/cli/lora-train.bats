@@ -117,6 +117,7 @@ train() # OPTION...
 @test "lora: interrupted or killed, the same command goes on, to the same bytes" {
     local pid method status
     setup_texts
+    echo '{"prompt": "a question without an answer"}' > asked.jsonl
     for method in first zo; do
         long=(--method $method --steps 60 --epochs 60 --batch 4 --keep-batch 2 --threads 1)
         [ $method = first ] || long+=(--samples 1 --momentum 0.5)
@@ -133,6 +134,8 @@ train() # OPTION...
         [ -s part.gguf.train ] && [ ! -e part.gguf ]
         [ $method = first ] || printf 'half' >> part.gguf.train # of an entry
         try 2 train -o part.gguf "${long[@]}" --rate 0.5
+        grep -q 'another training' err
+        try 2 train -o part.gguf "${long[@]}" --keep asked.jsonl
         grep -q 'another training' err
         status=0
         train -o part.gguf "${long[@]}" --jsonl part.$method 2> err || status=$?
