@@ -193,7 +193,7 @@ static enum err_code save(struct train_lora *j, struct err *e)
 }
 
 /* Whole steps and checks of a log. */
-static enum err_code replay(struct train_lora *j, const char *log, size_t n, struct err *e)
+static enum err_code replay(struct train_lora *j, const unsigned char *log, size_t n, struct err *e)
 {
     const size_t one = sizeof(struct tune_zo_note), each = (size_t)j->o->samples * one;
     struct tune_zo_note *note = calloc((size_t)j->o->samples, sizeof *note);
@@ -217,64 +217,91 @@ static enum err_code replay(struct train_lora *j, const char *log, size_t n, str
     return code == ERR_OK ? code : err_wrap(e, "%s", j->half);
 }
 
-/* What an interrupted run of the same command left; *data NULL: there is nothing. */
-static enum err_code read_half(const struct train_lora *j, char **data, size_t *bytes, struct half *h, struct err *e)
+/* Arrays after the header: weights, their moments, and losses that were seen. */
+static const float *array(const struct train_lora *j, const struct io_map *m, int i)
 {
-    const size_t n = (size_t)j->lora->n_params * sizeof(float);
+    return (const float *)(const void *)(m->data + sizeof(struct half)) + i * j->lora->n_params;
+}
 
-    *data = NULL;
+static bool all_finite(const float *v, int64_t n, float least)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(v[i]) || v[i] < least)
+            return false;
+    return true;
+}
+
+/* Whether a file with this training's name can be its state; the entries of a log are looked at when they are replayed. */
+static bool sound(const struct train_lora *j, const struct io_map *m, const struct half *h)
+{
+    const int64_t n = h->n_params, floats = (int64_t)((m->size - sizeof *h) / sizeof(float));
+
+    if (n != j->lora->n_params || !isfinite(h->spent_s) || h->spent_s < 0)
+        return false;
+    if (j->zo != NULL)
+        return isfinite(h->eps) && h->eps > 0 && isfinite(h->rate) && h->rate > 0;
+    return h->step >= 0 && h->step <= j->steps && h->n_seen >= 0 && h->n_seen <= floats && 3 * n + h->n_seen == floats &&
+           m->size % sizeof(float) == 0 && all_finite(array(j, m, 0), n, -INFINITY) &&
+           all_finite(array(j, m, 1), n, -INFINITY) && all_finite(array(j, m, 2), n, 0) &&
+           (h->n_seen != j->n_seen || all_finite(array(j, m, 3), h->n_seen, -INFINITY));
+}
+
+/* What an interrupted run of the same command left; m->data NULL: there is nothing. */
+static enum err_code read_half(const struct train_lora *j, struct io_map *m, struct half *h, struct err *e)
+{
+    *m = (struct io_map){ 0 };
     if (access(j->half, F_OK) != 0)
         return ERR_OK;
-    if (io_read_all(data, bytes, j->half, (size_t)1 << 32, cli_interrupted, e))
+    if (io_map_open(m, j->half, e))
         return e->code;
-    if (*bytes >= sizeof *h)
-        memcpy(h, *data, sizeof *h);
-    if (*bytes >= sizeof *h && memcmp(h->name, j->name, sizeof h->name) == 0 && h->n_params == j->lora->n_params &&
-        h->n_seen >= 0 && h->n_seen <= (int64_t)(*bytes / sizeof *j->seen) &&
-        (j->zo != NULL || *bytes == sizeof *h + 3 * n + (size_t)h->n_seen * sizeof *j->seen))
+    if (m->size >= sizeof *h)
+        memcpy(h, m->data, sizeof *h);
+    if (m->size < sizeof *h || memcmp(h->name, j->name, sizeof h->name) != 0)
+        err_set(e, ERR_ARG, "%s belongs to another training: finish it with its own command, or remove the file", j->half);
+    else if (!sound(j, m, h))
+        err_set(e, ERR_FORMAT, "%s is damaged: remove the file", j->half);
+    else
         return ERR_OK;
-    free(*data);
-    return err_set(e, ERR_ARG, "%s belongs to another training: finish it with its own command, or remove the file", j->half);
+    io_map_close(m);
+    return e->code;
 }
 
 enum err_code cli_train_check_half(struct train_lora *j, struct err *e)
 {
+    struct io_map m;
     struct half h;
-    char *data;
-    size_t bytes;
 
-    if (read_half(j, &data, &bytes, &h, e))
+    if (read_half(j, &m, &h, e))
         return e->code;
-    free(data);
+    io_map_close(&m);
     return ERR_OK;
 }
 
 enum err_code cli_train_resume(struct train_lora *j, struct err *e)
 {
     const size_t n = (size_t)j->lora->n_params * sizeof(float);
+    struct io_map m;
     struct half h;
-    char *data;
-    size_t bytes;
     enum err_code code = ERR_OK;
 
-    if (read_half(j, &data, &bytes, &h, e))
+    if (read_half(j, &m, &h, e))
         return e->code;
-    if (data == NULL)
+    if (m.data == NULL)
         return ERR_OK;
     if (j->zo != NULL) {
         j->zo->o.eps = h.eps;
         j->zo->o.rate = h.rate;
-        code = replay(j, data + sizeof h, bytes - sizeof h, e);
+        code = replay(j, m.data + sizeof h, m.size - sizeof h, e);
     } else {
-        memcpy(j->lora->theta, data + sizeof h, n);
-        memcpy(j->adam.m, data + sizeof h + n, n);
-        memcpy(j->adam.v, data + sizeof h + 2 * n, n);
+        memcpy(j->lora->theta, array(j, &m, 0), n);
+        memcpy(j->adam.m, array(j, &m, 1), n);
+        memcpy(j->adam.v, array(j, &m, 2), n);
         if (h.n_seen == j->n_seen) /* else the model had time to write less, or more */
-            memcpy(j->seen, data + sizeof h + 3 * n, (size_t)h.n_seen * sizeof *j->seen);
+            memcpy(j->seen, array(j, &m, 3), (size_t)h.n_seen * sizeof *j->seen);
         j->adam.step = j->step = h.step;
         j->before_s = h.spent_s;
     }
-    free(data);
+    io_map_close(&m);
     if (code == ERR_OK)
         cli_warn("goes on after %" PRId64 " steps", j->step);
     return code;

@@ -18,6 +18,11 @@ train() # OPTION...
     chimere-draft-train lora -m "$TINY" "${small[@]}" "$@" items.jsonl
 }
 
+poke() # FILE OFFSET BYTES
+{
+    printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
 @test "lora: questions in a chat are learnt; an adapter, events, a picture; an old one that is as good stays" {
     local i status=0
     for i in {1..6}; do
@@ -115,7 +120,7 @@ train() # OPTION...
 }
 
 @test "lora: interrupted or killed, the same command goes on, to the same bytes" {
-    local pid method status
+    local pid method status i damage
     setup_texts
     echo '{"prompt": "a question without an answer"}' > asked.jsonl
     for method in first zo; do
@@ -137,6 +142,25 @@ train() # OPTION...
         grep -q 'another training' err
         try 2 train -o part.gguf "${long[@]}" --keep asked.jsonl
         grep -q 'another training' err
+        # the header has a name of 200 bytes, the step, how many numbers and losses, seconds, eps and rate; then come numbers
+        damage=('224 \0\0\0\0\0\0\xf8\x7f' '208 \1')
+        [ $method = zo ] || damage+=('200 \xf9\xff\xff\xff\xff\xff\xff\xff' '216 \1\1\1\1\1\1\1\1' '248 \0\0\xc0\x7f')
+        [ $method = first ] || damage+=('232 \0\0\0\0\0\0\0\0' '240 \0\0\0\0\0\0\0\x80')
+        for i in "${damage[@]}"; do
+            cp part.gguf.train bad.gguf.train
+            poke bad.gguf.train "${i% *}" "${i#* }"
+            try 3 train -o bad.gguf "${long[@]}"
+            grep -q 'bad.gguf.train is damaged' err
+        done
+        if [ $method = first ]; then # with all steps, and losses of so many texts that it has more than 4 GiB
+            cp part.gguf.train bad.gguf.train
+            poke bad.gguf.train 200 '\x3c'
+            poke bad.gguf.train 216 '\0\0\0\x50'
+            truncate -s $((248 + 12 * $(od -A n -t d8 -j 208 -N 8 bad.gguf.train) + 4 * 0x50000000)) bad.gguf.train
+            train -o bad.gguf "${long[@]}" 2> err || [ $? -eq 4 ]
+            grep -q 'goes on after 60 steps' err
+        fi
+        rm -f bad.gguf*
         status=0
         train -o part.gguf "${long[@]}" --jsonl part.$method 2> err || status=$?
         grep -q 'goes on after' err
