@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -106,6 +107,22 @@ static enum err_code write_notes(struct train_lora *j, const struct tune_zo_note
     return ERR_OK;
 }
 
+struct half {
+    char    name[200];
+    int64_t step, n_params, n_seen;
+    double  spent_s, eps, rate; /* the last two of zo */
+};
+
+/* In zo's log, of which nothing else changes but its end. */
+static enum err_code note_spent(struct train_lora *j, struct err *e)
+{
+    const double spent_s = cli_train_lora_s(j);
+
+    if (pwrite(fileno(j->log), &spent_s, sizeof spent_s, offsetof(struct half, spent_s)) != (ssize_t)sizeof spent_s)
+        return err_errno(e, ERR_IO, errno, "%s: cannot write", j->half);
+    return ERR_OK;
+}
+
 /* The loss of the first batch, and what follows from it. */
 static enum err_code check_zo(struct train_lora *j, struct grad_seq *seq, struct err *e)
 {
@@ -117,7 +134,7 @@ static enum err_code check_zo(struct train_lora *j, struct grad_seq *seq, struct
         return e->code;
     cli_note("step %" PRId64 ": the first batch has a loss of %.4f, the least is %.4f; rate %.3g", j->step, (double)note.part,
              (double)j->zo->least, j->zo->o.rate);
-    return write_notes(j, &note, 1, e);
+    return write_notes(j, &note, 1, e) ? e->code : note_spent(j, e);
 }
 
 static enum err_code step_zo(struct train_lora *j, struct grad_seq *seq, double *loss, struct err *e)
@@ -166,12 +183,6 @@ static void report(struct train_lora *j, double loss, double *last_ms)
 
 /* ---- what was interrupted ---- */
 
-struct half {
-    char    name[200];
-    int64_t step, n_params, n_seen;
-    double  spent_s, eps, rate; /* the last two of zo */
-};
-
 static enum err_code save(struct train_lora *j, struct err *e)
 {
     struct half h = { .step = j->step, .n_params = j->lora->n_params, .n_seen = j->n_seen, .spent_s = cli_train_lora_s(j) };
@@ -179,7 +190,7 @@ static enum err_code save(struct train_lora *j, struct err *e)
     struct io_out *out;
 
     if (j->zo != NULL) /* its log is there */
-        return ERR_OK;
+        return note_spent(j, e);
     memcpy(h.name, j->name, sizeof h.name);
     if (io_out_open(&out, j->half, e))
         return e->code;
@@ -299,11 +310,11 @@ enum err_code cli_train_resume(struct train_lora *j, struct err *e)
         if (h.n_seen == j->n_seen) /* else the model had time to write less, or more */
             memcpy(j->seen, array(j, &m, 3), (size_t)h.n_seen * sizeof *j->seen);
         j->adam.step = j->step = h.step;
-        j->before_s = h.spent_s;
     }
+    j->before_s = h.spent_s;
     io_map_close(&m);
     if (code == ERR_OK)
-        cli_warn("goes on after %" PRId64 " steps", j->step);
+        cli_warn("goes on after %.0f s and %" PRId64 " steps", j->before_s, j->step);
     return code;
 }
 
@@ -337,7 +348,7 @@ static enum err_code open_log(struct train_lora *j, struct grad_seq *seq, struct
     reason = errno;
     if (!ok && !begun) /* there is nothing to go on from */
         unlink(j->half);
-    return ok ? ERR_OK : err_set(e, ERR_IO, "%s: cannot write: %s", j->half, strerror(reason));
+    return ok ? note_spent(j, e) : err_set(e, ERR_IO, "%s: cannot write: %s", j->half, strerror(reason));
 }
 
 static void save_or_say(struct train_lora *j)

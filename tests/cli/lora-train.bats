@@ -158,8 +158,16 @@ poke() # FILE OFFSET BYTES
             poke bad.gguf.train 216 '\0\0\0\x50'
             truncate -s $((248 + 12 * $(od -A n -t d8 -j 208 -N 8 bad.gguf.train) + 4 * 0x50000000)) bad.gguf.train
             train -o bad.gguf "${long[@]}" 2> err || [ $? -eq 4 ]
-            grep -q 'goes on after 60 steps' err
+            grep -q 'goes on after .* and 60 steps' err
         fi
+        # the time that was spent counts: no further step after a million seconds
+        od -A n -t f8 -j 224 -N 8 part.gguf.train | awk '{ exit !($1 > 0.01 && $1 < 1000) }'
+        cp part.gguf.train bad.gguf.train
+        poke bad.gguf.train 224 '\0\0\0\0\x80\x84\x2e\x41'
+        rm -f bad.gguf
+        train -o bad.gguf "${long[@]}" --jsonl end 2> err || [ $? -eq 4 ]
+        grep -q "goes on after 1000000 s and $(jq 'select(.type == "end") | .steps' end) steps" err
+        rm end
         rm -f bad.gguf*
         status=0
         train -o part.gguf "${long[@]}" --jsonl part.$method 2> err || status=$?
