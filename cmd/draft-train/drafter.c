@@ -468,8 +468,10 @@ static enum err_code rounds(struct train_drafter *j, struct err *e)
 /* The weights to begin with. */
 static enum err_code begin(struct train_drafter *j, struct err *e)
 {
-    const bool resumed = access(j->half, F_OK) == 0;
+    bool resumed;
 
+    cli_train_drop_done(j->o->out, j->half);
+    resumed = access(j->half, F_OK) == 0;
     if (j->kind->begin(j, resumed, e))
         return e->code;
     if (resumed) {
@@ -587,17 +589,17 @@ static enum err_code decide(struct train_drafter *j, int *status, struct err *e)
     *status = p < P_MAX ? EXIT_OK : EXIT_NO;
     cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:I}", "published", *status == EXIT_OK, "p", p, "steps",
                                                  (json_int_t)j->kind->steps(j)));
-    if (*status == EXIT_OK && io_publish(j->o->out, j->fresh, j->o->keep, e))
+    if (*status == EXIT_OK && cli_train_publish(j->o->out, j->fresh, j->o->keep, j->half, e))
         return e->code;
     if (*status == EXIT_OK)
         cli_warn("%s is written: fewer steps than %s (p = %.2g)", j->o->out, j->had ? "before" : "without", p);
     else {
         cli_train_drop(&j->fresh);
+        unlink(j->half);
         cli_warn("%s: not better than %s (p = %.2g, %g is the limit)", j->o->out,
                  j->old ? "the old one, which stays" : j->had ? "the model's block alone: nothing is written"
                                                               : "no drafter: nothing is written", p, P_MAX);
     }
-    unlink(j->half);
     return ERR_OK;
 }
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
 #include "draft-train/program.h"
@@ -80,6 +81,29 @@ enum err_code cli_train_fresh(char **fresh, const char *out, struct err *e)
     }
     free(dir);
     return err_errno(e, ERR_IO, errno, "%s: cannot write a file beside it", out);
+}
+
+/* The sign is that the state has the new file's time of change, to the nanosecond, and was last read in 1970, which no copy or
+ * restored file has. A rename keeps both times. */
+enum err_code cli_train_publish(const char *out, const char *fresh, int keep, const char *half, struct err *e)
+{
+    struct stat st;
+
+    if (stat(fresh, &st) == 0)
+        (void)utimensat(AT_FDCWD, half, (const struct timespec[]){ { 0, 0 }, st.st_mtim }, 0);
+    if (io_publish(out, fresh, keep, e))
+        return e->code;
+    unlink(half);
+    return ERR_OK;
+}
+
+void cli_train_drop_done(const char *out, const char *half)
+{
+    struct stat is, was;
+
+    if (stat(out, &is) == 0 && stat(half, &was) == 0 && was.st_atim.tv_sec == 0 && was.st_mtim.tv_sec == is.st_mtim.tv_sec &&
+        was.st_mtim.tv_nsec == is.st_mtim.tv_nsec)
+        unlink(half);
 }
 
 void cli_train_drop(char **fresh)

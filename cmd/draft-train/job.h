@@ -99,10 +99,8 @@ void cli_train_batch_seen(struct train_lora *j, const struct grad_seq *seq, cons
 /* All steps, as long as there is time. */
 MUST_CHECK enum err_code cli_train_learn(struct train_lora *j, struct err *e);
 void cli_train_end_steps(struct train_lora *j); /* gives back what only steps need */
-/* Whether the file that an interrupted run left is of the same command: ERR_ARG says that it is not. To be called before the
- * model writes anything. */
 /* Whether the file that an interrupted run left is of the same command: ERR_ARG says that it is not, ERR_FORMAT that it is
- * damaged. To be called before the model writes anything. */
+ * damaged; one of a training that has published its result is removed. To be called before the model writes anything. */
 MUST_CHECK enum err_code cli_train_check_half(struct train_lora *j, struct err *e);
 /* Goes on from what is in it. */
 MUST_CHECK enum err_code cli_train_resume(struct train_lora *j, struct err *e);

@@ -338,18 +338,18 @@ enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e)
     *status = v.better && v.keeps ? EXIT_OK : EXIT_NO;
     cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:o, s:f, s:I}", "published", *status == EXIT_OK, "p", v.p,
                                                  "p_kept", number(v.p_kept), "strength", v.strength, "steps", (json_int_t)j->step));
-    if (*status == EXIT_OK && io_publish(j->o->out, j->fresh, j->o->keep, e))
+    if (*status == EXIT_OK && cli_train_publish(j->o->out, j->fresh, j->o->keep, j->half, e))
         return e->code;
     if (*status == EXIT_OK)
         cli_warn("%s is written at %.3g of its strength: it knows more than %s (p = %.2g)", j->o->out, v.strength,
                  j->begin.old != NULL ? "the one before" : "the model alone", v.p);
     else {
         cli_train_drop(&j->fresh);
+        unlink(j->half);
         cli_warn("%s: %s (p = %.2g, %g is the limit)%s", j->o->out,
                  !v.better ? "not better on what is held out" : "it forgets what is kept", v.better ? v.p_kept : v.p, P_MAX,
                  j->begin.old != NULL ? ": the old one stays" : ": nothing is written");
     }
-    unlink(j->half);
     return ERR_OK;
 }
 

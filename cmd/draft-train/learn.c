@@ -282,6 +282,7 @@ enum err_code cli_train_check_half(struct train_lora *j, struct err *e)
     struct io_map m;
     struct half h;
 
+    cli_train_drop_done(j->o->out, j->half);
     if (read_half(j, &m, &h, e))
         return e->code;
     io_map_close(&m);

@@ -41,6 +41,11 @@ char *cli_train_beside(const char *path, const char *end);
  * it is published. Removes those that killed trainings of `out` left. */
 MUST_CHECK enum err_code cli_train_fresh(char **fresh, const char *out, struct err *e);
 void cli_train_drop(char **fresh); /* removes the file and forgets its name; NULL is allowed */
+/* io_publish(), then removes the state of the training at `half`. If a kill comes between them, the state is left, and
+ * cli_train_drop_done() knows it. */
+MUST_CHECK enum err_code cli_train_publish(const char *out, const char *fresh, int keep, const char *half, struct err *e);
+/* Removes a state whose training has published what is at `out`: nothing can go on from it. */
+void cli_train_drop_done(const char *out, const char *half);
 
 /* ---- prompts.c ---- */
 

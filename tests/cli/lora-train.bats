@@ -18,6 +18,14 @@ train() # OPTION...
     chimere-draft-train lora -m "$TINY" "${small[@]}" "$@" items.jsonl
 }
 
+find_shim()
+{
+    shim=${BUILD:-build}/test/fault-shim.so
+    [ "${shim#/}" != "$shim" ] || shim=$ROOT/$shim
+    [ -e "$shim" ] || skip "no $shim"
+    export ASAN_OPTIONS=verify_asan_link_order=0
+}
+
 poke() # FILE OFFSET BYTES
 {
     printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
@@ -210,10 +218,7 @@ poke() # FILE OFFSET BYTES
 
 @test "lora: the model writes as many texts at a time as there is memory for" {
     setup_texts
-    shim=${BUILD:-build}/test/fault-shim.so
-    [ "${shim#/}" != "$shim" ] || shim=$ROOT/$shim
-    [ -e "$shim" ] || skip "no $shim"
-    export ASAN_OPTIONS=verify_asan_link_order=0
+    find_shim
     CHIMERE_TEST_FAULT=most:30000000 LD_PRELOAD=$shim train -o a.gguf --steps 1 --sequences 256 --forget 20 -v > out 2> err
     grep -q 'writes 128 texts at a time' err
     # what is kept for 2000 texts takes 60 MiB of it
@@ -222,6 +227,24 @@ poke() # FILE OFFSET BYTES
     grep -q 'writes 256 texts at a time: 49 MiB' err
     try 2 train "${many[@]}" --memory 96M
     grep -q 'writes 128 texts at a time: 24 MiB' err
+}
+
+@test "lora: killed when what is new has just been published, or just not yet" {
+    setup_texts
+    find_shim
+    again() # FAULT: the state is left, and the same command can be given again
+    {
+        CHIMERE_TEST_FAULT=$1 LD_PRELOAD=$shim train -o a.gguf --steps 2 --forget 20 > out 2>&1 || true
+        [ -e a.gguf.train ]
+        try 0 train -o a.gguf --steps 2 --forget 20
+        [ ! -e a.gguf.train ] && [ -e a.gguf ]
+    }
+    again rename:1
+    grep -q 'goes on after .* 2 steps' err
+    rm a.gguf*
+    again kill:1
+    no grep -q 'goes on' err
+    [ -e a.gguf.1 ]
 }
 
 @test "lora: a signal ends waiting for a FIFO's writer, and a writer's items are read" {

@@ -43,7 +43,7 @@ in_turn()
     cmp "$dir/want.out" "$dir/got.out"
     [ -s "$dir/log" ]
     while read -r kind count; do
-        [ "$kind" != cut ] || continue
+        [ "$kind" != cut ] && [ "$kind" != kill ] || continue
         for n in $(places "$count"); do
             rm -rf "$dir/got"
             mkdir "$dir/got"

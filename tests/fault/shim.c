@@ -5,7 +5,8 @@
  * CHIMERE_TEST_FAULT_LOG=FILE at the end "KIND COUNT" is written there for every kind that was called
  *
  * KIND cut is special: the file behind the Nth mapping of a file loses its second half as soon as it is
- * mapped, and the call succeeds. So is most: all memory of more than N bytes that is mapped without a file fails.
+ * mapped, and the call succeeds. So are most: all memory of more than N bytes that is mapped without a file fails; and kill:
+ * the program is killed instead of removing its Nth file.
  *
  * Kinds: alloc (ENOMEM), map (ENOMEM), open (EMFILE), read (EIO), write (ENOSPC), sync (EIO), rename
  * (EACCES). Calls that the C library makes inside itself are its own and are not seen here, but for its
@@ -15,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -24,9 +26,9 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum kind { ALLOC, MAP, OPEN, READ, WRITE, SYNC, RENAME, CUT, MOST, N_KINDS };
+enum kind { ALLOC, MAP, OPEN, READ, WRITE, SYNC, RENAME, CUT, MOST, KILL, N_KINDS };
 static const char *const names[N_KINDS] = { "alloc", "map",  "open",   "read",
-                                             "write", "sync", "rename", "cut", "most" };
+                                             "write", "sync", "rename", "cut", "most", "kill" };
 
 static atomic_long counts[N_KINDS];
 static atomic_int  running;      /* main has begun and not ended */
@@ -266,6 +268,14 @@ int rename(const char *from, const char *to)
     NEXT(int, (const char *, const char *), "rename")
     FAIL(RENAME, EACCES, -1)
     return next(from, to);
+}
+
+int unlink(const char *path)
+{
+    NEXT(int, (const char *), "unlink")
+    if (hit(KILL))
+        (void)raise(SIGKILL);
+    return next(path);
 }
 
 static void write_log(void)
