@@ -148,7 +148,9 @@ static enum err_code open_net(struct train_drafter *d, struct err *e)
     struct dflash *j = (struct dflash *)d;
     const struct train_dflash_opts to = opts_of(d);
 
-    return train_dflash_open(&j->net, &j->shape, d->x.gguf, d->math, &to, e);
+    if (train_dflash_open(&j->net, &j->shape, d->x.gguf, d->math, &to, e))
+        return e->code;
+    return j->same && !d->o->scratch ? train_net_read(&j->net.net, j->old, e) : ERR_OK;
 }
 
 static void close_net(struct train_drafter *d)
@@ -159,12 +161,15 @@ static void close_net(struct train_drafter *d)
     gguf_close(j->old);
 }
 
+/* The shape and what it begins with: random numbers of the seed, or an old file's. */
 static void note(const struct train_drafter *d, char *text, size_t n)
 {
-    const struct train_shape *s = &((const struct dflash *)d)->shape;
+    const struct dflash *j = (const struct dflash *)d;
+    const struct train_shape *s = &j->shape;
 
-    (void)snprintf(text, n, "layers %d ff %d block %d%s%s", s->n_layer, s->n_ff, s->block, d->math->host ? "" : " muon",
-                   d->o->scratch ? " scratch" : "");
+    (void)snprintf(text, n, "layers %d ff %d block %d%s%s begin %016llx", s->n_layer, s->n_ff, s->block,
+                   d->math->host ? "" : " muon", d->o->scratch ? " scratch" : "",
+                   (unsigned long long)io_hash(0, j->net.net.w, (size_t)j->net.net.n_params * sizeof(float)));
 }
 
 static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)
@@ -172,7 +177,7 @@ static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)
     struct dflash *j = (struct dflash *)d;
 
     if (!resumed)
-        return j->same && !d->o->scratch ? train_net_read(&j->net.net, j->old, e) : ERR_OK;
+        return ERR_OK;
     if (train_dflash_load(&j->net, d->half, str_of(d->name), e))
         return e->code;
     d->before_s = j->net.spent_s;
