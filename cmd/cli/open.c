@@ -169,7 +169,7 @@ enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, s
         return e->code;
     device = any ? "cuda" : device;
     code = plan_for(x, device, &ro, e);
-    if (code == ERR_UNSUPPORTED && any) {
+    if ((code == ERR_DEVICE || code == ERR_UNSUPPORTED) && any) {
         cli_note("device   cpu, for: %s", e->msg);
         device = "cpu";
         code = plan_for(x, device, &ro, e);

@@ -753,9 +753,9 @@ static enum err_code check_device(int id, char *about, size_t n, struct err *e)
     cudaError_t bad = cudaGetDeviceCount(&count);
 
     if (bad == cudaErrorInsufficientDriver)
-        return err_set(e, ERR_UNSUPPORTED, "no usable CUDA device: the NVIDIA driver is missing or too old");
+        return err_set(e, ERR_DEVICE, "no usable CUDA device: the NVIDIA driver is missing or too old");
     if (bad != cudaSuccess || count == 0)
-        return err_set(e, ERR_UNSUPPORTED, "no usable CUDA device: %s",
+        return err_set(e, ERR_DEVICE, "no usable CUDA device: %s",
                        bad == cudaSuccess ? "none found" : cudaGetErrorString(bad));
     if (id >= count)
         return err_set(e, ERR_ARG, "there is no CUDA device %d: there are %d", id, count);
@@ -765,10 +765,10 @@ static enum err_code check_device(int id, char *about, size_t n, struct err *e)
     if (bad == cudaSuccess)
         bad = cudaGetDeviceProperties(&p, id);
     if (bad == cudaSuccess && cudaFuncGetAttributes(&f, probe) != cudaSuccess)
-        return err_set(e, ERR_UNSUPPORTED, "%s has compute capability %d.%d: this program has no kernels for it",
+        return err_set(e, ERR_DEVICE, "%s has compute capability %d.%d: this program has no kernels for it",
                        p.name, p.major, p.minor);
     if (bad != cudaSuccess)
-        return err_set(e, ERR_UNSUPPORTED, "CUDA device %d: %s", id, cudaGetErrorString(bad));
+        return err_set(e, ERR_DEVICE, "CUDA device %d: %s", id, cudaGetErrorString(bad));
     (void)snprintf(about, n, "%s, sm_%d%d", p.name, p.major, p.minor);
     return ERR_OK;
 }
@@ -842,7 +842,7 @@ extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, co
     if (o->dry_run) {
         set_up_dry_run(c, present);
     } else if (!set_up(c)) {
-        enum err_code code = err_set(e, ERR_UNSUPPORTED, "CUDA device %d: %s", c->id, cudaGetErrorString(c->bad));
+        enum err_code code = err_set(e, ERR_DEVICE, "CUDA device %d: %s", c->id, cudaGetErrorString(c->bad));
 
         close_cuda(c);
         return code;

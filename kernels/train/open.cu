@@ -256,7 +256,7 @@ extern "C" enum err_code cuda_math_open(struct dev_math **out, int unit, struct 
         *out = &c->m;
         return ERR_OK;
     }
-    err_set(e, ERR_UNSUPPORTED, "CUDA device %d for training: %s", unit, why);
+    err_set(e, ERR_DEVICE, "CUDA device %d for training: %s", unit, why);
     close_math(&c->m);
     return e->code;
 }

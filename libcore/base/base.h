@@ -42,7 +42,7 @@ enum err_code {
     ERR_UNSUPPORTED, /* well-formed, but this build cannot do it */
     ERR_NOMEM,       /* an allocation failed */
     ERR_LIMIT,       /* a stated limit was reached: context full, input too long */
-    ERR_DEVICE,      /* a compute device failed */
+    ERR_DEVICE,      /* a compute device failed, or is not there */
     ERR_CANCEL,      /* the caller's progress callback asked to stop */
 };
 

@@ -91,8 +91,7 @@ struct model_reads {
 };
 MUST_CHECK enum err_code model_read_speed(struct model_reads *r, const struct model_opts *o, int64_t bytes,
                                           struct err *e);
-/* GPU number i of this machine to buf, "NAME, sm_90, 85.0 GB". ERR_ARG past the last; ERR_UNSUPPORTED: none can be used, and
- * why. */
+/* GPU number i of this machine to buf, "NAME, sm_90, 85.0 GB". ERR_ARG past the last; ERR_DEVICE: none can be used, and why. */
 MUST_CHECK enum err_code model_gpu(int i, char *buf, size_t buf_bytes, struct err *e);
 
 /* Times a GPU product with random weights: `rows` rows of k elements with n rows of weights, by row kernel - 1 of

@@ -263,7 +263,7 @@ static enum err_code read_speed(void *ctx, size_t n, double *bytes_per_s, int re
     (void)n;
     (void)bytes_per_s;
     (void)reps;
-    return err_set(e, ERR_UNSUPPORTED, "the device is not here");
+    return err_set(e, ERR_DEVICE, "the device is not here");
 }
 
 enum err_code dev_absent_open(struct dev_impl *out, struct err *e)

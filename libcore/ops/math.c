@@ -30,6 +30,6 @@ enum err_code dev_math_open(struct dev_math **out, const char *name, struct err 
     return cuda_math_open(out, (int)n, e);
 #else
     (void)out;
-    return err_set(e, ERR_UNSUPPORTED, "this program was built without cuBLAS");
+    return err_set(e, ERR_DEVICE, "this program was built without cuBLAS");
 #endif
 }

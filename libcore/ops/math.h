@@ -120,7 +120,7 @@ struct dev_math {
 
 /* Whether this build has what dev_math_open() needs. */
 bool dev_math_built(void);
-/* A GPU by dev_open()'s name, "cuda" or "cuda:N". ERR_UNSUPPORTED: the build lacks CUDA or cuBLAS, or
+/* A GPU by dev_open()'s name, "cuda" or "cuda:N". ERR_DEVICE: the build lacks CUDA or cuBLAS, or
  * there is no such GPU; ERR_ARG: not a GPU's name. */
 MUST_CHECK enum err_code dev_math_open(struct dev_math **out, const char *name, struct err *e);
 #endif

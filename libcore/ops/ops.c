@@ -150,10 +150,9 @@ enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts
     if (strcmp(name, "absent") == 0 && o->dry_run && o->absent)
         return open_absent(out, name, e);
 #ifndef CHIMERE_CUDA
-    if (strncmp(name, "cuda", 4) == 0 && unit_of(name + 4) >= 0 && o->dry_run && o->absent)
-        return open_absent(out, "cuda", e);
-    if (strncmp(name, "cuda", 4) == 0)
-        return err_set(e, ERR_UNSUPPORTED, "device '%s': this program was built without CUDA", name);
+    if (strncmp(name, "cuda", 4) == 0 && unit_of(name + 4) >= 0)
+        return o->dry_run && o->absent ? open_absent(out, "cuda", e)
+                                       : err_set(e, ERR_DEVICE, "device '%s': this program was built without CUDA", name);
 #endif
     return no_such_device(name, e);
 }

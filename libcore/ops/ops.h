@@ -104,7 +104,7 @@ struct dev_opts {
     bool scalar;     /* cpu: the plain code that defines the right answer, whatever the processor can do */
 };
 /* name: a row of devs.def, "NAME" or "NAME:N" ("cpu", "cuda:1"), or "auto": the GPU where there is a usable
- * one, else the CPU. ERR_ARG for another; ERR_UNSUPPORTED when the machine has no such device, or the program was built
+ * one, else the CPU. ERR_ARG for another; ERR_DEVICE when the machine has no such device, or the program was built
  * without it. "absent" is what programs without CUDA have for dry runs of a GPU, for any program to compare with.
  *
  * "check:" before such a name: a device that computes everything on that one and on the scalar CPU, each operation

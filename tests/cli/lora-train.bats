@@ -286,8 +286,8 @@ poke() # FILE OFFSET BYTES
     fails 3 'chat.jsonl: line 1: the model has no chat template' chimere-draft-train lora -m "$TINY" -o a.gguf chat.jsonl
     fails 3 "'lfm2moe' are not supported" chimere-draft-train lora -m "$MODELS/lfm2moe-a.gguf" -o a.gguf items.jsonl
     if ! chimere-run -m "$TINY" --device cuda -r -p a -n 1 > out 2>&1; then
-        fails 3 CUDA train -o a.gguf --device cuda
-        fails 3 CUDA train -o a.gguf --vram 1G
+        fails 1 CUDA train -o a.gguf --device cuda
+        fails 1 CUDA train -o a.gguf --vram 1G
     fi
     fails 2 'too small' train -o a.gguf --memory 1M
     try 2 train -o a.gguf --rehearse 0 --time 0.001s --targets attention,attention

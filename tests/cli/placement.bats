@@ -167,6 +167,17 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     if ! chimere-run --device cuda -p hi -n 1 > out 2> err; then
         [ "$(wc -l < err)" -eq 1 ]
         grep -qi cuda err
-        fails 3 "" chimere-run --vram 16G -p hi -n 1
+        fails 1 "CUDA" chimere-run --vram 16G -p hi -n 1
+        # in every program a device that fails
+        fails 1 "CUDA" chimere-run --device cuda -p hi -n 1
+        fails 1 "CUDA" chimere-run --device check:cuda -p hi -n 1
+        fails 1 "CUDA" chimere-serve-stdio --device cuda
+        head -c 2000 "$ROOT/LICENSE" > notes
+        for command in speed bandwidth 'ppl notes'; do
+            # shellcheck disable=SC2086
+            fails 1 "CUDA" chimere-bench $command --device cuda
+        done
+        fails 1 "CUDA" chimere-engram-build index -o i --device cuda notes
+        fails 1 "CUDA" chimere-quantize --measure l --random --tokens 64 --device cuda "$MODELS/qwen35moe-a.gguf"
     fi
 }

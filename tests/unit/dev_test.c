@@ -128,9 +128,36 @@ static void times(void **state)
     rig_close(&rig);
 }
 
+/* A GPU that is not there, in any build, is a device that fails; what is no device's name is the caller's mistake. */
+static void missing(void **state)
+{
+    static const char *const odd[] = { "", "cudax", "cuda:", "cuda:x", "cuda:99999999999999999999", "gpu", "cpu:x" };
+    struct err e = { 0 };
+    struct dev *d;
+
+    (void)state;
+    for (int dry = 0; dry < 2; dry++) {
+        const struct dev_opts o = { .n_threads = 1, .dry_run = dry };
+
+        for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+            assert_int_equal(dev_open(&d, odd[i], &o, &e), ERR_ARG);
+        const bool gpu = dev_open(&d, "cuda", &o, &e) == ERR_OK;
+
+        if (gpu)
+            dev_close(d);
+        else
+            assert_int_equal(e.code, ERR_DEVICE);
+        assert_int_equal(dev_open(&d, "cuda:999", &o, &e), gpu ? ERR_ARG : ERR_DEVICE);
+        assert_int_equal(dev_open(&d, "check:cuda:999", &o, &e), gpu ? ERR_ARG : ERR_DEVICE);
+        assert_int_equal(dev_open(&d, "auto", &o, &e), ERR_OK);
+        dev_close(d);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(reads), cmocka_unit_test(parts), cmocka_unit_test(times) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(reads), cmocka_unit_test(parts), cmocka_unit_test(times),
+                                        cmocka_unit_test(missing) };
 
     return cmocka_run_group_tests_name("dev", tests, NULL, NULL);
 }
