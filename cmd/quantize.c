@@ -13,6 +13,7 @@
 #include "cli/openblas.h"
 #include "cli/table.h"
 #include "gguf/gguf.h"
+#include "model/model.h"
 #include "quant/quant.h"
 #include "quantize/program.h"
 #include "ramp/ramp.h"
@@ -75,6 +76,8 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 
 static void check_usage(int n_operands)
 {
+    struct err e;
+
     if (o.tokens > 1 << 24)
         cli_usage("--tokens %lld: at most 16777216", (long long)o.tokens);
     bool measures = cli_given(&program, "tokens") || cli_given(&program, "probes") || cli_given(&program, "group") ||
@@ -92,6 +95,8 @@ static void check_usage(int n_operands)
         cli_usage("--budget needs --measure FILE, the file of losses: it is made if it is missing");
     if (!o.measure && (measures || cli_given(&program, "seed")))
         cli_usage("--data, --random, --tokens, --method, --probes, --group, --device and --seed are for --measure");
+    if (o.device != NULL && model_device_name(o.device, &e))
+        cli_usage("--device: %s", e.msg);
     if (o.budgets.n == 0 && (o.save_recipe || cli_given(&program, "search")))
         cli_usage("--save-recipe and --search need --budget");
     if (o.merge.n > 0 && o.measure)

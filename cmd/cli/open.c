@@ -13,12 +13,14 @@
 
 void cli_open_check(const struct cli *cli, const struct cli_model_opts *o)
 {
+    struct err e;
+
     if (o->vram != NULL && strcmp(cli_open_device(o), "cpu") == 0)
         cli_leave_aside(cli, cli_typed(cli, "vram") ? "device" : "vram");
     if (o->vram != NULL && strcmp(cli_open_device(o), "cpu") == 0)
         cli_usage("--vram limits a GPU's memory: not with --device cpu");
-    if (o->device != NULL && strncmp(o->device, "cpu:", 4) == 0)
-        cli_usage("--device %s: there is one device cpu", o->device);
+    if (model_device_name(cli_open_device(o), &e))
+        cli_usage("--device: %s", e.msg);
 }
 
 const char *cli_open_device(const struct cli_model_opts *o)

@@ -340,6 +340,11 @@ enum err_code model_read_speed(struct model_reads *r, const struct model_opts *o
     return code;
 }
 
+enum err_code model_device_name(const char *name, struct err *e)
+{
+    return dev_check_name(name, e);
+}
+
 enum err_code model_gpu(int i, char *buf, size_t buf_bytes, struct err *e)
 {
     char name[32];

@@ -91,6 +91,8 @@ struct model_reads {
 };
 MUST_CHECK enum err_code model_read_speed(struct model_reads *r, const struct model_opts *o, int64_t bytes,
                                           struct err *e);
+/* ERR_ARG: no device has this name (dev_check_name()). Nothing is opened. */
+MUST_CHECK enum err_code model_device_name(const char *name, struct err *e);
 /* GPU number i of this machine to buf, "NAME, sm_90, 85.0 GB". ERR_ARG past the last; ERR_DEVICE: none can be used, and why. */
 MUST_CHECK enum err_code model_gpu(int i, char *buf, size_t buf_bytes, struct err *e);
 

@@ -132,6 +132,22 @@ static enum err_code open_absent(struct dev **out, const char *name, struct err 
     return ERR_OK;
 }
 
+enum err_code dev_check_name(const char *name, struct err *e)
+{
+    const char *const of = strncmp(name, "check:", 6) == 0 ? name + 6 : name;
+
+    if (strcmp(of, "auto") == 0 || strcmp(of, "absent") == 0 || (strncmp(of, "cuda", 4) == 0 && unit_of(of + 4) >= 0))
+        return ERR_OK;
+    for (size_t i = 0; i < sizeof devs / sizeof devs[0]; i++) {
+        const size_t n = strlen(devs[i].name);
+
+        if (strncmp(of, devs[i].name, n) != 0 || unit_of(of + n) < 0)
+            continue;
+        return i > 0 || of[n] == '\0' ? ERR_OK : err_set(e, ERR_ARG, "%s: there is one device cpu", name);
+    }
+    return no_such_device(of, e);
+}
+
 enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o, struct err *e)
 {
     if (strncmp(name, "check:", 6) == 0)

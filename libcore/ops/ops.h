@@ -112,6 +112,8 @@ struct dev_opts {
  * cpu's bytes have to be the same), and dev_end() says which: ERR_DEVICE. Takes the memory of both. */
 MUST_CHECK enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o,
                                   struct err *e);
+/* Whether a name is of a device that a program may have, before anything is opened: ERR_ARG as dev_open(). */
+MUST_CHECK enum err_code dev_check_name(const char *name, struct err *e);
 void dev_close(struct dev *d); /* NULL is allowed */
 const char *dev_name(const struct dev *d);
 int         dev_unit(const struct dev *d); /* N of "NAME:N" */

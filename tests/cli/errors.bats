@@ -212,7 +212,7 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
 --top-k has no effect at temperature 0|--top-k 9 -p x
 --min-p has no effect at temperature 0|--min-p 0.1 -p x
 --typical has no effect at temperature 0|--typical 0.9 -p x
---device cpu:1: there is one device cpu|--device cpu:1 -p x
+--device: cpu:1: there is one device cpu|--device cpu:1 -p x
 END
     # --temp 0 switches cuts off on purpose.
     CHIMERE_OPTS='--temp 0.8 --top-p 0.9' try 0 chimere-run --raw --temp 0 -n 1 -p x
@@ -317,6 +317,17 @@ END
     done
     fails 2 "f33" chimere-run -p x -n 1 --kv f33
     fails 2 "no device named 'gpu'; there are cpu, " chimere-run -p x -n 1 --device gpu
+    # an odd name is refused before anything is read
+    for device in cpu:0 cudax cuda:99999999999999999999 ''; do
+        fails 2 "--device: " chimere-run -m no -p x -n 1 --device "$device"
+        for command in dflash mtp lora; do
+            fails 2 "--device: " chimere-draft-train $command -m no -o no.gguf --device "$device" no
+        done
+        fails 2 "--device: " chimere-serve-stdio -m no --device "$device"
+        fails 2 "--device: " chimere-bench speed -m no --device "$device"
+        fails 2 "--device: " chimere-engram-build index -m no -o i --device "$device" no
+        fails 2 "--device: " chimere-quantize --measure l --device "$device" no
+    done
 }
 
 @test "model files" {

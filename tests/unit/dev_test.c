@@ -132,10 +132,17 @@ static void times(void **state)
 static void missing(void **state)
 {
     static const char *const odd[] = { "", "cudax", "cuda:", "cuda:x", "cuda:99999999999999999999", "gpu", "cpu:x" };
+    static const char *const good[] = { "cpu", "cuda", "cuda:0", "cuda:999", "auto", "check:cpu", "check:cuda:1", "check:auto" };
     struct err e = { 0 };
     struct dev *d;
 
     (void)state;
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+        assert_int_equal(dev_check_name(odd[i], &e), ERR_ARG);
+    assert_int_equal(dev_check_name("cpu:0", &e), ERR_ARG);
+    assert_int_equal(dev_check_name("check:cpu:1", &e), ERR_ARG);
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(dev_check_name(good[i], &e), ERR_OK);
     for (int dry = 0; dry < 2; dry++) {
         const struct dev_opts o = { .n_threads = 1, .dry_run = dry };
 
