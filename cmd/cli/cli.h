@@ -125,6 +125,7 @@ void cli_open_standard(void);
 /* streams.c: from now on stdout and stderr wait for their readers, also where the descriptor is non-blocking; after a signal
  * that set the mark a write fails with EINTR once nothing was read for a fifth of a second. stderr is written by lines. */
 void cli_open_streams(void);
+int   cli_stdout_errno(void); /* of the first write to stdout that failed */
 FILE *cli_terminal(int fd); /* the streams of 1 and 2 that were there before, for a library that wants descriptors */
 #define CLI_SCALE_MAX 1e6F /* of an adapter, as in requests */
 /* files.c: "FILE:NUMBER": the file's name to buf, the number, from least to most, to x. What follows the last colon is a part of
@@ -158,8 +159,7 @@ enum err_code cli_as_data(struct err *e);
 _Noreturn void cli_usage(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* Closes stdout: a write that failed makes a status of EXIT_OK into EXIT_FAILED. */
 int cli_close_stdout(int status);
-/* ERR_IO when an earlier write to stdout failed; flushes first. */
-/* Right after the writes: the reason of one that failed is still in errno. */
+/* ERR_IO when a write to stdout failed, now or earlier; flushes first. */
 MUST_CHECK enum err_code cli_flush_stdout(struct err *e);
 
 /* Signals. */

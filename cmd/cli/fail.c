@@ -161,24 +161,21 @@ void cli_usage(const char *fmt, ...)
 
 enum err_code cli_flush_stdout(struct err *e)
 {
-    if (!ferror(stdout)) /* else errno is of the write that failed just before */
-        errno = EIO;
-    if ((fflush(stdout) != 0 || ferror(stdout)) && errno == EINTR)
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return ERR_OK;
+    if (cli_stdout_errno() == EINTR)
         return err_set(e, ERR_IO, "standard output: nobody read it when the signal came: the rest is lost");
-    if (ferror(stdout))
-        return err_errno(e, ERR_IO, errno, "standard output: cannot write");
-    return ERR_OK;
+    return err_errno(e, ERR_IO, cli_stdout_errno(), "standard output: cannot write");
 }
 
 int cli_close_stdout(int status)
 {
     bool failed = ferror(stdout) != 0;
 
-    errno = EIO;
     if (fclose(stdout) != 0)
         failed = true;
     if (!failed || status != EXIT_OK)
         return status;
-    fprintf(stderr, "%s: standard output: cannot write: %s\n", program, strerror(errno));
+    fprintf(stderr, "%s: standard output: cannot write: %s\n", program, strerror(cli_stdout_errno()));
     return EXIT_FAILED;
 }

@@ -15,6 +15,19 @@ enum { BUFFER_BYTES = 1 << 16 };
 #define PATIENCE_MS 200.0 /* for a reader after a signal */
 
 static FILE *terminal_out, *terminal_err;
+static int   output_failed; /* errno of the first write to stdout that failed */
+
+int cli_stdout_errno(void)
+{
+    return output_failed != 0 ? output_failed : EIO;
+}
+
+/* Whoever asks may come long after the write: other calls have changed errno since. */
+static void note_failure(int fd)
+{
+    if (fd == STDOUT_FILENO && output_failed == 0)
+        output_failed = errno;
+}
 
 /* Waits until something can be written; false: a signal came, and nobody reads. */
 static bool wait_for_reader(int fd)
@@ -52,12 +65,18 @@ static ssize_t write_all(void *of, const char *p, size_t n)
             break;
         done += w > 0 ? (size_t)w : 0;
     }
+    if (done < n)
+        note_failure(fd);
     return (ssize_t)done;
 }
 
 static int close_stream(void *of)
 {
-    return close((int)(intptr_t)of);
+    const int fd = (int)(intptr_t)of, failed = close(fd);
+
+    if (failed != 0)
+        note_failure(fd);
+    return failed;
 }
 
 static void replace(FILE **stream, int fd, int mode, FILE **was)

@@ -149,13 +149,17 @@ load common
         chimere-run $args -p 'The kernel' > /dev/full 2> err || status=$?
         [ $status -eq 1 ]
         [ "$(wc -l < err)" -eq 1 ]
-        grep -q '^chimere-run: standard output: ' err
+        grep -q '^chimere-run: standard output: .*: No space left on device$' err
     done
     for args in -h --version --inspect '--inspect --json' '--completion bash'; do
         status=0
         # shellcheck disable=SC2086
         chimere-run $args > /dev/full 2> err || status=$?
         [ $status -eq 1 ]
+        [ "$(cat err)" = 'chimere-run: standard output: cannot write: No space left on device' ]
+        # shellcheck disable=SC2086
+        chimere-run $args >&- 2> err && false
+        [ "$(cat err)" = 'chimere-run: standard output: cannot write: Bad file descriptor' ]
     done
 }
 
