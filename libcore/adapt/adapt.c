@@ -123,6 +123,9 @@ static enum err_code check_mat(const struct adapter *a, const struct adapter_mat
     if (t->ne[2] != m->n_mat)
         return err_set(e, ERR_FORMAT, "%s: %s is for %lld matrices, the model has %lld", a->path, m->name,
                        (long long)m->n_mat, (long long)t->ne[2]);
+    if (m->rank == 0)
+        return err_set(e, ERR_FORMAT, "%s: %s is for a matrix of %lld outputs, the model's has %lld", a->path, m->name,
+                       (long long)m->n_out, (long long)t->ne[1]);
     return err_set(e, ERR_FORMAT, "%s: %s is for a matrix of %lld inputs and %lld outputs, the model's has %lld and %lld",
                    a->path, m->name, (long long)m->n_in, (long long)m->n_out, (long long)t->ne[0], (long long)t->ne[1]);
 }

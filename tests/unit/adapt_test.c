@@ -128,6 +128,35 @@ static void scales(void **state)
     adapter_close(b);
 }
 
+/* What does not fit is told in the sizes that its file has: scales have no inputs. */
+static void fits_no_other_model(void **state)
+{
+    const struct adapter_mat scale = { "blk.0.ssm_out.weight", 0, 77, 1, 0, false, NULL, NULL };
+    const struct adapter_mat low = { "blk.0.ssm_out.weight", 33, 77, 1, 2, false, NULL, NULL };
+    const struct gguf_tensor *t;
+    struct gguf *g;
+    struct adapter *a;
+    struct err e;
+    char want[200];
+
+    (void)state;
+    MUST(gguf_open(&g, "tests/golden/models/qwen35moe-a.gguf", &e));
+    t = gguf_find(g, scale.name);
+    assert_non_null(t);
+    for (int i = 0; i < 2; i++) {
+        MUST(adapter_make(&a, "qwen35moe", 1, i == 0 ? &scale : &low, 1, &e));
+        assert_int_equal(adapter_check(a, g, &e), ERR_FORMAT);
+        if (i == 0)
+            (void)snprintf(want, sizeof want, "matrix of 77 outputs, the model's has %lld", (long long)t->ne[1]);
+        else
+            (void)snprintf(want, sizeof want, "matrix of 33 inputs and 77 outputs, the model's has %lld and %lld",
+                           (long long)t->ne[0], (long long)t->ne[1]);
+        assert_non_null(strstr(e.msg, want));
+        adapter_close(a);
+    }
+    gguf_close(g);
+}
+
 /* A file with these keys and tensors, of zeros; a value NULL: without the key. */
 static void put_file(const char *type, const char *kind, const char *arch, float alpha, const char *name_a,
                      const char *name_b, int64_t rank_a)
@@ -730,6 +759,7 @@ int main(void)
         cmocka_unit_test(written_and_read),
         cmocka_unit_test(no_adapter_is_made_of_nonsense),
         cmocka_unit_test(scales),
+        cmocka_unit_test(fits_no_other_model),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(every_matrix_of_every_model),
         cmocka_unit_test(rows_side_by_side),
