@@ -6,8 +6,22 @@
 
 #include "adapt/adapt.h"
 #include "base/io.h"
+#include "gguf/gguf.h"
 #include "model/class.h"
 #include "model/model.h"
+
+const char *cli_adapter_what(const struct gguf *g)
+{
+    struct str type = STR("");
+
+    if (!gguf_str(g, "general.type", &type) || !str_is(type, "adapter"))
+        return NULL;
+    if (!gguf_str(g, "adapter.type", &type))
+        type = STR("");
+    return str_is(type, "lora")     ? "a LoRA adapter, for --lora"
+           : str_is(type, "scales") ? "scales of matrices, for chimere-quantize --merge-lora"
+                                    : "an adapter of an unknown kind";
+}
 
 static enum err_code add(struct cli_adapters *x, const struct adapter *a, struct adapter *own, float scale, const struct gguf *g,
                          struct err *e)

@@ -20,6 +20,8 @@ struct cli_adapters {
     struct run_adapter    list[RUN_ADAPTERS_MAX]; /* by then */
 };
 
+/* What a file that is not a model is, and which option takes it, by its header; NULL: it is no adapter. */
+const char *cli_adapter_what(const struct gguf *g);
 /* Reads the files, FILE[:SCALE] each, which must be for this model. */
 MUST_CHECK enum err_code cli_adapters_open(struct cli_adapters *x, const struct cli_list *names, const struct gguf *g,
                                            struct err *e);

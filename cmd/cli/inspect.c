@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include "adapt/adapt.h"
+#include "cli/adapters.h"
 #include "cli/cli.h"
 #include "gguf/gguf.h"
 #include "quant/quant.h"
@@ -207,13 +208,6 @@ static void print_sum(const char *name, const struct sum *s)
                s->tensors, s->elements, s->bytes, bits((double)s->bytes, s->elements));
 }
 
-static bool is_adapter(const struct gguf *g)
-{
-    struct str type = STR("");
-
-    return gguf_str(g, "general.type", &type) && str_is(type, "adapter");
-}
-
 static void inspect_text(const struct gguf *g, const struct sums *s)
 {
     struct adapter *a;
@@ -222,7 +216,7 @@ static void inspect_text(const struct gguf *g, const struct sums *s)
     fputs("file ", stdout);
     print_text(str_of(gguf_path(g)));
     printf(", %zu bytes\n", gguf_file_bytes(g));
-    if (is_adapter(g) && adapter_open(&a, gguf_path(g), &why) == ERR_OK) {
+    if (cli_adapter_what(g) != NULL && adapter_open(&a, gguf_path(g), &why) == ERR_OK) {
         if (adapter_is_scales(a))
             printf("scales of matrices for models of architecture %s: %zu matrices, %" PRId64 " numbers\n", a->arch, a->n,
                    adapter_floats(a));
@@ -230,7 +224,7 @@ static void inspect_text(const struct gguf *g, const struct sums *s)
             printf("a LoRA adapter for models of architecture %s: rank %d, alpha %g, %zu matrices, %" PRId64 " numbers\n",
                    a->arch, adapter_rank(a), (double)a->alpha, a->n, adapter_floats(a));
         adapter_close(a);
-    } else if (is_adapter(g)) {
+    } else if (cli_adapter_what(g) != NULL) {
         printf("an adapter that cannot be used: %s\n", why.msg);
     }
     printf("\nmetadata: %zu\n", gguf_n_kv(g));
@@ -383,7 +377,7 @@ static enum err_code inspect_json(const struct gguf *g, const struct sums *s, st
               cli_json_set(top, "type", json_string("inspect")) &&
               cli_json_set(top, "file", json_bytes(str_of(gguf_path(g)))) &&
               cli_json_set(top, "file_bytes", json_integer((json_int_t)gguf_file_bytes(g))) &&
-              (!is_adapter(g) || cli_json_set(top, "adapter", json_adapter(g))) &&
+              (cli_adapter_what(g) == NULL || cli_json_set(top, "adapter", json_adapter(g))) &&
               cli_json_set(top, "total", json_sum(&s->all)) &&
               cli_json_set(top, "metadata", json_incref(meta)) &&
               cli_json_set(top, "tensors", json_incref(tensors)) &&

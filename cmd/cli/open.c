@@ -78,11 +78,9 @@ enum err_code cli_open(struct cli_opened *x, const struct cli_model_opts *o, str
 
 static enum err_code check_kind(const struct cli_opened *x, struct err *e)
 {
-    struct str type = STR("");
+    const char *adapter = cli_adapter_what(x->gguf);
 
-    if (gguf_str(x->gguf, "general.type", &type) && str_is(type, "adapter"))
-        return err_set(e, ERR_FORMAT, "%s: is an adapter: name it with --lora, and its model with -m", x->path);
-    return ERR_OK;
+    return adapter != NULL ? err_set(e, ERR_FORMAT, "%s: not a model but %s", x->path, adapter) : ERR_OK;
 }
 
 enum err_code cli_open_text(struct cli_opened *x, bool need, struct err *e)

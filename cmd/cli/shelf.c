@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "chat/reader.h"
+#include "cli/adapters.h"
 #include "cli/cli.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
@@ -94,6 +95,7 @@ static void look_at(struct item *it)
 {
     struct gguf *g;
     struct str   s;
+    const char  *adapter;
     char         path[4096];
 
     if (cli_model_path(it->path, path, sizeof path, &it->bad) || gguf_open(&g, path, &it->bad))
@@ -103,8 +105,9 @@ static void look_at(struct item *it)
         snprintf(it->arch, sizeof it->arch, "%.*s", (int)(s.n < 31 ? s.n : 31), s.p);
     it->drafts = strcmp(it->arch, "dflash") == 0;
     find_formats(it, g);
-    if (gguf_str(g, "general.type", &s) && str_is(s, "adapter")) {
-        (void)err_set(&it->why, ERR_UNSUPPORTED, "a LoRA adapter, for --lora");
+    adapter = cli_adapter_what(g);
+    if (adapter != NULL) {
+        (void)err_set(&it->why, ERR_UNSUPPORTED, "%s", adapter);
         gguf_close(g);
         return;
     }

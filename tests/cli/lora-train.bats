@@ -193,6 +193,9 @@ poke() # FILE OFFSET BYTES
         --rehearse 0 --keep-batch 0 --forget 20 --jsonl e items.jsonl
     [ "$(stat -c %s s.gguf)" -lt 10000 ]
     chimere-run -m s.gguf --inspect --json | jq -e '.adapter.kind == "scales" and .adapter.numbers == 3464'
+    chimere-run --inspect "$TINY" s.gguf | grep -q 'scales of matrices, for chimere-quantize --merge-lora'
+    chimere-run --inspect --json "$TINY" s.gguf | jq -se '.[1].error | test("^scales of matrices")'
+    fails 3 'not a model but scales' chimere-run -m s.gguf -p x
     echo '[1, 2]' > ids
     fails 3 'become a part of the model' chimere-run -m "$TINY" --lora s.gguf --tokens ids
     try 0 chimere-quantize -q --merge-lora s.gguf --type f32 --pure --allow-requantize "$TINY" m.gguf

@@ -69,7 +69,7 @@ answer()
     echo "[1, 2]" > ids
     try 3 chimere-run -m "$TINY" --lora a.gguf --tokens ids
     try 3 chimere-run -m a.gguf -p x
-    grep -q 'is an adapter' err
+    grep -q 'not a model but a LoRA adapter, for --lora' err
     try 2 chimere-run --lora a.gguf:1e -p x
     fails 2 'from -1e+06 to 1e+06' chimere-run --lora a.gguf:1e30 -p x
     try 2 chimere-run --lora a.gguf --tokenize -p x
