@@ -15,6 +15,23 @@ static enum err_code no_memory(struct err *e)
     return err_set(e, ERR_NOMEM, "out of memory");
 }
 
+static bool of_block(const struct grad *g, const char *name)
+{
+    return model_class_of(str_of(name), grad_n_layer(g)) == MODEL_MTP;
+}
+
+/* Why a grad has no such matrix. */
+static const char *absent(const struct grad *g, const char *name)
+{
+    bool block = false; /* the grad is of one */
+
+    for (int i = 0; i < grad_n_matrices(g) && !block; i++)
+        block = of_block(g, grad_matrix_at(g, i)->name);
+    return block == of_block(g, name) ? "cannot be trained"
+           : block                    ? "is of the model, not of its multi-token-prediction block"
+                                      : "is of the multi-token-prediction block, not of the model";
+}
+
 /* Takes the adapter; finds its matrices and makes room for the numbers. */
 static enum err_code wrap(struct tune_lora **out, struct grad *g, struct adapter *file, struct err *e)
 {
@@ -38,7 +55,7 @@ static enum err_code wrap(struct tune_lora **out, struct grad *g, struct adapter
     for (int i = 0; i < l->n; i++) {
         l->matrix[i] = file->mat[i].rows ? -1 : grad_matrix_find(g, str_of(file->mat[i].name));
         if (l->matrix[i] < 0) {
-            err_set(e, ERR_UNSUPPORTED, "%s: an adapter of %s cannot be trained", file->path, file->mat[i].name);
+            err_set(e, ERR_UNSUPPORTED, "an adapter of %s, which %s", file->mat[i].name, absent(g, file->mat[i].name));
             tune_lora_close(l);
             return e->code;
         }

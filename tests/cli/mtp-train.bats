@@ -41,7 +41,8 @@ small=(--held-out t.jsonl --predict 32 --ctx 96 --memory 8M --threads 2)
     try 4 chimere-draft-train mtp -o a.gguf "${small[@]}" --steps 1 --rate 1e-12 p.jsonl
     cmp a.gguf was
     fails 2 'needs --scratch' chimere-draft-train mtp -o a.gguf --rank 4 p.jsonl
-    fails 3 'cannot be trained' chimere-draft-train lora -o a.gguf p.jsonl
+    fails 3 'file of --out: a.gguf: an adapter of blk.' chimere-draft-train lora -o a.gguf p.jsonl
+    grep -q 'which is of the multi-token-prediction block, not of the model$' err
 }
 
 @test "mtp: what it refuses; what was there stays" {
@@ -51,5 +52,8 @@ small=(--held-out t.jsonl --predict 32 --ctx 96 --memory 8M --threads 2)
     cp p.jsonl mine.jsonl
     fails 3 'cannot replace' chimere-draft-train mtp -o mine.jsonl p.jsonl
     cmp p.jsonl mine.jsonl
+    python3 "$ROOT/tests/cli/make_lora.py" model.gguf qwen35moe 4 2 1 blk.3.attn_output.weight:256:256
+    fails 3 'file of --out: model.gguf: an adapter of blk.3.attn_output.weight, which is of the model, not' \
+        chimere-draft-train mtp -o model.gguf p.jsonl
     [ ! -e a.gguf ]
 }
