@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
 #include "bench/bench.h"
@@ -33,6 +34,7 @@ struct tasks {
     int64_t left;
     char settings[160];
     int out;          /* -1: answers are not kept */
+    bool made;        /* there was no file of answers */
     int64_t n_tokens; /* written */
 };
 
@@ -287,6 +289,7 @@ static enum err_code resume(struct tasks *ts, struct err *e)
     size_t n, from = 0, number = 0;
     enum err_code code = ERR_OK;
 
+    ts->made = access(path, F_OK) != 0;
     if (io_open_own(&ts->out, path, e) || io_read_all(&data, &n, path, (size_t)1 << 30, cli_interrupted, e))
         return e->code;
     for (const char *end; code == ERR_OK && (end = memchr(data + from, '\n', n - from)) != NULL;
@@ -572,13 +575,26 @@ static enum err_code prepare(struct tasks *ts, struct err *e)
     return resume(ts, e);
 }
 
-static void release(struct tasks *ts)
+/* A run that failed before its first answer leaves no new file. */
+static void drop_empty(const struct tasks *ts)
+{
+    const char *path = ts->b->o->out;
+    struct stat its, there;
+
+    if (ts->made && fstat(ts->out, &its) == 0 && its.st_size == 0 && lstat(path, &there) == 0 &&
+        there.st_dev == its.st_dev && there.st_ino == its.st_ino)
+        unlink(path);
+}
+
+static void release(struct tasks *ts, bool failed)
 {
     for (size_t i = 0; i < ts->n; i++) {
         if (i + 1 == ts->n || ts->v[i + 1].set != ts->v[i].set)
             free((void *)(uintptr_t)ts->v[i].set);
         free_task(&ts->v[i]);
     }
+    if (ts->out >= 0 && failed)
+        drop_empty(ts);
     if (ts->out >= 0)
         close(ts->out);
     free(ts->done);
@@ -759,6 +775,6 @@ enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e)
         code = ask(&ts, e);
     if (code == ERR_OK)
         code = report_all(&ts, cli_now_ms() - from, e);
-    release(&ts);
+    release(&ts, code != ERR_OK);
     return code;
 }

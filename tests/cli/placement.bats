@@ -177,6 +177,11 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
             # shellcheck disable=SC2086
             fails 1 "CUDA" chimere-bench $command --device cuda
         done
+        # no new file of answers is left behind, and one that was there stays
+        head -n 2 "$ROOT/share/eval/math.jsonl" > m.jsonl
+        : > old
+        for answers in new old; do fails 1 "CUDA" chimere-bench eval -o $answers --device cuda m.jsonl; done
+        [ ! -e new ] && [ -e old ]
         fails 1 "CUDA" chimere-engram-build index -o i --device cuda notes
         fails 1 "CUDA" chimere-quantize --measure l --random --tokens 64 --device cuda "$MODELS/qwen35moe-a.gguf"
     fi
