@@ -19,6 +19,7 @@ static double last_ms;
 /* The line to show if a wait takes too long. It is formatted beforehand, because the timer's handler may only write(2). */
 static char   line[LINE_BYTES];
 static size_t line_bytes;
+static size_t text_bytes; /* of it, without what clears the line before */
 
 double cli_now_ms(void)
 {
@@ -66,23 +67,45 @@ static void start_timer(void)
         waiting = 1;
 }
 
-/* The line for a terminal, cut to its width. */
+/* What empties the line. A terminal that may not know the sequence gets spaces instead. */
+static const char *clear(void)
+{
+    const char *term = getenv("TERM");
+
+    return term == NULL || *term == '\0' || strcmp(term, "dumb") == 0 ? "\r" : "\r\033[K";
+}
+
+/* How much of a text fits: whole fields, if the first one does. */
+static size_t fitting(const char *text, size_t bytes, size_t columns)
+{
+    if (bytes <= columns)
+        return bytes;
+    for (size_t n = columns; n > 0; n--)
+        if (text[n] == ',' && text[n + 1] == ' ')
+            return n;
+    return columns;
+}
+
+/* The line for a terminal, of its width at most. */
 static void make_line(const char *fmt, va_list ap)
 {
-    static const char clear[] = "\r\033[K";
-    struct winsize    w = { 0 };
-    size_t            columns = 79, n = sizeof clear - 1;
-    int               used;
+    const char    *empty = clear();
+    struct winsize w = { 0 };
+    size_t         columns = 79, n = strlen(empty), before = text_bytes;
+    int            used;
 
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1)
         columns = w.ws_col - 1u;
-    memcpy(line, clear, n);
+    memcpy(line, empty, n);
     used = vsnprintf(line + n, sizeof line - n, fmt, ap);
     if (used < 0)
         used = 0;
     if ((size_t)used > sizeof line - n - 1)
         used = (int)(sizeof line - n - 1);
-    line_bytes = n + ((size_t)used < columns ? (size_t)used : columns);
+    text_bytes = fitting(line + n, (size_t)used, columns);
+    line_bytes = n + text_bytes;
+    for (; n == 1 && line_bytes < n + before && line_bytes < n + columns; line_bytes++)
+        line[line_bytes] = ' ';
 }
 
 static void show_line(const char *fmt, va_list ap)
@@ -146,9 +169,12 @@ void cli_progress_end(void)
 {
     waiting = 0;
     if (shown) {
-        fputs("\r\033[K", stderr);
+        if (clear()[1] == '\0')
+            fprintf(stderr, "\r%*s", (int)text_bytes, "");
+        fputs(clear(), stderr);
         fflush(stderr);
     }
     shown = 0;
+    text_bytes = 0;
     last_ms = 0;
 }

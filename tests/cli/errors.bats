@@ -495,12 +495,22 @@ END
     local n=${CHIMERE_TEST_PROGRAMS:+800} # takes long enough for a line, with a sanitizer, too
     n=${n:-2496}
     seq "$n" | jq -cs . > ids.json
-    for columns in 24 100; do
+    for columns in 24 34 100; do
         script -qec "stty cols $columns; exec chimere-run --tokens ids.json -n 1 --chunk 16 > answer" typescript > /dev/null < /dev/null
         tr '\r' '\n' < typescript | sed 's/\x1b\[K//' | grep '^prompt: ' > lines
         [ "$(awk -v c=$columns 'length >= c' lines | wc -l)" -eq 0 ]
+        # where a field does not fit it is left out
+        [ $columns -ne 34 ] || [ "$(grep -vcE "^prompt: [0-9]+ of $n tokens(, [0-9.]+/s)?\$" lines)" -eq 0 ]
     done
     grep -qE "^prompt: [0-9]+ of $n tokens, [0-9.]+/s, [0-9]+:[0-9][0-9] left\$" lines
+    # a terminal that may not know sequences gets none
+    for term in dumb ''; do
+        TERM=$term script -qec "exec chimere-run --tokens ids.json -n 1 --chunk 16 > answer" typescript > /dev/null < /dev/null
+        grep -v '^Script ' typescript > shown
+        tr '\r' '\n' < shown | grep -q '^prompt: '
+        no grep -q "$(printf '\033')" shown
+        tr '\r' '\n' < shown | grep -q '^  *$' # taken away
+    done
 }
 
 @test "an answer that goes to a file is counted on the terminal" {
