@@ -94,6 +94,8 @@ teardown()
     table a 'a tool that counts green parrots'
     index f 'removes the last line of a file'
     printf 'vumpf - a bird that sings at night\n' > doc
+    mkdir own-files
+    export TMPDIR=$PWD/own-files # other tests have such files elsewhere
     own=',"context_table":"vumpf - a bird that sings at night\n"'
     {
       raw own 'vumpf -' "$own"; raw again 'vumpf -' "$own"; raw both 'zorbl -' "$own"; raw alone 'zorbl -' "$own,\"engram\":false"
@@ -130,7 +132,7 @@ teardown()
     : > nothing
     fails 3 'is empty' chimere-serve-stdio --context-table nothing
     fails 3 'not an index' chimere-serve-stdio --recite doc
-    [ -z "$(find "${TMPDIR:-/dev/shm}" -maxdepth 1 -name 'chimere-*' -user "$(id -u)" -newer doc 2> /dev/null)" ]
+    [ -z "$(ls own-files)" ]
 }
 
 @test "SIGHUP: requests under way keep the old files, later ones have the new" {
