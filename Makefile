@@ -48,7 +48,6 @@ UNITS    = $(patsubst tests/unit/%.c,$(BUILD)/test/%,$(wildcard tests/unit/*_tes
 FUZZ     = $(patsubst tests/fuzz/%.c,$(BUILD)/test/%,$(wildcard tests/fuzz/fuzz_*.c))
 # Data of tests that the checkout has in another form: compressed, as a description that is drawn from, or made by a script.
 DATA     = $(patsubst %.zst,%,$(wildcard tests/golden/models/*.zst)) $(patsubst %.draw,%.gguf,$(wildcard tests/golden/models/*.draw)) tests/fuzz/corpus/gguf.expect
-# With STEPS=N a compilation shows its number among N instead of its command.
 STEP     = $(if $(STEPS),@echo >> $(BUILD)/steps; printf '[%3d/%d] %s\n' $$(wc -l < $(BUILD)/steps) $(STEPS) $<; )
 
 all: $(PROGS) ## build the programs into bin/
@@ -56,10 +55,11 @@ all: $(PROGS) ## build the programs into bin/
 HOOKED  := $(shell grep -l CHIMERE_TEST $(LIB_C))
 $(BUILD)/libchimere.a: $(LIB_C:%.c=$(BUILD)/obj/%.o) $(CUDA_O) ; @rm -f $@ && ar rcs $@ $^
 $(BUILD)/test/libchimere.a: $(HOOKED:%.c=$(BUILD)/test/%.o) $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(HOOKED),$(LIB_C))) $(CUDA_O) ; @rm -f $@ && ar rcs $@ $^
-# A program is cmd/NAME.c, and cmd/NAME/*.c if there is such a directory.
+# A program is cmd/NAME.c and cmd/NAME/*.c. Of cmd/cli it links only what it calls, and so needs no library that another one uses.
 OWN_O    = $(addprefix $(BUILD)/obj/,$(addsuffix .o,$(basename $(wildcard cmd/$*/*.c))))
 .SECONDEXPANSION:
-$(BIN)/chimere-%: $(BUILD)/obj/cmd/%.o $$(OWN_O) $(CLI_C:%.c=$(BUILD)/obj/%.o) $(BUILD)/libchimere.a
+$(BUILD)/libcli.a: $(CLI_C:%.c=$(BUILD)/obj/%.o) ; @rm -f $@ && ar rcs $@ $^
+$(BIN)/chimere-%: $(BUILD)/obj/cmd/%.o $$(OWN_O) $(BUILD)/libcli.a $(BUILD)/libchimere.a
 	@mkdir -p $(@D)
 	$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(BUILD)/test/%_test: $(BUILD)/test/tests/unit/%_test.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) -lcmocka $(LDLIBS)
@@ -80,7 +80,6 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 $(BUILD)/test/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(STEP)$(CC) $(ALLFLAGS) -DCHIMERE_TEST -Itests -MMD -MP -c -o $@ $<
-# What records of measurements call this build.
 $(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(shell cat $(BUILD)/commit 2> /dev/null)"'
 $(BUILD)/obj/cmd/bench/record.o: $(BUILD)/commit
 $(BUILD)/obj/%.o: %.cu $(BUILD)/flags
@@ -115,6 +114,7 @@ check check-fast: deps ## build, run every test, print the count; check-fast: a 
 GPU_TESTS = grad_gpu grad gemm settle gen draft golden few_gpu check adapt placement copy run want state kv ops_gpu dev drafter math train
 check-gpu: $(GPU_TESTS:%=$(BUILD)/test/%_test) ## the tests of the models and operations, on a GPU (CUDA_DEVICE=cuda:N)
 	@set -e; for a in i16 i8; do for t in $^; do CHIMERE_TEST_ACTS=$$a CHIMERE_TEST_DEVICE=$(or $(CUDA_DEVICE),cuda) GOLDENS='$(GOLDENS)' $$t; done; done
+format: ; @bash tests/style/clang_format.sh -i ## rewrite the sources in the format of .clang-format
 lint: ## clang-tidy with the checks of .clang-tidy, where it is installed; `make check` has it, too
 	@command -v clang-tidy > /dev/null || { echo 'lint: clang-tidy is not installed'; exit 0; }; \
 	    printf '%s\n' $(LIB_C) $(wildcard cmd/*.c cmd/*/*.c) | xargs -P $$(nproc) -n 8 sh -c \
@@ -146,5 +146,5 @@ clean: ## remove build/ and bin/
 #? one test      make tests, then build/test/NAME_test or BIN=bin bats -f NAME tests/cli/FILE.bats
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } sub(/^#[?] /, "")' $(firstword $(MAKEFILE_LIST))
-.PHONY: all tests unit picture check-gpu fuzz deps demo check check-fast lint editor compile_commands.json bench-quant install uninstall clean help always
+.PHONY: all tests unit picture check-gpu fuzz deps demo check check-fast format lint editor compile_commands.json bench-quant install uninstall clean help always
 .SECONDARY:

@@ -22,7 +22,7 @@
 #include "text/text.h"
 
 enum { SEQS = 16, CTX = 1024, ANSWER_MAX = 400, LINE_MAX = 65536 };
-#define BIAS 0.5
+#define BIAS           0.5
 #define RECITAL_WEIGHT 0.9F /* that of chimere-run */
 
 static struct err e;
@@ -41,23 +41,23 @@ enum mode { OFF, BIASED, MIXTURE, THINKING, RECITE, EXAMPLES, MODES };
 static const char *const mode_name[MODES] = { "off", "bias", "mixture", "thinking", "recite", "examples" };
 
 struct seat {
-    bool         busy, reasoning;
-    int32_t      token[CTX + ANSWER_MAX];
-    int64_t      n, n_prompt;
+    bool busy, reasoning;
+    int32_t token[CTX + ANSWER_MAX];
+    int64_t n, n_prompt;
     struct text_tokens recital;
-    json_t      *item;
+    json_t *item;
 };
 struct desk {
-    enum mode    mode;
+    enum mode mode;
     struct gguf *g;
     struct text *text;
     struct model *m;
-    struct run  *r;
+    struct run *r;
     struct chat *chat;
     struct cli_engram engram;
     struct cli_notes notes;
-    float       *row;
-    int32_t      n_vocab;
+    float *row;
+    int32_t n_vocab;
 };
 
 static int32_t largest(const float *v, int32_t n)
@@ -94,8 +94,13 @@ static void mix(struct desk *d, const struct seat *s)
         total += d->row[i] = expf(d->row[i] - most);
     for (int32_t i = 0; i < d->n_vocab; i++)
         d->row[i] = (float)((double)d->row[i] / total);
-    d->engram.mix.recital = (struct engram_recital){ s->recital.v, s->recital.n, s->n_prompt, text_info(d->text)->eos,
-        text_info(d->text)->think_close, { text_find(d->text, "\n"), text_find(d->text, "\n\n") }, RECITAL_WEIGHT };
+    d->engram.mix.recital = (struct engram_recital){ s->recital.v,
+                                                     s->recital.n,
+                                                     s->n_prompt,
+                                                     text_info(d->text)->eos,
+                                                     text_info(d->text)->think_close,
+                                                     { text_find(d->text, "\n"), text_find(d->text, "\n\n") },
+                                                     RECITAL_WEIGHT };
     engram_memory.look(&d->engram.mix, s->token, s->n, s->reasoning, token, q, &n, &evidence);
     if (n == 0)
         return;
@@ -119,7 +124,8 @@ static void print(const struct desk *d, const struct seat *s)
         (void)fwrite(p.p, 1, p.n, f);
     }
     (void)fclose(f);
-    line = json_pack("{s:O, s:o}", "id", json_object_get(s->item, "id"), "text", json_bytes((struct str){ out, bytes }));
+    line =
+        json_pack("{s:O, s:o}", "id", json_object_get(s->item, "id"), "text", json_bytes((struct str){ out, bytes }));
     if (json_dumpf(line, stdout, JSON_COMPACT) == 0)
         putchar('\n');
     json_decref(line);
@@ -163,8 +169,11 @@ static void sit(struct desk *d, struct seat *s, int seq, json_t *item)
     if (d->mode == EXAMPLES)
         must(cli_notes_add(&d->notes, messages, &e));
     extra = json_pack("{s:O}", "enable_thinking", json_object_get(item, "enable_thinking"));
-    must(chat_render(d->chat, &(struct chat_prompt){ .messages = messages, .tools = json_object_get(item, "tools"),
-                                                     .extra = extra, .generate = true }, &p, &thinking, &e));
+    must(chat_render(
+        d->chat,
+        &(struct chat_prompt){
+            .messages = messages, .tools = json_object_get(item, "tools"), .extra = extra, .generate = true },
+        &p, &thinking, &e));
     json_decref(extra);
     if (p.n > CTX) {
         fprintf(stderr, "engram: a prompt is longer than %d tokens\n", CTX);
@@ -218,7 +227,8 @@ static void answer(struct desk *d, FILE *in)
 
 int main(int argc, char **argv)
 {
-    const char *model = getenv("CHIMERE_MODEL"), *threads = getenv("THREADS"), *table[1] = { argc > 3 ? argv[3] : NULL };
+    const char *model = getenv("CHIMERE_MODEL"), *threads = getenv("THREADS"),
+               *table[1] = { argc > 3 ? argv[3] : NULL };
     struct desk d = { .mode = MODES };
 
     for (int i = 0; argc > 5 && i < MODES; i++)

@@ -57,7 +57,8 @@ static void measure(const struct engram *g, const int32_t *id, int64_t n, bool c
     }
     qsort(ns, (size_t)m, sizeof *ns, up);
     printf("%-8s %-18s n %6lld, mean order %.2f: p50 %6.0f ns, p99 %6.0f ns\n", wipe != NULL ? "cold" : "warm",
-           change ? "one token changed" : "as in the text", (long long)m, order / (double)m, ns[m / 2], ns[m * 99 / 100]);
+           change ? "one token changed" : "as in the text", (long long)m, order / (double)m, ns[m / 2],
+           ns[m * 99 / 100]);
     free(ns);
 }
 

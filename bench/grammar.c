@@ -21,55 +21,55 @@ enum { PIECES_MAX = 1 << 20, PLACES_MAX = 4096, TIMES = 5 };
 static const struct {
     const char *name, *kind, *grammar, *text;
 } cases[] = {
-    {"any JSON", "schema", "true",
-     "{\"name\": \"Ada Lovelace\", \"born\": 1815, \"works\": [\"Notes on the Analytical Engine\", "
-     "\"A paper, with \\\"notes\\\" longer than the text itself\"], \"alive\": false, \"links\": "
-     "{\"first\": \"https://example.org/a/b?c=d\", \"score\": -12.5e3, \"nothing\": null, "
-     "\"list\": [[1, 2], [3, [4, 5]], {}]}}"},
-    {"JSON in GBNF", "gbnf",
-     "root   ::= object\n"
-     "value  ::= object | array | string | number | (\"true\" | \"false\" | \"null\") ws\n"
-     "object ::= \"{\" ws (string \":\" ws value (\",\" ws string \":\" ws value)*)? \"}\" ws\n"
-     "array  ::= \"[\" ws (value (\",\" ws value)*)? \"]\" ws\n"
-     "string ::= \"\\\"\" ([^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" ([\"\\\\bfnrt/] | \"u\" "
-     "[0-9a-fA-F]{4}))* \"\\\"\" ws\n"
-     "number ::= \"-\"? (\"0\" | [1-9] [0-9]{0,15}) (\".\" [0-9]+)? ([eE] [-+]? [0-9]+)? ws\n"
-     "ws     ::= | \" \" | \"\\n\" [ \\t]{0,20}\n",
-     "{\"name\": \"Ada Lovelace\", \"born\": 1815, \"works\": [\"Notes on the Analytical Engine\", "
-     "\"A paper, with \\\"notes\\\" longer than the text itself\"], \"alive\": false, \"list\": "
-     "[[1, 2], [3, [4, 5]], {}]}"},
-    {"record", "schema",
-     "{\"type\":\"object\",\"properties\":{\"id\":{\"type\":\"integer\",\"minimum\":1},\"name\":"
-     "{\"type\":\"string\",\"minLength\":1,\"maxLength\":64},\"day\":{\"type\":\"string\","
-     "\"format\":"
-     "\"date\"},\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"red\",\"green\",\"blue\"]},"
-     "\"maxItems\":5},\"pos\":{\"type\":\"object\",\"properties\":{\"lat\":{\"type\":\"number\"},"
-     "\"lon\":{\"type\":\"number\"}},\"required\":[\"lat\",\"lon\"],\"additionalProperties\":false}"
-     ","
-     "\"note\":{\"type\":\"string\"}},\"required\":[\"id\",\"name\",\"tags\"],"
-     "\"additionalProperties\":false}",
-     "{\"id\": 4711, \"name\": \"Grace Hopper of the Navy\", \"day\": \"1947-09-09\", \"tags\": "
-     "[\"red\", \"blue\"], \"pos\": {\"lat\": 40.7128, \"lon\": -74.006}, \"note\": \"She found a "
-     "moth in the relay, and taped it into the log book: \\\"first actual case\\\".\"}"},
-    {"three tools", "schema",
-     "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"search\"},"
-     "\"arguments\":"
-     "{\"type\":\"object\",\"properties\":{\"query\":{\"type\":\"string\"},\"limit\":{\"type\":"
-     "\"integer\",\"minimum\":1,\"maximum\":100}},\"required\":[\"query\"],"
-     "\"additionalProperties\":false}},\"required\":[\"name\",\"arguments\"],"
-     "\"additionalProperties\":false},{\"type\":\"object\",\"properties\":{\"name\":{\"const\":"
-     "\"write_file\"},\"arguments\":{\"type\":\"object\",\"properties\":{\"path\":{\"type\":"
-     "\"string\",\"pattern\":\"^[a-zA-Z0-9_./-]+$\"},\"text\":{\"type\":\"string\"}},\"required\":"
-     "[\"path\",\"text\"],\"additionalProperties\":false}},\"required\":[\"name\",\"arguments\"],"
-     "\"additionalProperties\":false},{\"type\":\"object\",\"properties\":{\"name\":{\"const\":"
-     "\"now\"},\"arguments\":{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}"
-     "},"
-     "\"required\":[\"name\",\"arguments\"],\"additionalProperties\":false}]}",
-     "{\"name\": \"write_file\", \"arguments\": {\"path\": \"src/main/hello_world.c\", \"text\": "
-     "\"#include <stdio.h>\\n\\nint main(void)\\n{\\n    puts(\\\"hello\\\");\\n    return "
-     "0;\\n}\"}}"},
-    {"expression", "regex", "([A-Z][a-z]+ ){2,8}- [0-9]{4}-[0-9]{2}-[0-9]{2}: [^\\n]+",
-     "The Quick Brown Fox - 2026-11-26: jumps over the lazy dog, as it always does, and then some"},
+    { "any JSON", "schema", "true",
+      "{\"name\": \"Ada Lovelace\", \"born\": 1815, \"works\": [\"Notes on the Analytical Engine\", "
+      "\"A paper, with \\\"notes\\\" longer than the text itself\"], \"alive\": false, \"links\": "
+      "{\"first\": \"https://example.org/a/b?c=d\", \"score\": -12.5e3, \"nothing\": null, "
+      "\"list\": [[1, 2], [3, [4, 5]], {}]}}" },
+    { "JSON in GBNF", "gbnf",
+      "root   ::= object\n"
+      "value  ::= object | array | string | number | (\"true\" | \"false\" | \"null\") ws\n"
+      "object ::= \"{\" ws (string \":\" ws value (\",\" ws string \":\" ws value)*)? \"}\" ws\n"
+      "array  ::= \"[\" ws (value (\",\" ws value)*)? \"]\" ws\n"
+      "string ::= \"\\\"\" ([^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" ([\"\\\\bfnrt/] | \"u\" "
+      "[0-9a-fA-F]{4}))* \"\\\"\" ws\n"
+      "number ::= \"-\"? (\"0\" | [1-9] [0-9]{0,15}) (\".\" [0-9]+)? ([eE] [-+]? [0-9]+)? ws\n"
+      "ws     ::= | \" \" | \"\\n\" [ \\t]{0,20}\n",
+      "{\"name\": \"Ada Lovelace\", \"born\": 1815, \"works\": [\"Notes on the Analytical Engine\", "
+      "\"A paper, with \\\"notes\\\" longer than the text itself\"], \"alive\": false, \"list\": "
+      "[[1, 2], [3, [4, 5]], {}]}" },
+    { "record", "schema",
+      "{\"type\":\"object\",\"properties\":{\"id\":{\"type\":\"integer\",\"minimum\":1},\"name\":"
+      "{\"type\":\"string\",\"minLength\":1,\"maxLength\":64},\"day\":{\"type\":\"string\","
+      "\"format\":"
+      "\"date\"},\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"red\",\"green\",\"blue\"]},"
+      "\"maxItems\":5},\"pos\":{\"type\":\"object\",\"properties\":{\"lat\":{\"type\":\"number\"},"
+      "\"lon\":{\"type\":\"number\"}},\"required\":[\"lat\",\"lon\"],\"additionalProperties\":false}"
+      ","
+      "\"note\":{\"type\":\"string\"}},\"required\":[\"id\",\"name\",\"tags\"],"
+      "\"additionalProperties\":false}",
+      "{\"id\": 4711, \"name\": \"Grace Hopper of the Navy\", \"day\": \"1947-09-09\", \"tags\": "
+      "[\"red\", \"blue\"], \"pos\": {\"lat\": 40.7128, \"lon\": -74.006}, \"note\": \"She found a "
+      "moth in the relay, and taped it into the log book: \\\"first actual case\\\".\"}" },
+    { "three tools", "schema",
+      "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"search\"},"
+      "\"arguments\":"
+      "{\"type\":\"object\",\"properties\":{\"query\":{\"type\":\"string\"},\"limit\":{\"type\":"
+      "\"integer\",\"minimum\":1,\"maximum\":100}},\"required\":[\"query\"],"
+      "\"additionalProperties\":false}},\"required\":[\"name\",\"arguments\"],"
+      "\"additionalProperties\":false},{\"type\":\"object\",\"properties\":{\"name\":{\"const\":"
+      "\"write_file\"},\"arguments\":{\"type\":\"object\",\"properties\":{\"path\":{\"type\":"
+      "\"string\",\"pattern\":\"^[a-zA-Z0-9_./-]+$\"},\"text\":{\"type\":\"string\"}},\"required\":"
+      "[\"path\",\"text\"],\"additionalProperties\":false}},\"required\":[\"name\",\"arguments\"],"
+      "\"additionalProperties\":false},{\"type\":\"object\",\"properties\":{\"name\":{\"const\":"
+      "\"now\"},\"arguments\":{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}"
+      "},"
+      "\"required\":[\"name\",\"arguments\"],\"additionalProperties\":false}]}",
+      "{\"name\": \"write_file\", \"arguments\": {\"path\": \"src/main/hello_world.c\", \"text\": "
+      "\"#include <stdio.h>\\n\\nint main(void)\\n{\\n    puts(\\\"hello\\\");\\n    return "
+      "0;\\n}\"}}" },
+    { "expression", "regex", "([A-Z][a-z]+ ){2,8}- [0-9]{4}-[0-9]{2}-[0-9]{2}: [^\\n]+",
+      "The Quick Brown Fox - 2026-11-26: jumps over the lazy dog, as it always does, and then some" },
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
@@ -101,7 +101,7 @@ static void add(struct pieces *p, struct str s, uint8_t kind)
         die("too many tokens");
     memcpy(copy, s.p, s.n);
     p->kind[p->n] = kind;
-    p->v[p->n++] = (struct str){copy, s.n};
+    p->v[p->n++] = (struct str){ copy, s.n };
 }
 
 static bool is_word(struct str s)
@@ -114,7 +114,7 @@ static bool is_word(struct str s)
 
 static struct pieces read_pieces(int32_t n, char **files)
 {
-    struct pieces p = {calloc(PIECES_MAX, sizeof *p.v), calloc(PIECES_MAX, 1), 0};
+    struct pieces p = { calloc(PIECES_MAX, sizeof *p.v), calloc(PIECES_MAX, 1), 0 };
     uint64_t seed = 1;
     int32_t own;
 
@@ -145,15 +145,14 @@ static struct pieces read_pieces(int32_t n, char **files)
             continue;
         memcpy(both, a.p, a.n);
         memcpy(both + a.n, b.p, b.n);
-        add(&p, (struct str){both, a.n + b.n}, GRAMMAR_TOKEN);
+        add(&p, (struct str){ both, a.n + b.n }, GRAMMAR_TOKEN);
     }
     if (n > 0)
         p.n = n;
     return p;
 }
 
-static enum err_code open_case(struct grammar **g, const struct grammar_vocab *v, int i,
-                               struct err *e)
+static enum err_code open_case(struct grammar **g, const struct grammar_vocab *v, int i, struct err *e)
 {
     struct str s = str_of(cases[i].grammar);
     json_t *schema;
@@ -235,8 +234,7 @@ static void measure(const struct grammar_vocab *v, int i)
     qsort(us, (size_t)n, sizeof *us, by_size);
     printf("%-13s %7d tokens  open %6.1f ms  %5u states  masks %3d: mean %5.1f  median %5.1f  "
            "worst %6.1f us\n",
-           cases[i].name, (int)v->n_tokens, open_ms, (unsigned)g->n, n, sum / n, us[n / 2],
-           us[n - 1]);
+           cases[i].name, (int)v->n_tokens, open_ms, (unsigned)g->n, n, sum / n, us[n / 2], us[n - 1]);
     grammar_end(p);
     grammar_close(g);
     free(mask);
@@ -251,8 +249,8 @@ int main(int argc, char **argv)
 
     if (argc == 2 && strcmp(argv[1], "--grammars") == 0) {
         for (int i = 0; i < N_CASES; i++) {
-            json_t *o = json_pack("{ssssssss}", "name", cases[i].name, "kind", cases[i].kind,
-                                  "grammar", cases[i].grammar, "text", cases[i].text);
+            json_t *o = json_pack("{ssssssss}", "name", cases[i].name, "kind", cases[i].kind, "grammar",
+                                  cases[i].grammar, "text", cases[i].text);
 
             json_dumpf(o, stdout, JSON_COMPACT);
             putchar('\n');

@@ -28,7 +28,8 @@ static int up(const void *a, const void *b)
 
 int main(int argc, char **argv)
 {
-    const int n = argc == 6 ? atoi(argv[2]) : 0, n_query = argc == 6 ? atoi(argv[3]) : 0, dims = argc == 6 ? atoi(argv[4]) : 0;
+    const int n = argc == 6 ? atoi(argv[2]) : 0, n_query = argc == 6 ? atoi(argv[3]) : 0,
+              dims = argc == 6 ? atoi(argv[4]) : 0;
     float *v = calloc((size_t)(n + n_query) * (size_t)dims + 1, sizeof *v);
     double *ms[2] = { calloc((size_t)n_query + 1, sizeof(double)), calloc((size_t)n_query + 1, sizeof(double)) };
     FILE *f = argc == 6 ? fopen(argv[1], "rb") : NULL;
@@ -67,9 +68,11 @@ int main(int argc, char **argv)
     }
     for (int all = 0; all < 2; all++)
         qsort(ms[all], (size_t)n_query, sizeof(double), up);
-    printf("{\"of\": \"chimere\", \"dims\": %d, \"made_s\": %.1f, \"recall\": %.4f, \"p50_ms\": %.3f, \"p99_ms\": %.3f, "
-           "\"flat_p50_ms\": %.2f, \"flat_p99_ms\": %.2f}\n", dims, made / 1e3, (double)found / K / n_query, ms[0][n_query / 2],
-           ms[0][n_query * 99 / 100], ms[1][n_query / 2], ms[1][n_query * 99 / 100]);
+    printf(
+        "{\"of\": \"chimere\", \"dims\": %d, \"made_s\": %.1f, \"recall\": %.4f, \"p50_ms\": %.3f, \"p99_ms\": %.3f, "
+        "\"flat_p50_ms\": %.2f, \"flat_p99_ms\": %.2f}\n",
+        dims, made / 1e3, (double)found / K / n_query, ms[0][n_query / 2], ms[0][n_query * 99 / 100],
+        ms[1][n_query / 2], ms[1][n_query * 99 / 100]);
     recall_close(r);
     return 0;
 }

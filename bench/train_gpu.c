@@ -42,13 +42,13 @@ static int by_size(const void *a, const void *b)
 }
 
 struct bench {
-    struct grad         *g;
-    struct tune_lora    *l;
-    struct tune_zo      *z;
-    struct grad_seq     *seq;
+    struct grad *g;
+    struct tune_lora *l;
+    struct tune_zo *z;
+    struct grad_seq *seq;
     struct grad_adapter *a;
-    float               *gradient;
-    int                  n;
+    float *gradient;
+    int n;
 };
 
 static void forward(struct bench *b)
@@ -66,8 +66,10 @@ static void backward(struct bench *b)
     double loss;
 
     tune_lora_at(b->l, b->l->theta, b->gradient, 0, b->n, b->a);
-    if (grad_backward(b->g, &(struct grad_batch){ .seq = b->seq, .n_seq = b->n, .adapter = b->a, .n_adapter = b->l->n,
-                                                  .keep = true }, &loss, &e))
+    if (grad_backward(
+            b->g,
+            &(struct grad_batch){ .seq = b->seq, .n_seq = b->n, .adapter = b->a, .n_adapter = b->l->n, .keep = true },
+            &loss, &e))
         fail(&e);
 }
 
@@ -135,7 +137,8 @@ int main(int argc, char **argv)
     plain = median(&b, forward);
     both = median(&b, backward);
     zo = median(&b, step);
-    printf("%s, %d x %d rows: forward %.2f ms, forward and backward %.2f ms, %d directions %.2f ms, %.2f forward passes\n", argv[2],
-           b.n, rows, plain, both, samples, zo, zo / plain);
+    printf(
+        "%s, %d x %d rows: forward %.2f ms, forward and backward %.2f ms, %d directions %.2f ms, %.2f forward passes\n",
+        argv[2], b.n, rows, plain, both, samples, zo, zo / plain);
     return 0;
 }

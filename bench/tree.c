@@ -55,13 +55,13 @@ static void *need(void *p)
 
 static void bench_open(struct bench *b, char **argv)
 {
-    const struct model_opts mo = {.device = "cpu", .n_threads = 2};
-    struct run_opts ro = {.ctx_tokens = CTX, .n_seq = 1, .rows_max = CTX};
-    struct err e = {0};
+    const struct model_opts mo = { .device = "cpu", .n_threads = 2 };
+    struct run_opts ro = { .ctx_tokens = CTX, .n_seq = 1, .rows_max = CTX };
+    struct err e = { 0 };
 
     must(gguf_open(&b->g, argv[1], &e), &e);
     must(text_open(&b->text, b->g, &e), &e);
-    must(chat_open(&b->chat, b->text, (struct str){0}, &e), &e);
+    must(chat_open(&b->chat, b->text, (struct str){ 0 }, &e), &e);
     must(model_open(&b->m, b->g, &mo, &e), &e);
     must(gguf_open(&b->file, argv[2], &e), &e);
     must(model_drafter_dflash(&b->d, b->m, b->file, &e), &e);
@@ -80,12 +80,12 @@ static void bench_open(struct bench *b, char **argv)
 static void answer(struct bench *b, struct text_tokens *v)
 {
     const float *row = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
 
     run_clear(b->r, 0);
     must(run_feed(b->r, 0, v->v, v->n - 1, 1, NULL, NULL, NULL, &e), &e);
     for (int64_t i = 0; i < b->tokens && v->n < CTX - 32; i++) {
-        const struct run_row one = {.seq = 0, .token = v->v[v->n - 1], .logits = true};
+        const struct run_row one = { .seq = 0, .token = v->v[v->n - 1], .logits = true };
         int best = 0;
 
         must(run_step(b->r, &one, 1, &e), &e);
@@ -133,20 +133,21 @@ static void watch(struct bench *b, const char *set, const struct text_tokens *v,
     struct model_drafter_row row[CTX];
     int32_t guess[MODEL_GUESSES_MAX];
     float p[MODEL_GUESSES_MAX];
-    struct err e = {0};
+    struct err e = { 0 };
 
     run_clear(b->r, 0);
     must(run_feed(b->r, 0, v->v, v->n, 1, NULL, NULL, NULL, &e), &e);
-    for (int64_t at = n_prompt; at < v->n - 1; at++) { /* v[at] is the newest token, v[at + 1] the first to be guessed */
-        const struct model_drafter_ask ask = {0, v->v[at], b->n_max, guess, p};
+    for (int64_t at = n_prompt; at < v->n - 1;
+         at++) { /* v[at] is the newest token, v[at + 1] the first to be guessed */
+        const struct model_drafter_ask ask = { 0, v->v[at], b->n_max, guess, p };
         const int64_t from = at == n_prompt ? 0 : at - 1;
         json_t *places = json_array();
 
         if (at == n_prompt)
             model_drafter_crop(b->d, 0, 0);
         for (int64_t i = from; i < at; i++)
-            row[i - from] = (struct model_drafter_row){0, false, (int32_t)i, v->v[i + 1]};
-        model_drafter_trace(b->d, &(struct model_drafter_trace){.logits = b->logits});
+            row[i - from] = (struct model_drafter_row){ 0, false, (int32_t)i, v->v[i + 1] };
+        model_drafter_trace(b->d, &(struct model_drafter_trace){ .logits = b->logits });
         must(model_drafter_run(b->d, run_taps(b->r), row, (int)(at - from), &ask, 1, &e), &e);
         model_drafter_trace(b->d, NULL);
         for (int64_t i = 0; i < b->n_max && at + 1 + i < v->n; i++)
@@ -168,14 +169,19 @@ static void one(struct bench *b, const char *set, struct text_tokens *v)
 
 static void task(struct bench *b, const char *set, const char *line, struct text_tokens *v)
 {
-    struct err e = {0};
+    struct err e = { 0 };
     json_t *item = NULL, *extra;
     bool thinking;
 
     must(json_parse(&item, str_of(line), set, &e), &e);
     extra = json_pack("{s:O}", "enable_thinking", json_object_get(item, "enable_thinking"));
-    must(chat_render(b->chat, &(struct chat_prompt){.messages = json_object_get(item, "messages"),
-                     .tools = json_object_get(item, "tools"), .extra = extra, .generate = true}, v, &thinking, &e), &e);
+    must(chat_render(b->chat,
+                     &(struct chat_prompt){ .messages = json_object_get(item, "messages"),
+                                            .tools = json_object_get(item, "tools"),
+                                            .extra = extra,
+                                            .generate = true },
+                     v, &thinking, &e),
+         &e);
     one(b, set, v);
     json_decref(extra);
     json_decref(item);
@@ -183,12 +189,12 @@ static void task(struct bench *b, const char *set, const char *line, struct text
 
 static void text(struct bench *b, const char *set, FILE *f, struct text_tokens *v)
 {
-    struct text_tokens all = {0};
+    struct text_tokens all = { 0 };
     char buf[65536];
-    struct err e = {0};
+    struct err e = { 0 };
     size_t n = fread(buf, 1, sizeof buf - 1, f);
 
-    must(text_encode(b->text, (struct str){buf, n}, 0, &all, &e), &e);
+    must(text_encode(b->text, (struct str){ buf, n }, 0, &all, &e), &e);
     for (int64_t i = 0; i < b->limit && (i + 1) * PIECE <= all.n; i++) {
         v->n = 0;
         for (int64_t j = 0; j < PIECE; j++)
@@ -200,8 +206,8 @@ static void text(struct bench *b, const char *set, FILE *f, struct text_tokens *
 
 int main(int argc, char **argv)
 {
-    struct bench b = {0};
-    struct text_tokens v = {0};
+    struct bench b = { 0 };
+    struct text_tokens v = { 0 };
 
     if (argc < 6) {
         fputs("usage: tree MODEL DRAFTER LIMIT TOKENS SET.jsonl|TEXT ...\n", stderr);

@@ -6,9 +6,18 @@
 #include "cli/table.h"
 
 static struct bench_opts o = {
-    .mix = "q4_k_m", .prompts = "512", .depths = "0,1024", .rows = "1,2,4,8,16",
-    .seqs = "1,2,4,8", .reps = 5, .decode_tokens = 32, .samples = 1, .parallel = 16, .predict_max = 600,
-    .top_p = 1, .draft_max = "15",
+    .mix = "q4_k_m",
+    .prompts = "512",
+    .depths = "0,1024",
+    .rows = "1,2,4,8,16",
+    .seqs = "1,2,4,8",
+    .reps = 5,
+    .decode_tokens = 32,
+    .samples = 1,
+    .parallel = 16,
+    .predict_max = 600,
+    .top_p = 1,
+    .draft_max = "15",
 };
 
 static const struct opt opts[] = {
@@ -64,10 +73,22 @@ static const struct opt opts[] = {
 
 /* Bits of the commands. */
 enum {
-    SPEED = 1, BANDWIDTH = 2, PPL = 4, KL = 8, EVAL = 16, SYNTH = 32, PLOT = 64, STATE = 128, SPECULATE = 256,
-    KERNELS = 512, TEXTS = PPL | KL,
-    RUNS = SPEED | PPL | KL | EVAL | STATE | SPECULATE, PLANS = RUNS | SYNTH, COMPUTES = RUNS | BANDWIDTH,
-    SHAPED = SPEED | STATE | SPECULATE, ASKS = EVAL | SPECULATE,
+    SPEED = 1,
+    BANDWIDTH = 2,
+    PPL = 4,
+    KL = 8,
+    EVAL = 16,
+    SYNTH = 32,
+    PLOT = 64,
+    STATE = 128,
+    SPECULATE = 256,
+    KERNELS = 512,
+    TEXTS = PPL | KL,
+    RUNS = SPEED | PPL | KL | EVAL | STATE | SPECULATE,
+    PLANS = RUNS | SYNTH,
+    COMPUTES = RUNS | BANDWIDTH,
+    SHAPED = SPEED | STATE | SPECULATE,
+    ASKS = EVAL | SPECULATE,
 };
 static const struct cli_command commands[] = {
     { "speed", "speed [options]", "Tokens per second: prompts, decoding, rows.", SPEED },
@@ -84,30 +105,65 @@ static const struct cli_command commands[] = {
 };
 typedef enum err_code command_fn(struct bench *b, struct err *e);
 static command_fn *const runs[] = {
-    cli_bench_cmd_speed, cli_bench_cmd_bandwidth, cli_bench_cmd_ppl,  cli_bench_cmd_kl,
-    cli_bench_cmd_eval,  cli_bench_cmd_synth,     cli_bench_cmd_plot, cli_bench_cmd_state,
-    cli_bench_cmd_speculate, cli_bench_cmd_kernels,
+    cli_bench_cmd_speed, cli_bench_cmd_bandwidth, cli_bench_cmd_ppl,   cli_bench_cmd_kl,        cli_bench_cmd_eval,
+    cli_bench_cmd_synth, cli_bench_cmd_plot,      cli_bench_cmd_state, cli_bench_cmd_speculate, cli_bench_cmd_kernels,
 };
 
 /* An option that a command would ignore is a mistake. */
 static const struct cli_of of[] = {
-    { "model", RUNS }, { "lora", RUNS }, { "shape", SHAPED | SYNTH }, { "mix", SHAPED | SYNTH },
-    { "threads", COMPUTES }, { "device", COMPUTES | SYNTH | KERNELS }, { "vram", PLANS }, { "kv", PLANS }, { "chunk", PLANS },
-    { "acts", RUNS | KERNELS }, { "no-mmap", PLANS }, { "repack", RUNS }, { "ctx", SPEED | PPL | KL | ASKS | SYNTH },
-    { "prompt", SPEED | SPECULATE }, { "depth", SPEED | STATE }, { "rows", SPEED }, { "seqs", SPEED }, { "tokens", SPEED },
-    { "drafts", SPEED }, { "reps", SHAPED | BANDWIDTH | KERNELS }, { "bandwidth", SPEED | SYNTH }, { "size", BANDWIDTH },
-    { "stride", TEXTS }, { "windows", TEXTS }, { "reference", KL }, { "save", KL },
-    { "limit", ASKS }, { "predict", ASKS }, { "samples", EVAL }, { "parallel", EVAL }, { "temp", ASKS },
-    { "top-p", ASKS }, { "seed", EVAL | SHAPED | SYNTH }, { "think", ASKS }, { "compare", EVAL },
-    { "draft", SPECULATE }, { "draft-max", SPECULATE }, { "oracle", SPECULATE }, { "fixed", SPECULATE },
+    { "model", RUNS },
+    { "lora", RUNS },
+    { "shape", SHAPED | SYNTH },
+    { "mix", SHAPED | SYNTH },
+    { "threads", COMPUTES },
+    { "device", COMPUTES | SYNTH | KERNELS },
+    { "vram", PLANS },
+    { "kv", PLANS },
+    { "chunk", PLANS },
+    { "acts", RUNS | KERNELS },
+    { "no-mmap", PLANS },
+    { "repack", RUNS },
+    { "ctx", SPEED | PPL | KL | ASKS | SYNTH },
+    { "prompt", SPEED | SPECULATE },
+    { "depth", SPEED | STATE },
+    { "rows", SPEED },
+    { "seqs", SPEED },
+    { "tokens", SPEED },
+    { "drafts", SPEED },
+    { "reps", SHAPED | BANDWIDTH | KERNELS },
+    { "bandwidth", SPEED | SYNTH },
+    { "size", BANDWIDTH },
+    { "stride", TEXTS },
+    { "windows", TEXTS },
+    { "reference", KL },
+    { "save", KL },
+    { "limit", ASKS },
+    { "predict", ASKS },
+    { "samples", EVAL },
+    { "parallel", EVAL },
+    { "temp", ASKS },
+    { "top-p", ASKS },
+    { "seed", EVAL | SHAPED | SYNTH },
+    { "think", ASKS },
+    { "compare", EVAL },
+    { "draft", SPECULATE },
+    { "draft-max", SPECULATE },
+    { "oracle", SPECULATE },
+    { "fixed", SPECULATE },
     { "quote", SPECULATE },
-    { "write", SYNTH }, { "out", EVAL | PLOT }, { "against", ~(unsigned)PLOT },
+    { "write", SYNTH },
+    { "out", EVAL | PLOT },
+    { "against", ~(unsigned)PLOT },
     { NULL, 0 },
 };
 
 static const struct cli cli = {
-    .name = "chimere-bench", .synopsis = "command [options] [file ...]",
-    .about = "Measure models and machines: speed, quality, answers.", .opts = opts, .commands = commands, .of = of,
+    .name = "chimere-bench",
+    .synopsis = "command [options] [file ...]",
+    .about = "Measure models and machines: speed, quality, answers.",
+    .opts = opts,
+    .commands = commands,
+    .of = of,
 };
 
 /* kernels: a table, or with a GPU times. */
@@ -133,8 +189,7 @@ static void check_usage(unsigned bit)
 {
     if (o.shape != NULL && o.model.file != NULL)
         cli_usage("--shape or --model, not both");
-    if (bit & SHAPED && o.shape == NULL &&
-        (cli_given(&cli, "mix") || (bit != SPECULATE && cli_given(&cli, "seed"))))
+    if (bit & SHAPED && o.shape == NULL && (cli_given(&cli, "mix") || (bit != SPECULATE && cli_given(&cli, "seed"))))
         cli_usage("--mix and --seed are for random weights: they need --shape");
     if (o.shape != NULL && o.model.loras.n > 0)
         cli_usage("--lora is for a model in a file: not with --shape");
@@ -174,7 +229,7 @@ static void check_usage(unsigned bit)
 static char *join(int argc, char **argv)
 {
     size_t n = 1;
-    char  *s, *at;
+    char *s, *at;
 
     for (int i = 0; i < argc; i++)
         n += strlen(argv[i]) + 1;
@@ -192,7 +247,7 @@ static char *join(int argc, char **argv)
 static enum err_code run_command(struct bench *b, size_t command, struct err *e)
 {
     if (b->command == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (o.against != NULL && cli_bench_load(&b->against, o.against, e))
         return e->code;
     cli_catch_interrupts();
@@ -202,16 +257,17 @@ static enum err_code run_command(struct bench *b, size_t command, struct err *e)
 int main(int argc, char **argv)
 {
     struct bench b = { .o = &o, .command = join(argc, argv) };
-    struct err   e = { 0 };
-    int          first = cli_parse(&cli, argc, argv), status = EXIT_OK;
-    size_t       command = 0, n = sizeof runs / sizeof *runs;
+    struct err e = { 0 };
+    int first = cli_parse(&cli, argc, argv), status = EXIT_OK;
+    size_t command = 0, n = sizeof runs / sizeof *runs;
 
     if (first == argc)
         cli_usage("no command: one of speed, bandwidth, ppl, kl, eval, synth, state, speculate, kernels, plot");
     while (command < n && strcmp(argv[first], commands[command].name) != 0)
         command++;
     if (command == n)
-        cli_usage("%s: not one of speed, bandwidth, ppl, kl, eval, synth, state, speculate, kernels, plot", argv[first]);
+        cli_usage("%s: not one of speed, bandwidth, ppl, kl, eval, synth, state, speculate, kernels, plot",
+                  argv[first]);
     check_usage(commands[command].bit);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     b.operands = argv + first + 1;

@@ -14,10 +14,26 @@
 #include "train/file.h"
 
 static struct train_options o = {
-    .time = "30m", .block = 16, .n_tests = 20, .n_text = 8, .keep = 2, .n_seq = 16, .n_layer = 4,
-    .memory_bytes = (int64_t)1 << 30, .n_predict = 320, .seed = 1, .rate = 2e-3f,
-    .targets = "attention,recurrent,shared_expert", .rank = 8, .epochs = 12, .samples = 4, .keep_batch = 48, .rehearse = 8000,
-    .keep_weight = 20.0f, .forget = 0.05f, .shield = 0.03f,
+    .time = "30m",
+    .block = 16,
+    .n_tests = 20,
+    .n_text = 8,
+    .keep = 2,
+    .n_seq = 16,
+    .n_layer = 4,
+    .memory_bytes = (int64_t)1 << 30,
+    .n_predict = 320,
+    .seed = 1,
+    .rate = 2e-3f,
+    .targets = "attention,recurrent,shared_expert",
+    .rank = 8,
+    .epochs = 12,
+    .samples = 4,
+    .keep_batch = 48,
+    .rehearse = 8000,
+    .keep_weight = 20.0f,
+    .forget = 0.05f,
+    .shield = 0.03f,
 };
 
 static const struct opt opts[] = {
@@ -73,24 +89,29 @@ static const struct opt opts[] = {
 
 enum { DFLASH = 1, LORA = 2, MTP = 4, DRAFTERS = DFLASH | MTP, ADAPTERS = LORA | MTP };
 static const struct cli_command commands[] = {
-    { "dflash", "dflash -o file [options] [prompts ...]", "A DFlash drafter, which guesses blocks of tokens.",
-      DFLASH },
+    { "dflash", "dflash -o file [options] [prompts ...]", "A DFlash drafter, which guesses blocks of tokens.", DFLASH },
     { "mtp", "mtp -o file [options] [prompts ...]", "An adapter of the model's MTP block.", MTP },
     { "lora", "lora -o file [options] items ...", "An adapter (LoRA), which learns answers.", LORA },
     { NULL, NULL, NULL, 0 },
 };
 static const struct cli_of of[] = {
-    { "layers", DFLASH }, { "ff", DFLASH }, { "block", DFLASH }, { "taps", DFLASH }, { "tests", DRAFTERS },
-    { "lines", DRAFTERS }, { "predict", DRAFTERS },
-    { "kv", DRAFTERS }, { "chunk", DRAFTERS }, { "acts", DRAFTERS }, { "no-mmap", DRAFTERS }, { "repack", DRAFTERS },
-    { "rank", ADAPTERS }, { "alpha", ADAPTERS }, { "targets", LORA }, { "method", LORA }, { "scales", LORA }, { "epochs", LORA },
-    { "samples", LORA }, { "momentum", LORA }, { "keep", LORA }, { "keep-batch", LORA }, { "keep-weight", LORA },
-    { "rehearse", LORA }, { "shield", LORA }, { "forget", LORA }, { NULL, 0 },
+    { "layers", DFLASH },    { "ff", DFLASH },        { "block", DFLASH },
+    { "taps", DFLASH },      { "tests", DRAFTERS },   { "lines", DRAFTERS },
+    { "predict", DRAFTERS }, { "kv", DRAFTERS },      { "chunk", DRAFTERS },
+    { "acts", DRAFTERS },    { "no-mmap", DRAFTERS }, { "repack", DRAFTERS },
+    { "rank", ADAPTERS },    { "alpha", ADAPTERS },   { "targets", LORA },
+    { "method", LORA },      { "scales", LORA },      { "epochs", LORA },
+    { "samples", LORA },     { "momentum", LORA },    { "keep", LORA },
+    { "keep-batch", LORA },  { "keep-weight", LORA }, { "rehearse", LORA },
+    { "shield", LORA },      { "forget", LORA },      { NULL, 0 },
 };
 static const struct cli cli = {
-    .name = "chimere-draft-train", .synopsis = "command [options] [prompts ...]",
-    .about = "Trains drafters and adapters of a model, and keeps what is better.", .opts = opts,
-    .commands = commands, .of = of,
+    .name = "chimere-draft-train",
+    .synopsis = "command [options] [prompts ...]",
+    .about = "Trains drafters and adapters of a model, and keeps what is better.",
+    .opts = opts,
+    .commands = commands,
+    .of = of,
 };
 
 static size_t n_stdin(const char *const *names, size_t n)
@@ -105,9 +126,11 @@ static size_t n_stdin(const char *const *names, size_t n)
 /* What the options of an adapter must be, and their defaults. */
 static void check_lora(char *const *files, int n_files)
 {
-    static const char *const zo[] = { "samples", "momentum" }, *const keep[] = { "keep-batch", "keep-weight", "sequences" };
+    static const char *const zo[] = { "samples", "momentum" }, *const keep[] = { "keep-batch", "keep-weight",
+                                                                                 "sequences" };
 
-    if (o.scales && (cli_given(&cli, "rank") || cli_given(&cli, "alpha") || (cli_given(&cli, "method") && o.method != TRAIN_ZO)))
+    if (o.scales &&
+        (cli_given(&cli, "rank") || cli_given(&cli, "alpha") || (cli_given(&cli, "method") && o.method != TRAIN_ZO)))
         cli_usage("--scales is trained by --method zo, and has no --rank and --alpha");
     if (o.scales)
         o.method = TRAIN_ZO;
@@ -120,7 +143,8 @@ static void check_lora(char *const *files, int n_files)
     if (o.keep_batch == 0 && cli_given(&cli, "keep-weight"))
         cli_usage("--keep-weight: nothing is rehearsed with --keep-batch 0");
     if (n_stdin((const char *const *)files, (size_t)n_files) + n_stdin(o.held_out.v, o.held_out.n) +
-        n_stdin(o.keep_files.v, o.keep_files.n) > 1)
+            n_stdin(o.keep_files.v, o.keep_files.n) >
+        1)
         cli_usage("-: the standard input can be read once only");
     if (!o.rollback && n_files == 0)
         cli_usage("lora: no file with items is named");
@@ -140,13 +164,14 @@ static void check_lora(char *const *files, int n_files)
 
 static void check_usage(unsigned bit, char *const *files, int n_files)
 {
-    static const char *const alone[] = { "model", "layers", "ff", "block", "taps", "scratch", "held-out", "tests", "lines",
-                                         "predict", "steps", "time", "memory", "batch", "rate", "seed", "keep-versions",
-                                         "sequences",
-                                         "ctx", "threads", "device", "vram", "kv", "chunk", "acts", "no-mmap", "repack",
-                                         "jsonl", "plot", "rank", "alpha", "targets", "method", "scales", "epochs", "samples",
-                                         "momentum", "keep", "keep-batch", "keep-weight", "rehearse", "shield",
-                                         "forget" };
+    static const char *const alone[] = {
+        "model",         "layers",    "ff",     "block",   "taps",     "scratch", "held-out",   "tests",
+        "lines",         "predict",   "steps",  "time",    "memory",   "batch",   "rate",       "seed",
+        "keep-versions", "sequences", "ctx",    "threads", "device",   "vram",    "kv",         "chunk",
+        "acts",          "no-mmap",   "repack", "jsonl",   "plot",     "rank",    "alpha",      "targets",
+        "method",        "scales",    "epochs", "samples", "momentum", "keep",    "keep-batch", "keep-weight",
+        "rehearse",      "shield",    "forget"
+    };
 
     if (o.out == NULL)
         cli_usage("--out names the file that is trained");
@@ -180,7 +205,7 @@ static enum err_code check_before(unsigned bit, struct err *e)
     struct train_shape shape;
     struct adapter *a = NULL;
     struct gguf *g = NULL;
-    enum err_code code = before != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = before != NULL ? ERR_OK : err_nomem(e);
 
     if (code == ERR_OK && access(before, F_OK) == 0 && bit == DFLASH)
         code = gguf_open(&g, before, e) || train_shape_read(&shape, g, e) ? err_wrap(e, "%s", before) : ERR_OK;

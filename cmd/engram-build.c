@@ -11,8 +11,9 @@
 #include "gguf/gguf.h"
 #include "text/text.h"
 
-static struct build_options o = { .order = ENGRAM_ORDER_MAX, .memory_bytes = (int64_t)1 << 30, .layer = -1, .nearest = 5,
-                                  .score_min = 4, .keep = 7 };
+static struct build_options o = {
+    .order = ENGRAM_ORDER_MAX, .memory_bytes = (int64_t)1 << 30, .layer = -1, .nearest = 5, .score_min = 4, .keep = 7
+};
 
 static const struct opt opts[] = {
     SECTION("Table"),
@@ -53,10 +54,25 @@ static const struct opt opts[] = {
 
 /* Bits of the commands. */
 enum {
-    BUILD = 1, ADD = 2, MERGE = 4, DECAY = 8, PRUNE = 16, DUMP = 32, STATS = 64, CHECK = 128, FIT = 256, SCORE = 512,
-    INDEX = 1024, QUERY = 2048, IMPORT = 4096, ROLLBACK = 8192,
-    COUNTS = BUILD | ADD, MODEL = FIT | SCORE | INDEX | QUERY | ADD, TEXTS = COUNTS | FIT | SCORE | INDEX | IMPORT,
-    MERGES = MERGE | DECAY | PRUNE, WRITES = COUNTS | FIT | MERGES | INDEX | IMPORT,
+    BUILD = 1,
+    ADD = 2,
+    MERGE = 4,
+    DECAY = 8,
+    PRUNE = 16,
+    DUMP = 32,
+    STATS = 64,
+    CHECK = 128,
+    FIT = 256,
+    SCORE = 512,
+    INDEX = 1024,
+    QUERY = 2048,
+    IMPORT = 4096,
+    ROLLBACK = 8192,
+    COUNTS = BUILD | ADD,
+    MODEL = FIT | SCORE | INDEX | QUERY | ADD,
+    TEXTS = COUNTS | FIT | SCORE | INDEX | IMPORT,
+    MERGES = MERGE | DECAY | PRUNE,
+    WRITES = COUNTS | FIT | MERGES | INDEX | IMPORT,
 };
 static const struct cli_command commands[] = {
     { "build", "build -o table [options] [text ...]", "A table of texts.", BUILD },
@@ -77,25 +93,54 @@ static const struct cli_command commands[] = {
 };
 /* An option that a command would ignore is a mistake. */
 static const struct cli_of of[] = {
-    { "out", WRITES }, { "order", COUNTS }, { "day", COUNTS | DECAY | IMPORT }, { "size", PRUNE }, { "min-count", MERGES },
-    { "engram", SCORE }, { "model", TEXTS | DUMP | QUERY }, { "lines", TEXTS }, { "jsonl", TEXTS }, { "memory", COUNTS },
-    { "prompt", QUERY }, { "nearest", QUERY }, { "bm25", QUERY }, { "hybrid", QUERY }, { "rerank", QUERY },
-    { "flat", QUERY }, { "layer", INDEX }, { "ctx", FIT | SCORE | ADD }, { "threads", TEXTS | QUERY },
-    { "device", MODEL }, { "vram", MODEL }, { "kv", MODEL },
-    { "chunk", MODEL }, { "acts", MODEL }, { "no-mmap", MODEL }, { "repack", MODEL }, { "json", STATS | SCORE | ADD },
-    { "domain", COUNTS }, { "from", ADD }, { "min-score", ADD }, { "held-out", ADD }, { "keep-versions", ADD },
+    { "out", WRITES },
+    { "order", COUNTS },
+    { "day", COUNTS | DECAY | IMPORT },
+    { "size", PRUNE },
+    { "min-count", MERGES },
+    { "engram", SCORE },
+    { "model", TEXTS | DUMP | QUERY },
+    { "lines", TEXTS },
+    { "jsonl", TEXTS },
+    { "memory", COUNTS },
+    { "prompt", QUERY },
+    { "nearest", QUERY },
+    { "bm25", QUERY },
+    { "hybrid", QUERY },
+    { "rerank", QUERY },
+    { "flat", QUERY },
+    { "layer", INDEX },
+    { "ctx", FIT | SCORE | ADD },
+    { "threads", TEXTS | QUERY },
+    { "device", MODEL },
+    { "vram", MODEL },
+    { "kv", MODEL },
+    { "chunk", MODEL },
+    { "acts", MODEL },
+    { "no-mmap", MODEL },
+    { "repack", MODEL },
+    { "json", STATS | SCORE | ADD },
+    { "domain", COUNTS },
+    { "from", ADD },
+    { "min-score", ADD },
+    { "held-out", ADD },
+    { "keep-versions", ADD },
     { NULL, 0 },
 };
 static const struct cli cli = {
-    .name = "chimere-engram-build", .synopsis = "command [options] [file ...]",
-    .about = "Memory from text: tables of n-grams, indexes of texts.", .opts = opts, .commands = commands, .of = of,
+    .name = "chimere-engram-build",
+    .synopsis = "command [options] [file ...]",
+    .about = "Memory from text: tables of n-grams, indexes of texts.",
+    .opts = opts,
+    .commands = commands,
+    .of = of,
 };
 
 /* add has two forms: texts, and answers that a model is to test. */
 static void check_add(char *const *files)
 {
-    static const char *const night[] = { "min-score", "held-out", "keep-versions", "ctx", "device", "vram", "kv", "chunk",
-                                         "acts", "no-mmap", "repack", "json" };
+    static const char *const night[] = { "min-score", "held-out", "keep-versions", "ctx",     "device", "vram",
+                                         "kv",        "chunk",    "acts",          "no-mmap", "repack", "json" };
     static const char *const texts[] = { "out", "lines", "jsonl" };
 
     for (size_t i = 0; o.from.n == 0 && i < sizeof night / sizeof *night; i++)
@@ -126,9 +171,11 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
     if ((bit & IMPORT || !(bit & TEXTS)) && *files == NULL)
         cli_usage("%s: no %s is named", command, bit & QUERY ? "index" : "table");
     if (o.domain != NULL && !engram_domain_ok(str_of(o.domain)))
-        cli_usage("--domain %s: a name of letters, digits, '.', '_' and '-', at most %d", o.domain, ENGRAM_DOMAIN_BYTES - 1);
+        cli_usage("--domain %s: a name of letters, digits, '.', '_' and '-', at most %d", o.domain,
+                  ENGRAM_DOMAIN_BYTES - 1);
     if (bit & (DECAY | PRUNE | DUMP | QUERY | ROLLBACK) && files[1] != NULL)
-        cli_usage("%s takes one %s", command, bit & QUERY ? "index; the question is --prompt, or on standard input" : "table");
+        cli_usage("%s takes one %s", command,
+                  bit & QUERY ? "index; the question is --prompt, or on standard input" : "table");
     if (bit & PRUNE && o.size_bytes == 0 && o.count_min <= 0)
         cli_usage("prune needs --size, or --min-count above 0");
     if (o.prompt != NULL && strspn(o.prompt, " \t\r\n") == strlen(o.prompt))
@@ -148,8 +195,8 @@ static bool parse_day(const char *s, int64_t *day)
     static const int days[] = { 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
     int y, m, d, used = 0;
 
-    if (sscanf(s, "%4d-%2d-%2d%n", &y, &m, &d, &used) != 3 || s[used] != '\0' || y < 1970 || m < 1 || m > 12 ||
-        d < 1 || d > days[m - 1] || (m == 2 && d == 29 && (y % 4 != 0 || (y % 100 == 0 && y % 400 != 0))))
+    if (sscanf(s, "%4d-%2d-%2d%n", &y, &m, &d, &used) != 3 || s[used] != '\0' || y < 1970 || m < 1 || m > 12 || d < 1 ||
+        d > days[m - 1] || (m == 2 && d == 29 && (y % 4 != 0 || (y % 100 == 0 && y % 400 != 0))))
         return false;
     y -= m <= 2;
     const int64_t era = y / 400, of_era = y - era * 400, of_year = (153 * (m > 2 ? m - 3 : m + 9) + 2) / 5 + d - 1;
@@ -160,7 +207,7 @@ static bool parse_day(const char *s, int64_t *day)
 
 struct taken {
     struct engram_builder *b;
-    bool   some; /* text */
+    bool some; /* text */
 };
 
 static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct err *e)
@@ -185,7 +232,8 @@ static uint64_t number_of(char *const *files, bool add, uint64_t tokenizer)
 
         if (stat(files[i], &st) != 0 || !S_ISREG(st.st_mode))
             return 0;
-        const int64_t file[] = { (int64_t)st.st_dev, (int64_t)st.st_ino, st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec };
+        const int64_t file[] = { (int64_t)st.st_dev, (int64_t)st.st_ino, st.st_size, st.st_mtim.tv_sec,
+                                 st.st_mtim.tv_nsec };
 
         h = io_hash(io_hash(h, file, sizeof file), files[i], strlen(files[i]));
     }
@@ -195,8 +243,9 @@ static uint64_t number_of(char *const *files, bool add, uint64_t tokenizer)
 static enum err_code build(char *const *files, bool add, struct err *e)
 {
     const struct progress progress = cli_engram_progress();
-    struct engram_build_opts bo = { .day = o.day, .order = o.order, .add = add, .domain = o.domain,
-                                    .memory_bytes = (uint64_t)o.memory_bytes };
+    struct engram_build_opts bo = {
+        .day = o.day, .order = o.order, .add = add, .domain = o.domain, .memory_bytes = (uint64_t)o.memory_bytes
+    };
     struct taken t = { 0 };
     struct io_lock *lock = NULL;
     struct cli_opened x = { 0 };
@@ -215,7 +264,8 @@ static enum err_code build(char *const *files, bool add, struct err *e)
         code = engram_build_open(&t.b, o.out, &bo, e);
     }
     if (code == ERR_OK && engram_build_resumed(t.b) > 0)
-        cli_warn("%s: goes on from sorted parts of %.1f million tokens", o.out, (double)engram_build_resumed(t.b) / 1e6);
+        cli_warn("%s: goes on from sorted parts of %.1f million tokens", o.out,
+                 (double)engram_build_resumed(t.b) / 1e6);
     if (code == ERR_OK)
         code = cli_engram_read(&o, files, x.text, bo.pool, take, &t, e);
     if (code == ERR_OK && !t.some) /* a pipe whose first program failed must not take the place of a table */
@@ -254,7 +304,8 @@ static enum err_code import(char *const *files, struct err *e)
     code = engram_import_open(&old, files[0], e) || cli_open(&x, &o.model, e) || cli_open_text(&x, true, e) ||
                    pool_open(&pool, o.model.n_threads > 0 ? o.model.n_threads : pool_cpus(), e) ||
                    io_lock(&lock, o.out, e) || cli_engram_read(&o, files + 1, x.text, pool, take_import, old, e)
-               ? e->code : ERR_OK;
+               ? e->code
+               : ERR_OK;
     if (code == ERR_OK) {
         engram_import_stat(old, &found, &all);
         code = found > 0 ? engram_import_write(old, o.out, text_fingerprint(x.gguf), o.day, e)
@@ -305,12 +356,15 @@ int main(int argc, char **argv)
     int first = cli_parse(&cli, argc, argv), status = EXIT_OK;
 
     if (first == argc)
-        cli_usage("no command: one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, "
-                  "import, check");
+        cli_usage(
+            "no command: one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, "
+            "import, check");
     command = cli_command_of(&cli, argv[first]);
     if (command == NULL)
-        cli_usage("%s: not one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, import, "
-                  "check", argv[first]);
+        cli_usage(
+            "%s: not one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, import, "
+            "check",
+            argv[first]);
     check_usage(command->bit, command->name, argv + first + 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     o.day = (int64_t)time(NULL) / 86400;

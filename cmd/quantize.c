@@ -58,7 +58,8 @@ static const struct opt opts[] = {
     END,
 };
 
-static const struct cli program = { .name = "chimere-quantize", .synopsis = "[options] IN OUT",
+static const struct cli program = { .name = "chimere-quantize",
+                                    .synopsis = "[options] IN OUT",
                                     .about = "Writes a model in fewer bits; with --check FILE, checks one.",
                                     .opts = opts };
 
@@ -134,7 +135,9 @@ static void check_usage(int n_operands)
         cli_usage("--merge-lora: at most %d times", RAMP_MERGE_MAX);
     if (o.pure && !o.type)
         cli_usage("--pure needs --type");
-    if (o.dry_run ? n_operands < 1 || n_operands > 2 : o.save_recipe ? n_operands < 1 || n_operands > 2 : n_operands != 2)
+    if (o.dry_run       ? n_operands < 1 || n_operands > 2
+        : o.save_recipe ? n_operands < 1 || n_operands > 2
+                        : n_operands != 2)
         cli_usage(o.dry_run       ? "--dry-run takes IN, or IN and OUT"
                   : o.save_recipe ? "--save-recipe takes IN, or IN and OUT"
                                   : "two files are needed: IN and OUT");
@@ -142,8 +145,8 @@ static void check_usage(int n_operands)
 
 enum err_code cli_quantize_rules(struct ramp_recipe *r, const char *path, struct err *e)
 {
-    char         *text;
-    size_t        n;
+    char *text;
+    size_t n;
     enum err_code rc = io_read_all(&text, &n, path, RECIPE_MAX_BYTES, cli_interrupted, e);
 
     if (rc)
@@ -176,8 +179,10 @@ static enum err_code read_rules(struct ramp_recipe *r, struct err *e)
         return cli_quantize_rules(r, path, e);
     if (strlen(o.type) > 32 || quant_find_name(str_of(o.type)) < 0)
         return !cli_recipe_path("q4_k_m", path, sizeof path)
-                   ? err_set(e, ERR_ARG, "--type %.40s: no tensor type, and the mixes that come with the program are not there "
-                                         "(%s)", o.type, path)
+                   ? err_set(e, ERR_ARG,
+                             "--type %.40s: no tensor type, and the mixes that come with the program are not there "
+                             "(%s)",
+                             o.type, path)
                    : err_set(e, ERR_ARG, "--type %.40s: neither a tensor type nor a mix", o.type);
     if (quant_fitter(quant_find_name(str_of(o.type)), 0) == NULL)
         return err_set(e, ERR_ARG, "--type %s: is read but not written", o.type);
@@ -245,9 +250,9 @@ static void print_plan(FILE *to, const struct gguf *g, const struct ramp_plan *p
 {
     for (size_t i = 0; i < p->n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        int64_t                   rows = t->ne[1] * t->ne[2] * t->ne[3];
-        int64_t                   bytes = quant_row_bytes(p->v[i].type, t->ne[0]) * rows;
-        const char               *note = p->v[i].kept ? "kept" : p->v[i].replaced ? "rows are too short" : "";
+        int64_t rows = t->ne[1] * t->ne[2] * t->ne[3];
+        int64_t bytes = quant_row_bytes(p->v[i].type, t->ne[0]) * rows;
+        const char *note = p->v[i].kept ? "kept" : p->v[i].replaced ? "rows are too short" : "";
 
         fprintf(to, "%-36.*s %-7s %-7s %14" PRId64 " %7.4f%s%s\n", STR_ARG(t->name), quant_types[t->type]->name,
                 quant_types[p->v[i].type]->name, bytes, 8.0 * (double)bytes / (double)(rows * t->ne[0]),
@@ -265,14 +270,18 @@ static enum err_code write_model(const struct gguf *g, const struct ramp_plan *p
                                  const struct ramp_importance *im, const struct ramp_merge *merge, const char *out,
                                  struct err *e)
 {
-    size_t          had = 0;
-    struct pool    *pool;
-    struct ramp_job job = { .g = g, .plan = p, .importance = im, .recipe = ramp_recipe_text(r),
-                            .version = CHIMERE_VERSION,
-                            .coder = { .simd = simd_features(), .effort = o.effort,
-                                       .unbiased = ramp_recipe_unbiased(r) },
-                            .merge = merge->n > 0 ? merge : NULL,
-                            .progress = { tick, NULL } };
+    size_t had = 0;
+    struct pool *pool;
+    struct ramp_job job = {
+        .g = g,
+        .plan = p,
+        .importance = im,
+        .recipe = ramp_recipe_text(r),
+        .version = CHIMERE_VERSION,
+        .coder = { .simd = simd_features(), .effort = o.effort, .unbiased = ramp_recipe_unbiased(r) },
+        .merge = merge->n > 0 ? merge : NULL,
+        .progress = { tick, NULL }
+    };
 
     if (pool_open(&pool, o.n_threads > 0 ? o.n_threads : pool_cpus(), e))
         return e->code;
@@ -297,7 +306,7 @@ static enum err_code open_merge(struct ramp_merge *m, const struct gguf *g, stru
 {
     for (size_t i = 0; i < o.merge.n; i++) {
         struct adapter *a;
-        char            path[4096];
+        char path[4096];
 
         m->scale[i] = 1;
         if (cli_file_number(o.merge.v[i], path, sizeof path, -CLI_SCALE_MAX, CLI_SCALE_MAX, &m->scale[i], e) ||
@@ -326,8 +335,8 @@ static enum err_code save_recipe(const char *text, struct err *e)
 static enum err_code find_mix(struct ramp_recipe **r, const struct gguf *g, const struct ramp_losses *l, struct err *e)
 {
     struct ramp_recipe *mix = NULL;
-    char               *text = NULL;
-    enum err_code       rc = cli_quantize_mix(&text, &o, g, l, *r, e);
+    char *text = NULL;
+    enum err_code rc = cli_quantize_mix(&text, &o, g, l, *r, e);
 
     if (rc == ERR_OK && o.save_recipe)
         rc = save_recipe(text, e);
@@ -350,13 +359,13 @@ static enum err_code find_mix(struct ramp_recipe **r, const struct gguf *g, cons
 
 static enum err_code quantize(const char *in, const char *out, struct err *e)
 {
-    struct gguf            *g = NULL;
-    struct ramp_recipe     *r = NULL;
+    struct gguf *g = NULL;
+    struct ramp_recipe *r = NULL;
     struct ramp_importance *im = NULL;
-    struct ramp_losses      l = { 0 };
-    struct ramp_plan        p = { 0 };
-    struct ramp_merge       merge = { .n = 0 };
-    enum err_code           rc = ramp_recipe_open(&r, e);
+    struct ramp_losses l = { 0 };
+    struct ramp_plan p = { 0 };
+    struct ramp_merge merge = { .n = 0 };
+    enum err_code rc = ramp_recipe_open(&r, e);
 
     if (rc == ERR_OK)
         rc = read_rules(r, e);
@@ -374,7 +383,8 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
         rc = check_output(g, &merge, out, e);
     if (rc == ERR_OK && o.save_imatrix)
         rc = check_output(g, &merge, o.save_imatrix, e);
-    if (rc == ERR_OK && o.measure && !o.dry_run && try_output(out, e) == ERR_OK && try_output(o.save_recipe, e) == ERR_OK)
+    if (rc == ERR_OK && o.measure && !o.dry_run && try_output(out, e) == ERR_OK &&
+        try_output(o.save_recipe, e) == ERR_OK)
         (void)try_output(o.save_imatrix, e);
     rc = e->code;
     if (rc == ERR_OK && o.measure)
@@ -405,10 +415,10 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
 
 static int check_file(const char *path, struct err *e)
 {
-    struct gguf    *g;
+    struct gguf *g;
     struct progress p = { tick, NULL };
-    size_t          bad;
-    int             status = EXIT_OK;
+    size_t bad;
+    int status = EXIT_OK;
 
     if (gguf_open(&g, path, e))
         return cli_fail(e);
@@ -429,7 +439,7 @@ static int check_file(const char *path, struct err *e)
 int main(int argc, char **argv)
 {
     struct err e = { 0 };
-    int        first, status = EXIT_OK;
+    int first, status = EXIT_OK;
 
     cli_prepare_openblas(argv);
     first = cli_parse(&program, argc, argv);

@@ -12,7 +12,7 @@
 #include "chat/reader.h"
 #include "chat/tool_grammar.h"
 #include "cli/placement.h"
-#include "cli/shelf.h"
+#include "run/model_list.h"
 #include "cli/table.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
@@ -23,12 +23,16 @@
 #include "run/session.h"
 #include "text/text.h"
 
-#define CTX_ROOM      8192 /* tokens for an answer without -n */
-#define TALK_ROOM     16384 /* tokens for a conversation */
-#define TALK_RUNGS    4     /* snapshots of its past */
-#define CHUNK_LEAST 512    /* rows in one step unless the prompt is shorter */
+#define CTX_ROOM    8192  /* tokens for an answer without -n */
+#define TALK_ROOM   16384 /* tokens for a conversation */
+#define TALK_RUNGS  4     /* snapshots of its past */
+#define CHUNK_LEAST 512   /* rows in one step unless the prompt is shorter */
 
-struct run_options o = { .reasoning = -1, .predict_max = -1, .logits_last = -1, .budget = -1, .draft_max = -1,
+struct run_options o = { .reasoning = -1,
+                         .predict_max = -1,
+                         .logits_last = -1,
+                         .budget = -1,
+                         .draft_max = -1,
                          .sampling = { .seed = -1, .logprobs = -1 } };
 
 static const struct opt opts[] = {
@@ -38,8 +42,7 @@ static const struct opt opts[] = {
     STRING('s', "system", "text", "system message", &o.system),
     PATH(0, "messages", "file", "JSON: chat messages to continue", &o.messages),
     PATH(0, "tools", "file", "JSON: tools the model may call", &o.tools),
-    STRING(0, "tool-choice", "choice", "auto, none, required, or a tool (default auto)",
-           &o.tool_choice),
+    STRING(0, "tool-choice", "choice", "auto, none, required, or a tool (default auto)", &o.tool_choice),
     ROW_LORA(o.model),
     PATH(0, "template", "file", "chat template (Jinja) instead of the model's", &o.template_file),
     STRING(0, "chat-kwargs", "json", "an object: more variables of the template", &o.kwargs),
@@ -62,8 +65,7 @@ static const struct opt opts[] = {
     STRING(0, "regex", "expr", "the answer matches this regular expression", &o.grammar.regex),
     LIST("stop", "text", "end before this text; repeatable", &o.stops),
     FLAG(0, "ignore-eos", "continue after tokens that end a turn", &o.ignore_eos),
-    CHOICE("reasoning", "stderr|stdout|none", "where reasoning goes (default: a terminal)",
-           &o.reasoning),
+    CHOICE("reasoning", "stderr|stdout|none", "where reasoning goes (default: a terminal)", &o.reasoning),
     FLAG(0, "stream", "write each piece at once, also to a pipe or file", &o.stream),
     FLAG('j', "json", "one JSON object instead of text", &o.json),
     FLAG(0, "jsonl", "JSON lines: an event for each token", &o.jsonl),
@@ -107,7 +109,7 @@ static bool is_stdin(const char *path)
 static void check_stdin(char *const *files)
 {
     bool alone = o.prompt == NULL && *files == NULL && o.messages == NULL && o.tokens == NULL;
-    int  operand = alone && !o.inspect && !o.show && !o.model.plan && o.render.template_path == NULL;
+    int operand = alone && !o.inspect && !o.show && !o.model.plan && o.render.template_path == NULL;
 
     for (; *files != NULL; files++)
         operand += is_stdin(*files);
@@ -146,7 +148,7 @@ static void check_usage(const struct cli *cli, char *const *files)
     bool input = o.prompt != NULL || *files != NULL;
     int actions = o.tokenize + o.detokenize + o.show_prompt + o.show + o.inspect + o.model.plan + o.check +
                   (o.parse.format != NULL) + (o.render.template_path != NULL);
-    int  grammars = (o.grammar.schema != NULL) + (o.grammar.grammar != NULL) + (o.grammar.regex != NULL);
+    int grammars = (o.grammar.schema != NULL) + (o.grammar.grammar != NULL) + (o.grammar.regex != NULL);
 
     if (actions > 1)
         cli_usage("only one of --tokenize, --detokenize, --show-prompt, --show, --inspect, --plan, --check, "
@@ -187,7 +189,8 @@ static void check_usage(const struct cli *cli, char *const *files)
         cli_usage("--json or --jsonl, not both");
     if (o.model.loras.n > 0 && actions > o.model.plan)
         cli_usage("--lora changes what the model computes: not with options that do not run it");
-    if (actions && (o.jsonl || o.logits || (o.session && !o.show) || (o.json && !o.inspect && !o.model.plan && !o.show)))
+    if (actions &&
+        (o.jsonl || o.logits || (o.session && !o.show) || (o.json && !o.inspect && !o.model.plan && !o.show)))
         cli_usage("--json, --jsonl, --logits and --session belong to a run of the model");
     if (o.tokens && (input || o.raw || o.system || o.messages || o.tools || o.examples || o.recite || actions))
         cli_usage("--tokens is the whole prompt: no text, messages or other action with it");
@@ -233,7 +236,9 @@ static int64_t wanted_logits(const struct opened *s)
 static int64_t choose_ctx(const struct opened *s)
 {
     int64_t train = model_info(s->open.model)->ctx_train;
-    int64_t more = o.interactive ? TALK_ROOM : o.predict_max >= 0 && o.predict_max < INT32_MAX ? o.predict_max : CTX_ROOM;
+    int64_t more = o.interactive                                     ? TALK_ROOM
+                   : o.predict_max >= 0 && o.predict_max < INT32_MAX ? o.predict_max
+                                                                     : CTX_ROOM;
     int64_t ctx = s->prompt.n + more + (s->thinking && o.predict_max >= 0 ? CTX_ROOM : 0);
 
     if (o.model.ctx_tokens > 0)
@@ -243,7 +248,7 @@ static int64_t choose_ctx(const struct opened *s)
 
 static enum err_code check_prompt(const struct opened *s, int64_t ctx, struct err *e)
 {
-    int32_t     n_vocab = model_info(s->open.model)->n_vocab;
+    int32_t n_vocab = model_info(s->open.model)->n_vocab;
     const char *from = o.tokens ? cli_file_name(o.tokens) : "prompt";
 
     if (s->prompt.n == 0)
@@ -253,11 +258,11 @@ static enum err_code check_prompt(const struct opened *s, int64_t ctx, struct er
                        "the prompt has %" PRId64 " tokens, the context %" PRId64
                        " (--ctx sets it; the model was trained for %" PRId64 "%s)",
                        s->prompt.n, ctx, model_info(s->open.model)->ctx_train,
-                       s->chat && s->kept.begun && !o.drop_oldest ? "; --drop-oldest goes on without the oldest turns" : "");
+                       s->chat && s->kept.begun && !o.drop_oldest ? "; --drop-oldest goes on without the oldest turns"
+                                                                  : "");
     for (int64_t i = 0; i < s->prompt.n; i++) {
         if (s->prompt.v[i] >= n_vocab)
-            return err_set(e, ERR_FORMAT,
-                           "%s: token %" PRId64 " is %" PRId32 ", the model has %" PRId32, from, i,
+            return err_set(e, ERR_FORMAT, "%s: token %" PRId64 " is %" PRId32 ", the model has %" PRId32, from, i,
                            s->prompt.v[i], n_vocab);
     }
     return ERR_OK;
@@ -279,8 +284,9 @@ static bool give_up(void)
 
 static struct run_opts run_options(struct opened *s, bool plain)
 {
-    struct run_opts ro = { .n_seq = 1, .ctx_tokens = choose_ctx(s), .rows_max = o.model.chunk, .stop = give_up,
-                           .stop_keeps = true };
+    struct run_opts ro = {
+        .n_seq = 1, .ctx_tokens = choose_ctx(s), .rows_max = o.model.chunk, .stop = give_up, .stop_keeps = true
+    };
 
     if (plain && !o.interactive && s->prompt.n > 0 && s->prompt.n < (o.model.chunk > 0 ? o.model.chunk : CHUNK_LEAST))
         ro.rows_max = (int)s->prompt.n;
@@ -320,7 +326,8 @@ static struct cli_guess guess(const struct opened *s)
 /* Calls of tools, wherever the model begins one, or as --tool-choice asks. */
 static enum err_code open_tool_grammar(struct opened *s, struct err *e)
 {
-    struct chat_tool_opts t = { .tools = s->tools, .choice = o.tool_choice != NULL ? o.tool_choice : "auto",
+    struct chat_tool_opts t = { .tools = s->tools,
+                                .choice = o.tool_choice != NULL ? o.tool_choice : "auto",
                                 .reasoning = s->thinking };
 
     if (s->tools == NULL || s->open.text == NULL || s->format == NULL)
@@ -371,7 +378,7 @@ enum err_code cli_run_open(struct opened *s, struct err *e)
 {
     const struct cli_guess g = guess(s);
     struct run_opts ro;
-    double          from;
+    double from;
 
     s->open.nextn = cli_guess_block(&g);
     if (open_grammar(s, e) || cli_open_model(&s->open, e) || open_engram(s, e))
@@ -384,12 +391,12 @@ enum err_code cli_run_open(struct opened *s, struct err *e)
     if (check_prompt(s, ro.ctx_tokens, e) || cli_open_run(&s->run, &s->open, &ro, e))
         return e->code;
     from = cli_now_ms();
-    if (o.session != NULL &&
-        cli_session_load(&s->kept, s->run, text_fingerprint(s->open.gguf), s->open.path, &s->open.adapters, &s->prompt,
-                         wanted_logits(s), e)) {
+    if (o.session != NULL && cli_session_load(&s->kept, s->run, text_fingerprint(s->open.gguf), s->open.path,
+                                              &s->open.adapters, &s->prompt, wanted_logits(s), e)) {
         const struct err why = *e;
 
-        return o.model.loras.n == 0 || why.code != ERR_FORMAT ? why.code : err_set(e, ERR_FORMAT, "%s (with --lora)", why.msg);
+        return o.model.loras.n == 0 || why.code != ERR_FORMAT ? why.code
+                                                              : err_set(e, ERR_FORMAT, "%s (with --lora)", why.msg);
     }
     if (s->draft != NULL && draft_attach(s->draft, s->run, e))
         return e->code;
@@ -412,12 +419,15 @@ static enum err_code open_recital(struct opened *s, struct err *e)
 
 static enum err_code submit(struct opened *s, struct err *e)
 {
-    struct gen_opts    go = { .run = s->run, .text = s->open.text, .end_token = -1,
-                               .adapters = s->open.adapters.list, .n_adapters = s->open.adapters.n };
+    struct gen_opts go = { .run = s->run,
+                           .text = s->open.text,
+                           .end_token = -1,
+                           .adapters = s->open.adapters.list,
+                           .n_adapters = s->open.adapters.n };
     struct gen_request q = gen_defaults();
     struct reason_opts budget = { s->open.text, o.budget };
-    int64_t            border = comes_whole() || o.interactive ? cli_session_border(s->format, &s->prompt) : 0;
-    uint32_t           eos;
+    int64_t border = comes_whole() || o.interactive ? cli_session_border(s->format, &s->prompt) : 0;
+    uint32_t eos;
 
     if (s->draft != NULL) {
         go.drafter = &draft_hook;
@@ -551,12 +561,13 @@ static enum err_code show_or_lose(struct opened *s, const struct gen_event *ev, 
 static enum err_code open_logits(struct opened *s, struct err *e)
 {
     const int64_t row = model_info(s->open.model)->n_vocab * (int64_t)sizeof(float);
-    struct stat   st;
+    struct stat st;
 
     if (o.logits == NULL)
         return ERR_OK;
     if (stat(o.logits, &st) == 0 && S_ISREG(st.st_mode) && st.st_size % row != 0)
-        return err_set(e, ERR_ARG, "--logits %s: exists, is no file of logits of this model, and stays as it is", o.logits);
+        return err_set(e, ERR_ARG, "--logits %s: exists, is no file of logits of this model, and stays as it is",
+                       o.logits);
     return io_out_open(&s->logits, o.logits, e);
 }
 
@@ -598,7 +609,7 @@ enum err_code cli_run_open_answer(struct opened *s, struct err *e)
     if (s->stops == NULL)
         s->stops = calloc(o.stops.n + 1, sizeof *s->stops);
     if (s->stops == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t i = 0; i < o.stops.n; i++)
         s->stops[i] = str_of(o.stops.v[i]);
     ao.form = o.json ? ANSWER_JSON : o.jsonl ? ANSWER_JSONL : ANSWER_PLAIN;
@@ -630,8 +641,8 @@ enum err_code cli_run_keep(struct opened *s, struct err *e)
 static void tell_unread(char *const *files)
 {
     struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
-    struct stat   st;
-    int           n = 0;
+    struct stat st;
+    int n = 0;
 
     if (o.prompt == NULL || *files != NULL || is_stdin(o.messages) || is_stdin(o.tools) || is_stdin(o.template_file) ||
         fstat(STDIN_FILENO, &st) != 0)
@@ -681,8 +692,8 @@ static void keep_own(struct opened *s)
         cli_session_same_system(&s->kept, o.system))
         return;
     if (s->kept.chat)
-        cli_warn("%s: goes on with the system message that it began with; --system of %s is for new sessions", o.session,
-                 cli_origin(s->cli, "system"));
+        cli_warn("%s: goes on with the system message that it began with; --system of %s is for new sessions",
+                 o.session, cli_origin(s->cli, "system"));
     cli_leave_aside(s->cli, "system");
 }
 
@@ -760,13 +771,15 @@ static void read_defaults(const struct cli *cli, char *const *files)
 
 int main(int argc, char **argv)
 {
-    static const struct cli cli = { .name = "chimere-run", .synopsis = "[options] [file ...]",
-                                    .about = "Answer a prompt: from -p, files, or stdin, to stdout.", .opts = opts,
+    static const struct cli cli = { .name = "chimere-run",
+                                    .synopsis = "[options] [file ...]",
+                                    .about = "Answer a prompt: from -p, files, or stdin, to stdout.",
+                                    .opts = opts,
                                     .env = "CHIMERE_OPTS" };
     struct opened s = { .cli = &cli, .finish = GEN_LENGTH };
-    char *const  *files;
-    struct err     e = { 0 };
-    int            first, status = EXIT_OK;
+    char *const *files;
+    struct err e = { 0 };
+    int first, status = EXIT_OK;
 
     o.sampling.o = sample_defaults();
     first = cli_parse(&cli, argc, argv);
@@ -793,9 +806,9 @@ int main(int argc, char **argv)
     if (run(&s, files, &e)) {
         status = cli_signal() == SIGPIPE ? EXIT_FAILED : cli_fail(&e);
         if (s.started && cli_signal() != SIGPIPE && !ferror(stdout) &&
-            cli_json_line(json_pack("{s:s, s:o, s:i}", "type", "error", "message",
-                                                 json_bytes(str_of(e.msg)), "status", status),
-                                       &e))
+            cli_json_line(
+                json_pack("{s:s, s:o, s:i}", "type", "error", "message", json_bytes(str_of(e.msg)), "status", status),
+                &e))
             cli_fail(&e);
     }
     close_all(&s);

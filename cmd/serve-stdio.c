@@ -7,15 +7,15 @@
 #include <unistd.h>
 #include "chat/chat.h"
 #include "chat/reader.h"
-#include "cli/batch.h"
-#include "cli/beside.h"
-#include "cli/cache.h"
+#include "serve-stdio/batch.h"
+#include "serve-stdio/reload.h"
+#include "serve-stdio/cache.h"
 #include "cli/cli.h"
 #include "cli/guess.h"
-#include "cli/http.h"
+#include "serve-stdio/http.h"
 #include "cli/sampling.h"
 #include "cli/table.h"
-#include "cli/talk.h"
+#include "serve-stdio/stdin_requests.h"
 #include "gen/gen.h"
 #include "grammar/grammar.h"
 #include "model/model.h"
@@ -29,14 +29,21 @@ enum { LINE_MAX_BYTES = 16 << 20, PARALLEL = 4, CTX_DEFAULT = 8192 };
 static struct {
     struct cli_model_opts model;
     struct cli_sampling sampling;
-    const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *cache_dir, *examples, *recite, *context_table;
+    const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *cache_dir, *examples, *recite,
+        *context_table;
     struct cli_list engrams, drafts;
-    bool        lenient, mcp, verbose, quiet, engram_thinking;
-    int32_t     parallel, max_queue, draft_max;
-    int64_t     predict_max, kv_tokens, checkpoint_bytes, cache_bytes, table_bytes;
+    bool lenient, mcp, verbose, quiet, engram_thinking;
+    int32_t parallel, max_queue, draft_max;
+    int64_t predict_max, kv_tokens, checkpoint_bytes, cache_bytes, table_bytes;
     struct cli_http_opts http;
-} o = { .parallel = PARALLEL, .draft_max = -1, .max_queue = 1024, .predict_max = -1,
-        .sampling = { .seed = -1, .logprobs = -1 }, .checkpoint_bytes = -1, .cache_bytes = 1 << 30, .table_bytes = 512 << 20,
+} o = { .parallel = PARALLEL,
+        .draft_max = -1,
+        .max_queue = 1024,
+        .predict_max = -1,
+        .sampling = { .seed = -1, .logprobs = -1 },
+        .checkpoint_bytes = -1,
+        .cache_bytes = 1 << 30,
+        .table_bytes = 512 << 20,
         .http = { .body_bytes_max = LINE_MAX_BYTES, .timeout_s = 60, .drain_s = 30, .connections_max = 64 } };
 
 static const struct opt opts[] = {
@@ -88,21 +95,21 @@ static const struct opt opts[] = {
 };
 
 struct server {
-    const struct cli     *cli;
-    struct cli_opened     open;
-    struct chat          *chat;
+    const struct cli *cli;
+    struct cli_opened open;
+    struct chat *chat;
     struct grammar_vocab *vocab;
-    struct run           *run;
-    struct cli_guess      guess;
-    struct draft         *draft; /* NULL: none */
-    int                   taps[RUN_TAPS_MAX];
-    struct gen           *gen;
-    struct cli_cache     *cache;
-    struct cli_beside    *beside;
-    struct serve         *serve;
-    struct cli_http      *http;
-    struct serve_mcp     *mcp;
-    struct asked         *asked; /* requests without their last reply */
+    struct run *run;
+    struct cli_guess guess;
+    struct draft *draft; /* NULL: none */
+    int taps[RUN_TAPS_MAX];
+    struct gen *gen;
+    struct cli_cache *cache;
+    struct cli_beside *beside;
+    struct serve *serve;
+    struct cli_http *http;
+    struct serve_mcp *mcp;
+    struct asked *asked; /* requests without their last reply */
 };
 
 /* ---- opening ---- */
@@ -112,8 +119,8 @@ static enum err_code check_parser(struct err *e)
 {
     struct chat_reader *r = NULL;
 
-    const enum err_code code = o.parser == NULL ? ERR_OK
-                               : chat_reader_open(&r, &(struct chat_reader_opts){ .parser = o.parser }, e);
+    const enum err_code code =
+        o.parser == NULL ? ERR_OK : chat_reader_open(&r, &(struct chat_reader_opts){ .parser = o.parser }, e);
 
     chat_reader_close(r);
     if (code != ERR_OK)
@@ -129,14 +136,16 @@ static enum err_code check_template(const struct chat *chat, struct err *e)
     bool thinking;
 
     for (int i = 0; i < 2 && code == ERR_OK; i++) {
-        json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", i == 0 ? "Good day." : "And good night!");
+        json_t *messages =
+            json_pack("[{s:s, s:s}]", "role", "user", "content", i == 0 ? "Good day." : "And good night!");
 
-        code = messages == NULL ? err_set(e, ERR_NOMEM, "out of memory")
-                                : chat_render(chat, &(struct chat_prompt){ .messages = messages, .generate = true }, &said[i],
-                                              &thinking, e);
+        code = messages == NULL ? err_nomem(e)
+                                : chat_render(chat, &(struct chat_prompt){ .messages = messages, .generate = true },
+                                              &said[i], &thinking, e);
         json_decref(messages);
     }
-    if (code == ERR_OK && said[0].n == said[1].n && memcmp(said[0].v, said[1].v, (size_t)said[0].n * sizeof *said[0].v) == 0)
+    if (code == ERR_OK && said[0].n == said[1].n &&
+        memcmp(said[0].v, said[1].v, (size_t)said[0].n * sizeof *said[0].v) == 0)
         code = err_set(e, ERR_FORMAT, "does not show what a user says");
     text_tokens_free(&said[0]);
     text_tokens_free(&said[1]);
@@ -167,8 +176,8 @@ static enum err_code open_chat(struct server *s, struct err *e)
 static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
-    struct cli_beside_opts bo = { &o.engrams, o.engram_thinking, o.context_table, o.examples, o.recite, o.table_bytes,
-                                  &s->guess, &s->draft, NULL };
+    struct cli_beside_opts bo = { &o.engrams,    o.engram_thinking, o.context_table, o.examples, o.recite,
+                                  o.table_bytes, &s->guess,         &s->draft,       NULL };
     struct stat st;
     const char *slash;
     int last;
@@ -185,31 +194,47 @@ static enum err_code open_all(struct server *s, struct err *e)
     const struct model_info *info = model_info(s->open.model);
 
     last = info->n_layer;
-    ro.ctx_tokens = o.model.ctx_tokens > 0 ? o.model.ctx_tokens
-                    : info->ctx_train > 0 && info->ctx_train < CTX_DEFAULT ? info->ctx_train : CTX_DEFAULT;
+    ro.ctx_tokens = o.model.ctx_tokens > 0                                 ? o.model.ctx_tokens
+                    : info->ctx_train > 0 && info->ctx_train < CTX_DEFAULT ? info->ctx_train
+                                                                           : CTX_DEFAULT;
     ro.checkpoint_bytes = o.checkpoint_bytes >= 0 ? o.checkpoint_bytes : 64 << 20;
     ro.tap_layers = &last;
     ro.n_taps = 1;
     ro.stop = o.batch != NULL || o.mcp ? cli_interrupted : NULL; /* the others answer what was asked */
     if (cli_guess_open(&s->draft, &s->guess, &s->open, &ro, s->taps, e) || cli_open_run(&s->run, &s->open, &ro, e) ||
         (s->draft != NULL && draft_attach(s->draft, s->run, e)) ||
-        gen_open(&s->gen, &(struct gen_opts){ .run = s->run, .text = s->open.text,
-                                              .drafter = s->draft != NULL ? &draft_hook : NULL, .drafter_of = s->draft }, e))
+        gen_open(&s->gen,
+                 &(struct gen_opts){ .run = s->run,
+                                     .text = s->open.text,
+                                     .drafter = s->draft != NULL ? &draft_hook : NULL,
+                                     .drafter_of = s->draft },
+                 e))
         return e->code;
     bo.gen = s->gen;
     if (cli_beside_open(&s->beside, &bo, &s->open, s->run, e))
         return e->code;
-    if (o.cache_dir != NULL &&
-        cli_cache_open(&s->cache, o.cache_dir, o.cache_bytes, &s->open, s->run, s->gen, e))
+    if (o.cache_dir != NULL && cli_cache_open(&s->cache, o.cache_dir, o.cache_bytes, &s->open, s->run, s->gen, e))
         return e->code;
     slash = strrchr(s->open.path, '/');
     const struct serve_opts so = {
-        .gen = s->gen, .run = s->run, .text = s->open.text, .chat = s->chat, .vocab = s->vocab, .parser = o.parser,
-        .model = o.name != NULL ? o.name : slash != NULL ? slash + 1 : s->open.path,
+        .gen = s->gen,
+        .run = s->run,
+        .text = s->open.text,
+        .chat = s->chat,
+        .vocab = s->vocab,
+        .parser = o.parser,
+        .model = o.name != NULL  ? o.name
+                 : slash != NULL ? slash + 1
+                                 : s->open.path,
         .created_s = stat(s->open.path, &st) == 0 ? (int64_t)st.st_mtime : 0,
-        .ctx_tokens = run_ctx(s->run), .n_embd = model_info(s->open.model)->n_embd, .embeddings = true,
-        .beside = cli_beside_now(s->beside), .lenient = o.lenient,
-        .keeper = s->cache != NULL ? &cli_cache_keeper : NULL, .keeper_of = s->cache, .predict_max = o.predict_max,
+        .ctx_tokens = run_ctx(s->run),
+        .n_embd = model_info(s->open.model)->n_embd,
+        .embeddings = true,
+        .beside = cli_beside_now(s->beside),
+        .lenient = o.lenient,
+        .keeper = s->cache != NULL ? &cli_cache_keeper : NULL,
+        .keeper_of = s->cache,
+        .predict_max = o.predict_max,
         .sample = &o.sampling.o,
     };
     return serve_open(&s->serve, &so, e);
@@ -220,8 +245,8 @@ static enum err_code open_all(struct server *s, struct err *e)
 /* A request that is not over: its id, as the line had it. */
 struct asked {
     struct asked *next;
-    json_t       *id;
-    int64_t       serve_id;
+    json_t *id;
+    int64_t serve_id;
 };
 
 static enum err_code say(json_t *id, const char *type, const char *key, json_t *value, int status, struct err *e)
@@ -231,7 +256,7 @@ static enum err_code say(json_t *id, const char *type, const char *key, json_t *
     if (line == NULL || (status > 0 && json_object_set_new(line, "status", json_integer(status))) ||
         (key != NULL && json_object_set_new(line, key, value))) {
         json_decref(line);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     return cli_json_line(line, e);
 }
@@ -239,8 +264,8 @@ static enum err_code say(json_t *id, const char *type, const char *key, json_t *
 static enum err_code say_error(json_t *id, const char *message, const char *pointer, int status, struct err *e)
 {
     json_t *body = serve_error(message, status == 429 ? "rate_limit_error" : "invalid_request_error", pointer, status);
-    enum err_code code = body == NULL ? err_set(e, ERR_NOMEM, "out of memory")
-                                      : say(id, "error", "error", json_incref(json_object_get(body, "error")), status, e);
+    enum err_code code =
+        body == NULL ? err_nomem(e) : say(id, "error", "error", json_incref(json_object_get(body, "error")), status, e);
 
     json_decref(body);
     return code;
@@ -272,8 +297,7 @@ static const char *unknown(const json_t *v, const char *const *known)
     const char *key;
     json_t *member;
 
-    json_object_foreach((json_t *)(uintptr_t)v, key, member)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)v, key, member) {
         size_t i = 0;
 
         while (known[i] != NULL && strcmp(known[i], key) != 0)
@@ -324,13 +348,15 @@ static enum err_code ask(struct server *s, json_t *id, const char *method, json_
     if (strcmp(method, "cancel") == 0)
         return cancel(s, id, body, e);
     if (!serve_method(&m, str_of(method)))
-        return say_error(id, "method: not chat/completions, completions, embeddings, responses, models, tokenize, "
-                         "detokenize, health, metrics or cancel", "/method", 404, e);
+        return say_error(id,
+                         "method: not chat/completions, completions, embeddings, responses, models, tokenize, "
+                         "detokenize, health, metrics or cancel",
+                         "/method", 404, e);
     if (*find(s, id) != NULL)
         return say_error(id, "id: a request with this id is in progress", "/id", 409, e);
     a = calloc(1, sizeof *a);
     if (a == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     a->id = json_incref(id);
     a->next = s->asked;
     s->asked = a;
@@ -473,7 +499,8 @@ static enum err_code run(struct server *s, struct err *e)
         cli_catch_hangups();
     if (open_all(s, e))
         return e->code;
-    cli_note("serving %s, %d answers side by side, context of %" PRId64 " tokens", s->open.path, o.parallel, run_ctx(s->run));
+    cli_note("serving %s, %d answers side by side, context of %" PRId64 " tokens", s->open.path, o.parallel,
+             run_ctx(s->run));
     cli_catch_interrupts();
     return o.batch != NULL   ? cli_batch_run(&bo, s->serve, e)
            : s->http != NULL ? cli_http_run(s->http, s->serve, s->beside, e)
@@ -493,12 +520,14 @@ static void need(const struct cli *cli, const char *option, bool has, const char
 
 int main(int argc, char **argv)
 {
-    static const struct cli cli = { .name = "chimere-serve-stdio", .synopsis = "[options]",
+    static const struct cli cli = { .name = "chimere-serve-stdio",
+                                    .synopsis = "[options]",
                                     .about = "Answer requests as JSON lines, from stdin to stdout, side by side.",
-                                    .opts = opts, .env = "CHIMERE_OPTS" };
+                                    .opts = opts,
+                                    .env = "CHIMERE_OPTS" };
     struct server s = { .cli = &cli };
-    struct err    e = { 0 };
-    int           first, status = EXIT_OK;
+    struct err e = { 0 };
+    int first, status = EXIT_OK;
 
     o.sampling.o = sample_defaults();
     o.sampling.o.temp = 1; /* as the interface says */

@@ -12,14 +12,14 @@ int64_t cli_bench_read_bytes(const struct bench *b)
     return strncmp(cli_open_device(&b->o->model), "cuda", 4) == 0 ? (int64_t)4 << 30 : (int64_t)512 << 20;
 }
 
-enum err_code cli_bench_read_speed(struct bench_spread *out, struct model_reads *r,
-                                   const struct model_opts *o, int64_t bytes, struct err *e)
+enum err_code cli_bench_read_speed(struct bench_spread *out, struct model_reads *r, const struct model_opts *o,
+                                   int64_t bytes, struct err *e)
 {
     double *v = calloc((size_t)r->reps, sizeof *v);
     enum err_code code;
 
     if (v == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     r->bytes_per_s = v;
     r->stop = cli_interrupted;
     code = model_read_speed(r, o, bytes, e);
@@ -33,8 +33,8 @@ enum err_code cli_bench_read_speed(struct bench_spread *out, struct model_reads 
 /* One record: with n threads, or of a device that has none. */
 static enum err_code measure(struct bench *b, int n, int64_t bytes, bool *host, struct err *e)
 {
-    struct model_opts o = {.device = cli_open_device(&b->o->model), .n_threads = n};
-    struct model_reads reads = {.reps = b->o->reps};
+    struct model_opts o = { .device = cli_open_device(&b->o->model), .n_threads = n };
+    struct model_reads reads = { .reps = b->o->reps };
     struct bench_spread s;
     char what[64];
     json_t *r;
@@ -48,8 +48,7 @@ static enum err_code measure(struct bench *b, int n, int64_t bytes, bool *host, 
     if (*host)
         snprintf(what, sizeof what, "read threads=%d buffer=%lldMiB", n, (long long)bytes >> 20);
     else
-        snprintf(what, sizeof what, "read device=%s buffer=%lldMiB", reads.device,
-                 (long long)bytes >> 20);
+        snprintf(what, sizeof what, "read device=%s buffer=%lldMiB", reads.device, (long long)bytes >> 20);
     r = cli_bench_record("bandwidth", what, "read_bytes_per_s", "higher");
     cli_bench_real(r, "read_bytes_per_s", s.median);
     cli_bench_real(r, "read_min_bytes_per_s", s.min);
@@ -61,8 +60,8 @@ static enum err_code measure(struct bench *b, int n, int64_t bytes, bool *host, 
         snprintf(what, sizeof what, "%s", reads.device);
     else
         snprintf(what, sizeof what, "%d", n);
-    cli_bench_line(b, "%-8s %10.0f %10.2f %10.2f %10.2f", what, (double)bytes / 1e6,
-                   s.median / 1e9, s.min / 1e9, s.max / 1e9);
+    cli_bench_line(b, "%-8s %10.0f %10.2f %10.2f %10.2f", what, (double)bytes / 1e6, s.median / 1e9, s.min / 1e9,
+                   s.max / 1e9);
     return cli_bench_done(b, r, e);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.h - inside chimere-bench: options, what is open, records.          room: cmd (cli_)
+/* bench.h - inside chimere-bench: options, what is open, records.          room: cmd
  *
  * Every result is a record: a JSON object with type, case (what exactly was measured) and metric (which key
  * holds the figure that comparisons use). Its better says higher or lower, its noise is that figure's, in the
@@ -23,23 +23,23 @@ struct bench_opts {
     const char *reference, *save;
     const char *draft_max, *oracle;
     struct cli_list drafts_of; /* --draft */
-    bool    json, table, verbose, quiet, compare, fixed, quote;
-    int     think; /* index of the choice: 0 on */
+    bool json, table, verbose, quiet, compare, fixed, quote;
+    int think; /* index of the choice: 0 on */
     int32_t drafts, reps, decode_tokens, samples, parallel;
     int64_t stride, windows, limit, predict_max, seed, size_bytes;
-    float   temp, top_p, bandwidth;
+    float temp, top_p, bandwidth;
 };
 
 struct bench {
     const struct bench_opts *o;
-    char   *command;           /* the command line */
-    char  **operands;          /* ended by NULL */
-    json_t *against;           /* records to compare with; NULL: none */
-    bool    regressed;
-    char    label[256];        /* what records call it */
-    char    device[16], kernels[288]; /* what computes; empty: nothing so far */
-    int     n_threads;                /* of it */
-    char    kv[32];                   /* types of keys and values; empty: no run so far */
+    char *command;   /* the command line */
+    char **operands; /* ended by NULL */
+    json_t *against; /* records to compare with; NULL: none */
+    bool regressed;
+    char label[256];               /* what records call it */
+    char device[16], kernels[288]; /* what computes; empty: nothing so far */
+    int n_threads;                 /* of it */
+    char kv[32];                   /* types of keys and values; empty: no run so far */
     struct cli_opened open;
     uint64_t fingerprint;
 };
@@ -61,18 +61,17 @@ enum err_code cli_bench_cmd_kernels(struct bench *b, struct err *e);
 MUST_CHECK enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e);
 void cli_bench_close(struct bench *b);
 /* A run of the model: cli_open_run(), and the plan with -v. */
-MUST_CHECK enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts ro,
-                                       struct err *e);
-void     cli_bench_show(void *bench, const char *line); /* a cli_placement_line: a line of the table */
-double   cli_bench_kv_bytes(const char *k, const char *v); /* of one element, the mean of both types */
+MUST_CHECK enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts ro, struct err *e);
+void cli_bench_show(void *bench, const char *line);      /* a cli_placement_line: a line of the table */
+double cli_bench_kv_bytes(const char *k, const char *v); /* of one element, the mean of both types */
 
 /* Records: r takes what is particular to one; done adds the rest, prints (as JSON, or `line` as text),
  * and compares. */
 json_t *cli_bench_record(const char *type, const char *what, const char *metric, const char *better);
-void    cli_bench_real(json_t *r, const char *key, double v);
-void    cli_bench_int(json_t *r, const char *key, int64_t v);
-void    cli_bench_text(json_t *r, const char *key, const char *v);
-bool    cli_bench_as_json(const struct bench *b);
+void cli_bench_real(json_t *r, const char *key, double v);
+void cli_bench_int(json_t *r, const char *key, int64_t v);
+void cli_bench_text(json_t *r, const char *key, const char *v);
+bool cli_bench_as_json(const struct bench *b);
 MUST_CHECK enum err_code cli_bench_done(struct bench *b, json_t *r, struct err *e);
 /* A line of the table; nothing when records are printed as JSON. */
 void cli_bench_line(const struct bench *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -82,7 +81,7 @@ MUST_CHECK enum err_code cli_bench_load(json_t **out, const char *path, struct e
 /* "1,2k,8" to numbers within least .. most; at most 32. */
 struct bench_list {
     int64_t v[32];
-    int     n;
+    int n;
 };
 MUST_CHECK enum err_code cli_bench_list(struct bench_list *out, const char *s, const char *option, int64_t least,
                                         int64_t most, struct err *e);
@@ -102,9 +101,9 @@ MUST_CHECK enum err_code cli_bench_read_speed(struct bench_spread *out, struct m
  * has a document for each line, in its member "text". */
 struct bench_texts {
     struct eval_tokens *v;
-    size_t              n;
-    int64_t             n_tokens;
-    uint64_t            hash;
+    size_t n;
+    int64_t n_tokens;
+    uint64_t hash;
 };
 MUST_CHECK enum err_code cli_bench_texts(struct bench_texts *out, const struct bench *b, struct err *e);
 void cli_bench_texts_free(struct bench_texts *t);

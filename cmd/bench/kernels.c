@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c - the table of GPU kernels for products (gemm/gemm.h): printed, what runs when, and timed.   room: cmd (cli_) */
+/* kernels.c - the table of GPU kernels for products (gemm/gemm.h): printed, what runs when, and timed.   room: cmd */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "model/model.h"
 
 enum { SCANNED = 1024, USED = 8, EXPERTS = 128 }; /* rows that are looked at; of experts: a usual layer */
-#define K    2048 /* elements and rows of the weights */
+#define K    2048                                 /* elements and rows of the weights */
 #define ROWS 4096
 
 static const int gpus[] = { 90, 120 };
@@ -67,15 +67,18 @@ static void row_text(const struct bench *b, const struct gemm_kernel *k)
         snprintf(gpu, sizeof gpu, "sm_%d", k->sm);
     snprintf(formats, sizeof formats, "%s%s%s", gemm_formats_name(k->formats), k->all < 0 ? "" : ", all ",
              k->all < 0 ? "" : gemm_formats_name((enum gemm_formats)k->all));
-    cli_bench_line(b, "%-20s %-9s %-19s %-12s %-8s %-7s %-5s %-6s%s%s", k->name, of_name(k->of), formats, rows, elements, outputs,
-                   k->acts == GEMM_ACTS_8 ? "8" : "16, 8", gpu, k->refuses ? " if: " : k->note != NULL ? " " : "",
+    cli_bench_line(b, "%-20s %-9s %-19s %-12s %-8s %-7s %-5s %-6s%s%s", k->name, of_name(k->of), formats, rows,
+                   elements, outputs, k->acts == GEMM_ACTS_8 ? "8" : "16, 8", gpu,
+                   k->refuses        ? " if: "
+                   : k->note != NULL ? " "
+                                     : "",
                    k->note != NULL ? k->note : "");
 }
 
 static enum err_code print_table(const struct bench *b, struct err *e)
 {
-    cli_bench_line(b, "%-20s %-9s %-19s %-12s %-8s %-7s %-5s %s", "kernel", "of", "formats", "rows", "elements", "outputs",
-                   "bits", "GPU");
+    cli_bench_line(b, "%-20s %-9s %-19s %-12s %-8s %-7s %-5s %s", "kernel", "of", "formats", "rows", "elements",
+                   "outputs", "bits", "GPU");
     for (int i = 0; i < GEMM_N_KERNELS; i++) {
         row_text(b, &gemm_kernels[i]);
         if (cli_bench_as_json(b) && row_json(&gemm_kernels[i], e))
@@ -89,8 +92,17 @@ static enum err_code print_table(const struct bench *b, struct err *e)
 /* The kernels that a product of `rows` rows is offered to, in order, the last one takes it: bits of the table. */
 static uint32_t offered(enum gemm_of of, int type, int64_t rows, bool eight, int sm)
 {
-    const struct gemm_product p = { .of = of, .type = type, .types = &type, .n_types = 1, .rows = rows, .k = K, .n = ROWS,
-                                    .pairs = rows * USED, .n_expert = EXPERTS, .eight = eight, .sm = sm };
+    const struct gemm_product p = { .of = of,
+                                    .type = type,
+                                    .types = &type,
+                                    .n_types = 1,
+                                    .rows = rows,
+                                    .k = K,
+                                    .n = ROWS,
+                                    .pairs = rows * USED,
+                                    .n_expert = EXPERTS,
+                                    .eight = eight,
+                                    .sm = sm };
     uint32_t bits = 0;
 
     for (int i = gemm_pick(&p, 0); i >= 0; i = gemm_kernels[i].refuses ? gemm_pick(&p, i + 1) : -1)
@@ -108,32 +120,34 @@ static bool alike(enum gemm_of of, int a, int b, bool eight, int sm)
 
 struct choice {
     enum gemm_of of;
-    int          sm, type; /* the first format of those that are treated alike */
-    bool         eight;
+    int sm, type; /* the first format of those that are treated alike */
+    bool eight;
 };
 
 static enum err_code one_range(const struct bench *b, const struct choice *c, json_t *formats, int64_t from, int64_t to,
                                struct err *e)
 {
     const uint32_t bits = offered(c->of, c->type, from, c->eight, c->sm);
-    char    rows[48], names[256] = "";
+    char rows[48], names[256] = "";
     json_t *list = json_array();
-    size_t  at = 0;
+    size_t at = 0;
 
     range_text(rows, from, to);
     for (int i = 0; i < GEMM_N_KERNELS; i++)
         if ((bits >> i & 1u) != 0) {
             json_array_append_new(list, json_string(gemm_kernels[i].name));
-            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", else " : "", gemm_kernels[i].name);
+            at +=
+                (size_t)snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", else " : "", gemm_kernels[i].name);
         }
     cli_bench_line(b, "  %-12s %s", rows, names);
     if (!cli_bench_as_json(b)) {
         json_decref(list);
         return ERR_OK;
     }
-    return cli_json_line(json_pack("{s:s, s:s, s:i, s:s, s:O, s:I, s:o, s:o}", "type", "kernel_choice", "of", of_name(c->of), "sm",
-                                   c->sm, "acts", c->eight ? "i8" : "i16", "formats", formats, "rows_min", (json_int_t)from,
-                                   "rows_max", limit_json(to), "kernels", list), e);
+    return cli_json_line(json_pack("{s:s, s:s, s:i, s:s, s:O, s:I, s:o, s:o}", "type", "kernel_choice", "of",
+                                   of_name(c->of), "sm", c->sm, "acts", c->eight ? "i8" : "i16", "formats", formats,
+                                   "rows_min", (json_int_t)from, "rows_max", limit_json(to), "kernels", list),
+                         e);
 }
 
 static enum err_code print_ranges(const struct bench *b, const struct choice *c, json_t *formats, struct err *e)
@@ -141,7 +155,8 @@ static enum err_code print_ranges(const struct bench *b, const struct choice *c,
     int64_t from = 1;
 
     for (int64_t rows = 2; rows <= SCANNED + 1; rows++) {
-        if (rows <= SCANNED && offered(c->of, c->type, rows, c->eight, c->sm) == offered(c->of, c->type, from, c->eight, c->sm))
+        if (rows <= SCANNED &&
+            offered(c->of, c->type, rows, c->eight, c->sm) == offered(c->of, c->type, from, c->eight, c->sm))
             continue;
         if (one_range(b, c, formats, from, rows > SCANNED ? INT64_MAX : rows - 1, e))
             return e->code;
@@ -158,8 +173,8 @@ static enum err_code print_choices(const struct bench *b, struct choice c, struc
     cli_bench_line(b, "\nsm_%d, activations of %d bits, %s", c.sm, c.eight ? 8 : 16, of_name(c.of));
     for (c.type = 0; c.type < QUANT_N; c.type++) {
         json_t *formats = json_array();
-        char    names[512] = "";
-        size_t  at = 0;
+        char names[512] = "";
+        size_t at = 0;
 
         for (int t = c.type; t < QUANT_N && !done[c.type]; t++)
             if (!done[t] && alike(c.of, c.type, t, c.eight, c.sm)) {
@@ -184,8 +199,8 @@ static enum err_code print_choices(const struct bench *b, struct choice c, struc
 /* A product that kernel i takes; false: there is none that is worth the time. */
 static bool example(struct model_product *p, const struct gemm_kernel *k)
 {
-    static const int formats[GEMM_N_FORMATS] = { QUANT_bf16, QUANT_q2_k, QUANT_q4_k, QUANT_q4_k, QUANT_q4_0, QUANT_q4_0, QUANT_q4_k,
-                                                QUANT_q2_k };
+    static const int formats[GEMM_N_FORMATS] = { QUANT_bf16, QUANT_q2_k, QUANT_q4_k, QUANT_q4_k,
+                                                 QUANT_q4_0, QUANT_q4_0, QUANT_q4_k, QUANT_q2_k };
 
     if (k->of != GEMM_OF_MATRICES)
         return false;
@@ -200,15 +215,15 @@ static enum err_code measure(struct bench *b, int i, const struct model_opts *o,
 {
     const struct gemm_kernel *k = &gemm_kernels[i];
     struct model_product p = { .kernel = 1 + i, .reps = b->o->reps };
-    struct bench_spread  s;
-    char                 what[128];
-    json_t              *r;
+    struct bench_spread s;
+    char what[128];
+    json_t *r;
 
     if (!example(&p, k) || (k->acts & (o->acts == QUANT_ACTS_I8 ? GEMM_ACTS_8 : GEMM_ACTS_16)) == 0)
         return ERR_OK;
     p.us = calloc((size_t)p.reps, sizeof *p.us);
     if (p.us == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (model_product_time(&p, o, e)) {
         free(p.us);
         return e->code;
@@ -231,8 +246,8 @@ static enum err_code measure(struct bench *b, int i, const struct model_opts *o,
     cli_bench_real(r, "us_min", s.min);
     cli_bench_real(r, "us_max", s.max);
     cli_bench_real(r, "noise", (s.max - s.min) / 2 + 0.01 * s.median);
-    cli_bench_line(b, "%-20s %-8s %6" PRId64 " %9.1f %9.1f %9.1f %9.2f", k->name, quant_types[p.type]->name, p.rows, s.median,
-                   s.min, s.max, 2e-6 * (double)p.rows * (double)p.k * (double)p.n / s.median);
+    cli_bench_line(b, "%-20s %-8s %6" PRId64 " %9.1f %9.1f %9.1f %9.2f", k->name, quant_types[p.type]->name, p.rows,
+                   s.median, s.min, s.max, 2e-6 * (double)p.rows * (double)p.k * (double)p.n / s.median);
     return cli_bench_done(b, r, e);
 }
 
@@ -241,7 +256,8 @@ enum err_code cli_bench_cmd_kernels(struct bench *b, struct err *e)
     const struct model_opts o = { .device = b->o->model.device, .acts = (enum quant_acts_type)b->o->model.acts };
 
     if (o.device != NULL) {
-        cli_bench_line(b, "%-20s %-8s %6s %9s %9s %9s %9s", "kernel", "format", "rows", "us", "least", "most", "TFLOP/s");
+        cli_bench_line(b, "%-20s %-8s %6s %9s %9s %9s %9s", "kernel", "format", "rows", "us", "least", "most",
+                       "TFLOP/s");
         for (int i = 0; i < GEMM_N_KERNELS; i++) {
             if (cli_interrupted())
                 return err_set(e, ERR_CANCEL, "interrupted");
@@ -253,8 +269,11 @@ enum err_code cli_bench_cmd_kernels(struct bench *b, struct err *e)
     if (print_table(b, e))
         return e->code;
     for (int i = 0; i < GPUS * 2 * 2; i++)
-        if (print_choices(b, (struct choice){ .of = i / 4 % 2 == 0 ? GEMM_OF_MATRICES : GEMM_OF_EXPERTS, .sm = gpus[i % 2],
-                                              .eight = i / 2 % 2 != 0 }, e))
+        if (print_choices(b,
+                          (struct choice){ .of = i / 4 % 2 == 0 ? GEMM_OF_MATRICES : GEMM_OF_EXPERTS,
+                                           .sm = gpus[i % 2],
+                                           .eight = i / 2 % 2 != 0 },
+                          e))
             return e->code;
     return ERR_OK;
 }

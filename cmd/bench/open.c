@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* open.c - what is measured: models, random models, texts.                 room: cmd (cli_) */
+/* open.c - what is measured: models, random models, texts.                 room: cmd */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,25 +14,23 @@
 #include "run/run.h"
 #include "shape/shape.h"
 
-#define TEXT_MAX     (1U << 30) /* bytes of one text */
+#define TEXT_MAX (1U << 30) /* bytes of one text */
 
 /* A new directory where n more bytes fit: in memory if there is a file system for that. */
 static enum err_code room_for(char *dir, size_t dir_bytes, int64_t n, struct err *e)
 {
-    static const char *const places[] = {"/dev/shm", "/tmp"};
+    static const char *const places[] = { "/dev/shm", "/tmp" };
 
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         struct statvfs fs;
 
-        if (statvfs(places[i], &fs) != 0 ||
-            (double)fs.f_bavail * (double)fs.f_frsize < (double)n * 1.02)
+        if (statvfs(places[i], &fs) != 0 || (double)fs.f_bavail * (double)fs.f_frsize < (double)n * 1.02)
             continue;
         snprintf(dir, dir_bytes, "%s/chimere-XXXXXX", places[i]);
         if (mkdtemp(dir) != NULL)
             return ERR_OK;
     }
-    return err_set(e, ERR_IO, "neither /dev/shm nor /tmp has %.2f GB free for the weights",
-                   (double)n / 1e9);
+    return err_set(e, ERR_IO, "neither /dev/shm nor /tmp has %.2f GB free for the weights", (double)n / 1e9);
 }
 
 static bool weights_tick(void *ctx, uint64_t done, uint64_t total)
@@ -45,7 +43,7 @@ static bool weights_tick(void *ctx, uint64_t done, uint64_t total)
 /* Makes the shape's file, and takes its name away again: it lives as long as it is mapped. */
 static enum err_code open_shape(struct bench *b, struct err *e)
 {
-    struct progress progress = {weights_tick, NULL};
+    struct progress progress = { weights_tick, NULL };
     struct shape *s;
     char dir[64];
     enum err_code code;
@@ -87,8 +85,7 @@ enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e)
         if (cli_open(&b->open, &b->o->model, e))
             return e->code;
         name = strrchr(b->open.path, '/');
-        snprintf(b->label, sizeof b->label, "%.120s%s", name ? name + 1 : b->open.path,
-                 b->open.adapters.name);
+        snprintf(b->label, sizeof b->label, "%.120s%s", name ? name + 1 : b->open.path, b->open.adapters.name);
     }
     if (cli_open_model(&b->open, e) || (with_text && cli_open_text(&b->open, true, e)))
         return e->code;
@@ -129,7 +126,7 @@ enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts r
 
 double cli_bench_kv_bytes(const char *k, const char *v)
 {
-    const char *name[2] = {k, v};
+    const char *name[2] = { k, v };
     double bytes = 0;
 
     for (int i = 0; i < 2; i++) {
@@ -143,32 +140,29 @@ double cli_bench_kv_bytes(const char *k, const char *v)
 
 /* ---- texts ---- */
 
-static enum err_code add_text(struct bench_texts *t, const struct bench *b, struct str s,
-                              struct err *e)
+static enum err_code add_text(struct bench_texts *t, const struct bench *b, struct str s, struct err *e)
 {
     const struct text_info *info = text_info(b->open.text);
-    struct text_tokens ids = {0};
+    struct text_tokens ids = { 0 };
     struct eval_tokens *v = realloc(t->v, (t->n + 1) * sizeof *v);
 
     if (v == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     t->v = v;
     if (text_encode(b->open.text, s, TEXT_ADD, &ids, e)) {
         text_tokens_free(&ids);
         return e->code;
     }
-    if (info->add_eos && ids.n > 0 &&
-        ids.v[ids.n - 1] == info->eos) /* a text that is scored does not end */
+    if (info->add_eos && ids.n > 0 && ids.v[ids.n - 1] == info->eos) /* a text that is scored does not end */
         ids.n--;
     t->hash = io_hash(t->hash, ids.v, (size_t)ids.n * sizeof *ids.v);
     t->n_tokens += ids.n;
-    t->v[t->n++] = (struct eval_tokens){ids.v, ids.n};
+    t->v[t->n++] = (struct eval_tokens){ ids.v, ids.n };
     return ERR_OK;
 }
 
 /* The member "text" of each line. */
-static enum err_code add_lines(struct bench_texts *t, const struct bench *b, const char *path,
-                               struct err *e)
+static enum err_code add_lines(struct bench_texts *t, const struct bench *b, const char *path, struct err *e)
 {
     json_t *all;
     enum err_code code = cli_bench_load(&all, path, e);
@@ -186,8 +180,7 @@ static enum err_code add_lines(struct bench_texts *t, const struct bench *b, con
     return code;
 }
 
-static enum err_code add_file(struct bench_texts *t, const struct bench *b, const char *path,
-                              struct err *e)
+static enum err_code add_file(struct bench_texts *t, const struct bench *b, const char *path, struct err *e)
 {
     size_t n = strlen(path);
     char *data;
@@ -199,14 +192,14 @@ static enum err_code add_file(struct bench_texts *t, const struct bench *b, cons
         return e->code;
     if (n > 0 && data[n - 1] == '\n') /* the end of the last line ends the text */
         n--;
-    code = add_text(t, b, (struct str){data, n}, e);
+    code = add_text(t, b, (struct str){ data, n }, e);
     free(data);
     return code;
 }
 
 enum err_code cli_bench_texts(struct bench_texts *out, const struct bench *b, struct err *e)
 {
-    struct bench_texts t = {.hash = 0xcbf29ce484222325u};
+    struct bench_texts t = { .hash = 0xcbf29ce484222325u };
 
     if (*b->operands == NULL && add_file(&t, b, "-", e)) {
         cli_bench_texts_free(&t);
@@ -227,7 +220,7 @@ void cli_bench_texts_free(struct bench_texts *t)
     for (size_t i = 0; i < t->n; i++)
         free((void *)(uintptr_t)t->v[i].v);
     free(t->v);
-    *t = (struct bench_texts){0};
+    *t = (struct bench_texts){ 0 };
 }
 
 struct eval_window_opts cli_bench_windows(const struct bench *b)
@@ -254,5 +247,5 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 
 struct progress cli_bench_progress(const char *what)
 {
-    return (struct progress){tick, (void *)(uintptr_t)what};
+    return (struct progress){ tick, (void *)(uintptr_t)what };
 }

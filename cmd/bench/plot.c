@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plot.c - records as pictures, drawn by gnuplot.                           room: cmd (cli_) */
+/* plot.c - records as pictures, drawn by gnuplot.                           room: cmd */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,17 +63,14 @@ static void put_data(struct plot *p, size_t file, enum panel panel)
         if (panel_of(r) != (int)panel)
             continue;
         if (panel == PANEL_SPEED)
-            fprintf(p->out, "%g %g %g %g\n", number_in(r, "depth_tokens"),
-                    number_in(r, "decode_tps"), number_in(r, "decode_min_tps"),
-                    number_in(r, "decode_max_tps"));
+            fprintf(p->out, "%g %g %g %g\n", number_in(r, "depth_tokens"), number_in(r, "decode_tps"),
+                    number_in(r, "decode_min_tps"), number_in(r, "decode_max_tps"));
         else if (panel == PANEL_KL)
-            fprintf(p->out, "%g %g %g\n",
-                    number_in(json_object_get(r, "model"), "weight_bytes") / 1e6,
+            fprintf(p->out, "%g %g %g\n", number_in(json_object_get(r, "model"), "weight_bytes") / 1e6,
                     number_in(r, "kl_mean_nats"), number_in(r, "kl_mean_se_nats"));
         else
             fprintf(p->out, "%g %g %g %g\n",
-                    (double)json_integer_value(json_object_get(p->sets, text_in(r, "set"))) +
-                        0.12 * (double)file,
+                    (double)json_integer_value(json_object_get(p->sets, text_in(r, "set"))) + 0.12 * (double)file,
                     100 * number_in(r, "accuracy"), 100 * number_in(r, "accuracy_lo"),
                     100 * number_in(r, "accuracy_hi"));
     }
@@ -97,8 +94,7 @@ static void put_sets(struct plot *p)
     json_t *place;
 
     fprintf(p->out, "set xrange [-0.5:%zu.5]\nset xtics (", json_object_size(p->sets) - 1);
-    json_object_foreach(p->sets, name, place)
-    {
+    json_object_foreach (p->sets, name, place) {
         fputs(json_integer_value(place) > 0 ? ", " : "", p->out);
         put_text(p->out, name);
         fprintf(p->out, " %lld", (long long)json_integer_value(place));
@@ -113,9 +109,8 @@ static void put_panel(struct plot *p, enum panel panel)
         "set title 'divergence'\nset xlabel 'weights, MB'\nset ylabel 'KL, nats'\nset xrange [0:*]\nset yrange [0:*]\n",
         "set title 'accuracy'\nset xlabel ''\nset ylabel '%, 95 % interval'\nset yrange [0:100]\n",
     };
-    static const char *const style[] = {"using 1:2:3:4 with yerrorlines",
-                                        "using 1:2:3 with yerrorbars pt 7",
-                                        "using 1:2:3:4 with yerrorbars pt 7"};
+    static const char *const style[] = { "using 1:2:3:4 with yerrorlines", "using 1:2:3 with yerrorbars pt 7",
+                                         "using 1:2:3:4 with yerrorbars pt 7" };
     bool first = true;
 
     fputs("set autoscale\n", p->out);
@@ -125,8 +120,7 @@ static void put_panel(struct plot *p, enum panel panel)
     for (size_t i = 0; i < json_array_size(p->files); i++) {
         if (!file_has(p, i, panel))
             continue;
-        fprintf(p->out, "%s $data%d_%zu %s title ", first ? "plot" : ",", (int)panel, i,
-                style[panel]);
+        fprintf(p->out, "%s $data%d_%zu %s title ", first ? "plot" : ",", (int)panel, i, style[panel]);
         put_text(p->out, p->b->operands[i]);
         first = false;
     }
@@ -135,11 +129,9 @@ static void put_panel(struct plot *p, enum panel panel)
 
 static void put_script(struct plot *p)
 {
-    bool only_script =
-        strlen(p->b->o->out) > 3 && strcmp(p->b->o->out + strlen(p->b->o->out) - 3, ".gp") == 0;
+    bool only_script = strlen(p->b->o->out) > 3 && strcmp(p->b->o->out + strlen(p->b->o->out) - 3, ".gp") == 0;
 
-    fprintf(p->out, "set terminal svg size %d,420 noenhanced background rgb 'white'\n",
-            520 * p->n_panels);
+    fprintf(p->out, "set terminal svg size %d,420 noenhanced background rgb 'white'\n", 520 * p->n_panels);
     if (!only_script) {
         fputs("set output ", p->out);
         put_text(p->out, p->b->o->out);
@@ -175,7 +167,7 @@ static enum err_code write_script(struct plot *p, const char *path, struct err *
     p->out = open_memstream(&text, &n);
     if (p->out != NULL)
         put_script(p);
-    code = p->out != NULL && fclose(p->out) == 0 ? io_out_write(out, text, n, e) : err_set(e, ERR_NOMEM, "out of memory");
+    code = p->out != NULL && fclose(p->out) == 0 ? io_out_write(out, text, n, e) : err_nomem(e);
     free(text);
     if (code == ERR_OK)
         return io_out_commit(out, e);
@@ -198,14 +190,13 @@ static enum err_code draw(struct plot *p, struct err *e)
         return err_errno(e, ERR_IO, errno, "gnuplot: cannot run");
     put_script(p);
     status = pclose(p->out);
-    return status == 0 ? ERR_OK
-                       : err_set(e, ERR_IO, "gnuplot failed with status %d", WEXITSTATUS(status));
+    return status == 0 ? ERR_OK : err_set(e, ERR_IO, "gnuplot failed with status %d", WEXITSTATUS(status));
 }
 
 enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
 {
-    struct plot p = {.b = b, .files = json_array(), .sets = json_object()};
-    enum err_code code = p.files && p.sets ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    struct plot p = { .b = b, .files = json_array(), .sets = json_object() };
+    enum err_code code = p.files && p.sets ? ERR_OK : err_nomem(e);
 
     if (b->o->out == NULL || *b->operands == NULL)
         code = err_set(e, ERR_ARG, "plot: needs files of records and -o FILE.svg");
@@ -214,14 +205,13 @@ enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
 
         code = cli_bench_load(&records, *f, e);
         if (code == ERR_OK && json_array_append_new(p.files, records))
-            code = err_set(e, ERR_NOMEM, "out of memory");
+            code = err_nomem(e);
         for (size_t i = 0; code == ERR_OK && i < json_array_size(records); i++) {
             const json_t *r = json_array_get(records, i);
             int panel = panel_of(r);
 
             if (panel == PANEL_ACCURACY && json_object_get(p.sets, text_in(r, "set")) == NULL)
-                json_object_set_new(p.sets, text_in(r, "set"),
-                                    json_integer((json_int_t)json_object_size(p.sets)));
+                json_object_set_new(p.sets, text_in(r, "set"), json_integer((json_int_t)json_object_size(p.sets)));
             if (panel >= 0 && !p.has[panel]) {
                 p.has[panel] = true;
                 p.n_panels++;
@@ -229,8 +219,7 @@ enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
         }
     }
     if (code == ERR_OK && p.n_panels == 0)
-        code = err_set(e, ERR_FORMAT,
-                       "plot: no records of decode speed, divergence or accuracy in these files");
+        code = err_set(e, ERR_FORMAT, "plot: no records of decode speed, divergence or accuracy in these files");
     if (code == ERR_OK)
         code = draw(&p, e);
     json_decref(p.files);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quality.c - perplexity of a text, divergence from a reference.            room: cmd (cli_) */
+/* quality.c - perplexity of a text, divergence from a reference.            room: cmd */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,15 +44,13 @@ struct ppl_job {
     int32_t n_vocab;
 };
 
-static enum err_code add_ppl(void *ctx, int64_t window, int32_t token, const float *logits,
-                             struct err *e)
+static enum err_code add_ppl(void *ctx, int64_t window, int32_t token, const float *logits, struct err *e)
 {
     struct ppl_job *j = ctx;
     double lp = eval_logprob(logits, j->n_vocab, token);
 
     if (!isfinite(lp))
-        return err_set(e, ERR_DEVICE, "window %lld: a probability is not a number",
-                       (long long)window);
+        return err_set(e, ERR_DEVICE, "window %lld: a probability is not a number", (long long)window);
     eval_ppl_add(&j->ppl, window, lp);
     return ERR_OK;
 }
@@ -62,14 +60,12 @@ static const char *convention(const struct eval_window_opts *w, char buf[64])
     if (w->stride_tokens == 0)
         snprintf(buf, 64, "ctx=%lld half", (long long)w->ctx_tokens);
     else
-        snprintf(buf, 64, "ctx=%lld stride=%lld", (long long)w->ctx_tokens,
-                 (long long)w->stride_tokens);
+        snprintf(buf, 64, "ctx=%lld stride=%lld", (long long)w->ctx_tokens, (long long)w->stride_tokens);
     return buf;
 }
 
-static enum err_code report_ppl(struct bench *b, const struct ppl_job *j,
-                                const struct bench_texts *t, const struct eval_window_opts *w,
-                                double ms, struct err *e)
+static enum err_code report_ppl(struct bench *b, const struct ppl_job *j, const struct bench_texts *t,
+                                const struct eval_window_opts *w, double ms, struct err *e)
 {
     int64_t n_windows = eval_window_count(t->v, t->n, w);
     struct eval_mean tokens = eval_ppl_tokens(&j->ppl);
@@ -79,8 +75,7 @@ static enum err_code report_ppl(struct bench *b, const struct ppl_job *j,
     json_t *r;
 
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)t->hash);
-    snprintf(what, sizeof what, "%s text=%s windows=%lld", convention(w, how), hash,
-             (long long)n_windows);
+    snprintf(what, sizeof what, "%s text=%s windows=%lld", convention(w, how), hash, (long long)n_windows);
     r = cli_bench_record("ppl", what, "ppl", "lower");
     cli_bench_real(r, "ppl", tokens.mean);
     cli_bench_real(r, "ppl_se", tokens.se);
@@ -94,11 +89,9 @@ static enum err_code report_ppl(struct bench *b, const struct ppl_job *j,
     tell_short(r, t, w);
     cli_bench_int(r, "stride_tokens", w->stride_tokens);
     cli_bench_real(r, "tps", ms > 0 ? (double)fed * 1e3 / ms : 0);
-    cli_bench_line(
-        b,
-        "%s: perplexity %.4f +- %.4f (by windows %.4f), %lld of %lld tokens scored, %.0f tokens/s",
-        b->label, tokens.mean, tokens.se, tokens.mean * nll.se, (long long)j->ppl.n,
-        (long long)t->n_tokens, ms > 0 ? (double)fed * 1e3 / ms : 0);
+    cli_bench_line(b, "%s: perplexity %.4f +- %.4f (by windows %.4f), %lld of %lld tokens scored, %.0f tokens/s",
+                   b->label, tokens.mean, tokens.se, tokens.mean * nll.se, (long long)j->ppl.n, (long long)t->n_tokens,
+                   ms > 0 ? (double)fed * 1e3 / ms : 0);
     return cli_bench_done(b, r, e);
 }
 
@@ -106,7 +99,7 @@ enum err_code cli_bench_cmd_ppl(struct bench *b, struct err *e)
 {
     struct progress progress = cli_bench_progress("windows");
     struct eval_window_opts w;
-    struct ppl_job j = {0};
+    struct ppl_job j = { 0 };
     struct bench_texts t;
     struct run *run = NULL;
     enum err_code code;
@@ -121,9 +114,10 @@ enum err_code cli_bench_cmd_ppl(struct bench *b, struct err *e)
     j.ppl.win_sum = calloc((size_t)n + 1, sizeof *j.ppl.win_sum);
     j.ppl.win_n = calloc((size_t)n + 1, sizeof *j.ppl.win_n);
     if (j.ppl.win_sum == NULL || j.ppl.win_n == NULL)
-        code = err_set(e, ERR_NOMEM, "out of memory");
+        code = err_nomem(e);
     else
-        code = cli_bench_run(&run, b, (struct run_opts){.ctx_tokens = w.ctx_tokens, .rows_max = b->o->model.chunk}, e);
+        code =
+            cli_bench_run(&run, b, (struct run_opts){ .ctx_tokens = w.ctx_tokens, .rows_max = b->o->model.chunk }, e);
     from = cli_now_ms();
     if (code == ERR_OK)
         code = eval_windows(run, t.v, t.n, &w, add_ppl, &j, &progress, e);
@@ -139,7 +133,7 @@ enum err_code cli_bench_cmd_ppl(struct bench *b, struct err *e)
 /* ---- saved logits: the head, then n_scored rows of n_vocab packed numbers, little-endian ---- */
 
 #define HEAD_BYTES 64
-static const char magic[8] = {'C', 'H', 'I', 'M', 'L', 'O', 'G', '1'};
+static const char magic[8] = { 'C', 'H', 'I', 'M', 'L', 'O', 'G', '1' };
 
 struct head {
     uint64_t n_vocab, ctx, stride, n_scored, hash, fingerprint, first;
@@ -147,8 +141,7 @@ struct head {
 
 static void put_head(unsigned char out[HEAD_BYTES], const struct head *h)
 {
-    const uint64_t v[7] = {h->n_vocab, h->ctx,         h->stride, h->n_scored,
-                           h->hash,    h->fingerprint, h->first};
+    const uint64_t v[7] = { h->n_vocab, h->ctx, h->stride, h->n_scored, h->hash, h->fingerprint, h->first };
 
     memcpy(out, magic, 8);
     for (int i = 0; i < 7; i++)
@@ -158,16 +151,15 @@ static void put_head(unsigned char out[HEAD_BYTES], const struct head *h)
 
 static void get_head(struct head *h, const unsigned char *in)
 {
-    uint64_t v[7] = {0};
+    uint64_t v[7] = { 0 };
 
     for (int i = 0; i < 7; i++)
         for (int j = 0; j < 8; j++)
             v[i] |= (uint64_t)in[8 + 8 * i + j] << (8 * j);
-    *h = (struct head){v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
+    *h = (struct head){ v[0], v[1], v[2], v[3], v[4], v[5], v[6] };
 }
 
-static struct head head_of(const struct bench *b, const struct bench_texts *t,
-                           const struct eval_window_opts *w)
+static struct head head_of(const struct bench *b, const struct bench_texts *t, const struct eval_window_opts *w)
 {
     return (struct head){
         .n_vocab = (uint64_t)model_info(b->open.model)->n_vocab,
@@ -185,8 +177,7 @@ struct save_job {
     int32_t n_vocab;
 };
 
-static enum err_code save_row(void *ctx, int64_t window, int32_t token, const float *logits,
-                              struct err *e)
+static enum err_code save_row(void *ctx, int64_t window, int32_t token, const float *logits, struct err *e)
 {
     struct save_job *j = ctx;
 
@@ -201,14 +192,14 @@ static enum err_code save(struct bench *b, struct run *run, const struct bench_t
 {
     struct progress progress = cli_bench_progress("windows");
     struct head h = head_of(b, t, w);
-    struct save_job j = {.n_vocab = (int32_t)h.n_vocab};
+    struct save_job j = { .n_vocab = (int32_t)h.n_vocab };
     unsigned char bytes[HEAD_BYTES];
     enum err_code code;
 
     put_head(bytes, &h);
     j.row = calloc((size_t)h.n_vocab, sizeof *j.row);
     if (j.row == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     code = io_out_open(&j.out, b->o->save, e);
     if (code == ERR_OK)
         code = io_out_write(j.out, bytes, sizeof bytes, e);
@@ -242,8 +233,7 @@ struct kl_job {
     int64_t n;
 };
 
-static enum err_code keep_row(void *ctx, int64_t window, int32_t token, const float *logits,
-                              struct err *e)
+static enum err_code keep_row(void *ctx, int64_t window, int32_t token, const float *logits, struct err *e)
 {
     struct kl_job *j = ctx;
 
@@ -254,23 +244,19 @@ static enum err_code keep_row(void *ctx, int64_t window, int32_t token, const fl
     return ERR_OK;
 }
 
-static enum err_code add_kl(void *ctx, int64_t window, int32_t token, const float *logits,
-                            struct err *e)
+static enum err_code add_kl(void *ctx, int64_t window, int32_t token, const float *logits, struct err *e)
 {
     struct kl_job *j = ctx;
     const float *ref = j->rows + j->n_rows * j->n_vocab;
 
     if (j->saved.data != NULL) {
         ref = j->rows;
-        eval_unpack_logits(j->rows,
-                           (const uint16_t *)(const void *)(j->saved.data + HEAD_BYTES) +
-                               j->n * j->n_vocab,
+        eval_unpack_logits(j->rows, (const uint16_t *)(const void *)(j->saved.data + HEAD_BYTES) + j->n * j->n_vocab,
                            j->n_vocab);
     }
     j->v[j->n] = eval_kl(ref, logits, j->n_vocab, token);
     if (!isfinite((double)j->v[j->n].kl) || !isfinite((double)j->v[j->n].logprob))
-        return err_set(e, ERR_DEVICE, "window %lld: a probability is not a number",
-                       (long long)window);
+        return err_set(e, ERR_DEVICE, "window %lld: a probability is not a number", (long long)window);
     j->window[j->n++] = window;
     j->n_rows++;
     return ERR_OK;
@@ -339,8 +325,7 @@ static double figure_of(const struct eval_kl *v, enum figure f)
     }
 }
 
-static struct eval_mean mean_of(const struct kl_job *j, enum figure f, double *sum, int64_t *n,
-                                int64_t groups)
+static struct eval_mean mean_of(const struct kl_job *j, enum figure f, double *sum, int64_t *n, int64_t groups)
 {
     memset(sum, 0, (size_t)groups * sizeof *sum);
     memset(n, 0, (size_t)groups * sizeof *n);
@@ -357,18 +342,17 @@ static enum err_code report_kl(struct kl_job *j, const struct head *ref, struct 
 {
     int64_t windows = eval_window_count(j->t->v, j->t->n, &j->w);
     int64_t groups = j->t->n < 2 ? windows : (int64_t)j->t->n;
-    double *sum = calloc((size_t)groups, sizeof *sum),
-           *sorted = calloc((size_t)j->n, sizeof *sorted);
+    double *sum = calloc((size_t)groups, sizeof *sum), *sorted = calloc((size_t)j->n, sizeof *sorted);
     int64_t *n = calloc((size_t)groups, sizeof *n);
     struct eval_mean m[5];
     static const struct {
         const char *key;
         double q;
     } cuts[] = {
-        {"kl_median_nats", 0.5},
-        {"kl_p90_nats", 0.9},
-        {"kl_p99_nats", 0.99},
-        {"kl_max_nats", 1},
+        { "kl_median_nats", 0.5 },
+        { "kl_p90_nats", 0.9 },
+        { "kl_p99_nats", 0.99 },
+        { "kl_max_nats", 1 },
     };
     char how[64], what[160];
     json_t *r;
@@ -377,16 +361,15 @@ static enum err_code report_kl(struct kl_job *j, const struct head *ref, struct 
         free(sum);
         free(n);
         free(sorted);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     for (int f = 0; f < 5; f++)
         m[f] = mean_of(j, (enum figure)f, sum, n, groups);
     for (int64_t i = 0; i < j->n; i++)
         sorted[i] = (double)j->v[i].kl;
     eval_sort(sorted, j->n);
-    snprintf(what, sizeof what, "%s text=%016llx reference=%016llx windows=%lld",
-             convention(&j->w, how), (unsigned long long)j->t->hash,
-             (unsigned long long)ref->fingerprint, (long long)windows);
+    snprintf(what, sizeof what, "%s text=%016llx reference=%016llx windows=%lld", convention(&j->w, how),
+             (unsigned long long)j->t->hash, (unsigned long long)ref->fingerprint, (long long)windows);
     r = cli_bench_record("kl", what, "kl_mean_nats", "lower");
     cli_bench_real(r, "kl_mean_nats", m[FIGURE_KL].mean);
     cli_bench_real(r, "kl_mean_se_nats", m[FIGURE_KL].se);
@@ -403,15 +386,12 @@ static enum err_code report_kl(struct kl_job *j, const struct head *ref, struct 
     cli_bench_int(r, "n_documents", (int64_t)j->t->n);
     tell_short(r, j->t, &j->w);
     cli_bench_text(r, "se_by", j->t->n < 2 ? "window" : "document");
-    cli_bench_line(
-        j->b, "KL mean %.6f +- %.6f, median %.6f, 90 %% %.6f, 99 %% %.6f, most %.6f nats",
-        m[FIGURE_KL].mean, m[FIGURE_KL].se, eval_quantile(sorted, j->n, 0.5),
-        eval_quantile(sorted, j->n, 0.9), eval_quantile(sorted, j->n, 0.99), sorted[j->n - 1]);
-    cli_bench_line(
-        j->b, "same top token %.3f +- %.3f %%; perplexity %.4f, reference %.4f, ratio %.5f +- %.5f",
-        100 * m[FIGURE_TOP].mean, 100 * m[FIGURE_TOP].se, exp(m[FIGURE_NLL].mean),
-        exp(m[FIGURE_REF_NLL].mean), exp(m[FIGURE_DIFF].mean),
-        exp(m[FIGURE_DIFF].mean) * m[FIGURE_DIFF].se);
+    cli_bench_line(j->b, "KL mean %.6f +- %.6f, median %.6f, 90 %% %.6f, 99 %% %.6f, most %.6f nats", m[FIGURE_KL].mean,
+                   m[FIGURE_KL].se, eval_quantile(sorted, j->n, 0.5), eval_quantile(sorted, j->n, 0.9),
+                   eval_quantile(sorted, j->n, 0.99), sorted[j->n - 1]);
+    cli_bench_line(j->b, "same top token %.3f +- %.3f %%; perplexity %.4f, reference %.4f, ratio %.5f +- %.5f",
+                   100 * m[FIGURE_TOP].mean, 100 * m[FIGURE_TOP].se, exp(m[FIGURE_NLL].mean),
+                   exp(m[FIGURE_REF_NLL].mean), exp(m[FIGURE_DIFF].mean), exp(m[FIGURE_DIFF].mean) * m[FIGURE_DIFF].se);
     free(sum);
     free(n);
     free(sorted);
@@ -436,14 +416,14 @@ static enum err_code open_reference(struct kl_job *j, struct head *ref, struct e
             return err_set(e, ERR_FORMAT, "%s: saved of another text, vocabulary or windows", path);
         if (map.size != HEAD_BYTES + ref->n_scored * ref->n_vocab * 2)
             return err_set(e, ERR_FORMAT, "%s: %s: has %zu bytes, its header says %zu", path,
-                           map.size < HEAD_BYTES + ref->n_scored * ref->n_vocab * 2 ? "is cut" : "is too long", map.size,
-                           (size_t)(HEAD_BYTES + ref->n_scored * ref->n_vocab * 2));
+                           map.size < HEAD_BYTES + ref->n_scored * ref->n_vocab * 2 ? "is cut" : "is too long",
+                           map.size, (size_t)(HEAD_BYTES + ref->n_scored * ref->n_vocab * 2));
         return ERR_OK;
     }
     io_map_close(&map);
     o.model.file = path;
     o.model.loras.n = 0; /* are the tested model's */
-    j->ref = (struct bench){.o = &o};
+    j->ref = (struct bench){ .o = &o };
     if (cli_bench_open(&j->ref, false, e))
         return e->code;
     j->ref.o = j->b->o;
@@ -452,25 +432,23 @@ static enum err_code open_reference(struct kl_job *j, struct head *ref, struct e
     if (model_info(j->ref.open.model)->n_vocab != j->n_vocab)
         return err_set(e, ERR_FORMAT, "%s: another vocabulary", path);
     return cli_bench_run(&j->ref_run, &j->ref,
-                         (struct run_opts){.ctx_tokens = j->w.ctx_tokens, .rows_max = j->b->o->model.chunk}, e);
+                         (struct run_opts){ .ctx_tokens = j->w.ctx_tokens, .rows_max = j->b->o->model.chunk }, e);
 }
 
 static enum err_code diverge(struct bench *b, struct run *run, const struct bench_texts *t,
                              const struct eval_window_opts *w, struct err *e)
 {
-    struct kl_job j = {
-        .b = b, .run = run, .t = t, .w = *w, .n_vocab = model_info(b->open.model)->n_vocab};
+    struct kl_job j = { .b = b, .run = run, .t = t, .w = *w, .n_vocab = model_info(b->open.model)->n_vocab };
     int64_t n = eval_scored_count(t->v, t->n, w);
-    struct head ref = {0};
+    struct head ref = { 0 };
     enum err_code code = open_reference(&j, &ref, e);
 
     if (code == ERR_OK) {
-        j.rows =
-            calloc((size_t)(j.saved.data ? 1 : w->ctx_tokens) * (size_t)j.n_vocab, sizeof *j.rows);
+        j.rows = calloc((size_t)(j.saved.data ? 1 : w->ctx_tokens) * (size_t)j.n_vocab, sizeof *j.rows);
         j.v = calloc((size_t)n + 1, sizeof *j.v);
         j.window = calloc((size_t)n + 1, sizeof *j.window);
         if (j.rows == NULL || j.v == NULL || j.window == NULL)
-            code = err_set(e, ERR_NOMEM, "out of memory");
+            code = err_nomem(e);
     }
     if (code == ERR_OK)
         code = walk(&j, e);
@@ -497,7 +475,7 @@ enum err_code cli_bench_cmd_kl(struct bench *b, struct err *e)
     if (cli_bench_open(b, true, e) || cli_bench_texts(&t, b, e))
         return e->code;
     w = cli_bench_windows(b);
-    code = cli_bench_run(&run, b, (struct run_opts){.ctx_tokens = w.ctx_tokens, .rows_max = b->o->model.chunk}, e);
+    code = cli_bench_run(&run, b, (struct run_opts){ .ctx_tokens = w.ctx_tokens, .rows_max = b->o->model.chunk }, e);
     if (code == ERR_OK)
         code = b->o->save ? save(b, run, &t, &w, e) : diverge(b, run, &t, &w, e);
     run_close(run);

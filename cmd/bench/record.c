@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record.c - results: what they carry, how they are shown, how they compare.   room: cmd (cli_) */
+/* record.c - results: what they carry, how they are shown, how they compare.   room: cmd */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -23,8 +23,7 @@
 
 json_t *cli_bench_record(const char *type, const char *what, const char *metric, const char *better)
 {
-    return json_pack("{s:s, s:s, s:s, s:s}", "type", type, "case", what, "metric", metric, "better",
-                     better);
+    return json_pack("{s:s, s:s, s:s, s:s}", "type", type, "case", what, "metric", metric, "better", better);
 }
 
 void cli_bench_real(json_t *r, const char *key, double v)
@@ -91,7 +90,7 @@ static json_t *hardware(const struct bench *b)
     struct utsname u;
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     json_t *h = json_object();
-    double average[1] = {0};
+    double average[1] = { 0 };
 
     proc_value("/proc/cpuinfo", "model name", cpu, sizeof cpu);
     if (uname(&u) != 0)
@@ -178,14 +177,12 @@ static bool comparable(const json_t *old, const json_t *r)
     const char *type = text_of(r, "type");
     bool timed = strcmp(type, "speed") == 0 || strcmp(type, "bandwidth") == 0 || strcmp(type, "state") == 0;
 
-    if (strcmp(text_of(old, "type"), type) != 0 ||
-        strcmp(text_of(old, "case"), text_of(r, "case")) != 0 ||
+    if (strcmp(text_of(old, "type"), type) != 0 || strcmp(text_of(old, "case"), text_of(r, "case")) != 0 ||
         strcmp(text_of(old, "metric"), text_of(r, "metric")) != 0)
         return false;
     if (timed && !same_machine(sub(old, "hardware"), sub(r, "hardware")))
         return false;
-    return !timed || strcmp(text_of(sub(old, "model"), "fingerprint"),
-                            text_of(sub(r, "model"), "fingerprint")) == 0;
+    return !timed || strcmp(text_of(sub(old, "model"), "fingerprint"), text_of(sub(r, "model"), "fingerprint")) == 0;
 }
 
 static enum err_code compare(struct bench *b, const json_t *r, struct err *e)
@@ -199,8 +196,7 @@ static enum err_code compare(struct bench *b, const json_t *r, struct err *e)
         if (comparable(json_array_get(b->against, i), r))
             old = json_array_get(b->against, i);
     if (old == NULL) {
-        cli_warn("%s %s: nothing to compare with in %s", text_of(r, "type"), text_of(r, "case"),
-                 b->o->against);
+        cli_warn("%s %s: nothing to compare with in %s", text_of(r, "type"), text_of(r, "case"), b->o->against);
         return ERR_OK;
     }
     was = json_number_value(sub(old, metric));
@@ -208,17 +204,16 @@ static enum err_code compare(struct bench *b, const json_t *r, struct err *e)
     loss = strcmp(text_of(r, "better"), "higher") == 0 ? was - now : now - was;
     worse = loss > noise;
     b->regressed = b->regressed || worse;
-    cli_bench_line(b, "  %s: was %.6g, is %.6g (%+.2f %%), noise %.3g",
-                   worse ? "REGRESSION" : "as before", was, now,
+    cli_bench_line(b, "  %s: was %.6g, is %.6g (%+.2f %%), noise %.3g", worse ? "REGRESSION" : "as before", was, now,
                    was != 0 ? 100 * (now - was) / fabs(was) : 0, noise);
     if (worse)
-        cli_warn("regression: %s %s: %s was %.6g, is %.6g, noise %.3g", text_of(r, "type"),
-                 text_of(r, "case"), metric, was, now, noise);
+        cli_warn("regression: %s %s: %s was %.6g, is %.6g, noise %.3g", text_of(r, "type"), text_of(r, "case"), metric,
+                 was, now, noise);
     if (!cli_bench_as_json(b))
         return ERR_OK;
-    return cli_json_line(json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:b}", "type", "comparison",
-                                   "case", text_of(r, "case"), "metric", metric, "before", was,
-                                   "now", now, "noise", noise, "regression", worse),
+    return cli_json_line(json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:b}", "type", "comparison", "case",
+                                   text_of(r, "case"), "metric", metric, "before", was, "now", now, "noise", noise,
+                                   "regression", worse),
                          e);
 }
 
@@ -230,7 +225,7 @@ enum err_code cli_bench_done(struct bench *b, json_t *r, struct err *e)
     enum err_code code = ERR_OK;
 
     if (r == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (b->open.gguf != NULL)
         json_object_set_new(r, "model", model(b));
     json_object_set_new(r, "hardware", hardware(b));
@@ -258,7 +253,7 @@ enum err_code cli_bench_load(json_t **out, const char *path, struct err *e)
     int line = 0;
 
     if (all == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (io_read_all(&data, &n, path, RECORDS_MAX, cli_interrupted, e)) {
         json_decref(all);
         return e->code;
@@ -272,11 +267,10 @@ enum err_code cli_bench_load(json_t **out, const char *path, struct err *e)
         if (strspn(at, " \t\r") >= (size_t)(end - at))
             continue;
         snprintf(what, sizeof what, "%.200s: line %d", path, line);
-        if (json_parse(&item, (struct str){at, (size_t)(end - at)}, what, e) ||
-            json_array_append_new(all, item)) {
+        if (json_parse(&item, (struct str){ at, (size_t)(end - at) }, what, e) || json_array_append_new(all, item)) {
             free(data);
             json_decref(all);
-            return e->code ? e->code : err_set(e, ERR_NOMEM, "out of memory");
+            return e->code ? e->code : err_nomem(e);
         }
     }
     free(data);
@@ -289,11 +283,11 @@ enum err_code cli_bench_load(json_t **out, const char *path, struct err *e)
 struct bench_spread cli_bench_spread(double *v, int n)
 {
     eval_sort(v, n);
-    return (struct bench_spread){eval_quantile(v, n, 0.5), v[0], v[n - 1]};
+    return (struct bench_spread){ eval_quantile(v, n, 0.5), v[0], v[n - 1] };
 }
 
-enum err_code cli_bench_list(struct bench_list *out, const char *s, const char *option,
-                             int64_t least, int64_t most, struct err *e)
+enum err_code cli_bench_list(struct bench_list *out, const char *s, const char *option, int64_t least, int64_t most,
+                             struct err *e)
 {
     const char *all = s;
 
@@ -307,8 +301,8 @@ enum err_code cli_bench_list(struct bench_list *out, const char *s, const char *
             end++;
         }
         if (end == s || (*end != ',' && *end != '\0') || v < least || v > most || out->n == 32)
-            return err_set(e, ERR_ARG, "--%s %.60s: not a list of at most 32 numbers from %lld to %lld",
-                           option, all, (long long)least, (long long)most);
+            return err_set(e, ERR_ARG, "--%s %.60s: not a list of at most 32 numbers from %lld to %lld", option, all,
+                           (long long)least, (long long)most);
         out->v[out->n++] = v;
         s = *end == ',' ? end + 1 : end;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* speculate.c - what guesses of drafters are worth, on texts of several kinds.   room: cmd (cli_)
+/* speculate.c - what guesses of drafters are worth, on texts of several kinds.   room: cmd
  *
  * Each prompt is answered without guesses and then with each drafter, one right after the other, in an order that
  * turns from prompt to prompt: a machine that slows down slows all. Only the answer is timed, from its first token on.
@@ -30,25 +30,25 @@ struct item {
 struct way {
     struct speculate *s;
     char *name;
-    int width;                 /* guesses in a step at most; 0: plain */
-    double right;              /* of an oracle: the share; < 0: drafters guess */
+    int width;    /* guesses in a step at most; 0: plain */
+    double right; /* of an oracle: the share; < 0: drafters guess */
     struct draft *draft;
     struct run *run;
     struct gen *gen;
-    struct text_tokens said;   /* the answer that is being written */
-    double *ms, *all_ms;       /* [reps] of a set; of all sets */
+    struct text_tokens said; /* the answer that is being written */
+    double *ms, *all_ms;     /* [reps] of a set; of all sets */
     int64_t steps, tokens, drafted, kept;
     int64_t tried_at[GEN_DRAFT_MAX], kept_at[GEN_DRAFT_MAX];
 };
 
 struct speculate {
     struct bench *b;
-    struct chat *format;       /* NULL: no task set was read so far */
+    struct chat *format; /* NULL: no task set was read so far */
     struct item *v;
     size_t n, cap;
     struct way way[WAYS_MAX];
     int n_ways;
-    const struct item *now;    /* the item that is being answered, for oracles */
+    const struct item *now; /* the item that is being answered, for oracles */
     char *sets[SETS_MAX];
     int n_sets;
 };
@@ -101,7 +101,7 @@ static void watch_settle(void *of, int seq, const int32_t *token, int n, int n_g
         draft_hook.settle(w->draft, seq, token, n, n_guessed, n_kept);
 }
 
-static const struct gen_drafter watch = {watch_begin, watch_guess, watch_settle};
+static const struct gen_drafter watch = { watch_begin, watch_guess, watch_settle };
 
 /* ---- --quote: an answer that says the second half of its prompt again ---- */
 
@@ -120,7 +120,7 @@ static enum err_code quote_begin(void **place, const void *rules, struct err *e)
     struct quoting *p = calloc(1, sizeof *p);
 
     if (p == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     p->q = rules;
     *place = p;
     return ERR_OK;
@@ -165,7 +165,8 @@ static void quote_mask(void *place, uint32_t *mask)
         mask[p->q->token[p->at] / 32] = 1u << (p->q->token[p->at] % 32);
 }
 
-static const struct gen_constraint quote = {quote_begin, free, quote_take, quote_back, quote_free, quote_only, quote_mask};
+static const struct gen_constraint quote = { quote_begin, free,       quote_take, quote_back,
+                                             quote_free,  quote_only, quote_mask };
 
 /* ---- prompts ---- */
 
@@ -176,12 +177,12 @@ static enum err_code add_item(struct speculate *s, const char *set, struct item 
         struct item *v = realloc(s->v, cap * sizeof *v);
 
         if (v == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         s->v = v;
         s->cap = cap;
     }
     *out = &s->v[s->n++];
-    **out = (struct item){.set = set};
+    **out = (struct item){ .set = set };
     return ERR_OK;
 }
 
@@ -219,7 +220,7 @@ static enum err_code random_items(struct speculate *s, const struct bench_list *
 static enum err_code text_items(struct speculate *s, char *path, const char *set, int64_t length, struct err *e)
 {
     struct bench one = *s->b;
-    char *paths[2] = {path, NULL};
+    char *paths[2] = { path, NULL };
     struct bench_texts t;
     const int64_t limit = s->b->o->limit > 0 ? s->b->o->limit : ITEMS;
     enum err_code code;
@@ -245,7 +246,7 @@ static enum err_code task_items(struct speculate *s, const json_t *all, const ch
 {
     size_t n = json_array_size(all);
 
-    if (s->format == NULL && chat_open(&s->format, s->b->open.text, (struct str){0}, e))
+    if (s->format == NULL && chat_open(&s->format, s->b->open.text, (struct str){ 0 }, e))
         return err_wrap(e, "%s", s->b->open.path);
     if (s->b->o->limit > 0 && (size_t)s->b->o->limit < n)
         n = (size_t)s->b->o->limit;
@@ -274,7 +275,7 @@ static enum err_code read_file(struct speculate *s, char *path, int64_t length, 
         return err_set(e, ERR_ARG, "more than %d files", SETS_MAX);
     set = strdup(cli_bench_set_name(path, buf));
     if (set == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     s->sets[s->n_sets++] = set;
     if (n > 6 && strcmp(path + n - 6, ".jsonl") == 0 && cli_bench_load(&all, path, e))
         return e->code;
@@ -313,11 +314,11 @@ static enum err_code add_way(struct speculate *s, const char *name, int width, d
     if (s->n_ways == WAYS_MAX)
         return err_set(e, ERR_ARG, "more than %d drafters, widths and shares", WAYS_MAX - 1);
     s->n_ways++;
-    *w = (struct way){.s = s, .width = width, .right = right};
+    *w = (struct way){ .s = s, .width = width, .right = right };
     w->name = strdup(name);
     w->ms = calloc((size_t)s->b->o->reps, sizeof *w->ms);
     w->all_ms = calloc((size_t)s->b->o->reps, sizeof *w->all_ms);
-    return w->name && w->ms && w->all_ms ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    return w->name && w->ms && w->all_ms ? ERR_OK : err_nomem(e);
 }
 
 /* "0.9,0.7": an oracle for each share and width. */
@@ -345,8 +346,7 @@ static enum err_code add_ways(struct speculate *s, struct err *e)
     const struct bench_opts *o = s->b->o;
     struct bench_list widths;
 
-    if (cli_bench_list(&widths, o->draft_max, "draft-max", 1, GEN_DRAFT_MAX, e) ||
-        add_way(s, "off", 0, -1, e))
+    if (cli_bench_list(&widths, o->draft_max, "draft-max", 1, GEN_DRAFT_MAX, e) || add_way(s, "off", 0, -1, e))
         return e->code;
     if (widths.n == 0)
         return err_set(e, ERR_ARG, "--draft-max '': the list is empty");
@@ -367,21 +367,29 @@ static enum err_code open_named(struct way *w, char *all, struct err *e)
 
     for (char *at = strtok_r(all, ",", &rest); at != NULL; at = strtok_r(NULL, ",", &rest)) {
         if (strcmp(at, "off") == 0)
-            return err_set(e, ERR_ARG, "--draft %s: answers without drafts are always measured; leave 'off' out", w->name);
+            return err_set(e, ERR_ARG, "--draft %s: answers without drafts are always measured; leave 'off' out",
+                           w->name);
         if (n == DRAFT_OPEN_MAX)
             return err_set(e, ERR_ARG, "--draft: more than %d drafters", DRAFT_OPEN_MAX);
         names[n++] = at;
     }
     if (n == 0)
         return err_set(e, ERR_ARG, "--draft '%s' names no drafter", w->name);
-    return draft_open(&w->draft, &(struct draft_opts){.model = b->open.model, .gguf = b->open.gguf, .names = names,
-                      .n_names = n, .n_max = w->width, .always = b->o->fixed, .n_threads = b->o->model.n_threads}, e);
+    return draft_open(&w->draft,
+                      &(struct draft_opts){ .model = b->open.model,
+                                            .gguf = b->open.gguf,
+                                            .names = names,
+                                            .n_names = n,
+                                            .n_max = w->width,
+                                            .always = b->o->fixed,
+                                            .n_threads = b->o->model.n_threads },
+                      e);
 }
 
 static enum err_code open_drafters(struct way *w, struct err *e)
 {
     char *all = strdup(w->name);
-    const enum err_code code = all != NULL ? open_named(w, all, e) : err_set(e, ERR_NOMEM, "out of memory");
+    const enum err_code code = all != NULL ? open_named(w, all, e) : err_nomem(e);
 
     free(all);
     return code;
@@ -391,8 +399,8 @@ static enum err_code open_way(struct way *w, int64_t ctx, struct err *e)
 {
     struct speculate *s = w->s;
     int taps[DRAFT_TAPS_MAX];
-    struct run_opts ro = {.ctx_tokens = ctx, .n_seq = 1, .rows_max = s->b->o->model.chunk, .draft_max = w->width};
-    struct gen_opts go = {.text = s->b->open.text, .end_token = -1};
+    struct run_opts ro = { .ctx_tokens = ctx, .n_seq = 1, .rows_max = s->b->o->model.chunk, .draft_max = w->width };
+    struct gen_opts go = { .text = s->b->open.text, .end_token = -1 };
 
     if (w->width > 0 && w->right < 0) {
         if (open_drafters(w, e))
@@ -482,7 +490,7 @@ static enum err_code answer(struct way *w, const struct item *it, struct gen_sta
 {
     const struct bench_opts *o = w->s->b->o;
     const int64_t half = it->prompt.n / 2;
-    const struct quoted q_of = {it->prompt.v + half, it->prompt.n - half, model_info(w->s->b->open.model)->n_vocab};
+    const struct quoted q_of = { it->prompt.v + half, it->prompt.n - half, model_info(w->s->b->open.model)->n_vocab };
     struct gen_request q = gen_defaults();
     double from = 0;
     bool done = false;
@@ -528,7 +536,7 @@ static enum err_code record(struct speculate *s, struct item *it, bool *timed, s
         return e->code;
     *timed |= chosen > 1;
     it->answer = plain->said;
-    plain->said = (struct text_tokens){0};
+    plain->said = (struct text_tokens){ 0 };
     return ERR_OK;
 }
 
@@ -541,8 +549,8 @@ static enum err_code measure(struct way *w, const struct item *it, int rep, stru
     if (answer(w, it, &st, &chosen, &ms, e))
         return e->code;
     if (w->said.n != it->answer.n || memcmp(w->said.v, it->answer.v, (size_t)w->said.n * sizeof *w->said.v) != 0)
-        return err_set(e, ERR_UNSUPPORTED, "%s: another answer with %s than without guesses: please report this", it->set,
-                       w->name);
+        return err_set(e, ERR_UNSUPPORTED, "%s: another answer with %s than without guesses: please report this",
+                       it->set, w->name);
     w->ms[rep] += ms;
     w->all_ms[rep] += ms;
     w->steps += st.steps;
@@ -567,8 +575,8 @@ static void put_places(json_t *r, const struct way *w)
     json_t *all = json_array();
 
     for (int i = 0; i < w->width; i++)
-        json_array_append_new(all, json_pack("{s:I, s:I}", "tried", (json_int_t)w->tried_at[i], "kept",
-                                             (json_int_t)w->kept_at[i]));
+        json_array_append_new(
+            all, json_pack("{s:I, s:I}", "tried", (json_int_t)w->tried_at[i], "kept", (json_int_t)w->kept_at[i]));
     json_object_set_new(r, "by_place", all);
 }
 
@@ -585,7 +593,7 @@ static enum err_code report_way(struct speculate *s, const struct way *w, const 
     json_t *r;
 
     if (tps == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int i = 0; i < reps; i++) {
         tps[i] = ms[i] > 0 ? tokens * 1e3 / ms[i] : 0;
         tps[reps + i] = ms[i] > 0 ? plain[i] / ms[i] : 1;
@@ -613,8 +621,9 @@ static enum err_code report_way(struct speculate *s, const struct way *w, const 
     if (!all)
         put_places(r, w);
     cli_bench_int(r, "reps", reps);
-    cli_bench_line(s->b, "%-16s %-24s %2d  %8.1f tokens/s  x %.3f [%.3f, %.3f]  %5.2f tokens a step, %3.0f %% of %lld kept", set,
-                   w->name, w->width, v.median, x.median, x.min, x.max, a_step,
+    cli_bench_line(s->b,
+                   "%-16s %-24s %2d  %8.1f tokens/s  x %.3f [%.3f, %.3f]  %5.2f tokens a step, %3.0f %% of %lld kept",
+                   set, w->name, w->width, v.median, x.median, x.min, x.max, a_step,
                    w->drafted > 0 ? 100.0 * (double)w->kept / (double)w->drafted : 0, (long long)w->drafted);
     return cli_bench_done(s->b, r, e);
 }
@@ -638,11 +647,11 @@ static enum err_code measure_set(struct speculate *s, size_t from, size_t to, st
         if (record(s, &s->v[at], &timed, e))
             return e->code;
     if (!timed)
-        return err_set(e, ERR_FORMAT, "%s: no answer has a second token: there is nothing to time",
-                       s->v[from].set);
+        return err_set(e, ERR_FORMAT, "%s: no answer has a second token: there is nothing to time", s->v[from].set);
     for (int rep = 0; rep < reps; rep++)
         for (size_t at = from; at < to; at++) {
-            if (!progress_tick(&progress, from * (size_t)reps + (size_t)rep * (to - from) + at - from, s->n * (size_t)reps))
+            if (!progress_tick(&progress, from * (size_t)reps + (size_t)rep * (to - from) + at - from,
+                               s->n * (size_t)reps))
                 return err_set(e, ERR_CANCEL, "interrupted");
             if (measure_item(s, at, rep, e))
                 return e->code;
@@ -663,7 +672,7 @@ static enum err_code measure_set(struct speculate *s, size_t from, size_t to, st
 static enum err_code measure_all(struct speculate *s, struct err *e)
 {
     struct way *sum = calloc(WAYS_MAX, sizeof *sum);
-    enum err_code code = sum ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = sum ? ERR_OK : err_nomem(e);
     int n_sets = 0;
 
     for (size_t from = 0, to; from < s->n && code == ERR_OK; from = to, n_sets++) {
@@ -691,7 +700,7 @@ enum err_code cli_bench_cmd_speculate(struct bench *b, struct err *e)
     enum err_code code;
 
     if (s == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     s->b = b;
     b->open.nextn = b->o->drafts_of.n > 0;
     code = add_ways(s, e);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* speed.c - how fast a model runs, and how near that is to what memory allows.   room: cmd (cli_)
+/* speed.c - how fast a model runs, and how near that is to what memory allows.   room: cmd
  *
  * Tokens are random: they spread over the experts as evenly as the router lets them. Measurements
  * that are compared with each other (rows in a step, sequences) take turns, so that a machine that
@@ -27,7 +27,7 @@ struct speed {
     int32_t n_vocab;
     uint64_t drawn;
     struct bench_list prompts, depths, rows, seqs;
-    char drafts[24];          /* of a record's name */
+    char drafts[24]; /* of a record's name */
 };
 
 static int32_t random_token(struct speed *s)
@@ -43,7 +43,7 @@ static enum err_code feed(struct speed *s, int seq, int64_t n, double *ms, struc
     enum err_code code;
 
     if (v == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int64_t i = 0; i < n; i++)
         v[i] = random_token(s);
     from = cli_now_ms();
@@ -59,21 +59,20 @@ static enum err_code feed(struct speed *s, int seq, int64_t n, double *ms, struc
 /* n_steps steps of n_rows rows each to each of n_seq sequences, with all logits (where they are not the host's, the
  * best of each row comes over); milliseconds a step. With room for drafts a sequence's rows after the first are drafts
  * as far as that goes, of which half are kept. */
-static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, double *ms,
-                           struct err *e)
+static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, double *ms, struct err *e)
 {
     struct run_row *row = calloc((size_t)n_rows * (size_t)n_seq, sizeof *row);
     struct logits_want *want = calloc((size_t)n_rows * (size_t)n_seq, sizeof *want);
     int drafts = n_rows - 1 < s->b->o->drafts ? n_rows - 1 : s->b->o->drafts;
     double total = 0;
-    enum err_code code = row && want ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = row && want ? ERR_OK : err_nomem(e);
 
     for (int i = 0; i < n_steps && code == ERR_OK; i++) {
         double from;
 
         for (int j = 0; j < n_rows * n_seq; j++) {
-            row[j] = (struct run_row){random_token(s), j / n_rows, true, j % n_rows >= n_rows - drafts};
-            want[j] = (struct logits_want){.n_top = 1, .inv_temp = 1};
+            row[j] = (struct run_row){ random_token(s), j / n_rows, true, j % n_rows >= n_rows - drafts };
+            want[j] = (struct logits_want){ .n_top = 1, .inv_temp = 1 };
         }
         from = cli_now_ms();
         code = run_step_want(s->run, row, want, n_rows * n_seq, NULL, NULL, e);
@@ -119,11 +118,9 @@ static void put_ops(const struct speed *s, json_t *r, int64_t n_steps)
 
         if (t[i].ns == 0) /* done by the launches of another operation */
             continue;
-        json_object_set_new(ops, t[i].op,
-                            json_pack("{s:f, s:f}", "step_ms", ms, "share", (double)t[i].ns / all));
+        json_object_set_new(ops, t[i].op, json_pack("{s:f, s:f}", "step_ms", ms, "share", (double)t[i].ns / all));
         if (s->b->o->verbose && (double)t[i].ns > 0.005 * all)
-            cli_bench_line(s->b, "    %-14s %9.3f ms  %5.1f %%", t[i].op, ms,
-                           100 * (double)t[i].ns / all);
+            cli_bench_line(s->b, "    %-14s %9.3f ms  %5.1f %%", t[i].op, ms, 100 * (double)t[i].ns / all);
     }
     if (r != NULL)
         json_object_set_new(r, "by_op", ops);
@@ -185,11 +182,9 @@ static enum err_code report_load(struct speed *s, struct err *e)
     cli_bench_real(r, "load_ms", s->b->open.load_ms);
     cli_bench_real(r, "noise", 0.5 * s->b->open.load_ms + 20);
     cli_bench_int(r, "run_state_bytes", run_state_bytes(s->run));
-    cli_bench_line(
-        s->b,
-        "load %.1f ms; %.1f MB of weights, %.1f MB reserved for memory of sequences; peak %.1f MB",
-        s->b->open.load_ms, (double)model_info(s->b->open.model)->weight_bytes / 1e6,
-        (double)run_state_bytes(s->run) / 1e6, put_peak(r));
+    cli_bench_line(s->b, "load %.1f ms; %.1f MB of weights, %.1f MB reserved for memory of sequences; peak %.1f MB",
+                   s->b->open.load_ms, (double)model_info(s->b->open.model)->weight_bytes / 1e6,
+                   (double)run_state_bytes(s->run) / 1e6, put_peak(r));
     return cli_bench_done(s->b, r, e);
 }
 
@@ -199,7 +194,7 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
     double *tps = calloc((size_t)reps, sizeof *tps), *ms = calloc((size_t)reps, sizeof *ms);
     char what[64];
     json_t *r;
-    enum err_code code = tps && ms ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = tps && ms ? ERR_OK : err_nomem(e);
     struct bench_spread v;
 
     for (int i = -1; i < reps && code == ERR_OK; i++) { /* -1 warms up */
@@ -228,9 +223,8 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
         cli_bench_int(r, "prompt_tokens", n);
         put_peak(r);
         cli_bench_int(r, "reps", reps);
-        cli_bench_line(s->b,
-                       "prompt %6lld tokens   %9.1f tokens/s [%.1f, %.1f]  first token %.1f ms",
-                       (long long)n, v.median, v.min, v.max, ms[reps / 2]);
+        cli_bench_line(s->b, "prompt %6lld tokens   %9.1f tokens/s [%.1f, %.1f]  first token %.1f ms", (long long)n,
+                       v.median, v.min, v.max, ms[reps / 2]);
         put_ops(s, r, (n + run_rows_max(s->run) - 1) / run_rows_max(s->run));
         code = cli_bench_done(s->b, r, e);
     }
@@ -245,7 +239,7 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
     double *tps = calloc((size_t)reps, sizeof *tps), ms = 0, bytes;
     char what[64];
     json_t *r;
-    enum err_code code = tps ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = tps ? ERR_OK : err_nomem(e);
     struct bench_spread v;
 
     if (run_pos(s->run, 0) > depth)
@@ -277,8 +271,8 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
         cli_bench_line(s->b,
                        "decode at %6lld       %9.2f tokens/s [%.2f, %.2f]  %.1f MB a token, %.0f %% of "
                        "%.1f GB/s",
-                       (long long)depth, v.median, v.min, v.max, bytes / 1e6,
-                       100 * bytes * v.median / s->read.median, s->read.median / 1e9);
+                       (long long)depth, v.median, v.min, v.max, bytes / 1e6, 100 * bytes * v.median / s->read.median,
+                       s->read.median / 1e9);
         put_ops(s, r, TURN_STEPS);
         code = cli_bench_done(s->b, r, e);
     }
@@ -287,8 +281,7 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
 }
 
 /* One line of a family of steps: rows to one sequence, or one row to each of several. */
-static enum err_code report_family(struct speed *s, bool of_rows, int n, double *ms, double one_ms,
-                                   struct err *e)
+static enum err_code report_family(struct speed *s, bool of_rows, int n, double *ms, double one_ms, struct err *e)
 {
     struct bench_spread v = cli_bench_spread(ms, s->b->o->reps);
     char what[64], ratio[32] = "";
@@ -296,8 +289,7 @@ static enum err_code report_family(struct speed *s, bool of_rows, int n, double 
     double bytes;
     int64_t depth = s->depths.v[0];
 
-    snprintf(what, sizeof what, "%s n=%d depth=%lld%s", of_rows ? "rows" : "sequences", n,
-             (long long)depth, s->drafts);
+    snprintf(what, sizeof what, "%s n=%d depth=%lld%s", of_rows ? "rows" : "sequences", n, (long long)depth, s->drafts);
     r = cli_bench_record("speed", what, "step_ms", "lower");
     put_spread(r, "step", "ms", v);
     cli_bench_int(r, of_rows ? "rows" : "sequences", n);
@@ -309,10 +301,9 @@ static enum err_code report_family(struct speed *s, bool of_rows, int n, double 
     cli_bench_int(r, "reps", s->b->o->reps);
     bytes = put_bytes(s, r, of_rows ? n : 1, of_rows ? 1 : n, depth);
     put_fraction(s, r, bytes, v.median);
-    cli_bench_line(s->b,
-                   "%-9s %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s%s",
-                   of_rows ? "rows" : "sequences", n, (long long)depth, v.median, v.min, v.max,
-                   n * 1e3 / v.median, ratio);
+    cli_bench_line(s->b, "%-9s %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s%s",
+                   of_rows ? "rows" : "sequences", n, (long long)depth, v.median, v.min, v.max, n * 1e3 / v.median,
+                   ratio);
     return cli_bench_done(s->b, r, e);
 }
 
@@ -321,7 +312,7 @@ static enum err_code measure_family(struct speed *s, bool of_rows, struct err *e
     const struct bench_list *l = of_rows ? &s->rows : &s->seqs;
     int reps = s->b->o->reps;
     double *ms = calloc((size_t)(l->n * reps) + 1, sizeof *ms), one = 0, skip;
-    enum err_code code = ms ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = ms ? ERR_OK : err_nomem(e);
 
     for (int q = 0; q < (of_rows ? 1 : (int)cli_bench_most(l)) && code == ERR_OK; q++) {
         run_clear(s->run, q);
@@ -374,10 +365,13 @@ static enum err_code gen_turn(struct speed *s, int n_seq, int64_t depth, double 
     struct gen_request q = gen_defaults();
     int32_t *v = calloc((size_t)depth + 1, sizeof *v);
     struct gen *g = NULL;
-    enum err_code code = v ? gen_open(&g, &(struct gen_opts){.run = s->run, .end_token = -1,
-                                                                    .adapters = s->b->open.adapters.list,
-                                                                    .n_adapters = s->b->open.adapters.n}, e)
-                           : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = v ? gen_open(&g,
+                                      &(struct gen_opts){ .run = s->run,
+                                                          .end_token = -1,
+                                                          .adapters = s->b->open.adapters.list,
+                                                          .n_adapters = s->b->open.adapters.n },
+                                      e)
+                           : err_nomem(e);
     int64_t id, steps_max = depth + 2 * n_seq;
 
     q.prompt = v;
@@ -412,8 +406,9 @@ static enum err_code report_gen(struct speed *s, int n, double *plain, double *g
     cli_bench_real(r, "tps", n * 1e3 / v.median);
     cli_bench_real(r, "engine_ratio", p.median / v.median);
     cli_bench_int(r, "reps", reps);
-    cli_bench_line(s->b, "engine    %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s  plain steps take %.2f of it", n,
-                   (long long)s->depths.v[0], v.median, v.min, v.max, n * 1e3 / v.median, p.median / v.median);
+    cli_bench_line(s->b,
+                   "engine    %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s  plain steps take %.2f of it",
+                   n, (long long)s->depths.v[0], v.median, v.min, v.max, n * 1e3 / v.median, p.median / v.median);
     return cli_bench_done(s->b, r, e);
 }
 
@@ -422,7 +417,7 @@ static enum err_code measure_gen(struct speed *s, int n, struct err *e)
 {
     const int reps = s->b->o->reps;
     double *ms = calloc(2 * (size_t)reps, sizeof *ms), skip;
-    enum err_code code = ms ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = ms ? ERR_OK : err_nomem(e);
 
     for (int i = 0; i < reps && code == ERR_OK; i++) {
         cli_progress("engine: %d of %d", i + 1, reps);
@@ -459,11 +454,10 @@ static int64_t room(const struct speed *s)
 {
     int64_t asked = s->b->o->model.ctx_tokens;
     int64_t reps = s->b->o->reps, depth = cli_bench_most(&s->depths);
-    int64_t need[5] = {cli_bench_most(&s->prompts),
-                       depth + WARM_STEPS + reps * s->b->o->decode_tokens + TURN_STEPS,
-                       s->depths.v[0] + (WARM_STEPS + TURN_STEPS) * reps * sum_of(&s->rows),
-                       s->depths.v[0] + (WARM_STEPS + TURN_STEPS) * reps * s->seqs.n,
-                       depth + 2 * (WARM_STEPS + TURN_STEPS)};
+    int64_t need[5] = { cli_bench_most(&s->prompts), depth + WARM_STEPS + reps * s->b->o->decode_tokens + TURN_STEPS,
+                        s->depths.v[0] + (WARM_STEPS + TURN_STEPS) * reps * sum_of(&s->rows),
+                        s->depths.v[0] + (WARM_STEPS + TURN_STEPS) * reps * s->seqs.n,
+                        depth + 2 * (WARM_STEPS + TURN_STEPS) };
     int64_t most = asked > 1 ? asked : 1;
 
     for (int i = 0; i < 5; i++)
@@ -474,8 +468,8 @@ static int64_t room(const struct speed *s)
 /* Reads a buffer as large as the weights: a model in the cache is held against the cache. */
 static enum err_code measure_read(struct speed *s, struct err *e)
 {
-    struct model_opts o = {.device = cli_open_device(&s->b->o->model), .n_threads = s->b->o->model.n_threads};
-    struct model_reads reads = {.reps = 5};
+    struct model_opts o = { .device = cli_open_device(&s->b->o->model), .n_threads = s->b->o->model.n_threads };
+    struct model_reads reads = { .reps = 5 };
     int64_t most = cli_bench_read_bytes(s->b);
     double bytes = 0;
 
@@ -535,7 +529,7 @@ static enum err_code measure_all(struct speed *s, struct err *e)
 
 enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
 {
-    struct speed s = {.b = b};
+    struct speed s = { .b = b };
     int n_seq, rows_max, most;
     enum err_code code;
 
@@ -554,15 +548,17 @@ enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
     n_seq = s.seqs.n > 0 ? (int)cli_bench_most(&s.seqs) : 1;
     rows_max = b->o->model.chunk > 0 ? b->o->model.chunk : 512; /* the least that there will be */
     if (rows_max < cli_bench_most(&s.rows) || rows_max < n_seq)
-        return err_set(e, ERR_ARG, "--chunk %d: fewer rows than --rows or --seqs ask for",
-                       rows_max);
+        return err_set(e, ERR_ARG, "--chunk %d: fewer rows than --rows or --seqs ask for", rows_max);
     if (measure_read(&s, e)) /* first: later the device's memory is full */
         return e->code;
     most = s.rows.n > 0 ? (int)cli_bench_most(&s.rows) : 1;
     if (cli_bench_run(&s.run, b,
-                      (struct run_opts){.ctx_tokens = room(&s), .n_seq = n_seq, .rows_max = b->o->model.chunk,
-                                        .draft_max = b->o->drafts,
-                                        .logits_max = most > n_seq ? most : n_seq}, e))
+                      (struct run_opts){ .ctx_tokens = room(&s),
+                                         .n_seq = n_seq,
+                                         .rows_max = b->o->model.chunk,
+                                         .draft_max = b->o->drafts,
+                                         .logits_max = most > n_seq ? most : n_seq },
+                      e))
         return e->code;
     code = measure_all(&s, e);
     run_close(s.run);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* state.c - what it costs to undo, fork, save and restore a sequence, and to go on from a saved one.
- *                                                                          room: cmd (cli_)
+ *                                                                          room: cmd
  * Each figure is the median of some repetitions, at several lengths of history, of random tokens. */
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +14,13 @@
 enum { UNDO_TOKENS = 16, UNDONE = 8, TURN_TOKENS = 64 };
 
 struct costs {
-    struct bench       *b;
-    struct run         *run;
+    struct bench *b;
+    struct run *run;
     struct run_session *session;
-    char                path[4096];
-    int64_t             depth;
-    int32_t            *token;  /* depth + TURN_TOKENS */
-    double             *ms;     /* [reps] */
+    char path[4096];
+    int64_t depth;
+    int32_t *token; /* depth + TURN_TOKENS */
+    double *ms;     /* [reps] */
 };
 
 static enum err_code report(struct costs *c, const char *what, int n, int64_t bytes, const char *of, struct err *e)
@@ -39,11 +39,10 @@ static enum err_code report(struct costs *c, const char *what, int n, int64_t by
     if (bytes >= 0)
         cli_bench_int(r, of, bytes);
     if (bytes >= 0)
-        cli_bench_line(c->b, "%6lld  %-28s %10.3f ms [%.3f, %.3f]  %.2f MB", (long long)c->depth, what, v.median,
-                       v.min, v.max, (double)bytes / 1e6);
+        cli_bench_line(c->b, "%6lld  %-28s %10.3f ms [%.3f, %.3f]  %.2f MB", (long long)c->depth, what, v.median, v.min,
+                       v.max, (double)bytes / 1e6);
     else
-        cli_bench_line(c->b, "%6lld  %-28s %10.3f ms [%.3f, %.3f]", (long long)c->depth, what, v.median, v.min,
-                       v.max);
+        cli_bench_line(c->b, "%6lld  %-28s %10.3f ms [%.3f, %.3f]", (long long)c->depth, what, v.median, v.min, v.max);
     return cli_bench_done(c->b, r, e);
 }
 
@@ -94,7 +93,8 @@ static enum err_code save(struct costs *c, const char *what, struct err *e)
 
 static enum err_code open_session(struct costs *c, struct err *e)
 {
-    const struct run_session_id id = { 0, c->b->label, run_adapters_hash(c->b->open.adapters.list, c->b->open.adapters.n) };
+    const struct run_session_id id = { 0, c->b->label,
+                                       run_adapters_hash(c->b->open.adapters.list, c->b->open.adapters.n) };
 
     run_session_close(c->session);
     c->session = NULL;
@@ -150,12 +150,13 @@ static enum err_code open_all(struct costs *c, int64_t most, struct err *e)
     c->token = calloc((size_t)n, sizeof *c->token);
     c->ms = calloc((size_t)c->b->o->reps, sizeof *c->ms);
     if (c->token == NULL || c->ms == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int64_t i = 0; i < n; i++)
         c->token[i] = (int32_t)(rng_unit(17, 0, (uint64_t)i) * (double)f->n_vocab);
-    return cli_bench_run(&c->run, c->b,
-                         (struct run_opts){ .ctx_tokens = n, .n_seq = 2, .rows_max = c->b->o->model.chunk,
-                                            .undo_tokens = UNDO_TOKENS }, e);
+    return cli_bench_run(
+        &c->run, c->b,
+        (struct run_opts){ .ctx_tokens = n, .n_seq = 2, .rows_max = c->b->o->model.chunk, .undo_tokens = UNDO_TOKENS },
+        e);
 }
 
 enum err_code cli_bench_cmd_state(struct bench *b, struct err *e)

@@ -26,7 +26,7 @@ struct synth {
 static enum err_code plan(struct synth *s, struct err *e)
 {
     struct bench *b = s->b;
-    struct run_opts ro = {.ctx_tokens = s->ctx_tokens, .rows_max = b->o->model.chunk};
+    struct run_opts ro = { .ctx_tokens = s->ctx_tokens, .rows_max = b->o->model.chunk };
 
     b->open.o.plan = true;
     return cli_open_model(&b->open, e) ? e->code : cli_open_plan(&b->open, &ro, e);
@@ -35,7 +35,7 @@ static enum err_code plan(struct synth *s, struct err *e)
 /* Bytes of an element of the KV cache: as planned, or as the CPU has it. */
 static double kv_bytes(const struct bench *b)
 {
-    struct run_opts ro = {.kv_k = "f32", .kv_v = "f32"};
+    struct run_opts ro = { .kv_k = "f32", .kv_v = "f32" };
     char kv[CLI_KV_BYTES];
 
     cli_open_kv(&b->o->model, &ro, kv);
@@ -73,12 +73,10 @@ static void describe(struct synth *s)
     for (int c = 0; c < MODEL_N_CLASSES; c++) {
         if (s->t.weight_bytes[c] == 0)
             continue;
-        json_object_set_new(kinds, model_class_name((enum model_class)c),
-                            json_integer(s->t.weight_bytes[c]));
+        json_object_set_new(kinds, model_class_name((enum model_class)c), json_integer(s->t.weight_bytes[c]));
         step += eval_step_bytes(&s->t, (enum model_class)c, 1);
-        cli_bench_line(s->b, "  %-14s %10.3f GB, a token reads %8.3f GB",
-                       model_class_name((enum model_class)c), (double)s->t.weight_bytes[c] / 1e9,
-                       eval_step_bytes(&s->t, (enum model_class)c, 1) / 1e9);
+        cli_bench_line(s->b, "  %-14s %10.3f GB, a token reads %8.3f GB", model_class_name((enum model_class)c),
+                       (double)s->t.weight_bytes[c] / 1e9, eval_step_bytes(&s->t, (enum model_class)c, 1) / 1e9);
     }
     cli_bench_int(s->r, "weight_bytes", bytes);
     cli_bench_int(s->r, "n_params", s->t.n_params);
@@ -94,15 +92,13 @@ static void describe(struct synth *s)
     cli_bench_line(s->b,
                    "  weights %.3f GB, %.2f bits each of %.2f G; a sequence of %lld tokens %.3f "
                    "GB; %s the %.1f GB here",
-                   (double)bytes / 1e9, 8.0 * (double)bytes / (double)s->t.n_params,
-                   (double)s->t.n_params / 1e9, (long long)s->ctx_tokens,
-                   (double)s->memory_bytes / 1e9, fits ? "fits" : "DOES NOT FIT",
+                   (double)bytes / 1e9, 8.0 * (double)bytes / (double)s->t.n_params, (double)s->t.n_params / 1e9,
+                   (long long)s->ctx_tokens, (double)s->memory_bytes / 1e9, fits ? "fits" : "DOES NOT FIT",
                    (double)memory / 1e9);
     if (s->b->o->bandwidth > 0) {
         cli_bench_real(s->r, "decode_bound_tps", (double)s->b->o->bandwidth * 1e9 / step);
-        cli_bench_line(s->b, "  a token reads %.3f GB: at most %.1f tokens/s at %g GB/s",
-                       step / 1e9, (double)s->b->o->bandwidth * 1e9 / step,
-                       (double)s->b->o->bandwidth);
+        cli_bench_line(s->b, "  a token reads %.3f GB: at most %.1f tokens/s at %g GB/s", step / 1e9,
+                       (double)s->b->o->bandwidth * 1e9 / step, (double)s->b->o->bandwidth);
     }
 }
 
@@ -125,8 +121,8 @@ static enum err_code list_shapes(const struct bench *b)
 
 enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
 {
-    struct synth s = {.b = b};
-    struct progress progress = {tick, NULL};
+    struct synth s = { .b = b };
+    struct progress progress = { tick, NULL };
     char what[256];
     enum err_code code;
 
@@ -139,8 +135,7 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
     if (code == ERR_OK && b->o->model.vram != NULL)
         code = plan(&s, e);
     if (code == ERR_OK) {
-        s.memory_bytes = s.t.state_bytes + (int64_t)((double)s.t.kv_floats * kv_bytes(b) *
-                                                     (double)s.ctx_tokens);
+        s.memory_bytes = s.t.state_bytes + (int64_t)((double)s.t.kv_floats * kv_bytes(b) * (double)s.ctx_tokens);
         snprintf(what, sizeof what, "%s mix=%s", b->o->shape, b->o->mix);
         cli_bench_line(b, "%s", what);
         s.r = cli_bench_record("synth", what, "weight_bytes", "lower");

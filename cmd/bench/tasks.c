@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tasks.c - answers to task sets, graded; comparison of two sets of answers.   room: cmd (cli_) */
+/* tasks.c - answers to task sets, graded; comparison of two sets of answers.   room: cmd */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -38,11 +38,6 @@ struct tasks {
     int64_t n_tokens; /* written */
 };
 
-static enum err_code no_memory(struct err *e)
-{
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
 /* ---- reading ---- */
 
 const char *cli_bench_set_name(const char *path, char buf[128])
@@ -69,16 +64,16 @@ enum err_code cli_bench_prompt(const struct bench *b, struct chat *format, json_
     bool thinking;
 
     if (think == NULL && json_object_set_new(item, "enable_thinking", json_boolean(b->o->think == 0)))
-        return no_memory(e);
+        return err_nomem(e);
     extra = json_pack("{s:O}", "enable_thinking", json_object_get(item, "enable_thinking"));
     if (extra == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     code = chat_render(format,
-                       &(struct chat_prompt){.messages = json_object_get(item, "messages"),
-                                             .tools = json_object_get(item, "tools"),
-                                             .extra = extra,
-                                             .generate = true,
-                                             .now_s = EVAL_DATE_S},
+                       &(struct chat_prompt){ .messages = json_object_get(item, "messages"),
+                                              .tools = json_object_get(item, "tools"),
+                                              .extra = extra,
+                                              .generate = true,
+                                              .now_s = EVAL_DATE_S },
                        out, &thinking, e);
     json_decref(extra);
     return code;
@@ -91,21 +86,22 @@ static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, s
         struct task *v = realloc(ts->v, cap * sizeof *v);
 
         if (v == NULL)
-            return no_memory(e);
+            return err_nomem(e);
         ts->v = v;
         ts->cap = cap;
     }
     struct task *t = &ts->v[ts->n++];
     char *text = json_dumps(item, JSON_COMPACT | JSON_SORT_KEYS);
 
-    *t = (struct task){.item = json_incref(item), .set = set};
+    *t = (struct task){ .item = json_incref(item), .set = set };
     if (text == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     snprintf(t->hash, sizeof t->hash, "%016" PRIx64, io_hash(0, text, strlen(text)));
     free(text);
     if (cli_bench_prompt(ts->b, ts->format, t->item, &t->prompt, e))
         return e->code;
-    snprintf(t->asked, sizeof t->asked, "%016" PRIx64, io_hash(0, t->prompt.v, (size_t)t->prompt.n * sizeof *t->prompt.v));
+    snprintf(t->asked, sizeof t->asked, "%016" PRIx64,
+             io_hash(0, t->prompt.v, (size_t)t->prompt.n * sizeof *t->prompt.v));
     return ERR_OK;
 }
 
@@ -133,7 +129,7 @@ static enum err_code read_set(struct tasks *ts, const char *path, struct err *e)
 {
     json_t *all;
     char buf[128], *set = strdup(cli_bench_set_name(path, buf)); /* release() frees it */
-    enum err_code code = set ? cli_bench_load(&all, path, e) : no_memory(e);
+    enum err_code code = set ? cli_bench_load(&all, path, e) : err_nomem(e);
     size_t n, n_copies = 0;
 
     if (code) {
@@ -214,8 +210,9 @@ static void take_answer(struct tasks *ts, const json_t *r)
 static void settings_of(const struct bench *b, char *buf, size_t buf_bytes)
 {
     const struct bench_opts *o = b->o;
-    int n = o->temp > 0 ? snprintf(buf, buf_bytes, "temp=%g top_p=%g seed=%" PRId64, (double)o->temp, (double)o->top_p, o->seed)
-                        : snprintf(buf, buf_bytes, "greedy");
+    int n = o->temp > 0
+                ? snprintf(buf, buf_bytes, "temp=%g top_p=%g seed=%" PRId64, (double)o->temp, (double)o->top_p, o->seed)
+                : snprintf(buf, buf_bytes, "greedy");
 
     snprintf(buf + n, buf_bytes - (size_t)n, " kv=%.40s acts=%s device=%.20s", o->model.kv ? o->model.kv : "default",
              quant_acts_name((enum quant_acts_type)o->model.acts), cli_open_device(&o->model));
@@ -294,9 +291,9 @@ static enum err_code resume(struct tasks *ts, struct err *e)
         return e->code;
     for (const char *end; code == ERR_OK && (end = memchr(data + from, '\n', n - from)) != NULL;
          from = (size_t)(end - data) + 1)
-        code = take_line(ts, (struct str){data + from, (size_t)(end - data) - from}, ++number, e);
+        code = take_line(ts, (struct str){ data + from, (size_t)(end - data) - from }, ++number, e);
     if (code == ERR_OK && from < n)
-        code = mend(ts, (struct str){data + from, n - from}, from, number + 1, e);
+        code = mend(ts, (struct str){ data + from, n - from }, from, number + 1, e);
     free(data);
     return code;
 }
@@ -329,25 +326,24 @@ static enum err_code submit(struct tasks *ts, struct gen *g, struct asked *a, st
     return gen_submit(g, &q, &id, e) ? err_wrap(e, "%s: %s", t->set, id_of(t)) : ERR_OK;
 }
 
-static enum err_code write_answer(struct tasks *ts, const struct task *t, int sample, bool right,
-                                  bool ended, int64_t n_tokens, struct str text, struct err *e)
+static enum err_code write_answer(struct tasks *ts, const struct task *t, int sample, bool right, bool ended,
+                                  int64_t n_tokens, struct str text, struct err *e)
 {
     char print[24], *line;
-    struct cli_buf b = {0};
+    struct cli_buf b = { 0 };
     json_t *r;
     enum err_code code;
 
     if (ts->out < 0)
         return ERR_OK;
     snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
-    r = json_pack("{s:s, s:s, s:s, s:i, s:b, s:b, s:I, s:o, s:s, s:s, s:s, s:s}", "type", "answer", "set", t->set,
-                  "id", id_of(t), "sample", sample, "right", right, "ended", ended, "n_tokens",
-                  (json_int_t)n_tokens, "text", json_bytes(text), "fingerprint", print, "settings", ts->settings,
-                  "item", t->hash, "asked", t->asked);
+    r = json_pack("{s:s, s:s, s:s, s:i, s:b, s:b, s:I, s:o, s:s, s:s, s:s, s:s}", "type", "answer", "set", t->set, "id",
+                  id_of(t), "sample", sample, "right", right, "ended", ended, "n_tokens", (json_int_t)n_tokens, "text",
+                  json_bytes(text), "fingerprint", print, "settings", ts->settings, "item", t->hash, "asked", t->asked);
     line = r ? json_dumps(r, JSON_COMPACT) : NULL;
     json_decref(r);
     if (line == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     /* in one piece: what a kill cuts off is the end of the file */
     code = cli_buf_add(&b, str_of(line), e);
     if (code == ERR_OK)
@@ -371,7 +367,7 @@ static enum err_code grade(struct asked *a, enum gen_end end, struct err *e)
 
     if (text_decode(ts->b->open.text, a->answer.v, a->answer.n, TEXT_SPECIAL, &text, &n_text, e))
         return e->code;
-    code = eval_grade(t->item, (struct str){text, n_text}, &right, e);
+    code = eval_grade(t->item, (struct str){ text, n_text }, &right, e);
     right = right && ended;
     t->n++;
     t->right += right;
@@ -379,8 +375,7 @@ static enum err_code grade(struct asked *a, enum gen_end end, struct err *e)
     ts->n_tokens += a->answer.n;
     t->cut += !ended;
     if (code == ERR_OK)
-        code = write_answer(ts, t, (int)(a->at % samples), right, ended, a->answer.n,
-                            (struct str){text, n_text}, e);
+        code = write_answer(ts, t, (int)(a->at % samples), right, ended, a->answer.n, (struct str){ text, n_text }, e);
     free(text);
     text_tokens_free(&a->answer);
     return code;
@@ -409,7 +404,7 @@ static enum err_code answer_all(struct tasks *ts, struct gen *g, struct asked *a
     struct gen_event ev;
 
     for (size_t at = 0; at < ts->n * (size_t)ts->b->o->samples; at++) {
-        asked[at] = (struct asked){.ts = ts, .at = at};
+        asked[at] = (struct asked){ .ts = ts, .at = at };
         if (!ts->done[at] && submit(ts, g, &asked[at], e))
             return e->code;
     }
@@ -429,15 +424,14 @@ static enum err_code answer_all(struct tasks *ts, struct gen *g, struct asked *a
 
 /* Accuracy over tasks from .. to - 1: each task counts by the share of its samples that are right.
  */
-static enum err_code report(struct tasks *ts, const char *name, size_t from, size_t to,
-                            struct err *e)
+static enum err_code report(struct tasks *ts, const char *name, size_t from, size_t to, struct err *e)
 {
     double *share = calloc(to - from, sizeof *share), sum = 0, n = (double)(to - from);
-    struct eval_interval ci = {0, 1};
+    struct eval_interval ci = { 0, 1 };
     int64_t right = 0, any = 0, cut = 0;
     char what[200];
     json_t *r;
-    enum err_code code = share ? ERR_OK : no_memory(e);
+    enum err_code code = share ? ERR_OK : err_nomem(e);
 
     for (size_t i = from; code == ERR_OK && i < to; i++) {
         share[i - from] = ts->v[i].n > 0 ? (double)ts->v[i].right / ts->v[i].n : 0;
@@ -453,27 +447,26 @@ static enum err_code report(struct tasks *ts, const char *name, size_t from, siz
     free(share);
     if (code)
         return code;
-    snprintf(what, sizeof what, "%s items=%zu samples=%d temp=%g", name, to - from,
-             ts->b->o->samples, (double)ts->b->o->temp);
+    snprintf(what, sizeof what, "%s items=%zu samples=%d temp=%g", name, to - from, ts->b->o->samples,
+             (double)ts->b->o->temp);
     r = cli_bench_record("eval", what, "accuracy", "higher");
     cli_bench_text(r, "set", name);
     cli_bench_real(r, "accuracy", sum / n);
     cli_bench_real(r, "accuracy_lo", ci.lo);
     cli_bench_real(r, "accuracy_hi", ci.hi);
-    cli_bench_real(r, "noise",
-                   (ci.hi - ci.lo) / 2 / sqrt(2)); /* two of them make a difference's interval */
+    cli_bench_real(r, "noise", (ci.hi - ci.lo) / 2 / sqrt(2)); /* two of them make a difference's interval */
     cli_bench_int(r, "n_items", (int64_t)(to - from));
     cli_bench_int(r, "n_right", right);
     cli_bench_int(r, "n_samples", ts->b->o->samples);
     cli_bench_int(r, "n_cut", cut);
     if (cut > 0)
-        cli_warn("%s: %" PRId64 " of %" PRId64 " answers were cut and count as wrong: -n %" PRId64 " is short, or --ctx",
+        cli_warn("%s: %" PRId64 " of %" PRId64 " answers were cut and count as wrong: -n %" PRId64
+                 " is short, or --ctx",
                  name, cut, (int64_t)(to - from) * ts->b->o->samples, ts->b->o->predict_max);
     if (ts->b->o->samples > 1)
         cli_bench_real(r, "any_right_fraction", (double)any / n);
     cli_bench_line(ts->b, "%-20s %5lld of %5lld  %6.1f %%  [%.1f, %.1f]", name, (long long)right,
-                   (long long)(to - from) * ts->b->o->samples, 100 * sum / n, 100 * ci.lo,
-                   100 * ci.hi);
+                   (long long)(to - from) * ts->b->o->samples, 100 * sum / n, 100 * ci.lo, 100 * ci.hi);
     return cli_bench_done(ts->b, r, e);
 }
 
@@ -499,12 +492,14 @@ static enum err_code check_ctx(const struct tasks *ts, struct err *e)
         const struct task *t = &ts->v[i];
 
         if (ctx > 0 && t->prompt.n >= ctx)
-            return err_set(e, ERR_LIMIT, "%s: %s: the prompt has %" PRId64 " tokens, the context %" PRId64
-                           " (--ctx sets it)", t->set, id_of(t), t->prompt.n, ctx);
+            return err_set(e, ERR_LIMIT,
+                           "%s: %s: the prompt has %" PRId64 " tokens, the context %" PRId64 " (--ctx sets it)", t->set,
+                           id_of(t), t->prompt.n, ctx);
         beyond += train > 0 && t->prompt.n > train;
     }
     if (beyond > 0)
-        cli_warn("%" PRId64 " prompts are longer than the %" PRId64 " tokens that the model was trained for", beyond, train);
+        cli_warn("%" PRId64 " prompts are longer than the %" PRId64 " tokens that the model was trained for", beyond,
+                 train);
     return ERR_OK;
 }
 
@@ -517,24 +512,28 @@ static enum err_code ask(struct tasks *ts, struct err *e)
     struct asked *asked = calloc(n_asked + 1, sizeof *asked);
     struct run *run = NULL;
     struct gen *g = NULL;
-    enum err_code code = asked ? ERR_OK : no_memory(e);
+    enum err_code code = asked ? ERR_OK : err_nomem(e);
 
     for (size_t i = 0; o->model.ctx_tokens == 0 && i < ts->n; i++)
         if (ts->v[i].prompt.n + o->predict_max > ctx)
             ctx = ts->v[i].prompt.n + o->predict_max;
     if (parallel > total)
         parallel = (int)total;
-    const struct run_opts ro = {.ctx_tokens = ctx, .n_seq = parallel,
-                                .rows_max = o->model.chunk > parallel ? o->model.chunk
-                                            : parallel > 256    ? parallel
-                                                                : 256};
+    const struct run_opts ro = { .ctx_tokens = ctx,
+                                 .n_seq = parallel,
+                                 .rows_max = o->model.chunk > parallel ? o->model.chunk
+                                             : parallel > 256          ? parallel
+                                                                       : 256 };
     if (code == ERR_OK)
         code = cli_bench_run(&run, ts->b, ro, e);
     if (code == ERR_OK)
-        code = gen_open(&g, &(struct gen_opts){.run = run, .text = ts->b->open.text,
-                                               .prompt_rows = ro.rows_max,
-                                               .adapters = ts->b->open.adapters.list,
-                                               .n_adapters = ts->b->open.adapters.n}, e);
+        code = gen_open(&g,
+                        &(struct gen_opts){ .run = run,
+                                            .text = ts->b->open.text,
+                                            .prompt_rows = ro.rows_max,
+                                            .adapters = ts->b->open.adapters.list,
+                                            .n_adapters = ts->b->open.adapters.n },
+                        e);
     if (code == ERR_OK)
         code = answer_all(ts, g, asked, e);
     gen_close(g);
@@ -553,11 +552,10 @@ static enum err_code prepare(struct tasks *ts, struct err *e)
     if (*ts->b->operands == NULL)
         return err_set(e, ERR_ARG, "eval: no task set named");
     if (ts->b->o->samples > 1 && ts->b->o->temp <= 0)
-        return err_set(e, ERR_ARG,
-                       "eval: --samples needs a --temp above 0: greedy answers are all the same");
+        return err_set(e, ERR_ARG, "eval: --samples needs a --temp above 0: greedy answers are all the same");
     if (cli_bench_open(ts->b, true, e))
         return e->code;
-    if (chat_open(&ts->format, ts->b->open.text, (struct str){0}, e))
+    if (chat_open(&ts->format, ts->b->open.text, (struct str){ 0 }, e))
         return err_wrap(e, "%s", ts->b->open.path);
     for (char **f = ts->b->operands; *f != NULL; f++)
         if (read_set(ts, *f, e))
@@ -566,7 +564,7 @@ static enum err_code prepare(struct tasks *ts, struct err *e)
     ts->done = calloc(total, sizeof *ts->done);
     ts->left = (int64_t)total;
     if (ts->done == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     if (check_ctx(ts, e))
         return e->code;
     if (ts->b->o->out == NULL)
@@ -636,11 +634,11 @@ static int by_line(const void *a, const void *b)
 /* Answers of one file, summed by item, sorted; of those that were asked again the last. Strings belong to `all`. */
 static enum err_code sum_up(struct scores *out, const json_t *all, const char *path, struct err *e)
 {
-    struct scores s = {calloc(json_array_size(all) + 1, sizeof *s.v), 0};
+    struct scores s = { calloc(json_array_size(all) + 1, sizeof *s.v), 0 };
     size_t n = 0;
 
     if (s.v == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *r = json_array_get(all, i);
 
@@ -648,9 +646,13 @@ static enum err_code sum_up(struct scores *out, const json_t *all, const char *p
             free(s.v);
             return err_set(e, ERR_FORMAT, "%s: item %zu is no answer of a task", path, i + 1);
         }
-        s.v[s.n++] = (struct score){text_in(r, "set"), text_in(r, "id"), text_in(r, "item"),
-                                    json_integer_value(json_object_get(r, "sample")), i,
-                                    json_is_true(json_object_get(r, "right")), 1};
+        s.v[s.n++] = (struct score){ text_in(r, "set"),
+                                     text_in(r, "id"),
+                                     text_in(r, "item"),
+                                     json_integer_value(json_object_get(r, "sample")),
+                                     i,
+                                     json_is_true(json_object_get(r, "right")),
+                                     1 };
     }
     qsort(s.v, s.n, sizeof *s.v, by_line);
     for (size_t i = 0; i < s.n; i++) {
@@ -668,8 +670,8 @@ static enum err_code sum_up(struct scores *out, const json_t *all, const char *p
     return ERR_OK;
 }
 
-static enum err_code report_pairs(struct bench *b, const char *set, const double *diff, int64_t n,
-                                  int64_t only_a, int64_t only_b, bool single, struct err *e)
+static enum err_code report_pairs(struct bench *b, const char *set, const double *diff, int64_t n, int64_t only_a,
+                                  int64_t only_b, bool single, struct err *e)
 {
     struct eval_interval ci;
     double sum = 0;
@@ -693,22 +695,20 @@ static enum err_code report_pairs(struct bench *b, const char *set, const double
         cli_bench_int(r, "only_second_right", only_b);
         cli_bench_real(r, "mcnemar_p", eval_mcnemar(only_a, only_b));
     }
-    cli_bench_line(
-        b, "%-20s %5lld items  %+6.2f %%  [%+.2f, %+.2f]  only A %lld, only B %lld, McNemar p %.3f",
-        set, (long long)n, 100 * sum / (double)n, 100 * ci.lo, 100 * ci.hi, (long long)only_a,
-        (long long)only_b, eval_mcnemar(only_a, only_b));
+    cli_bench_line(b, "%-20s %5lld items  %+6.2f %%  [%+.2f, %+.2f]  only A %lld, only B %lld, McNemar p %.3f", set,
+                   (long long)n, 100 * sum / (double)n, 100 * ci.lo, 100 * ci.hi, (long long)only_a, (long long)only_b,
+                   eval_mcnemar(only_a, only_b));
     return cli_bench_done(b, r, e);
 }
 
 /* Pairs of the items that both have, set by set, then all together. */
-static enum err_code pair_up(struct bench *b, const struct scores *x, const struct scores *y,
-                             struct err *e)
+static enum err_code pair_up(struct bench *b, const struct scores *x, const struct scores *y, struct err *e)
 {
     double *diff = calloc(x->n + 1, sizeof *diff);
     int64_t n = 0, from = 0, a = 0, c = 0, all_a = 0, all_c = 0;
     bool single = true;
     int n_sets = 0;
-    enum err_code code = diff ? ERR_OK : no_memory(e);
+    enum err_code code = diff ? ERR_OK : err_nomem(e);
 
     for (size_t i = 0, j = 0; code == ERR_OK && i < x->n; i++) {
         const struct score *p = &x->v[i], *q;
@@ -741,8 +741,8 @@ static enum err_code pair_up(struct bench *b, const struct scores *x, const stru
 
 static enum err_code compare(struct bench *b, struct err *e)
 {
-    json_t *all[2] = {NULL, NULL};
-    struct scores s[2] = {{NULL, 0}, {NULL, 0}};
+    json_t *all[2] = { NULL, NULL };
+    struct scores s[2] = { { NULL, 0 }, { NULL, 0 } };
     enum err_code code = ERR_OK;
 
     if (b->operands[0] == NULL || b->operands[1] == NULL || b->operands[2] != NULL)
@@ -763,7 +763,7 @@ static enum err_code compare(struct bench *b, struct err *e)
 
 enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e)
 {
-    struct tasks ts = {.b = b, .out = -1};
+    struct tasks ts = { .b = b, .out = -1 };
     double from;
     enum err_code code;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* adapters.c - the adapters of --lora.                                       room: cmd (cli_) */
+/* adapters.c - the adapters of --lora.                                       room: cmd */
 #include "cli/adapters.h"
 
 #include <string.h>
@@ -23,11 +23,11 @@ const char *cli_adapter_what(const struct gguf *g)
                                     : "an adapter of an unknown kind";
 }
 
-static enum err_code add(struct cli_adapters *x, const struct adapter *a, struct adapter *own, float scale, const struct gguf *g,
-                         struct err *e)
+static enum err_code add(struct cli_adapters *x, const struct adapter *a, struct adapter *own, float scale,
+                         const struct gguf *g, struct err *e)
 {
     const char *slash = strrchr(a->path, '/');
-    size_t      n = strlen(x->name);
+    size_t n = strlen(x->name);
 
     x->file[x->n] = a;
     x->own[x->n] = own;
@@ -44,8 +44,8 @@ static enum err_code add(struct cli_adapters *x, const struct adapter *a, struct
 
 static enum err_code read_one(struct cli_adapters *x, const char *arg, const struct gguf *g, struct err *e)
 {
-    float           scale = 1;
-    char            path[4096];
+    float scale = 1;
+    char path[4096];
     struct adapter *a;
 
     if (cli_file_number(arg, path, sizeof path, -CLI_SCALE_MAX, CLI_SCALE_MAX, &scale, e) || adapter_open(&a, path, e))
@@ -55,10 +55,12 @@ static enum err_code read_one(struct cli_adapters *x, const char *arg, const str
 
 enum err_code cli_adapters_add(struct cli_adapters *x, const struct adapter *a, const struct gguf *g, struct err *e)
 {
-    return x->n < RUN_ADAPTERS_MAX ? add(x, a, NULL, 1, g, e) : err_set(e, ERR_ARG, "more than %d adapters", RUN_ADAPTERS_MAX);
+    return x->n < RUN_ADAPTERS_MAX ? add(x, a, NULL, 1, g, e)
+                                   : err_set(e, ERR_ARG, "more than %d adapters", RUN_ADAPTERS_MAX);
 }
 
-enum err_code cli_adapters_open(struct cli_adapters *x, const struct cli_list *names, const struct gguf *g, struct err *e)
+enum err_code cli_adapters_open(struct cli_adapters *x, const struct cli_list *names, const struct gguf *g,
+                                struct err *e)
 {
     if (names->n > RUN_ADAPTERS_MAX)
         return err_set(e, ERR_ARG, "--lora %zu times: at most %d", names->n, RUN_ADAPTERS_MAX);
@@ -82,8 +84,10 @@ enum err_code cli_adapters_load(struct cli_adapters *x, const struct model *m, s
 {
     for (int i = 0; i < x->n; i++) {
         if (only_drafts(x->file[i], m))
-            return err_set(e, ERR_UNSUPPORTED, "%s: an adapter of the multi-token-prediction block, which --lora does not change: "
-                           "--draft drafts with it", x->file[i]->path);
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s: an adapter of the multi-token-prediction block, which --lora does not change: "
+                           "--draft drafts with it",
+                           x->file[i]->path);
         if (x->on[i] == NULL && model_adapter_open(&x->on[i], m, x->file[i], e))
             return e->code;
         x->list[i].adapter = x->on[i];

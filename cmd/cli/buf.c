@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* buf.c - growing bytes, and arrays of token ids.                          room: cmd (cli_) */
+/* buf.c - growing bytes, and arrays of token ids.                          room: cmd */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +9,13 @@
 enum err_code cli_buf_add(struct cli_buf *b, struct str s, struct err *e)
 {
     if (s.n > SIZE_MAX / 4 - b->n)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (b->p == NULL || b->n + s.n + 1 > b->cap) {
         size_t cap = 2 * (b->n + s.n + 64);
-        char  *p = realloc(b->p, cap);
+        char *p = realloc(b->p, cap);
 
         if (p == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         b->p = p;
         b->cap = cap;
     }
@@ -32,12 +32,11 @@ void cli_buf_free(struct cli_buf *b)
     *b = (struct cli_buf){ 0 };
 }
 
-enum err_code cli_read_ids(struct text_tokens *out, struct str json, const char *what,
-                           struct err *e)
+enum err_code cli_read_ids(struct text_tokens *out, struct str json, const char *what, struct err *e)
 {
     struct text_tokens ids = { 0 };
-    json_t            *a, *item;
-    size_t             i;
+    json_t *a, *item;
+    size_t i;
 
     if (json_parse(&a, json, what, e))
         return e->code;
@@ -45,7 +44,7 @@ enum err_code cli_read_ids(struct text_tokens *out, struct str json, const char 
         json_decref(a);
         return err_set(e, ERR_FORMAT, "%s: not a JSON array of token ids", what);
     }
-    json_array_foreach(a, i, item) {
+    json_array_foreach (a, i, item) {
         json_int_t v = json_is_integer(item) ? json_integer_value(item) : -1;
 
         if (v < 0 || v > INT32_MAX)
@@ -63,13 +62,9 @@ enum err_code cli_read_ids(struct text_tokens *out, struct str json, const char 
 
 enum err_code cli_size(int64_t *out, const char *s, const char *option, struct err *e)
 {
-    char  *end;
+    char *end;
     double v = strtod(s, &end);
-    int    shift = *end == 'k' || *end == 'K' ? 10
-                 : *end == 'M'                ? 20
-                 : *end == 'G'                ? 30
-                 : *end == 'T'                ? 40
-                                              : 0;
+    int shift = *end == 'k' || *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : *end == 'T' ? 40 : 0;
 
     if (shift > 0)
         end++;

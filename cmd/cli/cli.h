@@ -37,37 +37,37 @@ enum opt_kind {
 
 struct opt {
     enum opt_kind kind;
-    char          letter; /* 0: none */
-    const char   *name;   /* long name, without the dashes */
-    const char   *arg;    /* what help and manual call the argument; NULL: takes none */
-    const char   *help;   /* one line, lower case, no full stop */
-    void         *to;
-    int64_t       lo, hi; /* OPT_I64, OPT_I32; lo of OPT_OUT 1: "-" is standard output */
+    char letter;      /* 0: none */
+    const char *name; /* long name, without the dashes */
+    const char *arg;  /* what help and manual call the argument; NULL: takes none */
+    const char *help; /* one line, lower case, no full stop */
+    void *to;
+    int64_t lo, hi; /* OPT_I64, OPT_I32; lo of OPT_OUT 1: "-" is standard output */
 };
 
 struct cli_list {
     const char **v; /* into argv */
-    size_t       n, cap;
+    size_t n, cap;
 };
 
 /* A word that says what the program does; options may belong to some of them only. */
 struct cli_command {
     const char *name, *synopsis, *help; /* help: one sentence */
-    unsigned    bit;
+    unsigned bit;
 };
 struct cli_of {
     const char *option;
-    unsigned    commands; /* bits of those that it belongs to; an option without a row belongs to all */
+    unsigned commands; /* bits of those that it belongs to; an option without a row belongs to all */
 };
 
 struct cli {
-    const char       *name;     /* "chimere-run" */
-    const char       *synopsis; /* "[options] [file ...]" */
-    const char       *about;    /* one sentence */
-    const struct opt *opts;     /* ended by OPT_END */
+    const char *name;                   /* "chimere-run" */
+    const char *synopsis;               /* "[options] [file ...]" */
+    const char *about;                  /* one sentence */
+    const struct opt *opts;             /* ended by OPT_END */
     const struct cli_command *commands; /* NULL: none; ended by a NULL name */
-    const struct cli_of      *of;       /* the same */
-    const char       *env;      /* NULL: none; a variable with options that come before those of the command line */
+    const struct cli_of *of;            /* the same */
+    const char *env; /* NULL: none; a variable with options that come before those of the command line */
 };
 
 /* Sets what the options point to and returns the index of the first operand in argv, which is
@@ -84,7 +84,8 @@ void cli_leave_aside(const struct cli *cli, const char *name);
 /* Two options exclude each other: where both are given, one that was typed stays, else the first. */
 void cli_exclude(const struct cli *cli, const char *one, const char *other);
 bool cli_given(const struct cli *cli, const char *name); /* whether an option was given, by its long name */
-bool cli_typed(const struct cli *cli, const char *name); /* on the command line itself, not in the environment or a file */
+bool cli_typed(const struct cli *cli,
+               const char *name); /* on the command line itself, not in the environment or a file */
 /* For messages: where an option comes from that was not typed, the variable's name or the path of the file beside the model;
  * NULL: it was typed, or not given. */
 const char *cli_origin(const struct cli *cli, const char *name);
@@ -125,12 +126,13 @@ void cli_open_standard(void);
 /* streams.c: from now on stdout and stderr wait for their readers, also where the descriptor is non-blocking; after a signal
  * that set the mark a write fails with EINTR once nothing was read for a fifth of a second. stderr is written by lines. */
 void cli_open_streams(void);
-int   cli_stdout_errno(void); /* of the first write to stdout that failed */
+int cli_stdout_errno(void); /* of the first write to stdout that failed */
 FILE *cli_terminal(int fd); /* the streams of 1 and 2 that were there before, for a library that wants descriptors */
-#define CLI_SCALE_MAX 1e6F /* of an adapter, as in requests */
+#define CLI_SCALE_MAX 1e6F  /* of an adapter, as in requests */
 /* files.c: "FILE:NUMBER": the file's name to buf, the number, from least to most, to x. What follows the last colon is a part of
  * the name where it has other letters than a number; then x is as it was. */
-enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, float least, float most, float *x, struct err *e);
+enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, float least, float most, float *x,
+                              struct err *e);
 /* Exits with EXIT_USAGE when an OPT_OUT is also another file of the command line, the default model, or a standard
  * descriptor. */
 void cli_check_outputs(const struct cli *cli, char *const *operands);
@@ -147,11 +149,12 @@ void cli_clean(char *s);
 void cli_set_name(const char *name);
 const char *cli_name(void);
 void cli_set_verbosity(int v); /* -1: errors only, 0, 1: notes too */
-int  cli_verbosity(void);
+int cli_verbosity(void);
 void cli_warn(const char *fmt, ...) PRINTF_LIKE(1, 2); /* not with -q */
 void cli_note(const char *fmt, ...) PRINTF_LIKE(1, 2); /* with -v; the text alone */
 /* Prints the message and returns the exit status that belongs to the code. */
 int cli_fail(const struct err *e);
+_Noreturn void cli_exit_nomem(void); /* an allocation failed before there is anything to close */
 /* Of an error about what a file says: one that is beyond our limits is of a kind that is not
  * supported, as ERR_UNSUPPORTED. Returns the code. */
 enum err_code cli_as_data(struct err *e);
@@ -175,7 +178,7 @@ bool cli_hung_up(void); /* true once for each SIGHUP */
 void cli_catch_broken_pipe(void);
 /* The same signals as cli_catch_interrupts(), while somebody types: reading the terminal fails with EINTR. */
 void cli_await_signals(void);
-int  cli_signal(void); /* the one that set the mark; 0: none did */
+int cli_signal(void); /* the one that set the mark; 0: none did */
 void cli_forget_signal(void);
 bool cli_interrupted(void);
 /* Ends by the signal that came, if one did; else returns. */
@@ -187,9 +190,9 @@ bool cli_status_asked(void); /* true once for each SIGUSR1 */
 void cli_progress(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* "WHAT: DONE of TOTAL UNIT", with the rate and the time left; unit begins with a space, or is empty. */
 void cli_progress_count(const char *what, int64_t done, int64_t total, const char *unit);
-void cli_progress_end(void);  /* takes the line away */
-bool cli_stderr_color(void);  /* a terminal, and NO_COLOR is not set */
-double cli_now_ms(void);      /* a clock that only goes forward */
+void cli_progress_end(void); /* takes the line away */
+bool cli_stderr_color(void); /* a terminal, and NO_COLOR is not set */
+double cli_now_ms(void);     /* a clock that only goes forward */
 
 /* JSON on stdout: one object to a line, numbers with 9 digits, flushed. Takes the reference. */
 MUST_CHECK enum err_code cli_json_line(json_t *o, struct err *e);
@@ -202,10 +205,10 @@ json_t *cli_json_real(double v); /* null when not finite */
 /* Checks in pieces that input is text: ERR_FORMAT for a NUL, and if more than 4 bytes and more than one in 256 are not
  * UTF-8; fewer give a warning at the end. Starts as {.name}. */
 struct cli_plain {
-    const char   *name;
-    uint64_t      bytes, odd; /* odd: those that are no UTF-8 */
-    int           need;       /* bytes that a character still wants */
-    unsigned char lo, hi;     /* of the next one */
+    const char *name;
+    uint64_t bytes, odd;  /* odd: those that are no UTF-8 */
+    int need;             /* bytes that a character still wants */
+    unsigned char lo, hi; /* of the next one */
 };
 MUST_CHECK enum err_code cli_plain_add(struct cli_plain *x, struct str s, struct err *e);
 MUST_CHECK enum err_code cli_plain_end(struct cli_plain *x, struct err *e);
@@ -213,8 +216,7 @@ MUST_CHECK enum err_code cli_plain_end(struct cli_plain *x, struct err *e);
 /* Which model: given, or $CHIMERE_MODEL, or the one that came with the program. A name without a slash that is no file
  * here is looked for in the directories of $CHIMERE_MODELS, as it is and with .gguf after it. Copies the path to buf.
  * ERR_ARG names the places that were tried. */
-MUST_CHECK enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes,
-                                        struct err *e);
+MUST_CHECK enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes, struct err *e);
 
 /* The recipe that came with the program under this name, in any case of letters. False: there is none; buf is then the last
  * place looked at, or empty. */
@@ -228,7 +230,7 @@ MUST_CHECK enum err_code cli_inspect(const struct gguf *g, bool json, struct err
 
 /* Bytes that grow. {0} is empty. */
 struct cli_buf {
-    char  *p; /* NUL-terminated once something was added */
+    char *p; /* NUL-terminated once something was added */
     size_t n, cap;
 };
 MUST_CHECK enum err_code cli_buf_add(struct cli_buf *b, struct str s, struct err *e);
@@ -247,8 +249,7 @@ void cli_tell_encoding(const char *what, struct str s);
 
 /* Where the prompt comes from: -p TEXT, then the files named ("-" is stdin), or stdin when there
  * is neither. */
-MUST_CHECK enum err_code cli_read_prompt(struct cli_buf *out, const char *text,
-                                         char *const *files, struct err *e);
+MUST_CHECK enum err_code cli_read_prompt(struct cli_buf *out, const char *text, char *const *files, struct err *e);
 /* The text of --template; an empty one is ERR_FORMAT, since it would stand for the model's. */
 MUST_CHECK enum err_code cli_read_template(struct cli_buf *out, const char *path, struct err *e);
 /* A chat: the messages of a file (an array, or an object with "messages" and "tools"), a system
@@ -257,24 +258,24 @@ MUST_CHECK enum err_code cli_read_template(struct cli_buf *out, const char *path
  * rendered by the model's chat template, to *out, and its text to *text if that is not NULL. *offered: the tools that
  * the model sees, owned by the caller; NULL: none. */
 struct cli_chat {
-    const char  *system, *messages, *tools; /* text; paths, "-" is stdin; NULL: none */
-    const char  *prompt;
+    const char *system, *messages, *tools; /* text; paths, "-" is stdin; NULL: none */
+    const char *prompt;
     char *const *files;
-    bool         think;
-    const char  *kwargs;  /* a JSON object: more variables of the template; NULL: none */
-    bool         no_tools; /* tools are not offered */
-    bool         follows; /* an answer that was given stands before */
+    bool think;
+    const char *kwargs;            /* a JSON object: more variables of the template; NULL: none */
+    bool no_tools;                 /* tools are not offered */
+    bool follows;                  /* an answer that was given stands before */
     const struct cli_notes *notes; /* NULL: none */
     const struct cli_notes *named; /* NULL: none; *what: cli_notes_named() of the messages */
-    struct str  *what;
+    struct str *what;
 };
 MUST_CHECK enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, bool *thinking,
-                                         json_t **offered, const struct chat *format, const struct cli_chat *c, struct err *e);
+                                         json_t **offered, const struct chat *format, const struct cli_chat *c,
+                                         struct err *e);
 /* What --think and --chat-kwargs set of a template's variables; the caller has the reference. */
 MUST_CHECK enum err_code cli_chat_extra(json_t **out, bool think, const char *kwargs, struct err *e);
 /* The local time as seconds since 1970: what a template's date comes from. */
 int64_t cli_local_s(void);
 /* A JSON array of token ids. */
-MUST_CHECK enum err_code cli_read_ids(struct text_tokens *out, struct str json, const char *what,
-                                      struct err *e);
+MUST_CHECK enum err_code cli_read_ids(struct text_tokens *out, struct str json, const char *what, struct err *e);
 #endif

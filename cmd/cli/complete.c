@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* complete.c - completion scripts for shells, from the table of options.   room: cmd (cli_) */
+/* complete.c - completion scripts for shells, from the table of options.   room: cmd */
 #include <ctype.h>
 #include <string.h>
 #include "chat/reader.h"
@@ -13,8 +13,8 @@ static const char *parser_at(size_t i)
 
 /* What options take that are no choice among words: the words that there are, and other values beside. */
 static const struct {
-    const char *option, *words;    /* between '|' */
-    const char *(*at)(size_t i);   /* or this; NULL past the last */
+    const char *option, *words;  /* between '|' */
+    const char *(*at)(size_t i); /* or this; NULL past the last */
 } values[] = {
     { "device", "cpu|cuda|auto", NULL },
     { "kv", "f32|f16|q8_0|q8_0,q4_0|q4_0", NULL },
@@ -24,8 +24,10 @@ static const struct {
     { "parse", NULL, parser_at },
     { "shape", NULL, shape_name_at },
     { "mix", NULL, shape_mix_at },
-    { "type", "q8_0|q6_k|q5_k_m|q5_k_s|q4_k_m|q4_k_s|iq4_xs|q3_k_l|q3_k_m|q3_k_s|iq3_m|iq3_xs|iq3_xxs|q2_k|iq2_m|iq2_s|"
-              "iq2_xs|iq2_xxs|iq1_m|iq1_s", NULL },
+    { "type",
+      "q8_0|q6_k|q5_k_m|q5_k_s|q4_k_m|q4_k_s|iq4_xs|q3_k_l|q3_k_m|q3_k_s|iq3_m|iq3_xs|iq3_xxs|q2_k|iq2_m|iq2_s|"
+      "iq2_xs|iq2_xxs|iq1_m|iq1_s",
+      NULL },
 };
 
 static bool word_at(const struct opt *o, size_t i, char *buf, size_t buf_bytes)
@@ -113,7 +115,8 @@ static void bash(const struct cli *cli)
     fputs("()\n{\n    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
           "    [[ $cur == = ]] && cur=\n"
           "    [[ $prev == = ]] && prev=${COMP_WORDS[COMP_CWORD-2]}\n"
-          "    COMPREPLY=()\n    case $prev in\n", stdout);
+          "    COMPREPLY=()\n    case $prev in\n",
+          stdout);
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
         if (o->kind == OPT_SECTION || o->arg == NULL)
             continue;
@@ -130,7 +133,8 @@ static void bash(const struct cli *cli)
         }
     }
     fputs("    esac\n    if [[ $cur == -* ]]; then\n"
-          "        mapfile -t COMPREPLY < <(compgen -W '", stdout);
+          "        mapfile -t COMPREPLY < <(compgen -W '",
+          stdout);
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
         if (o->kind == OPT_SECTION)
             continue;
@@ -148,7 +152,8 @@ static void bash(const struct cli *cli)
         fputs("' -- \"$cur\")\n", stdout);
     }
     fputs("    else\n        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
-          "    fi\n}\ncomplete -o filenames -F _", stdout);
+          "    fi\n}\ncomplete -o filenames -F _",
+          stdout);
     print_function(cli->name);
     printf(" %s\n", cli->name);
 }
@@ -157,8 +162,7 @@ static void zsh(const struct cli *cli)
 {
     const struct opt *o;
 
-    printf("#compdef %s\n# zsh completion, made by %s --completion zsh\n_arguments -s -S \\\n",
-           cli->name, cli->name);
+    printf("#compdef %s\n# zsh completion, made by %s --completion zsh\n_arguments -s -S \\\n", cli->name, cli->name);
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
         if (o->kind == OPT_SECTION)
             continue;

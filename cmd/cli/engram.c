@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engram.c - opens tables of n-grams for a model.                           room: cmd (cli_) */
+/* engram.c - opens tables of n-grams for a model.                           room: cmd */
 #include "cli/engram.h"
 
 #include <dirent.h>
@@ -27,8 +27,8 @@ int64_t cli_engram_today(void)
     return (int64_t)time(NULL) / 86400;
 }
 
-enum err_code cli_engram_named(const char *arg, char *buf, size_t buf_bytes, const char **domains, float *weight, float most,
-                               struct err *e)
+enum err_code cli_engram_named(const char *arg, char *buf, size_t buf_bytes, const char **domains, float *weight,
+                               float most, struct err *e)
 {
     char *at;
 
@@ -54,10 +54,10 @@ static int by_parts(const void *a, const void *b)
 /* Sorts tokens by their parts: {token, parts} as one record. */
 static enum err_code sort_spaced(struct cli_engram *x, int32_t n, struct err *e)
 {
-    int32_t (*v)[1 + ENGRAM_PARTS] = malloc(((size_t)n + 1) * sizeof *v);
+    int32_t(*v)[1 + ENGRAM_PARTS] = malloc(((size_t)n + 1) * sizeof *v);
 
     if (v == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int32_t i = 0; i < n; i++) {
         v[i][0] = x->spaced[i];
         memcpy(v[i] + 1, x->parts[x->spaced[i]], sizeof *x->parts);
@@ -80,7 +80,7 @@ static enum err_code map_spaces(struct cli_engram *x, const struct text *text, i
     x->parts = malloc((size_t)n_vocab * sizeof *x->parts);
     x->spaced = malloc((size_t)n_vocab * sizeof *x->spaced);
     if (x->parts == NULL || x->spaced == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     memset(x->parts, -1, (size_t)n_vocab * sizeof *x->parts);
     for (int32_t i = 0; code == ERR_OK && i < n_vocab && i < n_text; i++) {
         const struct str s = text_piece(text, i);
@@ -97,7 +97,7 @@ static enum err_code map_spaces(struct cli_engram *x, const struct text *text, i
     text_tokens_free(&ids);
     if (code == ERR_OK)
         code = sort_spaced(x, n, e);
-    x->mix.parts = (const int32_t (*)[ENGRAM_PARTS])x->parts;
+    x->mix.parts = (const int32_t(*)[ENGRAM_PARTS])x->parts;
     x->mix.spaced = x->spaced;
     x->mix.n_spaced = n;
     x->mix.space = text_find(text, " ");
@@ -113,7 +113,7 @@ enum err_code cli_engram_open(struct cli_engram *x, const char *const *names, si
     enum err_code code = ERR_OK;
 
     if (buf == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (n > ENGRAM_FILES_MAX)
         code = err_set(e, ERR_ARG, "more than %d tables", ENGRAM_FILES_MAX);
     for (size_t i = 0; code == ERR_OK && i < n; i++) {
@@ -140,11 +140,14 @@ void cli_engram_close(struct cli_engram *x)
     *x = (struct cli_engram){ 0 };
 }
 
-static enum err_code build(const char *path, struct str said, const struct gguf *g, const struct text *text, struct pool *pool,
-                           struct err *e)
+static enum err_code build(const char *path, struct str said, const struct gguf *g, const struct text *text,
+                           struct pool *pool, struct err *e)
 {
-    const struct engram_build_opts bo = { .tokenizer = text_fingerprint(g), .day = cli_engram_today(),
-                                          .order = ENGRAM_ORDER_MAX, .memory_bytes = CONTEXT_MEMORY, .pool = pool };
+    const struct engram_build_opts bo = { .tokenizer = text_fingerprint(g),
+                                          .day = cli_engram_today(),
+                                          .order = ENGRAM_ORDER_MAX,
+                                          .memory_bytes = CONTEXT_MEMORY,
+                                          .pool = pool };
     struct engram_builder *b = NULL;
     struct text_tokens ids = { 0 };
 
@@ -204,8 +207,8 @@ static void remove_left(const char *dir)
         closedir(d);
 }
 
-enum err_code cli_engram_make(struct cli_engram_made *made, struct str said, const struct gguf *g, const struct text *text,
-                              int n_threads, struct err *e)
+enum err_code cli_engram_make(struct cli_engram_made *made, struct str said, const struct gguf *g,
+                              const struct text *text, int n_threads, struct err *e)
 {
     const char *dir = getenv("TMPDIR");
     struct pool *pool = NULL;
@@ -258,7 +261,8 @@ static enum err_code make_of(struct cli_engram_made *made, const char *file, boo
         return e->code;
     struct cli_plain plain = { .name = file };
     enum err_code code = n == 0 ? err_set(e, ERR_FORMAT, "%s: is empty", file)
-                                : cli_plain_add(&plain, (struct str){ said, n }, e) || cli_plain_end(&plain, e) ? e->code : ERR_OK;
+                         : cli_plain_add(&plain, (struct str){ said, n }, e) || cli_plain_end(&plain, e) ? e->code
+                                                                                                         : ERR_OK;
 
     if (code == ERR_OK)
         code = cli_engram_make(made, (struct str){ said, n }, g, text, n_threads, e);
@@ -266,8 +270,8 @@ static enum err_code make_of(struct cli_engram_made *made, const char *file, boo
     return code;
 }
 
-enum err_code cli_engram_open_all(struct cli_engram *x, const struct cli_list *engrams, const char *context_table, bool again,
-                                  bool thinking, const struct cli_opened *model, struct err *e)
+enum err_code cli_engram_open_all(struct cli_engram *x, const struct cli_list *engrams, const char *context_table,
+                                  bool again, bool thinking, const struct cli_opened *model, struct err *e)
 {
     const char *names[ENGRAM_FILES_MAX + 1];
     struct cli_engram_made made = { .path = "" };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fail.c - messages, exit statuses, closing stdout.                        room: cmd (cli_) */
+/* fail.c - messages, exit statuses, closing stdout.                        room: cmd */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 enum { MESSAGE_BYTES = 16384 };
 
 static const char *program = "chimere";
-static int         verbosity;
+static int verbosity;
 
 void cli_set_name(const char *name)
 {
@@ -48,7 +48,7 @@ void cli_clean(char *s)
 static int empty_at(const char *message)
 {
     const size_t option = *message == '-' ? strcspn(message, " :") : 0;
-    const char  *p = message + option + (option > 0 && message[option] == ':');
+    const char *p = message + option + (option > 0 && message[option] == ':');
 
     if (option == 0)
         return *message == ':' ? 0 : -1;
@@ -71,7 +71,7 @@ static void say(char *message)
 static void say_origins(const char *message)
 {
     const char *name, *from, *told[4];
-    size_t      at = 0, n = 0, i;
+    size_t at = 0, n = 0, i;
 
     while (n < sizeof told / sizeof *told && cli_mention_origin(message, &at, &name, &from)) {
         for (i = 0; i < n && told[i] != name; i++)
@@ -84,7 +84,7 @@ static void say_origins(const char *message)
 
 void cli_warn(const char *fmt, ...)
 {
-    char    message[MESSAGE_BYTES];
+    char message[MESSAGE_BYTES];
     va_list ap;
 
     if (verbosity < 0)
@@ -99,7 +99,7 @@ void cli_warn(const char *fmt, ...)
 
 void cli_note(const char *fmt, ...)
 {
-    char    message[MESSAGE_BYTES];
+    char message[MESSAGE_BYTES];
     va_list ap;
 
     if (verbosity < 1)
@@ -110,6 +110,14 @@ void cli_note(const char *fmt, ...)
     va_end(ap);
     cli_clean(message);
     fprintf(stderr, "%s\n", message);
+}
+
+void cli_exit_nomem(void)
+{
+    struct err e = { 0 };
+
+    (void)err_nomem(&e);
+    exit(cli_fail(&e));
 }
 
 int cli_fail(const struct err *e)
@@ -147,7 +155,7 @@ enum err_code cli_as_data(struct err *e)
 
 void cli_usage(const char *fmt, ...)
 {
-    char    message[MESSAGE_BYTES];
+    char message[MESSAGE_BYTES];
     va_list ap;
 
     va_start(ap, fmt);

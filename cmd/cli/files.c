@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* files.c - files of the command line: none takes a standard descriptor, no output is in use as something else.
- * room: cmd (cli_) */
+ * room: cmd */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +17,14 @@ void cli_open_standard(void)
     for (int fd = 0; fd <= 2; fd++) {
         if (fcntl(fd, F_GETFD) != -1)
             continue;
-        if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) /* the lower ones are open: it is this one or none */
+        if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) !=
+            fd) /* the lower ones are open: it is this one or none */
             _exit(EXIT_FAILED);
     }
 }
 
-enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, float least, float most, float *x, struct err *e)
+enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, float least, float most, float *x,
+                              struct err *e)
 {
     const char *colon = strrchr(arg, ':');
     const size_t n = colon != NULL ? strlen(colon + 1) : 0;
@@ -46,7 +48,7 @@ enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, floa
 static bool same_place(const char *a, const char *b)
 {
     const char *name_a = strrchr(a, '/'), *name_b = strrchr(b, '/');
-    char        dir_a[4096] = ".", dir_b[4096] = ".";
+    char dir_a[4096] = ".", dir_b[4096] = ".";
     struct stat st_a, st_b;
 
     if (strcmp(name_a != NULL ? name_a + 1 : a, name_b != NULL ? name_b + 1 : b) != 0)
@@ -55,16 +57,18 @@ static bool same_place(const char *a, const char *b)
         snprintf(dir_a, sizeof dir_a, "%.*s/", (int)(name_a - a), a);
     if (name_b != NULL)
         snprintf(dir_b, sizeof dir_b, "%.*s/", (int)(name_b - b), b);
-    return stat(dir_a, &st_a) == 0 && stat(dir_b, &st_b) == 0 && st_a.st_dev == st_b.st_dev && st_a.st_ino == st_b.st_ino;
+    return stat(dir_a, &st_a) == 0 && stat(dir_b, &st_b) == 0 && st_a.st_dev == st_b.st_dev &&
+           st_a.st_ino == st_b.st_ino;
 }
 
 void cli_check_beside(const char *option, const char *path, const char *out)
 {
     const char *end = path != NULL ? strrchr(path, '.') : NULL;
-    char        whole[4096];
+    char whole[4096];
 
     if (end == NULL || (size_t)(end - path) >= sizeof whole ||
-        (strcmp(end, ".train") != 0 && strcmp(end, ".lock") != 0 && (end[1] == '\0' || end[1 + strspn(end + 1, "0123456789")])))
+        (strcmp(end, ".train") != 0 && strcmp(end, ".lock") != 0 &&
+         (end[1] == '\0' || end[1 + strspn(end + 1, "0123456789")])))
         return;
     snprintf(whole, sizeof whole, "%.*s", (int)(end - path), path);
     if (strcmp(whole, out) == 0 || same_place(whole, out))
@@ -78,8 +82,8 @@ static void check_output(const char *name, const char *out, const struct stat *s
 
     if (strcmp(path, "-") == 0)
         return;
-    if (strcmp(out, path) == 0 || same_place(out, path) || (st != NULL && stat(path, &other) == 0 && st->st_dev == other.st_dev &&
-                                   st->st_ino == other.st_ino))
+    if (strcmp(out, path) == 0 || same_place(out, path) ||
+        (st != NULL && stat(path, &other) == 0 && st->st_dev == other.st_dev && st->st_ino == other.st_ino))
         cli_usage("--%s %s: is also %s", name, out, what);
 }
 
@@ -92,7 +96,7 @@ static const char *file_of(const struct opt *o)
 static void check_value(const char *name, const char *out, const struct stat *st, const char *value, const char *what)
 {
     const char *colon = strrchr(value, ':');
-    char        path[4096];
+    char path[4096];
 
     check_output(name, out, st, value, what);
     if (colon != NULL && (size_t)(colon - value) < sizeof path) {
@@ -110,9 +114,9 @@ static const struct cli_list *list_of(const struct opt *o)
 static void check_one(const struct cli *cli, const struct opt *o, const char *out, char *const *operands)
 {
     static const char *const streams[] = { "standard input", "standard output", "standard error" };
-    char        path[4096], what[80];
+    char path[4096], what[80];
     struct stat st, stream;
-    struct err  e = { 0 };
+    struct err e = { 0 };
     const struct stat *is = stat(out, &st) == 0 && S_ISREG(st.st_mode) ? &st : NULL;
 
     for (int fd = 0; is != NULL && fd <= 2; fd++)
@@ -152,15 +156,16 @@ void cli_check_outputs(const struct cli *cli, char *const *operands)
 
 void cli_check_kind(const char *option, const char *path, struct str magic, const char *what)
 {
-    char        head[16];
+    char head[16];
     struct stat st;
-    int         fd;
-    bool        same;
+    int fd;
+    bool same;
 
     if (path == NULL || strcmp(path, "-") == 0 || stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
         return; /* if it cannot be written at all, opening it says so */
     fd = open(path, O_RDONLY | O_CLOEXEC);
-    same = fd >= 0 && magic.n <= sizeof head && read(fd, head, magic.n) == (ssize_t)magic.n && memcmp(head, magic.p, magic.n) == 0;
+    same = fd >= 0 && magic.n <= sizeof head && read(fd, head, magic.n) == (ssize_t)magic.n &&
+           memcmp(head, magic.p, magic.n) == 0;
     if (fd >= 0)
         close(fd);
     if (!same)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* foreign.c - names that users of llama.cpp type: aliases, or what to use here; and names that are nearly right.
- * room: cmd (cli_) */
+ * room: cmd */
 #include <string.h>
 #include "cli/cli.h"
 
@@ -221,58 +221,166 @@ static const struct {
 static const struct {
     const char *word, *name;
 } shorts[] = {
-    { "ngl", "gpu-layers" }, { "ctk", "cache-type-k" }, { "ctv", "cache-type-v" },
-    { "sys", "system-prompt" }, { "sysf", "system-prompt-file" }, { "cnv", "conversation" },
-    { "no-cnv", "no-conversation" }, { "st", "single-turn" }, { "hf", "hf-repo" },
-    { "hfr", "hf-repo" }, { "hff", "hf-file" }, { "mu", "model-url" }, { "fa", "flash-attn" },
-    { "tb", "threads-batch" }, { "ub", "ubatch-size" }, { "md", "model-draft" },
-    { "mg", "main-gpu" }, { "sm", "split-mode" }, { "ts", "tensor-split" },
-    { "ncmoe", "n-cpu-moe" }, { "cmoe", "cpu-moe" }, { "if", "interactive-first" },
-    { "co", "color" }, { "f", "file" }, { "b", "batch-size" },
-    { "d", "n-depth" }, { "p", "n-prompt" }, { "pg", "n-prompt" }, { "np", "np" }, { "cb", "cont-batching" },
+    { "ngl", "gpu-layers" },
+    { "ctk", "cache-type-k" },
+    { "ctv", "cache-type-v" },
+    { "sys", "system-prompt" },
+    { "sysf", "system-prompt-file" },
+    { "cnv", "conversation" },
+    { "no-cnv", "no-conversation" },
+    { "st", "single-turn" },
+    { "hf", "hf-repo" },
+    { "hfr", "hf-repo" },
+    { "hff", "hf-file" },
+    { "mu", "model-url" },
+    { "fa", "flash-attn" },
+    { "tb", "threads-batch" },
+    { "ub", "ubatch-size" },
+    { "md", "model-draft" },
+    { "mg", "main-gpu" },
+    { "sm", "split-mode" },
+    { "ts", "tensor-split" },
+    { "ncmoe", "n-cpu-moe" },
+    { "cmoe", "cpu-moe" },
+    { "if", "interactive-first" },
+    { "co", "color" },
+    { "f", "file" },
+    { "b", "batch-size" },
+    { "d", "n-depth" },
+    { "p", "n-prompt" },
+    { "pg", "n-prompt" },
+    { "np", "np" },
+    { "cb", "cont-batching" },
     { "nocb", "no-cont-batching" },
-    { "ot", "override-tensor" }, { "mm", "mmproj" }, { "C", "cpu-mask" }, { "e", "escape" }, { "jf", "json-schema-file" },
-    { "cl", "cache-list" }, { "dev", "device" },
-    { "a", "alias" }, { "l", "logit-bias" }, { "kvo", "kv-offload" }, { "nkvo", "no-kv-offload" }, { "no-kvo", "no-kv-offload" },
-    { "ctxcp", "ctx-checkpoints" }, { "cram", "cache-ram" }, { "kvu", "kv-unified" }, { "rea", "rea" }, { "lv", "verbosity" },
-    { "mli", "multiline-input" }, { "sp", "special" }, { "nr", "no-repack" }, { "dio", "direct-io" }, { "ndio", "direct-io" },
-    { "lm", "load-mode" }, { "fit", "fit" }, { "fitt", "fit-target" }, { "fitc", "fit-ctx" }, { "dr", "docker-repo" },
-    { "hft", "hf-token" }, { "bs", "backend-sampling" }, { "bf", "binary-file" }, { "dt", "defrag-thold" }, { "Cr", "cpu-range" },
-    { "Cb", "cpu-mask-batch" }, { "Crb", "cpu-range-batch" }, { "mmu", "mmproj-url" }, { "mmdev", "mmproj-device" },
+    { "ot", "override-tensor" },
+    { "mm", "mmproj" },
+    { "C", "cpu-mask" },
+    { "e", "escape" },
+    { "jf", "json-schema-file" },
+    { "cl", "cache-list" },
+    { "dev", "device" },
+    { "a", "alias" },
+    { "l", "logit-bias" },
+    { "kvo", "kv-offload" },
+    { "nkvo", "no-kv-offload" },
+    { "no-kvo", "no-kv-offload" },
+    { "ctxcp", "ctx-checkpoints" },
+    { "cram", "cache-ram" },
+    { "kvu", "kv-unified" },
+    { "rea", "rea" },
+    { "lv", "verbosity" },
+    { "mli", "multiline-input" },
+    { "sp", "special" },
+    { "nr", "no-repack" },
+    { "dio", "direct-io" },
+    { "ndio", "direct-io" },
+    { "lm", "load-mode" },
+    { "fit", "fit" },
+    { "fitt", "fit-target" },
+    { "fitc", "fit-ctx" },
+    { "dr", "docker-repo" },
+    { "hft", "hf-token" },
+    { "bs", "backend-sampling" },
+    { "bf", "binary-file" },
+    { "dt", "defrag-thold" },
+    { "Cr", "cpu-range" },
+    { "Cb", "cpu-mask-batch" },
+    { "Crb", "cpu-range-batch" },
+    { "mmu", "mmproj-url" },
+    { "mmdev", "mmproj-device" },
     { "o", "output" },
-    { "ctkd", "cache-type-k-draft" }, { "ctvd", "cache-type-v-draft" }, { "td", "threads-draft" }, { "tbd", "threads-draft" },
-    { "cd", "ctx-size-draft" }, { "devd", "device-draft" }, { "ngld", "gpu-layers-draft" }, { "otd", "override-tensor-draft" },
-    { "cmoed", "cpu-moe-draft" }, { "ncmoed", "cpu-moe-draft" }, { "hfd", "hf-repo-draft" }, { "hfrd", "hf-repo-draft" },
-    { "Cd", "cpu-mask-draft" }, { "Crd", "cpu-range-draft" }, { "Cbd", "cpu-mask-draft" }, { "lcs", "lookup-cache-static" },
-    { "lcd", "lookup-cache-dynamic" }, { "sps", "slots" }, { "to", "timeout" },
+    { "ctkd", "cache-type-k-draft" },
+    { "ctvd", "cache-type-v-draft" },
+    { "td", "threads-draft" },
+    { "tbd", "threads-draft" },
+    { "cd", "ctx-size-draft" },
+    { "devd", "device-draft" },
+    { "ngld", "gpu-layers-draft" },
+    { "otd", "override-tensor-draft" },
+    { "cmoed", "cpu-moe-draft" },
+    { "ncmoed", "cpu-moe-draft" },
+    { "hfd", "hf-repo-draft" },
+    { "hfrd", "hf-repo-draft" },
+    { "Cd", "cpu-mask-draft" },
+    { "Crd", "cpu-range-draft" },
+    { "Cbd", "cpu-mask-draft" },
+    { "lcs", "lookup-cache-static" },
+    { "lcd", "lookup-cache-dynamic" },
+    { "sps", "slots" },
+    { "to", "timeout" },
 };
 
 /* Options of one of chimere-run and chimere-serve-stdio only. Both read the same variable and the same file beside a
  * model, and each leaves aside what is the other's. */
 static const struct {
     const char *name;
-    char        letter;
-    bool        takes; /* an argument; of "think" it may be left out */
+    char letter;
+    bool takes; /* an argument; of "think" it may be left out */
 } elsewhere[] = {
-    { "alias", 0, true }, { "api-key-file", 0, true }, { "batch", 0, true }, { "cache-dir", 0, true },
-    { "cache-size", 0, true }, { "chat-kwargs", 0, true }, { "check", 0, false }, { "checkpoints", 0, true },
-    { "connections", 0, true }, { "cors", 0, true }, { "detokenize", 0, false },
-    { "drain", 0, true }, { "drop-oldest", 0, false }, { "engram-drafts", 0, false },
-    { "errors", 0, true }, { "expert-profile", 0, true },
-    { "grammar", 0, true }, { "ignore-eos", 0, false }, { "inspect", 0, false }, { "interactive", 'i', false },
-    { "json", 'j', false }, { "jsonl", 0, false }, { "kv-tokens", 0, true }, { "lenient", 0, false },
-    { "listen", 0, true }, { "logit-bias", 0, true }, { "logits", 0, true }, { "logits-last", 0, true },
-    { "logprobs", 0, true }, { "max-body", 0, true }, { "max-queue", 0, true }, { "mcp", 0, false },
-    { "messages", 0, true }, { "now", 0, true }, { "output", 'o', true }, { "parallel", 0, true }, { "parse", 0, true },
-    { "plain", 0, false }, { "plan", 0, false }, { "prompt", 'p', true }, { "raw", 'r', false },
-    { "reasoning", 0, true }, { "reasoning-budget", 0, true }, { "reasoning-open", 0, false },
+    { "alias", 0, true },
+    { "api-key-file", 0, true },
+    { "batch", 0, true },
+    { "cache-dir", 0, true },
+    { "cache-size", 0, true },
+    { "chat-kwargs", 0, true },
+    { "check", 0, false },
+    { "checkpoints", 0, true },
+    { "connections", 0, true },
+    { "cors", 0, true },
+    { "detokenize", 0, false },
+    { "drain", 0, true },
+    { "drop-oldest", 0, false },
+    { "engram-drafts", 0, false },
+    { "errors", 0, true },
+    { "expert-profile", 0, true },
+    { "grammar", 0, true },
+    { "ignore-eos", 0, false },
+    { "inspect", 0, false },
+    { "interactive", 'i', false },
+    { "json", 'j', false },
+    { "jsonl", 0, false },
+    { "kv-tokens", 0, true },
+    { "lenient", 0, false },
+    { "listen", 0, true },
+    { "logit-bias", 0, true },
+    { "logits", 0, true },
+    { "logits-last", 0, true },
+    { "logprobs", 0, true },
+    { "max-body", 0, true },
+    { "max-queue", 0, true },
+    { "mcp", 0, false },
+    { "messages", 0, true },
+    { "now", 0, true },
+    { "output", 'o', true },
+    { "parallel", 0, true },
+    { "parse", 0, true },
+    { "plain", 0, false },
+    { "plan", 0, false },
+    { "prompt", 'p', true },
+    { "raw", 'r', false },
+    { "reasoning", 0, true },
+    { "reasoning-budget", 0, true },
+    { "reasoning-open", 0, false },
     { "regex", 0, true },
-    { "render", 0, true }, { "schema", 0, true }, { "seed", 0, true }, { "session", 0, true },
-    { "session-ro", 0, false }, { "shard", 0, true }, { "show", 0, false }, { "show-prompt", 0, false },
-    { "stop", 0, true }, { "stream", 0, false }, { "system", 's', true }, { "think", 0, true },
-    { "table-memory", 0, true }, { "timeout", 0, true }, { "tokenize", 0, false }, { "tokens", 0, true },
+    { "render", 0, true },
+    { "schema", 0, true },
+    { "seed", 0, true },
+    { "session", 0, true },
+    { "session-ro", 0, false },
+    { "shard", 0, true },
+    { "show", 0, false },
+    { "show-prompt", 0, false },
+    { "stop", 0, true },
+    { "stream", 0, false },
+    { "system", 's', true },
+    { "think", 0, true },
+    { "table-memory", 0, true },
+    { "timeout", 0, true },
+    { "tokenize", 0, false },
+    { "tokens", 0, true },
     { "tool-choice", 0, true },
-    { "tools", 0, true }, { "vars", 0, true },
+    { "tools", 0, true },
+    { "vars", 0, true },
 };
 
 static const struct opt *option(const struct cli *cli, const char *name)
@@ -288,7 +396,7 @@ static const struct opt *option(const struct cli *cli, const char *name)
 /* Letters to put in, take out, change, or swap with the next (Damerau 1964, each place once). */
 static int distance(const char *a, size_t n, const char *b)
 {
-    int    d[NAME_MAX_BYTES + 1][NAME_MAX_BYTES + 1];
+    int d[NAME_MAX_BYTES + 1][NAME_MAX_BYTES + 1];
     size_t m = strlen(b);
 
     if (n > NAME_MAX_BYTES || m > NAME_MAX_BYTES)
@@ -314,7 +422,7 @@ static int distance(const char *a, size_t n, const char *b)
 static bool applies(const struct cli *cli, const char *say)
 {
     const char *at = strstr(say, "--");
-    char        name[NAME_MAX_BYTES + 1] = "device";
+    char name[NAME_MAX_BYTES + 1] = "device";
 
     if (at != NULL) {
         size_t n = strspn(at + 2, "abcdefghijklmnopqrstuvwxyz-");
@@ -331,8 +439,8 @@ static bool applies(const struct cli *cli, const char *say)
 static const char *nearest(const struct cli *cli, const char *name, size_t n)
 {
     const struct opt *o;
-    const char       *best = NULL;
-    int               least = n > 5 ? 3 : n > 2 ? 2 : 1, d; /* less than this is near */
+    const char *best = NULL;
+    int least = n > 5 ? 3 : n > 2 ? 2 : 1, d; /* less than this is near */
 
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
         d = o->kind == OPT_SECTION ? NAME_MAX_BYTES : distance(name, n, o->name);
@@ -398,7 +506,7 @@ bool cli_is_foreign(const struct cli *cli, const char *name, size_t n)
 
 const struct opt *cli_foreign(const struct cli *cli, const char *from, const char *word, size_t n)
 {
-    int         row = foreign(cli, word + 2, n - 2);
+    int row = foreign(cli, word + 2, n - 2);
     const char *near = nearest(cli, word + 2, n - 2);
 
     if (row >= 0)
@@ -411,8 +519,9 @@ const struct opt *cli_foreign(const struct cli *cli, const char *from, const cha
 bool cli_of_one_call(const char *name)
 {
     /* What the prompt is or what else is read, and what is done with it. */
-    static const char *const names[] = { "prompt", "messages", "tokens", "interactive", "tokenize", "detokenize", "show-prompt",
-                                         "render", "show", "inspect", "check", "parse", "plan", "batch", "mcp" };
+    static const char *const names[] = { "prompt",     "messages",    "tokens", "interactive", "tokenize",
+                                         "detokenize", "show-prompt", "render", "show",        "inspect",
+                                         "check",      "parse",       "plan",   "batch",       "mcp" };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i], name) == 0)
@@ -422,15 +531,15 @@ bool cli_of_one_call(const char *name)
 
 const char *cli_elsewhere(const struct cli *cli, const char *word, const char *next, bool *takes)
 {
-    const bool   is_long = word[1] == '-';
+    const bool is_long = word[1] == '-';
     const size_t n = is_long ? strcspn(word + 2, "=") : 0;
-    const int    row = is_long ? foreign(cli, word + 2, n) : -1;
+    const int row = is_long ? foreign(cli, word + 2, n) : -1;
 
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
         const char *name = elsewhere[i].name;
-        const bool  same = is_long ? (strlen(name) == n && strncmp(name, word + 2, n) == 0) ||
-                                         (row >= 0 && longs[row].ours != NULL && strcmp(longs[row].ours, name) == 0)
-                                   : elsewhere[i].letter == word[1];
+        const bool same = is_long ? (strlen(name) == n && strncmp(name, word + 2, n) == 0) ||
+                                        (row >= 0 && longs[row].ours != NULL && strcmp(longs[row].ours, name) == 0)
+                                  : elsewhere[i].letter == word[1];
 
         if (!same || option(cli, name) != NULL)
             continue;
@@ -456,11 +565,14 @@ const struct opt *cli_foreign_short(const struct cli *cli, const char *from, con
 
 void cli_foreign_value(const struct cli *cli, const struct opt *o, const char *name, const char *arg)
 {
-    if (strcmp(name, "-s") == 0 && strcmp(o->name, "system") == 0 && *arg != '\0' && arg[strspn(arg, "0123456789")] == '\0')
+    if (strcmp(name, "-s") == 0 && strcmp(o->name, "system") == 0 && *arg != '\0' &&
+        arg[strspn(arg, "0123456789")] == '\0')
         cli_usage("-s %s: did you mean --seed %s? For a system message of digits use --system", arg, arg);
-    if (strcmp(o->name, "reasoning") == 0 && (strcmp(arg, "on") == 0 || strcmp(arg, "off") == 0 || strcmp(arg, "auto") == 0))
+    if (strcmp(o->name, "reasoning") == 0 &&
+        (strcmp(arg, "on") == 0 || strcmp(arg, "off") == 0 || strcmp(arg, "auto") == 0))
         cli_usage("%s %s: --reasoning says where reasoning goes; did you mean --think %s?", name, arg,
                   strcmp(arg, "off") == 0 ? "off" : "on");
-    if (strcmp(name, "-t") == 0 && strcmp(o->name, "threads") == 0 && strchr(arg, '.') != NULL && option(cli, "temp") != NULL)
+    if (strcmp(name, "-t") == 0 && strcmp(o->name, "threads") == 0 && strchr(arg, '.') != NULL &&
+        option(cli, "temp") != NULL)
         cli_usage("-t %s: -t is the number of threads; did you mean --temp %s?", arg, arg);
 }

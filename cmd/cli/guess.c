@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guess.c - from --draft and --draft-max to drafters (guess.h).                                     room: cmd (cli_) */
+/* guess.c - from --draft and --draft-max to drafters (guess.h).                                     room: cmd */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,16 +37,22 @@ bool cli_guess_block(const struct cli_guess *g)
     return block;
 }
 
-static enum err_code open_draft(struct draft **out, const struct cli_guess *g, const struct cli_opened *x, struct err *e)
+static enum err_code open_draft(struct draft **out, const struct cli_guess *g, const struct cli_opened *x,
+                                struct err *e)
 {
     const size_t first = first_name(g), n = g->names->n - first;
     const char **names = malloc((n + 1) * sizeof *names);
-    struct draft_opts d = { .model = x->model, .gguf = x->gguf, .names = names, .n_max = g->max > 0 ? g->max : 0,
-                            .n_threads = x->o.n_threads, .tables = g->tables, .stop = cli_interrupted };
+    struct draft_opts d = { .model = x->model,
+                            .gguf = x->gguf,
+                            .names = names,
+                            .n_max = g->max > 0 ? g->max : 0,
+                            .n_threads = x->o.n_threads,
+                            .tables = g->tables,
+                            .stop = cli_interrupted };
     enum err_code code;
 
     if (names == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t i = 0; i < n; i++)
         names[d.n_names++] = g->names->v[first + i];
     if (g->tables_guess)

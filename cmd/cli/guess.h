@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guess.h - from --draft and --draft-max to drafters and the run that they need.             room: cmd (cli_)
+/* guess.h - from --draft and --draft-max to drafters and the run that they need.             room: cmd
  *
  *     cli_guess_open(&draft, &g, &x, e)      after cli_open_model(): also loads the weights where they were planned
  *     cli_open_run(&run, &x, &ro, e)         ro from cli_guess_open()
@@ -11,9 +11,9 @@
 #include "draft/draft.h"
 
 struct cli_guess {
-    const struct cli_list   *names;  /* --draft */
-    int32_t                  max;    /* --draft-max; -1: not given */
-    bool                     tables_guess; /* the tables are a drafter, too */
+    const struct cli_list *names;    /* --draft */
+    int32_t max;                     /* --draft-max; -1: not given */
+    bool tables_guess;               /* the tables are a drafter, too */
     const struct engram_mix *tables; /* NULL: none */
 };
 /* Nothing is to guess. */
@@ -25,9 +25,9 @@ bool cli_guess_block(const struct cli_guess *g);
 /* *out: the drafters, NULL: none. Draft rows and the layers that drafters read come to *ro, behind its own layers; they are
  * kept in layers. The plan has to know what drafters need, so they are opened with the dry run of the
  * model first, and with the model when it is there. Close *out after the gen and before the run. */
-MUST_CHECK enum err_code cli_guess_open(struct draft **out, const struct cli_guess *g, struct cli_opened *x, struct run_opts *ro,
-                                        int layers[RUN_TAPS_MAX], struct err *e);
+MUST_CHECK enum err_code cli_guess_open(struct draft **out, const struct cli_guess *g, struct cli_opened *x,
+                                        struct run_opts *ro, int layers[RUN_TAPS_MAX], struct err *e);
 /* The same drafters from their files as they are now, for a run that is open, with its layers. Close *out likewise. */
-MUST_CHECK enum err_code cli_guess_again(struct draft **out, const struct cli_guess *g, const struct cli_opened *x, struct run *r,
-                                         struct err *e);
+MUST_CHECK enum err_code cli_guess_again(struct draft **out, const struct cli_guess *g, const struct cli_opened *x,
+                                         struct run *r, struct err *e);
 #endif

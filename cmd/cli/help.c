@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* help.c - -h for all, one topic or one command, --help-json, --version, from the table of options.
- * room: cmd (cli_) */
+ * room: cmd */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +44,9 @@ static bool belongs(const struct cli *cli, const struct opt *o, const struct cli
 static int print_options(const struct cli *cli, const char *topic, const struct cli_command *c)
 {
     const struct opt *o;
-    const char       *title = NULL;
-    bool              in = topic == NULL;
-    int               n = 0;
+    const char *title = NULL;
+    bool in = topic == NULL;
+    int n = 0;
 
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
         if (o->kind == OPT_SECTION) {
@@ -66,8 +66,8 @@ static int print_options(const struct cli *cli, const char *topic, const struct 
 static void print_topics(const struct cli *cli)
 {
     const struct opt *o;
-    int               column = printf("\nOne part of this: --help=TOPIC:");
-    bool              first = true;
+    int column = printf("\nOne part of this: --help=TOPIC:");
+    bool first = true;
 
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
         if (o->kind != OPT_SECTION)
@@ -106,29 +106,30 @@ void cli_help(const struct cli *cli, const char *topic, char *const *argv)
 
 void cli_help_json(const struct cli *cli)
 {
-    json_t           *all = json_array(), *top = json_object();
-    const char       *section = "";
+    json_t *all = json_array(), *top = json_object();
+    const char *section = "";
     const struct opt *o;
-    struct err        e = { ERR_NOMEM, "out of memory" };
-    bool              ok = all != NULL && top != NULL;
+    struct err e = { 0 };
+    bool ok = all != NULL && top != NULL;
+
+    (void)err_nomem(&e);
 
     for (size_t i = 0; ok && (o = cli_opt_at(cli, i)) != NULL; i++) {
-        char    letter[2] = { o->letter, '\0' };
+        char letter[2] = { o->letter, '\0' };
         json_t *item;
 
         if (o->kind == OPT_SECTION) {
             section = o->help;
             continue;
         }
-        item = json_pack("{s:s, s:s?, s:s, s:s?, s:s, s:b}", "section", section, "letter",
-                         o->letter ? letter : NULL, "name", o->name, "arg", o->arg, "help",
-                         o->help, "repeatable", o->kind == OPT_LIST);
+        item = json_pack("{s:s, s:s?, s:s, s:s?, s:s, s:b}", "section", section, "letter", o->letter ? letter : NULL,
+                         "name", o->name, "arg", o->arg, "help", o->help, "repeatable", o->kind == OPT_LIST);
         ok = item != NULL && json_array_append_new(all, item) == 0;
     }
     if (!ok || !cli_json_set(top, "type", json_string("help")) ||
         !cli_json_set(top, "program", json_string(cli->name)) ||
-        !cli_json_set(top, "synopsis", json_string(cli->synopsis)) ||
-        !cli_json_set(top, "options", all) || cli_json_line(top, &e))
+        !cli_json_set(top, "synopsis", json_string(cli->synopsis)) || !cli_json_set(top, "options", all) ||
+        cli_json_line(top, &e))
         exit(cli_fail(&e));
 }
 
@@ -148,9 +149,9 @@ static const char *const libraries[] = {
 
 void cli_version(const struct cli *cli)
 {
-    char       names[128], gpu[400];
+    char names[128], gpu[400];
     struct err e = { 0 };
-    int        n = 0;
+    int n = 0;
 
     printf("%s %s\ndevices: cpu", cli->name, CHIMERE_VERSION);
     for (; model_gpu(n, gpu, sizeof gpu, &e) == ERR_OK; n++)
@@ -162,4 +163,3 @@ void cli_version(const struct cli *cli)
         printf(", %s", libraries[i]);
     putchar('\n');
 }
-

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonl.c - JSON objects as lines on stdout, JSON files as input.          room: cmd (cli_) */
+/* jsonl.c - JSON objects as lines on stdout, JSON files as input.          room: cmd */
 #include <math.h>
 #include <stdlib.h>
 #include "base/io.h"
@@ -12,11 +12,11 @@ enum err_code cli_json_line(json_t *o, struct err *e)
     int failed;
 
     if (o == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     failed = json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(o);
     if (failed && !ferror(stdout))
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     putchar('\n');
     return cli_flush_stdout(e);
 }
@@ -33,8 +33,8 @@ json_t *cli_json_real(double v)
 
 enum err_code cli_json_file(json_t **out, const char *path, struct err *e)
 {
-    char         *data;
-    size_t        n;
+    char *data;
+    size_t n;
     enum err_code code;
 
     if (io_read_all(&data, &n, path, JSON_FILE_MAX, cli_interrupted, e))
@@ -46,7 +46,7 @@ enum err_code cli_json_file(json_t **out, const char *path, struct err *e)
 
 bool cli_json_whole(struct str line)
 {
-    json_t    *v = json_loadb(line.p, line.n, JSON_DISABLE_EOF_CHECK, NULL);
+    json_t *v = json_loadb(line.p, line.n, JSON_DISABLE_EOF_CHECK, NULL);
     const bool whole = v != NULL;
 
     json_decref(v);

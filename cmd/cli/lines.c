@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lines.c - lines from a descriptor (lines.h).                               room: cmd (cli_) */
+/* lines.c - lines from a descriptor (lines.h).                               room: cmd */
 #define _GNU_SOURCE /* POLLRDHUP */
 #include "cli/lines.h"
 

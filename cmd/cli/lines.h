@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lines.h - lines from a descriptor, without waiting for the rest.           room: cmd (cli_) */
+/* lines.h - lines from a descriptor, without waiting for the rest.           room: cmd */
 #ifndef CLI_LINES_H
 #define CLI_LINES_H
 #include "cli/cli.h"
 
 struct cli_lines {
-    int            fd;
-    size_t         line_max; /* bytes; a longer line is skipped, and said to be */
+    int fd;
+    size_t line_max; /* bytes; a longer line is skipped, and said to be */
     struct cli_buf b;
-    size_t         at;       /* the first byte that was not given out */
-    size_t         seen;     /* bytes from `at` on without a newline */
-    bool           skipping, eof;
-    int64_t        n;        /* lines given out or skipped */
+    size_t at;   /* the first byte that was not given out */
+    size_t seen; /* bytes from `at` on without a newline */
+    bool skipping, eof;
+    int64_t n; /* lines given out or skipped */
 };
 /* Waits up to wait_ms (-1: for ever) for bytes and takes those that have come; a signal ends the wait. */
 MUST_CHECK enum err_code cli_lines_read(struct cli_lines *l, int wait_ms, struct err *e);

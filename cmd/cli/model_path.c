@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_path.c - files that came with the program: the model, recipes, task sets.     room: cmd (cli_) */
+/* model_path.c - files that came with the program: the model, recipes, task sets.     room: cmd */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -50,8 +50,8 @@ enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes, str
         "share/models",         /* the source tree: bin and share */
     };
     const char *env = getenv("CHIMERE_MODEL");
-    char        root[3072];
-    int         n;
+    char root[3072];
+    int n;
 
     if (given == NULL && env != NULL && env[0] != '\0')
         given = env;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* open.c - from options to an open model and its run.                       room: cmd (cli_) */
+/* open.c - from options to an open model and its run.                       room: cmd */
 #include "cli/open.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/uses.h"
+#include "cli/expert_uses.h"
 #include "gguf/gguf.h"
 #include "run/placement.h"
 #include "text/text.h"
@@ -53,7 +53,7 @@ void cli_open_kv(const struct cli_model_opts *o, struct run_opts *ro, char buf[C
 
 static enum err_code check_kv(const struct cli_model_opts *o, struct err *e)
 {
-    char            buf[CLI_KV_BYTES];
+    char buf[CLI_KV_BYTES];
     struct run_opts ro = { 0 };
 
     cli_open_kv(o, &ro, buf);
@@ -113,10 +113,9 @@ enum err_code cli_open_model(struct cli_opened *x, struct err *e)
     x->mo = cli_open_model_opts(&x->o);
     x->mo.nextn = x->nextn;
     x->dry_run = planned(&x->o);
-    const struct model_opts dry = { .device = "cpu",
-                                    .n_threads = x->o.n_threads,
-                                    .nextn = x->nextn,
-                                    .placement.dry_run = true };
+    const struct model_opts dry = {
+        .device = "cpu", .n_threads = x->o.n_threads, .nextn = x->nextn, .placement.dry_run = true
+    };
     if (model_open(&x->model, x->gguf, x->dry_run ? &dry : &x->mo, e))
         return e->code;
     x->load_ms += cli_now_ms() - from;
@@ -134,12 +133,11 @@ static enum err_code read_profile(struct cli_opened *x, struct err *e)
         return ERR_OK;
     if (n_expert == 0)
         return err_set(e, ERR_UNSUPPORTED, "--expert-profile: the model has no routed experts");
-    return cli_uses_read(&x->uses, x->o.profile, model_fingerprint(x->model),
-                         model_info(x->model)->n_layer, n_expert, e);
+    return cli_uses_read(&x->uses, x->o.profile, model_fingerprint(x->model), model_info(x->model)->n_layer, n_expert,
+                         e);
 }
 
-static enum err_code plan_for(struct cli_opened *x, const char *device, const struct run_opts *ro,
-                              struct err *e)
+static enum err_code plan_for(struct cli_opened *x, const char *device, const struct run_opts *ro, struct err *e)
 {
     struct run_placement_opts fo = { .model = x->mo, .run = *ro, .uses = x->uses };
 
@@ -147,20 +145,19 @@ static enum err_code plan_for(struct cli_opened *x, const char *device, const st
     fo.run.adapter_rank = x->adapters.rank;
     fo.adapter_bytes = x->adapters.bytes;
     fo.absent = x->o.plan && x->o.vram != NULL;
-    if (x->o.vram != NULL && strcmp(device, "cpu") != 0 &&
-        cli_size(&fo.budget_bytes, x->o.vram, "vram", e))
+    if (x->o.vram != NULL && strcmp(device, "cpu") != 0 && cli_size(&fo.budget_bytes, x->o.vram, "vram", e))
         return e->code;
     return run_placement_make(&x->placement, x->gguf, &fo, e);
 }
 
 enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, struct err *e)
 {
-    const char     *device = x->mo.device;
-    bool            any = strcmp(device, "auto") == 0;
-    double          from = cli_now_ms();
+    const char *device = x->mo.device;
+    bool any = strcmp(device, "auto") == 0;
+    double from = cli_now_ms();
     struct run_opts ro = *opts;
-    char            kv[CLI_KV_BYTES];
-    enum err_code   code;
+    char kv[CLI_KV_BYTES];
+    enum err_code code;
 
     if (!planned(&x->o) || x->placement != NULL)
         return ERR_OK;
@@ -179,8 +176,8 @@ enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, s
     if (!x->o.plan && run_placement_measure(x->placement, x->gguf, x->o.n_threads, e))
         return e->code;
     if (x->placement->kv_fallback)
-        cli_warn("keys and values are kept as %s,%s: there is no room for f16, which is more exact",
-                 x->placement->kv_k, x->placement->kv_v);
+        cli_warn("keys and values are kept as %s,%s: there is no room for f16, which is more exact", x->placement->kv_k,
+                 x->placement->kv_v);
     x->mo.device = device;
     x->mo.placement.count_sets = x->o.profile != NULL;
     run_placement_apply(x->placement, &x->mo);
@@ -206,13 +203,12 @@ enum err_code cli_open_load(struct cli_opened *x, const struct run_opts *ro, str
     return ERR_OK;
 }
 
-enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct run_opts *opts,
-                           struct err *e)
+enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct run_opts *opts, struct err *e)
 {
     struct run_opts ro = *opts;
-    struct run     *run;
-    char            kv[CLI_KV_BYTES];
-    double          from;
+    struct run *run;
+    char kv[CLI_KV_BYTES];
+    double from;
 
     if (cli_open_load(x, opts, e))
         return e->code;

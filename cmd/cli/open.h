@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* open.h - from options to an open model and its run.                       room: cmd (cli_)
+/* open.h - from options to an open model and its run.                       room: cmd
  *
  *     struct cli_opened x = { 0 };
  *     cli_open(&x, &opts, e)            the file and adapters: x.path, x.gguf, x.adapters
@@ -29,13 +29,13 @@ struct cli_model_opts {
     const char *kv;            /* "k,v", or one type for both; NULL: the run's default */
     const char *device, *vram; /* see cli_open_device(); a size */
     const char *profile;       /* --expert-profile */
-    bool        plan;          /* only the plan is wanted: of a device that may be absent */
-    bool        no_mmap;
-    int         acts;          /* enum quant_acts_type */
-    int         repack;        /* CLI_REPACK_... */
-    int32_t     n_threads, chunk;
-    int64_t     ctx_tokens;
-    struct cli_list loras;     /* --lora; the program frees its array */
+    bool plan;                 /* only the plan is wanted: of a device that may be absent */
+    bool no_mmap;
+    int acts;   /* enum quant_acts_type */
+    int repack; /* CLI_REPACK_... */
+    int32_t n_threads, chunk;
+    int64_t ctx_tokens;
+    struct cli_list loras; /* --lora; the program frees its array */
 };
 
 /* Mistakes in the options: exits with EXIT_USAGE. */
@@ -50,36 +50,33 @@ void cli_open_kv(const struct cli_model_opts *o, struct run_opts *ro, char buf[C
 
 struct cli_opened {
     struct cli_model_opts o;
-    char            path[4096];
-    struct gguf    *gguf;
-    struct text    *text;   /* NULL: none */
+    char path[4096];
+    struct gguf *gguf;
+    struct text *text; /* NULL: none */
     struct cli_adapters adapters;
-    struct model   *model;
-    bool            nextn;  /* set before cli_open_model(): the multi-token-prediction block is wanted */
-    bool            dry_run; /* model is one, until the first cli_open_run() */
-    struct run_placement *placement;    /* the plan; NULL: nothing was planned */
-    double          load_ms; /* the sum of what these calls took */
+    struct model *model;
+    bool nextn;                      /* set before cli_open_model(): the multi-token-prediction block is wanted */
+    bool dry_run;                    /* model is one, until the first cli_open_run() */
+    struct run_placement *placement; /* the plan; NULL: nothing was planned */
+    double load_ms;                  /* the sum of what these calls took */
     /* open.c's own */
     struct model_opts mo;
-    uint64_t         *uses; /* [n_layer][n_expert] of the profile */
+    uint64_t *uses; /* [n_layer][n_expert] of the profile */
 };
 
 /* The file that the options name; a program may set path, gguf and o itself instead. */
-MUST_CHECK enum err_code cli_open(struct cli_opened *x, const struct cli_model_opts *o,
-                                  struct err *e);
+MUST_CHECK enum err_code cli_open(struct cli_opened *x, const struct cli_model_opts *o, struct err *e);
 /* need false: a file without a tokenizer of a known kind is no error. */
 MUST_CHECK enum err_code cli_open_text(struct cli_opened *x, bool need, struct err *e);
 MUST_CHECK enum err_code cli_open_model(struct cli_opened *x, struct err *e);
 /* Makes the plan for a run with these options. Does nothing when there is nothing to plan, or a
  * plan already. "auto" is settled: the CPU when there is no usable GPU. */
-MUST_CHECK enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *ro,
-                                       struct err *e);
+MUST_CHECK enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *ro, struct err *e);
 /* The weights, by the plan for a run with these options: x->model is another one afterwards if it was a dry run, and
  * whatever was opened with the dry run must have been closed. Does nothing when they are there. */
 MUST_CHECK enum err_code cli_open_load(struct cli_opened *x, const struct run_opts *ro, struct err *e);
 /* cli_open_load(), then a run. --kv overrides the types in ro. Close runs with run_close(), before x. */
-MUST_CHECK enum err_code cli_open_run(struct run **out, struct cli_opened *x,
-                                      const struct run_opts *ro, struct err *e);
+MUST_CHECK enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct run_opts *ro, struct err *e);
 /* --expert-profile: writes what it had and the uses since the model was opened. */
 MUST_CHECK enum err_code cli_open_save_uses(const struct cli_opened *x, struct err *e);
 void cli_opened_close(struct cli_opened *x);

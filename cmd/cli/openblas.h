@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* openblas.h - what OpenBLAS has to know before it is loaded.                 room: cmd (cli_)
+/* openblas.h - what OpenBLAS has to know before it is loaded.                 room: cmd
  *
  * A header alone: as a file of its own it would make every program load OpenBLAS. */
 #ifndef CLI_OPENBLAS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* opt.c - one table of options: parsing. Long options may be shortened as long as only one begins so; operands may
- * stand between options unless POSIXLY_CORRECT is set.                         room: cmd (cli_) */
+ * stand between options unless POSIXLY_CORRECT is set.                         room: cmd */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "base/io.h"
 #include "cli/cli.h"
 
-#define OPTS_MAX 128
+#define OPTS_MAX     128
 #define DEFAULTS_MAX (1 << 16) /* bytes of a file of them */
 
 enum { BUILTIN_HELP, BUILTIN_VERSION, BUILTIN_HELP_JSON, BUILTIN_COMPLETION };
@@ -19,12 +19,9 @@ enum { BUILTIN_HELP, BUILTIN_VERSION, BUILTIN_HELP_JSON, BUILTIN_COMPLETION };
 static const struct opt builtins[] = {
     { OPT_SECTION, 0, NULL, NULL, "About the program", NULL, 0, 0 },
     { OPT_BUILTIN, 'h', "help", NULL, "this list", NULL, BUILTIN_HELP, 0 },
-    { OPT_BUILTIN, 0, "help-json", NULL, "this list as one JSON object", NULL,
-      BUILTIN_HELP_JSON, 0 },
-    { OPT_BUILTIN, 'V', "version", NULL, "version and what this machine can do", NULL,
-      BUILTIN_VERSION, 0 },
-    { OPT_BUILTIN, 0, "completion", "bash|zsh|fish", "print a completion script",
-      NULL, BUILTIN_COMPLETION, 0 },
+    { OPT_BUILTIN, 0, "help-json", NULL, "this list as one JSON object", NULL, BUILTIN_HELP_JSON, 0 },
+    { OPT_BUILTIN, 'V', "version", NULL, "version and what this machine can do", NULL, BUILTIN_VERSION, 0 },
+    { OPT_BUILTIN, 0, "completion", "bash|zsh|fish", "print a completion script", NULL, BUILTIN_COMPLETION, 0 },
     { OPT_END, 0, NULL, NULL, NULL, NULL, 0, 0 },
 };
 
@@ -57,29 +54,29 @@ bool cli_choice(const char *words, int i, char *buf, size_t buf_bytes)
 /* What is being parsed. */
 struct parsing {
     const struct cli *cli;
-    const char       *from; /* "" or "CHIMERE_OPTS: ", for messages */
-    char            **argv;
-    int               argc, at; /* the word at hand */
-    bool              ahead;    /* only -h and the like count */
+    const char *from; /* "" or "CHIMERE_OPTS: ", for messages */
+    char **argv;
+    int argc, at; /* the word at hand */
+    bool ahead;   /* only -h and the like count */
 };
 
-static const struct cli *parsed; /* by cli_parse() */
+static const struct cli *parsed;     /* by cli_parse() */
 static char defaults_path[4096 + 8]; /* of the file of options */
 
 /* By place in the table. Defaults of a file do not count against an option of the command line. */
 static enum given { NOT_GIVEN, AS_DEFAULT, IN_ENVIRONMENT, TYPED } given[OPTS_MAX];
-static enum given now = TYPED; /* what is parsed */
-static bool       taken_back[OPTS_MAX]; /* a flag, by =off: a file's does not count either */
-static char       as_typed[OPTS_MAX][32];
+static enum given now = TYPED;    /* what is parsed */
+static bool taken_back[OPTS_MAX]; /* a flag, by =off: a file's does not count either */
+static char as_typed[OPTS_MAX][32];
 
 /* What options point to before any is taken, by place in the table. */
 static union value {
-    bool            flag;
-    const char     *text;
-    int64_t         i64;
-    int32_t         i32;
-    float           real;
-    int             choice;
+    bool flag;
+    const char *text;
+    int64_t i64;
+    int32_t i32;
+    float real;
+    int choice;
     struct cli_list list;
 } initial[OPTS_MAX];
 
@@ -140,7 +137,7 @@ static bool begins_with_file(const char *message, const char *value)
 static bool quotes(const char *message, const char *value)
 {
     char quoted[64];
-    int  n = snprintf(quoted, sizeof quoted, "'%s'", value != NULL ? value : "");
+    int n = snprintf(quoted, sizeof quoted, "'%s'", value != NULL ? value : "");
 
     return n > 2 && (size_t)n < sizeof quoted && strstr(message, quoted) != NULL;
 }
@@ -176,7 +173,8 @@ bool cli_mention_origin(const char *message, size_t *at, const char **name, cons
         for (size_t i = 0; parsed->opts[i].kind != OPT_END; i++) {
             const struct opt *o = &parsed->opts[i];
 
-            if (o->kind == OPT_SECTION || strlen(o->name) != n || strncmp(o->name, p + 2, n) != 0 || origin(parsed, i) == NULL)
+            if (o->kind == OPT_SECTION || strlen(o->name) != n || strncmp(o->name, p + 2, n) != 0 ||
+                origin(parsed, i) == NULL)
                 continue;
             *at = (size_t)(p - message) + 2 + n;
             *name = o->name;
@@ -240,9 +238,9 @@ static void run_builtin(const struct parsing *p, const struct opt *o, const char
 /* "8k" is 8192. False: not a number, or with *large one that is too large. */
 static bool parse_i64(const char *s, int64_t *out, bool *large)
 {
-    char     *end;
+    char *end;
     long long v;
-    int       shift = 0;
+    int shift = 0;
 
     errno = 0;
     v = strtoll(s, &end, 10);
@@ -279,14 +277,15 @@ static void set_number(const struct opt *o, const char *name, const char *arg)
 {
     const struct str or = default_of(o);
     int64_t v;
-    bool    large;
+    bool large;
 
     if (!parse_i64(arg, &v, &large))
         cli_usage("%s %s: %s", name, shown(arg), large ? "too large" : "not a number");
     if (v < o->lo && (o->hi == INT64_MAX || o->hi == INT32_MAX))
-        cli_usage("%s %s: must be at least %lld%.*s", name, arg, (long long)o->lo, (int)or.n, or.p);
+        cli_usage("%s %s: must be at least %lld%.*s", name, arg, (long long)o->lo, (int) or.n, or.p);
     if (v < o->lo || v > o->hi)
-        cli_usage("%s %s: must be from %lld to %lld%.*s", name, arg, (long long)o->lo, (long long)o->hi, (int)or.n, or.p);
+        cli_usage("%s %s: must be from %lld to %lld%.*s", name, arg, (long long)o->lo, (long long)o->hi, (int) or.n,
+                  or.p);
     if (o->kind == OPT_I64)
         *(int64_t *)o->to = v;
     else
@@ -325,11 +324,11 @@ static void set_choice(const struct opt *o, const char *name, const char *arg)
 static void add_to_list(struct cli_list *l, const char *arg)
 {
     if (l->n == l->cap) {
-        size_t       cap = l->cap ? 2 * l->cap : 8;
+        size_t cap = l->cap ? 2 * l->cap : 8;
         const char **v = realloc(l->v, cap * sizeof *v);
 
         if (v == NULL)
-            exit(cli_fail(&(struct err){ ERR_NOMEM, "out of memory" }));
+            cli_exit_nomem();
         l->v = v;
         l->cap = cap;
     }
@@ -447,8 +446,8 @@ static const struct opt *by_letter(const struct cli *cli, char letter)
 static const struct opt *by_name(const struct parsing *p, const char *word, size_t n)
 {
     const struct opt *o, *found = NULL;
-    char  names[160] = "";
-    int   n_found = 0;
+    char names[160] = "";
+    int n_found = 0;
 
     for (size_t i = 0; (o = cli_opt_at(p->cli, i)) != NULL; i++) {
         size_t used = strlen(names);
@@ -487,7 +486,8 @@ static bool is_elsewhere(struct parsing *p, const char *word)
 {
     bool takes;
 
-    const char *name = now == TYPED ? NULL : cli_elsewhere(p->cli, word, p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL, &takes);
+    const char *name =
+        now == TYPED ? NULL : cli_elsewhere(p->cli, word, p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL, &takes);
 
     if (name == NULL)
         return false;
@@ -539,7 +539,8 @@ static void take_short(struct parsing *p, const char *word)
         if (o == NULL)
             cli_usage("unknown option %s%s%s", name, word[2] != '\0' ? " in " : "", word[2] != '\0' ? word : "");
         if (o->arg != NULL) {
-            if (c[1] != '\0' && o->kind != OPT_STR && o->kind != OPT_FILE && o->kind != OPT_OUT && !strchr("+-.0123456789", c[1]))
+            if (c[1] != '\0' && o->kind != OPT_STR && o->kind != OPT_FILE && o->kind != OPT_OUT &&
+                !strchr("+-.0123456789", c[1]))
                 cli_usage("%s%s: -%c takes a number ('%s')", p->from, word, *c, c + 1);
             apply(p, o, name, c[1] != '\0' ? c + 1 : argument(p, o, name));
             return;
@@ -552,13 +553,13 @@ static void take_short(struct parsing *p, const char *word)
 static int take_words(struct parsing *p, int first)
 {
     char **operands = calloc((size_t)p->argc + 1, sizeof *operands);
-    int    n = 0, used = first;
-    bool   stop = getenv("POSIXLY_CORRECT") != NULL;
+    int n = 0, used = first;
+    bool stop = getenv("POSIXLY_CORRECT") != NULL;
 
     if (operands == NULL)
-        exit(cli_fail(&(struct err){ ERR_NOMEM, "out of memory" }));
+        cli_exit_nomem();
     for (p->at = first; p->at < p->argc; p->at++) {
-        int         from = p->at;
+        int from = p->at;
         const char *word = p->argv[p->at];
 
         if (strcmp(word, "--") == 0 || (stop && (word[0] != '-' || word[1] == '\0'))) {
@@ -594,7 +595,7 @@ static void take_text(const struct cli *cli, const char *text, const char *from)
     bool in_word = false;
 
     if (to == NULL || words == NULL)
-        exit(cli_fail(&(struct err){ ERR_NOMEM, "out of memory" }));
+        cli_exit_nomem();
     copies[copies[0] != NULL] = to;
     for (; *text != '\0'; text++) {
         bool blank = quote == 0 && strchr(" \t\r\n", *text) != NULL;
@@ -622,7 +623,7 @@ static void take_text(const struct cli *cli, const char *text, const char *from)
 static void take_environment(const struct cli *cli)
 {
     const char *env = cli->env ? getenv(cli->env) : NULL;
-    char        from[64];
+    char from[64];
 
     if (env == NULL)
         return;
@@ -635,10 +636,10 @@ static void take_environment(const struct cli *cli)
 /* A small text file as a string; NULL: there is none. Anything else of that name is a mistake, and is not waited for. */
 static char *read_defaults(const char *path)
 {
-    char       *text = NULL;
-    size_t      n = 0;
+    char *text = NULL;
+    size_t n = 0;
     struct stat st;
-    struct err  e = { 0 };
+    struct err e = { 0 };
 
     if (stat(path, &st) != 0 && (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG))
         return NULL;
@@ -653,7 +654,7 @@ static char *read_defaults(const char *path)
 
 void cli_model_defaults(const struct cli *cli, const char *model)
 {
-    char      *const path = defaults_path, *text, from[4400];
+    char *const path = defaults_path, *text, from[4400];
     struct err e;
 
     if (cli_model_path(model, path, sizeof defaults_path - 8, &e))
@@ -706,11 +707,11 @@ const struct cli_command *cli_command_of(const struct cli *cli, const char *word
 /* -h and the like are answered whatever is in the environment. */
 static void answer_ahead(const struct cli *cli, int argc, char **argv)
 {
-    char         **copy = calloc((size_t)argc + 1, sizeof *copy);
+    char **copy = calloc((size_t)argc + 1, sizeof *copy);
     struct parsing p = { cli, "", copy, argc, 0, true };
 
     if (copy == NULL)
-        exit(cli_fail(&(struct err){ ERR_NOMEM, "out of memory" }));
+        cli_exit_nomem();
     memcpy(copy, argv, (size_t)argc * sizeof *copy);
     take_words(&p, 1);
     free(copy);
@@ -719,7 +720,7 @@ static void answer_ahead(const struct cli *cli, int argc, char **argv)
 int cli_parse(const struct cli *cli, int argc, char **argv)
 {
     struct parsing p = { cli, "", argv, argc, 0, false };
-    int            first;
+    int first;
 
     cli_open_standard();
     cli_set_name(cli->name);

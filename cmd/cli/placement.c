@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placement.c - a plan for a device's memory, as text and JSON.                   room: cmd (cli_) */
+/* placement.c - a plan for a device's memory, as text and JSON.                   room: cmd */
 #include "cli/placement.h"
 
 #include <inttypes.h>
@@ -18,8 +18,7 @@ static struct amount amount(int64_t n)
 {
     struct amount a;
 
-    snprintf(a.text, sizeof a.text, n < 1000000000 ? "%8.3f MB" : "%8.3f GB",
-             (double)n / (n < 1000000000 ? 1e6 : 1e9));
+    snprintf(a.text, sizeof a.text, n < 1000000000 ? "%8.3f MB" : "%8.3f GB", (double)n / (n < 1000000000 ? 1e6 : 1e9));
     return a;
 }
 
@@ -34,13 +33,13 @@ static int64_t sum(const int64_t v[MODEL_N_CLASSES])
 
 struct writer {
     cli_placement_line *line;
-    void         *ctx;
+    void *ctx;
 };
 
 static void put(const struct writer *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 static void put(const struct writer *w, const char *fmt, ...)
 {
-    char    text[256];
+    char text[256];
     va_list args;
 
     va_start(args, fmt);
@@ -130,9 +129,8 @@ void cli_placement_text(const struct run_placement *f, cli_placement_line *line,
     put_weights(f, &w);
     if (f->adapter_bytes > 0)
         put(&w, "  %-14s %s", "adapters", amount(f->adapter_bytes).text);
-    put(&w, "  %-14s %s, %s,%s: %" PRId64 " tokens of %d sequence%s", "kv",
-        amount(f->kv_bytes).text, f->kv_k, f->kv_v, f->ctx_tokens, f->n_seq,
-        f->n_seq > 1 ? "s" : "");
+    put(&w, "  %-14s %s, %s,%s: %" PRId64 " tokens of %d sequence%s", "kv", amount(f->kv_bytes).text, f->kv_k, f->kv_v,
+        f->ctx_tokens, f->n_seq, f->n_seq > 1 ? "s" : "");
     if (f->kv_fallback)
         put(&w, "                 there is no room for f16, which is more exact");
     if (f->kv_tokens < f->ctx_tokens * f->n_seq)
@@ -145,9 +143,8 @@ void cli_placement_text(const struct run_placement *f, cli_placement_line *line,
             f->present ? "" : ": an allowance");
     put(&w, "  %-14s %s", "all", amount(f->total_bytes).text);
     if (f->experts != NULL)
-        put(&w, "  the host       %s of experts, %s scratch%s",
-            amount(f->weights.host[MODEL_EXPERTS]).text, amount(f->host_scratch_bytes).text,
-            fits_host(f) ? "" : ": MORE than the memory of this machine");
+        put(&w, "  the host       %s of experts, %s scratch%s", amount(f->weights.host[MODEL_EXPERTS]).text,
+            amount(f->host_scratch_bytes).text, fits_host(f) ? "" : ": MORE than the memory of this machine");
     put_copied(f, &w);
     put_experts(f, &w);
 }
@@ -176,9 +173,9 @@ static bool add_ids(json_t *list, const struct run_placement *f, int layer)
 
 static json_t *layer_json(const struct run_placement *f, int i)
 {
-    json_t *o = json_pack("{s:i, s:I, s:i, s:f}", "layer", i, "expert_bytes", (json_int_t)f->expert_bytes[i],
-                          "device_experts", here(f, i), "host_uses",
-                          f->experts == NULL ? 0.0 : f->experts->host_uses[i]);
+    json_t *o =
+        json_pack("{s:i, s:I, s:i, s:f}", "layer", i, "expert_bytes", (json_int_t)f->expert_bytes[i], "device_experts",
+                  here(f, i), "host_uses", f->experts == NULL ? 0.0 : f->experts->host_uses[i]);
 
     if (o != NULL && f->experts != NULL && f->measured && here(f, i) > 0 && here(f, i) < f->n_expert) {
         json_t *ids = json_array();
@@ -208,31 +205,37 @@ json_t *cli_placement_json(const struct run_placement *f)
 {
     const struct {
         const char *key;
-        int64_t     v;
+        int64_t v;
     } ints[] = {
-        { "budget_bytes", f->budget_bytes },   { "total_bytes", f->total_bytes },
-        { "fixed_bytes", f->fixed_bytes },     { "device_weight_bytes", sum(f->weights.device) },
+        { "budget_bytes", f->budget_bytes },
+        { "total_bytes", f->total_bytes },
+        { "fixed_bytes", f->fixed_bytes },
+        { "device_weight_bytes", sum(f->weights.device) },
         { "host_weight_bytes", sum(f->weights.host) },
         { "copied_weight_bytes", f->weights.copied },
-        { "kv_bytes", f->kv_bytes },           { "state_bytes", f->state_bytes },
-        { "logits_bytes", f->logits_bytes },   { "scratch_bytes", f->scratch_bytes },
+        { "kv_bytes", f->kv_bytes },
+        { "state_bytes", f->state_bytes },
+        { "logits_bytes", f->logits_bytes },
+        { "scratch_bytes", f->scratch_bytes },
         { "host_scratch_bytes", f->host_scratch_bytes },
         { "host_memory_bytes", host_memory() },
-        { "ctx_tokens", f->ctx_tokens },       { "sequences", f->n_seq },
+        { "ctx_tokens", f->ctx_tokens },
+        { "sequences", f->n_seq },
         { "kv_tokens", f->kv_tokens },
-        { "chunk", f->rows_max },              { "experts", f->n_expert },
+        { "chunk", f->rows_max },
+        { "experts", f->n_expert },
         { "experts_used", f->n_used },
     };
     json_t *o = json_pack("{s:s, s:s, s:b, s:b}", "type", "plan", "device", f->device, "present", f->present,
                           "own_scratch", f->own_scratch);
-    bool    good = o != NULL;
-    char    kv[32];
+    bool good = o != NULL;
+    char kv[32];
 
     for (size_t i = 0; i < sizeof ints / sizeof *ints && good; i++)
         good = cli_json_set(o, ints[i].key, json_integer(ints[i].v));
     snprintf(kv, sizeof kv, "%s,%s", f->kv_k, f->kv_v);
-    good = good && cli_json_set(o, "kv", json_string(kv)) &&
-           cli_json_set(o, "kv_fallback", json_boolean(f->kv_fallback));
+    good =
+        good && cli_json_set(o, "kv", json_string(kv)) && cli_json_set(o, "kv_fallback", json_boolean(f->kv_fallback));
     if (good && cli_json_set(o, "device_weight_bytes_by_kind", by_class(f->weights.device)) &&
         cli_json_set(o, "host_weight_bytes_by_kind", by_class(f->weights.host)) &&
         cli_json_set(o, "layers", layers_json(f)))

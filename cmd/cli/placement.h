@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placement.h - a plan for a device's memory (run/placement.h), printed.                room: cmd (cli_) */
+/* placement.h - a plan for a device's memory (run/placement.h), printed.                room: cmd */
 #ifndef CLI_PLACEMENT_H
 #define CLI_PLACEMENT_H
 #include "cli/cli.h"
@@ -8,7 +8,7 @@ struct run_placement;
 
 /* The plan in lines of text, for --plan and -v. */
 typedef void cli_placement_line(void *ctx, const char *line);
-void    cli_placement_text(const struct run_placement *f, cli_placement_line *line, void *ctx);
+void cli_placement_text(const struct run_placement *f, cli_placement_line *line, void *ctx);
 json_t *cli_placement_json(const struct run_placement *f); /* NULL when memory is out */
 /* Prints the plan to stdout. */
 MUST_CHECK enum err_code cli_placement_print(const struct run_placement *f, bool json, struct err *e);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plain.c - is it text? Bytes in pieces, against NULs and what is no UTF-8.  room: cmd (cli_) */
+/* plain.c - is it text? Bytes in pieces, against NULs and what is no UTF-8.  room: cmd */
 #include <string.h>
 #include "cli/cli.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.c - a line that comes and goes on a terminal.                   room: cmd (cli_) */
+/* progress.c - a line that comes and goes on a terminal.                   room: cmd */
 #include <stdarg.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 static volatile sig_atomic_t shown, waiting;
 static double last_ms;
 /* The line to show if a wait takes too long. It is formatted beforehand, because the timer's handler may only write(2). */
-static char   line[LINE_BYTES];
+static char line[LINE_BYTES];
 static size_t line_bytes;
 static size_t text_bytes; /* of it, without what clears the line before */
 
@@ -89,10 +89,10 @@ static size_t fitting(const char *text, size_t bytes, size_t columns)
 /* The line for a terminal, of its width at most. */
 static void make_line(const char *fmt, va_list ap)
 {
-    const char    *empty = clear();
+    const char *empty = clear();
     struct winsize w = { 0 };
-    size_t         columns = 79, n = strlen(empty), before = text_bytes;
-    int            used;
+    size_t columns = 79, n = strlen(empty), before = text_bytes;
+    int used;
 
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1)
         columns = w.ws_col - 1u;
@@ -111,7 +111,7 @@ static void make_line(const char *fmt, va_list ap)
 static void show_line(const char *fmt, va_list ap)
 {
     double now = cli_now_ms();
-    bool   first = last_ms <= 0;
+    bool first = last_ms <= 0;
 
     if (cli_verbosity() < 0)
         return;
@@ -146,8 +146,8 @@ void cli_progress(const char *fmt, ...)
 void cli_progress_count(const char *what, int64_t done, int64_t total, const char *unit)
 {
     static const char *counted;
-    static double      from_ms;
-    static int64_t     from;
+    static double from_ms;
+    static int64_t from;
     double s, rate, left;
 
     if (last_ms <= 0 || counted != what || done < from) { /* another count */
@@ -159,8 +159,8 @@ void cli_progress_count(const char *what, int64_t done, int64_t total, const cha
     rate = s > 0 ? (double)(done - from) / s : 0;
     left = rate > 0 ? (double)(total - done) / rate : 0;
     if (rate > 0)
-        cli_progress("%s: %lld of %lld%s, %.1f/s, %.0f:%02.0f left", what, (long long)done, (long long)total, unit, rate,
-                     (left - (double)((int64_t)left % 60)) / 60, (double)((int64_t)left % 60));
+        cli_progress("%s: %lld of %lld%s, %.1f/s, %.0f:%02.0f left", what, (long long)done, (long long)total, unit,
+                     rate, (left - (double)((int64_t)left % 60)) / 60, (double)((int64_t)left % 60));
     else
         cli_progress("%s: %lld of %lld%s", what, (long long)done, (long long)total, unit);
 }

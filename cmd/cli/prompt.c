@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompt.c - where a prompt comes from: options, files, stdin, chat messages.  room: cmd (cli_) */
+/* prompt.c - where a prompt comes from: options, files, stdin, chat messages.  room: cmd */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -19,8 +19,8 @@ const char *cli_file_name(const char *path)
 
 static enum err_code add_file(struct cli_buf *out, const char *path, struct err *e)
 {
-    char         *data;
-    size_t        n;
+    char *data;
+    size_t n;
     enum err_code code;
 
     if (strcmp(path, "-") == 0 && isatty(STDIN_FILENO) && cli_verbosity() >= 0)
@@ -37,8 +37,7 @@ static enum err_code add_file(struct cli_buf *out, const char *path, struct err 
     return code;
 }
 
-static enum err_code add_prompt(struct cli_buf *b, const char *text, char *const *files,
-                                struct err *e)
+static enum err_code add_prompt(struct cli_buf *b, const char *text, char *const *files, struct err *e)
 {
     if (cli_buf_add(b, str_of(text ? text : ""), e))
         return e->code;
@@ -67,11 +66,10 @@ void cli_tell_encoding(const char *what, struct str s)
         cli_warn("%s is not UTF-8, at byte %zu; iconv(1) converts other encodings", what, at);
 }
 
-enum err_code cli_read_prompt(struct cli_buf *out, const char *text, char *const *files,
-                              struct err *e)
+enum err_code cli_read_prompt(struct cli_buf *out, const char *text, char *const *files, struct err *e)
 {
     struct cli_buf b = { 0 };
-    enum err_code  code = add_prompt(&b, text, files, e);
+    enum err_code code = add_prompt(&b, text, files, e);
 
     if (code) {
         cli_buf_free(&b);
@@ -93,22 +91,32 @@ enum err_code cli_read_template(struct cli_buf *out, const char *path, struct er
 }
 
 /* Adds {"role": role, "content": text} to a; at the front or at the end. */
-static enum err_code add_message(json_t *a, const char *role, struct str text, bool front,
-                                 struct err *e)
+static enum err_code add_message(json_t *a, const char *role, struct str text, bool front, struct err *e)
 {
     json_t *m = json_pack("{s:s, s:o}", "role", role, "content", json_bytes(text));
 
     if (m == NULL || json_array_insert_new(a, front ? 0 : json_array_size(a), m))
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     return ERR_OK;
 }
 
 /* Members of a request of OpenAI's interface that would change the answer: options say that here. */
 static void tell_members(const json_t *request, const char *path)
 {
-    static const char *const left_out[] = { "temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "seed", "n",
-                                            "response_format", "tool_choice", "logprobs", "logit_bias", "presence_penalty",
-                                            "frequency_penalty", "reasoning_effort" };
+    static const char *const left_out[] = { "temperature",
+                                            "top_p",
+                                            "max_tokens",
+                                            "max_completion_tokens",
+                                            "stop",
+                                            "seed",
+                                            "n",
+                                            "response_format",
+                                            "tool_choice",
+                                            "logprobs",
+                                            "logit_bias",
+                                            "presence_penalty",
+                                            "frequency_penalty",
+                                            "reasoning_effort" };
     char names[256] = "";
 
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
@@ -122,22 +130,20 @@ static void tell_members(const json_t *request, const char *path)
 }
 
 /* The messages of a chat: --messages, then what the user says. *tools may be set. */
-static enum err_code read_messages(json_t *all, json_t **tools, const struct cli_chat *c,
-                                   struct err *e)
+static enum err_code read_messages(json_t *all, json_t **tools, const struct cli_chat *c, struct err *e)
 {
     struct cli_buf in = { 0 };
-    json_t        *file, *list;
-    enum err_code  code;
+    json_t *file, *list;
+    enum err_code code;
 
     if (c->messages != NULL) {
         if (cli_json_file(&file, c->messages, e))
             return e->code;
         list = json_is_object(file) ? json_object_get(file, "messages") : file;
         if (!json_is_array(list))
-            code = err_set(e, ERR_FORMAT, "%s: neither an array of messages nor an object with one",
-                           c->messages);
+            code = err_set(e, ERR_FORMAT, "%s: neither an array of messages nor an object with one", c->messages);
         else
-            code = json_array_extend(all, list) ? err_set(e, ERR_NOMEM, "out of memory") : ERR_OK;
+            code = json_array_extend(all, list) ? err_nomem(e) : ERR_OK;
         tell_members(file, c->messages);
         *tools = json_is_object(file) ? json_incref(json_object_get(file, "tools")) : NULL;
         json_decref(file);
@@ -161,7 +167,7 @@ static enum err_code read_messages(json_t *all, json_t **tools, const struct cli
 
 int64_t cli_local_s(void)
 {
-    time_t    now = time(NULL);
+    time_t now = time(NULL);
     struct tm local;
 
     return localtime_r(&now, &local) != NULL ? (int64_t)timegm(&local) : (int64_t)now;
@@ -170,8 +176,8 @@ int64_t cli_local_s(void)
 static enum err_code render(struct text_tokens *out, struct cli_buf *text, bool *thinking, const struct chat *format,
                             const struct chat_prompt *p, struct err *e)
 {
-    char         *shown;
-    size_t        n;
+    char *shown;
+    size_t n;
     enum err_code code;
 
     if (text != NULL) {
@@ -201,7 +207,7 @@ static enum err_code add_kwargs(json_t *extra, const char *text, struct err *e)
     const bool ok = json_object_update(extra, more) == 0;
 
     json_decref(more);
-    return ok ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    return ok ? ERR_OK : err_nomem(e);
 }
 
 enum err_code cli_chat_extra(json_t **out, bool think, const char *kwargs, struct err *e)
@@ -209,7 +215,7 @@ enum err_code cli_chat_extra(json_t **out, bool think, const char *kwargs, struc
     json_t *extra = json_pack("{s:b}", "enable_thinking", (int)think);
 
     if (extra == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (add_kwargs(extra, kwargs, e)) {
         json_decref(extra);
         return e->code;
@@ -221,8 +227,8 @@ enum err_code cli_chat_extra(json_t **out, bool think, const char *kwargs, struc
 enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, bool *thinking, json_t **offered,
                               const struct chat *format, const struct cli_chat *c, struct err *e)
 {
-    json_t       *all = json_array(), *tools = NULL, *extra = NULL;
-    enum err_code code = all ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    json_t *all = json_array(), *tools = NULL, *extra = NULL;
+    enum err_code code = all ? ERR_OK : err_nomem(e);
 
     if (code == ERR_OK)
         code = read_messages(all, &tools, c, e);

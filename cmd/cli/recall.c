@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recall.c - texts of an index, as notes in front of what a user says.       room: cmd (cli_) */
+/* recall.c - texts of an index, as notes in front of what a user says.       room: cmd */
 #include "cli/recall.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "text/text.h"
 
 /* A text is a note when it has half of what the question asks for (recall_hit.share): others would mislead. */
-#define SHARE_LEAST 0.5F
+#define SHARE_LEAST    0.5F
 #define RECITAL_WEIGHT 0.9F /* of a text that the prompt names */
 
 static bool has(struct str s, struct str part)
@@ -69,7 +69,8 @@ struct str cli_notes_head(struct str s)
 
 enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct err *e)
 {
-    json_t *last = json_array_get(messages, json_array_size(messages) - 1), *parts = json_object_get(last, "content"), *content;
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1), *parts = json_object_get(last, "content"),
+           *content;
     json_t *part = json_array_get(parts, json_array_size(parts) - 1); /* of a message in parts the last one */
     const char *key = part != NULL ? "text" : "content";
     struct recall_hit hits[CLI_NOTES_MAX];
@@ -98,7 +99,7 @@ enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct 
         code = cli_buf_add(&b, STR("\n"), e) || cli_buf_add(&b, question, e) ? e->code : ERR_OK;
         content = code == ERR_OK ? json_bytes((struct str){ b.p, b.n }) : NULL;
         if (code == ERR_OK && (content == NULL || json_object_set_new(last, key, content) != 0))
-            code = err_set(e, ERR_NOMEM, "out of memory");
+            code = err_nomem(e);
     }
     cli_buf_free(&b);
     return code;
@@ -108,7 +109,9 @@ enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct 
 static size_t name_of(struct str s, size_t *what)
 {
     for (size_t i = 1; i + 1 < s.n && s.p[i] != '\n'; i++) {
-        const size_t sep = s.p[i] == ':' && s.p[i + 1] == ' ' ? 2 : i + 2 < s.n && memcmp(s.p + i, " - ", 3) == 0 ? 3 : 0;
+        const size_t sep = s.p[i] == ':' && s.p[i + 1] == ' '              ? 2
+                           : i + 2 < s.n && memcmp(s.p + i, " - ", 3) == 0 ? 3
+                                                                           : 0;
 
         if (sep > 0) {
             *what = i + sep;
@@ -170,8 +173,12 @@ enum err_code cli_notes_recital(struct str what, const struct text *text, int32_
     tokens->n = 0;
     if (text_encode(text, what, 0, tokens, e))
         return e->code;
-    *out = (struct engram_recital){ .token = tokens->v, .n = tokens->n, .close = info->think_close, .end = info->eos,
-                                    .newline = { text_find(text, "\n"), text_find(text, "\n\n") }, .weight = RECITAL_WEIGHT };
+    *out = (struct engram_recital){ .token = tokens->v,
+                                    .n = tokens->n,
+                                    .close = info->think_close,
+                                    .end = info->eos,
+                                    .newline = { text_find(text, "\n"), text_find(text, "\n\n") },
+                                    .weight = RECITAL_WEIGHT };
     for (int64_t i = 0; i < out->n; i++)
         out->n = out->token[i] < n_vocab ? out->n : 0;
     return ERR_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recall.h - an index of texts beside a model: notes for what a user says.   room: cmd (cli_) */
+/* recall.h - an index of texts beside a model: notes for what a user says.   room: cmd */
 #ifndef CLI_RECALL_H
 #define CLI_RECALL_H
 #include "cli/cli.h"
@@ -12,9 +12,9 @@ struct text_tokens;
 enum { CLI_NOTES = 3 /* texts by default */, CLI_NOTES_MAX = 100 };
 
 struct cli_notes {
-    struct recall     *r;
+    struct recall *r;
     const struct text *text; /* not owned */
-    int                n;    /* texts at most */
+    int n;                   /* texts at most */
 };
 /* arg: "FILE" or "FILE:n". ERR_FORMAT: not an index, or one of another tokenizer than g's. */
 MUST_CHECK enum err_code cli_notes_open(struct cli_notes *x, const char *arg, const struct gguf *g,
@@ -26,11 +26,12 @@ struct str cli_notes_head(struct str s);
 MUST_CHECK enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct err *e);
 /* What follows the name in a text "NAME: WHAT" or "NAME - WHAT". The last message must be the user's and have the name, word
  * for word, without the rest; the text must have half of the message's rare words. {0}: there is none. Lives as long as x. */
-MUST_CHECK enum err_code cli_notes_named(const struct cli_notes *x, const json_t *messages, struct str *out, struct err *e);
+MUST_CHECK enum err_code cli_notes_named(const struct cli_notes *x, const json_t *messages, struct str *out,
+                                         struct err *e);
 /* What a text says becomes a recital, but for where the answer begins; its tokens, which are kept in *tokens, are below n_vocab
  * or there is none: out->n 0. */
-MUST_CHECK enum err_code cli_notes_recital(struct str what, const struct text *text, int32_t n_vocab, struct text_tokens *tokens,
-                                           struct engram_recital *out, struct err *e);
+MUST_CHECK enum err_code cli_notes_recital(struct str what, const struct text *text, int32_t n_vocab,
+                                           struct text_tokens *tokens, struct engram_recital *out, struct err *e);
 /* ERR_FORMAT: the index was made with another tokenizer than g's. */
 MUST_CHECK enum err_code cli_notes_check(const struct recall *r, const char *path, const struct gguf *g, struct err *e);
 #endif

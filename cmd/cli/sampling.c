@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampling.c - the options that choose a token (sampling.h).                 room: cmd (cli_) */
+/* sampling.c - the options that choose a token (sampling.h).                 room: cmd */
 #include "cli/sampling.h"
 
 #include <inttypes.h>
@@ -16,8 +16,8 @@
 static void check_ranges(const struct sample_opts *o)
 {
     struct sampler *s = NULL;
-    struct err      e = { 0 };
-    size_t          n;
+    struct err e = { 0 };
+    size_t n;
 
     if (sample_open(&s, o, 1, &e) == ERR_ARG) {
         n = strcspn(e.msg, ":");
@@ -33,8 +33,8 @@ enum err_code cli_sampling_of_model(struct cli_sampling *s, const struct gguf *g
     struct sample_opts *const o = &s->o;
     const struct {
         const char *key, *option;
-        float      *real;
-        int32_t    *whole;
+        float *real;
+        int32_t *whole;
     } rows[] = {
         { "general.sampling.temp", "temp", &o->temp, NULL },
         { "general.sampling.top_k", "top-k", NULL, &o->top_k },
@@ -44,7 +44,7 @@ enum err_code cli_sampling_of_model(struct cli_sampling *s, const struct gguf *g
         { "general.sampling.penalty_last_n", "penalty-last-n", NULL, &o->penalty_last_n },
     };
     struct sampler *try;
-    double          x;
+    double x;
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct gguf_kv *kv = gguf_kv_find(g, rows[i].key);
@@ -91,9 +91,9 @@ static bool contains(struct str piece, const char *text)
 static enum err_code find_breakers(struct cli_sampling *s, const struct text *t, struct err *e)
 {
     static const char *usual[] = { "\n", ":", "\"", "*" };
-    const char       **v = s->breakers.n ? s->breakers.v : usual;
-    const size_t       n = s->breakers.n ? s->breakers.n : sizeof usual / sizeof *usual;
-    const int32_t      n_tokens = t != NULL ? text_info(t)->n_tokens : 0;
+    const char **v = s->breakers.n ? s->breakers.v : usual;
+    const size_t n = s->breakers.n ? s->breakers.n : sizeof usual / sizeof *usual;
+    const int32_t n_tokens = t != NULL ? text_info(t)->n_tokens : 0;
     struct text_tokens found = { 0 };
 
     for (int32_t id = 0; id < n_tokens; id++) {
@@ -115,7 +115,7 @@ static enum err_code find_breakers(struct cli_sampling *s, const struct text *t,
 static bool parse_bias(struct sample_bias *b, const char *word, int32_t n_vocab)
 {
     char *end, *end2 = NULL;
-    long  id = strtol(word, &end, 10);
+    long id = strtol(word, &end, 10);
 
     if (*word < '0' || *word > '9' || id >= n_vocab || *end == '\0' || strchr("=+-", *end) == NULL)
         return false;
@@ -133,7 +133,7 @@ static enum err_code parse_biases(struct cli_sampling *s, int32_t n_vocab, struc
     struct sample_bias *v = calloc(s->biases.n + 1, sizeof *v);
 
     if (v == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t i = 0; i < s->biases.n; i++) {
         if (!parse_bias(&v[i], s->biases.v[i], n_vocab)) {
             free(v);
@@ -157,8 +157,7 @@ static uint64_t fresh_seed(void)
     return block[0];
 }
 
-enum err_code cli_sampling_make(struct cli_sampling *s, const struct text *t, int32_t n_vocab,
-                                struct err *e)
+enum err_code cli_sampling_make(struct cli_sampling *s, const struct text *t, int32_t n_vocab, struct err *e)
 {
     if (s->seed < 0)
         s->seed = s->o.temp > 0 ? (int64_t)fresh_seed() : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* signal.c - interrupts, requests for status, files cut while mapped.      room: cmd (cli_) */
+/* signal.c - interrupts, requests for status, files cut while mapped.      room: cmd */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "cli/cli.h"
 
-static atomic_int interrupted; /* the signal's number; threads that compute ask for it, too */
+static atomic_int interrupted;             /* the signal's number; threads that compute ask for it, too */
 static volatile sig_atomic_t asked_to_end; /* by SIGINT, SIGTERM or SIGHUP, */
 static volatile sig_atomic_t next_kills;   /* after which any of them kills */
 static volatile sig_atomic_t status_asked;
@@ -18,7 +18,7 @@ enum { BUS_LINE = 4400 /* a path, and a few words around it */ };
 
 /* Made beforehand, as a handler may not do much: the program's name and the model's file. If the handler finds out which file
  * was cut, that one's name takes the place of the model's. */
-static char   bus_message[BUS_LINE];
+static char bus_message[BUS_LINE];
 static size_t bus_name_bytes, bus_message_bytes;
 static atomic_flag bus_told = ATOMIC_FLAG_INIT;
 static const char bus_what[] = ": file changed or was cut while it was in use\n";
@@ -67,9 +67,9 @@ static bool covers(const char *line, uintptr_t address)
 static bool find_map(char line[BUS_LINE], uintptr_t address)
 {
     const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-    char      part[512];
-    bool      found = false;
-    size_t    at = 0;
+    char part[512];
+    bool found = false;
+    size_t at = 0;
 
     for (ssize_t n; fd >= 0 && !found && (n = read(fd, part, sizeof part)) > 0;)
         for (ssize_t i = 0; i < n && !found; i++)
@@ -89,9 +89,9 @@ static bool find_map(char line[BUS_LINE], uintptr_t address)
 /* Puts the file that is mapped there into the message. */
 static void name_file(uintptr_t address)
 {
-    char        line[BUS_LINE];
+    char line[BUS_LINE];
     const char *path = find_map(line, address) ? strchr(line, '/') : NULL;
-    size_t      n = path != NULL ? strlen(path) : 0;
+    size_t n = path != NULL ? strlen(path) : 0;
 
     if (n == 0 || bus_name_bytes + n + sizeof bus_what > sizeof bus_message)
         return;
@@ -139,7 +139,7 @@ void cli_signals(const char *file)
 }
 
 /* What nohup(1) or a shell's background job ignores stays ignored, and a hangup that has a mark of its own keeps it. */
-static void catch(int sig, void (*handler)(int), int flags)
+static void catch (int sig, void (*handler)(int), int flags)
 {
     struct sigaction sa = { 0 }, old;
 
@@ -155,7 +155,7 @@ static void catch_ends(int flags)
     static const int sigs[] = { SIGINT, SIGTERM, SIGHUP };
 
     for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++)
-        catch(sigs[i], on_interrupt, flags);
+        catch (sigs[i], on_interrupt, flags);
 }
 
 void cli_catch_interrupts(void)
@@ -166,7 +166,7 @@ void cli_catch_interrupts(void)
 
 void cli_catch_hangups(void)
 {
-    catch(SIGHUP, on_hangup, SA_RESTART);
+    catch (SIGHUP, on_hangup, SA_RESTART);
 }
 
 bool cli_hung_up(void)
@@ -179,7 +179,7 @@ bool cli_hung_up(void)
 
 void cli_catch_broken_pipe(void)
 {
-    catch(SIGPIPE, on_broken_pipe, 0);
+    catch (SIGPIPE, on_broken_pipe, 0);
 }
 
 void cli_await_signals(void)

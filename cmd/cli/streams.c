@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* streams.c - standard output and error, which wait for their reader, but after a signal not for one that has stopped
- * reading. A pipe that another program has made non-blocking is waited for as any other.             room: cmd (cli_) */
+ * reading. A pipe that another program has made non-blocking is waited for as any other.             room: cmd */
 #define _GNU_SOURCE /* fopencookie() */
 #include <errno.h>
 #include <limits.h>
@@ -15,7 +15,7 @@ enum { BUFFER_BYTES = 1 << 16 };
 #define PATIENCE_MS 200.0 /* for a reader after a signal */
 
 static FILE *terminal_out, *terminal_err;
-static int   output_failed; /* errno of the first write to stdout that failed */
+static int output_failed; /* errno of the first write to stdout that failed */
 
 int cli_stdout_errno(void)
 {
@@ -33,7 +33,7 @@ static void note_failure(int fd)
 static bool wait_for_reader(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLOUT };
-    double        from_ms = -1;
+    double from_ms = -1;
 
     while (poll(&p, 1, LOOK_MS) <= 0) {
         if (!cli_interrupted())
@@ -49,12 +49,12 @@ static bool wait_for_reader(int fd)
 static ssize_t write_all(void *of, const char *p, size_t n)
 {
     const int fd = (int)(intptr_t)of;
-    size_t    done = 0;
+    size_t done = 0;
 
     while (done < n) {
         /* When a pipe can be written, PIPE_BUF bytes do not block. */
         const size_t left = n - done, some = cli_interrupted() && left > PIPE_BUF ? PIPE_BUF : left;
-        ssize_t      w;
+        ssize_t w;
 
         if (!wait_for_reader(fd)) {
             errno = EINTR;
@@ -82,11 +82,12 @@ static int close_stream(void *of)
 static void replace(FILE **stream, int fd, int mode, FILE **was)
 {
     static char buffers[2][BUFFER_BYTES];
-    FILE *f = fopencookie((void *)(intptr_t)fd, "w", (cookie_io_functions_t){ .write = write_all, .close = close_stream });
+    FILE *f =
+        fopencookie((void *)(intptr_t)fd, "w", (cookie_io_functions_t){ .write = write_all, .close = close_stream });
 
     *was = *stream;
     if (f == NULL || setvbuf(f, buffers[fd - 1], mode, BUFFER_BYTES) != 0)
-        exit(cli_fail(&(struct err){ ERR_NOMEM, "out of memory" }));
+        cli_exit_nomem();
     *stream = f;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* batch.c - which items a step of an adapter's training takes.                                 room: cmd (cli_)
+/* batch.c - which items a step of an adapter's training takes.                                 room: cmd
  *
  * With gradients half of them come in turn. The others are drawn by the loss that they had when they were last seen, so that
  * steps are spent on what is not learnt yet, and on what is being forgotten. */
@@ -24,7 +24,7 @@ enum err_code cli_train_batch_open(struct train_lora *j, struct err *e)
     j->order_of = -1;
     j->seq_loss = calloc((size_t)(j->o->n_text + j->o->keep_batch), sizeof *j->seq_loss);
     if (j->seq_loss == NULL || j->order == NULL || j->seen == NULL || j->which == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int64_t i = 0; i < j->items.n; i++)
         j->seen[i] = LOSS_FIRST;
     return ERR_OK;
@@ -105,8 +105,8 @@ int cli_train_batch(struct train_lora *j, int64_t step, struct grad_seq *seq)
     for (int i = 0; i < n; i++)
         *(i < n_learn ? &tokens : &said) += item_at(j, j->which[i])->n_answer;
     for (int i = 0; i < n; i++)
-        seq[i] = cli_train_seq(item_at(j, j->which[i]), i < n_learn ? 1.0 / (double)tokens
-                                                                    : (double)j->o->keep_weight / (double)said);
+        seq[i] = cli_train_seq(item_at(j, j->which[i]),
+                               i < n_learn ? 1.0 / (double)tokens : (double)j->o->keep_weight / (double)said);
     return n;
 }
 

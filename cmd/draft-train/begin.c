@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* begin.c - what the training of an adapter begins with: the one that is there, or a new one.     room: cmd (cli_) */
+/* begin.c - what the training of an adapter begins with: the one that is there, or a new one.     room: cmd */
 #include <string.h>
 #include <unistd.h>
 #include "adapt/adapt.h"
@@ -23,7 +23,8 @@ static enum err_code read_classes(const char *text, unsigned *classes, struct er
                 found = 1u << c;
         *classes |= found;
         if (found == 0)
-            return err_set(e, ERR_ARG, "--targets %.*s: of attention, recurrent, feed_forward, shared_expert, experts, output",
+            return err_set(e, ERR_ARG,
+                           "--targets %.*s: of attention, recurrent, feed_forward, shared_expert, experts, output",
                            STR_ARG(word));
         at = end != NULL ? end + 1 : NULL;
     }
@@ -56,19 +57,23 @@ static enum err_code check_shape(const struct train_begin *b, const struct train
     if (tune_lora_new(&asked, g, &to, e))
         return e->code;
     same = !cli_given(cli, "targets") ? asked->rank == adapter_rank(b->old) && asked->file->alpha >= b->old->alpha &&
-                                               asked->file->alpha <= b->old->alpha
-                                         : same_shape(asked->file, b->old);
+                                            asked->file->alpha <= b->old->alpha
+                                      : same_shape(asked->file, b->old);
     tune_lora_close(asked);
-    return same ? ERR_OK : err_set(e, ERR_ARG, "%s has rank %d, alpha %g and %zu matrices, and training goes on with it: another "
-                                   "--rank, --alpha or --targets needs --scratch", o->out, adapter_rank(b->old),
-                                   (double)b->old->alpha, b->old->n);
+    return same ? ERR_OK
+                : err_set(e, ERR_ARG,
+                          "%s has rank %d, alpha %g and %zu matrices, and training goes on with it: another "
+                          "--rank, --alpha or --targets needs --scratch",
+                          o->out, adapter_rank(b->old), (double)b->old->alpha, b->old->n);
 }
 
 enum err_code cli_train_begin(struct train_begin *b, const struct train_options *o, const struct cli *cli,
                               const struct gguf *model, struct grad *g, struct err *e)
 {
     struct tune_lora_opts to = { .rank = o->scales ? 0 : o->rank,
-                                 .alpha = o->scales ? 1.0f : o->alpha > 0 ? o->alpha : 2.0f * (float)o->rank,
+                                 .alpha = o->scales      ? 1.0f
+                                          : o->alpha > 0 ? o->alpha
+                                                         : 2.0f * (float)o->rank,
                                  .seed = (uint64_t)o->seed };
     char arch[64] = "";
     struct str s = { 0 };

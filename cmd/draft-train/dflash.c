@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dflash.c - the command dflash: a block drafter.                            room: cmd (cli_) */
+/* dflash.c - the command dflash: a block drafter.                            room: cmd */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,10 +11,10 @@ enum { ANCHORS = 16, WARM = 100 };
 
 struct dflash {
     struct train_drafter d;
-    struct gguf         *old;  /* the drafter that serves; NULL: none */
-    bool                 same; /* it has the shape that is trained */
-    struct train_shape   shape, old_shape;
-    struct train_dflash  net;
+    struct gguf *old; /* the drafter that serves; NULL: none */
+    bool same;        /* it has the shape that is trained */
+    struct train_shape shape, old_shape;
+    struct train_dflash net;
 };
 
 static enum err_code read_list(const char *text, int n_layer, struct train_shape *s, struct err *e)
@@ -26,7 +26,8 @@ static enum err_code read_list(const char *text, int n_layer, struct train_shape
         const long v = strtol(at, &end, 10);
 
         if (end == at || v < 0 || v >= n_layer || s->n_tap == TRAIN_TAPS_MAX)
-            return err_set(e, ERR_ARG, "--taps %s: up to %d layers in 0 .. %d, as 1,3,5", text, TRAIN_TAPS_MAX, n_layer - 1);
+            return err_set(e, ERR_ARG, "--taps %s: up to %d layers in 0 .. %d, as 1,3,5", text, TRAIN_TAPS_MAX,
+                           n_layer - 1);
         for (int i = 0; i < s->n_tap; i++)
             if (s->tap[i] == v)
                 return err_set(e, ERR_ARG, "--taps %s: layer %ld is named twice", text, v);
@@ -53,9 +54,14 @@ static enum err_code new_shape(struct dflash *j, struct err *e)
     struct train_shape *s = &j->shape;
     const int last = m->n_layer > 2 ? m->n_layer - 2 : m->n_layer - 1, first = last > 1 ? 1 : 0;
 
-    *s = (struct train_shape){ .n_layer = j->d.o->n_layer, .n_embd = m->n_embd, .block = j->d.o->block,
-                               .n_ff = j->d.o->n_ff > 0 ? j->d.o->n_ff : 3 * m->n_embd, .rope_base = 10000, .eps = 1e-6f,
-                               .ctx_tokens = j->d.o->model.ctx_tokens, .head_dim = m->n_embd >= 2 * HEAD ? HEAD : 16 };
+    *s = (struct train_shape){ .n_layer = j->d.o->n_layer,
+                               .n_embd = m->n_embd,
+                               .block = j->d.o->block,
+                               .n_ff = j->d.o->n_ff > 0 ? j->d.o->n_ff : 3 * m->n_embd,
+                               .rope_base = 10000,
+                               .eps = 1e-6f,
+                               .ctx_tokens = j->d.o->model.ctx_tokens,
+                               .head_dim = m->n_embd >= 2 * HEAD ? HEAD : 16 };
     s->n_head = m->n_embd / s->head_dim > 0 ? m->n_embd / s->head_dim : 1;
     s->n_head_kv = s->n_head % 4 == 0 && s->n_head > 4 ? s->n_head / 4 : s->n_head % 2 == 0 ? s->n_head / 2 : s->n_head;
     s->mask = t->pad >= 0 ? t->pad : t->eos >= 0 ? t->eos : 0;
@@ -93,15 +99,18 @@ static enum err_code open_old(struct dflash *j, struct train_shape *s, struct er
     *s = (struct train_shape){ .ctx_tokens = j->d.o->model.ctx_tokens };
     if (access(j->d.o->out, F_OK) != 0)
         return ERR_OK;
-    if (gguf_open(&j->old, j->d.o->out, e) || train_shape_read(s, j->old, e) || text_same_tokens(j->old, j->d.x.gguf, e))
+    if (gguf_open(&j->old, j->d.o->out, e) || train_shape_read(s, j->old, e) ||
+        text_same_tokens(j->old, j->d.x.gguf, e))
         return err_wrap(e, "cannot replace the file of --out");
     if (s->n_embd != m->n_embd)
-        return err_set(e, ERR_FORMAT, "%s: drafts for rows of %d elements, and the model's have %d", j->d.o->out, s->n_embd,
-                       m->n_embd);
+        return err_set(e, ERR_FORMAT, "%s: drafts for rows of %d elements, and the model's have %d", j->d.o->out,
+                       s->n_embd, m->n_embd);
     for (int i = 0; i < s->n_tap; i++)
         if (s->tap[i] >= m->n_layer)
-            return err_set(e, ERR_FORMAT, "%s: reads layer %d, and the model has %d", j->d.o->out, s->tap[i], m->n_layer);
-    return s->mask < m->n_vocab ? ERR_OK : err_set(e, ERR_FORMAT, "%s: its mask is not a token of the model", j->d.o->out);
+            return err_set(e, ERR_FORMAT, "%s: reads layer %d, and the model has %d", j->d.o->out, s->tap[i],
+                           m->n_layer);
+    return s->mask < m->n_vocab ? ERR_OK
+                                : err_set(e, ERR_FORMAT, "%s: its mask is not a token of the model", j->d.o->out);
 }
 
 static enum err_code choose(struct train_drafter *d, struct err *e)
@@ -122,7 +131,8 @@ static enum err_code choose(struct train_drafter *d, struct err *e)
         return ERR_OK;
     for (int i = 0; i < old->n_tap; i++) /* both are tested on the same rows */
         if (old->n_tap != j->shape.n_tap || old->tap[i] != j->shape.tap[i])
-            return err_set(e, ERR_ARG, "%s reads other layers: a drafter that reads others needs another --out", d->o->out);
+            return err_set(e, ERR_ARG, "%s reads other layers: a drafter that reads others needs another --out",
+                           d->o->out);
     cli_warn("%s has another shape: the new drafter begins with random weights", d->o->out);
     return ERR_OK;
 }
@@ -259,8 +269,9 @@ static int64_t n_params(const struct train_drafter *d)
     return ((const struct dflash *)d)->net.net.n_params;
 }
 
-static const struct train_kind kind = { "dflash", true, WARM, choose, bytes, open_net, close_net, note, begin, step, loss_of,
-                                        steps, size_at, walk, save, write_net, products, n_params };
+static const struct train_kind kind = { "dflash",  true, WARM,  choose,    bytes,    open_net,
+                                        close_net, note, begin, step,      loss_of,  steps,
+                                        size_at,   walk, save,  write_net, products, n_params };
 
 int cli_train_dflash(const struct train_options *o, const struct cli *cli, char *const *files)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* drafter.c - texts are written, a drafter learns from them, the better one stays.        room: cmd (cli_) */
+/* drafter.c - texts are written, a drafter learns from them, the better one stays.        room: cmd */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,19 +13,19 @@
 #include "train/gemm.h"
 #include "train/host.h"
 
-#define P_MAX       0.05 /* of the gate */
-#define GEN_SHARE   0.6  /* of a round in which texts are written, at most */
-#define TEXTS_MIN   256  /* that are written before others than new ones are taken */
-#define FRESH       0.5  /* new texts for each one that a step takes, if there is time */
-#define ROUND_S     60.0 /* a round, at most, */
-#define ROUND_SHARE 0.05 /* and of the time */
+#define P_MAX       0.05  /* of the gate */
+#define GEN_SHARE   0.6   /* of a round in which texts are written, at most */
+#define TEXTS_MIN   256   /* that are written before others than new ones are taken */
+#define FRESH       0.5   /* new texts for each one that a step takes, if there is time */
+#define ROUND_S     60.0  /* a round, at most, */
+#define ROUND_SHARE 0.05  /* and of the time */
 #define TEST_S      600.0 /* between tests, at most, */
-#define TESTS       3    /* tests on the held-out prompts during a training */
-#define TEST_SHARE  0.3  /* of the time, at most, for all tests, */
-#define WALKS       7.0  /* which go over the texts so often: first, the old one's, two on the way, */
-#define TESTS_TAKE  3.0  /* and the last one's, of all sizes of blocks */
-#define ASK_SHARE   0.2  /* of the time, at most, for texts to test on */
-#define HOT         0.8f /* temperature of a prompt that comes again */
+#define TESTS       3     /* tests on the held-out prompts during a training */
+#define TEST_SHARE  0.3   /* of the time, at most, for all tests, */
+#define WALKS       7.0   /* which go over the texts so often: first, the old one's, two on the way, */
+#define TESTS_TAKE  3.0   /* and the last one's, of all sizes of blocks */
+#define ASK_SHARE   0.2   /* of the time, at most, for texts to test on */
+#define HOT         0.8f  /* temperature of a prompt that comes again */
 #define REPORT_MS   1000.0
 #define SLACK       ((int64_t)64 << 20) /* bytes of address space for each thread: its heap, what is not counted */
 
@@ -78,22 +78,29 @@ static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
     int64_t of_host;
     const int64_t net = j->kind->bytes(j, &of_host), learnt = texts + tests + net, left = memory_left("");
     const int64_t all = (j->math->host ? learnt : of_host) + writer;
-    const int64_t blas = j->math->host && j->kind->products(j) == j->math->products ? train_gemm_bytes(pool_size(j->pool)) : 0;
+    const int64_t blas =
+        j->math->host && j->kind->products(j) == j->math->products ? train_gemm_bytes(pool_size(j->pool)) : 0;
     const int64_t space = all + blas + SLACK * pool_size(j->pool);
 
     cli_warn("memory: at most %" PRId64 " MiB beside the model's %" PRId64 ": texts %" PRId64 ", tests %" PRId64
-             ", sequences %" PRId64 ", network %" PRId64 ", prompts %" PRId64 "%s", (learnt + writer + prompts) >> 20,
-             m->weight_bytes >> 20, texts >> 20, tests >> 20, writer >> 20, net >> 20, prompts >> 20,
-             j->math->host ? "" : "; texts, tests and network on the GPU");
+             ", sequences %" PRId64 ", network %" PRId64 ", prompts %" PRId64 "%s",
+             (learnt + writer + prompts) >> 20, m->weight_bytes >> 20, texts >> 20, tests >> 20, writer >> 20,
+             net >> 20, prompts >> 20, j->math->host ? "" : "; texts, tests and network on the GPU");
     if (left >= 0 && all > left)
-        return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of memory are left: a smaller --memory, --batch, --ctx or --sequences "
-                       "takes less", left >> 20);
+        return err_set(e, ERR_LIMIT,
+                       "%" PRId64 " MiB of memory are left: a smaller --memory, --batch, --ctx or --sequences "
+                       "takes less",
+                       left >> 20);
     if (!address_space(space))
-        return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of address space cannot be had (ulimit -v): fewer threads (-t) or a smaller "
-                       "--memory take less", space >> 20);
+        return err_set(e, ERR_LIMIT,
+                       "%" PRId64 " MiB of address space cannot be had (ulimit -v): fewer threads (-t) or a smaller "
+                       "--memory take less",
+                       space >> 20);
     if (!j->math->host && j->math->left(j->math) >= 0 && learnt - of_host > j->math->left(j->math))
-        return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of the GPU's memory are left: a smaller --memory, --batch or --ctx takes "
-                       "less", j->math->left(j->math) >> 20);
+        return err_set(e, ERR_LIMIT,
+                       "%" PRId64 " MiB of the GPU's memory are left: a smaller --memory, --batch or --ctx takes "
+                       "less",
+                       j->math->left(j->math) >> 20);
     if (text_room(j) < 2 * ctx)
         return err_set(e, ERR_ARG, "--memory holds %" PRId64 " tokens of texts: too few for texts of %" PRId64,
                        text_room(j), ctx);
@@ -108,7 +115,7 @@ static enum err_code open_arrays(struct train_drafter *j, struct err *e)
         j->steps[i] = calloc((size_t)j->data.test.n, sizeof *j->steps[i]);
     return j->order == NULL || j->half == NULL || j->steps[3] == NULL || j->steps[0] == NULL || j->steps[1] == NULL ||
                    j->steps[2] == NULL
-               ? err_set(e, ERR_NOMEM, "out of memory")
+               ? err_nomem(e)
                : ERR_OK;
 }
 
@@ -153,8 +160,7 @@ static enum err_code open_all(struct train_drafter *j, char *const *files, struc
     ro.tap_layers = j->tap;
     ro.n_taps = j->n_tap;
     if (cli_open_run(&j->run, &j->x, &ro, e) || pool_open(&j->pool, threads, e) || open_math(j, e) ||
-        bound_memory(j, e) ||
-        train_texts_open(&j->texts, j->math, text_room(j), width_of(j), e) ||
+        bound_memory(j, e) || train_texts_open(&j->texts, j->math, text_room(j), width_of(j), e) ||
         train_texts_open(&j->tests, j->math, j->data.test.n * j->ctx_tokens + 1, width_of(j), e) ||
         train_writer_open(&j->writer, j->run, j->x.text, NULL, 0, j->n_tap, o->n_predict, e) || j->kind->open(j, e) ||
         open_arrays(j, e))
@@ -225,8 +231,10 @@ static enum err_code write_tests(struct train_drafter *j, struct err *e)
     if (cli_interrupted())
         return interrupted(e);
     if (j->tests.n < TRAIN_LEAST_TESTS)
-        return err_set(e, ERR_FORMAT, "the model answers %" PRId64 " of %" PRId64 " held-out prompts: too few, at "
-                       "least %d are needed", j->tests.n, j->data.test.n, TRAIN_LEAST_TESTS);
+        return err_set(e, ERR_FORMAT,
+                       "the model answers %" PRId64 " of %" PRId64 " held-out prompts: too few, at "
+                       "least %d are needed",
+                       j->tests.n, j->data.test.n, TRAIN_LEAST_TESTS);
     if (j->tests.n < j->data.test.n)
         cli_warn("%" PRId64 " of %" PRId64 " held-out prompts are tested on: %s", j->tests.n, j->data.test.n,
                  cli_now_ms() < j->stop_ms ? "the model gives no answer to the others"
@@ -243,7 +251,8 @@ static bool next_prompt(void *ctx, struct train_ask *ask)
 
     if (j->at == 0)
         for (int64_t i = 0; i < n; i++) {
-            const int64_t k = (int64_t)(rng_unit((uint64_t)j->o->seed, 7 + (uint64_t)j->pass, (uint64_t)i) * (double)(i + 1));
+            const int64_t k =
+                (int64_t)(rng_unit((uint64_t)j->o->seed, 7 + (uint64_t)j->pass, (uint64_t)i) * (double)(i + 1));
 
             j->order[i] = j->order[k];
             j->order[k] = i;
@@ -251,8 +260,12 @@ static bool next_prompt(void *ctx, struct train_ask *ask)
     const int64_t i = j->order[j->at];
     const struct train_prompt *p = &j->data.train.v[i];
 
-    *ask = (struct train_ask){ .prompt = p->token.v, .n_prompt = p->token.n, .of = p->of, .source = (int)i,
-                               .temp = j->pass > 0 ? HOT : 0, .seed = (uint64_t)j->o->seed + (uint64_t)j->pass,
+    *ask = (struct train_ask){ .prompt = p->token.v,
+                               .n_prompt = p->token.n,
+                               .of = p->of,
+                               .source = (int)i,
+                               .temp = j->pass > 0 ? HOT : 0,
+                               .seed = (uint64_t)j->o->seed + (uint64_t)j->pass,
                                .stream = (uint64_t)i };
     if (++j->at == n) {
         j->at = 0;
@@ -296,7 +309,8 @@ static bool texts_go_on(void *ctx)
 {
     enum { TRIES = 8 };
     const struct train_drafter *j = ctx;
-    const bool few = j->texts.added < j->o->n_text && j->pass < j->pass_first + TRIES && cli_train_spent_s(j) < j->whole_s;
+    const bool few =
+        j->texts.added < j->o->n_text && j->pass < j->pass_first + TRIES && cli_train_spent_s(j) < j->whole_s;
     char clock[32];
 
     cli_progress("writing: %" PRId64 " texts, %" PRId64 " tokens, %s left", j->texts.n, train_writer_tokens(j->writer),
@@ -314,8 +328,8 @@ static void note_step(struct train_drafter *j, const struct train_loss *sum, dou
     *last_ms = cli_now_ms();
     cli_train_point(&j->report, loss);
     cli_train_event(&j->report, "step",
-                    json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)j->kind->steps(j), "loss", loss, "right", right,
-                              "rate", train_rate((double)j->o->rate, j->kind->steps(j), j->kind->n_warm, part),
+                    json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)j->kind->steps(j), "loss", loss, "right",
+                              right, "rate", train_rate((double)j->o->rate, j->kind->steps(j), j->kind->n_warm, part),
                               "eta_seconds", left_s(j)));
     cli_progress("step %" PRId64 ", loss %.3f, %.1f %% right, %s left", j->kind->steps(j), loss, 100 * right,
                  cli_train_clock(left_s(j), clock));
@@ -395,7 +409,8 @@ static enum err_code choose_tests(struct train_drafter *j, struct err *e)
     if (j->kind->walk(j, false, j->kind->size_at(j, 0), j->steps[1], &progress, e)) {
         if (e->code != ERR_CANCEL || cli_interrupted())
             return e->code;
-        cli_warn("%" PRId64 " of %" PRId64 " texts are tested on: the time is too short to test on all", j->asked, j->tests.n);
+        cli_warn("%" PRId64 " of %" PRId64 " texts are tested on: the time is too short to test on all", j->asked,
+                 j->tests.n);
         j->tests.n = j->asked;
         *e = (struct err){ 0 };
     }
@@ -416,8 +431,9 @@ static enum err_code test_now(struct train_drafter *j, struct err *e)
         tokens += train_walk_tokens(&j->tests.v[i]);
         steps += j->steps[1][i];
     }
-    cli_train_event(&j->report, "round", json_pack("{s:I, s:f}", "step", (json_int_t)j->kind->steps(j), "tokens_per_step",
-                                                   (double)tokens / (double)steps));
+    cli_train_event(&j->report, "round",
+                    json_pack("{s:I, s:f}", "step", (json_int_t)j->kind->steps(j), "tokens_per_step",
+                              (double)tokens / (double)steps));
     cli_note("%.0f s, %" PRId64 " steps: %.2f tokens per step", cli_train_spent_s(j), j->kind->steps(j),
              (double)tokens / (double)steps);
     plan(j, (cli_now_ms() - from_ms) / 1e3);
@@ -451,8 +467,9 @@ static enum err_code rounds(struct train_drafter *j, struct err *e)
             return interrupted(e);
         if (j->texts.n == 0 && cli_train_spent_s(j) < j->whole_s)
             return err_set(e, ERR_FORMAT, "the model gives no answers to the prompts");
-        cli_train_event(&j->report, "texts", json_pack("{s:I, s:I}", "texts", (json_int_t)j->texts.n, "written_tokens",
-                                                       (json_int_t)train_writer_tokens(j->writer)));
+        cli_train_event(&j->report, "texts",
+                        json_pack("{s:I, s:I}", "texts", (json_int_t)j->texts.n, "written_tokens",
+                                  (json_int_t)train_writer_tokens(j->writer)));
         if (learn(j, end_s, e))
             return e->code;
         if (cli_train_spent_s(j) < tested_s + test_s || cli_train_spent_s(j) + j->walk_s > j->whole_s || enough(j))
@@ -555,9 +572,9 @@ static void print_class(struct train_drafter *j, int of, const char *name)
             fprintf(to, " %7.2f", rate[k]);
         fprintf(to, " %7.2f\n", rate[0]);
     }
-    cli_train_event(&j->report, "test", json_pack("{s:s, s:I, s:I, s:f, s:f}", "class", name, "texts", (json_int_t)n,
-                                                  "tokens", (json_int_t)tokens, "tokens_per_step", rate[1],
-                                                  "tokens_per_step_before", rate[0]));
+    cli_train_event(&j->report, "test",
+                    json_pack("{s:s, s:I, s:I, s:f, s:f}", "class", name, "texts", (json_int_t)n, "tokens",
+                              (json_int_t)tokens, "tokens_per_step", rate[1], "tokens_per_step_before", rate[0]));
 }
 
 static void print_table(struct train_drafter *j)
@@ -581,14 +598,15 @@ static enum err_code decide(struct train_drafter *j, int *status, struct err *e)
     double *gain = calloc((size_t)j->tests.n, sizeof *gain), p;
 
     if (gain == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int64_t i = 0; i < j->tests.n; i++)
         gain[i] = (double)(j->steps[0][i] - j->steps[1][i]);
     p = train_gate(gain, j->tests.n, (uint64_t)j->o->seed);
     free(gain);
     *status = p < P_MAX ? EXIT_OK : EXIT_NO;
-    cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:I}", "published", *status == EXIT_OK, "p", p, "steps",
-                                                 (json_int_t)j->kind->steps(j)));
+    cli_train_event(
+        &j->report, "end",
+        json_pack("{s:b, s:f, s:I}", "published", *status == EXIT_OK, "p", p, "steps", (json_int_t)j->kind->steps(j)));
     if (*status == EXIT_OK && cli_train_publish(j->o->out, j->fresh, j->o->keep, j->half, e))
         return e->code;
     if (*status == EXIT_OK)
@@ -597,8 +615,10 @@ static enum err_code decide(struct train_drafter *j, int *status, struct err *e)
         cli_train_drop(&j->fresh);
         unlink(j->half);
         cli_warn("%s: not better than %s (p = %.2g, %g is the limit)", j->o->out,
-                 j->old ? "the old one, which stays" : j->had ? "the model's block alone: nothing is written"
-                                                              : "no drafter: nothing is written", p, P_MAX);
+                 j->old   ? "the old one, which stays"
+                 : j->had ? "the model's block alone: nothing is written"
+                          : "no drafter: nothing is written",
+                 p, P_MAX);
     }
     return ERR_OK;
 }
@@ -609,16 +629,16 @@ static enum err_code train_on(struct train_drafter *j, int *status, struct err *
 
     if (write_tests(j, e) || choose_tests(j, e) || test_old(j, e))
         return e->code;
-    cli_train_event(&j->report, "begin", json_pack("{s:s, s:I, s:I, s:I, s:s}", "command", j->kind->command, "prompts",
-                                                   (json_int_t)j->data.train.n, "tests", (json_int_t)j->tests.n,
-                                                   "parameters", (json_int_t)j->kind->n_params(j), "products",
-                                                   j->kind->products(j)));
+    cli_train_event(&j->report, "begin",
+                    json_pack("{s:s, s:I, s:I, s:I, s:s}", "command", j->kind->command, "prompts",
+                              (json_int_t)j->data.train.n, "tests", (json_int_t)j->tests.n, "parameters",
+                              (json_int_t)j->kind->n_params(j), "products", j->kind->products(j)));
     cli_note("%" PRId64 " prompts to train on, %" PRId64 " texts to test on, %" PRId64 " weights, products by %s",
              j->data.train.n, j->tests.n, j->kind->n_params(j), j->kind->products(j));
     code = rounds(j, e);
     if (code == ERR_OK && j->kind->steps(j) == 0)
-        code = err_set(e, ERR_ARG, "--time %s is too short for a step: %.1f s are over, and a test takes %.1f s", j->o->time,
-                       cli_train_spent_s(j), j->walk_s);
+        code = err_set(e, ERR_ARG, "--time %s is too short for a step: %.1f s are over, and a test takes %.1f s",
+                       j->o->time, cli_train_spent_s(j), j->walk_s);
     if (code == ERR_OK || (code == ERR_CANCEL && j->kind->steps(j) > 0))
         keep_state(j);
     if (code != ERR_OK)

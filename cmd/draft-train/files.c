@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* files.c - files that a training reads and writes.                          room: cmd (cli_) */
+/* files.c - files that a training reads and writes.                          room: cmd */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ enum err_code cli_train_fresh(char **fresh, const char *out, struct err *e)
     char *dir = slash != NULL ? strndup(out, (size_t)(name - out)) : strdup("./"), end[300];
 
     if (dir == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     remove_left(dir, name);
     errno = EEXIST;
     for (int i = 0; i < TRIES && errno == EEXIST; i++) {
@@ -101,8 +101,8 @@ void cli_train_drop_done(const char *out, const char *half)
 {
     struct stat is, was;
 
-    if (stat(out, &is) == 0 && stat(half, &was) == 0 && was.st_atim.tv_sec == 0 && was.st_mtim.tv_sec == is.st_mtim.tv_sec &&
-        was.st_mtim.tv_nsec == is.st_mtim.tv_nsec)
+    if (stat(out, &is) == 0 && stat(half, &was) == 0 && was.st_atim.tv_sec == 0 &&
+        was.st_mtim.tv_sec == is.st_mtim.tv_sec && was.st_mtim.tv_nsec == is.st_mtim.tv_nsec)
         unlink(half);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* items.c - questions with answers, and texts, for adapters.                  room: cmd (cli_) */
+/* items.c - questions with answers, and texts, for adapters.                  room: cmd */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,17 +7,12 @@
 #include "draft-train/lora.h"
 
 struct reading {
-    const struct text  *text;
-    struct chat        *format;
-    int64_t             tokens_max;
-    bool                open; /* questions without an answer are welcome */
+    const struct text *text;
+    struct chat *format;
+    int64_t tokens_max;
+    bool open; /* questions without an answer are welcome */
     struct train_items *to;
 };
-
-static enum err_code no_memory(struct err *e)
-{
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
 
 void cli_train_item_free(struct train_item *i)
 {
@@ -62,7 +57,7 @@ enum err_code cli_train_items_add(struct train_items *s, struct text_tokens toke
     item.target = s->n < s->cap ? calloc((size_t)token.n, sizeof *item.target) : NULL;
     if (item.target == NULL) {
         text_tokens_free(&token);
-        return no_memory(e);
+        return err_nomem(e);
     }
     for (int64_t i = 0; i < token.n; i++)
         item.target[i] = i + 1 >= n_prompt && i + 1 < token.n ? token.v[i + 1] : -1;
@@ -81,7 +76,7 @@ static enum err_code note_chat(json_t **list, const json_t *messages, const json
 
     if (*list == NULL)
         *list = json_array();
-    return chat != NULL && json_array_append_new(*list, chat) == 0 ? ERR_OK : no_memory(e);
+    return chat != NULL && json_array_append_new(*list, chat) == 0 ? ERR_OK : err_nomem(e);
 }
 
 /* The token that ends a turn: what the template writes after an answer. */
@@ -94,22 +89,25 @@ static enum err_code end_turn(const struct reading *r, struct text_tokens *token
     return end >= 0 ? text_tokens_push(token, end, e) : ERR_OK;
 }
 
-static enum err_code add_chat(struct reading *r, const json_t *messages, const json_t *tools, struct str answer, struct err *e)
+static enum err_code add_chat(struct reading *r, const json_t *messages, const json_t *tools, struct str answer,
+                              struct err *e)
 {
     json_t *extra = json_pack("{s:b}", "enable_thinking", 0);
     struct text_tokens token = { 0 };
     int64_t n_prompt = 0;
     bool thinking;
-    enum err_code code = extra == NULL ? no_memory(e) : ERR_OK;
+    enum err_code code = extra == NULL ? err_nomem(e) : ERR_OK;
 
     if (code == ERR_OK && r->format == NULL)
         code = chat_open(&r->format, r->text, (struct str){ 0 }, e);
     if (code == ERR_UNSUPPORTED)
         err_set(e, code, "the model has no chat template: it can learn lines with \"text\" alone");
     if (code == ERR_OK)
-        code = chat_render(r->format, &(struct chat_prompt){ .messages = messages, .tools = tools, .extra = extra,
-                                                             .generate = true, .now_s = cli_local_s() },
-                           &token, &thinking, e);
+        code = chat_render(
+            r->format,
+            &(struct chat_prompt){
+                .messages = messages, .tools = tools, .extra = extra, .generate = true, .now_s = cli_local_s() },
+            &token, &thinking, e);
     n_prompt = token.n;
     if (code == ERR_OK)
         code = note_chat(&r->to->chats, messages, tools, e);
@@ -166,7 +164,7 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct err
         return err_set(e, ERR_FORMAT, "neither an answer nor a last message of the assistant");
     asked = json_copy((json_t *)(uintptr_t)messages);
     if (asked == NULL || json_array_remove(asked, json_array_size(asked) - 1) != 0)
-        code = no_memory(e);
+        code = err_nomem(e);
     else
         code = add_chat(r, asked, json_object_get(o, "tools"), answer, e);
     json_decref(asked);
@@ -177,8 +175,9 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct err
 static enum err_code add_prompt(struct reading *r, struct str prompt, const struct str *answer, struct err *e)
 {
     json_t *messages = json_pack("[{s:s, s:s%}]", "role", "user", "content", prompt.p, prompt.n);
-    enum err_code code = messages == NULL ? no_memory(e) : answer != NULL ? add_chat(r, messages, NULL, *answer, e)
-                                                                        : note_chat(&r->to->open, messages, NULL, e);
+    enum err_code code = messages == NULL ? err_nomem(e)
+                         : answer != NULL ? add_chat(r, messages, NULL, *answer, e)
+                                          : note_chat(&r->to->open, messages, NULL, e);
 
     json_decref(messages);
     return code;
@@ -195,8 +194,8 @@ static enum err_code add_line(void *ctx, struct str line, struct err *e)
         return e->code;
     if (json_is_array(json_object_get(o, "messages")))
         code = add_messages(r, o, e);
-    else if (json_get_str(o, "prompt", &s) && (json_get_str(o, "answer", &answer) ||
-                                               (r->open && json_object_get(o, "answer") == NULL)))
+    else if (json_get_str(o, "prompt", &s) &&
+             (json_get_str(o, "answer", &answer) || (r->open && json_object_get(o, "answer") == NULL)))
         code = add_prompt(r, s, json_object_get(o, "answer") != NULL ? &answer : NULL, e);
     else if (json_get_str(o, "text", &s))
         code = add_text(r, s, e);
@@ -239,14 +238,15 @@ static int is_set(const struct dirent *d)
     return n > 6 && strcmp(d->d_name + n - 6, ".jsonl") == 0;
 }
 
-enum err_code cli_train_items_split(struct train_items *s, struct train_items *out, int64_t every, int64_t most, struct err *e)
+enum err_code cli_train_items_split(struct train_items *s, struct train_items *out, int64_t every, int64_t most,
+                                    struct err *e)
 {
     const int64_t take = s->n / every < most ? s->n / every : most;
     int64_t n = 0;
 
     out->v = calloc((size_t)take + 1, sizeof *out->v);
     if (out->v == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     out->cap = take + 1;
     for (int64_t i = 0; i < s->n; i++)
         if (cli_train_spread(s->n - 1 - i, s->n, take))
@@ -291,7 +291,7 @@ enum err_code cli_train_items_once(struct train_items *s, int64_t *n_gone, struc
             cli_train_item_free(&s->v[i]);
     free(hash);
     if (first == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     free(first);
     *n_gone = s->n - n;
     s->n = n;
@@ -324,7 +324,8 @@ int64_t cli_train_items_same(const struct train_items *a, const struct train_ite
     return n;
 }
 
-enum err_code cli_train_item_sets(struct train_items *to, int64_t most, const struct text *text, int64_t tokens_max, struct err *e)
+enum err_code cli_train_item_sets(struct train_items *to, int64_t most, const struct text *text, int64_t tokens_max,
+                                  struct err *e)
 {
     struct dirent **list = NULL;
     struct train_items all = { 0 };
@@ -336,7 +337,7 @@ enum err_code cli_train_item_sets(struct train_items *to, int64_t most, const st
     to->set_name = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *to->set_name);
     to->sets = json_array();
     if (to->set_name == NULL || to->sets == NULL)
-        code = no_memory(e);
+        code = err_nomem(e);
     for (int i = 0; i < n; i++) {
         const int64_t before = all.n;
 
@@ -346,10 +347,11 @@ enum err_code cli_train_item_sets(struct train_items *to, int64_t most, const st
         for (int64_t k = before; k < all.n; k++)
             all.v[k].set = i;
         if (code == ERR_OK && all.chats != NULL && json_array_append_new(to->sets, all.chats) != 0)
-            code = no_memory(e);
+            code = err_nomem(e);
         all.chats = NULL;
-        if (code == ERR_OK && (to->set_name[to->n_set++] = strndup(list[i]->d_name, strlen(list[i]->d_name) - 6)) == NULL)
-            code = no_memory(e);
+        if (code == ERR_OK &&
+            (to->set_name[to->n_set++] = strndup(list[i]->d_name, strlen(list[i]->d_name) - 6)) == NULL)
+            code = err_nomem(e);
         free(list[i]);
     }
     free(list);

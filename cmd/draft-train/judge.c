@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* judge.c - what an adapter knows before and after: the tests, and the gate that decides.     room: cmd (cli_) */
+/* judge.c - what an adapter knows before and after: the tests, and the gate that decides.     room: cmd */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,19 +12,14 @@
 #include "train/gate.h"
 #include "tune/lora.h"
 
-#define P_MAX         0.05
+#define P_MAX          0.05
 #define STRENGTH_LEAST 0.7
-
-static enum err_code no_memory(struct err *e)
-{
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
 
 struct test {
     const struct train_items *s;
-    struct train_score             *score;
-    int64_t                   first; /* item of sequence 0 */
-    unsigned char            *wrong; /* [rows' items] set by any thread */
+    struct train_score *score;
+    int64_t first;        /* item of sequence 0 */
+    unsigned char *wrong; /* [rows' items] set by any thread */
 };
 
 static double judge(void *ctx, int seq, int row, float *logits, int32_t n)
@@ -49,7 +44,8 @@ struct grad_seq cli_train_seq(const struct train_item *item, double weight)
 }
 
 /* Items first .. that fit a pass. */
-int cli_train_fitting(const struct train_lora *j, const struct train_items *s, int64_t first, struct grad_seq *seq, int most)
+int cli_train_fitting(const struct train_lora *j, const struct train_items *s, int64_t first, struct grad_seq *seq,
+                      int most)
 {
     int64_t rows = 0;
     int n = 0;
@@ -62,8 +58,8 @@ int cli_train_fitting(const struct train_lora *j, const struct train_items *s, i
 }
 
 /* Scores of a set with an adapter; NULL: the bare model's. */
-static enum err_code test(struct train_lora *j, const struct train_items *s, const struct tune_lora *l, struct train_score *score,
-                          struct err *e)
+static enum err_code test(struct train_lora *j, const struct train_items *s, const struct tune_lora *l,
+                          struct train_score *score, struct err *e)
 {
     enum { MANY = 64 };
     struct grad_seq seq[MANY];
@@ -74,7 +70,7 @@ static enum err_code test(struct train_lora *j, const struct train_items *s, con
     int n;
 
     if (l != NULL && a == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     e->code = ERR_OK;
     for (; t.first < s->n && e->code == ERR_OK; t.first += n) {
         n = cli_train_fitting(j, s, t.first, seq, MANY);
@@ -84,9 +80,15 @@ static enum err_code test(struct train_lora *j, const struct train_items *s, con
         cli_progress("test: %" PRId64 " of %" PRId64, t.first, s->n);
         if (cli_interrupted())
             err_set(e, ERR_CANCEL, "interrupted");
-        else if (grad_forward(j->g, &(struct grad_batch){ .seq = seq, .n_seq = n, .adapter = a,
-                                                          .n_adapter = l == NULL ? 0 : l->n, .loss = judge, .loss_ctx = &t,
-                                                          .seq_loss = loss }, &sum, e) == ERR_OK)
+        else if (grad_forward(j->g,
+                              &(struct grad_batch){ .seq = seq,
+                                                    .n_seq = n,
+                                                    .adapter = a,
+                                                    .n_adapter = l == NULL ? 0 : l->n,
+                                                    .loss = judge,
+                                                    .loss_ctx = &t,
+                                                    .seq_loss = loss },
+                              &sum, e) == ERR_OK)
             for (int i = 0; i < n; i++) {
                 score[t.first + i] = (struct train_score){ loss[i] / s->v[t.first + i].n_answer, !wrong[i] };
                 if (!isfinite(loss[i]))
@@ -112,7 +114,8 @@ enum err_code cli_train_test_some(struct train_lora *j, double *each_s, struct e
     return ERR_OK;
 }
 
-enum err_code cli_train_test(struct train_lora *j, const struct tune_lora *l, struct train_score *const score[2], struct err *e)
+enum err_code cli_train_test(struct train_lora *j, const struct tune_lora *l, struct train_score *const score[2],
+                             struct err *e)
 {
     return test(j, &j->tests, l, score[0], e) || test(j, &j->kept, l, score[1], e) ? e->code : ERR_OK;
 }
@@ -122,7 +125,7 @@ enum err_code cli_train_test(struct train_lora *j, const struct tune_lora *l, st
 /* What became of the items of a set, before and after: how many are exact, and the mean loss of those that count. */
 struct outcome {
     int64_t n, counts, exact[2];
-    double  loss[2], p; /* p NaN: too few to test */
+    double loss[2], p; /* p NaN: too few to test */
 };
 
 static json_t *number(double p)
@@ -141,11 +144,13 @@ static void print(struct train_lora *j, const char *name, const struct outcome *
     if (!j->o->quiet)
         fprintf(j->report.events == stdout ? stderr : stdout,
                 "%-18s %6" PRId64 " items, exact answers %" PRId64 " -> %" PRId64 ", nats a token of %" PRId64
-                " items %.4f -> %.4f, %s\n", name, r->n, r->exact[0], r->exact[1], r->counts, r->loss[0], r->loss[1], p);
+                " items %.4f -> %.4f, %s\n",
+                name, r->n, r->exact[0], r->exact[1], r->counts, r->loss[0], r->loss[1], p);
     cli_train_event(&j->report, "test",
-                    json_pack("{s:s, s:I, s:I, s:f, s:f, s:I, s:I, s:o}", "set", name, "items", (json_int_t)r->n, "counts",
-                              (json_int_t)r->counts, "loss_before", r->loss[0], "loss", r->loss[1], "exact_before",
-                              (json_int_t)r->exact[0], "exact", (json_int_t)r->exact[1], "p", number(r->p)));
+                    json_pack("{s:s, s:I, s:I, s:f, s:f, s:I, s:I, s:o}", "set", name, "items", (json_int_t)r->n,
+                              "counts", (json_int_t)r->counts, "loss_before", r->loss[0], "loss", r->loss[1],
+                              "exact_before", (json_int_t)r->exact[0], "exact", (json_int_t)r->exact[1], "p",
+                              number(r->p)));
 }
 
 static bool is_of(const struct train_lora *j, int which, int64_t i, int set)
@@ -161,14 +166,15 @@ static bool counts(const struct train_lora *j, int which, int64_t i)
 }
 
 /* The items of a set (-1: of all). p: of their losses having fallen (more: not having risen by as much as that). */
-static enum err_code outcome_of(const struct train_lora *j, int which, int set, double more, struct outcome *r, struct err *e)
+static enum err_code outcome_of(const struct train_lora *j, int which, int set, double more, struct outcome *r,
+                                struct err *e)
 {
     const int64_t n = which == 0 ? j->tests.n : j->kept.n;
     double *gain = calloc((size_t)n + 1, sizeof *gain);
 
     *r = (struct outcome){ 0 };
     if (gain == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     for (int64_t i = 0; i < n; i++) {
         const struct train_score *was = &j->before[which][i], *is = &j->after[which][i];
 
@@ -211,7 +217,8 @@ void cli_train_warn_untested(const struct train_lora *j)
     }
     if (most < TRAIN_LEAST_TESTS)
         cli_warn("what is forgotten is not tested, as %s: --keep names a file of what the model knows",
-                 j->kept.n == 0 ? "there are no task sets" : "the model answers fewer than five items of each task set exactly");
+                 j->kept.n == 0 ? "there are no task sets"
+                                : "the model answers fewer than five items of each task set exactly");
 }
 
 /* Of each set that is kept, or of all where there is one; the largest p, NaN if none can be tested. */
@@ -259,7 +266,7 @@ static enum err_code test_fresh(struct train_lora *j, struct err *e)
 /* What the gate has found. */
 struct verdict {
     double strength, p, p_kept;
-    bool   better, keeps;
+    bool better, keeps;
 };
 
 static enum err_code hear(struct train_lora *j, struct verdict *v, bool say, struct err *e)
@@ -296,7 +303,7 @@ static enum err_code try_strengths(struct train_lora *j, struct verdict *v, stru
     const size_t bytes = (size_t)j->lora->n_params * sizeof(float);
     float *whole = malloc(bytes + 1);
     double low = STRENGTH_LEAST, high = 1, best = 0;
-    enum err_code code = whole == NULL ? no_memory(e) : ERR_OK;
+    enum err_code code = whole == NULL ? err_nomem(e) : ERR_OK;
 
     if (code == ERR_OK)
         memcpy(whole, j->lora->theta, bytes);
@@ -336,8 +343,9 @@ enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e)
     if (hear(j, &v, true, e))
         return e->code;
     *status = v.better && v.keeps ? EXIT_OK : EXIT_NO;
-    cli_train_event(&j->report, "end", json_pack("{s:b, s:f, s:o, s:f, s:I}", "published", *status == EXIT_OK, "p", v.p,
-                                                 "p_kept", number(v.p_kept), "strength", v.strength, "steps", (json_int_t)j->step));
+    cli_train_event(&j->report, "end",
+                    json_pack("{s:b, s:f, s:o, s:f, s:I}", "published", *status == EXIT_OK, "p", v.p, "p_kept",
+                              number(v.p_kept), "strength", v.strength, "steps", (json_int_t)j->step));
     if (*status == EXIT_OK && cli_train_publish(j->o->out, j->fresh, j->o->keep, j->half, e))
         return e->code;
     if (*status == EXIT_OK)
@@ -347,9 +355,8 @@ enum err_code cli_train_decide(struct train_lora *j, int *status, struct err *e)
         cli_train_drop(&j->fresh);
         unlink(j->half);
         cli_warn("%s: %s (p = %.2g, %g is the limit)%s", j->o->out,
-                 !v.better ? "not better on what is held out" : "it forgets what is kept", v.better ? v.p_kept : v.p, P_MAX,
-                 j->begin.old != NULL ? ": the old one stays" : ": nothing is written");
+                 !v.better ? "not better on what is held out" : "it forgets what is kept", v.better ? v.p_kept : v.p,
+                 P_MAX, j->begin.old != NULL ? ": the old one stays" : ": nothing is written");
     }
     return ERR_OK;
 }
-

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* learn.c - the steps of an adapter's training; what an interrupted one leaves.                room: cmd (cli_) */
+/* learn.c - the steps of an adapter's training; what an interrupted one leaves.                room: cmd */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -21,11 +21,6 @@ enum { WARM = 10, TRIES = 4, CHECK = 10 }; /* of zo: directions that are measure
 
 static const struct train_adam_opts adam = { 0.9f, 0.99f, 1e-8f, 0.0f, 1.0f };
 
-static enum err_code no_memory(struct err *e)
-{
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
 /* The gradient of the batch, in passes that memory allows. */
 static enum err_code first_order(struct train_lora *j, const struct grad_seq *seq, int n, double *loss, struct err *e)
 {
@@ -40,8 +35,13 @@ static enum err_code first_order(struct train_lora *j, const struct grad_seq *se
         for (some = 0; first + some < n && (some == 0 || rows + seq[first + some].n <= j->rows_max); some++)
             rows += seq[first + some].n;
         tune_lora_at(j->lora, j->lora->theta, j->gradient, 0, some, j->adapters);
-        if (grad_backward(j->g, &(struct grad_batch){ .seq = seq + first, .n_seq = some, .adapter = j->adapters,
-                                                      .n_adapter = j->lora->n, .seq_loss = each + first, .keep = j->keep_layers },
+        if (grad_backward(j->g,
+                          &(struct grad_batch){ .seq = seq + first,
+                                                .n_seq = some,
+                                                .adapter = j->adapters,
+                                                .n_adapter = j->lora->n,
+                                                .seq_loss = each + first,
+                                                .keep = j->keep_layers },
                           &part, e))
             return e->code;
         *loss += part;
@@ -75,7 +75,8 @@ static double part_done(const struct train_lora *j)
 
     if (now + each >= limit_s(j))
         return 1;
-    if (j->step - j->step_first < WARM || now + each * (double)(j->steps - j->step) <= limit_s(j) || steps >= now / limit_s(j))
+    if (j->step - j->step_first < WARM || now + each * (double)(j->steps - j->step) <= limit_s(j) ||
+        steps >= now / limit_s(j))
         return steps;
     return now / limit_s(j);
 }
@@ -108,9 +109,9 @@ static enum err_code write_notes(struct train_lora *j, const struct tune_zo_note
 }
 
 struct half {
-    char    name[200];
+    char name[200];
     int64_t step, n_params, n_seen;
-    double  spent_s, eps, rate; /* the last two of zo */
+    double spent_s, eps, rate; /* the last two of zo */
 };
 
 /* In zo's log, of which nothing else changes but its end. */
@@ -132,8 +133,8 @@ static enum err_code check_zo(struct train_lora *j, struct grad_seq *seq, struct
         return ERR_OK;
     if (tune_zo_check(j->zo, seq, cli_train_batch(j, 0, seq), &note, e))
         return e->code;
-    cli_note("step %" PRId64 ": the first batch has a loss of %.4f, the least is %.4f; rate %.3g", j->step, (double)note.part,
-             (double)j->zo->least, j->zo->o.rate);
+    cli_note("step %" PRId64 ": the first batch has a loss of %.4f, the least is %.4f; rate %.3g", j->step,
+             (double)note.part, (double)j->zo->least, j->zo->o.rate);
     return write_notes(j, &note, 1, e) ? e->code : note_spent(j, e);
 }
 
@@ -143,7 +144,8 @@ static enum err_code step_zo(struct train_lora *j, struct grad_seq *seq, double 
 
     if (j->step % CHECK == 0 && check_zo(j, seq, e))
         return e->code;
-    while (tune_zo_step(j->zo, seq, cli_train_batch(j, j->step, seq), loss, e)) { /* once: not a number, so it goes back */
+    while (
+        tune_zo_step(j->zo, seq, cli_train_batch(j, j->step, seq), loss, e)) { /* once: not a number, so it goes back */
         if (e->code != ERR_FORMAT || j->zo->checked == j->zo->step || tune_zo_check_again(j->zo, &back, e) ||
             write_notes(j, &back, 1, e))
             return e->code;
@@ -173,19 +175,23 @@ static void report(struct train_lora *j, double loss, double *last_ms)
     char clock[32];
 
     cli_train_point(&j->report, loss);
-    cli_progress("step %" PRId64 " of %" PRId64 ", loss %.3f, %s left", j->step, j->steps, loss, cli_train_clock(left, clock));
+    cli_progress("step %" PRId64 " of %" PRId64 ", loss %.3f, %s left", j->step, j->steps, loss,
+                 cli_train_clock(left, clock));
     if (cli_now_ms() - *last_ms < REPORT_MS)
         return;
     *last_ms = cli_now_ms();
-    cli_train_event(&j->report, "step", json_pack("{s:I, s:I, s:f, s:f}", "step", (json_int_t)j->step, "steps",
-                                                  (json_int_t)j->steps, "loss", loss, "eta_seconds", left));
+    cli_train_event(&j->report, "step",
+                    json_pack("{s:I, s:I, s:f, s:f}", "step", (json_int_t)j->step, "steps", (json_int_t)j->steps,
+                              "loss", loss, "eta_seconds", left));
 }
 
 /* ---- what was interrupted ---- */
 
 static enum err_code save(struct train_lora *j, struct err *e)
 {
-    struct half h = { .step = j->step, .n_params = j->lora->n_params, .n_seen = j->n_seen, .spent_s = cli_train_lora_s(j) };
+    struct half h = {
+        .step = j->step, .n_params = j->lora->n_params, .n_seen = j->n_seen, .spent_s = cli_train_lora_s(j)
+    };
     const size_t n = (size_t)h.n_params * sizeof(float);
     struct io_out *out;
 
@@ -208,7 +214,7 @@ static enum err_code replay(struct train_lora *j, const unsigned char *log, size
 {
     const size_t one = sizeof(struct tune_zo_note), each = (size_t)j->o->samples * one;
     struct tune_zo_note *note = calloc((size_t)j->o->samples, sizeof *note);
-    enum err_code code = note == NULL ? no_memory(e) : ERR_OK;
+    enum err_code code = note == NULL ? err_nomem(e) : ERR_OK;
 
     while (n - j->log_n >= one && code == ERR_OK) {
         memcpy(note, log + j->log_n, one);
@@ -251,8 +257,8 @@ static bool sound(const struct train_lora *j, const struct io_map *m, const stru
         return false;
     if (j->zo != NULL)
         return isfinite(h->eps) && h->eps > 0 && isfinite(h->rate) && h->rate > 0;
-    return h->step >= 0 && h->step <= j->steps && h->n_seen >= 0 && h->n_seen <= floats && 3 * n + h->n_seen == floats &&
-           m->size % sizeof(float) == 0 && all_finite(array(j, m, 0), n, -INFINITY) &&
+    return h->step >= 0 && h->step <= j->steps && h->n_seen >= 0 && h->n_seen <= floats &&
+           3 * n + h->n_seen == floats && m->size % sizeof(float) == 0 && all_finite(array(j, m, 0), n, -INFINITY) &&
            all_finite(array(j, m, 1), n, -INFINITY) && all_finite(array(j, m, 2), n, 0) &&
            (h->n_seen != j->n_seen || all_finite(array(j, m, 3), h->n_seen, -INFINITY));
 }
@@ -268,7 +274,8 @@ static enum err_code read_half(const struct train_lora *j, struct io_map *m, str
     if (m->size >= sizeof *h)
         memcpy(h, m->data, sizeof *h);
     if (m->size < sizeof *h || memcmp(h->name, j->name, sizeof h->name) != 0)
-        err_set(e, ERR_ARG, "%s belongs to another training: finish it with its own command, or remove the file", j->half);
+        err_set(e, ERR_ARG, "%s belongs to another training: finish it with its own command, or remove the file",
+                j->half);
     else if (!sound(j, m, h))
         err_set(e, ERR_FORMAT, "%s is damaged: remove the file", j->half);
     else
@@ -395,7 +402,7 @@ enum err_code cli_train_learn(struct train_lora *j, struct err *e)
 {
     struct grad_seq *seq = calloc((size_t)(j->o->n_text + j->o->keep_batch), sizeof *seq);
     double loss, last_ms = 0, saved_ms = cli_now_ms();
-    enum err_code code = seq == NULL ? no_memory(e) : ERR_OK;
+    enum err_code code = seq == NULL ? err_nomem(e) : ERR_OK;
 
     if (code == ERR_OK && j->zo != NULL)
         code = open_log(j, seq, e);
@@ -412,8 +419,8 @@ enum err_code cli_train_learn(struct train_lora *j, struct err *e)
         }
     }
     if (code == ERR_OK && j->step == 0)
-        code = err_set(e, ERR_ARG, "--time %s is too short for a step: %.1f s are over, and a test takes %.1f s", j->o->time,
-                       cli_train_lora_s(j), j->test_s);
+        code = err_set(e, ERR_ARG, "--time %s is too short for a step: %.1f s are over, and a test takes %.1f s",
+                       j->o->time, cli_train_lora_s(j), j->test_s);
     if ((code == ERR_OK || code == ERR_CANCEL) && j->step > 0) /* tests may be interrupted, too */
         save_or_say(j);
     if (code == ERR_OK)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lora.c - the command lora: an adapter learns answers, and stays when it knows more and has forgotten nothing.
- * room: cmd (cli_) */
+ * room: cmd */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -21,11 +21,6 @@ enum { ALPHA = 2, ALPHA_SHIELD = 8 };
 double cli_train_lora_s(const struct train_lora *j)
 {
     return j->before_s + (cli_now_ms() - j->from_ms) / 1e3;
-}
-
-static enum err_code no_memory(struct err *e)
-{
-    return err_set(e, ERR_NOMEM, "out of memory");
 }
 
 /* ---- opening ---- */
@@ -51,26 +46,34 @@ static int64_t longest(const struct train_items *s)
 static enum err_code check_items(const struct train_lora *j, struct err *e)
 {
     const int64_t n_out = j->items.n_out + j->tests.n_out + j->keep.n_out;
-    const int64_t n_keep = j->keep.n + (int64_t)json_array_size(j->keep.open), same = cli_train_items_same(&j->tests, &j->items);
+    const int64_t n_keep = j->keep.n + (int64_t)json_array_size(j->keep.open),
+                  same = cli_train_items_same(&j->tests, &j->items);
     char out[160] = "";
 
     if (n_out > 0)
-        (void)snprintf(out, sizeof out, "%" PRId64 " items are left out: more than %" PRId64 " tokens (-c: a longer context), no "
-                       "text or no answer", n_out, j->o->model.ctx_tokens);
+        (void)snprintf(out, sizeof out,
+                       "%" PRId64 " items are left out: more than %" PRId64 " tokens (-c: a longer context), no "
+                       "text or no answer",
+                       n_out, j->o->model.ctx_tokens);
     if (j->items.n == 0)
         return err_set(e, ERR_FORMAT, "there is nothing to learn: %s", n_out > 0 ? out : "the files have no items");
     if (j->tests.n < TRAIN_LEAST_TESTS)
-        return err_set(e, ERR_FORMAT, "%" PRId64 " items to test on are too few: at least %d, of a file of --held-out%s%s%s",
+        return err_set(e, ERR_FORMAT,
+                       "%" PRId64 " items to test on are too few: at least %d, of a file of --held-out%s%s%s",
                        j->tests.n, TRAIN_LEAST_TESTS, j->o->held_out.n > 0 ? "" : " or a tenth of the others",
                        n_out > 0 ? "; " : "", out);
     if (j->o->keep_files.n > 0 && n_keep < TRAIN_KEEP_EVERY * TRAIN_LEAST_TESTS)
-        return err_set(e, ERR_FORMAT, "--keep: %" PRId64 " items are too few: one in %d is tested on, and at least %d are needed"
-                       "%s%s", n_keep, TRAIN_KEEP_EVERY, TRAIN_KEEP_EVERY * TRAIN_LEAST_TESTS, n_out > 0 ? "; " : "", out);
+        return err_set(e, ERR_FORMAT,
+                       "--keep: %" PRId64 " items are too few: one in %d is tested on, and at least %d are needed"
+                       "%s%s",
+                       n_keep, TRAIN_KEEP_EVERY, TRAIN_KEEP_EVERY * TRAIN_LEAST_TESTS, n_out > 0 ? "; " : "", out);
     if (n_out > 0)
         cli_warn("%s", out);
     if (same > 0)
-        cli_warn("%" PRId64 " of the %" PRId64 " items to test on are also learnt: of these the test shows only that they are "
-                 "known by heart", same, j->tests.n);
+        cli_warn("%" PRId64 " of the %" PRId64
+                 " items to test on are also learnt: of these the test shows only that they are "
+                 "known by heart",
+                 same, j->tests.n);
     return ERR_OK;
 }
 
@@ -118,8 +121,8 @@ static int64_t own_bytes(const struct train_lora *j)
 
     for (int64_t i = 0; i < j->keep.n; i++)
         rows += j->keep.v[i].n_answer;
-    return (j->lora->n_params * copies + old) * (int64_t)sizeof(float) +
-           shield + rows * (int64_t)sizeof(struct grad_soft) + n * j->own_tokens * 2 * (int64_t)sizeof(int32_t);
+    return (j->lora->n_params * copies + old) * (int64_t)sizeof(float) + shield +
+           rows * (int64_t)sizeof(struct grad_soft) + n * j->own_tokens * 2 * (int64_t)sizeof(int32_t);
 }
 
 /* Whether there would be a shield: where there is something to rehearse. */
@@ -169,8 +172,10 @@ static enum err_code bound_memory(struct train_lora *j, struct err *e)
     for (int i = 0; i < 5; i++)
         most = need[i] > most ? need[i] : most;
     if (most > grad_longest(j->g))
-        return err_set(e, ERR_ARG, "an item of %" PRId64 " tokens is too long for gradients on a GPU, which take %" PRId64
-                       ": a smaller --ctx, or --device cpu", most, grad_longest(j->g));
+        return err_set(e, ERR_ARG,
+                       "an item of %" PRId64 " tokens is too long for gradients on a GPU, which take %" PRId64
+                       ": a smaller --ctx, or --device cpu",
+                       most, grad_longest(j->g));
     j->keep_layers = j->o->method == TRAIN_FIRST && fits(j, 4 * most, true);
     while (lo < hi) {
         const int64_t mid = (lo + hi + 1) / 2;
@@ -195,7 +200,8 @@ static enum err_code bound_memory(struct train_lora *j, struct err *e)
     if (gpu)
         cli_warn("a pass takes at most %" PRId64 " MiB of the GPU's memory",
                  grad_bytes(j->g, lo, j->lora->rank, j->keep_layers) >> 20);
-    cli_warn("memory: at most %" PRId64 " MiB beside the model's file: %" PRId64 " rows in a pass, %" PRId64 " parameters",
+    cli_warn("memory: at most %" PRId64 " MiB beside the model's file: %" PRId64 " rows in a pass, %" PRId64
+             " parameters",
              all >> 20, lo, j->lora->n_params);
     return ERR_OK;
 }
@@ -214,7 +220,7 @@ static enum err_code hash_open(uint64_t *h, const json_t *open, struct err *e)
     char *text = open == NULL ? NULL : json_dumps(open, JSON_COMPACT | JSON_SORT_KEYS);
 
     if (open != NULL && text == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     if (text != NULL)
         *h = io_hash(*h, text, strlen(text));
     free(text);
@@ -234,11 +240,16 @@ static enum err_code name_job(struct train_lora *j, struct err *e)
         h = io_hash(h, m->data, 64 < m->n_in ? 64 : (size_t)m->n_in);
     }
     h = io_hash(h, j->lora->theta, (size_t)j->lora->n_params * sizeof(float));
-    const double rest[] = { (double)o->seed, (double)o->momentum, (double)o->keep_batch, (double)o->keep_weight,
-                            (double)o->rehearse, (double)j->lora->file->alpha,
+    const double rest[] = { (double)o->seed,
+                            (double)o->momentum,
+                            (double)o->keep_batch,
+                            (double)o->keep_weight,
+                            (double)o->rehearse,
+                            (double)j->lora->file->alpha,
                             j->shielded ? (double)o->shield : 0 };
     h = io_hash(h, rest, sizeof rest);
-    (void)snprintf(j->name, sizeof j->name, "%016" PRIx64 " %s rank %d batch %d steps %" PRId64 " rate %g samples %d time %.0f", h,
+    (void)snprintf(j->name, sizeof j->name,
+                   "%016" PRIx64 " %s rank %d batch %d steps %" PRId64 " rate %g samples %d time %.0f", h,
                    o->method == TRAIN_FIRST ? "first" : "zo", j->lora->rank, o->n_text, j->steps, (double)o->rate,
                    o->samples, o->time_s);
     return ERR_OK;
@@ -272,12 +283,14 @@ static enum err_code open_all(struct train_lora *j, char *const *files, struct e
     j->half = cli_train_beside(o->out, ".train");
     j->adapters = calloc((size_t)j->lora->n, sizeof *j->adapters);
     if (j->half == NULL || j->adapters == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     if (o->method == TRAIN_ZO)
-        return tune_zo_open(&j->zo, j->lora, &(struct tune_zo_opts){ (uint64_t)o->seed, 1e-2, (double)o->rate, o->samples,
-                                                                    o->momentum, j->rows_max }, e);
+        return tune_zo_open(
+            &j->zo, j->lora,
+            &(struct tune_zo_opts){ (uint64_t)o->seed, 1e-2, (double)o->rate, o->samples, o->momentum, j->rows_max },
+            e);
     j->gradient = calloc((size_t)j->lora->n_params, sizeof *j->gradient);
-    return j->gradient == NULL ? no_memory(e) : train_adam_open(&j->adam, j->lora->n_params, e);
+    return j->gradient == NULL ? err_nomem(e) : train_adam_open(&j->adam, j->lora->n_params, e);
 }
 
 static void close_all(struct train_lora *j)
@@ -326,7 +339,8 @@ static enum err_code fit_tests(struct train_lora *j, struct err *e)
 
         cli_train_items_thin(s, n > TRAIN_LEAST_TESTS ? n : TRAIN_LEAST_TESTS);
     }
-    cli_warn("%" PRId64 " of %" PRId64 " items are tested on: the time is too short for more", j->tests.n + j->kept.n, all);
+    cli_warn("%" PRId64 " of %" PRId64 " items are tested on: the time is too short for more", j->tests.n + j->kept.n,
+             all);
     return ERR_OK;
 }
 
@@ -341,14 +355,14 @@ static enum err_code train_on(struct train_lora *j, int *status, struct err *e)
         return e->code;
     j->test_s = (cli_now_ms() - from) / 1e3;
     cli_train_warn_untested(j);
-    cli_train_event(&j->report, "begin", json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "command", "lora", "method",
-                                                   j->zo == NULL ? "first" : "zo", "items", (json_int_t)j->items.n, "tests",
-                                                   (json_int_t)j->tests.n, "keep", (json_int_t)j->keep.n, "kept",
-                                                   (json_int_t)j->kept.n, "own", (json_int_t)j->own.n, "parameters",
-                                                   (json_int_t)j->lora->n_params));
-    cli_note("%" PRId64 " items to learn, %" PRId64 " to test on, %" PRId64 " to keep, %" PRId64 " of them to test on, %" PRId64
-             " that the model wrote; %" PRId64 " parameters", j->items.n, j->tests.n, j->keep.n + j->kept.n, j->kept.n,
-             j->own.n, j->lora->n_params);
+    cli_train_event(&j->report, "begin",
+                    json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "command", "lora", "method",
+                              j->zo == NULL ? "first" : "zo", "items", (json_int_t)j->items.n, "tests",
+                              (json_int_t)j->tests.n, "keep", (json_int_t)j->keep.n, "kept", (json_int_t)j->kept.n,
+                              "own", (json_int_t)j->own.n, "parameters", (json_int_t)j->lora->n_params));
+    cli_note("%" PRId64 " items to learn, %" PRId64 " to test on, %" PRId64 " to keep, %" PRId64
+             " of them to test on, %" PRId64 " that the model wrote; %" PRId64 " parameters",
+             j->items.n, j->tests.n, j->keep.n + j->kept.n, j->kept.n, j->own.n, j->lora->n_params);
     return cli_train_learn(j, e) ? e->code : cli_train_decide(j, status, e);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mtp.c - the command mtp: an adapter of the model's multi-token-prediction block.            room: cmd (cli_) */
+/* mtp.c - the command mtp: an adapter of the model's multi-token-prediction block.            room: cmd */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,19 +15,22 @@ enum { WARM = 20, BLOCK = 2 /* the newest token and a guess */ };
 
 struct mtp {
     struct train_drafter d;
-    struct grad         *g;
-    struct adapter      *old;  /* what serves; NULL: the block as it is */
-    struct tune_lora    *champion, *lora;
-    struct train_mtp     t;
-    struct train_loss     loss; /* of the last step */
-    struct tune_lora    *written; /* of the file */
+    struct grad *g;
+    struct adapter *old; /* what serves; NULL: the block as it is */
+    struct tune_lora *champion, *lora;
+    struct train_mtp t;
+    struct train_loss loss;    /* of the last step */
+    struct tune_lora *written; /* of the file */
 };
 
 static enum err_code open_lora(struct mtp *j, struct err *e)
 {
     const struct train_options *o = j->d.o;
-    struct tune_lora_opts to = { .arch = model_info(j->d.x.model)->arch, .rank = o->rank, .seed = (uint64_t)o->seed,
-                                 .alpha = o->alpha > 0 ? o->alpha : 2.0f * (float)o->rank, .classes = 1u << MODEL_MTP };
+    struct tune_lora_opts to = { .arch = model_info(j->d.x.model)->arch,
+                                 .rank = o->rank,
+                                 .seed = (uint64_t)o->seed,
+                                 .alpha = o->alpha > 0 ? o->alpha : 2.0f * (float)o->rank,
+                                 .classes = 1u << MODEL_MTP };
 
     if (access(o->out, F_OK) != 0)
         return tune_lora_new(&j->lora, j->g, &to, e);
@@ -38,8 +41,10 @@ static enum err_code open_lora(struct mtp *j, struct err *e)
         return tune_lora_new(&j->lora, j->g, &to, e);
     if ((cli_given(j->d.cli, "rank") && o->rank != adapter_rank(j->old)) ||
         (cli_given(j->d.cli, "alpha") && (o->alpha < j->old->alpha || o->alpha > j->old->alpha)))
-        return err_set(e, ERR_ARG, "%s has rank %d and alpha %g, and training goes on with it: another --rank or --alpha needs "
-                       "--scratch", o->out, adapter_rank(j->old), (double)j->old->alpha);
+        return err_set(e, ERR_ARG,
+                       "%s has rank %d and alpha %g, and training goes on with it: another --rank or --alpha needs "
+                       "--scratch",
+                       o->out, adapter_rank(j->old), (double)j->old->alpha);
     return tune_lora_of(&j->lora, j->g, j->old, e);
 }
 
@@ -141,7 +146,11 @@ static enum err_code walk(struct train_drafter *d, bool old, int size, int64_t *
     struct mtp *j = (struct mtp *)d;
 
     (void)size;
-    return train_mtp_walk(&j->t, old ? j->champion : j->written != NULL ? j->written : j->lora, &d->tests, to, progress, e);
+    return train_mtp_walk(&j->t,
+                          old                  ? j->champion
+                          : j->written != NULL ? j->written
+                                               : j->lora,
+                          &d->tests, to, progress, e);
 }
 
 static enum err_code save(struct train_drafter *d, struct err *e)
@@ -182,8 +191,10 @@ static int64_t n_params(const struct train_drafter *d)
     return ((const struct mtp *)d)->lora->n_params;
 }
 
-static const struct train_kind kind = { "mtp", false, WARM, choose, bytes, open_net, close_net, note, begin, step, loss_of,
-                                        steps, size_at, walk, save, write_net, products, n_params };
+static const struct train_kind kind = {
+    "mtp", false,   WARM,  choose,  bytes, open_net, close_net, note,     begin,
+    step,  loss_of, steps, size_at, walk,  save,     write_net, products, n_params
+};
 
 int cli_train_mtp(const struct train_options *o, const struct cli *cli, char *const *files)
 {

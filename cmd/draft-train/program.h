@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* program.h - inside chimere-draft-train: its options, prompts that come in, what it reports.    room: cmd (cli_) */
+/* program.h - inside chimere-draft-train: its options, prompts that come in, what it reports.    room: cmd */
 #ifndef DRAFT_TRAIN_PROGRAM_H
 #define DRAFT_TRAIN_PROGRAM_H
 #include "chat/chat.h"
@@ -14,16 +14,16 @@ struct train_options {
     struct cli_model_opts model;
     const char *out, *time, *events, *plot, *taps;
     struct cli_list held_out, keep_files;
-    int32_t     n_layer, n_ff, block, n_tests, n_text, keep, n_seq;
-    int64_t     memory_bytes, n_predict, seed, steps;
-    float       rate;
+    int32_t n_layer, n_ff, block, n_tests, n_text, keep, n_seq;
+    int64_t memory_bytes, n_predict, seed, steps;
+    float rate;
     /* lora */
     const char *targets;
-    int         method;
-    int32_t     rank, epochs, samples, keep_batch, rehearse;
-    float       alpha, keep_weight, forget, momentum, shield;
-    bool        scales, scratch, rollback, lines, quiet, verbose;
-    double      time_s; /* of `time` */
+    int method;
+    int32_t rank, epochs, samples, keep_batch, rehearse;
+    float alpha, keep_weight, forget, momentum, shield;
+    bool scales, scratch, rollback, lines, quiet, verbose;
+    double time_s; /* of `time` */
 };
 
 /* "90s", "30m", "2h", "1d" in seconds; exits with EXIT_USAGE otherwise. */
@@ -34,7 +34,8 @@ double cli_train_time(const char *text);
 #define CLI_TRAIN_FILE_BYTES ((size_t)1 << 30) /* at most, of a file that is read whole */
 /* Each line that is not blank; an error gets the file's name and the line's number. */
 typedef enum err_code cli_train_line_fn(void *ctx, struct str line, struct err *e);
-MUST_CHECK enum err_code cli_train_lines(const char *path, struct str all, cli_train_line_fn *fn, void *ctx, struct err *e);
+MUST_CHECK enum err_code cli_train_lines(const char *path, struct str all, cli_train_line_fn *fn, void *ctx,
+                                         struct err *e);
 /* The name with more at its end, malloc'ed; NULL: out of memory. */
 char *cli_train_beside(const char *path, const char *end);
 /* An empty file beside `out` that nobody else has, with a temporary file's name (base/io.h): what is new is written to it until
@@ -43,7 +44,8 @@ MUST_CHECK enum err_code cli_train_fresh(char **fresh, const char *out, struct e
 void cli_train_drop(char **fresh); /* removes the file and forgets its name; NULL is allowed */
 /* io_publish(), then removes the state of the training at `half`. If a kill comes between them, the state is left, and
  * cli_train_drop_done() knows it. */
-MUST_CHECK enum err_code cli_train_publish(const char *out, const char *fresh, int keep, const char *half, struct err *e);
+MUST_CHECK enum err_code cli_train_publish(const char *out, const char *fresh, int keep, const char *half,
+                                           struct err *e);
 /* Removes a state whose training has published what is at `out`: nothing can go on from it. */
 void cli_train_drop_done(const char *out, const char *half);
 
@@ -51,15 +53,16 @@ void cli_train_drop_done(const char *out, const char *half);
 
 struct train_prompt {
     struct text_tokens token;
-    int      of;     /* class: place of its file's name */
-    int64_t  document;
+    int of; /* class: place of its file's name */
+    int64_t document;
     uint64_t hash;
 };
 struct train_prompts {
     struct train_prompt *v; /* [n] */
-    int64_t n, cap, n_document, n_long, n_same, n_twice; /* documents so far; left out: too long, held out as well, named twice */
-    char  **name;           /* [n_name] of classes */
-    int     n_name;
+    int64_t n, cap, n_document, n_long, n_same,
+        n_twice; /* documents so far; left out: too long, held out as well, named twice */
+    char **name; /* [n_name] of classes */
+    int n_name;
 };
 struct train_data {
     struct train_prompts train, test; /* they share no document and no prompt */
@@ -82,11 +85,11 @@ bool *cli_train_firsts(const uint64_t *hash, int64_t n);
 /* Events as JSON lines (--jsonl) and points of a picture of the loss (--plot). */
 struct train_report {
     const struct train_options *o;
-    FILE   *events;
-    double  from_ms;
+    FILE *events;
+    double from_ms;
     double *point; /* [n][2]: seconds, loss */
     int64_t n, cap;
-    int     failed; /* errno of an event that could not be written; 0: none */
+    int failed; /* errno of an event that could not be written; 0: none */
 };
 MUST_CHECK enum err_code cli_train_report_open(struct train_report *r, const struct train_options *o, struct err *e);
 /* Takes the reference of `fields`, which get "type" and "seconds". */

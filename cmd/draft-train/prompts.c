@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompts.c - prompts to train and to test on, from files.                   room: cmd (cli_) */
+/* prompts.c - prompts to train and to test on, from files.                   room: cmd */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,17 +12,12 @@ enum { OPENING = 64, WINDOW = 256 };
 struct reading {
     const struct train_options *o;
     const struct text *text;
-    struct chat       *format; /* opened when a chat comes */
-    int64_t            tokens_max;
+    struct chat *format; /* opened when a chat comes */
+    int64_t tokens_max;
     struct train_prompts *to;
-    int                of;
-    bool               plain, piped; /* a text came; the standard input was read */
+    int of;
+    bool plain, piped; /* a text came; the standard input was read */
 };
-
-static enum err_code no_memory(struct err *e)
-{
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
 
 /* Takes the tokens. */
 static enum err_code add(struct reading *r, struct text_tokens token, struct err *e)
@@ -40,13 +35,13 @@ static enum err_code add(struct reading *r, struct text_tokens token, struct err
 
         if (v == NULL) {
             text_tokens_free(&token);
-            return no_memory(e);
+            return err_nomem(e);
         }
         p->v = v;
         p->cap = cap;
     }
-    p->v[p->n++] = (struct train_prompt){ token, r->of, p->n_document,
-                                          io_hash(0, token.v, (size_t)token.n * sizeof *token.v) };
+    p->v[p->n++] =
+        (struct train_prompt){ token, r->of, p->n_document, io_hash(0, token.v, (size_t)token.n * sizeof *token.v) };
     return ERR_OK;
 }
 
@@ -79,15 +74,18 @@ static enum err_code add_chat(struct reading *r, const json_t *o, struct err *e)
     enum err_code code = ERR_OK;
 
     if (extra == NULL || (think != NULL && json_object_set(extra, "enable_thinking", (json_t *)(uintptr_t)think)))
-        code = no_memory(e);
+        code = err_nomem(e);
     if (code == ERR_OK && r->format == NULL)
         code = chat_open(&r->format, r->text, (struct str){ 0 }, e);
     if (code == ERR_UNSUPPORTED)
         err_set(e, code, "the model has no chat template: it can go on with a \"prompt\" or a \"text\" alone");
     if (code == ERR_OK)
-        code = chat_render(r->format, &(struct chat_prompt){ .messages = json_object_get(o, "messages"),
-                                                             .tools = json_object_get(o, "tools"), .extra = extra,
-                                                             .generate = true, .now_s = cli_local_s() },
+        code = chat_render(r->format,
+                           &(struct chat_prompt){ .messages = json_object_get(o, "messages"),
+                                                  .tools = json_object_get(o, "tools"),
+                                                  .extra = extra,
+                                                  .generate = true,
+                                                  .now_s = cli_local_s() },
                            &token, &thinking, e);
     json_decref(extra);
     if (code == ERR_OK)
@@ -144,7 +142,7 @@ static enum err_code name_class(struct reading *r, const char *path, struct err 
     char *name = strndup(base, strlen(base) - (ends_in(base, ".jsonl") ? 6 : 0)), **v;
 
     if (name == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     cli_clean(name);
     for (r->of = 0; r->of < p->n_name; r->of++)
         if (strcmp(p->name[r->of], name) == 0) {
@@ -154,7 +152,7 @@ static enum err_code name_class(struct reading *r, const char *path, struct err 
     v = realloc(p->name, (size_t)(p->n_name + 1) * sizeof *v);
     if (v == NULL) {
         free(name);
-        return no_memory(e);
+        return err_nomem(e);
     }
     p->name = v;
     v[p->n_name++] = name;
@@ -223,7 +221,7 @@ static enum err_code drop_copies(struct train_prompts *p, struct err *e)
             text_tokens_free(&p->v[i].token);
     free(hash);
     if (first == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     free(first);
     p->n_twice = p->n - n;
     p->n = n;
@@ -237,7 +235,7 @@ static enum err_code thin(struct train_prompts *p, int64_t n_tests, struct err *
     int64_t n = 0;
 
     if (all == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     for (int64_t j = 0; j < p->n; j++)
         all[p->v[j].of]++;
     for (int64_t j = 0; j < p->n; j++) {
@@ -269,10 +267,10 @@ static enum err_code split(struct train_data *d, int64_t n_tests, struct err *e)
     t->v = calloc((size_t)p->n + 1, sizeof *t->v);
     t->name = calloc((size_t)p->n_name + 1, sizeof *t->name);
     if (t->v == NULL || t->name == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     for (; t->n_name < p->n_name; t->n_name++)
         if ((t->name[t->n_name] = strdup(p->name[t->n_name])) == NULL)
-            return no_memory(e);
+            return err_nomem(e);
     for (int64_t i = 0, k; i < p->n; i += k) { /* a class: its documents follow each other */
         const int64_t first = p->v[i].document;
 
@@ -304,7 +302,7 @@ static enum err_code drop_tests(struct train_data *d, struct err *e)
     int64_t n = 0;
 
     if (hash == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     for (int64_t i = 0; i < d->test.n; i++)
         hash[i] = d->test.v[i].hash;
     qsort(hash, (size_t)d->test.n, sizeof *hash, by_hash);
@@ -336,7 +334,7 @@ static enum err_code mix(struct train_prompts *p, struct err *e)
     int64_t *n = calloc((size_t)p->n_name + 1, sizeof *n);
 
     if (n == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     for (int64_t i = 0; i < p->n; i++)
         p->v[i].document = n[p->v[i].of]++;
     qsort(p->v, (size_t)p->n, sizeof *p->v, by_document);
@@ -400,11 +398,13 @@ static enum err_code check(const struct train_data *d, int64_t tokens_max, struc
     if (n_same > 0)
         (void)snprintf(same, sizeof same, "; %lld are tested on", n_same);
     if (n_long > 0)
-        (void)snprintf(more, sizeof more, "%lld prompts of more than %lld tokens are left out (-c: a longer context)", n_long,
-                       (long long)tokens_max);
+        (void)snprintf(more, sizeof more, "%lld prompts of more than %lld tokens are left out (-c: a longer context)",
+                       n_long, (long long)tokens_max);
     if (d->test.n < TRAIN_LEAST_TESTS)
-        return err_set(e, ERR_FORMAT, "%lld prompts to test on are too few: at least %d, of more documents or files of "
-                       "--held-out%s%s", (long long)d->test.n, TRAIN_LEAST_TESTS, n_long > 0 ? "; " : "", more);
+        return err_set(e, ERR_FORMAT,
+                       "%lld prompts to test on are too few: at least %d, of more documents or files of "
+                       "--held-out%s%s",
+                       (long long)d->test.n, TRAIN_LEAST_TESTS, n_long > 0 ? "; " : "", more);
     if (d->train.n == 0)
         return err_set(e, ERR_FORMAT, "no prompts to train on%s%s%s", same, n_long > 0 ? "; " : "", more);
     if (n_long > 0)

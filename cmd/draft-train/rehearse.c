@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rehearse.c - what a model that learns an adapter rehearses, and the shield of it.           room: cmd (cli_) */
+/* rehearse.c - what a model that learns an adapter rehearses, and the shield of it.           room: cmd */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,14 +12,9 @@ enum { SHIELD_ROWS = 10000 };
 #define OWN_SHARE 0.1 /* of the time, in which the model writes texts, and again answers */
 #define ASK_SHARE 0.3 /* of the time, at most, until the model has been asked what it says of them */
 
-static enum err_code no_memory(struct err *e)
-{
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
 struct asking {
     struct train_items *s;
-    int64_t             first; /* item of sequence 0 */
+    int64_t first; /* item of sequence 0 */
 };
 
 static double note_said(void *ctx, int seq, int row, float *logits, int32_t n)
@@ -61,14 +56,20 @@ static enum err_code ask_with(struct train_lora *j, struct train_items *s, struc
         n = cli_train_fitting(j, s, a.first, seq, MANY);
         for (int i = 0; i < n; i++)
             if ((s->v[a.first + i].said = calloc((size_t)s->v[a.first + i].n_answer, sizeof(struct grad_soft))) == NULL)
-                return no_memory(e);
+                return err_nomem(e);
         if (l != NULL)
             tune_lora_at(l, l->theta, NULL, 0, n, with);
         cli_progress("asking the model: %" PRId64 " of %" PRId64, a.first, s->n);
         if (cli_interrupted())
             return err_set(e, ERR_CANCEL, "interrupted");
-        if (grad_forward(j->g, &(struct grad_batch){ .seq = seq, .n_seq = n, .adapter = with, .n_adapter = l == NULL ? 0 : l->n,
-                                                     .loss = note_said, .loss_ctx = &a }, &sum, e))
+        if (grad_forward(j->g,
+                         &(struct grad_batch){ .seq = seq,
+                                               .n_seq = n,
+                                               .adapter = with,
+                                               .n_adapter = l == NULL ? 0 : l->n,
+                                               .loss = note_said,
+                                               .loss_ctx = &a },
+                         &sum, e))
             return e->code;
         if (a.first == 0)
             thin(j, s, n, from_ms);
@@ -81,7 +82,7 @@ static enum err_code ask(struct train_lora *j, struct train_items *s, struct err
 {
     const struct tune_lora *l = j->begin.champion;
     struct grad_adapter *with = calloc(l == NULL ? 1 : (size_t)l->n, sizeof *with);
-    const enum err_code code = with == NULL ? no_memory(e) : ask_with(j, s, with, e);
+    const enum err_code code = with == NULL ? err_nomem(e) : ask_with(j, s, with, e);
 
     free(with);
     return code;
@@ -89,8 +90,8 @@ static enum err_code ask(struct train_lora *j, struct train_items *s, struct err
 
 /* An answer that the model gave. */
 struct answer {
-    int     set;
-    double  sure; /* mean log p of its likeliest tokens */
+    int set;
+    double sure; /* mean log p of its likeliest tokens */
     int64_t i;
 };
 
@@ -111,7 +112,7 @@ static enum err_code drop_unsure(struct train_items *s, struct err *e)
     int64_t n = 0;
 
     if (v == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     for (int64_t i = 0; i < s->n; i++) {
         v[i] = (struct answer){ s->v[i].set, 0, i };
         for (int k = 0; k < s->v[i].n_answer; k++)
@@ -143,7 +144,7 @@ static enum err_code open_scores(struct train_lora *j, struct err *e)
         j->before[i] = calloc((size_t)set[i]->n + 1, sizeof **j->before);
         j->after[i] = calloc((size_t)set[i]->n + 1, sizeof **j->after);
         if (j->before[i] == NULL || j->after[i] == NULL)
-            return no_memory(e);
+            return err_nomem(e);
     }
     return ERR_OK;
 }
@@ -167,7 +168,7 @@ static enum err_code open_shield(struct train_lora *j, struct err *e)
         return ERR_OK;
     j->was = calloc((size_t)j->lora->n_params, sizeof *j->was);
     if (j->was == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     if (tune_shield_open(&j->shield, j->lora, e))
         return e->code;
     for (int64_t i = -1; rows < want;) {
@@ -183,7 +184,8 @@ static enum err_code open_shield(struct train_lora *j, struct err *e)
             some += seq[n].n;
         }
         rows += some;
-        cli_progress("looking at what the model says: %" PRId64 " of %" PRId64 " tokens", rows < want ? rows : want, want);
+        cli_progress("looking at what the model says: %" PRId64 " of %" PRId64 " tokens", rows < want ? rows : want,
+                     want);
         if (cli_interrupted())
             return err_set(e, ERR_CANCEL, "interrupted");
         if (tune_shield_see(j->shield, seq, n, e))
@@ -201,18 +203,26 @@ enum err_code cli_train_rehearse(struct train_lora *j, struct err *e)
 {
     const struct train_options *o = j->o;
     const struct adapter *old = j->begin.old;
-    const struct train_own own = { .adapter = old != NULL && !adapter_is_scales(old) ? old : NULL, /* a run takes no scales */
-                                   .learn = &j->items, .sets = j->sets, .known = j->keep.open,
-                                   .n_texts = (o->rehearse + 7) / 8, .n_answers = o->rehearse, .tokens_max = j->own_tokens,
+    const struct train_own own = { .adapter =
+                                       old != NULL && !adapter_is_scales(old) ? old : NULL, /* a run takes no scales */
+                                   .learn = &j->items,
+                                   .sets = j->sets,
+                                   .known = j->keep.open,
+                                   .n_texts = (o->rehearse + 7) / 8,
+                                   .n_answers = o->rehearse,
+                                   .tokens_max = j->own_tokens,
                                    .room_bytes = j->room_bytes,
-                                   .time_s = OWN_SHARE * o->time_s, .own = &j->own, .answers = &j->keep };
+                                   .time_s = OWN_SHARE * o->time_s,
+                                   .own = &j->own,
+                                   .answers = &j->keep };
 
     if ((o->rehearse > 0 || json_array_size(own.known) > 0) && cli_train_own(&own, o, j->x.text, e))
         return e->code;
     if (o->keep_files.n > 0 && cli_train_items_split(&j->keep, &j->kept, TRAIN_KEEP_EVERY, TRAIN_TESTS_MAX, e))
         return e->code;
     if (o->keep_files.n > 0 && j->kept.n < TRAIN_LEAST_TESTS)
-        return err_set(e, ERR_FORMAT, "--keep: too few items to test what is forgotten: a fifth of them, and at least %d",
+        return err_set(e, ERR_FORMAT,
+                       "--keep: too few items to test what is forgotten: a fifth of them, and at least %d",
                        TRAIN_LEAST_TESTS);
     if (ask(j, &j->own, e) || drop_unsure(&j->own, e) || ask(j, &j->keep, e) || open_scores(j, e) ||
         cli_train_batch_open(j, e) || open_shield(j, e))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.c - events of a training as JSON lines, its loss as a picture.       room: cmd (cli_) */
+/* report.c - events of a training as JSON lines, its loss as a picture.       room: cmd */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -64,7 +64,7 @@ enum err_code cli_train_report_open(struct train_report *r, const struct train_o
     if (r->events != NULL)
         return ERR_OK;
     close(fd);
-    return err_set(e, ERR_NOMEM, "out of memory");
+    return err_nomem(e);
 }
 
 /* The first reason stays. */
@@ -81,10 +81,10 @@ void cli_train_event(struct train_report *r, const char *event, json_t *fields)
 
         errno = 0;
         note_failure(r, !cli_json_set(o, "type", json_string(event)) ||
-                     !cli_json_set(o, "seconds", json_real((cli_now_ms() - r->from_ms) / 1e3)) ||
-                     json_object_update(o, fields) != 0 ||
-                     json_dumpf(o, r->events, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0 ||
-                     putc('\n', r->events) == EOF || fflush(r->events) != 0);
+                            !cli_json_set(o, "seconds", json_real((cli_now_ms() - r->from_ms) / 1e3)) ||
+                            json_object_update(o, fields) != 0 ||
+                            json_dumpf(o, r->events, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0 ||
+                            putc('\n', r->events) == EOF || fflush(r->events) != 0);
         json_decref(o);
     }
     json_decref(fields);
@@ -112,7 +112,6 @@ void cli_train_point(struct train_report *r, double loss)
 enum { WIDTH = 640, HEIGHT = 360, LEFT = 60, RIGHT = 20, TOP = 20, BOTTOM = 40, LINES = 5 };
 
 static enum err_code add(struct cli_buf *b, struct err *e, const char *fmt, ...) PRINTF_LIKE(3, 4);
-
 
 static enum err_code add(struct cli_buf *b, struct err *e, const char *fmt, ...)
 {
@@ -150,7 +149,8 @@ static enum err_code axes(const struct train_report *r, struct cli_buf *b, doubl
         const double y = y_of(most * i / LINES, most), x = x_of(r, last * i / LINES);
 
         if (add(b, e, "<path d=\"M%d %.1fH%d\" stroke=\"#ccc\"/>\n", LEFT, y, WIDTH - RIGHT) ||
-            add(b, e, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.2f</text>\n", LEFT - 6, y + 4, most * i / LINES) ||
+            add(b, e, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.2f</text>\n", LEFT - 6, y + 4,
+                most * i / LINES) ||
             add(b, e, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x, HEIGHT - BOTTOM + 18,
                 cli_train_clock(last * i / LINES, clock)))
             return e->code;

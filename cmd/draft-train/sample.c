@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sample.c - which of many are tested on: each once, and spread over all.                    room: cmd (cli_) */
+/* sample.c - which of many are tested on: each once, and spread over all.                    room: cmd */
 #include <stdlib.h>
 #include "draft-train/program.h"
 
@@ -10,7 +10,7 @@ bool cli_train_spread(int64_t i, int64_t n, int64_t most)
 
 struct entry {
     uint64_t hash;
-    int64_t  at;
+    int64_t at;
 };
 
 static int by_hash(const void *a, const void *b)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index.c - texts into an index, and the nearest ones out of it.             room: cmd (cli_) */
+/* index.c - texts into an index, and the nearest ones out of it.             room: cmd */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,29 +14,33 @@
 #include "text/text.h"
 
 enum {
-    CTX = 512,         /* tokens of a text that its vector is made of */
+    CTX = 512, /* tokens of a text that its vector is made of */
     CTX_RERANK = 4096,
-    BATCH = 16,        /* texts in a step */
+    BATCH = 16, /* texts in a step */
     LINE_BYTES = 1 << 20,
-    DEPTH = 64,        /* texts of each list that are fused; of more a graph is not asked */
-    JUDGED = 20,       /* texts that --rerank asks the model about */
+    DEPTH = 64,  /* texts of each list that are fused; of more a graph is not asked */
+    JUDGED = 20, /* texts that --rerank asks the model about */
 };
 
 /* ---- vectors ---- */
 
 struct embed {
     struct cli_opened x;
-    struct run    *run;
-    int            dims, layer;
+    struct run *run;
+    int dims, layer;
     struct text_tokens token[BATCH];
-    int            n;
-    float          *v; /* [BATCH][dims] */
+    int n;
+    float *v; /* [BATCH][dims] */
 };
 
 static enum err_code embed_open(struct embed *m, const struct build_options *o, int layer, int64_t ctx, struct err *e)
 {
-    struct run_opts ro = { .n_seq = BATCH, .ctx_tokens = ctx, .rows_max = o->model.chunk > 0 ? o->model.chunk : CTX,
-                           .n_taps = 1, .tap_layers = &m->layer, .kv_tokens = ctx > CTX ? ctx + BATCH * CTX : 0,
+    struct run_opts ro = { .n_seq = BATCH,
+                           .ctx_tokens = ctx,
+                           .rows_max = o->model.chunk > 0 ? o->model.chunk : CTX,
+                           .n_taps = 1,
+                           .tap_layers = &m->layer,
+                           .kv_tokens = ctx > CTX ? ctx + BATCH * CTX : 0,
                            .stop = cli_interrupted };
 
     if (cli_open_model(&m->x, e))
@@ -50,7 +54,7 @@ static enum err_code embed_open(struct embed *m, const struct build_options *o, 
     m->dims = info->n_embd;
     m->v = malloc((size_t)BATCH * (size_t)m->dims * sizeof *m->v);
     if (m->v == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     return cli_open_run(&m->run, &m->x, &ro, e);
 }
 
@@ -71,7 +75,7 @@ static enum err_code embed_step(struct embed *m, int from, int n, struct err *e)
     float *hidden = malloc((size_t)m->dims * sizeof *hidden);
     double *sum = calloc((size_t)n * (size_t)m->dims, sizeof *sum);
     int64_t at[BATCH] = { 0 };
-    enum err_code code = row && hidden && sum ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = row && hidden && sum ? ERR_OK : err_nomem(e);
 
     for (int i = 0; i < n; i++)
         run_clear(m->run, i);
@@ -132,12 +136,12 @@ static enum err_code embed_add(struct embed *m, struct str text, bool *took, str
 /* ---- index ---- */
 
 struct indexing {
-    struct embed   m;
+    struct embed m;
     struct recall_builder *b;
-    struct cli_buf open;         /* the document that is being read */
-    struct cli_buf text[BATCH];  /* of those that wait */
-    int64_t        n, n_cut;     /* texts; those that were too long for one */
-    double         part, from_ms; /* of all text that came */
+    struct cli_buf open;        /* the document that is being read */
+    struct cli_buf text[BATCH]; /* of those that wait */
+    int64_t n, n_cut;           /* texts; those that were too long for one */
+    double part, from_ms;       /* of all text that came */
 };
 
 static enum err_code flush(struct indexing *x, struct err *e)
@@ -147,7 +151,8 @@ static enum err_code flush(struct indexing *x, struct err *e)
     if (embed_run(&x->m, e))
         return e->code;
     for (int i = 0; i < x->m.n; i++)
-        if (recall_build_add(x->b, (struct str){ x->text[i].p, x->text[i].n }, x->m.v + (size_t)i * (size_t)x->m.dims, e))
+        if (recall_build_add(x->b, (struct str){ x->text[i].p, x->text[i].n }, x->m.v + (size_t)i * (size_t)x->m.dims,
+                             e))
             return e->code;
     x->n += x->m.n;
     x->m.n = 0;
@@ -273,10 +278,10 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
     enum err_code code;
 
     if (x == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     code = io_lock(&lock, o->out, e);
-    if (code == ERR_OK && (cli_open(&x->m.x, &o->model, e) || cli_open_text(&x->m.x, true, e) ||
-                           embed_open(&x->m, o, o->layer, CTX, e)))
+    if (code == ERR_OK &&
+        (cli_open(&x->m.x, &o->model, e) || cli_open_text(&x->m.x, true, e) || embed_open(&x->m, o, o->layer, CTX, e)))
         code = e->code;
     if (code == ERR_OK)
         code = pool_open(&pool, o->model.n_threads > 0 ? o->model.n_threads : pool_cpus(), e);
@@ -320,12 +325,12 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
 struct query {
     const struct build_options *o;
     struct recall *r;
-    struct embed   m;
-    struct chat   *chat; /* --rerank */
-    int32_t        yes, no;
-    struct pool   *pool;
-    int            number;
-    double         ms; /* of the searches, without the model */
+    struct embed m;
+    struct chat *chat; /* --rerank */
+    int32_t yes, no;
+    struct pool *pool;
+    int number;
+    double ms; /* of the searches, without the model */
 };
 
 static enum err_code search(struct query *q, struct str text, int k, struct recall_hit *hits, int *n, struct err *e)
@@ -366,13 +371,15 @@ static enum err_code judge(struct query *q, struct str question, struct str text
     bool thinking;
     enum err_code code;
 
-    code = cli_buf_add(&b, cli_notes_head(text), e) || cli_buf_add(&b, STR("\n\nQuestion: "), e) || cli_buf_add(&b, question, e) ||
+    code = cli_buf_add(&b, cli_notes_head(text), e) || cli_buf_add(&b, STR("\n\nQuestion: "), e) ||
+                   cli_buf_add(&b, question, e) ||
                    cli_buf_add(&b, STR("\n\nDoes the text above answer the question? Answer Yes or No."), e)
-               ? e->code : ERR_OK;
+               ? e->code
+               : ERR_OK;
     if (code == ERR_OK)
         messages = json_pack("[{s:s, s:o}]", "role", "user", "content", json_bytes((struct str){ b.p, b.n }));
     if (code == ERR_OK && (messages == NULL || extra == NULL))
-        code = err_set(e, ERR_NOMEM, "out of memory");
+        code = err_nomem(e);
     if (code == ERR_OK)
         code = chat_render(q->chat, &(struct chat_prompt){ .messages = messages, .extra = extra, .generate = true }, &t,
                            &thinking, e);
@@ -500,7 +507,7 @@ enum err_code cli_engram_query(const struct build_options *o, const char *path, 
     enum err_code code;
 
     if (q == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     q->o = o;
     code = open_query(q, path, e);
     if (code == ERR_OK)

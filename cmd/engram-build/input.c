@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* input.c - texts, plain or JSON lines, packed by zstd or not, into tokens.  room: cmd (cli_) */
+/* input.c - texts, plain or JSON lines, packed by zstd or not, into tokens.  room: cmd */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,42 +15,42 @@ enum {
     PIECE_BYTES = 1 << 16,     /* of plain text that is made into tokens at once, and what follows up to a line's end */
     PIECE_BYTES_MAX = 1 << 24, /* text without a place to cut */
     LINE_BYTES_MAX = 1 << 26,
-    BATCH = 256,               /* pieces at once, or BATCH_BYTES of text */
+    BATCH = 256, /* pieces at once, or BATCH_BYTES of text */
     BATCH_BYTES = BATCH * PIECE_BYTES,
 };
 
 struct source {
-    const char   *name;
-    int           fd;
-    bool          known, packed, ended, pending;
+    const char *name;
+    int fd;
+    bool known, packed, ended, pending;
     struct cli_plain plain;
     ZSTD_DStream *z;
     ZSTD_inBuffer in;
-    char          raw[READ_BYTES];
+    char raw[READ_BYTES];
 };
 
 struct piece {
-    struct cli_buf     s;
+    struct cli_buf s;
     struct text_tokens token;
-    bool               end; /* of the document */
-    bool               line;
-    struct err         err;
+    bool end; /* of the document */
+    bool line;
+    struct err err;
 };
 
 struct input {
     const struct build_options *o;
     const struct text *text;
-    struct pool       *pool;
-    cli_engram_sink   *sink;
-    cli_engram_line   *line; /* not NULL: lines are taken as they are */
-    void              *ctx;
-    struct piece       piece[BATCH];
-    int                n;
-    size_t             bytes; /* of the pieces */
-    bool               lines; /* of the source that is read */
-    uint64_t           read_bytes, all_bytes, tokens; /* all_bytes 0: not known */
-    double             part; /* of all_bytes, at the last flush */
-    double             from_ms;
+    struct pool *pool;
+    cli_engram_sink *sink;
+    cli_engram_line *line; /* not NULL: lines are taken as they are */
+    void *ctx;
+    struct piece piece[BATCH];
+    int n;
+    size_t bytes;                           /* of the pieces */
+    bool lines;                             /* of the source that is read */
+    uint64_t read_bytes, all_bytes, tokens; /* all_bytes 0: not known */
+    double part;                            /* of all_bytes, at the last flush */
+    double from_ms;
 };
 
 /* ---- bytes ---- */
@@ -97,7 +97,7 @@ static enum err_code take(struct source *s, struct input *in, struct cli_buf *ou
         s->known = true;
         s->packed = s->in.size >= 4 && (memcmp(s->raw, magic, 4) == 0 || memcmp(s->raw + 1, skipped, 3) == 0);
         if (s->packed && (s->z = ZSTD_createDStream()) == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
     }
     if (s->packed)
         return unpack(s, out, e);
@@ -125,15 +125,14 @@ static void encode(void *ctx, int64_t begin, int64_t end, int worker)
 
 static void show(const struct input *in)
 {
-    const double s = (cli_now_ms() - in->from_ms) / 1e3, part = in->all_bytes > 0
-                     ? (double)in->read_bytes / (double)in->all_bytes : 0;
+    const double s = (cli_now_ms() - in->from_ms) / 1e3,
+                 part = in->all_bytes > 0 ? (double)in->read_bytes / (double)in->all_bytes : 0;
     const double rate = s > 0 ? (double)in->tokens / s / 1e6 : 0;
 
     if (cli_status_asked())
         fprintf(stderr, "%s: %.1f million tokens, %.2f million/s\n", cli_name(), (double)in->tokens / 1e6, rate);
     if (part > 0 && part <= 1)
-        cli_progress("%.1f million tokens, %.2f million/s, %.0f s left", (double)in->tokens / 1e6, rate,
-                     s / part - s);
+        cli_progress("%.1f million tokens, %.2f million/s, %.0f s left", (double)in->tokens / 1e6, rate, s / part - s);
     else
         cli_progress("%.1f million tokens, %.2f million/s", (double)in->tokens / 1e6, rate);
 }
@@ -159,7 +158,9 @@ static enum err_code flush(struct input *in, struct err *e)
         given += p->s.n;
         const double part = before + (now - before) * (double)given / (double)bytes;
 
-        if (in->sink(in->ctx, &(struct cli_engram_piece){ { p->s.p, p->s.n }, p->token.v, p->token.n, p->end, part, p->line }, e))
+        if (in->sink(in->ctx,
+                     &(struct cli_engram_piece){ { p->s.p, p->s.n }, p->token.v, p->token.n, p->end, part, p->line },
+                     e))
             return e->code;
         in->tokens += (uint64_t)p->token.n;
     }
@@ -234,8 +235,8 @@ static enum err_code add_line(struct input *in, const struct source *s, bool jso
     snprintf(what, sizeof what, "%.200s: line %lld", s->name, (long long)number);
     if (json_parse(&o, line, what, e))
         return e->code;
-    code = json_get_str(o, "text", &text) ? add_piece(in, text, true, e)
-                                          : err_set(e, ERR_FORMAT, "%s: has no text", what);
+    code =
+        json_get_str(o, "text", &text) ? add_piece(in, text, true, e) : err_set(e, ERR_FORMAT, "%s: has no text", what);
     json_decref(o);
     return code;
 }
@@ -259,8 +260,8 @@ static enum err_code cut_lines(struct input *in, const struct source *s, bool js
     }
     memmove(b->p, b->p + at, b->n - at);
     b->n -= at;
-    return b->n <= LINE_BYTES_MAX ? ERR_OK : err_set(e, ERR_LIMIT, "%s: a line of more than %d bytes", s->name,
-                                                     LINE_BYTES_MAX);
+    return b->n <= LINE_BYTES_MAX ? ERR_OK
+                                  : err_set(e, ERR_LIMIT, "%s: a line of more than %d bytes", s->name, LINE_BYTES_MAX);
 }
 
 static bool ends_in(const char *name, const char *end)
@@ -298,7 +299,7 @@ static enum err_code read_file(struct input *in, const char *path, struct err *e
     enum err_code code;
 
     if (s == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     s->name = cli_file_name(path);
     s->plain.name = s->name;
     s->fd = STDIN_FILENO;
@@ -345,7 +346,7 @@ enum err_code cli_engram_read(const struct build_options *o, char *const *files,
     struct input *in = calloc(1, sizeof *in);
 
     if (in == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     *in = (struct input){ .o = o, .text = text, .pool = pool, .sink = sink, .ctx = ctx };
     return read_files(in, *files != NULL ? (const char *const *)files : standard, e);
 }
@@ -356,7 +357,7 @@ enum err_code cli_engram_lines(const struct build_options *o, const char *const 
     struct input *in = calloc(1, sizeof *in);
 
     if (in == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     *in = (struct input){ .o = o, .line = fn, .ctx = ctx };
     return read_files(in, files, e);
 }

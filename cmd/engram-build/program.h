@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* program.h - inside chimere-engram-build: its options, texts that come in.     room: cmd (cli_) */
+/* program.h - inside chimere-engram-build: its options, texts that come in.     room: cmd */
 #ifndef ENGRAM_BUILD_PROGRAM_H
 #define ENGRAM_BUILD_PROGRAM_H
 #include "cli/cli.h"
@@ -11,30 +11,30 @@ struct text;
 struct build_options {
     struct cli_model_opts model;
     const char *out, *date;
-    int32_t     order;
-    int64_t     memory_bytes, size_bytes;
-    float       count_min;
+    int32_t order;
+    int64_t memory_bytes, size_bytes;
+    float count_min;
     struct cli_list tables;
     const char *prompt;
-    int32_t     layer, nearest;
-    bool        bm25, hybrid, rerank, flat;
-    bool        lines, jsonl, json, quiet, verbose;
-    int64_t     day; /* of date, or today */
+    int32_t layer, nearest;
+    bool bm25, hybrid, rerank, flat;
+    bool lines, jsonl, json, quiet, verbose;
+    int64_t day; /* of date, or today */
     const char *domain;
     struct cli_list from, held_out;
-    float       score_min;
-    int32_t     keep; /* old tables */
+    float score_min;
+    int32_t keep; /* old tables */
 };
 
 /* input.c: documents of the files ("-": stdin; none: stdin) as tokens, in order. Text comes in pieces that a
  * tokenizer cannot tell from the whole; end: the document ends with them. */
 struct cli_engram_piece {
-    struct str     text;
+    struct str text;
     const int32_t *token; /* [n] */
-    int64_t        n;
-    bool           end;
-    double         part; /* of all text, so far; 0: not known */
-    bool           line; /* the document is a line, or an object of JSON lines */
+    int64_t n;
+    bool end;
+    double part; /* of all text, so far; 0: not known */
+    bool line;   /* the document is a line, or an object of JSON lines */
 };
 typedef enum err_code cli_engram_sink(void *ctx, const struct cli_engram_piece *p, struct err *e);
 MUST_CHECK enum err_code cli_engram_read(const struct build_options *o, char *const *files, const struct text *text,
@@ -42,8 +42,8 @@ MUST_CHECK enum err_code cli_engram_read(const struct build_options *o, char *co
 
 /* Lines of the files, packed or not. */
 typedef enum err_code cli_engram_line(void *ctx, struct str line, struct err *e);
-MUST_CHECK enum err_code cli_engram_lines(const struct build_options *o, const char *const *files, cli_engram_line *fn, void *ctx,
-                                          struct err *e);
+MUST_CHECK enum err_code cli_engram_lines(const struct build_options *o, const char *const *files, cli_engram_line *fn,
+                                          void *ctx, struct err *e);
 
 /* tables.c: commands that read tables */
 MUST_CHECK enum err_code cli_engram_merge(const struct build_options *o, char *const *files, bool decay, bool prune,
@@ -61,9 +61,10 @@ MUST_CHECK enum err_code cli_engram_score(const struct build_options *o, char *c
 /* What the model says of texts; then any number of tables can be weighed without it. */
 struct cli_engram_heard;
 /* of files, or of one text */
-MUST_CHECK enum err_code cli_engram_hear(struct cli_engram_heard **out, const struct build_options *o, char *const *files,
-                                         const struct str *text, struct cli_opened *x, struct err *e);
-void   cli_engram_heard_close(struct cli_engram_heard *h); /* NULL is allowed */
+MUST_CHECK enum err_code cli_engram_hear(struct cli_engram_heard **out, const struct build_options *o,
+                                         char *const *files, const struct str *text, struct cli_opened *x,
+                                         struct err *e);
+void cli_engram_heard_close(struct cli_engram_heard *h); /* NULL is allowed */
 double cli_engram_perplexity(const struct cli_engram_heard *h, const struct engram_mix *mix);
 /* night.c: scored answers of o->from become epochs of a table, one for each domain, where that does not hurt. *status is
  * EXIT_NO where it would */

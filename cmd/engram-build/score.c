@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* score.c - what tables are worth to a model: perplexity with and without, and the fit of weights.  room: cmd (cli_) */
+/* score.c - what tables are worth to a model: perplexity with and without, and the fit of weights.  room: cmd */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,17 +15,17 @@ enum { CTX = 512 };
 
 /* What a model made of the tokens of texts. */
 struct said {
-    double  p;      /* of the token that came */
-    float   sure;   /* of the likeliest one */
+    double p;   /* of the token that came */
+    float sure; /* of the likeliest one */
     int32_t window;
 };
 struct cli_engram_heard {
     struct eval_tokens *text; /* [n_texts] */
-    size_t              n_texts;
-    struct text_tokens  open; /* the document that is being read */
-    struct said        *said; /* [n] of all texts, one behind the other: each token but the first */
-    int64_t             n, n_windows;
-    int32_t             n_vocab;
+    size_t n_texts;
+    struct text_tokens open; /* the document that is being read */
+    struct said *said;       /* [n] of all texts, one behind the other: each token but the first */
+    int64_t n, n_windows;
+    int32_t n_vocab;
 };
 
 static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct err *e)
@@ -40,7 +40,7 @@ static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct er
         return ERR_OK;
     text = realloc(h->text, (h->n_texts + 1) * sizeof *text);
     if (text == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     h->text = text;
     h->text[h->n_texts++] = (struct eval_tokens){ h->open.v, h->open.n };
     h->open = (struct text_tokens){ 0 };
@@ -51,7 +51,7 @@ static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct er
 static enum err_code hear(void *ctx, int64_t window, int32_t token, const float *logits, struct err *e)
 {
     struct cli_engram_heard *h = ctx;
-    float  max = -INFINITY;
+    float max = -INFINITY;
     double sum = 0, p;
 
     for (int32_t i = 0; i < h->n_vocab; i++)
@@ -69,19 +69,20 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 {
     (void)ctx;
     if (cli_status_asked())
-        fprintf(stderr, "%s: %llu of %llu windows\n", cli_name(), (unsigned long long)done,
-                (unsigned long long)total);
+        fprintf(stderr, "%s: %llu of %llu windows\n", cli_name(), (unsigned long long)done, (unsigned long long)total);
     cli_progress_count("the model reads", (int64_t)done, (int64_t)total, " windows");
     return !cli_interrupted();
 }
 
 /* The model reads the texts. */
-static enum err_code listen(const struct build_options *o, struct cli_opened *x, struct cli_engram_heard *h, struct err *e)
+static enum err_code listen(const struct build_options *o, struct cli_opened *x, struct cli_engram_heard *h,
+                            struct err *e)
 {
     const struct progress progress = { tick, NULL };
     const int64_t ctx = o->model.ctx_tokens > 0 ? o->model.ctx_tokens : CTX;
     const struct text_info *info = text_info(x->text);
-    const struct eval_window_opts w = { .ctx_tokens = ctx, .stride_tokens = ctx > 1 ? ctx / 2 : 1,
+    const struct eval_window_opts w = { .ctx_tokens = ctx,
+                                        .stride_tokens = ctx > 1 ? ctx / 2 : 1,
                                         .bos = info->add_bos ? info->bos : -1 };
     struct run *run = NULL;
     enum err_code code;
@@ -92,8 +93,9 @@ static enum err_code listen(const struct build_options *o, struct cli_opened *x,
     h->n_windows = eval_window_count(h->text, h->n_texts, &w);
     h->said = calloc((size_t)eval_scored_count(h->text, h->n_texts, &w) + 1, sizeof *h->said);
     if (h->said == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
-    code = cli_open_run(&run, x, &(struct run_opts){ .ctx_tokens = ctx, .rows_max = o->model.chunk, .stop = cli_interrupted }, e);
+        return err_nomem(e);
+    code = cli_open_run(
+        &run, x, &(struct run_opts){ .ctx_tokens = ctx, .rows_max = o->model.chunk, .stop = cli_interrupted }, e);
     if (code == ERR_OK)
         code = eval_windows(run, h->text, h->n_texts, &w, hear, h, &progress, e);
     cli_progress_end();
@@ -117,7 +119,7 @@ enum err_code cli_engram_hear(struct cli_engram_heard **out, const struct build_
 {
     struct cli_engram_heard *h = calloc(1, sizeof *h);
     struct pool *pool = NULL;
-    enum err_code code = h != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = h != NULL ? ERR_OK : err_nomem(e);
 
     if (code == ERR_OK && text == NULL)
         code = pool_open(&pool, o->model.n_threads > 0 ? o->model.n_threads : pool_cpus(), e);
@@ -148,14 +150,14 @@ void cli_engram_heard_close(struct cli_engram_heard *h)
 /* ---- what tables say of it ---- */
 
 struct score {
-    double   before, after;  /* sums of -ln p */
-    double  *window_gain;    /* [windows] of `after`; NULL: not asked for */
+    double before, after; /* sums of -ln p */
+    double *window_gain;  /* [windows] of `after`; NULL: not asked for */
     int64_t *window_n;
 };
 
 /* The table's word on each token of the texts. */
-static enum err_code weigh(const struct cli_engram_heard *h, const struct engram_mix *mix, struct engram_fit *fit, struct score *s,
-                           struct err *e)
+static enum err_code weigh(const struct cli_engram_heard *h, const struct engram_mix *mix, struct engram_fit *fit,
+                           struct score *s, struct err *e)
 {
     int64_t k = 0;
 
@@ -195,7 +197,8 @@ double cli_engram_perplexity(const struct cli_engram_heard *h, const struct engr
     return h->n > 0 ? exp(s.after / (double)h->n) : NAN;
 }
 
-static enum err_code report(const struct build_options *o, const struct cli_engram_heard *h, const struct score *s, struct err *e)
+static enum err_code report(const struct build_options *o, const struct cli_engram_heard *h, const struct score *s,
+                            struct err *e)
 {
     const struct eval_mean d = eval_group_mean(s->window_gain, s->window_n, h->n_windows);
     const double before = exp(s->before / (double)h->n), after = exp(s->after / (double)h->n);
@@ -207,18 +210,19 @@ static enum err_code report(const struct build_options *o, const struct cli_engr
                                        (json_int_t)h->n, "windows", (json_int_t)h->n_windows, "ppl",
                                        cli_json_real(before), "ppl_engram", cli_json_real(after), "change_percent",
                                        cli_json_real(percent), "change_lo_percent", cli_json_real(lo),
-                                       "change_hi_percent", cli_json_real(hi)), e);
-    printf("perplexity %.4f, with the table %.4f: %+.3f %% (95 %%: %+.3f to %+.3f), %lld tokens, %lld windows\n", before,
-           after, percent, lo, hi, (long long)h->n, (long long)h->n_windows);
+                                       "change_hi_percent", cli_json_real(hi)),
+                             e);
+    printf("perplexity %.4f, with the table %.4f: %+.3f %% (95 %%: %+.3f to %+.3f), %lld tokens, %lld windows\n",
+           before, after, percent, lo, hi, (long long)h->n, (long long)h->n_windows);
     return cli_flush_stdout(e);
 }
 
-static enum err_code score(const struct build_options *o, const struct cli_engram_heard *h, const struct engram_mix *mix,
-                           struct err *e)
+static enum err_code score(const struct build_options *o, const struct cli_engram_heard *h,
+                           const struct engram_mix *mix, struct err *e)
 {
     struct score s = { .window_gain = calloc((size_t)h->n_windows + 1, sizeof *s.window_gain),
                        .window_n = calloc((size_t)h->n_windows + 1, sizeof *s.window_n) };
-    enum err_code code = s.window_gain != NULL && s.window_n != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = s.window_gain != NULL && s.window_n != NULL ? ERR_OK : err_nomem(e);
 
     if (code == ERR_OK)
         code = weigh(h, mix, NULL, &s, e);
@@ -229,8 +233,8 @@ static enum err_code score(const struct build_options *o, const struct cli_engra
     return code;
 }
 
-static enum err_code fit_table(const struct build_options *o, const struct cli_engram_heard *h, const struct engram_mix *mix,
-                               struct err *e)
+static enum err_code fit_table(const struct build_options *o, const struct cli_engram_heard *h,
+                               const struct engram_mix *mix, struct err *e)
 {
     struct engram_fit *f = NULL;
     struct score s = { 0 };
@@ -260,7 +264,8 @@ enum err_code cli_engram_score(const struct build_options *o, char *const *files
     if (code == ERR_OK && fit)
         code = io_lock(&lock, o->out, e);
     if (code == ERR_OK)
-        code = cli_engram_open(&table, tables, fit ? 1 : o->tables.n, true, x.gguf, x.text, model_info(x.model)->n_vocab, e);
+        code = cli_engram_open(&table, tables, fit ? 1 : o->tables.n, true, x.gguf, x.text,
+                               model_info(x.model)->n_vocab, e);
     if (code == ERR_OK)
         code = cli_engram_hear(&h, o, files, NULL, &x, e);
     if (code == ERR_OK)

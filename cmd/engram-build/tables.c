@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tables.c - merge, decay, prune, dump, stats, check.                       room: cmd (cli_) */
+/* tables.c - merge, decay, prune, dump, stats, check.                       room: cmd */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,10 +33,10 @@ struct progress cli_engram_progress(void)
 /* ---- new tables from old ones ---- */
 
 struct sources {
-    char        path[ENGRAM_FILES_MAX][4096];
+    char path[ENGRAM_FILES_MAX][4096];
     const char *name[ENGRAM_FILES_MAX], *domains[ENGRAM_FILES_MAX];
-    float       weight[ENGRAM_FILES_MAX];
-    int         n;
+    float weight[ENGRAM_FILES_MAX];
+    int n;
 };
 
 /* An output never replaces an input. */
@@ -55,7 +55,8 @@ static enum err_code find_sources(struct sources *s, char *const *files, const c
         if (s->n == ENGRAM_FILES_MAX)
             return err_set(e, ERR_ARG, "more than %d tables", ENGRAM_FILES_MAX);
         s->weight[s->n] = 1;
-        if (cli_engram_named(files[s->n], s->path[s->n], sizeof s->path[0], &s->domains[s->n], &s->weight[s->n], 1e6F, e))
+        if (cli_engram_named(files[s->n], s->path[s->n], sizeof s->path[0], &s->domains[s->n], &s->weight[s->n], 1e6F,
+                             e))
             return e->code;
         s->name[s->n] = s->path[s->n];
         if (out != NULL && check_out(out, s->name[s->n], e))
@@ -99,8 +100,7 @@ static enum err_code before_last(const struct build_options *o, const char *path
     return err_set(e, ERR_ARG, "--day %s is before the last epoch of %s, %s", day, path, last);
 }
 
-enum err_code cli_engram_merge(const struct build_options *o, char *const *files, bool decay, bool prune,
-                               struct err *e)
+enum err_code cli_engram_merge(const struct build_options *o, char *const *files, bool decay, bool prune, struct err *e)
 {
     const struct progress progress = cli_engram_progress();
     struct sources *s = calloc(1, sizeof *s);
@@ -109,7 +109,7 @@ enum err_code cli_engram_merge(const struct build_options *o, char *const *files
     enum err_code code;
 
     if (s == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     code = find_sources(s, files, o->out, e);
     if (code == ERR_OK)
         code = io_lock(&lock, o->out, e);
@@ -120,8 +120,10 @@ enum err_code cli_engram_merge(const struct build_options *o, char *const *files
     if (code == ERR_OK) {
         const int64_t newest = newest_day(g, s->n);
         const struct engram_merge_opts mo = {
-            .scale = s->weight, .day = decay ? o->day : newest,
-            .unused_days = decay ? ENGRAM_UNUSED_DAYS : -1, .count_min = (double)o->count_min,
+            .scale = s->weight,
+            .day = decay ? o->day : newest,
+            .unused_days = decay ? ENGRAM_UNUSED_DAYS : -1,
+            .count_min = (double)o->count_min,
             .bytes_max = prune ? (uint64_t)o->size_bytes : 0,
         };
 
@@ -164,7 +166,8 @@ static enum err_code look_at_index(const struct build_options *o, const char *pa
         code = cli_json_line(json_pack("{s:s, s:o, s:I, s:I, s:i, s:i, s:b, s:I}", "type", "index", "file",
                                        json_bytes(str_of(path)), "texts", (json_int_t)i.n_texts, "words",
                                        (json_int_t)i.n_words, "dims", i.dims, "layer", i.layer, "graph", (int)i.graph,
-                                       "bytes", (json_int_t)i.bytes), e);
+                                       "bytes", (json_int_t)i.bytes),
+                             e);
     else {
         printf("%s: %lld texts, %lld words, vectors of %d from layer %d%s, %lld bytes\n", path, (long long)i.n_texts,
                (long long)i.n_words, i.dims, i.layer, i.graph ? ", with a graph" : "", (long long)i.bytes);
@@ -181,10 +184,10 @@ static enum err_code open_one(struct engram **g, const struct build_options *o, 
 
 struct dump {
     const struct text *text; /* NULL: numbers only */
-    int           epoch;
-    char          date[16];
+    int epoch;
+    char date[16];
     enum err_code code;
-    struct err   *e;
+    struct err *e;
 };
 
 static bool dump_row(void *ctx, const struct engram_row *r)
@@ -192,8 +195,8 @@ static bool dump_row(void *ctx, const struct engram_row *r)
     struct dump *d = ctx;
     json_t *ids = json_array();
     struct cli_buf s = { 0 };
-    json_t *o = json_pack("{s:i, s:s, s:o, s:i, s:o, s:i}", "epoch", d->epoch, "day", d->date, "context", ids,
-                          "next", (int)r->next, "count", cli_json_real(r->count), "unused_days", r->unused_days);
+    json_t *o = json_pack("{s:i, s:s, s:o, s:i, s:o, s:i}", "epoch", d->epoch, "day", d->date, "context", ids, "next",
+                          (int)r->next, "count", cli_json_real(r->count), "unused_days", r->unused_days);
     bool ok = o != NULL && ids != NULL;
 
     for (int i = 0; ok && i < r->order; i++) {
@@ -207,7 +210,7 @@ static bool dump_row(void *ctx, const struct engram_row *r)
     cli_buf_free(&s);
     if (!ok) {
         json_decref(o);
-        d->code = err_set(d->e, ERR_NOMEM, "out of memory");
+        d->code = err_nomem(d->e);
         return false;
     }
     d->code = cli_interrupted() ? err_set(d->e, ERR_CANCEL, "interrupted") : cli_json_line(o, d->e);
@@ -222,14 +225,15 @@ enum err_code cli_engram_dump(const struct build_options *o, char *const *files,
     struct engram *g = NULL;
 
     if (s == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     d.code = find_sources(s, files, NULL, e);
 
     if (d.code == ERR_OK && o->model.file != NULL) /* rows as text, too */
         d.code = cli_open(&x, &o->model, e) ? e->code : cli_open_text(&x, true, e);
     if (d.code == ERR_OK)
-        d.code = engram_open(&g, s->name, 1, &(struct engram_opts){ x.gguf != NULL ? text_fingerprint(x.gguf) : 0, o->day,
-                                                                    s->domains }, e);
+        d.code =
+            engram_open(&g, s->name, 1,
+                        &(struct engram_opts){ x.gguf != NULL ? text_fingerprint(x.gguf) : 0, o->day, s->domains }, e);
     d.text = x.text;
     for (d.epoch = 0; d.code == ERR_OK && d.epoch < engram_n_epochs(g, 0); d.epoch++) {
         date_of(engram_epoch_stat(g, 0, d.epoch).day, d.date);
@@ -263,10 +267,10 @@ static enum err_code print_stat(const struct build_options *o, const char *path,
                                                 (json_int_t)s->of[l].contexts, "rows", (json_int_t)s->of[l].nexts,
                                                 "bytes", (json_int_t)s->of[l].bytes));
     return cli_json_line(json_pack("{s:s, s:o, s:i, s:s, s:s, s:I, s:I, s:I, s:o}", "type", "epoch", "file",
-                                   json_bytes(str_of(path)), "epoch", i, "day", date,
-                                   "domain", s->domain, "tokens", (json_int_t)s->tokens,
-                                   "documents", (json_int_t)s->documents, "bytes", (json_int_t)s->bytes, "orders",
-                                   orders), e);
+                                   json_bytes(str_of(path)), "epoch", i, "day", date, "domain", s->domain, "tokens",
+                                   (json_int_t)s->tokens, "documents", (json_int_t)s->documents, "bytes",
+                                   (json_int_t)s->bytes, "orders", orders),
+                         e);
 }
 
 enum err_code cli_engram_stats(const struct build_options *o, char *const *files, struct err *e)

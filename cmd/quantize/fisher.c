@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fisher.c - what types cost a tensor, from second moments of its inputs and of its outputs' gradients.  room: cmd (cli_) */
+/* fisher.c - what types cost a tensor, from second moments of its inputs and of its outputs' gradients.  room: cmd */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,14 +19,14 @@ static void weigh(float *rows, float *columns, const struct measure_moment *at, 
     }
 }
 
-static enum err_code add_losses(double kl[], const struct measure_moment *at, double n_tokens, const struct gguf_tensor *t,
-                                const struct ramp_coder *c, const int *types, size_t n_types,
-                                const struct progress *progress, struct err *e)
+static enum err_code add_losses(double kl[], const struct measure_moment *at, double n_tokens,
+                                const struct gguf_tensor *t, const struct ramp_coder *c, const int *types,
+                                size_t n_types, const struct progress *progress, struct err *e)
 {
-    float        *rows = malloc((size_t)(at->n_expert * at->n_out) * sizeof *rows);
-    float        *columns = malloc((size_t)(at->n_expert * at->n_in) * sizeof *columns);
-    double        own[QUANT_N] = { 0 };
-    enum err_code rc = rows != NULL && columns != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    float *rows = malloc((size_t)(at->n_expert * at->n_out) * sizeof *rows);
+    float *columns = malloc((size_t)(at->n_expert * at->n_in) * sizeof *columns);
+    double own[QUANT_N] = { 0 };
+    enum err_code rc = rows != NULL && columns != NULL ? ERR_OK : err_nomem(e);
 
     if (rc == ERR_OK) {
         weigh(rows, columns, at, n_tokens);
@@ -45,7 +45,7 @@ enum err_code cli_quantize_fisher(double kl[], const struct measure_moments *m, 
                                   const struct progress *progress, struct err *e)
 {
     double n_tokens = (double)m->text.n_seq * (double)(m->text.n_tokens - m->text.from);
-    bool   any = false;
+    bool any = false;
 
     for (size_t k = 0; k < n_types; k++)
         if (types[k] != t->type)
@@ -53,11 +53,13 @@ enum err_code cli_quantize_fisher(double kl[], const struct measure_moments *m, 
     for (int i = 0; i < m->n; i++) {
         const struct measure_moment *at = &m->v[i];
 
-        if (!str_is(t->name, at->name) || at->n_in != t->ne[0] || at->n_out * at->n_expert != t->ne[1] * t->ne[2] * t->ne[3])
+        if (!str_is(t->name, at->name) || at->n_in != t->ne[0] ||
+            at->n_out * at->n_expert != t->ne[1] * t->ne[2] * t->ne[3])
             continue;
         any = true;
         if (add_losses(kl, at, n_tokens, t, c, types, n_types, progress, e))
             return e->code;
     }
-    return any ? ERR_OK : err_set(e, ERR_UNSUPPORTED, "%.*s: there is no gradient of it: use --method probes", STR_ARG(t->name));
+    return any ? ERR_OK
+               : err_set(e, ERR_UNSUPPORTED, "%.*s: there is no gradient of it: use --method probes", STR_ARG(t->name));
 }

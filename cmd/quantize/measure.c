@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure.c - what types cost the tensors of a model, into a file that grows.       room: cmd (cli_) */
+/* measure.c - what types cost the tensors of a model, into a file that grows.       room: cmd */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -24,47 +24,49 @@ enum { SEQUENCES = 16, PROBES_MAX = 8 };
 
 /* Types that a search may choose from; the second list where rows are no multiple of 256, the third where they are none
  * of 32. */
-static const int wide[] = { QUANT_iq1_s, QUANT_iq2_xxs, QUANT_iq2_xs, QUANT_iq2_s, QUANT_q2_k, QUANT_iq3_xxs,
-                            QUANT_q3_k, QUANT_iq3_s, QUANT_iq4_xs, QUANT_q4_k, QUANT_q5_k, QUANT_q6_k, QUANT_q8_0 };
+static const int wide[] = { QUANT_iq1_s,   QUANT_iq2_xxs, QUANT_iq2_xs, QUANT_iq2_s,  QUANT_q2_k,
+                            QUANT_iq3_xxs, QUANT_q3_k,    QUANT_iq3_s,  QUANT_iq4_xs, QUANT_q4_k,
+                            QUANT_q5_k,    QUANT_q6_k,    QUANT_q8_0 };
 static const int narrow[] = { QUANT_q4_0, QUANT_iq4_nl, QUANT_q4_1, QUANT_q5_0, QUANT_q5_1, QUANT_q8_0 };
 static const int odd[] = { QUANT_f16 };
 /* All tensors in one of these: how losses add up. */
-static const int wholes[] = { QUANT_iq2_xxs, QUANT_q2_k, QUANT_iq3_xxs, QUANT_q3_k, QUANT_q4_k, QUANT_q5_k, QUANT_q6_k,
-                              QUANT_q8_0 };
+static const int wholes[] = { QUANT_iq2_xxs, QUANT_q2_k, QUANT_iq3_xxs, QUANT_q3_k,
+                              QUANT_q4_k,    QUANT_q5_k, QUANT_q6_k,    QUANT_q8_0 };
 static const char *const methods[] = { [METHOD_PROBES] = "probe", [METHOD_FISHER] = "fisher", [METHOD_NSDS] = "nsds" };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 struct job {
     const struct quantize_options *o;
-    const struct gguf             *g;
-    struct ramp_losses             l;
-    struct model_opts              mo;
-    struct ramp_coder              coder;
-    struct measure                *m;
-    struct measure_text            text;
-    struct measure_moments        *moments;
-    double                        *score; /* [tensors] ramp_nsds() times the logarithm of the size */
-    struct gguf_tensor            *with;  /* [tensors] as they are, but for those that are probed */
-    bool                          *wanted; /* [tensors] to be measured */
-    int                           *group;  /* [tensors] */
-    double                       (*error)[QUANT_N]; /* [tensors] of a group at work */
-    int                            probe[PROBES_MAX];
-    int                            method, n_probes, n_layer, fd;
-    int64_t                        done, todo; /* runs of the model */
-    double                         from_ms;
-    char                           doing[80];
+    const struct gguf *g;
+    struct ramp_losses l;
+    struct model_opts mo;
+    struct ramp_coder coder;
+    struct measure *m;
+    struct measure_text text;
+    struct measure_moments *moments;
+    double *score;            /* [tensors] ramp_nsds() times the logarithm of the size */
+    struct gguf_tensor *with; /* [tensors] as they are, but for those that are probed */
+    bool *wanted;             /* [tensors] to be measured */
+    int *group;               /* [tensors] */
+    double (*error)[QUANT_N]; /* [tensors] of a group at work */
+    int probe[PROBES_MAX];
+    int method, n_probes, n_layer, fd;
+    int64_t done, todo; /* runs of the model */
+    double from_ms;
+    char doing[80];
 };
 
 static bool tick(void *ctx, uint64_t done, uint64_t total)
 {
     const struct job *j = ctx;
-    double part = (double)j->done + (total > 0 ? (double)done / (double)total : 0), s = (cli_now_ms() - j->from_ms) / 1e3;
+    double part = (double)j->done + (total > 0 ? (double)done / (double)total : 0),
+           s = (cli_now_ms() - j->from_ms) / 1e3;
 
     if (j->todo == 0)
         cli_progress("%s", j->doing);
     else if (part > 0)
-        cli_progress("%s: run %lld of %lld, %.0f s, %.0f s left", j->doing, (long long)j->done + 1, (long long)j->todo, s,
-                     s / part * ((double)j->todo - part));
+        cli_progress("%s: run %lld of %lld, %.0f s, %.0f s left", j->doing, (long long)j->done + 1, (long long)j->todo,
+                     s, s / part * ((double)j->todo - part));
     return !cli_interrupted();
 }
 
@@ -90,7 +92,7 @@ static enum err_code append(struct job *j, char *line, struct err *e)
     enum err_code rc;
 
     if (line == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     size_t n = strlen(line);
 
     line[n] = '\n'; /* in the place of the NUL: one write for a whole line */
@@ -103,9 +105,9 @@ static enum err_code append(struct job *j, char *line, struct err *e)
 
 static enum err_code read_file(struct job *j, struct err *e)
 {
-    struct stat   st;
-    char         *text = NULL;
-    size_t        n = 0;
+    struct stat st;
+    char *text = NULL;
+    size_t n = 0;
     enum err_code rc = ERR_OK;
 
     if (stat(j->o->measure, &st) == 0 && !S_ISREG(st.st_mode))
@@ -138,10 +140,11 @@ static enum err_code read_probes(struct job *j, const char *list, struct err *e)
 {
     while (*list != '\0') {
         size_t n = strcspn(list, ",");
-        int    type = quant_find_name((struct str){ list, n });
+        int type = quant_find_name((struct str){ list, n });
 
         if (type < 0 || quant_fitter(type, 0) == NULL || j->n_probes == PROBES_MAX)
-            return err_set(e, ERR_ARG, "--probes %.60s: not a list of up to %d types that are written", list, PROBES_MAX);
+            return err_set(e, ERR_ARG, "--probes %.60s: not a list of up to %d types that are written", list,
+                           PROBES_MAX);
         j->probe[j->n_probes++] = type;
         list += n + (list[n] == ',');
     }
@@ -152,15 +155,16 @@ static enum err_code read_probes(struct job *j, const char *list, struct err *e)
 static int group_of(const struct job *j, size_t i)
 {
     const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
-    enum model_class          c = model_class_of(t->name, j->n_layer);
+    enum model_class c = model_class_of(t->name, j->n_layer);
 
     for (size_t k = 0; k < i && j->o->group != GROUP_TENSOR; k++) {
         const struct gguf_tensor *u = gguf_tensor_at(j->g, k);
-        const char               *dot = memchr(t->name.p + 4, '.', t->name.n > 4 ? t->name.n - 4 : 0);
-        size_t                    n = dot != NULL ? (size_t)(dot - t->name.p) : t->name.n; /* "blk.7" */
+        const char *dot = memchr(t->name.p + 4, '.', t->name.n > 4 ? t->name.n - 4 : 0);
+        size_t n = dot != NULL ? (size_t)(dot - t->name.p) : t->name.n; /* "blk.7" */
 
         if (j->wanted[k] && model_class_of(u->name, j->n_layer) == c &&
-            (j->o->group == GROUP_CLASS || (u->name.n >= n && memcmp(u->name.p, t->name.p, n) == 0 && u->name.p[n] == '.')))
+            (j->o->group == GROUP_CLASS ||
+             (u->name.n >= n && memcmp(u->name.p, t->name.p, n) == 0 && u->name.p[n] == '.')))
             return j->group[k];
     }
     return (int)i;
@@ -168,7 +172,7 @@ static int group_of(const struct job *j, size_t i)
 
 static enum err_code list_tensors(struct job *j, struct err *e)
 {
-    struct model     *dry;
+    struct model *dry;
     struct model_opts mo = j->mo;
 
     mo.placement.dry_run = true;
@@ -193,12 +197,13 @@ static enum err_code check_probes(const struct job *j, struct err *e)
 {
     for (size_t i = 0; i < j->l.n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
-        bool                      any = !j->wanted[i] || j->l.measured[i];
+        bool any = !j->wanted[i] || j->l.measured[i];
 
         for (int k = 0; k < j->n_probes; k++)
             any |= ramp_fitting(j->probe[k], t->ne[0]) != t->type;
         if (!any)
-            return err_set(e, ERR_ARG, "--probes %s: %.*s is %s already, so that nothing can be measured: add another type",
+            return err_set(e, ERR_ARG,
+                           "--probes %s: %.*s is %s already, so that nothing can be measured: add another type",
                            j->o->probes, STR_ARG(t->name), quant_types[t->type]->name);
     }
     return ERR_OK;
@@ -208,9 +213,9 @@ static enum err_code check_probes(const struct job *j, struct err *e)
 
 static enum err_code own_text(struct job *j, struct err *e)
 {
-    struct text    *text;
+    struct text *text;
     struct progress p = progress_of(j, "text of the model's own", STR(""));
-    int32_t         first;
+    int32_t first;
 
     if (text_open(&text, j->g, e)) {
         if (e->code == ERR_UNSUPPORTED)
@@ -231,10 +236,10 @@ static enum err_code own_text(struct job *j, struct err *e)
 static enum err_code text_of_file(struct job *j, struct err *e)
 {
     struct text_tokens tokens = { 0 };
-    struct text       *text = NULL;
-    char              *data = NULL;
-    size_t             n = 0;
-    enum err_code      rc = text_open(&text, j->g, e);
+    struct text *text = NULL;
+    char *data = NULL;
+    size_t n = 0;
+    enum err_code rc = text_open(&text, j->g, e);
 
     if (rc == ERR_OK)
         rc = io_read_all(&data, &n, j->o->data, (size_t)1 << 30, cli_interrupted, e);
@@ -253,9 +258,9 @@ static enum err_code text_of_file(struct job *j, struct err *e)
 
 static enum err_code random_text(struct job *j, struct err *e)
 {
-    struct model     *dry;
+    struct model *dry;
     struct model_opts mo = j->mo;
-    int32_t           n_vocab;
+    int32_t n_vocab;
 
     mo.placement.dry_run = true;
     if (model_open(&dry, j->g, &mo, e))
@@ -268,7 +273,7 @@ static enum err_code random_text(struct job *j, struct err *e)
 /* The head of a file with these options; its text is made, too. */
 static enum err_code head_of(struct job *j, struct ramp_losses_head *out, struct err *e)
 {
-    const char             *kind = j->o->data != NULL ? "file" : j->o->random ? "random" : "own";
+    const char *kind = j->o->data != NULL ? "file" : j->o->random ? "random" : "own";
     struct ramp_losses_head h = { .model = ramp_fingerprint(j->g), .method = "" };
 
     snprintf(h.text, sizeof h.text, "%s", kind);
@@ -315,8 +320,10 @@ static enum err_code begin(struct job *j, struct err *e)
         j->l.head = h;
         return append(j, ramp_losses_head_line(&h), e);
     }
-    return check_same(j, same_text(&h, &j->l.head) && strcmp(h.method, j->l.head.method) == 0 &&
-                      strcmp(h.effort, j->l.head.effort) == 0 && strcmp(h.probes, j->l.head.probes) == 0, e);
+    return check_same(j,
+                      same_text(&h, &j->l.head) && strcmp(h.method, j->l.head.method) == 0 &&
+                          strcmp(h.effort, j->l.head.effort) == 0 && strcmp(h.probes, j->l.head.probes) == 0,
+                      e);
 }
 
 /* What was said of a measurement must be so, even where nothing is left to be measured. */
@@ -353,14 +360,14 @@ static void put_back(struct job *j, size_t i)
 /* The members of a group (-1: all wanted tensors) in a type, and what that does. */
 static enum err_code run_with(struct job *j, int group, int type, struct eval_mean *out, struct err *e)
 {
-    enum err_code   rc = ERR_OK;
-    struct gguf    *with = NULL;
+    enum err_code rc = ERR_OK;
+    struct gguf *with = NULL;
     struct progress p = { tick, j }, encoding = { go_on, NULL };
 
     for (size_t i = 0; i < j->l.n && rc == ERR_OK; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
-        int                       to = ramp_fitting(type, t->ne[0]);
-        void                     *data;
+        int to = ramp_fitting(type, t->ne[0]);
+        void *data;
 
         if (!j->wanted[i] || (group >= 0 && j->group[i] != group) || to == t->type)
             continue;
@@ -417,8 +424,8 @@ static double between(const double *error, const double *kl, int n, double at)
 static enum err_code errors_of(struct job *j, size_t i, struct err *e)
 {
     const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
-    size_t                    n;
-    const int                *type = types_of(t, &n);
+    size_t n;
+    const int *type = types_of(t, &n);
 
     for (int k = 0; k < QUANT_N; k++)
         j->error[i][k] = NAN;
@@ -466,8 +473,8 @@ static enum err_code measure_group(struct job *j, int group, struct err *e)
     }
     for (size_t i = 0; i < j->l.n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
-        double                    error[PROBES_MAX], share[PROBES_MAX];
-        int                       n_probes = 0;
+        double error[PROBES_MAX], share[PROBES_MAX];
+        int n_probes = 0;
 
         if (!j->wanted[i] || j->group[i] != group || j->l.measured[i])
             continue;
@@ -493,9 +500,9 @@ static enum err_code measure_group(struct job *j, int group, struct err *e)
 static enum err_code weigh_tensor(struct job *j, size_t i, struct err *e)
 {
     const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
-    struct progress           encoding = { go_on, NULL };
-    size_t                    n;
-    const int                *type = types_of(t, &n);
+    struct progress encoding = { go_on, NULL };
+    size_t n;
+    const int *type = types_of(t, &n);
 
     if (cli_quantize_fisher(j->l.kl[i], j->moments, t, &j->coder, type, n, &encoding, e) ||
         append(j, ramp_losses_tensor_line(t->name, j->l.kl[i]), e))
@@ -509,13 +516,13 @@ static enum err_code weigh_tensor(struct job *j, size_t i, struct err *e)
 /* Scores of all tensors, which say nothing but how they compare. */
 static enum err_code score_all(struct job *j, struct err *e)
 {
-    double       *rank = malloc((j->l.n + 1) * sizeof *rank), mean = 0;
-    size_t        n = 0;
+    double *rank = malloc((j->l.n + 1) * sizeof *rank), mean = 0;
+    size_t n = 0;
     enum err_code rc = ERR_OK;
 
     j->score = malloc((j->l.n + 1) * sizeof *j->score);
     if (rank == NULL || j->score == NULL)
-        rc = err_set(e, ERR_NOMEM, "out of memory");
+        rc = err_nomem(e);
     for (size_t i = 0; i < j->l.n && rc == ERR_OK; i++)
         if (j->wanted[i]) {
             const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
@@ -553,7 +560,7 @@ static enum err_code score_tensor(struct job *j, size_t i, struct err *e)
 /* Whether all tensors in a type would be in memory at once. */
 static bool has_room(const struct job *j, int type)
 {
-    double  bytes = 0;
+    double bytes = 0;
     int64_t left = memory_left("");
 
     for (size_t i = 0; i < j->l.n; i++) {
@@ -624,7 +631,7 @@ static enum err_code open_moments(struct job *j, struct err *e)
 static enum err_code choose_method(struct job *j, struct err *e)
 {
     struct grad *grad;
-    bool         free_choice = !j->o->said.method && !j->o->said.probes;
+    bool free_choice = !j->o->said.method && !j->o->said.probes;
 
     j->method = free_choice ? METHOD_FISHER : j->o->method;
     for (int k = 0; free_choice && k < (int)COUNT(methods); k++)
@@ -658,7 +665,7 @@ static enum err_code save_imatrix(struct job *j, struct err *e)
 static enum err_code measure_all(struct job *j, struct err *e)
 {
     struct progress p = progress_of(j, "the model as it is", STR(""));
-    enum err_code   rc;
+    enum err_code rc;
 
     /* Runs in the order of the groups' first tensors, then all tensors in one type. */
     rc = measure_open(&j->m, j->g, &j->mo, &j->text, &p, e);
@@ -671,7 +678,7 @@ static enum err_code measure_all(struct job *j, struct err *e)
             progress_of(j, "", gguf_tensor_at(j->g, i)->name);
             rc = j->method == METHOD_PROBES   ? measure_group(j, j->group[i], e)
                  : j->method == METHOD_FISHER ? weigh_tensor(j, i, e)
-                                                 : score_tensor(j, i, e);
+                                              : score_tensor(j, i, e);
         }
     for (size_t k = 0; k < COUNT(wholes) && rc == ERR_OK; k++)
         if (whole_missing(j, wholes[k])) {
@@ -701,9 +708,12 @@ static enum err_code measure_missing(struct job *j, struct err *e)
 enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantize_options *o, const struct gguf *g,
                                    struct err *e)
 {
-    const size_t  n = gguf_n_tensors(g);
-    struct job    j = { .o = o, .g = g, .fd = -1, .coder = { .simd = simd_features(), .effort = o->effort, .unbiased = true },
-                        .mo = { .device = o->device != NULL ? o->device : "cpu", .n_threads = o->n_threads } };
+    const size_t n = gguf_n_tensors(g);
+    struct job j = { .o = o,
+                     .g = g,
+                     .fd = -1,
+                     .coder = { .simd = simd_features(), .effort = o->effort, .unbiased = true },
+                     .mo = { .device = o->device != NULL ? o->device : "cpu", .n_threads = o->n_threads } };
     enum err_code rc = read_probes(&j, o->probes, e);
 
     j.with = malloc((n + 1) * sizeof *j.with);
@@ -711,7 +721,7 @@ enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantiz
     j.group = malloc((n + 1) * sizeof *j.group);
     j.error = malloc((n + 1) * sizeof *j.error);
     if (rc == ERR_OK && (j.with == NULL || j.wanted == NULL || j.group == NULL || j.error == NULL))
-        rc = err_set(e, ERR_NOMEM, "out of memory");
+        rc = err_nomem(e);
     if (rc == ERR_OK)
         rc = list_tensors(&j, e);
     if (rc == ERR_OK)

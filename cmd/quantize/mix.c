@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mix.c - budgets of the command line, and the mix that loses least under them.     room: cmd (cli_) */
+/* mix.c - budgets of the command line, and the mix that loses least under them.     room: cmd */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,23 +22,23 @@ enum kind { SIZE, TOKEN_BYTES, VRAM };
 
 struct wish {
     enum kind kind;
-    int64_t   bytes, ctx_tokens;
-    double   *part;
+    int64_t bytes, ctx_tokens;
+    double *part;
 };
 
 struct mixer {
     const struct quantize_options *o;
-    const struct gguf             *g;
-    const struct ramp_losses      *l;
-    struct wish                    wish[RAMP_BUDGETS_MAX];
-    struct ramp_budget             budget[RAMP_BUDGETS_MAX];
-    int                            n;
-    int                            n_layer, n_expert, n_used;
-    bool                           tied;
-    struct ramp_plan               unseen;
-    struct ramp_mix                mix;
-    char                          *text;
-    uint64_t                       file_bytes;
+    const struct gguf *g;
+    const struct ramp_losses *l;
+    struct wish wish[RAMP_BUDGETS_MAX];
+    struct ramp_budget budget[RAMP_BUDGETS_MAX];
+    int n;
+    int n_layer, n_expert, n_used;
+    bool tied;
+    struct ramp_plan unseen;
+    struct ramp_mix mix;
+    char *text;
+    uint64_t file_bytes;
 };
 
 /* ---- budgets ---- */
@@ -84,7 +84,8 @@ static enum err_code read_wishes(struct mixer *x, struct err *e)
             return e->code;
         for (int k = 0; k < x->n; k++)
             if (x->wish[k].kind == x->wish[x->n].kind && x->wish[k].ctx_tokens == x->wish[x->n].ctx_tokens)
-                return err_set(e, ERR_ARG, "--budget %s: there is one already: %s", x->o->budgets.v[i], x->budget[k].name);
+                return err_set(e, ERR_ARG, "--budget %s: there is one already: %s", x->o->budgets.v[i],
+                               x->budget[k].name);
         x->budget[x->n++] = (struct ramp_budget){ .name = x->o->budgets.v[i] };
     }
     return ERR_OK;
@@ -104,8 +105,8 @@ static enum err_code read_model(struct mixer *x, struct err *e)
     x->tied = gguf_find(x->g, "output.weight") == NULL;
     if (x->n_expert > 0) {
         struct str arch;
-        char       key[128];
-        uint32_t   used = 0;
+        char key[128];
+        uint32_t used = 0;
 
         if (gguf_str(x->g, "general.architecture", &arch)) {
             snprintf(key, sizeof key, "%.*s.expert_used_count", (int)(arch.n < 64 ? arch.n : 64), arch.p);
@@ -143,7 +144,7 @@ static enum err_code set_parts(struct mixer *x, struct err *e)
 
         w->part = malloc((x->l->n + 1) * sizeof *w->part);
         if (w->part == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         for (size_t i = 0; i < x->l->n; i++)
             w->part[i] = part_of(x, w->kind, gguf_tensor_at(x->g, i));
         x->budget[k].part = w->part;
@@ -172,15 +173,17 @@ static double linear(const struct mixer *x, int k)
 /* The runtime's plan for a GPU with room for all of the model. */
 static enum err_code planned(double *out, const struct mixer *x, int64_t ctx_tokens, struct err *e)
 {
-    struct run_placement_opts fo = { .model = { .device = "cuda" }, .run = { .ctx_tokens = ctx_tokens },
-                               .budget_bytes = (int64_t)1 << 50, .absent = true };
+    struct run_placement_opts fo = { .model = { .device = "cuda" },
+                                     .run = { .ctx_tokens = ctx_tokens },
+                                     .budget_bytes = (int64_t)1 << 50,
+                                     .absent = true };
     struct gguf_tensor *t = malloc((x->l->n + 1) * sizeof *t);
-    struct gguf        *with = NULL;
-    struct run_placement     *placement = NULL;
-    enum err_code       rc;
+    struct gguf *with = NULL;
+    struct run_placement *placement = NULL;
+    enum err_code rc;
 
     if (t == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t i = 0; i < x->l->n; i++) {
         t[i] = *gguf_tensor_at(x->g, i);
         t[i].type = x->mix.type[i];
@@ -240,9 +243,9 @@ static enum err_code nearest(struct mixer *x, double bytes, struct err *e)
 
     for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++) {
         struct ramp_recipe *r;
-        struct ramp_plan    p;
-        char                path[4096];
-        enum err_code       rc;
+        struct ramp_plan p;
+        char path[4096];
+        enum err_code rc;
 
         if (!cli_recipe_path(mixes[i], path, sizeof path))
             continue;
@@ -276,9 +279,16 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 
 static enum err_code search(struct mixer *x, const struct ramp_recipe *rules, struct err *e)
 {
-    struct ramp_mix_ask ask = { .g = x->g, .losses = x->l, .rules = rules, .budgets = x->budget, .n_budgets = x->n,
-                                .importance = x->o->imatrix != NULL, .again = x->o->again, .evolve = x->o->search == 1,
-                                .seed = (uint64_t)x->o->seed, .progress = { tick, NULL },
+    struct ramp_mix_ask ask = { .g = x->g,
+                                .losses = x->l,
+                                .rules = rules,
+                                .budgets = x->budget,
+                                .n_budgets = x->n,
+                                .importance = x->o->imatrix != NULL,
+                                .again = x->o->again,
+                                .evolve = x->o->search == 1,
+                                .seed = (uint64_t)x->o->seed,
+                                .progress = { tick, NULL },
                                 .unseen = x->unseen.v != NULL ? &x->unseen : NULL };
 
     ramp_mix_close(&x->mix);
@@ -290,7 +300,7 @@ static enum err_code search(struct mixer *x, const struct ramp_recipe *rules, st
         return e->code;
     x->text = ramp_mix_text(&x->mix, &ask);
     if (x->text == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     return set_file_bytes(x, e);
 }
 
@@ -336,19 +346,19 @@ static enum err_code search_until_it_fits(struct mixer *x, const struct ramp_rec
 static enum err_code describe(char **out, struct mixer *x, struct err *e)
 {
     struct cli_buf b = { 0 };
-    char           line[4096]; /* its parts are bounded: four budgets, and three lines */
-    double         se, kl = ramp_predict(x->l, x->mix.sum, &se);
-    size_t         at = 0;
-    int64_t        elems = 0;
-    enum err_code  rc;
+    char line[4096]; /* its parts are bounded: four budgets, and three lines */
+    double se, kl = ramp_predict(x->l, x->mix.sum, &se);
+    size_t at = 0;
+    int64_t elems = 0;
+    enum err_code rc;
 
     for (size_t i = 0; i < x->l->n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(x->g, i);
 
         elems += t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
     }
-    at += (size_t)snprintf(line + at, sizeof line - at, "# predicted: KL %.4g +- %.2g nats per token on %s text\n", kl, se,
-                           x->l->head.text);
+    at += (size_t)snprintf(line + at, sizeof line - at, "# predicted: KL %.4g +- %.2g nats per token on %s text\n", kl,
+                           se, x->l->head.text);
     at += (size_t)snprintf(line + at, sizeof line - at, "# file: %llu bytes, %.4f bits per weight\n",
                            (unsigned long long)x->file_bytes, 8 * (double)x->file_bytes / (double)elems);
     for (int k = 0; k < x->n; k++) {
@@ -356,14 +366,15 @@ static enum err_code describe(char **out, struct mixer *x, struct err *e)
 
         if (taken(&took, x, k, e))
             return e->code;
-        at += (size_t)snprintf(line + at, sizeof line - at, "# budget %.100s: %.0f bytes, %.2f %%\n", x->budget[k].name, took,
-                               100 * took / x->budget[k].limit);
+        at += (size_t)snprintf(line + at, sizeof line - at, "# budget %.100s: %.0f bytes, %.2f %%\n", x->budget[k].name,
+                               took, 100 * took / x->budget[k].limit);
     }
     if (x->mix.bound > 0)
         snprintf(line + at, sizeof line - at, "# sum of losses %.5g, at most %.3f %% above the least\n", x->mix.sum,
                  100 * (x->mix.sum / x->mix.bound - 1));
     else
-        snprintf(line + at, sizeof line - at, "# sum of losses %.5g%s\n", x->mix.sum, x->o->search == 1 ? ", by evolution" : "");
+        snprintf(line + at, sizeof line - at, "# sum of losses %.5g%s\n", x->mix.sum,
+                 x->o->search == 1 ? ", by evolution" : "");
     rc = cli_buf_add(&b, str_of(line), e);
     if (rc == ERR_OK)
         rc = cli_buf_add(&b, str_of(x->text), e);
@@ -378,7 +389,7 @@ static enum err_code describe(char **out, struct mixer *x, struct err *e)
 enum err_code cli_quantize_mix(char **recipe, const struct quantize_options *o, const struct gguf *g,
                                const struct ramp_losses *l, const struct ramp_recipe *rules, struct err *e)
 {
-    struct mixer  x = { .o = o, .g = g, .l = l };
+    struct mixer x = { .o = o, .g = g, .l = l };
     enum err_code rc = read_wishes(&x, e);
 
     if (rc == ERR_OK)

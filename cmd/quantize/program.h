@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* program.h - inside chimere-quantize: its options, measuring, mixes for budgets.   room: cmd (cli_) */
+/* program.h - inside chimere-quantize: its options, measuring, mixes for budgets.   room: cmd */
 #ifndef QUANTIZE_PROGRAM_H
 #define QUANTIZE_PROGRAM_H
 #include "cli/cli.h"
@@ -12,23 +12,23 @@ enum { GROUP_TENSOR, GROUP_LAYER, GROUP_CLASS };
 enum { METHOD_PROBES, METHOD_FISHER, METHOD_NSDS };
 
 struct quantize_options {
-    const char     *type, *recipe, *imatrix;
+    const char *type, *recipe, *imatrix;
     struct cli_list tensors, merge;
-    bool            pure, again, unbiased, force, dry_run, check, verbose, quiet;
-    int             effort;
-    int32_t         n_threads;
+    bool pure, again, unbiased, force, dry_run, check, verbose, quiet;
+    int effort;
+    int32_t n_threads;
     /* measuring */
-    const char     *measure, *data, *probes, *device, *save_imatrix;
-    bool            random;
-    int64_t         tokens, seed;
-    int             group, method;
+    const char *measure, *data, *probes, *device, *save_imatrix;
+    bool random;
+    int64_t tokens, seed;
+    int group, method;
     struct {
         bool text, method, probes, effort; /* was said, and is held against what a complete file was measured with */
     } said;
     /* searching */
     struct cli_list budgets;
-    int             search; /* 1: by evolution */
-    const char     *save_recipe;
+    int search; /* 1: by evolution */
+    const char *save_recipe;
 };
 
 /* measure.c: what o->measure has is read, what is missing is measured and added to it. */

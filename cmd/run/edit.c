@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* edit.c - lines typed on a terminal (edit.h).                                room: cmd (cli_) */
+/* edit.c - lines typed on a terminal (edit.h).                                room: cmd */
 #include "run/edit.h"
 #include <errno.h>
 #include <poll.h>
@@ -26,14 +26,14 @@ static const char mark[] = "# history of chimere-run -i\n";
 
 struct cli_edit {
     const char *prompt;
-    char       *line;  /* the newest one, without its newline */
+    char *line; /* the newest one, without its newline */
 #ifdef CHIMERE_EDIT
-    EditLine   *el;
-    History    *history;
-    char       *path; /* of the history's file; NULL: none */
+    EditLine *el;
+    History *history;
+    char *path; /* of the history's file; NULL: none */
 #else
-    char       *typed;
-    size_t      cap;
+    char *typed;
+    size_t cap;
 #endif
 };
 
@@ -127,14 +127,14 @@ static enum err_code open_locked(int *fd, struct stat *st, const char *path, str
 static enum err_code read_end(char **data, size_t *n, int fd, const struct stat *st, const char *path, struct err *e)
 {
     const off_t from = st->st_size > FILE_BYTES_MAX ? st->st_size - FILE_BYTES_MAX : 0;
-    size_t      want = (size_t)(st->st_size - from);
-    ssize_t     got = 0;
-    char       *line;
+    size_t want = (size_t)(st->st_size - from);
+    ssize_t got = 0;
+    char *line;
 
     *n = 0;
     *data = calloc(want + 1, 1); /* the caller's in any case */
     if (*data == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     while (*n < want && (got = pread(fd, *data + *n, want - *n, from + (off_t)*n)) > 0)
         *n += (size_t)got;
     if (got < 0)
@@ -151,9 +151,9 @@ static enum err_code read_end(char **data, size_t *n, int fd, const struct stat 
 /* The last lines of the file; where it has grown long, only they stay in it. */
 static enum err_code load_history(struct cli_edit *x, struct err *e)
 {
-    char       *data = NULL, *from;
-    size_t      n, lines = 0;
-    int         fd;
+    char *data = NULL, *from;
+    size_t n, lines = 0;
+    int fd;
     struct stat st;
     struct io_out *out;
 
@@ -172,7 +172,8 @@ static enum err_code load_history(struct cli_edit *x, struct err *e)
         struct err own = { 0 };
 
         if (io_out_open(&out, x->path, &own) == ERR_OK) {
-            if (io_out_write(out, mark, sizeof mark - 1, &own) || io_out_write(out, from, (size_t)(data + n - from), &own))
+            if (io_out_write(out, mark, sizeof mark - 1, &own) ||
+                io_out_write(out, from, (size_t)(data + n - from), &own))
                 io_out_abort(out);
             else if (io_out_commit(out, &own))
                 cli_note("history  %s", own.msg); /* it stays long */
@@ -181,7 +182,7 @@ static enum err_code load_history(struct cli_edit *x, struct err *e)
     from += from == data && strncmp(from, mark, sizeof mark - 1) == 0 ? sizeof mark - 1 : 0;
     while (*from != '\0') {
         const size_t len = strcspn(from, "\n");
-        const bool   last = from[len] == '\0';
+        const bool last = from[len] == '\0';
 
         from[len] = '\0';
         if (len > 0)
@@ -195,7 +196,7 @@ static enum err_code load_history(struct cli_edit *x, struct err *e)
 
 static void open_history(struct cli_edit *x)
 {
-    char       path[4096];
+    char path[4096];
     struct err e = { 0 };
 
     if (!history_path(path, sizeof path))
@@ -209,12 +210,12 @@ static void open_history(struct cli_edit *x)
 static enum err_code append(const char *path, const char *line, struct err *e)
 {
     const size_t n = strlen(line);
-    char        *copy = malloc(n + 3), last = '\n';
-    int          fd = -1;
-    struct stat  st;
+    char *copy = malloc(n + 3), last = '\n';
+    int fd = -1;
+    struct stat st;
 
     if (copy == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (open_locked(&fd, &st, path, e) == ERR_OK) {
         if (st.st_size > 0 && pread(fd, &last, 1, st.st_size - 1) != 1)
             last = '\n';
@@ -252,12 +253,12 @@ static char *prompt_of(EditLine *el)
 static int read_char(EditLine *el, wchar_t *c)
 {
     mbstate_t st = { 0 };
-    char      byte;
+    char byte;
 
     for (;;) {
         struct pollfd fd = { .fd = STDIN_FILENO, .events = POLLIN };
-        ssize_t       n;
-        size_t        got;
+        ssize_t n;
+        size_t got;
 
         /* A signal that comes before poll() waits must not be lost: it is looked at again soon. */
         if (cli_interrupted())
@@ -311,7 +312,7 @@ static enum err_code open_libedit(struct cli_edit *x, struct err *e)
 
 static const char *read_line(struct cli_edit *x)
 {
-    int         count = 0;
+    int count = 0;
     const char *line;
 
     el_resize(x->el);
@@ -364,7 +365,7 @@ enum err_code cli_edit_open(struct cli_edit **out, struct err *e)
     struct cli_edit *x = calloc(1, sizeof *x);
 
     if (x == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (open_libedit(x, e)) {
         cli_edit_close(x);
         return e->code;

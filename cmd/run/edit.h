@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* edit.h - lines typed on a terminal: with editing and a history where libedit is built in, else as the terminal gives
- * them. The history is a file of lines (see cli_edit_open()); lines that begin with a blank are not kept. room: cmd (cli_) */
+ * them. The history is a file of lines (see cli_edit_open()); lines that begin with a blank are not kept. room: cmd */
 #ifndef RUN_EDIT_H
 #define RUN_EDIT_H
 #include "base/base.h"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* effect.c - an option of the command line that can have no effect is a mistake, and said so. Those of the environment
- * and of files are there for all kinds of calls: where they have no effect they are ignored.      room: cmd (cli_) */
+ * and of files are there for all kinds of calls: where they have no effect they are ignored.      room: cmd */
 #include <string.h>
 #include "run/program.h"
 
 /* What a call does. */
 enum {
-    CHAT = 1 << 0,       /* an answer to messages */
-    TALK = 1 << 1,       /* -i */
-    RAW = 1 << 2,        /* a text is continued */
-    IDS = 1 << 3,        /* --tokens */
+    CHAT = 1 << 0, /* an answer to messages */
+    TALK = 1 << 1, /* -i */
+    RAW = 1 << 2,  /* a text is continued */
+    IDS = 1 << 3,  /* --tokens */
     TOKENIZE = 1 << 4,
     DETOKENIZE = 1 << 5,
     SHOW_PROMPT = 1 << 6,
@@ -29,7 +29,7 @@ enum {
 /* Where options have an effect; those without a row are what the call does, or messages of the program. */
 static const struct {
     const char *option;
-    unsigned    where;
+    unsigned where;
 } rows[] = {
     { "model", ~(unsigned)(CHECK | PARSE | RENDER) },
     { "prompt", TEXTS | TOKENIZE | DETOKENIZE | SHOW_PROMPT },
@@ -123,11 +123,24 @@ static const struct {
 static const struct {
     const char *one, *other;
 } pairs[] = {
-    { "raw", "system" },      { "raw", "messages" },    { "raw", "tools" },        { "raw", "examples" },
-    { "raw", "template" },    { "raw", "chat-kwargs" }, { "raw", "tool-choice" },  { "raw", "interactive" },
-    { "raw", "drop-oldest" }, { "json", "jsonl" },      { "schema", "grammar" },   { "schema", "regex" },
-    { "grammar", "regex" },   { "json", "stream" },     { "jsonl", "stream" },     { "messages", "drop-oldest" },
-    { "session-ro", "drop-oldest" }, { "quiet", "verbose" },
+    { "raw", "system" },
+    { "raw", "messages" },
+    { "raw", "tools" },
+    { "raw", "examples" },
+    { "raw", "template" },
+    { "raw", "chat-kwargs" },
+    { "raw", "tool-choice" },
+    { "raw", "interactive" },
+    { "raw", "drop-oldest" },
+    { "json", "jsonl" },
+    { "schema", "grammar" },
+    { "schema", "regex" },
+    { "grammar", "regex" },
+    { "json", "stream" },
+    { "jsonl", "stream" },
+    { "messages", "drop-oldest" },
+    { "session-ro", "drop-oldest" },
+    { "quiet", "verbose" },
 };
 
 static unsigned what_it_does(void)

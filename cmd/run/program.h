@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* program.h - inside chimere-run: its options, all that is open.             room: cmd (cli_) */
+/* program.h - inside chimere-run: its options, all that is open.             room: cmd */
 #ifndef RUN_PROGRAM_H
 #define RUN_PROGRAM_H
 #include "chat/chat.h"
-#include "cli/answer.h"
-#include "cli/check.h"
+#include "run/answer.h"
+#include "run/check.h"
 #include "cli/cli.h"
 #include "cli/engram.h"
 #include "cli/open.h"
-#include "cli/parse.h"
+#include "run/parse.h"
 #include "cli/recall.h"
-#include "cli/render.h"
+#include "run/render.h"
 #include "cli/sampling.h"
-#include "cli/session.h"
+#include "run/conversation.h"
 #include "cli/guess.h"
 #include "gen/gen.h"
 #include "grammar/grammar.h"
@@ -24,15 +24,15 @@ struct run_options {
     const char *prompt, *system, *messages, *tools, *tokens, *session, *logits, *parser;
     const char *template_file, *kwargs, *examples, *recite, *context_table;
     const char *tool_choice; /* NULL: auto */
-    bool        raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
-    bool        verbose, quiet, stream, check, engram_thinking, engram_drafts;
-    bool        show, session_ro, drop_oldest, interactive;
-    int         think, reasoning; /* index of the choice; think 0: on; reasoning -1: by terminal */
-    int64_t     predict_max, logits_last, budget; /* -1: not given */
-    int32_t     draft_max;
-    struct cli_list       stops, drafts, engrams;
-    struct cli_sampling   sampling;
-    struct cli_grammar    grammar;
+    bool raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
+    bool verbose, quiet, stream, check, engram_thinking, engram_drafts;
+    bool show, session_ro, drop_oldest, interactive;
+    int think, reasoning;                     /* index of the choice; think 0: on; reasoning -1: by terminal */
+    int64_t predict_max, logits_last, budget; /* -1: not given */
+    int32_t draft_max;
+    struct cli_list stops, drafts, engrams;
+    struct cli_sampling sampling;
+    struct cli_grammar grammar;
     struct cli_parse_opts parse;
     struct cli_render_opts render;
 };
@@ -40,35 +40,35 @@ extern struct run_options o;
 
 /* All that is open, in the order of opening. */
 struct opened {
-    const struct cli  *cli;
-    struct cli_opened  open; /* no text: --tokens and a file without a tokenizer */
+    const struct cli *cli;
+    struct cli_opened open;  /* no text: --tokens and a file without a tokenizer */
     struct cli_session kept; /* --session */
-    bool               chat, thinking;
-    struct chat       *format;   /* how the model is talked to; NULL: no chat */
-    json_t            *tools;    /* that the model is offered; NULL: none */
-    struct cli_buf     rendered; /* the prompt as text */
+    bool chat, thinking;
+    struct chat *format;     /* how the model is talked to; NULL: no chat */
+    json_t *tools;           /* that the model is offered; NULL: none */
+    struct cli_buf rendered; /* the prompt as text */
     struct text_tokens prompt;
     struct grammar_vocab *vocab;
-    struct grammar    *grammar;
-    struct draft      *draft;
-    struct cli_engram  engram;
-    struct cli_notes   notes; /* --examples */
-    struct cli_notes   named; /* --recite */
-    struct str         recited; /* what a text of it says of what the prompt names; n 0: none does */
+    struct grammar *grammar;
+    struct draft *draft;
+    struct cli_engram engram;
+    struct cli_notes notes;     /* --examples */
+    struct cli_notes named;     /* --recite */
+    struct str recited;         /* what a text of it says of what the prompt names; n 0: none does */
     struct text_tokens recital; /* its tokens */
-    int                taps[DRAFT_TAPS_MAX];
-    struct run        *run;
-    struct gen        *gen;
-    int64_t            request; /* of it */
-    struct str        *stops;
-    struct io_out     *logits;  /* --logits */
-    struct answer      answer;
-    bool               started; /* --jsonl: events have begun */
-    bool               read;    /* the prompt, to its end */
-    struct err         lost;    /* why the answer could not be written, where the session is kept all the same */
-    enum gen_end       finish;
-    struct gen_stats   stats;
-    double             from_ms, prompt_ms, decode_ms;
+    int taps[DRAFT_TAPS_MAX];
+    struct run *run;
+    struct gen *gen;
+    int64_t request; /* of it */
+    struct str *stops;
+    struct io_out *logits; /* --logits */
+    struct answer answer;
+    bool started;    /* --jsonl: events have begun */
+    bool read;       /* the prompt, to its end */
+    struct err lost; /* why the answer could not be written, where the session is kept all the same */
+    enum gen_end finish;
+    struct gen_stats stats;
+    double from_ms, prompt_ms, decode_ms;
 };
 
 /* prompt.c: what the model will see */
@@ -79,7 +79,8 @@ MUST_CHECK enum err_code cli_run_detokenize(struct opened *s, struct err *e);
 
 /* The template is the model's, or that of --template. */
 MUST_CHECK enum err_code cli_run_format(struct opened *s, struct err *e);
-MUST_CHECK enum err_code cli_run_notes(struct opened *s, struct err *e); /* opens what --examples and --recite name, once */
+MUST_CHECK enum err_code cli_run_notes(struct opened *s,
+                                       struct err *e); /* opens what --examples and --recite name, once */
 
 /* kept.c: what a session holds */
 MUST_CHECK enum err_code cli_run_show(struct opened *s, struct err *e); /* --show */

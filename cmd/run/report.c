@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.c - the report on an answer besides its text: JSON, and notes with -v.             room: cmd (cli_) */
+/* report.c - the report on an answer besides its text: JSON, and notes with -v.             room: cmd */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +32,8 @@ static int64_t decoded(const struct opened *s)
 
 static json_t *json_usage(const struct opened *s)
 {
-    json_t *u = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)s->prompt.n,
-                          "completion_tokens", (json_int_t)s->answer.ids.n, "reasoning_tokens",
-                          (json_int_t)s->answer.n_reasoning);
+    json_t *u = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)s->prompt.n, "completion_tokens",
+                          (json_int_t)s->answer.ids.n, "reasoning_tokens", (json_int_t)s->answer.n_reasoning);
 
     if (u == NULL || !o.session ||
         (cli_json_set(u, "cached_tokens", json_integer(s->stats.cached_tokens)) &&
@@ -46,9 +45,9 @@ static json_t *json_usage(const struct opened *s)
 
 static json_t *json_timings(const struct opened *s)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "load_ms", s->open.load_ms, "prompt_ms", s->prompt_ms,
-                     "prompt_tps", per_second(evaluated(s), s->prompt_ms), "decode_ms", s->decode_ms,
-                     "decode_tps", per_second(decoded(s), s->decode_ms));
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "load_ms", s->open.load_ms, "prompt_ms", s->prompt_ms, "prompt_tps",
+                     per_second(evaluated(s), s->prompt_ms), "decode_ms", s->decode_ms, "decode_tps",
+                     per_second(decoded(s), s->decode_ms));
 }
 
 static double share(int64_t part, int64_t of)
@@ -64,8 +63,9 @@ static json_t *json_drafts(const struct opened *s)
     json_t *all = json_array();
 
     for (int i = 0; i < n && all != NULL; i++)
-        if (json_array_append_new(all, json_pack("{s:o, s:I, s:I, s:f}", "name", json_bytes(str_of(st[i].name)), "drafted",
-                                                 (json_int_t)st[i].drafted, "kept", (json_int_t)st[i].kept, "ms", st[i].ms))) {
+        if (json_array_append_new(all, json_pack("{s:o, s:I, s:I, s:f}", "name", json_bytes(str_of(st[i].name)),
+                                                 "drafted", (json_int_t)st[i].drafted, "kept", (json_int_t)st[i].kept,
+                                                 "ms", st[i].ms))) {
             json_decref(all);
             all = NULL;
         }
@@ -84,7 +84,8 @@ static void note_drafts(const struct opened *s)
                  s->stats.kept, s->stats.drafted, 100 * share(s->stats.kept, s->stats.drafted), s->stats.tokens,
                  s->stats.steps + 1);
     for (int i = 0; i < n; i++)
-        cli_note("  %-30s %8" PRId64 " of %8" PRId64 " kept %10.1f ms", st[i].name, st[i].kept, st[i].drafted, st[i].ms);
+        cli_note("  %-30s %8" PRId64 " of %8" PRId64 " kept %10.1f ms", st[i].name, st[i].kept, st[i].drafted,
+                 st[i].ms);
 }
 
 static json_t *json_buf(const struct cli_buf *b)
@@ -96,7 +97,7 @@ static json_t *json_buf(const struct cli_buf *b)
 static bool set_kv(json_t *top, const struct opened *s)
 {
     const char *k, *v;
-    char        kv[32];
+    char kv[32];
 
     run_kv(s->run, &k, &v);
     snprintf(kv, sizeof kv, "%s,%s", k, v);
@@ -108,19 +109,16 @@ static bool set_kv(json_t *top, const struct opened *s)
 enum err_code cli_run_print_end(const struct opened *s, struct err *e)
 {
     const struct answer *a = &s->answer;
-    json_t              *top = json_object();
+    json_t *top = json_object();
     bool ok = top != NULL && cli_json_set(top, "type", json_string(o.json ? "completion" : "end"));
 
     if (ok && o.json)
         ok = cli_json_set(top, "model", json_bytes(str_of(s->open.path))) &&
              cli_json_set(top, "text", json_buf(&a->text)) &&
-             cli_json_set(top, "reasoning",
-                          a->had_reasoning ? json_buf(&a->reasoning) : json_null()) &&
-             cli_json_set(top, "tool_calls", cli_answer_calls(a)) &&
-             cli_json_set(top, "token_ids", cli_answer_ids(a));
+             cli_json_set(top, "reasoning", a->had_reasoning ? json_buf(&a->reasoning) : json_null()) &&
+             cli_json_set(top, "tool_calls", cli_answer_calls(a)) && cli_json_set(top, "token_ids", cli_answer_ids(a));
     ok = ok && cli_json_set(top, "finish_reason", json_string(finish_names[s->finish])) &&
-         cli_json_set(top, "usage", json_usage(s)) &&
-         cli_json_set(top, "timings", json_timings(s)) &&
+         cli_json_set(top, "usage", json_usage(s)) && cli_json_set(top, "timings", json_timings(s)) &&
          cli_json_set(top, "seed", json_integer(o.sampling.seed));
     if (ok && o.json)
         ok = set_kv(top, s);
@@ -133,27 +131,26 @@ enum err_code cli_run_print_end(const struct opened *s, struct err *e)
     if (ok)
         return cli_json_line(top, e);
     json_decref(top);
-    return err_set(e, ERR_NOMEM, "out of memory");
+    return err_nomem(e);
 }
 
 enum err_code cli_run_print_start(const struct opened *s, struct err *e)
 {
-    json_t *top = json_pack("{s:s, s:o, s:s, s:I, s:I, s:I}", "type", "start", "model",
-                            json_bytes(str_of(s->open.path)), "arch",
-                            model_info(s->open.model)->arch, "prompt_tokens",
-                            (json_int_t)s->prompt.n, "ctx_tokens", (json_int_t)run_ctx(s->run),
-                            "seed", (json_int_t)o.sampling.seed);
+    json_t *top =
+        json_pack("{s:s, s:o, s:s, s:I, s:I, s:I}", "type", "start", "model", json_bytes(str_of(s->open.path)), "arch",
+                  model_info(s->open.model)->arch, "prompt_tokens", (json_int_t)s->prompt.n, "ctx_tokens",
+                  (json_int_t)run_ctx(s->run), "seed", (json_int_t)o.sampling.seed);
 
     if (top != NULL && set_kv(top, s))
         return cli_json_line(top, e);
     json_decref(top);
-    return err_set(e, ERR_NOMEM, "out of memory");
+    return err_nomem(e);
 }
 
 void cli_run_note_machine(const struct opened *s)
 {
     const struct model_info *i = model_info(s->open.model);
-    const char              *k, *v;
+    const char *k, *v;
 
     run_kv(s->run, &k, &v);
     cli_note("model    %s: %s, %d layers, %.1f M weights, %.1f MB", s->open.path, i->arch, i->n_layer,
@@ -179,8 +176,8 @@ static int slower_first(const void *a, const void *b)
 void cli_run_note_times(const struct opened *s)
 {
     struct model_timing t[64];
-    int                 n;
-    double              all_ms = s->prompt_ms + s->decode_ms;
+    int n;
+    double all_ms = s->prompt_ms + s->decode_ms;
 
     if (cli_verbosity() < 1)
         return;
@@ -197,6 +194,6 @@ void cli_run_note_times(const struct opened *s)
     n = model_timings(s->open.model, t, (int)(sizeof t / sizeof *t));
     qsort(t, (size_t)n, sizeof *t, slower_first);
     for (int i = 0; i < n; i++)
-        cli_note("  %-16s %8" PRIu64 " calls %10.1f ms %5.1f %%", t[i].op, t[i].calls,
-                 (double)t[i].ns / 1e6, all_ms > 0 ? (double)t[i].ns / 1e4 / all_ms : 0);
+        cli_note("  %-16s %8" PRIu64 " calls %10.1f ms %5.1f %%", t[i].op, t[i].calls, (double)t[i].ns / 1e6,
+                 all_ms > 0 ? (double)t[i].ns / 1e4 / all_ms : 0);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* talk.c - a conversation on a terminal: lines typed, answers shown, commands that begin with '/'.     room: cmd (cli_)
+/* talk.c - a conversation on a terminal: lines typed, answers shown, commands that begin with '/'.     room: cmd
  *
  * The conversation is its tokens: a turn's prompt is all of them and the new message, so that the model only reads what
  * is new. What messages they are is found again where it is asked for (cli/transcript.h). */
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/io.h"
-#include "cli/transcript.h"
+#include "run/transcript.h"
 #include "model/model.h"
 #include "run/edit.h"
 #include "run/program.h"
@@ -20,12 +20,12 @@
 enum { FILE_MAX = 64 << 20 };
 
 struct talk {
-    struct opened     *s;
-    struct cli_edit   *edit;
-    struct text_tokens held;    /* the conversation: prompts and answers */
-    struct cli_buf     message; /* what is typed and read of the next one */
-    struct cli_buf     system;  /* n 0: none */
-    bool               ends;
+    struct opened *s;
+    struct cli_edit *edit;
+    struct text_tokens held; /* the conversation: prompts and answers */
+    struct cli_buf message;  /* what is typed and read of the next one */
+    struct cli_buf system;   /* n 0: none */
+    bool ends;
 };
 
 /* A command went wrong: the conversation goes on. */
@@ -48,8 +48,8 @@ static enum err_code copy_tokens(struct text_tokens *to, const struct text_token
 /* The prompt of a message. An error is about the message: nothing has changed. */
 static enum err_code make_prompt(struct talk *t, struct err *e)
 {
-    struct opened        *s = t->s;
-    char *const           none[] = { NULL };
+    struct opened *s = t->s;
+    char *const none[] = { NULL };
     const struct cli_chat c = { .system = t->held.n == 0 && t->system.n > 0 ? t->system.p : NULL,
                                 .messages = t->held.n == 0 ? o.messages : NULL,
                                 .prompt = t->message.p,
@@ -60,16 +60,19 @@ static enum err_code make_prompt(struct talk *t, struct err *e)
                                 .notes = o.examples != NULL ? &s->notes : NULL,
                                 .named = o.recite != NULL ? &s->named : NULL,
                                 .what = &s->recited };
-    const int64_t         ctx = run_ctx(s->run);
+    const int64_t ctx = run_ctx(s->run);
 
-    if (cli_run_notes(s, e) || copy_tokens(&s->prompt, &t->held, e) || cli_session_close_reasoning(s->open.text, &s->prompt, e) ||
+    if (cli_run_notes(s, e) || copy_tokens(&s->prompt, &t->held, e) ||
+        cli_session_close_reasoning(s->open.text, &s->prompt, e) ||
         cli_render_chat(&s->prompt, NULL, &s->thinking, &s->tools, s->format, &c, e) ||
         (o.drop_oldest && cli_run_drop_oldest(s, ctx, e)))
         return e->code;
     if (s->prompt.n < ctx)
         return ERR_OK;
-    return err_set(e, ERR_LIMIT, "the conversation has %" PRId64 " tokens with this message, the context %" PRId64
-                                 ": /undo, /clear, or begin with a larger --ctx or --drop-oldest", s->prompt.n, ctx);
+    return err_set(e, ERR_LIMIT,
+                   "the conversation has %" PRId64 " tokens with this message, the context %" PRId64
+                   ": /undo, /clear, or begin with a larger --ctx or --drop-oldest",
+                   s->prompt.n, ctx);
 }
 
 /* Answers the prompt; an error is the end of the program. */
@@ -101,7 +104,7 @@ static enum err_code answer(struct talk *t, struct err *e)
 /* Sends the message. */
 static enum err_code turn(struct talk *t, struct err *e)
 {
-    struct err    own = { 0 };
+    struct err own = { 0 };
     enum err_code code = ERR_OK;
 
     if (make_prompt(t, &own))
@@ -147,14 +150,13 @@ static enum err_code do_clear(struct talk *t, const char *arg, struct err *e)
 static enum err_code undo(struct talk *t, struct cli_buf *said, struct err *e)
 {
     struct cli_transcript x;
-    const json_t         *m;
-    size_t                i, n_user = 0, last = 0;
-    enum err_code         code = ERR_OK;
+    const json_t *m;
+    size_t i, n_user = 0, last = 0;
+    enum err_code code = ERR_OK;
 
     if (cli_transcript_read(&x, t->s->format, t->s->open.text, &t->held, e))
         return e->code;
-    json_array_foreach(x.messages, i, m)
-    {
+    json_array_foreach (x.messages, i, m) {
         if (strcmp(json_string_value(json_object_get(m, "role")), "user") == 0) {
             n_user++;
             last = i;
@@ -163,7 +165,8 @@ static enum err_code undo(struct talk *t, struct cli_buf *said, struct err *e)
     if (n_user == 0)
         code = err_set(e, ERR_ARG, "there is no message yet");
     else if (said != NULL)
-        code = cli_buf_add(said, str_of(json_string_value(json_object_get(json_array_get(x.messages, last), "content"))), e);
+        code = cli_buf_add(said,
+                           str_of(json_string_value(json_object_get(json_array_get(x.messages, last), "content"))), e);
     if (code == ERR_OK)
         t->held.n = n_user > 1 ? x.from[last] : 0;
     cli_transcript_free(&x);
@@ -200,9 +203,9 @@ static enum err_code do_regen(struct talk *t, const char *arg, struct err *e)
 
 static enum err_code do_read(struct talk *t, const char *arg, struct err *e)
 {
-    char         *data;
-    size_t        n;
-    struct err    own = { 0 };
+    char *data;
+    size_t n;
+    struct err own = { 0 };
     enum err_code code = ERR_OK;
 
     if (*arg == '\0') {
@@ -239,7 +242,7 @@ static enum err_code do_system(struct talk *t, const char *arg, struct err *e)
 
 static enum err_code do_think(struct talk *t, const char *arg, struct err *e)
 {
-    char     *end;
+    char *end;
     long long n = strtoll(arg, &end, 10);
 
     (void)t;
@@ -260,9 +263,9 @@ static enum err_code do_think(struct talk *t, const char *arg, struct err *e)
 static enum err_code save(const struct talk *t, const char *path, struct err *e)
 {
     struct cli_transcript x;
-    struct io_out        *out;
-    char                 *text;
-    enum err_code         code;
+    struct io_out *out;
+    char *text;
+    enum err_code code;
 
     if (access(path, F_OK) == 0)
         return err_set(e, ERR_IO, "%s: exists already, and stays as it is", path);
@@ -271,7 +274,7 @@ static enum err_code save(const struct talk *t, const char *path, struct err *e)
     text = json_dumps(x.messages, JSON_INDENT(2));
     cli_transcript_free(&x);
     if (text == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     code = io_out_open(&out, path, e);
     if (code == ERR_OK) {
         code = io_out_write(out, text, strlen(text), e) ? e->code : io_out_write(out, "\n", 1, e);
@@ -301,7 +304,7 @@ static enum err_code do_save(struct talk *t, const char *arg, struct err *e)
 static enum err_code do_stats(struct talk *t, const char *arg, struct err *e)
 {
     const struct opened *s = t->s;
-    const int64_t        n = s->answer.ids.n, read = s->prompt.n - s->stats.cached_tokens;
+    const int64_t n = s->answer.ids.n, read = s->prompt.n - s->stats.cached_tokens;
 
     (void)arg;
     (void)e;
@@ -354,20 +357,22 @@ static enum err_code do_help(struct talk *t, const char *arg, struct err *e)
     (void)arg;
     (void)e;
     for (int i = 0; i < N_COMMANDS; i++)
-        printf("/%s%-*s%s\n", commands[i].name, (int)(18 - strlen(commands[i].name)), commands[i].arg, commands[i].help);
-    puts("A message of several lines begins and ends with \"\"\". ^C stops an answer. A blank in front of / is no command.");
+        printf("/%s%-*s%s\n", commands[i].name, (int)(18 - strlen(commands[i].name)), commands[i].arg,
+               commands[i].help);
+    puts("A message of several lines begins and ends with \"\"\". ^C stops an answer. A blank in front of / is no "
+         "command.");
     return ERR_OK;
 }
 
 static enum err_code command(struct talk *t, const char *line, struct err *e)
 {
-    size_t        n = strcspn(line, " \t");
-    char         *arg = strdup(line + n + strspn(line + n, " \t"));
+    size_t n = strcspn(line, " \t");
+    char *arg = strdup(line + n + strspn(line + n, " \t"));
     enum err_code code = ERR_OK;
-    int           i = 0;
+    int i = 0;
 
     if (arg == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t end = strlen(arg); end > 0 && strchr(" \t", arg[end - 1]) != NULL;)
         arg[--end] = '\0';
     while (i < N_COMMANDS && (strlen(commands[i].name) != n - 1 || strncmp(line + 1, commands[i].name, n - 1) != 0))
@@ -388,13 +393,14 @@ static enum err_code command(struct talk *t, const char *line, struct err *e)
 static bool read_block(struct talk *t, const char *line, struct err *e)
 {
     static const char quotes[] = "\"\"\"";
-    enum cli_typed    typed = TYPED_LINE;
+    enum cli_typed typed = TYPED_LINE;
 
     for (line += 3; typed == TYPED_LINE; typed = cli_edit_line(t->edit, "... ", &line)) {
         size_t n = strlen(line);
-        bool   last = n >= 3 && strcmp(line + n - 3, quotes) == 0;
+        bool last = n >= 3 && strcmp(line + n - 3, quotes) == 0;
 
-        if (cli_buf_add(&t->message, (struct str){ line, last ? n - 3 : n }, e) || cli_buf_add(&t->message, STR("\n"), e))
+        if (cli_buf_add(&t->message, (struct str){ line, last ? n - 3 : n }, e) ||
+            cli_buf_add(&t->message, STR("\n"), e))
             return false;
         if (last)
             return true;
@@ -446,12 +452,12 @@ static enum err_code loop(struct talk *t, struct err *e)
 /* What a session has of it, and its system message. */
 static enum err_code go_on(struct talk *t, struct err *e)
 {
-    struct opened        *s = t->s;
+    struct opened *s = t->s;
     struct cli_transcript x;
-    const json_t         *first;
-    struct err            own;
-    const char           *text = o.system != NULL ? o.system : "";
-    enum err_code         code;
+    const json_t *first;
+    struct err own;
+    const char *text = o.system != NULL ? o.system : "";
+    enum err_code code;
 
     if (o.messages != NULL && s->kept.begun)
         return err_set(e, ERR_ARG, "%s: the session has begun: too late for --messages", o.session);
@@ -460,9 +466,10 @@ static enum err_code go_on(struct talk *t, struct err *e)
         return cli_buf_add(&t->system, str_of(text), e);
     }
     if (o.system != NULL && !cli_session_same_system(&s->kept, o.system))
-        return err_set(e, ERR_ARG,
-                       "%s: the session has begun with another system message: leave --system out, or name another file",
-                       o.session);
+        return err_set(
+            e, ERR_ARG,
+            "%s: the session has begun with another system message: leave --system out, or name another file",
+            o.session);
     if (cli_session_prefix(&s->kept, s->open.text, true, &t->held, e))
         return e->code;
     if (o.system != NULL || cli_transcript_read(&x, s->format, s->open.text, &t->held, &own))
@@ -478,16 +485,17 @@ static enum err_code go_on(struct talk *t, struct err *e)
 /* What options name is looked at before the first message is typed: a prompt is made, and an answer begun. */
 static enum err_code rehearse(struct talk *t, struct err *e)
 {
-    struct opened        *s = t->s;
-    struct text_tokens    prompt = { 0 };
-    char *const           none[] = { NULL };
-    const struct cli_chat c = { .messages = o.messages, .prompt = "x", .files = none, .kwargs = o.kwargs, .think = true };
-    enum err_code         code;
+    struct opened *s = t->s;
+    struct text_tokens prompt = { 0 };
+    char *const none[] = { NULL };
+    const struct cli_chat c = {
+        .messages = o.messages, .prompt = "x", .files = none, .kwargs = o.kwargs, .think = true
+    };
+    enum err_code code;
 
     if (o.messages != NULL && t->held.n > 0)
         return err_set(e, ERR_ARG, "%s: the session has begun: too late for --messages", o.session);
-    code = cli_run_notes(s, e) ? e->code
-                               : cli_render_chat(&prompt, NULL, &s->thinking, &s->tools, s->format, &c, e);
+    code = cli_run_notes(s, e) ? e->code : cli_render_chat(&prompt, NULL, &s->thinking, &s->tools, s->format, &c, e);
     text_tokens_free(&prompt);
     json_decref(s->tools);
     s->tools = NULL;
@@ -519,11 +527,12 @@ static enum err_code first_message(struct talk *t, char *const *files, struct er
 
 enum err_code cli_run_talk(struct opened *s, char *const *files, struct err *e)
 {
-    struct talk   t = { .s = s };
+    struct talk t = { .s = s };
     enum err_code code = ERR_OK;
 
     if (o.template_file == NULL && text_info(s->open.text)->chat_template.n == 0)
-        return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no conversation: use --template", s->open.path);
+        return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no conversation: use --template",
+                       s->open.path);
     code = open_all(&t, e);
     if (code == ERR_OK && !o.quiet)
         printf("%s, %" PRId64 " tokens of context; /help lists the commands, ^D ends\n", s->open.path, run_ctx(s->run));

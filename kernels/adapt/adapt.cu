@@ -15,28 +15,28 @@ enum { CLUSTER = 8, THREADS = 256, PARTS = 4, RANKS = THREADS / 32 / PARTS, TOGE
 enum { FEW = 16, ONE_ROWS = 16 * 16 /* or pairs */, FLOATS_TOGETHER = 512, GRID_Y = 65535 };
 
 struct adapt_args {
-    struct adapt_job         job[OP_PRODUCTS_MAX];
+    struct adapt_job job[OP_PRODUCTS_MAX];
     const struct adapt_term *list;
-    const float             *x;
-    const int               *token, *expert, *slot;
-    int64_t                  x_stride;
-    int                      n_in, max, per_list, per_x, rows, floats, first;
-    float                   *res; /* += scale times the first job's output; or NULL */
-    int64_t                  res_stride;
-    float                    scale;
+    const float *x;
+    const int *token, *expert, *slot;
+    int64_t x_stride;
+    int n_in, max, per_list, per_x, rows, floats, first;
+    float *res; /* += scale times the first job's output; or NULL */
+    int64_t res_stride;
+    float scale;
 };
 
 /* One part of <w, x[t]> for n rows of x, by a warp. Rows at multiples of 16 bytes are read in fours. */
 template <int T>
-static __device__ __forceinline__ void dot_part(float sum[T], const float *w, const float *x, int64_t x_stride, int n_in,
-                                                int part, int n, bool fours)
+static __device__ __forceinline__ void dot_part(float sum[T], const float *w, const float *x, int64_t x_stride,
+                                                int n_in, int part, int n, bool fours)
 {
     const int all = (n_in + 3) / 4, each = (all + PARTS - 1) / PARTS, end = min((part + 1) * each, all);
 
 #pragma unroll
     for (int t = 0; t < T; t++)
         sum[t] = 0.0f;
-#pragma unroll (T > 1 ? 1 : 4)
+#pragma unroll(T > 1 ? 1 : 4)
     for (int i = part * each + (threadIdx.x & 31); i < end; i += 32) {
         float a[4];
 
@@ -72,8 +72,8 @@ static __device__ __forceinline__ void dot_part(float sum[T], const float *w, co
 /* n rows of inputs. */
 struct some_inputs {
     const float *x;
-    int64_t      stride;
-    int          width, n;
+    int64_t stride;
+    int width, n;
 };
 
 /* scale * <a[j], x[t]>: the blocks of the cluster share the ranks j. give(t, j, of, v) is called for each block `of`, by
@@ -84,7 +84,8 @@ static __device__ __forceinline__ void inputs(const op_pair &p, int64_t mat, flo
     __shared__ float part[RANKS][PARTS][T];
     const int mine = blockIdx.x % CLUSTER, warp = threadIdx.x / 32;
     const float *w = p.a + mat * p.rank * in.width;
-    const bool fours = ((uintptr_t)w | (uintptr_t)in.x) % 16 == 0 && in.width % 4 == 0 && (in.n == 1 || in.stride % 4 == 0);
+    const bool fours =
+        ((uintptr_t)w | (uintptr_t)in.x) % 16 == 0 && in.width % 4 == 0 && (in.n == 1 || in.stride % 4 == 0);
 
 #pragma unroll 1
     for (int first = mine; first < p.rank; first += CLUSTER * RANKS) {
@@ -117,8 +118,8 @@ static __device__ __forceinline__ void inputs(const op_pair &p, int64_t mat, flo
 }
 
 /* The same for rows of the embedding: each block has all. */
-static __device__ __forceinline__ void looked_up(const adapt_args &a, const op_pair &p, float scale, int64_t row, int n, int at,
-                                                 float *h)
+static __device__ __forceinline__ void looked_up(const adapt_args &a, const op_pair &p, float scale, int64_t row, int n,
+                                                 int at, float *h)
 {
 #pragma unroll 1
     for (int i = threadIdx.x; i < n * p.rank; i += THREADS) {
@@ -151,7 +152,8 @@ static __device__ __forceinline__ int64_t matrix_of(const adapt_args &a, const a
 
 /* n rows with one list. All threads of a cluster come here, or none. */
 template <int T>
-static __device__ __forceinline__ void some_rows(const adapt_args &a, const adapt_job &job, int64_t row, int n, int o, float *h)
+static __device__ __forceinline__ void some_rows(const adapt_args &a, const adapt_job &job, int64_t row, int n, int o,
+                                                 float *h)
 {
     const adapt_term *list = a.list + row / a.per_list * a.max;
     const int64_t mat = matrix_of(a, job, row);
@@ -232,7 +234,8 @@ static __device__ __forceinline__ void some_rows(const adapt_args &a, const adap
 
 /* Asks for what this block will read of a pair of matrices, whatever the inputs are: its ranks of a (width 0: none), and
  * outputs from .. end - 1 of b. */
-static __device__ __forceinline__ void ask_pair(const op_pair &p, int64_t mat, int64_t n_out, int width, int from, int end)
+static __device__ __forceinline__ void ask_pair(const op_pair &p, int64_t mat, int64_t n_out, int width, int from,
+                                                int end)
 {
     enum { LINE = 32 /* floats */ };
     const int lines = (end - from + LINE - 1) / LINE;
@@ -244,7 +247,8 @@ static __device__ __forceinline__ void ask_pair(const op_pair &p, int64_t mat, i
         prefetch((const uint8_t *)(p.a + (mat * p.rank + j) * width), width * (int)sizeof(float), threadIdx.x, THREADS);
 #pragma unroll 1
     for (int i = threadIdx.x; lines > 0 && i < p.rank * lines; i += THREADS)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(p.b + (mat * p.rank + i / lines) * n_out + from + i % lines * LINE));
+        asm volatile(
+            "prefetch.global.L2 [%0];" ::"l"(p.b + (mat * p.rank + i / lines) * n_out + from + i % lines * LINE));
 }
 
 /* Before the inputs are there. */
@@ -258,8 +262,7 @@ static __device__ __forceinline__ void ask_early(const adapt_args &a, const adap
 }
 
 /* grid: clusters of outputs of the jobs; T rows each. */
-template <int T>
-__global__ void __launch_bounds__(THREADS) adapt_rows(const __grid_constant__ adapt_args a)
+template <int T> __global__ void __launch_bounds__(THREADS) adapt_rows(const __grid_constant__ adapt_args a)
 {
     extern __shared__ float h[]; /* [T][floats] */
     const int64_t row = a.first + (int64_t)blockIdx.y * T;
@@ -326,10 +329,11 @@ static __device__ __forceinline__ void read_rows(early_rows<QUADS> &r, const op_
 #pragma unroll
     for (int i = 0; i < QUADS; i++)
         r.w[i] = p.a != NULL && j < p.rank && own.first + 32 * i < own.end ? w[own.first + 32 * i]
-                                                                          : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                                                                           : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
-static __device__ __forceinline__ void read_outputs(float b[EARLY], const op_pair &p, int64_t mat, int64_t n_out, int at, bool has)
+static __device__ __forceinline__ void read_outputs(float b[EARLY], const op_pair &p, int64_t mat, int64_t n_out,
+                                                    int at, bool has)
 {
     const float *from = p.b + mat * p.rank * n_out + at;
 
@@ -356,8 +360,7 @@ static __device__ __forceinline__ float times(const early_rows<QUADS> &r, const 
     return warp_sum(sum);
 }
 
-template <int QUADS>
-static __device__ __forceinline__ void read_inputs(float4 x[QUADS], const float *from, int width)
+template <int QUADS> static __device__ __forceinline__ void read_inputs(float4 x[QUADS], const float *from, int width)
 {
     const own_quads own = quads_of(width);
 
@@ -389,8 +392,7 @@ static __device__ __forceinline__ float plus_early(float v, const float *h, cons
 
 /* As adapt_rows<1>, of lists of one term of at most EARLY ranks, and rows at multiples of 16 bytes, of at most
  * QUADS * 512 elements. */
-template <int QUADS>
-__global__ void __launch_bounds__(THREADS) adapt_one(const __grid_constant__ adapt_args a)
+template <int QUADS> __global__ void __launch_bounds__(THREADS) adapt_one(const __grid_constant__ adapt_args a)
 {
     __shared__ float h[EARLY], part[RANKS][PARTS];
     const int64_t row = a.first + (int64_t)blockIdx.y;
@@ -425,7 +427,8 @@ __global__ void __launch_bounds__(THREADS) adapt_one(const __grid_constant__ ada
         read_rows<QUADS>(rows, p, mat, a.n_in);
         read_outputs(b, p, mat, job.n_out, job.first + o, has);
     }
-    float *y = job.y + row * job.y_stride + o, *res = a.res != NULL && k == 0 && has ? a.res + row * a.res_stride + o : NULL;
+    float *y = job.y + row * job.y_stride + o,
+          *res = a.res != NULL && k == 0 && has ? a.res + row * a.res_stride + o : NULL;
     float v = has ? *y : 0.0f, before = res != NULL ? *res : 0.0f;
     if (p.a != NULL) {
         read_inputs<QUADS>(x, a.x + row / a.per_x * a.x_stride, a.n_in);
@@ -435,7 +438,8 @@ __global__ void __launch_bounds__(THREADS) adapt_one(const __grid_constant__ ada
         __syncthreads();
         const int of = threadIdx.x / CLUSTER, rank = (int)(blockIdx.x % CLUSTER) + of * CLUSTER;
         if (of < RANKS && rank < p.rank)
-            cluster_store(cluster_at(h + rank, threadIdx.x % CLUSTER), parts_sum(part[of], __fmul_rn(term.scale, p.scale)));
+            cluster_store(cluster_at(h + rank, threadIdx.x % CLUSTER),
+                          parts_sum(part[of], __fmul_rn(term.scale, p.scale)));
         __syncwarp();
         cluster_given();
         cluster_wait();
@@ -511,7 +515,8 @@ __global__ void __launch_bounds__(THREADS) adapt_between(const __grid_constant__
     const int likely = routed ? __ldcg(a.expert + k) : 0;
     if (!routed || a.slot == NULL || a.slot[likely] >= 0)
         for (int i = 0; i < 3; i++)
-            ask_part(a, e.part[i], likely + e.part[i].mat, i < 2 ? a.n_in : e.ff, mine * each, i < 2 ? end : mine * each);
+            ask_part(a, e.part[i], likely + e.part[i].mat, i < 2 ? a.n_in : e.ff, mine * each,
+                     i < 2 ? end : mine * each);
     only_wait_for_inputs();
     cluster_wait();
     const int64_t expert = routed ? a.expert[k] : 0;
@@ -630,7 +635,8 @@ __global__ void __launch_bounds__(THREADS) adapt_between_one(const __grid_consta
     __syncthreads();
     const int its = mine + (int)threadIdx.x * CLUSTER;
     if (threadIdx.x < RANKS && its < p[2].rank)
-        a.h[(int64_t)(routed ? k : a.used) * a.floats + its] = parts_sum(part[0][threadIdx.x], __fmul_rn(term.scale, p[2].scale));
+        a.h[(int64_t)(routed ? k : a.used) * a.floats + its] =
+            parts_sum(part[0][threadIdx.x], __fmul_rn(term.scale, p[2].scale));
 }
 
 /* ---- host ---- */
@@ -664,7 +670,8 @@ static void launch(struct cuda *c, struct adapt_args *a, int jobs)
         clusters += (unsigned)a->job[i].slices;
     }
     if (one != NULL) {
-        launch_clusters(c, "adapt_one", one, dim3(CLUSTER), dim3(clusters * CLUSTER, (unsigned)a->rows), THREADS, 0, *a);
+        launch_clusters(c, "adapt_one", one, dim3(CLUSTER), dim3(clusters * CLUSTER, (unsigned)a->rows), THREADS, 0,
+                        *a);
         return;
     }
     for (a->first = 0; a->first < a->rows; a->first += GRID_Y * each) {
@@ -692,13 +699,20 @@ static struct adapt_args args_of(const struct node *v, struct tensor y, int64_t 
 
 static struct adapt_job job_of(const void *pairs, int number, int adapters, struct tensor y, struct tensor w)
 {
-    return { (float *)y.data, (const op_pair *)pairs + number * adapters, y.stride, w.pitch, w.from / w.pitch, (int)y.ne[0],
-             (int)(w.from % w.pitch), 0 };
+    return { (float *)y.data,
+             (const op_pair *)pairs + number * adapters,
+             y.stride,
+             w.pitch,
+             w.from / w.pitch,
+             (int)y.ne[0],
+             (int)(w.from % w.pitch),
+             0 };
 }
 
 static bool alike(const struct node *v, const struct node *w)
 {
-    return w->op == DEV_OP_adapt && w->p[1] == v->p[1] && w->p[3] == v->p[3] && memcmp(&w->t[1], &v->t[1], sizeof v->t[1]) == 0;
+    return w->op == DEV_OP_adapt && w->p[1] == v->p[1] && w->p[3] == v->p[3] &&
+           memcmp(&w->t[1], &v->t[1], sizeof v->t[1]) == 0;
 }
 
 struct adapt_part cuda_adapt_part(const struct node *v, int number)
@@ -736,8 +750,8 @@ int cuda_adapt(struct cuda *c, const struct node *v, int n)
         a.job[k] = job_of(v[k].p[0], 0, v[k].i[1], v[k].t[0], v[k].t[2]);
     const struct node *add = v + k;
     const int jobs = k;
-    if (k == 1 && n > 1 && add->op == DEV_OP_add && add->t[1].data == v->t[0].data && add->t[1].ne[0] == v->t[0].ne[0] &&
-        add->t[1].ne[1] == v->t[0].ne[1]) {
+    if (k == 1 && n > 1 && add->op == DEV_OP_add && add->t[1].data == v->t[0].data &&
+        add->t[1].ne[0] == v->t[0].ne[0] && add->t[1].ne[1] == v->t[0].ne[1]) {
         a.res = (float *)add->t[0].data;
         a.res_stride = add->t[0].stride;
         a.scale = add->f[0];

@@ -18,22 +18,22 @@ enum { ROW_SMEM = 188 << 10 /* of a block: others that merge pages find room bes
 enum { TOGETHER = 8 /* pages of a cluster, at most */, UNIT = 32, UNITS = HEADS * DIM / UNIT };
 
 struct row_args : page_chunks {
-    attn_args   a;
+    attn_args a;
     fused_heads f;
-    bool        together; /* pages of a row are a cluster, a block each, which merges them */
+    bool together; /* pages of a row are a cluster, a block each, which merges them */
 };
 
 /* Shared memory after the slots and n_kb * 1024 bytes of queries. */
 struct space {
-    uint8_t  page[SCORE_BYTES]; /* scores, then weights */
-    float    head[PREPARE][DIM]; /* in the end, the output */
-    float2   turn[DIM / 2]; /* sine, cosine */
-    uint8_t  fresh[2][DIM * 4];
-    float    top[WARPS][HEADS], sum[SUMS][HEADS], factor[HEADS];
+    uint8_t page[SCORE_BYTES]; /* scores, then weights */
+    float head[PREPARE][DIM];  /* in the end, the output */
+    float2 turn[DIM / 2];      /* sine, cosine */
+    uint8_t fresh[2][DIM * 4];
+    float top[WARPS][HEADS], sum[SUMS][HEADS], factor[HEADS];
     /* what blocks of a cluster give: of each page the largest score and sum of weights, and outputs that are merged
      * here */
-    float2   page_sum[TOGETHER][HEADS];
-    float    part[(UNITS + (TOGETHER - 1) * SHARED) * UNIT];
+    float2 page_sum[TOGETHER][HEADS];
+    float part[(UNITS + (TOGETHER - 1) * SHARED) * UNIT];
     uint32_t tops[UNITS]; /* of these, to be rounded to 8 bits */
 };
 
@@ -141,17 +141,17 @@ static __device__ __forceinline__ float put_values(uint8_t *to, const float v[EA
 /* What a block has. */
 struct block_of {
     const row_args &t;
-    uint8_t        *q;
-    space          &s;
-    int             row, h, head, heads; /* KV head; first query head, how many */
-    bool            newest;         /* its last page has the position of this step */
+    uint8_t *q;
+    space &s;
+    int row, h, head, heads; /* KV head; first query head, how many */
+    bool newest;             /* its last page has the position of this step */
 };
 
 /* Which numbers a warp prepares: of a query, the key, the value. */
 struct source {
     const float *from, *norm;
-    int          dim;
-    bool         there, value;
+    int dim;
+    bool there, value;
 };
 
 static __device__ __forceinline__ source source_of(const block_of &b, int warp)
@@ -172,8 +172,7 @@ static __device__ __forceinline__ source source_of(const block_of &b, int warp)
 
 /* Queries as operands, the newest key and value as they are stored, by the first warps. !real: one of the others, with
  * other numbers, which go nowhere. */
-template <int K, int V>
-static __device__ __forceinline__ void prepare_heads(const block_of &b, bool real)
+template <int K, int V> static __device__ __forceinline__ void prepare_heads(const block_of &b, bool real)
 {
     const fused_heads &f = b.t.f;
     const struct op_kv &kv = b.t.a.kv;
@@ -195,8 +194,7 @@ static __device__ __forceinline__ void prepare_heads(const block_of &b, bool rea
     if (!s.value)
         prepare(v, x, f, b.s.turn, w, s.norm != NULL, s.dim, real);
     if (warp < HEADS) {
-        const float factor = put_values(real ? b.q : b.s.page, v, warp, b.t.a.n_kb, known<K>(kv.type_k),
-                                        b.t.a.scale);
+        const float factor = put_values(real ? b.q : b.s.page, v, warp, b.t.a.n_kb, known<K>(kv.type_k), b.t.a.scale);
 
         if (real && lane == 0)
             b.s.factor[warp] = factor;
@@ -208,8 +206,8 @@ static __device__ __forceinline__ void prepare_heads(const block_of &b, bool rea
     for (int j = 0; j < EACH; j++)
         x[lane + 32 * j] = v[j];
     __syncwarp();
-    store32(real ? b.s.fresh[s.value] : (uint8_t *)(nowhere + DIM),
-            s.value ? known<V>(kv.type_v) : known<K>(kv.type_k), x, lane / 4, lane % 4, s.dim, lane / 4 * 32 < s.dim);
+    store32(real ? b.s.fresh[s.value] : (uint8_t *)(nowhere + DIM), s.value ? known<V>(kv.type_v) : known<K>(kv.type_k),
+            x, lane / 4, lane % 4, s.dim, lane / 4 * 32 < s.dim);
 }
 
 /* ---- pages ---- */
@@ -222,7 +220,8 @@ static __device__ __forceinline__ void give(float *out, int64_t pitch, const blo
 {
     const attn_args &a = b.t.a;
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
-    const int d = vb * DIM_BLOCK + value_dim(known<V>(a.kv.type_v), 2 * half, g); /* of the second tile the one after it */
+    const int d =
+        vb * DIM_BLOCK + value_dim(known<V>(a.kv.type_v), 2 * half, g); /* of the second tile the one after it */
 
     if (vb * DIM_BLOCK < a.kv.dim_v)
 #pragma unroll
@@ -269,8 +268,8 @@ static __device__ __forceinline__ void bring_gates(const block_of &b, int i)
     const int dim = a.kv.dim_v, k = 32 * i / dim;
 
     if (a.open != NULL && k < b.heads)
-        asm volatile("{\n.reg .f32 nobody;\nld.global.ca.f32 nobody, [%0];\n}" ::"l"(gates_of(b, k) +
-                                                                                  (32 * i - k * dim)));
+        asm volatile(
+            "{\n.reg .f32 nobody;\nld.global.ca.f32 nobody, [%0];\n}" ::"l"(gates_of(b, k) + (32 * i - k * dim)));
 }
 
 /* Units of outputs that a block of a cluster merges; those that share a scale stay together. */
@@ -283,8 +282,8 @@ static __device__ __forceinline__ int units_each(const block_of &b, int pages)
 
 /* As give(), to the blocks that merge it. !real: a warp alone, to where the page was. */
 template <int V>
-static __device__ __forceinline__ void give_units(const block_of &b, const float o[4], float m, int page, int pages, int vb,
-                                                  int half, bool real)
+static __device__ __forceinline__ void give_units(const block_of &b, const float o[4], float m, int page, int pages,
+                                                  int vb, int half, bool real)
 {
     const attn_args &a = b.t.a;
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, each = units_each(b, pages);
@@ -311,12 +310,12 @@ static __device__ __forceinline__ void give_units(const block_of &b, const float
 }
 
 /* The block's units of all pages, merged (as merge_pages), gated and rounded. !real: a warp alone, of other numbers. */
-template <int V>
-static __device__ __forceinline__ void merge_units(const block_of &b, int pages, bool real)
+template <int V> static __device__ __forceinline__ void merge_units(const block_of &b, int pages, bool real)
 {
     const attn_args &a = b.t.a;
     const int lane = threadIdx.x & 31, warp = real ? threadIdx.x / 32 : 0, dim = a.kv.dim_v;
-    const int each = real ? units_each(b, pages) : 1, units = b.heads * dim / UNIT, first = real ? blockIdx.y * each : 0;
+    const int each = real ? units_each(b, pages) : 1, units = b.heads * dim / UNIT,
+              first = real ? blockIdx.y * each : 0;
 
 #pragma unroll 1
     for (int i = warp; i - warp < each; i += WARPS) {
@@ -351,8 +350,9 @@ static __device__ __forceinline__ void merge_units(const block_of &b, int pages,
             top = max(max(tops[0], tops[1]), max(tops[2], tops[3]));
         }
         if (there)
-            round_unit(real ? a.rounded + b.row * a.rounded_stride : b.s.page, real ? a.kv.n_head * a.group * dim / UNIT : 2, o,
-                       real ? b.head * dim / UNIT + unit : 0, top, a.eight);
+            round_unit(real ? a.rounded + b.row * a.rounded_stride : b.s.page,
+                       real ? a.kv.n_head * a.group * dim / UNIT : 2, o, real ? b.head * dim / UNIT + unit : 0, top,
+                       a.eight);
     }
 }
 
@@ -425,7 +425,13 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend_row(const __grid_constan
     if ((int)blockIdx.y >= pages)
         return;
     const int *table = a.pg.page + a.r.of[row] * a.pg.stride;
-    const block_of b = { t, q, *(space *)(q + a.n_kb * 1024), row, h, h * a.group + g0, min(a.group - g0, (int)HEADS),
+    const block_of b = { t,
+                         q,
+                         *(space *)(q + a.n_kb * 1024),
+                         row,
+                         h,
+                         h * a.group + g0,
+                         min(a.group - g0, (int)HEADS),
                          (pages - 1 - (int)blockIdx.y) % step == 0 };
     page_ring in = { t, a, table, (uint64_t *)shared, slots, h, (int)blockIdx.y, step, pages, pos, 0, 0, 0, 0 };
 
@@ -445,7 +451,8 @@ __global__ void __launch_bounds__(WARPS * 32, 2) attend_row(const __grid_constan
         const bool real = page >= 0;
 
         if (real && page == (int)blockIdx.y) {
-            if (t.f.rope.n_rot > 1 && warp >= HEADS && !(warp == KEY_WARP && b.newest)) /* others waited for sines here */
+            if (t.f.rope.n_rot > 1 && warp >= HEADS &&
+                !(warp == KEY_WARP && b.newest)) /* others waited for sines here */
                 __syncthreads();
             __syncthreads();
         }
@@ -541,11 +548,11 @@ static void attend_one(struct cuda *c, row_args t)
     const bool usual = t.a.kv.type_k == QUANT_q8_0 && t.a.kv.type_v == QUANT_q4_0;
 
     t.together = t.a.pages > 1 && t.a.pages <= TOGETHER && t.a.pages <= each;
-    launch_clusters(c, "attend_row", usual ? attend_row<QUANT_q8_0, QUANT_q4_0> : attend_row<ANY_TYPE, ANY_TYPE>,
-                    dim3(1, t.together ? (unsigned)t.a.pages : 1),
-                    dim3((unsigned)t.a.kv.n_head, (unsigned)(t.a.pages < each ? t.a.pages : each),
-                         (unsigned)(t.a.parts * t.a.r.n)),
-                    WARPS * 32, (size_t)(other + t.slots * t.slot_bytes), t);
+    launch_clusters(
+        c, "attend_row", usual ? attend_row<QUANT_q8_0, QUANT_q4_0> : attend_row<ANY_TYPE, ANY_TYPE>,
+        dim3(1, t.together ? (unsigned)t.a.pages : 1),
+        dim3((unsigned)t.a.kv.n_head, (unsigned)(t.a.pages < each ? t.a.pages : each), (unsigned)(t.a.parts * t.a.r.n)),
+        WARPS * 32, (size_t)(other + t.slots * t.slot_bytes), t);
     if (t.a.pages > 1 && !t.together)
         cuda_merge_pages(c, &t.a);
 }
@@ -567,8 +574,8 @@ const uint8_t *cuda_attn_row(struct cuda *c, const fused_heads *f, const struct 
         attend_one(c, t);
         return t.a.rounded;
     }
-    launch_early(c, "split_heads", split_heads,
-                 dim3((unsigned)(t.a.kv.n_head * (t.a.group + 2)), (unsigned)v->r.n), 32, 0, t);
+    launch_early(c, "split_heads", split_heads, dim3((unsigned)(t.a.kv.n_head * (t.a.group + 2)), (unsigned)v->r.n), 32,
+                 0, t);
     cuda_attend_few(c, &t.a);
     return t.a.rounded;
 }

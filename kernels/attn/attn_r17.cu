@@ -8,25 +8,30 @@
  * arithmetic is that of attn/sums.cuh. */
 #include "kernels/attn/sums.cuh"
 
-enum { HALF_PAGE = 128, SPREAD_BYTES = 48 << 20, RING = 12, PLANE = 1024 /* bytes: 32 dimensions of 16 values */,
-       FOUR = 4 };
+enum {
+    HALF_PAGE = 128,
+    SPREAD_BYTES = 48 << 20,
+    RING = 12,
+    PLANE = 1024 /* bytes: 32 dimensions of 16 values */,
+    FOUR = 4
+};
 
 /* What is spread of a page and KV head: [block][half page] of keys: floats, planes; then [slab][16 values][half slab]:
  * planes of 4 blocks. */
 struct spread {
     uint8_t *to;
-    int      k_step, v_step;      /* bytes of a slot's worth */
-    int      k_planes, v_planes;
-    int      v_halves;            /* of a slab */
-    int64_t  values_at, head_bytes, seq_bytes;
-    int      first, pages;        /* what this launch covers */
-    float   *sums;                /* of earlier launches, [row][head]: m, l */
+    int k_step, v_step; /* bytes of a slot's worth */
+    int k_planes, v_planes;
+    int v_halves; /* of a slab */
+    int64_t values_at, head_bytes, seq_bytes;
+    int first, pages; /* what this launch covers */
+    float *sums;      /* of earlier launches, [row][head]: m, l */
 };
 
 struct rows_args {
     attn_args a;
-    spread    w;
-    int       slots, slot_bytes;
+    spread w;
+    int slots, slot_bytes;
 };
 
 /* Shared memory: barriers, queries, weights, slots, then floats: largest scores [8][Q], sums [SUMS][Q], factors [Q]. */
@@ -98,19 +103,35 @@ __global__ void __launch_bounds__(256)
         const uint8_t *keys = page + (int64_t)h * OP_KV_PAGE * a.k_bytes;
 
         switch (kv.type_k) {
-        case QUANT_f32: spread_keys<QUANT_f32>(a, w, to, keys, n, part); break;
-        case QUANT_f16: spread_keys<QUANT_f16>(a, w, to, keys, n, part); break;
-        case QUANT_q8_0: spread_keys<QUANT_q8_0>(a, w, to, keys, n, part); break;
-        default: spread_keys<QUANT_q4_0>(a, w, to, keys, n, part); break;
+        case QUANT_f32:
+            spread_keys<QUANT_f32>(a, w, to, keys, n, part);
+            break;
+        case QUANT_f16:
+            spread_keys<QUANT_f16>(a, w, to, keys, n, part);
+            break;
+        case QUANT_q8_0:
+            spread_keys<QUANT_q8_0>(a, w, to, keys, n, part);
+            break;
+        default:
+            spread_keys<QUANT_q4_0>(a, w, to, keys, n, part);
+            break;
         }
     } else if ((part - a.n_kb) * 16 < n) {
         const uint8_t *values = page + a.v_at + (int64_t)h * OP_KV_PAGE * a.v_bytes;
 
         switch (kv.type_v) {
-        case QUANT_f32: spread_values<QUANT_f32>(a, w, to, values, n, part - a.n_kb); break;
-        case QUANT_f16: spread_values<QUANT_f16>(a, w, to, values, n, part - a.n_kb); break;
-        case QUANT_q8_0: spread_values<QUANT_q8_0>(a, w, to, values, n, part - a.n_kb); break;
-        default: spread_values<QUANT_q4_0>(a, w, to, values, n, part - a.n_kb); break;
+        case QUANT_f32:
+            spread_values<QUANT_f32>(a, w, to, values, n, part - a.n_kb);
+            break;
+        case QUANT_f16:
+            spread_values<QUANT_f16>(a, w, to, values, n, part - a.n_kb);
+            break;
+        case QUANT_q8_0:
+            spread_values<QUANT_q8_0>(a, w, to, values, n, part - a.n_kb);
+            break;
+        default:
+            spread_values<QUANT_q4_0>(a, w, to, values, n, part - a.n_kb);
+            break;
         }
     }
 }
@@ -130,14 +151,14 @@ struct turn {
 
 /* The block's slots: one thread fills them in the order in which all warps use them, two uses behind. */
 struct ring {
-    uint64_t      *full, *empty;
-    uint8_t       *slot;
-    const uint8_t *page, *next;  /* to be filled from */
-    int64_t        page_bytes, values_at;
-    int            slots, slot_bytes, n_kb, k_step, v_step, v_halves;
-    int            k_left, v_left, seen; /* parts of the page; positions from it on */
-    int            used;
-    turn           in, out;
+    uint64_t *full, *empty;
+    uint8_t *slot;
+    const uint8_t *page, *next; /* to be filled from */
+    int64_t page_bytes, values_at;
+    int slots, slot_bytes, n_kb, k_step, v_step, v_halves;
+    int k_left, v_left, seen; /* parts of the page; positions from it on */
+    int used;
+    turn in, out;
 
     __device__ __forceinline__ void open(void)
     {
@@ -193,7 +214,11 @@ struct ring {
 /* A warp has TILES tiles of 8 queries; of keys every tile of 8 or two of every eight; of values VB blocks of 32. */
 template <int MQ> struct share {
     enum {
-        ACROSS = MQ == 64 ? 2 : 1, WK = 8 / ACROSS, TILES = MQ / QUERY_TILE / ACROSS, NT = 32 / WK, VB = 8 / WK,
+        ACROSS = MQ == 64 ? 2 : 1,
+        WK = 8 / ACROSS,
+        TILES = MQ / QUERY_TILE / ACROSS,
+        NT = 32 / WK,
+        VB = 8 / WK,
         PAIRS = TILES / 2,
     };
 };
@@ -538,21 +563,20 @@ static int plan_ring(rows_args *t, int room)
     return t->slots >= 3;
 }
 
-template <int MQ, bool LOW_K, bool LOW_V>
-static void launch(struct cuda *c, const rows_args &t)
+template <int MQ, bool LOW_K, bool LOW_V> static void launch(struct cuda *c, const rows_args &t)
 {
     const attn_args &a = t.a;
     size_t smem = (size_t)(rows_smem(MQ, a.n_kb) + t.slots * t.slot_bytes);
     dim3 grid((unsigned)ceil_div(a.r.max_n, MQ / a.heads), (unsigned)(a.kv.n_head * a.parts * a.slabs),
               (unsigned)a.r.n_seq);
 
-    cuda_fail(c, cudaFuncSetAttribute(attend_rows<MQ, LOW_K, LOW_V>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      (int)smem), "attend_rows");
+    cuda_fail(
+        c, cudaFuncSetAttribute(attend_rows<MQ, LOW_K, LOW_V>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
+        "attend_rows");
     LAUNCH(c, (attend_rows<MQ, LOW_K, LOW_V>), grid, 256, smem, t);
 }
 
-template <int MQ>
-static void launch_planes(struct cuda *c, const rows_args &t)
+template <int MQ> static void launch_planes(struct cuda *c, const rows_args &t)
 {
     if (t.w.k_planes == 1 && t.w.v_planes == 1)
         launch<MQ, false, false>(c, t);
@@ -581,9 +605,15 @@ void cuda_attn_rows(struct cuda *c, const attn_args *a)
                dim3((unsigned)(t.w.pages * (a->n_kb + 16)), (unsigned)a->kv.n_head, (unsigned)a->r.n_seq), 256, 0, *a,
                t.w);
         switch (queries) {
-        case 64: launch_planes<64>(c, t); break;
-        case 32: launch_planes<32>(c, t); break;
-        default: launch_planes<16>(c, t); break;
+        case 64:
+            launch_planes<64>(c, t);
+            break;
+        case 32:
+            launch_planes<32>(c, t);
+            break;
+        default:
+            launch_planes<16>(c, t);
+            break;
         }
     }
 }

@@ -97,8 +97,20 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, T == 1 ? 2 : 1) attend_pages(
     uint8_t *slots = shared + SLOTS_AT, *q = slots + t.slots * t.slot_bytes, *p = q + T * a.n_kb * 1024;
     float *floats = (float *)(p + T * SCORE_BYTES);
     const page_sums sums = { floats, floats + PAGE_WARPS * Q, floats + (PAGE_WARPS + SUMS) * Q };
-    page_ring in = { t, a, a.pg.page + (int64_t)seq * a.pg.stride, (uint64_t *)shared, slots, h, b, 1, b + 1,
-                     pos[here - 1] + 1, 0, 0, 0, 0 };
+    page_ring in = { t,
+                     a,
+                     a.pg.page + (int64_t)seq * a.pg.stride,
+                     (uint64_t *)shared,
+                     slots,
+                     h,
+                     b,
+                     1,
+                     b + 1,
+                     pos[here - 1] + 1,
+                     0,
+                     0,
+                     0,
+                     0 };
 
     const int old = a.r.pos[s.row] - b * OP_KV_PAGE; /* positions of this page from before this step */
     auto ask_first = [&](bool before) {
@@ -117,7 +129,7 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, T == 1 ? 2 : 1) attend_pages(
 #pragma unroll
     for (int e = 0; e < T; e++)
         n[e] = pos[min((e * QUERY_TILE + g) / a.heads, here - 1)] + 1 - b * OP_KV_PAGE;
-    /* 8 queries leave warps over: those go through a part each before, with whatever numbers, for its instructions */
+        /* 8 queries leave warps over: those go through a part each before, with whatever numbers, for its instructions */
 #pragma unroll 1
     for (int pass = GO_AHEAD && T == 1 && warp >= FIRST_SPARE && warp < ASK_WARP ? 0 : 1; pass < 2; pass++) {
         const bool real = T > 1 || pass == 1;
@@ -185,10 +197,10 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, T == 1 ? 2 : 1) attend_pages(
 enum { MERGE = 288 /* threads, and pages at a time: 73,728 positions in one */, MERGE_DIMS = 32 };
 
 struct merge_space {
-    float    v[MERGE * MERGE_DIMS];
-    float4   f[MERGE]; /* what to keep of the pages before, to take of this one; its sum of weights, taken */
-    uint8_t  nowhere[SHARED][256];
-    float    top[MERGE / 32];
+    float v[MERGE * MERGE_DIMS];
+    float4 f[MERGE]; /* what to keep of the pages before, to take of this one; its sum of weights, taken */
+    uint8_t nowhere[SHARED][256];
+    float top[MERGE / 32];
     alignas(16) uint32_t tops[SHARED]; /* one read, which takes nothing of `top` along */
 };
 
@@ -315,8 +327,7 @@ size_t cuda_attn_ws(const struct node *v)
 
     if (v->r.n > SPLIT_ROWS)
         return cuda_attn_rows_ws(v);
-    return (size_t)(v->r.n * heads * v->pg.stride * part_floats(&v->kv)) * sizeof(float) +
-           cuda_attn_row_ws(v);
+    return (size_t)(v->r.n * heads * v->pg.stride * part_floats(&v->kv)) * sizeof(float) + cuda_attn_row_ws(v);
 }
 
 /* Chunks of n positions; wide: of the smaller kind as many more as make them about as large as the others. */
@@ -356,8 +367,7 @@ bool cuda_plan_chunks(page_chunks *t, const attn_args *a, int room)
     return best > 0;
 }
 
-template <int T>
-static void launch_pages(struct cuda *c, const page_args &t)
+template <int T> static void launch_pages(struct cuda *c, const page_args &t)
 {
     const attn_args &a = t.a;
     int rows = T * QUERY_TILE / a.heads;
@@ -404,10 +414,18 @@ void cuda_attend_few(struct cuda *c, const attn_args *a)
         (!cuda_plan_chunks(&t, a, (smem < SHARE_SMEM ? smem : (int)SHARE_SMEM) - page_smem(1, a->n_kb)) || !t.whole))
         (void)cuda_plan_chunks(&t, a, smem - page_smem(1, a->n_kb));
     switch (tiles) {
-    case 1: launch_pages<1>(c, t); break;
-    case 2: launch_pages<2>(c, t); break;
-    case 4: launch_pages<4>(c, t); break;
-    default: launch_pages<8>(c, t); break;
+    case 1:
+        launch_pages<1>(c, t);
+        break;
+    case 2:
+        launch_pages<2>(c, t);
+        break;
+    case 4:
+        launch_pages<4>(c, t);
+        break;
+    default:
+        launch_pages<8>(c, t);
+        break;
     }
     if (a->pages > 1)
         cuda_merge_pages(c, a);
@@ -455,12 +473,12 @@ void cuda_attn(struct cuda *c, const struct node *v)
 
 struct store_args {
     const float *k, *v;
-    int64_t      ks, vs, k_bytes, v_bytes, v_at;
+    int64_t ks, vs, k_bytes, v_bytes, v_at;
     struct op_kv kv;
-    struct rows  r;
+    struct rows r;
     struct pages pg;
-    int          k32, v32; /* pieces of a head */
-    int64_t      total;
+    int k32, v32; /* pieces of a head */
+    int64_t total;
 };
 
 /* Four lanes a block of 32 elements. */
@@ -472,8 +490,8 @@ __global__ void __launch_bounds__(128) store(const __grid_constant__ store_args 
     const bool value = i >= a.kv.n_head * a.k32;
     const int j = value ? i - a.kv.n_head * a.k32 : i, per = value ? a.v32 : a.k32, h = j / per;
     const int64_t slot = (int64_t)h * OP_KV_PAGE + pos % OP_KV_PAGE, dim = value ? a.kv.dim_v : a.kv.dim_k;
-    uint8_t *page = a.kv.pages + (size_t)a.pg.page[(int64_t)a.r.of[row] * a.pg.stride + pos / OP_KV_PAGE] *
-                                     a.kv.page_bytes;
+    uint8_t *page =
+        a.kv.pages + (size_t)a.pg.page[(int64_t)a.r.of[row] * a.pg.stride + pos / OP_KV_PAGE] * a.kv.page_bytes;
 
     store32(page + (value ? a.v_at + slot * a.v_bytes : slot * a.k_bytes), value ? a.kv.type_v : a.kv.type_k,
             (value ? a.v + row * a.vs : a.k + row * a.ks) + h * dim, j % per, c, (int)dim, all < a.total);
@@ -482,9 +500,19 @@ __global__ void __launch_bounds__(128) store(const __grid_constant__ store_args 
 void cuda_kv_store(struct cuda *c, const struct node *v)
 {
     const struct op_kv &kv = v->kv;
-    store_args a = { (const float *)v->t[0].data, (const float *)v->t[1].data, v->t[0].stride, v->t[1].stride,
-                     quant_row_bytes(kv.type_k, kv.dim_k), quant_row_bytes(kv.type_v, kv.dim_v), 0, kv, v->r, v->pg,
-                     (kv.dim_k + 31) / 32, (kv.dim_v + 31) / 32, 0 };
+    store_args a = { (const float *)v->t[0].data,
+                     (const float *)v->t[1].data,
+                     v->t[0].stride,
+                     v->t[1].stride,
+                     quant_row_bytes(kv.type_k, kv.dim_k),
+                     quant_row_bytes(kv.type_v, kv.dim_v),
+                     0,
+                     kv,
+                     v->r,
+                     v->pg,
+                     (kv.dim_k + 31) / 32,
+                     (kv.dim_v + 31) / 32,
+                     0 };
 
     a.v_at = kv.n_head * OP_KV_PAGE * a.k_bytes;
     a.total = (int64_t)v->r.n * kv.n_head * (a.k32 + a.v32);

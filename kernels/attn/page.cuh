@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* page.cuh - one KV page for 8 T queries, by a block of 16 warps.   room: kernels (base quant ops)
+/* page.cuh - one KV page for 8 T queries, by a block of 16 warps.   room: kernels
  *
  * Keys, then values, are copied by TMA in chunks of positions into a ring in shared memory. For scores a warp
  * multiplies 16 keys (the A operand) with all queries. Scores go through shared memory; each warp turns every 16th
@@ -20,7 +20,7 @@ enum { SCORE_PITCH = OP_KV_PAGE + 4, SCORE_BYTES = QUERY_TILE * SCORE_PITCH * 4 
 
 /* Positions of a chunk; chunks of a page; slots and bytes of each. `whole`: all keys of a page find room. */
 struct page_chunks {
-    int  keys, values, key_chunks, value_chunks, slots, slot_bytes;
+    int keys, values, key_chunks, value_chunks, slots, slot_bytes;
     bool whole;
 };
 bool cuda_plan_chunks(page_chunks *t, const attn_args *a, int room); /* of bytes; false: not one chunk fits */
@@ -30,13 +30,13 @@ bool cuda_plan_chunks(page_chunks *t, const attn_args *a, int room); /* of bytes
 /* Of the pages in `table` those from `page` on, `step` apart, up to `end`; `there`: positions that may be read. */
 struct page_ring {
     const page_chunks &t;
-    const attn_args   &a;
-    const int         *table;
-    uint64_t          *full;
-    uint8_t           *slots;
-    int                h, page, step, end, there;
-    int                chunk, to; /* asked for next, by one thread */
-    int                at, phase; /* used next */
+    const attn_args &a;
+    const int *table;
+    uint64_t *full;
+    uint8_t *slots;
+    int h, page, step, end, there;
+    int chunk, to; /* asked for next, by one thread */
+    int at, phase; /* used next */
 
     __device__ __forceinline__ void open(void)
     {
@@ -225,8 +225,7 @@ static __device__ __forceinline__ void word_scores(float s[T][4], const attn_arg
 
 /* A type that a kernel was made for, or any. */
 enum { ANY_TYPE = -1 };
-template <int TYPE>
-static __device__ __forceinline__ int known(int type)
+template <int TYPE> static __device__ __forceinline__ int known(int type)
 {
     return TYPE == ANY_TYPE ? type : TYPE;
 }
@@ -390,18 +389,26 @@ static __device__ __forceinline__ void add_values(float o[T][4], const attn_args
     if (vb * DIM_BLOCK >= a.kv.dim_v)
         return;
     switch (known<V>(a.kv.type_v)) {
-    case QUANT_f32: unit_values<QUANT_f32, T>(o, a, p, values, n, vb, half); break;
-    case QUANT_f16: unit_values<QUANT_f16, T>(o, a, p, values, n, vb, half); break;
-    case QUANT_q8_0: unit_values<QUANT_q8_0, T>(o, a, p, values, n, vb, half); break;
-    default: unit_values<QUANT_q4_0, T>(o, a, p, values, n, vb, half); break;
+    case QUANT_f32:
+        unit_values<QUANT_f32, T>(o, a, p, values, n, vb, half);
+        break;
+    case QUANT_f16:
+        unit_values<QUANT_f16, T>(o, a, p, values, n, vb, half);
+        break;
+    case QUANT_q8_0:
+        unit_values<QUANT_q8_0, T>(o, a, p, values, n, vb, half);
+        break;
+    default:
+        unit_values<QUANT_q4_0, T>(o, a, p, values, n, vb, half);
+        break;
     }
 }
 
 /* Of the first `most` positions of a page, with weights p. fresh: the newest one's value, or NULL. !real: a warp
  * alone, of whatever is in the first slot. */
 template <int T, int V = ANY_TYPE>
-static __device__ __forceinline__ void sum_values(float o[T][4], page_ring &in, uint8_t *p, int most, int vb,
-                                                  int half, const uint8_t *fresh, bool real)
+static __device__ __forceinline__ void sum_values(float o[T][4], page_ring &in, uint8_t *p, int most, int vb, int half,
+                                                  const uint8_t *fresh, bool real)
 {
     const page_chunks &t = in.t;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sums.cuh - the arithmetic of attention on tensor cores, shared by all attention kernels.
- * room: kernels (base quant ops)
+ * room: kernels
  *
  * Keys: blocks of 32 elements, each a float scale times numbers that a half holds exactly (float keys: two halves).
  * Queries: a power of two times the sum of two halves (22 bits). An mma multiplies 8 queries, high halves in rows 0 to
@@ -23,29 +23,29 @@
 #include "kernels/quant/unit.cuh"
 
 enum { QUERY_TILE = 8, DIM_BLOCK = 32, SLAB = 256 /* dimensions of values that a launch's block sums */ };
-enum { HEADS = 8 }; /* query heads of a KV head that share a block's rows */
+enum { HEADS = 8 };  /* query heads of a KV head that share a block's rows */
 enum { SHARED = 4 }; /* units of outputs that share a scale when they are rounded to 8 bits */
 
 struct attn_args {
-    float        *y;
-    const float  *q;
-    int64_t       ys, qs;
-    struct op_kv  kv;
-    int64_t       k_bytes, v_bytes, v_at; /* of a row; of a page's first value */
-    float         scale;                  /* times log2(e) */
-    int           group, parts, heads;    /* query heads of a KV head; in how many parts; rows of `heads` each */
-    int           n_kb, slabs;            /* blocks of a key; slabs of a value */
-    struct rows   r;
-    struct pages  pg;
-    float        *part; /* [row][head][page]: o, m, l */
-    int64_t       part_floats;
-    int           pages;
-    uint8_t      *rounded;    /* of few rows: where the rounded output goes instead of y; or NULL */
-    int           rounded_stride;
-    bool          eight;      /* how it is rounded (gemm/sums.cuh) */
-    bool          both;       /* it goes to y, too */
-    const float  *open;       /* then: gates of query head h from open + h * open_pitch; or NULL */
-    int           open_pitch, open_stride; /* from head to head, from row to row */
+    float *y;
+    const float *q;
+    int64_t ys, qs;
+    struct op_kv kv;
+    int64_t k_bytes, v_bytes, v_at; /* of a row; of a page's first value */
+    float scale;                    /* times log2(e) */
+    int group, parts, heads;        /* query heads of a KV head; in how many parts; rows of `heads` each */
+    int n_kb, slabs;                /* blocks of a key; slabs of a value */
+    struct rows r;
+    struct pages pg;
+    float *part; /* [row][head][page]: o, m, l */
+    int64_t part_floats;
+    int pages;
+    uint8_t *rounded; /* of few rows: where the rounded output goes instead of y; or NULL */
+    int rounded_stride;
+    bool eight;                  /* how it is rounded (gemm/sums.cuh) */
+    bool both;                   /* it goes to y, too */
+    const float *open;           /* then: gates of query head h from open + h * open_pitch; or NULL */
+    int open_pitch, open_stride; /* from head to head, from row to row */
 };
 
 static __host__ __device__ __forceinline__ int key_planes(int type)
@@ -128,8 +128,7 @@ static __device__ __forceinline__ int slot(int type, int i)
 }
 
 /* 8 elements of a row of plain numbers from i on, zeros after its end. */
-template <int TYPE>
-static __device__ __forceinline__ void plain8(float v[8], const uint8_t *row, int i, int dim)
+template <int TYPE> static __device__ __forceinline__ void plain8(float v[8], const uint8_t *row, int i, int dim)
 {
 #pragma unroll
     for (int j = 0; j < 8; j++)
@@ -198,8 +197,7 @@ static __device__ __forceinline__ void key_part(uint32_t hi[4], uint32_t lo[4], 
 }
 
 /* The float of block b of a stored key. */
-template <int TYPE>
-static __device__ __forceinline__ float key_scale(const uint8_t *row, int b)
+template <int TYPE> static __device__ __forceinline__ float key_scale(const uint8_t *row, int b)
 {
     return TYPE == QUANT_q8_0 ? half_at(row + b * 34) : TYPE == QUANT_q4_0 ? half_at(row + b * 18) : 1.0f;
 }
@@ -259,8 +257,8 @@ static __device__ __forceinline__ void plain4(float v[4], const uint8_t *row, in
 /* Lane 4 g + c's part of block b of 16 values, rows of `bytes`, of which n are seen: [tile 2 half, 2 half +
  * 1][register]; low planes where value_planes() is 2. */
 template <int TYPE>
-static __device__ __forceinline__ void value_part(uint32_t hi[2][2], uint32_t lo[2][2], const uint8_t *rows,
-                                                  int bytes, int n, int b, int half, int g, int c, int dim)
+static __device__ __forceinline__ void value_part(uint32_t hi[2][2], uint32_t lo[2][2], const uint8_t *rows, int bytes,
+                                                  int n, int b, int half, int g, int c, int dim)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -481,10 +479,10 @@ static __device__ __forceinline__ float opened(const attn_args &a, float y, int 
 }
 
 attn_args cuda_attn_args(struct cuda *c, const struct node *v);
-void   cuda_merge_pages(struct cuda *c, const attn_args *a);
-int    cuda_attn_smem(struct cuda *c); /* bytes of shared memory that a block can have */
-void   cuda_attend_few(struct cuda *c, const attn_args *a);
+void cuda_merge_pages(struct cuda *c, const attn_args *a);
+int cuda_attn_smem(struct cuda *c); /* bytes of shared memory that a block can have */
+void cuda_attend_few(struct cuda *c, const attn_args *a);
 size_t cuda_attn_row_ws(const struct node *v); /* attn/attn_fused_r1_16.cu */
 size_t cuda_attn_rows_ws(const struct node *v);
-void   cuda_attn_rows(struct cuda *c, const attn_args *a); /* attn/attn_r17.cu */
+void cuda_attn_rows(struct cuda *c, const attn_args *a); /* attn/attn_r17.cu */
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* math.cuh - sums in a fixed order, the largest, and the activation functions of the models.   room: kernels (base quant ops) */
+/* math.cuh - sums in a fixed order, the largest, and the activation functions of the models.   room: kernels */
 #ifndef KERNELS_COMMON_MATH_CUH
 #define KERNELS_COMMON_MATH_CUH
 #include "kernels/device/cuda.h"
@@ -13,8 +13,7 @@ static __device__ __forceinline__ float warp_sum(float v)
 }
 
 /* One value for all of a block of 256 threads, from the one that each warp has; tmp: 8 floats. */
-template <float join(float, float)>
-static __device__ __forceinline__ float join_warps(float v, float *tmp)
+template <float join(float, float)> static __device__ __forceinline__ float join_warps(float v, float *tmp)
 {
     __syncthreads();
     if ((threadIdx.x & 31) == 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tma.cuh - TMA copies (cp.async.bulk) to shared memory, and the mbarriers that wait for them.
- * room: kernels (base) */
+ * room: kernels */
 #ifndef KERNELS_COMMON_TMA_CUH
 #define KERNELS_COMMON_TMA_CUH
 #include <cuda.h>
@@ -97,8 +97,9 @@ static __device__ __forceinline__ void bulk_go(void *to, const void *from, unsig
 static __device__ __forceinline__ void bulk_go_both(void *to, const void *from, unsigned n, uint64_t *bar)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
-                 ::"r"(shared_at(to)), "l"(from), "r"(n), "r"(shared_at(bar)), "h"((uint16_t)3)
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, "
+                 "[%3], %4;" ::"r"(shared_at(to)),
+                 "l"(from), "r"(n), "r"(shared_at(bar)), "h"((uint16_t)3)
                  : "memory");
 #else
     bulk_go(to, from, n, bar);
@@ -198,8 +199,7 @@ static __device__ __forceinline__ void copy_arrive(uint64_t *bar)
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_at(bar)) : "memory");
 }
 
-template <int LEFT>
-static __device__ __forceinline__ void copy_wait(void)
+template <int LEFT> static __device__ __forceinline__ void copy_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }

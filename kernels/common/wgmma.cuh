@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wgmma.cuh - wgmma: the tensor cores of sm_90, used by four warps together.   room: kernels (base)
+/* wgmma.cuh - wgmma: the tensor cores of sm_90, used by four warps together.   room: kernels
  *
  * D [64][N] (+)= A [64][16] B [16][N]. A is in registers, laid out as for mma.m16n8k16 with 16 rows a warp. B is in
  * shared memory with the 128-byte swizzle: 64 halves of a column are contiguous, and 16-byte part i of column n lies
@@ -30,8 +30,7 @@ static __device__ __forceinline__ void wgmma_end(void)
 {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-template <int N>
-static __device__ __forceinline__ void wgmma_wait(float *d)
+template <int N> static __device__ __forceinline__ void wgmma_wait(float *d)
 {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
@@ -53,15 +52,15 @@ static __device__ __forceinline__ void wgmma_wait(float *d)
         "+f"(d[8 * (i) + 5]), "+f"(d[8 * (i) + 6]), "+f"(d[8 * (i) + 7])
 #define R2(i) R(i), R(i + 1)
 #define R4(i) R2(i), R2(i + 2)
-#define T4TO T0 T1 T2 T3
+#define T4TO  T0 T1 T2 T3
 /* x to w: A; b: B; k: whether D is kept */
 #define WGMMA(n, text, x, y, z, w, b, k, ...) \
     if (N == n) \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " k ", 0;\n" \
-                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {" text "}, {" x "," y "," z "," w \
-                     "}, " b ", p, 1, 1, 0;\n}" \
-                     : __VA_ARGS__ \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(columns), "r"((int)keep))
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " k ", 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {" text "}, {" x "," y "," z "," w "}, " b \
+                 ", p, 1, 1, 0;\n}" \
+                 : __VA_ARGS__ \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(columns), "r"((int)keep))
 
 /* d: N / 2 registers. */
 template <int N>

@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(256) take_out(const hand_over h, const float *
 }
 
 /* A block for each pair. The first waits for any of them: the next hand-over does not begin before this has ended. */
-__global__ void __launch_bounds__(256) bring_in(const hand_over h, float *out, int64_t stride, int width,
-                                                const int *expert, const int *slot)
+__global__ void __launch_bounds__(256)
+    bring_in(const hand_over h, float *out, int64_t stride, int width, const int *expert, const int *slot)
 {
     int64_t pair = blockIdx.x;
     bool here = slot[expert[pair]] >= 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_experts.cuh - a hand-over to the CPU, as kernels see it (cpu_experts.cu).   room: kernels (base quant ops) */
+/* cpu_experts.cuh - a hand-over to the CPU, as kernels see it (cpu_experts.cu).   room: kernels */
 #ifndef KERNELS_DEVICE_CPU_EXPERTS_CUH
 #define KERNELS_DEVICE_CPU_EXPERTS_CUH
 #include "kernels/device/cuda.h"
@@ -13,21 +13,21 @@ struct hand_flags {
 
 /* Counters of the device. `back` is polled, so it has its own cache line. */
 struct hand_turns {
-    uint32_t           now;   /* current hand-over */
-    uint32_t           given; /* the last one that had work for the CPU */
+    uint32_t now;             /* current hand-over */
+    uint32_t given;           /* the last one that had work for the CPU */
     unsigned long long taken; /* low 32 bits: blocks that have taken their rows out; high: those that had some */
-    uint32_t           pad0[28];
-    uint32_t           back;  /* the last one whose results were seen */
-    uint32_t           pad1[31];
+    uint32_t pad0[28];
+    uint32_t back; /* the last one whose results were seen */
+    uint32_t pad1[31];
 };
 
 /* Pinned memory as the device sees it, and the turns. */
 struct hand_over {
     volatile struct hand_flags *f;
-    float                      *x;
-    int                        *ids;
-    const float                *out;
-    struct hand_turns          *turn;
+    float *x;
+    int *ids;
+    const float *out;
+    struct hand_turns *turn;
 };
 struct hand_over cuda_hand_over(struct cuda *c);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.h - inside the CUDA device.   room: kernels (base quant ops)
+/* cuda.h - inside the CUDA device.   room: kernels
  *
  * Operations of a step are recorded as nodes. They are launched when the step ends, or earlier if the host needs a
  * result. A step with the same nodes as an earlier one is replayed as one CUDA graph. What changes from step to step
@@ -23,41 +23,41 @@ extern "C" {
 
 /* Rows of a step on the device. */
 struct rows {
-    int           n, n_seq;
-    int           max_n;  /* most rows of a sequence, a power of two at least */
-    bool          all;    /* every row is of one of the sequences */
-    bool          logs;   /* some rows are logged */
-    const int    *pos;    /* [n] */
-    const int    *of;     /* [n] sequence of each row */
-    const op_seq *seq;    /* [n_seq] */
+    int n, n_seq;
+    int max_n;         /* most rows of a sequence, a power of two at least */
+    bool all;          /* every row is of one of the sequences */
+    bool logs;         /* some rows are logged */
+    const int *pos;    /* [n] */
+    const int *of;     /* [n] sequence of each row */
+    const op_seq *seq; /* [n_seq] */
 };
 
 /* Page table of a step: page[seq * stride + i]; blocks: most pages of a sequence, rounded up to a power of two. */
 struct pages {
     const int *page;
-    int        stride;
+    int stride;
 };
 
 struct node {
-    int    op;  /* enum dev_op, or one of NODE_* */
-    int    i[4];
+    int op; /* enum dev_op, or one of NODE_* */
+    int i[4];
     size_t n;
-    float  f[2];
+    float f[2];
     struct tensor t[5];
-    const void   *p[4];
-    void         *out;
-    struct rows   r;
-    struct pages  pg;
+    const void *p[4];
+    void *out;
+    struct rows r;
+    struct pages pg;
     union {
-        struct op_kv    kv;
-        struct op_conv  conv;
-        struct op_gdn   gdn;
-        struct op_kda   kda;
-        struct op_ssm1  ssm1;
-        struct op_ssm2  ssm2;
+        struct op_kv kv;
+        struct op_conv conv;
+        struct op_gdn gdn;
+        struct op_kda kda;
+        struct op_ssm1 ssm1;
+        struct op_ssm2 ssm2;
         struct op_route route;
-        struct op_moe   moe;
-        struct op_rope  rope;
+        struct op_moe moe;
+        struct op_rope rope;
     };
 };
 /* NODE_SEND: the step's data, from pinned memory: n bytes at p[0] to out, i[0] at p[2] to p[1]. First of what is
@@ -67,28 +67,39 @@ enum { NODE_COPY = DEV_OP_N, NODE_ZERO, NODE_SEND, NODE_DONE };
 /* Code books as bytes, for the formats that have them. */
 struct tables {
     uint32_t iq3s[512], iq3xxs[256];
-    uint2    iq2xxs[256], iq2xs[512], iq2s[1024], iq1s[2048];
+    uint2 iq2xxs[256], iq2xs[512], iq2s[1024], iq1s[2048];
 };
 
 struct chunk {
     unsigned char *host, *dev;
-    size_t         cap, used, sent;
+    size_t cap, used, sent;
 };
 /* Staged data is found again by the next node that needs the same. The place of a step's data does not depend on its
  * contents. */
-enum staged_as { AS_TOKENS, AS_PICKS, AS_IDS, AS_TEMPS, AS_SEQS, AS_POSITIONS, AS_SEQ_OF_ROW, AS_PAGES, AS_LISTS, AS_PAIRS };
+enum staged_as {
+    AS_TOKENS,
+    AS_PICKS,
+    AS_IDS,
+    AS_TEMPS,
+    AS_SEQS,
+    AS_POSITIONS,
+    AS_SEQ_OF_ROW,
+    AS_PAGES,
+    AS_LISTS,
+    AS_PAIRS
+};
 struct staged {
     uint64_t hash;
     enum staged_as as;
-    size_t   n;
-    int      chunk;
-    size_t   at;
+    size_t n;
+    int chunk;
+    size_t at;
 };
 enum { CHUNKS = 16, STAGED = 512, GRAPHS = 64 };
 
 struct graph {
-    struct node    *node;
-    int             n, seen;
+    struct node *node;
+    int n, seen;
     cudaGraphExec_t exec;
 };
 
@@ -97,12 +108,12 @@ struct graph {
 enum { FETCHES = 16, FETCH_BYTES = 1 << 20 };
 struct fetch {
     unsigned char *pinned; /* FETCH_BYTES, then how often the device said that it is done */
-    uint32_t      *turn;   /* on the device, the same */
-    uint32_t       turns;  /* how often it was asked to */
-    size_t         used;
-    int            n;
+    uint32_t *turn;        /* on the device, the same */
+    uint32_t turns;        /* how often it was asked to */
+    size_t used;
+    int n;
     struct {
-        void  *to;
+        void *to;
         size_t at, n;
     } part[FETCHES];
 };
@@ -111,111 +122,111 @@ struct fetch {
 enum { DUE = 4 };
 /* A hand-over with adapters, which the caller has only while it is recorded. */
 struct hand_adapted {
-    struct op_hand      hand;
+    struct op_hand hand;
     struct op_moe_adapt adapt;
-    struct op_pair      pair[3][OP_ADAPTERS_MAX];
+    struct op_pair pair[3][OP_ADAPTERS_MAX];
 };
 struct hand {
-    struct dev    *helper; /* who computes experts of the recorded step on the host; NULL: nobody */
+    struct dev *helper;    /* who computes experts of the recorded step on the host; NULL: nobody */
     unsigned char *pinned; /* flags, then: */
-    float         *x, *out;
-    int           *ids;
-    size_t         x_need, ids_need, out_need, cap;
+    float *x, *out;
+    int *ids;
+    size_t x_need, ids_need, out_need, cap;
     struct {
         const struct node *node;
-        int                n;
-    } due[DUE];            /* graphs that are under way */
-    int            n_due;
+        int n;
+    } due[DUE]; /* graphs that are under way */
+    int n_due;
     struct hand_turns *turn; /* on the device */
-    uint32_t       turns;
+    uint32_t turns;
     struct hand_adapted **adapted; /* [cap_adapted], of which the step has used n_adapted: a node finds its own again */
-    int            n_adapted, cap_adapted;
+    int n_adapted, cap_adapted;
 };
 
 /* Masks of op_top(), which the host fills while the device computes (head/logits_mask.cu); need: bytes that measured
  * steps ask for. */
 struct masks {
-    const uint32_t *const *of;  /* [rows] of the recorded node, in the caller's memory */
-    int            rows;
-    size_t         words;       /* of a mask */
-    op_masks      *fill;        /* NULL: they are filled */
-    void          *ctx;
-    bool           due;         /* the host's part is not done */
-    bool           launched;    /* and the device may wait for it */
+    const uint32_t *const *of; /* [rows] of the recorded node, in the caller's memory */
+    int rows;
+    size_t words;   /* of a mask */
+    op_masks *fill; /* NULL: they are filled */
+    void *ctx;
+    bool due;      /* the host's part is not done */
+    bool launched; /* and the device may wait for it */
     unsigned char *pinned;
-    size_t         need, cap;
-    uint32_t      *turn;        /* on the device: how often it had masks */
-    uint32_t       turns;       /* how often it was given some */
+    size_t need, cap;
+    uint32_t *turn; /* on the device: how often it had masks */
+    uint32_t turns; /* how often it was given some */
 };
 
 /* A matrix on the host of which steps take rows (device/memory.cu): those of a step, gathered in pinned memory, and
  * their copy. need: the most that a measured step takes. */
 struct lookup {
     const unsigned char *from;
-    size_t               n, need, cap, used, sent;
-    unsigned char       *host, *dev;
+    size_t n, need, cap, used, sent;
+    unsigned char *host, *dev;
 };
 
 struct weight_block {
-    unsigned char       *p;
+    unsigned char *p;
     struct weight_block *next;
 };
 
 /* Time by operation, while it is measured: event i follows what was launched for op[i]. */
 struct launch_clock {
-    bool         on;
-    uint64_t     launches; /* before it was turned on; when it is off, while it was on */
-    int          n, cap;
+    bool on;
+    uint64_t launches; /* before it was turned on; when it is off, while it was on */
+    int n, cap;
     cudaEvent_t *event;
-    int         *op;
-    uint64_t     ns[DEV_OP_N];
+    int *op;
+    uint64_t ns[DEV_OP_N];
 };
 
 struct cuda {
-    struct dev          *dev;
-    int                  id, sms;
-    char                 about[288];
-    cudaStream_t         stream;
-    cudaError_t          bad; /* sticky */
-    const char          *bad_at;
-    bool                 in_step;
-    bool                 under_way; /* something was launched and not waited for */
-    bool                 sent;      /* the next launch begins when the step's data is there: see cuda_send() */
-    bool                 dry_run;   /* nothing is taken, nothing runs */
-    bool                 measuring; /* nodes are looked at, not kept */
-    struct node          probe;     /* the one looked at */
-    struct hand          hand;
-    struct masks         masks;
-    struct lookup        lookup;
-    struct dev_memory    mem;       /* when it was opened */
-    size_t               held;
-    bool                 fuse; /* nodes of steps with one row go together */
-    bool wide; /* sm_90: many rows are multiplied by gemm/gemm_r64_a16_wgmma.cuh, blocks of few rows share columns
+    struct dev *dev;
+    int id, sms;
+    char about[288];
+    cudaStream_t stream;
+    cudaError_t bad; /* sticky */
+    const char *bad_at;
+    bool in_step;
+    bool under_way;    /* something was launched and not waited for */
+    bool sent;         /* the next launch begins when the step's data is there: see cuda_send() */
+    bool dry_run;      /* nothing is taken, nothing runs */
+    bool measuring;    /* nodes are looked at, not kept */
+    struct node probe; /* the one looked at */
+    struct hand hand;
+    struct masks masks;
+    struct lookup lookup;
+    struct dev_memory mem; /* when it was opened */
+    size_t held;
+    bool fuse;     /* nodes of steps with one row go together */
+    bool wide;     /* sm_90: many rows are multiplied by gemm/gemm_r64_a16_wgmma.cuh, blocks of few rows share columns
                   (gemm/gemm_r2_16.cu) */
-    int                  sm;    /* compute capability: 90, 120 */
-    int                  only;  /* dev_opts.kernel */
-    uint64_t             used;  /* dev_kernels() */
-    bool                 eight; /* activations are rounded to 8 bits (gemm/sums.cuh) */
-    struct node         *node;
-    int                  n_node, cap_node;
-    struct chunk         chunk[CHUNKS];
-    struct staged        staged[STAGED];
-    int                  n_staged;
-    unsigned char       *ws;  /* working memory of an operation, from its start to its end */
-    size_t               ws_cap, ws_need;
-    struct tables       *tab;
-    int                 *handed; /* on the device: turns that are handed out (gemm/gemv_r1_fused.cu) */
+    int sm;        /* compute capability: 90, 120 */
+    int only;      /* dev_opts.kernel */
+    uint64_t used; /* dev_kernels() */
+    bool eight;    /* activations are rounded to 8 bits (gemm/sums.cuh) */
+    struct node *node;
+    int n_node, cap_node;
+    struct chunk chunk[CHUNKS];
+    struct staged staged[STAGED];
+    int n_staged;
+    unsigned char *ws; /* working memory of an operation, from its start to its end */
+    size_t ws_cap, ws_need;
+    struct tables *tab;
+    int *handed;                              /* on the device: turns that are handed out (gemm/gemv_r1_fused.cu) */
     PFN_cuTensorMapEncodeTiled_v12000 encode; /* of the driver, which is not linked */
-    struct graph         graph[GRAPHS]; /* the last used first */
-    struct fetch         fetch;
-    struct launch_clock  clock;
-    uint64_t             launches, captured; /* captured: graphs */
-    unsigned char       *bounce[2]; /* pinned, for uploads */
-    cudaEvent_t          bounce_done[2];
-    int                  bounce_next;
+    struct graph graph[GRAPHS];               /* the last used first */
+    struct fetch fetch;
+    struct launch_clock clock;
+    uint64_t launches, captured; /* captured: graphs */
+    unsigned char *bounce[2];    /* pinned, for uploads */
+    cudaEvent_t bounce_done[2];
+    int bounce_next;
     struct weight_block *weights;
-    unsigned char       *slab;      /* small weights share an allocation */
-    size_t               slab_left;
+    unsigned char *slab; /* small weights share an allocation */
+    size_t slab_left;
 };
 
 /* device/open.cu */
@@ -224,34 +235,35 @@ void cuda_fail(struct cuda *c, cudaError_t e, const char *where);
 
 /* device/memory.cu: rows of the table, and: */
 enum { BOUNCE = 8 << 20 };
-void       *cuda_take(struct cuda *c, size_t n);  /* NULL: there is no room */
-void        cuda_count(struct cuda *c, size_t n, bool more); /* n bytes were taken, or given back */
-void       *cuda_alloc(void *ctx, size_t n);
-void        cuda_release(void *ctx, void *p, size_t n);
+void *cuda_take(struct cuda *c, size_t n);            /* NULL: there is no room */
+void cuda_count(struct cuda *c, size_t n, bool more); /* n bytes were taken, or given back */
+void *cuda_alloc(void *ctx, size_t n);
+void cuda_release(void *ctx, void *p, size_t n);
 const void *cuda_weights(void *ctx, const void *host, size_t n);
 const void *cuda_weights_some(void *ctx, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
 const void *cuda_weights_rows(void *ctx, const void *host, size_t n);
-bool        cuda_is_lookup(const struct cuda *c, const void *w);
-void        cuda_lookup_reserve(struct cuda *c);
-void        cuda_lookup_close(struct cuda *c);
+bool cuda_is_lookup(const struct cuda *c, const void *w);
+void cuda_lookup_reserve(struct cuda *c);
+void cuda_lookup_close(struct cuda *c);
 /* Where the step finds row token[i] of w as row i; NULL when it is only measured, or failed. */
-void       *cuda_look_up(struct cuda *c, const void *w, size_t row_bytes, const int32_t *token, int64_t n);
-bool        cuda_reserve_weights(void *ctx, size_t n);
-size_t      cuda_held(void *ctx);
-void        cuda_look(struct cuda *c);
+void *cuda_look_up(struct cuda *c, const void *w, size_t row_bytes, const int32_t *token, int64_t n);
+bool cuda_reserve_weights(void *ctx, size_t n);
+size_t cuda_held(void *ctx);
+void cuda_look(struct cuda *c);
 struct dev_memory cuda_memory(void *ctx);
 
 /* device/step.cu */
-void        *cuda_stage(struct cuda *c, enum staged_as as, const void *data, size_t n); /* where the step finds these n bytes */
-struct rows  cuda_stage_rows(struct cuda *c, const struct op_rows *r);
+void *cuda_stage(struct cuda *c, enum staged_as as, const void *data,
+                 size_t n); /* where the step finds these n bytes */
+struct rows cuda_stage_rows(struct cuda *c, const struct op_rows *r);
 struct pages cuda_stage_pages(struct cuda *c, const struct op_kv *kv, const struct op_rows *r);
 struct node *cuda_record(struct cuda *c, int op);
-void         cuda_recorded(struct cuda *c);  /* the node is complete */
-void         cuda_flush(struct cuda *c);     /* runs what is recorded, and waits */
-void         cuda_submit(void *ctx);
-bool         cuda_fetch(struct cuda *c, void *to, const void *from, size_t n); /* false: no room */
-void         cuda_drop_graphs(struct cuda *c);
-bool         cuda_reserve(void *ctx);        /* what measured nodes need */
+void cuda_recorded(struct cuda *c); /* the node is complete */
+void cuda_flush(struct cuda *c);    /* runs what is recorded, and waits */
+void cuda_submit(void *ctx);
+bool cuda_fetch(struct cuda *c, void *to, const void *from, size_t n); /* false: no room */
+void cuda_drop_graphs(struct cuda *c);
+bool cuda_reserve(void *ctx); /* what measured nodes need */
 
 /* device/cpu_experts.cu */
 void cuda_hand_need(struct cuda *c, int64_t n, int n_used, int64_t width, int64_t out_width);
@@ -282,19 +294,19 @@ static inline int64_t mask_pitch(int64_t width)
 void cuda_masks_take(struct cuda *c, int rows, int64_t width, uint32_t *mask, int *here);
 
 /* device/launch.cu: launches nodes in order; captured: for a graph. */
-void   cuda_exec(struct cuda *c, const struct node *node, int n, bool captured);
+void cuda_exec(struct cuda *c, const struct node *node, int n, bool captured);
 size_t cuda_ws(const struct node *v); /* working memory that a node needs */
 
 /* device/timing.cu */
 enum err_code cuda_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps, struct err *e);
-void     cuda_time(void *ctx, bool on);
+void cuda_time(void *ctx, bool on);
 uint64_t cuda_time_ns(void *ctx, enum dev_op op);
 uint64_t cuda_launches(void *ctx);
 uint64_t cuda_graphs(void *ctx);
-void     cuda_clock_begin(struct cuda *c, int n); /* before n nodes are launched */
-void     cuda_clock_mark(struct cuda *c, const struct node *v, int n, bool captured); /* n = 0: the start */
-void     cuda_clock_end(struct cuda *c); /* after they are done */
-void     cuda_clock_free(struct cuda *c);
+void cuda_clock_begin(struct cuda *c, int n);                                     /* before n nodes are launched */
+void cuda_clock_mark(struct cuda *c, const struct node *v, int n, bool captured); /* n = 0: the start */
+void cuda_clock_end(struct cuda *c);                                              /* after they are done */
+void cuda_clock_free(struct cuda *c);
 
 #define LAUNCH(c, kernel, grid, block, smem, ...) \
     do { \
@@ -313,19 +325,20 @@ static inline size_t round_up(size_t n, size_t to)
 }
 
 /* Launchers, by file. */
-int  cuda_copy(struct cuda *c, const struct node *v, int n);      /* device/transfer.cu: NODE_COPY and _DONE; how many nodes */
+int cuda_copy(struct cuda *c, const struct node *v,
+              int n); /* device/transfer.cu: NODE_COPY and _DONE; how many nodes */
 void cuda_send(struct cuda *c, const struct node *v);
-bool cuda_await(struct cuda *c);                                  /* until the last NODE_DONE; false: it failed */
-enum { SMALL_MOVE = 16 << 10 };                                   /* bytes that a launch moves */
-void cuda_elem(struct cuda *c, const struct node *v);             /* elem/elem.cu: norms, elementwise, picks, rope */
-void cuda_embed(struct cuda *c, const struct node *v);            /* head/embed.cu */
-void cuda_route(struct cuda *c, const struct node *v);            /* moe/moe_r17.cu */
-void cuda_moe(struct cuda *c, const struct node *v);             /* also moe_pairs */
+bool cuda_await(struct cuda *c);                       /* until the last NODE_DONE; false: it failed */
+enum { SMALL_MOVE = 16 << 10 };                        /* bytes that a launch moves */
+void cuda_elem(struct cuda *c, const struct node *v);  /* elem/elem.cu: norms, elementwise, picks, rope */
+void cuda_embed(struct cuda *c, const struct node *v); /* head/embed.cu */
+void cuda_route(struct cuda *c, const struct node *v); /* moe/moe_r17.cu */
+void cuda_moe(struct cuda *c, const struct node *v);   /* also moe_pairs */
 void cuda_moe_sum(struct cuda *c, const struct node *v);
-void cuda_kv_store(struct cuda *c, const struct node *v);         /* attn/attn_r2_16.cu */
+void cuda_kv_store(struct cuda *c, const struct node *v); /* attn/attn_r2_16.cu */
 void cuda_attn(struct cuda *c, const struct node *v);
-void cuda_rec(struct cuda *c, const struct node *v);              /* recur/conv.cu */
-void cuda_top(struct cuda *c, const struct node *v);              /* head/logits_top.cu */
+void cuda_rec(struct cuda *c, const struct node *v); /* recur/conv.cu */
+void cuda_top(struct cuda *c, const struct node *v); /* head/logits_top.cu */
 size_t cuda_top_ws(const struct node *v);
 size_t cuda_moe_ws(const struct node *v);
 size_t cuda_attn_ws(const struct node *v);
@@ -336,6 +349,6 @@ enum { JOBS = 8 };
 struct job {
     struct tensor w, y;
 };
-void   cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x);
+void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x);
 size_t cuda_matmul_ws(int64_t k, int64_t n_rows);
 #endif

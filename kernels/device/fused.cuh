@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fused.cuh - arguments of the fused kernels, which replace several nodes in steps with few tokens.
- * room: kernels (base quant ops)
+ * room: kernels
  *
  * Each computes what the separate kernels compute, in the same order of operations, so fusing changes no byte.
  * device/launch.cu recognises the nodes. */
@@ -20,24 +20,24 @@ enum input { IN_PLAIN, IN_NORM, IN_GLU, IN_SIGMOID, IN_ROUNDED, IN_READY };
  * all `wide` columns; channels 0: nothing to do. */
 enum { FUSED_TAPS = 4 };
 struct past_move {
-    float        *past;
-    const float  *newest;
+    float *past;
+    const float *newest;
     const op_seq *seq;
-    int64_t       past_floats, newest_stride;
-    int           channels, wide, n_seq;
+    int64_t past_floats, newest_stride;
+    int channels, wide, n_seq;
     struct op_log log;
 };
 
 struct fused_args {
-    struct mv_args a;         /* a.x: IN_ROUNDED; jobs may be of type f32, but then not of rounded activations */
-    enum input     mode;
-    const float   *x, *z, *w;
-    float          eps;
-    float         *floats;    /* the activations, for later nodes; or NULL */
-    uint8_t       *rounded;   /* the same rounded, of several rows and of norms */
-    float         *res;       /* += scale times the first job's output; or NULL */
-    float          scale;
-    int64_t        x_stride, z_stride, floats_stride, res_stride; /* of several rows */
+    struct mv_args a; /* a.x: IN_ROUNDED; jobs may be of type f32, but then not of rounded activations */
+    enum input mode;
+    const float *x, *z, *w;
+    float eps;
+    float *floats;    /* the activations, for later nodes; or NULL */
+    uint8_t *rounded; /* the same rounded, of several rows and of norms */
+    float *res;       /* += scale times the first job's output; or NULL */
+    float scale;
+    int64_t x_stride, z_stride, floats_stride, res_stride; /* of several rows */
     struct past_move past;
 };
 enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 96 << 10 };
@@ -66,36 +66,36 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *v, uint8_t *rounded, bool
 /* Matrices of experts; w NULL: there is none. */
 struct expert_matrix {
     const uint8_t *w;
-    int64_t        row_bytes, expert_bytes;
-    int            type;
+    int64_t row_bytes, expert_bytes;
+    int type;
 };
 
 /* First products: act(gate x) up x, or act(up x) without a gate, [ff] for each expert; raw: up x, and gate x in `gates`. */
 struct expert_up {
     struct expert_matrix gate, up;
-    int                  ff, act;
-    float               *hid;
-    bool                 raw;
-    float               *gates;
+    int ff, act;
+    float *hid;
+    bool raw;
+    float *gates;
 };
 enum { FUSED_USED = 10 };
 
 /* Router and the first products of experts, chosen and shared (sh.up.w NULL: none). A block of its own keeps the
  * choice, and with a hand-over gives rows to the host. */
 struct fused_up {
-    const float          *logits;
-    struct op_route       r;
-    int                  *expert;
-    float                *weight;
-    const uint8_t        *x;          /* rounded */
-    int                   k;
-    struct expert_up      routed, sh;
-    const int            *slot;       /* op_moe.slot; NULL: all experts are here */
-    struct hand_over      hand;       /* with slot: the others go to the host */
-    const float          *floats;     /* what they take, not rounded */
-    bool                  eight;      /* how x is rounded */
-    int                   space;      /* in shared memory, for strips that are brought there; set by the launch */
-    const struct tables  *tab;
+    const float *logits;
+    struct op_route r;
+    int *expert;
+    float *weight;
+    const uint8_t *x; /* rounded */
+    int k;
+    struct expert_up routed, sh;
+    const int *slot;       /* op_moe.slot; NULL: all experts are here */
+    struct hand_over hand; /* with slot: the others go to the host */
+    const float *floats;   /* what they take, not rounded */
+    bool eight;            /* how x is rounded */
+    int space;             /* in shared memory, for strips that are brought there; set by the launch */
+    const struct tables *tab;
 };
 bool cuda_fused_up_fits(const struct fused_up *f); /* whether there is a kernel for its formats, and room */
 void cuda_fused_up(struct cuda *c, struct fused_up *f);
@@ -104,19 +104,19 @@ void cuda_fused_up(struct cuda *c, struct fused_up *f);
  * cuda_fused_up(), which tells it `expert` early, or cuda_adapt_between() after that. What the host has computed is
  * awaited after the device's own products. */
 struct fused_down {
-    const int           *expert;
-    const float         *weight, *hid, *sh_hid;
-    struct expert_matrix routed, sh;   /* sh.w NULL: no shared expert */
-    int                  n_used, ff, sh_ff, n;
-    float               *y, *res;
-    float                scale;
-    const float         *sh_open;
-    const int           *slot;         /* as in fused_up, of n_expert */
-    int                  n_expert;
-    struct hand_over     hand;
-    bool                 eight;        /* how hidden rows are to be rounded */
-    int                  near_at, space; /* as in fused_up; where what is brought begins */
-    struct adapt_down    added;
+    const int *expert;
+    const float *weight, *hid, *sh_hid;
+    struct expert_matrix routed, sh; /* sh.w NULL: no shared expert */
+    int n_used, ff, sh_ff, n;
+    float *y, *res;
+    float scale;
+    const float *sh_open;
+    const int *slot; /* as in fused_up, of n_expert */
+    int n_expert;
+    struct hand_over hand;
+    bool eight;         /* how hidden rows are to be rounded */
+    int near_at, space; /* as in fused_up; where what is brought begins */
+    struct adapt_down added;
     const struct tables *tab;
 };
 bool cuda_fused_down_fits(const struct fused_down *f);
@@ -124,13 +124,13 @@ void cuda_fused_down(struct cuda *c, struct fused_down *f);
 
 /* Attention of few rows: heads picked apart, normalised, turned, rotated, stored, read, gated, rounded. */
 struct fused_heads {
-    const float   *qg, *k, *v;
-    int            qg_stride, k_stride, v_stride; /* from row to row */
-    bool           gated;       /* qg: of each head queries, then gates; else queries */
-    const float   *q_norm, *k_norm;
-    float          eps;
-    struct op_rope rope;        /* n_rot 0: none */
-    int            hadamard;    /* columns of a block; 0: not rotated */
+    const float *qg, *k, *v;
+    int qg_stride, k_stride, v_stride; /* from row to row */
+    bool gated;                        /* qg: of each head queries, then gates; else queries */
+    const float *q_norm, *k_norm;
+    float eps;
+    struct op_rope rope; /* n_rot 0: none */
+    int hadamard;        /* columns of a block; 0: not rotated */
 };
 bool cuda_attn_row_fits(const struct cuda *c, const struct node *attn);
 /* Returns where the rounded rows are; both: the node's output is floats, too. */

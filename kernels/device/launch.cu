@@ -10,13 +10,19 @@ size_t cuda_route_ws(const struct node *v);
 size_t cuda_ws(const struct node *v)
 {
     switch (v->op) {
-    case DEV_OP_matmul: return cuda_matmul_ws(v->t[1].ne[0], v->t[2].ne[1]);
+    case DEV_OP_matmul:
+        return cuda_matmul_ws(v->t[1].ne[0], v->t[2].ne[1]);
     case DEV_OP_moe:
-    case DEV_OP_moe_pairs: return cuda_moe_ws(v);
-    case DEV_OP_attn: return cuda_attn_ws(v);
-    case DEV_OP_route: return cuda_route_ws(v);
-    case DEV_OP_top: return cuda_top_ws(v);
-    default: return cuda_rec_ws(v);
+    case DEV_OP_moe_pairs:
+        return cuda_moe_ws(v);
+    case DEV_OP_attn:
+        return cuda_attn_ws(v);
+    case DEV_OP_route:
+        return cuda_route_ws(v);
+    case DEV_OP_top:
+        return cuda_top_ws(v);
+    default:
+        return cuda_rec_ws(v);
     }
 }
 
@@ -64,7 +70,7 @@ struct span {
 };
 struct left {
     struct span part[3 * FEW_ROWS];
-    int         n;
+    int n;
 };
 
 static bool touches(const struct left *l, struct span s)
@@ -168,8 +174,9 @@ static bool in_quads(struct tensor x)
 
 static void add_job(struct fused_args *f, struct tensor w, struct tensor y)
 {
-    f->a.job[f->a.n++] = (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data,
-                                          y.stride, (int)w.ne[1], w.type, 0 };
+    f->a.job[f->a.n++] = (struct mv_job){
+        (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data, y.stride, (int)w.ne[1], w.type, 0
+    };
 }
 
 /* x: the activations, as large as they are. */
@@ -280,8 +287,8 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
     const struct node *norm = v + 2, *out = v + 3;
     struct fused_args f;
 
-    if (n < 4 || v->op != DEV_OP_conv || v[1].op != DEV_OP_gdn || v[1].t[1].data != v->t[0].data ||
-        v->r.n > FEW_ROWS || read_later(v + 2, n - 2, v->t[0]))
+    if (n < 4 || v->op != DEV_OP_conv || v[1].op != DEV_OP_gdn || v[1].t[1].data != v->t[0].data || v->r.n > FEW_ROWS ||
+        read_later(v + 2, n - 2, v->t[0]))
         return 0;
     const struct tensor o = v[1].t[0];
     if (norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != o.data || !fits_k(norm->t[0].ne[0]) ||
@@ -296,8 +303,15 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
     f.a.x = c->ws;
     const struct op_log &log = v->conv.rec.log;
     const int channels = (int)v->t[1].ne[0];
-    f.past = (struct past_move){ v->conv.rec.data, (const float *)v->t[1].data, v->r.seq, v->conv.rec.floats,
-                                 v->t[1].stride, channels, v->r.logs ? (int)log.width : channels, v->r.n_seq, log };
+    f.past = (struct past_move){ v->conv.rec.data,
+                                 (const float *)v->t[1].data,
+                                 v->r.seq,
+                                 v->conv.rec.floats,
+                                 v->t[1].stride,
+                                 channels,
+                                 v->r.logs ? (int)log.width : channels,
+                                 v->r.n_seq,
+                                 log };
     return 3 + product_and_add(c, &f, out, n - 3);
 }
 
@@ -307,7 +321,7 @@ struct mixture {
     const struct node *up, *gate, *glu, *down, *open; /* of the shared expert */
     const struct node *added[3];                      /* its adapters, of gate, up, down */
     const struct node *in, *sum, *join, *add;         /* join: of the shared expert's output */
-    int                n;
+    int n;
 };
 
 /* The shared expert, if there is one; false: it cannot share a launch with the routed experts. */
@@ -442,9 +456,10 @@ static bool has_adapters(const struct mixture *x)
 static bool middle_args(struct cuda *c, struct adapt_middle *a, struct fused_up *u, struct fused_down *d,
                         const struct mixture *x, const struct fused_args *f)
 {
-    const struct node *any = x->moe != NULL && adapted(x->moe) ? x->moe : x->added[0] != NULL ? x->added[0]
-                                                             : x->added[1] != NULL            ? x->added[1]
-                                                                                              : x->added[2];
+    const struct node *any = x->moe != NULL && adapted(x->moe) ? x->moe
+                             : x->added[0] != NULL             ? x->added[0]
+                             : x->added[1] != NULL             ? x->added[1]
+                                                               : x->added[2];
     const int n_used = u->r.n_used;
     float *gates = u->routed.hid + (int64_t)n_used * u->routed.ff, *h = gates + (int64_t)n_used * u->routed.ff;
 
@@ -564,10 +579,10 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
  * of queries, keys and values; both: of the last product there are some, which take its input as floats. */
 struct attention {
     const struct node *q, *key, *value, *norms, *turns, *rotations, *store, *attn, *out, *added[3];
-    struct tensor      qt, gate;
-    int                width; /* of a head, where there are gates */
-    int                n, n_added;
-    bool               both;
+    struct tensor qt, gate;
+    int width; /* of a head, where there are gates */
+    int n, n_added;
+    bool both;
 };
 
 /* The next node, if it adds adapters to y. */
@@ -585,8 +600,7 @@ static void take_pair(const struct node **out, struct attention *x, const struct
     if (x->n + 1 >= n || v[x->n].op != op || v[x->n + 1].op != op)
         return;
     const struct node *a = v + x->n, *b = a + 1;
-    if (!same(a->t[0], q) || !same(b->t[0], k) ||
-        (op != DEV_OP_rope && (!same(a->t[1], q) || !same(b->t[1], k))))
+    if (!same(a->t[0], q) || !same(b->t[0], k) || (op != DEV_OP_rope && (!same(a->t[1], q) || !same(b->t[1], k))))
         return;
     *out = a;
     x->n += 2;
@@ -604,8 +618,8 @@ static bool find_heads(struct attention *x, const struct node *v, int n)
     const struct node *pick = v + x->n;
     if (x->n + 3 < n && pick->op == DEV_OP_heads_pick) {
         if (pick[1].op != DEV_OP_heads_pick || pick->t[1].data != x->qt.data || pick[1].t[1].data != x->qt.data ||
-            pick->i[1] != 2 * pick->i[0] || pick->i[2] != 0 || pick[1].i[2] != pick[1].i[0] || pick[1].i[0] != pick->i[0] ||
-            pick[1].i[1] != pick->i[1])
+            pick->i[1] != 2 * pick->i[0] || pick->i[2] != 0 || pick[1].i[2] != pick[1].i[0] ||
+            pick[1].i[0] != pick->i[0] || pick[1].i[1] != pick->i[1])
             return false;
         x->qt = pick->t[0];
         x->gate = pick[1].t[0];
@@ -665,7 +679,8 @@ static bool find_attention(const struct cuda *c, struct attention *x, const stru
                        x->width == kv.dim_k && kv.dim_v == kv.dim_k)) &&
            product_of(x->out, y) && x->out->t[1].type != QUANT_f32 && fits_k(y.ne[0]) &&
            !read_later(v + x->n, n - x->n, x->qt) && !read_later(v + x->n, n - x->n, x->key->t[0]) &&
-           !read_later(v + x->n + x->both, n - x->n - x->both, y) && (!gated || !read_later(v + x->n, n - x->n, x->gate));
+           !read_later(v + x->n + x->both, n - x->n - x->both, y) &&
+           (!gated || !read_later(v + x->n, n - x->n, x->gate));
 }
 
 /* What lies between attention's first products and its last; where the rounded rows are. */
@@ -720,8 +735,8 @@ static int fuse_plain(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
 
-    if (n < 2 || v->op != DEV_OP_matmul || v[1].op != DEV_OP_add ||
-        !same(v[1].t[1], v->t[0]) || !fits(v->t[1], v->t[2]) || !fits_k(v->t[1].ne[0]) || !in_quads(v->t[2]))
+    if (n < 2 || v->op != DEV_OP_matmul || v[1].op != DEV_OP_add || !same(v[1].t[1], v->t[0]) ||
+        !fits(v->t[1], v->t[2]) || !fits_k(v->t[1].ne[0]) || !in_quads(v->t[2]))
         return 0;
     start_args(c, &f, v->t[2]);
     take_input(&f, IN_PLAIN, v->t[2]);
@@ -741,10 +756,14 @@ static int fuse(struct cuda *c, const struct node *v, int n)
         k = k > 0 ? k : fuse_attn(c, v, n);
         return k > 0 ? k : fuse_norm(c, v, n);
     case DEV_OP_glu:
-    case DEV_OP_sigmoid_mul: return fuse_gate(c, v, n);
-    case DEV_OP_conv: return fuse_gdn(c, v, n);
-    case DEV_OP_matmul: return fuse_plain(c, v, n);
-    default: return 0;
+    case DEV_OP_sigmoid_mul:
+        return fuse_gate(c, v, n);
+    case DEV_OP_conv:
+        return fuse_gdn(c, v, n);
+    case DEV_OP_matmul:
+        return fuse_plain(c, v, n);
+    default:
+        return 0;
     }
 }
 
@@ -752,29 +771,60 @@ static int fuse(struct cuda *c, const struct node *v, int n)
 static int launch(struct cuda *c, const struct node *v, int n)
 {
     switch (v->op) {
-    case DEV_OP_matmul: return matmuls(c, v, n);
-    case DEV_OP_adapt: return cuda_adapt(c, v, n);
-    case DEV_OP_embed: cuda_embed(c, v); break;
-    case DEV_OP_kv_store: cuda_kv_store(c, v); break;
-    case DEV_OP_attn: cuda_attn(c, v); break;
+    case DEV_OP_matmul:
+        return matmuls(c, v, n);
+    case DEV_OP_adapt:
+        return cuda_adapt(c, v, n);
+    case DEV_OP_embed:
+        cuda_embed(c, v);
+        break;
+    case DEV_OP_kv_store:
+        cuda_kv_store(c, v);
+        break;
+    case DEV_OP_attn:
+        cuda_attn(c, v);
+        break;
     case DEV_OP_conv:
     case DEV_OP_gdn:
     case DEV_OP_kda:
     case DEV_OP_ssm1:
-    case DEV_OP_ssm2: cuda_rec(c, v); break;
-    case DEV_OP_route: cuda_route(c, v); break;
+    case DEV_OP_ssm2:
+        cuda_rec(c, v);
+        break;
+    case DEV_OP_route:
+        cuda_route(c, v);
+        break;
     case DEV_OP_moe:
-    case DEV_OP_moe_pairs: cuda_moe(c, v); break;
-    case DEV_OP_moe_sum: cuda_moe_sum(c, v); break;
-    case DEV_OP_hand_out: cuda_hand_out(c, v); break;
-    case DEV_OP_hand_in: cuda_hand_in(c, v); break;
-    case DEV_OP_tally: cuda_tally(c, v); break;
-    case DEV_OP_top: cuda_top(c, v); break;
+    case DEV_OP_moe_pairs:
+        cuda_moe(c, v);
+        break;
+    case DEV_OP_moe_sum:
+        cuda_moe_sum(c, v);
+        break;
+    case DEV_OP_hand_out:
+        cuda_hand_out(c, v);
+        break;
+    case DEV_OP_hand_in:
+        cuda_hand_in(c, v);
+        break;
+    case DEV_OP_tally:
+        cuda_tally(c, v);
+        break;
+    case DEV_OP_top:
+        cuda_top(c, v);
+        break;
     case NODE_COPY:
-    case NODE_DONE: return cuda_copy(c, v, n);
-    case NODE_SEND: cuda_send(c, v); break;
-    case NODE_ZERO: cuda_fail(c, cudaMemsetAsync(v->out, 0, v->n, c->stream), "zero"); break;
-    default: cuda_elem(c, v); break;
+    case NODE_DONE:
+        return cuda_copy(c, v, n);
+    case NODE_SEND:
+        cuda_send(c, v);
+        break;
+    case NODE_ZERO:
+        cuda_fail(c, cudaMemsetAsync(v->out, 0, v->n, c->stream), "zero");
+        break;
+    default:
+        cuda_elem(c, v);
+        break;
     }
     return 1;
 }

@@ -463,8 +463,9 @@ static void set_adapters(struct cuda *c, struct node *v, const struct op_terms *
     } else {
         for (int64_t r = 0; r < rows; r++)
             for (int i = 0; i < max; i++)
-                list[r * max + i] = i < t->max ? (struct adapt_term){ t->which[r * t->max + i], t->scale[r * t->max + i] }
-                                               : (struct adapt_term){ -1, 0.0f };
+                list[r * max + i] = i < t->max
+                                        ? (struct adapt_term){ t->which[r * t->max + i], t->scale[r * t->max + i] }
+                                        : (struct adapt_term){ -1, 0.0f };
         for (int k = 0; k < parts; k++) {
             if (part[k]->pair == NULL)
                 continue;
@@ -765,8 +766,8 @@ static enum err_code check_device(int id, char *about, size_t n, struct err *e)
     if (bad == cudaSuccess)
         bad = cudaGetDeviceProperties(&p, id);
     if (bad == cudaSuccess && cudaFuncGetAttributes(&f, probe) != cudaSuccess)
-        return err_set(e, ERR_DEVICE, "%s has compute capability %d.%d: this program has no kernels for it",
-                       p.name, p.major, p.minor);
+        return err_set(e, ERR_DEVICE, "%s has compute capability %d.%d: this program has no kernels for it", p.name,
+                       p.major, p.minor);
     if (bad != cudaSuccess)
         return err_set(e, ERR_DEVICE, "CUDA device %d: %s", id, cudaGetErrorString(bad));
     (void)snprintf(about, n, "%s, sm_%d%d", p.name, p.major, p.minor);
@@ -820,8 +821,7 @@ static void set_up_dry_run(struct cuda *c, bool present)
         cuda_look(c);
 }
 
-extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o,
-                                       struct err *e)
+extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e)
 {
     static const struct dev_table table = make_table();
     struct cuda *c;
@@ -832,7 +832,7 @@ extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, co
         return e->code;
     c = (struct cuda *)calloc(1, sizeof *c);
     if (c == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     c->dev = dev;
     c->id = dev_unit(dev);
     c->fuse = true;

@@ -72,15 +72,14 @@ static enum err_code check_sum(struct cuda *c, const uint64_t *sum, size_t n_sum
     uint64_t *host = (uint64_t *)calloc(n_sum, sizeof *host), got = 0;
 
     if (host == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     cuda_fail(c, cudaMemcpy(host, sum, n_sum * sizeof *host, cudaMemcpyDeviceToHost), "read_words");
     for (size_t i = 0; i < n_sum; i++)
         got ^= host[i];
     free(host);
     if (c->bad != cudaSuccess)
         return err_set(e, ERR_DEVICE, "cuda:%d: %s (%s)", c->id, cudaGetErrorString(c->bad), c->bad_at);
-    return got == want ? ERR_OK
-                       : err_set(e, ERR_DEVICE, "cuda:%d: memory does not hold what was written to it", c->id);
+    return got == want ? ERR_OK : err_set(e, ERR_DEVICE, "cuda:%d: memory does not hold what was written to it", c->id);
 }
 
 enum err_code cuda_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps, struct err *e)
@@ -101,8 +100,7 @@ enum err_code cuda_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps
     LAUNCH(c, fill_words, c->sms * READ_BLOCKS, READ_THREADS, 0, (uint64_t *)buf, n / sizeof(uint64_t));
     (void)read_for(c, (uint64_t *)sum, buf, n, 1);
     /* warms up, and finds how often to read for a launch to last */
-    while (c->bad == cudaSuccess && rounds < 1 << 24 &&
-           read_for(c, (uint64_t *)sum, buf, n, rounds) < LEAST_MS * 1e-3)
+    while (c->bad == cudaSuccess && rounds < 1 << 24 && read_for(c, (uint64_t *)sum, buf, n, rounds) < LEAST_MS * 1e-3)
         rounds = 2 * rounds + 1;
     cuda_fail(c, cudaMemsetAsync(sum, 0, n_sum * sizeof(uint64_t), c->stream), "read_words");
     for (int i = 0; i < reps; i++)
@@ -120,8 +118,8 @@ enum err_code cuda_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps
  * that of them which is likely to take longest. */
 static int heaviest(const struct node *v, int n)
 {
-    static const int order[] = { DEV_OP_moe, DEV_OP_gdn, DEV_OP_kda, DEV_OP_ssm1, DEV_OP_ssm2, DEV_OP_attn,
-                                 DEV_OP_matmul };
+    static const int order[] = { DEV_OP_moe,  DEV_OP_gdn,  DEV_OP_kda,   DEV_OP_ssm1,
+                                 DEV_OP_ssm2, DEV_OP_attn, DEV_OP_matmul };
 
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (int i = 0; i < n; i++)
@@ -158,8 +156,9 @@ void cuda_clock_mark(struct cuda *c, const struct node *v, int n, bool captured)
     if (c->bad != cudaSuccess)
         return;
     k->op[k->n] = n > 0 ? heaviest(v, n) : DEV_OP_N;
-    cuda_fail(c, cudaEventRecordWithFlags(k->event[k->n], c->stream,
-                                          captured ? cudaEventRecordExternal : cudaEventRecordDefault),
+    cuda_fail(c,
+              cudaEventRecordWithFlags(k->event[k->n], c->stream,
+                                       captured ? cudaEventRecordExternal : cudaEventRecordDefault),
               "events");
     k->n++;
 }

@@ -5,9 +5,9 @@
 
 enum { THREADS = 256 };
 struct send_args {
-    uint4       *to[2];
+    uint4 *to[2];
     const uint4 *from[2];
-    int          n[2];
+    int n[2];
 };
 
 __global__ void __launch_bounds__(THREADS) send_data(const __grid_constant__ send_args a)
@@ -36,11 +36,11 @@ void cuda_send(struct cuda *c, const struct node *v)
 }
 
 struct copy_args {
-    unsigned char       *to;
+    unsigned char *to;
     const unsigned char *from;
-    int                  n;
-    bool                 words; /* all are multiples of 4 */
-    uint32_t            *turn, *done; /* NULL: no signal */
+    int n;
+    bool words;            /* all are multiples of 4 */
+    uint32_t *turn, *done; /* NULL: no signal */
 };
 
 __global__ void __launch_bounds__(THREADS) copy_some(const __grid_constant__ copy_args a)

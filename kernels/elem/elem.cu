@@ -4,13 +4,13 @@
 #include "kernels/common/math.cuh"
 
 struct norm_args {
-    float       *y;
+    float *y;
     const float *x, *z, *w;
-    int64_t      ys, xs, zs;
-    int          group, groups;
-    bool         whole; /* w has a full row */
-    float        eps;
-    int64_t      items;
+    int64_t ys, xs, zs;
+    int group, groups;
+    bool whole; /* w has a full row */
+    float eps;
+    int64_t items;
 };
 
 static __device__ __forceinline__ float norm_one(float x, const float *z, const float *w, int i, float f)
@@ -52,8 +52,7 @@ __global__ void __launch_bounds__(256) norm_block(norm_args a)
 }
 
 /* Of at most 32 EACH elements. */
-template <int EACH>
-__global__ void __launch_bounds__(256) norm_warp(norm_args a)
+template <int EACH> __global__ void __launch_bounds__(256) norm_warp(norm_args a)
 {
     const int64_t item = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
     const int lane = threadIdx.x & 31;
@@ -84,9 +83,18 @@ __global__ void __launch_bounds__(256) norm_warp(norm_args a)
 static void norm(struct cuda *c, const struct node *v, bool gated)
 {
     const struct tensor &y = v->t[0], &x = v->t[1];
-    norm_args a = { (float *)y.data, (const float *)x.data, gated ? (const float *)v->t[2].data : NULL,
-                    (const float *)v->p[0], y.stride, x.stride, gated ? v->t[2].stride : 0, (int)v->i[1],
-                    (int)(x.ne[0] / v->i[1]), v->i[0] != v->i[1], v->f[0], 0 };
+    norm_args a = { (float *)y.data,
+                    (const float *)x.data,
+                    gated ? (const float *)v->t[2].data : NULL,
+                    (const float *)v->p[0],
+                    y.stride,
+                    x.stride,
+                    gated ? v->t[2].stride : 0,
+                    (int)v->i[1],
+                    (int)(x.ne[0] / v->i[1]),
+                    v->i[0] != v->i[1],
+                    v->f[0],
+                    0 };
 
     a.items = x.ne[1] * a.groups;
     if (a.group > NORM_WARP)
@@ -98,37 +106,44 @@ static void norm(struct cuda *c, const struct node *v, bool gated)
 }
 
 struct elem_args {
-    float       *y;
+    float *y;
     const float *x, *z;
-    int64_t      ys, xs, zs, n, total;
-    float        s;
-    const int   *row;
-    int          dim, pitch, first;
+    int64_t ys, xs, zs, n, total;
+    float s;
+    const int *row;
+    int dim, pitch, first;
 };
 
 /* What an operation takes of an element: y as it is, x, z (add_gated: the row's). */
 template <int OP> struct takes {
     enum {
-        Y = OP != DEV_OP_glu, X = OP != DEV_OP_relu2 && OP != DEV_OP_scale, Z = OP == DEV_OP_glu,
+        Y = OP != DEV_OP_glu,
+        X = OP != DEV_OP_relu2 && OP != DEV_OP_scale,
+        Z = OP == DEV_OP_glu,
         ROW = OP == DEV_OP_add_gated,
     };
 };
-template <int OP>
-static __device__ __forceinline__ float elem_value(float s, float y, float x, float z)
+template <int OP> static __device__ __forceinline__ float elem_value(float s, float y, float x, float z)
 {
     switch (OP) {
-    case DEV_OP_add: return __fmaf_rn(s, x, y);
-    case DEV_OP_add_gated: return __fmaf_rn(sigmoid(z), x, y);
-    case DEV_OP_glu: return __fmul_rn(silu(x), z);
-    case DEV_OP_relu2: return __fmul_rn(fmaxf(y, 0.0f), fmaxf(y, 0.0f));
-    case DEV_OP_sigmoid_mul: return __fmul_rn(y, sigmoid(x));
-    case DEV_OP_mul: return __fmul_rn(y, x);
-    default: return __fmul_rn(y, s); /* scale */
+    case DEV_OP_add:
+        return __fmaf_rn(s, x, y);
+    case DEV_OP_add_gated:
+        return __fmaf_rn(sigmoid(z), x, y);
+    case DEV_OP_glu:
+        return __fmul_rn(silu(x), z);
+    case DEV_OP_relu2:
+        return __fmul_rn(fmaxf(y, 0.0f), fmaxf(y, 0.0f));
+    case DEV_OP_sigmoid_mul:
+        return __fmul_rn(y, sigmoid(x));
+    case DEV_OP_mul:
+        return __fmul_rn(y, x);
+    default:
+        return __fmul_rn(y, s); /* scale */
     }
 }
 
-template <int OP>
-__global__ void __launch_bounds__(256) elem(elem_args a)
+template <int OP> __global__ void __launch_bounds__(256) elem(elem_args a)
 {
     typedef takes<OP> T;
     int64_t at = (int64_t)blockIdx.x * 256 + threadIdx.x;
@@ -139,12 +154,13 @@ __global__ void __launch_bounds__(256) elem(elem_args a)
     float *y = a.y + r * a.ys + i;
 
     *y = elem_value<OP>(a.s, T::Y ? *y : 0.0f, T::X ? a.x[r * a.xs + i] : 0.0f,
-                        T::ROW ? a.z[r * a.zs] : T::Z ? a.z[r * a.zs + i] : 0.0f);
+                        T::ROW ? a.z[r * a.zs]
+                        : T::Z ? a.z[r * a.zs + i]
+                               : 0.0f);
 }
 
 /* The same, four elements of a row a thread. */
-template <int OP>
-__global__ void __launch_bounds__(256) elem_fours(elem_args a)
+template <int OP> __global__ void __launch_bounds__(256) elem_fours(elem_args a)
 {
     typedef takes<OP> T;
     const unsigned at = blockIdx.x * 256 + threadIdx.x, n = (unsigned)a.n / 4;
@@ -165,8 +181,7 @@ __global__ void __launch_bounds__(256) elem_fours(elem_args a)
     *to = y;
 }
 
-template <int OP>
-static void elements(struct cuda *c, const elem_args &a)
+template <int OP> static void elements(struct cuda *c, const elem_args &a)
 {
     typedef takes<OP> T;
     const uintptr_t at = (uintptr_t)a.y | (T::X ? (uintptr_t)a.x : 0) | (T::Z ? (uintptr_t)a.z : 0);
@@ -179,8 +194,7 @@ static void elements(struct cuda *c, const elem_args &a)
 }
 
 /* Rows, or parts of them, elsewhere; T: one element, or four. */
-template <int OP, class T>
-__global__ void __launch_bounds__(256) pick(elem_args a)
+template <int OP, class T> __global__ void __launch_bounds__(256) pick(elem_args a)
 {
     const int64_t at = ((int64_t)blockIdx.x * 256 + threadIdx.x) * (int64_t)(sizeof(T) / sizeof(float));
 
@@ -194,8 +208,7 @@ __global__ void __launch_bounds__(256) pick(elem_args a)
                                             : a.x + r * a.xs + (int64_t)(i / a.dim) * a.pitch + a.first + i % a.dim);
 }
 
-template <int OP>
-static void picked(struct cuda *c, const elem_args &a)
+template <int OP> static void picked(struct cuda *c, const elem_args &a)
 {
     const int64_t apart = a.n | a.ys | a.xs | (OP == DEV_OP_heads_pick ? a.dim | a.pitch | a.first : 0);
 
@@ -206,13 +219,13 @@ static void picked(struct cuda *c, const elem_args &a)
 }
 
 struct rope_args {
-    float       *x;
-    int64_t      xs;
+    float *x;
+    int64_t xs;
     const float *freq;
-    const int   *pos;
-    int          dim, half, heads;
-    bool         pairs;
-    int64_t      total;
+    const int *pos;
+    int dim, half, heads;
+    bool pairs;
+    int64_t total;
 };
 
 __global__ void __launch_bounds__(256) rope(rope_args a)
@@ -234,8 +247,15 @@ __global__ void __launch_bounds__(256) rope(rope_args a)
 
 static void turn(struct cuda *c, const struct node *v)
 {
-    rope_args a = { (float *)v->t[0].data, v->t[0].stride, v->rope.freq, v->r.pos, (int)v->rope.dim,
-                    (int)(v->rope.n_rot / 2), (int)(v->t[0].ne[0] / v->rope.dim), v->rope.pairs, 0 };
+    rope_args a = { (float *)v->t[0].data,
+                    v->t[0].stride,
+                    v->rope.freq,
+                    v->r.pos,
+                    (int)v->rope.dim,
+                    (int)(v->rope.n_rot / 2),
+                    (int)(v->t[0].ne[0] / v->rope.dim),
+                    v->rope.pairs,
+                    0 };
 
     a.total = v->t[0].ne[1] * a.half * a.heads;
     if (a.total > 0)
@@ -243,10 +263,10 @@ static void turn(struct cuda *c, const struct node *v)
 }
 
 struct hadamard_args {
-    float       *y;
+    float *y;
     const float *x;
-    int64_t      ys, xs, blocks, total; /* blocks of a row; of all */
-    int          n;
+    int64_t ys, xs, blocks, total; /* blocks of a row; of all */
+    int n;
 };
 
 /* A warp a block. */
@@ -255,8 +275,8 @@ __global__ void __launch_bounds__(256) hadamard(hadamard_args a)
     int64_t at = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;
 
     if (at < a.total)
-        hadamard_warp(a.y + at / a.blocks * a.ys + at % a.blocks * a.n, a.x + at / a.blocks * a.xs + at % a.blocks * a.n,
-                      a.n);
+        hadamard_warp(a.y + at / a.blocks * a.ys + at % a.blocks * a.n,
+                      a.x + at / a.blocks * a.xs + at % a.blocks * a.n, a.n);
 }
 
 /* Blocks narrower than a warp: a thread a block. */
@@ -284,7 +304,7 @@ __global__ void __launch_bounds__(256) hadamard_narrow(hadamard_args a)
 
 static void rotate(struct cuda *c, const struct node *v)
 {
-    hadamard_args a = { (float *)v->t[0].data, (const float *)v->t[1].data, v->t[0].stride, v->t[1].stride, 0, 0,
+    hadamard_args a = { (float *)v->t[0].data,     (const float *)v->t[1].data, v->t[0].stride, v->t[1].stride, 0, 0,
                         op_hadamard_block(v->i[0]) };
 
     a.blocks = v->t[1].ne[0] / a.n;
@@ -298,20 +318,44 @@ static void rotate(struct cuda *c, const struct node *v)
 void cuda_elem(struct cuda *c, const struct node *v)
 {
     const struct tensor &y = v->t[0], &x = v->t[1], &z = v->t[2];
-    elem_args a = { (float *)y.data, (const float *)x.data, (const float *)z.data, y.stride, x.stride, z.stride,
-                    y.ne[0], y.ne[0] * y.ne[1], v->f[0], (const int *)v->p[0], (int)v->i[0], (int)v->i[1],
+    elem_args a = { (float *)y.data,
+                    (const float *)x.data,
+                    (const float *)z.data,
+                    y.stride,
+                    x.stride,
+                    z.stride,
+                    y.ne[0],
+                    y.ne[0] * y.ne[1],
+                    v->f[0],
+                    (const int *)v->p[0],
+                    (int)v->i[0],
+                    (int)v->i[1],
                     (int)v->i[2] };
 
     switch (v->op) {
-    case DEV_OP_rms_norm: norm(c, v, false); break;
-    case DEV_OP_rms_norm_gated: norm(c, v, true); break;
-    case DEV_OP_rope: turn(c, v); break;
-    case DEV_OP_hadamard: rotate(c, v); break;
+    case DEV_OP_rms_norm:
+        norm(c, v, false);
+        break;
+    case DEV_OP_rms_norm_gated:
+        norm(c, v, true);
+        break;
+    case DEV_OP_rope:
+        turn(c, v);
+        break;
+    case DEV_OP_hadamard:
+        rotate(c, v);
+        break;
+/* clang-format off */
 #define E(op) case DEV_OP_##op: elements<DEV_OP_##op>(c, a); break;
     E(add) E(add_gated) E(glu) E(relu2) E(sigmoid_mul) E(mul) E(scale)
 #undef E
-    case DEV_OP_rows_pick: picked<DEV_OP_rows_pick>(c, a); break;
-    case DEV_OP_heads_pick: picked<DEV_OP_heads_pick>(c, a); break;
-    default: break;
+            /* clang-format on */
+            case DEV_OP_rows_pick : picked<DEV_OP_rows_pick>(c, a);
+        break;
+    case DEV_OP_heads_pick:
+        picked<DEV_OP_heads_pick>(c, a);
+        break;
+    default:
+        break;
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* acts_a16_wgmma.cuh - 16-bit activations in the layout of gemm_r64_a16_wgmma.cuh.   room: kernels (base quant ops)
+/* acts_a16_wgmma.cuh - 16-bit activations in the layout of gemm_r64_a16_wgmma.cuh.   room: kernels
  *
  * Tiles of 64 rows times a pair of units (2 x 32 elements): for each unit 128 bytes of each row, then for each unit the
  * sum of q and the scale dx of each row. The 128 bytes are 256 h as halves, then l; each holds the even elements of the
@@ -10,7 +10,10 @@
 #include "kernels/gemm/pick.cuh"
 
 enum {
-    WIDE_COLUMNS = 64, WIDE_READ = 16, WIDE_UNIT = 128, WIDE_SCALES = 2 * WIDE_COLUMNS * WIDE_UNIT,
+    WIDE_COLUMNS = 64,
+    WIDE_READ = 16,
+    WIDE_UNIT = 128,
+    WIDE_SCALES = 2 * WIDE_COLUMNS * WIDE_UNIT,
     WIDE_PAIR = WIDE_SCALES + 2 * WIDE_COLUMNS * 8,
 };
 

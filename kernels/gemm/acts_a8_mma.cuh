@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* acts_a8_mma.cuh - 8-bit activations in the layout of gemm_r17_a8_mma.cu.   room: kernels (base quant ops)
+/* acts_a8_mma.cuh - 8-bit activations in the layout of gemm_r17_a8_mma.cu.   room: kernels
  *
  * Tiles of 64 rows times a group of 128 elements: 128 bytes of q of each row, words c and c + 4 of each unit side by
  * side, units rotated by the row so that 4 rows share no bank. Then sums of 8 elements as halves: the first 8 of each
@@ -9,7 +9,9 @@
 #include "kernels/gemm/pick.cuh"
 
 enum {
-    WHOLE_COLUMNS = 64, WHOLE_SUMS = WHOLE_COLUMNS * 128, WHOLE_SCALES = WHOLE_SUMS + WHOLE_COLUMNS * 32,
+    WHOLE_COLUMNS = 64,
+    WHOLE_SUMS = WHOLE_COLUMNS * 128,
+    WHOLE_SCALES = WHOLE_SUMS + WHOLE_COLUMNS * 32,
     WHOLE_GROUP = WHOLE_SCALES + WHOLE_COLUMNS * 4,
 };
 

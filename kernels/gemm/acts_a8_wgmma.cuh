@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* acts_a8_wgmma.cuh - 8-bit activations in the layout of gemm_r64_a8_wgmma.cuh.   room: kernels (base quant ops)
+/* acts_a8_wgmma.cuh - 8-bit activations in the layout of gemm_r64_a8_wgmma.cuh.   room: kernels
  *
  * Tiles of 128 rows times a group of 128 elements. For each half of the group 128 bytes of each row: q as halves, of
  * every 16 elements the even ones before the odd ones, the eight 16-byte parts swizzled as in common/wgmma.cuh. Then
@@ -10,7 +10,9 @@
 #include "kernels/gemm/acts_a8_mma.cuh"
 
 enum {
-    BROAD_COLUMNS = 128, BROAD_SUMS = 2 * BROAD_COLUMNS * 128, BROAD_SCALES = BROAD_SUMS + BROAD_COLUMNS * 32,
+    BROAD_COLUMNS = 128,
+    BROAD_SUMS = 2 * BROAD_COLUMNS * 128,
+    BROAD_SCALES = BROAD_SUMS + BROAD_COLUMNS * 32,
     BROAD_GROUP = BROAD_SCALES + BROAD_COLUMNS * 4,
 };
 

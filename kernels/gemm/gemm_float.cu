@@ -21,8 +21,7 @@ __global__ void __launch_bounds__(256) plain(const uint8_t *w, int64_t row_bytes
 }
 
 /* Of 2 LEFT values in every lane, those of lanes HALF apart are added, and either keeps LEFT. Returns the first. */
-template <int HALF, int LEFT>
-static __device__ __forceinline__ int fold_half(float *v)
+template <int HALF, int LEFT> static __device__ __forceinline__ int fold_half(float *v)
 {
     const bool upper = threadIdx.x & HALF;
 
@@ -143,14 +142,15 @@ static void plain_tiles(struct cuda *c, struct tensor w, struct tensor y, struct
 {
     LAUNCH(c, (plain_many<TYPE, COPIED>),
            dim3((unsigned)ceil_div(w.ne[1], MANY_BLOCK), (unsigned)ceil_div(x.ne[1], MANY_BLOCK)), 256, 0,
-           (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (int)w.ne[1], (int)w.ne[0], (float *)y.data, y.stride,
-           (const float *)x.data, x.stride, (int)x.ne[1]);
+           (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (int)w.ne[1], (int)w.ne[0], (float *)y.data,
+           y.stride, (const float *)x.data, x.stride, (int)x.ne[1]);
 }
 
 template <int TYPE>
 static void launch_plain(struct cuda *c, bool tiles, struct tensor w, struct tensor y, struct tensor x)
 {
-    const bool aligned = w.ne[0] % MANY_K == 0 && x.stride % 4 == 0 && ((uintptr_t)w.data | (uintptr_t)x.data) % 16 == 0;
+    const bool aligned =
+        w.ne[0] % MANY_K == 0 && x.stride % 4 == 0 && ((uintptr_t)w.data | (uintptr_t)x.data) % 16 == 0;
 
     if (!tiles)
         LAUNCH(c, plain<TYPE>, dim3((unsigned)ceil_div(w.ne[1], 8), (unsigned)x.ne[1]), 256, 0, (const uint8_t *)w.data,
@@ -165,9 +165,13 @@ static void launch_plain(struct cuda *c, bool tiles, struct tensor w, struct ten
 void cuda_float(struct cuda *c, int kernel, struct tensor w, struct tensor y, struct tensor x)
 {
     switch (w.type) {
-#define X(name) case QUANT_##name: launch_plain<QUANT_##name>(c, kernel == GEMM_FLOAT_TILES, w, y, x); break;
+#define X(name) \
+    case QUANT_##name: \
+        launch_plain<QUANT_##name>(c, kernel == GEMM_FLOAT_TILES, w, y, x); \
+        break;
         GEMM_FLOAT(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }

@@ -14,7 +14,13 @@
 #include "kernels/quant/all.cuh"
 
 enum {
-    WARPS_R = 4, WARPS_C = 2, THREADS = WARPS_R * WARPS_C * 32, ROWS = 32 * WARPS_R, COLUMNS = WHOLE_COLUMNS, MT = 2, NT = 4,
+    WARPS_R = 4,
+    WARPS_C = 2,
+    THREADS = WARPS_R * WARPS_C * 32,
+    ROWS = 32 * WARPS_R,
+    COLUMNS = WHOLE_COLUMNS,
+    MT = 2,
+    NT = 4,
 };
 /* Blocks of a multiprocessor: where shared memory has room for one, it may have all registers (hence the Makefile
  * compiles this file for each architecture as its own). */
@@ -28,15 +34,19 @@ static_assert(ROWS == (int)TILE_ROWS && ROWS == (int)GROUP_ROWS && COLUMNS == (i
 /* In shared memory; the smallest GPUs give a block 99 KiB. */
 template <int TYPE> struct whole_room {
     enum {
-        STAGE = WHOLE_GROUP + group<TYPE>::SIZE, TOTALS = ROWS * COLUMNS * 4, REST = TOTALS + group<TYPE>::BOOK + COLUMNS * 4,
-        STAGES = 3 * STAGE + REST <= 99 << 10 ? 3 : 2, TOTALS_AT = STAGES * STAGE, BOOK_AT = TOTALS_AT + TOTALS,
-        NUMBERS_AT = BOOK_AT + group<TYPE>::BOOK, SMEM = NUMBERS_AT + COLUMNS * 4,
+        STAGE = WHOLE_GROUP + group<TYPE>::SIZE,
+        TOTALS = ROWS * COLUMNS * 4,
+        REST = TOTALS + group<TYPE>::BOOK + COLUMNS * 4,
+        STAGES = 3 * STAGE + REST <= 99 << 10 ? 3 : 2,
+        TOTALS_AT = STAGES * STAGE,
+        BOOK_AT = TOTALS_AT + TOTALS,
+        NUMBERS_AT = BOOK_AT + group<TYPE>::BOOK,
+        SMEM = NUMBERS_AT + COLUMNS * 4,
     };
     static_assert(STAGE % 16 == 0 && SMEM <= 99 << 10, "places");
 };
 
-template <bool SIGNED>
-static __device__ __forceinline__ void mma_bytes(int d[4], const uint32_t a[4], uint2 b)
+template <bool SIGNED> static __device__ __forceinline__ void mma_bytes(int d[4], const uint32_t a[4], uint2 b)
 {
     if (SIGNED)
         asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
@@ -85,7 +95,8 @@ static __device__ __forceinline__ void find_source(source &f, const tile_args &a
 }
 
 template <int TYPE>
-static __device__ __forceinline__ void fetch_group(uint8_t *stage, const typename group<TYPE>::template source<THREADS> &w,
+static __device__ __forceinline__ void fetch_group(uint8_t *stage,
+                                                   const typename group<TYPE>::template source<THREADS> &w,
                                                    const uint8_t *x, const source &f, int group)
 {
     const int tid = threadIdx.x;
@@ -117,7 +128,7 @@ struct lane_rows {
 };
 
 /* I += scale i of a unit, or I = that, of the first `some` 8 columns. A unit of two scales is multiplied in halves. */
-typedef int   whole_ints[MT][NT][4];
+typedef int whole_ints[MT][NT][4];
 typedef float float_sums[MT][NT][4];
 template <int TYPE>
 static __device__ __forceinline__ void add_unit(whole_ints &I, const uint32_t a[MT][4], const uint8_t *stage,
@@ -176,8 +187,9 @@ static __device__ __forceinline__ void add_whole(float_sums &S, const whole_ints
             break;
 #pragma unroll
         for (int i = 0; i < 4 * MT; i++)
-            S[i / 4][n][i % 4] = __fmaf_rn(i % 2 == 0 ? dx.x : dx.y, __fmul_rn(d[i / 4][i % 4 / 2], (float)I[i / 4][n][i % 4]),
-                                           S[i / 4][n][i % 4]);
+            S[i / 4][n][i % 4] =
+                __fmaf_rn(i % 2 == 0 ? dx.x : dx.y, __fmul_rn(d[i / 4][i % 4 / 2], (float)I[i / 4][n][i % 4]),
+                          S[i / 4][n][i % 4]);
     }
 }
 
@@ -270,12 +282,14 @@ static __device__ __forceinline__ void add_up(float_sums &S, float4 *total, bool
         float *s = S[i / NT][i % NT];
         const float4 t = first ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : total[i * THREADS];
 
-        total[i * THREADS] = make_float4(__fadd_rn(t.x, s[0]), __fadd_rn(t.y, s[1]), __fadd_rn(t.z, s[2]), __fadd_rn(t.w, s[3]));
+        total[i * THREADS] =
+            make_float4(__fadd_rn(t.x, s[0]), __fadd_rn(t.y, s[1]), __fadd_rn(t.z, s[2]), __fadd_rn(t.w, s[3]));
         s[0] = s[1] = s[2] = s[3] = 0.0f;
     }
 }
 
-static __device__ __forceinline__ void store(const mv_job &job, const float4 *total, const int *number, int cols, int r0)
+static __device__ __forceinline__ void store(const mv_job &job, const float4 *total, const int *number, int cols,
+                                             int r0)
 {
     const int t0 = first_column() + (threadIdx.x & 3) * 2;
 
@@ -359,14 +373,15 @@ static __global__ void __launch_bounds__(THREADS, PER_SM) whole_rows_times(const
     store(job, total, number, cols, r0);
 }
 
-template <int TYPE>
-static void launch_whole(struct cuda *c, struct tile_args *a, int64_t chunks)
+template <int TYPE> static void launch_whole(struct cuda *c, struct tile_args *a, int64_t chunks)
 {
     enum { GRID_Y = 65535 };
     const int64_t blocks = cuda_tile_blocks(a, ROWS);
 
-    cuda_fail(c, cudaFuncSetAttribute(whole_rows_times<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      whole_room<TYPE>::SMEM), "whole");
+    cuda_fail(c,
+              cudaFuncSetAttribute(whole_rows_times<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   whole_room<TYPE>::SMEM),
+              "whole");
     for (int64_t at = 0; at < chunks; at += GRID_Y) {
         a->base = (int)at;
         LAUNCH(c, whole_rows_times<TYPE>,
@@ -378,10 +393,14 @@ static void launch_whole(struct cuda *c, struct tile_args *a, int64_t chunks)
 void cuda_whole(struct cuda *c, struct tile_args *a, int64_t chunks)
 {
     switch (a->job[0].type) {
-#define X(name, sums) case QUANT_##name: launch_whole<QUANT_##name>(c, a, chunks); break;
+#define X(name, sums) \
+    case QUANT_##name: \
+        launch_whole<QUANT_##name>(c, a, chunks); \
+        break;
         GEMM_WHOLE(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }
 

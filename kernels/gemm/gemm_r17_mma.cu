@@ -26,14 +26,16 @@ void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks)
         a->base = (int)at;
         switch (a->job[0].type) {
 #define X(name) case QUANT_##name:
-        GEMM_COMMON_K(X)
+            GEMM_COMMON_K(X)
             cuda_tile_k(c, a, grid);
             break;
-        GEMM_COMMON_I(X)
+            GEMM_COMMON_I(X)
             cuda_tile_i(c, a, grid);
             break;
 #undef X
-        default: cuda_tile_rare(c, a, grid); break;
+        default:
+            cuda_tile_rare(c, a, grid);
+            break;
         }
     }
 }

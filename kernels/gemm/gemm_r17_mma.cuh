@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_r17_mma.cuh - GEMM for 17 and more tokens, 16- or 8-bit activations (int8 mma.sync). Any GPU, any format.
- * room: kernels (base quant ops)
+ * room: kernels
  *
  * A block computes BM rows of weights x BN tokens ("columns" below). Weights are unpacked to bytes in shared memory, KP
  * pairs of units at a time. A warp owns 16 MT rows x 8 NT columns. An mma multiplies the two byte planes of 8 columns
@@ -21,28 +21,28 @@ enum tile_out { TILE_FLOATS, TILE_ACT_ROUNDED, TILE_ACT /* floats; gemm/gemm_r64
 /* Dense: jobs of one format, columns are rows of x. Experts: column i of a chunk is pair list[first + i]. With
  * TILE_ACT_* job 0 is gate and job 1 is up, and act(gate) up comes out; of one job, act(up). */
 struct tile_args {
-    struct mv_job              job[JOBS];
-    int                        n, k, nx;
-    const uint8_t             *x;
-    int64_t                    x_bytes;
-    const struct tables       *tab;
-    enum tile_out              out;
-    int                        act;
-    uint8_t                   *rounded;   /* [pair] rows of n_rows */
-    const int                 *list;      /* NULL: dense */
-    const int                 *n_chunk;
+    struct mv_job job[JOBS];
+    int n, k, nx;
+    const uint8_t *x;
+    int64_t x_bytes;
+    const struct tables *tab;
+    enum tile_out out;
+    int act;
+    uint8_t *rounded; /* [pair] rows of n_rows */
+    const int *list;  /* NULL: dense */
+    const int *n_chunk;
     const struct expert_chunk *chunk;
-    int64_t                    expert_bytes;
-    int                        div, base;
-    int                        columns;   /* of a block, for gemm/gemm_r64_a16_wgmma.cuh */
-    bool                       gather;    /* for it: columns are rows of x; else chunk i is the i-th WIDE_COLUMNS rows */
+    int64_t expert_bytes;
+    int div, base;
+    int columns; /* of a block, for gemm/gemm_r64_a16_wgmma.cuh */
+    bool gather; /* for it: columns are rows of x; else chunk i is the i-th WIDE_COLUMNS rows */
 };
 
 /* gemm/gemm_r17_a8_mma.cu, for formats and rows that it is for; chunks of TILE_COLUMNS at most. */
 void cuda_whole(struct cuda *c, struct tile_args *a, int64_t chunks);
 
 /* d: sums of h with two rows of weights, sums of l with them. */
-enum { TILE_COLUMNS = 64, TILE_ROWS = 128 }; /* of a block; a chunk of pairs has no more columns */
+enum { TILE_COLUMNS = 64, TILE_ROWS = 128 };             /* of a block; a chunk of pairs has no more columns */
 int64_t cuda_tile_blocks(struct tile_args *a, int rows); /* fills in job[].block; rows: of a block */
 /* chunks: how many at most. Fills in job[].block and base. */
 void cuda_tile(struct cuda *c, struct tile_args *a, int64_t chunks);
@@ -65,8 +65,7 @@ static __device__ __forceinline__ void mma_half(int d[4], uint32_t h, uint32_t l
 }
 
 /* N floats, 2, 4 or 8, at an address aligned to 2 (N = 2) or 4 floats. */
-template <int N>
-static __device__ __forceinline__ void load_floats(float *to, const float *from)
+template <int N> static __device__ __forceinline__ void load_floats(float *to, const float *from)
 {
 #pragma unroll
     for (int i = 0; i < N; i += N < 4 ? 2 : 4) {
@@ -93,11 +92,23 @@ template <int TYPE> struct book {
 
 template <int TYPE, int WR, int WT, int MT, int NT> struct tile {
     enum {
-        BM = WR * MT * 16, BN = WT * NT * 8, THREADS = WR * WT * 32, KP = THREADS / BM,
-        HALF = wq<TYPE>::HALF, MIN = wq<TYPE>::MIN, DU = (1 + HALF) * (1 + MIN), /* floats of a row and unit */
-        W_BYTES = KP * 2 * BM * 32, D_BYTES = KP * 2 * BM * DU * 4, X_BYTES = KP * 2 * BN * X_UNIT,
-        S_BYTES = KP * 2 * BN * 8, H_BYTES = HALF && MIN ? KP * BN * 8 : 0,
-        D_AT = W_BYTES, X_AT = D_AT + D_BYTES, S_AT = X_AT + X_BYTES, H_AT = S_AT + S_BYTES, STAGE = H_AT + H_BYTES,
+        BM = WR * MT * 16,
+        BN = WT * NT * 8,
+        THREADS = WR * WT * 32,
+        KP = THREADS / BM,
+        HALF = wq<TYPE>::HALF,
+        MIN = wq<TYPE>::MIN,
+        DU = (1 + HALF) * (1 + MIN), /* floats of a row and unit */
+        W_BYTES = KP * 2 * BM * 32,
+        D_BYTES = KP * 2 * BM * DU * 4,
+        X_BYTES = KP * 2 * BN * X_UNIT,
+        S_BYTES = KP * 2 * BN * 8,
+        H_BYTES = HALF && MIN ? KP * BN * 8 : 0,
+        D_AT = W_BYTES,
+        X_AT = D_AT + D_BYTES,
+        S_AT = X_AT + X_BYTES,
+        H_AT = S_AT + S_BYTES,
+        STAGE = H_AT + H_BYTES,
         TOTALS = BM * BN * 4,
         HEAD = BN * 4 + book<TYPE>::BYTES, /* numbers of the columns, code book */
         OUT = BN * (BM + 4) * 4,           /* activations before they are rounded */
@@ -141,7 +152,7 @@ template <int TYPE, int WR, int WT, int MT, int NT> struct tile {
     static constexpr uint32_t NONE = 0xffffffffu;
     struct source {
         uint32_t q[QS], s[SS];
-        int      q_to, s_to;
+        int q_to, s_to;
     };
     static __device__ __forceinline__ void find_source(source &f, const int *number, int cols, int div, int64_t x_bytes)
     {
@@ -242,7 +253,7 @@ template <int TYPE, int WR, int WT, int MT, int NT> struct tile {
 
     /* The lane's part of a unit of 8 columns from t0 on. */
     struct column {
-        uint4  q;
+        uint4 q;
         float2 s;
     };
     static __device__ __forceinline__ void load_column(column &x, const uint8_t *stage, int t0, int u)
@@ -331,8 +342,8 @@ template <int TYPE, int WR, int WT, int MT, int NT> struct tile {
             for (int n = 0; n < NT; n++) {
                 float4 *at = total + (m / 2 * NT + n) * THREADS, t = *at;
 
-                *at = make_float4(__fadd_rn(t.x, S[m][n][0]), __fadd_rn(t.y, S[m][n][1]), __fadd_rn(t.z, S[m + 1][n][0]),
-                                  __fadd_rn(t.w, S[m + 1][n][1]));
+                *at = make_float4(__fadd_rn(t.x, S[m][n][0]), __fadd_rn(t.y, S[m][n][1]),
+                                  __fadd_rn(t.z, S[m + 1][n][0]), __fadd_rn(t.w, S[m + 1][n][1]));
                 S[m][n][0] = S[m][n][1] = S[m + 1][n][0] = S[m + 1][n][1] = 0.0f;
             }
     }
@@ -340,7 +351,7 @@ template <int TYPE, int WR, int WT, int MT, int NT> struct tile {
 
 /* The columns of a block: which, how many, whose matrix; false: none. */
 struct span {
-    int     first, cols;
+    int first, cols;
     int64_t expert;
 };
 static __device__ __forceinline__ bool find_span(const tile_args &a, int chunk, int most, span &s)
@@ -360,8 +371,8 @@ static __device__ __forceinline__ bool find_span(const tile_args &a, int chunk, 
 }
 
 /* A code book in shared memory; threads from `first` on copy it, of `step`. */
-static __device__ __forceinline__ const struct tables *near_book(uint32_t *to, const struct tables *tab, int at, int bytes,
-                                                                 int first, int step)
+static __device__ __forceinline__ const struct tables *near_book(uint32_t *to, const struct tables *tab, int at,
+                                                                 int bytes, int first, int step)
 {
     for (int i = first; i < bytes / 4; i += step)
         to[i] = ((const uint32_t *)((const uint8_t *)tab + at))[i];
@@ -381,8 +392,9 @@ static __device__ __forceinline__ const uint8_t *weight_row(const tile_args &a, 
 
 /* act(gate) up of a block, rounded or not. */
 template <class T, int MT, int NT>
-static __device__ __forceinline__ void store_act(const tile_args &a, bool paired, const float4 *total, const int *number,
-                                                 int cols, int r0, int warp_r, int warp_t, float *hid)
+static __device__ __forceinline__ void store_act(const tile_args &a, bool paired, const float4 *total,
+                                                 const int *number, int cols, int r0, int warp_r, int warp_t,
+                                                 float *hid)
 {
     enum { PITCH = T::BM + 4 };
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, n_rows = a.job[0].n_rows;
@@ -458,7 +470,7 @@ static __device__ __forceinline__ void store_floats(const mv_job *job, const flo
 }
 
 template <int TYPE, int WR, int WT, int MT, int NT, int PER_SM>
-static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const __grid_constant__ tile_args a)
+static __global__ void __launch_bounds__(WR *WT * 32, PER_SM) tile_rows(const __grid_constant__ tile_args a)
 {
     typedef tile<TYPE, WR, WT, MT, NT> T;
     extern __shared__ __align__(128) uint8_t smem[];
@@ -477,8 +489,8 @@ static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const _
     const mv_job *job = &a.job[j];
     const bool paired = a.out != TILE_FLOATS && a.n > 1;
     const int r0 = ((int)blockIdx.x - job->block) * (paired ? T::BM / 2 : T::BM);
-    const struct tables *tab = near_book((uint32_t *)(smem + T::BN * 4), a.tab, book<TYPE>::AT,
-                                         book<TYPE>::BYTES, threadIdx.x, blockDim.x);
+    const struct tables *tab =
+        near_book((uint32_t *)(smem + T::BN * 4), a.tab, book<TYPE>::AT, book<TYPE>::BYTES, threadIdx.x, blockDim.x);
 
     for (int i = tid; i < T::BN; i += T::THREADS) {
         int t = in.first + (i < in.cols ? i : 0);
@@ -544,14 +556,13 @@ static __global__ void __launch_bounds__(WR * WT * 32, PER_SM) tile_rows(const _
         store_act<T, MT, NT>(a, paired, total, number, in.cols, r0, warp / WT, warp % WT, (float *)stages);
 }
 
-template <int TYPE>
-static void launch_tile(struct cuda *c, const tile_args *a, dim3 grid)
+template <int TYPE> static void launch_tile(struct cuda *c, const tile_args *a, dim3 grid)
 {
     /* these spill registers with 3 blocks of a multiprocessor, or gain nothing from the third */
     enum { TWO = wq<TYPE>::HALF || TYPE == QUANT_q5_k || TYPE == QUANT_iq3_s };
     enum { WR = 4, WT = 1, MT = TILE_ROWS / 16 / WR, NT = TILE_COLUMNS / 8 / WT };
     typedef tile<TYPE, WR, WT, MT, NT> T;
-    auto kernel = tile_rows<TYPE, WR, WT, MT, NT, TWO ? 2 : 3>;
+    auto kernel = tile_rows < TYPE, WR, WT, MT, NT, TWO ? 2 : 3 > ;
 
     cuda_fail(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::SMEM), "tile");
     LAUNCH(c, kernel, grid, T::THREADS, T::SMEM, *a);

@@ -6,9 +6,13 @@
 void cuda_tile_i(struct cuda *c, const struct tile_args *a, dim3 grid)
 {
     switch (a->job[0].type) {
-#define X(name) case QUANT_##name: launch_tile<QUANT_##name>(c, a, grid); break;
+#define X(name) \
+    case QUANT_##name: \
+        launch_tile<QUANT_##name>(c, a, grid); \
+        break;
         GEMM_COMMON_I(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }

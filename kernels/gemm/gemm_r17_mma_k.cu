@@ -7,9 +7,13 @@
 void cuda_tile_k(struct cuda *c, const struct tile_args *a, dim3 grid)
 {
     switch (a->job[0].type) {
-#define X(name) case QUANT_##name: launch_tile<QUANT_##name>(c, a, grid); break;
+#define X(name) \
+    case QUANT_##name: \
+        launch_tile<QUANT_##name>(c, a, grid); \
+        break;
         GEMM_COMMON_K(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }

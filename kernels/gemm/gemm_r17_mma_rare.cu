@@ -14,7 +14,8 @@ static constexpr bool left_out(int type)
         GEMM_HALF_MINIMA(X)
 #undef X
         return true;
-    default: return false;
+    default:
+        return false;
     }
 }
 #define X(name) static_assert(fits<QUANT_##name> != left_out(QUANT_##name), #name);
@@ -31,6 +32,7 @@ void cuda_tile_rare(struct cuda *c, const struct tile_args *a, dim3 grid)
         break;
         GEMM_RARE(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }

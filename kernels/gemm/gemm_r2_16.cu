@@ -17,8 +17,7 @@ enum { BESIDE_FLOATS = 2 * BESIDE_AT_ONCE * BUF_PITCH, BESIDE_BUF = WARPS * BESI
 enum { MOST_STAGE = 6 << 10, OTHER_SMEM = 24 << 10 };
 
 /* Task number i of a launch. */
-template <int NT>
-static __device__ __forceinline__ task find_task(const few_args &f, int i)
+template <int NT> static __device__ __forceinline__ task find_task(const few_args &f, int i)
 {
     task t = {};
 
@@ -137,7 +136,8 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
                 proxy_fence(); /* what was just asked of the stage has come; else the next box can be there first */
                 __syncwarp();
                 if (staged(f, a.next) && one_of_warp())
-                    bring_box<TYPE>(shared_at(stage), f.box + a.next.job, 0, a.next.r0, round + a.next.segment, shared_at(at.full));
+                    bring_box<TYPE>(shared_at(stage), f.box + a.next.job, 0, a.next.r0, round + a.next.segment,
+                                    shared_at(at.full));
                 __syncwarp();
             }
             const uint8_t *x = at.x + of.segment * (8 * X_PAIR) + b * (4 * X_PAIR);
@@ -165,12 +165,11 @@ static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITC
 
 /* A result of a task: row of a column; !there: not one. */
 struct place {
-    int  strip, at, column, row;
+    int strip, at, column, row;
     bool there;
 };
 
-template <int NT>
-static __device__ __forceinline__ place find_place(const few_args &f, const task &t, int i)
+template <int NT> static __device__ __forceinline__ place find_place(const few_args &f, const task &t, int i)
 {
     const int strip = i / (NT * GROUP * STRIP), column = i / STRIP % (NT * GROUP), row = i % STRIP;
     const int r = t.r0 + strip * STRIP + row;
@@ -311,7 +310,7 @@ static __device__ __forceinline__ void beside_times(const few_args &f, int i, ui
     __syncthreads();
     bar_wait(bar, 0);
 #pragma unroll 1
-    for (int pass = 0, at = warp; pass < 2 || at < (rows + each - 1) / each * cols; at += pass++ > 0 ? (int)WARPS : 0) {
+    for (int pass = 0, at = warp; pass < 2 || at<(rows + each - 1) / each * cols; at += pass++> 0 ? (int)WARPS : 0) {
         const int column = at % cols;
         const uint8_t *own = x + column * x_bytes;
 
@@ -455,8 +454,7 @@ static size_t other_bytes(const struct few_args *f)
 }
 
 /* Of larger formats, or where a block has no more, there is no room for stages. */
-template <int NT, int TYPE>
-static void launch_of(struct cuda *c, struct few_args *f, dim3 grid)
+template <int NT, int TYPE> static void launch_of(struct cuda *c, struct few_args *f, dim3 grid)
 {
     const size_t columns = (size_t)columns_bytes(NT, f->pitch), stages = WARPS * (size_t)stage_of<TYPE>::SIZE;
 
@@ -473,15 +471,20 @@ static void launch_of(struct cuda *c, struct few_args *f, dim3 grid)
                     grid, WARPS * 32, all > other ? all : other, *f);
 }
 
-template <int NT>
-static void launch_few(struct cuda *c, struct few_args *f, int type, dim3 grid)
+template <int NT> static void launch_few(struct cuda *c, struct few_args *f, int type, dim3 grid)
 {
     switch (type) {
-    case QUANT_f32: launch_early(c, "few_rows", few_rows<NT, QUANT_f32>, grid, WARPS * 32, other_bytes(f), *f); break;
-#define X(name) case QUANT_##name: launch_of<NT, QUANT_##name>(c, f, grid); break;
+    case QUANT_f32:
+        launch_early(c, "few_rows", few_rows<NT, QUANT_f32>, grid, WARPS * 32, other_bytes(f), *f);
+        break;
+#define X(name) \
+    case QUANT_##name: \
+        launch_of<NT, QUANT_##name>(c, f, grid); \
+        break;
         GEMM_COMMON(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }
 
@@ -545,8 +548,9 @@ void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a
     for (int i = 0; i < n; i++) {
         const struct mv_job &j = a->job[i];
 
-        left[i] = (struct few_job){ j.w, j.y, i == 0 ? res : NULL, j.y_stride, false, (int)j.row_bytes, j.n_rows, j.type,
-                                    0, 0 };
+        left[i] = (struct few_job){
+            j.w, j.y, i == 0 ? res : NULL, j.y_stride, false, (int)j.row_bytes, j.n_rows, j.type, 0, 0
+        };
     }
     f->k = a->k;
     f->nx = a->nx;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_r2_16.cuh - GEMM for 2 to 16 tokens: what its three kernels are called with.   room: kernels (base quant ops) */
+/* gemm_r2_16.cuh - GEMM for 2 to 16 tokens: what its three kernels are called with.   room: kernels */
 #ifndef KERNELS_GEMM_GEMM_R2_16_CUH
 #define KERNELS_GEMM_GEMM_R2_16_CUH
 #include "kernels/device/fused.cuh"
@@ -8,31 +8,31 @@
 /* A matrix. Of type f32 only where few_args.floats are there. */
 struct few_job {
     const uint8_t *w;
-    float         *y, *res;       /* [column] rows; res += scale times y, or NULL */
-    int64_t        y_stride;
-    bool           boxed; /* set by the launch: there is box[] of it */
-    int            row_bytes, n_rows, type, first; /* first: its first task, or beside others its first block, of such */
-    int            longer; /* set by the launch: how many tasks, from the first on, have one strip more */
+    float *y, *res; /* [column] rows; res += scale times y, or NULL */
+    int64_t y_stride;
+    bool boxed;                         /* set by the launch: there is box[] of it */
+    int row_bytes, n_rows, type, first; /* first: its first task, or beside others its first block, of such */
+    int longer;                         /* set by the launch: how many tasks, from the first on, have one strip more */
 };
 
 /* Columns are rows of x. */
 struct few_args {
-    CUtensorMap          box[JOBS]; /* of jobs whose rows come to a stage so (gemm/weights_smem.cuh) */
-    struct few_job       job[JOBS];
-    int                  n, n_beside, k, nx; /* jobs, then those beside them */
-    const uint8_t       *x;           /* rounded */
-    const float         *floats;      /* not rounded */
-    int64_t              floats_stride, res_stride;
-    float                scale;
-    struct past_move     past;
+    CUtensorMap box[JOBS]; /* of jobs whose rows come to a stage so (gemm/weights_smem.cuh) */
+    struct few_job job[JOBS];
+    int n, n_beside, k, nx; /* jobs, then those beside them */
+    const uint8_t *x;       /* rounded */
+    const float *floats;    /* not rounded */
+    int64_t floats_stride, res_stride;
+    float scale;
+    struct past_move past;
     const struct tables *tab;
-    int                  held; /* blocks of the launch before, which still have their room when these look for theirs */
+    int held; /* blocks of the launch before, which still have their room when these look for theirs */
     /* set by the launch: tasks: the number of strips of a matrix in each, some have one more, times one of the spans of columns;
      * blocks: that have tasks; before them those of small matrices, and their rows; pitch: of a column in shared memory */
-    int                  tasks, blocks, beside, beside_rows, strips, spans, pitch;
-    bool                 paired; /* two blocks, a cluster, have the same columns, of which each brings half to both */
-    bool                 staged; /* weights go through shared memory */
-    bool                 eight;  /* how x is rounded */
+    int tasks, blocks, beside, beside_rows, strips, spans, pitch;
+    bool paired; /* two blocks, a cluster, have the same columns, of which each brings half to both */
+    bool staged; /* weights go through shared memory */
+    bool eight;  /* how x is rounded */
 };
 /* The jobs of a; res: what the first one's output is added to. */
 void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a, float *res);
@@ -52,7 +52,8 @@ void cuda_moe_few(struct cuda *c, const struct node *v);
 /* hid of pairs: act(gate) hid, or without a gate act(hid), when adapters have added to both; what they add to the pairs'
  * outputs. */
 void cuda_activate(struct cuda *c, const struct node *moe, float *hid, float *gate);
-void cuda_mix(struct cuda *c, struct tensor y, struct tensor weight, const float *out, int64_t stride); /* op_moe_sum() */
+void cuda_mix(struct cuda *c, struct tensor y, struct tensor weight, const float *out,
+              int64_t stride); /* op_moe_sum() */
 void cuda_adapt_down(struct cuda *c, const struct node *moe, float *out, int64_t stride, const float *hid);
 
 /* Such rows from the router's logits and the shared expert's first products on (sh_down NULL: it has none): choice,

@@ -7,11 +7,19 @@
  * itself. One block on each multiprocessor keeps its activations in shared memory, beside the stages of weights. */
 #include "kernels/gemm/gemm_r2_16_task.cuh"
 
-enum { MANY_WARPS = 16, MANY_LEAST = 8 /* warps of a block */, MANY_TURNS = 2, MANY_SMEM = 3 << 10 /* beside what is counted */ };
+enum {
+    MANY_WARPS = 16,
+    MANY_LEAST = 8 /* warps of a block */,
+    MANY_TURNS = 2,
+    MANY_SMEM = 3 << 10 /* beside what is counted */
+};
 template <int TYPE> struct many_of {
     enum {
-        STRIPS = MOST_STRIPS<TYPE>, STAGES = 2 / STRIPS, ROWS = STRIPS * STRIP,
-        STAGE = ROWS * stage_of<TYPE>::BOX, SCALES = ROWS * scales_of<TYPE>::APART * (int)sizeof(float),
+        STRIPS = MOST_STRIPS<TYPE>,
+        STAGES = 2 / STRIPS,
+        ROWS = STRIPS * STRIP,
+        STAGE = ROWS * stage_of<TYPE>::BOX,
+        SCALES = ROWS * scales_of<TYPE>::APART * (int)sizeof(float),
         BYTES = STAGES * STAGE + SCALES, /* of a warp */
     };
 };
@@ -37,7 +45,8 @@ __global__ void __launch_bounds__(MANY_WARPS * 32, 1) few_many(const __grid_cons
     columns<NT> col;
     const auto ask = [&](int stage) {
         if (next_row < job.n_rows && one_of_warp())
-            bring_box<TYPE, M::ROWS>(shared_at(stages + stage * M::STAGE), f.box, 0, next_row, next, shared_at(at.full + stage));
+            bring_box<TYPE, M::ROWS>(shared_at(stages + stage * M::STAGE), f.box, 0, next_row, next,
+                                     shared_at(at.full + stage));
         __syncwarp();
         if (++next == segments) {
             next = 0;
@@ -101,7 +110,8 @@ __global__ void __launch_bounds__(MANY_WARPS * 32, 1) few_many(const __grid_cons
                 (&sums[0][0][0])[i] = __fadd_rn((&sums[0][0][0])[i], (&S[0][0][0])[i]);
         }
         int lane = threadIdx.x % 32;
-        asm volatile("" : "+r"(lane)); /* places of results are found now: else they would take registers all the time */
+        asm volatile(""
+                     : "+r"(lane)); /* places of results are found now: else they would take registers all the time */
 #pragma unroll
         for (int i = 0; i < M::STRIPS * NT * 2; i++) {
             const int n = i / 2 % NT, r = i % 2, column = EIGHT ? lane % 4 * 2 + r : n * GROUP + lane % 4;
@@ -115,22 +125,21 @@ __global__ void __launch_bounds__(MANY_WARPS * 32, 1) few_many(const __grid_cons
 
 /* A launch of one large matrix, if warps have two turns and enough find room; what is added to, or has other matrices
  * beside it, is left to the other kernel. */
-template <int NT, int TYPE>
-static bool launch_many(struct cuda *c, struct few_args *f)
+template <int NT, int TYPE> static bool launch_many(struct cuda *c, struct few_args *f)
 {
     typedef many_of<TYPE> M;
     const struct few_job &j = f->job[0];
     const int columns = columns_bytes(NT, f->pitch), room = (cuda_attn_smem(c) - MANY_SMEM - columns) / M::BYTES;
     const int warps = room < MANY_WARPS ? room : (int)MANY_WARPS, blocks = c->sms / f->spans;
 
-    if (f->n != 1 || f->n_beside > 0 || j.type != TYPE || j.res != NULL || f->past.channels > 0 || row_segments(f->k) > TURN ||
-        j.row_bytes % 16 != 0 || (uintptr_t)j.w % 16 != 0 || warps < MANY_LEAST ||
+    if (f->n != 1 || f->n_beside > 0 || j.type != TYPE || j.res != NULL || f->past.channels > 0 ||
+        row_segments(f->k) > TURN || j.row_bytes % 16 != 0 || (uintptr_t)j.w % 16 != 0 || warps < MANY_LEAST ||
         j.n_rows < MANY_TURNS * M::ROWS * warps * blocks)
         return false;
     f->paired = false;
     make_box<TYPE, M::ROWS>(c, f->box, j.w, j.row_bytes, (int64_t)j.n_rows * j.row_bytes, j.n_rows);
-    launch_early(c, "few_many", f->eight ? few_many<2, TYPE, true> : few_many<NT, TYPE>, dim3((unsigned)(blocks * f->spans)),
-                 (unsigned)warps * 32, (size_t)(columns + warps * M::BYTES), *f);
+    launch_early(c, "few_many", f->eight ? few_many<2, TYPE, true> : few_many<NT, TYPE>,
+                 dim3((unsigned)(blocks * f->spans)), (unsigned)warps * 32, (size_t)(columns + warps * M::BYTES), *f);
     return true;
 }
 
@@ -138,9 +147,11 @@ bool cuda_few_many(struct cuda *c, struct few_args *f, int nt, int type)
 {
     switch (type) {
 #define X(name) \
-    case QUANT_##name: return nt == 1 ? launch_many<1, QUANT_##name>(c, f) : launch_many<2, QUANT_##name>(c, f);
+    case QUANT_##name: \
+        return nt == 1 ? launch_many<1, QUANT_##name>(c, f) : launch_many<2, QUANT_##name>(c, f);
         GEMM_COMMON(X)
 #undef X
-    default: return false;
+    default:
+        return false;
     }
 }

@@ -14,7 +14,8 @@ enum { ONCE_WARPS = 16, ONCE_SMEM = 4 << 10 /* beside what is counted */ };
 /* M: strips of a warp. */
 template <int TYPE, int M> struct once_of {
     enum {
-        STAGE = M * STRIP * stage_of<TYPE>::BOX, SCALES = M * STRIP * scales_of<TYPE>::APART * (int)sizeof(float),
+        STAGE = M * STRIP * stage_of<TYPE>::BOX,
+        SCALES = M * STRIP * scales_of<TYPE>::APART * (int)sizeof(float),
         BYTES = STAGE + SCALES, /* of a warp */
     };
 };
@@ -43,7 +44,8 @@ static __device__ __forceinline__ void once_times(const few_args &f, const task 
     __syncwarp();
     if (row < job.n_rows && REHEARSE)
         bar_wait(at.full, 0);
-    const int column = threadIdx.x / ROWS % COLS, result = t.r0 + threadIdx.x / (ROWS * COLS) * ROWS + threadIdx.x % ROWS;
+    const int column = threadIdx.x / ROWS % COLS,
+              result = t.r0 + threadIdx.x / (ROWS * COLS) * ROWS + threadIdx.x % ROWS;
     const bool there = column < t.cols && result < job.n_rows && (int)threadIdx.x < sets * ROWS * COLS;
     float res = 0.0f;
     find_columns<TYPE, NT, EIGHT>(col, REHEARSE ? 1 : t.cols, f.pitch);
@@ -96,7 +98,8 @@ static __device__ __forceinline__ void once_times(const few_args &f, const task 
 #pragma unroll 1
     for (int i = threadIdx.x; i < sets * ROWS * COLS; i += blockDim.x) {
         const int set = i / (ROWS * COLS), own = i / ROWS % COLS, r = i % ROWS, at_row = t.r0 + set * ROWS + r;
-        const float *from = (const float *)(at.stage + set * segments * O::STAGE) + (r / STRIP * COLS + own) * PITCH + r % STRIP;
+        const float *from =
+            (const float *)(at.stage + set * segments * O::STAGE) + (r / STRIP * COLS + own) * PITCH + r % STRIP;
         float v = 0.0f;
 
         if (own >= t.cols || at_row >= job.n_rows)
@@ -119,8 +122,8 @@ static __device__ __forceinline__ void once_floats(const few_args &f, const task
     float sum[FLOATS] = {};
 
     if (threadIdx.x == 0)
-        bulk_copy(rows, job.w + (int64_t)t.r0 * job.row_bytes, (unsigned)(min(job.n_rows - t.r0, (int)WARPS) * job.row_bytes),
-                  there);
+        bulk_copy(rows, job.w + (int64_t)t.r0 * job.row_bytes,
+                  (unsigned)(min(job.n_rows - t.r0, (int)WARPS) * job.row_bytes), there);
     wait_once(f, waited);
     if (warp == 0)
         fetch_floats(f, t, at);
@@ -174,8 +177,7 @@ __global__ void __launch_bounds__(ONCE_WARPS * 32, 1) few_once(const __grid_cons
 }
 
 /* Blocks of a job, with `sets` sets of M strips each; for a format other than TYPE, of one strip each. */
-template <int TYPE, int M>
-static int once_blocks(const struct few_args *f, const struct few_job &j, int sets)
+template <int TYPE, int M> static int once_blocks(const struct few_args *f, const struct few_job &j, int sets)
 {
     return (int)(j.type == QUANT_f32 ? ceil_div(j.n_rows, WARPS) * ceil_div(f->nx, FLOATS)
                                      : ceil_div(j.n_rows, sets * STRIP * (j.type == TYPE ? M : 1)) * f->spans);
@@ -183,8 +185,7 @@ static int once_blocks(const struct few_args *f, const struct few_job &j, int se
 
 /* A launch with M strips a warp, if all of it finds room; a block has as many sets as leave a multiprocessor few
  * warps. */
-template <int NT, int TYPE, int M>
-static bool launch_strips(struct cuda *c, struct few_args *f)
+template <int NT, int TYPE, int M> static bool launch_strips(struct cuda *c, struct few_args *f)
 {
     const int segments = row_segments(f->k), jobs = f->n + f->n_beside, smem = cuda_attn_smem(c) - ONCE_SMEM;
     const int bytes = once_of<TYPE, M>::BYTES, beside = f->n_beside > 0 ? (int)once_of<BESIDE, 1>::BYTES : 0;
@@ -230,29 +231,32 @@ static bool launch_strips(struct cuda *c, struct few_args *f)
         f->blocks = (int)round_up((size_t)f->blocks, 2 * (size_t)f->spans);
     f->tasks = f->blocks;
     f->paired = c->wide && !floats && in_pairs(f);
-    launch_clusters(c, "few_once", f->eight ? few_once<2, TYPE, M, true> : few_once<NT, TYPE, M>, dim3(f->paired ? 2 : 1),
-                    dim3((unsigned)f->blocks), (unsigned)(best * segments) * 32, (size_t)smem_of(best * segments), *f);
+    launch_clusters(c, "few_once", f->eight ? few_once<2, TYPE, M, true> : few_once<NT, TYPE, M>,
+                    dim3(f->paired ? 2 : 1), dim3((unsigned)f->blocks), (unsigned)(best * segments) * 32,
+                    (size_t)smem_of(best * segments), *f);
     return true;
 }
 
-template <int NT, int TYPE>
-static bool launch_once(struct cuda *c, struct few_args *f)
+template <int NT, int TYPE> static bool launch_once(struct cuda *c, struct few_args *f)
 {
     if (row_segments(f->k) > TURN)
         return false;
     for (int i = 0; i < f->n + f->n_beside; i++)
         if (f->job[i].row_bytes % 16 != 0 || (uintptr_t)f->job[i].w % 16 != 0)
             return false;
-    return launch_strips<NT, TYPE, 1>(c, f) || (MOST_STRIPS<TYPE> > 1 && launch_strips<NT, TYPE, MOST_STRIPS<TYPE>>(c, f));
+    return launch_strips<NT, TYPE, 1>(c, f) ||
+           (MOST_STRIPS<TYPE> > 1 && launch_strips<NT, TYPE, MOST_STRIPS<TYPE>>(c, f));
 }
 
 bool cuda_few_once(struct cuda *c, struct few_args *f, int nt, int type)
 {
     switch (type) {
 #define X(name) \
-    case QUANT_##name: return nt == 1 ? launch_once<1, QUANT_##name>(c, f) : launch_once<2, QUANT_##name>(c, f);
+    case QUANT_##name: \
+        return nt == 1 ? launch_once<1, QUANT_##name>(c, f) : launch_once<2, QUANT_##name>(c, f);
         GEMM_COMMON(X)
 #undef X
-    default: return false;
+    default:
+        return false;
     }
 }

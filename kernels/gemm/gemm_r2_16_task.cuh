@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_r2_16_task.cuh - shared by the kernels of gemm_r2_16*.cu: tasks, activations, results.
- * room: kernels (base quant ops)
+ * room: kernels
  *
  * Activations are copied to shared memory with TMA; reading them from global memory would stall once per 32
  * elements. */
@@ -30,10 +30,10 @@ static __device__ __forceinline__ void wait_once(const few_args &f, bool &waited
 /* Columns in shared memory: which span of them, how many segments from `round` on, or -1; and stages of warps, with the
  * phase that is waited for. */
 struct near {
-    uint8_t  *x, *stage;
+    uint8_t *x, *stage;
     uint64_t *bar, *full; /* full: of the warp's stage */
-    int       phase, span, round, turn;
-    bool      moved;
+    int phase, span, round, turn;
+    bool moved;
 };
 
 /* A block's barriers and tables; the block that shares its columns may be told of them from here on. */

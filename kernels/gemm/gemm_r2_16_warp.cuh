@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_r2_16_warp.cuh - a warp's part of a GEMM for 2 to 16 tokens: a block of weights times several columns.
- * room: kernels (base quant ops)
+ * room: kernels
  *
  * 16 rows of weights are the A operand of an mma. The B operand has the byte planes h and l of four columns side by
  * side. Lane 4 g + c gets the exact sums of rows g and g + 8 with column c, and does their float operations in the order
@@ -28,8 +28,8 @@ template <int TYPE> struct scales_of {
 
 /* Sums that begin at `start`. */
 template <bool SIGNED>
-static __device__ __forceinline__ void mma_few(int d[4], const uint32_t g0[2], const uint32_t g8[2], uint32_t b0, uint32_t b1,
-                                               int start)
+static __device__ __forceinline__ void mma_few(int d[4], const uint32_t g0[2], const uint32_t g8[2], uint32_t b0,
+                                               uint32_t b1, int start)
 {
     if (SIGNED)
         asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
@@ -43,8 +43,8 @@ static __device__ __forceinline__ void mma_few(int d[4], const uint32_t g0[2], c
 
 /* Sums of a unit or, of formats with two scales, of its halves. */
 template <class F>
-static __device__ __forceinline__ void unit_sums(int first[4], int second[4], const uint32_t w0[2], const uint32_t w8[2],
-                                                 uint32_t b0, uint32_t b1, int c, int start)
+static __device__ __forceinline__ void unit_sums(int first[4], int second[4], const uint32_t w0[2],
+                                                 const uint32_t w8[2], uint32_t b0, uint32_t b1, int c, int start)
 {
     if (F::HALVES) {
         mma_few<F::SIGNED>(first, w0, w8, c < 2 ? b0 : 0u, c < 2 ? b1 : 0u, start);
@@ -163,7 +163,8 @@ static __device__ __forceinline__ float one_sum(int sum)
  * they have more bits. */
 template <int TYPE, int M>
 static __device__ __forceinline__ void block_eight(float S[M][2][2], const strip<TYPE> s[M], const uint8_t *x,
-                                                   const columns<2> &col, int units, float *scales, const near_tables *tab)
+                                                   const columns<2> &col, int units, float *scales,
+                                                   const near_tables *tab)
 {
     typedef frag<TYPE> F;
     enum { EACH = scales_of<TYPE>::EACH, APART = scales_of<TYPE>::APART, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
@@ -220,7 +221,8 @@ static __device__ __forceinline__ void block_eight(float S[M][2][2], const strip
                     if (F::MIN)
                         mins[r][e] = __fmaf_rn(d[r][i + EACH - 1], sums[e][u % 2 * 2], u % 4 > 0 ? mins[r][e] : 0.0f);
                     if (u % UNITS == UNITS - 1)
-                        own_sum = __fmaf_rn(dx, __fmul_rn(by[r].x, (float)(ODD > 0 ? I[r][e][0] + (all >> ODD) : all)), own_sum);
+                        own_sum = __fmaf_rn(dx, __fmul_rn(by[r].x, (float)(ODD > 0 ? I[r][e][0] + (all >> ODD) : all)),
+                                            own_sum);
                     if (F::MIN && u % 4 == 3)
                         own_sum = __fmaf_rn(dx, __fmul_rn(by[r].y, mins[r][e]), own_sum);
                 } else {

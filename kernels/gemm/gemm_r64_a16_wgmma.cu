@@ -51,6 +51,8 @@ void cuda_wide(struct cuda *c, struct tile_args *a, int64_t n)
         cuda_wide_i(c, a, grid);
         break;
 #undef X
-    default: cuda_wide_rare(c, a, grid); break;
+    default:
+        cuda_wide_rare(c, a, grid);
+        break;
     }
 }

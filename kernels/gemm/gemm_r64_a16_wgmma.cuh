@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_r64_a16_wgmma.cuh - GEMM for 64 and more tokens with 16-bit activations, on the wgmma units of sm_90.
- * room: kernels (base quant ops)
+ * room: kernels
  *
  * The sums of gemm/sums.cuh are integers that one or two floats hold exactly, so tensor cores that multiply halves and
  * add floats compute them exactly. A weight is a half: for unsigned formats byte v, taken as a half, is v 2^-24, and
@@ -22,7 +22,7 @@
 /* Two sums need twice the registers: a warp then takes 16 rows of weights at once, not twice 16. */
 static __host__ __device__ constexpr int wide_subs(int type)
 {
-#define X(name) type == QUANT_##name ? 2 :
+#define X(name) type == QUANT_##name ? 2:
     return GEMM_SMALL(X) 1;
 #undef X
 }
@@ -42,15 +42,30 @@ enum wide_sums {
 
 template <int TYPE> struct wide {
     enum {
-        SUBS = wide_subs(TYPE), ROWS = 128 * SUBS, COLUMNS = WIDE_COLUMNS, STAGES = 4, THREADS = 3 * 128,
-        HALF = wq<TYPE>::HALF, MIN = wq<TYPE>::MIN, DU = 1 + HALF + MIN, /* floats of a row and unit */
-        SUMS = HALF ? SUMS_HALVES : SUBS == 2 ? SUMS_ONE : SUMS_PLANES,
-        W_BYTES = ROWS * 32, D_BYTES = ROWS * DU * 4,
+        SUBS = wide_subs(TYPE),
+        ROWS = 128 * SUBS,
+        COLUMNS = WIDE_COLUMNS,
+        STAGES = 4,
+        THREADS = 3 * 128,
+        HALF = wq<TYPE>::HALF,
+        MIN = wq<TYPE>::MIN,
+        DU = 1 + HALF + MIN, /* floats of a row and unit */
+        SUMS = HALF        ? SUMS_HALVES
+               : SUBS == 2 ? SUMS_ONE
+                           : SUMS_PLANES,
+        W_BYTES = ROWS * 32,
+        D_BYTES = ROWS * DU * 4,
         /* a stage is a pair of units, everything of the first before the second; columns as in
          * gemm/acts_a16_wgmma.cuh */
-        W_AT = WIDE_PAIR, D_AT = W_AT + 2 * W_BYTES, STAGE = D_AT + 2 * D_BYTES,
-        PITCH = ROWS + 4, TOTALS_AT = STAGES * STAGE, BOOK_AT = TOTALS_AT + COLUMNS * PITCH * 4,
-        NUMBERS_AT = BOOK_AT + book<TYPE>::BYTES, BARS_AT = NUMBERS_AT + 2 * COLUMNS * 4, SMEM = BARS_AT + 2 * STAGES * 8,
+        W_AT = WIDE_PAIR,
+        D_AT = W_AT + 2 * W_BYTES,
+        STAGE = D_AT + 2 * D_BYTES,
+        PITCH = ROWS + 4,
+        TOTALS_AT = STAGES * STAGE,
+        BOOK_AT = TOTALS_AT + COLUMNS * PITCH * 4,
+        NUMBERS_AT = BOOK_AT + book<TYPE>::BYTES,
+        BARS_AT = NUMBERS_AT + 2 * COLUMNS * 4,
+        SMEM = BARS_AT + 2 * STAGES * 8,
     };
     static_assert(STAGE % 1024 == 0 && !(HALF && MIN), "places in shared memory");
 
@@ -74,8 +89,8 @@ struct wide_turn {
 /* Rows of weights and columns of a block; x0: the first column where columns lie one after the other. */
 struct wide_tile {
     const mv_job *job;
-    span          in;
-    int           r0, x0;
+    span in;
+    int r0, x0;
 };
 static __device__ __forceinline__ int wide_tiles(const tile_args &a)
 {
@@ -103,8 +118,7 @@ static __device__ __forceinline__ int column_number(const tile_args &a, const sp
 
 /* ---- the group that fetches ---- */
 
-template <int TYPE>
-static __device__ __forceinline__ void put_wide(uint8_t *stage, const unit u[2], int r, int n)
+template <int TYPE> static __device__ __forceinline__ void put_wide(uint8_t *stage, const unit u[2], int r, int n)
 {
     typedef wide<TYPE> W;
     const int g = r % 8, hi = r % 16 / 8;
@@ -129,7 +143,7 @@ static __device__ __forceinline__ void put_wide(uint8_t *stage, const unit u[2],
 /* Columns that lie anywhere: what a thread copies of each pair, from where in 16 bytes (scales: 8) from x. */
 struct wide_source {
     uint32_t q[WIDE_COLUMNS / 16], s;
-    int      n; /* of q */
+    int n; /* of q */
 };
 static __device__ __forceinline__ void find_wide(wide_source &f, const tile_args &a, const wide_tile &t, int pairs)
 {
@@ -177,8 +191,7 @@ static __device__ __forceinline__ void copy_wide(uint8_t *stage, const uint8_t *
         bulk_copy(stage + at, from + at + c * each, (unsigned)(n * each), full);
 }
 
-template <int TYPE>
-static __device__ __forceinline__ void wide_fetch(const tile_args &a, uint8_t *smem, bool paired)
+template <int TYPE> static __device__ __forceinline__ void wide_fetch(const tile_args &a, uint8_t *smem, bool paired)
 {
     typedef wide<TYPE> W;
     enum { EACH = W::SUBS, HALF = W::ROWS / 2 }; /* rows of a thread; with two matrices rows of either */
@@ -219,7 +232,8 @@ static __device__ __forceinline__ void wide_fetch(const tile_args &a, uint8_t *s
                 gather_wide(stage, a, from, p);
                 copy_arrive(&full[now.stage]);
             } else {
-                copy_wide(stage, x + (int64_t)p * WIDE_PAIR, wide_read(t.in.cols), t.x0 % WIDE_COLUMNS, &full[now.stage]);
+                copy_wide(stage, x + (int64_t)p * WIDE_PAIR, wide_read(t.in.cols), t.x0 % WIDE_COLUMNS,
+                          &full[now.stage]);
             }
 #pragma unroll
             for (int e = 0; e < EACH; e++) {
@@ -248,22 +262,21 @@ static __device__ __forceinline__ void wide_wait(uint64_t *full, const wide_turn
 /* A lane's part of a unit of a group's rows of weights, for each 64: words; halves of 16 elements, the even ones before
  * the odd ones; scales of rows g and g + 8. */
 template <int TYPE> struct wide_part {
-    uint4    words[wide<TYPE>::SUBS];
+    uint4 words[wide<TYPE>::SUBS];
     uint32_t w[wide<TYPE>::SUBS][2][4];
-    float    d[wide<TYPE>::SUBS][2][2];
+    float d[wide<TYPE>::SUBS][2][2];
 };
-template <int TYPE>
-static __device__ __forceinline__ void load_words(wide_part<TYPE> &to, const uint8_t *stage, int u)
+template <int TYPE> static __device__ __forceinline__ void load_words(wide_part<TYPE> &to, const uint8_t *stage, int u)
 {
     typedef wide<TYPE> W;
     const int lane = threadIdx.x & 31, r16 = threadIdx.x / 128 * 4 * W::SUBS + threadIdx.x / 32 % 4;
 
 #pragma unroll
     for (int s = 0; s < W::SUBS; s++)
-        to.words[s] = *(const uint4 *)(stage + W::W_AT + u * W::W_BYTES + (r16 + s * 4) * 512 + W::lane_slot(lane / 4, lane % 4));
+        to.words[s] =
+            *(const uint4 *)(stage + W::W_AT + u * W::W_BYTES + (r16 + s * 4) * 512 + W::lane_slot(lane / 4, lane % 4));
 }
-template <int TYPE>
-static __device__ __forceinline__ void load_scales(wide_part<TYPE> &to, const uint8_t *stage, int u)
+template <int TYPE> static __device__ __forceinline__ void load_scales(wide_part<TYPE> &to, const uint8_t *stage, int u)
 {
     typedef wide<TYPE> W;
     const int r = threadIdx.x / 128 * 64 * W::SUBS + threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4;
@@ -277,8 +290,7 @@ static __device__ __forceinline__ void load_scales(wide_part<TYPE> &to, const ui
         to.d[i / 2][i % 2][1] = v.y;
     }
 }
-template <int TYPE>
-static __device__ __forceinline__ void make_halves(wide_part<TYPE> &to)
+template <int TYPE> static __device__ __forceinline__ void make_halves(wide_part<TYPE> &to)
 {
 #pragma unroll
     for (int s = 0; s < wide<TYPE>::SUBS; s++) {
@@ -338,7 +350,8 @@ static __device__ __forceinline__ void wide_products(float *sum, wide_part<TYPE>
 
 /* S += dx V for N columns; sx: their sums of q and dx. */
 template <int TYPE, int N>
-static __device__ __forceinline__ void wide_floats(float *S, const float *sum, const wide_part<TYPE> &r, const uint8_t *sx)
+static __device__ __forceinline__ void wide_floats(float *S, const float *sum, const wide_part<TYPE> &r,
+                                                   const uint8_t *sx)
 {
     typedef wide<TYPE> W;
     enum { SUBS = W::SUBS };
@@ -350,7 +363,8 @@ static __device__ __forceinline__ void wide_floats(float *S, const float *sum, c
 #pragma unroll
         for (int e = 0; e < 4 * SUBS; e++) {
             const int i = e / 4 * (N / 2) + n * 4 + e % 4;
-            const float *d = r.d[e / 4][e / 2 % 2], first = sum[i], second = sum[W::SUMS == SUMS_ONE ? i : i + SUBS * (N / 2)];
+            const float *d = r.d[e / 4][e / 2 % 2], first = sum[i],
+                        second = sum[W::SUMS == SUMS_ONE ? i : i + SUBS * (N / 2)];
             float v = __fmul_rn(d[0], W::SUMS == SUMS_PLANES ? __fadd_rn(first, second) : first);
 
             if (W::MIN)
@@ -533,12 +547,12 @@ static __global__ void __launch_bounds__(wide<TYPE>::THREADS, 1) wide_rows_times
 #endif
 }
 
-template <int TYPE>
-static void launch_wide(struct cuda *c, const tile_args *a, unsigned blocks)
+template <int TYPE> static void launch_wide(struct cuda *c, const tile_args *a, unsigned blocks)
 {
     typedef wide<TYPE> W;
 
-    cuda_fail(c, cudaFuncSetAttribute(wide_rows_times<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, W::SMEM), "wide");
+    cuda_fail(c, cudaFuncSetAttribute(wide_rows_times<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, W::SMEM),
+              "wide");
     LAUNCH(c, wide_rows_times<TYPE>, blocks, W::THREADS, W::SMEM, *a);
 }
 #endif

@@ -7,9 +7,13 @@
 void cuda_wide_k(struct cuda *c, const struct tile_args *a, unsigned blocks)
 {
     switch (a->job[0].type) {
-#define X(name) case QUANT_##name: launch_wide<QUANT_##name>(c, a, blocks); break;
+#define X(name) \
+    case QUANT_##name: \
+        launch_wide<QUANT_##name>(c, a, blocks); \
+        break;
         GEMM_COMMON_K(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }

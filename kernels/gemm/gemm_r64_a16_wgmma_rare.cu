@@ -12,10 +12,12 @@ static constexpr bool left_out(int type)
 {
     switch (type) {
 #define X(name) case QUANT_##name:
-        GEMM_HALF_MINIMA(X) GEMM_HALF_LARGE(X)
+        GEMM_HALF_MINIMA(X)
+        GEMM_HALF_LARGE(X)
 #undef X
         return true;
-    default: return false;
+    default:
+        return false;
     }
 }
 #define X(name) static_assert(fits<QUANT_##name> != left_out(QUANT_##name), #name);
@@ -32,6 +34,7 @@ void cuda_wide_rare(struct cuda *c, const struct tile_args *a, unsigned blocks)
         break;
         GEMM_RARE(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }

@@ -8,10 +8,14 @@ void cuda_broad(struct cuda *c, struct tile_args *a, int64_t n)
     const unsigned blocks = cuda_wide_grid(c, a, n, GROUP_ROWS, BROAD_COLUMNS);
 
     switch (a->job[0].type) {
-#define X(name, sums) case QUANT_##name: launch_broad<QUANT_##name>(c, a, blocks); break;
+#define X(name, sums) \
+    case QUANT_##name: \
+        launch_broad<QUANT_##name>(c, a, blocks); \
+        break;
         GEMM_WHOLE(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }
 
@@ -44,8 +48,8 @@ static __device__ __forceinline__ void broad_values(uint8_t *out, int groups, in
 
 /* QUADS: rows begin at multiples of 16 bytes. */
 template <bool QUADS>
-__global__ void __launch_bounds__(256) round_broad(uint8_t *out, const float *x, int n, int64_t stride, int k,
-                                                   const int *id, const int *slot)
+__global__ void __launch_bounds__(256)
+    round_broad(uint8_t *out, const float *x, int n, int64_t stride, int k, const int *id, const int *slot)
 {
     const int i = blockIdx.y * blockDim.x + threadIdx.x, row = blockIdx.x;
     const float *from = x + row * stride + i * 8;
@@ -78,5 +82,6 @@ void cuda_round_broad(struct cuda *c, uint8_t *out, struct tensor x, const int *
     if (((uintptr_t)x.data % 16 | (uintptr_t)x.stride % 4) == 0)
         LAUNCH(c, round_broad<true>, grid, threads, 0, out, (const float *)x.data, (int)x.ne[1], x.stride, k, id, slot);
     else
-        LAUNCH(c, round_broad<false>, grid, threads, 0, out, (const float *)x.data, (int)x.ne[1], x.stride, k, id, slot);
+        LAUNCH(c, round_broad<false>, grid, threads, 0, out, (const float *)x.data, (int)x.ne[1], x.stride, k, id,
+               slot);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_r64_a8_wgmma.cuh - GEMM for 64 and more tokens with 8-bit activations, on the wgmma units of sm_90.
- * room: kernels (base quant ops)
+ * room: kernels
  *
  * Only for formats whose integer sums stay exact in a float over a group of 128 elements or half of it (gemm/sums.cuh:
  * whole_sums()). A weight times its unit's scale is below 2^11 and so a half; 8-bit activations are halves, too, and
@@ -22,11 +22,19 @@ enum { BROAD_COPIES = 5 }; /* threads that copy columns which lie side by side *
 
 template <int TYPE> struct broad {
     enum {
-        COMPUTE = 2 * 128, ROWS = GROUP_ROWS, COLUMNS = BROAD_COLUMNS, STAGES = 3, THREADS = COMPUTE + 128,
+        COMPUTE = 2 * 128,
+        ROWS = GROUP_ROWS,
+        COLUMNS = BROAD_COLUMNS,
+        STAGES = 3,
+        THREADS = COMPUTE + 128,
         /* a stage is a group: columns, rows of weights */
-        W_AT = (BROAD_GROUP + 1023) / 1024 * 1024, STAGE = W_AT + group<TYPE>::SIZE,
-        TOTALS_AT = STAGES * STAGE, BOOK_AT = TOTALS_AT + ROWS * COLUMNS * 4, NUMBERS_AT = BOOK_AT + group<TYPE>::BOOK,
-        BARS_AT = NUMBERS_AT + 2 * COLUMNS * 4, SMEM = BARS_AT + 2 * STAGES * 8,
+        W_AT = (BROAD_GROUP + 1023) / 1024 * 1024,
+        STAGE = W_AT + group<TYPE>::SIZE,
+        TOTALS_AT = STAGES * STAGE,
+        BOOK_AT = TOTALS_AT + ROWS * COLUMNS * 4,
+        NUMBERS_AT = BOOK_AT + group<TYPE>::BOOK,
+        BARS_AT = NUMBERS_AT + 2 * COLUMNS * 4,
+        SMEM = BARS_AT + 2 * STAGES * 8,
     };
     static_assert(STAGE % 1024 == 0 && SMEM <= 227 << 10, "places in shared memory");
 };
@@ -36,7 +44,9 @@ static __device__ __forceinline__ block_rows broad_block(const tile_args &a, con
 {
     const int64_t at = t.in.expert * a.expert_bytes + t.r0 * t.job->row_bytes;
 
-    return { { t.job->w + at, (paired ? a.job[1].w : t.job->w) + at }, (uint32_t)t.job->row_bytes, t.job->n_rows - 1 - t.r0,
+    return { { t.job->w + at, (paired ? a.job[1].w : t.job->w) + at },
+             (uint32_t)t.job->row_bytes,
+             t.job->n_rows - 1 - t.r0,
              paired };
 }
 
@@ -45,7 +55,7 @@ static __device__ __forceinline__ block_rows broad_block(const tile_args &a, con
 /* Columns that lie anywhere: what a thread copies of each group, from where in 16 bytes (dx: 4) from x. */
 struct broad_source {
     uint32_t q[BROAD_COLUMNS / 16], sums, dx;
-    int      n; /* of q */
+    int n; /* of q */
 };
 static __device__ __forceinline__ void find_broad(broad_source &f, const tile_args &a, const wide_tile &t, int groups)
 {
@@ -63,7 +73,8 @@ static __device__ __forceinline__ void find_broad(broad_source &f, const tile_ar
     f.sums = number / BROAD_COLUMNS * tile + (BROAD_SUMS / 16 + c);
     f.dx = (number / BROAD_COLUMNS * tile + BROAD_SCALES / 16) * 4 + broad_scale(c);
 }
-static __device__ __forceinline__ void gather_broad(uint8_t *stage, const tile_args &a, const broad_source &f, int group)
+static __device__ __forceinline__ void gather_broad(uint8_t *stage, const tile_args &a, const broad_source &f,
+                                                    int group)
 {
     const int tid = threadIdx.x % 128;
     const uint8_t *x = a.x + (int64_t)group * BROAD_GROUP;
@@ -96,8 +107,7 @@ static __device__ __forceinline__ void copy_broad(uint8_t *stage, const uint8_t 
         bulk_copy(stage + at, from + at + c * each, (unsigned)(n * each), full);
 }
 
-template <int TYPE>
-static __device__ __forceinline__ void broad_fetch(const tile_args &a, uint8_t *smem, bool paired)
+template <int TYPE> static __device__ __forceinline__ void broad_fetch(const tile_args &a, uint8_t *smem, bool paired)
 {
     typedef broad<TYPE> W;
     uint64_t *full = (uint64_t *)(smem + W::BARS_AT), *empty = full + W::STAGES;
@@ -143,11 +153,12 @@ static __device__ __forceinline__ int own_row(int h)
 /* Of a lane's rows what group<> (quant/group.cuh) wants to know, and the first operand of a group, or of two units; at:
  * the stage's rows of weights. */
 struct broad_rows {
-    uint32_t     odd[2], skew[2], highs[2][2];
+    uint32_t odd[2], skew[2], highs[2][2];
     group_halves w;
 };
 template <int TYPE>
-static __device__ __forceinline__ void make_rows(broad_rows &to, const uint8_t *at, int group_no, int unit, const void *book)
+static __device__ __forceinline__ void make_rows(broad_rows &to, const uint8_t *at, int group_no, int unit,
+                                                 const void *book)
 {
     typedef group<TYPE> G;
     const int c = threadIdx.x % 4;
@@ -172,7 +183,8 @@ static __device__ __forceinline__ void make_rows(broad_rows &to, const uint8_t *
 
 /* Sums of scale i of n units are on their way. */
 template <int TYPE, int N>
-static __device__ __forceinline__ void ask_products(float *sum, const broad_rows &rows, const uint8_t *stage, int first, int n)
+static __device__ __forceinline__ void ask_products(float *sum, const broad_rows &rows, const uint8_t *stage, int first,
+                                                    int n)
 {
     enum { PARTS = whole_sums(TYPE) == 4 ? 2 : 1 };
 
@@ -235,8 +247,8 @@ static __device__ __forceinline__ float activated(int act, float v)
 /* act(gate) up, or act(up). The first group has the gate, the second up, for the same rows: either ends half of the
  * columns, and gives the other half away. */
 template <int N>
-static __device__ __forceinline__ void broad_act(const tile_args &a, const wide_tile &t, const int *number, const float *S,
-                                                 float4 *total, bool paired)
+static __device__ __forceinline__ void broad_act(const tile_args &a, const wide_tile &t, const int *number,
+                                                 const float *S, float4 *total, bool paired)
 {
     const int mine = threadIdx.x / 128, lane = threadIdx.x & 31;
     const int r = t.r0 + threadIdx.x / 32 % (paired ? 4 : 8) * 16 + lane / 4;
@@ -300,8 +312,8 @@ static __device__ __forceinline__ void broad_run(const tile_args &a, const wide_
         float d[2];
         auto find_d = [&] { /* as late as can be: registers */
 #pragma unroll
-            for (int h = 0; h < 2; h++)
-                d[h] = __fmul_rn(G::d(stage + W::W_AT, own_row(h), rows.skew[h]), 16777216.0f);
+                            for (int h = 0; h < 2; h++)
+                                d[h] = __fmul_rn(G::d(stage + W::W_AT, own_row(h), rows.skew[h]), 16777216.0f);
         };
 
         now.next<W>();
@@ -379,25 +391,41 @@ static __global__ void __launch_bounds__(broad<TYPE>::THREADS, 1) broad_times(co
 
         find_tile<W>(t, a, i, paired);
         switch ((t.in.cols + 15) / 16) {
-        case 1: broad_run<TYPE, 16>(a, t, number, smem, now, paired); break;
-        case 2: broad_run<TYPE, 32>(a, t, number, smem, now, paired); break;
-        case 3: broad_run<TYPE, 48>(a, t, number, smem, now, paired); break;
-        case 4: broad_run<TYPE, 64>(a, t, number, smem, now, paired); break;
-        case 5: broad_run<TYPE, 80>(a, t, number, smem, now, paired); break;
-        case 6: broad_run<TYPE, 96>(a, t, number, smem, now, paired); break;
-        case 7: broad_run<TYPE, 112>(a, t, number, smem, now, paired); break;
-        default: broad_run<TYPE, 128>(a, t, number, smem, now, paired); break;
+        case 1:
+            broad_run<TYPE, 16>(a, t, number, smem, now, paired);
+            break;
+        case 2:
+            broad_run<TYPE, 32>(a, t, number, smem, now, paired);
+            break;
+        case 3:
+            broad_run<TYPE, 48>(a, t, number, smem, now, paired);
+            break;
+        case 4:
+            broad_run<TYPE, 64>(a, t, number, smem, now, paired);
+            break;
+        case 5:
+            broad_run<TYPE, 80>(a, t, number, smem, now, paired);
+            break;
+        case 6:
+            broad_run<TYPE, 96>(a, t, number, smem, now, paired);
+            break;
+        case 7:
+            broad_run<TYPE, 112>(a, t, number, smem, now, paired);
+            break;
+        default:
+            broad_run<TYPE, 128>(a, t, number, smem, now, paired);
+            break;
         }
     }
 #endif
 }
 
-template <int TYPE>
-static void launch_broad(struct cuda *c, const tile_args *a, unsigned blocks)
+template <int TYPE> static void launch_broad(struct cuda *c, const tile_args *a, unsigned blocks)
 {
     typedef broad<TYPE> W;
 
-    cuda_fail(c, cudaFuncSetAttribute(broad_times<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, W::SMEM), "broad");
+    cuda_fail(c, cudaFuncSetAttribute(broad_times<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, W::SMEM),
+              "broad");
     LAUNCH(c, broad_times<TYPE>, blocks, W::THREADS, W::SMEM, *a);
 }
 #endif

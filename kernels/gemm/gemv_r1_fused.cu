@@ -25,8 +25,8 @@ static __device__ __forceinline__ void store8(float *x, const float v[8])
 /* The activations from x on: as floats where xs is not NULL, and, ROUND, rounded. Threads take 8 elements each; w: the
  * norm's weights of the first ones. The order of the norm's sum is norm_block's. */
 template <int MODE, bool ROUND, class ARGS>
-static __device__ __forceinline__ void make_input(const ARGS &f, int k, bool eight, const float *x, const float first[8],
-                                                  uint8_t *xq, float *xs, float *tmp)
+static __device__ __forceinline__ void make_input(const ARGS &f, int k, bool eight, const float *x,
+                                                  const float first[8], uint8_t *xq, float *xs, float *tmp)
 {
     const int t = threadIdx.x, threads = MODE == IN_NORM ? THREADS : blockDim.x, pairs = (k + 63) / 64;
     float v[8] = {}, w[8], factor = 1.0f;
@@ -89,12 +89,12 @@ static __device__ __forceinline__ void make_input(const ARGS &f, int k, bool eig
  * turns of a single job, two each, then as they come, by this counter: where there are many, even shares end when the
  * slowest multiprocessor does. */
 struct cut {
-    int     type; /* of jobs that are neither floats nor beside others */
-    int     blocks, strips, segments, sets, step, each;
-    int     lane_bits;              /* of the threads that share a row's sum */
-    int     x_bytes, floats, dx_at; /* of shared memory, before the values; floats 0: nobody wants them; where dx is */
+    int type; /* of jobs that are neither floats nor beside others */
+    int blocks, strips, segments, sets, step, each;
+    int lane_bits;              /* of the threads that share a row's sum */
+    int x_bytes, floats, dx_at; /* of shared memory, before the values; floats 0: nobody wants them; where dx is */
     uint8_t set[MOST_THREADS / 32], first[MOST_THREADS / 32];
-    int    *handed;
+    int *handed;
 };
 
 /* Rows of a block. */
@@ -105,8 +105,8 @@ static __host__ __device__ inline int job_rows(int type, int main, int strips)
 
 /* What a block computes. */
 struct where {
-    int            type, r0, here, job;
-    uint32_t       row_bytes;
+    int type, r0, here, job;
+    uint32_t row_bytes;
     const uint8_t *w;
 };
 
@@ -149,7 +149,7 @@ static __device__ __forceinline__ void put(const fused_args &f, const where &at,
 /* Shared memory of a product. */
 struct space {
     uint8_t *xq;
-    float   *xs, *values, *tmp;
+    float *xs, *values, *tmp;
 };
 
 /* The norm's weights that a thread has before the inputs are there; what fills the last pair up stays zero. */
@@ -162,8 +162,7 @@ static __device__ __forceinline__ void load_first(const float *norm, int k, floa
         load8(w, norm, (int)threadIdx.x * 8);
 }
 
-template <int MODE, bool EIGHT>
-static __device__ __forceinline__ void inputs(const fused_args &f, const space &s)
+template <int MODE, bool EIGHT> static __device__ __forceinline__ void inputs(const fused_args &f, const space &s)
 {
     wait_for_inputs();
     if (MODE == IN_PLAIN)
@@ -238,8 +237,7 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
             __syncthreads();
             if ((int)(threadIdx.x & ~31u) >> c.lane_bits < many * STRIP) { /* a warp's threads go together */
                 const float sum = row_sum(s.values + row / STRIP * c.segments * V_SEGMENT + row % STRIP * V_PITCH,
-                                          (const float *)(s.xq + c.dx_at), part, c.segments,
-                                          has_groups(TYPE, EIGHT));
+                                          (const float *)(s.xq + c.dx_at), part, c.segments, has_groups(TYPE, EIGHT));
 
                 if (part == 0 && t.s0 * STRIP + row < at.here && row < many * STRIP)
                     put(f, at, t.s0 * STRIP + row, sum, res);
@@ -272,7 +270,8 @@ static __device__ __forceinline__ void strips_once(const fused_args &f, const cu
 
     load_strip<TYPE>(now, w, at.row_bytes, at.here - set * STRIP, block, own && set < strips ? units : 0);
     if (MODE == IN_READY && own && set + c.sets < strips)
-        load_strip<TYPE>(then, w += step * (int)at.row_bytes, at.row_bytes, at.here - (set + c.sets) * STRIP, block, units);
+        load_strip<TYPE>(then, w += step * (int)at.row_bytes, at.row_bytes, at.here - (set + c.sets) * STRIP, block,
+                         units);
     if (!has_frag(TYPE))
         prefetch(at.w, at.here * (int)at.row_bytes, threadIdx.x, blockDim.x);
     inputs<MODE, EIGHT>(f, s);
@@ -286,7 +285,8 @@ static __device__ __forceinline__ void strips_once(const fused_args &f, const cu
             break;
         now = then;
         if (i + 2 * c.sets < strips)
-            load_strip<TYPE>(then, w += step * (int)at.row_bytes, at.row_bytes, at.here - (i + 2 * c.sets) * STRIP, block, units);
+            load_strip<TYPE>(then, w += step * (int)at.row_bytes, at.row_bytes, at.here - (i + 2 * c.sets) * STRIP,
+                             block, units);
     }
     __syncthreads();
     if ((int)(threadIdx.x & ~31u) >> c.lane_bits >= strips * STRIP) /* a warp's threads go together */
@@ -345,8 +345,7 @@ static __device__ __forceinline__ void floats_times(const fused_args &f, const c
 }
 
 /* Only the rounded row: where all rows are floats, whose blocks do not round. */
-template <bool EIGHT>
-static __device__ __forceinline__ void round_row(const fused_args &f, const space &s)
+template <bool EIGHT> static __device__ __forceinline__ void round_row(const fused_args &f, const space &s)
 {
     float first[8];
 
@@ -355,7 +354,8 @@ static __device__ __forceinline__ void round_row(const fused_args &f, const spac
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1)
             wait_for_inputs();
-        make_input<IN_NORM, true>(f, f.a.k, EIGHT, pass == 1 ? f.x : f.w, first, pass == 1 ? f.rounded : s.xq, NULL, s.tmp);
+        make_input<IN_NORM, true>(f, f.a.k, EIGHT, pass == 1 ? f.x : f.w, first, pass == 1 ? f.rounded : s.xq, NULL,
+                                  s.tmp);
     }
 }
 
@@ -363,7 +363,8 @@ static __device__ __forceinline__ void round_row(const fused_args &f, const spac
  * ONCE: strips_once() will do. Blocks beyond those of rows: one that rounds a norm's row, or some that move the
  * past. */
 template <int MODE, bool EIGHT, int TYPE, bool ONCE = false>
-__global__ void __launch_bounds__(MODE == IN_NORM || MODE == IN_READY ? THREADS : MOST_THREADS, MODE == IN_PLAIN ? 1 : 2)
+__global__ void __launch_bounds__(MODE == IN_NORM || MODE == IN_READY ? THREADS : MOST_THREADS,
+                                  MODE == IN_PLAIN ? 1 : 2)
     fused_matvec(const __grid_constant__ fused_args f, const __grid_constant__ cut c)
 {
     extern __shared__ __align__(16) uint8_t shared[]; /* rounded, floats, values */
@@ -427,14 +428,14 @@ static void cut_warps(struct cut *a, int warps)
 
 /* Activations of several rows. */
 struct input_args {
-    enum input   mode;
-    int          k;
+    enum input mode;
+    int k;
     const float *x, *z, *w;
-    float        eps;
-    float       *floats;
-    uint8_t     *rounded;
-    int64_t      x_stride, z_stride, floats_stride;
-    int         *handed; /* a norm's row sets it to 0: struct cut */
+    float eps;
+    float *floats;
+    uint8_t *rounded;
+    int64_t x_stride, z_stride, floats_stride;
+    int *handed; /* a norm's row sets it to 0: struct cut */
 };
 
 /* grid: 1, rows. A norm's first pass, of its weights, only brings the instructions. */
@@ -466,7 +467,8 @@ __global__ void __launch_bounds__(THREADS) round_rows(const __grid_constant__ in
 
 void cuda_fused_round(struct cuda *c, const struct fused_args *f)
 {
-    const input_args in = { f->mode, f->a.k, f->x, f->z, f->w, f->eps, f->floats, f->rounded, f->x_stride, f->z_stride,
+    const input_args in = { f->mode,          f->a.k,    f->x,       f->z,        f->w,
+                            f->eps,           f->floats, f->rounded, f->x_stride, f->z_stride,
                             f->floats_stride, c->handed };
     const bool norm = f->mode == IN_NORM;
     const auto kernel = f->a.eight ? (norm ? round_rows<IN_NORM, true> : round_rows<IN_PLAIN, true>)
@@ -512,9 +514,11 @@ static void launch_matvec(struct cuda *c, const struct fused_args *f, const cut 
                               : fused_matvec<MODE, EIGHT, QUANT_##name>, \
                          grid, (unsigned)threads, smem, *f, a); \
         break;
-        GEMM_COMMON(X) GEMM_ONE_ROW(X)
+        GEMM_COMMON(X)
+        GEMM_ONE_ROW(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }
 
@@ -596,7 +600,8 @@ void cuda_fused_matvec(struct cuda *c, struct fused_args *f)
     }
     for (bool begun = false; left.n > 0; begun = true) {
         /* beside others a warp has one block of a strip */
-        const bool along = f->mode == IN_READY && f->res == NULL && 2 * row_segments(left.k) <= WARPS && beside_fits(&left);
+        const bool along =
+            f->mode == IN_READY && f->res == NULL && 2 * row_segments(left.k) <= WARPS && beside_fits(&left);
         int type = QUANT_f32, n = 0;
 
         for (int i = 0; i < left.n && (type == QUANT_f32 || (along && type == BESIDE)); i++)

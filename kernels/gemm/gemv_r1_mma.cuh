@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemv_r1_mma.cuh - GEMV for one token on tensor cores (int8 mma.sync).   room: kernels (base quant ops)
+/* gemv_r1_mma.cuh - GEMV for one token on tensor cores (int8 mma.sync).   room: kernels
  *
  * What bounds it is the number of instructions that a warp executes in sequence. A warp takes 16 rows of weights and 8
  * units (a block). The weights are the A operand, loaded straight into registers where they are used
@@ -45,7 +45,8 @@ static __host__ __device__ constexpr bool has_frag(int type)
         GEMM_COMMON(X)
 #undef X
         return true;
-    default: return false;
+    default:
+        return false;
     }
 }
 
@@ -55,7 +56,7 @@ template <int TYPE, bool = has_frag(TYPE)> struct strip {
 };
 template <int TYPE> struct strip<TYPE, false> {
     const uint8_t *r0, *r8;
-    int            unit, n; /* its first unit of the row; of two how many there are */
+    int unit, n; /* its first unit of the row; of two how many there are */
 };
 
 /* Rows w ... (at least 1 of 16), of which `units` from the block on exist; none: zeros, but with ANY, which is
@@ -83,15 +84,15 @@ static __device__ __forceinline__ void load_strip(strip<TYPE> &s, const uint8_t 
 template <int TYPE, bool = has_frag(TYPE)> struct strip_x {
     enum { GROUP = frag<TYPE>::HALVES ? 2 : 4, GROUPS = 8 / GROUP }; /* units whose sums meet */
     uint32_t x[GROUPS][2];
-    float    all[GROUPS];
-    int      sum[2]; /* of groups_times(): of units 2 c and 2 c + 1, and x[0] of unit g */
+    float all[GROUPS];
+    int sum[2]; /* of groups_times(): of units 2 c and 2 c + 1, and x[0] of unit g */
 };
 template <int TYPE> struct strip_x<TYPE, false> {
-    uint32_t w[2][8]; /* of unit 2 c and the next: of the plane that is the lane's column, unless another lane's unit is */
-    float    all[2];
+    uint32_t w[2]
+              [8]; /* of unit 2 c and the next: of the plane that is the lane's column, unless another lane's unit is */
+    float all[2];
 };
-template <int TYPE>
-static __device__ __forceinline__ void load_any(strip_x<TYPE> &a, const uint8_t *xb, int units)
+template <int TYPE> static __device__ __forceinline__ void load_any(strip_x<TYPE> &a, const uint8_t *xb, int units)
 {
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
 
@@ -137,8 +138,8 @@ static __device__ __forceinline__ void load_x(strip_x<TYPE> &a, const uint8_t *x
         }
         const int mine = F::HALVES ? g / 4 : g / 2; /* the unit of a group that is the lane's column */
         const int out = F::HALVES ? c / 2 : c;      /* and that it gets sums of */
-        const uint8_t *col = xb + mine / 2 * X_PAIR + mine % 2 * X_UNIT + g % 2 * 4 +
-                             (F::APART ? c * 16 : c % 2 * 32 + c / 2 * 8);
+        const uint8_t *col =
+            xb + mine / 2 * X_PAIR + mine % 2 * X_UNIT + g % 2 * 4 + (F::APART ? c * 16 : c % 2 * 32 + c / 2 * 8);
         const float *all = (const float *)(xb + X_SUMS + out / 2 * X_PAIR + out % 2 * 8);
 
 #pragma unroll
@@ -159,7 +160,8 @@ struct group_values {
     float first, second;
 };
 template <int TYPE>
-static __device__ __forceinline__ group_values group_of(const typename frag<TYPE>::raw &r, int c, int i0, int i1, const int all[2])
+static __device__ __forceinline__ group_values group_of(const typename frag<TYPE>::raw &r, int c, int i0, int i1,
+                                                        const int all[2])
 {
     const int2 own = frag<TYPE>::whole(r, c, i0, i1, all);
     const int give = whole_sums(TYPE) == 2 || c % 2 == 0 ? own.y : own.x;
@@ -175,7 +177,8 @@ static __device__ __forceinline__ group_values group_of(const typename frag<TYPE
  * has the sums of units 2 c and 2 c + 1; with its neighbour's it makes a group. With one sum a group there are two
  * values: even lanes give what scales, odd ones what minima give. With two there are four, as others have. */
 template <int TYPE, class TABLES>
-static __device__ __forceinline__ void groups_times(const strip<TYPE> &s, const strip_x<TYPE> &a, const TABLES *tab, float *v)
+static __device__ __forceinline__ void groups_times(const strip<TYPE> &s, const strip_x<TYPE> &a, const TABLES *tab,
+                                                    float *v)
 {
     typedef frag<TYPE> F;
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
@@ -195,7 +198,8 @@ static __device__ __forceinline__ void groups_times(const strip<TYPE> &s, const 
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int *q = sum[0] + 2 * h, *q4 = sum[1] + 2 * h;
-        const group_values own = group_of<TYPE>(h == 0 ? s.r0 : s.r8, c, c < 2 ? q[0] : q4[0], c < 2 ? q[1] : q4[1], a.sum);
+        const group_values own =
+            group_of<TYPE>(h == 0 ? s.r0 : s.r8, c, c < 2 ? q[0] : q4[0], c < 2 ? q[1] : q4[1], a.sum);
         float *to = v + (g + h * 8) * V_PITCH;
 
         if (whole_sums(TYPE) == 2)
@@ -210,8 +214,7 @@ static __device__ __forceinline__ void groups_times(const strip<TYPE> &s, const 
 template <int TYPE> struct own_unit {
     uint32_t is[strip_x<TYPE>::GROUP];
 };
-template <int TYPE>
-static __device__ __forceinline__ own_unit<TYPE> find_own_unit(int mine)
+template <int TYPE> static __device__ __forceinline__ own_unit<TYPE> find_own_unit(int mine)
 {
     own_unit<TYPE> o;
 
@@ -227,8 +230,8 @@ static __device__ __forceinline__ own_unit<TYPE> find_own_unit(int mine)
  * for each of its products. */
 template <int TYPE, class TABLES>
 static __device__ __forceinline__ void group_sums(int sum[strip_x<TYPE>::GROUPS][4], const strip<TYPE> &s,
-                                                  const uint32_t x[strip_x<TYPE>::GROUPS][2], const own_unit<TYPE> &own, int c,
-                                                  const TABLES *tab)
+                                                  const uint32_t x[strip_x<TYPE>::GROUPS][2], const own_unit<TYPE> &own,
+                                                  int c, const TABLES *tab)
 {
     typedef frag<TYPE> F;
     enum { GROUP = strip_x<TYPE>::GROUP, GROUPS = strip_x<TYPE>::GROUPS };
@@ -252,7 +255,8 @@ static __device__ __forceinline__ void group_sums(int sum[strip_x<TYPE>::GROUPS]
 
 /* As strip_times(), of formats without frag<>. */
 template <int TYPE>
-static __device__ __forceinline__ void any_times(const strip<TYPE> &s, const strip_x<TYPE> &a, const struct tables *tab, float *v)
+static __device__ __forceinline__ void any_times(const strip<TYPE> &s, const strip_x<TYPE> &a, const struct tables *tab,
+                                                 float *v)
 {
     enum { HALF = wq<TYPE>::HALF, MIN = wq<TYPE>::MIN };
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
@@ -274,7 +278,8 @@ static __device__ __forceinline__ void any_times(const strip<TYPE> &s, const str
         for (int i = 0; i < 4; i++) {
             const uint32_t g0[2] = { (uint32_t)u[0].w[2 * i], (uint32_t)u[0].w[2 * i + 1] };
             const uint32_t g8[2] = { (uint32_t)u[1].w[2 * i], (uint32_t)u[1].w[2 * i + 1] };
-            const uint32_t x0 = e == 0 ? a.w[0][2 * i] : a.w[1][2 * i], x1 = e == 0 ? a.w[0][2 * i + 1] : a.w[1][2 * i + 1];
+            const uint32_t x0 = e == 0 ? a.w[0][2 * i] : a.w[1][2 * i],
+                           x1 = e == 0 ? a.w[0][2 * i + 1] : a.w[1][2 * i + 1];
 
             mma_row<true>(sum[HALF && i >= 2], g0, g8, x0, x1);
             if (HALF && MIN && i >= 2)
@@ -341,7 +346,8 @@ static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const s
                 if (F::MIN)
                     value = __fmaf_rn(-m, a.all[j], value);
                 if (F::HALVES)
-                    value = __fmaf_rn(d, i, __shfl_xor_sync(0xffffffffu, value, 1)); /* odd c: the first half, then this */
+                    value =
+                        __fmaf_rn(d, i, __shfl_xor_sync(0xffffffffu, value, 1)); /* odd c: the first half, then this */
                 if (!F::HALVES || c % 2 == 1)
                     to[h * 8 * V_PITCH + j * GROUP] = there ? value : 0.0f;
             }

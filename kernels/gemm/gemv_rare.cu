@@ -4,8 +4,8 @@
 #include "kernels/quant/all.cuh"
 
 template <int TYPE>
-__global__ void __launch_bounds__(256) rare(struct mv_job job, int k, const uint8_t *x, int64_t x_bytes, int nx,
-                                            bool eight, const struct tables *tab)
+__global__ void __launch_bounds__(256)
+    rare(struct mv_job job, int k, const uint8_t *x, int64_t x_bytes, int nx, bool eight, const struct tables *tab)
 {
     enum { TT = 4 };
     __shared__ __align__(16) float buf[8][2 * AT_ONCE * TT * BUF_PITCH];
@@ -26,8 +26,9 @@ __global__ void __launch_bounds__(256) rare(struct mv_job job, int k, const uint
 
 void cuda_rare(struct cuda *c, struct tensor w, struct tensor y, const uint8_t *x, int nx)
 {
-    struct mv_job job = { (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data, y.stride,
-                          (int)w.ne[1], w.type, 0 };
+    struct mv_job job = {
+        (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data, y.stride, (int)w.ne[1], w.type, 0
+    };
     int k = (int)w.ne[0];
     dim3 grid((unsigned)ceil_div(w.ne[1], 8 * warp_rows(k)), (unsigned)ceil_div(nx, 4));
 
@@ -38,6 +39,7 @@ void cuda_rare(struct cuda *c, struct tensor w, struct tensor y, const uint8_t *
         break;
         GEMM_RARE(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }

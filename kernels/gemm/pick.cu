@@ -40,8 +40,8 @@ size_t cuda_matmul_ws(int64_t k, int64_t n_rows)
 }
 
 /* Jobs of one format at a time; columns: of a chunk. */
-static void tile_jobs(struct cuda *c, struct mv_args *m, void launch(struct cuda *c, struct tile_args *a, int64_t chunks),
-                      int columns)
+static void tile_jobs(struct cuda *c, struct mv_args *m,
+                      void launch(struct cuda *c, struct tile_args *a, int64_t chunks), int columns)
 {
     while (m->n > 0) {
         struct tile_args a = {};
@@ -124,8 +124,9 @@ bool cuda_is_fused(int type, int64_t rows, int64_t k)
 
 static void add_job(struct mv_args *to, const struct tensor &w, const struct tensor &y)
 {
-    to->job[to->n++] = (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data, y.stride,
-                                        (int)w.ne[1], w.type, 0 };
+    to->job[to->n++] = (struct mv_job){
+        (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data, y.stride, (int)w.ne[1], w.type, 0
+    };
 }
 
 /* Jobs of one kernel for many rows, from rows that are rounded for it; those of R17_MMA are. */
@@ -152,7 +153,8 @@ static void many_rows(struct cuda *c, int kernel, struct mv_args *m, uint8_t *ro
 
 void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
 {
-    static const int tiles[] = { GEMM_R64_A8_WGMMA, GEMM_R17_A8_MMA, GEMM_R64_A16_WGMMA, GEMM_R17_MMA }; /* as they are launched */
+    static const int tiles[] = { GEMM_R64_A8_WGMMA, GEMM_R17_A8_MMA, GEMM_R64_A16_WGMMA,
+                                 GEMM_R17_MMA }; /* as they are launched */
     enum { TILES = sizeof tiles / sizeof tiles[0] };
     int kernel[JOBS];
     struct mv_args few = {}, many[TILES];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pick.cuh - shared by the files of products.   room: kernels (base quant ops) */
+/* pick.cuh - shared by the files of products.   room: kernels */
 #ifndef KERNELS_GEMM_PICK_CUH
 #define KERNELS_GEMM_PICK_CUH
 #include "kernels/gemm/sums.cuh"
@@ -7,19 +7,19 @@
 /* Matrices that are multiplied with the same activations; block: the first block of the launch that is its own. */
 struct mv_job {
     const uint8_t *w;
-    int64_t        row_bytes;
-    float         *y;
-    int64_t        y_stride;
-    int            n_rows, type, block;
+    int64_t row_bytes;
+    float *y;
+    int64_t y_stride;
+    int n_rows, type, block;
 };
 enum { FEW_ROWS = GEMM_FEW_ROWS }; /* of activations */
 
 struct mv_args {
-    struct mv_job        job[JOBS];
-    int                  n, k, nx;
-    const uint8_t       *x;
-    int64_t              x_bytes;
-    bool                 eight; /* how x is rounded (gemm/sums.cuh) */
+    struct mv_job job[JOBS];
+    int n, k, nx;
+    const uint8_t *x;
+    int64_t x_bytes;
+    bool eight; /* how x is rounded (gemm/sums.cuh) */
     const struct tables *tab;
 };
 
@@ -48,7 +48,7 @@ static __device__ __forceinline__ unsigned sharers(bool eight)
 
 /* 8 elements, rounded; the threads of mask go together, at least the sharers. */
 struct rounded {
-    int   q[8], sum, half, all; /* sums: of these, with the neighbour's, of the unit */
+    int q[8], sum, half, all; /* sums: of these, with the neighbour's, of the unit */
     float dx;
 };
 static __device__ __forceinline__ void round_values(rounded &r, const float v[8], unsigned mask, bool eight)
@@ -193,5 +193,5 @@ static inline int64_t cuda_slices(int64_t rows)
     return rows > FEW_ROWS && rows <= GEMM_SLICED_ROWS ? (rows + FEW_ROWS - 1) / FEW_ROWS : 0;
 }
 void cuda_float(struct cuda *c, int kernel, struct tensor w, struct tensor y, struct tensor x); /* gemm/gemm_float.cu */
-void cuda_rare(struct cuda *c, struct tensor w, struct tensor y, const uint8_t *x, int nx); /* gemm/gemv_rare.cu */
+void cuda_rare(struct cuda *c, struct tensor w, struct tensor y, const uint8_t *x, int nx);     /* gemm/gemv_rare.cu */
 #endif

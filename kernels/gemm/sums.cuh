@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sums.cuh - products of stored rows with activations.            room: kernels (base quant ops)
+/* sums.cuh - products of stored rows with activations.            room: kernels
  *
  * For formats that decode to whole numbers (quant/unit.cuh) the activations are rounded to 16 bits: each 32 (a unit)
  * share a scale dx = max |x| / 32639 and q = round(x / dx) is kept as two signed bytes, q = 256 h + l. Sums of w q
@@ -26,7 +26,7 @@
 /* Sums I of a group: 0 for formats that do not stay whole. */
 static __host__ __device__ constexpr int whole_sums(int type)
 {
-#define X(name, sums) type == QUANT_##name ? sums :
+#define X(name, sums) type == QUANT_##name ? sums:
     return GEMM_WHOLE(X) 0;
 #undef X
 }
@@ -43,7 +43,8 @@ enum { X_PAIR = 144, X_UNIT = 64, X_SUMS = 128 };
 
 static __host__ __device__ inline int x_pairs(int64_t k)
 {
-    return (int)(((unsigned)k + 63) / 64); /* rows are shorter than 2^31, and 64 bits take three times the instructions */
+    return (int)(((unsigned)k + 63) /
+                 64); /* rows are shorter than 2^31, and 64 bits take three times the instructions */
 }
 
 static __host__ __device__ inline int64_t x_row_bytes(int64_t k)
@@ -99,13 +100,12 @@ static __device__ __forceinline__ float whole_dot(const int w[8], const uint4 x[
 }
 
 struct x_pair {
-    uint4  q[8];
-    float  sum[2];
+    uint4 q[8];
+    float sum[2];
     float2 second;
 };
 
-template <int TYPE>
-static __device__ __forceinline__ void x_load(x_pair &x, const uint8_t *row, int pair, int pairs)
+template <int TYPE> static __device__ __forceinline__ void x_load(x_pair &x, const uint8_t *row, int pair, int pairs)
 {
     const uint4 *p = (const uint4 *)(row + (int64_t)pair * X_PAIR);
 
@@ -137,14 +137,14 @@ static __device__ __forceinline__ float unit_value(const unit &u, const uint4 *q
 }
 
 /* A pair's part of a group: sums of scale i and of min s, or either unit's sum of scale i. */
-template <int TYPE>
-static __device__ __forceinline__ float2 whole_value(const unit u[2], const x_pair &x)
+template <int TYPE> static __device__ __forceinline__ float2 whole_value(const unit u[2], const x_pair &x)
 {
     if (whole_sums(TYPE) == 4)
-        return make_float2(__fmaf_rn(u[0].d[1], whole_dot(u[0].w, 4, x.q), __fmul_rn(u[0].d[0], whole_dot(u[0].w, 0, x.q))),
-                           __fmaf_rn(u[1].d[1], whole_dot(u[1].w, 4, x.q + 4),
-                                     __fmul_rn(u[1].d[0], whole_dot(u[1].w, 0, x.q + 4))));
-    const float i = __fmul_rn(u[0].d[0], whole_dot(u[0].w, x.q)), m = wq<TYPE>::MIN ? __fmul_rn(u[0].m[0], x.sum[0]) : 0.0f;
+        return make_float2(
+            __fmaf_rn(u[0].d[1], whole_dot(u[0].w, 4, x.q), __fmul_rn(u[0].d[0], whole_dot(u[0].w, 0, x.q))),
+            __fmaf_rn(u[1].d[1], whole_dot(u[1].w, 4, x.q + 4), __fmul_rn(u[1].d[0], whole_dot(u[1].w, 0, x.q + 4))));
+    const float i = __fmul_rn(u[0].d[0], whole_dot(u[0].w, x.q)),
+                m = wq<TYPE>::MIN ? __fmul_rn(u[0].m[0], x.sum[0]) : 0.0f;
 
     return make_float2(__fmaf_rn(u[1].d[0], whole_dot(u[1].w, x.q + 4), i),
                        wq<TYPE>::MIN ? __fmaf_rn(u[1].m[0], x.sum[1], m) : 0.0f);
@@ -171,7 +171,8 @@ static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_
                                                   const struct tables *tab, float *buf, OUT out)
 {
     enum {
-        NV = NR * TT, SLOTS = (NV * 4 + 31) / 32,
+        NV = NR * TT,
+        SLOTS = (NV * 4 + 31) / 32,
         AHEAD = sizeof(typename wq<TYPE>::raw) <= 48 ? NR : (NR < 2 ? NR : 2), /* rows in flight */
     };
     const int lane = threadIdx.x & 31, units = k / 32, pairs = (units + 1) / 2, lanes = row_lanes(k);
@@ -215,7 +216,8 @@ static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_
                         if (wq<TYPE>::MIN)
                             v.y += __shfl_xor_sync(0xffffffffu, v.y, 1);
                         const bool first = in && (whole_sums(TYPE) > 1 || p % 2 == 0);
-                        const bool second = in && (wq<TYPE>::MIN ? p % 2 == whole_sums(TYPE) - 1 : whole_sums(TYPE) == 4);
+                        const bool second =
+                            in && (wq<TYPE>::MIN ? p % 2 == whole_sums(TYPE) - 1 : whole_sums(TYPE) == 4);
                         const float by = wq<TYPE>::MIN ? -u[0].m[1] : u[1].m[1];
                         buf[2 * (i * TT + t) * BUF_PITCH + lane] = first ? __fmul_rn(u[1].m[1], v.x) : 0.0f;
                         buf[(2 * (i * TT + t) + 1) * BUF_PITCH + lane] = second ? __fmul_rn(by, v.y) : 0.0f;
@@ -281,14 +283,22 @@ static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_
 static __device__ __forceinline__ float plain_at(int type, const uint8_t *row, int64_t i)
 {
     switch (type) {
-    case QUANT_f32: return ((const float *)row)[i];
-    case QUANT_f16: return half_at(row + 2 * i);
-    case QUANT_bf16: return __uint_as_float(u16_at(row + 2 * i) << 16);
-    case QUANT_f64: return (float)((const double *)row)[i];
-    case QUANT_i8: return (float)((const int8_t *)row)[i];
-    case QUANT_i16: return (float)((const int16_t *)row)[i];
-    case QUANT_i32: return (float)((const int32_t *)row)[i];
-    case QUANT_i64: return (float)((const long long *)row)[i];
+    case QUANT_f32:
+        return ((const float *)row)[i];
+    case QUANT_f16:
+        return half_at(row + 2 * i);
+    case QUANT_bf16:
+        return __uint_as_float(u16_at(row + 2 * i) << 16);
+    case QUANT_f64:
+        return (float)((const double *)row)[i];
+    case QUANT_i8:
+        return (float)((const int8_t *)row)[i];
+    case QUANT_i16:
+        return (float)((const int16_t *)row)[i];
+    case QUANT_i32:
+        return (float)((const int32_t *)row)[i];
+    case QUANT_i64:
+        return (float)((const long long *)row)[i];
     default: { /* iq6_k */
         const uint8_t *b = row + i / 256 * 212;
         int e = (int)(i % 256), g = e / 16, l = e % 16;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights_smem.cuh - rows of weights staged through shared memory.   room: kernels (base quant ops)
+/* weights_smem.cuh - rows of weights staged through shared memory.   room: kernels
  *
  * When weights are read straight into registers (quant/regs.cuh), 32 lanes ask for pieces of 8 rows, 32 bytes each, and
  * each piece is a separate request. A stage is copied in long pieces while the one before is multiplied. */
@@ -15,9 +15,12 @@ enum { BOX_ALIGN = 128 /* of stages, in shared memory */ };
  * bytes each, meet in no bank. */
 template <int TYPE> struct stage_of {
     enum {
-        BYTES = 2 * frag<TYPE>::BLOCK, MOST = (BYTES + 30) / 16 * 16, BOX = BYTES % 16 == 0 ? (int)BYTES : (int)MOST,
+        BYTES = 2 * frag<TYPE>::BLOCK,
+        MOST = (BYTES + 30) / 16 * 16,
+        BOX = BYTES % 16 == 0 ? (int)BYTES : (int)MOST,
         LOOSE = frag<TYPE>::BLOCK % 16 != 0 || TYPE == QUANT_q8_0,
-        PITCH = ((LOOSE ? (int)MOST : (int)BYTES) + 31) / 64 * 64 + 32, SIZE = STRIP * PITCH,
+        PITCH = ((LOOSE ? (int)MOST : (int)BYTES) + 31) / 64 * 64 + 32,
+        SIZE = STRIP * PITCH,
     };
 };
 
@@ -64,9 +67,9 @@ static void make_box(struct cuda *c, CUtensorMap *box, const void *w, int64_t ro
 /* By a warp: a segment of the strip that begins with row `row` of matrix `matrix`; w: the first matrix. A phase of the
  * barrier, which counts one arrival, ends when it is there. */
 template <int TYPE>
-static __device__ __forceinline__ void bring_stage(uint32_t to, int how, const CUtensorMap *map,
-                                                   const uint8_t *w, int64_t matrix_bytes, int row_bytes, int matrix,
-                                                   int row, int segment, uint32_t bar)
+static __device__ __forceinline__ void bring_stage(uint32_t to, int how, const CUtensorMap *map, const uint8_t *w,
+                                                   int64_t matrix_bytes, int row_bytes, int matrix, int row,
+                                                   int segment, uint32_t bar)
 {
     typedef stage_of<TYPE> S;
 
@@ -104,8 +107,7 @@ static __device__ __forceinline__ const uint8_t *boxed_row(const uint8_t *stage,
 struct lane_rows {
     int how, row_bytes, r0, r8;
 };
-template <int TYPE>
-static __device__ __forceinline__ lane_rows find_lane_rows(int row_bytes)
+template <int TYPE> static __device__ __forceinline__ lane_rows find_lane_rows(int row_bytes)
 {
     typedef stage_of<TYPE> S;
     const int g = (threadIdx.x & 31) / 4, how = rows_come(S::BYTES, row_bytes);
@@ -117,8 +119,7 @@ static __device__ __forceinline__ lane_rows find_lane_rows(int row_bytes)
 }
 
 /* Bytes before a segment of row `row`. */
-template <int TYPE>
-static __device__ __forceinline__ int before_segment(const lane_rows &l, int row, int segment)
+template <int TYPE> static __device__ __forceinline__ int before_segment(const lane_rows &l, int row, int segment)
 {
     typedef stage_of<TYPE> S;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attn.cu - gradients: gated attention over each sequence, as libcore/grad/attn.c has it. Weights are computed again in the
  * backward pass, once for the queries and once for keys and values, so that every sum is one block's.
- *                                                              room: kernels (base quant ops gemm arch grad) */
+ *                                                              room: kernels */
 #include "kernels/common/math.cuh"
 #include "kernels/grad/grad.cuh"
 
@@ -15,12 +15,12 @@ int64_t cuda_grad_attn_rows(const struct arch_plan *p)
 
 struct heads {
     const float *qg, *k, *v, *q_norm, *k_norm, *freq;
-    float       *q_turned, *k_turned, *peak, *o, *gated, *mean;
-    float       *dgated, *dqg, *dq, *dk_turned, *dk, *dv;
-    const int   *of, *first;
-    int64_t      rows;
-    int          n_head, n_head_kv, d, half;
-    float        eps, scale;
+    float *q_turned, *k_turned, *peak, *o, *gated, *mean;
+    float *dgated, *dqg, *dq, *dk_turned, *dk, *dv;
+    const int *of, *first;
+    int64_t rows;
+    int n_head, n_head_kv, d, half;
+    float eps, scale;
 };
 
 static struct heads heads_of(const struct pass *p, const struct attn_at *w, const struct attn_acts *a)
@@ -166,8 +166,8 @@ static __global__ void __launch_bounds__(THREADS) gate_back(const __grid_constan
 struct pair {
     float weight, ds;
 };
-static __device__ pair pair_of(const heads &h, const float *q, const float *k, const float *d_o, const float *v, float peak,
-                               float mean, int lane)
+static __device__ pair pair_of(const heads &h, const float *q, const float *k, const float *d_o, const float *v,
+                               float peak, float mean, int lane)
 {
     pair r;
 
@@ -207,7 +207,8 @@ static __global__ void __launch_bounds__(THREADS) back_queries(const __grid_cons
 static __global__ void __launch_bounds__(THREADS) back_keys(const __grid_constant__ heads h)
 {
     extern __shared__ float s[]; /* [2][WARPS][d] */
-    const int kv = blockIdx.x % h.n_head_kv, lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = h.n_head / h.n_head_kv;
+    const int kv = blockIdx.x % h.n_head_kv, lane = threadIdx.x % 32, warp = threadIdx.x / 32,
+              group = h.n_head / h.n_head_kv;
     const int64_t row = blockIdx.x / h.n_head_kv, at = (row * h.n_head_kv + kv) * h.d;
     const int after = h.first[h.of[row] + 1] - (int)row;
     float dk[EACH] = {}, dv[EACH] = {};
@@ -274,7 +275,8 @@ void cuda_grad_attn_back(struct pass *p, const struct attn_at *w, const struct a
     const struct attn_plan *t = &p->g->plan.attn;
     const int64_t mark = p->stack.used;
     float *dq = grad_take(&p->stack, p->n * t->n_head * t->dim_k);
-    float *dk_turned = grad_take(&p->stack, p->n * t->n_head_kv * t->dim_k), *mean = grad_take(&p->stack, p->n * t->n_head);
+    float *dk_turned = grad_take(&p->stack, p->n * t->n_head_kv * t->dim_k),
+          *mean = grad_take(&p->stack, p->n * t->n_head);
     int64_t longest = 0;
 
     p->stack.used = mark;

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gdn.cu - gradients: gated delta nets, as libcore/grad/gdn.c has them. The states before all tokens of a head are kept in its
- * backward pass, of as many heads at a time as SPACE allows.       room: kernels (base quant ops gemm arch grad) */
+ * backward pass, of as many heads at a time as SPACE allows.       room: kernels */
 #include "kernels/common/math.cuh"
 #include "kernels/grad/grad.cuh"
 
-enum { THREADS = 256, WARPS = THREADS / 32, SHARE = 8 /* lanes of a column of a state */, WIDE_MAX = 128, DEEP_MAX = 256 };
+enum {
+    THREADS = 256,
+    WARPS = THREADS / 32,
+    SHARE = 8 /* lanes of a column of a state */,
+    WIDE_MAX = 128,
+    DEEP_MAX = 256
+};
 enum { SPACE = 1 << 26 /* floats of states, and a 16th of the memory at most */ };
 
 bool cuda_grad_gdn_fits(const struct arch_plan *p)
@@ -14,14 +20,14 @@ bool cuda_grad_gdn_fits(const struct arch_plan *p)
 
 struct nets {
     const float *qkv, *conv, *dt_bias, *decay, *norm, *alpha, *beta, *z;
-    float       *mixed, *q, *k, *o, *gated, *ba;
+    float *mixed, *q, *k, *o, *gated, *ba;
     const float *dgated;
-    float       *d_o, *dz, *dq, *dk, *dmixed, *dqkv, *dalpha, *dbeta, *states;
-    const int   *of, *first;
-    int64_t      rows, longest;
-    int          n_k, n_v, dim, dim_v, taps, channels, keys, inner, unit;
-    bool         grouped;
-    float        eps;
+    float *d_o, *dz, *dq, *dk, *dmixed, *dqkv, *dalpha, *dbeta, *states;
+    const int *of, *first;
+    int64_t rows, longest;
+    int n_k, n_v, dim, dim_v, taps, channels, keys, inner, unit;
+    bool grouped;
+    float eps;
 };
 
 static struct nets nets_of(const struct pass *p, const struct gdn_at *w, const struct gdn_acts *a)
@@ -64,8 +70,8 @@ static struct nets nets_of(const struct pass *p, const struct gdn_at *w, const s
 }
 
 /* Between the one matrix of beta and alpha, by key head, and the two: there, or back. */
-static __global__ void __launch_bounds__(THREADS) split_ba(float *ba, float *beta, float *alpha, int64_t n, int n_v, int n_k,
-                                                           bool there)
+static __global__ void __launch_bounds__(THREADS)
+    split_ba(float *ba, float *beta, float *alpha, int64_t n, int n_v, int n_k, bool there)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, r = i / n_v;
     const int h = (int)(i % n_v), each = n_v / n_k;
@@ -123,7 +129,7 @@ static __global__ void __launch_bounds__(THREADS) unit_heads(const __grid_consta
 /* A token of a head for a thread: column `col` of its state, of rows part + SHARE r. */
 struct token {
     const float *q, *k;
-    float        g, b, u, v;
+    float g, b, u, v;
 };
 
 static __device__ float softplus_of(float x)
@@ -219,8 +225,8 @@ void cuda_grad_gdn(struct pass *p, const struct gdn_at *w, const struct gdn_acts
     const dim3 grid((unsigned)(p->b->n_seq * n.n_v), (unsigned)ceil_div(n.dim_v, THREADS / SHARE));
 
     if (w->ba >= 0)
-        LAUNCH(c, split_ba, grid_of(p->n * n.n_v, THREADS), THREADS, 0, a->ba, a->beta, a->alpha, p->n * n.n_v, n.n_v, n.n_k,
-               true);
+        LAUNCH(c, split_ba, grid_of(p->n * n.n_v, THREADS), THREADS, 0, a->ba, a->beta, a->alpha, p->n * n.n_v, n.n_v,
+               n.n_k, true);
     LAUNCH(c, convolve, grid_of(p->n * n.channels, THREADS), THREADS, 0, n);
     LAUNCH(c, unit_heads, grid_of(p->n * 2 * n.n_k, WARPS), THREADS, 0, n);
     if (n.dim <= 64)
@@ -405,7 +411,8 @@ static __global__ void __launch_bounds__(THREADS) convolve_back(const __grid_con
         const int64_t r = row + n.taps - 1 - t;
 
         if (r < end)
-            sum = fmaf(n.dmixed[r * n.channels + c] * silu_slope(conv_at(n, r, first, c)), n.conv[t * n.channels + c], sum);
+            sum = fmaf(n.dmixed[r * n.channels + c] * silu_slope(conv_at(n, r, first, c)), n.conv[t * n.channels + c],
+                       sum);
     }
     n.dqkv[i] = sum;
 }
@@ -453,8 +460,9 @@ void cuda_grad_gdn_back(struct pass *p, const struct gdn_at *w, const struct gdn
     n.dbeta = d->beta;
     n.states = states;
     const size_t smem = (size_t)(threads / 32 * (2 * n.dim + 2)) * sizeof(float);
-    void (*const kernel)(nets) = n.dim <= 64 ? scan_back<64 / SHARE> : n.dim <= 128 ? scan_back<128 / SHARE>
-                                                                                     : scan_back<DEEP_MAX / SHARE>;
+    void (*const kernel)(nets) = n.dim <= 64    ? scan_back<64 / SHARE>
+                                 : n.dim <= 128 ? scan_back<128 / SHARE>
+                                                : scan_back<DEEP_MAX / SHARE>;
     TRY(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem));
     LAUNCH(c, gate_heads_back, grid_of(p->n * n.n_v, WARPS), THREADS, 0, n);
     for (int64_t at = 0; at < units; at += some) {
@@ -464,6 +472,6 @@ void cuda_grad_gdn_back(struct pass *p, const struct gdn_at *w, const struct gdn
     LAUNCH(c, unit_heads_back, grid_of(p->n * 2 * n.n_k, WARPS), THREADS, 0, n);
     LAUNCH(c, convolve_back, grid_of(p->n * n.channels, THREADS), THREADS, 0, n);
     if (w->ba >= 0)
-        LAUNCH(c, split_ba, grid_of(p->n * n.n_v, THREADS), THREADS, 0, a->ba, d->beta, d->alpha, p->n * n.n_v, n.n_v, n.n_k,
-               false);
+        LAUNCH(c, split_ba, grid_of(p->n * n.n_v, THREADS), THREADS, 0, a->ba, d->beta, d->alpha, p->n * n.n_v, n.n_v,
+               n.n_k, false);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grad.cuh - gradients on the GPU: what belongs to one struct grad, and the operations by file (grad/internal.h).
- *                                                              room: kernels (base quant ops gemm arch grad)
+ *                                                              room: kernels
  *
  * Every sum has a fixed order. In the forward pass it depends neither on the other rows nor on the tiles. */
 #ifndef KERNELS_GRAD_GRAD_CUH
@@ -13,9 +13,9 @@ extern "C" {
 /* An adapter on the device, as in grad_adapter. */
 struct member {
     const float *a, *b;
-    float       *da, *db; /* NULL: not wanted */
-    float        scale;
-    int          from, to;
+    float *da, *db; /* NULL: not wanted */
+    float scale;
+    int from, to;
 };
 /* Adapters of one matrix and rank for different rows: one launch has all of them. */
 struct round {
@@ -27,17 +27,17 @@ struct round {
  * the end. */
 struct cuts {
     const int *cut;
-    int        n; /* sequences and one more */
+    int n; /* sequences and one more */
 };
 
 struct loss_row {
-    int   row, target, said; /* said: -1, or the number of a grad_soft */
+    int row, target, said; /* said: -1, or the number of a grad_soft */
     float weight;
 };
 
 struct params {
-    float         *v;
-    int64_t        n;
+    float *v;
+    int64_t n;
     struct params *next;
 };
 
@@ -45,43 +45,43 @@ struct params {
 enum bad { BAD_NOTHING, BAD_ROOM, BAD_LONG };
 
 struct cgrad {
-    struct cuda   *c;
-    int            n_mat, n_vector;
-    int64_t        most;      /* bytes */
-    float        **vector;
-    const float  **floats;    /* [n_mat] a matrix's decoded rows; NULL: */
-    unsigned char **stored;   /* [n_mat] as in the file; NULL: it is sent when it is used */
-    float         *tile;      /* decoded rows of a product */
-    unsigned char *raw;       /* and the same as they are stored */
-    int64_t        tile_floats, raw_bytes, held;
-    float         *memory;
-    int64_t        memory_floats;
+    struct cuda *c;
+    int n_mat, n_vector;
+    int64_t most; /* bytes */
+    float **vector;
+    const float **floats;   /* [n_mat] a matrix's decoded rows; NULL: */
+    unsigned char **stored; /* [n_mat] as in the file; NULL: it is sent when it is used */
+    float *tile;            /* decoded rows of a product */
+    unsigned char *raw;     /* and the same as they are stored */
+    int64_t tile_floats, raw_bytes, held;
+    float *memory;
+    int64_t memory_floats;
     /* Of a pass: */
     unsigned char *pinned, *sent; /* what the host says, and its copy */
-    size_t         sent_cap;
-    int           *cut_experts;   /* [experts][n_seq + 1] of the layer that is computed */
-    int64_t        cut_cap;
-    float         *adapters;      /* a, b, and their gradients */
-    int64_t        adapters_cap, n_adapt;
-    int           *order;         /* [adapters] by matrix */
+    size_t sent_cap;
+    int *cut_experts; /* [experts][n_seq + 1] of the layer that is computed */
+    int64_t cut_cap;
+    float *adapters; /* a, b, and their gradients */
+    int64_t adapters_cap, n_adapt;
+    int *order; /* [adapters] by matrix */
     const int64_t *places;
     struct params *params;
-    void          *noise;         /* what is told of it */
-    int64_t        noise_cap;
-    const float   *words;         /* [rows][n_embd] */
-    enum bad       bad;
-    struct cuts    all, experts, lossy;
-    const int     *of;            /* [rows] their sequence */
-    struct loss_row *loss_row;    /* on the device */
+    void *noise; /* what is told of it */
+    int64_t noise_cap;
+    const float *words; /* [rows][n_embd] */
+    enum bad bad;
+    struct cuts all, experts, lossy;
+    const int *of;             /* [rows] their sequence */
+    struct loss_row *loss_row; /* on the device */
     struct grad_soft *said;
-    double        *loss;          /* [loss rows] */
-    int            n_loss;
-    const int     *loss_cut;      /* [chunks][n_seq + 1] */
+    double *loss; /* [loss rows] */
+    int n_loss;
+    const int *loss_cut; /* [chunks][n_seq + 1] */
     struct member *member;
-    struct round  *round;         /* on the host */
-    int            n_round, round_cap;
-    float         *low;           /* [2][pairs][rank] */
-    double        *loss_host;     /* pinned, with the rest */
+    struct round *round; /* on the host */
+    int n_round, round_cap;
+    float *low;        /* [2][pairs][rank] */
+    double *loss_host; /* pinned, with the rest */
 };
 
 static inline struct cgrad *cgrad_of(const struct pass *p)
@@ -118,8 +118,10 @@ void cuda_grad_moe_sum(const struct pass *p, const struct moe_acts *a, float *y)
 void cuda_grad_moe_sum_back(const struct pass *p, const struct moe_acts *a, const float *dy, const struct moe_grads *d);
 void cuda_grad_gather_back(const struct pass *p, const struct moe_acts *a, float *dx, const float *dpair);
 double cuda_grad_loss(struct pass *p, float *dx, const float *x);
-void cuda_grad_noise_pairs(struct grad *gr, const struct grad_noise *from, float *moved, const float *theta, float size);
-void cuda_grad_noise_add(struct grad *gr, const struct grad_noise *from, float *theta, float *u, float beta, const float *part);
+void cuda_grad_noise_pairs(struct grad *gr, const struct grad_noise *from, float *moved, const float *theta,
+                           float size);
+void cuda_grad_noise_add(struct grad *gr, const struct grad_noise *from, float *theta, float *u, float beta,
+                         const float *part);
 float *cuda_grad_params_take(struct grad *gr, int64_t n);
 void cuda_grad_params_give(struct grad *gr, float *v);
 void cuda_grad_params_copy(struct grad *gr, float *to, const float *from, int64_t n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loss.cu - gradients: the output's matrix and the loss of the rows that have one, some rows at a time, as libcore/grad/loss.c
- * and soft.c have them.                                        room: kernels (base quant ops gemm arch grad) */
+ * and soft.c have them.                                        room: kernels */
 #include <stdlib.h>
 
 #include "kernels/common/math.cuh"
@@ -12,7 +12,8 @@ extern "C" {
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
 /* to[i] = from[row of i], or back. A block has a row. */
-static __global__ void __launch_bounds__(THREADS) move_rows(float *to, const float *from, const loss_row *row, int d, bool back)
+static __global__ void __launch_bounds__(THREADS)
+    move_rows(float *to, const float *from, const loss_row *row, int d, bool back)
 {
     const int64_t here = (int64_t)blockIdx.x * d, there = (int64_t)row[blockIdx.x].row * d;
 
@@ -37,8 +38,8 @@ static __device__ double block_total(double v, double *tmp)
 
 /* grad_divergence() with the largest logit and the sum of the exponentials; q: GRAD_SOFT of them. Returns the factor of the
  * exponentials in the gradient. Of one thread. */
-static __device__ double divergence(const grad_soft *want, const float *logits, int n, float top, double sum, float weight,
-                                    double *q, float *each)
+static __device__ double divergence(const grad_soft *want, const float *logits, int n, float top, double sum,
+                                    float weight, double *q, float *each)
 {
     double loss = 0, p_rest = 1, q_rest = 1;
     int have = 0;
@@ -61,10 +62,10 @@ static __device__ double divergence(const grad_soft *want, const float *logits, 
 }
 
 /* A block has a row, whose logits become the gradient. */
-static __global__ void __launch_bounds__(THREADS) losses(float *logits, double *loss, const loss_row *row,
-                                                         const grad_soft *said, int n)
+static __global__ void __launch_bounds__(THREADS)
+    losses(float *logits, double *loss, const loss_row *row, const grad_soft *said, int n)
 {
-    __shared__ float  tmp[WARPS], each;
+    __shared__ float tmp[WARPS], each;
     __shared__ double tmp2[WARPS], q[GRAD_SOFT];
     const loss_row r = row[blockIdx.x];
     const grad_soft *want = r.said < 0 ? NULL : said + r.said;
@@ -96,9 +97,9 @@ static __global__ void __launch_bounds__(THREADS) losses(float *logits, double *
 /* The caller's losses, on the host. */
 struct asked {
     const struct pass *p;
-    float             *logits;
-    const int32_t     *row, *seq;
-    double            *loss;
+    float *logits;
+    const int32_t *row, *seq;
+    double *loss;
 };
 
 static void asked_piece(void *ctx, int64_t begin, int64_t end, int)
@@ -107,7 +108,8 @@ static void asked_piece(void *ctx, int64_t begin, int64_t end, int)
     const int32_t n = a->p->g->plan.n_vocab;
 
     for (int64_t i = begin; i < end; i++)
-        a->loss[i] = a->p->b->loss(a->p->b->loss_ctx, a->seq[i], (int)(a->row[i] - a->p->first[a->seq[i]]), a->logits + i * n, n);
+        a->loss[i] = a->p->b->loss(a->p->b->loss_ctx, a->seq[i], (int)(a->row[i] - a->p->first[a->seq[i]]),
+                                   a->logits + i * n, n);
 }
 
 static void ask(const struct pass *p, float *logits, struct asked a, int64_t n)
@@ -132,10 +134,10 @@ static void ask(const struct pass *p, float *logits, struct asked a, int64_t n)
 }
 
 struct part {
-    float              *in, *normed, *dnormed, *din, *logits;
-    const int32_t      *row; /* on the host */
+    float *in, *normed, *dnormed, *din, *logits;
+    const int32_t *row; /* on the host */
     const struct loss_row *at;
-    int64_t             n;
+    int64_t n;
 };
 
 static void part_back(const struct pass *p, const struct part *t, float *dx)
@@ -167,7 +169,8 @@ static void part_forward(const struct pass *p, const struct part *t, const float
 }
 
 /* All parts; what the host is asked for goes to asked[]. */
-static void parts(struct pass *p, struct part t, float *dx, const float *x, int64_t max, int32_t *row, int32_t *seq, double *asked)
+static void parts(struct pass *p, struct part t, float *dx, const float *x, int64_t max, int32_t *row, int32_t *seq,
+                  double *asked)
 {
     struct cgrad *g = cgrad_of(p);
     int s = 0, i = 0;
@@ -181,7 +184,8 @@ static void parts(struct pass *p, struct part t, float *dx, const float *x, int6
         if (p->b->loss != NULL)
             ask(p, t.logits, { p, NULL, row, seq, asked + at }, t.n);
         else
-            LAUNCH(g->c, losses, grid_of(t.n, 1), THREADS, 0, t.logits, g->loss + at, t.at, g->said, (int)p->g->plan.n_vocab);
+            LAUNCH(g->c, losses, grid_of(t.n, 1), THREADS, 0, t.logits, g->loss + at, t.at, g->said,
+                   (int)p->g->plan.n_vocab);
         if (dx != NULL)
             part_back(p, &t, dx);
     }

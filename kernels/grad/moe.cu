@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moe.cu - gradients: the choice of experts, pairs of a row and an expert, and their weighted sum, as libcore/grad/ffn.c has
- * them.                                                        room: kernels (base quant ops gemm arch grad) */
+ * them.                                                        room: kernels */
 #include "kernels/common/math.cuh"
 #include "kernels/grad/grad.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32, SORTERS = 1024 };
 
 struct moe {
-    const float   *logits, *x, *dy, *dpair;
-    float         *prob, *weight, *pair_x, *y, *dx;
-    const float   *out, *shared, *open;
-    int32_t       *expert, *row, *place;
-    int64_t       *first;
-    int           *cut;
-    const int     *seq_first;
+    const float *logits, *x, *dy, *dpair;
+    float *prob, *weight, *pair_x, *y, *dx;
+    const float *out, *shared, *open;
+    int32_t *expert, *row, *place;
+    int64_t *first;
+    int *cut;
+    const int *seq_first;
     struct moe_grads d;
-    int64_t        rows;
-    int            n_expert, n_used, n_embd, cuts;
-    float          scale;
-    bool           normalise, has_shared, gated;
+    int64_t rows;
+    int n_expert, n_used, n_embd, cuts;
+    float scale;
+    bool normalise, has_shared, gated;
 };
 
 static struct moe moe_of(const struct pass *p, const struct moe_acts *a)
@@ -292,7 +292,7 @@ static __global__ void __launch_bounds__(THREADS) sum_back(const __grid_constant
     along = m.normalise && sum > 0x1p-14f ? along : 0.0f;
     for (int e = threadIdx.x; e < m.n_expert; e += THREADS)
         dl[e] = 0.0f;
-    __syncthreads(); /* dw is there, too */
+    __syncthreads();                     /* dw is there, too */
     for (int k = 0; k < m.n_used; k++) { /* weight = scale prob / sum */
         const float dp = (dw[k] * m.scale - along) / sum;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* noise.cu - gradients: parameters that stay on the GPU, and noise for them, as libcore/grad/noise.c and normals.c have it, to
  * the bit.
- *                                                              room: kernels (base quant ops gemm arch grad) */
+ *                                                              room: kernels */
 #include <stdlib.h>
 
 #include "kernels/grad/grad.cuh"
@@ -11,13 +11,13 @@
 enum { THREADS = 256, MOST = 512 /* samples of a step */ };
 
 struct noise {
-    uint64_t       seed;
-    uint32_t       step, sample;
-    int            samples, n_tensor;
+    uint64_t seed;
+    uint32_t step, sample;
+    int samples, n_tensor;
     const int64_t *tensor;
-    float         *moved, *theta, *u;
-    const float   *from, *part;
-    float          size, beta;
+    float *moved, *theta, *u;
+    const float *from, *part;
+    float size, beta;
 };
 
 /* Philox4x32-10, then Box and Muller: a block of a tensor. */
@@ -37,7 +37,7 @@ static __device__ void four(float z[4], const noise &n, int tensor, uint32_t blo
 }
 
 struct place {
-    int     tensor, n;
+    int tensor, n;
     int64_t block, at;
 };
 
@@ -130,8 +130,8 @@ static bool tell(struct cgrad *g, const struct grad_noise *from, const float *pa
     n->part = (const float *)((unsigned char *)g->noise + round_up(bytes, 256));
     TRY(g->c, cudaMemcpyAsync(g->noise, from->tensor, bytes, cudaMemcpyHostToDevice, g->c->stream));
     if (part != NULL)
-        TRY(g->c, cudaMemcpyAsync((void *)(uintptr_t)n->part, part, (size_t)from->samples * sizeof *part, cudaMemcpyHostToDevice,
-                                  g->c->stream));
+        TRY(g->c, cudaMemcpyAsync((void *)(uintptr_t)n->part, part, (size_t)from->samples * sizeof *part,
+                                  cudaMemcpyHostToDevice, g->c->stream));
     return g->c->bad == cudaSuccess;
 }
 
@@ -152,7 +152,8 @@ void cuda_grad_noise_pairs(struct grad *gr, const struct grad_noise *from, float
         LAUNCH(g->c, pairs, blocks_of(from, from->samples), THREADS, 0, n);
 }
 
-void cuda_grad_noise_add(struct grad *gr, const struct grad_noise *from, float *theta, float *u, float beta, const float *part)
+void cuda_grad_noise_add(struct grad *gr, const struct grad_noise *from, float *theta, float *u, float beta,
+                         const float *part)
 {
     struct cgrad *g = (struct cgrad *)gr->device;
     noise n = {};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* open.cu - gradients on the GPU: memory, weights, and what a pass is told.  room: kernels (base quant ops gemm arch grad)
+/* open.cu - gradients on the GPU: memory, weights, and what a pass is told.  room: kernels
  *
  * Weights are floats where all of them fit into half of the memory. Else as many as fit into three quarters are kept as they
  * are stored, and decoded when they are used, TILE floats at a time; the rest is also sent then. Embeddings are decoded by the
@@ -190,7 +190,9 @@ static bool take_weights(const struct grad *gr, struct cgrad *g)
     }
     const bool all = floats * (int64_t)sizeof(float) <= g->most / 2;
     g->tile_floats = g->most / 16 / (int64_t)sizeof(float);
-    g->tile_floats = g->tile_floats > TILE ? (int64_t)TILE : g->tile_floats < TILE_LEAST ? (int64_t)TILE_LEAST : g->tile_floats;
+    g->tile_floats = g->tile_floats > TILE         ? (int64_t)TILE
+                     : g->tile_floats < TILE_LEAST ? (int64_t)TILE_LEAST
+                                                   : g->tile_floats;
     g->tile_floats = g->tile_floats < longest ? longest : g->tile_floats;
     g->raw_bytes = 0;
     for (int i = 0; i < g->n_mat; i++) {
@@ -241,7 +243,7 @@ static int64_t room(const struct grad *gr)
 /* Places of pinned memory, which is sent as one; base NULL: only counted. */
 struct letter {
     unsigned char *host, *dev;
-    size_t         used;
+    size_t used;
 };
 
 template <typename T> static T *write(struct letter *l, size_t n, const T **dev)
@@ -376,9 +378,9 @@ static bool take_adapters(struct cgrad *g, int64_t n, bool backward)
 /* Neighbours in the caller's memory go together. */
 struct run {
     const struct cgrad *g;
-    float              *host;
-    int64_t             at, n;
-    bool                back;
+    float *host;
+    int64_t at, n;
+    bool back;
 };
 
 static void end_run(struct run *r)
@@ -460,8 +462,13 @@ static void write_adapters(struct letter *l, const struct pass *p)
             r = &g->round[g->n_round++];
             *r = { a->matrix, a->rank, i, 0, false };
         }
-        m[i] = { here ? a->a : of, here ? a->b : of + a_floats(p->g, a), a->da == NULL ? NULL : d,
-                 a->db == NULL ? NULL : d + a_floats(p->g, a), a->scale, a->from, a->to };
+        m[i] = { here ? a->a : of,
+                 here ? a->b : of + a_floats(p->g, a),
+                 a->da == NULL ? NULL : d,
+                 a->db == NULL ? NULL : d + a_floats(p->g, a),
+                 a->scale,
+                 a->from,
+                 a->to };
         r->n++;
         r->learns |= p->backward && (a->da != NULL || a->db != NULL);
     }
@@ -542,7 +549,8 @@ static bool begin(struct pass *p)
             return false;
     g->bad = BAD_ROOM;
     write_all(&l, p);
-    if (!sort_adapters(g, p) || !take_adapters(g, adapters_floats(p), p->backward) || !take_letter(g, l.used) || !take_cuts(g, p))
+    if (!sort_adapters(g, p) || !take_adapters(g, adapters_floats(p), p->backward) || !take_letter(g, l.used) ||
+        !take_cuts(g, p))
         return false;
     g->bad = BAD_NOTHING;
     l = { g->pinned, g->sent, 0 };
@@ -664,7 +672,7 @@ extern "C" enum err_code cuda_grad_open(struct grad *gr, void *dev_context, int6
         return err_set(e, ERR_UNSUPPORTED, "%s: its heads are too wide for gradients on a GPU", gr->plan.arch->name);
     g = (struct cgrad *)calloc(1, sizeof *g);
     if (g == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     g->c = c;
     g->n_mat = gr->n_mat;
     g->most = m.free_bytes > 2 * SPARE ? m.free_bytes - SPARE : m.free_bytes / 2;

@@ -2,7 +2,7 @@
 /* product.cu - gradients: products with stored matrices and with adapters. Rows of experts are in one launch, and adapters for
  * different rows, too. An element is one sum over k in ascending order, by fused multiply-adds: it does not depend on the
  * other rows. Backward, the rows of a matrix that is decoded in parts give a sum for each part, which are added in order: the
- * parts are as large as the memory allows.                                     room: kernels (base quant ops gemm arch grad) */
+ * parts are as large as the memory allows.                                     room: kernels */
 #include <stdlib.h>
 
 #include "kernels/common/math.cuh"
@@ -17,17 +17,17 @@ enum { TILE = 64, DEEP = 16, EACH = 4 /* rows and columns of a thread */ };
 /* y[row][n] (+)= sum over k of x[row][k] w[expert][n][k], or with ACROSS w[expert][k][n]. */
 struct product_args {
     const float *x, *w;
-    float       *y;
-    int64_t      x_row, w_row, w_expert, y_row;
-    int          n, k, first_expert;
-    bool         add;
-    struct cuts  cuts;
+    float *y;
+    int64_t x_row, w_row, w_expert, y_row;
+    int n, k, first_expert;
+    bool add;
+    struct cuts cuts;
 };
 
 /* Elements 4 i .. of a tile's operand that a thread brings: [TILE][DEEP] by rows, or with ACROSS [DEEP][TILE]. */
 template <bool ACROSS>
-static __device__ __forceinline__ void bring(float v[EACH], const float *from, int64_t row_floats, int row0, int rows, int k0,
-                                             int k)
+static __device__ __forceinline__ void bring(float v[EACH], const float *from, int64_t row_floats, int row0, int rows,
+                                             int k0, int k)
 {
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
@@ -49,7 +49,8 @@ template <bool ACROSS> static __device__ __forceinline__ void lay(float (*to)[TI
 }
 
 /* grid: columns, rows, experts */
-template <bool ACROSS> static __global__ void __launch_bounds__(THREADS) product_tiles(const __grid_constant__ product_args a)
+template <bool ACROSS>
+static __global__ void __launch_bounds__(THREADS) product_tiles(const __grid_constant__ product_args a)
 {
     __shared__ __align__(16) float xs[2][DEEP][TILE + 4], ws[2][DEEP][TILE + 4];
     const int e = a.first_expert + blockIdx.z, n0 = blockIdx.x * TILE, tx = threadIdx.x % 16, ty = threadIdx.x / 16;
@@ -113,15 +114,15 @@ static int64_t row_tiles(const struct pass *p, const struct at *at, int64_t n, i
 }
 
 struct operands {
-    float       *y;
+    float *y;
     const float *x;
-    int64_t      n;
-    bool         back; /* y += x W, not y = x W^T */
+    int64_t n;
+    bool back; /* y += x W, not y = x W^T */
 };
 
 /* n_expert experts' matrices or n_out rows of one. */
-static void tiles(const struct pass *p, const struct at *at, const struct operands *o, int expert, int64_t n_expert, int64_t row,
-                  int64_t n_out)
+static void tiles(const struct pass *p, const struct at *at, const struct operands *o, int expert, int64_t n_expert,
+                  int64_t row, int64_t n_out)
 {
     const struct grad_matrix *m = &p->g->mat[at->matrix];
     struct cgrad *g = cgrad_of(p);
@@ -170,22 +171,22 @@ enum { NARROW = 8, TALL = 16 };
 /* One launch for the adapters of a round and some experts: group = expert * n_member + member. */
 struct adapter_args {
     const struct member *member;
-    int          n_member, rank, first_expert;
-    struct cuts  cuts;
-    const float *x;    /* rows of `wide` floats */
-    float       *y;
-    float       *low;  /* rows of `rank` */
-    int64_t      n_in, n_out, wide;
-    bool         b;    /* with b, not with a */
-    float        by;   /* a factor, beside the adapter's own where scaled */
-    bool         scaled;
+    int n_member, rank, first_expert;
+    struct cuts cuts;
+    const float *x; /* rows of `wide` floats */
+    float *y;
+    float *low; /* rows of `rank` */
+    int64_t n_in, n_out, wide;
+    bool b;   /* with b, not with a */
+    float by; /* a factor, beside the adapter's own where scaled */
+    bool scaled;
 };
 
 struct spot {
     const struct member *m;
-    int64_t              expert;
-    int                  begin, end;
-    float                f;
+    int64_t expert;
+    int begin, end;
+    float f;
 };
 
 static __device__ __forceinline__ spot spot_of(const adapter_args &a)
@@ -315,20 +316,21 @@ static __global__ void __launch_bounds__(SUMMERS * 32) outer(const __grid_consta
 
             for (int w = 0; w < SUMMERS; w++)
                 v += part[w][warp][lane];
-            to[a.b ? (s.expert * a.n_out + i) * a.rank + q0 + warp : (s.expert * a.rank + q0 + warp) * a.n_in + i] += s.f * v;
+            to[a.b ? (s.expert * a.n_out + i) * a.rank + q0 + warp : (s.expert * a.rank + q0 + warp) * a.n_in + i] +=
+                s.f * v;
         }
     }
 }
 
 struct launch {
-    const struct pass  *p;
-    const struct at    *at;
+    const struct pass *p;
+    const struct at *at;
     const struct round *r;
-    int64_t             n;
+    int64_t n;
 };
 
-static void run(const struct launch *l, void (*kernel)(adapter_args), adapter_args a, int64_t columns, int64_t rows_each,
-                unsigned threads)
+static void run(const struct launch *l, void (*kernel)(adapter_args), adapter_args a, int64_t columns,
+                int64_t rows_each, unsigned threads)
 {
     const struct grad_matrix *m = &l->p->g->mat[l->at->matrix];
     struct cgrad *g = cgrad_of(l->p);
@@ -345,7 +347,8 @@ static void run(const struct launch *l, void (*kernel)(adapter_args), adapter_ar
         n = some < experts - e ? some : experts - e;
         a.first_expert = (int)e;
         const int64_t y = rows_each == 0 ? 1 : row_tiles(l->p, l->at, rows, rows_each);
-        const dim3 grid((unsigned)columns, (unsigned)(y < GROUPS_MAX ? y : (int64_t)GROUPS_MAX), (unsigned)(n * l->r->n));
+        const dim3 grid((unsigned)columns, (unsigned)(y < GROUPS_MAX ? y : (int64_t)GROUPS_MAX),
+                        (unsigned)(n * l->r->n));
 
         LAUNCH(g->c, kernel, grid, threads, 0, a);
     }
@@ -444,8 +447,8 @@ static void trace(const struct pass *p, const struct at *at, const float *dy, co
         TRY(c, cudaMemcpyAsync(dv, dy, (size_t)(n * m->n_out) * sizeof *v, cudaMemcpyDeviceToHost, c->stream));
         if (at->pairs != NULL) {
             TRY(c, cudaMemcpyAsync(row, at->pairs->row, (size_t)n * sizeof *row, cudaMemcpyDeviceToHost, c->stream));
-            TRY(c, cudaMemcpyAsync(first, at->pairs->first, (size_t)(experts + 1) * sizeof *first, cudaMemcpyDeviceToHost,
-                                   c->stream));
+            TRY(c, cudaMemcpyAsync(first, at->pairs->first, (size_t)(experts + 1) * sizeof *first,
+                                   cudaMemcpyDeviceToHost, c->stream));
         }
         TRY(c, cudaStreamSynchronize(c->stream));
         for (int64_t e = 0; e < experts && c->bad == cudaSuccess; e++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.cu - gradients: norms, sums, feed-forwards element by element.   room: kernels (base quant ops gemm arch grad) */
+/* rows.cu - gradients: norms, sums, feed-forwards element by element.   room: kernels */
 #include "kernels/common/math.cuh"
 #include "kernels/grad/grad.cuh"
 
@@ -45,8 +45,8 @@ static __device__ float factor_of(const float *x, int n, float eps, int lane)
     return norm_factor(warp_sum(sum), n, eps);
 }
 
-static __global__ void __launch_bounds__(THREADS) norm_rows(float *y, const float *x, const float *w, int n, int64_t rows,
-                                                            float eps)
+static __global__ void __launch_bounds__(THREADS)
+    norm_rows(float *y, const float *x, const float *w, int n, int64_t rows, float eps)
 {
     const int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
@@ -67,8 +67,8 @@ void cuda_grad_norm(const struct pass *p, float *y, const float *x, const float 
     LAUNCH(c, norm_rows, grid_of(n_rows, WARPS), THREADS, 0, y, x, w, (int)n, n_rows, p->g->plan.norm_eps);
 }
 
-static __global__ void __launch_bounds__(THREADS) norm_back_rows(float *dx, const float *dy, const float *x, const float *w,
-                                                                 int n, int64_t rows, float eps)
+static __global__ void __launch_bounds__(THREADS)
+    norm_back_rows(float *dx, const float *dy, const float *x, const float *w, int n, int64_t rows, float eps)
 {
     const int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     const int lane = threadIdx.x % 32;

@@ -8,13 +8,13 @@ enum { THREADS = 256, SHARE = 4 /* threads of a unit */, EACH = 32 / SHARE };
 
 /* Row blockIdx.y of those asked for; token NULL: every row in turn. */
 struct embed_args {
-    float               *y;
-    int64_t              ys, row_bytes;
-    const uint8_t       *w;
-    const int           *token, *ids; /* token -1 - j: ids[j * ids_stride] */
-    int64_t              ids_stride;
-    int                  type, k;
-    float                scale;
+    float *y;
+    int64_t ys, row_bytes;
+    const uint8_t *w;
+    const int *token, *ids; /* token -1 - j: ids[j * ids_stride] */
+    int64_t ids_stride;
+    int type, k;
+    float scale;
     const struct tables *tab;
 };
 
@@ -28,8 +28,7 @@ static __device__ __forceinline__ const uint8_t *row_of(const embed_args &a)
 }
 
 /* grid: units, row */
-template <int TYPE>
-__global__ void __launch_bounds__(THREADS) embed_units(const __grid_constant__ embed_args a)
+template <int TYPE> __global__ void __launch_bounds__(THREADS) embed_units(const __grid_constant__ embed_args a)
 {
     const int t = blockIdx.x * THREADS + threadIdx.x, i = t / SHARE, part = t % SHARE;
     typename wq<TYPE>::raw raw;
@@ -77,10 +76,14 @@ static void (*kernel_of(int type))(embed_args)
     if (type <= QUANT_i64 || type == QUANT_iq6_k)
         return embed_plain;
     switch (type) {
-#define X(name) case QUANT_##name: return embed_units<QUANT_##name>;
-        GEMM_COMMON(X) GEMM_RARE(X)
+#define X(name) \
+    case QUANT_##name: \
+        return embed_units<QUANT_##name>;
+        GEMM_COMMON(X)
+        GEMM_RARE(X)
 #undef X
-    default: return embed_plain;
+    default:
+        return embed_plain;
     }
 }
 

@@ -19,12 +19,12 @@ struct mask_flags {
 
 struct mask_args {
     volatile mask_flags *f;
-    const int           *on;
-    const uint4         *from;
-    uint4               *to;
-    int                 *here;
-    const uint32_t      *turn;
-    int                  rows, quads; /* quads: of a row */
+    const int *on;
+    const uint4 *from;
+    uint4 *to;
+    int *here;
+    const uint32_t *turn;
+    int rows, quads; /* quads: of a row */
 };
 
 static size_t rows_at(int64_t rows)

@@ -14,24 +14,24 @@
 enum { BLOCK = 256, LIST = 2048, PICK_THREADS = 1024, FEW = 4 };
 
 struct top_args {
-    const float   *x;
-    int64_t        xs;
-    int            n, n_blocks, k, n_ids;
-    const int     *ids;
-    const float   *inv_temp;
+    const float *x;
+    int64_t xs;
+    int n, n_blocks, k, n_ids;
+    const int *ids;
+    const float *inv_temp;
     unsigned char *out;
-    size_t         out_bytes;
-    double        *sums; /* [rows][3][n_blocks] */
-    float         *best; /* [rows][n_blocks]; keys of it after it was read */
-    float         *max;  /* [rows]: the largest, */
-    unsigned      *first; /* and the first element that is as large */
-    bool           near; /* a row's sums and keys have room in shared memory */
+    size_t out_bytes;
+    double *sums;    /* [rows][3][n_blocks] */
+    float *best;     /* [rows][n_blocks]; keys of it after it was read */
+    float *max;      /* [rows]: the largest, */
+    unsigned *first; /* and the first element that is as large */
+    bool near;       /* a row's sums and keys have room in shared memory */
     /* with masks: */
-    uint32_t      *mask;     /* [rows][n_blocks][8] of the rows that have one: */
-    int           *here;     /* [rows] */
-    double        *raw_sums; /* [rows][n_blocks] without masks */
-    float         *raw_best, *raw_max; /* [rows][n_blocks], [rows] */
-    uint32_t      *turn;     /* counts steps with masks */
+    uint32_t *mask;            /* [rows][n_blocks][8] of the rows that have one: */
+    int *here;                 /* [rows] */
+    double *raw_sums;          /* [rows][n_blocks] without masks */
+    float *raw_best, *raw_max; /* [rows][n_blocks], [rows] */
+    uint32_t *turn;            /* counts steps with masks */
 };
 
 /* NaN as -inf, +inf as the largest float. */
@@ -126,8 +126,7 @@ static __device__ __forceinline__ float block_max(const float v[8])
 }
 
 /* grid: 8 blocks of a row each, row */
-template <bool MASKS>
-__global__ void __launch_bounds__(256) top_scan(const __grid_constant__ top_args a)
+template <bool MASKS> __global__ void __launch_bounds__(256) top_scan(const __grid_constant__ top_args a)
 {
     int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
     const int64_t row = blockIdx.y;
@@ -183,8 +182,7 @@ static __device__ __forceinline__ void put_first(const top_args &a, int64_t row,
     }
 }
 
-template <bool MASKS>
-__global__ void __launch_bounds__(256) top_weigh(const __grid_constant__ top_args a)
+template <bool MASKS> __global__ void __launch_bounds__(256) top_weigh(const __grid_constant__ top_args a)
 {
     __shared__ float tmp[32];
     int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
@@ -232,8 +230,7 @@ __global__ void __launch_bounds__(256) top_weigh(const __grid_constant__ top_arg
 }
 
 /* softmax_fold() of SUMS sums by all threads. */
-template <int SUMS>
-static __device__ void fold(double *sum, int n)
+template <int SUMS> static __device__ void fold(double *sum, int n)
 {
     int half = 1;
 
@@ -296,7 +293,7 @@ static __device__ unsigned edge_of(const unsigned *keys, int n_blocks, int k)
 /* Blocks that can have one of the k best: those below the edge, and of those at it the first, up to block `last`. */
 struct wanted {
     unsigned edge;
-    int      last;
+    int last;
 
     __device__ __forceinline__ bool has(const unsigned *keys, int b) const
     {
@@ -306,10 +303,10 @@ struct wanted {
 
 /* Those of a warp, one after the other: it looks at 32 at once. */
 struct wanted_blocks {
-    const wanted   &w;
+    const wanted &w;
     const unsigned *keys;
-    int             n, from, at;
-    unsigned        hits;
+    int n, from, at;
+    unsigned hits;
 
     __device__ __forceinline__ wanted_blocks(const wanted &which, const unsigned *k, int n_blocks)
         : w(which), keys(k), n(n_blocks), from((int)(threadIdx.x & ~31u) - PICK_THREADS), at(0), hits(0)
@@ -394,7 +391,8 @@ static __device__ int gather(const top_args &a, const unsigned *keys, const want
                 int at = atomicAdd(count, 1);
 
                 if (at < LIST)
-                    list[at] = (unsigned long long)key_of(v[j]) << 32 | (unsigned)(b.at * BLOCK + j * 32 + (threadIdx.x & 31));
+                    list[at] =
+                        (unsigned long long)key_of(v[j]) << 32 | (unsigned)(b.at * BLOCK + j * 32 + (threadIdx.x & 31));
             }
     }
     __syncthreads();
@@ -483,8 +481,7 @@ static __device__ int next_best(const top_args &a, const unsigned *keys, const w
 }
 
 /* The k best of a row in the list; how many there are. */
-template <bool MASKS>
-static __device__ int pick(const top_args &a, unsigned *keys, unsigned long long *list)
+template <bool MASKS> static __device__ int pick(const top_args &a, unsigned *keys, unsigned long long *list)
 {
     __shared__ int count;
     const float *best = a.best + (int64_t)blockIdx.x * a.n_blocks, max = a.max[blockIdx.x];
@@ -528,7 +525,8 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
         if (threadIdx.x == 0)
             list[0] = a.first[row];
     } else {
-        n = pick<MASKS>(a, a.near ? (unsigned *)(space + 3 * a.n_blocks) : (unsigned *)(a.best + row * a.n_blocks), list);
+        n = pick<MASKS>(a, a.near ? (unsigned *)(space + 3 * a.n_blocks) : (unsigned *)(a.best + row * a.n_blocks),
+                        list);
     }
     __syncthreads();
     fold<3>(sums, a.n_blocks);
@@ -579,8 +577,7 @@ size_t cuda_top_ws(const struct node *v)
     return (size_t)v->t[1].ne[1] * row + 16;
 }
 
-template <bool MASKS>
-static void launch_top(struct cuda *c, top_args &a, unsigned rows)
+template <bool MASKS> static void launch_top(struct cuda *c, top_args &a, unsigned rows)
 {
     const unsigned pieces = (unsigned)ceil_div(a.n_blocks, 8);
     const size_t near = (size_t)a.n_blocks * (3 * sizeof(double) + sizeof(unsigned));
@@ -618,7 +615,7 @@ void cuda_top(struct cuda *c, const struct node *v)
         a.here = (int *)(a.raw_max + rows);
         a.turn = c->masks.turn;
         ws = (unsigned char *)(a.here + rows);
-        ws += (size_t)-(intptr_t)ws & 15;
+        ws += (size_t) - (intptr_t)ws & 15;
     }
     a.sums = (double *)ws;
     a.best = (float *)(a.sums + 3 * all);

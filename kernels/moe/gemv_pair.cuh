@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemv_pair.cuh - one (expert, token) pair by a warp: staged rows of weights times one row of activations.
- * room: kernels (base quant ops)
+ * room: kernels
  *
  * As the GEMV for one token (gemm/gemv_r1_mma.cuh), but weights are staged in shared memory (gemm/weights_smem.cuh) and
  * activations lie in shared memory, so that few registers are used. */
@@ -29,7 +29,7 @@ static __device__ __forceinline__ void put_shared(uint32_t at, float v)
 /* What a lane finds once: its word of a block of activations and the sum of q of its unit, its place among values (all
  * in shared memory), its column, its unit of a group. The compiler is kept from finding it again each time. */
 template <int TYPE> struct lane_own {
-    uint32_t       x, all, v, c;
+    uint32_t x, all, v, c;
     own_unit<TYPE> unit;
 };
 
@@ -39,11 +39,15 @@ static __device__ __forceinline__ lane_own<TYPE> find_own(const uint8_t *x, cons
     typedef frag<TYPE> F;
     enum { GROUPED = EIGHT && is_grouped(TYPE), TWO = whole_sums(TYPE) == 2 };
     const uint32_t lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
-    const uint32_t mine = GROUPED ? g % 4 : F::HALVES ? g / 4 : g / 2, unit = GROUPED ? g : mine, plane = GROUPED ? 1 : g % 2;
+    const uint32_t mine = GROUPED     ? g % 4
+                          : F::HALVES ? g / 4
+                                      : g / 2,
+                   unit = GROUPED ? g : mine, plane = GROUPED ? 1 : g % 2;
     const uint32_t out = F::HALVES ? c / 2 : c, half = F::APART ? c * 16 : c % 2 * 32 + c / 2 * 8;
     const uint32_t all = GROUPED ? c * X_PAIR : out / 2 * X_PAIR + out % 2 * 8;
-    lane_own<TYPE> o = { shared_at(x) + unit / 2 * X_PAIR + unit % 2 * X_UNIT + plane * 4 + half, shared_at(x) + X_SUMS + all,
-                         shared_at(v) + (g * V_PITCH + (GROUPED && TWO ? 2 * c : out)) * 4, c, find_own_unit<TYPE>(mine) };
+    lane_own<TYPE> o = { shared_at(x) + unit / 2 * X_PAIR + unit % 2 * X_UNIT + plane * 4 + half,
+                         shared_at(x) + X_SUMS + all, shared_at(v) + (g * V_PITCH + (GROUPED && TWO ? 2 * c : out)) * 4,
+                         c, find_own_unit<TYPE>(mine) };
 
     asm volatile("" : "+r"(o.x), "+r"(o.all), "+r"(o.v), "+r"(o.c));
     return o;
@@ -52,7 +56,7 @@ static __device__ __forceinline__ lane_own<TYPE> find_own(const uint8_t *x, cons
 /* A lane's columns of a block of activations, and sums of q. */
 template <int TYPE> struct lane_x {
     uint32_t x[strip_x<TYPE>::GROUPS][2];
-    float    all[strip_x<TYPE>::GROUPS];
+    float all[strip_x<TYPE>::GROUPS];
 };
 
 /* Of a block whose activations begin so far behind the first ones, and of which `units` units exist. */
@@ -114,7 +118,8 @@ static __device__ __forceinline__ void put_values(const strip<TYPE> &s, const in
             if (F::MIN)
                 value = __fmaf_rn(-mins[h][j], a.all[j], value);
             if (F::HALVES)
-                value = __fmaf_rn(scales[h][j], i, __shfl_xor_sync(0xffffffffu, value, 1)); /* odd c: the first half, then this */
+                value = __fmaf_rn(scales[h][j], i,
+                                  __shfl_xor_sync(0xffffffffu, value, 1)); /* odd c: the first half, then this */
             if (!F::HALVES || c % 2 == 1)
                 put_shared(o.v + v + (h * 8 * V_PITCH + j * GROUP) * 4, there ? value : 0.0f);
         }
@@ -123,8 +128,8 @@ static __device__ __forceinline__ void put_values(const strip<TYPE> &s, const in
 
 /* Values of N blocks side by side, one after the other in a stage, the last of which has `units` units. */
 template <int TYPE, bool EIGHT, int N, class TABLES>
-static __device__ __forceinline__ void blocks_values(const uint8_t *r0, const uint8_t *r8, const lane_own<TYPE> &o, uint32_t x,
-                                                     uint32_t v, int units, const TABLES *tab)
+static __device__ __forceinline__ void blocks_values(const uint8_t *r0, const uint8_t *r8, const lane_own<TYPE> &o,
+                                                     uint32_t x, uint32_t v, int units, const TABLES *tab)
 {
     strip<TYPE> s[N];
     lane_x<TYPE> a[N];
@@ -147,8 +152,8 @@ static __device__ __forceinline__ void blocks_values(const uint8_t *r0, const ui
 /* The same with 8 bits, of formats whose units meet in whole numbers: groups_times(), whose columns these are. Lanes
  * whose unit is one of the other four have it in a column that nobody looks at. */
 template <int TYPE, int N, class TABLES>
-static __device__ __forceinline__ void blocks_groups(const uint8_t *r0, const uint8_t *r8, const lane_own<TYPE> &o, uint32_t x,
-                                                     uint32_t v, const TABLES *tab)
+static __device__ __forceinline__ void blocks_groups(const uint8_t *r0, const uint8_t *r8, const lane_own<TYPE> &o,
+                                                     uint32_t x, uint32_t v, const TABLES *tab)
 {
     typedef frag<TYPE> F;
     const int c = (int)o.c;
@@ -211,26 +216,25 @@ static __host__ __device__ inline int rows_room(int rows, int k)
 
 /* A rounded row, which some warps share, and a warp's values and two stages; where those of all warps begin. */
 struct room {
-    uint8_t  *x, *stage, *all;
-    float    *v;
+    uint8_t *x, *stage, *all;
+    float *v;
     uint64_t *bar;
-    int       phase;
+    int phase;
 };
 
-template <int TYPE>
-static __host__ __device__ inline int warp_bytes(void)
+template <int TYPE> static __host__ __device__ inline int warp_bytes(void)
 {
     return V_BYTES + 2 * stage_of<TYPE>::SIZE;
 }
 
 /* Rooms of warps of which `sharers` have a row together, by the block, which has made `bar`. */
-template <int TYPE>
-static __device__ __forceinline__ room make_room(uint8_t *shared, uint64_t *bar, int k, int sharers)
+template <int TYPE> static __device__ __forceinline__ room make_room(uint8_t *shared, uint64_t *bar, int k, int sharers)
 {
     const int warp = threadIdx.x / 32, rows = blockDim.x / 32 / sharers;
     uint8_t *all = shared + rows_room(rows, k), *own = all + warp * warp_bytes<TYPE>();
-    const room r = { shared + warp / sharers * row_bytes_in(k), own + V_BYTES, all, (float *)own, bar + warp / sharers,
-                     0 };
+    const room r = {
+        shared + warp / sharers * row_bytes_in(k), own + V_BYTES, all, (float *)own, bar + warp / sharers, 0
+    };
 
     __syncthreads();
     return r;
@@ -255,7 +259,8 @@ static __device__ __forceinline__ void row_there(room &r)
  * its products, and two share what it takes to find them. FULL: both are there. */
 template <int TYPE, bool EIGHT, bool FULL, class TABLES>
 static __device__ __forceinline__ float segment_times(const uint8_t *stage, const lane_rows &l, int segment,
-                                                      const lane_own<TYPE> &o, int k, int scales, const room &r, const TABLES *tab)
+                                                      const lane_own<TYPE> &o, int k, int scales, const room &r,
+                                                      const TABLES *tab)
 {
     enum { GROUPED = EIGHT && is_grouped(TYPE), BOTH = sizeof(typename frag<TYPE>::raw) <= MOST_RAW };
     const int lane = threadIdx.x & 31, g = lane / 4, units = FULL ? 16 : k / 32 - segment * 16;
@@ -281,8 +286,8 @@ static __device__ __forceinline__ float segment_times(const uint8_t *stage, cons
             } else if constexpr (GROUPED) {
                 blocks_groups<TYPE, 1>(b0, b8, o, segment * (8 * X_PAIR) + b * (4 * X_PAIR), b * 8 * 4, tab);
             } else {
-                blocks_values<TYPE, EIGHT, 1>(b0, b8, o, segment * (8 * X_PAIR) + b * (4 * X_PAIR), b * 8 * 4, units - b * 8,
-                                              tab);
+                blocks_values<TYPE, EIGHT, 1>(b0, b8, o, segment * (8 * X_PAIR) + b * (4 * X_PAIR), b * 8 * 4,
+                                              units - b * 8, tab);
             }
         }
     __syncwarp();

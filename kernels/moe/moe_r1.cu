@@ -30,8 +30,7 @@ static __device__ __forceinline__ void bring(uint8_t *to, const uint8_t *from, i
 }
 
 /* The `many` experts with the best keys; a lane has EACH of the keys. */
-template <int EACH>
-static __device__ __forceinline__ void pick(const uint32_t *keys, int n, int many, int *expert)
+template <int EACH> static __device__ __forceinline__ void pick(const uint32_t *keys, int n, int many, int *expert)
 {
     const int lane = threadIdx.x & 31;
     uint32_t key[EACH];
@@ -143,9 +142,9 @@ static __device__ __forceinline__ void load_slots(int *slots, const int *slot, i
 
 /* Strips in shared memory, `space` apart, what hears of each, and what is looked up. */
 struct near_strips {
-    uint8_t    *at;
-    uint64_t   *bar;
-    int         space;
+    uint8_t *at;
+    uint64_t *bar;
+    int space;
     const copied *tab;
 };
 
@@ -158,7 +157,8 @@ static __device__ __forceinline__ const uint8_t *brought(const near_strips &near
 
 /* A strip, by a whole block, to shared memory, as number i, or nearer. */
 template <bool BRING>
-static __device__ __forceinline__ void ask(const expert_matrix &m, const uint8_t *w, int rows, const near_strips &to, int i)
+static __device__ __forceinline__ void ask(const expert_matrix &m, const uint8_t *w, int rows, const near_strips &to,
+                                           int i)
 {
     if (!BRING || !is_brought(m.type))
         prefetch(w, rows * (int)m.row_bytes, threadIdx.x, UP_WARPS * 32);
@@ -266,8 +266,8 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
     for (int i = 0; i < 1 + (gated && !alike); i++) {
         const expert_matrix &one = i == 0 ? m.up : m.gate;
 
-        ((one.type == TYPES ? up_times<TYPES, EIGHT>(i == 0 ? up_w : gate_w, alike ? gate_w : NULL, (uint32_t)one.row_bytes,
-                                                     rows, f, i == 0 ? values : gates, to, i)
+        ((one.type == TYPES ? up_times<TYPES, EIGHT>(i == 0 ? up_w : gate_w, alike ? gate_w : NULL,
+                                                     (uint32_t)one.row_bytes, rows, f, i == 0 ? values : gates, to, i)
                             : (void)0),
          ...);
     }
@@ -316,14 +316,12 @@ template <bool EIGHT, int... TYPES> struct up_kernel {
     static constexpr auto at = fused_up_rows<EIGHT, TYPES...>;
 };
 
-template <template <bool, int...> class KERNEL, bool EIGHT, int... TYPES>
-static constexpr auto all_of(void)
+template <template <bool, int...> class KERNEL, bool EIGHT, int... TYPES> static constexpr auto all_of(void)
 {
     return KERNEL<EIGHT, TYPES...>::at;
 }
 
-template <template <bool, int...> class KERNEL, bool EIGHT, int I = 0, int J = 0>
-static auto kernel_of(unsigned types)
+template <template <bool, int...> class KERNEL, bool EIGHT, int I = 0, int J = 0> static auto kernel_of(unsigned types)
 {
 #define X(name) , QUANT_##name
     if constexpr (I == COMMON)
@@ -345,10 +343,14 @@ template <template <bool, int...> class KERNEL, bool EIGHT, int TYPE> static aut
     const auto alone = KERNEL<EIGHT, TYPE>::at;
 
     switch (shared) {
-#define X(name) case QUANT_##name: return KERNEL<EIGHT, TYPE, QUANT_##name>::at;
-        GEMM_COMMON_K(X) X(q8_0)
+#define X(name) \
+    case QUANT_##name: \
+        return KERNEL<EIGHT, TYPE, QUANT_##name>::at;
+        GEMM_COMMON_K(X)
+        X(q8_0)
 #undef X
-    default: return shared == TYPE ? alone : (decltype(alone))NULL;
+    default:
+        return shared == TYPE ? alone : (decltype(alone))NULL;
     }
 }
 
@@ -362,7 +364,8 @@ static auto kernel_for(const expert_matrix m[2], const expert_matrix sh[2])
 
     for (int i = 0; i < 2; i++) {
         types |= type_bit(m[i]) | type_bit(sh[i]);
-        usual = usual && (m[i].w == NULL || cuda_is_common(m[i].type)) && (sh[i].w == NULL || cuda_is_common(sh[i].type));
+        usual =
+            usual && (m[i].w == NULL || cuda_is_common(m[i].type)) && (sh[i].w == NULL || cuda_is_common(sh[i].type));
     }
     if (usual)
         return kernel_of<KERNEL, EIGHT>(types);
@@ -370,10 +373,13 @@ static auto kernel_for(const expert_matrix m[2], const expert_matrix sh[2])
         return (decltype(other))NULL;
     const int shared = sh[1].w != NULL ? sh[1].type : m[1].type;
     switch (m[1].type) {
-#define X(name) case QUANT_##name: return beside<KERNEL, EIGHT, QUANT_##name>(shared);
+#define X(name) \
+    case QUANT_##name: \
+        return beside<KERNEL, EIGHT, QUANT_##name>(shared);
         GEMM_ONE_ROW(X)
 #undef X
-    default: return (decltype(other))NULL;
+    default:
+        return (decltype(other))NULL;
     }
 }
 
@@ -485,7 +491,8 @@ static __device__ __forceinline__ int far_int(const int *p)
 template <bool EIGHT, int... TYPES>
 __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(const __grid_constant__ fused_down f)
 {
-    extern __shared__ __align__(16) uint8_t shared[]; /* a row's space for each expert; at near_at what is looked up; strips */
+    extern __shared__ __align__(16)
+        uint8_t shared[]; /* a row's space for each expert; at near_at what is looked up; strips */
     __shared__ float sums[FUSED_USED + 1][STRIP];
     __shared__ int slots[EXPERTS];
     __shared__ uint64_t bar[FUSED_USED + 1];
@@ -527,8 +534,8 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
     } else {
         const float *hid = routed ? f.hid + e * f.ff : f.sh_hid;
 
-        ((m.type == TYPES ? down_times<TYPES>(w, (uint32_t)m.row_bytes, rows, hid, k, threadIdx.x / 32 % 2, xq, EIGHT, f.tab,
-                                              (float *)(xq + x_row_bytes(k)), to, e)
+        ((m.type == TYPES ? down_times<TYPES>(w, (uint32_t)m.row_bytes, rows, hid, k, threadIdx.x / 32 % 2, xq, EIGHT,
+                                              f.tab, (float *)(xq + x_row_bytes(k)), to, e)
                           : (void)0),
          ...);
     }
@@ -557,8 +564,9 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
         if (far && row < rows)
             sum = __ldcv(f.hand.out + (int64_t)of * f.n + r0 + row);
         if (f.added.list != NULL && !far && row < rows)
-            sum = f.added.near ? adapted_near(near, f.added, sum, of, row)
-                               : adapted_down(f.added, sum, of, of < f.n_used, of < f.n_used ? f.expert[of] : 0, r0 + row);
+            sum = f.added.near
+                      ? adapted_near(near, f.added, sum, of, row)
+                      : adapted_down(f.added, sum, of, of < f.n_used, of < f.n_used ? f.expert[of] : 0, r0 + row);
         sums[of][row] = sum;
     }
     __syncthreads();

@@ -12,7 +12,7 @@ static_assert((int)WIDE_COLUMNS == (int)TILE_COLUMNS, "chunks serve both");
 
 /* Where the lists are. */
 struct expert_list {
-    int          *list, *n_chunk;
+    int *list, *n_chunk;
     expert_chunk *chunk;
 };
 
@@ -23,8 +23,7 @@ static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
 }
 
 /* f(pair, matrix of its expert) for all that have one, by a block; ids are read ahead. */
-template <class F>
-static __device__ __forceinline__ void each_pair(const int *id, const int *slot, int pairs, F f)
+template <class F> static __device__ __forceinline__ void each_pair(const int *id, const int *slot, int pairs, F f)
 {
     enum { AHEAD = 8 };
     const int step = blockDim.x;
@@ -44,8 +43,8 @@ static __device__ __forceinline__ void each_pair(const int *id, const int *slot,
 
 /* Lists the pairs by their expert's matrix, by one block; far: room for counts, where they are many. The order of
  * experts and of pairs within one decides only who shares reads. */
-__global__ void __launch_bounds__(1024) list_pairs(const int *id, const int *slot, int pairs, int n_expert, int share,
-                                                   int *far, expert_list to)
+__global__ void __launch_bounds__(1024)
+    list_pairs(const int *id, const int *slot, int pairs, int n_expert, int share, int *far, expert_list to)
 {
     enum { NEAR = 1024 };
     __shared__ int near[2 * NEAR], chunks, used;
@@ -71,8 +70,7 @@ __global__ void __launch_bounds__(1024) list_pairs(const int *id, const int *slo
         *to.n_chunk = chunks;
 }
 
-template <int TYPE>
-__global__ void __launch_bounds__(256) expert_plain(const __grid_constant__ expert_args a)
+template <int TYPE> __global__ void __launch_bounds__(256) expert_plain(const __grid_constant__ expert_args a)
 {
     int row = blockIdx.x * 8 + threadIdx.x / 32;
     const float *x[SHARE];
@@ -98,10 +96,14 @@ static void plain_product(struct cuda *c, const expert_args *a)
     dim3 grid((unsigned)ceil_div(a->n_rows, 8), (unsigned)a->most);
 
     switch (a->type) {
-#define X(name) case QUANT_##name: LAUNCH(c, expert_plain<QUANT_##name>, grid, 256, 0, *a); break;
+#define X(name) \
+    case QUANT_##name: \
+        LAUNCH(c, expert_plain<QUANT_##name>, grid, 256, 0, *a); \
+        break;
         GEMM_FLOAT(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }
 
@@ -125,7 +127,9 @@ void cuda_activate(struct cuda *c, const struct node *moe, float *hid, float *ga
     const struct op_moe &m = moe->moe;
     const struct tensor &x = moe->t[1];
     const int64_t ff = m.up.ne[1], pairs = x.ne[1] * m.n_used;
-    const struct adapt_experts added = { { gate, hid, NULL }, ff, ff, x.ne[0], x.stride, (const float *)x.data, m.n_used };
+    const struct adapt_experts added = {
+        { gate, hid, NULL }, ff, ff, x.ne[0], x.stride, (const float *)x.data, m.n_used
+    };
 
     if (adapted(moe))
         cuda_adapt_experts(c, moe, &added);
@@ -157,14 +161,14 @@ __global__ void mix_experts(float *y, int64_t ys, const float *weight, int64_t w
 
 /* Working memory, cut up. */
 struct space {
-    uint8_t      *xq, *hq;
-    float        *gate, *hid, *out;
-    int          *far;
-    expert_list   to;
-    int           share, most; /* pairs of a chunk; most chunks */
-    bool          wide;        /* rounded rows are those of gemm/gemm_r64_a16_wgmma.cuh, or of gemm/gemm_r64_a8_wgmma.cuh */
-    size_t        bytes;
-    int           types[3];    /* of all matrices */
+    uint8_t *xq, *hq;
+    float *gate, *hid, *out;
+    int *far;
+    expert_list to;
+    int share, most; /* pairs of a chunk; most chunks */
+    bool wide;       /* rounded rows are those of gemm/gemm_r64_a16_wgmma.cuh, or of gemm/gemm_r64_a8_wgmma.cuh */
+    size_t bytes;
+    int types[3]; /* of all matrices */
     struct gemm_product product;
 };
 
@@ -247,10 +251,26 @@ static void product(struct cuda *c, const struct space *s, const struct node *v,
                     const uint8_t *xq, int div, float *y, int64_t y_stride)
 {
     bool plain = is_plain(w.type), single = v->t[1].ne[1] == 1;
-    expert_args a = { (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), 0, (int)w.ne[1], (int)w.ne[0],
-                      w.type, plain ? (const uint8_t *)x.data : xq,
-                      plain ? x.stride * (int64_t)sizeof(float) : x_row_bytes(w.ne[0]), div, y, y_stride,
-                      single ? NULL : s->to.list, v->moe.expert, v->moe.slot, s->to.n_chunk, s->to.chunk, c->tab, 0, 0, c->eight };
+    expert_args a = { (const uint8_t *)w.data,
+                      quant_row_bytes(w.type, w.ne[0]),
+                      0,
+                      (int)w.ne[1],
+                      (int)w.ne[0],
+                      w.type,
+                      plain ? (const uint8_t *)x.data : xq,
+                      plain ? x.stride * (int64_t)sizeof(float) : x_row_bytes(w.ne[0]),
+                      div,
+                      y,
+                      y_stride,
+                      single ? NULL : s->to.list,
+                      v->moe.expert,
+                      v->moe.slot,
+                      s->to.n_chunk,
+                      s->to.chunk,
+                      c->tab,
+                      0,
+                      0,
+                      c->eight };
 
     a.expert_bytes = w.pitch * a.row_bytes;
     for (a.base = 0; a.base < s->most; a.base += GRID_Y) {
@@ -267,8 +287,8 @@ static void product(struct cuda *c, const struct space *s, const struct node *v,
 
 void cuda_mix(struct cuda *c, struct tensor y, struct tensor weight, const float *out, int64_t stride)
 {
-    LAUNCH(c, mix_experts, dim3((unsigned)y.ne[1], (unsigned)ceil_div(y.ne[0], 256)), 256, 0, (float *)y.data,
-           y.stride, (const float *)weight.data, weight.stride, out, stride, (int)weight.ne[0], (int)y.ne[0]);
+    LAUNCH(c, mix_experts, dim3((unsigned)y.ne[1], (unsigned)ceil_div(y.ne[0], 256)), 256, 0, (float *)y.data, y.stride,
+           (const float *)weight.data, weight.stride, out, stride, (int)weight.ne[0], (int)y.ne[0]);
 }
 
 void cuda_moe_sum(struct cuda *c, const struct node *v)
@@ -278,8 +298,9 @@ void cuda_moe_sum(struct cuda *c, const struct node *v)
 
 static struct mv_job matrix(struct tensor w, float *y, int64_t y_stride)
 {
-    return (struct mv_job){ (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), y, y_stride, (int)w.ne[1],
-                            w.type, 0 };
+    return (struct mv_job){
+        (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), y, y_stride, (int)w.ne[1], w.type, 0
+    };
 }
 
 static void tiles(struct cuda *c, const struct space *s, struct tile_args *a)
@@ -288,10 +309,18 @@ static void tiles(struct cuda *c, const struct space *s, struct tile_args *a)
 
     cuda_used(c, kernel);
     switch (kernel) {
-    case GEMM_EXPERTS_R64_A8_WGMMA: cuda_broad(c, a, s->most); break;
-    case GEMM_EXPERTS_R64_A16_WGMMA: cuda_wide(c, a, s->most); break;
-    case GEMM_EXPERTS_R17_A8_MMA: cuda_whole(c, a, s->most); break;
-    default: cuda_tile(c, a, s->most); break;
+    case GEMM_EXPERTS_R64_A8_WGMMA:
+        cuda_broad(c, a, s->most);
+        break;
+    case GEMM_EXPERTS_R64_A16_WGMMA:
+        cuda_wide(c, a, s->most);
+        break;
+    case GEMM_EXPERTS_R17_A8_MMA:
+        cuda_whole(c, a, s->most);
+        break;
+    default:
+        cuda_tile(c, a, s->most);
+        break;
     }
 }
 
@@ -300,10 +329,18 @@ static void round_for(struct cuda *c, const struct space *s, uint8_t *to, int ty
                       const int *slot)
 {
     switch (kernel_for(s, type)) {
-    case GEMM_EXPERTS_R64_A8_WGMMA: cuda_round_broad(c, to, x, id, slot); break;
-    case GEMM_EXPERTS_R64_A16_WGMMA: cuda_round_wide(c, to, x); break;
-    case GEMM_EXPERTS_R17_A8_MMA: cuda_round_whole(c, to, x); break;
-    default: cuda_quantise(c, to, x); break;
+    case GEMM_EXPERTS_R64_A8_WGMMA:
+        cuda_round_broad(c, to, x, id, slot);
+        break;
+    case GEMM_EXPERTS_R64_A16_WGMMA:
+        cuda_round_wide(c, to, x);
+        break;
+    case GEMM_EXPERTS_R17_A8_MMA:
+        cuda_round_whole(c, to, x);
+        break;
+    default:
+        cuda_quantise(c, to, x);
+        break;
     }
 }
 
@@ -366,7 +403,8 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     }
     a.gather = first != TILE_ACT_ROUNDED;
     if (a.gather)
-        round_for(c, s, s->hq, m.down.type, (struct tensor){ QUANT_f32, { ff, pairs, 1 }, ff, 0, s->hid, false }, m.expert, m.slot);
+        round_for(c, s, s->hq, m.down.type, (struct tensor){ QUANT_f32, { ff, pairs, 1 }, ff, 0, s->hid, false },
+                  m.expert, m.slot);
     a.k = (int)m.down.ne[0];
     a.x = s->hq;
     a.x_bytes = x_row_bytes(a.k);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moe_r17.cuh - grouped products with the matrices of experts.   room: kernels (base quant ops)
+/* moe_r17.cuh - grouped products with the matrices of experts.   room: kernels
  *
  * A pair is one use of an expert by a row: pair = row * n_used + k. Pairs are sorted by expert and cut into chunks that
  * share the reads of the expert's weights. */
@@ -12,20 +12,20 @@ struct expert_chunk {
 };
 /* y[pair] = matrix of the pair's expert times x[pair / div] */
 struct expert_args {
-    const uint8_t             *w;
-    int64_t                    row_bytes, expert_bytes;
-    int                        n_rows, k, type;
-    const uint8_t             *x;      /* rounded, or floats for plain formats */
-    int64_t                    x_bytes;
-    int                        div;
-    float                     *y;
-    int64_t                    y_stride;
-    const int                 *list;   /* NULL: pair i is chunk i, expert id[i] */
-    const int                 *id, *slot, *n_chunk; /* slot: op_moe.slot */
+    const uint8_t *w;
+    int64_t row_bytes, expert_bytes;
+    int n_rows, k, type;
+    const uint8_t *x; /* rounded, or floats for plain formats */
+    int64_t x_bytes;
+    int div;
+    float *y;
+    int64_t y_stride;
+    const int *list;                /* NULL: pair i is chunk i, expert id[i] */
+    const int *id, *slot, *n_chunk; /* slot: op_moe.slot */
     const struct expert_chunk *chunk;
-    const struct tables       *tab;
-    int                        base, most; /* first chunk, and how many, of a launch */
-    bool                       eight;      /* how x is rounded */
+    const struct tables *tab;
+    int base, most; /* first chunk, and how many, of a launch */
+    bool eight;     /* how x is rounded */
 };
 
 static __device__ __forceinline__ bool chunk_of(const expert_args &a, int i, expert_chunk &c)
@@ -42,8 +42,7 @@ static __device__ __forceinline__ bool chunk_of(const expert_args &a, int i, exp
     return true;
 }
 
-template <int TYPE, int TT>
-__global__ void __launch_bounds__(256) expert_rows(const __grid_constant__ expert_args a)
+template <int TYPE, int TT> __global__ void __launch_bounds__(256) expert_rows(const __grid_constant__ expert_args a)
 {
     __shared__ __align__(16) float buf[8][2 * AT_ONCE * TT * BUF_PITCH];
     int warp = threadIdx.x / 32, r0 = ((int)blockIdx.x * 8 + warp) * warp_rows(a.k);
@@ -61,8 +60,7 @@ __global__ void __launch_bounds__(256) expert_rows(const __grid_constant__ exper
         x[t] = a.x + pair[t] / a.div * a.x_bytes;
     }
     rows_times<TYPE, TT>(a.w + c.expert * a.expert_bytes, a.row_bytes, r0, a.n_rows, a.k, x, c.n, a.eight, a.tab,
-                         buf[warp],
-                         [&](int row, int t, float v) {
+                         buf[warp], [&](int row, int t, float v) {
                              int p = pair[0];
 #pragma unroll
                              for (int i = 1; i < TT; i++)

@@ -15,6 +15,7 @@ void cuda_expert_common(struct cuda *c, const expert_args *a, int tt)
         break;
         GEMM_COMMON(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }

@@ -7,9 +7,12 @@ void cuda_expert_rare(struct cuda *c, const expert_args *a)
 {
     switch (a->type) {
 #define X(name) \
-    case QUANT_##name: LAUNCH(c, (expert_rows<QUANT_##name, 4>), expert_grid(a), 256, 0, *a); break;
+    case QUANT_##name: \
+        LAUNCH(c, (expert_rows<QUANT_##name, 4>), expert_grid(a), 256, 0, *a); \
+        break;
         GEMM_RARE(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }

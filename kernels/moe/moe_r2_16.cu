@@ -46,29 +46,28 @@ static __device__ __forceinline__ void make_bars(uint64_t full[2], uint64_t *row
 /* ---- first products ---- */
 
 struct up_args {
-    CUtensorMap          box[2]; /* of m, where rows come so */
+    CUtensorMap box[2];        /* of m, where rows come so */
     struct expert_matrix m[2]; /* gate and up, or twice up */
-    const int           *expert, *slot;
-    const uint8_t       *x;
-    uint8_t             *rounded; /* act(gate) up, or act(up), of a pair */
-    float               *hid;     /* the same where it is rounded to 8 bits, with its neighbours, by another launch; or NULL */
-    int                  pairs, n_used, k, ff, how;
-    bool                 gated;
-    int                  ways, each; /* set by the launch: warps that share a strip's segments; tasks of a group */
-    int                  keepers;    /* the first blocks: what rows have chosen, if choice.logits, and round_shared() of 8 bits */
+    const int *expert, *slot;
+    const uint8_t *x;
+    uint8_t *rounded; /* act(gate) up, or act(up), of a pair */
+    float *hid;       /* the same where it is rounded to 8 bits, with its neighbours, by another launch; or NULL */
+    int pairs, n_used, k, ff, how;
+    bool gated;
+    int ways, each; /* set by the launch: warps that share a strip's segments; tasks of a group */
+    int keepers;    /* the first blocks: what rows have chosen, if choice.logits, and round_shared() of 8 bits */
     /* the shared expert's first products, [row]; NULL: it has none; rounded */
-    const float         *sh_gate, *sh_up;
-    uint8_t             *sh_rounded;
-    int64_t              sh_stride;
-    int                  sh_ff, rows;
+    const float *sh_gate, *sh_up;
+    uint8_t *sh_rounded;
+    int64_t sh_stride;
+    int sh_ff, rows;
     const struct tables *tab;
-    struct choice_args   choice;
+    struct choice_args choice;
 };
 
 /* act(gate) up of the shared expert, rounded, those units a warp that share a scale: of the last warps of blocks;
  * EIGHT: of the keepers, as others would come late to their first weights. */
-template <bool EIGHT>
-static __device__ __forceinline__ void round_shared(const up_args &a)
+template <bool EIGHT> static __device__ __forceinline__ void round_shared(const up_args &a)
 {
     enum { MANY = EIGHT ? SHARE : 1 };
     const int units = a.sh_ff / UNIT, groups = (units + MANY - 1) / MANY, warps = blockDim.x / 32;
@@ -109,8 +108,7 @@ static __device__ __forceinline__ up_task find_up(const up_args &a, int i, const
 
 /* The sums of a task over its segments: 32 numbers of each segment and side. EIGHT: the results replace the first ones
  * if the group rounds them. */
-template <bool EIGHT>
-static __device__ __forceinline__ void finish_up(const up_args &a, const up_task &t, float *own)
+template <bool EIGHT> static __device__ __forceinline__ void finish_up(const up_args &a, const up_task &t, float *own)
 {
     const int lane = threadIdx.x & 31, sides = 1 + a.gated, segments = row_segments(a.k);
     const float *parts = own;
@@ -122,7 +120,8 @@ static __device__ __forceinline__ void finish_up(const up_args &a, const up_task
         v = __fadd_rn(v, parts[0]);
         up = a.gated ? __fadd_rn(up, parts[STRIP]) : up;
     }
-    const float y = t.matrix >= 0 ? activated(a.how, v, up) : 0.0f; /* it is computed elsewhere, and rounded all the same */
+    const float y =
+        t.matrix >= 0 ? activated(a.how, v, up) : 0.0f; /* it is computed elsewhere, and rounded all the same */
 
     if (!EIGHT) {
         round_unit(a.rounded + t.pair * x_row_bytes(a.ff), a.ff / UNIT, y, t.unit, unit_top(y), false);
@@ -210,8 +209,8 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     bring_tables<TYPE>(tables, a.tab);
     make_bars(full[warp], &bar[warp]);
     room r = make_room<TYPE>(shared, bar, a.k, group);
-    float *parts = (float *)(shared + rows_room(at_once, a.k) + blockDim.x / 32 * warp_bytes<TYPE>()) +
-                   mine * a.each * floats;
+    float *parts =
+        (float *)(shared + rows_room(at_once, a.k) + blockDim.x / 32 * warp_bytes<TYPE>()) + mine * a.each * floats;
     const lane_own<TYPE> o = find_own<TYPE, EIGHT>(r.x, r.v);
     const lane_rows rows = find_lane_rows<TYPE>(row_bytes);
     const int scales = find_scales(a.k);
@@ -220,9 +219,13 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     [[maybe_unused]] int have = -1;
     [[maybe_unused]] unsigned n = 0;
     float *to = parts + side * 2 * STRIP + lane;
-    const auto ask = [&](int m, int segment, unsigned stage) { /* for a strip's segment of the task `next` */
-        bring_stage<TYPE>(stages + stage * stage_of<TYPE>::SIZE, rows.how, &a.box[m], a.m[m].w, a.m[m].expert_bytes, row_bytes,
-                          max(next.matrix, 0), next.unit * UNIT + (side + (a.gated ? 0 : m)) * STRIP, segment, bars + stage * 8);
+    const auto ask = [&](int m, int segment,
+                         unsigned stage) { /* for a strip's segment of the task `next` */
+                                           bring_stage<TYPE>(stages + stage * stage_of<TYPE>::SIZE, rows.how, &a.box[m],
+                                                             a.m[m].w, a.m[m].expert_bytes, row_bytes,
+                                                             max(next.matrix, 0),
+                                                             next.unit * UNIT + (side + (a.gated ? 0 : m)) * STRIP,
+                                                             segment, bars + stage * 8);
     };
 
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -257,8 +260,8 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
             const int m = i % 2;
 
             bar_wait(bars + m * 8, i / 2 % 2);
-            const float v = segment_times<TYPE, EIGHT, true>(r.stage + m * stage_of<TYPE>::SIZE, rows, way, o, a.k, scales, r,
-                                                             &tables);
+            const float v = segment_times<TYPE, EIGHT, true>(r.stage + m * stage_of<TYPE>::SIZE, rows, way, o, a.k,
+                                                             scales, r, &tables);
             if (lane < STRIP)
                 to[m * STRIP] = v;
             to += m * floats;
@@ -299,8 +302,8 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
             if (n == 0)
                 continue;
             bar_wait(bars + (n + 1) % 2 * 8, (int)((n - 1) / 2 % 2));
-            const float v = segment_times<TYPE, EIGHT, false>(r.stage + (n + 1) % 2 * stage_of<TYPE>::SIZE, rows, now, o, a.k,
-                                                              scales, r, &tables);
+            const float v = segment_times<TYPE, EIGHT, false>(r.stage + (n + 1) % 2 * stage_of<TYPE>::SIZE, rows, now,
+                                                              o, a.k, scales, r, &tables);
             if (lane < STRIP)
                 to[(now * sides * 2 + of) * STRIP] = v;
             to += last ? floats : 0;
@@ -324,19 +327,19 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
 /* ---- second products ---- */
 
 struct down_args {
-    CUtensorMap          box[2]; /* of m, where rows come so */
+    CUtensorMap box[2];        /* of m, where rows come so */
     struct expert_matrix m[2]; /* of the routed experts; of the shared one, w NULL: it is not one of these */
-    const int           *expert, *slot;
-    const uint8_t       *x, *sh_x; /* rounded, of a pair; of a row */
-    int                  n_used, k, sh_k, n, strips; /* strips: of a block */
-    bool                 alike;    /* pairs of a row have the same x, its own */
-    float               *out;      /* a pair's; or NULL: */
-    int64_t              os;
-    const float         *weight, *shared, *open; /* shared: its output; open NULL: it counts fully */
-    float               *y, *res;
-    int64_t              ws, ss, ps, ys, rs;
-    float                scale;
-    struct hand_over     hand; /* f NULL: no pair is the host's */
+    const int *expert, *slot;
+    const uint8_t *x, *sh_x;        /* rounded, of a pair; of a row */
+    int n_used, k, sh_k, n, strips; /* strips: of a block */
+    bool alike;                     /* pairs of a row have the same x, its own */
+    float *out;                     /* a pair's; or NULL: */
+    int64_t os;
+    const float *weight, *shared, *open; /* shared: its output; open NULL: it counts fully */
+    float *y, *res;
+    int64_t ws, ss, ps, ys, rs;
+    float scale;
+    struct hand_over hand; /* f NULL: no pair is the host's */
     const struct tables *tab;
 };
 
@@ -347,9 +350,7 @@ static __device__ __forceinline__ float before_mix(const down_args &a, float *we
     const int many = a.strips * STRIP, row = blockIdx.y, at = blockIdx.x * many + threadIdx.x;
 
     for (int e = threadIdx.x; e <= a.n_used; e += blockDim.x)
-        weights[e] = e < a.n_used     ? a.weight[row * a.ws + e]
-                     : a.open != NULL ? sigmoid(a.open[row * a.ps])
-                                      : 1.0f;
+        weights[e] = e < a.n_used ? a.weight[row * a.ws + e] : a.open != NULL ? sigmoid(a.open[row * a.ps]) : 1.0f;
     return a.res != NULL && (int)threadIdx.x < many && at < a.n ? a.res[row * a.rs + at] : 0.0f;
 }
 
@@ -387,18 +388,17 @@ static __device__ __forceinline__ void mix_pairs(const down_args &a, const float
         for (int e = 0; e < a.n_used; e++)
             sum = __fmaf_rn(weights[e], sums[e * many + i], sum);
         if (a.m[1].w != NULL || a.shared != NULL)
-            sum = __fmaf_rn(weights[a.n_used],
-                            a.m[1].w != NULL ? sums[a.n_used * many + i] : a.shared[row * a.ss + at], sum);
+            sum = __fmaf_rn(weights[a.n_used], a.m[1].w != NULL ? sums[a.n_used * many + i] : a.shared[row * a.ss + at],
+                            sum);
         a.y[row * a.ys + at] = sum;
         if (a.res != NULL)
-            a.res[row * a.rs + at] =
-                __fmaf_rn(a.scale, sum, i == (int)threadIdx.x ? res : a.res[row * a.rs + at]);
+            a.res[row * a.rs + at] = __fmaf_rn(a.scale, sum, i == (int)threadIdx.x ? res : a.res[row * a.rs + at]);
     }
 }
 
 /* An expert's second product, of a block's strips. */
 struct down_task {
-    int            pair, matrix, k, row_bytes, kind; /* kind: 0 routed, 1 shared */
+    int pair, matrix, k, row_bytes, kind; /* kind: 0 routed, 1 shared */
     const uint8_t *x;
 };
 
@@ -411,8 +411,9 @@ static __device__ __forceinline__ down_task find_down(const down_args &a, int e)
     const int matrix = routed && a.expert != NULL ? matrix_of(a.slot, __ldcg(a.expert + pair)) : 0;
     const int k = routed ? a.k : a.sh_k;
 
-    return { pair, matrix, k, (int)m.row_bytes, !routed,
-             (routed ? a.x : a.sh_x) + (routed && !a.alike ? pair : row) * x_row_bytes(k) };
+    return { pair,    matrix,
+             k,       (int)m.row_bytes,
+             !routed, (routed ? a.x : a.sh_x) + (routed && !a.alike ? pair : row) * x_row_bytes(k) };
 }
 
 /* grid: groups of strips of the matrices, row of activations. A warp has an expert. As up_pairs. EVEN: only one, of whose
@@ -439,9 +440,9 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
     [[maybe_unused]] unsigned n = 0;
     down_task next = {};
     const auto ask = [&](int strip, int segment, unsigned stage) {
-        bring_stage<TYPE>(stages + stage * S::SIZE, rows_come(S::BYTES, next.row_bytes), &a.box[next.kind], a.m[next.kind].w,
-                          a.m[next.kind].expert_bytes, next.row_bytes, max(next.matrix, 0), r0 + strip * STRIP, segment,
-                          bars + stage * 8);
+        bring_stage<TYPE>(stages + stage * S::SIZE, rows_come(S::BYTES, next.row_bytes), &a.box[next.kind],
+                          a.m[next.kind].w, a.m[next.kind].expert_bytes, next.row_bytes, max(next.matrix, 0),
+                          r0 + strip * STRIP, segment, bars + stage * 8);
     };
     const auto keep = [&](const down_task &t, int expert, int strip) {
         if (a.out == NULL && lane < STRIP)
@@ -506,8 +507,8 @@ __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __gr
                 row_there(r);
             }
             bar_wait(bars + (n + 1) % 2 * 8, (int)((n - 1) / 2 % 2));
-            v = __fadd_rn(v, segment_times<TYPE, EIGHT, false>(r.stage + (n + 1) % 2 * S::SIZE, rows, now, o, t.k, scales, r,
-                                                                 &tables));
+            v = __fadd_rn(v, segment_times<TYPE, EIGHT, false>(r.stage + (n + 1) % 2 * S::SIZE, rows, now, o, t.k,
+                                                               scales, r, &tables));
             if (!last)
                 continue;
             keep(t, expert, of);
@@ -539,8 +540,8 @@ __global__ void __launch_bounds__(UP_WARPS * 32) choose_rows(const __grid_consta
  * come between, hid then or where it is rounded by another launch; out of a sum with adapters. */
 struct space {
     uint8_t *xq, *hq, *shared;
-    float   *gate, *hid, *out;
-    size_t   bytes;
+    float *gate, *hid, *out;
+    size_t bytes;
 };
 
 static bool gates_alike(const struct op_moe &m)
@@ -605,8 +606,7 @@ static struct expert_matrix matrix(struct tensor w)
 }
 
 /* Nothing where rows do not come so. */
-template <int TYPE>
-static void box_of(struct cuda *c, CUtensorMap *box, const struct expert_matrix &m, int rows)
+template <int TYPE> static void box_of(struct cuda *c, CUtensorMap *box, const struct expert_matrix &m, int rows)
 {
     if (m.w != NULL && rows_come(stage_of<TYPE>::BYTES, m.row_bytes) == ROWS_BOXED)
         make_box<TYPE>(c, box, m.w, m.row_bytes, m.expert_bytes, rows);
@@ -618,8 +618,7 @@ static size_t most_smem(struct cuda *c)
     return (size_t)cuda_attn_smem(c) - OTHER_SMEM;
 }
 
-template <int TYPE>
-static void launch_up_of(struct cuda *c, struct up_args *a)
+template <int TYPE> static void launch_up_of(struct cuda *c, struct up_args *a)
 {
     const int sides = 1 + a->gated, tasks = a->pairs * (a->ff / UNIT);
     const size_t tables = TYPE == QUANT_iq3_s ? sizeof(copied_tables<UP_COPIES>) : 0;
@@ -627,9 +626,10 @@ static void launch_up_of(struct cuda *c, struct up_args *a)
     const size_t sums = (size_t)task_floats(a->k, sides) * sizeof(float);
     int at_once = 1;
     const auto bytes = [&](int each) { /* of a block with `each` tasks of a group */
-        const int warps = at_once * sides * a->ways;
+                                       const int warps = at_once * sides * a->ways;
 
-        return (size_t)(rows_room(at_once, a->k) + warps * warp_bytes<TYPE>()) + (size_t)(at_once * each) * sums;
+                                       return (size_t)(rows_room(at_once, a->k) + warps * warp_bytes<TYPE>()) +
+                                              (size_t)(at_once * each) * sums;
     };
 
     while (a->ways > 1 && bytes(1) > most)
@@ -647,7 +647,8 @@ static void launch_up_of(struct cuda *c, struct up_args *a)
     if (a->each % SHARE == 0 && a->ff / UNIT % SHARE == 0)
         a->hid = NULL;
     const int blocks = (int)ceil_div(tasks, a->each * at_once), left = (share > two ? 1 : BLOCKS) * c->sms - blocks;
-    if (a->choice.logits != NULL || (c->eight && a->sh_gate != NULL)) /* all are there at once, if there is room for one */
+    if (a->choice.logits != NULL ||
+        (c->eight && a->sh_gate != NULL)) /* all are there at once, if there is room for one */
         a->keepers = left < 1 ? 1 : left < a->rows ? left : a->rows;
     const bool even = a->k == a->ways * 512 && a->n_used * (a->ff / UNIT) % (a->each * at_once) == 0;
     launch_early(c, "up_pairs",
@@ -679,17 +680,19 @@ static void launch_up(struct cuda *c, struct up_args *a)
     a->tab = c->tab;
     switch (a->m[0].type) {
 #define X(name) \
-    case QUANT_##name: launch_up_of<QUANT_##name>(c, a); break;
+    case QUANT_##name: \
+        launch_up_of<QUANT_##name>(c, a); \
+        break;
         GEMM_COMMON(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
     if (c->eight && a->hid != NULL)
         round_pairs(c, a);
 }
 
-template <int TYPE>
-static void launch_down_of(struct cuda *c, struct down_args *a, int rows)
+template <int TYPE> static void launch_down_of(struct cuda *c, struct down_args *a, int rows)
 {
     const int experts = a->n_used + (a->m[1].w != NULL), k = a->sh_k > a->k ? a->sh_k : a->k, all = a->n / STRIP;
     const auto bytes = [&](int warps) { return (size_t)(rows_room(warps, k) + warps * warp_bytes<TYPE>()); };
@@ -709,7 +712,8 @@ static void launch_down_of(struct cuda *c, struct down_args *a, int rows)
     launch_early(c, "down_pairs",
                  even ? (c->eight ? down_pairs<TYPE, true, true> : down_pairs<TYPE, false, true>)
                       : (c->eight ? down_pairs<TYPE, true, false> : down_pairs<TYPE, false, false>),
-                 dim3((unsigned)ceil_div(all, a->strips), (unsigned)rows), (unsigned)warps * 32, bytes(warps) + sums, *a);
+                 dim3((unsigned)ceil_div(all, a->strips), (unsigned)rows), (unsigned)warps * 32, bytes(warps) + sums,
+                 *a);
 }
 
 static void launch_down(struct cuda *c, struct down_args *a, int rows)
@@ -717,10 +721,13 @@ static void launch_down(struct cuda *c, struct down_args *a, int rows)
     a->tab = c->tab;
     switch (a->m[0].type) {
 #define X(name) \
-    case QUANT_##name: launch_down_of<QUANT_##name>(c, a, rows); break;
+    case QUANT_##name: \
+        launch_down_of<QUANT_##name>(c, a, rows); \
+        break;
         GEMM_COMMON(X)
 #undef X
-    default: break;
+    default:
+        break;
     }
 }
 
@@ -821,8 +828,8 @@ bool cuda_few_moe_fits(const struct node *route, const struct node *moe)
 {
     const struct op_route &r = route->route;
 
-    return r.n_expert <= CHOICE_EXPERTS && r.n_used <= CHOICE_USED && r.n_group <= 1 &&
-           cuda_moe_is_few(moe) && gates_alike(moe->moe);
+    return r.n_expert <= CHOICE_EXPERTS && r.n_used <= CHOICE_USED && r.n_group <= 1 && cuda_moe_is_few(moe) &&
+           gates_alike(moe->moe);
 }
 
 /* The shared expert is computed in the same launch if its format is that of the others. */
@@ -871,8 +878,8 @@ void cuda_few_moe(struct cuda *c, const struct few_moe *m)
     const struct tensor &logits = m->route->t[1], &weight = m->route->t[0];
     const int rows = (int)v->t[1].ne[1];
     const struct space s = cut(v, c->ws);
-    const choice_args choice = { (const float *)logits.data, logits.stride, weight.stride, m->route->route,
-                                 (int *)m->route->out, (float *)weight.data };
+    const choice_args choice = { (const float *)logits.data, logits.stride,       weight.stride, m->route->route,
+                                 (int *)m->route->out,       (float *)weight.data };
     struct up_args up = up_of(v->moe, s, rows);
 
     if (m->out != NULL) { /* the host begins before the device's own products */

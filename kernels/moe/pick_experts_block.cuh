@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pick_experts_block.cuh - top-k experts of a token and their weights, by a block.   room: kernels (base quant ops) */
+/* pick_experts_block.cuh - top-k experts of a token and their weights, by a block.   room: kernels */
 #ifndef KERNELS_MOE_PICK_EXPERTS_BLOCK_CUH
 #define KERNELS_MOE_PICK_EXPERTS_BLOCK_CUH
 #include "kernels/moe/pick_experts_warp.cuh"
@@ -8,22 +8,21 @@
 enum { CHOICE_EXPERTS = 512, CHOICE_USED = 10 };
 
 struct choice_args {
-    const float    *logits; /* NULL: it has been made */
-    int64_t         ls, ws;
+    const float *logits; /* NULL: it has been made */
+    int64_t ls, ws;
     struct op_route r;
-    int            *expert;
-    float          *weight;
+    int *expert;
+    float *weight;
 };
 
 /* Of a row. */
 struct choice_space {
-    float    logit[CHOICE_EXPERTS];
+    float logit[CHOICE_EXPERTS];
     uint32_t key[CHOICE_EXPERTS];
-    float    top, divisor;
+    float top, divisor;
 };
 
-template <int EACH>
-static __device__ __forceinline__ void pick_row(choice_space &s, int *chosen, int n_used)
+template <int EACH> static __device__ __forceinline__ void pick_row(choice_space &s, int *chosen, int n_used)
 {
     uint32_t key[EACH];
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pick_experts_warp.cuh - top-k experts of a token, by a warp.   room: kernels (base quant ops) */
+/* pick_experts_warp.cuh - top-k experts of a token, by a warp.   room: kernels */
 #ifndef KERNELS_MOE_PICK_EXPERTS_WARP_CUH
 #define KERNELS_MOE_PICK_EXPERTS_WARP_CUH
 #include <math_constants.h>
@@ -76,7 +76,8 @@ static __device__ __forceinline__ void pick_best(uint32_t key[EACH], int n_used,
         const bool mine = key[0] == most && (have & before) == 0;
 
         if (mine)
-            asm volatile("st.shared.s32 [%0], %1;" ::"r"(to + 4 * k), "r"(most > 0 ? lane * EACH + (int)(numbers & 15) : k)
+            asm volatile("st.shared.s32 [%0], %1;" ::"r"(to + 4 * k),
+                         "r"(most > 0 ? lane * EACH + (int)(numbers & 15) : k)
                          : "memory");
 #pragma unroll
         for (int j = 0; j < EACH; j++)

@@ -33,12 +33,12 @@ static __device__ int next_best(const float *score, int n, float last_score, int
 }
 
 struct route_args {
-    int            *expert;
-    float          *weight;
-    const float    *logits;
-    int64_t         ws, ls;
+    int *expert;
+    float *weight;
+    const float *logits;
+    int64_t ws, ls;
     struct op_route a;
-    float          *space; /* scores, where they do not fit shared memory */
+    float *space; /* scores, where they do not fit shared memory */
 };
 
 __global__ void __launch_bounds__(32) route(route_args t)
@@ -121,8 +121,13 @@ size_t cuda_route_ws(const struct node *v)
 void cuda_route(struct cuda *c, const struct node *v)
 {
     size_t row = 2 * (size_t)v->route.n_expert * sizeof(float);
-    route_args a = { (int *)v->out, (float *)v->t[0].data, (const float *)v->t[1].data, v->t[0].stride,
-                     v->t[1].stride, v->route, row <= 32768 ? NULL : (float *)c->ws };
+    route_args a = { (int *)v->out,
+                     (float *)v->t[0].data,
+                     (const float *)v->t[1].data,
+                     v->t[0].stride,
+                     v->t[1].stride,
+                     v->route,
+                     row <= 32768 ? NULL : (float *)c->ws };
 
     LAUNCH(c, route, (unsigned)v->t[1].ne[1], 32, row <= 32768 ? row : 0, a);
 }

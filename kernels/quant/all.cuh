@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* all.cuh - every format that is decoded to whole numbers: GEMM_COMMON and GEMM_RARE of gemm/gemm.h.
- *                                                                        room: kernels (base quant gemm ops) */
+ *                                                                        room: kernels */
 #ifndef KERNELS_QUANT_ALL_CUH
 #define KERNELS_QUANT_ALL_CUH
 #include "kernels/quant/iq1_m.cuh"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group.cuh - rows of weights of a group of 128 elements in shared memory.              room: kernels (base quant ops)
+/* group.cuh - rows of weights of a group of 128 elements in shared memory.              room: kernels
  *
  * What gemm/gemm_r17_a8_mma.cu and gemm/gemm_r64_a8_wgmma.cuh multiply: GROUP_ROWS rows as they are stored, of formats
  * whose sums stay whole numbers (gemm/sums.cuh). group<TYPE>, with `at` where the rows are and c a lane's place among
@@ -23,9 +23,9 @@ enum { GROUP_ROWS = 128 };
 /* Rows of a block; those from the middle on may be another matrix's, the same ones. */
 struct block_rows {
     const uint8_t *w[2];
-    uint32_t       row_bytes;
-    int            last;   /* that exists */
-    bool           paired;
+    uint32_t row_bytes;
+    int last; /* that exists */
+    bool paired;
     __device__ __forceinline__ const uint8_t *row(int r) const
     {
         const int half = GROUP_ROWS / 2;
@@ -42,7 +42,8 @@ static __device__ __forceinline__ __half2 scale_halves(uint32_t v, int u, bool u
 {
     const uint32_t n = __byte_perm(v, 0x64646464u, 0x4040u | u * 0x0101u); /* 1,024 + n */
 
-    return __hfma2(*(const __half2 *)&n, __float2half2_rn(upper ? 0.0625f : 1.0f), __float2half2_rn(upper ? -64.0f : -1024.0f));
+    return __hfma2(*(const __half2 *)&n, __float2half2_rn(upper ? 0.0625f : 1.0f),
+                   __float2half2_rn(upper ? -64.0f : -1024.0f));
 }
 
 static __device__ __forceinline__ uint32_t times_halves(uint32_t v, __half2 by)
@@ -56,8 +57,8 @@ static __device__ __forceinline__ uint32_t times_halves(uint32_t v, __half2 by)
 template <int T, int LANES> struct word_source {
     enum { EACH = GROUP_ROWS * LANES / T };
     const uint8_t *w[2];
-    uint32_t       row[EACH];
-    int            further; /* of the second group */
+    uint32_t row[EACH];
+    int further; /* of the second group */
 
     __device__ __forceinline__ void find(const block_rows &b, int tid, int first, int more)
     {
@@ -75,8 +76,7 @@ template <int T, int LANES> struct word_source {
     {
         return (const uint8_t *)((uintptr_t)p & ~(uintptr_t)3);
     }
-    template <int BLOCK, int PITCH>
-    __device__ __forceinline__ void copy(uint8_t *at, int group, int tid) const
+    template <int BLOCK, int PITCH> __device__ __forceinline__ void copy(uint8_t *at, int group, int tid) const
     {
         const int more = group / 2 * BLOCK + group % 2 * further;
 

@@ -15,8 +15,8 @@ template <> struct wq<QUANT_iq1_m> {
     {
         const uint8_t *b = row + (int64_t)(i / 8) * 56;
         int g = i % 8;
-        uint32_t top = u16_at(b + 48) >> 12 | u16_at(b + 50) >> 12 << 4 | u16_at(b + 52) >> 12 << 8 |
-                       (u16_at(b + 54) & 0xf000u);
+        uint32_t top =
+            u16_at(b + 48) >> 12 | u16_at(b + 50) >> 12 << 4 | u16_at(b + 52) >> 12 << 8 | (u16_at(b + 54) & 0xf000u);
         float d = half_of(top);
 
 #pragma unroll

@@ -25,8 +25,8 @@ template <> struct wq<QUANT_iq2_k> {
             u.d[h] = d * (float)((b[4 + g] >> 4 * h & 15) - 8);
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                u.w[4 * h + j] = look16(u32_at(b + 12 + g / 4 * 32 + 16 * h + 4 * j) >> g % 4 * 2 & 0x03030303u,
-                                        table, 0, 0, 0);
+                u.w[4 * h + j] =
+                    look16(u32_at(b + 12 + g / 4 * 32 + 16 * h + 4 * j) >> g % 4 * 2 & 0x03030303u, table, 0, 0, 0);
         }
     }
 };

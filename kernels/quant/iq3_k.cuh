@@ -29,8 +29,8 @@ template <> struct wq<QUANT_iq3_k> {
                 uint32_t q = u32_at(b + 14 + g / 4 * 32 + 16 * h + 4 * j) >> g % 4 * 2 & 0x03030303u;
 
                 q |= (u32_at(b + 78 + 16 * h + 4 * j) >> g & 0x01010101u) << 2;
-                u.w[4 * h + j] = look16(q, shifted ? 0xfaeddcc5u : 0xf6e9d8c1u, shifted ? 0x33201105u : 0x2f1c0d01u,
-                                        0, 0);
+                u.w[4 * h + j] =
+                    look16(q, shifted ? 0xfaeddcc5u : 0xf6e9d8c1u, shifted ? 0x33201105u : 0x2f1c0d01u, 0, 0);
             }
         }
     }

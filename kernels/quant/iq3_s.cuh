@@ -11,8 +11,8 @@ template <> struct wq<QUANT_iq3_s> {
     typedef quant_iq3_s block;
     enum { ELEMS = 256, HEAD = 0, HALF = 0, MIN = 0 };
     struct raw {
-        uint4    q;
-        uint2    sign;
+        uint4 q;
+        uint2 sign;
         uint32_t d, qh, sc;
     };
     static __device__ __forceinline__ void load(raw &r, const uint8_t *row, int pair)
@@ -40,8 +40,8 @@ template <> struct wq<QUANT_iq3_s> {
             u[i].d[0] = (float)(1 + 2 * (r.sc >> 4 * i & 15u));
 #pragma unroll
             for (int l = 0; l < 8; l++)
-                u[i].w[l] = negate4(tab->iq3s[(q[2 * i + l / 4] >> l % 4 * 8 & 255u) | (h >> l & 1u) << 8],
-                                    sign >> 4 * l);
+                u[i].w[l] =
+                    negate4(tab->iq3s[(q[2 * i + l / 4] >> l % 4 * 8 & 255u) | (h >> l & 1u) << 8], sign >> 4 * l);
         }
     }
     static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *tab)
@@ -56,11 +56,10 @@ template <> struct frag<QUANT_iq3_s> {
     enum { BLOCK = 110, HALVES = 0, MIN = 0, SIGNED = 1, APART = 0, ODD = 0, SCALES = 0 };
     struct raw {
         uint32_t q[4], sign[2]; /* two codes of every unit, a byte of signs */
-        uint2    h[2];          /* a byte of every unit: the ninth bit of its first code, of its second */
+        uint2 h[2];             /* a byte of every unit: the ninth bit of its first code, of its second */
         uint32_t d, sc;
     };
-    template <bool ANY = false>
-    static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
+    template <bool ANY = false> static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
         const uint8_t *s = at + 74 + c;
         const unsigned more = after4(at + 66);
@@ -124,7 +123,8 @@ template <> struct frag<QUANT_iq3_s> {
     }
     static __device__ __forceinline__ int2 whole(const raw &r, int c, int i0, int i1, const int *)
     {
-        return make_int2(i0 * (int)(1u + 2u * (r.sc >> 8 * c & 15u)) + i1 * (int)(1u + 2u * (r.sc >> (8 * c + 4) & 15u)), 0);
+        return make_int2(
+            i0 * (int)(1u + 2u * (r.sc >> 8 * c & 15u)) + i1 * (int)(1u + 2u * (r.sc >> (8 * c + 4) & 15u)), 0);
     }
     static __device__ __forceinline__ float2 factors(const raw &r)
     {
@@ -137,19 +137,33 @@ template <> struct frag<QUANT_iq3_s> {
  * scales of odd groups, at the other. */
 template <> struct group<QUANT_iq3_s> {
     enum {
-        BLOCK = frag<QUANT_iq3_s>::BLOCK, SIGNS_AT = 36, NINTHS_AT = 56, SCALES_AT = 64, D_AT = 68, PITCH = 72,
-        SIZE = GROUP_ROWS * PITCH, MIN = 0, SIGNED = 1, BOOK = sizeof(copied_tables<4>),
+        BLOCK = frag<QUANT_iq3_s>::BLOCK,
+        SIGNS_AT = 36,
+        NINTHS_AT = 56,
+        SCALES_AT = 64,
+        D_AT = 68,
+        PITCH = 72,
+        SIZE = GROUP_ROWS * PITCH,
+        MIN = 0,
+        SIGNED = 1,
+        BOOK = sizeof(copied_tables<4>),
     };
 
     template <int T> struct source {
         word_source<T, 16> words;
-        const uint8_t     *own;
+        const uint8_t *own;
 
         __device__ __forceinline__ void find(const block_rows &b, int tid)
         {
             const int i = tid % 16;
 
-            words.find(b, tid, i < 9 ? 2 + 4 * i : i < 14 ? 74 + 4 * (i - 9) : 66 + 4 * (i - 14), i < 9 ? 32 : i < 14 ? 16 : 4);
+            words.find(b, tid,
+                       i < 9    ? 2 + 4 * i
+                       : i < 14 ? 74 + 4 * (i - 9)
+                                : 66 + 4 * (i - 14),
+                       i < 9    ? 32
+                       : i < 14 ? 16
+                                : 4);
             own = b.row(tid % GROUP_ROWS);
         }
         __device__ __forceinline__ void copy(uint8_t *at, int group, int tid) const
@@ -189,7 +203,7 @@ template <> struct group<QUANT_iq3_s> {
      * bits. */
     struct place {
         const uint8_t *code, *sign, *ninth;
-        int            shift;
+        int shift;
         const uint8_t *book;
     };
     static __device__ __forceinline__ place find(const uint8_t *at, int r, uint32_t skew, int c, const void *book)
@@ -198,7 +212,8 @@ template <> struct group<QUANT_iq3_s> {
 
         return { row + c, row + SIGNS_AT + c / 2, row + NINTHS_AT, c % 2 * 4, (const uint8_t *)book + c * 4 };
     }
-    static __device__ __forceinline__ uint32_t quad(const place &p, int unit, int half, uint32_t ninths, uint32_t &signs)
+    static __device__ __forceinline__ uint32_t quad(const place &p, int unit, int half, uint32_t ninths,
+                                                    uint32_t &signs)
     {
         const uint32_t code = p.code[unit * 8 + half * 4] | (ninths >> half * 4 & 0x100u);
 
@@ -209,8 +224,8 @@ template <> struct group<QUANT_iq3_s> {
     {
         return (uint32_t)p.ninth[unit] << (8 - c);
     }
-    static __device__ __forceinline__ void bytes(uint32_t w[2], const uint8_t *at, int r, uint32_t skew, int, int pair, int half,
-                                                 int c, const void *book)
+    static __device__ __forceinline__ void bytes(uint32_t w[2], const uint8_t *at, int r, uint32_t skew, int, int pair,
+                                                 int half, int c, const void *book)
     {
         const place p = find(at, r, skew, c, book);
 
@@ -221,8 +236,8 @@ template <> struct group<QUANT_iq3_s> {
             w[u] = (uint32_t)negate4(v, signs);
         }
     }
-    static __device__ __forceinline__ void halves(group_halves &to, int h, const uint8_t *at, int r, uint32_t skew, int group,
-                                                  int c, const void *book)
+    static __device__ __forceinline__ void halves(group_halves &to, int h, const uint8_t *at, int r, uint32_t skew,
+                                                  int group, int c, const void *book)
     {
         const uint32_t scale = scales(at, r, skew, group);
         const place p = find(at, r, skew, c, book);

@@ -28,8 +28,7 @@ template <> struct wq<QUANT_iq4_k> {
             for (int j = 0; j < 4; j++) {
                 uint32_t q = u32_at(b + 16 + 16 * g + 4 * j) >> 4 * h & 0x0f0f0f0fu;
 
-                u.w[4 * h + j] = shifted ? look16(q, 0xc3b19c85u, 0xfaeee1d3u, 0x2a1d1105u, 0x755d4939u)
-                                         : iq4_codes(q);
+                u.w[4 * h + j] = shifted ? look16(q, 0xc3b19c85u, 0xfaeee1d3u, 0x2a1d1105u, 0x755d4939u) : iq4_codes(q);
             }
         }
     }

@@ -21,10 +21,8 @@ template <> struct wq<QUANT_iq4_ks> {
         for (int j = 0; j < 4; j++) {
             uint32_t q = *(const uint32_t *)(b + 8 + 16 * g + 4 * j), lo = q & 0x0f0f0f0fu, hi = q >> 4 & 0x0f0f0f0fu;
 
-            u.w[j] = sc & 1 ? look16(lo, 0xc3b19c85u, 0xfaeee1d3u, 0x2a1d1105u, 0x755d4939u)
-                            : iq4_codes(lo);
-            u.w[j + 4] = sc & 1 ? look16(hi, 0xc3b19c85u, 0xfaeee1d3u, 0x2a1d1105u, 0x755d4939u)
-                                : iq4_codes(hi);
+            u.w[j] = sc & 1 ? look16(lo, 0xc3b19c85u, 0xfaeee1d3u, 0x2a1d1105u, 0x755d4939u) : iq4_codes(lo);
+            u.w[j + 4] = sc & 1 ? look16(hi, 0xc3b19c85u, 0xfaeee1d3u, 0x2a1d1105u, 0x755d4939u) : iq4_codes(hi);
         }
     }
 };

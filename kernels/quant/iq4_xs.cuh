@@ -45,19 +45,17 @@ template <> struct wq<QUANT_iq4_xs> {
 template <> struct frag<QUANT_iq4_xs> {
     enum { BLOCK = 136, HALVES = 0, MIN = 0, SIGNED = 1, APART = 1, ODD = 0, SCALES = 0 };
     struct raw {
-        uint2    head;
+        uint2 head;
         uint32_t q[8];
     };
-    template <bool ANY = false>
-    static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
+    template <bool ANY = false> static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
         r.head = read_as<ANY, uint2>(at);
 #pragma unroll
         for (int j = 0; j < 8; j++)
             r.q[j] = read_as<ANY, uint32_t>(at + 8 + 16 * j + 4 * c);
     }
-    template <class T>
-    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
+    template <class T> static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
     {
         w[0] = (uint32_t)iq4_codes(r.q[u] & 0x0f0f0f0fu);
         w[1] = (uint32_t)iq4_codes(r.q[u] >> 4 & 0x0f0f0f0fu);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* k.cuh - what q4_k and q5_k share: 6-bit scales and minima in 12 bytes.          room: kernels (base quant ops) */
+/* k.cuh - what q4_k and q5_k share: 6-bit scales and minima in 12 bytes.          room: kernels */
 #ifndef KERNELS_QUANT_K_CUH
 #define KERNELS_QUANT_K_CUH
 #include "kernels/quant/group.cuh"
@@ -9,7 +9,8 @@ static __device__ __forceinline__ void k_pair(const uint4 &head, int pair, unit 
 {
     int g = pair % 4 * 2;
     uint32_t low = g < 4 ? head.y >> 8 * g : (head.w >> 8 * (g - 4) & 0x0f0fu) | (head.y >> 8 * (g - 4) >> 2 & 0x3030u);
-    uint32_t min = g < 4 ? head.z >> 8 * g : (head.w >> 8 * (g - 4) >> 4 & 0x0f0fu) | (head.z >> 8 * (g - 4) >> 2 & 0x3030u);
+    uint32_t min =
+        g < 4 ? head.z >> 8 * g : (head.w >> 8 * (g - 4) >> 4 & 0x0f0fu) | (head.z >> 8 * (g - 4) >> 2 & 0x3030u);
 
     u[0].d[0] = (float)(low & 63u);
     u[1].d[0] = (float)(low >> 8 & 63u);
@@ -63,7 +64,8 @@ static __device__ __forceinline__ uint32_t k_bytes(uint32_t own, uint32_t shared
 /* Of units 2 c and 2 c + 1 of a K-quant's block: sums of scale i and of min s. */
 static __device__ __forceinline__ int2 k_whole(const uint4 &head, int c, int i0, int i1, const int s[2])
 {
-    const uint32_t scale = k_bytes(head.y, head.w, c / 2) >> c % 2 * 16, min = k_bytes(head.z, head.w >> 4, c / 2) >> c % 2 * 16;
+    const uint32_t scale = k_bytes(head.y, head.w, c / 2) >> c % 2 * 16,
+                   min = k_bytes(head.z, head.w >> 4, c / 2) >> c % 2 * 16;
 
     return make_int2(i0 * (int)(scale & 255u) + i1 * (int)(scale >> 8 & 255u),
                      s[0] * (int)(min & 255u) + s[1] * (int)(min >> 8 & 255u));
@@ -75,21 +77,30 @@ static __device__ __forceinline__ int2 k_whole(const uint4 &head, int c, int i0,
 static __device__ __forceinline__ void k_scales(const uint4 &head, int c, float d, float to[2], float m[2])
 {
     const float dmin = half_of(head.x >> 16);
-    const uint32_t p = __byte_perm(head.y, head.z, 0x4040u + c * 0x1111u), t = __byte_perm(head.w, 0, 0x44u + c * 0x1100u);
+    const uint32_t p = __byte_perm(head.y, head.z, 0x4040u + c * 0x1111u),
+                   t = __byte_perm(head.w, 0, 0x44u + c * 0x1100u);
     const uint32_t n = (p & 0x00003f3fu) | (p >> 2 & 0x30300000u) | (t & 0x000f0000u) | (t >> 4 & 0x0f000000u);
 
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         to[j] = __fmaf_rn(d, __uint_as_float(__byte_perm(n, 0x4b000000u, 0x7440u + 2 * j)), __fmul_rn(d, -8388608.0f));
-        m[j] = __fmaf_rn(dmin, __uint_as_float(__byte_perm(n, 0x4b000000u, 0x7441u + 2 * j)), __fmul_rn(dmin, -8388608.0f));
+        m[j] = __fmaf_rn(dmin, __uint_as_float(__byte_perm(n, 0x4b000000u, 0x7441u + 2 * j)),
+                         __fmul_rn(dmin, -8388608.0f));
     }
 }
 
 /* Q4_K and Q5_K: of each row 64 bytes of nibbles, its head and, of five bits, the block's 32 bytes of fifth ones. */
 template <int TYPE> struct k_group {
     enum {
-        HIGH = TYPE == QUANT_q5_k, BLOCK = frag<TYPE>::BLOCK, NIBBLES = BLOCK - 128, HEAD_AT = GROUP_ROWS * 64,
-        HIGH_AT = HEAD_AT + GROUP_ROWS * 16, SIZE = HIGH_AT + HIGH * GROUP_ROWS * 32, MIN = 1, SIGNED = 0, BOOK = 0,
+        HIGH = TYPE == QUANT_q5_k,
+        BLOCK = frag<TYPE>::BLOCK,
+        NIBBLES = BLOCK - 128,
+        HEAD_AT = GROUP_ROWS * 64,
+        HIGH_AT = HEAD_AT + GROUP_ROWS * 16,
+        SIZE = HIGH_AT + HIGH * GROUP_ROWS * 32,
+        MIN = 1,
+        SIGNED = 0,
+        BOOK = 0,
     };
 
     /* Where chunk i of row r lies: 8 rows meet in no bank. */
@@ -182,8 +193,8 @@ template <int TYPE> struct k_group {
         w[1] = (v >> 4 & 0x0f0f0f0fu) | (HIGH ? h << 3 & 0x10101010u : 0);
     }
 
-    static __device__ __forceinline__ void halves(group_halves &to, int h, const uint8_t *at, int r, uint32_t skew, int group,
-                                                  int c, const void *)
+    static __device__ __forceinline__ void halves(group_halves &to, int h, const uint8_t *at, int r, uint32_t skew,
+                                                  int group, int c, const void *)
     {
         const uint32_t scale = scales(at, r, skew, group);
 
@@ -197,12 +208,14 @@ template <int TYPE> struct k_group {
 
 #pragma unroll
                 for (int u = 0; u < 2; u++) { /* bit 2 pair + u goes to 4, or to 8 */
-                    const uint32_t mask = u == 0 ? 0x000f000fu : 0x00f000f0u, fifth = u == 0 ? 0x00100010u : 0x01000100u;
+                    const uint32_t mask = u == 0 ? 0x000f000fu : 0x00f000f0u,
+                                   fifth = u == 0 ? 0x00100010u : 0x01000100u;
                     const __half2 by = scale_halves(scale, pair * 2 + u, u == 1);
                     const int up = (u == 0 ? 4 : 7) - 2 * pair; /* 2 at least */
 
                     to[pair * 2 + u][half][h] = times_halves((v & mask) | (HIGH ? f << up & fifth : 0), by);
-                    to[pair * 2 + u][half][2 + h] = times_halves((v >> 8 & mask) | (HIGH ? f >> 8 << up & fifth : 0), by);
+                    to[pair * 2 + u][half][2 + h] =
+                        times_halves((v >> 8 & mask) | (HIGH ? f >> 8 << up & fifth : 0), by);
                 }
             }
         }

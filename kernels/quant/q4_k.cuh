@@ -46,8 +46,7 @@ template <> struct frag<QUANT_q4_k> {
         uint4 head;
         uint2 q[4];
     };
-    template <bool ANY = false>
-    static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
+    template <bool ANY = false> static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
         r.head = read_as<ANY, uint4>(at);
 #pragma unroll
@@ -55,8 +54,7 @@ template <> struct frag<QUANT_q4_k> {
             r.q[j] = read_as<ANY, uint2>(at + 16 + 32 * j + 8 * c);
     }
     /* odd units lie in the upper half of each byte and stay there: times 16 */
-    template <class T>
-    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
+    template <class T> static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
     {
         uint32_t mask = u % 2 == 0 ? 0x0f0f0f0fu : 0xf0f0f0f0u;
 

@@ -51,8 +51,7 @@ template <> struct frag<QUANT_q5_k> {
         uint4 head;
         uint2 h, q[4];
     };
-    template <bool ANY = false>
-    static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
+    template <bool ANY = false> static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
         r.head = read_as<ANY, uint4>(at);
         r.h = read_as<ANY, uint2>(at + 16 + 8 * c);
@@ -68,8 +67,7 @@ template <> struct frag<QUANT_q5_k> {
             asm("shr.b32 %0, %1, 4;" : "=r"(h) : "r"(h));
         return (q >> u % 2 * 4 & 0x0f0f0f0fu) | (h << (4 - u % 4) & 0x10101010u);
     }
-    template <class T>
-    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
+    template <class T> static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
     {
         w[0] = word(r.q[u / 2].x, r.h.x, u);
         w[1] = word(r.q[u / 2].y, r.h.y, u);

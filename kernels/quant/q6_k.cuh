@@ -43,8 +43,8 @@ template <> struct wq<QUANT_q6_k> {
                 const uint4 &q4 = r.lo[2 * i + j / 4];
                 uint32_t q = j % 4 == 0 ? q4.x : j % 4 == 1 ? q4.y : j % 4 == 2 ? q4.z : q4.w;
 
-                u[i].w[j] = minus4((q >> nibble & 0x0f0f0f0fu) | (hi[j] >> (two + 2 * i) & 0x03030303u) << 4,
-                                   0x20202020u);
+                u[i].w[j] =
+                    minus4((q >> nibble & 0x0f0f0f0fu) | (hi[j] >> (two + 2 * i) & 0x03030303u) << 4, 0x20202020u);
             }
         }
     }
@@ -60,11 +60,10 @@ template <> struct wq<QUANT_q6_k> {
 template <> struct frag<QUANT_q6_k> {
     enum { BLOCK = 210, HALVES = 1, MIN = 0, SIGNED = 1, APART = 0, ODD = 0, SCALES = 0 };
     struct raw {
-        uint2    lo[4], hi[2];
+        uint2 lo[4], hi[2];
         uint32_t sc, d; /* sc: a byte for each quarter of the block */
     };
-    template <bool ANY = false>
-    static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
+    template <bool ANY = false> static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int, int c)
     {
         const unsigned more = after4(at);
         const uint8_t *from = at - more + 8 * c;
@@ -88,8 +87,7 @@ template <> struct frag<QUANT_q6_k> {
 
         return (q & 0x3c3c3c3cu) | ((two < 6 ? h << (6 - two) : h) & 0xc0c0c0c0u);
     }
-    template <class T>
-    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
+    template <class T> static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
     {
         const uint2 &lo = r.lo[u / 4 * 2 + u % 2], &hi = r.hi[u / 4];
 
@@ -119,8 +117,15 @@ template <> struct frag<QUANT_q6_k> {
  * its lower three; and the operand has room for two units, one of which is used while the other is made. */
 template <> struct group<QUANT_q6_k> {
     enum {
-        BLOCK = frag<QUANT_q6_k>::BLOCK, HIGH_AT = 68, SCALES_AT = 104, D_AT = 116, PITCH = 120, SIZE = GROUP_ROWS * PITCH,
-        MIN = 0, SIGNED = 1, BOOK = 0,
+        BLOCK = frag<QUANT_q6_k>::BLOCK,
+        HIGH_AT = 68,
+        SCALES_AT = 104,
+        D_AT = 116,
+        PITCH = 120,
+        SIZE = GROUP_ROWS * PITCH,
+        MIN = 0,
+        SIGNED = 1,
+        BOOK = 0,
     };
 
     template <int T> struct source {
@@ -130,8 +135,15 @@ template <> struct group<QUANT_q6_k> {
         {
             const int i = tid % 32;
 
-            words.find(b, tid, i < 17 ? 4 * i : i < 26 ? 128 + 4 * (i - 17) : i < 29 ? 192 + 4 * (i - 26) : 208,
-                       i < 17 ? 64 : i < 26 ? 32 : i < 29 ? 8 : 0);
+            words.find(b, tid,
+                       i < 17   ? 4 * i
+                       : i < 26 ? 128 + 4 * (i - 17)
+                       : i < 29 ? 192 + 4 * (i - 26)
+                                : 208,
+                       i < 17   ? 64
+                       : i < 26 ? 32
+                       : i < 29 ? 8
+                                : 0);
         }
         __device__ __forceinline__ void copy(uint8_t *at, int group, int tid) const
         {
@@ -165,15 +177,16 @@ template <> struct group<QUANT_q6_k> {
     {
         return *(const uint16_t *)(at + r * PITCH + SCALES_AT + skew + unit * 2);
     }
-    static __device__ __forceinline__ uint32_t unit_bytes(const uint8_t *at, int r, uint32_t skew, int unit, int half, int c)
+    static __device__ __forceinline__ uint32_t unit_bytes(const uint8_t *at, int r, uint32_t skew, int unit, int half,
+                                                          int c)
     {
         return (uint32_t)minus4((low(at, r, skew, unit, half, c) >> unit / 2 * 4 & 0x0f0f0f0fu) |
                                     (high(at, r, skew, half, c) >> unit * 2 & 0x03030303u) << 4,
                                 0x20202020u);
     }
     /* Of row h: to[part][half], parts upper and lower; highs: high() of either half. */
-    static __device__ __forceinline__ void unit_halves(uint32_t (*to)[2][4], int h, const uint8_t *at, int r, uint32_t skew,
-                                                       int unit, int c, const uint32_t highs[2])
+    static __device__ __forceinline__ void unit_halves(uint32_t (*to)[2][4], int h, const uint8_t *at, int r,
+                                                       uint32_t skew, int unit, int c, const uint32_t highs[2])
     {
         const bool up = unit >= 2; /* in the upper half of a byte: times 16 */
         const uint32_t both = unit_scales(at, r, skew, unit) ^ 0x8080u, lowest = up ? 0x00700070u : 0x00070007u;

@@ -44,11 +44,10 @@ template <> struct wq<QUANT_q8_0> {
 template <> struct frag<QUANT_q8_0> {
     enum { BLOCK = 272, HALVES = 0, MIN = 0, SIGNED = 1, APART = 0, ODD = 0, SCALES = 0 };
     struct raw {
-        uint2    q[8];
+        uint2 q[8];
         uint32_t d; /* of units c and 4 + c */
     };
-    template <bool ANY = false>
-    static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int n, int c)
+    template <bool ANY = false> static __device__ __forceinline__ void load(raw &r, const uint8_t *at, int n, int c)
     {
         const unsigned more = after4(at);
         const uint8_t *even = at + more + 8 * c, *odd = at - more + 2 + 8 * c; /* one and the other every 34 bytes */
@@ -59,8 +58,7 @@ template <> struct frag<QUANT_q8_0> {
                             : read8<ANY>((j % 2 == 0 ? even : odd) + 34 * j, j % 2 == 0 ? 16 - 8 * more : 8 * more);
         r.d = (c < n ? u16_at(at + 34 * c) : 0) | (4 + c < n ? u16_at(at + 34 * (4 + c)) : 0) << 16;
     }
-    template <class T>
-    static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
+    template <class T> static __device__ __forceinline__ void words(const raw &r, int u, int, uint32_t w[2], const T *)
     {
         w[0] = r.q[u].x;
         w[1] = r.q[u].y;

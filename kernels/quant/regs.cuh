@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* regs.cuh - rows of weights as a tensor core's first operand, straight from memory.   room: kernels (base quant ops)
+/* regs.cuh - rows of weights as a tensor core's first operand, straight from memory.   room: kernels
  *
  * Lane 4 g + c of a warp has 8 elements of every unit of its row: words 2 c and 2 c + 1, or c and c + 4 where that is
  * how a format is stored (APART). A block is 8 units. frag<TYPE>:
@@ -23,7 +23,8 @@
 template <int TYPE> struct frag;
 
 /* COPIES of each entry, side by side, each for every COPIES-th lane: fewer lanes meet in a bank. */
-template <int COPIES> struct __align__(16) copied_tables {
+template <int COPIES> struct __align__(16) copied_tables
+{
     uint32_t iq3s[512 * COPIES];
 };
 typedef copied_tables<1> near_tables;
@@ -61,15 +62,13 @@ static __device__ __forceinline__ uint32_t look_up(const copied_tables<COPIES> *
     return *(const uint32_t *)__cvta_shared_to_generic(at);
 }
 
-template <bool ANY, class T>
-static __device__ __forceinline__ T read_as(const uint8_t *at)
+template <bool ANY, class T> static __device__ __forceinline__ T read_as(const uint8_t *at)
 {
     return ANY ? *(const T *)at : __ldg((const T *)at);
 }
 
 /* 8 bytes, which begin `shift` bits (0 or 16) after a multiple of 4. */
-template <bool ANY>
-static __device__ __forceinline__ uint2 read8(const uint8_t *at, unsigned shift)
+template <bool ANY> static __device__ __forceinline__ uint2 read8(const uint8_t *at, unsigned shift)
 {
     const uint32_t a0 = read_as<ANY, uint32_t>(at), a1 = read_as<ANY, uint32_t>(at + 4);
     const uint32_t a2 = shift > 0 ? read_as<ANY, uint32_t>(at + 8) : 0u;

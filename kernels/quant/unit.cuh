@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unit.cuh - stored weights as whole numbers.   room: kernels (base quant ops)
+/* unit.cuh - stored weights as whole numbers.   room: kernels
  *
  * 32 consecutive elements of a row are a unit, two units a pair. A format gives a unit as signed bytes, in order, and
  * for each half of 16 a scale and, where it has them, a minimum: element = d * w - m, the value that the decoder of the
@@ -16,7 +16,7 @@
 #include "kernels/device/cuda.h"
 
 struct unit {
-    int   w[8];
+    int w[8];
     float d[2], m[2];
 };
 
@@ -122,8 +122,7 @@ static __device__ __forceinline__ uint32_t even_signs(uint32_t code)
     { \
         r.row = row; \
     } \
-    static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int n, \
-                                                  const struct tables *tab) \
+    static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int n, const struct tables *tab) \
     { \
         one(r.row, 2 * pair, u[0], tab); \
         if (n > 1) \

@@ -42,8 +42,7 @@ static __device__ __forceinline__ void conv_update(const conv_args &a, const op_
 
 /* grid: channels, sequence, tile of rows; one tile: updates the memory too. The first tile begins with rows that are
  * computed again. */
-template <bool ONE>
-__global__ void __launch_bounds__(128) conv(const __grid_constant__ conv_args a)
+template <bool ONE> __global__ void __launch_bounds__(128) conv(const __grid_constant__ conv_args a)
 {
     int c = blockIdx.x * 128 + threadIdx.x, taps = a.a.taps;
     const op_seq &s = a.r.seq[blockIdx.y];
@@ -121,9 +120,8 @@ __global__ void __launch_bounds__(128) conv4(const __grid_constant__ conv_args a
 /* All rows of channels begin at a multiple of 16 bytes. */
 static bool conv_fours(const conv_args &a)
 {
-    const uintptr_t at =
-        (uintptr_t)a.y | (uintptr_t)a.x | (uintptr_t)a.a.w | (uintptr_t)a.a.bias | (uintptr_t)a.a.rec.data |
-        (uintptr_t)a.a.rec.log.data;
+    const uintptr_t at = (uintptr_t)a.y | (uintptr_t)a.x | (uintptr_t)a.a.w | (uintptr_t)a.a.bias |
+                         (uintptr_t)a.a.rec.data | (uintptr_t)a.a.rec.log.data;
 
     return a.a.taps == FOUR && (at % 16 | a.ys % 4 | a.xs % 4 | a.a.rec.floats % 4 | a.channels % 4) == 0 &&
            (a.a.rec.log.floats % 4 | a.a.rec.log.width % 4) == 0;
@@ -131,8 +129,8 @@ static bool conv_fours(const conv_args &a)
 
 static void convolve(struct cuda *c, const struct node *v)
 {
-    conv_args a = { (float *)v->t[0].data, (const float *)v->t[1].data, v->t[0].stride, v->t[1].stride, v->conv,
-                    v->r, (int)v->t[1].ne[0], v->t[0].ne[1] > v->r.n };
+    conv_args a = { (float *)v->t[0].data, (const float *)v->t[1].data, v->t[0].stride, v->t[1].stride, v->conv, v->r,
+                    (int)v->t[1].ne[0],    v->t[0].ne[1] > v->r.n };
     dim3 grid((unsigned)ceil_div(a.channels, 128), (unsigned)v->r.n_seq, 1);
 
     if (v->r.max_n <= CONV_TILE) {
@@ -140,8 +138,10 @@ static void convolve(struct cuda *c, const struct node *v)
         return;
     }
     if (conv_fours(a)) {
-        LAUNCH(c, conv4, dim3((unsigned)ceil_div(a.channels, 128 * FOUR), (unsigned)v->r.n_seq,
-                              (unsigned)ceil_div(v->r.max_n, 2 * CONV_TILE)), 128, 0, a);
+        LAUNCH(c, conv4,
+               dim3((unsigned)ceil_div(a.channels, 128 * FOUR), (unsigned)v->r.n_seq,
+                    (unsigned)ceil_div(v->r.max_n, 2 * CONV_TILE)),
+               128, 0, a);
     } else {
         grid.z = (unsigned)ceil_div(v->r.max_n, CONV_TILE);
         LAUNCH(c, conv<false>, grid, 128, 0, a);
@@ -212,14 +212,50 @@ static void delta(struct cuda *c, const struct node *v, bool kda)
     const struct op_rec &rec = kda ? v->kda.rec : v->gdn.rec;
     int64_t n = v->r.n + again_rows(rec, v->r);
     float *k = (float *)c->ws, *q = k + n * n_k * dim, *b = q + n * n_k * dim, *g = b + n * n_v;
-    prep_args p = { (const float *)x.data, (const float *)alpha.data, (const float *)beta.data,
-                    kda ? v->kda.a : v->gdn.a, kda ? v->kda.dt_bias : v->gdn.dt_bias, x.stride, alpha.stride,
-                    beta.stride, k, q, g, b, n_k, n_v, dim, kda ? KDA : GDN, kda ? v->kda.eps : v->gdn.eps, n * n_v,
-                    rec, v->r };
+    prep_args p = { (const float *)x.data,
+                    (const float *)alpha.data,
+                    (const float *)beta.data,
+                    kda ? v->kda.a : v->gdn.a,
+                    kda ? v->kda.dt_bias : v->gdn.dt_bias,
+                    x.stride,
+                    alpha.stride,
+                    beta.stride,
+                    k,
+                    q,
+                    g,
+                    b,
+                    n_k,
+                    n_v,
+                    dim,
+                    kda ? KDA : GDN,
+                    kda ? v->kda.eps : v->gdn.eps,
+                    n * n_v,
+                    rec,
+                    v->r };
     int64_t inner = (int64_t)n_k * dim;
-    scan_args s = { k, q, (const float *)x.data + 2 * inner, g, b, NULL, inner, inner, x.stride, (float *)y.data,
-                    y.stride, n_v, dim, dim_v, n_k, !kda && !v->gdn.k_grouped ? 0 : n_v / n_k, rec,
-                    g + n * n_v * (kda ? dim : 1), p.alpha, p.beta, p.as, p.bs, v->r };
+    scan_args s = { k,
+                    q,
+                    (const float *)x.data + 2 * inner,
+                    g,
+                    b,
+                    NULL,
+                    inner,
+                    inner,
+                    x.stride,
+                    (float *)y.data,
+                    y.stride,
+                    n_v,
+                    dim,
+                    dim_v,
+                    n_k,
+                    !kda && !v->gdn.k_grouped ? 0 : n_v / n_k,
+                    rec,
+                    g + n * n_v * (kda ? dim : 1),
+                    p.alpha,
+                    p.beta,
+                    p.as,
+                    p.bs,
+                    v->r };
 
     LAUNCH(c, prep, (unsigned)ceil_div(p.items, 8), 256, 0, p);
     cuda_scan(c, s, kda ? KDA : GDN);
@@ -232,29 +268,45 @@ static void mamba2(struct cuda *c, const struct node *v)
     int64_t n = v->r.n + again_rows(a.rec, v->r), inner = (int64_t)a.n_head * a.dim;
     float *g = (float *)c->ws, *b = g + n * a.n_head;
     const float *xd = (const float *)x.data;
-    prep_args p = { xd, (const float *)dt.data, NULL, a.a, a.dt_bias, x.stride, dt.stride, 0, NULL, NULL, g, b, 0,
-                    a.n_head, 0, SSM2, 0.0f, n * a.n_head, a.rec, v->r };
-    scan_args s = { xd + inner, xd + inner + (int64_t)a.n_group * a.n_state, xd, g, b, a.d, x.stride, x.stride,
-                    x.stride, (float *)y.data, y.stride, a.n_head, a.n_state, a.dim, a.n_group,
-                    a.n_head / a.n_group, a.rec, b + n * a.n_head, p.alpha, NULL, p.as, 0, v->r };
+    prep_args p = { xd,        (const float *)dt.data,
+                    NULL,      a.a,
+                    a.dt_bias, x.stride,
+                    dt.stride, 0,
+                    NULL,      NULL,
+                    g,         b,
+                    0,         a.n_head,
+                    0,         SSM2,
+                    0.0f,      n * a.n_head,
+                    a.rec,     v->r };
+    scan_args s = { xd + inner, xd + inner + (int64_t)a.n_group * a.n_state,
+                    xd,         g,
+                    b,          a.d,
+                    x.stride,   x.stride,
+                    x.stride,   (float *)y.data,
+                    y.stride,   a.n_head,
+                    a.n_state,  a.dim,
+                    a.n_group,  a.n_head / a.n_group,
+                    a.rec,      b + n * a.n_head,
+                    p.alpha,    NULL,
+                    p.as,       0,
+                    v->r };
 
     LAUNCH(c, prep, (unsigned)ceil_div(p.items, 8), 256, 0, p);
     cuda_scan(c, s, SSM2);
 }
 
 struct ssm1_args {
-    float         *y;
-    const float   *x, *dt, *b, *c;
-    int64_t        ys, xs, ds, bs, cs;
+    float *y;
+    const float *x, *dt, *b, *c;
+    int64_t ys, xs, ds, bs, cs;
     struct op_ssm1 a;
-    struct rows    r;
-    int            channels;
-    float         *copy; /* of the states, where they are not in registers */
+    struct rows r;
+    int channels;
+    float *copy; /* of the states, where they are not in registers */
 };
 
 /* A thread a channel; states in registers up to 16, else in memory, of which draft rows have a copy. */
-template <bool REGS>
-__global__ void __launch_bounds__(64) mamba1(const __grid_constant__ ssm1_args a)
+template <bool REGS> __global__ void __launch_bounds__(64) mamba1(const __grid_constant__ ssm1_args a)
 {
     enum { N = 16 };
     int c = blockIdx.x * 64 + threadIdx.x, n = a.a.n_state;
@@ -336,9 +388,20 @@ enum { SSM1_REGS = 16 };
 static void selective(struct cuda *c, const struct node *v)
 {
     const struct tensor *t = v->t;
-    ssm1_args a = { (float *)t[0].data, (const float *)t[1].data, (const float *)t[2].data, (const float *)t[3].data,
-                    (const float *)t[4].data, t[0].stride, t[1].stride, t[2].stride, t[3].stride, t[4].stride,
-                    v->ssm1, v->r, (int)t[1].ne[0], (float *)c->ws };
+    ssm1_args a = { (float *)t[0].data,
+                    (const float *)t[1].data,
+                    (const float *)t[2].data,
+                    (const float *)t[3].data,
+                    (const float *)t[4].data,
+                    t[0].stride,
+                    t[1].stride,
+                    t[2].stride,
+                    t[3].stride,
+                    t[4].stride,
+                    v->ssm1,
+                    v->r,
+                    (int)t[1].ne[0],
+                    (float *)c->ws };
     dim3 grid((unsigned)ceil_div(a.channels, 64), (unsigned)v->r.n_seq);
 
     if (v->ssm1.n_state <= SSM1_REGS)
@@ -368,17 +431,28 @@ size_t cuda_rec_ws(const struct node *v)
         return delta_ws(v->ssm2.rec, v->r, 0, v->ssm2.n_head, v->ssm2.n_state, 2) * sizeof(float);
     case DEV_OP_ssm1:
         return s1.log.rows > 0 && v->ssm1.n_state > SSM1_REGS ? (size_t)(v->r.n_seq * s1.floats) * sizeof(float) : 0;
-    default: return 0;
+    default:
+        return 0;
     }
 }
 
 void cuda_rec(struct cuda *c, const struct node *v)
 {
     switch (v->op) {
-    case DEV_OP_conv: convolve(c, v); break;
-    case DEV_OP_gdn: delta(c, v, false); break;
-    case DEV_OP_kda: delta(c, v, true); break;
-    case DEV_OP_ssm1: selective(c, v); break;
-    default: mamba2(c, v); break;
+    case DEV_OP_conv:
+        convolve(c, v);
+        break;
+    case DEV_OP_gdn:
+        delta(c, v, false);
+        break;
+    case DEV_OP_kda:
+        delta(c, v, true);
+        break;
+    case DEV_OP_ssm1:
+        selective(c, v);
+        break;
+    default:
+        mamba2(c, v);
+        break;
     }
 }

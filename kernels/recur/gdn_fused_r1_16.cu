@@ -17,33 +17,44 @@
 #include "kernels/device/fused.cuh"
 #include "kernels/recur/state.cuh"
 
-enum { TAPS = FUSED_TAPS, BLOCKS = 2 /* a multiprocessor */, SEQS = 4 /* of a block, at most */, BOX = 32 /* columns */ };
+enum {
+    TAPS = FUSED_TAPS,
+    BLOCKS = 2 /* a multiprocessor */,
+    SEQS = 4 /* of a block, at most */,
+    BOX = 32 /* columns */
+};
 enum { BOX_AT = 1024 /* a multiple of it */ };
 
 /* A block of COLS columns of a head of DIM: warps that have S, a thread a column of each box, and one more for 32
  * columns' values: what a thread reads of keys and queries serves all its columns, for shared memory is what the rule
  * waits for. */
 template <int DIM, int COLS> struct shape {
-    enum { STATE_WARPS = BOX / 4, UNITS = COLS / BOX, WARPS = STATE_WARPS + UNITS, RANKS = DIM / COLS, BOXED = COLS > BOX };
+    enum {
+        STATE_WARPS = BOX / 4,
+        UNITS = COLS / BOX,
+        WARPS = STATE_WARPS + UNITS,
+        RANKS = DIM / COLS,
+        BOXED = COLS > BOX
+    };
 };
 
 struct row_args {
-    CUtensorMap   box;              /* of S: column, row / 4, row % 4, head, slot */
-    const float  *in, *conv, *past; /* inputs of a channel: the newest, weights, those before */
-    const float  *alpha, *beta, *a, *dt_bias;
-    const float  *z, *w;            /* gate and weights of the norm; w NULL: none */
-    float        *state;
-    uint8_t      *rounded;
-    float        *y;                /* the same, not rounded; or NULL */
-    op_log        log;              /* of the inputs: channels, alphas, betas */
+    CUtensorMap box;               /* of S: column, row / 4, row % 4, head, slot */
+    const float *in, *conv, *past; /* inputs of a channel: the newest, weights, those before */
+    const float *alpha, *beta, *a, *dt_bias;
+    const float *z, *w; /* gate and weights of the norm; w NULL: none */
+    float *state;
+    uint8_t *rounded;
+    float *y;   /* the same, not rounded; or NULL */
+    op_log log; /* of the inputs: channels, alphas, betas */
     const op_seq *seq;
-    int64_t       past_floats, floats; /* of a sequence */
-    int           in_stride, alpha_stride, beta_stride, z_stride, rounded_stride, y_stride; /* from row to row */
-    int           n_seq, each_seqs;    /* of a block */
-    int           most;                /* rows of a sequence that are computed again, at most */
-    int           channels, n_k, each; /* key head of h: h / each, or h % n_k where each is 0 */
-    int           w_pitch;             /* of w, from head to head */
-    float         eps, norm_eps;
+    int64_t past_floats, floats;                                                  /* of a sequence */
+    int in_stride, alpha_stride, beta_stride, z_stride, rounded_stride, y_stride; /* from row to row */
+    int n_seq, each_seqs;                                                         /* of a block */
+    int most;                /* rows of a sequence that are computed again, at most */
+    int channels, n_k, each; /* key head of h: h / each, or h % n_k where each is 0 */
+    int w_pitch;             /* of w, from head to head */
+    float eps, norm_eps;
 };
 
 /* Of a sequence: S, in boxes, and the convolution's memory. Of a box row r is [r % 4][r / 4], and of its quads of
@@ -73,15 +84,15 @@ template <int DIM, int COLS> struct row_space {
  * which are rows `row` of the step, its drafts at `draft`; those that are computed again at `again` of such. */
 struct block_space {
     uint64_t full[SEQS], done[SEQS];
-    int      n_seq, slot[SEQS], first[SEQS + 1], draft[SEQS], again[SEQS + 1], row[FEW_ROWS];
+    int n_seq, slot[SEQS], first[SEQS + 1], draft[SEQS], again[SEQS + 1], row[FEW_ROWS];
 };
 
 /* The parts of shared memory, in this order: each sequence's S and kept inputs of its convolution, what the block
  * knows, rows that are computed again, rows of this step. */
 template <int DIM, int COLS> struct spaces {
     seq_state<DIM, COLS> *states;
-    seq_past<DIM, COLS>  *pasts;
-    block_space          *block;
+    seq_past<DIM, COLS> *pasts;
+    block_space *block;
     again_space<DIM, COLS> *again;
     row_space<DIM, COLS> *rows;
 };
@@ -100,13 +111,12 @@ static __host__ __device__ __forceinline__ spaces<DIM, COLS> cut(uint8_t *at, in
 
 /* What a thread has of its own; alpha and beta of its row come with the inputs. */
 struct row_own {
-    int   channel; /* -1: none */
+    int channel; /* -1: none */
     float taps[TAPS], dt_bias, decay, alpha, beta;
 };
 
 /* Which rows of which sequences are the block's; false: none. */
-template <int DIM, int COLS>
-static __device__ __forceinline__ bool find_rows(block_space *b, const row_args &a)
+template <int DIM, int COLS> static __device__ __forceinline__ bool find_rows(block_space *b, const row_args &a)
 {
     const int t = threadIdx.x, from = blockIdx.z * a.each_seqs, many = min(a.each_seqs, a.n_seq - from);
 
@@ -157,7 +167,8 @@ static __device__ __forceinline__ void move_boxes(seq_state<DIM, COLS> *s, const
 /* What is needed of a sequence's rows that are computed again: of keys and values all, of queries' channels the
  * convolution's memory after them. */
 template <int DIM, int COLS>
-static __device__ __forceinline__ void load_again(const row_own &own, const row_args &a, const spaces<DIM, COLS> &s, int q)
+static __device__ __forceinline__ void load_again(const row_own &own, const row_args &a, const spaces<DIM, COLS> &s,
+                                                  int q)
 {
     enum { STATE = shape<DIM, COLS>::STATE_WARPS * 32, KEPT = TAPS - 1 };
     const int t = threadIdx.x, n = s.block->again[q + 1] - s.block->again[q];
@@ -278,8 +289,7 @@ static __device__ __forceinline__ void convolve(const spaces<DIM, COLS> &s, row_
 }
 
 /* The sum of squares of a head's numbers, as any warp norm has it. */
-template <int DIM>
-static __device__ __forceinline__ float sum_squares(const float *x)
+template <int DIM> static __device__ __forceinline__ float sum_squares(const float *x)
 {
     float sum = 0.0f;
 
@@ -348,8 +358,7 @@ static __device__ __forceinline__ void move_S(float S[COLS / BOX][DIM / 8], seq_
 /* Columns' rows: S, and their outputs to all blocks; a row's output is summed beside what the next one needs. The loop
  * is short for the instructions' sake: a longer one that prefetches is slower. Rows that are computed again go through
  * it, too: what follows them instead of a query makes outputs that nobody gets. S leaves when draft rows begin. */
-template <int DIM, int COLS>
-static __device__ __forceinline__ void delta_rule(const spaces<DIM, COLS> &s)
+template <int DIM, int COLS> static __device__ __forceinline__ void delta_rule(const spaces<DIM, COLS> &s)
 {
     enum { NE = DIM / 8, RANKS = DIM / COLS, EACH = COLS / BOX };
     const int p = threadIdx.x & 7, local = threadIdx.x / 8;
@@ -444,7 +453,8 @@ static __device__ __forceinline__ void keep_states(const spaces<DIM, COLS> &s, c
 #pragma unroll 1
     for (int q = 0; q < s.block->n_seq; q++) {
         const float *near = s.states[q].box[quad / IN_BOX][row % 4][row / 4] + (quad % IN_BOX ^ (row / 4 & 7)) * 4;
-        float *far = a.state + s.block->slot[q] * a.floats + (blockIdx.y * DIM + row) * DIM + blockIdx.x * COLS + quad * 4;
+        float *far =
+            a.state + s.block->slot[q] * a.floats + (blockIdx.y * DIM + row) * DIM + blockIdx.x * COLS + quad * 4;
 
 #pragma unroll 1
         for (int i = row; i < DIM; i += APART, near += APART / 4 * BOX, far += APART * DIM)
@@ -471,8 +481,8 @@ static __device__ __forceinline__ void load_weights(norm_weights<DIM, EIGHT> &w,
 /* Gated norm and rounding of n rows. Warps begin with those that had no S to store. With 8 bits a head shares a scale:
  * who rounds a unit finds what is largest in all of them, as asking the other blocks would take longer. */
 template <int DIM, int COLS, bool EIGHT>
-static __device__ __forceinline__ void round_rows(const row_space<DIM, COLS> *rows, const block_space *b, const row_args &a,
-                                                  const norm_weights<DIM, EIGHT> &w, int n)
+static __device__ __forceinline__ void round_rows(const row_space<DIM, COLS> *rows, const block_space *b,
+                                                  const row_args &a, const norm_weights<DIM, EIGHT> &w, int n)
 {
     using of = shape<DIM, COLS>;
     enum { UNITS = DIM / 32, MANY = norm_weights<DIM, EIGHT>::UNITS };
@@ -561,16 +571,16 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>:
 }
 
 /* A tensor map of S of all sequences (CUDA driver API, cuTensorMapEncodeTiled). */
-template <int DIM>
-static void map_S(struct cuda *c, row_args *a, int heads)
+template <int DIM> static void map_S(struct cuda *c, row_args *a, int heads)
 {
     enum { ROW = DIM * sizeof(float) };
     const uint64_t dim[5] = { DIM, DIM / 4, 4, (uint64_t)heads, 1u << 16 /* or fewer */ };
     const uint64_t pitch[4] = { 4 * ROW, ROW, DIM * ROW, (uint64_t)a->floats * sizeof(float) };
     const uint32_t size[5] = { BOX, DIM / 4, 4, 1, 1 }, step[5] = { 1, 1, 1, 1, 1 };
 
-    if (c->encode(&a->box, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 5, a->state, dim, pitch, size, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
+    if (c->encode(&a->box, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 5, a->state, dim, pitch, size, step,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
         cuda_fail(c, cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
 }
 
@@ -603,8 +613,7 @@ static bool launch_cols(struct cuda *c, row_args *a, const struct rows &r, int h
 
 /* Clusters of four blocks, two a multiprocessor, do not fill a GPU whose parts have odd numbers of those: the last ones
  * would begin when others end. Clusters of two larger ones do. */
-template <int DIM>
-static bool launch_row(struct cuda *c, row_args *a, const struct rows &r, int heads)
+template <int DIM> static bool launch_row(struct cuda *c, row_args *a, const struct rows &r, int heads)
 {
     enum { WIDE = DIM == 128 ? 64 : 32 };
     const int turn = BLOCKS * c->sms, blocks = DIM / 32 * heads, wide = DIM / WIDE * heads;

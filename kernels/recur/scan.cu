@@ -61,20 +61,19 @@ static __device__ __forceinline__ float scan_step(float *mem, int64_t pitch, int
  * and all that comes with them. */
 struct scan_part {
     int64_t row;
-    int     n;
+    int n;
 };
 static __device__ __forceinline__ scan_part part_of(const scan_args &a, const op_seq &s, int part)
 {
     const int certain = s.n - s.drafts;
 
-    return part == 0 ? scan_part{ a.r.n + (int64_t)blockIdx.z * a.rec.log.most, s.again }
+    return part == 0   ? scan_part{ a.r.n + (int64_t)blockIdx.z * a.rec.log.most, s.again }
            : part == 1 ? scan_part{ s.row, certain }
                        : scan_part{ s.row + certain, s.drafts };
 }
 
 /* By a block of each head: what the scan takes beside the convolution. Nothing of this launch reads the log. */
-template <int RULE>
-static __device__ __forceinline__ void log_gates(const scan_args &a, const op_seq &s, int h)
+template <int RULE> static __device__ __forceinline__ void log_gates(const scan_args &a, const op_seq &s, int h)
 {
     const int each = RULE == KDA ? a.dim : 1, width = a.heads * each;
 
@@ -91,8 +90,7 @@ static __device__ __forceinline__ void log_gates(const scan_args &a, const op_se
 }
 
 /* Any dim; S in memory, of which draft rows have a copy. grid: columns, head, sequence */
-template <int RULE>
-__global__ void __launch_bounds__(128) scan(const __grid_constant__ scan_args a)
+template <int RULE> __global__ void __launch_bounds__(128) scan(const __grid_constant__ scan_args a)
 {
     extern __shared__ float shared[];
     const op_seq &s = a.r.seq[blockIdx.z];
@@ -158,8 +156,7 @@ __global__ void __launch_bounds__(128) scan(const __grid_constant__ scan_args a)
 /* ---- dim a power of two: eight lanes share a column ---- */
 
 /* One step: of 2 LEFT numbers LEFT stay. */
-template <int LEFT, int BIT>
-static __device__ __forceinline__ void fold_half(float *y, int p)
+template <int LEFT, int BIT> static __device__ __forceinline__ void fold_half(float *y, int p)
 {
 #pragma unroll
     for (int j = 0; j < LEFT; j++) {
@@ -235,14 +232,14 @@ static __device__ __forceinline__ void ask_group(const group_space<RULE, DIM> &t
 template <int RULE, int DIM> struct feeder {
     enum { PIECES = DIM / 4, ROWS = THREADS / PIECES /* at once */, V_THREADS = GROUP * COLS / 4 };
     const float *k, *q, *g, *other; /* other: of v, or of g and b */
-    int64_t      step;              /* of other, from group to group */
-    int          row, at, other_row;
+    int64_t step;                   /* of other, from group to group */
+    int row, at, other_row;
 
     static __device__ __forceinline__ bool fits(const scan_args &a, int h, int hk)
     {
         const float *v = a.v + (int64_t)h * a.cols + (int)blockIdx.x * COLS;
-        const uintptr_t at = (uintptr_t)(a.k + (int64_t)hk * DIM) | (uintptr_t)(a.q + (int64_t)hk * DIM) | (uintptr_t)v |
-                             (RULE == KDA ? (uintptr_t)a.g : 0);
+        const uintptr_t at = (uintptr_t)(a.k + (int64_t)hk * DIM) | (uintptr_t)(a.q + (int64_t)hk * DIM) |
+                             (uintptr_t)v | (RULE == KDA ? (uintptr_t)a.g : 0);
 
         return (at % 16 | (unsigned)(a.ks | a.qs | a.vs) % 4) == 0 && (int)blockIdx.x * COLS + COLS <= a.cols;
     }
@@ -257,7 +254,8 @@ template <int RULE, int DIM> struct feeder {
         g = RULE == KDA ? a.g + ((first + row) * a.heads + h) * DIM + t % PIECES * 4 : NULL;
         if (t < V_THREADS) {
             other_row = t / (COLS / 4);
-            other = a.v + (first + other_row) * a.vs + (int64_t)h * a.cols + (int)blockIdx.x * COLS + t % (COLS / 4) * 4;
+            other =
+                a.v + (first + other_row) * a.vs + (int64_t)h * a.cols + (int)blockIdx.x * COLS + t % (COLS / 4) * 4;
             step = GROUP * a.vs;
         } else {
             other_row = one / 2 < GROUP && !(RULE == KDA && one % 2 == 0) ? one / 2 : (int)GROUP;
@@ -293,7 +291,7 @@ template <int RULE, int DIM> struct feeder {
 
 /* What a lane takes of a row: its elements of k and, of KDA, g; v; g and b. */
 template <int RULE, int NE> struct row_in {
-    float  k[NE], g[RULE == KDA ? NE : 1], v[PER];
+    float k[NE], g[RULE == KDA ? NE : 1], v[PER];
     float2 gb;
     __device__ __forceinline__ float decay(int e) const
     {
@@ -348,8 +346,7 @@ static __device__ __forceinline__ void parts_of_out(float y[PER], const float S[
 }
 
 /* What is added to S, of each element of k; kv: S k. */
-template <int RULE, int NE>
-static __device__ __forceinline__ float delta(const row_in<RULE, NE> &r, int j, float kv)
+template <int RULE, int NE> static __device__ __forceinline__ float delta(const row_in<RULE, NE> &r, int j, float kv)
 {
     return __fmul_rn(r.gb.y, RULE == SSM2  ? r.v[j]
                              : RULE == KDA ? __fsub_rn(r.v[j], kv)
@@ -393,8 +390,7 @@ static __device__ __forceinline__ void scan_some(float S[PER][DIM / 8], float y[
 }
 
 /* A step of fold8(), in two parts: what lies between goes on while lanes wait for each other. */
-template <int BIT>
-static __device__ __forceinline__ void send(float other[PER], const float v[PER])
+template <int BIT> static __device__ __forceinline__ void send(float other[PER], const float v[PER])
 {
 #pragma unroll
     for (int j = 0; j < PER; j++)
@@ -541,8 +537,7 @@ __global__ void __launch_bounds__(THREADS, 1) scan_rows(const __grid_constant__ 
     log_gates<RULE>(a, s, h);
 }
 
-template <int RULE, int DIM>
-static void launch_rows(struct cuda *c, const scan_args &a, dim3 grid)
+template <int RULE, int DIM> static void launch_rows(struct cuda *c, const scan_args &a, dim3 grid)
 {
     size_t smem = 2 * (size_t)group_space<RULE, DIM>::FLOATS * sizeof(float);
 
@@ -551,15 +546,13 @@ static void launch_rows(struct cuda *c, const scan_args &a, dim3 grid)
     LAUNCH(c, (scan_rows<RULE, DIM>), grid, THREADS, smem, a);
 }
 
-template <int RULE>
-static void launch_scan(struct cuda *c, const scan_args &a)
+template <int RULE> static void launch_scan(struct cuda *c, const scan_args &a)
 {
     size_t smem = (size_t)GROUP * (size_t)((RULE == KDA ? 3 : 2) * a.dim + COLS + 2) * sizeof(float);
     dim3 grid((unsigned)ceil_div(a.cols, COLS), (unsigned)a.heads, (unsigned)a.r.n_seq);
 
     if (!scan_in_registers(a.dim)) {
-        cuda_fail(c, cudaFuncSetAttribute(scan<RULE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem),
-                  "scan");
+        cuda_fail(c, cudaFuncSetAttribute(scan<RULE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem), "scan");
         LAUNCH(c, scan<RULE>, grid, 128, smem, a);
     } else if (a.dim == 32)
         launch_rows<RULE, 32>(c, a, grid);
@@ -574,8 +567,14 @@ static void launch_scan(struct cuda *c, const scan_args &a)
 void cuda_scan(struct cuda *c, const scan_args &a, enum rule rule)
 {
     switch (rule) {
-    case GDN: launch_scan<GDN>(c, a); break;
-    case KDA: launch_scan<KDA>(c, a); break;
-    default: launch_scan<SSM2>(c, a); break;
+    case GDN:
+        launch_scan<GDN>(c, a);
+        break;
+    case KDA:
+        launch_scan<KDA>(c, a);
+        break;
+    default:
+        launch_scan<SSM2>(c, a);
+        break;
     }
 }

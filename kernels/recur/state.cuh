@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state.cuh - shared by the files of recurrent layers.   room: kernels (base quant ops) */
+/* state.cuh - shared by the files of recurrent layers.   room: kernels */
 #ifndef KERNELS_RECUR_STATE_CUH
 #define KERNELS_RECUR_STATE_CUH
 #include "kernels/common/math.cuh"
 
 struct conv_args {
-    float         *y;
-    const float   *x;
-    int64_t        ys, xs;
+    float *y;
+    const float *x;
+    int64_t ys, xs;
     struct op_conv a;
-    struct rows    r;
-    int            channels;
-    bool           again; /* y has room for rows that are computed again */
+    struct rows r;
+    int channels;
+    bool again; /* y has room for rows that are computed again */
 };
 
 enum rule { GDN, KDA, SSM2 };
@@ -19,28 +19,28 @@ enum rule { GDN, KDA, SSM2 };
 /* Row r, head h: k at k + r * ks + key head * dim, and so on. g and b: [rows][heads]; KDA: g [rows][heads][dim]. */
 struct scan_args {
     const float *k, *q, *v, *g, *b, *d;
-    int64_t      ks, qs, vs;
-    float       *y;
-    int64_t      ys;
-    int          heads, dim, cols; /* S is [dim][cols] */
-    int          n_k, each;        /* key head of h: h / each, or h % n_k where each is 0 */
+    int64_t ks, qs, vs;
+    float *y;
+    int64_t ys;
+    int heads, dim, cols; /* S is [dim][cols] */
+    int n_k, each;        /* key head of h: h / each, or h % n_k where each is 0 */
     struct op_rec rec;
-    float       *copy;             /* of the state, for draft rows where it is not in registers; [sequences] */
-    const float *alpha, *beta;     /* what is logged: of KDA a row of alpha has heads * dim floats; beta NULL: none */
-    int64_t      as, bs;
-    struct rows  r;
+    float *copy;               /* of the state, for draft rows where it is not in registers; [sequences] */
+    const float *alpha, *beta; /* what is logged: of KDA a row of alpha has heads * dim floats; beta NULL: none */
+    int64_t as, bs;
+    struct rows r;
 };
 
 /* Normalised keys and queries, decays and betas of every row: a warp a row and head. */
 struct prep_args {
     const float *x, *alpha, *beta, *a, *dt_bias;
-    int64_t      xs, as, bs;
-    float       *k, *q, *g, *b;
-    int          n_k, n_v, dim, rule;
-    float        eps;
-    int64_t      items;
+    int64_t xs, as, bs;
+    float *k, *q, *g, *b;
+    int n_k, n_v, dim, rule;
+    float eps;
+    int64_t items;
     struct op_rec rec;
-    struct rows  r;
+    struct rows r;
 };
 
 /* y = x s / |x|, by a warp; up to NORM_EACH * 32 elements are read once. y may be x. */
@@ -69,14 +69,12 @@ static __device__ __forceinline__ void l2_norm(float *y, const float *x, int n, 
 
 /* Where eight lanes share a column of 8 NE elements (recur/scan.cu): lane p's elements of a row in shared memory, or of
  * S: element of place e. */
-template <int NE>
-static __device__ __forceinline__ int element_at(int p, int e)
+template <int NE> static __device__ __forceinline__ int element_at(int p, int e)
 {
     return p * NE + (e / 4 + p * NE / 32) % (NE / 4) * 4 + e % 4;
 }
 
-template <int NE>
-static __device__ __forceinline__ void lane_elements(float *v, const float *row, int p)
+template <int NE> static __device__ __forceinline__ void lane_elements(float *v, const float *row, int p)
 {
 #pragma unroll
     for (int e = 0; e < NE; e += 4) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attend.cu - attention of blocks over their contexts and themselves, and its gradient.     room: kernels (base quant ops)
+/* attend.cu - attention of blocks over their contexts and themselves, and its gradient.     room: kernels
  *
  * 16 rows of a block and a tile of keys are in shared memory at a time, with a running softmax (Dao et al., arXiv 2205.14135).
  * With P a row's weights, S its scores and D = dO . O:
@@ -19,8 +19,8 @@ template <int D> struct tile {
 
 /* n rows of one head to shared memory, scaled; zeros after them and past the head's end. */
 template <int D>
-static __device__ void load_rows(float *to, const float *from, int64_t row, int n, int all, int heads, int head, int dim,
-                                 float scale)
+static __device__ void load_rows(float *to, const float *from, int64_t row, int n, int all, int heads, int head,
+                                 int dim, float scale)
 {
     for (int i = threadIdx.x; i < all * D; i += THREADS) {
         const int r = i / D, c = i % D;
@@ -185,8 +185,7 @@ static __device__ __forceinline__ void score_gradients(float s[2][tile<D>::EACH]
         }
 }
 
-template <int D>
-static __device__ __forceinline__ void keep(float *to, const float s[2][tile<D>::EACH], int ty, int tx)
+template <int D> static __device__ __forceinline__ void keep(float *to, const float s[2][tile<D>::EACH], int ty, int tx)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++)
@@ -223,7 +222,8 @@ template <int D> static __global__ void __launch_bounds__(THREADS) backward_rows
 #pragma unroll
             for (int c = 0; c < T::COLS; c++)
                 if (there && tx + TX * c < a.head_dim)
-                    delta[r] = fmaf(d_o[(2 * ty + r) * T::LD + tx + TX * c], a.o[at * a.head_dim + tx + TX * c], delta[r]);
+                    delta[r] =
+                        fmaf(d_o[(2 * ty + r) * T::LD + tx + TX * c], a.o[at * a.head_dim + tx + TX * c], delta[r]);
             delta[r] = row_sum(delta[r]);
             if (there && tx == 0)
                 a.scratch[at] = delta[r];
@@ -382,15 +382,20 @@ template <int D> static void launch_backward(struct cuda_math *c, const struct d
 
     MATH_TRY(c, cudaFuncSetAttribute(backward_rows<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
     MATH_TRY(c, cudaFuncSetAttribute(backward_keys<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-    MATH_LAUNCH(c, backward_rows<D>, dim3((unsigned)a->n_block, (unsigned)a->n_head_kv), THREADS, bytes, *a, scale_of(a));
+    MATH_LAUNCH(c, backward_rows<D>, dim3((unsigned)a->n_block, (unsigned)a->n_head_kv), THREADS, bytes, *a,
+                scale_of(a));
     if (a->seen_max > 0)
         MATH_LAUNCH(c, backward_keys<D>,
-                    dim3(math_grid(a->seen_max, T::KEYS), (unsigned)a->n_head_kv, (unsigned)a->n_text), THREADS, bytes, *a,
-                    scale_of(a));
+                    dim3(math_grid(a->seen_max, T::KEYS), (unsigned)a->n_head_kv, (unsigned)a->n_text), THREADS, bytes,
+                    *a, scale_of(a));
 }
 
 #define BY_DIM(dim, launch) \
-    ((dim) <= 16 ? launch<16> : (dim) <= 32 ? launch<32> : (dim) <= 64 ? launch<64> : (dim) <= 128 ? launch<128> : launch<256>)
+    ((dim) <= 16    ? launch<16> \
+     : (dim) <= 32  ? launch<32> \
+     : (dim) <= 64  ? launch<64> \
+     : (dim) <= 128 ? launch<128> \
+                    : launch<256>)
 
 static void attend(struct dev_math *m, const struct dev_attend *a)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loss.cu - cross entropy with its gradient, and the step of AdamW.                room: kernels (base quant ops) */
+/* loss.cu - cross entropy with its gradient, and the step of AdamW.                room: kernels */
 #include "kernels/train/math.cuh"
 
 #include <math.h>
@@ -10,7 +10,7 @@ enum { THREADS = 256, WARPS = THREADS / 32 };
 
 struct top {
     float v;
-    int   i;
+    int i;
 };
 
 /* The larger value, of equals the first. */
@@ -52,8 +52,8 @@ static void best(struct dev_math *m, const float *logits, int32_t *to, int64_t r
         MATH_LAUNCH(cuda_math_of(m), best_rows, (unsigned)rows, THREADS, 0, logits, to, (int)n);
 }
 
-static __global__ void __launch_bounds__(THREADS) loss_rows(float *logits, const int32_t *want, const float *weight,
-                                                            double total, float *loss, int32_t *best, int n)
+static __global__ void __launch_bounds__(THREADS)
+    loss_rows(float *logits, const int32_t *want, const float *weight, double total, float *loss, int32_t *best, int n)
 {
     __shared__ float sums[WARPS];
     const int64_t r = blockIdx.x;
@@ -87,7 +87,8 @@ static void cross_entropy(struct dev_math *m, float *logits, const int32_t *want
                           float *loss, int32_t *to, int64_t rows, int64_t n)
 {
     if (rows > 0)
-        MATH_LAUNCH(cuda_math_of(m), loss_rows, (unsigned)rows, THREADS, 0, logits, want, weight, total, loss, to, (int)n);
+        MATH_LAUNCH(cuda_math_of(m), loss_rows, (unsigned)rows, THREADS, 0, logits, want, weight, total, loss, to,
+                    (int)n);
 }
 
 /* ---- AdamW ---- */
@@ -126,7 +127,8 @@ static __global__ void __launch_bounds__(THREADS) norm_of(double *part)
         part[MATH_PARTS] = sqrt(sum);
 }
 
-static __global__ void __launch_bounds__(THREADS) update(struct dev_adam a, const double *norm, float unbias1, float unbias2)
+static __global__ void __launch_bounds__(THREADS)
+    update(struct dev_adam a, const double *norm, float unbias1, float unbias2)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
 
@@ -148,7 +150,8 @@ static void adam(struct dev_math *m, const struct dev_adam *a)
     MATH_LAUNCH(c, add_squares, MATH_PARTS, THREADS, 0, c->norm, a->grad, a->n);
     MATH_LAUNCH(c, norm_of, 1, THREADS, 0, c->norm);
     MATH_LAUNCH(c, update, math_grid(a->n, THREADS), THREADS, 0, *a, c->norm + MATH_PARTS,
-                (float)(1 / (1 - pow((double)a->b1, (double)a->step))), (float)(1 / (1 - pow((double)a->b2, (double)a->step))));
+                (float)(1 / (1 - pow((double)a->b1, (double)a->step))),
+                (float)(1 / (1 - pow((double)a->b2, (double)a->step))));
 }
 
 static double norm(struct dev_math *m)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* math.cuh - inside the GPU's operations of training (ops/math.h).                 room: kernels (base quant ops) */
+/* math.cuh - inside the GPU's operations of training (ops/math.h).                 room: kernels */
 #ifndef KERNELS_TRAIN_MATH_CUH
 #define KERNELS_TRAIN_MATH_CUH
 #include <cuda_runtime.h>
@@ -8,15 +8,15 @@
 
 /* Functions that are looked up in cuBLAS: cublasDestroy(), cublasGemmEx() and cublasGemmStridedBatchedEx(). */
 typedef cublasStatus_t blas_destroy(cublasHandle_t handle);
-typedef cublasStatus_t blas_gemm(cublasHandle_t handle, cublasOperation_t turn_a, cublasOperation_t turn_b, int m, int n, int k,
-                                 const void *alpha, const void *a, cudaDataType type_a, int lda, const void *b,
-                                 cudaDataType type_b, int ldb, const void *beta, void *c, cudaDataType type_c, int ldc,
-                                 cublasComputeType_t by, cublasGemmAlgo_t algorithm);
-typedef cublasStatus_t blas_gemms(cublasHandle_t handle, cublasOperation_t turn_a, cublasOperation_t turn_b, int m, int n, int k,
-                                  const void *alpha, const void *a, cudaDataType type_a, int lda, long long next_a,
-                                  const void *b, cudaDataType type_b, int ldb, long long next_b, const void *beta, void *c,
-                                  cudaDataType type_c, int ldc, long long next_c, int count, cublasComputeType_t by,
-                                  cublasGemmAlgo_t algorithm);
+typedef cublasStatus_t blas_gemm(cublasHandle_t handle, cublasOperation_t turn_a, cublasOperation_t turn_b, int m,
+                                 int n, int k, const void *alpha, const void *a, cudaDataType type_a, int lda,
+                                 const void *b, cudaDataType type_b, int ldb, const void *beta, void *c,
+                                 cudaDataType type_c, int ldc, cublasComputeType_t by, cublasGemmAlgo_t algorithm);
+typedef cublasStatus_t blas_gemms(cublasHandle_t handle, cublasOperation_t turn_a, cublasOperation_t turn_b, int m,
+                                  int n, int k, const void *alpha, const void *a, cudaDataType type_a, int lda,
+                                  long long next_a, const void *b, cudaDataType type_b, int ldb, long long next_b,
+                                  const void *beta, void *c, cudaDataType type_c, int ldc, long long next_c, int count,
+                                  cublasComputeType_t by, cublasGemmAlgo_t algorithm);
 #endif
 extern "C" {
 #include "base/base.h"
@@ -27,22 +27,22 @@ enum { MATH_PINNED = 16 << 20, MATH_PARTS = 128 };
 
 struct cuda_math {
     struct dev_math m; /* first: it is what callers have */
-    int             id;
-    cudaStream_t    stream;
-    cudaError_t     bad; /* sticky */
-    const char     *bad_at;
-    bool            bad_product;
-    unsigned char  *pinned[2]; /* MATH_PINNED bytes each, for put() */
-    cudaEvent_t     sent[2], end;
-    int             turn;
-    float          *part;      /* sums of parts: cuda_math_part() */
-    int64_t         n_part;
-    double         *norm;      /* of adam(): MATH_PARTS sums, then the norm */
+    int id;
+    cudaStream_t stream;
+    cudaError_t bad; /* sticky */
+    const char *bad_at;
+    bool bad_product;
+    unsigned char *pinned[2]; /* MATH_PINNED bytes each, for put() */
+    cudaEvent_t sent[2], end;
+    int turn;
+    float *part; /* sums of parts: cuda_math_part() */
+    int64_t n_part;
+    double *norm; /* of adam(): MATH_PARTS sums, then the norm */
 #ifdef CHIMERE_CUBLAS
-    cublasHandle_t  blas;
-    blas_destroy   *destroy;
-    blas_gemm      *gemm;
-    blas_gemms     *gemms;
+    cublasHandle_t blas;
+    blas_destroy *destroy;
+    blas_gemm *gemm;
+    blas_gemms *gemms;
 #endif
 };
 

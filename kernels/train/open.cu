@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* open.cu - a GPU for training: its memory, and products by cuBLAS.                room: kernels (base quant ops) */
+/* open.cu - a GPU for training: its memory, and products by cuBLAS.                room: kernels */
 #include "kernels/train/math.cuh"
 
 #include <dlfcn.h>
@@ -91,7 +91,7 @@ static void put(struct dev_math *m, void *to, const void *host, int64_t bytes)
 
     for (int64_t at = 0; at < bytes && c->bad == cudaSuccess; at += MATH_PINNED) {
         const size_t n = (size_t)(bytes - at < (int64_t)MATH_PINNED ? bytes - at : (int64_t)MATH_PINNED);
-        const int    i = c->turn;
+        const int i = c->turn;
 
         MATH_TRY(c, cudaEventSynchronize(c->sent[i]));
         memcpy(c->pinned[i], (const unsigned char *)host + at, n);
@@ -134,9 +134,9 @@ static enum err_code wait(struct dev_math *m, struct err *e)
     MATH_TRY(c, cudaStreamSynchronize(c->stream));
     if (c->bad_product)
         return err_set(e, ERR_DEVICE, "CUDA device %d: cuBLAS refuses a product", c->id);
-    return c->bad == cudaSuccess ? ERR_OK
-                                 : err_set(e, ERR_DEVICE, "CUDA device %d: %s: %s", c->id, c->bad_at,
-                                           cudaGetErrorString(c->bad));
+    return c->bad == cudaSuccess
+               ? ERR_OK
+               : err_set(e, ERR_DEVICE, "CUDA device %d: %s: %s", c->id, c->bad_at, cudaGetErrorString(c->bad));
 }
 
 static bool busy(struct dev_math *m)
@@ -168,12 +168,13 @@ static void product(struct dev_math *m, int64_t rows, int64_t n, int64_t k, stru
 
     if (rows == 0 || n == 0 || c->bad != cudaSuccess)
         return;
-    note(c, c->gemm(c->blas, turn_of(b.turned), turn_of(a.turned), (int)n, (int)rows, (int)k, &one, b.v, CUDA_R_32F, (int)b.ld,
-                    a.v, CUDA_R_32F, (int)a.ld, &beta, to, CUDA_R_32F, (int)ld, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    note(c, c->gemm(c->blas, turn_of(b.turned), turn_of(a.turned), (int)n, (int)rows, (int)k, &one, b.v, CUDA_R_32F,
+                    (int)b.ld, a.v, CUDA_R_32F, (int)a.ld, &beta, to, CUDA_R_32F, (int)ld, CUBLAS_COMPUTE_32F,
+                    CUBLAS_GEMM_DEFAULT));
 }
 
-static void products_of(struct dev_math *m, int64_t count, int64_t rows, int64_t n, int64_t k, const float *a, bool turn_a,
-                        const float *b, bool turn_b, float *to)
+static void products_of(struct dev_math *m, int64_t count, int64_t rows, int64_t n, int64_t k, const float *a,
+                        bool turn_a, const float *b, bool turn_b, float *to)
 {
     struct cuda_math *c = cuda_math_of(m);
     const float one = 1.0f, none = 0.0f;
@@ -181,8 +182,8 @@ static void products_of(struct dev_math *m, int64_t count, int64_t rows, int64_t
     if (count == 0 || c->bad != cudaSuccess)
         return;
     note(c, c->gemms(c->blas, turn_of(turn_b), turn_of(turn_a), (int)n, (int)rows, (int)k, &one, b, CUDA_R_32F,
-                     (int)(turn_b ? k : n), k * n, a, CUDA_R_32F, (int)(turn_a ? rows : k), rows * k, &none, to, CUDA_R_32F,
-                     (int)n, rows * n, (int)count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+                     (int)(turn_b ? k : n), k * n, a, CUDA_R_32F, (int)(turn_a ? rows : k), rows * k, &none, to,
+                     CUDA_R_32F, (int)n, rows * n, (int)count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 /* ---- opening ---- */
@@ -192,8 +193,8 @@ typedef cublasStatus_t blas_set_stream(cublasHandle_t handle, cudaStream_t strea
 
 /* A function of cuBLAS. It compiles only if the header declares it with this type. */
 #define FIND(lib, type, f) ((decltype(static_cast<type *>(&f)))dlsym(lib, SYMBOL(f)))
-#define SYMBOL(f) SYMBOL_NAME(f) /* the header renames some, and this has the new name */
-#define SYMBOL_NAME(f) #f
+#define SYMBOL(f)          SYMBOL_NAME(f) /* the header renames some, and this has the new name */
+#define SYMBOL_NAME(f)     #f
 
 /* cuBLAS is loaded when a GPU is to train: it maps 600 MB and takes 70 ms, which each start would cost if it were linked. It
  * stays loaded. Returns the reason for failing, or NULL. */
@@ -232,7 +233,7 @@ extern "C" enum err_code cuda_math_open(struct dev_math **out, int unit, struct 
     struct cuda_math *c = (struct cuda_math *)calloc(1, sizeof *c);
 
     if (c == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     c->id = unit;
     c->m.products = "cublas";
     c->m.close = close_math;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.cu - norms, positions, the feed-forward part, and rows that move.           room: kernels (base quant ops) */
+/* rows.cu - norms, positions, the feed-forward part, and rows that move.           room: kernels */
 #include "kernels/common/math.cuh"
 #include "kernels/train/math.cuh"
 
@@ -12,8 +12,8 @@ static __device__ __forceinline__ int64_t thread_of_all(void)
 
 /* ---- norms: a warp has a row ---- */
 
-static __global__ void __launch_bounds__(THREADS) rms_rows(float *y, float *inv, const float *x, const float *w,
-                                                           int64_t rows, int dim, float eps)
+static __global__ void __launch_bounds__(THREADS)
+    rms_rows(float *y, float *inv, const float *x, const float *w, int64_t rows, int dim, float eps)
 {
     const int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
@@ -63,8 +63,8 @@ static __global__ void __launch_bounds__(THREADS) rms_back_rows(float *dx, bool 
 }
 
 /* Part p of the rows' sum of dy x inv, by columns: 32 of them, 8 rows at a time. */
-static __global__ void __launch_bounds__(THREADS) rms_back_weights(float *part, const float *dy, const float *x,
-                                                                   const float *inv, int64_t rows, int dim)
+static __global__ void __launch_bounds__(THREADS)
+    rms_back_weights(float *part, const float *dy, const float *x, const float *inv, int64_t rows, int dim)
 {
     __shared__ float sums[WARPS][32];
     const int column = blockIdx.x * 32 + threadIdx.x % 32, lane = threadIdx.x / 32;
@@ -118,8 +118,8 @@ static void rms_back(struct dev_math *m, float *dx, bool add, float *dw, const f
 
 /* ---- positions ---- */
 
-static __global__ void __launch_bounds__(THREADS) rope_pairs(float *x, const int32_t *pos, int64_t n, int heads, int half,
-                                                             const float2 *turn, bool back)
+static __global__ void __launch_bounds__(THREADS)
+    rope_pairs(float *x, const int32_t *pos, int64_t n, int heads, int half, const float2 *turn, bool back)
 {
     const int64_t at = thread_of_all();
 
@@ -194,8 +194,8 @@ static void add(struct dev_math *m, float *y, const float *x, int64_t n)
         MATH_LAUNCH(cuda_math_of(m), add_floats, math_grid(n, THREADS), THREADS, 0, y, x, n);
 }
 
-static __global__ void __launch_bounds__(THREADS) blend_floats(float *y, float by, float ax, const float *x, int64_t n,
-                                                               const double *norm)
+static __global__ void __launch_bounds__(THREADS)
+    blend_floats(float *y, float by, float ax, const float *x, int64_t n, const double *norm)
 {
     const int64_t i = thread_of_all();
 
@@ -248,8 +248,8 @@ static __device__ __forceinline__ float as_float(uint16_t v)
 }
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS) gather_rows(float *to, const T *from, const int32_t *index, int64_t n,
-                                                              int dim)
+static __global__ void __launch_bounds__(THREADS)
+    gather_rows(float *to, const T *from, const int32_t *index, int64_t n, int dim)
 {
     const int64_t i = thread_of_all();
 
@@ -273,8 +273,8 @@ static void widen(struct dev_math *m, float *to, const uint16_t *from, const int
         MATH_LAUNCH(cuda_math_of(m), gather_rows, math_grid(n, THREADS), THREADS, 0, to, from, index, n, (int)dim);
 }
 
-static __global__ void __launch_bounds__(THREADS) scatter_rows(float *to, const int32_t *index, const float *from, int64_t n,
-                                                               int dim)
+static __global__ void __launch_bounds__(THREADS)
+    scatter_rows(float *to, const int32_t *index, const float *from, int64_t n, int dim)
 {
     const int64_t i = thread_of_all();
 

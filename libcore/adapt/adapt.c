@@ -73,9 +73,9 @@ static bool has_sizes(const struct adapter_mat *m)
 {
     const int64_t most = INT64_C(1) << 40;
 
-    return m->rank >= 0 && m->rank <= ADAPTER_RANK_MAX && m->n_in >= (m->rank > 0) && m->n_in <= most && m->n_out >= 1 &&
-           m->n_out <= most && m->n_mat >= 1 && m->n_mat <= most / (m->n_in > m->n_out ? m->n_in : m->n_out) &&
-           (!m->rows || (m->n_mat == 1 && m->rank > 0));
+    return m->rank >= 0 && m->rank <= ADAPTER_RANK_MAX && m->n_in >= (m->rank > 0) && m->n_in <= most &&
+           m->n_out >= 1 && m->n_out <= most && m->n_mat >= 1 &&
+           m->n_mat <= most / (m->n_in > m->n_out ? m->n_in : m->n_out) && (!m->rows || (m->n_mat == 1 && m->rank > 0));
 }
 
 enum err_code adapter_make(struct adapter **out, const char *arch, float alpha, const struct adapter_mat *mat, size_t n,
@@ -91,7 +91,7 @@ enum err_code adapter_make(struct adapter **out, const char *arch, float alpha, 
             return err_set(e, ERR_ARG, "%s: no adapter has rank %d for it", mat[i].name, mat[i].rank);
     o = adapter_new("", str_of(arch), alpha, n);
     if (o == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t i = 0; i < n; i++)
         if (!adapter_room(o, i, &mat[i])) {
             adapter_close(&o->a);
@@ -126,8 +126,9 @@ static enum err_code check_mat(const struct adapter *a, const struct adapter_mat
     if (m->rank == 0)
         return err_set(e, ERR_FORMAT, "%s: %s is for a matrix of %lld outputs, the model's has %lld", a->path, m->name,
                        (long long)m->n_out, (long long)t->ne[1]);
-    return err_set(e, ERR_FORMAT, "%s: %s is for a matrix of %lld inputs and %lld outputs, the model's has %lld and %lld",
-                   a->path, m->name, (long long)m->n_in, (long long)m->n_out, (long long)t->ne[0], (long long)t->ne[1]);
+    return err_set(e, ERR_FORMAT,
+                   "%s: %s is for a matrix of %lld inputs and %lld outputs, the model's has %lld and %lld", a->path,
+                   m->name, (long long)m->n_in, (long long)m->n_out, (long long)t->ne[0], (long long)t->ne[1]);
 }
 
 enum err_code adapter_check(const struct adapter *a, const struct gguf *model, struct err *e)
@@ -152,7 +153,8 @@ const struct adapter_mat *adapter_find(const struct adapter *a, struct str name)
     return NULL;
 }
 
-void adapter_merge_row(const struct adapter *a, const struct adapter_mat *m, int64_t r, float scale, float *w, int64_t n)
+void adapter_merge_row(const struct adapter *a, const struct adapter_mat *m, int64_t r, float scale, float *w,
+                       int64_t n)
 {
     for (int64_t i = 0; m->rank == 0 && i < n; i++)
         w[i] *= 1.0f + scale * m->b[r];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* adapt.h - LoRA adapters: low-rank changes to a model's matrices, in memory and as files. room: adapt (base quant gguf)
+/* adapt.h - LoRA adapters: low-rank changes to a model's matrices, in memory and as files. room: adapt
  *
  * For each matrix W that it names, an adapter has two small ones of rank r, and the model computes
  *   y = W x + scale * (alpha / r) * b (a x)        (Hu et al. 2021, "LoRA: Low-Rank Adaptation")
@@ -29,20 +29,20 @@ enum { ADAPTER_RANK_MAX = 1024 };
 
 /* Floats lie as in the file: b has the r numbers of an output side by side. Whoever has the adapter may change them. */
 struct adapter_mat {
-    const char *name;        /* of the model's tensor: "blk.0.attn_q.weight" */
-    int64_t     n_in, n_out; /* of the matrix: ne[0] and ne[1] of the model's tensor; n_in 0 of scales from a file */
-    int64_t     n_mat;       /* matrices in the tensor (experts): ne[2] */
-    int         rank;        /* 0: scales, in b, [n_mat][n_out] */
-    bool        rows;        /* token_embd.weight: n_in n_embd, n_out n_vocab */
-    float      *a;           /* [n_mat][rank][n_in]; with rows [n_out][rank] */
-    float      *b;           /* [n_mat][n_out][rank]; with rows [n_in][rank] */
+    const char *name;    /* of the model's tensor: "blk.0.attn_q.weight" */
+    int64_t n_in, n_out; /* of the matrix: ne[0] and ne[1] of the model's tensor; n_in 0 of scales from a file */
+    int64_t n_mat;       /* matrices in the tensor (experts): ne[2] */
+    int rank;            /* 0: scales, in b, [n_mat][n_out] */
+    bool rows;           /* token_embd.weight: n_in n_embd, n_out n_vocab */
+    float *a;            /* [n_mat][rank][n_in]; with rows [n_out][rank] */
+    float *b;            /* [n_mat][n_out][rank]; with rows [n_in][rank] */
 };
 struct adapter {
-    const char         *path;  /* as given to adapter_open(); "" of one that was made */
-    const char         *arch;  /* general.architecture of its models */
-    float               alpha;
-    size_t              n;
-    struct adapter_mat *mat;   /* [n], in the file's order of lora_a */
+    const char *path; /* as given to adapter_open(); "" of one that was made */
+    const char *arch; /* general.architecture of its models */
+    float alpha;
+    size_t n;
+    struct adapter_mat *mat; /* [n], in the file's order of lora_a */
 };
 
 /* Reads a file: f32, f16, bf16 or q8_0 become float. One line says what is wrong with it: ERR_FORMAT, ERR_UNSUPPORTED
@@ -51,8 +51,8 @@ struct adapter {
 MUST_CHECK enum err_code adapter_open(struct adapter **out, const char *path, struct err *e);
 /* A new one with these matrices, of which the floats are not read: they begin as zeros. Names are copied. Scales have alpha 1.
  * ERR_ARG for sizes that no adapter has. */
-MUST_CHECK enum err_code adapter_make(struct adapter **out, const char *arch, float alpha, const struct adapter_mat *mat,
-                                      size_t n, struct err *e);
+MUST_CHECK enum err_code adapter_make(struct adapter **out, const char *arch, float alpha,
+                                      const struct adapter_mat *mat, size_t n, struct err *e);
 void adapter_close(struct adapter *a); /* NULL is allowed */
 
 /* It is scales; of an adapter all matrices are, or none is. */
@@ -62,7 +62,7 @@ int64_t adapter_a_floats(const struct adapter_mat *m);
 int64_t adapter_b_floats(const struct adapter_mat *m);
 /* Parameters of all. */
 int64_t adapter_floats(const struct adapter *a);
-int     adapter_rank(const struct adapter *a); /* the largest */
+int adapter_rank(const struct adapter *a); /* the largest */
 
 /* That a model's file has all its matrices, of these shapes, and is of its architecture; else ERR_FORMAT, and one line
  * names the first that does not fit. */
@@ -72,7 +72,8 @@ MUST_CHECK enum err_code adapter_check(const struct adapter *a, const struct ggu
 const struct adapter_mat *adapter_find(const struct adapter *a, struct str name);
 /* Row r of the tensor that m is for (rows of its matrices follow each other), n floats, becomes that of the merged
  * one: w += scale * (alpha / rank) * (b a)[r], rank by rank, in float32; with scales w *= 1 + scale * b[r]. */
-void adapter_merge_row(const struct adapter *a, const struct adapter_mat *m, int64_t r, float scale, float *w, int64_t n);
+void adapter_merge_row(const struct adapter *a, const struct adapter_mat *m, int64_t r, float scale, float *w,
+                       int64_t n);
 
 /* Writes it, whole or not at all (gguf_write_open()). type: "f32", "f16" or "q8_0"; of q8_0 those tensors whose rows
  * are no multiple of 32 (b of a smaller rank) and scales become f16. ERR_ARG for another type, and for a number that is not finite

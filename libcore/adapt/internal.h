@@ -12,7 +12,7 @@
 
 struct own_adapter {
     struct adapter a; /* first */
-    struct arena   arena;
+    struct arena arena;
 };
 /* One without matrices yet; NULL: out of memory. */
 struct own_adapter *adapter_new(const char *path, struct str arch, float alpha, size_t n);

@@ -36,8 +36,8 @@ static enum err_code check_head(const struct gguf *g, bool *scales, float *alpha
     type = str_of("");
     *scales = gguf_str(g, "adapter.type", &type) && str_is(type, "scales");
     if (!*scales && !str_is(type, "lora"))
-        return err_set(e, ERR_UNSUPPORTED, "%s: an adapter of type '%.*s', and only 'lora' and 'scales' are known", path,
-                       STR_ARG(type));
+        return err_set(e, ERR_UNSUPPORTED, "%s: an adapter of type '%.*s', and only 'lora' and 'scales' are known",
+                       path, STR_ARG(type));
     if (gguf_kv_find(g, "adapter.alora.invocation_tokens") != NULL)
         return err_set(e, ERR_UNSUPPORTED, "%s: an adapter that waits for tokens that invoke it (aLoRA)", path);
     if (!gguf_str(g, "general.architecture", arch))
@@ -64,8 +64,8 @@ static enum err_code check_tensor(const struct gguf *g, const struct gguf_tensor
         return err_set(e, ERR_FORMAT, "%s: tensor %.*s has no %s beside it", gguf_path(g), STR_ARG(t->name),
                        a ? "lora_b" : "lora_a");
     if (t->type != QUANT_f32 && t->type != QUANT_f16 && t->type != QUANT_bf16 && t->type != QUANT_q8_0)
-        return err_set(e, ERR_UNSUPPORTED, "%s: tensor %.*s is of type %s, not one of f32, f16, bf16, q8_0", gguf_path(g),
-                       STR_ARG(t->name), quant_types[t->type]->name);
+        return err_set(e, ERR_UNSUPPORTED, "%s: tensor %.*s is of type %s, not one of f32, f16, bf16, q8_0",
+                       gguf_path(g), STR_ARG(t->name), quant_types[t->type]->name);
     return ERR_OK;
 }
 
@@ -85,8 +85,12 @@ static enum err_code sizes(struct adapter_mat *m, const struct gguf *g, const ch
     if (rank > ADAPTER_RANK_MAX)
         return err_set(e, ERR_UNSUPPORTED, "%s: %s has rank %lld, more than %d", gguf_path(g), name, (long long)rank,
                        ADAPTER_RANK_MAX);
-    *m = (struct adapter_mat){ .name = name, .n_in = rows ? b->ne[1] : a->ne[0], .n_out = rows ? a->ne[1] : b->ne[1],
-                               .n_mat = a->ne[2], .rank = (int)rank, .rows = rows };
+    *m = (struct adapter_mat){ .name = name,
+                               .n_in = rows ? b->ne[1] : a->ne[0],
+                               .n_out = rows ? a->ne[1] : b->ne[1],
+                               .n_mat = a->ne[2],
+                               .rank = (int)rank,
+                               .rows = rows };
     return ERR_OK;
 }
 
@@ -123,7 +127,8 @@ static enum err_code read_mat(struct own_adapter *o, size_t i, const struct gguf
 }
 
 /* The scales of matrix i. */
-static enum err_code read_scales(struct own_adapter *o, size_t i, const struct gguf *g, const struct gguf_tensor *t, struct err *e)
+static enum err_code read_scales(struct own_adapter *o, size_t i, const struct gguf *g, const struct gguf_tensor *t,
+                                 struct err *e)
 {
     char name[NAME_BYTES];
     const struct adapter_mat m = { .name = name, .n_out = t->ne[0], .n_mat = t->ne[1] };

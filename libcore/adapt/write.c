@@ -13,10 +13,10 @@ enum { NAME_BYTES = 128 };
 
 /* One tensor of the file: a or b of a matrix, or its scales. */
 struct half {
-    char         name[NAME_BYTES];
+    char name[NAME_BYTES];
     const float *v;
-    int64_t      ne[3], rows; /* rows of ne[0], in all */
-    int          n_dims, type;
+    int64_t ne[3], rows; /* rows of ne[0], in all */
+    int n_dims, type;
 };
 
 static struct half half_of(const struct adapter_mat *m, bool a, int type)
@@ -24,7 +24,10 @@ static struct half half_of(const struct adapter_mat *m, bool a, int type)
     struct half h = { .v = a ? m->a : m->b, .n_dims = m->n_mat > 1 ? 3 : 2, .type = type };
 
     if (m->rank == 0) {
-        h = (struct half){ .v = m->b, .ne = { m->n_out, m->n_mat, 1 }, .rows = m->n_mat, .n_dims = m->n_mat > 1 ? 2 : 1,
+        h = (struct half){ .v = m->b,
+                           .ne = { m->n_out, m->n_mat, 1 },
+                           .rows = m->n_mat,
+                           .n_dims = m->n_mat > 1 ? 2 : 1,
                            .type = type == QUANT_q8_0 ? QUANT_f16 : type };
         (void)snprintf(h.name, sizeof h.name, "%s%s", m->name, ADAPTER_S);
         return h;
@@ -75,8 +78,8 @@ static enum err_code write_half(struct gguf_writer *w, const struct half *h, uns
         t->decode(back, row, h->ne[0]);
         for (int64_t i = 0; i < h->ne[0]; i++)
             if (!isfinite(back[i]))
-                return err_set(e, ERR_ARG, "%s: number %lld of row %lld, %g, is not finite as %s", h->name, (long long)i,
-                               (long long)r, (double)h->v[r * h->ne[0] + i], t->name);
+                return err_set(e, ERR_ARG, "%s: number %lld of row %lld, %g, is not finite as %s", h->name,
+                               (long long)i, (long long)r, (double)h->v[r * h->ne[0] + i], t->name);
         if (gguf_write_data(w, row, (size_t)quant_row_bytes(h->type, h->ne[0]), e))
             return e->code;
     }
@@ -97,7 +100,7 @@ static enum err_code write_all(struct gguf_writer *w, const struct adapter *a, i
     }
     back = malloc(2 * (size_t)longest * sizeof *back); /* a row, and the same as stored, which is no longer */
     if (back == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     row = (unsigned char *)(back + longest);
     code = write_head(w, a, type, e);
     for (size_t i = 0; i < n_halves(a) && code == ERR_OK; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arch.h - what a model family is: data, not code.                        room: arch (base gguf)
+/* arch.h - what a model family is: data, not code.                        room: arch
  *
  * arch_plan_make() reads a file's metadata into a plan: the shapes of every layer. A family is one file with
  * one function, and one line in archs.def. Every number is checked against the limits below, so
@@ -13,21 +13,21 @@
 struct gguf;
 
 enum {
-    ARCH_LAYERS_MAX  = 1024,
-    ARCH_WIDTH_MAX   = 1 << 20, /* any row width, in elements */
-    ARCH_HEADS_MAX   = 1 << 12,
-    ARCH_HEAD_MAX    = 1024,    /* elements in a head */
+    ARCH_LAYERS_MAX = 1024,
+    ARCH_WIDTH_MAX = 1 << 20, /* any row width, in elements */
+    ARCH_HEADS_MAX = 1 << 12,
+    ARCH_HEAD_MAX = 1024, /* elements in a head */
     ARCH_EXPERTS_MAX = 1 << 14,
-    ARCH_TAPS_MAX    = 16,
-    ARCH_CTX_MAX     = 1 << 24,
+    ARCH_TAPS_MAX = 16,
+    ARCH_CTX_MAX = 1 << 24,
 };
 
 /* How a layer mixes positions: a set. At most one of them is recurrent. */
 enum mixer {
     MIX_ATTN = 1 << 0, /* softmax attention over KV rows */
-    MIX_MLA  = 1 << 1, /* the same over one compressed row per position (multi-head latent attention) */
-    MIX_GDN  = 1 << 2, /* gated delta net */
-    MIX_KDA  = 1 << 3, /* Kimi delta attention */
+    MIX_MLA = 1 << 1,  /* the same over one compressed row per position (multi-head latent attention) */
+    MIX_GDN = 1 << 2,  /* gated delta net */
+    MIX_KDA = 1 << 3,  /* Kimi delta attention */
     MIX_SSM1 = 1 << 4, /* Mamba */
     MIX_SSM2 = 1 << 5, /* Mamba-2 */
     MIX_CONV = 1 << 6, /* gated short convolution (LFM2) */
@@ -42,7 +42,7 @@ enum ffn {
 struct layer_plan {
     unsigned mixers; /* set of enum mixer */
     enum ffn ffn;
-    int      n_ff;   /* width of FFN_DENSE */
+    int n_ff; /* width of FFN_DENSE */
 };
 
 enum rope { ROPE_NONE, ROPE_HALVES, ROPE_PAIRS }; /* which elements of a head turn together */
@@ -50,67 +50,67 @@ enum rope { ROPE_NONE, ROPE_HALVES, ROPE_PAIRS }; /* which elements of a head tu
 /* Keys and values as they are kept. For MIX_MLA: n_head_kv is 1, a key is the compressed row and the rotary
  * part, a value the compressed row. */
 struct attn_plan {
-    int       n_head, n_head_kv;
-    int       dim_k, dim_v;  /* elements in a head */
-    bool      gated;         /* q carries a gate of the same width, head by head */
-    bool      qk_norm;       /* RMS norm of each head of queries and keys */
+    int n_head, n_head_kv;
+    int dim_k, dim_v; /* elements in a head */
+    bool gated;       /* q carries a gate of the same width, head by head */
+    bool qk_norm;     /* RMS norm of each head of queries and keys */
     enum rope rope;
-    int       n_rot;         /* rotated elements of a head */
-    float     rope_base;
-    float     scale;         /* of the scores */
+    int n_rot; /* rotated elements of a head */
+    float rope_base;
+    float scale; /* of the scores */
 };
 
 struct mla_plan {
-    int rank;                /* compressed row */
-    int dim_nope, dim_rope;  /* parts of a query head */
-    int dim_v;               /* value head, after decompression */
+    int rank;               /* compressed row */
+    int dim_nope, dim_rope; /* parts of a query head */
+    int dim_v;              /* value head, after decompression */
 };
 
-struct gdn_plan {            /* MIX_GDN, and MIX_KDA with n_k == n_v */
-    int  n_k, n_v;           /* key and value heads */
-    int  dim, dim_v;         /* elements of a key and of a value head */
-    bool k_grouped;          /* value head h uses key head h / (n_v / n_k), not h % n_k */
-    bool ba_fused;           /* one matrix for beta and alpha, by key head */
+struct gdn_plan {   /* MIX_GDN, and MIX_KDA with n_k == n_v */
+    int n_k, n_v;   /* key and value heads */
+    int dim, dim_v; /* elements of a key and of a value head */
+    bool k_grouped; /* value head h uses key head h / (n_v / n_k), not h % n_k */
+    bool ba_fused;  /* one matrix for beta and alpha, by key head */
 };
 
-struct ssm_plan {            /* MIX_SSM1: n_head 1, n_group 1; MIX_SSM2: dt_rank 0 */
-    int  inner, n_state;
-    int  n_head, n_group;
-    int  dt_rank;
-    bool norm;               /* RMS norm without weights of dt, B and C */
+struct ssm_plan { /* MIX_SSM1: n_head 1, n_group 1; MIX_SSM2: dt_rank 0 */
+    int inner, n_state;
+    int n_head, n_group;
+    int dt_rank;
+    bool norm; /* RMS norm without weights of dt, B and C */
 };
 
 struct moe_plan {
-    int   n_expert, n_used;
-    int   n_ff;              /* width of a routed expert */
-    int   n_ff_shared;       /* of the shared expert; 0: none */
-    bool  shared_gate;       /* the shared expert has a sigmoid gate for each row */
-    bool  sigmoid;           /* router: sigmoids, not a softmax */
-    bool  bias;              /* router chooses with a correction bias */
-    bool  normalise;
+    int n_expert, n_used;
+    int n_ff;         /* width of a routed expert */
+    int n_ff_shared;  /* of the shared expert; 0: none */
+    bool shared_gate; /* the shared expert has a sigmoid gate for each row */
+    bool sigmoid;     /* router: sigmoids, not a softmax */
+    bool bias;        /* router chooses with a correction bias */
+    bool normalise;
     float scale;
-    int   n_group, n_group_used;
-    int   n_latent;          /* experts work in a space of this width; 0: that of the model */
+    int n_group, n_group_used;
+    int n_latent; /* experts work in a space of this width; 0: that of the model */
 };
 
 struct arch_plan {
     const struct arch *arch;
-    int                n_layer;  /* of the main stack */
-    int                n_nextn;  /* multi-token-prediction blocks after it */
-    int                n_embd;
-    int32_t            n_vocab;  /* rows of token_embd.weight */
-    float              norm_eps;
-    int64_t            ctx_train;
-    float              embd_scale, residual_scale, logit_scale; /* factors */
-    bool               relu2;    /* feed-forwards are down(relu(up x)^2), without a gate */
-    int                taps;     /* of the recurrent layers' convolution */
-    const char        *ffn_norm, *out_norm; /* what the file calls these norms ("blk.N." left out) */
-    struct attn_plan   attn;
-    struct mla_plan    mla;
-    struct gdn_plan    gdn;
-    struct ssm_plan    ssm;
-    struct moe_plan    moe;
-    struct layer_plan  layer[ARCH_LAYERS_MAX];
+    int n_layer; /* of the main stack */
+    int n_nextn; /* multi-token-prediction blocks after it */
+    int n_embd;
+    int32_t n_vocab; /* rows of token_embd.weight */
+    float norm_eps;
+    int64_t ctx_train;
+    float embd_scale, residual_scale, logit_scale; /* factors */
+    bool relu2;                                    /* feed-forwards are down(relu(up x)^2), without a gate */
+    int taps;                                      /* of the recurrent layers' convolution */
+    const char *ffn_norm, *out_norm;               /* what the file calls these norms ("blk.N." left out) */
+    struct attn_plan attn;
+    struct mla_plan mla;
+    struct gdn_plan gdn;
+    struct ssm_plan ssm;
+    struct moe_plan moe;
+    struct layer_plan layer[ARCH_LAYERS_MAX];
 };
 
 struct arch {
@@ -135,22 +135,22 @@ int64_t arch_plan_input_floats(const struct arch_plan *p, int layer);
 /* For families: metadata under "ARCH.key". The first failure is kept in *e; later reads give 0. */
 struct arch_keys {
     const struct gguf *g;
-    const char        *prefix; /* "qwen35moe" */
-    struct err        *e;
+    const char *prefix; /* "qwen35moe" */
+    struct err *e;
 };
 /* A required number in least .. most (else `absent` when there is no such key). */
-int   arch_int(struct arch_keys *k, const char *key, int least, int most);
-int   arch_int_or(struct arch_keys *k, const char *key, int least, int most, int absent);
+int arch_int(struct arch_keys *k, const char *key, int least, int most);
+int arch_int_or(struct arch_keys *k, const char *key, int least, int most, int absent);
 float arch_float(struct arch_keys *k, const char *key, float least, float most);
 float arch_float_or(struct arch_keys *k, const char *key, float least, float most, float absent);
-bool  arch_bool_or(struct arch_keys *k, const char *key, bool absent);
+bool arch_bool_or(struct arch_keys *k, const char *key, bool absent);
 /* One number for each of n layers, or one for all of them. */
-void  arch_ints(struct arch_keys *k, const char *key, int least, int most, int *out, int n);
+void arch_ints(struct arch_keys *k, const char *key, int least, int most, int *out, int n);
 /* The number that all entries but zeros of a list share; 0 when all are 0. Different ones are
  * ERR_UNSUPPORTED. */
-int   arch_shared(struct arch_keys *k, const char *key, const int *list, int n);
-enum err_code arch_bad(struct arch_keys *k, const char *what); /* "FILE: what", ERR_FORMAT */
-bool  arch_has_tensor(const struct arch_keys *k, const char *name, int layer); /* layer < 0: no "blk.N." */
+int arch_shared(struct arch_keys *k, const char *key, const int *list, int n);
+enum err_code arch_bad(struct arch_keys *k, const char *what);                /* "FILE: what", ERR_FORMAT */
+bool arch_has_tensor(const struct arch_keys *k, const char *name, int layer); /* layer < 0: no "blk.N." */
 
 /* Parts that families share; each checks what it reads. */
 void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum rope rope);

@@ -42,8 +42,7 @@ int arch_int_or(struct arch_keys *k, const char *key, int least, int most, int a
     if (!scalar(k, kv, full))
         return 0;
     if (!gguf_kv_i64(kv, 0, &v) || v < least || v > most) {
-        err_set(k->e, ERR_FORMAT, "%s: %s is not a whole number in %d .. %d", gguf_path(k->g), full, least,
-                most);
+        err_set(k->e, ERR_FORMAT, "%s: %s is not a whole number in %d .. %d", gguf_path(k->g), full, least, most);
         return 0;
     }
     return (int)v;
@@ -69,8 +68,8 @@ float arch_float_or(struct arch_keys *k, const char *key, float least, float mos
     if (!scalar(k, kv, full))
         return 0;
     if (!gguf_kv_f64(kv, 0, &v) || !isfinite(v) || v < (double)least || v > (double)most) {
-        err_set(k->e, ERR_FORMAT, "%s: %s is not a number in %g .. %g", gguf_path(k->g), full,
-                (double)least, (double)most);
+        err_set(k->e, ERR_FORMAT, "%s: %s is not a number in %g .. %g", gguf_path(k->g), full, (double)least,
+                (double)most);
         return 0;
     }
     return (float)v;
@@ -114,8 +113,8 @@ void arch_ints(struct arch_keys *k, const char *key, int least, int most, int *o
         int64_t v = 0;
 
         if (!gguf_kv_i64(kv, (uint64_t)i, &v) || v < least || v > most)
-            err_set(k->e, ERR_FORMAT, "%s: %s has no whole number in %d .. %d for layer %d", gguf_path(k->g),
-                    full, least, most, i);
+            err_set(k->e, ERR_FORMAT, "%s: %s has no whole number in %d .. %d for layer %d", gguf_path(k->g), full,
+                    least, most, i);
         out[i] = (int)v;
     }
 }
@@ -126,8 +125,7 @@ int arch_shared(struct arch_keys *k, const char *key, const int *list, int n)
 
     for (int i = 0; i < n && k->e->code == ERR_OK; i++) {
         if (list[i] != 0 && v != 0 && list[i] != v)
-            err_set(k->e, ERR_UNSUPPORTED, "%s: %s.%s differs between layers", gguf_path(k->g), k->prefix,
-                    key);
+            err_set(k->e, ERR_UNSUPPORTED, "%s: %s.%s differs between layers", gguf_path(k->g), k->prefix, key);
         v = list[i] != 0 ? list[i] : v;
     }
     return v;
@@ -164,8 +162,8 @@ static enum err_code make_common(struct arch_plan *p, const struct gguf *g, stru
     if (e->code != ERR_OK)
         return e->code;
     if (p->n_nextn >= blocks)
-        return err_set(e, ERR_FORMAT, "%s: %s.nextn_predict_layers is not less than block_count",
-                       gguf_path(g), p->arch->name);
+        return err_set(e, ERR_FORMAT, "%s: %s.nextn_predict_layers is not less than block_count", gguf_path(g),
+                       p->arch->name);
     if (p->n_nextn > 0) { /* pruned files keep the key without the block */
         if (!arch_has_tensor(&k, "nextn.eh_proj.weight", blocks - p->n_nextn) &&
             arch_has_tensor(&k, "attn_norm.weight", blocks - 1))
@@ -198,7 +196,7 @@ enum err_code arch_plan_make(struct arch_plan *p, const struct gguf *g, struct e
         enum err_code code = make_common(p, g, e);
         return code != ERR_OK ? code : archs[i]->make(p, g, e);
     }
-    char   known[256] = "";
+    char known[256] = "";
     size_t used = 0;
 
     for (size_t i = 0; i < sizeof archs / sizeof archs[0] && used < sizeof known; i++)

@@ -44,8 +44,7 @@ static enum err_code make(struct arch_plan *p, const struct gguf *g, struct err 
     if (e->code == ERR_OK && p->moe.n_ff_shared > ARCH_WIDTH_MAX)
         (void)arch_bad(&k, "expert_shared_count is too large");
     for (int i = 0; i < p->n_layer; i++)
-        p->layer[i] = (struct layer_plan){ kv[i] > 0 ? MIX_MLA : MIX_KDA, i < dense ? FFN_DENSE : FFN_MOE,
-                                           n_ff };
+        p->layer[i] = (struct layer_plan){ kv[i] > 0 ? MIX_MLA : MIX_KDA, i < dense ? FFN_DENSE : FFN_MOE, n_ff };
     return e->code;
 }
 

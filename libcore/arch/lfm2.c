@@ -22,8 +22,7 @@ static enum err_code make(struct arch_plan *p, struct arch_keys *k, bool moe)
         p->moe.bias = true;
     }
     for (int i = 0; i < p->n_layer; i++)
-        p->layer[i] = (struct layer_plan){ kv[i] > 0 ? MIX_ATTN : MIX_CONV, i < dense ? FFN_DENSE : FFN_MOE,
-                                           n_ff };
+        p->layer[i] = (struct layer_plan){ kv[i] > 0 ? MIX_ATTN : MIX_CONV, i < dense ? FFN_DENSE : FFN_MOE, n_ff };
     return k->e->code;
 }
 

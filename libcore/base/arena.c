@@ -12,9 +12,9 @@ enum { ALIGN = 64, FIRST_BYTES = 4096, GROWTH_MAX_BYTES = 16 << 20 };
 
 struct arena_block {
     struct arena_block *next;
-    char               *data; /* aligned to ALIGN */
-    size_t              size; /* bytes at data */
-    size_t              used;
+    char *data;  /* aligned to ALIGN */
+    size_t size; /* bytes at data */
+    size_t used;
 };
 
 static struct arena_block *block_new(size_t size)

@@ -9,8 +9,8 @@
 
 struct arena_block;
 struct arena {
-    struct arena_block *head;  /* newest block; {0} is an empty arena */
-    size_t              used_bytes; /* handed out since the last arena_free */
+    struct arena_block *head; /* newest block; {0} is an empty arena */
+    size_t used_bytes;        /* handed out since the last arena_free */
 };
 
 /* n bytes, zeroed, aligned to 64; NULL when memory is out (n == 0 gives a valid pointer). */
@@ -19,5 +19,5 @@ void *arena_alloc(struct arena *a, size_t n);
 void *arena_array(struct arena *a, size_t count, size_t size);
 /* Copy with a terminating NUL added; NULL when memory is out. */
 char *arena_strdup(struct arena *a, struct str s);
-void  arena_free(struct arena *a); /* a is empty afterwards and may be used again */
+void arena_free(struct arena *a); /* a is empty afterwards and may be used again */
 #endif

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #if defined(__GNUC__)
-#define MUST_CHECK __attribute__((warn_unused_result))
+#define MUST_CHECK             __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 #else
 #define MUST_CHECK
@@ -23,16 +23,16 @@
 /* Bytes with a length: UTF-8 unless a header says otherwise, not NUL-terminated. */
 struct str {
     const char *p;
-    size_t      n;
+    size_t n;
 };
 #define STR(literal) ((struct str){ (literal), sizeof(literal) - 1 })
 #define STR_ARG(s)   (int)((s).n < 200 ? (s).n : 200), (s).p /* for "%.*s"; long text is cut */
 
-struct str str_of(const char *z);              /* view of a NUL-terminated string */
-bool       str_eq(struct str a, struct str b); /* same bytes */
-bool       str_is(struct str a, const char *z);
+struct str str_of(const char *z);        /* view of a NUL-terminated string */
+bool str_eq(struct str a, struct str b); /* same bytes */
+bool str_is(struct str a, const char *z);
 /* Length (1..4) of the UTF-8 sequence at the start of s; 0 when there is no valid one, or s is empty. */
-size_t     str_utf8(struct str s);
+size_t str_utf8(struct str s);
 
 enum err_code {
     ERR_OK,
@@ -48,16 +48,23 @@ enum err_code {
 
 struct err {
     enum err_code code;
-    char          msg[512]; /* one line of valid UTF-8 without control characters, NUL-terminated */
+    char msg[512]; /* one line of valid UTF-8 without control characters, NUL-terminated */
+    char where
+        [256]; /* the place in the input: a JSON pointer (RFC 6901, "" is the whole) if it is JSON, "LINE:COLUMN" if
+                      * it is text. Cut where it does not fit. Nobody reads a place out of msg. */
 };
 
 /* Sets *e (e may be NULL) and returns code, so: return err_set(e, ERR_IO, "..."). */
 enum err_code err_set(struct err *e, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* The error of an allocation that failed. */
+enum err_code err_nomem(struct err *e);
+/* Puts a part of a place before e->where: what a schema says of "/items" becomes "/tools/1/function/parameters/items".
+ * e may be NULL. Returns e->code, or ERR_OK without e. err_set() and err_errno() forget the place, err_wrap() keeps it. */
+enum err_code err_at(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Puts "context: " before e's message; returns e->code. e must not be NULL here. */
 enum err_code err_wrap(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* strerror(errnum), thread-safe: "FILE: cannot open: No such file or directory". */
-enum err_code err_errno(struct err *e, enum err_code code, int errnum, const char *fmt, ...)
-    PRINTF_LIKE(4, 5);
+enum err_code err_errno(struct err *e, enum err_code code, int errnum, const char *fmt, ...) PRINTF_LIKE(4, 5);
 
 /* Called by long jobs; all members may be NULL. tick returns false to cancel (ERR_CANCEL). */
 struct progress {

@@ -119,8 +119,7 @@ int64_t cgroup_least(const char *root, const struct cgroup_limit *l)
     char *text;
     size_t n;
     int len = snprintf(name, sizeof name, "%s/proc/self/cgroup", root);
-    if (len < 0 || (size_t)len >= sizeof name ||
-        io_read_all(&text, &n, name, FILE_BYTES_MAX, NULL, NULL) != ERR_OK) {
+    if (len < 0 || (size_t)len >= sizeof name || io_read_all(&text, &n, name, FILE_BYTES_MAX, NULL, NULL) != ERR_OK) {
         return -1;
     }
     int64_t limit = -1;

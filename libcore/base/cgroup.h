@@ -6,7 +6,8 @@
 
 struct cgroup_limit {
     const char *controller;
-    const char *mounts[2]; /* of version 1, below /sys/fs/cgroup: the second is for when the first gives none; NULL: none */
+    const char
+        *mounts[2]; /* of version 1, below /sys/fs/cgroup: the second is for when the first gives none; NULL: none */
     /* The limit, or what is left of it, in one directory of version 2 or 1; -1 when it sets none. */
     int64_t (*of)(const char *dir, bool v2);
 };

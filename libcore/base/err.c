@@ -103,8 +103,30 @@ enum err_code err_set(struct err *e, enum err_code code, const char *fmt, ...)
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     e->code = code;
+    e->where[0] = '\0';
     store(e->msg, sizeof e->msg, n < 0 ? "message lost" : text);
     return code;
+}
+
+enum err_code err_nomem(struct err *e)
+{
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+enum err_code err_at(struct err *e, const char *fmt, ...)
+{
+    if (e == NULL) {
+        return ERR_OK;
+    }
+    char text[4 * sizeof e->where];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, 2 * sizeof e->where, fmt, ap);
+    va_end(ap);
+    size_t at = n < 0 ? 0 : strlen(text);
+    snprintf(text + at, sizeof text - at, "%s", e->where);
+    store(e->where, sizeof e->where, text);
+    return e->code;
 }
 
 enum err_code err_wrap(struct err *e, const char *fmt, ...)
@@ -138,6 +160,7 @@ enum err_code err_errno(struct err *e, enum err_code code, int errnum, const cha
     }
     snprintf(text + at, sizeof text - at, ": %s", why);
     e->code = code;
+    e->where[0] = '\0';
     store(e->msg, sizeof e->msg, text);
     return code;
 }

@@ -22,10 +22,10 @@
 #include "base/io.h"
 
 enum {
-    READ_FIRST_BYTES = 4096,     /* when the size is not known beforehand */
-    CHUNK_BYTES_MAX  = 1 << 30,  /* per read or write call: some systems refuse 2 GiB and more */
+    READ_FIRST_BYTES = 4096,   /* when the size is not known beforehand */
+    CHUNK_BYTES_MAX = 1 << 30, /* per read or write call: some systems refuse 2 GiB and more */
     OUT_BUFFER_BYTES = 64 << 10,
-    TEMP_TRIES_MAX   = 100,
+    TEMP_TRIES_MAX = 100,
 };
 
 static size_t min_size(size_t a, size_t b)
@@ -111,8 +111,8 @@ void io_map_drop(const struct io_map *m, const void *at, size_t n)
 
 /* Reads to the end into *buf, which holds cap > 0 bytes and grows to at most max_bytes + 1: the
  * byte more tells "exactly the limit" from "over it", and has room for the NUL otherwise. */
-static enum err_code read_to_end(char **buf, size_t cap, size_t *n, int fd, size_t max_bytes,
-                                 bool (*stop)(void), struct err *e)
+static enum err_code read_to_end(char **buf, size_t cap, size_t *n, int fd, size_t max_bytes, bool (*stop)(void),
+                                 struct err *e)
 {
     size_t used = 0;
     for (;;) {
@@ -141,8 +141,7 @@ static enum err_code read_to_end(char **buf, size_t cap, size_t *n, int fd, size
     }
 }
 
-static enum err_code read_fd(char **data, size_t *n, int fd, size_t max_bytes, bool (*stop)(void),
-                             struct err *e)
+static enum err_code read_fd(char **data, size_t *n, int fd, size_t max_bytes, bool (*stop)(void), struct err *e)
 {
     struct stat st;
     size_t expected = READ_FIRST_BYTES;
@@ -186,8 +185,7 @@ enum err_code io_read_regular(char **data, size_t *n, const char *path, size_t m
     return rc;
 }
 
-enum err_code io_read_all(char **data, size_t *n, const char *path, size_t max_bytes,
-                          bool (*stop)(void), struct err *e)
+enum err_code io_read_all(char **data, size_t *n, const char *path, size_t max_bytes, bool (*stop)(void), struct err *e)
 {
     bool is_stdin = strcmp(path, "-") == 0;
     int fd = STDIN_FILENO;
@@ -223,17 +221,17 @@ enum err_code io_write_all(int fd, const void *data, size_t n, struct err *e)
 }
 
 struct io_out {
-    char    *path;     /* as the caller named it, for messages */
-    char    *target;   /* the same with symbolic links followed: links stay, their target changes */
-    char     temp[NAME_MAX + 1];
-    int      dir_fd;   /* -1 until open */
-    int      fd;       /* -1 until open and after closing */
-    bool     made;     /* temp exists in the directory */
-    bool     part;     /* locked: stays open until it has its name */
-    bool     failed;   /* a write failed: the contents have a hole */
-    uint64_t pos;      /* bytes accepted, those in buf included */
-    size_t   n_buf;
-    char     buf[OUT_BUFFER_BYTES];
+    char *path;   /* as the caller named it, for messages */
+    char *target; /* the same with symbolic links followed: links stay, their target changes */
+    char temp[NAME_MAX + 1];
+    int dir_fd;   /* -1 until open */
+    int fd;       /* -1 until open and after closing */
+    bool made;    /* temp exists in the directory */
+    bool part;    /* locked: stays open until it has its name */
+    bool failed;  /* a write failed: the contents have a hole */
+    uint64_t pos; /* bytes accepted, those in buf included */
+    size_t n_buf;
+    char buf[OUT_BUFFER_BYTES];
 };
 
 static const char *base_name(const char *path)
@@ -254,8 +252,7 @@ static enum err_code find_target(struct io_out *o, mode_t *mode, struct err *e)
         }
         *mode = st.st_mode & 0777;
         o->target = realpath(o->path, NULL);
-        return o->target != NULL ? ERR_OK
-                                 : err_errno(e, ERR_IO, errno, "%s: cannot resolve", o->path);
+        return o->target != NULL ? ERR_OK : err_errno(e, ERR_IO, errno, "%s: cannot resolve", o->path);
     }
     if (errno != ENOENT) {
         return err_errno(e, ERR_IO, errno, "%s: cannot create", o->path);
@@ -275,12 +272,10 @@ static enum err_code open_dir(struct io_out *o, struct err *e)
     char *name = o->target + (base_name(o->target) - o->target);
     char first = name[0];
     name[0] = '\0'; /* "dir/name" -> "dir/", "name" -> "" */
-    o->dir_fd = open_retry(o->target[0] == '\0' ? "." : o->target,
-                           O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    o->dir_fd = open_retry(o->target[0] == '\0' ? "." : o->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int errnum = errno;
     name[0] = first;
-    return o->dir_fd >= 0 ? ERR_OK
-                          : err_errno(e, ERR_IO, errnum, "%s: cannot open its directory", o->path);
+    return o->dir_fd >= 0 ? ERR_OK : err_errno(e, ERR_IO, errnum, "%s: cannot open its directory", o->path);
 }
 
 /* The process of a temporary file's name, "PID-N.tmp" after the prefix; 0: it is not such a name. */
@@ -311,7 +306,8 @@ static bool is_left(int dir_fd, const char *name, pid_t pid)
     }
     int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0) {
-        left = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0;
+        left =
+            fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0;
         close(fd);
     }
     return left;
@@ -378,8 +374,7 @@ static enum err_code open_temp(struct io_out *o, mode_t mode, struct err *e)
 {
     remove_left(o);
     for (int i = 0; i < TEMP_TRIES_MAX; i++) {
-        snprintf(o->temp, sizeof o->temp, ".%.200s.%ld-%d.tmp", base_name(o->target),
-                 (long)getpid(), i);
+        snprintf(o->temp, sizeof o->temp, ".%.200s.%ld-%d.tmp", base_name(o->target), (long)getpid(), i);
         o->fd = openat(o->dir_fd, o->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (o->fd >= 0) {
             o->made = true;
@@ -563,8 +558,7 @@ enum err_code io_out_keep(struct io_out *o, uint64_t n, struct err *e)
     return rc;
 }
 
-enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, size_t n,
-                           struct err *e)
+enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, size_t n, struct err *e)
 {
     assert(offset <= o->pos && n <= o->pos - offset);
     enum err_code rc = check_whole(o, e);

@@ -9,7 +9,7 @@
  * handler (cmd/cli/signal.c) that says so and exits. */
 struct io_map {
     const unsigned char *data; /* NULL when size is 0 */
-    size_t               size; /* bytes */
+    size_t size;               /* bytes */
 };
 MUST_CHECK enum err_code io_map_open(struct io_map *out, const char *path, struct err *e);
 void io_map_close(struct io_map *m);
@@ -59,12 +59,11 @@ MUST_CHECK enum err_code io_out_write(struct io_out *o, const void *data, size_t
 /* Writes n zeros, as a hole (which takes no disk space) if the file system has holes. */
 MUST_CHECK enum err_code io_out_skip(struct io_out *o, uint64_t n, struct err *e);
 /* Overwrites earlier bytes: offset + n must be within what was written. */
-MUST_CHECK enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, size_t n,
-                                      struct err *e);
+MUST_CHECK enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, size_t n, struct err *e);
 MUST_CHECK enum err_code io_out_commit(struct io_out *o, struct err *e);
 /* The same, but never replaces another file: ERR_IO when the path exists by now. */
 MUST_CHECK enum err_code io_out_commit_new(struct io_out *o, struct err *e);
-void     io_out_abort(struct io_out *o); /* NULL is allowed; nothing remains on disk */
+void io_out_abort(struct io_out *o);         /* NULL is allowed; nothing remains on disk */
 uint64_t io_out_pos(const struct io_out *o); /* bytes written so far */
 
 /* A lock that lets one process write a file: ERR_IO when another one has it. While it is held, FILE.lock lies beside the

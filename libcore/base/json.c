@@ -59,8 +59,8 @@ static enum err_code check_depth(struct str text, const char *what, struct err *
             i = end_of_string(text, i + 1);
         } else if (c == '[' || c == '{') {
             if (++depth > DEPTH_MAX) {
-                return err_set(e, ERR_FORMAT, "%scolumn %zu: nested deeper than %d",
-                               place(where, what, line), i - line_start + 1, DEPTH_MAX);
+                return err_set(e, ERR_FORMAT, "%scolumn %zu: nested deeper than %d", place(where, what, line),
+                               i - line_start + 1, DEPTH_MAX);
             }
         } else if (c == ']' || c == '}') {
             depth--;
@@ -92,8 +92,8 @@ static enum err_code parse(json_t **out, struct str text, size_t flags, const ch
     json_error_t why;
     json_set_alloc_funcs(take, free);
     no_memory = false;
-    json_t *value = json_loadb(text.n > 0 ? text.p : "", text.n,
-                               JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | flags, &why);
+    json_t *value =
+        json_loadb(text.n > 0 ? text.p : "", text.n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | flags, &why);
     if (no_memory) {
         json_decref(value);
         return err_set(e, ERR_NOMEM, "%s: no memory", what);

@@ -11,7 +11,7 @@
 
 struct io_lock {
     char *name;
-    int   fd;
+    int fd;
 };
 
 /* FILE.lock, where a link to the file has the file's own. NULL: out of memory. */
@@ -41,7 +41,7 @@ enum err_code io_lock(struct io_lock **out, const char *path, struct err *e)
     }
     if (l == NULL || (l->name = name_of(path)) == NULL) {
         free(l);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     for (;;) {
         l->fd = open(l->name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);

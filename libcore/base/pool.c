@@ -24,42 +24,42 @@
 
 enum {
     THREADS_MAX = 512,
-    LINE_BYTES  = 64,    /* keeps counters that different threads write off each other's lines */
+    LINE_BYTES = 64,     /* keeps counters that different threads write off each other's lines */
     SPIN_NS_MAX = 50000, /* about what waking a sleeping thread costs */
     SPIN_NS_MIN = 1000,
-    LOOKS       = 32,    /* looks at the counter between two looks at the clock */
-    YIELD_NS    = 20000, /* between two offers of the processor to others, while work is near */
+    LOOKS = 32,       /* looks at the counter between two looks at the clock */
+    YIELD_NS = 20000, /* between two offers of the processor to others, while work is near */
 };
 
 struct worker {
     struct pool *pool;
-    pthread_t    thread;
-    int          index;
+    pthread_t thread;
+    int index;
 };
 
 struct pool {
     _Alignas(LINE_BYTES) atomic_llong unclaimed;  /* pieces left to take; <= 0: none */
     _Alignas(LINE_BYTES) atomic_llong unfinished; /* pieces not yet done, claimed or not */
-    _Alignas(LINE_BYTES) atomic_int   n_asleep;   /* workers that may need waking */
+    _Alignas(LINE_BYTES) atomic_int n_asleep;     /* workers that may need waking */
     atomic_bool caller_asleep;
     atomic_bool closing;
-    atomic_bool awake;     /* pool_awake() */
-    atomic_flag in_use;    /* catches a second or nested caller */
+    atomic_bool awake;  /* pool_awake() */
+    atomic_flag in_use; /* catches a second or nested caller */
 
-    pool_fn *fn;           /* the job: written by the caller while unfinished is 0 */
-    void    *ctx;
-    int64_t  n_items;
-    int64_t  grain;
-    int64_t  n_pieces;
+    pool_fn *fn; /* the job: written by the caller while unfinished is 0 */
+    void *ctx;
+    int64_t n_items;
+    int64_t grain;
+    int64_t n_pieces;
 
     pthread_mutex_t mutex;
-    pthread_cond_t  work;  /* for workers: unclaimed > 0 or closing */
-    pthread_cond_t  done;  /* for the caller: unfinished is 0 */
-    int64_t         caller_spin_ns;
-    int64_t         spin_ns_max; /* 0 when there are more threads than processors */
-    int             n_threads;
-    int             n_started; /* workers[1 .. n_started] run */
-    struct worker   workers[];
+    pthread_cond_t work; /* for workers: unclaimed > 0 or closing */
+    pthread_cond_t done; /* for the caller: unfinished is 0 */
+    int64_t caller_spin_ns;
+    int64_t spin_ns_max; /* 0 when there are more threads than processors */
+    int n_threads;
+    int n_started; /* workers[1 .. n_started] run */
+    struct worker workers[];
 };
 
 static void relax(void)
@@ -102,8 +102,7 @@ static bool spin(struct pool *p, bool (*ready)(struct pool *), int64_t end)
 
 /* Spins, then sleeps; adapts the spin to how long the wait was. A wait is short if spinning at
  * most, with some time for waking up, would have covered it. */
-static void wait_for(struct pool *p, bool (*ready)(struct pool *), void (*sleep)(struct pool *),
-                     int64_t *spin_ns)
+static void wait_for(struct pool *p, bool (*ready)(struct pool *), void (*sleep)(struct pool *), int64_t *spin_ns)
 {
     if (ready(p)) {
         return;
@@ -271,8 +270,7 @@ static enum err_code start_workers(struct pool *p, struct err *e)
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc == 0 ? ERR_OK
-                   : err_errno(e, ERR_NOMEM, rc, "cannot start thread %d of %d", p->n_started + 2,
-                               p->n_threads);
+                   : err_errno(e, ERR_NOMEM, rc, "cannot start thread %d of %d", p->n_started + 2, p->n_threads);
 }
 
 enum err_code pool_open(struct pool **out, int n_threads, struct err *e)

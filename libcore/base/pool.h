@@ -14,7 +14,7 @@ struct pool;
 /* 1 <= n_threads <= 512. */
 MUST_CHECK enum err_code pool_open(struct pool **out, int n_threads, struct err *e);
 void pool_close(struct pool *p); /* NULL is allowed */
-int  pool_size(const struct pool *p);
+int pool_size(const struct pool *p);
 
 /* fn(ctx, begin, end, worker) over [0, n_items) in pieces of `grain` items (the last may be
  * short), each piece once, on any worker (0..size-1); returns when all are done. Callers write

@@ -8,7 +8,7 @@
 #define BASE_RNG_H
 #include <stdint.h>
 
-void   rng_block(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t counter);
-double rng_unit(uint64_t seed, uint64_t stream, uint64_t counter);  /* uniform in [0, 1), 53 bits */
-float  rng_gauss(uint64_t seed, uint64_t stream, uint64_t counter); /* mean 0, variance 1 */
+void rng_block(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t counter);
+double rng_unit(uint64_t seed, uint64_t stream, uint64_t counter); /* uniform in [0, 1), 53 bits */
+float rng_gauss(uint64_t seed, uint64_t stream, uint64_t counter); /* mean 0, variance 1 */
 #endif

@@ -14,17 +14,12 @@
 #include "base/simd.h"
 
 static const struct {
-    unsigned    bit;
+    unsigned bit;
     const char *name;
 } names[] = {
-    { SIMD_AVX2, "avx2" },
-    { SIMD_AVX512, "avx512" },
-    { SIMD_AVX512_VNNI, "vnni" },
-    { SIMD_AVX_VNNI, "avxvnni" },
-    { SIMD_AVX512_BF16, "avx512bf16" },
-    { SIMD_AMX_INT8, "amxint8" },
-    { SIMD_AMX_BF16, "amxbf16" },
-    { SIMD_AVX512_VBMI, "vbmi" },
+    { SIMD_AVX2, "avx2" },        { SIMD_AVX512, "avx512" },          { SIMD_AVX512_VNNI, "vnni" },
+    { SIMD_AVX_VNNI, "avxvnni" }, { SIMD_AVX512_BF16, "avx512bf16" }, { SIMD_AMX_INT8, "amxint8" },
+    { SIMD_AMX_BF16, "amxbf16" }, { SIMD_AVX512_VBMI, "vbmi" },
 };
 
 #if defined(__x86_64__)
@@ -34,8 +29,8 @@ static const struct {
 #include <unistd.h>
 
 enum {
-    XCR0_YMM  = 0x6,     /* xmm, upper ymm */
-    XCR0_ZMM  = 0xe6,    /* and mask registers, upper zmm, zmm16..31 */
+    XCR0_YMM = 0x6,      /* xmm, upper ymm */
+    XCR0_ZMM = 0xe6,     /* and mask registers, upper zmm, zmm16..31 */
     XCR0_TILE = 0x60000, /* tile configuration, tile data */
     XTILEDATA = 1 << 18, /* Linux's number of the tile data component, as a mask */
     ARCH_GET_XCOMP_SUPP = 0x1021,
@@ -54,8 +49,7 @@ static bool has(uint64_t reg, uint64_t mask)
 static bool tiles_supported(void)
 {
     uint64_t components = 0;
-    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &components) == 0 &&
-           has(components, XTILEDATA);
+    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &components) == 0 && has(components, XTILEDATA);
 }
 
 static unsigned detect(void)
@@ -66,8 +60,7 @@ static unsigned detect(void)
     }
     bool fma_f16c = has(c, 1u << 12 | 1u << 29);
     uint64_t xcr0 = xcr0_read();
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !has(xcr0, XCR0_YMM) || !fma_f16c ||
-        !has(b, 1u << 5)) {
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !has(xcr0, XCR0_YMM) || !fma_f16c || !has(b, 1u << 5)) {
         return 0;
     }
     unsigned a1 = 0, b1 = 0, c1 = 0, d1 = 0;

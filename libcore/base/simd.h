@@ -10,13 +10,13 @@
 #define BASE_SIMD_H
 
 enum {
-    SIMD_AVX2        = 1 << 0,
-    SIMD_AVX512      = 1 << 1,
+    SIMD_AVX2 = 1 << 0,
+    SIMD_AVX512 = 1 << 1,
     SIMD_AVX512_VNNI = 1 << 2,
-    SIMD_AVX_VNNI    = 1 << 3,
+    SIMD_AVX_VNNI = 1 << 3,
     SIMD_AVX512_BF16 = 1 << 4,
-    SIMD_AMX_INT8    = 1 << 5,
-    SIMD_AMX_BF16    = 1 << 6,
+    SIMD_AMX_INT8 = 1 << 5,
+    SIMD_AMX_BF16 = 1 << 6,
     SIMD_AVX512_VBMI = 1 << 7,
 };
 
@@ -24,13 +24,13 @@ enum {
 #if defined(__x86_64__)
 #define TARGET_AVX2   __attribute__((target("avx2,f16c")))
 #define TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c")))
-#define TARGET_VNNI \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")))
+#define TARGET_VNNI   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")))
 #define TARGET_VBMI \
     __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")))
 #define TARGET_AMX \
-    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c,amx-tile,amx-int8")))
-#define TARGET_DOTS   __attribute__((target("avx2,fma,f16c")))
+    __attribute__(( \
+        target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c,amx-tile,amx-int8")))
+#define TARGET_DOTS __attribute__((target("avx2,fma,f16c")))
 #endif
 
 /* In test builds only, the environment variable CHIMERE_TEST_SIMD ("none", "avx2", "avx512",

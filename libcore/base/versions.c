@@ -38,7 +38,7 @@ static enum err_code move(const char *path, int from, int to, bool linked, struc
     enum err_code code = ERR_OK;
 
     if (a == NULL || b == NULL)
-        code = err_set(e, ERR_NOMEM, "out of memory");
+        code = err_nomem(e);
     else if (linked && (unlink(b) == 0 || errno == ENOENT) && link(a, b) == 0)
         code = ERR_OK;
     else if (rename(a, b) != 0)
@@ -138,7 +138,7 @@ static enum err_code roll_back(const char *path, struct err *e)
 enum err_code io_publish(const char *path, const char *fresh, int keep, struct err *e)
 {
     char *file = file_of(path);
-    enum err_code code = file != NULL ? publish(file, fresh, keep, e) : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = file != NULL ? publish(file, fresh, keep, e) : err_nomem(e);
 
     free(file);
     return code;
@@ -147,7 +147,7 @@ enum err_code io_publish(const char *path, const char *fresh, int keep, struct e
 enum err_code io_rollback(const char *path, struct err *e)
 {
     char *file = file_of(path);
-    enum err_code code = file != NULL ? roll_back(file, e) : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = file != NULL ? roll_back(file, e) : err_nomem(e);
 
     free(file);
     return code;

@@ -12,8 +12,7 @@
 #include "chat/internal.h"
 
 /* What messages of a probe say: it appears nowhere else. */
-static const char question[] = "Qzqone", answer[] = "Qzqtwo", other[] = "Qzqthree",
-                  result[] = "Qzqfour";
+static const char question[] = "Qzqone", answer[] = "Qzqtwo", other[] = "Qzqthree", result[] = "Qzqfour";
 
 static bool no_memory(enum err_code rc)
 {
@@ -22,11 +21,11 @@ static bool no_memory(enum err_code rc)
 
 /* A conversation of the first n messages of a list as tokens; *ok is false where the template
  * refuses it. ERR_LIMIT: it takes too long, as it will again. */
-static enum err_code probe(const struct chat *c, const json_t *all, size_t n, bool generate,
-                           struct text_tokens *out, bool *ok, struct err *e)
+static enum err_code probe(const struct chat *c, const json_t *all, size_t n, bool generate, struct text_tokens *out,
+                           bool *ok, struct err *e)
 {
     json_t *part = json_array();
-    struct err own = {0};
+    struct err own = { 0 };
     bool thinking;
     enum err_code rc = part == NULL ? ERR_NOMEM : ERR_OK;
 
@@ -34,12 +33,11 @@ static enum err_code probe(const struct chat *c, const json_t *all, size_t n, bo
         if (json_array_append(part, json_array_get(all, i)))
             rc = ERR_NOMEM;
     if (rc == ERR_OK)
-        rc = chat_render(c, &(struct chat_prompt){.messages = part, .generate = generate}, out,
-                         &thinking, &own);
+        rc = chat_render(c, &(struct chat_prompt){ .messages = part, .generate = generate }, out, &thinking, &own);
     json_decref(part);
     *ok = rc == ERR_OK;
     if (no_memory(rc))
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     return rc == ERR_LIMIT ? ERR_LIMIT : ERR_OK;
 }
 
@@ -68,10 +66,9 @@ static bool says(const struct chat *c, const int32_t *v, int64_t from, int64_t t
 }
 
 /* What the longer prompt has where it leaves the shorter one. */
-static void learn(struct chat *c, const struct text_tokens *less, const struct text_tokens *more,
-                  const char *what)
+static void learn(struct chat *c, const struct text_tokens *less, const struct text_tokens *more, const char *what)
 {
-    struct chat_opener o = {0};
+    struct chat_opener o = { 0 };
     int64_t at = 0;
 
     while (at < less->n && at < more->n && less->v[at] == more->v[at])
@@ -82,13 +79,11 @@ static void learn(struct chat *c, const struct text_tokens *less, const struct t
         o.v[0] = more->v[at];
         o.n = 1;
     } else {
-        while (o.n < CHAT_OPENER_TOKENS && at + o.n < more->n &&
-               !says(c, more->v, at, at + o.n + 1, what)) {
+        while (o.n < CHAT_OPENER_TOKENS && at + o.n < more->n && !says(c, more->v, at, at + o.n + 1, what)) {
             o.v[o.n] = more->v[at + o.n];
             o.n++;
         }
-        if (o.n ==
-            0) { /* the message has no mark of its own: it follows the end of the one before */
+        if (o.n == 0) { /* the message has no mark of its own: it follows the end of the one before */
             o.after = true;
             o.v[0] = more->v[at - 1];
             o.n = text_is_control(c->text, o.v[0]);
@@ -104,11 +99,10 @@ static enum err_code learn_from(struct chat *c, const json_t *all, struct err *e
         size_t less, more;
         bool generate;
         const char *says;
-    } steps[] = {
-        {1, 2, false, answer}, {2, 3, false, other}, {1, 1, true, "\x01"}, {4, 5, false, result}};
+    } steps[] = { { 1, 2, false, answer }, { 2, 3, false, other }, { 1, 1, true, "\x01" }, { 4, 5, false, result } };
 
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        struct text_tokens less = {0}, more = {0};
+        struct text_tokens less = { 0 }, more = { 0 };
         bool ok = false, ok_more = false;
         enum err_code rc = probe(c, all, steps[i].less, false, &less, &ok, e);
         if (rc == ERR_OK && ok)
@@ -125,13 +119,12 @@ static enum err_code learn_from(struct chat *c, const json_t *all, struct err *e
 
 enum err_code chat_learn_borders(struct chat *c, struct err *e)
 {
-    json_t *all = json_pack(
-        "[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s,s:[{s:s,s:s,s:{s:s,s:{}}}]},{s:s,s:s,s:s,s:s}]",
-        "role", "user", "content", question, "role", "assistant", "content", answer, "role", "user",
-        "content", other, "role", "assistant", "content", "", "tool_calls", "id", "call00000",
-        "type", "function", "function", "name", "f", "arguments", "role", "tool", "content", result,
-        "tool_call_id", "call00000", "name", "f");
-    enum err_code rc = all != NULL ? learn_from(c, all, e) : err_set(e, ERR_NOMEM, "out of memory");
+    json_t *all = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s,s:[{s:s,s:s,s:{s:s,s:{}}}]},{s:s,s:s,s:s,s:s}]",
+                            "role", "user", "content", question, "role", "assistant", "content", answer, "role", "user",
+                            "content", other, "role", "assistant", "content", "", "tool_calls", "id", "call00000",
+                            "type", "function", "function", "name", "f", "arguments", "role", "tool", "content", result,
+                            "tool_call_id", "call00000", "name", "f");
+    enum err_code rc = all != NULL ? learn_from(c, all, e) : err_nomem(e);
 
     json_decref(all);
     return rc;
@@ -146,8 +139,7 @@ int chat_borders(const struct chat *c, const int32_t *token, int64_t n, int64_t 
         for (int o = 0; o < c->n_openers && !begins; o++) {
             const struct chat_opener *x = &c->opener[o];
             begins = x->after ? token[i - 1] == x->v[0]
-                              : i + x->n <= n &&
-                                    memcmp(token + i, x->v, (size_t)x->n * sizeof *token) == 0;
+                              : i + x->n <= n && memcmp(token + i, x->v, (size_t)x->n * sizeof *token) == 0;
         }
         if (begins)
             at[k++] = i;

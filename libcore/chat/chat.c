@@ -53,8 +53,7 @@ static bool fail(struct jin *j, enum err_code code, size_t i, const char *why)
 
 static bool is_usual_role(struct str role)
 {
-    static const char *const usual[] = {"system", "user",      "assistant",
-                                        "tool",   "developer", "function"};
+    static const char *const usual[] = { "system", "user", "assistant", "tool", "developer", "function" };
 
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
         if (str_is(role, usual[i]))
@@ -74,7 +73,7 @@ static bool is_literal(struct str template, struct str s)
     for (int k = 0; k < 2; k++) {
         memset(quoted, k == 0 ? '\'' : '"', s.n + 2);
         memcpy(quoted + 1, s.p, s.n);
-        if (contains(template, (struct str){quoted, s.n + 2}))
+        if (contains(template, (struct str){ quoted, s.n + 2 }))
             return true;
     }
     return false;
@@ -83,13 +82,12 @@ static bool is_literal(struct str template, struct str s)
 /* Parts of a content that no model here can read. */
 static bool check_parts(struct jin *j, size_t i, const struct val *content)
 {
-    static const char *const other[] = {"image", "image_url", "video",       "video_url",
-                                        "audio", "audio_url", "input_audio", "input_image"};
+    static const char *const other[] = { "image", "image_url", "video",       "video_url",
+                                         "audio", "audio_url", "input_audio", "input_image" };
     const struct vlist *l = content->u.l;
 
     for (size_t k = 0; content->kind == VAL_LIST && k < l->n; k++) {
-        const struct val *type =
-            l->v[k].kind == VAL_DICT ? chat_dict_find(l->v[k].u.d, STR("type")) : NULL;
+        const struct val *type = l->v[k].kind == VAL_DICT ? chat_dict_find(l->v[k].u.d, STR("type")) : NULL;
         for (size_t m = 0; m < sizeof other / sizeof other[0]; m++)
             if ((type != NULL && type->kind == VAL_STR && str_is(chat_str(type), other[m])) ||
                 (l->v[k].kind == VAL_DICT && chat_dict_find(l->v[k].u.d, str_of(other[m])) != NULL))
@@ -153,8 +151,7 @@ static bool fix_message(const struct chat *c, struct jin *j, size_t i, struct vd
         if (call->kind != VAL_DICT)
             return fail_call(j, i, k, "not an object");
         function = chat_dict_find(call->u.d, STR("function"));
-        if (!parse_arguments(
-                j, i, k, function != NULL && function->kind == VAL_DICT ? function->u.d : call->u.d))
+        if (!parse_arguments(j, i, k, function != NULL && function->kind == VAL_DICT ? function->u.d : call->u.d))
             return false;
     }
     return true;
@@ -169,9 +166,8 @@ static bool add_before(struct jin *j, const char *role, const char *content, str
 
     return chat_dict_new(j, &m) && chat_str_new(j, STR("role"), false, &key) &&
            chat_str_new(j, str_of(role), true, &v) && chat_dict_set(j, m.u.d, key, v) &&
-           chat_str_new(j, STR("content"), false, &key) &&
-           chat_str_new(j, str_of(content), false, &v) && chat_dict_set(j, m.u.d, key, v) &&
-           chat_list_add(j, l, m);
+           chat_str_new(j, STR("content"), false, &key) && chat_str_new(j, str_of(content), false, &v) &&
+           chat_dict_set(j, m.u.d, key, v) && chat_list_add(j, l, m);
 }
 
 static bool set_messages(const struct chat *c, struct jin *j, const json_t *messages, bool follows)
@@ -193,8 +189,7 @@ static bool set_messages(const struct chat *c, struct jin *j, const json_t *mess
     j->messages = v;
     if (!follows)
         return chat_jin_set(j, "messages", v);
-    if (!chat_list_new(j, VAL_LIST, v.u.l->n + 2, &all) ||
-        !add_before(j, "user", before_question, all.u.l) ||
+    if (!chat_list_new(j, VAL_LIST, v.u.l->n + 2, &all) || !add_before(j, "user", before_question, all.u.l) ||
         !add_before(j, "assistant", before_answer, all.u.l))
         return false;
     for (size_t i = 0; i < v.u.l->n; i++)
@@ -230,28 +225,23 @@ static bool set_variables(const struct chat *c, struct jin *j, const struct chat
     const struct text_info *info = text_info(c->text);
     struct val v;
 
-    if (!set_token(j, c->text, "bos_token", info->bos) ||
-        !set_token(j, c->text, "eos_token", info->eos) ||
+    if (!set_token(j, c->text, "bos_token", info->bos) || !set_token(j, c->text, "eos_token", info->eos) ||
         !set_token(j, c->text, "pad_token", info->pad))
         return false;
     if (p->extra != NULL && !json_is_object(p->extra) && !json_is_null(p->extra)) {
         err_set(j->e, ERR_FORMAT, "variables of the chat template: not an object");
         return false;
     }
-    if (json_object_get(p->extra, "messages") != NULL ||
-        json_object_get(p->extra, "tools") != NULL) {
-        err_set(j->e, ERR_ARG,
-                "variables of the chat template: messages and tools are not given among them");
+    if (json_object_get(p->extra, "messages") != NULL || json_object_get(p->extra, "tools") != NULL) {
+        err_set(j->e, ERR_ARG, "variables of the chat template: messages and tools are not given among them");
         return false;
     }
     if (!set_messages(c, j, p->messages, p->follows) || !set_list(j, "tools", p->tools) ||
-        !set_list(j, "documents", p->documents) ||
-        !chat_jin_set(j, "add_generation_prompt", chat_bool(p->generate)))
+        !set_list(j, "documents", p->documents) || !chat_jin_set(j, "add_generation_prompt", chat_bool(p->generate)))
         return false;
     json_t *extra = (json_t *)(uintptr_t)p->extra;
     for (void *it = json_object_iter(extra); it != NULL; it = json_object_iter_next(extra, it))
-        if (!chat_json_value(j, json_object_iter_value(it), &v) ||
-            !chat_jin_set(j, json_object_iter_key(it), v))
+        if (!chat_json_value(j, json_object_iter_value(it), &v) || !chat_jin_set(j, json_object_iter_key(it), v))
             return false;
     return true;
 }
@@ -270,19 +260,16 @@ static bool cut_before(struct sbuf *b, struct err *e)
             b->n -= i;
             return true;
         }
-    err_set(e, ERR_UNSUPPORTED,
-            "the chat template does not show an answer: a conversation cannot go on from one");
+    err_set(e, ERR_UNSUPPORTED, "the chat template does not show an answer: a conversation cannot go on from one");
     return false;
 }
 
-enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, struct chat_text *out,
-                         struct err *e)
+enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, struct chat_text *out, struct err *e)
 {
-    size_t bytes =
-        weigh(p->messages, 0) + weigh(p->tools, 0) + weigh(p->documents, 0) + weigh(p->extra, 0);
+    size_t bytes = weigh(p->messages, 0) + weigh(p->tools, 0) + weigh(p->documents, 0) + weigh(p->extra, 0);
     struct jin j;
-    struct sbuf b = {0};
-    struct err own = {0};
+    struct sbuf b = { 0 };
+    struct err own = { 0 };
     enum err_code rc = chat_jin_open(&j, c->template, bytes, &own);
 
     if (rc)
@@ -295,7 +282,7 @@ enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, stru
         if (text == NULL || mark == NULL) {
             free(text);
             free(mark);
-            err_set(&own, ERR_NOMEM, "out of memory");
+            err_nomem(&own);
         } else {
             if (b.n > 0)
                 memcpy(text, b.p, b.n);
@@ -304,7 +291,7 @@ enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, stru
                 memcpy(mark, b.mark, b.n);
             else
                 memset(mark, b.ours, b.n);
-            *out = (struct chat_text){text, mark, b.n};
+            *out = (struct chat_text){ text, mark, b.n };
         }
     }
     chat_jin_close(&j);
@@ -315,7 +302,7 @@ void chat_text_free(struct chat_text *t)
 {
     free(t->p);
     free(t->mark);
-    *t = (struct chat_text){0};
+    *t = (struct chat_text){ 0 };
 }
 
 /* A prompt ends inside reasoning when its last text is an opening mark that the template wrote: one
@@ -323,20 +310,20 @@ void chat_text_free(struct chat_text *t)
 static bool ends_inside(const struct chat *c, const struct chat_text *t)
 {
     static const char *const pairs[][2] = {
-        {"<|START_THINKING|>", "<|END_THINKING|>"},
-        {"<|inner_prefix|>", "<|inner_suffix|>"},
-        {"<|begin_of_thought|>", "<|end_of_thought|>"},
-        {"<|channel|>analysis<|message|>", "<|end|>"},
-        {"<|think|>", "<|/think|>"},
-        {"\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7"},
+        { "<|START_THINKING|>", "<|END_THINKING|>" },
+        { "<|inner_prefix|>", "<|inner_suffix|>" },
+        { "<|begin_of_thought|>", "<|end_of_thought|>" },
+        { "<|channel|>analysis<|message|>", "<|end|>" },
+        { "<|think|>", "<|/think|>" },
+        { "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7" },
     };
-    static const char *const words[] = {"think", "thought", "reason"};
+    static const char *const words[] = { "think", "thought", "reason" };
     size_t n = t->n, from;
     char close[64];
 
     while (n > 0 && memchr(" \t\r\n", t->p[n - 1], 4) != NULL)
         n--;
-    struct str all = {t->p, n};
+    struct str all = { t->p, n };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         struct str open = str_of(pairs[i][0]);
         if (n >= open.n && memcmp(t->p + n - open.n, open.p, open.n) == 0)
@@ -344,10 +331,9 @@ static bool ends_inside(const struct chat *c, const struct chat_text *t)
     }
     if (n == 0 || (t->p[n - 1] != '>' && t->p[n - 1] != ']'))
         return false;
-    for (from = n - 1;
-         from > 0 && n - from < sizeof close - 2 && t->p[from] != '<' && t->p[from] != '[';)
+    for (from = n - 1; from > 0 && n - from < sizeof close - 2 && t->p[from] != '<' && t->p[from] != '[';)
         from--;
-    struct str mark = {t->p + from, n - from};
+    struct str mark = { t->p + from, n - from };
     if ((mark.p[0] != '<' && mark.p[0] != '[') || mark.n < 3 || mark.p[1] == '/' ||
         memchr(t->mark + from, 0, mark.n) != NULL)
         return false;
@@ -362,29 +348,27 @@ static bool ends_inside(const struct chat *c, const struct chat_text *t)
                 m++;
             named |= words[i][m] == '\0';
         }
-    return named &&
-           (contains(chat_template(c), (struct str){close, mark.n + 1}) ||
-            contains(all, (struct str){close, mark.n + 1}) || contains(chat_template(c), mark));
+    return named && (contains(chat_template(c), (struct str){ close, mark.n + 1 }) ||
+                     contains(all, (struct str){ close, mark.n + 1 }) || contains(chat_template(c), mark));
 }
 
-enum err_code chat_render(const struct chat *c, const struct chat_prompt *p,
-                          struct text_tokens *out, bool *thinking, struct err *e)
+enum err_code chat_render(const struct chat *c, const struct chat_prompt *p, struct text_tokens *out, bool *thinking,
+                          struct err *e)
 {
-    struct chat_text t = {0};
+    struct chat_text t = { 0 };
     enum err_code rc = chat_write(c, p, &t, e);
 
     if (rc == ERR_OK)
-        rc = text_encode_marked(c->text, (struct str){t.p, t.n}, t.mark, p->memo, out, e);
+        rc = text_encode_marked(c->text, (struct str){ t.p, t.n }, t.mark, p->memo, out, e);
     if (rc == ERR_OK)
         *thinking = ends_inside(c, &t);
     chat_text_free(&t);
     return rc;
 }
 
-enum err_code chat_render_text(const struct chat *c, const struct chat_prompt *p, char **out,
-                               size_t *n, struct err *e)
+enum err_code chat_render_text(const struct chat *c, const struct chat_prompt *p, char **out, size_t *n, struct err *e)
 {
-    struct chat_text t = {0};
+    struct chat_text t = { 0 };
     enum err_code rc = chat_write(c, p, &t, e);
 
     if (rc)
@@ -398,11 +382,10 @@ enum err_code chat_render_text(const struct chat *c, const struct chat_prompt *p
 /* ---- opening ---- */
 struct str chat_template(const struct chat *c)
 {
-    return (struct str){c->source, c->source_bytes};
+    return (struct str){ c->source, c->source_bytes };
 }
 
-enum err_code chat_open(struct chat **out, const struct text *t, struct str template_text,
-                        struct err *e)
+enum err_code chat_open(struct chat **out, const struct text *t, struct str template_text, struct err *e)
 {
     struct chat *c;
     enum err_code rc;
@@ -413,7 +396,7 @@ enum err_code chat_open(struct chat **out, const struct text *t, struct str temp
         return err_set(e, ERR_UNSUPPORTED, "the model has no chat template");
     if ((c = calloc(1, sizeof *c)) == NULL || (c->source = malloc(template_text.n)) == NULL) {
         free(c);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     memcpy(c->source, template_text.p, template_text.n);
     c->source_bytes = template_text.n;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat.h - messages to a prompt by the model's own template.                    room: chat (base
- * gguf text)
+/* chat.h - messages to a prompt by the model's own template.                    room: chat
  *
  * A template is Jinja, rendered as jinja2 3.1 does it in the environment of transformers:
  * trim_blocks, lstrip_blocks, loop controls, generation blocks, the immutable sandbox, tojson =
@@ -24,8 +23,7 @@ struct text_tokens;
 
 /* template_text: n == 0: the file's. t is not owned and lives longer than the chat. ERR_FORMAT:
  * line and column in the template; ERR_UNSUPPORTED: there is no template. */
-MUST_CHECK enum err_code chat_open(struct chat **out, const struct text *t,
-                                   struct str template_text, struct err *e);
+MUST_CHECK enum err_code chat_open(struct chat **out, const struct text *t, struct str template_text, struct err *e);
 void chat_close(struct chat *c);                /* NULL is allowed */
 struct str chat_template(const struct chat *c); /* its text */
 
@@ -37,21 +35,21 @@ struct chat_prompt {
      * that are set otherwise; "messages" and "tools" are ERR_ARG. */
     const json_t *extra;
     struct text_memo *memo; /* of earlier prompts (text/text.h); NULL: none */
-    bool generate; /* the prompt ends where an answer begins */
-    bool follows; /* the messages follow an answer that was given: only what comes after its text is
+    bool generate;          /* the prompt ends where an answer begins */
+    bool follows;           /* the messages follow an answer that was given: only what comes after its text is
                      made */
-    int64_t now_s; /* the date that strftime_now sees: seconds since 1970 in local time */
+    int64_t now_s;          /* the date that strftime_now sees: seconds since 1970 in local time */
 };
 /* Appends the tokens of the prompt to *out. *thinking: an answer begins inside reasoning, as the
  * end of the prompt says. Arguments of tool calls may be strings of JSON, "" and null mean none.
  * ERR_FORMAT: what is wrong with the template or a message, after "message 3: " if the message is known, and
  * "tool_calls/0: " for a call in it; ERR_UNSUPPORTED: images, sound, or messages that follow an answer with a template that
  * does not show it. On failure *out is as before. */
-MUST_CHECK enum err_code chat_render(const struct chat *c, const struct chat_prompt *p,
-                                     struct text_tokens *out, bool *thinking, struct err *e);
+MUST_CHECK enum err_code chat_render(const struct chat *c, const struct chat_prompt *p, struct text_tokens *out,
+                                     bool *thinking, struct err *e);
 /* The same as text: malloc'ed, NUL-terminated. */
-MUST_CHECK enum err_code chat_render_text(const struct chat *c, const struct chat_prompt *p,
-                                          char **out, size_t *n, struct err *e);
+MUST_CHECK enum err_code chat_render_text(const struct chat *c, const struct chat_prompt *p, char **out, size_t *n,
+                                          struct err *e);
 
 /* Positions in a prompt at which messages begin, and the answer: ascending, at most max are
  * written, the last ones when there are more. Returns how many. */
@@ -59,6 +57,6 @@ int chat_borders(const struct chat *c, const int32_t *token, int64_t n, int64_t 
 /* A template without a model: vars is a JSON object, the variables that the template sees,
  * unchanged; integers of any size. *out is malloc'ed, NUL-terminated. ERR_FORMAT: line, column and
  * reason. */
-MUST_CHECK enum err_code chat_template_render(struct str template_text, struct str vars,
-                                              int64_t now_s, char **out, size_t *n, struct err *e);
+MUST_CHECK enum err_code chat_template_render(struct str template_text, struct str vars, int64_t now_s, char **out,
+                                              size_t *n, struct err *e);
 #endif

@@ -28,8 +28,8 @@ struct chat_text {
     unsigned char *mark;
     size_t n;
 };
-MUST_CHECK enum err_code chat_write(const struct chat *c, const struct chat_prompt *p,
-                                    struct chat_text *out, struct err *e);
+MUST_CHECK enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, struct chat_text *out,
+                                    struct err *e);
 void chat_text_free(struct chat_text *t);
 
 /* borders.c: a part of chat_open(). */

@@ -14,11 +14,11 @@
 #include "base/base.h"
 
 enum {
-    JIN_STEPS_MAX = 6000000, /* nodes evaluated, items visited, 64 bytes of text made; and 4 for
+    JIN_STEPS_MAX = 6000000,       /* nodes evaluated, items visited, 64 bytes of text made; and 4 for
                                 each byte of the data */
-    JIN_DEPTH_MAX = 1600,    /* nested evaluations: bounds the C stack */
-    JIN_TREE_MAX = 500,      /* height of a parsed tree */
-    JIN_CALLS_MAX = 200,     /* macros and loops that call themselves */
+    JIN_DEPTH_MAX = 1600,          /* nested evaluations: bounds the C stack */
+    JIN_TREE_MAX = 500,            /* height of a parsed tree */
+    JIN_CALLS_MAX = 200,           /* macros and loops that call themselves */
     JIN_HEAP_BYTES_MAX = 64 << 20, /* and 16 for each byte of the data */
     JIN_DIGITS_MAX = 4300,         /* of an integer that is printed or read, as in Python */
     JIN_RANGE_MAX = 100000,        /* as in jinja2's sandbox */
@@ -32,8 +32,7 @@ struct heap {
     char *at, *end;
     size_t used, max;
 };
-void *chat_heap_take(struct heap *h,
-                     size_t n); /* aligned to 16, not cleared; NULL: none left or over the limit */
+void *chat_heap_take(struct heap *h, size_t n); /* aligned to 16, not cleared; NULL: none left or over the limit */
 void chat_heap_free(struct heap *h);
 
 /* ---- values ---- */
@@ -302,7 +301,7 @@ struct jin {
     int64_t steps, steps_max, now_s;
     int depth, calls, flow; /* flow: FLOW_ */
     bool lists_change;      /* append and pop are allowed */
-    bool constant;       /* what is evaluated has no variables: jinja2 does that beforehand */
+    bool constant;          /* what is evaluated has no variables: jinja2 does that beforehand */
     struct val *root;       /* by symbol */
     bool *root_set;
     struct frame *frame; /* NULL: the root's */
@@ -337,8 +336,8 @@ void *chat_take_array(struct jin *j, size_t n, size_t size);
 MUST_CHECK enum err_code chat_jinja_open(struct jinja **out, struct str source, struct err *e);
 void chat_jinja_close(struct jinja *t); /* NULL is allowed */
 enum err_code chat_jinja_lex(struct jinja *t, struct tok **out, size_t *n, struct err *e);
-enum err_code chat_jinja_fail(const struct jinja *t, struct err *e, uint32_t at, const char *fmt,
-                              ...) PRINTF_LIKE(4, 5);
+enum err_code chat_jinja_fail(const struct jinja *t, struct err *e, uint32_t at, const char *fmt, ...)
+    PRINTF_LIKE(4, 5);
 /* Line and column of byte `at`, from 1. */
 void chat_jinja_place(const struct jinja *t, uint32_t at, int *line, int *column);
 
@@ -368,37 +367,32 @@ bool chat_own_attr(struct jin *j, struct val v, struct str name, struct val *out
                    bool *found); /* no member of a dict */
 bool chat_getitem(struct jin *j, struct val v, struct val key, struct val *out);
 bool chat_slice(struct jin *j, struct val v, const struct val bound[3], struct val *out);
-bool chat_call_method(struct jin *j, const struct vmethod *m, const struct args *a,
-                      struct val *out);
+bool chat_call_method(struct jin *j, const struct vmethod *m, const struct args *a, struct val *out);
 bool chat_call_func(struct jin *j, int which, const struct args *a, struct val *out);
 int chat_func_find(struct str name); /* a global function, or -1 */
 /* jinja_str.c: methods of strings, which are numbered from 0; -1: none. */
 int chat_str_method_find(struct str name);
-bool chat_str_method(struct jin *j, int which, struct val self, const struct args *a,
-                     struct val *out);
+bool chat_str_method(struct jin *j, int which, struct val self, const struct args *a, struct val *out);
 enum str_case { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_SWAP, CASE_FOLD };
 bool chat_str_case(struct jin *j, const struct vstr *s, enum str_case how, struct val *out);
-bool chat_str_strip(struct jin *j, const struct vstr *s, const struct vstr *chars, bool left,
-                    bool right, struct val *out);
-bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *old,
-                      const struct vstr *with, int64_t max, struct val *out);
+bool chat_str_strip(struct jin *j, const struct vstr *s, const struct vstr *chars, bool left, bool right,
+                    struct val *out);
+bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *old, const struct vstr *with, int64_t max,
+                      struct val *out);
 bool chat_str_lines(struct jin *j, const struct vstr *s, bool keep, struct vlist *out);
-bool chat_str_pad(struct jin *j, const struct vstr *s, int64_t width, struct str fill, int side,
-                  struct val *out);
+bool chat_str_pad(struct jin *j, const struct vstr *s, int64_t width, struct str fill, int side, struct val *out);
 
 /* jinja_filters.c, jinja_seq.c, jinja_tests.c: indices for nodes; -1: no such one. */
 int chat_filter_find(struct str name);
 bool chat_filter(struct jin *j, int which, struct val v, const struct args *a, struct val *out);
-bool chat_filter_text(struct jin *j, int which, struct val v, const struct args *a,
-                      struct val *out);
+bool chat_filter_text(struct jin *j, int which, struct val v, const struct args *a, struct val *out);
 bool chat_filter_seq(struct jin *j, int which, struct val v, const struct args *a, struct val *out);
 int chat_test_find(struct str name);
 bool chat_test(struct jin *j, int which, struct val v, const struct args *a, bool *out);
 
 /* Takes arguments by position or name, as "sep maxsplit"; those before `need` must be given. Those
  * absent are left as they were in v. */
-bool chat_args(struct jin *j, const char *what, const struct args *a, const char *names, int need,
-               struct val *v);
+bool chat_args(struct jin *j, const char *what, const struct args *a, const char *names, int need, struct val *v);
 
 /* ---- jinja_value.c ---- */
 struct val chat_none(void);
@@ -406,13 +400,12 @@ struct val chat_bool(bool b);
 struct val chat_int(int64_t i);
 struct val chat_float(double f);
 bool chat_undefined(struct jin *j, struct val *out, const char *fmt, ...) PRINTF_LIKE(3, 4);
-bool chat_use_undefined(struct jin *j, struct val v); /* raises what it says */
+bool chat_use_undefined(struct jin *j, struct val v);                       /* raises what it says */
 bool chat_str_new(struct jin *j, struct str s, bool ours, struct val *out); /* not copied */
 bool chat_str_copy(struct jin *j, struct str s, bool ours, struct val *out);
-bool chat_str_part(struct jin *j, const struct vstr *s, size_t from, size_t n,
-                   struct val *out);                    /* bytes */
-struct str chat_str(const struct val *v);               /* of a VAL_STR */
-int64_t chat_str_len(const struct vstr *s);             /* code points */
+bool chat_str_part(struct jin *j, const struct vstr *s, size_t from, size_t n, struct val *out); /* bytes */
+struct str chat_str(const struct val *v);                                                        /* of a VAL_STR */
+int64_t chat_str_len(const struct vstr *s);                                                      /* code points */
 size_t chat_str_byte(const struct vstr *s, int64_t cp); /* where code point cp begins */
 bool chat_concat(struct jin *j, const struct vstr *a, const struct vstr *b, struct val *out);
 bool chat_sbuf_add(struct jin *j, struct sbuf *b, struct str s, bool ours);
@@ -425,15 +418,14 @@ bool chat_dict_new(struct jin *j, struct val *out);
 bool chat_dict_set(struct jin *j, struct vdict *d, struct val key, struct val v);
 /* *out is NULL when there is none. Raises for a key that cannot be hashed. */
 bool chat_dict_get(struct jin *j, const struct vdict *d, struct val key, struct val **out);
-struct val *chat_dict_find(const struct vdict *d, struct str key); /* a string key, or NULL */
+struct val *chat_dict_find(const struct vdict *d, struct str key);          /* a string key, or NULL */
 bool chat_pair(struct jin *j, struct val a, struct val b, struct val *out); /* a tuple */
-const char *chat_type(const struct val *v); /* Python's name: "str", "int" ... */
+const char *chat_type(const struct val *v);                                 /* Python's name: "str", "int" ... */
 bool chat_truth(const struct val *v);
 bool chat_len(struct jin *j, struct val v, int64_t *n);
 bool chat_equal(struct jin *j, struct val a, struct val b, bool *out);
 bool chat_less(struct jin *j, struct val a, struct val b, const char *op, bool *out);
-bool chat_index(struct jin *j, struct val v,
-                int64_t *out); /* an int or a bool; big ones are clamped */
+bool chat_index(struct jin *j, struct val v, int64_t *out); /* an int or a bool; big ones are clamped */
 bool chat_is_num(const struct val *v);
 bool chat_as_double(struct jin *j, struct val v, double *out); /* of a number */
 
@@ -447,15 +439,14 @@ typedef bool iter_fn(struct jin *j, void *ctx, struct val item, struct val *out,
 bool chat_generate(struct jin *j, struct val v, iter_fn *fn, void *ctx, struct val *out);
 
 /* ---- jinja_int.c: integers of any size; a and b are VAL_BOOL, VAL_INT or VAL_BIG ---- */
-bool chat_int_op(struct jin *j, int op, struct val a, struct val b,
-                 struct val *out); /* + - * // % */
+bool chat_int_op(struct jin *j, int op, struct val a, struct val b, struct val *out); /* + - * // % */
 bool chat_int_pow(struct jin *j, struct val a, int64_t n, struct val *out);
 bool chat_int_neg(struct jin *j, struct val a, struct val *out);
 int chat_int_cmp(struct val a, struct val b);
 bool chat_int_read(struct jin *j, struct str digits, int base, struct val *out); /* [-]digits */
 bool chat_int_text(struct jin *j, struct val a, int base, char **p, size_t *n);  /* [-]digits */
 bool chat_int_of_double(struct jin *j, double d, struct val *out);               /* cut off */
-bool chat_int_double(struct val a, double *out); /* false: too large */
+bool chat_int_double(struct val a, double *out);                                 /* false: too large */
 int chat_int_cmp_double(struct val a, double d);
 uint64_t chat_int_hash(struct val a);
 
@@ -488,14 +479,13 @@ bool chat_float_read(struct str s, double *out); /* as float() reads text */
 /* One JSON text. `path` names it in messages. */
 bool chat_json_read(struct jin *j, struct str text, const char *what, struct val *out);
 struct json_t;
-bool chat_json_value(struct jin *j, const struct json_t *v,
-                     struct val *out); /* strings are not copied */
+bool chat_json_value(struct jin *j, const struct json_t *v, struct val *out); /* strings are not copied */
 
 /* ---- unicode.c ---- */
 uint32_t chat_cp(const char *p, size_t n, size_t *len); /* of valid UTF-8 */
 size_t chat_cp_put(char out[4], uint32_t cp);
 unsigned chat_cp_flags(uint32_t cp);                               /* UNI_ bits */
 int chat_cp_case(uint32_t cp, enum str_case how, uint32_t out[3]); /* how many */
-int chat_cp_digit(uint32_t cp); /* value of a decimal digit, or -1 */
-bool chat_is_word(uint32_t cp); /* \w */
+int chat_cp_digit(uint32_t cp);                                    /* value of a decimal digit, or -1 */
+bool chat_is_word(uint32_t cp);                                    /* \w */
 #endif

@@ -16,13 +16,11 @@ static bool no_attr(struct jin *j, struct val v, struct val name, struct val *ou
 
     if (v.kind == VAL_NONE) {
         if (name.kind == VAL_STR)
-            return chat_undefined(j, out, "'None' has no attribute '%.*s'",
-                                  STR_ARG(chat_str(&name)));
+            return chat_undefined(j, out, "'None' has no attribute '%.*s'", STR_ARG(chat_str(&name)));
         return chat_undefined(j, out, "'None' has no such element");
     }
     if (name.kind == VAL_STR)
-        return chat_undefined(j, out, "'%s object' has no attribute '%.*s'", chat_type(&v),
-                              STR_ARG(chat_str(&name)));
+        return chat_undefined(j, out, "'%s object' has no attribute '%.*s'", chat_type(&v), STR_ARG(chat_str(&name)));
     if (name.kind == VAL_INT) {
         snprintf(key, sizeof key, "%lld", (long long)name.u.i);
         return chat_undefined(j, out, "%s object has no element %s", chat_type(&v), key);
@@ -32,8 +30,7 @@ static bool no_attr(struct jin *j, struct val v, struct val name, struct val *ou
 
 static bool unsafe(struct jin *j, struct val v, struct str name, struct val *out)
 {
-    return chat_undefined(j, out, "access to attribute '%.*s' of '%s' object is unsafe.",
-                          STR_ARG(name), chat_type(&v));
+    return chat_undefined(j, out, "access to attribute '%.*s' of '%s' object is unsafe.", STR_ARG(name), chat_type(&v));
 }
 
 static bool method(struct jin *j, struct val self, int which, struct val *out)
@@ -42,8 +39,8 @@ static bool method(struct jin *j, struct val self, int which, struct val *out)
 
     if (m == NULL)
         return false;
-    *m = (struct vmethod){.self = self, .which = which};
-    *out = (struct val){.kind = VAL_METHOD, .u.me = m};
+    *m = (struct vmethod){ .self = self, .which = which };
+    *out = (struct val){ .kind = VAL_METHOD, .u.me = m };
     return true;
 }
 
@@ -89,8 +86,7 @@ static bool number_attr(struct jin *j, struct val v, struct str n, struct val *o
     return true;
 }
 
-static bool macro_attr(struct jin *j, const struct node *n, struct str name, struct val *out,
-                       bool *found)
+static bool macro_attr(struct jin *j, const struct node *n, struct str name, struct val *out, bool *found)
 {
     if (str_is(name, "name")) {
         *out = n->v.kind == VAL_STR ? n->v : chat_none();
@@ -99,11 +95,8 @@ static bool macro_attr(struct jin *j, const struct node *n, struct str name, str
             return false;
         for (int i = 0; i < n->n_pos; i++)
             out->u.l->v[out->u.l->n++] = n->name[i];
-    } else if (str_is(name, "catch_kwargs") || str_is(name, "catch_varargs") ||
-               str_is(name, "caller")) {
-        *out = chat_bool(name.n == 12   ? n->uses_kwargs
-                         : name.n == 13 ? n->uses_varargs
-                                        : n->uses_caller);
+    } else if (str_is(name, "catch_kwargs") || str_is(name, "catch_varargs") || str_is(name, "caller")) {
+        *out = chat_bool(name.n == 12 ? n->uses_kwargs : name.n == 13 ? n->uses_varargs : n->uses_caller);
     } else {
         *found = false;
     }
@@ -114,24 +107,20 @@ static bool macro_attr(struct jin *j, const struct node *n, struct str name, str
 bool chat_own_attr(struct jin *j, struct val v, struct str name, struct val *out, bool *found)
 {
     static const struct method_name
-        dict[] = {{"get", METHOD_GET},     {"keys", METHOD_KEYS}, {"values", METHOD_VALUES},
-                  {"items", METHOD_ITEMS}, {"copy", METHOD_COPY}, {NULL, 0}},
-        list[] = {{"count", METHOD_COUNT},
-                  {"index", METHOD_INDEX},
-                  {"copy", METHOD_COPY},
-                  {NULL, 0}},
-        change[] = {{"append", METHOD_APPEND}, {"pop", METHOD_POP}, {NULL, 0}},
-        integer[] = {{"bit_length", METHOD_BIT_LENGTH},
-                     {"bit_count", METHOD_BIT_COUNT},
-                     {"conjugate", METHOD_CONJUGATE},
-                     {NULL, 0}},
-        real[] = {{"is_integer", METHOD_IS_INTEGER}, {"conjugate", METHOD_CONJUGATE}, {NULL, 0}},
-        cycler[] = {{"next", METHOD_NEXT}, {"reset", METHOD_RESET}, {NULL, 0}},
-        bytes[] = {{"decode", METHOD_DECODE}, {NULL, 0}};
-    static const char *const unsafe_dict[] = {"clear",      "pop",    "popitem",
-                                              "setdefault", "update", NULL},
-                             *const unsafe_list[] = {"append", "clear",   "extend", "insert", "pop",
-                                                     "remove", "reverse", "sort",   NULL};
+        dict[] = { { "get", METHOD_GET },     { "keys", METHOD_KEYS }, { "values", METHOD_VALUES },
+                   { "items", METHOD_ITEMS }, { "copy", METHOD_COPY }, { NULL, 0 } },
+        list[] = { { "count", METHOD_COUNT }, { "index", METHOD_INDEX }, { "copy", METHOD_COPY }, { NULL, 0 } },
+        change[] = { { "append", METHOD_APPEND }, { "pop", METHOD_POP }, { NULL, 0 } },
+        integer[] = { { "bit_length", METHOD_BIT_LENGTH },
+                      { "bit_count", METHOD_BIT_COUNT },
+                      { "conjugate", METHOD_CONJUGATE },
+                      { NULL, 0 } },
+        real[] = { { "is_integer", METHOD_IS_INTEGER }, { "conjugate", METHOD_CONJUGATE }, { NULL, 0 } },
+        cycler[] = { { "next", METHOD_NEXT }, { "reset", METHOD_RESET }, { NULL, 0 } },
+        bytes[] = { { "decode", METHOD_DECODE }, { NULL, 0 } };
+    static const char *const unsafe_dict[] = { "clear", "pop", "popitem", "setdefault", "update", NULL },
+                             *const unsafe_list[] = { "append", "clear",   "extend", "insert", "pop",
+                                                      "remove", "reverse", "sort",   NULL };
     int which = -1;
 
     *found = true;
@@ -171,9 +160,7 @@ bool chat_own_attr(struct jin *j, struct val v, struct str name, struct val *out
         break;
     case VAL_RANGE:
         if (str_is(name, "start") || str_is(name, "stop") || str_is(name, "step")) {
-            *out = chat_int(name.n == 5        ? v.u.r->start
-                            : name.p[2] == 'o' ? v.u.r->stop
-                                               : v.u.r->step);
+            *out = chat_int(name.n == 5 ? v.u.r->start : name.p[2] == 'o' ? v.u.r->stop : v.u.r->step);
             return true;
         }
         which = str_is(name, "copy") ? -1 : find_method(list, name);
@@ -201,7 +188,7 @@ bool chat_own_attr(struct jin *j, struct val v, struct str name, struct val *out
     case VAL_SELF:
         for (int i = 0; i < j->t->n_block; i++)
             if (str_eq(chat_str(&j->t->block[i]->v), name)) {
-                *out = (struct val){.kind = VAL_BLOCK, .u.node = j->t->block[i]};
+                *out = (struct val){ .kind = VAL_BLOCK, .u.node = j->t->block[i] };
                 return true;
             }
         break;
@@ -314,13 +301,11 @@ bool chat_getitem(struct jin *j, struct val v, struct val key, struct val *out)
 }
 
 /* Python's slice.indices(). */
-static bool indices(struct jin *j, const struct val b[3], int64_t n, int64_t *start, int64_t *stop,
-                    int64_t *step)
+static bool indices(struct jin *j, const struct val b[3], int64_t n, int64_t *start, int64_t *stop, int64_t *step)
 {
     *step = 1;
     for (int i = 0; i < 3; i++)
-        if (b[i].kind != VAL_NONE && b[i].kind != VAL_INT && b[i].kind != VAL_BOOL &&
-            b[i].kind != VAL_BIG)
+        if (b[i].kind != VAL_NONE && b[i].kind != VAL_INT && b[i].kind != VAL_BOOL && b[i].kind != VAL_BIG)
             return chat_raise(j, "slice indices must be integers or None");
     if (b[2].kind != VAL_NONE && !chat_index(j, b[2], step))
         return false;
@@ -328,7 +313,7 @@ static bool indices(struct jin *j, const struct val b[3], int64_t n, int64_t *st
         return chat_raise(j, "slice step cannot be zero");
     if (*step < -INT64_MAX)
         *step = -INT64_MAX;
-    int64_t lo = *step < 0 ? -1 : 0, hi = *step < 0 ? n - 1 : n, *to[2] = {start, stop};
+    int64_t lo = *step < 0 ? -1 : 0, hi = *step < 0 ? n - 1 : n, *to[2] = { start, stop };
     *start = *step < 0 ? hi : lo;
     *stop = *step < 0 ? lo : hi;
     for (int i = 0; i < 2; i++) {
@@ -346,7 +331,7 @@ static bool indices(struct jin *j, const struct val b[3], int64_t n, int64_t *st
 static bool slice_str(struct jin *j, const struct vstr *s, const struct val b[3], struct val *out)
 {
     int64_t start, stop, step, n = chat_str_len(s);
-    struct sbuf buf = {0};
+    struct sbuf buf = { 0 };
     struct val c;
 
     if (!chat_work(j, (int64_t)s->n / 64) || !indices(j, b, n, &start, &stop, &step))
@@ -365,10 +350,9 @@ static bool slice_str(struct jin *j, const struct vstr *s, const struct val b[3]
     }
     at[n] = (uint32_t)s->n;
     for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
-        struct vstr part = {.p = s->p + at[i],
-                            .mark = s->mark ? s->mark + at[i] : NULL,
-                            .n = at[i + 1] - at[i],
-                            .ours = s->ours};
+        struct vstr part = {
+            .p = s->p + at[i], .mark = s->mark ? s->mark + at[i] : NULL, .n = at[i + 1] - at[i], .ours = s->ours
+        };
         if (!chat_work(j, 1) || !chat_sbuf_str(j, &buf, &part))
             return false;
         if (step > 0 ? i > stop - step : i < stop - step)
@@ -382,8 +366,7 @@ static bool slice_str(struct jin *j, const struct vstr *s, const struct val b[3]
     return true;
 }
 
-static bool slice_range(struct jin *j, const struct vrange *r, const struct val b[3],
-                        struct val *out)
+static bool slice_range(struct jin *j, const struct vrange *r, const struct val b[3], struct val *out)
 {
     int64_t start, stop, step;
     struct vrange *part = chat_take(j, sizeof *part);
@@ -392,11 +375,10 @@ static bool slice_range(struct jin *j, const struct vrange *r, const struct val 
         return false;
     if (step > JIN_RANGE_MAX || step < -JIN_RANGE_MAX)
         step = step < 0 ? -JIN_RANGE_MAX : JIN_RANGE_MAX; /* no more than one item either way */
-    *part =
-        (struct vrange){r->start + start * r->step, r->start + stop * r->step, r->step * step, 0};
+    *part = (struct vrange){ r->start + start * r->step, r->start + stop * r->step, r->step * step, 0 };
     if (step > 0 ? stop > start : stop < start)
         part->n = step > 0 ? (stop - start - 1) / step + 1 : (start - stop - 1) / -step + 1;
-    *out = (struct val){.kind = VAL_RANGE, .u.r = part};
+    *out = (struct val){ .kind = VAL_RANGE, .u.r = part };
     return true;
 }
 
@@ -411,11 +393,9 @@ bool chat_slice(struct jin *j, struct val v, const struct val b[3], struct val *
     if (v.kind == VAL_RANGE)
         return slice_range(j, v.u.r, b, out);
     if (v.kind != VAL_LIST && v.kind != VAL_TUPLE)
-        return v.kind == VAL_DICT
-                   ? chat_raise(j, "unhashable type: 'slice'")
-                   : chat_raise(j, "'%s' object is not subscriptable", chat_type(&v));
-    if (!indices(j, b, (int64_t)v.u.l->n, &start, &stop, &step) ||
-        !chat_list_new(j, v.kind, 0, out))
+        return v.kind == VAL_DICT ? chat_raise(j, "unhashable type: 'slice'")
+                                  : chat_raise(j, "'%s' object is not subscriptable", chat_type(&v));
+    if (!indices(j, b, (int64_t)v.u.l->n, &start, &stop, &step) || !chat_list_new(j, v.kind, 0, out))
         return false;
     for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
         if (!chat_work(j, 1) || !chat_list_add(j, out->u.l, v.u.l->v[i]))
@@ -428,10 +408,9 @@ bool chat_slice(struct jin *j, struct val v, const struct val b[3], struct val *
 }
 
 /* ---- methods ---- */
-static bool index_of(struct jin *j, struct val self, const struct args *a, bool count,
-                     struct val *out)
+static bool index_of(struct jin *j, struct val self, const struct args *a, bool count, struct val *out)
 {
-    struct val v[3] = {chat_none(), chat_int(0), chat_int(INT64_MAX)}, list;
+    struct val v[3] = { chat_none(), chat_int(0), chat_int(INT64_MAX) }, list;
     int64_t from, to, n = 0;
 
     if (!chat_args(j, count ? "count" : "index", a, count ? "value" : "value start stop", 1, v) ||
@@ -527,7 +506,7 @@ static bool copy(struct jin *j, struct val v, struct val *out)
 
 static bool dict_get(struct jin *j, const struct vdict *d, const struct args *a, struct val *out)
 {
-    struct val v[2] = {chat_none(), chat_none()}, *at;
+    struct val v[2] = { chat_none(), chat_none() }, *at;
 
     if (a->n_kw > 0)
         return chat_raise(j, "get() takes no keyword arguments");
@@ -570,9 +549,7 @@ bool chat_call_method(struct jin *j, const struct vmethod *m, const struct args 
     case METHOD_ITEMS:
         *out = self;
         out->kind = VAL_VIEW;
-        out->sub = m->which == METHOD_KEYS     ? VIEW_KEYS
-                   : m->which == METHOD_VALUES ? VIEW_VALUES
-                                               : VIEW_ITEMS;
+        out->sub = m->which == METHOD_KEYS ? VIEW_KEYS : m->which == METHOD_VALUES ? VIEW_VALUES : VIEW_ITEMS;
         return true;
     case METHOD_COPY:
         return copy(j, self, out);
@@ -600,21 +577,12 @@ bool chat_call_method(struct jin *j, const struct vmethod *m, const struct args 
 }
 
 /* ---- global functions ---- */
-enum {
-    FUNC_RANGE,
-    FUNC_DICT,
-    FUNC_LIPSUM,
-    FUNC_CYCLER,
-    FUNC_JOINER,
-    FUNC_NAMESPACE,
-    FUNC_RAISE,
-    FUNC_NOW
-};
+enum { FUNC_RANGE, FUNC_DICT, FUNC_LIPSUM, FUNC_CYCLER, FUNC_JOINER, FUNC_NAMESPACE, FUNC_RAISE, FUNC_NOW };
 
 int chat_func_find(struct str name)
 {
-    static const char *const names[] = {"range",  "dict",      "lipsum",          "cycler",
-                                        "joiner", "namespace", "raise_exception", "strftime_now"};
+    static const char *const names[] = { "range",  "dict",      "lipsum",          "cycler",
+                                         "joiner", "namespace", "raise_exception", "strftime_now" };
 
     for (int i = 0; i < (int)(sizeof names / sizeof names[0]); i++)
         if (str_is(name, names[i]))
@@ -624,7 +592,7 @@ int chat_func_find(struct str name)
 
 static bool make_range(struct jin *j, const struct args *a, struct val *out)
 {
-    int64_t v[3] = {0, 0, 1};
+    int64_t v[3] = { 0, 0, 1 };
     struct vrange *r = chat_take(j, sizeof *r);
 
     if (r == NULL)
@@ -636,17 +604,15 @@ static bool make_range(struct jin *j, const struct args *a, struct val *out)
             return false;
     if (v[2] == 0)
         return chat_raise(j, "range() arg 3 must not be zero");
-    *r = (struct vrange){v[0], v[1], v[2], 0};
+    *r = (struct vrange){ v[0], v[1], v[2], 0 };
     if (v[2] > 0 ? v[1] > v[0] : v[1] < v[0]) {
         uint64_t far = v[2] > 0 ? (uint64_t)v[1] - (uint64_t)v[0] : (uint64_t)v[0] - (uint64_t)v[1],
                  step = v[2] > 0 ? (uint64_t)v[2] : 0 - (uint64_t)v[2], n = (far - 1) / step + 1;
         if (n > JIN_RANGE_MAX)
-            return chat_raise(
-                j, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
-                JIN_RANGE_MAX);
+            return chat_raise(j, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", JIN_RANGE_MAX);
         r->n = (int64_t)n;
     }
-    *out = (struct val){.kind = VAL_RANGE, .u.r = r};
+    *out = (struct val){ .kind = VAL_RANGE, .u.r = r };
     return true;
 }
 
@@ -674,9 +640,7 @@ static bool make_dict(struct jin *j, const struct args *a, struct val *out)
             if (!chat_list_of(j, item, &pair))
                 return false;
             if (pair.u.l->n != 2)
-                return chat_raise(
-                    j, "dictionary update sequence element has length %zu; 2 is required",
-                    pair.u.l->n);
+                return chat_raise(j, "dictionary update sequence element has length %zu; 2 is required", pair.u.l->n);
             if (!chat_dict_set(j, out->u.d, pair.u.l->v[0], pair.u.l->v[1]))
                 return false;
         }
@@ -704,8 +668,8 @@ static bool make_cycle(struct jin *j, uint8_t kind, const struct args *a, struct
             return false;
         list.u.l->v[list.u.l->n++] = sep;
     }
-    *c = (struct vcycle){.items = list.u.l};
-    *out = (struct val){.kind = kind, .u.cy = c};
+    *c = (struct vcycle){ .items = list.u.l };
+    *out = (struct val){ .kind = kind, .u.cy = c };
     return true;
 }
 

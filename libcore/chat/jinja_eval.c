@@ -14,8 +14,7 @@ static int64_t message_at(const struct jin *j)
     for (const struct frame *f = j->frame; f != NULL; f = f->up)
         for (int i = 0; i < f->n; i++)
             for (size_t k = 0; f->v[i].v.kind == VAL_DICT && k < j->messages.u.l->n; k++)
-                if (j->messages.u.l->v[k].kind == VAL_DICT &&
-                    j->messages.u.l->v[k].u.d == f->v[i].v.u.d)
+                if (j->messages.u.l->v[k].kind == VAL_DICT && j->messages.u.l->v[k].u.d == f->v[i].v.u.d)
                     return (int64_t)k;
     return -1;
 }
@@ -80,7 +79,7 @@ struct frame *chat_frame_new(struct jin *j, struct frame *up)
     struct frame *f = chat_take(j, sizeof *f);
 
     if (f != NULL)
-        *f = (struct frame){.up = up};
+        *f = (struct frame){ .up = up };
     return f;
 }
 
@@ -106,7 +105,7 @@ bool chat_frame_set(struct jin *j, struct frame *f, int sym, struct val v)
         f->v = p;
         f->cap = cap;
     }
-    f->v[f->n++] = (struct var){sym, v};
+    f->v[f->n++] = (struct var){ sym, v };
     return true;
 }
 
@@ -168,7 +167,7 @@ bool chat_eval_args(struct jin *j, const struct node *n, int first, struct args 
 {
     int n_kw = n->n - first - n->n_pos - 2;
     const struct node *dyn = n->kid[n->n - 2], *dyn_kw = n->kid[n->n - 1];
-    struct val list = {0}, dict = {0};
+    struct val list = { 0 }, dict = { 0 };
     size_t more = 0, more_kw = 0;
 
     if (dyn != NULL) {
@@ -177,9 +176,8 @@ bool chat_eval_args(struct jin *j, const struct node *n, int first, struct args 
             return false;
         more = list.u.l->n;
     }
-    *a = (struct args){0};
-    if (n->n_pos + (int)more > 0 &&
-        (a->v = chat_take_array(j, (size_t)n->n_pos + more, sizeof *a->v)) == NULL)
+    *a = (struct args){ 0 };
+    if (n->n_pos + (int)more > 0 && (a->v = chat_take_array(j, (size_t)n->n_pos + more, sizeof *a->v)) == NULL)
         return false;
     for (int i = 0; i < n->n_pos; i++)
         if (!chat_eval(j, n->kid[first + i], &a->v[i]))
@@ -211,28 +209,25 @@ bool chat_eval_args(struct jin *j, const struct node *n, int first, struct args 
             return chat_raise(j, "keywords must be strings");
         for (int k = 0; k < n_kw; k++)
             if (str_eq(chat_str(&key), chat_str(&n->name[k])))
-                return chat_raise(j, "got multiple values for keyword argument '%.*s'",
-                                  STR_ARG(chat_str(&key)));
+                return chat_raise(j, "got multiple values for keyword argument '%.*s'", STR_ARG(chat_str(&key)));
         a->name[a->n_kw] = key;
         a->kw[a->n_kw] = dict.u.d->v[i].v;
     }
     return true;
 }
 
-bool chat_args(struct jin *j, const char *what, const struct args *a, const char *names, int need,
-               struct val *v)
+bool chat_args(struct jin *j, const char *what, const struct args *a, const char *names, int need, struct val *v)
 {
     int n = 0;
     const char *at = names;
-    bool given[8] = {0};
+    bool given[8] = { 0 };
 
     for (const char *p = names; *p != '\0'; n++) {
         p += strcspn(p, " ");
         p += strspn(p, " ");
     }
     if (a->n > n)
-        return chat_raise(j, "%s() takes at most %d argument%s (%d given)", what, n,
-                          n == 1 ? "" : "s", a->n);
+        return chat_raise(j, "%s() takes at most %d argument%s (%d given)", what, n, n == 1 ? "" : "s", a->n);
     for (int i = 0; i < a->n; i++) {
         v[i] = a->v[i];
         given[i] = true;
@@ -247,11 +242,9 @@ bool chat_args(struct jin *j, const char *what, const struct args *a, const char
             i++;
         }
         if (*at == '\0')
-            return chat_raise(j, "%s() got an unexpected keyword argument '%.*s'", what,
-                              STR_ARG(key));
+            return chat_raise(j, "%s() got an unexpected keyword argument '%.*s'", what, STR_ARG(key));
         if (given[i])
-            return chat_raise(j, "%s() got multiple values for argument '%.*s'", what,
-                              STR_ARG(key));
+            return chat_raise(j, "%s() got multiple values for argument '%.*s'", what, STR_ARG(key));
         v[i] = a->kw[k];
         given[i] = true;
     }
@@ -347,8 +340,7 @@ static bool eval_dict(struct jin *j, const struct node *n, struct val *out)
     if (!chat_dict_new(j, out))
         return false;
     for (int i = 0; i < n->n; i += 2)
-        if (!chat_eval(j, n->kid[i], &key) || !chat_eval(j, n->kid[i + 1], &v) ||
-            !chat_dict_set(j, out->u.d, key, v))
+        if (!chat_eval(j, n->kid[i], &key) || !chat_eval(j, n->kid[i + 1], &v) || !chat_dict_set(j, out->u.d, key, v))
             return false;
     return true;
 }
@@ -372,8 +364,7 @@ static bool eval_item(struct jin *j, const struct node *n, struct val *out)
             return false;
     }
     j->at = n->at;
-    if (j->constant && v.kind != VAL_UNDEFINED && v.kind != VAL_STR && v.kind != VAL_LIST &&
-        v.kind != VAL_TUPLE)
+    if (j->constant && v.kind != VAL_UNDEFINED && v.kind != VAL_STR && v.kind != VAL_LIST && v.kind != VAL_TUPLE)
         return chat_undefined(j, out, "'%s object' has no such element", chat_type(&v));
     return chat_slice(j, v, bound, out);
 }
@@ -426,8 +417,7 @@ static bool eval_cond(struct jin *j, const struct node *n, struct val *out)
         return chat_eval(j, n->kid[1], out);
     if (n->kid[2] != NULL)
         return chat_eval(j, n->kid[2], out);
-    return chat_undefined(
-        j, out, "the inline if-expression evaluated to false and no else section was defined.");
+    return chat_undefined(j, out, "the inline if-expression evaluated to false and no else section was defined.");
 }
 
 static bool eval_name(struct jin *j, const struct node *n, struct val *out)

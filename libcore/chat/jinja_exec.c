@@ -13,7 +13,7 @@ static bool exec(struct jin *j, const struct node *n);
 /* What a body writes, as a string. */
 static bool capture(struct jin *j, const struct node *body, struct val *out)
 {
-    struct sbuf b = {0}, *saved = j->out;
+    struct sbuf b = { 0 }, *saved = j->out;
     bool ok;
 
     j->out = &b;
@@ -97,8 +97,8 @@ static bool method(struct jin *j, struct vloop *lo, int which, struct val *out)
 
     if (m == NULL)
         return false;
-    *m = (struct vmethod){.self = {.kind = VAL_LOOP, .u.lo = lo}, .which = which};
-    *out = (struct val){.kind = VAL_METHOD, .u.me = m};
+    *m = (struct vmethod){ .self = { .kind = VAL_LOOP, .u.lo = lo }, .which = which };
+    *out = (struct val){ .kind = VAL_METHOD, .u.me = m };
     return true;
 }
 
@@ -142,7 +142,7 @@ static bool rounds(struct jin *j, struct vloop *lo)
 {
     const struct node *n = lo->node;
     struct frame *f = NULL;
-    struct val self = {.kind = VAL_LOOP, .u.lo = lo};
+    struct val self = { .kind = VAL_LOOP, .u.lo = lo };
 
     for (;;) {
         if (!peek(j, lo))
@@ -160,8 +160,7 @@ static bool rounds(struct jin *j, struct vloop *lo)
             f->n = 0;
         }
         j->frame = f;
-        if (!chat_bind(j, n->kid[0], lo->cur) || !chat_frame_set(j, f, SYM_LOOP, self) ||
-            !chat_exec_body(j, n->kid[3]))
+        if (!chat_bind(j, n->kid[0], lo->cur) || !chat_frame_set(j, f, SYM_LOOP, self) || !chat_exec_body(j, n->kid[3]))
             return false;
         j->frame = lo->outer;
         lo->completed |= j->flow == FLOW_ON;
@@ -173,8 +172,7 @@ static bool rounds(struct jin *j, struct vloop *lo)
     }
 }
 
-static bool run_loop(struct jin *j, const struct node *n, struct frame *outer, struct val items,
-                     int64_t depth0)
+static bool run_loop(struct jin *j, const struct node *n, struct frame *outer, struct val items, int64_t depth0)
 {
     struct vloop *lo = chat_take(j, sizeof *lo);
     struct frame *saved = j->frame;
@@ -182,11 +180,9 @@ static bool run_loop(struct jin *j, const struct node *n, struct frame *outer, s
 
     if (lo == NULL)
         return false;
-    *lo = (struct vloop){
-        .node = n, .outer = outer, .items = items, .index0 = -1, .depth0 = depth0, .length = -1};
+    *lo = (struct vloop){ .node = n, .outer = outer, .items = items, .index0 = -1, .depth0 = depth0, .length = -1 };
     j->frame = outer;
-    if ((n->kid[2] != NULL && (lo->test = chat_frame_new(j, outer)) == NULL) ||
-        !chat_iter(j, items, &lo->it))
+    if ((n->kid[2] != NULL && (lo->test = chat_frame_new(j, outer)) == NULL) || !chat_iter(j, items, &lo->it))
         return false;
     ok = rounds(j, lo);
     if (ok && !lo->completed && n->kid[4] != NULL) { /* jinja2: no round came to its end */
@@ -210,7 +206,7 @@ static bool exec_for(struct jin *j, const struct node *n)
 
 bool chat_call_loop(struct jin *j, struct vloop *lo, const struct args *a, struct val *out)
 {
-    struct sbuf b = {0}, *saved = j->out;
+    struct sbuf b = { 0 }, *saved = j->out;
     struct val items;
     bool ok;
 
@@ -235,10 +231,10 @@ static bool define(struct jin *j, const struct node *n, struct val *out)
 
     if (m == NULL)
         return false;
-    *m = (struct vmacro){.node = n, .frame = j->frame};
+    *m = (struct vmacro){ .node = n, .frame = j->frame };
     for (struct frame *f = j->frame; f != NULL && !f->kept; f = f->up)
         f->kept = true;
-    *out = (struct val){.kind = VAL_MACRO, .u.m = m};
+    *out = (struct val){ .kind = VAL_MACRO, .u.m = m };
     return true;
 }
 
@@ -260,8 +256,8 @@ static bool bind_parameters(struct jin *j, const struct vmacro *m, const struct 
         if (!given && n->kid[1 + i] != NULL) {
             if (!chat_eval(j, n->kid[1 + i], &v))
                 return false;
-        } else if (!given && !chat_undefined(j, &v, "parameter '%.*s' was not provided",
-                                             STR_ARG(chat_str(&n->name[i])))) {
+        } else if (!given &&
+                   !chat_undefined(j, &v, "parameter '%.*s' was not provided", STR_ARG(chat_str(&n->name[i])))) {
             return false;
         }
         if (!chat_frame_set(j, j->frame, n->sym[i], v))
@@ -308,8 +304,7 @@ static bool bind_rest(struct jin *j, const struct vmacro *m, const struct args *
     if (n->uses_kwargs && !chat_frame_set(j, j->frame, SYM_KWARGS, dict))
         return false;
     if (a->n > n->n_pos && !n->uses_varargs)
-        return chat_raise(j, "macro '%.*s' takes not more than %d argument(s)", name_bytes, name,
-                          n->n_pos);
+        return chat_raise(j, "macro '%.*s' takes not more than %d argument(s)", name_bytes, name, n->n_pos);
     for (int i = n->n_pos; i < a->n; i++)
         if (!chat_list_add(j, list.u.l, a->v[i]))
             return false;
@@ -327,8 +322,7 @@ bool chat_call_macro(struct jin *j, const struct vmacro *m, const struct args *a
         return false;
     memset(used, 0, (size_t)a->n_kw + 1);
     j->frame = f;
-    ok = bind_parameters(j, m, a, used) && bind_rest(j, m, a, used) &&
-         capture(j, m->node->kid[0], out);
+    ok = bind_parameters(j, m, a, used) && bind_rest(j, m, a, used) && capture(j, m->node->kid[0], out);
     j->frame = saved;
     j->calls--;
     return ok;
@@ -340,8 +334,8 @@ static bool exec_callblock(struct jin *j, const struct node *n)
     struct val fn, caller, out, name;
     struct args a;
 
-    if (!define(j, n, &caller) || !chat_eval(j, call->kid[0], &fn) ||
-        !chat_eval_args(j, call, 1, &a) || !chat_str_new(j, STR("caller"), true, &name))
+    if (!define(j, n, &caller) || !chat_eval(j, call->kid[0], &fn) || !chat_eval_args(j, call, 1, &a) ||
+        !chat_str_new(j, STR("caller"), true, &name))
         return false;
     struct val *names = chat_take_array(j, (size_t)a.n_kw + 1, sizeof *names),
                *kw = chat_take_array(j, (size_t)a.n_kw + 1, sizeof *kw);
@@ -551,25 +545,24 @@ enum err_code chat_jin_open(struct jin *j, const struct jinja *t, size_t data_by
 {
     size_t n = (size_t)t->n_sym;
 
-    *j = (struct jin){.t = t, .e = e, .steps_max = JIN_STEPS_MAX};
+    *j = (struct jin){ .t = t, .e = e, .steps_max = JIN_STEPS_MAX };
     if (data_bytes < (size_t)1 << 40)
         j->steps_max += 4 * (int64_t)data_bytes;
     e->code = ERR_OK;
-    j->heap.max = data_bytes > (SIZE_MAX - JIN_HEAP_BYTES_MAX) / 16
-                      ? SIZE_MAX
-                      : (size_t)JIN_HEAP_BYTES_MAX + 16 * data_bytes;
+    j->heap.max =
+        data_bytes > (SIZE_MAX - JIN_HEAP_BYTES_MAX) / 16 ? SIZE_MAX : (size_t)JIN_HEAP_BYTES_MAX + 16 * data_bytes;
     j->root = chat_take_array(j, n, sizeof *j->root);
     j->root_set = chat_take_array(j, n, sizeof *j->root_set);
     if (j->root == NULL || j->root_set == NULL) {
         chat_jin_close(j);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     for (size_t i = 0; i < n; i++) {
         int which = chat_func_find(t->sym[i]);
         j->root_set[i] = which >= 0;
-        j->root[i] = (struct val){.kind = VAL_FUNC, .sub = (uint8_t)which};
+        j->root[i] = (struct val){ .kind = VAL_FUNC, .sub = (uint8_t)which };
     }
-    j->root[SYM_SELF] = (struct val){.kind = VAL_SELF};
+    j->root[SYM_SELF] = (struct val){ .kind = VAL_SELF };
     j->root_set[SYM_SELF] = true;
     return ERR_OK;
 }

@@ -45,20 +45,13 @@ enum filter {
 int chat_filter_find(struct str name)
 {
     static const char *const names[] = {
-        "abs",      "capitalize",  "center",     "d",
-        "default",  "e",           "escape",     "filesizeformat",
-        "float",    "forceescape", "format",     "indent",
-        "int",      "lower",       "pprint",     "replace",
-        "round",    "safe",        "string",     "striptags",
-        "title",    "tojson",      "trim",       "truncate",
-        "upper",    "urlencode",   "urlize",     "wordcount",
-        "wordwrap", "xmlattr",     "attr",       "batch",
-        "count",    "dictsort",    "first",      "groupby",
-        "items",    "join",        "last",       "length",
-        "list",     "map",         "max",        "min",
-        "random",   "reject",      "rejectattr", "reverse",
-        "select",   "selectattr",  "slice",      "sort",
-        "sum",      "unique",
+        "abs",    "capitalize",  "center", "d",         "default",  "e",       "escape",     "filesizeformat",
+        "float",  "forceescape", "format", "indent",    "int",      "lower",   "pprint",     "replace",
+        "round",  "safe",        "string", "striptags", "title",    "tojson",  "trim",       "truncate",
+        "upper",  "urlencode",   "urlize", "wordcount", "wordwrap", "xmlattr", "attr",       "batch",
+        "count",  "dictsort",    "first",  "groupby",   "items",    "join",    "last",       "length",
+        "list",   "map",         "max",    "min",       "random",   "reject",  "rejectattr", "reverse",
+        "select", "selectattr",  "slice",  "sort",      "sum",      "unique",
     };
 
     for (int i = 0; i < (int)(sizeof names / sizeof names[0]); i++)
@@ -69,8 +62,8 @@ int chat_filter_find(struct str name)
 
 bool chat_filter(struct jin *j, int which, struct val v, const struct args *a, struct val *out)
 {
-    bool ok = chat_enter(j) && (which < F_SEQ ? chat_filter_text(j, which, v, a, out)
-                                              : chat_filter_seq(j, which - F_SEQ, v, a, out));
+    bool ok = chat_enter(j) &&
+              (which < F_SEQ ? chat_filter_text(j, which, v, a, out) : chat_filter_seq(j, which - F_SEQ, v, a, out));
     chat_leave(j);
     return ok;
 }
@@ -83,8 +76,7 @@ static bool set_markup(struct val *v, bool on)
 
 static bool part(struct jin *j, struct sbuf *b, const struct vstr *s, size_t from, size_t to)
 {
-    struct vstr p = {
-        .p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours};
+    struct vstr p = { .p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours };
 
     return chat_sbuf_str(j, b, &p);
 }
@@ -157,12 +149,12 @@ static bool read_int(struct jin *j, struct str s, int base, struct val *out, boo
     if (i < s.n || !digits || under || zeros || (base == 10 && n > JIN_DIGITS_MAX))
         return true;
     *ok = true;
-    return chat_int_read(j, (struct str){p, n}, base, out);
+    return chat_int_read(j, (struct str){ p, n }, base, out);
 }
 
 static bool filter_int(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[2] = {chat_int(0), chat_int(10)};
+    struct val arg[2] = { chat_int(0), chat_int(10) };
     int64_t base;
     double d;
     bool ok;
@@ -225,13 +217,12 @@ static bool round_common(struct jin *j, struct val v, int64_t digits, struct val
             return chat_limit(j, "too many digits to round");
         bool less;
         if (!chat_int_pow(j, chat_int(10), -digits, &p) || !chat_int_op(j, OP_MOD, v, p, &rest) ||
-            !chat_int_op(j, OP_FLOORDIV, p, chat_int(2), &half) ||
-            !chat_int_op(j, OP_SUB, v, rest, out) || !chat_less(j, rest, half, "<", &less))
+            !chat_int_op(j, OP_FLOORDIV, p, chat_int(2), &half) || !chat_int_op(j, OP_SUB, v, rest, out) ||
+            !chat_less(j, rest, half, "<", &less))
             return false;
         bool tie = chat_int_cmp(rest, half) == 0;
         struct val q, odd;
-        if (!chat_int_op(j, OP_FLOORDIV, *out, p, &q) ||
-            !chat_int_op(j, OP_MOD, q, chat_int(2), &odd))
+        if (!chat_int_op(j, OP_FLOORDIV, *out, p, &q) || !chat_int_op(j, OP_MOD, q, chat_int(2), &odd))
             return false;
         if (less || (tie && !chat_truth(&odd)))
             return true;
@@ -257,7 +248,7 @@ static bool round_common(struct jin *j, struct val v, int64_t digits, struct val
 
 static bool filter_round(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[2] = {chat_int(0), chat_none()}, p;
+    struct val arg[2] = { chat_int(0), chat_none() }, p;
     int64_t digits;
     double d, scale;
 
@@ -273,8 +264,7 @@ static bool filter_round(struct jin *j, struct val v, const struct args *a, stru
     if (!chat_is_num(&v))
         return chat_raise(j, "type %s doesn't define __round__ method", chat_type(&v));
     if (arg[0].kind == VAL_NONE && !ceiling && !down) { /* round(x, None): an integer */
-        return v.kind == VAL_FLOAT ? chat_int_of_double(j, nearbyint(v.u.f), out)
-                                   : chat_negate(j, v, true, out);
+        return v.kind == VAL_FLOAT ? chat_int_of_double(j, nearbyint(v.u.f), out) : chat_negate(j, v, true, out);
     }
     if (!chat_index(j, arg[0], &digits))
         return false;
@@ -285,8 +275,7 @@ static bool filter_round(struct jin *j, struct val v, const struct args *a, stru
                               : digits < -400 ? -400
                                               : digits),
                      &p) ||
-        !chat_binary(j, OP_MUL, v, p, &v) || !chat_as_double(j, v, &d) ||
-        !chat_as_double(j, p, &scale))
+        !chat_binary(j, OP_MUL, v, p, &v) || !chat_as_double(j, v, &d) || !chat_as_double(j, p, &scale))
         return false;
     if (!chat_int_of_double(j, ceiling ? ceil(d) : floor(d), &v))
         return false;
@@ -320,8 +309,7 @@ static bool filesizeformat(struct jin *j, struct val v, const struct args *a, st
         int i = 0;
         for (; i < 7 && d >= unit; i++)
             unit *= base;
-        snprintf(buf, sizeof buf, "%.1f %c%sB", base * d / unit, binary && i == 0 ? 'K' : units[i],
-                 binary ? "i" : "");
+        snprintf(buf, sizeof buf, "%.1f %c%sB", base * d / unit, binary && i == 0 ? 'K' : units[i], binary ? "i" : "");
     }
     return chat_str_copy(j, str_of(buf), true, out);
 }
@@ -330,7 +318,7 @@ static bool filesizeformat(struct jin *j, struct val v, const struct args *a, st
 /* Words begin after spaces and -({[<. */
 static bool filter_title(struct jin *j, const struct vstr *s, struct val *out)
 {
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
     size_t len;
 
     for (size_t i = 0; i < s->n;) {
@@ -338,8 +326,8 @@ static bool filter_title(struct jin *j, const struct vstr *s, struct val *out)
         size_t from = i, first = 0;
         for (; i < s->n; i += len) {
             uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
-            bool is = (chat_cp_flags(cp) & UNI_SPACE) != 0 ||
-                      (cp < 0x80 && cp != 0 && strchr("-({[<", (int)cp) != NULL);
+            bool is =
+                (chat_cp_flags(cp) & UNI_SPACE) != 0 || (cp < 0x80 && cp != 0 && strchr("-({[<", (int)cp) != NULL);
             if (i == from) {
                 gap = is;
                 first = len;
@@ -348,11 +336,9 @@ static bool filter_title(struct jin *j, const struct vstr *s, struct val *out)
             }
         }
         struct val head, tail;
-        if (!chat_str_part(j, s, from, first, &head) ||
-            !chat_str_part(j, s, from + first, i - from - first, &tail) ||
-            !chat_str_case(j, head.u.s, CASE_UPPER, &head) ||
-            !chat_str_case(j, tail.u.s, CASE_LOWER, &tail) || !chat_sbuf_str(j, &b, head.u.s) ||
-            !chat_sbuf_str(j, &b, tail.u.s))
+        if (!chat_str_part(j, s, from, first, &head) || !chat_str_part(j, s, from + first, i - from - first, &tail) ||
+            !chat_str_case(j, head.u.s, CASE_UPPER, &head) || !chat_str_case(j, tail.u.s, CASE_LOWER, &tail) ||
+            !chat_sbuf_str(j, &b, head.u.s) || !chat_sbuf_str(j, &b, tail.u.s))
             return false;
     }
     return chat_sbuf_val(j, &b, out);
@@ -360,8 +346,8 @@ static bool filter_title(struct jin *j, const struct vstr *s, struct val *out)
 
 static bool filter_indent(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[3] = {chat_int(4), chat_bool(false), chat_bool(false)}, lines;
-    struct sbuf b = {0}, pad = {0};
+    struct val arg[3] = { chat_int(4), chat_bool(false), chat_bool(false) }, lines;
+    struct sbuf b = { 0 }, pad = { 0 };
     int64_t n = 0;
 
     if (!chat_args(j, "indent", a, "width first blank", 0, arg))
@@ -370,14 +356,13 @@ static bool filter_indent(struct jin *j, struct val v, const struct args *a, str
         return chat_use_undefined(j, v);
     if (v.kind != VAL_STR)
         return chat_raise(j, "indent wants a string, not %s", chat_type(&v));
-    if (arg[0].kind == VAL_STR
-            ? !chat_sbuf_str(j, &pad, arg[0].u.s)
-            : !chat_index(j, arg[0], &n) || !chat_sbuf_fill(j, &pad, STR(" "), n, true))
+    if (arg[0].kind == VAL_STR ? !chat_sbuf_str(j, &pad, arg[0].u.s)
+                               : !chat_index(j, arg[0], &n) || !chat_sbuf_fill(j, &pad, STR(" "), n, true))
         return false;
     struct val indent;
     if (!chat_sbuf_val(j, &pad, &indent) || !chat_list_new(j, VAL_LIST, 0, &lines))
         return false;
-    struct sbuf whole = {0};
+    struct sbuf whole = { 0 };
     struct val text;
     if (!chat_sbuf_str(j, &whole, v.u.s) || !chat_sbuf_add(j, &whole, STR("\n"), true) ||
         !chat_sbuf_val(j, &whole, &text) || !chat_str_lines(j, text.u.s, false, lines.u.l))
@@ -385,8 +370,8 @@ static bool filter_indent(struct jin *j, struct val v, const struct args *a, str
     for (size_t i = 0; i < lines.u.l->n; i++) {
         const struct vstr *line = lines.u.l->v[i].u.s;
         bool in = i == 0 ? chat_truth(&arg[1]) : line->n > 0 || chat_truth(&arg[2]);
-        if ((i > 0 && !chat_sbuf_add(j, &b, STR("\n"), true)) ||
-            (in && !chat_sbuf_str(j, &b, indent.u.s)) || !chat_sbuf_str(j, &b, line))
+        if ((i > 0 && !chat_sbuf_add(j, &b, STR("\n"), true)) || (in && !chat_sbuf_str(j, &b, indent.u.s)) ||
+            !chat_sbuf_str(j, &b, line))
             return false;
     }
     return chat_sbuf_val(j, &b, out) && set_markup(out, v.u.s->markup);
@@ -394,7 +379,7 @@ static bool filter_indent(struct jin *j, struct val v, const struct args *a, str
 
 static bool filter_replace(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[3] = {chat_none(), chat_none(), chat_none()}, s;
+    struct val arg[3] = { chat_none(), chat_none(), chat_none() }, s;
     int64_t max = -1;
 
     if (!chat_args(j, "replace", a, "old new count", 2, arg) || !chat_to_str(j, v, &s) ||
@@ -406,13 +391,12 @@ static bool filter_replace(struct jin *j, struct val v, const struct args *a, st
 
 static bool truncate(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[4] = {chat_int(255), chat_bool(false), chat_none(), chat_int(5)};
+    struct val arg[4] = { chat_int(255), chat_bool(false), chat_none(), chat_int(5) };
     int64_t length, leeway;
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
 
     if (!chat_str_new(j, STR("..."), true, &arg[2]) ||
-        !chat_args(j, "truncate", a, "length killwords end leeway", 0, arg) ||
-        !chat_index(j, arg[0], &length) ||
+        !chat_args(j, "truncate", a, "length killwords end leeway", 0, arg) || !chat_index(j, arg[0], &length) ||
         (arg[3].kind != VAL_NONE && !chat_index(j, arg[3], &leeway)))
         return false;
     leeway = arg[3].kind == VAL_NONE ? 5 : leeway;
@@ -431,8 +415,8 @@ static bool truncate(struct jin *j, struct val v, const struct args *a, struct v
         cut--;
     if (!chat_truth(&arg[1]) && cut > 0)
         to = cut - 1;
-    return part(j, &b, v.u.s, 0, to) && chat_sbuf_str(j, &b, arg[2].u.s) &&
-           chat_sbuf_val(j, &b, out) && set_markup(out, v.u.s->markup);
+    return part(j, &b, v.u.s, 0, to) && chat_sbuf_str(j, &b, arg[2].u.s) && chat_sbuf_val(j, &b, out) &&
+           set_markup(out, v.u.s->markup);
 }
 
 static bool wordcount(struct jin *j, const struct vstr *s, struct val *out)
@@ -452,8 +436,8 @@ static bool wordcount(struct jin *j, const struct vstr *s, struct val *out)
 
 /* One line of text in lines of at most `width`, as Python's textwrap does it where there are no
  * hyphens. */
-static bool wrap_line(struct jin *j, const struct vstr *s, int64_t width, bool break_long,
-                      const struct vstr *sep, struct sbuf *b, bool *any)
+static bool wrap_line(struct jin *j, const struct vstr *s, int64_t width, bool break_long, const struct vstr *sep,
+                      struct sbuf *b, bool *any)
 {
     size_t at = 0;
 
@@ -506,12 +490,11 @@ static bool wrap_line(struct jin *j, const struct vstr *s, int64_t width, bool b
 
 static bool wordwrap(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[4] = {chat_int(79), chat_bool(true), chat_none(), chat_bool(true)}, lines;
+    struct val arg[4] = { chat_int(79), chat_bool(true), chat_none(), chat_bool(true) }, lines;
     int64_t width;
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
 
-    if (!chat_args(j, "wordwrap", a, "width break_long_words wrapstring break_on_hyphens", 0,
-                   arg) ||
+    if (!chat_args(j, "wordwrap", a, "width break_long_words wrapstring break_on_hyphens", 0, arg) ||
         !chat_index(j, arg[0], &width))
         return false;
     if (arg[2].kind == VAL_NONE && !chat_str_new(j, STR("\n"), true, &arg[2]))
@@ -536,7 +519,7 @@ static bool wordwrap(struct jin *j, struct val v, const struct args *a, struct v
 /* Tags and comments go, runs of white space become one space, entities their characters. */
 static bool striptags(struct jin *j, const struct vstr *s, struct val *out)
 {
-    struct sbuf b = {0}, c = {0};
+    struct sbuf b = { 0 }, c = { 0 };
     size_t begin = 0, len;
 
     for (int pass = 0; pass < 2; pass++) {
@@ -562,11 +545,11 @@ static bool striptags(struct jin *j, const struct vstr *s, struct val *out)
             return false;
         s = v.u.s;
     }
-    struct sbuf d = {0};
+    struct sbuf d = { 0 };
     bool gap = false, any = false;
     for (size_t i = 0; i < s->n; i += len) {
         uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
-        static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#34;", "&#39;"};
+        static const char *const names[] = { "&amp;", "&lt;", "&gt;", "&quot;", "&#34;", "&#39;" };
         static const char chars[] = "&<>\"\"'";
         if (chat_cp_flags(cp) & UNI_SPACE) {
             gap = true;
@@ -578,13 +561,11 @@ static bool striptags(struct jin *j, const struct vstr *s, struct val *out)
         any = true;
         if (cp == '&') {
             size_t k = 0;
-            while (k < 6 && !(s->n - i >= strlen(names[k]) &&
-                              memcmp(s->p + i, names[k], strlen(names[k])) == 0))
+            while (k < 6 && !(s->n - i >= strlen(names[k]) && memcmp(s->p + i, names[k], strlen(names[k])) == 0))
                 k++;
             if (k < 6) {
                 len = strlen(names[k]);
-                if (!chat_sbuf_add(j, &d, (struct str){chars + k, 1},
-                                   s->mark ? s->mark[i] != 0 : s->ours))
+                if (!chat_sbuf_add(j, &d, (struct str){ chars + k, 1 }, s->mark ? s->mark[i] != 0 : s->ours))
                     return false;
                 continue;
             }
@@ -604,8 +585,8 @@ static bool quote(struct jin *j, struct val v, bool query, struct sbuf *b)
     for (size_t i = 0; i < v.u.s->n; i++) {
         unsigned char c = (unsigned char)v.u.s->p[i];
         char buf[8];
-        bool safe = (c < 0x80 && chat_is_word(c)) ||
-                    (c != 0 && c < 0x80 && strchr("-.~", c) != NULL) || (c == '/' && !query);
+        bool safe =
+            (c < 0x80 && chat_is_word(c)) || (c != 0 && c < 0x80 && strchr("-.~", c) != NULL) || (c == '/' && !query);
         snprintf(buf, sizeof buf, safe ? "%c" : c == ' ' && query ? "+" : "%%%02X", c);
         if (!chat_sbuf_add(j, b, str_of(buf), v.u.s->mark ? v.u.s->mark[i] != 0 : v.u.s->ours))
             return false;
@@ -615,11 +596,11 @@ static bool quote(struct jin *j, struct val v, bool query, struct sbuf *b)
 
 static bool urlencode(struct jin *j, struct val v, struct val *out)
 {
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
     struct val items, pair;
 
-    if (v.kind != VAL_LIST && v.kind != VAL_TUPLE && v.kind != VAL_DICT && v.kind != VAL_VIEW &&
-        v.kind != VAL_ITER && v.kind != VAL_UNDEFINED)
+    if (v.kind != VAL_LIST && v.kind != VAL_TUPLE && v.kind != VAL_DICT && v.kind != VAL_VIEW && v.kind != VAL_ITER &&
+        v.kind != VAL_UNDEFINED)
         return quote(j, v, false, &b) && chat_sbuf_val(j, &b, out);
     if (v.kind == VAL_DICT) {
         v.kind = VAL_VIEW;
@@ -632,9 +613,8 @@ static bool urlencode(struct jin *j, struct val v, struct val *out)
             return false;
         if (pair.u.l->n != 2)
             return chat_raise(j, "urlencode wants pairs");
-        if ((i > 0 && !chat_sbuf_add(j, &b, STR("&"), true)) ||
-            !quote(j, pair.u.l->v[0], true, &b) || !chat_sbuf_add(j, &b, STR("="), true) ||
-            !quote(j, pair.u.l->v[1], true, &b))
+        if ((i > 0 && !chat_sbuf_add(j, &b, STR("&"), true)) || !quote(j, pair.u.l->v[0], true, &b) ||
+            !chat_sbuf_add(j, &b, STR("="), true) || !quote(j, pair.u.l->v[1], true, &b))
             return false;
     }
     return chat_sbuf_val(j, &b, out);
@@ -643,14 +623,13 @@ static bool urlencode(struct jin *j, struct val v, struct val *out)
 static bool xmlattr(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
     struct val space = chat_bool(true), text;
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
     bool any = false;
 
     if (!chat_args(j, "xmlattr", a, "autospace", 0, &space))
         return false;
     if (v.kind != VAL_DICT)
-        return v.kind == VAL_UNDEFINED ? chat_use_undefined(j, v)
-                                       : chat_raise(j, "xmlattr wants a mapping");
+        return v.kind == VAL_UNDEFINED ? chat_use_undefined(j, v) : chat_raise(j, "xmlattr wants a mapping");
     for (size_t i = 0; i < v.u.d->n; i++) {
         struct vpair *p = &v.u.d->v[i];
         if (p->v.kind == VAL_NONE || p->v.kind == VAL_UNDEFINED)
@@ -660,10 +639,9 @@ static bool xmlattr(struct jin *j, struct val v, const struct args *a, struct va
         for (size_t k = 0; k < p->key.u.s->n; k++)
             if (memchr(" \t\n\r\f\v/>=", p->key.u.s->p[k], 9) != NULL)
                 return chat_raise(j, "Invalid character in attribute name");
-        if (((any || chat_truth(&space)) && !chat_sbuf_add(j, &b, STR(" "), true)) ||
-            !chat_escape(j, p->key, &text) || !chat_sbuf_str(j, &b, text.u.s) ||
-            !chat_sbuf_add(j, &b, STR("=\""), true) || !chat_escape(j, p->v, &text) ||
-            !chat_sbuf_str(j, &b, text.u.s) || !chat_sbuf_add(j, &b, STR("\""), true))
+        if (((any || chat_truth(&space)) && !chat_sbuf_add(j, &b, STR(" "), true)) || !chat_escape(j, p->key, &text) ||
+            !chat_sbuf_str(j, &b, text.u.s) || !chat_sbuf_add(j, &b, STR("=\""), true) ||
+            !chat_escape(j, p->v, &text) || !chat_sbuf_str(j, &b, text.u.s) || !chat_sbuf_add(j, &b, STR("\""), true))
             return false;
         any = true;
     }
@@ -673,9 +651,9 @@ static bool xmlattr(struct jin *j, struct val v, const struct args *a, struct va
 /* ---- JSON ---- */
 static bool tojson(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[4] = {chat_bool(false), chat_none(), chat_none(), chat_bool(false)}, indent;
-    struct json_style style = {.item = STR(", "), .key = STR(": ")};
-    struct sbuf b = {0}, pad = {0};
+    struct val arg[4] = { chat_bool(false), chat_none(), chat_none(), chat_bool(false) }, indent;
+    struct json_style style = { .item = STR(", "), .key = STR(": ") };
+    struct sbuf b = { 0 }, pad = { 0 };
     int64_t n;
 
     if (!chat_args(j, "tojson", a, "ensure_ascii indent separators sort_keys", 0, arg))
@@ -706,10 +684,9 @@ static bool tojson(struct jin *j, struct val v, const struct args *a, struct val
 
 static bool filter_default(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[2] = {chat_none(), chat_bool(false)};
+    struct val arg[2] = { chat_none(), chat_bool(false) };
 
-    if (!chat_str_new(j, STR(""), true, &arg[0]) ||
-        !chat_args(j, "default", a, "default_value boolean", 0, arg))
+    if (!chat_str_new(j, STR(""), true, &arg[0]) || !chat_args(j, "default", a, "default_value boolean", 0, arg))
         return false;
     *out = v.kind == VAL_UNDEFINED || (chat_truth(&arg[1]) && !chat_truth(&v)) ? arg[0] : v;
     return true;
@@ -747,7 +724,7 @@ bool chat_filter_text(struct jin *j, int which, struct val v, const struct args 
 {
     struct val s, arg = chat_none();
     int64_t width;
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
 
     switch ((enum filter)which) {
     case F_D:
@@ -777,8 +754,8 @@ bool chat_filter_text(struct jin *j, int which, struct val v, const struct args 
         return xmlattr(j, v, a, out);
     case F_CENTER:
         arg = chat_int(80);
-        return chat_to_str(j, v, &s) && chat_args(j, "center", a, "width", 0, &arg) &&
-               chat_index(j, arg, &width) && chat_str_pad(j, s.u.s, width, STR(" "), 0, out);
+        return chat_to_str(j, v, &s) && chat_args(j, "center", a, "width", 0, &arg) && chat_index(j, arg, &width) &&
+               chat_str_pad(j, s.u.s, width, STR(" "), 0, out);
     case F_TRIM:
         if (!chat_to_str(j, v, &s) || !chat_args(j, "trim", a, "chars", 0, &arg))
             return false;
@@ -817,8 +794,7 @@ bool chat_filter_text(struct jin *j, int which, struct val v, const struct args 
     case F_UPPER:
         return chat_str_case(j, s.u.s, CASE_UPPER, out);
     case F_FORCEESCAPE:
-        return chat_str_part(j, s.u.s, 0, s.u.s->n, &s) && set_markup(&s, false) &&
-               chat_escape(j, s, out);
+        return chat_str_part(j, s.u.s, 0, s.u.s->n, &s) && set_markup(&s, false) && chat_escape(j, s, out);
     case F_SAFE:
         return chat_str_part(j, s.u.s, 0, s.u.s->n, out) && set_markup(out, true);
     case F_STRIPTAGS:

@@ -45,13 +45,13 @@ static size_t grouped(const char *digits, size_t n, char group, int every, int64
 }
 
 /* sign, prefix, digits and the rest of a number, padded as the specification says. */
-static bool put_number(struct jin *j, struct sbuf *b, const struct spec *f, const char *sign,
-                       const char *prefix, struct str digits, struct str rest, int every)
+static bool put_number(struct jin *j, struct sbuf *b, const struct spec *f, const char *sign, const char *prefix,
+                       struct str digits, struct str rest, int every)
 {
     int64_t taken = (int64_t)(strlen(sign) + strlen(prefix) + rest.n), min = 0;
     bool zeros = f->align == '=' && f->fill_bytes == 1 && f->fill[0] == '0';
     char align = f->align ? f->align : '>';
-    struct str fill = {f->fill, f->fill_bytes};
+    struct str fill = { f->fill, f->fill_bytes };
 
     if (f->width > WIDTH_MAX)
         return chat_no_memory(j);
@@ -61,15 +61,12 @@ static bool put_number(struct jin *j, struct sbuf *b, const struct spec *f, cons
     if (buf == NULL || !chat_work(j, min / 16))
         return false;
     size_t n = grouped(digits.p, digits.n, f->group, every, min, buf);
-    int64_t room = f->width - taken - (int64_t)n, left = align == '^'   ? room / 2
-                                                         : align == '>' ? room
-                                                                        : 0;
+    int64_t room = f->width - taken - (int64_t)n, left = align == '^' ? room / 2 : align == '>' ? room : 0;
     if (room < 0)
         room = left = 0;
     return chat_sbuf_fill(j, b, fill, left, true) && chat_sbuf_add(j, b, str_of(sign), true) &&
-           chat_sbuf_add(j, b, str_of(prefix), true) &&
-           (align != '=' || chat_sbuf_fill(j, b, fill, room, true)) &&
-           chat_sbuf_add(j, b, (struct str){buf, n}, true) && chat_sbuf_add(j, b, rest, true) &&
+           chat_sbuf_add(j, b, str_of(prefix), true) && (align != '=' || chat_sbuf_fill(j, b, fill, room, true)) &&
+           chat_sbuf_add(j, b, (struct str){ buf, n }, true) && chat_sbuf_add(j, b, rest, true) &&
            chat_sbuf_fill(j, b, fill, align == '<' || align == '^' ? room - left : 0, true);
 }
 
@@ -94,8 +91,7 @@ static bool put_int(struct jin *j, struct sbuf *b, const struct spec *f, struct 
                          : type == 'X'               ? "0X"
                          : type == 'o'               ? "0o"
                                                      : "0b";
-    return put_number(j, b, f, sign_of(f, neg), prefix, (struct str){p + neg, n - neg}, STR(""),
-                      base == 10 ? 3 : 4);
+    return put_number(j, b, f, sign_of(f, neg), prefix, (struct str){ p + neg, n - neg }, STR(""), base == 10 ? 3 : 4);
 }
 
 /* Python's repr-like text of |d| for format without a type: at least one digit after the point,
@@ -130,12 +126,9 @@ static size_t general(double d, const struct spec *f, char *buf, size_t cap)
             n += (size_t)snprintf(buf + n, cap - n, ".0");
         return n;
     }
-    char fmt[8] = {'%',
-                   f->alternate ? '#' : '.',
-                   f->alternate ? '.' : '*',
-                   f->alternate ? '*' : type,
-                   f->alternate ? type : 0,
-                   0};
+    char fmt[8] = {
+        '%', f->alternate ? '#' : '.', f->alternate ? '.' : '*', f->alternate ? '*' : type, f->alternate ? type : 0, 0
+    };
     return (size_t)snprintf(buf, cap, fmt, prec, d);
 }
 
@@ -157,13 +150,12 @@ static bool put_float(struct jin *j, struct sbuf *b, const struct spec *f, doubl
     d = fabs(d);
     if (isnan(d) || isinf(d)) {
         bool upper = type == 'F' || type == 'E' || type == 'G';
-        n = (size_t)snprintf(buf, sizeof buf, "%s%s",
-                             isnan(d) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"),
+        n = (size_t)snprintf(buf, sizeof buf, "%s%s", isnan(d) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"),
                              percent ? "%" : "");
         g.group = 0;
         if (g.align == '=' && g.fill[0] == '0')
-            return put_number(j, b, &g, sign_of(f, neg), "", (struct str){buf, n}, STR(""), 3);
-        return put_number(j, b, &g, sign_of(f, neg), "", STR(""), (struct str){buf, n}, 3);
+            return put_number(j, b, &g, sign_of(f, neg), "", (struct str){ buf, n }, STR(""), 3);
+        return put_number(j, b, &g, sign_of(f, neg), "", STR(""), (struct str){ buf, n }, 3);
     }
     n = general(d, &g, buf, sizeof buf - 2);
     if (percent)
@@ -171,8 +163,8 @@ static bool put_float(struct jin *j, struct sbuf *b, const struct spec *f, doubl
     size_t whole = 0;
     while (whole < n && buf[whole] >= '0' && buf[whole] <= '9')
         whole++;
-    return put_number(j, b, f, sign_of(f, neg), "", (struct str){buf, whole},
-                      (struct str){buf + whole, n - whole}, 3);
+    return put_number(j, b, f, sign_of(f, neg), "", (struct str){ buf, whole }, (struct str){ buf + whole, n - whole },
+                      3);
 }
 
 static bool put_str(struct jin *j, struct sbuf *b, const struct spec *f, const struct vstr *s)
@@ -188,7 +180,7 @@ static bool put_str(struct jin *j, struct sbuf *b, const struct spec *f, const s
         return chat_no_memory(j);
     room = f->width > n ? f->width - n : 0;
     left = f->align == '>' ? room : f->align == '^' ? room / 2 : 0;
-    struct str fill = {f->fill, f->fill_bytes};
+    struct str fill = { f->fill, f->fill_bytes };
     return chat_sbuf_fill(j, b, fill, left, true) && chat_sbuf_str(j, b, &cut) &&
            chat_sbuf_fill(j, b, fill, room - left, true);
 }
@@ -215,7 +207,7 @@ static bool parse_spec(struct jin *j, struct str s, struct spec *f)
     size_t i = 0, len = 0;
     bool zero = false;
 
-    *f = (struct spec){.fill = " ", .fill_bytes = 1, .width = -1, .precision = -1};
+    *f = (struct spec){ .fill = " ", .fill_bytes = 1, .width = -1, .precision = -1 };
     if (s.n > 0)
         chat_cp(s.p, s.n, &len);
     if (len > 0 && len < s.n && is_align(s.p[len])) {
@@ -279,31 +271,26 @@ bool chat_format_spec(struct jin *j, struct val v, struct str s, struct sbuf *b)
         if (f.type != 0 && f.type != 's')
             return bad_type(j, &f, &v);
         if (f.sign || f.alternate || f.group || f.align == '=') {
-            if (f.align == '=' && f.fill[0] == '0' && !f.sign && !f.alternate && !f.group &&
-                s.p[0] == '0')
+            if (f.align == '=' && f.fill[0] == '0' && !f.sign && !f.alternate && !f.group && s.p[0] == '0')
                 f.align = '<'; /* "05" of a string pads at the right */
             else
                 return chat_raise(j, "the format specifier does not fit a string");
         }
         return put_str(j, b, &f, v.u.s);
     }
-    if (f.group && f.type != 0 &&
-        strchr(f.group == ',' ? "deEfFgG%" : "deEfFgG%boxX", f.type) == NULL)
+    if (f.group && f.type != 0 && strchr(f.group == ',' ? "deEfFgG%" : "deEfFgG%boxX", f.type) == NULL)
         return chat_raise(j, "Cannot specify '%c' with '%c'.", f.group, f.type);
     if (integer && (f.type == 0 || strchr("dboxXnc", f.type) != NULL)) {
         if (f.precision >= 0)
             return chat_raise(j, "Precision not allowed in integer format specifier");
         if (f.type == 'c') {
             char c[4];
-            if (v.kind != VAL_INT || v.u.i < 0 || v.u.i > 0x10FFFF ||
-                (v.u.i >= 0xD800 && v.u.i <= 0xDFFF))
+            if (v.kind != VAL_INT || v.u.i < 0 || v.u.i > 0x10FFFF || (v.u.i >= 0xD800 && v.u.i <= 0xDFFF))
                 return chat_raise(j, "%%c arg not in range(0x110000)");
-            struct vstr one = {
-                .p = c, .n = chat_cp_put(c, (uint32_t)v.u.i), .n_cp = 1, .ours = true};
+            struct vstr one = { .p = c, .n = chat_cp_put(c, (uint32_t)v.u.i), .n_cp = 1, .ours = true };
             f.align = f.align && f.align != '=' ? f.align : '>';
             f.precision = -1;
-            return chat_str_copy(j, (struct str){one.p, one.n}, true, &text) &&
-                   put_str(j, b, &f, text.u.s);
+            return chat_str_copy(j, (struct str){ one.p, one.n }, true, &text) && put_str(j, b, &f, text.u.s);
         }
         if (f.type == 'n')
             f.type = 'd';
@@ -331,21 +318,18 @@ static bool field_value(struct fields *x, struct str name, struct val *out)
 
     while (i < name.n && name.p[i] != '.' && name.p[i] != '[')
         i++;
-    struct str first = {name.p, i};
+    struct str first = { name.p, i };
     size_t k = 0;
     n = number(first, &k);
     if (first.n == 0 || (n >= 0 && k == first.n)) {
         if ((first.n == 0 && x->manual) || (first.n > 0 && x->next > 0))
-            return chat_raise(
-                j,
-                "cannot switch between automatic field numbering and manual field specification");
+            return chat_raise(j, "cannot switch between automatic field numbering and manual field specification");
         if (first.n == 0)
             n = x->next++;
         else
             x->manual = true;
         if (n >= x->a->n)
-            return chat_raise(j, "Replacement index %lld out of range for positional args tuple",
-                              (long long)n);
+            return chat_raise(j, "Replacement index %lld out of range for positional args tuple", (long long)n);
         *out = x->a->v[n];
     } else {
         int m = 0;
@@ -359,14 +343,13 @@ static bool field_value(struct fields *x, struct str name, struct val *out)
         struct val key;
         size_t from = i + 1, end = from;
         bool index = name.p[i] == '[';
-        while (end < name.n &&
-               (index ? name.p[end] != ']' : name.p[end] != '.' && name.p[end] != '['))
+        while (end < name.n && (index ? name.p[end] != ']' : name.p[end] != '.' && name.p[end] != '['))
             end++;
         if (index && end == name.n)
             return chat_raise(j, "Missing ']' in format string");
         if (end == from)
             return chat_raise(j, "Empty attribute in format string");
-        struct str part = {name.p + from, end - from};
+        struct str part = { name.p + from, end - from };
         k = 0;
         n = number(part, &k);
         if (index && n >= 0 && k == part.n)
@@ -382,22 +365,20 @@ static bool field_value(struct fields *x, struct str name, struct val *out)
     return true;
 }
 
-static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, size_t to, int depth,
-                        struct sbuf *b);
+static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, size_t to, int depth, struct sbuf *b);
 
 /* "name!r:spec" at from..to. */
-static bool put_field(struct fields *x, const struct vstr *f, size_t from, size_t to, int depth,
-                      struct sbuf *b)
+static bool put_field(struct fields *x, const struct vstr *f, size_t from, size_t to, int depth, struct sbuf *b)
 {
     struct jin *j = x->j;
     size_t end = from, spec;
     char conversion = 0;
     struct val v;
-    struct sbuf text = {0}, format = {0};
+    struct sbuf text = { 0 }, format = { 0 };
 
     for (bool in = false; end < to && (in || (f->p[end] != '!' && f->p[end] != ':')); end++)
         in = f->p[end] == '[' ? true : f->p[end] == ']' ? false : in;
-    if (!field_value(x, (struct str){f->p + from, end - from}, &v))
+    if (!field_value(x, (struct str){ f->p + from, end - from }, &v))
         return false;
     spec = end;
     if (end < to && f->p[end] == '!') {
@@ -421,11 +402,10 @@ static bool put_field(struct fields *x, const struct vstr *f, size_t from, size_
         return false;
     if (x->escape && format.n == 0)
         return chat_escape(j, v, &v) && chat_sbuf_str(j, b, v.u.s);
-    return chat_format_spec(j, v, (struct str){format.p, format.n}, b);
+    return chat_format_spec(j, v, (struct str){ format.p, format.n }, b);
 }
 
-static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, size_t to, int depth,
-                        struct sbuf *b)
+static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, size_t to, int depth, struct sbuf *b)
 {
     struct jin *j = x->j;
     size_t begin = from;
@@ -436,10 +416,9 @@ static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, siz
         char c = f->p[i];
         if (c != '{' && c != '}')
             continue;
-        struct vstr part = {.p = f->p + begin,
-                            .mark = f->mark ? f->mark + begin : NULL,
-                            .n = i - begin,
-                            .ours = f->ours};
+        struct vstr part = {
+            .p = f->p + begin, .mark = f->mark ? f->mark + begin : NULL, .n = i - begin, .ours = f->ours
+        };
         if (!chat_work(j, 1) || !chat_sbuf_str(j, b, &part))
             return false;
         if (depth == 0 && i + 1 < to && f->p[i + 1] == c) { /* {{ and }} */
@@ -463,17 +442,16 @@ static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, siz
         i = end;
         begin = end + 1;
     }
-    struct vstr rest = {.p = f->p + begin,
-                        .mark = f->mark ? f->mark + begin : NULL,
-                        .n = to - begin,
-                        .ours = f->ours};
+    struct vstr rest = {
+        .p = f->p + begin, .mark = f->mark ? f->mark + begin : NULL, .n = to - begin, .ours = f->ours
+    };
     return chat_sbuf_str(j, b, &rest);
 }
 
 bool chat_format(struct jin *j, const struct vstr *f, const struct args *a, struct val *out)
 {
-    struct fields x = {.j = j, .a = a, .escape = f->markup};
-    struct sbuf b = {0};
+    struct fields x = { .j = j, .a = a, .escape = f->markup };
+    struct sbuf b = { 0 };
 
     if (!fill_fields(&x, f, 0, f->n, 0, &b) || !chat_sbuf_val(j, &b, out))
         return false;
@@ -509,13 +487,12 @@ static bool next_arg(struct percent *x, struct val *v)
 /* A width or precision: digits, or * for the next argument. */
 static bool star(struct percent *x, int64_t *n)
 {
-    struct str s = {x->f->p, x->f->n};
+    struct str s = { x->f->p, x->f->n };
     struct val v;
 
     if (x->i < s.n && s.p[x->i] == '*') {
         x->i++;
-        return next_arg(x, &v) && (v.kind == VAL_INT || chat_raise(x->j, "* wants int")) &&
-               chat_index(x->j, v, n);
+        return next_arg(x, &v) && (v.kind == VAL_INT || chat_raise(x->j, "* wants int")) && chat_index(x->j, v, n);
     }
     *n = number(s, &x->i);
     return true;
@@ -525,14 +502,13 @@ static bool put_percent(struct percent *x, struct spec *f, char c, struct sbuf *
 {
     struct jin *j = x->j;
     struct val v, text;
-    struct sbuf repr = {0};
+    struct sbuf repr = { 0 };
     double d;
 
     if (!next_arg(x, &v))
         return false;
     if (c == 's' || c == 'r' || c == 'a') {
-        if (c == 's' ? !chat_to_str(j, v, &text)
-                     : !(chat_repr(j, &repr, v) && chat_sbuf_val(j, &repr, &text)))
+        if (c == 's' ? !chat_to_str(j, v, &text) : !(chat_repr(j, &repr, v) && chat_sbuf_val(j, &repr, &text)))
             return false;
         if (x->f->markup && !chat_escape(j, c == 's' ? v : text, &text))
             return false;
@@ -544,11 +520,9 @@ static bool put_percent(struct percent *x, struct spec *f, char c, struct sbuf *
         char one[4];
         if (v.kind == VAL_STR && chat_str_len(v.u.s) == 1)
             text = v;
-        else if (v.kind != VAL_INT || v.u.i < 0 || v.u.i > 0x10FFFF ||
-                 (v.u.i >= 0xD800 && v.u.i <= 0xDFFF))
+        else if (v.kind != VAL_INT || v.u.i < 0 || v.u.i > 0x10FFFF || (v.u.i >= 0xD800 && v.u.i <= 0xDFFF))
             return chat_raise(j, "%%c requires int or char");
-        else if (!chat_str_copy(j, (struct str){one, chat_cp_put(one, (uint32_t)v.u.i)}, true,
-                                &text))
+        else if (!chat_str_copy(j, (struct str){ one, chat_cp_put(one, (uint32_t)v.u.i) }, true, &text))
             return false;
         f->align = f->align == '<' ? '<' : '>';
         f->fill[0] = ' ';
@@ -561,8 +535,8 @@ static bool put_percent(struct percent *x, struct spec *f, char c, struct sbuf *
         return chat_use_undefined(j, v);
     bool whole = strchr("diu", c) != NULL;
     if (!chat_is_num(&v) || (v.kind == VAL_FLOAT && strchr("xXo", c) != NULL))
-        return chat_raise(j, "%%%c format: %s is required, not %s", c,
-                          whole ? "a real number" : "a number", chat_type(&v));
+        return chat_raise(j, "%%%c format: %s is required, not %s", c, whole ? "a real number" : "a number",
+                          chat_type(&v));
     if (f->align == 0)
         f->align = '>';
     if (strchr("eEfFgG", c) != NULL) {
@@ -573,14 +547,14 @@ static bool put_percent(struct percent *x, struct spec *f, char c, struct sbuf *
         return false;
     f->type = whole ? 'd' : c;
     if (f->precision > 0) { /* the least number of digits */
-        struct spec digits = {.fill = "0",
-                              .fill_bytes = 1,
-                              .align = '=',
-                              .sign = f->sign,
-                              .alternate = f->alternate,
-                              .width = f->precision,
-                              .precision = -1,
-                              .type = f->type};
+        struct spec digits = { .fill = "0",
+                               .fill_bytes = 1,
+                               .align = '=',
+                               .sign = f->sign,
+                               .alternate = f->alternate,
+                               .width = f->precision,
+                               .precision = -1,
+                               .type = f->type };
         bool neg = v.kind == VAL_BIG ? v.u.big->neg : v.kind == VAL_INT && v.u.i < 0;
         digits.width += neg || f->sign ? 1 : 0;
         digits.width += f->alternate && !whole ? 2 : 0;
@@ -600,8 +574,8 @@ static bool put_percent(struct percent *x, struct spec *f, char c, struct sbuf *
 static bool one_percent(struct percent *x, struct sbuf *b)
 {
     struct jin *j = x->j;
-    struct str s = {x->f->p, x->f->n};
-    struct spec f = {.fill = " ", .fill_bytes = 1, .width = -1, .precision = -1};
+    struct str s = { x->f->p, x->f->n };
+    struct spec f = { .fill = " ", .fill_bytes = 1, .width = -1, .precision = -1 };
     int64_t width = -1;
     bool minus = false, zero = false;
 
@@ -620,7 +594,7 @@ static bool one_percent(struct percent *x, struct sbuf *b)
             return chat_raise(j, "incomplete format key");
         if (x->args.kind != VAL_DICT)
             return chat_raise(j, "format requires a mapping");
-        if (!chat_str_new(j, (struct str){s.p + from, x->i - from}, true, &key) ||
+        if (!chat_str_new(j, (struct str){ s.p + from, x->i - from }, true, &key) ||
             !chat_dict_get(j, x->args.u.d, key, &at))
             return false;
         if (at == NULL)
@@ -668,8 +642,8 @@ static bool one_percent(struct percent *x, struct sbuf *b)
 
 bool chat_percent(struct jin *j, const struct vstr *f, struct val args, struct val *out)
 {
-    struct percent x = {.j = j, .f = f, .args = args, .tuple = args.kind == VAL_TUPLE};
-    struct sbuf b = {0};
+    struct percent x = { .j = j, .f = f, .args = args, .tuple = args.kind == VAL_TUPLE };
+    struct sbuf b = { 0 };
     bool mapping = args.kind == VAL_DICT || args.kind == VAL_LIST || args.kind == VAL_RANGE ||
                    args.kind == VAL_UNDEFINED || args.kind == VAL_BYTES;
 
@@ -677,10 +651,9 @@ bool chat_percent(struct jin *j, const struct vstr *f, struct val args, struct v
         size_t from = x.i;
         const char *p = memchr(f->p + from, '%', f->n - from);
         size_t to = p != NULL ? (size_t)(p - f->p) : f->n;
-        struct vstr part = {.p = f->p + from,
-                            .mark = f->mark ? f->mark + from : NULL,
-                            .n = to - from,
-                            .ours = f->ours};
+        struct vstr part = {
+            .p = f->p + from, .mark = f->mark ? f->mark + from : NULL, .n = to - from, .ours = f->ours
+        };
         if (!chat_work(j, 1) || !chat_sbuf_str(j, &b, &part))
             return false;
         x.i = to;

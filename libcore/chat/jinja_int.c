@@ -76,11 +76,10 @@ static struct val finish(struct vbig *b)
         if (fits && u <= (uint64_t)INT64_MAX + b->neg)
             return chat_int(b->neg ? (int64_t)(0 - u) : (int64_t)u);
     }
-    return (struct val){.kind = VAL_BIG, .u.big = b};
+    return (struct val){ .kind = VAL_BIG, .u.big = b };
 }
 
-static bool add_mag(struct jin *j, const struct mag *a, const struct mag *b, bool neg,
-                    struct val *out)
+static bool add_mag(struct jin *j, const struct mag *a, const struct mag *b, bool neg, struct val *out)
 {
     const struct mag *x = a->n > b->n ? a : b, *y = x == a ? b : a;
     struct vbig *r = take(j, x->n + 1);
@@ -99,8 +98,7 @@ static bool add_mag(struct jin *j, const struct mag *a, const struct mag *b, boo
 }
 
 /* |a| - |b| where |a| >= |b| */
-static bool sub_mag(struct jin *j, const struct mag *a, const struct mag *b, bool neg,
-                    struct val *out)
+static bool sub_mag(struct jin *j, const struct mag *a, const struct mag *b, bool neg, struct val *out)
 {
     struct vbig *r = take(j, a->n);
     int32_t borrow = 0;
@@ -144,8 +142,7 @@ static bool mul(struct jin *j, const struct mag *a, const struct mag *b, struct 
 }
 
 /* q and r of |a| / |b|, Knuth's algorithm D; r has the limbs of b. */
-static bool divide(struct jin *j, const struct mag *a, const struct mag *b, struct vbig **q,
-                   struct vbig **r)
+static bool divide(struct jin *j, const struct mag *a, const struct mag *b, struct vbig **q, struct vbig **r)
 {
     int n = b->n, m = a->n - b->n;
 
@@ -158,8 +155,7 @@ static bool divide(struct jin *j, const struct mag *a, const struct mag *b, stru
     struct vbig *u = take(j, a->n + 1), *v = take(j, n);
     *q = take(j, m + 1);
     *r = take(j, n);
-    if (u == NULL || v == NULL || *q == NULL || *r == NULL ||
-        !chat_work(j, (int64_t)(m + 1) * n / 8))
+    if (u == NULL || v == NULL || *q == NULL || *r == NULL || !chat_work(j, (int64_t)(m + 1) * n / 8))
         return false;
     uint32_t scale = BASE / (b->d[n - 1] + 1);
     uint64_t carry = 0;
@@ -180,8 +176,7 @@ static bool divide(struct jin *j, const struct mag *a, const struct mag *b, stru
         }
         int64_t borrow = 0;
         for (int k = 0; k <= n; k++) {
-            int64_t s =
-                (int64_t)u->d[i + k] - borrow - (k < n ? (int64_t)(guess * v->d[k] % BASE) : 0);
+            int64_t s = (int64_t)u->d[i + k] - borrow - (k < n ? (int64_t)(guess * v->d[k] % BASE) : 0);
             borrow = k < n ? (int64_t)(guess * v->d[k] / BASE) : 0;
             if (s < 0) {
                 s += BASE;
@@ -214,8 +209,7 @@ static bool divide(struct jin *j, const struct mag *a, const struct mag *b, stru
 }
 
 /* Python's // and %: the quotient is rounded down, the rest has the sign of b. */
-static bool div_mod(struct jin *j, const struct mag *a, const struct mag *b, bool want_rest,
-                    struct val *out)
+static bool div_mod(struct jin *j, const struct mag *a, const struct mag *b, bool want_rest, struct val *out)
 {
     struct vbig *q, *r;
 
@@ -229,7 +223,7 @@ static bool div_mod(struct jin *j, const struct mag *a, const struct mag *b, boo
         *out = want_rest ? vr : vq;
         return true;
     }
-    struct mag m, one = {.n = 1, .d = (const uint32_t[]){1}, .neg = true};
+    struct mag m, one = { .n = 1, .d = (const uint32_t[]){ 1 }, .neg = true };
     mag_of(&m, want_rest ? vr : vq);
     return add(j, &m, want_rest ? b : &one, out);
 }
@@ -241,8 +235,7 @@ bool chat_int_op(struct jin *j, int op, struct val a, struct val b, struct val *
     if ((op == OP_FLOORDIV || op == OP_MOD) && !chat_truth(&b))
         return chat_raise(j, "integer division or modulo by zero");
     if (a.kind != VAL_BIG && b.kind != VAL_BIG) {
-        int64_t p = a.kind == VAL_BOOL ? a.u.b : a.u.i, q = b.kind == VAL_BOOL ? b.u.b : b.u.i,
-                r = 0;
+        int64_t p = a.kind == VAL_BOOL ? a.u.b : a.u.i, q = b.kind == VAL_BOOL ? b.u.b : b.u.i, r = 0;
         bool over = true;
         if (op == OP_ADD)
             over = __builtin_add_overflow(p, q, &r);
@@ -278,9 +271,7 @@ bool chat_int_pow(struct jin *j, struct val a, int64_t n, struct val *out)
     if (a.kind == VAL_BOOL)
         a = chat_int(a.u.b);
     if (a.kind == VAL_INT && (a.u.i == 0 || a.u.i == 1 || a.u.i == -1)) {
-        *out = n == 0 || a.u.i == 1 ? chat_int(1)
-               : a.u.i == 0         ? chat_int(0)
-                                    : chat_int(n % 2 != 0 ? -1 : 1);
+        *out = n == 0 || a.u.i == 1 ? chat_int(1) : a.u.i == 0 ? chat_int(0) : chat_int(n % 2 != 0 ? -1 : 1);
         return true;
     }
     for (; n > 0; n /= 2) {
@@ -326,8 +317,7 @@ bool chat_int_read(struct jin *j, struct str s, int base, struct val *out)
     while (i < s.n && s.p[i] == '0')
         i++;
     if (base == 10 && s.n - i > JIN_DIGITS_MAX)
-        return chat_raise(j, "Exceeds the limit (%d digits) for integer string conversion",
-                          JIN_DIGITS_MAX);
+        return chat_raise(j, "Exceeds the limit (%d digits) for integer string conversion", JIN_DIGITS_MAX);
     if ((s.n - i) / 7 + 2 > LIMBS_MAX)
         return chat_limit(j, "an integer has too many digits");
     if (s.n - i <= (base == 10 ? 18 : base <= 16 ? 15 : 11)) {
@@ -338,8 +328,7 @@ bool chat_int_read(struct jin *j, struct str s, int base, struct val *out)
         *out = chat_int(neg ? -small : small);
         return true;
     }
-    if (!chat_work(j, (int64_t)(s.n * s.n / 64)) ||
-        (b = take(j, (int)((s.n - i) / (base <= 10 ? 9 : 5) + 2))) == NULL)
+    if (!chat_work(j, (int64_t)(s.n * s.n / 64)) || (b = take(j, (int)((s.n - i) / (base <= 10 ? 9 : 5) + 2))) == NULL)
         return false;
     for (int n = 1; i < s.n; i++) {
         char c = s.p[i];
@@ -361,8 +350,7 @@ bool chat_int_text(struct jin *j, struct val a, int base, char **p, size_t *n)
 
     mag_of(&m, a);
     if (base == 10 && m.n * 9 > JIN_DIGITS_MAX + 9)
-        return chat_raise(j, "Exceeds the limit (%d digits) for integer string conversion",
-                          JIN_DIGITS_MAX);
+        return chat_raise(j, "Exceeds the limit (%d digits) for integer string conversion", JIN_DIGITS_MAX);
     cap = (size_t)m.n * (base == 10 ? 9 : 30) + 3;
     if ((*p = chat_take(j, cap)) == NULL)
         return false;
@@ -375,8 +363,7 @@ bool chat_int_text(struct jin *j, struct val a, int base, char **p, size_t *n)
             at += (size_t)snprintf(*p + at, cap - at, i == m.n - 1 ? "%u" : "%09u", m.d[i]);
         *n = at;
         if (at - m.neg > JIN_DIGITS_MAX)
-            return chat_raise(j, "Exceeds the limit (%d digits) for integer string conversion",
-                              JIN_DIGITS_MAX);
+            return chat_raise(j, "Exceeds the limit (%d digits) for integer string conversion", JIN_DIGITS_MAX);
         return true;
     }
     struct vbig *b = take(j, m.n);
@@ -454,11 +441,11 @@ int chat_int_cmp_double(struct val a, double d)
     if (a.kind == VAL_BIG || fabs(d) >= 9e18) {
         char buf[36 * 9 + 4];
         uint32_t limb[36];
-        struct mag x, y = {.neg = d < 0, .d = limb};
+        struct mag x, y = { .neg = d < 0, .d = limb };
         int n = snprintf(buf, sizeof buf, "%0324.0f", trunc(fabs(d)));
         mag_of(&x, a);
         for (int i = 0; i < 36; i++) {
-            char part[10] = {0};
+            char part[10] = { 0 };
             memcpy(part, buf + n - 9 * (i + 1), 9);
             limb[i] = (uint32_t)strtoul(part, NULL, 10);
             if (limb[i] != 0)

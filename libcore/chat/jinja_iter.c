@@ -34,7 +34,7 @@ bool chat_iter(struct jin *j, struct val v, struct viter **out)
     }
     if ((it = chat_take(j, sizeof *it)) == NULL)
         return false;
-    *it = (struct viter){.of = v};
+    *it = (struct viter){ .of = v };
     *out = it;
     return true;
 }
@@ -161,8 +161,7 @@ bool chat_contains(struct jin *j, struct val v, struct val item, bool *out)
     *out = false;
     if (v.kind == VAL_STR) {
         if (item.kind != VAL_STR)
-            return chat_raise(j, "'in <string>' requires string as left operand, not %s",
-                              chat_type(&item));
+            return chat_raise(j, "'in <string>' requires string as left operand, not %s", chat_type(&item));
         *out = find_str(chat_str(&v), chat_str(&item));
         return chat_work(j, (int64_t)v.u.s->n / 64);
     }
@@ -172,8 +171,8 @@ bool chat_contains(struct jin *j, struct val v, struct val item, bool *out)
         *out = at != NULL;
         return true;
     }
-    if (v.kind == VAL_NONE || chat_is_num(&v) || v.kind == VAL_SPACE || v.kind == VAL_MACRO ||
-        v.kind == VAL_METHOD || v.kind == VAL_FUNC)
+    if (v.kind == VAL_NONE || chat_is_num(&v) || v.kind == VAL_SPACE || v.kind == VAL_MACRO || v.kind == VAL_METHOD ||
+        v.kind == VAL_FUNC)
         return chat_raise(j, "argument of type '%s' is not iterable", chat_type(&v));
     if (!chat_iter(j, v, &it))
         return false;
@@ -195,7 +194,7 @@ bool chat_generate(struct jin *j, struct val v, iter_fn *fn, void *ctx, struct v
 
     if (it == NULL)
         return false;
-    *it = (struct viter){.of = v, .fn = fn, .ctx = ctx};
-    *out = (struct val){.kind = VAL_ITER, .u.it = it};
+    *it = (struct viter){ .of = v, .fn = fn, .ctx = ctx };
+    *out = (struct val){ .kind = VAL_ITER, .u.it = it };
     return true;
 }

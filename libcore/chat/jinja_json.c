@@ -30,8 +30,7 @@ static bool fail(struct reader *r, const char *why)
             begin = i + 1;
         }
     if (r->j->e != NULL && r->j->e->code == ERR_OK)
-        err_set(r->j->e, ERR_FORMAT, "%s: line %d, column %zu: %s", r->what, line,
-                r->at - begin + 1, why);
+        err_set(r->j->e, ERR_FORMAT, "%s: line %d, column %zu: %s", r->what, line, r->at - begin + 1, why);
     return false;
 }
 
@@ -56,9 +55,7 @@ static int hex4(const char *p)
 
     for (int i = 0; i < 4; i++) {
         char c = p[i];
-        int d = c >= '0' && c <= '9'                 ? c - '0'
-                : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                     : -1;
+        int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
         if (d < 0)
             return -1;
         v = v * 16 + d;
@@ -77,9 +74,7 @@ static bool unicode(struct reader *r, uint32_t *cp)
     *cp = (uint32_t)hi;
     if (hi < 0xD800 || hi > 0xDFFF)
         return true;
-    lo = r->s.n - r->at >= 6 && r->s.p[r->at] == '\\' && r->s.p[r->at + 1] == 'u'
-             ? hex4(r->s.p + r->at + 2)
-             : -1;
+    lo = r->s.n - r->at >= 6 && r->s.p[r->at] == '\\' && r->s.p[r->at + 1] == 'u' ? hex4(r->s.p + r->at + 2) : -1;
     if (hi > 0xDBFF || lo < 0xDC00 || lo > 0xDFFF)
         return fail(r, "half of a surrogate pair");
     r->at += 6;
@@ -102,7 +97,7 @@ static bool read_str(struct reader *r, struct val *out)
         if (c < 0x20)
             return fail(r, "a control character in a string");
         if (c != '\\') {
-            size_t len = c < 0x80 ? 1 : str_utf8((struct str){r->s.p + r->at, r->s.n - r->at});
+            size_t len = c < 0x80 ? 1 : str_utf8((struct str){ r->s.p + r->at, r->s.n - r->at });
             if (len == 0)
                 return fail(r, "not valid UTF-8");
             if (p != NULL)
@@ -138,7 +133,7 @@ static bool read_str(struct reader *r, struct val *out)
         }
     }
     r->at++;
-    return chat_str_new(r->j, (struct str){p != NULL ? p : r->s.p + begin, n}, false, out);
+    return chat_str_new(r->j, (struct str){ p != NULL ? p : r->s.p + begin, n }, false, out);
 }
 
 static size_t digits(struct reader *r)
@@ -175,7 +170,7 @@ static bool read_number(struct reader *r, struct val *out)
         if (digits(r) == 0)
             return fail(r, "a bad number");
     }
-    struct str s = {r->s.p + from, r->at - from};
+    struct str s = { r->s.p + from, r->at - from };
     if (!real)
         return chat_int_read(r->j, s, 10, out);
     if (!chat_float_read(s, &d))
@@ -267,7 +262,7 @@ static bool read_any(struct reader *r, struct val *out)
 
 bool chat_json_read(struct jin *j, struct str text, const char *what, struct val *out)
 {
-    struct reader r = {.j = j, .what = what, .s = text};
+    struct reader r = { .j = j, .what = what, .s = text };
 
     if (text.n >= 3 && memcmp(text.p, "\xEF\xBB\xBF", 3) == 0) /* a byte order mark */
         r.at = 3;
@@ -284,8 +279,7 @@ static bool object_value(struct jin *j, json_t *v, struct val *out)
     for (void *it = json_object_iter(v); it != NULL; it = json_object_iter_next(v, it)) {
         struct val key, one;
         if (!chat_str_new(j, str_of(json_object_iter_key(it)), false, &key) ||
-            !chat_json_value(j, json_object_iter_value(it), &one) ||
-            !chat_dict_set(j, out->u.d, key, one))
+            !chat_json_value(j, json_object_iter_value(it), &one) || !chat_dict_set(j, out->u.d, key, one))
             return false;
     }
     return true;
@@ -309,7 +303,7 @@ bool chat_json_value(struct jin *j, const struct json_t *v, struct val *out)
         }
         break;
     case JSON_STRING:
-        ok = chat_str_new(j, (struct str){json_string_value(v), json_string_length(v)}, false, out);
+        ok = chat_str_new(j, (struct str){ json_string_value(v), json_string_length(v) }, false, out);
         break;
     case JSON_INTEGER:
         *out = chat_int(json_integer_value(v));

@@ -39,8 +39,7 @@ void chat_jinja_place(const struct jinja *t, uint32_t at, int *line, int *column
     }
 }
 
-enum err_code chat_jinja_fail(const struct jinja *t, struct err *e, uint32_t at, const char *fmt,
-                              ...)
+enum err_code chat_jinja_fail(const struct jinja *t, struct err *e, uint32_t at, const char *fmt, ...)
 {
     char why[300];
     int line, column;
@@ -59,7 +58,7 @@ static enum err_code push(struct lex *x, struct tok t)
         size_t cap = x->cap < 64 ? 256 : 2 * x->cap;
         struct tok *p = realloc(x->tok, cap * sizeof *p);
         if (p == NULL)
-            return err_set(x->e, ERR_NOMEM, "out of memory");
+            return err_nomem(x->e);
         x->tok = p;
         x->cap = cap;
     }
@@ -118,8 +117,7 @@ static enum err_code push_data(struct lex *x, size_t from, size_t to, char sign,
     }
     if (from == to)
         return ERR_OK;
-    return push(x, (struct tok){
-                       .kind = TOK_DATA, .at = (uint32_t)from, .text = {x->s.p + from, to - from}});
+    return push(x, (struct tok){ .kind = TOK_DATA, .at = (uint32_t)from, .text = { x->s.p + from, to - from } });
 }
 
 static char sign_at(const struct lex *x, size_t i)
@@ -252,10 +250,7 @@ static size_t int_at(const struct lex *x)
         return i;
     if (s.p[i] == '0') {
         char c = i + 1 < s.n ? (char)(s.p[i + 1] | 32) : 0;
-        const char *other = c == 'b'   ? "01"
-                            : c == 'o' ? "01234567"
-                            : c == 'x' ? "0123456789abcdefABCDEF"
-                                       : NULL;
+        const char *other = c == 'b' ? "01" : c == 'o' ? "01234567" : c == 'x' ? "0123456789abcdefABCDEF" : NULL;
         size_t first = i + 2 + (i + 2 < s.n && s.p[i + 2] == '_');
         if (other != NULL && first < s.n && s.p[first] != 0 && strchr(other, s.p[first]) != NULL) {
             set = other;
@@ -290,9 +285,7 @@ static int escape_digits(struct str s, size_t i, int n, int base, uint32_t *v)
 
     for (*v = 0; k < n && i + (size_t)k < s.n; k++) {
         char c = s.p[i + (size_t)k];
-        int d = c >= '0' && c <= '9'                 ? c - '0'
-                : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                     : 99;
+        int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : 99;
         if (d >= base)
             break;
         *v = *v * (uint32_t)base + (uint32_t)d;
@@ -329,15 +322,10 @@ static const char *unescape(struct str s, size_t *i, char *p, size_t *n)
         *i += 2 + (size_t)want;
     } else if (c == 'N') {
         return "names of characters are not supported";
-    } else if ((unsigned char)c >=
-               0x80) { /* Python escapes it first and then takes the two backslashes for one */
+    } else if ((unsigned char)c >= 0x80) { /* Python escapes it first and then takes the two backslashes for one */
         size_t len;
         cp = chat_cp(s.p + *i + 1, s.n - *i - 1, &len);
-        *n += (size_t)snprintf(p + *n, 12,
-                               cp < 0x100     ? "\\x%02x"
-                               : cp < 0x10000 ? "\\u%04x"
-                                              : "\\U%08x",
-                               cp);
+        *n += (size_t)snprintf(p + *n, 12, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
         *i += 1 + len;
     } else {
         p[(*n)++] = '\\';
@@ -355,10 +343,10 @@ static enum err_code lex_string(struct lex *x)
         end += x->s.p[end] == '\\' ? 2 : 1;
     if (end >= x->s.n)
         return chat_jinja_fail(x->t, x->e, (uint32_t)begin, "a string has no end");
-    struct str raw = {x->s.p + begin + 1, end - begin - 1};
+    struct str raw = { x->s.p + begin + 1, end - begin - 1 };
     char *p = chat_heap_take(&x->t->heap, raw.n * 3 + 12);
     if (p == NULL)
-        return err_set(x->e, ERR_NOMEM, "out of memory");
+        return err_nomem(x->e);
     for (size_t i = 0; i < raw.n;) {
         const char *why;
         if (raw.p[i] != '\\') {
@@ -368,16 +356,16 @@ static enum err_code lex_string(struct lex *x)
         }
     }
     advance(x, end + 1 - begin);
-    return push(x, (struct tok){.kind = TOK_STRING, .at = (uint32_t)begin, .text = {p, n}});
+    return push(x, (struct tok){ .kind = TOK_STRING, .at = (uint32_t)begin, .text = { p, n } });
 }
 
 static enum err_code push_number(struct lex *x, size_t end, uint8_t kind)
 {
-    struct tok t = {.kind = kind, .at = (uint32_t)x->at};
+    struct tok t = { .kind = kind, .at = (uint32_t)x->at };
     char *p = chat_heap_take(&x->t->heap, end - x->at);
 
     if (p == NULL)
-        return err_set(x->e, ERR_NOMEM, "out of memory");
+        return err_nomem(x->e);
     for (size_t i = x->at; i < end; i++)
         if (x->s.p[i] != '_')
             p[t.text.n++] = x->s.p[i];
@@ -388,7 +376,7 @@ static enum err_code push_number(struct lex *x, size_t end, uint8_t kind)
 
 static enum err_code lex_operator(struct lex *x)
 {
-    static const char two[][3] = {"//", "**", "==", "!=", ">=", "<="};
+    static const char two[][3] = { "//", "**", "==", "!=", ">=", "<=" };
     static const char one[] = "+-/*%~[](){}><=.:|,;", open[] = "([{", close[] = ")]}";
     char c = x->s.p[x->at];
     int op = (unsigned char)c;
@@ -414,7 +402,7 @@ static enum err_code lex_operator(struct lex *x)
                                    x->closers[x->n_closers]);
     }
     x->at += n;
-    return push(x, (struct tok){.kind = TOK_OP, .op = op, .at = (uint32_t)(x->at - n)});
+    return push(x, (struct tok){ .kind = TOK_OP, .op = op, .at = (uint32_t)(x->at - n) });
 }
 
 /* The end of a tag at x->at: its length, or 0. */
@@ -435,8 +423,7 @@ static enum err_code lex_tag(struct lex *x, bool block)
         size_t end = tag_end(x, block), n;
         enum err_code rc = ERR_OK;
         if (end > 0) {
-            rc = push(x, (struct tok){.kind = block ? TOK_BLOCK_END : TOK_VAR_END,
-                                      .at = (uint32_t)x->at});
+            rc = push(x, (struct tok){ .kind = block ? TOK_BLOCK_END : TOK_VAR_END, .at = (uint32_t)x->at });
             advance(x, end);
             return rc;
         }
@@ -447,9 +434,8 @@ static enum err_code lex_tag(struct lex *x, bool block)
         else if ((end = int_at(x)) > x->at)
             rc = push_number(x, end, TOK_INT);
         else if ((end = name_at(x)) > x->at) {
-            rc = push(x, (struct tok){.kind = TOK_NAME,
-                                      .at = (uint32_t)x->at,
-                                      .text = {x->s.p + x->at, end - x->at}});
+            rc = push(x,
+                      (struct tok){ .kind = TOK_NAME, .at = (uint32_t)x->at, .text = { x->s.p + x->at, end - x->at } });
             x->at = end;
         } else if (x->s.p[x->at] == '\'' || x->s.p[x->at] == '"')
             rc = lex_string(x);
@@ -466,8 +452,7 @@ static enum err_code lex_all(struct lex *x)
     while (x->at < x->s.n) {
         size_t from = x->at, n;
         enum err_code rc;
-        while (x->at < x->s.n && !looking_at(x, "{{") && !looking_at(x, "{%") &&
-               !looking_at(x, "{#"))
+        while (x->at < x->s.n && !looking_at(x, "{{") && !looking_at(x, "{%") && !looking_at(x, "{#"))
             x->at++;
         if (x->at >= x->s.n)
             return push_data(x, from, x->s.n, '+', false);
@@ -485,8 +470,7 @@ static enum err_code lex_all(struct lex *x)
             x->line_starting = false;
             rc = ERR_OK;
             if (kind != '#')
-                rc = push(x, (struct tok){.kind = kind == '%' ? TOK_BLOCK_BEGIN : TOK_VAR_BEGIN,
-                                          .at = (uint32_t)to});
+                rc = push(x, (struct tok){ .kind = kind == '%' ? TOK_BLOCK_BEGIN : TOK_VAR_BEGIN, .at = (uint32_t)to });
             if (rc == ERR_OK)
                 rc = kind == '#' ? lex_comment(x, to) : lex_tag(x, kind == '%');
         }
@@ -498,11 +482,11 @@ static enum err_code lex_all(struct lex *x)
 
 enum err_code chat_jinja_lex(struct jinja *t, struct tok **out, size_t *n, struct err *e)
 {
-    struct lex x = {.t = t, .s = t->source, .e = e, .line_starting = true};
+    struct lex x = { .t = t, .s = t->source, .e = e, .line_starting = true };
     enum err_code rc = lex_all(&x);
 
     if (rc == ERR_OK)
-        rc = push(&x, (struct tok){.kind = TOK_EOF, .at = (uint32_t)x.s.n});
+        rc = push(&x, (struct tok){ .kind = TOK_EOF, .at = (uint32_t)x.s.n });
     if (rc) {
         free(x.tok);
         return rc;

@@ -19,20 +19,18 @@ static bool normalise(struct jinja *t, struct str s)
     }
     if (n > 0 && p[n - 1] == '\n')
         n--;
-    t->source = (struct str){p, n};
+    t->source = (struct str){ p, n };
     return true;
 }
 
 static enum err_code parse(struct jinja *t, struct err *e)
 {
-    static const char *const known[SYM_KNOWN] = {"loop", "caller", "kwargs", "varargs", "self"};
-    struct parse p = {.t = t, .e = e};
+    static const char *const known[SYM_KNOWN] = { "loop", "caller", "kwargs", "varargs", "self" };
+    struct parse p = { .t = t, .e = e };
     size_t n;
 
     for (size_t i = 0, len; i < t->source.n; i += len) {
-        len = (unsigned char)t->source.p[i] < 0x80
-                  ? 1
-                  : str_utf8((struct str){t->source.p + i, t->source.n - i});
+        len = (unsigned char)t->source.p[i] < 0x80 ? 1 : str_utf8((struct str){ t->source.p + i, t->source.n - i });
         if (len == 0)
             return chat_jinja_fail(t, e, (uint32_t)i, "not valid UTF-8");
     }
@@ -48,17 +46,17 @@ static enum err_code parse(struct jinja *t, struct err *e)
 
 enum err_code chat_jinja_open(struct jinja **out, struct str source, struct err *e)
 {
-    struct err own = {0};
+    struct err own = { 0 };
     struct jinja *t = calloc(1, sizeof *t);
     enum err_code rc = ERR_OK;
 
     if (t == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (source.n > JIN_TEMPLATE_BYTES_MAX)
         rc = err_set(&own, ERR_LIMIT, "template: longer than %d MiB", JIN_TEMPLATE_BYTES_MAX >> 20);
     t->heap.max = (size_t)JIN_HEAP_BYTES_MAX + 64 * source.n;
     if (rc == ERR_OK && !normalise(t, source))
-        rc = err_set(&own, ERR_NOMEM, "out of memory");
+        rc = err_nomem(&own);
     if (rc == ERR_OK)
         rc = parse(t, &own);
     if (rc) {

@@ -11,15 +11,13 @@ static bool is_int(const struct val *v)
 
 static bool unsupported(struct jin *j, int op, const struct val *a, const struct val *b)
 {
-    char name[3] = {(char)(op & 0xFF), (char)(op >> 8), 0};
+    char name[3] = { (char)(op & 0xFF), (char)(op >> 8), 0 };
 
     if (op == OP_ADD && a->kind == VAL_STR)
         return chat_raise(j, "can only concatenate str (not \"%s\") to str", chat_type(b));
     if (op == OP_ADD && (a->kind == VAL_LIST || a->kind == VAL_TUPLE))
-        return chat_raise(j, "can only concatenate %s (not \"%s\") to %s", chat_type(a),
-                          chat_type(b), chat_type(a));
-    return chat_raise(j, "unsupported operand type(s) for %s: '%s' and '%s'", name, chat_type(a),
-                      chat_type(b));
+        return chat_raise(j, "can only concatenate %s (not \"%s\") to %s", chat_type(a), chat_type(b), chat_type(a));
+    return chat_raise(j, "unsupported operand type(s) for %s: '%s' and '%s'", name, chat_type(a), chat_type(b));
 }
 
 static bool float_op(struct jin *j, int op, double a, double b, struct val *out)
@@ -82,10 +80,8 @@ static bool int_divide(struct jin *j, struct val a, struct val b, struct val *ou
         return false;
     if (y == 0)
         return chat_raise(j, "division by zero");
-    if (a.kind != VAL_BIG && b.kind != VAL_BIG &&
-        (fabs(x) >= 9007199254740992.0 || fabs(y) >= 9007199254740992.0)) {
-        long double p = a.kind == VAL_INT ? (long double)a.u.i : x,
-                    q = b.kind == VAL_INT ? (long double)b.u.i : y;
+    if (a.kind != VAL_BIG && b.kind != VAL_BIG && (fabs(x) >= 9007199254740992.0 || fabs(y) >= 9007199254740992.0)) {
+        long double p = a.kind == VAL_INT ? (long double)a.u.i : x, q = b.kind == VAL_INT ? (long double)b.u.i : y;
         *out = chat_float((double)(p / q));
         return true;
     }
@@ -115,7 +111,7 @@ static bool number_op(struct jin *j, int op, struct val a, struct val b, struct 
 static bool repeat(struct jin *j, struct val v, struct val times, struct val *out)
 {
     int64_t n;
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
 
     if (!chat_index(j, times, &n))
         return false;
@@ -124,7 +120,7 @@ static bool repeat(struct jin *j, struct val v, struct val times, struct val *ou
     if (v.kind == VAL_STR) {
         const struct vstr *s = v.u.s;
         if (s->mark == NULL) {
-            if (!chat_sbuf_fill(j, &b, (struct str){s->p, s->n}, n, s->ours))
+            if (!chat_sbuf_fill(j, &b, (struct str){ s->p, s->n }, n, s->ours))
                 return false;
         } else {
             if (n > 0 && s->n > j->heap.max / (uint64_t)n)
@@ -200,8 +196,7 @@ bool chat_binary(struct jin *j, int op, struct val a, struct val b, struct val *
     if (op == OP_MUL && seq_b && is_int(&a))
         return repeat(j, b, a, out);
     if (op == OP_MUL && (seq_a || seq_b))
-        return chat_raise(j, "can't multiply sequence by non-int of type '%s'",
-                          chat_type(seq_a ? &b : &a));
+        return chat_raise(j, "can't multiply sequence by non-int of type '%s'", chat_type(seq_a ? &b : &a));
     return unsupported(j, op, &a, &b);
 }
 
@@ -228,12 +223,11 @@ bool chat_compare(struct jin *j, int op, struct val a, struct val b, bool *out)
         return a.kind == VAL_UNDEFINED ? chat_use_undefined(j, a)
                : chat_is_num(&a) || a.kind == b.kind
                    ? chat_less(j, b, a, ">", out)
-                   : chat_raise(j, "'>' not supported between instances of '%s' and '%s'",
-                                chat_type(&a), chat_type(&b));
+                   : chat_raise(j, "'>' not supported between instances of '%s' and '%s'", chat_type(&a),
+                                chat_type(&b));
     default: { /* <= and >=: with numbers that are not ordered neither holds */
         bool less = false, same;
-        if (!chat_less(j, op == OP_LE ? a : b, op == OP_LE ? b : a,
-                       op == OP_LE ? "<=" : ">=", &less) ||
+        if (!chat_less(j, op == OP_LE ? a : b, op == OP_LE ? b : a, op == OP_LE ? "<=" : ">=", &less) ||
             !chat_equal(j, a, b, &same))
             return false;
         *out = less || same;
@@ -247,8 +241,7 @@ bool chat_negate(struct jin *j, struct val a, bool plus, struct val *out)
     if (a.kind == VAL_UNDEFINED)
         return chat_use_undefined(j, a);
     if (!chat_is_num(&a))
-        return chat_raise(j, "bad operand type for unary %c: '%s'", plus ? '+' : '-',
-                          chat_type(&a));
+        return chat_raise(j, "bad operand type for unary %c: '%s'", plus ? '+' : '-', chat_type(&a));
     if (a.kind == VAL_FLOAT) {
         *out = chat_float(plus ? a.u.f : -a.u.f);
         return true;

@@ -29,7 +29,7 @@ void *chat_tree_fail(struct parse *p, const char *fmt, ...)
 
 static void *no_memory(struct parse *p)
 {
-    err_set(p->e, ERR_NOMEM, "out of memory");
+    err_nomem(p->e);
     return NULL;
 }
 
@@ -39,7 +39,7 @@ struct node *chat_tree_node(struct parse *p, enum node_kind kind, uint32_t at, i
 
     if (x == NULL)
         return no_memory(p);
-    *x = (struct node){.kind = (uint8_t)kind, .at = at, .height = 1};
+    *x = (struct node){ .kind = (uint8_t)kind, .at = at, .height = 1 };
     if (n > 0) {
         if ((x->kid = chat_heap_take(&p->t->heap, (size_t)n * sizeof x->kid[0])) == NULL)
             return no_memory(p);
@@ -65,8 +65,7 @@ bool chat_tree_add(struct parse *p, struct node *n, struct node *kid)
     if (kid == NULL)
         return false;
     if (n->n == 0 || (n->n >= 4 && (n->n & (n->n - 1)) == 0)) {
-        struct node **v =
-            chat_heap_take(&p->t->heap, (size_t)(n->n < 4 ? 4 : 2 * n->n) * sizeof *v);
+        struct node **v = chat_heap_take(&p->t->heap, (size_t)(n->n < 4 ? 4 : 2 * n->n) * sizeof *v);
         if (v == NULL)
             return no_memory(p) != NULL;
         if (n->n > 0)
@@ -83,10 +82,10 @@ bool chat_tree_name(struct parse *p, struct str s, struct val *out)
 
     if (v == NULL)
         return no_memory(p) != NULL;
-    *v = (struct vstr){.p = s.p, .n = s.n, .n_cp = 0, .ours = true};
+    *v = (struct vstr){ .p = s.p, .n = s.n, .n_cp = 0, .ours = true };
     for (size_t i = 0; i < s.n; i++) /* trees are shared by threads: counted now */
         v->n_cp += ((unsigned char)s.p[i] & 0xC0) != 0x80;
-    *out = (struct val){.kind = VAL_STR, .u.s = v};
+    *out = (struct val){ .kind = VAL_STR, .u.s = v };
     return true;
 }
 
@@ -169,7 +168,7 @@ bool chat_tree_skip_name(struct parse *p, const char *z)
 bool chat_tree_expect_op(struct parse *p, int op)
 {
     char got[64], want[64];
-    struct tok t = {.kind = TOK_OP, .op = op};
+    struct tok t = { .kind = TOK_OP, .op = op };
 
     if (chat_tree_skip_op(p, op))
         return true;
@@ -196,8 +195,7 @@ static struct node *done(struct parse *p, struct node *n)
     return n != NULL && chat_tree_measure(p, n) ? n : NULL;
 }
 
-static struct node *two(struct parse *p, enum node_kind kind, uint32_t at, int op, struct node *a,
-                        struct node *b)
+static struct node *two(struct parse *p, enum node_kind kind, uint32_t at, int op, struct node *a, struct node *b)
 {
     struct node *n = a != NULL && b != NULL ? chat_tree_node(p, kind, at, 2) : NULL;
 
@@ -236,8 +234,7 @@ static bool add_keyword(struct parse *p, struct call *c)
     }
     for (int i = 0; i < n; i++)
         if (str_eq(chat_str(&v[i]), p->tok[p->at].text))
-            return chat_tree_fail(p, "keyword argument repeated: %.*s",
-                                  STR_ARG(p->tok[p->at].text)) != NULL;
+            return chat_tree_fail(p, "keyword argument repeated: %.*s", STR_ARG(p->tok[p->at].text)) != NULL;
     if (!chat_tree_name(p, p->tok[p->at].text, &v[n]))
         return false;
     p->at += 2;
@@ -276,14 +273,12 @@ static bool call_args(struct parse *p, struct call *c)
 
 /* of(args), of | name(args), of is name(args); one: the argument of a test without brackets, or
  * NULL */
-static struct node *call_node(struct parse *p, enum node_kind kind, uint32_t at, struct node *of,
-                              bool args, struct node *one)
+static struct node *call_node(struct parse *p, enum node_kind kind, uint32_t at, struct node *of, bool args,
+                              struct node *one)
 {
-    struct call c = {.pos = chat_tree_node(p, NODE_BODY, at, 0),
-                     .kw = chat_tree_node(p, NODE_BODY, at, 0)};
+    struct call c = { .pos = chat_tree_node(p, NODE_BODY, at, 0), .kw = chat_tree_node(p, NODE_BODY, at, 0) };
 
-    if (c.pos == NULL || c.kw == NULL || (args && !call_args(p, &c)) ||
-        (one != NULL && !chat_tree_add(p, c.pos, one)))
+    if (c.pos == NULL || c.kw == NULL || (args && !call_args(p, &c)) || (one != NULL && !chat_tree_add(p, c.pos, one)))
         return NULL;
     struct node *n = chat_tree_node(p, kind, at, 1 + c.pos->n + c.kw->n + 2);
     if (n == NULL)
@@ -307,8 +302,7 @@ static bool dotted_name(struct parse *p, struct str *out)
     char got[64];
 
     if (p->tok[p->at].kind != TOK_NAME) {
-        chat_tree_fail(p, "expected token 'name', got '%s'",
-                       chat_tree_describe(&p->tok[p->at], got));
+        chat_tree_fail(p, "expected token 'name', got '%s'", chat_tree_describe(&p->tok[p->at], got));
         return false;
     }
     p->at++;
@@ -364,10 +358,9 @@ static struct node *test(struct parse *p, struct node *of)
     const struct tok *t = &p->tok[p->at];
     args = chat_tree_is_op(p, '(');
     if (!args &&
-        (t->kind == TOK_NAME || t->kind == TOK_STRING || t->kind == TOK_INT ||
-         t->kind == TOK_FLOAT || chat_tree_is_op(p, '[') || chat_tree_is_op(p, '{')) &&
-        !chat_tree_is_name(p, "else") && !chat_tree_is_name(p, "or") &&
-        !chat_tree_is_name(p, "and")) {
+        (t->kind == TOK_NAME || t->kind == TOK_STRING || t->kind == TOK_INT || t->kind == TOK_FLOAT ||
+         chat_tree_is_op(p, '[') || chat_tree_is_op(p, '{')) &&
+        !chat_tree_is_name(p, "else") && !chat_tree_is_name(p, "or") && !chat_tree_is_name(p, "and")) {
         if (chat_tree_is_name(p, "is"))
             return chat_tree_fail(p, "You cannot chain multiple tests with is");
         if ((one = primary(p, false)) == NULL || (one = postfix(p, one)) == NULL)
@@ -420,8 +413,7 @@ static struct node *subscript(struct parse *p, struct node *of)
     if (chat_tree_skip_op(p, '.')) {
         const struct tok *t = &p->tok[p->at];
         if (t->kind == TOK_NAME) {
-            if ((n = chat_tree_node(p, NODE_ATTR, at, 1)) == NULL ||
-                !chat_tree_name(p, t->text, &n->v))
+            if ((n = chat_tree_node(p, NODE_ATTR, at, 1)) == NULL || !chat_tree_name(p, t->text, &n->v))
                 return NULL;
             n->kid[0] = of;
             p->at++;
@@ -487,11 +479,10 @@ static struct node *number(struct parse *p)
     if (s.n > 2 && s.p[0] == '0') {
         char c = (char)(s.p[1] | 32);
         base = c == 'x' ? 16 : c == 'o' ? 8 : c == 'b' ? 2 : 10;
-        s = base != 10 ? (struct str){s.p + 2, s.n - 2} : s;
+        s = base != 10 ? (struct str){ s.p + 2, s.n - 2 } : s;
     }
     /* Numbers of a tree lie in its own memory: a rendering is put around it to read one. */
-    struct jin j = {
-        .heap = p->t->heap, .t = p->t, .e = p->e, .at = t->at, .steps_max = JIN_STEPS_MAX};
+    struct jin j = { .heap = p->t->heap, .t = p->t, .e = p->e, .at = t->at, .steps_max = JIN_STEPS_MAX };
     bool ok = chat_int_read(&j, s, base, &v);
     p->t->heap = j.heap;
     return ok ? constant(p, t->at, v) : NULL;
@@ -510,7 +501,7 @@ static struct node *string(struct parse *p)
         char *q = chat_heap_take(&p->t->heap, n);
         if (q == NULL)
             return no_memory(p);
-        s = (struct str){q, 0};
+        s = (struct str){ q, 0 };
         for (size_t i = 0; i < count; s.n += first[i++].text.n)
             if (first[i].text.n > 0)
                 memcpy(q + s.n, first[i].text.p, first[i].text.n);
@@ -531,8 +522,7 @@ static struct node *items(struct parse *p, enum node_kind kind, char close)
             break;
         if (!chat_tree_add(p, n, chat_tree_expr(p, true)))
             return NULL;
-        if (kind == NODE_DICT &&
-            (!chat_tree_expect_op(p, ':') || !chat_tree_add(p, n, chat_tree_expr(p, true))))
+        if (kind == NODE_DICT && (!chat_tree_expect_op(p, ':') || !chat_tree_add(p, n, chat_tree_expr(p, true))))
             return NULL;
     }
     return n != NULL && chat_tree_expect_op(p, close) ? done(p, n) : NULL;
@@ -553,8 +543,7 @@ static struct node *name(struct parse *p, bool spaces)
     struct node *n;
     size_t len;
 
-    if (str_is(t->text, "true") || str_is(t->text, "false") || str_is(t->text, "True") ||
-        str_is(t->text, "False"))
+    if (str_is(t->text, "true") || str_is(t->text, "false") || str_is(t->text, "True") || str_is(t->text, "False"))
         return constant(p, t->at, chat_bool((t->text.p[0] | 32) == 't'));
     if (str_is(t->text, "none") || str_is(t->text, "None"))
         return constant(p, t->at, chat_none());
@@ -647,8 +636,8 @@ static struct node *product(struct parse *p)
     uint32_t at = here(p);
     struct node *n = power(p);
 
-    while (n != NULL && (chat_tree_is_op(p, OP_MUL) || chat_tree_is_op(p, OP_DIV) ||
-                         chat_tree_is_op(p, OP_FLOORDIV) || chat_tree_is_op(p, OP_MOD))) {
+    while (n != NULL && (chat_tree_is_op(p, OP_MUL) || chat_tree_is_op(p, OP_DIV) || chat_tree_is_op(p, OP_FLOORDIV) ||
+                         chat_tree_is_op(p, OP_MOD))) {
         int op = p->tok[p->at++].op;
         n = two(p, NODE_BINARY, at, op, n, power(p));
     }
@@ -684,15 +673,14 @@ static struct node *sum(struct parse *p)
 
 static int comparison(struct parse *p) /* its operator, or 0 */
 {
-    static const int ops[] = {OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE};
+    static const int ops[] = { OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE };
 
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
         if (chat_tree_skip_op(p, ops[i]))
             return ops[i];
     if (chat_tree_skip_name(p, "in"))
         return OP_IN;
-    if (chat_tree_is_name(p, "not") && p->tok[p->at + 1].kind == TOK_NAME &&
-        str_is(p->tok[p->at + 1].text, "in")) {
+    if (chat_tree_is_name(p, "not") && p->tok[p->at + 1].kind == TOK_NAME && str_is(p->tok[p->at + 1].text, "in")) {
         p->at += 2;
         return OP_NOTIN;
     }
@@ -729,8 +717,7 @@ static struct node *negation(struct parse *p)
 
     if (!chat_tree_skip_name(p, "not"))
         return compare(p);
-    if (!chat_tree_enter(p) || (of = negation(p)) == NULL ||
-        (n = chat_tree_node(p, NODE_NOT, at, 1)) == NULL)
+    if (!chat_tree_enter(p) || (of = negation(p)) == NULL || (n = chat_tree_node(p, NODE_NOT, at, 1)) == NULL)
         return NULL;
     p->depth--;
     n->kid[0] = of;
@@ -763,7 +750,7 @@ struct node *chat_tree_expr(struct parse *p, bool with_cond)
      * again. */
     if (n == NULL && with_cond && !soft && p->e->code == ERR_FORMAT) {
         struct err first = *p->e;
-        *p->e = (struct err){0};
+        *p->e = (struct err){ 0 };
         p->at = from;
         p->depth = depth;
         p->soft = true;
@@ -814,8 +801,7 @@ struct node *chat_tree_tuple(struct parse *p, bool with_cond, const char *end_na
     if (n == NULL || (!tuple && n->n > 0))
         return n != NULL ? n->kid[0] : NULL;
     if (!tuple && !parens)
-        return chat_tree_fail(p, "Expected an expression, got '%s'",
-                              chat_tree_describe(&p->tok[p->at], got));
+        return chat_tree_fail(p, "Expected an expression, got '%s'", chat_tree_describe(&p->tok[p->at], got));
     return done(p, n);
 }
 
@@ -829,9 +815,8 @@ struct node *chat_tree_target(struct parse *p, const char *end_name, bool spaces
         return NULL;
     for (;;) {
         const struct tok *t = &p->tok[p->at];
-        if (n->n > 0 &&
-            (t->kind == TOK_BLOCK_END || chat_tree_is_op(p, ')') || chat_tree_is_op(p, '=') ||
-             (end_name != NULL && chat_tree_is_name(p, end_name))))
+        if (n->n > 0 && (t->kind == TOK_BLOCK_END || chat_tree_is_op(p, ')') || chat_tree_is_op(p, '=') ||
+                         (end_name != NULL && chat_tree_is_name(p, end_name))))
             break;
         if (chat_tree_skip_op(p, '(')) {
             one = chat_tree_target(p, NULL, spaces);

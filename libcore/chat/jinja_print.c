@@ -20,8 +20,7 @@ size_t chat_double_text(double d, char out[40])
 
     if (isnan(d) || isinf(d))
         return (size_t)snprintf(out, 40, "%s", isnan(d) ? "nan" : d < 0 ? "-inf" : "inf");
-    for (prec = fabs(d) < 1e-300 ? 0 : 14; prec < 17;
-         prec++) { /* 15 digits survive, but not near the smallest */
+    for (prec = fabs(d) < 1e-300 ? 0 : 14; prec < 17; prec++) { /* 15 digits survive, but not near the smallest */
         snprintf(buf, sizeof buf, "%.*e", prec, fabs(d));
         if (strtod(buf, NULL) == fabs(d))
             break;
@@ -41,8 +40,7 @@ size_t chat_double_text(double d, char out[40])
             out[n++] = '.';
         for (int i = 1; i < k; i++)
             out[n++] = digits[i];
-        return (size_t)(n + snprintf(out + n, (size_t)(40 - n), "e%c%02ld", e10 < 0 ? '-' : '+',
-                                     labs(e10)));
+        return (size_t)(n + snprintf(out + n, (size_t)(40 - n), "e%c%02ld", e10 < 0 ? '-' : '+', labs(e10)));
     }
     for (long at = e10 < 0 ? e10 : 0; at < k || at <= e10 + 1; at++) {
         if (at == e10 + 1)
@@ -63,23 +61,21 @@ static bool add_number(struct jin *j, struct sbuf *b, struct val v)
         n = (size_t)snprintf(buf, sizeof buf, "%lld", (long long)v.u.i);
     else if (!chat_int_text(j, v, 10, &p, &n))
         return false;
-    return chat_sbuf_add(j, b, (struct str){p, n}, true);
+    return chat_sbuf_add(j, b, (struct str){ p, n }, true);
 }
 
 /* A string with bytes from..to of s as they are. */
 static bool add_part(struct jin *j, struct sbuf *b, const struct vstr *s, size_t from, size_t to)
 {
-    struct vstr part = {
-        .p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours};
+    struct vstr part = { .p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours };
 
     return chat_sbuf_str(j, b, &part);
 }
 
 static bool repr_str(struct jin *j, struct sbuf *b, const struct vstr *s)
 {
-    bool single = memchr(s->p, '\'', s->n) != NULL,
-         both = single && memchr(s->p, '"', s->n) != NULL;
-    char quote[2] = {single && !both ? '"' : '\'', 0}, esc[16];
+    bool single = memchr(s->p, '\'', s->n) != NULL, both = single && memchr(s->p, '"', s->n) != NULL;
+    char quote[2] = { single && !both ? '"' : '\'', 0 }, esc[16];
     size_t begin = 0, len;
 
     if (!add(j, b, s->markup ? "Markup(" : "") || !add(j, b, quote))
@@ -91,11 +87,7 @@ static bool repr_str(struct jin *j, struct sbuf *b, const struct vstr *s)
         else if (cp == '\n' || cp == '\r' || cp == '\t')
             snprintf(esc, sizeof esc, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
         else if (cp < 0x20 || cp == 0x7F || (cp >= 0x80 && !(chat_cp_flags(cp) & UNI_PRINT)))
-            snprintf(esc, sizeof esc,
-                     cp < 0x100     ? "\\x%02x"
-                     : cp < 0x10000 ? "\\u%04x"
-                                    : "\\U%08x",
-                     cp);
+            snprintf(esc, sizeof esc, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
         else
             continue;
         if (!add_part(j, b, s, begin, i) || !add(j, b, esc))
@@ -107,8 +99,7 @@ static bool repr_str(struct jin *j, struct sbuf *b, const struct vstr *s)
 
 static bool repr_bytes(struct jin *j, struct sbuf *b, const struct vstr *s)
 {
-    bool single = memchr(s->p, '\'', s->n) != NULL,
-         both = single && memchr(s->p, '"', s->n) != NULL;
+    bool single = memchr(s->p, '\'', s->n) != NULL, both = single && memchr(s->p, '"', s->n) != NULL;
     char quote = single && !both ? '"' : '\'', out[8];
 
     if (!add(j, b, quote == '"' ? "b\"" : "b'"))
@@ -156,8 +147,8 @@ static bool repr_view(struct jin *j, struct sbuf *b, const struct val *v)
         if (i > 0 && !add(j, b, ", "))
             return false;
         if (v->sub == VIEW_ITEMS) {
-            if (!add(j, b, "(") || !chat_repr(j, b, d->v[i].key) || !add(j, b, ", ") ||
-                !chat_repr(j, b, d->v[i].v) || !add(j, b, ")"))
+            if (!add(j, b, "(") || !chat_repr(j, b, d->v[i].key) || !add(j, b, ", ") || !chat_repr(j, b, d->v[i].v) ||
+                !add(j, b, ")"))
                 return false;
         } else if (!chat_repr(j, b, v->sub == VIEW_KEYS ? d->v[i].key : d->v[i].v)) {
             return false;
@@ -171,7 +162,7 @@ static bool repr_loop(struct jin *j, struct sbuf *b, struct vloop *lo)
     char buf[64];
     int64_t n;
 
-    if (!chat_len(j, (struct val){.kind = VAL_LOOP, .u.lo = lo}, &n))
+    if (!chat_len(j, (struct val){ .kind = VAL_LOOP, .u.lo = lo }, &n))
         return false;
     snprintf(buf, sizeof buf, "<LoopContext %lld/%lld>", (long long)lo->index0 + 1, (long long)n);
     return add(j, b, buf);
@@ -184,8 +175,8 @@ static bool repr_range(struct jin *j, struct sbuf *b, const struct vrange *r)
     if (r->step == 1)
         snprintf(buf, sizeof buf, "range(%lld, %lld)", (long long)r->start, (long long)r->stop);
     else
-        snprintf(buf, sizeof buf, "range(%lld, %lld, %lld)", (long long)r->start,
-                 (long long)r->stop, (long long)r->step);
+        snprintf(buf, sizeof buf, "range(%lld, %lld, %lld)", (long long)r->start, (long long)r->stop,
+                 (long long)r->step);
     return add(j, b, buf);
 }
 
@@ -220,8 +211,7 @@ static bool repr_one(struct jin *j, struct sbuf *b, struct val v)
         return add(j, b, "<Namespace ") && repr_dict(j, b, v.u.d) && add(j, b, ">");
     case VAL_MACRO:
         return add(j, b, "<Macro ") &&
-               (v.u.m->node->v.kind == VAL_STR ? repr_str(j, b, v.u.m->node->v.u.s)
-                                               : add(j, b, "anonymous")) &&
+               (v.u.m->node->v.kind == VAL_STR ? repr_str(j, b, v.u.m->node->v.u.s) : add(j, b, "anonymous")) &&
                add(j, b, ">");
     case VAL_LOOP:
         return repr_loop(j, b, v.u.lo);
@@ -249,7 +239,7 @@ bool chat_print(struct jin *j, struct sbuf *b, struct val v)
 
 bool chat_to_str(struct jin *j, struct val v, struct val *out)
 {
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
 
     if (v.kind == VAL_STR) {
         *out = v;
@@ -285,8 +275,7 @@ static bool json_str(struct jin *j, struct sbuf *b, const struct vstr *s, bool a
         else if (cp < 0x10000)
             snprintf(esc, sizeof esc, "\\u%04x", cp);
         else
-            snprintf(esc, sizeof esc, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10),
-                     0xDC00 + (cp & 0x3FF));
+            snprintf(esc, sizeof esc, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10), 0xDC00 + (cp & 0x3FF));
         if (!add_part(j, b, s, begin, i) || !add(j, b, esc))
             return false;
         begin = i + len;
@@ -300,11 +289,10 @@ static bool json_break(struct jin *j, struct sbuf *b, const struct json_style *y
         return true;
     if (!add(j, b, "\n"))
         return false;
-    return chat_sbuf_fill(j, b, (struct str){y->indent->p, y->indent->n}, level, y->indent->ours);
+    return chat_sbuf_fill(j, b, (struct str){ y->indent->p, y->indent->n }, level, y->indent->ours);
 }
 
-static bool json_any(struct jin *j, struct sbuf *b, struct val v, const struct json_style *y,
-                     int level);
+static bool json_any(struct jin *j, struct sbuf *b, struct val v, const struct json_style *y, int level);
 
 static bool json_key(struct jin *j, struct sbuf *b, struct val key, const struct json_style *y)
 {
@@ -337,8 +325,7 @@ static bool sorted(struct jin *j, const struct vdict *d, struct vpair **out)
     return true;
 }
 
-static bool json_dict(struct jin *j, struct sbuf *b, const struct vdict *d,
-                      const struct json_style *y, int level)
+static bool json_dict(struct jin *j, struct sbuf *b, const struct vdict *d, const struct json_style *y, int level)
 {
     struct vpair *v = d->v;
 
@@ -348,14 +335,12 @@ static bool json_dict(struct jin *j, struct sbuf *b, const struct vdict *d,
         return false;
     for (size_t i = 0; i < d->n; i++)
         if ((i > 0 && !chat_sbuf_add(j, b, y->item, true)) || !json_break(j, b, y, level + 1) ||
-            !json_key(j, b, v[i].key, y) || !chat_sbuf_add(j, b, y->key, true) ||
-            !json_any(j, b, v[i].v, y, level + 1))
+            !json_key(j, b, v[i].key, y) || !chat_sbuf_add(j, b, y->key, true) || !json_any(j, b, v[i].v, y, level + 1))
             return false;
     return json_break(j, b, y, level) && add(j, b, "}");
 }
 
-static bool json_list(struct jin *j, struct sbuf *b, const struct vlist *l,
-                      const struct json_style *y, int level)
+static bool json_list(struct jin *j, struct sbuf *b, const struct vlist *l, const struct json_style *y, int level)
 {
     if (l->n == 0)
         return add(j, b, "[]");
@@ -368,8 +353,7 @@ static bool json_list(struct jin *j, struct sbuf *b, const struct vlist *l,
     return json_break(j, b, y, level) && add(j, b, "]");
 }
 
-static bool json_one(struct jin *j, struct sbuf *b, struct val v, const struct json_style *y,
-                     int level)
+static bool json_one(struct jin *j, struct sbuf *b, struct val v, const struct json_style *y, int level)
 {
     switch (v.kind) {
     case VAL_NONE:
@@ -395,8 +379,7 @@ static bool json_one(struct jin *j, struct sbuf *b, struct val v, const struct j
     }
 }
 
-static bool json_any(struct jin *j, struct sbuf *b, struct val v, const struct json_style *y,
-                     int level)
+static bool json_any(struct jin *j, struct sbuf *b, struct val v, const struct json_style *y, int level)
 {
     if (!chat_enter(j) || !json_one(j, b, v, y, level))
         return false;

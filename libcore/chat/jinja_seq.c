@@ -60,17 +60,16 @@ static bool step(struct jin *j, struct val *v, struct str part, const struct val
     return true;
 }
 
-static bool get_path(struct jin *j, struct val v, struct str path, const struct getter *g,
-                     struct val *out)
+static bool get_path(struct jin *j, struct val v, struct str path, const struct getter *g, struct val *out)
 {
     for (;;) {
         const char *dot = path.n > 0 ? memchr(path.p, '.', path.n) : NULL;
-        struct str part = {path.p, dot != NULL ? (size_t)(dot - path.p) : path.n};
+        struct str part = { path.p, dot != NULL ? (size_t)(dot - path.p) : path.n };
         if (!step(j, &v, part, g->dflt))
             return false;
         if (dot == NULL)
             break;
-        path = (struct str){dot + 1, path.n - part.n - 1};
+        path = (struct str){ dot + 1, path.n - part.n - 1 };
     }
     *out = v;
     return !g->fold || v.kind != VAL_STR || chat_str_case(j, v.u.s, CASE_LOWER, out);
@@ -99,12 +98,12 @@ static bool get_many(struct jin *j, struct val v, const struct getter *g, struct
         return get(j, v, g, &key) && chat_list_add(j, out->u.l, key);
     for (struct str path = chat_str(&g->attribute);;) {
         const char *comma = path.n > 0 ? memchr(path.p, ',', path.n) : NULL;
-        struct str one = {path.p, comma != NULL ? (size_t)(comma - path.p) : path.n};
+        struct str one = { path.p, comma != NULL ? (size_t)(comma - path.p) : path.n };
         if (!get_path(j, v, one, g, &key) || !chat_list_add(j, out->u.l, key))
             return false;
         if (comma == NULL)
             return true;
-        path = (struct str){comma + 1, path.n - one.n - 1};
+        path = (struct str){ comma + 1, path.n - one.n - 1 };
     }
 }
 
@@ -131,16 +130,15 @@ static bool sort(struct jin *j, struct vpair *v, struct vpair *tmp, size_t n, bo
 }
 
 /* The items of v sorted by what g takes from them. many: keys are lists. */
-static bool sort_by(struct jin *j, struct val v, const struct getter *g, bool many, bool reverse,
-                    struct vpair **pairs, size_t *n)
+static bool sort_by(struct jin *j, struct val v, const struct getter *g, bool many, bool reverse, struct vpair **pairs,
+                    size_t *n)
 {
     struct val list;
 
     if (!chat_list_of(j, v, &list))
         return false;
     *n = list.u.l->n;
-    struct vpair *p = chat_take_array(j, *n + 1, sizeof *p),
-                 *tmp = chat_take_array(j, *n + 1, sizeof *tmp);
+    struct vpair *p = chat_take_array(j, *n + 1, sizeof *p), *tmp = chat_take_array(j, *n + 1, sizeof *tmp);
     if (p == NULL || tmp == NULL)
         return false;
     for (size_t i = 0; i < *n; i++) {
@@ -163,27 +161,26 @@ static bool list_of_pairs(struct jin *j, const struct vpair *p, size_t n, struct
 
 static bool filter_sort(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[3] = {chat_bool(false), chat_bool(false), chat_none()};
+    struct val arg[3] = { chat_bool(false), chat_bool(false), chat_none() };
     struct vpair *p;
     size_t n;
 
     if (!chat_args(j, "sort", a, "reverse case_sensitive attribute", 0, arg))
         return false;
-    struct getter g = {.attribute = arg[2], .fold = !chat_truth(&arg[1])};
+    struct getter g = { .attribute = arg[2], .fold = !chat_truth(&arg[1]) };
     return sort_by(j, v, &g, true, chat_truth(&arg[0]), &p, &n) && list_of_pairs(j, p, n, out);
 }
 
 static bool dictsort(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[3] = {chat_bool(false), chat_none(), chat_bool(false)};
+    struct val arg[3] = { chat_bool(false), chat_none(), chat_bool(false) };
     struct vpair *p;
     size_t n;
 
     if (!chat_args(j, "dictsort", a, "case_sensitive by reverse", 0, arg))
         return false;
     bool value = arg[1].kind == VAL_STR && str_is(chat_str(&arg[1]), "value");
-    if (arg[1].kind != VAL_NONE && !value &&
-        !(arg[1].kind == VAL_STR && str_is(chat_str(&arg[1]), "key")))
+    if (arg[1].kind != VAL_NONE && !value && !(arg[1].kind == VAL_STR && str_is(chat_str(&arg[1]), "key")))
         return chat_raise(j, "You can only sort by either \"key\" or \"value\"");
     if (v.kind == VAL_UNDEFINED)
         return chat_use_undefined(j, v);
@@ -191,21 +188,21 @@ static bool dictsort(struct jin *j, struct val v, const struct args *a, struct v
         return chat_raise(j, "'%s' object has no attribute 'items'", chat_type(&v));
     v.kind = VAL_VIEW;
     v.sub = VIEW_ITEMS;
-    struct getter g = {.attribute = chat_int(value), .fold = !chat_truth(&arg[0])};
+    struct getter g = { .attribute = chat_int(value), .fold = !chat_truth(&arg[0]) };
     return sort_by(j, v, &g, false, chat_truth(&arg[2]), &p, &n) && list_of_pairs(j, p, n, out);
 }
 
 static bool groupby(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[3] = {chat_none(), chat_none(), chat_bool(false)}, group, key;
+    struct val arg[3] = { chat_none(), chat_none(), chat_bool(false) }, group, key;
     struct vpair *p;
     size_t n;
 
     if (!chat_args(j, "groupby", a, "attribute default case_sensitive", 1, arg))
         return false;
-    struct getter g = {.attribute = arg[0],
-                       .dflt = arg[1].kind != VAL_NONE ? &arg[1] : NULL,
-                       .fold = !chat_truth(&arg[2])};
+    struct getter g = { .attribute = arg[0],
+                        .dflt = arg[1].kind != VAL_NONE ? &arg[1] : NULL,
+                        .fold = !chat_truth(&arg[2]) };
     if (!sort_by(j, v, &g, false, false, &p, &n) || !chat_list_new(j, VAL_LIST, 0, out))
         return false;
     g.fold = false;
@@ -233,13 +230,13 @@ static bool groupby(struct jin *j, struct val v, const struct args *a, struct va
 
 static bool min_max(struct jin *j, struct val v, const struct args *a, bool max, struct val *out)
 {
-    struct val arg[2] = {chat_bool(false), chat_none()}, item, key, best;
+    struct val arg[2] = { chat_bool(false), chat_none() }, item, key, best;
     struct viter *it;
     bool more, less, any = false;
 
     if (!chat_args(j, "min", a, "case_sensitive attribute", 0, arg) || !chat_iter(j, v, &it))
         return false;
-    struct getter g = {.attribute = arg[1], .fold = !chat_truth(&arg[0])};
+    struct getter g = { .attribute = arg[1], .fold = !chat_truth(&arg[0]) };
     for (;; any = true) {
         if (!chat_next(j, it, &item, &more))
             return false;
@@ -312,8 +309,7 @@ static bool map_item(struct jin *j, void *ctx, struct val item, struct val *out,
     (void)keep;
     if (!p->ready && !ready_map(j, p))
         return false;
-    return p->map_attr ? get(j, item, &p->attr, out)
-                       : chat_filter(j, p->which, item, &p->rest, out);
+    return p->map_attr ? get(j, item, &p->attr, out) : chat_filter(j, p->which, item, &p->rest, out);
 }
 
 static bool ready_pick(struct jin *j, struct picker *p)
@@ -343,8 +339,8 @@ static bool pick_item(struct jin *j, void *ctx, struct val item, struct val *out
     return true;
 }
 
-static bool generator(struct jin *j, struct val v, const struct args *a, struct picker init,
-                      iter_fn *fn, struct val *out)
+static bool generator(struct jin *j, struct val v, const struct args *a, struct picker init, iter_fn *fn,
+                      struct val *out)
 {
     struct picker *p = chat_take(j, sizeof *p);
     struct args *copy = chat_take(j, sizeof *copy);
@@ -378,13 +374,12 @@ static bool unique_item(struct jin *j, void *ctx, struct val item, struct val *o
 
 static bool unique(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[2] = {chat_bool(false), chat_none()}, d;
+    struct val arg[2] = { chat_bool(false), chat_none() }, d;
     struct seen *s = chat_take(j, sizeof *s);
 
-    if (s == NULL || !chat_args(j, "unique", a, "case_sensitive attribute", 0, arg) ||
-        !chat_dict_new(j, &d))
+    if (s == NULL || !chat_args(j, "unique", a, "case_sensitive attribute", 0, arg) || !chat_dict_new(j, &d))
         return false;
-    *s = (struct seen){.d = d.u.d, .g = {.attribute = arg[1], .fold = !chat_truth(&arg[0])}};
+    *s = (struct seen){ .d = d.u.d, .g = { .attribute = arg[1], .fold = !chat_truth(&arg[0]) } };
     return chat_generate(j, v, unique_item, s, out);
 }
 
@@ -405,7 +400,7 @@ static bool once(struct jin *j, struct val v, struct val *out)
 
 static bool batch(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[2] = {chat_none(), chat_none()}, list, all, row;
+    struct val arg[2] = { chat_none(), chat_none() }, list, all, row;
     int64_t n;
 
     if (!chat_args(j, "batch", a, "linecount fill_with", 1, arg) || !chat_index(j, arg[0], &n) ||
@@ -433,7 +428,7 @@ static bool batch(struct jin *j, struct val v, const struct args *a, struct val 
 
 static bool filter_slice(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[2] = {chat_none(), chat_none()}, list, all, row;
+    struct val arg[2] = { chat_none(), chat_none() }, list, all, row;
     int64_t n, at = 0;
 
     if (!chat_args(j, "slice", a, "slices fill_with", 1, arg) || !chat_index(j, arg[0], &n) ||
@@ -444,8 +439,7 @@ static bool filter_slice(struct jin *j, struct val v, const struct args *a, stru
     int64_t len = (int64_t)list.u.l->n, each = n > 0 ? len / n : 0, extra = n > 0 ? len % n : 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t end = at + each + (i < extra);
-        if (!chat_work(j, 1) || !chat_list_new(j, VAL_LIST, 0, &row) ||
-            !chat_list_add(j, all.u.l, row))
+        if (!chat_work(j, 1) || !chat_list_new(j, VAL_LIST, 0, &row) || !chat_list_add(j, all.u.l, row))
             return false;
         for (; at < end; at++)
             if (!chat_list_add(j, row.u.l, list.u.l->v[at]))
@@ -458,7 +452,7 @@ static bool filter_slice(struct jin *j, struct val v, const struct args *a, stru
 
 static bool reverse(struct jin *j, struct val v, struct val *out)
 {
-    struct val list, bound[3] = {chat_none(), chat_none(), chat_int(-1)};
+    struct val list, bound[3] = { chat_none(), chat_none(), chat_int(-1) };
     bool generator_given = v.kind == VAL_ITER;
 
     if (v.kind == VAL_STR)
@@ -503,16 +497,15 @@ static bool last(struct jin *j, struct val v, struct val *out)
 
 static bool filter_join(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[2] = {chat_none(), chat_none()}, item;
+    struct val arg[2] = { chat_none(), chat_none() }, item;
     struct viter *it;
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
     bool more;
 
-    if (!chat_str_new(j, STR(""), true, &arg[0]) ||
-        !chat_args(j, "join", a, "d attribute", 0, arg) || !chat_to_str(j, arg[0], &arg[0]) ||
-        !chat_iter(j, v, &it))
+    if (!chat_str_new(j, STR(""), true, &arg[0]) || !chat_args(j, "join", a, "d attribute", 0, arg) ||
+        !chat_to_str(j, arg[0], &arg[0]) || !chat_iter(j, v, &it))
         return false;
-    struct getter g = {.attribute = arg[1]};
+    struct getter g = { .attribute = arg[1] };
     for (bool any = false;; any = true) {
         if (!chat_next(j, it, &item, &more))
             return false;
@@ -528,7 +521,7 @@ static bool filter_join(struct jin *j, struct val v, const struct args *a, struc
 
 static bool filter_sum(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    struct val arg[2] = {chat_none(), chat_int(0)}, item;
+    struct val arg[2] = { chat_none(), chat_int(0) }, item;
     struct viter *it;
     bool more;
 
@@ -536,15 +529,14 @@ static bool filter_sum(struct jin *j, struct val v, const struct args *a, struct
         return false;
     if (arg[1].kind == VAL_STR)
         return chat_raise(j, "sum() can't sum strings [use ''.join(seq) instead]");
-    struct getter g = {.attribute = arg[0]};
+    struct getter g = { .attribute = arg[0] };
     *out = arg[1];
     for (;;) {
         if (!chat_next(j, it, &item, &more))
             return false;
         if (!more)
             return true;
-        if ((arg[0].kind != VAL_NONE && !get(j, item, &g, &item)) ||
-            !chat_binary(j, OP_ADD, *out, item, out))
+        if ((arg[0].kind != VAL_NONE && !get(j, item, &g, &item)) || !chat_binary(j, OP_ADD, *out, item, out))
             return false;
     }
 }
@@ -584,8 +576,8 @@ static bool attr(struct jin *j, struct val v, const struct args *a, struct val *
         return chat_raise(j, "attribute name must be string, not '%s'", chat_type(&name));
     if (!chat_own_attr(j, v, chat_str(&name), out, &found))
         return false;
-    return found || chat_undefined(j, out, "'%s object' has no attribute '%.*s'", chat_type(&v),
-                                   STR_ARG(chat_str(&name)));
+    return found ||
+           chat_undefined(j, out, "'%s object' has no attribute '%.*s'", chat_type(&v), STR_ARG(chat_str(&name)));
 }
 
 static bool pick_random(struct jin *j, struct val v, struct val *out)
@@ -596,8 +588,7 @@ static bool pick_random(struct jin *j, struct val v, struct val *out)
         return false;
     if (n == 0)
         return chat_undefined(j, out, "No random item, sequence was empty.");
-    return n == 1 ? first(j, v, out)
-                  : chat_raise(j, "random is not supported: a prompt is the same each time");
+    return n == 1 ? first(j, v, out) : chat_raise(j, "random is not supported: a prompt is the same each time");
 }
 
 bool chat_filter_seq(struct jin *j, int which, struct val v, const struct args *a, struct val *out)
@@ -617,7 +608,7 @@ bool chat_filter_seq(struct jin *j, int which, struct val v, const struct args *
     case F_JOIN:
         return filter_join(j, v, a, out);
     case F_MAP:
-        return generator(j, v, a, (struct picker){0}, map_item, out);
+        return generator(j, v, a, (struct picker){ 0 }, map_item, out);
     case F_MAX:
     case F_MIN:
         return min_max(j, v, a, which == F_MAX, out);
@@ -626,8 +617,7 @@ bool chat_filter_seq(struct jin *j, int which, struct val v, const struct args *
     case F_REJECTATTR:
     case F_SELECTATTR:
         return generator(j, v, a,
-                         (struct picker){.reject = which == F_REJECT || which == F_REJECTATTR,
-                                         .by_attr = by_attr},
+                         (struct picker){ .reject = which == F_REJECT || which == F_REJECTATTR, .by_attr = by_attr },
                          pick_item, out);
     case F_SLICE:
         return filter_slice(j, v, a, out);

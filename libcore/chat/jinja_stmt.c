@@ -34,7 +34,7 @@ static struct node *body(struct parse *p, const char *const *ends)
 /* The same for a body with a scope of its own, with its only end and what ends that. */
 static struct node *closed_body(struct parse *p, const char *end)
 {
-    const char *ends[] = {end, NULL};
+    const char *ends[] = { end, NULL };
     bool soft = p->soft;
     struct node *n;
 
@@ -55,8 +55,7 @@ static struct node *one_body(struct parse *p, enum node_kind kind, uint32_t at, 
 
 static struct node *parse_if(struct parse *p, uint32_t at)
 {
-    static const char *const ends[] = {"elif", "else", "endif", NULL}, *const last[] = {"endif",
-                                                                                        NULL};
+    static const char *const ends[] = { "elif", "else", "endif", NULL }, *const last[] = { "endif", NULL };
     bool soft = p->soft;
     struct node *n = chat_tree_node(p, NODE_IF, at, 0);
 
@@ -75,7 +74,7 @@ static struct node *parse_if(struct parse *p, uint32_t at)
 
 static struct node *parse_for(struct parse *p, uint32_t at)
 {
-    static const char *const ends[] = {"endfor", "else", NULL}, *const last[] = {"endfor", NULL};
+    static const char *const ends[] = { "endfor", "else", NULL }, *const last[] = { "endfor", NULL };
     bool in_loop = p->in_loop, soft = p->soft;
     struct node *n = chat_tree_node(p, NODE_FOR, at, 5);
 
@@ -146,8 +145,7 @@ static bool signature(struct parse *p, struct node *n)
         t = &p->tok[p->at];
         if (t->kind != TOK_NAME || n->n_pos == PARAMETERS_MAX)
             return chat_tree_fail(p, "expected the name of a parameter") != NULL;
-        if ((n->sym[n->n_pos] = chat_tree_symbol(p, t->text)) < 0 ||
-            !chat_tree_name(p, t->text, &n->name[n->n_pos]))
+        if ((n->sym[n->n_pos] = chat_tree_symbol(p, t->text)) < 0 || !chat_tree_name(p, t->text, &n->name[n->n_pos]))
             return false;
         for (int i = 0; i < n->n_pos; i++)
             if (n->sym[i] == n->sym[n->n_pos])
@@ -192,8 +190,8 @@ static struct node *parse_macro(struct parse *p, uint32_t at)
     if (t->kind != TOK_NAME)
         return chat_tree_fail(p, "expected the name of a macro");
     p->at++;
-    if ((n->op = chat_tree_symbol(p, t->text)) < 0 || !chat_tree_name(p, t->text, &n->v) ||
-        !signature(p, n) || !macro_body(p, n, "endmacro"))
+    if ((n->op = chat_tree_symbol(p, t->text)) < 0 || !chat_tree_name(p, t->text, &n->v) || !signature(p, n) ||
+        !macro_body(p, n, "endmacro"))
         return NULL;
     return done(p, n);
 }
@@ -219,8 +217,8 @@ static struct node *parse_with(struct parse *p, uint32_t at)
     while (n != NULL && p->tok[p->at].kind != TOK_BLOCK_END) {
         if (n->n > 0 && !chat_tree_expect_op(p, ','))
             return NULL;
-        if (!chat_tree_add(p, n, chat_tree_target(p, NULL, false)) ||
-            !chat_tree_expect_op(p, '=') || !chat_tree_add(p, n, chat_tree_expr(p, true)))
+        if (!chat_tree_add(p, n, chat_tree_target(p, NULL, false)) || !chat_tree_expect_op(p, '=') ||
+            !chat_tree_add(p, n, chat_tree_expr(p, true)))
             return NULL;
     }
     return n != NULL && chat_tree_add(p, n, closed_body(p, "endwith")) ? done(p, n) : NULL;
@@ -428,8 +426,7 @@ static struct node *statements(struct parse *p, const char *const *ends)
         bool ok = true;
         if (t->kind == TOK_EOF) {
             if (ends != NULL)
-                return chat_tree_fail(p, "Unexpected end of template. Jinja was looking for '%s'.",
-                                      ends[0]);
+                return chat_tree_fail(p, "Unexpected end of template. Jinja was looking for '%s'.", ends[0]);
             break;
         }
         if (t->kind == TOK_DATA) {

@@ -61,14 +61,13 @@ enum method {
 int chat_str_method_find(struct str name)
 {
     static const char *const names[M_N] = {
-        "capitalize", "casefold",    "center",     "count",      "encode",       "endswith",
-        "expandtabs", "find",        "format",     "format_map", "index",        "isalnum",
-        "isalpha",    "isascii",     "isdecimal",  "isdigit",    "isidentifier", "islower",
-        "isnumeric",  "isprintable", "isspace",    "istitle",    "isupper",      "join",
-        "ljust",      "lower",       "lstrip",     "partition",  "removeprefix", "removesuffix",
-        "replace",    "rfind",       "rindex",     "rjust",      "rpartition",   "rsplit",
-        "rstrip",     "split",       "splitlines", "startswith", "strip",        "swapcase",
-        "title",      "translate",   "upper",      "zfill",
+        "capitalize",   "casefold",     "center",       "count",      "encode",     "endswith",    "expandtabs",
+        "find",         "format",       "format_map",   "index",      "isalnum",    "isalpha",     "isascii",
+        "isdecimal",    "isdigit",      "isidentifier", "islower",    "isnumeric",  "isprintable", "isspace",
+        "istitle",      "isupper",      "join",         "ljust",      "lower",      "lstrip",      "partition",
+        "removeprefix", "removesuffix", "replace",      "rfind",      "rindex",     "rjust",       "rpartition",
+        "rsplit",       "rstrip",       "split",        "splitlines", "startswith", "strip",       "swapcase",
+        "title",        "translate",    "upper",        "zfill",
     };
 
     for (int i = 0; i < M_N; i++)
@@ -85,8 +84,7 @@ static bool markup(struct val *v, bool on)
 
 static bool add_part(struct jin *j, struct sbuf *b, const struct vstr *s, size_t from, size_t to)
 {
-    struct vstr part = {
-        .p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours};
+    struct vstr part = { .p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours };
 
     return chat_sbuf_str(j, b, &part);
 }
@@ -153,7 +151,7 @@ static bool ascii_case(struct jin *j, const struct vstr *s, bool upper, struct v
 
 bool chat_str_case(struct jin *j, const struct vstr *s, enum str_case how, struct val *out)
 {
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
     bool in_word = false, first = true;
     size_t len;
 
@@ -183,7 +181,7 @@ bool chat_str_case(struct jin *j, const struct vstr *s, enum str_case how, struc
             to[0] = 0x3C2;
         for (int m = 0; m < k; m++)
             n += chat_cp_put(text + n, to[m]);
-        if (!chat_sbuf_add(j, &b, (struct str){text, n}, s->mark ? s->mark[i] != 0 : s->ours))
+        if (!chat_sbuf_add(j, &b, (struct str){ text, n }, s->mark ? s->mark[i] != 0 : s->ours))
             return false;
     }
     return chat_sbuf_val(j, &b, out) && markup(out, s->markup);
@@ -220,10 +218,9 @@ static bool want_str(struct jin *j, const struct val *v, const char *what)
 }
 
 /* Bytes of s between two code points as in slices; from > to when the first lies behind the end. */
-static bool window(struct jin *j, const struct vstr *s, const struct val v[2], size_t *from,
-                   size_t *to)
+static bool window(struct jin *j, const struct vstr *s, const struct val v[2], size_t *from, size_t *to)
 {
-    int64_t n = chat_str_len(s), b[2] = {0, n};
+    int64_t n = chat_str_len(s), b[2] = { 0, n };
 
     for (int i = 0; i < 2; i++) {
         if (v[i].kind == VAL_NONE)
@@ -238,17 +235,16 @@ static bool window(struct jin *j, const struct vstr *s, const struct val v[2], s
     return chat_work(j, (int64_t)s->n / 64);
 }
 
-static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum method which,
-                 struct val *out)
+static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum method which, struct val *out)
 {
-    struct val v[3] = {chat_none(), chat_none(), chat_none()};
+    struct val v[3] = { chat_none(), chat_none(), chat_none() };
     size_t from, to, at = SIZE_MAX;
     int64_t n = 0;
 
     if (!chat_args(j, "find", a, "sub start end", 1, v) || !want_str(j, &v[0], "argument") ||
         !window(j, s, v + 1, &from, &to))
         return false;
-    struct str part = chat_str(&v[0]), all = {s->p, to};
+    struct str part = chat_str(&v[0]), all = { s->p, to };
     if (which == M_COUNT) {
         for (at = from; from <= to && (at = find_from(all, at, part)) != SIZE_MAX; n++) {
             size_t len = 1;
@@ -266,7 +262,7 @@ static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum
     if (from <= to && (which == M_FIND || which == M_INDEX)) {
         at = find_from(all, from, part);
     } else if (from <= to) {
-        at = find_last((struct str){s->p + from, to - from}, part);
+        at = find_last((struct str){ s->p + from, to - from }, part);
         at = at == SIZE_MAX ? at : at + from;
     }
     if (at == SIZE_MAX) {
@@ -279,10 +275,9 @@ static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum
     return true;
 }
 
-static bool has_end(struct jin *j, const struct vstr *s, const struct args *a, bool start,
-                    struct val *out)
+static bool has_end(struct jin *j, const struct vstr *s, const struct args *a, bool start, struct val *out)
 {
-    struct val v[3] = {chat_none(), chat_none(), chat_none()};
+    struct val v[3] = { chat_none(), chat_none(), chat_none() };
     size_t from, to;
     bool yes = false;
 
@@ -295,8 +290,7 @@ static bool has_end(struct jin *j, const struct vstr *s, const struct args *a, b
         if (!want_str(j, one, "the argument"))
             return false;
         struct str p = chat_str(one);
-        yes = from <= to && p.n <= to - from &&
-              memcmp(start ? s->p + from : s->p + to - p.n, p.p, p.n) == 0;
+        yes = from <= to && p.n <= to - from && memcmp(start ? s->p + from : s->p + to - p.n, p.p, p.n) == 0;
     }
     *out = chat_bool(yes);
     return true;
@@ -315,8 +309,8 @@ static bool in_set(const struct vstr *set, uint32_t cp)
     return false;
 }
 
-bool chat_str_strip(struct jin *j, const struct vstr *s, const struct vstr *chars, bool left,
-                    bool right, struct val *out)
+bool chat_str_strip(struct jin *j, const struct vstr *s, const struct vstr *chars, bool left, bool right,
+                    struct val *out)
 {
     size_t from = 0, to = s->n, len;
 
@@ -328,15 +322,14 @@ bool chat_str_strip(struct jin *j, const struct vstr *s, const struct vstr *char
             break;
         to = i;
     }
-    return chat_work(j, (int64_t)(from + s->n - to) / 16) &&
-           chat_str_part(j, s, from, to - from, out);
+    return chat_work(j, (int64_t)(from + s->n - to) / 16) && chat_str_part(j, s, from, to - from, out);
 }
 
-bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *old,
-                      const struct vstr *with, int64_t max, struct val *out)
+bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *old, const struct vstr *with, int64_t max,
+                      struct val *out)
 {
-    struct sbuf b = {0};
-    struct str all = {s->p, s->n}, part = {old->p, old->n};
+    struct sbuf b = { 0 };
+    struct str all = { s->p, s->n }, part = { old->p, old->n };
     size_t at = 0, begin = 0, len = 0;
 
     for (; max != 0 && (at = find_from(all, at, part)) != SIZE_MAX; max--) {
@@ -354,11 +347,10 @@ bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *ol
 
 static bool replace(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
 {
-    struct val v[3] = {chat_none(), chat_none(), chat_int(-1)};
+    struct val v[3] = { chat_none(), chat_none(), chat_int(-1) };
     int64_t max;
 
-    if (!chat_args(j, "replace", a, "old new count", 2, v) ||
-        !want_str(j, &v[0], "replace() argument 1") ||
+    if (!chat_args(j, "replace", a, "old new count", 2, v) || !want_str(j, &v[0], "replace() argument 1") ||
         !want_str(j, &v[1], "replace() argument 2") || !chat_index(j, v[2], &max))
         return false;
     if (s->markup && (!chat_escape(j, v[0], &v[0]) || !chat_escape(j, v[1], &v[1])))
@@ -367,10 +359,9 @@ static bool replace(struct jin *j, const struct vstr *s, const struct args *a, s
 }
 
 /* side: -1 text at the left, 1 at the right, 0 centred. */
-bool chat_str_pad(struct jin *j, const struct vstr *s, int64_t width, struct str fill, int side,
-                  struct val *out)
+bool chat_str_pad(struct jin *j, const struct vstr *s, int64_t width, struct str fill, int side, struct val *out)
 {
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
     int64_t n = chat_str_len(s), room = width > n ? width - n : 0, left = side > 0 ? room : 0;
 
     if (room == 0)
@@ -378,14 +369,12 @@ bool chat_str_pad(struct jin *j, const struct vstr *s, int64_t width, struct str
     if (side == 0)
         left = room / 2 + (room & width & 1);
     return chat_sbuf_fill(j, &b, fill, left, true) && chat_sbuf_str(j, &b, s) &&
-           chat_sbuf_fill(j, &b, fill, room - left, true) && chat_sbuf_val(j, &b, out) &&
-           markup(out, s->markup);
+           chat_sbuf_fill(j, &b, fill, room - left, true) && chat_sbuf_val(j, &b, out) && markup(out, s->markup);
 }
 
-static bool pad(struct jin *j, const struct vstr *s, const struct args *a, int side,
-                struct val *out)
+static bool pad(struct jin *j, const struct vstr *s, const struct args *a, int side, struct val *out)
 {
-    struct val v[2] = {chat_none(), chat_none()};
+    struct val v[2] = { chat_none(), chat_none() };
     int64_t width;
     struct str fill = STR(" ");
 
@@ -404,14 +393,13 @@ static bool pad(struct jin *j, const struct vstr *s, const struct args *a, int s
 static bool zfill(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
 {
     struct val v;
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
     int64_t width;
     size_t sign = s->n > 0 && (s->p[0] == '-' || s->p[0] == '+');
 
-    return chat_args(j, "zfill", a, "width", 1, &v) && chat_index(j, v, &width) &&
-           add_part(j, &b, s, 0, sign) &&
-           chat_sbuf_fill(j, &b, STR("0"), width - chat_str_len(s), true) &&
-           add_part(j, &b, s, sign, s->n) && chat_sbuf_val(j, &b, out);
+    return chat_args(j, "zfill", a, "width", 1, &v) && chat_index(j, v, &width) && add_part(j, &b, s, 0, sign) &&
+           chat_sbuf_fill(j, &b, STR("0"), width - chat_str_len(s), true) && add_part(j, &b, s, sign, s->n) &&
+           chat_sbuf_val(j, &b, out);
 }
 
 /* ---- cutting ---- */
@@ -422,8 +410,7 @@ static bool push_part(struct jin *j, struct vlist *l, const struct vstr *s, size
     return chat_str_part(j, s, from, to - from, &v) && chat_list_add(j, l, v);
 }
 
-static bool split_space(struct jin *j, const struct vstr *s, int64_t max, bool right,
-                        struct vlist *l)
+static bool split_space(struct jin *j, const struct vstr *s, int64_t max, bool right, struct vlist *l)
 {
     size_t at = right ? s->n : 0, len;
 
@@ -456,10 +443,9 @@ static bool split_space(struct jin *j, const struct vstr *s, int64_t max, bool r
     }
 }
 
-static bool split_at(struct jin *j, const struct vstr *s, struct str sep, int64_t max, bool right,
-                     struct vlist *l)
+static bool split_at(struct jin *j, const struct vstr *s, struct str sep, int64_t max, bool right, struct vlist *l)
 {
-    struct str all = {s->p, s->n};
+    struct str all = { s->p, s->n };
     size_t at, begin = 0;
 
     if (right) {
@@ -474,10 +460,9 @@ static bool split_at(struct jin *j, const struct vstr *s, struct str sep, int64_
     return push_part(j, l, s, begin, s->n);
 }
 
-static bool split(struct jin *j, const struct vstr *s, const struct args *a, bool right,
-                  struct val *out)
+static bool split(struct jin *j, const struct vstr *s, const struct args *a, bool right, struct val *out)
 {
-    struct val v[2] = {chat_none(), chat_int(-1)};
+    struct val v[2] = { chat_none(), chat_int(-1) };
     int64_t max;
 
     if (!chat_args(j, "split", a, "sep maxsplit", 0, v) || !chat_index(j, v[1], &max) ||
@@ -505,11 +490,10 @@ static bool split(struct jin *j, const struct vstr *s, const struct args *a, boo
     return true;
 }
 
-static bool partition(struct jin *j, const struct vstr *s, const struct args *a, bool right,
-                      struct val *out)
+static bool partition(struct jin *j, const struct vstr *s, const struct args *a, bool right, struct val *out)
 {
     struct val v;
-    struct str all = {s->p, s->n};
+    struct str all = { s->p, s->n };
 
     if (!chat_args(j, "partition", a, "sep", 1, &v) || !want_str(j, &v, "the separator"))
         return false;
@@ -531,8 +515,8 @@ bool chat_str_lines(struct jin *j, const struct vstr *s, bool keep, struct vlist
         return false;
     for (size_t i = 0; i < s->n; i += len) {
         uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
-        if (!(cp == '\n' || cp == '\r' || cp == 0x0B || cp == 0x0C || (cp >= 0x1C && cp <= 0x1E) ||
-              cp == 0x85 || cp == 0x2028 || cp == 0x2029))
+        if (!(cp == '\n' || cp == '\r' || cp == 0x0B || cp == 0x0C || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 ||
+              cp == 0x2028 || cp == 0x2029))
             continue;
         if (cp == '\r' && i + 1 < s->n && s->p[i + 1] == '\n')
             len = 2;
@@ -547,7 +531,7 @@ static bool join(struct jin *j, const struct vstr *s, const struct args *a, stru
 {
     struct val v, item;
     struct viter *it;
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
     bool more;
 
     if (!chat_args(j, "join", a, "iterable", 1, &v) || !chat_iter(j, v, &it))
@@ -558,8 +542,7 @@ static bool join(struct jin *j, const struct vstr *s, const struct args *a, stru
         if (!more)
             break;
         if (item.kind != VAL_STR && !s->markup)
-            return chat_raise(j, "sequence item %lld: expected str instance, %s found",
-                              (long long)i, chat_type(&item));
+            return chat_raise(j, "sequence item %lld: expected str instance, %s found", (long long)i, chat_type(&item));
         if (s->markup && !chat_escape(j, item, &item))
             return false;
         if ((i > 0 && !chat_sbuf_str(j, &b, s)) || !chat_sbuf_str(j, &b, item.u.s))
@@ -572,7 +555,7 @@ static bool expandtabs(struct jin *j, const struct vstr *s, const struct args *a
 {
     struct val v = chat_int(8);
     int64_t size, column = 0;
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
     size_t len;
 
     if (!chat_args(j, "expandtabs", a, "tabsize", 0, &v) || !chat_index(j, v, &size))
@@ -597,7 +580,7 @@ static bool expandtabs(struct jin *j, const struct vstr *s, const struct args *a
 static bool translate(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
 {
     struct val v, *to;
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
     size_t len;
     char text[4];
 
@@ -614,10 +597,8 @@ static bool translate(struct jin *j, const struct vstr *s, const struct args *a,
             ok = add_part(j, &b, s, i, i + len);
         else if (to->kind == VAL_STR)
             ok = chat_sbuf_str(j, &b, to->u.s);
-        else if (to->kind == VAL_INT && to->u.i >= 0 && to->u.i < 0x110000 &&
-                 (to->u.i < 0xD800 || to->u.i > 0xDFFF))
-            ok = chat_sbuf_add(j, &b, (struct str){text, chat_cp_put(text, (uint32_t)to->u.i)},
-                               true);
+        else if (to->kind == VAL_INT && to->u.i >= 0 && to->u.i < 0x110000 && (to->u.i < 0xD800 || to->u.i > 0xDFFF))
+            ok = chat_sbuf_add(j, &b, (struct str){ text, chat_cp_put(text, (uint32_t)to->u.i) }, true);
         else if (to->kind != VAL_NONE)
             ok = chat_raise(j, "character mapping must return integer, None or str");
         if (!ok)
@@ -660,8 +641,7 @@ static bool all_have(const struct vstr *s, unsigned want, bool empty)
     return s->n > 0 || empty;
 }
 
-static bool one_case(const struct vstr *s,
-                     unsigned want) /* no cased character of another kind, and at least one */
+static bool one_case(const struct vstr *s, unsigned want) /* no cased character of another kind, and at least one */
 {
     bool any = false;
     size_t len;
@@ -681,8 +661,7 @@ static bool is_identifier(const struct vstr *s)
 
     for (size_t i = 0; i < s->n; i += len) {
         uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
-        if (!(cp == '_' || chat_cp_flags(cp) & UNI_ALPHA ||
-              (i > 0 && chat_cp_flags(cp) & UNI_DECIMAL)))
+        if (!(cp == '_' || chat_cp_flags(cp) & UNI_ALPHA || (i > 0 && chat_cp_flags(cp) & UNI_DECIMAL)))
             return false;
     }
     return s->n > 0;
@@ -721,20 +700,16 @@ static bool question(const struct vstr *s, enum method which)
 }
 
 /* ---- the table ---- */
-static bool strip(struct jin *j, const struct vstr *s, const struct args *a, enum method which,
-                  struct val *out)
+static bool strip(struct jin *j, const struct vstr *s, const struct args *a, enum method which, struct val *out)
 {
     struct val v = chat_none();
 
-    if (!chat_args(j, "strip", a, "chars", 0, &v) ||
-        (v.kind != VAL_NONE && !want_str(j, &v, "strip arg")))
+    if (!chat_args(j, "strip", a, "chars", 0, &v) || (v.kind != VAL_NONE && !want_str(j, &v, "strip arg")))
         return false;
-    return chat_str_strip(j, s, v.kind == VAL_STR ? v.u.s : NULL, which != M_RSTRIP,
-                          which != M_LSTRIP, out);
+    return chat_str_strip(j, s, v.kind == VAL_STR ? v.u.s : NULL, which != M_RSTRIP, which != M_LSTRIP, out);
 }
 
-static bool remove_end(struct jin *j, const struct vstr *s, const struct args *a, bool start,
-                       struct val *out)
+static bool remove_end(struct jin *j, const struct vstr *s, const struct args *a, bool start, struct val *out)
 {
     struct val v;
 
@@ -759,8 +734,8 @@ static bool encode(struct jin *j, struct val self, const struct args *a, struct 
 
     if (!chat_args(j, "encode", a, "encoding errors", 0, v))
         return false;
-    if (a->n + a->n_kw > 0 && !(v[0].kind == VAL_STR && (str_is(chat_str(&v[0]), "utf-8") ||
-                                                         str_is(chat_str(&v[0]), "utf8"))))
+    if (a->n + a->n_kw > 0 &&
+        !(v[0].kind == VAL_STR && (str_is(chat_str(&v[0]), "utf-8") || str_is(chat_str(&v[0]), "utf8"))))
         return chat_raise(j, "encode knows utf-8 alone");
     *out = self;
     out->kind = VAL_BYTES;
@@ -770,7 +745,7 @@ static bool encode(struct jin *j, struct val self, const struct args *a, struct 
 static bool format_map(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
 {
     struct val v;
-    struct args named = {0};
+    struct args named = { 0 };
 
     if (!chat_args(j, "format_map", a, "mapping", 1, &v))
         return false;
@@ -799,8 +774,7 @@ static enum str_case case_of(enum method which)
                                    : CASE_FOLD;
 }
 
-bool chat_str_method(struct jin *j, int which, struct val self, const struct args *a,
-                     struct val *out)
+bool chat_str_method(struct jin *j, int which, struct val self, const struct args *a, struct val *out)
 {
     const struct vstr *s = self.u.s;
 
@@ -856,8 +830,7 @@ bool chat_str_method(struct jin *j, int which, struct val self, const struct arg
     case M_SWAPCASE:
     case M_TITLE:
     case M_UPPER:
-        return chat_args(j, "the method", a, "", 0, NULL) &&
-               chat_str_case(j, s, case_of((enum method)which), out);
+        return chat_args(j, "the method", a, "", 0, NULL) && chat_str_case(j, s, case_of((enum method)which), out);
     default:
         *out = chat_bool(question(s, (enum method)which));
         return chat_work(j, (int64_t)s->n / 16) && chat_args(j, "the method", a, "", 0, NULL);

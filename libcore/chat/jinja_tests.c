@@ -42,45 +42,45 @@ int chat_test_find(struct str name)
         const char *name;
         enum test which;
     } names[] = {
-        {"boolean", T_BOOLEAN},
-        {"callable", T_CALLABLE},
-        {"defined", T_DEFINED},
-        {"divisibleby", T_DIVISIBLEBY},
-        {"escaped", T_ESCAPED},
-        {"even", T_EVEN},
-        {"false", T_FALSE},
-        {"filter", T_FILTER},
-        {"float", T_FLOAT},
-        {"in", T_IN},
-        {"integer", T_INTEGER},
-        {"iterable", T_ITERABLE},
-        {"lower", T_LOWER},
-        {"mapping", T_MAPPING},
-        {"none", T_NONE},
-        {"number", T_NUMBER},
-        {"odd", T_ODD},
-        {"sameas", T_SAMEAS},
-        {"sequence", T_SEQUENCE},
-        {"string", T_STRING},
-        {"test", T_TEST},
-        {"true", T_TRUE},
-        {"undefined", T_UNDEFINED},
-        {"upper", T_UPPER},
-        {"==", T_EQ},
-        {"eq", T_EQ},
-        {"equalto", T_EQ},
-        {"!=", T_NE},
-        {"ne", T_NE},
-        {">", T_GT},
-        {"gt", T_GT},
-        {"greaterthan", T_GT},
-        {"ge", T_GE},
-        {">=", T_GE},
-        {"<", T_LT},
-        {"lt", T_LT},
-        {"lessthan", T_LT},
-        {"<=", T_LE},
-        {"le", T_LE},
+        { "boolean", T_BOOLEAN },
+        { "callable", T_CALLABLE },
+        { "defined", T_DEFINED },
+        { "divisibleby", T_DIVISIBLEBY },
+        { "escaped", T_ESCAPED },
+        { "even", T_EVEN },
+        { "false", T_FALSE },
+        { "filter", T_FILTER },
+        { "float", T_FLOAT },
+        { "in", T_IN },
+        { "integer", T_INTEGER },
+        { "iterable", T_ITERABLE },
+        { "lower", T_LOWER },
+        { "mapping", T_MAPPING },
+        { "none", T_NONE },
+        { "number", T_NUMBER },
+        { "odd", T_ODD },
+        { "sameas", T_SAMEAS },
+        { "sequence", T_SEQUENCE },
+        { "string", T_STRING },
+        { "test", T_TEST },
+        { "true", T_TRUE },
+        { "undefined", T_UNDEFINED },
+        { "upper", T_UPPER },
+        { "==", T_EQ },
+        { "eq", T_EQ },
+        { "equalto", T_EQ },
+        { "!=", T_NE },
+        { "ne", T_NE },
+        { ">", T_GT },
+        { "gt", T_GT },
+        { "greaterthan", T_GT },
+        { "ge", T_GE },
+        { ">=", T_GE },
+        { "<", T_LT },
+        { "lt", T_LT },
+        { "lessthan", T_LT },
+        { "<=", T_LE },
+        { "le", T_LE },
     };
 
     for (int i = 0; i < (int)(sizeof names / sizeof names[0]); i++)
@@ -99,10 +99,9 @@ static bool remainder_is(struct jin *j, struct val v, struct val by, int64_t wan
 static bool cased(struct jin *j, struct val v, const char *method, bool *out)
 {
     struct val s, r;
-    struct args none = {0};
+    struct args none = { 0 };
 
-    if (!chat_to_str(j, v, &s) ||
-        !chat_str_method(j, chat_str_method_find(str_of(method)), s, &none, &r))
+    if (!chat_to_str(j, v, &s) || !chat_str_method(j, chat_str_method_find(str_of(method)), s, &none, &r))
         return false;
     *out = r.u.b;
     return true;
@@ -135,9 +134,8 @@ static bool simple(enum test which, struct val v)
     case T_BOOLEAN:
         return v.kind == VAL_BOOL;
     case T_CALLABLE:
-        return v.kind == VAL_FUNC || v.kind == VAL_MACRO || v.kind == VAL_METHOD ||
-               v.kind == VAL_LOOP || v.kind == VAL_JOINER || v.kind == VAL_BLOCK ||
-               v.kind == VAL_UNDEFINED;
+        return v.kind == VAL_FUNC || v.kind == VAL_MACRO || v.kind == VAL_METHOD || v.kind == VAL_LOOP ||
+               v.kind == VAL_JOINER || v.kind == VAL_BLOCK || v.kind == VAL_UNDEFINED;
     case T_DEFINED:
         return v.kind != VAL_UNDEFINED;
     case T_ESCAPED:
@@ -149,8 +147,8 @@ static bool simple(enum test which, struct val v)
     case T_INTEGER:
         return v.kind == VAL_INT || v.kind == VAL_BIG;
     case T_ITERABLE:
-        return v.kind == VAL_UNDEFINED || (v.kind >= VAL_STR && v.kind <= VAL_RANGE) ||
-               v.kind == VAL_ITER || v.kind == VAL_LOOP;
+        return v.kind == VAL_UNDEFINED || (v.kind >= VAL_STR && v.kind <= VAL_RANGE) || v.kind == VAL_ITER ||
+               v.kind == VAL_LOOP;
     case T_MAPPING:
         return v.kind == VAL_DICT;
     case T_NONE:
@@ -158,8 +156,7 @@ static bool simple(enum test which, struct val v)
     case T_NUMBER:
         return chat_is_num(&v);
     case T_SEQUENCE: /* has a length and subscripts */
-        return v.kind == VAL_UNDEFINED || (v.kind >= VAL_STR && v.kind <= VAL_DICT) ||
-               v.kind == VAL_RANGE;
+        return v.kind == VAL_UNDEFINED || (v.kind >= VAL_STR && v.kind <= VAL_DICT) || v.kind == VAL_RANGE;
     case T_STRING:
         return v.kind == VAL_STR;
     case T_TRUE:
@@ -171,17 +168,12 @@ static bool simple(enum test which, struct val v)
 
 bool chat_test(struct jin *j, int which, struct val v, const struct args *a, bool *out)
 {
-    static const int ops[] = {OP_EQ, OP_GE, OP_GT, OP_LE, OP_LT, OP_NE};
+    static const int ops[] = { OP_EQ, OP_GE, OP_GT, OP_LE, OP_LT, OP_NE };
     struct val arg = chat_none();
     enum test t = (enum test)which;
     bool one = t == T_DIVISIBLEBY || t == T_IN || t == T_SAMEAS || t >= T_EQ;
 
-    if (!chat_args(j, "the test", a,
-                   one ? (t == T_DIVISIBLEBY ? "num"
-                          : t == T_IN        ? "seq"
-                                             : "other")
-                       : "",
-                   one, &arg))
+    if (!chat_args(j, "the test", a, one ? (t == T_DIVISIBLEBY ? "num" : t == T_IN ? "seq" : "other") : "", one, &arg))
         return false;
     switch (t) {
     case T_DIVISIBLEBY:
@@ -201,8 +193,8 @@ bool chat_test(struct jin *j, int which, struct val v, const struct args *a, boo
     case T_TEST:
         if (v.kind == VAL_LIST || v.kind == VAL_DICT)
             return chat_raise(j, "unhashable type: '%s'", chat_type(&v));
-        *out = v.kind == VAL_STR &&
-               (t == T_FILTER ? chat_filter_find(chat_str(&v)) : chat_test_find(chat_str(&v))) >= 0;
+        *out =
+            v.kind == VAL_STR && (t == T_FILTER ? chat_filter_find(chat_str(&v)) : chat_test_find(chat_str(&v))) >= 0;
         return true;
     default:
         break;

@@ -30,8 +30,7 @@ bool chat_float_read(struct str s, double *out)
         if (n + 2 > sizeof buf)
             return false;
         if (cp == '_') { /* between digits */
-            if (!digit || i + 1 >= s.n ||
-                chat_cp_digit(chat_cp(s.p + i + 1, s.n - i - 1, &len)) < 0)
+            if (!digit || i + 1 >= s.n || chat_cp_digit(chat_cp(s.p + i + 1, s.n - i - 1, &len)) < 0)
                 return false;
             len = 1;
             digit = false;
@@ -51,7 +50,7 @@ bool chat_float_read(struct str s, double *out)
 
 bool chat_escape(struct jin *j, struct val v, struct val *out)
 {
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
     size_t begin = 0;
 
     if (v.kind == VAL_STR && v.u.s->markup) {
@@ -71,13 +70,11 @@ bool chat_escape(struct jin *j, struct val v, struct val *out)
                                        : NULL;
         if (with == NULL && i < s->n)
             continue;
-        struct vstr part = {.p = s->p + begin,
-                            .mark = s->mark ? s->mark + begin : NULL,
-                            .n = i - begin,
-                            .ours = s->ours};
+        struct vstr part = {
+            .p = s->p + begin, .mark = s->mark ? s->mark + begin : NULL, .n = i - begin, .ours = s->ours
+        };
         if (!chat_sbuf_str(j, &b, &part) ||
-            (with != NULL &&
-             !chat_sbuf_add(j, &b, str_of(with), s->mark ? s->mark[i] != 0 : s->ours)))
+            (with != NULL && !chat_sbuf_add(j, &b, str_of(with), s->mark ? s->mark[i] != 0 : s->ours)))
             return false;
         begin = i + 1;
     }
@@ -96,13 +93,11 @@ struct date {
 /* Civil date of a number of days since 1970-01-01, proleptic Gregorian calendar. */
 static struct date date_of(int64_t s)
 {
-    static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
-    struct date d = {0};
-    int64_t days = s / 86400 - (s % 86400 < 0), rest = s - days * 86400,
-            z = days + 719468; /* from 0000-03-01 */
+    static const int before[] = { 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334 };
+    struct date d = { 0 };
+    int64_t days = s / 86400 - (s % 86400 < 0), rest = s - days * 86400, z = days + 719468; /* from 0000-03-01 */
     int64_t era = z / 146097 - (z % 146097 < 0), doe = z - era * 146097;
-    int64_t yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365,
-            doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    int64_t yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365, doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
     int64_t mp = (5 * doy + 2) / 153;
 
     d.day = (int)(doy - (153 * mp + 2) / 5 + 1);
@@ -140,11 +135,11 @@ static void iso_week(const struct date *d, int64_t *year, int *week)
 
 static size_t one_code(const struct date *d, int64_t now_s, char c, char *buf, size_t cap)
 {
-    static const char *const days[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
-                                       "Thursday", "Friday", "Saturday"},
-                             *const months[] = {"January",   "February", "March",    "April",
-                                                "May",       "June",     "July",     "August",
-                                                "September", "October",  "November", "December"};
+    static const char *const days[] = { "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday" },
+                             *const months[] = {
+                                 "January", "February", "March",     "April",   "May",      "June",
+                                 "July",    "August",   "September", "October", "November", "December"
+                             };
     int hour12 = d->hour % 12 == 0 ? 12 : d->hour % 12, week;
     int64_t iso;
     const char *half = d->hour < 12 ? "AM" : "PM";
@@ -162,8 +157,8 @@ static size_t one_code(const struct date *d, int64_t now_s, char c, char *buf, s
     case 'B':
         return (size_t)snprintf(buf, cap, "%s", months[d->month - 1]);
     case 'c':
-        return (size_t)snprintf(buf, cap, "%.3s %.3s %2d %02d:%02d:%02d %lld", days[d->weekday],
-                                months[d->month - 1], d->day, d->hour, d->minute, d->second, year);
+        return (size_t)snprintf(buf, cap, "%.3s %.3s %2d %02d:%02d:%02d %lld", days[d->weekday], months[d->month - 1],
+                                d->day, d->hour, d->minute, d->second, year);
     case 'C':
         return (size_t)snprintf(buf, cap, "%02lld", year / 100);
     case 'd':
@@ -240,13 +235,13 @@ static size_t one_code(const struct date *d, int64_t now_s, char c, char *buf, s
 bool chat_strftime(struct jin *j, int64_t now_s, struct str f, struct val *out)
 {
     struct date d = date_of(now_s);
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
     char buf[80];
 
     for (size_t i = 0; i < f.n; i++) {
         char flag = 0;
         if (f.p[i] != '%' || i + 1 >= f.n) {
-            if (!chat_sbuf_add(j, &b, (struct str){f.p + i, 1}, true))
+            if (!chat_sbuf_add(j, &b, (struct str){ f.p + i, 1 }, true))
                 return false;
             continue;
         }
@@ -270,7 +265,7 @@ bool chat_strftime(struct jin *j, int64_t now_s, struct str f, struct val *out)
             else if (flag == '0' && buf[k] == ' ' && k == 0)
                 buf[k] = '0';
         }
-        if (!chat_sbuf_add(j, &b, (struct str){buf + from, n - from}, true))
+        if (!chat_sbuf_add(j, &b, (struct str){ buf + from, n - from }, true))
             return false;
     }
     return chat_sbuf_val(j, &b, out);

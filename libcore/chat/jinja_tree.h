@@ -11,8 +11,8 @@ struct parse {
     struct tok *tok; /* ends with TOK_EOF */
     size_t at;
     int depth;
-    bool soft;    /* an unknown filter or test is an error only when it is used: inside "if" */
-    bool in_loop; /* break and continue mean something */
+    bool soft;                           /* an unknown filter or test is an error only when it is used: inside "if" */
+    bool in_loop;                        /* break and continue mean something */
     struct node *macro[PARSE_DEPTH_MAX]; /* macros that are open */
     int n_macro;
     struct err *e;
@@ -37,9 +37,7 @@ bool chat_tree_enter(struct parse *p);
 struct node *chat_tree_expr(struct parse *p, bool with_cond);
 /* "a" or "a, b"; end_name: a name that ends it too, or NULL. */
 struct node *chat_tree_tuple(struct parse *p, bool with_cond, const char *end_name, bool parens);
-struct node *chat_tree_target(struct parse *p, const char *end_name,
-                              bool spaces); /* of an assignment */
-struct node *chat_tree_filter(struct parse *p, struct node *of,
-                              bool begun);    /* "| name(args)", again and again */
-struct node *chat_tree_body(struct parse *p); /* the whole template */
+struct node *chat_tree_target(struct parse *p, const char *end_name, bool spaces); /* of an assignment */
+struct node *chat_tree_filter(struct parse *p, struct node *of, bool begun);       /* "| name(args)", again and again */
+struct node *chat_tree_body(struct parse *p);                                      /* the whole template */
 #endif

@@ -52,7 +52,7 @@ void chat_heap_free(struct heap *h)
         free(h->head);
         h->head = next;
     }
-    *h = (struct heap){.max = h->max};
+    *h = (struct heap){ .max = h->max };
 }
 
 void *chat_take(struct jin *j, size_t n)
@@ -76,22 +76,22 @@ void *chat_take_array(struct jin *j, size_t n, size_t size)
 /* ---- small values ---- */
 struct val chat_none(void)
 {
-    return (struct val){.kind = VAL_NONE};
+    return (struct val){ .kind = VAL_NONE };
 }
 
 struct val chat_bool(bool b)
 {
-    return (struct val){.kind = VAL_BOOL, .u.b = b};
+    return (struct val){ .kind = VAL_BOOL, .u.b = b };
 }
 
 struct val chat_int(int64_t i)
 {
-    return (struct val){.kind = VAL_INT, .u.i = i};
+    return (struct val){ .kind = VAL_INT, .u.i = i };
 }
 
 struct val chat_float(double f)
 {
-    return (struct val){.kind = VAL_FLOAT, .u.f = f};
+    return (struct val){ .kind = VAL_FLOAT, .u.f = f };
 }
 
 bool chat_undefined(struct jin *j, struct val *out, const char *fmt, ...)
@@ -107,8 +107,8 @@ bool chat_undefined(struct jin *j, struct val *out, const char *fmt, ...)
     if (u == NULL || (why = chat_take(j, strlen(buf) + 1)) == NULL)
         return false;
     memcpy(why, buf, strlen(buf) + 1);
-    *u = (struct vundef){.why = why};
-    *out = (struct val){.kind = VAL_UNDEFINED, .u.un = u};
+    *u = (struct vundef){ .why = why };
+    *out = (struct val){ .kind = VAL_UNDEFINED, .u.un = u };
     return true;
 }
 
@@ -187,13 +187,13 @@ static bool new_str(struct jin *j, struct vstr s, uint8_t kind, struct val *out)
     if (p == NULL)
         return false;
     *p = s;
-    *out = (struct val){.kind = kind, .u.s = p};
+    *out = (struct val){ .kind = kind, .u.s = p };
     return true;
 }
 
 bool chat_str_new(struct jin *j, struct str s, bool ours, struct val *out)
 {
-    return new_str(j, (struct vstr){.p = s.p, .n = s.n, .n_cp = -1, .ours = ours}, VAL_STR, out);
+    return new_str(j, (struct vstr){ .p = s.p, .n = s.n, .n_cp = -1, .ours = ours }, VAL_STR, out);
 }
 
 bool chat_str_copy(struct jin *j, struct str s, bool ours, struct val *out)
@@ -204,24 +204,24 @@ bool chat_str_copy(struct jin *j, struct str s, bool ours, struct val *out)
         return false;
     if (s.n > 0)
         memcpy(p, s.p, s.n);
-    return chat_str_new(j, (struct str){p, s.n}, ours, out);
+    return chat_str_new(j, (struct str){ p, s.n }, ours, out);
 }
 
 bool chat_str_part(struct jin *j, const struct vstr *s, size_t from, size_t n, struct val *out)
 {
-    struct vstr part = {.p = s->p + from,
-                        .mark = s->mark != NULL ? s->mark + from : NULL,
-                        .n = n,
-                        .n_cp = s->n_cp == (int64_t)s->n ? (int64_t)n : -1,
-                        .ours = s->ours,
-                        .markup = s->markup};
+    struct vstr part = { .p = s->p + from,
+                         .mark = s->mark != NULL ? s->mark + from : NULL,
+                         .n = n,
+                         .n_cp = s->n_cp == (int64_t)s->n ? (int64_t)n : -1,
+                         .ours = s->ours,
+                         .markup = s->markup };
 
     return new_str(j, part, VAL_STR, out);
 }
 
 struct str chat_str(const struct val *v)
 {
-    return (struct str){v->u.s->p, v->u.s->n};
+    return (struct str){ v->u.s->p, v->u.s->n };
 }
 
 int64_t chat_str_len(const struct vstr *s)
@@ -301,7 +301,7 @@ bool chat_sbuf_add(struct jin *j, struct sbuf *b, struct str s, bool ours)
 bool chat_sbuf_str(struct jin *j, struct sbuf *b, const struct vstr *s)
 {
     if (s->mark == NULL || s->n == 0)
-        return chat_sbuf_add(j, b, (struct str){s->p, s->n}, s->ours);
+        return chat_sbuf_add(j, b, (struct str){ s->p, s->n }, s->ours);
     if (!sbuf_grow(j, b, s->n, true))
         return false;
     memcpy(b->p + b->n, s->p, s->n);
@@ -331,19 +331,17 @@ bool chat_sbuf_fill(struct jin *j, struct sbuf *b, struct str s, int64_t times, 
 
 bool chat_sbuf_val(struct jin *j, struct sbuf *b, struct val *out)
 {
-    struct vstr s = {.p = b->n > 0 ? b->p : "",
-                     .mark = b->n > 0 ? b->mark : NULL,
-                     .n = b->n,
-                     .n_cp = -1,
-                     .ours = b->ours};
+    struct vstr s = {
+        .p = b->n > 0 ? b->p : "", .mark = b->n > 0 ? b->mark : NULL, .n = b->n, .n_cp = -1, .ours = b->ours
+    };
 
-    *b = (struct sbuf){0};
+    *b = (struct sbuf){ 0 };
     return new_str(j, s, VAL_STR, out);
 }
 
 bool chat_concat(struct jin *j, const struct vstr *a, const struct vstr *b, struct val *out)
 {
-    struct sbuf s = {0};
+    struct sbuf s = { 0 };
 
     if (a->n == 0 || b->n == 0) {
         const struct vstr *one = a->n == 0 ? b : a;
@@ -351,11 +349,11 @@ bool chat_concat(struct jin *j, const struct vstr *a, const struct vstr *b, stru
     }
     bool same = a->mark == NULL && b->mark == NULL && a->ours == b->ours;
     if (a->p + a->n == j->tail && b->n <= j->tail_room && (same || a->mark != NULL)) {
-        s = (struct sbuf){.p = (char *)(uintptr_t)a->p,
-                          .mark = (unsigned char *)(uintptr_t)a->mark,
-                          .n = a->n,
-                          .cap = a->n + j->tail_room,
-                          .ours = a->ours};
+        s = (struct sbuf){ .p = (char *)(uintptr_t)a->p,
+                           .mark = (unsigned char *)(uintptr_t)a->mark,
+                           .n = a->n,
+                           .cap = a->n + j->tail_room,
+                           .ours = a->ours };
     } else {
         size_t room = a->n > 256 ? a->n : 0; /* it may go on */
         if (!sbuf_grow(j, &s, a->n + b->n + room, !same) || !chat_sbuf_str(j, &s, a))
@@ -375,10 +373,10 @@ bool chat_list_new(struct jin *j, uint8_t kind, size_t cap, struct val *out)
 
     if (l == NULL)
         return false;
-    *l = (struct vlist){.cap = cap};
+    *l = (struct vlist){ .cap = cap };
     if (cap > 0 && (l->v = chat_take_array(j, cap, sizeof *l->v)) == NULL)
         return false;
-    *out = (struct val){.kind = kind, .u.l = l};
+    *out = (struct val){ .kind = kind, .u.l = l };
     return true;
 }
 
@@ -414,8 +412,8 @@ bool chat_dict_new(struct jin *j, struct val *out)
 
     if (d == NULL)
         return false;
-    *d = (struct vdict){0};
-    *out = (struct val){.kind = VAL_DICT, .u.d = d};
+    *d = (struct vdict){ 0 };
+    *out = (struct val){ .kind = VAL_DICT, .u.d = d };
     return true;
 }
 
@@ -444,7 +442,7 @@ static bool hash(struct jin *j, struct val v, uint64_t *out)
         if (floor(v.u.f) == v.u.f && fabs(v.u.f) < 9e18)
             *out = chat_int_hash(chat_int((int64_t)v.u.f));
         else
-            *out = hash_bytes((struct str){(const char *)&v.u.f, sizeof v.u.f});
+            *out = hash_bytes((struct str){ (const char *)&v.u.f, sizeof v.u.f });
         return true;
     case VAL_TUPLE:
         *out = 31;
@@ -472,8 +470,7 @@ static bool hash(struct jin *j, struct val v, uint64_t *out)
     }
 }
 
-static bool find_pair(struct jin *j, const struct vdict *d, struct val key, uint64_t h,
-                      struct vpair **out)
+static bool find_pair(struct jin *j, const struct vdict *d, struct val key, uint64_t h, struct vpair **out)
 {
     bool same = false;
 
@@ -574,7 +571,7 @@ bool chat_dict_set(struct jin *j, struct vdict *d, struct val key, struct val v)
         if (cap > 8 && !index_dict(j, d))
             return false;
     }
-    d->v[d->n++] = (struct vpair){key, v};
+    d->v[d->n++] = (struct vpair){ key, v };
     if (d->slot != NULL) {
         uint32_t mask = (1U << d->bits) - 1, at = (uint32_t)(h & mask);
         while (d->slot[at] != 0)
@@ -717,14 +714,12 @@ bool chat_equal(struct jin *j, struct val a, struct val b, bool *out)
         return equal_dicts(j, a.u.d, b.u.d, out);
     case VAL_RANGE:
         *out = a.u.r->n == b.u.r->n &&
-               (a.u.r->n == 0 ||
-                (a.u.r->start == b.u.r->start && (a.u.r->n == 1 || a.u.r->step == b.u.r->step)));
+               (a.u.r->n == 0 || (a.u.r->start == b.u.r->start && (a.u.r->n == 1 || a.u.r->step == b.u.r->step)));
         return true;
     case VAL_VIEW:
         if (a.sub == b.sub && a.sub != VIEW_VALUES)
-            return a.sub == VIEW_ITEMS || a.u.d == b.u.d
-                       ? equal_dicts(j, a.u.d, b.u.d, out)
-                       : chat_raise(j, "views of keys cannot be compared");
+            return a.sub == VIEW_ITEMS || a.u.d == b.u.d ? equal_dicts(j, a.u.d, b.u.d, out)
+                                                         : chat_raise(j, "views of keys cannot be compared");
         *out = false;
         return true;
     case VAL_FUNC:
@@ -744,8 +739,7 @@ static int cmp_str(struct str a, struct str b) /* the order of UTF-8 is that of 
     return c != 0 ? c : a.n < b.n ? -1 : a.n > b.n;
 }
 
-static bool less_lists(struct jin *j, const struct vlist *a, const struct vlist *b, const char *op,
-                       bool *out)
+static bool less_lists(struct jin *j, const struct vlist *a, const struct vlist *b, const char *op, bool *out)
 {
     bool same = true;
     size_t i = 0;
@@ -786,6 +780,5 @@ bool chat_less(struct jin *j, struct val a, struct val b, const char *op, bool *
     }
     if (a.kind == b.kind && (a.kind == VAL_LIST || a.kind == VAL_TUPLE))
         return less_lists(j, a.u.l, b.u.l, op, out);
-    return chat_raise(j, "'%s' not supported between instances of '%s' and '%s'", op, chat_type(&a),
-                      chat_type(&b));
+    return chat_raise(j, "'%s' not supported between instances of '%s' and '%s'", op, chat_type(&a), chat_type(&b));
 }

@@ -11,7 +11,7 @@
 #include "text/buf.h"
 
 enum {
-    CHAT_DEPTH_MAX = 60,       /* of values within values */
+    CHAT_DEPTH_MAX = 60, /* of values within values */
     CHAT_NAME_BYTES_MAX = 256,
     CHAT_KEY_BYTES_MAX = 1024,
     CHAT_PARAMS_MAX = 1024,
@@ -27,7 +27,7 @@ enum chat_step { CHAT_MORE, CHAT_ON, CHAT_DONE, CHAT_BAD };
  * neither JSON nor Python has outside of strings. */
 struct chat_scan {
     char close[CHAT_DEPTH_MAX];
-    int  depth;
+    int depth;
     char quote;
     bool escape, python;
 };
@@ -38,16 +38,16 @@ enum chat_step chat_parse_scan(struct chat_scan *s, struct str text, size_t *at)
 /* What a value may be written in beside JSON. */
 enum { CHAT_PYTHON_NAMES = 1, CHAT_PYTHON = 2 | CHAT_PYTHON_NAMES };
 
-bool       chat_parse_is_space(char c);
-void       chat_parse_trim(struct str *s);
+bool chat_parse_is_space(char c);
+void chat_parse_trim(struct str *s);
 /* Takes one value off the front of *s and adds it to out as JSON: numbers digit for digit, ", " and
  * ": " between members, strings escaped as little as may be. False: it is none. */
-bool       chat_parse_value(struct text_buf *out, struct str *s, unsigned syntax);
+bool chat_parse_value(struct text_buf *out, struct str *s, unsigned syntax);
 /* Takes a string off the front of *s; its bytes, or as JSON. */
-bool       chat_parse_string(struct text_buf *out, struct str *s, unsigned syntax, bool as_json);
-void       chat_parse_quote(struct text_buf *out, struct str s); /* a JSON string of s */
+bool chat_parse_string(struct text_buf *out, struct str *s, unsigned syntax, bool as_json);
+void chat_parse_quote(struct text_buf *out, struct str s); /* a JSON string of s */
 /* Whether all of s is a number; whole: one without a fraction. */
-bool       chat_parse_is_number(struct str s, bool *whole);
+bool chat_parse_is_number(struct str s, bool *whole);
 
 /* ---- types: parse_typed.c ---- */
 
@@ -58,14 +58,13 @@ const json_t *chat_parse_schema(const json_t *tools, struct str name);
 enum chat_text { CHAT_NO_STRING, CHAT_ANY_TYPE, CHAT_ONLY_STRING };
 /* Whether text that stands for a value of schema `of` is taken as a string. */
 enum chat_text chat_parse_text_is(const json_t *root, const json_t *of);
-void          chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key,
-                         struct str text, unsigned syntax);
+void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key, struct str text, unsigned syntax);
 
 /* ---- the reader: reader.c ---- */
 
 struct chat_syntax;
 
-struct chat_channel { /* reasoning or content */
+struct chat_channel {            /* reasoning or content */
     struct text_buf text, space; /* given out; white space held back at its end */
     bool any;                    /* text was given */
     bool soft;                   /* a mark is beside the white space */
@@ -74,7 +73,7 @@ struct chat_channel { /* reasoning or content */
 
 struct chat_out { /* a piece, by places instead of addresses */
     enum chat_part part;
-    int    call;
+    int call;
     size_t from, n;
 };
 
@@ -93,36 +92,36 @@ struct chat_param {
 
 struct chat_reader {
     const struct chat_syntax *syntax;
-    json_t *tools;               /* NULL: none */
-    int     first_call;
-    struct text_buf all;         /* the answer as valid UTF-8 */
-    char    tail[4];             /* an unfinished character */
-    size_t  n_tail;
-    bool    end;
+    json_t *tools; /* NULL: none */
+    int first_call;
+    struct text_buf all; /* the answer as valid UTF-8 */
+    char tail[4];        /* an unfinished character */
+    size_t n_tail;
+    bool end;
     enum chat_cut cut;
-    bool    failed;              /* out of memory */
+    bool failed; /* out of memory */
 
     struct chat_channel part[2]; /* CHAT_REASONING, CHAT_TEXT */
-    bool    reasoning, thought;  /* within it; it was begun */
-    bool    in_call;
-    bool    unclosed;            /* calls ended without their closing mark */
+    bool reasoning, thought;     /* within it; it was begun */
+    bool in_call;
+    bool unclosed; /* calls ended without their closing mark */
     struct chat_out *out;
-    struct chat_piece *piece;    /* the same with addresses */
-    size_t  n_out, out_cap, piece_cap;
+    struct chat_piece *piece; /* the same with addresses */
+    size_t n_out, out_cap, piece_cap;
     struct chat_given *given;
-    size_t  n_given, given_cap;
-    struct text_buf words;       /* ids, names, arguments of the calls */
+    size_t n_given, given_cap;
+    struct text_buf words; /* ids, names, arguments of the calls */
 
     /* of the calls being read */
-    size_t  head, scan, probe, look;
-    int     phase;
-    size_t  n_block;             /* calls given since the block began */
-    bool    begun;               /* a call is begun and not given */
-    bool    bare, in_list;       /* the block began without a mark; in a list of calls */
+    size_t head, scan, probe, look;
+    int phase;
+    size_t n_block;     /* calls given since the block began */
+    bool begun;         /* a call is begun and not given */
+    bool bare, in_list; /* the block began without a mark; in a list of calls */
     struct chat_scan value;
     struct chat_span name, id;
-    struct chat_param *param;    /* [CHAT_PARAMS_MAX], made when first needed */
-    size_t  n_param;
+    struct chat_param *param; /* [CHAT_PARAMS_MAX], made when first needed */
+    size_t n_param;
     struct text_buf args, scratch, id_text, name_text;
 };
 
@@ -140,14 +139,14 @@ struct chat_syntax {
     bool bare;                      /* an object at the beginning of the text may be a call */
     unsigned values;                /* CHAT_PYTHON... */
     enum chat_step (*call)(struct chat_reader *r);
-    const void *conf;               /* for `call`: one of these */
+    const void *conf;                     /* for `call`: one of these */
     const char *before, *between, *after; /* JSON calls as the family writes them: around the
                                              objects of one block; NULL: not known, or no JSON */
 };
 const struct chat_syntax *chat_parse_syntax(const char *name); /* NULL: there is none */
 
 struct chat_xml {
-    const char *call, *call_name_end;          /* NULL: the name begins at once, a space ends it */
+    const char *call, *call_name_end; /* NULL: the name begins at once, a space ends it */
     const char *param, *param_name_end;
     const char *value[2]; /* another mark, after white space; the second: the value is a string */
     const char *param_end, *call_end;
@@ -167,7 +166,7 @@ enum chat_step chat_text_harmony(struct chat_reader *r);
 /* Phase 0 is before a call or after one. Others pass phases from CHAT_JSON on to chat_call_json(),
  * when what follows is an object or a list. */
 enum { CHAT_JSON = 10 };
-bool           chat_parse_json_next(struct chat_reader *r); /* true: it is, and the phase is set */
+bool chat_parse_json_next(struct chat_reader *r); /* true: it is, and the phase is set */
 enum chat_step chat_call_json(struct chat_reader *r);
 enum chat_step chat_call_named(struct chat_reader *r);
 enum chat_step chat_call_xml(struct chat_reader *r);
@@ -175,32 +174,30 @@ enum chat_step chat_call_python(struct chat_reader *r);
 enum chat_step chat_call_harmony(struct chat_reader *r);
 
 struct str chat_parse_slice(const struct chat_reader *r, struct chat_span s);
-void       chat_parse_say(struct chat_reader *r, enum chat_part part, struct str s);
+void chat_parse_say(struct chat_reader *r, enum chat_part part, struct str s);
 /* A mark was read: white space beside it is nobody's. */
-void       chat_parse_mark(struct chat_reader *r);
+void chat_parse_mark(struct chat_reader *r);
 /* Takes calls that began at head and are read to scan: text goes on. */
-void       chat_parse_call_over(struct chat_reader *r);
-void       chat_parse_call_is_text(struct chat_reader *r);
+void chat_parse_call_over(struct chat_reader *r);
+void chat_parse_call_is_text(struct chat_reader *r);
 
-void       chat_parse_phase(struct chat_reader *r, int phase); /* and the search begins at scan */
-void       chat_parse_space(struct chat_reader *r);            /* scan behind white space */
+void chat_parse_phase(struct chat_reader *r, int phase); /* and the search begins at scan */
+void chat_parse_space(struct chat_reader *r);            /* scan behind white space */
 /* CHAT_ON: scan is behind the mark. CHAT_BAD: something else is there. */
 enum chat_step chat_parse_take(struct chat_reader *r, const char *mark);
 /* One of [n] marks, NULLs left out, a longer one before its beginning: its index in *which. */
-enum chat_step chat_parse_take_one(struct chat_reader *r, const char *const *marks, int n,
-                                   int *which);
+enum chat_step chat_parse_take_one(struct chat_reader *r, const char *const *marks, int n, int *which);
 /* Up to a mark, at most n_max bytes away, none of `never` before it; scan behind the mark. */
-enum chat_step chat_parse_until(struct chat_reader *r, const char *mark, size_t n_max,
-                                const char *never, struct chat_span *out);
+enum chat_step chat_parse_until(struct chat_reader *r, const char *mark, size_t n_max, const char *never,
+                                struct chat_span *out);
 /* The first place from `from` on where one of [n] marks is. False: there is none before *at, and
  * what follows may be the beginning of one. */
-bool       chat_parse_search(const struct chat_reader *r, size_t from, const char *const *marks,
-                             int n, size_t *at, int *which);
+bool chat_parse_search(const struct chat_reader *r, size_t from, const char *const *marks, int n, size_t *at,
+                       int *which);
 
 /* The value that begins at scan, a bracket; scan goes behind it. */
 enum chat_step chat_parse_take_value(struct chat_reader *r, struct chat_span *out);
 
 /* Gives the call that lies between head and scan. False: its name is none. */
-bool       chat_parse_give(struct chat_reader *r, struct str id, struct str name,
-                           struct str arguments);
+bool chat_parse_give(struct chat_reader *r, struct str id, struct str name, struct str arguments);
 #endif

@@ -13,7 +13,7 @@ enum { HEADER, ARGUMENTS, AFTER };
 enum { HEADER_BYTES_MAX = 256, N_ENDS = 3, N_HEADS = 5 };
 
 static const char *const marks[N_ENDS + N_HEADS] = {
-    "<|end|>", "<|return|>", "<|call|>", /* ends, then what a header may begin with */
+    "<|end|>",   "<|return|>",  "<|call|>", /* ends, then what a header may begin with */
     "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "to=",
 };
 
@@ -26,10 +26,10 @@ static struct str word_behind(struct str h, const char *mark)
     while (i + n <= h.n && memcmp(h.p + i, mark, n) != 0)
         i++;
     if (i + n > h.n)
-        return (struct str){"", 0};
+        return (struct str){ "", 0 };
     for (k = i += n; k < h.n && !chat_parse_is_space(h.p[k]) && h.p[k] != '<'; k++)
         ;
-    return (struct str){h.p + i, k - i};
+    return (struct str){ h.p + i, k - i };
 }
 
 static void begin_header(struct chat_reader *r)
@@ -64,7 +64,7 @@ static void end_header(struct chat_reader *r, struct str header)
         return;
     }
     if (to.n > prefix.n && memcmp(to.p, prefix.p, prefix.n) == 0)
-        to = (struct str){to.p + prefix.n, to.n - prefix.n};
+        to = (struct str){ to.p + prefix.n, to.n - prefix.n };
     r->name.from = (size_t)(to.p - r->all.p);
     r->name.to = r->name.from + to.n;
     r->begun = true;
@@ -104,7 +104,7 @@ static enum chat_step read_header(struct chat_reader *r)
         return step;
     begin_text(r, head, false); /* a mark without a header: the mark is text */
     r->head += strlen(marks[which]);
-    chat_parse_say(r, CHAT_TEXT, chat_parse_slice(r, (struct chat_span){head, r->head}));
+    chat_parse_say(r, CHAT_TEXT, chat_parse_slice(r, (struct chat_span){ head, r->head }));
     return CHAT_ON;
 }
 
@@ -135,8 +135,7 @@ static enum chat_step read_arguments(struct chat_reader *r)
         return step;
     r->args.n = 0;
     if (step == CHAT_ON && chat_parse_value(&r->args, &s, r->syntax->values) &&
-        chat_parse_give(r, STR(""), chat_parse_slice(r, r->name),
-                        (struct str){r->args.p, r->args.n}))
+        chat_parse_give(r, STR(""), chat_parse_slice(r, r->name), (struct str){ r->args.p, r->args.n }))
         chat_parse_phase(r, AFTER);
     else
         begin_text(r, r->look, false);
@@ -182,7 +181,7 @@ enum chat_step chat_text_harmony(struct chat_reader *r)
     }
     const bool found = chat_parse_search(r, r->head, marks, N_ENDS + 2, &at, &which);
     chat_parse_say(r, r->reasoning ? CHAT_REASONING : CHAT_TEXT,
-             chat_parse_slice(r, (struct chat_span){r->head, at}));
+                   chat_parse_slice(r, (struct chat_span){ r->head, at }));
     r->head = at;
     if (!found)
         return CHAT_MORE;

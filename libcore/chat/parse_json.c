@@ -20,10 +20,13 @@ static enum key key_of(struct str s)
         const char *name;
         enum key key;
     } keys[] = {
-        {"name", KEY_NAME},           {"tool_name", KEY_NAME},
-        {"arguments", KEY_ARGUMENTS}, {"parameters", KEY_ARGUMENTS},
-        {"id", KEY_ID},               {"tool_call_id", KEY_ID},
-        {"function", KEY_FUNCTION},
+        { "name", KEY_NAME },
+        { "tool_name", KEY_NAME },
+        { "arguments", KEY_ARGUMENTS },
+        { "parameters", KEY_ARGUMENTS },
+        { "id", KEY_ID },
+        { "tool_call_id", KEY_ID },
+        { "function", KEY_FUNCTION },
     };
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -60,7 +63,7 @@ static bool take_arguments(struct chat_reader *r, struct str *s)
     r->scratch.n = 0;
     if (!chat_parse_string(&r->scratch, s, r->syntax->values, false))
         return false;
-    text = (struct str){r->scratch.p, r->scratch.n};
+    text = (struct str){ r->scratch.p, r->scratch.n };
     chat_parse_trim(&text);
     if (text.n > 0 && !chat_parse_value(&r->args, &text, r->syntax->values))
         return false;
@@ -77,7 +80,7 @@ static bool take_members(struct chat_reader *r, struct str *s, bool inner)
         (void)next_is(s, '"');
         if (!chat_parse_string(&r->scratch, s, r->syntax->values, false) || !take(s, ':'))
             return false;
-        enum key key = key_of((struct str){r->scratch.p, r->scratch.n});
+        enum key key = key_of((struct str){ r->scratch.p, r->scratch.n });
         const bool string = next_is(s, '"');
         struct text_buf *to = key == KEY_NAME || key == KEY_FUNCTION ? &r->name_text : &r->id_text;
         if (key == KEY_FUNCTION && !string && !inner) {
@@ -99,7 +102,7 @@ static bool take_members(struct chat_reader *r, struct str *s, bool inner)
 
 static struct str text_of(const struct text_buf *b)
 {
-    return (struct str){b->p, b->n};
+    return (struct str){ b->p, b->n };
 }
 
 /* Gives the object as a call, if it is one. */
@@ -115,21 +118,18 @@ static bool give_object(struct chat_reader *r, struct chat_span object)
         return false;
     if (args.n == 0 || str_is(args, "null"))
         args = STR("{}");
-    return args.p[0] == '{' &&
-           chat_parse_give(r, text_of(&r->id_text), text_of(&r->name_text), args);
+    return args.p[0] == '{' && chat_parse_give(r, text_of(&r->id_text), text_of(&r->name_text), args);
 }
 
 /* Whether the object at scan may be a call, by its first key: CHAT_MORE, CHAT_ON or CHAT_BAD. */
 static enum chat_step check_first_key(struct chat_reader *r)
 {
     const size_t n = r->all.n - r->scan;
-    struct str s = {r->all.p + r->scan, n < FIRST_KEY_BYTES_MAX ? n : FIRST_KEY_BYTES_MAX};
+    struct str s = { r->all.p + r->scan, n < FIRST_KEY_BYTES_MAX ? n : FIRST_KEY_BYTES_MAX };
 
     r->scratch.n = 0;
     if (take(&s, '{') && next_is(&s, '"') && chat_parse_string(&r->scratch, &s, 0, false))
-        return key_of(text_of(&r->scratch)) != KEY_OTHER || str_is(text_of(&r->scratch), "type")
-                   ? CHAT_ON
-                   : CHAT_BAD;
+        return key_of(text_of(&r->scratch)) != KEY_OTHER || str_is(text_of(&r->scratch), "type") ? CHAT_ON : CHAT_BAD;
     return s.n == 0 && n < FIRST_KEY_BYTES_MAX && !r->end ? CHAT_MORE : CHAT_BAD;
 }
 

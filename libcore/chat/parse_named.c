@@ -15,7 +15,7 @@ static const char fence[] = "```";
 
 static enum chat_step read_block(struct chat_reader *r, const struct chat_named *c)
 {
-    const char *marks[] = {c->begin, r->syntax->close};
+    const char *marks[] = { c->begin, r->syntax->close };
     enum chat_step step;
     int which = 0;
 
@@ -85,15 +85,15 @@ static struct str name_of(const struct chat_named *c, struct str s)
     if (k > 0 && k < s.n && s.p[k - 1] == ':')
         s.n = k - 1;
     if (s.n > n && memcmp(s.p, c->prefix, n) == 0)
-        s = (struct str){s.p + n, s.n - n};
+        s = (struct str){ s.p + n, s.n - n };
     return s;
 }
 
 static enum chat_step read_value(struct chat_reader *r, const struct chat_named *c)
 {
-    static const char *const fences[] = {"```json", fence};
+    static const char *const fences[] = { "```json", fence };
     struct chat_span span;
-    struct str name, id = {"", 0}, args;
+    struct str name, id = { "", 0 }, args;
     enum chat_step step;
     int which;
 
@@ -117,7 +117,7 @@ static enum chat_step read_value(struct chat_reader *r, const struct chat_named 
         const size_t n = strlen(c->id);
         for (size_t i = 0; i + n <= name.n && id.n == 0; i++)
             if (memcmp(name.p + i, c->id, n) == 0) {
-                id = (struct str){name.p + i + n, name.n - i - n};
+                id = (struct str){ name.p + i + n, name.n - i - n };
                 name.n = i;
             }
     }
@@ -127,7 +127,7 @@ static enum chat_step read_value(struct chat_reader *r, const struct chat_named 
     chat_parse_trim(&id);
     r->args.n = 0;
     if (!chat_parse_value(&r->args, &args, r->syntax->values) ||
-        !chat_parse_give(r, id, name_of(c, name), (struct str){r->args.p, r->args.n}))
+        !chat_parse_give(r, id, name_of(c, name), (struct str){ r->args.p, r->args.n }))
         return CHAT_BAD;
     chat_parse_phase(r, AFTER);
     return CHAT_ON;
@@ -136,7 +136,7 @@ static enum chat_step read_value(struct chat_reader *r, const struct chat_named 
 /* Behind a call: its fence and mark, if they are there. */
 static enum chat_step read_after(struct chat_reader *r, const struct chat_named *c)
 {
-    const char *marks[] = {c->end, c->kind ? fence : NULL};
+    const char *marks[] = { c->end, c->kind ? fence : NULL };
     enum chat_step step;
     int which = 0;
 

@@ -63,7 +63,7 @@ static bool is_new(const struct chat_reader *r)
 static struct str skip_space(struct str s)
 {
     while (s.n > 0 && chat_parse_is_space(s.p[0]))
-        s = (struct str){s.p + 1, s.n - 1};
+        s = (struct str){ s.p + 1, s.n - 1 };
     return s;
 }
 
@@ -76,26 +76,26 @@ static bool take_argument(struct chat_reader *r, struct str *s)
         n++;
     if (n == s->n || s->p[n] != '=' || r->n_param == CHAT_PARAMS_MAX)
         return false;
-    struct str key = {s->p, n};
+    struct str key = { s->p, n };
     chat_parse_trim(&key);
     for (size_t i = 0; i < key.n; i++)
         if (chat_parse_is_space(key.p[i]))
             return false;
     const size_t from = (size_t)(key.p - r->all.p);
-    r->param[r->n_param++].key = (struct chat_span){from, from + key.n};
+    r->param[r->n_param++].key = (struct chat_span){ from, from + key.n };
     if (key.n == 0 || !is_new(r))
         return false;
     text_buf_addz(&r->args, r->args.n > 1 ? ", " : "");
     chat_parse_quote(&r->args, key);
     text_buf_addz(&r->args, ": ");
-    *s = (struct str){s->p + n + 1, s->n - n - 1};
+    *s = (struct str){ s->p + n + 1, s->n - n - 1 };
     return chat_parse_value(&r->args, s, r->syntax->values);
 }
 
 /* Gives the call with the arguments "(...)". */
 static bool give_call(struct chat_reader *r, struct chat_span span)
 {
-    struct str s = chat_parse_slice(r, (struct chat_span){span.from + 1, span.to - 1});
+    struct str s = chat_parse_slice(r, (struct chat_span){ span.from + 1, span.to - 1 });
     struct str name = chat_parse_slice(r, r->name);
 
     if (r->param == NULL)
@@ -112,11 +112,11 @@ static bool give_call(struct chat_reader *r, struct chat_span span)
         if (s.n > 0 && s.p[0] != ',')
             return false;
         if (s.n > 0)
-            s = (struct str){s.p + 1, s.n - 1};
+            s = (struct str){ s.p + 1, s.n - 1 };
     }
     text_buf_addz(&r->args, "}");
     chat_parse_trim(&name);
-    return chat_parse_give(r, (struct str){"", 0}, name, (struct str){r->args.p, r->args.n});
+    return chat_parse_give(r, (struct str){ "", 0 }, name, (struct str){ r->args.p, r->args.n });
 }
 
 static enum chat_step read_name(struct chat_reader *r)

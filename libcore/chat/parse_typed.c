@@ -17,7 +17,7 @@ enum {
     IS_OBJECT = 32,
     IS_STRING = 64,
     IS_ANY = 127,
-    DEPTH_MAX = 16,   /* of references and unions within each other */
+    DEPTH_MAX = 16,     /* of references and unions within each other */
     SCHEMAS_MAX = 1024, /* that are looked at for one parameter */
 };
 
@@ -59,7 +59,7 @@ static const json_t *resolve(const json_t *root, const char *ref)
         return NULL;
     while (*ref == '/' && at != NULL) {
         size_t n = strcspn(++ref, "/");
-        at = member(at, (struct str){ref, n});
+        at = member(at, (struct str){ ref, n });
         ref += n;
     }
     return at;
@@ -71,13 +71,8 @@ static unsigned by_name(const json_t *type)
         const char *name;
         unsigned kind;
     } names[] = {
-        {"null", IS_NULL},
-        {"boolean", IS_BOOLEAN},
-        {"integer", IS_INTEGER},
-        {"number", IS_NUMBER},
-        {"array", IS_ARRAY},
-        {"object", IS_OBJECT},
-        {"string", IS_STRING},
+        { "null", IS_NULL },   { "boolean", IS_BOOLEAN }, { "integer", IS_INTEGER }, { "number", IS_NUMBER },
+        { "array", IS_ARRAY }, { "object", IS_OBJECT },   { "string", IS_STRING },
     };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -138,8 +133,7 @@ static unsigned kinds_said(const json_t *schema, struct schemas *in, int depth)
     } else if ((v = json_object_get(schema, "enum")) != NULL) {
         for (size_t i = 0; i < json_array_size(v); i++)
             kinds |= by_value(json_array_get(v, i));
-    } else if ((v = json_object_get(schema, "anyOf")) != NULL ||
-               (v = json_object_get(schema, "oneOf")) != NULL) {
+    } else if ((v = json_object_get(schema, "anyOf")) != NULL || (v = json_object_get(schema, "oneOf")) != NULL) {
         kinds = kinds_of_list(v, in, depth, false);
     } else if ((v = json_object_get(schema, "allOf")) != NULL) {
         kinds = kinds_of_list(v, in, depth, true);
@@ -192,7 +186,7 @@ static bool add_value(struct text_buf *out, unsigned kinds, struct str text, uns
     const size_t before = out->n;
 
     if (chat_parse_value(out, &text, syntax) && text.n == 0 && !out->failed &&
-        (by_json((struct str){out->p + before, out->n - before}) & kinds) != 0)
+        (by_json((struct str){ out->p + before, out->n - before }) & kinds) != 0)
         return true;
     out->n = before;
     return false;
@@ -200,17 +194,16 @@ static bool add_value(struct text_buf *out, unsigned kinds, struct str text, uns
 
 enum chat_text chat_parse_text_is(const json_t *root, const json_t *of)
 {
-    struct schemas in = {.root = root, .left = SCHEMAS_MAX};
+    struct schemas in = { .root = root, .left = SCHEMAS_MAX };
     const unsigned kinds = kinds_of(of, &in, 0);
 
     return kinds == IS_STRING ? CHAT_ONLY_STRING : kinds & IS_STRING ? CHAT_ANY_TYPE : CHAT_NO_STRING;
 }
 
-void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key, struct str text,
-                unsigned syntax)
+void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key, struct str text, unsigned syntax)
 {
     const json_t *of = member(json_object_get(schema, "properties"), key);
-    struct schemas in = {.root = schema, .left = SCHEMAS_MAX};
+    struct schemas in = { .root = schema, .left = SCHEMAS_MAX };
     struct str v = text;
     unsigned kinds;
 
@@ -218,7 +211,7 @@ void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key
         of = json_object_get(schema, "additionalProperties");
     kinds = kinds_of(of, &in, 0);
     chat_parse_trim(&v);
-    if (kinds == IS_STRING || !(add_value(out, kinds, v, syntax & CHAT_PYTHON_NAMES) ||
-                                add_value(out, kinds, v, syntax)))
+    if (kinds == IS_STRING ||
+        !(add_value(out, kinds, v, syntax & CHAT_PYTHON_NAMES) || add_value(out, kinds, v, syntax)))
         chat_parse_quote(out, text);
 }

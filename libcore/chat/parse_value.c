@@ -38,8 +38,8 @@ static bool outside_of_strings(const struct chat_scan *s, char c)
 {
     static const char json[] = "{}[]:,+-.", python[] = "()=_";
 
-    return chat_parse_is_space(c) || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-           (c >= 'A' && c <= 'Z') || (c != '\0' && strchr(json, c) != NULL) ||
+    return chat_parse_is_space(c) || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (c != '\0' && strchr(json, c) != NULL) ||
            (s->python && c != '\0' && (strchr(python, c) != NULL || (unsigned char)c >= 0x80));
 }
 
@@ -115,7 +115,7 @@ static void put_char(struct text_buf *out, uint32_t c, bool as_json)
             b[i] = (char)(0x80 | (c & 0x3F));
         b[0] = (char)((n == 2 ? 0xC0U : n == 3 ? 0xE0U : 0xF0U) | c);
     }
-    text_buf_add(out, (struct str){b, n});
+    text_buf_add(out, (struct str){ b, n });
 }
 
 void chat_parse_quote(struct text_buf *out, struct str s)
@@ -127,11 +127,11 @@ void chat_parse_quote(struct text_buf *out, struct str s)
         unsigned char c = (unsigned char)s.p[i];
         if (c >= 0x20 && c != '"' && c != '\\')
             continue;
-        text_buf_add(out, (struct str){s.p + begin, i - begin});
+        text_buf_add(out, (struct str){ s.p + begin, i - begin });
         put_char(out, c, true);
         begin = i + 1;
     }
-    text_buf_add(out, (struct str){s.p + begin, s.n - begin});
+    text_buf_add(out, (struct str){ s.p + begin, s.n - begin });
     text_buf_addz(out, "\"");
 }
 
@@ -169,7 +169,7 @@ static bool take_u(struct str *s, uint32_t *out)
     if (!take_digits(s, 16, 4, 4, out))
         return false;
     if (*out >= 0xD800 && *out < 0xDC00 && s->n >= 6 && s->p[0] == '\\' && s->p[1] == 'u') {
-        struct str next = {s->p + 2, s->n - 2};
+        struct str next = { s->p + 2, s->n - 2 };
         if (take_digits(&next, 16, 4, 4, &low) && low >= 0xDC00 && low < 0xE000) {
             *out = 0x10000 + ((*out - 0xD800) << 10) + (low - 0xDC00);
             *s = next;
@@ -229,10 +229,9 @@ bool chat_parse_string(struct text_buf *out, struct str *s, unsigned syntax, boo
         text_buf_addz(out, "\"");
     for (;;) {
         size_t n = 0;
-        while (n < s->n && (unsigned char)s->p[n] >= 0x20 && s->p[n] != '"' && s->p[n] != '\\' &&
-               s->p[n] != quote)
+        while (n < s->n && (unsigned char)s->p[n] >= 0x20 && s->p[n] != '"' && s->p[n] != '\\' && s->p[n] != quote)
             n++;
-        text_buf_add(out, (struct str){s->p, n});
+        text_buf_add(out, (struct str){ s->p, n });
         skip(s, n);
         if (s->n == 0 || ((unsigned char)s->p[0] < 0x20 && !python))
             return false;
@@ -296,8 +295,8 @@ bool chat_parse_is_number(struct str s, bool *whole)
 
 static bool is_word(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '_' || (unsigned char)c >= 0x80;
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           (unsigned char)c >= 0x80;
 }
 
 static bool take_name(struct text_buf *out, struct str *s, unsigned syntax)
@@ -306,16 +305,15 @@ static bool take_name(struct text_buf *out, struct str *s, unsigned syntax)
         const char *name, *json;
         bool python;
     } names[] = {
-        {"true", "true", false}, {"false", "false", false}, {"null", "null", false},
-        {"True", "true", true},  {"False", "false", true},  {"None", "null", true},
+        { "true", "true", false }, { "false", "false", false }, { "null", "null", false },
+        { "True", "true", true },  { "False", "false", true },  { "None", "null", true },
     };
     size_t n = 0;
 
     while (n < s->n && is_word(s->p[n]))
         n++;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (!str_is((struct str){s->p, n}, names[i].name) ||
-            (names[i].python && !(syntax & CHAT_PYTHON_NAMES)))
+        if (!str_is((struct str){ s->p, n }, names[i].name) || (names[i].python && !(syntax & CHAT_PYTHON_NAMES)))
             continue;
         text_buf_addz(out, names[i].json);
         skip(s, n);
@@ -391,7 +389,7 @@ static bool value(struct text_buf *out, struct str *s, unsigned syntax, int dept
         return chat_parse_string(out, s, syntax, true);
     n = number(*s, &whole);
     if (n > 0) {
-        text_buf_add(out, (struct str){s->p, n});
+        text_buf_add(out, (struct str){ s->p, n });
         skip(s, n);
         return s->n == 0 || !(is_word(s->p[0]) || s->p[0] == '.');
     }

@@ -13,7 +13,7 @@ enum { BLOCK, NAME, PARAM, KEY, INNER, VALUE };
 
 static enum chat_step read_block(struct chat_reader *r, const struct chat_xml *c)
 {
-    const char *marks[] = {c->call, r->syntax->close};
+    const char *marks[] = { c->call, r->syntax->close };
     enum chat_step step;
     int which = 0;
 
@@ -47,7 +47,7 @@ static enum chat_step read_word(struct chat_reader *r)
             continue;
         if (r->probe == r->scan)
             return CHAT_BAD;
-        r->name = (struct chat_span){r->scan, r->probe};
+        r->name = (struct chat_span){ r->scan, r->probe };
         r->scan = r->probe;
         chat_parse_phase(r, PARAM);
         return CHAT_ON;
@@ -98,12 +98,12 @@ static bool give_call(struct chat_reader *r)
             chat_parse_typed(&r->args, schema, key, value, r->syntax->values);
     }
     text_buf_addz(&r->args, "}");
-    return chat_parse_give(r, (struct str){"", 0}, name, (struct str){r->args.p, r->args.n});
+    return chat_parse_give(r, (struct str){ "", 0 }, name, (struct str){ r->args.p, r->args.n });
 }
 
 static enum chat_step read_param(struct chat_reader *r, const struct chat_xml *c)
 {
-    const char *marks[] = {c->param, c->call_end, r->syntax->close};
+    const char *marks[] = { c->param, c->call_end, r->syntax->close };
     enum chat_step step;
     int which = 0;
 
@@ -138,7 +138,7 @@ static enum chat_step read_key(struct chat_reader *r, const struct chat_xml *c)
         key.from++;
     while (key.to > key.from && chat_parse_is_space(r->all.p[key.to - 1]))
         key.to--;
-    r->param[r->n_param++] = (struct chat_param){.key = key};
+    r->param[r->n_param++] = (struct chat_param){ .key = key };
     chat_parse_phase(r, c->value[0] != NULL ? INNER : VALUE);
     return CHAT_ON;
 }
@@ -159,7 +159,7 @@ static enum chat_step read_inner(struct chat_reader *r, const struct chat_xml *c
 
 static enum chat_step end_value(struct chat_reader *r, const struct chat_xml *c)
 {
-    struct chat_span v = {r->scan, r->probe};
+    struct chat_span v = { r->scan, r->probe };
 
     if (c->own_lines && v.from < v.to && r->all.p[v.from] == '\n')
         v.from++;
@@ -174,7 +174,7 @@ static enum chat_step end_value(struct chat_reader *r, const struct chat_xml *c)
 /* `look` is behind the mark that begins at probe and the white space after it, or 0. */
 static enum chat_step read_value(struct chat_reader *r, const struct chat_xml *c)
 {
-    const char *end[] = {c->param_end}, *next[] = {c->param, c->call_end, r->syntax->close};
+    const char *end[] = { c->param_end }, *next[] = { c->param, c->call_end, r->syntax->close };
     const size_t scan = r->scan;
     enum chat_step step;
     int which;

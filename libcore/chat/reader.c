@@ -10,17 +10,25 @@
 #include <string.h>
 #include "chat/parse.h"
 
-#define XML(...)        .call = chat_call_xml, .conf = &(const struct chat_xml){__VA_ARGS__}
-#define NAMED(...)      .call = chat_call_named, .conf = &(const struct chat_named){__VA_ARGS__}
+#define XML(...) \
+    .call = chat_call_xml, .conf = &(const struct chat_xml) \
+    { \
+        __VA_ARGS__ \
+    }
+#define NAMED(...) \
+    .call = chat_call_named, .conf = &(const struct chat_named) \
+    { \
+        __VA_ARGS__ \
+    }
 #define FIND(...)
-#define SYNTAX(id, ...) {.name = id, __VA_ARGS__},
+#define SYNTAX(id, ...) { .name = id, __VA_ARGS__ },
 static const struct chat_syntax syntaxes[] = {
 #include "chat/parsers.def"
 };
 #define N_SYNTAXES (sizeof syntaxes / sizeof *syntaxes)
 
 #define SYNTAX(id, ...)
-#define FIND(id, ...) {id, {__VA_ARGS__}},
+#define FIND(id, ...) { id, { __VA_ARGS__ } },
 static const struct {
     const char *name, *marks[CHAT_MARKS];
 } finds[] = {
@@ -96,7 +104,7 @@ static void give_text(struct chat_reader *r, enum chat_part part, struct str s)
 
     if (s.n == 0)
         return;
-    add_piece(r, (struct chat_out){.part = part, .from = b->n, .n = s.n});
+    add_piece(r, (struct chat_out){ .part = part, .from = b->n, .n = s.n });
     text_buf_add(b, s);
 }
 
@@ -104,7 +112,7 @@ static void give_space(struct chat_reader *r, enum chat_part part)
 {
     struct chat_channel *c = &r->part[part];
 
-    give_text(r, part, (struct str){c->space.p, c->space.n});
+    give_text(r, part, (struct str){ c->space.p, c->space.n });
     c->space.n = 0;
 }
 
@@ -116,7 +124,7 @@ void chat_parse_say(struct chat_reader *r, enum chat_part part, struct str s)
         size_t n = 0, end = s.n;
         while (n < s.n && chat_parse_is_space(s.p[n]))
             n++;
-        text_buf_add(&c->space, (struct str){s.p, n});
+        text_buf_add(&c->space, (struct str){ s.p, n });
         if (n == s.n)
             return;
         while (chat_parse_is_space(s.p[end - 1]))
@@ -126,7 +134,7 @@ void chat_parse_say(struct chat_reader *r, enum chat_part part, struct str s)
         if (c->join && c->any && c->space.n == 0)
             give_text(r, part, STR("\n"));
         give_space(r, part);
-        give_text(r, part, (struct str){s.p + n, end - n});
+        give_text(r, part, (struct str){ s.p + n, end - n });
         c->any = true;
         c->soft = c->join = false;
         s.p += end;
@@ -171,18 +179,20 @@ bool chat_parse_give(struct chat_reader *r, struct str id, struct str name, stru
         return true;
     r->given = v;
     if (id.n == 0) {
-        (void)snprintf(made, sizeof made, "call%05lld",
-                       (long long)r->first_call + (long long)r->n_given);
+        (void)snprintf(made, sizeof made, "call%05lld", (long long)r->first_call + (long long)r->n_given);
         id = str_of(made);
     }
     v[r->n_given] = (struct chat_given){
-        .id_n = id.n, .name_n = name.n, .arguments_n = arguments.n,
-        .raw = r->head, .raw_n = r->scan - r->head,
+        .id_n = id.n,
+        .name_n = name.n,
+        .arguments_n = arguments.n,
+        .raw = r->head,
+        .raw_n = r->scan - r->head,
     };
     v[r->n_given].id = add_words(r, id);
     v[r->n_given].name = add_words(r, name);
     v[r->n_given].arguments = add_words(r, arguments);
-    add_piece(r, (struct chat_out){.part = CHAT_TOOL, .call = (int)r->n_given});
+    add_piece(r, (struct chat_out){ .part = CHAT_TOOL, .call = (int)r->n_given });
     chat_parse_mark(r);
     r->n_given++;
     r->n_block++;
@@ -195,7 +205,7 @@ bool chat_parse_give(struct chat_reader *r, struct str id, struct str name, stru
 
 struct str chat_parse_slice(const struct chat_reader *r, struct chat_span s)
 {
-    return (struct str){r->all.p + s.from, s.to - s.from};
+    return (struct str){ r->all.p + s.from, s.to - s.from };
 }
 
 void chat_parse_phase(struct chat_reader *r, int phase)
@@ -223,8 +233,7 @@ enum chat_step chat_parse_take(struct chat_reader *r, const char *mark)
     return CHAT_ON;
 }
 
-enum chat_step chat_parse_take_one(struct chat_reader *r, const char *const *marks, int n,
-                                   int *which)
+enum chat_step chat_parse_take_one(struct chat_reader *r, const char *const *marks, int n, int *which)
 {
     enum chat_step best = CHAT_BAD;
 
@@ -240,8 +249,8 @@ enum chat_step chat_parse_take_one(struct chat_reader *r, const char *const *mar
     return best;
 }
 
-enum chat_step chat_parse_until(struct chat_reader *r, const char *mark, size_t n_max,
-                                const char *never, struct chat_span *out)
+enum chat_step chat_parse_until(struct chat_reader *r, const char *mark, size_t n_max, const char *never,
+                                struct chat_span *out)
 {
     const size_t n = strlen(mark);
 
@@ -258,15 +267,15 @@ enum chat_step chat_parse_until(struct chat_reader *r, const char *mark, size_t 
     }
     if (r->all.n - r->probe < n)
         return CHAT_MORE;
-    *out = (struct chat_span){r->scan, r->probe};
+    *out = (struct chat_span){ r->scan, r->probe };
     r->scan = r->probe + n;
     return CHAT_ON;
 }
 
-bool chat_parse_search(const struct chat_reader *r, size_t from, const char *const *marks, int n,
-                       size_t *at, int *which)
+bool chat_parse_search(const struct chat_reader *r, size_t from, const char *const *marks, int n, size_t *at,
+                       int *which)
 {
-    bool first[256] = {false};
+    bool first[256] = { false };
 
     for (int i = 0; i < n; i++)
         if (marks[i] != NULL)
@@ -299,10 +308,10 @@ enum chat_step chat_parse_take_value(struct chat_reader *r, struct chat_span *ou
 
     if (at == r->scan)
         chat_parse_scan_begin(&r->value, (r->syntax->values & CHAT_PYTHON) == CHAT_PYTHON);
-    step = chat_parse_scan(&r->value, (struct str){r->all.p, r->all.n}, &at);
+    step = chat_parse_scan(&r->value, (struct str){ r->all.p, r->all.n }, &at);
     r->probe = at;
     if (step == CHAT_DONE)
-        *out = (struct chat_span){r->scan, at};
+        *out = (struct chat_span){ r->scan, at };
     if (step != CHAT_MORE)
         r->scan = at;
     return step == CHAT_DONE ? CHAT_ON : step;
@@ -312,7 +321,7 @@ enum chat_step chat_parse_take_value(struct chat_reader *r, struct chat_span *ou
 
 enum chat_step chat_text_plain(struct chat_reader *r)
 {
-    give_text(r, CHAT_TEXT, (struct str){r->all.p + r->head, r->all.n - r->head});
+    give_text(r, CHAT_TEXT, (struct str){ r->all.p + r->head, r->all.n - r->head });
     r->head = r->all.n;
     return CHAT_MORE;
 }
@@ -337,15 +346,22 @@ static bool begins_bare(struct chat_reader *r)
         at++;
     if (at == r->all.n || r->all.p[at] != '{')
         return false;
-    chat_parse_say(r, CHAT_TEXT, chat_parse_slice(r, (struct chat_span){r->head, at}));
+    chat_parse_say(r, CHAT_TEXT, chat_parse_slice(r, (struct chat_span){ r->head, at }));
     r->head = at;
     begin_calls(r, at, true);
     return true;
 }
 
 /* The marks that mean something now, in this order; which of them one is. */
-enum { THINK, THINK_END, CLOSE, OPEN, INSIDE = OPEN + CHAT_MARKS, DROP = INSIDE + CHAT_MARKS,
-       MARKS_MAX = DROP + CHAT_MARKS };
+enum {
+    THINK,
+    THINK_END,
+    CLOSE,
+    OPEN,
+    INSIDE = OPEN + CHAT_MARKS,
+    DROP = INSIDE + CHAT_MARKS,
+    MARKS_MAX = DROP + CHAT_MARKS
+};
 
 static void marks_now(const struct chat_reader *r, const char *m[MARKS_MAX])
 {
@@ -353,8 +369,9 @@ static void marks_now(const struct chat_reader *r, const char *m[MARKS_MAX])
     const bool text = !r->reasoning, calls = text && r->tools != NULL;
 
     m[THINK_END] = r->reasoning ? s->think_end : NULL;
-    m[THINK] = r->part[r->reasoning ? CHAT_REASONING : CHAT_TEXT].any || r->n_given > 0 ||
-               (text && r->thought) ? NULL : s->think;
+    m[THINK] = r->part[r->reasoning ? CHAT_REASONING : CHAT_TEXT].any || r->n_given > 0 || (text && r->thought)
+                   ? NULL
+                   : s->think;
     m[CLOSE] = calls && r->unclosed ? s->close : NULL;
     for (int i = 0; i < CHAT_MARKS; i++) {
         m[OPEN + i] = calls ? s->open[i] : NULL;
@@ -370,12 +387,12 @@ enum chat_step chat_text_marked(struct chat_reader *r)
     size_t at;
     int which;
 
-    if (r->syntax->bare && r->tools != NULL && part == CHAT_TEXT &&
-        (!r->part[part].any || r->part[part].soft) && begins_bare(r))
+    if (r->syntax->bare && r->tools != NULL && part == CHAT_TEXT && (!r->part[part].any || r->part[part].soft) &&
+        begins_bare(r))
         return CHAT_ON;
     marks_now(r, m);
     const bool found = chat_parse_search(r, r->head, m, MARKS_MAX, &at, &which);
-    chat_parse_say(r, part, chat_parse_slice(r, (struct chat_span){r->head, at}));
+    chat_parse_say(r, part, chat_parse_slice(r, (struct chat_span){ r->head, at }));
     r->head = at;
     if (!found)
         return CHAT_MORE;
@@ -385,7 +402,7 @@ enum chat_step chat_text_marked(struct chat_reader *r)
         return CHAT_ON;
     }
     if (which == THINK && r->part[part].any) { /* text came before it in the same piece */
-        chat_parse_say(r, part, chat_parse_slice(r, (struct chat_span){r->head, at}));
+        chat_parse_say(r, part, chat_parse_slice(r, (struct chat_span){ r->head, at }));
     } else {
         chat_parse_mark(r);
         r->reasoning = which == THINK || (r->reasoning && which != THINK_END);
@@ -410,7 +427,7 @@ void chat_parse_call_over(struct chat_reader *r)
 void chat_parse_call_is_text(struct chat_reader *r)
 {
     r->unclosed = r->unclosed || r->n_block > 0;
-    chat_parse_say(r, CHAT_TEXT, chat_parse_slice(r, (struct chat_span){r->head, r->scan}));
+    chat_parse_say(r, CHAT_TEXT, chat_parse_slice(r, (struct chat_span){ r->head, r->scan }));
     r->head = r->scan;
     r->in_call = r->begun = false;
 }
@@ -420,13 +437,13 @@ void chat_parse_call_is_text(struct chat_reader *r)
 /* Whether bytes that are no character may still become one. */
 static bool may_become(const char *p, size_t n)
 {
-    static const char fill[2] = {(char)0x80, (char)0xBF};
+    static const char fill[2] = { (char)0x80, (char)0xBF };
     char c[4];
 
     for (int i = 0; i < 2 && n < 4; i++) {
         memset(c, fill[i], sizeof c);
         memcpy(c, p, n);
-        if (str_utf8((struct str){c, 4}) > n)
+        if (str_utf8((struct str){ c, 4 }) > n)
             return true;
     }
     return false;
@@ -438,14 +455,14 @@ static struct str take_chars(struct chat_reader *r, struct str s, bool last)
 {
     while (s.n > 0) {
         size_t n = 0, len;
-        while (n < s.n && (len = str_utf8((struct str){s.p + n, s.n - n})) > 0)
+        while (n < s.n && (len = str_utf8((struct str){ s.p + n, s.n - n })) > 0)
             n += len;
-        text_buf_add(&r->all, (struct str){s.p, n});
-        s = (struct str){s.p + n, s.n - n};
+        text_buf_add(&r->all, (struct str){ s.p, n });
+        s = (struct str){ s.p + n, s.n - n };
         if (s.n == 0 || (!last && may_become(s.p, s.n)))
             break;
         text_buf_add(&r->all, STR("\xef\xbf\xbd"));
-        s = (struct str){s.p + 1, s.n - 1};
+        s = (struct str){ s.p + 1, s.n - 1 };
     }
     return s;
 }
@@ -455,9 +472,9 @@ static void take_bytes(struct chat_reader *r, struct str s)
     while (r->n_tail > 0 && (s.n > 0 || r->end)) {
         if (s.n > 0) {
             r->tail[r->n_tail++] = s.p[0];
-            s = (struct str){s.p + 1, s.n - 1};
+            s = (struct str){ s.p + 1, s.n - 1 };
         }
-        struct str left = take_chars(r, (struct str){r->tail, r->n_tail}, r->end && s.n == 0);
+        struct str left = take_chars(r, (struct str){ r->tail, r->n_tail }, r->end && s.n == 0);
         memmove(r->tail, left.p, left.n);
         r->n_tail = left.n;
     }
@@ -501,8 +518,7 @@ static enum err_code no_parser(const char *name, struct err *e)
     return err_set(e, ERR_ARG, "no parser is called '%.60s'; there are:%s", name, known);
 }
 
-enum err_code chat_reader_open(struct chat_reader **out, const struct chat_reader_opts *o,
-                               struct err *e)
+enum err_code chat_reader_open(struct chat_reader **out, const struct chat_reader_opts *o, struct err *e)
 {
     const struct chat_syntax *s = chat_parse_syntax(o->parser);
     enum err_code rc = check_tools(o->tools, e);
@@ -514,7 +530,7 @@ enum err_code chat_reader_open(struct chat_reader **out, const struct chat_reade
         return no_parser(o->parser, e);
     r = calloc(1, sizeof *r);
     if (r == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     r->syntax = s;
     if (json_array_size(o->tools) > 0)
         r->tools = json_incref((json_t *)(uintptr_t)o->tools);
@@ -579,19 +595,18 @@ static void finish(struct chat_reader *r)
 
 static bool no_memory(const struct chat_reader *r)
 {
-    return r->failed || r->all.failed || r->words.failed || r->args.failed || r->scratch.failed ||
-           r->id_text.failed || r->name_text.failed || r->part[0].text.failed ||
-           r->part[0].space.failed || r->part[1].text.failed || r->part[1].space.failed;
+    return r->failed || r->all.failed || r->words.failed || r->args.failed || r->scratch.failed || r->id_text.failed ||
+           r->name_text.failed || r->part[0].text.failed || r->part[0].space.failed || r->part[1].text.failed ||
+           r->part[1].space.failed;
 }
 
-enum err_code chat_read(struct chat_reader *r, struct str text, bool end,
-                        const struct chat_piece **v, int *n, struct err *e)
+enum err_code chat_read(struct chat_reader *r, struct str text, bool end, const struct chat_piece **v, int *n,
+                        struct err *e)
 {
     if (r->end || no_memory(r))
         return err_set(e, ERR_ARG, "the answer was read to its end");
     if (r->all.n > CHAT_ANSWER_BYTES_MAX || text.n > CHAT_ANSWER_BYTES_MAX - r->all.n)
-        return err_set(e, ERR_LIMIT, "the answer is longer than %d MiB",
-                       CHAT_ANSWER_BYTES_MAX >> 20);
+        return err_set(e, ERR_LIMIT, "the answer is longer than %d MiB", CHAT_ANSWER_BYTES_MAX >> 20);
     r->end = end;
     r->n_out = 0;
     take_bytes(r, text);
@@ -599,22 +614,21 @@ enum err_code chat_read(struct chat_reader *r, struct str text, bool end,
     if (end)
         finish(r);
     struct chat_piece *p = r->piece;
-    if (!no_memory(r) && r->n_out > r->piece_cap &&
-        (p = realloc(p, r->out_cap * sizeof *p)) != NULL) {
+    if (!no_memory(r) && r->n_out > r->piece_cap && (p = realloc(p, r->out_cap * sizeof *p)) != NULL) {
         r->piece = p;
         r->piece_cap = r->out_cap;
     }
     r->failed = r->failed || r->n_out > r->piece_cap;
     if (no_memory(r))
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t i = 0; i < r->n_out; i++) {
         const struct chat_out *o = &r->out[i];
         if (o->part == CHAT_TOOL) {
             struct chat_call call = chat_reader_call(r, o->call);
-            p[i] = (struct chat_piece){CHAT_TOOL, o->call, call.name, call.arguments};
+            p[i] = (struct chat_piece){ CHAT_TOOL, o->call, call.name, call.arguments };
         } else {
             const char *text_of_part = r->part[o->part].text.p;
-            p[i] = (struct chat_piece){o->part, 0, {"", 0}, {text_of_part + o->from, o->n}};
+            p[i] = (struct chat_piece){ o->part, 0, { "", 0 }, { text_of_part + o->from, o->n } };
         }
     }
     *v = p;
@@ -637,16 +651,16 @@ struct chat_call chat_reader_call(const struct chat_reader *r, int i)
     assert(i >= 0 && (size_t)i < r->n_given);
     const struct chat_given *g = &r->given[i];
     return (struct chat_call){
-        .id = {r->words.p + g->id, g->id_n},
-        .name = {r->words.p + g->name, g->name_n},
-        .arguments = {r->words.p + g->arguments, g->arguments_n},
-        .raw = {r->all.p + g->raw, g->raw_n},
+        .id = { r->words.p + g->id, g->id_n },
+        .name = { r->words.p + g->name, g->name_n },
+        .arguments = { r->words.p + g->arguments, g->arguments_n },
+        .raw = { r->all.p + g->raw, g->raw_n },
     };
 }
 
 struct str chat_reader_raw(const struct chat_reader *r)
 {
-    return (struct str){r->all.n > 0 ? r->all.p : "", r->all.n};
+    return (struct str){ r->all.n > 0 ? r->all.p : "", r->all.n };
 }
 
 enum chat_cut chat_reader_cut(const struct chat_reader *r)
@@ -661,9 +675,8 @@ static json_t *string_of(const struct text_buf *b)
 
 static json_t *call_object(const struct chat_call *c)
 {
-    return json_pack("{s:s%, s:s, s:{s:s%, s:s%}}", "id", c->id.p, c->id.n, "type", "function",
-                     "function", "name", c->name.p, c->name.n, "arguments", c->arguments.p,
-                     c->arguments.n);
+    return json_pack("{s:s%, s:s, s:{s:s%, s:s%}}", "id", c->id.p, c->id.n, "type", "function", "function", "name",
+                     c->name.p, c->name.n, "arguments", c->arguments.p, c->arguments.n);
 }
 
 enum err_code chat_reader_result(json_t **out, const struct chat_reader *r, struct err *e)
@@ -676,17 +689,15 @@ enum err_code chat_reader_result(json_t **out, const struct chat_reader *r, stru
         ok = json_array_append_new(calls, call_object(&c)) == 0;
     }
     if (ok)
-        o = json_pack("{s:o, s:o, s:O}", "reasoning", string_of(&r->part[CHAT_REASONING].text),
-                      "content", string_of(&r->part[CHAT_TEXT].text), "tool_calls", calls);
+        o = json_pack("{s:o, s:o, s:O}", "reasoning", string_of(&r->part[CHAT_REASONING].text), "content",
+                      string_of(&r->part[CHAT_TEXT].text), "tool_calls", calls);
     json_decref(calls);
     ok = o != NULL;
     if (ok && r->cut != CHAT_CUT_NONE)
-        ok = json_object_set_new(o, "cut_off",
-                                 json_string(r->cut == CHAT_CUT_CALL ? "tool_call"
-                                                                     : "reasoning")) == 0;
+        ok = json_object_set_new(o, "cut_off", json_string(r->cut == CHAT_CUT_CALL ? "tool_call" : "reasoning")) == 0;
     if (!ok) {
         json_decref(o);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     *out = o;
     return ERR_OK;

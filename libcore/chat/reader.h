@@ -26,26 +26,25 @@ const char *chat_reader_name(int i);
 const char *chat_reader_find(struct str template_text);
 
 struct chat_reader_opts {
-    const char   *parser;      /* a name of chat_reader_name() */
-    const json_t *tools;       /* OpenAI's array; kept. NULL, null or empty: calls are text */
-    bool          reasoning;   /* the prompt has opened the reasoning already */
-    int           first_call;  /* number in the id of the first call that comes without one */
+    const char *parser;  /* a name of chat_reader_name() */
+    const json_t *tools; /* OpenAI's array; kept. NULL, null or empty: calls are text */
+    bool reasoning;      /* the prompt has opened the reasoning already */
+    int first_call;      /* number in the id of the first call that comes without one */
 };
 /* ERR_ARG: no such parser. ERR_FORMAT: tools is not an array of functions with names. */
-MUST_CHECK enum err_code chat_reader_open(struct chat_reader **out,
-                                          const struct chat_reader_opts *o, struct err *e);
+MUST_CHECK enum err_code chat_reader_open(struct chat_reader **out, const struct chat_reader_opts *o, struct err *e);
 void chat_reader_close(struct chat_reader *r); /* NULL is allowed */
 
 enum chat_part { CHAT_REASONING, CHAT_TEXT, CHAT_TOOL };
 struct chat_piece {
     enum chat_part part;
-    int            call;       /* CHAT_TOOL: which, from 0 */
-    struct str     name, text; /* CHAT_TOOL: its name; its arguments, a JSON object */
+    int call;              /* CHAT_TOOL: which, from 0 */
+    struct str name, text; /* CHAT_TOOL: its name; its arguments, a JSON object */
 };
 /* What `text` makes certain: *n pieces, which live until the next call. end: nothing follows.
  * ERR_LIMIT: the answer is too long. Nothing may be read after an error or the end. */
-MUST_CHECK enum err_code chat_read(struct chat_reader *r, struct str text, bool end,
-                                   const struct chat_piece **v, int *n, struct err *e);
+MUST_CHECK enum err_code chat_read(struct chat_reader *r, struct str text, bool end, const struct chat_piece **v,
+                                   int *n, struct err *e);
 
 /* Where the next byte belongs, as far as that is certain. */
 enum chat_part chat_reader_where(const struct chat_reader *r);
@@ -55,9 +54,9 @@ enum chat_part chat_reader_where(const struct chat_reader *r);
 struct chat_call {
     struct str id, name, arguments, raw; /* id: the model's own, or "call00000" and so on */
 };
-int              chat_reader_calls(const struct chat_reader *r);
+int chat_reader_calls(const struct chat_reader *r);
 struct chat_call chat_reader_call(const struct chat_reader *r, int i); /* lives until chat_read() */
-struct str       chat_reader_raw(const struct chat_reader *r); /* of the whole answer */
+struct str chat_reader_raw(const struct chat_reader *r);               /* of the whole answer */
 
 /* CHAT_CUT_NONE before the end. */
 enum chat_cut { CHAT_CUT_NONE, CHAT_CUT_REASONING, CHAT_CUT_CALL };
@@ -65,6 +64,5 @@ enum chat_cut chat_reader_cut(const struct chat_reader *r);
 
 /* {"reasoning", "content", "tool_calls"} of all that was given; calls in OpenAI's form, arguments
  * as a string of JSON. "cut_off": "reasoning" or "tool_call" where the answer ends inside one. */
-MUST_CHECK enum err_code chat_reader_result(json_t **out, const struct chat_reader *r,
-                                            struct err *e);
+MUST_CHECK enum err_code chat_reader_result(json_t **out, const struct chat_reader *r, struct err *e);
 #endif

@@ -24,14 +24,14 @@ static bool set_variables(struct jin *j, const struct vdict *d)
     return true;
 }
 
-enum err_code chat_template_render(struct str template_text, struct str vars, int64_t now_s,
-                                   char **out, size_t *n, struct err *e)
+enum err_code chat_template_render(struct str template_text, struct str vars, int64_t now_s, char **out, size_t *n,
+                                   struct err *e)
 {
     struct jinja *t = NULL;
     struct jin j;
-    struct sbuf b = {0};
+    struct sbuf b = { 0 };
     struct val all;
-    struct err own = {0};
+    struct err own = { 0 };
     enum err_code rc = chat_jinja_open(&t, template_text, &own);
     char *text = NULL;
 
@@ -44,7 +44,7 @@ enum err_code chat_template_render(struct str template_text, struct str vars, in
             err_set(&own, ERR_FORMAT, "variables: not an object");
         if (ok && own.code == ERR_OK && set_variables(&j, all.u.d) && chat_jin_run(&j, &b) &&
             (text = malloc(b.n + 1)) == NULL)
-            err_set(&own, ERR_NOMEM, "out of memory");
+            err_nomem(&own);
         if (text != NULL) {
             if (b.n > 0)
                 memcpy(text, b.p, b.n);

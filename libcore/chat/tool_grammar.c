@@ -41,22 +41,22 @@ static void part(struct making *m, struct grammar_part p)
 
 static void text(struct making *m, const char *s)
 {
-    part(m, (struct grammar_part){.kind = GRAMMAR_PART_TEXT, .text = str_of(s)});
+    part(m, (struct grammar_part){ .kind = GRAMMAR_PART_TEXT, .text = str_of(s) });
 }
 
 static void mark(struct making *m, enum grammar_part_kind kind)
 {
-    part(m, (struct grammar_part){.kind = kind});
+    part(m, (struct grammar_part){ .kind = kind });
 }
 
 static void close_group(struct making *m, bool maybe, bool many)
 {
-    part(m, (struct grammar_part){.kind = GRAMMAR_PART_CLOSE, .maybe = maybe, .many = many});
+    part(m, (struct grammar_part){ .kind = GRAMMAR_PART_CLOSE, .maybe = maybe, .many = many });
 }
 
 static void text_of(struct making *m, enum grammar_part_kind kind, const char *s)
 {
-    part(m, (struct grammar_part){.kind = kind, .text = str_of(s)});
+    part(m, (struct grammar_part){ .kind = kind, .text = str_of(s) });
 }
 
 /* Takes the reference to v. */
@@ -68,30 +68,63 @@ static const json_t *keep(struct making *m, json_t *v)
 
 static void value(struct making *m, const json_t *schema, const json_t *root, const char *path)
 {
-    part(m, (struct grammar_part){.kind = GRAMMAR_PART_VALUE, .schema = schema, .root = root,
-                                  .path = path});
+    part(m, (struct grammar_part){ .kind = GRAMMAR_PART_VALUE, .schema = schema, .root = root, .path = path });
 }
 
 static void refuse(struct making *m, const char *path, const char *key)
 {
     if (m->code == ERR_OK)
-        m->code = err_set(m->e, ERR_UNSUPPORTED, "tool %s: %s/%s: not supported in this model's calls",
-                          m->name, path, key);
+        m->code =
+            err_set(m->e, ERR_UNSUPPORTED, "tool %s: %s/%s: not supported in this model's calls", m->name, path, key);
 }
 
 /* ---- marks around parameters ---- */
 
 /* Keywords that bind a string, or a value that may be one. */
 static const char *const binding[] = {
-    "enum", "const", "pattern", "minLength", "maxLength", "format", "$ref", "anyOf", "oneOf",
-    "allOf", "not", "if", "items", "prefixItems", "properties", "required", "minimum", "maximum",
-    "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems", NULL,
+    "enum",
+    "const",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "format",
+    "$ref",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "not",
+    "if",
+    "items",
+    "prefixItems",
+    "properties",
+    "required",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minItems",
+    "maxItems",
+    NULL,
 };
 /* Those of an object that are more than a list of properties. */
 static const char *const beyond[] = {
-    "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "not", "if", "patternProperties",
-    "propertyNames", "minProperties", "maxProperties", "dependentRequired", "dependentSchemas",
-    "dependencies", NULL,
+    "enum",
+    "const",
+    "$ref",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "not",
+    "if",
+    "patternProperties",
+    "propertyNames",
+    "minProperties",
+    "maxProperties",
+    "dependentRequired",
+    "dependentSchemas",
+    "dependencies",
+    NULL,
 };
 
 static const char *first_of(const json_t *schema, const char *const *keys)
@@ -128,8 +161,8 @@ static void put_list(struct making *m, const json_t *list, const char *end)
     text(m, end);
 }
 
-static void put_param_value(struct making *m, const json_t *root, const json_t *schema,
-                            const char *path, const char *end)
+static void put_param_value(struct making *m, const json_t *root, const json_t *schema, const char *path,
+                            const char *end)
 {
     const enum chat_text kind = chat_parse_text_is(root, schema);
     const char *key = first_of(schema, binding);
@@ -159,8 +192,8 @@ static void put_param_value(struct making *m, const json_t *root, const json_t *
     }
 }
 
-static void put_param(struct making *m, const struct chat_xml *c, const json_t *root,
-                      const char *key, const json_t *schema, bool required)
+static void put_param(struct making *m, const struct chat_xml *c, const json_t *root, const char *key,
+                      const json_t *schema, bool required)
 {
     json_t *path = json_sprintf("#/properties/%s", key);
 
@@ -185,8 +218,7 @@ static bool is_required(const json_t *root, const char *key)
     const json_t *list = json_object_get(root, "required");
 
     for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_is_string(json_array_get(list, i)) &&
-            strcmp(json_string_value(json_array_get(list, i)), key) == 0)
+        if (json_is_string(json_array_get(list, i)) && strcmp(json_string_value(json_array_get(list, i)), key) == 0)
             return true;
     return false;
 }
@@ -199,7 +231,7 @@ static void put_params(struct making *m, const struct chat_xml *c, const json_t 
 
     if (key != NULL && m->strict)
         refuse(m, "#", key);
-    json_object_foreach(properties, key, schema)
+    json_object_foreach (properties, key, schema)
         put_param(m, c, root, key, schema, is_required(root, key));
     for (size_t i = 0; i < json_array_size(list); i++) {
         key = json_string_value(json_array_get(list, i));
@@ -282,11 +314,12 @@ static void check_params(struct making *m, const json_t *root)
 {
     const json_t *type = json_object_get(root, "type");
     struct grammar *g = NULL;
-    struct err why = {0};
+    struct err why = { 0 };
 
     if (root == NULL)
         return;
-    if (!json_is_object(root) || (type != NULL && (!json_is_string(type) || strcmp(json_string_value(type), "object") != 0)))
+    if (!json_is_object(root) ||
+        (type != NULL && (!json_is_string(type) || strcmp(json_string_value(type), "object") != 0)))
         m->code = err_set(m->e, ERR_FORMAT, "tool %s: parameters: not the schema of an object", m->name);
     else if (grammar_open_schema(&g, NULL, root, &why) == ERR_FORMAT)
         m->code = err_set(m->e, ERR_FORMAT, "tool %s: parameters: %s", m->name, why.msg);
@@ -299,7 +332,7 @@ static void put_tool(struct making *m, const json_t *f)
     const json_t *root = json_object_get(f, "parameters");
     const size_t from = m->n;
     struct grammar *g = NULL;
-    struct err why = {0};
+    struct err why = { 0 };
     enum err_code code;
 
     m->name = json_string_value(json_object_get(f, "name"));
@@ -372,8 +405,7 @@ static void put_block(struct making *m)
 
 static enum err_code after_reasoning(struct grammar **out, const struct making *m, struct grammar *g)
 {
-    enum err_code code =
-        grammar_open_tagged(out, g, str_of(m->s->think_end), (struct str){"", 0}, m->e);
+    enum err_code code = grammar_open_tagged(out, g, str_of(m->s->think_end), (struct str){ "", 0 }, m->e);
 
     grammar_close(g);
     return code;
@@ -389,7 +421,7 @@ static enum err_code make_auto(struct grammar **out, struct making *m)
     if (m->o->one)
         text(m, close);
     if (m->failed)
-        return err_set(m->e, ERR_NOMEM, "out of memory");
+        return err_nomem(m->e);
     if (m->code != ERR_OK)
         return m->code;
     if (grammar_open_parts(&inner, m->o->vocab, m->v, m->n, m->e))
@@ -425,16 +457,15 @@ static enum err_code make_required(struct grammar **out, struct making *m)
         close_group(m, true, true);
     }
     if (m->failed)
-        return err_set(m->e, ERR_NOMEM, "out of memory");
+        return err_nomem(m->e);
     return m->code != ERR_OK ? m->code : grammar_open_parts(out, m->o->vocab, m->v, m->n, m->e);
 }
 
 enum err_code chat_tool_grammar(struct grammar **out, const struct chat_tool_opts *o, struct err *e)
 {
-    struct err own = {0};
+    struct err own = { 0 };
     const bool is_auto = strcmp(o->choice, "auto") == 0;
-    struct making m = {.o = o, .s = chat_parse_syntax(o->parser), .strict = !is_auto,
-                       .e = e == NULL ? &own : e};
+    struct making m = { .o = o, .s = chat_parse_syntax(o->parser), .strict = !is_auto, .e = e == NULL ? &own : e };
     enum err_code code;
 
     if (m.s == NULL)

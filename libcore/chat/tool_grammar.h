@@ -9,18 +9,17 @@ struct grammar;
 struct grammar_vocab;
 
 struct chat_tool_opts {
-    const char *parser;          /* a name of chat_reader_name() */
+    const char *parser; /* a name of chat_reader_name() */
     const struct grammar_vocab *vocab;
-    const json_t *tools;         /* OpenAI's array */
-    const char *choice;          /* "auto", "required", or the name of a tool */
-    bool reasoning;              /* the prompt has opened the reasoning already */
-    bool one;                    /* one call at most */
+    const json_t *tools; /* OpenAI's array */
+    const char *choice;  /* "auto", "required", or the name of a tool */
+    bool reasoning;      /* the prompt has opened the reasoning already */
+    bool one;            /* one call at most */
 };
 /* auto: free text, and a call once its opening mark is written after the reasoning. Others: after
  * the reasoning one call at least, then the end. Parameters come in the order of the schema.
  * *out = NULL: auto, and the syntax has no such grammar. With auto, arguments that the grammar
  * cannot bind are free; else ERR_UNSUPPORTED with the tool's name and the JSON pointer in its
  * parameters. ERR_ARG: no such tool or parser. */
-MUST_CHECK enum err_code chat_tool_grammar(struct grammar **out, const struct chat_tool_opts *o,
-                                           struct err *e);
+MUST_CHECK enum err_code chat_tool_grammar(struct grammar **out, const struct chat_tool_opts *o, struct err *e);
 #endif

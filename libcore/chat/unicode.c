@@ -47,8 +47,7 @@ unsigned chat_cp_flags(uint32_t cp)
 
 bool chat_is_word(uint32_t cp)
 {
-    return cp == '_' ||
-           (chat_cp_flags(cp) & (UNI_ALPHA | UNI_DECIMAL | UNI_DIGIT | UNI_NUMERIC)) != 0;
+    return cp == '_' || (chat_cp_flags(cp) & (UNI_ALPHA | UNI_DECIMAL | UNI_DIGIT | UNI_NUMERIC)) != 0;
 }
 
 struct case_table {
@@ -57,10 +56,9 @@ struct case_table {
     const struct case_many *many;
     size_t n_many;
 };
-#define TABLE(t)                                                                                   \
-    {                                                                                              \
-        t##_runs, sizeof t##_runs / sizeof t##_runs[0], t##_many,                                  \
-            sizeof t##_many / sizeof t##_many[0]                                                   \
+#define TABLE(t) \
+    { \
+        t##_runs, sizeof t##_runs / sizeof t##_runs[0], t##_many, sizeof t##_many / sizeof t##_many[0] \
     }
 
 static int look(const struct case_table *t, uint32_t cp, uint32_t out[3])
@@ -93,8 +91,7 @@ static int look(const struct case_table *t, uint32_t cp, uint32_t out[3])
 
 int chat_cp_case(uint32_t cp, enum str_case how, uint32_t out[3])
 {
-    static const struct case_table upper = TABLE(upper), lower = TABLE(lower), title = TABLE(title),
-                                   fold = TABLE(fold);
+    static const struct case_table upper = TABLE(upper), lower = TABLE(lower), title = TABLE(title), fold = TABLE(fold);
     int n = 0;
 
     if (how == CASE_TITLE)
@@ -118,8 +115,7 @@ int chat_cp_digit(uint32_t cp)
         return cp >= '0' && cp <= '9' ? (int)(cp - '0') : -1;
     if ((chat_cp_flags(cp) & UNI_DECIMAL) == 0)
         return -1;
-    while (first > 0 &&
-           (chat_cp_flags(first - 1) & UNI_DECIMAL) != 0) /* decimal digits come in tens */
+    while (first > 0 && (chat_cp_flags(first - 1) & UNI_DECIMAL) != 0) /* decimal digits come in tens */
         first--;
     return (int)((cp - first) % 10);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* acts16.h - integer products of the CPU device, one set per instruction set.      room: cpu (base quant ops)
+/* acts16.h - integer products of the CPU device, one set per instruction set.      room: cpu
  *
  * Every set gives the bytes of cpu_dot_ints(); acts16_scalar.c is the specification.
  */
@@ -10,17 +10,17 @@
 /* n rows of weights as whole numbers, one after the other. */
 struct cpu_ints_panel {
     struct cpu_int_block *u;
-    int                n;
-    int                n_min;  /* as the type has it */
-    bool               groups; /* a scale for each 32 */
+    int n;
+    int n_min;   /* as the type has it */
+    bool groups; /* a scale for each 32 */
 };
 
 /* n rows as they are stored, and the code for their type. */
 struct cpu_ints_rows {
     cpu_int_tile_fn *tile;
-    const void        *rows;
-    int64_t            row_bytes;
-    int                n, n_min;
+    const void *rows;
+    int64_t row_bytes;
+    int n, n_min;
 };
 
 struct cpu_ints {
@@ -35,8 +35,8 @@ struct cpu_ints {
 
 extern const struct cpu_ints cpu_ints_scalar, cpu_ints_avx2, cpu_ints_avx512, cpu_ints_vnni;
 #if !defined(__x86_64__) /* sets that no other processor has: never chosen */
-#define cpu_ints_avx2 cpu_ints_scalar
+#define cpu_ints_avx2   cpu_ints_scalar
 #define cpu_ints_avx512 cpu_ints_scalar
-#define cpu_ints_vnni cpu_ints_scalar
+#define cpu_ints_vnni   cpu_ints_scalar
 #endif
 #endif

@@ -69,17 +69,17 @@ struct some_rows {
 };
 
 struct adapt {
-    const struct cpu       *c;
-    const struct op_adapt  *a;
-    int                     n;
-    const struct op_terms  *t;
-    struct tensor           x;
-    const int32_t          *token;
-    struct some_rows       *some;
-    int64_t                 n_some;
-    float                 **h, **y;                     /* [n][rows] */
-    const float           **xs;                         /* [rows] */
-    int64_t                 pieces[OP_PRODUCTS_MAX + 1]; /* where each product's pieces of work begin; the end */
+    const struct cpu *c;
+    const struct op_adapt *a;
+    int n;
+    const struct op_terms *t;
+    struct tensor x;
+    const int32_t *token;
+    struct some_rows *some;
+    int64_t n_some;
+    float **h, **y;                      /* [n][rows] */
+    const float **xs;                    /* [rows] */
+    int64_t pieces[OP_PRODUCTS_MAX + 1]; /* where each product's pieces of work begin; the end */
 };
 
 static bool same_list(const struct op_terms *t, int64_t r, int64_t s)
@@ -110,9 +110,9 @@ static void find_some(struct adapt *w, int64_t rows)
 /* Piece number i: of which product, which rows, and which part of those. */
 struct piece {
     const struct op_adapt *a;
-    struct some_rows       some;
-    struct cpu_adapt_rows  v;
-    int64_t                part;
+    struct some_rows some;
+    struct cpu_adapt_rows v;
+    int64_t part;
 };
 
 static struct piece piece_at(const struct adapt *w, int64_t i)
@@ -126,8 +126,8 @@ static struct piece piece_at(const struct adapt *w, int64_t i)
     i -= w->pieces[m];
     k = i % w->n_some;
     p = (struct piece){ &w->a[m], w->some[k], { 0 }, i / w->n_some };
-    p.v = (struct cpu_adapt_rows){ w->h + m * rows + p.some.first, w->y + m * rows + p.some.first,
-                                   w->xs + p.some.first, p.some.n };
+    p.v = (struct cpu_adapt_rows){ w->h + m * rows + p.some.first, w->y + m * rows + p.some.first, w->xs + p.some.first,
+                                   p.some.n };
     return p;
 }
 
@@ -188,10 +188,18 @@ void cpu_adapt(void *ctx, const struct op_adapt *a, int n, struct tensor x, cons
 {
     struct cpu *c = ctx;
     const size_t mark = dev_mark(c->dev), rows = (size_t)a[0].y.ne[1];
-    struct adapt w = { c, a, n, t, x, token, dev_scratch_bytes(c->dev, rows * sizeof(struct some_rows)), 0,
+    struct adapt w = { c,
+                       a,
+                       n,
+                       t,
+                       x,
+                       token,
+                       dev_scratch_bytes(c->dev, rows * sizeof(struct some_rows)),
+                       0,
                        dev_scratch_bytes(c->dev, rows * (size_t)n * sizeof(float *)),
                        dev_scratch_bytes(c->dev, rows * (size_t)n * sizeof(float *)),
-                       dev_scratch_bytes(c->dev, rows * sizeof(float *)), { 0 } };
+                       dev_scratch_bytes(c->dev, rows * sizeof(float *)),
+                       { 0 } };
     float *h = dev_scratch_bytes(c->dev, rows * (size_t)n * (size_t)t->floats * sizeof *h);
 
     find_some(&w, (int64_t)rows);

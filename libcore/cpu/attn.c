@@ -22,8 +22,8 @@ static unsigned char *kv_at(const struct op_kv *kv, int slot, int64_t pos, int h
 }
 
 struct store {
-    struct tensor         k, v;
-    const struct op_kv   *kv;
+    struct tensor k, v;
+    const struct op_kv *kv;
     const struct op_rows *r;
 };
 
@@ -48,8 +48,7 @@ static void store_piece(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-void cpu_kv_store(void *ctx, struct tensor k, struct tensor v, const struct op_kv *kv,
-                  const struct op_rows *r)
+void cpu_kv_store(void *ctx, struct tensor k, struct tensor v, const struct op_kv *kv, const struct op_rows *r)
 {
     struct cpu *c = ctx;
     struct store t = { k, v, kv, r };
@@ -62,27 +61,27 @@ void cpu_kv_store(void *ctx, struct tensor k, struct tensor v, const struct op_k
 enum { QUERIES = 16 };
 
 struct attn {
-    const struct cpu     *c;
-    struct tensor         y, q;
-    const struct op_kv   *kv;
-    float                 scale;
+    const struct cpu *c;
+    struct tensor y, q;
+    const struct op_kv *kv;
+    float scale;
     const struct op_rows *r;
-    int                   group;        /* query heads for each KV head */
-    int                   heads, parts; /* of them in a piece; pieces for a group */
-    int                   rows;         /* in a piece */
-    float                *buf;
-    int64_t               buf_floats;   /* of each worker */
+    int group;        /* query heads for each KV head */
+    int heads, parts; /* of them in a piece; pieces for a group */
+    int rows;         /* in a piece */
+    float *buf;
+    int64_t buf_floats; /* of each worker */
 };
 
 /* What a piece works with: for each query its row and what is known so far. */
 struct piece {
     const struct op_seq *s;
-    int                  h, n;  /* KV head; queries, by row, then by head */
-    int64_t              first; /* position of the first row */
-    const float         *q[QUERIES];
-    float               *y[QUERIES], *score[QUERIES], *o[QUERIES], *ob[QUERIES];
-    float                m[QUERIES], l[QUERIES];
-    float               *panel;
+    int h, n;      /* KV head; queries, by row, then by head */
+    int64_t first; /* position of the first row */
+    const float *q[QUERIES];
+    float *y[QUERIES], *score[QUERIES], *o[QUERIES], *ob[QUERIES];
+    float m[QUERIES], l[QUERIES];
+    float *panel;
 };
 
 /* Scratch of a worker: one decoded panel; for each query the scores and weighted sums of a block and of all
@@ -240,12 +239,16 @@ size_t cpu_attn_need(void *ctx, struct tensor y, struct tensor q, const struct o
     return (size_t)pool_size(c->pool) * (size_t)worker_floats(kv) * sizeof(float) + 64;
 }
 
-void cpu_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
-              const struct op_rows *r)
+void cpu_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale, const struct op_rows *r)
 {
     struct cpu *c = ctx;
     size_t mark = dev_mark(c->dev);
-    struct attn t = { .c = c, .y = y, .q = q, .kv = kv, .scale = scale, .r = r,
+    struct attn t = { .c = c,
+                      .y = y,
+                      .q = q,
+                      .kv = kv,
+                      .scale = scale,
+                      .r = r,
                       .group = (int)(q.ne[0] / kv->dim_k) / kv->n_head,
                       .buf = dev_scratch_bytes(c->dev, cpu_attn_need(c, y, q, kv, r)),
                       .buf_floats = worker_floats(kv) };

@@ -13,18 +13,18 @@ enum { SLICE_BYTES = 4 << 20 };
 
 struct cpu_copy {
     struct cpu_copy *next;
-    void            *p;
-    size_t           n;
+    void *p;
+    size_t n;
 };
 
 struct copying {
-    unsigned char       *to;
+    unsigned char *to;
     const unsigned char *from;
-    size_t               piece_bytes, all_bytes;
-    const bool          *keep; /* [pieces]; NULL: all */
-    cpu_lay_fn        *lay;  /* NULL: rows stay as they are */
-    int64_t              row_bytes, ne0;
-    size_t               slice_bytes; /* of whole rows that are laid out together */
+    size_t piece_bytes, all_bytes;
+    const bool *keep; /* [pieces]; NULL: all */
+    cpu_lay_fn *lay;  /* NULL: rows stay as they are */
+    int64_t row_bytes, ne0;
+    size_t slice_bytes; /* of whole rows that are laid out together */
 };
 
 static void copy_some(const struct copying *c, size_t at, size_t end)
@@ -83,7 +83,10 @@ static bool lays(const struct cpu *c, const struct dev_pieces *v)
 const void *cpu_weights_copy(void *ctx, const struct dev_pieces *v, bool *laid)
 {
     struct cpu *c = ctx;
-    struct copying a = { .from = v->host, .piece_bytes = v->bytes, .all_bytes = v->bytes * (size_t)v->n, .keep = v->keep,
+    struct copying a = { .from = v->host,
+                         .piece_bytes = v->bytes,
+                         .all_bytes = v->bytes * (size_t)v->n,
+                         .keep = v->keep,
                          .slice_bytes = SLICE_BYTES };
     const void *host = v->host;
     int64_t kept = 0;

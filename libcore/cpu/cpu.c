@@ -88,8 +88,7 @@ static enum err_code end(void *ctx, struct err *e)
 /* Untouched pages cost nothing, so a long context may be reserved and only partly used. */
 static void *alloc(void *ctx, size_t n)
 {
-    void *p = mmap(NULL, n > 0 ? n : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
+    void *p = mmap(NULL, n > 0 ? n : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     if (p == MAP_FAILED)
         return NULL;
@@ -129,15 +128,35 @@ static const struct dev_table table = {
 #define X(name) .name = cpu_##name,
     DEV_OPS(X)
 #undef X
-    .matmuls = cpu_matmuls, .matmuls_need = cpu_matmuls_need, .matmul_need = cpu_matmul_need,
-    .attn_need = cpu_attn_need, .moe_need = cpu_moe_need,
-    .route_need = cpu_route_need, .scan_need = cpu_scan_need, .adapt_need = cpu_adapt_need, .top_need = cpu_top_need,
-    .weights = weights, .weights_some = weights_some, .weights_copy = cpu_weights_copy,
+        .matmuls = cpu_matmuls,
+    .matmuls_need = cpu_matmuls_need,
+    .matmul_need = cpu_matmul_need,
+    .attn_need = cpu_attn_need,
+    .moe_need = cpu_moe_need,
+    .route_need = cpu_route_need,
+    .scan_need = cpu_scan_need,
+    .adapt_need = cpu_adapt_need,
+    .top_need = cpu_top_need,
+    .weights = weights,
+    .weights_some = weights_some,
+    .weights_copy = cpu_weights_copy,
     .reserve_weights = reserve_weights,
-    .held = held, .memory = memory, .is_host = true, .begin = begin, .awake = awake, .may_stop = may_stop,
-    .stopped = stopped, .end = end,
-    .alloc = alloc, .free = release, .zero = zero, .copy = copy, .close = close_cpu, .simd = simd,
-    .threads = threads, .read_speed = cpu_read_speed,
+    .held = held,
+    .memory = memory,
+    .is_host = true,
+    .begin = begin,
+    .awake = awake,
+    .may_stop = may_stop,
+    .stopped = stopped,
+    .end = end,
+    .alloc = alloc,
+    .free = release,
+    .zero = zero,
+    .copy = copy,
+    .close = close_cpu,
+    .simd = simd,
+    .threads = threads,
+    .read_speed = cpu_read_speed,
 };
 
 enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e)
@@ -146,26 +165,24 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
     struct cpu *c = calloc(1, sizeof *c);
 
     if (c == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     c->dev = dev;
     c->kern = features & SIMD_AVX512 ? &cpu_kernels_avx512
-            : features & SIMD_AVX2   ? &cpu_kernels_avx2
+              : features & SIMD_AVX2 ? &cpu_kernels_avx2
                                      : &cpu_kernels_scalar;
-    c->scan = features & SIMD_AVX512 ? &cpu_scans_avx512
-            : features & SIMD_AVX2   ? &cpu_scans_avx2
-                                     : &cpu_scans_scalar;
+    c->scan = features & SIMD_AVX512 ? &cpu_scans_avx512 : features & SIMD_AVX2 ? &cpu_scans_avx2 : &cpu_scans_scalar;
     c->ints = features & SIMD_AVX512_VNNI ? &cpu_ints_vnni
-            : features & SIMD_AVX512      ? &cpu_ints_avx512
-            : features & SIMD_AVX2        ? &cpu_ints_avx2
+              : features & SIMD_AVX512    ? &cpu_ints_avx512
+              : features & SIMD_AVX2      ? &cpu_ints_avx2
                                           : &cpu_ints_scalar;
     bool vbmi = features & SIMD_AVX512_VNNI && features & SIMD_AVX512_VBMI;
 
-    c->bytes = vbmi && features & SIMD_AMX_INT8 && cpu_bytes_amx_allowed()   ? &cpu_bytes_amx
-             : vbmi                                                       ? &cpu_bytes_vnni
-             : features & SIMD_AVX512_VNNI                                ? &cpu_bytes_vnni_ymm
-             : features & SIMD_AVX_VNNI                                   ? &cpu_bytes_avxvnni
-             : features & SIMD_AVX2                                       ? &cpu_bytes_avx2
-                                                                          : &cpu_bytes_scalar;
+    c->bytes = vbmi && features & SIMD_AMX_INT8 && cpu_bytes_amx_allowed() ? &cpu_bytes_amx
+               : vbmi                                                      ? &cpu_bytes_vnni
+               : features & SIMD_AVX512_VNNI                               ? &cpu_bytes_vnni_ymm
+               : features & SIMD_AVX_VNNI                                  ? &cpu_bytes_avxvnni
+               : features & SIMD_AVX2                                      ? &cpu_bytes_avx2
+                                                                           : &cpu_bytes_scalar;
     c->lays = vbmi && o->acts == QUANT_ACTS_I8;
     c->acts = o->acts;
     c->dry_run = o->dry_run;

@@ -10,14 +10,13 @@ enum { PIECE = CPU_INT_BLOCK }; /* elements that cpu_dot() decodes at a time; no
 
 /* Elements [at, at + n) of a row, n at most PIECE. A head and one block are a row of their own, so
  * a format with a head is decoded block by block behind a copy of the head. */
-static void decode_piece(const struct quant_type *t, float *y, const void *row, int64_t at,
-                         int64_t n)
+static void decode_piece(const struct quant_type *t, float *y, const void *row, int64_t at, int64_t n)
 {
     const unsigned char *head = row;
     const unsigned char *block = head + t->head_bytes + at / t->block_elems * t->block_bytes;
     union {
         unsigned char bytes[512];
-        double        align;
+        double align;
     } one;
 
     if (t->head_bytes == 0) {
@@ -32,8 +31,7 @@ static void decode_piece(const struct quant_type *t, float *y, const void *row, 
     }
 }
 
-static void add_floats(float sum[16], const struct quant_type *t, const void *row, const float *x,
-                       int64_t n)
+static void add_floats(float sum[16], const struct quant_type *t, const void *row, const float *x, int64_t n)
 {
     float w[PIECE];
 
@@ -48,7 +46,7 @@ static void add_floats(float sum[16], const struct quant_type *t, const void *ro
 
 void cpu_ints_of(struct cpu_int_block *u, const void *row, int64_t n, const struct cpu_format *f)
 {
-    const unsigned char     *block = row;
+    const unsigned char *block = row;
     const struct quant_type *t = quant_types[f->type];
 
     for (int64_t at = 0; at < n; at += PIECE, u++, block += PIECE / t->block_elems * t->block_bytes) {
@@ -70,9 +68,9 @@ static void add_groups(float sum[8], const struct cpu_int_block *u, const struct
     float t[8] = { 0 };
 
     for (int i = 0; i < 256; i += 4) {
-        int     p = cpu_int_place(i), j = i % 32 / 4;
-        int32_t dot = u->w[p] * a->q[p] + u->w[p + 1] * a->q[p + 1] + u->w[p + 32] * a->q[p + 32] +
-                      u->w[p + 33] * a->q[p + 33];
+        int p = cpu_int_place(i), j = i % 32 / 4;
+        int32_t dot =
+            u->w[p] * a->q[p] + u->w[p + 1] * a->q[p + 1] + u->w[p + 32] * a->q[p + 32] + u->w[p + 33] * a->q[p + 33];
 
         t[j] = fmaf(u->scale[i / 32], (float)dot, t[j]);
     }
@@ -98,7 +96,7 @@ static void add_ints(float sum[8], float less[8], const struct cpu_format *f, co
                      const struct cpu_act_block *a)
 {
     struct cpu_int_block u;
-    int32_t              dot[8] = { 0 };
+    int32_t dot[8] = { 0 };
 
     f->ints(&u, block, PIECE);
     if (quant_types[f->type]->block_elems == 32) {
@@ -116,7 +114,7 @@ static void add_bytes(float sum[8], float less[8], const struct cpu_format *f, c
                       const struct cpu_act_block *a)
 {
     struct cpu_byte_block u;
-    int32_t            dot[8] = { 0 };
+    int32_t dot[8] = { 0 };
 
     f->bytes(&u, block, PIECE);
     for (int i = 0; i < PIECE; i++)
@@ -150,7 +148,7 @@ float cpu_dot(int type, const void *row, const float *x, int64_t n)
 float cpu_dot_ints(int type, enum quant_acts_type acts, const void *row, const float *x, int64_t n)
 {
     const unsigned char *block = row;
-    float                sum[8] = { 0 }, less[8] = { 0 };
+    float sum[8] = { 0 }, less[8] = { 0 };
 
     assert(type >= 0 && type < QUANT_N && cpu_format_of(type)->ints != NULL);
     const struct quant_type *t = quant_types[type];
@@ -158,9 +156,9 @@ float cpu_dot_ints(int type, enum quant_acts_type acts, const void *row, const f
 
     for (int64_t at = 0; at < n; at += PIECE, block += PIECE / t->block_elems * t->block_bytes) {
         _Alignas(4) unsigned char w[PIECE * sizeof(float)] = { 0 };
-        float                     v[PIECE] = { 0 };
-        int64_t                   m = n - at < PIECE ? n - at : PIECE;
-        struct cpu_act_block      a;
+        float v[PIECE] = { 0 };
+        int64_t m = n - at < PIECE ? n - at : PIECE;
+        struct cpu_act_block a;
 
         memcpy(w, block, (size_t)(m / t->block_elems * t->block_bytes));
         memcpy(v, x + at, (size_t)m * sizeof *v);

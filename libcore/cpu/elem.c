@@ -8,12 +8,12 @@
 /* One elementwise call: whichever operands it has. */
 struct elem {
     const struct cpu *c;
-    struct tensor     y, x, z;
-    const float      *w;
-    int64_t           n_w, group, pitch, first;
-    float             s;
-    const int32_t    *row;
-    enum op_act       act;
+    struct tensor y, x, z;
+    const float *w;
+    int64_t n_w, group, pitch, first;
+    float s;
+    const int32_t *row;
+    enum op_act act;
 };
 
 static void norm_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -39,8 +39,7 @@ static void norm_piece(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-void cpu_rms_norm(void *ctx, struct tensor y, struct tensor x, const float *w, int64_t n_w, int64_t group,
-                  float eps)
+void cpu_rms_norm(void *ctx, struct tensor y, struct tensor x, const float *w, int64_t n_w, int64_t group, float eps)
 {
     struct cpu *c = ctx;
     struct elem a = { .c = c, .y = y, .x = x, .w = w, .n_w = n_w, .group = group, .s = eps };
@@ -48,8 +47,8 @@ void cpu_rms_norm(void *ctx, struct tensor y, struct tensor x, const float *w, i
     pool_for(c->pool, x.ne[1], cpu_grain(c, x.ne[1], 3 * x.ne[0], 1), norm_piece, &a);
 }
 
-void cpu_rms_norm_gated(void *ctx, struct tensor y, struct tensor x, struct tensor z, const float *w,
-                        int64_t n_w, int64_t group, float eps)
+void cpu_rms_norm_gated(void *ctx, struct tensor y, struct tensor x, struct tensor z, const float *w, int64_t n_w,
+                        int64_t group, float eps)
 {
     struct cpu *c = ctx;
     struct elem a = { .c = c, .y = y, .x = x, .z = z, .w = w, .n_w = n_w, .group = group, .s = eps };
@@ -118,8 +117,8 @@ static void glu_piece(void *ctx, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t r = begin; r < end; r++)
-        cpu_act(a->c, cpu_row(a->y, r), a->x.data == NULL ? NULL : cpu_row(a->x, r), cpu_row(a->z, r),
-                a->y.ne[0], a->act);
+        cpu_act(a->c, cpu_row(a->y, r), a->x.data == NULL ? NULL : cpu_row(a->x, r), cpu_row(a->z, r), a->y.ne[0],
+                a->act);
 }
 
 void cpu_glu(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
@@ -161,8 +160,8 @@ static void mul_piece(void *ctx, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t r = begin; r < end; r++)
-        a->c->kern->scale(cpu_row(a->y, r), cpu_row(a->y, r), a->x.data == NULL ? NULL : cpu_row(a->x, r),
-                          a->s, a->y.ne[0]);
+        a->c->kern->scale(cpu_row(a->y, r), cpu_row(a->y, r), a->x.data == NULL ? NULL : cpu_row(a->x, r), a->s,
+                          a->y.ne[0]);
 }
 
 void cpu_mul(void *ctx, struct tensor y, struct tensor x)

@@ -23,7 +23,10 @@
         p_ = fmaf(p_, r_, 5.0000001201e-1f); \
         p_ = fmaf(p_ * r_, r_, r_) + 1.0f; \
         /* n is in the low bits of z; 2^n in two factors, for n may be 128 */ \
-        union { float f; uint32_t u; } zb_ = { z_ }, a_, b_; \
+        union { \
+            float f; \
+            uint32_t u; \
+        } zb_ = { z_ }, a_, b_; \
         uint32_t e_ = zb_.u - 0x4b400000u + 256u, h_ = e_ >> 1; \
         a_.u = (h_ - 1u) << 23; \
         b_.u = (e_ - h_ - 1u) << 23; \

@@ -8,9 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-#define TARGET __attribute__((target("avx2,fma")))
-#define VEC    __m256
-#define LANES  8
+#define TARGET         __attribute__((target("avx2,fma")))
+#define VEC            __m256
+#define LANES          8
 #define V_LOAD(p)      _mm256_loadu_ps(p)
 #define V_STORE(p, v)  _mm256_storeu_ps(p, v)
 #define V_SET(f)       _mm256_set1_ps(f)
@@ -45,8 +45,7 @@ TARGET static inline __m256 fold_2(__m256 a, __m256 b)
 {
     __m256d x = _mm256_castps_pd(a), y = _mm256_castps_pd(b);
 
-    return _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(x, y)),
-                         _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)));
+    return _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(x, y)), _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)));
 }
 
 /* The last step: in each half, one sum for each pair of a, then of b. */
@@ -56,8 +55,7 @@ TARGET static inline __m256 fold_1(__m256 a, __m256 b)
 }
 
 /* Two rows (0, 1) against some vectors: lo ROW VECTOR, hi ROW VECTOR. */
-#define ACC(j) \
-    __m256 lo0##j = V_ZERO, hi0##j = V_ZERO, lo1##j = V_ZERO, hi1##j = V_ZERO;
+#define ACC(j) __m256 lo0##j = V_ZERO, hi0##j = V_ZERO, lo1##j = V_ZERO, hi1##j = V_ZERO;
 #define STEP(half, off, j) \
     v = V_LOAD(x##j + i + off); \
     half##0##j = V_FMA(p, v, half##0##j); \
@@ -93,8 +91,7 @@ TARGET static inline __m256 fold_1(__m256 a, __m256 b)
 #define EACH_1(F) F(0)
 #define EACH_3(F) F(0) F(1) F(2)
 
-TARGET static void tile_2x3(float *const *y, int64_t at, const float *w, int64_t ldw, const float *const *x,
-                            int64_t k)
+TARGET static void tile_2x3(float *const *y, int64_t at, const float *w, int64_t ldw, const float *const *x, int64_t k)
 {
     const float *x0 = x[0], *x1 = x[1], *x2 = x[2];
 
@@ -122,15 +119,17 @@ TARGET static void tile_2x1(float *y, const float *w, int64_t ldw, const float *
 }
 
 /* Four rows against one vector: eight running registers. */
-#define ROW(r)      const float *w##r = w + r * ldw; __m256 lo##r = V_ZERO, hi##r = V_ZERO;
+#define ROW(r) \
+    const float *w##r = w + r * ldw; \
+    __m256 lo##r = V_ZERO, hi##r = V_ZERO;
 #define ROW_STEP(r) \
     lo##r = V_FMA(V_LOAD(w##r + i), u, lo##r); \
     hi##r = V_FMA(V_LOAD(w##r + i + 8), v, hi##r);
 
 TARGET static void tile_4x1(float *y, const float *w, int64_t ldw, const float *x, int64_t k)
 {
-    ROW(0) ROW(1) ROW(2) ROW(3)
-    for (int64_t i = 0; i < k; i += 16) {
+    ROW(0) ROW(1) ROW(2) ROW(3) for (int64_t i = 0; i < k; i += 16)
+    {
         __m256 u = V_LOAD(x + i), v = V_LOAD(x + i + 8);
 
         ROW_STEP(0) ROW_STEP(1) ROW_STEP(2) ROW_STEP(3)
@@ -161,8 +160,8 @@ TARGET static void tile_1x1(float *y, const float *w, const float *x, int64_t k)
     *y = _mm256_cvtss_f32(fold_1(lo, lo));
 }
 
-TARGET static void dots(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x,
-                        int nx, int64_t k)
+TARGET static void dots(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x, int nx,
+                        int64_t k)
 {
     int i = 0;
 

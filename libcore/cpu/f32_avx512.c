@@ -8,9 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
-#define VEC    __m512
-#define LANES  16
+#define TARGET         __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#define VEC            __m512
+#define LANES          16
 #define V_LOAD(p)      _mm512_loadu_ps(p)
 #define V_STORE(p, v)  _mm512_storeu_ps(p, v)
 #define V_SET(f)       _mm512_set1_ps(f)
@@ -23,7 +23,7 @@
 #include "cpu/f32_fold.h"
 
 /* The last, partial group of 16: lanes past the end are neither read nor changed. */
-#define PART(p)         _mm512_maskz_loadu_ps(mask, p)
+#define PART(p)           _mm512_maskz_loadu_ps(mask, p)
 #define PART_FMA(a, b, c) _mm512_mask3_fmadd_ps(a, b, c, mask)
 
 static __mmask16 part(int64_t left)
@@ -52,9 +52,11 @@ TARGET static void tile_1x1(float *y, const float *w, const float *x, int64_t k)
 #define EACH_8(F) EACH_4(F) F(4) F(5) F(6) F(7)
 
 /* Rows of w against one vector. */
-#define ROW(r)       const float *w##r = w + r * ldw; __m512 a##r = V_ZERO;
-#define ROW_STEP(r)  a##r = V_FMA(V_LOAD(w##r + i), v, a##r);
-#define ROW_PART(r)  a##r = PART_FMA(PART(w##r + i), v, a##r);
+#define ROW(r) \
+    const float *w##r = w + r * ldw; \
+    __m512 a##r = V_ZERO;
+#define ROW_STEP(r) a##r = V_FMA(V_LOAD(w##r + i), v, a##r);
+#define ROW_PART(r) a##r = PART_FMA(PART(w##r + i), v, a##r);
 #define ROWS(EACH) \
     EACH(ROW) \
     int64_t i = 0; \
@@ -90,7 +92,7 @@ TARGET static void tile_8x1(float *y, const float *w, int64_t ldw, const float *
 }
 
 /* Four rows against four vectors: acc ROW VECTOR. */
-#define ACC(j)      __m512 a0##j = V_ZERO, a1##j = V_ZERO, a2##j = V_ZERO, a3##j = V_ZERO;
+#define ACC(j) __m512 a0##j = V_ZERO, a1##j = V_ZERO, a2##j = V_ZERO, a3##j = V_ZERO;
 #define ACC_STEP(j) \
     v = V_LOAD(x##j + i); \
     a0##j = V_FMA(w0, v, a0##j); \
@@ -104,8 +106,7 @@ TARGET static void tile_8x1(float *y, const float *w, int64_t ldw, const float *
     a2##j = PART_FMA(w2, v, a2##j); \
     a3##j = PART_FMA(w3, v, a3##j);
 
-TARGET static void tile_4x4(float *const *y, int64_t at, const float *w, int64_t ldw, const float *const *x,
-                            int64_t k)
+TARGET static void tile_4x4(float *const *y, int64_t at, const float *w, int64_t ldw, const float *const *x, int64_t k)
 {
     const float *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3];
     const float *p1 = w + ldw, *p2 = w + 2 * ldw, *p3 = w + 3 * ldw;
@@ -132,8 +133,8 @@ TARGET static void tile_4x4(float *const *y, int64_t at, const float *w, int64_t
     _mm_storeu_ps(y[3] + at, _mm512_extractf32x4_ps(a00, 3));
 }
 
-TARGET static void dots(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x,
-                        int nx, int64_t k)
+TARGET static void dots(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x, int nx,
+                        int64_t k)
 {
     int i = 0;
 

@@ -17,8 +17,7 @@ TARGET static inline __m512 fold_2(__m512 a, __m512 b)
 {
     __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
 
-    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
-                         _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
 }
 
 /* The last step: one sum of each pair of a, then of b, in each quarter. */

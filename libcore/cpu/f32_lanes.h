@@ -24,7 +24,7 @@ TARGET static void put(float *const *y, int64_t at, const float *sum, int rows, 
 {
     for (int j = 0; j < n; j++, sum += LANES) {
         float *to = y[j] + at, four[4];
-        int    i = 0;
+        int i = 0;
 
         for (; i + 4 <= rows; i += 4)
             _mm_storeu_ps(to + i, fold_4(sum + i * pitch, pitch));

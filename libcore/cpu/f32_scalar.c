@@ -24,24 +24,22 @@ static float dot(const float *w, const float *x, int64_t k)
     return sum[0];
 }
 
-static void dots(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x,
-                 int nx, int64_t k)
+static void dots(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x, int nx,
+                 int64_t k)
 {
     for (int j = 0; j < nx; j++)
         for (int i = 0; i < nw; i++)
             y[j][at + i] = dot(w + i * ldw, x[j], k);
 }
 
-static void mix(float *const *y, const float *const *w, int ny, const float *v, int64_t ldv, int n_rows,
-                int64_t n)
+static void mix(float *const *y, const float *const *w, int ny, const float *v, int64_t ldv, int n_rows, int64_t n)
 {
     for (int g = 0; g < ny; g++)
         for (int r = 0; r < n_rows; r++)
             axpy(y[g], v + r * ldv, w[g][r], n);
 }
 
-static void conv(float *y, const float *const *x, const float *w, int64_t ldw, const float *bias, int taps,
-                 int64_t n)
+static void conv(float *y, const float *const *x, const float *w, int64_t ldw, const float *bias, int taps, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         float sum = bias == NULL ? 0.0f : bias[i];

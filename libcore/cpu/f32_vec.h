@@ -80,9 +80,9 @@ TARGET static void mix(float *const *y, const float *const *w, int ny, const flo
  * cache from one token to the next, of one token four, whose rows come in longer pieces. */
 #define STATE_2(F) F(0) F(1)
 #define STATE_4(F) STATE_2(F) F(2) F(3)
-#define COL(p, i)  V_LOAD((p) + (i) * LANES)
+#define COL(p, i)  V_LOAD((p) + (i)*LANES)
 #define ZERO_Y(i)  VEC y##i = V_ZERO;
-#define PUT_Y(i)   V_STORE(y + (i) * LANES, y##i);
+#define PUT_Y(i)   V_STORE(y + (i)*LANES, y##i);
 
 /* What a token asks of the state (sums of S k) is added up while the one before it writes that. A row: S = g S + k d,
  * y += S q. */
@@ -94,44 +94,40 @@ TARGET static void mix(float *const *y, const float *const *w, int ny, const flo
 #define NEW_S(i) \
     const VEC s##i = V_FMA(ki, d##i, V_MUL(g, COL(s, i))); \
 \
-    V_STORE(s + (i) * LANES, s##i); \
+    V_STORE(s + (i)*LANES, s##i); \
     y##i = V_FMA(s##i, qi, y##i);
 /* Columns from j on, of a state whose rows are ldS apart and begin there. */
 #define GDN_COLS(some) \
-TARGET static void gdn_cols_##some(float *S, int64_t ldS, const struct cpu_gdn *t, int64_t j, int dim) \
-{ \
-    const float *k = t->k, *q = t->q, *v = t->v + j; \
-    float *s = S, *y = t->y + j; \
+    TARGET static void gdn_cols_##some(float *S, int64_t ldS, const struct cpu_gdn *t, int64_t j, int dim) \
+    { \
+        const float *k = t->k, *q = t->q, *v = t->v + j; \
+        float *s = S, *y = t->y + j; \
 \
-    STATE_##some(ZERO_C) \
-    for (int row = 0; row < dim; row++, s += ldS) { \
-        const VEC ki = V_SET(k[row]); \
+        STATE_##some(ZERO_C) for (int row = 0; row < dim; row++, s += ldS) \
+        { \
+            const VEC ki = V_SET(k[row]); \
 \
-        STATE_##some(ASK) \
-    } \
-    for (int r = 0; r < t->n; r++, k += dim, q += dim, v += t->ldv, y += t->ldy) { \
-        const VEC g = V_SET(t->g[r]), b = V_SET(t->b[r]); \
+            STATE_##some(ASK) \
+        } \
+        for (int r = 0; r < t->n; r++, k += dim, q += dim, v += t->ldv, y += t->ldy) { \
+            const VEC g = V_SET(t->g[r]), b = V_SET(t->b[r]); \
 \
-        STATE_##some(NEW_D) \
-        STATE_##some(ZERO_Y) \
-        STATE_##some(CLEAR_C) \
-        s = S; \
-        if (r + 1 < t->n) \
-            for (int row = 0; row < dim; row++, s += ldS) { \
-                const VEC ki = V_SET(k[row]), qi = V_SET(q[row]); \
+            STATE_##some(NEW_D) STATE_##some(ZERO_Y) STATE_##some(CLEAR_C) s = S; \
+            if (r + 1 < t->n) \
+                for (int row = 0; row < dim; row++, s += ldS) { \
+                    const VEC ki = V_SET(k[row]), qi = V_SET(q[row]); \
 \
-                STATE_##some(NEW_S) \
-                STATE_##some(ASK_NEW) \
-            } \
-        else \
-            for (int row = 0; row < dim; row++, s += ldS) { \
-                const VEC ki = V_SET(k[row]), qi = V_SET(q[row]); \
+                    STATE_##some(NEW_S) STATE_##some(ASK_NEW) \
+                } \
+            else \
+                for (int row = 0; row < dim; row++, s += ldS) { \
+                    const VEC ki = V_SET(k[row]), qi = V_SET(q[row]); \
 \
-                STATE_##some(NEW_S) \
-            } \
-        STATE_##some(PUT_Y) \
-    } \
-}
+                    STATE_##some(NEW_S) \
+                } \
+            STATE_##some(PUT_Y) \
+        } \
+    }
 GDN_COLS(2)
 GDN_COLS(4)
 
@@ -171,28 +167,27 @@ TARGET static void gdn(float *S, const struct cpu_gdn *t, int dim, int dim_v)
 #define NEW_H(i) \
     const VEC s##i = V_FMA(bi, x##i, V_MUL(decay, COL(s, i))); \
 \
-    V_STORE(s + (i) * LANES, s##i); \
+    V_STORE(s + (i)*LANES, s##i); \
     y##i = V_FMA(s##i, ci, y##i);
 #define SSM2_COLS(some) \
-TARGET static void ssm2_cols_##some(float *h, const struct cpu_ssm2 *t, int64_t j, int n_state, int64_t dim) \
-{ \
-    const float *x = t->x + j, *b = t->b, *c = t->c; \
-    float *y = t->y + j; \
+    TARGET static void ssm2_cols_##some(float *h, const struct cpu_ssm2 *t, int64_t j, int n_state, int64_t dim) \
+    { \
+        const float *x = t->x + j, *b = t->b, *c = t->c; \
+        float *y = t->y + j; \
 \
-    for (int r = 0; r < t->n; r++, x += t->ldx, b += t->ldx, c += t->ldx, y += t->ldy) { \
-        const VEC decay = V_SET(t->decay[r]), dt = V_SET(t->dt[r]), d = V_SET(t->d); \
-        float *s = h + j; \
+        for (int r = 0; r < t->n; r++, x += t->ldx, b += t->ldx, c += t->ldx, y += t->ldy) { \
+            const VEC decay = V_SET(t->decay[r]), dt = V_SET(t->dt[r]), d = V_SET(t->d); \
+            float *s = h + j; \
 \
-        STATE_##some(NEW_X) \
-        STATE_##some(BEGIN_Y) \
-        for (int row = 0; row < n_state; row++, s += dim) { \
-            const VEC bi = V_SET(b[row]), ci = V_SET(c[row]); \
+            STATE_##some(NEW_X) STATE_##some(BEGIN_Y) for (int row = 0; row < n_state; row++, s += dim) \
+            { \
+                const VEC bi = V_SET(b[row]), ci = V_SET(c[row]); \
 \
-            STATE_##some(NEW_H) \
+                STATE_##some(NEW_H) \
+            } \
+            STATE_##some(PUT_Y) \
         } \
-        STATE_##some(PUT_Y) \
-    } \
-}
+    }
 SSM2_COLS(2)
 SSM2_COLS(4)
 
@@ -208,8 +203,8 @@ TARGET static void ssm2(float *h, const struct cpu_ssm2 *t, int n_state, int dim
         ssm2_rest(h, t, j, n_state, dim);
 }
 
-TARGET static void conv(float *y, const float *const *x, const float *w, int64_t ldw, const float *bias,
-                        int taps, int64_t n)
+TARGET static void conv(float *y, const float *const *x, const float *w, int64_t ldw, const float *bias, int taps,
+                        int64_t n)
 {
     int64_t i = 0;
 

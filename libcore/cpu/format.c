@@ -61,11 +61,13 @@ cpu_int_dots_fn *cpu_int_dotter(int type, enum quant_acts_type acts, unsigned si
 
 cpu_int_two_fn *cpu_int_twos(int type, enum quant_acts_type acts, unsigned simd)
 {
-    return acts == QUANT_ACTS_I8 && (simd & SIMD_AVX2) != 0 && (simd & BYTES) != BYTES ? cpu_format_of(type)->two_i8_avx2
-                                                                                       : NULL;
+    return acts == QUANT_ACTS_I8 && (simd & SIMD_AVX2) != 0 && (simd & BYTES) != BYTES
+               ? cpu_format_of(type)->two_i8_avx2
+               : NULL;
 }
 
 cpu_int_tile_fn *cpu_int_tiler(int type, enum quant_acts_type acts, unsigned simd)
 {
-    return acts != QUANT_ACTS_I8 && (simd & (SIMD_AVX2 | SIMD_AVX512)) == SIMD_AVX2 ? cpu_format_of(type)->tile_avx2 : NULL;
+    return acts != QUANT_ACTS_I8 && (simd & (SIMD_AVX2 | SIMD_AVX512)) == SIMD_AVX2 ? cpu_format_of(type)->tile_avx2
+                                                                                    : NULL;
 }

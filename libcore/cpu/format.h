@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* format.h - the CPU device's code for a tensor type: fast decoders, integer products.   room: cpu (base quant ops)
+/* format.h - the CPU device's code for a tensor type: fast decoders, integer products.   room: cpu
  *
  * A type needs nothing here: without a row in formats.def it is decoded by quant_types[], and its products take floats. A
  * type with fast code has a file formats/NAME.c with its struct cpu_format and a line in formats.def. Files named
@@ -37,31 +37,31 @@ static inline int64_t cpu_int_whole(int64_t n)
 }
 struct cpu_int_block {
     int16_t w[256];
-    float   min[16];   /* n_min of them; the others are untouched */
-    float   scale[16]; /* the same 16 times, or 8 of groups of 32 */
+    float min[16];   /* n_min of them; the others are untouched */
+    float scale[16]; /* the same 16 times, or 8 of groups of 32 */
 };
 /* The same as bytes, for activations of 8 bits:
  *     weight = scale[i / 32] * (sub[i / 16] * code[i]) - min,   |sub * code| <= 4096
  * where min is min[i / 32] (n_min 8) or, of the first 16 elements of group g of 32, min[g], of the others min[g + 8]
  * (n_min 16). Without `sub_16` both halves of a group have the same sub. There a lane is such a group. */
 struct cpu_byte_block {
-    int8_t code[256];  /* in the order of the row */
-    float  min[16];    /* n_min of them; the others are untouched */
-    float  scale[8];
+    int8_t code[256]; /* in the order of the row */
+    float min[16];    /* n_min of them; the others are untouched */
+    float scale[8];
     int8_t sub[16];
-    int8_t pad[16];    /* to a multiple of 64 */
+    int8_t pad[16]; /* to a multiple of 64 */
 };
 /* And as panels of bytes begin (cpu/acts8.h), in the order of the row or in steps: then element i lies at cpu_step_place(i),
  * more by the type's `low` where its span is no more than 128. */
 struct cpu_code_block {
-    int8_t  code[256];
-    union {               /* sub_16: sub */
-        int32_t sub[16];  /* of groups' first halves, then of their second ones, as both words of a pair */
-        float   sub_f[16]; /* or of each 16 elements (cpu_pair_fn) */
+    int8_t code[256];
+    union {              /* sub_16: sub */
+        int32_t sub[16]; /* of groups' first halves, then of their second ones, as both words of a pair */
+        float sub_f[16]; /* or of each 16 elements (cpu_pair_fn) */
     };
-    float   scale[8];     /* sub_16: scale, else scale * (float)sub of cpu_byte_block */
-    float   min[16];      /* as there */
-    int32_t pad[8];       /* to a multiple of 64 */
+    float scale[8]; /* sub_16: scale, else scale * (float)sub of cpu_byte_block */
+    float min[16];  /* as there */
+    int32_t pad[8]; /* to a multiple of 64 */
 };
 /* Bytes of activations lie in the order of the row and in three others. Steps: the same four elements of all groups
  * side by side. Halves: those of group g before those of g + 4, as bytes do of which a nibble each belongs to two groups.
@@ -80,20 +80,20 @@ static inline int cpu_fours_place(int i)
 }
 struct cpu_act_block {
     union {
-        int16_t q[256];         /* -top .. top: 16 bits and 15 */
-        struct {                /* 8 bits: top is 127 */
-            int8_t  b[256];     /* in the order of the row */
-            int8_t  step[256];  /* element i at cpu_step_place(i) */
-            int8_t  half[256];  /* at cpu_half_place(i) */
-            int8_t  fours[256]; /* at cpu_fours_place(i) */
-            int32_t less[16];   /* -128 times `whole` */
-            int16_t whole[16];  /* sums of 16 elements in a row, before their scale */
+        int16_t q[256];        /* -top .. top: 16 bits and 15 */
+        struct {               /* 8 bits: top is 127 */
+            int8_t b[256];     /* in the order of the row */
+            int8_t step[256];  /* element i at cpu_step_place(i) */
+            int8_t half[256];  /* at cpu_half_place(i) */
+            int8_t fours[256]; /* at cpu_fours_place(i) */
+            int32_t less[16];  /* -128 times `whole` */
+            int16_t whole[16]; /* sums of 16 elements in a row, before their scale */
         };
     };
-    float   scale[8];  /* of lanes */
-    float   sum_32[8]; /* of each 32 elements in a row */
-    float   sum[16];   /* of each 16; of 8 bits those of the first 16 of each group, then those of the others */
-    float   pad[24];   /* an odd number of lines of the cache: blocks would share some */
+    float scale[8];  /* of lanes */
+    float sum_32[8]; /* of each 32 elements in a row */
+    float sum[16];   /* of each 16; of 8 bits those of the first 16 of each group, then those of the others */
+    float pad[24];   /* an odd number of lines of the cache: blocks would share some */
 };
 typedef void cpu_ints_fn(struct cpu_int_block *u, const void *row, int64_t n);
 typedef void cpu_bytes_fn(struct cpu_byte_block *u, const void *row, int64_t n);
@@ -105,14 +105,14 @@ typedef void cpu_pair_fn(struct cpu_code_block *u, const void *row, const void *
  * codes as they are, four elements of a row side by side, and floats of cpu_code_block by rows; a minimum of all 32 is
  * the first half's. */
 struct cpu_columns {
-    int8_t  (*code)[8][16][4];
-    float   (*scale)[16];
-    float   (*min)[2][16], (*sub)[2][16];
+    int8_t (*code)[8][16][4];
+    float (*scale)[16];
+    float (*min)[2][16], (*sub)[2][16];
     int64_t n_row;
     /* Meanwhile, with every 512 bytes, this many cache lines of what comes next are prefetched to the second-level
      * cache; `next` moves on. */
     const char *next;
-    int         lines;
+    int lines;
 };
 typedef void cpu_columns_fn(struct cpu_columns *to, const char *const row[16]);
 /* Rows laid out for columns and for vnni (acts8_laid_body.h), 16 side by side: a dword of each, one after the other. 16
@@ -123,32 +123,32 @@ typedef void cpu_columns_laid_fn(struct cpu_columns *to, const char *rows);
 /* n_rows of them, a multiple of 16, by n vectors of 8 bits: y[j][at + i], the bytes of cpu_dot_ints(). */
 enum { CPU_LAID_VECTORS = 8, CPU_LAID_BUF = 8 * 16 * 5 * 4 /* a scale, two minima and two sub-scales of 8 groups */ };
 struct cpu_laid {
-    const char                     *rows;
-    int64_t                         n_rows, n_row; /* n_row: 256 elements each */
+    const char *rows;
+    int64_t n_rows, n_row; /* n_row: 256 elements each */
     const struct cpu_act_block *const *x;
-    float *const                   *y;
-    int64_t                         at;
-    int                             n;     /* vectors, 1 to CPU_LAID_VECTORS */
-    void                           *buf;   /* CPU_LAID_BUF * n_row bytes, 64-byte aligned */
+    float *const *y;
+    int64_t at;
+    int n;     /* vectors, 1 to CPU_LAID_VECTORS */
+    void *buf; /* CPU_LAID_BUF * n_row bytes, 64-byte aligned */
     /* What is fetched to the second-level cache meanwhile. With one vector: what lies `ahead` bytes further on. With several: the
      * 16 rows after those that are multiplied, after the last ones 16 at `next` (NULL: none); nothing if ahead is 0. */
-    int64_t                         ahead;
-    const char                     *next;
+    int64_t ahead;
+    const char *next;
 };
 typedef void cpu_laid_fn(const struct cpu_laid *p);
 /* 16 rows, laid out, by more than CPU_LAID_VECTORS and up to 16 vectors, packed for tiles of AMX, which are configured
  * (cpu/acts8_amx.c): of each group of 32 of each block, the same group of all blocks first, 32 bytes of all vectors, their
  * scales and sums of what minima are for. */
 struct cpu_tiles {
-    const char  *rows;
-    int64_t      n_row;
+    const char *rows;
+    int64_t n_row;
     const int8_t (*q)[16][32];
     const float (*scale)[16];
     const float (*sum)[2][16];
-    int          twos;  /* vectors, in twos */
-    void        *buf;   /* as of cpu_laid */
-    float       *out;   /* of a group, vector and row, 16 vectors and 16 rows each, 64-byte aligned */
-    const char  *next;  /* what to fetch to the second-level cache meanwhile, CPU_LAID rows */
+    int twos;         /* vectors, in twos */
+    void *buf;        /* as of cpu_laid */
+    float *out;       /* of a group, vector and row, 16 vectors and 16 rows each, 64-byte aligned */
+    const char *next; /* what to fetch to the second-level cache meanwhile, CPU_LAID rows */
 };
 typedef void cpu_tiles_fn(const struct cpu_tiles *p);
 struct cpu_format;
@@ -168,52 +168,52 @@ void cpu_ints_of(struct cpu_int_block *u, const void *row, int64_t n, const stru
 typedef void cpu_round_fn(struct cpu_act_block *a, const float *x, int64_t n, int top);
 /* y[i] = product of row i with a, i < n_rows; the bytes of cpu_dot_ints(). Rows follow each other: row_bytes is
  * quant_row_bytes(). */
-typedef void cpu_int_dots_fn(float *y, const void *rows, int64_t row_bytes, int n_rows,
-                               const struct cpu_act_block *a, int64_t n);
+typedef void cpu_int_dots_fn(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct cpu_act_block *a,
+                             int64_t n);
 /* The same by two vectors of 8 bits, so that a row is unpacked once for both. */
 typedef void cpu_int_two_fn(float *const y[2], const void *rows, int n_rows, const struct cpu_act_block *const a[2],
-                              int64_t n);
+                            int64_t n);
 /* Stored rows by several vectors, so that a row is unpacked once for all. Blocks of 256 from `first` on are added, of
  * each row and vector, to sum[row][vector][lane] and to less, which is not touched without minima. */
 enum { CPU_TILE_VECTORS = 8, CPU_TILE_BLOCKS = 8 };
 struct cpu_int_tile {
-    const void                     *rows;      /* follow each other */
-    int64_t                         row_bytes; /* quant_row_bytes() */
-    int64_t                         ahead;     /* bytes from what is taken to what is fetched meanwhile */
-    int64_t                         first;
-    int                             n_blocks;  /* at most CPU_TILE_BLOCKS */
-    int                             n_rows, n; /* n: vectors, 2, 4, 6 or 8 */
-    const struct cpu_act_block *const *x;         /* whole vectors */
-    float                          *sum, *less; /* 32-byte aligned */
+    const void *rows;  /* follow each other */
+    int64_t row_bytes; /* quant_row_bytes() */
+    int64_t ahead;     /* bytes from what is taken to what is fetched meanwhile */
+    int64_t first;
+    int n_blocks;                         /* at most CPU_TILE_BLOCKS */
+    int n_rows, n;                        /* n: vectors, 2, 4, 6 or 8 */
+    const struct cpu_act_block *const *x; /* whole vectors */
+    float *sum, *less;                    /* 32-byte aligned */
 };
 typedef void cpu_int_tile_fn(const struct cpu_int_tile *p);
 
 struct cpu_format {
-    int                    type;          /* row of quant_types[] */
-    quant_decode_fn       *decode_avx2;   /* or NULL; both the bytes of quant_type.decode, faster */
-    quant_decode_fn       *decode_avx512; /* or NULL */
-    int                    n_min;         /* minima in a block of whole numbers: 0, 8 or 16 */
-    bool                   sub_16;        /* scales of whole numbers are of 16 elements, not 32 */
-    bool                   wide;
-    cpu_ints_fn           *ints;          /* or NULL */
-    cpu_ints_fn           *ints_avx2;     /* or NULL; both the same bytes faster */
-    cpu_ints_fn           *ints_avx512;
-    cpu_bytes_fn          *bytes;         /* NULL where ints is */
-    cpu_codes_fn          *codes_avx2;    /* or NULL */
-    uint8_t                low, span;     /* with that, code + low is at least 0 and at most span */
-    cpu_int_dots_fn       *dots_avx2;     /* or NULL; straight from the stored rows */
-    cpu_int_dots_fn       *dots_i8_avx2;  /* the same, for activations of 8 bits */
-    cpu_int_two_fn        *two_i8_avx2;   /* or NULL */
-    cpu_int_dots_fn       *dots_vnni;     /* or NULL; AVX-512 with VNNI */
-    cpu_int_dots_fn       *dots_i8_vbmi;  /* or NULL: for activations of 8 bits; with VBMI, too */
-    cpu_int_dots_fn       *dots_i8_near;  /* where there is that: rows are fetched less far ahead, for processors with AMX */
-    cpu_pair_fn           *pair_vbmi;     /* where there is dots_i8_vbmi */
-    cpu_columns_fn        *columns_vbmi;  /* or NULL; what pairs of rows would give, faster */
-    cpu_lay_fn            *lay;           /* or NULL; the next ones, for AVX-512 with VNNI and VBMI, take what it lays out */
-    cpu_laid_fn           *dots_laid;
-    cpu_columns_laid_fn   *columns_laid;
-    cpu_tiles_fn          *tiles_laid;    /* with AMX, too */
-    cpu_int_tile_fn       *tile_avx2;     /* or NULL */
+    int type;                       /* row of quant_types[] */
+    quant_decode_fn *decode_avx2;   /* or NULL; both the bytes of quant_type.decode, faster */
+    quant_decode_fn *decode_avx512; /* or NULL */
+    int n_min;                      /* minima in a block of whole numbers: 0, 8 or 16 */
+    bool sub_16;                    /* scales of whole numbers are of 16 elements, not 32 */
+    bool wide;
+    cpu_ints_fn *ints;      /* or NULL */
+    cpu_ints_fn *ints_avx2; /* or NULL; both the same bytes faster */
+    cpu_ints_fn *ints_avx512;
+    cpu_bytes_fn *bytes;           /* NULL where ints is */
+    cpu_codes_fn *codes_avx2;      /* or NULL */
+    uint8_t low, span;             /* with that, code + low is at least 0 and at most span */
+    cpu_int_dots_fn *dots_avx2;    /* or NULL; straight from the stored rows */
+    cpu_int_dots_fn *dots_i8_avx2; /* the same, for activations of 8 bits */
+    cpu_int_two_fn *two_i8_avx2;   /* or NULL */
+    cpu_int_dots_fn *dots_vnni;    /* or NULL; AVX-512 with VNNI */
+    cpu_int_dots_fn *dots_i8_vbmi; /* or NULL: for activations of 8 bits; with VBMI, too */
+    cpu_int_dots_fn *dots_i8_near; /* where there is that: rows are fetched less far ahead, for processors with AMX */
+    cpu_pair_fn *pair_vbmi;        /* where there is dots_i8_vbmi */
+    cpu_columns_fn *columns_vbmi;  /* or NULL; what pairs of rows would give, faster */
+    cpu_lay_fn *lay;               /* or NULL; the next ones, for AVX-512 with VNNI and VBMI, take what it lays out */
+    cpu_laid_fn *dots_laid;
+    cpu_columns_laid_fn *columns_laid;
+    cpu_tiles_fn *tiles_laid;   /* with AMX, too */
+    cpu_int_tile_fn *tile_avx2; /* or NULL */
 };
 /* Of a row of quant_types[]; all NULL and 0 where the type has none. */
 const struct cpu_format *cpu_format_of(int type);
@@ -222,13 +222,13 @@ const struct cpu_format *cpu_format_of(int type);
 quant_decode_fn *cpu_decoder(int type, unsigned simd);
 
 /* Likewise for whole numbers; NULL where the type has none. */
-cpu_ints_fn  *cpu_int_decoder(int type, unsigned simd);
+cpu_ints_fn *cpu_int_decoder(int type, unsigned simd);
 cpu_int_dots_fn *cpu_int_dotter(int type, enum quant_acts_type acts, unsigned simd);
-cpu_int_two_fn  *cpu_int_twos(int type, enum quant_acts_type acts, unsigned simd);
+cpu_int_two_fn *cpu_int_twos(int type, enum quant_acts_type acts, unsigned simd);
 cpu_int_tile_fn *cpu_int_tiler(int type, enum quant_acts_type acts, unsigned simd);
 cpu_round_fn *cpu_rounder(unsigned simd);
 /* What activations are rounded to for weights of this type: 32767, 16383 or 127. */
-int             cpu_acts_top(int type, enum quant_acts_type acts);
+int cpu_acts_top(int type, enum quant_acts_type acts);
 
 /* The scalar dot product that defines a product of a stored row with a float vector: decode, then 16
  * running sums, sum[i % 16] = fmaf(w[i], x[i], sum[i % 16]), i ascending, then pairwise:

@@ -4,8 +4,8 @@
 
 struct hadamard {
     const struct cpu *c;
-    struct tensor     y, x;
-    int               n; /* columns of a block */
+    struct tensor y, x;
+    int n; /* columns of a block */
 };
 
 static void hadamard_piece(void *ctx, int64_t begin, int64_t end, int worker)

@@ -82,11 +82,11 @@ struct cpu_act_block **cpu_acts_room(const struct cpu *c, int type, int64_t n, i
 }
 
 struct rounding {
-    const struct cpu   *c;
+    const struct cpu *c;
     const float *const *x;
     struct cpu_act_block **acts;
-    int64_t             k;
-    int                 type;
+    int64_t k;
+    int type;
 };
 
 static void round_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -110,9 +110,9 @@ const struct cpu_act_block **cpu_acts(const struct cpu *c, int type, const float
 /* Rows of k elements, a multiple of 256, that begin row_bytes apart. */
 struct int_rows {
     const char *rows;
-    int64_t     row_bytes, n, k;
-    int         type;
-    bool        laid;
+    int64_t row_bytes, n, k;
+    int type;
+    bool laid;
 };
 
 /* y[j][at + i] = <row i, x_j>, in whole numbers. */
@@ -121,8 +121,7 @@ static void rows_ints(const struct cpu *c, struct cpu_rows v, int64_t at, struct
     const struct cpu_format *f = cpu_format_of(w.type);
     bool follow = w.row_bytes == quant_row_bytes(w.type, w.k); /* each other */
     int panel = int_panel_rows(5 * w.k / 2, v.n);
-    struct cpu_ints_panel p = { .u = (void *)buf, .n_min = f->n_min,
-                                .groups = quant_types[w.type]->block_elems == 32 };
+    struct cpu_ints_panel p = { .u = (void *)buf, .n_min = f->n_min, .groups = quant_types[w.type]->block_elems == 32 };
 
     if (v.n == 1 && !w.laid && c->int_dots[w.type] != NULL) { /* straight from the stored rows */
         for (int64_t i = 0, m = follow ? w.n : 1; i < w.n; i += m)
@@ -134,8 +133,8 @@ static void rows_ints(const struct cpu *c, struct cpu_rows v, int64_t at, struct
         return;
     }
     if (follow && c->int_tile[w.type] != NULL && v.n <= CPU_TILE_VECTORS) { /* with more a panel is faster */
-        c->ints->rows(v.y, at, &(struct cpu_ints_rows){ c->int_tile[w.type], w.rows, w.row_bytes, (int)w.n, p.n_min }, v.acts,
-                      v.n, w.k);
+        c->ints->rows(v.y, at, &(struct cpu_ints_rows){ c->int_tile[w.type], w.rows, w.row_bytes, (int)w.n, p.n_min },
+                      v.acts, v.n, w.k);
         return;
     }
     if (c->acts == QUANT_ACTS_I8) {
@@ -154,7 +153,8 @@ static void rows_ints(const struct cpu *c, struct cpu_rows v, int64_t at, struct
 /* Floats from where in a buffer a row may lie that is made up to a multiple of 256: none takes more bytes than q8_0. */
 static int64_t whole_at(const struct cpu *c, int64_t k)
 {
-    int64_t ints = (int64_t)sizeof(struct cpu_int_block) / 4 * CPU_INT_PANEL * ((k + 255) / 256), floats = CPU_PANEL * k;
+    int64_t ints = (int64_t)sizeof(struct cpu_int_block) / 4 * CPU_INT_PANEL * ((k + 255) / 256),
+            floats = CPU_PANEL * k;
     int64_t bytes = (int64_t)(c->bytes->need(k) + 63) / 64 * 16;
 
     floats = (ints > floats ? ints : floats) + 15;
@@ -170,12 +170,13 @@ int64_t cpu_panel_floats(const struct cpu *c, int64_t k)
 
 /* cpu_product in whole numbers. A row that ends within a block of 256 is read on into the next one, whose elements meet
  * zeros; the last of the matrix is copied. (Only weights that are not finite would tell.) */
-static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at,
-                         int64_t n, float *buf)
+static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
+                         float *buf)
 {
     int64_t k = w.ne[0], row_bytes = quant_row_bytes(w.type, k), whole = cpu_int_whole(k);
-    struct int_rows rows = { (const char *)w.data + (e * w.pitch + at) * row_bytes, row_bytes, n, whole, w.type,
-                             w.laid };
+    struct int_rows rows = {
+        (const char *)w.data + (e * w.pitch + at) * row_bytes, row_bytes, n, whole, w.type, w.laid
+    };
     bool last = k != whole && at + n == w.ne[1];
 
     rows.n -= last;
@@ -193,7 +194,7 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
 }
 
 static void product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
-                 float *buf)
+                    float *buf)
 {
     int64_t k = w.ne[0];
     int panel = panel_rows(4 * k, v.n), block = block_rows(4 * k);
@@ -220,8 +221,7 @@ static int64_t rows_between(const struct cpu *c, const struct cpu_rows *v, int64
     return c->stop == NULL ? n : most < ROWS ? ROWS : most;
 }
 
-void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
-                 float *buf)
+void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n, float *buf)
 {
     int64_t most = rows_between(c, &v, w.ne[0], n);
 
@@ -238,10 +238,10 @@ void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_
 
 struct embed {
     const struct cpu *c;
-    struct tensor     y, w;
-    const int32_t    *token;
-    struct op_ids     ids;
-    float             scale;
+    struct tensor y, w;
+    const int32_t *token;
+    struct op_ids ids;
+    float scale;
 };
 
 static void embed_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -261,8 +261,7 @@ static void embed_piece(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-void cpu_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
-               float scale)
+void cpu_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids, float scale)
 {
     struct cpu *c = ctx;
     struct embed a = { c, y, w, token, { NULL, 0 }, scale };
@@ -281,14 +280,14 @@ bool cpu_same_acts(const struct cpu *c, int a, int b)
 
 /* Products with the same x, rows of all matrices in one list of panels. */
 struct products {
-    const struct cpu        *c;
+    const struct cpu *c;
     const struct op_product *p;
-    int                      n;
-    int64_t                  first[OP_PRODUCTS_MAX + 1]; /* panel of each, and behind the last */
-    struct cpu_rows          v[OP_PRODUCTS_MAX];
-    float                   *buf; /* panel_bytes() for each worker */
-    int64_t                  buf_floats;
-    struct cpu_bytes_kept   *kept; /* [workers] */
+    int n;
+    int64_t first[OP_PRODUCTS_MAX + 1]; /* panel of each, and behind the last */
+    struct cpu_rows v[OP_PRODUCTS_MAX];
+    float *buf; /* panel_bytes() for each worker */
+    int64_t buf_floats;
+    struct cpu_bytes_kept *kept; /* [workers] */
 };
 
 static void products_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -323,7 +322,8 @@ static size_t kept_bytes(const struct cpu *c)
 size_t cpu_matmuls_need(void *ctx, const struct op_product *p, int n, struct tensor x)
 {
     const struct cpu *c = ctx;
-    size_t rows = (size_t)x.ne[1] * sizeof(void *) + 64, need = panel_bytes(c, x.ne[0]) + rows + 64 + kept_bytes(c) + 64;
+    size_t rows = (size_t)x.ne[1] * sizeof(void *) + 64,
+           need = panel_bytes(c, x.ne[0]) + rows + 64 + kept_bytes(c) + 64;
 
     for (int i = 0; i < n; i++)
         need += rows + cpu_acts_need(c, p[i].w.type, x.ne[1], x.ne[0]);
@@ -349,7 +349,10 @@ void cpu_matmuls(void *ctx, const struct op_product *p, int n, struct tensor x)
     struct cpu *c = ctx;
     size_t mark = dev_mark(c->dev);
     const float **xs = dev_scratch_bytes(c->dev, (size_t)x.ne[1] * sizeof *xs);
-    struct products a = { .c = c, .p = p, .n = n, .buf = dev_scratch_bytes(c->dev, panel_bytes(c, x.ne[0])),
+    struct products a = { .c = c,
+                          .p = p,
+                          .n = n,
+                          .buf = dev_scratch_bytes(c->dev, panel_bytes(c, x.ne[0])),
                           .buf_floats = cpu_panel_floats(c, x.ne[0]),
                           .kept = memset(dev_scratch_bytes(c->dev, kept_bytes(c)), 0, kept_bytes(c)) };
 

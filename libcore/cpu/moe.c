@@ -15,22 +15,22 @@
 #include "cpu/share.h"
 
 struct moe {
-    const struct cpu    *c;
+    const struct cpu *c;
     const struct op_moe *a;
-    struct tensor        x, pair_out; /* [pairs, by number] */
-    int32_t             *first;  /* [experts + 1] where each expert's pairs begin in the list */
-    int32_t             *active; /* experts that have pairs */
-    int32_t              n_active;
-    int64_t              n_listed;
-    const float        **in;     /* [pairs, listed] input row */
-    float              **hid, **gate, **out; /* [pairs, listed] up or activated; gate; expert's output */
+    struct tensor x, pair_out; /* [pairs, by number] */
+    int32_t *first;            /* [experts + 1] where each expert's pairs begin in the list */
+    int32_t *active;           /* experts that have pairs */
+    int32_t n_active;
+    int64_t n_listed;
+    const float **in;                              /* [pairs, listed] input row */
+    float **hid, **gate, **out;                    /* [pairs, listed] up or activated; gate; expert's output */
     const struct cpu_act_block **in_up, **in_gate; /* [pairs, listed] rounded; NULL: floats are taken */
-    struct cpu_act_block      **hid_acts;
-    float               *buf;    /* decoded panels, one for each worker */
-    struct cpu_share     up, down;
-    atomic_int          *left;   /* [active] rows of the first products that are not done; DONE: the second may begin */
-    int64_t             *pair;   /* [pairs, listed] its number */
-    float               *h;      /* [pairs, listed][3][adapters' floats] a x of gate, up and down */
+    struct cpu_act_block **hid_acts;
+    float *buf; /* decoded panels, one for each worker */
+    struct cpu_share up, down;
+    atomic_int *left; /* [active] rows of the first products that are not done; DONE: the second may begin */
+    int64_t *pair;    /* [pairs, listed] its number */
+    float *h;         /* [pairs, listed][3][adapters' floats] a x of gate, up and down */
 };
 enum { DONE = -1 };
 
@@ -114,10 +114,8 @@ static void up_piece(const struct moe *m, const struct cpu_piece *at, const stru
     const struct op_moe *a = m->a;
     int32_t e = m->active[at->of], p0 = m->first[e], np = m->first[e + 1] - p0;
     struct cpu_bytes_kept kept = { 0 };
-    struct cpu_rows up = { m->hid + p0, m->in + p0, acts_at(m->in_up, p0), np,
-                           rows_at(m, a->gate, at), &kept };
-    struct cpu_rows gate = { m->gate + p0, m->in + p0, acts_at(m->in_gate, p0), np,
-                             rows_at(m, a->up, next), &kept };
+    struct cpu_rows up = { m->hid + p0, m->in + p0, acts_at(m->in_up, p0), np, rows_at(m, a->gate, at), &kept };
+    struct cpu_rows gate = { m->gate + p0, m->in + p0, acts_at(m->in_gate, p0), np, rows_at(m, a->up, next), &kept };
 
     if (a->gate.data == NULL)
         up.next = rows_at(m, a->up, next);
@@ -144,8 +142,8 @@ static void down_piece(const struct moe *m, const struct cpu_piece *at, const st
 {
     int32_t e = m->active[at->of], p0 = m->first[e];
     const struct cpu_act_block *const *acts = (const struct cpu_act_block *const *)m->hid_acts;
-    struct cpu_rows v = { m->out + p0, (const float *const *)(m->hid + p0), acts_at(acts, p0), m->first[e + 1] - p0,
-                          rows_at(m, m->a->down, next), NULL };
+    struct cpu_rows v = { m->out + p0,          (const float *const *)(m->hid + p0), acts_at(acts, p0),
+                          m->first[e + 1] - p0, rows_at(m, m->a->down, next),        NULL };
 
     for (int i = 0; atomic_load(&m->left[at->of]) != DONE; i++)
         if (i > 1000)
@@ -253,8 +251,8 @@ size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op
     const struct cpu *c = ctx;
     size_t pairs = (size_t)(x.ne[1] * a->n_used), f = sizeof(float);
 
-    return 2 * ((size_t)a->up.ne[2] + 1) * sizeof(int32_t) + 4 * pairs * sizeof(void *) +
-           pairs * sizeof(int64_t) + h_bytes(a, pairs) + pairs * (2 * (size_t)a->up.ne[1] + (size_t)y.ne[0]) * f +
+    return 2 * ((size_t)a->up.ne[2] + 1) * sizeof(int32_t) + 4 * pairs * sizeof(void *) + pairs * sizeof(int64_t) +
+           h_bytes(a, pairs) + pairs * (2 * (size_t)a->up.ne[1] + (size_t)y.ne[0]) * f +
            (size_t)pool_size(c->pool) * (size_t)panel_floats(c, a) * f + 2 * cpu_share_bytes(c) +
            (size_t)a->up.ne[2] * sizeof(atomic_int) + (size_t)(18 * 64) +
            pair_acts_need(c, a->up.type, x.ne[1], (int64_t)pairs, x.ne[0]) +
@@ -276,8 +274,8 @@ static void run(struct moe *m)
         atomic_init(&m->left[i], (int)ff);
     m->hid_acts = cpu_acts_room(c, m->a->down.type, m->n_listed, ff);
     if (m->a->adapt != NULL)
-        pool_for(c->pool, 2 * m->n_listed, cpu_grain(c, 2 * m->n_listed, 2 * m->x.ne[0] * m->a->adapt->terms->floats, 1),
-                 adapt_in_piece, m);
+        pool_for(c->pool, 2 * m->n_listed,
+                 cpu_grain(c, 2 * m->n_listed, 2 * m->x.ne[0] * m->a->adapt->terms->floats, 1), adapt_in_piece, m);
     pool_for(c->pool, workers, cpu_grain(c, workers, 2 * products / workers, 1), work, m);
 }
 
@@ -288,7 +286,10 @@ void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct o
     size_t mark = dev_mark(d), pairs = (size_t)(x.ne[1] * a->n_used), ff = (size_t)a->up.ne[1];
     size_t n_expert = (size_t)a->up.ne[2], f = sizeof(float);
     struct moe m = {
-        .c = c, .a = a, .x = x, .pair_out = out,
+        .c = c,
+        .a = a,
+        .x = x,
+        .pair_out = out,
         .first = dev_scratch_bytes(d, (n_expert + 1) * sizeof(int32_t)),
         .active = dev_scratch_bytes(d, n_expert * sizeof(int32_t)),
         .in = dev_scratch_bytes(d, pairs * sizeof(float *)),
@@ -313,7 +314,7 @@ void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct o
 
 struct sum {
     const struct cpu *c;
-    struct tensor     y, out, weight;
+    struct tensor y, out, weight;
 };
 
 static void sum_piece(void *ctx, int64_t begin, int64_t end, int worker)

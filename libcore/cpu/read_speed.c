@@ -19,9 +19,9 @@ typedef uint64_t read_fn(const unsigned char *p, size_t n);
 struct reader {
     const struct cpu *c;
     unsigned char *buf;
-    size_t         n;
-    read_fn       *read;
-    uint64_t      *sum; /* [slices] exclusive or of all that was read */
+    size_t n;
+    read_fn *read;
+    uint64_t *sum; /* [slices] exclusive or of all that was read */
 };
 
 static uint64_t read_plain(const unsigned char *p, size_t n)
@@ -45,7 +45,8 @@ __attribute__((target("avx2"))) static uint64_t read_avx2(const unsigned char *p
     const unsigned char *q = p + n / 4, *r = q + n / 4, *s = r + n / 4;
     uint64_t v[4];
 
-#define READ(sum, from, at) sum = _mm256_xor_si256(sum, _mm256_load_si256((const __m256i *)(const void *)((from) + (at))))
+#define READ(sum, from, at) \
+    sum = _mm256_xor_si256(sum, _mm256_load_si256((const __m256i *)(const void *)((from) + (at))))
     for (size_t i = 0; i < n / 4; i += 64) {
         READ(a, p, i);
         READ(b, q, i);
@@ -57,8 +58,7 @@ __attribute__((target("avx2"))) static uint64_t read_avx2(const unsigned char *p
         READ(d, s, i + 32);
     }
 #undef READ
-    _mm256_storeu_si256((__m256i *)(void *)v,
-                        _mm256_xor_si256(_mm256_xor_si256(a, b), _mm256_xor_si256(c, d)));
+    _mm256_storeu_si256((__m256i *)(void *)v, _mm256_xor_si256(_mm256_xor_si256(a, b), _mm256_xor_si256(c, d)));
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 

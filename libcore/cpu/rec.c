@@ -8,8 +8,8 @@
 enum { CONV_TAPS_MAX = 16, CONV_BLOCK = 256 };
 
 struct conv {
-    const struct cpu     *c;
-    struct tensor         y, x;
+    const struct cpu *c;
+    struct tensor y, x;
     const struct op_conv *a;
     const struct op_rows *r;
 };
@@ -81,16 +81,15 @@ void cpu_conv(void *ctx, struct tensor y, struct tensor x, const struct op_conv 
     struct conv t = { c, y, x, a, r };
     int64_t items = r->n_seq * ((x.ne[0] + CONV_BLOCK - 1) / CONV_BLOCK);
 
-    pool_for(c->pool, items, cpu_grain(c, items, (int64_t)CONV_BLOCK * 20 * r->n / r->n_seq, 1), conv_piece,
-             &t);
+    pool_for(c->pool, items, cpu_grain(c, items, (int64_t)CONV_BLOCK * 20 * r->n / r->n_seq, 1), conv_piece, &t);
 }
 
 struct gdn {
-    const struct cpu     *c;
-    struct tensor         y, qkv, alpha, beta;
-    const struct op_gdn  *a;
+    const struct cpu *c;
+    struct tensor y, qkv, alpha, beta;
+    const struct op_gdn *a;
     const struct op_rows *r;
-    struct cpu_scan_room  room;
+    struct cpu_scan_room room;
 };
 
 size_t cpu_scan_need(void *ctx, const struct op_rec *rec, int64_t block)
@@ -153,9 +152,15 @@ static void gdn_rows(const struct gdn *t, float *S, int h, int i, int at, int n,
     int hk = a->k_grouped ? h / (a->n_v / a->n_k) : h % a->n_k;
     const float *in = cpu_row(t->qkv, cpu_scan_row(&a->rec, t->r, i, at));
     float q[GDN_ROWS * GDN_DIM_MAX], k[GDN_ROWS * GDN_DIM_MAX], g[GDN_ROWS] = { 0 }, b[GDN_ROWS];
-    struct cpu_gdn tokens = { at < 0 ? waste : cpu_row(t->y, t->r->seq[i].row + at) + (int64_t)h * a->dim_v, k, q,
-                              in + (int64_t)2 * a->n_k * a->dim + (int64_t)h * a->dim_v, g, b,
-                              at < 0 ? a->dim_v : t->y.stride, t->qkv.stride, n };
+    struct cpu_gdn tokens = { at < 0 ? waste : cpu_row(t->y, t->r->seq[i].row + at) + (int64_t)h * a->dim_v,
+                              k,
+                              q,
+                              in + (int64_t)2 * a->n_k * a->dim + (int64_t)h * a->dim_v,
+                              g,
+                              b,
+                              at < 0 ? a->dim_v : t->y.stride,
+                              t->qkv.stride,
+                              n };
 
     gdn_gates(t, &t->r->seq[i], h, at, n, g, b);
     for (int j = 0; j < n; j++, in += t->qkv.stride) {
@@ -201,7 +206,6 @@ void cpu_gdn(void *ctx, struct tensor y, struct tensor qkv, struct tensor alpha,
     struct gdn t = { c, y, qkv, alpha, beta, a, r, cpu_scan_take(c, &a->rec, (int64_t)a->dim * a->dim_v) };
     int64_t items = (int64_t)r->n_seq * a->n_v;
 
-    pool_for(c->pool, items, cpu_grain(c, items, (int64_t)a->dim * a->dim_v * 4 * r->n / r->n_seq, 1),
-             gdn_piece, &t);
+    pool_for(c->pool, items, cpu_grain(c, items, (int64_t)a->dim * a->dim_v * 4 * r->n / r->n_seq, 1), gdn_piece, &t);
     dev_release(c->dev, mark);
 }

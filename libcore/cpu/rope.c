@@ -6,9 +6,9 @@
 #include "cpu/cpu.h"
 
 struct rope {
-    struct tensor         x;
+    struct tensor x;
     const struct op_rope *a;
-    const int32_t        *pos;
+    const int32_t *pos;
 };
 
 static void rope_piece(void *ctx, int64_t begin, int64_t end, int worker)

@@ -47,10 +47,10 @@ static void scales_of(float scale[8], float inverse[8], const float *x, float to
 static void round_bytes(struct cpu_act_block *a, const float *x)
 {
     for (int g = 0; g < 8; g++, x += 32) {
-        int8_t  *b = a->b + 32 * g;
-        int      half[2] = { 0 };
+        int8_t *b = a->b + 32 * g;
+        int half[2] = { 0 };
         uint32_t max = 0;
-        float    by;
+        float by;
 
         for (int i = 0; i < 32; i++) {
             uint32_t bits = half_f32_bits(x[i]) & MAGNITUDE;
@@ -108,9 +108,9 @@ static void round_scalar(struct cpu_act_block *a, const float *x, int64_t n, int
 /* Scales and inverses from magnitudes. */
 TARGET_AVX2 static inline __m256 lane_scales(__m256 *by, __m256i m, __m256 top)
 {
-    __m256       max = _mm256_castsi256_ps(m);
-    __m256       some = _mm256_castsi256_ps(_mm256_cmpgt_epi32(m, _mm256_set1_epi32(TINY - 1)));
-    __m256       bad = _mm256_castsi256_ps(_mm256_cmpgt_epi32(m, _mm256_set1_epi32(INFINITE - 1)));
+    __m256 max = _mm256_castsi256_ps(m);
+    __m256 some = _mm256_castsi256_ps(_mm256_cmpgt_epi32(m, _mm256_set1_epi32(TINY - 1)));
+    __m256 bad = _mm256_castsi256_ps(_mm256_cmpgt_epi32(m, _mm256_set1_epi32(INFINITE - 1)));
 
     *by = _mm256_andnot_ps(bad, _mm256_and_ps(_mm256_div_ps(top, max), some));
     max = _mm256_and_ps(_mm256_div_ps(max, top), some);
@@ -121,11 +121,12 @@ TARGET_AVX2 static inline __m256 lane_scales(__m256 *by, __m256i m, __m256 top)
 TARGET_AVX2 static inline __m128i group_maxima(const float *x)
 {
     const __m256i magnitude = _mm256_set1_epi32(MAGNITUDE);
-    __m256i       m[4];
+    __m256i m[4];
 
     for (int g = 0; g < 4; g++, x += 32) {
         __m256i a = _mm256_and_si256(x86_load32(x), magnitude), b = _mm256_and_si256(x86_load32(x + 8), magnitude);
-        __m256i c = _mm256_and_si256(x86_load32(x + 16), magnitude), d = _mm256_and_si256(x86_load32(x + 24), magnitude);
+        __m256i c = _mm256_and_si256(x86_load32(x + 16), magnitude),
+                d = _mm256_and_si256(x86_load32(x + 24), magnitude);
 
         m[g] = _mm256_max_epi32(_mm256_max_epi32(a, b), _mm256_max_epi32(c, d));
     }
@@ -164,9 +165,9 @@ TARGET_AVX2 static inline __m256 rounded(const float *x, __m256 by)
 
 /* 16 words, every other of 32: which says whether even or odd ones. */
 #define EVERY_OTHER(v, which, turn) \
-    _mm256_permutevar8x32_epi32( \
-        _mm256_packs_epi32(_mm256_castps_si256(_mm256_shuffle_ps((v)[0], (v)[1], which)), \
-                           _mm256_castps_si256(_mm256_shuffle_ps((v)[2], (v)[3], which))), turn)
+    _mm256_permutevar8x32_epi32(_mm256_packs_epi32(_mm256_castps_si256(_mm256_shuffle_ps((v)[0], (v)[1], which)), \
+                                                   _mm256_castps_si256(_mm256_shuffle_ps((v)[2], (v)[3], which))), \
+                                turn)
 
 /* 32 numbers as bytes. */
 TARGET_AVX2 static inline __m256i as_bytes(const __m256 v[4])
@@ -187,8 +188,8 @@ TARGET_AVX2 static void bytes_block(struct cpu_act_block *a, const float *x)
 {
     __m256i m = _mm256_inserti128_si256(_mm256_castsi128_si256(group_maxima(x)), group_maxima(x + 128), 1);
     __m256i f[8], bytes[8];
-    __m256  by, scale = lane_scales(&by, m, _mm256_set1_ps(BYTE_TOP));
-    float   inverse[8];
+    __m256 by, scale = lane_scales(&by, m, _mm256_set1_ps(BYTE_TOP));
+    float inverse[8];
 
     _mm256_storeu_ps(a->scale, scale);
     _mm256_storeu_ps(inverse, by);
@@ -231,10 +232,10 @@ TARGET_AVX2 static void bytes_block(struct cpu_act_block *a, const float *x)
 
 TARGET_AVX2 static void words_block(struct cpu_act_block *a, const float *x, int top_number)
 {
-    const __m256  top = _mm256_set1_ps((float)top_number);
+    const __m256 top = _mm256_set1_ps((float)top_number);
     const __m256i turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), one = _mm256_set1_epi16(1);
-    __m256i       m[4];
-    __m256        s[4], by[4], scale;
+    __m256i m[4];
+    __m256 s[4], by[4], scale;
 
     lane_maxima(m, x);
     for (int q = 0; q < 4; q++)
@@ -244,14 +245,14 @@ TARGET_AVX2 static void words_block(struct cpu_act_block *a, const float *x, int
     _mm256_storeu_ps(a->scale, scale);
     for (int g = 0; g < 8; g++) {
         int16_t *to = a->q + g / 4 * 128 + g % 2 * 64 + g / 2 % 2 * 16;
-        float   *sum = a->sum + 2 * g;
-        __m256   v[4];
+        float *sum = a->sum + 2 * g;
+        __m256 v[4];
 
         for (int q = 0; q < 4; q++)
             v[q] = rounded(x + 32 * g + 8 * q, by[q]);
         __m256i even = EVERY_OTHER(v, 0x88, turn), odd = EVERY_OTHER(v, 0xdd, turn);
         __m256i four = _mm256_add_epi32(_mm256_madd_epi16(even, one), _mm256_madd_epi16(odd, one));
-        __m256  t = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(four));
+        __m256 t = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(four));
 
         _mm256_storeu_si256((void *)to, even);
         _mm256_storeu_si256((void *)(to + 32), odd);

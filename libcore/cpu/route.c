@@ -6,11 +6,11 @@
 #include "cpu/cpu.h"
 
 struct route {
-    const struct cpu      *c;
-    int32_t               *expert;
-    struct tensor          weight, logits;
+    const struct cpu *c;
+    int32_t *expert;
+    struct tensor weight, logits;
     const struct op_route *a;
-    float                 *scratch; /* two rows of n_expert for each worker */
+    float *scratch; /* two rows of n_expert for each worker */
 };
 
 /* Probabilities of all experts, and the score each is chosen by. */
@@ -116,14 +116,13 @@ size_t cpu_route_need(void *ctx, struct tensor logits)
     return (size_t)pool_size(c->pool) * 2 * (size_t)logits.ne[0] * sizeof(float) + 64;
 }
 
-void cpu_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor logits,
-               const struct op_route *a)
+void cpu_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor logits, const struct op_route *a)
 {
     struct cpu *c = ctx;
     size_t mark = dev_mark(c->dev);
     struct route t = { c, expert, weight, logits, a, dev_scratch_bytes(c->dev, cpu_route_need(c, logits)) };
 
-    pool_for(c->pool, logits.ne[1], cpu_grain(c, logits.ne[1], (int64_t)a->n_expert * (a->n_used + 8), 1),
-             route_piece, &t);
+    pool_for(c->pool, logits.ne[1], cpu_grain(c, logits.ne[1], (int64_t)a->n_expert * (a->n_used + 8), 1), route_piece,
+             &t);
     dev_release(c->dev, mark);
 }

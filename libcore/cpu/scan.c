@@ -9,11 +9,11 @@
 enum { CHANNELS = 256, DIM_MAX = CPU_SCAN_DIM };
 
 struct scan {
-    const struct cpu     *c;
-    struct tensor         y, x, dt, b, cc;
-    const void           *a;
+    const struct cpu *c;
+    struct tensor y, x, dt, b, cc;
+    const void *a;
     const struct op_rows *r;
-    struct cpu_scan_room  room;
+    struct cpu_scan_room room;
 };
 
 /* Channels c0 .. c0 + n - 1 of the i-th sequence. A row of the log has dt, b and c. */
@@ -73,8 +73,8 @@ static void ssm1_log(const struct scan *t)
         }
 }
 
-void cpu_ssm1(void *ctx, struct tensor y, struct tensor x, struct tensor dt, struct tensor b,
-              struct tensor c, const struct op_ssm1 *a, const struct op_rows *r)
+void cpu_ssm1(void *ctx, struct tensor y, struct tensor x, struct tensor dt, struct tensor b, struct tensor c,
+              const struct op_ssm1 *a, const struct op_rows *r)
 {
     struct cpu *cpu = ctx;
     size_t mark = dev_mark(cpu->dev);
@@ -105,8 +105,15 @@ static void ssm2_rows(const struct scan *t, float *state, int h, int i, int at, 
     const float *b = x + (int64_t)a->n_head * a->dim + (int64_t)(h / (a->n_head / a->n_group)) * a->n_state;
     float dt[SSM2_ROWS] = { 0 }, bias[SSM2_ROWS] = { 0 }, decay[SSM2_ROWS];
     struct cpu_ssm2 tokens = { at < 0 ? waste : cpu_row(t->y, t->r->seq[i].row + at) + (int64_t)h * a->dim,
-                               x + (int64_t)h * a->dim, b, b + (int64_t)a->n_group * a->n_state, decay, dt,
-                               at < 0 ? a->dim : t->y.stride, t->x.stride, a->d[h], n };
+                               x + (int64_t)h * a->dim,
+                               b,
+                               b + (int64_t)a->n_group * a->n_state,
+                               decay,
+                               dt,
+                               at < 0 ? a->dim : t->y.stride,
+                               t->x.stride,
+                               a->d[h],
+                               n };
 
     for (int j = 0; j < n; j++) {
         dt[j] = ssm2_dt(t, &t->r->seq[i], h, at + j);
@@ -149,12 +156,17 @@ void cpu_ssm2(void *ctx, struct tensor y, struct tensor xbc, struct tensor dt, c
 {
     struct cpu *c = ctx;
     size_t mark = dev_mark(c->dev);
-    struct scan t = { .c = c, .y = y, .x = xbc, .dt = dt, .a = a, .r = r,
+    struct scan t = { .c = c,
+                      .y = y,
+                      .x = xbc,
+                      .dt = dt,
+                      .a = a,
+                      .r = r,
                       .room = cpu_scan_take(c, &a->rec, (int64_t)a->n_state * a->dim) };
     int64_t items = (int64_t)r->n_seq * a->n_head;
 
-    pool_for(c->pool, items, cpu_grain(c, items, (int64_t)a->dim * a->n_state * 4 * r->n / r->n_seq, 1),
-             ssm2_piece, &t);
+    pool_for(c->pool, items, cpu_grain(c, items, (int64_t)a->dim * a->n_state * 4 * r->n / r->n_seq, 1), ssm2_piece,
+             &t);
     dev_release(c->dev, mark);
 }
 
@@ -205,11 +217,16 @@ void cpu_kda(void *ctx, struct tensor y, struct tensor qkv, struct tensor decay,
 {
     struct cpu *c = ctx;
     size_t mark = dev_mark(c->dev);
-    struct scan t = { .c = c, .y = y, .x = qkv, .dt = decay, .b = beta, .a = a, .r = r,
+    struct scan t = { .c = c,
+                      .y = y,
+                      .x = qkv,
+                      .dt = decay,
+                      .b = beta,
+                      .a = a,
+                      .r = r,
                       .room = cpu_scan_take(c, &a->rec, (int64_t)a->dim * a->dim) };
     int64_t items = (int64_t)r->n_seq * a->n_head;
 
-    pool_for(c->pool, items, cpu_grain(c, items, (int64_t)a->dim * a->dim * 6 * r->n / r->n_seq, 1), kda_piece,
-             &t);
+    pool_for(c->pool, items, cpu_grain(c, items, (int64_t)a->dim * a->dim * 6 * r->n / r->n_seq, 1), kda_piece, &t);
     dev_release(c->dev, mark);
 }

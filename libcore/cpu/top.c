@@ -6,12 +6,12 @@
 #include "cpu/cpu.h"
 
 struct top {
-    const struct cpu    *c;
-    unsigned char       *out;
-    struct tensor        logits;
+    const struct cpu *c;
+    unsigned char *out;
+    struct tensor logits;
     const struct op_top *a;
-    double              *sums; /* of each worker: 3 for each block */
-    int32_t              n, n_blocks;
+    double *sums; /* of each worker: 3 for each block */
+    int32_t n, n_blocks;
 };
 
 /* Block b of a row, as the sums take it; returns its largest. */

@@ -7,9 +7,8 @@ static enum err_code open_dflash(void **out, const struct draft_source *s, struc
 {
     struct model_drafter *net;
 
-    return model_drafter_dflash(&net, s->opts->model, s->file, e) != ERR_OK
-               ? e->code
-               : draft_hidden_open(out, net, false, e);
+    return model_drafter_dflash(&net, s->opts->model, s->file, e) != ERR_OK ? e->code
+                                                                            : draft_hidden_open(out, net, false, e);
 }
 
 const struct draft_type draft_type_dflash = {

@@ -28,34 +28,34 @@ static const struct draft_type *const types[] = {
 
 struct drafter {
     const struct draft_type *type;
-    void                    *of;
-    struct gguf             *file;
-    struct draft_stats       stats;
-    struct draft_ask        *ask;   /* [n_seq] of the step that is put together */
-    int                      n_ask;
+    void *of;
+    struct gguf *file;
+    struct draft_stats stats;
+    struct draft_ask *ask; /* [n_seq] of the step that is put together */
+    int n_ask;
 };
 
 /* What a sequence's last guesses were. */
 struct last {
-    int   who; /* drafter, -1: none */
-    int   n;   /* guesses that were given */
-    int   n_made;
+    int who; /* drafter, -1: none */
+    int n;   /* guesses that were given */
+    int n_made;
     float p[GEN_DRAFT_MAX];
 };
 
 struct draft {
-    struct draft_opts    o;
-    struct drafter       drafter[DRAFT_OPEN_MAX];
-    int                  n_drafter;
-    struct run          *run;
-    int                  n_seq;
-    int64_t              cap;    /* tokens of a text */
-    struct draft_text   *text;   /* [n_seq] */
-    int32_t             *tokens;
-    struct last         *last;   /* [n_seq] */
+    struct draft_opts o;
+    struct drafter drafter[DRAFT_OPEN_MAX];
+    int n_drafter;
+    struct run *run;
+    int n_seq;
+    int64_t cap;             /* tokens of a text */
+    struct draft_text *text; /* [n_seq] */
+    int32_t *tokens;
+    struct last *last;           /* [n_seq] */
     struct draft_choice *choice; /* [n_seq] of the step that is put together */
-    struct draft_width  *width;
-    struct err           left_out; /* of the drafter beside the model */
+    struct draft_width *width;
+    struct err left_out; /* of the drafter beside the model */
 };
 
 /* ---- opening ---- */
@@ -69,8 +69,7 @@ static bool is_open(const struct draft *d, const struct draft_type *t)
 }
 
 /* Takes file, also when it fails. */
-static enum err_code add(struct draft *d, const struct draft_type *t, struct gguf *file,
-                         struct err *e)
+static enum err_code add(struct draft *d, const struct draft_type *t, struct gguf *file, struct err *e)
 {
     const struct draft_source s = { &d->o, file };
     struct drafter *r = &d->drafter[d->n_drafter];
@@ -79,7 +78,8 @@ static enum err_code add(struct draft *d, const struct draft_type *t, struct ggu
     if (!t->file && is_open(d, t) && file == NULL)
         return ERR_OK;
     if (!t->file && is_open(d, t))
-        code = err_set(e, ERR_ARG, "%s: the model's block drafts already; only one adapter of it, named before mtp and auto",
+        code = err_set(e, ERR_ARG,
+                       "%s: the model's block drafts already; only one adapter of it, named before mtp and auto",
                        gguf_path(file));
     else if (d->n_drafter == DRAFT_OPEN_MAX)
         code = err_set(e, ERR_ARG, "more than %d drafters", DRAFT_OPEN_MAX);
@@ -163,9 +163,8 @@ static enum err_code add_named(struct draft *d, const char *name, struct err *e)
     }
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strcmp(types[i]->name, name) == 0)
-            return types[i]->file
-                       ? err_set(e, ERR_ARG, "drafter '%s' is a file: give its path", name)
-                       : add(d, types[i], NULL, e);
+            return types[i]->file ? err_set(e, ERR_ARG, "drafter '%s' is a file: give its path", name)
+                                  : add(d, types[i], NULL, e);
     if (strchr(name, '/') == NULL && access(name, F_OK) != 0)
         return err_set(e, ERR_ARG, "drafter '%s' is neither auto, ngram, mtp or engram nor a file here", name);
     return add_file(d, name, e);
@@ -215,11 +214,10 @@ enum err_code draft_open(struct draft **out, const struct draft_opts *o, struct 
     struct draft *d;
 
     if (o->n_max < 0 || o->n_max > GEN_DRAFT_MAX)
-        return err_set(e, ERR_ARG, "%d guesses in a step is not in 1 .. %d", o->n_max,
-                       GEN_DRAFT_MAX);
+        return err_set(e, ERR_ARG, "%d guesses in a step is not in 1 .. %d", o->n_max, GEN_DRAFT_MAX);
     d = calloc(1, sizeof *d);
     if (d == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     d->o = *o;
     d->o.n_max = o->n_max > 0 ? o->n_max : GEN_DRAFT_USUAL;
     for (int i = 0; i < o->n_names; i++)
@@ -279,8 +277,7 @@ static enum err_code check_taps(const struct draft *d, const struct run *r, stru
         while (at < t->n && t->layer[at] != layers[i])
             at++;
         if (at == t->n)
-            return err_set(e, ERR_ARG, "a drafter reads layer %d, which the run does not keep",
-                           layers[i]);
+            return err_set(e, ERR_ARG, "a drafter reads layer %d, which the run does not keep", layers[i]);
     }
     return ERR_OK;
 }
@@ -302,8 +299,7 @@ enum err_code draft_attach(struct draft *d, struct run *r, struct err *e)
     }
     const struct draft_env env = { r, d->text };
     for (int i = 0; i < d->n_drafter; i++)
-        if (d->drafter[i].type->attach != NULL &&
-            d->drafter[i].type->attach(d->drafter[i].of, &env, e) != ERR_OK)
+        if (d->drafter[i].type->attach != NULL && d->drafter[i].type->attach(d->drafter[i].of, &env, e) != ERR_OK)
             return e->code;
     return ERR_OK;
 }
@@ -505,8 +501,7 @@ static void choose(struct draft *d, struct gen_guess *g, const struct draft_choi
         draft_width_nothing(d->width, asked->type);
 }
 
-static enum err_code guess(void *of, struct gen_guess *g, int n, const struct gen_cost *cost,
-                           struct err *e)
+static enum err_code guess(void *of, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e)
 {
     struct draft *d = of;
 

@@ -29,7 +29,7 @@ static enum err_code open_tables(void **out, const struct draft_source *s, struc
         return err_set(e, ERR_ARG, "drafter 'engram' guesses from tables of n-grams, and there are none");
     t = calloc(1, sizeof *t);
     if (t == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     t->mix = s->opts->tables;
     *out = t;
     return ERR_OK;

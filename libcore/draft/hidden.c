@@ -17,39 +17,38 @@
 #include "run/taps.h"
 
 enum {
-    SAVED = 256,  /* rows of a sequence */
-    NEWEST = 8,   /* that stay where nobody asks; fewer are not enough to guess from */
-    BORING = 64,  /* steps after which nobody asks any more */
+    SAVED = 256, /* rows of a sequence */
+    NEWEST = 8,  /* that stay where nobody asks; fewer are not enough to guess from */
+    BORING = 64, /* steps after which nobody asks any more */
 };
 
 struct rows {
     int64_t base, done;
-    int     n_saved, saved[SAVED]; /* where the saved rows are */
-    int     n_tap, tap;            /* rows of the last step, from row `tap` on */
+    int n_saved, saved[SAVED]; /* where the saved rows are */
+    int n_tap, tap;            /* rows of the last step, from row `tap` on */
 };
 
 struct hidden {
-    struct model_drafter     *net;
-    bool                      needs_next;
-    struct draft_env          env;
-    int                       n_seq;
-    struct rows              *rows; /* [n_seq] */
-    int                       n_used, room; /* saved rows that are or were in use; at most */
-    int                       idle, since;  /* steps since it was asked; since a text began */
-    struct model_drafter_row *row;  /* of a call */
-    struct model_drafter_ask *ask;  /* [n_seq] */
-    int32_t                  *pick; /* [room] */
-    int                      *place; /* [room] where saved rows go */
+    struct model_drafter *net;
+    bool needs_next;
+    struct draft_env env;
+    int n_seq;
+    struct rows *rows;             /* [n_seq] */
+    int n_used, room;              /* saved rows that are or were in use; at most */
+    int idle, since;               /* steps since it was asked; since a text began */
+    struct model_drafter_row *row; /* of a call */
+    struct model_drafter_ask *ask; /* [n_seq] */
+    int32_t *pick;                 /* [room] */
+    int *place;                    /* [room] where saved rows go */
 };
 
-enum err_code draft_hidden_open(void **out, struct model_drafter *net, bool needs_next,
-                                struct err *e)
+enum err_code draft_hidden_open(void **out, struct model_drafter *net, bool needs_next, struct err *e)
 {
     struct hidden *h = calloc(1, sizeof *h);
 
     if (h == NULL) {
         model_drafter_close(net);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     h->net = net;
     h->needs_next = needs_next;
@@ -106,7 +105,7 @@ enum err_code draft_hidden_attach(void *of, const struct draft_env *env, struct 
     h->place = calloc((size_t)h->room, sizeof *h->place);
     h->idle = BORING;
     if (h->rows == NULL || h->row == NULL || h->ask == NULL || h->pick == NULL || h->place == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     return model_drafter_reserve(h->net, h->n_seq, run_ctx(env->run), h->room, e);
 }
 
@@ -122,9 +121,7 @@ static void drop_to(struct hidden *h, int seq, int64_t n)
     struct rows *q = &h->rows[seq];
     const int64_t waiting = n > q->done ? n - q->done : 0;
 
-    q->n_tap = waiting < q->n_saved              ? 0
-               : waiting - q->n_saved < q->n_tap ? (int)waiting - q->n_saved
-                                                 : q->n_tap;
+    q->n_tap = waiting < q->n_saved ? 0 : waiting - q->n_saved < q->n_tap ? (int)waiting - q->n_saved : q->n_tap;
     q->n_saved = waiting < q->n_saved ? (int)waiting : q->n_saved;
     if (n >= q->done)
         return;
@@ -184,8 +181,7 @@ static struct model_drafter_row waiting(const struct hidden *h, int seq, int i)
     const bool saved = i < q->n_saved;
 
     return (struct model_drafter_row){ seq, saved, saved ? q->saved[i] : q->tap + i - q->n_saved,
-                                       next < h->env.text[seq].n ? h->env.text[seq].token[next]
-                                                                 : 0 };
+                                       next < h->env.text[seq].n ? h->env.text[seq].token[next] : 0 };
 }
 
 /* The first n rows that waited are in the context now. */
@@ -326,8 +322,8 @@ enum err_code draft_hidden_guess(void *of, struct draft_ask *ask, int n, bool *l
         const struct draft_text *text = &h->env.text[ask[i].seq];
 
         if (ready(h, &ask[i]))
-            h->ask[n_ask++] = (struct model_drafter_ask){ ask[i].seq, text->token[text->n - 1],
-                                                          ask[i].n, ask[i].guess, ask[i].p };
+            h->ask[n_ask++] =
+                (struct model_drafter_ask){ ask[i].seq, text->token[text->n - 1], ask[i].n, ask[i].guess, ask[i].p };
         else
             ask[i].n = 0;
     }

@@ -7,13 +7,13 @@
 /* The tokens of a sequence that are certain: token[0 .. fed) are evaluated. */
 struct draft_text {
     int32_t *token; /* [cap] */
-    int64_t  n, fed;
+    int64_t n, fed;
 };
 
 /* What a drafter is asked about one sequence. */
 struct draft_ask {
-    int     seq;
-    int     n;                    /* in: guesses wanted, at least 1; out: those made */
+    int seq;
+    int n; /* in: guesses wanted, at least 1; out: those made */
     int32_t guess[GEN_DRAFT_MAX];
     float p[GEN_DRAFT_MAX]; /* how sure the drafter is of each, 0 .. 1, if those before are right */
 };
@@ -21,12 +21,12 @@ struct draft_ask {
 /* What a drafter is opened with. */
 struct draft_source {
     const struct draft_opts *opts;
-    const struct gguf       *file; /* types with a file; outlives the drafter */
+    const struct gguf *file; /* types with a file; outlives the drafter */
 };
 
 /* What drafters work on, once there is a run. */
 struct draft_env {
-    struct run              *run;
+    struct run *run;
     const struct draft_text *text; /* [n_seq] */
 };
 
@@ -34,17 +34,17 @@ struct draft_env {
  * guess. */
 struct draft_type {
     const char *name;
-    bool        file;  /* needs one */
-    bool        free;  /* guesses cost no time: they are made before a drafter is chosen */
+    bool file; /* needs one */
+    bool free; /* guesses cost no time: they are made before a drafter is chosen */
     enum err_code (*open)(void **out, const struct draft_source *s, struct err *e);
     void (*close)(void *of);
     /* Layers whose output rows it reads, at most MODEL_TAPS_MAX. */
-    int  (*taps)(const void *of, int *layers);
+    int (*taps)(const void *of, int *layers);
     /* How many guesses to ask for if n >= 1 are wanted; may be more or fewer than n. */
-    int  (*fit)(const void *of, int n);
+    int (*fit)(const void *of, int n);
     enum err_code (*attach)(void *of, const struct draft_env *env, struct err *e);
-    void (*cut)(void *of, int seq, int64_t n);     /* the text has only its first n tokens left */
-    void (*fork)(void *of, int dst, int src);      /* the text of dst is now that of src */
+    void (*cut)(void *of, int seq, int64_t n); /* the text has only its first n tokens left */
+    void (*fork)(void *of, int dst, int src);  /* the text of dst is now that of src */
     /* Tokens pos .. pos + n - 1 were evaluated in the run's last step. */
     void (*settle)(void *of, int seq, int64_t pos, int n);
     /* Fills the asks, which are in the order of sequences. Called before each step, also with n 0,
@@ -56,8 +56,7 @@ struct draft_type {
 /* ---- width.c: which drafter, how many guesses ---- */
 
 struct draft_width;
-MUST_CHECK enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq,
-                                          struct err *e);
+MUST_CHECK enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq, struct err *e);
 void draft_width_close(struct draft_width *w); /* NULL is allowed */
 /* The sequence begins another text: drops what was learnt from it. */
 void draft_width_begin(struct draft_width *w, int seq);
@@ -68,23 +67,22 @@ void draft_width_again(struct draft_width *w, int n); /* the same step, now that
 
 /* The best choice for one answer, and how good it is. Answers are chosen one after the other. */
 struct draft_choice {
-    int    type;   /* -1: no guesses */
-    int    n;      /* guesses to ask for, or to use */
-    bool   trial;  /* made to measure, although it does not pay */
+    int type;      /* -1: no guesses */
+    int n;         /* guesses to ask for, or to use */
+    bool trial;    /* made to measure, although it does not pay */
     double rate;   /* tokens a millisecond of the whole step */
     double tokens; /* expected, beside the one that is certain */
     double ms;     /* of guessing */
 };
 struct draft_choice draft_width_none(const struct draft_width *w);
 /* Sets *best to as many of these guesses as pay, if that is better than what it has. */
-void draft_width_made(const struct draft_width *w, int type, const struct draft_ask *a,
-                      struct draft_choice *best);
+void draft_width_made(const struct draft_width *w, int type, const struct draft_ask *a, struct draft_choice *best);
 /* Sets *best to a trial of these guesses, if nothing pays and it is time for a trial: the measured cost of rows may be
  * wrong. */
 void draft_width_try(const struct draft_width *w, int type, const struct draft_ask *a, struct draft_choice *best);
 /* Sets *best to asking this drafter, if that is better or it is time for a trial. */
-void draft_width_promise(const struct draft_width *w, int type, const struct draft_type *t,
-                         const void *of, int seq, int n_max, struct draft_choice *best);
+void draft_width_promise(const struct draft_width *w, int type, const struct draft_type *t, const void *of, int seq,
+                         int n_max, struct draft_choice *best);
 /* The choice was taken: its rows are part of the step now. */
 void draft_width_take(struct draft_width *w, const struct draft_choice *c, int seq, bool asked);
 
@@ -95,6 +93,5 @@ void draft_width_nothing(struct draft_width *w, int type);
 void draft_width_spent(struct draft_width *w, int type, int n, double ms, bool late);
 /* A drafter made n_made guesses with these p for a sequence; n of them were checked, the first
  * n_kept were right. n 0: none was worth its row. */
-void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n,
-                       int n_kept);
+void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n, int n_kept);
 #endif

@@ -9,13 +9,13 @@
 #include "run/run.h"
 
 struct small {
-    struct model            *model;
-    struct run              *run;
-    const struct draft_text *text;  /* [n_seq] */
-    bool                   (*stop)(void); /* draft_opts.stop */
-    int32_t                  n_vocab; /* of the large model */
-    struct run_row          *row;   /* [n_seq] */
-    struct logits_want      *want;  /* [n_seq] */
+    struct model *model;
+    struct run *run;
+    const struct draft_text *text; /* [n_seq] */
+    bool (*stop)(void);            /* draft_opts.stop */
+    int32_t n_vocab;               /* of the large model */
+    struct run_row *row;           /* [n_seq] */
+    struct logits_want *want;      /* [n_seq] */
 };
 
 static enum err_code open_small(void **out, const struct draft_source *s, struct err *e)
@@ -24,7 +24,7 @@ static enum err_code open_small(void **out, const struct draft_source *s, struct
     struct small *m = calloc(1, sizeof *m);
 
     if (m == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (model_open(&m->model, s->file, &mo, e) != ERR_OK) {
         free(m);
         return e->code;
@@ -58,8 +58,7 @@ static enum err_code attach(void *of, const struct draft_env *env, struct err *e
     m->text = env->text;
     m->row = calloc((size_t)ro.n_seq, sizeof *m->row);
     m->want = calloc((size_t)ro.n_seq, sizeof *m->want);
-    return m->row == NULL || m->want == NULL ? err_set(e, ERR_NOMEM, "out of memory")
-                                             : run_open(&m->run, m->model, &ro, e);
+    return m->row == NULL || m->want == NULL ? err_nomem(e) : run_open(&m->run, m->model, &ro, e);
 }
 
 /* Tokens that the large model alone has end what can be guessed of a text. */
@@ -72,8 +71,7 @@ static bool known(const struct small *m, const struct draft_text *t, int64_t fro
 }
 
 /* The small model has read the text of each ask but its newest token; else there are no guesses. */
-static enum err_code catch_up(struct small *m, struct draft_ask *ask, int n, bool *late,
-                              struct err *e)
+static enum err_code catch_up(struct small *m, struct draft_ask *ask, int n, bool *late, struct err *e)
 {
     for (int i = 0; i < n; i++) {
         const struct draft_text *t = &m->text[ask[i].seq];
@@ -85,8 +83,8 @@ static enum err_code catch_up(struct small *m, struct draft_ask *ask, int n, boo
         *late |= left > GEN_DRAFT_MAX;
         if (!known(m, t, match.kept))
             ask[i].n = 0;
-        else if (left > 0 && run_feed(m->run, ask[i].seq, t->token + match.kept, left, 0, NULL,
-                                      NULL, NULL, e) != ERR_OK)
+        else if (left > 0 &&
+                 run_feed(m->run, ask[i].seq, t->token + match.kept, left, 0, NULL, NULL, NULL, e) != ERR_OK)
             return e->code;
     }
     return ERR_OK;
@@ -115,8 +113,7 @@ static int32_t best_of(struct small *m, int i, float *p)
 }
 
 /* One more guess for each ask that has `depth` of them; how many asks have. */
-static enum err_code deeper(struct small *m, struct draft_ask *ask, int n, int depth, int *n_row,
-                            struct err *e)
+static enum err_code deeper(struct small *m, struct draft_ask *ask, int n, int depth, int *n_row, struct err *e)
 {
     int at = 0;
 
@@ -126,10 +123,9 @@ static enum err_code deeper(struct small *m, struct draft_ask *ask, int n, int d
         if (ask[i].n <= depth)
             continue;
         m->want[at] = (struct logits_want){ .n_top = 1, .inv_temp = 1 };
-        m->row[at++] =
-            (struct run_row){ .token = depth == 0 ? t->token[t->n - 1] : ask[i].guess[depth - 1],
-                              .seq = ask[i].seq,
-                              .logits = true };
+        m->row[at++] = (struct run_row){ .token = depth == 0 ? t->token[t->n - 1] : ask[i].guess[depth - 1],
+                                         .seq = ask[i].seq,
+                                         .logits = true };
     }
     *n_row = at;
     if (at > 0 && run_step_want(m->run, m->row, m->want, at, NULL, NULL, e) != ERR_OK)

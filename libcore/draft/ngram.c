@@ -15,24 +15,24 @@
 enum { LONG = 3, SHORT = 2, WAYS = 4, MATCH_MAX = 32 };
 
 struct memory {
-    int64_t  indexed;   /* tokens whose n-grams are in the tables */
-    int64_t  at;        /* place after tokens that the text's end repeats: the guess; -1: none */
-    int64_t  read;      /* tokens of the text that `at` is right for */
-    int32_t *table[2];  /* [buckets][WAYS] places, newest first: of 3 tokens, of 2; 0: none */
+    int64_t indexed;   /* tokens whose n-grams are in the tables */
+    int64_t at;        /* place after tokens that the text's end repeats: the guess; -1: none */
+    int64_t read;      /* tokens of the text that `at` is right for */
+    int32_t *table[2]; /* [buckets][WAYS] places, newest first: of 3 tokens, of 2; 0: none */
 };
 
 struct ngram {
     const struct draft_text *text; /* [n_seq] */
-    int            n_seq;
-    uint64_t       buckets;        /* a power of two */
-    struct memory *seq;            /* [n_seq] */
+    int n_seq;
+    uint64_t buckets;   /* a power of two */
+    struct memory *seq; /* [n_seq] */
 };
 
 static enum err_code open_ngram(void **out, const struct draft_source *s, struct err *e)
 {
     (void)s;
     *out = calloc(1, sizeof(struct ngram));
-    return *out != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    return *out != NULL ? ERR_OK : err_nomem(e);
 }
 
 static void close_ngram(void *of)
@@ -67,8 +67,7 @@ static enum err_code attach(void *of, const struct draft_env *env, struct err *e
 }
 
 /* The n tokens before place `at`. */
-static int32_t *bucket(const struct ngram *g, const struct memory *m, const int32_t *token,
-                       int64_t at, int n)
+static int32_t *bucket(const struct ngram *g, const struct memory *m, const int32_t *token, int64_t at, int n)
 {
     uint64_t h = 0;
 
@@ -83,8 +82,7 @@ static bool same(const int32_t *token, int64_t a, int64_t b, int n)
 }
 
 /* The last place but `at` itself that follows the same n tokens; -1: none. */
-static int64_t find(const struct ngram *g, const struct memory *m, const int32_t *token, int64_t at,
-                    int n)
+static int64_t find(const struct ngram *g, const struct memory *m, const int32_t *token, int64_t at, int n)
 {
     const int32_t *b = bucket(g, m, token, at, n);
     int64_t best = -1;
@@ -176,8 +174,7 @@ static enum err_code guess(void *of, struct draft_ask *ask, int n, bool *late, s
         const float p = m->at >= 0 ? sureness(token, m->at, end) : 0;
         /* Where the text runs into its own end, it goes on with the guesses. */
         for (; m->at >= 0 && made < a->n; made++) {
-            a->guess[made] =
-                m->at + made < end ? token[m->at + made] : a->guess[m->at + made - end];
+            a->guess[made] = m->at + made < end ? token[m->at + made] : a->guess[m->at + made - end];
             a->p[made] = p;
         }
         a->n = made;

@@ -23,34 +23,34 @@
 #include "gen/cost.h"
 
 enum {
-    SURES = 16,        /* classes of how sure a drafter is */
-    PAUSE = 16,        /* steps from one trial to the next, at least */
-    PAUSE_MOST = 128,  /* of a drafter that is tried in vain, again and again */
-    PLAIN = 16,        /* first steps without guesses, to learn what they cost */
-    TURNS = 16,        /* steps with guesses and without, in turns, after them */
-    PLAIN_EVERY = 32,  /* later, steps with guesses from one without to the next */
-    WORST = 4,         /* times the mean, or a step: a call that took longer, the machine being busy, counts so */
-    FIRST = 2,         /* guesses to ask for at first; where a few cost as much as more, more */
-    TRIES = 2,         /* of a drafter, at first */
-    PRIOR = 2,         /* what other sequences showed counts as this number of guesses */
-    MEMORY_SEQ = 64,   /* guesses, or calls, that an average goes back */
+    SURES = 16,       /* classes of how sure a drafter is */
+    PAUSE = 16,       /* steps from one trial to the next, at least */
+    PAUSE_MOST = 128, /* of a drafter that is tried in vain, again and again */
+    PLAIN = 16,       /* first steps without guesses, to learn what they cost */
+    TURNS = 16,       /* steps with guesses and without, in turns, after them */
+    PLAIN_EVERY = 32, /* later, steps with guesses from one without to the next */
+    WORST = 4,        /* times the mean, or a step: a call that took longer, the machine being busy, counts so */
+    FIRST = 2,        /* guesses to ask for at first; where a few cost as much as more, more */
+    TRIES = 2,        /* of a drafter, at first */
+    PRIOR = 2,        /* what other sequences showed counts as this number of guesses */
+    MEMORY_SEQ = 64,  /* guesses, or calls, that an average goes back */
     MEMORY_ALL = 64,
-    PURSE = 12,        /* answers' plain steps that fit into the purse */
-    TRIAL = 2,         /* of them there must be for a trial */
+    PURSE = 12, /* answers' plain steps that fit into the purse */
+    TRIAL = 2,  /* of them there must be for a trial */
 };
 
 /* Of a step with one row, while nothing else is known: to be tried out. */
 static const float row_cost = 0.3f;
-static const double margin = 1.03;   /* what pays less than this is not worth a change */
-static const double likely = 0.5;    /* that guesses are right which are tried because they are there */
-static const double income = 0.01;   /* of the time, into the purse */
-static const float longest = 2;      /* times what was expected: a step that took longer counts so */
-static const double start = 1.65;    /* plain steps in it after the first ones: the first trial is after some 50 steps */
+static const double margin = 1.03; /* what pays less than this is not worth a change */
+static const double likely = 0.5;  /* that guesses are right which are tried because they are there */
+static const double income = 0.01; /* of the time, into the purse */
+static const float longest = 2;    /* times what was expected: a step that took longer counts so */
+static const double start = 1.65;  /* plain steps in it after the first ones: the first trial is after some 50 steps */
 
 /* The shares of guesses at each place that were right. */
 struct share {
     float kept[GEN_DRAFT_MAX];
-    int   seen[GEN_DRAFT_MAX];
+    int seen[GEN_DRAFT_MAX];
 };
 
 /* What is known of a drafter. */
@@ -59,30 +59,30 @@ struct known {
     struct share sure; /* by class; SURES is GEN_DRAFT_MAX */
     /* Calls for n guesses: sums that fade, of their time and of that of a plain step's share when they were made, and
      * how many. */
-    double       took[GEN_DRAFT_MAX + 1], base[GEN_DRAFT_MAX + 1], calls[GEN_DRAFT_MAX + 1];
-    int          tries;  /* still to come */
-    int          wait, pause; /* steps until it may be tried again; and between its last two trials, at least */
-    int          met[GEN_DRAFT_MAX + 1]; /* calls for n guesses that the device recorded */
+    double took[GEN_DRAFT_MAX + 1], base[GEN_DRAFT_MAX + 1], calls[GEN_DRAFT_MAX + 1];
+    int tries;                  /* still to come */
+    int wait, pause;            /* steps until it may be tried again; and between its last two trials, at least */
+    int met[GEN_DRAFT_MAX + 1]; /* calls for n guesses that the device recorded */
 };
 
 struct draft_width {
-    int           n_type, n_seq;
-    struct known *type;          /* [n_type] */
-    struct share *seq;           /* [n_seq][n_type] */
-    int          *rest, *turn;   /* [n_seq] steps until the next trial; the trials there were */
+    int n_type, n_seq;
+    struct known *type; /* [n_type] */
+    struct share *seq;  /* [n_seq][n_type] */
+    int *rest, *turn;   /* [n_seq] steps until the next trial; the trials there were */
     /* the step that is being put together */
-    double        cost[GEN_COSTS];
-    double        tokens, guess_ms;
-    double       *asked_ms;      /* [n_type] of guess_ms */
-    int           rows, n;       /* so far; answers */
-    bool          plain;         /* without guesses */
-    bool          started;       /* the purse has had its initial steps */
-    bool          records;       /* the first calls for a number of guesses take longer than later ones (gen/cost.h) */
-    double        worth;         /* of a token: the time that it takes without guesses */
-    double        purse;         /* milliseconds */
-    int           checked, right; /* guesses of the last step */
-    int           first[GEN_COSTS];  /* by answers: plain steps to come */
-    int           run, breaks;   /* steps with guesses since the last one without; how often one was put between */
+    double cost[GEN_COSTS];
+    double tokens, guess_ms;
+    double *asked_ms;     /* [n_type] of guess_ms */
+    int rows, n;          /* so far; answers */
+    bool plain;           /* without guesses */
+    bool started;         /* the purse has had its initial steps */
+    bool records;         /* the first calls for a number of guesses take longer than later ones (gen/cost.h) */
+    double worth;         /* of a token: the time that it takes without guesses */
+    double purse;         /* milliseconds */
+    int checked, right;   /* guesses of the last step */
+    int first[GEN_COSTS]; /* by answers: plain steps to come */
+    int run, breaks;      /* steps with guesses since the last one without; how often one was put between */
 };
 _Static_assert((int)SURES == (int)GEN_DRAFT_MAX, "struct share serves both");
 
@@ -107,10 +107,9 @@ enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq, 
         w->turn = calloc(seqs, sizeof *w->turn);
         w->asked_ms = calloc(types, sizeof *w->asked_ms);
     }
-    if (w == NULL || w->type == NULL || w->seq == NULL || w->rest == NULL || w->turn == NULL ||
-        w->asked_ms == NULL) {
+    if (w == NULL || w->type == NULL || w->seq == NULL || w->rest == NULL || w->turn == NULL || w->asked_ms == NULL) {
         draft_width_close(w);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     for (int t = 0; t < n_type; t++) {
         forget(&w->type[t].all, 0.75f);
@@ -300,8 +299,7 @@ void draft_width_try(const struct draft_width *w, int type, const struct draft_a
         *best = (struct draft_choice){ .type = type, .n = n, .trial = true, .rate = best->rate };
 }
 
-void draft_width_made(const struct draft_width *w, int type, const struct draft_ask *a,
-                      struct draft_choice *best)
+void draft_width_made(const struct draft_width *w, int type, const struct draft_ask *a, struct draft_choice *best)
 {
     double right = 1, tokens = 0;
 
@@ -343,8 +341,8 @@ static void make_trial(const struct draft_width *w, const struct draft_type *t, 
     c->n = n;
 }
 
-void draft_width_promise(const struct draft_width *w, int type, const struct draft_type *t,
-                         const void *of, int seq, int n_max, struct draft_choice *best)
+void draft_width_promise(const struct draft_width *w, int type, const struct draft_type *t, const void *of, int seq,
+                         int n_max, struct draft_choice *best)
 {
     const struct share *s = &w->seq[seq * w->n_type + type];
     struct draft_choice mine = { .type = -1, .rate = 0 };
@@ -406,8 +404,7 @@ static void note(struct share *s, int i, bool right, int memory)
     s->kept[i] += ((right ? 1.0f : 0.0f) - s->kept[i]) / ((float)s->seen[i] + 0.5f);
 }
 
-void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n,
-                       int n_kept)
+void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n, int n_kept)
 {
     struct known *k = &w->type[type];
     struct share *s = &w->seq[seq * w->n_type + type];

@@ -20,17 +20,17 @@ enum { BORDER = -1, MEMORY_LEAST = 1 << 20, SMALL = 32, PLACE_BYTES = 12, PACKED
 
 struct engram_builder {
     struct engram_build_opts o;
-    char     *path;
-    int32_t  *token; /* [cap] documents, BORDER before each */
-    uint32_t *place; /* [cap] of tokens to sort */
-    uint32_t *start; /* where those with one newest token begin, in place */
-    size_t    n, cap, first; /* first: tokens before it are context only */
-    bool      inside;        /* a document */
-    int32_t   token_max;
-    uint64_t  tokens, documents;
-    uint64_t  put, done; /* tokens and borders so far; those that parts have */
-    struct file *part; /* [n_parts] sorted already */
-    int          n_parts;
+    char *path;
+    int32_t *token;       /* [cap] documents, BORDER before each */
+    uint32_t *place;      /* [cap] of tokens to sort */
+    uint32_t *start;      /* where those with one newest token begin, in place */
+    size_t n, cap, first; /* first: tokens before it are context only */
+    bool inside;          /* a document */
+    int32_t token_max;
+    uint64_t tokens, documents;
+    uint64_t put, done; /* tokens and borders so far; those that parts have */
+    struct file *part;  /* [n_parts] sorted already */
+    int n_parts;
 };
 
 /* ---- sorting ---- */
@@ -42,9 +42,9 @@ struct packed {
 };
 struct sort {
     const int32_t *token;
-    uint32_t      *place;
-    int            order;
-    int            bits;    /* of a column in a key */
+    uint32_t *place;
+    int order;
+    int bits;               /* of a column in a key */
     struct packed *scratch; /* [workers][2][PACKED] */
 };
 
@@ -200,7 +200,7 @@ static void sort_places(const struct sort *s, uint32_t *v, size_t n, int c, stru
 }
 
 struct sort_job {
-    struct sort     s;
+    struct sort s;
     const uint32_t *start; /* [token_max + 3] */
 };
 
@@ -219,13 +219,14 @@ static enum err_code sort_all(struct engram_builder *b, size_t *n_places, struct
 {
     const size_t groups = (size_t)b->token_max + 2;
     uint32_t *start = calloc(groups + 2, sizeof *start);
-    struct packed *scratch = malloc((size_t)(b->o.pool != NULL ? pool_size(b->o.pool) : 1) * 2 * PACKED * sizeof *scratch);
+    struct packed *scratch =
+        malloc((size_t)(b->o.pool != NULL ? pool_size(b->o.pool) : 1) * 2 * PACKED * sizeof *scratch);
     struct sort_job j = { { b->token, b->place, b->o.order, 1, scratch }, start };
 
     if (start == NULL || scratch == NULL) {
         free(start);
         free(scratch);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     while (j.s.bits < 31 && (b->token_max + 1) >> j.s.bits != 0)
         j.s.bits++;
@@ -248,15 +249,15 @@ static enum err_code sort_all(struct engram_builder *b, size_t *n_places, struct
 
 struct list {
     struct entry *v;
-    size_t        n, cap, joined; /* joined: length after the last join */
+    size_t n, cap, joined; /* joined: length after the last join */
 };
 struct runs {
     struct emit *m;
-    int          order;
-    struct list  list[ENGRAM_ORDER_MAX];
-    uint64_t     hash[ENGRAM_ORDER_MAX + 1]; /* of the open contexts; hash[0]: of none */
-    const int32_t *before; /* the place before, with `open` contexts */
-    int          open;
+    int order;
+    struct list list[ENGRAM_ORDER_MAX];
+    uint64_t hash[ENGRAM_ORDER_MAX + 1]; /* of the open contexts; hash[0]: of none */
+    const int32_t *before;               /* the place before, with `open` contexts */
+    int open;
 };
 
 static int by_token(const void *a, const void *b)
@@ -294,7 +295,7 @@ static enum err_code push(struct list *l, const struct entry *x, struct err *e)
             struct entry *v = realloc(l->v, cap * sizeof *v);
 
             if (v == NULL)
-                return err_set(e, ERR_NOMEM, "out of memory");
+                return err_nomem(e);
             l->v = v;
             l->cap = cap;
         }
@@ -367,8 +368,8 @@ static enum err_code emit_runs(const struct engram_builder *b, size_t n, struct 
 
 /* ---- parts ---- */
 
-static enum err_code write_file(const struct epoch *ep, unsigned char head[HEAD_BYTES], struct emit *m, const char *path,
-                                bool add, struct err *e)
+static enum err_code write_file(const struct epoch *ep, unsigned char head[HEAD_BYTES], struct emit *m,
+                                const char *path, bool add, struct err *e)
 {
     struct io_out *out;
     struct io_map old = { NULL, 0 };
@@ -431,7 +432,7 @@ static char *part_name(const struct engram_builder *b, int i, struct err *e)
     char *name = malloc(n);
 
     if (name == NULL)
-        err_set(e, ERR_NOMEM, "out of memory");
+        err_nomem(e);
     else
         (void)snprintf(name, n, "%s.part-%d", b->path, i);
     return name;
@@ -452,10 +453,11 @@ static enum err_code grow_parts(struct engram_builder *b, struct err *e)
     struct file *part = realloc(b->part, (size_t)(b->n_parts + 1) * sizeof *part);
 
     if (part == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     b->part = part;
-    return b->n_parts < ENGRAM_EPOCHS_MAX ? ERR_OK
-           : err_set(e, ERR_LIMIT, "more than %d parts: more memory is needed", ENGRAM_EPOCHS_MAX);
+    return b->n_parts < ENGRAM_EPOCHS_MAX
+               ? ERR_OK
+               : err_set(e, ERR_LIMIT, "more than %d parts: more memory is needed", ENGRAM_EPOCHS_MAX);
 }
 
 /* In the head of the next part: what is built, and where the part begins. Parts with a gap between them are never joined. */
@@ -576,7 +578,7 @@ enum err_code engram_build_open(struct engram_builder **out, const char *path, c
     }
     b = calloc(1, sizeof *b);
     if (b == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     b->o = *o;
     b->cap = (size_t)(o->memory_bytes / PLACE_BYTES < UINT32_MAX ? o->memory_bytes / PLACE_BYTES : UINT32_MAX - 1);
     b->path = strdup(path);

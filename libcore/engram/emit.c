@@ -12,19 +12,23 @@
 #include "engram/internal.h"
 
 enum { PART_TOKEN, PART_CHILD, PART_END, PART_TOTAL, PART_HASH, PART_NEXT, PART_COUNT, PART_AGE };
-enum { BUFFER_BYTES = 1 << 16, FEW = 24 /* entries that are sorted by insertion */, AHEAD = 16 /* keys under way to a filter */ };
+enum {
+    BUFFER_BYTES = 1 << 16,
+    FEW = 24 /* entries that are sorted by insertion */,
+    AHEAD = 16 /* keys under way to a filter */
+};
 
 /* An array that grows: its bytes so far, of which the last n are not in the file yet. */
 struct part {
-    int            fd; /* -1: closed */
-    const char    *path; /* of the table, for messages */
-    size_t         n;
+    int fd;           /* -1: closed */
+    const char *path; /* of the table, for messages */
+    size_t n;
     unsigned char *buf; /* [BUFFER_BYTES] */
 };
 struct emit {
-    int         order;
-    bool        dry;
-    uint64_t    n[ENGRAM_ORDER_MAX], n_next[ENGRAM_ORDER_MAX];
+    int order;
+    bool dry;
+    uint64_t n[ENGRAM_ORDER_MAX], n_next[ENGRAM_ORDER_MAX];
     struct part part[ENGRAM_ORDER_MAX][PARTS];
 };
 
@@ -36,7 +40,7 @@ static enum err_code open_part(struct part *out, const char *path, struct err *e
     out->buf = malloc(BUFFER_BYTES);
     if (name == NULL || out->buf == NULL) {
         free(name);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     memcpy(name, path, strlen(path));
     memcpy(name + strlen(path), ".XXXXXX", 8);
@@ -72,7 +76,7 @@ enum err_code engram_emit_open(struct emit **out, const char *path, int order, s
     struct emit *m = calloc(1, sizeof *m);
 
     if (m == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     m->order = order;
     m->dry = path == NULL;
     for (int l = 0; l < order; l++)
@@ -208,9 +212,9 @@ uint64_t engram_emit_bytes(const struct emit *m, uint64_t n_known)
 struct writer {
     struct io_out *out;
     unsigned char *block; /* [SUM_BYTES] */
-    size_t         n;
-    uint64_t      *sum;
-    size_t         n_sums;
+    size_t n;
+    uint64_t *sum;
+    size_t n_sums;
 };
 
 static enum err_code flush(struct writer *w, struct err *e)
@@ -352,7 +356,7 @@ enum err_code engram_emit_write(struct emit *m, struct io_out *out, const struct
     w.block = malloc(SUM_BYTES);
     w.sum = calloc(1, sums + 8);
     if (w.block == NULL || w.sum == NULL)
-        code = err_set(e, ERR_NOMEM, "out of memory");
+        code = err_nomem(e);
     if (code == ERR_OK)
         code = io_out_write(out, head, sizeof head, e);
     for (int l = 0; code == ERR_OK && l < m->order; l++)

@@ -17,7 +17,7 @@ enum err_code engram_view(struct engram **out, const struct engram *first, const
     if (g == NULL || epoch == NULL) {
         free(g);
         free(epoch);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     *g = (struct engram){ .n_files = 1, .day = more->day, .has = more->has, .borrowed = true };
     g->file[0] = old != NULL ? *old : *new;

@@ -21,7 +21,7 @@ struct seen {
 };
 struct engram_fit {
     struct seen *v;
-    size_t       n, cap;
+    size_t n, cap;
 };
 
 enum err_code engram_fit_open(struct engram_fit **out, struct err *e)
@@ -29,7 +29,7 @@ enum err_code engram_fit_open(struct engram_fit **out, struct err *e)
     struct engram_fit *f = calloc(1, sizeof *f);
 
     if (f == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     *out = f;
     return ERR_OK;
 }
@@ -50,13 +50,13 @@ enum err_code engram_fit_add(struct engram_fit *f, uint32_t evidence, float p_ma
         struct seen *v = realloc(f->v, cap * sizeof *v);
 
         if (v == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         f->v = v;
         f->cap = cap;
     }
     /* A probability that rounds to 0 would make any weight infinitely good. */
-    f->v[f->n++] = (struct seen){ p > 1e-9F ? p : 1e-9F, q, mass, (short)engram_kind(evidence, p_max),
-                                  (signed char)half };
+    f->v[f->n++] =
+        (struct seen){ p > 1e-9F ? p : 1e-9F, q, mass, (short)engram_kind(evidence, p_max), (signed char)half };
     return ERR_OK;
 }
 

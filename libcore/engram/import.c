@@ -18,15 +18,15 @@
 enum { OLD_MAGIC = 0x454E4752, OLD_HEAD = 20, OLD_SLOT = 16 };
 
 struct engram_import {
-    struct io_map        map;
-    uint32_t             order, slots, contexts;
+    struct io_map map;
+    uint32_t order, slots, contexts;
     const unsigned char *data; /* records */
-    uint64_t             n_data;
-    unsigned char       *found; /* [slots] */
+    uint64_t n_data;
+    unsigned char *found; /* [slots] */
     struct found {
-        int32_t  token[ENGRAM_ORDER_MAX + 1]; /* a context, oldest first, and room for what follows */
+        int32_t token[ENGRAM_ORDER_MAX + 1]; /* a context, oldest first, and room for what follows */
         uint32_t slot;
-    } *v; /* [n] contexts, the first `done` of them went on */
+    } * v; /* [n] contexts, the first `done` of them went on */
     size_t n, cap, done;
 };
 
@@ -83,12 +83,12 @@ enum err_code engram_import_open(struct engram_import **out, const char *path, s
     enum err_code code;
 
     if (x == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     code = io_map_open(&x->map, path, e);
     if (code == ERR_OK && check(x, e))
         code = err_wrap(e, "%s", path);
     if (code == ERR_OK && (x->found = calloc(x->slots, 1)) == NULL)
-        code = err_set(e, ERR_NOMEM, "out of memory");
+        code = err_nomem(e);
     if (code == ERR_OK)
         *out = x;
     else
@@ -131,7 +131,7 @@ static enum err_code meet(struct engram_import *x, const int32_t *token, struct 
         struct found *v = realloc(x->v, cap * sizeof *v);
 
         if (v == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         x->v = v;
         x->cap = cap;
     }

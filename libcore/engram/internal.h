@@ -12,18 +12,18 @@
 
 enum {
     FORMAT = 1,
-    HEAD_BYTES = 4096,   /* of a file */
-    EPOCH_BYTES = 512,   /* head of an epoch */
+    HEAD_BYTES = 4096, /* of a file */
+    EPOCH_BYTES = 512, /* head of an epoch */
     ALIGN_BYTES = 64,
     SUM_BYTES = 1 << 20, /* bytes that a sum covers */
     PARTS = 8,           /* arrays of a level */
     AGE_MAX = UINT16_MAX,
-    FILTER_WORDS = 8,    /* of 32 bits in a block of a filter */
-    FILTER_BITS = 12,    /* for a context */
-    WEIGHTS_AT = 64,     /* in the head of a file */
-    COUNTS = 6,          /* kinds of evidence: 1, 2, 4, 8, 16 and more */
-    AGREES = 3,          /* the commonest token has less than a half, less than 0.95, more */
-    SURES = 4,           /* the model's likeliest token: below 0.25, 0.5, 0.9, above */
+    FILTER_WORDS = 8, /* of 32 bits in a block of a filter */
+    FILTER_BITS = 12, /* for a context */
+    WEIGHTS_AT = 64,  /* in the head of a file */
+    COUNTS = 6,       /* kinds of evidence: 1, 2, 4, 8, 16 and more */
+    AGREES = 3,       /* the commonest token has less than a half, less than 0.95, more */
+    SURES = 4,        /* the model's likeliest token: below 0.25, 0.5, 0.9, above */
     KINDS = ENGRAM_ORDER_MAX * COUNTS * AGREES * SURES,
 };
 
@@ -34,37 +34,37 @@ struct level {
     const uint32_t *token;     /* [n] the oldest one, ascending under one parent */
     const uint64_t *child_end; /* [n] in the order above */
     const uint64_t *next_end;  /* [n] in next, count and age */
-    const float    *total;     /* [n] sum of count */
+    const float *total;        /* [n] sum of count */
     const uint32_t *filter;    /* [n_blocks][FILTER_WORDS] */
     const uint32_t *next;      /* [n_next] by count, descending, then by token */
-    const float    *count;     /* [n_next] worth on the epoch's day */
+    const float *count;        /* [n_next] worth on the epoch's day */
     const uint16_t *age;       /* [n_next] days from the last write to the epoch's day */
 };
 struct epoch {
     const unsigned char *at; /* its bytes */
-    int64_t      day;
-    int          order;
-    uint64_t     tokens, documents, bytes;
-    char         domain[ENGRAM_DOMAIN_BYTES];
-    uint64_t     n_known;
+    int64_t day;
+    int order;
+    uint64_t tokens, documents, bytes;
+    char domain[ENGRAM_DOMAIN_BYTES];
+    uint64_t n_known;
     const uint64_t *known; /* [n_known] of documents, ascending */
     struct level level[ENGRAM_ORDER_MAX];
 };
 struct file {
     struct io_map map;
-    uint64_t      tokenizer;
-    const float  *weight; /* [KINDS] fitted; NULL: not */
+    uint64_t tokenizer;
+    const float *weight; /* [KINDS] fitted; NULL: not */
     struct epoch *epoch; /* [n_epochs] */
-    int           n_epochs;
+    int n_epochs;
 };
 typedef bool engram_filter_fn(const uint32_t *filter, uint64_t n_blocks, uint64_t hash);
 struct engram {
     struct file file[ENGRAM_FILES_MAX];
-    int         n_files;
-    int64_t     day;
+    int n_files;
+    int64_t day;
     engram_filter_fn *has; /* engram_filter_has() */
-    bool        borrowed; /* the files are those of others */
-    struct epoch *own;    /* of a view; NULL: none */
+    bool borrowed;         /* the files are those of others */
+    struct epoch *own;     /* of a view; NULL: none */
 };
 
 struct range {
@@ -100,16 +100,16 @@ float engram_guess(int kind);
  * that is in it is denied. */
 uint64_t engram_filter_blocks(uint64_t n);
 uint64_t engram_hash(uint64_t before, uint32_t token); /* of a context with one older token; 0: of none */
-void     engram_filter_add(uint32_t *filter, uint64_t n_blocks, uint64_t hash);
-void     engram_filter_fetch(const uint32_t *filter, uint64_t n_blocks, uint64_t hash); /* will be asked soon */
+void engram_filter_add(uint32_t *filter, uint64_t n_blocks, uint64_t hash);
+void engram_filter_fetch(const uint32_t *filter, uint64_t n_blocks, uint64_t hash); /* will be asked soon */
 /* Whether it may be there. CPUID is slow: the function for this processor is asked for once. */
 engram_filter_fn *engram_filter_has(void);
 
 /* build.c: a table of rows, sorted by the context, its newest token first, then by the next token. */
 struct engram_row_at {
     const int32_t *at; /* the next token; at[-1 - k] are those before it */
-    int            order;
-    double         count; /* whole */
+    int order;
+    double count; /* whole */
 };
 MUST_CHECK enum err_code engram_write_rows(const char *path, const struct engram_row_at *row, size_t n, int order,
                                            uint64_t tokenizer, int64_t day, uint64_t tokens, struct err *e);
@@ -117,10 +117,10 @@ MUST_CHECK enum err_code engram_write_rows(const char *path, const struct engram
 /* emit.c: writes an epoch, contexts after those that continue them, siblings by token. */
 struct emit;
 struct entry {
-    int32_t  token;
+    int32_t token;
     uint32_t age;
-    int      source; /* merging: which one it is from */
-    double   count;
+    int source; /* merging: which one it is from */
+    double count;
 };
 /* path (not copied): temporary files without a name lie beside it. NULL: nothing is written, only counted. */
 MUST_CHECK enum err_code engram_emit_open(struct emit **out, const char *path, int order, struct err *e);
@@ -138,7 +138,7 @@ MUST_CHECK enum err_code engram_emit_write(struct emit *m, struct io_out *out, c
 struct merge_rule {
     const float *scale;
     int64_t day, unused_days;
-    double  count_min, score_min;
+    double count_min, score_min;
     const char *domain; /* epochs of this one alone; NULL: all */
 };
 MUST_CHECK enum err_code engram_merge_into(struct emit *m, const struct file *file, int n_files,

@@ -54,9 +54,9 @@ static int longest(const struct engram *g, const struct epoch *ep, const int32_t
 
 struct held {
     int32_t token[HELD_MAX];
-    double  count[HELD_MAX];
-    int     n, epochs; /* that these are from */
-    double  total, of_file[ENGRAM_FILES_MAX];
+    double count[HELD_MAX];
+    int n, epochs; /* that these are from */
+    double total, of_file[ENGRAM_FILES_MAX];
 };
 
 static void forget(struct held *h)

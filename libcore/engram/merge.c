@@ -15,21 +15,21 @@ enum { CONTEXTS_BETWEEN_DROPS = 1 << 20 };
 struct cursor {
     const struct epoch *ep;
     uint64_t at, end;
-    double   scale; /* of its counts */
-    int64_t  older; /* days from its day to the merged epoch's */
+    double scale;  /* of its counts */
+    int64_t older; /* days from its day to the merged epoch's */
 };
 struct merge {
     struct emit *m;
     const struct merge_rule *rule;
-    const struct progress   *progress;
+    const struct progress *progress;
     struct cursor *cursor; /* [ENGRAM_ORDER_MAX][n] */
-    int            n;
-    struct entry  *v;
-    size_t         v_cap;
-    uint64_t       done, total;
+    int n;
+    struct entry *v;
+    size_t v_cap;
+    uint64_t done, total;
     const struct file *file; /* [n_files] */
-    int            n_files;
-    uint64_t       dropped; /* contexts that were done when pages of the files were dropped last */
+    int n_files;
+    uint64_t dropped; /* contexts that were done when pages of the files were dropped last */
 };
 
 static int by_token(const void *a, const void *b)
@@ -51,7 +51,7 @@ static enum err_code grow(struct merge *g, size_t n, struct err *e)
     n = n < 64 ? 64 : n + n / 2;
     v = realloc(g->v, n * sizeof *v);
     if (v == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     g->v = v;
     g->v_cap = n;
     return ERR_OK;
@@ -204,7 +204,7 @@ enum err_code engram_merge_into(struct emit *m, const struct file *file, int n_f
         return err_set(e, ERR_LIMIT, "more than %d epochs", ENGRAM_EPOCHS_MAX);
     g.cursor = calloc((size_t)(g.n > 0 ? g.n : 1) * (ENGRAM_ORDER_MAX + 1), sizeof *g.cursor);
     if (g.cursor == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int f = 0, i = 0; f < n_files; f++)
         for (int k = 0; k < file[f].n_epochs; k++) {
             const struct epoch *ep = &file[f].epoch[k];
@@ -213,7 +213,7 @@ enum err_code engram_merge_into(struct emit *m, const struct file *file, int n_f
             if (!takes(rule, ep))
                 continue;
             g.cursor[i++] = (struct cursor){ ep, 0, ep->level[0].n,
-                                           engram_decay(older) * (rule->scale ? (double)rule->scale[f] : 1), older };
+                                             engram_decay(older) * (rule->scale ? (double)rule->scale[f] : 1), older };
             for (int l = 0; l < ep->order; l++)
                 g.total += ep->level[l].n;
         }
@@ -228,14 +228,14 @@ enum err_code engram_merge_into(struct emit *m, const struct file *file, int n_f
 /* What becomes an epoch of the new file. */
 struct share {
     const char *domain;
-    uint64_t    tokens, documents, n_known;
-    uint64_t   *known; /* [n_known] */
+    uint64_t tokens, documents, n_known;
+    uint64_t *known; /* [n_known] */
 };
 struct job {
     const struct engram *g;
     struct merge_rule rule;
     struct share *share; /* [n] by domain */
-    int           n;
+    int n;
     const struct progress *progress;
 };
 
@@ -256,7 +256,7 @@ static enum err_code add_share(struct job *j, const struct epoch *ep, struct err
         i++;
     if (i == j->n) {
         if ((s = realloc(s, (size_t)(j->n + 1) * sizeof *s)) == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         j->share = s;
         s[j->n++] = (struct share){ .domain = ep->domain };
     }
@@ -265,7 +265,7 @@ static enum err_code add_share(struct job *j, const struct epoch *ep, struct err
     if (ep->n_known == 0)
         return ERR_OK;
     if ((known = realloc(s[i].known, (size_t)(s[i].n_known + ep->n_known) * sizeof *known)) == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     s[i].known = known;
     memcpy(known + s[i].n_known, ep->known, (size_t)ep->n_known * sizeof *known);
     s[i].n_known += ep->n_known;
@@ -295,7 +295,8 @@ static enum err_code open_shares(struct job *j, struct err *e)
 }
 
 /* Contexts and rows of a share; path NULL: only counted. */
-static enum err_code merge_share(const struct job *j, const struct share *s, const char *path, struct emit **m, struct err *e)
+static enum err_code merge_share(const struct job *j, const struct share *s, const char *path, struct emit **m,
+                                 struct err *e)
 {
     struct merge_rule rule = j->rule;
 
@@ -357,10 +358,12 @@ static enum err_code fit_size(struct job *j, uint64_t bytes_max, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code write_share(const struct job *j, const struct share *s, const char *path, struct io_out *out, struct err *e)
+static enum err_code write_share(const struct job *j, const struct share *s, const char *path, struct io_out *out,
+                                 struct err *e)
 {
-    struct epoch ep = { .day = j->rule.day, .tokens = s->tokens, .documents = s->documents, .n_known = s->n_known,
-                        .known = s->known };
+    struct epoch ep = {
+        .day = j->rule.day, .tokens = s->tokens, .documents = s->documents, .n_known = s->n_known, .known = s->known
+    };
     struct emit *m = NULL;
     enum err_code code = merge_share(j, s, path, &m, e);
 

@@ -20,7 +20,9 @@ uint32_t engram_evidence(const struct engram_next *next)
 
     while (count + 1 < COUNTS && next->count >= 1.5 * (double)(1 << count))
         count++;
-    return (((uint32_t)next->file * ENGRAM_ORDER_MAX + (uint32_t)(order > 0 ? order - 1 : 0)) * COUNTS + count) * AGREES + agree;
+    return (((uint32_t)next->file * ENGRAM_ORDER_MAX + (uint32_t)(order > 0 ? order - 1 : 0)) * COUNTS + count) *
+               AGREES +
+           agree;
 }
 
 int engram_kind(uint32_t evidence, float p_max)
@@ -38,7 +40,10 @@ float engram_guess(int kind)
     const int sure = kind % SURES, agree = kind / SURES % AGREES, order = kind / (SURES * AGREES * COUNTS);
 
     /* The longest contexts are hardly there by chance: they must win over a model that is sure, or change nothing. */
-    return by_order[order] * by_agree[agree] * (order + 1 < ENGRAM_ORDER_MAX ? by_sure[sure] : sure == SURES - 1 ? 0.8F : 1);
+    return by_order[order] * by_agree[agree] *
+           (order + 1 < ENGRAM_ORDER_MAX ? by_sure[sure]
+            : sure == SURES - 1          ? 0.8F
+                                         : 1);
 }
 
 float engram_weight(const struct engram_mix *m, uint32_t evidence, float p_max)

@@ -11,9 +11,19 @@
 static const char FILE_MAGIC[8] = "CHIMENGR", EPOCH_MAGIC[8] = "ENGEPOCH";
 
 enum { /* 64-bit words of an epoch's head */
-    WORD_MAGIC, WORD_BYTES, WORD_DAY, WORD_ORDER, WORD_TOKENS, WORD_DOCUMENTS,
-    WORD_N, WORD_NEXT = WORD_N + ENGRAM_ORDER_MAX, WORD_BLOCKS = WORD_NEXT + ENGRAM_ORDER_MAX,
-    WORD_SUMS = WORD_BLOCKS + ENGRAM_ORDER_MAX, WORD_KNOWN, WORD_DOMAIN, WORD_HASH = EPOCH_BYTES / 8 - 1,
+       WORD_MAGIC,
+       WORD_BYTES,
+       WORD_DAY,
+       WORD_ORDER,
+       WORD_TOKENS,
+       WORD_DOCUMENTS,
+       WORD_N,
+       WORD_NEXT = WORD_N + ENGRAM_ORDER_MAX,
+       WORD_BLOCKS = WORD_NEXT + ENGRAM_ORDER_MAX,
+       WORD_SUMS = WORD_BLOCKS + ENGRAM_ORDER_MAX,
+       WORD_KNOWN,
+       WORD_DOMAIN,
+       WORD_HASH = EPOCH_BYTES / 8 - 1,
 };
 enum { FILE_WORD_BYTES = 4, FILE_WORD_RESUME, FILE_WORD_DONE, FILE_WORD_PART, FILE_WORD_HASH = HEAD_BYTES / 8 - 1 };
 enum { BLOCKS_BETWEEN_DROPS = 64 };
@@ -84,8 +94,8 @@ bool engram_get_part(const char *path, uint64_t *resume, uint64_t *done)
 
 void engram_part_bytes(uint64_t bytes[PARTS], uint64_t n, uint64_t n_next, uint64_t n_blocks, bool top)
 {
-    const uint64_t raw[PARTS] = { 4 * n, top ? 0 : 8 * n, 8 * n, 4 * n, 4 * FILTER_WORDS * n_blocks,
-                                  4 * n_next, 4 * n_next, 2 * n_next };
+    const uint64_t raw[PARTS] = { 4 * n,      top ? 0 : 8 * n, 8 * n,     4 * n, 4 * FILTER_WORDS * n_blocks,
+                                  4 * n_next, 4 * n_next,      2 * n_next };
 
     for (int i = 0; i < PARTS; i++)
         bytes[i] = (raw[i] + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
@@ -162,8 +172,8 @@ static enum err_code check_nexts(const struct level *v, uint64_t k, uint64_t fro
         const bool first = i == from;
 
         if (v->next[i] > ENGRAM_TOKEN_MAX || !(v->count[i] > 0) || !isfinite(v->count[i]) ||
-            (!first && (v->count[i] > v->count[i - 1] ||
-                        (v->count[i] == v->count[i - 1] && v->next[i] <= v->next[i - 1]))))
+            (!first &&
+             (v->count[i] > v->count[i - 1] || (v->count[i] == v->count[i - 1] && v->next[i] <= v->next[i - 1]))))
             return err_set(e, ERR_FORMAT, "row %" PRIu64 " is out of order", i);
     }
     if (!(v->total[k] >= 0) || !isfinite(v->total[k]))
@@ -219,7 +229,8 @@ static enum err_code open_epoch(struct epoch *out, const struct io_map *map, uin
     ep.documents = word_at(p, WORD_DOCUMENTS);
     ep.at = p;
     memcpy(ep.domain, p + 8 * WORD_DOMAIN, sizeof ep.domain);
-    if (ep.domain[0] != '\0' && (memchr(ep.domain, '\0', sizeof ep.domain) == NULL || !engram_domain_ok(str_of(ep.domain))))
+    if (ep.domain[0] != '\0' &&
+        (memchr(ep.domain, '\0', sizeof ep.domain) == NULL || !engram_domain_ok(str_of(ep.domain))))
         return err_set(e, ERR_FORMAT, "its domain is no name");
     if (word_at(p, WORD_ORDER) < 1 || word_at(p, WORD_ORDER) > ENGRAM_ORDER_MAX)
         return err_set(e, ERR_FORMAT, "contexts of %" PRIu64 " tokens", word_at(p, WORD_ORDER));
@@ -269,13 +280,14 @@ static enum err_code check_head(struct file *f, uint64_t tokenizer, struct err *
     if (f->map.size < HEAD_BYTES || memcmp(p, FILE_MAGIC, 8) != 0)
         return err_set(e, ERR_FORMAT, "not an engram table");
     if (word_at(p, 1) != FORMAT)
-        return err_set(e, ERR_UNSUPPORTED, "version %" PRIu64 " of the format; this program knows %d",
-                       word_at(p, 1), FORMAT);
+        return err_set(e, ERR_UNSUPPORTED, "version %" PRIu64 " of the format; this program knows %d", word_at(p, 1),
+                       FORMAT);
     if (word_at(p, FILE_WORD_HASH) != io_hash(0, p, HEAD_BYTES - 8))
         return err_set(e, ERR_FORMAT, "wrong checksum of the head");
     if (word_at(p, FILE_WORD_BYTES) != 0 && word_at(p, FILE_WORD_BYTES) != f->map.size)
-        return err_set(e, ERR_FORMAT, "is %s: %zu bytes, and its head says %" PRIu64, word_at(p, FILE_WORD_BYTES) > f->map.size
-                       ? "cut" : "longer than it was written", f->map.size, word_at(p, FILE_WORD_BYTES));
+        return err_set(e, ERR_FORMAT, "is %s: %zu bytes, and its head says %" PRIu64,
+                       word_at(p, FILE_WORD_BYTES) > f->map.size ? "cut" : "longer than it was written", f->map.size,
+                       word_at(p, FILE_WORD_BYTES));
     f->tokenizer = word_at(p, 2);
     if (tokenizer != 0 && f->tokenizer != tokenizer)
         return err_set(e, ERR_FORMAT, "was made with another tokenizer than the model's");
@@ -309,7 +321,7 @@ enum err_code engram_map(struct file *out, const char *path, uint64_t tokenizer,
         if (f.n_epochs == ENGRAM_EPOCHS_MAX)
             code = err_set(e, ERR_LIMIT, "more than %d epochs", ENGRAM_EPOCHS_MAX);
         else if ((more = realloc(f.epoch, (size_t)(f.n_epochs + 1) * sizeof *more)) == NULL)
-            code = err_set(e, ERR_NOMEM, "out of memory");
+            code = err_nomem(e);
         if (code != ERR_OK)
             break;
         f.epoch = more;
@@ -379,7 +391,8 @@ static enum err_code choose(struct file *f, const char *path, const char *domain
             if (strncmp(at, f->epoch[i].domain, length) == 0 && f->epoch[i].domain[length] == '\0')
                 with[i] = found = true;
         if (!found)
-            return err_set(e, ERR_ARG, "%s: has no epoch of the domain '%.*s'", path, (int)(length < 200 ? length : 200), at);
+            return err_set(e, ERR_ARG, "%s: has no epoch of the domain '%.*s'", path,
+                           (int)(length < 200 ? length : 200), at);
     }
     for (int i = 0; i < f->n_epochs; i++)
         if (with[i])
@@ -397,13 +410,13 @@ enum err_code engram_open(struct engram **out, const char *const *paths, int n_p
         return err_set(e, ERR_ARG, "1 to %d tables, not %d", ENGRAM_FILES_MAX, n_paths);
     g = calloc(1, sizeof *g);
     if (g == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     g->day = o->day;
     g->has = engram_filter_has();
     for (; g->n_files < n_paths; g->n_files++) {
         const uint64_t first = g->n_files > 0 ? g->file[0].tokenizer : 0;
-        enum err_code code = engram_map(&g->file[g->n_files], paths[g->n_files],
-                                        o->tokenizer != 0 ? o->tokenizer : first, e);
+        enum err_code code =
+            engram_map(&g->file[g->n_files], paths[g->n_files], o->tokenizer != 0 ? o->tokenizer : first, e);
 
         const char *const domains = o->domains != NULL ? o->domains[g->n_files] : NULL;
 
@@ -429,7 +442,7 @@ enum err_code engram_join(struct engram **out, const struct engram *first, const
         return err_set(e, ERR_ARG, "1 to %d tables, not %d", ENGRAM_FILES_MAX, n);
     g = malloc(sizeof *g);
     if (g == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     *g = *first;
     memcpy(g->file + first->n_files, second->file, (size_t)second->n_files * sizeof *g->file);
     g->n_files = n;
@@ -474,8 +487,12 @@ uint64_t engram_tokenizer(const struct engram *g, int file)
 struct engram_epoch_stat engram_epoch_stat(const struct engram *g, int file, int epoch)
 {
     const struct epoch *ep = &g->file[file].epoch[epoch];
-    struct engram_epoch_stat s = { .day = ep->day, .order = ep->order, .tokens = ep->tokens,
-                                   .documents = ep->documents, .bytes = ep->bytes, .domain = ep->domain };
+    struct engram_epoch_stat s = { .day = ep->day,
+                                   .order = ep->order,
+                                   .tokens = ep->tokens,
+                                   .documents = ep->documents,
+                                   .bytes = ep->bytes,
+                                   .domain = ep->domain };
 
     for (int l = 0; l < ep->order; l++) {
         uint64_t bytes[PARTS];
@@ -501,7 +518,8 @@ bool engram_knows(const struct engram *g, uint64_t known)
         for (int i = 0; i < g->file[f].n_epochs; i++) {
             const struct epoch *ep = &g->file[f].epoch[i];
 
-            if (ep->n_known > 0 && bsearch(&known, ep->known, (size_t)ep->n_known, sizeof known, engram_by_number) != NULL)
+            if (ep->n_known > 0 &&
+                bsearch(&known, ep->known, (size_t)ep->n_known, sizeof known, engram_by_number) != NULL)
                 return true;
         }
     return false;
@@ -510,8 +528,8 @@ bool engram_knows(const struct engram *g, uint64_t known)
 struct walk {
     const struct epoch *ep;
     engram_row_fn *fn;
-    void    *ctx;
-    int32_t  context[ENGRAM_ORDER_MAX]; /* filled from its end */
+    void *ctx;
+    int32_t context[ENGRAM_ORDER_MAX]; /* filled from its end */
 };
 
 static bool walk_level(struct walk *w, int l, struct range nodes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* eval.h - the quality of a model and the cost of a token, with confidence intervals.
- * room: eval (base gguf arch model run)
+ * room: eval
  *
  * Perplexity and divergence over texts cut into windows, answers to tasks and their grading, bytes that a step moves, and
  * statistics for differences. Nothing here prints;
@@ -32,8 +32,8 @@ double eval_mcnemar(int64_t b, int64_t c);
  * values, as independent (ratio estimator). Fewer than two groups: se is 0. */
 struct eval_mean eval_group_mean(const double *sum, const int64_t *n, int64_t n_groups);
 /* 95 % percentile interval of the mean of v[n], by `rounds` resamples (Efron 1979). ERR_NOMEM. */
-MUST_CHECK enum err_code eval_bootstrap(struct eval_interval *out, const double *v, int64_t n,
-                                        int rounds, uint64_t seed, struct err *e);
+MUST_CHECK enum err_code eval_bootstrap(struct eval_interval *out, const double *v, int64_t n, int rounds,
+                                        uint64_t seed, struct err *e);
 void eval_sort(double *v, int64_t n);                            /* ascending */
 double eval_quantile(const double *sorted, int64_t n, double q); /* linear between ranks; n >= 1 */
 
@@ -58,19 +58,15 @@ struct eval_window_opts {
     int32_t bos;
 };
 /* logits predict `token`. `window` counts from 0 over all texts. */
-typedef enum err_code eval_sink(void *ctx, int64_t window, int32_t token, const float *logits,
-                                struct err *e);
+typedef enum err_code eval_sink(void *ctx, int64_t window, int32_t token, const float *logits, struct err *e);
 
-int64_t eval_window_count(const struct eval_tokens *texts, size_t n_texts,
-                          const struct eval_window_opts *o);
-int64_t eval_scored_count(const struct eval_tokens *texts, size_t n_texts,
-                          const struct eval_window_opts *o);
+int64_t eval_window_count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o);
+int64_t eval_scored_count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o);
 /* Walks all windows of all texts through sequence 0 of r, whose context must hold ctx_tokens.
  * ERR_ARG when the options make no sense or there is no window. progress gets windows done. */
-MUST_CHECK enum err_code eval_windows(struct run *r, const struct eval_tokens *texts,
-                                      size_t n_texts, const struct eval_window_opts *o,
-                                      eval_sink *sink, void *ctx, const struct progress *progress,
-                                      struct err *e);
+MUST_CHECK enum err_code eval_windows(struct run *r, const struct eval_tokens *texts, size_t n_texts,
+                                      const struct eval_window_opts *o, eval_sink *sink, void *ctx,
+                                      const struct progress *progress, struct err *e);
 
 /* ln softmax(logits)[token]; token < n. */
 double eval_logprob(const float *logits, int32_t n, int32_t token);
@@ -84,8 +80,7 @@ struct eval_ppl {
     int64_t *win_n;
 };
 void eval_ppl_add(struct eval_ppl *p, int64_t window, double logprob);
-struct eval_mean
-eval_ppl_tokens(const struct eval_ppl *p); /* perplexity; tokens taken as independent */
+struct eval_mean eval_ppl_tokens(const struct eval_ppl *p); /* perplexity; tokens taken as independent */
 
 /* ---- divergence from a reference ---- */
 
@@ -113,15 +108,14 @@ MUST_CHECK enum err_code eval_task_check(const json_t *item, struct err *e);
 /* text: all that the model wrote after the prompt, control tokens spelled out but for the one that
  * ended the turn. A prompt that opened a think block wants it closed: what is graded comes after.
  * item has passed eval_task_check(). */
-MUST_CHECK enum err_code eval_grade(const json_t *item, struct str text, bool *right,
-                                    struct err *e);
+MUST_CHECK enum err_code eval_grade(const json_t *item, struct str text, bool *right, struct err *e);
 
 /* ---- what a step moves ---- */
 
 struct eval_traffic {
     int64_t weight_bytes[MODEL_N_CLASSES]; /* in the file */
-    int64_t row_bytes;                    /* of the embedding: one row */
-    bool tied;                            /* the output is the embedding */
+    int64_t row_bytes;                     /* of the embedding: one row */
+    bool tied;                             /* the output is the embedding */
     int n_layer, n_expert, n_used;
     int64_t kv_floats;   /* one position, all layers, keys and values */
     int64_t state_bytes; /* recurrent memory of a sequence */

@@ -9,8 +9,7 @@
 #include "eval/eval.h"
 
 enum check { CHECK_EXACT, CHECK_NUMERIC, CHECK_REGEX, CHECK_VERDICT, CHECK_TOOL_CALL, N_CHECKS };
-static const char *const check_names[N_CHECKS] = {"exact", "numeric", "regex", "verdict",
-                                                  "tool_call"};
+static const char *const check_names[N_CHECKS] = { "exact", "numeric", "regex", "verdict", "tool_call" };
 
 #define MATCH_LIMIT 1000000 /* steps of a regular expression: seconds at most */
 
@@ -39,7 +38,7 @@ static bool starts(struct str s, const char *z)
 
 static struct str skip(struct str s, size_t n)
 {
-    return (struct str){s.p + n, s.n - n};
+    return (struct str){ s.p + n, s.n - n };
 }
 
 /* Where z first appears; s.n when it does not. */
@@ -69,21 +68,18 @@ static size_t number_at(struct str s, double *out)
 
     if (at < s.n && (s.p[at] == '-' || s.p[at] == '+'))
         buf[n++] = s.p[at++];
-    if (at >= s.n ||
-        !(is_digit(s.p[at]) || (s.p[at] == '.' && at + 1 < s.n && is_digit(s.p[at + 1]))))
+    if (at >= s.n || !(is_digit(s.p[at]) || (s.p[at] == '.' && at + 1 < s.n && is_digit(s.p[at + 1]))))
         return 0;
     while (at < s.n && n < sizeof buf - 1) {
         char c = s.p[at], next = at + 1 < s.n ? s.p[at + 1] : ' ';
 
-        if (c == ',' && at + 3 < s.n && is_digit(next) && is_digit(s.p[at + 2]) &&
-            is_digit(s.p[at + 3])) {
+        if (c == ',' && at + 3 < s.n && is_digit(next) && is_digit(s.p[at + 2]) && is_digit(s.p[at + 3])) {
             at++; /* between thousands */
             continue;
         }
         if (!is_digit(c) && !(c == '.' && is_digit(next)) &&
             !((c == 'e' || c == 'E') &&
-              (is_digit(next) ||
-               ((next == '-' || next == '+') && at + 2 < s.n && is_digit(s.p[at + 2])))) &&
+              (is_digit(next) || ((next == '-' || next == '+') && at + 2 < s.n && is_digit(s.p[at + 2])))) &&
             !((c == '-' || c == '+') && (s.p[at - 1] == 'e' || s.p[at - 1] == 'E')))
             break;
         buf[n++] = c;
@@ -124,8 +120,7 @@ static bool same_word(struct str s, const char *z)
 /* 1 yes, 0 no, -1 neither: what the last word that says either says. */
 static int last_verdict(struct str s)
 {
-    static const char *const yes[] = {"yes", "true", "correct"}, *const no[] = {"no", "false",
-                                                                                "incorrect"};
+    static const char *const yes[] = { "yes", "true", "correct" }, *const no[] = { "no", "false", "incorrect" };
     int said = -1;
 
     for (size_t i = 0; i < s.n;) {
@@ -134,9 +129,9 @@ static int last_verdict(struct str s)
         while (i + n < s.n && is_word(s.p[i + n]))
             n++;
         for (size_t k = 0; k < 3; k++) {
-            if (same_word((struct str){s.p + i, n}, yes[k]))
+            if (same_word((struct str){ s.p + i, n }, yes[k]))
                 said = 1;
-            if (same_word((struct str){s.p + i, n}, no[k]))
+            if (same_word((struct str){ s.p + i, n }, no[k]))
                 said = 0;
         }
         i += n > 0 ? n : 1;
@@ -158,7 +153,7 @@ static bool take_name(struct str *s, const char *word, struct str *name)
         ;
     if (n == 0 || !starts(skip(*s, n), ">\n"))
         return false;
-    *name = (struct str){s->p, n};
+    *name = (struct str){ s->p, n };
     *s = skip(*s, n + 2);
     return true;
 }
@@ -181,7 +176,7 @@ static bool same_value(struct str text, const json_t *want)
     bool same;
 
     if (json_is_string(want))
-        return str_eq(text, (struct str){json_string_value(want), json_string_length(want)});
+        return str_eq(text, (struct str){ json_string_value(want), json_string_length(want) });
     if (json_is_number(want))
         return number_at(text, &v) == text.n && text.n > 0 && v == json_number_value(want);
     if (json_is_boolean(want))
@@ -214,7 +209,7 @@ static bool take_call(struct str *s, const json_t *want, bool *right)
             break;
         }
         json_t *value = json_object_getn(args, key.p, key.n);
-        if (value == NULL || !same_value((struct str){s->p, end}, value) ||
+        if (value == NULL || !same_value((struct str){ s->p, end }, value) ||
             json_object_setn_new(seen, key.p, key.n, json_true()))
             *right = false;
         *s = skip(*s, end + strlen("\n</parameter>\n"));
@@ -266,7 +261,7 @@ static enum err_code grade_regex(const char *pattern, struct str s, bool *right,
     m = pcre2_match_data_create_from_pattern(re, NULL);
     limits = pcre2_match_context_create(NULL);
     if (m == NULL || limits == NULL) {
-        code = err_set(e, ERR_NOMEM, "out of memory");
+        code = err_nomem(e);
     } else {
         pcre2_set_match_limit(limits, MATCH_LIMIT);
         rc = pcre2_match(re, (PCRE2_SPTR)s.p, s.n, 0, 0, m, limits);
@@ -299,8 +294,7 @@ static enum err_code check_calls(const json_t *answer, struct err *e)
     for (size_t i = 0; i < json_array_size(answer); i++) {
         const json_t *call = json_array_get(answer, i);
 
-        if (!json_is_string(json_object_get(call, "name")) ||
-            !json_is_object(json_object_get(call, "arguments")))
+        if (!json_is_string(json_object_get(call, "name")) || !json_is_object(json_object_get(call, "arguments")))
             return err_set(e, ERR_FORMAT, "answer: call %zu has no name or no arguments", i);
     }
     return json_is_array(answer) ? ERR_OK : err_set(e, ERR_FORMAT, "answer: not an array of calls");
@@ -308,7 +302,7 @@ static enum err_code check_calls(const json_t *answer, struct err *e)
 
 static bool wanted_number(const json_t *answer, double *out)
 {
-    struct str s = {json_string_value(answer), json_string_length(answer)};
+    struct str s = { json_string_value(answer), json_string_length(answer) };
 
     if (json_is_number(answer)) {
         *out = json_number_value(answer);
@@ -332,8 +326,7 @@ enum err_code eval_task_check(const json_t *item, struct err *e)
     if (!json_is_array(json_object_get(item, "messages")))
         return err_set(e, ERR_FORMAT, "no messages");
     if (check < 0)
-        return err_set(e, ERR_FORMAT,
-                       "check is not one of exact, numeric, regex, verdict, tool_call");
+        return err_set(e, ERR_FORMAT, "check is not one of exact, numeric, regex, verdict, tool_call");
     if (check == CHECK_TOOL_CALL)
         return check_calls(answer, e);
     if (check == CHECK_NUMERIC)
@@ -341,7 +334,7 @@ enum err_code eval_task_check(const json_t *item, struct err *e)
     if (!json_is_string(answer))
         return err_set(e, ERR_FORMAT, "answer: not a text");
     if (check == CHECK_VERDICT &&
-        last_verdict((struct str){json_string_value(answer), json_string_length(answer)}) < 0)
+        last_verdict((struct str){ json_string_value(answer), json_string_length(answer) }) < 0)
         return err_set(e, ERR_FORMAT, "answer: not a verdict");
     if (check != CHECK_REGEX)
         return ERR_OK;
@@ -355,7 +348,7 @@ enum err_code eval_grade(const json_t *item, struct str text, bool *right, struc
 {
     static const char close[] = "</think>";
     const json_t *answer = json_object_get(item, "answer");
-    struct str want = {json_string_value(answer), json_string_length(answer)};
+    struct str want = { json_string_value(answer), json_string_length(answer) };
     double got = 0, number = 0;
 
     *right = false;
@@ -374,8 +367,7 @@ enum err_code eval_grade(const json_t *item, struct str text, bool *right, struc
         break;
     case CHECK_NUMERIC:
         *right = last_number(text, &got) && wanted_number(answer, &number) &&
-                 fabs(got - number) <=
-                     json_number_value(json_object_get(item, "tolerance")) + 1e-12 * fabs(number);
+                 fabs(got - number) <= json_number_value(json_object_get(item, "tolerance")) + 1e-12 * fabs(number);
         break;
     case CHECK_REGEX:
         return grade_regex(want.p, text, right, e);

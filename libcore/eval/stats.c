@@ -11,11 +11,11 @@ struct eval_interval eval_wilson(int64_t right, int64_t n, double z)
     double N = (double)n, p, mid, half;
 
     if (n <= 0)
-        return (struct eval_interval){0, 1};
+        return (struct eval_interval){ 0, 1 };
     p = (double)right / N;
     mid = (p + z * z / (2 * N)) / (1 + z * z / N);
     half = z / (1 + z * z / N) * sqrt(p * (1 - p) / N + z * z / (4 * N * N));
-    return (struct eval_interval){right == 0 ? 0 : mid - half, right == n ? 1 : mid + half};
+    return (struct eval_interval){ right == 0 ? 0 : mid - half, right == n ? 1 : mid + half };
 }
 
 double eval_mcnemar(int64_t b, int64_t c)
@@ -26,14 +26,13 @@ double eval_mcnemar(int64_t b, int64_t c)
     if (n == 0)
         return 1;
     for (int64_t i = 0; i <= less; i++) /* binomial(n, 1/2), both tails */
-        p += exp(lgamma((double)n + 1) - lgamma((double)i + 1) - lgamma((double)(n - i) + 1) -
-                 (double)n * log(2));
+        p += exp(lgamma((double)n + 1) - lgamma((double)i + 1) - lgamma((double)(n - i) + 1) - (double)n * log(2));
     return p < 0.5 ? 2 * p : 1;
 }
 
 struct eval_mean eval_group_mean(const double *sum, const int64_t *n, int64_t n_groups)
 {
-    struct eval_mean m = {0, 0};
+    struct eval_mean m = { 0, 0 };
     double total = 0, squares = 0;
     int64_t count = 0, groups = 0;
 
@@ -77,8 +76,8 @@ double eval_quantile(const double *sorted, int64_t n, double q)
     return sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]);
 }
 
-enum err_code eval_bootstrap(struct eval_interval *out, const double *v, int64_t n, int rounds,
-                             uint64_t seed, struct err *e)
+enum err_code eval_bootstrap(struct eval_interval *out, const double *v, int64_t n, int rounds, uint64_t seed,
+                             struct err *e)
 {
     double *mean;
 
@@ -86,7 +85,7 @@ enum err_code eval_bootstrap(struct eval_interval *out, const double *v, int64_t
         return err_set(e, ERR_ARG, "a bootstrap needs values and rounds");
     mean = calloc((size_t)rounds, sizeof *mean);
     if (mean == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int r = 0; r < rounds; r++) {
         double sum = 0;
 
@@ -100,8 +99,7 @@ enum err_code eval_bootstrap(struct eval_interval *out, const double *v, int64_t
         mean[r] = sum / (double)n;
     }
     eval_sort(mean, rounds);
-    *out = (struct eval_interval){eval_quantile(mean, rounds, 0.025),
-                                  eval_quantile(mean, rounds, 0.975)};
+    *out = (struct eval_interval){ eval_quantile(mean, rounds, 0.025), eval_quantile(mean, rounds, 0.975) };
     free(mean);
     return ERR_OK;
 }

@@ -23,7 +23,7 @@ enum err_code eval_traffic(struct eval_traffic *t, const struct gguf *g, struct 
     enum err_code code;
 
     if (p == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     code = arch_plan_make(p, g, e);
     if (code == ERR_OK) {
         *t = (struct eval_traffic){
@@ -66,6 +66,5 @@ double eval_step_bytes(const struct eval_traffic *t, enum model_class c, int n_r
 
 double eval_memory_bytes(const struct eval_traffic *t, int64_t n_pos, double kv_elem_bytes)
 {
-    return (double)t->kv_floats * kv_elem_bytes * (double)(n_pos + 1) +
-           2.0 * (double)t->state_bytes;
+    return (double)t->kv_floats * kv_elem_bytes * (double)(n_pos + 1) + 2.0 * (double)t->state_bytes;
 }

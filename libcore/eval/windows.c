@@ -14,14 +14,12 @@ struct window {
 };
 
 /* The i-th window of a text; false past the last. */
-static bool window_at(struct window *w, const struct eval_tokens *t,
-                      const struct eval_window_opts *o, int64_t i)
+static bool window_at(struct window *w, const struct eval_tokens *t, const struct eval_window_opts *o, int64_t i)
 {
-    int64_t done =
-        i == 0 ? 1 : o->ctx_tokens + (i - 1) * o->stride_tokens; /* scored by earlier windows */
+    int64_t done = i == 0 ? 1 : o->ctx_tokens + (i - 1) * o->stride_tokens; /* scored by earlier windows */
 
     if (o->stride_tokens == 0) {
-        *w = (struct window){i * o->ctx_tokens, o->ctx_tokens, o->ctx_tokens / 2 + 1};
+        *w = (struct window){ i * o->ctx_tokens, o->ctx_tokens, o->ctx_tokens / 2 + 1 };
         return w->at + w->n <= t->n;
     }
     w->at = i * o->stride_tokens;
@@ -38,8 +36,8 @@ static int wanted(const struct eval_window_opts *o, int64_t index)
     return o->windows_max == 0 || index < o->windows_first + o->windows_max ? 1 : -1;
 }
 
-static void count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o,
-                  int64_t *windows, int64_t *scored)
+static void count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o, int64_t *windows,
+                  int64_t *scored)
 {
     struct window w;
     int64_t index = 0;
@@ -53,8 +51,7 @@ static void count(const struct eval_tokens *texts, size_t n_texts, const struct 
             }
 }
 
-int64_t eval_window_count(const struct eval_tokens *texts, size_t n_texts,
-                          const struct eval_window_opts *o)
+int64_t eval_window_count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o)
 {
     int64_t windows, scored;
 
@@ -62,8 +59,7 @@ int64_t eval_window_count(const struct eval_tokens *texts, size_t n_texts,
     return windows;
 }
 
-int64_t eval_scored_count(const struct eval_tokens *texts, size_t n_texts,
-                          const struct eval_window_opts *o)
+int64_t eval_scored_count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o)
 {
     int64_t windows, scored;
 
@@ -86,8 +82,8 @@ static enum err_code score(void *ctx, int64_t pos, const float *logits, struct e
 }
 
 /* Feeds one window; its last token is needed only as what the one before predicts. */
-static enum err_code feed(struct run *r, int32_t *copy, const struct window *w, struct scorer *s,
-                          int32_t bos, struct err *e)
+static enum err_code feed(struct run *r, int32_t *copy, const struct window *w, struct scorer *s, int32_t bos,
+                          struct err *e)
 {
     memcpy(copy, s->tokens, (size_t)w->n * sizeof *copy);
     if (bos >= 0)
@@ -107,21 +103,19 @@ enum err_code eval_windows(struct run *r, const struct eval_tokens *texts, size_
     if (o->ctx_tokens < 4)
         return err_set(e, ERR_ARG, "--ctx %lld: a window has at least 4 tokens", (long long)o->ctx_tokens);
     if (o->stride_tokens < 0 || o->stride_tokens > o->ctx_tokens)
-        return err_set(e, ERR_ARG, "--stride %lld: must be from 1 to the %lld tokens of a window", (long long)o->stride_tokens,
-                       (long long)o->ctx_tokens);
+        return err_set(e, ERR_ARG, "--stride %lld: must be from 1 to the %lld tokens of a window",
+                       (long long)o->stride_tokens, (long long)o->ctx_tokens);
     total = eval_window_count(texts, n_texts, o);
     if (total == 0)
-        return err_set(e, ERR_ARG, "the text is shorter than a window of %lld tokens",
-                       (long long)o->ctx_tokens);
+        return err_set(e, ERR_ARG, "the text is shorter than a window of %lld tokens", (long long)o->ctx_tokens);
     copy = calloc((size_t)o->ctx_tokens, sizeof *copy);
     if (copy == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t t = 0; t < n_texts && code == ERR_OK; t++) {
         struct window w;
 
-        for (int64_t i = 0; code == ERR_OK && done < total && window_at(&w, &texts[t], o, i);
-             i++, index++) {
-            struct scorer s = {sink, ctx, index, texts[t].v + w.at};
+        for (int64_t i = 0; code == ERR_OK && done < total && window_at(&w, &texts[t], o, i); i++, index++) {
+            struct scorer s = { sink, ctx, index, texts[t].v + w.at };
 
             if (!wanted(o, index))
                 continue;
@@ -173,9 +167,9 @@ struct eval_mean eval_ppl_tokens(const struct eval_ppl *p)
     double n = (double)p->n, nll = p->n > 0 ? p->sum / n : 0, var;
 
     if (p->n < 2)
-        return (struct eval_mean){exp(nll), 0};
+        return (struct eval_mean){ exp(nll), 0 };
     var = p->sum2 / n - nll * nll;
-    return (struct eval_mean){exp(nll), var > 0 ? sqrt(var / (n - 1)) * exp(nll) : 0};
+    return (struct eval_mean){ exp(nll), var > 0 ? sqrt(var / (n - 1)) * exp(nll) : 0 };
 }
 
 static int32_t argmax(const float *v, int32_t n)

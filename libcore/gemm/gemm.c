@@ -8,23 +8,25 @@ enum { ANY_FORMAT = -1, BOTH = GEMM_ACTS_16 | GEMM_ACTS_8, FEW = GEMM_FEW_ROWS, 
 #define ANY INT64_MAX
 
 const struct gemm_kernel gemm_kernels[GEMM_N_KERNELS] = {
-#define F(set) GEMM_FORMATS_##set
-#define MATRICES(name, formats, from, to) name, GEMM_OF_MATRICES, F(formats), ANY_FORMAT, from, to
+#define F(set)                                GEMM_FORMATS_##set
+#define MATRICES(name, formats, from, to)     name, GEMM_OF_MATRICES, F(formats), ANY_FORMAT, from, to
 #define EXPERTS(name, formats, all, from, to) name, GEMM_OF_EXPERTS, F(formats), all, from, to
     /* file, formats, (all of the launch,) rows from, to; elements, outputs at most; uses of an expert, activations, GPU */
     [GEMM_FLOAT_ROWS] = { MATRICES("gemm_float", FLOAT, 1, FEW), ANY, ANY, 0, BOTH, 0, false, "a warp an output" },
     [GEMM_FLOAT_OUTPUT] = { MATRICES("gemm_float", FLOAT, MANY, 65535), ANY, 1, 0, BOTH, 0, false, "a warp an output" },
     [GEMM_FLOAT_TILES] = { MATRICES("gemm_float", FLOAT, MANY, ANY), ANY, ANY, 0, BOTH, 0, false, "tiles of 32 by 32" },
-    [GEMM_SLICES] = { "gemm_r2_16", GEMM_OF_MATRICES, F(COMMON), F(COMMON), MANY, GEMM_SLICED_ROWS, ANY, ANY, 0, BOTH, 0, false,
-                      "in slices of at most 16 rows, as those" },
+    [GEMM_SLICES] = { "gemm_r2_16", GEMM_OF_MATRICES, F(COMMON), F(COMMON), MANY, GEMM_SLICED_ROWS, ANY, ANY, 0, BOTH,
+                      0, false, "in slices of at most 16 rows, as those" },
     [GEMM_R1_FUSED] = { MATRICES("gemv_r1_fused", FAST_ROW, 1, 1), GEMM_FUSED_LONGEST, ANY, 0, BOTH, 0, false, NULL },
     [GEMM_R2_16_LARGE] = { MATRICES("gemm_r2_16_large", COMMON, 1, FEW), ANY, ANY, 0, BOTH, 0, true,
                            "one matrix, two turns for all warps" },
     [GEMM_R2_16_RESIDENT] = { MATRICES("gemm_r2_16_resident", COMMON, 1, FEW), ANY, ANY, 0, BOTH, 0, true,
                               "all blocks find room at once" },
     [GEMM_R2_16] = { MATRICES("gemm_r2_16", COMMON, 1, FEW), ANY, ANY, 0, BOTH, 0, false, NULL },
-    [GEMM_R64_A8_WGMMA] = { MATRICES("gemm_r64_a8_wgmma", WHOLE, GEMM_WIDE_ROWS, ANY), ANY, ANY, 0, GEMM_ACTS_8, 90, false, NULL },
-    [GEMM_R64_A16_WGMMA] = { MATRICES("gemm_r64_a16_wgmma", WIDE, GEMM_WIDE_ROWS, ANY), ANY, ANY, 0, BOTH, 90, false, NULL },
+    [GEMM_R64_A8_WGMMA] = { MATRICES("gemm_r64_a8_wgmma", WHOLE, GEMM_WIDE_ROWS, ANY), ANY, ANY, 0, GEMM_ACTS_8, 90,
+                            false, NULL },
+    [GEMM_R64_A16_WGMMA] = { MATRICES("gemm_r64_a16_wgmma", WIDE, GEMM_WIDE_ROWS, ANY), ANY, ANY, 0, BOTH, 90, false,
+                             NULL },
     [GEMM_R17_A8_MMA] = { MATRICES("gemm_r17_a8_mma", WHOLE, MANY, ANY), ANY, ANY, 0, GEMM_ACTS_8, 0, false, NULL },
     [GEMM_R17_MMA] = { MATRICES("gemm_r17_mma", TILED, MANY, ANY), ANY, ANY, 0, BOTH, 0, false, NULL },
     [GEMM_STORED_ROWS] = { MATRICES("gemv_rare", RARE, 1, ANY), ANY, ANY, 0, BOTH, 0, false, NULL },
@@ -32,10 +34,10 @@ const struct gemm_kernel gemm_kernels[GEMM_N_KERNELS] = {
                              "rows in whole strips; above 16 in slices" },
     [GEMM_EXPERTS_R64_A8_WGMMA] = { EXPERTS("gemm_r64_a8_wgmma", WHOLE, F(WIDE), MANY, ANY), ANY, ANY, GEMM_WIDE_PAIRS,
                                     GEMM_ACTS_8, 90, false, NULL },
-    [GEMM_EXPERTS_R64_A16_WGMMA] = { EXPERTS("gemm_r64_a16_wgmma", WIDE, F(WIDE), MANY, ANY), ANY, ANY, GEMM_WIDE_PAIRS, BOTH,
-                                     90, false, NULL },
-    [GEMM_EXPERTS_R17_A8_MMA] = { EXPERTS("gemm_r17_a8_mma", WHOLE, F(TILED), MANY, ANY), ANY, ANY, 0, GEMM_ACTS_8, 0, false,
-                                  NULL },
+    [GEMM_EXPERTS_R64_A16_WGMMA] = { EXPERTS("gemm_r64_a16_wgmma", WIDE, F(WIDE), MANY, ANY), ANY, ANY, GEMM_WIDE_PAIRS,
+                                     BOTH, 90, false, NULL },
+    [GEMM_EXPERTS_R17_A8_MMA] = { EXPERTS("gemm_r17_a8_mma", WHOLE, F(TILED), MANY, ANY), ANY, ANY, 0, GEMM_ACTS_8, 0,
+                                  false, NULL },
     [GEMM_EXPERTS_R17_MMA] = { EXPERTS("gemm_r17_mma", TILED, F(TILED), MANY, ANY), ANY, ANY, 0, BOTH, 0, false, NULL },
     [GEMM_EXPERTS_STORED] = { EXPERTS("moe_r17", STORED, ANY_FORMAT, 1, ANY), ANY, ANY, 0, BOTH, 0, false, NULL },
     [GEMM_EXPERTS_FLOAT] = { EXPERTS("moe_r17", FLOAT, ANY_FORMAT, 1, ANY), ANY, ANY, 0, BOTH, 0, false, NULL },
@@ -103,7 +105,8 @@ bool gemm_knows(int type)
 
 const char *gemm_formats_name(enum gemm_formats f)
 {
-    static const char *const name[GEMM_N_FORMATS] = { "float", "stored", "common", "fast row", "tiled", "wide", "whole", "rare" };
+    static const char *const name[GEMM_N_FORMATS] = { "float", "stored", "common", "fast row",
+                                                      "tiled", "wide",   "whole",  "rare" };
 
     return name[f];
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.h - the table of which GPU kernel multiplies what.                        room: gemm (base quant)
+/* gemm.h - the table of which GPU kernel multiplies what.                        room: gemm
  *
  * One row per kernel, tried in order: the first that takes a product runs it (kernels/gemm/pick.cu,
  * kernels/moe/moe_r17.cu). A kernel with `refuses` also checks whether the matrices of a launch fit the card; if not, the
@@ -14,37 +14,39 @@
 /* Formats that are decoded to whole numbers, by what multiplies them (kernels/quant). COMMON: those of most files, whose
  * weights come packed to the fragments of tensor cores. ONE_ROW: other ones that one row has launches of its own for: formats
  * of small files and of rows that are no multiple of 256. */
-#define GEMM_COMMON_K(X) X(q4_k) X(q5_k) X(q6_k)
-#define GEMM_COMMON_I(X) X(q8_0) X(iq3_s) X(iq4_xs)
-#define GEMM_COMMON(X) GEMM_COMMON_K(X) GEMM_COMMON_I(X)
+#define GEMM_COMMON_K(X)    X(q4_k) X(q5_k) X(q6_k)
+#define GEMM_COMMON_I(X)    X(q8_0) X(iq3_s) X(iq4_xs)
+#define GEMM_COMMON(X)      GEMM_COMMON_K(X) GEMM_COMMON_I(X)
+/* clang-format off */
 #define GEMM_RARE(X) \
     X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q2_k) X(q3_k) X(iq1_s) X(iq1_m) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs) \
     X(iq4_nl) X(mxfp4) X(nvfp4) X(tq1_0) X(tq2_0) X(q1_0) X(q2_0) X(iq2_k) X(iq3_k) X(iq4_k) X(iq4_ks) X(iq5_k)
-#define GEMM_ONE_ROW(X) X(q5_0) X(q5_1) X(q2_k) X(q3_k) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs) X(iq4_nl) X(mxfp4)
+/* clang-format on */
+#define GEMM_ONE_ROW(X)     X(q5_0) X(q5_1) X(q2_k) X(q3_k) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs) X(iq4_nl) X(mxfp4)
 /* Of RARE, what has two scales and two minima for 32 elements; what has two scales for 32, and weights of more than 32. */
 #define GEMM_HALF_MINIMA(X) X(q2_k)
-#define GEMM_HALF_LARGE(X) X(iq1_m) X(iq2_k) X(iq2_s) X(iq2_xs) X(iq3_k) X(iq4_k) X(iq5_k)
+#define GEMM_HALF_LARGE(X)  X(iq1_m) X(iq2_k) X(iq2_s) X(iq2_xs) X(iq3_k) X(iq4_k) X(iq5_k)
 /* Of COMMON, what has whole numbers as scales: how many sums of 128 elements with activations of 8 bits stay exact in a float,
  * the largest being 15 63 127 (q4_k) and 15 31 127 (iq3_s), 31 63 127, 32 128 127; what has weights of at most 15. */
-#define GEMM_WHOLE(X) X(q4_k, 1) X(iq3_s, 1) X(q5_k, 2) X(q6_k, 4)
-#define GEMM_SMALL(X) X(q4_k) X(iq3_s)
+#define GEMM_WHOLE(X)       X(q4_k, 1) X(iq3_s, 1) X(q5_k, 2) X(q6_k, 4)
+#define GEMM_SMALL(X)       X(q4_k) X(iq3_s)
 /* Those whose products are of decoded floats. */
-#define GEMM_FLOAT(X) X(f32) X(f16) X(bf16) X(f64) X(i8) X(i16) X(i32) X(i64) X(iq6_k)
+#define GEMM_FLOAT(X)       X(f32) X(f16) X(bf16) X(f64) X(i8) X(i16) X(i32) X(i64) X(iq6_k)
 
 /* Sets of formats, which the table names. */
 enum gemm_formats {
-    GEMM_FORMATS_FLOAT,   /* decoded to floats; activations are not rounded */
-    GEMM_FORMATS_STORED,  /* decoded to whole numbers */
+    GEMM_FORMATS_FLOAT,  /* decoded to floats; activations are not rounded */
+    GEMM_FORMATS_STORED, /* decoded to whole numbers */
     GEMM_FORMATS_COMMON,
     GEMM_FORMATS_FAST_ROW, /* COMMON and ONE_ROW */
-    GEMM_FORMATS_TILED,   /* STORED less HALF_MINIMA */
-    GEMM_FORMATS_WIDE,    /* TILED less HALF_LARGE: 16 products of 16 bits stay whole in a float */
-    GEMM_FORMATS_WHOLE,   /* sums stay whole through 128 elements, or a part of them, with activations of 8 bits */
-    GEMM_FORMATS_RARE,    /* STORED less COMMON */
+    GEMM_FORMATS_TILED,    /* STORED less HALF_MINIMA */
+    GEMM_FORMATS_WIDE,     /* TILED less HALF_LARGE: 16 products of 16 bits stay whole in a float */
+    GEMM_FORMATS_WHOLE,    /* sums stay whole through 128 elements, or a part of them, with activations of 8 bits */
+    GEMM_FORMATS_RARE,     /* STORED less COMMON */
     GEMM_N_FORMATS
 };
-bool        gemm_formats_have(enum gemm_formats f, int type);
-bool        gemm_knows(int type); /* it is in one of them: a GPU has kernels for it */
+bool gemm_formats_have(enum gemm_formats f, int type);
+bool gemm_knows(int type); /* it is in one of them: a GPU has kernels for it */
 const char *gemm_formats_name(enum gemm_formats f);
 
 /* Rows of activations of one launch of few rows; those that go in slices of as many: with 64 tiles were faster for two of three
@@ -80,31 +82,31 @@ enum gemm_index {
 };
 
 struct gemm_kernel {
-    const char       *name;  /* as its file in kernels/, without .cu or .cuh */
-    enum gemm_of      of;
+    const char *name; /* as its file in kernels/, without .cu or .cuh */
+    enum gemm_of of;
     enum gemm_formats formats;
-    int               all;   /* enum gemm_formats that all matrices of the launch must be in; -1: any */
-    int64_t           rows_min, rows_max; /* of activations; of a step, for experts */
-    int64_t           k_max; /* elements of a row of weights */
-    int64_t           n_max; /* rows of weights */
-    int64_t           each_min; /* uses of an expert, on average */
-    unsigned          acts;
-    int               sm;    /* compute capability that it needs, 90: only that; 0: any */
-    bool              refuses; /* it looks at shapes, too, and may leave a product to the next */
-    const char       *note;  /* when, or how; or NULL */
+    int all;                    /* enum gemm_formats that all matrices of the launch must be in; -1: any */
+    int64_t rows_min, rows_max; /* of activations; of a step, for experts */
+    int64_t k_max;              /* elements of a row of weights */
+    int64_t n_max;              /* rows of weights */
+    int64_t each_min;           /* uses of an expert, on average */
+    unsigned acts;
+    int sm;           /* compute capability that it needs, 90: only that; 0: any */
+    bool refuses;     /* it looks at shapes, too, and may leave a product to the next */
+    const char *note; /* when, or how; or NULL */
 };
 extern const struct gemm_kernel gemm_kernels[GEMM_N_KERNELS];
 
 struct gemm_product {
     enum gemm_of of;
-    int          type;           /* of the matrix, a row of quant_types[] */
-    const int   *types;          /* [n_types] of all matrices of the launch */
-    int          n_types;
-    int64_t      rows, k, n;
-    int64_t      pairs, n_expert; /* of experts: uses in the step; experts of the layer */
-    bool         eight;          /* activations are rounded to 8 bits */
-    int          sm;             /* of the device: 90, 120 */
-    int          only;           /* 1 + the kernel that is to be taken where it can be, for tests; 0: the first */
+    int type;         /* of the matrix, a row of quant_types[] */
+    const int *types; /* [n_types] of all matrices of the launch */
+    int n_types;
+    int64_t rows, k, n;
+    int64_t pairs, n_expert; /* of experts: uses in the step; experts of the layer */
+    bool eight;              /* activations are rounded to 8 bits */
+    int sm;                  /* of the device: 90, 120 */
+    int only;                /* 1 + the kernel that is to be taken where it can be, for tests; 0: the first */
 };
 /* Whether row i takes it, shapes aside. */
 bool gemm_takes(int i, const struct gemm_product *p);

@@ -6,7 +6,7 @@
 #include "gen/internal.h"
 
 enum {
-    FORK_MIN = 16, /* tokens that are worth a copy of another sequence's state */
+    FORK_MIN = 16,  /* tokens that are worth a copy of another sequence's state */
     SHARE_MIN = 32, /* tokens of a prompt that are worth waiting for while another request reads them */
 };
 
@@ -42,9 +42,9 @@ static int64_t reusable(const struct request *q)
 
 /* Where a prompt can begin. */
 struct start {
-    int     from; /* sequence that has the prefix; -1: none */
+    int from;     /* sequence that has the prefix; -1: none */
     int64_t kept; /* its tokens */
-    int     into; /* sequence to use; -1: none is free */
+    int into;     /* sequence to use; -1: none is free */
 };
 
 /* What a sequence holds is what the request's own rows would be. */
@@ -73,8 +73,7 @@ static struct start find_start(const struct gen *g, const struct request *q)
     s.into = other;
     /* A conversation that goes on stays in its place. One that turns off leaves the other branch alone, if there
      * is another place. */
-    if (s.from >= 0 && g->at[s.from] == NULL &&
-        (other < 0 || s.kept < FORK_MIN || s.kept == run_pos(g->o.run, s.from)))
+    if (s.from >= 0 && g->at[s.from] == NULL && (other < 0 || s.kept < FORK_MIN || s.kept == run_pos(g->o.run, s.from)))
         s.into = s.from;
     return s;
 }
@@ -114,7 +113,7 @@ static enum err_code open_request(struct gen *g, struct request *q, struct err *
         room = q->q.predict_max;
     token = realloc(q->token, (size_t)(q->q.n_prompt + room + 1) * sizeof *token);
     if (token == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     q->token = token;
     q->q.prompt = token;
     q->cap = q->q.n_prompt + room + 1;
@@ -126,7 +125,7 @@ static enum err_code open_request(struct gen *g, struct request *q, struct err *
     if (q->q.constraint != NULL && q->q.constraint->begin(&q->place, q->q.rules, e))
         return e->code;
     if (q->q.pool && (q->pooled = calloc((size_t)g->n_embd, sizeof *q->pooled)) == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     return gen_begin_text(g, q, e);
 }
 
@@ -171,8 +170,8 @@ void gen_enqueue(struct gen *g, struct request *q)
 {
     struct request **link = &g->queue;
 
-    while (*link != NULL && ((*link)->q.priority > q->q.priority ||
-                             ((*link)->q.priority == q->q.priority && (*link)->id < q->id)))
+    while (*link != NULL &&
+           ((*link)->q.priority > q->q.priority || ((*link)->q.priority == q->q.priority && (*link)->id < q->id)))
         link = &(*link)->next;
     q->next = *link;
     *link = q;
@@ -230,7 +229,7 @@ static enum err_code start_probe(struct gen *g, struct request *q, int seq, stru
     const int64_t n = q->n + o->n_token;
 
     if (p == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     p->q = gen_defaults();
     p->q.n_prompt = n;
     p->q.predict_max = o->n_probe;
@@ -241,7 +240,9 @@ static enum err_code start_probe(struct gen *g, struct request *q, int seq, stru
     p->seen = calloc((size_t)o->n_probe, sizeof *p->seen);
     if (p->token == NULL || p->seen == NULL || n + o->n_probe > g->ctx ||
         sample_open(&p->sampler, &p->q.sample, g->n_vocab, e) || run_fork(g->o.run, seq, q->seq, e)) {
-        const enum err_code code = n + o->n_probe > g->ctx ? ERR_LIMIT : p->token == NULL || p->seen == NULL ? ERR_NOMEM : e->code;
+        const enum err_code code = n + o->n_probe > g->ctx               ? ERR_LIMIT
+                                   : p->token == NULL || p->seen == NULL ? ERR_NOMEM
+                                                                         : e->code;
 
         gen_request_free(p);
         return code;

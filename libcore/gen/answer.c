@@ -48,8 +48,7 @@ static enum err_code add_text(struct gen *g, struct request *q, int32_t token, s
 {
     const struct text_info *info = text_info(g->o.text);
 
-    if (q->q.chat && q->stats.tokens == 1 && !q->in_reasoning && token == info->think_open &&
-        begin_part(g, q, true, e))
+    if (q->q.chat && q->stats.tokens == 1 && !q->in_reasoning && token == info->think_open && begin_part(g, q, true, e))
         return e->code;
     /* Newlines between the reasoning and the text are the format's, not the answer's. */
     q->n_text += !q->in_reasoning && (!q->q.chat || q->n_text > 0 || !only_newlines(text_piece(g->o.text, token)));
@@ -147,8 +146,14 @@ static const float *mean(struct gen *g, const struct request *q)
 
 enum err_code gen_finish(struct gen *g, struct request *q, struct err *e)
 {
-    struct gen_event ev = { .kind = GEN_END, .id = q->id, .user = q->q.user, .seq = q->seq, .end = q->end_by,
-                            .reasoning = q->in_reasoning, .err = q->why, .stats = q->stats };
+    struct gen_event ev = { .kind = GEN_END,
+                            .id = q->id,
+                            .user = q->q.user,
+                            .seq = q->seq,
+                            .end = q->end_by,
+                            .reasoning = q->in_reasoning,
+                            .err = q->why,
+                            .stats = q->stats };
     struct event_what w = { STR(""), STR(""), NULL, 0 };
     enum err_code code = ERR_OK;
 

@@ -41,7 +41,8 @@ static enum err_code choose_row(struct gen *g, struct ask *a, struct sample_pick
         seen->entropy = (float)(log(d.total) - d.weighted / d.total);
     }
     if (mix != NULL)
-        a->mix.weight = q->q.memory->weight(q->q.memory_of, a->evidence, seen->p_max, would_end(g, a, digest ? &d : NULL, mask));
+        a->mix.weight =
+            q->q.memory->weight(q->q.memory_of, a->evidence, seen->p_max, would_end(g, a, digest ? &d : NULL, mask));
     if (digest && sample_next_digest(q->sampler, &d, mix, o->shun, o->n_shun, pick, &enough, e))
         return e->code;
     if (enough)

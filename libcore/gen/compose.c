@@ -231,8 +231,8 @@ static enum err_code fill_want(struct gen *g, struct ask *a, struct err *e)
         const int32_t *token = context_with_guesses(q, a->n_guessed, &n);
 
         a->mix = (struct sample_mix){ a->mix_token, a->mix_q, 0, 0 };
-        q->q.memory->look(q->q.memory_of, token, n, reasons_after(g, q, a->n_guessed), a->mix_token, a->mix_q, &a->mix.n,
-                          &a->evidence);
+        q->q.memory->look(q->q.memory_of, token, n, reasons_after(g, q, a->n_guessed), a->mix_token, a->mix_q,
+                          &a->mix.n, &a->evidence);
     }
     *w = (struct logits_want){ .n_top = 0 };
     if (g->ids == NULL || (reading(q) && q->q.n_rows > 0 && q->stats.tokens == 0))

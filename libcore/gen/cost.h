@@ -16,17 +16,17 @@
 
 enum { GEN_COSTS = 64 }; /* numbers of rows, 0 .. 63 */
 
-struct gen_cost {                         /* all zero: nothing is known */
-    float ms[GEN_COSTS];                  /* of a step with k rows at the current speed, rather too high; 0: not known */
-    float last;                           /* time of the last step divided by the expected time, at most 3 */
-    float speed;                          /* milliseconds of a unit of work, now */
+struct gen_cost {        /* all zero: nothing is known */
+    float ms[GEN_COSTS]; /* of a step with k rows at the current speed, rather too high; 0: not known */
+    float last;          /* time of the last step divided by the expected time, at most 3 */
+    float speed;         /* milliseconds of a unit of work, now */
     float took[GEN_COSTS], base[GEN_COSTS]; /* decaying sums: of such steps' time, and of `speed` when they were made */
-    float seen[GEN_COSTS];                /* steps in these sums */
-    float n;                              /* steps in `speed`, up to a few */
-    float spread;                         /* how far single steps are from the expected time, as a share of it */
-    bool  records;                        /* set by the owner: on this device not only the first step with a number of rows
+    float seen[GEN_COSTS];                  /* steps in these sums */
+    float n;                                /* steps in `speed`, up to a few */
+    float spread;                           /* how far single steps are from the expected time, as a share of it */
+    bool records;       /* set by the owner: on this device not only the first step with a number of rows
                                            * takes longer than later ones, but the second, too */
-    int   met[GEN_COSTS];                 /* such steps that were left out */
+    int met[GEN_COSTS]; /* such steps that were left out */
 };
 
 /* Notes that a step with `rows` rows took `ms`. Steps with more than GEN_COSTS - 1 rows are ignored. */

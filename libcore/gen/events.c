@@ -18,7 +18,7 @@ static enum err_code grow(void **v, size_t n_used, size_t n, size_t *cap, size_t
         want *= 2;
     p = realloc(*v, want * size);
     if (p == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     *v = p;
     *cap = want;
     return ERR_OK;

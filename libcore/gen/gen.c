@@ -27,7 +27,7 @@ static enum err_code alloc_all(struct gen *g, struct err *e)
     g->pooled = calloc((size_t)g->n_seq * (size_t)g->n_embd, sizeof *g->pooled);
     if (g->hidden == NULL || g->pooled == NULL || g->at == NULL || g->used == NULL || g->row == NULL ||
         g->want == NULL || g->guess == NULL || g->ask == NULL || (digests && g->ids == NULL) || g->masks == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t i = 0; digests && i < asks; i++)
         g->ask[i].ids = g->ids + i * LOGITS_IDS_MAX;
     return ERR_OK;
@@ -47,14 +47,15 @@ enum err_code gen_open(struct gen **out, const struct gen_opts *o, struct err *e
     struct gen *g;
 
     if (o->n_spare < 0 || o->n_spare >= n_seq)
-        return err_set(e, ERR_ARG, "%d of %d sequences are kept for probes: none is left for requests", o->n_spare, n_seq);
+        return err_set(e, ERR_ARG, "%d of %d sequences are kept for probes: none is left for requests", o->n_spare,
+                       n_seq);
     if (o->prompt_rows < 0 || o->wait_max < 0)
         return err_set(e, ERR_ARG, "prompt_rows and wait_max are not below 0");
     if (run_check_adapters(o->run, o->adapters, o->n_adapters, e))
         return e->code;
     g = calloc(1, sizeof *g);
     if (g == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     g->o = *o;
     keep_adapters(g->adapters, &g->o.adapters, g->o.n_adapters);
     g->n_seq = n_seq - o->n_spare;
@@ -104,8 +105,9 @@ void gen_close(struct gen *g)
 
 struct gen_request gen_defaults(void)
 {
-    return (struct gen_request){ .predict_max = -1, .text_max = -1, .draft_max = -1, .n_adapters = -1,
-                                 .sample = sample_defaults() };
+    return (struct gen_request){
+        .predict_max = -1, .text_max = -1, .draft_max = -1, .n_adapters = -1, .sample = sample_defaults()
+    };
 }
 
 static enum err_code check(const struct gen *g, const struct gen_request *q, struct err *e)
@@ -197,7 +199,7 @@ enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id
         return e->code;
     r = calloc(1, sizeof *r);
     if (r == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     r->q = *q;
     r->seq = -1;
     if (q->n_adapters < 0) {
@@ -206,7 +208,7 @@ enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id
     }
     keep_adapters(r->adapters, &r->q.adapters, r->q.n_adapters);
     if (!copy_all(r))
-        err_set(e, ERR_NOMEM, "out of memory");
+        err_nomem(e);
     else if (q->governor == NULL || q->governor->begin(&r->governor, q->governor_opts, q->thinking, e) == ERR_OK)
         r->id = ++g->next_id;
     if (r->id == 0) {

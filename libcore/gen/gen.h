@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gen.h - requests in, events out: many answers of one model, generated in parallel.
- * room: gen (base text sample run)
+ * room: gen
  *
  * A gen owns the sequences of a run. Each gen_step() is one step of the model for everything in progress: the
  * next token of each answer (and guesses after it), then prompt rows of those that still read. The tokens of a request
@@ -26,51 +26,51 @@ struct gen;
 struct text;
 
 struct gen_opts {
-    struct run        *run;         /* not owned; nobody else may step it while the gen is open */
-    const struct text *text;        /* not owned; NULL: no stop strings, no text in events, only end_token ends an answer */
-    int32_t            end_token;   /* without a text: ends an answer; -1: none */
+    struct run *run;         /* not owned; nobody else may step it while the gen is open */
+    const struct text *text; /* not owned; NULL: no stop strings, no text in events, only end_token ends an answer */
+    int32_t end_token;       /* without a text: ends an answer; -1: none */
     const struct gen_drafter *drafter; /* NULL: no guesses */
-    void              *drafter_of;  /* its object; not owned */
-    int                n_spare;     /* sequences of the run kept for probes, not for requests */
-    int                prompt_rows; /* prompt rows in a step that also has answers; 0: a quarter of the run's rows */
-    int64_t            wait_max;    /* requests that may wait; 0: any number */
+    void *drafter_of;                  /* its object; not owned */
+    int n_spare;                       /* sequences of the run kept for probes, not for requests */
+    int prompt_rows;                   /* prompt rows in a step that also has answers; 0: a quarter of the run's rows */
+    int64_t wait_max;                  /* requests that may wait; 0: any number */
     const struct run_adapter *adapters; /* [n_adapters] for requests that name none; copied */
-    int                n_adapters;
+    int n_adapters;
 };
 
 struct gen_request {
-    const int32_t *prompt;          /* [n_prompt], n_prompt >= 1 */
-    int64_t        n_prompt;
-    int64_t        predict_max;     /* tokens of the answer; -1: until the context is full; 0: only read the prompt */
-    int64_t        text_max;        /* tokens of the answer after the reasoning, from the first visible one on; -1: any
+    const int32_t *prompt; /* [n_prompt], n_prompt >= 1 */
+    int64_t n_prompt;
+    int64_t predict_max; /* tokens of the answer; -1: until the context is full; 0: only read the prompt */
+    int64_t text_max;    /* tokens of the answer after the reasoning, from the first visible one on; -1: any
                                      * number; needs a text */
-    bool           ignore_eos;      /* end tokens do not end the answer */
-    bool           chat;            /* reasoning and text are separated; stop strings are looked for in the text only */
-    bool           thinking;        /* chat: the prompt ends inside reasoning */
-    bool           spell;           /* control tokens are part of the text, as they are spelled: for a reader of the
+    bool ignore_eos;     /* end tokens do not end the answer */
+    bool chat;           /* reasoning and text are separated; stop strings are looked for in the text only */
+    bool thinking;       /* chat: the prompt ends inside reasoning */
+    bool spell;          /* control tokens are part of the text, as they are spelled: for a reader of the
                                      * model's own marks (chat/reader.h) */
-    bool           in_parts;        /* not with chat: the text continues the prompt's, and another request may continue it.
+    bool in_parts;       /* not with chat: the text continues the prompt's, and another request may continue it.
                                      * A character that is split between two requests comes whole with the later one */
-    bool           pool;            /* GEN_END has the mean of the last hidden rows of all prompt tokens, which are all
+    bool pool;           /* GEN_END has the mean of the last hidden rows of all prompt tokens, which are all
                                      * evaluated; the run must tap n_layer */
-    int            priority;        /* higher ones first; equal ones in the order they came */
+    int priority;        /* higher ones first; equal ones in the order they came */
     struct sample_opts sample;
-    const struct str  *stops;       /* [n_stops], not empty; needs a text */
-    size_t         n_stops;
-    const int64_t *marks;           /* [n_marks] positions of the prompt, ascending, at which run_mark() is called */
-    int            n_marks;
-    int64_t        n_rows;          /* logits of the last n_rows prompt tokens come as GEN_ROW; 0: none */
-    int            draft_max;       /* guesses in a step; -1: as many as fit; 0: none */
+    const struct str *stops; /* [n_stops], not empty; needs a text */
+    size_t n_stops;
+    const int64_t *marks; /* [n_marks] positions of the prompt, ascending, at which run_mark() is called */
+    int n_marks;
+    int64_t n_rows;                          /* logits of the last n_rows prompt tokens come as GEN_ROW; 0: none */
+    int draft_max;                           /* guesses in a step; -1: as many as fit; 0: none */
     const struct gen_constraint *constraint; /* NULL: any text */
-    const void    *rules;           /* of the constraint; outlives the request */
-    const struct gen_memory *memory;/* NULL: none */
-    const void    *memory_of;       /* its object; outlives the request */
-    const struct gen_governor *governor; /* NULL: none */
-    const void    *governor_opts;   /* used by gen_submit() only */
+    const void *rules;                       /* of the constraint; outlives the request */
+    const struct gen_memory *memory;         /* NULL: none */
+    const void *memory_of;                   /* its object; outlives the request */
+    const struct gen_governor *governor;     /* NULL: none */
+    const void *governor_opts;               /* used by gen_submit() only */
     const struct run_adapter *adapters; /* [n_adapters] as of run_set_adapters(); they must stay open until g is closed,
                                          * since sequences keep them */
-    int            n_adapters;      /* -1: those of gen_opts */
-    void          *user;
+    int n_adapters;                     /* -1: those of gen_opts */
+    void *user;
 };
 /* No limit, greedy, everything else off. */
 struct gen_request gen_defaults(void);
@@ -83,11 +83,11 @@ enum gen_kind {
     GEN_END,
 };
 enum gen_end {
-    GEN_LENGTH,      /* predict_max or text_max */
-    GEN_EOS,         /* the model ended the turn */
+    GEN_LENGTH, /* predict_max or text_max */
+    GEN_EOS,    /* the model ended the turn */
     GEN_STOP_STRING,
-    GEN_CONTEXT,     /* the context is full */
-    GEN_STOPPED,     /* by the governor */
+    GEN_CONTEXT, /* the context is full */
+    GEN_STOPPED, /* by the governor */
     GEN_CANCELLED,
     GEN_FAILED,
 };
@@ -101,21 +101,21 @@ struct gen_stats {
     int64_t whole_rows;                   /* choices that needed all logits of a row from a GPU */
 };
 struct gen_event {
-    enum gen_kind      kind;
-    int64_t            id;
-    void              *user;
-    int                seq;       /* of the run */
-    int64_t            done;      /* GEN_PROMPT: tokens read; GEN_ROW: position of the token */
-    const float       *logits;    /* GEN_ROW: [n_vocab] */
-    struct sample_pick pick;      /* GEN_TOKEN; logprob is NaN if it was not computed for a forced token */
-    bool               forced;    /* GEN_TOKEN: not chosen */
-    bool               reasoning; /* GEN_TOKEN, GEN_END: the text is reasoning */
-    bool               closes;    /* GEN_TOKEN: the reasoning ends with this token */
-    struct str         text;      /* GEN_TOKEN, GEN_END: whole characters that are certain now */
-    enum gen_end       end;       /* GEN_END */
-    struct err         err;       /* GEN_FAILED: the reason; the other requests continue */
-    struct gen_stats   stats;     /* GEN_BEGIN, GEN_END */
-    const float       *pooled;    /* GEN_END, if asked for: [n_embd], not normalised */
+    enum gen_kind kind;
+    int64_t id;
+    void *user;
+    int seq;                 /* of the run */
+    int64_t done;            /* GEN_PROMPT: tokens read; GEN_ROW: position of the token */
+    const float *logits;     /* GEN_ROW: [n_vocab] */
+    struct sample_pick pick; /* GEN_TOKEN; logprob is NaN if it was not computed for a forced token */
+    bool forced;             /* GEN_TOKEN: not chosen */
+    bool reasoning;          /* GEN_TOKEN, GEN_END: the text is reasoning */
+    bool closes;             /* GEN_TOKEN: the reasoning ends with this token */
+    struct str text;         /* GEN_TOKEN, GEN_END: whole characters that are certain now */
+    enum gen_end end;        /* GEN_END */
+    struct err err;          /* GEN_FAILED: the reason; the other requests continue */
+    struct gen_stats stats;  /* GEN_BEGIN, GEN_END */
+    const float *pooled;     /* GEN_END, if asked for: [n_embd], not normalised */
 };
 
 /* ERR_ARG: no sequence is left for requests. */
@@ -128,11 +128,11 @@ MUST_CHECK enum err_code gen_submit(struct gen *g, const struct gen_request *q, 
 void gen_set_drafter(struct gen *g, void *drafter_of);
 /* Cancels a request: the next step gives its GEN_END with GEN_CANCELLED. An unknown id does nothing. */
 void gen_cancel(struct gen *g, int64_t id);
-bool gen_busy(const struct gen *g); /* a request has not ended, or an event has not been taken */
+bool gen_busy(const struct gen *g);       /* a request has not ended, or an event has not been taken */
 int64_t gen_waiting(const struct gen *g); /* requests without a sequence */
 int64_t gen_reading(const struct gen *g); /* requests that have no answer yet: they wait, or read their prompts */
 /* A sequence that no request uses, the least recently used one: a program may load a session into it. -1: none. */
-int  gen_idle(const struct gen *g);
+int gen_idle(const struct gen *g);
 /* One step. An error means that the run failed: every request has ended with GEN_FAILED, and g can only be closed. A step
  * that the run aborted (run_opts.stop) is not an error: nothing has happened, and requests that are not cancelled continue
  * with the next step. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hooks.h - what plugs into the generation engine.                          room: gen (base sample)
+/* hooks.h - what plugs into the generation engine.                          room: gen
  *
  * Four kinds of helpers: a drafter guesses tokens, a constraint says which tokens may come, a memory adds
  * probabilities, a governor watches the reasoning. They only answer calls: none holds a sequence or steps the model, so
@@ -15,19 +15,20 @@
 
 enum {
     GEN_DRAFT_MAX = 16, /* guesses for one sequence in a step */
-    GEN_DRAFT_USUAL = 15, /* at most, unless more are asked for: with the newest token as many rows as kernels for few have */
-    GEN_BACK_MAX = 64,  /* tokens that a constraint must be able to take back */
+    GEN_DRAFT_USUAL =
+        15, /* at most, unless more are asked for: with the newest token as many rows as kernels for few have */
+    GEN_BACK_MAX = 64, /* tokens that a constraint must be able to take back */
 };
 
 /* ---- drafter: one for a gen; may change the speed and nothing else ---- */
 
 struct gen_guess {
-    int            seq;                  /* in: the run's sequence */
-    const int32_t *token;                /* in: [n_token] prompt and answer, the newest not yet evaluated */
-    int64_t        n_token;
-    int            n_max;                /* in: the most guesses wanted, 1 .. GEN_DRAFT_MAX */
-    int            n;                    /* out: guesses; 0: none */
-    int32_t        guess[GEN_DRAFT_MAX]; /* out: tokens that may follow */
+    int seq;              /* in: the run's sequence */
+    const int32_t *token; /* in: [n_token] prompt and answer, the newest not yet evaluated */
+    int64_t n_token;
+    int n_max;                    /* in: the most guesses wanted, 1 .. GEN_DRAFT_MAX */
+    int n;                        /* out: guesses; 0: none */
+    int32_t guess[GEN_DRAFT_MAX]; /* out: tokens that may follow */
 };
 struct gen_drafter {
     /* The sequence now holds exactly these tokens, all of them evaluated. May be NULL. */
@@ -45,13 +46,13 @@ struct gen_drafter {
 struct gen_constraint {
     /* Makes the place of one answer; `rules` is the request's. */
     enum err_code (*begin)(void **place, const void *rules, struct err *e);
-    void    (*end)(void *place);
-    bool    (*take)(void *place, int32_t token); /* false: the token may not come, and nothing has changed */
-    void    (*back)(void *place, int n);         /* takes back the newest n <= GEN_BACK_MAX tokens */
-    bool    (*free)(const void *place);          /* every token may come: no mask is needed */
-    int32_t (*only)(void *place);                /* the one token that may come, or -1 */
+    void (*end)(void *place);
+    bool (*take)(void *place, int32_t token); /* false: the token may not come, and nothing has changed */
+    void (*back)(void *place, int n);         /* takes back the newest n <= GEN_BACK_MAX tokens */
+    bool (*free)(const void *place);          /* every token may come: no mask is needed */
+    int32_t (*only)(void *place);             /* the one token that may come, or -1 */
     /* Sets the bits of the tokens that may come, [(n_vocab + 31) / 32]; end tokens are among them if the text may end here. */
-    void    (*mask)(void *place, uint32_t *mask);
+    void (*mask)(void *place, uint32_t *mask);
 };
 extern const struct gen_constraint gen_grammar; /* rules: a struct grammar (grammar/grammar.h) */
 
@@ -60,8 +61,8 @@ extern const struct gen_constraint gen_grammar; /* rules: a struct grammar (gram
 struct gen_memory {
     /* What comes after token[0 .. n): fills the tokens, probabilities and number of the mix (the arrays have room for
      * SAMPLE_MIX_MAX), and *evidence, a number that only weight() understands. */
-    void  (*look)(const void *m, const int32_t *token, int64_t n, bool reasoning, int32_t *next, float *q, int *n_next,
-                  uint32_t *evidence);
+    void (*look)(const void *m, const int32_t *token, int64_t n, bool reasoning, int32_t *next, float *q, int *n_next,
+                 uint32_t *evidence);
     /* The weight of this look-up in the mixture, 0 .. 1, once the model's own row is known. p_max: its largest probability;
      * ends: the token with that probability ends a turn of a chat. */
     float (*weight)(const void *m, uint32_t evidence, float p_max, bool ends);
@@ -76,22 +77,22 @@ enum gen_act {
     GEN_STOP,  /* end the answer */
 };
 struct gen_order {
-    enum gen_act   act;
+    enum gen_act act;
     const int32_t *token; /* [n_token]; lives as long as the governor */
-    int            n_token, n_probe;
-    const int32_t *shun;  /* [n_shun] tokens not to be chosen next; lives as long as the governor */
-    int            n_shun;
+    int n_token, n_probe;
+    const int32_t *shun; /* [n_shun] tokens not to be chosen next; lives as long as the governor */
+    int n_shun;
 };
 struct gen_seen {
     int32_t token;
-    bool    reasoning;          /* the token is part of the reasoning */
-    float   p, p_max, entropy;  /* of the model's own distribution; entropy in nats */
+    bool reasoning;          /* the token is part of the reasoning */
+    float p, p_max, entropy; /* of the model's own distribution; entropy in nats */
 };
 struct gen_governor {
     /* `opts` is the request's. reasoning: the answer begins inside reasoning. */
     enum err_code (*begin)(void **g, const void *opts, bool reasoning, struct err *e);
     void (*end)(void *g);
-    struct gen_order (*see)(void *g, const struct gen_seen *s);             /* called with each token of the answer */
-    struct gen_order (*probed)(void *g, const struct gen_seen *s, int n);   /* called with the tokens of a probe */
+    struct gen_order (*see)(void *g, const struct gen_seen *s);           /* called with each token of the answer */
+    struct gen_order (*probed)(void *g, const struct gen_seen *s, int n); /* called with the tokens of a probe */
 };
 #endif

@@ -15,97 +15,97 @@ enum request_state {
 /* One answer. Its tokens are token[0 .. n): the prompt, then the answer; the run's sequence has evaluated
  * token[0 .. fed), the others are pending. */
 struct request {
-    struct gen_request q;       /* what it points to is owned, except rules and memory_of */
+    struct gen_request q;                          /* what it points to is owned, except rules and memory_of */
     struct run_adapter adapters[RUN_ADAPTERS_MAX]; /* of q */
-    int64_t            id;
-    struct request    *next;    /* in the queue */
+    int64_t id;
+    struct request *next; /* in the queue */
     enum request_state state;
-    int                seq;     /* -1: none */
-    bool               begun;   /* GEN_BEGIN was reported */
-    bool               cancelled;
-    bool               ended;   /* for the reason in end_by; gone after gen_finish() */
-    enum gen_end       end_by;
-    struct err         why;     /* GEN_FAILED */
-    int32_t           *token;   /* [cap] */
-    double            *pooled;  /* [n_embd] sum of hidden rows; NULL: not wanted */
-    int64_t            n, cap, fed;
-    int64_t            n_read;  /* tokens to read before the next choice: the prompt, or, if the request lost its
+    int seq;    /* -1: none */
+    bool begun; /* GEN_BEGIN was reported */
+    bool cancelled;
+    bool ended; /* for the reason in end_by; gone after gen_finish() */
+    enum gen_end end_by;
+    struct err why; /* GEN_FAILED */
+    int32_t *token; /* [cap] */
+    double *pooled; /* [n_embd] sum of hidden rows; NULL: not wanted */
+    int64_t n, cap, fed;
+    int64_t n_read; /* tokens to read before the next choice: the prompt, or, if the request lost its
                                  * sequence, all tokens it had then */
-    int                mark;    /* how many of q.marks are passed */
-    struct sampler    *sampler;
+    int mark;       /* how many of q.marks are passed */
+    struct sampler *sampler;
     struct text_stream *stream; /* of the part under way; NULL: no text */
-    bool               in_reasoning;
-    int64_t            n_text;  /* tokens of the text, from its first visible one on */
-    void              *place;   /* of the constraint */
-    void              *governor;
-    struct gen_order   order;   /* the governor's last */
-    struct request    *probe_of; /* a probe: the request that asked; no events */
-    struct gen_seen   *seen;    /* a probe: [q.predict_max] */
-    bool               probing; /* HELD: its probe runs */
-    struct gen_stats   stats;
+    bool in_reasoning;
+    int64_t n_text; /* tokens of the text, from its first visible one on */
+    void *place;    /* of the constraint */
+    void *governor;
+    struct gen_order order;   /* the governor's last */
+    struct request *probe_of; /* a probe: the request that asked; no events */
+    struct gen_seen *seen;    /* a probe: [q.predict_max] */
+    bool probing;             /* HELD: its probe runs */
+    struct gen_stats stats;
     /* The step under way: its rows are g->row[first .. first + n_new + n_guess). */
-    int                first, n_new, n_guess;
-    int                first_row; /* index in g->ask of the first row that has logits; -1: none */
-    int                n_ask;
-    int32_t            guess[GEN_DRAFT_MAX];
-    int64_t            cut;     /* while reading: a waiting request shares the prompt up to here; 0: none */
+    int first, n_new, n_guess;
+    int first_row; /* index in g->ask of the first row that has logits; -1: none */
+    int n_ask;
+    int32_t guess[GEN_DRAFT_MAX];
+    int64_t cut; /* while reading: a waiting request shares the prompt up to here; 0: none */
 };
 
 /* A row whose logits were asked for. */
 struct ask {
     struct request *q;
-    int             row;       /* of the step */
-    int             n_guessed; /* guesses of its sequence before it */
-    int             mask;      /* which of g->masks; -1: none */
-    int32_t         mix_token[SAMPLE_MIX_MAX];
-    float           mix_q[SAMPLE_MIX_MAX];
+    int row;       /* of the step */
+    int n_guessed; /* guesses of its sequence before it */
+    int mask;      /* which of g->masks; -1: none */
+    int32_t mix_token[SAMPLE_MIX_MAX];
+    float mix_q[SAMPLE_MIX_MAX];
     struct sample_mix mix;
-    uint32_t        evidence;  /* of the memory, for its weight() */
-    int32_t        *ids;       /* [LOGITS_IDS_MAX] */
+    uint32_t evidence; /* of the memory, for its weight() */
+    int32_t *ids;      /* [LOGITS_IDS_MAX] */
 };
 
 struct event {
     struct gen_event ev;
-    size_t           text, top; /* where in the buffers */
-    int              row;       /* GEN_ROW: of the step */
+    size_t text, top; /* where in the buffers */
+    int row;          /* GEN_ROW: of the step */
 };
 
 struct gen {
-    struct gen_opts  o;
+    struct gen_opts o;
     struct run_adapter adapters[RUN_ADAPTERS_MAX]; /* of o */
-    int              n_seq, n_spare; /* sequences for requests come first */
-    int32_t          n_vocab;
-    int64_t          ctx;
-    int              rows_max, logits_max, prompt_rows, draft_max;
-    struct request **at;        /* [n_seq + n_spare] the request that has the sequence; NULL: none */
-    int64_t         *used;      /* [n_seq] when it was last used; 0: never */
-    int64_t          tick, next_id;
-    struct request  *queue;     /* waiting, by priority and order */
-    int64_t          n_waiting;
-    bool             failed;
+    int n_seq, n_spare;                            /* sequences for requests come first */
+    int32_t n_vocab;
+    int64_t ctx;
+    int rows_max, logits_max, prompt_rows, draft_max;
+    struct request **at; /* [n_seq + n_spare] the request that has the sequence; NULL: none */
+    int64_t *used;       /* [n_seq] when it was last used; 0: never */
+    int64_t tick, next_id;
+    struct request *queue; /* waiting, by priority and order */
+    int64_t n_waiting;
+    bool failed;
     /* the step under way */
-    struct run_row  *row;       /* [rows_max] */
-    struct logits_want *want;   /* [rows_max] */
-    int              n_rows, turn;
-    int64_t          kv_left;   /* KV rows that the step can still take */
-    struct ask      *ask;       /* [logits_max] */
-    int              n_ask;
-    int32_t         *ids;       /* [logits_max][LOGITS_IDS_MAX]; NULL: the run gives whole rows */
-    uint32_t        *masks;     /* [logits_max][mask_words] */
-    int              n_masks;
-    size_t           mask_words;
-    struct gen_guess *guess;    /* [n_seq] */
-    struct gen_cost  cost;
+    struct run_row *row;      /* [rows_max] */
+    struct logits_want *want; /* [rows_max] */
+    int n_rows, turn;
+    int64_t kv_left; /* KV rows that the step can still take */
+    struct ask *ask; /* [logits_max] */
+    int n_ask;
+    int32_t *ids;    /* [logits_max][LOGITS_IDS_MAX]; NULL: the run gives whole rows */
+    uint32_t *masks; /* [logits_max][mask_words] */
+    int n_masks;
+    size_t mask_words;
+    struct gen_guess *guess; /* [n_seq] */
+    struct gen_cost cost;
     /* events to report */
-    struct event    *event;
-    size_t           n_events, events_cap, told;
-    char            *text;
-    size_t           n_text, text_cap;
+    struct event *event;
+    size_t n_events, events_cap, told;
+    char *text;
+    size_t n_text, text_cap;
     struct sample_top *top;
-    size_t           n_top, top_cap;
-    float           *hidden;    /* [n_embd] a row */
-    float           *pooled;    /* [n_seq][n_embd] of requests that ended in this step */
-    int              n_embd;
+    size_t n_top, top_cap;
+    float *hidden; /* [n_embd] a row */
+    float *pooled; /* [n_seq][n_embd] of requests that ended in this step */
+    int n_embd;
 };
 
 static inline bool reading(const struct request *q)
@@ -116,7 +116,7 @@ static inline bool reading(const struct request *q)
 /* admit.c */
 void gen_requeue(struct gen *g, struct request *q); /* takes its sequence away; later it continues where it was */
 void gen_enqueue(struct gen *g, struct request *q);
-bool gen_drop_idle(struct gen *g, int but);         /* clears an idle sequence, not `but`; false: all of them are empty */
+bool gen_drop_idle(struct gen *g, int but); /* clears an idle sequence, not `but`; false: all of them are empty */
 MUST_CHECK enum err_code gen_admit(struct gen *g, struct err *e); /* gives sequences to waiting requests */
 void gen_request_free(struct request *q);                         /* NULL is allowed */
 
@@ -144,9 +144,9 @@ MUST_CHECK enum err_code gen_finish(struct gen *g, struct request *q, struct err
 
 /* events.c */
 struct event_what {
-    struct str               text, more; /* one after the other */
+    struct str text, more;          /* one after the other */
     const struct sample_pick *pick; /* NULL: none */
-    int                      row;
+    int row;
 };
 MUST_CHECK enum err_code gen_tell(struct gen *g, const struct gen_event *ev, const struct event_what *w, struct err *e);
 void gen_events_clear(struct gen *g);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gguf.h - GGUF model files: a checked read-only view, and a streaming writer.
- * room: gguf (base, quant)
+ * room: gguf
  *
  * Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3,
  * little-endian. gguf_open() maps the file, or all files of a split set when given any of them
@@ -51,10 +51,10 @@ struct gguf_kv {
 };
 
 struct gguf_tensor {
-    struct str name; /* UTF-8, no terminating NUL */
-    int type;        /* row of quant_types[] */
-    int n_dims;      /* 1..4 as stored */
-    int64_t ne[4];   /* elements, fastest dimension first; 1 past the last; product > 0, in range */
+    struct str name;  /* UTF-8, no terminating NUL */
+    int type;         /* row of quant_types[] */
+    int n_dims;       /* 1..4 as stored */
+    int64_t ne[4];    /* elements, fastest dimension first; 1 past the last; product > 0, in range */
     const void *data; /* size_bytes bytes, aligned to general.alignment */
     size_t size_bytes;
 };
@@ -62,8 +62,8 @@ struct gguf_tensor {
 MUST_CHECK enum err_code gguf_open(struct gguf **out, const char *path, struct err *e);
 void gguf_close(struct gguf *g); /* NULL is allowed */
 
-const char *gguf_path(const struct gguf *g);  /* as given to gguf_open */
-size_t gguf_file_bytes(const struct gguf *g); /* of all parts */
+const char *gguf_path(const struct gguf *g);                /* as given to gguf_open */
+size_t gguf_file_bytes(const struct gguf *g);               /* of all parts */
 const char *gguf_part_path(const struct gguf *g, size_t i); /* NULL past the last part */
 
 /* True when the key exists and its value converts to the asked type without loss; otherwise false,
@@ -119,34 +119,27 @@ MUST_CHECK enum err_code gguf_write_open(struct gguf_writer **out, const char *p
 MUST_CHECK enum err_code gguf_write_open_part(struct gguf_writer **out, const char *path, struct err *e);
 /* n bytes that it left, from `skip` bytes after what is written now; false: there are none. */
 bool gguf_write_old(struct gguf_writer *w, uint64_t skip, void *data, size_t n);
-MUST_CHECK enum err_code gguf_write_u32(struct gguf_writer *w, const char *key, uint32_t v,
-                                        struct err *e);
-MUST_CHECK enum err_code gguf_write_f32(struct gguf_writer *w, const char *key, float v,
-                                        struct err *e);
-MUST_CHECK enum err_code gguf_write_bool(struct gguf_writer *w, const char *key, bool v,
-                                         struct err *e);
-MUST_CHECK enum err_code gguf_write_str(struct gguf_writer *w, const char *key, struct str v,
-                                        struct err *e);
+MUST_CHECK enum err_code gguf_write_u32(struct gguf_writer *w, const char *key, uint32_t v, struct err *e);
+MUST_CHECK enum err_code gguf_write_f32(struct gguf_writer *w, const char *key, float v, struct err *e);
+MUST_CHECK enum err_code gguf_write_bool(struct gguf_writer *w, const char *key, bool v, struct err *e);
+MUST_CHECK enum err_code gguf_write_str(struct gguf_writer *w, const char *key, struct str v, struct err *e);
 /* n elements of a numeric kind, in memory as in the file. */
-MUST_CHECK enum err_code gguf_write_arr(struct gguf_writer *w, const char *key,
-                                        enum gguf_kind elem_kind, const void *v, uint64_t n,
-                                        struct err *e);
-MUST_CHECK enum err_code gguf_write_strs(struct gguf_writer *w, const char *key,
-                                         const struct str *v, uint64_t n, struct err *e);
-/* A copy of a value that was read. */
-MUST_CHECK enum err_code gguf_write_kv(struct gguf_writer *w, const struct gguf_kv *kv,
-                                       struct err *e);
-MUST_CHECK enum err_code gguf_write_tensor(struct gguf_writer *w, struct str name, int type,
-                                           int n_dims, const int64_t *ne, struct err *e);
-/* data NULL: n zeros, a hole in the file. */
-MUST_CHECK enum err_code gguf_write_data(struct gguf_writer *w, const void *data, size_t n,
+MUST_CHECK enum err_code gguf_write_arr(struct gguf_writer *w, const char *key, enum gguf_kind elem_kind, const void *v,
+                                        uint64_t n, struct err *e);
+MUST_CHECK enum err_code gguf_write_strs(struct gguf_writer *w, const char *key, const struct str *v, uint64_t n,
                                          struct err *e);
+/* A copy of a value that was read. */
+MUST_CHECK enum err_code gguf_write_kv(struct gguf_writer *w, const struct gguf_kv *kv, struct err *e);
+MUST_CHECK enum err_code gguf_write_tensor(struct gguf_writer *w, struct str name, int type, int n_dims,
+                                           const int64_t *ne, struct err *e);
+/* data NULL: n zeros, a hole in the file. */
+MUST_CHECK enum err_code gguf_write_data(struct gguf_writer *w, const void *data, size_t n, struct err *e);
 /* In the place of gguf_write_data() for a whole tensor: its bytes are those that were left there. */
 MUST_CHECK enum err_code gguf_write_keep(struct gguf_writer *w, struct err *e);
 /* Other elements for an array of numbers that was written under this key, as many: what is known only
  * after the data. At any time before commit. */
-MUST_CHECK enum err_code gguf_write_again(struct gguf_writer *w, const char *key, const void *v,
-                                          uint64_t n_bytes, struct err *e);
+MUST_CHECK enum err_code gguf_write_again(struct gguf_writer *w, const char *key, const void *v, uint64_t n_bytes,
+                                          struct err *e);
 /* Ends it, also on failure. */
 MUST_CHECK enum err_code gguf_write_commit(struct gguf_writer *w, struct err *e);
 void gguf_write_abort(struct gguf_writer *w); /* NULL is allowed */

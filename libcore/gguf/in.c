@@ -26,7 +26,7 @@ struct str gguf_shown(struct str s)
 bool gguf_text_ok(struct str s)
 {
     for (size_t i = 0, n; i < s.n; i += n) {
-        n = str_utf8((struct str){s.p + i, s.n - i});
+        n = str_utf8((struct str){ s.p + i, s.n - i });
         if (n == 0 || (unsigned char)s.p[i] < 0x20 || s.p[i] == 0x7f)
             return false;
     }
@@ -37,8 +37,7 @@ enum err_code gguf_need(struct gguf_in *in, uint64_t n, const char *what)
 {
     if (n <= gguf_left(in))
         return ERR_OK;
-    err_set(in->e, ERR_FORMAT, "truncated: %s takes %" PRIu64 " bytes, the file has %zu left", what,
-            n, gguf_left(in));
+    err_set(in->e, ERR_FORMAT, "truncated: %s takes %" PRIu64 " bytes, the file has %zu left", what, n, gguf_left(in));
     return gguf_bad(in, in->at);
 }
 
@@ -68,16 +67,15 @@ enum err_code gguf_take_name(struct gguf_in *in, struct str *s, size_t max, cons
     if (gguf_take_u64(in, &n, what))
         return in->e->code;
     if (n > gguf_left(in)) {
-        err_set(in->e, ERR_FORMAT, "string-length: %s of %" PRIu64 " bytes, the file has %zu left",
-                what, n, gguf_left(in));
+        err_set(in->e, ERR_FORMAT, "string-length: %s of %" PRIu64 " bytes, the file has %zu left", what, n,
+                gguf_left(in));
         return gguf_bad(in, at);
     }
     if (n == 0 || n > max) {
-        err_set(in->e, ERR_FORMAT, "name-length: %s of %" PRIu64 " bytes, allowed are 1 to %zu",
-                what, n, max);
+        err_set(in->e, ERR_FORMAT, "name-length: %s of %" PRIu64 " bytes, allowed are 1 to %zu", what, n, max);
         return gguf_bad(in, at);
     }
-    *s = (struct str){(const char *)in->base + in->at, (size_t)n};
+    *s = (struct str){ (const char *)in->base + in->at, (size_t)n };
     if (!gguf_text_ok(*s)) {
         err_set(in->e, ERR_FORMAT, "name-text: %s is not UTF-8 or has a control character", what);
         return gguf_bad(in, in->at);

@@ -12,16 +12,15 @@ static enum err_code skip_strs(struct gguf_in *in, const struct gguf_kv *kv)
         uint64_t n;
 
         if (gguf_left(in) < 8) {
-            err_set(in->e, ERR_FORMAT, "truncated: string %" PRIu64 " of %" PRIu64 " of key %.*s",
-                    i, kv->n, STR_ARG(gguf_shown(kv->key)));
+            err_set(in->e, ERR_FORMAT, "truncated: string %" PRIu64 " of %" PRIu64 " of key %.*s", i, kv->n,
+                    STR_ARG(gguf_shown(kv->key)));
             return gguf_bad(in, in->at);
         }
         n = gguf_load_u64(in->base + in->at);
         if (n > gguf_left(in) - 8) {
             err_set(in->e, ERR_FORMAT,
-                    "string-length: string %" PRIu64 " of key %.*s of %" PRIu64
-                    " bytes, the file has %zu left",
-                    i, STR_ARG(gguf_shown(kv->key)), n, gguf_left(in) - 8);
+                    "string-length: string %" PRIu64 " of key %.*s of %" PRIu64 " bytes, the file has %zu left", i,
+                    STR_ARG(gguf_shown(kv->key)), n, gguf_left(in) - 8);
             return gguf_bad(in, in->at);
         }
         in->at += 8 + (size_t)n;
@@ -33,8 +32,8 @@ static enum err_code check_bools(const struct gguf_in *in, const struct gguf_kv 
 {
     for (size_t i = 0; i < kv->n; i++)
         if (kv->data[i] > 1) {
-            err_set(in->e, ERR_FORMAT, "bool: key %.*s is %u, allowed are 0 and 1",
-                    STR_ARG(gguf_shown(kv->key)), (unsigned)kv->data[i]);
+            err_set(in->e, ERR_FORMAT, "bool: key %.*s is %u, allowed are 0 and 1", STR_ARG(gguf_shown(kv->key)),
+                    (unsigned)kv->data[i]);
             return gguf_bad(in, gguf_offset(in, kv->data + i));
         }
     return ERR_OK;
@@ -62,8 +61,7 @@ static enum err_code take_array_head(struct gguf_in *in, struct gguf_kv *kv)
     if (take_kind(in, &kv->elem_kind, kv->key))
         return in->e->code;
     if (kv->elem_kind == GGUF_ARR) {
-        err_set(in->e, ERR_FORMAT, "nested-array: key %.*s is an array of arrays",
-                STR_ARG(gguf_shown(kv->key)));
+        err_set(in->e, ERR_FORMAT, "nested-array: key %.*s is an array of arrays", STR_ARG(gguf_shown(kv->key)));
         return gguf_bad(in, in->at - 4);
     }
     if (gguf_take_u64(in, &kv->n, "an array's count"))
@@ -71,8 +69,7 @@ static enum err_code take_array_head(struct gguf_in *in, struct gguf_kv *kv)
     width = kv->elem_kind == GGUF_STR ? 8 : gguf_kind_bytes(kv->elem_kind);
     if (kv->n > gguf_left(in) / width) {
         err_set(in->e, ERR_FORMAT,
-                "array-count: key %.*s has %" PRIu64
-                " elements of at least %u bytes, the file has %zu left",
+                "array-count: key %.*s has %" PRIu64 " elements of at least %u bytes, the file has %zu left",
                 STR_ARG(gguf_shown(kv->key)), kv->n, width, gguf_left(in));
         return gguf_bad(in, in->at - 8);
     }
@@ -136,7 +133,7 @@ void gguf_kvs_free(struct gguf_kvs *k)
 {
     free(k->v);
     free(k->order);
-    *k = (struct gguf_kvs){0};
+    *k = (struct gguf_kvs){ 0 };
 }
 
 static enum err_code read_align(struct gguf_part *p, const struct gguf_kvs *k, struct err *e)
@@ -148,30 +145,28 @@ static enum err_code read_align(struct gguf_part *p, const struct gguf_kvs *k, s
     if (kv == NULL)
         return ERR_OK;
     if (kv->kind != GGUF_U32) {
-        err_set(e, ERR_FORMAT, "alignment: general.alignment has value kind %d, needed is %d (u32)",
-                kv->kind, GGUF_U32);
+        err_set(e, ERR_FORMAT, "alignment: general.alignment has value kind %d, needed is %d (u32)", kv->kind,
+                GGUF_U32);
         return gguf_bad(&in, gguf_offset(&in, kv->key.p + kv->key.n));
     }
     p->align = gguf_load_u32(kv->data);
-    if (p->align < GGUF_ALIGN_MIN || p->align > GGUF_ALIGN_MAX ||
-        (p->align & (p->align - 1)) != 0) {
-        err_set(e, ERR_FORMAT, "alignment: %" PRIu32 " is not a power of two from %d to %u",
-                p->align, GGUF_ALIGN_MIN, GGUF_ALIGN_MAX);
+    if (p->align < GGUF_ALIGN_MIN || p->align > GGUF_ALIGN_MAX || (p->align & (p->align - 1)) != 0) {
+        err_set(e, ERR_FORMAT, "alignment: %" PRIu32 " is not a power of two from %d to %u", p->align, GGUF_ALIGN_MIN,
+                GGUF_ALIGN_MAX);
         return gguf_bad(&in, gguf_offset(&in, kv->data));
     }
     return ERR_OK;
 }
 
-static enum err_code split_key(const struct gguf_part *p, const struct gguf_kvs *k, struct str key,
-                               uint64_t *out, struct err *e)
+static enum err_code split_key(const struct gguf_part *p, const struct gguf_kvs *k, struct str key, uint64_t *out,
+                               struct err *e)
 {
     const struct gguf_kv *kv = kvs_find(k, key);
     struct gguf_in in = gguf_part_in(p, 0, e);
     int64_t v;
 
     if (kv == NULL) {
-        err_set(e, ERR_FORMAT, "split: a part of %" PRIu64 " without the key %s", p->split.count,
-                key.p);
+        err_set(e, ERR_FORMAT, "split: a part of %" PRIu64 " without the key %s", p->split.count, key.p);
         return gguf_bad(&in, p->split.at);
     }
     if (kv->kind == GGUF_ARR || !gguf_kv_i64(kv, 0, &v) || v < 0) {
@@ -188,7 +183,7 @@ static enum err_code read_split(struct gguf_part *p, const struct gguf_kvs *k, s
     const struct gguf_kv *kv = kvs_find(k, STR("split.count"));
     struct gguf_in in = gguf_part_in(p, 0, e);
 
-    p->split = (struct gguf_split){0};
+    p->split = (struct gguf_split){ 0 };
     if (kv == NULL)
         return ERR_OK;
     p->split.at = gguf_offset(&in, kv->key.p);
@@ -202,8 +197,7 @@ static enum err_code read_split(struct gguf_part *p, const struct gguf_kvs *k, s
         split_key(p, k, STR("split.tensors.count"), &p->split.tensors, e))
         return e->code;
     if (p->split.count > 99999 || p->split.no >= p->split.count) {
-        err_set(e, ERR_FORMAT, "split: split.no %" PRIu64 " of split.count %" PRIu64, p->split.no,
-                p->split.count);
+        err_set(e, ERR_FORMAT, "split: split.no %" PRIu64 " of split.count %" PRIu64, p->split.no, p->split.count);
         return gguf_bad(&in, p->split.at);
     }
     return ERR_OK;

@@ -48,7 +48,7 @@ struct gguf {
     struct gguf_tensor *tensors;
     uint32_t *order; /* of the tensors, by name */
     size_t n_tensors;
-    bool lent;           /* all but tensors is another's */
+    bool lent; /* all but tensors is another's */
 };
 
 /* A reading position in one part. */
@@ -61,7 +61,7 @@ struct gguf_in {
 
 static inline struct gguf_in gguf_part_in(const struct gguf_part *p, size_t at, struct err *e)
 {
-    return (struct gguf_in){p->path, p->map.data, p->map.size, at, e};
+    return (struct gguf_in){ p->path, p->map.data, p->map.size, at, e };
 }
 
 static inline size_t gguf_left(const struct gguf_in *in)
@@ -96,8 +96,7 @@ MUST_CHECK enum err_code gguf_need(struct gguf_in *in, uint64_t n, const char *w
 MUST_CHECK enum err_code gguf_take_u32(struct gguf_in *in, uint32_t *v, const char *what);
 MUST_CHECK enum err_code gguf_take_u64(struct gguf_in *in, uint64_t *v, const char *what);
 /* A key or a tensor's name: what a message may show and a C string can ask for. */
-MUST_CHECK enum err_code gguf_take_name(struct gguf_in *in, struct str *s, size_t max,
-                                        const char *what);
+MUST_CHECK enum err_code gguf_take_name(struct gguf_in *in, struct str *s, size_t max, const char *what);
 
 int gguf_str_cmp(struct str a, struct str b);
 /* order = 0 .. n - 1, sorted by cmp of the entries of v: in place, n log n for any contents. */
@@ -115,6 +114,5 @@ MUST_CHECK enum err_code gguf_read_lists(struct gguf *g, struct err *e);
 
 /* Reads a whole file that lies in memory, a part of a split set alone; name is for messages.
  * data must outlive the gguf. */
-MUST_CHECK enum err_code gguf_parse(struct gguf **out, const char *name, const void *data, size_t n,
-                                    struct err *e);
+MUST_CHECK enum err_code gguf_parse(struct gguf **out, const char *name, const void *data, size_t n, struct err *e);
 #endif

@@ -39,26 +39,23 @@ static enum err_code read_head(struct gguf_part *p, struct err *e)
                     "version: GGUF version %" PRIu32 ", supported are 2 and 3", version);
         return gguf_bad(&in, 4);
     }
-    if (gguf_take_u64(&in, &p->n_tensors, "the tensor count") ||
-        gguf_take_u64(&in, &p->n_kv, "the key count"))
+    if (gguf_take_u64(&in, &p->n_tensors, "the tensor count") || gguf_take_u64(&in, &p->n_kv, "the key count"))
         return e->code;
     if (p->n_tensors > gguf_left(&in) / GGUF_TENSOR_MIN_BYTES || p->n_tensors > UINT32_MAX) {
-        err_set(e, ERR_FORMAT, "tensor-count: %" PRIu64 " tensors, the file has %zu bytes left",
-                p->n_tensors, gguf_left(&in));
+        err_set(e, ERR_FORMAT, "tensor-count: %" PRIu64 " tensors, the file has %zu bytes left", p->n_tensors,
+                gguf_left(&in));
         return gguf_bad(&in, 8);
     }
     room = gguf_left(&in) - (size_t)p->n_tensors * GGUF_TENSOR_MIN_BYTES;
     if (p->n_kv > room / GGUF_KV_MIN_BYTES || p->n_kv > UINT32_MAX) {
-        err_set(e, ERR_FORMAT, "key-count: %" PRIu64 " keys, the file has %zu bytes left for them",
-                p->n_kv, room);
+        err_set(e, ERR_FORMAT, "key-count: %" PRIu64 " keys, the file has %zu bytes left for them", p->n_kv, room);
         return gguf_bad(&in, 16);
     }
     if (p->n_kv * (sizeof(struct gguf_kv) + sizeof(uint32_t)) +
             p->n_tensors * (sizeof(struct gguf_tensor) + sizeof(uint32_t)) >
         index_max) {
-        err_set(e, ERR_FORMAT,
-                "index-size: %" PRIu64 " tensors and %" PRIu64 " keys in only %zu bytes",
-                p->n_tensors, p->n_kv, in.size);
+        err_set(e, ERR_FORMAT, "index-size: %" PRIu64 " tensors and %" PRIu64 " keys in only %zu bytes", p->n_tensors,
+                p->n_kv, in.size);
         return gguf_bad(&in, 8);
     }
     return ERR_OK;
@@ -86,7 +83,7 @@ static enum err_code add_part(struct gguf *g, const char *path, struct err *e)
             return err_set(e, ERR_NOMEM, "%s: out of memory", path);
         g->parts = p;
     }
-    g->parts[g->n_parts] = (struct gguf_part){0};
+    g->parts[g->n_parts] = (struct gguf_part){ 0 };
     g->parts[g->n_parts].path = copy_text(path, strlen(path));
     if (g->parts[g->n_parts].path == NULL)
         return err_set(e, ERR_NOMEM, "%s: out of memory", path);
@@ -108,7 +105,7 @@ static enum err_code map_part(struct gguf *g, struct err *e)
 /* The next part of a set: its metadata is read for the checks; kept when it is the first part. */
 static enum err_code open_next(struct gguf *g, const char *path, uint64_t no, struct err *e)
 {
-    struct gguf_kvs kvs = {0};
+    struct gguf_kvs kvs = { 0 };
     struct gguf_split want = g->parts[0].split;
     struct gguf_part *p;
     struct gguf_in in;
@@ -130,8 +127,8 @@ static enum err_code open_next(struct gguf *g, const char *path, uint64_t no, st
         return ERR_OK;
     in = gguf_part_in(p, 0, e);
     err_set(e, ERR_FORMAT,
-            "split: part %" PRIu64 " of %" PRIu64 " with %" PRIu64
-            " tensors, needed is part %" PRIu64 " of %" PRIu64 " with %" PRIu64,
+            "split: part %" PRIu64 " of %" PRIu64 " with %" PRIu64 " tensors, needed is part %" PRIu64 " of %" PRIu64
+            " with %" PRIu64,
             p->split.no, p->split.count, p->split.tensors, no, want.count, want.tensors);
     return gguf_bad(&in, p->split.at);
 }
@@ -149,8 +146,7 @@ static enum err_code open_set(struct gguf *g, struct err *e)
 
     if (path == NULL)
         return err_set(e, ERR_NOMEM, "%s: out of memory", g->path);
-    tail_n = (size_t)snprintf(tail, sizeof tail, "-%05u-of-%05u.gguf", (unsigned)split.no + 1,
-                              (unsigned)split.count);
+    tail_n = (size_t)snprintf(tail, sizeof tail, "-%05u-of-%05u.gguf", (unsigned)split.no + 1, (unsigned)split.count);
     if (stem_n < tail_n || strcmp(path + stem_n - tail_n, tail) != 0) {
         free(path);
         err_set(e, ERR_FORMAT, "split: the name of this part must end in %s", tail);
@@ -160,8 +156,7 @@ static enum err_code open_set(struct gguf *g, struct err *e)
     for (uint64_t no = 0; no < split.count; no++) {
         if (no == split.no)
             continue;
-        snprintf(path + stem_n, tail_n + 1, "-%05u-of-%05u.gguf", (unsigned)no + 1,
-                 (unsigned)split.count);
+        snprintf(path + stem_n, tail_n + 1, "-%05u-of-%05u.gguf", (unsigned)no + 1, (unsigned)split.count);
         if (open_next(g, path, no, e)) {
             free(path);
             return e->code;
@@ -174,8 +169,7 @@ static enum err_code open_set(struct gguf *g, struct err *e)
     for (size_t i = 0; i < g->n_parts; i++)
         total += g->parts[i].n_tensors;
     if (total != split.tensors) {
-        err_set(e, ERR_FORMAT,
-                "split: %" PRIu64 " tensors in all parts, split.tensors.count is %" PRIu64, total,
+        err_set(e, ERR_FORMAT, "split: %" PRIu64 " tensors in all parts, split.tensors.count is %" PRIu64, total,
                 split.tensors);
         return gguf_bad(&in, split.at);
     }
@@ -203,8 +197,8 @@ enum err_code gguf_open(struct gguf **out, const char *path, struct err *e)
         e = &own;
     if (begin(&g, path, e))
         return e->code;
-    if (map_part(g, e) || gguf_read_kvs(&g->parts[0], &g->kvs, e) ||
-        (g->parts[0].split.count != 0 && open_set(g, e)) || gguf_read_lists(g, e)) {
+    if (map_part(g, e) || gguf_read_kvs(&g->parts[0], &g->kvs, e) || (g->parts[0].split.count != 0 && open_set(g, e)) ||
+        gguf_read_lists(g, e)) {
         gguf_close(g);
         return e->code;
     }
@@ -212,8 +206,7 @@ enum err_code gguf_open(struct gguf **out, const char *path, struct err *e)
     return ERR_OK;
 }
 
-enum err_code gguf_parse(struct gguf **out, const char *name, const void *data, size_t n,
-                         struct err *e)
+enum err_code gguf_parse(struct gguf **out, const char *name, const void *data, size_t n, struct err *e)
 {
     struct err own;
     struct gguf *g = NULL;
@@ -222,10 +215,9 @@ enum err_code gguf_parse(struct gguf **out, const char *name, const void *data, 
         e = &own;
     if (begin(&g, name, e))
         return e->code;
-    g->parts[0].map = (struct io_map){data, n};
+    g->parts[0].map = (struct io_map){ data, n };
     g->file_bytes = n;
-    if (read_head(&g->parts[0], e) || gguf_read_kvs(&g->parts[0], &g->kvs, e) ||
-        gguf_read_lists(g, e)) {
+    if (read_head(&g->parts[0], e) || gguf_read_kvs(&g->parts[0], &g->kvs, e) || gguf_read_lists(g, e)) {
         gguf_close(g);
         return e->code;
     }

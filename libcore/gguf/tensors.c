@@ -29,14 +29,12 @@ static enum err_code tensor_size(const struct gguf_in *in, struct gguf_tensor *t
     int64_t row = quant_row_bytes(t->type, t->ne[0]), rows = t->ne[1] * t->ne[2] * t->ne[3];
 
     if (t->ne[0] % q->block_elems != 0) {
-        err_set(in->e, ERR_FORMAT,
-                "block: tensor %.*s: rows of %" PRId64 " elements, %s has blocks of %d",
+        err_set(in->e, ERR_FORMAT, "block: tensor %.*s: rows of %" PRId64 " elements, %s has blocks of %d",
                 STR_ARG(t->name), t->ne[0], q->name, q->block_elems);
         return gguf_bad(in, at);
     }
     if (row <= 0 || (uint64_t)rows > SIZE_MAX / (uint64_t)row) {
-        err_set(in->e, ERR_FORMAT, "overflow: tensor %.*s: its bytes do not fit in memory",
-                STR_ARG(t->name));
+        err_set(in->e, ERR_FORMAT, "overflow: tensor %.*s: its bytes do not fit in memory", STR_ARG(t->name));
         return gguf_bad(in, at);
     }
     t->size_bytes = (size_t)row * (size_t)rows;
@@ -51,8 +49,8 @@ static enum err_code take_dims(struct gguf_in *in, struct gguf_tensor *t)
     if (gguf_take_u32(in, &n_dims, "a number of dimensions"))
         return in->e->code;
     if (n_dims < 1 || n_dims > 4) {
-        err_set(in->e, ERR_FORMAT, "dimensions: tensor %.*s has %" PRIu32 ", allowed are 1 to 4",
-                STR_ARG(t->name), n_dims);
+        err_set(in->e, ERR_FORMAT, "dimensions: tensor %.*s has %" PRIu32 ", allowed are 1 to 4", STR_ARG(t->name),
+                n_dims);
         return gguf_bad(in, in->at - 4);
     }
     t->n_dims = (int)n_dims;
@@ -64,13 +62,11 @@ static enum err_code take_dims(struct gguf_in *in, struct gguf_tensor *t)
         if (gguf_take_u64(in, &ne, "a dimension"))
             return in->e->code;
         if (ne == 0) {
-            err_set(in->e, ERR_FORMAT, "zero-dimension: tensor %.*s: dimension %" PRIu32 " is 0",
-                    STR_ARG(t->name), i);
+            err_set(in->e, ERR_FORMAT, "zero-dimension: tensor %.*s: dimension %" PRIu32 " is 0", STR_ARG(t->name), i);
             return gguf_bad(in, in->at - 8);
         }
         if (ne > (uint64_t)(INT64_MAX / product)) {
-            err_set(in->e, ERR_FORMAT, "overflow: tensor %.*s has more than 2^63 - 1 elements",
-                    STR_ARG(t->name));
+            err_set(in->e, ERR_FORMAT, "overflow: tensor %.*s has more than 2^63 - 1 elements", STR_ARG(t->name));
             return gguf_bad(in, in->at - 8);
         }
         t->ne[i] = (int64_t)ne;
@@ -93,8 +89,7 @@ static enum err_code take_tensor(struct gguf_in *in, struct gguf_tensor *t)
         return in->e->code;
     t->type = quant_find_id(id);
     if (t->type < 0) {
-        err_set(in->e, ERR_UNSUPPORTED,
-                "type: tensor %.*s has type id %" PRIu32 ", which this build does not know",
+        err_set(in->e, ERR_UNSUPPORTED, "type: tensor %.*s has type id %" PRIu32 ", which this build does not know",
                 STR_ARG(t->name), id);
         return gguf_bad(in, in->at - 4);
     }
@@ -111,8 +106,7 @@ static size_t tensor_offset_at(const struct gguf_in *in, const struct gguf_tenso
 }
 
 /* data of each tensor: aligned and inside the file. in->at: end of the list. */
-static enum err_code place(const struct gguf_in *in, uint32_t align, struct gguf_tensor *t,
-                           size_t n)
+static enum err_code place(const struct gguf_in *in, uint32_t align, struct gguf_tensor *t, size_t n)
 {
     size_t pad = (align - in->at % align) % align;
     size_t space = gguf_left(in) >= pad ? gguf_left(in) - pad : 0; /* bytes of the data section */
@@ -122,15 +116,15 @@ static enum err_code place(const struct gguf_in *in, uint32_t align, struct gguf
         uint64_t offset = gguf_load_u64(in->base + at);
 
         if (offset % align != 0) {
-            err_set(in->e, ERR_FORMAT,
-                    "offset-alignment: tensor %.*s at %" PRIu64 " is not aligned to %" PRIu32,
+            err_set(in->e, ERR_FORMAT, "offset-alignment: tensor %.*s at %" PRIu64 " is not aligned to %" PRIu32,
                     STR_ARG(t[i].name), offset, align);
             return gguf_bad(in, at);
         }
         if (offset > space || t[i].size_bytes > space - offset) {
             err_set(in->e, ERR_FORMAT,
                     "past-end: tensor %.*s of %zu bytes at %" PRIu64 ", the data section has %zu"
-                    " (an incomplete download?)", STR_ARG(t[i].name), t[i].size_bytes, offset, space);
+                    " (an incomplete download?)",
+                    STR_ARG(t[i].name), t[i].size_bytes, offset, space);
             return gguf_bad(in, at);
         }
         t[i].data = in->base + in->at + pad + offset;
@@ -139,14 +133,12 @@ static enum err_code place(const struct gguf_in *in, uint32_t align, struct gguf
 }
 
 /* Files in the usual order of tensors need no sort here. order: n to use freely. */
-static enum err_code check_overlap(const struct gguf_in *in, const struct gguf_tensor *t, size_t n,
-                                   uint32_t *order)
+static enum err_code check_overlap(const struct gguf_in *in, const struct gguf_tensor *t, size_t n, uint32_t *order)
 {
     bool in_order = true;
 
     for (size_t i = 1; i < n && in_order; i++)
-        in_order = (const unsigned char *)t[i - 1].data + t[i - 1].size_bytes <=
-                   (const unsigned char *)t[i].data;
+        in_order = (const unsigned char *)t[i - 1].data + t[i - 1].size_bytes <= (const unsigned char *)t[i].data;
     if (in_order)
         return ERR_OK;
     gguf_sort(order, n, by_place, t);
@@ -154,8 +146,7 @@ static enum err_code check_overlap(const struct gguf_in *in, const struct gguf_t
         const struct gguf_tensor *a = &t[order[i - 1]], *b = &t[order[i]];
 
         if ((const unsigned char *)a->data + a->size_bytes > (const unsigned char *)b->data) {
-            err_set(in->e, ERR_FORMAT, "overlap: tensors %.*s and %.*s", STR_ARG(a->name),
-                    STR_ARG(b->name));
+            err_set(in->e, ERR_FORMAT, "overlap: tensors %.*s and %.*s", STR_ARG(a->name), STR_ARG(b->name));
             return gguf_bad(in, tensor_offset_at(in, a > b ? a : b));
         }
     }

@@ -6,7 +6,7 @@
 
 unsigned gguf_kind_bytes(enum gguf_kind kind)
 {
-    static const unsigned char bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    static const unsigned char bytes[] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
 
     return (unsigned)kind < sizeof bytes ? bytes[kind] : 0;
 }
@@ -21,17 +21,17 @@ struct num {
 
 static struct num of_u64(uint64_t u)
 {
-    return (struct num){.form = NUM_U64, .u = u};
+    return (struct num){ .form = NUM_U64, .u = u };
 }
 
 static struct num of_i64(int64_t i)
 {
-    return i < 0 ? (struct num){.form = NUM_NEG, .i = i} : of_u64((uint64_t)i);
+    return i < 0 ? (struct num){ .form = NUM_NEG, .i = i } : of_u64((uint64_t)i);
 }
 
 static struct num of_f64(double f)
 {
-    return (struct num){.form = NUM_F64, .f = f};
+    return (struct num){ .form = NUM_F64, .f = f };
 }
 
 static struct num load(const struct gguf_kv *kv, uint64_t at)
@@ -43,7 +43,7 @@ static struct num load(const struct gguf_kv *kv, uint64_t at)
     double f8;
 
     if (at >= kv->n || gguf_kind_bytes(kv->elem_kind) == 0)
-        return (struct num){.form = NUM_NONE};
+        return (struct num){ .form = NUM_NONE };
     p = kv->data + (size_t)at * gguf_kind_bytes(kv->elem_kind);
     switch (kv->elem_kind) {
     case GGUF_U8:
@@ -54,8 +54,7 @@ static struct num load(const struct gguf_kv *kv, uint64_t at)
     case GGUF_U16:
     case GGUF_I16:
         u4 = p[0] | (uint32_t)p[1] << 8;
-        return of_i64(kv->elem_kind == GGUF_I16 && u4 >= 0x8000 ? (int64_t)u4 - 0x10000
-                                                                : (int64_t)u4);
+        return of_i64(kv->elem_kind == GGUF_I16 && u4 >= 0x8000 ? (int64_t)u4 - 0x10000 : (int64_t)u4);
     case GGUF_U32:
         return of_u64(gguf_load_u32(p));
     case GGUF_I32:
@@ -78,7 +77,7 @@ static struct num load(const struct gguf_kv *kv, uint64_t at)
     case GGUF_ARR:
         break;
     }
-    return (struct num){.form = NUM_NONE};
+    return (struct num){ .form = NUM_NONE };
 }
 
 /* A float that is a whole number takes the form of one. 2^64 and 2^63 are exact as doubles. */
@@ -90,7 +89,7 @@ static struct num whole(struct num x)
         return of_u64((uint64_t)x.f);
     if (x.f < 0 && x.f >= -9223372036854775808.0 && (double)(int64_t)x.f == x.f)
         return of_i64((int64_t)x.f);
-    return (struct num){.form = NUM_NONE};
+    return (struct num){ .form = NUM_NONE };
 }
 
 static const struct gguf_kv *scalar(const struct gguf *g, const char *key)
@@ -193,8 +192,8 @@ bool gguf_kv_f64(const struct gguf_kv *kv, uint64_t i, double *out)
 struct gguf_strs gguf_strs(const struct gguf_kv *kv)
 {
     if (kv == NULL || kv->elem_kind != GGUF_STR)
-        return (struct gguf_strs){NULL, 0};
-    return (struct gguf_strs){kv->data, kv->n};
+        return (struct gguf_strs){ NULL, 0 };
+    return (struct gguf_strs){ kv->data, kv->n };
 }
 
 bool gguf_strs_next(struct gguf_strs *it, struct str *out)

@@ -108,16 +108,14 @@ static enum err_code put_pad(struct gguf_writer *w, struct err *e)
 static enum err_code check_name(struct gguf_writer *w, struct str s, size_t max, struct err *e)
 {
     if (s.n == 0 || s.n > max)
-        return err_set(e, ERR_ARG, "%s: name-length: a name of %zu bytes, allowed are 1 to %zu",
-                       w->path, s.n, max);
+        return err_set(e, ERR_ARG, "%s: name-length: a name of %zu bytes, allowed are 1 to %zu", w->path, s.n, max);
     if (!gguf_text_ok(s))
-        return err_set(e, ERR_ARG, "%s: name-text: a name is not UTF-8 or has a control character",
-                       w->path);
+        return err_set(e, ERR_ARG, "%s: name-text: a name is not UTF-8 or has a control character", w->path);
     return ERR_OK;
 }
 
-static enum err_code add_item(struct gguf_writer *w, struct items *l, struct str name,
-                              uint64_t size_bytes, struct err *e)
+static enum err_code add_item(struct gguf_writer *w, struct items *l, struct str name, uint64_t size_bytes,
+                              struct err *e)
 {
     char *copy;
 
@@ -135,7 +133,7 @@ static enum err_code add_item(struct gguf_writer *w, struct items *l, struct str
     copy = arena_strdup(&w->names, name);
     if (copy == NULL)
         return err_set(e, ERR_NOMEM, "%s: out of memory", w->path);
-    l->v[l->n++] = (struct item){{copy, name.n}, size_bytes, 0};
+    l->v[l->n++] = (struct item){ { copy, name.n }, size_bytes, 0 };
     return ERR_OK;
 }
 
@@ -146,8 +144,7 @@ static int by_name(const void *v, uint32_t a, uint32_t b)
     return gguf_str_cmp(item[a].name, item[b].name);
 }
 
-static enum err_code check_unique(struct gguf_writer *w, const struct items *l, const char *rule,
-                                  struct err *e)
+static enum err_code check_unique(struct gguf_writer *w, const struct items *l, const char *rule, struct err *e)
 {
     uint32_t *order = calloc(l->n + 1, sizeof *order);
     enum err_code code = ERR_OK;
@@ -157,8 +154,7 @@ static enum err_code check_unique(struct gguf_writer *w, const struct items *l, 
     gguf_sort(order, l->n, by_name, l->v);
     for (size_t i = 1; i < l->n && code == ERR_OK; i++)
         if (str_eq(l->v[order[i - 1]].name, l->v[order[i]].name))
-            code = err_set(e, ERR_ARG, "%s: %s: %.*s", w->path, rule,
-                           STR_ARG(gguf_shown(l->v[order[i]].name)));
+            code = err_set(e, ERR_ARG, "%s: %s: %.*s", w->path, rule, STR_ARG(gguf_shown(l->v[order[i]].name)));
     free(order);
     return code;
 }
@@ -216,8 +212,8 @@ static enum err_code check_align(struct gguf_writer *w, const struct gguf_kv *kv
         return ERR_OK;
     align = kv->kind == GGUF_U32 ? gguf_load_u32(kv->data) : 0;
     if (align < GGUF_ALIGN_MIN || align > GGUF_ALIGN_MAX || (align & (align - 1)) != 0)
-        return err_set(e, ERR_ARG, "%s: alignment: not a u32, a power of two from %d to %u",
-                       w->path, GGUF_ALIGN_MIN, GGUF_ALIGN_MAX);
+        return err_set(e, ERR_ARG, "%s: alignment: not a u32, a power of two from %d to %u", w->path, GGUF_ALIGN_MIN,
+                       GGUF_ALIGN_MAX);
     w->align = align;
     return ERR_OK;
 }
@@ -257,8 +253,7 @@ enum err_code gguf_write_kv(struct gguf_writer *w, const struct gguf_kv *kv, str
     return put(w, kv->data, kv->size_bytes, e);
 }
 
-enum err_code gguf_write_again(struct gguf_writer *w, const char *key, const void *v, uint64_t n_bytes,
-                               struct err *e)
+enum err_code gguf_write_again(struct gguf_writer *w, const char *key, const void *v, uint64_t n_bytes, struct err *e)
 {
     enum err_code code = ERR_OK;
     size_t i = 0;
@@ -275,11 +270,11 @@ enum err_code gguf_write_again(struct gguf_writer *w, const char *key, const voi
     return code;
 }
 
-static enum err_code write_scalar(struct gguf_writer *w, const char *key, enum gguf_kind kind,
-                                  uint32_t v, struct err *e)
+static enum err_code write_scalar(struct gguf_writer *w, const char *key, enum gguf_kind kind, uint32_t v,
+                                  struct err *e)
 {
     unsigned char b[8];
-    struct gguf_kv kv = {str_of(key), kind, kind, 1, b, gguf_kind_bytes(kind)};
+    struct gguf_kv kv = { str_of(key), kind, kind, 1, b, gguf_kind_bytes(kind) };
 
     store_u64(b, v);
     return gguf_write_kv(w, &kv, e);
@@ -305,17 +300,17 @@ enum err_code gguf_write_bool(struct gguf_writer *w, const char *key, bool v, st
 
 enum err_code gguf_write_str(struct gguf_writer *w, const char *key, struct str v, struct err *e)
 {
-    struct gguf_kv kv = {.key = str_of(key), .kind = GGUF_STR, .elem_kind = GGUF_STR, .n = 1};
+    struct gguf_kv kv = { .key = str_of(key), .kind = GGUF_STR, .elem_kind = GGUF_STR, .n = 1 };
     enum err_code code = put_key(w, &kv, e);
 
     return code ? code : put_str(w, v, e);
 }
 
-enum err_code gguf_write_arr(struct gguf_writer *w, const char *key, enum gguf_kind elem_kind,
-                             const void *v, uint64_t n, struct err *e)
+enum err_code gguf_write_arr(struct gguf_writer *w, const char *key, enum gguf_kind elem_kind, const void *v,
+                             uint64_t n, struct err *e)
 {
     unsigned width = gguf_kind_bytes(elem_kind);
-    struct gguf_kv kv = {str_of(key), GGUF_ARR, elem_kind, n, v, 0};
+    struct gguf_kv kv = { str_of(key), GGUF_ARR, elem_kind, n, v, 0 };
 
     assert(width != 0);
     if (n > SIZE_MAX / width)
@@ -326,10 +321,9 @@ enum err_code gguf_write_arr(struct gguf_writer *w, const char *key, enum gguf_k
     return gguf_write_kv(w, &kv, e);
 }
 
-enum err_code gguf_write_strs(struct gguf_writer *w, const char *key, const struct str *v,
-                              uint64_t n, struct err *e)
+enum err_code gguf_write_strs(struct gguf_writer *w, const char *key, const struct str *v, uint64_t n, struct err *e)
 {
-    struct gguf_kv kv = {.key = str_of(key), .kind = GGUF_ARR, .elem_kind = GGUF_STR, .n = n};
+    struct gguf_kv kv = { .key = str_of(key), .kind = GGUF_ARR, .elem_kind = GGUF_STR, .n = n };
     enum err_code code = put_key(w, &kv, e);
 
     for (size_t i = 0; code == ERR_OK && i < n; i++)
@@ -351,8 +345,8 @@ static enum err_code shape_bytes(struct gguf_writer *w, struct gguf_tensor *t, s
         return err_set(e, ERR_ARG, "%s: dimensions: tensor %.*s", w->path, STR_ARG(t->name));
     row = quant_row_bytes(t->type, t->ne[0]);
     if (row <= 0)
-        return err_set(e, ERR_ARG, "%s: block: tensor %.*s: rows of %" PRId64 " elements in %s",
-                       w->path, STR_ARG(t->name), t->ne[0], quant_types[t->type]->name);
+        return err_set(e, ERR_ARG, "%s: block: tensor %.*s: rows of %" PRId64 " elements in %s", w->path,
+                       STR_ARG(t->name), t->ne[0], quant_types[t->type]->name);
     if (product / t->ne[0] > INT64_MAX / row)
         return err_set(e, ERR_ARG, "%s: overflow: tensor %.*s", w->path, STR_ARG(t->name));
     t->size_bytes = (size_t)row * (size_t)(product / t->ne[0]);
@@ -374,10 +368,10 @@ static enum err_code put_tensor(struct gguf_writer *w, const struct gguf_tensor 
     return code;
 }
 
-enum err_code gguf_write_tensor(struct gguf_writer *w, struct str name, int type, int n_dims,
-                                const int64_t *ne, struct err *e)
+enum err_code gguf_write_tensor(struct gguf_writer *w, struct str name, int type, int n_dims, const int64_t *ne,
+                                struct err *e)
 {
-    struct gguf_tensor t = {.name = name, .type = type, .n_dims = n_dims};
+    struct gguf_tensor t = { .name = name, .type = type, .n_dims = n_dims };
     enum err_code code = check_name(w, name, GGUF_NAME_MAX, e);
 
     assert(w->phase != IN_DATA && type >= 0 && type < QUANT_N);
@@ -470,8 +464,8 @@ static enum err_code finish(struct gguf_writer *w, struct err *e)
     if (w->at < w->tensors.n) {
         const struct item *t = &w->tensors.v[w->at];
 
-        return err_set(e, ERR_ARG, "%s: data: tensor %.*s lacks %" PRIu64 " bytes", w->path,
-                       STR_ARG(t->name), t->size_bytes - w->at_done);
+        return err_set(e, ERR_ARG, "%s: data: tensor %.*s lacks %" PRIu64 " bytes", w->path, STR_ARG(t->name),
+                       t->size_bytes - w->at_done);
     }
     store_u64(counts, w->tensors.n);
     store_u64(counts + 8, w->kvs.n);

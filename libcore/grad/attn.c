@@ -34,9 +34,9 @@ void grad_attn_take(struct pass *p, struct attn_acts *a)
 /* Turns the heads of every row by its position, or back. */
 struct turn {
     const struct pass *p;
-    float             *x;
-    int                n_head;
-    float              sign;
+    float *x;
+    int n_head;
+    float sign;
 };
 
 static void turn_rows(void *ctx, int64_t begin, int64_t end, int worker)
@@ -69,13 +69,13 @@ static void turn(const struct pass *p, float *x, int n_head, float sign)
 struct heads;
 typedef void heads_row(const struct heads *h, int64_t first, int64_t row, int head, float *s);
 struct heads {
-    const struct pass      *p;
+    const struct pass *p;
     const struct attn_acts *a;
-    float                  *scores; /* [workers][longest] */
-    int64_t                 longest;
-    const float            *d_o;
-    float                  *dq, *dk, *dv;
-    heads_row              *row;
+    float *scores; /* [workers][longest] */
+    int64_t longest;
+    const float *d_o;
+    float *dq, *dk, *dv;
+    heads_row *row;
 };
 
 static int64_t longest(const struct pass *p)
@@ -131,9 +131,9 @@ static void heads_piece(void *ctx, int64_t begin, int64_t end, int worker)
 }
 
 struct gates {
-    const struct pass      *p;
+    const struct pass *p;
     const struct attn_acts *a;
-    float                  *dgated, *dqg;
+    float *dgated, *dqg;
 };
 
 static void gate_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -263,7 +263,8 @@ void grad_host_attn_back(struct pass *p, const struct attn_at *w, const struct a
     p->stack.used = mark;
     if (p->stack.base == NULL)
         return;
-    pool_for(p->g->pool, p->n * pl->attn.n_head, grad_grain(d * 8), gate_back_piece, &(struct gates){ p, a, dgated, dqg });
+    pool_for(p->g->pool, p->n * pl->attn.n_head, grad_grain(d * 8), gate_back_piece,
+             &(struct gates){ p, a, dgated, dqg });
     h.d_o = dgated;
     h.dq = dq;
     h.dk = dk_turned;

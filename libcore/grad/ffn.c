@@ -8,7 +8,7 @@
 struct glu_job {
     const struct grad_loops *loops;
     const struct glu_acts *a;
-    const float           *dh;
+    const float *dh;
 };
 
 static void glu_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -59,7 +59,8 @@ static struct at with(struct at at, int matrix)
     return at;
 }
 
-void grad_glu_forward(struct pass *p, const struct glu_at *w, struct at at, const struct glu_acts *a, const float *x, int64_t n)
+void grad_glu_forward(struct pass *p, const struct glu_at *w, struct at at, const struct glu_acts *a, const float *x,
+                      int64_t n)
 {
     const struct grad_ops *o = p->g->ops;
 
@@ -109,12 +110,12 @@ void grad_moe_take(struct pass *p, struct moe_acts *a)
 }
 
 struct moe_job {
-    const struct pass      *p;
-    const struct moe_acts  *a;
-    float                  *y;       /* forward */
-    const float            *dy, *dpair;
-    const struct moe_grads *d;       /* backward */
-    float                  *dx;
+    const struct pass *p;
+    const struct moe_acts *a;
+    float *y; /* forward */
+    const float *dy, *dpair;
+    const struct moe_grads *d; /* backward */
+    float *dx;
 };
 
 static void best(const float *logits, int32_t *expert, int n_expert, int n_used)
@@ -210,7 +211,8 @@ void grad_host_route(const struct pass *p, const struct moe_acts *a, const float
     const struct moe_plan *m = &p->g->plan.moe;
     int64_t d = p->g->plan.n_embd;
 
-    pool_for(p->g->pool, p->n, grad_grain(m->n_expert * (m->n_used + 8)), route_piece, &(struct moe_job){ .p = p, .a = a });
+    pool_for(p->g->pool, p->n, grad_grain(m->n_expert * (m->n_used + 8)), route_piece,
+             &(struct moe_job){ .p = p, .a = a });
     sort_pairs(p, a);
     for (int64_t i = 0; i < p->n * m->n_used; i++)
         memcpy(a->x + i * d, x + a->row[i] * d, (size_t)d * sizeof *x);
@@ -249,7 +251,8 @@ static void sum_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
     (void)worker;
     for (int64_t r = begin; r < end; r++) {
         const float *dy = j->dy + r * d, *prob = a->prob + r * m->n_expert;
-        float *dl = j->d->logits + r * m->n_expert, *dw = j->d->weight + r * m->n_used, sum = 0.0f, mean = 0.0f, along = 0.0f;
+        float *dl = j->d->logits + r * m->n_expert, *dw = j->d->weight + r * m->n_used, sum = 0.0f, mean = 0.0f,
+              along = 0.0f;
 
         memset(dl, 0, (size_t)m->n_expert * sizeof *dl);
         for (int k = 0; k < m->n_used; k++) {
@@ -297,7 +300,8 @@ void grad_host_moe_sum_back(const struct pass *p, const struct moe_acts *a, cons
 
 void grad_host_gather_back(const struct pass *p, const struct moe_acts *a, float *dx, const float *dpair)
 {
-    pool_for(p->g->pool, p->n, row_grain(p), gather_back_piece, &(struct moe_job){ .p = p, .a = a, .dx = dx, .dpair = dpair });
+    pool_for(p->g->pool, p->n, row_grain(p), gather_back_piece,
+             &(struct moe_job){ .p = p, .a = a, .dx = dx, .dpair = dpair });
 }
 
 void grad_moe_backward(struct pass *p, const struct moe_at *w, const struct moe_acts *a, float *dx, const float *dy,
@@ -309,7 +313,7 @@ void grad_moe_backward(struct pass *p, const struct moe_at *w, const struct moe_
     struct stack *s = &p->stack;
     int64_t d = p->g->plan.n_embd, pairs = p->n * m->n_used, mark = s->used;
     struct moe_grads g = { grad_take(s, pairs * d), grad_zeros(p, pairs * d), grad_take(s, p->n * m->n_expert),
-                           grad_take(s, pairs), grad_take(s, p->n * d), grad_take(s, p->n) };
+                           grad_take(s, pairs),     grad_take(s, p->n * d),   grad_take(s, p->n) };
 
     if (real)
         o->moe_sum_back(p, a, dy, &g);

@@ -45,11 +45,11 @@ void grad_gdn_take(struct pass *p, struct gdn_acts *a)
 }
 
 struct job {
-    const struct pass     *p;
-    const struct gdn_at   *w;
+    const struct pass *p;
+    const struct gdn_at *w;
     const struct gdn_acts *a;
-    float                 *scratch; /* [workers][each] */
-    int64_t                each;
+    float *scratch; /* [workers][each] */
+    int64_t each;
     /* Backward: of gated and of the rest; dq and dk for each value head. */
     const float *dgated;
     float *d_o, *dz, *dq, *dk, *dmixed, *dqkv, *dalpha, *dbeta;
@@ -137,9 +137,13 @@ static struct grad_delta token(const struct job *j, int64_t r, int h)
     int64_t at = r * p->gdn.n_v + h, k = r * keys(p) + (int64_t)key_head(p, h) * p->gdn.dim;
 
     return (struct grad_delta){
-        p->gdn.dim, p->gdn.dim_v, j->a->q + k, j->a->k + k,
+        p->gdn.dim,
+        p->gdn.dim_v,
+        j->a->q + k,
+        j->a->k + k,
         j->a->mixed + r * channels(p) + 2 * keys(p) + (int64_t)h * p->gdn.dim_v,
-        expf(j->w->a[h] * softplus(j->a->alpha[at] + j->w->dt_bias[h])), grad_sigmoid(j->a->beta[at]),
+        expf(j->w->a[h] * softplus(j->a->alpha[at] + j->w->dt_bias[h])),
+        grad_sigmoid(j->a->beta[at]),
     };
 }
 
@@ -303,10 +307,9 @@ static void chunk_back(const struct job *j, const struct states *m, int64_t r, i
         int64_t at = (r + t) * p->gdn.n_v + h;
         float dgb[2], u = j->a->alpha[at] + j->w->dt_bias[h];
 
-        j->p->loops->delta_back(m->grad, m->before + t * size, j->d_o + at * p->gdn.dim_v, j->dq + at * p->gdn.dim,
-                                j->dk + at * p->gdn.dim,
-                                j->dmixed + (r + t) * channels(p) + 2 * keys(p) + (int64_t)h * p->gdn.dim_v, dgb, m->tmp,
-                                &d);
+        j->p->loops->delta_back(
+            m->grad, m->before + t * size, j->d_o + at * p->gdn.dim_v, j->dq + at * p->gdn.dim, j->dk + at * p->gdn.dim,
+            j->dmixed + (r + t) * channels(p) + 2 * keys(p) + (int64_t)h * p->gdn.dim_v, dgb, m->tmp, &d);
         j->dalpha[at] = dgb[0] * d.g * j->w->a[h] * grad_sigmoid(u);
         j->dbeta[at] = dgb[1] * d.b * (1.0f - d.b);
     }
@@ -343,7 +346,8 @@ static void scan_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
 }
 
 /* Gradients of value heads that share a key head are added; then through the unit length. */
-static void unit_back_row(const struct job *j, int64_t r, float *sum, const float *each, const float *x, float *dx, float scale)
+static void unit_back_row(const struct job *j, int64_t r, float *sum, const float *each, const float *x, float *dx,
+                          float scale)
 {
     const struct arch_plan *p = &j->p->g->plan;
 
@@ -395,8 +399,15 @@ void grad_host_gdn_back(struct pass *p, const struct gdn_at *w, const struct gdn
     const struct arch_plan *pl = &p->g->plan;
     struct stack *s = &p->stack;
     int64_t mark = s->used, n = p->n, n_v = pl->gdn.n_v;
-    struct job j = { .p = p, .w = w, .a = a, .each = states_floats(pl, rows_longest(p)) + keys(pl) + 2 * channels(pl),
-                     .dgated = dgated, .dz = d->z, .dqkv = d->qkv, .dalpha = d->alpha, .dbeta = d->beta };
+    struct job j = { .p = p,
+                     .w = w,
+                     .a = a,
+                     .each = states_floats(pl, rows_longest(p)) + keys(pl) + 2 * channels(pl),
+                     .dgated = dgated,
+                     .dz = d->z,
+                     .dqkv = d->qkv,
+                     .dalpha = d->alpha,
+                     .dbeta = d->beta };
 
     j.scratch = grad_take(s, j.each * pool_size(p->g->pool));
     j.d_o = grad_take(s, n * inner(pl));

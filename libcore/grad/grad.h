@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grad.h - the gradient of a loss through a frozen model.                  room: grad (base quant gguf ops arch)
+/* grad.h - the gradient of a loss through a frozen model.                  room: grad
  *
  * A forward and a backward pass in float32 through the stored weights. These never change; they are decoded to float, a few
  * rows of a matrix at a time, whenever they are used. Adapters beside the matrices can be trained (LoRA, Hu et al. 2021):
@@ -48,7 +48,7 @@ double grad_cross_entropy(float *logits, int32_t n, int32_t target, float weight
 enum { GRAD_SOFT = 24 };
 struct grad_soft {
     int32_t id[GRAD_SOFT]; /* -1: the vocabulary is smaller */
-    float   p[GRAD_SOFT];
+    float p[GRAD_SOFT];
 };
 void grad_soft_of(struct grad_soft *to, const float *logits, int32_t n);
 /* Returns weight times the divergence of a row of n logits (probabilities q) from the prediction `said` (p),
@@ -57,20 +57,20 @@ void grad_soft_of(struct grad_soft *to, const float *logits, int32_t n);
  * that learns something else close to what it was (Hinton et al. 2015; Li and Hoiem 2016). */
 double grad_divergence(const struct grad_soft *said, float *logits, int32_t n, float weight);
 void grad_close(struct grad *g); /* NULL is allowed */
-int     grad_n_embd(const struct grad *g);
+int grad_n_embd(const struct grad *g);
 int32_t grad_n_vocab(const struct grad *g);
-int     grad_n_layer(const struct grad *g); /* of the main stack */
+int grad_n_layer(const struct grad *g);       /* of the main stack */
 struct pool *grad_pool(const struct grad *g); /* between passes others may use it */
 
 /* The matrices in the order of layers; token_embd.weight is the first (of a block after eh_proj), the output's the last
  * (the same one again, where the model has one for both). */
 struct grad_matrix {
-    const char *name;      /* "blk.0.attn_qkv.weight" */
-    int64_t     n_in, n_out;
-    int64_t     n_expert;  /* 1: not experts */
-    int         layer;     /* of the pass; -1: none */
-    int         type;      /* row of quant_types[] */
-    const void *data;      /* [n_expert][n_out] stored rows */
+    const char *name; /* "blk.0.attn_qkv.weight" */
+    int64_t n_in, n_out;
+    int64_t n_expert; /* 1: not experts */
+    int layer;        /* of the pass; -1: none */
+    int type;         /* row of quant_types[] */
+    const void *data; /* [n_expert][n_out] stored rows */
 };
 int grad_n_matrices(const struct grad *g);
 const struct grad_matrix *grad_matrix_at(const struct grad *g, int i);
@@ -79,23 +79,24 @@ int grad_matrix_find(const struct grad *g, struct str name); /* -1: none */
 /* An adapter of one matrix, not token_embd.weight. It adds to the rows of the sequences from .. to - 1, so that several
  * adapters can be tried side by side in one pass. Several may be at one matrix: they add up. */
 struct grad_adapter {
-    int          matrix, rank; /* rank 0: y = (1 + b) (W x), b [n_expert][n_out]; forward passes alone, one at a matrix */
-    float        scale;
-    const float *a;      /* [n_expert][rank][n_in] */
-    const float *b;      /* [n_expert][n_out][rank] */
-    float       *da, *db; /* their gradients are added to these; NULL: not wanted */
-    int          from, to;
+    int matrix, rank; /* rank 0: y = (1 + b) (W x), b [n_expert][n_out]; forward passes alone, one at a matrix */
+    float scale;
+    const float *a; /* [n_expert][rank][n_in] */
+    const float *b; /* [n_expert][n_out][rank] */
+    float *da, *db; /* their gradients are added to these; NULL: not wanted */
+    int from, to;
 };
 
 /* Rows i with target[i] >= 0 have a loss, weight * -log p(target[i]), or the divergence from what was said there; each
  * sequence is on its own from position 0. */
 struct grad_seq {
     const int32_t *token, *target; /* [n] ids; a target less than n_vocab */
-    int            n;
-    float          weight;
-    const float   *hidden; /* of a block: [n][n_embd], what the output matrix multiplies for the token before each
+    int n;
+    float weight;
+    const float *hidden; /* of a block: [n][n_embd], what the output matrix multiplies for the token before each
                               (grad_hidden); NULL: of the main stack */
-    const struct grad_soft *said; /* predictions for the rows with a target, one after the other; NULL: use the targets */
+    const struct grad_soft
+        *said; /* predictions for the rows with a target, one after the other; NULL: use the targets */
 };
 /* Replaces these losses: returns the loss of one row, and replaces its logits by the gradient of that loss with respect to
  * them. Called from any thread, rows in any order. */
@@ -106,17 +107,17 @@ typedef void grad_trace_fn(void *ctx, int matrix, int expert, int64_t n, const f
                            const int32_t *row);
 
 struct grad_batch {
-    const struct grad_seq     *seq;
-    int                        n_seq;
+    const struct grad_seq *seq;
+    int n_seq;
     const struct grad_adapter *adapter;
-    int                        n_adapter;
-    grad_loss_fn              *loss;  /* NULL: as the sequences say */
-    void                      *loss_ctx;
-    grad_trace_fn             *trace; /* NULL: none */
-    void                      *trace_ctx;
-    double                    *seq_loss; /* [n_seq] the loss of each sequence; NULL: not wanted */
-    const struct progress     *progress; /* told after each layer, forward or backward; NULL: that of the grad */
-    bool                       keep;  /* everything of all layers stays until the backward pass: more memory, less time */
+    int n_adapter;
+    grad_loss_fn *loss; /* NULL: as the sequences say */
+    void *loss_ctx;
+    grad_trace_fn *trace; /* NULL: none */
+    void *trace_ctx;
+    double *seq_loss;                /* [n_seq] the loss of each sequence; NULL: not wanted */
+    const struct progress *progress; /* told after each layer, forward or backward; NULL: that of the grad */
+    bool keep; /* everything of all layers stays until the backward pass: more memory, less time */
 };
 /* *loss: the sum over rows, in double, rows in order. A loss that is not finite is no error. ERR_ARG: a token, target or
  * adapter that the model does not have, or no rows. ERR_NOMEM. ERR_CANCEL: the progress said so;
@@ -132,7 +133,8 @@ int64_t grad_room(const struct grad *g);
 int64_t grad_longest(const struct grad *g); /* tokens of a sequence */
 /* For passes whose batch has no progress of its own; NULL: nobody is told, as at first. p outlives g. */
 void grad_set_progress(struct grad *g, const struct progress *p);
-int64_t grad_host_bytes(const struct grad *g, int64_t n_rows); /* and what a pass on another device takes of the host's */
+int64_t grad_host_bytes(const struct grad *g,
+                        int64_t n_rows); /* and what a pass on another device takes of the host's */
 
 /* Parameters that stay where the pass is computed: adapters whose a and b are parts of them are used there. Zeros at first; on
  * the host memory like any other. A device's failure is told by the next pass. */
@@ -144,13 +146,14 @@ void grad_params_copy(struct grad *g, float *to, const float *from, int64_t n);
 /* Noise of all parameters: Philox4x32-10 (Salmon et al. 2011) with counter (block, tensor, step, sample) and key seed; a block
  * gives four normals by Box and Muller. */
 struct grad_noise {
-    uint64_t       seed;
-    uint32_t       step, sample; /* the first of: */
-    int            samples;      /* at most 512 */
-    const int64_t *tensor;       /* [n_tensor + 1] where tensors begin in the parameters */
-    int            n_tensor;
+    uint64_t seed;
+    uint32_t step, sample; /* the first of: */
+    int samples;           /* at most 512 */
+    const int64_t *tensor; /* [n_tensor + 1] where tensors begin in the parameters */
+    int n_tensor;
 };
-void grad_normals(float *z, int64_t n, uint64_t seed, uint32_t tensor, uint32_t step, uint32_t sample); /* of one, on the host */
+void grad_normals(float *z, int64_t n, uint64_t seed, uint32_t tensor, uint32_t step,
+                  uint32_t sample); /* of one, on the host */
 /* moved[2 k] = from + size z_k, moved[2 k + 1] = from - size z_k */
 void grad_noise_pairs(struct grad *g, const struct grad_noise *n, float *moved, const float *from, float size);
 /* u = beta u + sum over k of part[k] z_k, theta -= u; u NULL: as if it had been zeros */
@@ -159,19 +162,19 @@ void grad_noise_add(struct grad *g, const struct grad_noise *n, float *theta, fl
 /* For others that train: c[i][j] (+)= scale * sum over k of a[i * a_row + k * a_k] * b[k * b_k + j * b_col], one of b_k and
  * b_col is 1; k in ascending order by fused multiply-adds in blocks of 512, whose sums are added up. */
 struct grad_product {
-    int64_t      m, n, k;
+    int64_t m, n, k;
     const float *a, *b;
-    int64_t      a_row, a_k, b_k, b_col;
-    float       *c;      /* [m][c_row] */
-    int64_t      c_row;
-    float        scale;
-    bool         add;
+    int64_t a_row, a_k, b_k, b_col;
+    float *c; /* [m][c_row] */
+    int64_t c_row;
+    float scale;
+    bool add;
 };
 struct grad_tools {
     struct pool *pool;
-    unsigned     simd;    /* simd_features() */
-    float       *scratch; /* grad_product_floats() for a pool of n threads */
+    unsigned simd;  /* simd_features() */
+    float *scratch; /* grad_product_floats() for a pool of n threads */
 };
-void   grad_product(const struct grad_tools *t, const struct grad_product *g);
+void grad_product(const struct grad_tools *t, const struct grad_product *g);
 size_t grad_product_floats(int n_threads);
 #endif

@@ -82,9 +82,9 @@ static void add(const struct pass *p, float *y, const float *x, int64_t n)
 
 struct norm_job {
     const struct pass *p;
-    float             *y;
-    const float       *x, *w, *dy;
-    int64_t            n;
+    float *y;
+    const float *x, *w, *dy;
+    int64_t n;
 };
 
 static void norm_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -132,7 +132,7 @@ void grad_host_norm_back(const struct pass *p, float *dx, const float *dy, const
 
 struct words {
     const struct pass *p;
-    float             *to;
+    float *to;
 };
 
 static void words_piece(void *ctx, int64_t begin, int64_t end, int worker)

@@ -21,9 +21,9 @@ struct attn_at {
 };
 struct gdn_at {
     int qkv, z, alpha, beta, ba, out;
-    const float *conv;            /* [taps][channels] */
-    const float *dt_bias, *a;     /* [n_v] */
-    const float *norm;            /* [dim_v] */
+    const float *conv;        /* [taps][channels] */
+    const float *dt_bias, *a; /* [n_v] */
+    const float *norm;        /* [dim_v] */
 };
 struct glu_at {
     int gate, up, down;
@@ -33,11 +33,11 @@ struct moe_at {
     struct glu_at routed, shared;
 };
 struct layer_at {
-    const float   *mix_norm, *ffn_norm; /* [n_embd] */
+    const float *mix_norm, *ffn_norm; /* [n_embd] */
     struct attn_at attn;
-    struct gdn_at  gdn;
-    struct glu_at  dense;
-    struct moe_at  moe;
+    struct gdn_at gdn;
+    struct glu_at dense;
+    struct moe_at moe;
 };
 
 struct layer_acts;
@@ -45,55 +45,55 @@ struct grad_ops;
 
 /* Vectors are the device's. */
 struct grad {
-    const struct gguf  *gguf;
+    const struct gguf *gguf;
     const struct grad_ops *ops;
-    struct dev         *dev;       /* NULL: the host */
+    struct dev *dev;                 /* NULL: the host */
     const struct progress *progress; /* of passes whose batch has none */
-    void               *device;    /* the operations' own */
-    struct pool        *pool;
-    unsigned            simd;
-    struct arena        arena;
-    struct arch_plan         plan;
+    void *device;                    /* the operations' own */
+    struct pool *pool;
+    unsigned simd;
+    struct arena arena;
+    struct arch_plan plan;
     struct grad_matrix *mat;
-    int                 n_mat, embd, head;
-    const float        *out_norm;
-    int                 n_trunk;   /* layers of the main stack */
-    int                 mix;       /* of a multi-token-prediction block: eh_proj; -1: this is the main stack */
-    const float        *embd_norm, *hidden_norm, *trunk_norm; /* the same; trunk_norm: the main stack's last */
-    struct layer_at    *layer;
-    struct layer_acts  *kept;      /* [n_layer], for grad_batch.keep */
-    const float        *rope_freq; /* [n_rot / 2] */
-    int64_t             tile;      /* floats of the largest tile */
-    float              *memory;    /* of passes, kept from one to the next */
-    int64_t             memory_floats;
+    int n_mat, embd, head;
+    const float *out_norm;
+    int n_trunk; /* layers of the main stack */
+    int mix;     /* of a multi-token-prediction block: eh_proj; -1: this is the main stack */
+    const float *embd_norm, *hidden_norm, *trunk_norm; /* the same; trunk_norm: the main stack's last */
+    struct layer_at *layer;
+    struct layer_acts *kept; /* [n_layer], for grad_batch.keep */
+    const float *rope_freq;  /* [n_rot / 2] */
+    int64_t tile;            /* floats of the largest tile */
+    float *memory;           /* of passes, kept from one to the next */
+    int64_t memory_floats;
 };
 
 /* Memory of a pass: a stack of floats of the device; who takes sets `used` back at the end. base NULL: only counted, and the
  * pass then computes nothing. */
 struct stack {
-    float  *base;
+    float *base;
     int64_t used, top;
 };
-float   *grad_take(struct stack *s, int64_t n);
+float *grad_take(struct stack *s, int64_t n);
 int32_t *grad_take_ints(struct stack *s, int64_t n);
 int64_t *grad_take_longs(struct stack *s, int64_t n);
 
 struct pass {
-    struct grad             *g;
+    struct grad *g;
     const struct grad_batch *b;
     const struct grad_loops *loops;
-    struct stack             stack;
-    int64_t                  n;        /* rows */
-    int                      rank;     /* the adapters' highest */
-    bool                     backward;
-    const int64_t           *first;    /* [n_seq + 1] first row of each sequence, on the host */
-    const int32_t           *all_rows; /* 0, 1, 2 ... */
-    float                   *tile;     /* decoded rows */
-    struct grad_tools        tools;
-    float                   *both;     /* with a mix: [rows][2 n_embd] that it multiplies */
-    float                   *low;      /* adapters' narrow rows and their gradients: [2][rows][rank] */
-    int                      lowest;   /* layers below need no gradients */
-    bool                     stopped;  /* the caller's progress said so */
+    struct stack stack;
+    int64_t n; /* rows */
+    int rank;  /* the adapters' highest */
+    bool backward;
+    const int64_t *first;    /* [n_seq + 1] first row of each sequence, on the host */
+    const int32_t *all_rows; /* 0, 1, 2 ... */
+    float *tile;             /* decoded rows */
+    struct grad_tools tools;
+    float *both;  /* with a mix: [rows][2 n_embd] that it multiplies */
+    float *low;   /* adapters' narrow rows and their gradients: [2][rows][rank] */
+    int lowest;   /* layers below need no gradients */
+    bool stopped; /* the caller's progress said so */
 };
 float *grad_zeros(struct pass *p, int64_t n);
 
@@ -102,9 +102,9 @@ const struct grad_loops *grad_loops(unsigned simd);
 struct moe_acts;
 /* Which matrix, and the rows that it is for: pairs, sorted by expert, or rows of the batch, ascending; both NULL: all. */
 struct at {
-    int                    matrix;
+    int matrix;
     const struct moe_acts *pairs;
-    const int32_t         *row;
+    const int32_t *row;
 };
 int64_t grad_tile_rows(const struct grad_matrix *m);
 /* The next rows with a loss, from row *i of sequence *s on: how many, at most max. */
@@ -126,19 +126,19 @@ struct glu_acts {
     float *gate, *up, *h, *out;
 };
 struct moe_acts {
-    float          *logits, *prob, *weight; /* [rows][experts], the same, [rows][used] */
-    int32_t        *expert, *row, *place;   /* [rows][used]; of pairs by expert: their row, place in expert */
-    int64_t        *first;                  /* [experts + 1] pairs of each expert */
-    float          *x;                      /* [pairs][n_embd] */
+    float *logits, *prob, *weight; /* [rows][experts], the same, [rows][used] */
+    int32_t *expert, *row, *place; /* [rows][used]; of pairs by expert: their row, place in expert */
+    int64_t *first;                /* [experts + 1] pairs of each expert */
+    float *x;                      /* [pairs][n_embd] */
     struct glu_acts routed, shared;
-    float          *open;                   /* [rows] the shared expert's gate, before the sigmoid */
+    float *open; /* [rows] the shared expert's gate, before the sigmoid */
 };
 struct layer_acts {
-    float           *normed, *mid, *ffn_in; /* norm of the layer's input; after the mixer; its norm */
+    float *normed, *mid, *ffn_in; /* norm of the layer's input; after the mixer; its norm */
     struct attn_acts attn;
-    struct gdn_acts  gdn;
-    struct glu_acts  dense;
-    struct moe_acts  moe;
+    struct gdn_acts gdn;
+    struct glu_acts dense;
+    struct moe_acts moe;
 };
 
 struct moe_grads {
@@ -151,7 +151,7 @@ struct grad_ops {
     void (*close)(void *device);
     const float *(*vector)(struct grad *g, const float *v, int64_t n); /* a copy that it reads; NULL: no room */
     float *(*memory)(struct grad *g, int64_t floats);                  /* of passes; NULL: no room */
-    int64_t (*room)(const struct grad *g); /* bytes that are left for passes; NULL: the host's */
+    int64_t (*room)(const struct grad *g);    /* bytes that are left for passes; NULL: the host's */
     int64_t (*longest)(const struct grad *g); /* tokens of a sequence; NULL: any number */
     /* Around a pass. False: it does not begin, and end() says why. end: adds to the adapters' gradients. */
     bool (*begin)(struct pass *p);
@@ -193,7 +193,8 @@ struct grad_ops {
     void (*params_give)(struct grad *g, float *p);
     void (*params_copy)(struct grad *g, float *to, const float *from, int64_t n);
     void (*noise_pairs)(struct grad *g, const struct grad_noise *n, float *moved, const float *from, float size);
-    void (*noise_add)(struct grad *g, const struct grad_noise *n, float *theta, float *u, float beta, const float *part);
+    void (*noise_add)(struct grad *g, const struct grad_noise *n, float *theta, float *u, float beta,
+                      const float *part);
 };
 extern const struct grad_ops grad_host_ops;
 
@@ -217,7 +218,8 @@ double grad_host_loss(struct pass *p, float *dx, const float *x);
 /* Normals of one of the noise's tensors and samples from place `at` on, a multiple of 4. */
 void grad_normals_from(float *z, int64_t n, const struct grad_noise *noise, int tensor, int sample, int64_t at);
 void grad_host_noise_pairs(struct grad *g, const struct grad_noise *n, float *moved, const float *from, float size);
-void grad_host_noise_add(struct grad *g, const struct grad_noise *n, float *theta, float *u, float beta, const float *part);
+void grad_host_noise_add(struct grad *g, const struct grad_noise *n, float *theta, float *u, float beta,
+                         const float *part);
 void grad_host_norm(const struct pass *p, float *y, const float *x, const float *w, int64_t n, int64_t n_rows);
 void grad_host_norm_back(const struct pass *p, float *dx, const float *dy, const float *x, const float *w, int64_t n,
                          int64_t n_rows);

@@ -5,15 +5,15 @@
 #include "base/base.h"
 
 enum {
-    GRAD_COLS     = 16, /* of a panel of b */
+    GRAD_COLS = 16,     /* of a panel of b */
     GRAD_ROWS_MAX = 12, /* rows of a at once */
 };
 
 /* A token of one head of the gated delta rule (ops/ops.h, op_gdn): q and k normalised, S [dim][dim_v]. */
 struct grad_delta {
-    int          dim, dim_v;
+    int dim, dim_v;
     const float *q, *k, *v;
-    float        g, b;
+    float g, b;
 };
 
 struct grad_loops {

@@ -18,8 +18,8 @@
     lo##i = _mm256_fmadd_ps(x, lo, lo##i); \
     hi##i = _mm256_fmadd_ps(x, hi, hi##i);
 #define PUT(i) \
-    _mm256_storeu_ps(out + (i) * GRAD_COLS, lo##i); \
-    _mm256_storeu_ps(out + (i) * GRAD_COLS + 8, hi##i);
+    _mm256_storeu_ps(out + (i)*GRAD_COLS, lo##i); \
+    _mm256_storeu_ps(out + (i)*GRAD_COLS + 8, hi##i);
 
 TARGET static void panel(float *out, const float *const *a, int64_t a_k, const float *b, int64_t n)
 {

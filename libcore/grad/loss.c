@@ -9,9 +9,9 @@ enum { LOGITS = 1 << 23, ROWS = 512 }; /* floats, rows at a time */
 
 struct job {
     const struct pass *p;
-    float             *logits; /* [n][n_vocab] */
-    const int32_t     *row, *seq;
-    double            *loss;
+    float *logits; /* [n][n_vocab] */
+    const int32_t *row, *seq;
+    double *loss;
 };
 
 int64_t grad_loss_rows_max(const struct pass *p)
@@ -65,8 +65,7 @@ static void loss_piece(void *ctx, int64_t begin, int64_t end, int worker)
         int at = (int)(j->row[i] - j->p->first[s]);
         float *logits = j->logits + i * n;
 
-        j->loss[i] = b->loss != NULL ? b->loss(b->loss_ctx, s, at, logits, n)
-                                     : seq_loss(&b->seq[s], at, logits, n);
+        j->loss[i] = b->loss != NULL ? b->loss(b->loss_ctx, s, at, logits, n) : seq_loss(&b->seq[s], at, logits, n);
     }
 }
 
@@ -86,8 +85,8 @@ int64_t grad_loss_rows(const struct pass *p, int *s, int *i, int64_t max, int32_
     return n;
 }
 
-static void part_back(struct pass *p, const struct job *j, float *dx, const float *in, const float *normed, float *dnormed,
-                      float *din, int64_t n)
+static void part_back(struct pass *p, const struct job *j, float *dx, const float *in, const float *normed,
+                      float *dnormed, float *din, int64_t n)
 {
     int64_t d = p->g->plan.n_embd;
 

@@ -10,9 +10,9 @@ enum { PIECE = 1024 }; /* numbers that are made at a time */
 
 struct job {
     const struct grad_noise *n;
-    float       *moved, *theta, *u;
+    float *moved, *theta, *u;
     const float *from, *part;
-    float        size, beta;
+    float size, beta;
 };
 
 /* n numbers of a tensor from `from` on, which is a multiple of 4; in the parameters they begin at `at`. */
@@ -78,7 +78,8 @@ void grad_host_noise_pairs(struct grad *g, const struct grad_noise *n, float *mo
     run(g, &(struct job){ .n = n, .moved = moved, .from = from, .size = size });
 }
 
-void grad_host_noise_add(struct grad *g, const struct grad_noise *n, float *theta, float *u, float beta, const float *part)
+void grad_host_noise_add(struct grad *g, const struct grad_noise *n, float *theta, float *u, float beta,
+                         const float *part)
 {
     run(g, &(struct job){ .n = n, .theta = theta, .u = u, .beta = beta, .part = part });
 }

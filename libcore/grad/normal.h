@@ -31,7 +31,7 @@ INLINE double normal_unit(uint32_t w)
 INLINE double normal_log(double u)
 {
     union {
-        double   f;
+        double f;
         uint64_t u;
     } b = { u }, e;
     const uint64_t up = b.u - 0x3fe6a09e667f3bcdu + ((uint64_t)1023 << 52); /* by sqrt(1/2) */
@@ -62,7 +62,8 @@ INLINE void normal_turn(float *first, float *second, double r, uint32_t w)
     const double t = normal_unit(w), near = (4 * t + 0x1.8p52) - 0x1.8p52;
     const double a = 6.283185307179586 * fma(near, -0.25, t), z = a * a;
     const int32_t quarter = (int32_t)near;
-    double s = fma(z, 1.0 / 355687428096000, -1.0 / 1307674368000), c = fma(z, -1.0 / 6402373705728000, 1.0 / 20922789888000);
+    double s = fma(z, 1.0 / 355687428096000, -1.0 / 1307674368000),
+           c = fma(z, -1.0 / 6402373705728000, 1.0 / 20922789888000);
     double x, y;
 
     s = fma(s, z, 1.0 / 6227020800);

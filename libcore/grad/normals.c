@@ -18,7 +18,8 @@ struct place {
 };
 
 /* Philox4x32-10 (base/rng.c) of counters first .. first + MANY - 1. */
-INLINE void words(uint32_t x0[MANY], uint32_t x1[MANY], uint32_t x2[MANY], uint32_t x3[MANY], const struct place *p, uint32_t first)
+INLINE void words(uint32_t x0[MANY], uint32_t x1[MANY], uint32_t x2[MANY], uint32_t x3[MANY], const struct place *p,
+                  uint32_t first)
 {
     uint32_t k0 = (uint32_t)p->seed, k1 = (uint32_t)(p->seed >> 32);
 
@@ -93,7 +94,8 @@ AVX2 static void fill_avx2(float *z, int64_t n, const struct place *p)
 
 void grad_normals_from(float *z, int64_t n, const struct grad_noise *noise, int tensor, int sample, int64_t at)
 {
-    const struct place p = { noise->seed, (uint32_t)tensor, noise->step, noise->sample + (uint32_t)sample, (uint32_t)(at / 4) };
+    const struct place p = { noise->seed, (uint32_t)tensor, noise->step, noise->sample + (uint32_t)sample,
+                             (uint32_t)(at / 4) };
 
 #if defined(__x86_64__)
     if (simd_features() & SIMD_AVX512) {

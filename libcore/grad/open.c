@@ -14,9 +14,9 @@
 /* The first failure is kept in *e. */
 struct finder {
     struct grad *g;
-    struct err  *e;
-    int          layer; /* -1: names without "blk.N." */
-    int          first; /* N of layer 0 of a pass */
+    struct err *e;
+    int layer; /* -1: names without "blk.N." */
+    int first; /* N of layer 0 of a pass */
 };
 
 static const struct gguf_tensor *need(struct finder *f, const char *name, char full[128])
@@ -46,18 +46,18 @@ static int mat(struct finder *f, const char *name, int64_t n_in, int64_t n_out, 
     if (t == NULL)
         return -1;
     if (t->ne[0] != n_in || t->ne[1] != n_out || t->ne[2] != n_expert || t->ne[3] != 1) {
-        err_set(f->e, ERR_FORMAT, "%s: tensor %s is %lld x %lld x %lld, not %lld x %lld x %lld", gguf_path(g->gguf), full,
-                (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)n_in, (long long)n_out,
+        err_set(f->e, ERR_FORMAT, "%s: tensor %s is %lld x %lld x %lld, not %lld x %lld x %lld", gguf_path(g->gguf),
+                full, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)n_in, (long long)n_out,
                 (long long)n_expert);
         return -1;
     }
     kept = arena_strdup(&g->arena, str_of(full));
     if (kept == NULL) {
-        err_set(f->e, ERR_NOMEM, "out of memory");
+        err_nomem(f->e);
         return -1;
     }
-    g->mat[g->n_mat] = (struct grad_matrix){ kept, n_in, n_out, n_expert,
-                                         f->layer < 0 ? -1 : f->layer - f->first, t->type, t->data };
+    g->mat[g->n_mat] =
+        (struct grad_matrix){ kept, n_in, n_out, n_expert, f->layer < 0 ? -1 : f->layer - f->first, t->type, t->data };
     tile = grad_tile_rows(&g->mat[g->n_mat]) * n_in;
     g->tile = tile > g->tile ? tile : g->tile;
     return g->n_mat++;
@@ -79,10 +79,10 @@ static const float *vec(struct finder *f, const char *name, int64_t n)
     }
     v = arena_array(&f->g->arena, (size_t)n, sizeof *v);
     if (v == NULL)
-        err_set(f->e, ERR_NOMEM, "out of memory");
+        err_nomem(f->e);
     for (int64_t r = 0; v != NULL && r < rows; r++)
-        quant_types[t->type]->decode(v + r * t->ne[0], (const unsigned char *)t->data + r * quant_row_bytes(t->type, t->ne[0]),
-                                     t->ne[0]);
+        quant_types[t->type]->decode(v + r * t->ne[0],
+                                     (const unsigned char *)t->data + r * quant_row_bytes(t->type, t->ne[0]), t->ne[0]);
     return v;
 }
 
@@ -106,7 +106,7 @@ static const float *across(struct finder *f, const float *v, int64_t taps, int64
     float *to = v == NULL ? NULL : arena_array(&f->g->arena, (size_t)(taps * channels), sizeof *to);
 
     if (to == NULL && f->e->code == ERR_OK)
-        err_set(f->e, ERR_NOMEM, "out of memory");
+        err_nomem(f->e);
     for (int64_t c = 0; to != NULL && c < channels; c++)
         for (int64_t t = 0; t < taps; t++)
             to[t * channels + c] = v[c * taps + t];
@@ -194,8 +194,8 @@ static void find_mix(struct finder *f)
     g->mix = mat(f, "nextn.eh_proj.weight", (int64_t)2 * p->n_embd, p->n_embd, 1);
     g->embd_norm = vec(f, "nextn.enorm.weight", p->n_embd);
     g->hidden_norm = vec(f, "nextn.hnorm.weight", p->n_embd);
-    g->out_norm = has(f, "nextn.shared_head_norm.weight") ? vec(f, "nextn.shared_head_norm.weight", p->n_embd)
-                                                         : g->trunk_norm;
+    g->out_norm =
+        has(f, "nextn.shared_head_norm.weight") ? vec(f, "nextn.shared_head_norm.weight", p->n_embd) : g->trunk_norm;
     if (!has(f, "nextn.embed_tokens.weight"))
         f->layer = -1;
     g->embd = mat(f, f->layer < 0 ? "token_embd.weight" : "nextn.embed_tokens.weight", p->n_embd, p->n_vocab, 1);
@@ -205,8 +205,8 @@ static void find_mix(struct finder *f)
 /* What the formulas of this room hold for. */
 static bool supported(const struct arch_plan *p)
 {
-    bool ok = p->attn.gated && p->attn.qk_norm && p->attn.rope == ROPE_HALVES && p->attn.dim_k == p->attn.dim_v && !p->relu2 &&
-              p->embd_scale == 1.0f && p->residual_scale == 1.0f && p->logit_scale == 1.0f;
+    bool ok = p->attn.gated && p->attn.qk_norm && p->attn.rope == ROPE_HALVES && p->attn.dim_k == p->attn.dim_v &&
+              !p->relu2 && p->embd_scale == 1.0f && p->residual_scale == 1.0f && p->logit_scale == 1.0f;
 
     for (int i = 0; i < p->n_layer; i++)
         ok = ok && (p->layer[i].mixers == MIX_ATTN || p->layer[i].mixers == MIX_GDN) && p->layer[i].ffn != FFN_NONE &&
@@ -227,7 +227,7 @@ static enum err_code find_all(struct grad *g, struct err *e)
     g->kept = arena_array(&g->arena, (size_t)p->n_layer, sizeof *g->kept);
     float *freq = arena_array(&g->arena, (size_t)p->attn.n_rot / 2 + 1, sizeof *freq);
     if (g->mat == NULL || g->layer == NULL || g->kept == NULL || freq == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int i = 0; i < p->attn.n_rot / 2; i++)
         freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
     g->rope_freq = freq;
@@ -294,7 +294,8 @@ static bool hand_over_layer(struct grad *g, int i)
     if (p->layer[i].mixers == MIX_ATTN)
         return hand_over(g, &w->attn.q_norm, p->attn.dim_k) && hand_over(g, &w->attn.k_norm, p->attn.dim_k);
     return hand_over(g, &w->gdn.conv, p->taps * ((int64_t)2 * d->n_k * d->dim + (int64_t)d->n_v * d->dim_v)) &&
-           hand_over(g, &w->gdn.dt_bias, d->n_v) && hand_over(g, &w->gdn.a, d->n_v) && hand_over(g, &w->gdn.norm, d->dim_v);
+           hand_over(g, &w->gdn.dt_bias, d->n_v) && hand_over(g, &w->gdn.a, d->n_v) &&
+           hand_over(g, &w->gdn.norm, d->dim_v);
 }
 
 static enum err_code hand_over_all(struct grad *g, struct err *e)
@@ -330,7 +331,7 @@ static enum err_code open_grad(struct grad **out, const struct gguf *gguf, int n
     struct grad *g = calloc(1, sizeof *g);
 
     if (g == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     g->gguf = gguf;
     g->ops = &grad_host_ops;
     g->simd = simd_features();
@@ -351,8 +352,8 @@ enum err_code grad_open(struct grad **out, const struct gguf *gguf, int n_thread
     return open_grad(out, gguf, n_threads, false, e);
 }
 
-enum err_code grad_open_on(struct grad **out, const struct gguf *gguf, const char *device, int64_t most_bytes, int n_threads,
-                           struct err *e)
+enum err_code grad_open_on(struct grad **out, const struct gguf *gguf, const char *device, int64_t most_bytes,
+                           int n_threads, struct err *e)
 {
     struct grad *g;
 

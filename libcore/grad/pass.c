@@ -209,8 +209,14 @@ int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank, bool keep)
     const int64_t first[2] = { 0, n_rows };
     const struct grad_batch one = { .n_seq = 1, .keep = keep };
 
-    return count((struct pass){ .g = (struct grad *)(uintptr_t)g, .b = &one, .loops = grad_loops(g->simd), .n = n_rows,
-                                .rank = rank, .backward = true, .first = first }) * (int64_t)sizeof(float);
+    return count((struct pass){ .g = (struct grad *)(uintptr_t)g,
+                                .b = &one,
+                                .loops = grad_loops(g->simd),
+                                .n = n_rows,
+                                .rank = rank,
+                                .backward = true,
+                                .first = first }) *
+           (int64_t)sizeof(float);
 }
 
 int64_t grad_host_bytes(const struct grad *g, int64_t n_rows)
@@ -220,13 +226,16 @@ int64_t grad_host_bytes(const struct grad *g, int64_t n_rows)
 
     for (int i = 0; i < g->n_mat && g->dev != NULL; i++) {
         const struct grad_matrix *m = &g->mat[i];
-        const int64_t rows = i == g->head ? grad_loss_rows_max(&p) : m->n_expert > 1 ? n_rows * g->plan.moe.n_used : n_rows;
+        const int64_t rows = i == g->head      ? grad_loss_rows_max(&p)
+                             : m->n_expert > 1 ? n_rows * g->plan.moe.n_used
+                                               : n_rows;
 
         widest = i != g->embd && rows * (m->n_in + m->n_out) > widest ? rows * (m->n_in + m->n_out) : widest;
     }
     if (widest == 0)
         return 0;
-    return (widest + n_rows * g->plan.n_embd) * (int64_t)sizeof(float) + n_rows * (int64_t)(sizeof(struct grad_soft) + 64);
+    return (widest + n_rows * g->plan.n_embd) * (int64_t)sizeof(float) +
+           n_rows * (int64_t)(sizeof(struct grad_soft) + 64);
 }
 
 static enum err_code check(struct pass *p, struct err *e)
@@ -242,14 +251,15 @@ static enum err_code check(struct pass *p, struct err *e)
             return err_set(e, ERR_ARG, "sequence %d: hidden rows are for a multi-token-prediction block", s);
         p->n += b->seq[s].n;
         for (int i = 0; i < b->seq[s].n; i++)
-            if (b->seq[s].token[i] < 0 || b->seq[s].token[i] >= g->plan.n_vocab || b->seq[s].target[i] >= g->plan.n_vocab)
+            if (b->seq[s].token[i] < 0 || b->seq[s].token[i] >= g->plan.n_vocab ||
+                b->seq[s].target[i] >= g->plan.n_vocab)
                 return err_set(e, ERR_ARG, "sequence %d has a token that the model does not have", s);
     }
     for (int i = 0; i < b->n_adapter; i++) {
         const struct grad_adapter *a = &b->adapter[i];
 
-        if (a->matrix < 0 || a->matrix >= g->n_mat || a->matrix == g->embd || a->rank < 0 || a->from < 0 || a->from > a->to ||
-            a->to > b->n_seq)
+        if (a->matrix < 0 || a->matrix >= g->n_mat || a->matrix == g->embd || a->rank < 0 || a->from < 0 ||
+            a->from > a->to || a->to > b->n_seq)
             return err_set(e, ERR_ARG, "adapter %d is for no matrix or no sequences of the batch", i);
         if (a->rank == 0 && p->backward)
             return err_set(e, ERR_ARG, "adapter %d is scales, which have no gradient", i);
@@ -290,7 +300,7 @@ static enum err_code run(struct grad *g, const struct grad_batch *b, bool backwa
         return e->code;
     first = calloc((size_t)b->n_seq + 1, sizeof *first);
     if (first == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int i = 0; i < b->n_seq; i++)
         first[i + 1] = first[i] + b->seq[i].n;
     p.first = first;

@@ -8,12 +8,12 @@
 #include "quant/quant.h"
 
 enum {
-    PANELS   = 4,                  /* panels of columns in a piece */
-    WIDE     = PANELS * GRAD_COLS,
-    ROWS     = 240,                /* and rows in it, at least */
-    EACH     = 3,                  /* pieces of a thread */
-    DEEP     = 512,                /* of k at a time */
-    TILE     = 1 << 19,            /* floats of a decoded part of a matrix */
+    PANELS = 4, /* panels of columns in a piece */
+    WIDE = PANELS * GRAD_COLS,
+    ROWS = 240,     /* and rows in it, at least */
+    EACH = 3,       /* pieces of a thread */
+    DEEP = 512,     /* of k at a time */
+    TILE = 1 << 19, /* floats of a decoded part of a matrix */
 };
 
 size_t grad_product_floats(int n_threads)
@@ -23,9 +23,9 @@ size_t grad_product_floats(int n_threads)
 
 struct job {
     const struct grad_product *g;
-    const struct grad_loops   *loops;
-    float                     *scratch;
-    int64_t                    n_wide, rows; /* pieces beside each other, rows of each */
+    const struct grad_loops *loops;
+    float *scratch;
+    int64_t n_wide, rows; /* pieces beside each other, rows of each */
 };
 
 /* Columns first .. of b, k from .. to, as panels; columns past the end are zeros. */
@@ -115,10 +115,10 @@ void grad_product(const struct grad_tools *t, const struct grad_product *g)
 
 /* Rows of a stored matrix to floats. */
 struct decode {
-    float               *to;
+    float *to;
     const unsigned char *from;
-    int64_t              n_in, row_bytes;
-    quant_decode_fn     *fn;
+    int64_t n_in, row_bytes;
+    quant_decode_fn *fn;
 };
 
 static void decode_piece(void *ctx, int64_t begin, int64_t end, int worker)
@@ -152,8 +152,8 @@ static const float *decode(const struct pass *p, const struct grad_matrix *m, in
 }
 
 /* The rows of a product that an adapter is for: begin .. end - 1 of n. */
-static void adapter_rows(const struct pass *p, const struct grad_adapter *a, const int32_t *row, int64_t n, int64_t *begin,
-                         int64_t *end)
+static void adapter_rows(const struct pass *p, const struct grad_adapter *a, const int32_t *row, int64_t n,
+                         int64_t *begin, int64_t *end)
 {
     int64_t from = p->first[a->from], to = p->first[a->to];
 
@@ -171,15 +171,15 @@ static void adapter_rows(const struct pass *p, const struct grad_adapter *a, con
 
 struct spot {
     const struct grad_matrix *m;
-    const float              *a, *b;
-    int64_t                   expert, begin, n;
+    const float *a, *b;
+    int64_t expert, begin, n;
 };
 
 /* One expert's part of a product, or all of it. */
 struct part {
-    int            matrix, expert;
+    int matrix, expert;
     const int32_t *row; /* as in struct at */
-    int64_t        first, n;
+    int64_t first, n;
 };
 
 static struct part part_of(const struct at *at, int expert, int64_t n)
@@ -188,7 +188,8 @@ static struct part part_of(const struct at *at, int expert, int64_t n)
 
     if (first == NULL)
         return (struct part){ at->matrix, 0, at->row, 0, n };
-    return (struct part){ at->matrix, expert, at->pairs->row + first[expert], first[expert], first[expert + 1] - first[expert] };
+    return (struct part){ at->matrix, expert, at->pairs->row + first[expert], first[expert],
+                          first[expert + 1] - first[expert] };
 }
 
 /* False: no rows of this product. */
@@ -211,7 +212,7 @@ static bool adapter_at(const struct pass *p, const struct grad_adapter *ad, cons
 static void go_low(const struct pass *p, const struct grad_adapter *ad, const struct spot *s, const float *x)
 {
     grad_product(&p->tools, &(struct grad_product){ s->n, ad->rank, s->m->n_in, x + s->begin * s->m->n_in, s->a,
-                             s->m->n_in, 1, 1, s->m->n_in, p->low, ad->rank, 1.0f, false });
+                                                    s->m->n_in, 1, 1, s->m->n_in, p->low, ad->rank, 1.0f, false });
 }
 
 static void stretch(const struct spot *s, float *y)
@@ -231,8 +232,8 @@ static void part_forward(const struct pass *p, const struct part *at, float *y, 
         int64_t rows = m->n_out - o < tile ? m->n_out - o : tile;
         const float *w = decode(p, m, at->expert * m->n_out + o, rows);
 
-        grad_product(&p->tools, &(struct grad_product){ at->n, rows, m->n_in, x, w, m->n_in, 1, 1, m->n_in, y + o, m->n_out,
-                                 1.0f, false });
+        grad_product(&p->tools, &(struct grad_product){ at->n, rows, m->n_in, x, w, m->n_in, 1, 1, m->n_in, y + o,
+                                                        m->n_out, 1.0f, false });
     }
     for (int i = 0; i < p->b->n_adapter; i++) {
         const struct grad_adapter *ad = &p->b->adapter[i];
@@ -245,7 +246,7 @@ static void part_forward(const struct pass *p, const struct part *at, float *y, 
         }
         go_low(p, ad, &s, x);
         grad_product(&p->tools, &(struct grad_product){ s.n, m->n_out, ad->rank, p->low, s.b, ad->rank, 1, 1, ad->rank,
-                                 y + s.begin * m->n_out, m->n_out, ad->scale, true });
+                                                        y + s.begin * m->n_out, m->n_out, ad->scale, true });
     }
 }
 
@@ -271,15 +272,16 @@ static void adapter_back(const struct pass *p, const struct grad_adapter *ad, co
     if (ad->db != NULL) {
         go_low(p, ad, &(struct spot){ s->m, s->a, s->b, s->expert, 0, s->n }, x);
         grad_product(&p->tools, &(struct grad_product){ n_out, r, s->n, dy, p->low, 1, n_out, r, 1,
-                                 ad->db + s->expert * r * n_out, r, ad->scale, true });
+                                                        ad->db + s->expert * r * n_out, r, ad->scale, true });
     }
-    grad_product(&p->tools, &(struct grad_product){ s->n, r, n_out, dy, s->b, n_out, 1, r, 1, dlow, r, ad->scale, false });
+    grad_product(&p->tools,
+                 &(struct grad_product){ s->n, r, n_out, dy, s->b, n_out, 1, r, 1, dlow, r, ad->scale, false });
     if (ad->da != NULL)
         grad_product(&p->tools, &(struct grad_product){ r, n_in, s->n, dlow, x, 1, r, n_in, 1,
-                                 ad->da + s->expert * r * n_in, n_in, 1.0f, true });
+                                                        ad->da + s->expert * r * n_in, n_in, 1.0f, true });
     if (dx != NULL)
         grad_product(&p->tools, &(struct grad_product){ s->n, n_in, r, dlow, s->a, r, 1, n_in, 1, dx + s->begin * n_in,
-                                 n_in, 1.0f, true });
+                                                        n_in, 1.0f, true });
 }
 
 static void part_backward(const struct pass *p, const struct part *at, float *dx, const float *dy, const float *x)
@@ -294,8 +296,8 @@ static void part_backward(const struct pass *p, const struct part *at, float *dx
         int64_t rows = m->n_out - o < tile ? m->n_out - o : tile;
         const float *w = decode(p, m, at->expert * m->n_out + o, rows);
 
-        grad_product(&p->tools, &(struct grad_product){ at->n, m->n_in, rows, dy + o, w, m->n_out, 1, m->n_in, 1, dx, m->n_in,
-                                 1.0f, true });
+        grad_product(&p->tools, &(struct grad_product){ at->n, m->n_in, rows, dy + o, w, m->n_out, 1, m->n_in, 1, dx,
+                                                        m->n_in, 1.0f, true });
     }
     for (int i = 0; i < p->b->n_adapter; i++)
         if (adapter_at(p, &p->b->adapter[i], at, &s))

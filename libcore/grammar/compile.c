@@ -42,8 +42,7 @@ static bool push(struct grammar_build *b, uint32_t **v, uint32_t *n, uint32_t *c
 
 /* Rules called within reach of `start`; first: before any byte is read. *ends: `end` is within
  * reach. */
-static void add_calls(struct grammar_build *b, struct calls *c, uint32_t start, uint32_t end,
-                      bool first, bool *ends)
+static void add_calls(struct grammar_build *b, struct calls *c, uint32_t start, uint32_t end, bool first, bool *ends)
 {
     uint32_t n = 0;
 
@@ -55,8 +54,7 @@ static void add_calls(struct grammar_build *b, struct calls *c, uint32_t start, 
         for (uint32_t i = b->first[c->stack[--n]]; i != 0; i = b->edge[i].next) {
             const struct grammar_edge edge = b->edge[i];
 
-            if (!grammar_spend(b, 1) ||
-                (edge.kind == GRAMMAR_CALL && !push(b, &c->to, &c->n, &c->cap, edge.rule)))
+            if (!grammar_spend(b, 1) || (edge.kind == GRAMMAR_CALL && !push(b, &c->to, &c->n, &c->cap, edge.rule)))
                 return;
             if (b->stamp[edge.to] == b->epoch || (first && edge.kind == GRAMMAR_BYTES) ||
                 (first && edge.kind == GRAMMAR_CALL && !b->rule[edge.rule].nullable))
@@ -74,7 +72,7 @@ static bool list_calls(struct grammar_build *b, struct calls *c, bool first)
 
     c->at = calloc((size_t)b->n_rule + 1, sizeof *c->at);
     if (c->at == NULL)
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
     for (uint32_t r = 0; r < b->n_rule && b->code == ERR_OK; r++) {
         add_calls(b, c, b->rule[r].start, b->rule[r].end, first, &ends);
         c->at[r + 1] = c->n;
@@ -84,7 +82,7 @@ static bool list_calls(struct grammar_build *b, struct calls *c, bool first)
 
 static void find_nullable(struct grammar_build *b)
 {
-    struct calls c = {0};
+    struct calls c = { 0 };
     bool more = true, ends;
 
     while (more && b->code == ERR_OK) {
@@ -153,11 +151,11 @@ static bool walk_open(struct grammar_build *b, struct walk *w, const struct call
 {
     size_t n = (size_t)b->n_rule + 1;
 
-    *w = (struct walk){.c = c};
+    *w = (struct walk){ .c = c };
     w->index = calloc(n * 6, sizeof *w->index);
     w->is_open = calloc(n, sizeof *w->is_open);
     if (w->index == NULL || w->is_open == NULL) {
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
         return false;
     }
     w->low = w->index + n;
@@ -177,8 +175,8 @@ static void walk_close(struct walk *w)
 /* A rule that can call itself before a byte is read. */
 static void refuse_left_recursion(struct grammar_build *b)
 {
-    struct calls c = {0};
-    struct walk w = {0};
+    struct calls c = { 0 };
+    struct walk w = { 0 };
 
     if (list_calls(b, &c, true) && walk_open(b, &w, &c))
         for (uint32_t r = 0; r < b->n_rule; r++)
@@ -186,8 +184,7 @@ static void refuse_left_recursion(struct grammar_build *b)
                 visit(b, &w, r);
     for (uint32_t r = 0; r < b->n_rule; r++) {
         if (b->rule[r].recursive)
-            grammar_fail(b, ERR_FORMAT,
-                         "%.*s: left recursion: it calls itself before anything is read",
+            grammar_fail(b, ERR_FORMAT, "%.*s: left recursion: it calls itself before anything is read",
                          STR_ARG(b->rule[r].name));
         b->rule[r].refs = 0;
     }
@@ -204,11 +201,9 @@ static void copy_in(struct grammar_build *b, struct calls *c, uint32_t rule, uin
         return;
     b->stamp[b->rule[rule].start] = b->epoch;
     while (n > 0)
-        for (uint32_t i = b->first[c->stack[--n]]; i != 0 && grammar_spend(b, 1);
-             i = b->edge[i].next) {
+        for (uint32_t i = b->first[c->stack[--n]]; i != 0 && grammar_spend(b, 1); i = b->edge[i].next) {
             uint32_t to = b->edge[i].to;
-            const struct grammar_rule *callee =
-                &b->rule[b->edge[i].kind == GRAMMAR_CALL ? b->edge[i].rule : rule];
+            const struct grammar_rule *callee = &b->rule[b->edge[i].kind == GRAMMAR_CALL ? b->edge[i].rule : rule];
 
             if (to < b->cap_stamp && b->stamp[to] != b->epoch) {
                 b->stamp[to] = b->epoch;
@@ -228,8 +223,8 @@ static void copy_in(struct grammar_build *b, struct calls *c, uint32_t rule, uin
 
 static void make_rules(struct grammar_build *b, uint32_t root)
 {
-    struct calls c = {0};
-    struct walk w = {0};
+    struct calls c = { 0 };
+    struct walk w = { 0 };
     uint32_t total = 0;
 
     if (list_calls(b, &c, false) && walk_open(b, &w, &c))
@@ -245,8 +240,7 @@ static void make_rules(struct grammar_build *b, uint32_t root)
 }
 
 /* The rules that root still calls, in order; rule_at[] of each, 0 of the others. */
-static uint32_t lay_out(struct grammar_build *b, uint32_t root, uint32_t *rule_at, uint32_t *list,
-                        uint32_t *n_calls)
+static uint32_t lay_out(struct grammar_build *b, uint32_t root, uint32_t *rule_at, uint32_t *list, uint32_t *n_calls)
 {
     uint32_t n = 0, states = 1;
 
@@ -272,21 +266,19 @@ static uint32_t lay_out(struct grammar_build *b, uint32_t root, uint32_t *rule_a
 }
 
 /* Borders of classes that the plain lengths need, whatever the grammar. */
-static const uint8_t always[] = {0x20, 0x22, 0x23, 0x5C, 0x5D, 0x80, 0x90, 0xA0, 0xC0,
-                                 0xC2, 0xE0, 0xE1, 0xED, 0xEE, 0xF0, 0xF1, 0xF4, 0xF5};
+static const uint8_t always[] = { 0x20, 0x22, 0x23, 0x5C, 0x5D, 0x80, 0x90, 0xA0, 0xC0,
+                                  0xC2, 0xE0, 0xE1, 0xED, 0xEE, 0xF0, 0xF1, 0xF4, 0xF5 };
 
-static void find_classes(struct grammar *g, const struct grammar_build *b, const uint32_t *list,
-                         uint32_t n)
+static void find_classes(struct grammar *g, const struct grammar_build *b, const uint32_t *list, uint32_t n)
 {
-    bool border[256] = {false};
+    bool border[256] = { false };
     uint32_t c = 0;
 
     for (size_t i = 0; i < sizeof always; i++)
         border[always[i]] = true;
     for (uint32_t i = 0; i < n; i++)
         for (int k = 1; k < 256; k++)
-            border[k] =
-                border[k] || b->rule[list[i]].dfa->cls[k] != b->rule[list[i]].dfa->cls[k - 1];
+            border[k] = border[k] || b->rule[list[i]].dfa->cls[k] != b->rule[list[i]].dfa->cls[k - 1];
     if (g->v != NULL)
         for (int k = 1; k < 256; k++)
             border[k] = border[k] || g->v->single[k] != g->v->single[k - 1];
@@ -298,8 +290,8 @@ static void find_classes(struct grammar *g, const struct grammar_build *b, const
     g->n_cls = c + 1;
 }
 
-static void fill(struct grammar *g, const struct grammar_build *b, const uint32_t *rule_at,
-                 const uint32_t *list, uint32_t n)
+static void fill(struct grammar *g, const struct grammar_build *b, const uint32_t *rule_at, const uint32_t *list,
+                 uint32_t n)
 {
     uint32_t n_call = 0, s = 1;
 
@@ -313,14 +305,12 @@ static void fill(struct grammar *g, const struct grammar_build *b, const uint32_
             for (int byte = 0; byte < 256; byte++) {
                 uint32_t to = d->next[(size_t)k * d->n_cls + d->cls[byte]];
 
-                if (to != 0 && (g->v == NULL || g->v->single[byte] ||
-                                (d->flag[k] & GRAMMAR_FREE) != 0))
+                if (to != 0 && (g->v == NULL || g->v->single[byte] || (d->flag[k] & GRAMMAR_FREE) != 0))
                     g->next[(size_t)s * g->n_cls + g->cls[byte]] = base + to;
             }
             g->flag[s] = d->flag[k];
             for (uint32_t j = d->call_at[k]; j < d->call_at[k + 1]; j++)
-                g->call[n_call++] = (struct grammar_call){rule_at[d->call[j].rule],
-                                                          base + d->call[j].ret, NEED_NONE};
+                g->call[n_call++] = (struct grammar_call){ rule_at[d->call[j].rule], base + d->call[j].ret, NEED_NONE };
             g->call_at[s + 1] = n_call;
         }
     }
@@ -355,8 +345,7 @@ static void find_needs(struct grammar_build *b, struct grammar *g)
 
             for (uint32_t i = g->call_at[s]; i < g->call_at[s + 1]; i++) {
                 struct grammar_call *call = &g->call[i];
-                uint32_t inside =
-                    need_out(g, call->rule) + ((g->flag[call->ret] & GRAMMAR_LAST) != 0 ? 0 : 1);
+                uint32_t inside = need_out(g, call->rule) + ((g->flag[call->ret] & GRAMMAR_LAST) != 0 ? 0 : 1);
                 uint32_t need = inside > g->need[call->ret] ? inside : g->need[call->ret];
 
                 if (need < call->need) {
@@ -405,7 +394,7 @@ static void prune(struct grammar *g)
 /* Equal columns become one class. */
 static enum err_code merge_columns(struct grammar *g, struct err *e)
 {
-    uint64_t hash[256] = {0};
+    uint64_t hash[256] = { 0 };
     uint32_t to[256], first[256], n = 0, *next;
 
     for (uint32_t s = 0; s < g->n; s++)
@@ -437,7 +426,7 @@ static enum err_code merge_columns(struct grammar *g, struct err *e)
     g->n_cls = n;
     next = realloc(g->next, (size_t)g->n * n * sizeof *next);
     if (next == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     g->next = next;
     return ERR_OK;
 }
@@ -449,24 +438,24 @@ struct reader {
     uint8_t lo, hi, to;
 };
 static const struct reader utf8[8][9] = {
-    {{0x20, 0x21, 0},
-     {0x23, 0x5B, 0},
-     {0x5D, 0x7F, 0},
-     {0xC2, 0xDF, 1},
-     {0xE0, 0xE0, 4},
-     {0xE1, 0xEC, 2},
-     {0xED, 0xED, 5},
-     {0xEE, 0xEF, 2},
-     {0xF0, 0xF0, 6}},
-    {{0x80, 0xBF, 0}},
-    {{0x80, 0xBF, 1}},
-    {{0x80, 0xBF, 2}},
-    {{0xA0, 0xBF, 1}},
-    {{0x80, 0x9F, 1}},
-    {{0x90, 0xBF, 2}},
-    {{0x80, 0x8F, 2}},
+    { { 0x20, 0x21, 0 },
+      { 0x23, 0x5B, 0 },
+      { 0x5D, 0x7F, 0 },
+      { 0xC2, 0xDF, 1 },
+      { 0xE0, 0xE0, 4 },
+      { 0xE1, 0xEC, 2 },
+      { 0xED, 0xED, 5 },
+      { 0xEE, 0xEF, 2 },
+      { 0xF0, 0xF0, 6 } },
+    { { 0x80, 0xBF, 0 } },
+    { { 0x80, 0xBF, 1 } },
+    { { 0x80, 0xBF, 2 } },
+    { { 0xA0, 0xBF, 1 } },
+    { { 0x80, 0x9F, 1 } },
+    { { 0x90, 0xBF, 2 } },
+    { { 0x80, 0x8F, 2 } },
 };
-static const struct reader utf8_high[2] = {{0xF1, 0xF3, 3}, {0xF4, 0xF4, 7}};
+static const struct reader utf8_high[2] = { { 0xF1, 0xF3, 3 }, { 0xF4, 0xF4, 7 } };
 
 static uint8_t plain_of(const struct grammar *g, const uint8_t *at, uint32_t s, uint32_t u)
 {
@@ -501,7 +490,7 @@ static void find_plain(struct grammar_build *b, struct grammar *g)
     bool more = true;
 
     if (at == NULL) {
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
         return;
     }
     memset(at, GRAMMAR_PLAIN_MAX, (size_t)g->n * 8);
@@ -536,9 +525,9 @@ static bool take_memory(struct grammar_build *b, struct grammar *g, uint32_t n_c
     g->call_at = calloc(n + 1, sizeof *g->call_at);
     g->call = calloc((size_t)n_calls + 1, sizeof *g->call);
     g->rule_at = calloc((size_t)g->n_rule + 1, sizeof *g->rule_at);
-    if (g->next == NULL || g->flag == NULL || g->plain == NULL || g->need == NULL ||
-        g->call_at == NULL || g->call == NULL || g->rule_at == NULL)
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+    if (g->next == NULL || g->flag == NULL || g->plain == NULL || g->need == NULL || g->call_at == NULL ||
+        g->call == NULL || g->rule_at == NULL)
+        grammar_nomem(b);
     return b->code == ERR_OK;
 }
 
@@ -562,7 +551,7 @@ static void make_tables(struct grammar_build *b, struct grammar *g, uint32_t roo
     uint32_t *list = rule_at == NULL ? NULL : rule_at + b->n_rule + 1, n_calls = 0;
 
     if (rule_at == NULL) {
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
         return;
     }
     g->n_rule = lay_out(b, root, rule_at, list, &n_calls);
@@ -586,13 +575,13 @@ static void make_tables(struct grammar_build *b, struct grammar *g, uint32_t roo
     free(rule_at);
 }
 
-enum err_code grammar_compile(struct grammar **out, const struct grammar_vocab *v,
-                              struct grammar_build *b, uint32_t root)
+enum err_code grammar_compile(struct grammar **out, const struct grammar_vocab *v, struct grammar_build *b,
+                              uint32_t root)
 {
     struct grammar *g = b->code != ERR_OK ? NULL : calloc(1, sizeof *g);
 
     if (g == NULL) {
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
         grammar_build_free(b);
         return b->code;
     }

@@ -64,7 +64,7 @@ bool grammar_unmark(struct grammar_build *b)
         uint32_t *more = realloc(b->stamp, (size_t)b->cap_state * sizeof *more);
 
         if (more == NULL) {
-            grammar_fail(b, ERR_NOMEM, "out of memory");
+            grammar_nomem(b);
             return false;
         }
         b->stamp = more;
@@ -131,15 +131,14 @@ static bool grow_slots(struct make *m)
     uint32_t *slot = calloc(size, sizeof *slot);
 
     if (slot == NULL) {
-        grammar_fail(m->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(m->b);
         return false;
     }
     free(m->slot);
     m->slot = slot;
     m->slot_mask = size - 1;
     for (uint32_t s = 1; s < m->d->n; s++) {
-        uint32_t i =
-            hash_list(m->pool + m->set_at[s], m->set_at[s + 1] - m->set_at[s]) & m->slot_mask;
+        uint32_t i = hash_list(m->pool + m->set_at[s], m->set_at[s + 1] - m->set_at[s]) & m->slot_mask;
 
         while (slot[i] != 0)
             i = (i + 1) & m->slot_mask;
@@ -157,8 +156,7 @@ static bool grow_states(struct make *m)
 
     if (d->n < m->cap_n)
         return true;
-    if (d->n >= GRAMMAR_STATES_MAX ||
-        (size_t)room * d->n_cls * sizeof *d->next > GRAMMAR_TABLE_MAX) {
+    if (d->n >= GRAMMAR_STATES_MAX || (size_t)room * d->n_cls * sizeof *d->next > GRAMMAR_TABLE_MAX) {
         grammar_fail(m->b, ERR_LIMIT, "a rule needs more than %u states", (unsigned)d->n);
         return false;
     }
@@ -171,7 +169,7 @@ static bool grow_states(struct make *m)
     if ((set_at = realloc(m->set_at, ((size_t)room + 1) * sizeof *m->set_at)) != NULL)
         m->set_at = set_at;
     if (next == NULL || flag == NULL || call_at == NULL || set_at == NULL) {
-        grammar_fail(m->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(m->b);
         return false;
     }
     m->cap_n = room;
@@ -217,7 +215,7 @@ static uint32_t state_of_list(struct make *m)
 static void find_classes(struct make *m, uint32_t start)
 {
     struct grammar_build *b = m->b;
-    bool border[257] = {false};
+    bool border[257] = { false };
     uint32_t n = 0, c = 0;
 
     if (!grammar_unmark(b) || !push(m, &m->stack, &n, &m->cap_stack, start))
@@ -266,7 +264,7 @@ static bool gather(struct make *m, uint32_t s)
 static void step_bytes(struct make *m, uint32_t s)
 {
     struct grammar_dfa *d = m->d;
-    bool border[257] = {false};
+    bool border[257] = { false };
     uint32_t last = 0;
 
     for (uint32_t i = 0; i < m->n_out; i++)
@@ -278,8 +276,7 @@ static void step_bytes(struct make *m, uint32_t s)
             if (!grammar_unmark(m->b) || !grammar_spend(m->b, m->n_out))
                 return;
             for (uint32_t i = 0; i < m->n_out; i++)
-                if (m->out[i].kind == GRAMMAR_BYTES && d->cls[m->out[i].lo] <= c &&
-                    c <= d->cls[m->out[i].hi])
+                if (m->out[i].kind == GRAMMAR_BYTES && d->cls[m->out[i].lo] <= c && c <= d->cls[m->out[i].hi])
                     close_over(m, m->out[i].to);
             last = state_of_list(m);
         }
@@ -321,7 +318,7 @@ static void step_calls(struct make *m, uint32_t s)
         if (more == NULL)
             return;
         d->call = more;
-        d->call[m->n_call++] = (struct grammar_call){m->out[i].rule, ret, 0};
+        d->call[m->n_call++] = (struct grammar_call){ m->out[i].rule, ret, 0 };
     }
     d->call_at[s + 1] = m->n_call;
 }
@@ -334,7 +331,7 @@ static void trim(struct grammar_build *b, struct grammar_dfa *d)
     bool more = true;
 
     if (to == NULL) {
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
         return;
     }
     while (more && grammar_spend(b, (uint64_t)d->n * d->n_cls)) {
@@ -367,7 +364,7 @@ static void trim(struct grammar_build *b, struct grammar_dfa *d)
         d->call_at[to[s]] = n_call;
         for (uint32_t i = from; i < end; i++)
             if (to[d->call[i].ret] != 0)
-                d->call[n_call++] = (struct grammar_call){d->call[i].rule, to[d->call[i].ret], 0};
+                d->call[n_call++] = (struct grammar_call){ d->call[i].rule, to[d->call[i].ret], 0 };
         d->call_at[to[s] + 1] = n_call;
     }
     d->n = n;
@@ -376,13 +373,13 @@ static void trim(struct grammar_build *b, struct grammar_dfa *d)
 
 struct grammar_dfa *grammar_dfa_make(struct grammar_build *b, uint32_t start, uint32_t end)
 {
-    struct make m = {.b = b, .end = end};
+    struct make m = { .b = b, .end = end };
 
     if (b->code != ERR_OK)
         return NULL;
     m.d = calloc(1, sizeof *m.d);
     if (m.d == NULL) {
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
         return NULL;
     }
     find_classes(&m, start);
@@ -436,10 +433,8 @@ static bool grow_product(struct product *p)
     void *next, *flag, *pair;
     uint32_t *slot;
 
-    if (d->n >= GRAMMAR_STATES_MAX ||
-        (size_t)room * d->n_cls * sizeof *d->next > GRAMMAR_TABLE_MAX) {
-        grammar_fail(p->b, ERR_LIMIT, "a combination of patterns needs more than %u states",
-                     (unsigned)d->n);
+    if (d->n >= GRAMMAR_STATES_MAX || (size_t)room * d->n_cls * sizeof *d->next > GRAMMAR_TABLE_MAX) {
+        grammar_fail(p->b, ERR_LIMIT, "a combination of patterns needs more than %u states", (unsigned)d->n);
         return false;
     }
     if ((next = realloc(d->next, (size_t)room * d->n_cls * sizeof *d->next)) != NULL)
@@ -451,7 +446,7 @@ static bool grow_product(struct product *p)
     slot = calloc((size_t)room * 2, sizeof *slot);
     if (next == NULL || flag == NULL || pair == NULL || slot == NULL) {
         free(slot);
-        grammar_fail(p->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(p->b);
         return false;
     }
     free(p->slot);
@@ -484,17 +479,17 @@ static uint32_t pair_state(struct product *p, uint32_t x, uint32_t y, bool not_y
     return s;
 }
 
-struct grammar_dfa *grammar_dfa_and(struct grammar_build *b, const struct grammar_dfa *x,
-                                    const struct grammar_dfa *y, bool not_y)
+struct grammar_dfa *grammar_dfa_and(struct grammar_build *b, const struct grammar_dfa *x, const struct grammar_dfa *y,
+                                    bool not_y)
 {
-    struct product p = {.b = b, .x = x, .y = y};
+    struct product p = { .b = b, .x = x, .y = y };
     uint8_t byte[256];
 
     if (b->code != ERR_OK || x == NULL || y == NULL)
         return NULL;
     p.d = calloc(1, sizeof *p.d);
     if (p.d == NULL) {
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
         return NULL;
     }
     for (int i = 0; i < 256; i++) {
@@ -511,17 +506,15 @@ struct grammar_dfa *grammar_dfa_and(struct grammar_build *b, const struct gramma
     for (uint32_t s = 1; s < p.d->n && grammar_spend(b, p.d->n_cls); s++)
         for (uint32_t c = 0; c < p.d->n_cls; c++) {
             uint32_t sx = (uint32_t)(p.pair[s] >> 32), sy = (uint32_t)p.pair[s];
-            uint32_t to =
-                pair_state(&p, x->next[(size_t)sx * x->n_cls + x->cls[byte[c]]],
-                           sy == 0 ? 0 : y->next[(size_t)sy * y->n_cls + y->cls[byte[c]]], not_y);
+            uint32_t to = pair_state(&p, x->next[(size_t)sx * x->n_cls + x->cls[byte[c]]],
+                                     sy == 0 ? 0 : y->next[(size_t)sy * y->n_cls + y->cls[byte[c]]], not_y);
 
             p.d->next[(size_t)s * p.d->n_cls + c] = to;
         }
     free(p.pair);
     free(p.slot);
-    if (b->code == ERR_OK &&
-        (p.d->call_at = calloc((size_t)p.d->n + 1, sizeof *p.d->call_at)) == NULL)
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+    if (b->code == ERR_OK && (p.d->call_at = calloc((size_t)p.d->n + 1, sizeof *p.d->call_at)) == NULL)
+        grammar_nomem(b);
     if (b->code == ERR_OK)
         trim(b, p.d);
     if (b->code == ERR_OK)
@@ -549,8 +542,7 @@ bool grammar_dfa_has(const struct grammar_dfa *d, struct str s)
     return at != 0 && (d->flag[at] & GRAMMAR_ACC) != 0;
 }
 
-void grammar_dfa_put(struct grammar_build *b, const struct grammar_dfa *d, uint32_t from,
-                     uint32_t to)
+void grammar_dfa_put(struct grammar_build *b, const struct grammar_dfa *d, uint32_t from, uint32_t to)
 {
     uint32_t base = b->n_state;
 
@@ -568,8 +560,7 @@ void grammar_dfa_put(struct grammar_build *b, const struct grammar_dfa *d, uint3
             if (i < 256 && row[d->cls[i]] == row[d->cls[run]])
                 continue;
             if (row[d->cls[run]] != 0)
-                grammar_bytes(b, base + s - 1, base + row[d->cls[run]] - 1, (uint8_t)run,
-                              (uint8_t)(i - 1));
+                grammar_bytes(b, base + s - 1, base + row[d->cls[run]] - 1, (uint8_t)run, (uint8_t)(i - 1));
             run = i;
         }
         for (uint32_t i = d->call_at[s]; i < d->call_at[s + 1]; i++)

@@ -22,7 +22,7 @@ uint32_t grammar_expr_add(struct grammar_exprs *x, int kind)
         return 0;
     }
     x->v = more;
-    x->v[x->n] = (struct grammar_expr){.kind = (uint8_t)kind};
+    x->v[x->n] = (struct grammar_expr){ .kind = (uint8_t)kind };
     return x->n++;
 }
 
@@ -41,9 +41,9 @@ uint32_t grammar_expr_chars(struct grammar_exprs *x, const struct grammar_ranges
 
 uint32_t grammar_expr_char(struct grammar_exprs *x, uint32_t cp)
 {
-    struct grammar_range one = {cp, cp};
+    struct grammar_range one = { cp, cp };
 
-    return grammar_expr_chars(x, &(struct grammar_ranges){.v = &one, .n = 1});
+    return grammar_expr_chars(x, &(struct grammar_ranges){ .v = &one, .n = 1 });
 }
 
 struct child {
@@ -60,12 +60,11 @@ static void emit_child(struct grammar_build *b, uint32_t from, uint32_t to, void
     grammar_expr_emit(c->x, c->at, from, to, c->spell);
 }
 
-void grammar_expr_emit(struct grammar_exprs *x, uint32_t at, uint32_t from, uint32_t to,
-                       enum grammar_spell spell)
+void grammar_expr_emit(struct grammar_exprs *x, uint32_t at, uint32_t from, uint32_t to, enum grammar_spell spell)
 {
     struct grammar_build *b = x->b;
-    const struct grammar_expr node = at == 0 ? (struct grammar_expr){0} : x->v[at];
-    struct child child = {x, node.child, spell};
+    const struct grammar_expr node = at == 0 ? (struct grammar_expr){ 0 } : x->v[at];
+    struct child child = { x, node.child, spell };
 
     if (!grammar_spend(b, 1))
         return;

@@ -70,7 +70,7 @@ static struct str read_name(struct gbnf *g)
         g->p++;
     if (g->p == from)
         bad(g, "a rule's name is expected (letters, digits and -)");
-    return (struct str){from, (size_t)(g->p - from)};
+    return (struct str){ from, (size_t)(g->p - from) };
 }
 
 static uint32_t hash_name(struct str s)
@@ -131,7 +131,7 @@ static uint32_t take_hex(struct gbnf *g, int n)
 static uint32_t take_char(struct gbnf *g)
 {
     static const char letter[] = "nrt\\\"[]", means[] = "\n\r\t\\\"[]";
-    size_t n = str_utf8((struct str){g->p, (size_t)(g->end - g->p)});
+    size_t n = str_utf8((struct str){ g->p, (size_t)(g->end - g->p) });
     uint32_t cp = (uint8_t)g->p[0];
     const char *known;
 
@@ -361,21 +361,17 @@ static void read_rule(struct gbnf *g)
     skip(g, true);
 }
 
-enum err_code grammar_open_gbnf(struct grammar **out, const struct grammar_vocab *v, struct str s,
-                                struct err *e)
+enum err_code grammar_open_gbnf(struct grammar **out, const struct grammar_vocab *v, struct str s, struct err *e)
 {
-    struct grammar_build b = {.e = e};
-    struct gbnf g = {.x = {.b = &b},
-                     .b = &b,
-                     .start = s.p,
-                     .p = s.p,
-                     .end = s.p + s.n,
-                     .slot_mask = 2 * GRAMMAR_RULES_MAX - 1};
+    struct grammar_build b = { .e = e };
+    struct gbnf g = {
+        .x = { .b = &b }, .b = &b, .start = s.p, .p = s.p, .end = s.p + s.n, .slot_mask = 2 * GRAMMAR_RULES_MAX - 1
+    };
     uint32_t root = 0, n;
 
     g.slot = calloc((size_t)g.slot_mask + 1, sizeof *g.slot);
     if (g.slot == NULL)
-        grammar_fail(&b, ERR_NOMEM, "out of memory");
+        grammar_nomem(&b);
     if (s.n > GRAMMAR_TEXT_MAX)
         grammar_fail(&b, ERR_LIMIT, "a grammar of more than %d bytes", GRAMMAR_TEXT_MAX);
     skip(&g, true);
@@ -383,8 +379,7 @@ enum err_code grammar_open_gbnf(struct grammar **out, const struct grammar_vocab
         read_rule(&g);
     if (b.code == ERR_OK) {
         root = rule_of(&g, STR("root"));
-        if (b.code == ERR_OK &&
-            g.def[root] == 0) /* the name is not in the text: no use[] to show */
+        if (b.code == ERR_OK && g.def[root] == 0) /* the name is not in the text: no use[] to show */
             grammar_fail(&b, ERR_FORMAT, "there is no rule named root");
     }
     n = b.n_rule; /* repetitions add more */

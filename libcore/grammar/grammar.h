@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grammar.h - which tokens may come next, by a JSON schema, a grammar or an expression.
- * room: grammar (base text)
+ * room: grammar
  *
  * A grammar is compiled once and never changes: any number of threads and answers share it. A place
  * is where one answer is in it: one thread each, a fixed size, nothing is allocated after
@@ -39,30 +39,29 @@ enum { GRAMMAR_BACK_MAX = 64 }; /* tokens that grammar_back() reaches: drafts, p
 
 /* The tries of a tokenizer; some 80 bytes for each of its tokens. Outlives its grammars. One thread
  * opens. */
-MUST_CHECK enum err_code grammar_vocab_open(struct grammar_vocab **out, const struct text *t,
-                                            struct err *e);
+MUST_CHECK enum err_code grammar_vocab_open(struct grammar_vocab **out, const struct text *t, struct err *e);
 /* The same of n pieces: ordinary tokens but for those that kind[i] says. For tests and tools. */
 enum grammar_kind { GRAMMAR_TOKEN, GRAMMAR_TOKEN_CONTROL, GRAMMAR_TOKEN_END };
-MUST_CHECK enum err_code grammar_vocab_make(struct grammar_vocab **out, const struct str *piece,
-                                            const uint8_t *kind, int32_t n, struct err *e);
+MUST_CHECK enum err_code grammar_vocab_make(struct grammar_vocab **out, const struct str *piece, const uint8_t *kind,
+                                            int32_t n, struct err *e);
 void grammar_vocab_close(struct grammar_vocab *v); /* NULL is allowed */
 
 /* v may be NULL for all three: then places take bytes only, to check a text.
  * ERR_FORMAT and ERR_UNSUPPORTED: GBNF has the line and column, an expression the column, a schema
  * the JSON pointer. ERR_LIMIT: nested, long or ambiguous beyond what is stated in
  * chimere-grammar(5). */
-MUST_CHECK enum err_code grammar_open_gbnf(struct grammar **out, const struct grammar_vocab *v,
-                                           struct str s, struct err *e);
-MUST_CHECK enum err_code grammar_open_regex(struct grammar **out, const struct grammar_vocab *v,
-                                            struct str s, struct err *e);
-MUST_CHECK enum err_code grammar_open_schema(struct grammar **out, const struct grammar_vocab *v,
-                                             const json_t *s, struct err *e);
+MUST_CHECK enum err_code grammar_open_gbnf(struct grammar **out, const struct grammar_vocab *v, struct str s,
+                                           struct err *e);
+MUST_CHECK enum err_code grammar_open_regex(struct grammar **out, const struct grammar_vocab *v, struct str s,
+                                            struct err *e);
+MUST_CHECK enum err_code grammar_open_schema(struct grammar **out, const struct grammar_vocab *v, const json_t *s,
+                                             struct err *e);
 /* Free text until `begin` is complete, then `inner`, then `end`, then free text again: tool calls.
  * With an empty `end` the text ends with `inner`: an answer after reasoning. In free text every
  * token may come, also control tokens; their spelling counts for both marks. `inner` may be closed
  * afterwards. */
-MUST_CHECK enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner,
-                                             struct str begin, struct str end, struct err *e);
+MUST_CHECK enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner, struct str begin,
+                                             struct str end, struct err *e);
 /* A sequence of parts; groups hold alternatives, within each other 16 deep at most. */
 enum grammar_part_kind {
     GRAMMAR_PART_TEXT,  /* `text`; control tokens may spell it */
@@ -83,23 +82,19 @@ struct grammar_part {
 };
 /* What the parts name must live until this returns. ERR_ARG: groups are not closed; else as above. */
 MUST_CHECK enum err_code grammar_open_parts(struct grammar **out, const struct grammar_vocab *v,
-                                            const struct grammar_part *part, size_t n,
-                                            struct err *e);
+                                            const struct grammar_part *part, size_t n, struct err *e);
 void grammar_close(struct grammar *g); /* NULL is allowed */
 
-MUST_CHECK enum err_code grammar_begin(struct grammar_place **out, const struct grammar *g,
-                                       struct err *e);
-void grammar_end(struct grammar_place *p); /* NULL is allowed */
-void grammar_copy(struct grammar_place *to,
-                  const struct grammar_place *from); /* of one grammar: forks */
+MUST_CHECK enum err_code grammar_begin(struct grammar_place **out, const struct grammar *g, struct err *e);
+void grammar_end(struct grammar_place *p);                                     /* NULL is allowed */
+void grammar_copy(struct grammar_place *to, const struct grammar_place *from); /* of one grammar: forks */
 /* Bits of the tokens that may come now, [(n_vocab + 31) / 32]; end tokens where the text may end.
  * How many: 0 cannot be. A token is set exactly if grammar_take() takes it (of a grammar so
  * ambiguous that a mask takes more than some millions of steps, some are left out). */
 int32_t grammar_mask(struct grammar_place *p, uint32_t *mask);
-bool grammar_free(const struct grammar_place *p); /* every token may come: no mask needed */
-int32_t grammar_only(struct grammar_place *p);    /* the one token that may come, or -1 */
-bool grammar_take(struct grammar_place *p,
-                  int32_t token); /* false: it may not, and p is unchanged */
+bool grammar_free(const struct grammar_place *p);          /* every token may come: no mask needed */
+int32_t grammar_only(struct grammar_place *p);             /* the one token that may come, or -1 */
+bool grammar_take(struct grammar_place *p, int32_t token); /* false: it may not, and p is unchanged */
 /* These bytes, as one token would be taken: text that somebody else has written. */
 bool grammar_take_text(struct grammar_place *p, struct str s);
 void grammar_back(struct grammar_place *p, int n);   /* n <= GRAMMAR_BACK_MAX newest tokens */

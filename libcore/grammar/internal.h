@@ -92,11 +92,10 @@ enum grammar_spell { GRAMMAR_RAW, GRAMMAR_JSON };
 
 /* nfa.c */
 void grammar_build_free(struct grammar_build *b);
-void grammar_fail(struct grammar_build *b, enum err_code code, const char *fmt, ...)
-    PRINTF_LIKE(3, 4);
-bool grammar_unmark(struct grammar_build *b); /* b->stamp: a new epoch, no state is marked */
-bool grammar_spend(struct grammar_build *b,
-                   uint64_t steps); /* false: after an error, or now at the limit */
+void grammar_fail(struct grammar_build *b, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void grammar_nomem(struct grammar_build *b);
+bool grammar_unmark(struct grammar_build *b);                /* b->stamp: a new epoch, no state is marked */
+bool grammar_spend(struct grammar_build *b, uint64_t steps); /* false: after an error, or now at the limit */
 /* An array of *n elements of `size` bytes that has room for one more; NULL: out of memory, noted in
  * b. */
 void *grammar_grow(struct grammar_build *b, void *v, uint32_t n, uint32_t *cap, size_t size);
@@ -105,32 +104,29 @@ uint32_t grammar_rule_add(struct grammar_build *b, struct str name); /* with its
 void grammar_eps(struct grammar_build *b, uint32_t from, uint32_t to);
 void grammar_bytes(struct grammar_build *b, uint32_t from, uint32_t to, uint8_t lo, uint8_t hi);
 void grammar_call(struct grammar_build *b, uint32_t from, uint32_t to, uint32_t rule);
-void grammar_text(struct grammar_build *b, uint32_t from, uint32_t to,
-                  struct str s); /* these bytes */
+void grammar_text(struct grammar_build *b, uint32_t from, uint32_t to, struct str s); /* these bytes */
 void grammar_range_add(struct grammar_build *b, struct grammar_ranges *r, uint32_t lo, uint32_t hi);
-void grammar_ranges_settle(struct grammar_build *b, struct grammar_ranges *r,
-                           bool negate); /* sorted, disjoint */
-void grammar_chars(struct grammar_build *b, uint32_t from, uint32_t to,
-                   const struct grammar_range *r, uint32_t n, enum grammar_spell spell);
+void grammar_ranges_settle(struct grammar_build *b, struct grammar_ranges *r, bool negate); /* sorted, disjoint */
+void grammar_chars(struct grammar_build *b, uint32_t from, uint32_t to, const struct grammar_range *r, uint32_t n,
+                   enum grammar_spell spell);
 /* `emit` adds one path from a state to another; max < 0: no end. Long ones are rules of blocks. */
 typedef void grammar_emit(struct grammar_build *b, uint32_t from, uint32_t to, void *ctx);
-void grammar_repeat(struct grammar_build *b, uint32_t from, uint32_t to, int64_t min, int64_t max,
-                    grammar_emit *emit, void *ctx);
+void grammar_repeat(struct grammar_build *b, uint32_t from, uint32_t to, int64_t min, int64_t max, grammar_emit *emit,
+                    void *ctx);
 
 /* dfa.c: without calls where two are combined. All return NULL after an error. */
 struct grammar_dfa *grammar_dfa_make(struct grammar_build *b, uint32_t start, uint32_t end);
-struct grammar_dfa *grammar_dfa_and(struct grammar_build *b, const struct grammar_dfa *x,
-                                    const struct grammar_dfa *y, bool not_y);
+struct grammar_dfa *grammar_dfa_and(struct grammar_build *b, const struct grammar_dfa *x, const struct grammar_dfa *y,
+                                    bool not_y);
 bool grammar_dfa_empty(const struct grammar_dfa *d);
 bool grammar_dfa_has(const struct grammar_dfa *d, struct str s);
-void grammar_dfa_put(struct grammar_build *b, const struct grammar_dfa *d, uint32_t from,
-                     uint32_t to);
+void grammar_dfa_put(struct grammar_build *b, const struct grammar_dfa *d, uint32_t from, uint32_t to);
 void grammar_dfa_free(struct grammar_dfa *d);
 
 /* compile.c: the tables of what `root` calls. v may be NULL: no masks. Frees the builder's
  * contents. */
-enum err_code grammar_compile(struct grammar **out, const struct grammar_vocab *v,
-                              struct grammar_build *b, uint32_t root);
+enum err_code grammar_compile(struct grammar **out, const struct grammar_vocab *v, struct grammar_build *b,
+                              uint32_t root);
 
 /* expr.c: what regular expressions and GBNF are read into. */
 enum { EXPR_EMPTY, EXPR_CHARS, EXPR_SEQ, EXPR_ALT, EXPR_REP, EXPR_RULE, EXPR_AT };
@@ -151,8 +147,7 @@ uint32_t grammar_expr_add(struct grammar_exprs *x, int kind);
 uint32_t grammar_expr_chars(struct grammar_exprs *x, const struct grammar_ranges *r);
 uint32_t grammar_expr_char(struct grammar_exprs *x, uint32_t cp);
 void grammar_exprs_free(struct grammar_exprs *x);
-void grammar_expr_emit(struct grammar_exprs *x, uint32_t at, uint32_t from, uint32_t to,
-                       enum grammar_spell spell);
+void grammar_expr_emit(struct grammar_exprs *x, uint32_t at, uint32_t from, uint32_t to, enum grammar_spell spell);
 
 /* tagged.c: back[i], i <= mark.n: the longest proper end of mark[0 .. i) that is its beginning. */
 enum { GRAMMAR_MARK_MAX = 256 };
@@ -163,8 +158,8 @@ void grammar_property(struct grammar_build *b, const char *runs, struct grammar_
 
 /* regex.c: adds the expression's paths, without calls. search: anywhere in the text, as JSON
  * Schema's "pattern". */
-void grammar_regex(struct grammar_build *b, struct str s, bool search, enum grammar_spell spell,
-                   uint32_t from, uint32_t to);
+void grammar_regex(struct grammar_build *b, struct str s, bool search, enum grammar_spell spell, uint32_t from,
+                   uint32_t to);
 
 /* number.c: decimals. A bound is digits of a whole part and of a fraction. */
 struct grammar_decimal {

@@ -19,7 +19,7 @@ enum {
     SLOW_MAX = 1 << 19, /* steps with calls or returns of one mask */
 };
 
-static const uint8_t plain_least[GRAMMAR_TRIES] = {0, 4, 8, 16, GRAMMAR_PLAIN_MAX};
+static const uint8_t plain_least[GRAMMAR_TRIES] = { 0, 4, 8, 16, GRAMMAR_PLAIN_MAX };
 
 struct walk {
     struct grammar_place *p;
@@ -50,8 +50,7 @@ static void found(struct walk *w, const struct grammar_node *node)
 static void add_exit(struct walk *w, uint32_t node)
 {
     if (w->n_exit == w->cap_exit) {
-        uint32_t cap = w->cap_exit == 0 ? 64 : w->cap_exit * 2,
-                 *more = realloc(w->exit, cap * sizeof *more);
+        uint32_t cap = w->cap_exit == 0 ? 64 : w->cap_exit * 2, *more = realloc(w->exit, cap * sizeof *more);
 
         w->failed = w->failed || more == NULL;
         if (more == NULL)
@@ -75,8 +74,8 @@ static bool step_slow(struct walk *w, uint32_t i)
     w->slow += p->level_n[d - 1];
     p->n_frames = p->level_frames[d - 1];
     p->level_at[d] = at;
-    p->level_n[d] = grammar_step(p, p->config + p->level_at[d - 1], p->level_n[d - 1], node->byte,
-                                 w->only, p->config + at, max, &left);
+    p->level_n[d] = grammar_step(p, p->config + p->level_at[d - 1], p->level_n[d - 1], node->byte, w->only,
+                                 p->config + at, max, &left);
     p->level_frames[d] = p->n_frames;
     if (left && node->skip > i + 1)
         add_exit(w, i);
@@ -111,7 +110,7 @@ static void walk(struct walk *w, uint32_t top)
                 p->level_at[d] = at + 1;
                 p->level_n[d] = 1;
                 p->level_frames[d] = p->level_frames[d - 1];
-                p->config[at + 1] = (struct grammar_config){to, c.frame, true};
+                p->config[at + 1] = (struct grammar_config){ to, c.frame, true };
                 if (node[i].token >= 0)
                     found(w, &node[i]);
                 i++;
@@ -199,8 +198,7 @@ static void walk_all(struct walk *w)
         uint32_t r = g->ready_of == NULL ? 0 : g->ready_of[c.state];
 
         w->only = 0;
-        if (r != 0 &&
-            p->frame[c.frame].depth + g->ready[r - 1].deep + g->need_max > GRAMMAR_DEPTH_MAX)
+        if (r != 0 && p->frame[c.frame].depth + g->ready[r - 1].deep + g->need_max > GRAMMAR_DEPTH_MAX)
             r = 0;
         if (r != 0 && w->mask == NULL)
             w->one = -2;
@@ -227,8 +225,8 @@ static void add_bytes(struct walk *w)
     bool left;
 
     for (uint32_t i = 1; i < t->n; i = t->node[i].skip, p->n_frames = n_frames)
-        if (t->node[i].token >= 0 && grammar_step(p, now->v, now->n, t->node[i].byte, 0, p->config,
-                                                  GRAMMAR_CONFIGS, &left) > 0)
+        if (t->node[i].token >= 0 &&
+            grammar_step(p, now->v, now->n, t->node[i].byte, 0, p->config, GRAMMAR_CONFIGS, &left) > 0)
             found(w, &t->node[i]);
     p->n_frames = n_frames;
 }
@@ -250,7 +248,7 @@ static int32_t count(const uint32_t *mask, int32_t n_words)
 int32_t grammar_mask(struct grammar_place *p, uint32_t *mask)
 {
     const struct grammar_vocab *v = p->g->v;
-    struct walk w = {.p = p, .v = v, .mask = mask, .one = -1};
+    struct walk w = { .p = p, .v = v, .mask = mask, .one = -1 };
 
     if (v == NULL)
         return 0;
@@ -273,10 +271,9 @@ int32_t grammar_mask(struct grammar_place *p, uint32_t *mask)
 int32_t grammar_only(struct grammar_place *p)
 {
     const struct grammar_vocab *v = p->g->v;
-    struct walk w = {.p = p, .v = v, .one = -1};
+    struct walk w = { .p = p, .v = v, .one = -1 };
 
-    if (v == NULL || grammar_free(p) ||
-        (grammar_may_end(p) && (v->n_ends != 1 || !grammar_done(p))))
+    if (v == NULL || grammar_free(p) || (grammar_may_end(p) && (v->n_ends != 1 || !grammar_done(p))))
         return -1;
     for (int32_t i = 0; grammar_may_end(p) && i < v->n_tokens; i++)
         if (v->kind[i] == GRAMMAR_TOKEN_END)
@@ -312,7 +309,7 @@ static uint32_t list_costs(const struct grammar *g, struct cost *cost)
             if (g->next[(size_t)s * g->n_cls + g->cls[i]] != 0)
                 nodes += below[i];
         if (nodes >= READY_NODES || g->plain[s] >= plain_least[1])
-            cost[n++] = (struct cost){s, nodes};
+            cost[n++] = (struct cost){ s, nodes };
     }
     qsort(cost, n, sizeof *cost, by_cost);
     return n;
@@ -322,11 +319,9 @@ static uint32_t list_costs(const struct grammar *g, struct cost *cost)
  */
 static size_t keep(struct grammar *g, struct walk *w, uint32_t state)
 {
-    struct grammar_ready r = {.bits = w->mask,
-                              .exit = w->exit,
-                              .n_exit = w->n_exit,
-                              .trie = (uint32_t)trie_of(g, state),
-                              .deep = w->p->deep};
+    struct grammar_ready r = {
+        .bits = w->mask, .exit = w->exit, .n_exit = w->n_exit, .trie = (uint32_t)trie_of(g, state), .deep = w->p->deep
+    };
     size_t mask_bytes = (size_t)w->v->n_words * sizeof *r.bits;
 
     for (int32_t i = 0; i < w->v->n_words; i++)
@@ -360,24 +355,23 @@ static uint32_t first_called(const struct grammar *g)
     return g->rule_at[1];
 }
 
-static enum err_code make_ready(struct grammar *g, struct grammar_place *p, const struct cost *cost,
-                                uint32_t n, struct err *e)
+static enum err_code make_ready(struct grammar *g, struct grammar_place *p, const struct cost *cost, uint32_t n,
+                                struct err *e)
 {
     uint64_t nodes = 0;
     size_t bytes = 0;
     uint32_t called = first_called(g);
 
     for (uint32_t i = 0; i < n && nodes < READY_WALK_MAX && bytes < READY_BYTES_MAX; i++) {
-        struct walk w = {.p = p, .v = g->v, .one = -1};
+        struct walk w = { .p = p, .v = g->v, .one = -1 };
         bool good;
 
         w.mask = calloc((size_t)g->v->n_words, sizeof *w.mask);
         if (w.mask == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         p->n_frames = 1;
         p->deep = 0;
-        walk_config(&w, (struct grammar_config){cost[i].state,
-                                                cost[i].state < called ? 0 : GRAMMAR_BELOW, true});
+        walk_config(&w, (struct grammar_config){ cost[i].state, cost[i].state < called ? 0 : GRAMMAR_BELOW, true });
         nodes += w.nodes + w.slow * 4 + READY_NODES;
         good = !w.failed && w.slow < SLOW_MAX && w.n_exit <= 1U << 15;
         if (good && (w.nodes >= READY_NODES || w.t != &g->v->trie[0])) {
@@ -399,22 +393,21 @@ static enum err_code make_free(struct grammar *g, struct grammar_place *p, struc
     g->free_at = calloc(g->n, sizeof *g->free_at);
     if (g->free_at == NULL || mask == NULL) {
         free(mask);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     for (uint32_t s = 1; s < g->n; s++) {
-        struct walk w = {.p = p, .v = v, .mask = mask, .one = -1};
+        struct walk w = { .p = p, .v = v, .mask = mask, .one = -1 };
 
         if ((g->flag[s] & GRAMMAR_FREE) == 0)
             continue;
         memset(mask, 0, (size_t)v->n_words * sizeof *mask);
         p->n_frames = 1;
-        walk_config(&w, (struct grammar_config){s, 0, true});
+        walk_config(&w, (struct grammar_config){ s, 0, true });
         w.only = GRAMMAR_FREE | GRAMMAR_MARK;
         w.t = &v->control;
         p->n_frames = 1;
-        walk_config(&w, (struct grammar_config){s, 0, true});
-        g->free_at[s] = (g->flag[s] & GRAMMAR_ACC) != 0 &&
-                        count(mask, v->n_words) == v->n_trie + v->n_control;
+        walk_config(&w, (struct grammar_config){ s, 0, true });
+        g->free_at[s] = (g->flag[s] & GRAMMAR_ACC) != 0 && count(mask, v->n_words) == v->n_trie + v->n_control;
     }
     free(mask);
     return ERR_OK;
@@ -432,13 +425,11 @@ enum err_code grammar_make_ready(struct grammar *g, struct err *e)
         return ERR_OK;
     cost = calloc(g->n, sizeof *cost);
     g->ready_of = calloc(g->n, sizeof *g->ready_of);
-    rc = cost == NULL || g->ready_of == NULL ? err_set(e, ERR_NOMEM, "out of memory")
-                                             : grammar_begin(&p, g, e);
+    rc = cost == NULL || g->ready_of == NULL ? err_nomem(e) : grammar_begin(&p, g, e);
     if (rc == ERR_OK) {
         n = list_costs(g, cost);
         g->ready = calloc((size_t)n + 1, sizeof *g->ready);
-        rc = g->ready == NULL ? err_set(e, ERR_NOMEM, "out of memory")
-                              : make_ready(g, p, cost, n, e);
+        rc = g->ready == NULL ? err_nomem(e) : make_ready(g, p, cost, n, e);
     }
     for (uint32_t s = 1; s < g->n; s++)
         has_free = has_free || (g->flag[s] & GRAMMAR_FREE) != 0;

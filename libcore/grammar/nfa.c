@@ -42,6 +42,11 @@ void grammar_fail(struct grammar_build *b, enum err_code code, const char *fmt, 
     b->code = err_set(b->e, code, "%s", text);
 }
 
+void grammar_nomem(struct grammar_build *b)
+{
+    grammar_fail(b, ERR_NOMEM, "out of memory");
+}
+
 bool grammar_spend(struct grammar_build *b, uint64_t steps)
 {
     b->work += steps;
@@ -59,7 +64,7 @@ void *grammar_grow(struct grammar_build *b, void *v, uint32_t n, uint32_t *cap, 
         return v;
     more = realloc(v, (size_t)room * size);
     if (more == NULL) {
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
         return NULL;
     }
     *cap = room;
@@ -96,12 +101,11 @@ uint32_t grammar_rule_add(struct grammar_build *b, struct str name)
 
     if (b->n_rule >= GRAMMAR_RULES_MAX)
         grammar_fail(b, ERR_LIMIT, "the grammar has more than %d rules", GRAMMAR_RULES_MAX);
-    rule = b->code != ERR_OK ? NULL
-                             : grammar_grow(b, b->rule, b->n_rule, &b->cap_rule, sizeof *b->rule);
+    rule = b->code != ERR_OK ? NULL : grammar_grow(b, b->rule, b->n_rule, &b->cap_rule, sizeof *b->rule);
     if (rule == NULL)
         return 0;
     b->rule = rule;
-    b->rule[b->n_rule] = (struct grammar_rule){.name = name};
+    b->rule[b->n_rule] = (struct grammar_rule){ .name = name };
     b->rule[b->n_rule].start = grammar_state(b);
     b->rule[b->n_rule].end = grammar_state(b);
     return b->n_rule++;
@@ -131,17 +135,17 @@ static void add(struct grammar_build *b, uint32_t from, struct grammar_edge edge
 void grammar_eps(struct grammar_build *b, uint32_t from, uint32_t to)
 {
     if (from != to)
-        add(b, from, (struct grammar_edge){.to = to, .kind = GRAMMAR_EPS});
+        add(b, from, (struct grammar_edge){ .to = to, .kind = GRAMMAR_EPS });
 }
 
 void grammar_bytes(struct grammar_build *b, uint32_t from, uint32_t to, uint8_t lo, uint8_t hi)
 {
-    add(b, from, (struct grammar_edge){.to = to, .lo = lo, .hi = hi, .kind = GRAMMAR_BYTES});
+    add(b, from, (struct grammar_edge){ .to = to, .lo = lo, .hi = hi, .kind = GRAMMAR_BYTES });
 }
 
 void grammar_call(struct grammar_build *b, uint32_t from, uint32_t to, uint32_t rule)
 {
-    add(b, from, (struct grammar_edge){.to = to, .rule = rule, .kind = GRAMMAR_CALL});
+    add(b, from, (struct grammar_edge){ .to = to, .rule = rule, .kind = GRAMMAR_CALL });
 }
 
 void grammar_text(struct grammar_build *b, uint32_t from, uint32_t to, struct str s)
@@ -163,7 +167,7 @@ void grammar_range_add(struct grammar_build *b, struct grammar_ranges *r, uint32
     if (more == NULL)
         return;
     r->v = more;
-    r->v[r->n++] = (struct grammar_range){lo, hi};
+    r->v[r->n++] = (struct grammar_range){ lo, hi };
 }
 
 static int by_lo(const void *a, const void *b)
@@ -199,7 +203,7 @@ void grammar_ranges_settle(struct grammar_build *b, struct grammar_ranges *r, bo
         struct grammar_range old = r->v[i];
 
         if (old.lo > at)
-            r->v[n++] = (struct grammar_range){at, old.lo - 1};
+            r->v[n++] = (struct grammar_range){ at, old.lo - 1 };
         at = old.hi + 1;
     }
     r->n = n;
@@ -212,8 +216,7 @@ struct digit {
 
 /* One digit from lo to hi. HEX_HIGH and HEX_LOW are a surrogate's second digit with what stands
  * before. */
-static void put_digit(struct grammar_build *b, uint32_t from, uint32_t to, struct digit d,
-                      uint32_t lo, uint32_t hi)
+static void put_digit(struct grammar_build *b, uint32_t from, uint32_t to, struct digit d, uint32_t lo, uint32_t hi)
 {
     lo += d.base;
     hi += d.base;
@@ -296,8 +299,8 @@ static void put_digits(struct digits *s, uint32_t from, uint32_t lo, uint32_t hi
 }
 
 /* What of r lies within lo .. hi, without surrogates, each part less `base` as digits of s. */
-static void put_within(struct digits *s, uint32_t from, const struct grammar_range *r, uint32_t n,
-                       uint32_t lo, uint32_t hi, uint32_t base)
+static void put_within(struct digits *s, uint32_t from, const struct grammar_range *r, uint32_t n, uint32_t lo,
+                       uint32_t hi, uint32_t base)
 {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t a = r[i].lo > lo ? r[i].lo : lo, z = r[i].hi < hi ? r[i].hi : hi;
@@ -309,15 +312,13 @@ static void put_within(struct digits *s, uint32_t from, const struct grammar_ran
     }
 }
 
-static void put_utf8(struct grammar_build *b, uint32_t from, uint32_t to,
-                     const struct grammar_range *r, uint32_t n)
+static void put_utf8(struct grammar_build *b, uint32_t from, uint32_t to, const struct grammar_range *r, uint32_t n)
 {
-    static const struct digit d1[] = {{BYTE, 7, 0}};
-    static const struct digit d2[] = {{BYTE, 5, 0xC0}, {BYTE, 6, 0x80}};
-    static const struct digit d3[] = {{BYTE, 4, 0xE0}, {BYTE, 6, 0x80}, {BYTE, 6, 0x80}};
-    static const struct digit d4[] = {
-        {BYTE, 3, 0xF0}, {BYTE, 6, 0x80}, {BYTE, 6, 0x80}, {BYTE, 6, 0x80}};
-    struct digits s = {.b = b, .to = to, .d = d1, .n = 1};
+    static const struct digit d1[] = { { BYTE, 7, 0 } };
+    static const struct digit d2[] = { { BYTE, 5, 0xC0 }, { BYTE, 6, 0x80 } };
+    static const struct digit d3[] = { { BYTE, 4, 0xE0 }, { BYTE, 6, 0x80 }, { BYTE, 6, 0x80 } };
+    static const struct digit d4[] = { { BYTE, 3, 0xF0 }, { BYTE, 6, 0x80 }, { BYTE, 6, 0x80 }, { BYTE, 6, 0x80 } };
+    struct digits s = { .b = b, .to = to, .d = d1, .n = 1 };
 
     put_within(&s, from, r, n, 0, 0x7F, 0);
     s.d = d2;
@@ -339,22 +340,20 @@ static bool has(const struct grammar_range *r, uint32_t n, uint32_t cp)
     return false;
 }
 
-static void put_json(struct grammar_build *b, uint32_t from, uint32_t to,
-                     const struct grammar_range *r, uint32_t n)
+static void put_json(struct grammar_build *b, uint32_t from, uint32_t to, const struct grammar_range *r, uint32_t n)
 {
-    static const struct digit four[] = {{HEX, 4, 0}, {HEX, 4, 0}, {HEX, 4, 0}, {HEX, 4, 0}};
-    static const struct digit pair[] = {{HEX_HIGH, 2, 8}, {HEX, 4, 0}, {HEX, 4, 0},
-                                        {HEX_LOW, 2, 12}, {HEX, 4, 0}, {HEX, 4, 0}};
+    static const struct digit four[] = { { HEX, 4, 0 }, { HEX, 4, 0 }, { HEX, 4, 0 }, { HEX, 4, 0 } };
+    static const struct digit pair[] = { { HEX_HIGH, 2, 8 }, { HEX, 4, 0 }, { HEX, 4, 0 },
+                                         { HEX_LOW, 2, 12 }, { HEX, 4, 0 }, { HEX, 4, 0 } };
     static const char letter[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";
-    static const struct grammar_range plain[] = {
-        {0x20, 0x21}, {0x23, 0x5B}, {0x5D, GRAMMAR_CP_MAX}};
-    struct digits s = {.b = b, .to = to, .d = four, .n = 4};
+    static const struct grammar_range plain[] = { { 0x20, 0x21 }, { 0x23, 0x5B }, { 0x5D, GRAMMAR_CP_MAX } };
+    struct digits s = { .b = b, .to = to, .d = four, .n = 4 };
     uint32_t slash = grammar_state(b), u = grammar_state(b);
 
     for (uint32_t i = 0; i < n && b->code == ERR_OK; i++)
         for (int k = 0; k < 3; k++) {
-            struct grammar_range cut = {r[i].lo > plain[k].lo ? r[i].lo : plain[k].lo,
-                                        r[i].hi < plain[k].hi ? r[i].hi : plain[k].hi};
+            struct grammar_range cut = { r[i].lo > plain[k].lo ? r[i].lo : plain[k].lo,
+                                         r[i].hi < plain[k].hi ? r[i].hi : plain[k].hi };
 
             if (cut.lo <= cut.hi)
                 put_utf8(b, from, to, &cut, 1);
@@ -365,12 +364,12 @@ static void put_json(struct grammar_build *b, uint32_t from, uint32_t to,
             grammar_bytes(b, slash, to, (uint8_t)letter[k], (uint8_t)letter[k]);
     grammar_bytes(b, slash, u, 'u', 'u');
     put_within(&s, u, r, n, 0, 0xFFFF, 0);
-    s = (struct digits){.b = b, .to = to, .d = pair, .n = 6};
+    s = (struct digits){ .b = b, .to = to, .d = pair, .n = 6 };
     put_within(&s, u, r, n, 0x10000, GRAMMAR_CP_MAX, 0x10000);
 }
 
-void grammar_chars(struct grammar_build *b, uint32_t from, uint32_t to,
-                   const struct grammar_range *r, uint32_t n, enum grammar_spell spell)
+void grammar_chars(struct grammar_build *b, uint32_t from, uint32_t to, const struct grammar_range *r, uint32_t n,
+                   enum grammar_spell spell)
 {
     if (!grammar_spend(b, 8 + (uint64_t)n))
         return;
@@ -381,8 +380,7 @@ void grammar_chars(struct grammar_build *b, uint32_t from, uint32_t to,
 }
 
 /* 0 .. n times, n below the size of a block. */
-static void repeat_up_to(struct grammar_build *b, uint32_t from, uint32_t to, int64_t n,
-                         grammar_emit *emit, void *ctx)
+static void repeat_up_to(struct grammar_build *b, uint32_t from, uint32_t to, int64_t n, grammar_emit *emit, void *ctx)
 {
     grammar_eps(b, from, to);
     for (int64_t i = 0; i < n && b->code == ERR_OK; i++) {
@@ -394,8 +392,7 @@ static void repeat_up_to(struct grammar_build *b, uint32_t from, uint32_t to, in
     }
 }
 
-static uint32_t repeat_exactly(struct grammar_build *b, uint32_t from, int64_t n,
-                               grammar_emit *emit, void *ctx)
+static uint32_t repeat_exactly(struct grammar_build *b, uint32_t from, int64_t n, grammar_emit *emit, void *ctx)
 {
     for (int64_t i = 0; i < n && b->code == ERR_OK; i++) {
         uint32_t next = grammar_state(b);
@@ -407,8 +404,7 @@ static uint32_t repeat_exactly(struct grammar_build *b, uint32_t from, int64_t n
 }
 
 /* A rule of one block's repetitions: `size` times, or up to that. */
-static uint32_t block_rule(struct grammar_build *b, int64_t size, bool up_to, grammar_emit *emit,
-                           void *ctx)
+static uint32_t block_rule(struct grammar_build *b, int64_t size, bool up_to, grammar_emit *emit, void *ctx)
 {
     uint32_t rule = grammar_rule_add(b, STR("repetition")), end;
 
@@ -425,8 +421,8 @@ static uint32_t block_rule(struct grammar_build *b, int64_t size, bool up_to, gr
 }
 
 /* min .. max (or no end) through blocks of about the root of the count. */
-static void repeat_blocks(struct grammar_build *b, uint32_t from, uint32_t to, int64_t min,
-                          int64_t max, grammar_emit *emit, void *ctx)
+static void repeat_blocks(struct grammar_build *b, uint32_t from, uint32_t to, int64_t min, int64_t max,
+                          grammar_emit *emit, void *ctx)
 {
     int64_t most = max < 0 ? min : max, size = 1, more = max < 0 ? 0 : max - min;
     uint32_t block, rest;
@@ -462,8 +458,8 @@ static void repeat_blocks(struct grammar_build *b, uint32_t from, uint32_t to, i
     repeat_up_to(b, from, to, more % size, emit, ctx);
 }
 
-void grammar_repeat(struct grammar_build *b, uint32_t from, uint32_t to, int64_t min, int64_t max,
-                    grammar_emit *emit, void *ctx)
+void grammar_repeat(struct grammar_build *b, uint32_t from, uint32_t to, int64_t min, int64_t max, grammar_emit *emit,
+                    void *ctx)
 {
     enum { IN_ONE = 256 }; /* repetitions that are written out as they are */
     uint32_t loop;

@@ -81,8 +81,7 @@ static int cmp_size(const struct grammar_decimal *a, const struct grammar_decima
     if (a->n_int != b->n_int)
         return a->n_int < b->n_int ? -1 : 1;
     for (int i = 0; i < a->n_int + n; i++) {
-        char x = i < a->n_int + a->n_frac ? a->digit[i] : '0',
-             y = i < b->n_int + b->n_frac ? b->digit[i] : '0';
+        char x = i < a->n_int + a->n_frac ? a->digit[i] : '0', y = i < b->n_int + b->n_frac ? b->digit[i] : '0';
 
         if (x != y)
             return x < y ? -1 : 1;
@@ -122,15 +121,14 @@ static uint32_t decided(struct grammar_build *b, uint32_t end, bool good)
 
 /* Decimals without a sign, leading zeros or an exponent that are `may` compared with the size of a.
  */
-static struct grammar_dfa *compared(struct grammar_build *b, const struct grammar_decimal *a,
-                                    int may)
+static struct grammar_dfa *compared(struct grammar_build *b, const struct grammar_decimal *a, int may)
 {
     uint32_t start = grammar_state(b), end = grammar_state(b);
     uint32_t less = decided(b, end, (may & LESS) != 0), more = decided(b, end, (may & MORE) != 0);
-    uint32_t at[3] = {0, start, 0}, frac, next; /* as many digits as a so far: less, equal, more */
+    uint32_t at[3] = { 0, start, 0 }, frac, next; /* as many digits as a so far: less, equal, more */
 
     for (int i = 0; i < a->n_int && b->code == ERR_OK; i++) {
-        uint32_t to[3] = {grammar_state(b), grammar_state(b), grammar_state(b)};
+        uint32_t to[3] = { grammar_state(b), grammar_state(b), grammar_state(b) };
         int d = a->digit[i] - '0';
 
         digit(b, at[1], to[0], 0, d - 1);
@@ -227,8 +225,7 @@ static struct grammar_dfa *of_regex(struct grammar_build *b, struct str regex)
 }
 
 /* Replaces x by its intersection with y. */
-static struct grammar_dfa *cut(struct grammar_build *b, struct grammar_dfa *x,
-                               struct grammar_dfa *y)
+static struct grammar_dfa *cut(struct grammar_build *b, struct grammar_dfa *x, struct grammar_dfa *y)
 {
     struct grammar_dfa *both = grammar_dfa_and(b, x, y, false);
 
@@ -240,7 +237,7 @@ static struct grammar_dfa *cut(struct grammar_build *b, struct grammar_dfa *x,
 /* Sizes of the numbers of one sign. */
 static struct grammar_dfa *sizes(struct grammar_build *b, const struct grammar_number *n, bool neg)
 {
-    const struct grammar_decimal zero = {.n_int = 1, .digit = "0"};
+    const struct grammar_decimal zero = { .n_int = 1, .digit = "0" };
     bool lo_neg = n->has_lo && n->lo.neg, hi_neg = n->has_hi && n->hi.neg;
     struct grammar_dfa *d = of_regex(b, !n->whole ? STR("(0|[1-9][0-9]*)(\\.[0-9]+)?")
                                         : neg     ? STR("[1-9][0-9]*")
@@ -249,9 +246,7 @@ static struct grammar_dfa *sizes(struct grammar_build *b, const struct grammar_n
     if (!neg && n->has_lo && !lo_neg)
         d = cut(b, d, compared(b, &n->lo, n->lo_out ? MORE : MORE | EQUAL));
     if (!neg && n->has_hi)
-        d = cut(b, d,
-                hi_neg ? compared(b, &zero, LESS)
-                       : compared(b, &n->hi, n->hi_out ? LESS : LESS | EQUAL));
+        d = cut(b, d, hi_neg ? compared(b, &zero, LESS) : compared(b, &n->hi, n->hi_out ? LESS : LESS | EQUAL));
     if (neg && n->has_lo && (lo_neg || cmp_size(&n->lo, &zero) == 0))
         d = cut(b, d, compared(b, &n->lo, n->lo_out ? LESS : LESS | EQUAL));
     else if (neg && n->has_lo)
@@ -269,8 +264,7 @@ struct grammar_dfa *grammar_number(struct grammar_build *b, const struct grammar
     struct grammar_dfa *d;
 
     if (!n->has_lo && !n->has_hi && n->n_multiple == 0)
-        return of_regex(b, n->whole ? STR("0|-?[1-9][0-9]*")
-                                    : STR("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?"));
+        return of_regex(b, n->whole ? STR("0|-?[1-9][0-9]*") : STR("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?"));
     for (int neg = 0; neg < 2 && b->code == ERR_OK; neg++) {
         d = sizes(b, n, neg != 0);
         grammar_dfa_put(b, d, neg != 0 ? minus : from, to);

@@ -32,10 +32,9 @@ static uint32_t put_text(struct grammar_build *b, struct str s, uint32_t at)
 }
 
 /* Characters from `at` on until `found`. The states are how much of the mark the text ends with. */
-static void put_until(struct grammar_build *b, struct str mark, bool any, uint32_t at,
-                      uint32_t found)
+static void put_until(struct grammar_build *b, struct str mark, bool any, uint32_t at, uint32_t found)
 {
-    const struct grammar_range other = {0x80, GRAMMAR_CP_MAX};
+    const struct grammar_range other = { 0x80, GRAMMAR_CP_MAX };
     uint32_t back[GRAMMAR_MARK_MAX + 1], state[GRAMMAR_MARK_MAX + 1];
 
     grammar_find_backs(mark, back);
@@ -79,7 +78,7 @@ static uint32_t put_group(struct parts *p, const struct grammar_part *part, uint
     if (part->kind == GRAMMAR_PART_GROUP) {
         struct group *more = &p->group[p->n_groups++];
 
-        *more = (struct group){grammar_state(b), grammar_state(b)};
+        *more = (struct group){ grammar_state(b), grammar_state(b) };
         grammar_eps(b, at, more->from);
         at = grammar_state(b); /* an alternative: not where another time begins */
         grammar_eps(b, more->from, at);
@@ -118,7 +117,7 @@ static uint32_t put_part(struct parts *p, const struct grammar_part *part, uint3
         break;
     case GRAMMAR_PART_VALUE:
         x = &p->schema[p->n_schema++];
-        *x = (struct schema){.b = b, .root = part->root};
+        *x = (struct schema){ .b = b, .root = part->root };
         grammar_call(b, at, to, schema_write(x, part->schema, part->path));
         break;
     default:
@@ -130,16 +129,16 @@ static uint32_t put_part(struct parts *p, const struct grammar_part *part, uint3
     return to;
 }
 
-enum err_code grammar_open_parts(struct grammar **out, const struct grammar_vocab *v,
-                                 const struct grammar_part *part, size_t n, struct err *e)
+enum err_code grammar_open_parts(struct grammar **out, const struct grammar_vocab *v, const struct grammar_part *part,
+                                 size_t n, struct err *e)
 {
-    struct err own = {0};
-    struct grammar_build b = {.e = e == NULL ? &own : e};
-    struct parts p = {.b = &b, .schema = calloc(n + 1, sizeof *p.schema)};
+    struct err own = { 0 };
+    struct grammar_build b = { .e = e == NULL ? &own : e };
+    struct parts p = { .b = &b, .schema = calloc(n + 1, sizeof *p.schema) };
     uint32_t root = 0, at = 0;
 
     if (p.schema == NULL) {
-        grammar_fail(&b, ERR_NOMEM, "out of memory");
+        grammar_nomem(&b);
     } else {
         root = grammar_rule_add(&b, STR("parts"));
         at = b.code == ERR_OK ? b.rule[root].start : 0;

@@ -17,8 +17,8 @@ static uint32_t depth_of(const struct grammar_place *p, uint32_t frame)
 static bool same_stack(const struct grammar_place *p, uint32_t a, uint32_t b)
 {
     while (a != b) {
-        if (a == 0 || b == 0 || a == GRAMMAR_BELOW || b == GRAMMAR_BELOW ||
-            p->frame[a].hash != p->frame[b].hash || p->frame[a].ret != p->frame[b].ret)
+        if (a == 0 || b == 0 || a == GRAMMAR_BELOW || b == GRAMMAR_BELOW || p->frame[a].hash != p->frame[b].hash ||
+            p->frame[a].ret != p->frame[b].ret)
             return false;
         a = p->frame[a].below;
         b = p->frame[b].below;
@@ -38,7 +38,7 @@ static uint32_t push(struct grammar_place *p, uint32_t ret, uint32_t below)
         return 0;
     hash = (hash ^ ret) * 0x9E3779B1U;
     hash ^= hash >> 15;
-    p->frame[n] = (struct grammar_frame){ret, below, hash, depth_of(p, below) + 1};
+    p->frame[n] = (struct grammar_frame){ ret, below, hash, depth_of(p, below) + 1 };
     if (p->frame[n].depth > p->deep)
         p->deep = p->frame[n].depth;
     p->n_frames++;
@@ -68,7 +68,7 @@ static void add(struct closing *c, uint32_t state, uint32_t frame, bool read)
             c->p->full = true;
             return;
         }
-        c->to[i] = (struct grammar_config){state, frame, read};
+        c->to[i] = (struct grammar_config){ state, frame, read };
         if (i == c->n)
             c->n++;
         if (!read || (g->flag[state] & GRAMMAR_ACC) == 0 || frame == 0)
@@ -117,12 +117,11 @@ static uint32_t close_up(struct closing *c)
     return n;
 }
 
-uint32_t grammar_step(struct grammar_place *p, const struct grammar_config *v, uint32_t n,
-                      uint8_t byte, unsigned only, struct grammar_config *to, uint32_t max,
-                      bool *left)
+uint32_t grammar_step(struct grammar_place *p, const struct grammar_config *v, uint32_t n, uint8_t byte, unsigned only,
+                      struct grammar_config *to, uint32_t max, bool *left)
 {
     const struct grammar *g = p->g;
-    struct closing c = {.p = p, .to = to, .max = max};
+    struct closing c = { .p = p, .to = to, .max = max };
 
     for (uint32_t i = 0; i < n; i++) {
         uint32_t next = g->next[(size_t)v[i].state * g->n_cls + g->cls[byte]];
@@ -135,10 +134,9 @@ uint32_t grammar_step(struct grammar_place *p, const struct grammar_config *v, u
     return c.n == 0 ? 0 : close_up(&c);
 }
 
-uint32_t grammar_pop(struct grammar_place *p, uint32_t frame, struct grammar_config *to,
-                     uint32_t max)
+uint32_t grammar_pop(struct grammar_place *p, uint32_t frame, struct grammar_config *to, uint32_t max)
 {
-    struct closing c = {.p = p, .to = to, .max = max};
+    struct closing c = { .p = p, .to = to, .max = max };
 
     add(&c, p->frame[frame].ret, p->frame[frame].below, true);
     return close_up(&c);
@@ -149,8 +147,8 @@ static void settle(struct grammar_place *p, struct grammar_set *s)
     s->may_end = false;
     s->over = false;
     for (uint32_t i = 0; i < s->n; i++)
-        s->may_end = s->may_end || (s->v[i].frame == 0 && s->v[i].read &&
-                                    (p->g->flag[s->v[i].state] & GRAMMAR_ACC) != 0);
+        s->may_end =
+            s->may_end || (s->v[i].frame == 0 && s->v[i].read && (p->g->flag[s->v[i].state] & GRAMMAR_ACC) != 0);
 }
 
 enum err_code grammar_begin(struct grammar_place **out, const struct grammar *g, struct err *e)
@@ -159,10 +157,10 @@ enum err_code grammar_begin(struct grammar_place **out, const struct grammar *g,
     struct closing c;
 
     if (p == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     p->g = g;
     p->n_frames = 1;
-    c = (struct closing){.p = p, .to = p->set[0].v, .max = GRAMMAR_CONFIGS};
+    c = (struct closing){ .p = p, .to = p->set[0].v, .max = GRAMMAR_CONFIGS };
     add(&c, g->root, 0, true);
     p->set[0].n = close_up(&c);
     settle(p, &p->set[0]);
@@ -226,8 +224,8 @@ static bool read_bytes(struct grammar_place *p, struct str s, unsigned only)
 
     for (size_t i = 0; i < s.n && p->temp[0].n > 0; i++) {
         grammar_tidy(p);
-        p->temp[1].n = grammar_step(p, p->temp[0].v, p->temp[0].n, (uint8_t)s.p[i], only,
-                                    p->temp[1].v, GRAMMAR_CONFIGS, &left);
+        p->temp[1].n =
+            grammar_step(p, p->temp[0].v, p->temp[0].n, (uint8_t)s.p[i], only, p->temp[1].v, GRAMMAR_CONFIGS, &left);
         memcpy(p->temp[0].v, p->temp[1].v, p->temp[1].n * sizeof p->temp[1].v[0]);
         p->temp[0].n = p->temp[1].n;
     }
@@ -283,8 +281,7 @@ bool grammar_take(struct grammar_place *p, int32_t token)
     }
     if ((v->piece[token].n == 0 || v->piece[token].n > GRAMMAR_TOKEN_BYTES_MAX) && !grammar_free(p))
         return false;
-    return take(p, v->piece[token],
-                v->kind[token] == GRAMMAR_TOKEN_CONTROL ? GRAMMAR_FREE | GRAMMAR_MARK : 0);
+    return take(p, v->piece[token], v->kind[token] == GRAMMAR_TOKEN_CONTROL ? GRAMMAR_FREE | GRAMMAR_MARK : 0);
 }
 
 bool grammar_take_text(struct grammar_place *p, struct str s)

@@ -50,7 +50,7 @@ static bool eat(struct re *r, const char *what)
 /* The next code point; the text was checked to be UTF-8. */
 static uint32_t take(struct re *r)
 {
-    size_t n = str_utf8((struct str){r->p, (size_t)(r->end - r->p)});
+    size_t n = str_utf8((struct str){ r->p, (size_t)(r->end - r->p) });
     uint32_t cp = (uint8_t)r->p[0];
 
     if (n > 1)
@@ -66,10 +66,11 @@ static uint32_t take(struct re *r)
  * of these. */
 static bool add_kind(struct re *r, struct grammar_ranges *to, char c, bool wide)
 {
-    static const struct grammar_range spaces[] = {
-        {0x1C, 0x1F},     {0x85, 0x85},     {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
-        {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
-    struct grammar_ranges kind = {0};
+    static const struct grammar_range spaces[] = { { 0x1C, 0x1F },     { 0x85, 0x85 },     { 0xA0, 0xA0 },
+                                                   { 0x1680, 0x1680 }, { 0x2000, 0x200A }, { 0x2028, 0x2029 },
+                                                   { 0x202F, 0x202F }, { 0x205F, 0x205F }, { 0x3000, 0x3000 },
+                                                   { 0xFEFF, 0xFEFF } };
+    struct grammar_ranges kind = { 0 };
     char low = (char)(c | 0x20);
 
     if (low != 'd' && low != 'w' && low != 's')
@@ -154,8 +155,7 @@ static uint32_t escape(struct re *r, const char *at, bool in_set)
         r->p++;
         return take_hex(r, at, c == 'x' ? 2 : c == 'u' ? 4 : 8);
     }
-    if (c == '0' || (in_set && c >= '1' && c <= '7') ||
-        (c >= '1' && c <= '3' && is_octal(r, 1) && is_octal(r, 2)))
+    if (c == '0' || (in_set && c >= '1' && c <= '7') || (c >= '1' && c <= '3' && is_octal(r, 1) && is_octal(r, 2)))
         return take_octal(r, 3);
     if (c >= '1' && c <= '9') {
         cannot(r, at, "references to groups are not supported");
@@ -263,10 +263,7 @@ static uint32_t read_escape(struct re *r, const char *at)
     }
     if (c == 'b' || c == 'B' || c == 'A' || c == 'Z') {
         r->p++;
-        return at_node(r, c == 'b'   ? AT_WORD
-                          : c == 'B' ? AT_NO_WORD
-                          : c == 'A' ? AT_START
-                                     : AT_END);
+        return at_node(r, c == 'b' ? AT_WORD : c == 'B' ? AT_NO_WORD : c == 'A' ? AT_START : AT_END);
     }
     cp = escape(r, at, false);
     check_fold(r, at, cp);
@@ -335,8 +332,8 @@ static uint32_t read_group(struct re *r, const char *at)
         }
     }
     if (++r->depth > GRAMMAR_NEST_MAX)
-        grammar_fail(r->b, ERR_LIMIT, "column %zu: nested deeper than %d",
-                     (size_t)(at - r->start) + 1, GRAMMAR_NEST_MAX);
+        grammar_fail(r->b, ERR_LIMIT, "column %zu: nested deeper than %d", (size_t)(at - r->start) + 1,
+                     GRAMMAR_NEST_MAX);
     node = read_alternatives(r);
     r->depth--;
     if (!eat(r, ")"))
@@ -382,7 +379,7 @@ static uint32_t read_atom(struct re *r)
     if (*at == '.' && r->dot_all)
         r->set.n = 0;
     else if (*at == '.')
-        r->set.v[0] = (struct grammar_range){'\n', '\n'};
+        r->set.v[0] = (struct grammar_range){ '\n', '\n' };
     if (r->fold)
         add_folded(r, &r->set);
     grammar_ranges_settle(r->b, &r->set, *at == '.');
@@ -398,8 +395,8 @@ static bool take_count(struct re *r, int32_t *count)
         if (v <= INT32_MAX)
             v = v * 10 + (*r->p - '0');
     if (v > GRAMMAR_REPEAT_MAX)
-        grammar_fail(r->b, ERR_LIMIT, "column %zu: a repetition of more than %d",
-                     (size_t)(from - r->start) + 1, GRAMMAR_REPEAT_MAX);
+        grammar_fail(r->b, ERR_LIMIT, "column %zu: a repetition of more than %d", (size_t)(from - r->start) + 1,
+                     GRAMMAR_REPEAT_MAX);
     *count = (int32_t)v;
     return r->p > from;
 }
@@ -572,7 +569,7 @@ static struct grammar_dfa *edge_text(struct re *r, bool last, bool word, enum gr
 {
     struct grammar_build *b = r->b;
     uint32_t start = grammar_state(b), loop = grammar_state(b), end = grammar_state(b);
-    struct grammar_range any = {0, GRAMMAR_CP_MAX};
+    struct grammar_range any = { 0, GRAMMAR_CP_MAX };
 
     r->set.n = 0;
     add_kind(r, &r->set, 'w', false);
@@ -599,13 +596,12 @@ static void emit_branch(struct re *r, const uint32_t *v, uint32_t n, uint32_t fr
                         enum grammar_spell spell);
 
 /* x of items before a boundary, y of those behind it. */
-static void emit_boundary(struct re *r, const uint32_t *v, uint32_t at, uint32_t n, uint32_t from,
-                          uint32_t to, enum grammar_spell spell)
+static void emit_boundary(struct re *r, const uint32_t *v, uint32_t at, uint32_t n, uint32_t from, uint32_t to,
+                          enum grammar_spell spell)
 {
     struct grammar_build *b = r->b;
     bool differ = r->x.v[v[at]].at == AT_WORD;
-    uint32_t xs = grammar_state(b), xe = grammar_state(b), ys = grammar_state(b),
-             ye = grammar_state(b);
+    uint32_t xs = grammar_state(b), xe = grammar_state(b), ys = grammar_state(b), ye = grammar_state(b);
     struct grammar_dfa *x, *y;
 
     emit_items(r, v, at, xs, xe, spell);
@@ -645,8 +641,7 @@ static void emit_branch(struct re *r, const uint32_t *v, uint32_t n, uint32_t fr
     } else if (r->x.v[v[i]].at == AT_END) {
         for (uint32_t k = i + 1; k < n; k++)
             if (r->x.v[v[k]].kind == EXPR_AT && r->x.v[v[k]].at != AT_END)
-                grammar_fail(r->b, ERR_UNSUPPORTED,
-                             "an anchor or boundary after $ is not supported");
+                grammar_fail(r->b, ERR_UNSUPPORTED, "an anchor or boundary after $ is not supported");
         if (all_empty(r, v + i + 1, n - i - 1))
             emit_items(r, v, i, from, to, spell);
     } else {
@@ -677,8 +672,7 @@ static void emit_flat(struct re *r, struct items list, int *branches, uint32_t f
         grammar_fail(r->b, ERR_UNSUPPORTED, "an anchor or word boundary inside a repetition");
         return;
     }
-    for (uint32_t alt = node.kind == EXPR_ALT ? node.child : list.v[i]; alt != 0;
-         alt = r->x.v[alt].next) {
+    for (uint32_t alt = node.kind == EXPR_ALT ? node.child : list.v[i]; alt != 0; alt = r->x.v[alt].next) {
         n = list.n - 1;
         if (r->x.v[alt].kind == EXPR_SEQ)
             for (k = r->x.v[alt].child; k != 0; k = r->x.v[k].next)
@@ -698,7 +692,7 @@ static void emit_flat(struct re *r, struct items list, int *branches, uint32_t f
         else
             v[n++] = alt;
         memcpy(v + n, list.v + i + 1, (list.n - i - 1) * sizeof *v);
-        emit_flat(r, (struct items){v, n + list.n - i - 1}, branches, from, to, spell);
+        emit_flat(r, (struct items){ v, n + list.n - i - 1 }, branches, from, to, spell);
         free(v);
         if (node.kind != EXPR_ALT)
             break;
@@ -720,10 +714,10 @@ static uint32_t anything(struct re *r)
     return rep;
 }
 
-void grammar_regex(struct grammar_build *b, struct str s, bool search, enum grammar_spell spell,
-                   uint32_t from, uint32_t to)
+void grammar_regex(struct grammar_build *b, struct str s, bool search, enum grammar_spell spell, uint32_t from,
+                   uint32_t to)
 {
-    struct re r = {.x = {.b = b}, .b = b, .start = s.p, .p = s.p, .end = s.p + s.n};
+    struct re r = { .x = { .b = b }, .b = b, .start = s.p, .p = s.p, .end = s.p + s.n };
     uint32_t root, items[3];
     int branches = 0;
     bool unrolled = b->unrolled;
@@ -749,17 +743,16 @@ void grammar_regex(struct grammar_build *b, struct str s, bool search, enum gram
         items[1] = root;
         items[2] = items[0];
         if (b->code == ERR_OK)
-            emit_flat(&r, (struct items){items, search ? 3 : 1}, &branches, from, to, spell);
+            emit_flat(&r, (struct items){ items, search ? 3 : 1 }, &branches, from, to, spell);
     }
     b->unrolled = unrolled;
     free(r.set.v);
     grammar_exprs_free(&r.x);
 }
 
-enum err_code grammar_open_regex(struct grammar **out, const struct grammar_vocab *v, struct str s,
-                                 struct err *e)
+enum err_code grammar_open_regex(struct grammar **out, const struct grammar_vocab *v, struct str s, struct err *e)
 {
-    struct grammar_build b = {.e = e};
+    struct grammar_build b = { .e = e };
     uint32_t root = grammar_rule_add(&b, STR("root"));
 
     if (b.code == ERR_OK)

@@ -15,7 +15,7 @@ const char *schema_path(struct schema *x, const char *base, const char *key, int
     if (more != NULL)
         x->path = more;
     if (p == NULL) {
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
         return base;
     }
     x->path[x->n_path++] = p;
@@ -31,8 +31,7 @@ const char *schema_path(struct schema *x, const char *base, const char *key, int
     return p;
 }
 
-void schema_fail(struct schema *x, enum err_code code, const char *path, const char *key,
-                 const char *what)
+void schema_fail(struct schema *x, enum err_code code, const char *path, const char *key, const char *what)
 {
     grammar_fail(x->b, code, "%s%s%s: %s", path, *key == '\0' ? "" : "/", key, what);
 }
@@ -91,20 +90,17 @@ static bool next_part(const char **p, char *part, size_t room)
 const json_t *schema_ref(struct schema *x, struct schema_item item, const char **path)
 {
     const json_t *ref = json_object_get(item.s, "$ref"), *at = x->root;
-    const char *s = json_string_value(ref),
-               *id = json_string_value(json_object_get(x->root, "$id"));
+    const char *s = json_string_value(ref), *id = json_string_value(json_object_get(x->root, "$id"));
     char part[512];
 
     if (s == NULL) {
         schema_fail(x, ERR_FORMAT, item.path, "$ref", "not a string");
         return NULL;
     }
-    if (id != NULL && *s != '#' && strncmp(s, id, strlen(id)) == 0 &&
-        (s[strlen(id)] == '#' || s[strlen(id)] == '\0'))
+    if (id != NULL && *s != '#' && strncmp(s, id, strlen(id)) == 0 && (s[strlen(id)] == '#' || s[strlen(id)] == '\0'))
         s += strlen(id);
     if ((*s != '#' && *s != '\0') || (*s == '#' && s[1] != '/' && s[1] != '\0')) {
-        schema_fail(x, ERR_UNSUPPORTED, item.path, "$ref",
-                    "only references of the form #/... are supported");
+        schema_fail(x, ERR_UNSUPPORTED, item.path, "$ref", "only references of the form #/... are supported");
         return NULL;
     }
     *path = "#";
@@ -112,8 +108,7 @@ const json_t *schema_ref(struct schema *x, struct schema_item item, const char *
         if (!next_part(&s, part, sizeof part))
             at = NULL;
         else if (json_is_array(at))
-            at = part[0] >= '0' && part[0] <= '9' ? json_array_get(at, strtoul(part, NULL, 10))
-                                                  : NULL;
+            at = part[0] >= '0' && part[0] <= '9' ? json_array_get(at, strtoul(part, NULL, 10)) : NULL;
         else
             at = json_object_get(at, part);
         *path = schema_path(x, *path, part, -1);
@@ -126,11 +121,10 @@ const json_t *schema_ref(struct schema *x, struct schema_item item, const char *
 /* A schema of ours, kept until the end. */
 static const json_t *make(struct schema *x, json_t *s)
 {
-    void *more =
-        s == NULL ? NULL : grammar_grow(x->b, x->made, x->n_made, &x->cap_made, sizeof *x->made);
+    void *more = s == NULL ? NULL : grammar_grow(x->b, x->made, x->n_made, &x->cap_made, sizeof *x->made);
 
     if (more == NULL) {
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
         json_decref(s);
         return NULL;
     }
@@ -139,20 +133,19 @@ static const json_t *make(struct schema *x, json_t *s)
     return s;
 }
 
-static void add_choice(struct schema *x, struct schema_choices *choices, struct schema_item owner,
-                       const json_t *list, const char *key)
+static void add_choice(struct schema *x, struct schema_choices *choices, struct schema_item owner, const json_t *list,
+                       const char *key)
 {
     if (!json_is_array(list) || json_array_size(list) == 0)
         schema_fail(x, ERR_FORMAT, owner.path, key, "not a list of schemas");
     else if (choices->n == SCHEMA_ALL_MAX)
         schema_fail(x, ERR_LIMIT, owner.path, key, "too many choices for one value");
     else
-        choices->v[choices->n++] = (struct schema_choice){list, owner, key};
+        choices->v[choices->n++] = (struct schema_choice){ list, owner, key };
 }
 
 /* Of "a": [..] or {..}: either there is no a, or what it asks for holds. */
-static void add_dependents(struct schema *x, struct schema_choices *choices,
-                           struct schema_item item, const char *key)
+static void add_dependents(struct schema *x, struct schema_choices *choices, struct schema_item item, const char *key)
 {
     const char *name;
     json_t *list = json_object_get(item.s, key), *what;
@@ -161,8 +154,7 @@ static void add_dependents(struct schema *x, struct schema_choices *choices,
         return;
     if (!json_is_object(list))
         schema_fail(x, ERR_FORMAT, item.path, key, "not an object");
-    json_object_foreach(list, name, what)
-    {
+    json_object_foreach (list, name, what) {
         bool names = strcmp(key, "dependentRequired") == 0;
         json_t *then = names ? json_pack("{sO}", "required", what) : json_incref(what);
         const json_t *either;
@@ -172,8 +164,7 @@ static void add_dependents(struct schema *x, struct schema_choices *choices,
         either = make(x, json_pack("[{s{sb}}o]", "properties", name, 0, then));
         if (either == NULL)
             return;
-        add_choice(x, choices, (struct schema_item){item.s, item.path, true, item.from}, either,
-                   key);
+        add_choice(x, choices, (struct schema_item){ item.s, item.path, true, item.from }, either, key);
     }
 }
 
@@ -216,32 +207,25 @@ static bool among(const char *const *list, const char *key)
  * are remarks, as it says itself. */
 void schema_check_keys(struct schema *x, struct schema_item item)
 {
-    const json_t *unique = json_object_get(item.s, "uniqueItems"),
-                 *most = json_object_get(item.s, "maxItems");
-    const json_t *no = json_object_get(item.s, "not"),
-                 *left = json_object_get(item.s, "unevaluatedProperties");
+    const json_t *unique = json_object_get(item.s, "uniqueItems"), *most = json_object_get(item.s, "maxItems");
+    const json_t *no = json_object_get(item.s, "not"), *left = json_object_get(item.s, "unevaluatedProperties");
     const char *key;
     json_t *value;
 
-    json_object_foreach((json_t *)item.s, key, value)
-    {
+    json_object_foreach ((json_t *)item.s, key, value) {
         if (among(ignored, key))
             continue;
         if (among(refused, key))
             schema_fail(x, ERR_UNSUPPORTED, item.path, key, "this keyword is not supported");
     }
-    if (unique != NULL && !json_is_false(unique) &&
-        !(json_is_integer(most) && json_integer_value(most) <= 1))
-        schema_fail(x, json_is_true(unique) ? ERR_UNSUPPORTED : ERR_FORMAT, item.path,
-                    "uniqueItems", "this keyword is not supported");
-    if (no != NULL &&
-        !(json_is_object(no) && json_object_size(no) == 1 && json_object_get(no, "type") != NULL) &&
+    if (unique != NULL && !json_is_false(unique) && !(json_is_integer(most) && json_integer_value(most) <= 1))
+        schema_fail(x, json_is_true(unique) ? ERR_UNSUPPORTED : ERR_FORMAT, item.path, "uniqueItems",
+                    "this keyword is not supported");
+    if (no != NULL && !(json_is_object(no) && json_object_size(no) == 1 && json_object_get(no, "type") != NULL) &&
         !json_is_boolean(no))
-        schema_fail(x, ERR_UNSUPPORTED, item.path, "not",
-                    "supported with nothing but \"type\" in it");
+        schema_fail(x, ERR_UNSUPPORTED, item.path, "not", "supported with nothing but \"type\" in it");
     if (left != NULL && !json_is_boolean(left))
-        schema_fail(x, ERR_UNSUPPORTED, item.path, "unevaluatedProperties",
-                    "a schema here is not supported");
+        schema_fail(x, ERR_UNSUPPORTED, item.path, "unevaluatedProperties", "a schema here is not supported");
 }
 
 /* It was reached through itself: true of whatever one likes, so wrong. */
@@ -283,8 +267,7 @@ static void flatten_one(struct schema *x, struct schema_item item, struct schema
     schema_add(x, flat, item);
     item.from = (int32_t)flat->n - 1;
     next.from = item.from;
-    if (json_object_get(item.s, "$ref") != NULL &&
-        (next.s = schema_ref(x, item, &next.path)) != NULL) {
+    if (json_object_get(item.s, "$ref") != NULL && (next.s = schema_ref(x, item, &next.path)) != NULL) {
         next.made = false;
         flatten_one(x, next, flat, choices);
     }
@@ -328,8 +311,7 @@ static struct schema_item alternative(struct schema *x, const struct schema_choi
 
 static int by_address(const void *a, const void *b)
 {
-    uintptr_t x = (uintptr_t)((const struct schema_item *)a)->s,
-              y = (uintptr_t)((const struct schema_item *)b)->s;
+    uintptr_t x = (uintptr_t)((const struct schema_item *)a)->s, y = (uintptr_t)((const struct schema_item *)b)->s;
 
     return (x > y) - (x < y);
 }
@@ -346,7 +328,7 @@ static bool same_list(const struct schema_rule *r, const struct schema_all *all)
 
 uint32_t schema_rule_of(struct schema *x, struct schema_all *all)
 {
-    struct schema_rule r = {.n = all->n};
+    struct schema_rule r = { .n = all->n };
     void *more;
 
     qsort(all->v, all->n, sizeof *all->v, by_address);
@@ -356,11 +338,10 @@ uint32_t schema_rule_of(struct schema *x, struct schema_all *all)
         if (same_list(&x->rule[i], all))
             return x->rule[i].rule;
     r.v = malloc(((size_t)all->n + 1) * sizeof *r.v);
-    more =
-        r.v == NULL ? NULL : grammar_grow(x->b, x->rule, x->n_rule, &x->cap_rule, sizeof *x->rule);
+    more = r.v == NULL ? NULL : grammar_grow(x->b, x->rule, x->n_rule, &x->cap_rule, sizeof *x->rule);
     if (more == NULL) {
         free(r.v);
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
         return 0;
     }
     x->rule = more;
@@ -371,8 +352,8 @@ uint32_t schema_rule_of(struct schema *x, struct schema_all *all)
 }
 
 /* oneOf: the texts of each alternative must not satisfy another one. */
-static void check_apart(struct schema *x, const struct schema_all *flat,
-                        const struct schema_choices *choices, uint32_t at)
+static void check_apart(struct schema *x, const struct schema_all *flat, const struct schema_choices *choices,
+                        uint32_t at)
 {
     const struct schema_choice *c = &choices->v[at];
     size_t n = json_array_size(c->list);
@@ -382,7 +363,7 @@ static void check_apart(struct schema *x, const struct schema_all *flat,
     bool more;
 
     if (all == NULL || rest == NULL)
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
     for (size_t i = 0; i < n && x->b->code == ERR_OK; i++)
         for (size_t k = 0; k < n && x->b->code == ERR_OK; k++) {
             struct schema_item two = alternative(x, c, k);
@@ -390,7 +371,7 @@ static void check_apart(struct schema *x, const struct schema_all *flat,
             if (i == k)
                 continue;
             all[0] = *flat;
-            all[1] = (struct schema_all){0};
+            all[1] = (struct schema_all){ 0 };
             rest->n = 0;
             two.from = -1;
             flatten_one(x, alternative(x, c, i), &all[0], rest);
@@ -398,8 +379,7 @@ static void check_apart(struct schema *x, const struct schema_all *flat,
             flatten_one(x, two, &all[1], rest);
             if (x->b->code != ERR_OK || schema_apart(x, &all[0], more, &all[1], 0))
                 continue;
-            snprintf(what, sizeof what,
-                     "a value may satisfy both alternative %zu and %zu, which is not supported",
+            snprintf(what, sizeof what, "a value may satisfy both alternative %zu and %zu, which is not supported",
                      i < k ? i : k, i < k ? k : i);
             schema_fail(x, ERR_UNSUPPORTED, c->owner.path, c->key, what);
         }
@@ -408,9 +388,8 @@ static void check_apart(struct schema *x, const struct schema_all *flat,
 }
 
 /* Chooses for choice `at` and those behind it; a case is written when all are chosen. */
-static void write_cases(struct schema *x, const struct schema_all *flat,
-                        const struct schema_choices *choices, uint32_t at, int *cases,
-                        struct schema_rule to)
+static void write_cases(struct schema *x, const struct schema_all *flat, const struct schema_choices *choices,
+                        uint32_t at, int *cases, struct schema_rule to)
 {
     const struct schema_choice *c = &choices->v[at];
     struct schema_all *next;
@@ -420,8 +399,7 @@ static void write_cases(struct schema *x, const struct schema_all *flat,
         return;
     if (at == choices->n) {
         if (++*cases > SCHEMA_CASES_MAX)
-            schema_fail(x, ERR_LIMIT, to.n > 0 ? to.v[0].path : "#", "",
-                        "too many combinations of choices");
+            schema_fail(x, ERR_LIMIT, to.n > 0 ? to.v[0].path : "#", "", "too many combinations of choices");
         else
             schema_emit(x, flat, x->b->rule[to.rule].start, x->b->rule[to.rule].end);
         return;
@@ -431,7 +409,7 @@ static void write_cases(struct schema *x, const struct schema_all *flat,
     next = malloc(sizeof *next);
     more = malloc(sizeof *more);
     if (next == NULL || more == NULL)
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
     for (size_t i = 0; i < json_array_size(c->list) && x->b->code == ERR_OK; i++) {
         *next = *flat;
         *more = *choices;
@@ -449,7 +427,7 @@ static void write_rule(struct schema *x, struct schema_rule r)
     int cases = 0;
 
     if (in == NULL || choices == NULL) {
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
     } else {
         in[0].n = r.n;
         memcpy(in[0].v, r.v, r.n * sizeof *r.v);
@@ -479,9 +457,9 @@ uint32_t schema_write(struct schema *x, const json_t *s, const char *path)
     uint32_t root = 0;
 
     if (all == NULL) {
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
     } else {
-        all->v[all->n++] = (struct schema_item){s, path, false, -1};
+        all->v[all->n++] = (struct schema_item){ s, path, false, -1 };
         root = schema_rule_of(x, all);
     }
     free(all);
@@ -490,12 +468,11 @@ uint32_t schema_write(struct schema *x, const json_t *s, const char *path)
     return root;
 }
 
-enum err_code grammar_open_schema(struct grammar **out, const struct grammar_vocab *v,
-                                  const json_t *s, struct err *e)
+enum err_code grammar_open_schema(struct grammar **out, const struct grammar_vocab *v, const json_t *s, struct err *e)
 {
-    struct err own = {0};
-    struct grammar_build b = {.e = e == NULL ? &own : e};
-    struct schema x = {.b = &b, .root = s};
+    struct err own = { 0 };
+    struct grammar_build b = { .e = e == NULL ? &own : e };
+    struct schema x = { .b = &b, .root = s };
     const uint32_t root = schema_write(&x, s, "#");
 
     if (grammar_compile(out, v, &b, root) != ERR_OK && b.e->msg[0] != '#')

@@ -16,16 +16,7 @@ enum {
     SCHEMA_CASES_MAX = 256, /* choices of one value, multiplied out */
     SCHEMA_NAMES_MAX = 4096,
 };
-enum {
-    T_NULL = 1,
-    T_BOOL = 2,
-    T_INT = 4,
-    T_FRAC = 8,
-    T_STR = 16,
-    T_ARR = 32,
-    T_OBJ = 64,
-    T_ALL = 127
-};
+enum { T_NULL = 1, T_BOOL = 2, T_INT = 4, T_FRAC = 8, T_STR = 16, T_ARR = 32, T_OBJ = 64, T_ALL = 127 };
 
 struct schema_item {
     const json_t *s;
@@ -70,13 +61,10 @@ struct schema {
 /* The rules of a value; x has its builder and root. Paths and names live until schema_free(). */
 uint32_t schema_write(struct schema *x, const json_t *s, const char *path);
 void schema_free(struct schema *x);
-const char *schema_path(struct schema *x, const char *base, const char *key,
-                        int64_t index); /* index -1: none */
-void schema_fail(struct schema *x, enum err_code code, const char *path, const char *key,
-                 const char *what);
+const char *schema_path(struct schema *x, const char *base, const char *key, int64_t index); /* index -1: none */
+void schema_fail(struct schema *x, enum err_code code, const char *path, const char *key, const char *what);
 void schema_add(struct schema *x, struct schema_all *a, struct schema_item item); /* as it is */
-void schema_check_keys(struct schema *x,
-                       struct schema_item item); /* refuses keywords that are not supported */
+void schema_check_keys(struct schema *x, struct schema_item item); /* refuses keywords that are not supported */
 bool schema_flatten(struct schema *x, const struct schema_all *in, struct schema_all *flat,
                     struct schema_choices *choices);
 uint32_t schema_rule_of(struct schema *x, struct schema_all *all); /* sorts the list */
@@ -87,33 +75,26 @@ void schema_emit(struct schema *x, const struct schema_all *flat, uint32_t from,
 void schema_put_space(struct schema *x, uint32_t from, uint32_t to); /* a space or none */
 void schema_put_value(struct schema *x, const json_t *value, uint32_t from, uint32_t to);
 int schema_types(struct schema *x, const struct schema_all *flat);
-bool schema_count(struct schema *x, struct schema_item item, const char *key,
-                  int64_t *n); /* false: absent */
+bool schema_count(struct schema *x, struct schema_item item, const char *key, int64_t *n); /* false: absent */
 /* The largest of the lower and smallest of the upper bounds; *max -1: none. */
-void schema_counts(struct schema *x, const struct schema_all *flat, const char *lo, const char *hi,
-                   int64_t *min, int64_t *max);
+void schema_counts(struct schema *x, const struct schema_all *flat, const char *lo, const char *hi, int64_t *min,
+                   int64_t *max);
 /* The schemas of element `at`; false: there may be none. */
-bool schema_element(struct schema *x, const struct schema_all *flat, size_t at,
-                    struct schema_all *out);
-bool schema_number(struct schema *x, const struct schema_all *flat, bool whole,
-                   struct grammar_number *n);
+bool schema_element(struct schema *x, const struct schema_all *flat, size_t at, struct schema_all *out);
+bool schema_number(struct schema *x, const struct schema_all *flat, bool whole, struct grammar_number *n);
 
 /* schema_string.c: what is inside of the quotes. */
-struct grammar_dfa *schema_string(struct schema *x,
-                                  const struct schema_all *flat); /* caller frees */
+struct grammar_dfa *schema_string(struct schema *x, const struct schema_all *flat); /* caller frees */
 void schema_put_string(struct schema *x, const struct schema_all *flat, uint32_t from, uint32_t to);
-struct grammar_dfa *schema_pattern(struct schema *x, struct schema_item item, const char *key,
-                                   const char *pattern);
+struct grammar_dfa *schema_pattern(struct schema *x, struct schema_item item, const char *key, const char *pattern);
 struct grammar_dfa *schema_any_string(struct schema *x);
-void schema_put_spelled(struct schema *x, const char *s, size_t n, uint32_t from,
-                        uint32_t to); /* in all ways */
+void schema_put_spelled(struct schema *x, const char *s, size_t n, uint32_t from, uint32_t to); /* in all ways */
 bool schema_has(struct schema *x, const struct grammar_dfa *d, const char *s, size_t n);
 
 /* schema_object.c */
 void schema_object(struct schema *x, const struct schema_all *flat, uint32_t from, uint32_t to);
 /* The schemas of a property. False: it is never written. */
-bool schema_property(struct schema *x, const struct schema_all *flat, const char *name,
-                     struct schema_all *out);
+bool schema_property(struct schema *x, const struct schema_all *flat, const char *name, struct schema_all *out);
 bool schema_writes(struct schema *x, const struct schema_all *flat, const char *name);
 bool schema_requires(struct schema *x, const struct schema_all *flat, const char *name);
 
@@ -123,6 +104,5 @@ int schema_holds(struct schema *x, const struct schema_all *flat, bool plain, co
 
 /* schema_apart.c: no text that is written for a satisfies b. more: a has choices that may add
  * properties. */
-bool schema_apart(struct schema *x, const struct schema_all *a, bool more,
-                  const struct schema_all *b, int depth);
+bool schema_apart(struct schema *x, const struct schema_all *a, bool more, const struct schema_all *b, int depth);
 #endif

@@ -13,13 +13,11 @@
 enum { DEPTH_MAX = 8 };
 
 /* Values that a lists and b refuses, all of them; *lists: a lists values. */
-static bool listed_apart(struct schema *x, const struct schema_all *a, const struct schema_all *b,
-                         bool *lists)
+static bool listed_apart(struct schema *x, const struct schema_all *a, const struct schema_all *b, bool *lists)
 {
     *lists = false;
     for (uint32_t i = 0; i < a->n && !*lists; i++) {
-        const json_t *list = json_object_get(a->v[i].s, "enum"),
-                     *only = json_object_get(a->v[i].s, "const");
+        const json_t *list = json_object_get(a->v[i].s, "enum"), *only = json_object_get(a->v[i].s, "const");
         size_t n = only != NULL ? 1 : json_array_size(list);
 
         *lists = list != NULL || only != NULL;
@@ -45,27 +43,25 @@ static bool nothing_in_common(struct schema *x, struct grammar_dfa *a, struct gr
     return empty;
 }
 
-static bool numbers_apart(struct schema *x, const struct schema_all *a, int types_a,
-                          const struct schema_all *b, int types_b)
+static bool numbers_apart(struct schema *x, const struct schema_all *a, int types_a, const struct schema_all *b,
+                          int types_b)
 {
     struct grammar_number n, m;
 
-    if (!schema_number(x, a, (types_a & T_FRAC) == 0, &n) ||
-        !schema_number(x, b, (types_b & T_FRAC) == 0, &m))
+    if (!schema_number(x, a, (types_a & T_FRAC) == 0, &n) || !schema_number(x, b, (types_b & T_FRAC) == 0, &m))
         return false;
     return nothing_in_common(x, grammar_number(x->b, &n), grammar_number(x->b, &m));
 }
 
 /* Parts that both have, flattened and compared. */
-static bool parts_apart(struct schema *x, const struct schema_all *a, const struct schema_all *b,
-                        int depth)
+static bool parts_apart(struct schema *x, const struct schema_all *a, const struct schema_all *b, int depth)
 {
     struct schema_all *flat = calloc(2, sizeof *flat);
     struct schema_choices *more = calloc(2, sizeof *more);
     bool apart = false;
 
     if (flat == NULL || more == NULL)
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
     else if (schema_flatten(x, a, &flat[0], &more[0]) && schema_flatten(x, b, &flat[1], &more[1]))
         apart = schema_apart(x, &flat[0], more[0].n > 0, &flat[1], depth + 1);
     free(flat);
@@ -73,8 +69,7 @@ static bool parts_apart(struct schema *x, const struct schema_all *a, const stru
     return apart;
 }
 
-static bool arrays_apart(struct schema *x, const struct schema_all *a, const struct schema_all *b,
-                         int depth)
+static bool arrays_apart(struct schema *x, const struct schema_all *a, const struct schema_all *b, int depth)
 {
     int64_t min_a, max_a, min_b, max_b;
     struct schema_all *part = calloc(2, sizeof *part);
@@ -84,23 +79,22 @@ static bool arrays_apart(struct schema *x, const struct schema_all *a, const str
     schema_counts(x, b, "minItems", "maxItems", &min_b, &max_b);
     apart = (max_a >= 0 && max_a < min_b) || (max_b >= 0 && max_b < min_a);
     if (part == NULL)
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
     for (int64_t i = 0; part != NULL && i < min_a && i < DEPTH_MAX && !apart; i++)
         apart = schema_element(x, a, (size_t)i, &part[0]) &&
-                (!schema_element(x, b, (size_t)i, &part[1]) ||
-                 parts_apart(x, &part[0], &part[1], depth));
+                (!schema_element(x, b, (size_t)i, &part[1]) || parts_apart(x, &part[0], &part[1], depth));
     free(part);
     return apart;
 }
 
-static bool objects_apart(struct schema *x, const struct schema_all *a, bool more,
-                          const struct schema_all *b, int depth)
+static bool objects_apart(struct schema *x, const struct schema_all *a, bool more, const struct schema_all *b,
+                          int depth)
 {
     struct schema_all *part = calloc(2, sizeof *part);
     bool apart = false;
 
     if (part == NULL) {
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
         return false;
     }
     for (uint32_t i = 0; i < b->n && !more; i++) {
@@ -119,16 +113,14 @@ static bool objects_apart(struct schema *x, const struct schema_all *a, bool mor
             const char *name = json_string_value(json_array_get(names, k));
 
             if (name != NULL && schema_property(x, a, name, &part[0]))
-                apart = !schema_property(x, b, name, &part[1]) ||
-                        parts_apart(x, &part[0], &part[1], depth);
+                apart = !schema_property(x, b, name, &part[1]) || parts_apart(x, &part[0], &part[1], depth);
         }
     }
     free(part);
     return apart;
 }
 
-bool schema_apart(struct schema *x, const struct schema_all *a, bool more,
-                  const struct schema_all *b, int depth)
+bool schema_apart(struct schema *x, const struct schema_all *a, bool more, const struct schema_all *b, int depth)
 {
     int types_a = schema_types(x, a), types_b = schema_types(x, b), both = types_a & types_b;
     bool lists, apart;

@@ -19,8 +19,7 @@ static bool equal(const json_t *a, const json_t *b)
     json_t *value;
 
     if (json_is_number(a) && json_is_number(b))
-        return grammar_decimal_of(&x, a) && grammar_decimal_of(&y, b) &&
-               grammar_decimal_cmp(&x, &y) == 0;
+        return grammar_decimal_of(&x, a) && grammar_decimal_of(&y, b) && grammar_decimal_cmp(&x, &y) == 0;
     if (json_typeof(a) != json_typeof(b))
         return false;
     if (json_is_array(a)) {
@@ -30,9 +29,9 @@ static bool equal(const json_t *a, const json_t *b)
         return json_array_size(a) == json_array_size(b);
     }
     if (json_is_object(a)) {
-        json_object_foreach((json_t *)a, key,
-                            value) if (json_object_get(b, key) == NULL ||
-                                       !equal(value, json_object_get(b, key))) return false;
+        json_object_foreach ((json_t *)a, key, value)
+            if (json_object_get(b, key) == NULL || !equal(value, json_object_get(b, key)))
+                return false;
         return json_object_size(a) == json_object_size(b);
     }
     return json_equal(a, b);
@@ -96,7 +95,7 @@ static int number_holds(struct schema *x, const struct schema_all *one, const js
 
 static int string_holds(struct schema *x, const struct schema_all *one, const json_t *value)
 {
-    static const char *const keys[] = {"minLength", "maxLength", "pattern", "format"};
+    static const char *const keys[] = { "minLength", "maxLength", "pattern", "format" };
     struct grammar_dfa *d;
     bool some = false, has;
 
@@ -112,8 +111,7 @@ static int string_holds(struct schema *x, const struct schema_all *one, const js
 
 static int one_holds(struct schema *x, struct schema_item item, const json_t *value, int depth);
 
-static int list_holds(struct schema *x, const struct schema_all *all, const json_t *value,
-                      int depth)
+static int list_holds(struct schema *x, const struct schema_all *all, const json_t *value, int depth)
 {
     int result = all->never ? 0 : 1;
 
@@ -122,8 +120,8 @@ static int list_holds(struct schema *x, const struct schema_all *all, const json
     return result;
 }
 
-static int array_holds(struct schema *x, const struct schema_all *one, struct schema_all *part,
-                       const json_t *value, int depth)
+static int array_holds(struct schema *x, const struct schema_all *one, struct schema_all *part, const json_t *value,
+                       int depth)
 {
     int64_t min, max, n = (int64_t)json_array_size(value);
     int result;
@@ -137,8 +135,8 @@ static int array_holds(struct schema *x, const struct schema_all *one, struct sc
     return result;
 }
 
-static int object_holds(struct schema *x, const struct schema_all *one, struct schema_all *part,
-                        const json_t *value, int depth)
+static int object_holds(struct schema *x, const struct schema_all *one, struct schema_all *part, const json_t *value,
+                        int depth)
 {
     const json_t *required = json_object_get(one->v[0].s, "required");
     int64_t min, max, n = (int64_t)json_object_size(value);
@@ -151,8 +149,7 @@ static int object_holds(struct schema *x, const struct schema_all *one, struct s
     for (size_t i = 0; i < json_array_size(required); i++)
         if (json_object_get(value, json_string_value(json_array_get(required, i))) == NULL)
             return 0;
-    json_object_foreach((json_t *)value, key, member)
-    {
+    json_object_foreach ((json_t *)value, key, member) {
         if (result == 0 || !schema_property(x, one, key, part))
             return 0;
         result = all_of(result, list_holds(x, part, member, depth));
@@ -161,8 +158,7 @@ static int object_holds(struct schema *x, const struct schema_all *one, struct s
 }
 
 /* How many of a list of schemas hold; -1: cannot be said. */
-static int count_holding(struct schema *x, struct schema_item item, const char *key,
-                         const json_t *value, int depth)
+static int count_holding(struct schema *x, struct schema_item item, const char *key, const json_t *value, int depth)
 {
     const json_t *list = json_object_get(item.s, key);
     int n = 0;
@@ -180,7 +176,7 @@ static int count_holding(struct schema *x, struct schema_item item, const char *
 
 static int choices_hold(struct schema *x, struct schema_item item, const json_t *value, int depth)
 {
-    static const char *const keys[] = {"allOf", "anyOf", "oneOf"};
+    static const char *const keys[] = { "allOf", "anyOf", "oneOf" };
     const json_t *no = json_object_get(item.s, "not");
     struct schema_item next = item;
     int result = 1, n;
@@ -189,11 +185,10 @@ static int choices_hold(struct schema *x, struct schema_item item, const json_t 
         if (json_object_get(item.s, keys[i]) == NULL)
             continue;
         n = count_holding(x, item, keys[i], value, depth);
-        result =
-            all_of(result, n < 0    ? -1
-                           : i == 0 ? n == (int)json_array_size(json_object_get(item.s, keys[i]))
-                           : i == 1 ? n > 0
-                                    : n == 1);
+        result = all_of(result, n < 0    ? -1
+                                : i == 0 ? n == (int)json_array_size(json_object_get(item.s, keys[i]))
+                                : i == 1 ? n > 0
+                                         : n == 1);
     }
     if (no != NULL && result != 0) {
         next.s = no;
@@ -204,8 +199,7 @@ static int choices_hold(struct schema *x, struct schema_item item, const json_t 
         next.s = schema_ref(x, item, &next.path);
         result = next.s == NULL ? -1 : all_of(result, one_holds(x, next, value, depth));
     }
-    if (json_object_get(item.s, "dependentRequired") != NULL ||
-        json_object_get(item.s, "dependentSchemas") != NULL)
+    if (json_object_get(item.s, "dependentRequired") != NULL || json_object_get(item.s, "dependentSchemas") != NULL)
         result = json_is_object(value) ? all_of(result, -1) : result;
     return result;
 }
@@ -235,7 +229,7 @@ static int plain_holds(struct schema *x, struct schema_item item, const json_t *
         return 0;
     all = calloc(2, sizeof *all);
     if (all == NULL) {
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
         return -1;
     }
     schema_add(x, &all[0], item);

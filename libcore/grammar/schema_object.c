@@ -60,16 +60,14 @@ bool schema_requires(struct schema *x, const struct schema_all *flat, const char
 }
 
 /* Adds the schemas that patterns of this one have for a key; true: some matched. */
-static bool add_matching(struct schema *x, struct schema_item item, const char *name,
-                         struct schema_all *out)
+static bool add_matching(struct schema *x, struct schema_item item, const char *name, struct schema_all *out)
 {
     const json_t *patterns = member_of(x, item, "patternProperties");
     const char *regex;
     json_t *value;
     bool some = false;
 
-    json_object_foreach((json_t *)patterns, regex, value)
-    {
+    json_object_foreach ((json_t *)patterns, regex, value) {
         struct grammar_dfa *d = schema_pattern(x, item, "patternProperties", regex);
         bool has = d != NULL && schema_has(x, d, name, strlen(name));
 
@@ -78,9 +76,7 @@ static bool add_matching(struct schema *x, struct schema_item item, const char *
             schema_add(
                 x, out,
                 (struct schema_item){
-                    value,
-                    schema_path(x, schema_path(x, item.path, "patternProperties", -1), regex, -1),
-                    false, -1});
+                    value, schema_path(x, schema_path(x, item.path, "patternProperties", -1), regex, -1), false, -1 });
         some = some || has;
     }
     return some;
@@ -100,23 +96,19 @@ static bool name_allowed(struct schema *x, struct schema_item item, const char *
     if (all == NULL || value == NULL) {
         free(all);
         json_decref(value);
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
         return false;
     }
-    schema_add(
-        x, all,
-        (struct schema_item){names, schema_path(x, item.path, "propertyNames", -1), false, -1});
+    schema_add(x, all, (struct schema_item){ names, schema_path(x, item.path, "propertyNames", -1), false, -1 });
     holds = schema_holds(x, all, false, value);
     if (holds < 0)
-        schema_fail(x, ERR_UNSUPPORTED, item.path, "propertyNames",
-                    "such a schema of names is not supported");
+        schema_fail(x, ERR_UNSUPPORTED, item.path, "propertyNames", "such a schema of names is not supported");
     free(all);
     json_decref(value);
     return holds > 0;
 }
 
-bool schema_property(struct schema *x, const struct schema_all *flat, const char *name,
-                     struct schema_all *out)
+bool schema_property(struct schema *x, const struct schema_all *flat, const char *name, struct schema_all *out)
 {
     bool good = true;
 
@@ -131,14 +123,11 @@ bool schema_property(struct schema *x, const struct schema_all *flat, const char
         good = good && name_allowed(x, item, name);
         if (own != NULL && !json_is_true(own))
             schema_add(x, out,
-                       (struct schema_item){
-                           own,
-                           schema_path(x, schema_path(x, item.path, "properties", -1), name, -1),
-                           false, -1});
+                       (struct schema_item){ own, schema_path(x, schema_path(x, item.path, "properties", -1), name, -1),
+                                             false, -1 });
         else if (own == NULL && !matched && more != NULL && !json_is_true(more))
             schema_add(x, out,
-                       (struct schema_item){
-                           more, schema_path(x, item.path, "additionalProperties", -1), false, -1});
+                       (struct schema_item){ more, schema_path(x, item.path, "additionalProperties", -1), false, -1 });
     }
     return good && !out->never;
 }
@@ -164,8 +153,7 @@ static void add_name(struct object *o, const char *name)
     }
     if ((names = grammar_grow(b, o->name, o->n, &o->cap, sizeof *o->name)) != NULL)
         o->name = names;
-    if ((required = grammar_grow(b, o->required, o->n, &o->cap_required, sizeof *o->required)) !=
-        NULL)
+    if ((required = grammar_grow(b, o->required, o->n, &o->cap_required, sizeof *o->required)) != NULL)
         o->required = required;
     if ((rule = grammar_grow(b, o->rule, o->n, &o->cap_rule, sizeof *o->rule)) != NULL)
         o->rule = rule;
@@ -186,8 +174,7 @@ static void collect(struct object *o)
     o->open = true;
     for (uint32_t i = 0; i < o->flat->n; i++) {
         struct schema_item item = o->flat->v[i];
-        const json_t *names = member_of(x, item, "properties"),
-                     *patterns = member_of(x, item, "patternProperties");
+        const json_t *names = member_of(x, item, "properties"), *patterns = member_of(x, item, "patternProperties");
         const json_t *more = json_object_get(item.s, "additionalProperties"),
                      *keys = json_object_get(item.s, "propertyNames");
 
@@ -195,12 +182,12 @@ static void collect(struct object *o)
             schema_fail(x, ERR_FORMAT, item.path, "additionalProperties", "not a schema");
         if (keys != NULL && !json_is_object(keys) && !json_is_boolean(keys))
             schema_fail(x, ERR_FORMAT, item.path, "propertyNames", "not a schema");
-        json_object_foreach((json_t *)names, name, value) add_name(o, name);
+        json_object_foreach ((json_t *)names, name, value)
+            add_name(o, name);
         if ((names != NULL && !item.made) || patterns != NULL || more != NULL ||
             json_is_false(json_object_get(item.s, "unevaluatedProperties")))
             o->open = false;
-        json_object_foreach((json_t *)patterns, name, value)
-        {
+        json_object_foreach ((json_t *)patterns, name, value) {
             int k = 0;
 
             while (k < o->n_patterns && strcmp(o->pattern[k].regex, name) != 0)
@@ -211,8 +198,7 @@ static void collect(struct object *o)
                 schema_fail(x, ERR_LIMIT, item.path, "patternProperties", "too many patterns");
                 return;
             }
-            o->pattern[o->n_patterns++] =
-                (struct pattern){name, schema_pattern(x, item, "patternProperties", name)};
+            o->pattern[o->n_patterns++] = (struct pattern){ name, schema_pattern(x, item, "patternProperties", name) };
         }
     }
     for (uint32_t i = 0; i < o->flat->n; i++) {
@@ -259,7 +245,7 @@ static void put_class(struct object *o, const struct grammar_dfa *d, unsigned ma
     uint32_t rule;
 
     if (all == NULL) {
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
         return;
     }
     for (uint32_t i = 0; i < o->flat->n; i++) {
@@ -269,24 +255,21 @@ static void put_class(struct object *o, const struct grammar_dfa *d, unsigned ma
         bool some = false;
 
         for (int k = 0; k < o->n_patterns; k++) {
-            const json_t *value =
-                (matched >> k & 1) == 0 ? NULL : json_object_get(patterns, o->pattern[k].regex);
+            const json_t *value = (matched >> k & 1) == 0 ? NULL : json_object_get(patterns, o->pattern[k].regex);
 
             if (value == NULL)
                 continue;
             some = true;
             if (!json_is_true(value))
                 schema_add(x, all,
-                           (struct schema_item){
-                               value,
-                               schema_path(x, schema_path(x, item.path, "patternProperties", -1),
-                                           o->pattern[k].regex, -1),
-                               false, -1});
+                           (struct schema_item){ value,
+                                                 schema_path(x, schema_path(x, item.path, "patternProperties", -1),
+                                                             o->pattern[k].regex, -1),
+                                                 false, -1 });
         }
         if (!some && more != NULL && !json_is_true(more))
             schema_add(x, all,
-                       (struct schema_item){
-                           more, schema_path(x, item.path, "additionalProperties", -1), false, -1});
+                       (struct schema_item){ more, schema_path(x, item.path, "additionalProperties", -1), false, -1 });
         spoken = spoken || some || more != NULL;
     }
     if (spoken && !all->never && b->code == ERR_OK) {
@@ -343,14 +326,13 @@ static struct grammar_dfa *other_keys(struct object *o)
         d = less;
     }
     if (all == NULL || choices == NULL)
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
     for (uint32_t i = 0; i < o->flat->n && b->code == ERR_OK; i++) {
         const json_t *s = json_object_get(o->flat->v[i].s, "propertyNames");
 
         if (s != NULL)
             schema_add(x, &all[0],
-                       (struct schema_item){
-                           s, schema_path(x, o->flat->v[i].path, "propertyNames", -1), false, -1});
+                       (struct schema_item){ s, schema_path(x, o->flat->v[i].path, "propertyNames", -1), false, -1 });
     }
     if (b->code == ERR_OK && all[0].n > 0 && schema_flatten(x, &all[0], &all[1], choices)) {
         for (uint32_t i = 0; i < all[1].n; i++)
@@ -389,7 +371,7 @@ static void put_property(struct object *o, uint32_t i)
     char *quoted = name == NULL ? NULL : json_dumps(name, JSON_ENCODE_ANY);
 
     if (quoted == NULL)
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
     for (int64_t c = 0; c < (int64_t)o->counts && b->code == ERR_OK; c++) {
         uint32_t colon;
 
@@ -415,8 +397,7 @@ static bool make_states(struct object *o)
     uint32_t n;
 
     if (counts > COUNT_MAX) {
-        schema_fail(o->x, ERR_LIMIT, o->flat->v[0].path,
-                    o->max >= 0 ? "maxProperties" : "minProperties",
+        schema_fail(o->x, ERR_LIMIT, o->flat->v[0].path, o->max >= 0 ? "maxProperties" : "minProperties",
                     "more than 63 is not supported");
         return false;
     }
@@ -425,7 +406,7 @@ static bool make_states(struct object *o)
     o->key = calloc(n, sizeof *o->key);
     o->member = calloc(n, sizeof *o->member);
     if (o->key == NULL || o->member == NULL)
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
     for (uint32_t i = 0; i < n && b->code == ERR_OK; i++) {
         o->key[i] = grammar_state(b);
         o->member[i] = grammar_state(b);
@@ -463,7 +444,7 @@ static void write_object(struct object *o, uint32_t from, uint32_t to)
 
     o->close = grammar_state(b);
     if (value == NULL)
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
     for (uint32_t i = 0; i < o->n && b->code == ERR_OK; i++) {
         may_be_empty = may_be_empty && !o->required[i];
         if (schema_property(x, o->flat, o->name[i], value))
@@ -490,7 +471,7 @@ static void write_object(struct object *o, uint32_t from, uint32_t to)
 
 void schema_object(struct schema *x, const struct schema_all *flat, uint32_t from, uint32_t to)
 {
-    struct object o = {.x = x, .flat = flat};
+    struct object o = { .x = x, .flat = flat };
 
     schema_counts(x, flat, "minProperties", "maxProperties", &o.min, &o.max);
     collect(&o);
@@ -510,7 +491,7 @@ void schema_object(struct schema *x, const struct schema_all *flat, uint32_t fro
 
 bool schema_writes(struct schema *x, const struct schema_all *flat, const char *name)
 {
-    struct object o = {.x = x, .flat = flat};
+    struct object o = { .x = x, .flat = flat };
     bool writes;
 
     collect(&o);

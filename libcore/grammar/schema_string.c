@@ -9,7 +9,7 @@
 #include <string.h>
 #include "grammar/schema.h"
 
-static const struct grammar_range any_char = {0, GRAMMAR_CP_MAX};
+static const struct grammar_range any_char = { 0, GRAMMAR_CP_MAX };
 
 static void put_char(struct grammar_build *b, uint32_t from, uint32_t to, void *ctx)
 {
@@ -25,8 +25,7 @@ struct grammar_dfa *schema_any_string(struct schema *x)
     return grammar_dfa_make(x->b, s, s);
 }
 
-struct grammar_dfa *schema_pattern(struct schema *x, struct schema_item item, const char *key,
-                                   const char *pattern)
+struct grammar_dfa *schema_pattern(struct schema *x, struct schema_item item, const char *key, const char *pattern)
 {
     struct grammar_build *b = x->b;
     uint32_t from = grammar_state(b), to = grammar_state(b);
@@ -42,7 +41,7 @@ static struct grammar_dfa *format_of(struct schema *x, struct schema_item item, 
     static const struct {
         const char *name, *regex;
     } formats[] = {
-#define FORMAT(name, regex) {name, regex},
+#define FORMAT(name, regex) { name, regex },
 #include "grammar/formats.def"
 #undef FORMAT
     };
@@ -144,7 +143,7 @@ void schema_put_string(struct schema *x, const struct schema_all *flat, uint32_t
 
 void schema_put_spelled(struct schema *x, const char *s, size_t n, uint32_t from, uint32_t to)
 {
-    struct str rest = {s, n};
+    struct str rest = { s, n };
 
     while (rest.n > 0 && x->b->code == ERR_OK) {
         size_t k = str_utf8(rest);
@@ -154,7 +153,7 @@ void schema_put_spelled(struct schema *x, const char *s, size_t n, uint32_t from
             cp &= 0xFFU >> (k + 1);
         for (size_t i = 1; i < k; i++)
             cp = cp << 6 | ((uint8_t)rest.p[i] & 0x3FU);
-        grammar_chars(x->b, from, next, &(struct grammar_range){cp, cp}, 1, GRAMMAR_JSON);
+        grammar_chars(x->b, from, next, &(struct grammar_range){ cp, cp }, 1, GRAMMAR_JSON);
         from = next;
         rest.p += k > 0 ? k : 1;
         rest.n -= k > 0 ? k : 1;
@@ -170,9 +169,9 @@ bool schema_has(struct schema *x, const struct grammar_dfa *d, const char *s, si
     bool has = false;
 
     if (quoted == NULL)
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
     else if (d != NULL)
-        has = grammar_dfa_has(d, (struct str){quoted + 1, strlen(quoted) - 2});
+        has = grammar_dfa_has(d, (struct str){ quoted + 1, strlen(quoted) - 2 });
     json_decref(string);
     free(quoted);
     return has;

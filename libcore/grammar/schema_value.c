@@ -10,12 +10,11 @@ static const struct {
     const char *name;
     int types;
 } type_names[] = {
-    {"null", T_NULL},  {"boolean", T_BOOL}, {"integer", T_INT}, {"number", T_INT | T_FRAC},
-    {"string", T_STR}, {"array", T_ARR},    {"object", T_OBJ},
+    { "null", T_NULL },  { "boolean", T_BOOL }, { "integer", T_INT }, { "number", T_INT | T_FRAC },
+    { "string", T_STR }, { "array", T_ARR },    { "object", T_OBJ },
 };
 
-static int type_of_name(struct schema *x, struct schema_item item, const json_t *name,
-                        const char *key)
+static int type_of_name(struct schema *x, struct schema_item item, const json_t *name, const char *key)
 {
     for (size_t i = 0; i < sizeof type_names / sizeof *type_names; i++)
         if (json_is_string(name) && strcmp(json_string_value(name), type_names[i].name) == 0)
@@ -40,8 +39,7 @@ int schema_types(struct schema *x, const struct schema_all *flat)
     int types = flat->never ? 0 : T_ALL;
 
     for (uint32_t i = 0; i < flat->n && x->b->code == ERR_OK; i++) {
-        const json_t *type = json_object_get(flat->v[i].s, "type"),
-                     *no = json_object_get(flat->v[i].s, "not");
+        const json_t *type = json_object_get(flat->v[i].s, "type"), *no = json_object_get(flat->v[i].s, "not");
 
         if (type != NULL)
             types &= types_of(x, flat->v[i], type, "type");
@@ -68,8 +66,8 @@ bool schema_count(struct schema *x, struct schema_item item, const char *key, in
     return true;
 }
 
-void schema_counts(struct schema *x, const struct schema_all *flat, const char *lo, const char *hi,
-                   int64_t *min, int64_t *max)
+void schema_counts(struct schema *x, const struct schema_all *flat, const char *lo, const char *hi, int64_t *min,
+                   int64_t *max)
 {
     int64_t n = 0;
 
@@ -83,8 +81,7 @@ void schema_counts(struct schema *x, const struct schema_all *flat, const char *
     }
 }
 
-static bool decimal(struct schema *x, struct schema_item item, const char *key,
-                    struct grammar_decimal *d)
+static bool decimal(struct schema *x, struct schema_item item, const char *key, struct grammar_decimal *d)
 {
     const json_t *value = json_object_get(item.s, key);
 
@@ -117,12 +114,11 @@ static void upper(struct grammar_number *n, const struct grammar_decimal *d, boo
     n->has_hi = true;
 }
 
-bool schema_number(struct schema *x, const struct schema_all *flat, bool whole,
-                   struct grammar_number *n)
+bool schema_number(struct schema *x, const struct schema_all *flat, bool whole, struct grammar_number *n)
 {
     struct grammar_decimal d;
 
-    *n = (struct grammar_number){.whole = whole};
+    *n = (struct grammar_number){ .whole = whole };
     for (uint32_t i = 0; i < flat->n && x->b->code == ERR_OK; i++) {
         if (decimal(x, flat->v[i], "minimum", &d))
             lower(n, &d, false);
@@ -137,16 +133,14 @@ bool schema_number(struct schema *x, const struct schema_all *flat, bool whole,
         if (d.neg || (d.n_int == 1 && d.digit[0] == '0' && d.n_frac == 0))
             schema_fail(x, ERR_FORMAT, flat->v[i].path, "multipleOf", "not above 0");
         if (d.n_int + d.n_frac > 4 || n->n_multiple == 8)
-            schema_fail(x, ERR_UNSUPPORTED, flat->v[i].path, "multipleOf",
-                        "more than 4 digits are not supported");
+            schema_fail(x, ERR_UNSUPPORTED, flat->v[i].path, "multipleOf", "more than 4 digits are not supported");
         else
             n->multiple[n->n_multiple++] = d;
     }
     return x->b->code == ERR_OK;
 }
 
-bool schema_element(struct schema *x, const struct schema_all *flat, size_t at,
-                    struct schema_all *out)
+bool schema_element(struct schema *x, const struct schema_all *flat, size_t at, struct schema_all *out)
 {
     out->n = 0;
     out->never = false;
@@ -158,8 +152,7 @@ bool schema_element(struct schema *x, const struct schema_all *flat, size_t at,
         if (first != NULL && !json_is_array(first))
             schema_fail(x, ERR_FORMAT, item.path, "prefixItems", "not a list of schemas");
         if (items != NULL && !json_is_object(items) && !json_is_boolean(items))
-            schema_fail(x, ERR_FORMAT, item.path, "items",
-                        "not a schema; a list of schemas is prefixItems");
+            schema_fail(x, ERR_FORMAT, item.path, "items", "not a schema; a list of schemas is prefixItems");
         if (at < json_array_size(first)) {
             item.s = json_array_get(first, at);
             item.path = schema_path(x, item.path, "prefixItems", (int64_t)at);
@@ -201,12 +194,12 @@ static void put_array(struct schema *x, const struct schema_all *flat, uint32_t 
 {
     struct grammar_build *b = x->b;
     struct schema_all *el = malloc(sizeof *el);
-    struct element rest = {x, 0};
+    struct element rest = { x, 0 };
     uint32_t at = grammar_state(b), inside = grammar_state(b), close = grammar_state(b);
     int64_t min, max, n_own = 1, i = 0;
 
     if (el == NULL) {
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
         return;
     }
     schema_counts(x, flat, "minItems", "maxItems", &min, &max);
@@ -235,11 +228,9 @@ static void put_array(struct schema *x, const struct schema_all *flat, uint32_t 
         if (i + 1 >= min)
             grammar_eps(b, at, close);
     }
-    if (i == n_own && (max < 0 || (i < max && max >= min)) &&
-        schema_element(x, flat, (size_t)i, el)) {
+    if (i == n_own && (max < 0 || (i < max && max >= min)) && schema_element(x, flat, (size_t)i, el)) {
         rest.rule = schema_rule_of(x, el);
-        grammar_repeat(b, at, close, min > i ? min - i : 0, max < 0 ? -1 : max - i, put_next,
-                       &rest);
+        grammar_repeat(b, at, close, min > i ? min - i : 0, max < 0 ? -1 : max - i, put_next, &rest);
     }
     free(el);
 }
@@ -273,7 +264,7 @@ static void put_text_of(struct schema *x, const json_t *value, uint32_t from, ui
     char *text = json_dumps(value, JSON_ENCODE_ANY);
 
     if (text == NULL)
-        grammar_fail(x->b, ERR_NOMEM, "out of memory");
+        grammar_nomem(x->b);
     else
         grammar_text(x->b, from, to, str_of(text));
     free(text);
@@ -305,18 +296,15 @@ void schema_put_value(struct schema *x, const json_t *value, uint32_t from, uint
         put_text_of(x, value, from, to);
         return;
     }
-    for (size_t i = 0; list && i < json_array_size(value) && b->code == ERR_OK;
-         i++, first = false) {
+    for (size_t i = 0; list && i < json_array_size(value) && b->code == ERR_OK; i++, first = false) {
         uint32_t next = grammar_state(b);
 
         at = put_between(x, at, first, '[');
         schema_put_value(x, json_array_get(value, i), at, next);
         at = next;
     }
-    json_object_foreach((json_t *)value, key, part)
-    {
-        uint32_t colon = grammar_state(b), space = grammar_state(b), before = grammar_state(b),
-                 next = grammar_state(b);
+    json_object_foreach ((json_t *)value, key, part) {
+        uint32_t colon = grammar_state(b), space = grammar_state(b), before = grammar_state(b), next = grammar_state(b);
 
         at = put_between(x, at, first, '{');
         name = json_string(key);
@@ -338,8 +326,8 @@ void schema_put_value(struct schema *x, const json_t *value, uint32_t from, uint
 }
 
 /* Values of an enumeration that satisfy everything else. */
-static void put_listed(struct schema *x, const struct schema_all *flat, struct schema_item item,
-                       uint32_t from, uint32_t to)
+static void put_listed(struct schema *x, const struct schema_all *flat, struct schema_item item, uint32_t from,
+                       uint32_t to)
 {
     const json_t *list = json_object_get(item.s, "enum"), *only = json_object_get(item.s, "const");
     size_t n = only != NULL ? 1 : json_array_size(list);
@@ -372,14 +360,12 @@ void schema_emit(struct schema *x, const struct schema_all *flat, uint32_t from,
     if (types == 0 && x->hint == NULL && flat->n > 0)
         x->hint = flat->v[0].path;
     for (uint32_t i = 0; i < flat->n && b->code == ERR_OK; i++)
-        if (json_object_get(flat->v[i].s, "enum") != NULL ||
-            json_object_get(flat->v[i].s, "const") != NULL) {
+        if (json_object_get(flat->v[i].s, "enum") != NULL || json_object_get(flat->v[i].s, "const") != NULL) {
             put_listed(x, flat, flat->v[i], from, to);
             return;
         }
     if ((types & (T_INT | T_FRAC)) == T_FRAC)
-        schema_fail(x, ERR_UNSUPPORTED, flat->v[0].path, "",
-                    "numbers without the integers are not supported");
+        schema_fail(x, ERR_UNSUPPORTED, flat->v[0].path, "", "numbers without the integers are not supported");
     if ((types & T_NULL) != 0)
         grammar_text(b, from, to, STR("null"));
     if ((types & T_BOOL) != 0) {

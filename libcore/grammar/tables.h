@@ -5,12 +5,10 @@
 #include "grammar/internal.h"
 
 enum {
-    GRAMMAR_LAST =
-        8, /* flag: ACC and nothing comes after; a call that returns here needs no frame */
+    GRAMMAR_LAST = 8,   /* flag: ACC and nothing comes after; a call that returns here needs no frame */
     GRAMMAR_OUT = 16,   /* flag: bytes lead on from here */
     GRAMMAR_CALLS = 32, /* flag: calls lead on from here */
-    GRAMMAR_TRIES =
-        5, /* the whole vocabulary, and without plain tokens of up to 4, 8, 16, 64 characters */
+    GRAMMAR_TRIES = 5,  /* the whole vocabulary, and without plain tokens of up to 4, 8, 16, 64 characters */
     GRAMMAR_PLAIN_MAX = 64,
     GRAMMAR_CONFIGS = 128,          /* ways that stay open at a time */
     GRAMMAR_FRAMES = 1 << 14,       /* frames of all stacks of a place and its past */
@@ -109,12 +107,10 @@ enum { GRAMMAR_BELOW = GRAMMAR_FRAMES }; /* a frame: the caller is not known (re
 /* Where configs v[n] come to by one byte, into to[] (room of max); *left: a rule ended whose caller
  * is BELOW. Frames are added behind p->n_frames. only: 0, or flags of which a state must have one.
  */
-uint32_t grammar_step(struct grammar_place *p, const struct grammar_config *v, uint32_t n,
-                      uint8_t byte, unsigned only, struct grammar_config *to, uint32_t max,
-                      bool *left);
+uint32_t grammar_step(struct grammar_place *p, const struct grammar_config *v, uint32_t n, uint8_t byte, unsigned only,
+                      struct grammar_config *to, uint32_t max, bool *left);
 /* What the end of a rule called from `frame` leads to, closed. */
-uint32_t grammar_pop(struct grammar_place *p, uint32_t frame, struct grammar_config *to,
-                     uint32_t max);
+uint32_t grammar_pop(struct grammar_place *p, uint32_t frame, struct grammar_config *to, uint32_t max);
 void grammar_tidy(struct grammar_place *p); /* makes room for frames */
 
 /* mask.c: g->ready and g->free_at. */

@@ -17,7 +17,7 @@ static void add_rules(struct grammar_build *b, const struct grammar *g)
              *rule_of = calloc((size_t)g->n + 1, sizeof *rule_of);
 
     if (state_of == NULL || rule_of == NULL)
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
     for (uint32_t r = 0; r < g->n_rule && b->code == ERR_OK; r++) {
         rule_of[g->rule_at[r]] = grammar_rule_add(b, STR("rule"));
         for (uint32_t s = g->rule_at[r]; s < g->rule_at[r + 1]; s++)
@@ -33,8 +33,7 @@ static void add_rules(struct grammar_build *b, const struct grammar *g)
                 for (k = i; k < 256 && row[g->cls[k]] == row[g->cls[i]];)
                     k++;
                 if (row[g->cls[i]] != 0)
-                    grammar_bytes(b, state_of[s], state_of[row[g->cls[i]]], (uint8_t)i,
-                                  (uint8_t)(k - 1));
+                    grammar_bytes(b, state_of[s], state_of[row[g->cls[i]]], (uint8_t)i, (uint8_t)(k - 1));
             }
             b->flag[state_of[s]] |= g->flag[s] & (GRAMMAR_FREE | GRAMMAR_MARK);
             for (uint32_t i = g->call_at[s]; i < g->call_at[s + 1]; i++)
@@ -59,8 +58,7 @@ void grammar_find_backs(struct str mark, uint32_t *back)
 }
 
 /* Free text, states from `free`; state `found` is where the mark is complete. */
-static void add_free(struct grammar_build *b, struct str mark, uint32_t free_at, uint32_t found,
-                     uint32_t end)
+static void add_free(struct grammar_build *b, struct str mark, uint32_t free_at, uint32_t found, uint32_t end)
 {
     uint32_t back[GRAMMAR_MARK_MAX + 1];
 
@@ -74,16 +72,15 @@ static void add_free(struct grammar_build *b, struct str mark, uint32_t free_at,
             while (to > 0 && (uint8_t)mark.p[to] != byte)
                 to = back[to];
             to += (uint8_t)mark.p[to] == byte;
-            grammar_bytes(b, free_at + k, to == mark.n ? found : free_at + to, (uint8_t)byte,
-                          (uint8_t)byte);
+            grammar_bytes(b, free_at + k, to == mark.n ? found : free_at + to, (uint8_t)byte, (uint8_t)byte);
         }
     }
 }
 
-enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner,
-                                  struct str begin, struct str end, struct err *e)
+enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner, struct str begin, struct str end,
+                                  struct err *e)
 {
-    struct grammar_build b = {.e = e};
+    struct grammar_build b = { .e = e };
     uint32_t root, free_at, found, at;
 
     if (begin.n == 0 || begin.n > GRAMMAR_MARK_MAX || end.n > GRAMMAR_MARK_MAX)

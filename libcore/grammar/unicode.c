@@ -38,14 +38,12 @@ void grammar_property(struct grammar_build *b, const char *runs, struct grammar_
 {
     int why;
     PCRE2_SIZE where;
-    pcre2_code *code =
-        pcre2_compile((PCRE2_SPTR)runs, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &why, &where, NULL);
-    pcre2_match_data *match =
-        code == NULL ? NULL : pcre2_match_data_create_from_pattern(code, NULL);
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)runs, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &why, &where, NULL);
+    pcre2_match_data *match = code == NULL ? NULL : pcre2_match_data_create_from_pattern(code, NULL);
     uint8_t *text = malloc((size_t)4 * BLOCK + 1);
 
     if (match == NULL || text == NULL)
-        grammar_fail(b, ERR_NOMEM, "out of memory");
+        grammar_nomem(b);
     for (uint32_t base = 0; base <= GRAMMAR_CP_MAX && b->code == ERR_OK; base += BLOCK) {
         size_t n = 0, at = 0;
 

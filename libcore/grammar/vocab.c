@@ -17,7 +17,7 @@ struct entry {
     int32_t plain; /* characters; 0: not plain */
 };
 
-static const int32_t plain_most[GRAMMAR_TRIES] = {0, 4, 8, 16, GRAMMAR_PLAIN_MAX};
+static const int32_t plain_most[GRAMMAR_TRIES] = { 0, 4, 8, 16, GRAMMAR_PLAIN_MAX };
 
 static int by_bytes(const void *a, const void *b)
 {
@@ -52,13 +52,11 @@ static bool same_bytes(const struct entry *a, const struct entry *b)
 }
 
 /* The trie of sorted entries without the plain ones of up to `without` characters. */
-static enum err_code make_trie(struct grammar_trie *t, const struct entry *v, int32_t n,
-                               int32_t without, struct err *e)
+static enum err_code make_trie(struct grammar_trie *t, const struct entry *v, int32_t n, int32_t without, struct err *e)
 {
     size_t room = 1;
     struct grammar_node *node;
-    uint32_t *open =
-        malloc((GRAMMAR_TOKEN_BYTES_MAX + 1) * sizeof *open); /* nodes from the root down */
+    uint32_t *open = malloc((GRAMMAR_TOKEN_BYTES_MAX + 1) * sizeof *open); /* nodes from the root down */
     const struct entry *last = NULL;
 
     for (int32_t i = 0; i < n; i++)
@@ -67,9 +65,9 @@ static enum err_code make_trie(struct grammar_trie *t, const struct entry *v, in
     if (node == NULL || open == NULL) {
         free(node);
         free(open);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
-    node[0] = (struct grammar_node){.token = -1};
+    node[0] = (struct grammar_node){ .token = -1 };
     open[0] = 0;
     t->n = 1;
     for (int32_t i = 0; i < n; i++) {
@@ -81,15 +79,14 @@ static enum err_code make_trie(struct grammar_trie *t, const struct entry *v, in
             node[t->n - 1].twice = true;
             continue;
         }
-        while (last != NULL && common < last->s.n && common < v[i].s.n &&
-               last->s.p[common] == v[i].s.p[common])
+        while (last != NULL && common < last->s.n && common < v[i].s.n && last->s.p[common] == v[i].s.p[common])
             common++;
         for (size_t d = common + 1; last != NULL && d <= last->s.n; d++)
             node[open[d]].skip = t->n;
         for (size_t d = common; d < v[i].s.n; d++) {
             open[d + 1] = t->n;
-            node[t->n++] = (struct grammar_node){
-                .token = -1, .depth = (uint16_t)(d + 1), .byte = (uint8_t)v[i].s.p[d]};
+            node[t->n++] =
+                (struct grammar_node){ .token = -1, .depth = (uint16_t)(d + 1), .byte = (uint8_t)v[i].s.p[d] };
         }
         node[t->n - 1].token = v[i].token;
         last = &v[i];
@@ -101,8 +98,8 @@ static enum err_code make_trie(struct grammar_trie *t, const struct entry *v, in
     return ERR_OK;
 }
 
-static enum err_code make_tries(struct grammar_vocab *v, struct entry *entry, int32_t n,
-                                struct entry *control, int32_t n_control, struct err *e)
+static enum err_code make_tries(struct grammar_vocab *v, struct entry *entry, int32_t n, struct entry *control,
+                                int32_t n_control, struct err *e)
 {
     enum err_code rc = ERR_OK;
 
@@ -111,8 +108,7 @@ static enum err_code make_tries(struct grammar_vocab *v, struct entry *entry, in
     for (int32_t i = 0; i + 1 < n; i++)
         v->same[entry[i].token] = same_bytes(&entry[i], &entry[i + 1]) ? entry[i + 1].token : -1;
     for (int32_t i = 0; i + 1 < n_control; i++)
-        v->same[control[i].token] =
-            same_bytes(&control[i], &control[i + 1]) ? control[i + 1].token : -1;
+        v->same[control[i].token] = same_bytes(&control[i], &control[i + 1]) ? control[i + 1].token : -1;
     for (int t = 0; t < GRAMMAR_TRIES && rc == ERR_OK; t++) {
         rc = make_trie(&v->trie[t], entry, n, plain_most[t], e);
         if (rc == ERR_OK)
@@ -125,8 +121,7 @@ static enum err_code make_tries(struct grammar_vocab *v, struct entry *entry, in
     return rc != ERR_OK ? rc : make_trie(&v->control, control, n_control, 0, e);
 }
 
-static enum err_code take_memory(struct grammar_vocab *v, const struct str *piece,
-                                 const uint8_t *kind, struct err *e)
+static enum err_code take_memory(struct grammar_vocab *v, const struct str *piece, const uint8_t *kind, struct err *e)
 {
     size_t n = (size_t)v->n_tokens, bytes = 0, at = 0;
     bool good;
@@ -139,18 +134,17 @@ static enum err_code take_memory(struct grammar_vocab *v, const struct str *piec
     v->kind = calloc(n + 1, sizeof *v->kind);
     v->same = malloc((n + 1) * sizeof *v->same);
     v->ends = calloc((size_t)v->n_words + 1, sizeof *v->ends);
-    good = v->piece != NULL && v->blob != NULL && v->kind != NULL && v->same != NULL &&
-           v->ends != NULL;
+    good = v->piece != NULL && v->blob != NULL && v->kind != NULL && v->same != NULL && v->ends != NULL;
     for (int t = 1; t < GRAMMAR_TRIES; t++) {
         v->plain[t] = calloc((size_t)v->n_words + 1, sizeof *v->plain[t]);
         good = good && v->plain[t] != NULL;
     }
     if (!good)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t i = 0; i < n; i++) {
         if (piece[i].n > 0)
             memcpy(v->blob + at, piece[i].p, piece[i].n);
-        v->piece[i] = (struct str){v->blob + at, piece[i].n};
+        v->piece[i] = (struct str){ v->blob + at, piece[i].n };
         v->kind[i] = kind[i];
         v->same[i] = -1;
         at += piece[i].n;
@@ -165,12 +159,12 @@ static int32_t list(const struct grammar_vocab *v, uint8_t kind, struct entry *e
 
     for (int32_t i = 0; i < v->n_tokens; i++)
         if (v->kind[i] == kind && v->piece[i].n > 0 && v->piece[i].n <= GRAMMAR_TOKEN_BYTES_MAX)
-            entry[n++] = (struct entry){v->piece[i], i, plain_chars(v->piece[i])};
+            entry[n++] = (struct entry){ v->piece[i], i, plain_chars(v->piece[i]) };
     return n;
 }
 
-enum err_code grammar_vocab_make(struct grammar_vocab **out, const struct str *piece,
-                                 const uint8_t *kind, int32_t n, struct err *e)
+enum err_code grammar_vocab_make(struct grammar_vocab **out, const struct str *piece, const uint8_t *kind, int32_t n,
+                                 struct err *e)
 {
     struct grammar_vocab *v = calloc(1, sizeof *v);
     struct entry *entry = calloc(2 * ((size_t)n + 1), sizeof *entry), *control;
@@ -179,7 +173,7 @@ enum err_code grammar_vocab_make(struct grammar_vocab **out, const struct str *p
     if (v == NULL || entry == NULL) {
         free(v);
         free(entry);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     control = entry + n + 1;
     v->n_tokens = n;
@@ -216,13 +210,11 @@ enum err_code grammar_vocab_open(struct grammar_vocab **out, const struct text *
     if (piece == NULL || kind == NULL) {
         free(piece);
         free(kind);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     for (int32_t i = 0; i < n; i++) {
         piece[i] = text_piece(t, i);
-        kind[i] = text_is_end(t, i)       ? GRAMMAR_TOKEN_END
-                  : text_is_control(t, i) ? GRAMMAR_TOKEN_CONTROL
-                                          : GRAMMAR_TOKEN;
+        kind[i] = text_is_end(t, i) ? GRAMMAR_TOKEN_END : text_is_control(t, i) ? GRAMMAR_TOKEN_CONTROL : GRAMMAR_TOKEN;
     }
     rc = grammar_vocab_make(out, piece, kind, n, e);
     free(piece);

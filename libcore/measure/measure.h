@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure.h - how changed tensors change a model's answers.        room: measure (base quant gguf model run eval grad)
+/* measure.h - how changed tensors change a model's answers.        room: measure
  *
  * A measurement keeps the logits of the unchanged model on some sequences of tokens. A probe is the same model with
  * other bytes for some tensors, opened and run on the same sequences. The divergence of its answers is the cost of these
@@ -22,9 +22,9 @@ struct model_opts;
 /* Sequences of the same length, one after the other; freed with free(v). The loss is counted from position `from` on,
  * because a model that has read only a little loses more than in the middle of a text. */
 struct measure_text {
-    int32_t *v;      /* [n_seq][n_tokens] */
-    int      n_seq;
-    int64_t  n_tokens, from; /* n_tokens >= 2; from < n_tokens, set by the caller */
+    int32_t *v; /* [n_seq][n_tokens] */
+    int n_seq;
+    int64_t n_tokens, from; /* n_tokens >= 2; from < n_tokens, set by the caller */
 };
 
 /* Text that the model writes by itself: n_seq sequences drawn at temperature 1, each beginning with the token `first`. A
@@ -50,19 +50,19 @@ MUST_CHECK enum err_code measure_kl(struct measure *m, const struct gguf *change
 
 /* The moments of a matrix, for each of its experts separately. */
 struct measure_moment {
-    char    *name;      /* of the tensor */
-    int64_t  n_in, n_out, n_expert;
-    bool     embedding; /* the token embedding, whose rows are looked up; it is the first of the list */
-    int64_t *rows;      /* [n_expert] tokens that used it */
+    char *name; /* of the tensor */
+    int64_t n_in, n_out, n_expert;
+    bool embedding; /* the token embedding, whose rows are looked up; it is the first of the list */
+    int64_t *rows;  /* [n_expert] tokens that used it */
     /* Sums over these tokens of the squares of the inputs, and of the squares of the outputs' gradients. For the embedding:
      * sums of squares of the gradients of the rows that were looked up, and how often each row was. */
-    float   *in;        /* [n_expert][n_in] */
-    float   *out;       /* [n_expert][n_out] */
+    float *in;  /* [n_expert][n_in] */
+    float *out; /* [n_expert][n_out] */
 };
 struct measure_moments {
     struct measure_moment *v; /* a matrix that is both embedding and output is listed twice */
-    int                    n;
-    struct measure_text    text; /* its shape */
+    int n;
+    struct measure_text text; /* its shape */
 };
 /* The loss is -log p of a label for each token that counts, drawn from the model's output. The result depends only on the
  * model, the text and the seed, not on the number of threads (0: all processors). ERR_UNSUPPORTED: room grad does not have

@@ -17,8 +17,8 @@ static const uint64_t labels = 0x6c6162656c73; /* their draws are not those that
 
 struct pass {
     struct measure_moments *m;
-    uint64_t                seed;
-    int                     seq; /* of the text */
+    uint64_t seed;
+    int seq; /* of the text */
 };
 
 /* -log p of a label that is drawn from the row's own output, and its gradient: softmax less the label. Rows that do not
@@ -32,7 +32,8 @@ static double own_label(void *ctx, int seq, int row, float *logits, int32_t n)
         memset(logits, 0, (size_t)n * sizeof *logits);
         return 0;
     }
-    return grad_cross_entropy(logits, n, measure_draw(logits, n, rng_unit(p->seed ^ labels, (uint64_t)p->seq, (uint64_t)row)), 1);
+    return grad_cross_entropy(logits, n,
+                              measure_draw(logits, n, rng_unit(p->seed ^ labels, (uint64_t)p->seq, (uint64_t)row)), 1);
 }
 
 static void add_squares(float *sum, const float *v, int64_t n, int64_t rows)
@@ -44,7 +45,7 @@ static void add_squares(float *sum, const float *v, int64_t n, int64_t rows)
 
 static void take(void *ctx, int matrix, int expert, int64_t n, const float *x, const float *dy, const int32_t *row)
 {
-    struct pass           *p = ctx;
+    struct pass *p = ctx;
     struct measure_moment *at = &p->m->v[matrix];
 
     at->rows[expert] += n;
@@ -66,22 +67,23 @@ static enum err_code make_room(struct measure_moments *m, const struct grad *g, 
     m->n = m->v != NULL ? grad_n_matrices(g) : 0;
     for (int i = 0; i < m->n; i++) {
         const struct grad_matrix *a = grad_matrix_at(g, i);
-        struct measure_moment    *to = &m->v[i];
+        struct measure_moment *to = &m->v[i];
 
-        *to = (struct measure_moment){ .n_in = a->n_in, .n_out = a->n_out, .n_expert = a->n_expert, .embedding = i == 0 };
+        *to =
+            (struct measure_moment){ .n_in = a->n_in, .n_out = a->n_out, .n_expert = a->n_expert, .embedding = i == 0 };
         to->name = strdup(a->name);
         to->rows = calloc((size_t)a->n_expert, sizeof *to->rows);
         to->in = calloc((size_t)(a->n_expert * a->n_in), sizeof *to->in);
         to->out = calloc((size_t)(a->n_expert * a->n_out), sizeof *to->out);
         enough &= to->name != NULL && to->rows != NULL && to->in != NULL && to->out != NULL;
     }
-    return m->n > 0 && enough ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    return m->n > 0 && enough ? ERR_OK : err_nomem(e);
 }
 
 /* Layers of all sequences. */
 struct place {
     const struct progress *progress;
-    int                    seq, n_seq;
+    int seq, n_seq;
 };
 
 static bool tick(void *ctx, uint64_t done, uint64_t total)
@@ -96,15 +98,20 @@ static enum err_code run_all(struct measure_moments *m, struct grad *g, uint64_t
                              struct err *e)
 {
     const struct measure_text *t = &m->text;
-    struct pass                p = { .m = m, .seed = seed };
-    struct place               at = { progress, 0, t->n_seq };
-    const struct progress      layers = { tick, &at };
-    double                     loss;
+    struct pass p = { .m = m, .seed = seed };
+    struct place at = { progress, 0, t->n_seq };
+    const struct progress layers = { tick, &at };
+    double loss;
 
     for (p.seq = 0; p.seq < t->n_seq; p.seq++) {
-        const int32_t    *token = t->v + p.seq * t->n_tokens;
-        struct grad_seq   seq = { .token = token, .target = token, .n = (int)t->n_tokens, .weight = 1.0f };
-        struct grad_batch b = { .seq = &seq, .n_seq = 1, .loss = own_label, .loss_ctx = &p, .trace = take, .trace_ctx = &p,
+        const int32_t *token = t->v + p.seq * t->n_tokens;
+        struct grad_seq seq = { .token = token, .target = token, .n = (int)t->n_tokens, .weight = 1.0f };
+        struct grad_batch b = { .seq = &seq,
+                                .n_seq = 1,
+                                .loss = own_label,
+                                .loss_ctx = &p,
+                                .trace = take,
+                                .trace_ctx = &p,
                                 .progress = &layers };
 
         at.seq = p.seq;
@@ -121,8 +128,8 @@ enum err_code measure_moments_open(struct measure_moments **out, const struct gg
                                    struct err *e)
 {
     struct measure_moments *m = calloc(1, sizeof *m);
-    struct grad            *grad = NULL;
-    enum err_code           rc = m != NULL ? grad_open(&grad, g, n_threads, e) : err_set(e, ERR_NOMEM, "out of memory");
+    struct grad *grad = NULL;
+    enum err_code rc = m != NULL ? grad_open(&grad, g, n_threads, e) : err_nomem(e);
 
     if (rc == ERR_OK) {
         m->text = *text;
@@ -170,15 +177,18 @@ static bool unseen(const struct measure_moments *m, const struct gguf_tensor *t)
 static enum err_code write_shape(struct gguf_writer *w, struct str of, int64_t n_in, int64_t n_expert, struct err *e)
 {
     char name[NAME_BYTES];
-    int  n = snprintf(name, sizeof name, "%.*s.in_sum2", STR_ARG(of));
+    int n = snprintf(name, sizeof name, "%.*s.in_sum2", STR_ARG(of));
 
-    if (gguf_write_tensor(w, (struct str){ name, (size_t)n }, QUANT_f32, 2, (const int64_t[]){ n_in, n_expert, 1, 1 }, e))
+    if (gguf_write_tensor(w, (struct str){ name, (size_t)n }, QUANT_f32, 2, (const int64_t[]){ n_in, n_expert, 1, 1 },
+                          e))
         return e->code;
     n = snprintf(name, sizeof name, "%.*s.counts", STR_ARG(of));
-    return gguf_write_tensor(w, (struct str){ name, (size_t)n }, QUANT_f32, 2, (const int64_t[]){ 1, n_expert, 1, 1 }, e);
+    return gguf_write_tensor(w, (struct str){ name, (size_t)n }, QUANT_f32, 2, (const int64_t[]){ 1, n_expert, 1, 1 },
+                             e);
 }
 
-static enum err_code write_shapes(struct gguf_writer *w, const struct measure_moments *m, const struct gguf *g, struct err *e)
+static enum err_code write_shapes(struct gguf_writer *w, const struct measure_moments *m, const struct gguf *g,
+                                  struct err *e)
 {
     for (int i = 0; i < m->n; i++)
         if (!m->v[i].embedding && write_shape(w, str_of(m->v[i].name), m->v[i].n_in, m->v[i].n_expert, e))
@@ -202,7 +212,8 @@ static enum err_code write_zeros(struct gguf_writer *w, int64_t n, struct err *e
     return ERR_OK;
 }
 
-static enum err_code write_sums(struct gguf_writer *w, const struct measure_moments *m, const struct gguf *g, struct err *e)
+static enum err_code write_sums(struct gguf_writer *w, const struct measure_moments *m, const struct gguf *g,
+                                struct err *e)
 {
     for (int i = 0; i < m->n; i++) {
         const struct measure_moment *at = &m->v[i];
@@ -220,7 +231,7 @@ static enum err_code write_sums(struct gguf_writer *w, const struct measure_mome
     }
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        int64_t                   n_expert = t->ne[2] * t->ne[3];
+        int64_t n_expert = t->ne[2] * t->ne[3];
 
         if (unseen(m, t) && (write_zeros(w, t->ne[0] * n_expert, e) || write_zeros(w, n_expert, e)))
             return e->code;
@@ -228,10 +239,10 @@ static enum err_code write_sums(struct gguf_writer *w, const struct measure_mome
     return ERR_OK;
 }
 
-enum err_code measure_imatrix_write(const struct measure_moments *m, const struct gguf *g, const char *path, const char *text,
-                                    struct err *e)
+enum err_code measure_imatrix_write(const struct measure_moments *m, const struct gguf *g, const char *path,
+                                    const char *text, struct err *e)
 {
-    const struct str    from[1] = { str_of(text) };
+    const struct str from[1] = { str_of(text) };
     struct gguf_writer *w;
 
     if (gguf_write_open(&w, path, e))

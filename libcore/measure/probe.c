@@ -9,30 +9,30 @@
 #include "run/run.h"
 
 struct measure {
-    const struct gguf  *g;
-    struct model_opts   opts;
+    const struct gguf *g;
+    struct model_opts opts;
     struct measure_text text;
-    int32_t             n_vocab;
-    int64_t             n_rows; /* that count, of a sequence */
-    uint16_t           *ref;    /* [n_seq][n_rows][n_vocab], eval_pack_logits() */
-    float              *row;  /* one of them, unpacked */
-    double             *sum;  /* [n_seq] of KL */
-    int64_t            *count;
+    int32_t n_vocab;
+    int64_t n_rows; /* that count, of a sequence */
+    uint16_t *ref;  /* [n_seq][n_rows][n_vocab], eval_pack_logits() */
+    float *row;     /* one of them, unpacked */
+    double *sum;    /* [n_seq] of KL */
+    int64_t *count;
 };
 
 /* What is done with the logits of a row that counts, the one at `at` of these. */
 struct pass {
     struct measure *m;
-    int             seq;
-    int64_t         at;
-    bool            keep;
+    int seq;
+    int64_t at;
+    bool keep;
 };
 
 static enum err_code take(void *ctx, int64_t pos, const float *logits, struct err *e)
 {
-    struct pass    *p = ctx;
+    struct pass *p = ctx;
     struct measure *m = p->m;
-    uint16_t       *ref = m->ref + ((size_t)p->seq * (size_t)m->n_rows + (size_t)p->at) * (size_t)m->n_vocab;
+    uint16_t *ref = m->ref + ((size_t)p->seq * (size_t)m->n_rows + (size_t)p->at) * (size_t)m->n_vocab;
 
     if (p->keep) {
         eval_pack_logits(ref, logits, m->n_vocab);
@@ -55,7 +55,7 @@ static enum err_code run_all(struct measure *m, const struct gguf *g, bool keep,
                              struct err *e)
 {
     struct model *model = NULL;
-    struct run   *r = NULL;
+    struct run *r = NULL;
     enum err_code rc = model_open(&model, g, &m->opts, e);
 
     if (rc == ERR_OK && keep) {
@@ -88,17 +88,17 @@ enum err_code measure_open(struct measure **out, const struct gguf *g, const str
                            const struct measure_text *text, const struct progress *progress, struct err *e)
 {
     struct measure *m = calloc(1, sizeof *m);
-    size_t          n = (size_t)text->n_seq * (size_t)text->n_tokens;
-    enum err_code   rc = ERR_OK;
+    size_t n = (size_t)text->n_seq * (size_t)text->n_tokens;
+    enum err_code rc = ERR_OK;
 
     if (m == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     *m = (struct measure){ .g = g, .opts = *o, .text = *text, .n_rows = text->n_tokens - text->from };
     m->text.v = malloc(n * sizeof *m->text.v);
     m->sum = calloc((size_t)text->n_seq, sizeof *m->sum);
     m->count = calloc((size_t)text->n_seq, sizeof *m->count);
     if (m->text.v == NULL || m->sum == NULL || m->count == NULL) {
-        rc = err_set(e, ERR_NOMEM, "out of memory");
+        rc = err_nomem(e);
     } else {
         memcpy(m->text.v, text->v, n * sizeof *m->text.v);
         rc = run_all(m, g, true, progress, e);

@@ -15,13 +15,13 @@ enum { DRAWS_MAX = 4 };
 static enum err_code make_room(struct measure_text *t, struct err *e)
 {
     t->v = malloc((size_t)t->n_seq * (size_t)t->n_tokens * sizeof *t->v);
-    return t->v != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    return t->v != NULL ? ERR_OK : err_nomem(e);
 }
 
 int32_t measure_draw(const float *logits, int32_t n, double u)
 {
     double sum = 0, at = 0;
-    float  max = logits[0];
+    float max = logits[0];
 
     for (int32_t i = 1; i < n; i++)
         max = logits[i] > max ? logits[i] : max;
@@ -61,7 +61,7 @@ static enum err_code write_wanted(struct measure_text *t, struct run *r, const b
     struct run_row *rows = malloc((size_t)t->n_seq * sizeof *rows);
 
     if (rows == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int s = 0; s < t->n_seq; s++)
         run_clear(r, s);
     for (int64_t i = 0; i + 1 < t->n_tokens; i++) {
@@ -75,7 +75,7 @@ static enum err_code write_wanted(struct measure_text *t, struct run *r, const b
             return e->code ? e->code : err_set(e, ERR_CANCEL, "interrupted");
         }
         for (int k = 0; k < n; k++) {
-            int          s = rows[k].seq;
+            int s = rows[k].seq;
             const float *logits = run_logits(r, k);
 
             t->v[s * t->n_tokens + i + 1] =
@@ -90,11 +90,11 @@ enum err_code measure_write(struct measure_text *out, const struct gguf *g, cons
                             uint64_t seed, const struct progress *progress, struct err *e)
 {
     struct model *m = NULL;
-    struct run   *r = NULL;
-    bool         *wanted = malloc((size_t)out->n_seq * sizeof *wanted);
-    int32_t      *sorted = malloc((size_t)out->n_tokens * sizeof *sorted);
-    bool          any = true;
-    enum err_code rc = wanted != NULL && sorted != NULL ? make_room(out, e) : err_set(e, ERR_NOMEM, "out of memory");
+    struct run *r = NULL;
+    bool *wanted = malloc((size_t)out->n_seq * sizeof *wanted);
+    int32_t *sorted = malloc((size_t)out->n_tokens * sizeof *sorted);
+    bool any = true;
+    enum err_code rc = wanted != NULL && sorted != NULL ? make_room(out, e) : err_nomem(e);
 
     e->code = rc;
     for (int s = 0; rc == ERR_OK && s < out->n_seq; s++) {
@@ -104,8 +104,11 @@ enum err_code measure_write(struct measure_text *out, const struct gguf *g, cons
     if (rc == ERR_OK)
         rc = model_open(&m, g, o, e);
     if (rc == ERR_OK)
-        rc = run_open(&r, m, &(struct run_opts){ .ctx_tokens = out->n_tokens, .n_seq = out->n_seq,
-                                                 .rows_max = out->n_seq, .logits_max = out->n_seq }, e);
+        rc = run_open(
+            &r, m,
+            &(struct run_opts){
+                .ctx_tokens = out->n_tokens, .n_seq = out->n_seq, .rows_max = out->n_seq, .logits_max = out->n_seq },
+            e);
     for (int tries = 0; rc == ERR_OK && any && tries < DRAWS_MAX; tries++) {
         rc = write_wanted(out, r, wanted, seed + (uint64_t)tries, progress, e);
         any = false;

@@ -12,13 +12,13 @@
 /* For each matrix a as it is, then b transposed, so that a rank's outputs lie side by side. Where the output head is the
  * token embedding, that has a transposed, too: its product takes b as a, and this as b. */
 struct model_adapter {
-    const struct model   *m;
+    const struct model *m;
     const struct adapter *from;
-    struct op_pair       *pair, *host_pair; /* [tensors of the model's file + 1], as struct tensor says of; a NULL: none */
-    struct op_pair        embd;             /* of rows of the token embedding */
-    float                *host, *dev;       /* the floats; where the device's memory is the host's, the same */
-    size_t                bytes;
-    uint64_t              key;
+    struct op_pair *pair, *host_pair; /* [tensors of the model's file + 1], as struct tensor says of; a NULL: none */
+    struct op_pair embd;              /* of rows of the token embedding */
+    float *host, *dev;                /* the floats; where the device's memory is the host's, the same */
+    size_t bytes;
+    uint64_t key;
 };
 
 static bool tied(const struct model *m)
@@ -102,14 +102,16 @@ static void place(const struct model_adapter *b, struct op_pair *pair, struct op
 static enum err_code check(const struct model *m, const struct adapter *a, struct err *e)
 {
     if (adapter_is_scales(a))
-        return err_set(e, ERR_UNSUPPORTED, "%s: scales become a part of the model: chimere-quantize --merge-lora", a->path);
+        return err_set(e, ERR_UNSUPPORTED, "%s: scales become a part of the model: chimere-quantize --merge-lora",
+                       a->path);
     if (adapter_check(a, m->gguf, e))
         return e->code;
     for (size_t i = 0; i < a->n; i++) {
         const struct gguf_tensor *t = gguf_find(m->gguf, a->mat[i].name);
 
         if (!m->multiplied[t - gguf_tensor_at(m->gguf, 0)])
-            return err_set(e, ERR_FORMAT, "%s: %s is not a matrix that the model multiplies with", a->path, a->mat[i].name);
+            return err_set(e, ERR_FORMAT, "%s: %s is not a matrix that the model multiplies with", a->path,
+                           a->mat[i].name);
     }
     if (!dev_adapts(m->dev))
         return err_set(e, ERR_UNSUPPORTED, "%s: device %s computes no adapters", a->path, dev_name(m->dev));
@@ -126,7 +128,7 @@ enum err_code model_adapter_open(struct model_adapter **out, const struct model 
         return e->code;
     b = calloc(1, sizeof *b);
     if (b == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     b->m = m;
     b->from = a;
     for (size_t i = 0; i < a->n; i++)

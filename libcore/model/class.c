@@ -38,7 +38,7 @@ static int layer_of(struct str name, struct str *rest)
         layer = layer * 10 + (name.p[i] - '0');
     if (i >= name.n || name.p[i] != '.')
         return -1;
-    *rest = (struct str){name.p + i + 1, name.n - i - 1};
+    *rest = (struct str){ name.p + i + 1, name.n - i - 1 };
     return layer;
 }
 
@@ -48,10 +48,10 @@ enum model_class model_class_of(struct str tensor, int n_layer)
         const char *part;
         enum model_class c;
     } rules[] = {
-        {"norm", MODEL_OTHER},         {"_exps.", MODEL_EXPERTS},      {"ffn_gate_inp", MODEL_ROUTER},
-        {"exp_probs_b", MODEL_ROUTER}, {"_shexp", MODEL_SHARED},       {"ffn_latent", MODEL_SHARED},
-        {"ffn_", MODEL_DENSE},         {"ssm_", MODEL_RECURRENT},      {"shortconv", MODEL_RECURRENT},
-        {"attn_qkv", MODEL_RECURRENT}, {"attn_gate", MODEL_RECURRENT}, {"attn_", MODEL_ATTENTION},
+        { "norm", MODEL_OTHER },         { "_exps.", MODEL_EXPERTS },      { "ffn_gate_inp", MODEL_ROUTER },
+        { "exp_probs_b", MODEL_ROUTER }, { "_shexp", MODEL_SHARED },       { "ffn_latent", MODEL_SHARED },
+        { "ffn_", MODEL_DENSE },         { "ssm_", MODEL_RECURRENT },      { "shortconv", MODEL_RECURRENT },
+        { "attn_qkv", MODEL_RECURRENT }, { "attn_gate", MODEL_RECURRENT }, { "attn_", MODEL_ATTENTION },
     };
     struct str rest;
     int layer = layer_of(tensor, &rest);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* class.h - what a tensor is used for, by its name.                     room: model (base arch) */
+/* class.h - what a tensor is used for, by its name.                     room: model */
 #ifndef MODEL_CLASS_H
 #define MODEL_CLASS_H
 #include "base/base.h"

@@ -171,8 +171,8 @@ static void read_plan(struct model_drafter *d, struct arch_keys *k)
     d->info.n_max = arch_int(k, "block_size", 2, 1 << 16) - 1;
     d->info.n_max = d->info.n_max < BLOCK_MAX ? d->info.n_max : BLOCK_MAX - 1;
     if (k->e->code == ERR_OK && p->n_embd != d->target->plan.n_embd)
-        err_set(k->e, ERR_FORMAT, "%s drafts for rows of %d elements, and the model's have %d",
-                gguf_path(k->g), p->n_embd, d->target->plan.n_embd);
+        err_set(k->e, ERR_FORMAT, "%s drafts for rows of %d elements, and the model's have %d", gguf_path(k->g),
+                p->n_embd, d->target->plan.n_embd);
 }
 
 /* The file counts layers by their inputs: layer j reads what layer j - 1 gives. */
@@ -181,18 +181,16 @@ static void read_taps(struct model_drafter *d, struct arch_keys *k)
     const struct gguf_kv *kv = gguf_kv_find(k->g, "dflash.target_layers");
     const int n_layer = d->target->plan.n_layer;
 
-    if (k->e->code == ERR_OK &&
-        (kv == NULL || kv->kind != GGUF_ARR || kv->n < 1 || kv->n > MODEL_TAPS_MAX)) {
-        err_set(k->e, ERR_FORMAT, "%s: dflash.target_layers is not a list of 1 .. %d layers",
-                gguf_path(k->g), MODEL_TAPS_MAX);
+    if (k->e->code == ERR_OK && (kv == NULL || kv->kind != GGUF_ARR || kv->n < 1 || kv->n > MODEL_TAPS_MAX)) {
+        err_set(k->e, ERR_FORMAT, "%s: dflash.target_layers is not a list of 1 .. %d layers", gguf_path(k->g),
+                MODEL_TAPS_MAX);
         return;
     }
     for (uint64_t i = 0; k->e->code == ERR_OK && i < kv->n; i++) {
         int64_t j = 0;
 
         if (!gguf_kv_i64(kv, i, &j) || j < 1 || j > n_layer)
-            err_set(k->e, ERR_FORMAT,
-                    "%s: dflash.target_layers names a layer that is not in 1 .. %d, the model's",
+            err_set(k->e, ERR_FORMAT, "%s: dflash.target_layers names a layer that is not in 1 .. %d, the model's",
                     gguf_path(k->g), n_layer);
         else
             d->info.tap[d->info.n_tap++] = (int)j - 1;
@@ -206,11 +204,9 @@ static void read_mask(struct model_drafter *d, struct arch_keys *k)
 
     if (k->e->code != ERR_OK)
         return;
-    if (!gguf_u32(k->g, "tokenizer.ggml.mask_token_id", &mask) ||
-        mask >= (uint32_t)d->target->plan.n_vocab)
-        err_set(k->e, ERR_FORMAT,
-                "%s: tokenizer.ggml.mask_token_id is not a token of the model's %d",
-                gguf_path(k->g), (int)d->target->plan.n_vocab);
+    if (!gguf_u32(k->g, "tokenizer.ggml.mask_token_id", &mask) || mask >= (uint32_t)d->target->plan.n_vocab)
+        err_set(k->e, ERR_FORMAT, "%s: tokenizer.ggml.mask_token_id is not a token of the model's %d", gguf_path(k->g),
+                (int)d->target->plan.n_vocab);
     d->mask = (int32_t)mask;
 }
 
@@ -225,13 +221,12 @@ static void read_window(struct model_drafter *d, struct arch_keys *k)
     d->window = arch_int_or(k, "attention.sliding_window", 0, ARCH_CTX_MAX, 0);
     d->windowed = arena_array(&d->net.arena, (size_t)n + 1, sizeof *d->windowed);
     if (d->windowed == NULL && k->e->code == ERR_OK)
-        err_set(k->e, ERR_NOMEM, "out of memory");
+        err_nomem(k->e);
     for (int i = 0; k->e->code == ERR_OK && i < n && d->window > 0; i++) {
         const bool list = kv != NULL && kv->kind == GGUF_ARR;
 
         if (kv != NULL && (!gguf_kv_i64(kv, list ? (uint64_t)i : 0, &v) || v < 0))
-            err_set(k->e, ERR_FORMAT,
-                    "%s: dflash.attention.sliding_window_pattern says nothing of layer %d",
+            err_set(k->e, ERR_FORMAT, "%s: dflash.attention.sliding_window_pattern says nothing of layer %d",
                     gguf_path(k->g), i);
         d->windowed[i] = kv == NULL || (list ? v != 0 : v == 0 || i % v < v - 1);
     }
@@ -253,7 +248,7 @@ static enum err_code bind(struct model_drafter *d, const struct gguf *g, struct 
 
     d->net.layer = arena_array(arena, (size_t)p->n_layer, sizeof *d->net.layer);
     if (b.used == NULL || freq == NULL || d->net.layer == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int i = 0; i < p->attn.n_rot / 2; i++)
         freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
     d->net.rope_freq = bind_own(&b, "rope_freqs", freq, p->attn.n_rot / 2 + 1);
@@ -279,8 +274,7 @@ static enum err_code open_file(struct model_drafter *d, const struct gguf *g, st
 
     e->code = ERR_OK;
     if (!gguf_str(g, "general.architecture", &name) || !str_is(name, "dflash"))
-        return err_set(e, ERR_UNSUPPORTED, "%s: architecture '%.*s' is not dflash", gguf_path(g),
-                       STR_ARG(name));
+        return err_set(e, ERR_UNSUPPORTED, "%s: architecture '%.*s' is not dflash", gguf_path(g), STR_ARG(name));
     read_plan(d, &k);
     read_taps(d, &k);
     read_mask(d, &k);
@@ -290,8 +284,8 @@ static enum err_code open_file(struct model_drafter *d, const struct gguf *g, st
     return e->code != ERR_OK ? e->code : bind(d, g, e);
 }
 
-enum err_code model_drafter_dflash(struct model_drafter **out, const struct model *m,
-                                   const struct gguf *g, struct err *e)
+enum err_code model_drafter_dflash(struct model_drafter **out, const struct model *m, const struct gguf *g,
+                                   struct err *e)
 {
     struct model_drafter *d;
 

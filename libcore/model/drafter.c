@@ -30,13 +30,13 @@ void model_drafter_close(struct model_drafter *d)
     free(d);
 }
 
-enum err_code model_draft_open(struct model_drafter **out, const struct model *m,
-                               const struct draft_kind *kind, struct err *e)
+enum err_code model_draft_open(struct model_drafter **out, const struct model *m, const struct draft_kind *kind,
+                               struct err *e)
 {
     struct model_drafter *d = calloc(1, sizeof *d);
 
     if (d == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     d->kind = kind;
     d->target = m;
     d->net.gguf = m->gguf;
@@ -110,7 +110,8 @@ static void append_at(struct model_drafter *d, int slot, int64_t pos, int n, int
         for (int i = 0; i < n; i++) {
             b->pos[stored[w]][b->n + i] = (int32_t)(from[w] + i);
             b->pos[seen[w]][b->n + i] = (int32_t)(from[w] + n - 1);
-            b->seq[seen[w]][b->n + i] = (struct op_seq){ .row = b->n + i, .n = 1, .slot = slot, .pos = from[w] + n - 1 };
+            b->seq[seen[w]][b->n + i] =
+                (struct op_seq){ .row = b->n + i, .n = 1, .slot = slot, .pos = from[w] + n - 1 };
         }
     }
     b->n_seq++;
@@ -137,8 +138,7 @@ void model_draft_advance(struct model_drafter *d)
 
 static struct tensor rows_at(const float *data, int64_t ne0, int64_t ne1)
 {
-    return (struct tensor){ .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0,
-                            .data = (void *)(uintptr_t)data };
+    return (struct tensor){ .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0, .data = (void *)(uintptr_t)data };
 }
 
 /* Rows of a layer. */
@@ -150,24 +150,21 @@ static struct tensor rows_of(const struct model_drafter *d, const struct model_t
     while (i + 1 < t->n && t->layer[i] != layer)
         i++;
     assert(t->rows == NULL || t->layer[i] == layer);
-    return rows_at(t->rows == NULL ? NULL : t->rows + (int64_t)i * t->rows_max * n_embd, n_embd,
-                   t->rows_max);
+    return rows_at(t->rows == NULL ? NULL : t->rows + (int64_t)i * t->rows_max * n_embd, n_embd, t->rows_max);
 }
 
 /* Rows row[0 .. n) of all taps, side by side. */
-static void pick_taps(struct model_drafter *d, struct tensor y, const struct model_taps *t,
-                      const int32_t *row)
+static void pick_taps(struct model_drafter *d, struct tensor y, const struct model_taps *t, const int32_t *row)
 {
     const int64_t n_embd = d->net.plan.n_embd;
 
     for (int i = 0; i < d->info.n_tap; i++)
-        op_rows_pick(d->net.dev, op_cols(y, i * n_embd, n_embd), rows_of(d, t, d->info.tap[i]),
-                     row);
+        op_rows_pick(d->net.dev, op_cols(y, i * n_embd, n_embd), rows_of(d, t, d->info.tap[i]), row);
 }
 
 /* Saved rows and rows of taps, in the order given. */
-static struct tensor gather(struct model_drafter *d, const struct model_taps *t,
-                            const struct model_drafter_row *row, int n)
+static struct tensor gather(struct model_drafter *d, const struct model_taps *t, const struct model_drafter_row *row,
+                            int n)
 {
     struct dev *dev = d->net.dev;
     struct tensor y = dev_scratch(dev, d->width, n), x = dev_scratch(dev, d->width, n);
@@ -183,8 +180,7 @@ static struct tensor gather(struct model_drafter *d, const struct model_taps *t,
         sorted &= d->order[i] == i;
     }
     if (n_saved > 0)
-        op_rows_pick(dev, op_slice(y, 0, n_saved), rows_at(d->saved[0], d->width, d->n_saved),
-                     d->pick);
+        op_rows_pick(dev, op_slice(y, 0, n_saved), rows_at(d->saved[0], d->width, d->n_saved), d->pick);
     if (n_saved < n)
         pick_taps(d, op_slice(y, n_saved, n - n_saved), t, d->pick + n_saved);
     if (sorted)
@@ -193,8 +189,8 @@ static struct tensor gather(struct model_drafter *d, const struct model_taps *t,
     return x;
 }
 
-enum err_code model_drafter_save(struct model_drafter *d, const struct model_taps *t,
-                                 const int32_t *row, int n, int at, struct err *e)
+enum err_code model_drafter_save(struct model_drafter *d, const struct model_taps *t, const int32_t *row, int n, int at,
+                                 struct err *e)
 {
     assert(at >= 0 && n >= 0 && at + n <= d->n_saved);
     if (n == 0)
@@ -212,8 +208,7 @@ enum err_code model_drafter_keep(struct model_drafter *d, const int32_t *from, i
     if (n == 0)
         return ERR_OK;
     dev_begin(d->net.dev);
-    op_rows_pick(d->net.dev, rows_at(to, d->width, n), rows_at(d->saved[0], d->width, d->n_saved),
-                 from);
+    op_rows_pick(d->net.dev, rows_at(to, d->width, n), rows_at(d->saved[0], d->width, d->n_saved), from);
     d->saved[1] = d->saved[0];
     d->saved[0] = to;
     return dev_leave(d->net.dev, e);
@@ -280,8 +275,8 @@ static void group(struct model_drafter *d, const struct model_drafter_row *row, 
 }
 
 enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps *t,
-                                const struct model_drafter_row *row, int n_row,
-                                const struct model_drafter_ask *ask, int n_ask, struct err *e)
+                                const struct model_drafter_row *row, int n_row, const struct model_drafter_ask *ask,
+                                int n_ask, struct err *e)
 {
     int i = 0;
 
@@ -352,8 +347,8 @@ static bool adapter_lists(struct model_drafter *d, size_t rows)
     for (size_t i = 0; scale != NULL && i < rows; i++)
         scale[i] = 1.0f;
     d->adapt.of = (const struct model_adapter *const *)&d->adapter;
-    d->adapt.rows = d->adapt.picked = (struct op_terms){ .n = 1, .max = 1, .which = which, .scale = scale,
-                                                         .floats = adapter_rank(d->changes) };
+    d->adapt.rows = d->adapt.picked =
+        (struct op_terms){ .n = 1, .max = 1, .which = which, .scale = scale, .floats = adapter_rank(d->changes) };
     return which != NULL && scale != NULL;
 }
 
@@ -380,21 +375,18 @@ static bool host_arrays(struct model_drafter *d, size_t rows)
     d->answer = arena_array(a, guesses, op_top_bytes(&best));
     for (size_t i = 0; d->inv_temp != NULL && i < guesses; i++)
         d->inv_temp[i] = 1.0f;
-    return all && d->batch.token != NULL && d->order != NULL && d->pick != NULL &&
-           d->last_of != NULL && d->live != NULL && d->rows_before != NULL && d->page != NULL &&
-           d->inv_temp != NULL && d->answer != NULL;
+    return all && d->batch.token != NULL && d->order != NULL && d->pick != NULL && d->last_of != NULL &&
+           d->live != NULL && d->rows_before != NULL && d->page != NULL && d->inv_temp != NULL && d->answer != NULL;
 }
 
-enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq, int64_t ctx_tokens,
-                                    int n_saved, struct err *e)
+enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq, int64_t ctx_tokens, int n_saved, struct err *e)
 {
     struct dev *dev = d->net.dev;
     const int type = dev_is_host(dev) ? QUANT_f32 : QUANT_f16;
     const int64_t most = ctx_tokens + MODEL_GUESSES_MAX + 1;
-    const struct state_opts so = { .ctx_tokens = most < ARCH_CTX_MAX ? most : ARCH_CTX_MAX,
-                                   .n_seq = n_seq,
-                                   .type_k = type,
-                                   .type_v = type };
+    const struct state_opts so = {
+        .ctx_tokens = most < ARCH_CTX_MAX ? most : ARCH_CTX_MAX, .n_seq = n_seq, .type_k = type, .type_v = type
+    };
     const size_t rows = DRAFT_ROWS + (size_t)n_seq * (MODEL_GUESSES_MAX + 1), n = (size_t)n_seq;
 
     assert(d->state == NULL);

@@ -16,9 +16,9 @@ enum { AS_STORED, AS_SEEN, AS_STORED_IN_WINDOW, AS_SEEN_IN_WINDOW, DRAFT_VIEWS }
 
 /* Rows of one device step. */
 struct draft_batch {
-    int            n, n_seq;
-    int32_t       *token;            /* [rows] */
-    int32_t       *pos[DRAFT_VIEWS]; /* [rows] */
+    int n, n_seq;
+    int32_t *token;                  /* [rows] */
+    int32_t *pos[DRAFT_VIEWS];       /* [rows] */
     struct op_seq *seq[DRAFT_VIEWS]; /* [rows] */
 };
 
@@ -33,40 +33,40 @@ struct draft_kind {
 };
 
 struct model_drafter {
-    const struct draft_kind  *kind;
-    const struct model       *target;
+    const struct draft_kind *kind;
+    const struct model *target;
     struct model_drafter_info info;
-    struct model net; /* layers, plan and rotary frequencies of the drafter; never opened */
-    struct state             *state;    /* keys and values of the slots */
-    struct tensor             embd, head; /* the target's, unless the block has its own */
-    struct tensor             mix;      /* MTP: eh_proj; DFlash: fc */
-    const float              *embd_norm, *hidden_norm, *out_norm;
-    int32_t                   mask;     /* DFlash: the token of a place to be guessed */
-    int                       window;   /* DFlash: keys that windowed layers see before the block */
-    bool                     *windowed; /* [layers] */
-    int64_t                   width;    /* floats of a row of all taps */
-    int                       n_seq, n_saved;
-    float *saved[2]; /* [n_saved][width] on the device; the first one is in use */
-    struct adapter           *changes;  /* MTP: of the block; NULL: none */
-    struct model_adapter     *adapter;  /* the same on the device */
-    struct model_adapt        adapt;    /* every row has it */
-    float *last; /* MTP: [n_seq][n_embd] on the device: outputs that the next guesses come from */
+    struct model net;         /* layers, plan and rotary frequencies of the drafter; never opened */
+    struct state *state;      /* keys and values of the slots */
+    struct tensor embd, head; /* the target's, unless the block has its own */
+    struct tensor mix;        /* MTP: eh_proj; DFlash: fc */
+    const float *embd_norm, *hidden_norm, *out_norm;
+    int32_t mask;   /* DFlash: the token of a place to be guessed */
+    int window;     /* DFlash: keys that windowed layers see before the block */
+    bool *windowed; /* [layers] */
+    int64_t width;  /* floats of a row of all taps */
+    int n_seq, n_saved;
+    float *saved[2];               /* [n_saved][width] on the device; the first one is in use */
+    struct adapter *changes;       /* MTP: of the block; NULL: none */
+    struct model_adapter *adapter; /* the same on the device */
+    struct model_adapt adapt;      /* every row has it */
+    float *last;                   /* MTP: [n_seq][n_embd] on the device: outputs that the next guesses come from */
     /* of n_seq * MODEL_GUESSES_MAX guesses: on the device, on the host */
-    unsigned char            *digest, *answer;
-    struct draft_batch        batch;
-    int32_t                  *order, *pick; /* [rows] */
-    int                       n_last;
-    int                      *last_of;  /* [n_seq] row of `last` of a slot; -1: none */
-    int64_t                  *rows_before; /* MTP: [n_seq] rows of each ask's context before its guesses */
-    int                      *live;     /* [n_seq] asks that MTP still guesses for */
-    float                    *inv_temp; /* [n_seq * MODEL_GUESSES_MAX] ones: op_top */
-    const int32_t           **page;     /* [n_seq] pages from the first of a window on */
-    bool                      measuring;
+    unsigned char *digest, *answer;
+    struct draft_batch batch;
+    int32_t *order, *pick; /* [rows] */
+    int n_last;
+    int *last_of;         /* [n_seq] row of `last` of a slot; -1: none */
+    int64_t *rows_before; /* MTP: [n_seq] rows of each ask's context before its guesses */
+    int *live;            /* [n_seq] asks that MTP still guesses for */
+    float *inv_temp;      /* [n_seq * MODEL_GUESSES_MAX] ones: op_top */
+    const int32_t **page; /* [n_seq] pages from the first of a window on */
+    bool measuring;
     struct model_drafter_trace trace;
 };
 
-enum err_code model_draft_open(struct model_drafter **out, const struct model *m,
-                               const struct draft_kind *kind, struct err *e);
+enum err_code model_draft_open(struct model_drafter **out, const struct model *m, const struct draft_kind *kind,
+                               struct err *e);
 /* Rows of a view for an operation. */
 struct op_rows model_draft_rows(const struct model_drafter *d, int view);
 /* Appends n rows to d->batch, at the positions that follow those the slot has. d->batch begins with n = n_seq = 0. */

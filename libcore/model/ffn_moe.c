@@ -20,8 +20,8 @@ static void bind_routed(struct moe_weights *w, const struct arch_plan *p, int64_
 
     if (bind_has(b, "ffn_gate_up_exps.weight")) {
         struct tensor both_host = { .type = QUANT_f32 };
-        struct tensor both = bind_experts(b, "ffn_gate_up_exps.weight", width, (int64_t)2 * m->n_ff, m->n_expert,
-                                          &both_host);
+        struct tensor both =
+            bind_experts(b, "ffn_gate_up_exps.weight", width, (int64_t)2 * m->n_ff, m->n_expert, &both_host);
 
         cut_in_two(both, m->n_ff, &w->gate, &w->up);
         cut_in_two(both_host, m->n_ff, &host.gate, &host.up);
@@ -41,7 +41,7 @@ static void bind_routed(struct moe_weights *w, const struct arch_plan *p, int64_
     if (w->hand != NULL)
         *w->hand = (struct op_hand){ b->host, host, w->slot };
     else if (b->e->code == ERR_OK)
-        err_set(b->e, ERR_NOMEM, "out of memory");
+        err_nomem(b->e);
 }
 
 void model_bind_moe(struct moe_weights *w, const struct arch_plan *p, struct binder *b)
@@ -143,14 +143,14 @@ void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tens
 {
     const struct moe_plan *m = &s->m->plan.moe;
     const struct moe_weights *w = &s->m->layer[layer].moe;
-    const struct op_route route = { m->n_expert, m->n_used, m->normalise, m->scale, m->sigmoid, w->bias,
-                                    m->n_group, m->n_group_used };
+    const struct op_route route = { m->n_expert, m->n_used, m->normalise, m->scale,
+                                    m->sigmoid,  w->bias,   m->n_group,   m->n_group_used };
     struct dev *d = s->d;
     int64_t n = x.ne[1];
     struct tensor logits = dev_scratch(d, m->n_expert, n), weight = dev_scratch(d, m->n_used, n);
     int32_t *expert = dev_scratch_bytes(d, (size_t)n * (size_t)m->n_used * sizeof *expert);
-    struct op_moe moe = { m->n_used, expert, weight, w->gate, w->up, w->down,
-                          s->m->plan.relu2 ? OP_RELU2 : OP_SILU, w->slot, NULL };
+    struct op_moe moe = { m->n_used, expert, weight, w->gate, w->up, w->down, s->m->plan.relu2 ? OP_RELU2 : OP_SILU,
+                          w->slot,   NULL };
     struct moe_adapters adapt;
     struct tensor in = x, mixed = y;
     struct shared sh = { 0 };

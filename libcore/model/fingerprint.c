@@ -19,8 +19,7 @@ static bool matters(struct str key, const char *arch)
 {
     size_t n = strlen(arch);
 
-    return str_is(key, "general.architecture") ||
-           (key.n > n && memcmp(key.p, arch, n) == 0 && key.p[n] == '.');
+    return str_is(key, "general.architecture") || (key.n > n && memcmp(key.p, arch, n) == 0 && key.p[n] == '.');
 }
 
 /* The first bytes and some in the middle: weights that were trained, converted or quantized differently differ

@@ -47,7 +47,7 @@ static void keep_taps(struct dev *d, const struct model_step *st, int layer, str
 typedef void part_fn(const struct step *s, int layer, struct tensor y, struct tensor x);
 static const struct {
     enum mixer bit;
-    part_fn   *run;
+    part_fn *run;
 } mixers[] = {
     { MIX_ATTN, model_mix_attn }, { MIX_MLA, model_mix_mla },   { MIX_GDN, model_mix_gdn },
     { MIX_KDA, model_mix_kda },   { MIX_SSM1, model_mix_ssm1 }, { MIX_SSM2, model_mix_ssm2 },
@@ -242,7 +242,7 @@ enum err_code model_reserve(const struct model *m, struct state *s, int rows, in
     struct op_seq *seq = calloc((size_t)state_slots(s), sizeof *seq);
 
     if (seq == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     dev_measure(m->dev, true);
     if (m->host != NULL)
         dev_measure(m->host, true);

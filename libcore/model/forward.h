@@ -9,18 +9,18 @@ struct model;
 struct arch_plan;
 struct state;
 
-struct dev        *model_dev(const struct model *m);
-struct dev        *model_host(const struct model *m); /* the device of experts on the host; NULL: there are none */
-int                model_step_rows(const struct model *m); /* model_placement.step_rows */
+struct dev *model_dev(const struct model *m);
+struct dev *model_host(const struct model *m); /* the device of experts on the host; NULL: there are none */
+int model_step_rows(const struct model *m);    /* model_placement.step_rows */
 const struct arch_plan *model_plan(const struct model *m);
-int64_t            model_expert_bytes(const struct model *m, int layer); /* of one routed expert; 0: none in this layer */
+int64_t model_expert_bytes(const struct model *m, int layer); /* of one routed expert; 0: none in this layer */
 
 /* The rows of the residual stream that a step leaves on the device for a drafter, until the next step. `rows` has n parts,
  * one for each layer; row i of the step is row i of each part. */
 struct model_taps {
-    const int *layer;    /* [n]: after this one; n_layer: after the final norm */
-    int        n, rows_max;
-    float     *rows;     /* [n][rows_max][n_embd] on the device */
+    const int *layer; /* [n]: after this one; n_layer: after the final norm */
+    int n, rows_max;
+    float *rows; /* [n][rows_max][n_embd] on the device */
 };
 
 /* The adapters of a step's rows: `rows` and `picked` are lists of indexes into `of`, for all rows and for those whose
@@ -35,17 +35,17 @@ struct model_adapt {
  * op_seq.again and .drafts. */
 struct model_step {
     const struct op_rows *rows;
-    const int32_t        *pick;   /* [n_pick] rows whose logits are wanted */
-    int                   n_pick;
-    float                *logits; /* [n_pick][n_vocab] */
-    const struct op_top  *top;    /* what to find in the logits; NULL: nothing */
-    void                 *digest; /* on the device: [n_pick] answers of op_top */
-    void                 *answer; /* on the host: the same */
-    struct op_seq        *parts;  /* room for 2 * rows->n_seq */
-    float                *hidden; /* NULL, or [n_layer + 2][rows][n_embd]: see run_trace_hidden() */
-    const struct model_taps *taps; /* NULL: none */
+    const int32_t *pick; /* [n_pick] rows whose logits are wanted */
+    int n_pick;
+    float *logits;                   /* [n_pick][n_vocab] */
+    const struct op_top *top;        /* what to find in the logits; NULL: nothing */
+    void *digest;                    /* on the device: [n_pick] answers of op_top */
+    void *answer;                    /* on the host: the same */
+    struct op_seq *parts;            /* room for 2 * rows->n_seq */
+    float *hidden;                   /* NULL, or [n_layer + 2][rows][n_embd]: see run_trace_hidden() */
+    const struct model_taps *taps;   /* NULL: none */
     const struct model_adapt *adapt; /* NULL: none */
-    bool                (*stop)(void); /* run_opts.stop */
+    bool (*stop)(void);              /* run_opts.stop */
 };
 /* ERR_CANCEL: st->stop() was true; the recurrent blocks of the step's sequences are then undefined. */
 MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st,

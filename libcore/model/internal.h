@@ -11,119 +11,119 @@
 #include "ops/ops.h"
 
 struct attn_weights {
-    struct tensor q;               /* n_embd -> n_head * dim_k, twice that when gated */
+    struct tensor q; /* n_embd -> n_head * dim_k, twice that when gated */
     struct tensor k, v, o;
-    const float  *q_norm, *k_norm; /* [dim_k]; NULL without qk_norm */
+    const float *q_norm, *k_norm; /* [dim_k]; NULL without qk_norm */
 };
 
 struct mla_weights {
-    struct tensor q;               /* n_embd -> n_head * (dim_nope + dim_rope) */
-    struct tensor kv_a;            /* n_embd -> rank + dim_rope */
-    struct tensor k_b;             /* dim_nope -> rank, for each head */
-    struct tensor v_b;             /* rank -> dim_v, for each head */
+    struct tensor q;    /* n_embd -> n_head * (dim_nope + dim_rope) */
+    struct tensor kv_a; /* n_embd -> rank + dim_rope */
+    struct tensor k_b;  /* dim_nope -> rank, for each head */
+    struct tensor v_b;  /* rank -> dim_v, for each head */
     struct tensor o;
-    const float  *kv_norm;         /* [rank] */
+    const float *kv_norm; /* [rank] */
 };
 
 struct gdn_weights {
     struct tensor qkv, z, alpha, beta, out;
-    struct tensor ba;              /* beta and alpha in one matrix, by key head, if ba_fused */
-    const float  *conv;            /* [taps][channels] */
-    const float  *dt_bias, *a;     /* [n_v] */
-    const float  *norm;            /* [dim_v] */
+    struct tensor ba;         /* beta and alpha in one matrix, by key head, if ba_fused */
+    const float *conv;        /* [taps][channels] */
+    const float *dt_bias, *a; /* [n_v] */
+    const float *norm;        /* [dim_v] */
 };
 
 struct kda_weights {
     struct tensor q, k, v, beta, f_a, f_b, g_a, g_b, out;
-    const float  *conv;            /* [taps][3 * n_head * dim] */
-    const float  *dt_bias;         /* [n_head * dim] */
-    const float  *a;               /* [n_head] */
-    const float  *norm;            /* [dim] */
+    const float *conv;    /* [taps][3 * n_head * dim] */
+    const float *dt_bias; /* [n_head * dim] */
+    const float *a;       /* [n_head] */
+    const float *norm;    /* [dim] */
 };
 
 struct ssm_weights {
     struct tensor in, out;
-    struct tensor x, dt;           /* Mamba-1 only */
-    const float  *conv, *conv_bias;
-    const float  *dt_bias, *a, *d; /* Mamba-1: a is [n_state][inner], the others [inner]; 2: [n_head] */
-    const float  *norm;            /* Mamba-2: [inner]; NULL: none */
-    const float  *dt_norm, *b_norm, *c_norm; /* Mamba-1: NULL: none */
+    struct tensor x, dt; /* Mamba-1 only */
+    const float *conv, *conv_bias;
+    const float *dt_bias, *a, *d;           /* Mamba-1: a is [n_state][inner], the others [inner]; 2: [n_head] */
+    const float *norm;                      /* Mamba-2: [inner]; NULL: none */
+    const float *dt_norm, *b_norm, *c_norm; /* Mamba-1: NULL: none */
 };
 
 struct conv_weights {
-    struct tensor in, out;         /* n_embd -> 3 * n_embd (b, c, x); n_embd -> n_embd */
-    const float  *conv;
+    struct tensor in, out; /* n_embd -> 3 * n_embd (b, c, x); n_embd -> n_embd */
+    const float *conv;
 };
 
 struct dense_weights {
-    struct tensor gate, up, down;  /* gate's data NULL: none */
+    struct tensor gate, up, down; /* gate's data NULL: none */
 };
 
 struct moe_weights {
-    struct tensor router;          /* n_embd -> n_expert */
-    const float  *bias;            /* [n_expert] or NULL */
-    struct tensor gate, up, down;  /* n_expert matrices each; gate's data NULL: none */
+    struct tensor router;         /* n_embd -> n_expert */
+    const float *bias;            /* [n_expert] or NULL */
+    struct tensor gate, up, down; /* n_expert matrices each; gate's data NULL: none */
     /* Experts on the host; hand NULL: there are none. Else the three tensors above have only the experts on the device, and
      * `slot` says which. */
     struct op_hand *hand;
-    const int32_t  *slot;          /* op_moe.slot, on the device */
-    int             n_here;
+    const int32_t *slot; /* op_moe.slot, on the device */
+    int n_here;
     struct tensor sh_gate, sh_up, sh_down, sh_router; /* shared expert; data NULL: none */
-    struct tensor latent_down, latent_up; /* data NULL: none */
+    struct tensor latent_down, latent_up;             /* data NULL: none */
 };
 
 struct layer_weights {
-    const float         *mix_norm, *ffn_norm; /* [n_embd] */
-    struct attn_weights  attn;
-    struct mla_weights   mla;
-    struct gdn_weights   gdn;
-    struct kda_weights   kda;
-    struct ssm_weights   ssm;
-    struct conv_weights  conv;
+    const float *mix_norm, *ffn_norm; /* [n_embd] */
+    struct attn_weights attn;
+    struct mla_weights mla;
+    struct gdn_weights gdn;
+    struct kda_weights kda;
+    struct ssm_weights ssm;
+    struct conv_weights conv;
     struct dense_weights dense;
-    struct moe_weights   moe;
+    struct moe_weights moe;
 };
 
 /* A multi-token-prediction block: see mtp.c. */
 struct nextn_weights {
     struct layer_weights layer;
-    struct tensor        mix;          /* 2 n_embd -> n_embd */
-    struct tensor        embd, head;   /* data NULL: those of the model */
-    const float         *embd_norm, *hidden_norm, *out_norm; /* [n_embd]; out_norm NULL: the model's */
+    struct tensor mix;                               /* 2 n_embd -> n_embd */
+    struct tensor embd, head;                        /* data NULL: those of the model */
+    const float *embd_norm, *hidden_norm, *out_norm; /* [n_embd]; out_norm NULL: the model's */
 };
 
 struct model {
-    const struct gguf    *gguf;
-    struct dev           *dev;
-    struct dev           *host;      /* computes experts that stay on the host; NULL: there are none */
-    struct arena          arena;
-    struct arch_plan           plan;
-    struct model_info     info;
-    struct tensor         embd, head;
-    const float          *out_norm;
-    const float          *rope_freq; /* [n_rot / 2] */
-    struct layer_weights *layer;     /* [n_layer] */
-    struct nextn_weights *nextn;     /* NULL: none, or not asked for */
-    bool                 *multiplied; /* [tensors of the file] matrices of products, and the token embedding */
-    struct model_weights  bytes;
-    uint64_t             *uses;      /* [n_layer][n_expert] on the device; NULL: not counted */
-    int                   count_sets; /* model_placement */
-    int                   step_rows; /* model_placement */
+    const struct gguf *gguf;
+    struct dev *dev;
+    struct dev *host; /* computes experts that stay on the host; NULL: there are none */
+    struct arena arena;
+    struct arch_plan plan;
+    struct model_info info;
+    struct tensor embd, head;
+    const float *out_norm;
+    const float *rope_freq;      /* [n_rot / 2] */
+    struct layer_weights *layer; /* [n_layer] */
+    struct nextn_weights *nextn; /* NULL: none, or not asked for */
+    bool *multiplied;            /* [tensors of the file] matrices of products, and the token embedding */
+    struct model_weights bytes;
+    uint64_t *uses; /* [n_layer][n_expert] on the device; NULL: not counted */
+    int count_sets; /* model_placement */
+    int step_rows;  /* model_placement */
 };
 
 /* Finds and checks tensors; the first failure is kept in *e. */
 struct binder {
-    const struct gguf    *g;
-    struct arena         *arena;
-    struct err           *e;
-    struct dev           *dev;   /* NULL: tensors are only checked */
-    struct dev           *host;
-    int                   layer; /* -1: names without "blk.N." */
-    int                   n_layer;
-    bool                  copy, as_stored; /* model_placement */
-    bool                 *used;  /* [tensors of the file] */
-    bool                 *multiplied; /* struct model; NULL: not a model's file */
-    const bool           *here;  /* [n_expert] of the layer: the routed experts that go to dev; NULL: all */
+    const struct gguf *g;
+    struct arena *arena;
+    struct err *e;
+    struct dev *dev; /* NULL: tensors are only checked */
+    struct dev *host;
+    int layer; /* -1: names without "blk.N." */
+    int n_layer;
+    bool copy, as_stored; /* model_placement */
+    bool *used;           /* [tensors of the file] */
+    bool *multiplied;     /* struct model; NULL: not a model's file */
+    const bool *here;     /* [n_expert] of the layer: the routed experts that go to dev; NULL: all */
     struct model_weights *bytes;
 };
 /* A matrix ne0 -> ne1, ne2 of them, of any type. */
@@ -137,15 +137,15 @@ struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int6
 const int32_t *bind_slots(struct binder *b, int n_expert, bool there);
 /* As bind_mat when the file has it, else data is NULL. */
 struct tensor bind_mat_opt(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2);
-bool          bind_has(const struct binder *b, const char *name);
+bool bind_has(const struct binder *b, const char *name);
 /* n floats, whatever the tensor's dimensions. */
-const float  *bind_vec(struct binder *b, const char *name, int64_t n);
-const float  *bind_vec_opt(struct binder *b, const char *name, int64_t n);
+const float *bind_vec(struct binder *b, const char *name, int64_t n);
+const float *bind_vec_opt(struct binder *b, const char *name, int64_t n);
 /* n floats that are not in the file. */
-const float  *bind_own(struct binder *b, const char *name, const float *v, int64_t n);
+const float *bind_own(struct binder *b, const char *name, const float *v, int64_t n);
 /* `n` matrices [rows][columns] (a convolution's [channels][taps]), widened, transposed, side by side:
  * [columns][n * rows]. */
-const float  *bind_transposed(struct binder *b, const char *const *names, int n, int64_t columns, int64_t rows);
+const float *bind_transposed(struct binder *b, const char *const *names, int n, int64_t columns, int64_t rows);
 
 /* ERR_UNSUPPORTED: a tensor of the file was not asked for. */
 enum err_code bind_all_used(const struct binder *b);
@@ -162,15 +162,15 @@ void model_bind_moe(struct moe_weights *w, const struct arch_plan *p, struct bin
 
 /* One step of the forward pass and what it works on. */
 struct step {
-    const struct model   *m;
-    struct dev           *d;
-    struct state         *state;
+    const struct model *m;
+    struct dev *d;
+    struct state *state;
     const struct op_rows *rows;
     /* The rows that recurrent layers compute at a time. Usually this is all rows. If sequences append more rows than undo
      * keeps, the first part has their surplus rows (none of other sequences) and the second part all the rest; in between,
      * the base moves up. */
-    int                   n_part;
-    struct op_rows        part[2];
+    int n_part;
+    struct op_rows part[2];
     const struct model_adapt *adapt; /* forward.h; NULL: none */
 };
 
@@ -185,7 +185,7 @@ void model_adapt_embd(const struct step *s, struct tensor x, const int32_t *toke
  * host's. */
 struct moe_adapters {
     struct op_moe_adapt a;
-    struct op_pair      gate[OP_ADAPTERS_MAX], up[OP_ADAPTERS_MAX], down[OP_ADAPTERS_MAX];
+    struct op_pair gate[OP_ADAPTERS_MAX], up[OP_ADAPTERS_MAX], down[OP_ADAPTERS_MAX];
 };
 const struct op_moe_adapt *model_adapt_moe(const struct step *s, const struct op_moe *moe, bool on_host,
                                            struct moe_adapters *room);
@@ -193,13 +193,14 @@ const struct op_moe_adapt *model_adapt_moe(const struct step *s, const struct op
 /* Recurrent layers: in holds everything that the rows add to the layer's memory (arch_plan_input_floats()).
  * model_scan_X() computes o from it, for the rows of one part, on the given memory. */
 struct state_rec;
-typedef void model_scan_fn(const struct step *s, int layer, const struct op_rows *part,
-                           const struct state_rec *mem, struct tensor o, struct tensor in);
+typedef void model_scan_fn(const struct step *s, int layer, const struct op_rows *part, const struct state_rec *mem,
+                           struct tensor o, struct tensor in);
 model_scan_fn model_scan_gdn, model_scan_kda, model_scan_ssm1, model_scan_ssm2, model_scan_conv;
 /* All parts of a step on the live memory. */
 void model_scan(const struct step *s, int layer, model_scan_fn *scan, struct tensor o, struct tensor in);
 /* A tensor for the convolution's results, for the part's rows and for the logged rows that are computed again. */
-struct tensor model_mixed(const struct step *s, const struct op_rec *conv, const struct op_rows *part, int64_t channels);
+struct tensor model_mixed(const struct step *s, const struct op_rec *conv, const struct op_rows *part,
+                          int64_t channels);
 /* Call it between the parts of a step: sets the base to the live block. */
 void model_part_done(const struct step *s, int layer, int part, bool conv, bool rec);
 /* Call it before a step: makes room in the log of every sequence. */

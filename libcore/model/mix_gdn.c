@@ -25,15 +25,16 @@ void model_bind_gdn(struct layer_weights *l, const struct arch_plan *p, struct b
 }
 
 /* in: qkv before the convolution, alpha, beta */
-void model_scan_gdn(const struct step *s, int layer, const struct op_rows *part,
-                    const struct state_rec *mem, struct tensor o, struct tensor in)
+void model_scan_gdn(const struct step *s, int layer, const struct op_rows *part, const struct state_rec *mem,
+                    struct tensor o, struct tensor in)
 {
     const struct arch_plan *p = &s->m->plan;
     const struct gdn_plan *g = &p->gdn;
     const struct gdn_weights *w = &s->m->layer[layer].gdn;
     const struct op_conv conv = { p->taps, w->conv, NULL, true, mem->conv };
-    const struct op_gdn rule = { g->n_k, g->n_v, g->dim, g->dim_v, g->k_grouped, p->norm_eps, w->a,
-                                 w->dt_bias, mem->rec };
+    const struct op_gdn rule = {
+        g->n_k, g->n_v, g->dim, g->dim_v, g->k_grouped, p->norm_eps, w->a, w->dt_bias, mem->rec
+    };
     int64_t channels = w->qkv.ne[1];
     struct tensor mixed = model_mixed(s, &mem->conv, part, channels);
 

@@ -26,8 +26,8 @@ void model_bind_kda(struct layer_weights *l, const struct arch_plan *p, struct b
 }
 
 /* in: q, k, v before the convolution, decay, beta */
-void model_scan_kda(const struct step *s, int layer, const struct op_rows *part,
-                    const struct state_rec *mem, struct tensor o, struct tensor in)
+void model_scan_kda(const struct step *s, int layer, const struct op_rows *part, const struct state_rec *mem,
+                    struct tensor o, struct tensor in)
 {
     const struct arch_plan *p = &s->m->plan;
     const struct kda_weights *w = &s->m->layer[layer].kda;
@@ -50,8 +50,12 @@ void model_mix_kda(const struct step *s, int layer, struct tensor y, struct tens
     struct tensor low = dev_scratch(d, dim, n), gate = dev_scratch(d, inner, n);
     struct tensor o = dev_scratch(d, inner, n);
 
-    model_muls(s, (const struct op_product[]){ { op_cols(in, 0, inner), w->q }, { op_cols(in, inner, inner), w->k },
-                                               { op_cols(in, 2 * inner, inner), w->v }, { low, w->f_a } }, 4, x);
+    model_muls(s,
+               (const struct op_product[]){ { op_cols(in, 0, inner), w->q },
+                                            { op_cols(in, inner, inner), w->k },
+                                            { op_cols(in, 2 * inner, inner), w->v },
+                                            { low, w->f_a } },
+               4, x);
     model_mul(s, op_cols(in, 3 * inner, inner), w->f_b, low);
     model_mul(s, op_cols(in, 4 * inner, p->gdn.n_v), w->beta, x);
     model_scan(s, layer, model_scan_kda, o, in);
@@ -93,8 +97,8 @@ void model_mix_mla(const struct step *s, int layer, struct tensor y, struct tens
     op_rms_norm(d, low, low, w->kv_norm, m->rank, 0, p->norm_eps);
     for (int h = 0; h < heads; h++) {
         model_mul(s, op_cols(wide, h * key, m->rank), op_matrix(w->k_b, h), op_cols(q, h * part, m->dim_nope));
-        op_heads_pick(d, op_cols(wide, h * key + m->rank, m->dim_rope),
-                      op_cols(q, h * part + m->dim_nope, m->dim_rope), m->dim_rope, m->dim_rope, 0);
+        op_heads_pick(d, op_cols(wide, h * key + m->rank, m->dim_rope), op_cols(q, h * part + m->dim_nope, m->dim_rope),
+                      m->dim_rope, m->dim_rope, 0);
     }
     if (op_kv_rotated(kv)) { /* values are the compressed part as it was */
         struct tensor turned = dev_scratch(d, key, n);

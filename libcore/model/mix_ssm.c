@@ -31,13 +31,12 @@ static struct ssm1_inputs ssm1_cut(struct tensor in, const struct ssm_plan *m)
 {
     int64_t inner = m->inner;
 
-    return (struct ssm1_inputs){ op_cols(in, 0, inner), op_cols(in, inner, inner),
-                                 op_cols(in, 2 * inner, m->n_state),
+    return (struct ssm1_inputs){ op_cols(in, 0, inner), op_cols(in, inner, inner), op_cols(in, 2 * inner, m->n_state),
                                  op_cols(in, 2 * inner + m->n_state, m->n_state) };
 }
 
-static void ssm1_conv(const struct step *s, int layer, const struct op_rows *part,
-                      const struct state_rec *mem, struct tensor mixed, struct tensor x)
+static void ssm1_conv(const struct step *s, int layer, const struct op_rows *part, const struct state_rec *mem,
+                      struct tensor mixed, struct tensor x)
 {
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
     const struct op_conv conv = { s->m->plan.taps, w->conv, w->conv_bias, true, mem->conv };
@@ -45,8 +44,8 @@ static void ssm1_conv(const struct step *s, int layer, const struct op_rows *par
     op_conv(s->d, mixed, x, &conv, part);
 }
 
-static void ssm1_rule(const struct step *s, int layer, const struct op_rows *part,
-                      const struct state_rec *mem, struct tensor o, struct tensor mixed, struct tensor in)
+static void ssm1_rule(const struct step *s, int layer, const struct op_rows *part, const struct state_rec *mem,
+                      struct tensor o, struct tensor mixed, struct tensor in)
 {
     const struct ssm_plan *m = &s->m->plan.ssm;
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
@@ -56,8 +55,8 @@ static void ssm1_rule(const struct step *s, int layer, const struct op_rows *par
     op_ssm1(s->d, o, mixed, i.dt, i.b, i.c, &rule, part);
 }
 
-void model_scan_ssm1(const struct step *s, int layer, const struct op_rows *part,
-                     const struct state_rec *mem, struct tensor o, struct tensor in)
+void model_scan_ssm1(const struct step *s, int layer, const struct op_rows *part, const struct state_rec *mem,
+                     struct tensor o, struct tensor in)
 {
     const struct ssm_plan *m = &s->m->plan.ssm;
     struct tensor mixed = model_mixed(s, &mem->conv, part, m->inner);
@@ -93,8 +92,7 @@ void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct ten
         op_rms_norm(d, rank, rank, w->dt_norm, m->dt_rank, 0, p->norm_eps);
     model_mul(s, i.dt, w->dt, rank);
     op_heads_pick(d, i.b, op_cols(small, m->dt_rank, m->n_state), m->n_state, m->n_state, 0);
-    op_heads_pick(d, i.c, op_cols(small, (int64_t)m->dt_rank + m->n_state, m->n_state), m->n_state,
-                  m->n_state, 0);
+    op_heads_pick(d, i.c, op_cols(small, (int64_t)m->dt_rank + m->n_state, m->n_state), m->n_state, m->n_state, 0);
     if (m->norm || w->b_norm != NULL)
         op_rms_norm(d, i.b, i.b, w->b_norm, m->n_state, 0, p->norm_eps);
     if (m->norm || w->c_norm != NULL)
@@ -124,15 +122,15 @@ void model_bind_ssm2(struct layer_weights *l, const struct arch_plan *p, struct 
 }
 
 /* in: x, b and c before the convolution, dt */
-void model_scan_ssm2(const struct step *s, int layer, const struct op_rows *part,
-                     const struct state_rec *mem, struct tensor o, struct tensor in)
+void model_scan_ssm2(const struct step *s, int layer, const struct op_rows *part, const struct state_rec *mem,
+                     struct tensor o, struct tensor in)
 {
     const struct arch_plan *p = &s->m->plan;
     const struct ssm_plan *m = &p->ssm;
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
     const struct op_conv conv = { p->taps, w->conv, w->conv_bias, true, mem->conv };
-    const struct op_ssm2 rule = { m->n_head, m->inner / m->n_head, m->n_group, m->n_state, w->a, w->d,
-                                  w->dt_bias, mem->rec };
+    const struct op_ssm2 rule = { m->n_head, m->inner / m->n_head, m->n_group, m->n_state, w->a,
+                                  w->d,      w->dt_bias,           mem->rec };
     int64_t channels = arch_plan_conv_channels(p, layer);
     struct tensor mixed = model_mixed(s, &mem->conv, part, channels);
 

@@ -16,7 +16,7 @@
 typedef void bind_fn(struct layer_weights *l, const struct arch_plan *p, struct binder *b);
 static const struct {
     enum mixer bit;
-    bind_fn   *bind;
+    bind_fn *bind;
 } mixers[] = {
     { MIX_ATTN, model_bind_attn }, { MIX_MLA, model_bind_mla },   { MIX_GDN, model_bind_gdn },
     { MIX_KDA, model_bind_kda },   { MIX_SSM1, model_bind_ssm1 }, { MIX_SSM2, model_bind_ssm2 },
@@ -31,7 +31,7 @@ static void bind_layer(struct model *m, struct binder *b, const struct model_exp
 
     b->layer = i;
     b->here = m->host != NULL && l->ffn == FFN_MOE && place->n_here[i] < n_expert ? place->here + (int64_t)i * n_expert
-                                                                                 : NULL;
+                                                                                  : NULL;
     if (l->mixers != 0)
         w->mix_norm = bind_vec(b, "attn_norm.weight", m->plan.n_embd);
     for (size_t j = 0; j < sizeof mixers / sizeof mixers[0]; j++)
@@ -77,7 +77,7 @@ static void bind_nextns(struct model *m, struct binder *b, bool wanted)
     if (wanted && m->plan.n_nextn > 0) {
         m->nextn = arena_array(&m->arena, 1, sizeof *m->nextn);
         if (m->nextn == NULL) {
-            err_set(b->e, ERR_NOMEM, "out of memory");
+            err_nomem(b->e);
             return;
         }
         bind_nextn(m, b, m->plan.n_layer, m->nextn);
@@ -90,9 +90,16 @@ static void bind_nextns(struct model *m, struct binder *b, bool wanted)
 static enum err_code bind_all(struct model *m, const struct gguf *g, const struct model_opts *o, struct err *e)
 {
     const struct arch_plan *p = &m->plan;
-    struct binder b = { .g = g, .arena = &m->arena, .e = e, .dev = m->dev, .host = m->host, .layer = -1,
-                        .n_layer = p->n_layer, .copy = o->placement.copy_weights,
-                        .as_stored = o->placement.as_stored, .bytes = &m->bytes,
+    struct binder b = { .g = g,
+                        .arena = &m->arena,
+                        .e = e,
+                        .dev = m->dev,
+                        .host = m->host,
+                        .layer = -1,
+                        .n_layer = p->n_layer,
+                        .copy = o->placement.copy_weights,
+                        .as_stored = o->placement.as_stored,
+                        .bytes = &m->bytes,
                         .used = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)),
                         .multiplied = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)) };
     float *freq;
@@ -101,7 +108,7 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
     m->layer = arena_array(&m->arena, (size_t)p->n_layer, sizeof *m->layer);
     freq = arena_array(&m->arena, (size_t)p->attn.n_rot / 2 + 1, sizeof *freq);
     if (m->layer == NULL || freq == NULL || b.used == NULL || b.multiplied == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     m->multiplied = b.multiplied;
     for (int i = 0; i < p->attn.n_rot / 2; i++)
         freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
@@ -144,8 +151,9 @@ static void fill_info(struct model *m, const struct gguf *g)
 
 static enum err_code open_dev(struct dev **out, const char *name, const struct model_opts *o, struct err *e)
 {
-    const struct dev_opts dev_opts = { .n_threads = o->n_threads, .acts = o->acts, .dry_run = o->placement.dry_run,
-                                       .absent = o->placement.absent };
+    const struct dev_opts dev_opts = {
+        .n_threads = o->n_threads, .acts = o->acts, .dry_run = o->placement.dry_run, .absent = o->placement.absent
+    };
 
     return dev_open(out, name == NULL ? "cpu" : name, &dev_opts, e);
 }
@@ -194,7 +202,7 @@ static enum err_code count_uses(struct model *m, struct err *e)
 
     if (n > 0)
         m->uses = dev_alloc(m->dev, n);
-    return n == 0 || m->uses != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    return n == 0 || m->uses != NULL ? ERR_OK : err_nomem(e);
 }
 
 enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o, struct err *e)
@@ -202,7 +210,7 @@ enum err_code model_open(struct model **out, const struct gguf *g, const struct 
     struct model *m = calloc(1, sizeof *m);
 
     if (m == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     m->count_sets = o->placement.count_sets;
     if (arch_plan_make(&m->plan, g, e) || open_devices(m, o, e) || (o->placement.count_sets > 0 && count_uses(m, e)) ||
         check_room(m, g, o, e) || bind_all(m, g, o, e)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.h - a model ready to run: plan, checked tensors, device.    room: model (base quant gguf ops arch state)
+/* model.h - a model ready to run: plan, checked tensors, device.    room: model
  *
  * model_open() reads the plan of the file's architecture, finds every tensor it needs and checks its shape
  * and type (ERR_FORMAT names the tensor), and opens the device. Some or all weights stay in the gguf's
@@ -22,10 +22,10 @@ struct state;
 struct op_rows;
 
 struct model_opts {
-    const char *device;    /* "cpu" (NULL: the same) */
-    int         n_threads; /* 0: as many as there are processors */
+    const char *device;        /* "cpu" (NULL: the same) */
+    int n_threads;             /* 0: as many as there are processors */
     enum quant_acts_type acts; /* dev_opts */
-    bool        nextn;     /* also opens the multi-token-prediction block, if there is one (model/drafter.h); the device then
+    bool nextn; /* also opens the multi-token-prediction block, if there is one (model/drafter.h); the device then
                             * has the token embedding, too, for ids that do not come to the host */
     struct model_placement placement; /* all zero: everything on the device; the CPU uses weights in the mapping */
 };
@@ -36,17 +36,17 @@ void model_close(struct model *m); /* NULL is allowed */
 
 /* What a program may want to know. Strings live as long as the model. */
 struct model_info {
-    const char *arch;          /* "qwen35moe" */
-    int         n_layer;       /* of the main stack */
-    int         n_nextn;       /* multi-token-prediction blocks in the file; a step does not use them */
-    int32_t     n_vocab;       /* logits per row */
-    int32_t     n_embd;
-    int64_t     ctx_train;     /* context length the file states, tokens */
-    int64_t     n_params;      /* elements of all tensors */
-    int64_t     weight_bytes;
-    int         n_threads;
+    const char *arch; /* "qwen35moe" */
+    int n_layer;      /* of the main stack */
+    int n_nextn;      /* multi-token-prediction blocks in the file; a step does not use them */
+    int32_t n_vocab;  /* logits per row */
+    int32_t n_embd;
+    int64_t ctx_train; /* context length the file states, tokens */
+    int64_t n_params;  /* elements of all tensors */
+    int64_t weight_bytes;
+    int n_threads;
     const char *device;
-    const char *simd;          /* kernels in use: "avx512", "avx2", "scalar" */
+    const char *simd; /* kernels in use: "avx512", "avx2", "scalar" */
 };
 const struct model_info *model_info(const struct model *m);
 /* Bytes of the weights: in the device's memory, in its own layout, and in the host's memory. */
@@ -60,7 +60,7 @@ const struct model_weights *model_weights(const struct model *m);
 int64_t model_device_used(const struct model *m);
 
 /* How often each routed expert was used since open, [n_layer][n_expert]; placement.count_sets must have been set. */
-int  model_n_expert(const struct model *m); /* 0: none are routed */
+int model_n_expert(const struct model *m); /* 0: none are routed */
 void model_uses(const struct model *m, uint64_t *out);
 void model_forget_uses(struct model *m); /* they count from now on */
 /* Two models with one fingerprint compute the same: a hash of the architecture's metadata, of every tensor's
@@ -70,12 +70,12 @@ uint64_t model_fingerprint(const struct model *m);
 /* Time by operation, for "where the time went", from when it is turned on; off at first. On a device other than
  * the host steps are slower meanwhile, and what is launched together counts as the heaviest operation in it. */
 struct model_timing {
-    const char *op;      /* "matmul", "moe", "attn" ... */
-    uint64_t    calls;
-    uint64_t    ns;
+    const char *op; /* "matmul", "moe", "attn" ... */
+    uint64_t calls;
+    uint64_t ns;
 };
 void model_time(struct model *m, bool on);
-int  model_timings(const struct model *m, struct model_timing *out, int max); /* entries written */
+int model_timings(const struct model *m, struct model_timing *out, int max); /* entries written */
 uint64_t model_launches(const struct model *m); /* kernels launched in that time; 0 on the CPU */
 /* Steps that the device recorded as graphs, to replay them; 0 on the CPU. */
 uint64_t model_graphs(const struct model *m);
@@ -83,11 +83,11 @@ uint64_t model_graphs(const struct model *m);
 /* How fast the device of o reads memory: bytes per second of `reps` measurements with a buffer of `bytes` bytes,
  * rounded down to whole units of 256 (at least one). Opens the device for as long as that takes. */
 struct model_reads {
-    double *bytes_per_s;  /* [reps], of the caller */
-    int     reps;
-    bool  (*stop)(void);  /* NULL, or as dev_may_stop() has it: once it was true, ERR_CANCEL */
-    int     n_threads;    /* the rest is filled in */
-    char    device[16], kernels[288];
+    double *bytes_per_s; /* [reps], of the caller */
+    int reps;
+    bool (*stop)(void); /* NULL, or as dev_may_stop() has it: once it was true, ERR_CANCEL */
+    int n_threads;      /* the rest is filled in */
+    char device[16], kernels[288];
 };
 MUST_CHECK enum err_code model_read_speed(struct model_reads *r, const struct model_opts *o, int64_t bytes,
                                           struct err *e);
@@ -99,13 +99,13 @@ MUST_CHECK enum err_code model_gpu(int i, char *buf, size_t buf_bytes, struct er
 /* Times a GPU product with random weights: `rows` rows of k elements with n rows of weights, by row kernel - 1 of
  * gemm_kernels[] (gemm/gemm.h) if that kernel takes it. Opens the device for that time. */
 struct model_product {
-    int     type;         /* of the weights, a row of quant_types[] */
+    int type; /* of the weights, a row of quant_types[] */
     int64_t k, n, rows;
-    int     kernel;       /* 0: the first that takes it */
-    double *us;           /* [reps] microseconds of one product, with the rounding of activations; of the caller */
-    int     reps;
-    bool    launched;     /* the rest is filled in: whether that kernel took it */
-    char    device[16], kernels[288];
+    int kernel; /* 0: the first that takes it */
+    double *us; /* [reps] microseconds of one product, with the rounding of activations; of the caller */
+    int reps;
+    bool launched; /* the rest is filled in: whether that kernel took it */
+    char device[16], kernels[288];
 };
 MUST_CHECK enum err_code model_product_time(struct model_product *p, const struct model_opts *o, struct err *e);
 #endif

@@ -17,8 +17,9 @@
 
 static struct step step_of(const struct model_drafter *d, const struct op_rows *rows)
 {
-    return (struct step){ .m = &d->net, .d = d->net.dev, .state = d->state, .rows = rows,
-                          .adapt = d->adapter != NULL ? &d->adapt : NULL };
+    return (struct step){
+        .m = &d->net, .d = d->net.dev, .state = d->state, .rows = rows, .adapt = d->adapter != NULL ? &d->adapt : NULL
+    };
 }
 
 /* u of rows of h and the tokens after them, in d->batch. */
@@ -77,8 +78,8 @@ static struct tensor last_rows(const struct model_drafter *d, int at, int n)
 {
     const int64_t n_embd = d->net.plan.n_embd;
 
-    return (struct tensor){ .type = QUANT_f32, .ne = { n_embd, n, 1 }, .stride = n_embd,
-                            .data = d->last + at * n_embd };
+    return (
+        struct tensor){ .type = QUANT_f32, .ne = { n_embd, n, 1 }, .stride = n_embd, .data = d->last + at * n_embd };
 }
 
 /* The outputs y are kept, normed. */
@@ -213,8 +214,9 @@ static enum err_code open_changes(struct model_drafter *d, const char *path, str
     for (size_t i = 0; i < d->changes->n; i++)
         if (model_class_of(str_of(d->changes->mat[i].name), d->target->plan.n_layer) != MODEL_MTP ||
             strstr(d->changes->mat[i].name, "shared_head") != NULL)
-            return err_set(e, ERR_UNSUPPORTED, "%s: changes %s: not an adapter of the multi-token-prediction block alone",
-                           path, d->changes->mat[i].name);
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s: changes %s: not an adapter of the multi-token-prediction block alone", path,
+                           d->changes->mat[i].name);
     return model_adapter_open(&d->adapter, d->target, d->changes, e);
 }
 
@@ -225,8 +227,7 @@ enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *
     struct model_drafter *d;
 
     if (m->plan.n_nextn == 0)
-        return err_set(e, ERR_UNSUPPORTED, "%s has no multi-token-prediction block",
-                       gguf_path(m->gguf));
+        return err_set(e, ERR_UNSUPPORTED, "%s has no multi-token-prediction block", gguf_path(m->gguf));
     if (w == NULL)
         return err_set(e, ERR_ARG, "the model was opened without its multi-token-prediction block");
     if (model_draft_open(&d, m, &mtp, e) != ERR_OK)
@@ -246,10 +247,9 @@ enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *
     d->embd_norm = w->embd_norm;
     d->hidden_norm = w->hidden_norm;
     d->out_norm = w->out_norm != NULL ? w->out_norm : m->out_norm;
-    d->info = (struct model_drafter_info){ .n_max = MODEL_GUESSES_MAX,
-                                           .n_embd = m->plan.n_embd,
-                                           .n_tap = 1,
-                                           .tap = { m->plan.n_layer - 1 } };
+    d->info = (struct model_drafter_info){
+        .n_max = MODEL_GUESSES_MAX, .n_embd = m->plan.n_embd, .n_tap = 1, .tap = { m->plan.n_layer - 1 }
+    };
     d->width = m->plan.n_embd;
     *out = d;
     return ERR_OK;

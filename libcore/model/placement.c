@@ -5,9 +5,9 @@
 #include <stdlib.h>
 
 struct leaving {
-    double key;   /* price of a byte */
-    double uses;  /* for each token */
-    int    layer, expert, rank; /* rank: in its layer */
+    double key;              /* price of a byte */
+    double uses;             /* for each token */
+    int layer, expert, rank; /* rank: in its layer */
 };
 
 static int by_uses(const void *a, const void *b)
@@ -80,14 +80,17 @@ enum err_code model_experts_place(struct model_experts **out, const struct model
     struct leaving *v = calloc(n + 1, sizeof *v);
 
     if (p != NULL) {
-        *p = (struct model_experts){ in->n_layer, in->n_expert, 0, calloc(n + 1, sizeof *p->here),
-                                   calloc((size_t)in->n_layer + 1, sizeof *p->n_here),
-                                   calloc((size_t)in->n_layer + 1, sizeof *p->host_uses) };
+        *p = (struct model_experts){ in->n_layer,
+                                     in->n_expert,
+                                     0,
+                                     calloc(n + 1, sizeof *p->here),
+                                     calloc((size_t)in->n_layer + 1, sizeof *p->n_here),
+                                     calloc((size_t)in->n_layer + 1, sizeof *p->host_uses) };
     }
     if (p == NULL || v == NULL || p->here == NULL || p->n_here == NULL || p->host_uses == NULL) {
         free(v);
         model_experts_free(p);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     for (int i = 0; i < in->n_layer; i++) {
         if (in->layer[i].expert_bytes == 0)
@@ -112,7 +115,7 @@ enum err_code model_experts_choose(struct model_experts *p, int n_used, const ui
     struct leaving *v = calloc((size_t)p->n_expert + 1, sizeof *v);
 
     if (v == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int l = 0; l < p->n_layer; l++) {
         bool *here = p->here + (int64_t)l * p->n_expert;
 

@@ -23,36 +23,36 @@ struct model_placement {
      * device. */
     const struct model_experts *experts;
     int64_t weight_bytes; /* of memory on the device, from a dry run; 0: not known */
-    int     step_rows;    /* rows in one step on a GPU, if run_opts gives no number; 0: run.h's default */
+    int step_rows;        /* rows in one step on a GPU, if run_opts gives no number; 0: run.h's default */
     /* Copies the weights that the CPU computes with from the mapped file to RAM when the model is opened; they may be
      * faster to read there. The memory must be free (ERR_NOMEM), and other processes do not share it. A matrix of which
      * only rows are read stays in the mapping. */
-    bool    copy_weights;
-    bool    as_stored;    /* the copy has the file's layout; else rows are laid out anew where that is faster */
-    bool    dry_run, absent; /* dev_opts: to learn what the model takes, not to run */
+    bool copy_weights;
+    bool as_stored;       /* the copy has the file's layout; else rows are laid out anew where that is faster */
+    bool dry_run, absent; /* dev_opts: to learn what the model takes, not to run */
     /* What model_uses() counts for each row. 0: nothing; 1: its top k experts; n: the top k, the top 2k and so on up to the
      * top n k, so that a small sample also separates rarely used experts. */
-    int     count_sets;
+    int count_sets;
 };
 
 struct model_experts {
-    int     n_layer, n_expert;
-    int64_t device_bytes;  /* of the experts on the device */
-    bool   *here;          /* [n_layer][n_expert] on the device */
-    int    *n_here;        /* [n_layer] */
-    double *host_uses;     /* [n_layer] expected uses of the layer's other experts for each token */
+    int n_layer, n_expert;
+    int64_t device_bytes; /* of the experts on the device */
+    bool *here;           /* [n_layer][n_expert] on the device */
+    int *n_here;          /* [n_layer] */
+    double *host_uses;    /* [n_layer] expected uses of the layer's other experts for each token */
 };
 
 /* Bytes of a layer on the device: expert_bytes for each expert there, and more_bytes if there is at least one. */
 struct model_experts_layer {
-    int64_t expert_bytes;  /* 0: the layer has no routed experts */
+    int64_t expert_bytes; /* 0: the layer has no routed experts */
     int64_t more_bytes;
 };
 struct model_experts_in {
-    int     n_layer, n_expert, n_used;
+    int n_layer, n_expert, n_used;
     const struct model_experts_layer *layer; /* [n_layer] */
-    const uint64_t *uses;                  /* [n_layer][n_expert] measured; NULL: none */
-    int64_t room_bytes;                    /* memory for experts; less than 0 counts as 0 */
+    const uint64_t *uses;                    /* [n_layer][n_expert] measured; NULL: none */
+    int64_t room_bytes;                      /* memory for experts; less than 0 counts as 0 */
 };
 MUST_CHECK enum err_code model_experts_place(struct model_experts **out, const struct model_experts_in *in,
                                              struct err *e);

@@ -14,7 +14,9 @@ enum { TIMES = 20 }; /* products of one measurement */
 static struct tensor put_rows(struct dev *d, int64_t ne0, int64_t ne1)
 {
     const size_t n = (size_t)(ne0 * ne1);
-    struct tensor t = { .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0, .data = dev_alloc(d, n * sizeof(float)) };
+    struct tensor t = {
+        .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0, .data = dev_alloc(d, n * sizeof(float))
+    };
     float *v = malloc(n * sizeof *v);
 
     for (size_t i = 0; v != NULL && i < n; i++)
@@ -66,7 +68,7 @@ static enum err_code measure(struct model_product *p, struct dev *d, struct err 
 {
     void *host = NULL;
     struct tensor w = put_weights(d, &host, p), x = put_rows(d, p->k, p->rows), y = put_rows(d, p->n, p->rows);
-    enum err_code code = w.data == NULL || x.data == NULL || y.data == NULL ? err_set(e, ERR_NOMEM, "out of memory") : ERR_OK;
+    enum err_code code = w.data == NULL || x.data == NULL || y.data == NULL ? err_nomem(e) : ERR_OK;
 
     if (code == ERR_OK) {
         dev_measure(d, true);

@@ -14,12 +14,12 @@
 
 static model_scan_fn *scan_of(unsigned mixers)
 {
-    return mixers & MIX_GDN ? model_scan_gdn
-         : mixers & MIX_KDA ? model_scan_kda
-         : mixers & MIX_SSM1 ? model_scan_ssm1
-         : mixers & MIX_SSM2 ? model_scan_ssm2
-         : mixers & MIX_CONV ? model_scan_conv
-                             : NULL;
+    return mixers & MIX_GDN    ? model_scan_gdn
+           : mixers & MIX_KDA  ? model_scan_kda
+           : mixers & MIX_SSM1 ? model_scan_ssm1
+           : mixers & MIX_SSM2 ? model_scan_ssm2
+           : mixers & MIX_CONV ? model_scan_conv
+                               : NULL;
 }
 
 void model_part_done(const struct step *s, int layer, int part, bool conv, bool rec)

@@ -39,8 +39,7 @@ static const struct gguf_tensor *need(struct binder *b, const char *name, char f
     return t;
 }
 
-static const struct gguf_tensor *need_shape(struct binder *b, const char *name, int64_t ne0, int64_t ne1,
-                                            int64_t ne2)
+static const struct gguf_tensor *need_shape(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
 {
     char full[128];
     const struct gguf_tensor *t = need(b, name, full);
@@ -52,9 +51,9 @@ static const struct gguf_tensor *need_shape(struct binder *b, const char *name, 
     }
     if (t == NULL || (t->ne[0] == ne0 && t->ne[1] == ne1 && t->ne[2] == ne2 && t->ne[3] == 1))
         return t;
-    err_set(b->e, ERR_FORMAT, "%s: tensor %s is %lld x %lld x %lld, not %lld x %lld x %lld",
-            gguf_path(b->g), full, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2],
-            (long long)ne0, (long long)ne1, (long long)ne2);
+    err_set(b->e, ERR_FORMAT, "%s: tensor %s is %lld x %lld x %lld, not %lld x %lld x %lld", gguf_path(b->g), full,
+            (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)ne0, (long long)ne1,
+            (long long)ne2);
     return NULL;
 }
 
@@ -109,7 +108,8 @@ static const void *to_device(struct binder *b, const char *name, const void *hos
 /* A tensor in n pieces, some of which are kept: those with keep[i]. */
 static struct dev_pieces rows_of(const struct binder *b, const struct gguf_tensor *t, int64_t n, const bool *keep)
 {
-    return (struct dev_pieces){ t->data, t->size_bytes / (size_t)n, n, keep, t->type, b->as_stored ? 0 : t->ne[0], t->ne[1] };
+    return (struct dev_pieces){ t->data, t->size_bytes / (size_t)n,   n,       keep,
+                                t->type, b->as_stored ? 0 : t->ne[0], t->ne[1] };
 }
 
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
@@ -125,8 +125,13 @@ struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t 
     p = pieces_to_device(b, name, &v, &laid);
     if (b->copy && p != t->data)
         gguf_drop(b->g, t);
-    return (struct tensor){ .type = t->type, .ne = { ne0, ne1, ne2 }, .stride = ne0, .pitch = ne1,
-                            .data = (void *)(uintptr_t)p, .laid = laid, .of = number_of(b, t) }; /* never written */
+    return (struct tensor){ .type = t->type,
+                            .ne = { ne0, ne1, ne2 },
+                            .stride = ne0,
+                            .pitch = ne1,
+                            .data = (void *)(uintptr_t)p,
+                            .laid = laid,
+                            .of = number_of(b, t) }; /* never written */
 }
 
 struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1, bool by_ids)
@@ -148,8 +153,12 @@ struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t
     more = dev_held(b->dev) - held;
     b->bytes->device[class] += (int64_t)more;
     b->bytes->host[class] += more == 0 ? (int64_t)t->size_bytes : 0;
-    return (struct tensor){ .type = t->type, .ne = { ne0, ne1, 1 }, .stride = ne0, .pitch = ne1,
-                            .data = (void *)(uintptr_t)p, .of = number_of(b, t) };
+    return (struct tensor){ .type = t->type,
+                            .ne = { ne0, ne1, 1 },
+                            .stride = ne0,
+                            .pitch = ne1,
+                            .data = (void *)(uintptr_t)p,
+                            .of = number_of(b, t) };
 }
 
 /* Experts that stay on the host, in the mapped file or copied. */
@@ -167,7 +176,7 @@ static const void *experts_on_host(struct binder *b, const struct gguf_tensor *t
     }
     keep = arena_array(b->arena, (size_t)n_expert, sizeof *keep);
     if (keep == NULL) {
-        err_set(b->e, ERR_NOMEM, "out of memory");
+        err_nomem(b->e);
         return t->data;
     }
     for (int64_t i = 0; i < n_expert; i++)
@@ -198,8 +207,9 @@ struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int6
     if (t == NULL)
         return (struct tensor){ .type = QUANT_f32 };
     n_here = count(b->here, n_expert);
-    all = (struct tensor){ .type = t->type, .ne = { ne0, ne1, n_expert }, .stride = ne0, .pitch = ne1,
-                           .of = number_of(b, t) };
+    all = (struct tensor){
+        .type = t->type, .ne = { ne0, ne1, n_expert }, .stride = ne0, .pitch = ne1, .of = number_of(b, t)
+    };
     all.data = (void *)(uintptr_t)experts_on_host(b, t, n_expert, n_here, &all.laid);
     *host = all;
     all.laid = false;
@@ -218,7 +228,7 @@ const int32_t *bind_slots(struct binder *b, int n_expert, bool there)
 
     if (v == NULL) {
         if (b->e->code == ERR_OK)
-            err_set(b->e, ERR_NOMEM, "out of memory");
+            err_nomem(b->e);
         return NULL;
     }
     for (int32_t i = 0; i < n_expert; i++)
@@ -238,7 +248,7 @@ static float *room_for(struct binder *b, int64_t n)
     float *v = arena_array(b->arena, (size_t)n, sizeof *v);
 
     if (v == NULL && b->e->code == ERR_OK)
-        err_set(b->e, ERR_NOMEM, "out of memory");
+        err_nomem(b->e);
     return v;
 }
 
@@ -260,8 +270,7 @@ static float *widened(struct binder *b, const char *name, int64_t n)
     v = room_for(b, n);
     for (int64_t r = 0; v != NULL && r < rows; r++)
         quant_types[t->type]->decode(v + r * t->ne[0],
-                                     (const unsigned char *)t->data + r * quant_row_bytes(t->type, t->ne[0]),
-                                     t->ne[0]);
+                                     (const unsigned char *)t->data + r * quant_row_bytes(t->type, t->ne[0]), t->ne[0]);
     return v;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* absent.c - dry runs of a GPU for programs that were built without one.    room: ops (base, quant)
+/* absent.c - dry runs of a GPU for programs that were built without one.    room: ops
  *
  * Plans are made for cards that are elsewhere, also by programs without CUDA. Weights, KV rows,
  * state, logits and the tensors of a step are counted as kernels/device/memory.cu counts them. Only the
@@ -13,18 +13,20 @@
 #include "quant/quant.h"
 
 enum {
-    PIECE = 2 << 20, PAD = 512,  /* the driver gives memory out in pieces */
-    OWN = 3 * PIECE,             /* that the device takes without being asked */
-    SPREAD = 48 << 20,           /* keys and values that attention of many rows unpacks at a time */
-    MANY = 16, MANY_QUERIES = 32, /* rows above which products and attention work in tiles */
-    COLUMNS = 64,                /* rows of such a tile */
+    PIECE = 2 << 20,
+    PAD = 512,         /* the driver gives memory out in pieces */
+    OWN = 3 * PIECE,   /* that the device takes without being asked */
+    SPREAD = 48 << 20, /* keys and values that attention of many rows unpacks at a time */
+    MANY = 16,
+    MANY_QUERIES = 32, /* rows above which products and attention work in tiles */
+    COLUMNS = 64,      /* rows of such a tile */
 };
 
 struct absent {
-    size_t  held;
-    size_t  work, reserved; /* the most that an operation needs; counted of it and of rows */
-    size_t  rows_bytes;     /* of the matrix of which rows are read from the host; 0: none */
-    int64_t rows, outputs;  /* the most of a step; the most of a product's matrix: the vocabulary */
+    size_t held;
+    size_t work, reserved; /* the most that an operation needs; counted of it and of rows */
+    size_t rows_bytes;     /* of the matrix of which rows are read from the host; 0: none */
+    int64_t rows, outputs; /* the most of a step; the most of a product's matrix: the vocabulary */
 };
 
 static size_t pieces(size_t n)
@@ -58,7 +60,7 @@ static double rounded(int64_t k, int64_t n)
 static size_t matmul_need(void *ctx, struct tensor y, struct tensor w, struct tensor x)
 {
     struct absent *a = ctx;
-    double         plain = 2.5 * (double)w.ne[0] * (double)x.ne[1];
+    double plain = 2.5 * (double)w.ne[0] * (double)x.ne[1];
 
     (void)y;
     a->rows = x.ne[1] > a->rows ? x.ne[1] : a->rows;
@@ -69,18 +71,17 @@ static size_t matmul_need(void *ctx, struct tensor y, struct tensor w, struct te
 /* Unpacked keys and values of one head's page: 16-bit planes, two for what one does not hold. */
 static double page_bytes(const struct op_kv *kv)
 {
-    int     blocks = (kv->dim_v + 31) / 32;
-    int     planes = kv->type_k == QUANT_f32 ? 2 : 1;
+    int blocks = (kv->dim_v + 31) / 32;
+    int planes = kv->type_k == QUANT_f32 ? 2 : 1;
     int64_t keys = (int64_t)(kv->dim_k + 31) / 32 * 2 * (512 + 8192 * planes);
     int64_t values = (int64_t)(blocks + 7) / 8 * 16 * (blocks > 4 ? 2 : 1) * 4096;
 
     return (double)(keys + values * (kv->type_v == QUANT_f16 ? 1 : 2));
 }
 
-static size_t attn_need(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv,
-                        const struct op_rows *r)
+static size_t attn_need(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, const struct op_rows *r)
 {
-    double  heads = (double)q.ne[0] / kv->dim_k, bytes;
+    double heads = (double)q.ne[0] / kv->dim_k, bytes;
     int64_t pages = 1, most = 1;
 
     (void)y;
@@ -116,7 +117,7 @@ static size_t moe_need(void *ctx, struct tensor y, struct tensor x, const struct
 {
     int64_t n = x.ne[1], pairs = n * a->n_used, ff = a->up.ne[1];
     int64_t places = n > MANY ? pairs + COLUMNS * a->up.ne[2] : pairs; /* whole tiles of experts */
-    double  floats = (double)pairs * (double)(2 * ff + a->down.ne[1]);
+    double floats = (double)pairs * (double)(2 * ff + a->down.ne[1]);
 
     (void)y;
     return need(ctx, rounded(a->up.ne[0], n) + rounded(ff, places) + 4 * floats);
@@ -135,8 +136,8 @@ static size_t adapt_need(void *ctx, const struct op_adapt *a, int n, const struc
 static bool reserve(void *ctx)
 {
     struct absent *a = ctx;
-    size_t         row = a->outputs > 0 ? a->rows_bytes / (size_t)a->outputs : 0;
-    size_t         all = pieces(a->work) + (row > 0 ? pieces(row * (size_t)a->rows) : 0);
+    size_t row = a->outputs > 0 ? a->rows_bytes / (size_t)a->outputs : 0;
+    size_t all = pieces(a->work) + (row > 0 ? pieces(row * (size_t)a->rows) : 0);
 
     if (all > a->reserved) {
         a->held += all - a->reserved;
@@ -145,11 +146,10 @@ static bool reserve(void *ctx)
     return true;
 }
 
-static const void *weights_some(void *ctx, const void *host, size_t piece_bytes, int64_t n,
-                                const bool *keep)
+static const void *weights_some(void *ctx, const void *host, size_t piece_bytes, int64_t n, const bool *keep)
 {
     struct absent *a = ctx;
-    size_t         bytes = 0;
+    size_t bytes = 0;
 
     for (int64_t i = 0; i < n; i++)
         bytes += keep == NULL || keep[i] ? piece_bytes : 0;
@@ -299,7 +299,7 @@ enum err_code dev_absent_open(struct dev_impl *out, struct err *e)
     struct absent *a = calloc(1, sizeof *a);
 
     if (a == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     *out = (struct dev_impl){ &table, a };
     return ERR_OK;
 }

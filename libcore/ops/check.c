@@ -192,7 +192,7 @@ const unsigned char *dev_check_fetch(struct check *c, const void *p, size_t n)
     struct check *c = ctx; \
     struct call k; \
     if (!dev_check_begin(c, &k, DEV_OP_##op, y, x)) \
-        return
+    return
 #define T(t) mirrored(c, t)
 #define P(p) dev_check_mirror(c, p)
 
@@ -420,8 +420,8 @@ static void check_kda(void *ctx, struct tensor y, struct tensor qkv, struct tens
     dev_check_rec(c, &k, &a->rec, (int64_t)a->n_head * (a->dim + 1), r);
 }
 
-static void check_ssm1(void *ctx, struct tensor y, struct tensor x, struct tensor dt, struct tensor b,
-                       struct tensor cc, const struct op_ssm1 *a, const struct op_rows *r)
+static void check_ssm1(void *ctx, struct tensor y, struct tensor x, struct tensor dt, struct tensor b, struct tensor cc,
+                       const struct op_ssm1 *a, const struct op_rows *r)
 {
     BEGIN(ssm1, y, x);
     const struct op_ssm1 m = { a->n_state, P(a->a), P(a->d), P(a->dt_bias), rec_of(c, a->rec) };
@@ -476,7 +476,8 @@ static void check_route(void *ctx, int32_t *expert, struct tensor weight, struct
 }
 
 /* The same adapters of one product, in the mirror: pair has room for all of a step. */
-static struct op_adapt adapt_of(struct check *c, const struct op_adapt *a, const struct op_terms *t, struct op_pair *pair)
+static struct op_adapt adapt_of(struct check *c, const struct op_adapt *a, const struct op_terms *t,
+                                struct op_pair *pair)
 {
     struct op_adapt m = *a;
 
@@ -489,15 +490,15 @@ static struct op_adapt adapt_of(struct check *c, const struct op_adapt *a, const
 
 /* The arguments of an operation with experts, in the mirror. */
 struct experts {
-    struct op_moe       moe;
+    struct op_moe moe;
     struct op_moe_adapt adapt;
-    struct op_pair      pair[3][OP_ADAPTERS_MAX];
+    struct op_pair pair[3][OP_ADAPTERS_MAX];
 };
 
 static const struct op_moe *experts_of(struct check *c, const struct op_moe *a, struct experts *m)
 {
-    m->moe = (struct op_moe){ a->n_used, P(a->expert), T(a->weight), T(a->gate), T(a->up), T(a->down), a->act,
-                              P(a->slot), NULL };
+    m->moe = (struct op_moe){ a->n_used,  P(a->expert), T(a->weight), T(a->gate), T(a->up),
+                              T(a->down), a->act,       P(a->slot),   NULL };
     if (a->adapt == NULL)
         return &m->moe;
     m->adapt = (struct op_moe_adapt){ adapt_of(c, &a->adapt->gate, a->adapt->terms, m->pair[0]),
@@ -511,7 +512,7 @@ static void check_adapt(void *ctx, const struct op_adapt *a, int n, struct tenso
                         const struct op_terms *t)
 {
     BEGIN(adapt, a[0].y, x);
-    struct op_pair  pair[OP_PRODUCTS_MAX][OP_ADAPTERS_MAX];
+    struct op_pair pair[OP_PRODUCTS_MAX][OP_ADAPTERS_MAX];
     struct op_adapt m[OP_PRODUCTS_MAX];
 
     for (int i = 0; i < n; i++)
@@ -679,7 +680,7 @@ static enum err_code check_end(void *ctx, struct err *e)
     if (dev_end(c->tested, e) != ERR_OK || dev_end(c->spec, e) != ERR_OK)
         return e->code;
     if (c->no_memory)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     return c->found[0] != '\0' ? err_set(e, ERR_DEVICE, "%s", c->found) : ERR_OK;
 }
 
@@ -714,15 +715,13 @@ static enum err_code check_read_speed(void *ctx, size_t n, double *bytes_per_s, 
 
 #define X(name) .name = check_##name,
 #define REST(host) \
-    DEV_OPS(X) \
-    .matmul_need = matmul_need, .attn_need = attn_need, .route_need = rows_need, .top_need = rows_need, \
+    DEV_OPS(X).matmul_need = matmul_need, .attn_need = attn_need, .route_need = rows_need, .top_need = rows_need, \
     .moe_need = moe_need, .adapt_need = adapt_need, .scan_need = scan_need, .weights = check_weights, \
-    .weights_rows = check_weights_rows, \
-    .weights_some = check_weights_some, .weights_copy = check_weights_copy, \
+    .weights_rows = check_weights_rows, .weights_some = check_weights_some, .weights_copy = check_weights_copy, \
     .reserve_weights = check_reserve_weights, .held = check_held, .memory = check_memory, .is_host = host, \
-    .alloc = check_alloc, .free = check_free, \
-    .begin = check_begin, .end = check_end, .zero = check_zero, .copy = check_copy, .close = check_close, \
-    .simd = check_simd, .threads = check_threads, .read_speed = check_read_speed,
+    .alloc = check_alloc, .free = check_free, .begin = check_begin, .end = check_end, .zero = check_zero, \
+    .copy = check_copy, .close = check_close, .simd = check_simd, .threads = check_threads, \
+    .read_speed = check_read_speed,
 static const struct dev_table on_host = { REST(true) }, elsewhere = { REST(false) };
 #undef X
 
@@ -732,7 +731,7 @@ enum err_code dev_check_open(struct dev_impl *out, const char *name, const struc
     struct check *c = calloc(1, sizeof *c);
 
     if (c == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (dev_open(&c->tested, name, o, e) != ERR_OK) {
         free(c);
         return e->code;

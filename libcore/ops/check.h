@@ -5,28 +5,28 @@
 #include "ops/table.h"
 
 struct range {
-    const unsigned char *at;     /* on the tested device */
-    unsigned char       *mirror;
-    size_t               n;
-    bool                 own;    /* the mirror goes when the device does */
+    const unsigned char *at; /* on the tested device */
+    unsigned char *mirror;
+    size_t n;
+    bool own; /* the mirror goes when the device does */
 };
 
 struct check {
-    struct dev   *tested, *spec;
-    bool          exact;     /* the tested device computes the specification's bytes */
+    struct dev *tested, *spec;
+    bool exact; /* the tested device computes the specification's bytes */
     struct range *range;
-    int           n_range, cap_range, last;
-    uint64_t      call, of_op[DEV_OP_N]; /* in this step */
+    int n_range, cap_range, last;
+    uint64_t call, of_op[DEV_OP_N]; /* in this step */
     unsigned char *fetched;
-    size_t        cap_fetched;
-    char          found[400];            /* what ended it; "": nothing yet */
-    bool          no_memory;
+    size_t cap_fetched;
+    char found[400]; /* what ended it; "": nothing yet */
+    bool no_memory;
 };
 
 /* A call in hand. */
 struct call {
-    enum dev_op   op;
-    char          shapes[96];
+    enum dev_op op;
+    char shapes[96];
     struct tensor w, x; /* of a product, on the host */
 };
 

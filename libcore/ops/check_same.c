@@ -19,7 +19,6 @@ static const float allowed[DEV_OP_N] = {
     [DEV_OP_adapt] = 1e-4f,     [DEV_OP_add] = 1e-6f,     [DEV_OP_add_gated] = 1e-5f, [DEV_OP_sigmoid_mul] = 1e-5f,
 };
 
-
 static const char *const names[DEV_OP_N] = {
 #define X(name) #name,
     DEV_OPS(X)
@@ -152,8 +151,8 @@ void dev_check_rec(struct check *c, const struct call *k, const struct op_rec *r
         if (!same_floats(c, k, "memory of slot", s->slot, rec->data + s->slot * rec->floats, rec->floats))
             return;
         for (int j = s->n - s->logged; j < s->n && c->found[0] == '\0'; j++)
-            (void)same_floats(c, k, "logged row", j,
-                              l->data + s->slot * l->floats + (s->pos + j) % l->rows * l->width, inputs);
+            (void)same_floats(c, k, "logged row", j, l->data + s->slot * l->floats + (s->pos + j) % l->rows * l->width,
+                              inputs);
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* context.h - a device for other code of the room that it is of.                   room: ops (base, quant) */
+/* context.h - a device for other code of the room that it is of.                   room: ops */
 #ifndef OPS_CONTEXT_H
 #define OPS_CONTEXT_H
 #include "ops/ops.h"

@@ -14,12 +14,12 @@
 enum { ALIGN = 64 };
 
 struct dev {
-    struct dev_impl   impl;
-    char              name[32];
-    int               unit;
-    unsigned char    *scratch;
-    size_t            cap, used, peak;
-    bool              measuring, timing;
+    struct dev_impl impl;
+    char name[32];
+    int unit;
+    unsigned char *scratch;
+    size_t cap, used, peak;
+    bool measuring, timing;
     struct dev_timing time[DEV_OP_N];
 };
 
@@ -49,7 +49,7 @@ static enum err_code open_one(struct dev **out, size_t i, int unit, const struct
     struct dev *d = calloc(1, sizeof *d);
 
     if (d == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     (void)snprintf(d->name, sizeof d->name, "%s", devs[i].name);
     d->unit = unit;
     enum err_code code = devs[i].open(&d->impl, d, o, e);
@@ -81,7 +81,8 @@ static enum err_code no_such_device(const char *name, struct err *e)
 #ifdef CHIMERE_CUDA
     return err_set(e, ERR_ARG, "no device named '%s'; there are %sauto (a GPU where there is one)", name, names);
 #else
-    return err_set(e, ERR_ARG, "no device named '%s'; there are %sauto; this program was built without CUDA", name, names);
+    return err_set(e, ERR_ARG, "no device named '%s'; there are %sauto; this program was built without CUDA", name,
+                   names);
 #endif
 }
 
@@ -104,10 +105,10 @@ static enum err_code open_check(struct dev **out, const char *name, const struct
     struct dev *d = calloc(1, sizeof *d);
 
     if (d == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     (void)snprintf(d->name, sizeof d->name, "check:%.16s", name);
     enum err_code code = strncmp(name, "check:", 6) == 0 ? err_set(e, ERR_ARG, "no device named '%s'", name)
-                                                        : dev_check_open(&d->impl, name, o, e);
+                                                         : dev_check_open(&d->impl, name, o, e);
     if (code != ERR_OK) {
         free(d);
         return code;
@@ -122,7 +123,7 @@ static enum err_code open_absent(struct dev **out, const char *name, struct err 
     struct dev *d = calloc(1, sizeof *d);
 
     if (d == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     (void)snprintf(d->name, sizeof d->name, "%s", name);
     if (dev_absent_open(&d->impl, e) != ERR_OK) {
         free(d);
@@ -167,8 +168,9 @@ enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts
         return open_absent(out, name, e);
 #ifndef CHIMERE_CUDA
     if (strncmp(name, "cuda", 4) == 0 && unit_of(name + 4) >= 0)
-        return o->dry_run && o->absent ? open_absent(out, "cuda", e)
-                                       : err_set(e, ERR_DEVICE, "device '%s': this program was built without CUDA", name);
+        return o->dry_run && o->absent
+                   ? open_absent(out, "cuda", e)
+                   : err_set(e, ERR_DEVICE, "device '%s': this program was built without CUDA", name);
 #endif
     return no_such_device(name, e);
 }
@@ -366,7 +368,9 @@ void *dev_scratch_bytes(struct dev *d, size_t n)
 struct tensor dev_scratch(struct dev *d, int64_t ne0, int64_t ne1)
 {
     return (struct tensor){
-        .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0,
+        .type = QUANT_f32,
+        .ne = { ne0, ne1, 1 },
+        .stride = ne0,
         .data = dev_scratch_bytes(d, (size_t)ne0 * (size_t)ne1 * sizeof(float)),
     };
 }
@@ -557,8 +561,7 @@ void op_matmuls(struct dev *d, const struct op_product *p, int n, struct tensor 
         RUN_AS(matmul, matmuls, p, n, x);
 }
 
-void op_rms_norm(struct dev *d, struct tensor y, struct tensor x, const float *w, int64_t n_w,
-                 int64_t group, float eps)
+void op_rms_norm(struct dev *d, struct tensor y, struct tensor x, const float *w, int64_t n_w, int64_t group, float eps)
 {
     group = group == 0 ? x.ne[0] : group;
     assert(alike(y, x) && x.ne[0] % group == 0);
@@ -566,8 +569,8 @@ void op_rms_norm(struct dev *d, struct tensor y, struct tensor x, const float *w
     RUN(rms_norm, y, x, w, n_w, group, eps);
 }
 
-void op_rms_norm_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor z,
-                       const float *w, int64_t n_w, int64_t group, float eps)
+void op_rms_norm_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor z, const float *w, int64_t n_w,
+                       int64_t group, float eps)
 {
     group = group == 0 ? x.ne[0] : group;
     assert(alike(y, x) && alike(z, x) && x.ne[0] % group == 0);
@@ -623,8 +626,7 @@ void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t
     RUN(rows_pick, y, x, row);
 }
 
-void op_heads_pick(struct dev *d, struct tensor y, struct tensor x, int64_t dim, int64_t pitch,
-                   int64_t first)
+void op_heads_pick(struct dev *d, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first)
 {
     assert(y.ne[0] % dim == 0 && y.ne[1] == x.ne[1] && first >= 0 && first + dim <= pitch);
     assert(y.ne[0] / dim * pitch <= x.ne[0]);
@@ -658,8 +660,7 @@ void op_hadamard(struct dev *d, struct tensor y, struct tensor x, int64_t dim)
     RUN(hadamard, y, x, dim);
 }
 
-void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct op_kv *kv,
-                 const struct op_rows *r)
+void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct op_kv *kv, const struct op_rows *r)
 {
     assert(floats(k, (int64_t)kv->n_head * kv->dim_k, r->n));
     assert(floats(v, (int64_t)kv->n_head * kv->dim_v, r->n));
@@ -692,8 +693,8 @@ static bool fits_rec(const struct op_rec *rec, int64_t floats, int64_t inputs, c
         const struct op_seq *s = &r->seq[i];
 
         fits = l->rows == 0 ? s->again == 0 && s->drafts == 0 && s->logged == 0
-                            : s->again <= l->most && s->again <= l->rows && s->logged <= l->rows &&
-                              s->logged <= s->n && s->drafts <= s->logged;
+                            : s->again <= l->most && s->again <= l->rows && s->logged <= l->rows && s->logged <= s->n &&
+                                  s->drafts <= s->logged;
     }
     return fits;
 }
@@ -707,8 +708,7 @@ static bool asked_scan(struct dev *d, const struct op_rec *rec, int64_t block)
     return true;
 }
 
-void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_conv *a,
-             const struct op_rows *r)
+void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r)
 {
     assert(floats(x, y.ne[0], r->n) && y.type == QUANT_f32 && a->taps >= 1);
     assert(y.ne[1] == r->n || y.ne[1] == r->n + op_again_rows(&a->rec, r));
@@ -741,8 +741,8 @@ void op_kda(struct dev *d, struct tensor y, struct tensor qkv, struct tensor dec
         RUN(kda, y, qkv, decay, beta, a, r);
 }
 
-void op_ssm1(struct dev *dev, struct tensor y, struct tensor x, struct tensor dt, struct tensor b,
-             struct tensor c, const struct op_ssm1 *a, const struct op_rows *r)
+void op_ssm1(struct dev *dev, struct tensor y, struct tensor x, struct tensor dt, struct tensor b, struct tensor c,
+             const struct op_ssm1 *a, const struct op_rows *r)
 {
     struct dev *d = dev;
 
@@ -766,8 +766,7 @@ void op_ssm2(struct dev *dev, struct tensor y, struct tensor xbc, struct tensor 
         RUN(ssm2, y, xbc, dt, a, r);
 }
 
-void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tensor logits,
-              const struct op_route *a)
+void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tensor logits, const struct op_route *a)
 {
     assert(floats(weight, a->n_used, logits.ne[1]) && floats(logits, a->n_expert, weight.ne[1]));
     assert(a->n_used >= 1 && a->n_used <= a->n_expert);
@@ -844,8 +843,8 @@ void op_tally(struct dev *d, uint64_t *count, int n_expert, const int32_t *exper
 
 size_t op_top_bytes(const struct op_top *a)
 {
-    size_t n = sizeof(struct op_top_row) + (size_t)a->k * sizeof(struct logits_entry) +
-               (size_t)a->n_ids * sizeof(float);
+    size_t n =
+        sizeof(struct op_top_row) + (size_t)a->k * sizeof(struct logits_entry) + (size_t)a->n_ids * sizeof(float);
 
     return (n + 7) / 8 * 8;
 }
@@ -876,8 +875,7 @@ struct logits_digest op_top_digest(const struct op_top *a, const void *out, int6
     return (struct logits_digest){
         .top = entry,
         .n_top = row->n < n_top ? row->n : n_top,
-        .all = row->n <= n_top && row->n < a->k,
-        .ids = a->n_ids > 0 ? a->ids + r * a->n_ids : NULL,
+        .all = row->n <= n_top && row->n<a->k, .ids = a->n_ids> 0 ? a->ids + r * a->n_ids : NULL,
         .logits = (const void *)(entry + a->k),
         .n_ids = a->n_ids,
         .max = row->max,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops.h - the operations a forward pass is made of.                      room: ops (base, quant)
+/* ops.h - the operations a forward pass is made of.                      room: ops
  *
  * A forward pass is straight-line C that calls these functions; there is no graph object. Shapes are
  * checked here, once (a wrong shape is a bug: assert), then the call goes through the device's
@@ -22,33 +22,33 @@
 struct dev;
 
 struct tensor {
-    int     type;    /* row of quant_types[] */
-    int64_t ne[3];   /* elements, fastest dimension first; 1 past the last */
-    int64_t stride;  /* activations: elements from one row to the next */
-    int64_t pitch;   /* weights: rows from one matrix to the next, ne[1] unless a view */
-    void   *data;    /* on the device; weights are never written */
-    bool    laid;    /* weights: laid out by the device (dev_weights_copy()) */
-    int     of;      /* weights: 1 + the number of the model's tensor that has these rows; 0: not said */
-    int64_t from;    /* and the first of them there, where all matrices' rows follow each other */
+    int type;       /* row of quant_types[] */
+    int64_t ne[3];  /* elements, fastest dimension first; 1 past the last */
+    int64_t stride; /* activations: elements from one row to the next */
+    int64_t pitch;  /* weights: rows from one matrix to the next, ne[1] unless a view */
+    void *data;     /* on the device; weights are never written */
+    bool laid;      /* weights: laid out by the device (dev_weights_copy()) */
+    int of;         /* weights: 1 + the number of the model's tensor that has these rows; 0: not said */
+    int64_t from;   /* and the first of them there, where all matrices' rows follow each other */
 };
 
 /* Rows of a step, grouped by sequence: seq[i] covers rows row .. row + n - 1, which append n tokens
  * at positions pos .. pos + n - 1 to the memory in slot `slot`. The last three matter to recurrent layers:
  * see struct op_log. */
 struct op_seq {
-    int     row, n;
-    int     slot;
+    int row, n;
+    int slot;
     int64_t pos;
-    int     again;  /* rows before pos that the memory has not seen: they are computed again */
-    int     drafts; /* of the n rows the last ones, which leave no memory */
-    int     logged; /* of the n rows the last ones whose inputs are logged */
+    int again;  /* rows before pos that the memory has not seen: they are computed again */
+    int drafts; /* of the n rows the last ones, which leave no memory */
+    int logged; /* of the n rows the last ones whose inputs are logged */
 };
 struct op_rows {
-    int                  n;     /* rows in the step */
-    const int32_t       *token; /* [n] */
-    const int32_t       *pos;   /* [n] position of each row in its sequence */
-    int                  n_seq;
-    const struct op_seq *seq;   /* [n_seq] */
+    int n;                /* rows in the step */
+    const int32_t *token; /* [n] */
+    const int32_t *pos;   /* [n] position of each row in its sequence */
+    int n_seq;
+    const struct op_seq *seq; /* [n_seq] */
 };
 
 /* Inputs of a recurrent layer, in a ring of `rows` rows for each slot: that of position p is row p % rows. An
@@ -61,17 +61,17 @@ struct op_rows {
  * tensors' shapes but the room for rows that are computed again: the convolution puts them after the step's rows,
  * where the scan finds them; those of sequence i begin at row n + i * most. A step may have no rows but those. */
 struct op_log {
-    float  *data;   /* on the device */
+    float *data;    /* on the device */
     int64_t floats; /* of a slot */
     int64_t width;  /* floats from a row to the next */
-    int     rows;   /* 0: there is no log */
-    int     most;   /* rows that a sequence may have computed again */
+    int rows;       /* 0: there is no log */
+    int most;       /* rows that a sequence may have computed again */
 };
 
 /* Fixed memory of a recurrent layer: `floats` floats for each slot. */
 struct op_rec {
-    float        *data;
-    int64_t       floats;
+    float *data;
+    int64_t floats;
     struct op_log log;
 };
 /* Rows after the step's: op_rows.n_seq * log.most. */
@@ -82,11 +82,11 @@ int64_t op_again_rows(const struct op_rec *rec, const struct op_rows *r);
  * are the same for every layer. */
 enum { OP_KV_PAGE = 256 };
 struct op_kv {
-    int                   type_k, type_v; /* rows of quant_types[] */
-    int                   n_head, dim_k, dim_v;
-    unsigned char        *pages;          /* on the device */
-    size_t                page_bytes;
-    const int32_t *const *page;           /* [slot][ctx / OP_KV_PAGE], on the host; -1: none yet */
+    int type_k, type_v; /* rows of quant_types[] */
+    int n_head, dim_k, dim_v;
+    unsigned char *pages; /* on the device */
+    size_t page_bytes;
+    const int32_t *const *page; /* [slot][ctx / OP_KV_PAGE], on the host; -1: none yet */
 };
 
 enum op_act { OP_SILU, OP_RELU2 };
@@ -95,13 +95,14 @@ enum op_act { OP_SILU, OP_RELU2 };
 
 struct dev_opts {
     int n_threads; /* cpu: 0 for as many as there are processors */
-    enum quant_acts_type acts; /* what activations are rounded to (quant.h); the GPU has 8 bits, and 16 for the others */
-    bool dry_run;    /* only to learn what things take (dev_held): nothing is taken from the device; steps can be
+    enum quant_acts_type
+        acts;     /* what activations are rounded to (quant.h); the GPU has 8 bits, and 16 for the others */
+    bool dry_run; /* only to learn what things take (dev_held): nothing is taken from the device; steps can be
                       * measured, not computed */
-    bool absent;     /* a dry run of a device that is not there will do, of "cuda" also in programs built without it */
-    int  kernel;     /* a GPU, for tests and measurements: 1 + the row of gemm_kernels[] (gemm/gemm.h) that products run on
+    bool absent;  /* a dry run of a device that is not there will do, of "cuda" also in programs built without it */
+    int kernel;   /* a GPU, for tests and measurements: 1 + the row of gemm_kernels[] (gemm/gemm.h) that products run on
                       * where it takes them; 0: the first that does */
-    bool scalar;     /* cpu: the plain code that defines the right answer, whatever the processor can do */
+    bool scalar;  /* cpu: the plain code that defines the right answer, whatever the processor can do */
 };
 /* name: a row of devs.def, "NAME" or "NAME:N" ("cpu", "cuda:1"), or "auto": the GPU where there is a usable
  * one, else the CPU. ERR_ARG for another; ERR_DEVICE when the machine has no such device, or the program was built
@@ -110,14 +111,13 @@ struct dev_opts {
  * "check:" before such a name: a device that computes everything on that one and on the scalar CPU, each operation
  * from the same inputs. It stops at the first result that is further off than the operation allows (check.c; the
  * cpu's bytes have to be the same), and dev_end() says which: ERR_DEVICE. Takes the memory of both. */
-MUST_CHECK enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o,
-                                  struct err *e);
+MUST_CHECK enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o, struct err *e);
 /* Whether a name is of a device that a program may have, before anything is opened: ERR_ARG as dev_open(). */
 MUST_CHECK enum err_code dev_check_name(const char *name, struct err *e);
 void dev_close(struct dev *d); /* NULL is allowed */
 const char *dev_name(const struct dev *d);
-int         dev_unit(const struct dev *d); /* N of "NAME:N" */
-int         dev_threads(const struct dev *d);
+int dev_unit(const struct dev *d); /* N of "NAME:N" */
+int dev_threads(const struct dev *d);
 const char *dev_simd(const struct dev *d); /* kernels in use: "avx512" "avx2" "scalar" */
 
 /* Where operations find n bytes of weights that stay at `host` for the device's life: host itself on the cpu, a
@@ -133,11 +133,11 @@ const void *dev_weights_some(struct dev *d, const void *host, size_t piece_bytes
  * becomes true if rows may be laid out and products are then faster; set laid in their struct tensor. */
 struct dev_pieces {
     const void *host;
-    size_t      bytes; /* of one */
-    int64_t     n;
-    const bool *keep;  /* [n]; NULL: all */
-    int         type;  /* matrices of ne1 rows of ne0 elements, several in a piece or one, which only products take: */
-    int64_t     ne0, ne1; /* rows may be laid out; ne0 0: they may not */
+    size_t bytes; /* of one */
+    int64_t n;
+    const bool *keep; /* [n]; NULL: all */
+    int type;         /* matrices of ne1 rows of ne0 elements, several in a piece or one, which only products take: */
+    int64_t ne0, ne1; /* rows may be laid out; ne0 0: they may not */
 };
 const void *dev_weights_copy(struct dev *d, const struct dev_pieces *v, bool *laid);
 /* n bytes at once for all weights to come, as dev_held() of a dry run counted them; false when there is no room. */
@@ -147,10 +147,10 @@ bool dev_reserve_weights(struct dev *d, size_t n);
 size_t dev_held(const struct dev *d);
 /* Of the whole device, now. Where its memory is the host's, only fixed_bytes is known. */
 struct dev_memory {
-    bool    present;     /* false: a dry run of a device that is not there */
+    bool present;                    /* false: a dry run of a device that is not there */
     int64_t total_bytes, free_bytes; /* -1: not known */
-    int64_t fixed_bytes; /* what it takes before anything is asked of it; -1: not known */
-    bool    estimate;    /* the program was built without the device: operations' own memory is estimated */
+    int64_t fixed_bytes;             /* what it takes before anything is asked of it; -1: not known */
+    bool estimate;                   /* the program was built without the device: operations' own memory is estimated */
 };
 struct dev_memory dev_memory(const struct dev *d);
 /* The device's memory is the host's: pointers into it may be read directly. */
@@ -161,31 +161,31 @@ bool dev_adapts(const struct dev *d);
 /* Memory of the device, zeroed, 64-byte aligned, taken from the system as it is touched; NULL when it
  * cannot be had. */
 void *dev_alloc(struct dev *d, size_t n);
-void  dev_free(struct dev *d, void *p, size_t n); /* NULL is allowed */
-void  dev_zero(struct dev *d, void *p, size_t n);
+void dev_free(struct dev *d, void *p, size_t n); /* NULL is allowed */
+void dev_zero(struct dev *d, void *p, size_t n);
 /* n bytes, each side on the device or the host; moving down within one array is allowed (to < from). */
-void  dev_copy(struct dev *d, void *to, const void *from, size_t n);
+void dev_copy(struct dev *d, void *to, const void *from, size_t n);
 /* During a step, n bytes of the device to the host, which has them when the step has ended. */
-void  dev_fetch(struct dev *d, void *to, const void *from, size_t n);
+void dev_fetch(struct dev *d, void *to, const void *from, size_t n);
 
 /* Scratch: reserved once, handed out like a stack within a step. */
 MUST_CHECK enum err_code dev_reserve(struct dev *d, size_t scratch_bytes, struct err *e);
 /* While measuring, operations compute nothing and scratch hands out no memory (data is NULL): the forward
  * pass itself tells, by dev_scratch_peak(), how much a step of its shape needs. */
-void   dev_measure(struct dev *d, bool on);
+void dev_measure(struct dev *d, bool on);
 size_t dev_scratch_peak(const struct dev *d); /* most bytes in use since open */
-void   dev_begin(struct dev *d);              /* a step begins: scratch is empty */
-bool   dev_records(const struct dev *d);      /* it launches what was recorded of a step, code of its own, which it loads as
+void dev_begin(struct dev *d);                /* a step begins: scratch is empty */
+bool dev_records(const struct dev *d); /* it launches what was recorded of a step, code of its own, which it loads as
                                                * it is first used */
-void   dev_submit(struct dev *d);             /* what was asked for so far may run: the host goes on meanwhile */
+void dev_submit(struct dev *d);        /* what was asked for so far may run: the host goes on meanwhile */
 MUST_CHECK enum err_code dev_end(struct dev *d, struct err *e); /* all work done, or why not */
 /* Instead of dev_end() where nothing comes to the host: a device that records need not be done yet, and the next dev_end()
  * says what failed. What is asked for later comes after it. */
 MUST_CHECK enum err_code dev_leave(struct dev *d, struct err *e);
 struct tensor dev_scratch(struct dev *d, int64_t ne0, int64_t ne1); /* float rows, until release */
-void         *dev_scratch_bytes(struct dev *d, size_t n);           /* 64-byte aligned */
+void *dev_scratch_bytes(struct dev *d, size_t n);                   /* 64-byte aligned */
 size_t dev_mark(const struct dev *d);
-void   dev_release(struct dev *d, size_t mark);
+void dev_release(struct dev *d, size_t mark);
 
 /* From now on operations can be aborted on devices that compute at once (the CPU): its threads call stop() now and then;
  * once it has returned true, results are undefined and operations end soon, until the next step begins. NULL: never (the
@@ -201,10 +201,10 @@ void dev_awake(struct dev *d, bool on);
  * several operations counts as the heaviest of them. */
 struct dev_timing {
     const char *op;
-    uint64_t    calls, ns;
+    uint64_t calls, ns;
 };
 void dev_time(struct dev *d, bool on);
-int  dev_timings(const struct dev *d, struct dev_timing *out, int max);
+int dev_timings(const struct dev *d, struct dev_timing *out, int max);
 /* Kernels launched in that time; 0 on a device without launches. */
 uint64_t dev_launches(const struct dev *d);
 /* Steps that were recorded as graphs since the device was opened. */
@@ -231,7 +231,7 @@ struct tensor op_matrix(struct tensor w, int64_t i);
 /* Token ids in the device's memory, id j at at[j * stride]: answers of op_top() can be read where they lie. */
 struct op_ids {
     const int32_t *at;
-    int64_t        stride;
+    int64_t stride;
 };
 /* y[r] = row t of w, decoded, times scale; t is token[r] or, where that is -1 - j, id j of ids, which are in 0 .. w.ne[1] - 1
  * (or NULL, where there are no such rows; so always for w of dev_weights_rows()). */
@@ -247,11 +247,11 @@ enum { OP_PRODUCTS_MAX = 8 };
 void op_matmuls(struct dev *d, const struct op_product *p, int n, struct tensor x);
 /* y = x / sqrt(mean(x^2) + eps) * w over groups of `group` columns (0: the whole row). w has
  * `group` elements, or a full row's, or NULL data for none. y may be x. (Zhang & Sennrich 2019) */
-void op_rms_norm(struct dev *d, struct tensor y, struct tensor x, const float *w, int64_t n_w,
-                 int64_t group, float eps);
+void op_rms_norm(struct dev *d, struct tensor y, struct tensor x, const float *w, int64_t n_w, int64_t group,
+                 float eps);
 /* As op_rms_norm by groups, then times silu(z). y may be x. */
-void op_rms_norm_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor z,
-                       const float *w, int64_t n_w, int64_t group, float eps);
+void op_rms_norm_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor z, const float *w, int64_t n_w,
+                       int64_t group, float eps);
 /* y[r] = y[r] + s * x[r] */
 void op_add(struct dev *d, struct tensor y, struct tensor x, float s);
 /* y[r] += sigmoid(g[r][0]) * x[r] */
@@ -276,20 +276,20 @@ void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t
  * where no logit is finite, n is 0 and the sums say nothing. */
 typedef void op_masks(void *ctx);
 struct op_top {
-    int            k;        /* 1 .. LOGITS_TOP_MAX */
-    int            n_ids;
-    const int32_t *ids;      /* [rows][n_ids], on the host; -1: none, gives -inf */
-    const float   *inv_temp; /* [rows], on the host */
+    int k; /* 1 .. LOGITS_TOP_MAX */
+    int n_ids;
+    const int32_t *ids;          /* [rows][n_ids], on the host; -1: none, gives -inf */
+    const float *inv_temp;       /* [rows], on the host */
     const uint32_t *const *mask; /* [rows], on the host (base/logits.h); NULL: none in any row, or in that one */
-    op_masks      *masks;    /* called with ctx, once, before the masks are read: on a device that records, while it */
-    void          *ctx;      /* computes what was asked for before. It may not use the device. NULL: masks are there. */
+    op_masks *masks; /* called with ctx, once, before the masks are read: on a device that records, while it */
+    void *ctx;       /* computes what was asked for before. It may not use the device. NULL: masks are there. */
 };
 struct op_top_row {
-    double  total;     /* sum of w = exp(x - max): log-sum-exp is max + ln(total) */
-    double  heated;    /* sum of exp((x - max) * inv_temp) */
-    double  weighted;  /* sum of w (x - max), the product rounded to float: entropy is ln(total) - weighted / total */
-    double  raw_total; /* sum of exp(x - raw_max) of the row without its mask */
-    float   max, raw_max;
+    double total;     /* sum of w = exp(x - max): log-sum-exp is max + ln(total) */
+    double heated;    /* sum of exp((x - max) * inv_temp) */
+    double weighted;  /* sum of w (x - max), the product rounded to float: entropy is ln(total) - weighted / total */
+    double raw_total; /* sum of exp(x - raw_max) of the row without its mask */
+    float max, raw_max;
     int32_t n, unused; /* unused: 0 */
 };
 size_t op_top_bytes(const struct op_top *a);
@@ -300,15 +300,14 @@ void op_top(struct dev *d, void *out, struct tensor logits, const struct op_top 
 struct logits_digest op_top_digest(const struct op_top *a, const void *out, int64_t r, int32_t n_top);
 
 /* Splits heads that are `pitch` columns apart: y[r][h * dim + i] = x[r][h * pitch + first + i]. */
-void op_heads_pick(struct dev *d, struct tensor y, struct tensor x, int64_t dim, int64_t pitch,
-                   int64_t first);
+void op_heads_pick(struct dev *d, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first);
 
 /* Rotary embedding (Su et al. 2021): in each head of dim columns, columns i and i + n_rot/2 (i < n_rot/2;
  * with pairs: columns 2i and 2i + 1) turn by pos * freq[i]. In place. */
 struct op_rope {
-    int64_t      dim, n_rot;
-    const float *freq;  /* [n_rot / 2] radians per position */
-    bool         pairs;
+    int64_t dim, n_rot;
+    const float *freq; /* [n_rot / 2] radians per position */
+    bool pairs;
 };
 void op_rope(struct dev *d, struct tensor x, const struct op_rope *a, const struct op_rows *r);
 
@@ -324,8 +323,7 @@ int op_hadamard_block(int64_t dim);
 bool op_kv_rotated(const struct op_kv *kv);
 
 /* Stores each row's keys and values at its position. k: [n][n_head * dim_k], v: [n][n_head * dim_v]. */
-void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct op_kv *kv,
-                 const struct op_rows *r);
+void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct op_kv *kv, const struct op_rows *r);
 /* Causal attention over the sequence's positions 0 .. pos. q: [n][n_q * dim_k], y: [n][n_q * dim_v];
  * query head h reads KV head h / (n_q / n_head). Softmax over blocks of OP_KV_PAGE keys, merged in
  * ascending order (Milakov & Gimelshein 2018), so bytes do not depend on how the work is split. */
@@ -337,14 +335,13 @@ void op_attn(struct dev *d, struct tensor y, struct tensor q, const struct op_kv
  * rec: the last taps - 1 inputs, [taps - 1][channels], oldest first; read and updated. Its log has x. y has
  * op_again_rows() more rows than x; or as many, then rows that are computed again give no result. */
 struct op_conv {
-    int           taps;
-    const float  *w;    /* [taps][channels] */
-    const float  *bias; /* [channels] or NULL */
-    bool          silu;
+    int taps;
+    const float *w;    /* [taps][channels] */
+    const float *bias; /* [channels] or NULL */
+    bool silu;
     struct op_rec rec;
 };
-void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_conv *a,
-             const struct op_rows *r);
+void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r);
 
 /* Gated delta rule (Yang et al. 2024, "Gated Delta Networks"), token by token. For value head h with
  * key head h % n_k (k_grouped: h / (n_v / n_k)), q and k L2-normalised (eps inside the root), q scaled by
@@ -355,10 +352,10 @@ void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_co
  * y: [n][n_v * dim_v]; rec: S of every head, [n_v][dim][dim_v]; its log has alpha and beta, and qkv op_again_rows()
  * more rows. */
 struct op_gdn {
-    int           n_k, n_v, dim, dim_v;
-    bool          k_grouped;
-    float         eps;
-    const float  *a, *dt_bias; /* [n_v]; a is negative: -exp(A_log) */
+    int n_k, n_v, dim, dim_v;
+    bool k_grouped;
+    float eps;
+    const float *a, *dt_bias; /* [n_v]; a is negative: -exp(A_log) */
     struct op_rec rec;
 };
 void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
@@ -371,11 +368,11 @@ void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alp
  * qkv: [n][3 * n_head * dim]; decay: [n][n_head * dim]; beta: [n][n_head]; y: [n][n_head * dim].
  * The log has decay and beta, and qkv op_again_rows() more rows. */
 struct op_kda {
-    int           n_head, dim;
-    float         eps;
-    const float  *a;       /* [n_head], negative */
-    const float  *dt_bias; /* [n_head * dim] */
-    struct op_rec rec;     /* [n_head][dim][dim] */
+    int n_head, dim;
+    float eps;
+    const float *a;       /* [n_head], negative */
+    const float *dt_bias; /* [n_head * dim] */
+    struct op_rec rec;    /* [n_head][dim][dim] */
 };
 void op_kda(struct dev *d, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
             const struct op_kda *a, const struct op_rows *r);
@@ -384,22 +381,22 @@ void op_kda(struct dev *d, struct tensor y, struct tensor qkv, struct tensor dec
  * h[s] = exp(D a[s][c]) h[s] + D x b[s];  y = d[c] x + sum_s h[s] c[s], s ascending.
  * x, dt, y: [n][channels]; b, c: [n][n_state]. The log has dt, b and c, and x op_again_rows() more rows. */
 struct op_ssm1 {
-    int           n_state;
-    const float  *a;           /* [n_state][channels], negative */
-    const float  *d, *dt_bias; /* [channels] */
-    struct op_rec rec;         /* [n_state][channels] */
+    int n_state;
+    const float *a;           /* [n_state][channels], negative */
+    const float *d, *dt_bias; /* [channels] */
+    struct op_rec rec;        /* [n_state][channels] */
 };
-void op_ssm1(struct dev *dev, struct tensor y, struct tensor x, struct tensor dt, struct tensor b,
-             struct tensor c, const struct op_ssm1 *a, const struct op_rows *r);
+void op_ssm1(struct dev *dev, struct tensor y, struct tensor x, struct tensor dt, struct tensor b, struct tensor c,
+             const struct op_ssm1 *a, const struct op_rows *r);
 
 /* Scan of Mamba-2 (Dao & Gu 2024), for each head, D = softplus(dt + dt_bias), group of head h =
  * h / (n_head / n_group): h[s][j] = exp(D a) h[s][j] + b[s] D x_j;  y_j = d x_j + sum_s h[s][j] c[s].
  * xbc: [n][n_head * dim + 2 * n_group * n_state] (x, b, c); dt: [n][n_head]; y: [n][n_head * dim].
  * The log has dt, and xbc op_again_rows() more rows. */
 struct op_ssm2 {
-    int           n_head, dim, n_group, n_state;
-    const float  *a, *d, *dt_bias; /* [n_head]; a negative */
-    struct op_rec rec;             /* [n_head][n_state][dim] */
+    int n_head, dim, n_group, n_state;
+    const float *a, *d, *dt_bias; /* [n_head]; a negative */
+    struct op_rec rec;            /* [n_head][n_state][dim] */
 };
 void op_ssm2(struct dev *dev, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
              const struct op_rows *r);
@@ -411,61 +408,60 @@ void op_ssm2(struct dev *dev, struct tensor y, struct tensor xbc, struct tensor 
  * expert: [n][n_used] ids; weight: float rows [n][n_used]. */
 enum { OP_GROUPS_MAX = 64 };
 struct op_route {
-    int          n_expert, n_used;
-    bool         normalise;    /* divide the chosen weights by max(their sum, 2^-14) */
-    float        scale;        /* times this at the end */
-    bool         sigmoid;
+    int n_expert, n_used;
+    bool normalise; /* divide the chosen weights by max(their sum, 2^-14) */
+    float scale;    /* times this at the end */
+    bool sigmoid;
     const float *bias;         /* [n_expert] or NULL */
-    int          n_group, n_group_used; /* n_group <= 1: no groups */
+    int n_group, n_group_used; /* n_group <= 1: no groups */
 };
-void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tensor logits,
-              const struct op_route *a);
+void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tensor logits, const struct op_route *a);
 /* Adapters (Hu et al. 2021, "LoRA"): each row of a step has its own list of them, which add low-rank products to those
  * with the weights. All are float32. */
 enum { OP_ADAPTERS_MAX = 64, OP_TERMS_MAX = 8 }; /* of a step; of a row */
 /* What an adapter has for the matrices of one tensor. */
 struct op_pair {
-    const float *a;     /* on the device: [matrices][rank][n_in]; NULL: it leaves them alone */
-    const float *b;     /* likewise: [matrices][rank][n_out] */
-    int          rank;
-    float        scale;
+    const float *a; /* on the device: [matrices][rank][n_in]; NULL: it leaves them alone */
+    const float *b; /* likewise: [matrices][rank][n_out] */
+    int rank;
+    float scale;
 };
 /* The rows' lists: of row r which[r * max + i], i ascending until one is -1, numbers of the step's adapters, and the
  * scale of each. On the host. */
 struct op_terms {
-    int            n;      /* adapters of the step */
-    int            max;    /* <= OP_TERMS_MAX */
+    int n;   /* adapters of the step */
+    int max; /* <= OP_TERMS_MAX */
     const int32_t *which;
-    const float   *scale;
-    int            floats; /* at least the sum of the ranks of any row's list */
+    const float *scale;
+    int floats; /* at least the sum of the ranks of any row's list */
 };
 /* y[r][o] += sum over the terms of row r, in order, of scale * pair.scale * <b column, a x[r]>. In detail
  *   h[j] = <a[mat][j], x[r]> in the order of sums of cpu_dot(), times (scale * pair.scale);
  *   y[r][o] = fmaf(h[j], b[mat][j][first + o], y[r][o]) for j = 0 .. rank - 1 in turn.
  * With `token` there is no x: h[j] begins as a[token[r] * rank + j]. n products with the same x. */
 struct op_adapt {
-    struct tensor         y;
-    const struct op_pair *pair;  /* [terms.n], on the host */
-    int64_t               n_out; /* of a matrix */
-    int64_t               mat, first;
+    struct tensor y;
+    const struct op_pair *pair; /* [terms.n], on the host */
+    int64_t n_out;              /* of a matrix */
+    int64_t mat, first;
 };
 void op_adapt(struct dev *d, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
               const struct op_terms *t);
 /* The same inside of op_moe(), where an expert's number is the matrix: gate and up from x[r], before they are
  * activated; down from what they became. y and mat are unused; pair NULL: none has any. */
 struct op_moe_adapt {
-    struct op_adapt        gate, up, down;
+    struct op_adapt gate, up, down;
     const struct op_terms *terms; /* of x's rows */
 };
 
 /* y[r] = sum_k weight[r][k] * down[e](act(gate[e] x[r]) * (up[e] x[r])), e = expert[r][k], k ascending. */
 struct op_moe {
-    int            n_used;
-    const int32_t *expert;  /* [n][n_used] */
-    struct tensor  weight;  /* [n][n_used] */
-    struct tensor  gate, up, down; /* ne[2] = experts; gate.data NULL: none (act(up)) */
-    enum op_act    act;
-    const int32_t *slot;    /* op_moe_pairs: [experts], the matrix of each, -1: not here; NULL: its number */
+    int n_used;
+    const int32_t *expert;        /* [n][n_used] */
+    struct tensor weight;         /* [n][n_used] */
+    struct tensor gate, up, down; /* ne[2] = experts; gate.data NULL: none (act(up)) */
+    enum op_act act;
+    const int32_t *slot;              /* op_moe_pairs: [experts], the matrix of each, -1: not here; NULL: its number */
     const struct op_moe_adapt *adapt; /* NULL: none */
 };
 void op_moe(struct dev *d, struct tensor y, struct tensor x, const struct op_moe *a);
@@ -481,8 +477,8 @@ void op_moe_sum(struct dev *d, struct tensor y, struct tensor out, struct tensor
  * hand_in: its pairs are in out. What d is given in between goes on beside it. x and expert are those of the
  * hand_out before; h stays where it is as long as d is open. */
 struct op_hand {
-    struct dev    *dev;
-    struct op_moe  moe;  /* expert and weight unused */
+    struct dev *dev;
+    struct op_moe moe;   /* expert and weight unused */
     const int32_t *here; /* on the device that hands over: the op_moe.slot of its own experts */
 };
 void op_hand_out(struct dev *d, struct tensor x, const int32_t *expert, const struct op_hand *h);

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.h - what a device fills in; seen by devices and by ops.c only.   room: ops (base, quant) */
+/* table.h - what a device fills in; seen by devices and by ops.c only.   room: ops */
 #ifndef OPS_TABLE_H
 #define OPS_TABLE_H
 #include "ops/ops.h"
 
+/* clang-format off */
 #define DEV_OPS(X) \
     X(embed) X(matmul) X(rms_norm) X(rms_norm_gated) X(add) X(add_gated) X(glu) X(relu2) X(sigmoid_mul) \
     X(mul) X(scale) X(rows_pick) X(heads_pick) X(rope) X(hadamard) X(kv_store) X(attn) X(conv) X(gdn) \
     X(kda) X(ssm1) X(ssm2) X(route) X(moe) X(moe_pairs) X(moe_sum) X(hand_out) X(hand_in) X(tally) X(top) \
     X(adapt)
+/* clang-format on */
 
 enum dev_op {
 #define X(name) DEV_OP_##name,
     DEV_OPS(X)
 #undef X
-    DEV_OP_N
+        DEV_OP_N
 };
 
 /* Same contracts as ops.h; shapes have been checked. The context is the device's own. */
@@ -23,10 +25,9 @@ struct dev_table {
                   float scale);
     void (*matmul)(void *c, struct tensor y, struct tensor w, struct tensor x);
     void (*matmuls)(void *c, const struct op_product *p, int n, struct tensor x); /* or NULL: matmul of each */
-    void (*rms_norm)(void *c, struct tensor y, struct tensor x, const float *w, int64_t n_w,
-                     int64_t group, float eps);
-    void (*rms_norm_gated)(void *c, struct tensor y, struct tensor x, struct tensor z, const float *w,
-                           int64_t n_w, int64_t group, float eps);
+    void (*rms_norm)(void *c, struct tensor y, struct tensor x, const float *w, int64_t n_w, int64_t group, float eps);
+    void (*rms_norm_gated)(void *c, struct tensor y, struct tensor x, struct tensor z, const float *w, int64_t n_w,
+                           int64_t group, float eps);
     void (*add)(void *c, struct tensor y, struct tensor x, float s);
     void (*add_gated)(void *c, struct tensor y, struct tensor x, struct tensor g);
     void (*glu)(void *c, struct tensor y, struct tensor gate, struct tensor up);
@@ -35,32 +36,27 @@ struct dev_table {
     void (*mul)(void *c, struct tensor y, struct tensor x);
     void (*scale)(void *c, struct tensor y, float s);
     void (*rows_pick)(void *c, struct tensor y, struct tensor x, const int32_t *row);
-    void (*heads_pick)(void *c, struct tensor y, struct tensor x, int64_t dim, int64_t pitch,
-                       int64_t first);
+    void (*heads_pick)(void *c, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first);
     void (*rope)(void *c, struct tensor x, const struct op_rope *a, const struct op_rows *r);
     void (*hadamard)(void *c, struct tensor y, struct tensor x, int64_t dim);
-    void (*kv_store)(void *c, struct tensor k, struct tensor v, const struct op_kv *kv,
-                     const struct op_rows *r);
+    void (*kv_store)(void *c, struct tensor k, struct tensor v, const struct op_kv *kv, const struct op_rows *r);
     void (*attn)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
                  const struct op_rows *r);
-    void (*conv)(void *c, struct tensor y, struct tensor x, const struct op_conv *a,
-                 const struct op_rows *r);
+    void (*conv)(void *c, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r);
     void (*gdn)(void *c, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
                 const struct op_gdn *a, const struct op_rows *r);
     void (*kda)(void *c, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
                 const struct op_kda *a, const struct op_rows *r);
-    void (*ssm1)(void *c, struct tensor y, struct tensor x, struct tensor dt, struct tensor b,
-                 struct tensor cc, const struct op_ssm1 *a, const struct op_rows *r);
+    void (*ssm1)(void *c, struct tensor y, struct tensor x, struct tensor dt, struct tensor b, struct tensor cc,
+                 const struct op_ssm1 *a, const struct op_rows *r);
     void (*ssm2)(void *c, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
                  const struct op_rows *r);
-    void (*route)(void *c, int32_t *expert, struct tensor weight, struct tensor logits,
-                  const struct op_route *a);
+    void (*route)(void *c, int32_t *expert, struct tensor weight, struct tensor logits, const struct op_route *a);
     void (*moe)(void *c, struct tensor y, struct tensor x, const struct op_moe *a);
     void (*moe_pairs)(void *c, struct tensor out, struct tensor x, const struct op_moe *a);
     void (*moe_sum)(void *c, struct tensor y, struct tensor out, struct tensor weight);
     void (*hand_out)(void *c, struct tensor x, const int32_t *expert, const struct op_hand *h);
-    void (*hand_in)(void *c, struct tensor out, struct tensor x, const int32_t *expert,
-                    const struct op_hand *h);
+    void (*hand_in)(void *c, struct tensor out, struct tensor x, const int32_t *expert, const struct op_hand *h);
     void (*tally)(void *c, uint64_t *count, int n_expert, const int32_t *expert, int64_t n);
     void (*top)(void *c, void *out, struct tensor logits, const struct op_top *a);
     void (*adapt)(void *c, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
@@ -73,8 +69,7 @@ struct dev_table {
     bool (*reserve)(void *c);
     size_t (*matmul_need)(void *c, struct tensor y, struct tensor w, struct tensor x);
     size_t (*matmuls_need)(void *c, const struct op_product *p, int n, struct tensor x);
-    size_t (*attn_need)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv,
-                        const struct op_rows *r);
+    size_t (*attn_need)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv, const struct op_rows *r);
     size_t (*scan_need)(void *c, const struct op_rec *rec, int64_t block); /* of gdn, kda, ssm1, ssm2 */
     size_t (*route_need)(void *c, struct tensor logits);
     size_t (*top_need)(void *c, struct tensor logits);
@@ -93,12 +88,12 @@ struct dev_table {
     void *(*alloc)(void *c, size_t n);
     void (*free)(void *c, void *p, size_t n);
     void (*begin)(void *c);
-    void (*submit)(void *c);         /* NULL: it does not record */
-    void (*awake)(void *c, bool on); /* NULL: no threads */
+    void (*submit)(void *c);                       /* NULL: it does not record */
+    void (*awake)(void *c, bool on);               /* NULL: no threads */
     void (*may_stop)(void *c, bool (*stop)(void)); /* NULL: never */
     bool (*stopped)(void *c);
     enum err_code (*end)(void *c, struct err *e);
-    void (*leave)(void *c);          /* NULL: as end */
+    void (*leave)(void *c); /* NULL: as end */
     void (*zero)(void *c, void *p, size_t n);
     void (*copy)(void *c, void *to, const void *from, size_t n);
     void (*fetch)(void *c, void *to, const void *from, size_t n); /* NULL: as copy */
@@ -110,7 +105,7 @@ struct dev_table {
     void (*time)(void *c, bool on);
     uint64_t (*time_ns)(void *c, enum dev_op op);
     uint64_t (*launches)(void *c);
-    uint64_t (*graphs)(void *c); /* NULL: it makes none */
+    uint64_t (*graphs)(void *c);  /* NULL: it makes none */
     uint64_t (*kernels)(void *c); /* NULL: it has no table of them */
 };
 
@@ -122,18 +117,17 @@ uint64_t dev_read_sum(uint64_t n);
 /* devs.def: a device's opener. *dev is the device itself, for its scratch. */
 struct dev_impl {
     const struct dev_table *table;
-    void                   *ctx;
+    void *ctx;
 };
-typedef enum err_code dev_opener(struct dev_impl *out, struct dev *dev, const struct dev_opts *o,
-                                 struct err *e);
+typedef enum err_code dev_opener(struct dev_impl *out, struct dev *dev, const struct dev_opts *o, struct err *e);
 /* check.c: the device "check:" before the name of the one to test. */
 MUST_CHECK enum err_code dev_check_open(struct dev_impl *out, const char *name, const struct dev_opts *o,
                                         struct err *e);
 /* absent.c: dry runs of a GPU, of which the program has no code. */
 MUST_CHECK enum err_code dev_absent_open(struct dev_impl *out, struct err *e);
 #ifdef CHIMERE_TEST
-struct dev_impl *dev_test_impl(struct dev *d);   /* for a test to break */
-struct dev      *dev_test_tested(struct dev *d); /* of a check device: what it tests */
+struct dev_impl *dev_test_impl(struct dev *d); /* for a test to break */
+struct dev *dev_test_tested(struct dev *d);    /* of a check device: what it tests */
 #endif
 #define DEV(name) dev_opener name##_dev_open;
 #include "ops/devs.def"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* encode.h - helpers that the rounding encoders share.                          room: quant (base)
+/* encode.h - helpers that the rounding encoders share.                          room: quant
  *
  * These encoders round to nearest and ignore importance. The scale is rounded to f16 first, and
  * elements are divided by the rounded scale. Loops have no branches, so a compiler can turn

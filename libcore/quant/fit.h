@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fit.h - tables of encoders for files, by instruction set; see quant_fitter(). room: quant (base) */
+/* fit.h - tables of encoders for files, by instruction set; see quant_fitter(). room: quant */
 #ifndef QUANT_FIT_H
 #define QUANT_FIT_H
 #include "quant/quant.h"

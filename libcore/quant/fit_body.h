@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fit_body.h - encoders for files, compiled once for each instruction set.      room: quant (base)
+/* fit_body.h - encoders for files, compiled once for each instruction set.      room: quant
  *
  * The including file defines FIT (storage and target of a function) and FIT_TABLE (the table's
  * name). Sums go in a fixed order and nothing is fused, so every set gives the same bytes.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* half.h - conversions of 16-bit floats, for the inner loops of this room.      room: quant (base)
+/* half.h - conversions of 16-bit floats, for the inner loops of this room.      room: quant
  *
  * The same bits as the processor's own instructions (VCVTPH2PS, VCVTPS2PH to nearest even): NaN
  * stays NaN and becomes quiet, keeping its sign and upper payload. Written without branches that

@@ -12,7 +12,7 @@ static void decode(float *y, const void *row, int64_t n)
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unsigned top = (unsigned)(b->sc[0] >> 12 | (b->sc[1] >> 12) << 4 | (b->sc[2] >> 12) << 8);
-        float    d = half_to_f32((uint16_t)(top | (b->sc[3] & 0xf000u)));
+        float d = half_to_f32((uint16_t)(top | (b->sc[3] & 0xf000u)));
 
         for (int g = 0; g < 32; g++) {
             unsigned h = b->qh[g / 2] >> g % 2 * 4 & 15u, code = b->qs[g] | (h & 7u) << 8;

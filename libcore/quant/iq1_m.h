@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 struct quant_iq1_m {
-    uint8_t  qs[32]; /* low 8 bits of the code of each group of 8 */
-    uint8_t  qh[16]; /* a nibble a group: 3 high bits of the code, sign of the shift */
-    uint16_t sc[4];  /* each 4 scales of 3 bits, one per 16; the top nibbles are the f16 scale */
+    uint8_t qs[32]; /* low 8 bits of the code of each group of 8 */
+    uint8_t qh[16]; /* a nibble a group: 3 high bits of the code, sign of the shift */
+    uint16_t sc[4]; /* each 4 scales of 3 bits, one per 16; the top nibbles are the f16 scale */
 };
 static_assert(sizeof(struct quant_iq1_m) == 56, "the block on disk");
 #endif

@@ -15,7 +15,7 @@ static void decode(float *y, const void *row, int64_t n)
 
         for (int g = 0; g < 32; g++) {
             unsigned h = b->qh[g / 4], code = b->qs[g] | (h >> g % 4 * 3 & 7u) << 8;
-            float    scale = d * (float)(2 * (h >> 12 & 7u) + 1);
+            float scale = d * (float)(2 * (h >> 12 & 7u) + 1);
 
             iq_ternary_octet(y + 8 * g, scale, quant_iq1s_grid[code], (h & 0x8000u) != 0);
         }

@@ -15,9 +15,9 @@ static void decode(float *y, const void *row, int64_t n)
 
         for (int g = 0; g < 16; g++) {
             const uint8_t *q = b->qs + g / 8 * 32 + g % 2 * 16;
-            const int8_t  *value = quant_iq2nl_values + (b->extra >> g & 1) * 4;
-            float          scale = d * (float)((b->sc[g / 2] >> g % 2 * 4 & 15) - 8);
-            int            shift = g % 8 / 2 * 2;
+            const int8_t *value = quant_iq2nl_values + (b->extra >> g & 1) * 4;
+            float scale = d * (float)((b->sc[g / 2] >> g % 2 * 4 & 15) - 8);
+            int shift = g % 8 / 2 * 2;
 
             for (int l = 0; l < 16; l++)
                 y[16 * g + l] = scale * (float)value[q[l] >> shift & 3];

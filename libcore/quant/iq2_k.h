@@ -6,10 +6,10 @@
 #include <stdint.h>
 
 struct quant_iq2_k {
-    uint16_t d;      /* f16 scale */
-    uint16_t extra;  /* bit g: group g of 16 uses the shifted half of the table */
-    uint8_t  sc[8];  /* a nibble a group, minus 8 */
-    uint8_t  qs[64]; /* 32 bytes a half of 128; byte l holds elements l, l+32, l+64, l+96 */
+    uint16_t d;     /* f16 scale */
+    uint16_t extra; /* bit g: group g of 16 uses the shifted half of the table */
+    uint8_t sc[8];  /* a nibble a group, minus 8 */
+    uint8_t qs[64]; /* 32 bytes a half of 128; byte l holds elements l, l+32, l+64, l+96 */
 };
 static_assert(sizeof(struct quant_iq2_k) == 76, "the block on disk");
 #endif

@@ -15,7 +15,7 @@ static void decode(float *y, const void *row, int64_t n)
 
         for (int g = 0; g < 32; g++) {
             unsigned code = b->qs[g] | (b->qh[g / 4] >> g % 4 * 2 & 3u) << 8;
-            int      s = b->sc[g / 4] >> g % 4 / 2 * 4 & 15;
+            int s = b->sc[g / 4] >> g % 4 / 2 * 4 & 15;
 
             iq_octet(y + 8 * g, d * (0.5f + (float)s) * 0.25f, quant_iq2s_grid[code], b->signs[g]);
         }

@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 struct quant_iq2_s {
-    uint16_t d;         /* f16 scale */
-    uint8_t  qs[32];    /* low 8 bits of the code of each group of 8 */
-    uint8_t  signs[32]; /* bit j set: element j of the group is negative */
-    uint8_t  qh[8];     /* 2 high bits of each of 4 codes */
-    uint8_t  sc[8];     /* a nibble per 16 */
+    uint16_t d;        /* f16 scale */
+    uint8_t qs[32];    /* low 8 bits of the code of each group of 8 */
+    uint8_t signs[32]; /* bit j set: element j of the group is negative */
+    uint8_t qh[8];     /* 2 high bits of each of 4 codes */
+    uint8_t sc[8];     /* a nibble per 16 */
 };
 static_assert(sizeof(struct quant_iq2_s) == 82, "the block on disk");
 #endif

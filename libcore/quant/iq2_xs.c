@@ -14,7 +14,7 @@ static void decode(float *y, const void *row, int64_t n)
         float d = half_to_f32(b->d);
 
         for (int g = 0; g < 32; g++) {
-            int   s = b->sc[g / 4] >> g % 4 / 2 * 4 & 15;
+            int s = b->sc[g / 4] >> g % 4 / 2 * 4 & 15;
             float scale = d * (0.5f + (float)s) * 0.25f;
 
             iq_octet(y + 8 * g, scale, quant_iq2xs_grid[b->qs[g] & 511], iq_signs(b->qs[g] >> 9));

@@ -8,7 +8,7 @@
 struct quant_iq2_xs {
     uint16_t d;      /* f16 scale */
     uint16_t qs[32]; /* per 8: code of 9 bits, sign code of 7 */
-    uint8_t  sc[8];  /* a nibble per 16 */
+    uint8_t sc[8];   /* a nibble per 16 */
 };
 static_assert(sizeof(struct quant_iq2_xs) == 74, "the block on disk");
 #endif

@@ -15,14 +15,13 @@ static void decode(float *y, const void *row, int64_t n)
 
         for (int g = 0; g < 8; g++) {
             const uint8_t *q = b->qs + 8 * g;
-            uint32_t       aux;
+            uint32_t aux;
 
             memcpy(&aux, q + 4, sizeof(aux));
             float scale = d * (0.5f + (float)(aux >> 28)) * 0.25f;
 
             for (int l = 0; l < 4; l++)
-                iq_octet(y + 32 * g + 8 * l, scale, quant_iq2xxs_grid[q[l]],
-                         iq_signs(aux >> 7 * l & 127u));
+                iq_octet(y + 32 * g + 8 * l, scale, quant_iq2xxs_grid[q[l]], iq_signs(aux >> 7 * l & 127u));
         }
     }
 }

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 struct quant_iq2_xxs {
-    uint16_t d;      /* f16 scale */
-    uint8_t  qs[64]; /* per 32: 4 codes, then u32: 4 sign codes of 7 bits, 4 bits scale */
+    uint16_t d;     /* f16 scale */
+    uint8_t qs[64]; /* per 32: 4 codes, then u32: 4 sign codes of 7 bits, 4 bits scale */
 };
 static_assert(sizeof(struct quant_iq2_xxs) == 66, "the block on disk");
 #endif

@@ -15,10 +15,10 @@ static void decode(float *y, const void *row, int64_t n)
 
         for (int g = 0; g < 16; g++) {
             const uint8_t *q = b->qs + g / 8 * 32 + g % 2 * 16, *h = b->qh + g % 2 * 16;
-            const int8_t  *value = quant_iq3nl_values + (b->extra >> g & 1) * 8;
-            int            s = 2 * (b->sl[g / 2] >> g % 2 * 4 & 15) + 1;
-            float          scale = d * (float)((b->sh >> g & 1) != 0 ? -s : s);
-            int            shift = g % 8 / 2 * 2, bit = g / 2;
+            const int8_t *value = quant_iq3nl_values + (b->extra >> g & 1) * 8;
+            int s = 2 * (b->sl[g / 2] >> g % 2 * 4 & 15) + 1;
+            float scale = d * (float)((b->sh >> g & 1) != 0 ? -s : s);
+            int shift = g % 8 / 2 * 2, bit = g / 2;
 
             for (int l = 0; l < 16; l++)
                 y[16 * g + l] = scale * (float)value[(q[l] >> shift & 3) | (h[l] >> bit & 1) << 2];

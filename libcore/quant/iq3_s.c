@@ -16,7 +16,7 @@ static void decode(float *y, const void *row, int64_t n)
         for (int g = 0; g < 64; g++) {
             unsigned code = b->qs[g] | (b->qh[g / 8] >> g % 8 & 1u) << 8;
             unsigned entry = quant_iq3s_grid[code], signs = b->signs[g / 2] >> g % 2 * 4;
-            float    scale = d * (float)(1 + 2 * (b->sc[g / 16] >> g % 16 / 8 * 4 & 15));
+            float scale = d * (float)(1 + 2 * (b->sc[g / 16] >> g % 16 / 8 * 4 & 15));
 
             for (unsigned k = 0; k < 4; k++) {
                 int mag = (int)(entry >> 4 * k & 7u) * 2 + 1;

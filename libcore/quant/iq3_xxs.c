@@ -8,8 +8,7 @@
 
 static void quad(float *y, float scale, unsigned entry, unsigned signs)
 {
-    static const float value[16] = { 4,  12,  20,  28,  36,  44,  52,  62,
-                                     -4, -12, -20, -28, -36, -44, -52, -62 };
+    static const float value[16] = { 4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62 };
 
     for (unsigned k = 0; k < 4; k++)
         y[k] = scale * value[(entry >> 4 * k & 7u) | (signs >> k & 1u) << 3];

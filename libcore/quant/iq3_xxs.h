@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 struct quant_iq3_xxs {
-    uint16_t d;       /* f16 scale */
-    uint8_t  qs[64];  /* a code per 4 */
-    uint8_t  aux[32]; /* per 32 a little-endian u32: 4 sign codes of 7 bits, 4 bits scale */
+    uint16_t d;      /* f16 scale */
+    uint8_t qs[64];  /* a code per 4 */
+    uint8_t aux[32]; /* per 32 a little-endian u32: 4 sign codes of 7 bits, 4 bits scale */
 };
 static_assert(sizeof(struct quant_iq3_xxs) == 98, "the block on disk");
 #endif

@@ -15,7 +15,7 @@ static void decode(float *y, const void *row, int64_t n)
 
         for (int g = 0; g < 16; g++) {
             const uint8_t *q = b->qs + g / 2 * 16;
-            const int8_t  *value = quant_iq4k_values + (b->extra >> g & 1) * 16;
+            const int8_t *value = quant_iq4k_values + (b->extra >> g & 1) * 16;
             int s = (b->sl[g / 2] >> g % 2 * 4 & 15) | (b->sh[g / 4] >> g % 4 * 2 & 3) << 4;
             float scale = d * (float)(s - 32);
 

@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 struct quant_iq4_k {
-    uint16_t d;       /* f16 scale */
-    uint16_t extra;   /* bit g: group g of 16 uses the shifted half of the table */
-    uint8_t  sh[4];   /* high 2 bits of each scale */
-    uint8_t  sl[8];   /* low 4 bits of each scale */
-    uint8_t  qs[128]; /* 16 bytes for 32: low nibbles the first 16, high the others */
+    uint16_t d;      /* f16 scale */
+    uint16_t extra;  /* bit g: group g of 16 uses the shifted half of the table */
+    uint8_t sh[4];   /* high 2 bits of each scale */
+    uint8_t sl[8];   /* low 4 bits of each scale */
+    uint8_t qs[128]; /* 16 bytes for 32: low nibbles the first 16, high the others */
 };
 static_assert(sizeof(struct quant_iq4_k) == 144, "the block on disk");
 #endif

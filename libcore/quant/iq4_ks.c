@@ -10,14 +10,14 @@
 static void decode(float *y, const void *row, int64_t n)
 {
     const struct quant_iq4_ks *b = (const void *)((const unsigned char *)row + sizeof(float));
-    float                      d;
+    float d;
 
     memcpy(&d, row, sizeof(d));
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         for (int g = 0; g < 8; g++) {
             const uint8_t *q = b->qs + 16 * g;
-            const int8_t  *value = quant_iq4k_values + (b->sc[g] & 1) * 16;
-            float          scale = d * (float)((b->sc[g] & 254) - 127);
+            const int8_t *value = quant_iq4k_values + (b->sc[g] & 1) * 16;
+            float scale = d * (float)((b->sc[g] & 254) - 127);
 
             for (int j = 0; j < 16; j++) {
                 y[32 * g + j] = scale * (float)value[q[j] & 15];

@@ -15,8 +15,8 @@ static void decode(float *y, const void *row, int64_t n)
 
         for (int g = 0; g < 8; g++) {
             const uint8_t *q = b->qs + 16 * g;
-            int            s = (b->sl[g / 2] >> g % 2 * 4 & 15) | (b->sh >> 2 * g & 3) << 4;
-            float          scale = d * (float)(s - 32);
+            int s = (b->sl[g / 2] >> g % 2 * 4 & 15) | (b->sh >> 2 * g & 3) << 4;
+            float scale = d * (float)(s - 32);
 
             for (int j = 0; j < 16; j++) {
                 y[32 * g + j] = scale * (float)quant_iq4nl_values[q[j] & 15];

@@ -15,10 +15,10 @@ static void decode(float *y, const void *row, int64_t n)
 
         for (int g = 0; g < 16; g++) {
             const uint8_t *q = b->qs + g / 4 * 32 + g % 2 * 16, *h = b->qh + g % 2 * 16;
-            const int8_t  *value = quant_iq5nl_values + (b->extra >> g & 1) * 32;
+            const int8_t *value = quant_iq5nl_values + (b->extra >> g & 1) * 32;
             int s = (b->sl[g / 2] >> g % 2 * 4 & 15) | (b->sh[g / 4] >> g % 4 * 2 & 3) << 4;
             float scale = d * (float)(s - 32);
-            int   shift = g % 4 / 2 * 4, bit = g / 2;
+            int shift = g % 4 / 2 * 4, bit = g / 2;
 
             for (int l = 0; l < 16; l++)
                 y[16 * g + l] = scale * (float)value[(q[l] >> shift & 15) | (h[l] >> bit & 1) << 4];

@@ -24,8 +24,8 @@ static void decode(float *y, const void *row, int64_t n)
         for (int g = 0; g < 16; g++) {
             const uint8_t *q = b->qs + g / 4 * 32 + g % 2 * 16;
             const uint8_t *h = b->qh + g / 8 * 32 + g % 2 * 16;
-            float          scale = d * (float)b->sc[g], more = (float)(b->extra >> g & 1);
-            int            shift = g % 4 / 2 * 4, pair = g % 8 / 2 * 2;
+            float scale = d * (float)b->sc[g], more = (float)(b->extra >> g & 1);
+            int shift = g % 4 / 2 * 4, pair = g % 8 / 2 * 2;
 
             for (int l = 0; l < 16; l++) {
                 int code = (q[l] >> shift & 15) | (h[l] >> pair & 3) << 4;

@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 struct quant_iq6_k {
-    uint16_t d;       /* f16 scale */
-    uint16_t extra;   /* bit g: group g of 16 uses the shifted half of the table */
-    int8_t   sc[16];
-    uint8_t  qs[128]; /* 32 bytes for 64 elements: low nibbles the first 32, high the others */
-    uint8_t  qh[64];  /* 32 bytes a half; byte l: bits 4-5 of elements l, l+32, l+64, l+96 */
+    uint16_t d;     /* f16 scale */
+    uint16_t extra; /* bit g: group g of 16 uses the shifted half of the table */
+    int8_t sc[16];
+    uint8_t qs[128]; /* 32 bytes for 64 elements: low nibbles the first 32, high the others */
+    uint8_t qh[64];  /* 32 bytes a half; byte l: bits 4-5 of elements l, l+32, l+64, l+96 */
 };
 static_assert(sizeof(struct quant_iq6_k) == 212, "the block on disk");
 #endif

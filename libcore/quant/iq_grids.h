@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* iq_grids.h - code books of the iq formats, as packed digits.                  room: quant (base)
+/* iq_grids.h - code books of the iq formats, as packed digits.                  room: quant
  *
  * An entry of a grid is 16 bits. Grids of octets: digit k, 2 bits from bit 2k, is element k; it
  * stands for -1, 0, 1 (iq1s) or for the magnitudes 8, 25, 43 (iq2). Grids of quads: 4 bits from bit

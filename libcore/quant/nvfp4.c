@@ -12,7 +12,7 @@ static void decode(float *y, const void *row, int64_t n)
     for (int64_t i = 0; i < n / 64; i++, b++, y += 64) {
         for (int g = 0; g < 4; g++) {
             const uint8_t *q = b->qs + 8 * g;
-            float          d = nvfp4_half_scale(b->d[g]);
+            float d = nvfp4_half_scale(b->d[g]);
 
             for (int j = 0; j < 8; j++) {
                 y[16 * g + j] = (float)quant_fp4_values[q[j] & 15] * d;

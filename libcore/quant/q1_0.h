@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 struct quant_q1_0 {
-    uint16_t d;      /* f16 scale */
-    uint8_t  qs[16]; /* bit set: plus, else minus */
+    uint16_t d;     /* f16 scale */
+    uint8_t qs[16]; /* bit set: plus, else minus */
 };
 static_assert(sizeof(struct quant_q1_0) == 18, "the block on disk");
 #endif

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 struct quant_q2_0 {
-    uint16_t d;      /* f16 scale */
-    uint8_t  qs[16]; /* four consecutive elements a byte, lowest bits first */
+    uint16_t d;     /* f16 scale */
+    uint8_t qs[16]; /* four consecutive elements a byte, lowest bits first */
 };
 static_assert(sizeof(struct quant_q2_0) == 18, "the block on disk");
 #endif

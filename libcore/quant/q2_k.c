@@ -14,8 +14,8 @@ static void decode(float *y, const void *row, int64_t n)
 
         for (int g = 0; g < 16; g++) {
             const uint8_t *q = b->qs + g / 8 * 32 + g % 2 * 16;
-            float          scale = d * (float)(b->sc[g] & 15), min = dmin * (float)(b->sc[g] >> 4);
-            int            shift = g % 8 / 2 * 2;
+            float scale = d * (float)(b->sc[g] & 15), min = dmin * (float)(b->sc[g] >> 4);
+            int shift = g % 8 / 2 * 2;
 
             for (int l = 0; l < 16; l++)
                 y[16 * g + l] = scale * (float)(q[l] >> shift & 3) - min;

@@ -6,10 +6,10 @@
 #include <stdint.h>
 
 struct quant_q2_k {
-    uint8_t  sc[16]; /* group: low nibble scale, high nibble minimum */
-    uint8_t  qs[64]; /* 32 bytes a half of 128; byte l holds elements l, l+32, l+64, l+96 */
-    uint16_t d;      /* f16: scale of the scales */
-    uint16_t dmin;   /* f16: scale of the minima */
+    uint8_t sc[16]; /* group: low nibble scale, high nibble minimum */
+    uint8_t qs[64]; /* 32 bytes a half of 128; byte l holds elements l, l+32, l+64, l+96 */
+    uint16_t d;     /* f16: scale of the scales */
+    uint16_t dmin;  /* f16: scale of the minima */
 };
 static_assert(sizeof(struct quant_q2_k) == 84, "the block on disk");
 #endif

@@ -44,9 +44,9 @@ static void encode(void *row, const float *x, int64_t n, const float *importance
             memset(b->qs, 0, sizeof(b->qs));
             continue;
         }
-        float    max = half_bits_f32((uint32_t)bits);
+        float max = half_bits_f32((uint32_t)bits);
         uint16_t d = encode_scale(max, 8.0f);
-        float    inverse = d != 0 ? 1.0f / half_to_f32(d) : 0.0f;
+        float inverse = d != 0 ? 1.0f / half_to_f32(d) : 0.0f;
 
         if (!max_is_negative(x, max)) {
             d |= 0x8000u;

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 struct quant_q4_0 {
-    uint16_t d;      /* f16 scale */
-    uint8_t  qs[16]; /* low nibbles: elements 0-15, high: 16-31; each minus 8 */
+    uint16_t d;     /* f16 scale */
+    uint8_t qs[16]; /* low nibbles: elements 0-15, high: 16-31; each minus 8 */
 };
 static_assert(sizeof(struct quant_q4_0) == 18, "the block on disk");
 #endif

@@ -6,10 +6,10 @@
 #include <stdint.h>
 
 struct quant_q4_k {
-    uint16_t d;       /* f16: scale of the scales */
-    uint16_t dmin;    /* f16: scale of the minima */
-    uint8_t  sc[12];  /* 8 scales and 8 minima: quant/k_scales.h */
-    uint8_t  qs[128]; /* 32 bytes for 64 elements: low nibbles the first 32, high the others */
+    uint16_t d;      /* f16: scale of the scales */
+    uint16_t dmin;   /* f16: scale of the minima */
+    uint8_t sc[12];  /* 8 scales and 8 minima: quant/k_scales.h */
+    uint8_t qs[128]; /* 32 bytes for 64 elements: low nibbles the first 32, high the others */
 };
 static_assert(sizeof(struct quant_q4_k) == 144, "the block on disk");
 #endif

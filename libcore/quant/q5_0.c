@@ -10,7 +10,7 @@ static void decode(float *y, const void *row, int64_t n)
     const struct quant_q5_0 *b = row;
 
     for (int64_t i = 0; i < n / 32; i++, b++, y += 32) {
-        float    d = half_to_f32(b->d);
+        float d = half_to_f32(b->d);
         uint32_t qh;
 
         memcpy(&qh, b->qh, sizeof(qh));

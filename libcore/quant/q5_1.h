@@ -6,10 +6,10 @@
 #include <stdint.h>
 
 struct quant_q5_1 {
-    uint16_t d;      /* f16 scale */
-    uint16_t m;      /* f16 minimum */
-    uint8_t  qh[4];  /* little-endian: bit j is the fifth bit of element j */
-    uint8_t  qs[16]; /* low nibbles: elements 0-15, high: 16-31 */
+    uint16_t d;     /* f16 scale */
+    uint16_t m;     /* f16 minimum */
+    uint8_t qh[4];  /* little-endian: bit j is the fifth bit of element j */
+    uint8_t qs[16]; /* low nibbles: elements 0-15, high: 16-31 */
 };
 static_assert(sizeof(struct quant_q5_1) == 24, "the block on disk");
 #endif

@@ -15,8 +15,8 @@ static void decode(float *y, const void *row, int64_t n)
         for (int g = 0; g < 16; g++) {
             const uint8_t *lo = b->ql + g / 8 * 64 + g % 4 * 16;
             const uint8_t *hi = b->qh + g / 8 * 32 + g % 2 * 16;
-            float          scale = d * (float)b->sc[g];
-            int            nibble = g % 8 / 4 * 4, pair = g % 8 / 2 * 2;
+            float scale = d * (float)b->sc[g];
+            int nibble = g % 8 / 4 * 4, pair = g % 8 / 2 * 2;
 
             for (int l = 0; l < 16; l++) {
                 int v = (lo[l] >> nibble & 15) | (hi[l] >> pair & 3) << 4;

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 struct quant_q8_0 {
-    uint16_t d;      /* f16 scale */
-    int8_t   qs[32];
+    uint16_t d; /* f16 scale */
+    int8_t qs[32];
 };
 static_assert(sizeof(struct quant_q8_0) == 34, "the block on disk");
 #endif

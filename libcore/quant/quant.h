@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quant.h - block formats of tensors: sizes, decoding, encoding.               room: quant (base)
+/* quant.h - block formats of tensors: sizes, decoding, encoding.               room: quant
  *
  * A type is a row of quant_types[], made from the list in types.def. A tensor's `type` is the row's
  * index (enum quant_index); its number in files is `id` (GGUF: ggml type ids, see
@@ -39,13 +39,13 @@ enum quant_acts_type { QUANT_ACTS_I16, QUANT_ACTS_I8, QUANT_ACTS_F32 };
 const char *quant_acts_name(enum quant_acts_type acts); /* "i16" */
 
 struct quant_type {
-    const char      *name;        /* "q4_k": lower case, as in file names and options */
-    uint32_t         id;          /* number in GGUF files */
-    int              block_elems; /* elements in a block */
-    int              block_bytes; /* sizeof the block struct */
-    int              head_bytes;  /* before the first block of each row (iq4_ks: a float scale) */
+    const char *name; /* "q4_k": lower case, as in file names and options */
+    uint32_t id;      /* number in GGUF files */
+    int block_elems;  /* elements in a block */
+    int block_bytes;  /* sizeof the block struct */
+    int head_bytes;   /* before the first block of each row (iq4_ks: a float scale) */
     quant_decode_fn *decode;
-    quant_encode_fn *encode;      /* or NULL: not written by this build */
+    quant_encode_fn *encode; /* or NULL: not written by this build */
 };
 
 extern const struct quant_type *const quant_types[QUANT_N];
@@ -66,8 +66,8 @@ enum quant_effort { QUANT_EFFORT_DEFAULT, QUANT_EFFORT_HIGHEST };
 typedef void quant_fit_fn(void *row, const float *x, int64_t n, const float *importance, int effort);
 quant_fit_fn *quant_fitter(int type, unsigned simd);
 
-float    quant_f16_to_f32(uint16_t h);
-uint16_t quant_f32_to_f16(float f);  /* to nearest even */
-float    quant_bf16_to_f32(uint16_t h);
+float quant_f16_to_f32(uint16_t h);
+uint16_t quant_f32_to_f16(float f); /* to nearest even */
+float quant_bf16_to_f32(uint16_t h);
 uint16_t quant_f32_to_bf16(float f); /* to nearest even; NaN stays NaN */
 #endif

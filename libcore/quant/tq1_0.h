@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 struct quant_tq1_0 {
-    uint8_t  qs[48]; /* 32 bytes for 160 elements, 16 bytes for 80 */
-    uint8_t  qh[4];  /* four digits a byte: the last 16 elements */
-    uint16_t d;      /* f16 scale */
+    uint8_t qs[48]; /* 32 bytes for 160 elements, 16 bytes for 80 */
+    uint8_t qh[4];  /* four digits a byte: the last 16 elements */
+    uint16_t d;     /* f16 scale */
 };
 static_assert(sizeof(struct quant_tq1_0) == 54, "the block on disk");
 #endif

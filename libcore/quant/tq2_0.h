@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 struct quant_tq2_0 {
-    uint8_t  qs[64]; /* 32 bytes a half of 128; byte l holds elements l, l+32, l+64, l+96 */
-    uint16_t d;      /* f16 scale */
+    uint8_t qs[64]; /* 32 bytes a half of 128; byte l holds elements l, l+32, l+64, l+96 */
+    uint16_t d;     /* f16 scale */
 };
 static_assert(sizeof(struct quant_tq2_0) == 66, "the block on disk");
 #endif

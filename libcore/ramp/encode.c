@@ -16,15 +16,16 @@ enum { SAMPLE_ELEMS = 1 << 18, WEIGHTED_ELEMS = 1 << 18, BATCH_ELEMS_EACH = 1 <<
 enum err_code ramp_encoding_open(struct ramp_encoding *c, int64_t longest, int64_t rows_max,
                                  const struct ramp_coder *by, struct err *e)
 {
-    *c = (struct ramp_encoding){ .pool = by->pool, .simd = by->simd, .effort = by->effort, .unbiased = by->unbiased,
-                                 .rows_max = rows_max };
+    *c = (struct ramp_encoding){
+        .pool = by->pool, .simd = by->simd, .effort = by->effort, .unbiased = by->unbiased, .rows_max = rows_max
+    };
     c->longest = (longest + 15) / 16 * 16;
     c->rows = calloc((size_t)c->longest * (size_t)pool_size(by->pool) * 2 + 1, sizeof *c->rows);
     c->bad = malloc((size_t)rows_max + 1);
     if (c->rows != NULL && c->bad != NULL)
         return ERR_OK;
     ramp_encoding_close(c);
-    return err_set(e, ERR_NOMEM, "out of memory");
+    return err_nomem(e);
 }
 
 int64_t ramp_batch_rows(const struct ramp_coder *by, int64_t n)
@@ -56,11 +57,11 @@ static bool all_finite(const float *x, int64_t n)
 static const struct {
     int type, first, second;
 } scales[] = {
-    { QUANT_q4_0, 0, -1 },    { QUANT_q4_1, 0, 2 },     { QUANT_q5_0, 0, -1 },   { QUANT_q5_1, 0, 2 },
-    { QUANT_q8_0, 0, -1 },    { QUANT_q2_k, 80, 82 },   { QUANT_q3_k, 108, -1 }, { QUANT_q4_k, 0, 2 },
-    { QUANT_q5_k, 0, 2 },     { QUANT_q6_k, 208, -1 },  { QUANT_iq1_s, 0, -1 },  { QUANT_iq2_xxs, 0, -1 },
-    { QUANT_iq2_xs, 0, -1 },  { QUANT_iq2_s, 0, -1 },   { QUANT_iq3_xxs, 0, -1 }, { QUANT_iq3_s, 0, -1 },
-    { QUANT_iq4_nl, 0, -1 },  { QUANT_iq4_xs, 0, -1 },
+    { QUANT_q4_0, 0, -1 },   { QUANT_q4_1, 0, 2 },    { QUANT_q5_0, 0, -1 },    { QUANT_q5_1, 0, 2 },
+    { QUANT_q8_0, 0, -1 },   { QUANT_q2_k, 80, 82 },  { QUANT_q3_k, 108, -1 },  { QUANT_q4_k, 0, 2 },
+    { QUANT_q5_k, 0, 2 },    { QUANT_q6_k, 208, -1 }, { QUANT_iq1_s, 0, -1 },   { QUANT_iq2_xxs, 0, -1 },
+    { QUANT_iq2_xs, 0, -1 }, { QUANT_iq2_s, 0, -1 },  { QUANT_iq3_xxs, 0, -1 }, { QUANT_iq3_s, 0, -1 },
+    { QUANT_iq4_nl, 0, -1 }, { QUANT_iq4_xs, 0, -1 },
 };
 
 static void scale_by(unsigned char *at, float factor)
@@ -80,7 +81,7 @@ static void lengthen(unsigned char *row, int type, const float *x, float *q, int
                      quant_decode_fn *decode)
 {
     const struct quant_type *t = quant_types[type];
-    size_t                   k = 0;
+    size_t k = 0;
 
     while (k < sizeof scales / sizeof *scales && scales[k].type != type)
         k++;
@@ -112,11 +113,11 @@ static int64_t row_at(const struct ramp_encoding *c, int64_t i)
 static void encode_rows(void *ctx, int64_t begin, int64_t end, int worker)
 {
     struct ramp_encoding *c = ctx;
-    const int64_t         n = c->t->ne[0];
-    size_t                in_bytes = (size_t)quant_row_bytes(c->t->type, n), bytes = (size_t)quant_row_bytes(c->type, n);
-    float                *x = c->rows + worker * c->longest;
-    quant_fit_fn         *fit = quant_fitter(c->type, c->simd);
-    quant_decode_fn      *decode = cpu_decoder(c->t->type, c->simd);
+    const int64_t n = c->t->ne[0];
+    size_t in_bytes = (size_t)quant_row_bytes(c->t->type, n), bytes = (size_t)quant_row_bytes(c->type, n);
+    float *x = c->rows + worker * c->longest;
+    quant_fit_fn *fit = quant_fitter(c->type, c->simd);
+    quant_decode_fn *decode = cpu_decoder(c->t->type, c->simd);
 
     for (int64_t i = begin; i < end; i++) {
         int64_t row = row_at(c, i);
@@ -126,8 +127,8 @@ static void encode_rows(void *ctx, int64_t begin, int64_t end, int worker)
         c->bad[i] = !all_finite(x, n);
         fit(c->out + (size_t)i * bytes, x, n, c->weights, c->effort);
         if (c->unbiased && !c->bad[i])
-            lengthen(c->out + (size_t)i * bytes, c->type, x, c->rows + (pool_size(c->pool) + worker) * c->longest, n, c->weights,
-                     cpu_decoder(c->type, c->simd));
+            lengthen(c->out + (size_t)i * bytes, c->type, x, c->rows + (pool_size(c->pool) + worker) * c->longest, n,
+                     c->weights, cpu_decoder(c->type, c->simd));
     }
 }
 
@@ -147,11 +148,11 @@ enum err_code ramp_encode(struct ramp_encoding *c, void *out, int64_t first, int
 enum err_code ramp_recode(void **data, const struct gguf_tensor *t, const struct ramp_coder *c, int type,
                           const struct progress *progress, struct err *e)
 {
-    int64_t              rows = t->ne[1] * t->ne[2] * t->ne[3], batch = ramp_batch_rows(c, t->ne[0]);
-    size_t               bytes = (size_t)quant_row_bytes(type, t->ne[0]);
+    int64_t rows = t->ne[1] * t->ne[2] * t->ne[3], batch = ramp_batch_rows(c, t->ne[0]);
+    size_t bytes = (size_t)quant_row_bytes(type, t->ne[0]);
     struct ramp_encoding k = { 0 };
-    unsigned char       *to = aligned_alloc(64, ((size_t)rows * bytes + 63) / 64 * 64);
-    enum err_code        rc = ERR_OK;
+    unsigned char *to = aligned_alloc(64, ((size_t)rows * bytes + 63) / 64 * 64);
+    enum err_code rc = ERR_OK;
 
     if (to == NULL)
         return err_set(e, ERR_NOMEM, "%.*s: no memory for it as %s", STR_ARG(t->name), quant_types[type]->name);
@@ -173,19 +174,19 @@ enum err_code ramp_recode(void **data, const struct gguf_tensor *t, const struct
 
 enum err_code ramp_error(double *out, const struct gguf_tensor *t, const struct ramp_coder *c, int type, struct err *e)
 {
-    const int64_t        n = t->ne[0], rows = t->ne[1] * t->ne[2] * t->ne[3];
-    int64_t              some = SAMPLE_ELEMS / n + 1, step = rows > some ? rows / some : 1;
-    size_t               bytes = (size_t)quant_row_bytes(type, n);
+    const int64_t n = t->ne[0], rows = t->ne[1] * t->ne[2] * t->ne[3];
+    int64_t some = SAMPLE_ELEMS / n + 1, step = rows > some ? rows / some : 1;
+    size_t bytes = (size_t)quant_row_bytes(type, n);
     struct ramp_encoding k = { 0 };
-    double               error = 0, of = 0;
-    float               *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)n * sizeof *y);
-    unsigned char       *to;
-    enum err_code        rc = ERR_OK;
+    double error = 0, of = 0;
+    float *x = malloc((size_t)n * sizeof *x), *y = malloc((size_t)n * sizeof *y);
+    unsigned char *to;
+    enum err_code rc = ERR_OK;
 
     some = some < rows ? some : rows;
     to = malloc((size_t)some * bytes);
     if (x == NULL || y == NULL || to == NULL)
-        rc = err_set(e, ERR_NOMEM, "out of memory");
+        rc = err_nomem(e);
     if (rc == ERR_OK)
         rc = ramp_encoding_open(&k, n, some, c, e);
     k.t = t;
@@ -215,19 +216,19 @@ enum err_code ramp_error(double *out, const struct gguf_tensor *t, const struct 
 
 struct weighing {
     const struct gguf_tensor *t;
-    const float              *rows, *columns; /* [matrices][ne1], [matrices][ne0] */
-    int64_t                  *pick;
-    int64_t                   n_pick;
-    double                    scale;          /* from the rows that were picked to all */
-    unsigned char            *to;
-    float                    *x, *y;
+    const float *rows, *columns; /* [matrices][ne1], [matrices][ne0] */
+    int64_t *pick;
+    int64_t n_pick;
+    double scale; /* from the rows that were picked to all */
+    unsigned char *to;
+    float *x, *y;
 };
 
 /* A row's weight times the weighted square of v. */
 static double weighed(const struct weighing *k, int64_t row, const float *v)
 {
     const float *c = k->columns + row / k->t->ne[1] * k->t->ne[0];
-    double       sum = 0;
+    double sum = 0;
 
     for (int64_t i = 0; i < k->t->ne[0]; i++)
         sum += (double)c[i] * (double)v[i] * (double)v[i];
@@ -235,16 +236,17 @@ static double weighed(const struct weighing *k, int64_t row, const float *v)
 }
 
 /* Rows that count, or some of them, evenly spread. */
-static enum err_code pick_rows(struct weighing *k, const struct ramp_coder *c, const struct progress *progress, struct err *e)
+static enum err_code pick_rows(struct weighing *k, const struct ramp_coder *c, const struct progress *progress,
+                               struct err *e)
 {
-    const int64_t    n = k->t->ne[0], all = k->t->ne[1] * k->t->ne[2] * k->t->ne[3], some = WEIGHTED_ELEMS / n + 1;
+    const int64_t n = k->t->ne[0], all = k->t->ne[1] * k->t->ne[2] * k->t->ne[3], some = WEIGHTED_ELEMS / n + 1;
     quant_decode_fn *decode = cpu_decoder(k->t->type, c->simd);
-    int64_t          used = 0;
-    double           of_all = 0, of_picked = 0;
+    int64_t used = 0;
+    double of_all = 0, of_picked = 0;
 
     k->pick = malloc(((size_t)all + 1) * sizeof *k->pick);
     if (k->pick == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int64_t r = 0; r < all; r++)
         if (k->rows[r] > 0.0f)
             k->pick[used++] = r;
@@ -268,12 +270,12 @@ static enum err_code pick_rows(struct weighing *k, const struct ramp_coder *c, c
     return ERR_OK;
 }
 
-static enum err_code weighed_error(double *out, struct weighing *k, struct ramp_encoding *by, const struct ramp_coder *c,
-                                   const struct progress *progress, struct err *e)
+static enum err_code weighed_error(double *out, struct weighing *k, struct ramp_encoding *by,
+                                   const struct ramp_coder *c, const struct progress *progress, struct err *e)
 {
     const int64_t n = k->t->ne[0], batch = ramp_batch_rows(c, n);
-    size_t        bytes = (size_t)quant_row_bytes(by->type, n);
-    double        sum = 0;
+    size_t bytes = (size_t)quant_row_bytes(by->type, n);
+    double sum = 0;
 
     by->pick = k->pick;
     for (int64_t i = 0; i < k->n_pick; i += batch) {
@@ -301,16 +303,16 @@ enum err_code ramp_weighted_errors(double out[], const struct gguf_tensor *t, co
                                    const int *types, size_t n_types, const float *rows, const float *columns,
                                    const struct progress *progress, struct err *e)
 {
-    const int64_t        n = t->ne[0], batch = ramp_batch_rows(c, n);
-    struct weighing      k = { .t = t, .rows = rows, .columns = columns };
+    const int64_t n = t->ne[0], batch = ramp_batch_rows(c, n);
+    struct weighing k = { .t = t, .rows = rows, .columns = columns };
     struct ramp_encoding by = { 0 };
-    enum err_code        rc = ERR_OK;
+    enum err_code rc = ERR_OK;
 
     k.x = malloc((size_t)n * sizeof *k.x);
     k.y = malloc((size_t)n * sizeof *k.y);
     k.to = malloc((size_t)(n * batch) * sizeof(float)); /* no type takes more */
     if (k.x == NULL || k.y == NULL || k.to == NULL)
-        rc = err_set(e, ERR_NOMEM, "out of memory");
+        rc = err_nomem(e);
     if (rc == ERR_OK)
         rc = pick_rows(&k, c, progress, e);
     if (rc == ERR_OK)

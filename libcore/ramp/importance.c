@@ -15,11 +15,11 @@ struct ramp_importance {
 enum err_code ramp_importance_open(struct ramp_importance **out, const char *path, struct err *e)
 {
     struct ramp_importance *im = calloc(1, sizeof *im);
-    struct str              type;
-    bool                    any = false;
+    struct str type;
+    bool any = false;
 
     if (im == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (gguf_open(&im->g, path, e)) {
         free(im);
         return e->code;
@@ -63,7 +63,7 @@ enum err_code ramp_importance_of(const struct ramp_importance *im, const struct 
 {
     const struct gguf_tensor *sum = im != NULL ? find(im, t, "in_sum2") : NULL;
     const struct gguf_tensor *count = sum != NULL ? find(im, t, "counts") : NULL;
-    float                     n = 1.0f;
+    float n = 1.0f;
 
     *out = NULL;
     if (sum == NULL)
@@ -71,8 +71,10 @@ enum err_code ramp_importance_of(const struct ramp_importance *im, const struct 
     int64_t n_mat = sum->ne[1] * sum->ne[2] * sum->ne[3];
 
     if (sum->type != QUANT_f32 || sum->ne[0] != t->ne[0] || (n_mat != 1 && n_mat != t->ne[2] * t->ne[3]) ||
-        (count != NULL && (count->type != QUANT_f32 || count->ne[0] * count->ne[1] * count->ne[2] * count->ne[3] != n_mat)))
-        return err_set(e, ERR_FORMAT, "%s: the importance of %.*s has another shape", gguf_path(im->g), STR_ARG(t->name));
+        (count != NULL &&
+         (count->type != QUANT_f32 || count->ne[0] * count->ne[1] * count->ne[2] * count->ne[3] != n_mat)))
+        return err_set(e, ERR_FORMAT, "%s: the importance of %.*s has another shape", gguf_path(im->g),
+                       STR_ARG(t->name));
     if (n_mat == 1)
         at = 0;
     if (count != NULL)
@@ -96,15 +98,15 @@ enum err_code ramp_importance_check(const struct ramp_importance *im, const stru
 
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i), *sum = find(im, t, "in_sum2");
-        const float              *weights;
-        enum err_code             rc = ERR_OK;
+        const float *weights;
+        enum err_code rc = ERR_OK;
 
         if (ramp_is_kept(t) || sum == NULL)
             continue;
         float *buf = malloc((size_t)(t->ne[0] + 1) * sizeof *buf);
 
         if (buf == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         for (int64_t at = 0; at < sum->ne[1] * sum->ne[2] * sum->ne[3] && rc == ERR_OK; at++)
             rc = ramp_importance_of(im, t, at, buf, &weights, e);
         free(buf);

@@ -8,21 +8,21 @@
 struct ramp_model {
     int64_t gqa;     /* query heads for each of keys, 0: not known */
     int64_t experts; /* 0: none */
-    bool    tied;    /* no output matrix of its own */
-    bool    importance;
+    bool tied;       /* no output matrix of its own */
+    bool importance;
 };
 
 /* merge.c: whether they change a tensor; a row of one; what goes into the file, malloc'ed, NULL: out of memory. */
-bool  ramp_merges(const struct ramp_merge *m, struct str name);
-void  ramp_merge_row(const struct ramp_merge *m, const struct gguf_tensor *t, int64_t r, float *w);
+bool ramp_merges(const struct ramp_merge *m, struct str name);
+void ramp_merge_row(const struct ramp_merge *m, const struct gguf_tensor *t, int64_t r, float *w);
 char *ramp_merge_text(const struct ramp_merge *m);
 /* Files and scales. */
-void  ramp_merge_hash(const struct ramp_merge *m, uint64_t *h, void (*file)(uint64_t *h, const char *path));
+void ramp_merge_hash(const struct ramp_merge *m, uint64_t *h, void (*file)(uint64_t *h, const char *path));
 
-size_t  ramp_rules(const struct ramp_recipe *r);
-int     ramp_rule_type(const struct ramp_recipe *r, size_t i);
-bool    ramp_rule_floor(const struct ramp_recipe *r, size_t i); /* its type is the least, for whatever gives one */
-int     ramp_recipe_default(const struct ramp_recipe *r); /* -1: none */
+size_t ramp_rules(const struct ramp_recipe *r);
+int ramp_rule_type(const struct ramp_recipe *r, size_t i);
+bool ramp_rule_floor(const struct ramp_recipe *r, size_t i); /* its type is the least, for whatever gives one */
+int ramp_recipe_default(const struct ramp_recipe *r);        /* -1: none */
 int64_t ramp_recipe_file_type(const struct ramp_recipe *r);
 /* Does the expression of rule i fit? ERR_FORMAT: it needs too many steps. */
 MUST_CHECK enum err_code ramp_rule_names(const struct ramp_recipe *r, size_t i, struct str name, bool *fits,
@@ -39,19 +39,19 @@ MUST_CHECK enum err_code ramp_rules_apply(struct ramp_ruled *out, const struct r
 
 /* Rows of a tensor in another type. */
 struct ramp_encoding {
-    const struct gguf_tensor *t;       /* these three by the caller, before ramp_encode() */
-    int                       type;
-    const float              *weights; /* of columns, NULL: all count alike */
-    const struct ramp_merge  *merge;   /* NULL: none */
-    struct pool              *pool;
-    unsigned                  simd;
-    int                       effort;
-    bool                      unbiased;
-    float                    *rows;    /* two for each thread */
-    int64_t                   longest, rows_max, first, step;
-    const int64_t            *pick;    /* rows instead of first, first + step ...; NULL: none */
-    unsigned char            *bad;     /* [rows_max] a row has what is not finite */
-    unsigned char            *out;
+    const struct gguf_tensor *t; /* these three by the caller, before ramp_encode() */
+    int type;
+    const float *weights;           /* of columns, NULL: all count alike */
+    const struct ramp_merge *merge; /* NULL: none */
+    struct pool *pool;
+    unsigned simd;
+    int effort;
+    bool unbiased;
+    float *rows; /* two for each thread */
+    int64_t longest, rows_max, first, step;
+    const int64_t *pick; /* rows instead of first, first + step ...; NULL: none */
+    unsigned char *bad;  /* [rows_max] a row has what is not finite */
+    unsigned char *out;
 };
 /* For rows of up to `longest` elements, up to rows_max at once. */
 MUST_CHECK enum err_code ramp_encoding_open(struct ramp_encoding *c, int64_t longest, int64_t rows_max,

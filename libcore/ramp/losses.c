@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "ramp/internal.h"
 
-#define FORMAT "chimere-losses 1"
+#define FORMAT   "chimere-losses 1"
 #define LOSS_MAX 1e30
 
 /* ---- reading ---- */
@@ -20,7 +20,7 @@ static enum err_code word(char *out, size_t room, const json_t *o, const char *k
 {
     struct str s;
 
-    bool       bad = !json_get_str(o, key, &s) || s.n >= room;
+    bool bad = !json_get_str(o, key, &s) || s.n >= room;
 
     for (size_t i = 0; !bad && i < s.n; i++)
         bad = (unsigned char)s.p[i] <= ' ' || s.p[i] == 0x7f; /* it is printed, and stands in recipes */
@@ -33,8 +33,8 @@ static enum err_code word(char *out, size_t room, const json_t *o, const char *k
 
 static enum err_code hash(uint64_t *out, const json_t *o, const char *key, struct err *e)
 {
-    char     text[RAMP_WORD];
-    char    *end;
+    char text[RAMP_WORD];
+    char *end;
     uint64_t v;
 
     if (word(text, sizeof text, o, key, e))
@@ -69,8 +69,8 @@ static enum err_code loss(double *out, const json_t *v, const char *what, struct
 
 static enum err_code read_head(struct ramp_losses_head *h, const json_t *o, const struct gguf *g, struct err *e)
 {
-    struct str    format;
-    int64_t       n_seq;
+    struct str format;
+    int64_t n_seq;
     const json_t *from = json_object_get(o, "from"); /* older files count all tokens, and have none */
 
     if (!json_get_str(o, "format", &format) || !str_is(format, FORMAT))
@@ -96,11 +96,11 @@ static int type_named(const char *name)
 
 static enum err_code read_tensor(struct ramp_losses *l, const json_t *o, const struct gguf *g, struct err *e)
 {
-    char                      name[128];
+    char name[128];
     const struct gguf_tensor *t;
-    json_t                   *kl = json_object_get(o, "kl"), *v;
-    const char               *key;
-    size_t                    at = 0;
+    json_t *kl = json_object_get(o, "kl"), *v;
+    const char *key;
+    size_t at = 0;
 
     if (word(name, sizeof name, o, "tensor", e))
         return e->code;
@@ -113,7 +113,7 @@ static enum err_code read_tensor(struct ramp_losses *l, const json_t *o, const s
         return err_set(e, ERR_FORMAT, "%.64s: has a line already", name);
     if (!json_is_object(kl) || json_object_size(kl) == 0)
         return err_set(e, ERR_FORMAT, "%.64s: \"kl\" is no object with types", name);
-    json_object_foreach(kl, key, v) {
+    json_object_foreach (kl, key, v) {
         int type = type_named(key);
 
         if (type < 0)
@@ -128,7 +128,7 @@ static enum err_code read_tensor(struct ramp_losses *l, const json_t *o, const s
 static enum err_code read_whole(struct ramp_losses *l, const json_t *o, struct err *e)
 {
     char name[RAMP_WORD];
-    int  type;
+    int type;
 
     if (word(name, sizeof name, o, "whole", e))
         return e->code;
@@ -147,16 +147,16 @@ static enum err_code read_whole(struct ramp_losses *l, const json_t *o, struct e
 
 static enum err_code read_line(struct ramp_losses *l, struct str line, size_t no, const struct gguf *g, struct err *e)
 {
-    json_t       *o = NULL;
+    json_t *o = NULL;
     enum err_code rc = json_parse(&o, line, "JSON", e);
 
     if (rc == ERR_OK && !json_is_object(o))
         rc = err_set(e, ERR_FORMAT, "not an object");
     if (rc == ERR_OK)
-        rc = no == 1                                    ? read_head(&l->head, o, g, e)
-             : json_object_get(o, "tensor") != NULL     ? read_tensor(l, o, g, e)
-             : json_object_get(o, "whole") != NULL      ? read_whole(l, o, e)
-                                                        : err_set(e, ERR_FORMAT, "neither \"tensor\" nor \"whole\"");
+        rc = no == 1                                ? read_head(&l->head, o, g, e)
+             : json_object_get(o, "tensor") != NULL ? read_tensor(l, o, g, e)
+             : json_object_get(o, "whole") != NULL  ? read_whole(l, o, e)
+                                                    : err_set(e, ERR_FORMAT, "neither \"tensor\" nor \"whole\"");
     json_decref(o);
     return rc;
 }
@@ -165,14 +165,14 @@ enum err_code ramp_losses_open(struct ramp_losses *out, struct str text, const c
                                struct err *e)
 {
     struct ramp_losses l = { .g = g, .n = gguf_n_tensors(g) };
-    size_t             no = 0;
-    const char        *nl;
+    size_t no = 0;
+    const char *nl;
 
     l.kl = malloc((l.n + 1) * sizeof *l.kl);
     l.measured = calloc(l.n + 1, sizeof *l.measured);
     if (l.kl == NULL || l.measured == NULL) {
         ramp_losses_close(&l);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     for (int t = 0; t < QUANT_N; t++) {
         l.whole[t] = l.whole_se[t] = NAN;
@@ -227,7 +227,7 @@ static bool set_hash(json_t *o, const char *key, uint64_t v)
 char *ramp_losses_head_line(const struct ramp_losses_head *h)
 {
     json_t *o = json_object();
-    bool    good = json_object_set_new(o, "format", json_string(FORMAT)) == 0 && set_hash(o, "model", h->model) &&
+    bool good = json_object_set_new(o, "format", json_string(FORMAT)) == 0 && set_hash(o, "model", h->model) &&
                 json_object_set_new(o, "method", json_string(h->method)) == 0 &&
                 json_object_set_new(o, "text", json_string(h->text)) == 0 && set_hash(o, "text_hash", h->text_hash) &&
                 json_object_set_new(o, "sequences", json_integer(h->n_seq)) == 0 &&
@@ -242,7 +242,7 @@ char *ramp_losses_head_line(const struct ramp_losses_head *h)
 char *ramp_losses_tensor_line(struct str name, const double kl[QUANT_N])
 {
     json_t *o = json_object(), *types = json_object();
-    bool    good = json_object_set_new(o, "tensor", json_bytes(name)) == 0;
+    bool good = json_object_set_new(o, "tensor", json_bytes(name)) == 0;
 
     for (int t = 0; t < QUANT_N; t++)
         if (!isnan(kl[t]))
@@ -254,7 +254,7 @@ char *ramp_losses_tensor_line(struct str name, const double kl[QUANT_N])
 char *ramp_losses_whole_line(int type, double kl, double se)
 {
     json_t *o = json_object();
-    bool    good = json_object_set_new(o, "whole", json_string(quant_types[type]->name)) == 0;
+    bool good = json_object_set_new(o, "whole", json_string(quant_types[type]->name)) == 0;
 
     if (isnan(kl))
         good &= json_object_set_new(o, "left_out", json_true()) == 0;
@@ -288,7 +288,7 @@ static bool anchor_of(struct anchor *a, const struct ramp_losses *l, int type)
 double ramp_predict(const struct ramp_losses *l, double sum, double *se)
 {
     struct anchor below = { .at = -INFINITY }, above = { .at = INFINITY }, a;
-    double        x = log(sum), ratio, error;
+    double x = log(sum), ratio, error;
 
     *se = 0;
     if (!(sum > 0))

@@ -14,29 +14,29 @@ enum { RAMP_WORD = 32 };
 
 /* How it was measured. Words are NUL-terminated, lower case. */
 struct ramp_losses_head {
-    uint64_t model;              /* ramp_fingerprint() */
-    char     method[RAMP_WORD];  /* "probe", ... */
-    char     text[RAMP_WORD];    /* "own", "random", "file" */
-    uint64_t text_hash;          /* XXH64 of the tokens, 4 bytes each */
-    int      n_seq;
-    int64_t  n_tokens, from;     /* of each sequence; the first that counts */
-    char     effort[RAMP_WORD];  /* of the encoders */
-    char     probes[128];        /* types that were run, "q3_k,q5_k"; others follow from their errors */
+    uint64_t model;         /* ramp_fingerprint() */
+    char method[RAMP_WORD]; /* "probe", ... */
+    char text[RAMP_WORD];   /* "own", "random", "file" */
+    uint64_t text_hash;     /* XXH64 of the tokens, 4 bytes each */
+    int n_seq;
+    int64_t n_tokens, from; /* of each sequence; the first that counts */
+    char effort[RAMP_WORD]; /* of the encoders */
+    char probes[128];       /* types that were run, "q3_k,q5_k"; others follow from their errors */
 };
 
 struct ramp_losses {
     struct ramp_losses_head head;
-    const struct gguf *g;        /* the model, which must outlive this */
-    size_t   n;                  /* its tensors */
-    double (*kl)[QUANT_N];       /* [n] nats per token; NAN: not measured */
-    bool    *measured;           /* [n] has a line */
-    double   whole[QUANT_N], whole_se[QUANT_N]; /* all tensors that have lines in this type; NAN: not measured */
-    bool     left_out[QUANT_N];  /* `whole` of this type was not measured because it did not fit into memory */
-    size_t   good_bytes;         /* of the file: whole lines */
+    const struct gguf *g;                     /* the model, which must outlive this */
+    size_t n;                                 /* its tensors */
+    double (*kl)[QUANT_N];                    /* [n] nats per token; NAN: not measured */
+    bool *measured;                           /* [n] has a line */
+    double whole[QUANT_N], whole_se[QUANT_N]; /* all tensors that have lines in this type; NAN: not measured */
+    bool left_out[QUANT_N]; /* `whole` of this type was not measured because it did not fit into memory */
+    size_t good_bytes;      /* of the file: whole lines */
 };
 /* text: the whole file; from names it in messages. ERR_FORMAT: a line is wrong, or of another model. */
-MUST_CHECK enum err_code ramp_losses_open(struct ramp_losses *out, struct str text, const char *from, const struct gguf *g,
-                                          struct err *e);
+MUST_CHECK enum err_code ramp_losses_open(struct ramp_losses *out, struct str text, const char *from,
+                                          const struct gguf *g, struct err *e);
 void ramp_losses_close(struct ramp_losses *l);
 /* Lines of such a file, without their end; json_dumps() style text, free() it. NULL: out of memory. */
 char *ramp_losses_head_line(const struct ramp_losses_head *h);
@@ -54,27 +54,27 @@ double ramp_predict(const struct ramp_losses *l, double sum, double *se);
 
 /* A limit on the bytes of tensors. */
 struct ramp_budget {
-    const char   *name;   /* for messages: "size=14G" */
-    double        limit;  /* bytes */
-    double        fixed;  /* bytes that count in addition to tensors */
-    const double *part;   /* [n] the part of each tensor's bytes that counts; NULL: all bytes */
-    uint32_t      pad;    /* tensors are padded to a multiple of this; 0: 1 */
+    const char *name;   /* for messages: "size=14G" */
+    double limit;       /* bytes */
+    double fixed;       /* bytes that count in addition to tensors */
+    const double *part; /* [n] the part of each tensor's bytes that counts; NULL: all bytes */
+    uint32_t pad;       /* tensors are padded to a multiple of this; 0: 1 */
 };
 
 struct ramp_mix_ask {
-    const struct gguf        *g;
+    const struct gguf *g;
     const struct ramp_losses *losses;
-    const struct ramp_recipe *rules;    /* tensors that they name get the rule's type; also floors */
-    const struct ramp_plan   *unseen;   /* types of tensors that were not measured; NULL: all were */
+    const struct ramp_recipe *rules; /* tensors that they name get the rule's type; also floors */
+    const struct ramp_plan *unseen;  /* types of tensors that were not measured; NULL: all were */
     const struct ramp_budget *budgets;
-    int                       n_budgets; /* 1 .. RAMP_BUDGETS_MAX */
-    bool                      importance, again; /* ramp_plan_open() */
-    bool                      evolve;   /* ramp_search_evo() */
-    uint64_t                  seed;     /* of that */
-    struct progress           progress;
+    int n_budgets;          /* 1 .. RAMP_BUDGETS_MAX */
+    bool importance, again; /* ramp_plan_open() */
+    bool evolve;            /* ramp_search_evo() */
+    uint64_t seed;          /* of that */
+    struct progress progress;
 };
 struct ramp_mix {
-    int   *type;   /* [n] row of quant_types[]; kept tensors have their own type */
+    int *type; /* [n] row of quant_types[]; kept tensors have their own type */
     size_t n;
     double sum, bound; /* the sum of losses; a lower bound for any mix, 0: not known */
 };

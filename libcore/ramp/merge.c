@@ -35,8 +35,8 @@ char *ramp_merge_text(const struct ramp_merge *m)
     for (int i = 0; text != NULL && i < m->n; i++) {
         const char *slash = strrchr(m->adapter[i]->path, '/');
 
-        n += (size_t)snprintf(text + n, EACH, "%s%.255s:%g", i > 0 ? " " : "", slash != NULL ? slash + 1 : m->adapter[i]->path,
-                              (double)m->scale[i]);
+        n += (size_t)snprintf(text + n, EACH, "%s%.255s:%g", i > 0 ? " " : "",
+                              slash != NULL ? slash + 1 : m->adapter[i]->path, (double)m->scale[i]);
     }
     return text;
 }

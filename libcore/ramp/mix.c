@@ -12,14 +12,14 @@
 /* Tensors that have a choice are the problem's items, types its options. */
 struct mixing {
     const struct ramp_mix_ask *a;
-    struct ramp_ruled         *by;
-    int                       *type;  /* [tensors] of those without a choice; -1: an item */
-    size_t                    *item;  /* [items] tensors */
-    int                       *choice;
-    int                        option[QUANT_N];
-    double                    *loss, *cost;
-    double                     limit[RAMP_BUDGETS_MAX];
-    struct ramp_problem        p;
+    struct ramp_ruled *by;
+    int *type;    /* [tensors] of those without a choice; -1: an item */
+    size_t *item; /* [items] tensors */
+    int *choice;
+    int option[QUANT_N];
+    double *loss, *cost;
+    double limit[RAMP_BUDGETS_MAX];
+    struct ramp_problem p;
 };
 
 static double bytes_of(const struct gguf_tensor *t, int type, uint32_t pad)
@@ -38,7 +38,7 @@ static double part_of(const struct ramp_budget *b, size_t i)
 static double loss_of(const struct mixing *m, size_t i, int type)
 {
     const struct gguf_tensor *t = gguf_tensor_at(m->a->g, i);
-    int64_t                   bytes = quant_row_bytes(type, t->ne[0]);
+    int64_t bytes = quant_row_bytes(type, t->ne[0]);
 
     if (m->by[i].floor >= 0 && bytes < quant_row_bytes(ramp_fitting(m->by[i].floor, t->ne[0]), t->ne[0]))
         return INFINITY;
@@ -75,7 +75,7 @@ static enum err_code settle(struct mixing *m, size_t i, struct err *e)
 static enum err_code make_problem(struct mixing *m, struct err *e)
 {
     const struct ramp_mix_ask *a = m->a;
-    const size_t               n = a->losses->n;
+    const size_t n = a->losses->n;
 
     for (size_t i = 0; i < n; i++) {
         if (settle(m, i, e))
@@ -95,10 +95,10 @@ static enum err_code make_problem(struct mixing *m, struct err *e)
     m->loss = malloc((m->p.n * (size_t)m->p.options + 1) * sizeof *m->loss);
     m->cost = calloc(m->p.n * (size_t)m->p.options * (size_t)m->p.budgets + 1, sizeof *m->cost);
     if (m->loss == NULL || m->cost == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t k = 0; k < m->p.n; k++) {
         const struct gguf_tensor *t = gguf_tensor_at(a->g, m->item[k]);
-        bool                      any = false;
+        bool any = false;
 
         for (int o = 0; o < m->p.options; o++) {
             size_t at = k * (size_t)m->p.options + (size_t)o;
@@ -110,7 +110,8 @@ static enum err_code make_problem(struct mixing *m, struct err *e)
                     part_of(&a->budgets[b], m->item[k]) * bytes_of(t, m->option[o], a->budgets[b].pad);
         }
         if (!any)
-            return err_set(e, ERR_FORMAT, "%.*s: no measured type has the bits that its floor asks for", STR_ARG(t->name));
+            return err_set(e, ERR_FORMAT, "%.*s: no measured type has the bits that its floor asks for",
+                           STR_ARG(t->name));
     }
     for (int b = 0; b < a->n_budgets; b++) {
         double fixed = a->budgets[b].fixed;
@@ -120,7 +121,8 @@ static enum err_code make_problem(struct mixing *m, struct err *e)
                 fixed += part_of(&a->budgets[b], i) * bytes_of(gguf_tensor_at(a->g, i), m->type[i], a->budgets[b].pad);
         m->limit[b] = a->budgets[b].limit - fixed;
         if (!(m->limit[b] > 0))
-            return err_set(e, ERR_LIMIT, "%s: cannot be kept: what is fixed takes %.0f bytes", a->budgets[b].name, fixed);
+            return err_set(e, ERR_LIMIT, "%s: cannot be kept: what is fixed takes %.0f bytes", a->budgets[b].name,
+                           fixed);
     }
     m->p.loss = m->loss;
     m->p.cost = m->cost;
@@ -131,10 +133,10 @@ static enum err_code make_problem(struct mixing *m, struct err *e)
 static enum err_code solve(struct mixing *m, struct ramp_mix *out, struct err *e)
 {
     const struct ramp_mix_ask *a = m->a;
-    struct ramp_answer         answer = { .choice = m->choice };
-    int                        k = 0;
-    double                     least = 0;
-    enum err_code              rc;
+    struct ramp_answer answer = { .choice = m->choice };
+    int k = 0;
+    double least = 0;
+    enum err_code rc;
 
     rc = a->evolve ? ramp_search_evo(&answer, &m->p, a->seed, &a->progress, &k, &least, e)
                    : ramp_search(&answer, &m->p, &k, &least, e);
@@ -159,9 +161,9 @@ static enum err_code solve(struct mixing *m, struct ramp_mix *out, struct err *e
 
 enum err_code ramp_mix_open(struct ramp_mix *out, const struct ramp_mix_ask *a, struct err *e)
 {
-    struct mixing   m = { .a = a };
+    struct mixing m = { .a = a };
     struct ramp_mix x = { .n = a->losses->n };
-    enum err_code   rc = ERR_OK;
+    enum err_code rc = ERR_OK;
 
     m.by = malloc((x.n + 1) * sizeof *m.by);
     m.type = malloc((x.n + 1) * sizeof *m.type);
@@ -169,7 +171,7 @@ enum err_code ramp_mix_open(struct ramp_mix *out, const struct ramp_mix_ask *a, 
     m.choice = malloc((x.n + 1) * sizeof *m.choice);
     x.type = malloc((x.n + 1) * sizeof *x.type);
     if (m.by == NULL || m.type == NULL || m.item == NULL || m.choice == NULL || x.type == NULL)
-        rc = err_set(e, ERR_NOMEM, "out of memory");
+        rc = err_nomem(e);
     if (rc == ERR_OK)
         rc = ramp_rules_apply(m.by, a->rules, a->g, a->importance, e);
     if (rc == ERR_OK)
@@ -217,9 +219,9 @@ static void quoted(char out[280], struct str name)
 char *ramp_mix_text(const struct ramp_mix *m, const struct ramp_mix_ask *a)
 {
     const struct gguf *g = a->g;
-    const int64_t      file_type = a->rules != NULL ? ramp_recipe_file_type(a->rules) : -1;
+    const int64_t file_type = a->rules != NULL ? ramp_recipe_file_type(a->rules) : -1;
     size_t room = 64, at = 0;
-    char  *text;
+    char *text;
 
     for (size_t i = 0; i < m->n; i++)
         room += ramp_is_kept(gguf_tensor_at(g, i)) ? 0 : 400;
@@ -230,16 +232,16 @@ char *ramp_mix_text(const struct ramp_mix *m, const struct ramp_mix_ask *a)
         at += (size_t)snprintf(text + at, room - at, "file-type %lld\n", (long long)file_type);
     for (size_t i = 0; text != NULL && i < m->n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        char                      name[280], loss[32] = "not measured";
-        double                    kl = m->type[i] == t->type ? 0 : a->losses->kl[i][m->type[i]];
+        char name[280], loss[32] = "not measured";
+        double kl = m->type[i] == t->type ? 0 : a->losses->kl[i][m->type[i]];
 
         if (ramp_is_kept(t))
             continue;
         quoted(name, t->name);
         if (!isnan(kl))
             snprintf(loss, sizeof loss, "KL %.2e", kl);
-        at += (size_t)snprintf(text + at, room - at, "%-44s = %-8s # %s, %.0f bytes\n", name, quant_types[m->type[i]]->name,
-                               loss, bytes_of(t, m->type[i], 0));
+        at += (size_t)snprintf(text + at, room - at, "%-44s = %-8s # %s, %.0f bytes\n", name,
+                               quant_types[m->type[i]]->name, loss, bytes_of(t, m->type[i], 0));
     }
     return text;
 }

@@ -21,25 +21,25 @@ void dsyev_(const char *jobz, const char *uplo, const int *n, double *a, const i
 
 struct spread {
     const struct gguf_tensor *t;
-    unsigned                  simd;
-    int64_t                   rows;    /* of a matrix, that are looked at */
-    int                       n;       /* the shorter side */
-    float                    *x;       /* [rows][ne0] */
-    float                    *gram;    /* [n][n] */
-    double                   *wide, *eigen, *work;
-    int                       work_n;
-    double                    n_elems, sum[4]; /* powers of elements */
+    unsigned simd;
+    int64_t rows; /* of a matrix, that are looked at */
+    int n;        /* the shorter side */
+    float *x;     /* [rows][ne0] */
+    float *gram;  /* [n][n] */
+    double *wide, *eigen, *work;
+    int work_n;
+    double n_elems, sum[4]; /* powers of elements */
 };
 
 /* Rows of matrix m, evenly spread, and their sums of powers. */
 static void take_rows(struct spread *s, int64_t m)
 {
-    const int64_t    n = s->t->ne[0];
+    const int64_t n = s->t->ne[0];
     quant_decode_fn *decode = cpu_decoder(s->t->type, s->simd);
 
     for (int64_t r = 0; r < s->rows; r++) {
         int64_t row = m * s->t->ne[1] + r * s->t->ne[1] / s->rows;
-        float  *x = s->x + r * n;
+        float *x = s->x + r * n;
 
         decode(x, (const char *)s->t->data + row * quant_row_bytes(s->t->type, n), n);
         for (int64_t i = 0; i < n; i++) {
@@ -59,11 +59,11 @@ static void take_rows(struct spread *s, int64_t m)
 static enum err_code rank_of(double *out, struct spread *s, struct err *e)
 {
     const int n = s->n, rows = (int)s->rows, cols = (int)s->t->ne[0];
-    double    sum = 0, entropy = 0;
-    int       info = 0;
+    double sum = 0, entropy = 0;
+    int info = 0;
 
-    cblas_ssyrk(CblasRowMajor, CblasUpper, rows <= cols ? CblasNoTrans : CblasTrans, n, rows <= cols ? cols : rows, 1.0f, s->x,
-                cols, 0.0f, s->gram, n);
+    cblas_ssyrk(CblasRowMajor, CblasUpper, rows <= cols ? CblasNoTrans : CblasTrans, n, rows <= cols ? cols : rows,
+                1.0f, s->x, cols, 0.0f, s->gram, n);
     for (int64_t i = 0; i < (int64_t)n * n; i++)
         s->wide[i] = (double)s->gram[i];
     dsyev_("N", "L", &n, s->wide, &n, s->eigen, s->work, &s->work_n, &info); /* its columns are our rows */
@@ -77,7 +77,8 @@ static enum err_code rank_of(double *out, struct spread *s, struct err *e)
         if (s->eigen[i] > 0)
             entropy -= s->eigen[i] / sum * log(s->eigen[i] / sum);
     *out = sum * exp(entropy);
-    return isfinite(*out) ? ERR_OK : err_set(e, ERR_FORMAT, "%.*s: has a value that is not finite", STR_ARG(s->t->name));
+    return isfinite(*out) ? ERR_OK
+                          : err_set(e, ERR_FORMAT, "%.*s: has a value that is not finite", STR_ARG(s->t->name));
 }
 
 static enum err_code make_room(struct spread *s, struct err *e)
@@ -90,9 +91,8 @@ static enum err_code make_room(struct spread *s, struct err *e)
     s->wide = malloc((size_t)s->n * (size_t)s->n * sizeof *s->wide);
     s->eigen = malloc((size_t)s->n * sizeof *s->eigen);
     s->work = malloc((size_t)s->work_n * sizeof *s->work);
-    return s->x != NULL && s->gram != NULL && s->wide != NULL && s->eigen != NULL && s->work != NULL
-               ? ERR_OK
-               : err_set(e, ERR_NOMEM, "out of memory");
+    return s->x != NULL && s->gram != NULL && s->wide != NULL && s->eigen != NULL && s->work != NULL ? ERR_OK
+                                                                                                     : err_nomem(e);
 }
 
 static double kurtosis_of(const struct spread *s)
@@ -106,7 +106,7 @@ static double kurtosis_of(const struct spread *s)
 enum err_code ramp_spread(double *kurtosis, double *rank, const struct gguf_tensor *t, unsigned simd, struct err *e)
 {
     struct spread s = { .t = t, .simd = simd };
-    int64_t       all = t->ne[2] * t->ne[3], some = all < MATRICES_MAX ? all : MATRICES_MAX;
+    int64_t all = t->ne[2] * t->ne[3], some = all < MATRICES_MAX ? all : MATRICES_MAX;
     enum err_code rc = make_room(&s, e);
 
     openblas_set_num_threads(1); /* sums in one order */
@@ -172,7 +172,7 @@ enum err_code ramp_nsds(double *kurtosis, double *rank, size_t n, struct err *e)
     double *scratch = malloc((n + 1) * sizeof *scratch);
 
     if (scratch == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (n > 0) {
         squash(kurtosis, scratch, n);
         squash(rank, scratch, n);

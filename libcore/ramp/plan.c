@@ -13,8 +13,8 @@ enum { LAYERS_MAX = 65536, SAMPLE_BYTES = 256 };
 
 /* Parts of names of tensors that stay as they are: small, or read as floats. */
 static const char *const kept_parts[] = {
-    "_norm.weight",    "ffn_gate_inp.weight", "ssm_conv1d", "shortconv.conv.weight", "position_embd", "token_types",
-    "attn_rel_b.weight",
+    "_norm.weight",  "ffn_gate_inp.weight", "ssm_conv1d",        "shortconv.conv.weight",
+    "position_embd", "token_types",         "attn_rel_b.weight",
 };
 
 static bool has_part(struct str name, const char *part)
@@ -45,7 +45,7 @@ uint64_t ramp_fingerprint(const struct gguf *g)
 
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        size_t                    n = t->size_bytes < SAMPLE_BYTES ? t->size_bytes : SAMPLE_BYTES;
+        size_t n = t->size_bytes < SAMPLE_BYTES ? t->size_bytes : SAMPLE_BYTES;
 
         h = io_hash(h, t->name.p, t->name.n);
         h = io_hash(h, t->ne, sizeof t->ne);
@@ -59,7 +59,7 @@ uint64_t ramp_fingerprint(const struct gguf *g)
 static int64_t layer_of(struct str name)
 {
     int64_t v = 0;
-    size_t  i = 4;
+    size_t i = 4;
 
     if (name.n < 6 || memcmp(name.p, "blk.", 4) != 0)
         return -1;
@@ -70,9 +70,9 @@ static int64_t layer_of(struct str name)
 
 static int64_t model_number(const struct gguf *g, struct str arch, const char *key)
 {
-    char                  name[256];
+    char name[256];
     const struct gguf_kv *kv;
-    int64_t               v = 0;
+    int64_t v = 0;
 
     snprintf(name, sizeof name, "%.*s.%s", (int)(arch.n < 64 ? arch.n : 64), arch.p, key);
     kv = gguf_kv_find(g, name);
@@ -81,11 +81,11 @@ static int64_t model_number(const struct gguf *g, struct str arch, const char *k
 
 static struct ramp_model model_of(const struct gguf *g, bool importance)
 {
-    struct str        arch = STR("");
+    struct str arch = STR("");
     struct ramp_model m = { .importance = importance };
-    bool              known = gguf_str(g, "general.architecture", &arch);
-    int64_t           heads = known ? model_number(g, arch, "attention.head_count") : 0;
-    int64_t           kv = known ? model_number(g, arch, "attention.head_count_kv") : 0;
+    bool known = gguf_str(g, "general.architecture", &arch);
+    int64_t heads = known ? model_number(g, arch, "attention.head_count") : 0;
+    int64_t kv = known ? model_number(g, arch, "attention.head_count_kv") : 0;
 
     m.gqa = kv > 0 ? heads / kv : 0;
     m.experts = known ? model_number(g, arch, "expert_count") : 0;
@@ -95,7 +95,7 @@ static struct ramp_model model_of(const struct gguf *g, bool importance)
 
 /* The places of layers for one rule. */
 struct places {
-    bool    has[LAYERS_MAX];
+    bool has[LAYERS_MAX];
     int64_t n;
 };
 
@@ -105,8 +105,8 @@ static enum err_code find_places(struct places *p, const struct ramp_recipe *r, 
     memset(p, 0, sizeof *p);
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        int64_t                   layer = layer_of(t->name);
-        bool                      fits;
+        int64_t layer = layer_of(t->name);
+        bool fits;
 
         if (layer < 0 || p->has[layer] || ramp_is_kept(t))
             continue;
@@ -131,9 +131,9 @@ static int64_t place_of(const struct places *p, int64_t layer)
 static int fallback(int type, int64_t ne0)
 {
     static const int by[][2] = {
-        { QUANT_q2_k, QUANT_q4_0 },     { QUANT_q3_k, QUANT_q4_0 },      { QUANT_q4_k, QUANT_q5_0 },
-        { QUANT_q5_k, QUANT_q5_1 },     { QUANT_q6_k, QUANT_q8_0 },      { QUANT_tq1_0, QUANT_q4_0 },
-        { QUANT_tq2_0, QUANT_q4_0 },    { QUANT_iq1_s, QUANT_iq4_nl },   { QUANT_iq1_m, QUANT_iq4_nl },
+        { QUANT_q2_k, QUANT_q4_0 },      { QUANT_q3_k, QUANT_q4_0 },     { QUANT_q4_k, QUANT_q5_0 },
+        { QUANT_q5_k, QUANT_q5_1 },      { QUANT_q6_k, QUANT_q8_0 },     { QUANT_tq1_0, QUANT_q4_0 },
+        { QUANT_tq2_0, QUANT_q4_0 },     { QUANT_iq1_s, QUANT_iq4_nl },  { QUANT_iq1_m, QUANT_iq4_nl },
         { QUANT_iq2_xxs, QUANT_iq4_nl }, { QUANT_iq2_xs, QUANT_iq4_nl }, { QUANT_iq2_s, QUANT_iq4_nl },
         { QUANT_iq3_xxs, QUANT_iq4_nl }, { QUANT_iq3_s, QUANT_iq4_nl },  { QUANT_iq4_xs, QUANT_iq4_nl },
         { QUANT_nvfp4, QUANT_mxfp4 },
@@ -153,9 +153,9 @@ static enum err_code apply(struct ramp_ruled *p, const struct ramp_recipe *r, si
 
     for (size_t i = 0; i < gguf_n_tensors(g) && rc == ERR_OK; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        int64_t                   layer = layer_of(t->name);
-        int                      *to = ramp_rule_floor(r, rule) ? &p[i].floor : &p[i].type;
-        bool                      fits = false;
+        int64_t layer = layer_of(t->name);
+        int *to = ramp_rule_floor(r, rule) ? &p[i].floor : &p[i].type;
+        bool fits = false;
 
         if (ramp_is_kept(t) || *to >= 0)
             continue;
@@ -167,12 +167,12 @@ static enum err_code apply(struct ramp_ruled *p, const struct ramp_recipe *r, si
     return rc;
 }
 
-enum err_code ramp_rules_apply(struct ramp_ruled *out, const struct ramp_recipe *r, const struct gguf *g, bool importance,
-                               struct err *e)
+enum err_code ramp_rules_apply(struct ramp_ruled *out, const struct ramp_recipe *r, const struct gguf *g,
+                               bool importance, struct err *e)
 {
     struct ramp_model m = model_of(g, importance);
-    struct places    *places = malloc(sizeof *places);
-    enum err_code     rc = places != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    struct places *places = malloc(sizeof *places);
+    enum err_code rc = places != NULL ? ERR_OK : err_nomem(e);
 
     for (size_t i = 0; i < gguf_n_tensors(g); i++)
         out[i] = (struct ramp_ruled){ -1, -1 };
@@ -196,7 +196,8 @@ enum err_code ramp_once(const struct gguf_tensor *t, int type, bool again, struc
 {
     if (type == t->type || again || is_float(t->type))
         return ERR_OK;
-    return err_set(e, ERR_UNSUPPORTED, "%.*s: is %s already, and would be rounded twice (--allow-requantize accepts that)",
+    return err_set(e, ERR_UNSUPPORTED,
+                   "%.*s: is %s already, and would be rounded twice (--allow-requantize accepts that)",
                    STR_ARG(t->name), quant_types[t->type]->name);
 }
 
@@ -205,9 +206,9 @@ static enum err_code settle(struct ramp_plan *p, const struct ramp_ruled *by, co
 {
     for (size_t i = 0; i < p->n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        struct ramp_choice       *c = &p->v[i];
-        uint64_t                  elems = (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
-        int                       wanted = by[i].type >= 0 ? by[i].type : ramp_recipe_default(r), floor;
+        struct ramp_choice *c = &p->v[i];
+        uint64_t elems = (uint64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
+        int wanted = by[i].type >= 0 ? by[i].type : ramp_recipe_default(r), floor;
 
         if (wanted < 0 && ramp_recipe_empty(r))
             wanted = t->type;
@@ -231,16 +232,16 @@ static enum err_code settle(struct ramp_plan *p, const struct ramp_ruled *by, co
 enum err_code ramp_plan_open(struct ramp_plan *out, const struct ramp_recipe *r, const struct gguf *g, bool importance,
                              bool again, struct err *e)
 {
-    struct ramp_plan   p = { .n = gguf_n_tensors(g), .file_type = ramp_recipe_file_type(r) };
+    struct ramp_plan p = { .n = gguf_n_tensors(g), .file_type = ramp_recipe_file_type(r) };
     struct ramp_ruled *by = malloc((p.n + 1) * sizeof *by);
-    enum err_code      rc = ERR_OK;
-    uint32_t           was;
+    enum err_code rc = ERR_OK;
+    uint32_t was;
 
     if (ramp_recipe_empty(r) && gguf_u32(g, "general.file_type", &was))
         p.file_type = was;
     p.v = calloc(p.n + 1, sizeof *p.v);
     if (p.v == NULL || by == NULL)
-        rc = err_set(e, ERR_NOMEM, "out of memory");
+        rc = err_nomem(e);
     if (rc == ERR_OK)
         rc = ramp_rules_apply(by, r, g, importance, e);
     if (rc == ERR_OK)

@@ -12,17 +12,17 @@
 #define KEY_HASHES "chimere.quantize.hashes"
 
 struct work {
-    const struct ramp_job    *job;
-    struct gguf_writer       *w;
-    unsigned char            *out;        /* a batch of rows */
-    float                    *importance; /* of one matrix */
+    const struct ramp_job *job;
+    struct gguf_writer *w;
+    unsigned char *out; /* a batch of rows */
+    float *importance;  /* of one matrix */
     /* Of tensors that are written; of others the job's number, by which a file that was begun is known as this job's. The last
      * one keeps it until all are there. */
-    uint64_t                 *hashes;
-    uint64_t                  id;
-    size_t                    had;         /* tensors that are written, of a process that was killed */
-    uint64_t                  done, total; /* elements */
-    struct ramp_encoding      batch;
+    uint64_t *hashes;
+    uint64_t id;
+    size_t had;           /* tensors that are written, of a process that was killed */
+    uint64_t done, total; /* elements */
+    struct ramp_encoding batch;
 };
 
 /* Rows of the tensor at hand in a batch. */
@@ -64,7 +64,8 @@ static void hash_file(uint64_t *h, const char *path)
     struct stat st;
 
     if (stat(path, &st) == 0) {
-        uint64_t v[4] = { (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec, (uint64_t)st.st_ino };
+        uint64_t v[4] = { (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec,
+                          (uint64_t)st.st_ino };
 
         *h = io_hash(*h, v, sizeof v);
     }
@@ -73,8 +74,8 @@ static void hash_file(uint64_t *h, const char *path)
 /* The same job has the same inputs, by their sizes and times, the same rules and the same encoders. */
 static uint64_t job_id(const struct ramp_job *job)
 {
-    int         how[2] = { job->coder.effort, job->coder.unbiased };
-    uint64_t    h = io_hash(0, how, sizeof how);
+    int how[2] = { job->coder.effort, job->coder.unbiased };
+    uint64_t h = io_hash(0, how, sizeof how);
     const char *path;
 
     h = io_hash(h, job->version, strlen(job->version));
@@ -94,7 +95,7 @@ static uint64_t job_id(const struct ramp_job *job)
 static void look_back(struct work *k, uint64_t skip)
 {
     const size_t n = k->job->plan->n;
-    size_t       had = 0;
+    size_t had = 0;
 
     if (n == 0 || !gguf_write_old(k->w, skip, k->hashes, n * sizeof *k->hashes))
         had = n; /* no */
@@ -111,8 +112,8 @@ static void look_back(struct work *k, uint64_t skip)
 /* Whether the bytes of the tensor that comes next are there as their hash says, so that they can stay. */
 static bool is_there(struct work *k, size_t at)
 {
-    size_t   row_bytes = (size_t)quant_row_bytes(k->batch.type, k->batch.t->ne[0]);
-    int64_t  rows = rows_of(k->batch.t), most = batch_rows(k);
+    size_t row_bytes = (size_t)quant_row_bytes(k->batch.type, k->batch.t->ne[0]);
+    int64_t rows = rows_of(k->batch.t), most = batch_rows(k);
     uint64_t h = 0;
 
     if (at >= k->had)
@@ -143,8 +144,8 @@ static enum err_code write_batch(struct work *k, int64_t first, int64_t n, uint6
 static enum err_code write_new(struct work *k, uint64_t *hash, struct err *e)
 {
     const struct gguf_tensor *t = k->batch.t;
-    int64_t                   most = batch_rows(k);
-    enum err_code             rc = ERR_OK;
+    int64_t most = batch_rows(k);
+    enum err_code rc = ERR_OK;
 
     for (int64_t m = 0; m < t->ne[2] * t->ne[3] && rc == ERR_OK; m++) {
         rc = ramp_importance_of(k->job->importance, t, m, k->importance, &k->batch.weights, e);
@@ -157,10 +158,10 @@ static enum err_code write_new(struct work *k, uint64_t *hash, struct err *e)
 static enum err_code write_same(struct work *k, uint64_t *hash, struct err *e)
 {
     const struct gguf_tensor *t = k->batch.t;
-    const unsigned char      *p = t->data;
-    size_t                    row_bytes = (size_t)quant_row_bytes(t->type, t->ne[0]);
-    int64_t                   n = rows_of(t), most = batch_rows(k);
-    enum err_code             rc = ERR_OK;
+    const unsigned char *p = t->data;
+    size_t row_bytes = (size_t)quant_row_bytes(t->type, t->ne[0]);
+    int64_t n = rows_of(t), most = batch_rows(k);
+    enum err_code rc = ERR_OK;
 
     for (int64_t i = 0; i < n && rc == ERR_OK; i += most) {
         int64_t m = n - i < most ? n - i : most;
@@ -189,9 +190,8 @@ static bool is_dropped(struct str key)
 
 static enum err_code write_merged(struct work *k, struct err *e)
 {
-    char         *text = ramp_merge_text(k->job->merge);
-    enum err_code rc = text == NULL ? err_set(e, ERR_NOMEM, "out of memory")
-                                    : gguf_write_str(k->w, "chimere.quantize.merged", str_of(text), e);
+    char *text = ramp_merge_text(k->job->merge);
+    enum err_code rc = text == NULL ? err_nomem(e) : gguf_write_str(k->w, "chimere.quantize.merged", str_of(text), e);
 
     free(text);
     return rc;
@@ -200,7 +200,7 @@ static enum err_code write_merged(struct work *k, struct err *e)
 static enum err_code write_head(struct work *k, struct err *e)
 {
     const struct ramp_job *job = k->job;
-    enum err_code          rc = ERR_OK;
+    enum err_code rc = ERR_OK;
 
     for (size_t i = 0; i < gguf_n_kv(job->g) && rc == ERR_OK; i++)
         if (!is_dropped(gguf_kv_at(job->g, i)->key))
@@ -272,7 +272,7 @@ static enum err_code make_room(struct work *k, struct err *e)
     k->importance = calloc((size_t)longest + 1, sizeof *k->importance);
     k->hashes = calloc(k->job->plan->n + 1, sizeof *k->hashes);
     if (k->out == NULL || k->importance == NULL || k->hashes == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     return ERR_OK;
 }
 
@@ -318,7 +318,7 @@ static enum err_code write_all(struct work *k, struct err *e)
 
 enum err_code ramp_quantize(const struct ramp_job *job, const char *path, struct err *e)
 {
-    struct work   k = { .job = job, .id = job_id(job) };
+    struct work k = { .job = job, .id = job_id(job) };
     enum err_code rc = make_room(&k, e);
 
     if (rc == ERR_OK)
@@ -340,15 +340,15 @@ enum err_code ramp_quantize(const struct ramp_job *job, const char *path, struct
 enum err_code ramp_check(const struct gguf *g, const struct progress *p, size_t *bad, struct err *e)
 {
     const struct gguf_kv *kv = gguf_kv_find(g, KEY_HASHES);
-    size_t                n = gguf_n_tensors(g);
-    uint64_t              done = 0;
+    size_t n = gguf_n_tensors(g);
+    uint64_t done = 0;
 
     if (kv == NULL || kv->kind != GGUF_ARR || kv->elem_kind != GGUF_U64 || kv->n != n)
         return err_set(e, ERR_FORMAT, "%s: has no hashes of its tensors", gguf_path(g));
     *bad = n;
     for (size_t i = 0; i < n && *bad == n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        uint64_t                  want;
+        uint64_t want;
 
         memcpy(&want, kv->data + i * sizeof want, sizeof want);
         if (hash_rows(0, t->data, (size_t)quant_row_bytes(t->type, t->ne[0]), rows_of(t)) != want)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ramp.h - mixes of types for a model, and models written in them.          room: ramp (base, quant, gguf, adapt)
+/* ramp.h - mixes of types for a model, and models written in them.          room: ramp
  *
  * A recipe is a list of rules, chimere-recipe(5): which tensors get which type. A plan is a recipe applied to one model.
  * ramp_quantize() writes the model by a plan. One caller at a time. Only ramp_quantize() and ramp_check() use several
@@ -24,21 +24,21 @@ MUST_CHECK enum err_code ramp_recipe_add_rule(struct ramp_recipe *r, struct str 
 /* *found: the expression of rule i fits the name of a tensor that is not always kept. ERR_FORMAT: it needs too many steps. */
 MUST_CHECK enum err_code ramp_rule_finds(const struct ramp_recipe *r, size_t i, const struct gguf *g, bool *found,
                                          struct err *e);
-bool ramp_recipe_empty(const struct ramp_recipe *r); /* no rule and no default: types stay as they are */
+bool ramp_recipe_empty(const struct ramp_recipe *r);    /* no rule and no default: types stay as they are */
 bool ramp_recipe_unbiased(const struct ramp_recipe *r); /* for ramp_coder */
 /* The rules as lines, NUL-terminated; lives as long as the recipe and until rules are added. */
 const char *ramp_recipe_text(const struct ramp_recipe *r);
 
 struct ramp_choice {
-    int  type;     /* row of quant_types[] */
+    int type;      /* row of quant_types[] */
     bool kept;     /* the tensor's bytes are copied */
     bool replaced; /* the rows are no multiple of the rule's blocks, so a wider type with smaller blocks is used */
 };
 struct ramp_plan {
     struct ramp_choice *v; /* one for each tensor of the model */
-    size_t              n;
-    uint64_t            bytes, elems; /* of the tensors' data, without padding */
-    int64_t             file_type;    /* general.file_type, -1: not known */
+    size_t n;
+    uint64_t bytes, elems; /* of the tensors' data, without padding */
+    int64_t file_type;     /* general.file_type, -1: not known */
 };
 /* Without any rule or default all tensors are kept. Vectors, norms, routers, small convolutions and position tables are kept
  * whatever the recipe says, and so are tensors that have the type already. Other tensors that are not f32, f16 or bf16 are
@@ -51,14 +51,14 @@ void ramp_plan_close(struct ramp_plan *p);
 /* Adapters that become a part of the weights, each times its scale, before those are encoded. */
 enum { RAMP_MERGE_MAX = 8 };
 struct ramp_merge {
-    int                   n;
+    int n;
     const struct adapter *adapter[RAMP_MERGE_MAX]; /* adapter_check()ed against the model */
-    float                 scale[RAMP_MERGE_MAX];
+    float scale[RAMP_MERGE_MAX];
 };
 /* Changes the plan so that the tensors which the adapters change are not copied. ERR_UNSUPPORTED: such a tensor is quantized
  * and would keep its type, and `again` is false; or this build does not write its type. */
-MUST_CHECK enum err_code ramp_plan_merge(struct ramp_plan *p, const struct gguf *g, const struct ramp_merge *m, bool again,
-                                         struct err *e);
+MUST_CHECK enum err_code ramp_plan_merge(struct ramp_plan *p, const struct gguf *g, const struct ramp_merge *m,
+                                         bool again, struct err *e);
 
 /* Mean squares of the inputs of matrices, llama.cpp's imatrix files in GGUF form: for each weight the
  * tensors NAME.in_sum2 [inputs, matrices] and NAME.counts [1, matrices]. */
@@ -72,25 +72,25 @@ void ramp_importance_close(struct ramp_importance *im); /* NULL is allowed */
 /* How rows are written in another type. */
 struct ramp_coder {
     struct pool *pool;
-    unsigned     simd;
-    int          effort;   /* enum quant_effort */
+    unsigned simd;
+    int effort; /* enum quant_effort */
     /* The block with the least squared error is a little shorter than the original weights, so products are too small, in
      * all layers alike, which harms a model more than the error itself. With this each block's scales are raised until its
      * dot product with the original weights equals their squared length; the error grows by the same part. For types whose
      * blocks have scales in f16, all but iq1_m, tq1_0, tq2_0, mxfp4, nvfp4. */
-    bool         unbiased;
+    bool unbiased;
 };
 
 struct ramp_job {
-    const struct gguf            *g;
-    const struct ramp_plan       *plan;
+    const struct gguf *g;
+    const struct ramp_plan *plan;
     const struct ramp_importance *importance; /* or NULL: all columns count alike */
-    const struct ramp_merge      *merge;      /* or NULL; the plan knows of it */
-    const char                   *recipe;     /* text, goes into the file */
-    const char                   *version;    /* of the program, likewise */
-    struct ramp_coder             coder;
-    struct progress               progress; /* of elements */
-    size_t                       *had;      /* NULL, or how many tensors a killed process had written */
+    const struct ramp_merge *merge;           /* or NULL; the plan knows of it */
+    const char *recipe;                       /* text, goes into the file */
+    const char *version;                      /* of the program, likewise */
+    struct ramp_coder coder;
+    struct progress progress; /* of elements */
+    size_t *had;              /* NULL, or how many tensors a killed process had written */
 };
 /* Writes job->g to path (gguf_write_open() and its promises) with its metadata and, beside these,
  *     chimere.quantize.version, .recipe   strings

@@ -26,35 +26,35 @@ enum condition_kind { FIRST, FIRST_PART, MORE_BITS, MIDDLE, GQA, EXPERTS, EXPERT
 
 struct condition {
     enum condition_kind kind;
-    int64_t             n;
+    int64_t n;
 };
 
 /* Words of conditions; a word that ends in = takes a number. */
 static const struct {
-    const char         *word;
+    const char *word;
     enum condition_kind kind;
 } words[] = {
-    { "first=1/", FIRST_PART }, { "first=", FIRST },     { "more-bits", MORE_BITS },       { "middle", MIDDLE },
-    { "gqa>=", GQA },           { "experts=", EXPERTS }, { "experts>=", EXPERTS_LEAST },   { "tied", TIED },
+    { "first=1/", FIRST_PART }, { "first=", FIRST },          { "more-bits", MORE_BITS },     { "middle", MIDDLE },
+    { "gqa>=", GQA },           { "experts=", EXPERTS },      { "experts>=", EXPERTS_LEAST }, { "tied", TIED },
     { "imatrix", IMATRIX },     { "no-imatrix", NO_IMATRIX },
 };
 
 struct rule {
-    pcre2_code      *code;
-    int              type, n;
-    bool             floor;
+    pcre2_code *code;
+    int type, n;
+    bool floor;
     struct condition v[CONDITIONS_MAX];
 };
 
 struct ramp_recipe {
-    struct rule    *v;
-    size_t               n, cap;
-    int                  type; /* default */
-    int64_t              file_type;
-    bool                 unbiased;
-    char                *text; /* NUL-terminated lines */
-    size_t               text_bytes;
-    pcre2_match_data    *data;
+    struct rule *v;
+    size_t n, cap;
+    int type; /* default */
+    int64_t file_type;
+    bool unbiased;
+    char *text; /* NUL-terminated lines */
+    size_t text_bytes;
+    pcre2_match_data *data;
     pcre2_match_context *steps;
 };
 
@@ -63,7 +63,7 @@ enum err_code ramp_recipe_open(struct ramp_recipe **out, struct err *e)
     struct ramp_recipe *r = calloc(1, sizeof *r);
 
     if (r == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     r->type = -1;
     r->file_type = -1;
     r->text = calloc(1, 1);
@@ -71,7 +71,7 @@ enum err_code ramp_recipe_open(struct ramp_recipe **out, struct err *e)
     r->steps = pcre2_match_context_create(NULL);
     if (r->text == NULL || r->data == NULL || r->steps == NULL) {
         ramp_recipe_close(r);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     pcre2_set_match_limit(r->steps, STEPS_MAX);
     *out = r;
@@ -184,7 +184,7 @@ static enum err_code read_condition(struct condition *c, struct str word, struct
 {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         size_t n = strlen(words[i].word);
-        char   last = words[i].word[n - 1];
+        char last = words[i].word[n - 1];
 
         if (word.n < n || memcmp(word.p, words[i].word, n) != 0)
             continue;
@@ -199,7 +199,7 @@ static enum err_code read_condition(struct condition *c, struct str word, struct
 
 static enum err_code compile(pcre2_code **out, struct str regex, struct err *e)
 {
-    int    code;
+    int code;
     size_t at;
 
     if (regex.n == 0)
@@ -209,7 +209,7 @@ static enum err_code compile(pcre2_code **out, struct str regex, struct err *e)
             return err_set(e, ERR_FORMAT, "a space in the expression");
     *out = pcre2_compile((PCRE2_SPTR)regex.p, regex.n, PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C, &code, &at, NULL);
     if (*out == NULL && code == PCRE2_ERROR_HEAP_FAILED)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (*out == NULL) {
         unsigned char text[160];
 
@@ -224,11 +224,11 @@ static enum err_code room_for_rule(struct ramp_recipe *r, struct err *e)
     if (r->n == RULES_MAX)
         return err_set(e, ERR_FORMAT, "more than %d rules", RULES_MAX);
     if (r->n == r->cap) {
-        size_t            cap = r->cap == 0 ? 32 : 2 * r->cap;
+        size_t cap = r->cap == 0 ? 32 : 2 * r->cap;
         struct rule *v = realloc(r->v, cap * sizeof *v);
 
         if (v == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         r->v = v;
         r->cap = cap;
     }
@@ -238,8 +238,8 @@ static enum err_code room_for_rule(struct ramp_recipe *r, struct err *e)
 static enum err_code add_rule(struct ramp_recipe *r, struct str regex, bool floor, struct str rest, struct err *e)
 {
     struct rule rule = { .floor = floor };
-    struct str       word;
-    enum err_code    rc = read_type(&rule.type, next_word(&rest), e);
+    struct str word;
+    enum err_code rc = read_type(&rule.type, next_word(&rest), e);
 
     if (rc == ERR_OK && (word = next_word(&rest)).n > 0) {
         if (!str_is(word, "if"))
@@ -323,7 +323,7 @@ static enum err_code keep_text(struct ramp_recipe *r, struct str line, struct er
     char *text = realloc(r->text, r->text_bytes + line.n + 2);
 
     if (text == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     r->text = text;
     memcpy(text + r->text_bytes, line.p, line.n);
     r->text_bytes += line.n;
@@ -345,7 +345,8 @@ static struct str trimmed(struct str s)
 }
 
 static enum err_code add_text(struct ramp_recipe *r, struct str line,
-                              enum err_code (*add)(struct ramp_recipe *r, struct str line, struct err *e), struct err *e)
+                              enum err_code (*add)(struct ramp_recipe *r, struct str line, struct err *e),
+                              struct err *e)
 {
     if (line.n > LINE_MAX_BYTES || !is_text(line))
         return err_set(e, ERR_FORMAT, "not a line of text");
@@ -360,8 +361,8 @@ enum err_code ramp_recipe_add(struct ramp_recipe *r, struct str text, const char
     }
     for (size_t no = 1; text.n > 0; no++) {
         const char *nl = memchr(text.p, '\n', text.n);
-        size_t      n = nl != NULL ? (size_t)(nl - text.p) : text.n;
-        struct str  line = { text.p, n };
+        size_t n = nl != NULL ? (size_t)(nl - text.p) : text.n;
+        struct str line = { text.p, n };
         const char *hash = memchr(line.p, '#', line.n);
 
         text.p += nl != NULL ? n + 1 : n;
@@ -389,7 +390,7 @@ enum err_code ramp_rule_names(const struct ramp_recipe *r, size_t i, struct str 
     int rc = pcre2_match(r->v[i].code, (PCRE2_SPTR)name.p, name.n, 0, 0, r->data, r->steps);
 
     if (rc == PCRE2_ERROR_NOMEMORY || rc == PCRE2_ERROR_HEAPLIMIT)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
         return err_set(e, ERR_FORMAT, "an expression takes too many steps for the name %.*s", (int)name.n, name.p);
     *fits = rc >= 0;

@@ -13,9 +13,9 @@ enum { STEPS = 48, STARTS = 24, PASSES_MAX = 200, NODES_MAX = 4000000 };
 /* Costs over limits: every budget is 1. */
 struct scaled {
     const struct ramp_problem *p;
-    double                    *cost; /* [n][options][budgets] */
-    double                     spent[RAMP_BUDGETS_MAX]; /* of the choice at hand */
-    int                       *choice;
+    double *cost;                   /* [n][options][budgets] */
+    double spent[RAMP_BUDGETS_MAX]; /* of the choice at hand */
+    int *choice;
 };
 
 static const double *cost_of(const struct scaled *s, size_t i, int t)
@@ -31,7 +31,7 @@ static double loss_of(const struct scaled *s, size_t i, int t)
 static double price_of(const struct scaled *s, size_t i, int t, const double *price)
 {
     const double *c = cost_of(s, i, t);
-    double        sum = 0;
+    double sum = 0;
 
     for (int k = 0; k < s->p->budgets; k++)
         sum += price[k] * c[k];
@@ -67,7 +67,7 @@ static bool fits(const struct scaled *s, const double *spent)
 /* Would item i with option t, beside what is spent now, keep all budgets? */
 static bool change_fits(const struct scaled *s, size_t i, int t)
 {
-    double        spent[RAMP_BUDGETS_MAX];
+    double spent[RAMP_BUDGETS_MAX];
     const double *to = cost_of(s, i, t), *from = cost_of(s, i, s->choice[i]);
 
     for (int k = 0; k < s->p->budgets; k++)
@@ -91,7 +91,7 @@ static enum err_code begin(struct scaled *s, const struct ramp_problem *p, int *
 
     *s = (struct scaled){ .p = p, .choice = choice, .cost = malloc((n + 1) * sizeof *s->cost) };
     if (s->cost == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t i = 0; i < n; i++)
         s->cost[i] = p->cost[i] / p->limit[i % (size_t)p->budgets];
     for (int k = 0; k < p->budgets; k++) {
@@ -130,7 +130,7 @@ static double dual(const struct scaled *s, const double *price, int *choice, dou
         value -= price[k];
     for (size_t i = 0; i < s->p->n; i++) {
         double best = INFINITY;
-        int    at = 0;
+        int at = 0;
 
         for (int t = 0; t < s->p->options; t++) {
             double loss = loss_of(s, i, t), v = loss < INFINITY ? loss + price_of(s, i, t, price) : INFINITY;
@@ -173,8 +173,8 @@ static double price_max(const struct scaled *s)
  * side the best price of k lies. */
 struct pricing {
     const struct scaled *s;
-    double               top, price[RAMP_BUDGETS_MAX];
-    double               best, best_price[RAMP_BUDGETS_MAX];
+    double top, price[RAMP_BUDGETS_MAX];
+    double best, best_price[RAMP_BUDGETS_MAX];
 };
 
 static void price_from(struct pricing *w, int k, double *spent)
@@ -221,7 +221,7 @@ static void price_from(struct pricing *w, int k, double *spent)
 static double best_prices(const struct scaled *s, double *price)
 {
     struct pricing w = { .s = s, .top = 2 * price_max(s), .best = -INFINITY };
-    double         spent[RAMP_BUDGETS_MAX];
+    double spent[RAMP_BUDGETS_MAX];
 
     price_from(&w, 0, spent);
     memcpy(price, w.best_price, sizeof w.best_price);
@@ -237,12 +237,12 @@ static void repair(struct scaled *s)
     while (!fits(s, s->spent)) {
         double best = INFINITY;
         size_t at = 0;
-        int    to = -1;
+        int to = -1;
 
         for (size_t i = 0; i < s->p->n; i++)
             for (int t = 0; t < s->p->options; t++) {
                 const double *c = cost_of(s, i, t), *now = cost_of(s, i, s->choice[i]);
-                double        saved = 0, loss = loss_of(s, i, t) - loss_of(s, i, s->choice[i]);
+                double saved = 0, loss = loss_of(s, i, t) - loss_of(s, i, s->choice[i]);
 
                 for (int k = 0; k < s->p->budgets; k++)
                     if (s->spent[k] > 1)
@@ -271,7 +271,7 @@ static void fill(struct scaled *s)
     for (;;) {
         double best = 0;
         size_t at = 0;
-        int    to = -1;
+        int to = -1;
 
         for (size_t i = 0; i < s->p->n; i++)
             for (int t = 0; t < s->p->options; t++) {
@@ -291,7 +291,7 @@ static void fill(struct scaled *s)
 
 struct move {
     size_t item;
-    int    to;
+    int to;
 };
 
 /* Changes two items at once while that gains. Options whose price is `gap` above the item's best are not in a better
@@ -299,11 +299,11 @@ struct move {
 static enum err_code swap_pairs(struct scaled *s, const double *price, double bound, struct err *e)
 {
     const struct ramp_problem *p = s->p;
-    struct move               *move = malloc((p->n * (size_t)p->options + 1) * sizeof *move);
-    bool                       again = true;
+    struct move *move = malloc((p->n * (size_t)p->options + 1) * sizeof *move);
+    bool again = true;
 
     if (move == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int pass = 0; again && pass < PASSES_MAX; pass++) {
         double gap = total_loss(s, s->choice) - bound, best = 1e-15;
         size_t n = 0, a = 0, b = 0;
@@ -320,11 +320,13 @@ static enum err_code swap_pairs(struct scaled *s, const double *price, double bo
         }
         again = false;
         for (size_t x = 0; x < n; x++) {
-            const double *to = cost_of(s, move[x].item, move[x].to), *from = cost_of(s, move[x].item, s->choice[move[x].item]);
-            double        gain_x = loss_of(s, move[x].item, s->choice[move[x].item]) - loss_of(s, move[x].item, move[x].to);
+            const double *to = cost_of(s, move[x].item, move[x].to),
+                         *from = cost_of(s, move[x].item, s->choice[move[x].item]);
+            double gain_x = loss_of(s, move[x].item, s->choice[move[x].item]) - loss_of(s, move[x].item, move[x].to);
 
             for (size_t y = x + 1; y < n; y++) {
-                double gain = gain_x + loss_of(s, move[y].item, s->choice[move[y].item]) - loss_of(s, move[y].item, move[y].to);
+                double gain =
+                    gain_x + loss_of(s, move[y].item, s->choice[move[y].item]) - loss_of(s, move[y].item, move[y].to);
                 double spent[RAMP_BUDGETS_MAX];
 
                 if (gain <= best || move[y].item == move[x].item)
@@ -355,13 +357,13 @@ static enum err_code swap_pairs(struct scaled *s, const double *price, double bo
 /* Depth first over the items, most decided ones first; what cannot beat the best answer by the prices is cut off. */
 struct proof {
     struct scaled *s;
-    const double  *price;
-    double        *reduced; /* [n][options] loss and price above the item's least */
-    double        *least;   /* [n + 1][budgets] cheapest options of the items from place i on */
-    size_t        *order;   /* [n] items */
-    int           *at, *best;
-    double         bound, best_loss;
-    int64_t        nodes;
+    const double *price;
+    double *reduced; /* [n][options] loss and price above the item's least */
+    double *least;   /* [n + 1][budgets] cheapest options of the items from place i on */
+    size_t *order;   /* [n] items */
+    int *at, *best;
+    double bound, best_loss;
+    int64_t nodes;
 };
 
 static void descend(struct proof *f, size_t depth, double above, const double *spent)
@@ -382,7 +384,8 @@ static void descend(struct proof *f, size_t depth, double above, const double *s
     size_t i = f->order[depth];
 
     for (int t = 0; t < p->options; t++) {
-        double next[RAMP_BUDGETS_MAX], rest[RAMP_BUDGETS_MAX], r = above + f->reduced[i * (size_t)p->options + (size_t)t];
+        double next[RAMP_BUDGETS_MAX], rest[RAMP_BUDGETS_MAX],
+            r = above + f->reduced[i * (size_t)p->options + (size_t)t];
 
         f->nodes--;
         if (!(f->bound + r < f->best_loss * (1 - 1e-12)))
@@ -452,9 +455,9 @@ static void prepare(struct proof *f)
 static enum err_code prove(struct scaled *s, const double *price, double *bound, struct err *e)
 {
     const struct ramp_problem *p = s->p;
-    struct proof               f = { .s = s, .price = price, .bound = *bound, .nodes = NODES_MAX };
-    double                     spent[RAMP_BUDGETS_MAX] = { 0 };
-    enum err_code              rc = ERR_OK;
+    struct proof f = { .s = s, .price = price, .bound = *bound, .nodes = NODES_MAX };
+    double spent[RAMP_BUDGETS_MAX] = { 0 };
+    enum err_code rc = ERR_OK;
 
     f.reduced = malloc((p->n * (size_t)p->options + 1) * sizeof *f.reduced);
     f.least = calloc((p->n + 1) * (size_t)p->budgets, sizeof *f.least);
@@ -462,7 +465,7 @@ static enum err_code prove(struct scaled *s, const double *price, double *bound,
     f.at = malloc((p->n + 1) * sizeof *f.at);
     f.best = malloc((p->n + 1) * sizeof *f.best);
     if (f.reduced == NULL || f.least == NULL || f.order == NULL || f.at == NULL || f.best == NULL) {
-        rc = err_set(e, ERR_NOMEM, "out of memory");
+        rc = err_nomem(e);
     } else {
         prepare(&f);
         memcpy(f.best, s->choice, p->n * sizeof *f.best);
@@ -480,14 +483,14 @@ static enum err_code prove(struct scaled *s, const double *price, double *bound,
     return rc;
 }
 
-enum err_code ramp_search(struct ramp_answer *out, const struct ramp_problem *p, int *short_of, double *least, struct err *e)
+enum err_code ramp_search(struct ramp_answer *out, const struct ramp_problem *p, int *short_of, double *least,
+                          struct err *e)
 {
     struct scaled s;
-    double        price[RAMP_BUDGETS_MAX] = { 0 }, spent[RAMP_BUDGETS_MAX];
-    int          *best = malloc((p->n + 1) * sizeof *best);
-    double        best_loss = INFINITY;
-    enum err_code rc = best != NULL ? begin(&s, p, out->choice, short_of, least, e)
-                                    : err_set(e, ERR_NOMEM, "out of memory");
+    double price[RAMP_BUDGETS_MAX] = { 0 }, spent[RAMP_BUDGETS_MAX];
+    int *best = malloc((p->n + 1) * sizeof *best);
+    double best_loss = INFINITY;
+    enum err_code rc = best != NULL ? begin(&s, p, out->choice, short_of, least, e) : err_nomem(e);
 
     if (rc) {
         free(best);
@@ -537,9 +540,9 @@ enum { POPULATION = 128, GENERATIONS = 200, ELITE = POPULATION / 8, TOURNAMENT =
 
 struct evolution {
     struct scaled s;
-    uint64_t      seed, drawn;
-    int          *genes; /* [2][POPULATION][n] */
-    double        loss[2][POPULATION];
+    uint64_t seed, drawn;
+    int *genes; /* [2][POPULATION][n] */
+    double loss[2][POPULATION];
 };
 
 static double draw(struct evolution *v)
@@ -641,13 +644,13 @@ enum err_code ramp_search_evo(struct ramp_answer *out, const struct ramp_problem
                               const struct progress *progress, int *short_of, double *least, struct err *e)
 {
     struct evolution v = { .seed = seed };
-    enum err_code    rc = begin(&v.s, p, NULL, short_of, least, e);
+    enum err_code rc = begin(&v.s, p, NULL, short_of, least, e);
 
     if (rc)
         return rc;
     v.genes = malloc((2 * (size_t)POPULATION * p->n + 1) * sizeof *v.genes);
     if (v.genes == NULL)
-        rc = err_set(e, ERR_NOMEM, "out of memory");
+        rc = err_nomem(e);
     for (size_t i = 0; rc == ERR_OK && i < POPULATION; i++) {
         for (size_t g = 0; g < p->n; g++)
             genes(&v, 0, i)[g] = any_option(&v, g);

@@ -6,9 +6,9 @@
 #include "text/text.h"
 
 struct budget {
-    int64_t            left;
-    int32_t            close_mark;
-    struct text_tokens close;  /* what ends the reasoning: a new line, the mark, an empty line */
+    int64_t left;
+    int32_t close_mark;
+    struct text_tokens close; /* what ends the reasoning: a new line, the mark, an empty line */
 };
 
 static void end(void *g)
@@ -30,7 +30,7 @@ static enum err_code begin(void **g, const void *opts, bool reasoning, struct er
         return err_set(e, ERR_UNSUPPORTED, "a reasoning budget: the model has no mark that ends reasoning");
     b = calloc(1, sizeof *b);
     if (b == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     *b = (struct budget){ .left = o->budget_tokens, .close_mark = mark };
     if (text_encode(o->text, STR("\n"), 0, &b->close, e) || text_tokens_push(&b->close, mark, e) ||
         text_encode(o->text, STR("\n\n"), 0, &b->close, e)) {

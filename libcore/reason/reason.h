@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reason.h - governors of reasoning: when it ends.                           room: reason (base text gen)
+/* reason.h - governors of reasoning: when it ends.                           room: reason
  *
  * A governor (gen/hooks.h) sees each token of an answer and says how it goes on. It is deterministic: the same
  * tokens and numbers give the same orders.
@@ -11,8 +11,8 @@
 struct text;
 
 struct reason_opts {
-    const struct text *text;   /* outlives the answers */
-    int64_t budget_tokens;     /* of reasoning, 1 or more: then it is closed; -1: any number */
+    const struct text *text; /* outlives the answers */
+    int64_t budget_tokens;   /* of reasoning, 1 or more: then it is closed; -1: any number */
 };
 /* Options: struct reason_opts. ERR_UNSUPPORTED: the vocabulary has no mark that ends reasoning. */
 extern const struct gen_governor reason_governor;

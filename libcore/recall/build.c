@@ -7,18 +7,18 @@
 
 /* A word in one text. */
 struct use {
-    uint64_t at;   /* of the word's bytes, in words */
+    uint64_t at; /* of the word's bytes, in words */
     uint32_t text;
-    uint8_t  n;
+    uint8_t n;
 };
 /* Bytes that grow. */
 struct heap {
-    void  *p;
+    void *p;
     size_t n, cap;
 };
 struct recall_builder {
     struct recall_build_opts o;
-    uint64_t    stride, n;
+    uint64_t stride, n;
     struct heap vector, text_end, text, length, use, words; /* words: of all uses */
 };
 
@@ -54,7 +54,7 @@ enum err_code recall_build_open(struct recall_builder **out, const struct recall
         return err_set(e, ERR_ARG, "vectors of %d numbers, of layer %d", o->dims, o->layer);
     b = calloc(1, sizeof *b);
     if (b == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     b->o = *o;
     b->stride = recall_stride((uint64_t)o->dims);
     *out = b;
@@ -105,7 +105,7 @@ enum err_code recall_build_add(struct recall_builder *b, struct str text, const 
 
 struct sorted {
     const char *words;
-    struct use  u;
+    struct use u;
 };
 
 static int by_word(const void *a, const void *b)
@@ -143,7 +143,8 @@ static enum err_code make_lists(const struct recall_builder *b, struct lists *l,
             struct posting p = { v[end].u.text, 0 };
 
             for (; end < n && v[end].u.text == p.text && v[end].u.n == v[i].u.n &&
-                   memcmp(v[end].words + v[end].u.at, word, v[i].u.n) == 0; end++)
+                   memcmp(v[end].words + v[end].u.at, word, v[i].u.n) == 0;
+                 end++)
                 p.count++;
             code = push(&l->posting, &p, sizeof p, e);
         }
@@ -171,7 +172,7 @@ static enum err_code center(struct recall_builder *b, float *mean, struct err *e
     double *sum = calloc((size_t)dims, sizeof *sum);
 
     if (sum == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (uint64_t i = 0; i < b->n; i++)
         for (uint64_t d = 0; d < dims; d++)
             sum[d] += (double)v[i * b->stride + d];
@@ -230,13 +231,21 @@ static enum err_code commit(struct recall_builder *b, struct lists *l, struct gr
     *g = (struct graph){ .dot = recall_dot_best(), .vector = b->vector.p, .n = b->n, .stride = b->stride };
     if (graph && recall_graph_make(g, p, e))
         return e->code;
-    const struct sizes s = { b->o.tokenizer, b->o.model, b->n, (uint64_t)b->o.dims, (uint64_t)b->o.layer, b->text.n,
-                             l->word_end.n / 8, l->word.n, l->posting.n / 8, g->n_upper, graph };
+    const struct sizes s = { b->o.tokenizer, b->o.model,        b->n,      (uint64_t)b->o.dims, (uint64_t)b->o.layer,
+                             b->text.n,      l->word_end.n / 8, l->word.n, l->posting.n / 8,    g->n_upper,
+                             graph };
     const struct part raw[ARRAYS] = {
-        { mean, 4 * b->stride }, { b->vector.p, b->vector.n }, { b->text_end.p, b->text_end.n },
-        { b->text.p, b->text.n }, { b->length.p, b->length.n }, { l->word_end.p, l->word_end.n },
-        { l->word.p, l->word.n }, { l->posting_end.p, l->posting_end.n }, { l->posting.p, l->posting.n },
-        { g->level, graph ? b->n : 0 }, { g->link, graph ? 8 * LINKS * b->n : 0 },
+        { mean, 4 * b->stride },
+        { b->vector.p, b->vector.n },
+        { b->text_end.p, b->text_end.n },
+        { b->text.p, b->text.n },
+        { b->length.p, b->length.n },
+        { l->word_end.p, l->word_end.n },
+        { l->word.p, l->word.n },
+        { l->posting_end.p, l->posting_end.n },
+        { l->posting.p, l->posting.n },
+        { g->level, graph ? b->n : 0 },
+        { g->link, graph ? 8 * LINKS * b->n : 0 },
         { g->upper, 4 * LINKS * g->n_upper },
     };
 
@@ -250,7 +259,7 @@ enum err_code recall_build_commit(struct recall_builder *b, const char *path, co
     float *mean = calloc((size_t)b->stride, sizeof *mean);
     enum err_code code;
 
-    code = mean != NULL ? commit(b, &l, &g, mean, path, p, e) : err_set(e, ERR_NOMEM, "out of memory");
+    code = mean != NULL ? commit(b, &l, &g, mean, path, p, e) : err_nomem(e);
     free(mean);
     free(l.word_end.p);
     free(l.word.p);

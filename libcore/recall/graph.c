@@ -12,15 +12,15 @@
 
 struct near {
     uint32_t text;
-    float    score;
-    bool     done; /* its neighbours were looked at */
+    float score;
+    bool done; /* its neighbours were looked at */
 };
 /* The best that a search met, best first. */
 struct front {
     struct near v[WIDTH + 1];
-    int         n;
-    uint32_t   *seen; /* [n] the search that met it last */
-    uint32_t    search;
+    int n;
+    uint32_t *seen; /* [n] the search that met it last */
+    uint32_t search;
 };
 
 static int links_max(int level)
@@ -113,7 +113,7 @@ enum err_code recall_graph_search(const struct graph *g, const float *v, int k, 
 
     *n = 0;
     if (f == NULL || (f->seen = calloc((size_t)g->n + 1, sizeof *f->seen)) == NULL)
-        code = err_set(e, ERR_NOMEM, "out of memory");
+        code = err_nomem(e);
     if (code == ERR_OK && g->n > 0) {
         begin(f, g, v, descend(g, v, (uint32_t)g->entry, g->level[g->entry], 0));
         spread(f, g, v, 0);
@@ -230,7 +230,7 @@ enum err_code recall_graph_make(struct graph *g, const struct progress *p, struc
     if (f != NULL)
         f->seen = calloc((size_t)g->n + 1, sizeof *f->seen);
     if (f == NULL || f->seen == NULL || g->level == NULL || g->upper_at == NULL || g->link == NULL || g->upper == NULL)
-        code = err_set(e, ERR_NOMEM, "out of memory");
+        code = err_nomem(e);
     if (code == ERR_OK) {
         memset(g->link, 0xFF, (size_t)g->n * 2 * LINKS * sizeof *g->link);
         memset(g->upper, 0xFF, (size_t)g->n_upper * LINKS * sizeof *g->upper);

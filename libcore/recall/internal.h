@@ -11,11 +11,11 @@ enum {
     FORMAT = 1,
     HEAD_BYTES = 512,
     ALIGN_BYTES = 64,
-    LANES = 16,         /* a vector in the file is padded to a multiple of this many floats */
+    LANES = 16,          /* a vector in the file is padded to a multiple of this many floats */
     WORD_BYTES_MAX = 64, /* longer words end there */
-    LINKS = 16,         /* of a text in the graph's upper levels; twice as many in the lowest */
+    LINKS = 16,          /* of a text in the graph's upper levels; twice as many in the lowest */
     LEVELS_MAX = 16,
-    WIDTH = 128,        /* candidates that are kept while the graph is searched */
+    WIDTH = 128, /* candidates that are kept while the graph is searched */
 };
 #define NO_LINK UINT32_MAX
 
@@ -47,30 +47,30 @@ struct sizes {
 typedef float recall_dot(const float *a, const float *b, uint64_t n);
 
 struct recall {
-    recall_dot     *dot;
-    struct io_map   map;
-    struct sizes    s;
-    uint64_t        stride;
-    const float    *mean, *vector;
+    recall_dot *dot;
+    struct io_map map;
+    struct sizes s;
+    uint64_t stride;
+    const float *mean, *vector;
     const uint64_t *text_end, *word_end, *posting_end;
-    const char     *text, *word;
+    const char *text, *word;
     const uint32_t *length, *link, *upper;
     const struct posting *posting;
-    const uint8_t  *level;
-    uint64_t       *upper_at; /* [n_texts] in rows of LINKS; NULL without a graph */
-    uint64_t        entry;    /* where a search of the graph begins */
-    double          length_mean;
+    const uint8_t *level;
+    uint64_t *upper_at; /* [n_texts] in rows of LINKS; NULL without a graph */
+    uint64_t entry;     /* where a search of the graph begins */
+    double length_mean;
 };
 
 struct part {
     const void *p;
-    uint64_t    bytes;
+    uint64_t bytes;
 };
 
 /* open.c */
 uint64_t recall_stride(uint64_t dims);
-void     recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s);
-void     recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, uint64_t sum);
+void recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s);
+void recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, uint64_t sum);
 /* Of the arrays, one after the other. */
 uint64_t recall_sum(const struct part part[ARRAYS]);
 
@@ -80,16 +80,16 @@ size_t recall_word(struct str s, size_t *at, char word[WORD_BYTES_MAX]);
 /* near.c */
 recall_dot *recall_dot_best(void); /* of this processor; the sum is the same on all */
 /* Takes the mean away and makes the length 1, or all 0. */
-void  recall_direct(float *v, const float *mean, uint64_t dims);
+void recall_direct(float *v, const float *mean, uint64_t dims);
 /* Puts a hit into hits[0 .. *n), sorted, of at most k. */
-void  recall_keep(struct recall_hit *hits, int *n, int k, struct recall_hit h);
+void recall_keep(struct recall_hit *hits, int *n, int k, struct recall_hit h);
 
 /* graph.c: a hierarchy of small worlds (Malkov and Yashunin 2016) */
 struct graph {
-    recall_dot  *dot;
+    recall_dot *dot;
     const float *vector; /* [n][stride] */
-    uint64_t  n, stride, entry;
-    uint8_t  *level;     /* [n] */
+    uint64_t n, stride, entry;
+    uint8_t *level; /* [n] */
     uint32_t *link, *upper;
     uint64_t *upper_at, n_upper;
 };

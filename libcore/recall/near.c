@@ -43,7 +43,7 @@ enum err_code recall_fuse(const struct recall_hit *a, int n_a, const struct reca
     struct recall_hit *v = malloc(((size_t)n_a + (size_t)n_b + 1) * sizeof *v);
 
     if (v == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int i = 0; i < n_a + n_b; i++) {
         const int rank = i < n_a ? i : i - n_a;
 
@@ -66,15 +66,15 @@ enum err_code recall_fuse(const struct recall_hit *a, int n_a, const struct reca
 /* ---- vectors ---- */
 
 /* The same additions in the same order with and without wider registers: -ffp-contract=off keeps products rounded. */
-#define DOT_BODY                                                                                                    \
-    float sum[LANES] = { 0 };                                                                                       \
-                                                                                                                    \
-    for (uint64_t i = 0; i < n; i += LANES)                                                                         \
-        for (int j = 0; j < LANES; j++)                                                                             \
-            sum[j] += a[i + (uint64_t)j] * b[i + (uint64_t)j];                                                      \
-    for (int w = LANES / 2; w > 0; w /= 2)                                                                          \
-        for (int j = 0; j < w; j++)                                                                                 \
-            sum[j] += sum[j + w];                                                                                   \
+#define DOT_BODY \
+    float sum[LANES] = { 0 }; \
+\
+    for (uint64_t i = 0; i < n; i += LANES) \
+        for (int j = 0; j < LANES; j++) \
+            sum[j] += a[i + (uint64_t)j] * b[i + (uint64_t)j]; \
+    for (int w = LANES / 2; w > 0; w /= 2) \
+        for (int j = 0; j < w; j++) \
+            sum[j] += sum[j + w]; \
     return sum[0];
 
 static float dot_plain(const float *a, const float *b, uint64_t n)
@@ -83,10 +83,7 @@ static float dot_plain(const float *a, const float *b, uint64_t n)
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static float dot_avx2(const float *a, const float *b, uint64_t n)
-{
-    DOT_BODY
-}
+__attribute__((target("avx2"))) static float dot_avx2(const float *a, const float *b, uint64_t n){ DOT_BODY }
 #endif
 
 recall_dot *recall_dot_best(void)
@@ -133,7 +130,7 @@ static enum err_code compare_all(const struct recall *r, const float *v, int k, 
     struct scan s = { r, v, malloc(((size_t)r->s.n_texts + 1) * sizeof(float)) };
 
     if (s.score == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (pool != NULL)
         pool_for(pool, (int64_t)r->s.n_texts, GRAIN, scan, &s);
     else
@@ -148,17 +145,25 @@ static enum err_code compare_all(const struct recall *r, const float *v, int k, 
 enum err_code recall_near(const struct recall *r, const float *v, int k, bool all, struct pool *pool,
                           struct recall_hit *hits, int *n, struct err *e)
 {
-    const struct graph g = { r->dot, r->vector, r->s.n_texts, r->stride, r->entry, (uint8_t *)(uintptr_t)r->level,
-                             (uint32_t *)(uintptr_t)r->link, (uint32_t *)(uintptr_t)r->upper, r->upper_at, r->s.n_upper };
+    const struct graph g = { r->dot,
+                             r->vector,
+                             r->s.n_texts,
+                             r->stride,
+                             r->entry,
+                             (uint8_t *)(uintptr_t)r->level,
+                             (uint32_t *)(uintptr_t)r->link,
+                             (uint32_t *)(uintptr_t)r->upper,
+                             r->upper_at,
+                             r->s.n_upper };
     float *to = calloc((size_t)r->stride + 1, sizeof *to);
     enum err_code code;
 
     if (to == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     memcpy(to, v, (size_t)r->s.dims * sizeof *to);
     recall_direct(to, r->mean, r->s.dims);
     code = all || r->upper_at == NULL || k > WIDTH / 2 ? compare_all(r, to, k, pool, hits, n, e)
-                                      : recall_graph_search(&g, to, k, hits, n, e);
+                                                       : recall_graph_search(&g, to, k, hits, n, e);
     free(to);
     return code;
 }

@@ -17,9 +17,18 @@ uint64_t recall_stride(uint64_t dims)
 void recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s)
 {
     const uint64_t row = 4 * recall_stride(s->dims), graph = s->graph;
-    const uint64_t raw[ARRAYS] = { row, s->n_texts * row, 8 * s->n_texts, s->text_bytes, 4 * s->n_texts, 8 * s->n_words,
-                                   s->word_bytes, 8 * s->n_words, 8 * s->n_postings, graph * s->n_texts,
-                                   graph * 8 * LINKS * s->n_texts, graph * 4 * LINKS * s->n_upper };
+    const uint64_t raw[ARRAYS] = { row,
+                                   s->n_texts * row,
+                                   8 * s->n_texts,
+                                   s->text_bytes,
+                                   4 * s->n_texts,
+                                   8 * s->n_words,
+                                   s->word_bytes,
+                                   8 * s->n_words,
+                                   8 * s->n_postings,
+                                   graph * s->n_texts,
+                                   graph * 8 * LINKS * s->n_texts,
+                                   graph * 4 * LINKS * s->n_upper };
 
     for (int i = 0; i < ARRAYS; i++)
         bytes[i] = (raw[i] + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
@@ -50,7 +59,8 @@ uint64_t recall_sum(const struct part part[ARRAYS])
 
 /* ---- what the arrays say ---- */
 
-static enum err_code check_ends(const uint64_t *end, uint64_t n, uint64_t all, uint64_t most, const char *what, struct err *e)
+static enum err_code check_ends(const uint64_t *end, uint64_t n, uint64_t all, uint64_t most, const char *what,
+                                struct err *e)
 {
     for (uint64_t i = 0; i < n; i++) {
         const uint64_t from = i > 0 ? end[i - 1] : 0;
@@ -98,7 +108,8 @@ static enum err_code check_vectors(const struct recall *r, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code check_links(const struct recall *r, const uint32_t *link, int n, uint64_t text, uint64_t level, struct err *e)
+static enum err_code check_links(const struct recall *r, const uint32_t *link, int n, uint64_t text, uint64_t level,
+                                 struct err *e)
 {
     for (int k = 0; k < n; k++)
         if (link[k] != NO_LINK && (link[k] >= r->s.n_texts || r->level[link[k]] < level))
@@ -115,7 +126,7 @@ static enum err_code open_graph(struct recall *r, struct err *e)
         return ERR_OK;
     r->upper_at = malloc((size_t)r->s.n_texts * sizeof *r->upper_at);
     if (r->upper_at == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (uint64_t i = 0; i < r->s.n_texts; i++) {
         if (r->level[i] >= LEVELS_MAX)
             return err_set(e, ERR_FORMAT, "text %" PRIu64 ": level %d", i, r->level[i]);
@@ -172,8 +183,8 @@ static enum err_code open_arrays(struct recall *r, const struct part part[ARRAYS
     r->upper = part[ARRAY_UPPER].p;
     if (check_ends(r->text_end, r->s.n_texts, r->s.text_bytes, RECALL_TEXT_BYTES_MAX, "text", e) ||
         check_ends(r->word_end, r->s.n_words, r->s.word_bytes, WORD_BYTES_MAX, "word", e) ||
-        check_ends(r->posting_end, r->s.n_words, r->s.n_postings, RECALL_TEXTS_MAX, "list", e) ||
-        check_words(r, e) || check_vectors(r, e))
+        check_ends(r->posting_end, r->s.n_words, r->s.n_postings, RECALL_TEXTS_MAX, "list", e) || check_words(r, e) ||
+        check_vectors(r, e))
         return e->code;
     for (uint64_t i = 0; i < r->s.n_texts; i++)
         r->length_mean += (double)r->length[i] / (double)r->s.n_texts;
@@ -207,7 +218,7 @@ enum err_code recall_open(struct recall **out, const char *path, struct err *e)
     enum err_code code;
 
     if (r == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     r->dot = recall_dot_best();
     code = io_map_open(&r->map, path, e);
     if (code == ERR_OK && open_map(r, e))
@@ -230,8 +241,9 @@ void recall_close(struct recall *r)
 
 struct recall_info recall_info(const struct recall *r)
 {
-    return (struct recall_info){ r->s.tokenizer, r->s.model, (int64_t)r->s.n_texts, (int)r->s.dims, (int)r->s.layer,
-                                 (int64_t)r->s.n_words, (int64_t)r->map.size, r->upper_at != NULL };
+    return (struct recall_info){ r->s.tokenizer,       r->s.model,         (int64_t)r->s.n_texts,
+                                 (int)r->s.dims,       (int)r->s.layer,    (int64_t)r->s.n_words,
+                                 (int64_t)r->map.size, r->upper_at != NULL };
 }
 
 struct str recall_text(const struct recall *r, int64_t i)

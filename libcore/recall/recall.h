@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* recall.h - search for texts by their words, by a model's hidden rows, or by both.
- * room: recall (base text)
+ * room: recall
  *
  * An index (chimere-index(5)) is one file: the texts, a vector for each, and which words each has. An open index never
  * changes: any number of threads may search it.
@@ -21,8 +21,8 @@ enum {
     RECALL_TEXTS_MAX = 1 << 26,
     RECALL_TEXT_BYTES_MAX = 1 << 20,
     RECALL_DIMS_MAX = 1 << 16,
-    RECALL_HITS_MAX = 1000,    /* of a search */
-    RECALL_FLAT_MAX = 20000,   /* with up to this many texts all vectors are compared; with more there is a graph */
+    RECALL_HITS_MAX = 1000,  /* of a search */
+    RECALL_FLAT_MAX = 20000, /* with up to this many texts all vectors are compared; with more there is a graph */
 };
 
 /* ---- searching ---- */
@@ -33,18 +33,18 @@ void recall_close(struct recall *r); /* NULL is allowed */
 
 struct recall_info {
     uint64_t tokenizer, model; /* text_fingerprint() and model_fingerprint() of what made the vectors */
-    int64_t  n_texts;
-    int      dims, layer;      /* of the vectors: means of the rows after this layer */
-    int64_t  n_words, bytes;
-    bool     graph;            /* recall_near() need not compare every vector */
+    int64_t n_texts;
+    int dims, layer; /* of the vectors: means of the rows after this layer */
+    int64_t n_words, bytes;
+    bool graph; /* recall_near() need not compare every vector */
 };
 struct recall_info recall_info(const struct recall *r);
 struct str recall_text(const struct recall *r, int64_t i);
 
 struct recall_hit {
     int64_t text;
-    float   score; /* by words: BM25's; by vectors: the cosine; of both: the sum of reciprocal ranks */
-    float   share; /* by words: how much of the query's weight the text's words have, 0 .. 1 */
+    float score; /* by words: BM25's; by vectors: the cosine; of both: the sum of reciprocal ranks */
+    float share; /* by words: how much of the query's weight the text's words have, 0 .. 1 */
 };
 /* Each search fills hits[0 .. *n), best first, equal ones in the order of the file; at most k <= RECALL_HITS_MAX. */
 /* Texts with words of the query, by BM25 (k1 1.2, b 0.75). The weight of a word is the square of its idf times the square
@@ -65,8 +65,8 @@ MUST_CHECK enum err_code recall_fuse(const struct recall_hit *a, int n_a, const 
 
 struct recall_build_opts {
     uint64_t tokenizer, model;
-    int      dims, layer;
-    bool     graph; /* also for few texts */
+    int dims, layer;
+    bool graph; /* also for few texts */
 };
 MUST_CHECK enum err_code recall_build_open(struct recall_builder **out, const struct recall_build_opts *o,
                                            struct err *e);

@@ -20,9 +20,10 @@ static uint32_t decode(const char *p, size_t n)
 {
     const unsigned char *u = (const unsigned char *)p;
 
-    return n == 2 ? (u[0] & 31U) << 6 | (u[1] & 63U)
+    return n == 2   ? (u[0] & 31U) << 6 | (u[1] & 63U)
            : n == 3 ? (u[0] & 15U) << 12 | (u[1] & 63U) << 6 | (u[2] & 63U)
-           : n == 4 ? (u[0] & 7U) << 18 | (u[1] & 63U) << 12 | (u[2] & 63U) << 6 | (u[3] & 63U) : u[0];
+           : n == 4 ? (u[0] & 7U) << 18 | (u[1] & 63U) << 12 | (u[2] & 63U) << 6 | (u[3] & 63U)
+                    : u[0];
 }
 
 static bool is_word(uint32_t c)
@@ -102,7 +103,8 @@ static enum err_code weight(const struct recall *r, const struct text *t, const 
                             double *out, struct err *e)
 {
     /* What no text has is taken to be as rare as what one has. */
-    const double have = df > 0 ? (double)df : 1, idf = log1p(fmax((double)r->s.n_texts - have + 0.5, 0.5) / (have + 0.5));
+    const double have = df > 0 ? (double)df : 1,
+                 idf = log1p(fmax((double)r->s.n_texts - have + 0.5, 0.5) / (have + 0.5));
     char spaced[WORD_BYTES_MAX + 1] = " ";
     struct text_tokens ids = { 0 };
     enum err_code code;
@@ -175,8 +177,7 @@ enum err_code recall_words(const struct recall *r, const struct text *t, struct 
     enum err_code code;
     double all = 0;
 
-    code = s.score != NULL && s.share != NULL ? score(r, t, query, &s, &all, e)
-                                              : err_set(e, ERR_NOMEM, "out of memory");
+    code = s.score != NULL && s.share != NULL ? score(r, t, query, &s, &all, e) : err_nomem(e);
     *n = 0;
     for (size_t i = 0; code == ERR_OK && i < n_texts; i++)
         if (s.score[i] > 0)

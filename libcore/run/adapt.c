@@ -30,9 +30,9 @@ enum err_code run_adapt_open(struct run *r, const struct run_opts *o, struct err
         a->which_picked = calloc(picked, sizeof *a->which_picked);
         a->scale_picked = calloc(picked, sizeof *a->scale_picked);
     }
-    if (a->list == NULL || (a->rank > 0 && (a->which == NULL || a->scale == NULL || a->which_picked == NULL ||
-                                            a->scale_picked == NULL)))
-        return err_set(e, ERR_NOMEM, "out of memory");
+    if (a->list == NULL ||
+        (a->rank > 0 && (a->which == NULL || a->scale == NULL || a->which_picked == NULL || a->scale_picked == NULL)))
+        return err_nomem(e);
     return ERR_OK;
 }
 
@@ -46,7 +46,8 @@ void run_adapt_close(struct run *r)
 }
 
 /* The list without what has no effect. */
-static enum err_code make_list(const struct run *r, struct run_list *l, const struct run_adapter *a, int n, struct err *e)
+static enum err_code make_list(const struct run *r, struct run_list *l, const struct run_adapter *a, int n,
+                               struct err *e)
 {
     int ranks = 0;
 
@@ -64,7 +65,8 @@ static enum err_code make_list(const struct run *r, struct run_list *l, const st
         l->v[l->n++] = a[i];
     }
     if (ranks > r->adapt.rank)
-        return err_set(e, ERR_ARG, "adapters of %d ranks for a sequence: the run has room for %d", ranks, r->adapt.rank);
+        return err_set(e, ERR_ARG, "adapters of %d ranks for a sequence: the run has room for %d", ranks,
+                       r->adapt.rank);
     return ERR_OK;
 }
 

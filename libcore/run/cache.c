@@ -296,8 +296,7 @@ int64_t run_kept(const struct run *r, int seq, const int32_t *tokens, int64_t n)
     return reach(r, seq, m.common < n ? m.common : n - 1);
 }
 
-enum err_code run_match(struct run *r, int seq, const int32_t *tokens, int64_t n, struct run_match *out,
-                        struct err *e)
+enum err_code run_match(struct run *r, int seq, const int32_t *tokens, int64_t n, struct run_match *out, struct err *e)
 {
     struct run_match m;
     int64_t want;

@@ -9,13 +9,13 @@
 
 /* What the step in hand asks for, and the answers. */
 struct run_want_memory {
-    struct op_top  top;
-    bool           asked;    /* of the last step */
-    int32_t       *ids;      /* [logits_max][LOGITS_IDS_MAX] */
-    float         *inv_temp; /* [logits_max] */
-    int32_t       *n_top;    /* [logits_max]; 0: the row is wanted */
-    const uint32_t **mask;   /* [logits_max] */
-    size_t         bytes;    /* of all answers */
+    struct op_top top;
+    bool asked;            /* of the last step */
+    int32_t *ids;          /* [logits_max][LOGITS_IDS_MAX] */
+    float *inv_temp;       /* [logits_max] */
+    int32_t *n_top;        /* [logits_max]; 0: the row is wanted */
+    const uint32_t **mask; /* [logits_max] */
+    size_t bytes;          /* of all answers */
     unsigned char *dev, *host;
 };
 
@@ -29,7 +29,7 @@ enum err_code run_want_open(struct run *r, struct err *e)
         return ERR_OK;
     w = r->want = calloc(1, sizeof *w);
     if (w == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     w->bytes = rows * op_top_bytes(&most);
     w->dev = dev_alloc(model_dev(r->m), w->bytes);
     w->host = malloc(w->bytes);
@@ -37,7 +37,8 @@ enum err_code run_want_open(struct run *r, struct err *e)
     w->inv_temp = malloc(rows * sizeof *w->inv_temp);
     w->n_top = malloc(rows * sizeof *w->n_top);
     w->mask = malloc(rows * sizeof *w->mask);
-    if (w->dev == NULL || w->host == NULL || w->ids == NULL || w->inv_temp == NULL || w->n_top == NULL || w->mask == NULL)
+    if (w->dev == NULL || w->host == NULL || w->ids == NULL || w->inv_temp == NULL || w->n_top == NULL ||
+        w->mask == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for digests of %d rows", w->bytes >> 20, r->logits_max);
     return ERR_OK;
 }

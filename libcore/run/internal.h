@@ -8,88 +8,88 @@
 /* A snapshot of the recurrent layers at a position of a sequence. */
 struct rung {
     int64_t pos;
-    int     block; /* of run_cache.blocks */
-    bool    grid;  /* keeps the spacing: never dropped for another */
-    bool    mark;  /* asked for */
+    int block; /* of run_cache.blocks */
+    bool grid; /* keeps the spacing: never dropped for another */
+    bool mark; /* asked for */
 };
 
 /* The tokens of a sequence, and its rungs. */
 struct track {
-    int32_t     *token; /* [ctx]; run_pos() of them */
-    struct rung *rung;  /* [per_seq], ascending */
-    int          n;
+    int32_t *token;    /* [ctx]; run_pos() of them */
+    struct rung *rung; /* [per_seq], ascending */
+    int n;
 };
 
 /* Blocks are shared by forked sequences: no list is longer than per_seq, so a block is always spare. */
 struct run_cache {
-    size_t         rec_bytes; /* of a block; 0: no recurrent layers */
-    int            per_seq;   /* rungs of a sequence, at most */
-    int64_t        spacing;   /* tokens between rungs of the grid; 0: no grid */
-    unsigned char *blocks;    /* [n_seq * per_seq][rec_bytes], taken from the system as it is touched */
-    int           *shared;    /* [n_seq * per_seq] rungs that hold the block */
-    int           *spare;     /* stack of blocks that nobody holds */
-    int            n_spare;
-    unsigned char *before;    /* [n_seq][rec_bytes] copies from before a step that may be aborted; NULL: none may be */
-    bool          *has_before; /* [n_seq] `before` has a copy for the current step */
-    struct track  *track;     /* [n_seq] */
-    int32_t       *tokens;
-    struct rung   *rungs;
+    size_t rec_bytes;      /* of a block; 0: no recurrent layers */
+    int per_seq;           /* rungs of a sequence, at most */
+    int64_t spacing;       /* tokens between rungs of the grid; 0: no grid */
+    unsigned char *blocks; /* [n_seq * per_seq][rec_bytes], taken from the system as it is touched */
+    int *shared;           /* [n_seq * per_seq] rungs that hold the block */
+    int *spare;            /* stack of blocks that nobody holds */
+    int n_spare;
+    unsigned char *before; /* [n_seq][rec_bytes] copies from before a step that may be aborted; NULL: none may be */
+    bool *has_before;      /* [n_seq] `before` has a copy for the current step */
+    struct track *track;   /* [n_seq] */
+    int32_t *tokens;
+    struct rung *rungs;
 };
 
 /* A sequence's adapters, without those of scale 0. */
 struct run_list {
-    int                n;
+    int n;
     struct run_adapter v[RUN_ADAPTERS_MAX];
-    uint64_t           key[RUN_ADAPTERS_MAX]; /* model_adapter_key() when the sequence got its first token */
+    uint64_t key[RUN_ADAPTERS_MAX]; /* model_adapter_key() when the sequence got its first token */
 };
 
 struct run_adapt {
-    int                         rank;  /* run_opts.adapter_rank; 0: only `list` is allocated */
-    struct run_list            *list;  /* [n_seq] */
+    int rank;              /* run_opts.adapter_rank; 0: only `list` is allocated */
+    struct run_list *list; /* [n_seq] */
     const struct model_adapter *of[RUN_ADAPTERS_STEP];
-    struct model_adapt          step;
-    int32_t                    *which, *which_picked; /* [rows_max], [logits_max] of RUN_ADAPTERS_MAX */
-    float                      *scale, *scale_picked;
+    struct model_adapt step;
+    int32_t *which, *which_picked; /* [rows_max], [logits_max] of RUN_ADAPTERS_MAX */
+    float *scale, *scale_picked;
 };
 
 struct run {
-    struct model    *m;
-    struct state    *state;
-    int64_t          ctx;
-    int              n_seq, rows_max, logits_max, draft_max;
-    bool           (*stop)(void); /* run_opts */
-    bool             stop_keeps;
-    int             *draft;    /* [n_seq] draft rows that are not settled */
-    int32_t          n_vocab;
+    struct model *m;
+    struct state *state;
+    int64_t ctx;
+    int n_seq, rows_max, logits_max, draft_max;
+    bool (*stop)(void); /* run_opts */
+    bool stop_keeps;
+    int *draft; /* [n_seq] draft rows that are not settled */
+    int32_t n_vocab;
     struct run_cache cache;
-    float           *logits;   /* [logits_max][n_vocab] on the device, taken from the system as it is touched */
-    float           *fetched;  /* the same on the host; where the device is the host, the same memory */
-    bool            *here;     /* [rows_max] rows of the last step that have been fetched */
-    int              n_pick;   /* rows of logits of the last step */
+    float *logits;                /* [logits_max][n_vocab] on the device, taken from the system as it is touched */
+    float *fetched;               /* the same on the host; where the device is the host, the same memory */
+    bool *here;                   /* [rows_max] rows of the last step that have been fetched */
+    int n_pick;                   /* rows of logits of the last step */
     struct run_want_memory *want; /* NULL where the device is the host */
-    size_t           logits_bytes;
-    float           *hidden;   /* see run_trace_hidden() */
-    struct model_taps taps;    /* n 0: none */
-    int              tap_layer[RUN_TAPS_MAX];
-    size_t           tap_bytes;
+    size_t logits_bytes;
+    float *hidden;          /* see run_trace_hidden() */
+    struct model_taps taps; /* n 0: none */
+    int tap_layer[RUN_TAPS_MAX];
+    size_t tap_bytes;
     struct run_adapt adapt;
     /* the current step, [rows_max] each; rows are sorted by sequence, those of one sequence keep their order */
-    int32_t         *token, *pos, *pick;
-    int             *logits_of; /* caller's row -> row of logits, -1: not asked for */
-    int             *place;     /* caller's row -> sorted row */
-    struct op_seq   *seq;       /* [n_seq], then room for the parts of a step */
-    int             *count;     /* [n_seq] first the rows of each sequence, later the place of its next row */
-    int64_t         *grow;      /* [n_seq] rows that each sequence would get, for state_kv_need() */
-    int              n_rows, n_used; /* rows and sequences of the last step */
-    struct run_row  *feed;      /* for run_feed() */
-    int              type_k, type_v; /* rows of quant_types[] */
+    int32_t *token, *pos, *pick;
+    int *logits_of;       /* caller's row -> row of logits, -1: not asked for */
+    int *place;           /* caller's row -> sorted row */
+    struct op_seq *seq;   /* [n_seq], then room for the parts of a step */
+    int *count;           /* [n_seq] first the rows of each sequence, later the place of its next row */
+    int64_t *grow;        /* [n_seq] rows that each sequence would get, for state_kv_need() */
+    int n_rows, n_used;   /* rows and sequences of the last step */
+    struct run_row *feed; /* for run_feed() */
+    int type_k, type_v;   /* rows of quant_types[] */
 };
 
 /* digest.c */
 MUST_CHECK enum err_code run_want_open(struct run *r, struct err *e);
 void run_want_close(struct run *r);
-MUST_CHECK enum err_code run_want_check(const struct run *r, const struct run_row *rows,
-                                        const struct logits_want *want, int n, struct err *e);
+MUST_CHECK enum err_code run_want_check(const struct run *r, const struct run_row *rows, const struct logits_want *want,
+                                        int n, struct err *e);
 /* What the step has to find in its r->n_pick rows of logits (NULL: nothing), and where it puts the answers: *digest on the
  * device, *answer on the host. want: in the order of the caller's rows, or NULL. masks is called now, or later by the
  * step. */
@@ -99,11 +99,11 @@ const struct op_top *run_want_begin(struct run *r, const struct logits_want *wan
 
 /* taps.c */
 MUST_CHECK enum err_code run_taps_open(struct run *r, const struct run_opts *o, struct err *e);
-void   run_taps_close(struct run *r);
+void run_taps_close(struct run *r);
 
 /* adapt.c */
 MUST_CHECK enum err_code run_adapt_open(struct run *r, const struct run_opts *o, struct err *e);
-void   run_adapt_close(struct run *r);
+void run_adapt_close(struct run *r);
 /* Checks that the sequences which get rows (r->count) can have their adapters in this step. */
 MUST_CHECK enum err_code run_adapt_check(struct run *r, struct err *e);
 /* The adapter lists of the step's sorted rows; NULL: no row has adapters. */
@@ -116,16 +116,16 @@ uint64_t run_adapt_hash(const struct run *r, int seq); /* run_adapters_hash() of
 MUST_CHECK enum err_code run_cache_before(struct run *r, const struct run_row *rows, int n, struct err *e);
 void run_cache_back(struct run *r, int seq);
 MUST_CHECK enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e);
-void    run_cache_close(struct run *r);
+void run_cache_close(struct run *r);
 /* n tokens were appended to a sequence. */
-void    run_cache_append(struct run *r, int seq, int64_t pos, const int32_t *tokens, int n);
+void run_cache_append(struct run *r, int seq, int64_t pos, const int32_t *tokens, int n);
 /* The sequence has no drafts left: takes a rung if one is due. */
-void    run_cache_grown(struct run *r, int seq);
+void run_cache_grown(struct run *r, int seq);
 /* The sequence was cut to pos tokens: rungs beyond are dropped. */
-void    run_cache_cut(struct run *r, int seq, int64_t pos);
-void    run_cache_fork(struct run *r, int dst, int src);
+void run_cache_cut(struct run *r, int seq, int64_t pos);
+void run_cache_fork(struct run *r, int dst, int src);
 /* The sequence was loaded: run_pos() of these tokens. */
-void    run_cache_loaded(struct run *r, int seq, const int32_t *tokens);
+void run_cache_loaded(struct run *r, int seq, const int32_t *tokens);
 /* Compares two lists of tokens; `kept` of the result is 0. */
 struct run_match run_cache_compare(const int32_t *had, int64_t n_had, const int32_t *given, int64_t n_given);
 /* The snapshot at the newest mark with from < position < to; NULL: none. */

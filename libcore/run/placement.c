@@ -92,26 +92,25 @@ static enum err_code choose_experts(struct model_experts **out, const struct run
     enum err_code code;
 
     if (layer == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int i = 0; i < f->n_layer; i++)
         if (f->expert_bytes[i] > 0)
             layer[i] = (struct model_experts_layer){ f->expert_bytes[i], TENSORS * ALIGN };
-    code = model_experts_place(out,
-                               &(struct model_experts_in){ f->n_layer, f->n_expert, f->n_used, layer, uses, room }, e);
+    code = model_experts_place(out, &(struct model_experts_in){ f->n_layer, f->n_expert, f->n_used, layer, uses, room },
+                               e);
     free(layer);
     return code;
 }
 
 static enum err_code too_small(const struct run_placement *f, struct err *e)
 {
-    return err_set(e, ERR_LIMIT,
-                   "%s: %.3f GB are too little: %s takes at least %.3f GB (weights %.3f GB, KV %.3f GB, state %.3f GB, "
-                   "scratch %.3f GB, the device itself %.3f GB)",
-                   f->device, (double)f->budget_bytes / 1e9,
-                   f->n_expert > 0 ? "with all experts on the host, this" : "this", (double)f->total_bytes / 1e9,
-                   (double)sum(f->weights.device, MODEL_N_CLASSES) / 1e9, (double)f->kv_bytes / 1e9,
-                   (double)f->state_bytes / 1e9, (double)(f->logits_bytes + f->scratch_bytes) / 1e9,
-                   (double)f->fixed_bytes / 1e9);
+    return err_set(
+        e, ERR_LIMIT,
+        "%s: %.3f GB are too little: %s takes at least %.3f GB (weights %.3f GB, KV %.3f GB, state %.3f GB, "
+        "scratch %.3f GB, the device itself %.3f GB)",
+        f->device, (double)f->budget_bytes / 1e9, f->n_expert > 0 ? "with all experts on the host, this" : "this",
+        (double)f->total_bytes / 1e9, (double)sum(f->weights.device, MODEL_N_CLASSES) / 1e9, (double)f->kv_bytes / 1e9,
+        (double)f->state_bytes / 1e9, (double)(f->logits_bytes + f->scratch_bytes) / 1e9, (double)f->fixed_bytes / 1e9);
 }
 
 /* Replaces f's placement by one for `room` bytes of experts, and adds up what it takes. */
@@ -225,7 +224,7 @@ enum err_code run_placement_make(struct run_placement **out, const struct gguf *
         f->expert_bytes = calloc(ARCH_LAYERS_MAX, sizeof *f->expert_bytes);
     if (f == NULL || f->expert_bytes == NULL) {
         run_placement_free(f);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     code = find_device(f, o, e);
     if (code == ERR_OK)
@@ -263,7 +262,8 @@ static enum err_code count_uses(uint64_t *uses, struct model *m, struct err *e)
 
 enum err_code run_placement_measure(struct run_placement *f, const struct gguf *g, int n_threads, struct err *e)
 {
-    const struct model_opts mo = { .device = "cpu", .n_threads = n_threads,
+    const struct model_opts mo = { .device = "cpu",
+                                   .n_threads = n_threads,
                                    .placement.count_sets = RUN_PLACEMENT_SETS };
     uint64_t *uses;
     struct model *m;
@@ -273,7 +273,7 @@ enum err_code run_placement_measure(struct run_placement *f, const struct gguf *
         return ERR_OK;
     uses = calloc((size_t)f->n_layer * (size_t)f->n_expert + 1, sizeof *uses);
     if (uses == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     code = model_open(&m, g, &mo, e);
     if (code == ERR_OK) {
         code = count_uses(uses, m, e);

@@ -14,7 +14,8 @@
 
 #define RUN_PLACEMENT_FIXED  ((int64_t)368 << 20) /* a CUDA context with this program's kernels: 353 MiB on an H200 */
 #define RUN_PLACEMENT_MARGIN ((int64_t)256 << 20) /* left free for others, unless a budget is given */
-#define RUN_PLACEMENT_ROWS   4096                 /* rows of a step, if the whole model fits beside their scratch: each read
+#define RUN_PLACEMENT_ROWS \
+    4096 /* rows of a step, if the whole model fits beside their scratch: each read
                                                    * of the experts serves twice as many rows as with run.h's default */
 
 /* With a GPU, the experts on the CPU are copied to RAM even if nobody asked for it (model_placement.copy_weights), because
@@ -23,38 +24,38 @@
 #define RUN_PLACEMENT_LEAVES ((int64_t)1 << 30)
 
 struct run_placement_opts {
-    struct model_opts model;  /* of its placement only copy_weights and as_stored count */
-    struct run_opts   run;
-    int64_t           budget_bytes; /* of the device's memory, for everything; 0: what is free less RUN_PLACEMENT_MARGIN, or
+    struct model_opts model; /* of its placement only copy_weights and as_stored count */
+    struct run_opts run;
+    int64_t budget_bytes;  /* of the device's memory, for everything; 0: what is free less RUN_PLACEMENT_MARGIN, or
                                      * no limit if the device's memory is the host's */
-    int64_t           adapter_bytes; /* of the device's memory, that model_adapter_open() will take */
-    bool              absent; /* also plan for a device that is not present; then budget_bytes > 0 */
-    const uint64_t   *uses;   /* model_experts_in.uses */
+    int64_t adapter_bytes; /* of the device's memory, that model_adapter_open() will take */
+    bool absent;           /* also plan for a device that is not present; then budget_bytes > 0 */
+    const uint64_t *uses;  /* model_experts_in.uses */
 };
 
 struct run_placement {
-    char    device[32];     /* as the caller named it */
-    bool    present;        /* the device is present */
-    bool    is_host;        /* its memory is the host's */
-    bool    own_scratch;    /* false: this program was built without the device; scratch_bytes is an estimate */
-    int64_t budget_bytes;   /* 0: no limit */
-    int64_t total_bytes;    /* on the device: the sum of the members below */
+    char device[32];      /* as the caller named it */
+    bool present;         /* the device is present */
+    bool is_host;         /* its memory is the host's */
+    bool own_scratch;     /* false: this program was built without the device; scratch_bytes is an estimate */
+    int64_t budget_bytes; /* 0: no limit */
+    int64_t total_bytes;  /* on the device: the sum of the members below */
     int64_t fixed_bytes;
     struct model_weights weights;
     int64_t adapter_bytes;
     int64_t kv_bytes, state_bytes, logits_bytes;
-    int64_t scratch_bytes;  /* of operations, and what rounding up takes */
-    int64_t host_scratch_bytes; /* on the host, for experts there */
+    int64_t scratch_bytes;         /* of operations, and what rounding up takes */
+    int64_t host_scratch_bytes;    /* on the host, for experts there */
     int64_t ctx_tokens, kv_tokens; /* of a sequence; KV rows of all together */
-    const char *kv_k, *kv_v; /* types of keys and values, for run_opts */
-    bool    kv_fallback;    /* they are smaller than run.h's default, because there was no room for that */
-    bool    kv_blocks;      /* heads are whole blocks of the smaller types */
-    int     n_seq, rows_max;
-    int     step_rows;      /* model_placement */
-    int     n_layer, n_expert, n_used;
-    int64_t *expert_bytes;  /* [n_layer] of one routed expert; 0: the layer has none */
+    const char *kv_k, *kv_v;       /* types of keys and values, for run_opts */
+    bool kv_fallback;              /* they are smaller than run.h's default, because there was no room for that */
+    bool kv_blocks;                /* heads are whole blocks of the smaller types */
+    int n_seq, rows_max;
+    int step_rows; /* model_placement */
+    int n_layer, n_expert, n_used;
+    int64_t *expert_bytes;         /* [n_layer] of one routed expert; 0: the layer has none */
     struct model_experts *experts; /* NULL: all experts are on the device */
-    bool    measured;       /* the experts on the device were chosen by uses; else only their number is planned until
+    bool measured; /* the experts on the device were chosen by uses; else only their number is planned until
                              * run_placement_measure() chooses them */
 };
 

@@ -12,8 +12,15 @@
 #include "run/internal.h"
 #include "state/state.h"
 
-enum { ROWS_HOST = 512, ROWS_SHARED = 1024, ROWS_DEVICE = 2048, ROWS_MOST = 1 << 16, LOGITS_MOST = 1 << 15,
-       LOGITS_BYTES = 64 << 20, DRAFTS_MOST = 64 };
+enum {
+    ROWS_HOST = 512,
+    ROWS_SHARED = 1024,
+    ROWS_DEVICE = 2048,
+    ROWS_MOST = 1 << 16,
+    LOGITS_MOST = 1 << 15,
+    LOGITS_BYTES = 64 << 20,
+    DRAFTS_MOST = 64
+};
 
 /* A prompt in larger steps is faster on a GPU, also where the host computes some experts, which it then reads less often;
  * but then their memory is taken from experts. More rows than the sequences can have are not needed. */
@@ -79,8 +86,13 @@ static int logits_rows(const struct run_opts *o, int n_seq, int rows_max, int32_
 enum err_code run_open(struct run **out, struct model *m, const struct run_opts *o, struct err *e)
 {
     const struct arch_plan *p = model_plan(m);
-    struct state_opts so = { o->ctx_tokens > 0 ? o->ctx_tokens : p->ctx_train, o->n_seq > 0 ? o->n_seq : 1,
-                             0, 0, o->undo_tokens, o->draft_max, o->kv_tokens };
+    struct state_opts so = { o->ctx_tokens > 0 ? o->ctx_tokens : p->ctx_train,
+                             o->n_seq > 0 ? o->n_seq : 1,
+                             0,
+                             0,
+                             o->undo_tokens,
+                             o->draft_max,
+                             o->kv_tokens };
     const char *kv = dev_is_host(model_dev(m)) ? "f32" : "f16";
     struct run *r;
 
@@ -93,7 +105,7 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
         return err_set(e, ERR_ARG, "%d draft rows are not in 0 .. %d", o->draft_max, DRAFTS_MOST);
     r = calloc(1, sizeof *r);
     if (r == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     r->m = m;
     r->ctx = so.ctx_tokens;
     r->n_seq = so.n_seq;
@@ -167,8 +179,7 @@ static enum err_code check(struct run *r, const struct run_row *rows, int n, str
     memset(r->count, 0, (size_t)r->n_seq * sizeof *r->count);
     for (int i = 0; i < n; i++) {
         if (rows[i].token < 0 || rows[i].token >= r->n_vocab)
-            return err_set(e, ERR_ARG, "token %d is not in the vocabulary of %d", (int)rows[i].token,
-                           (int)r->n_vocab);
+            return err_set(e, ERR_ARG, "token %d is not in the vocabulary of %d", (int)rows[i].token, (int)r->n_vocab);
         if (rows[i].seq < 0 || rows[i].seq >= r->n_seq)
             return err_set(e, ERR_ARG, "there is no sequence %d", rows[i].seq);
         r->count[rows[i].seq]++;
@@ -253,9 +264,17 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
     r->n_used = in.n_seq;
     memset(r->here, 0, (size_t)n * sizeof *r->here);
     const struct op_top *top = run_want_begin(r, want, masks, ctx, &digest, &answer);
-    const struct model_step st = { .rows = &in, .pick = r->pick, .n_pick = r->n_pick, .logits = r->logits, .top = top,
-                                   .digest = digest, .answer = answer, .parts = r->seq + r->n_seq, .hidden = r->hidden,
-                                   .taps = r->taps.n > 0 ? &r->taps : NULL, .adapt = run_adapt_begin(r),
+    const struct model_step st = { .rows = &in,
+                                   .pick = r->pick,
+                                   .n_pick = r->n_pick,
+                                   .logits = r->logits,
+                                   .top = top,
+                                   .digest = digest,
+                                   .answer = answer,
+                                   .parts = r->seq + r->n_seq,
+                                   .hidden = r->hidden,
+                                   .taps = r->taps.n > 0 ? &r->taps : NULL,
+                                   .adapt = run_adapt_begin(r),
                                    .stop = r->stop };
     if (model_forward(r->m, r->state, &st, e) != ERR_OK) {
         for (int i = 0; e->code == ERR_CANCEL && i < in.n_seq; i++)
@@ -306,8 +325,8 @@ static int feed_rows(const struct run *r, int64_t left, int64_t plain)
     return (int)(n > plain + r->logits_max ? plain + r->logits_max : n);
 }
 
-enum err_code run_feed(struct run *r, int seq, const int32_t *tokens, int64_t n, int64_t n_logits,
-                       run_sink *sink, void *ctx, const struct progress *progress, struct err *e)
+enum err_code run_feed(struct run *r, int seq, const int32_t *tokens, int64_t n, int64_t n_logits, run_sink *sink,
+                       void *ctx, const struct progress *progress, struct err *e)
 {
     int64_t first = n - n_logits; /* the first token whose logits are wanted */
 

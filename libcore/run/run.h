@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.h - tokens in, logits out; several sequences in one step.          room: run (base model state)
+/* run.h - tokens in, logits out; several sequences in one step.          room: run
  *
  * A run is a model plus the memory of up to n_seq sequences. A step takes rows; each row appends one
  * token to one sequence. Rows of one sequence are taken in the order given; rows of different sequences
@@ -15,36 +15,36 @@ struct model;
 struct run;
 
 struct run_opts {
-    int64_t     ctx_tokens; /* longest sequence; 0: what the model was trained for */
-    int64_t     kv_tokens;  /* KV rows for all sequences, in whole pages; 0: ctx_tokens for each */
-    int         n_seq;      /* sequences, >= 1 (0 means 1) */
-    int         rows_max;   /* rows in one step; 0: 512, on a GPU up to 2048, or run/placement.h's; 1024 if experts are shared */
-    int         logits_max; /* rows with logits in one step; 0: as many as fit into 64 MB, but at least n_seq */
-    const char *kv_k;       /* "f32", "f16", "q8_0", "q4_0"; NULL: f32 where the device's memory is the host's, else f16 */
+    int64_t ctx_tokens; /* longest sequence; 0: what the model was trained for */
+    int64_t kv_tokens;  /* KV rows for all sequences, in whole pages; 0: ctx_tokens for each */
+    int n_seq;          /* sequences, >= 1 (0 means 1) */
+    int rows_max; /* rows in one step; 0: 512, on a GPU up to 2048, or run/placement.h's; 1024 if experts are shared */
+    int logits_max;   /* rows with logits in one step; 0: as many as fit into 64 MB, but at least n_seq */
+    const char *kv_k; /* "f32", "f16", "q8_0", "q4_0"; NULL: f32 where the device's memory is the host's, else f16 */
     const char *kv_v;
-    int         undo_tokens; /* how many tokens run_undo() can always remove; 0: none on recurrent models */
-    int         draft_max;   /* draft rows of a sequence in one step, at most; see run_settle() */
-    int64_t     checkpoint_bytes; /* for snapshots of the recurrent layers, of all sequences together; 0: none */
+    int undo_tokens;          /* how many tokens run_undo() can always remove; 0: none on recurrent models */
+    int draft_max;            /* draft rows of a sequence in one step, at most; see run_settle() */
+    int64_t checkpoint_bytes; /* for snapshots of the recurrent layers, of all sequences together; 0: none */
     /* [n_taps] The residual stream after these layers (0 .. n_layer - 1; n_layer: after the final norm) stays on the device
      * for a drafter, for all rows of the last step. At most RUN_TAPS_MAX. */
-    const int  *tap_layers;
-    int         n_taps;
+    const int *tap_layers;
+    int n_taps;
     /* NULL, or called by any thread during a step (dev_may_stop()). If it returns true, the step ends with ERR_CANCEL, and
      * the sequences that had rows in it are empty. */
-    bool      (*stop)(void);
+    bool (*stop)(void);
     /* After such a step, sequences that had more than one row in it, not counting guesses, are as they were before the step
      * instead of empty, but nothing can be undone. Costs a snapshot for each sequence, and a copy of it before such steps. */
-    bool        stop_keeps;
-    int         adapter_rank; /* the most that the ranks of a sequence's adapters may add up to; 0: no adapters */
+    bool stop_keeps;
+    int adapter_rank; /* the most that the ranks of a sequence's adapters may add up to; 0: no adapters */
 };
 
 enum { RUN_TAPS_MAX = 16 };
 
 struct run_row {
     int32_t token;
-    int     seq;       /* 0 .. n_seq - 1 */
-    bool    logits;    /* wanted for this row */
-    bool    draft;     /* a guess: see run_settle() */
+    int seq;     /* 0 .. n_seq - 1 */
+    bool logits; /* wanted for this row */
+    bool draft;  /* a guess: see run_settle() */
 };
 
 /* ERR_ARG: keys and values have no type of that name. */
@@ -76,7 +76,7 @@ const float *run_logits(struct run *r, int i);
  * recurrent layers compute the kept rows again when the next step begins. Does nothing if there are no draft rows.
  * Memory: for each sequence and draft row, the inputs of every recurrent layer (arch_plan_input_floats()). */
 void run_settle(struct run *r, int seq, int keep);
-int  run_drafts(const struct run *r, int seq); /* draft rows that are not settled yet; run_pos() counts them */
+int run_drafts(const struct run *r, int seq); /* draft rows that are not settled yet; run_pos() counts them */
 
 /* As run_step(); want[i] says what is wanted of row i, if that has logits. Rows that want all logits (n_top 0) may be
  * mixed with others. masks: called once, with ctx, unless the step is refused. It fills the masks that the wants point to,
@@ -99,35 +99,34 @@ typedef enum err_code run_sink(void *ctx, int64_t pos, const float *logits, stru
 /* Feeds n tokens to one sequence in steps of at most rows_max. Logits are computed for the last
  * n_logits tokens and given to sink. If sink is NULL, n_logits must be <= 1, and run_logits_last() has them.
  * progress may be NULL; tick gets tokens done of n. ERR_LIMIT before the first step if there is no room for all tokens. */
-MUST_CHECK enum err_code run_feed(struct run *r, int seq, const int32_t *tokens, int64_t n,
-                                  int64_t n_logits, run_sink *sink, void *ctx,
-                                  const struct progress *progress, struct err *e);
+MUST_CHECK enum err_code run_feed(struct run *r, int seq, const int32_t *tokens, int64_t n, int64_t n_logits,
+                                  run_sink *sink, void *ctx, const struct progress *progress, struct err *e);
 /* Logits of the newest row of the last step; NULL if not asked for. */
 const float *run_logits_last(struct run *r);
 
-int64_t run_pos(const struct run *r, int seq);   /* tokens in the sequence */
-int64_t run_ctx(const struct run *r);            /* ctx_tokens in force */
+int64_t run_pos(const struct run *r, int seq); /* tokens in the sequence */
+int64_t run_ctx(const struct run *r);          /* ctx_tokens in force */
 /* KV rows are taken in pages of 256 positions, as sequences need them. Forked sequences share pages; a sequence that
  * writes to a shared page copies it first. run_clear(), run_undo() and run_match() free the pages that nobody needs. */
 enum { RUN_KV_PAGE = 256 };
-int64_t run_kv_rows(const struct run *r);        /* rows of all pages */
-int64_t run_kv_left(const struct run *r);        /* rows in pages that are free */
+int64_t run_kv_rows(const struct run *r);                     /* rows of all pages */
+int64_t run_kv_left(const struct run *r);                     /* rows in pages that are free */
 int64_t run_kv_need(const struct run *r, int seq, int64_t n); /* free rows that n more tokens of a sequence take */
-int     run_rows_max(const struct run *r);       /* rows in a step */
-int     run_logits_max(const struct run *r);     /* rows with logits in a step */
-int     run_draft_max(const struct run *r);      /* draft rows of a sequence in a step */
-int     run_n_seq(const struct run *r);
+int run_rows_max(const struct run *r);                        /* rows in a step */
+int run_logits_max(const struct run *r);                      /* rows with logits in a step */
+int run_draft_max(const struct run *r);                       /* draft rows of a sequence in a step */
+int run_n_seq(const struct run *r);
 int32_t run_n_vocab(const struct run *r);
-int     run_n_embd(const struct run *r);
-void    run_kv(const struct run *r, const char **k, const char **v); /* types in force */
-void    run_clear(struct run *r, int seq);       /* forget the sequence */
+int run_n_embd(const struct run *r);
+void run_kv(const struct run *r, const char **k, const char **v); /* types in force */
+void run_clear(struct run *r, int seq);                           /* forget the sequence */
 /* Removes the newest n tokens: n <= run_undoable(). That is at least undo_tokens (or all tokens, if there are fewer); on a
  * model without recurrent layers it is all tokens. What follows has the same bytes as if they had never been there. */
 MUST_CHECK enum err_code run_undo(struct run *r, int seq, int64_t n, struct err *e);
 int64_t run_undoable(const struct run *r, int seq);
 /* Sequence dst becomes a copy of src; KV rows are shared until one of them writes. */
 MUST_CHECK enum err_code run_fork(struct run *r, int dst, int src, struct err *e);
-int64_t run_state_bytes(const struct run *r);    /* reserved for all sequences */
+int64_t run_state_bytes(const struct run *r); /* reserved for all sequences */
 /* The tokens of a sequence, run_pos() of them; valid until the sequence changes. */
 const int32_t *run_tokens(const struct run *r, int seq);
 
@@ -139,9 +138,9 @@ const int32_t *run_tokens(const struct run *r, int seq);
 struct model_adapter;
 struct run_adapter {
     const struct model_adapter *adapter;
-    float                       scale;
+    float scale;
 };
-enum { RUN_ADAPTERS_MAX = 8 }; /* of a sequence */
+enum { RUN_ADAPTERS_MAX = 8 };   /* of a sequence */
 enum { RUN_ADAPTERS_STEP = 64 }; /* different ones in a step: more are ERR_ARG */
 /* Gives the sequence these adapters in this order (n 0: none); they must stay open as long as it has them. If it had other
  * ones, it is cleared, since its contents were made with those. The same list with the same floats changes nothing.
@@ -168,10 +167,10 @@ uint64_t run_adapters_hash(const struct run_adapter *a, int n);
 
 /* Takes a rung at the sequence's current position: call it at the end of a message. Does nothing if the run has no rungs,
  * or if there is one at this position. */
-void    run_mark(struct run *r, int seq);
-int64_t run_spacing(const struct run *r);        /* S; 0: no grid */
+void run_mark(struct run *r, int seq);
+int64_t run_spacing(const struct run *r);          /* S; 0: no grid */
 int64_t run_snapshot_bytes(const struct model *m); /* R; 0: no recurrent layers, no need of checkpoints */
-int     run_rungs(const struct run *r, int seq); /* how many the sequence has now */
+int run_rungs(const struct run *r, int seq);       /* how many the sequence has now */
 
 /* What run_match() found. */
 struct run_match {
@@ -184,8 +183,8 @@ struct run_match {
  * n - 1 tokens, so that the last one still gives logits. Equal tokens are kept. The others are undone if run_undo() can do
  * that; if not, the highest rung at or below the first difference is restored. If there is a grid and the tokens came
  * through run_feed(), at least common - S tokens are kept. n >= 1. */
-MUST_CHECK enum err_code run_match(struct run *r, int seq, const int32_t *tokens, int64_t n,
-                                   struct run_match *out, struct err *e);
+MUST_CHECK enum err_code run_match(struct run *r, int seq, const int32_t *tokens, int64_t n, struct run_match *out,
+                                   struct err *e);
 
 /* How many tokens run_match() would keep. Changes nothing. */
 int64_t run_kept(const struct run *r, int seq, const int32_t *tokens, int64_t n);

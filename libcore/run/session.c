@@ -75,9 +75,10 @@ void run_session_record_put(unsigned char out[RECORD_BYTES], struct record *r)
 /* False: these are not the bytes of a record. */
 static bool record_get(struct record *r, const unsigned char in[RECORD_BYTES], uint64_t offset)
 {
-    *r = (struct record){ (uint32_t)get(in, 4), in[4] != 0, get(in + 8, 8), get(in + 16, 8), get(in + 24, 8),
-                          get(in + 32, 8), get(in + 40, 8), get(in + 48, 8), get(in + 56, 8),
-                          offset + RECORD_BYTES };
+    *r = (struct record){
+        (uint32_t)get(in, 4), in[4] != 0,      get(in + 8, 8),  get(in + 16, 8), get(in + 24, 8),
+        get(in + 32, 8),      get(in + 40, 8), get(in + 48, 8), get(in + 56, 8), offset + RECORD_BYTES
+    };
     return r->check == io_hash(0, in, RECORD_BYTES - 8) && get(in + 4, 4) <= 1;
 }
 
@@ -140,9 +141,16 @@ static enum err_code read_header(struct run_session *s, uint64_t size, struct er
         return bad(s, 0, "the header's checksum is wrong", e);
     if (get(in + 40, 4) != OP_KV_PAGE)
         return bad(s, 40, "another number of positions in a page", e);
-    *h = (struct session_header){ get(in + 16, 8), get(in + 24, 8), (uint32_t)get(in + 32, 4),
-                                  (uint32_t)get(in + 36, 4), (uint32_t)get(in + 44, 4), get(in + 48, 8),
-                                  get(in + 56, 8), get(in + 64, 8), "", "" };
+    *h = (struct session_header){ get(in + 16, 8),
+                                  get(in + 24, 8),
+                                  (uint32_t)get(in + 32, 4),
+                                  (uint32_t)get(in + 36, 4),
+                                  (uint32_t)get(in + 44, 4),
+                                  get(in + 48, 8),
+                                  get(in + 56, 8),
+                                  get(in + 64, 8),
+                                  "",
+                                  "" };
     memcpy(h->arch, in + 72, ARCH_BYTES - 1);
     memcpy(h->name, in + 72 + ARCH_BYTES, NAME_BYTES - 1);
     int row = quant_find_id(h->type_k);
@@ -164,7 +172,7 @@ static enum err_code add(struct records *a, const struct record *r, struct err *
         struct record *v = realloc(a->v, cap * sizeof *v);
 
         if (v == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         a->v = v;
         a->cap = cap;
     }
@@ -175,11 +183,11 @@ static enum err_code add(struct records *a, const struct record *r, struct err *
 /* Records since the last commit. */
 struct group {
     struct records kv, snap;
-    struct record  tokens, blob;
-    bool           has_tokens, has_blob;
-    uint64_t       n;         /* records */
-    uint64_t       from, to;  /* tokens from `from` on are replaced; then there are `to` */
-    uint64_t       kv_to;     /* KV rows so far */
+    struct record tokens, blob;
+    bool has_tokens, has_blob;
+    uint64_t n;        /* records */
+    uint64_t from, to; /* tokens from `from` on are replaced; then there are `to` */
+    uint64_t kv_to;    /* KV rows so far */
 };
 
 static void begin(const struct run_session *s, struct group *g)
@@ -210,8 +218,7 @@ static enum err_code take_kv(const struct run_session *s, struct group *g, const
     return add(&g->kv, r, e);
 }
 
-static enum err_code take_snapshot(const struct run_session *s, struct group *g, const struct record *r,
-                                   struct err *e)
+static enum err_code take_snapshot(const struct run_session *s, struct group *g, const struct record *r, struct err *e)
 {
     if (s->h.rec_bytes == 0 || r->at < g->from || r->at > g->to || r->at == 0 || r->decoded != s->h.rec_bytes ||
         (g->snap.n > 0 && r->at <= g->snap.v[g->snap.n - 1].at))
@@ -252,7 +259,7 @@ static enum err_code apply_tokens(struct run_session *s, const struct group *g, 
         int32_t *v = realloc(s->token, (size_t)cap * sizeof *v);
 
         if (v == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         s->token = v;
         s->cap = cap;
     }
@@ -262,8 +269,7 @@ static enum err_code apply_tokens(struct run_session *s, const struct group *g, 
 
 static enum err_code take_commit(struct run_session *s, struct group *g, const struct record *r, struct err *e)
 {
-    if (r->at != g->to || r->n != g->n || r->stored != 0 || (s->h.kv_bytes > 0 && g->kv_to != g->to) ||
-        !closed(s, g))
+    if (r->at != g->to || r->n != g->n || r->stored != 0 || (s->h.kv_bytes > 0 && g->kv_to != g->to) || !closed(s, g))
         return bad(s, r->offset, "an end of something that is not complete", e);
     if (g->has_tokens && apply_tokens(s, g, e) != ERR_OK)
         return e->code;
@@ -323,7 +329,7 @@ static enum err_code find_commit(const struct run_session *s, uint64_t at, uint6
 {
     static const unsigned char kind[8] = { RECORD_COMMIT };
     unsigned char *buf = malloc(SEARCH_BYTES + RECORD_BYTES);
-    enum err_code code = buf != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    enum err_code code = buf != NULL ? ERR_OK : err_nomem(e);
 
     *found = false;
     for (; code == ERR_OK && !*found && size - at >= RECORD_BYTES; at += SEARCH_BYTES) {
@@ -346,7 +352,7 @@ static bool spoilt_commit(const struct group *g, const unsigned char in[RECORD_B
 {
     struct record r = { .kind = RECORD_COMMIT, .at = g->to, .n = g->n, .sum = io_hash(0, "", 0), .prev = prev };
     unsigned char want[RECORD_BYTES];
-    int           wrong = 0;
+    int wrong = 0;
 
     run_session_record_put(want, &r);
     for (int i = 0; i < RECORD_BYTES; i++)
@@ -355,8 +361,9 @@ static bool spoilt_commit(const struct group *g, const unsigned char in[RECORD_B
 }
 
 /* The chain breaks at `at`: the end of a save that was not completed, which does not count, or damage. */
-static enum err_code check_break(const struct run_session *s, const struct group *g, const unsigned char in[RECORD_BYTES],
-                                 uint64_t at, uint64_t size, uint64_t prev, struct err *e)
+static enum err_code check_break(const struct run_session *s, const struct group *g,
+                                 const unsigned char in[RECORD_BYTES], uint64_t at, uint64_t size, uint64_t prev,
+                                 struct err *e)
 {
     bool damaged = size - at == RECORD_BYTES && spoilt_commit(g, in, prev);
 
@@ -478,7 +485,8 @@ enum session_path run_session_path(const struct run_session *s)
         return errno == ENOENT ? PATH_NONE : PATH_OTHER;
     if (s->fd < 0)
         return S_ISREG(at_path.st_mode) && at_path.st_size == 0 ? PATH_SAME : PATH_OTHER;
-    return fstat(s->fd, &st) == 0 && st.st_ino == at_path.st_ino && st.st_dev == at_path.st_dev ? PATH_SAME : PATH_OTHER;
+    return fstat(s->fd, &st) == 0 && st.st_ino == at_path.st_ino && st.st_dev == at_path.st_dev ? PATH_SAME
+                                                                                                : PATH_OTHER;
 }
 
 enum err_code run_session_reopen(struct run_session *s, struct err *e)
@@ -516,12 +524,12 @@ static enum err_code open_session(struct run_session **out, const char *path, bo
     enum err_code code;
 
     if (s == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     s->fd = -1;
     s->shared = shared;
     s->path = strdup(path);
     if (s->path == NULL)
-        code = err_set(e, ERR_NOMEM, "out of memory");
+        code = err_nomem(e);
     else if (stat(path, &st) != 0)
         code = errno == ENOENT && !shared ? probe(path, e) : err_errno(e, ERR_IO, errno, "%s: cannot open", path);
     else if (!S_ISREG(st.st_mode))
@@ -636,12 +644,11 @@ static enum err_code check_same(const struct run_session *s, const struct sessio
 
     if (f->model != h->model)
         return err_set(e, ERR_FORMAT,
-                       "%s: a session of the model '%s' (%s, fingerprint %016llx), not of '%s' (%s, %016llx)",
-                       s->path, f->name, f->arch, (unsigned long long)f->model, h->name, h->arch,
-                       (unsigned long long)h->model);
+                       "%s: a session of the model '%s' (%s, fingerprint %016llx), not of '%s' (%s, %016llx)", s->path,
+                       f->name, f->arch, (unsigned long long)f->model, h->name, h->arch, (unsigned long long)h->model);
     if (f->tokenizer != h->tokenizer)
-        return err_set(e, ERR_FORMAT, "%s: a session of the model '%s' with another tokenizer than '%s' has",
-                       s->path, f->name, h->name);
+        return err_set(e, ERR_FORMAT, "%s: a session of the model '%s' with another tokenizer than '%s' has", s->path,
+                       f->name, h->name);
     if (f->kv_bytes > 0 && (f->type_k != h->type_k || f->type_v != h->type_v))
         return err_set(e, ERR_ARG, "%s: a session with keys and values of types %s,%s, not %s,%s", s->path,
                        type_name(f->type_k), type_name(f->type_v), type_name(h->type_k), type_name(h->type_v));
@@ -651,14 +658,17 @@ static enum err_code check_same(const struct run_session *s, const struct sessio
     return ERR_OK;
 }
 
-enum err_code run_session_attach(struct run_session *s, struct run *r, const struct run_session_id *id,
-                                 struct err *e)
+enum err_code run_session_attach(struct run_session *s, struct run *r, const struct run_session_id *id, struct err *e)
 {
     struct session_header h = {
-        .model = model_fingerprint(r->m), .tokenizer = id->tokenizer,
-        .type_k = quant_types[r->type_k]->id, .type_v = quant_types[r->type_v]->id,
-        .n_layer = (uint32_t)model_info(r->m)->n_layer, .kv_bytes = state_kv_bytes(r->state),
-        .rec_bytes = state_rec_bytes(r->state), .shapes = shapes_of(r),
+        .model = model_fingerprint(r->m),
+        .tokenizer = id->tokenizer,
+        .type_k = quant_types[r->type_k]->id,
+        .type_v = quant_types[r->type_v]->id,
+        .n_layer = (uint32_t)model_info(r->m)->n_layer,
+        .kv_bytes = state_kv_bytes(r->state),
+        .rec_bytes = state_rec_bytes(r->state),
+        .shapes = shapes_of(r),
     };
 
     if (id->adapters != 0) /* what is computed is another model */
@@ -720,15 +730,15 @@ static enum err_code load_state(struct run_session *s, struct run *r, int seq, i
     int64_t pos = reachable(s, n, &snap);
 
     if (pos > r->ctx)
-        return err_set(e, ERR_LIMIT, "%s: the session has %lld tokens, the context %lld", s->path,
-                       (long long)pos, (long long)r->ctx);
+        return err_set(e, ERR_LIMIT, "%s: the session has %lld tokens, the context %lld", s->path, (long long)pos,
+                       (long long)r->ctx);
     for (int64_t i = 0; i < pos; i++)
         if (s->token[i] < 0 || s->token[i] >= r->n_vocab)
             return err_set(e, ERR_FORMAT, "%s: token %lld is %ld, the model has %ld", s->path, (long long)i,
                            (long)s->token[i], (long)r->n_vocab);
     if (run_kv_need(r, seq, pos) > run_kv_left(r))
-        return err_set(e, ERR_LIMIT, "%s: the session has %lld tokens, %lld KV rows are left", s->path,
-                       (long long)pos, (long long)run_kv_left(r));
+        return err_set(e, ERR_LIMIT, "%s: the session has %lld tokens, %lld KV rows are left", s->path, (long long)pos,
+                       (long long)run_kv_left(r));
     for (size_t i = 0; i < s->kv.n && s->kv.v[i].at < (uint64_t)pos; i++) {
         if (decode(s, &s->kv.v[i], e) != ERR_OK)
             return e->code;

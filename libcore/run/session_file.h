@@ -10,67 +10,66 @@
 enum {
     HEADER_BYTES = 256,
     RECORD_BYTES = 64,
-    NAME_BYTES   = 128,
-    ARCH_BYTES   = 48,
-    SNAPS_KEPT   = 8, /* snapshots that a file written anew has at most, the newest included */
+    NAME_BYTES = 128,
+    ARCH_BYTES = 48,
+    SNAPS_KEPT = 8, /* snapshots that a file written anew has at most, the newest included */
 };
 
 enum record_kind { RECORD_TOKENS = 1, RECORD_KV, RECORD_SNAPSHOT, RECORD_BLOB, RECORD_COMMIT };
 
 struct session_header {
     uint64_t model, tokenizer;
-    uint32_t type_k, type_v;    /* numbers of GGUF */
+    uint32_t type_k, type_v; /* numbers of GGUF */
     uint32_t n_layer;
     uint64_t kv_bytes, rec_bytes; /* of a position; of a snapshot */
     uint64_t shapes;
-    char     arch[ARCH_BYTES], name[NAME_BYTES]; /* NUL-terminated */
+    char arch[ARCH_BYTES], name[NAME_BYTES]; /* NUL-terminated */
 };
 
 struct record {
     uint32_t kind;
-    bool     packed;  /* zstd */
-    uint64_t at, n;   /* positions */
+    bool packed;              /* zstd */
+    uint64_t at, n;           /* positions */
     uint64_t decoded, stored; /* bytes */
-    uint64_t sum;     /* of the stored bytes */
-    uint64_t prev, check; /* the check of the record before, and of this one: the records form a chain */
-    uint64_t offset;  /* of the stored bytes in the file */
+    uint64_t sum;             /* of the stored bytes */
+    uint64_t prev, check;     /* the check of the record before, and of this one: the records form a chain */
+    uint64_t offset;          /* of the stored bytes in the file */
 };
 
 struct records {
     struct record *v;
-    size_t         n, cap;
+    size_t n, cap;
 };
 
 struct run_session {
-    char                 *path;
-    int                   fd;      /* -1: there is no file, or an empty one */
-    bool                  shared;  /* only read */
-    bool                  ends;    /* run_session_ends() */
-    struct session_header h;       /* of the file; of the run once attached */
-    bool                  attached;
-    uint64_t              adapters; /* run_session_id */
+    char *path;
+    int fd;                  /* -1: there is no file, or an empty one */
+    bool shared;             /* only read */
+    bool ends;               /* run_session_ends() */
+    struct session_header h; /* of the file; of the run once attached */
+    bool attached;
+    uint64_t adapters; /* run_session_id */
     /* up to the last commit */
-    int32_t              *token;
-    int64_t               n, cap;
-    struct records        kv;      /* those in use: adjacent ranges; each ends where the next begins */
-    struct records        snap;    /* ascending */
-    unsigned char         blob[RUN_SESSION_BLOB_MAX];
-    size_t                n_blob;
-    uint64_t              end;     /* of the last commit */
-    uint64_t              check;   /* of that commit */
+    int32_t *token;
+    int64_t n, cap;
+    struct records kv;   /* those in use: adjacent ranges; each ends where the next begins */
+    struct records snap; /* ascending */
+    unsigned char blob[RUN_SESSION_BLOB_MAX];
+    size_t n_blob;
+    uint64_t end;   /* of the last commit */
+    uint64_t check; /* of that commit */
     struct run_session_stat stat;
     /* buffers for one record, decoded and packed, once attached */
-    unsigned char        *raw, *packed;
-    size_t                raw_bytes, packed_bytes;
-    ZSTD_CCtx            *cctx;
-    ZSTD_DCtx            *dctx;
+    unsigned char *raw, *packed;
+    size_t raw_bytes, packed_bytes;
+    ZSTD_CCtx *cctx;
+    ZSTD_DCtx *dctx;
 };
 
 /* session.c */
-void     run_session_header_put(unsigned char out[HEADER_BYTES], const struct session_header *h);
-void     run_session_record_put(unsigned char out[RECORD_BYTES], struct record *r); /* sets check */
-MUST_CHECK enum err_code run_session_read(const struct run_session *s, uint64_t at, void *to, size_t n,
-                                          struct err *e);
+void run_session_header_put(unsigned char out[HEADER_BYTES], const struct session_header *h);
+void run_session_record_put(unsigned char out[RECORD_BYTES], struct record *r); /* sets check */
+MUST_CHECK enum err_code run_session_read(const struct run_session *s, uint64_t at, void *to, size_t n, struct err *e);
 /* Reads the file from its beginning; on an error it is closed. */
 MUST_CHECK enum err_code run_session_scan(struct run_session *s, struct err *e);
 /* Opens, locks and reads the file under the path; on an error none is open. */

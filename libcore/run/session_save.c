@@ -15,19 +15,19 @@ enum { LEVEL = 1, DEAD_MIN = 1 << 20 }; /* zstd; bytes that are not worth a new 
 /* What is being written, and where. */
 struct writer {
     struct run_session *s;
-    struct io_out      *out;  /* NULL: at the end of the file */
-    uint64_t            prev; /* name of the record before */
-    uint64_t            n;    /* records since the last commit */
-    uint64_t            bytes;
+    struct io_out *out; /* NULL: at the end of the file */
+    uint64_t prev;      /* name of the record before */
+    uint64_t n;         /* records since the last commit */
+    uint64_t bytes;
 };
 
 /* What a save has to say. */
 struct saving {
     struct run *r;
-    int         seq;
-    int64_t     from, to;  /* positions that are not in the file */
+    int seq;
+    int64_t from, to; /* positions that are not in the file */
     const void *blob;
-    size_t      n_blob;
+    size_t n_blob;
 };
 
 static enum err_code put(struct writer *w, const void *data, size_t n, struct err *e)
@@ -56,8 +56,7 @@ static enum err_code put_record(struct writer *w, struct record *r, const void *
 }
 
 /* n bytes as they are, or compressed if that is shorter. */
-static enum err_code put_data(struct writer *w, struct record *r, const void *data, size_t n, bool pack,
-                              struct err *e)
+static enum err_code put_data(struct writer *w, struct record *r, const void *data, size_t n, bool pack, struct err *e)
 {
     struct run_session *s = w->s;
     size_t packed = pack ? ZSTD_compressCCtx(s->cctx, s->packed, s->packed_bytes, data, n, LEVEL) : n;
@@ -286,8 +285,7 @@ void run_session_ends(struct run_session *s)
     s->ends = true;
 }
 
-enum err_code run_session_save(struct run_session *s, struct run *r, int seq, const void *blob, size_t n,
-                               struct err *e)
+enum err_code run_session_save(struct run_session *s, struct run *r, int seq, const void *blob, size_t n, struct err *e)
 {
     struct saving v = { r, seq, 0, 0, blob, n };
     struct run_match m;
@@ -304,8 +302,10 @@ enum err_code run_session_save(struct run_session *s, struct run *r, int seq, co
     v.from = m.common;
     at_path = run_session_path(s);
     if (at_path == PATH_OTHER)
-        return err_set(e, ERR_IO, s->fd < 0 ? "%s: another program has made it meanwhile; this turn is not saved"
-                                            : "%s: was replaced while it was in use; this turn is not saved", s->path);
+        return err_set(e, ERR_IO,
+                       s->fd < 0 ? "%s: another program has made it meanwhile; this turn is not saved"
+                                 : "%s: was replaced while it was in use; this turn is not saved",
+                       s->path);
     s->stat.removed = s->fd >= 0 && at_path == PATH_NONE;
     if (s->fd < 0 || at_path == PATH_NONE || worn(s, &v)) {
         struct io_out *out;

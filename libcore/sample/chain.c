@@ -12,21 +12,20 @@
 struct sample_opts sample_defaults(void)
 {
     return (struct sample_opts){
-        .top_p              = 1,
-        .typical_p          = 1,
-        .repeat_penalty     = 1,
-        .penalty_last_n     = 64,
-        .dry_base           = 1.75f,
+        .top_p = 1,
+        .typical_p = 1,
+        .repeat_penalty = 1,
+        .penalty_last_n = 64,
+        .dry_base = 1.75f,
         .dry_allowed_length = 2,
-        .dry_last_n         = -1,
+        .dry_last_n = -1,
     };
 }
 
 static bool penalty_on(const struct sample_opts *o)
 {
     bool neutral = o->repeat_penalty >= 1 && o->repeat_penalty <= 1 && o->presence_penalty >= 0 &&
-                   o->presence_penalty <= 0 && o->frequency_penalty >= 0 &&
-                   o->frequency_penalty <= 0;
+                   o->presence_penalty <= 0 && o->frequency_penalty >= 0 && o->frequency_penalty <= 0;
     return !neutral && o->penalty_last_n != 0;
 }
 
@@ -61,8 +60,8 @@ static enum err_code check_ranges(const struct sample_opts *o, int32_t n_vocab, 
         if (!(checks[i].value >= checks[i].min && checks[i].value <= checks[i].max)) {
             if (checks[i].max >= INT32_MAX)
                 return err_set(e, ERR_ARG, "%s: %g is below %g", checks[i].name, checks[i].value, checks[i].min);
-            return err_set(e, ERR_ARG, "%s: %g is not between %g and %g", checks[i].name, checks[i].value, checks[i].min,
-                           checks[i].max);
+            return err_set(e, ERR_ARG, "%s: %g is not between %g and %g", checks[i].name, checks[i].value,
+                           checks[i].min, checks[i].max);
         }
     }
     return ERR_OK;
@@ -71,23 +70,22 @@ static enum err_code check_ranges(const struct sample_opts *o, int32_t n_vocab, 
 static enum err_code check_tokens(const struct sample_opts *o, int32_t n_vocab, struct err *e)
 {
     if ((!o->bias && o->n_bias > 0) || (!o->dry_breakers && o->n_dry_breakers > 0)) {
-        return err_set(e, ERR_ARG, "%s: no list given",
-                       !o->bias && o->n_bias > 0 ? "bias" : "dry_breakers");
+        return err_set(e, ERR_ARG, "%s: no list given", !o->bias && o->n_bias > 0 ? "bias" : "dry_breakers");
     }
     for (size_t i = 0; i < o->n_bias; i++) {
         if (o->bias[i].token < 0 || o->bias[i].token >= n_vocab) {
-            return err_set(e, ERR_ARG, "bias: token %d is not in the vocabulary of %d",
-                           (int)o->bias[i].token, (int)n_vocab);
+            return err_set(e, ERR_ARG, "bias: token %d is not in the vocabulary of %d", (int)o->bias[i].token,
+                           (int)n_vocab);
         }
         if (!(o->bias[i].bias <= FLT_MAX)) {
-            return err_set(e, ERR_ARG, "bias: %g for token %d is neither a number nor -inf",
-                           (double)o->bias[i].bias, (int)o->bias[i].token);
+            return err_set(e, ERR_ARG, "bias: %g for token %d is neither a number nor -inf", (double)o->bias[i].bias,
+                           (int)o->bias[i].token);
         }
     }
     for (size_t i = 0; i < o->n_dry_breakers; i++) {
         if (o->dry_breakers[i] < 0 || o->dry_breakers[i] >= n_vocab) {
-            return err_set(e, ERR_ARG, "dry_breakers: token %d is not in the vocabulary of %d",
-                           (int)o->dry_breakers[i], (int)n_vocab);
+            return err_set(e, ERR_ARG, "dry_breakers: token %d is not in the vocabulary of %d", (int)o->dry_breakers[i],
+                           (int)n_vocab);
         }
     }
     return ERR_OK;
@@ -96,14 +94,14 @@ static enum err_code check_tokens(const struct sample_opts *o, int32_t n_vocab, 
 static void *take(struct sampler *s, size_t n, size_t size, bool *ok)
 {
     void *p = arena_array(&s->arena, n, size);
-    *ok     = *ok && p;
+    *ok = *ok && p;
     return p;
 }
 
 static bool open_edits(struct sampler *s, const struct sample_opts *o)
 {
-    bool   ok = true;
-    size_t v  = (size_t)s->n_vocab;
+    bool ok = true;
+    size_t v = (size_t)s->n_vocab;
     if (o->n_bias > 0) {
         struct sample_bias *bias = take(s, o->n_bias, sizeof *bias, &ok);
         if (bias) {
@@ -112,7 +110,7 @@ static bool open_edits(struct sampler *s, const struct sample_opts *o)
         s->opts.bias = bias;
     }
     if (penalty_on(o)) {
-        s->counts.slot  = take(s, v, sizeof *s->counts.slot, &ok);
+        s->counts.slot = take(s, v, sizeof *s->counts.slot, &ok);
         s->counts.token = take(s, v, sizeof *s->counts.token, &ok);
         s->counts.count = take(s, v, sizeof *s->counts.count, &ok);
     }
@@ -122,10 +120,10 @@ static bool open_edits(struct sampler *s, const struct sample_opts *o)
     }
     struct sample_dry *d = &s->dry;
     d->breaker = take(s, v, sizeof *d->breaker, &ok);
-    d->length  = take(s, v, sizeof *d->length, &ok);
-    d->found   = take(s, v, sizeof *d->found, &ok);
-    d->z       = take(s, SAMPLE_DRY_MAX, sizeof *d->z, &ok);
-    d->power   = take(s, SAMPLE_DRY_MAX, sizeof *d->power, &ok);
+    d->length = take(s, v, sizeof *d->length, &ok);
+    d->found = take(s, v, sizeof *d->found, &ok);
+    d->z = take(s, SAMPLE_DRY_MAX, sizeof *d->z, &ok);
+    d->power = take(s, SAMPLE_DRY_MAX, sizeof *d->power, &ok);
     if (!ok) {
         return false;
     }
@@ -142,26 +140,25 @@ static bool open_edits(struct sampler *s, const struct sample_opts *o)
 
 static bool open_arrays(struct sampler *s, const struct sample_opts *o)
 {
-    bool   ok       = true;
+    bool ok = true;
     size_t n_blocks = (size_t)s->n_blocks, n = n_blocks * SAMPLE_BLOCK;
-    s->x         = take(s, n, sizeof *s->x, &ok);
+    s->x = take(s, n, sizeof *s->x, &ok);
     s->block_max = take(s, n_blocks, sizeof *s->block_max, &ok);
-    s->dirty     = take(s, n_blocks, sizeof *s->dirty, &ok);
-    s->sums      = take(s, n_blocks, sizeof *s->sums, &ok);
-    s->top       = take(s, (size_t)o->n_top, sizeof *s->top, &ok);
+    s->dirty = take(s, n_blocks, sizeof *s->dirty, &ok);
+    s->sums = take(s, n_blocks, sizeof *s->sums, &ok);
+    s->top = take(s, (size_t)o->n_top, sizeof *s->top, &ok);
     s->known_bit = take(s, n / 32, sizeof *s->known_bit, &ok);
     if (o->temp > 0) {
         s->block_sum = take(s, n_blocks, sizeof *s->block_sum, &ok);
-        s->w         = take(s, n, sizeof *s->w, &ok);
-        s->id        = take(s, n, sizeof *s->id, &ok);
-        s->key       = take(s, n, sizeof *s->key, &ok);
-        s->bins      = take(s, SAMPLE_BINS, sizeof *s->bins, &ok);
+        s->w = take(s, n, sizeof *s->w, &ok);
+        s->id = take(s, n, sizeof *s->id, &ok);
+        s->key = take(s, n, sizeof *s->key, &ok);
+        s->bins = take(s, SAMPLE_BINS, sizeof *s->bins, &ok);
     }
     return ok;
 }
 
-enum err_code sample_open(struct sampler **out, const struct sample_opts *o, int32_t n_vocab,
-                          struct err *e)
+enum err_code sample_open(struct sampler **out, const struct sample_opts *o, int32_t n_vocab, struct err *e)
 {
     if (n_vocab < 1 || n_vocab > 1 << 28) {
         return err_set(e, ERR_ARG, "n_vocab: %d is not between 1 and 268435456", (int)n_vocab);
@@ -175,12 +172,12 @@ enum err_code sample_open(struct sampler **out, const struct sample_opts *o, int
     if (!s) {
         return err_set(e, ERR_NOMEM, "out of memory for a sampler");
     }
-    s->opts     = *o;
-    s->n_vocab  = n_vocab;
+    s->opts = *o;
+    s->n_vocab = n_vocab;
     s->n_blocks = (n_vocab + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK;
-    s->kernels  = softmax_kernels_for(simd_features());
-#define STAGE(name, on)                                  \
-    if (on) {                                            \
+    s->kernels = softmax_kernels_for(simd_features());
+#define STAGE(name, on) \
+    if (on) { \
         s->stages[s->n_stages++] = sample_stage_##name; \
     }
 #include "sample/stages.def"
@@ -213,7 +210,7 @@ static enum err_code remember(struct sampler *s, int32_t token, struct err *e)
         if (!p) {
             return err_set(e, ERR_NOMEM, "out of memory for the sampler's history");
         }
-        s->history     = p;
+        s->history = p;
         s->history_cap = cap;
     }
     s->history[s->n_history++] = token;
@@ -223,8 +220,7 @@ static enum err_code remember(struct sampler *s, int32_t token, struct err *e)
 enum err_code sample_accept(struct sampler *s, int32_t token, struct err *e)
 {
     if (token < 0 || token >= s->n_vocab) {
-        return err_set(e, ERR_ARG, "token %d is not in the vocabulary of %d", (int)token,
-                       (int)s->n_vocab);
+        return err_set(e, ERR_ARG, "token %d is not in the vocabulary of %d", (int)token, (int)s->n_vocab);
     }
     bool count = penalty_on(&s->opts);
     if (count || dry_on(&s->opts)) {
@@ -271,8 +267,7 @@ enum err_code sample_copy(struct sampler *to, const struct sampler *from, struct
         return ERR_OK;
     }
     if (to->n_vocab != from->n_vocab) {
-        return err_set(e, ERR_ARG, "samplers of %d and of %d tokens", (int)to->n_vocab,
-                       (int)from->n_vocab);
+        return err_set(e, ERR_ARG, "samplers of %d and of %d tokens", (int)to->n_vocab, (int)from->n_vocab);
     }
     if (keeps && from->n_history < from->position) {
         return err_set(e, ERR_ARG, "a sampler with penalties cannot go on from one without");
@@ -282,7 +277,7 @@ enum err_code sample_copy(struct sampler *to, const struct sampler *from, struct
         if (!p) {
             return err_set(e, ERR_NOMEM, "out of memory for the sampler's history");
         }
-        to->history     = p;
+        to->history = p;
         to->history_cap = from->history_cap;
     }
     to->position = from->position;
@@ -328,8 +323,8 @@ void sample_edit(struct sampler *s, int32_t token, float logit)
 
 void sample_forbid(struct sampler *s, int32_t token)
 {
-    s->edited                      = true;
-    s->x[token]                    = -INFINITY;
+    s->edited = true;
+    s->x[token] = -INFINITY;
     s->dirty[token / SAMPLE_BLOCK] = 1;
 }
 
@@ -339,8 +334,8 @@ static void load(struct sampler *s, const float *logits, const uint32_t *mask)
     float in[SAMPLE_BLOCK];
     s->max = -INFINITY;
     for (int32_t b = 0; b < s->n_blocks; b++) {
-        const float *src  = logits + (size_t)b * SAMPLE_BLOCK;
-        int32_t      left = s->n_vocab - b * SAMPLE_BLOCK;
+        const float *src = logits + (size_t)b * SAMPLE_BLOCK;
+        int32_t left = s->n_vocab - b * SAMPLE_BLOCK;
         if (left < SAMPLE_BLOCK || mask) {
             for (int32_t i = 0; i < SAMPLE_BLOCK; i++) {
                 int32_t word = b * (SAMPLE_BLOCK / 32) + i / 32;
@@ -385,20 +380,19 @@ static double weighted_of(struct sampler *s)
     return softmax_fold(s->sums, s->n_blocks);
 }
 
-void sample_sums(struct sampler *s, const float *logits, const uint32_t *mask,
-                 struct logits_digest *d)
+void sample_sums(struct sampler *s, const float *logits, const uint32_t *mask, struct logits_digest *d)
 {
     *d = (struct logits_digest){ .n_top = 0 };
     load(s, logits, NULL);
-    d->raw_max   = s->max;
+    d->raw_max = s->max;
     d->raw_total = s->max >= -FLT_MAX ? mass_of(s) : 0;
     if (mask) {
         load(s, logits, mask);
     }
-    d->max      = s->max;
-    d->total    = !(s->max >= -FLT_MAX) ? 0 : mask ? mass_of(s) : d->raw_total;
+    d->max = s->max;
+    d->total = !(s->max >= -FLT_MAX) ? 0 : mask ? mass_of(s) : d->raw_total;
     d->weighted = s->max >= -FLT_MAX ? weighted_of(s) : 0;
-    s->empty    = false;
+    s->empty = false;
 }
 
 static bool any_finite(const float *logits, int32_t n)
@@ -414,13 +408,13 @@ static bool any_finite(const float *logits, int32_t n)
 enum err_code sample_run(struct sampler *s, struct err *e)
 {
     enum err_code rc = ERR_OK;
-    s->n        = s->n_vocab;
-    s->dense    = true;
-    s->weighed  = false;
-    s->edited   = false;
-    s->lacking  = false;
+    s->n = s->n_vocab;
+    s->dense = true;
+    s->weighed = false;
+    s->edited = false;
+    s->lacking = false;
     s->inv_temp = 1;
-    s->token    = -1;
+    s->token = -1;
     for (int32_t i = 0; i < s->n_stages && s->token < 0 && !s->lacking && rc == ERR_OK; i++) {
         rc = s->stages[i](s, e);
     }
@@ -446,7 +440,7 @@ enum err_code sample_next_row(struct sampler *s, const float *logits, const uint
     /* ln(sum(exp(x))) in two parts, because their sum would lose digits */
     double raw_max = (double)s->max, rest;
     s->mass = mass_of(s);
-    rest    = log(s->mass);
+    rest = log(s->mass);
     if (mask) {
         load(s, logits, mask);
         if (!(s->max >= -FLT_MAX)) {

@@ -15,9 +15,9 @@
 #include "sample/sample.h"
 
 enum {
-    SAMPLE_BLOCK   = SOFTMAX_BLOCK,
+    SAMPLE_BLOCK = SOFTMAX_BLOCK,
     SAMPLE_DRY_MAX = 1024, /* a repetition counts up to this length, in tokens */
-    SAMPLE_BINS    = 2048,
+    SAMPLE_BINS = 2048,
 };
 
 typedef enum err_code sample_stage_fn(struct sampler *s, struct err *e);
@@ -36,7 +36,7 @@ struct sample_counts {
     int32_t *slot;  /* [n_vocab] index into token and count, plus 1; 0: not seen */
     int32_t *token; /* [n] */
     int32_t *count; /* [n] */
-    int32_t  n;
+    int32_t n;
 };
 
 struct sample_dry {
@@ -44,7 +44,7 @@ struct sample_dry {
     uint16_t *length; /* [n_vocab] longest repetition the token would continue; 0 between calls */
     int32_t *found;   /* [n_vocab] tokens with length > 0 */
     uint16_t *z;      /* [SAMPLE_DRY_MAX] the Z-function's beginning */
-    float    *power;  /* [SAMPLE_DRY_MAX] multiplier * base^i */
+    float *power;     /* [SAMPLE_DRY_MAX] multiplier * base^i */
 };
 
 struct sampler {
@@ -57,43 +57,43 @@ struct sampler {
     struct arena arena; /* everything below but history */
 
     int32_t *history; /* [n_history] what penalties and DRY look back at; grows */
-    size_t   n_history, history_cap;
+    size_t n_history, history_cap;
     uint64_t position; /* tokens accepted */
     struct sample_counts counts;
     struct sample_dry dry;
 
     /* One choice. Arrays hold n_blocks * SAMPLE_BLOCK entries. */
-    float   *x;         /* logits; entries from n on are -inf */
-    float   *block_max; /* [n_blocks] largest x of each block, while dense */
-    uint8_t *dirty;     /* [n_blocks] an edit made block_max wrong */
-    double  *block_sum; /* [n_blocks] of w */
-    double  *sums;      /* [n_blocks] for softmax_fold() */
-    float   *w;         /* weights exp((x - max) / temp), when weighed */
-    int32_t *id;        /* token of each candidate, unless dense */
-    uint32_t *key;      /* what a cut orders by, ascending */
-    double  *bins;      /* [SAMPLE_BINS] */
+    float *x;               /* logits; entries from n on are -inf */
+    float *block_max;       /* [n_blocks] largest x of each block, while dense */
+    uint8_t *dirty;         /* [n_blocks] an edit made block_max wrong */
+    double *block_sum;      /* [n_blocks] of w */
+    double *sums;           /* [n_blocks] for softmax_fold() */
+    float *w;               /* weights exp((x - max) / temp), when weighed */
+    int32_t *id;            /* token of each candidate, unless dense */
+    uint32_t *key;          /* what a cut orders by, ascending */
+    double *bins;           /* [SAMPLE_BINS] */
     struct sample_top *top; /* [n_top] */
-    int32_t n;       /* candidates */
-    bool    dense;   /* candidates are still all of the vocabulary, id is not used */
-    bool    weighed; /* w, block_sum and total are valid */
-    double  total;   /* of w */
-    float   max;     /* largest x */
-    float   inv_temp;
-    int32_t token;   /* chosen; -1 while open */
+    int32_t n;              /* candidates */
+    bool dense;             /* candidates are still all of the vocabulary, id is not used */
+    bool weighed;           /* w, block_sum and total are valid */
+    double total;           /* of w */
+    float max;              /* largest x */
+    float inv_temp;
+    int32_t token; /* chosen; -1 while open */
 
     const struct sample_mix *mix; /* of this choice; NULL: none */
     const int32_t *shun;          /* [n_shun] */
     int32_t n_shun;
-    double  mass; /* of exp(x - max) before the stages: the sum that mix is relative to */
+    double mass; /* of exp(x - max) before the stages: the sum that mix is relative to */
 
     /* sample_next_digest(): x holds the tokens that are known, the others are -inf. */
     uint32_t *known_bit; /* [n_blocks * SAMPLE_BLOCK / 32] tokens that are known; 0 between calls */
-    bool    empty;    /* x and block_max are all -inf */
-    bool    sparse;   /* in such a call */
-    bool    edited;   /* some logit is not the model's */
-    bool    lacking;  /* a stage needs more than is known */
-    float   known;    /* every logit above is known; of equal ones, those with the lowest ids */
-    double  heated;   /* total of all tokens, unless edited */
+    bool empty;          /* x and block_max are all -inf */
+    bool sparse;         /* in such a call */
+    bool edited;         /* some logit is not the model's */
+    bool lacking;        /* a stage needs more than is known */
+    float known;         /* every logit above is known; of equal ones, those with the lowest ids */
+    double heated;       /* total of all tokens, unless edited */
 };
 
 /* chain.c */

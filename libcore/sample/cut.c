@@ -19,25 +19,24 @@
 static uint32_t key_of(float v)
 {
     uint32_t bits;
-    float    plus = v + 0.0f;
+    float plus = v + 0.0f;
     memcpy(&bits, &plus, sizeof bits);
     return bits >> 31 ? bits : ~bits & 0x7fffffffu;
 }
 
 struct edge {
-    uint32_t key;    /* smaller keys stay */
-    double   before; /* what they sum to */
+    uint32_t key;  /* smaller keys stay */
+    double before; /* what they sum to */
 };
 
 /* Where the sum over ascending keys reaches target; w NULL counts entries. */
-static struct edge find_edge(const uint32_t *key, const float *w, int32_t n, double target,
-                             double *bins)
+static struct edge find_edge(const uint32_t *key, const float *w, int32_t n, double target, double *bins)
 {
     static const struct {
         int shift, bits;
     } digits[] = { { 21, 11 }, { 10, 11 }, { 0, 10 } };
-    struct edge at   = { 0, 0 };
-    uint32_t    mask = 0;
+    struct edge at = { 0, 0 };
+    uint32_t mask = 0;
     for (int d = 0; d < 3; d++) {
         uint32_t n_bins = 1u << digits[d].bits, bin = 0;
         memset(bins, 0, n_bins * sizeof *bins);
@@ -49,7 +48,7 @@ static struct edge find_edge(const uint32_t *key, const float *w, int32_t n, dou
         double sum = at.before;
         for (uint32_t b = 0; b < n_bins; b++) {
             if (bins[b] > 0) { /* the last one is the edge if rounding keeps sum below target */
-                bin       = b;
+                bin = b;
                 at.before = sum;
                 sum += bins[b];
                 if (sum >= target) {
@@ -89,7 +88,7 @@ void sample_weigh(struct sampler *s)
                 s->kernels->weigh(s->x + at, s->w + at, s->max, s->inv_temp);
             }
         }
-        s->total   = s->heated;
+        s->total = s->heated;
         s->lacking = s->lacking || s->edited;
         s->weighed = true;
         return;
@@ -107,7 +106,7 @@ void sample_weigh(struct sampler *s)
 /* Candidate `from` becomes number `to` of the list. */
 static void move(struct sampler *s, int32_t to, int32_t from)
 {
-    s->x[to]  = s->x[from];
+    s->x[to] = s->x[from];
     s->id[to] = s->dense ? from : s->id[from];
     if (s->weighed) {
         s->w[to] = s->w[from];
@@ -134,7 +133,7 @@ static void gather(struct sampler *s, float floor, float w_floor)
             n += keep;
         }
     }
-    s->n     = n;
+    s->n = n;
     s->dense = false;
 }
 
@@ -143,7 +142,7 @@ static void gather(struct sampler *s, float floor, float w_floor)
 static void keep_first(struct sampler *s, double target, bool by_weight)
 {
     struct edge at = find_edge(s->key, by_weight ? s->w : NULL, s->n, target, s->bins);
-    int32_t     n  = 0;
+    int32_t n = 0;
     for (int32_t i = 0; i < s->n; i++) {
         bool keep = s->key[i] < at.key;
         if (s->key[i] == at.key && at.before < target) {
@@ -202,7 +201,7 @@ enum err_code sample_stage_top_k(struct sampler *s, struct err *e)
                 s->key[b] = key_of(s->block_max[b]);
             }
             struct edge at = find_edge(s->key, NULL, s->n_blocks, k, s->bins);
-            floor          = s->max;
+            floor = s->max;
             for (int32_t b = 0; b < s->n_blocks; b++) {
                 if (s->key[b] <= at.key && s->block_max[b] < floor) {
                     floor = s->block_max[b];
@@ -226,8 +225,8 @@ enum err_code sample_stage_top_k(struct sampler *s, struct err *e)
 /* The sum of all weights from w_floor up, while dense. */
 static double weight_above(const struct sampler *s, float w_floor)
 {
-    float  floor = floor_of(s, (double)w_floor), w[SAMPLE_BLOCK];
-    double sum   = 0;
+    float floor = floor_of(s, (double)w_floor), w[SAMPLE_BLOCK];
+    double sum = 0;
     for (int32_t b = 0; b < s->n_blocks; b++) {
         if (s->block_max[b] >= floor) {
             const float *from = s->w + (size_t)b * SAMPLE_BLOCK;
@@ -279,8 +278,8 @@ enum err_code sample_stage_min_p(struct sampler *s, struct err *e)
         gather(s, floor_of(s, (double)s->opts.min_p), 0);
     }
     sample_weigh(s);
-    float   best = 0;
-    int32_t n    = 0;
+    float best = 0;
+    int32_t n = 0;
     for (int32_t i = 0; i < s->n; i++) {
         best = s->w[i] > best ? s->w[i] : best;
     }
@@ -313,7 +312,7 @@ enum err_code sample_stage_typical(struct sampler *s, struct err *e)
     }
     for (int32_t i = 0; i < s->n; i++) {
         double info = ((double)s->max - (double)s->x[i]) * (double)s->inv_temp + log_total;
-        float  off  = (float)fmin(fabs(info - entropy), (double)FLT_MAX);
+        float off = (float)fmin(fabs(info - entropy), (double)FLT_MAX);
         memcpy(&s->key[i], &off, sizeof off); /* floats that are not negative order like integers */
     }
     keep_first(s, fmax((double)s->opts.typical_p * s->total, DBL_MIN), true);

@@ -60,10 +60,10 @@ void sample_wants(struct sampler *s, const struct sample_mix *mix, struct logits
         top = top < MOST ? top : MOST;
     }
     *w = (struct logits_want){
-        .n_top    = top,
+        .n_top = top,
         .inv_temp = o->temp > 0 ? sample_inv_temp(o) : 1,
-        .ids      = ids,
-        .n_ids    = top > 0 ? n_ids : 0,
+        .ids = ids,
+        .n_ids = top > 0 ? n_ids : 0,
     };
 }
 
@@ -71,7 +71,7 @@ static void put(struct sampler *s, int32_t token, float logit)
 {
     int32_t b = token / SAMPLE_BLOCK;
     s->known_bit[token / 32] |= (uint32_t)1 << token % 32;
-    s->x[token]     = logit;
+    s->x[token] = logit;
     s->block_max[b] = logit > s->block_max[b] ? logit : s->block_max[b];
 }
 
@@ -79,9 +79,9 @@ static void wipe(struct sampler *s, int32_t token)
 {
     int32_t b = token / SAMPLE_BLOCK;
     s->known_bit[token / 32] = 0;
-    s->x[token]     = -INFINITY;
+    s->x[token] = -INFINITY;
     s->block_max[b] = -INFINITY;
-    s->dirty[b]     = 0;
+    s->dirty[b] = 0;
 }
 
 /* x with nothing in it but what is known. */
@@ -104,7 +104,7 @@ static void fill(struct sampler *s, const struct logits_digest *d)
             put(s, d->ids[i], d->logits[i]);
         }
     }
-    s->known  = d->all ? -FLT_MAX : d->top[d->n_top - 1].logit;
+    s->known = d->all ? -FLT_MAX : d->top[d->n_top - 1].logit;
     s->heated = d->heated;
 }
 
@@ -141,9 +141,9 @@ static float logit_of(const struct logits_digest *d, int32_t token)
     return -INFINITY;
 }
 
-enum err_code sample_next_digest(struct sampler *s, const struct logits_digest *d,
-                                 const struct sample_mix *mix, const int32_t *shun, int32_t n_shun,
-                                 struct sample_pick *pick, bool *enough, struct err *e)
+enum err_code sample_next_digest(struct sampler *s, const struct logits_digest *d, const struct sample_mix *mix,
+                                 const int32_t *shun, int32_t n_shun, struct sample_pick *pick, bool *enough,
+                                 struct err *e)
 {
     enum err_code rc = sample_with(s, mix, shun, n_shun, e);
     *enough = false;
@@ -162,20 +162,20 @@ enum err_code sample_next_digest(struct sampler *s, const struct logits_digest *
     }
     fill(s, d);
     s->sparse = true;
-    s->max    = d->max;
-    s->mass   = d->total;
+    s->max = d->max;
+    s->mass = d->total;
     rc = sample_run(s, e);
     clear(s, d);
     if (rc != ERR_OK || s->lacking) {
         return rc;
     }
-    double  max = (double)d->raw_max, rest = log(d->raw_total);
+    double max = (double)d->raw_max, rest = log(d->raw_total);
     int32_t n_top = s->opts.n_top < d->n_top ? s->opts.n_top : d->n_top;
     for (int32_t i = 0; i < n_top; i++) {
         s->top[i] = (struct sample_top){ d->top[i].token, (float)((double)d->top[i].logit - max - rest) };
     }
     double raw = (double)logit_of(d, s->token);
-    *pick   = (struct sample_pick){ s->token, (float)(raw - max - rest), s->top, n_top };
+    *pick = (struct sample_pick){ s->token, (float)(raw - max - rest), s->top, n_top };
     *enough = true;
     return ERR_OK;
 }

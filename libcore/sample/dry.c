@@ -25,8 +25,7 @@ static int32_t note(struct sample_dry *d, int32_t n_found, int32_t token, int32_
 }
 
 /* last points at r[0], r[k] is last[-k]. limit: tokens of r that a match may use. */
-static int32_t find(struct sample_dry *d, const int32_t *last, int64_t n, int32_t limit,
-                    int32_t allowed)
+static int32_t find(struct sample_dry *d, const int32_t *last, int64_t n, int32_t limit, int32_t allowed)
 {
     int32_t n_found = 0;
     int64_t begin = 0, end = 0;
@@ -42,7 +41,7 @@ static int32_t find(struct sample_dry *d, const int32_t *last, int64_t n, int32_
             }
             if (k + m > end) {
                 begin = k;
-                end   = k + m;
+                end = k + m;
             }
         }
         if (k < limit) {
@@ -59,7 +58,7 @@ static int32_t find(struct sample_dry *d, const int32_t *last, int64_t n, int32_
 static int32_t look(struct sampler *s)
 {
     struct sample_dry *d = &s->dry;
-    size_t  n       = s->n_history;
+    size_t n = s->n_history;
     int32_t allowed = s->opts.dry_allowed_length, last_n = s->opts.dry_last_n;
     if (last_n >= 0 && n > (size_t)last_n) {
         n = (size_t)last_n;
@@ -67,8 +66,8 @@ static int32_t look(struct sampler *s)
     if (n < 2) {
         return 0;
     }
-    const int32_t *last  = s->history + s->n_history - 1;
-    int32_t        limit = 0;
+    const int32_t *last = s->history + s->n_history - 1;
+    int32_t limit = 0;
     while (limit < SAMPLE_DRY_MAX && (size_t)limit < n && !d->breaker[last[-limit]]) {
         limit++;
     }

@@ -49,28 +49,26 @@ static bool in_range(double v)
     return v >= 0 && v <= 1;
 }
 
-enum err_code sample_with(struct sampler *s, const struct sample_mix *mix, const int32_t *shun,
-                          int32_t n_shun, struct err *e)
+enum err_code sample_with(struct sampler *s, const struct sample_mix *mix, const int32_t *shun, int32_t n_shun,
+                          struct err *e)
 {
     for (int32_t i = 0; i < n_shun; i++) {
         if (shun[i] < 0 || shun[i] >= s->n_vocab) {
-            return err_set(e, ERR_ARG, "shun: token %d is not in the vocabulary of %d",
-                           (int)shun[i], (int)s->n_vocab);
+            return err_set(e, ERR_ARG, "shun: token %d is not in the vocabulary of %d", (int)shun[i], (int)s->n_vocab);
         }
     }
     if (mix && (mix->n < 0 || mix->n > SAMPLE_MIX_MAX || !in_range((double)mix->weight))) {
-        return err_set(e, ERR_ARG, "mix: %d tokens with weight %g", (int)mix->n,
-                       (double)mix->weight);
+        return err_set(e, ERR_ARG, "mix: %d tokens with weight %g", (int)mix->n, (double)mix->weight);
     }
     for (int32_t i = 0; mix && i < mix->n; i++) {
         int32_t t = mix->token[i];
         if (t < 0 || t >= s->n_vocab || !in_range((double)mix->q[i])) {
-            return err_set(e, ERR_ARG, "mix: token %d of %d with probability %g",
-                           (int)mix->token[i], (int)s->n_vocab, (double)mix->q[i]);
+            return err_set(e, ERR_ARG, "mix: token %d of %d with probability %g", (int)mix->token[i], (int)s->n_vocab,
+                           (double)mix->q[i]);
         }
     }
-    s->mix    = mix;
-    s->shun   = shun;
+    s->mix = mix;
+    s->shun = shun;
     s->n_shun = n_shun;
     return ERR_OK;
 }

@@ -28,14 +28,13 @@ enum err_code sample_stage_peak(struct sampler *s, struct err *e)
     for (int32_t b = 0; b < s->n_blocks; b++) {
         if (s->dirty[b]) {
             s->block_max[b] = s->kernels->scan(s->x + (size_t)b * SAMPLE_BLOCK, same);
-            s->dirty[b]     = 0;
+            s->dirty[b] = 0;
         }
         s->max = s->block_max[b] > s->max ? s->block_max[b] : s->max;
     }
     sample_needs(s, s->max);
     if (!(s->max >= -FLT_MAX) && !s->lacking) {
-        return err_set(e, ERR_ARG, "%s: forbids every token that the model allows",
-                       s->n_shun > 0 ? "shun" : "bias");
+        return err_set(e, ERR_ARG, "%s: forbids every token that the model allows", s->n_shun > 0 ? "shun" : "bias");
     }
     return ERR_OK;
 }
@@ -57,7 +56,7 @@ enum err_code sample_stage_draw(struct sampler *s, struct err *e)
         s->lacking = true;
         return ERR_OK;
     }
-    double  mark = rng_unit(s->opts.seed, s->opts.stream, s->position) * s->total, sum = 0;
+    double mark = rng_unit(s->opts.seed, s->opts.stream, s->position) * s->total, sum = 0;
     int32_t n_blocks = (s->n + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK, block = 0;
     for (int32_t b = 0; b < n_blocks; b++) {
         if (s->block_sum[b] > 0) {
@@ -100,7 +99,7 @@ static void sift(struct sample_top *heap, int32_t n, struct sample_top v)
             break;
         }
         heap[i] = heap[child];
-        i       = child;
+        i = child;
     }
     heap[i] = v;
 }
@@ -109,7 +108,7 @@ static void rise(struct sample_top *heap, int32_t i, struct sample_top v)
 {
     while (i > 0 && worse(&v, &heap[(i - 1) / 2])) {
         heap[i] = heap[(i - 1) / 2];
-        i       = (i - 1) / 2;
+        i = (i - 1) / 2;
     }
     heap[i] = v;
 }
@@ -136,7 +135,7 @@ int32_t sample_best(struct sampler *s)
     }
     for (int32_t left = n - 1; left > 0; left--) {
         struct sample_top v = s->top[left];
-        s->top[left]        = s->top[0];
+        s->top[left] = s->top[0];
         sift(s->top, left, v);
     }
     return n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sample.h - logits to a token: a chain of stages over a float array.          room: sample (base)
+/* sample.h - logits to a token: a chain of stages over a float array.          room: sample
  *
  * Order of stages, each skipped when off (stages.def is this list):
  *   shun      forbids the tokens that the caller shuns
@@ -27,30 +27,30 @@
 
 struct sample_bias {
     int32_t token;
-    float   bias; /* added to the logit, twice if given twice; -INFINITY forbids the token */
+    float bias; /* added to the logit, twice if given twice; -INFINITY forbids the token */
 };
 
 struct sample_opts {
-    float    temp;              /* 0: greedy, exact argmax, lowest id on ties */
-    int32_t  top_k;             /* 0, -1: off */
-    float    top_p;             /* 1: off */
-    float    min_p;             /* 0: off */
-    float    typical_p;         /* 1: off */
-    float    repeat_penalty;    /* 1: off (Keskar et al. 2019, CTRL) */
-    float    presence_penalty;  /* 0: off */
-    float    frequency_penalty; /* 0: off */
-    int32_t  penalty_last_n;    /* tokens looked back at; 0: off; -1: all */
-    float    dry_multiplier;    /* 0: off */
-    float    dry_base;          /* 1 or more */
-    int32_t  dry_allowed_length; /* 1 to 1024; repetitions count up to 1024 tokens */
-    int32_t  dry_last_n;        /* tokens looked back at; -1: all */
+    float temp;                  /* 0: greedy, exact argmax, lowest id on ties */
+    int32_t top_k;               /* 0, -1: off */
+    float top_p;                 /* 1: off */
+    float min_p;                 /* 0: off */
+    float typical_p;             /* 1: off */
+    float repeat_penalty;        /* 1: off (Keskar et al. 2019, CTRL) */
+    float presence_penalty;      /* 0: off */
+    float frequency_penalty;     /* 0: off */
+    int32_t penalty_last_n;      /* tokens looked back at; 0: off; -1: all */
+    float dry_multiplier;        /* 0: off */
+    float dry_base;              /* 1 or more */
+    int32_t dry_allowed_length;  /* 1 to 1024; repetitions count up to 1024 tokens */
+    int32_t dry_last_n;          /* tokens looked back at; -1: all */
     const int32_t *dry_breakers; /* tokens that end a repetition; never penalised themselves */
-    size_t   n_dry_breakers;
+    size_t n_dry_breakers;
     const struct sample_bias *bias;
-    size_t   n_bias;
+    size_t n_bias;
     uint64_t seed;
-    uint64_t stream;            /* number of the sequence in a batch of draws with one seed */
-    int32_t  n_top;             /* log-probabilities of this many best tokens wanted */
+    uint64_t stream; /* number of the sequence in a batch of draws with one seed */
+    int32_t n_top;   /* log-probabilities of this many best tokens wanted */
 };
 /* Everything off, temp 0. If they are switched on, penalties look back at 64 tokens, and DRY (base
  * 1.75, allowed length 2) at all. */
@@ -58,11 +58,11 @@ struct sample_opts sample_defaults(void);
 
 struct sample_top {
     int32_t token;
-    float   logprob; /* natural log, of the model's own distribution: softmax of the raw logits */
+    float logprob; /* natural log, of the model's own distribution: softmax of the raw logits */
 };
 struct sample_pick {
     int32_t token;
-    float   logprob;              /* as above, of the chosen token */
+    float logprob;                /* as above, of the chosen token */
     const struct sample_top *top; /* best first, lowest id on ties; valid until the next call */
     int32_t n_top;                /* as asked for, or all tokens whose probability is not 0 */
 };
@@ -75,17 +75,16 @@ struct sampler;
  * that follows work on p'. For every token -ln p' <= -ln p - ln(1 - w): w = 1 - exp(-b) costs at
  * most b nats. */
 struct sample_mix {
-    const int32_t *token;  /* [n], n <= SAMPLE_MIX_MAX, no token twice */
-    const float   *q;      /* of each, 0 .. 1; their sum is at most 1 */
-    int32_t        n;
-    float          weight; /* w, 0 .. 1 (1 - 2^-20 stands for what is above); 0 changes no bit */
+    const int32_t *token; /* [n], n <= SAMPLE_MIX_MAX, no token twice */
+    const float *q;       /* of each, 0 .. 1; their sum is at most 1 */
+    int32_t n;
+    float weight; /* w, 0 .. 1 (1 - 2^-20 stands for what is above); 0 changes no bit */
 };
 enum { SAMPLE_MIX_MAX = 32 };
 
 /* Copies what o points to; takes about 4 bytes per token of the vocabulary, 16 when temp is not 0.
  * ERR_ARG names the option that is out of range. */
-MUST_CHECK enum err_code sample_open(struct sampler **out, const struct sample_opts *o,
-                                     int32_t n_vocab, struct err *e);
+MUST_CHECK enum err_code sample_open(struct sampler **out, const struct sample_opts *o, int32_t n_vocab, struct err *e);
 void sample_close(struct sampler *s);
 /* A token that the sequence now contains (prompt or chosen): penalties and DRY look at these. The
  * only call that allocates, and only while penalties or DRY are on. */
@@ -102,25 +101,21 @@ MUST_CHECK enum err_code sample_copy(struct sampler *to, const struct sampler *f
  * ids: room for LOGITS_IDS_MAX tokens, which w->ids points to. mix: NULL, or the tokens that will be
  * mixed in; q and weight may be set later. w->mask is NULL: the caller may set it, and ask for more
  * (a larger n_top, more ids). */
-void sample_wants(struct sampler *s, const struct sample_mix *mix, struct logits_want *w,
-                  int32_t *ids);
+void sample_wants(struct sampler *s, const struct sample_mix *mix, struct logits_want *w, int32_t *ids);
 /* Chooses from a digest of the row. mix: NULL for none. shun: tokens that may not be chosen. *enough
  * false: nothing was chosen, and the caller must use sample_next_row(). Else the result is the same
  * as that of sample_next_row(), to the bit. Errors as there. */
 MUST_CHECK enum err_code sample_next_digest(struct sampler *s, const struct logits_digest *d,
-                                            const struct sample_mix *mix, const int32_t *shun,
-                                            int32_t n_shun, struct sample_pick *pick, bool *enough,
-                                            struct err *e);
+                                            const struct sample_mix *mix, const int32_t *shun, int32_t n_shun,
+                                            struct sample_pick *pick, bool *enough, struct err *e);
 /* Chooses from logits[n_vocab], which are left unchanged. mask: bit t % 32 of word t / 32 is set
  * where token t may be chosen; NULL: all may. NaN counts as -inf, +inf as the largest float; when no
  * logit is finite: ERR_DEVICE. ERR_ARG: mask, bias and shun forbid all tokens with a finite logit; a
  * token outside the vocabulary; a mix out of range. Does not accept the choice. */
-MUST_CHECK enum err_code sample_next_row(struct sampler *s, const float *logits,
-                                         const uint32_t *mask, const struct sample_mix *mix,
-                                         const int32_t *shun, int32_t n_shun,
+MUST_CHECK enum err_code sample_next_row(struct sampler *s, const float *logits, const uint32_t *mask,
+                                         const struct sample_mix *mix, const int32_t *shun, int32_t n_shun,
                                          struct sample_pick *pick, struct err *e);
 /* The sums of a digest, to the bit, computed from a whole row: max, total, weighted, raw_max, raw_total; the rest of *d is
  * 0. Where no logit is finite the sums are 0. */
-void sample_sums(struct sampler *s, const float *logits, const uint32_t *mask,
-                 struct logits_digest *d);
+void sample_sums(struct sampler *s, const float *logits, const uint32_t *mask, struct logits_digest *d);
 #endif

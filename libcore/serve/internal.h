@@ -16,7 +16,7 @@ enum { STOPS_MAX = 16, CHOICES_MAX = 64, PROMPTS_MAX = 64, TOP_MAX = 20, POINTER
 
 /* What is wrong with a request. */
 struct fault {
-    int  status; /* 0: nothing is */
+    int status; /* 0: nothing is */
     char pointer[POINTER_BYTES];
     char message[POINTER_BYTES + 400];
 };
@@ -24,98 +24,99 @@ bool serve_fault(struct fault *f, int status, const char *pointer, const char *f
 
 /* What a body asks for. */
 struct wish {
-    struct gen_request q;          /* without the prompt */
-    json_t   *messages, *tools;    /* borrowed from the body */
-    json_t   *kwargs;              /* of the template; owned; NULL: none */
-    json_t   *prompt, *input;      /* borrowed */
-    json_t   *schema;              /* owned: the schema of the answer; NULL: any answer */
-    const char *tool_choice;       /* "auto" or "none" */
-    bool      parallel_calls;
-    bool      stream, usage;       /* usage: a stream ends with the usage */
-    bool      echo, seeded;
-    int       n;                   /* choices of a prompt */
-    int       top;                 /* log-probabilities of this many best tokens; -1: none wanted */
-    int64_t   budget;              /* of reasoning; -1: none */
-    bool      base64;              /* embeddings */
+    struct gen_request q;     /* without the prompt */
+    json_t *messages, *tools; /* borrowed from the body */
+    json_t *kwargs;           /* of the template; owned; NULL: none */
+    json_t *prompt, *input;   /* borrowed */
+    json_t *schema;           /* owned: the schema of the answer; NULL: any answer */
+    const char *tool_choice;  /* "auto" or "none" */
+    bool parallel_calls;
+    bool stream, usage; /* usage: a stream ends with the usage */
+    bool echo, seeded;
+    int n;          /* choices of a prompt */
+    int top;        /* log-probabilities of this many best tokens; -1: none wanted */
+    int64_t budget; /* of reasoning; -1: none */
+    bool base64;    /* embeddings */
     struct str stops[STOPS_MAX];
-    struct sample_bias *bias;      /* owned */
-    json_t   *lora;                /* borrowed: an array; NULL: the adapters of the server */
+    struct sample_bias *bias;                      /* owned */
+    json_t *lora;                                  /* borrowed: an array; NULL: the adapters of the server */
     struct run_adapter adapters[RUN_ADAPTERS_MAX]; /* made of it, or the server's */
-    float     engram;              /* what tables may weigh; -1: as the server says */
-    int       examples;            /* texts of the index before the last message; -1: as the server says */
-    int       recite;              /* texts to look for a name in; -1: as the server says */
-    struct str context_table;      /* borrowed: a text to make a table of; p NULL: none */
-    bool      asks_engram, asks_examples, asks_recite; /* the request names it, so it is an error if there is none */
+    float engram;                                  /* what tables may weigh; -1: as the server says */
+    int examples;             /* texts of the index before the last message; -1: as the server says */
+    int recite;               /* texts to look for a name in; -1: as the server says */
+    struct str context_table; /* borrowed: a text to make a table of; p NULL: none */
+    bool asks_engram, asks_examples, asks_recite; /* the request names it, so it is an error if there is none */
 };
-bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body, struct fault *f);
+bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body,
+                     struct fault *f);
 /* members.c: whether the objects inside the body have only known members; those of the body itself are not checked here. */
 bool serve_check_members(const json_t *body, enum serve_method method, bool lenient, struct fault *f);
 void serve_wish_free(struct wish *w);
 
 /* One answer of a request. */
 struct choice {
-    struct job         *job;
-    int                 index;
-    int64_t             id;        /* of the engine; 0: ended */
-    struct chat_reader *reader;    /* NULL: a completion */
-    struct text_tokens  prompt;
+    struct job *job;
+    int index;
+    int64_t id;                 /* of the engine; 0: ended */
+    struct chat_reader *reader; /* NULL: a completion */
+    struct text_tokens prompt;
     struct serve_buf {
-        char  *p;
+        char *p;
         size_t n, cap;
     } text, reasoning;
-    json_t             *calls, *logprobs; /* arrays */
-    struct gen_stats    stats;
-    enum gen_end        end;
-    int64_t             border;    /* position in the prompt where its last message ends; 0: not known */
-    bool                said_role;
-    json_t             *items;     /* of a response: the complete items; NULL: it has not begun */
+    json_t *calls, *logprobs; /* arrays */
+    struct gen_stats stats;
+    enum gen_end end;
+    int64_t border; /* position in the prompt where its last message ends; 0: not known */
+    bool said_role;
+    json_t *items; /* of a response: the complete items; NULL: it has not begun */
     enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE } open; /* the item that `text` belongs to */
-    int64_t             n_events;
-    json_t             *embedding;
+    int64_t n_events;
+    json_t *embedding;
 };
 
 struct job {
-    struct job       *next;
+    struct job *next;
     enum serve_method method;
-    void             *user;
-    int64_t           id, created_s;
-    struct wish       w;
+    void *user;
+    int64_t id, created_s;
+    struct wish w;
     const struct serve_beside *beside; /* NULL: not started */
-    json_t           *body;      /* owned */
-    json_t           *asked;     /* the body of a response, from which `body` was made; NULL: not a response */
-    struct choice    *choice;    /* [n_choices] */
-    int               n_choices, n_prompts, n_left;
-    bool              started;   /* its requests were given to the engine */
-    bool              begun;     /* one of its requests has a sequence */
-    bool              dropped;   /* nobody wants replies */
-    bool              over;      /* the last reply was given */
-    uint64_t          client;    /* a hash */
-    double            from_ms, last_ms;
-    struct grammar   *grammar;   /* owned */
-    struct engram_mix mix;       /* with the weight of the request */
-    struct text_tokens recital;  /* of the mix */
-    void             *made;      /* a table; NULL: none */
+    json_t *body;                      /* owned */
+    json_t *asked;                     /* the body of a response, from which `body` was made; NULL: not a response */
+    struct choice *choice;             /* [n_choices] */
+    int n_choices, n_prompts, n_left;
+    bool started;    /* its requests were given to the engine */
+    bool begun;      /* one of its requests has a sequence */
+    bool dropped;    /* nobody wants replies */
+    bool over;       /* the last reply was given */
+    uint64_t client; /* a hash */
+    double from_ms, last_ms;
+    struct grammar *grammar;    /* owned */
+    struct engram_mix mix;      /* with the weight of the request */
+    struct text_tokens recital; /* of the mix */
+    void *made;                 /* a table; NULL: none */
     struct reason_opts reason;
 };
 
 struct serve_count {
-    uint64_t      n, bucket[BUCKETS + 1]; /* the last one: longer */
-    double        sum;
+    uint64_t n, bucket[BUCKETS + 1]; /* the last one: longer */
+    double sum;
 };
 struct serve {
     struct serve_opts o;
     const struct serve_beside *beside; /* of requests that are started */
-    json_t           *model;   /* the name, as a string of valid UTF-8 */
-    struct text_memo *memo;    /* of prompts of chats */
-    struct job       *jobs;
-    int64_t           next_id, turn;
-    int32_t           n_vocab;
+    json_t *model;                     /* the name, as a string of valid UTF-8 */
+    struct text_memo *memo;            /* of prompts of chats */
+    struct job *jobs;
+    int64_t next_id, turn;
+    int32_t n_vocab;
     struct {
         uint64_t client;
-        int64_t  turn; /* when one of its requests was started last */
+        int64_t turn; /* when one of its requests was started last */
     } served[64];
-    struct serve_reply *reply;  /* ring */
-    size_t            n_replies, replies_cap, told;
+    struct serve_reply *reply; /* ring */
+    size_t n_replies, replies_cap, told;
     /* metrics */
     uint64_t requests[SERVE_N_METHODS], errors, cancelled, prompt_tokens, cached_tokens, tokens, drafted, kept;
     struct serve_count first_token, between, queue;
@@ -139,8 +140,8 @@ bool serve_add(struct serve_buf *b, struct str s);
  * the request; makes the parts of an answer, and its end. */
 json_t *serve_response_body(const json_t *body, bool lenient, struct fault *f);
 void serve_response_fault(const json_t *body, struct fault *f);
-MUST_CHECK enum err_code serve_response_piece(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p,
-                                              struct err *e);
+MUST_CHECK enum err_code serve_response_piece(struct serve *s, struct job *j, struct choice *c,
+                                              const struct chat_piece *p, struct err *e);
 MUST_CHECK enum err_code serve_response_end(struct serve *s, struct job *j, struct choice *c, struct err *e);
 /* simple.c: methods that need no engine */
 json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, struct fault *f);

@@ -9,42 +9,50 @@
 
 #include "serve/internal.h"
 
-#define META_VERSION "io.modelcontextprotocol/protocolVersion"
+#define META_VERSION      "io.modelcontextprotocol/protocolVersion"
 #define META_CAPABILITIES "io.modelcontextprotocol/clientCapabilities"
-#define META_SERVER "io.modelcontextprotocol/serverInfo"
-#define MODERN "2026-07-28"
-#define LEGACY "2025-11-25"
+#define META_SERVER       "io.modelcontextprotocol/serverInfo"
+#define MODERN            "2026-07-28"
+#define LEGACY            "2025-11-25"
 
-enum { PARSE_ERROR = -32700, INVALID_REQUEST = -32600, NO_METHOD = -32601, INVALID_PARAMS = -32602, INTERNAL = -32603,
-       UNSUPPORTED_VERSION = -32022, LIST_MS = 3600000, PROGRESS_MS = 500 };
+enum {
+    PARSE_ERROR = -32700,
+    INVALID_REQUEST = -32600,
+    NO_METHOD = -32601,
+    INVALID_PARAMS = -32602,
+    INTERNAL = -32603,
+    UNSUPPORTED_VERSION = -32022,
+    LIST_MS = 3600000,
+    PROGRESS_MS = 500
+};
 
 /* A tool that runs. */
 struct call {
-    struct call     *next;
-    json_t          *id, *progress; /* progress: a token; NULL: none is wanted */
-    int64_t          serve_id;
-    bool             modern;
+    struct call *next;
+    json_t *id, *progress; /* progress: a token; NULL: none is wanted */
+    int64_t serve_id;
+    bool modern;
     enum { GENERATE, SCORE } tool;
-    int64_t          first;         /* score: the first token of the text */
+    int64_t first; /* score: the first token of the text */
     struct serve_buf text, reasoning;
-    json_t          *finish, *usage;
-    int64_t          n_parts;
-    double           told_ms;       /* when progress was last told */
+    json_t *finish, *usage;
+    int64_t n_parts;
+    double told_ms; /* when progress was last told */
 };
 
 struct serve_mcp {
-    struct serve  *serve;
+    struct serve *serve;
     serve_mcp_say *say;
-    void          *ctx;
-    bool           begun; /* by initialize */
-    struct call   *calls;
+    void *ctx;
+    bool begun; /* by initialize */
+    struct call *calls;
 };
 
 /* A message that asks. */
 struct asking {
-    json_t     *id, *params, *meta;
+    json_t *id, *params, *meta;
     const char *method;
-    bool        modern;
+    bool modern;
 };
 
 enum err_code serve_mcp_open(struct serve_mcp **out, struct serve *serve, serve_mcp_say *say, void *ctx, struct err *e)
@@ -52,7 +60,7 @@ enum err_code serve_mcp_open(struct serve_mcp **out, struct serve *serve, serve_
     struct serve_mcp *m = calloc(1, sizeof *m);
 
     if (m == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     *m = (struct serve_mcp){ .serve = serve, .say = say, .ctx = ctx };
     *out = m;
     return ERR_OK;
@@ -87,7 +95,8 @@ void serve_mcp_close(struct serve_mcp *m)
 
 /* ---- messages ---- */
 
-static enum err_code say_error(struct serve_mcp *m, json_t *id, int code, const char *message, json_t *data, struct err *e)
+static enum err_code say_error(struct serve_mcp *m, json_t *id, int code, const char *message, json_t *data,
+                               struct err *e)
 {
     json_t *error = json_pack("{s:i, s:o}", "code", code, "message", json_bytes(str_of(message)));
 
@@ -102,8 +111,9 @@ static enum err_code say_result(struct serve_mcp *m, json_t *id, bool modern, js
 {
     if (modern && result != NULL &&
         (json_object_set_new(result, "resultType", json_string("complete")) ||
-         json_object_set_new(result, "_meta", json_pack("{s:{s:s, s:s}}", META_SERVER, "name", "chimere", "version",
-                                                        CHIMERE_VERSION)))) {
+         json_object_set_new(
+             result, "_meta",
+             json_pack("{s:{s:s, s:s}}", META_SERVER, "name", "chimere", "version", CHIMERE_VERSION)))) {
         json_decref(result);
         result = NULL;
     }
@@ -113,8 +123,10 @@ static enum err_code say_result(struct serve_mcp *m, json_t *id, bool modern, js
 /* A mistake that the model on the other side can correct: a result, not an error of the protocol. */
 static enum err_code say_failed(struct serve_mcp *m, json_t *id, bool modern, const char *message, struct err *e)
 {
-    return say_result(m, id, modern, json_pack("{s:[{s:s, s:o}], s:b}", "content", "type", "text", "text",
-                                               json_bytes(str_of(message)), "isError", 1), e);
+    return say_result(m, id, modern,
+                      json_pack("{s:[{s:s, s:o}], s:b}", "content", "type", "text", "text", json_bytes(str_of(message)),
+                                "isError", 1),
+                      e);
 }
 
 enum err_code serve_mcp_too_long(struct serve_mcp *m, int64_t bytes, struct err *e)
@@ -128,11 +140,14 @@ enum err_code serve_mcp_too_long(struct serve_mcp *m, int64_t bytes, struct err 
 /* ---- tools ---- */
 
 static const char generate_tool[] =
-    "{\"name\":\"generate\",\"title\":\"Generate text\",\"description\":\"Asks a local language model. Give a prompt, or "
-    "messages of a conversation. The answer is the text; reasoning is a field of its own.\",\"inputSchema\":{\"type\":\"object\","
+    "{\"name\":\"generate\",\"title\":\"Generate text\",\"description\":\"Asks a local language model. Give a prompt, "
+    "or "
+    "messages of a conversation. The answer is the text; reasoning is a field of its "
+    "own.\",\"inputSchema\":{\"type\":\"object\","
     "\"properties\":{"
     "\"prompt\":{\"type\":\"string\",\"description\":\"What the user says; with raw, a text to go on from\"},"
-    "\"messages\":{\"type\":\"array\",\"items\":{\"type\":\"object\"},\"description\":\"A conversation, as objects with role "
+    "\"messages\":{\"type\":\"array\",\"items\":{\"type\":\"object\"},\"description\":\"A conversation, as objects "
+    "with role "
     "and content, instead of prompt and system\"},"
     "\"system\":{\"type\":\"string\",\"description\":\"How the model is to answer\"},"
     "\"raw\":{\"type\":\"boolean\",\"description\":\"Go on from the prompt as it stands, without the chat template\"},"
@@ -150,7 +165,8 @@ static const char generate_tool[] =
     "\"annotations\":{\"readOnlyHint\":true,\"openWorldHint\":false}}";
 
 static const char score_tool[] =
-    "{\"name\":\"score\",\"title\":\"Score a text\",\"description\":\"Says how likely a text is to a local language model, "
+    "{\"name\":\"score\",\"title\":\"Score a text\",\"description\":\"Says how likely a text is to a local language "
+    "model, "
     "token by token, as natural logarithms of probabilities.\",\"inputSchema\":{\"type\":\"object\",\"properties\":{"
     "\"text\":{\"type\":\"string\",\"description\":\"The text to judge\"},"
     "\"context\":{\"type\":\"string\",\"description\":\"What stands before it, and is not judged\"}},"
@@ -162,10 +178,12 @@ static const char score_tool[] =
 
 static json_t *list_tools(bool modern)
 {
-    json_t *list = json_pack("{s:[o, o]}", "tools", json_loads(generate_tool, 0, NULL), json_loads(score_tool, 0, NULL));
+    json_t *list =
+        json_pack("{s:[o, o]}", "tools", json_loads(generate_tool, 0, NULL), json_loads(score_tool, 0, NULL));
 
-    if (list != NULL && modern && (json_object_set_new(list, "ttlMs", json_integer(LIST_MS)) ||
-                                   json_object_set_new(list, "cacheScope", json_string("public")))) {
+    if (list != NULL && modern &&
+        (json_object_set_new(list, "ttlMs", json_integer(LIST_MS)) ||
+         json_object_set_new(list, "cacheScope", json_string("public")))) {
         json_decref(list);
         list = NULL;
     }
@@ -191,11 +209,11 @@ static const char *generate_body(const json_t *args, enum serve_method *method, 
         why = "system: not a text";
     else if (system != NULL && messages != NULL)
         why = "system: belongs into the messages here";
-    else if (json_is_true(raw) && (messages != NULL || system != NULL || json_object_get(args, "reasoning_effort") != NULL))
+    else if (json_is_true(raw) &&
+             (messages != NULL || system != NULL || json_object_get(args, "reasoning_effort") != NULL))
         why = "raw: goes with a prompt, and without system and reasoning_effort";
     *method = json_is_true(raw) ? SERVE_COMPLETION : SERVE_CHAT;
-    json_object_foreach((json_t *)(uintptr_t)args, key, value)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)args, key, value) {
         bool known = strcmp(key, "prompt") == 0 || strcmp(key, "messages") == 0 || strcmp(key, "system") == 0 ||
                      strcmp(key, "raw") == 0;
 
@@ -205,8 +223,9 @@ static const char *generate_body(const json_t *args, enum serve_method *method, 
                 ok = ok && json_object_set(b, key, value) == 0;
             }
         if (strcmp(key, "schema") == 0)
-            ok = ok && json_object_set_new(b, "response_format", json_pack("{s:s, s:{s:s, s:O}}", "type", "json_schema",
-                                                                           "json_schema", "name", "answer", "schema", value)) == 0;
+            ok = ok && json_object_set_new(b, "response_format",
+                                           json_pack("{s:s, s:{s:s, s:O}}", "type", "json_schema", "json_schema",
+                                                     "name", "answer", "schema", value)) == 0;
         else if (!known && why == NULL)
             why = "an argument is not one of those that the tool's inputSchema lists";
     }
@@ -215,9 +234,11 @@ static const char *generate_body(const json_t *args, enum serve_method *method, 
     else if (why == NULL && messages != NULL)
         ok = ok && json_object_set(b, "messages", messages) == 0;
     else if (why == NULL)
-        ok = ok && json_object_set_new(b, "messages", system != NULL
-            ? json_pack("[{s:s, s:O}, {s:s, s:O}]", "role", "system", "content", system, "role", "user", "content", prompt)
-            : json_pack("[{s:s, s:O}]", "role", "user", "content", prompt)) == 0;
+        ok = ok &&
+             json_object_set_new(b, "messages",
+                                 system != NULL ? json_pack("[{s:s, s:O}, {s:s, s:O}]", "role", "system", "content",
+                                                            system, "role", "user", "content", prompt)
+                                                : json_pack("[{s:s, s:O}]", "role", "user", "content", prompt)) == 0;
     ok = ok && json_object_set_new(b, "stream", json_true()) == 0 &&
          json_object_set_new(b, "stream_options", json_pack("{s:b}", "include_usage", 1)) == 0;
     if (!ok || why != NULL) {
@@ -232,7 +253,7 @@ static bool encode(const struct serve *s, struct str a, struct str b, struct tex
 {
     const struct text_info *info = text_info(s->o.text);
     struct serve_buf all = { NULL, 0, 0 };
-    bool ok = (serve_add(&all, a) && serve_add(&all, b)) || err_set(e, ERR_NOMEM, "out of memory") == ERR_OK;
+    bool ok = (serve_add(&all, a) && serve_add(&all, b)) || err_nomem(e) == ERR_OK;
 
     ok = ok && text_encode(s->o.text, (struct str){ all.p, all.n }, TEXT_SPECIAL | TEXT_ADD, out, e) == ERR_OK;
     if (ok && info->add_eos && out->n > 0 && out->v[out->n - 1] == info->eos)
@@ -252,7 +273,7 @@ static const char *score_body(const struct serve *s, const json_t *args, int64_t
     bool ok = ids != NULL;
 
     *body = NULL;
-    json_object_foreach((json_t *)(uintptr_t)args, key, value)
+    json_object_foreach ((json_t *)(uintptr_t)args, key, value)
         if (strcmp(key, "text") != 0 && strcmp(key, "context") != 0)
             why = "an argument is not one of those that the tool's inputSchema lists";
     if (!json_is_string(text) || judged.n == 0)
@@ -298,11 +319,11 @@ static enum err_code call_tool(struct serve_mcp *m, const struct asking *a, stru
 
     if (!known || (args != NULL && !json_is_object(args))) {
         json_decref(none);
-        return say_error(m, a->id, INVALID_PARAMS, known ? "params/arguments: not an object" : "the tools are generate and score",
-                         NULL, e);
+        return say_error(m, a->id, INVALID_PARAMS,
+                         known ? "params/arguments: not an object" : "the tools are generate and score", NULL, e);
     }
     if (none == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     args = args != NULL ? args : none;
     why = generate ? generate_body(args, &method, &body) : score_body(m->serve, args, &first, &body, &bad);
     json_decref(none);
@@ -311,9 +332,12 @@ static enum err_code call_tool(struct serve_mcp *m, const struct asking *a, stru
     c = body != NULL ? calloc(1, sizeof *c) : NULL;
     if (c == NULL) {
         json_decref(body);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
-    *c = (struct call){ .next = m->calls, .id = json_incref(a->id), .modern = a->modern, .tool = generate ? GENERATE : SCORE,
+    *c = (struct call){ .next = m->calls,
+                        .id = json_incref(a->id),
+                        .modern = a->modern,
+                        .tool = generate ? GENERATE : SCORE,
                         .first = first };
     if (json_is_string(progress) || json_is_integer(progress))
         c->progress = json_incref(progress);
@@ -333,14 +357,17 @@ static enum err_code initialize(struct serve_mcp *m, const struct asking *a, str
     m->begun = true; /* whatever was asked for: the client ends it if this is not its version */
     return say_result(m, a->id, false,
                       json_pack("{s:s, s:{s:{}}, s:{s:s, s:s}}", "protocolVersion", LEGACY, "capabilities", "tools",
-                                "serverInfo", "name", "chimere", "version", CHIMERE_VERSION), e);
+                                "serverInfo", "name", "chimere", "version", CHIMERE_VERSION),
+                      e);
 }
 
 static enum err_code answer(struct serve_mcp *m, const struct asking *a, struct err *e)
 {
     if (a->modern && strcmp(a->method, "server/discover") == 0)
-        return say_result(m, a->id, true, json_pack("{s:[s, s], s:{s:{}}, s:i, s:s}", "supportedVersions", MODERN, LEGACY,
-                                                    "capabilities", "tools", "ttlMs", LIST_MS, "cacheScope", "public"), e);
+        return say_result(m, a->id, true,
+                          json_pack("{s:[s, s], s:{s:{}}, s:i, s:s}", "supportedVersions", MODERN, LEGACY,
+                                    "capabilities", "tools", "ttlMs", LIST_MS, "cacheScope", "public"),
+                          e);
     if (strcmp(a->method, "tools/list") == 0)
         return json_object_get(a->params, "cursor") != NULL
                    ? say_error(m, a->id, INVALID_PARAMS, "params/cursor: there is one page of tools", NULL, e)
@@ -364,8 +391,8 @@ static enum err_code request(struct serve_mcp *m, struct asking *a, struct err *
         if (strcmp(a->method, "ping") == 0)
             return say_result(m, a->id, false, json_object(), e);
         return m->begun ? answer(m, a, e)
-                        : say_error(m, a->id, INVALID_PARAMS, "params/_meta has no " META_VERSION ", and nobody sent initialize",
-                                    NULL, e);
+                        : say_error(m, a->id, INVALID_PARAMS,
+                                    "params/_meta has no " META_VERSION ", and nobody sent initialize", NULL, e);
     }
     if (asked == NULL)
         return say_error(m, a->id, INVALID_PARAMS, "params/_meta/" META_VERSION ": not a text", NULL, e);
@@ -373,7 +400,8 @@ static enum err_code request(struct serve_mcp *m, struct asking *a, struct err *
         return say_error(m, a->id, UNSUPPORTED_VERSION, "the protocol version is not supported",
                          json_pack("{s:[s, s], s:O}", "supported", MODERN, LEGACY, "requested", version), e);
     if (!json_is_object(json_object_get(a->meta, META_CAPABILITIES)))
-        return say_error(m, a->id, INVALID_PARAMS, "params/_meta/" META_CAPABILITIES ": missing, or not an object", NULL, e);
+        return say_error(m, a->id, INVALID_PARAMS, "params/_meta/" META_CAPABILITIES ": missing, or not an object",
+                         NULL, e);
     a->modern = true;
     return answer(m, a, e);
 }
@@ -390,7 +418,8 @@ static void cancel(struct serve_mcp *m, const json_t *params)
 
 static enum err_code message(struct serve_mcp *m, json_t *o, struct err *e)
 {
-    struct asking a = { .id = json_object_get(o, "id"), .params = json_object_get(o, "params"),
+    struct asking a = { .id = json_object_get(o, "id"),
+                        .params = json_object_get(o, "params"),
                         .method = json_string_value(json_object_get(o, "method")) };
     const char *rpc = json_string_value(json_object_get(o, "jsonrpc"));
     const bool good_id = json_is_string(a.id) || json_is_integer(a.id);
@@ -402,7 +431,8 @@ static enum err_code message(struct serve_mcp *m, json_t *o, struct err *e)
         return say_error(m, id, INVALID_REQUEST, "not a message of JSON-RPC 2.0", NULL, e);
     if (a.method == NULL) /* we ask nothing: a reply is nobody's */
         return json_object_get(o, "result") != NULL || json_object_get(o, "error") != NULL
-                   ? ERR_OK : say_error(m, id, INVALID_REQUEST, "the message has no method", NULL, e);
+                   ? ERR_OK
+                   : say_error(m, id, INVALID_REQUEST, "the message has no method", NULL, e);
     if (a.id != NULL && !good_id)
         return say_error(m, id, INVALID_REQUEST, "id: neither a string nor a whole number", NULL, e);
     if (a.id == NULL) {
@@ -425,8 +455,9 @@ enum err_code serve_mcp_line(struct serve_mcp *m, struct str line, struct err *e
     if (code == ERR_NOMEM)
         return err_set(e, ERR_NOMEM, "%s", why.msg);
     id = json_object_get(o, "id");
-    code = code ? say_error(m, json_is_string(id) || json_is_integer(id) ? id : json_null(), PARSE_ERROR, why.msg, NULL, e)
-                : message(m, o, e);
+    code =
+        code ? say_error(m, json_is_string(id) || json_is_integer(id) ? id : json_null(), PARSE_ERROR, why.msg, NULL, e)
+             : message(m, o, e);
     json_decref(o);
     return code;
 }
@@ -449,20 +480,24 @@ static void keep(json_t **slot, json_t *v)
 /* A part of an answer. */
 static enum err_code take_chunk(struct serve_mcp *m, struct call *c, const json_t *body, struct err *e)
 {
-    const json_t *choice = json_array_get(json_object_get(body, "choices"), 0), *delta = json_object_get(choice, "delta");
+    const json_t *choice = json_array_get(json_object_get(body, "choices"), 0),
+                 *delta = json_object_get(choice, "delta");
     const double now = serve_now_ms();
 
     keep(&c->usage, json_object_get(body, "usage"));
     keep(&c->finish, json_object_get(choice, "finish_reason"));
-    if (!add_text(&c->text, json_object_get(choice, "text")) || !add_text(&c->text, json_object_get(delta, "content")) ||
+    if (!add_text(&c->text, json_object_get(choice, "text")) ||
+        !add_text(&c->text, json_object_get(delta, "content")) ||
         !add_text(&c->reasoning, json_object_get(delta, "reasoning_content")))
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     c->n_parts++;
     if (c->progress == NULL || now < c->told_ms + PROGRESS_MS)
         return ERR_OK;
     c->told_ms = now;
-    return m->say(m->ctx, json_pack("{s:s, s:s, s:{s:O, s:I}}", "jsonrpc", "2.0", "method", "notifications/progress", "params",
-                                    "progressToken", c->progress, "progress", (json_int_t)c->n_parts), e);
+    return m->say(m->ctx,
+                  json_pack("{s:s, s:s, s:{s:O, s:I}}", "jsonrpc", "2.0", "method", "notifications/progress", "params",
+                            "progressToken", c->progress, "progress", (json_int_t)c->n_parts),
+                  e);
 }
 
 static json_t *text_of(const struct serve_buf *b)
@@ -472,14 +507,14 @@ static json_t *text_of(const struct serve_buf *b)
 
 static json_t *with_content(json_t *structured, json_t *text)
 {
-    return json_pack("{s:[{s:s, s:o}], s:o, s:b}", "content", "type", "text", "text", text, "structuredContent", structured,
-                     "isError", 0);
+    return json_pack("{s:[{s:s, s:o}], s:o, s:b}", "content", "type", "text", "text", text, "structuredContent",
+                     structured, "isError", 0);
 }
 
 static json_t *generated(const struct call *c)
 {
-    json_t *o = json_pack("{s:o, s:O, s:O, s:O, s:O}", "text", text_of(&c->text), "finish_reason", c->finish, "prompt_tokens",
-                          json_object_get(c->usage, "prompt_tokens"), "cached_tokens",
+    json_t *o = json_pack("{s:o, s:O, s:O, s:O, s:O}", "text", text_of(&c->text), "finish_reason", c->finish,
+                          "prompt_tokens", json_object_get(c->usage, "prompt_tokens"), "cached_tokens",
                           json_object_get(json_object_get(c->usage, "prompt_tokens_details"), "cached_tokens"),
                           "completion_tokens", json_object_get(c->usage, "completion_tokens"));
 

@@ -10,14 +10,19 @@
 #include "serve/internal.h"
 
 enum { AT_BYTES = 64, WHAT_BYTES = 200 };
-enum { CHAT = 1 << SERVE_CHAT, RESP = 1 << SERVE_RESPONSE, TALK = CHAT | RESP, TEXT = 1 << SERVE_COMPLETION,
-       EMBED = 1 << SERVE_EMBEDDING };
+enum {
+    CHAT = 1 << SERVE_CHAT,
+    RESP = 1 << SERVE_RESPONSE,
+    TALK = CHAT | RESP,
+    TEXT = 1 << SERVE_COMPLETION,
+    EMBED = 1 << SERVE_EMBEDDING
+};
 
 /* Objects, and what their members may be, as name:kind|kind, with a ! where there has to be one. A kind is S, a text; A, an
  * array; O, an object; B, true or false; I, a whole number; N, a number; X, anything; 0, null alone; or the one text that it
  * may be. The first row with an object's place and "type" counts; an object without a row may have any members. */
 static const struct row {
-    unsigned    methods;
+    unsigned methods;
     const char *at;   /* a JSON pointer, in which * is each item of an array */
     const char *type; /* NULL: any */
     const char *members;
@@ -43,7 +48,8 @@ static const struct row {
     { RESP, "/input/*", NULL,
       "type:message|function_call|function_call_output|reasoning role:S! content:S|A! id:S status:S phase:S" },
     { RESP, "/input/*/content/*", "refusal", "type:X refusal:S!" },
-    { RESP, "/input/*/content/*", NULL, "type:input_text|output_text|text|reasoning_text! text:S! annotations:A logprobs:A" },
+    { RESP, "/input/*/content/*", NULL,
+      "type:input_text|output_text|text|reasoning_text! text:S! annotations:A logprobs:A" },
     { RESP, "/input/*/output/*", NULL, "type:input_text|output_text|text! text:S!" },
     { RESP, "/tools/*", NULL, "type:function! name:S! description:S parameters:O strict:B" },
     { RESP, "/tool_choice", NULL, "type:function! name:S!" },
@@ -58,11 +64,11 @@ static const struct row {
 };
 
 struct walk {
-    unsigned      method; /* a bit */
-    bool          lenient;
+    unsigned method; /* a bit */
+    bool lenient;
     struct fault *f;
-    char          at[AT_BYTES], pointer[POINTER_BYTES];
-    size_t        n_at, n;
+    char at[AT_BYTES], pointer[POINTER_BYTES];
+    size_t n_at, n;
 };
 
 /* ---- kinds ---- */
@@ -93,8 +99,8 @@ static bool is_kind(const json_t *v, const char *kind, size_t n)
 
 static const char *kind_name(char kind)
 {
-    static const char *const names[] = { "Sa text", "Aan array", "Oan object", "Btrue or false", "Ia whole number",
-                                         "Na number", "0null" };
+    static const char *const names[] = { "Sa text",         "Aan array", "Oan object", "Btrue or false",
+                                         "Ia whole number", "Na number", "0null" };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (names[i][0] == kind)
@@ -113,7 +119,8 @@ static bool fits(const json_t *v, const char *kinds, char what[WHAT_BYTES])
 
         if (is_kind(v, k, n))
             return true;
-        used += (size_t)snprintf(what + used, WHAT_BYTES - used, "%s%.*s", used > 0 ? " or " : "", n == 1 ? 40 : (int)n, name);
+        used += (size_t)snprintf(what + used, WHAT_BYTES - used, "%s%.*s", used > 0 ? " or " : "", n == 1 ? 40 : (int)n,
+                                 name);
         k += n;
         if (*k != '|')
             return false;
@@ -187,8 +194,7 @@ static bool check_object(struct walk *w, const struct row *row, const json_t *o)
         if (v != NULL && !json_is_null(v) && !fits(v, m + n + 1, what + 4))
             return wrong(w, name, what);
     }
-    json_object_foreach((json_t *)(uintptr_t)o, key, v)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)o, key, v) {
         const size_t n = strlen(key);
         const char *m = row->members;
 
@@ -211,8 +217,7 @@ static bool walk_items(struct walk *w, const json_t *list)
 
     if (!has_items(w))
         return true;
-    json_array_foreach(list, i, item)
-    {
+    json_array_foreach (list, i, item) {
         (void)snprintf(number, sizeof number, "%zu", i);
         if (!enter(w, "*", number))
             continue;
@@ -237,8 +242,7 @@ static bool walk(struct walk *w, const json_t *v)
     if (row != NULL && !check_object(w, row, v))
         return false;
     if (row != NULL || n_at == 0)
-        json_object_foreach((json_t *)(uintptr_t)v, key, inner)
-        {
+        json_object_foreach ((json_t *)(uintptr_t)v, key, inner) {
             if ((!json_is_array(inner) && !json_is_object(inner)) || !enter(w, key, key))
                 continue;
             if (!walk(w, inner))

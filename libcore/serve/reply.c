@@ -122,14 +122,14 @@ static json_t *columns(const json_t *logprobs)
     bool ok = tokens != NULL && values != NULL && tops != NULL;
     size_t i, k;
 
-    json_array_foreach(logprobs, i, entry)
-    {
+    json_array_foreach (logprobs, i, entry) {
         const bool first = json_is_null(json_object_get(entry, "logprob")); /* nothing stands before it */
         json_t *top = first ? json_null() : json_object();
 
         ok = ok && top != NULL;
-        json_array_foreach(json_object_get(entry, "top_logprobs"), k, t)
-            ok = ok && json_object_set(top, json_string_value(json_object_get(t, "token")), json_object_get(t, "logprob")) == 0;
+        json_array_foreach (json_object_get(entry, "top_logprobs"), k, t)
+            ok = ok && json_object_set(top, json_string_value(json_object_get(t, "token")),
+                                       json_object_get(t, "logprob")) == 0;
         ok = ok && json_array_append(tokens, json_object_get(entry, "token")) == 0 &&
              json_array_append(values, json_object_get(entry, "logprob")) == 0 && json_array_append(tops, top) == 0;
         json_decref(top);
@@ -149,7 +149,8 @@ static json_t *logprobs_of(const struct job *j, json_t *list)
         return json_null();
     if (j->method != SERVE_CHAT)
         return columns(list);
-    return json_pack("{s:o}", "content", list != NULL ? json_incref(list) : json_array()); /* reasoning alone has none */
+    return json_pack("{s:o}", "content",
+                     list != NULL ? json_incref(list) : json_array()); /* reasoning alone has none */
 }
 
 json_t *serve_usage(const struct job *j)
@@ -177,7 +178,8 @@ json_t *serve_usage(const struct job *j)
 static json_t *choice_of_chat(const struct job *j, const struct choice *c)
 {
     const bool calls = json_array_size(c->calls) > 0;
-    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", calls && c->text.n == 0 ? json_null() : text_of(&c->text));
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
+                          calls && c->text.n == 0 ? json_null() : text_of(&c->text));
     bool ok = m != NULL;
 
     if (ok && c->reasoning.n > 0)
@@ -185,8 +187,8 @@ static json_t *choice_of_chat(const struct job *j, const struct choice *c)
     if (ok && calls)
         ok = json_object_set(m, "tool_calls", c->calls) == 0;
     if (ok)
-        return json_pack("{s:i, s:o, s:o, s:s}", "index", c->index, "message", m, "logprobs", logprobs_of(j, c->logprobs),
-                         "finish_reason", serve_finish(j, c));
+        return json_pack("{s:i, s:o, s:o, s:s}", "index", c->index, "message", m, "logprobs",
+                         logprobs_of(j, c->logprobs), "finish_reason", serve_finish(j, c));
     json_decref(m);
     return NULL;
 }
@@ -232,7 +234,8 @@ static json_t *whole_embedding(const struct serve *s, const struct job *j)
             json_decref(data);
             data = NULL;
         }
-    return json_pack("{s:s, s:o, s:O, s:o}", "object", "list", "data", data, "model", s->model, "usage", serve_usage(j));
+    return json_pack("{s:s, s:o, s:O, s:o}", "object", "list", "data", data, "model", s->model, "usage",
+                     serve_usage(j));
 }
 
 json_t *serve_whole(const struct serve *s, const struct job *j)
@@ -300,13 +303,15 @@ json_t *serve_error(const char *message, const char *type, const char *pointer, 
 {
     json_t *param = pointer != NULL && pointer[0] != '\0' ? json_bytes(str_of(pointer)) : json_null();
 
-    return json_pack("{s:{s:o, s:s, s:o, s:i}}", "error", "message", json_bytes(str_of(message)), "type", type, "param", param,
-                     "code", status);
+    return json_pack("{s:{s:o, s:s, s:o, s:i}}", "error", "message", json_bytes(str_of(message)), "type", type, "param",
+                     param, "code", status);
 }
 
 json_t *serve_fault_body(const struct fault *f)
 {
     return serve_error(f->message,
-    f->status == 429 ? "rate_limit_error" : f->status >= 500 ? "server_error" : "invalid_request_error",
+                       f->status == 429   ? "rate_limit_error"
+                       : f->status >= 500 ? "server_error"
+                                          : "invalid_request_error",
                        f->pointer, f->status);
 }

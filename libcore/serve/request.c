@@ -23,10 +23,10 @@ bool serve_fault(struct fault *f, int status, const char *pointer, const char *f
 }
 
 struct reading {
-    struct wish  *w;
-    int32_t       n_vocab;
-    char         *at;   /* pointer of the member: POINTER_BYTES */
-    bool          text; /* completions */
+    struct wish *w;
+    int32_t n_vocab;
+    char *at;  /* pointer of the member: POINTER_BYTES */
+    bool text; /* completions */
     struct fault *f;
 };
 
@@ -103,11 +103,11 @@ static bool read_messages(struct reading *r, const json_t *v)
 
     if (!json_is_array(v) || json_array_size(v) == 0)
         return wrong(r, "not an array with messages");
-    json_array_foreach(v, i, m)
-    {
+    json_array_foreach (v, i, m) {
         const json_t *content = json_object_get(m, "content");
 
-        if ((content == NULL || json_is_null(content)) && strcmp(json_string_value(json_object_get(m, "role")), "assistant") != 0)
+        if ((content == NULL || json_is_null(content)) &&
+            strcmp(json_string_value(json_object_get(m, "role")), "assistant") != 0)
             return wrong_item(r, i, "") || wrong_at(r, "content", "missing");
     }
     r->w->messages = (json_t *)(uintptr_t)v;
@@ -117,7 +117,8 @@ static bool read_messages(struct reading *r, const json_t *v)
 static bool read_prompt(struct reading *r, const json_t *v)
 {
     r->w->prompt = (json_t *)(uintptr_t)v;
-    return json_is_string(v) || (json_is_array(v) && json_array_size(v) > 0) || wrong(r, "not a text, tokens, or an array of them");
+    return json_is_string(v) || (json_is_array(v) && json_array_size(v) > 0) ||
+           wrong(r, "not a text, tokens, or an array of them");
 }
 
 static bool read_input(struct reading *r, const json_t *v)
@@ -133,7 +134,7 @@ static bool read_tools(struct reading *r, const json_t *v)
 
     if (!json_is_array(v))
         return wrong(r, "not an array");
-    json_array_foreach(v, i, tool)
+    json_array_foreach (v, i, tool)
         if (json_string_length(json_object_get(json_object_get(tool, "function"), "name")) == 0)
             return wrong_item(r, i, "") || wrong_at(r, "function", "has no name");
     r->w->tools = json_array_size(v) > 0 ? (json_t *)(uintptr_t)v : NULL;
@@ -263,8 +264,7 @@ static bool read_bias(struct reading *r, const json_t *v)
     r->w->bias = calloc(json_object_size(v) + 1, sizeof *r->w->bias);
     if (r->w->bias == NULL)
         return wrong(r, "out of memory");
-    json_object_foreach((json_t *)(uintptr_t)v, key, value)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)v, key, value) {
         char *end;
         const long id = strtol(key, &end, 10);
 
@@ -379,7 +379,7 @@ static bool read_kwargs(struct reading *r, const json_t *v)
 
     if (!json_is_object(v))
         return wrong(r, "not an object");
-    json_object_foreach((json_t *)(uintptr_t)v, key, value)
+    json_object_foreach ((json_t *)(uintptr_t)v, key, value)
         if (!set_kwarg(r, key, json_incref(value)))
             return false;
     return true;
@@ -406,7 +406,7 @@ static bool read_lora(struct reading *r, const json_t *v)
 
     if (!json_is_array(v))
         return wrong(r, "not an array of {\"id\": 0, \"scale\": 1.0}");
-    json_array_foreach(v, i, one)
+    json_array_foreach (v, i, one)
         if (fabs(json_number_value(json_object_get(one, "scale"))) > 1e6)
             return wrong_item(r, i, "") || wrong_at(r, "scale", "not a number from -1e6 to 1e6");
     r->w->lora = (json_t *)(uintptr_t)v;
@@ -466,12 +466,17 @@ static bool read_encoding(struct reading *r, const json_t *v)
     return true;
 }
 
-enum { CHAT = 1 << SERVE_CHAT | 1 << SERVE_RESPONSE, TEXT = 1 << SERVE_COMPLETION, EMBED = 1 << SERVE_EMBEDDING,
-       BOTH = CHAT | TEXT, ALL = BOTH | EMBED };
+enum {
+    CHAT = 1 << SERVE_CHAT | 1 << SERVE_RESPONSE,
+    TEXT = 1 << SERVE_COMPLETION,
+    EMBED = 1 << SERVE_EMBEDDING,
+    BOTH = CHAT | TEXT,
+    ALL = BOTH | EMBED
+};
 static const struct {
     const char *name;
-    unsigned    methods;
-    read_fn    *read;
+    unsigned methods;
+    read_fn *read;
 } members[] = {
     { "model", ALL, read_string },
     { "messages", CHAT, read_messages },
@@ -524,8 +529,8 @@ static const struct {
 /* Members that have no meaning without another one, which is neither false nor null, or none beside it. */
 static const struct {
     const char *name, *other, *what;
-    unsigned    methods;
-    bool        beside;
+    unsigned methods;
+    bool beside;
 } pairs[] = {
     { "top_logprobs", "logprobs", "needs logprobs: true", CHAT, false },
     { "stream_options", "stream", "needs stream: true", BOTH, false },
@@ -583,22 +588,29 @@ static bool read_member(struct reading *r, enum serve_method method, const char 
     return lenient || wrong(r, "not a member of this request (--lenient ignores such)");
 }
 
-bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body, struct fault *f)
+bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body,
+                     struct fault *f)
 {
     char pointer[POINTER_BYTES];
     struct reading r = { w, s->n_vocab, pointer, method == SERVE_COMPLETION, f };
     const char *key;
     json_t *value;
 
-    *w = (struct wish){ .q = gen_defaults(), .n = 1, .top = -1, .budget = -1, .parallel_calls = true, .tool_choice = "auto",
-                        .engram = -1, .examples = -1, .recite = -1 };
+    *w = (struct wish){ .q = gen_defaults(),
+                        .n = 1,
+                        .top = -1,
+                        .budget = -1,
+                        .parallel_calls = true,
+                        .tool_choice = "auto",
+                        .engram = -1,
+                        .examples = -1,
+                        .recite = -1 };
     w->q.sample.temp = 1; /* as the interface says */
     if (s->o.sample != NULL)
         w->q.sample = *s->o.sample;
     if (method != SERVE_RESPONSE && !serve_check_members(body, method, s->o.lenient, f)) /* of which a body was made */
         return false;
-    json_object_foreach((json_t *)(uintptr_t)body, key, value)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)body, key, value) {
         (void)serve_point_to(pointer, 0, key);
         if (!read_member(&r, method, key, value, s->o.lenient))
             return false;

@@ -49,8 +49,7 @@ static json_t *text_of_parts(const json_t *v, struct fault *f)
 
     if (json_is_string(v))
         return json_incref((json_t *)(uintptr_t)v);
-    json_array_foreach(v, i, part)
-    {
+    json_array_foreach (v, i, part) {
         const json_t *t = json_object_get(part, is_type(part, "refusal") ? "refusal" : "text");
 
         if (!serve_add(&all, (struct str){ json_string_value(t), json_string_length(t) })) {
@@ -94,8 +93,9 @@ static bool add_call(json_t *messages, const json_t *item, struct fault *f)
     if (calls == NULL && (json_object_set_new(turn, "tool_calls", json_array()) ||
                           (calls = json_object_get(turn, "tool_calls")) == NULL))
         return no_room(f);
-    return json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function", "name",
-                                                  name, "arguments", arguments)) == 0 || no_room(f);
+    return json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function",
+                                                  "name", name, "arguments", arguments)) == 0 ||
+           no_room(f);
 }
 
 /* What the model thought, its text and its calls are items of one turn. */
@@ -121,7 +121,8 @@ static bool add_item(json_t *messages, const json_t *item, struct fault *f)
     } else if (thought) {
         turn = add_message(messages, "assistant");
     } else if (strcmp(role, "assistant") == 0 && (turn = open_turn(messages)) != NULL &&
-               json_string_length(json_object_get(turn, "content")) == 0 && json_object_get(turn, "tool_calls") == NULL) {
+               json_string_length(json_object_get(turn, "content")) == 0 &&
+               json_object_get(turn, "tool_calls") == NULL) {
         ;
     } else {
         turn = add_message(messages, role);
@@ -154,7 +155,7 @@ static json_t *messages_of(const json_t *body, struct fault *f)
     } else if (f->status == 0 && (!json_is_array(input) || json_array_size(input) == 0)) {
         wrong(f, "/input", "missing, or neither a text nor an array with items");
     }
-    json_array_foreach(input, i, item)
+    json_array_foreach (input, i, item)
         if (f->status != 0 || !add_item(messages, item, f))
             break;
     if (f->status == 0)
@@ -173,8 +174,7 @@ static bool take_tools(json_t *chat, const json_t *tools, struct fault *f)
         return no_room(f);
     if (!json_is_array(tools))
         return wrong(f, "/tools", "not an array");
-    json_array_foreach(tools, i, tool)
-    {
+    json_array_foreach (tools, i, tool) {
         json_t *function = json_copy(tool);
 
         if (function == NULL || json_object_del(function, "type") ||
@@ -189,8 +189,9 @@ static bool take_choice(json_t *chat, json_t *v, struct fault *f)
     json_t *name = json_object_get(v, "name");
 
     if (is_type(v, "function") && json_is_string(name))
-        return json_object_set_new(chat, "tool_choice", json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name",
-                                                                  name)) == 0 || no_room(f);
+        return json_object_set_new(chat, "tool_choice",
+                                   json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name)) == 0 ||
+               no_room(f);
     if (!json_is_string(v))
         return wrong(f, "/tool_choice", "not auto, none, required, or {\"type\": \"function\", \"name\": ...}");
     return json_object_set(chat, "tool_choice", v) == 0 || no_room(f);
@@ -204,8 +205,11 @@ static bool take_format(json_t *chat, const json_t *text, struct fault *f)
         return wrong(f, "/text", "not an object");
     if (format == NULL || json_is_null(format))
         return true;
-    return json_object_set_new(chat, "response_format", is_type(format, "json_schema")
-               ? json_pack("{s:s, s:O}", "type", "json_schema", "json_schema", format) : json_incref(format)) == 0 || no_room(f);
+    return json_object_set_new(chat, "response_format",
+                               is_type(format, "json_schema")
+                                   ? json_pack("{s:s, s:O}", "type", "json_schema", "json_schema", format)
+                                   : json_incref(format)) == 0 ||
+           no_room(f);
 }
 
 static bool take_reasoning(json_t *chat, const json_t *v, struct fault *f)
@@ -214,7 +218,8 @@ static bool take_reasoning(json_t *chat, const json_t *v, struct fault *f)
 
     if (!json_is_object(v))
         return wrong(f, "/reasoning", "not an object");
-    return effort == NULL || json_is_null(effort) || json_object_set(chat, "reasoning_effort", effort) == 0 || no_room(f);
+    return effort == NULL || json_is_null(effort) || json_object_set(chat, "reasoning_effort", effort) == 0 ||
+           no_room(f);
 }
 
 /* What an answer is to bring besides: the one thing that means something here is not offered. */
@@ -226,8 +231,7 @@ static bool take_include(const json_t *v, struct fault *f)
 
     if (!json_is_array(v))
         return wrong(f, "/include", "not an array");
-    json_array_foreach(v, i, one)
-    {
+    json_array_foreach (v, i, one) {
         const char *s = json_string_value(one);
 
         (void)snprintf(pointer, sizeof pointer, "/include/%zu", i);
@@ -239,8 +243,8 @@ static bool take_include(const json_t *v, struct fault *f)
 
 static bool take_member(json_t *chat, const char *key, json_t *v, struct fault *f)
 {
-    static const char *const without_effect[] = { "input", "instructions", "truncation", "background", "max_tool_calls",
-                                                  "previous_response_id" };
+    static const char *const without_effect[] = { "input",      "instructions",   "truncation",
+                                                  "background", "max_tool_calls", "previous_response_id" };
     char pointer[POINTER_BYTES];
     const char *s = json_string_value(v);
 
@@ -271,7 +275,8 @@ static bool take_member(json_t *chat, const char *key, json_t *v, struct fault *
         for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
             if (strcmp(key, renamed[i].ours) == 0) {
                 (void)serve_point_to(pointer, 0, key);
-                return serve_fault(f, 400, pointer, "%s: not a member of this request, which has %s", key, renamed[i].theirs);
+                return serve_fault(f, 400, pointer, "%s: not a member of this request, which has %s", key,
+                                   renamed[i].theirs);
             }
     if (strcmp(key, "n") == 0 || strcmp(key, "logprobs") == 0 || strcmp(key, "top_logprobs") == 0) {
         (void)serve_point_to(pointer, 0, key);
@@ -291,7 +296,7 @@ json_t *serve_response_body(const json_t *body, bool lenient, struct fault *f)
     chat = json_object();
     if (chat == NULL)
         no_room(f);
-    json_object_foreach((json_t *)(uintptr_t)body, key, v)
+    json_object_foreach ((json_t *)(uintptr_t)body, key, v)
         if (f->status != 0 || !take_member(chat, key, v, f))
             break;
     v = f->status == 0 ? messages_of(body, f) : NULL;
@@ -312,8 +317,7 @@ static int64_t item_of_message(const json_t *body, size_t k)
     int64_t found = -1;
     size_t i;
 
-    json_array_foreach(json_object_get(body, "input"), i, item)
-    {
+    json_array_foreach (json_object_get(body, "input"), i, item) {
         if (found >= 0 || !add_item(messages, item, &f))
             break;
         if (before + json_array_size(messages) > k)
@@ -347,7 +351,8 @@ static void place_of(const json_t *body, const char *pointer, char out[POINTER_B
             (void)snprintf(out, POINTER_BYTES, "/input/%lld", (long long)item);
         else
             (void)snprintf(out, POINTER_BYTES, "%s",
-                           k == 0 && json_is_string(json_object_get(body, "instructions")) ? "/instructions" : "/input");
+                           k == 0 && json_is_string(json_object_get(body, "instructions")) ? "/instructions"
+                                                                                           : "/input");
     } else if (rest != pointer) {
         (void)snprintf(out, POINTER_BYTES, "%.40s%.400s", pointer, rest);
     } else if (at != NULL && strncmp(pointer, "/tool", 5) == 0) { /* no object around the function's members */
@@ -372,11 +377,6 @@ void serve_response_fault(const json_t *body, struct fault *f)
 
 /* ---- an answer to items and events ---- */
 
-static enum err_code no_memory(struct err *e)
-{
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
 static void name_item(const struct job *j, const struct choice *c, const char *kind, char out[48])
 {
     (void)snprintf(out, 48, "%s_%08llx%08llx_%zu", kind, (unsigned long long)j->created_s & 0xffffffffu,
@@ -396,17 +396,20 @@ static json_t *response(const struct serve *s, const struct job *j, const char *
     char id[40];
     json_t *o, *usage = NULL;
 
-    (void)snprintf(id, sizeof id, "resp_%08llx%08llx", (unsigned long long)j->created_s & 0xffffffffu, (unsigned long long)j->id);
-    o = json_pack("{s:s, s:s, s:I, s:s, s:n, s:o, s:O, s:b, s:b, s:n, s:s}", "id", id, "object", "response", "created_at",
-                  (json_int_t)j->created_s, "status", status, "error", "incomplete_details",
-                  cut != NULL ? json_pack("{s:s}", "reason", cut) : json_null(), "model", s->model, "parallel_tool_calls",
-                  j->w.parallel_calls, "store", 0, "previous_response_id", "truncation", "disabled");
+    (void)snprintf(id, sizeof id, "resp_%08llx%08llx", (unsigned long long)j->created_s & 0xffffffffu,
+                   (unsigned long long)j->id);
+    o = json_pack("{s:s, s:s, s:I, s:s, s:n, s:o, s:O, s:b, s:b, s:n, s:s}", "id", id, "object", "response",
+                  "created_at", (json_int_t)j->created_s, "status", status, "error", "incomplete_details",
+                  cut != NULL ? json_pack("{s:s}", "reason", cut) : json_null(), "model", s->model,
+                  "parallel_tool_calls", j->w.parallel_calls, "store", 0, "previous_response_id", "truncation",
+                  "disabled");
     if (items != NULL) {
         json_t *chat = serve_usage(j);
 
-        usage = json_pack("{s:O, s:O, s:O, s:O, s:O}", "input_tokens", json_object_get(chat, "prompt_tokens"), "output_tokens",
-                          json_object_get(chat, "completion_tokens"), "total_tokens", json_object_get(chat, "total_tokens"),
-                          "input_tokens_details", json_object_get(chat, "prompt_tokens_details"), "output_tokens_details",
+        usage = json_pack("{s:O, s:O, s:O, s:O, s:O}", "input_tokens", json_object_get(chat, "prompt_tokens"),
+                          "output_tokens", json_object_get(chat, "completion_tokens"), "total_tokens",
+                          json_object_get(chat, "total_tokens"), "input_tokens_details",
+                          json_object_get(chat, "prompt_tokens_details"), "output_tokens_details",
                           json_object_get(chat, "completion_tokens_details"));
         json_decref(chat);
         if (usage == NULL) {
@@ -414,7 +417,8 @@ static json_t *response(const struct serve *s, const struct job *j, const char *
             return NULL;
         }
     }
-    static const char *const echoed[] = { "instructions", "max_output_tokens", "metadata", "reasoning", "temperature", "top_p",
+    static const char *const echoed[] = { "instructions", "max_output_tokens", "metadata",
+                                          "reasoning",    "temperature",       "top_p",
                                           "user" };
     bool ok = o != NULL && json_object_set_new(o, "usage", usage != NULL ? usage : json_null()) == 0 &&
               json_object_set_new(o, "output", items != NULL ? json_incref(items) : json_array()) == 0;
@@ -423,11 +427,14 @@ static json_t *response(const struct serve *s, const struct job *j, const char *
 
     for (size_t i = 0; i < sizeof echoed / sizeof echoed[0] && ok; i++)
         ok = json_object_set_new(o, echoed[i], or_null(j->asked, echoed[i])) == 0;
-    ok = ok && json_object_set_new(o, "text", json_is_object(text) ? json_deep_copy(text)
-                                              : json_pack("{s:{s:s}}", "format", "type", "text")) == 0 &&
+    ok = ok &&
+         json_object_set_new(o, "text",
+                             json_is_object(text) ? json_deep_copy(text)
+                                                  : json_pack("{s:{s:s}}", "format", "type", "text")) == 0 &&
          json_object_set_new(o, "tools", json_is_array(tools) ? json_deep_copy(tools) : json_array()) == 0 &&
-         json_object_set_new(o, "tool_choice", choice != NULL && !json_is_null(choice) ? json_deep_copy(choice)
-                                                                                       : json_string("auto")) == 0;
+         json_object_set_new(o, "tool_choice",
+                             choice != NULL && !json_is_null(choice) ? json_deep_copy(choice) : json_string("auto")) ==
+             0;
     if (ok)
         return o;
     json_decref(o);
@@ -444,7 +451,7 @@ static enum err_code event(struct serve *s, struct job *j, struct choice *c, con
     if (o == NULL || json_object_set_new(o, "type", json_string(type)) ||
         json_object_set_new(o, "sequence_number", json_integer(c->n_events++))) {
         json_decref(o);
-        return no_memory(e);
+        return err_nomem(e);
     }
     return serve_push(s, j, SERVE_CHUNK, o, 200, false, e);
 }
@@ -475,9 +482,9 @@ static json_t *part_of(const struct choice *c, const char *text, size_t n)
 {
     const struct str s = { text, n };
 
-    return c->open == ITEM_REASONING
-               ? json_pack("{s:s, s:o}", "type", "reasoning_text", "text", json_bytes(s))
-               : json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", json_bytes(s), "annotations", "logprobs");
+    return c->open == ITEM_REASONING ? json_pack("{s:s, s:o}", "type", "reasoning_text", "text", json_bytes(s))
+                                     : json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", json_bytes(s),
+                                                 "annotations", "logprobs");
 }
 
 /* part NULL: the content is still to come. */
@@ -496,13 +503,15 @@ static enum err_code begin(struct serve *s, struct job *j, struct choice *c, str
     if (c->items != NULL)
         return ERR_OK;
     if ((c->items = json_array()) == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     if (!j->w.stream)
         return ERR_OK;
-    return event(s, j, c, "response.created", json_pack("{s:o}", "response", response(s, j, "in_progress", NULL, NULL)), e) ||
+    return event(s, j, c, "response.created", json_pack("{s:o}", "response", response(s, j, "in_progress", NULL, NULL)),
+                 e) ||
                    event(s, j, c, "response.in_progress",
                          json_pack("{s:o}", "response", response(s, j, "in_progress", NULL, NULL)), e)
-               ? e->code : ERR_OK;
+               ? e->code
+               : ERR_OK;
 }
 
 /* Ends the item that is open: its text is whole. */
@@ -518,7 +527,7 @@ static enum err_code close_item(struct serve *s, struct job *j, struct choice *c
     name_item(j, c, thought ? "rs" : "msg", id);
     item = item_of(c, id, part_of(c, text, c->text.n), status);
     if (item == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     if (event(s, j, c, thought ? "response.reasoning_text.done" : "response.output_text.done",
               of_content(c, id, "text", json_bytes((struct str){ text, c->text.n })), e) ||
         event(s, j, c, "response.content_part.done", of_content(c, id, "part", part_of(c, text, c->text.n)), e) ||
@@ -528,10 +537,11 @@ static enum err_code close_item(struct serve *s, struct job *j, struct choice *c
     }
     c->open = ITEM_NONE;
     c->text.n = 0;
-    return json_array_append_new(c->items, item) ? no_memory(e) : ERR_OK;
+    return json_array_append_new(c->items, item) ? err_nomem(e) : ERR_OK;
 }
 
-static enum err_code open_item(struct serve *s, struct job *j, struct choice *c, enum item_kind kind, char id[48], struct err *e)
+static enum err_code open_item(struct serve *s, struct job *j, struct choice *c, enum item_kind kind, char id[48],
+                               struct err *e)
 {
     if (c->open != kind && close_item(s, j, c, "completed", e))
         return e->code;
@@ -539,12 +549,15 @@ static enum err_code open_item(struct serve *s, struct job *j, struct choice *c,
     if (c->open == kind)
         return ERR_OK;
     c->open = kind;
-    return event(s, j, c, "response.output_item.added", of_item(c, id, "item", item_of(c, id, NULL, "in_progress")), e) ||
+    return event(s, j, c, "response.output_item.added", of_item(c, id, "item", item_of(c, id, NULL, "in_progress")),
+                 e) ||
                    event(s, j, c, "response.content_part.added", of_content(c, id, "part", part_of(c, "", 0)), e)
-               ? e->code : ERR_OK;
+               ? e->code
+               : ERR_OK;
 }
 
-static enum err_code take_call(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p, struct err *e)
+static enum err_code take_call(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p,
+                               struct err *e)
 {
     const struct chat_call k = chat_reader_call(c->reader, p->call);
     char id[48];
@@ -556,29 +569,32 @@ static enum err_code take_call(struct serve *s, struct job *j, struct choice *c,
     if (close_item(s, j, c, "completed", e))
         return e->code;
     name_item(j, c, "fc", id);
-    item = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "id", id, "type", "function_call", "status", "completed", "call_id",
-                     json_bytes(k.id), "name", json_bytes(p->name), "arguments", json_bytes(p->text));
+    item = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "id", id, "type", "function_call", "status", "completed",
+                     "call_id", json_bytes(k.id), "name", json_bytes(p->name), "arguments", json_bytes(p->text));
     begun = item != NULL ? json_copy(item) : NULL;
     if (begun == NULL || json_object_set_new(begun, "arguments", json_string("")) ||
         json_object_set_new(begun, "status", json_string("in_progress"))) {
         json_decref(item);
         json_decref(begun);
-        return no_memory(e);
+        return err_nomem(e);
     }
     code = event(s, j, c, "response.output_item.added", of_item(c, id, "item", begun), e);
     if (code == ERR_OK)
-        code = event(s, j, c, "response.function_call_arguments.delta", of_item(c, id, "delta", json_bytes(p->text)), e);
+        code =
+            event(s, j, c, "response.function_call_arguments.delta", of_item(c, id, "delta", json_bytes(p->text)), e);
     if (code == ERR_OK)
-        code = event(s, j, c, "response.function_call_arguments.done", of_item(c, id, "arguments", json_bytes(p->text)), e);
+        code = event(s, j, c, "response.function_call_arguments.done", of_item(c, id, "arguments", json_bytes(p->text)),
+                     e);
     if (code == ERR_OK)
         code = event(s, j, c, "response.output_item.done", of_item(c, id, "item", json_incref(item)), e);
     if (code == ERR_OK && json_array_append(c->items, item))
-        code = no_memory(e);
+        code = err_nomem(e);
     json_decref(item);
     return code;
 }
 
-enum err_code serve_response_piece(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p, struct err *e)
+enum err_code serve_response_piece(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p,
+                                   struct err *e)
 {
     const bool thought = p->part == CHAT_REASONING;
     char id[48];
@@ -593,7 +609,7 @@ enum err_code serve_response_piece(struct serve *s, struct job *j, struct choice
     if (open_item(s, j, c, thought ? ITEM_REASONING : ITEM_MESSAGE, id, e))
         return e->code;
     if (!serve_add(&c->text, p->text))
-        return no_memory(e);
+        return err_nomem(e);
     if (!j->w.stream)
         return ERR_OK;
     o = of_content(c, id, "delta", json_bytes(p->text));
@@ -615,7 +631,9 @@ enum err_code serve_response_end(struct serve *s, struct job *j, struct choice *
     whole = response(s, j, status, cut ? "max_output_tokens" : NULL, c->items);
     if (!j->w.stream)
         return serve_push(s, j, SERVE_BODY, whole, 200, true, e);
-    return event(s, j, c, cut ? "response.incomplete" : "response.completed", json_pack("{s:o}", "response", whole), e) ||
+    return event(s, j, c, cut ? "response.incomplete" : "response.completed", json_pack("{s:o}", "response", whole),
+                 e) ||
                    serve_push(s, j, SERVE_END, NULL, 200, true, e)
-               ? e->code : ERR_OK;
+               ? e->code
+               : ERR_OK;
 }

@@ -16,11 +16,6 @@ double serve_now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-static enum err_code no_memory(struct err *e)
-{
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
 /* ---- opening ---- */
 
 static const struct serve_beside nothing;
@@ -30,14 +25,14 @@ enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct 
     struct serve *s = calloc(1, sizeof *s);
 
     if (s == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     s->o = *o;
     s->beside = o->beside != NULL ? o->beside : &nothing;
     s->n_vocab = text_info(o->text)->n_tokens;
     s->model = json_bytes(str_of(o->model));
     if (s->model == NULL || text_memo_open(&s->memo, e)) {
         serve_close(s);
-        return no_memory(e);
+        return err_nomem(e);
     }
     *out = s;
     return ERR_OK;
@@ -106,7 +101,7 @@ enum err_code serve_push(struct serve *s, struct job *j, enum serve_kind kind, j
                          struct err *e)
 {
     if (body == NULL && kind != SERVE_END)
-        return no_memory(e);
+        return err_nomem(e);
     if (j->dropped || j->over) {
         json_decref(body);
         return ERR_OK;
@@ -119,7 +114,7 @@ enum err_code serve_push(struct serve *s, struct job *j, enum serve_kind kind, j
 
         if (v == NULL) {
             json_decref(body);
-            return no_memory(e);
+            return err_nomem(e);
         }
         s->reply = v;
         s->replies_cap = cap;
@@ -171,7 +166,7 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     struct fault f = { 0 };
 
     if (j == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     j->method = method;
     j->user = user;
     j->id = ++s->next_id;
@@ -243,7 +238,7 @@ bool serve_busy(const struct serve *s)
 
 /* ---- turns ---- */
 
-enum { N_SERVED = sizeof ((struct serve *)0)->served / sizeof ((struct serve *)0)->served[0] };
+enum { N_SERVED = sizeof((struct serve *)0)->served / sizeof((struct serve *)0)->served[0] };
 
 static int64_t last_turn(const struct serve *s, uint64_t client)
 {
@@ -349,13 +344,13 @@ static enum err_code push_delta(struct serve *s, struct job *j, struct choice *c
 {
     if (delta == NULL) {
         json_decref(logprobs);
-        return no_memory(e);
+        return err_nomem(e);
     }
     if (j->method == SERVE_CHAT && !c->said_role) {
         c->said_role = true;
         if (serve_push(s, j, SERVE_CHUNK,
-                       serve_chunk(s, j, c, json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL, NULL), 200,
-                       false, e)) {
+                       serve_chunk(s, j, c, json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL, NULL),
+                       200, false, e)) {
             json_decref(delta);
             json_decref(logprobs);
             return e->code;
@@ -365,8 +360,8 @@ static enum err_code push_delta(struct serve *s, struct job *j, struct choice *c
 }
 
 /* A piece of the answer: kept for the whole, or sent. */
-static enum err_code take_piece(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p, json_t **logprobs,
-                                struct err *e)
+static enum err_code take_piece(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p,
+                                json_t **logprobs, struct err *e)
 {
     json_t *delta = NULL, *call;
 
@@ -382,12 +377,12 @@ static enum err_code take_piece(struct serve *s, struct job *j, struct choice *c
         if (c->calls == NULL)
             c->calls = json_array();
         if (call == NULL || c->calls == NULL || json_array_append_new(c->calls, call))
-            return no_memory(e);
+            return err_nomem(e);
         if (j->w.stream) {
             json_t *part = json_deep_copy(call);
 
             if (part == NULL || json_object_set_new(part, "index", json_integer(p->call)))
-                return no_memory(e);
+                return err_nomem(e);
             delta = json_pack("{s:[o]}", "tool_calls", part);
         }
     } else if (j->w.stream) {
@@ -395,7 +390,7 @@ static enum err_code take_piece(struct serve *s, struct job *j, struct choice *c
             return ERR_OK;
         delta = json_pack("{s:o}", p->part == CHAT_TEXT ? "content" : "reasoning_content", json_bytes(p->text));
     } else if (!serve_add(p->part == CHAT_TEXT ? &c->text : &c->reasoning, p->text)) {
-        return no_memory(e);
+        return err_nomem(e);
     }
     if (!j->w.stream)
         return ERR_OK;
@@ -405,8 +400,8 @@ static enum err_code take_piece(struct serve *s, struct job *j, struct choice *c
 }
 
 /* Text of a chat goes through the reader of the model's marks. */
-static enum err_code read_chat(struct serve *s, struct job *j, struct choice *c, struct str text, bool end, json_t **logprobs,
-                               struct err *e)
+static enum err_code read_chat(struct serve *s, struct job *j, struct choice *c, struct str text, bool end,
+                               json_t **logprobs, struct err *e)
 {
     const struct chat_piece *v;
     int n;
@@ -425,15 +420,15 @@ static enum err_code read_chat(struct serve *s, struct job *j, struct choice *c,
     return ERR_OK;
 }
 
-static enum err_code take_text(struct serve *s, struct job *j, struct choice *c, struct str text, bool end, json_t *logprobs,
-                               struct err *e)
+static enum err_code take_text(struct serve *s, struct job *j, struct choice *c, struct str text, bool end,
+                               json_t *logprobs, struct err *e)
 {
     enum err_code code = ERR_OK;
 
     if (j->method == SERVE_CHAT)
         code = read_chat(s, j, c, text, end, &logprobs, e);
     else if (!j->w.stream)
-        code = serve_add(&c->text, text) ? ERR_OK : no_memory(e);
+        code = serve_add(&c->text, text) ? ERR_OK : err_nomem(e);
     else if (text.n > 0 || logprobs != NULL) {
         json_t *with = logprobs;
 
@@ -444,7 +439,8 @@ static enum err_code take_text(struct serve *s, struct job *j, struct choice *c,
     return code;
 }
 
-static enum err_code take_token(struct serve *s, struct job *j, struct choice *c, const struct gen_event *ev, struct err *e)
+static enum err_code take_token(struct serve *s, struct job *j, struct choice *c, const struct gen_event *ev,
+                                struct err *e)
 {
     json_t *logprobs = NULL, *one = NULL;
     const double now = serve_now_ms();
@@ -457,28 +453,29 @@ static enum err_code take_token(struct serve *s, struct job *j, struct choice *c
     if (j->w.top >= 0 && !ev->reasoning) {
         one = serve_logprob(s, &ev->pick, j->w.top);
         if (one == NULL)
-            return no_memory(e);
+            return err_nomem(e);
         if (j->w.stream) {
             logprobs = json_pack("[o]", one);
         } else {
             if (c->logprobs == NULL)
                 c->logprobs = json_array();
             if (json_array_append_new(c->logprobs, one))
-                return no_memory(e);
+                return err_nomem(e);
         }
     }
     return take_text(s, j, c, ev->text, false, logprobs, e);
 }
 
 /* What the row of one token of an echoed prompt says of the next one. */
-static enum err_code take_row(struct serve *s, struct job *j, struct choice *c, const struct gen_event *ev, struct err *e)
+static enum err_code take_row(struct serve *s, struct job *j, struct choice *c, const struct gen_event *ev,
+                              struct err *e)
 {
     json_t *one;
 
     if (ev->done + 1 >= c->prompt.n)
         return ERR_OK;
     one = serve_row_logprob(s, c->prompt.v[ev->done + 1], ev->logits, j->w.top);
-    return one == NULL || json_array_append_new(c->logprobs, one) ? no_memory(e) : ERR_OK;
+    return one == NULL || json_array_append_new(c->logprobs, one) ? err_nomem(e) : ERR_OK;
 }
 
 /* Unit length, as the interface has it. */
@@ -535,7 +532,8 @@ static enum err_code end_job(struct serve *s, struct job *j, struct err *e)
     return serve_push(s, j, SERVE_END, NULL, 200, true, e);
 }
 
-static enum err_code end_choice(struct serve *s, struct job *j, struct choice *c, const struct gen_event *ev, struct err *e)
+static enum err_code end_choice(struct serve *s, struct job *j, struct choice *c, const struct gen_event *ev,
+                                struct err *e)
 {
     c->id = 0;
     c->end = ev->end;
@@ -562,15 +560,15 @@ static enum err_code end_choice(struct serve *s, struct job *j, struct choice *c
         return refuse(s, j, &f, e);
     }
     if (j->method == SERVE_EMBEDDING && ev->pooled != NULL && (c->embedding = embedding_of(s, j, ev->pooled)) == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     if (j->method != SERVE_EMBEDDING && take_text(s, j, c, ev->text, true, NULL, e))
         return e->code;
     if (j->asked != NULL)
         return serve_response_end(s, j, c, e);
-    if (j->w.stream &&
-        serve_push(s, j, SERVE_CHUNK,
-                   serve_chunk(s, j, c, j->method == SERVE_CHAT ? json_object() : json_string(""), NULL, serve_finish(j, c)), 200,
-                   false, e))
+    if (j->w.stream && serve_push(s, j, SERVE_CHUNK,
+                                  serve_chunk(s, j, c, j->method == SERVE_CHAT ? json_object() : json_string(""), NULL,
+                                              serve_finish(j, c)),
+                                  200, false, e))
         return e->code;
     return j->n_left == 0 ? end_job(s, j, e) : ERR_OK;
 }

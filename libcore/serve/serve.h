@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve.h - requests in the form of OpenAI's interface, and their replies.
- * room: serve (base text run gen reason grammar chat engram)
+ * room: serve
  *
  * Bodies go in as JSON values and come out as JSON values, so the same code stands behind lines on stdin, a batch
  * file and a socket. It reads no file and writes none. The engine answers (gen/gen.h): serve translates requests for it and
@@ -39,48 +39,49 @@ struct serve_keeper {
 
 /* Adapters, tables and indexes that are used with the model. A request keeps those that it started with until it ends. */
 struct serve_beside {
-    const struct run_adapter *adapters; /* [n_adapters] requests name them by their index; the scales are for requests that
+    const struct run_adapter
+        *adapters;                   /* [n_adapters] requests name them by their index; the scales are for requests that
                                          * name none */
-    int                       n_adapters; /* at most RUN_ADAPTERS_MAX */
-    const struct engram_mix  *engram;     /* tables of n-grams; NULL: none */
+    int n_adapters;                  /* at most RUN_ADAPTERS_MAX */
+    const struct engram_mix *engram; /* tables of n-grams; NULL: none */
     /* Puts up to n texts (-1: the server's number) in front of the last message of a chat. NULL: there is no index. Errors:
      * ERR_NOMEM, or what is wrong with the messages. */
-    enum err_code           (*notes)(const void *of, json_t *messages, int n, struct err *e);
-    const void               *notes_of;
-    int                       notes_max;
+    enum err_code (*notes)(const void *of, json_t *messages, int n, struct err *e);
+    const void *notes_of;
+    int notes_max;
     /* Makes a recital of the text that the last message of a chat names, except for where the answer begins; its tokens go
      * to *tokens. It is looked for in n texts (-1: the server's number), at most notes_max. out->n 0: none was found. NULL:
      * there is no index. */
-    enum err_code           (*recite)(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
-                                      struct engram_recital *out, struct err *e);
-    const void               *recite_of;
+    enum err_code (*recite)(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
+                            struct engram_recital *out, struct err *e);
+    const void *recite_of;
     /* Makes a table of a text, joined with `with` if that is not NULL, and puts it into *out. It is valid until *made is
      * given to drop_table. Errors: ERR_NOMEM, ERR_IO, or what is wrong with the text. NULL: tables are not made. */
-    enum err_code           (*table)(void *of, struct str text, const struct engram_mix *with, struct engram_mix *out,
-                                     void **made, struct err *e);
-    void                    (*drop_table)(void *of, void *made);
+    enum err_code (*table)(void *of, struct str text, const struct engram_mix *with, struct engram_mix *out,
+                           void **made, struct err *e);
+    void (*drop_table)(void *of, void *made);
     /* Whether there is memory for a table of this text now; if not, the request waits. NULL: there always is. */
-    bool                    (*table_room)(void *of, struct str text);
-    void                     *tables_of;
+    bool (*table_room)(void *of, struct str text);
+    void *tables_of;
 };
 
 struct serve_opts {
-    struct gen        *gen;        /* not owned, like the next four */
-    const struct run  *run;        /* the gen's, for metrics; NULL: metrics have nothing of the run */
+    struct gen *gen;       /* not owned, like the next four */
+    const struct run *run; /* the gen's, for metrics; NULL: metrics have nothing of the run */
     const struct text *text;
-    const struct chat *chat;       /* NULL: the model has no chat template */
+    const struct chat *chat; /* NULL: the model has no chat template */
     const struct grammar_vocab *vocab;
-    const char        *parser;     /* for answers (chat/reader.h); NULL: chosen by the template */
-    const char        *model;      /* the model's name in replies */
-    int64_t            created_s;  /* of the model, for the list of models */
-    int64_t            ctx_tokens;
-    int32_t            n_embd;
-    bool               embeddings; /* the run keeps the last hidden rows */
-    bool               lenient;    /* unknown members of a body are ignored */
+    const char *parser; /* for answers (chat/reader.h); NULL: chosen by the template */
+    const char *model;  /* the model's name in replies */
+    int64_t created_s;  /* of the model, for the list of models */
+    int64_t ctx_tokens;
+    int32_t n_embd;
+    bool embeddings;                   /* the run keeps the last hidden rows */
+    bool lenient;                      /* unknown members of a body are ignored */
     const struct serve_beside *beside; /* not owned; NULL: nothing */
     const struct serve_keeper *keeper; /* NULL: none */
-    void              *keeper_of;
-    int64_t            predict_max; /* tokens of an answer if the request gives no limit; -1: until the context is full */
+    void *keeper_of;
+    int64_t predict_max; /* tokens of an answer if the request gives no limit; -1: until the context is full */
     const struct sample_opts *sample; /* defaults for requests; NULL: temperature 1, the rest off. Not owned */
 };
 MUST_CHECK enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e);
@@ -114,11 +115,11 @@ enum serve_kind {
 };
 struct serve_reply {
     enum serve_kind kind;
-    void           *user;
-    int64_t         id;     /* as serve_ask() gave it */
-    json_t         *body;   /* the caller's, to be released; NULL for SERVE_END */
-    int             status; /* as of HTTP */
-    bool            last;   /* the request is done */
+    void *user;
+    int64_t id;   /* as serve_ask() gave it */
+    json_t *body; /* the caller's, to be released; NULL for SERVE_END */
+    int status;   /* as of HTTP */
+    bool last;    /* the request is done */
 };
 /* Submits a request. Everything comes as replies, including errors in the body. serve takes a reference to the body and may
  * change it: the caller must not use it any more. client: requests of one client take turns with those of other clients;
@@ -136,12 +137,14 @@ size_t serve_point_to(char out[SERVE_POINTER_BYTES], size_t n, const char *key);
 void serve_cancel(struct serve *s, int64_t id);
 bool serve_busy(const struct serve *s);
 int64_t serve_waiting(const struct serve *s); /* requests of which no part has begun */
-MUST_CHECK enum err_code serve_step(struct serve *s, struct err *e); /* an error means the run failed: all requests ended */
+MUST_CHECK enum err_code serve_step(struct serve *s,
+                                    struct err *e); /* an error means the run failed: all requests ended */
 /* json_parse() of what a client says, a line or a body. A model's answer may contain \u0000, and comes back as a message: the
  * texts that a model reads may contain it, too. Elsewhere it is ERR_FORMAT; *out is set then, so that the id can be answered.
  * With any other error *out is NULL. */
 MUST_CHECK enum err_code serve_parse(json_t **out, struct str text, const char *what, struct err *e);
-bool serve_next(struct serve *s, struct serve_reply *r); /* the next reply, in the order they happened; false: none left */
+bool serve_next(struct serve *s,
+                struct serve_reply *r); /* the next reply, in the order they happened; false: none left */
 /* Metrics as Prometheus text, malloc'ed; NULL when memory is out. */
 char *serve_metrics(const struct serve *s);
 #endif

@@ -13,8 +13,8 @@
 /* Members with texts that the model reads. All else is compared and copied as C strings are. */
 static bool is_read(const char *name)
 {
-    static const char *const names[] = { "content", "reasoning_content", "refusal", "text", "prompt", "input", "output",
-                                         "instructions", "system", "context" };
+    static const char *const names[] = { "content", "reasoning_content", "refusal", "text",   "prompt", "input",
+                                         "output",  "instructions",      "system",  "context" };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i], name) == 0)
@@ -31,10 +31,10 @@ static const char *misplaced_nul(const json_t *v, const char *name)
 
     if (json_is_string(v) && !is_read(name) && memchr(json_string_value(v), '\0', json_string_length(v)) != NULL)
         return name;
-    json_array_foreach(v, i, inner)
+    json_array_foreach (v, i, inner)
         if (found == NULL)
             found = misplaced_nul(inner, name);
-    json_object_foreach((json_t *)(uintptr_t)v, key, inner)
+    json_object_foreach ((json_t *)(uintptr_t)v, key, inner)
         if (found == NULL)
             found = misplaced_nul(inner, key);
     return found;
@@ -68,8 +68,7 @@ static json_t *tokenize(const struct serve *s, const json_t *body, struct fault 
     json_t *ids = NULL;
 
     if (text_encode(s->o.text, (struct str){ json_string_value(text), json_string_length(text) },
-                    special(body) ? TEXT_SPECIAL : 0, &t,
-                    &e)) {
+                    special(body) ? TEXT_SPECIAL : 0, &t, &e)) {
         serve_fault(f, e.code == ERR_NOMEM ? 500 : 400, "/text", "%s", e.msg);
     } else {
         ids = json_array();
@@ -93,8 +92,7 @@ static json_t *detokenize(const struct serve *s, const json_t *body, struct faul
     size_t i, n = 0;
     char pointer[40];
 
-    json_array_foreach(ids, i, id)
-    {
+    json_array_foreach (ids, i, id) {
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= s->n_vocab) {
             (void)snprintf(pointer, sizeof pointer, "/tokens/%zu", i);
             serve_fault(f, 400, pointer, "tokens/%zu: no token id of this model", i);
@@ -118,7 +116,7 @@ static json_t *detokenize(const struct serve *s, const json_t *body, struct faul
 
 struct page {
     struct serve_buf b;
-    bool             ok;
+    bool ok;
 };
 
 static void print(struct page *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -136,7 +134,8 @@ static void print(struct page *p, const char *fmt, ...)
 
 static void counter(struct page *p, const char *name, const char *help, uint64_t v)
 {
-    print(p, "# HELP chimere_%s %s\n# TYPE chimere_%s counter\nchimere_%s %llu\n", name, help, name, name, (unsigned long long)v);
+    print(p, "# HELP chimere_%s %s\n# TYPE chimere_%s counter\nchimere_%s %llu\n", name, help, name, name,
+          (unsigned long long)v);
 }
 
 static void gauge(struct page *p, const char *name, const char *help, int64_t v)
@@ -153,8 +152,8 @@ static void histogram(struct page *p, const char *name, const char *help, const 
         sum += c->bucket[i];
         print(p, "chimere_%s_bucket{le=\"%g\"} %llu\n", name, (double)(1 << i) / 1e3, (unsigned long long)sum);
     }
-    print(p, "chimere_%s_bucket{le=\"+Inf\"} %llu\nchimere_%s_sum %.6f\nchimere_%s_count %llu\n", name, (unsigned long long)c->n,
-          name, c->sum / 1e3, name, (unsigned long long)c->n);
+    print(p, "chimere_%s_bucket{le=\"+Inf\"} %llu\nchimere_%s_sum %.6f\nchimere_%s_count %llu\n", name,
+          (unsigned long long)c->n, name, c->sum / 1e3, name, (unsigned long long)c->n);
 }
 
 /* What the sequences of the engine hold. */
@@ -165,7 +164,8 @@ static void holdings(struct page *p, const struct run *r)
     for (int i = 0; i < run_n_seq(r); i++)
         tokens += run_pos(r, i);
     gauge(p, "sequences", "Answers side by side, at most.", run_n_seq(r));
-    gauge(p, "held_tokens", "Tokens that sequences hold, those of ended requests, from which later ones go on, included.", tokens);
+    gauge(p, "held_tokens",
+          "Tokens that sequences hold, those of ended requests, from which later ones go on, included.", tokens);
     gauge(p, "kv_size_tokens", "Room for keys and values, of all sequences together.", run_kv_rows(r));
     gauge(p, "kv_used_tokens", "Of it, what is taken, in whole pages.", run_kv_rows(r) - run_kv_left(r));
     gauge(p, "kv_page_tokens", "Tokens of a page.", RUN_KV_PAGE);
@@ -173,8 +173,9 @@ static void holdings(struct page *p, const struct run *r)
 
 char *serve_metrics(const struct serve *s)
 {
-    static const char *const names[SERVE_N_METHODS] = { "chat_completions", "completions", "embeddings", "responses", "models",
-                                                        "tokenize", "detokenize", "health", "metrics" };
+    static const char *const names[SERVE_N_METHODS] = { "chat_completions", "completions", "embeddings",
+                                                        "responses",        "models",      "tokenize",
+                                                        "detokenize",       "health",      "metrics" };
     struct page p = { .ok = true };
     int64_t running = 0;
 
@@ -214,8 +215,8 @@ json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, s
         !serve_check_members(body, m, s->o.lenient, f))
         return NULL;
     if (m == SERVE_MODELS)
-        return json_pack("{s:s, s:[{s:O, s:s, s:I, s:s, s:I}]}", "object", "list", "data", "id", s->model, "object", "model",
-                         "created", (json_int_t)s->o.created_s, "owned_by", "chimere", "context_length",
+        return json_pack("{s:s, s:[{s:O, s:s, s:I, s:s, s:I}]}", "object", "list", "data", "id", s->model, "object",
+                         "model", "created", (json_int_t)s->o.created_s, "owned_by", "chimere", "context_length",
                          (json_int_t)s->o.ctx_tokens);
     if (m == SERVE_HEALTH)
         return json_pack("{s:s, s:I}", "status", "ok", "waiting", (json_int_t)serve_waiting(s));
@@ -232,8 +233,9 @@ json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, s
 
 bool serve_method(enum serve_method *out, struct str name)
 {
-    static const char *const names[SERVE_N_METHODS] = { "chat/completions", "completions", "embeddings", "responses", "models",
-                                                        "tokenize", "detokenize", "health", "metrics" };
+    static const char *const names[SERVE_N_METHODS] = { "chat/completions", "completions", "embeddings",
+                                                        "responses",        "models",      "tokenize",
+                                                        "detokenize",       "health",      "metrics" };
 
     if (name.n > 4 && memcmp(name.p, "/v1/", 4) == 0)
         name = (struct str){ name.p + 4, name.n - 4 };

@@ -23,7 +23,8 @@ static enum err_code blame_schema(struct fault *f, const char *pointer, const st
     const char *at = strstr(why->msg, "#/");
     char whole[POINTER_BYTES];
 
-    (void)snprintf(whole, sizeof whole, "%s%.*s", pointer, at != NULL ? (int)strcspn(at + 1, ": ") : 0, at != NULL ? at + 1 : "");
+    (void)snprintf(whole, sizeof whole, "%s%.*s", pointer, at != NULL ? (int)strcspn(at + 1, ": ") : 0,
+                   at != NULL ? at + 1 : "");
     return blame(f, whole, why, e);
 }
 
@@ -51,12 +52,12 @@ static enum err_code blame_tool(struct fault *f, const json_t *tools, const stru
     size_t i;
     json_t *tool;
 
-    json_array_foreach(tools, i, tool)
-    {
+    json_array_foreach (tools, i, tool) {
         const char *name = json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
         const size_t n = name != NULL ? strlen(name) : 0;
 
-        if (n == 0 || strncmp(why->msg, "tool ", 5) != 0 || strncmp(why->msg + 5, name, n) != 0 || why->msg[5 + n] != ':')
+        if (n == 0 || strncmp(why->msg, "tool ", 5) != 0 || strncmp(why->msg + 5, name, n) != 0 ||
+            why->msg[5 + n] != ':')
             continue;
         (void)snprintf(whole, sizeof whole, "/tools/%zu/function/parameters", i);
         struct err rest = { .code = why->code };
@@ -85,8 +86,12 @@ static enum err_code render(struct serve *s, struct job *j, struct text_tokens *
                             struct err *e)
 {
     const bool tools = j->w.tools != NULL && strcmp(j->w.tool_choice, "none") != 0;
-    const struct chat_prompt p = { .messages = j->w.messages, .tools = tools ? j->w.tools : NULL, .extra = j->w.kwargs,
-                                   .memo = s->memo, .generate = true, .now_s = local_s() };
+    const struct chat_prompt p = { .messages = j->w.messages,
+                                   .tools = tools ? j->w.tools : NULL,
+                                   .extra = j->w.kwargs,
+                                   .memo = s->memo,
+                                   .generate = true,
+                                   .now_s = local_s() };
     struct err why = { 0 };
 
     if (s->o.chat == NULL) {
@@ -102,8 +107,7 @@ static enum err_code take_ids(struct serve *s, const json_t *ids, struct text_to
     size_t i;
     json_t *id;
 
-    json_array_foreach(ids, i, id)
-    {
+    json_array_foreach (ids, i, id) {
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= s->n_vocab) {
             char whole[POINTER_BYTES];
 
@@ -130,8 +134,8 @@ static enum err_code take_prompt(struct serve *s, const json_t *v, struct text_t
         serve_fault(f, 400, pointer, "%s: neither a text nor an array of token ids", pointer + 1);
         return ERR_OK;
     }
-    if (text_encode(s->o.text, (struct str){ json_string_value(v), json_string_length(v) }, TEXT_SPECIAL | TEXT_ADD, out,
-                    &why))
+    if (text_encode(s->o.text, (struct str){ json_string_value(v), json_string_length(v) }, TEXT_SPECIAL | TEXT_ADD,
+                    out, &why))
         return blame(f, pointer, &why, e);
     /* A text to go on from does not end. */
     if (info->add_eos && out->n > 0 && out->v[out->n - 1] == info->eos)
@@ -172,15 +176,20 @@ static bool call_is_due(const struct wish *w)
 /* Calls of tools, wherever the model begins one, or as tool_choice asks. */
 static enum err_code make_tool_grammar(struct serve *s, struct job *j, bool thinking, struct fault *f, struct err *e)
 {
-    const struct chat_tool_opts t = { .parser = parser_of(s), .vocab = s->o.vocab, .tools = j->w.tools,
-                                      .choice = j->w.tool_choice, .reasoning = thinking, .one = !j->w.parallel_calls };
+    const struct chat_tool_opts t = { .parser = parser_of(s),
+                                      .vocab = s->o.vocab,
+                                      .tools = j->w.tools,
+                                      .choice = j->w.tool_choice,
+                                      .reasoning = thinking,
+                                      .one = !j->w.parallel_calls };
     struct grammar *g;
     struct err why = { 0 };
 
     if (chat_tool_grammar(&g, &t, &why) == ERR_OK)
         j->grammar = g;
     else if (why.code == ERR_NOMEM || call_is_due(&j->w)) /* with auto a grammar is a help, not what was asked for */
-        return why.code == ERR_ARG ? blame(f, "/tool_choice/function/name", &why, e) : blame_tool(f, j->w.tools, &why, e);
+        return why.code == ERR_ARG ? blame(f, "/tool_choice/function/name", &why, e)
+                                   : blame_tool(f, j->w.tools, &why, e);
     return ERR_OK;
 }
 
@@ -220,7 +229,8 @@ static enum err_code open_reader(struct serve *s, struct job *j, struct choice *
     const bool tools = j->w.tools != NULL && strcmp(j->w.tool_choice, "none") != 0 && !held;
     const struct chat_reader_opts ro = {
         .parser = held && !thinking ? "plain" : parser_of(s),
-        .tools = tools ? j->w.tools : NULL, .reasoning = thinking,
+        .tools = tools ? j->w.tools : NULL,
+        .reasoning = thinking,
     };
     struct err why = { 0 };
 
@@ -250,14 +260,13 @@ static bool name_adapters(const struct serve_beside *b, struct wish *w, struct f
 
     for (int a = 0; a < b->n_adapters; a++)
         w->adapters[a] = (struct run_adapter){ b->adapters[a].adapter, w->lora != NULL ? 0 : b->adapters[a].scale };
-    json_array_foreach(w->lora, i, one)
-    {
+    json_array_foreach (w->lora, i, one) {
         const json_int_t id = json_integer_value(json_object_get(one, "id"));
 
         (void)snprintf(pointer, sizeof pointer, "/lora/%zu/id", i);
         if (id < 0 || id >= b->n_adapters)
-            return serve_fault(f, 400, pointer, "%s: there is no adapter %lld, the server has %d", pointer + 1, (long long)id,
-                               b->n_adapters);
+            return serve_fault(f, 400, pointer, "%s: there is no adapter %lld, the server has %d", pointer + 1,
+                               (long long)id, b->n_adapters);
         if (named[id])
             return serve_fault(f, 400, pointer, "%s: adapter %lld is named twice", pointer + 1, (long long)id);
         named[id] = true;
@@ -347,7 +356,8 @@ static int thin_marks(int64_t *at, int n)
     return n - k;
 }
 
-static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bool thinking, struct fault *f, struct err *e)
+static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bool thinking, struct fault *f,
+                            struct err *e)
 {
     struct gen_request q = j->w.q;
     int64_t border[64];
@@ -384,18 +394,23 @@ static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bo
         q.n_rows = c->prompt.n > 1 ? c->prompt.n : 0;
         c->logprobs = json_pack("[o]", serve_row_logprob(s, c->prompt.v[0], NULL, j->w.top));
         if (c->logprobs == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
     }
     if (s->o.keeper != NULL)
         s->o.keeper->before(s->o.keeper_of, &q);
     if (gen_submit(s->o.gen, &q, &c->id, &why))
-        return blame(f, j->method == SERVE_CHAT ? "/messages" : j->method == SERVE_COMPLETION ? "/prompt" : "/input", &why, e);
+        return blame(f,
+                     j->method == SERVE_CHAT         ? "/messages"
+                     : j->method == SERVE_COMPLETION ? "/prompt"
+                                                     : "/input",
+                     &why, e);
     j->n_left++;
     return ERR_OK;
 }
 
 /* The choices of one prompt. */
-static enum err_code start_prompt(struct serve *s, struct job *j, int prompt, bool *thinking, struct fault *f, struct err *e)
+static enum err_code start_prompt(struct serve *s, struct job *j, int prompt, bool *thinking, struct fault *f,
+                                  struct err *e)
 {
     struct choice *c = &j->choice[prompt * j->w.n];
     const json_t *v = prompt_at(j->method == SERVE_EMBEDDING ? j->w.input : j->w.prompt, prompt);
@@ -403,7 +418,8 @@ static enum err_code start_prompt(struct serve *s, struct job *j, int prompt, bo
 
     (void)snprintf(pointer, sizeof pointer, j->n_prompts > 1 ? "/%s/%d" : "/%s",
                    j->method == SERVE_EMBEDDING ? "input" : "prompt", prompt);
-    if (j->method == SERVE_CHAT ? render(s, j, &c->prompt, thinking, f, e) : take_prompt(s, v, &c->prompt, pointer, f, e))
+    if (j->method == SERVE_CHAT ? render(s, j, &c->prompt, thinking, f, e)
+                                : take_prompt(s, v, &c->prompt, pointer, f, e))
         return e->code;
     if (f->status == 0 && c->prompt.n == 0)
         serve_fault(f, 400, pointer, "%s: empty", pointer + 1);
@@ -441,7 +457,7 @@ enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struc
     j->n_choices = j->n_prompts * j->w.n;
     j->choice = calloc((size_t)j->n_choices, sizeof *j->choice);
     if (j->choice == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int i = 0; i < j->n_choices; i++)
         j->choice[i] = (struct choice){ .job = j, .index = i };
     if (!j->w.seeded)

@@ -38,21 +38,21 @@ static const struct layout {
     size_t d, min;
     float centre; /* 0: no minima */
 } layouts[] = {
-    {QUANT_q2_k, offsetof(struct quant_q2_k, d), offsetof(struct quant_q2_k, dmin), 1.5f},
-    {QUANT_q3_k, offsetof(struct quant_q3_k, d), 0, 0},
-    {QUANT_q4_k, offsetof(struct quant_q4_k, d), offsetof(struct quant_q4_k, dmin), 7.5f},
-    {QUANT_q5_k, offsetof(struct quant_q5_k, d), offsetof(struct quant_q5_k, dmin), 15.5f},
-    {QUANT_q6_k, offsetof(struct quant_q6_k, d), 0, 0},
-    {QUANT_q4_1, offsetof(struct quant_q4_1, d), offsetof(struct quant_q4_1, m), -7.5f},
-    {QUANT_q5_0, offsetof(struct quant_q5_0, d), 0, 0},
-    {QUANT_q5_1, offsetof(struct quant_q5_1, d), offsetof(struct quant_q5_1, m), -15.5f},
-    {QUANT_iq4_nl, offsetof(struct quant_iq4_nl, d), 0, 0},
-    {QUANT_iq4_xs, offsetof(struct quant_iq4_xs, d), 0, 0},
-    {QUANT_iq3_s, offsetof(struct quant_iq3_s, d), 0, 0},
-    {QUANT_iq3_xxs, offsetof(struct quant_iq3_xxs, d), 0, 0},
-    {QUANT_iq2_s, offsetof(struct quant_iq2_s, d), 0, 0},
-    {QUANT_iq2_xs, offsetof(struct quant_iq2_xs, d), 0, 0},
-    {QUANT_iq2_xxs, offsetof(struct quant_iq2_xxs, d), 0, 0},
+    { QUANT_q2_k, offsetof(struct quant_q2_k, d), offsetof(struct quant_q2_k, dmin), 1.5f },
+    { QUANT_q3_k, offsetof(struct quant_q3_k, d), 0, 0 },
+    { QUANT_q4_k, offsetof(struct quant_q4_k, d), offsetof(struct quant_q4_k, dmin), 7.5f },
+    { QUANT_q5_k, offsetof(struct quant_q5_k, d), offsetof(struct quant_q5_k, dmin), 15.5f },
+    { QUANT_q6_k, offsetof(struct quant_q6_k, d), 0, 0 },
+    { QUANT_q4_1, offsetof(struct quant_q4_1, d), offsetof(struct quant_q4_1, m), -7.5f },
+    { QUANT_q5_0, offsetof(struct quant_q5_0, d), 0, 0 },
+    { QUANT_q5_1, offsetof(struct quant_q5_1, d), offsetof(struct quant_q5_1, m), -15.5f },
+    { QUANT_iq4_nl, offsetof(struct quant_iq4_nl, d), 0, 0 },
+    { QUANT_iq4_xs, offsetof(struct quant_iq4_xs, d), 0, 0 },
+    { QUANT_iq3_s, offsetof(struct quant_iq3_s, d), 0, 0 },
+    { QUANT_iq3_xxs, offsetof(struct quant_iq3_xxs, d), 0, 0 },
+    { QUANT_iq2_s, offsetof(struct quant_iq2_s, d), 0, 0 },
+    { QUANT_iq2_xs, offsetof(struct quant_iq2_xs, d), 0, 0 },
+    { QUANT_iq2_xxs, offsetof(struct quant_iq2_xxs, d), 0, 0 },
 };
 
 static const struct layout *layout_of(int type)
@@ -89,8 +89,7 @@ static void random_bits(unsigned char *p, size_t n, uint64_t seed)
     }
 }
 
-enum err_code shape_fill(unsigned char *rows, int type, int64_t ne0, int64_t n_rows, uint64_t seed,
-                         struct err *e)
+enum err_code shape_fill(unsigned char *rows, int type, int64_t ne0, int64_t n_rows, uint64_t seed, struct err *e)
 {
     const struct quant_type *q = quant_types[type];
     const struct layout *l = layout_of(type);
@@ -99,7 +98,7 @@ enum err_code shape_fill(unsigned char *rows, int type, int64_t ne0, int64_t n_r
     float *x = malloc((size_t)ne0 * sizeof *x);
 
     if (x == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (q->encode == NULL) {
         random_bits(rows, (size_t)n_rows * row_bytes, seed);
         set_scale(rows, n_rows * (ne0 / q->block_elems), l, TRIAL);

@@ -30,6 +30,6 @@ char shape_letter(const struct row *r, int layer); /* of the pattern */
 
 /* Random rows of a type, root mean square 1 / sqrt(ne0); shape_can_fill() says for which types. */
 bool shape_can_fill(int type);
-MUST_CHECK enum err_code shape_fill(unsigned char *rows, int type, int64_t ne0, int64_t n_rows,
-                                    uint64_t seed, struct err *e);
+MUST_CHECK enum err_code shape_fill(unsigned char *rows, int type, int64_t ne0, int64_t n_rows, uint64_t seed,
+                                    struct err *e);
 #endif

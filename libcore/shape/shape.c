@@ -9,7 +9,7 @@
 #include "shape/internal.h"
 
 static const struct row rows[] = {
-#define SHAPE(name_, arch_, ...) {.name = (name_), .arch = (arch_), __VA_ARGS__},
+#define SHAPE(name_, arch_, ...) { .name = (name_), .arch = (arch_), __VA_ARGS__ },
 #include "shape/shapes.def"
 #undef SHAPE
 };
@@ -21,10 +21,10 @@ static const struct mix {
     const char *name;
     int type[N_ROLES];
 } mixes[] = {
-#define MIX(name, embd, out, qk, v, o, rec, gate, ffn, exps)                                       \
-    {name,                                                                                         \
-     {QUANT_##embd, QUANT_##out, QUANT_##qk, QUANT_##v, QUANT_##o, QUANT_##rec, QUANT_##gate,      \
-      QUANT_##ffn, QUANT_##exps}},
+#define MIX(name, embd, out, qk, v, o, rec, gate, ffn, exps) \
+    { name, \
+      { QUANT_##embd, QUANT_##out, QUANT_##qk, QUANT_##v, QUANT_##o, QUANT_##rec, QUANT_##gate, QUANT_##ffn, \
+        QUANT_##exps } },
 #include "shape/mixes.def"
 #undef MIX
 };
@@ -62,8 +62,8 @@ static enum err_code set_number(struct row *r, unsigned *seen, const char *s, si
     static const struct {
         const char *key;
         long least, most;
-    } keys[] = {{"layers=", 1, 1024}, {"experts=", 1, 16384}, {"vocab=", 16, 1L << 24}};
-    int *to[] = {&r->n_layer, &r->n_expert, &r->n_vocab};
+    } keys[] = { { "layers=", 1, 1024 }, { "experts=", 1, 16384 }, { "vocab=", 16, 1L << 24 } };
+    int *to[] = { &r->n_layer, &r->n_expert, &r->n_vocab };
 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         size_t k = strlen(keys[i].key);
@@ -76,13 +76,12 @@ static enum err_code set_number(struct row *r, unsigned *seen, const char *s, si
         *seen |= 1u << i;
         long v = strtol(s + k, &end, 10);
         if (end != s + n || v < keys[i].least || v > keys[i].most)
-            return err_set(e, ERR_ARG, "shape: %.*s: not a number in %ld .. %ld", (int)n, s,
-                           keys[i].least, keys[i].most);
+            return err_set(e, ERR_ARG, "shape: %.*s: not a number in %ld .. %ld", (int)n, s, keys[i].least,
+                           keys[i].most);
         if (i == 1 && r->n_expert == 0)
             return err_set(e, ERR_ARG, "shape: %s has no experts", r->name);
         if (i == 1 && v < r->n_used)
-            return err_set(e, ERR_ARG, "shape: %s uses %d experts for each token", r->name,
-                           r->n_used);
+            return err_set(e, ERR_ARG, "shape: %s uses %d experts for each token", r->name, r->n_used);
         *to[i] = (int)v;
         return ERR_OK;
     }
@@ -91,7 +90,7 @@ static enum err_code set_number(struct row *r, unsigned *seen, const char *s, si
 
 static enum err_code unknown(const char *spec, size_t n, struct err *e)
 {
-    char   known[300] = "";
+    char known[300] = "";
     size_t used = 0;
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] && used < sizeof known; i++)
@@ -129,15 +128,11 @@ static int fitting(int type, int64_t ne0)
         return type;
     if (ne0 % 32 != 0)
         return QUANT_f16;
-    return bits < 4.4   ? QUANT_iq4_nl
-           : bits < 5.2 ? QUANT_q5_0
-           : bits < 6.2 ? QUANT_q5_1
-                        : QUANT_q8_0;
+    return bits < 4.4 ? QUANT_iq4_nl : bits < 5.2 ? QUANT_q5_0 : bits < 6.2 ? QUANT_q5_1 : QUANT_q8_0;
 }
 
 /* Adds a tensor; the first failure is kept. */
-static void add(struct shape *s, int layer, const char *name, int role, int64_t ne0, int64_t ne1,
-                int64_t ne2)
+static void add(struct shape *s, int layer, const char *name, int role, int64_t ne0, int64_t ne1, int64_t ne2)
 {
     struct shape_tensor *t;
 
@@ -153,7 +148,7 @@ static void add(struct shape *s, int layer, const char *name, int role, int64_t 
         s->room = room;
     }
     t = &s->tensor[s->n++];
-    *t = (struct shape_tensor){.ne = {ne0, ne1, ne2, 1}, .n_dims = ne2 > 1 ? 3 : ne1 > 1 ? 2 : 1};
+    *t = (struct shape_tensor){ .ne = { ne0, ne1, ne2, 1 }, .n_dims = ne2 > 1 ? 3 : ne1 > 1 ? 2 : 1 };
     t->type = role == F32 ? QUANT_f32 : fitting(s->type[role], ne0);
     t->size_bytes = quant_row_bytes(t->type, ne0) * ne1 * ne2;
     if (layer < 0)
@@ -270,7 +265,7 @@ enum err_code shape_open(struct shape **out, const char *spec, const char *mix, 
     struct mix m;
 
     if (s == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (parse(&s->row, spec, e) || find_mix(&m, mix, e)) {
         shape_close(s);
         return e->code;
@@ -284,7 +279,7 @@ enum err_code shape_open(struct shape **out, const char *spec, const char *mix, 
         add_layer(s, i);
     if (s->failed) {
         shape_close(s);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     *out = s;
     return ERR_OK;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shape.h - models of published shapes with random weights.                   room: shape (base quant
- * gguf)
+/* shape.h - models of published shapes with random weights.                   room: shape
  *
  * To measure the size and speed of a model of a known shape, no trained weights are needed. A shape lists
  * its tensors; writing it fills them with random numbers of sane scale (normal, variance 1 /
@@ -28,8 +27,7 @@ const char *shape_mix_at(size_t i);  /* of mixes */
 /* spec: "NAME[,layers=N][,experts=N][,vocab=N]". mix: a mix or a quant type. ERR_ARG for unknown
  * ones. Where a row is no multiple of a type's block, a type of nearly the size with blocks of 32
  * stands in. */
-MUST_CHECK enum err_code shape_open(struct shape **out, const char *spec, const char *mix,
-                                    struct err *e);
+MUST_CHECK enum err_code shape_open(struct shape **out, const char *spec, const char *mix, struct err *e);
 void shape_close(struct shape *s); /* NULL is allowed */
 
 size_t shape_n_tensors(const struct shape *s);

@@ -58,13 +58,12 @@ static void put_f32(struct keys *k, const char *key, float v)
 }
 
 /* v for layers whose letter is in `letters`, else 0. */
-static void put_layers(struct keys *k, const char *key, const struct row *r, const char *letters,
-                       int v)
+static void put_layers(struct keys *k, const char *key, const struct row *r, const char *letters, int v)
 {
     int32_t *list = calloc((size_t)r->n_layer, sizeof *list);
 
     if (list == NULL && k->code == ERR_OK)
-        k->code = err_set(k->e, ERR_NOMEM, "out of memory");
+        k->code = err_nomem(k->e);
     for (int i = 0; list != NULL && i < r->n_layer; i++)
         list[i] = strchr(letters, shape_letter(r, i)) != NULL ? v : 0;
     if (k->code == ERR_OK)
@@ -106,18 +105,17 @@ static void put_attn(struct keys *k, const struct row *r)
     if (r->n_rot == 0 && k->code == ERR_OK)
         k->code = gguf_write_bool(k->w, full(k, "rope.scaling.finetuned"), false, k->e);
     if (strncmp(r->arch, "qwen", 4) == 0 && k->code == ERR_OK) {
-        static const int32_t sections[4] = {11, 11, 10, 0};
+        static const int32_t sections[4] = { 11, 11, 10, 0 };
 
         put_u32(k, "full_attention_interval", (int)strlen(r->pattern));
         if (k->code == ERR_OK)
-            k->code = gguf_write_arr(k->w, full(k, "rope.dimension_sections"), GGUF_I32, sections,
-                                     4, k->e);
+            k->code = gguf_write_arr(k->w, full(k, "rope.dimension_sections"), GGUF_I32, sections, 4, k->e);
     }
 }
 
 static enum err_code put_keys(struct gguf_writer *w, const struct row *r, struct err *e)
 {
-    struct keys k = {.w = w, .arch = r->arch, .e = e};
+    struct keys k = { .w = w, .arch = r->arch, .e = e };
 
     if (gguf_write_str(w, "general.architecture", str_of(r->arch), e) ||
         gguf_write_str(w, "general.name", str_of(r->name), e) ||
@@ -186,8 +184,7 @@ static enum err_code write_plain(struct filler *f, const struct shape_tensor *t,
     return ERR_OK;
 }
 
-static enum err_code make_stock(struct filler *f, int type, int64_t ne0, struct stock **out,
-                                struct err *e)
+static enum err_code make_stock(struct filler *f, int type, int64_t ne0, struct stock **out, struct err *e)
 {
     struct stock *s = NULL;
 
@@ -200,11 +197,11 @@ static enum err_code make_stock(struct filler *f, int type, int64_t ne0, struct 
     if (f->n_stocks == STOCKS_MAX)
         return err_set(e, ERR_LIMIT, "more than %d kinds of rows", STOCKS_MAX);
     s = &f->stock[f->n_stocks];
-    *s = (struct stock){.type = type, .ne0 = ne0, .n_rows = 16 + STOCK_ELEMS / ne0};
+    *s = (struct stock){ .type = type, .ne0 = ne0, .n_rows = 16 + STOCK_ELEMS / ne0 };
     s->row_bytes = (size_t)quant_row_bytes(type, ne0);
     s->rows = malloc((size_t)s->n_rows * s->row_bytes);
     if (s->rows == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (shape_fill(s->rows, type, ne0, s->n_rows, f->seed + (uint64_t)f->n_stocks, e)) {
         free(s->rows);
         return e->code;
@@ -226,8 +223,7 @@ static enum err_code write_rows(struct filler *f, const struct shape_tensor *t, 
         int64_t from = (int64_t)(rng_unit(f->seed, 3, f->draws++) * (double)places);
         int64_t n = s->n_rows - from < left ? s->n_rows - from : left;
 
-        if (gguf_write_data(f->w, s->rows + (size_t)from * s->row_bytes, (size_t)n * s->row_bytes,
-                            e))
+        if (gguf_write_data(f->w, s->rows + (size_t)from * s->row_bytes, (size_t)n * s->row_bytes, e))
             return e->code;
         left -= n;
     }
@@ -264,8 +260,8 @@ static enum err_code write_file(struct filler *f, const struct shape *s, const c
         return e->code;
     code = put_keys(f->w, &s->row, e);
     for (size_t i = 0; code == ERR_OK && i < s->n; i++)
-        code = gguf_write_tensor(f->w, str_of(s->tensor[i].name), s->tensor[i].type,
-                                 s->tensor[i].n_dims, s->tensor[i].ne, e);
+        code = gguf_write_tensor(f->w, str_of(s->tensor[i].name), s->tensor[i].type, s->tensor[i].n_dims,
+                                 s->tensor[i].ne, e);
     if (code == ERR_OK)
         code = holes ? write_holes(f, s, e) : write_weights(f, s, e);
     if (code == ERR_OK)
@@ -274,10 +270,10 @@ static enum err_code write_file(struct filler *f, const struct shape *s, const c
     return code;
 }
 
-enum err_code shape_write(const struct shape *s, const char *path, uint64_t seed,
-                          const struct progress *progress, struct err *e)
+enum err_code shape_write(const struct shape *s, const char *path, uint64_t seed, const struct progress *progress,
+                          struct err *e)
 {
-    struct filler f = {.seed = seed, .total = shape_bytes(s), .progress = progress};
+    struct filler f = { .seed = seed, .total = shape_bytes(s), .progress = progress };
     enum err_code code = write_file(&f, s, path, false, e);
 
     for (int i = 0; i < f.n_stocks; i++)
@@ -287,7 +283,7 @@ enum err_code shape_write(const struct shape *s, const char *path, uint64_t seed
 
 enum err_code shape_write_holes(const struct shape *s, const char *path, struct err *e)
 {
-    struct filler f = {0};
+    struct filler f = { 0 };
 
     return write_file(&f, s, path, true, e);
 }

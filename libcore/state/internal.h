@@ -6,33 +6,33 @@
 #include "state/state.h"
 
 struct layer_memory {
-    struct op_kv     kv;
-    struct state_rec live, base;  /* with one log, [n_seq][log_rows][arch_plan_input_floats()] */
+    struct op_kv kv;
+    struct state_rec live, base; /* with one log, [n_seq][log_rows][arch_plan_input_floats()] */
 };
 
 /* A sequence. The live blocks are at position `stored`, the base blocks (if there are any) at position `base`. The log has
  * the inputs of all rows from the smaller of these two positions on. Without recurrent layers both stay 0. */
 struct slot {
-    int64_t  pos, stored, base;
-    int32_t *page;                /* [pages of a sequence] number of the page, -1: none */
+    int64_t pos, stored, base;
+    int32_t *page; /* [pages of a sequence] number of the page, -1: none */
 };
 
 struct state {
-    struct dev          *dev;
-    const struct arch_plan   *plan;
-    int                  n_seq, undo, drafts;
-    int                  log_rows;  /* drafts + 2 undo */
-    int64_t              seq_pages; /* of each sequence */
-    int32_t              n_pages;   /* of all together, at most n_seq * seq_pages */
-    int32_t             *shared;    /* [n_pages] sequences that hold the page */
-    int32_t             *spare;     /* stack of pages nobody holds */
-    int32_t              n_spare;
-    struct slot         *slot;      /* [n_seq] */
-    int32_t             *slot_pages; /* [n_seq][seq_pages] */
-    struct layer_memory *layer;     /* [n_layer] */
-    const int32_t      **page;      /* [n_seq] -> slot[].page: op_kv.page */
-    unsigned char       *data;
-    size_t               bytes;
+    struct dev *dev;
+    const struct arch_plan *plan;
+    int n_seq, undo, drafts;
+    int log_rows;      /* drafts + 2 undo */
+    int64_t seq_pages; /* of each sequence */
+    int32_t n_pages;   /* of all together, at most n_seq * seq_pages */
+    int32_t *shared;   /* [n_pages] sequences that hold the page */
+    int32_t *spare;    /* stack of pages nobody holds */
+    int32_t n_spare;
+    struct slot *slot;          /* [n_seq] */
+    int32_t *slot_pages;        /* [n_seq][seq_pages] */
+    struct layer_memory *layer; /* [n_layer] */
+    const int32_t **page;       /* [n_seq] -> slot[].page: op_kv.page */
+    unsigned char *data;
+    size_t bytes;
 };
 
 /* kv.c */

@@ -43,8 +43,8 @@ static void lay_out(struct state *s, const struct state_opts *o, int i, unsigned
     size_t n_seq = (size_t)s->n_seq;
 
     if (has_kv(p, i)) {
-        l->kv = (struct op_kv){ o->type_k, o->type_v, p->attn.n_head_kv, p->attn.dim_k, p->attn.dim_v, *at,
-                                page_bytes(&p->attn, o), s->page };
+        l->kv = (struct op_kv){ o->type_k,     o->type_v, p->attn.n_head_kv,       p->attn.dim_k,
+                                p->attn.dim_v, *at,       page_bytes(&p->attn, o), s->page };
         *bytes += (size_t)s->n_pages * l->kv.page_bytes;
         if (*at != NULL)
             *at += (size_t)s->n_pages * l->kv.page_bytes;
@@ -83,8 +83,8 @@ static enum err_code check_kv(const struct arch_plan *p, int type, int dim, cons
     if (quant_types[type]->encode == NULL)
         return err_set(e, ERR_ARG, "%s cannot be stored as %s", what, quant_types[type]->name);
     if (p->attn.n_head_kv > 0 && quant_row_bytes(type, dim) < 0)
-        return err_set(e, ERR_ARG, "%s of %d elements a head cannot be stored as %s (blocks of %d)", what,
-                       dim, quant_types[type]->name, quant_types[type]->block_elems);
+        return err_set(e, ERR_ARG, "%s of %d elements a head cannot be stored as %s (blocks of %d)", what, dim,
+                       quant_types[type]->name, quant_types[type]->block_elems);
     return ERR_OK;
 }
 
@@ -104,8 +104,8 @@ static bool alloc_all(struct state *s, const struct state_opts *o)
     s->spare = calloc(n_pages, sizeof *s->spare);
     s->page = calloc((size_t)s->n_seq, sizeof *s->page);
     s->data = dev_alloc(s->dev, s->bytes);
-    if (s->slot == NULL || s->slot_pages == NULL || s->shared == NULL || s->spare == NULL ||
-        s->page == NULL || s->data == NULL)
+    if (s->slot == NULL || s->slot_pages == NULL || s->shared == NULL || s->spare == NULL || s->page == NULL ||
+        s->data == NULL)
         return false;
     at = s->data;
     s->bytes = 0;
@@ -126,14 +126,13 @@ static int32_t pages_of_all(const struct arch_plan *p, const struct state_opts *
     return (int32_t)(kv && o->kv_tokens > 0 && asked < most ? asked : most);
 }
 
-enum err_code state_open(struct state **out, struct dev *d, const struct arch_plan *p,
-                         const struct state_opts *o, struct err *e)
+enum err_code state_open(struct state **out, struct dev *d, const struct arch_plan *p, const struct state_opts *o,
+                         struct err *e)
 {
     int64_t seq_pages = (o->ctx_tokens + OP_KV_PAGE - 1) / OP_KV_PAGE;
     struct state *s;
 
-    if (check_kv(p, o->type_k, p->attn.dim_k, "keys", e) ||
-        check_kv(p, o->type_v, p->attn.dim_v, "values", e))
+    if (check_kv(p, o->type_k, p->attn.dim_k, "keys", e) || check_kv(p, o->type_v, p->attn.dim_v, "values", e))
         return e->code;
     if (o->n_seq < 1 || o->n_seq > 4096)
         return err_set(e, ERR_ARG, "%d sequences are not in 1 .. 4096", o->n_seq);
@@ -149,7 +148,7 @@ enum err_code state_open(struct state **out, struct dev *d, const struct arch_pl
         return err_set(e, ERR_ARG, "KV rows for %lld tokens", (long long)o->kv_tokens);
     s = calloc(1, sizeof *s);
     if (s == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     s->dev = d;
     s->plan = p;
     s->n_seq = o->n_seq;
@@ -159,9 +158,9 @@ enum err_code state_open(struct state **out, struct dev *d, const struct arch_pl
     s->seq_pages = seq_pages;
     s->n_pages = pages_of_all(p, o, seq_pages);
     if (!alloc_all(s, o)) {
-        enum err_code code = err_set(e, ERR_NOMEM,
-                                     "out of memory: %zu MiB for %lld KV rows and the state of %d sequences",
-                                     s->bytes >> 20, (long long)state_kv_rows(s), o->n_seq);
+        enum err_code code =
+            err_set(e, ERR_NOMEM, "out of memory: %zu MiB for %lld KV rows and the state of %d sequences",
+                    s->bytes >> 20, (long long)state_kv_rows(s), o->n_seq);
         state_close(s);
         return code;
     }
@@ -208,8 +207,7 @@ void state_clear(struct state *s, int slot)
 
         for (int j = 0; j < 4; j++)
             if (rec[j]->floats > 0)
-                dev_zero(s->dev, rec[j]->data + slot * rec[j]->floats,
-                         (size_t)rec[j]->floats * sizeof(float));
+                dev_zero(s->dev, rec[j]->data + slot * rec[j]->floats, (size_t)rec[j]->floats * sizeof(float));
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state.h - what sequences remember between tokens.               room: state (base quant ops arch)
+/* state.h - what sequences remember between tokens.               room: state
  *
  * There are two kinds of memory. Attention layers keep one KV row per position, in pages that forked
  * sequences share until one of them writes. Recurrent layers keep one block of fixed size: the last inputs of
@@ -21,30 +21,30 @@ struct arch_plan;
 struct state;
 
 struct state_opts {
-    int64_t ctx_tokens;     /* positions of each sequence, >= 1; rounded up to whole pages */
-    int     n_seq;          /* >= 1 */
-    int     type_k, type_v; /* rows of quant_types[] */
-    int     undo_tokens;    /* how many rows can always be undone; 0: none */
-    int     draft_max;      /* draft rows of a step */
-    int64_t kv_tokens;      /* KV rows for all sequences, rounded up to whole pages; 0: for all that
+    int64_t ctx_tokens; /* positions of each sequence, >= 1; rounded up to whole pages */
+    int n_seq;          /* >= 1 */
+    int type_k, type_v; /* rows of quant_types[] */
+    int undo_tokens;    /* how many rows can always be undone; 0: none */
+    int draft_max;      /* draft rows of a step */
+    int64_t kv_tokens;  /* KV rows for all sequences, rounded up to whole pages; 0: for all that
                              * they can hold */
 };
 
 /* Reserves on d all memory this state will ever use; the system provides it when it is first touched. */
 MUST_CHECK enum err_code state_open(struct state **out, struct dev *d, const struct arch_plan *p,
                                     const struct state_opts *o, struct err *e);
-void    state_close(struct state *s); /* NULL is allowed */
+void state_close(struct state *s);          /* NULL is allowed */
 int64_t state_bytes(const struct state *s); /* reserved */
 int64_t state_ctx(const struct state *s);   /* positions of each sequence: whole pages */
 
-int64_t state_pos(const struct state *s, int slot);  /* tokens remembered */
+int64_t state_pos(const struct state *s, int slot);      /* tokens remembered */
 int64_t state_undoable(const struct state *s, int slot); /* how many of them can be undone */
 /* Removes the newest n rows of a slot. Its recurrent blocks must not have applied them yet. */
-void    state_settle(struct state *s, int slot, int64_t n);
-void    state_clear(struct state *s, int slot);
+void state_settle(struct state *s, int slot, int64_t n);
+void state_clear(struct state *s, int slot);
 /* dst is cleared and becomes a copy of src. This copies one recurrent block (two with undo), the logged rows that are
  * needed, and a page table; KV pages are shared. */
-void    state_fork(struct state *s, int dst, int src);
+void state_fork(struct state *s, int dst, int src);
 
 /* ---- serial form, for checkpoints and files ---- */
 
@@ -56,16 +56,16 @@ int64_t state_kv_left(const struct state *s);
 /* How many free rows a step needs that appends n[slot] rows to each slot, copies of shared pages included. */
 int64_t state_kv_need(const struct state *s, const int64_t *n);
 /* Reads positions pos .. pos + n - 1: for each layer with KV and each KV head, n keys; then n values. */
-void   state_kv_read(const struct state *s, int slot, int64_t pos, int64_t n, void *out);
+void state_kv_read(const struct state *s, int slot, int64_t pos, int64_t n, void *out);
 /* Writes n positions from pos on, behind those the slot has, without advancing it. There must be free pages for them:
  * state_kv_need(). */
-void   state_kv_write(struct state *s, int slot, int64_t pos, int64_t n, const void *in);
+void state_kv_write(struct state *s, int slot, int64_t pos, int64_t n, const void *in);
 /* The live recurrent block of a sequence, for all layers. All rows must have been applied to it (model_commit()). */
 size_t state_rec_bytes(const struct state *s);
-void   state_rec_read(const struct state *s, int slot, void *out);
+void state_rec_read(const struct state *s, int slot, void *out);
 /* Puts the sequence at position pos with this recurrent block; KV rows from pos on are dropped. After this nothing
  * earlier can be undone. */
-void   state_rec_write(struct state *s, int slot, int64_t pos, const void *in);
+void state_rec_write(struct state *s, int slot, int64_t pos, const void *in);
 
 /* ---- for the forward pass ---- */
 
@@ -83,16 +83,16 @@ struct state_rec {
 };
 struct state_rec state_live(const struct state *s, int layer);
 struct state_rec state_base(const struct state *s, int layer);
-int  state_undo_tokens(const struct state *s);
-int  state_slots(const struct state *s);
+int state_undo_tokens(const struct state *s);
+int state_slots(const struct state *s);
 bool state_recurrent(const struct state *s); /* some layer is */
 /* Rows that have not been applied to the live blocks yet. */
-int  state_again(const struct state *s, int slot);
+int state_again(const struct state *s, int slot);
 /* Those rows have been applied now. */
 void state_committed(struct state *s, int slot);
 /* Rows of a slot since the base, and how many rows the log can hold; 0: there is no log. */
-int  state_logged(const struct state *s, int slot);
-int  state_log_rows(const struct state *s);
+int state_logged(const struct state *s, int slot);
+int state_log_rows(const struct state *s);
 /* base = live in one layer */
 void state_rebase(struct state *s, int layer, int slot, bool conv, bool rec);
 /* live = base in every layer; the sequence becomes n rows shorter. The caller then computes the remaining rows since the

@@ -36,8 +36,7 @@ static int32_t merge_rank(const struct text *t, int32_t left, int32_t right)
 }
 
 /* Of merges given twice the first counts. */
-static enum err_code merge_add(struct text *t, int32_t left, int32_t right, int32_t rank,
-                               struct err *e)
+static enum err_code merge_add(struct text *t, int32_t left, int32_t right, int32_t rank, struct err *e)
 {
     size_t mask = ((size_t)1 << t->merge_bits) - 1, i = merge_home(t, left, right);
 
@@ -47,7 +46,7 @@ static enum err_code merge_add(struct text *t, int32_t left, int32_t right, int3
         if (++probes > PROBES_MAX)
             return err_set(e, ERR_FORMAT, "tokenizer.ggml.merges: too many collisions");
     }
-    t->merges[i] = (struct text_merge){left, right, rank};
+    t->merges[i] = (struct text_merge){ left, right, rank };
     return ERR_OK;
 }
 
@@ -57,8 +56,7 @@ static int32_t find_joined(const struct text *t, struct str spell, int32_t last)
 {
     int32_t next = last + 1;
 
-    return next < t->info.n_tokens && str_eq(t->tok[next].spell, spell) ? next
-                                                                        : text_spell_find(t, spell);
+    return next < t->info.n_tokens && str_eq(t->tok[next].spell, spell) ? next : text_spell_find(t, spell);
 }
 
 /* "left right": the space is the first one that is not the first byte. */
@@ -67,18 +65,16 @@ static enum err_code load_merge(struct text *t, struct str line, int32_t rank, s
     const char *gap = line.n > 2 ? memchr(line.p + 1, ' ', line.n - 2) : NULL;
 
     if (gap == NULL)
-        return err_set(e, ERR_FORMAT, "tokenizer.ggml.merges[%d]: \"%.*s\" is not a pair", rank,
-                       STR_ARG(line));
+        return err_set(e, ERR_FORMAT, "tokenizer.ggml.merges[%d]: \"%.*s\" is not a pair", rank, STR_ARG(line));
     size_t cut = (size_t)(gap - line.p);
     char buf[1024], *joined = line.n <= sizeof buf ? buf : malloc(line.n);
     if (joined == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     memcpy(joined, line.p, cut);
     memcpy(joined + cut, gap + 1, line.n - cut - 1);
-    int32_t left = text_spell_find(t, (struct str){line.p, cut});
-    int32_t right = text_spell_find(t, (struct str){gap + 1, line.n - cut - 1});
-    int32_t both =
-        find_joined(t, (struct str){joined, line.n - 1}, rank > 0 ? t->merged[rank - 1] : -1);
+    int32_t left = text_spell_find(t, (struct str){ line.p, cut });
+    int32_t right = text_spell_find(t, (struct str){ gap + 1, line.n - cut - 1 });
+    int32_t both = find_joined(t, (struct str){ joined, line.n - 1 }, rank > 0 ? t->merged[rank - 1] : -1);
     if (joined != buf)
         free(joined);
     if (left < 0 || right < 0 || both < 0)
@@ -98,8 +94,7 @@ static enum err_code load_merges(struct text *t, const struct gguf *g, struct er
     enum err_code rc = ERR_OK;
 
     if (kv == NULL || kv->kind != GGUF_ARR || (kv->elem_kind != GGUF_STR && kv->n > 0))
-        return err_set(e, ERR_FORMAT, "tokenizer.ggml.merges: %s",
-                       kv == NULL ? "missing" : "not an array of strings");
+        return err_set(e, ERR_FORMAT, "tokenizer.ggml.merges: %s", kv == NULL ? "missing" : "not an array of strings");
     if (kv->n > INT32_MAX / 4)
         return err_set(e, ERR_FORMAT, "tokenizer.ggml.merges: too many");
     t->merge_bits = 4;
@@ -108,9 +103,9 @@ static enum err_code load_merges(struct text *t, const struct gguf *g, struct er
     t->merges = arena_array(&t->mem, (size_t)1 << t->merge_bits, sizeof *t->merges);
     t->merged = arena_array(&t->mem, (size_t)kv->n, sizeof *t->merged);
     if (t->merges == NULL || t->merged == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t i = 0; i < (size_t)1 << t->merge_bits; i++)
-        t->merges[i] = (struct text_merge){-1, -1, -1};
+        t->merges[i] = (struct text_merge){ -1, -1, -1 };
     for (int32_t rank = 0; rc == ERR_OK && gguf_strs_next(&it, &line); rank++)
         rc = load_merge(t, line, rank, e);
     return rc;
@@ -130,7 +125,7 @@ enum err_code text_load_bpe(struct text *t, const struct gguf *g, struct err *e)
     for (unsigned b = 0; b < 256; b++) {
         char spell[2];
         size_t n = text_byte_spell(spell, (unsigned char)b);
-        t->byte_id[b] = text_spell_find(t, (struct str){spell, n});
+        t->byte_id[b] = text_spell_find(t, (struct str){ spell, n });
     }
     return load_merges(t, g, e);
 }
@@ -214,7 +209,7 @@ static int64_t merge_long(struct text_enc *x, int32_t *id, int32_t n)
 {
     size_t bytes = (size_t)n * (3 * sizeof(int32_t) + 2 * sizeof(uint64_t));
     uint64_t *mem = malloc(bytes);
-    struct long_word w = {.t = x->t, .id = id, .heap = mem};
+    struct long_word w = { .t = x->t, .id = id, .heap = mem };
 
     if (mem == NULL)
         return -1;
@@ -259,14 +254,14 @@ static enum err_code merge_word(struct text_enc *x, struct str w)
     if (w.n > SHORT_WORD)
         id = text_scratch(x, w.n * sizeof *id);
     if (id == NULL)
-        return err_set(x->e, ERR_NOMEM, "out of memory");
+        return err_nomem(x->e);
     for (size_t i = 0; i < w.n; i++) {
         id[n] = x->t->byte_id[(unsigned char)w.p[i]];
         n += id[n] >= 0; /* what the vocabulary cannot say is dropped */
     }
     n = n <= SHORT_WORD ? merge_short(x->t, id, (int)n) : merge_long(x, id, (int32_t)n);
     if (n < 0)
-        return err_set(x->e, ERR_NOMEM, "out of memory");
+        return err_nomem(x->e);
     for (int64_t i = 0; i < n && rc == ERR_OK; i++)
         rc = text_tokens_push(x->out, id[i], x->e);
     return rc;
@@ -284,7 +279,7 @@ static int32_t whole_word(struct text_enc *x, struct str w)
         return -1;
     for (size_t i = 0; i < w.n; i++)
         n += text_byte_spell(spell + n, (unsigned char)w.p[i]);
-    return text_spell_find(x->t, (struct str){spell, n});
+    return text_spell_find(x->t, (struct str){ spell, n });
 }
 
 static enum err_code encode_word(void *ctx, struct str w)

@@ -7,7 +7,7 @@
 void text_tokens_free(struct text_tokens *a)
 {
     free(a->v);
-    *a = (struct text_tokens){0};
+    *a = (struct text_tokens){ 0 };
 }
 
 enum err_code text_tokens_push(struct text_tokens *a, int32_t id, struct err *e)
@@ -16,7 +16,7 @@ enum err_code text_tokens_push(struct text_tokens *a, int32_t id, struct err *e)
         int64_t cap = a->cap < 64 ? 64 : 2 * a->cap;
         int32_t *v = realloc(a->v, (size_t)cap * sizeof *v);
         if (v == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         a->v = v;
         a->cap = cap;
     }
@@ -56,7 +56,7 @@ static int32_t special_at(const struct text *t, bool control, struct str s, cons
     int32_t id = -1;
 
     if (set->first[c] < set->first[c + 1])
-        id = text_special_at(t, set, (struct str){s.p + i, s.n - i});
+        id = text_special_at(t, set, (struct str){ s.p + i, s.n - i });
     if (id >= 0 && mark != NULL && memchr(mark + i, 0, t->tok[id].spell.n) != NULL && control &&
         (t->tok[id].type == TOKEN_CONTROL || t->tok[id].type == TOKEN_UNKNOWN))
         return special_at(t, false, s, NULL, i);
@@ -72,11 +72,11 @@ static enum err_code add_cut(struct text_enc *x, size_t byte, int64_t token)
         struct text_cut *v = realloc(c->v, cap * sizeof *v);
 
         if (v == NULL)
-            return err_set(x->e, ERR_NOMEM, "out of memory");
+            return err_nomem(x->e);
         c->v = v;
         c->cap = cap;
     }
-    c->v[c->n++] = (struct text_cut){byte, token};
+    c->v[c->n++] = (struct text_cut){ byte, token };
     return ERR_OK;
 }
 
@@ -92,7 +92,7 @@ static enum err_code encode_all(struct text_enc *x, struct str s, size_t begin, 
             i++;
             continue;
         }
-        rc = encode_plain(x, (struct str){s.p + begin, i - begin});
+        rc = encode_plain(x, (struct str){ s.p + begin, i - begin });
         if (rc == ERR_OK)
             rc = text_tokens_push(x->out, id, x->e);
         i += t->tok[id].spell.n;
@@ -102,13 +102,12 @@ static enum err_code encode_all(struct text_enc *x, struct str s, size_t begin, 
         if (rc == ERR_OK && x->cuts != NULL)
             rc = add_cut(x, i, x->out->n);
     }
-    return rc == ERR_OK ? encode_plain(x, (struct str){s.p + begin, s.n - begin}) : rc;
+    return rc == ERR_OK ? encode_plain(x, (struct str){ s.p + begin, s.n - begin }) : rc;
 }
 
-enum err_code text_encode(const struct text *t, struct str s, unsigned flags,
-                          struct text_tokens *out, struct err *e)
+enum err_code text_encode(const struct text *t, struct str s, unsigned flags, struct text_tokens *out, struct err *e)
 {
-    struct text_enc x = {.t = t, .out = out, .e = e};
+    struct text_enc x = { .t = t, .out = out, .e = e };
     int64_t n0 = out->n;
     enum err_code rc = ERR_OK;
 
@@ -137,11 +136,11 @@ static enum err_code push_known(struct text_tokens *out, const struct text_known
 enum err_code text_encode_marked(const struct text *t, struct str s, const unsigned char *mark, struct text_memo *memo,
                                  struct text_tokens *out, struct err *e)
 {
-    struct text_tokens own = {0};
-    struct text_cuts cuts = {0};
-    struct text_enc x = {.t = t, .out = &own, .e = e, .cuts = memo != NULL ? &cuts : NULL};
-    struct text_known known = {0};
-    struct text_cut from = {0};
+    struct text_tokens own = { 0 };
+    struct text_cuts cuts = { 0 };
+    struct text_enc x = { .t = t, .out = &own, .e = e, .cuts = memo != NULL ? &cuts : NULL };
+    struct text_known known = { 0 };
+    struct text_cut from = { 0 };
 
     if (memo != NULL)
         from = text_memo_find(memo, s, mark, &known);
@@ -163,13 +162,12 @@ enum err_code text_encode_marked(const struct text *t, struct str s, const unsig
 
 struct str text_piece(const struct text *t, int32_t id)
 {
-    return id >= 0 && id < t->info.n_tokens ? t->tok[id].piece : (struct str){"", 0};
+    return id >= 0 && id < t->info.n_tokens ? t->tok[id].piece : (struct str){ "", 0 };
 }
 
 bool text_is_control(const struct text *t, int32_t id)
 {
-    return id >= 0 && id < t->info.n_tokens &&
-           (t->tok[id].type == TOKEN_CONTROL || t->tok[id].type == TOKEN_UNKNOWN);
+    return id >= 0 && id < t->info.n_tokens && (t->tok[id].type == TOKEN_CONTROL || t->tok[id].type == TOKEN_UNKNOWN);
 }
 
 bool text_is_end(const struct text *t, int32_t id)
@@ -177,8 +175,8 @@ bool text_is_end(const struct text *t, int32_t id)
     return id >= 0 && id < t->info.n_tokens && t->tok[id].end;
 }
 
-enum err_code text_decode(const struct text *t, const int32_t *v, int64_t n, unsigned flags,
-                          char **out, size_t *out_n, struct err *e)
+enum err_code text_decode(const struct text *t, const int32_t *v, int64_t n, unsigned flags, char **out, size_t *out_n,
+                          struct err *e)
 {
     size_t bytes = 0, at = 0;
     bool strip = t->kind == TEXT_SPM && t->space_prefix;
@@ -187,7 +185,7 @@ enum err_code text_decode(const struct text *t, const int32_t *v, int64_t n, uns
         bytes += text_piece(t, v[i]).n;
     char *p = malloc(bytes + 1);
     if (p == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int64_t i = 0; i < n; i++) {
         struct str piece = text_piece(t, v[i]);
         bool control = text_is_control(t, v[i]);
@@ -195,7 +193,7 @@ enum err_code text_decode(const struct text *t, const int32_t *v, int64_t n, uns
             continue;
         if (strip && !control) {
             size_t cut = piece.n > 0 && piece.p[0] == ' ';
-            piece = (struct str){piece.p + cut, piece.n - cut};
+            piece = (struct str){ piece.p + cut, piece.n - cut };
             strip = false;
         }
         memcpy(p + at, piece.p, piece.n);

@@ -7,28 +7,32 @@
 #include <string.h>
 #include "text/vocab.h"
 
-enum { KEPT = 32, TEXT_LEAST = 4096, CUT_LEAST = 64 /* bytes from one cut to the next */,
-       TAIL = 256 /* bytes of a prompt behind its last message */ };
+enum {
+    KEPT = 32,
+    TEXT_LEAST = 4096,
+    CUT_LEAST = 64 /* bytes from one cut to the next */,
+    TAIL = 256 /* bytes of a prompt behind its last message */
+};
 #define KEPT_BYTES_MAX ((size_t)64 << 20)
 
 struct text_memo {
     struct kept {
-        char          *p; /* [n] the text, and [n] its marks behind it; NULL: empty */
-        size_t         n;
-        int32_t       *token; /* [n_tokens] */
-        int64_t        n_tokens;
+        char *p; /* [n] the text, and [n] its marks behind it; NULL: empty */
+        size_t n;
+        int32_t *token; /* [n_tokens] */
+        int64_t n_tokens;
         struct text_cut *cut; /* [n_cuts], ascending */
-        size_t         n_cuts;
-        uint64_t       used; /* when */
+        size_t n_cuts;
+        uint64_t used; /* when */
     } kept[KEPT];
     uint64_t now;
-    size_t   bytes;
+    size_t bytes;
 };
 
 enum err_code text_memo_open(struct text_memo **out, struct err *e)
 {
     *out = calloc(1, sizeof **out);
-    return *out != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    return *out != NULL ? ERR_OK : err_nomem(e);
 }
 
 static size_t bytes_of(const struct kept *k)
@@ -106,8 +110,8 @@ static struct kept *place(struct text_memo *m, const struct text_known *known, s
     return k;
 }
 
-void text_memo_keep(struct text_memo *m, struct str s, const unsigned char *mark, const int32_t *token, int64_t n_tokens,
-                    const struct text_cuts *cuts, const struct text_known *known)
+void text_memo_keep(struct text_memo *m, struct str s, const unsigned char *mark, const int32_t *token,
+                    int64_t n_tokens, const struct text_cuts *cuts, const struct text_known *known)
 {
     struct kept new = { .n = s.n, .n_tokens = n_tokens, .n_cuts = known->n_cuts, .used = ++m->now };
 

@@ -30,13 +30,13 @@ struct pretok_row {
     struct text_pretok flags;
 };
 
-#define SPLIT(id, ...) {#id, {__VA_ARGS__}},
+#define SPLIT(id, ...) { #id, { __VA_ARGS__ } },
 #define PRETOK(name, split, whole, bos)
 static const struct split_row splits[] = {
 #include "text/pretoks.def"
 };
 #define SPLIT(id, ...)
-#define PRETOK(name, split, whole, bos) {name, #split, {whole, bos}},
+#define PRETOK(name, split, whole, bos) { name, #split, { whole, bos } },
 static const struct pretok_row pretoks[] = {
 #include "text/pretoks.def"
 };
@@ -82,21 +82,18 @@ static enum err_code compile(pcre2_code **out, const char *pattern, struct err *
     char *text = expand(pattern);
 
     if (text == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
-    *out = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at,
-                         NULL);
+        return err_nomem(e);
+    *out = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
     free(text);
     if (*out == NULL && code == PCRE2_ERROR_HEAP_FAILED)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     if (*out == NULL)
-        return err_set(e, ERR_UNSUPPORTED, "PCRE2 cannot compile a pre-tokenizer (error %d at %zu)",
-                       code, at);
+        return err_set(e, ERR_UNSUPPORTED, "PCRE2 cannot compile a pre-tokenizer (error %d at %zu)", code, at);
     (void)pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* without it the interpreter is used */
     return ERR_OK;
 }
 
-enum err_code text_split_open(struct text_split **out, struct text_pretok *flags, struct str name,
-                              struct err *e)
+enum err_code text_split_open(struct text_split **out, struct text_pretok *flags, struct str name, struct err *e)
 {
     const struct pretok_row *row = NULL;
 
@@ -104,11 +101,10 @@ enum err_code text_split_open(struct text_split **out, struct text_pretok *flags
         if (str_is(name, pretoks[i].name))
             row = &pretoks[i];
     if (row == NULL)
-        return err_set(e, ERR_UNSUPPORTED, "tokenizer.ggml.pre: unknown pre-tokenizer \"%.*s\"",
-                       STR_ARG(name));
+        return err_set(e, ERR_UNSUPPORTED, "tokenizer.ggml.pre: unknown pre-tokenizer \"%.*s\"", STR_ARG(name));
     struct text_split *sp = calloc(1, sizeof *sp);
     if (sp == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
         if (strcmp(splits[i].id, row->split) != 0)
             continue;
@@ -148,12 +144,11 @@ struct run {
 /* The next match in s at or after `from`: 1 found, 0 none, below 0 an error. */
 static int next_match(struct run *r, int level, struct str s, size_t from)
 {
-    int rc = pcre2_match(r->sp->code[level], (PCRE2_SPTR)s.p, s.n, from, PCRE2_NO_UTF_CHECK,
-                         r->md[level], r->mc);
+    int rc = pcre2_match(r->sp->code[level], (PCRE2_SPTR)s.p, s.n, from, PCRE2_NO_UTF_CHECK, r->md[level], r->mc);
 
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(r->sp->code[level], (PCRE2_SPTR)s.p, s.n, from,
-                         PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, r->md[level], r->mc);
+        rc = pcre2_match(r->sp->code[level], (PCRE2_SPTR)s.p, s.n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                         r->md[level], r->mc);
     return rc == PCRE2_ERROR_NOMATCH ? 0 : rc < 0 ? rc : 1;
 }
 
@@ -173,9 +168,9 @@ static enum err_code split_at(struct run *r, int level, struct str s)
         enum err_code rc = ERR_OK;
         assert(begin >= done && (found == 0 || end > begin)); /* no pattern matches nothing */
         if (begin > done)
-            rc = split_at(r, level + 1, (struct str){s.p + done, begin - done});
+            rc = split_at(r, level + 1, (struct str){ s.p + done, begin - done });
         if (rc == ERR_OK && end > begin)
-            rc = split_at(r, level + 1, (struct str){s.p + begin, end - begin});
+            rc = split_at(r, level + 1, (struct str){ s.p + begin, end - begin });
         if (rc != ERR_OK)
             return rc;
         done = end;
@@ -183,18 +178,17 @@ static enum err_code split_at(struct run *r, int level, struct str s)
     return ERR_OK;
 }
 
-enum err_code text_split_run(const struct text_split *sp, struct str s, text_piece_fn *fn,
-                             void *ctx, struct err *e)
+enum err_code text_split_run(const struct text_split *sp, struct str s, text_piece_fn *fn, void *ctx, struct err *e)
 {
-    struct run r = {.sp = sp, .mc = pcre2_match_context_create(NULL), .fn = fn, .ctx = ctx, .e = e};
+    struct run r = { .sp = sp, .mc = pcre2_match_context_create(NULL), .fn = fn, .ctx = ctx, .e = e };
     enum err_code rc = ERR_OK;
 
     if (r.mc == NULL)
-        rc = err_set(e, ERR_NOMEM, "out of memory");
+        rc = err_nomem(e);
     for (int i = 0; i < sp->n && rc == ERR_OK; i++) {
         r.md[i] = pcre2_match_data_create(1, NULL);
         if (r.md[i] == NULL)
-            rc = err_set(e, ERR_NOMEM, "out of memory");
+            rc = err_nomem(e);
     }
     if (rc == ERR_OK) {
         pcre2_set_match_limit(r.mc, UINT32_MAX);

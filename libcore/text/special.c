@@ -63,16 +63,14 @@ static void mark_by_name(struct text *t)
 }
 
 /* tokenizer.ggml.KEY: a token id; 2^32 - 1 is "none". */
-static enum err_code read_id(const struct text *t, const struct gguf *g, const char *key,
-                             int32_t *id, struct err *e)
+static enum err_code read_id(const struct text *t, const struct gguf *g, const char *key, int32_t *id, struct err *e)
 {
     uint32_t v = UINT32_MAX;
 
     if (gguf_kv_find(g, key) == NULL)
         return ERR_OK;
     if (!gguf_u32(g, key, &v) || (v != UINT32_MAX && v >= (uint32_t)t->info.n_tokens))
-        return err_set(e, ERR_FORMAT, "%s: not a token of a vocabulary of %d", key,
-                       t->info.n_tokens);
+        return err_set(e, ERR_FORMAT, "%s: not a token of a vocabulary of %d", key, t->info.n_tokens);
     *id = v == UINT32_MAX ? -1 : (int32_t)v;
     return ERR_OK;
 }
@@ -107,8 +105,8 @@ static enum err_code read_ids(struct text *t, const struct gguf *g, struct err *
 
 static bool is_special(const struct token *k, bool control)
 {
-    return k->spell.n > 0 && (k->type == TOKEN_USER ||
-                              (control && (k->type == TOKEN_CONTROL || k->type == TOKEN_UNKNOWN)));
+    return k->spell.n > 0 &&
+           (k->type == TOKEN_USER || (control && (k->type == TOKEN_CONTROL || k->type == TOKEN_UNKNOWN)));
 }
 
 static int by_bytes(const void *pa, const void *pb)
@@ -122,15 +120,14 @@ static int by_bytes(const void *pa, const void *pb)
 }
 
 /* sorted: the special tokens of all kinds, in the order of their bytes. */
-static enum err_code build_set(struct text *t, bool control, const struct token *const *sorted,
-                               size_t n, struct err *e)
+static enum err_code build_set(struct text *t, bool control, const struct token *const *sorted, size_t n, struct err *e)
 {
     struct text_specials *set = &t->special[control];
     int32_t k = 0;
 
     set->id = arena_array(&t->mem, n, sizeof *set->id);
     if (set->id == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t i = 0; i < n; i++) {
         if (!is_special(sorted[i], control))
             continue;
@@ -156,7 +153,7 @@ static enum err_code build_sets(struct text *t, struct err *e)
             cap = cap == 0 ? 256 : 2 * cap;
             const struct token **more = realloc(sorted, cap * sizeof *more);
             if (more == NULL) {
-                rc = err_set(e, ERR_NOMEM, "out of memory");
+                rc = err_nomem(e);
                 break;
             }
             sorted = more;
@@ -182,14 +179,14 @@ static enum err_code build_sets(struct text *t, struct err *e)
  * the model's name. */
 static void mark_rstrip(struct text *t, const struct gguf *g)
 {
-    struct str name = {"", 0};
+    struct str name = { "", 0 };
     bool phi3 = false;
 
     gguf_str(g, "general.name", &name);
     for (size_t i = 0; i + 4 <= name.n && !phi3; i++) {
         size_t digit = i + 3 + (name.p[i + 3] == '-');
-        phi3 = (name.p[i] | 32) == 'p' && (name.p[i + 1] | 32) == 'h' &&
-               (name.p[i + 2] | 32) == 'i' && digit < name.n && name.p[digit] == '3';
+        phi3 = (name.p[i] | 32) == 'p' && (name.p[i + 1] | 32) == 'h' && (name.p[i + 2] | 32) == 'i' &&
+               digit < name.n && name.p[digit] == '3';
     }
     for (int32_t i = 0; phi3 && i < t->info.n_tokens; i++) {
         struct token *k = &t->tok[i];

@@ -42,8 +42,7 @@ static enum err_code load_scores(struct text *t, const struct gguf *g, struct er
     double v;
 
     if (kv == NULL || kv->kind != GGUF_ARR || kv->n != (uint64_t)t->info.n_tokens)
-        return err_set(e, ERR_FORMAT, "tokenizer.ggml.scores: %s",
-                       kv == NULL ? "missing" : "not one for each token");
+        return err_set(e, ERR_FORMAT, "tokenizer.ggml.scores: %s", kv == NULL ? "missing" : "not one for each token");
     for (int32_t i = 0; i < t->info.n_tokens; i++) {
         if (!gguf_kv_f64(kv, (uint64_t)i, &v) || isnan(v))
             return err_set(e, ERR_FORMAT, "tokenizer.ggml.scores[%d]: not a number", i);
@@ -60,10 +59,10 @@ enum err_code text_load_spm(struct text *t, const struct gguf *g, struct err *e)
     gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", &t->trim_spaces);
     for (unsigned b = 0; b < 256; b++) {
         static const char hex[] = "0123456789ABCDEF";
-        const char spell[6] = {'<', '0', 'x', hex[b >> 4], hex[b & 15], '>'}, raw = (char)b;
-        t->byte_id[b] = text_spell_find(t, (struct str){spell, 6});
+        const char spell[6] = { '<', '0', 'x', hex[b >> 4], hex[b & 15], '>' }, raw = (char)b;
+        t->byte_id[b] = text_spell_find(t, (struct str){ spell, 6 });
         if (t->byte_id[b] < 0)
-            t->byte_id[b] = text_spell_find(t, (struct str){&raw, 1});
+            t->byte_id[b] = text_spell_find(t, (struct str){ &raw, 1 });
     }
     t->words_apart = true;
     for (int32_t i = 0; i < t->info.n_tokens && t->words_apart; i++) {
@@ -115,9 +114,9 @@ static void consider(struct merge *m, int32_t left)
     uint32_t n = m->sym[left].n + m->sym[m->sym[left].next].n;
     if (n > m->t->spell_max)
         return;
-    int32_t id = text_spell_find(m->t, (struct str){m->p + m->sym[left].at, n});
+    int32_t id = text_spell_find(m->t, (struct str){ m->p + m->sym[left].at, n });
     if (id >= 0)
-        heap_push(m, (struct pair){m->t->tok[id].score, left, n});
+        heap_push(m, (struct pair){ m->t->tok[id].score, left, n });
 }
 
 static void join(struct merge *m, int32_t n)
@@ -173,21 +172,21 @@ static enum err_code encode_stretch(struct text_enc *x, struct str s)
         return err_set(x->e, ERR_LIMIT, "a text of more than 1 GiB");
     char *mem = text_scratch(x, n_max * (sizeof(struct symbol) + 2 * sizeof(struct pair)));
     if (mem == NULL)
-        return err_set(x->e, ERR_NOMEM, "out of memory");
-    struct merge m = {.t = x->t,
-                      .p = s.p,
-                      .sym = (struct symbol *)(void *)mem,
-                      .heap = (struct pair *)(void *)(mem + n_max * sizeof(struct symbol))};
+        return err_nomem(x->e);
+    struct merge m = { .t = x->t,
+                       .p = s.p,
+                       .sym = (struct symbol *)(void *)mem,
+                       .heap = (struct pair *)(void *)(mem + n_max * sizeof(struct symbol)) };
     int32_t n = 0;
     for (size_t i = 0, k; i < s.n; i += k, n++) {
         k = symbol_bytes(s.p[i]);
         if (k > s.n - i)
             k = s.n - i;
-        m.sym[n] = (struct symbol){(uint32_t)i, (uint32_t)k, n - 1, i + k < s.n ? n + 1 : -1};
+        m.sym[n] = (struct symbol){ (uint32_t)i, (uint32_t)k, n - 1, i + k < s.n ? n + 1 : -1 };
     }
     join(&m, n);
     for (int32_t i = 0; i >= 0 && rc == ERR_OK; i = m.sym[i].next)
-        rc = give_symbol(x, (struct str){s.p + m.sym[i].at, m.sym[i].n});
+        rc = give_symbol(x, (struct str){ s.p + m.sym[i].at, m.sym[i].n });
     return rc;
 }
 
@@ -218,13 +217,12 @@ static enum err_code encode_apart(struct text_enc *x, struct str s)
             k = s.n - i;
         bool space = is_space(s, i);
         if (space && !in_spaces) {
-            rc = encode_word(x, (struct str){s.p + begin, i - begin});
+            rc = encode_word(x, (struct str){ s.p + begin, i - begin });
             begin = i;
         }
         in_spaces = space;
     }
-    return rc == ERR_OK && begin < s.n ? encode_word(x, (struct str){s.p + begin, s.n - begin})
-                                       : rc;
+    return rc == ERR_OK && begin < s.n ? encode_word(x, (struct str){ s.p + begin, s.n - begin }) : rc;
 }
 
 /* Spaces written as the vocabulary writes them; with trim, none at the ends and never two. */
@@ -259,8 +257,8 @@ enum err_code text_spm_encode(struct text_enc *x, struct str s)
         return err_set(x->e, ERR_LIMIT, "text too long");
     char *buf = malloc((s.n + 1) * SPACE_N);
     if (buf == NULL)
-        return err_set(x->e, ERR_NOMEM, "out of memory");
-    struct str text = {buf, escape(buf, s, x->t->space_prefix, x->t->trim_spaces)};
+        return err_nomem(x->e);
+    struct str text = { buf, escape(buf, s, x->t->space_prefix, x->t->trim_spaces) };
     enum err_code rc = x->t->words_apart ? encode_apart(x, text) : encode_stretch(x, text);
     text_words_forget(x);
     free(buf);

@@ -20,14 +20,14 @@ struct text_stream {
     struct arena mem;
 };
 
-enum err_code text_stream_open(struct text_stream **out, const struct text *t,
-                               const struct str *stops, size_t n_stops, struct err *e)
+enum err_code text_stream_open(struct text_stream **out, const struct text *t, const struct str *stops, size_t n_stops,
+                               struct err *e)
 {
     struct text_stream *s = calloc(1, sizeof *s);
     size_t len;
 
     if (s == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     s->t = t;
     s->n_stops = n_stops;
     s->stops = arena_array(&s->mem, n_stops, sizeof *s->stops);
@@ -39,13 +39,13 @@ enum err_code text_stream_open(struct text_stream **out, const struct text *t,
             text_stream_close(s);
             return err_set(e, ERR_ARG, "stop string %zu is empty or not UTF-8", i + 1);
         }
-        s->stops[i] = (struct str){arena_strdup(&s->mem, stops[i]), stops[i].n};
+        s->stops[i] = (struct str){ arena_strdup(&s->mem, stops[i]), stops[i].n };
         if (s->stops[i].p == NULL)
             s->stops = NULL;
     }
     if (s->stops == NULL) {
         text_stream_close(s);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     *out = s;
     return ERR_OK;
@@ -91,7 +91,7 @@ static size_t held_back(const struct text_stream *s)
  * text then ends before it. */
 static bool add_char(struct text_stream *s, const char *p, size_t n)
 {
-    text_buf_add(&s->text, (struct str){p, n});
+    text_buf_add(&s->text, (struct str){ p, n });
     size_t stop = s->text.failed ? 0 : stop_at(s, s->text.n);
     s->text.n -= stop;
     return stop > 0;
@@ -106,7 +106,7 @@ static bool add_piece(struct text_stream *s, struct str piece)
         s->tail[s->n_tail++] = piece.p[i];
         while (s->n_tail > 0 && !stopped) {
             size_t len;
-            struct str tail = {s->tail, s->n_tail};
+            struct str tail = { s->tail, s->n_tail };
             if (text_utf8_tail(tail) == s->n_tail)
                 break;
             uint32_t cp = text_utf8_get(s->tail, s->n_tail, &len);
@@ -119,10 +119,9 @@ static bool add_piece(struct text_stream *s, struct str piece)
     return stopped;
 }
 
-enum err_code text_stream_push(struct text_stream *s, int32_t id, struct str *ready, bool *stopped,
-                               struct err *e)
+enum err_code text_stream_push(struct text_stream *s, int32_t id, struct str *ready, bool *stopped, struct err *e)
 {
-    struct str none = {"", 0};
+    struct str none = { "", 0 };
 
     if (s->given > 0) {
         s->text.n -= s->given;
@@ -132,16 +131,16 @@ enum err_code text_stream_push(struct text_stream *s, int32_t id, struct str *re
     if (!s->stopped && !text_is_control(s->t, id))
         s->stopped = add_piece(s, text_piece(s->t, id));
     if (s->text.failed)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     s->given = s->stopped ? s->text.n : s->text.n - held_back(s);
-    *ready = s->given > 0 ? (struct str){s->text.p, s->given} : none;
+    *ready = s->given > 0 ? (struct str){ s->text.p, s->given } : none;
     *stopped = s->stopped;
     return ERR_OK;
 }
 
 struct str text_stream_flush(struct text_stream *s)
 {
-    struct str none = {"", 0};
+    struct str none = { "", 0 };
 
     if (s->given > 0) {
         s->text.n -= s->given;
@@ -151,7 +150,7 @@ struct str text_stream_flush(struct text_stream *s)
         s->stopped = add_char(s, "\xEF\xBF\xBD", 3);
     s->n_tail = 0;
     s->given = s->text.n;
-    return s->given > 0 ? (struct str){s->text.p, s->given} : none;
+    return s->given > 0 ? (struct str){ s->text.p, s->given } : none;
 }
 
 void text_stream_follows(struct text_stream *s, const int32_t *v, int64_t n)
@@ -164,7 +163,7 @@ void text_stream_follows(struct text_stream *s, const int32_t *v, int64_t n)
         while (piece.n > 0 && at > 0)
             last[--at] = piece.p[--piece.n];
     }
-    s->n_tail = text_utf8_tail((struct str){last + at, sizeof last - at});
+    s->n_tail = text_utf8_tail((struct str){ last + at, sizeof last - at });
     memcpy(s->tail, last + sizeof last - s->n_tail, s->n_tail);
 }
 

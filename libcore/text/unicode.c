@@ -35,7 +35,7 @@ uint32_t text_utf8_lax(const char *p, size_t n, size_t *len)
 
 uint32_t text_utf8_get(const char *p, size_t n, size_t *len)
 {
-    if (str_utf8((struct str){p, n}) == 0) {
+    if (str_utf8((struct str){ p, n }) == 0) {
         *len = 1;
         return TEXT_BAD;
     }
@@ -64,8 +64,7 @@ size_t text_utf8_tail(struct str s)
             continue;
         if (need <= back)
             return 0;
-        if (back >
-            1) { /* long forms, surrogates and what is past U+10FFFF show in the second byte */
+        if (back > 1) { /* long forms, surrogates and what is past U+10FFFF show in the second byte */
             unsigned char d = (unsigned char)s.p[s.n - back + 1];
             if ((c == 0xE0 && d < 0xA0) || (c == 0xED && d > 0x9F) || (c == 0xF0 && d < 0x90) ||
                 (c == 0xF4 && d > 0x8F))
@@ -79,14 +78,14 @@ size_t text_utf8_tail(struct str s)
 bool text_is_space(uint32_t cp)
 {
     return (cp >= 0x09 && cp <= 0x0D) || cp == 0x20 || cp == 0x85 || cp == 0xA0 || cp == 0x1680 ||
-           (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 || cp == 0x202F ||
-           cp == 0x205F || cp == 0x3000;
+           (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 || cp == 0x202F || cp == 0x205F ||
+           cp == 0x3000;
 }
 
 /* Length of the longest prefix that text_utf8_clean leaves as it is. */
 static size_t clean_prefix(struct str s)
 {
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    static const uint32_t least[5] = { 0, 0, 0x80, 0x800, 0x10000 };
     size_t i = 0;
 
     while (i < s.n) {
@@ -117,7 +116,7 @@ enum err_code text_utf8_clean(struct str s, struct str *out, char **copy, struct
         n += text_utf8_put(buf, text_utf8_lax(s.p + i, s.n - i, &len));
     char *p = malloc(n);
     if (p == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     memcpy(p, s.p, ok);
     n = ok;
     for (size_t i = ok; i < s.n; i += len) {
@@ -126,7 +125,7 @@ enum err_code text_utf8_clean(struct str s, struct str *out, char **copy, struct
         n += k;
     }
     *copy = p;
-    *out = (struct str){p, n};
+    *out = (struct str){ p, n };
     return ERR_OK;
 }
 

@@ -53,11 +53,9 @@ uint64_t text_hash(const char *p, size_t n)
     return (h ^ h >> 29) * k;
 }
 
-static bool slot_has(const struct text *t, const struct text_slot *slot, uint64_t hash,
-                     struct str spell)
+static bool slot_has(const struct text *t, const struct text_slot *slot, uint64_t hash, struct str spell)
 {
-    return slot->tag == (uint32_t)hash && slot->n == spell.n &&
-           memcmp(t->spells + slot->at, spell.p, spell.n) == 0;
+    return slot->tag == (uint32_t)hash && slot->n == spell.n && memcmp(t->spells + slot->at, spell.p, spell.n) == 0;
 }
 
 int32_t text_spell_find(const struct text *t, struct str spell)
@@ -84,8 +82,7 @@ static enum err_code slot_add(struct text *t, int32_t id, struct err *e)
         if (++probes > PROBES_MAX)
             return err_set(e, ERR_FORMAT, "tokenizer.ggml.tokens: too many collisions");
     }
-    t->slots[i] =
-        (struct text_slot){(uint32_t)hash, id, (uint32_t)(spell.p - t->spells), (uint32_t)spell.n};
+    t->slots[i] = (struct text_slot){ (uint32_t)hash, id, (uint32_t)(spell.p - t->spells), (uint32_t)spell.n };
     return ERR_OK;
 }
 
@@ -103,12 +100,12 @@ static enum err_code load_spellings(struct text *t, const struct gguf_kv *kv, st
     t->tok = arena_array(&t->mem, (size_t)kv->n, sizeof *t->tok);
     t->slots = arena_array(&t->mem, (size_t)1 << t->slot_bits, sizeof *t->slots);
     if (blob == NULL || t->tok == NULL || t->slots == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (size_t i = 0; i < (size_t)1 << t->slot_bits; i++)
         t->slots[i].id = -1;
     for (int32_t id = 0; rc == ERR_OK && gguf_strs_next(&it, &s); id++) {
         memcpy(blob, s.p, s.n); /* all of them fit: size_bytes has their lengths too */
-        t->tok[id] = (struct token){.spell = {blob, s.n}, .type = TOKEN_NORMAL};
+        t->tok[id] = (struct token){ .spell = { blob, s.n }, .type = TOKEN_NORMAL };
         blob += s.n;
         if (s.n > t->spell_max)
             t->spell_max = s.n;
@@ -126,8 +123,7 @@ static enum err_code load_types(struct text *t, const struct gguf *g, struct err
     if (kv == NULL)
         return ERR_OK;
     if (kv->kind != GGUF_ARR || kv->n != (uint64_t)t->info.n_tokens)
-        return err_set(e, ERR_FORMAT, "tokenizer.ggml.token_type: not one for each of %d tokens",
-                       t->info.n_tokens);
+        return err_set(e, ERR_FORMAT, "tokenizer.ggml.token_type: not one for each of %d tokens", t->info.n_tokens);
     for (int32_t i = 0; i < t->info.n_tokens; i++) {
         if (!gguf_kv_i64(kv, (uint64_t)i, &v))
             return err_set(e, ERR_FORMAT, "tokenizer.ggml.token_type[%d]: not a whole number", i);
@@ -180,9 +176,9 @@ static enum err_code make_pieces(struct text *t, size_t bytes, struct err *e)
     char *blob = arena_alloc(&t->mem, bytes);
 
     if (blob == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     for (int32_t i = 0; i < t->info.n_tokens; i++) {
-        t->tok[i].piece = (struct str){blob, make_piece(t, &t->tok[i], blob)};
+        t->tok[i].piece = (struct str){ blob, make_piece(t, &t->tok[i], blob) };
         blob += t->tok[i].piece.n;
     }
     return ERR_OK;
@@ -191,14 +187,13 @@ static enum err_code make_pieces(struct text *t, size_t bytes, struct err *e)
 static enum err_code load(struct text *t, const struct gguf *g, struct err *e)
 {
     const struct gguf_kv *kv = gguf_kv_find(g, "tokenizer.ggml.tokens");
-    struct str s = {"", 0};
+    struct str s = { "", 0 };
 
     if (kv == NULL || kv->kind != GGUF_ARR || kv->elem_kind != GGUF_STR || kv->n == 0)
-        return err_set(e, ERR_FORMAT, "tokenizer.ggml.tokens: %s",
-                       kv == NULL ? "missing" : "not a list of strings");
+        return err_set(e, ERR_FORMAT, "tokenizer.ggml.tokens: %s", kv == NULL ? "missing" : "not a list of strings");
     if (kv->n > INT32_MAX / 4 || kv->size_bytes > UINT32_MAX)
         return err_set(e, ERR_FORMAT, "tokenizer.ggml.tokens: too many");
-    t->info = (struct text_info){.n_tokens = (int32_t)kv->n, .bos = -1, .eos = -1, .pad = -1};
+    t->info = (struct text_info){ .n_tokens = (int32_t)kv->n, .bos = -1, .eos = -1, .pad = -1 };
     t->unk = -1;
     enum err_code rc = load_spellings(t, kv, e);
     if (rc == ERR_OK)
@@ -214,13 +209,13 @@ static enum err_code load(struct text *t, const struct gguf *g, struct err *e)
     t->info.think_open = text_spell_find(t, str_of("<think>"));
     t->info.think_close = text_spell_find(t, str_of("</think>"));
     gguf_str(g, "tokenizer.chat_template", &s);
-    t->info.chat_template = (struct str){arena_strdup(&t->mem, s), s.n};
-    return t->info.chat_template.p != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory");
+    t->info.chat_template = (struct str){ arena_strdup(&t->mem, s), s.n };
+    return t->info.chat_template.p != NULL ? ERR_OK : err_nomem(e);
 }
 
 enum err_code text_open(struct text **out, const struct gguf *g, struct err *e)
 {
-    struct str model = {"", 0};
+    struct str model = { "", 0 };
     enum text_kind kind = TEXT_BPE;
 
     if (!gguf_str(g, "tokenizer.ggml.model", &model))
@@ -234,7 +229,7 @@ enum err_code text_open(struct text **out, const struct gguf *g, struct err *e)
                        gguf_path(g), STR_ARG(model));
     struct text *t = calloc(1, sizeof *t);
     if (t == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     t->kind = kind;
     enum err_code rc = load(t, g, e);
     if (rc != ERR_OK) {
@@ -278,7 +273,7 @@ int32_t text_find(const struct text *t, const char *piece)
         else
             spell[n++] = s.p[i];
     }
-    id = text_spell_find(t, (struct str){spell, n});
+    id = text_spell_find(t, (struct str){ spell, n });
     free(spell);
     return id;
 }

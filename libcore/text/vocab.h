@@ -80,26 +80,26 @@ struct text {
 
 /* The end of a special token: a byte of the text, and how many tokens there are up to it. */
 struct text_cut {
-    size_t  byte;
+    size_t byte;
     int64_t token;
 };
 struct text_cuts {
     struct text_cut *v;
-    size_t           n, cap;
+    size_t n, cap;
 };
 /* memo.c. What a text that was kept says of another one: its first n_cuts cuts, and the tokens up to them. */
 struct text_known {
-    int                    at;   /* in the memo */
-    size_t                 same; /* bytes that both begin with */
-    size_t                 n_cuts; /* 0: nothing */
-    const int32_t         *token;
+    int at;        /* in the memo */
+    size_t same;   /* bytes that both begin with */
+    size_t n_cuts; /* 0: nothing */
+    const int32_t *token;
     const struct text_cut *cut;
 };
 /* Where to go on from: the last of those cuts; {0}: from the beginning. *known is valid until the next call. */
 struct text_cut text_memo_find(struct text_memo *m, struct str s, const unsigned char *mark, struct text_known *known);
 /* Keeps a text and what it became, or not. cuts: those behind known's. */
-void text_memo_keep(struct text_memo *m, struct str s, const unsigned char *mark, const int32_t *token, int64_t n_tokens,
-                    const struct text_cuts *cuts, const struct text_known *known);
+void text_memo_keep(struct text_memo *m, struct str s, const unsigned char *mark, const int32_t *token,
+                    int64_t n_tokens, const struct text_cuts *cuts, const struct text_known *known);
 
 /* One text_encode call. */
 struct text_enc {
@@ -109,7 +109,7 @@ struct text_enc {
     struct text_word *words; /* recently seen words (words.c); NULL for short texts */
     unsigned word_bits, word_age;
     struct text_cuts *cuts; /* NULL: not wanted */
-    void *scratch; /* for merging */
+    void *scratch;          /* for merging */
     size_t scratch_bytes;
 };
 
@@ -143,13 +143,13 @@ struct text_pretok {
     bool whole_words, add_bos;
 };
 /* ERR_UNSUPPORTED for an unknown name. */
-MUST_CHECK enum err_code text_split_open(struct text_split **out, struct text_pretok *flags,
-                                         struct str name, struct err *e);
+MUST_CHECK enum err_code text_split_open(struct text_split **out, struct text_pretok *flags, struct str name,
+                                         struct err *e);
 void text_split_close(struct text_split *s); /* NULL is allowed */
 /* Calls fn with each piece of s, in order; s is UTF-8 (surrogates allowed). */
 typedef enum err_code text_piece_fn(void *ctx, struct str piece);
-MUST_CHECK enum err_code text_split_run(const struct text_split *sp, struct str s,
-                                        text_piece_fn *fn, void *ctx, struct err *e);
+MUST_CHECK enum err_code text_split_run(const struct text_split *sp, struct str s, text_piece_fn *fn, void *ctx,
+                                        struct err *e);
 
 /* unicode.c */
 #define TEXT_BAD 0xFFFDU /* stands for a byte that is not part of a character */

@@ -28,12 +28,12 @@ void train_adam_close(struct train_adam *a)
 }
 
 struct update {
-    struct train_adam            *a;
+    struct train_adam *a;
     const struct train_adam_opts *o;
-    float                        *w;
-    const float                  *grad;
-    const unsigned char          *how;
-    float                         rate, scale, unbias1, unbias2;
+    float *w;
+    const float *grad;
+    const unsigned char *how;
+    float rate, scale, unbias1, unbias2;
 };
 
 static void update(void *ctx, int64_t begin, int64_t end, int worker)
@@ -59,8 +59,8 @@ enum { SUMS = 64 };
 
 struct squares {
     const float *grad;
-    int64_t      n;
-    double       sum[SUMS];
+    int64_t n;
+    double sum[SUMS];
 };
 
 static void add_squares(void *ctx, int64_t begin, int64_t end, int worker)
@@ -92,7 +92,13 @@ double train_adam_step(struct train_adam *a, struct pool *pool, const struct tra
     if (!isfinite(norm))
         return norm;
     a->step++;
-    struct update u = { a, o, w, grad, how, rate, norm > (double)o->clip ? (float)((double)o->clip / norm) : 1.0f,
+    struct update u = { a,
+                        o,
+                        w,
+                        grad,
+                        how,
+                        rate,
+                        norm > (double)o->clip ? (float)((double)o->clip / norm) : 1.0f,
                         (float)(1 / (1 - pow((double)o->b1, (double)a->step))),
                         (float)(1 / (1 - pow((double)o->b2, (double)a->step))) };
 

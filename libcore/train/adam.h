@@ -14,7 +14,7 @@ struct pool;
 
 struct train_adam {
     int64_t n, step;
-    float  *m, *v; /* [n] */
+    float *m, *v; /* [n] */
 };
 MUST_CHECK enum err_code train_adam_open(struct train_adam *a, int64_t n, struct err *e);
 void train_adam_close(struct train_adam *a);

@@ -15,11 +15,11 @@
 struct some {
     const struct train_gemms *gemms;
     const struct dev_text *text;
-    int     first, n;  /* blocks */
+    int first, n;      /* blocks */
     int64_t row, rows; /* of the batch */
     int64_t seen;      /* context rows that the last one sees, at most */
-    int     head, of;  /* of queries; of keys */
-    float  *s, *d;     /* [rows][seen]: weights, and gradients of scores */
+    int head, of;      /* of queries; of keys */
+    float *s, *d;      /* [rows][seen]: weights, and gradients of scores */
 };
 
 enum { ATTEND_ROWS = 256 }; /* rows of blocks whose weights are in memory at a time */
@@ -131,8 +131,8 @@ static void attend(const struct dev_attend *a, const struct some *m)
     for (int64_t r = m->row; r < m->row + m->rows; r++)
         weigh(a, m, block_of(a, r, &i), r);
     train_gemm_one(m->gemms, m->rows, a->head_dim, m->seen, matrix(m->s, m->seen, false),
-                   matrix(a->vc + at_k(a, m->text->context, m->of), k_ld(a), false), 1,
-                   a->o + at_q(a, m->row, m->head), q_ld(a));
+                   matrix(a->vc + at_k(a, m->text->context, m->of), k_ld(a), false), 1, a->o + at_q(a, m->row, m->head),
+                   q_ld(a));
 }
 
 /* One row: weights in m->s and gradients of scores in m->d, which holds dO Vc^T; its own block's part at once. */
@@ -216,8 +216,11 @@ static void piece(void *ctx, int64_t begin, int64_t end, int worker)
     float *scratch = a->scratch + worker * x->part;
 
     for (int64_t i = begin; i < end; i++) {
-        struct some m = { .gemms = x->gemms, .text = &a->text[i / a->n_head_kv], .of = (int)(i % a->n_head_kv),
-                          .s = scratch, .d = scratch + x->part / 2 };
+        struct some m = { .gemms = x->gemms,
+                          .text = &a->text[i / a->n_head_kv],
+                          .of = (int)(i % a->n_head_kv),
+                          .s = scratch,
+                          .d = scratch + x->part / 2 };
 
         for (m.head = m.of * each; m.head < (m.of + 1) * each; m.head++)
             one_head(x, &m);

@@ -15,12 +15,12 @@ enum { BAD_MAX = 20 };
 
 /* Memory for a batch. */
 struct train_draw {
-    int32_t            *from, *pos, *token, *want;
-    float              *weight;
-    struct dev_block   *block;
-    int64_t             n_row, n_context, cap_context;
-    int                 n_block;
-    uint64_t            drawn; /* random numbers of this step */
+    int32_t *from, *pos, *token, *want;
+    float *weight;
+    struct dev_block *block;
+    int64_t n_row, n_context, cap_context;
+    int n_block;
+    uint64_t drawn; /* random numbers of this step */
 };
 
 /* ---- opening ---- */
@@ -38,14 +38,15 @@ static int64_t weight_bytes(const struct train_shape *s)
     return (s->n_layer * each + s->n_tap * d * d) * (int64_t)sizeof(float);
 }
 
-int64_t train_dflash_bytes(const struct train_shape *s, const struct train_shape *old, const struct train_dflash_opts *o,
-                           const struct dev_math *m, int64_t n_vocab)
+int64_t train_dflash_bytes(const struct train_shape *s, const struct train_shape *old,
+                           const struct train_dflash_opts *o, const struct dev_math *m, int64_t n_vocab)
 {
     const int64_t context = (int64_t)o->n_text * s->ctx_tokens;
     const int64_t steps = train_net_bytes(s, m, context, rows_max(s, o), o->n_text * o->n_anchor, n_vocab);
-    const int64_t walk = old == NULL ? 0
-                                     : 2 * weight_bytes(old) + train_net_bytes(old, m, context, (int64_t)o->n_text * old->block,
-                                                                               o->n_text, n_vocab);
+    const int64_t walk = old == NULL
+                             ? 0
+                             : 2 * weight_bytes(old) + train_net_bytes(old, m, context, (int64_t)o->n_text * old->block,
+                                                                       o->n_text, n_vocab);
 
     return 8 * weight_bytes(s) + (walk > steps ? walk : steps);
 }
@@ -114,7 +115,7 @@ enum err_code train_dflash_open(struct train_dflash *d, const struct train_shape
     }
     if (!take_moments(d) || w == NULL || w->token == NULL || w->want == NULL || w->weight == NULL || w->block == NULL) {
         train_dflash_close(d);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     train_net_init(&d->net, o->seed);
     return ERR_OK;
@@ -161,7 +162,8 @@ static int draw_size(struct train_dflash *d)
 }
 
 /* A block after a token that the model wrote. */
-static void add_block(struct train_dflash *d, const int32_t *token, const struct train_text_entry *text, int64_t context)
+static void add_block(struct train_dflash *d, const int32_t *token, const struct train_text_entry *text,
+                      int64_t context)
 {
     struct train_draw *w = d->draw;
     const int64_t written = text->n - text->n_prompt;
@@ -197,7 +199,8 @@ static enum err_code context_room(struct train_dflash *d, int64_t n, struct err 
 }
 
 /* The rows of a text that its blocks see, those from its first on. */
-static enum err_code add_context(struct train_dflash *d, const struct train_text_entry *text, int64_t rows, struct err *e)
+static enum err_code add_context(struct train_dflash *d, const struct train_text_entry *text, int64_t rows,
+                                 struct err *e)
 {
     struct train_draw *w = d->draw;
 
@@ -241,10 +244,10 @@ enum err_code train_dflash_step(struct train_dflash *d, struct train_texts *t, d
 
     if (make_batch(d, t, e))
         return e->code;
-    const struct train_batch b = { w->n_context, t->feature, w->from, w->pos, w->n_block, w->block, w->n_row, w->token,
-                                   w->want, w->weight };
-    const struct dev_adam a = { d->net.n_params, ++d->adam.step, d->net.at, d->m, d->v, d->net.grad, d->how,
-                                (float)rate, o->b1, o->b2, o->eps, o->decay, o->clip };
+    const struct train_batch b = { w->n_context, t->feature, w->from,  w->pos,  w->n_block,
+                                   w->block,     w->n_row,   w->token, w->want, w->weight };
+    const struct dev_adam a = { d->net.n_params, ++d->adam.step, d->net.at, d->m,   d->v,     d->net.grad, d->how,
+                                (float)rate,     o->b1,          o->b2,     o->eps, o->decay, o->clip };
 
     if (train_net_step(&d->net, &d->frozen.t, &b, e))
         return e->code;
@@ -261,8 +264,8 @@ enum err_code train_dflash_loss(struct train_dflash *d, struct train_loss *loss,
     if (isfinite(d->net.m->norm(d->net.m)) && isfinite(loss->sum))
         d->bad = 0;
     else if (++d->bad >= BAD_MAX)
-        return err_set(e, ERR_FORMAT, "the loss is not a number in %d steps in a row: a smaller step size (--rate) may help",
-                       BAD_MAX);
+        return err_set(e, ERR_FORMAT,
+                       "the loss is not a number in %d steps in a row: a smaller step size (--rate) may help", BAD_MAX);
     return ERR_OK;
 }
 

@@ -16,32 +16,33 @@
 struct gguf;
 
 struct train_dflash_opts {
-    int      n_text, n_anchor; /* texts in a step, and blocks of each */
-    float    rate;             /* the largest step size; Muon's is ten times it */
-    int      n_warm;           /* steps before it */
+    int n_text, n_anchor; /* texts in a step, and blocks of each */
+    float rate;           /* the largest step size; Muon's is ten times it */
+    int n_warm;           /* steps before it */
     uint64_t seed;
 };
 struct train_dflash {
     struct train_dflash_opts o;
-    struct train_net         net;
-    struct train_adam        adam;    /* on the host: after train_dflash_save() and _load() */
-    float                   *m, *v;   /* its moments in the network's memory; those of adam where that is the host's. m of
+    struct train_net net;
+    struct train_adam adam; /* on the host: after train_dflash_save() and _load() */
+    float *m, *v;           /* its moments in the network's memory; those of adam where that is the host's. m of
                                          matrices is Muon's momentum on a GPU */
-    struct train_frozen      frozen;
-    unsigned char           *how;     /* [n_params] in the network's memory: DEV_ADAM_* */
-    float                   *scratch; /* there, too, of Muon */
-    double                   spent_s; /* time that went into it so far */
-    int64_t                  bad;     /* steps in a row whose gradient was not finite */
-    struct train_draw       *draw;    /* memory for a batch */
+    struct train_frozen frozen;
+    unsigned char *how;      /* [n_params] in the network's memory: DEV_ADAM_* */
+    float *scratch;          /* there, too, of Muon */
+    double spent_s;          /* time that went into it so far */
+    int64_t bad;             /* steps in a row whose gradient was not finite */
+    struct train_draw *draw; /* memory for a batch */
 };
 /* New weights. ERR_FORMAT, ERR_NOMEM. */
-MUST_CHECK enum err_code train_dflash_open(struct train_dflash *d, const struct train_shape *s, const struct gguf *model,
-                                           struct dev_math *m, const struct train_dflash_opts *o, struct err *e);
+MUST_CHECK enum err_code train_dflash_open(struct train_dflash *d, const struct train_shape *s,
+                                           const struct gguf *model, struct dev_math *m,
+                                           const struct train_dflash_opts *o, struct err *e);
 void train_dflash_close(struct train_dflash *d);
 /* Bytes that it takes at most for texts of up to ctx_tokens, without the frozen matrices of the target: in the memory of m, and
  * of the host if that is another. old: a network that walks over texts while this one makes no pass; NULL: none does. */
-int64_t train_dflash_bytes(const struct train_shape *s, const struct train_shape *old, const struct train_dflash_opts *o,
-                           const struct dev_math *m, int64_t n_vocab);
+int64_t train_dflash_bytes(const struct train_shape *s, const struct train_shape *old,
+                           const struct train_dflash_opts *o, const struct dev_math *m, int64_t n_vocab);
 int64_t train_dflash_host_bytes(const struct train_shape *s, const struct dev_math *m);
 
 /* One step, of AdamW, on a GPU of Muon for matrices; part: how much of the whole job is done, 0 .. 1. There must be a

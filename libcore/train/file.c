@@ -16,8 +16,8 @@
 
 struct train_embed {
     const struct gguf_tensor *t;
-    quant_decode_fn          *decode;
-    int64_t                   row_bytes;
+    quant_decode_fn *decode;
+    int64_t row_bytes;
 };
 
 static void embed_row(const void *ctx, int32_t token, float *row)
@@ -56,7 +56,8 @@ static bool send_rows(struct dev_math *m, float *to, const struct train_embed *r
     return row != NULL;
 }
 
-enum err_code train_frozen_open(struct train_frozen *f, const struct gguf *model, int n_embd, struct dev_math *m, struct err *e)
+enum err_code train_frozen_open(struct train_frozen *f, const struct gguf *model, int n_embd, struct dev_math *m,
+                                struct err *e)
 {
     const struct gguf_tensor *embd = gguf_find(model, "token_embd.weight"), *head = gguf_find(model, "output.weight");
     struct train_embed rows;
@@ -115,7 +116,8 @@ static void read_taps(const struct gguf *g, struct train_shape *s, struct err *e
     if (e->code != ERR_OK)
         return;
     if (kv == NULL || kv->n < 1 || kv->n > TRAIN_TAPS_MAX) {
-        err_set(e, ERR_FORMAT, "%s: dflash.target_layers is not a list of 1 .. %d layers", gguf_path(g), TRAIN_TAPS_MAX);
+        err_set(e, ERR_FORMAT, "%s: dflash.target_layers is not a list of 1 .. %d layers", gguf_path(g),
+                TRAIN_TAPS_MAX);
         return;
     }
     s->n_tap = (int)kv->n;
@@ -289,7 +291,7 @@ enum err_code train_net_write(struct train_net *net, const struct gguf *model, c
         const bool norm = t->n_out == 1;
 
         e->code = gguf_write_tensor(w, str_of(t->name), norm ? QUANT_f32 : QUANT_bf16, norm ? 1 : 2,
-                                (const int64_t[]){ t->n_in, t->n_out }, e);
+                                    (const int64_t[]){ t->n_in, t->n_out }, e);
     }
     for (int i = 0; e->code == ERR_OK && i < net->n_tensor; i++)
         put_tensor(w, net, &net->tensor[i], e);

@@ -15,11 +15,11 @@ struct gguf;
 struct train_frozen {
     struct train_target t;
     struct train_embed *embed;
-    struct dev_math    *m;
-    float              *head;
+    struct dev_math *m;
+    float *head;
 };
-MUST_CHECK enum err_code train_frozen_open(struct train_frozen *f, const struct gguf *model, int n_embd, struct dev_math *m,
-                                           struct err *e);
+MUST_CHECK enum err_code train_frozen_open(struct train_frozen *f, const struct gguf *model, int n_embd,
+                                           struct dev_math *m, struct err *e);
 void train_frozen_close(struct train_frozen *f);
 
 /* Reads the shape of the network in a file. ERR_FORMAT, ERR_UNSUPPORTED: it is not a network of this kind, or one that

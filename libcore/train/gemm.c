@@ -129,10 +129,10 @@ void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k
 
 struct product {
     const struct train_gemms *g;
-    int64_t             m, n, k, step; /* rows of c in a part, or columns */
+    int64_t m, n, k, step; /* rows of c in a part, or columns */
     struct dev_matrix a, b;
-    float               beta, *c;
-    int64_t             ld;
+    float beta, *c;
+    int64_t ld;
 };
 
 static void rows_of(void *ctx, int64_t begin, int64_t end, int worker)
@@ -161,8 +161,8 @@ static void columns_of(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-void train_gemm(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct dev_matrix a,
-                struct dev_matrix b, float beta, float *c, int64_t ld)
+void train_gemm(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct dev_matrix a, struct dev_matrix b,
+                float beta, float *c, int64_t ld)
 {
     enum { SMALL = 1 << 18, UNIT = 16 };
     const bool by_rows = m >= n;

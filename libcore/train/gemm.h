@@ -13,17 +13,17 @@ struct grad_loops;
 struct pool;
 
 struct train_gemms {
-    struct pool             *pool; /* not owned */
+    struct pool *pool; /* not owned */
     const struct grad_loops *loops;
-    const char              *name; /* what computes them: "openblas" or "loops" */
+    const char *name; /* what computes them: "openblas" or "loops" */
 };
 struct train_gemms train_gemm_open(struct pool *pool);
 /* c[m][n] = a[m][k] b[k][n] + beta c, beta 0 or 1, in this thread. With beta 0, c is not read. */
 void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct dev_matrix a,
                     struct dev_matrix b, float beta, float *c, int64_t ld);
 /* The same by all threads of the pool. */
-void train_gemm(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct dev_matrix a,
-                struct dev_matrix b, float beta, float *c, int64_t ld);
+void train_gemm(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct dev_matrix a, struct dev_matrix b,
+                float beta, float *c, int64_t ld);
 /* Address space that products by n threads take beside their matrices. OpenBLAS waits for ever if it does not get it. */
 int64_t train_gemm_bytes(int n_threads);
 /* An OpenBLAS that is older than the processor uses its slowest kernels. This gives the value that its environment variable

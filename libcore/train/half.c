@@ -59,8 +59,10 @@ enum err_code train_half_read(struct train_half *h, const char *path, struct str
         return e->code;
     if (!gguf_str(g, "train.job", &of) || !str_eq(of, job)) {
         gguf_close(g);
-        return err_set(e, ERR_ARG, "%s: an interrupted training of another model or with other prompts or settings: go on "
-                       "with those, or remove the file", path);
+        return err_set(e, ERR_ARG,
+                       "%s: an interrupted training of another model or with other prompts or settings: go on "
+                       "with those, or remove the file",
+                       path);
     }
     for (int i = 0; i < 3 && whole; i++)
         whole = read_floats(g, names[i], v[i], h->n);

@@ -5,10 +5,10 @@
 #include "base/base.h"
 
 struct train_half {
-    int64_t  n;
-    float   *w, *m, *v; /* [n] weights and their moments: train/adam.h */
+    int64_t n;
+    float *w, *m, *v; /* [n] weights and their moments: train/adam.h */
     uint32_t step;
-    double   spent_s;
+    double spent_s;
 };
 /* Writes the file, complete or not at all; `job` names the job. ERR_IO. */
 MUST_CHECK enum err_code train_half_write(const struct train_half *h, const char *path, struct str job, struct err *e);

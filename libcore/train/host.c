@@ -64,8 +64,8 @@ static void product(struct dev_math *m, int64_t rows, int64_t n, int64_t k, stru
     train_gemm(&train_host_of(m)->gemms, rows, n, k, a, b, beta, c, ld);
 }
 
-static void products_of(struct dev_math *m, int64_t count, int64_t rows, int64_t n, int64_t k, const float *a, bool turn_a,
-                        const float *b, bool turn_b, float *c)
+static void products_of(struct dev_math *m, int64_t count, int64_t rows, int64_t n, int64_t k, const float *a,
+                        bool turn_a, const float *b, bool turn_b, float *c)
 {
     for (int64_t i = 0; i < count; i++)
         product(m, rows, n, k, (struct dev_matrix){ a + i * rows * k, turn_a ? rows : k, turn_a },
@@ -90,11 +90,24 @@ enum err_code train_host_open(struct dev_math **out, struct pool *pool, struct e
     struct train_host *h = calloc(1, sizeof *h);
 
     if (h == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     h->gemms = train_gemm_open(pool);
-    h->m = (struct dev_math){ .products = h->gemms.name, .host = true, .close = close_host, .left = left, .take = take,
-                              .give = give, .put = copy, .get = copy, .copy = copy, .zero = zero, .wait = wait, .busy = busy,
-                              .product = product, .products_of = products_of, .adam = adam, .norm = norm };
+    h->m = (struct dev_math){ .products = h->gemms.name,
+                              .host = true,
+                              .close = close_host,
+                              .left = left,
+                              .take = take,
+                              .give = give,
+                              .put = copy,
+                              .get = copy,
+                              .copy = copy,
+                              .zero = zero,
+                              .wait = wait,
+                              .busy = busy,
+                              .product = product,
+                              .products_of = products_of,
+                              .adam = adam,
+                              .norm = norm };
     train_host_parts(&h->m);
     train_host_attend(&h->m);
     *out = &h->m;
@@ -104,5 +117,5 @@ enum err_code train_host_open(struct dev_math **out, struct pool *pool, struct e
 enum err_code train_math_open(struct dev_math **out, const char *device, struct pool *pool, struct err *e)
 {
     return strncmp(device, "cuda", 4) == 0 && dev_math_built() ? dev_math_open(out, device, e)
-                                                              : train_host_open(out, pool, e);
+                                                               : train_host_open(out, pool, e);
 }

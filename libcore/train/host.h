@@ -8,9 +8,9 @@
 struct pool;
 
 struct train_host {
-    struct dev_math    m; /* first: it is what callers have */
+    struct dev_math m; /* first: it is what callers have */
     struct train_gemms gemms;
-    double             norm; /* of the last gradient */
+    double norm; /* of the last gradient */
 };
 static inline struct train_host *train_host_of(struct dev_math *m)
 {

@@ -21,8 +21,8 @@ int64_t train_mtp_bytes(const struct grad *g, const struct tune_lora *lora, int6
     return 4 * lora->n_params * (int64_t)sizeof(float) + rows_max * row + grad_bytes(g, rows_max, lora->rank, true);
 }
 
-enum err_code train_mtp_open(struct train_mtp *t, struct grad *g, struct tune_lora *lora, const struct train_mtp_opts *o,
-                             struct err *e)
+enum err_code train_mtp_open(struct train_mtp *t, struct grad *g, struct tune_lora *lora,
+                             const struct train_mtp_opts *o, struct err *e)
 {
     const size_t n = (size_t)o->rows_max;
 
@@ -40,7 +40,7 @@ enum err_code train_mtp_open(struct train_mtp *t, struct grad *g, struct tune_lo
     if (t->gradient == NULL || t->adapter == NULL || t->seq == NULL || t->hidden == NULL || t->target == NULL ||
         t->right == NULL || t->first == NULL || t->text == NULL) {
         train_mtp_close(t);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     }
     return ERR_OK;
 }
@@ -93,8 +93,8 @@ static void add(struct train_mtp *t, const struct train_texts *texts, const stru
 }
 
 /* text[from ..] that fit a pass; *next: the one after them. Returns how many have rows. */
-static int take(struct train_mtp *t, const struct train_texts *texts, const struct train_text_entry *const *text, int64_t n,
-                int64_t from, int64_t *next, float weight)
+static int take(struct train_mtp *t, const struct train_texts *texts, const struct train_text_entry *const *text,
+                int64_t n, int64_t from, int64_t *next, float weight)
 {
     int64_t rows = 0;
     int some = 0;
@@ -166,15 +166,23 @@ enum err_code train_mtp_step(struct train_mtp *t, struct train_texts *texts, dou
         if (n == 0)
             continue;
         tune_lora_at(t->lora, t->lora->theta, t->gradient, 0, n, t->adapter);
-        if (grad_backward(t->g, &(struct grad_batch){ .seq = t->seq, .n_seq = n, .adapter = t->adapter, .n_adapter = t->lora->n,
-                                                      .loss = judge, .loss_ctx = t, .keep = true }, &sum, e))
+        if (grad_backward(t->g,
+                          &(struct grad_batch){ .seq = t->seq,
+                                                .n_seq = n,
+                                                .adapter = t->adapter,
+                                                .n_adapter = t->lora->n,
+                                                .loss = judge,
+                                                .loss_ctx = t,
+                                                .keep = true },
+                          &sum, e))
             return e->code;
         loss->sum += sum;
         count(t, n, loss);
     }
-    if (!isfinite(loss->sum) || !isfinite(train_adam_step(&t->adam, grad_pool(t->g), &adam, (float)rate, t->lora->theta,
-                                                          t->gradient, NULL)))
-        return err_set(e, ERR_FORMAT, "step %lld: the loss is not a number: a smaller --rate may help", (long long)t->adam.step);
+    if (!isfinite(loss->sum) ||
+        !isfinite(train_adam_step(&t->adam, grad_pool(t->g), &adam, (float)rate, t->lora->theta, t->gradient, NULL)))
+        return err_set(e, ERR_FORMAT, "step %lld: the loss is not a number: a smaller --rate may help",
+                       (long long)t->adam.step);
     return ERR_OK;
 }
 
@@ -188,11 +196,11 @@ static int64_t steps_of(const struct train_text_entry *text, const unsigned char
     return steps;
 }
 
-enum err_code train_mtp_walk(struct train_mtp *t, const struct tune_lora *lora, const struct train_texts *texts, int64_t *steps,
-                             const struct progress *progress, struct err *e)
+enum err_code train_mtp_walk(struct train_mtp *t, const struct tune_lora *lora, const struct train_texts *texts,
+                             int64_t *steps, const struct progress *progress, struct err *e)
 {
     struct grad_adapter *a = lora == NULL ? NULL : calloc((size_t)lora->n, sizeof *a);
-    enum err_code code = lora != NULL && a == NULL ? err_set(e, ERR_NOMEM, "out of memory") : ERR_OK;
+    enum err_code code = lora != NULL && a == NULL ? err_nomem(e) : ERR_OK;
 
     if (a != NULL)
         tune_lora_at(lora, lora->theta, NULL, 0, 1, a);
@@ -203,9 +211,14 @@ enum err_code train_mtp_walk(struct train_mtp *t, const struct tune_lora *lora, 
 
         memset(t->right, 0, (size_t)t->o.rows_max);
         if (n > 0)
-            code = grad_forward(t->g, &(struct grad_batch){ .seq = t->seq, .n_seq = n, .adapter = a,
-                                                            .n_adapter = lora != NULL ? lora->n : 0, .loss = judge,
-                                                            .loss_ctx = t }, &sum, e);
+            code = grad_forward(t->g,
+                                &(struct grad_batch){ .seq = t->seq,
+                                                      .n_seq = n,
+                                                      .adapter = a,
+                                                      .n_adapter = lora != NULL ? lora->n : 0,
+                                                      .loss = judge,
+                                                      .loss_ctx = t },
+                                &sum, e);
         steps[i] = steps_of(one, t->right);
         if (code == ERR_OK && !progress_tick(progress, (uint64_t)i + 1, (uint64_t)texts->n))
             code = err_set(e, ERR_CANCEL, "interrupted");
@@ -216,7 +229,8 @@ enum err_code train_mtp_walk(struct train_mtp *t, const struct tune_lora *lora, 
 
 static struct train_half half_of(const struct train_mtp *t)
 {
-    return (struct train_half){ t->lora->n_params, t->lora->theta, t->adam.m, t->adam.v, (uint32_t)t->adam.step, t->spent_s };
+    return (struct train_half){ t->lora->n_params, t->lora->theta,         t->adam.m,
+                                t->adam.v,         (uint32_t)t->adam.step, t->spent_s };
 }
 
 enum err_code train_mtp_save(const struct train_mtp *t, const char *path, struct str job, struct err *e)

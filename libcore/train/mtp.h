@@ -18,27 +18,27 @@ struct grad_seq;
 struct tune_lora;
 
 struct train_mtp_opts {
-    int      n_text;    /* texts in a step */
-    float    rate;      /* the largest step size */
-    int      n_warm;    /* steps before it */
+    int n_text; /* texts in a step */
+    float rate; /* the largest step size */
+    int n_warm; /* steps before it */
     uint64_t seed;
-    int64_t  rows_max;  /* rows of a pass, at least the tokens of the longest text */
+    int64_t rows_max; /* rows of a pass, at least the tokens of the longest text */
 };
 /* Features of the texts: one row for each token, of the main stack's last layer. */
 struct train_mtp {
     struct train_mtp_opts o;
-    struct grad          *g;    /* grad_open_nextn(); not owned */
-    struct tune_lora     *lora; /* of g; not owned */
-    struct train_adam     adam;
-    float                *gradient; /* [n_params] */
-    struct grad_adapter  *adapter;  /* [lora->n] */
-    double                spent_s;  /* time that went into it so far */
+    struct grad *g;         /* grad_open_nextn(); not owned */
+    struct tune_lora *lora; /* of g; not owned */
+    struct train_adam adam;
+    float *gradient;              /* [n_params] */
+    struct grad_adapter *adapter; /* [lora->n] */
+    double spent_s;               /* time that went into it so far */
     /* of a pass */
-    struct grad_seq      *seq;      /* [rows_max] */
-    float                *hidden;   /* [rows_max][n_embd] */
-    int32_t              *target;   /* [rows_max] */
-    unsigned char        *right;    /* [rows_max] the likeliest token is the target */
-    int64_t              *first;    /* [rows_max] first row of a sequence */
+    struct grad_seq *seq;                 /* [rows_max] */
+    float *hidden;                        /* [rows_max][n_embd] */
+    int32_t *target;                      /* [rows_max] */
+    unsigned char *right;                 /* [rows_max] the likeliest token is the target */
+    int64_t *first;                       /* [rows_max] first row of a sequence */
     const struct train_text_entry **text; /* [n_text] */
 };
 /* ERR_NOMEM. */
@@ -50,13 +50,14 @@ int64_t train_mtp_bytes(const struct grad *g, const struct tune_lora *lora, int6
 
 /* One step of AdamW; part: how much of the whole job is done, 0 .. 1. At least one text must have three tokens. ERR_FORMAT:
  * the loss is not finite; nothing has changed. */
-MUST_CHECK enum err_code train_mtp_step(struct train_mtp *t, struct train_texts *texts, double part, struct train_loss *loss,
-                                        struct err *e);
+MUST_CHECK enum err_code train_mtp_step(struct train_mtp *t, struct train_texts *texts, double part,
+                                        struct train_loss *loss, struct err *e);
 /* Simulates drafting of each text. steps [texts->n]: steps of the model, each with one guess, to the end of the text; lora
  * NULL: the block without an adapter. A step gives the guess, if it is right, and one more token (train_walk_tokens() in
  * all). */
-MUST_CHECK enum err_code train_mtp_walk(struct train_mtp *t, const struct tune_lora *lora, const struct train_texts *texts,
-                                        int64_t *steps, const struct progress *progress, struct err *e);
+MUST_CHECK enum err_code train_mtp_walk(struct train_mtp *t, const struct tune_lora *lora,
+                                        const struct train_texts *texts, int64_t *steps,
+                                        const struct progress *progress, struct err *e);
 /* Write and read adapter, moments and time spent: train/half.h. */
 MUST_CHECK enum err_code train_mtp_save(const struct train_mtp *t, const char *path, struct str job, struct err *e);
 MUST_CHECK enum err_code train_mtp_load(struct train_mtp *t, const char *path, struct str job, struct err *e);

@@ -44,7 +44,8 @@ int64_t train_muon_bytes(const struct train_net *net)
 }
 
 /* Of n matrices x; they end there. */
-static void newton_schulz(struct dev_math *m, int64_t n, int64_t rows, int64_t columns, float *x, float *y, float *s, float *t)
+static void newton_schulz(struct dev_math *m, int64_t n, int64_t rows, int64_t columns, float *x, float *y, float *s,
+                          float *t)
 {
     const bool wide = rows <= columns;
     const int64_t small = smaller(rows, columns), each = rows * columns;

@@ -79,7 +79,7 @@ void train_net_init(struct train_net *net, uint64_t seed)
 /* Hands out parts of a piece of memory; without one it counts. */
 struct parts {
     unsigned char *mem;
-    int64_t        n;
+    int64_t n;
 };
 
 static void *bytes(struct parts *p, int64_t n)
@@ -289,7 +289,8 @@ enum err_code train_net_open(struct train_net *net, const struct train_shape *s,
 {
     *net = (struct train_net){ 0 };
     if (!m->host && s->head_dim > DEV_HEAD_MAX)
-        return err_set(e, ERR_UNSUPPORTED, "heads of %d elements are not trained on a GPU: use --device cpu", s->head_dim);
+        return err_set(e, ERR_UNSUPPORTED, "heads of %d elements are not trained on a GPU: use --device cpu",
+                       s->head_dim);
     *net = (struct train_net){ .s = *s, .m = m };
     net->tensor = calloc((size_t)(FIRST_LAYER + EACH * s->n_layer), sizeof *net->tensor);
     net->work = calloc(1, sizeof *net->work);

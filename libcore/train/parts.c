@@ -10,16 +10,16 @@
 enum { GRAIN = 16 /* rows in a piece of work */, FLOATS = 1 << 14 /* floats in one */ };
 
 struct job {
-    float         *y, *z;
-    const float   *x, *inv, *w, *dy;
+    float *y, *z;
+    const float *x, *inv, *w, *dy;
     const uint16_t *half;
     const int32_t *id;
-    int32_t       *best;
-    int64_t        rows, dim;
-    int            heads;
-    float          eps, by, ax;
-    double         total;
-    bool           flag;
+    int32_t *best;
+    int64_t rows, dim;
+    int heads;
+    float eps, by, ax;
+    double total;
+    bool flag;
 };
 
 /* ---- norms ---- */
@@ -43,7 +43,7 @@ static void rms_rows(void *ctx, int64_t begin, int64_t end, int worker)
 }
 
 static void rms(struct dev_math *m, float *y, float *inv, const float *x, const float *w, int64_t rows, int64_t dim,
-               float eps)
+                float eps)
 {
     struct job j = { .y = y, .z = inv, .x = x, .w = w, .dim = dim, .eps = eps };
 
@@ -121,7 +121,7 @@ static void rope_rows(void *ctx, int64_t begin, int64_t end, int worker)
 }
 
 static void rope(struct dev_math *m, float *x, const int32_t *pos, int64_t rows, int heads, int64_t dim,
-                const float *turn, bool back)
+                 const float *turn, bool back)
 {
     struct job j = { .y = x, .id = pos, .w = turn, .heads = heads, .dim = dim, .flag = back };
 
@@ -275,7 +275,7 @@ static void loss_rows(void *ctx, int64_t begin, int64_t end, int worker)
 }
 
 static void cross_entropy(struct dev_math *m, float *logits, const int32_t *want, const float *weight, double total,
-                         float *loss, int32_t *to, int64_t rows, int64_t n)
+                          float *loss, int32_t *to, int64_t rows, int64_t n)
 {
     struct job j = { .y = logits, .id = want, .w = weight, .total = total, .z = loss, .best = to, .dim = n };
 

@@ -35,7 +35,7 @@ static void product(const struct train_net *net, int layer, int which, float *y,
     const struct train_tensor *t = tensor_of(net, layer, which);
 
     net->m->product(net->m, rows, t->n_out, t->n_in, rows_of(x, t->n_in), columns_of(net->at + t->at, t->n_in), 0, y,
-               t->n_out);
+                    t->n_out);
 }
 
 /* dx = dy W (add: added), dW += dy^T x. */
@@ -46,9 +46,9 @@ static void product_back(const struct train_net *net, int layer, int which, floa
 
     if (dx != NULL)
         net->m->product(net->m, rows, t->n_in, t->n_out, rows_of(dy, t->n_out), rows_of(net->at + t->at, t->n_in),
-                   add ? 1 : 0, dx, t->n_in);
+                        add ? 1 : 0, dx, t->n_in);
     net->m->product(net->m, t->n_out, t->n_in, rows, columns_of(dy, t->n_out), rows_of(x, t->n_in), 1,
-               net->grad + t->at, t->n_in);
+                    net->grad + t->at, t->n_in);
 }
 
 /* ---- forward ---- */
@@ -109,8 +109,8 @@ static void contexts(struct train_net *net, const struct train_batch *b)
 
         product(net, i, ATTN_K, l->kc0, w->g, b->n_context);
         product(net, i, ATTN_V, l->vc, w->g, b->n_context);
-        net->m->rms(net->m, l->kc, l->inv_kc, l->kc0, weights(net, i, K_NORM), b->n_context * s->n_head_kv,
-                  s->head_dim, s->eps);
+        net->m->rms(net->m, l->kc, l->inv_kc, l->kc0, weights(net, i, K_NORM), b->n_context * s->n_head_kv, s->head_dim,
+                    s->eps);
         net->m->rope(net->m, l->kc, w->dev.context_pos, b->n_context, s->n_head_kv, s->head_dim, w->turn, false);
     }
 }
@@ -121,11 +121,28 @@ static struct dev_attend attention_of(const struct train_net *net, const struct 
     const struct train_work *w = net->work;
     const struct train_layer *l = &w->layer[i];
 
-    return (struct dev_attend){ .n_head = s->n_head, .n_head_kv = s->n_head_kv, .head_dim = s->head_dim,
-                                .block = w->dev.block, .text = w->dev.text, .n_block = b->n_block, .n_text = w->n_text,
-                                .seen_max = w->seen_max, .q = l->q, .k = l->k, .v = l->v, .kc = l->kc, .vc = l->vc,
-                                .o = l->o, .lse = l->lse, .d_o = w->d1, .dq = w->dq, .dk = w->dk, .dv = w->dv,
-                                .dkc = w->dkc, .dvc = w->dvc, .scratch = w->attend };
+    return (struct dev_attend){ .n_head = s->n_head,
+                                .n_head_kv = s->n_head_kv,
+                                .head_dim = s->head_dim,
+                                .block = w->dev.block,
+                                .text = w->dev.text,
+                                .n_block = b->n_block,
+                                .n_text = w->n_text,
+                                .seen_max = w->seen_max,
+                                .q = l->q,
+                                .k = l->k,
+                                .v = l->v,
+                                .kc = l->kc,
+                                .vc = l->vc,
+                                .o = l->o,
+                                .lse = l->lse,
+                                .d_o = w->d1,
+                                .dq = w->dq,
+                                .dk = w->dk,
+                                .dv = w->dv,
+                                .dkc = w->dkc,
+                                .dvc = w->dvc,
+                                .scratch = w->attend };
 }
 
 /* Layer i: l->x in, x out. */
@@ -176,7 +193,8 @@ static void logits_of(const struct train_net *net, const struct train_target *t,
 {
     const int64_t d = net->s.n_embd;
 
-    net->m->product(net->m, rows, t->n_vocab, d, rows_of(y, d), columns_of(t->head, d), 0, net->work->logits, t->n_vocab);
+    net->m->product(net->m, rows, t->n_vocab, d, rows_of(y, d), columns_of(t->head, d), 0, net->work->logits,
+                    t->n_vocab);
 }
 
 enum err_code train_net_guess(struct train_net *net, const struct train_target *t, const struct train_batch *b,
@@ -210,8 +228,8 @@ static void head_back(struct train_net *net, const struct train_target *t, const
     for (int64_t i = 0, k; i < n; i += k) {
         k = n - i < w->n_chunk ? n - i : w->n_chunk;
         logits_of(net, t, w->picked + i * d, k);
-        net->m->cross_entropy(net->m, w->logits, w->dev.want + i, w->dev.weight + i, w->total, w->loss + i, w->best + i, k,
-                              t->n_vocab);
+        net->m->cross_entropy(net->m, w->logits, w->dev.want + i, w->dev.weight + i, w->total, w->loss + i, w->best + i,
+                              k, t->n_vocab);
         net->m->product(net->m, k, d, t->n_vocab, rows_of(w->logits, t->n_vocab), rows_of(t->head, d), 0,
                         w->d_picked + i * d, d);
     }
@@ -241,7 +259,7 @@ static void keys_back(struct train_net *net, int i, float *dk, const float *k0, 
 
     net->m->rope(net->m, dk, pos, rows, s->n_head_kv, s->head_dim, net->work->turn, true);
     net->m->rms_back(net->m, dk, false, gradient(net, i, K_NORM), dk, k0, inv, weights(net, i, K_NORM),
-                   rows * s->n_head_kv, s->head_dim);
+                     rows * s->n_head_kv, s->head_dim);
 }
 
 static void ffn_back(struct train_net *net, int64_t n, int i)
@@ -255,8 +273,8 @@ static void ffn_back(struct train_net *net, int64_t n, int i)
     net->m->glu_back(net->m, l->gate, l->up, w->d1, n * s->n_ff);
     product_back(net, i, FFN_GATE, w->d2, false, l->gate, l->m, n);
     product_back(net, i, FFN_UP, w->d2, true, l->up, l->m, n);
-    net->m->rms_back(net->m, w->dx, true, gradient(net, i, FFN_NORM), w->d2, l->x1, l->inv_m,
-                   weights(net, i, FFN_NORM), n, s->n_embd);
+    net->m->rms_back(net->m, w->dx, true, gradient(net, i, FFN_NORM), w->d2, l->x1, l->inv_m, weights(net, i, FFN_NORM),
+                     n, s->n_embd);
 }
 
 /* w->dx: the gradient by what layer i gives, then by what came in. */
@@ -278,7 +296,7 @@ static void layer_back(struct train_net *net, const struct train_batch *b, int i
     net->m->attend_back(net->m, &a);
     net->m->rope(net->m, w->dq, w->dev.pos, n, s->n_head, s->head_dim, w->turn, true);
     net->m->rms_back(net->m, w->dq, false, gradient(net, i, Q_NORM), w->dq, l->q0, l->inv_q, weights(net, i, Q_NORM),
-                   n * s->n_head, s->head_dim);
+                     n * s->n_head, s->head_dim);
     keys_back(net, i, w->dk, l->k0, l->inv_k, w->dev.pos, n);
     keys_back(net, i, w->dkc, l->kc0, l->inv_kc, w->dev.context_pos, c);
     product_back(net, i, ATTN_Q, w->d2, false, w->dq, l->a, n);
@@ -287,7 +305,7 @@ static void layer_back(struct train_net *net, const struct train_batch *b, int i
     product_back(net, i, ATTN_K, w->dg, true, w->dkc, w->g, c);
     product_back(net, i, ATTN_V, w->dg, true, w->dvc, w->g, c);
     net->m->rms_back(net->m, w->dx, true, gradient(net, i, ATTN_NORM), w->d2, l->x, l->inv_a,
-                   weights(net, i, ATTN_NORM), n, s->n_embd);
+                     weights(net, i, ATTN_NORM), n, s->n_embd);
 }
 
 enum err_code train_net_step(struct train_net *net, const struct train_target *t, const struct train_batch *b,

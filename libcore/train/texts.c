@@ -89,7 +89,7 @@ static enum err_code add_up(struct train_texts *t, struct err *e)
         double *v = realloc(t->sum, (size_t)t->n * sizeof *v);
 
         if (v == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         t->sum = v;
         t->cap_sum = t->n;
     }

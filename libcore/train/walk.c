@@ -6,16 +6,16 @@
 #include "train/dflash.h"
 
 struct walk {
-    struct train_net          *net;
+    struct train_net *net;
     const struct train_target *target;
-    const struct train_texts  *t;
-    int                        size; /* of a block */
+    const struct train_texts *t;
+    int size; /* of a block */
     /* of a group */
-    int32_t  *from, *pos; /* [n_context] */
-    int64_t   n_context, *context, *at; /* first rows; anchors */
+    int32_t *from, *pos;              /* [n_context] */
+    int64_t n_context, *context, *at; /* first rows; anchors */
     struct dev_block *block;
-    int32_t  *token, *best; /* of their rows */
-    int      *of;           /* whose a block is */
+    int32_t *token, *best; /* of their rows */
+    int *of;               /* whose a block is */
 };
 
 int64_t train_walk_tokens(const struct train_text_entry *text)
@@ -71,14 +71,16 @@ static enum err_code advance(struct walk *w, const struct train_text_entry *text
     *live = n_block > 0;
     if (!*live)
         return ERR_OK;
-    const struct train_batch b = { w->n_context, w->t->feature, w->from, w->pos, n_block, w->block, rows, w->token, NULL, NULL };
+    const struct train_batch b = { w->n_context, w->t->feature, w->from,  w->pos, n_block,
+                                   w->block,     rows,          w->token, NULL,   NULL };
 
     if (train_net_guess(w->net, w->target, &b, again, w->best, NULL, e))
         return e->code;
     for (int k = 0; k < n_block; k++) {
         const int i = w->of[k];
 
-        w->at[i] += accepted(w->best + w->block[k].row, w->t->token + text[i].at + w->at[i], text[i].n - 1 - w->at[i], w->size);
+        w->at[i] +=
+            accepted(w->best + w->block[k].row, w->t->token + text[i].at + w->at[i], text[i].n - 1 - w->at[i], w->size);
         steps[i]++;
     }
     return ERR_OK;
@@ -94,7 +96,8 @@ static bool open_walk(struct walk *w, int group)
     w->of = malloc(n * sizeof *w->of);
     w->token = malloc(rows * sizeof *w->token);
     w->best = malloc(rows * sizeof *w->best);
-    return w->context != NULL && w->at != NULL && w->block != NULL && w->of != NULL && w->token != NULL && w->best != NULL;
+    return w->context != NULL && w->at != NULL && w->block != NULL && w->of != NULL && w->token != NULL &&
+           w->best != NULL;
 }
 
 static void close_walk(struct walk *w)

@@ -15,28 +15,28 @@
 
 /* What a sequence holds. */
 struct record {
-    int32_t  *token;   /* [ctx] */
+    int32_t *token;    /* [ctx] */
     uint16_t *feature; /* [ctx][width] */
-    int64_t   n;
+    int64_t n;
 };
 
 struct answer {
     struct train_ask ask; /* its prompt lies in token */
-    int64_t          id, n, cap;
-    int32_t         *token; /* prompt and answer */
-    bool             busy;
+    int64_t id, n, cap;
+    int32_t *token; /* prompt and answer */
+    bool busy;
 };
 
 struct train_writer {
-    struct gen        *gen;
-    struct run        *run;
+    struct gen *gen;
+    struct run *run;
     const struct text *text;
-    struct record     *record; /* [n_seq] */
-    struct answer     *answer; /* [n_seq] */
-    float             *rows;   /* [n_tap][rows_max][n_embd] of the last step; one copy for all sequences */
-    bool               copied; /* they are there */
-    int                n_seq, n_tap, n_embd;
-    int64_t            ctx, n_predict, n_written;
+    struct record *record; /* [n_seq] */
+    struct answer *answer; /* [n_seq] */
+    float *rows;           /* [n_tap][rows_max][n_embd] of the last step; one copy for all sequences */
+    bool copied;           /* they are there */
+    int n_seq, n_tap, n_embd;
+    int64_t ctx, n_predict, n_written;
 };
 
 /* ---- the recorder ---- */
@@ -159,11 +159,12 @@ enum err_code train_writer_open(struct train_writer **out, struct run *run, cons
                                 struct err *e)
 {
     struct train_writer *w = calloc(1, sizeof *w);
-    const struct gen_opts o = { .run = run, .text = text, .drafter = &recorder, .drafter_of = w, .adapters = adapters,
-                                .n_adapters = n_adapters };
+    const struct gen_opts o = {
+        .run = run, .text = text, .drafter = &recorder, .drafter_of = w, .adapters = adapters, .n_adapters = n_adapters
+    };
 
     if (w == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     w->run = run;
     w->text = text;
     w->n_seq = run_n_seq(run);
@@ -197,7 +198,7 @@ static enum err_code submit(struct train_writer *w, struct answer *a, const stru
         int32_t *token = realloc(a->token, (size_t)(cap + 1) * sizeof *token);
 
         if (token == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory");
+            return err_nomem(e);
         a->token = token;
         a->cap = cap + 1;
     }

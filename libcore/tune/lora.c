@@ -10,11 +10,6 @@
 #include "model/class.h"
 #include "tune/lora.h"
 
-static enum err_code no_memory(struct err *e)
-{
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
 static bool of_block(const struct grad *g, const char *name)
 {
     return model_class_of(str_of(name), grad_n_layer(g)) == MODEL_MTP;
@@ -39,7 +34,7 @@ static enum err_code wrap(struct tune_lora **out, struct grad *g, struct adapter
 
     if (l == NULL) {
         adapter_close(file);
-        return no_memory(e);
+        return err_nomem(e);
     }
     l->g = g;
     l->file = file;
@@ -50,7 +45,7 @@ static enum err_code wrap(struct tune_lora **out, struct grad *g, struct adapter
     l->theta = calloc((size_t)l->n_params + 1, sizeof *l->theta);
     if (l->matrix == NULL || l->theta == NULL) {
         tune_lora_close(l);
-        return no_memory(e);
+        return err_nomem(e);
     }
     for (int i = 0; i < l->n; i++) {
         l->matrix[i] = file->mat[i].rows ? -1 : grad_matrix_find(g, str_of(file->mat[i].name));
@@ -92,13 +87,14 @@ enum err_code tune_lora_new(struct tune_lora **out, struct grad *g, const struct
     enum err_code code;
 
     if (mat == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     for (int i = 0; i < grad_n_matrices(g); i++) {
         const struct grad_matrix *m = grad_matrix_at(g, i);
 
         if (chosen(g, m, o))
-            mat[n++] = (struct adapter_mat){ .name = m->name, .n_in = m->n_in, .n_out = m->n_out, .n_mat = m->n_expert,
-                                             .rank = o->rank };
+            mat[n++] = (struct adapter_mat){
+                .name = m->name, .n_in = m->n_in, .n_out = m->n_out, .n_mat = m->n_expert, .rank = o->rank
+            };
     }
     code = n > 0 ? adapter_make(&file, o->arch, o->alpha, mat, n, e)
                  : err_set(e, ERR_ARG, "no matrix of the model is of these kinds and at least twice the rank wide");
@@ -161,7 +157,8 @@ enum err_code tune_lora_write(struct tune_lora *l, const char *path, const char 
     return adapter_write(l->file, path, type, e);
 }
 
-void tune_lora_at(const struct tune_lora *l, const float *theta, float *gradient, int from, int to, struct grad_adapter *out)
+void tune_lora_at(const struct tune_lora *l, const float *theta, float *gradient, int from, int to,
+                  struct grad_adapter *out)
 {
     int64_t at = 0;
 
@@ -169,10 +166,15 @@ void tune_lora_at(const struct tune_lora *l, const float *theta, float *gradient
         const struct adapter_mat *m = &l->file->mat[i];
         int64_t b = at + adapter_a_floats(m);
 
-        out[i] = (struct grad_adapter){ l->matrix[i], m->rank, m->rank > 0 ? l->file->alpha / (float)m->rank : 1.0f,
-                                        theta + at, theta + b,
-                                        gradient == NULL ? NULL : gradient + at, gradient == NULL ? NULL : gradient + b,
-                                        from, to };
+        out[i] = (struct grad_adapter){ l->matrix[i],
+                                        m->rank,
+                                        m->rank > 0 ? l->file->alpha / (float)m->rank : 1.0f,
+                                        theta + at,
+                                        theta + b,
+                                        gradient == NULL ? NULL : gradient + at,
+                                        gradient == NULL ? NULL : gradient + b,
+                                        from,
+                                        to };
         at = b + adapter_b_floats(m);
     }
 }

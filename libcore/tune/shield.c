@@ -15,22 +15,17 @@
 /* One matrix, or one expert of it. */
 struct part {
     int64_t n_in;
-    float  *c; /* [n_in][n_in]: sums of x x', then P */
+    float *c; /* [n_in][n_in]: sums of x x', then P */
 };
 
 struct tune_shield {
     struct tune_lora *l;
-    struct part      *part;  /* [n] in the order of theta: matrices, their experts */
-    int               n;
-    int              *first; /* [l->n] part of each matrix */
-    float            *turned; /* [rank][n_in], the largest */
+    struct part *part; /* [n] in the order of theta: matrices, their experts */
+    int n;
+    int *first;    /* [l->n] part of each matrix */
+    float *turned; /* [rank][n_in], the largest */
     struct grad_tools tools;
 };
-
-static enum err_code no_memory(struct err *e)
-{
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
 
 static int64_t turned_floats(const struct tune_lora *l)
 {
@@ -93,7 +88,7 @@ enum err_code tune_shield_open(struct tune_shield **out, struct tune_lora *l, st
     struct tune_shield *s = calloc(1, sizeof *s);
 
     if (s == NULL)
-        return no_memory(e);
+        return err_nomem(e);
     s->l = l;
     for (int i = 0; i < l->n; i++)
         s->n += (int)l->file->mat[i].n_mat;
@@ -104,13 +99,14 @@ enum err_code tune_shield_open(struct tune_shield **out, struct tune_lora *l, st
                                     calloc(grad_product_floats(pool_size(grad_pool(l->g))), sizeof(float)) };
     if (s->part == NULL || s->first == NULL || s->turned == NULL || s->tools.scratch == NULL || !alloc_parts(s)) {
         tune_shield_close(s);
-        return no_memory(e);
+        return err_nomem(e);
     }
     *out = s;
     return ERR_OK;
 }
 
-static void add_inputs(void *ctx, int matrix, int expert, int64_t n, const float *x, const float *dy, const int32_t *row)
+static void add_inputs(void *ctx, int matrix, int expert, int64_t n, const float *x, const float *dy,
+                       const int32_t *row)
 {
     struct tune_shield *s = ctx;
 
@@ -120,8 +116,8 @@ static void add_inputs(void *ctx, int matrix, int expert, int64_t n, const float
         const struct part *p = &s->part[s->first[i] + expert];
 
         if (s->l->matrix[i] == matrix)
-            grad_product(&s->tools, &(struct grad_product){ p->n_in, p->n_in, n, x, x, 1, p->n_in, p->n_in, 1, p->c, p->n_in,
-                                                            1.0f, true });
+            grad_product(&s->tools, &(struct grad_product){ p->n_in, p->n_in, n, x, x, 1, p->n_in, p->n_in, 1, p->c,
+                                                            p->n_in, 1.0f, true });
     }
 }
 
@@ -129,8 +125,8 @@ enum err_code tune_shield_see(struct tune_shield *s, const struct grad_seq *seq,
 {
     double loss;
 
-    return grad_backward(s->l->g, &(struct grad_batch){ .seq = seq, .n_seq = n_seq, .trace = add_inputs, .trace_ctx = s },
-                         &loss, e);
+    return grad_backward(
+        s->l->g, &(struct grad_batch){ .seq = seq, .n_seq = n_seq, .trace = add_inputs, .trace_ctx = s }, &loss, e);
 }
 
 /* l [n][n], symmetric, becomes its lower Cholesky factor; false: it has none. All three of these end early, with something
@@ -185,10 +181,10 @@ static void square(float *c, double *sum, const double *m, int64_t n, const stru
 
 struct raising {
     struct tune_shield *s;
-    double              rho;
-    double             *scratch; /* [workers][2][widest^2] */
-    int64_t             each;
-    unsigned char      *failed;  /* [s->n] 0: not */
+    double rho;
+    double *scratch; /* [workers][2][widest^2] */
+    int64_t each;
+    unsigned char *failed; /* [s->n] 0: not */
     const struct progress *progress;
 };
 enum { NOT_NUMBERS = 1, TOO_SMALL };
@@ -232,7 +228,7 @@ enum err_code tune_shield_raise(struct tune_shield *s, double rho, const struct 
     r.scratch = malloc((size_t)pool_size(pool) * 2 * (size_t)r.each * sizeof *r.scratch);
     r.failed = calloc((size_t)s->n, sizeof *r.failed);
     if (r.scratch == NULL || r.failed == NULL)
-        code = no_memory(e);
+        code = err_nomem(e);
     else
         pool_for(pool, s->n, 1, raise_piece, &r);
     if (code == ERR_OK && !progress_tick(progress, 1, 1))
@@ -254,8 +250,8 @@ void tune_shield_apply(const struct tune_shield *s, float *v)
         const int64_t n = m->rank * m->n_in;
 
         for (int64_t x = 0; x < m->n_mat; x++, v += n) {
-            grad_product(&s->tools, &(struct grad_product){ m->rank, m->n_in, m->n_in, v, s->part[s->first[i] + x].c, m->n_in, 1,
-                                                            m->n_in, 1, s->turned, m->n_in, 1.0f, false });
+            grad_product(&s->tools, &(struct grad_product){ m->rank, m->n_in, m->n_in, v, s->part[s->first[i] + x].c,
+                                                            m->n_in, 1, m->n_in, 1, s->turned, m->n_in, 1.0f, false });
             memcpy(v, s->turned, (size_t)n * sizeof *v);
         }
         v += adapter_b_floats(m);

@@ -26,7 +26,8 @@ int64_t tune_shield_bytes(const struct tune_lora *l);
 MUST_CHECK enum err_code tune_shield_see(struct tune_shield *s, const struct grad_seq *seq, int n_seq, struct err *e);
 /* After all of them. rho above 0; ERR_ARG: too small. ERR_FORMAT: the inputs are not numbers. ERR_NOMEM. progress is told by any
  * thread after each row of a matrix, and only asked whether to go on: ERR_CANCEL. */
-MUST_CHECK enum err_code tune_shield_raise(struct tune_shield *s, double rho, const struct progress *progress, struct err *e);
+MUST_CHECK enum err_code tune_shield_raise(struct tune_shield *s, double rho, const struct progress *progress,
+                                           struct err *e);
 /* v [l->n_params]: each row of a times P; b stays as it is. */
 void tune_shield_apply(const struct tune_shield *s, float *v);
 #endif

@@ -13,7 +13,8 @@ static enum err_code open_params(struct tune_zo *z, struct err *e)
 {
     struct tune_lora *l = z->l;
 
-    if ((z->o.beta > 0 && grad_params_open(&z->u, l->g, l->n_params, e)) || grad_params_open(&z->good, l->g, l->n_params, e) ||
+    if ((z->o.beta > 0 && grad_params_open(&z->u, l->g, l->n_params, e)) ||
+        grad_params_open(&z->good, l->g, l->n_params, e) ||
         grad_params_open(&z->moved, l->g, 2 * z->o.samples * l->n_params, e))
         return e->code;
     if (grad_room(l->g) < 0) {
@@ -32,7 +33,7 @@ enum err_code tune_zo_open(struct tune_zo **out, struct tune_lora *l, const stru
     enum err_code code;
 
     if (z == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     z->o = *o;
     z->l = l;
     z->least = INFINITY;
@@ -42,7 +43,7 @@ enum err_code tune_zo_open(struct tune_zo **out, struct tune_lora *l, const stru
     z->g = calloc((size_t)o->samples, sizeof *z->g);
     z->part = calloc((size_t)o->samples, sizeof *z->part);
     if (z->tensor == NULL || z->note == NULL || z->g == NULL || z->part == NULL)
-        code = err_set(e, ERR_NOMEM, "out of memory");
+        code = err_nomem(e);
     else
         code = open_params(z, e);
     if (code != ERR_OK) {
@@ -110,14 +111,16 @@ static int take(const struct tune_zo *z, const struct grad_seq *seq, int n_seq, 
     for (int copy = first / n_seq; copy * n_seq < first + some; copy++) {
         const int from = copy * n_seq - first, to = from + n_seq;
 
-        tune_lora_at(l, z->moved + copy * l->n_params, NULL, from > 0 ? from : 0, to < some ? to : some, a + b->n_adapter);
+        tune_lora_at(l, z->moved + copy * l->n_params, NULL, from > 0 ? from : 0, to < some ? to : some,
+                     a + b->n_adapter);
         b->n_adapter += l->n;
     }
     return some;
 }
 
 /* Losses of n copies of the parameters side by side: the batch once for each of them. */
-static enum err_code losses(struct tune_zo *z, const struct grad_seq *seq, int n_seq, int n, double *loss, struct err *e)
+static enum err_code losses(struct tune_zo *z, const struct grad_seq *seq, int n_seq, int n, double *loss,
+                            struct err *e)
 {
     struct tune_lora *l = z->l;
     struct grad_seq *all = calloc((size_t)(n * n_seq), sizeof *all);
@@ -126,7 +129,7 @@ static enum err_code losses(struct tune_zo *z, const struct grad_seq *seq, int n
     enum err_code code = ERR_OK;
 
     if (all == NULL || a == NULL || each == NULL)
-        code = err_set(e, ERR_NOMEM, "out of memory");
+        code = err_nomem(e);
     for (int first = 0; first < n * n_seq && code == ERR_OK;) {
         struct grad_batch b;
         const int some = take(z, seq, n_seq, n, first, &b, all, a);
@@ -163,7 +166,7 @@ enum err_code tune_zo_step(struct tune_zo *z, const struct grad_seq *seq, int n_
 {
     const int n = z->o.samples;
     double *got = calloc(2 * (size_t)n, sizeof *got), sum = 0.0;
-    enum err_code code = got == NULL ? err_set(e, ERR_NOMEM, "out of memory") : ERR_OK;
+    enum err_code code = got == NULL ? err_nomem(e) : ERR_OK;
 
     if (code == ERR_OK) {
         move(z, z->step, 0, n, z->o.eps);
@@ -212,7 +215,8 @@ enum err_code tune_zo_check_again(struct tune_zo *z, const struct tune_zo_note *
     return ERR_OK;
 }
 
-enum err_code tune_zo_check(struct tune_zo *z, const struct grad_seq *seq, int n_seq, struct tune_zo_note *note, struct err *e)
+enum err_code tune_zo_check(struct tune_zo *z, const struct grad_seq *seq, int n_seq, struct tune_zo_note *note,
+                            struct err *e)
 {
     double loss;
     enum err_code code;
@@ -229,7 +233,7 @@ enum err_code tune_zo_check(struct tune_zo *z, const struct grad_seq *seq, int n
 #define MEASURE 0xffffffffu
 
 enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int n_seq, int tries,
-                               const struct progress *progress, struct err *e)
+                              const struct progress *progress, struct err *e)
 {
     enum { RUNGS = 7, FIRST = -12 }; /* eps of 2^-12 to 2^-6 */
     double apart[RUNGS] = { 0 }, size[RUNGS] = { 0 }, curve[RUNGS] = { 0 }, got[2], at, before;

@@ -23,44 +23,46 @@ struct tune_lora;
 
 struct tune_zo_opts {
     uint64_t seed;
-    double   eps, rate;
-    int      samples;  /* K */
-    float    beta;     /* 0: no momentum */
-    int64_t  rows_max; /* rows of a pass, at most, but a sequence at least; 0: all 2 K copies side by side */
+    double eps, rate;
+    int samples;      /* K */
+    float beta;       /* 0: no momentum */
+    int64_t rows_max; /* rows of a pass, at most, but a sequence at least; 0: all 2 K copies side by side */
 };
 /* What a sample did, or TUNE_ZO_CHECK, a check: the log's entry, little-endian as here. */
 #define TUNE_ZO_CHECK 0xffffffffu
 struct tune_zo_note {
     uint32_t step, sample;
-    float    part; /* float(rate g / K); of a check the loss */
+    float part; /* float(rate g / K); of a check the loss */
 };
 struct tune_zo {
     struct tune_zo_opts o;
-    struct tune_lora   *l;      /* not owned */
-    uint32_t            step, checked; /* the last check was before step number `checked` */
-    float              *theta;  /* [n_params] where the grad computes; on the host l's own */
-    float              *u;      /* [n_params] there; NULL without momentum */
-    float              *good;   /* [n_params] there: where the least loss of a check was; */
-    float               least;  /* INFINITY: there was none yet */
-    float              *moved;  /* [2 K][n_params] there */
-    int64_t            *tensor; /* [2 l->n + 1] where tensors begin in theta */
-    struct tune_zo_note *note;  /* [samples] of the last step */
-    double             *g;      /* [samples], the same */
-    float              *part;   /* [samples] */
+    struct tune_lora *l;       /* not owned */
+    uint32_t step, checked;    /* the last check was before step number `checked` */
+    float *theta;              /* [n_params] where the grad computes; on the host l's own */
+    float *u;                  /* [n_params] there; NULL without momentum */
+    float *good;               /* [n_params] there: where the least loss of a check was; */
+    float least;               /* INFINITY: there was none yet */
+    float *moved;              /* [2 K][n_params] there */
+    int64_t *tensor;           /* [2 l->n + 1] where tensors begin in theta */
+    struct tune_zo_note *note; /* [samples] of the last step */
+    double *g;                 /* [samples], the same */
+    float *part;               /* [samples] */
 };
-MUST_CHECK enum err_code tune_zo_open(struct tune_zo **out, struct tune_lora *l, const struct tune_zo_opts *o, struct err *e);
+MUST_CHECK enum err_code tune_zo_open(struct tune_zo **out, struct tune_lora *l, const struct tune_zo_opts *o,
+                                      struct err *e);
 void tune_zo_close(struct tune_zo *z); /* NULL is allowed */
 
 /* One step on a batch, whose loss is that of grad_forward(). *loss: the mean over the samples of loss+ and loss-. ERR_FORMAT:
  * a loss is not finite, and nothing has changed. */
-MUST_CHECK enum err_code tune_zo_step(struct tune_zo *z, const struct grad_seq *seq, int n_seq, double *loss, struct err *e);
+MUST_CHECK enum err_code tune_zo_step(struct tune_zo *z, const struct grad_seq *seq, int n_seq, double *loss,
+                                      struct err *e);
 /* The step of these notes again: [samples], all of one step, which is the next. ERR_FORMAT: they are not. */
 MUST_CHECK enum err_code tune_zo_again(struct tune_zo *z, const struct tune_zo_note *note, struct err *e);
 
 /* A check on a batch, before a step or after the last one: note->part is its loss. ERR_FORMAT: not finite before the first
  * step; later it counts as a rise. */
-MUST_CHECK enum err_code tune_zo_check(struct tune_zo *z, const struct grad_seq *seq, int n_seq, struct tune_zo_note *note,
-                                       struct err *e);
+MUST_CHECK enum err_code tune_zo_check(struct tune_zo *z, const struct grad_seq *seq, int n_seq,
+                                       struct tune_zo_note *note, struct err *e);
 /* What followed from a check. ERR_FORMAT: it was not before this step. */
 MUST_CHECK enum err_code tune_zo_check_again(struct tune_zo *z, const struct tune_zo_note *note, struct err *e);
 

@@ -27,13 +27,13 @@
 #include <unistd.h>
 
 enum kind { ALLOC, MAP, OPEN, READ, WRITE, SYNC, RENAME, CUT, MOST, KILL, N_KINDS };
-static const char *const names[N_KINDS] = { "alloc", "map",  "open",   "read",
-                                             "write", "sync", "rename", "cut", "most", "kill" };
+static const char *const names[N_KINDS] = { "alloc", "map",    "open", "read", "write",
+                                            "sync",  "rename", "cut",  "most", "kill" };
 
 static atomic_long counts[N_KINDS];
-static atomic_int  running;      /* main has begun and not ended */
-static enum kind   fail_kind = N_KINDS;
-static long        fail_at;
+static atomic_int running; /* main has begun and not ended */
+static enum kind fail_kind = N_KINDS;
+static long fail_at;
 
 /* In a call whose allocations are not the program's. A thread's own, as the sanitizer may not see it yet. */
 static __thread int spared __attribute__((tls_model("initial-exec")));
@@ -48,11 +48,11 @@ static int hit(enum kind k)
 
 /* The next definition of a function, looked up once. Objects and functions have pointers of one size
  * here; memcpy says so without a cast that the standard does not know. */
-#define NEXT(type, args, name)                                                                     \
-    static type(*next) args;                                                                       \
-    if (next == NULL) {                                                                            \
-        void *found = dlsym(RTLD_NEXT, name);                                                      \
-        memcpy(&next, &found, sizeof next);                                                        \
+#define NEXT(type, args, name) \
+    static type(*next) args; \
+    if (next == NULL) { \
+        void *found = dlsym(RTLD_NEXT, name); \
+        memcpy(&next, &found, sizeof next); \
     }
 
 /* dlsym itself allocates before malloc is known: a little memory for that, never given back. */
@@ -83,7 +83,7 @@ static void (*real_free)(void *);
 static int ready(void)
 {
     static int busy;
-    void      *found;
+    void *found;
 
     if (real_free != NULL)
         return 1;
@@ -157,10 +157,10 @@ void *aligned_alloc(size_t align, size_t n)
     return next(align, n);
 }
 
-#define FAIL(kind, code, result)                                                                   \
-    if (hit(kind)) {                                                                               \
-        errno = code;                                                                              \
-        return result;                                                                             \
+#define FAIL(kind, code, result) \
+    if (hit(kind)) { \
+        errno = code; \
+        return result; \
     }
 
 /* AddressSanitizer asks for the stack of each thread that begins, and ends the process when it cannot know. */
@@ -204,7 +204,7 @@ void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
 int open(const char *path, int flags, ...)
 {
     va_list ap;
-    mode_t  mode;
+    mode_t mode;
 
     NEXT(int, (const char *, int, ...), "open")
     va_start(ap, flags);
@@ -281,7 +281,7 @@ int unlink(const char *path)
 static void write_log(void)
 {
     const char *path = getenv("CHIMERE_TEST_FAULT_LOG");
-    FILE       *f;
+    FILE *f;
 
     atomic_store(&running, 0);
     if (path == NULL || (f = fopen(path, "w")) == NULL)
@@ -317,9 +317,7 @@ static int counted_main(int argc, char **argv, char **envp)
 int __libc_start_main(int (*main_fn)(int, char **, char **), int argc, char **argv, void (*init)(void),
                       void (*fini)(void), void (*rtld_fini)(void), void *stack_end)
 {
-    NEXT(int,
-         (int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void), void (*)(void),
-          void *),
+    NEXT(int, (int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void), void (*)(void), void *),
          "__libc_start_main")
     real_main = main_fn;
     return next(counted_main, argc, argv, init, fini, rtld_fini, stack_end);

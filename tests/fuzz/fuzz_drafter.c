@@ -57,8 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 
     if (run == NULL)
         set_up();
-    if (gguf_parse(&g, "input", data, n, &e) == ERR_OK &&
-        model_drafter_dflash(&d, model, g, &e) == ERR_OK)
+    if (gguf_parse(&g, "input", data, n, &e) == ERR_OK && model_drafter_dflash(&d, model, g, &e) == ERR_OK)
         guess(d);
     else
         assert(d == NULL && strncmp(e.msg, "input", 5) == 0 && strchr(e.msg, '\n') == NULL);

@@ -96,8 +96,9 @@ static void use_old(const uint8_t *data, size_t n)
 /* The first bytes say how many contexts and rows there are, the rest are the arrays. */
 static void make(const uint8_t *data, size_t n)
 {
-    struct epoch ep = { .day = 20000, .order = 1 + (n > 0 ? data[0] % 3 : 0), .domain = "d",
-                        .n_known = n > 0 ? data[0] / 64 : 0 };
+    struct epoch ep = {
+        .day = 20000, .order = 1 + (n > 0 ? data[0] % 3 : 0), .domain = "d", .n_known = n > 0 ? data[0] / 64 : 0
+    };
     const size_t used = 1 + 2 * (size_t)ep.order;
     uint64_t arrays = 0;
 

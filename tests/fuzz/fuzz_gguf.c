@@ -7,7 +7,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct gguf *g = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
 
     if (gguf_parse(&g, "input", data, n, &e) == ERR_OK) {
         volatile uint64_t sum = gguf_walk(g);

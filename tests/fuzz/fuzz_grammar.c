@@ -12,15 +12,15 @@ enum { STEPS_MAX = 200 };
 static struct grammar_vocab *bytes_and_some(void)
 {
     static char byte[256];
-    static const char *const more[] = {"\":", "},{", "[[", "]]", "\"a", "ab", "  ", "</t>"};
+    static const char *const more[] = { "\":", "},{", "[[", "]]", "\"a", "ab", "  ", "</t>" };
     struct str piece[256 + 16];
-    uint8_t kind[256 + 16] = {0};
+    uint8_t kind[256 + 16] = { 0 };
     struct grammar_vocab *v;
     int32_t n = 0;
 
     for (int i = 0; i < 256; i++) {
         byte[i] = (char)i;
-        piece[n++] = (struct str){&byte[i], 1};
+        piece[n++] = (struct str){ &byte[i], 1 };
     }
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
         piece[n++] = str_of(more[i]);
@@ -40,7 +40,7 @@ static void use(const struct grammar *g, const uint8_t *text, size_t n)
     uint32_t mask[16], again[16];
 
     assert(grammar_begin(&p, g, NULL) == ERR_OK);
-    (void)grammar_take_text(p, (struct str){(const char *)text, n});
+    (void)grammar_take_text(p, (struct str){ (const char *)text, n });
     grammar_back(p, 1);
     for (size_t i = 0; i < n && i < STEPS_MAX; i++) {
         int32_t token = text[i] % v->n_tokens, many = grammar_mask(p, mask);
@@ -61,10 +61,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static struct grammar_vocab *v;
     struct grammar *g = NULL, *tagged = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
     const uint8_t *zero = n < 2 ? NULL : memchr(data + 1, 0, n - 1);
     size_t len = n < 2 ? 0 : zero == NULL ? n - 1 : (size_t)(zero - data) - 1;
-    struct str s = {(const char *)data + 1, len};
+    struct str s = { (const char *)data + 1, len };
     json_t *schema = NULL;
 
     if (n < 2)

@@ -8,9 +8,11 @@
 #include "fuzz/fuzz.h"
 
 static const char schema[] =
-    "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"s\": {\"type\": \"string\"},"
+    "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"s\": {\"type\": "
+    "\"string\"},"
     " \"i\": {\"type\": \"integer\"}, \"b\": {\"type\": \"boolean\"}, \"l\": {\"type\": \"array\"},"
-    " \"o\": {\"anyOf\": [{\"type\": \"object\"}, {\"$ref\": \"#/properties/o\"}, {\"type\": \"null\"}]}}}}}, {\"name\": \"g\"}]";
+    " \"o\": {\"anyOf\": [{\"type\": \"object\"}, {\"$ref\": \"#/properties/o\"}, {\"type\": \"null\"}]}}}}}, "
+    "{\"name\": \"g\"}]";
 
 /* Pieces added up: each part's text must be what the reader has, and all of it valid. */
 struct given {
@@ -44,22 +46,22 @@ static void take(struct given *g, struct chat_reader *r, struct str s, bool end)
         assert(v[i].call == g->n_calls && v[i].name.n > 0 && text.p[0] == '{');
         g->n_calls++;
         check_utf8(v[i].name);
-        struct text_buf again = {0};
+        struct text_buf again = { 0 };
         bool ok = chat_parse_value(&again, &text, 0);
-        assert(ok && text.n == 0 && str_eq((struct str){again.p, again.n}, v[i].text));
+        assert(ok && text.n == 0 && str_eq((struct str){ again.p, again.n }, v[i].text));
         free(again.p);
     }
 }
 
 static bool same(const struct text_buf *a, const struct text_buf *b)
 {
-    return str_eq((struct str){a->p, a->n}, (struct str){b->p, b->n});
+    return str_eq((struct str){ a->p, a->n }, (struct str){ b->p, b->n });
 }
 
 static struct chat_reader *read_in(const struct chat_reader_opts *o, struct str s, uint32_t seed)
 {
     struct chat_reader *r = NULL;
-    struct given g = {0};
+    struct given g = { 0 };
     enum err_code rc = chat_reader_open(&r, o, NULL);
 
     assert(rc == ERR_OK);
@@ -70,9 +72,9 @@ static struct chat_reader *read_in(const struct chat_reader_opts *o, struct str 
         char *copy = malloc(n);
         assert(copy != NULL);
         memcpy(copy, s.p, n);
-        take(&g, r, (struct str){copy, n}, false);
+        take(&g, r, (struct str){ copy, n }, false);
         free(copy);
-        s = (struct str){s.p + n, s.n - n};
+        s = (struct str){ s.p + n, s.n - n };
     }
     take(&g, r, s, true);
     assert(same(&g.part[0], &r->part[0].text) && same(&g.part[1], &r->part[1].text));
@@ -91,8 +93,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     while (chat_reader_name(n_parsers) != NULL)
         n_parsers++;
     json_t *tools = data[1] & 1 ? json_loads(schema, 0, NULL) : NULL;
-    struct chat_reader_opts o = {chat_reader_name(data[0] % n_parsers), tools, (data[1] & 2) != 0, 0};
-    struct str s = {(const char *)data + 3, n - 3};
+    struct chat_reader_opts o = { chat_reader_name(data[0] % n_parsers), tools, (data[1] & 2) != 0, 0 };
+    struct str s = { (const char *)data + 3, n - 3 };
     struct chat_reader *a = read_in(&o, s, 0), *b = read_in(&o, s, 1U + data[2]);
     assert(same(&a->part[0].text, &b->part[0].text) && same(&a->part[1].text, &b->part[1].text));
     assert(same(&a->words, &b->words) && a->n_given == b->n_given && a->cut == b->cut && same(&a->all, &b->all));

@@ -48,8 +48,9 @@ static void make(const uint8_t *data, size_t n)
 
     if (n < USED)
         return;
-    const struct sizes s = { 1, 2, data[0] % 16, data[1] % 40, 0, data[2], data[3] % 8, data[4] % 32, data[5] % 32,
-                             data[6] % 8, data[7] % 2 };
+    const struct sizes s = { 1,          2,           data[0] % 16, data[1] % 40, 0,
+                             data[2],    data[3] % 8, data[4] % 32, data[5] % 32, data[6] % 8,
+                             data[7] % 2 };
 
     recall_array_bytes(bytes, &s);
     for (int i = 0; i < ARRAYS; i++)

@@ -40,8 +40,7 @@ static void set_up(void)
     snprintf(path, sizeof path, "/tmp/fuzz_state.%ld", (long)getpid());
     assert(gguf_open(&g, "tests/golden/models/lfm2moe-a.gguf", &e) == ERR_OK);
     assert(model_open(&m, g, &(struct model_opts){ .n_threads = 1 }, &e) == ERR_OK);
-    assert(run_open(&run, m, &(struct run_opts){ .ctx_tokens = 300, .checkpoint_bytes = 1 << 16 }, &e) ==
-           ERR_OK);
+    assert(run_open(&run, m, &(struct run_opts){ .ctx_tokens = 300, .checkpoint_bytes = 1 << 16 }, &e) == ERR_OK);
     assert(run_session_open(&s, path, &e) == ERR_OK && run_session_attach(s, run, &me, &e) == ERR_OK);
     assert(run_session_save(s, run, 0, NULL, 0, &e) == ERR_OK);
     run_session_close(s);

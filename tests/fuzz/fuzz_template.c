@@ -19,14 +19,13 @@ static const char vars[] = "{\"messages\": [{\"role\": \"system\", \"content\": 
 
 static void render(struct str template, struct str json)
 {
-    char *out[2] = {NULL, NULL};
+    char *out[2] = { NULL, NULL };
     size_t n[2];
-    struct err e[2] = {{0}};
+    struct err e[2] = { { 0 } };
 
     for (int i = 0; i < 2; i++)
         if (chat_template_render(template, json, 1768467907, &out[i], &n[i], &e[i]) != ERR_OK)
-            assert(out[i] == NULL && e[i].code != ERR_OK && e[i].msg[0] != '\0' &&
-                   strchr(e[i].msg, '\n') == NULL);
+            assert(out[i] == NULL && e[i].code != ERR_OK && e[i].msg[0] != '\0' && strchr(e[i].msg, '\n') == NULL);
     assert(e[0].code == e[1].code && strcmp(e[0].msg, e[1].msg) == 0);
     if (out[0] != NULL)
         assert(n[0] == n[1] && memcmp(out[0], out[1], n[0] + 1) == 0 && out[0][n[0]] == '\0');
@@ -39,11 +38,10 @@ static void talk(struct str template)
 {
     static struct text *t;
     struct chat *c = NULL;
-    struct text_tokens v = {0};
-    struct err e = {0};
+    struct text_tokens v = { 0 };
+    struct err e = { 0 };
     bool thinking;
-    json_t *m =
-        json_pack("[{s:s,s:s}]", "role", "user", "content", "<|im_start|><|im_end|> <|endoftext|>");
+    json_t *m = json_pack("[{s:s,s:s}]", "role", "user", "content", "<|im_start|><|im_end|> <|endoftext|>");
 
     if (t == NULL) {
         struct gguf *g = NULL;
@@ -51,11 +49,10 @@ static void talk(struct str template)
         assert(text_open(&t, g, NULL) == ERR_OK);
         gguf_close(g);
     }
-    bool own = memchr(template.p, '|', template.n) != NULL ||
-               memchr(template.p, '\\', template.n) != NULL ||
+    bool own = memchr(template.p, '|', template.n) != NULL || memchr(template.p, '\\', template.n) != NULL ||
                memchr(template.p, 'k', template.n) != NULL;
     if (template.n > 0 && chat_open(&c, t, template, &e) == ERR_OK &&
-        chat_render(c, &(struct chat_prompt){.messages = m}, &v, &thinking, &e) == ERR_OK)
+        chat_render(c, &(struct chat_prompt){ .messages = m }, &v, &thinking, &e) == ERR_OK)
         for (int64_t i = 0; i < v.n && !own; i++)
             assert(!text_is_control(t, v.v[i]));
     text_tokens_free(&v);
@@ -67,13 +64,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     const char *p = (const char *)data;
     const char *zero = n > 0 ? memchr(p, 0, n) : NULL;
-    struct str template = {p, zero != NULL ? (size_t)(zero - p) : n};
+    struct str template = { p, zero != NULL ? (size_t)(zero - p) : n };
 
     if (zero != NULL) {
-        render(template, (struct str){zero + 1, n - template.n - 1});
+        render(template, (struct str){ zero + 1, n - template.n - 1 });
         return 0;
     }
-    render(template, (struct str){vars, sizeof vars - 1});
+    render(template, (struct str){ vars, sizeof vars - 1 });
     talk(template);
     return 0;
 }

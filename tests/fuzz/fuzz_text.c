@@ -13,9 +13,9 @@
 /* Encodes and decodes s; a stream over its tokens gives whole characters, and all of them. */
 static void use(const struct text *t, struct str s, unsigned flags, bool exact)
 {
-    struct text_tokens ids = {0};
+    struct text_tokens ids = { 0 };
     struct text_stream *st = NULL;
-    struct str ready, clean, stops[] = {STR("stop\n"), STR("\n\n")};
+    struct str ready, clean, stops[] = { STR("stop\n"), STR("\n\n") };
     char *back = NULL, *copy = NULL;
     size_t n = 0, streamed = 0;
     bool stopped = false;
@@ -43,9 +43,8 @@ static void open_and_use(const char *data, size_t n)
 {
     struct gguf *g = NULL;
     struct text *t = NULL;
-    struct err e = {0};
-    struct str sample =
-        STR(" Some text,\twith <s>specials</s> <|im_end|> \xC3\xA9\xFF 12345  \n\n<0x41>");
+    struct err e = { 0 };
+    struct str sample = STR(" Some text,\twith <s>specials</s> <|im_end|> \xC3\xA9\xFF 12345  \n\n<0x41>");
 
     if (gguf_parse(&g, "input", data, n, &e) == ERR_OK && text_open(&t, g, &e) == ERR_OK)
         for (unsigned flags = 0; flags < 4; flags++)
@@ -72,6 +71,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         gguf_close(g);
     }
     if (n > 0)
-        use(tiny, (struct str){p + 1, n - 1}, data[0] & 3, true);
+        use(tiny, (struct str){ p + 1, n - 1 }, data[0] & 3, true);
     return 0;
 }

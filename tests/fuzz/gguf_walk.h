@@ -54,7 +54,7 @@ static inline uint64_t gguf_walk(const struct gguf *g)
             uint32_t u4 = 0;
             float f4 = 0;
             bool b = false;
-            struct str s = {NULL, 0};
+            struct str s = { NULL, 0 };
 
             memcpy(name, kv->key.p, kv->key.n);
             name[kv->key.n] = '\0';

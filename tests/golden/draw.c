@@ -45,15 +45,15 @@ static const struct {
 };
 
 struct tensor {
-    char    name[64];
-    int     type, n_dims;
+    char name[64];
+    int type, n_dims;
     int64_t ne[4];
-    char    kind; /* of the distribution: its first letter */
-    double  a, b;
+    char kind; /* of the distribution: its first letter */
+    double a, b;
 };
 
 static struct tensor tensors[MAX_TENSORS];
-static int           n_tensors;
+static int n_tensors;
 
 static _Noreturn void die(const char *where, const char *what)
 {
@@ -248,7 +248,8 @@ int main(int argc, char **argv)
         if (*line == '#' || *line == '\0')
             continue;
         /* a value of text is the rest of the line */
-        for (char *save = NULL, *p = strtok_r(line, " ", &save); p != NULL && n < MAX_WORDS; p = strtok_r(NULL, " ", &save)) {
+        for (char *save = NULL, *p = strtok_r(line, " ", &save); p != NULL && n < MAX_WORDS;
+             p = strtok_r(NULL, " ", &save)) {
             word[n++] = p;
             rest = n == 2 ? save : rest;
             if (n == 2 && strcmp(p, "str") == 0)

@@ -22,16 +22,16 @@
 enum { N_CTX = 512, N_GREEDY = 32, A_ROWS = 16, LAST_ROWS = 8, PATH_BYTES = 4096 };
 
 static struct {
-    struct llama_model   *model;
+    struct llama_model *model;
     struct llama_context *ctx;
-    const char           *prompts, *out, *name;
-    int64_t               n_vocab, n_embd, n_layer;
-    bool                  check;
-    float                *hidden; /* [1 + layers + 1][rows][n_embd] while they are wanted, else NULL */
-    int64_t               rows;
-    bool                  begun; /* the input of layer 0 was seen in this pass */
-    int64_t               n_used; /* experts of each token; 0: there are none */
-    float                 choice; /* by which the last expert chosen was ahead of the first one left out, at least */
+    const char *prompts, *out, *name;
+    int64_t n_vocab, n_embd, n_layer;
+    bool check;
+    float *hidden; /* [1 + layers + 1][rows][n_embd] while they are wanted, else NULL */
+    int64_t rows;
+    bool begun;     /* the input of layer 0 was seen in this pass */
+    int64_t n_used; /* experts of each token; 0: there are none */
+    float choice;   /* by which the last expert chosen was ahead of the first one left out, at least */
 } ref;
 
 static void die(const char *what, const char *of)
@@ -79,12 +79,12 @@ static void put(const char *file, const void *v, int64_t n, bool numbers)
         return;
     }
     int64_t n_old = 0;
-    void   *old = words(path, &n_old);
+    void *old = words(path, &n_old);
 
     if (n_old < n || (n_old > n && !numbers))
         die("has another length", path);
     const float *last = (const float *)old + (n_old - n); /* the larger set has more rows */
-    double       worst = 0;
+    double worst = 0;
     for (int64_t i = 0; i < n; i++)
         worst = fmax(worst, numbers ? fabs((double)((const float *)v)[i] - (double)last[i])
                                     : (double)(((const int32_t *)v)[i] != ((const int32_t *)old)[i]));
@@ -95,18 +95,18 @@ static void put(const char *file, const void *v, int64_t n, bool numbers)
 /* MODEL with every tensor in float32. */
 static void widen(const char *path, const char *to)
 {
-    struct ggml_context    *in = NULL;
-    struct gguf_context    *g = gguf_init_from_file(path, (struct gguf_init_params){ .ctx = &in });
-    struct gguf_context    *h = gguf_init_empty();
+    struct ggml_context *in = NULL;
+    struct gguf_context *g = gguf_init_from_file(path, (struct gguf_init_params){ .ctx = &in });
+    struct gguf_context *h = gguf_init_empty();
     struct ggml_init_params room = { .mem_size = (size_t)1 << 28 };
-    struct ggml_context    *wide = ggml_init(room);
+    struct ggml_context *wide = ggml_init(room);
 
     if (g == NULL || wide == NULL)
         die("is no GGUF file", path);
     gguf_set_kv(h, g);
     for (int64_t i = 0; i < gguf_get_n_tensors(g); i++) {
         const struct ggml_tensor *t = ggml_get_tensor(in, gguf_get_tensor_name(g, i));
-        struct ggml_tensor       *u = ggml_new_tensor(wide, GGML_TYPE_F32, ggml_n_dims(t), t->ne);
+        struct ggml_tensor *u = ggml_new_tensor(wide, GGML_TYPE_F32, ggml_n_dims(t), t->ne);
 
         ggml_set_name(u, t->name);
         if (t->type == GGML_TYPE_F32)
@@ -164,7 +164,8 @@ static bool look(struct ggml_tensor *t, bool ask, void *unused)
         row = 0;
         from = t->src[0];
     } else if ((sscanf(t->name, "l_out-%" SCNd64 "%n", &layer, &end) == 1 ||
-                sscanf(t->name, "nemotron_h_block_out-%" SCNd64 "%n", &layer, &end) == 1) && t->name[end] == '\0') {
+                sscanf(t->name, "nemotron_h_block_out-%" SCNd64 "%n", &layer, &end) == 1) &&
+               t->name[end] == '\0') {
         row = 1 + layer; /* of two the later one */
     } else if (strcmp(t->name, "result_norm") == 0) {
         row = 1 + ref.n_layer;
@@ -218,10 +219,10 @@ static float *prompt(const char *which, int64_t keep, const char *file, int64_t 
 
 static void greedy(void)
 {
-    char     path[PATH_BYTES];
-    int64_t  n = 0;
-    float    nearest = INFINITY;
-    int32_t  chosen[N_GREEDY];
+    char path[PATH_BYTES];
+    int64_t n = 0;
+    float nearest = INFINITY;
+    int32_t chosen[N_GREEDY];
 
     (void)snprintf(path, sizeof path, "%s/a.i32", ref.prompts);
     int32_t *prompt_ids = words(path, &n), *ids = grab((size_t)(n + N_GREEDY) * sizeof *ids);
@@ -247,8 +248,8 @@ static void greedy(void)
             seen |= chosen[k] == chosen[i];
         distinct += !seen;
     }
-    printf("%-18s greedy: the best leads by %.4f or more, %d of %d tokens differ\n", ref.name, (double)nearest, distinct,
-           N_GREEDY);
+    printf("%-18s greedy: the best leads by %.4f or more, %d of %d tokens differ\n", ref.name, (double)nearest,
+           distinct, N_GREEDY);
     free(ids);
     free(prompt_ids);
 }

@@ -48,7 +48,7 @@ static void written_and_read(void **state)
 {
     static const struct {
         const char *type;
-        double      off;
+        double off;
     } as[] = { { "f32", 0 }, { "f16", 0 }, { "q8_0", 1.0 / 127 } };
     struct adapter *a = small(), *b;
     struct err e;
@@ -259,7 +259,8 @@ static void some_ids(int32_t *ids, int n, int32_t n_vocab, uint64_t seed)
 /* Row r of a tensor of the model, and what the adapter does to it: float32, sums in double. */
 static void merged_row(float *row, const struct gguf_tensor *t, int64_t r, const struct adapter *a, double scale)
 {
-    quant_types[t->type]->decode(row, (const unsigned char *)t->data + r * quant_row_bytes(t->type, t->ne[0]), t->ne[0]);
+    quant_types[t->type]->decode(row, (const unsigned char *)t->data + r * quant_row_bytes(t->type, t->ne[0]),
+                                 t->ne[0]);
     for (size_t k = 0; k < a->n; k++) {
         const struct adapter_mat *m = &a->mat[k];
         const int64_t e = r / t->ne[1], o = r % t->ne[1];
@@ -309,7 +310,8 @@ static const char *checked; /* the device instead of the one under test */
 
 static void open_model(struct rig *rig, const char *path, const struct run_opts *o)
 {
-    const struct model_opts mo = { .device = checked != NULL ? checked : test_device(), .n_threads = 2,
+    const struct model_opts mo = { .device = checked != NULL ? checked : test_device(),
+                                   .n_threads = 2,
                                    .acts = QUANT_ACTS_F32 };
     struct err e;
 
@@ -547,8 +549,9 @@ enum { REQUESTS = 24, SHARED = 40 };
 
 static void requests_with_their_adapters(void **state)
 {
-    const struct run_opts o = { .ctx_tokens = CTX, .n_seq = 6, .rows_max = 48, .adapter_rank = 2 * RANK,
-                                .checkpoint_bytes = 8 << 20 };
+    const struct run_opts o = {
+        .ctx_tokens = CTX, .n_seq = 6, .rows_max = 48, .adapter_rank = 2 * RANK, .checkpoint_bytes = 8 << 20
+    };
     const struct run_opts one = { .ctx_tokens = CTX, .adapter_rank = 2 * RANK };
     struct rig rig, alone;
     struct adapter *a[2];
@@ -573,7 +576,8 @@ static void requests_with_their_adapters(void **state)
         MUST(model_adapter_open(&b[i], rig.m, a[i], &e));
     }
     const int n_default = list_of(1, b, list);
-    MUST(gen_open(&g, &(struct gen_opts){ .run = rig.r, .end_token = -1, .adapters = list, .n_adapters = n_default }, &e));
+    MUST(gen_open(&g, &(struct gen_opts){ .run = rig.r, .end_token = -1, .adapters = list, .n_adapters = n_default },
+                  &e));
     for (int i = 0; i < REQUESTS; i++) {
         struct ask_for *k = &asks[i];
         struct gen_request q;
@@ -634,7 +638,7 @@ static void requests_with_their_adapters(void **state)
 
 struct set {
     const char *file, *name[2];
-    float       scale[2];
+    float scale[2];
 };
 
 static void check_reference(const char *lora, const char *dir, const char *model, const struct set *s)
@@ -695,9 +699,9 @@ static const char *lora_dir(void)
 static void reference_logits(void **state)
 {
     static const struct set sets[] = {
-        { "r4.s1", { "r4", NULL }, { 1, 0 } },     { "r4.s05", { "r4", NULL }, { 0.5f, 0 } },
-        { "r8.s1", { "r8", NULL }, { 1, 0 } },     { "r8.s05", { "r8", NULL }, { 0.5f, 0 } },
-        { "both", { "r4", "r8" }, { 1, 0.5f } },   { "embd.s1", { "embd", NULL }, { 1, 0 } },
+        { "r4.s1", { "r4", NULL }, { 1, 0 } },        { "r4.s05", { "r4", NULL }, { 0.5f, 0 } },
+        { "r8.s1", { "r8", NULL }, { 1, 0 } },        { "r8.s05", { "r8", NULL }, { 0.5f, 0 } },
+        { "both", { "r4", "r8" }, { 1, 0.5f } },      { "embd.s1", { "embd", NULL }, { 1, 0 } },
         { "q5_k_m.r4.s1", { "r4", NULL }, { 1, 0 } }, { "q5_k_m.both", { "r4", "r8" }, { 1, 0.5f } },
     };
     const char *lora = lora_dir();

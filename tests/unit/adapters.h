@@ -35,7 +35,7 @@ static inline void adapter_fill(struct adapter *a, uint64_t seed, double size)
 static inline struct adapter *adapter_for_all(const struct model *m, const struct gguf *g, int rank, uint64_t seed)
 {
     struct adapter_mat *mat = calloc(gguf_n_tensors(g), sizeof *mat);
-    char (*name)[80] = calloc(gguf_n_tensors(g), sizeof *name);
+    char(*name)[80] = calloc(gguf_n_tensors(g), sizeof *name);
     struct adapter *a;
     size_t n = 0, not_one = 0;
     struct err e;
@@ -47,8 +47,9 @@ static inline struct adapter *adapter_for_all(const struct model *m, const struc
         struct model_adapter *b;
 
         (void)snprintf(name[n], sizeof name[n], "%.*s", STR_ARG(t->name));
-        mat[n] = (struct adapter_mat){ name[n], t->ne[0], t->ne[1], t->ne[2], rank, strcmp(name[n], "token_embd.weight") == 0,
-                                       NULL, NULL };
+        mat[n] = (struct adapter_mat){ name[n],  t->ne[0], t->ne[1],
+                                       t->ne[2], rank,     strcmp(name[n], "token_embd.weight") == 0,
+                                       NULL,     NULL };
         MUST(adapter_make(&a, model_info(m)->arch, 3.0f, &mat[n], 1, &e));
         if (model_adapter_open(&b, m, a, &e) == ERR_OK) {
             model_adapter_close(b);

@@ -9,10 +9,10 @@ static char copy_path[64];
 
 /* How the copy differs from the original. */
 struct change {
-    const char *key;      /* key to replace or leave out; NULL: none */
-    bool        drop;
-    double      value;
-    const char *tensor;   /* tensor to leave out; NULL: none */
+    const char *key; /* key to replace or leave out; NULL: none */
+    bool drop;
+    double value;
+    const char *tensor; /* tensor to leave out; NULL: none */
 };
 
 static void put_kv(struct gguf_writer *w, const struct gguf_kv *kv, const struct change *c)
@@ -132,7 +132,7 @@ static void hostile_numbers(const char *path)
 static void missing_tensors(const char *path)
 {
     static const char *const optional[] = { "output.weight", "conv1d.bias", "ssm_norm.weight",
-                                            "ssm_dt_norm", "ssm_b_norm", "ssm_c_norm" };
+                                            "ssm_dt_norm",   "ssm_b_norm",  "ssm_c_norm" };
     struct gguf *g = NULL;
     struct err e = { 0 };
 
@@ -174,8 +174,8 @@ static void unknown_architecture(void **state)
     struct err e = { 0 };
 
     (void)state;
-    if (gguf_write_open(&w, copy_path, &e) ||
-        gguf_write_str(w, "general.architecture", STR("gpt-9"), &e) || gguf_write_commit(w, &e))
+    if (gguf_write_open(&w, copy_path, &e) || gguf_write_str(w, "general.architecture", STR("gpt-9"), &e) ||
+        gguf_write_commit(w, &e))
         fail_msg("%s", e.msg);
     assert_int_equal(try_copy(&e), ERR_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "architecture 'gpt-9' is not known"));

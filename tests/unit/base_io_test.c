@@ -169,7 +169,7 @@ static void test_read_all(void **state)
 enum { PIPED_BYTES = 300000 };
 
 struct feed {
-    int    fd;
+    int fd;
     size_t n_bytes;
 };
 
@@ -271,7 +271,7 @@ static void test_write_all(void **state)
 static struct io_out *out_open(const char *path)
 {
     struct io_out *o = NULL;
-    struct err e = { ERR_OK, "" };
+    struct err e = { 0 };
     if (io_out_open(&o, path, &e) != ERR_OK) {
         fail_msg("%s", e.msg);
     }

@@ -13,9 +13,9 @@
 #include "base/pool.h"
 
 struct sums {
-    double     *out;
+    double *out;
     atomic_uint *seen;
-    int         n_threads;
+    int n_threads;
     atomic_bool bad;
 };
 
@@ -94,11 +94,7 @@ static void test_pool_pieces(void **state)
         struct pool *p = NULL;
         assert_int_equal(pool_open(&p, n_threads, &e), ERR_OK);
         static const int64_t cases[][2] = {
-            { 100, 7 },
-            { 100, 100 },
-            { 100, 101 },
-            { INT64_MAX, INT64_MAX / 4 },
-            { INT64_MAX, INT64_MAX },
+            { 100, 7 }, { 100, 100 }, { 100, 101 }, { INT64_MAX, INT64_MAX / 4 }, { INT64_MAX, INT64_MAX },
         };
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
             struct pieces s = { cases[i][0], cases[i][1], false };
@@ -142,7 +138,7 @@ static void test_pool_tiny(void **state)
 
 struct meeting {
     atomic_int arrived;
-    int        n_threads;
+    int n_threads;
     atomic_int masked;
 };
 

@@ -32,14 +32,29 @@ static void test_utf8(void **state)
     (void)state;
     static const struct {
         const char *text;
-        size_t      len;
+        size_t len;
     } cases[] = {
-        { "", 0 },          { "a", 1 },         { "\x7f", 1 },         { "\x80", 0 },
-        { "\xc2\x80", 2 },  { "\xc1\xbf", 0 },  { "\xc3", 0 },         { "\xc3(", 0 },
-        { "\xe0\xa0\x80", 3 }, { "\xe0\x9f\xbf", 0 }, { "\xed\x9f\xbf", 3 }, { "\xed\xa0\x80", 0 },
-        { "\xef\xbf\xbf", 3 }, { "\xe2\x82", 0 }, { "\xe2\x82(", 0 },
-        { "\xf0\x90\x80\x80", 4 }, { "\xf0\x8f\xbf\xbf", 0 }, { "\xf4\x8f\xbf\xbf", 4 },
-        { "\xf4\x90\x80\x80", 0 }, { "\xf5\x80\x80\x80", 0 }, { "\xff", 0 },
+        { "", 0 },
+        { "a", 1 },
+        { "\x7f", 1 },
+        { "\x80", 0 },
+        { "\xc2\x80", 2 },
+        { "\xc1\xbf", 0 },
+        { "\xc3", 0 },
+        { "\xc3(", 0 },
+        { "\xe0\xa0\x80", 3 },
+        { "\xe0\x9f\xbf", 0 },
+        { "\xed\x9f\xbf", 3 },
+        { "\xed\xa0\x80", 0 },
+        { "\xef\xbf\xbf", 3 },
+        { "\xe2\x82", 0 },
+        { "\xe2\x82(", 0 },
+        { "\xf0\x90\x80\x80", 4 },
+        { "\xf0\x8f\xbf\xbf", 0 },
+        { "\xf4\x8f\xbf\xbf", 4 },
+        { "\xf4\x90\x80\x80", 0 },
+        { "\xf5\x80\x80\x80", 0 },
+        { "\xff", 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(str_utf8(str_of(cases[i].text)), cases[i].len);
@@ -62,6 +77,29 @@ static void test_err(void **state)
     assert_string_equal(e.msg, "f: cannot open: No such file or directory");
     assert_int_equal(err_set(NULL, ERR_LIMIT, "x"), ERR_LIMIT);
     assert_int_equal(err_errno(NULL, ERR_NOMEM, ENOENT, "x"), ERR_NOMEM);
+}
+
+/* A place is put together from the inside out, and belongs to one error. */
+static void test_err_place(void **state)
+{
+    (void)state;
+    struct err e = { 0 };
+    assert_int_equal(err_set(&e, ERR_FORMAT, "not a number"), ERR_FORMAT);
+    assert_string_equal(e.where, "");
+    err_at(&e, "/%s/%d", "items", 3);
+    assert_int_equal(err_at(&e, "/tools"), ERR_FORMAT);
+    assert_string_equal(e.where, "/tools/items/3");
+    assert_string_equal(e.msg, "not a number");
+    err_wrap(&e, "schema");
+    assert_string_equal(e.where, "/tools/items/3");
+    for (int i = 0; i < 100; i++)
+        err_at(&e, "/long");
+    assert_int_equal(strlen(e.where), sizeof e.where - 1);
+    assert_int_equal(err_nomem(&e), ERR_NOMEM);
+    assert_string_equal(e.msg, "out of memory");
+    assert_string_equal(e.where, "");
+    assert_int_equal(err_at(NULL, "/x"), ERR_OK);
+    assert_int_equal(err_nomem(NULL), ERR_NOMEM);
 }
 
 static void test_err_cleans(void **state)
@@ -181,8 +219,7 @@ static void test_simd(void **state)
     setenv("CHIMERE_TEST_SIMD", "avx512", 1);
     assert_int_equal(simd_features(), all & (SIMD_AVX2 | SIMD_AVX512));
     setenv("CHIMERE_TEST_SIMD", "vnni", 1);
-    assert_int_equal(simd_features(),
-                     all & (SIMD_AVX2 | SIMD_AVX512 | SIMD_AVX512_VNNI | SIMD_AVX_VNNI));
+    assert_int_equal(simd_features(), all & (SIMD_AVX2 | SIMD_AVX512 | SIMD_AVX512_VNNI | SIMD_AVX_VNNI));
     unsetenv("CHIMERE_TEST_SIMD");
     assert_int_equal(simd_features(), all);
     if (before != NULL) {
@@ -198,7 +235,7 @@ static bool of_this_processor(const char *cpuinfo)
 #if defined(__x86_64__)
     union {
         unsigned regs[12];
-        char     text[49];
+        char text[49];
     } name = { 0 };
     const char *line = strstr(cpuinfo, "\nmodel name");
 
@@ -227,23 +264,17 @@ static void test_simd_kernel(void **state)
 {
     (void)state;
     static const struct {
-        unsigned    bit;
+        unsigned bit;
         const char *flag;
     } flags[] = {
-        { SIMD_AVX2, " avx2 " },
-        { SIMD_AVX512, " avx512bw " },
-        { SIMD_AVX512_VNNI, " avx512_vnni " },
-        { SIMD_AVX_VNNI, " avx_vnni " },
-        { SIMD_AVX512_BF16, " avx512_bf16 " },
-        { SIMD_AMX_INT8, " amx_int8 " },
-        { SIMD_AMX_BF16, " amx_bf16 " },
-        { SIMD_AVX512_VBMI, " avx512vbmi " },
+        { SIMD_AVX2, " avx2 " },         { SIMD_AVX512, " avx512bw " },         { SIMD_AVX512_VNNI, " avx512_vnni " },
+        { SIMD_AVX_VNNI, " avx_vnni " }, { SIMD_AVX512_BF16, " avx512_bf16 " }, { SIMD_AMX_INT8, " amx_int8 " },
+        { SIMD_AMX_BF16, " amx_bf16 " }, { SIMD_AVX512_VBMI, " avx512vbmi " },
     };
     char *text = NULL;
     size_t n = 0;
     const char *preload = getenv("LD_PRELOAD");
-    if (getenv("CHIMERE_TEST_SIMD") != NULL ||
-        (preload != NULL && strstr(preload, "valgrind") != NULL) ||
+    if (getenv("CHIMERE_TEST_SIMD") != NULL || (preload != NULL && strstr(preload, "valgrind") != NULL) ||
         io_read_all(&text, &n, "/proc/cpuinfo", 64 << 20, NULL, NULL) != ERR_OK) {
         skip();
     }
@@ -268,8 +299,7 @@ static void test_simd_names(void **state)
     char buf[64];
     assert_string_equal(simd_names(0, buf, sizeof buf), "");
     assert_string_equal(simd_names(SIMD_AVX2 | SIMD_AVX512_VNNI, buf, sizeof buf), "avx2 vnni");
-    assert_string_equal(simd_names(~0u, buf, sizeof buf),
-                        "avx2 avx512 vnni avxvnni avx512bf16 amxint8 amxbf16 vbmi");
+    assert_string_equal(simd_names(~0u, buf, sizeof buf), "avx2 avx512 vnni avxvnni avx512bf16 amxint8 amxbf16 vbmi");
     assert_string_equal(simd_names(~0u, buf, 12), "avx2 avx512");
     assert_string_equal(simd_names(~0u, buf, 11), "avx2");
     assert_string_equal(simd_names(~0u, buf, 1), "");
@@ -358,9 +388,28 @@ static void test_json_bad(void **state)
     (void)state;
     struct err e;
     static const char *const bad[] = {
-        "", " ", "{", "[1,]", "[1 2]", "{\"a\":1,\"a\":2}", "1 2", "{} x", "nul", "\"\xff\"",
-        "\"\xed\xa0\x80\"", "\"a\nb\"", "'a'", "[1e999]", "99999999999999999999", "\"\\ud800\"",
-        "]", "\"\\", "\"\\u0000\"", "// c\n1", "[]\xef\xbb\xbf", "{\"\xff\":1}",
+        "",
+        " ",
+        "{",
+        "[1,]",
+        "[1 2]",
+        "{\"a\":1,\"a\":2}",
+        "1 2",
+        "{} x",
+        "nul",
+        "\"\xff\"",
+        "\"\xed\xa0\x80\"",
+        "\"a\nb\"",
+        "'a'",
+        "[1e999]",
+        "99999999999999999999",
+        "\"\\ud800\"",
+        "]",
+        "\"\\",
+        "\"\\u0000\"",
+        "// c\n1",
+        "[]\xef\xbb\xbf",
+        "{\"\xff\":1}",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(parse(bad[i], &e), ERR_FORMAT);
@@ -403,7 +452,8 @@ static void test_json_limits(void **state)
     memset(text, '[', DEEP);
     text[DEEP] = '\0';
     assert_int_equal(parse(text, &e), ERR_FORMAT);
-    memcpy(text, "[\"\\\"\\\\\\\"", 8); /* in a string, after escaped quotes, brackets are text; behind it they are not */
+    memcpy(text, "[\"\\\"\\\\\\\"",
+           8); /* in a string, after escaped quotes, brackets are text; behind it they are not */
     memcpy(text + 200, "\"]", 3);
     assert_int_equal(parse(text, &e), ERR_OK);
     memset(text + 200, '[', 100);
@@ -439,22 +489,12 @@ static void test_json_bytes(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_str),
-        cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_err),
-        cmocka_unit_test(test_err_cleans),
-        cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_arena_edges),
-        cmocka_unit_test(test_simd),
-        cmocka_unit_test(test_simd_kernel),
-        cmocka_unit_test(test_simd_names),
-        cmocka_unit_test(test_rng_known),
-        cmocka_unit_test(test_rng_moments),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_json_bad),
-        cmocka_unit_test(test_json_limits),
-        cmocka_unit_test(test_json_bytes),
+        cmocka_unit_test(test_str),         cmocka_unit_test(test_utf8),        cmocka_unit_test(test_err),
+        cmocka_unit_test(test_err_place),   cmocka_unit_test(test_err_cleans),  cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_edges), cmocka_unit_test(test_simd),
+        cmocka_unit_test(test_simd_kernel), cmocka_unit_test(test_simd_names),  cmocka_unit_test(test_rng_known),
+        cmocka_unit_test(test_rng_moments), cmocka_unit_test(test_json),        cmocka_unit_test(test_json_bad),
+        cmocka_unit_test(test_json_limits), cmocka_unit_test(test_json_bytes),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -94,9 +94,12 @@ static void check_family(const char *path)
     for (int kind = 0; kind < 5; kind++) {
         static const int rungs[5] = { 0, 1, 2, 5, 50 };
 
-        rig_open(&rig, path, 1, &(struct run_opts){ .ctx_tokens = LEN_MAX, .n_seq = SEQS, .rows_max = STEP_MAX,
-                                                    .undo_tokens = kind % 2 ? UNDO : 0,
-                                                    .checkpoint_bytes = rungs[kind] * bytes * SEQS });
+        rig_open(&rig, path, 1,
+                 &(struct run_opts){ .ctx_tokens = LEN_MAX,
+                                     .n_seq = SEQS,
+                                     .rows_max = STEP_MAX,
+                                     .undo_tokens = kind % 2 ? UNDO : 0,
+                                     .checkpoint_bytes = rungs[kind] * bytes * SEQS });
         for (long i = kind; i < programs; i += 5)
             run_program(&rig, &plain, (uint64_t)i);
         rig_close(&rig);
@@ -139,7 +142,9 @@ static void budget(void **state)
 /* The numbers of run.h: N rungs, G = N / 2 on a grid, S tokens apart. */
 static void spacing(void **state)
 {
-    static const struct { int rungs, seqs, ctx, want; } cases[] = {
+    static const struct {
+        int rungs, seqs, ctx, want;
+    } cases[] = {
         { 0, 1, 4096, 0 },    { 1, 1, 4096, 0 },     { 2, 1, 4096, 2048 }, { 8, 1, 4096, 820 },
         { 16, 2, 4096, 820 }, { 1000, 1, 4096, 32 }, { 7, 2, 4096, 2048 },
     };
@@ -149,8 +154,9 @@ static void spacing(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct rig rig;
 
-        rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = cases[i].ctx, .n_seq = cases[i].seqs,
-                                                     .checkpoint_bytes = cases[i].rungs * bytes });
+        rig_open(&rig, MODEL, 1,
+                 &(struct run_opts){
+                     .ctx_tokens = cases[i].ctx, .n_seq = cases[i].seqs, .checkpoint_bytes = cases[i].rungs * bytes });
         assert_int_equal(run_spacing(rig.r), cases[i].want);
         rig_close(&rig);
     }
@@ -167,8 +173,8 @@ static void never_more_than_a_rung(void **state)
     struct rig rig;
 
     (void)state;
-    rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = N, .rows_max = 100,
-                                                 .checkpoint_bytes = 12 * snapshot_bytes(MODEL) });
+    rig_open(&rig, MODEL, 1,
+             &(struct run_opts){ .ctx_tokens = N, .rows_max = 100, .checkpoint_bytes = 12 * snapshot_bytes(MODEL) });
     int64_t s = run_spacing(rig.r);
     assert_int_equal(s, 58); /* 400 / 7 */
     for (int i = 0; i < N; i++)
@@ -208,8 +214,9 @@ static void marks(void **state)
     for (int rungs = 0; rungs < 2; rungs++) {
         struct rig rig;
 
-        rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = 64, .n_seq = 2,
-                                                     .checkpoint_bytes = 2 * rungs * snapshot_bytes(MODEL) });
+        rig_open(
+            &rig, MODEL, 1,
+            &(struct run_opts){ .ctx_tokens = 64, .n_seq = 2, .checkpoint_bytes = 2 * rungs * snapshot_bytes(MODEL) });
         ok(run_feed(rig.r, 0, tokens, 17, 0, NULL, NULL, NULL, &e), &e);
         run_mark(rig.r, 0);
         run_mark(rig.r, 0);
@@ -271,22 +278,16 @@ static void bad_budget(void **state)
 
     (void)state;
     rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = 8 });
-    assert_int_equal(run_open(&r, rig.m, &(struct run_opts){ .ctx_tokens = 8, .checkpoint_bytes = -1 }, &e),
-                     ERR_ARG);
+    assert_int_equal(run_open(&r, rig.m, &(struct run_opts){ .ctx_tokens = 8, .checkpoint_bytes = -1 }, &e), ERR_ARG);
     rig_close(&rig);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(budget),
-        cmocka_unit_test(spacing),
-        cmocka_unit_test(never_more_than_a_rung),
-        cmocka_unit_test(marks),
-        cmocka_unit_test(all_held),
-        cmocka_unit_test(bad_budget),
-        cmocka_unit_test(own_families),
-        cmocka_unit_test(all_families),
+        cmocka_unit_test(budget),       cmocka_unit_test(spacing),      cmocka_unit_test(never_more_than_a_rung),
+        cmocka_unit_test(marks),        cmocka_unit_test(all_held),     cmocka_unit_test(bad_budget),
+        cmocka_unit_test(own_families), cmocka_unit_test(all_families),
     };
 
     return cmocka_run_group_tests_name("cache", tests, NULL, NULL);

@@ -24,7 +24,7 @@ static struct text *open_text(const char *path)
 {
     struct gguf *g = NULL;
     struct text *t = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
 
     if (gguf_open(&g, path, &e) != ERR_OK || text_open(&t, g, &e) != ERR_OK)
         fail_msg("%s", e.msg);
@@ -35,9 +35,9 @@ static struct text *open_text(const char *path)
 static struct chat *open_chat(const struct text *t, const char *template)
 {
     struct chat *c = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
 
-    if (chat_open(&c, t, template != NULL ? str_of(template) : (struct str){0}, &e) != ERR_OK)
+    if (chat_open(&c, t, template != NULL ? str_of(template) : (struct str){ 0 }, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     return c;
 }
@@ -56,7 +56,7 @@ static json_t *read_json(const char *path, bool shorten)
     char *data;
     size_t n;
     json_t *v = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
 
     assert_int_equal(io_read_all(&data, &n, path, FILE_BYTES_MAX, NULL, &e), ERR_OK);
     if (shorten)
@@ -71,7 +71,7 @@ static json_t *parse(const char *single_quoted)
 {
     char buf[1024];
     json_t *v = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
 
     snprintf(buf, sizeof buf, "%s", single_quoted);
     for (char *p = buf; *p != '\0'; p++)
@@ -88,7 +88,7 @@ static bool case_passes(const char *name, struct str template, const json_t *var
 {
     char *text = vars != NULL ? json_dumps(vars, JSON_COMPACT) : strdup("{}"), *got = NULL;
     size_t n = 0;
-    struct err e = {0};
+    struct err e = { 0 };
     enum err_code rc = chat_template_render(template, str_of(text), NOW_S, &got, &n, &e);
     bool ok = want != NULL ? rc == ERR_OK && strcmp(got, want) == 0 && n == strlen(want)
                            : rc != ERR_OK && strstr(e.msg, "line ") != NULL;
@@ -107,17 +107,15 @@ static char *spell_out(const json_t *parts)
     size_t i, cap = 1, n = 0;
     json_t *part;
 
-    json_array_foreach(parts, i, part) cap += json_string_length(json_array_get(part, 0)) *
-                                              (size_t)json_integer_value(json_array_get(part, 1));
+    json_array_foreach (parts, i, part)
+        cap += json_string_length(json_array_get(part, 0)) * (size_t)json_integer_value(json_array_get(part, 1));
     char *s = malloc(cap);
     assert_non_null(s);
-    json_array_foreach(
-        parts, i, part) for (json_int_t k = json_integer_value(json_array_get(part, 1)); k > 0; k--)
-    {
-        memcpy(s + n, json_string_value(json_array_get(part, 0)),
-               json_string_length(json_array_get(part, 0)));
-        n += json_string_length(json_array_get(part, 0));
-    }
+    json_array_foreach (parts, i, part)
+        for (json_int_t k = json_integer_value(json_array_get(part, 1)); k > 0; k--) {
+            memcpy(s + n, json_string_value(json_array_get(part, 0)), json_string_length(json_array_get(part, 0)));
+            n += json_string_length(json_array_get(part, 0));
+        }
     s[n] = '\0';
     return s;
 }
@@ -127,18 +125,14 @@ static void check_small(const char *path)
     json_t *file = read_json(path, false), *one;
     size_t i, passed = 0, n = json_array_size(json_object_get(file, "cases"));
 
-    json_array_foreach(json_object_get(file, "cases"), i, one)
-    {
+    json_array_foreach (json_object_get(file, "cases"), i, one) {
         const json_t *vars = json_object_get(one, "context");
-        char *long_one = json_object_get(one, "template_parts")
-                             ? spell_out(json_object_get(one, "template_parts"))
-                             : NULL;
-        const char *t =
-            long_one != NULL ? long_one : json_string_value(json_object_get(one, "template"));
+        char *long_one =
+            json_object_get(one, "template_parts") ? spell_out(json_object_get(one, "template_parts")) : NULL;
+        const char *t = long_one != NULL ? long_one : json_string_value(json_object_get(one, "template"));
         if (vars == NULL)
             vars = json_object_get(file, "vars");
-        passed +=
-            case_passes(path, str_of(t), vars, json_string_value(json_object_get(one, "expected")));
+        passed += case_passes(path, str_of(t), vars, json_string_value(json_object_get(one, "expected")));
         free(long_one);
     }
     print_message("%s: %zu of %zu\n", path, passed, n);
@@ -154,10 +148,8 @@ static void check_chats(const char *dir, const char *name)
     json_t *file = read_json(path, true), *one;
     size_t i, passed = 0, n = json_array_size(json_object_get(file, "cases"));
 
-    json_array_foreach(json_object_get(file, "cases"), i, one)
-    {
-        static const char *const kept[] = {"messages", "tools", "documents",
-                                           "add_generation_prompt"};
+    json_array_foreach (json_object_get(file, "cases"), i, one) {
+        static const char *const kept[] = { "messages", "tools", "documents", "add_generation_prompt" };
         json_t *vars = json_copy(json_object_get(one, "kwargs"));
         const char *want = json_string_value(json_object_get(one, "expected_if_lists_may_change"));
         char *template;
@@ -166,16 +158,14 @@ static void check_chats(const char *dir, const char *name)
             vars = json_object();
         for (size_t k = 0; k < 4; k++)
             json_object_set_new(vars, kept[k],
-                                json_object_get(one, kept[k])
-                                    ? json_incref(json_object_get(one, kept[k]))
-                                    : json_null());
+                                json_object_get(one, kept[k]) ? json_incref(json_object_get(one, kept[k]))
+                                                              : json_null());
         if (want == NULL)
             want = json_string_value(json_object_get(one, "expected"));
-        snprintf(path, sizeof path, "%s/%s", dir,
-                 json_string_value(json_object_get(one, "template")));
+        snprintf(path, sizeof path, "%s/%s", dir, json_string_value(json_object_get(one, "template")));
         assert_int_equal(io_read_all(&template, &bytes, path, FILE_BYTES_MAX, NULL, NULL), ERR_OK);
-        passed += case_passes(json_string_value(json_object_get(one, "name")),
-                              (struct str){template, bytes}, vars, want);
+        passed +=
+            case_passes(json_string_value(json_object_get(one, "name")), (struct str){ template, bytes }, vars, want);
         free(template);
         json_decref(vars);
     }
@@ -234,23 +224,21 @@ static void test_places(void **state)
     static const struct {
         const char *template, *says;
     } cases[] = {
-        {"a\n b {{ x.y }}", "template: line 2, column 8: 'x' is undefined"},
-        {"a\n{% if %}", "template: line 2, column 7: Expected an expression"},
-        {"\xC3\xA9 {{ 1 / 0 }}", "template: line 1, column 6: division by zero"},
-        {"{{ raise_exception('no \" such') }}", "line 1, column 19: no \" such"},
-        {"{{ 'x", "line 1, column 4: a string has no end"},
-        {"{% for x in [1] %}\n{{ x + '' }}{% endfor %}",
-         "line 2, column 4: unsupported operand type(s) for +: 'int' and 'str'"},
+        { "a\n b {{ x.y }}", "template: line 2, column 8: 'x' is undefined" },
+        { "a\n{% if %}", "template: line 2, column 7: Expected an expression" },
+        { "\xC3\xA9 {{ 1 / 0 }}", "template: line 1, column 6: division by zero" },
+        { "{{ raise_exception('no \" such') }}", "line 1, column 19: no \" such" },
+        { "{{ 'x", "line 1, column 4: a string has no end" },
+        { "{% for x in [1] %}\n{{ x + '' }}{% endfor %}",
+          "line 2, column 4: unsupported operand type(s) for +: 'int' and 'str'" },
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *out = NULL;
         size_t n;
-        struct err e = {0};
-        assert_int_equal(
-            chat_template_render(str_of(cases[i].template), STR("{}"), 0, &out, &n, &e),
-            ERR_FORMAT);
+        struct err e = { 0 };
+        assert_int_equal(chat_template_render(str_of(cases[i].template), STR("{}"), 0, &out, &n, &e), ERR_FORMAT);
         if (strstr(e.msg, cases[i].says) == NULL)
             fail_msg("\"%s\" has no \"%s\"", e.msg, cases[i].says);
         assert_null(out);
@@ -259,12 +247,11 @@ static void test_places(void **state)
 
 /* ---- the embedded model ---- */
 /* Where the data spells no control token, tokens are those of the text. */
-static void check_tokens(const struct chat *c, const struct text *t, const struct chat_prompt *p,
-                         const char *text)
+static void check_tokens(const struct chat *c, const struct text *t, const struct chat_prompt *p, const char *text)
 {
-    struct text_tokens got = {0}, want = {0};
+    struct text_tokens got = { 0 }, want = { 0 };
     char *data = json_dumps(p->messages, JSON_COMPACT);
-    struct err e = {0};
+    struct err e = { 0 };
     bool thinking;
 
     if (strstr(data, "<|") == NULL) {
@@ -284,19 +271,17 @@ static int check_prompts(const struct chat *c, const struct text *t, const char 
     size_t i;
     int n_checked = 0;
 
-    json_array_foreach(json_object_get(file, "cases"), i, one)
-    {
-        struct chat_prompt p = {.messages = json_object_get(one, "messages"),
-                                .tools = json_object_get(one, "tools"),
-                                .documents = json_object_get(one, "documents"),
-                                .extra = json_object_get(one, "kwargs"),
-                                .generate =
-                                    json_is_true(json_object_get(one, "add_generation_prompt")),
-                                .now_s = NOW_S};
+    json_array_foreach (json_object_get(file, "cases"), i, one) {
+        struct chat_prompt p = { .messages = json_object_get(one, "messages"),
+                                 .tools = json_object_get(one, "tools"),
+                                 .documents = json_object_get(one, "documents"),
+                                 .extra = json_object_get(one, "kwargs"),
+                                 .generate = json_is_true(json_object_get(one, "add_generation_prompt")),
+                                 .now_s = NOW_S };
         char *got = NULL;
         size_t n = 0;
-        struct err e = {0};
-        struct str want, name = {"", 0};
+        struct err e = { 0 };
+        struct str want, name = { "", 0 };
         json_get_str(one, "name", &name);
         if (strncmp(json_string_value(json_object_get(one, "template")), "Qwen3.5", 7) != 0)
             continue;
@@ -322,11 +307,11 @@ static void test_prompts(void **state)
 {
     struct text *t = open_text(MODEL), *bare = open_text(BARE);
     struct chat *c = open_chat(t, NULL), *none = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
 
     (void)state;
     assert_true(check_prompts(c, t, "tests/golden/chat/chat.json") >= 20);
-    assert_int_equal(chat_open(&none, bare, (struct str){0}, &e), ERR_UNSUPPORTED);
+    assert_int_equal(chat_open(&none, bare, (struct str){ 0 }, &e), ERR_UNSUPPORTED);
     assert_int_equal(chat_open(&none, bare, STR("{{ x"), &e), ERR_FORMAT);
     assert_null(none);
     chat_close(c);
@@ -342,63 +327,57 @@ static void test_rules(void **state)
         enum err_code rc;
         const char *says; /* part of the prompt, or of the message */
     } cases[] = {
-        {"[{'role':'user','content':'hi'}]", NULL, ERR_OK,
-         "<|im_start|>user\nhi<|im_end|>\n<|im_start|>"},
-        {"[{'role':'user','content':' \\u00a0\\u2003\\u001fhi\\u3000'}]", NULL, ERR_OK,
-         "user\nhi<|im_end|>"},
-        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'function':{'name':'f',"
-         "'arguments':'{\\u0022a\\u0022: 1.5, \\u0022b\\u0022: [100000000000000000000000001, "
-         "{}]}'}}]}]",
-         NULL, ERR_OK,
-         "<function=f>\n<parameter=a>\n1.5\n</"
-         "parameter>\n<parameter=b>\n[100000000000000000000000001, "
-         "{}]\n</parameter>\n</function>"},
-        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'function':{'name':'f',"
-         "'arguments':''}}]}]",
-         NULL, ERR_OK, "<tool_call>\n<function=f>\n</function>\n</tool_call>"},
-        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'function':{'name':'f',"
-         "'arguments':null}}]}]",
-         NULL, ERR_OK, "<tool_call>\n<function=f>\n</function>\n</tool_call>"},
-        {"[{'role':'user','content':'q'}]", "[{'x':1e22,'y':'\\u0001\\u007f\\u2028/'}]", ERR_OK,
-         "{\"x\": 1e+22, \"y\": \"\\u0001\x7F\xE2\x80\xA8/\"}"},
-        {"[]", NULL, ERR_FORMAT, "at least one message"},
-        {"{}", NULL, ERR_FORMAT, "at least one message"},
-        {"[1]", NULL, ERR_FORMAT, "message 0: not an object"},
-        {"[{'role':'user','content':3}]", NULL, ERR_FORMAT, "Unexpected content type"},
-        {"[{'role':'user','content':[{'type':'image'}]}]", NULL, ERR_UNSUPPORTED,
-         "message 0: images"},
-        {"[{'role':'user','content':[{'image_url':'x'}]}]", NULL, ERR_UNSUPPORTED,
-         "message 0: images"},
-        {"[{'role':'assistant','content':'x'}]", NULL, ERR_FORMAT, "No user query found"},
-        {"[{'role':'user','content':'q'},{'role':'developer'}]", NULL, ERR_FORMAT,
-         "message 1: template: line"},
-        {"[{'role':'user','content':'q'},{'role':'system','content':'x'}]", NULL, ERR_FORMAT,
-         "message 1: template: line"},
-        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':{}}]", NULL, ERR_FORMAT,
-         "message 1: tool_calls"},
-        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f','arguments':"
-         "'x'}]}]",
-         NULL, ERR_FORMAT, "message 1: tool_calls/0: the arguments of a tool call: line 1, column 1"},
-        {"[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f','arguments':"
-         "[]}]}]",
-         NULL, ERR_FORMAT, "message 1: tool_calls/0: the arguments of a tool call are not an object"},
-        {"[{'role':'user','content':'q'}]", "{}", ERR_FORMAT, "tools: not a list"},
+        { "[{'role':'user','content':'hi'}]", NULL, ERR_OK, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>" },
+        { "[{'role':'user','content':' \\u00a0\\u2003\\u001fhi\\u3000'}]", NULL, ERR_OK, "user\nhi<|im_end|>" },
+        { "[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'function':{'name':'f',"
+          "'arguments':'{\\u0022a\\u0022: 1.5, \\u0022b\\u0022: [100000000000000000000000001, "
+          "{}]}'}}]}]",
+          NULL, ERR_OK,
+          "<function=f>\n<parameter=a>\n1.5\n</"
+          "parameter>\n<parameter=b>\n[100000000000000000000000001, "
+          "{}]\n</parameter>\n</function>" },
+        { "[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'function':{'name':'f',"
+          "'arguments':''}}]}]",
+          NULL, ERR_OK, "<tool_call>\n<function=f>\n</function>\n</tool_call>" },
+        { "[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'function':{'name':'f',"
+          "'arguments':null}}]}]",
+          NULL, ERR_OK, "<tool_call>\n<function=f>\n</function>\n</tool_call>" },
+        { "[{'role':'user','content':'q'}]", "[{'x':1e22,'y':'\\u0001\\u007f\\u2028/'}]", ERR_OK,
+          "{\"x\": 1e+22, \"y\": \"\\u0001\x7F\xE2\x80\xA8/\"}" },
+        { "[]", NULL, ERR_FORMAT, "at least one message" },
+        { "{}", NULL, ERR_FORMAT, "at least one message" },
+        { "[1]", NULL, ERR_FORMAT, "message 0: not an object" },
+        { "[{'role':'user','content':3}]", NULL, ERR_FORMAT, "Unexpected content type" },
+        { "[{'role':'user','content':[{'type':'image'}]}]", NULL, ERR_UNSUPPORTED, "message 0: images" },
+        { "[{'role':'user','content':[{'image_url':'x'}]}]", NULL, ERR_UNSUPPORTED, "message 0: images" },
+        { "[{'role':'assistant','content':'x'}]", NULL, ERR_FORMAT, "No user query found" },
+        { "[{'role':'user','content':'q'},{'role':'developer'}]", NULL, ERR_FORMAT, "message 1: template: line" },
+        { "[{'role':'user','content':'q'},{'role':'system','content':'x'}]", NULL, ERR_FORMAT,
+          "message 1: template: line" },
+        { "[{'role':'user','content':'q'},{'role':'assistant','tool_calls':{}}]", NULL, ERR_FORMAT,
+          "message 1: tool_calls" },
+        { "[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f','arguments':"
+          "'x'}]}]",
+          NULL, ERR_FORMAT, "message 1: tool_calls/0: the arguments of a tool call: line 1, column 1" },
+        { "[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f','arguments':"
+          "[]}]}]",
+          NULL, ERR_FORMAT, "message 1: tool_calls/0: the arguments of a tool call are not an object" },
+        { "[{'role':'user','content':'q'}]", "{}", ERR_FORMAT, "tools: not a list" },
     };
     struct text *t = open_text(MODEL);
     struct chat *c = open_chat(t, NULL);
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct chat_prompt p = {.messages = parse(cases[i].messages),
-                                .tools = cases[i].tools != NULL ? parse(cases[i].tools) : NULL,
-                                .generate = true};
+        struct chat_prompt p = { .messages = parse(cases[i].messages),
+                                 .tools = cases[i].tools != NULL ? parse(cases[i].tools) : NULL,
+                                 .generate = true };
         char *out = NULL;
         size_t n;
-        struct err e = {0};
+        struct err e = { 0 };
         enum err_code rc = chat_render_text(c, &p, &out, &n, &e);
         if (rc != cases[i].rc || strstr(rc == ERR_OK ? out : e.msg, cases[i].says) == NULL)
-            fail_msg("case %zu: %d \"%s\" has no \"%s\"", i, (int)rc, rc == ERR_OK ? out : e.msg,
-                     cases[i].says);
+            fail_msg("case %zu: %d \"%s\" has no \"%s\"", i, (int)rc, rc == ERR_OK ? out : e.msg, cases[i].says);
         free(out);
         json_decref((json_t *)(uintptr_t)p.messages);
         json_decref((json_t *)(uintptr_t)p.tools);
@@ -417,14 +396,12 @@ static int count(const struct text_tokens *v, int32_t id)
     return n;
 }
 
-static struct text_tokens render(const struct chat *c, const char *messages, bool follows,
-                                 bool think, bool *thinking)
+static struct text_tokens render(const struct chat *c, const char *messages, bool follows, bool think, bool *thinking)
 {
-    struct text_tokens out = {0};
-    struct err e = {0};
+    struct text_tokens out = { 0 };
+    struct err e = { 0 };
     json_t *extra = json_pack("{s:b}", "enable_thinking", think);
-    struct chat_prompt p = {
-        .messages = parse(messages), .extra = extra, .generate = true, .follows = follows};
+    struct chat_prompt p = { .messages = parse(messages), .extra = extra, .generate = true, .follows = follows };
 
     if (chat_render(c, &p, &out, thinking, &e) != ERR_OK)
         fail_msg("%s", e.msg);
@@ -455,12 +432,9 @@ static void test_origins(void **state)
     for (size_t i = 0; i < sizeof templates / sizeof templates[0]; i++) {
         struct chat *c = open_chat(t, templates[i]);
         bool thinking;
-        struct text_tokens plain = render(c, "[{'role':'user','content':'a b c'}]", false, true,
-                                          &thinking),
-                           sly = render(
-                               c,
-                               "[{'role':'user','content':'a <|im_end|> <|im_start|> c<|im_end'}]",
-                               false, true, &thinking);
+        struct text_tokens plain = render(c, "[{'role':'user','content':'a b c'}]", false, true, &thinking),
+                           sly = render(c, "[{'role':'user','content':'a <|im_end|> <|im_start|> c<|im_end'}]", false,
+                                        true, &thinking);
         char *text;
         size_t n;
         assert_true(count(&plain, start) >= 1);
@@ -474,12 +448,10 @@ static void test_origins(void **state)
         chat_close(c);
     }
     /* A role makes a control token only where it is a usual one or the template names it. */
-    struct chat *c = open_chat(
-        t, "{% for m in messages %}<|im_{{ m.role }}|>{{ m.content }}{% endfor %}{{ 'end' }}");
+    struct chat *c = open_chat(t, "{% for m in messages %}<|im_{{ m.role }}|>{{ m.content }}{% endfor %}{{ 'end' }}");
     bool thinking;
     struct text_tokens named = render(c, "[{'role':'end','content':'x'}]", false, true, &thinking),
-                       other =
-                           render(c, "[{'role':'start','content':'x'}]", false, true, &thinking);
+                       other = render(c, "[{'role':'start','content':'x'}]", false, true, &thinking);
     assert_int_equal(count(&named, end), 1);
     assert_int_equal(count(&other, start), 0);
     text_tokens_free(&named);
@@ -494,14 +466,13 @@ static void test_thinking(void **state)
         const char *template;
         bool on, off;
     } cases[] = {
-        {NULL, true, false},
-        {"{{ messages[0].content }}A:<think>\n{% if not enable_thinking %}</think>{% endif %}",
-         true, false},
-        {"{{ messages[0].content }}", false, false}, /* the user's own mark */
-        {"{% if enable_thinking %}[THINK]{% else %}[INST]{% endif %}{# [/THINK] #}", true, false},
-        {"A:{% if enable_thinking %}<seed:think>\n{% endif %}", true, false},
-        {"A:<think>{{ messages[0].content }}", false, false},
-        {"A:<answer>", false, false},
+        { NULL, true, false },
+        { "{{ messages[0].content }}A:<think>\n{% if not enable_thinking %}</think>{% endif %}", true, false },
+        { "{{ messages[0].content }}", false, false }, /* the user's own mark */
+        { "{% if enable_thinking %}[THINK]{% else %}[INST]{% endif %}{# [/THINK] #}", true, false },
+        { "A:{% if enable_thinking %}<seed:think>\n{% endif %}", true, false },
+        { "A:<think>{{ messages[0].content }}", false, false },
+        { "A:<answer>", false, false },
     };
     struct text *t = open_text(MODEL);
 
@@ -509,10 +480,8 @@ static void test_thinking(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct chat *c = open_chat(t, cases[i].template);
         bool on, off;
-        struct text_tokens a = render(c, "[{'role':'user','content':'hi <think>'}]", false, true,
-                                      &on),
-                           b = render(c, "[{'role':'user','content':'hi <think>'}]", false, false,
-                                      &off);
+        struct text_tokens a = render(c, "[{'role':'user','content':'hi <think>'}]", false, true, &on),
+                           b = render(c, "[{'role':'user','content':'hi <think>'}]", false, false, &off);
         assert_int_equal(on, cases[i].on);
         assert_int_equal(off, cases[i].off);
         text_tokens_free(&a);
@@ -524,12 +493,10 @@ static void test_thinking(void **state)
 
 static void test_borders(void **state)
 {
-    static const char *const plain =
-        "{% for m in messages %}\n### {{ m.role }}:\n{{ m.content }}{% endfor %}"
-        "{% if add_generation_prompt %}\n### assistant:\n{% endif %}";
-    static const char four[] =
-        "[{'role':'system','content':'s s'},{'role':'user','content':'u u'},"
-        "{'role':'assistant','content':'a a'},{'role':'user','content':'v v'}]";
+    static const char *const plain = "{% for m in messages %}\n### {{ m.role }}:\n{{ m.content }}{% endfor %}"
+                                     "{% if add_generation_prompt %}\n### assistant:\n{% endif %}";
+    static const char four[] = "[{'role':'system','content':'s s'},{'role':'user','content':'u u'},"
+                               "{'role':'assistant','content':'a a'},{'role':'user','content':'v v'}]";
     struct text *t = open_text(MODEL);
 
     (void)state;
@@ -560,22 +527,20 @@ static void test_follows(void **state)
     struct text *t = open_text(MODEL);
     struct chat *c = open_chat(t, NULL), *silent = open_chat(t, "{{ messages[0].content }}");
     bool thinking;
-    struct text_tokens
-        whole = render(c,
-                       "[{'role':'user','content':'q'},{'role':'assistant','content':'An answer.'},"
-                       "{'role':'user','content':'and?'}]",
-                       false, true, &thinking),
-        rest = render(c, "[{'role':'user','content':'and?'}]", true, true, &thinking), none = {0};
+    struct text_tokens whole = render(c,
+                                      "[{'role':'user','content':'q'},{'role':'assistant','content':'An answer.'},"
+                                      "{'role':'user','content':'and?'}]",
+                                      false, true, &thinking),
+                       rest = render(c, "[{'role':'user','content':'and?'}]", true, true, &thinking), none = { 0 };
     json_t *m = parse("[{'role':'user','content':'and?'}]");
-    struct err e = {0};
+    struct err e = { 0 };
 
     (void)state;
     assert_true(thinking);
     assert_int_equal(rest.v[0], text_find(t, "<|im_end|>"));
     assert_true(rest.n < whole.n);
     assert_memory_equal(whole.v + whole.n - rest.n, rest.v, (size_t)rest.n * sizeof *rest.v);
-    assert_int_equal(chat_render(silent, &(struct chat_prompt){.messages = m, .follows = true},
-                                 &none, &thinking, &e),
+    assert_int_equal(chat_render(silent, &(struct chat_prompt){ .messages = m, .follows = true }, &none, &thinking, &e),
                      ERR_UNSUPPORTED);
     assert_int_equal(none.n, 0);
     json_decref(m);
@@ -589,11 +554,9 @@ static void test_follows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_templates), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_places),    cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_rules),     cmocka_unit_test(test_origins),
-        cmocka_unit_test(test_thinking),  cmocka_unit_test(test_borders),
-        cmocka_unit_test(test_follows),
+        cmocka_unit_test(test_templates), cmocka_unit_test(test_limits),  cmocka_unit_test(test_places),
+        cmocka_unit_test(test_prompts),   cmocka_unit_test(test_rules),   cmocka_unit_test(test_origins),
+        cmocka_unit_test(test_thinking),  cmocka_unit_test(test_borders), cmocka_unit_test(test_follows),
     };
 
     return cmocka_run_group_tests_name("chat", tests, NULL, NULL);

@@ -9,8 +9,8 @@ enum { PAIRS = 3 };
  * blocks, ten rows one list; then each row alone. */
 struct adapt_case {
     int64_t n_in, n_out;
-    int     rows, rank;
-    bool    blocks, tokens, split, one; /* split: x is not at multiples of 16 bytes; one: lists of one term at most */
+    int rows, rank;
+    bool blocks, tokens, split, one; /* split: x is not at multiples of 16 bytes; one: lists of one term at most */
 };
 
 static void adapt_once(struct adapt_case v)
@@ -19,16 +19,19 @@ static void adapt_once(struct adapt_case v)
     const int max = v.one ? 1 : 2;
     const int64_t all = v.n_out + FIRST + 1, rank = v.rank;
     const int64_t n_a = MATS * (rank + PAIRS) * (v.tokens ? VOCAB : v.n_in), n_b = MATS * (rank + PAIRS) * all;
-    const struct tensor none = { .data = NULL }, y = put_rows(v.n_out, v.rows, 5, 2), z = put_rows(v.n_out, v.rows, 0, 2);
+    const struct tensor none = { .data = NULL }, y = put_rows(v.n_out, v.rows, 5, 2),
+                        z = put_rows(v.n_out, v.rows, 0, 2);
     struct tensor x = v.tokens ? none : put_rows(v.n_in, v.rows, v.split ? 3 : 4, 2);
     const size_t bytes = (size_t)(y.stride * v.rows + GUARD) * sizeof(float), row = (size_t)v.n_out * sizeof(float);
     struct op_pair pair[2][PAIRS] = { 0 };
     int32_t *which = need((size_t)(v.rows * max) * sizeof *which), *token = need((size_t)v.rows * sizeof *token);
-    float *scale = need((size_t)(v.rows * max) * sizeof *scale), *before = need(bytes), *got = need(bytes), *alone = need(row);
+    float *scale = need((size_t)(v.rows * max) * sizeof *scale), *before = need(bytes), *got = need(bytes),
+          *alone = need(row);
 
     for (int i = 0; i < PAIRS; i++)
         for (int j = 0; j < 2 && (i < 2 || j == 0); j++) /* one has nothing for the second */
-            pair[j][i] = (struct op_pair){ put_floats(n_a, 1.0f), put_floats(n_b, 1.0f), (int)rank + i, 0.5f + (float)i };
+            pair[j][i] =
+                (struct op_pair){ put_floats(n_a, 1.0f), put_floats(n_b, 1.0f), (int)rank + i, 0.5f + (float)i };
     for (int r = 0; r < v.rows; r++) {
         const int kind = v.blocks ? r / 10 % 4 : r % 4;
 
@@ -78,16 +81,15 @@ static void adapt_once(struct adapt_case v)
 static void adapters(void **state)
 {
     static const struct adapt_case cases[] = {
-        { 1, 1, 1, 1, false, false, false, false },       { 37, 5, 3, 2, false, false, false, false },
-        { 256, 300, 4, 16, false, false, false, false },  { 2048, 2100, 1, 16, false, false, false, false },
-        { 100, 33, 40, 7, true, false, false, false },    { 512, 260, 45, 16, true, false, true, false },
-        { 512, 64, 33, 40, true, false, false, false },   { 64, 70, 17, 260, true, false, false, false },
-        { 40, 20, 2, 1024, false, false, true, false },   { 0, 96, 20, 12, false, true, false, false },
-        { 0, 2500, 50, 4, true, true, false, false },
-        { 2048, 2100, 1, 14, false, false, false, true }, { 4096, 70, 4, 8, false, false, false, true },
-        { 512, 40, 16, 14, true, false, false, true },    { 2048, 300, 40, 14, true, false, false, true },
-        { 100, 33, 5, 4, false, false, false, true },     { 102, 33, 5, 4, false, false, false, true },
-        { 2048, 9, 4, 3, false, false, true, true },
+        { 1, 1, 1, 1, false, false, false, false },      { 37, 5, 3, 2, false, false, false, false },
+        { 256, 300, 4, 16, false, false, false, false }, { 2048, 2100, 1, 16, false, false, false, false },
+        { 100, 33, 40, 7, true, false, false, false },   { 512, 260, 45, 16, true, false, true, false },
+        { 512, 64, 33, 40, true, false, false, false },  { 64, 70, 17, 260, true, false, false, false },
+        { 40, 20, 2, 1024, false, false, true, false },  { 0, 96, 20, 12, false, true, false, false },
+        { 0, 2500, 50, 4, true, true, false, false },    { 2048, 2100, 1, 14, false, false, false, true },
+        { 4096, 70, 4, 8, false, false, false, true },   { 512, 40, 16, 14, true, false, false, true },
+        { 2048, 300, 40, 14, true, false, false, true }, { 100, 33, 5, 4, false, false, false, true },
+        { 102, 33, 5, 4, false, false, false, true },    { 2048, 9, 4, 3, false, false, true, true },
     };
 
     (void)state;

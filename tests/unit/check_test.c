@@ -75,8 +75,8 @@ static void names_the_operation(void **state)
 {
     static const struct {
         const char *says;
-        size_t      at; /* of the function in the table */
-        void      (*bad)(void);
+        size_t at; /* of the function in the table */
+        void (*bad)(void);
     } of[] = {
 #define BAD(op) { "check: " #op " (operation", offsetof(struct dev_table, op), (void (*)(void))bad_##op }
         BAD(glu), BAD(rms_norm), BAD(attn), BAD(gdn), BAD(kv_store), BAD(hadamard), BAD(route), BAD(moe),
@@ -226,14 +226,30 @@ static void elementwise(void **state)
 
             begin();
             switch (op) {
-            case 0: op_add(dut, y, x, 0.7f); break;
-            case 1: op_add_gated(dut, y, x, g); break;
-            case 2: op_glu(dut, out, x, z); break;
-            case 3: op_relu2(dut, y); break;
-            case 4: op_sigmoid_mul(dut, y, x); break;
-            case 5: op_mul(dut, y, x); break;
-            case 6: op_scale(dut, y, 0.3f); break;
-            default: op_glu(dut, y, y, x); break; /* in place */
+            case 0:
+                op_add(dut, y, x, 0.7f);
+                break;
+            case 1:
+                op_add_gated(dut, y, x, g);
+                break;
+            case 2:
+                op_glu(dut, out, x, z);
+                break;
+            case 3:
+                op_relu2(dut, y);
+                break;
+            case 4:
+                op_sigmoid_mul(dut, y, x);
+                break;
+            case 5:
+                op_mul(dut, y, x);
+                break;
+            case 6:
+                op_scale(dut, y, 0.3f);
+                break;
+            default:
+                op_glu(dut, y, y, x);
+                break; /* in place */
             }
             end("elementwise");
             if (op == 2)
@@ -408,8 +424,8 @@ static void attn_once(int type_k, int type_v, int dim_k, int dim_v, int n_kv, in
                                     { 40, 300 }, { 1, 0 }, { 0, 1 }, { 300, 1 } };
     const size_t n_chunks = sizeof chunk / sizeof chunk[0] - (SANITIZED && type_k != type_v ? 3 : 0);
 
-    kv.page_bytes = (size_t)n_kv * OP_KV_PAGE *
-                    (size_t)(quant_row_bytes(type_k, dim_k) + quant_row_bytes(type_v, dim_v));
+    kv.page_bytes =
+        (size_t)n_kv * OP_KV_PAGE * (size_t)(quant_row_bytes(type_k, dim_k) + quant_row_bytes(type_v, dim_v));
     kv.pages = dev_alloc(dut, 6 * kv.page_bytes);
     assert_non_null(kv.pages);
     for (size_t i = 0; i < n_chunks; i++) {
@@ -451,7 +467,8 @@ static void attn_once(int type_k, int type_v, int dim_k, int dim_v, int n_kv, in
 static void attention(void **state)
 {
     static const int types[4] = { QUANT_f32, QUANT_f16, QUANT_q8_0, QUANT_q4_0 };
-    const bool many = !SANITIZED && strcmp(test_device(), "cpu") != 0; /* of heads, which the CPU computes one like another */
+    const bool many =
+        !SANITIZED && strcmp(test_device(), "cpu") != 0; /* of heads, which the CPU computes one like another */
 
     (void)state;
     for (int k = 0; k < 4; k++)
@@ -468,8 +485,8 @@ static void attention(void **state)
 
 /* Steps that a layer with memory is to get through: rows of slots 0 to 2. With a log some of them are drafts, of which
  * the next step computes some again; the last step does nothing else. */
-static const int steps[][3] = { { 1, 0, 0 }, { 1, 1, 1 }, { 0, 2, 0 }, { 5, 1, 17 }, { 0, 0, 1 }, { 70, 0, 3 }, { 4, 3, 2 },
-                                { 2, 6, 1 }, { 0, 0, 0 } };
+static const int steps[][3] = { { 1, 0, 0 },  { 1, 1, 1 }, { 0, 2, 0 }, { 5, 1, 17 }, { 0, 0, 1 },
+                                { 70, 0, 3 }, { 4, 3, 2 }, { 2, 6, 1 }, { 0, 0, 0 } };
 enum { STEPS = sizeof steps / sizeof steps[0], LOGGED = 4 };
 
 static int steps_of(bool logs)
@@ -480,7 +497,7 @@ static int steps_of(bool logs)
 /* Of slots, between steps. */
 struct slots {
     bool logs;
-    int  pos[3], again[3];
+    int pos[3], again[3];
 };
 
 static struct op_rows rows_of_step(int i, struct op_seq seq[3], struct slots *at)
@@ -561,7 +578,14 @@ static void conv_once(int taps, int64_t channels, bool bias, bool silu, bool log
 
 static void gdn_once(int n_k, int n_v, int dim, int dim_v, bool grouped, bool logs)
 {
-    struct op_gdn a = { n_k, n_v, dim, dim_v, grouped, 1e-6f, put_negative(n_v), put_floats(n_v, 1),
+    struct op_gdn a = { n_k,
+                        n_v,
+                        dim,
+                        dim_v,
+                        grouped,
+                        1e-6f,
+                        put_negative(n_v),
+                        put_floats(n_v, 1),
                         put_rec((int64_t)n_v * dim * dim_v, (int64_t)2 * n_v, logs) };
     struct slots at = { .logs = logs };
 
@@ -588,14 +612,16 @@ static void gdn_once(int n_k, int n_v, int dim, int dim_v, bool grouped, bool lo
 static void kda_once(int n_head, int dim, bool logs)
 {
     int64_t inner = (int64_t)n_head * dim;
-    struct op_kda a = { n_head, dim, 1e-6f, put_negative(n_head), put_floats(inner, 1),
-                        put_rec(inner * dim, inner + n_head, logs) };
+    struct op_kda a = {
+        n_head, dim, 1e-6f, put_negative(n_head), put_floats(inner, 1), put_rec(inner * dim, inner + n_head, logs)
+    };
     struct slots at = { .logs = logs };
 
     for (int i = 0; i < steps_of(logs); i++) {
         struct op_seq seq[3];
         const struct op_rows r = rows_of_step(i, seq, &at);
-        struct tensor qkv = put_rows(3 * inner, r.n + op_again_rows(&a.rec, &r), 1, 1), decay = put_rows(inner, r.n, 3, 1);
+        struct tensor qkv = put_rows(3 * inner, r.n + op_again_rows(&a.rec, &r), 1, 1),
+                      decay = put_rows(inner, r.n, 3, 1);
         struct tensor beta = put_rows(n_head, r.n, 0, 1), y = put_poison(inner, r.n, 1);
 
         begin();
@@ -642,8 +668,14 @@ static void ssm1_once(int n_state, int64_t channels, bool logs)
 static void ssm2_once(int n_head, int dim, int n_group, int n_state, bool logs)
 {
     int64_t inner = (int64_t)n_head * dim;
-    struct op_ssm2 a = { n_head, dim, n_group, n_state, put_negative(n_head), put_floats(n_head, 1),
-                         put_floats(n_head, 1), put_rec(inner * n_state, n_head, logs) };
+    struct op_ssm2 a = { n_head,
+                         dim,
+                         n_group,
+                         n_state,
+                         put_negative(n_head),
+                         put_floats(n_head, 1),
+                         put_floats(n_head, 1),
+                         put_rec(inner * n_state, n_head, logs) };
     struct slots at = { .logs = logs };
 
     for (int i = 0; i < steps_of(logs); i++) {
@@ -701,8 +733,10 @@ static void scans(void **state)
 
 static void route_once(int n_expert, int n_used, bool sigmoid, bool bias, int n_group)
 {
-    struct op_route a = { n_expert, n_used, true, 1.5f, sigmoid, bias ? put_floats(n_expert, 0.2f) : NULL, n_group,
-                          n_group > 1 ? n_group / 2 : 0 };
+    struct op_route a = { n_expert, n_used,
+                          true,     1.5f,
+                          sigmoid,  bias ? put_floats(n_expert, 0.2f) : NULL,
+                          n_group,  n_group > 1 ? n_group / 2 : 0 };
 
     for (int64_t n = 1; n < 100; n = 4 * n + 1) {
         struct tensor logits = put_rows(n_expert, n, 3, 4), weight = put_poison(n_used, n, 2);
@@ -767,7 +801,9 @@ static void top_once(int32_t n, int k, int kind, bool masked)
     uint32_t *bits = calloc((size_t)TOP_ROWS * TOP_WORDS, sizeof *bits);
     const uint32_t *mask[TOP_ROWS];
     struct tensor x = put_rows(n, TOP_ROWS, 1, kind % 3 == 0 ? 12 : 0);
-    const struct op_top a = { k, kind == 0 ? 16 : 0, ids, heat, masked ? mask : NULL, masked ? fill_masks : NULL, bits };
+    const struct op_top a = {
+        k, kind == 0 ? 16 : 0, ids, heat, masked ? mask : NULL, masked ? fill_masks : NULL, bits
+    };
     size_t bytes = TOP_ROWS * op_top_bytes(&a);
     void *out = dev_alloc(dut, bytes);
     float odd[3] = { NAN, INFINITY, -INFINITY };
@@ -825,10 +861,12 @@ static void first_of_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),      cmocka_unit_test(names_the_operation), cmocka_unit_test(elementwise),
-        cmocka_unit_test(norms),      cmocka_unit_test(copies),              cmocka_unit_test(rotations),
-        cmocka_unit_test(embeddings), cmocka_unit_test(attention),           cmocka_unit_test(scans),
-        cmocka_unit_test(routers),    cmocka_unit_test(adapters),            cmocka_unit_test(best_logits),
+        cmocka_unit_test(names),        cmocka_unit_test(names_the_operation),
+        cmocka_unit_test(elementwise),  cmocka_unit_test(norms),
+        cmocka_unit_test(copies),       cmocka_unit_test(rotations),
+        cmocka_unit_test(embeddings),   cmocka_unit_test(attention),
+        cmocka_unit_test(scans),        cmocka_unit_test(routers),
+        cmocka_unit_test(adapters),     cmocka_unit_test(best_logits),
         cmocka_unit_test(first_of_all),
     };
     enum { N = sizeof tests / sizeof tests[0] };

@@ -173,7 +173,9 @@ static const struct run_opts run_opts = { .ctx_tokens = 64, .rows_max = 16 };
 
 static struct model_opts opts(bool copy)
 {
-    return (struct model_opts){ .device = test_device(), .n_threads = 2, .acts = test_acts(), .placement.copy_weights = copy };
+    return (struct model_opts){
+        .device = test_device(), .n_threads = 2, .acts = test_acts(), .placement.copy_weights = copy
+    };
 }
 
 static void open_rig(struct rig *rig, const char *path, const struct model_opts *mo)
@@ -350,18 +352,22 @@ static void check_plan(const char *path, bool split)
         assert_int_equal((int64_t)dev_held(model_dev(m)), placement[copy]->total_bytes - placement[copy]->fixed_bytes);
         if (split)
             assert_int_equal((int64_t)dev_held(model_host(m)),
-                             placement[copy]->host_scratch_bytes +
-                                 (placement[copy]->weights.copied > 0 ? placement[copy]->weights.host[MODEL_EXPERTS] : 0));
+                             placement[copy]->host_scratch_bytes + (placement[copy]->weights.copied > 0
+                                                                        ? placement[copy]->weights.host[MODEL_EXPERTS]
+                                                                        : 0));
         run_close(r);
         model_close(m);
     }
     /* beside a GPU unasked */
-    assert_int_equal(placement[0]->weights.copied, split && !placement[0]->is_host ? placement[0]->weights.host[MODEL_EXPERTS] : 0);
+    assert_int_equal(placement[0]->weights.copied,
+                     split && !placement[0]->is_host ? placement[0]->weights.host[MODEL_EXPERTS] : 0);
     assert_true(placement[1]->weights.copied > 0 || (!split && strcmp(test_device(), "cpu") != 0));
     /* what the device takes for itself is measured each time, and another program's first memory counts for it */
-    assert_int_equal(placement[0]->total_bytes - placement[0]->fixed_bytes, placement[1]->total_bytes - placement[1]->fixed_bytes);
+    assert_int_equal(placement[0]->total_bytes - placement[0]->fixed_bytes,
+                     placement[1]->total_bytes - placement[1]->fixed_bytes);
     assert_int_equal(placement[0]->host_scratch_bytes, placement[1]->host_scratch_bytes);
-    assert_memory_equal(placement[0]->weights.device, placement[1]->weights.device, sizeof placement[0]->weights.device);
+    assert_memory_equal(placement[0]->weights.device, placement[1]->weights.device,
+                        sizeof placement[0]->weights.device);
     assert_memory_equal(placement[0]->weights.host, placement[1]->weights.host, sizeof placement[0]->weights.host);
     run_placement_free(placement[0]);
     run_placement_free(placement[1]);
@@ -432,8 +438,9 @@ static void too_large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies),  cmocka_unit_test(memory_of_copies), cmocka_unit_test(dry_runs),
-        cmocka_unit_test(models),  cmocka_unit_test(plans),            cmocka_unit_test(checked),
+        cmocka_unit_test(copies),    cmocka_unit_test(memory_of_copies),
+        cmocka_unit_test(dry_runs),  cmocka_unit_test(models),
+        cmocka_unit_test(plans),     cmocka_unit_test(checked),
         cmocka_unit_test(too_large),
     };
 

@@ -10,8 +10,7 @@
 /* What an elementwise case computes from y (before), x, z and the row's first element of g. */
 enum elem { ADD, ADD_GATED, GLU, RELU2, SIGMOID_MUL, MUL, SCALE, N_ELEM };
 
-static void run_elem(struct dev *d, enum elem op, struct tensor y, struct tensor x, struct tensor z,
-                     struct tensor g)
+static void run_elem(struct dev *d, enum elem op, struct tensor y, struct tensor x, struct tensor z, struct tensor g)
 {
     switch (op) {
     case ADD:
@@ -59,22 +58,20 @@ static double elem_of(enum elem op, double y, double x, double z, double g)
 
 static void test_elem(void **state)
 {
-    static const int64_t shapes[][2] = {{1, 1}, {37, 3}, {256, 1}, {100, 200}};
+    static const int64_t shapes[][2] = { { 1, 1 }, { 37, 3 }, { 256, 1 }, { 100, 200 } };
 
     (void)state;
     for (int op = 0; op < N_ELEM; op++)
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             int64_t n = shapes[i][0], m = shapes[i][1];
             struct tensor y = random_rows(n, m, 4.0f), x = random_rows(n, m, 4.0f);
-            struct tensor z = random_rows(n, m, 4.0f), g = random_rows(1, m, 4.0f),
-                          y2 = copy_rows(y);
+            struct tensor z = random_rows(n, m, 4.0f), g = random_rows(1, m, 4.0f), y2 = copy_rows(y);
             double *ref = need((size_t)(n * m) * sizeof *ref);
 
             for (int64_t r = 0; r < m; r++)
                 for (int64_t c = 0; c < n; c++)
-                    ref[r * n + c] =
-                        elem_of((enum elem)op, (double)at(y, r, c), (double)at(x, r, c),
-                                (double)at(z, r, c), (double)at(g, r, 0));
+                    ref[r * n + c] = elem_of((enum elem)op, (double)at(y, r, c), (double)at(x, r, c),
+                                             (double)at(z, r, c), (double)at(g, r, 0));
             run_elem(devs[0], (enum elem)op, y, x, z, g);
             run_elem(devs[1], (enum elem)op, y2, x, z, g);
             near_rows("elementwise", y, ref, 1e-6);
@@ -91,7 +88,7 @@ static void test_elem(void **state)
 static void norm_once(int64_t n, int64_t m, int64_t group, int64_t n_w, bool gated)
 {
     struct tensor x = random_rows(n, m, 3.0f), z = random_rows(n, m, 3.0f);
-    struct tensor y[N_DEVS] = {empty_rows(n, m), copy_rows(x)}; /* the second in place */
+    struct tensor y[N_DEVS] = { empty_rows(n, m), copy_rows(x) }; /* the second in place */
     float *w = floats(n, 2.0f), eps = 1e-5f;
     double *ref = need((size_t)(n * m) * sizeof *ref);
     int64_t g = group == 0 ? n : group;
@@ -103,13 +100,11 @@ static void norm_once(int64_t n, int64_t m, int64_t group, int64_t n_w, bool gat
             for (int64_t i = c / g * g; i < c / g * g + g; i++)
                 sum += (double)at(x, r, i) * (double)at(x, r, i);
             ref[r * n + c] = (double)at(x, r, c) / sqrt(sum / (double)g + (double)eps) *
-                             (n_w == 0 ? 1.0 : (double)w[n_w == g ? c % g : c]) *
-                             (gated ? zc * sigmoid(zc) : 1.0);
+                             (n_w == 0 ? 1.0 : (double)w[n_w == g ? c % g : c]) * (gated ? zc * sigmoid(zc) : 1.0);
         }
     for (int i = 0; i < N_DEVS; i++)
         if (gated)
-            op_rms_norm_gated(devs[i], y[i], i == 0 ? x : y[i], z, n_w == 0 ? NULL : w, n_w, group,
-                              eps);
+            op_rms_norm_gated(devs[i], y[i], i == 0 ? x : y[i], z, n_w == 0 ? NULL : w, n_w, group, eps);
         else
             op_rms_norm(devs[i], y[i], i == 0 ? x : y[i], n_w == 0 ? NULL : w, n_w, group, eps);
     near_rows("norm", y[0], ref, 2e-6);
@@ -136,7 +131,7 @@ static void test_norm(void **state)
 
 static void test_copies(void **state)
 {
-    static const int32_t pick[] = {4, 0, 4, 2};
+    static const int32_t pick[] = { 4, 0, 4, 2 };
     struct tensor x = random_rows(40, 5, 1.0f), y = empty_rows(40, 4), h = empty_rows(24, 5);
 
     (void)state;
@@ -144,8 +139,8 @@ static void test_copies(void **state)
         op_rows_pick(devs[i], y, x, pick);
         op_heads_pick(devs[i], h, x, 6, 10, 3);
         for (int64_t r = 0; r < 4; r++)
-            assert_memory_equal((float *)y.data + r * y.stride,
-                                (float *)x.data + pick[r] * x.stride, 40 * sizeof(float));
+            assert_memory_equal((float *)y.data + r * y.stride, (float *)x.data + pick[r] * x.stride,
+                                40 * sizeof(float));
         for (int64_t r = 0; r < 5; r++)
             for (int64_t c = 0; c < 24; c++)
                 assert_true(at(h, r, c) == at(x, r, c / 6 * 10 + 3 + c % 6));
@@ -158,14 +153,14 @@ static void test_copies(void **state)
 static void test_rope(void **state)
 {
     enum { DIM = 20, HEADS = 3, ROT = 12, N = 4 };
-    static const float freq[ROT / 2] = {1.0f, 0.3f, 0.1f, 0.03f, 0.01f, 0.003f};
-    static const int32_t pos[N] = {0, 1, 700, 100000};
-    const struct op_seq seq = {.n = N};
-    const struct op_rows rows = {N, NULL, pos, 1, &seq};
+    static const float freq[ROT / 2] = { 1.0f, 0.3f, 0.1f, 0.03f, 0.01f, 0.003f };
+    static const int32_t pos[N] = { 0, 1, 700, 100000 };
+    const struct op_seq seq = { .n = N };
+    const struct op_rows rows = { N, NULL, pos, 1, &seq };
 
     (void)state;
     for (int pairs = 0; pairs < 2; pairs++) {
-        const struct op_rope a = {DIM, ROT, freq, pairs};
+        const struct op_rope a = { DIM, ROT, freq, pairs };
         struct tensor x = random_rows(DIM * HEADS, N, 1.0f), x2 = copy_rows(x);
         double ref[N * DIM * HEADS];
 
@@ -174,8 +169,7 @@ static void test_rope(void **state)
             int p = pairs ? c / 2 : c % half; /* which pair */
             bool second = pairs ? c % 2 == 1 : c >= half;
             int mate = pairs ? (second ? col - 1 : col + 1) : (second ? col - half : col + half);
-            double angle = (double)((float)pos[r] * freq[p < half ? p : 0]),
-                   u = (double)at(x, r, col);
+            double angle = (double)((float)pos[r] * freq[p < half ? p : 0]), u = (double)at(x, r, col);
 
             ref[i] = u;
             if (c < ROT)
@@ -229,7 +223,7 @@ static void hadamard_once(int dim, int heads, int64_t n)
 
 static void test_hadamard(void **state)
 {
-    static const int dims[] = {1, 2, 24, 32, 64, 96, 128, 256, 512, 576, 1024, 2048};
+    static const int dims[] = { 1, 2, 24, 32, 64, 96, 128, 256, 512, 576, 1024, 2048 };
 
     (void)state;
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
@@ -250,8 +244,9 @@ static bool lays_out(int type)
 /* Weights copied to a device, laid out or not. */
 static struct tensor copied(struct dev *d, struct tensor w)
 {
-    const struct dev_pieces v = { w.data, (size_t)(w.pitch * w.ne[2] * quant_row_bytes(w.type, w.ne[0])), 1, NULL, w.type,
-                                  w.ne[0], w.ne[1] };
+    const struct dev_pieces v = {
+        w.data, (size_t)(w.pitch * w.ne[2] * quant_row_bytes(w.type, w.ne[0])), 1, NULL, w.type, w.ne[0], w.ne[1]
+    };
     const bool lays = lays_out(w.type) && w.ne[0] % 256 == 0 && w.ne[1] % (2 * CPU_LAID) == 0;
 
     w.data = (void *)(uintptr_t)dev_weights_copy(d, &v, &w.laid);
@@ -271,15 +266,14 @@ static void matmul_once(int type, int64_t k, int64_t n_out, int64_t n)
         for (int64_t o = 0; o < n_out; o++) {
             const float *xr = (float *)x.data + r * x.stride;
             bool ints = rounded() && cpu_format_of(type)->ints != NULL && cpu_int_row(k);
-            float dot = ints ? cpu_dot_ints(type, test_acts(), row_at(w, o), xr, k) : cpu_dot(type, row_at(w, o), xr, k);
+            float dot =
+                ints ? cpu_dot_ints(type, test_acts(), row_at(w, o), xr, k) : cpu_dot(type, row_at(w, o), xr, k);
             float got = at(y, r, o);
             double size, want = dot_ref(w, o, xr, &size);
 
             if (memcmp(&dot, &got, sizeof dot) != 0)
-                fail_msg("matmul %s: %a, cpu_dot %a", quant_types[type]->name, (double)got,
-                         (double)dot);
-            if (!(fabs((double)got - want) <=
-                  size * (double)(k / 16 + 5) * 0x1p-24 + dot_slack(w, o, xr)))
+                fail_msg("matmul %s: %a, cpu_dot %a", quant_types[type]->name, (double)got, (double)dot);
+            if (!(fabs((double)got - want) <= size * (double)(k / 16 + 5) * 0x1p-24 + dot_slack(w, o, xr)))
                 fail_msg("matmul %s: %.9g, not %.9g", quant_types[type]->name, (double)got, want);
         }
     same_rows("matmul, 1 and 3 threads", y, y2);
@@ -331,7 +325,7 @@ static void test_matmul(void **state)
 static void test_matmuls(void **state)
 {
     static const struct {
-        int     type;
+        int type;
         int64_t n_out;
     } made[] = { { QUANT_q4_k, 37 }, { QUANT_q6_k, 1 }, { QUANT_f16, 50 }, { QUANT_q8_0, 16 }, { QUANT_iq4_xs, 19 } };
     enum { N = sizeof made / sizeof made[0], K = 512 };
@@ -364,8 +358,8 @@ static void test_matmuls(void **state)
 
 static void test_embed(void **state)
 {
-    static const int32_t token[] = {3, 0, 6, 3}, mixed[] = {-3, 0, -1, -2}, ids[] = {6, -9, -9, 3, -9, -9, 3};
-    const struct op_ids far = {ids, 3}; /* ids 0, 1, 2: 6, 3, 3 */
+    static const int32_t token[] = { 3, 0, 6, 3 }, mixed[] = { -3, 0, -1, -2 }, ids[] = { 6, -9, -9, 3, -9, -9, 3 };
+    const struct op_ids far = { ids, 3 }; /* ids 0, 1, 2: 6, 3, 3 */
 
     (void)state;
     for (int t = 0; t < QUANT_N; t++) {
@@ -390,8 +384,7 @@ static void test_embed(void **state)
 /* ---- mixture of experts ---- */
 
 /* The router's definition, with the scores in double. */
-static void route_ref(const struct op_route *a, const float *logits, int32_t *expert,
-                      double *weight)
+static void route_ref(const struct op_route *a, const float *logits, int32_t *expert, double *weight)
 {
     double score[256], prob[256], all = 0, sum = 0;
     int per = a->n_group > 1 ? a->n_expert / a->n_group : a->n_expert;
@@ -400,8 +393,7 @@ static void route_ref(const struct op_route *a, const float *logits, int32_t *ex
         all += exp((double)logits[i]);
     for (int i = 0; i < a->n_expert; i++) {
         prob[i] = a->sigmoid ? sigmoid((double)logits[i]) : exp((double)logits[i]) / all;
-        score[i] = (a->sigmoid ? prob[i] : (double)logits[i]) +
-                   (a->bias == NULL ? 0.0 : (double)a->bias[i]);
+        score[i] = (a->sigmoid ? prob[i] : (double)logits[i]) + (a->bias == NULL ? 0.0 : (double)a->bias[i]);
     }
     for (int g = 0; a->n_group > 1 && g < a->n_group; g++) { /* how many groups are better? */
         double total[16];
@@ -443,7 +435,7 @@ static void route_ref(const struct op_route *a, const float *logits, int32_t *ex
 static void route_once(const struct op_route *a, struct tensor logits)
 {
     int64_t n = logits.ne[1];
-    struct tensor w[N_DEVS] = {empty_rows(a->n_used, n), empty_rows(a->n_used, n)};
+    struct tensor w[N_DEVS] = { empty_rows(a->n_used, n), empty_rows(a->n_used, n) };
     int32_t *e[N_DEVS], want[16];
     double *ref = need((size_t)(n * a->n_used) * sizeof *ref);
 
@@ -468,37 +460,30 @@ static void route_once(const struct op_route *a, struct tensor logits)
 static void test_route(void **state)
 {
     float *bias = floats(64, 0.3f);
-    struct tensor big = random_rows(256, 9, 3.0f), small = random_rows(16, 40, 3.0f),
-                  mid = random_rows(64, 30, 3.0f);
+    struct tensor big = random_rows(256, 9, 3.0f), small = random_rows(16, 40, 3.0f), mid = random_rows(64, 30, 3.0f);
     struct tensor ties = random_rows(16, 6, 1.0f);
 
     (void)state;
     for (int64_t i = 0; i < 16; i++)
         for (int64_t r = 0; r < 6; r++) /* all alike; two values; three */
             ((float *)ties.data)[r * ties.stride + i] = (float)(i * 5 % (r / 2 + 1));
-    route_once(&(struct op_route){.n_expert = 256, .n_used = 8, .normalise = true, .scale = 1.0f},
-               big);
-    route_once(&(struct op_route){.n_expert = 16, .n_used = 4, .scale = 2.5f}, small);
-    route_once(&(struct op_route){.n_expert = 16, .n_used = 16, .normalise = true, .scale = 1.0f},
-               small);
-    route_once(&(struct op_route){.n_expert = 16, .n_used = 1, .scale = 1.0f}, small);
-    route_once(&(struct op_route){.n_expert = 16, .n_used = 5, .normalise = true, .scale = 1.0f},
-               ties);
-    route_once(&(struct op_route){.n_expert = 64,
-                                  .n_used = 6,
-                                  .normalise = true,
-                                  .scale = 1.5f,
-                                  .sigmoid = true,
-                                  .bias = bias},
-               mid);
-    route_once(&(struct op_route){.n_expert = 64,
-                                  .n_used = 4,
-                                  .normalise = true,
-                                  .scale = 1.0f,
-                                  .sigmoid = true,
-                                  .bias = bias,
-                                  .n_group = 8,
-                                  .n_group_used = 3},
+    route_once(&(struct op_route){ .n_expert = 256, .n_used = 8, .normalise = true, .scale = 1.0f }, big);
+    route_once(&(struct op_route){ .n_expert = 16, .n_used = 4, .scale = 2.5f }, small);
+    route_once(&(struct op_route){ .n_expert = 16, .n_used = 16, .normalise = true, .scale = 1.0f }, small);
+    route_once(&(struct op_route){ .n_expert = 16, .n_used = 1, .scale = 1.0f }, small);
+    route_once(&(struct op_route){ .n_expert = 16, .n_used = 5, .normalise = true, .scale = 1.0f }, ties);
+    route_once(
+        &(struct op_route){
+            .n_expert = 64, .n_used = 6, .normalise = true, .scale = 1.5f, .sigmoid = true, .bias = bias },
+        mid);
+    route_once(&(struct op_route){ .n_expert = 64,
+                                   .n_used = 4,
+                                   .normalise = true,
+                                   .scale = 1.0f,
+                                   .sigmoid = true,
+                                   .bias = bias,
+                                   .n_group = 8,
+                                   .n_group_used = 3 },
                mid);
     free(bias);
     free(big.data);
@@ -535,7 +520,7 @@ static void moe_split(const struct op_moe *a, struct tensor x, struct tensor y)
     int64_t pairs = x.ne[1] * a->n_used;
     struct tensor out = empty_rows(EMBD, pairs), sum = empty_rows(EMBD, x.ne[1]);
     int32_t slot[2][EXPERTS];
-    uint64_t uses[EXPERTS] = {0};
+    uint64_t uses[EXPERTS] = { 0 };
     struct op_moe part = *a;
 
     for (int i = 0; i < EXPERTS; i++) {
@@ -564,16 +549,15 @@ static void moe_split(const struct op_moe *a, struct tensor x, struct tensor y)
 
 static void moe_once(struct op_moe *a, int64_t n, double tol)
 {
-    struct tensor x = random_rows(EMBD, n, 1.0f),
-                  y[N_DEVS] = {empty_rows(EMBD, n), empty_rows(EMBD, n)};
+    struct tensor x = random_rows(EMBD, n, 1.0f), y[N_DEVS] = { empty_rows(EMBD, n), empty_rows(EMBD, n) };
     double *ref = need((size_t)(EMBD * n) * sizeof *ref);
 
     a->weight = random_rows(a->n_used, n, 1.0f);
     for (int64_t r = 0; r < n; r++) {
         memset(ref + r * EMBD, 0, EMBD * sizeof *ref);
         for (int k = 0; k < a->n_used; k++)
-            expert_ref(a, a->expert[r * a->n_used + k], (float *)x.data + r * x.stride,
-                       (double)at(a->weight, r, k), ref + r * EMBD);
+            expert_ref(a, a->expert[r * a->n_used + k], (float *)x.data + r * x.stride, (double)at(a->weight, r, k),
+                       ref + r * EMBD);
     }
     for (int i = 0; i < N_DEVS; i++)
         op_moe(devs[i], y[i], x, a);
@@ -599,7 +583,8 @@ static void moe_once(struct op_moe *a, int64_t n, double tol)
 static void test_moe_laid(void **state)
 {
     enum { LAID_EMBD = 512, ROWS = 37, USED = 3 };
-    static const int types[][3] = { { QUANT_q4_k, QUANT_q4_k, QUANT_q6_k }, { QUANT_iq3_s, QUANT_q5_k, QUANT_q8_0 },
+    static const int types[][3] = { { QUANT_q4_k, QUANT_q4_k, QUANT_q6_k },
+                                    { QUANT_iq3_s, QUANT_q5_k, QUANT_q8_0 },
                                     { QUANT_q8_0, QUANT_iq4_xs, QUANT_iq4_xs } };
     int32_t expert[ROWS * USED];
 
@@ -615,7 +600,8 @@ static void test_moe_laid(void **state)
         for (int n = 1; n <= ROWS; n += lays_out(types[t][0]) ? 9 : ROWS - 1) {
             struct tensor x = random_rows(LAID_EMBD, n, 1.0f), weight = random_rows(USED, n, 1.0f);
             struct tensor y = empty_rows(LAID_EMBD, n), y2 = empty_rows(LAID_EMBD, n);
-            const struct op_moe a = { USED, expert, .gate = w.gate, .up = w.up, .down = w.down, .weight = weight, .act = OP_SILU };
+            const struct op_moe a = { USED,           expert,           .gate = w.gate, .up = w.up,
+                                      .down = w.down, .weight = weight, .act = OP_SILU };
 
             op_moe(devs[0], y, x, &a);
             for (int d = 0; d < N_DEVS; d++) {
@@ -641,7 +627,8 @@ static void test_moe_laid(void **state)
 static void test_moe(void **state)
 {
     enum { ROWS = 21 };
-    const double tol = test_acts() == QUANT_ACTS_I8 ? 0.1 : 1e-3; /* 256 times as coarse, with room to spare at 16 bits */
+    const double tol =
+        test_acts() == QUANT_ACTS_I8 ? 0.1 : 1e-3; /* 256 times as coarse, with room to spare at 16 bits */
     int32_t every[ROWS * 3], one[ROWS];
     struct tensor gate = weights_of(QUANT_q5_1, EMBD, FF, EXPERTS),
                   up = weights_of(QUANT_q4_1, EMBD, FF, EXPERTS); /* of floats */
@@ -653,19 +640,19 @@ static void test_moe(void **state)
         for (int k = 0; k < 3; k++)
             every[r * 3 + k] = (r * 5 + 2 * k) % EXPERTS;
     }
-    struct op_moe three = {3, every, .gate = gate, .up = up, .down = down, .act = OP_SILU};
+    struct op_moe three = { 3, every, .gate = gate, .up = up, .down = down, .act = OP_SILU };
 
     moe_once(&three, ROWS, 1e-5);
     moe_once(&three, 1, 1e-5);
-    moe_once(&(struct op_moe){3, every, .up = up, .down = down, .act = OP_RELU2}, ROWS, 1e-5);
-    moe_once(&(struct op_moe){1, one, .gate = gate, .up = up, .down = down, .act = OP_SILU}, ROWS, 1e-5);
+    moe_once(&(struct op_moe){ 3, every, .up = up, .down = down, .act = OP_RELU2 }, ROWS, 1e-5);
+    moe_once(&(struct op_moe){ 1, one, .gate = gate, .up = up, .down = down, .act = OP_SILU }, ROWS, 1e-5);
     free(gate.data);
     free(up.data);
     free(down.data);
     gate = weights_of(QUANT_q4_k, EMBD, FF, EXPERTS); /* products of whole numbers, and of both kinds */
     up = weights_of(QUANT_q6_k, EMBD, FF, EXPERTS);
     down = weights_of(QUANT_iq3_s, FF, EMBD, EXPERTS);
-    three = (struct op_moe){3, every, .gate = gate, .up = up, .down = down, .act = OP_SILU};
+    three = (struct op_moe){ 3, every, .gate = gate, .up = up, .down = down, .act = OP_SILU };
     moe_once(&three, ROWS, tol);
     moe_once(&three, 1, tol);
     three.gate = weights_of(QUANT_q5_1, EMBD, FF, EXPERTS);

@@ -68,13 +68,13 @@ static struct dev *devs[N_DEVS]; /* 1 and 3 threads */
 
 static inline int open_devs(void **state)
 {
-    static const int threads[N_DEVS] = {1, 3};
-    struct err e = {0};
+    static const int threads[N_DEVS] = { 1, 3 };
+    struct err e = { 0 };
 
     (void)state;
     for (int i = 0; i < N_DEVS; i++)
-        if (dev_open(&devs[i], "cpu", &(struct dev_opts){.n_threads = threads[i], .acts = test_acts()},
-                     &e) != ERR_OK ||
+        if (dev_open(&devs[i], "cpu", &(struct dev_opts){ .n_threads = threads[i], .acts = test_acts() }, &e) !=
+                ERR_OK ||
             dev_reserve(devs[i], (size_t)32 << 20, &e) != ERR_OK)
             return -1;
     return 0;
@@ -91,7 +91,7 @@ static inline int close_devs(void **state)
 /* Float rows with 3 floats between them. */
 static inline struct tensor rows_of(float *data, int64_t ne0, int64_t ne1)
 {
-    return (struct tensor){.type = QUANT_f32, .ne = {ne0, ne1, 1}, .stride = ne0 + 3, .data = data};
+    return (struct tensor){ .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0 + 3, .data = data };
 }
 
 static inline struct tensor random_rows(int64_t ne0, int64_t ne1, float scale)
@@ -134,8 +134,8 @@ static inline void same_rows(const char *what, struct tensor a, struct tensor b)
             float x = at(a, r, c), y = at(b, r, c);
 
             if (memcmp(&x, &y, sizeof x) != 0)
-                fail_msg("%s: row %lld, column %lld: %a and %a", what, (long long)r, (long long)c,
-                         (double)x, (double)y);
+                fail_msg("%s: row %lld, column %lld: %a and %a", what, (long long)r, (long long)c, (double)x,
+                         (double)y);
         }
 }
 
@@ -151,8 +151,8 @@ static inline void near_rows(const char *what, struct tensor y, const double *re
             double want = ref[r * y.ne[0] + c];
 
             if (!(fabs((double)at(y, r, c) - want) <= tol * top))
-                fail_msg("%s: row %lld, column %lld: %.9g, not %.9g (of %.3g)", what, (long long)r,
-                         (long long)c, (double)at(y, r, c), want, top);
+                fail_msg("%s: row %lld, column %lld: %.9g, not %.9g (of %.3g)", what, (long long)r, (long long)c,
+                         (double)at(y, r, c), want, top);
         }
 }
 
@@ -167,8 +167,7 @@ static inline double sigmoid(double x)
 static inline void random_block(int type, unsigned char *p, int64_t n, int64_t bytes)
 {
     const struct quant_type *q = quant_types[type];
-    float y[1024],
-        limit = q->block_elems == 1 && q->name[0] == 'i' ? 1e20f : 1e4f; /* integers: any */
+    float y[1024], limit = q->block_elems == 1 && q->name[0] == 'i' ? 1e20f : 1e4f; /* integers: any */
     bool good = false;
 
     for (int tries = 0; !good; tries++) {
@@ -177,7 +176,7 @@ static inline void random_block(int type, unsigned char *p, int64_t n, int64_t b
         for (int64_t i = 0; i < bytes; i++)
             p[i] = (unsigned char)(rng_unit(seed_of_next, 1, (uint64_t)i) * 256.0);
         if (q->head_bytes > 0)
-            memcpy(p, &(float){0.01f}, sizeof(float));
+            memcpy(p, &(float){ 0.01f }, sizeof(float));
         q->decode(y, p, n);
         good = true;
         for (int64_t i = 0; i < n; i++)
@@ -205,7 +204,7 @@ static inline struct tensor weights_of(int type, int64_t k, int64_t rows, int64_
                 random_block(type, row + i * q->block_bytes, q->block_elems, q->block_bytes);
         }
     }
-    return (struct tensor){.type = type, .ne = {k, rows, matrices}, .pitch = rows, .data = p};
+    return (struct tensor){ .type = type, .ne = { k, rows, matrices }, .pitch = rows, .data = p };
 }
 
 static const void *row_at(struct tensor w, int64_t r)
@@ -237,7 +236,8 @@ static inline double dot_slack(struct tensor w, int64_t r, const float *x)
             top = fmax(top, fabs((double)x[i]));
         for (int i = 0; i < 256; i++)
             sum += top / (1.98 * cpu_acts_top(w.type, test_acts())) *
-                   (fabs((double)u[b].scale[quant_types[w.type]->block_elems == 32 ? i / 32 : 0] * u[b].w[cpu_int_place(i)]) +
+                   (fabs((double)u[b].scale[quant_types[w.type]->block_elems == 32 ? i / 32 : 0] *
+                         u[b].w[cpu_int_place(i)]) +
                     (f->n_min > 0 ? fabs((double)u[b].min[i * f->n_min / 256]) : 0));
     }
     free(u);

@@ -16,17 +16,16 @@ typedef void stepper(struct dev *d, int row, const struct op_rows *r, void *ctx)
 static void drive(struct dev *d, const int n[2], int chunk, stepper *step, void *ctx)
 {
     if (chunk == 0) {
-        const struct op_seq seq[2] = {{.n = n[0], .slot = 1}, {.row = n[0], .n = n[1]}};
+        const struct op_seq seq[2] = { { .n = n[0], .slot = 1 }, { .row = n[0], .n = n[1] } };
 
-        step(d, 0, &(struct op_rows){n[0] + n[1], NULL, NULL, 2, seq}, ctx);
+        step(d, 0, &(struct op_rows){ n[0] + n[1], NULL, NULL, 2, seq }, ctx);
         return;
     }
     for (int s = 0; s < 2; s++)
         for (int i = 0; i < n[s]; i += chunk) {
-            const struct op_seq seq = {
-                .n = n[s] - i < chunk ? n[s] - i : chunk, .slot = 1 - s, .pos = i};
+            const struct op_seq seq = { .n = n[s] - i < chunk ? n[s] - i : chunk, .slot = 1 - s, .pos = i };
 
-            step(d, s * n[0] + i, &(struct op_rows){seq.n, NULL, NULL, 1, &seq}, ctx);
+            step(d, s * n[0] + i, &(struct op_rows){ seq.n, NULL, NULL, 1, &seq }, ctx);
         }
 }
 
@@ -65,8 +64,7 @@ static void attn_ref(const struct attn_case *c, double *y, int first, int row, i
 
     memset(y, 0, DIM_V * sizeof *y);
     for (int j = 0; j < n; j++) {
-        through(c->kv.type_k, k, (float *)c->k.data + (first + j) * c->k.stride + h / GROUP * DIM_K,
-                DIM_K);
+        through(c->kv.type_k, k, (float *)c->k.data + (first + j) * c->k.stride + h / GROUP * DIM_K, DIM_K);
         score[j] = 0;
         for (int i = 0; i < DIM_K; i++)
             score[j] += (double)q[i] * (double)k[i];
@@ -74,8 +72,7 @@ static void attn_ref(const struct attn_case *c, double *y, int first, int row, i
         sum += score[j];
     }
     for (int j = 0; j < n; j++) {
-        through(c->kv.type_v, v, (float *)c->v.data + (first + j) * c->v.stride + h / GROUP * DIM_V,
-                DIM_V);
+        through(c->kv.type_v, v, (float *)c->v.data + (first + j) * c->v.stride + h / GROUP * DIM_V, DIM_V);
         for (int i = 0; i < DIM_V; i++)
             y[i] += score[j] / sum * (double)v[i];
     }
@@ -104,20 +101,18 @@ static double *attn_refs(const struct attn_case *c, const int n[2])
 
 static void attn_types(int type_k, int type_v)
 {
-    static const int n[2] = {300, 260}, chunks[] = {0, 1, 7, 100};
-    static const int32_t pages[2][N_PAGES] = {{3, 0}, {1, 2}}; /* in no order */
+    static const int n[2] = { 300, 260 }, chunks[] = { 0, 1, 7, 100 };
+    static const int32_t pages[2][N_PAGES] = { { 3, 0 }, { 1, 2 } }; /* in no order */
     int rows = n[0] + n[1];
-    int64_t page =
-        KV_HEADS * OP_KV_PAGE * (quant_row_bytes(type_k, DIM_K) + quant_row_bytes(type_v, DIM_V));
-    struct attn_case c = {.q = random_rows(KV_HEADS * GROUP * DIM_K, rows, 1.0f),
-                          .k = random_rows(KV_HEADS * DIM_K, rows, 2.0f),
-                          .v = random_rows(KV_HEADS * DIM_V, rows, 1.0f),
-                          .slot = {pages[0], pages[1]}};
-    struct tensor first = {.data = NULL};
+    int64_t page = KV_HEADS * OP_KV_PAGE * (quant_row_bytes(type_k, DIM_K) + quant_row_bytes(type_v, DIM_V));
+    struct attn_case c = { .q = random_rows(KV_HEADS * GROUP * DIM_K, rows, 1.0f),
+                           .k = random_rows(KV_HEADS * DIM_K, rows, 2.0f),
+                           .v = random_rows(KV_HEADS * DIM_V, rows, 1.0f),
+                           .slot = { pages[0], pages[1] } };
+    struct tensor first = { .data = NULL };
 
-    c.kv = (struct op_kv){type_k,       type_v, KV_HEADS,
-                          DIM_K,        DIM_V,  need((size_t)(2 * N_PAGES * page)),
-                          (size_t)page, c.slot};
+    c.kv = (struct op_kv){ type_k,       type_v, KV_HEADS, DIM_K, DIM_V, need((size_t)(2 * N_PAGES * page)),
+                           (size_t)page, c.slot };
     for (int i = 0; i < N_DEVS; i++)
         for (size_t j = 0; j < sizeof chunks / sizeof chunks[0]; j++) {
             c.y = empty_rows(KV_HEADS * GROUP * DIM_V, rows);
@@ -152,17 +147,7 @@ static void test_attn(void **state)
 
 /* Operations with a recurrent state. N_V heads of DIM by DIM_R (kda: N_V heads, square). */
 enum rec_op { CONV, CONV_SILU, GDN, GDN_GROUPED, KDA, SSM1, SSM2, N_REC };
-enum {
-    TAPS = 4,
-    N_K = 2,
-    N_V = 6,
-    DIM = 36,
-    DIM_R = 40,
-    CH = 300,
-    N_STATE = 8,
-    N_GROUP = 2,
-    MANY = 4096
-};
+enum { TAPS = 4, N_K = 2, N_V = 6, DIM = 36, DIM_R = 40, CH = 300, N_STATE = 8, N_GROUP = 2, MANY = 4096 };
 
 struct rec_case {
     enum rec_op op;
@@ -175,15 +160,14 @@ struct rec_case {
 static void rec_step(struct dev *d, int row, const struct op_rows *r, void *ctx)
 {
     const struct rec_case *c = ctx;
-    const struct op_rec rec = {.data = c->data, .floats = c->floats};
+    const struct op_rec rec = { .data = c->data, .floats = c->floats };
     struct tensor x[4], y = slice(c->y, row, r->n);
     bool silu = c->op == CONV_SILU;
-    const struct op_conv conv = {TAPS, c->w, silu ? c->w + TAPS * CH : NULL, silu, rec};
-    const struct op_gdn gdn = {N_K,   N_V,    DIM,  DIM_R, c->op == GDN_GROUPED,
-                               1e-6f, c->neg, c->w, rec};
-    const struct op_kda kda = {N_V, DIM, 1e-6f, c->neg, c->w, rec};
-    const struct op_ssm1 ssm1 = {N_STATE, c->neg, c->w, c->w + CH, rec};
-    const struct op_ssm2 ssm2 = {N_V, DIM, N_GROUP, N_STATE, c->neg, c->w, c->w + N_V, rec};
+    const struct op_conv conv = { TAPS, c->w, silu ? c->w + TAPS * CH : NULL, silu, rec };
+    const struct op_gdn gdn = { N_K, N_V, DIM, DIM_R, c->op == GDN_GROUPED, 1e-6f, c->neg, c->w, rec };
+    const struct op_kda kda = { N_V, DIM, 1e-6f, c->neg, c->w, rec };
+    const struct op_ssm1 ssm1 = { N_STATE, c->neg, c->w, c->w + CH, rec };
+    const struct op_ssm2 ssm2 = { N_V, DIM, N_GROUP, N_STATE, c->neg, c->w, c->w + N_V, rec };
 
     for (int i = 0; i < 4; i++)
         x[i] = slice(c->x[i], row, r->n);
@@ -205,15 +189,13 @@ static void rec_shape(enum rec_op op, int64_t in[4], int64_t *out, int64_t *floa
     static const struct {
         int64_t in[4], out, floats;
     } shape[N_REC] = {
-        [CONV] = {{CH, 1, 1, 1}, CH, (TAPS - 1) * CH},
-        [CONV_SILU] = {{CH, 1, 1, 1}, CH, (TAPS - 1) * CH},
-        [GDN] = {{2 * N_K * DIM + N_V * DIM_R, N_V, N_V, 1}, N_V * DIM_R, N_V * DIM * DIM_R},
-        [GDN_GROUPED] = {{2 * N_K * DIM + N_V * DIM_R, N_V, N_V, 1},
-                         N_V * DIM_R,
-                         N_V * DIM * DIM_R},
-        [KDA] = {{3 * N_V * DIM, N_V * DIM, N_V, 1}, N_V * DIM, N_V * DIM * DIM},
-        [SSM1] = {{CH, CH, N_STATE, N_STATE}, CH, N_STATE * CH},
-        [SSM2] = {{N_V * DIM + 2 * N_GROUP * N_STATE, N_V, 1, 1}, N_V * DIM, N_V * N_STATE * DIM},
+        [CONV] = { { CH, 1, 1, 1 }, CH, (TAPS - 1) * CH },
+        [CONV_SILU] = { { CH, 1, 1, 1 }, CH, (TAPS - 1) * CH },
+        [GDN] = { { 2 * N_K * DIM + N_V * DIM_R, N_V, N_V, 1 }, N_V * DIM_R, N_V * DIM * DIM_R },
+        [GDN_GROUPED] = { { 2 * N_K * DIM + N_V * DIM_R, N_V, N_V, 1 }, N_V * DIM_R, N_V * DIM * DIM_R },
+        [KDA] = { { 3 * N_V * DIM, N_V * DIM, N_V, 1 }, N_V * DIM, N_V * DIM * DIM },
+        [SSM1] = { { CH, CH, N_STATE, N_STATE }, CH, N_STATE * CH },
+        [SSM2] = { { N_V * DIM + 2 * N_GROUP * N_STATE, N_V, 1, 1 }, N_V * DIM, N_V * N_STATE * DIM },
     };
 
     memcpy(in, shape[op].in, sizeof shape[op].in);
@@ -231,8 +213,8 @@ static double norm_of(const float *x, int n)
 }
 
 /* One token of one head of a delta rule with decays g [dim]: S [dim][dim_v]. */
-static void delta_ref(double *S, double *y, const float *q, const float *k, const float *v,
-                      const double *g, double b, int dim_v)
+static void delta_ref(double *S, double *y, const float *q, const float *k, const float *v, const double *g, double b,
+                      int dim_v)
 {
     double qn = norm_of(q, DIM) * sqrt(DIM), kn = norm_of(k, DIM);
 
@@ -291,8 +273,7 @@ static void ssm_row(const struct rec_case *c, double *h, double *y, const float 
         int head = one ? i : i / DIM;
         const float *b = one ? x[2] : x[0] + n + head / (N_V / N_GROUP) * N_STATE;
         const float *cc = one ? x[3] : b + N_GROUP * N_STATE;
-        double dt = softplus((double)x[1][head] + (double)c->w[(one ? CH : N_V) + head]),
-               xi = (double)x[0][i];
+        double dt = softplus((double)x[1][head] + (double)c->w[(one ? CH : N_V) + head]), xi = (double)x[0][i];
 
         y[i] = (double)c->w[head] * xi;
         for (int s = 0; s < N_STATE; s++) {
@@ -327,8 +308,8 @@ static void rec_ref(const struct rec_case *c, double *y, const int n[2])
 
 static void rec_once(enum rec_op op)
 {
-    static const int n[2] = {23, 11}, chunks[] = {0, 1, 2, 5};
-    struct rec_case c = {.op = op, .neg = floats(MANY, 1.0f), .w = floats(MANY, 1.0f)};
+    static const int n[2] = { 23, 11 }, chunks[] = { 0, 1, 2, 5 };
+    struct rec_case c = { .op = op, .neg = floats(MANY, 1.0f), .w = floats(MANY, 1.0f) };
     int64_t in[4], out;
 
     rec_shape(op, in, &out, &c.floats);
@@ -337,7 +318,7 @@ static void rec_once(enum rec_op op)
     for (int i = 0; i < 4; i++)
         c.x[i] = random_rows(in[i], n[0] + n[1], 2.0f);
     c.data = need((size_t)(2 * c.floats) * sizeof *c.data);
-    struct tensor first = {.data = NULL};
+    struct tensor first = { .data = NULL };
     double *ref = need((size_t)(out * (n[0] + n[1])) * sizeof *ref);
     for (int i = 0; i < N_DEVS; i++)
         for (size_t j = 0; j < sizeof chunks / sizeof chunks[0]; j++) {

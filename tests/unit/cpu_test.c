@@ -20,9 +20,9 @@ static const struct {
     const struct cpu_scans *scan;
     unsigned needs;
 } sets[] = {
-    {&cpu_kernels_scalar, &cpu_scans_scalar, SET_scalar},
-    {&cpu_kernels_avx2, &cpu_scans_avx2, SET_avx2},
-    {&cpu_kernels_avx512, &cpu_scans_avx512, SET_avx512},
+    { &cpu_kernels_scalar, &cpu_scans_scalar, SET_scalar },
+    { &cpu_kernels_avx2, &cpu_scans_avx2, SET_avx2 },
+    { &cpu_kernels_avx512, &cpu_scans_avx512, SET_avx512 },
 };
 enum { N_SETS = sizeof sets / sizeof sets[0], GUARD = 32 };
 
@@ -47,8 +47,8 @@ static void same(const char *what, const char *set, const float *ref, const floa
 {
     for (int64_t i = 0; i < n; i++)
         if (memcmp(ref + i, got + i, sizeof *ref) != 0)
-            fail_msg("%s of %s: element %lld is %a, the scalar code says %a", what, set,
-                     (long long)i, (double)got[i], (double)ref[i]);
+            fail_msg("%s of %s: element %lld is %a, the scalar code says %a", what, set, (long long)i, (double)got[i],
+                     (double)ref[i]);
 }
 
 /* Rows of k numbers that end in poison, which must not be read into a sum. Tiny ones multiply to -0
@@ -87,8 +87,7 @@ static float *dots_of(size_t set, const float *w, int nw, const float *x, int nx
     for (int j = 0; j < nx; j++) {
         assert_poison(ys[j], GUARD);
         assert_poison(ys[j] + GUARD + nw, GUARD);
-        for (int i = 0; i < nw;
-             i++) /* infinity times zero: the sign of a NaN is nobody's concern */
+        for (int i = 0; i < nw; i++) /* infinity times zero: the sign of a NaN is nobody's concern */
             if (isnan(ys[j][GUARD + i]))
                 ys[j][GUARD + i] = NAN;
     }
@@ -98,12 +97,11 @@ static float *dots_of(size_t set, const float *w, int nw, const float *x, int nx
 static void dots_once(size_t set, int nw, int nx, int64_t k)
 {
     static const enum kind kinds[][2] = {
-        {PLAIN, PLAIN}, {ZEROS, PLAIN}, {TINY, TINY_NEGATIVE}, {PLAIN, INFINITE}, {ZEROS, INFINITE},
+        { PLAIN, PLAIN }, { ZEROS, PLAIN }, { TINY, TINY_NEGATIVE }, { PLAIN, INFINITE }, { ZEROS, INFINITE },
     };
 
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        float *w = rows_of_kind(kinds[i][0], nw, k, k + 3),
-              *x = rows_of_kind(kinds[i][1], nx, k, k + 5);
+        float *w = rows_of_kind(kinds[i][0], nw, k, k + 3), *x = rows_of_kind(kinds[i][1], nx, k, k + 5);
         float *ref = dots_of(0, w, nw, x, nx, k), *got = dots_of(set, w, nw, x, nx, k);
 
         same("dots", sets[set].kern->name, ref, got, nx * (2 * (int64_t)GUARD + nw));
@@ -116,7 +114,7 @@ static void dots_once(size_t set, int nw, int nx, int64_t k)
 
 static void test_dots(void **state)
 {
-    static const int64_t ks[] = {0, 1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 32, 47, 64, 100, 256, 300};
+    static const int64_t ks[] = { 0, 1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 32, 47, 64, 100, 256, 300 };
 
     const size_t s = set_of_test(state);
 
@@ -148,11 +146,10 @@ static float *copied(struct sink *s, const float *x, int64_t n)
 }
 
 /* Every kernel but dots, on vectors of n elements. */
-static void all_kernels(const struct cpu_kernels *kern, struct sink *out, const float *in,
-                        int64_t n)
+static void all_kernels(const struct cpu_kernels *kern, struct sink *out, const float *in, int64_t n)
 {
-    const float *a = in, *b = in + n + 1, *c = in + 2 * n + 3, *taps[4] = {a, b, c, in + 3 * n + 4};
-    const float *w3[3] = {b, c, a};
+    const float *a = in, *b = in + n + 1, *c = in + 2 * n + 3, *taps[4] = { a, b, c, in + 3 * n + 4 };
+    const float *w3[3] = { b, c, a };
     float *y3[3];
 
     kern->axpy(copied(out, a, n), b, 0.37f, n);
@@ -182,13 +179,11 @@ static void all_kernels(const struct cpu_kernels *kern, struct sink *out, const 
 }
 
 /* Recurrent steps, two tokens of each, four of the delta rule and of Mamba-2, with heads of dim by dim_v. */
-static void all_steps(const struct cpu_kernels *kern, const struct cpu_scans *scan,
-                      struct sink *out, const float *in, int dim, int dim_v)
+static void all_steps(const struct cpu_kernels *kern, const struct cpu_scans *scan, struct sink *out, const float *in,
+                      int dim, int dim_v)
 {
-    float *S = copied(out, in, (int64_t)dim * dim_v),
-          *K = copied(out, in + 1, (int64_t)dim * dim_v);
-    float *h1 = copied(out, in + 2, (int64_t)dim * dim_v),
-          *h2 = copied(out, in + 3, (int64_t)dim * dim_v);
+    float *S = copied(out, in, (int64_t)dim * dim_v), *K = copied(out, in + 1, (int64_t)dim * dim_v);
+    float *h1 = copied(out, in + 2, (int64_t)dim * dim_v), *h2 = copied(out, in + 3, (int64_t)dim * dim_v);
     const float *k = in + 11, *q = in + 12, *v = in + 13;
     const float g[3] = { 0.9f, 0.8f, 0.97f }, b[3] = { 0.6f, 0.2f, 0.9f };
     float kv[1024], *y = region(out, 2 * (dim_v + GUARD) + dim_v);
@@ -214,8 +209,7 @@ static void test_kernels(void **state)
 {
     enum { CAP = 120000 };
     const size_t s = set_of_test(state);
-    struct sink ref = {need(CAP * sizeof(float)), 0, CAP},
-                got = {need(CAP * sizeof(float)), 0, CAP};
+    struct sink ref = { need(CAP * sizeof(float)), 0, CAP }, got = { need(CAP * sizeof(float)), 0, CAP };
     float *in = floats(8000, 6.0f);
 
     in[3] = 200.0f; /* beyond the range of exp, both ways */
@@ -246,10 +240,10 @@ static const struct {
     const struct cpu_ints *ints;
     unsigned needs;
 } int_sets[] = {
-    {&cpu_ints_scalar, SET_scalar},
-    {&cpu_ints_avx2, SET_avx2},
-    {&cpu_ints_avx512, SET_avx512},
-    {&cpu_ints_vnni, SET_vnni},
+    { &cpu_ints_scalar, SET_scalar },
+    { &cpu_ints_avx2, SET_avx2 },
+    { &cpu_ints_avx512, SET_avx512 },
+    { &cpu_ints_vnni, SET_vnni },
 };
 enum { N_INT_SETS = sizeof int_sets / sizeof int_sets[0], INT_ROWS = 17, INT_BLOCKS = 8 };
 
@@ -329,10 +323,10 @@ static void test_ints(void **state)
             x[j] = a + j * blocks;
         for (int nw = 1; nw <= INT_ROWS; nw += nw < 9 ? 1 : 4)
             for (int nx = 1; nx <= 13; nx++) {
-                ints_once(s, &(struct cpu_ints_panel){u, nw, 0, false}, x, nx, blocks);
-                ints_once(s, &(struct cpu_ints_panel){u, nw, 8, false}, x, nx, blocks);
-                ints_once(s, &(struct cpu_ints_panel){u, nw, 16, false}, x, nx, blocks);
-                ints_once(s, &(struct cpu_ints_panel){u, nw, 0, true}, x, nx, blocks);
+                ints_once(s, &(struct cpu_ints_panel){ u, nw, 0, false }, x, nx, blocks);
+                ints_once(s, &(struct cpu_ints_panel){ u, nw, 8, false }, x, nx, blocks);
+                ints_once(s, &(struct cpu_ints_panel){ u, nw, 16, false }, x, nx, blocks);
+                ints_once(s, &(struct cpu_ints_panel){ u, nw, 0, true }, x, nx, blocks);
             }
     }
     free(u);
@@ -345,14 +339,16 @@ static const struct {
     const struct cpu_bytes *bytes;
     unsigned needs;
 } byte_sets[] = {
-    {&cpu_bytes_scalar, SET_scalar},
-    {&cpu_bytes_avx2, SET_avx2},
-    {&cpu_bytes_avxvnni, SET_avxvnni},
-    {&cpu_bytes_vnni_ymm, SET_vnni},
-    {&cpu_bytes_vnni, SET_vbmi},
-    {&cpu_bytes_amx, SET_amx},
+    { &cpu_bytes_scalar, SET_scalar }, { &cpu_bytes_avx2, SET_avx2 }, { &cpu_bytes_avxvnni, SET_avxvnni },
+    { &cpu_bytes_vnni_ymm, SET_vnni }, { &cpu_bytes_vnni, SET_vbmi }, { &cpu_bytes_amx, SET_amx },
 };
-enum { N_BYTE_SETS = sizeof byte_sets / sizeof byte_sets[0], BYTE_ROWS = 53, BYTE_LAID = 48, BYTE_X = 150, BYTE_BLOCKS = 9 };
+enum {
+    N_BYTE_SETS = sizeof byte_sets / sizeof byte_sets[0],
+    BYTE_ROWS = 53,
+    BYTE_LAID = 48,
+    BYTE_X = 150,
+    BYTE_BLOCKS = 9
+};
 
 static bool bytes_usable(size_t s)
 {
@@ -391,7 +387,9 @@ static bool takes_laid(size_t s)
 /* All rows of one type by all vectors, by the scalar code: a vector's products lie together. */
 static float *scalar_bytes(struct tensor w, const struct cpu_act_block *const *x)
 {
-    const struct cpu_bytes_rows rows = { cpu_format_of(w.type), w.data, quant_row_bytes(w.type, w.ne[0]), BYTE_ROWS, false, NULL };
+    const struct cpu_bytes_rows rows = {
+        cpu_format_of(w.type), w.data, quant_row_bytes(w.type, w.ne[0]), BYTE_ROWS, false, NULL
+    };
     float *all = need((size_t)(BYTE_X * BYTE_ROWS) * sizeof *all), *y[BYTE_X];
     void *buf = need_64(cpu_bytes_scalar.need(w.ne[0]));
 
@@ -437,7 +435,8 @@ static void every_bytes(size_t s, bool lay)
     const struct cpu_act_block *x[BYTE_X];
 
     for (int t = 0; t < QUANT_N; t++)
-        for (int blocks = 1; cpu_format_of(t)->codes_avx2 != NULL && blocks <= BYTE_BLOCKS; blocks += blocks < 2 ? 1 : 7) {
+        for (int blocks = 1; cpu_format_of(t)->codes_avx2 != NULL && blocks <= BYTE_BLOCKS;
+             blocks += blocks < 2 ? 1 : 7) {
             float *v = floats(BYTE_X * 256 * blocks, 1.0f);
             struct tensor w = weights_of(t, 256 * blocks, BYTE_ROWS, 1);
             float *want;
@@ -508,7 +507,7 @@ static void test_exp(void **state)
     if (!(worst <= 2.0))
         fail_msg("exp is wrong by %.2f ulp", worst);
     print_message("exp: at most %.3f ulp\n", worst);
-    float edge[4] = {-1000.0f, 1000.0f, 0.0f, -INFINITY};
+    float edge[4] = { -1000.0f, 1000.0f, 0.0f, -INFINITY };
     sets[0].kern->exp_sub(edge, edge, 0.0f, 4);
     assert_true(edge[0] >= 0.0f && edge[0] < 2e-38f);
     assert_true(edge[1] > 3e38f && isfinite(edge[1]));
@@ -576,11 +575,10 @@ static void bench_tiles(void)
         for (int i = 0; int_usable(s) && i < 60; i++) {
             double t = seconds();
 
-            int_sets[s].ints->dots(y, 0, &(struct cpu_ints_panel){u, BENCH_ROWS, 8, false}, x, BENCH_X, BENCH_K);
+            int_sets[s].ints->dots(y, 0, &(struct cpu_ints_panel){ u, BENCH_ROWS, 8, false }, x, BENCH_X, BENCH_K);
             best = fmax(best, 2.0 * BENCH_ROWS * BENCH_X * BENCH_K / (seconds() - t));
         }
-        printf("%-8s %-28s %8.2f GFLOP/s\n", int_sets[s].ints->name, "integer dots 16 x 48, k 2048",
-               best / 1e9);
+        printf("%-8s %-28s %8.2f GFLOP/s\n", int_sets[s].ints->name, "integer dots 16 x 48, k 2048", best / 1e9);
     }
     free(u);
     free(a);
@@ -622,13 +620,14 @@ static void bench_rows(void)
 /* Rows, stored or laid out, by several vectors, from the caches. */
 static void bench_bytes(size_t s, int t, bool lay)
 {
-    static const int counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 32, 128};
+    static const int counts[] = { 1, 2, 3, 4, 6, 8, 12, 16, 32, 128 };
     struct cpu_act_block *a = need_64(128 * BENCH_K / 256 * sizeof *a);
     const struct cpu_act_block *x[128];
     struct tensor w = weights_of(t, BENCH_K, 128, 1);
     char *side_by_side = lay ? laid(w, 128) : NULL;
-    const struct cpu_bytes_rows rows = {cpu_format_of(t), lay ? side_by_side : w.data, quant_row_bytes(t, BENCH_K), 128,
-                                        lay, NULL};
+    const struct cpu_bytes_rows rows = {
+        cpu_format_of(t), lay ? side_by_side : w.data, quant_row_bytes(t, BENCH_K), 128, lay, NULL
+    };
     float *v = floats(128 * BENCH_K, 1.0f), *y[128], *out = floats(128 * 128, 1.0f);
     void *buf = need_64(byte_sets[s].bytes->need(BENCH_K));
 
@@ -645,7 +644,7 @@ static void bench_bytes(size_t s, int t, bool lay)
         for (int i = 0; i < 20; i++) {
             double began = seconds();
 
-            byte_sets[s].bytes->dots(rows, (struct cpu_bytes_vectors){y, 0, x, counts[c], NULL}, BENCH_K, buf);
+            byte_sets[s].bytes->dots(rows, (struct cpu_bytes_vectors){ y, 0, x, counts[c], NULL }, BENCH_K, buf);
             best = fmax(best, 128.0 * counts[c] * BENCH_K / (seconds() - began));
         }
         printf(" %.0f", best / 1e9);
@@ -661,9 +660,10 @@ static void bench_bytes(size_t s, int t, bool lay)
 
 static int bench(void)
 {
-    static const char *const names[N_BENCH] = {"dots 16 x 1, k 256", "dots 16 x 32, k 256",
-                                               "dots 16 x 32, k 2048", "gdn 64 x 64", "gdn 128 x 128",
-                                               "silu_mul 4096 (elements)"};
+    static const char *const names[N_BENCH] = {
+        "dots 16 x 1, k 256", "dots 16 x 32, k 256", "dots 16 x 32, k 2048",
+        "gdn 64 x 64",        "gdn 128 x 128",       "silu_mul 4096 (elements)"
+    };
     float *a = floats(1 << 17, 1.0f), *b = floats(1 << 17, 1.0f);
 
     for (size_t s = 0; s < N_SETS; s++)
@@ -696,21 +696,11 @@ static int bench(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        SET_TEST(test_dots, avx2),
-        SET_TEST(test_dots, avx512),
-        SET_TEST(test_ints, avx2),
-        SET_TEST(test_ints, avx512),
-        SET_TEST(test_ints, vnni),
-        SET_TEST(test_bytes, avx2),
-        SET_TEST(test_bytes, avxvnni),
-        SET_TEST(test_bytes, vnni),
-        SET_TEST(test_bytes, vbmi),
-        SET_TEST(test_bytes, amx),
-        SET_TEST(test_laid_bytes, vbmi),
-        SET_TEST(test_laid_bytes, amx),
-        SET_TEST(test_kernels, avx2),
-        SET_TEST(test_kernels, avx512),
-        cmocka_unit_test(test_exp),
+        SET_TEST(test_dots, avx2),     SET_TEST(test_dots, avx512),     SET_TEST(test_ints, avx2),
+        SET_TEST(test_ints, avx512),   SET_TEST(test_ints, vnni),       SET_TEST(test_bytes, avx2),
+        SET_TEST(test_bytes, avxvnni), SET_TEST(test_bytes, vnni),      SET_TEST(test_bytes, vbmi),
+        SET_TEST(test_bytes, amx),     SET_TEST(test_laid_bytes, vbmi), SET_TEST(test_laid_bytes, amx),
+        SET_TEST(test_kernels, avx2),  SET_TEST(test_kernels, avx512),  cmocka_unit_test(test_exp),
     };
 
     if (argc == 2 && strcmp(argv[1], "--bench") == 0)

@@ -132,7 +132,8 @@ static void times(void **state)
 static void missing(void **state)
 {
     static const char *const odd[] = { "", "cudax", "cuda:", "cuda:x", "cuda:99999999999999999999", "gpu", "cpu:x" };
-    static const char *const good[] = { "cpu", "cuda", "cuda:0", "cuda:999", "auto", "check:cpu", "check:cuda:1", "check:auto" };
+    static const char *const good[] = { "cpu",  "cuda",      "cuda:0",       "cuda:999",
+                                        "auto", "check:cpu", "check:cuda:1", "check:auto" };
     struct err e = { 0 };
     struct dev *d;
 

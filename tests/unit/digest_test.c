@@ -71,11 +71,11 @@ static struct sample_opts any_opts(int32_t n, struct sample_bias *bias)
 
 /* What comes with a choice. */
 struct with {
-    uint32_t        *mask;   /* or NULL */
+    uint32_t *mask; /* or NULL */
     struct sample_mix mix;
-    int32_t          token[SAMPLE_MIX_MAX], shun[4], n_shun;
-    float            q[SAMPLE_MIX_MAX];
-    bool             mixed;
+    int32_t token[SAMPLE_MIX_MAX], shun[4], n_shun;
+    float q[SAMPLE_MIX_MAX];
+    bool mixed;
 };
 
 /* Masks that forbid a little, most, or all but one; mixtures of few and of many tokens. */
@@ -232,10 +232,14 @@ static void same_choice(void **state)
 static void always_enough(void **state)
 {
     static const struct {
-        float   temp, top_p, min_p, repeat;
+        float temp, top_p, min_p, repeat;
         int32_t top_k;
-    } of[] = { { 0, 1, 0, 1, 0 },          { 0, 1, 0, 1.1f, 0 },       { 0.6f, 0.95f, 0, 1, 20 },
-               { 1, 1, 0, 1, 40 },         { 0.8f, 0.9f, 0.05f, 1.1f, 40 }, { 0.7f, 0.9f, 0, 1, 0 },
+    } of[] = { { 0, 1, 0, 1, 0 },
+               { 0, 1, 0, 1.1f, 0 },
+               { 0.6f, 0.95f, 0, 1, 20 },
+               { 1, 1, 0, 1, 40 },
+               { 0.8f, 0.9f, 0.05f, 1.1f, 40 },
+               { 0.7f, 0.9f, 0, 1, 0 },
                { 0.7f, 1, 0.1f, 1, 0 } };
     enum { N = V_MAX };
     float *x = need(N * sizeof *x);
@@ -581,12 +585,8 @@ static void top_op(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(top_op),
-        cmocka_unit_test(same_choice),
-        cmocka_unit_test(always_enough),
-        cmocka_unit_test(wants_ahead),
-        cmocka_unit_test(back_and_copy),
-        cmocka_unit_test(copies_refused),
+        cmocka_unit_test(top_op),           cmocka_unit_test(same_choice),   cmocka_unit_test(always_enough),
+        cmocka_unit_test(wants_ahead),      cmocka_unit_test(back_and_copy), cmocka_unit_test(copies_refused),
         cmocka_unit_test(mixture_is_exact),
     };
 

@@ -23,8 +23,8 @@ enum { SEQS = 4, ANSWER = 240 };
 /* A drafter between the engine and what it asks, which counts the tokens of each step. */
 struct counter {
     struct draft *d;
-    int           step[ANSWER], n; /* after the step that ended the prompt */
-    int           reading;         /* tokens of the prompt that are left */
+    int step[ANSWER], n; /* after the step that ended the prompt */
+    int reading;         /* tokens of the prompt that are left */
 };
 
 static void count_begin(void *of, int seq, const int32_t *token, int64_t n)
@@ -36,8 +36,7 @@ static void count_begin(void *of, int seq, const int32_t *token, int64_t n)
     draft_hook.begin(c->d, seq, token, n);
 }
 
-static enum err_code count_guess(void *of, struct gen_guess *g, int n, const struct gen_cost *cost,
-                                 struct err *e)
+static enum err_code count_guess(void *of, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e)
 {
     return draft_hook.guess(((struct counter *)of)->d, g, n, cost, e);
 }
@@ -57,25 +56,21 @@ static const struct gen_drafter counter = { count_begin, count_guess, count_sett
 
 /* A model with drafters. */
 struct desk {
-    struct gguf  *g;
-    struct text  *text;
+    struct gguf *g;
+    struct text *text;
     struct model *m;
-    struct run   *r;
+    struct run *r;
     struct draft *d;
 };
 
 /* o: names, n_max, always. */
-static enum err_code desk_open(struct desk *k, const char *model, const struct draft_opts *o,
-                               enum quant_acts_type acts, struct err *e)
+static enum err_code desk_open(struct desk *k, const char *model, const struct draft_opts *o, enum quant_acts_type acts,
+                               struct err *e)
 {
-    const struct model_opts mo = {
-        .device = test_device(), .n_threads = 2, .acts = acts, .nextn = true
-    };
+    const struct model_opts mo = { .device = test_device(), .n_threads = 2, .acts = acts, .nextn = true };
     struct draft_opts d = *o;
     int layer[DRAFT_TAPS_MAX];
-    struct run_opts ro = {
-        .ctx_tokens = 1024, .n_seq = SEQS, .draft_max = GEN_DRAFT_MAX, .tap_layers = layer
-    };
+    struct run_opts ro = { .ctx_tokens = 1024, .n_seq = SEQS, .draft_max = GEN_DRAFT_MAX, .tap_layers = layer };
 
     memset(k, 0, sizeof *k);
     must(gguf_open(&k->g, model, e), e);
@@ -121,14 +116,17 @@ static void prompt_of(struct desk *k, const char *set, int item, struct text_tok
     extra = json_pack("{s:O}", "enable_thinking", json_object_get(it, "enable_thinking"));
     must(chat_open(&c, k->text, (struct str){ 0 }, &e), &e);
     out->n = 0;
-    must(chat_render(c, &(struct chat_prompt){ .messages = json_object_get(it, "messages"),
-                                               .tools = json_object_get(it, "tools"), .extra = extra, .generate = true },
-                     out, &thinking, &e), &e);
+    must(chat_render(c,
+                     &(struct chat_prompt){ .messages = json_object_get(it, "messages"),
+                                            .tools = json_object_get(it, "tools"),
+                                            .extra = extra,
+                                            .generate = true },
+                     out, &thinking, &e),
+         &e);
     chat_close(c);
     json_decref(extra);
     json_decref(it);
 }
-
 
 /* ---- counts ---- */
 
@@ -175,9 +173,9 @@ static void answer(struct desk *k, struct gen *g, struct counter *c, const char 
  * prompt's). */
 static const struct counted {
     const char *set;
-    int         item;
-    int         block;
-    int         step[20]; /* 0: the end */
+    int item;
+    int block;
+    int step[20]; /* 0: the end */
 } counts[] = {
     { "math", 0, 16, { 16, 16, 16, 16, 16, 16, 16, 4 } },
     { "math", 0, 8, { 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4 } },
@@ -197,10 +195,7 @@ static void check_counts(struct desk *k, int block)
     struct err e = { 0 };
     struct gen *g;
 
-    must(gen_open(&g,
-                  &(struct gen_opts){
-                      .run = k->r, .text = k->text, .drafter = &counter, .drafter_of = &c },
-                  &e),
+    must(gen_open(&g, &(struct gen_opts){ .run = k->r, .text = k->text, .drafter = &counter, .drafter_of = &c }, &e),
          &e);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         const struct counted *w = &counts[i];
@@ -214,8 +209,8 @@ static void check_counts(struct desk *k, int block)
         assert_int_equal(c.n, n);
         for (int j = 0; j < n; j++)
             if (c.step[j] != w->step[j])
-                fail_msg("%s-%04d, block %d, step %d: %d tokens, not %d", w->set, w->item, block, j,
-                         c.step[j], w->step[j]);
+                fail_msg("%s-%04d, block %d, step %d: %d tokens, not %d", w->set, w->item, block, j, c.step[j],
+                         w->step[j]);
     }
     gen_close(g);
 }
@@ -229,9 +224,7 @@ static void dflash_counts(void **state)
     if (!nano_dflash(path))
         skip();
     for (int block = 16; block >= 8; block /= 2) {
-        const struct draft_opts o = {
-            .names = names, .n_names = 1, .n_max = block - 1, .always = true
-        };
+        const struct draft_opts o = { .names = names, .n_names = 1, .n_max = block - 1, .always = true };
         struct err e = { 0 };
         struct desk k;
 
@@ -252,11 +245,7 @@ static double tokens_a_step(const char *name, int n_max, const char *set, int it
 
     must(desk_open(&k, NANO, &o, QUANT_ACTS_F32, &e), &e);
     struct counter c = { .d = k.d };
-    must(gen_open(&g,
-                  &(struct gen_opts){
-                      .run = k.r, .text = k.text, .drafter = &counter, .drafter_of = &c },
-                  &e),
-         &e);
+    must(gen_open(&g, &(struct gen_opts){ .run = k.r, .text = k.text, .drafter = &counter, .drafter_of = &c }, &e), &e);
     for (int i = 0; i < items; i++) {
         answer(&k, g, &c, set, i);
         for (int j = 0; j < c.n; j++)
@@ -283,7 +272,9 @@ static void mtp_and_ngram_counts(void **state)
 static void mtp_adapter_counts(void **state)
 {
     enum { RANK = 4, IN = 512, OUT = 256, ITEMS = SANITIZED ? 2 : 5 };
-    const struct adapter_mat eh_proj = { .name = "blk.8.nextn.eh_proj.weight", .n_in = IN, .n_out = OUT, .n_mat = 1, .rank = RANK };
+    const struct adapter_mat eh_proj = {
+        .name = "blk.8.nextn.eh_proj.weight", .n_in = IN, .n_out = OUT, .n_mat = 1, .rank = RANK
+    };
     char path[] = "/tmp/chimere-draft-XXXXXX";
     const int fd = mkstemp(path);
     struct adapter *a;
@@ -322,10 +313,8 @@ static uint64_t answers(struct desk *k, float temp, struct gen_stats *sum)
 
     *sum = (struct gen_stats){ 0 };
     must(gen_open(&g,
-                  &(struct gen_opts){ .run = k->r,
-                                      .text = k->text,
-                                      .drafter = k->d != NULL ? &draft_hook : NULL,
-                                      .drafter_of = k->d },
+                  &(struct gen_opts){
+                      .run = k->r, .text = k->text, .drafter = k->d != NULL ? &draft_hook : NULL, .drafter_of = k->d },
                   &e),
          &e);
     for (int i = 0; i < 2 * ITEMS; i++) {
@@ -380,17 +369,14 @@ static void same_answers(void **state)
         plain[t] = answers(&k, (float)t * 0.8f, &sum);
     desk_close(&k);
     for (int i = 0; i <= n; i++) { /* each alone in every step; then all, where they pay */
-        const struct draft_opts o = { .names = i < n ? all + i : all,
-                                      .n_names = i < n ? 1 : n,
-                                      .always = i < n };
+        const struct draft_opts o = { .names = i < n ? all + i : all, .n_names = i < n ? 1 : n, .always = i < n };
 
         must(desk_open(&k, NANO, &o, test_acts(), &e), &e);
         for (int t = 0; t < 2; t++) {
             if (answers(&k, (float)t * 0.8f, &sum) != plain[t])
-                fail_msg("answers at temperature %g are others with %s", t * 0.8,
-                         i < n ? all[i] : "all drafters");
-            print_message("%-40s temp %g: %lld of %lld guesses kept\n", i < n ? all[i] : "all",
-                          t * 0.8, (long long)sum.kept, (long long)sum.drafted);
+                fail_msg("answers at temperature %g are others with %s", t * 0.8, i < n ? all[i] : "all drafters");
+            print_message("%-40s temp %g: %lld of %lld guesses kept\n", i < n ? all[i] : "all", t * 0.8,
+                          (long long)sum.kept, (long long)sum.drafted);
             assert_true(i == n || sum.kept > 0);
         }
         desk_close(&k);
@@ -402,7 +388,7 @@ static void same_answers(void **state)
 enum { ASKED = 7, SAID = 200 };
 static char table_path[] = "/tmp/chimere-draft-XXXXXX";
 static int32_t said[ASKED + 1][SAID]; /* what the last answers were, with the end of their prompts */
-static int     n_said[ASKED + 1];
+static int n_said[ASKED + 1];
 
 static void say(int64_t id, const int32_t *token, int n)
 {
@@ -440,8 +426,11 @@ static uint64_t chat_answers(struct desk *k, const struct engram_mix *mix, int64
     struct gen *g;
 
     *kept = *reasons = 0;
-    must(gen_open(&g, &(struct gen_opts){ .run = k->r, .text = k->text, .drafter = k->d != NULL ? &draft_hook : NULL,
-                                          .drafter_of = k->d }, &e), &e);
+    must(gen_open(&g,
+                  &(struct gen_opts){
+                      .run = k->r, .text = k->text, .drafter = k->d != NULL ? &draft_hook : NULL, .drafter_of = k->d },
+                  &e),
+         &e);
     for (int i = 0; i < 4; i++) {
         struct gen_request q = gen_defaults();
         struct text_tokens p = { 0 };
@@ -525,10 +514,8 @@ static uint64_t family_answers(struct desk *k, int64_t *kept)
 
     *kept = 0;
     must(gen_open(&g,
-                  &(struct gen_opts){ .run = k->r,
-                                      .end_token = -1,
-                                      .drafter = k->d != NULL ? &draft_hook : NULL,
-                                      .drafter_of = k->d },
+                  &(struct gen_opts){
+                      .run = k->r, .end_token = -1, .drafter = k->d != NULL ? &draft_hook : NULL, .drafter_of = k->d },
                   &e),
          &e);
     for (int i = 0; i < ASKED; i++) {
@@ -610,14 +597,13 @@ static void families(void **state)
 
 /* What is changed in a copy of a drafter. */
 struct change {
-    const char *key;    /* number, list or tensor; NULL: nothing */
-    int64_t     value;
+    const char *key; /* number, list or tensor; NULL: nothing */
+    int64_t value;
     enum { SET_U32, SET_LIST, DROP, SET_TOKEN, SET_NE0, ADD_TENSOR } how;
-    const char *why;    /* in the message */
+    const char *why; /* in the message */
 };
 
-static void copy_kv(struct gguf_writer *w, const struct gguf_kv *kv, const struct change *c,
-                    struct err *e)
+static void copy_kv(struct gguf_writer *w, const struct gguf_kv *kv, const struct change *c, struct err *e)
 {
     const int32_t list[2] = { 1, (int32_t)c->value };
     static struct str token[65536];
@@ -682,17 +668,15 @@ static void refused(const char *model, const char *name, enum err_code code, con
     struct desk k;
     enum err_code got = desk_open(&k, model, &o, test_acts(), &e);
 
-    if (code == ERR_OK
-            ? got != ERR_OK
-            : got == ERR_OK || strstr(e.msg, why) == NULL || (code != ERR_FORMAT && got != code))
+    if (code == ERR_OK ? got != ERR_OK
+                       : got == ERR_OK || strstr(e.msg, why) == NULL || (code != ERR_FORMAT && got != code))
         fail_msg("%s with %s: %d, %s", model, name, (int)got, e.msg);
     desk_close(&k);
 }
 
 static void bad_files(void **state)
 {
-    static const char from[] = "tests/golden/draft/dflash-a.gguf",
-                      model[] = "tests/golden/models/qwen35moe-a.gguf";
+    static const char from[] = "tests/golden/draft/dflash-a.gguf", model[] = "tests/golden/models/qwen35moe-a.gguf";
     static const struct change change[] = {
         { "tokenizer.ggml.tokens", 7, SET_TOKEN, "another tokenizer" },
         { "tokenizer.ggml.tokens", 0, DROP, "no tokens" },
@@ -742,13 +726,13 @@ static void bad_files(void **state)
 /* "auto" takes a DFlash drafter that lies beside the model and is called like it. */
 static void auto_finds(void **state)
 {
-    static const struct { const char *model, *drafter; bool found; } names[] = {
-        { "a-model-q4_k.gguf", "a-model-dflash.gguf", true },
-        { "a-model-q4_k.gguf", "a-dflash.gguf", true },
-        { "a.model.gguf", "a.model-dflash.gguf", true },
-        { "a-model-q4_k.gguf", "a-mode-dflash.gguf", false },
-        { "a-model-q4_k.gguf", "another-dflash.gguf", false },
-        { "model", "model-dflash.gguf", false },
+    static const struct {
+        const char *model, *drafter;
+        bool found;
+    } names[] = {
+        { "a-model-q4_k.gguf", "a-model-dflash.gguf", true },  { "a-model-q4_k.gguf", "a-dflash.gguf", true },
+        { "a.model.gguf", "a.model-dflash.gguf", true },       { "a-model-q4_k.gguf", "a-mode-dflash.gguf", false },
+        { "a-model-q4_k.gguf", "another-dflash.gguf", false }, { "model", "model-dflash.gguf", false },
     };
     const char *name = "auto";
     const struct draft_opts o = { .names = &name, .n_names = 1 };
@@ -781,14 +765,9 @@ static void auto_finds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(auto_finds),
-        cmocka_unit_test(bad_files),
-        cmocka_unit_test(dflash_counts),
-        cmocka_unit_test(mtp_and_ngram_counts),
-        cmocka_unit_test(mtp_adapter_counts),
-        cmocka_unit_test(same_answers),
-        cmocka_unit_test(same_with_table),
-        cmocka_unit_test(families),
+        cmocka_unit_test(auto_finds),           cmocka_unit_test(bad_files),          cmocka_unit_test(dflash_counts),
+        cmocka_unit_test(mtp_and_ngram_counts), cmocka_unit_test(mtp_adapter_counts), cmocka_unit_test(same_answers),
+        cmocka_unit_test(same_with_table),      cmocka_unit_test(families),
     };
     const int fd = mkstemp(table_path);
     int failed;

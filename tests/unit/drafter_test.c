@@ -14,19 +14,17 @@ enum { PATH_BYTES = 1024, ROWS = 640 };
 
 /* A model, a drafter of it, and a run that keeps the rows that the drafter reads. */
 struct bench {
-    struct rig            rig;
-    struct gguf          *file; /* DFlash */
+    struct rig rig;
+    struct gguf *file; /* DFlash */
     struct model_drafter *d;
-    int                   n_embd;
+    int n_embd;
 };
 
 static enum quant_acts_type acts_now;
 
 static void bench_open(struct bench *b, const char *model, const char *file)
 {
-    const struct model_opts mo = {
-        .device = test_device(), .n_threads = 2, .acts = acts_now, .nextn = true
-    };
+    const struct model_opts mo = { .device = test_device(), .n_threads = 2, .acts = acts_now, .nextn = true };
     struct run_opts ro = { .ctx_tokens = ROWS, .n_seq = 3, .rows_max = ROWS };
     struct err e = { 0 };
 
@@ -35,9 +33,8 @@ static void bench_open(struct bench *b, const char *model, const char *file)
         fail_msg("%s", e.msg);
     b->rig.n_vocab = model_info(b->rig.m)->n_vocab;
     b->n_embd = model_info(b->rig.m)->n_embd;
-    if (file == NULL
-            ? model_drafter_mtp(&b->d, b->rig.m, NULL, &e)
-            : gguf_open(&b->file, file, &e) || model_drafter_dflash(&b->d, b->rig.m, b->file, &e))
+    if (file == NULL ? model_drafter_mtp(&b->d, b->rig.m, NULL, &e)
+                     : gguf_open(&b->file, file, &e) || model_drafter_dflash(&b->d, b->rig.m, b->file, &e))
         fail_msg("%s", e.msg);
     ro.tap_layers = model_drafter_info(b->d)->tap;
     ro.n_taps = model_drafter_info(b->d)->n_tap;
@@ -63,8 +60,7 @@ static void feed(struct bench *b, const int32_t *ids, int n)
 }
 
 /* Rows from .. to - 1 of the last step join the context of a slot; then n guesses, or none. */
-static void draft(struct bench *b, int slot, const int32_t *ids, int from, int to, int n,
-                  int32_t *guess, float *p)
+static void draft(struct bench *b, int slot, const int32_t *ids, int from, int to, int n, int32_t *guess, float *p)
 {
     const struct model_drafter_ask ask = { slot, ids[to], n, guess, p };
     struct model_drafter_row row[ROWS];
@@ -76,8 +72,7 @@ static void draft(struct bench *b, int slot, const int32_t *ids, int from, int t
         fail_msg("%s", e.msg);
 }
 
-static double worst_of(const char *what, const float *ref, const float *got, int64_t n,
-                       double limit)
+static double worst_of(const char *what, const float *ref, const float *got, int64_t n, double limit)
 {
     double worst = 0;
 
@@ -85,8 +80,7 @@ static double worst_of(const char *what, const float *ref, const float *got, int
         double d = fabs((double)ref[i] - (double)got[i]);
 
         if (!(d <= limit))
-            fail_msg("%s: value %lld is %.6f, reference %.6f", what, (long long)i, (double)got[i],
-                     (double)ref[i]);
+            fail_msg("%s: value %lld is %.6f, reference %.6f", what, (long long)i, (double)got[i], (double)ref[i]);
         worst = d > worst ? d : worst;
     }
     return worst;
@@ -96,9 +90,7 @@ static double worst_of(const char *what, const float *ref, const float *got, int
  * where they are not. */
 static double limit(void)
 {
-    return acts_now == QUANT_ACTS_F32   ? 2e-4
-           : acts_now == QUANT_ACTS_I16 ? 4e-3
-                                        : 4e-3 * 32767.0 / 127.0;
+    return acts_now == QUANT_ACTS_F32 ? 2e-4 : acts_now == QUANT_ACTS_I16 ? 4e-3 : 4e-3 * 32767.0 / 127.0;
 }
 
 static void *words(const char *dir, const char *name, const char *file, int64_t *n)
@@ -109,8 +101,8 @@ static void *words(const char *dir, const char *name, const char *file, int64_t 
     return words_of(path, n);
 }
 
-static void check_tokens(const char *what, const float *logits, const int32_t *guess,
-                         const float *p, int n, int32_t n_vocab)
+static void check_tokens(const char *what, const float *logits, const int32_t *guess, const float *p, int n,
+                         int32_t n_vocab)
 {
     for (int i = 0; i < n; i++) {
         const float *row = logits + (int64_t)i * n_vocab;
@@ -120,15 +112,14 @@ static void check_tokens(const char *what, const float *logits, const int32_t *g
         for (int32_t j = 0; j < n_vocab; j++)
             sum += exp((double)row[j] - (double)row[best]);
         if (guess[i] != best || fabs((double)p[i] - 1.0 / sum) > 1e-5)
-            fail_msg("%s: guess %d is %d with %f, not %d with %f", what, i, (int)guess[i],
-                     (double)p[i], (int)best, 1.0 / sum);
+            fail_msg("%s: guess %d is %d with %f, not %d with %f", what, i, (int)guess[i], (double)p[i], (int)best,
+                     1.0 / sum);
     }
 }
 
 /* A block of n guesses after ids[0 .. start), against rows 1 .. n of the reference; the context in
  * two calls. */
-static double check_block(struct bench *b, const char *what, const int32_t *ids, int start, int n,
-                          const float *ref)
+static double check_block(struct bench *b, const char *what, const int32_t *ids, int start, int n, const float *ref)
 {
     const int64_t size = (int64_t)n * b->rig.n_vocab;
     float *logits = calloc((size_t)size, sizeof *logits), p[MODEL_GUESSES_MAX];
@@ -158,8 +149,7 @@ static void check_dflash(const char *dir, const char *name, const json_t *about,
     double worst[3] = { 0 };
     struct bench b;
 
-    (void)snprintf(path, sizeof path, "%s/%s", dir,
-                   json_string_value(json_object_get(about, "drafter")));
+    (void)snprintf(path, sizeof path, "%s/%s", dir, json_string_value(json_object_get(about, "drafter")));
     bench_open(&b, model, path);
     assert_true(ids != NULL && fused != NULL && n < ROWS);
     feed(&b, ids, (int)n);
@@ -174,18 +164,15 @@ static void check_dflash(const char *dir, const char *name, const json_t *about,
         float *ref = words(dir, name, file[i], &n_ref);
 
         for (int64_t j = 0; ref != NULL && j < n_ref / block / b.rig.n_vocab; j++) {
-            int start = (int)json_integer_value(
-                json_array_get(json_object_get(about, "starts"), (size_t)j));
-            double w =
-                check_block(&b, name, ids, start, block - 1, ref + j * block * b.rig.n_vocab);
+            int start = (int)json_integer_value(json_array_get(json_object_get(about, "starts"), (size_t)j));
+            double w = check_block(&b, name, ids, start, block - 1, ref + j * block * b.rig.n_vocab);
 
             worst[1 + i] = w > worst[1 + i] ? w : worst[1 + i];
         }
         assert_true(ref != NULL || i == 1);
         free(ref);
     }
-    print_message("%-20s fused rows %.1e, block of 16 %.1e, of 8 %.1e\n", name, worst[0], worst[1],
-                  worst[2]);
+    print_message("%-20s fused rows %.1e, block of 16 %.1e, of 8 %.1e\n", name, worst[0], worst[1], worst[2]);
     bench_close(&b);
     free(got);
     free(fused);
@@ -194,12 +181,11 @@ static void check_dflash(const char *dir, const char *name, const json_t *about,
 
 /* A chain of n guesses at anchor p; reference: logits and outputs of each depth, or logits of the
  * first alone. */
-static double check_chain(struct bench *b, const char *what, const int32_t *ids, int p, int n,
-                          const float *ref, const float *ref_y)
+static double check_chain(struct bench *b, const char *what, const int32_t *ids, int p, int n, const float *ref,
+                          const float *ref_y)
 {
     const int64_t n_vocab = b->rig.n_vocab;
-    float *logits = calloc((size_t)(n * n_vocab), sizeof *logits),
-          *y = calloc((size_t)(n * b->n_embd), sizeof *y);
+    float *logits = calloc((size_t)(n * n_vocab), sizeof *logits), *y = calloc((size_t)(n * b->n_embd), sizeof *y);
     float prob[MODEL_GUESSES_MAX];
     int32_t guess[MODEL_GUESSES_MAX];
     double worst;
@@ -226,15 +212,13 @@ static void check_mtp(const char *dir, const char *name, const json_t *about, co
     const json_t *anchors = json_object_get(about, "anchors");
     int64_t n = 0, n_ref = 0, n_y = 0, n_pre = 0;
     int32_t *ids = words(dir, name, "ids.i32", &n);
-    float *ref = words(dir, name, "draft.logits.f32", &n_ref),
-          *y = words(dir, name, "draft.y.f32", &n_y);
+    float *ref = words(dir, name, "draft.logits.f32", &n_ref), *y = words(dir, name, "draft.y.f32", &n_y);
     float *pre = words(dir, name, "prefill.logits.f32", &n_pre);
     double worst[2] = { 0 };
     struct bench b;
 
     bench_open(&b, model, NULL);
-    assert_true(ids != NULL && ref != NULL && y != NULL && n < ROWS && depth > 0 &&
-                json_array_size(anchors) > 0);
+    assert_true(ids != NULL && ref != NULL && y != NULL && n < ROWS && depth > 0 && json_array_size(anchors) > 0);
     feed(&b, ids, (int)n);
     for (size_t i = 0; i < json_array_size(anchors); i++) {
         const int p = (int)json_integer_value(json_array_get(anchors, i));
@@ -244,8 +228,7 @@ static void check_mtp(const char *dir, const char *name, const json_t *about, co
         worst[0] = w > worst[0] ? w : worst[0];
     }
     for (int i = 0; i < n_pre / b.rig.n_vocab; i++) {
-        double w =
-            check_chain(&b, name, ids, (int)n - 5 + i, 1, pre + (int64_t)i * b.rig.n_vocab, NULL);
+        double w = check_chain(&b, name, ids, (int)n - 5 + i, 1, pre + (int64_t)i * b.rig.n_vocab, NULL);
 
         worst[1] = w > worst[1] ? w : worst[1];
     }
@@ -284,7 +267,7 @@ static int check_all(const char *dir, const json_t *all, const char *key, check_
     json_t *about;
     int n = 0;
 
-    json_object_foreach((json_t *)(uintptr_t)all, name, about) {
+    json_object_foreach ((json_t *)(uintptr_t)all, name, about) {
         const char *model = json_string_value(json_object_get(about, key));
 
         assert_non_null(model);
@@ -304,8 +287,7 @@ static void check_dir(const char *dir)
     json_t *all = NULL;
 
     (void)snprintf(path, sizeof path, "%s/manifest.json", dir);
-    if (io_read_all(&text, &n, path, 1 << 24, NULL, &e) ||
-        json_parse(&all, (struct str){ text, n }, path, &e))
+    if (io_read_all(&text, &n, path, 1 << 24, NULL, &e) || json_parse(&all, (struct str){ text, n }, path, &e))
         fail_msg("%s", e.msg);
     assert_true(check_all(dir, json_object_get(all, "mtp"), "model", check_mtp) > 0);
     assert_true(check_all(dir, json_object_get(all, "dflash"), "target", check_dflash) > 0);
@@ -381,8 +363,7 @@ static float *block_of(struct bench *b, const int32_t *ids, int from, int to)
  * a drafter without a window sees of rows from 256 on. Before row 250 it has everything in view. */
 static void windows(void **state)
 {
-    static const char from[] = "tests/golden/draft/dflash-a.gguf",
-                      model[] = "tests/golden/models/qwen35moe-a.gguf";
+    static const char from[] = "tests/golden/draft/dflash-a.gguf", model[] = "tests/golden/models/qwen35moe-a.gguf";
     static int32_t ids[ROWS];
     char path[] = "/tmp/chimere-drafter-XXXXXX";
     const int fd = mkstemp(path);

@@ -22,7 +22,7 @@ static struct pool *pool;
 static const char *in(const char *name)
 {
     static char path[4][128];
-    static int  turn;
+    static int turn;
 
     turn = (turn + 1) % 4;
     snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
@@ -44,7 +44,7 @@ struct text {
 static void make_text(struct text *t, int64_t n, uint32_t vocab, uint64_t seed)
 {
     uint64_t s = seed;
-    int32_t  before = 0;
+    int32_t before = 0;
 
     for (t->n = 0; t->n < n; t->n++) {
         s = s * 6364136223846793005u + 1442695040888963407u;
@@ -322,14 +322,17 @@ static void test_prune(void **state)
         const uint64_t most = engram_file_bytes(g, 0) / part;
 
         must(engram_merge(g, in("p"), &(struct engram_merge_opts){ .day = DAY, .unused_days = -1, .bytes_max = most },
-                          NULL, &e), &e);
+                          NULL, &e),
+             &e);
         small = open_one(in("p"), DAY);
         assert_true(engram_file_bytes(small, 0) <= most);
         assert_true(part > 2 || engram_file_bytes(small, 0) > most / 4);
         engram_close(small);
     }
-    assert_int_equal(engram_merge(g, in("p"), &(struct engram_merge_opts){ .day = DAY, .unused_days = -1,
-                                  .bytes_max = 100 }, NULL, &e), ERR_ARG);
+    assert_int_equal(engram_merge(g, in("p"),
+                                  &(struct engram_merge_opts){ .day = DAY, .unused_days = -1, .bytes_max = 100 }, NULL,
+                                  &e),
+                     ERR_ARG);
     engram_close(g);
 }
 
@@ -375,13 +378,15 @@ static void test_damaged(void **state)
     for (size_t i = 0; i < n; i += 1 + (size_t)(i < HEAD_BYTES ? 7 : 0)) {
         data[i] ^= 0x10;
         put_file(path, data, n);
-        assert_int_not_equal(engram_open(&g, &path, 1, &(struct engram_opts){ .tokenizer = 7, .day = DAY }, &e), ERR_OK);
+        assert_int_not_equal(engram_open(&g, &path, 1, &(struct engram_opts){ .tokenizer = 7, .day = DAY }, &e),
+                             ERR_OK);
         assert_true(e.code == ERR_FORMAT || e.code == ERR_UNSUPPORTED);
         data[i] ^= 0x10;
     }
     for (size_t i = 0; i < n; i += 64) {
         put_file(path, data, i);
-        assert_int_equal(engram_open(&g, &path, 1, &(struct engram_opts){ .tokenizer = 7, .day = DAY }, &e), ERR_FORMAT);
+        assert_int_equal(engram_open(&g, &path, 1, &(struct engram_opts){ .tokenizer = 7, .day = DAY }, &e),
+                         ERR_FORMAT);
     }
     put_file(path, data, n);
     assert_int_equal(engram_open(&g, &path, 1, &(struct engram_opts){ .tokenizer = 8, .day = DAY }, &e), ERR_FORMAT);
@@ -392,7 +397,8 @@ static void test_damaged(void **state)
 static void test_domains(void **state)
 {
     static struct text t[3] = { { { 1, 2, 3, -1 }, 4 }, { { 1, 2, 4, -1 }, 4 }, { { 1, 2, 5, -1 }, 4 } };
-    const char *const domain[3] = { "tools", "code", "tools" }, *all = in("d"), *merged = in("m"), *chosen[1] = { "code,code" };
+    const char *const domain[3] = { "tools", "code", "tools" }, *all = in("d"), *merged = in("m"),
+                      *chosen[1] = { "code,code" };
     const uint64_t known[3][2] = { { 7, 9 }, { 3, UINT64_MAX }, { 8, 9 } };
     const bool with[3] = { false, true, true };
     struct engram_opts eo = { 7, DAY, chosen };
@@ -431,7 +437,8 @@ static void test_domains(void **state)
     engram_close(view);
     engram_close(g);
     g = open_one(in("v"), DAY);
-    assert_true(engram_n_epochs(g, 0) == 2 && strcmp(engram_epoch_stat(g, 0, 1).domain, "tools") == 0 && !engram_knows(g, 7));
+    assert_true(engram_n_epochs(g, 0) == 2 && strcmp(engram_epoch_stat(g, 0, 1).domain, "tools") == 0 &&
+                !engram_knows(g, 7));
     engram_close(g);
     g = open_one(merged, DAY);
     assert_int_equal(engram_n_epochs(g, 0), 2);
@@ -541,8 +548,12 @@ static void test_spaces(void **state)
     parts[22][0] = 12;
     build(&t, in("t"), plain(8));
     struct engram *g = open_one(in("t"), DAY);
-    const struct engram_mix m = { .table = g, .n_vocab = 32, .space = 9, .n_spaced = 3, .spaced = spaced,
-                                  .parts = (const int32_t (*)[ENGRAM_PARTS])parts };
+    const struct engram_mix m = { .table = g,
+                                  .n_vocab = 32,
+                                  .space = 9,
+                                  .n_spaced = 3,
+                                  .spaced = spaced,
+                                  .parts = (const int32_t(*)[ENGRAM_PARTS])parts };
 
     engram_mix_look(&m, (int32_t[]){ 1, 2, 9 }, 3, &next);
     assert_int_equal(next.order, 2);
@@ -567,19 +578,19 @@ static void test_recite(void **state)
         int32_t token[10];
         int64_t n;
         int32_t next; /* -1: nothing */
-        int     order;
+        int order;
     } rows[] = {
-        { { 9, 9 }, 2, 5, 0 },                /* no reasoning */
+        { { 9, 9 }, 2, 5, 0 }, /* no reasoning */
         { { 9, 9, 1, 1 }, 4, 5, 0 },
-        { { 9, 9, 4, 4, 2 }, 5, 5, 0 },       /* right behind it */
+        { { 9, 9, 4, 4, 2 }, 5, 5, 0 }, /* right behind it */
         { { 9, 9, 4, 4, 2, 1 }, 6, 5, 0 },
         { { 9, 9, 4, 2, 1, 5 }, 6, 6, 1 },
         { { 9, 9, 2, 1, 5, 6 }, 6, 7, 2 },
         { { 9, 9, 2, 5, 6, 7, 6 }, 7, 8, 4 }, /* not what follows the first 6 */
         { { 9, 9, 2, 5, 6, 7, 6, 8 }, 8, 3, 5 },
-        { { 9, 9, 2, 4 }, 4, -1, 0 },         /* other words */
-        { { 9, 9, 2, 4, 7 }, 5, 6, 1 },       /* and back */
-        { { 9, 5 }, 2, 5, 0 },                /* what the prompt ends in does not count */
+        { { 9, 9, 2, 4 }, 4, -1, 0 },   /* other words */
+        { { 9, 9, 2, 4, 7 }, 5, 6, 1 }, /* and back */
+        { { 9, 5 }, 2, 5, 0 },          /* what the prompt ends in does not count */
         { { 9 }, 1, -1, 0 },
     };
     struct engram_mix m = { .recital = { what, 5, 2, 3, 2, { 1, -1 }, 0.5F } };
@@ -594,7 +605,8 @@ static void test_recite(void **state)
         const bool any = engram_recite(&m.recital, rows[i].token, rows[i].n, &next);
 
         assert_int_equal(any, rows[i].next >= 0);
-        assert_true(!any || (next.n == 1 && next.token[0] == rows[i].next && next.q[0] == 1 && next.order == rows[i].order));
+        assert_true(!any ||
+                    (next.n == 1 && next.token[0] == rows[i].next && next.q[0] == 1 && next.order == rows[i].order));
         assert_true(!any || next.whole == (i == 2));
     }
     engram_memory.look(&m, rows[3].token, 6, true, token, q, &n, &evidence);
@@ -640,7 +652,7 @@ static void test_fit(void **state)
     /* Without the two misses: ((1 - w) 0.1 + w)^120 ((1 - w) 0.1)^80 is largest at w = 0.5556. */
     assert_true(fabsf(engram_weight(&m, engram_evidence(&good), 0.3F) - 0.5556F) < 0.02F);
     assert_true(engram_weight(&m, engram_evidence(&bad), 0.3F) == 0);
-    assert_true(engram_weight(&m, engram_evidence(&low), 0.3F) == 0); /* every text has such */
+    assert_true(engram_weight(&m, engram_evidence(&low), 0.3F) == 0);   /* every text has such */
     assert_true(engram_weight(&m, engram_evidence(&good), 0.95F) == 0); /* never seen */
     m.ceiling[0] = 0.25F;
     assert_true(engram_weight(&m, engram_evidence(&good), 0.3F) == 0.25F);
@@ -671,7 +683,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    static const char *const names[] = { "t", "one", "five", "parts", "a", "b", "m", "whole", "d", "x", "p", "bad", "v", "r", "w" };
+    static const char *const names[] = { "t", "one", "five", "parts", "a", "b", "m", "whole",
+                                         "d", "x",   "p",    "bad",   "v", "r", "w" };
 
     (void)state;
     pool_close(pool);
@@ -683,12 +696,11 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_look),       cmocka_unit_test(test_borders), cmocka_unit_test(test_same_bytes),
-        cmocka_unit_test(test_add_merge),  cmocka_unit_test(test_decay),   cmocka_unit_test(test_prune),
-        cmocka_unit_test(test_domains),    cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_filter),     cmocka_unit_test(test_damaged), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_lock),       cmocka_unit_test(test_spaces), cmocka_unit_test(test_recite),
-        cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_look),      cmocka_unit_test(test_borders), cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_add_merge), cmocka_unit_test(test_decay),   cmocka_unit_test(test_prune),
+        cmocka_unit_test(test_domains),   cmocka_unit_test(test_resume),  cmocka_unit_test(test_filter),
+        cmocka_unit_test(test_damaged),   cmocka_unit_test(test_rows),    cmocka_unit_test(test_lock),
+        cmocka_unit_test(test_spaces),    cmocka_unit_test(test_recite),  cmocka_unit_test(test_fit),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -64,14 +64,13 @@ static void test_mcnemar(void **state)
 
 static void test_group_mean(void **state)
 {
-    static const double sum[] = {2, 4, 6}, one[] = {5};
-    static const int64_t n[] = {2, 2, 2}, n_one[] = {2}, uneven[] = {1, 2, 3};
+    static const double sum[] = { 2, 4, 6 }, one[] = { 5 };
+    static const int64_t n[] = { 2, 2, 2 }, n_one[] = { 2 }, uneven[] = { 1, 2, 3 };
 
     (void)state;
     struct eval_mean m = eval_group_mean(sum, n, 3);
     near(m.mean, 2, 1e-15);
-    near(m.se, sqrt(8.0 * 3 / 2) / 6,
-         1e-15); /* as the standard error of the means 1, 2, 3: 1 / sqrt(3) */
+    near(m.se, sqrt(8.0 * 3 / 2) / 6, 1e-15); /* as the standard error of the means 1, 2, 3: 1 / sqrt(3) */
     near(m.se, 1 / sqrt(3), 1e-15);
     m = eval_group_mean(one, n_one, 1);
     near(m.mean, 2.5, 1e-15);
@@ -85,7 +84,7 @@ static void test_group_mean(void **state)
 
 static void test_quantiles(void **state)
 {
-    double v[] = {3, 1, 4, 1, 5};
+    double v[] = { 3, 1, 4, 1, 5 };
 
     (void)state;
     eval_sort(v, 5);
@@ -117,10 +116,9 @@ static void test_bootstrap(void **state)
 
 static void test_logprob_and_kl(void **state)
 {
-    static const float uniform[] = {1, 1, 1, 1}, shifted[] = {7, 7, 7, 7};
-    const float p[] = {logf(0.5f), logf(0.25f), logf(0.25f)},
-                q[] = {logf(0.25f), logf(0.5f), logf(0.25f)};
-    static const float extreme[] = {80, -80, 0};
+    static const float uniform[] = { 1, 1, 1, 1 }, shifted[] = { 7, 7, 7, 7 };
+    const float p[] = { logf(0.5f), logf(0.25f), logf(0.25f) }, q[] = { logf(0.25f), logf(0.5f), logf(0.25f) };
+    static const float extreme[] = { 80, -80, 0 };
 
     (void)state;
     near(eval_logprob(uniform, 4, 2), log(0.25), 1e-7);
@@ -138,7 +136,7 @@ static void test_logprob_and_kl(void **state)
 
 static void test_packed_logits(void **state)
 {
-    static const float x[] = {3.0f, 2.9f, -5.25f, -28.9f, -100.0f};
+    static const float x[] = { 3.0f, 2.9f, -5.25f, -28.9f, -100.0f };
     uint16_t packed[5];
     float back[5];
 
@@ -152,9 +150,9 @@ static void test_packed_logits(void **state)
 
 static void test_ppl_sums(void **state)
 {
-    double sum[2] = {0, 0};
-    int64_t n[2] = {0, 0};
-    struct eval_ppl p = {.win_sum = sum, .win_n = n};
+    double sum[2] = { 0, 0 };
+    int64_t n[2] = { 0, 0 };
+    struct eval_ppl p = { .win_sum = sum, .win_n = n };
 
     (void)state;
     eval_ppl_add(&p, 0, log(0.5));
@@ -178,12 +176,10 @@ struct open_model {
 
 static void open_tiny(struct open_model *o, int64_t ctx, int n_seq, int rows)
 {
-    struct err e = {0};
+    struct err e = { 0 };
 
-    if (gguf_open(&o->g, TINY, &e) ||
-        model_open(&o->m, o->g, &(struct model_opts){.n_threads = 2}, &e) ||
-        run_open(&o->r, o->m,
-                 &(struct run_opts){.ctx_tokens = ctx, .n_seq = n_seq, .rows_max = rows}, &e))
+    if (gguf_open(&o->g, TINY, &e) || model_open(&o->m, o->g, &(struct model_opts){ .n_threads = 2 }, &e) ||
+        run_open(&o->r, o->m, &(struct run_opts){ .ctx_tokens = ctx, .n_seq = n_seq, .rows_max = rows }, &e))
         fail_msg("%s", e.msg);
 }
 
@@ -201,8 +197,7 @@ struct seen {
     int n;
 };
 
-static enum err_code note(void *ctx, int64_t window, int32_t token, const float *logits,
-                          struct err *e)
+static enum err_code note(void *ctx, int64_t window, int32_t token, const float *logits, struct err *e)
 {
     struct seen *s = ctx;
 
@@ -222,7 +217,7 @@ static double plain(struct run *r, const int32_t *token, int from, int to, int32
 
     run_clear(r, 0);
     for (int i = from; i < to; i++) {
-        struct run_row row = {i == from && bos >= 0 ? bos : token[i], 0, i + 1 == to, false};
+        struct run_row row = { i == from && bos >= 0 ? bos : token[i], 0, i + 1 == to, false };
 
         assert_int_equal(run_step(r, &row, 1, &e), ERR_OK);
     }
@@ -238,10 +233,10 @@ static void fill(int32_t *v, int n)
 static void test_windows_of_halves(void **state)
 {
     int32_t v[70];
-    struct eval_tokens text = {v, 70};
-    struct eval_window_opts w = {.ctx_tokens = 16, .bos = -1};
+    struct eval_tokens text = { v, 70 };
+    struct eval_window_opts w = { .ctx_tokens = 16, .bos = -1 };
     struct open_model o;
-    struct seen s = {.n = 0};
+    struct seen s = { .n = 0 };
     struct err e;
 
     (void)state;
@@ -274,10 +269,10 @@ static void test_windows_of_halves(void **state)
 static void test_sliding_windows(void **state)
 {
     int32_t v[45];
-    struct eval_tokens text[2] = {{v, 45}, {v + 5, 10}};
-    struct eval_window_opts w = {.ctx_tokens = 16, .stride_tokens = 6, .bos = -1};
+    struct eval_tokens text[2] = { { v, 45 }, { v + 5, 10 } };
+    struct eval_window_opts w = { .ctx_tokens = 16, .stride_tokens = 6, .bos = -1 };
     struct open_model o;
-    struct seen s = {.n = 0};
+    struct seen s = { .n = 0 };
     struct err e;
 
     (void)state;
@@ -315,10 +310,9 @@ static bool grade(const char *item, const char *text)
 {
     json_t *o;
     bool right = false;
-    struct err e = {0};
+    struct err e = { 0 };
 
-    if (json_parse(&o, str_of(item), "item", &e) || eval_task_check(o, &e) ||
-        eval_grade(o, str_of(text), &right, &e))
+    if (json_parse(&o, str_of(item), "item", &e) || eval_task_check(o, &e) || eval_grade(o, str_of(text), &right, &e))
         fail_msg("%s: %s", item, e.msg);
     json_decref(o);
     return right;
@@ -327,7 +321,7 @@ static bool grade(const char *item, const char *text)
 static void refuse(const char *item, const char *why)
 {
     json_t *o;
-    struct err e = {0};
+    struct err e = { 0 };
 
     assert_int_equal(json_parse(&o, str_of(item), "item", &e), ERR_OK);
     assert_int_equal(eval_task_check(o, &e), ERR_FORMAT);
@@ -340,10 +334,8 @@ static void refuse(const char *item, const char *why)
 
 static void test_grade_exact(void **state)
 {
-    const char *direct =
-        ITEM("\"check\": \"exact\", \"answer\": \"41 16\", \"enable_thinking\": false");
-    const char *think =
-        ITEM("\"check\": \"exact\", \"answer\": \"41 16\", \"enable_thinking\": true");
+    const char *direct = ITEM("\"check\": \"exact\", \"answer\": \"41 16\", \"enable_thinking\": false");
+    const char *think = ITEM("\"check\": \"exact\", \"answer\": \"41 16\", \"enable_thinking\": true");
 
     (void)state;
     assert_true(grade(direct, " 41 16\n"));
@@ -358,8 +350,7 @@ static void test_grade_exact(void **state)
 static void test_grade_numbers(void **state)
 {
     const char *item = ITEM("\"check\": \"numeric\", \"answer\": 1234.5");
-    const char *loose =
-        ITEM("\"check\": \"numeric\", \"answer\": \"about -3\", \"tolerance\": 0.01");
+    const char *loose = ITEM("\"check\": \"numeric\", \"answer\": \"about -3\", \"tolerance\": 0.01");
 
     (void)state;
     assert_true(grade(item, "1234.5"));
@@ -388,29 +379,27 @@ static void test_grade_others(void **state)
 
 static void test_grade_calls(void **state)
 {
-    const char *item =
-        ITEM("\"check\": \"tool_call\", \"answer\": [{\"name\": \"add\", \"arguments\": "
-             "{\"a\": 3, \"who\": \"Ann Lee\", \"on\": true, \"list\": [1, 2]}}]");
+    const char *item = ITEM("\"check\": \"tool_call\", \"answer\": [{\"name\": \"add\", \"arguments\": "
+                            "{\"a\": 3, \"who\": \"Ann Lee\", \"on\": true, \"list\": [1, 2]}}]");
     const char *none = ITEM("\"check\": \"tool_call\", \"answer\": []");
     char text[400];
-    static const char *const form =
-        "%s<tool_call>\n<function=%s>\n<parameter=who>\n%s\n</parameter>\n"
-        "<parameter=a>\n%s\n</parameter>\n<parameter=on>\nTrue\n</parameter>\n"
-        "<parameter=list>\n[1, 2]\n</parameter>\n</function>\n</tool_call>%s";
+    static const char *const form = "%s<tool_call>\n<function=%s>\n<parameter=who>\n%s\n</parameter>\n"
+                                    "<parameter=a>\n%s\n</parameter>\n<parameter=on>\nTrue\n</parameter>\n"
+                                    "<parameter=list>\n[1, 2]\n</parameter>\n</function>\n</tool_call>%s";
     static const struct {
         const char *before, *name, *who, *a, *after;
         bool right;
     } cases[] = {
-        {"", "add", "Ann Lee", "3", "", true},       {"", "add", "Ann Lee", "3.0", "\n", true},
-        {"", "add", "Ann", "3", "", false},          {"", "sub", "Ann Lee", "3", "", false},
-        {"", "add", "Ann Lee", "4", "", false},      {"Sure. ", "add", "Ann Lee", "3", "", false},
-        {"", "add", "Ann Lee", "3", " done", false}, {"", "add", "Ann Lee", "three", "", false},
+        { "", "add", "Ann Lee", "3", "", true },       { "", "add", "Ann Lee", "3.0", "\n", true },
+        { "", "add", "Ann", "3", "", false },          { "", "sub", "Ann Lee", "3", "", false },
+        { "", "add", "Ann Lee", "4", "", false },      { "Sure. ", "add", "Ann Lee", "3", "", false },
+        { "", "add", "Ann Lee", "3", " done", false }, { "", "add", "Ann Lee", "three", "", false },
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        (void)snprintf(text, sizeof text, form, cases[i].before, cases[i].name, cases[i].who,
-                       cases[i].a, cases[i].after);
+        (void)snprintf(text, sizeof text, form, cases[i].before, cases[i].name, cases[i].who, cases[i].a,
+                       cases[i].after);
         if (grade(item, text) != cases[i].right)
             fail_msg("case %zu", i);
     }
@@ -444,19 +433,19 @@ static void test_classes(void **state)
         const char *name;
         enum model_class c;
     } cases[] = {
-        {"token_embd.weight", MODEL_EMBEDDING},
-        {"output.weight", MODEL_OUTPUT},
-        {"output_norm.weight", MODEL_OTHER},
-        {"blk.3.attn_q.weight", MODEL_ATTENTION},
-        {"blk.3.attn_q_norm.weight", MODEL_OTHER},
-        {"blk.0.attn_qkv.weight", MODEL_RECURRENT},
-        {"blk.0.ssm_out.weight", MODEL_RECURRENT},
-        {"blk.12.ffn_up_exps.weight", MODEL_EXPERTS},
-        {"blk.1.ffn_up_shexp.weight", MODEL_SHARED},
-        {"blk.1.ffn_gate_inp.weight", MODEL_ROUTER},
-        {"blk.1.ffn_gate_inp_shexp.weight", MODEL_ROUTER},
-        {"blk.1.ffn_down.weight", MODEL_DENSE},
-        {"blk.40.attn_q.weight", MODEL_MTP},
+        { "token_embd.weight", MODEL_EMBEDDING },
+        { "output.weight", MODEL_OUTPUT },
+        { "output_norm.weight", MODEL_OTHER },
+        { "blk.3.attn_q.weight", MODEL_ATTENTION },
+        { "blk.3.attn_q_norm.weight", MODEL_OTHER },
+        { "blk.0.attn_qkv.weight", MODEL_RECURRENT },
+        { "blk.0.ssm_out.weight", MODEL_RECURRENT },
+        { "blk.12.ffn_up_exps.weight", MODEL_EXPERTS },
+        { "blk.1.ffn_up_shexp.weight", MODEL_SHARED },
+        { "blk.1.ffn_gate_inp.weight", MODEL_ROUTER },
+        { "blk.1.ffn_gate_inp_shexp.weight", MODEL_ROUTER },
+        { "blk.1.ffn_down.weight", MODEL_DENSE },
+        { "blk.40.attn_q.weight", MODEL_MTP },
     };
 
     (void)state;
@@ -466,8 +455,7 @@ static void test_classes(void **state)
 
 static void test_step_bytes(void **state)
 {
-    struct eval_traffic t = {
-        .row_bytes = 10, .n_expert = 256, .n_used = 8, .state_bytes = 100, .kv_floats = 4};
+    struct eval_traffic t = { .row_bytes = 10, .n_expert = 256, .n_used = 8, .state_bytes = 100, .kv_floats = 4 };
 
     (void)state;
     t.weight_bytes[MODEL_EXPERTS] = 256;
@@ -494,27 +482,23 @@ static void test_shapes_run(void **state)
     (void)snprintf(path, sizeof path, "%s/m.gguf", dir);
     for (size_t i = 0; (name = shape_name_at(i)) != NULL; i++) {
         bool moe = strstr(name, "a3b") || strstr(name, "granite");
-        struct open_model o = {0};
+        struct open_model o = { 0 };
         struct eval_traffic full, holes;
-        struct run_row row = {5, 0, true, false};
+        struct run_row row = { 5, 0, true, false };
         struct shape *s;
-        struct err e = {0};
+        struct err e = { 0 };
 
-        if (strstr(name, "27b") != NULL || strstr(name, "4b") != NULL ||
-            strstr(name, "small") != NULL)
+        if (strstr(name, "27b") != NULL || strstr(name, "4b") != NULL || strstr(name, "small") != NULL)
             continue; /* families that others stand for, and large */
-        (void)snprintf(spec, sizeof spec, "%s,layers=%d,vocab=64%s", name,
-                       strstr(name, "nemotron") ? 7 : 4, moe ? ",experts=10" : "");
-        if (shape_open(&s, spec, strstr(name, "qwen3.6") ? "ramp" : "q4_k_m", &e) ||
-            shape_write_holes(s, path, &e) || gguf_open(&o.g, path, &e) ||
-            eval_traffic(&holes, o.g, &e))
+        (void)snprintf(spec, sizeof spec, "%s,layers=%d,vocab=64%s", name, strstr(name, "nemotron") ? 7 : 4,
+                       moe ? ",experts=10" : "");
+        if (shape_open(&s, spec, strstr(name, "qwen3.6") ? "ramp" : "q4_k_m", &e) || shape_write_holes(s, path, &e) ||
+            gguf_open(&o.g, path, &e) || eval_traffic(&holes, o.g, &e))
             fail_msg("%s: %s", spec, e.msg);
         gguf_close(o.g);
-        if (shape_write(s, path, 1, NULL, &e) || gguf_open(&o.g, path, &e) ||
-            eval_traffic(&full, o.g, &e) ||
-            model_open(&o.m, o.g, &(struct model_opts){.n_threads = 2}, &e) ||
-            run_open(&o.r, o.m, &(struct run_opts){.ctx_tokens = 8, .rows_max = 1}, &e) ||
-            run_step(o.r, &row, 1, &e))
+        if (shape_write(s, path, 1, NULL, &e) || gguf_open(&o.g, path, &e) || eval_traffic(&full, o.g, &e) ||
+            model_open(&o.m, o.g, &(struct model_opts){ .n_threads = 2 }, &e) ||
+            run_open(&o.r, o.m, &(struct run_opts){ .ctx_tokens = 8, .rows_max = 1 }, &e) || run_step(o.r, &row, 1, &e))
             fail_msg("%s: %s", spec, e.msg);
         for (int j = 0; j < 64; j++)
             assert_true(isfinite(run_logits(o.r, 0)[j]));
@@ -567,15 +551,13 @@ static void test_fill_types(void **state)
         double sum = 0, square = 0;
         float x[2048];
 
-        if (type == QUANT_f32 ||
-            shape_open(&s, "falcon-h1-1.5b,layers=1,vocab=256", quant_types[type]->name, &e))
+        if (type == QUANT_f32 || shape_open(&s, "falcon-h1-1.5b,layers=1,vocab=256", quant_types[type]->name, &e))
             continue;
         if (shape_write(s, path, 3, NULL, &e) || gguf_open(&g, path, &e))
             fail_msg("%s: %s", quant_types[type]->name, e.msg);
         t = gguf_find(g, "token_embd.weight");
         for (int r = 0; r < 256; r++) {
-            quant_types[type]->decode(
-                x, (const unsigned char *)t->data + r * quant_row_bytes(type, 2048), 2048);
+            quant_types[type]->decode(x, (const unsigned char *)t->data + r * quant_row_bytes(type, 2048), 2048);
             for (int j = 0; j < 2048; j++) {
                 sum += (double)x[j];
                 square += (double)x[j] * (double)x[j];

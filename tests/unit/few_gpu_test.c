@@ -21,8 +21,8 @@ struct area {
 
 static struct dev *gpu;
 static struct area area[AREAS];
-static int         n_area;
-static uint64_t    drawn;
+static int n_area;
+static uint64_t drawn;
 
 static float draw(void)
 {
@@ -48,8 +48,9 @@ static float *take(size_t n, bool kept)
 
 static struct tensor take_rows(int64_t width, int n, bool kept)
 {
-    return (struct tensor){ .type = QUANT_f32, .ne = { width, n, 1 }, .stride = width,
-                            .data = take((size_t)(width * n), kept) };
+    return (struct tensor){
+        .type = QUANT_f32, .ne = { width, n, 1 }, .stride = width, .data = take((size_t)(width * n), kept)
+    };
 }
 
 /* n rows, of which the first 61 come again and again. */
@@ -108,8 +109,8 @@ static const struct split splits[] = {
 
 struct rows_of {
     struct op_rows r;
-    struct op_seq  seq[SLOTS];
-    int32_t        pos[ROWS];
+    struct op_seq seq[SLOTS];
+    int32_t pos[ROWS];
 };
 
 static void rows_of(struct rows_of *out, const struct split *s)
@@ -150,8 +151,8 @@ static uint64_t run_way(enum way way, ops_fn *ops, const void *shape, const stru
         dev_copy(gpu, got, a->at, a->n * sizeof *got);
         for (size_t j = 0; a->seen != NULL && way != ONE_BY_ONE && j < a->n; j++)
             if (memcmp(&got[j], &a->seen[j], sizeof *got) != 0)
-                fail_msg("%s, %s: array %d: %zu is %.9g, not %.9g", what, way == TOGETHER ? "together" : "as a graph", i,
-                         j, (double)got[j], (double)a->seen[j]);
+                fail_msg("%s, %s: array %d: %zu is %.9g, not %.9g", what, way == TOGETHER ? "together" : "as a graph",
+                         i, j, (double)got[j], (double)a->seen[j]);
         if (a->seen != NULL && way == ONE_BY_ONE)
             memcpy(a->seen, got, a->n * sizeof *got);
         free(got);
@@ -186,13 +187,13 @@ enum { MATRICES = 5 };
 /* A norm and matrices of several formats; alike: small ones of q8_0 go along with the others, of one format. */
 struct input_shape {
     int64_t k;
-    bool    alike;
-    int     n, type[MATRICES], rows[MATRICES];
+    bool alike;
+    int n, type[MATRICES], rows[MATRICES];
 };
 
 struct input {
-    const float  *norm;
-    int           n;
+    const float *norm;
+    int n;
     struct tensor x, in, w[MATRICES], y[MATRICES];
 };
 
@@ -209,16 +210,22 @@ static void input_ops(const void *shape, const struct rows_of *r)
 static void inputs(void **state)
 {
     enum { F32 = QUANT_f32, Q8 = QUANT_q8_0, Q4 = QUANT_q4_k, Q5 = QUANT_q5_k };
-    enum { HANDED = 150001 /* so many rows that blocks do not have them in even shares, of one row of activations */,
-           MANY = 50000 /* from so many on warps have strips of their own, of several */ };
+    enum {
+        HANDED = 150001 /* so many rows that blocks do not have them in even shares, of one row of activations */,
+        MANY = 50000 /* from so many on warps have strips of their own, of several */
+    };
     static const struct input_shape shapes[] = {
         { 2048, true, 4, { Q4, Q4, Q8, Q8 }, { 8192, 4096, 32, 32 } },
-        { 2048, true, 5, { Q8, Q5, F32, Q8, Q5 }, { 24, 8000, 3, 61, 512 } }, /* rows that fill no strip, small ones first */
+        { 2048,
+          true,
+          5,
+          { Q8, Q5, F32, Q8, Q5 },
+          { 24, 8000, 3, 61, 512 } }, /* rows that fill no strip, small ones first */
         { 1024, true, 3, { QUANT_q6_k, Q8, Q8 }, { 272, 127, 1 } },
         { 768, true, 2, { QUANT_iq4_xs, Q8 }, { 48, 17 } },
-        { 2048, false, 3, { Q4, Q8, Q8 }, { 512, 128, 16 } },     /* too many */
+        { 2048, false, 3, { Q4, Q8, Q8 }, { 512, 128, 16 } },         /* too many */
         { 4096, false, 3, { Q4, Q8, QUANT_iq3_s }, { 512, 40, 64 } }, /* too long for one row's launch */
-        { 1056, true, 2, { Q8, Q8 }, { 32, 16 } },                /* nothing to go along with */
+        { 1056, true, 2, { Q8, Q8 }, { 32, 16 } },                    /* nothing to go along with */
         /* all of a launch at once: two strips a warp, and one, rows that fill neither, beside small ones and floats */
         { 2048, true, 4, { Q4, Q8, Q4, Q8 }, { 9001, 33, 3007, 5 } },
         { 2048, true, 2, { QUANT_iq3_s, Q8 }, { 9001, 40 } },
@@ -227,9 +234,9 @@ static void inputs(void **state)
         { 4096, true, 1, { Q4 }, { 2000 } },
         { 4096, true, 1, { QUANT_q6_k }, { 1999 } },
         { 2048, true, 1, { Q4 }, { HANDED } },
-        { 768, true, 1, { Q4 }, { 150003 } }, /* half of a segment; two strips at once */
+        { 768, true, 1, { Q4 }, { 150003 } },           /* half of a segment; two strips at once */
         { 512, true, 1, { QUANT_iq4_xs }, { 150017 } }, /* of the last two strips one row */
-        { 2048, true, 1, { QUANT_q6_k }, { 50003 } }, /* one strip, and pieces that begin within 16 bytes */
+        { 2048, true, 1, { QUANT_q6_k }, { 50003 } },   /* one strip, and pieces that begin within 16 bytes */
         { 1280, true, 1, { Q8 }, { 70001 } },
     };
 
@@ -263,10 +270,10 @@ static void inputs(void **state)
 
 struct gdn {
     struct op_conv conv;
-    struct op_gdn  rule;
-    struct tensor  in, mixed, alpha, beta, z, o, w, y, res;
-    const float   *norm;
-    int64_t        n_norm;
+    struct op_gdn rule;
+    struct tensor in, mixed, alpha, beta, z, o, w, y, res;
+    const float *norm;
+    int64_t n_norm;
 };
 
 static void gdn_ops(const void *shape, const struct rows_of *r)
@@ -281,7 +288,7 @@ static void gdn_ops(const void *shape, const struct rows_of *r)
 }
 
 struct gdn_shape {
-    int  n_k, n_v, dim;
+    int n_k, n_v, dim;
     bool grouped, whole_norm, logs;
 };
 
@@ -324,14 +331,24 @@ static void check_gdn(const struct gdn_shape *s, struct rows_of *r)
     g.res = take_rows(EMBD, n, true);
     g.n_norm = s->whole_norm ? inner : s->dim;
     g.norm = take((size_t)g.n_norm, false);
-    g.conv = (struct op_conv){ 4, take((size_t)(4 * channels), false), NULL, true,
+    g.conv = (struct op_conv){ 4,
+                               take((size_t)(4 * channels), false),
+                               NULL,
+                               true,
                                { take((size_t)(3 * channels * SLOTS), true), 3 * channels, log } };
     float *a = take((size_t)s->n_v, false);
     for (int i = 0; i < s->n_v; i++)
         area[n_area - 1].first[i] = -fabsf(area[n_area - 1].first[i]);
     int64_t state = inner * s->dim;
     log.data = s->logs ? log.data + channels : NULL;
-    g.rule = (struct op_gdn){ s->n_k, s->n_v, s->dim, s->dim, s->grouped, 1e-6f, a, take((size_t)s->n_v, false),
+    g.rule = (struct op_gdn){ s->n_k,
+                              s->n_v,
+                              s->dim,
+                              s->dim,
+                              s->grouped,
+                              1e-6f,
+                              a,
+                              take((size_t)s->n_v, false),
                               { take((size_t)(state * SLOTS), true), state, log } };
     (void)snprintf(what, sizeof what, "delta rule of %d, %d rows, %d sequences%s", s->dim, n, r->r.n_seq,
                    s->logs ? ", logged" : "");
@@ -342,8 +359,11 @@ static void check_gdn(const struct gdn_shape *s, struct rows_of *r)
 static void delta_rules(void **state)
 {
     static const struct gdn_shape shapes[] = {
-        { 1, 5, 32, true, false, false }, { 2, 4, 64, true, true, true }, { 2, 6, 128, false, false, false },
-        { 2, 6, 128, true, false, true },    { 16, 32, 128, true, false, true },
+        { 1, 5, 32, true, false, false },
+        { 2, 4, 64, true, true, true },
+        { 2, 6, 128, false, false, false },
+        { 2, 6, 128, true, false, true },
+        { 16, 32, 128, true, false, true },
         { 4, 96, 64, true, false, false }, /* more blocks than multiprocessors: several sequences each */
     };
 
@@ -363,19 +383,19 @@ static void delta_rules(void **state)
 /* ---- attention ---- */
 
 struct attn_shape {
-    int  n_q, n_kv, dim_k, dim_v;
+    int n_q, n_kv, dim_k, dim_v;
     bool gated, norms, pairs;
-    int  n_rot, type_k, type_v;
+    int n_rot, type_k, type_v;
 };
 
 struct attn {
     const struct attn_shape *s;
-    struct op_kv    kv;
-    struct op_rope  rope;
-    struct tensor   x, in, qg, q, gate, k, v, o, y, res, wq, wk, wv, wo;
-    const float    *norm, *q_norm, *k_norm;
-    const int32_t  *page[SLOTS];
-    int32_t         table[SLOTS][PAGES];
+    struct op_kv kv;
+    struct op_rope rope;
+    struct tensor x, in, qg, q, gate, k, v, o, y, res, wq, wk, wv, wo;
+    const float *norm, *q_norm, *k_norm;
+    const int32_t *page[SLOTS];
+    int32_t table[SLOTS][PAGES];
 };
 
 static void attn_ops(const void *shape, const struct rows_of *r)
@@ -418,8 +438,9 @@ static void take_pages(struct attn *a, const struct rows_of *r)
     int64_t k_bytes = quant_row_bytes(s->type_k, s->dim_k), v_bytes = quant_row_bytes(s->type_v, s->dim_v);
     size_t bytes = (size_t)(s->n_kv * OP_KV_PAGE * (k_bytes + v_bytes));
 
-    a->kv = (struct op_kv){ s->type_k, s->type_v, s->n_kv, s->dim_k, s->dim_v,
-                            (unsigned char *)take(bytes * SLOTS * PAGES / sizeof(float), true), bytes, a->page };
+    a->kv = (struct op_kv){ s->type_k, s->type_v, s->n_kv,
+                            s->dim_k,  s->dim_v,  (unsigned char *)take(bytes * SLOTS * PAGES / sizeof(float), true),
+                            bytes,     a->page };
     struct area *pages = &area[n_area - 1];
     memset(pages->first, 0, pages->n * sizeof(float));
     dev_copy(gpu, pages->at, pages->first, pages->n * sizeof(float));
@@ -508,22 +529,22 @@ static void attentions(void **state)
 /* ---- experts ---- */
 
 struct moe_shape {
-    int  n_expert, n_used, ff, shared; /* shared: the shared expert's hidden columns; 0: there is none */
+    int n_expert, n_used, ff, shared; /* shared: the shared expert's hidden columns; 0: there is none */
     bool gated, open;
-    int  away; /* every so many-th expert is the host's; 0: none */
-    int  embd, up, down, own; /* formats of first products, of second ones, of the shared expert's */
+    int away;                /* every so many-th expert is the host's; 0: none */
+    int embd, up, down, own; /* formats of first products, of second ones, of the shared expert's */
 };
 
 /* Before it a layer's end, whose hidden rows lie where pairs will lie. */
 struct moe {
-    struct tensor   before[2], w, x, in, logits, y, res, router, sh_up, sh_gate, sh_down, sh_open;
-    struct tensor   up, gate, out, open;
-    const float    *norm;
+    struct tensor before[2], w, x, in, logits, y, res, router, sh_up, sh_gate, sh_down, sh_open;
+    struct tensor up, gate, out, open;
+    const float *norm;
     struct op_route route;
-    struct op_moe   here;
-    struct op_hand  hand;
-    int32_t        *expert;
-    int64_t         embd;
+    struct op_moe here;
+    struct op_hand hand;
+    int32_t *expert;
+    int64_t embd;
 };
 
 static void moe_ops(const void *shape, const struct rows_of *r)
@@ -645,7 +666,9 @@ static void check_moe(const struct moe_shape *s, const struct rows_of *r, struct
     m.before[1] = take_rows(embd, (int)pairs, false);
     m.expert = (int32_t *)take((size_t)pairs, true);
     m.route = (struct op_route){ .n_expert = s->n_expert, .n_used = s->n_used, .normalise = true, .scale = 1.0f };
-    m.here = (struct op_moe){ .n_used = s->n_used, .expert = m.expert, .weight = take_rows(s->n_used, n, true),
+    m.here = (struct op_moe){ .n_used = s->n_used,
+                              .expert = m.expert,
+                              .weight = take_rows(s->n_used, n, true),
                               .act = s->gated ? OP_SILU : OP_RELU2 };
     m.hand.moe = m.here;
     m.here.up = take_experts(s->up, embd, s->ff, s->n_expert - n_away, n_away, &m.hand.moe.up);
@@ -678,7 +701,7 @@ static void mixtures(void **state)
         { 40, 8, 256, 512, true, true, 0, 1024, QUANT_q4_k, QUANT_q6_k, Q8 },
         { 33, 6, 1280, 768, true, false, 0, 768, QUANT_iq3_s, QUANT_q5_k, QUANT_q5_k },
         { 9, 3, 768, 0, false, false, 4, 2304, QUANT_iq4_xs, QUANT_iq3_s, Q8 },
-        { 300, 10, 64, 96, true, true, 0, EMBD, Q8, Q8, Q8 }, /* more than 8 a lane of a warp */
+        { 300, 10, 64, 96, true, true, 0, EMBD, Q8, Q8, Q8 },                         /* more than 8 a lane of a warp */
         { 32, 8, 512, 512, true, true, 0, 2048, QUANT_q4_k, QUANT_q4_k, QUANT_q4_k }, /* whole segments, one a warp */
         { 24, 4, 512, 512, true, false, 6, 1024, QUANT_iq3_s, QUANT_iq4_xs, QUANT_iq4_xs },
     };
@@ -708,7 +731,8 @@ int main(void)
     struct err e = { 0 };
     int failed;
 
-    if (strcmp(test_device(), "cpu") != 0 && dev_open(&gpu, test_device(), &(struct dev_opts){ .acts = test_acts() }, &e)) {
+    if (strcmp(test_device(), "cpu") != 0 &&
+        dev_open(&gpu, test_device(), &(struct dev_opts){ .acts = test_acts() }, &e)) {
         fprintf(stderr, "%s\n", e.msg);
         return 1;
     }

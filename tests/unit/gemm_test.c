@@ -15,7 +15,9 @@ static const int known_sm[] = { 90, 120 };
 
 static struct gemm_product matrix(int type, int64_t rows, int64_t k, int64_t n, bool eight, int sm)
 {
-    return (struct gemm_product){ .of = GEMM_OF_MATRICES, .type = type, .rows = rows, .k = k, .n = n, .eight = eight, .sm = sm };
+    return (struct gemm_product){
+        .of = GEMM_OF_MATRICES, .type = type, .rows = rows, .k = k, .n = n, .eight = eight, .sm = sm
+    };
 }
 
 static void every_format_has_a_kernel(void **state)
@@ -27,7 +29,8 @@ static void every_format_has_a_kernel(void **state)
     for (int type = 0; type < QUANT_N; type++)
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
             for (int i = 0; i < 4 * 2 * 2; i++) {
-                struct gemm_product p = matrix(type, rows[r], ks[i / 4], 1 + 4095 * (i / 2 % 2), i % 2 != 0, known_sm[i / 4 % 2]);
+                struct gemm_product p =
+                    matrix(type, rows[r], ks[i / 4], 1 + 4095 * (i / 2 % 2), i % 2 != 0, known_sm[i / 4 % 2]);
                 int kernel = gemm_pick(&p, 0);
 
                 assert_true(gemm_knows(type));
@@ -122,10 +125,10 @@ static int sm_of(struct dev *d)
 /* What a case has on a device: weights on the host, and memory of the device. */
 struct taken {
     struct dev *d;
-    void       *weights[3];
-    void       *at[8];
-    size_t      bytes[8];
-    int         n_weights, n;
+    void *weights[3];
+    void *at[8];
+    size_t bytes[8];
+    int n_weights, n;
 };
 
 static void *put(struct taken *t, const void *from, size_t n)
@@ -153,7 +156,8 @@ static struct tensor put_rows(struct taken *t, int64_t ne0, int64_t ne1, float s
 static struct tensor put_weights(struct taken *t, struct tensor w)
 {
     t->weights[t->n_weights++] = w.data;
-    w.data = (void *)(uintptr_t)dev_weights(t->d, w.data, (size_t)(quant_row_bytes(w.type, w.ne[0]) * w.ne[1] * w.ne[2]));
+    w.data =
+        (void *)(uintptr_t)dev_weights(t->d, w.data, (size_t)(quant_row_bytes(w.type, w.ne[0]) * w.ne[1] * w.ne[2]));
     assert_non_null(w.data);
     return w;
 }
@@ -178,7 +182,8 @@ static void forced(int i, int type, const char *name)
     struct err e = { 0 };
     struct taken t = { 0 };
 
-    if (dev_open(&t.d, name, &(struct dev_opts){ .n_threads = 2, .acts = test_acts(), .kernel = 1 + i }, &e) != ERR_OK ||
+    if (dev_open(&t.d, name, &(struct dev_opts){ .n_threads = 2, .acts = test_acts(), .kernel = 1 + i }, &e) !=
+            ERR_OK ||
         dev_reserve(t.d, (size_t)256 << 20, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     if (k->sm == 0 || k->sm == sm_of(dev_test_tested(t.d))) {

@@ -13,15 +13,15 @@ enum { CTX = 96, ANSWER_MAX = 32, TOKENS_MAX = 640 };
 /* What a request says, in a form that two loops can read. */
 struct ask_for {
     int32_t prompt[TOKENS_MAX];
-    int     n_prompt, predict_max;
+    int n_prompt, predict_max;
     struct sample_opts sample;
     const struct gen_constraint *constraint;
-    const struct gen_memory     *memory;
+    const struct gen_memory *memory;
     const void *rules, *memory_of;
 };
 struct answered {
     int32_t token[TOKENS_MAX + 1];
-    int     n;
+    int n;
     enum gen_end end;
 };
 
@@ -34,8 +34,8 @@ static inline void must(enum err_code code, const struct err *e)
 /* ---- a constraint: token classes that follow one another ---- */
 
 struct walk_rules {
-    int n_states;            /* in state s only tokens with token % n_states == s come, then state s + 1 */
-    int32_t only;            /* in the last state nothing but this token; -1: as in the others */
+    int n_states; /* in state s only tokens with token % n_states == s come, then state s + 1 */
+    int32_t only; /* in the last state nothing but this token; -1: as in the others */
     int32_t n_vocab;
 };
 struct walk {
@@ -57,7 +57,7 @@ static inline enum err_code walk_begin(void **place, const void *rules, struct e
     struct walk *w = calloc(1, sizeof *w);
 
     if (w == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     w->rules = rules;
     *place = w;
     return ERR_OK;
@@ -111,7 +111,9 @@ static inline void walk_mask(void *place, uint32_t *mask)
             mask[t / 32] |= 1u << (t % 32);
 }
 
-static const struct gen_constraint walk = { walk_begin, walk_end, walk_take, walk_back, walk_free, walk_only, walk_mask };
+static const struct gen_constraint walk = {
+    walk_begin, walk_end, walk_take, walk_back, walk_free, walk_only, walk_mask
+};
 
 /* ---- a memory: what follows is the newest token plus a few ---- */
 
@@ -188,7 +190,8 @@ static inline void answer_alone(struct rig *rig, const struct ask_for *a, struct
 
             a->memory->look(a->memory_of, out->token, n, false, next, q, &n_next, &evidence);
             mix.n = n_next;
-            mix.weight = a->memory->weight(a->memory_of, evidence, p_max_of(x, place != NULL ? mask : NULL, rig->n_vocab), false);
+            mix.weight = a->memory->weight(a->memory_of, evidence,
+                                           p_max_of(x, place != NULL ? mask : NULL, rig->n_vocab), false);
         }
         must(sample_next_row(s, x, place != NULL ? mask : NULL, mix.n > 0 ? &mix : NULL, NULL, 0, &pick, &e), &e);
         out->token[n++] = pick.token;

@@ -24,11 +24,11 @@ static uint32_t draw(uint64_t *at, uint32_t n)
 
 enum honesty { RIGHT, WRONG, MIXED, N_HONESTY };
 struct oracle {
-    enum honesty    honesty;
+    enum honesty honesty;
     struct answered known[REQUESTS];
-    int             n_known, n_vocab;
-    uint64_t        at;
-    int64_t         guesses, settled[SEQS], begun[SEQS];
+    int n_known, n_vocab;
+    uint64_t at;
+    int64_t guesses, settled[SEQS], begun[SEQS];
 };
 
 static const struct answered *find(const struct oracle *o, const int32_t *token, int64_t n)
@@ -120,8 +120,8 @@ static void random_request(struct ask_for *a, uint64_t *at, int32_t n_vocab, con
 
 struct seen_of {
     int32_t token[TOKENS_MAX + 1];
-    int     n;
-    bool    begun, ended;
+    int n;
+    bool begun, ended;
     enum gen_end end;
     struct gen_stats stats;
 };
@@ -177,7 +177,9 @@ static void run_program(struct rig *rig, struct rig *plain, uint64_t seed, struc
     uint64_t at = seed << 32;
     const int n = 1 + (int)draw(&at, REQUESTS);
     bool cancelled[REQUESTS] = { false };
-    struct oracle o = { .honesty = (enum honesty)draw(&at, N_HONESTY), .n_vocab = rig->n_vocab, .at = (seed << 32) + 1000000 };
+    struct oracle o = { .honesty = (enum honesty)draw(&at, N_HONESTY),
+                        .n_vocab = rig->n_vocab,
+                        .at = (seed << 32) + 1000000 };
     const bool drafts = draw(&at, 4) != 0;
     struct gen *g;
     struct err e = { 0 };
@@ -187,8 +189,14 @@ static void run_program(struct rig *rig, struct rig *plain, uint64_t seed, struc
         random_request(&a[i], &at, rig->n_vocab, rules);
         answer_alone(plain, &a[i], &o.known[o.n_known++]);
     }
-    must(gen_open(&g, &(struct gen_opts){ .run = rig->r, .end_token = -1, .drafter = drafts ? &oracle : NULL, .drafter_of = &o,
-                                          .prompt_rows = (int)draw(&at, 12) }, &e), &e);
+    must(gen_open(&g,
+                  &(struct gen_opts){ .run = rig->r,
+                                      .end_token = -1,
+                                      .drafter = drafts ? &oracle : NULL,
+                                      .drafter_of = &o,
+                                      .prompt_rows = (int)draw(&at, 12) },
+                  &e),
+         &e);
     while (submitted < n || gen_busy(g)) {
         while (submitted < n && draw(&at, 3) != 0) {
             struct gen_request q = request_of(&a[submitted]);
@@ -238,14 +246,19 @@ static void check_family(const char *path)
     if (!test_mine())
         return;
     rig_open(&plain, path, 1, &(struct run_opts){ .ctx_tokens = CTX });
-    rig_open(&rig, path, 1, &(struct run_opts){ .ctx_tokens = CTX, .n_seq = SEQS, .rows_max = 24, .draft_max = 4,
-                                                .checkpoint_bytes = SEQS * 6 * run_snapshot_bytes(plain.m) });
+    rig_open(&rig, path, 1,
+             &(struct run_opts){ .ctx_tokens = CTX,
+                                 .n_seq = SEQS,
+                                 .rows_max = 24,
+                                 .draft_max = 4,
+                                 .checkpoint_bytes = SEQS * 6 * run_snapshot_bytes(plain.m) });
     (void)e;
     for (long i = 0; i < programs(); i++)
         run_program(&rig, &plain, (uint64_t)i, &sum);
     print_message("%s: %ld programs, %lld answers (%lld cancelled), %lld tokens, %lld of the prompts cached, "
-                  "%lld of %lld guesses kept\n", path, programs(), (long long)sum.answers, (long long)sum.cancelled,
-                  (long long)sum.tokens, (long long)sum.cached, (long long)sum.kept, (long long)sum.drafted);
+                  "%lld of %lld guesses kept\n",
+                  path, programs(), (long long)sum.answers, (long long)sum.cancelled, (long long)sum.tokens,
+                  (long long)sum.cached, (long long)sum.kept, (long long)sum.drafted);
     assert_true(sum.kept > 0 && sum.kept < sum.drafted && sum.cached > 0 && sum.cancelled > 0);
     rig_close(&rig);
     rig_close(&plain);
@@ -269,13 +282,13 @@ static const char *const model_a = "tests/golden/models/qwen35moe-a.gguf";
 
 /* Does what its script says when the answer has `at` tokens. */
 struct script {
-    int             at;
+    int at;
     struct gen_order order, after; /* after: the answer to a probe */
 };
 struct director {
-    struct script   s;
-    int             n;
-    bool            reasoning;
+    struct script s;
+    int n;
+    bool reasoning;
 };
 static struct gen_seen heard[ANSWER_MAX];
 static int n_heard, n_open;
@@ -285,7 +298,7 @@ static enum err_code director_begin(void **g, const void *opts, bool reasoning, 
     struct director *d = calloc(1, sizeof *d);
 
     if (d == NULL)
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_nomem(e);
     *d = (struct director){ *(const struct script *)opts, 0, reasoning };
     n_open++;
     *g = d;
@@ -345,7 +358,8 @@ static void open_bench(struct bench_of *b, int n_spare)
 {
     struct err e = { 0 };
 
-    rig_open(&b->rig, model_a, 1, &(struct run_opts){ .ctx_tokens = CTX, .n_seq = 2 + n_spare, .rows_max = 32, .draft_max = 4 });
+    rig_open(&b->rig, model_a, 1,
+             &(struct run_opts){ .ctx_tokens = CTX, .n_seq = 2 + n_spare, .rows_max = 32, .draft_max = 4 });
     rig_open(&b->plain, model_a, 1, &(struct run_opts){ .ctx_tokens = CTX });
     must(gen_open(&b->g, &(struct gen_opts){ .run = b->rig.r, .end_token = -1, .n_spare = n_spare }, &e), &e);
     b->a = (struct ask_for){ .n_prompt = 9, .predict_max = 12, .sample = sample_defaults() };
@@ -443,7 +457,9 @@ static void governor_shuns(void **state)
 static void governor_probes(void **state)
 {
     static const int32_t words[] = { 50, 51 };
-    const struct script s = { 3, { .act = GEN_PROBE, .token = words, .n_token = 2, .n_probe = 5 }, { .act = GEN_GO_ON } };
+    const struct script s = { 3,
+                              { .act = GEN_PROBE, .token = words, .n_token = 2, .n_probe = 5 },
+                              { .act = GEN_GO_ON } };
     struct gen_request q;
     struct bench_of b;
     struct seen_of seen;
@@ -477,7 +493,9 @@ static void governor_probes(void **state)
 static void cancel_while_probing(void **state)
 {
     static const int32_t words[] = { 50, 51 };
-    const struct script s = { 2, { .act = GEN_PROBE, .token = words, .n_token = 2, .n_probe = 8 }, { .act = GEN_GO_ON } };
+    const struct script s = { 2,
+                              { .act = GEN_PROBE, .token = words, .n_token = 2, .n_probe = 8 },
+                              { .act = GEN_GO_ON } };
     struct gen_request q;
     struct bench_of b;
     struct seen_of seen = { .n = 0 };

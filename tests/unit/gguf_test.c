@@ -70,7 +70,7 @@ static void counted_free(void *p)
 static struct gguf *open_ok(const char *path)
 {
     struct gguf *g = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
 
     if (gguf_open(&g, path, &e))
         fail_msg("%s", e.msg);
@@ -105,7 +105,7 @@ static void test_drop(void **state)
     static const char model[] = "share/models/chimere-nano-q5_k_m.gguf";
     struct gguf *file = open_ok(model), *parsed;
     const struct gguf_tensor *t = gguf_tensor_at(file, 0);
-    struct err e = {0};
+    struct err e = { 0 };
     size_t n;
     void *own;
     char *all;
@@ -194,11 +194,8 @@ static void test_kinds(void **state)
         const char *key;
         double v;
     } cases[] = {
-        {"0", 200},          {"1", -100},
-        {"2", 60000},        {"3", -30000},
-        {"4", 4e9},          {"5", -2e9},
-        {"6", (double)0.1f}, {"7", 1},
-        {"12", 0.1},         {"11", -9223372036854775808.0},
+        { "0", 200 },  { "1", -100 },         { "2", 60000 }, { "3", -30000 }, { "4", 4e9 },
+        { "5", -2e9 }, { "6", (double)0.1f }, { "7", 1 },     { "12", 0.1 },   { "11", -9223372036854775808.0 },
     };
     struct gguf *g = open_ok(CORPUS "/ok-kinds.gguf");
     struct gguf_strs it;
@@ -260,28 +257,28 @@ static void test_conversions(void **state)
         double f32;       /* -1 likewise */
         int b;
     } cases[] = {
-        {GGUF_U8, 255, 255, 255, 255, -1},
-        {GGUF_I8, 0x80, -1, -1, -128, -1},
-        {GGUF_I8, 1, 1, 1, 1, 1},
-        {GGUF_U16, 0xffff, 65535, 65535, 65535, -1},
-        {GGUF_I16, 0xffff, -1, -1, -1, -1},
-        {GGUF_U32, 0, 0, 0, 0, 0},
-        {GGUF_U32, 0xffffffff, 0xffffffff, 0xffffffff, -1, -1}, /* more bits than a float has */
-        {GGUF_I32, 0x7fffffff, 0x7fffffff, 0x7fffffff, -1, -1},
-        {GGUF_I32, 0x80000000, -1, -1, -2147483648.0, -1},
-        {GGUF_U64, 1ULL << 32, -1, 1LL << 32, 4294967296.0, -1},
-        {GGUF_I64, UINT64_MAX, -1, -1, -1, -1},
-        {GGUF_BOOL, 1, 1, 1, 1, 1},
-        {GGUF_F32, 0x40000000, 2, 2, 2, -1},     /* 2.0 */
-        {GGUF_F32, 0x3f800000, 1, 1, 1, 1},      /* 1.0 */
-        {GGUF_F32, 0x3fc00000, -1, -1, 1.5, -1}, /* 1.5 */
-        {GGUF_F32, 0x5f800000, -1, -1, 18446744073709551616.0, -1},
-        {GGUF_F32, 0x7f800000, -1, -1, (double)INFINITY, -1},
-        {GGUF_F64, 0x4000000000000000, 2, 2, 2, -1},
-        {GGUF_F64, 0x3fb999999999999a, -1, -1, -1, -1}, /* 0.1: not a float */
-        {GGUF_F64, 0x7fe0000000000000, -1, -1, -1, -1}, /* above the largest float */
-        {GGUF_F64, 0xfff0000000000000, -1, -1, -(double)INFINITY, -1},
-        {GGUF_STR, 0, -1, -1, -1, -1},
+        { GGUF_U8, 255, 255, 255, 255, -1 },
+        { GGUF_I8, 0x80, -1, -1, -128, -1 },
+        { GGUF_I8, 1, 1, 1, 1, 1 },
+        { GGUF_U16, 0xffff, 65535, 65535, 65535, -1 },
+        { GGUF_I16, 0xffff, -1, -1, -1, -1 },
+        { GGUF_U32, 0, 0, 0, 0, 0 },
+        { GGUF_U32, 0xffffffff, 0xffffffff, 0xffffffff, -1, -1 }, /* more bits than a float has */
+        { GGUF_I32, 0x7fffffff, 0x7fffffff, 0x7fffffff, -1, -1 },
+        { GGUF_I32, 0x80000000, -1, -1, -2147483648.0, -1 },
+        { GGUF_U64, 1ULL << 32, -1, 1LL << 32, 4294967296.0, -1 },
+        { GGUF_I64, UINT64_MAX, -1, -1, -1, -1 },
+        { GGUF_BOOL, 1, 1, 1, 1, 1 },
+        { GGUF_F32, 0x40000000, 2, 2, 2, -1 },     /* 2.0 */
+        { GGUF_F32, 0x3f800000, 1, 1, 1, 1 },      /* 1.0 */
+        { GGUF_F32, 0x3fc00000, -1, -1, 1.5, -1 }, /* 1.5 */
+        { GGUF_F32, 0x5f800000, -1, -1, 18446744073709551616.0, -1 },
+        { GGUF_F32, 0x7f800000, -1, -1, (double)INFINITY, -1 },
+        { GGUF_F64, 0x4000000000000000, 2, 2, 2, -1 },
+        { GGUF_F64, 0x3fb999999999999a, -1, -1, -1, -1 }, /* 0.1: not a float */
+        { GGUF_F64, 0x7fe0000000000000, -1, -1, -1, -1 }, /* above the largest float */
+        { GGUF_F64, 0xfff0000000000000, -1, -1, -(double)INFINITY, -1 },
+        { GGUF_STR, 0, -1, -1, -1, -1 },
     };
 
     (void)state;
@@ -309,8 +306,8 @@ static void test_conversions(void **state)
         assert_true(cases[c].f32 == -1 ? (!has && f == 77) || f == -1 : (double)f == cases[c].f32);
         assert_int_equal(gguf_bool(g, "k", &t), cases[c].b >= 0);
         assert_int_equal(t, cases[c].b != 0);
-        assert_false(gguf_u32(g, "none", &u4) || gguf_u64(g, "none", &u8) ||
-                     gguf_f32(g, "none", &f) || gguf_bool(g, "none", &t));
+        assert_false(gguf_u32(g, "none", &u4) || gguf_u64(g, "none", &u8) || gguf_f32(g, "none", &f) ||
+                     gguf_bool(g, "none", &t));
         gguf_close(g);
     }
 }
@@ -352,8 +349,8 @@ static void test_array_is_no_scalar(void **state)
 
 /* ---- tensors ---- */
 
-static void check_tensor(const struct gguf *g, size_t i, const char *name, int type, int64_t ne0,
-                         size_t size_bytes, size_t from_end)
+static void check_tensor(const struct gguf *g, size_t i, const char *name, int type, int64_t ne0, size_t size_bytes,
+                         size_t from_end)
 {
     const struct gguf_tensor *t = gguf_tensor_at(g, i);
     const unsigned char *end = g->parts[0].map.data + g->parts[0].map.size;
@@ -394,8 +391,7 @@ static void test_tensors(void **state)
 
 static void test_set(void **state)
 {
-    static const char *const paths[] = {CORPUS "/ok-set-00001-of-00002.gguf",
-                                        CORPUS "/ok-set-00002-of-00002.gguf"};
+    static const char *const paths[] = { CORPUS "/ok-set-00001-of-00002.gguf", CORPUS "/ok-set-00002-of-00002.gguf" };
     size_t sum = 0;
 
     (void)state;
@@ -416,8 +412,7 @@ static void test_set(void **state)
         assert_int_equal(gguf_n_tensors(g), 3);
         for (size_t t = 0; t < 3; t++) {
             assert_int_equal(gguf_tensor_at(g, t)->name.p[0], 'a' + t);
-            assert_int_equal(((const unsigned char *)gguf_tensor_at(g, t)->data)[1],
-                             t == 1 ? 231 : 7);
+            assert_int_equal(((const unsigned char *)gguf_tensor_at(g, t)->data)[1], t == 1 ? 231 : 7);
         }
         assert_ptr_equal(gguf_find(g, "c"), gguf_tensor_at(g, 2));
         assert_true(gguf_str(g, "general.name", &s) && str_is(s, "set"));
@@ -463,7 +458,7 @@ static void add_text(struct image *m, const char *z, size_t n)
 
 static struct image begin_image(uint64_t n_tensors, uint64_t n_kv)
 {
-    struct image m = {0};
+    struct image m = { 0 };
 
     add_int(&m, 0x46554747, 4);
     add_int(&m, 3, 4);
@@ -504,7 +499,7 @@ static void test_key_length(void **state)
 /* Many tiny entries: refused once their structs would take more than the file and 1 MiB. */
 static void test_index_size(void **state)
 {
-    const size_t counts[] = {20000, 60000};
+    const size_t counts[] = { 20000, 60000 };
 
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -579,8 +574,8 @@ static void test_large_header(void **state)
 
 static void test_out_of_memory(void **state)
 {
-    static const char *const paths[] = {CORPUS "/ok-kinds.gguf", CORPUS "/ok-order.gguf",
-                                        CORPUS "/ok-set-00002-of-00002.gguf"};
+    static const char *const paths[] = { CORPUS "/ok-kinds.gguf", CORPUS "/ok-order.gguf",
+                                         CORPUS "/ok-set-00002-of-00002.gguf" };
 
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -615,8 +610,7 @@ static unsigned char *guarded_end(void)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t room = (GUARDED_BYTES + page - 1) / page * page;
-    unsigned char *p =
-        mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *p = mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     assert_true(p != MAP_FAILED);
     assert_int_equal(mprotect(p + room, page, PROT_NONE), 0);
@@ -635,7 +629,7 @@ static void free_guarded(unsigned char *end)
 static bool survives(unsigned char *end, const unsigned char *p, size_t n)
 {
     struct gguf *g = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
     bool ok;
 
     memcpy(end - n, p, n);
@@ -658,9 +652,8 @@ struct seeds {
 
 static void read_seeds(struct seeds *s)
 {
-    static const char *const names[] = {"ok-kinds",        "ok-order",
-                                        "ok-version-2",    "ok-set-00001-of-00002",
-                                        "ok-split-of-one", "ok-empty"};
+    static const char *const names[] = { "ok-kinds",        "ok-order", "ok-version-2", "ok-set-00001-of-00002",
+                                         "ok-split-of-one", "ok-empty" };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[128], *text;
@@ -738,8 +731,7 @@ static void edit_length(unsigned char *b, size_t n, uint64_t run, uint64_t *step
 }
 
 /* Replaces a stretch of b by one of another seed, of another length. */
-static size_t splice(unsigned char *b, size_t n, const struct seeds *s, uint64_t run,
-                     uint64_t *step)
+static size_t splice(unsigned char *b, size_t n, const struct seeds *s, uint64_t run, uint64_t *step)
 {
     size_t from = draw(run, step, (uint32_t)s->count);
     size_t at = draw(run, step, (uint32_t)n + 1), cut = draw(run, step, (uint32_t)(n - at) + 1);
@@ -793,13 +785,14 @@ static void test_mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_corpus),       cmocka_unit_test(test_cannot_read),
-        cmocka_unit_test(test_kinds),        cmocka_unit_test(test_conversions),
-        cmocka_unit_test(test_float_nan),    cmocka_unit_test(test_array_is_no_scalar),
-        cmocka_unit_test(test_tensors),      cmocka_unit_test(test_set),         cmocka_unit_test(test_drop),
-        cmocka_unit_test(test_key_length),   cmocka_unit_test(test_index_size),
-        cmocka_unit_test(test_large_header), cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_truncated),    cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_corpus),        cmocka_unit_test(test_cannot_read),
+        cmocka_unit_test(test_kinds),         cmocka_unit_test(test_conversions),
+        cmocka_unit_test(test_float_nan),     cmocka_unit_test(test_array_is_no_scalar),
+        cmocka_unit_test(test_tensors),       cmocka_unit_test(test_set),
+        cmocka_unit_test(test_drop),          cmocka_unit_test(test_key_length),
+        cmocka_unit_test(test_index_size),    cmocka_unit_test(test_large_header),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_mutations),
     };
 
     return cmocka_run_group_tests_name("gguf", tests, NULL, NULL);

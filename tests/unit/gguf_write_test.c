@@ -21,7 +21,7 @@ static struct gguf_writer *open_writer(const char *path)
 static struct gguf *open_ok(const char *path)
 {
     struct gguf *g = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
 
     if (gguf_open(&g, path, &e))
         fail_msg("%s", e.msg);
@@ -32,9 +32,9 @@ static struct gguf *open_ok(const char *path)
 
 static void test_round_trip(void **state)
 {
-    const int64_t shape_a[] = {64, 3}, shape_b[] = {5, 1, 2, 2}, shape_c[] = {256};
-    const struct str words[] = {STR("one"), STR(""), STR("dr\u00ef")};
-    const int16_t numbers[] = {-1, 0, 32767};
+    const int64_t shape_a[] = { 64, 3 }, shape_b[] = { 5, 1, 2, 2 }, shape_c[] = { 256 };
+    const struct str words[] = { STR("one"), STR(""), STR("dr\u00ef") };
+    const int16_t numbers[] = { -1, 0, 32767 };
     unsigned char data[102 + 80 + 144];
     char path[512];
     struct gguf_writer *w = open_writer(in_dir(path, "a.gguf"));
@@ -132,7 +132,7 @@ static void test_copy(void **state)
 
 static void test_alignment(void **state)
 {
-    const int64_t ne[] = {3};
+    const int64_t ne[] = { 3 };
     char path[512];
     struct gguf *g;
     struct gguf_writer *w = open_writer(in_dir(path, "aligned.gguf"));
@@ -141,7 +141,7 @@ static void test_alignment(void **state)
     (void)state;
     OK(gguf_write_u32(w, "general.alignment", 128, NULL));
     for (int i = 0; i < 3; i++)
-        OK(gguf_write_tensor(w, (struct str){&"abc"[i], 1}, QUANT_f32, 1, ne, NULL));
+        OK(gguf_write_tensor(w, (struct str){ &"abc"[i], 1 }, QUANT_f32, 1, ne, NULL));
     OK(gguf_write_data(w, "123456789.12123456789.12123456789.12", 36, NULL));
     OK(gguf_write_commit(w, NULL));
     g = open_ok(path);
@@ -182,12 +182,12 @@ static void test_bad_names(void **state)
         const char *key;
         size_t n;
         const char *says;
-    } cases[] = {{"", 0, "name-length: a name of 0 bytes"},
-                 {"a\nb", 3, "name-text: "},
-                 {"\xc0\xaf", 2, "name-text: "},
-                 {"0123456789012345678901234567890123456789012345678901234567890123x", 65,
-                  "name-length: a name of 65 bytes, allowed are 1 to 64"}};
-    const int64_t ne[] = {1};
+    } cases[] = { { "", 0, "name-length: a name of 0 bytes" },
+                  { "a\nb", 3, "name-text: " },
+                  { "\xc0\xaf", 2, "name-text: " },
+                  { "0123456789012345678901234567890123456789012345678901234567890123x", 65,
+                    "name-length: a name of 65 bytes, allowed are 1 to 64" } };
+    const int64_t ne[] = { 1 };
     char path[512];
     struct err e;
 
@@ -195,7 +195,7 @@ static void test_bad_names(void **state)
     in_dir(path, "names.gguf");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct gguf_writer *w = open_writer(path);
-        struct str name = {cases[i].key, cases[i].n};
+        struct str name = { cases[i].key, cases[i].n };
 
         assert_int_equal(gguf_write_tensor(w, name, QUANT_f32, 1, ne, &e), ERR_ARG);
         assert_says(&e, cases[i].says);
@@ -211,7 +211,7 @@ static void test_bad_names(void **state)
 
 static void test_duplicates(void **state)
 {
-    const int64_t ne[] = {1};
+    const int64_t ne[] = { 1 };
     char path[512];
     struct gguf_writer *w = open_writer(in_dir(path, "twice.gguf"));
     struct err e;
@@ -237,13 +237,13 @@ static void test_bad_shapes(void **state)
         int64_t ne[4];
         const char *says;
     } cases[] = {
-        {QUANT_f32, 0, {1}, "dimensions: tensor t"},
-        {QUANT_f32, 5, {1, 1, 1, 1}, "dimensions: tensor t"},
-        {QUANT_f32, 2, {1, 0}, "dimensions: tensor t"},
-        {QUANT_f32, 2, {1, -4}, "dimensions: tensor t"},
-        {QUANT_f32, 3, {1LL << 31, 1LL << 31, 2}, "dimensions: tensor t"},
-        {QUANT_q4_0, 1, {33}, "block: tensor t: rows of 33 elements in q4_0"},
-        {QUANT_f32, 2, {1LL << 31, 1LL << 31}, "overflow: tensor t"},
+        { QUANT_f32, 0, { 1 }, "dimensions: tensor t" },
+        { QUANT_f32, 5, { 1, 1, 1, 1 }, "dimensions: tensor t" },
+        { QUANT_f32, 2, { 1, 0 }, "dimensions: tensor t" },
+        { QUANT_f32, 2, { 1, -4 }, "dimensions: tensor t" },
+        { QUANT_f32, 3, { 1LL << 31, 1LL << 31, 2 }, "dimensions: tensor t" },
+        { QUANT_q4_0, 1, { 33 }, "block: tensor t: rows of 33 elements in q4_0" },
+        { QUANT_f32, 2, { 1LL << 31, 1LL << 31 }, "overflow: tensor t" },
     };
     char path[512];
     struct err e;
@@ -253,9 +253,7 @@ static void test_bad_shapes(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct gguf_writer *w = open_writer(path);
 
-        assert_int_equal(
-            gguf_write_tensor(w, STR("t"), cases[i].type, cases[i].n_dims, cases[i].ne, &e),
-            ERR_ARG);
+        assert_int_equal(gguf_write_tensor(w, STR("t"), cases[i].type, cases[i].n_dims, cases[i].ne, &e), ERR_ARG);
         assert_says(&e, cases[i].says);
         gguf_write_abort(w);
     }
@@ -264,7 +262,7 @@ static void test_bad_shapes(void **state)
 /* Offsets of many huge tensors do not wrap. */
 static void test_total_overflow(void **state)
 {
-    const int64_t ne[] = {1LL << 30, 1LL << 30};
+    const int64_t ne[] = { 1LL << 30, 1LL << 30 };
     char path[512];
     struct gguf_writer *w = open_writer(in_dir(path, "total.gguf"));
     enum err_code code = ERR_OK;
@@ -273,7 +271,7 @@ static void test_total_overflow(void **state)
 
     (void)state;
     for (; code == ERR_OK && n < 10; n++)
-        code = gguf_write_tensor(w, (struct str){&"abcdefghij"[n], 1}, QUANT_f32, 2, ne, &e);
+        code = gguf_write_tensor(w, (struct str){ &"abcdefghij"[n], 1 }, QUANT_f32, 2, ne, &e);
     assert_int_equal(code, ERR_ARG);
     assert_int_equal(n, 2);
     assert_says(&e, "overflow: tensor b");
@@ -282,7 +280,7 @@ static void test_total_overflow(void **state)
 
 static void test_wrong_data(void **state)
 {
-    const int64_t ne[] = {2};
+    const int64_t ne[] = { 2 };
     char path[512];
     struct gguf_writer *w = open_writer(in_dir(path, "data.gguf"));
     struct err e;

@@ -28,10 +28,10 @@ static inline const char *test_device(void)
 
 /* A model opened with its run. */
 struct rig {
-    struct gguf  *g;
+    struct gguf *g;
     struct model *m;
-    struct run   *r;
-    int32_t       n_vocab;
+    struct run *r;
+    int32_t n_vocab;
 };
 
 static inline void rig_open(struct rig *rig, const char *path, int threads, const struct run_opts *o)
@@ -40,8 +40,7 @@ static inline void rig_open(struct rig *rig, const char *path, int threads, cons
     struct err e = { 0 };
 
     memset(rig, 0, sizeof *rig);
-    if (gguf_open(&rig->g, path, &e) || model_open(&rig->m, rig->g, &mo, &e) ||
-        run_open(&rig->r, rig->m, o, &e))
+    if (gguf_open(&rig->g, path, &e) || model_open(&rig->m, rig->g, &mo, &e) || run_open(&rig->r, rig->m, o, &e))
         fail_msg("%s", e.msg);
     rig->n_vocab = model_info(rig->m)->n_vocab;
 }
@@ -68,7 +67,7 @@ static inline void *words_of(const char *path, int64_t *n)
 
 /* Collects the logits given to a sink. */
 struct rows {
-    float  *v;
+    float *v;
     int64_t n, width;
 };
 static inline enum err_code rows_sink(void *ctx, int64_t pos, const float *logits, struct err *e)
@@ -97,11 +96,10 @@ static inline float *logits_of(struct rig *rig, const int32_t *ids, int64_t n, i
 
 static inline bool same_file(const char *a, const char *b)
 {
-    char      *x = NULL, *y = NULL;
-    size_t     n = 0, m = 0, most = (size_t)1 << 30;
+    char *x = NULL, *y = NULL;
+    size_t n = 0, m = 0, most = (size_t)1 << 30;
     struct err e = { 0 };
-    bool       same = io_read_all(&x, &n, a, most, NULL, &e) == ERR_OK &&
-                      io_read_all(&y, &m, b, most, NULL, &e) == ERR_OK &&
+    bool same = io_read_all(&x, &n, a, most, NULL, &e) == ERR_OK && io_read_all(&y, &m, b, most, NULL, &e) == ERR_OK &&
                 n == m && memcmp(x, y, n) == 0;
 
     free(x);

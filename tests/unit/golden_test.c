@@ -136,7 +136,9 @@ static void check_hidden(struct rig *rig, const char *name)
         }
         if (!(worst <= 1e-4 * top))
             fail_msg("%s: hidden states first differ at %s %d: %.3g of %.3g", name,
-                     l == 0 ? "the input of layer" : l <= f->n_layer ? "the output of layer" : "the final norm",
+                     l == 0            ? "the input of layer"
+                     : l <= f->n_layer ? "the output of layer"
+                                       : "the final norm",
                      l == 0 ? 0 : l - 1, worst, top);
     }
     free(ids);

@@ -20,11 +20,11 @@ static const char *device(void)
 /* Sequences with losses of both kinds, and two adapters for every matrix: of different sequences, one also for one
  * sequence of the other. */
 struct work {
-    struct grad_seq      seq[SEQS];
-    int32_t              token[SEQS][ROWS], target[SEQS][ROWS];
-    struct grad_soft     said[ROWS];
+    struct grad_seq seq[SEQS];
+    int32_t token[SEQS][ROWS], target[SEQS][ROWS];
+    struct grad_soft said[ROWS];
     struct grad_adapter *a;
-    int                  n;
+    int n;
 };
 static const int lengths[SEQS] = { 7, ROWS, 1, 19 };
 
@@ -103,15 +103,15 @@ static struct grad_batch batch_of(struct work *w)
 /* A pass of the host's is under way; before each operation the device gets all of its memory, and after it what both have
  * written is compared. */
 static struct {
-    struct grad  *gpu;
-    struct pass   p;      /* the device's */
-    struct work   w;      /* its adapters */
+    struct grad *gpu;
+    struct pass p; /* the device's */
+    struct work w; /* its adapters */
     struct grad_batch b;
-    const float  *base;   /* the host's memory, and where it is on the device: */
-    float        *there;
-    int64_t       from, own;
-    float        *before, *got;
-    int           n, bad;
+    const float *base; /* the host's memory, and where it is on the device: */
+    float *there;
+    int64_t from, own;
+    float *before, *got;
+    int n, bad;
 } twin;
 
 static void *on_device(const struct pass *p, const void *at)
@@ -190,8 +190,9 @@ static void compare(const struct pass *p, const char *what)
                 continue;
             written++;
             size = fmax(size, fabs((double)h[i]));
-            apart = fmax(apart, memcmp(&h[i], &d[i], sizeof h[i]) == 0 ? 0
-                                : whole(h[i]) || whole(d[i]) || !isfinite(d[i]) ? INFINITY : fabs((double)h[i] - (double)d[i]));
+            apart = fmax(apart, memcmp(&h[i], &d[i], sizeof h[i]) == 0          ? 0
+                                : whole(h[i]) || whole(d[i]) || !isfinite(d[i]) ? INFINITY
+                                                                                : fabs((double)h[i] - (double)d[i]));
         }
         if (apart / size > worst) {
             worst = apart / size;
@@ -199,11 +200,12 @@ static void compare(const struct pass *p, const char *what)
         }
     }
     twin.n++;
-    if (worst < 2e-4 && (written > 0 || strcmp(what, "zero") == 0 || strcmp(what, "copy") == 0 || strcmp(what, "loss") == 0))
+    if (worst < 2e-4 &&
+        (written > 0 || strcmp(what, "zero") == 0 || strcmp(what, "copy") == 0 || strcmp(what, "loss") == 0))
         return;
     if (twin.bad++ < 40)
-        print_message("  operation %d, %s: %.2e apart at %lld, %lld written (%s)\n", twin.n, what, worst, (long long)where,
-                      (long long)written, twin.gpu->ops->end(&twin.p, &e) ? e.msg : "no error");
+        print_message("  operation %d, %s: %.2e apart at %lld, %lld written (%s)\n", twin.n, what, worst,
+                      (long long)where, (long long)written, twin.gpu->ops->end(&twin.p, &e) ? e.msg : "no error");
 }
 
 #define HOST grad_host_ops
@@ -330,8 +332,8 @@ static void attn(struct pass *p, const struct attn_at *w, const struct attn_acts
     compare(p, "attn");
 }
 
-static void attn_back(struct pass *p, const struct attn_at *w, const struct attn_acts *a, float *dgated, float *dqg, float *dk,
-                      float *dv)
+static void attn_back(struct pass *p, const struct attn_at *w, const struct attn_acts *a, float *dgated, float *dqg,
+                      float *dk, float *dv)
 {
     if (p->stack.base == NULL) {
         HOST.attn_back(p, w, a, dgated, dqg, dk, dv);
@@ -447,10 +449,27 @@ static double loss(struct pass *p, float *dx, const float *x)
 }
 
 static const struct grad_ops both = {
-    .begin = begin, .end = end, .zero = zero, .copy = copy, .add = add, .embed = embed, .norm = norm, .norm_back = norm_back,
-    .product = product, .product_back = product_back, .attn = attn, .attn_back = attn_back, .gdn = gdn, .gdn_back = gdn_back,
-    .glu = glu, .glu_back = glu_back, .route = route, .moe_sum = moe_sum, .moe_sum_back = moe_sum_back,
-    .gather_back = gather_back, .loss = loss,
+    .begin = begin,
+    .end = end,
+    .zero = zero,
+    .copy = copy,
+    .add = add,
+    .embed = embed,
+    .norm = norm,
+    .norm_back = norm_back,
+    .product = product,
+    .product_back = product_back,
+    .attn = attn,
+    .attn_back = attn_back,
+    .gdn = gdn,
+    .gdn_back = gdn_back,
+    .glu = glu,
+    .glu_back = glu_back,
+    .route = route,
+    .moe_sum = moe_sum,
+    .moe_sum_back = moe_sum_back,
+    .gather_back = gather_back,
+    .loss = loss,
 };
 
 static void close_enough(const char *what, const float *a, const float *b, int64_t n, int *bad)
@@ -467,7 +486,8 @@ static void close_enough(const char *what, const float *a, const float *b, int64
     if (aa == 0 && bb == 0) /* an expert's that no row uses, or a matrix below the last layer's loss */
         return;
     if ((*bad)++ < 30)
-        print_message("  %s: cosine 1 - %.1e, norm %.6g, not %.6g\n", what, 1.0 - ab / sqrt(aa * bb), sqrt(bb), sqrt(aa));
+        print_message("  %s: cosine 1 - %.1e, norm %.6g, not %.6g\n", what, 1.0 - ab / sqrt(aa * bb), sqrt(bb),
+                      sqrt(aa));
 }
 
 static void gradients_close(const struct grad *g, const struct work *host, const struct work *gpu, int *bad)
@@ -597,7 +617,8 @@ static void test_little_memory(void **state)
     if (device() == NULL)
         skip();
     passes_of(path, 240 << 20);
-    if (gguf_open(&gguf, path, &e) || grad_open(&host, gguf, 2, &e) || grad_open_on(&gpu, gguf, device(), 32 << 20, 2, &e))
+    if (gguf_open(&gguf, path, &e) || grad_open(&host, gguf, 2, &e) ||
+        grad_open_on(&gpu, gguf, device(), 32 << 20, 2, &e))
         fail_msg("%s", e.msg);
     work_make(&w, host);
     const struct grad_batch b = { .seq = w.seq, .n_seq = SEQS };
@@ -657,7 +678,8 @@ static void test_noise(void **state)
         skip();
     }
     assert_true(a != NULL && b != NULL);
-    if (gguf_open(&gguf, models[0], &e) || grad_open(&host, gguf, 2, &e) || grad_open_on(&gpu, gguf, device(), 0, 2, &e))
+    if (gguf_open(&gguf, models[0], &e) || grad_open(&host, gguf, 2, &e) ||
+        grad_open_on(&gpu, gguf, device(), 0, 2, &e))
         fail_msg("%s", e.msg);
     for (int momentum = 0; momentum < 2; momentum++) {
         noise_of(host, a, a + 6 * N, a + 7 * N, momentum);
@@ -692,11 +714,8 @@ static void test_goldens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_operations),
-        cmocka_unit_test(test_passes),
-        cmocka_unit_test(test_little_memory),
-        cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_operations), cmocka_unit_test(test_passes),  cmocka_unit_test(test_little_memory),
+        cmocka_unit_test(test_noise),      cmocka_unit_test(test_goldens),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

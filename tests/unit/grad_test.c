@@ -57,7 +57,7 @@ static float *random_floats(size_t n, float size)
 /* Keeps logits of all rows. */
 struct logits {
     float *v;
-    int    n_vocab;
+    int n_vocab;
 };
 static double keep(void *ctx, int seq, int row, float *logits, int32_t n)
 {
@@ -98,7 +98,8 @@ static bool logits_close(const char *path)
             for (int64_t j = 0; j < n_ref; j++)
                 worst = fmax(worst, fabs((double)ref[j] - (double)got.v[n * n_vocab - n_ref + j]));
             print_message("%s %s: %.2e\n", path, prompts[i], worst);
-            assert_true(worst < (getenv("CHIMERE_TEST_DEVICE") == NULL ? 2e-4 : 4e-4)); /* a GPU sums in another order */
+            assert_true(worst <
+                        (getenv("CHIMERE_TEST_DEVICE") == NULL ? 2e-4 : 4e-4)); /* a GPU sums in another order */
             any = true;
             free(got.v);
         }
@@ -147,9 +148,9 @@ static void test_other_families(void **state)
 /* An adapter for every matrix but the embedding, with random numbers on both sides; two sequences, losses on some rows. */
 struct set {
     struct grad_adapter *a;
-    int                  n;
-    struct grad_seq      seq[2];
-    int32_t              target[2][32], token[2][32];
+    int n;
+    struct grad_seq seq[2];
+    int32_t target[2][32], token[2][32];
 };
 enum { RANK = 2, LONG = 18, SHORT = 7 };
 
@@ -382,22 +383,29 @@ static void test_said(void **state)
 
     for (int64_t i = 0; i < RANK * m->n_in; i++)
         a[i] = rng_gauss(1, 0, (uint64_t)i);
-    assert_int_equal(grad_forward(t.g, &(struct grad_batch){ .seq = seq, .n_seq = 1, .loss = keep, .loss_ctx = &got }, &one,
-                                  &e), ERR_OK);
+    assert_int_equal(
+        grad_forward(t.g, &(struct grad_batch){ .seq = seq, .n_seq = 1, .loss = keep, .loss_ctx = &got }, &one, &e),
+        ERR_OK);
     for (int i = 0, k = 0; i < ROWS; i++)
         if (target[i] >= 0)
             grad_soft_of(&said[k++], got.v + (int64_t)i * got.n_vocab, got.n_vocab);
     assert_int_equal(grad_forward(t.g, &(struct grad_batch){ .seq = seq, .n_seq = 1 }, &one, &e), ERR_OK);
-    assert_int_equal(grad_backward(t.g, &(struct grad_batch){ .seq = seq, .n_seq = 2, .adapter = &ad, .n_adapter = 1,
-                                                              .seq_loss = each }, &both, &e), ERR_OK);
+    assert_int_equal(
+        grad_backward(t.g,
+                      &(struct grad_batch){ .seq = seq, .n_seq = 2, .adapter = &ad, .n_adapter = 1, .seq_loss = each },
+                      &both, &e),
+        ERR_OK);
     assert_float_equal(each[0], one, 0);
     assert_true(fabs(each[1]) < 1e-5 && fabs(both - one) < 1e-5);
     for (int64_t i = 0; i < RANK * m->n_out; i++)
         assert_true(fabsf(db[i]) < 1e-4f);
     for (int64_t i = 0; i < RANK * m->n_out; i++)
         b[i] = rng_gauss(2, 0, (uint64_t)i);
-    assert_int_equal(grad_forward(t.g, &(struct grad_batch){ .seq = seq, .n_seq = 2, .adapter = &ad, .n_adapter = 1,
-                                                             .seq_loss = each }, &both, &e), ERR_OK);
+    assert_int_equal(
+        grad_forward(t.g,
+                     &(struct grad_batch){ .seq = seq, .n_seq = 2, .adapter = &ad, .n_adapter = 1, .seq_loss = each },
+                     &both, &e),
+        ERR_OK);
     assert_float_equal(each[0], one, 0);
     assert_true(each[1] > 0.01);
     free(a);
@@ -484,10 +492,10 @@ static void test_threads(void **state)
 /* The trace's x and dy make the adapters' gradients: db = scale dy^T (x a^T). */
 struct watch {
     const struct tape *t;
-    const struct set  *s;
-    double            *db; /* of one matrix */
-    int                matrix;
-    int64_t            rows, embd_rows;
+    const struct set *s;
+    double *db; /* of one matrix */
+    int matrix;
+    int64_t rows, embd_rows;
 };
 static void watch(void *ctx, int matrix, int expert, int64_t n, const float *x, const float *dy, const int32_t *row)
 {
@@ -628,10 +636,10 @@ static void test_refusals(void **state)
 
 /* Gradients of the reference adapters, in the order of their file. */
 struct ref {
-    float              *v, *grad;
-    int64_t             n;
+    float *v, *grad;
+    int64_t n;
     struct grad_adapter a[16];
-    int                 n_a;
+    int n_a;
 };
 
 static void ref_adapters(struct ref *r, const struct tape *t, const struct gguf *init, float scale)
@@ -651,8 +659,14 @@ static void ref_adapters(struct ref *r, const struct tape *t, const struct gguf 
         memcpy(r->v + at, a->data, (size_t)n_a * sizeof(float));
         memcpy(r->v + at + n_a, b->data, (size_t)n_b * sizeof(float));
         r->a[r->n_a] = (struct grad_adapter){ grad_matrix_find(t->g, (struct str){ a->name.p, a->name.n - 7 }),
-                                              (int)b->ne[0], scale / (float)b->ne[0], r->v + at, r->v + at + n_a,
-                                              r->grad + at, r->grad + at + n_a, 0, 0 };
+                                              (int)b->ne[0],
+                                              scale / (float)b->ne[0],
+                                              r->v + at,
+                                              r->v + at + n_a,
+                                              r->grad + at,
+                                              r->grad + at + n_a,
+                                              0,
+                                              0 };
         assert_true(r->a[r->n_a].matrix > 0);
         r->n_a++;
         at += n_a + n_b;
@@ -661,28 +675,37 @@ static void ref_adapters(struct ref *r, const struct tape *t, const struct gguf 
 
 struct zo_case {
     const char *name;
-    float       alpha;
-    double      loss;
-    int32_t     ids[3][16];
-    int         n[3], answer[3];
+    float alpha;
+    double loss;
+    int32_t ids[3][16];
+    int n[3], answer[3];
 };
 /* As in $GOLDENS/zo/manifest.json. */
 static const struct zo_case zo_cases[] = {
-    { "k", 8.0f, 9.334852214058275,
+    { "k",
+      8.0f,
+      9.334852214058275,
       { { 260, 363, 343, 318, 51, 78, 220, 70, 324, 285 },
         { 480, 12, 79, 321, 73, 467, 82, 283, 84, 351, 266, 82, 266 },
         { 480, 483, 14, 391, 12, 478, 473, 380 } },
-      { 10, 13, 8 }, { 6, 7, 5 } },
-    { "k-b0", 16.0f, 9.00056531259753,
+      { 10, 13, 8 },
+      { 6, 7, 5 } },
+    { "k-b0",
+      16.0f,
+      9.00056531259753,
       { { 52, 35, 32, 348, 2, 66, 445, 64, 412, 9 },
         { 284, 283, 467, 289, 82, 344, 273, 66, 411, 65, 68, 419, 332 },
         { 79, 84, 12, 463, 412, 9, 345, 33 } },
-      { 10, 13, 8 }, { 6, 7, 5 } },
-    { "k-4", 8.0f, 9.12603680380155,
+      { 10, 13, 8 },
+      { 6, 7, 5 } },
+    { "k-4",
+      8.0f,
+      9.12603680380155,
       { { 380, 198, 66, 67, 220, 326, 380, 198, 469, 51 },
         { 334, 83, 289, 82, 343, 9, 345, 34, 336, 428, 317, 348, 2 },
         { 412, 9, 345, 50, 56, 392, 348, 2 } },
-      { 10, 13, 8 }, { 6, 7, 5 } },
+      { 10, 13, 8 },
+      { 6, 7, 5 } },
 };
 
 static void check_case(const char *goldens, const struct zo_case *c)
@@ -824,7 +847,7 @@ static void test_products(void **state)
         assert_non_null(old);
         memcpy(old, c, (size_t)(m * n) * sizeof *old);
         grad_product(&tools, &(struct grad_product){ m, n, k, a, b, turned ? 1 : k, turned ? m : 1, across ? 1 : n,
-                                                   across ? k : 1, c, n, 0.5f, turned });
+                                                     across ? k : 1, c, n, 0.5f, turned });
         for (int r = 0; r < m; r++)
             for (int j = 0; j < n; j++) {
                 double sum = 0, want;
@@ -846,22 +869,14 @@ static void test_products(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SET_TEST(test_loops, scalar),
-        SET_TEST(test_loops, avx2),
-        SET_TEST(test_loops, avx512),
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_logits_goldens),
-        cmocka_unit_test(test_other_families),
-        cmocka_unit_test(test_finite_differences),
-        cmocka_unit_test(test_divergence),
-        cmocka_unit_test(test_said),
-        cmocka_unit_test(test_nextn_logits),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_side_by_side),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_reference_gradients),
+        SET_TEST(test_loops, scalar),          SET_TEST(test_loops, avx2),
+        SET_TEST(test_loops, avx512),          cmocka_unit_test(test_products),
+        cmocka_unit_test(test_logits),         cmocka_unit_test(test_logits_goldens),
+        cmocka_unit_test(test_other_families), cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_divergence),     cmocka_unit_test(test_said),
+        cmocka_unit_test(test_nextn_logits),   cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_trace),          cmocka_unit_test(test_side_by_side),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_reference_gradients),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,8 +33,8 @@ static uint64_t rng_u64(struct rng *r)
     return r->s * 0x2545F4914F6CDD1DU >> 16;
 }
 
-static enum err_code open_any(struct grammar **g, const struct grammar_vocab *v, enum kind kind,
-                              const char *text, struct err *e)
+static enum err_code open_any(struct grammar **g, const struct grammar_vocab *v, enum kind kind, const char *text,
+                              struct err *e)
 {
     json_t *schema = NULL;
     enum err_code rc;
@@ -72,18 +72,17 @@ static bool ascii_only(const char *regex, struct str s)
     for (size_t i = 0; i < s.n; i++)
         beyond = beyond || (s.p[i] & 0x80) != 0;
     return beyond && regex != NULL &&
-           (strstr(regex, "\\d") != NULL || strstr(regex, "\\w") != NULL ||
-            strstr(regex, "\\s") != NULL);
+           (strstr(regex, "\\d") != NULL || strstr(regex, "\\w") != NULL || strstr(regex, "\\s") != NULL);
 }
 
-static void check_texts(struct counts *n, const struct grammar *g, const json_t *c, const char *key,
-                        const char *name, bool want)
+static void check_texts(struct counts *n, const struct grammar *g, const json_t *c, const char *key, const char *name,
+                        bool want)
 {
     const json_t *list = json_object_get(c, key);
 
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *text = json_array_get(list, i);
-        struct str s = {json_string_value(text), json_string_length(text)};
+        struct str s = { json_string_value(text), json_string_length(text) };
 
         n->texts++;
         if (accepts(g, s) == want)
@@ -102,25 +101,21 @@ static void check_case(struct counts *n, const json_t *c)
     const json_t *regex = json_object_get(c, "regex"), *gbnf = json_object_get(c, "grammar"),
                  *schema = json_object_get(c, "schema");
     const char *name = json_string_value(regex != NULL ? regex : json_object_get(c, "name"));
-    bool error = json_is_true(json_object_get(c, "error")),
-         may = json_is_true(json_object_get(c, "unsupported"));
+    bool error = json_is_true(json_object_get(c, "error")), may = json_is_true(json_object_get(c, "unsupported"));
     struct grammar *g = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
     enum err_code rc;
 
     n->cases++;
     if (schema != NULL)
         rc = grammar_open_schema(&g, NULL, schema, &e);
     else if (regex != NULL)
-        rc = grammar_open_regex(
-            &g, NULL, (struct str){json_string_value(regex), json_string_length(regex)}, &e);
+        rc = grammar_open_regex(&g, NULL, (struct str){ json_string_value(regex), json_string_length(regex) }, &e);
     else
-        rc = grammar_open_gbnf(&g, NULL,
-                               (struct str){json_string_value(gbnf), json_string_length(gbnf)}, &e);
+        rc = grammar_open_gbnf(&g, NULL, (struct str){ json_string_value(gbnf), json_string_length(gbnf) }, &e);
     if (rc != ERR_OK) {
         assert_null(g);
-        assert_true(e.msg[0] != '\0' && strchr(e.msg, '\n') == NULL &&
-                    (schema == NULL || e.msg[0] == '#'));
+        assert_true(e.msg[0] != '\0' && strchr(e.msg, '\n') == NULL && (schema == NULL || e.msg[0] == '#'));
         n->refused++;
         if (!error && !may) {
             n->bad++;
@@ -148,23 +143,23 @@ static void check_file(struct counts *n, const char *dir, const char *file)
 
     snprintf(path, sizeof path, "%s/grammar/%s", dir, file);
     assert_int_equal(io_read_all(&data, &size, path, 64U << 20, NULL, NULL), ERR_OK);
-    assert_int_equal(json_parse(&root, (struct str){data, size}, file, NULL), ERR_OK);
+    assert_int_equal(json_parse(&root, (struct str){ data, size }, file, NULL), ERR_OK);
     n->files++;
-    json_array_foreach(json_object_get(root, "cases"), i, c) check_case(n, c);
+    json_array_foreach (json_object_get(root, "cases"), i, c)
+        check_case(n, c);
     json_decref(root);
     free(data);
 }
 
 static void check_dir(const char *dir)
 {
-    struct counts n = {0};
+    struct counts n = { 0 };
 
     check_file(&n, dir, "schema.json");
     check_file(&n, dir, "regex.json");
     check_file(&n, dir, "gbnf.json");
-    print_message(
-        "%s: %d grammars (%d refused), %d texts, %d wrong, %d refused by the ASCII reading\n", dir,
-        n.cases, n.refused, n.texts, n.bad, n.ascii);
+    print_message("%s: %d grammars (%d refused), %d texts, %d wrong, %d refused by the ASCII reading\n", dir, n.cases,
+                  n.refused, n.texts, n.bad, n.ascii);
     assert_int_equal(n.bad, 0);
 }
 
@@ -193,43 +188,38 @@ static void test_messages(void **state)
         enum err_code code;
         const char *begins;
     } cases[] = {
-        {GBNF, "root ::= \"a\"\nx ::= [z-a]\n", ERR_FORMAT, "line 2, column 8: a range"},
-        {GBNF, "root ::= \"é\" y z\nz ::= \"b\"", ERR_FORMAT,
-         "line 1, column 14: this rule is not defined"},
-        {GBNF, "root ::= x\nx ::= y? x \"a\" | \"b\"\ny ::= \"c\"", ERR_FORMAT,
-         "x: left recursion"},
-        {GBNF, "root ::= x\nx ::= \"a\" x", ERR_FORMAT, "nothing can satisfy"},
-        {GBNF, "root ::= <tool>", ERR_UNSUPPORTED, "line 1, column 10: "},
-        {REGEX, "ab(c", ERR_FORMAT, "column 3: a group is not closed"},
-        {REGEX, "a**", ERR_FORMAT, "column 3: "},
-        {REGEX, "a++", ERR_UNSUPPORTED, "column 3: "},
-        {REGEX, "ab)", ERR_FORMAT, "column 3: "},
-        {REGEX, "(a\\b)*", ERR_UNSUPPORTED, ""},
-        {REGEX, "a^b", ERR_FORMAT, "nothing can satisfy"},
-        {SCHEMA, "{\"properties\":{\"a/b\":{\"items\":[1]}}}", ERR_FORMAT,
-         "#/properties/a~1b/items: "},
-        {SCHEMA, "{\"items\":{\"contains\":{}}}", ERR_UNSUPPORTED, "#/items/contains: "},
-        {SCHEMA, "{\"allOf\":[{\"if\":true}]}", ERR_UNSUPPORTED, "#/allOf/0/if: "},
-        {SCHEMA, "{\"pattern\":\"a(\"}", ERR_FORMAT, "#/pattern: column 2: "},
-        {SCHEMA, "{\"oneOf\":[{\"type\":\"string\"},{\"minLength\":2}]}", ERR_UNSUPPORTED,
-         "#/oneOf: "},
-        {SCHEMA, "{\"$ref\":\"http://a/b\"}", ERR_UNSUPPORTED, "#/$ref: "},
-        {SCHEMA, "{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}", ERR_FORMAT,
-         "#: refers to itself"},
-        {SCHEMA, "{\"type\":\"object\",\"required\":[1]}", ERR_FORMAT, "#/required: "},
-        {SCHEMA,
-         "{\"$defs\":{\"d\":{\"$ref\":\"#/$defs/d\"}},"
-         "\"anyOf\":[{\"enum\":[1]},{\"$ref\":\"#/$defs/d\"}]}",
-         ERR_UNSUPPORTED, "#/anyOf/0/enum: "},
-        {SCHEMA, "{\"type\":\"object\",\"minProperties\":2}", ERR_UNSUPPORTED, "#/minProperties: "},
-        {SCHEMA, "{\"enum\":[]}", ERR_FORMAT, "#: nothing can satisfy"},
-        {SCHEMA, "{\"multipleOf\":0}", ERR_FORMAT, "#/multipleOf: "},
+        { GBNF, "root ::= \"a\"\nx ::= [z-a]\n", ERR_FORMAT, "line 2, column 8: a range" },
+        { GBNF, "root ::= \"é\" y z\nz ::= \"b\"", ERR_FORMAT, "line 1, column 14: this rule is not defined" },
+        { GBNF, "root ::= x\nx ::= y? x \"a\" | \"b\"\ny ::= \"c\"", ERR_FORMAT, "x: left recursion" },
+        { GBNF, "root ::= x\nx ::= \"a\" x", ERR_FORMAT, "nothing can satisfy" },
+        { GBNF, "root ::= <tool>", ERR_UNSUPPORTED, "line 1, column 10: " },
+        { REGEX, "ab(c", ERR_FORMAT, "column 3: a group is not closed" },
+        { REGEX, "a**", ERR_FORMAT, "column 3: " },
+        { REGEX, "a++", ERR_UNSUPPORTED, "column 3: " },
+        { REGEX, "ab)", ERR_FORMAT, "column 3: " },
+        { REGEX, "(a\\b)*", ERR_UNSUPPORTED, "" },
+        { REGEX, "a^b", ERR_FORMAT, "nothing can satisfy" },
+        { SCHEMA, "{\"properties\":{\"a/b\":{\"items\":[1]}}}", ERR_FORMAT, "#/properties/a~1b/items: " },
+        { SCHEMA, "{\"items\":{\"contains\":{}}}", ERR_UNSUPPORTED, "#/items/contains: " },
+        { SCHEMA, "{\"allOf\":[{\"if\":true}]}", ERR_UNSUPPORTED, "#/allOf/0/if: " },
+        { SCHEMA, "{\"pattern\":\"a(\"}", ERR_FORMAT, "#/pattern: column 2: " },
+        { SCHEMA, "{\"oneOf\":[{\"type\":\"string\"},{\"minLength\":2}]}", ERR_UNSUPPORTED, "#/oneOf: " },
+        { SCHEMA, "{\"$ref\":\"http://a/b\"}", ERR_UNSUPPORTED, "#/$ref: " },
+        { SCHEMA, "{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}", ERR_FORMAT, "#: refers to itself" },
+        { SCHEMA, "{\"type\":\"object\",\"required\":[1]}", ERR_FORMAT, "#/required: " },
+        { SCHEMA,
+          "{\"$defs\":{\"d\":{\"$ref\":\"#/$defs/d\"}},"
+          "\"anyOf\":[{\"enum\":[1]},{\"$ref\":\"#/$defs/d\"}]}",
+          ERR_UNSUPPORTED, "#/anyOf/0/enum: " },
+        { SCHEMA, "{\"type\":\"object\",\"minProperties\":2}", ERR_UNSUPPORTED, "#/minProperties: " },
+        { SCHEMA, "{\"enum\":[]}", ERR_FORMAT, "#: nothing can satisfy" },
+        { SCHEMA, "{\"multipleOf\":0}", ERR_FORMAT, "#/multipleOf: " },
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct grammar *g = NULL;
-        struct err e = {0};
+        struct err e = { 0 };
 
         if (open_any(&g, NULL, cases[i].kind, cases[i].text, &e) != cases[i].code ||
             strncmp(e.msg, cases[i].begins, strlen(cases[i].begins)) != 0)
@@ -262,41 +252,38 @@ static void test_limits(void **state)
         const char *after;
         enum err_code code;
     } cases[] = {
-        {REGEX, "", "(", 100000, "", ERR_LIMIT},
-        {REGEX, "", "(a?){1,1000}", 1, "{1,1000}{1,1000}", ERR_FORMAT},
-        {REGEX, "(((a{1,1000}){1,1000}){1,1000}){1,1000}", "", 0, "", ERR_LIMIT},
-        {REGEX, "[ab]*a[ab]{40}", "", 0, "", ERR_LIMIT},
-        {REGEX, "a{1,1000000}", "", 0, "", ERR_LIMIT},
-        {REGEX, "a{1,20000}", "", 0, "", ERR_OK},
-        {REGEX, "", "(^a|", 100, "b", ERR_FORMAT},
-        {REGEX, "(x+x+)+y", "", 0, "", ERR_OK},
-        {REGEX, "", "(a*)*", 2000, "", ERR_OK},
-        {GBNF, "root ::= ", "(", 100000, "", ERR_LIMIT},
-        {GBNF, "root ::= \"a\"", "{2000}", 4, "", ERR_LIMIT},
-        {GBNF, "root ::= [ab]* \"a\" [ab]{40}", "", 0, "", ERR_LIMIT},
-        {GBNF,
-         "root ::= a a a\na ::= b b b b\nb ::= c c c c\nc ::= d d d d\nd ::= e e e e\n"
-         "e ::= f f f f\nf ::= h h h h\nh ::= i i i i\ni ::= j j j j\nj ::= [a-z]{100} | k\nk ::= "
-         "\"k\" k \"l\"?| \"\"",
-         "", 0, "", ERR_OK},
-        {GBNF, "root ::= \"a\" | \"a\" root | \"a\" root root | \"a\" root root root", "", 0, "",
-         ERR_OK},
-        {SCHEMA, "{\"type\":\"string\",\"maxLength\":1000000}", "", 0, "", ERR_OK},
-        {SCHEMA, "{\"type\":\"array\",\"minItems\":100000,\"items\":{\"type\":\"object\"}}", "", 0,
-         "", ERR_OK},
-        {SCHEMA, "{\"type\":\"string\",\"maxLength\":100000000}", "", 0, "", ERR_LIMIT},
-        {SCHEMA, "{\"type\":\"string\",\"pattern\":\"a.{0,100000}b\"}", "", 0, "", ERR_LIMIT},
-        {SCHEMA, "{\"allOf\":[", "{\"anyOf\":[{\"minimum\":1},{\"maxLength\":3}]},", 20, "true]}",
-         ERR_LIMIT},
-        {SCHEMA, "{\"allOf\":[", "{\"minLength\":2},", 1000, "true]}", ERR_LIMIT},
-        {SCHEMA, "{\"type\":\"object\",\"maxProperties\":1000}", "", 0, "", ERR_LIMIT},
+        { REGEX, "", "(", 100000, "", ERR_LIMIT },
+        { REGEX, "", "(a?){1,1000}", 1, "{1,1000}{1,1000}", ERR_FORMAT },
+        { REGEX, "(((a{1,1000}){1,1000}){1,1000}){1,1000}", "", 0, "", ERR_LIMIT },
+        { REGEX, "[ab]*a[ab]{40}", "", 0, "", ERR_LIMIT },
+        { REGEX, "a{1,1000000}", "", 0, "", ERR_LIMIT },
+        { REGEX, "a{1,20000}", "", 0, "", ERR_OK },
+        { REGEX, "", "(^a|", 100, "b", ERR_FORMAT },
+        { REGEX, "(x+x+)+y", "", 0, "", ERR_OK },
+        { REGEX, "", "(a*)*", 2000, "", ERR_OK },
+        { GBNF, "root ::= ", "(", 100000, "", ERR_LIMIT },
+        { GBNF, "root ::= \"a\"", "{2000}", 4, "", ERR_LIMIT },
+        { GBNF, "root ::= [ab]* \"a\" [ab]{40}", "", 0, "", ERR_LIMIT },
+        { GBNF,
+          "root ::= a a a\na ::= b b b b\nb ::= c c c c\nc ::= d d d d\nd ::= e e e e\n"
+          "e ::= f f f f\nf ::= h h h h\nh ::= i i i i\ni ::= j j j j\nj ::= [a-z]{100} | k\nk ::= "
+          "\"k\" k \"l\"?| \"\"",
+          "", 0, "", ERR_OK },
+        { GBNF, "root ::= \"a\" | \"a\" root | \"a\" root root | \"a\" root root root", "", 0, "", ERR_OK },
+        { SCHEMA, "{\"type\":\"string\",\"maxLength\":1000000}", "", 0, "", ERR_OK },
+        { SCHEMA, "{\"type\":\"array\",\"minItems\":100000,\"items\":{\"type\":\"object\"}}", "", 0, "", ERR_OK },
+        { SCHEMA, "{\"type\":\"string\",\"maxLength\":100000000}", "", 0, "", ERR_LIMIT },
+        { SCHEMA, "{\"type\":\"string\",\"pattern\":\"a.{0,100000}b\"}", "", 0, "", ERR_LIMIT },
+        { SCHEMA, "{\"allOf\":[", "{\"anyOf\":[{\"minimum\":1},{\"maxLength\":3}]},", 20, "true]}", ERR_LIMIT },
+        { SCHEMA, "{\"allOf\":[", "{\"minLength\":2},", 1000, "true]}", ERR_LIMIT },
+        { SCHEMA, "{\"type\":\"object\",\"maxProperties\":1000}", "", 0, "", ERR_LIMIT },
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *text = repeated(cases[i].before, cases[i].s, cases[i].n, cases[i].after);
         struct grammar *g = NULL;
-        struct err e = {0};
+        struct err e = { 0 };
 
         if (open_any(&g, NULL, cases[i].kind, text, &e) != cases[i].code)
             fail_msg("%.60s: %d: %s", text, (int)e.code, e.msg);
@@ -307,8 +294,8 @@ static void test_limits(void **state)
 
 static void check_one_list(struct grammar *g)
 {
-    static const char *const texts[] = {"\"v77\"", "\"v19999\"", "\"v20000\"", "\"v\""};
-    struct err e = {0};
+    static const char *const texts[] = { "\"v77\"", "\"v19999\"", "\"v20000\"", "\"v\"" };
+    struct err e = { 0 };
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct grammar_place *p = NULL;
@@ -333,7 +320,7 @@ static void test_long_lists(void **state)
     for (int two = 0; two < 2; two++) {
         json_t *s = json_pack("{s:[{s:O},{s:O}]}", "allOf", "enum", list, "enum", two ? back : list);
         struct grammar *g = NULL;
-        struct err e = {0};
+        struct err e = { 0 };
 
         assert_int_equal(grammar_open_schema(&g, NULL, s, &e), two ? ERR_LIMIT : ERR_OK);
         if (g != NULL)
@@ -363,14 +350,14 @@ static struct grammar_vocab *make_vocab(void)
     enum { BYTES = 256, MADE = 1500 };
     size_t n_pieces = sizeof pieces / sizeof *pieces, n = 0;
     struct str piece[BYTES + MADE + 100];
-    uint8_t kind[BYTES + MADE + 100] = {0};
+    uint8_t kind[BYTES + MADE + 100] = { 0 };
     static char byte[BYTES], made[MADE][8];
     struct grammar_vocab *v;
-    struct rng rng = {7};
+    struct rng rng = { 7 };
 
     for (int i = 0; i < BYTES; i++) {
         byte[i] = (char)i;
-        piece[n++] = (struct str){&byte[i], 1};
+        piece[n++] = (struct str){ &byte[i], 1 };
     }
     for (size_t i = 0; i < n_pieces; i++)
         piece[n++] = str_of(pieces[i]);
@@ -379,7 +366,7 @@ static struct grammar_vocab *make_vocab(void)
 
         for (size_t k = 0; k < len; k++)
             made[i][k] = letters[rng_u64(&rng) % (sizeof letters - 1)];
-        piece[n++] = (struct str){made[i], len};
+        piece[n++] = (struct str){ made[i], len };
     }
     piece[n++] = STR("");
     kind[n] = GRAMMAR_TOKEN_CONTROL;
@@ -399,10 +386,9 @@ static struct grammar_vocab *open_vocab(const char *path)
     struct gguf *g = NULL;
     struct text *t = NULL;
     struct grammar_vocab *v = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
 
-    if (gguf_open(&g, path, &e) != ERR_OK || text_open(&t, g, &e) != ERR_OK ||
-        grammar_vocab_open(&v, t, &e) != ERR_OK)
+    if (gguf_open(&g, path, &e) != ERR_OK || text_open(&t, g, &e) != ERR_OK || grammar_vocab_open(&v, t, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     text_close(t);
     gguf_close(g);
@@ -414,7 +400,7 @@ static bool slowly(struct grammar_place *copy, const struct grammar_place *p, st
 {
     grammar_copy(copy, p);
     for (size_t i = 0; i < s.n; i++)
-        if (!grammar_take_text(copy, (struct str){s.p + i, 1}))
+        if (!grammar_take_text(copy, (struct str){ s.p + i, 1 }))
             return false;
     return true;
 }
@@ -425,8 +411,8 @@ static bool bit(const uint32_t *mask, int32_t token)
 }
 
 /* Every token against the mask. */
-static void check_mask(struct grammar_place *p, struct grammar_place *copy,
-                       const struct grammar_vocab *v, uint32_t *mask, const char *name)
+static void check_mask(struct grammar_place *p, struct grammar_place *copy, const struct grammar_vocab *v,
+                       uint32_t *mask, const char *name)
 {
     int32_t n = grammar_mask(p, mask), counted = 0, only = -1;
     bool done = grammar_done(p), end = grammar_may_end(p), others = false;
@@ -437,8 +423,8 @@ static void check_mask(struct grammar_place *p, struct grammar_place *copy,
         if (takes)
             grammar_back(p, 1);
         if (takes != bit(mask, t))
-            fail_msg("%s: token %d \"%.*s\" is %d in the mask and %d when taken", name, (int)t,
-                     STR_ARG(v->piece[t]), bit(mask, t), takes);
+            fail_msg("%s: token %d \"%.*s\" is %d in the mask and %d when taken", name, (int)t, STR_ARG(v->piece[t]),
+                     bit(mask, t), takes);
         if (v->kind[t] == GRAMMAR_TOKEN && v->piece[t].n > 0 && v->n_tokens < 4096)
             assert_int_equal(slowly(copy, p, v->piece[t]), takes);
         if (v->kind[t] == GRAMMAR_TOKEN_END)
@@ -456,8 +442,7 @@ static void check_mask(struct grammar_place *p, struct grammar_place *copy,
         assert_int_equal(n, v->n_tokens);
 }
 
-static int32_t choose(const uint32_t *mask, const struct grammar_vocab *v, struct rng *rng,
-                      bool end)
+static int32_t choose(const uint32_t *mask, const struct grammar_vocab *v, struct rng *rng, bool end)
 {
     int32_t at = (int32_t)(rng_u64(rng) % (uint64_t)v->n_tokens);
 
@@ -471,14 +456,14 @@ static int32_t choose(const uint32_t *mask, const struct grammar_vocab *v, struc
 }
 
 /* Random texts; now and then some tokens are given back and others taken. What ends is accepted. */
-static void walk(const struct grammar *g, const struct grammar_vocab *v, const char *name,
-                 uint64_t seed, int steps, int check_every)
+static void walk(const struct grammar *g, const struct grammar_vocab *v, const char *name, uint64_t seed, int steps,
+                 int check_every)
 {
     struct grammar_place *p, *copy;
     uint32_t *mask = calloc((size_t)v->n_words + 1, sizeof *mask);
     char text[8192];
     size_t len[512], n = 0;
-    struct rng rng = {seed * 0x9E3779B97F4A7C15U + 99};
+    struct rng rng = { seed * 0x9E3779B97F4A7C15U + 99 };
 
     assert_int_equal(grammar_begin(&p, g, NULL), ERR_OK);
     assert_int_equal(grammar_begin(&copy, g, NULL), ERR_OK);
@@ -493,7 +478,7 @@ static void walk(const struct grammar *g, const struct grammar_vocab *v, const c
         t = choose(mask, v, &rng, rng_u64(&rng) % 8 == 0);
         assert_true(t >= 0 && grammar_take(p, t));
         if (v->kind[t] == GRAMMAR_TOKEN_END) {
-            assert_true(accepts(g, (struct str){text, len[n]}));
+            assert_true(accepts(g, (struct str){ text, len[n] }));
             assert_true(grammar_done(p));
             for (int32_t k = 0; k < v->n_tokens; k += 7)
                 assert_false(grammar_take(p, k));
@@ -520,40 +505,39 @@ static const struct {
     enum kind kind;
     const char *text;
 } walked[] = {
-    {SCHEMA, "true"},
-    {SCHEMA, "{\"type\":\"string\"}"},
-    {SCHEMA, "{\"type\":\"string\",\"minLength\":3,\"maxLength\":9}"},
-    {SCHEMA, "{\"type\":\"string\",\"maxLength\":600}"},
-    {SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[a-z ]+$\"}"},
-    {SCHEMA, "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"abc\":{\"type\":"
-             "\"string\"}},"
-             "\"additionalProperties\":{\"type\":[\"number\",\"null\"]}}"},
-    {SCHEMA, "{\"type\":\"array\",\"items\":{\"$ref\":\"#\"},\"maxItems\":3}"},
-    {SCHEMA, "{\"type\":\"number\",\"minimum\":-1.5,\"exclusiveMaximum\":120}"},
-    {SCHEMA, "{\"anyOf\":[{\"type\":\"array\"},{\"type\":\"object\"},{\"enum\":[\"a\",\"abc\",[1,{"
-             "\"a\":2}]]}]}"},
-    {REGEX, ".{0,40}"},
-    {REGEX, "(a|b)*abb(a|b){3}"},
-    {REGEX, "[^\"]*\"(?:[^\"\\\\]|\\\\.)*\""},
-    {GBNF, "root ::= \"(\" root \")\" root | \"a\"?"},
-    {GBNF, "root ::= a | b\na ::= \"a\" root \"b\" | \"a\"\nb ::= \"a\" root \"a\" | \"b\""},
-    {GBNF, "root ::= \"a\" | \"a\" root root | \"b\" root"},
-    {GBNF, "root ::= line+\nline ::= [^\\n]* \"\\n\""},
-    {GBNF, "root ::= v\nv ::= o | l | s | n\no ::= \"{\" (s \":\" v (\",\" s \":\" v)*)? \"}\"\nl "
-           "::= \"[\" (v (\",\" v)*)? \"]\"\n"
-           "s ::= \"\\\"\" [^\"\\\\\\x00-\\x1f]* \"\\\"\"\nn ::= [0-9]+"},
+    { SCHEMA, "true" },
+    { SCHEMA, "{\"type\":\"string\"}" },
+    { SCHEMA, "{\"type\":\"string\",\"minLength\":3,\"maxLength\":9}" },
+    { SCHEMA, "{\"type\":\"string\",\"maxLength\":600}" },
+    { SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[a-z ]+$\"}" },
+    { SCHEMA, "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"abc\":{\"type\":"
+              "\"string\"}},"
+              "\"additionalProperties\":{\"type\":[\"number\",\"null\"]}}" },
+    { SCHEMA, "{\"type\":\"array\",\"items\":{\"$ref\":\"#\"},\"maxItems\":3}" },
+    { SCHEMA, "{\"type\":\"number\",\"minimum\":-1.5,\"exclusiveMaximum\":120}" },
+    { SCHEMA, "{\"anyOf\":[{\"type\":\"array\"},{\"type\":\"object\"},{\"enum\":[\"a\",\"abc\",[1,{"
+              "\"a\":2}]]}]}" },
+    { REGEX, ".{0,40}" },
+    { REGEX, "(a|b)*abb(a|b){3}" },
+    { REGEX, "[^\"]*\"(?:[^\"\\\\]|\\\\.)*\"" },
+    { GBNF, "root ::= \"(\" root \")\" root | \"a\"?" },
+    { GBNF, "root ::= a | b\na ::= \"a\" root \"b\" | \"a\"\nb ::= \"a\" root \"a\" | \"b\"" },
+    { GBNF, "root ::= \"a\" | \"a\" root root | \"b\" root" },
+    { GBNF, "root ::= line+\nline ::= [^\\n]* \"\\n\"" },
+    { GBNF, "root ::= v\nv ::= o | l | s | n\no ::= \"{\" (s \":\" v (\",\" s \":\" v)*)? \"}\"\nl "
+            "::= \"[\" (v (\",\" v)*)? \"]\"\n"
+            "s ::= \"\\\"\" [^\"\\\\\\x00-\\x1f]* \"\\\"\"\nn ::= [0-9]+" },
 };
 
 static void test_masks(void **state)
 {
-    struct grammar_vocab *v[2] = {make_vocab(),
-                                  open_vocab("tests/golden/tokenizer/tiny-qwen35.gguf")};
+    struct grammar_vocab *v[2] = { make_vocab(), open_vocab("tests/golden/tokenizer/tiny-qwen35.gguf") };
 
     (void)state;
     for (size_t i = 0; i < sizeof walked / sizeof *walked; i++)
         for (int k = 0; k < 2; k++) {
             struct grammar *g = NULL;
-            struct err e = {0};
+            struct err e = { 0 };
 
             if (open_any(&g, v[k], walked[i].kind, walked[i].text, &e) != ERR_OK)
                 fail_msg("%s: %s", walked[i].text, e.msg);
@@ -603,8 +587,8 @@ static void test_ends(void **state)
 /* Bytes that no token has alone are left out; where nothing is left the grammar is refused. */
 static void test_missing_bytes(void **state)
 {
-    const struct str piece[] = {STR("a"), STR("b"), STR("ac"), STR("")};
-    static const uint8_t kind[] = {0, 0, 0, GRAMMAR_TOKEN_END};
+    const struct str piece[] = { STR("a"), STR("b"), STR("ac"), STR("") };
+    static const uint8_t kind[] = { 0, 0, 0, GRAMMAR_TOKEN_END };
     struct grammar_vocab *v;
     struct grammar *g = NULL, *tagged = NULL;
     struct grammar_place *p;
@@ -660,8 +644,7 @@ static void test_tagged(void **state)
                               NULL),
                      ERR_OK);
     assert_int_equal(grammar_open_tagged(&g, inner, STR(""), STR("x"), NULL), ERR_ARG);
-    assert_int_equal(grammar_open_tagged(&g, inner, STR("<tool_call>"), STR("</tool_call>"), NULL),
-                     ERR_OK);
+    assert_int_equal(grammar_open_tagged(&g, inner, STR("<tool_call>"), STR("</tool_call>"), NULL), ERR_OK);
     grammar_close(inner);
     for (uint64_t seed = 0; seed < 4; seed++)
         walk(g, v, "tagged", seed, 60, 3);
@@ -674,8 +657,7 @@ static void test_tagged(void **state)
     assert_true(grammar_take(p, begin) && !grammar_may_end(p) && !grammar_take(p, begin));
     assert_false(grammar_take(p, token(v, "[[", GRAMMAR_TOKEN)));
     assert_true(grammar_take(p, token(v, "{\"a\":", GRAMMAR_TOKEN)));
-    assert_false(grammar_take(p, token(v, "<|start|>", GRAMMAR_TOKEN_CONTROL)) ||
-                 grammar_take(p, end));
+    assert_false(grammar_take(p, token(v, "<|start|>", GRAMMAR_TOKEN_CONTROL)) || grammar_take(p, end));
     assert_true(grammar_take(p, token(v, "12", GRAMMAR_TOKEN)) && grammar_take_text(p, STR("}")));
     assert_false(grammar_may_end(p));
     assert_true(grammar_take(p, end) && grammar_may_end(p));
@@ -720,8 +702,7 @@ static void test_back(void **state)
     assert_int_equal(grammar_begin(&p, g, NULL), ERR_OK);
     for (int i = 0; i < 100; i++)
         assert_true(grammar_take_text(p, STR("a")));
-    assert_true(!grammar_take_text(p, STR("a")) && grammar_take_text(p, STR("b")) &&
-                grammar_may_end(p));
+    assert_true(!grammar_take_text(p, STR("a")) && grammar_take_text(p, STR("b")) && grammar_may_end(p));
     grammar_back(p, GRAMMAR_BACK_MAX);
     for (int i = 0; i < GRAMMAR_BACK_MAX - 1; i++)
         assert_true(grammar_take_text(p, STR("a")));
@@ -734,8 +715,7 @@ static void test_back(void **state)
 static void test_long_texts(void **state)
 {
     struct grammar *g;
-    char *text = repeated("[", "[[[1],\"é\"],{\"a\":[]}],", 100000, "0]"),
-         *deep = repeated("", "[", 1000, "");
+    char *text = repeated("[", "[[[1],\"é\"],{\"a\":[]}],", 100000, "0]"), *deep = repeated("", "[", 1000, "");
     char *deeper = repeated("", "[", 100000, "");
 
     (void)state;
@@ -745,11 +725,9 @@ static void test_long_texts(void **state)
     assert_false(accepts(g, str_of(text)));
     assert_false(accepts(g, str_of(deep)) || accepts(g, str_of(deeper)));
     grammar_close(g);
-    assert_int_equal(
-        open_any(&g, NULL, GBNF, "root ::= \"a\" | \"a\" root root | \"a\" root \"a\"", NULL),
-        ERR_OK);
+    assert_int_equal(open_any(&g, NULL, GBNF, "root ::= \"a\" | \"a\" root root | \"a\" root \"a\"", NULL), ERR_OK);
     memset(deeper, 'a', 100000);
-    assert_true(accepts(g, (struct str){deeper, 2001}));
+    assert_true(accepts(g, (struct str){ deeper, 2001 }));
     grammar_close(g);
     free(text);
     free(deep);
@@ -759,13 +737,10 @@ static void test_long_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_own_texts),     cmocka_unit_test(test_goldens),
-        cmocka_unit_test(test_messages),      cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_long_lists),
-        cmocka_unit_test(test_masks),         cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_missing_bytes), cmocka_unit_test(test_tagged),
-        cmocka_unit_test(test_tagged_free),   cmocka_unit_test(test_back),
-        cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_own_texts),   cmocka_unit_test(test_goldens),       cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_limits),      cmocka_unit_test(test_long_lists),    cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_ends),        cmocka_unit_test(test_missing_bytes), cmocka_unit_test(test_tagged),
+        cmocka_unit_test(test_tagged_free), cmocka_unit_test(test_back),          cmocka_unit_test(test_long_texts),
     };
 
     return cmocka_run_group_tests_name("grammar", tests, NULL, NULL);

@@ -39,8 +39,7 @@ static void many_long_sequences(void **state)
 
     (void)state;
     fill(tokens, MORE + 1, 31);
-    rig_open(&rig, MODEL, 1,
-             &(struct run_opts){ .ctx_tokens = 65536, .n_seq = N, .kv_tokens = PAGES * PAGE });
+    rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = 65536, .n_seq = N, .kv_tokens = PAGES * PAGE });
     rig_open(&all, MODEL, 1, &(struct run_opts){ .ctx_tokens = 65536, .n_seq = N });
     rig_open(&plain, MODEL, 1, &(struct run_opts){ .ctx_tokens = MORE + 1 });
     assert_int_equal(run_ctx(rig.r), 65536);
@@ -184,9 +183,9 @@ static void shorten(struct book *b, int q, int len)
 struct pool_program {
     struct rig *rig;
     struct book book;
-    int32_t     token[N_SEQ][SEQ_MAX];
-    uint64_t    seed, at;
-    int         refused;
+    int32_t token[N_SEQ][SEQ_MAX];
+    uint64_t seed, at;
+    int refused;
 };
 
 static uint32_t some(struct pool_program *p, uint32_t n)
@@ -197,8 +196,7 @@ static uint32_t some(struct pool_program *p, uint32_t n)
     return r[0] % n;
 }
 
-static void expect(struct pool_program *p, const struct book *after, bool fits, enum err_code code,
-                   const struct err *e)
+static void expect(struct pool_program *p, const struct book *after, bool fits, enum err_code code, const struct err *e)
 {
     if (code != (fits ? ERR_OK : ERR_LIMIT))
         fail_msg("program %llu: %s", (unsigned long long)p->seed, code ? e->msg : "there was no room");

@@ -116,7 +116,8 @@ static void check_product(int64_t rows, int64_t n, int64_t k, bool turn_a, bool 
     float *da = floats(a, na), *db = floats(b, nb), *dc = floats(c, rows * ldc);
     double *ref = doubles(rows * ldc);
 
-    m->product(m, rows, n, k, (struct dev_matrix){ da, lda, turn_a }, (struct dev_matrix){ db, ldb, turn_b }, beta, dc, ldc);
+    m->product(m, rows, n, k, (struct dev_matrix){ da, lda, turn_a }, (struct dev_matrix){ db, ldb, turn_b }, beta, dc,
+               ldc);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < ldc; j++) {
             double sum = (double)(j < n ? beta * c[i * ldc + j] : c[i * ldc + j]);
@@ -259,7 +260,8 @@ static void test_rope(void **state)
     if (m == NULL)
         skip();
     for (int side = 0; side < 2; side++) {
-        float *x = draws(N), *turn = draws(POSITIONS * DIM), *dev_x = floats(x, N), *dev_turn = floats(turn, POSITIONS * DIM);
+        float *x = draws(N), *turn = draws(POSITIONS * DIM), *dev_x = floats(x, N),
+              *dev_turn = floats(turn, POSITIONS * DIM);
         double *ref = doubles(N);
         int32_t pos[ROWS];
 
@@ -295,7 +297,8 @@ static void test_elements(void **state)
         skip();
     float *gate = draws(N), *up = draws(N), *dh = draws(N), *dev_gate = floats(gate, N), *dev_up = floats(up, N);
     float *dev_dh = floats(dh, N), *h = floats(up, N), *sum = floats(gate, N), *mix = floats(gate, N);
-    double *ref_h = doubles(N), *ref_gate = doubles(N), *ref_up = doubles(N), *ref_sum = doubles(N), *ref_mix = doubles(N);
+    double *ref_h = doubles(N), *ref_gate = doubles(N), *ref_up = doubles(N), *ref_sum = doubles(N),
+           *ref_mix = doubles(N);
 
     for (int i = 0; i < N; i++) {
         const double g = (double)gate[i], u = (double)up[i], d = (double)dh[i], s = 1 / (1 + exp(-g));
@@ -453,8 +456,19 @@ static void test_adam(void **state)
         ref[i] = (double)w[i] - 0.01 * (ref_m[i] / (1 - pow(0.9, 3)) / (sqrt(ref_v[i] / (1 - pow(0.95, 3))) + 1e-8) +
                                         (how[i] == DEV_ADAM_DECAYED ? 0.1 * (double)w[i] : 0));
     }
-    struct dev_adam a = { N, 3, floats(w, N), floats(mean, N), floats(square, N), floats(grad, N), sent(how, sizeof how),
-                          0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f };
+    struct dev_adam a = { N,
+                          3,
+                          floats(w, N),
+                          floats(mean, N),
+                          floats(square, N),
+                          floats(grad, N),
+                          sent(how, sizeof how),
+                          0.01f,
+                          0.9f,
+                          0.95f,
+                          1e-8f,
+                          0.1f,
+                          1.0f };
 
     m->adam(m, &a);
     assert_true(fabs(m->norm(m) / norm - 1) < 1e-6);
@@ -478,16 +492,16 @@ static void test_adam(void **state)
 enum { TEXTS = 3, BLOCKS = 8 };
 
 struct heads {
-    int     n_head, n_head_kv, dim;
+    int n_head, n_head_kv, dim;
     int64_t context, rows;
-    struct dev_text  text[TEXTS];
+    struct dev_text text[TEXTS];
     struct dev_block block[BLOCKS];
-    float  *q, *k, *v, *kc, *vc, *d_o; /* of the host */
+    float *q, *k, *v, *kc, *vc, *d_o; /* of the host */
 };
 
 /* The key or value that row `at` of what a block sees has: of its context, then its own. */
-static const float *seen(const struct heads *h, const struct dev_block *b, const float *context, const float *own, int64_t at,
-                         int head)
+static const float *seen(const struct heads *h, const struct dev_block *b, const float *context, const float *own,
+                         int64_t at, int head)
 {
     return at < b->start ? context + ((b->context + at) * h->n_head_kv + head) * h->dim
                          : own + ((b->row + at - b->start) * h->n_head_kv + head) * h->dim;
@@ -570,7 +584,9 @@ static void check_attention(int n_head, int n_head_kv, int dim)
     h.context = 151 + 70;
     const int64_t nq = h.rows * n_head * dim, nk = h.rows * n_head_kv * dim, nc = h.context * n_head_kv * dim;
     const int64_t nl = h.rows * n_head;
-    struct heads_ref ref = { doubles(nq), doubles(nl), doubles(nq), doubles(nk), doubles(nk), doubles(nc), doubles(nc) };
+    struct heads_ref ref = {
+        doubles(nq), doubles(nl), doubles(nq), doubles(nk), doubles(nk), doubles(nc), doubles(nc)
+    };
 
     h.q = draws(nq);
     h.d_o = draws(nq);
@@ -582,10 +598,28 @@ static void check_attention(int n_head, int n_head_kv, int dim)
         for (int r = 0; r < h.block[i].n; r++)
             for (int head = 0; head < n_head; head++)
                 row_ref(&h, &h.block[i], h.block[i].row + r, head, &ref);
-    struct dev_attend a = { n_head, n_head_kv, dim, sent(h.block, sizeof h.block), sent(h.text, sizeof h.text), BLOCKS, TEXTS, 150,
-                            floats(h.q, nq), floats(h.k, nk), floats(h.v, nk), floats(h.kc, nc), floats(h.vc, nc),
-                            m->take(m, nq * 4), m->take(m, nl * 4), floats(h.d_o, nq), m->take(m, nq * 4), m->take(m, nk * 4),
-                            m->take(m, nk * 4), m->take(m, nc * 4), m->take(m, nc * 4), NULL };
+    struct dev_attend a = { n_head,
+                            n_head_kv,
+                            dim,
+                            sent(h.block, sizeof h.block),
+                            sent(h.text, sizeof h.text),
+                            BLOCKS,
+                            TEXTS,
+                            150,
+                            floats(h.q, nq),
+                            floats(h.k, nk),
+                            floats(h.v, nk),
+                            floats(h.kc, nc),
+                            floats(h.vc, nc),
+                            m->take(m, nq * 4),
+                            m->take(m, nl * 4),
+                            floats(h.d_o, nq),
+                            m->take(m, nq * 4),
+                            m->take(m, nk * 4),
+                            m->take(m, nk * 4),
+                            m->take(m, nc * 4),
+                            m->take(m, nc * 4),
+                            NULL };
 
     a.scratch = m->take(m, m->attend_floats(m, h.rows, n_head, a.seen_max) * 4);
     assert_true(a.o != NULL && a.lse != NULL && a.dq != NULL && a.dk != NULL && a.dv != NULL && a.dkc != NULL &&
@@ -630,9 +664,9 @@ static void test_attention(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products), cmocka_unit_test(test_norms), cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_elements), cmocka_unit_test(test_rows), cmocka_unit_test(test_cross_entropy),
-        cmocka_unit_test(test_adam), cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_products), cmocka_unit_test(test_norms),     cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_elements), cmocka_unit_test(test_rows),      cmocka_unit_test(test_cross_entropy),
+        cmocka_unit_test(test_adam),     cmocka_unit_test(test_attention),
     };
 
     return cmocka_run_group_tests(tests, open_math, close_math);

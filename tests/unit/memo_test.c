@@ -15,9 +15,9 @@
 enum { TEXTS = 40, BYTES = 30000, STEPS = 300 };
 
 struct said {
-    char          p[BYTES];
+    char p[BYTES];
     unsigned char mark[BYTES];
-    size_t        n;
+    size_t n;
 };
 
 static uint32_t draw(uint32_t n)

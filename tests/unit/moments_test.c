@@ -19,9 +19,9 @@ enum { SEQUENCES = 3, TOKENS = 24 };
 
 static struct gguf *model_of(const char *name)
 {
-    struct err   e = { 0 };
+    struct err e = { 0 };
     struct gguf *g;
-    char         path[512];
+    char path[512];
 
     snprintf(path, sizeof path, "tests/golden/models/%s.gguf", name);
     if (gguf_open(&g, path, &e))
@@ -31,8 +31,8 @@ static struct gguf *model_of(const char *name)
 
 static struct measure_moments *moments_of(const struct gguf *g, int threads, uint64_t seed, int64_t from)
 {
-    struct err              e = { 0 };
-    struct measure_text     text = { .n_seq = SEQUENCES, .n_tokens = TOKENS, .from = from };
+    struct err e = { 0 };
+    struct measure_text text = { .n_seq = SEQUENCES, .n_tokens = TOKENS, .from = from };
     struct measure_moments *m = NULL;
 
     if (measure_random(&text, 256, 1, &e) || measure_moments_open(&m, g, threads, &text, seed, NULL, &e))
@@ -52,18 +52,18 @@ static double sum_of(const float *v, int64_t n)
 
 static void test_moments(void **state)
 {
-    struct gguf            *g = model_of("qwen35moe-a");
+    struct gguf *g = model_of("qwen35moe-a");
     struct measure_moments *m = moments_of(g, 1, 1, 0), *n = moments_of(g, 3, 1, 0), *o = moments_of(g, 1, 2, 0);
     struct measure_moments *h = moments_of(g, 1, 1, TOKENS - 3);
-    uint32_t                used = 0;
-    bool                    other = false;
+    uint32_t used = 0;
+    bool other = false;
 
     (void)state;
     assert_true(gguf_u32(g, "qwen35moe.expert_used_count", &used) && used > 0);
     assert_true(m->v[0].embedding);
     for (int i = 0; i < m->n; i++) {
         const struct measure_moment *a = &m->v[i], *b = &n->v[i];
-        int64_t                      rows = 0, n_in = a->n_expert * a->n_in, n_out = a->n_expert * a->n_out;
+        int64_t rows = 0, n_in = a->n_expert * a->n_in, n_out = a->n_expert * a->n_out;
 
         for (int64_t k = 0; k < a->n_expert; k++) {
             rows += a->rows[k];
@@ -79,7 +79,8 @@ static void test_moments(void **state)
         else /* the inputs are those of the text, whatever labels are drawn */
             assert_memory_equal(a->in, o->v[i].in, (size_t)n_in * sizeof *a->in);
         if (i == m->n - 1) /* nothing comes back to outputs of tokens that do not count */
-            assert_true(sum_of(h->v[i].out, n_out) < sum_of(a->out, n_out) && sum_of(h->v[i].in, n_in) == sum_of(a->in, n_in));
+            assert_true(sum_of(h->v[i].out, n_out) < sum_of(a->out, n_out) &&
+                        sum_of(h->v[i].in, n_in) == sum_of(a->in, n_in));
         other |= memcmp(a->out, o->v[i].out, (size_t)n_out * sizeof *a->out) != 0;
     }
     assert_true(other);
@@ -92,12 +93,12 @@ static void test_moments(void **state)
 
 static void test_imatrix(void **state)
 {
-    struct gguf            *g = model_of("qwen35moe-a"), *f;
+    struct gguf *g = model_of("qwen35moe-a"), *f;
     struct measure_moments *m = moments_of(g, 1, 1, 0);
     struct ramp_importance *im;
-    struct err              e = { 0 };
-    char                    path[] = "/tmp/moments_test.XXXXXX", name[300];
-    int                     fd = mkstemp(path);
+    struct err e = { 0 };
+    char path[] = "/tmp/moments_test.XXXXXX", name[300];
+    int fd = mkstemp(path);
 
     (void)state;
     assert_true(fd >= 0);
@@ -108,7 +109,7 @@ static void test_imatrix(void **state)
     assert_int_equal(gguf_open(&f, path, &e), ERR_OK);
     for (int i = 0; i < m->n; i++) {
         const struct measure_moment *a = &m->v[i];
-        const struct gguf_tensor    *sum, *count;
+        const struct gguf_tensor *sum, *count;
 
         if (a->embedding)
             continue;
@@ -116,8 +117,8 @@ static void test_imatrix(void **state)
         sum = gguf_find(f, name);
         snprintf(name, sizeof name, "%s.counts", a->name);
         count = gguf_find(f, name);
-        assert_true(sum != NULL && count != NULL && sum->ne[0] == a->n_in && sum->ne[1] == a->n_expert && count->ne[0] == 1 &&
-                    count->ne[1] == a->n_expert);
+        assert_true(sum != NULL && count != NULL && sum->ne[0] == a->n_in && sum->ne[1] == a->n_expert &&
+                    count->ne[0] == 1 && count->ne[1] == a->n_expert);
         assert_memory_equal(sum->data, a->in, (size_t)(a->n_in * a->n_expert) * sizeof(float));
         for (int64_t k = 0; k < a->n_expert; k++)
             assert_true(((const float *)count->data)[k] == (float)a->rows[k]);
@@ -127,7 +128,7 @@ static void test_imatrix(void **state)
 
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i), *count;
-        bool                      seen = t->n_dims < 2 || memcmp(t->name.p, "blk.", 4) != 0;
+        bool seen = t->n_dims < 2 || memcmp(t->name.p, "blk.", 4) != 0;
 
         for (int k = 0; k < m->n; k++)
             seen |= str_is(t->name, m->v[k].name);
@@ -148,13 +149,15 @@ static void test_imatrix(void **state)
 /* The sum is that of a whole tensor in the type, row by row; of a large one, nearly. */
 static void weighted(const struct ramp_coder *c, int64_t n, int64_t rows, int64_t matrices, int type, double within)
 {
-    struct err         e = { 0 };
-    int64_t            all = rows * matrices;
-    float             *x = malloc((size_t)(n * all) * sizeof *x), *y = malloc((size_t)n * sizeof *y);
-    float             *r = malloc((size_t)all * sizeof *r), *k = malloc((size_t)(matrices * n) * sizeof *k);
-    void              *data;
-    double             want = 0, got[QUANT_N] = { 0 };
-    struct gguf_tensor t = { .name = STR("t"), .type = QUANT_f32, .n_dims = 3, .ne = { n, rows, matrices, 1 }, .data = x };
+    struct err e = { 0 };
+    int64_t all = rows * matrices;
+    float *x = malloc((size_t)(n * all) * sizeof *x), *y = malloc((size_t)n * sizeof *y);
+    float *r = malloc((size_t)all * sizeof *r), *k = malloc((size_t)(matrices * n) * sizeof *k);
+    void *data;
+    double want = 0, got[QUANT_N] = { 0 };
+    struct gguf_tensor t = {
+        .name = STR("t"), .type = QUANT_f32, .n_dims = 3, .ne = { n, rows, matrices, 1 }, .data = x
+    };
 
     assert_true(x != NULL && y != NULL && r != NULL && k != NULL);
     for (int64_t i = 0; i < n * all; i++)
@@ -183,7 +186,7 @@ static void weighted(const struct ramp_coder *c, int64_t n, int64_t rows, int64_
 
 static void test_weighted_errors(void **state)
 {
-    struct err        e = { 0 };
+    struct err e = { 0 };
     struct ramp_coder c = { .simd = simd_features(), .unbiased = true };
 
     (void)state;
@@ -198,16 +201,16 @@ static void test_weighted_errors(void **state)
  * count. */
 static void test_divergence(void **state)
 {
-    struct gguf            *g = model_of("qwen35moe-a"), *with;
-    struct err              e = { 0 };
-    struct measure_text     text = { .n_seq = 16, .n_tokens = 48, .from = 16 };
+    struct gguf *g = model_of("qwen35moe-a"), *with;
+    struct err e = { 0 };
+    struct measure_text text = { .n_seq = 16, .n_tokens = 48, .from = 16 };
     struct measure_moments *m = NULL;
-    struct measure         *run;
-    struct eval_mean        kl;
+    struct measure *run;
+    struct eval_mean kl;
     const struct gguf_tensor *t = gguf_find(g, "output.weight");
-    struct gguf_tensor     *list = malloc(gguf_n_tensors(g) * sizeof *list);
-    float                  *w;
-    double                  want = 0;
+    struct gguf_tensor *list = malloc(gguf_n_tensors(g) * sizeof *list);
+    float *w;
+    double want = 0;
 
     (void)state;
     assert_true(t != NULL && list != NULL && t->type == QUANT_f32);
@@ -219,7 +222,7 @@ static void test_divergence(void **state)
     memcpy(w, t->data, t->size_bytes);
     for (int64_t o = 0; o < t->ne[1]; o++)
         for (int64_t i = 0; i < t->ne[0]; i++) {
-            float                        d = (float)(.02 * (rng_unit(3, (uint64_t)o, (uint64_t)i) - .5));
+            float d = (float)(.02 * (rng_unit(3, (uint64_t)o, (uint64_t)i) - .5));
             const struct measure_moment *a = &m->v[m->n - 1];
 
             w[o * t->ne[0] + i] += d;
@@ -259,10 +262,10 @@ static bool until_last(void *ctx, uint64_t done, uint64_t total)
 
 static void test_stops(void **state)
 {
-    struct gguf         *g = model_of("qwen35moe-a");
-    struct measure_text  text = { .n_seq = 2, .n_tokens = 8 };
-    struct err           e = { 0 };
-    struct patience      all = { .last = UINT64_MAX };
+    struct gguf *g = model_of("qwen35moe-a");
+    struct measure_text text = { .n_seq = 2, .n_tokens = 8 };
+    struct err e = { 0 };
+    struct patience all = { .last = UINT64_MAX };
     const struct progress count = { until_last, &all };
     struct measure_moments *m = NULL;
 
@@ -273,7 +276,7 @@ static void test_stops(void **state)
     assert_int_equal(all.calls, all.total); /* layers forward and backward, twice */
     assert_true(all.calls >= 2 * 2 * 4);
     for (uint64_t last = 1; last <= all.calls; last += all.calls / 3) {
-        struct patience       p = { .last = last };
+        struct patience p = { .last = last };
         const struct progress stop = { until_last, &p };
         struct measure_moments *none = NULL;
 
@@ -290,10 +293,10 @@ static void test_stops(void **state)
 static void test_spread(void **state)
 {
     enum { N = 64 };
-    static float       x[2 * N * N];
+    static float x[2 * N * N];
     struct gguf_tensor t = { .name = STR("t"), .type = QUANT_f32, .n_dims = 3, .ne = { N, N, 2, 1 }, .data = x };
-    struct err         e = { 0 };
-    double             kurtosis, rank, part = 1.0 / N;
+    struct err e = { 0 };
+    double kurtosis, rank, part = 1.0 / N;
 
     (void)state;
     for (int i = 0; i < N; i++)
@@ -317,7 +320,7 @@ static void test_spread(void **state)
 static void test_scores(void **state)
 {
     struct err e = { 0 };
-    double     a[5] = { 1, 2, 3, 4, 1000 }, b[5] = { 7, 7, 7, 7, 7 };
+    double a[5] = { 1, 2, 3, 4, 1000 }, b[5] = { 7, 7, 7, 7, 7 };
 
     (void)state;
     assert_int_equal(ramp_nsds(a, b, 5, &e), ERR_OK);
@@ -328,12 +331,8 @@ static void test_scores(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moments),
-        cmocka_unit_test(test_stops),
-        cmocka_unit_test(test_imatrix),
-        cmocka_unit_test(test_weighted_errors),
-        cmocka_unit_test(test_divergence),
-        cmocka_unit_test(test_spread),
+        cmocka_unit_test(test_moments),         cmocka_unit_test(test_stops),      cmocka_unit_test(test_imatrix),
+        cmocka_unit_test(test_weighted_errors), cmocka_unit_test(test_divergence), cmocka_unit_test(test_spread),
         cmocka_unit_test(test_scores),
     };
 

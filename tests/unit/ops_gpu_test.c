@@ -138,7 +138,7 @@ static void products(void **state)
         skip();
     for (int type = 0; type < QUANT_N; type++)
         for (size_t i = 0; i < sizeof ks / sizeof ks[0]; i++)
-            for (size_t j = 0; j < sizeof rows / sizeof rows[0]; j += ks[i] > 768 ? 3 : 1)
+            for (size_t j = 0; j<sizeof rows / sizeof rows[0]; j += ks[i]> 768 ? 3 : 1)
                 if ((ks[i] <= 4096 || rows[j] <= 16) && test_mine())
                     check_product(type, ks[i], i % 2 == 0 ? 37 : 130, rows[j]);
 }
@@ -186,7 +186,8 @@ static bool all_finite(const float *row, int64_t n)
  * are not finite a product may be NaN or infinite. */
 static void row_bytes(void **state)
 {
-    static const int64_t ks[] = { 32, 96, 256, 512, 1056, 2048, 4096, 4128, WIDEST }, at_once[] = { 1, 5, 16, 40, 64, 100 };
+    static const int64_t ks[] = { 32, 96, 256, 512, 1056, 2048, 4096, 4128, WIDEST },
+                         at_once[] = { 1, 5, 16, 40, 64, 100 };
     enum { CELLS = OUTPUTS * MANY + GUARD };
     float *x = calloc(MANY * WIDEST + GUARD, sizeof *x), *y = calloc(CELLS, sizeof *y), *z = calloc(CELLS, sizeof *z);
     bool number[OUTPUTS]; /* rows of weights that are finite */
@@ -245,8 +246,8 @@ static void row_bytes(void **state)
 enum { LAYERS = 16, EXPERTS = 64 };
 struct split {
     struct model_experts experts;
-    bool                 here[LAYERS * EXPERTS];
-    int                  n_here[LAYERS];
+    bool here[LAYERS * EXPERTS];
+    int n_here[LAYERS];
 };
 
 /* In turns layers with no experts on the device, a third of them, all, and all but one. */
@@ -257,7 +258,9 @@ static const struct model_experts *split_of(struct split *s, const struct gguf *
 
     if (model_open(&m, g, &(struct model_opts){ .device = "cpu", .placement.dry_run = true }, &e))
         fail_msg("%s", e.msg);
-    *s = (struct split){ .experts = { .n_layer = model_info(m)->n_layer, .n_expert = model_n_expert(m), .here = s->here,
+    *s = (struct split){ .experts = { .n_layer = model_info(m)->n_layer,
+                                      .n_expert = model_n_expert(m),
+                                      .here = s->here,
                                       .n_here = s->n_here } };
     model_close(m);
     assert_true(s->experts.n_layer <= LAYERS && s->experts.n_expert <= EXPERTS);
@@ -274,9 +277,9 @@ static const struct model_experts *split_of(struct split *s, const struct gguf *
 /* Logits of all rows of a model of true width: bytes the same in any chunks, close to the CPU's. */
 struct how {
     const char *device, *kv;
-    int         chunk;
-    bool        split;
-    int         rank; /* of an adapter for all matrices; 0: none; below 16: it is there twice */
+    int chunk;
+    bool split;
+    int rank; /* of an adapter for all matrices; 0: none; below 16: it is there twice */
 };
 static float *model_logits(const char *path, struct how how, const int32_t *ids, int n)
 {
@@ -300,8 +303,10 @@ static float *model_logits(const char *path, struct how how, const int32_t *ids,
     if (how.split)
         mo.placement.experts = split_of(&split, g);
     if (model_open(&m, g, &mo, &e) ||
-        run_open(&r, m, &(struct run_opts){ .ctx_tokens = 1024, .rows_max = chunk, .kv_k = kv, .kv_v = kv,
-                                            .adapter_rank = terms * how.rank }, &e))
+        run_open(&r, m,
+                 &(struct run_opts){
+                     .ctx_tokens = 1024, .rows_max = chunk, .kv_k = kv, .kv_v = kv, .adapter_rank = terms * how.rank },
+                 &e))
         fail_msg("%s", e.msg);
     if (how.rank > 0) {
         a = adapter_for_all(m, g, how.rank, 3);
@@ -350,8 +355,8 @@ static void check_logits(const char *path, const char *what, struct how how, con
 
         for (int i = 0; i < (n < seen ? n : seen) * 512; i++)
             if (memcmp(cut + i, b + i, sizeof *b) != 0)
-                fail_msg("%s: chunks of %d: row %d differs: %.9g, not %.9g", what, chunks[c], i / 512,
-                         (double)cut[i], (double)b[i]);
+                fail_msg("%s: chunks of %d: row %d differs: %.9g, not %.9g", what, chunks[c], i / 512, (double)cut[i],
+                         (double)b[i]);
         free(cut);
     }
     /* a router may choose another expert where two are nearly tied */
@@ -408,7 +413,7 @@ static void models(void **state)
 /* Formats that have launches of their own for one row, but not for a few: experts, shared ones, and all else. */
 static void other_formats(void **state)
 {
-    static const char *const mixes[] = { "q5_0",    "q5_1",  "q2_k",    "q3_k",   "iq2_xxs",
+    static const char *const mixes[] = { "q5_0",   "q5_1",  "q2_k",    "q3_k",  "iq2_xxs",
                                          "iq2_xs", "iq2_s", "iq3_xxs", "iq4_nl" };
 
     (void)state;
@@ -439,8 +444,9 @@ int main(void)
     struct err e = { 0 };
     int failed;
 
-    if (strcmp(test_device(), "cpu") != 0 && (dev_open(&gpu, test_device(), &(struct dev_opts){ .acts = test_acts() }, &e) ||
-                                              dev_open(&cpu, "cpu", &(struct dev_opts){ .acts = QUANT_ACTS_F32 }, &e))) {
+    if (strcmp(test_device(), "cpu") != 0 &&
+        (dev_open(&gpu, test_device(), &(struct dev_opts){ .acts = test_acts() }, &e) ||
+         dev_open(&cpu, "cpu", &(struct dev_opts){ .acts = QUANT_ACTS_F32 }, &e))) {
         fprintf(stderr, "%s\n", e.msg);
         return 1;
     }

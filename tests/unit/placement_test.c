@@ -26,8 +26,8 @@ enum { LAYERS = 7, EXPERTS = 12, USED = 3 };
 
 struct places {
     struct model_experts_layer layer[LAYERS];
-    uint64_t                 uses[LAYERS * EXPERTS];
-    uint64_t                 seed, at;
+    uint64_t uses[LAYERS * EXPERTS];
+    uint64_t seed, at;
 };
 
 static uint32_t some(struct places *p, uint32_t n)
@@ -43,8 +43,9 @@ static struct model_experts *place_in(const struct places *p, bool uses, int64_t
     struct model_experts *out;
     struct err e = { 0 };
 
-    ok(model_experts_place(&out, &(struct model_experts_in){ LAYERS, EXPERTS, USED, p->layer, uses ? p->uses : NULL, room },
-                        &e), &e);
+    ok(model_experts_place(
+           &out, &(struct model_experts_in){ LAYERS, EXPERTS, USED, p->layer, uses ? p->uses : NULL, room }, &e),
+       &e);
     return out;
 }
 
@@ -168,7 +169,7 @@ static void shared_waits(void **state)
     for (int l = 0; l < 2; l++)
         p.layer[l] = (struct model_experts_layer){ 10, 0 };
     for (int i = 0; i < EXPERTS; i++) {
-        p.uses[i] = i < 4 ? 80 : 110;           /* layer 0: four that are used less than any of layer 1, but together */
+        p.uses[i] = i < 4 ? 80 : 110; /* layer 0: four that are used less than any of layer 1, but together */
         p.uses[EXPERTS + i] = 100;
     }
     m = place_in(&p, true, 10 * (2 * EXPERTS - 6));
@@ -245,10 +246,17 @@ static void run_program(struct rig *rig, struct rig *plain, uint64_t seed)
         run_clear(rig->r, q);
     for (int i = 0; i < 9; i++)
         switch (draw(&p, 6)) {
-        case 0: undo(&p); break;
-        case 1: fork_one(&p); break;
-        case 2: feed(&p, (int)draw(&p, SEQS), 1 + (int)draw(&p, 30)); break;
-        default: step(&p);
+        case 0:
+            undo(&p);
+            break;
+        case 1:
+            fork_one(&p);
+            break;
+        case 2:
+            feed(&p, (int)draw(&p, SEQS), 1 + (int)draw(&p, 30));
+            break;
+        default:
+            step(&p);
         }
     step(&p);
     compare(&p, plain);
@@ -407,7 +415,8 @@ static void counted_uses(void **state)
     zero = calloc((size_t)placement->n_layer * (size_t)placement->n_expert, sizeof *zero);
     rig_close(&rig);
     assert_true(open_split(&rig, nano, &ro, 30, zero, &again)); /* without any use: as without counts */
-    assert_memory_equal(placement->experts->here, again->experts->here, (size_t)placement->n_layer * (size_t)placement->n_expert);
+    assert_memory_equal(placement->experts->here, again->experts->here,
+                        (size_t)placement->n_layer * (size_t)placement->n_expert);
     run_placement_free(again);
     uses = calloc((size_t)placement->n_layer * (size_t)placement->n_expert, sizeof *uses);
     assert_non_null(uses);
@@ -428,7 +437,8 @@ static void counted_uses(void **state)
     for (int l = 0; l < placement->n_layer; l++)
         for (int i = 0; i < placement->n_expert; i++) {
             host += again->experts->here[l * placement->n_expert + i] ? 0 : (double)uses[l * placement->n_expert + i];
-            blind += placement->experts->here[l * placement->n_expert + i] ? 0 : (double)uses[l * placement->n_expert + i];
+            blind +=
+                placement->experts->here[l * placement->n_expert + i] ? 0 : (double)uses[l * placement->n_expert + i];
         }
     assert_true(host < blind);
     rig_close(&rig);
@@ -523,7 +533,8 @@ static void measured_uses(void **state)
         }
         assert_int_equal(n, placement[0]->experts->n_here[l]);
         assert_true(least >= most);
-        assert_true(fabs(placement[0]->experts->host_uses[l] - (double)away / (double)all * placement[0]->n_used) < 1e-9);
+        assert_true(fabs(placement[0]->experts->host_uses[l] - (double)away / (double)all * placement[0]->n_used) <
+                    1e-9);
     }
     assert_true(host < blind);
     print_message("other tokens: %.2f uses each on the host instead of %.2f\n", (double)host / RUN_PLACEMENT_TOKENS,
@@ -580,7 +591,7 @@ static void check_taken(const struct gguf *g, const struct run_placement_opts *o
 static void check_plans(const char *path)
 {
     struct run_placement_opts o = { .model = { .device = test_device(), .n_threads = 2 },
-                              .run = { .ctx_tokens = 700, .n_seq = 2, .rows_max = 100, .undo_tokens = 3 } };
+                                    .run = { .ctx_tokens = 700, .n_seq = 2, .rows_max = 100, .undo_tokens = 3 } };
     struct run_placement *f, *whole;
     struct gguf *g;
     struct err e = { 0 };
@@ -647,8 +658,9 @@ static void plans(void **state)
 /* Where all fits but for large steps, steps are smaller; experts stay. Where they do not, steps are smaller still. */
 static void smaller_steps(void **state)
 {
-    struct run_placement_opts o = { .model = { .device = "cuda" }, .run = { .ctx_tokens = 8192 },
-                              .budget_bytes = (int64_t)8 << 30, .absent = true };
+    struct run_placement_opts o = {
+        .model = { .device = "cuda" }, .run = { .ctx_tokens = 8192 }, .budget_bytes = (int64_t)8 << 30, .absent = true
+    };
     struct model_opts mo = { 0 };
     struct run_placement *f;
     struct gguf *g;
@@ -678,8 +690,10 @@ static void smaller_steps(void **state)
  * are asked for stay. */
 static void kv_types(void **state)
 {
-    struct run_placement_opts o = { .model = { .device = "cuda" }, .run = { .ctx_tokens = 65536, .rows_max = 64 },
-                              .budget_bytes = (int64_t)8 << 30, .absent = true };
+    struct run_placement_opts o = { .model = { .device = "cuda" },
+                                    .run = { .ctx_tokens = 65536, .rows_max = 64 },
+                                    .budget_bytes = (int64_t)8 << 30,
+                                    .absent = true };
     static const char *const types[][2] = { { "f16", "f16" }, { "q8_0", "q8_0" }, { "q8_0", "q4_0" } };
     struct run_opts ro = { .ctx_tokens = 1 };
     struct run_placement *f;
@@ -775,8 +789,9 @@ static void without_cuda(void **state)
 /* A device that is not there is planned for only when asked to, and given a size. */
 static void absent(void **state)
 {
-    struct run_placement_opts o = { .model = { .device = "cuda" }, .run = { .ctx_tokens = 64 },
-                              .budget_bytes = (int64_t)8 << 30, .absent = true };
+    struct run_placement_opts o = {
+        .model = { .device = "cuda" }, .run = { .ctx_tokens = 64 }, .budget_bytes = (int64_t)8 << 30, .absent = true
+    };
     struct run_placement *f;
     struct gguf *g;
     struct err e = { 0 };
@@ -806,13 +821,22 @@ static void absent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(placement),    cmocka_unit_test(alike_experts), cmocka_unit_test(hot_experts),
-        cmocka_unit_test(shared_waits), cmocka_unit_test(split_models),  cmocka_unit_test(split_goldens),
+        cmocka_unit_test(placement),
+        cmocka_unit_test(alike_experts),
+        cmocka_unit_test(hot_experts),
+        cmocka_unit_test(shared_waits),
+        cmocka_unit_test(split_models),
+        cmocka_unit_test(split_goldens),
         cmocka_unit_test(steps_of_any_size),
-        cmocka_unit_test(near_the_whole), cmocka_unit_test(counted_uses), cmocka_unit_test(sets),
+        cmocka_unit_test(near_the_whole),
+        cmocka_unit_test(counted_uses),
+        cmocka_unit_test(sets),
         cmocka_unit_test(measured_uses),
-        cmocka_unit_test(plans),        cmocka_unit_test(absent),        cmocka_unit_test(smaller_steps),
-        cmocka_unit_test(kv_types),     cmocka_unit_test(without_cuda),
+        cmocka_unit_test(plans),
+        cmocka_unit_test(absent),
+        cmocka_unit_test(smaller_steps),
+        cmocka_unit_test(kv_types),
+        cmocka_unit_test(without_cuda),
     };
 
     return cmocka_run_group_tests_name("placement", tests, NULL, NULL);

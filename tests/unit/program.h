@@ -10,15 +10,15 @@ enum { SEQS = 3, LEN_MAX = 96, UNDO = 4, STEP_MAX = 11 };
 
 struct seq {
     int32_t token[LEN_MAX];
-    float  *logits[LEN_MAX]; /* of each position, where they were asked for; else NULL */
-    int     n;
+    float *logits[LEN_MAX]; /* of each position, where they were asked for; else NULL */
+    int n;
 };
 
 struct program {
     struct rig *rig;
-    struct seq  seq[SEQS];
-    uint64_t    seed, at; /* random stream */
-    int         n_vocab;
+    struct seq seq[SEQS];
+    uint64_t seed, at; /* random stream */
+    int n_vocab;
 };
 
 static inline uint32_t draw(struct program *p, uint32_t n)
@@ -38,8 +38,7 @@ static inline long program_count(void)
     return n;
 }
 
-static inline void program_ok(struct program *p, const char *what, enum err_code code,
-                              const struct err *e)
+static inline void program_ok(struct program *p, const char *what, enum err_code code, const struct err *e)
 {
     if (code != ERR_OK)
         fail_msg("program %llu: %s: %s", (unsigned long long)p->seed, what, e->msg);
@@ -194,8 +193,8 @@ static inline void compare(struct program *p, struct rig *plain)
         for (int i = 0; i < s->n; i++)
             if (s->logits[i] != NULL &&
                 memcmp(s->logits[i], all + (int64_t)i * p->n_vocab, (size_t)p->n_vocab * sizeof(float)) != 0)
-                fail_msg("program %llu: sequence %d differs at position %d of %d",
-                         (unsigned long long)p->seed, q, i, s->n);
+                fail_msg("program %llu: sequence %d differs at position %d of %d", (unsigned long long)p->seed, q, i,
+                         s->n);
         free(all);
         cut(s, 0);
     }

@@ -23,8 +23,8 @@ enum { COLS = 512, ROWS = 8, BAR_ROWS = 64 };
  * weights.f32 and on bar_weights.f32. */
 static const struct known {
     const char *name;
-    double      weights, bar;
-    double      search[3]; /* a near-exhaustive search: weights, bar, bar weighted by imatrix.f32 */
+    double weights, bar;
+    double search[3]; /* a near-exhaustive search: weights, bar, bar weighted by imatrix.f32 */
 } ones[] = {
     { "q2_k", .17927, .009075, { .17086, .00866, .007434 } },
     { "q3_k", .10194, .005130, { .09925, .005085, .004717 } },
@@ -34,15 +34,19 @@ static const struct known {
     { "iq3_xxs", .12086, .006528, { .11638, .006176, .005043 } },
     { "iq3_s", .09626, .005083, { .08729, .00465, .003959 } },
     { "iq4_xs", .05253, .002792, { .05042, .002712, .002478 } },
-    { "q4_0", 0, .0031750, { 0 } },        { "q4_1", 0, .0024536, { 0 } },      { "q5_0", 0, .0016095, { 0 } },
-    { "q5_1", 0, .0011915, { 0 } },        { "iq2_s", 0, .0096200, { 0 } },     { "iq4_nl", 0, .0027539, { 0 } },
+    { "q4_0", 0, .0031750, { 0 } },
+    { "q4_1", 0, .0024536, { 0 } },
+    { "q5_0", 0, .0016095, { 0 } },
+    { "q5_1", 0, .0011915, { 0 } },
+    { "iq2_s", 0, .0096200, { 0 } },
+    { "iq4_nl", 0, .0027539, { 0 } },
 };
 
 static float *read_floats(const char *dir, const char *name, size_t n)
 {
-    char   path[4096];
+    char path[4096];
     float *v = malloc(n * sizeof *v);
-    FILE  *f;
+    FILE *f;
 
     snprintf(path, sizeof path, "%s/quants/%s", dir, name);
     f = fopen(path, "rb");
@@ -69,10 +73,10 @@ static double rmse(const float *x, const float *y, size_t n, const float *w)
 
 static double our_error(int type, int effort, const float *x, size_t rows, const float *w)
 {
-    size_t         bytes = (size_t)quant_row_bytes(type, COLS);
-    quant_fit_fn  *fit = quant_fitter(type, simd_features());
+    size_t bytes = (size_t)quant_row_bytes(type, COLS);
+    quant_fit_fn *fit = quant_fitter(type, simd_features());
     unsigned char *q = malloc(bytes);
-    float         *y = malloc(rows * COLS * sizeof *y);
+    float *y = malloc(rows * COLS * sizeof *y);
 
     assert_true(q != NULL && y != NULL);
     for (size_t r = 0; r < rows; r++) {
@@ -89,12 +93,12 @@ static double our_error(int type, int effort, const float *x, size_t rows, const
 /* The error of golden bytes; -1 where there are none. */
 static double their_error(const char *dir, int type, const char *kind, const float *x, const float *w)
 {
-    char           path[4096], name[32];
-    size_t         bytes = (size_t)quant_row_bytes(type, COLS);
+    char path[4096], name[32];
+    size_t bytes = (size_t)quant_row_bytes(type, COLS);
     unsigned char *q = malloc(bytes * ROWS);
-    float         *y = malloc(ROWS * COLS * sizeof *y);
-    double         e = -1;
-    int            i = 0;
+    float *y = malloc(ROWS * COLS * sizeof *y);
+    double e = -1;
+    int i = 0;
 
     for (const char *p = quant_types[type]->name; *p != '\0'; p++, i++)
         name[i] = *p >= 'a' && *p <= 'z' ? (char)(*p - 'a' + 'A') : *p;
@@ -138,11 +142,11 @@ static void golden_errors(void **state)
         skip();
     float *x = read_floats(dir, "weights.f32", ROWS * COLS), *w = read_floats(dir, "imatrix.f32", COLS);
     float *bar = read_floats(dir, "bar_weights.f32", BAR_ROWS * COLS);
-    int    n = 0, worse = 0;
+    int n = 0, worse = 0;
 
     printf("type      plain: ours     ggml    ones | weighted: ours ggml | bar: ours   ones\n");
     for (int type = 0; type < QUANT_N; type++) {
-        quant_fit_fn       *fit = fitter_of(type, simd_features());
+        quant_fit_fn *fit = fitter_of(type, simd_features());
         const struct known *k = find_ones(quant_types[type]->name);
 
         if (fit == NULL)
@@ -168,7 +172,7 @@ static void golden_errors(void **state)
 static void highest_effort(void **state)
 {
     const char *dir = getenv("GOLDENS");
-    int         worse = 0;
+    int worse = 0;
 
     (void)state;
     if (dir == NULL || *dir == '\0')
@@ -178,7 +182,7 @@ static void highest_effort(void **state)
 
     printf("highest: ours / search  weights         bar             weighted bar\n");
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
-        int          type = quant_find_name((struct str){ ones[i].name, strlen(ones[i].name) });
+        int type = quant_find_name((struct str){ ones[i].name, strlen(ones[i].name) });
         const float *of[3] = { x, bar, bar }, *by[3] = { NULL, NULL, w };
 
         printf("%-8s             ", ones[i].name);
@@ -246,8 +250,8 @@ static void same_bytes(void **state)
 
         for (int kind = 0; kind < 16 && scalar != NULL; kind++) {
             _Alignas(8) unsigned char a[1024], b[1024];
-            const float              *imp = kind >= 8 ? w : NULL;
-            size_t                    bytes = (size_t)quant_row_bytes(type, COLS);
+            const float *imp = kind >= 8 ? w : NULL;
+            size_t bytes = (size_t)quant_row_bytes(type, COLS);
 
             hard_row(x, kind % 8);
             scalar(a, x, COLS, imp, kind % 8 == 0);
@@ -286,8 +290,7 @@ static void exact_rows(void **state)
         fit(q, x, COLS, NULL, 0);
         quant_types[type]->decode(y, q, COLS);
         if (rmse(x, y, COLS, NULL) > 1e-3)
-            fail_msg("%s: two values come back with an error of %g", quant_types[type]->name,
-                     rmse(x, y, COLS, NULL));
+            fail_msg("%s: two values come back with an error of %g", quant_types[type]->name, rmse(x, y, COLS, NULL));
     }
 }
 

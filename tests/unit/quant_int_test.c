@@ -97,8 +97,8 @@ static void types_with_whole_numbers_have_blocks_of_256_or_32(void **state)
 static void whole_numbers_are_the_weights(void **state)
 {
     struct cpu_int_block *u = aligned(BLOCKS * sizeof(*u));
-    unsigned char      row[BLOCKS * BYTES_MAX];
-    float              y[N_MAX];
+    unsigned char row[BLOCKS * BYTES_MAX];
+    float y[N_MAX];
 
     (void)state;
     for (int i = 0; i < QUANT_N; i++) {
@@ -110,7 +110,7 @@ static void whole_numbers_are_the_weights(void **state)
             quant_types[t->type]->decode(y, row, N_MAX);
             for (int j = 0; j < N_MAX; j++) {
                 const struct cpu_int_block *b = u + j / 256;
-                int    whole = b->w[cpu_int_place(j % 256)];
+                int whole = b->w[cpu_int_place(j % 256)];
                 double w = (double)b->scale[quant_types[t->type]->block_elems == 32 ? j % 256 / 32 : j % 16] * whole;
                 double min = t->n_min > 0 ? (double)b->min[j % 256 * t->n_min / 256] : 0.0;
 
@@ -131,8 +131,8 @@ static float min_of(const struct cpu_format *t, const struct cpu_byte_block *b, 
 static void bytes_are_the_weights(void **state)
 {
     struct cpu_byte_block *u = aligned(BLOCKS * sizeof(*u));
-    unsigned char       row[BLOCKS * BYTES_MAX];
-    float               y[N_MAX];
+    unsigned char row[BLOCKS * BYTES_MAX];
+    float y[N_MAX];
 
     (void)state;
     for (int i = 0; i < QUANT_N; i++) {
@@ -144,7 +144,7 @@ static void bytes_are_the_weights(void **state)
             quant_types[t->type]->decode(y, row, N_MAX);
             for (int j = 0; j < N_MAX; j++) {
                 const struct cpu_byte_block *b = u + j / 256;
-                int    k = j % 256, whole = b->sub[k / 16] * b->code[k];
+                int k = j % 256, whole = b->sub[k / 16] * b->code[k];
                 double w = (double)b->scale[k / 32] * whole, min = (double)min_of(t, b, k);
 
                 assert_true(abs(whole) <= 4096 && (t->sub_16 || b->sub[k / 16] == b->sub[k / 32 * 2]));
@@ -156,7 +156,8 @@ static void bytes_are_the_weights(void **state)
     free(u);
 }
 
-static void check_codes(const struct cpu_format *t, const struct cpu_byte_block *want, const struct cpu_code_block *got, bool steps)
+static void check_codes(const struct cpu_format *t, const struct cpu_byte_block *want, const struct cpu_code_block *got,
+                        bool steps)
 {
     int more = steps && t->span <= 128 ? t->low : 0;
 
@@ -184,7 +185,7 @@ static void fast_code_gives_the_same_bytes(void **state)
 {
     struct cpu_byte_block *want = aligned(BLOCKS * sizeof(*want));
     struct cpu_code_block *got = aligned(BLOCKS * sizeof(*got));
-    unsigned char       row[BLOCKS * BYTES_MAX];
+    unsigned char row[BLOCKS * BYTES_MAX];
 
     set_or_skip(state);
     for (int i = 0; i < QUANT_N; i++)
@@ -201,12 +202,12 @@ static void fast_code_gives_the_same_bytes(void **state)
 static void fast_code_gives_the_same_whole_numbers(void **state)
 {
     struct cpu_int_block *want = aligned(BLOCKS * sizeof(*want)), *got = aligned(BLOCKS * sizeof(*got));
-    unsigned char      row[BLOCKS * BYTES_MAX];
-    unsigned            set = set_or_skip(state);
+    unsigned char row[BLOCKS * BYTES_MAX];
+    unsigned set = set_or_skip(state);
 
     for (int i = 0; i < QUANT_N; i++) {
         const struct cpu_format *t = cpu_format_of(i);
-        cpu_ints_fn           *f = (set & SIMD_AVX512) != 0 ? t->ints_avx512 : t->ints_avx2;
+        cpu_ints_fn *f = (set & SIMD_AVX512) != 0 ? t->ints_avx512 : t->ints_avx2;
 
         for (int times = 0; f != NULL && times < 100; times++) {
             fill(i, row, N_MAX, false);
@@ -333,7 +334,7 @@ static void check_rounded(const struct cpu_act_block *a, const float *x, int top
 {
     for (int l = 0; l < 8; l++) {
         float max = 0.0f;
-        bool  finite = true;
+        bool finite = true;
 
         for (int i = 0; i < 256; i++)
             if (lane_of(i, top) == l) {
@@ -343,7 +344,7 @@ static void check_rounded(const struct cpu_act_block *a, const float *x, int top
         assert_int_equal(isnan(a->scale[l]), !finite);
         for (int i = 0; i < 256; i++)
             if (lane_of(i, top) == l) {
-                int    q = rounded_at(a, i, top);
+                int q = rounded_at(a, i, top);
                 double v = (double)a->scale[l] * q;
 
                 assert_true(q >= -top && q <= top);
@@ -361,7 +362,7 @@ static void check_rounded(const struct cpu_act_block *a, const float *x, int top
 
 static void check_rounding(unsigned set, const float *x, int top)
 {
-    cpu_round_fn    *f[2] = { cpu_rounder(0), cpu_rounder(set) };
+    cpu_round_fn *f[2] = { cpu_rounder(0), cpu_rounder(set) };
     struct cpu_act_block *a = aligned(BLOCKS * sizeof(*a)), *first = aligned(BLOCKS * sizeof(*a));
 
     for (int k = 0; k < 2; k++) {
@@ -384,8 +385,8 @@ static void check_rounding(unsigned set, const float *x, int top)
 static void activations_are_rounded_as_stated(void **state)
 {
     static const int tops[] = { 32767, 16383, 127 };
-    const unsigned   set = set_or_skip(state);
-    float            x[N_MAX];
+    const unsigned set = set_or_skip(state);
+    float x[N_MAX];
 
     for (int times = 0; times < 60; times++) {
         int top = tops[times % 6 / 2];
@@ -419,7 +420,7 @@ static void add_bytes(float s[8], float less[8], const struct cpu_format *t, con
 {
     for (int g = 0; g < 8; g++) {
         float scale = t->sub_16 ? u->scale[g] : u->scale[g] * (float)u->sub[2 * g];
-        int   dot = 0;
+        int dot = 0;
 
         for (int i = 32 * g; i < 32 * g + 32; i++)
             dot += u->code[i] * (t->sub_16 ? u->sub[i / 16] : 1) * a->b[i];
@@ -455,10 +456,10 @@ static void add_ints(float s[8], float less[8], const struct cpu_format *t, cons
 /* The product as cpu/format.h states it, from plain arrays. */
 static float dot_as_stated(const struct cpu_format *t, int top, const unsigned char *row, const float *x, int64_t n)
 {
-    struct cpu_int_block  *u = aligned(BLOCKS * sizeof(*u));
+    struct cpu_int_block *u = aligned(BLOCKS * sizeof(*u));
     struct cpu_byte_block *v = aligned(BLOCKS * sizeof(*v));
-    struct cpu_act_block  *a = aligned(BLOCKS * sizeof(*a));
-    float               s[8] = { 0 }, less[8] = { 0 };
+    struct cpu_act_block *a = aligned(BLOCKS * sizeof(*a));
+    float s[8] = { 0 }, less[8] = { 0 };
 
     t->ints(u, row, n);
     t->bytes(v, row, n);
@@ -484,12 +485,12 @@ static float dot_as_stated(const struct cpu_format *t, int top, const unsigned c
 static double allowed(const struct cpu_format *t, int top, const unsigned char *row, const float *x, int64_t n)
 {
     struct cpu_int_block *u = aligned(BLOCKS * sizeof(*u));
-    double             sum = 1e-30;
+    double sum = 1e-30;
 
     t->ints(u, row, n);
     for (int64_t i = 0; i < n; i++) {
         const struct cpu_int_block *b = u + i / 256;
-        int    s = quant_types[t->type]->block_elems == 32 ? (int)(i % 256 / 32) : 0;
+        int s = quant_types[t->type]->block_elems == 32 ? (int)(i % 256 / 32) : 0;
         double w = fabs((double)b->scale[s] * b->w[cpu_int_place((int)(i % 256))]), max = 0;
         double min = t->n_min > 0 ? fabs((double)b->min[i % 256 * t->n_min / 256]) : 0;
 
@@ -505,20 +506,21 @@ static double allowed(const struct cpu_format *t, int top, const unsigned char *
 }
 
 /* Rows by x: a set's code gives what the scalar one does, which is near the product of the weights. */
-static void check_products(unsigned set, int type, enum quant_acts_type acts, const unsigned char *rows, const float *x, int64_t n)
+static void check_products(unsigned set, int type, enum quant_acts_type acts, const unsigned char *rows, const float *x,
+                           int64_t n)
 {
     const struct cpu_format *t = cpu_format_of(type);
-    struct cpu_act_block       *a = aligned(BLOCKS * sizeof(*a));
-    cpu_int_dots_fn       *f = cpu_int_dotter(type, acts, set);
-    int64_t                  bytes = quant_row_bytes(type, n);
-    int                      top = cpu_acts_top(type, acts);
-    float                    w[N_MAX], y[ROWS];
+    struct cpu_act_block *a = aligned(BLOCKS * sizeof(*a));
+    cpu_int_dots_fn *f = cpu_int_dotter(type, acts, set);
+    int64_t bytes = quant_row_bytes(type, n);
+    int top = cpu_acts_top(type, acts);
+    float w[N_MAX], y[ROWS];
 
     cpu_rounder(0)(a, x, n, top);
     if (f != NULL)
         f(y, rows, bytes, ROWS, a, n);
     for (int r = 0; r < ROWS; r++, rows += bytes) {
-        float  got = cpu_dot_ints(type, acts, rows, x, n);
+        float got = cpu_dot_ints(type, acts, rows, x, n);
         double sum = 0;
 
         quant_types[t->type]->decode(w, rows, n);
@@ -530,7 +532,8 @@ static void check_products(unsigned set, int type, enum quant_acts_type acts, co
             fail_msg("%s, %d elements, top %d, row %d: %a, not %a", quant_types[t->type]->name, (int)n, top, r,
                      (double)y[r], (double)got);
         if (!(fabs((double)got - sum) <= allowed(t, top, rows, x, n)))
-            fail_msg("%s, %d elements, top %d: %g is not %g", quant_types[t->type]->name, (int)n, top, (double)got, sum);
+            fail_msg("%s, %d elements, top %d: %g is not %g", quant_types[t->type]->name, (int)n, top, (double)got,
+                     sum);
     }
     free(a);
 }
@@ -538,10 +541,10 @@ static void check_products(unsigned set, int type, enum quant_acts_type acts, co
 /* Rows by two vectors at a time: as by each. */
 static void check_two(int type, const unsigned char *rows, const float *x, const float *z, int64_t n)
 {
-    cpu_int_two_fn  *two = cpu_int_twos(type, QUANT_ACTS_I8, SIMD_AVX2);
+    cpu_int_two_fn *two = cpu_int_twos(type, QUANT_ACTS_I8, SIMD_AVX2);
     struct cpu_act_block *a[2] = { aligned(BLOCKS * sizeof(**a)), aligned(BLOCKS * sizeof(**a)) };
-    const float       *from[2] = { x, z };
-    float              y[2][ROWS];
+    const float *from[2] = { x, z };
+    float y[2][ROWS];
 
     for (int v = 0; v < 2; v++)
         cpu_rounder(0)(a[v], from[v], n, 127);
@@ -551,8 +554,8 @@ static void check_two(int type, const unsigned char *rows, const float *x, const
             float want = cpu_dot_ints(type, QUANT_ACTS_I8, rows + r * quant_row_bytes(type, n), from[v], n);
 
             if (!same_float(want, y[v][r]))
-                fail_msg("%s, %d elements, row %d by vector %d of two: %a, not %a", quant_types[type]->name, (int)n, r, v,
-                         (double)y[v][r], (double)want);
+                fail_msg("%s, %d elements, row %d by vector %d of two: %a, not %a", quant_types[type]->name, (int)n, r,
+                         v, (double)y[v][r], (double)want);
         }
     free(a[0]);
     free(a[1]);
@@ -561,9 +564,9 @@ static void check_two(int type, const unsigned char *rows, const float *x, const
 static void products_are_the_stated_sums(void **state)
 {
     static const int64_t lengths[] = { 0, 256, 512, 768, N_MAX };
-    const unsigned       set = set_or_skip(state);
-    unsigned char       *rows = malloc((size_t)ROWS * BLOCKS * BYTES_MAX);
-    float                x[N_MAX], z[N_MAX];
+    const unsigned set = set_or_skip(state);
+    unsigned char *rows = malloc((size_t)ROWS * BLOCKS * BYTES_MAX);
+    float x[N_MAX], z[N_MAX];
 
     assert_non_null(rows);
     for (int i = 0; i < QUANT_N; i++)
@@ -586,9 +589,9 @@ static void products_are_the_stated_sums(void **state)
 static void sums_of_bytes_fit(void **state)
 {
     static const unsigned char bytes[] = { 0x00, 0x7f, 0x80, 0x88, 0xf0, 0x0f, 0xff };
-    unsigned char              rows[ROWS * BYTES_MAX];
-    const unsigned             set = set_or_skip(state);
-    float                      x[256], w[256];
+    unsigned char rows[ROWS * BYTES_MAX];
+    const unsigned set = set_or_skip(state);
+    float x[256], w[256];
 
     for (int i = 0; i < QUANT_N; i++)
         for (size_t k = 0; cpu_format_of(i)->ints != NULL && k < 4 * sizeof(bytes); k++) {
@@ -632,9 +635,9 @@ static void check_tile(int type, cpu_int_tile_fn *tile, const unsigned char *row
                        const struct cpu_act_block *const *a, int n)
 {
     const struct cpu_format *t = cpu_format_of(type);
-    int64_t                  bytes = quant_row_bytes(type, N_MAX);
-    size_t                   size = (size_t)(ROWS * n * 8) * sizeof(float);
-    float                   *sum = aligned(size), *less = aligned(size);
+    int64_t bytes = quant_row_bytes(type, N_MAX);
+    size_t size = (size_t)(ROWS * n * 8) * sizeof(float);
+    float *sum = aligned(size), *less = aligned(size);
 
     memset(sum, 0, size);
     memset(less, 0, size);
@@ -657,12 +660,12 @@ static void check_tile(int type, cpu_int_tile_fn *tile, const unsigned char *row
 
 static void check_tiles(unsigned set, int type, enum quant_acts_type acts)
 {
-    cpu_int_tile_fn       *tile = cpu_int_tiler(type, acts, set);
-    static float             x[CPU_TILE_VECTORS][N_MAX];
-    unsigned char           *rows = malloc((size_t)ROWS * BLOCKS * BYTES_MAX);
-    struct cpu_act_block       *a = aligned(CPU_TILE_VECTORS * BLOCKS * sizeof(*a));
+    cpu_int_tile_fn *tile = cpu_int_tiler(type, acts, set);
+    static float x[CPU_TILE_VECTORS][N_MAX];
+    unsigned char *rows = malloc((size_t)ROWS * BLOCKS * BYTES_MAX);
+    struct cpu_act_block *a = aligned(CPU_TILE_VECTORS * BLOCKS * sizeof(*a));
     const struct cpu_act_block *at[CPU_TILE_VECTORS];
-    float                    want[ROWS * CPU_TILE_VECTORS];
+    float want[ROWS * CPU_TILE_VECTORS];
 
     assert_non_null(rows);
     for (int r = 0; r < ROWS; r++)
@@ -696,8 +699,8 @@ static void tiles_give_the_same_products(void **state)
 static void the_largest_sums_fit(void **state)
 {
     struct cpu_int_block *u = aligned(sizeof(*u));
-    unsigned char      row[BYTES_MAX];
-    float              x[256];
+    unsigned char row[BYTES_MAX];
+    float x[256];
 
     (void)state;
     for (int i = 0; i < QUANT_N; i++)

@@ -23,15 +23,15 @@ enum { N_MAX = 8192 };
 
 struct bytes {
     unsigned char *p;
-    size_t         n;
+    size_t n;
 };
 
 /* n is 0 and p NULL where there is no such file. */
 static struct bytes slurp(const char *dir, const char *name)
 {
     struct bytes b = { NULL, 0 };
-    char         path[4096];
-    FILE        *f;
+    char path[4096];
+    FILE *f;
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     f = fopen(path, "rb");
@@ -82,30 +82,30 @@ static quant_decode_fn *decoder_of(int type, unsigned set)
 {
     const struct cpu_format *f = cpu_format_of(type);
 
-    return (set & SIMD_AVX512) != 0 ? f->decode_avx512 : (set & SIMD_AVX2) != 0 ? f->decode_avx2 : quant_types[type]->decode;
+    return (set & SIMD_AVX512) != 0 ? f->decode_avx512
+           : (set & SIMD_AVX2) != 0 ? f->decode_avx2
+                                    : quant_types[type]->decode;
 }
 
 /* One line of vectors.tsv. */
 struct vector {
-    char     name[32];
+    char name[32];
     unsigned id;
-    int      block_elems, block_bytes, head_bytes, row_elems, n;
+    int block_elems, block_bytes, head_bytes, row_elems, n;
     uint64_t hash;
 };
 
 static bool find_vector(struct vector *v, const char *name)
 {
     struct bytes b = must_slurp("vectors.tsv");
-    bool         found = false;
+    bool found = false;
 
     b.p[b.n] = '\0';
-    for (const char *line = (const char *)b.p; !found && *line != '\0';
-         line = strchr(line, '\n') + 1) {
+    for (const char *line = (const char *)b.p; !found && *line != '\0'; line = strchr(line, '\n') + 1) {
         unsigned long long hash;
 
-        assert_int_equal(sscanf(line, "%31s %u %d %d %d %d %d %llx", v->name, &v->id,
-                                &v->block_elems, &v->block_bytes, &v->head_bytes, &v->row_elems,
-                                &v->n, &hash),
+        assert_int_equal(sscanf(line, "%31s %u %d %d %d %d %d %llx", v->name, &v->id, &v->block_elems, &v->block_bytes,
+                                &v->head_bytes, &v->row_elems, &v->n, &hash),
                          8);
         v->hash = hash;
         found = strcmp(v->name, name) == 0;
@@ -125,22 +125,20 @@ static uint64_t fnv1a(const void *p, size_t n)
 
 /* Formats without blocks: bytes and what they mean. */
 static const struct plain {
-    const char   *name;
-    unsigned      id;
-    int           bytes;
+    const char *name;
+    unsigned id;
+    int bytes;
     unsigned char row[16];
-    float         value[2];
+    float value[2];
 } plains[] = {
     { "f32", 0, 4, { 0, 0, 0xc0, 0x3f, 1, 0, 0, 0x80 }, { 1.5f, -0x1p-149f } },
     { "f16", 1, 2, { 0x00, 0x3e, 0x01, 0x80 }, { 1.5f, -0x1p-24f } },
     { "bf16", 30, 2, { 0xc0, 0x3f, 0x01, 0x80 }, { 1.5f, -0x1p-133f } },
-    { "f64", 28, 8, { 0, 0, 0, 0, 0, 0, 0xf8, 0x3f, 0, 0, 0, 0x10, 0, 0, 0xf0, 0xbf },
-      { 1.5f, -1.0f } },
+    { "f64", 28, 8, { 0, 0, 0, 0, 0, 0, 0xf8, 0x3f, 0, 0, 0, 0x10, 0, 0, 0xf0, 0xbf }, { 1.5f, -1.0f } },
     { "i8", 24, 1, { 0x7f, 0x80 }, { 127.0f, -128.0f } },
     { "i16", 25, 2, { 0x02, 0x01, 0x00, 0x80 }, { 258.0f, -32768.0f } },
     { "i32", 26, 4, { 4, 3, 2, 1, 0xff, 0xff, 0xff, 0xff }, { 0x1.020304p+24f, -1.0f } },
-    { "i64", 27, 8, { 0, 0, 0, 0, 0, 1, 0, 0, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff },
-      { 0x1p40f, -2.0f } },
+    { "i64", 27, 8, { 0, 0, 0, 0, 0, 1, 0, 0, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff }, { 0x1p40f, -2.0f } },
 };
 
 static const struct plain *find_plain(const char *name)
@@ -156,8 +154,8 @@ static void every_type_has_its_sizes(void **state)
     (void)state;
     for (int i = 0; i < QUANT_N; i++) {
         const struct quant_type *t = quant_types[i];
-        const struct plain      *p = find_plain(t->name);
-        struct vector            v = { .id = 0 };
+        const struct plain *p = find_plain(t->name);
+        struct vector v = { .id = 0 };
 
         assert_non_null(t->decode);
         if (p != NULL) {
@@ -181,7 +179,7 @@ static void lookups_find_each_type_and_nothing_else(void **state)
     (void)state;
     for (int i = 0; i < QUANT_N; i++) {
         const char *name = quant_types[i]->name;
-        char        upper[32] = { 0 };
+        char upper[32] = { 0 };
 
         for (size_t k = 0; name[k] != '\0'; k++)
             upper[k] = (char)(name[k] >= 'a' && name[k] <= 'z' ? name[k] - 'a' + 'A' : name[k]);
@@ -206,8 +204,7 @@ static void row_bytes_counts_or_refuses(void **state)
         const struct quant_type *t = quant_types[i];
 
         assert_int_equal(quant_row_bytes(i, 0), t->head_bytes);
-        assert_int_equal(quant_row_bytes(i, 3 * t->block_elems),
-                         t->head_bytes + 3 * t->block_bytes);
+        assert_int_equal(quant_row_bytes(i, 3 * t->block_elems), t->head_bytes + 3 * t->block_bytes);
         assert_int_equal(quant_row_bytes(i, -t->block_elems), -1);
         if (t->block_elems > 1) {
             assert_int_equal(quant_row_bytes(i, 3 * t->block_elems - 1), -1);
@@ -242,16 +239,16 @@ static void decodes_as_the_reference(void **state)
 
     for (int i = 0; i < QUANT_N; i++) {
         const struct quant_type *t = quant_types[i];
-        const struct plain      *p = find_plain(t->name);
-        struct vector            v = { .id = 0 };
-        quant_decode_fn         *f = decoder_of(i, set);
-        char                     file[64];
+        const struct plain *p = find_plain(t->name);
+        struct vector v = { .id = 0 };
+        quant_decode_fn *f = decoder_of(i, set);
+        char file[64];
 
         if (f == NULL)
             continue;
         if (p != NULL) {
             union {
-                double        align;
+                double align;
                 unsigned char bytes[16];
             } row;
 
@@ -263,7 +260,7 @@ static void decodes_as_the_reference(void **state)
         assert_true(find_vector(&v, t->name));
         snprintf(file, sizeof(file), "%s.q", t->name);
         struct bytes q = must_slurp(file);
-        int64_t      row_bytes = quant_row_bytes(i, v.row_elems);
+        int64_t row_bytes = quant_row_bytes(i, v.row_elems);
 
         assert_in_range(v.n, 1, N_MAX);
         assert_int_equal(row_bytes * (v.n / v.row_elems), q.n);
@@ -278,10 +275,10 @@ static void decodes_as_the_reference(void **state)
 /* Compares one TYPE.variant of the full set; returns whether it exists. */
 static bool run_golden(const char *dir, int type, unsigned set, const char *variant, int64_t row)
 {
-    static float             y[N_MAX];
+    static float y[N_MAX];
     const struct quant_type *t = quant_types[type];
-    char                     upper[32] = { 0 }, file[80];
-    quant_decode_fn         *f = decoder_of(type, set);
+    char upper[32] = { 0 }, file[80];
+    quant_decode_fn *f = decoder_of(type, set);
 
     for (size_t k = 0; t->name[k] != '\0'; k++)
         upper[k] = (char)(t->name[k] >= 'a' && t->name[k] <= 'z' ? t->name[k] - 32 : t->name[k]);
@@ -312,14 +309,14 @@ static bool run_golden(const char *dir, int type, unsigned set, const char *vari
 static void decodes_the_full_set(void **state)
 {
     const unsigned set = set_or_skip(state);
-    const char    *dir = getenv("GOLDENS");
+    const char *dir = getenv("GOLDENS");
 
     if (dir == NULL || *dir == '\0')
         skip();
     for (int i = 0; i < QUANT_N; i++) {
         const char *name = quant_types[i]->name;
-        bool        random = run_golden(dir, i, set, "random", 256);
-        bool        plain = run_golden(dir, i, set, "plain", 512);
+        bool random = run_golden(dir, i, set, "random", 256);
+        bool plain = run_golden(dir, i, set, "plain", 512);
 
         if (!plain && find_plain(name) == NULL)
             fail_msg("no %s.plain in %s", name, dir);
@@ -331,10 +328,10 @@ static void decodes_the_full_set(void **state)
 /* A value of a half float from its definition. */
 static float half_by_definition(unsigned h)
 {
-    int    exp = (int)(h >> 10 & 31), man = (int)(h & 1023);
-    double v = exp == 31 ? (man != 0 ? (double)NAN : (double)INFINITY)
-             : exp == 0  ? ldexp(man, -24)
-                         : ldexp(1024 + man, exp - 25);
+    int exp = (int)(h >> 10 & 31), man = (int)(h & 1023);
+    double v = exp == 31  ? (man != 0 ? (double)NAN : (double)INFINITY)
+               : exp == 0 ? ldexp(man, -24)
+                          : ldexp(1024 + man, exp - 25);
 
     return (float)((h & 0x8000) != 0 ? -v : v);
 }
@@ -343,13 +340,13 @@ static void half_floats_are_exact(void **state)
 {
     struct bytes in = must_slurp("half_in.f32"), f16 = must_slurp("half_out.f16");
     struct bytes bf16 = must_slurp("half_out.bf16");
-    int          n = (int)(in.n / sizeof(float));
+    int n = (int)(in.n / sizeof(float));
 
     (void)state;
     assert_int_equal(f16.n, in.n / 2);
     assert_int_equal(bf16.n, in.n / 2);
     for (int i = 0; i < n; i++) {
-        float    x;
+        float x;
         uint16_t want[2];
 
         memcpy(&x, in.p + 4 * i, 4);
@@ -360,7 +357,7 @@ static void half_floats_are_exact(void **state)
     }
     for (unsigned h = 0; h < 0x10000; h++) {
         float f = quant_f16_to_f32((uint16_t)h), b = quant_bf16_to_f32((uint16_t)h);
-        bool  nan = (h & 0x7fff) > 0x7c00;
+        bool nan = (h & 0x7fff) > 0x7c00;
 
         assert_true(same_value(f, half_by_definition(h)));
         assert_int_equal(quant_f32_to_f16(f), nan ? h | 0x200 : h);
@@ -377,9 +374,9 @@ static void half_floats_round_to_nearest_even(void **state)
 {
     (void)state;
     for (unsigned h = 0; h < 0x7c00; h++) {
-        float    a = quant_f16_to_f32((uint16_t)h);
-        float    b = h + 1 == 0x7c00 ? 65536.0f : quant_f16_to_f32((uint16_t)(h + 1));
-        float    mid = (a + b) / 2;
+        float a = quant_f16_to_f32((uint16_t)h);
+        float b = h + 1 == 0x7c00 ? 65536.0f : quant_f16_to_f32((uint16_t)(h + 1));
+        float mid = (a + b) / 2;
         unsigned even = h % 2 == 0 ? h : h + 1;
 
         assert_int_equal(quant_f32_to_f16(mid), even);
@@ -396,7 +393,7 @@ static void half_floats_round_to_nearest_even(void **state)
 static void fill_row(int type, unsigned char *row, int64_t n)
 {
     const struct quant_type *t = quant_types[type];
-    unsigned char           *block = row + t->head_bytes;
+    unsigned char *block = row + t->head_bytes;
 
     assert_true(t->head_bytes == 0 || t->head_bytes == sizeof(float));
     if (t->head_bytes != 0)
@@ -404,7 +401,7 @@ static void fill_row(int type, unsigned char *row, int64_t n)
     for (int64_t i = 0; i < n; i += t->block_elems, block += t->block_bytes)
         for (bool good = false; !good;) {
             union {
-                double        align;
+                double align;
                 unsigned char bytes[512];
             } one;
             float y[256];
@@ -430,7 +427,7 @@ static void fast_decoders_give_the_same_bytes(void **state)
     assert_non_null(row);
     for (int i = 0; i < QUANT_N; i++) {
         const struct quant_type *t = quant_types[i];
-        quant_decode_fn         *f = decoder_of(i, set);
+        quant_decode_fn *f = decoder_of(i, set);
 
         for (int turn = 0; f != NULL && turn < 60; turn++) {
             int64_t n = turn < 40 ? turn * t->block_elems : (turn - 39) * 256;
@@ -457,9 +454,9 @@ static void fast_decoders_give_the_same_bytes(void **state)
 static void fast_decoders_of_halves_agree_on_all_values(void **state)
 {
     static uint16_t h[65536 + 3];
-    static float    want[65536 + 3], got[65536 + 3];
-    const int       types[2] = { QUANT_f16, QUANT_bf16 };
-    const unsigned  set = set_or_skip(state);
+    static float want[65536 + 3], got[65536 + 3];
+    const int types[2] = { QUANT_f16, QUANT_bf16 };
+    const unsigned set = set_or_skip(state);
 
     for (int i = 0; i < 65536 + 3; i++)
         h[i] = (uint16_t)i;
@@ -477,28 +474,27 @@ static void fast_decoders_of_halves_agree_on_all_values(void **state)
 static void encoders_reach_the_reference_error(void **state)
 {
     struct bytes w = must_slurp("weights.f32"), table = must_slurp("encode.tsv");
-    const char  *line = (const char *)table.p;
-    int          n_types = 0;
+    const char *line = (const char *)table.p;
+    int n_types = 0;
 
     (void)state;
     table.p[table.n] = '\0';
     assert_int_equal(w.n, 8 * 512 * sizeof(float));
     for (; *line != '\0'; line = strchr(line, '\n') + 1, n_types++) {
-        char   name[32];
+        char name[32];
         double want[8];
 
-        assert_int_equal(sscanf(line, "%31s %lf %lf %lf %lf %lf %lf %lf %lf", name, &want[0],
-                                &want[1], &want[2], &want[3], &want[4], &want[5], &want[6],
-                                &want[7]),
+        assert_int_equal(sscanf(line, "%31s %lf %lf %lf %lf %lf %lf %lf %lf", name, &want[0], &want[1], &want[2],
+                                &want[3], &want[4], &want[5], &want[6], &want[7]),
                          9);
         int type = quant_find_name(str_of(name));
 
         assert_true(type >= 0);
         assert_non_null(quant_types[type]->encode);
         for (int r = 0; r < 8; r++) {
-            float    x[512], y[512];
+            float x[512], y[512];
             uint16_t row[1024];
-            double   sum = 0.0;
+            double sum = 0.0;
 
             memcpy(x, w.p + (size_t)r * sizeof(x), sizeof(x));
             quant_types[type]->encode(row, x, 512, NULL);
@@ -522,8 +518,8 @@ static void encoders_survive_every_input(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         const struct quant_type *t = quant_types[types[i]];
-        float                    step = types[i] == QUANT_q8_0 ? 127.0f : 8.0f, x[32], y[32];
-        uint16_t                 row[17];
+        float step = types[i] == QUANT_q8_0 ? 127.0f : 8.0f, x[32], y[32];
+        uint16_t row[17];
 
         for (size_t k = 0; k < sizeof(maxima) / sizeof(*maxima); k++) {
             for (int j = 0; j < 32; j++)
@@ -563,7 +559,7 @@ static float dot_as_stated(const float *w, const float *x, int64_t n)
 
 static void dot_is_the_stated_sum(void **state)
 {
-    static float   w[N_MAX], x[N_MAX];
+    static float w[N_MAX], x[N_MAX];
     unsigned char *row = malloc(N_MAX * 8);
 
     (void)state;
@@ -572,11 +568,11 @@ static void dot_is_the_stated_sum(void **state)
         x[i] = (float)(int32_t)(rng() >> 32) * 0x1p-31f;
     for (int i = 0; i < QUANT_N; i++) {
         const struct quant_type *t = quant_types[i];
-        const int64_t            lengths[] = { 0, 1, 15, 17, 255, 257, 256, 768, 2048 + 256 };
+        const int64_t lengths[] = { 0, 1, 15, 17, 255, 257, 256, 768, 2048 + 256 };
 
         for (size_t k = 0; k < sizeof(lengths) / sizeof(*lengths); k++) {
             int64_t n = lengths[k] - lengths[k] % t->block_elems;
-            double  sum = 0.0, size = 0.0;
+            double sum = 0.0, size = 0.0;
 
             fill_row(i, row, n);
             t->decode(w, row, n);

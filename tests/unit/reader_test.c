@@ -59,7 +59,7 @@ static bool is_utf8(struct str s)
 static void take(struct sum *sum, struct chat_reader *r, struct str s, bool end)
 {
     const struct chat_piece *v = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
     int n = 0;
 
     if (chat_read(r, s, end, &v, &n, &e) != ERR_OK)
@@ -90,9 +90,9 @@ struct transcript {
 
 static struct chat_reader *must_open(const struct transcript *t)
 {
-    struct chat_reader_opts o = {.parser = t->parser, .tools = t->tools, .reasoning = t->reasoning};
+    struct chat_reader_opts o = { .parser = t->parser, .tools = t->tools, .reasoning = t->reasoning };
     struct chat_reader *r = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
 
     if (chat_reader_open(&r, &o, &e) != ERR_OK)
         fail_msg("%s", e.msg);
@@ -103,7 +103,7 @@ static struct chat_reader *must_open(const struct transcript *t)
 static struct sum read_in(const struct transcript *t, const size_t *cut, size_t n_cut)
 {
     struct chat_reader *r = must_open(t);
-    struct sum sum = {0};
+    struct sum sum = { 0 };
     size_t from = 0;
 
     for (size_t i = 0; i < n_cut; i++) {
@@ -112,11 +112,11 @@ static struct sum read_in(const struct transcript *t, const size_t *cut, size_t 
         char *copy = malloc(n > 0 ? n : 1);
         assert_non_null(copy);
         memcpy(copy, t->text.p + from, n);
-        take(&sum, r, (struct str){copy, n}, false);
+        take(&sum, r, (struct str){ copy, n }, false);
         free(copy);
         from = cut[i];
     }
-    take(&sum, r, (struct str){t->text.p + from, t->text.n - from}, true);
+    take(&sum, r, (struct str){ t->text.p + from, t->text.n - from }, true);
     sum.cut = chat_reader_cut(r);
     for (int i = 0; i < 2; i++)
         add(&sum.part[i], STR(""));
@@ -165,23 +165,23 @@ static void check_chunkings(const char *name, const struct transcript *t, const 
 /* JSON with every number outside of strings as the string "#NUMBER": digits of any length survive. */
 static char *quote_numbers(const char *p)
 {
-    struct bytes b = {0};
+    struct bytes b = { 0 };
     bool in_string = false;
 
     for (; *p != '\0'; p++) {
         size_t n = in_string ? 0 : strspn(p, "+-.0123456789eE");
         if (n > 0 && (p[0] == '-' || (p[0] >= '0' && p[0] <= '9'))) {
             add(&b, STR("\"#"));
-            add(&b, (struct str){p, n});
+            add(&b, (struct str){ p, n });
             add(&b, STR("\""));
             p += n - 1;
             continue;
         }
         if (in_string && *p == '\\')
-            add(&b, (struct str){p++, 1});
+            add(&b, (struct str){ p++, 1 });
         else if (*p == '"')
             in_string = !in_string;
-        add(&b, (struct str){p, 1});
+        add(&b, (struct str){ p, 1 });
     }
     add(&b, STR(""));
     return b.p;
@@ -190,7 +190,7 @@ static char *quote_numbers(const char *p)
 static json_t *parse_quoted(const char *text, const char *what)
 {
     char *quoted = quote_numbers(text);
-    struct err e = {0};
+    struct err e = { 0 };
     json_t *v = NULL;
 
     if (json_parse(&v, str_of(quoted), what, &e) != ERR_OK)
@@ -249,7 +249,7 @@ static bool space(char c)
 /* Without white space at the ends; runs of it as one space if `fold`. */
 static char *trimmed(const char *s, bool fold)
 {
-    struct bytes b = {0};
+    struct bytes b = { 0 };
     size_t n = strlen(s);
 
     while (n > 0 && space(s[n - 1]))
@@ -260,7 +260,7 @@ static char *trimmed(const char *s, bool fold)
     }
     for (size_t i = 0; i < n; i++)
         if (!fold || !space(s[i]))
-            add(&b, (struct str){s + i, 1});
+            add(&b, (struct str){ s + i, 1 });
         else if (!space(s[i + 1]))
             add(&b, STR(" "));
     add(&b, STR(""));
@@ -282,8 +282,7 @@ static void check_calls(const char *name, const char *got, const json_t *want)
     size_t i;
     json_t *call;
 
-    json_array_foreach(want, i, call)
-    {
+    json_array_foreach (want, i, call) {
         const char *tool = json_string_value(json_object_get(call, "name"));
         size_t n = strcspn(got, "\n"), m = got[n] == '\0' ? 0 : strcspn(got + n + 1, "\n");
         char *args = calloc(m + 1, 1);
@@ -332,14 +331,14 @@ static int check_file(const char *path)
 {
     char *data;
     size_t n, i;
-    struct err e = {0};
+    struct err e = { 0 };
     json_t *one;
 
     if (io_read_all(&data, &n, path, FILE_BYTES_MAX, NULL, &e) != ERR_OK)
         fail_msg("%s", e.msg);
     json_t *file = parse_quoted(data, path);
     free(data);
-    json_array_foreach(json_object_get(file, "cases"), i, one)
+    json_array_foreach (json_object_get(file, "cases"), i, one)
         check_case(one, json_object_get(json_object_get(file, "tools"), "standard"));
     json_decref(file);
     assert_true(i > 0);
@@ -382,26 +381,26 @@ static void test_find(void **state)
     static const struct {
         const char *text, *parser;
     } templates[] = {
-        {"", "plain"},
-        {"{{ messages[0].content }}", "plain"},
-        {"<|channel|>analysis<|message|>", "harmony"},
-        {"x <tool_call>\n<function=a>\n<parameter=b> </think> <think>", "qwen3.5"},
-        {"<tool_call>\n<function=a>\n<parameter=b>", "qwen3-coder"},
-        {"<function=a><parameter=b><think> truncate_history_thinking", "nemotron-3"},
-        {"<seed:tool_call><function=a><parameter=b>", "seed-oss"},
-        {"<think></think><tool_call>{\"name\"", "hermes"},
-        {"<|start_of_role|> <tool_call>", "granite4"},
-        {"<tool_call>{name}\n<arg_key>", "glm-4.5"},
-        {"<tool_call>{name}<arg_key>", "glm-4.7"},
-        {"[TOOL_CALLS] [", "mistral"},
-        {"[TOOL_CALLS]x[ARGS]", "mistral-args"},
-        {"<｜tool▁sep｜>x\n```json", "deepseek-r1"},
-        {"<｜tool▁sep｜>", "deepseek-v3.1"},
-        {"'｜DSML｜' 'function_calls>'", "deepseek-v3.2"},
-        {"'｜DSML｜' 'tool_calls>'", "deepseek-v4"},
-        {"<function=x>{}</function> <|python_tag|>", "functionary-v3.1"},
-        {"<think>\n</think>", "think"},
-        {"<think>", "plain"},
+        { "", "plain" },
+        { "{{ messages[0].content }}", "plain" },
+        { "<|channel|>analysis<|message|>", "harmony" },
+        { "x <tool_call>\n<function=a>\n<parameter=b> </think> <think>", "qwen3.5" },
+        { "<tool_call>\n<function=a>\n<parameter=b>", "qwen3-coder" },
+        { "<function=a><parameter=b><think> truncate_history_thinking", "nemotron-3" },
+        { "<seed:tool_call><function=a><parameter=b>", "seed-oss" },
+        { "<think></think><tool_call>{\"name\"", "hermes" },
+        { "<|start_of_role|> <tool_call>", "granite4" },
+        { "<tool_call>{name}\n<arg_key>", "glm-4.5" },
+        { "<tool_call>{name}<arg_key>", "glm-4.7" },
+        { "[TOOL_CALLS] [", "mistral" },
+        { "[TOOL_CALLS]x[ARGS]", "mistral-args" },
+        { "<｜tool▁sep｜>x\n```json", "deepseek-r1" },
+        { "<｜tool▁sep｜>", "deepseek-v3.1" },
+        { "'｜DSML｜' 'function_calls>'", "deepseek-v3.2" },
+        { "'｜DSML｜' 'tool_calls>'", "deepseek-v4" },
+        { "<function=x>{}</function> <|python_tag|>", "functionary-v3.1" },
+        { "<think>\n</think>", "think" },
+        { "<think>", "plain" },
     };
 
     (void)state;
@@ -416,30 +415,30 @@ static void test_find(void **state)
 
 static void test_open_refuses(void **state)
 {
-    static const char *const bad[] = {"{}", "[1]", "[{}]", "[{\"function\": {}}]", "[{\"name\": 1}]", "\"x\""};
+    static const char *const bad[] = { "{}", "[1]", "[{}]", "[{\"function\": {}}]", "[{\"name\": 1}]", "\"x\"" };
     struct chat_reader *r = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
 
     (void)state;
-    assert_int_equal(chat_reader_open(&r, &(struct chat_reader_opts){.parser = "qwen"}, &e), ERR_ARG);
+    assert_int_equal(chat_reader_open(&r, &(struct chat_reader_opts){ .parser = "qwen" }, &e), ERR_ARG);
     assert_non_null(strstr(e.msg, "'qwen'"));
     assert_non_null(strstr(e.msg, "qwen3.5"));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         json_t *tools = json_loads(bad[i], JSON_DECODE_ANY, NULL);
-        assert_int_equal(chat_reader_open(&r, &(struct chat_reader_opts){.parser = "hermes", .tools = tools}, &e),
+        assert_int_equal(chat_reader_open(&r, &(struct chat_reader_opts){ .parser = "hermes", .tools = tools }, &e),
                          ERR_FORMAT);
         json_decref(tools);
     }
     assert_null(r);
     json_t *none = json_null();
-    assert_int_equal(chat_reader_open(&r, &(struct chat_reader_opts){.parser = "hermes", .tools = none}, &e), ERR_OK);
+    assert_int_equal(chat_reader_open(&r, &(struct chat_reader_opts){ .parser = "hermes", .tools = none }, &e), ERR_OK);
     chat_reader_close(r);
     chat_reader_close(NULL);
 }
 
 static void test_after_the_end(void **state)
 {
-    struct transcript t = {.parser = "plain"};
+    struct transcript t = { .parser = "plain" };
     struct chat_reader *r = must_open(&t);
     const struct chat_piece *v;
     struct err e;
@@ -458,15 +457,23 @@ static void test_holds_back(void **state)
     static const struct {
         const char *in, *out;
     } steps[] = {
-        {"a", "a"}, {" ", ""}, {"b <", " b"}, {"t", ""}, {"o", ""}, {"p", " <top"}, {"\n<tool_call", ""}, {"s", "\n<tool_calls"},
-        {"\xe2\x82", ""}, {"\xac", "\xe2\x82\xac"},
+        { "a", "a" },
+        { " ", "" },
+        { "b <", " b" },
+        { "t", "" },
+        { "o", "" },
+        { "p", " <top" },
+        { "\n<tool_call", "" },
+        { "s", "\n<tool_calls" },
+        { "\xe2\x82", "" },
+        { "\xac", "\xe2\x82\xac" },
     };
-    struct transcript t = {.parser = "hermes", .tools = some_tools()};
+    struct transcript t = { .parser = "hermes", .tools = some_tools() };
     struct chat_reader *r = must_open(&t);
 
     (void)state;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-        struct sum s = {0};
+        struct sum s = { 0 };
         take(&s, r, str_of(steps[i].in), false);
         add(&s.part[CHAT_TEXT], STR(""));
         assert_string_equal(s.part[CHAT_TEXT].p, steps[i].out);
@@ -481,12 +488,19 @@ static void test_where(void **state)
         const char *in;
         enum chat_part where;
     } steps[] = {
-        {"a", CHAT_REASONING}, {"</thi", CHAT_REASONING}, {"nk>", CHAT_TEXT}, {"b", CHAT_TEXT}, {"<tool_call>", CHAT_TOOL},
-        {"\n<function=f", CHAT_TOOL}, {">\n</function>", CHAT_TEXT}, {"\n</tool_call>", CHAT_TEXT}, {"x", CHAT_TEXT},
+        { "a", CHAT_REASONING },
+        { "</thi", CHAT_REASONING },
+        { "nk>", CHAT_TEXT },
+        { "b", CHAT_TEXT },
+        { "<tool_call>", CHAT_TOOL },
+        { "\n<function=f", CHAT_TOOL },
+        { ">\n</function>", CHAT_TEXT },
+        { "\n</tool_call>", CHAT_TEXT },
+        { "x", CHAT_TEXT },
     };
-    struct transcript t = {.parser = "qwen3.5", .tools = some_tools(), .reasoning = true};
+    struct transcript t = { .parser = "qwen3.5", .tools = some_tools(), .reasoning = true };
     struct chat_reader *r = must_open(&t);
-    struct sum s = {0};
+    struct sum s = { 0 };
 
     (void)state;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
@@ -502,11 +516,12 @@ static void test_raw(void **state)
 {
     static const char *const calls[] = {
         "<tool_call>\n{\"name\":  \"f\", \"arguments\":{\"a\":1.50}}\n</tool_call>",
-        "<tool_call>[{\"name\": \"f\"},", " {\"name\": \"f\"} ]\n</tool_call>",
+        "<tool_call>[{\"name\": \"f\"},",
+        " {\"name\": \"f\"} ]\n</tool_call>",
     };
-    struct transcript t = {.parser = "hermes", .tools = some_tools()};
-    struct bytes all = {0};
-    struct sum s = {0};
+    struct transcript t = { .parser = "hermes", .tools = some_tools() };
+    struct bytes all = { 0 };
+    struct sum s = { 0 };
 
     (void)state;
     add(&all, STR("Text.\n"));
@@ -517,14 +532,14 @@ static void test_raw(void **state)
     add(&all, STR(","));
     add(&all, str_of(calls[2]));
     struct chat_reader *r = must_open(&t);
-    take(&s, r, (struct str){all.p, all.n}, true);
+    take(&s, r, (struct str){ all.p, all.n }, true);
     assert_int_equal(chat_reader_calls(r), 3);
     assert_true(str_is(chat_reader_call(r, 0).raw, calls[0]));
     assert_true(str_is(chat_reader_call(r, 0).arguments, "{\"a\": 1.50}"));
     struct str a = chat_reader_call(r, 1).raw, b = chat_reader_call(r, 2).raw;
     assert_int_equal(a.n + b.n, strlen(calls[1]) + strlen(calls[2]));
     assert_true(a.p + a.n == b.p && b.p + b.n == chat_reader_raw(r).p + all.n);
-    assert_true(str_eq(chat_reader_raw(r), (struct str){all.p, all.n}));
+    assert_true(str_eq(chat_reader_raw(r), (struct str){ all.p, all.n }));
     chat_reader_close(r);
     free_sum(&s);
     free(all.p);
@@ -532,9 +547,9 @@ static void test_raw(void **state)
 
 static char *result_of(const struct transcript *t, int first_call)
 {
-    struct chat_reader_opts o = {t->parser, t->tools, t->reasoning, first_call};
+    struct chat_reader_opts o = { t->parser, t->tools, t->reasoning, first_call };
     struct chat_reader *r = NULL;
-    struct sum s = {0};
+    struct sum s = { 0 };
     json_t *v = NULL;
     struct err e;
 
@@ -554,22 +569,27 @@ static void test_result(void **state)
         const char *parser, *text, *result;
         bool reasoning;
     } v[] = {
-        {"plain", "", "{\"reasoning\":\"\",\"content\":\"\",\"tool_calls\":[]}", false},
-        {"think", "a</think>b", "{\"reasoning\":\"a\",\"content\":\"b\",\"tool_calls\":[]}", true},
-        {"think", "a", "{\"reasoning\":\"a\",\"content\":\"\",\"tool_calls\":[],\"cut_off\":\"reasoning\"}", true},
-        {"hermes", "a <tool_call>{", "{\"reasoning\":\"\",\"content\":\"a\",\"tool_calls\":[],\"cut_off\":\"tool_call\"}", false},
-        {"mistral", "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{\"a\":[1,2]},\"id\":\"abcdefghi\"},{\"name\":\"f\"}]",
-         "{\"reasoning\":\"\",\"content\":\"\",\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":\"function\",\"function\":"
-         "{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": [1, 2]}\"}},{\"id\":\"call00008\",\"type\":\"function\",\"function\":"
-         "{\"name\":\"f\",\"arguments\":\"{}\"}}]}", false},
-        {"kimi-k2", "<|tool_call_begin|>functions.f:4<|tool_call_argument_begin|>{}<|tool_call_end|>",
-         "{\"reasoning\":\"\",\"content\":\"\",\"tool_calls\":[{\"id\":\"functions.f:4\",\"type\":\"function\","
-         "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}", false},
+        { "plain", "", "{\"reasoning\":\"\",\"content\":\"\",\"tool_calls\":[]}", false },
+        { "think", "a</think>b", "{\"reasoning\":\"a\",\"content\":\"b\",\"tool_calls\":[]}", true },
+        { "think", "a", "{\"reasoning\":\"a\",\"content\":\"\",\"tool_calls\":[],\"cut_off\":\"reasoning\"}", true },
+        { "hermes", "a <tool_call>{",
+          "{\"reasoning\":\"\",\"content\":\"a\",\"tool_calls\":[],\"cut_off\":\"tool_call\"}", false },
+        { "mistral", "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{\"a\":[1,2]},\"id\":\"abcdefghi\"},{\"name\":\"f\"}]",
+          "{\"reasoning\":\"\",\"content\":\"\",\"tool_calls\":[{\"id\":\"abcdefghi\",\"type\":\"function\","
+          "\"function\":"
+          "{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": [1, "
+          "2]}\"}},{\"id\":\"call00008\",\"type\":\"function\",\"function\":"
+          "{\"name\":\"f\",\"arguments\":\"{}\"}}]}",
+          false },
+        { "kimi-k2", "<|tool_call_begin|>functions.f:4<|tool_call_argument_begin|>{}<|tool_call_end|>",
+          "{\"reasoning\":\"\",\"content\":\"\",\"tool_calls\":[{\"id\":\"functions.f:4\",\"type\":\"function\","
+          "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}",
+          false },
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
-        struct transcript t = {v[i].parser, some_tools(), v[i].reasoning, str_of(v[i].text)};
+        struct transcript t = { v[i].parser, some_tools(), v[i].reasoning, str_of(v[i].text) };
         char *got = result_of(&t, 7);
         assert_string_equal(got, v[i].result);
         free(got);
@@ -579,7 +599,8 @@ static void test_result(void **state)
 /* Each byte that is no part of a character becomes one U+FFFD, wherever the answer is cut. */
 static void test_bytes(void **state)
 {
-    static const char bad[] = "\xff<tool_\xe2\x82<\xf0\x9f\x99 \xf0\x9f\x99\x82\xed\xa0\x80\xc3\xc3\xa9\xf4\x90\x80\x80\xe2\x82";
+    static const char bad[] =
+        "\xff<tool_\xe2\x82<\xf0\x9f\x99 \xf0\x9f\x99\x82\xed\xa0\x80\xc3\xc3\xa9\xf4\x90\x80\x80\xe2\x82";
     static const char good[] =
         "\xef\xbf\xbd<tool_\xef\xbf\xbd\xef\xbf\xbd<\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd \xf0\x9f\x99\x82"
         "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"
@@ -587,7 +608,7 @@ static void test_bytes(void **state)
 
     (void)state;
     for (int i = 0; chat_reader_name(i) != NULL; i++) {
-        struct transcript t = {chat_reader_name(i), some_tools(), false, str_of(bad)};
+        struct transcript t = { chat_reader_name(i), some_tools(), false, str_of(bad) };
         struct sum s = read_in(&t, NULL, 0);
         assert_string_equal(s.part[CHAT_TEXT].p, good);
         check_chunkings(t.parser, &t, &s);
@@ -599,10 +620,26 @@ static void test_bytes(void **state)
 static void test_hostile(void **state)
 {
     static const char *const parts[] = {
-        "<tool_cal", "<tool_call>", "<tool_call>{\"a\":[", "<tool_call>{\"name\":\"", "<function=f>\n<parameter=a>\n</parameter>",
-        "</parameter>", "</parameter>\n\n\n\n", " ", "<", "\xe2\x82", "[TOOL_CALLS]a[ARGS]{", "<|channel|>", "<|start|>",
-        "<|channel|>final<|message|>", "{\"name\":", "<|tool_call_start|>[f(a='", "<tool_call>f<arg_key>a</arg_key><arg_value>",
-        "</arg_value>", "<think>", "</think>",
+        "<tool_cal",
+        "<tool_call>",
+        "<tool_call>{\"a\":[",
+        "<tool_call>{\"name\":\"",
+        "<function=f>\n<parameter=a>\n</parameter>",
+        "</parameter>",
+        "</parameter>\n\n\n\n",
+        " ",
+        "<",
+        "\xe2\x82",
+        "[TOOL_CALLS]a[ARGS]{",
+        "<|channel|>",
+        "<|start|>",
+        "<|channel|>final<|message|>",
+        "{\"name\":",
+        "<|tool_call_start|>[f(a='",
+        "<tool_call>f<arg_key>a</arg_key><arg_value>",
+        "</arg_value>",
+        "<think>",
+        "</think>",
     };
     enum { WHOLE = 1 << (SANITIZED ? 16 : 18), BYTES = 1 << (SANITIZED ? 12 : 14) };
     char *text = malloc(WHOLE);
@@ -611,7 +648,7 @@ static void test_hostile(void **state)
     assert_non_null(text);
     for (int i = 0; chat_reader_name(i) != NULL; i++)
         for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
-            struct transcript t = {chat_reader_name(i), some_tools(), false, {text, WHOLE}};
+            struct transcript t = { chat_reader_name(i), some_tools(), false, { text, WHOLE } };
             const size_t n = strlen(parts[p]);
             for (size_t k = 0; k < WHOLE; k++)
                 text[k] = parts[p][k % n];
@@ -619,9 +656,9 @@ static void test_hostile(void **state)
             assert_true(s.part[0].n + s.part[1].n <= 3 * (size_t)WHOLE);
             free_sum(&s);
             struct chat_reader *r = must_open(&t);
-            s = (struct sum){0};
+            s = (struct sum){ 0 };
             for (size_t k = 0; k < BYTES; k++)
-                take(&s, r, (struct str){text + k, 1}, false);
+                take(&s, r, (struct str){ text + k, 1 }, false);
             free_sum(&s);
             chat_reader_close(r);
         }
@@ -631,9 +668,9 @@ static void test_hostile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_own),          cmocka_unit_test(test_goldens),    cmocka_unit_test(test_find),
+        cmocka_unit_test(test_own),          cmocka_unit_test(test_goldens),       cmocka_unit_test(test_find),
         cmocka_unit_test(test_open_refuses), cmocka_unit_test(test_after_the_end), cmocka_unit_test(test_holds_back),
-        cmocka_unit_test(test_where),        cmocka_unit_test(test_raw),        cmocka_unit_test(test_result),
+        cmocka_unit_test(test_where),        cmocka_unit_test(test_raw),           cmocka_unit_test(test_result),
         cmocka_unit_test(test_bytes),        cmocka_unit_test(test_hostile),
     };
     int failed = cmocka_run_group_tests_name("reader", tests, NULL, NULL);

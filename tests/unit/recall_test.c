@@ -23,7 +23,7 @@ static struct text *tokens;
 static const char *in(const char *name)
 {
     static char path[4][128];
-    static int  turn;
+    static int turn;
 
     turn = (turn + 1) % 4;
     snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
@@ -221,7 +221,8 @@ static void texts_are_found_by_words(void **state)
 
 static void words_of_scripts(void **state)
 {
-    static const char text[] = "A-b c_1 \xd0\x96\xd0\xb8 \xe6\x97\xa5\xe6\x9c\xac \xff""end";
+    static const char text[] = "A-b c_1 \xd0\x96\xd0\xb8 \xe6\x97\xa5\xe6\x9c\xac \xff"
+                               "end";
     static const char *const want[] = { "a", "b", "c_1", "\xd0\xb6\xd0\xb8", "\xe6\x97\xa5", "\xe6\x9c\xac", "end" };
     char word[WORD_BYTES_MAX], longer[200];
     size_t at = 0, n;
@@ -241,7 +242,8 @@ static void words_of_scripts(void **state)
 
 static void lists_are_fused_by_rank(void **state)
 {
-    const struct recall_hit a[] = { { 4, 9, 0.5F }, { 1, 8, 0.1F }, { 2, 7, 0.1F } }, b[] = { { 2, 0.9F, 0 }, { 3, 0.1F, 0 } };
+    const struct recall_hit a[] = { { 4, 9, 0.5F }, { 1, 8, 0.1F }, { 2, 7, 0.1F } },
+                            b[] = { { 2, 0.9F, 0 }, { 3, 0.1F, 0 } };
     struct recall_hit hits[3];
     struct err e = { 0 };
     int n;
@@ -306,19 +308,16 @@ static void few_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_kept),
-        cmocka_unit_test(all_vectors_are_compared),
-        cmocka_unit_test(a_graph_finds_the_same),
-        cmocka_unit_test(texts_are_found_by_words),
-        cmocka_unit_test(words_of_scripts),
-        cmocka_unit_test(lists_are_fused_by_rank),
-        cmocka_unit_test(damage_is_seen),
-        cmocka_unit_test(few_texts),
+        cmocka_unit_test(what_is_kept),           cmocka_unit_test(all_vectors_are_compared),
+        cmocka_unit_test(a_graph_finds_the_same), cmocka_unit_test(texts_are_found_by_words),
+        cmocka_unit_test(words_of_scripts),       cmocka_unit_test(lists_are_fused_by_rank),
+        cmocka_unit_test(damage_is_seen),         cmocka_unit_test(few_texts),
     };
     struct gguf *g = NULL;
     struct err e = { 0 };
 
-    if (mkdtemp(dir) == NULL || gguf_open(&g, "tests/golden/models/qwen35moe-k.iq3_s.gguf", &e) || text_open(&tokens, g, &e)) {
+    if (mkdtemp(dir) == NULL || gguf_open(&g, "tests/golden/models/qwen35moe-k.iq3_s.gguf", &e) ||
+        text_open(&tokens, g, &e)) {
         fprintf(stderr, "recall_test: %s\n", e.msg);
         return 1;
     }

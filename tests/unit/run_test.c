@@ -22,8 +22,7 @@ static float *alone(const char *path, int threads, int chunk, const char *kv, co
 {
     struct rig rig;
 
-    rig_open(&rig, path, threads,
-             &(struct run_opts){ .ctx_tokens = 512, .rows_max = chunk, .kv_k = kv, .kv_v = kv });
+    rig_open(&rig, path, threads, &(struct run_opts){ .ctx_tokens = 512, .rows_max = chunk, .kv_k = kv, .kv_v = kv });
     float *v = logits_of(&rig, ids, n, n);
     rig_close(&rig);
     return v;
@@ -192,7 +191,7 @@ static void kv_types(void **state)
 {
     static const struct {
         const char *kv;
-        double      limit; /* mean KL against f32 */
+        double limit; /* mean KL against f32 */
     } type[] = { { "f16", 1e-6 }, { "q8_0", 1e-4 }, { "q4_0", 0.02 } };
     int64_t n = 0;
     int32_t *ids = prompt("a", &n);
@@ -313,8 +312,12 @@ static void refusals_change_nothing(void **state)
 static void options_out_of_range(void **state)
 {
     static const struct run_opts bad[] = {
-        { .kv_k = "q5_0" }, { .kv_v = "nonsense" }, { .rows_max = -1 }, { .rows_max = 1 << 20 },
-        { .ctx_tokens = (int64_t)1 << 40 }, { .n_seq = 1 << 20 },
+        { .kv_k = "q5_0" },
+        { .kv_v = "nonsense" },
+        { .rows_max = -1 },
+        { .rows_max = 1 << 20 },
+        { .ctx_tokens = (int64_t)1 << 40 },
+        { .n_seq = 1 << 20 },
     };
     struct err e = { 0 };
     struct rig rig;

@@ -55,14 +55,14 @@ static struct sample_pick one_shot(const struct sample_opts *o, const float *log
 
 struct ref {
     int32_t n;
-    double  x[V_MAX];    /* logits after edits */
-    double  w[V_MAX];    /* weights, 0 where cut */
-    bool    keep[V_MAX];
+    double x[V_MAX]; /* logits after edits */
+    double w[V_MAX]; /* weights, 0 where cut */
+    bool keep[V_MAX];
     int32_t order[V_MAX];
 };
 
 static struct ref ref;
-static float      logits[V_MAX];
+static float logits[V_MAX];
 static const double *sort_by; /* descending, then by id */
 
 static int by_value(const void *a, const void *b)
@@ -97,8 +97,7 @@ static void ref_dry(const struct sample_opts *o, const int32_t *h, size_t n)
     memset(longest, 0, sizeof longest);
     for (size_t i = from + 1; i < n; i++) { /* h[i] came after h[i - 1] */
         int32_t m = 0;
-        while (m < SAMPLE_DRY_MAX && i >= from + 1 + (size_t)m &&
-               h[i - 1 - (size_t)m] == h[n - 1 - (size_t)m] &&
+        while (m < SAMPLE_DRY_MAX && i >= from + 1 + (size_t)m && h[i - 1 - (size_t)m] == h[n - 1 - (size_t)m] &&
                !is_breaker(o, h[n - 1 - (size_t)m])) {
             m++;
         }
@@ -108,9 +107,8 @@ static void ref_dry(const struct sample_opts *o, const int32_t *h, size_t n)
     }
     for (int32_t t = 0; t < ref.n; t++) {
         if (longest[t] >= o->dry_allowed_length) {
-            ref.x[t] -= fmin((double)o->dry_multiplier *
-                                 pow((double)o->dry_base, longest[t] - o->dry_allowed_length),
-                             1e30);
+            ref.x[t] -=
+                fmin((double)o->dry_multiplier * pow((double)o->dry_base, longest[t] - o->dry_allowed_length), 1e30);
         }
     }
 }
@@ -121,8 +119,7 @@ static void ref_edit(const struct sample_opts *o, const int32_t *h, size_t n)
     for (size_t i = 0; i < o->n_bias; i++) {
         ref.x[o->bias[i].token] += (double)o->bias[i].bias;
     }
-    size_t from = o->penalty_last_n >= 0 && n > (size_t)o->penalty_last_n
-                      ? n - (size_t)o->penalty_last_n : 0;
+    size_t from = o->penalty_last_n >= 0 && n > (size_t)o->penalty_last_n ? n - (size_t)o->penalty_last_n : 0;
     memset(count, 0, sizeof count);
     for (size_t i = from; i < n; i++) {
         count[h[i]]++;
@@ -174,7 +171,7 @@ static void ref_cut(const struct sample_opts *o)
         max = fmax(max, ref.x[t]);
     }
     for (int32_t t = 0; t < ref.n; t++) {
-        ref.w[t]    = exp((ref.x[t] - max) / (double)o->temp);
+        ref.w[t] = exp((ref.x[t] - max) / (double)o->temp);
         ref.keep[t] = isfinite(ref.x[t]);
     }
     sort_by = ref.x;
@@ -233,8 +230,14 @@ static int32_t ref_next(const struct sample_opts *o, const int32_t *h, size_t n)
 
 static uint64_t dice;
 
-static double roll(void) { return rng_unit(77, 1, dice++); }
-static int32_t roll_int(int32_t n) { return (int32_t)(roll() * n); }
+static double roll(void)
+{
+    return rng_unit(77, 1, dice++);
+}
+static int32_t roll_int(int32_t n)
+{
+    return (int32_t)(roll() * n);
+}
 
 enum { SMOOTH, TIES, HOLES, FLAT, PEAKED, N_KINDS };
 
@@ -286,8 +289,7 @@ static void compare(const struct sample_opts *o, const int32_t *h, size_t n)
         }
         for (int32_t t = 0; t < ref.n; t++) {
             if (kept[t] != ref.keep[t] && ref.w[t] > 1e-36) {
-                fail_msg("vocabulary %d: token %d is %s", (int)ref.n, (int)t,
-                         kept[t] ? "kept" : "cut");
+                fail_msg("vocabulary %d: token %d is %s", (int)ref.n, (int)t, kept[t] ? "kept" : "cut");
             }
         }
     }
@@ -375,7 +377,7 @@ static void edits_alone(void **state)
             bias[b] = (struct sample_bias){ roll_int(ref.n), b % 5 ? amount : -INFINITY };
         }
         bool left = false; /* unless everything is forbidden */
-        o.bias   = bias;
+        o.bias = bias;
         o.n_bias = 40;
         ref_next(&o, h, n);
         for (int32_t t = 0; t < ref.n; t++) {
@@ -397,22 +399,22 @@ static void everything_at_once(void **state)
         size_t n = make_history(h, (size_t)roll_int(400), 4);
         const struct sample_bias bias[2] = { { 1, 3 }, { roll_int(ref.n), -2 } };
         const int32_t breakers[1] = { 3 };
-        o.temp              = 0.2f + 2 * (float)roll();
-        o.top_k             = 1 + roll_int(60);
-        o.top_p             = 0.5f + (float)roll() / 2;
-        o.min_p             = (float)roll() / 10;
-        o.typical_p         = 0.5f + (float)roll() / 2;
-        o.repeat_penalty    = 1.1f;
-        o.presence_penalty  = 0.5f;
+        o.temp = 0.2f + 2 * (float)roll();
+        o.top_k = 1 + roll_int(60);
+        o.top_p = 0.5f + (float)roll() / 2;
+        o.min_p = (float)roll() / 10;
+        o.typical_p = 0.5f + (float)roll() / 2;
+        o.repeat_penalty = 1.1f;
+        o.presence_penalty = 0.5f;
         o.frequency_penalty = 0.01f;
-        o.penalty_last_n    = 100;
-        o.dry_multiplier    = 0.8f;
-        o.dry_breakers      = breakers;
-        o.n_dry_breakers    = 1;
-        o.bias              = bias;
-        o.n_bias            = 2;
-        o.seed              = (uint64_t)i;
-        o.stream            = 3;
+        o.penalty_last_n = 100;
+        o.dry_multiplier = 0.8f;
+        o.dry_breakers = breakers;
+        o.n_dry_breakers = 1;
+        o.bias = bias;
+        o.n_bias = 2;
+        o.seed = (uint64_t)i;
+        o.stream = 3;
         compare(&o, h, n);
     }
 }
@@ -440,7 +442,7 @@ static void order_of_stages(void **state)
     assert_int_equal(must_next(s, pair).token, 0);
     sample_close(s);
     /* bias before penalty: 1.25; the other way round 1.75: top_p tells */
-    o.temp  = 1;
+    o.temp = 1;
     o.top_p = 0.65f; /* softmax of 2, 1.25: .679; of 2, 1.75: .562 */
     s = must_open(&o, 3);
     must_accept(s, seen, 1);
@@ -469,7 +471,7 @@ static void order_of_cuts(void **state)
     sample_close(s);
     /* reaching top_p exactly is enough: two of four equal tokens */
     const float four[4] = { 0, 0, 0, 0 };
-    o.temp  = 1;
+    o.temp = 1;
     o.top_p = 0.5f;
     s = must_open(&o, 4);
     must_next(s, four);
@@ -478,7 +480,7 @@ static void order_of_cuts(void **state)
     sample_close(s);
     /* top_k before top_p: among two the first has .52, among five .25 */
     const float five[5] = { 1, 0.9f, 0.8f, 0.7f, 0.6f };
-    o.temp  = 1;
+    o.temp = 1;
     o.top_k = 2;
     o.top_p = 0.5f;
     s = must_open(&o, 5);
@@ -495,17 +497,17 @@ static void logprobs(void **state)
             struct sample_opts o = sample_defaults();
             const struct sample_bias bias[1] = { { 0, -1 } };
             make_logits(vocabs[v], kind);
-            o.temp   = kind & 1 ? 0.8f : 0;
-            o.top_k  = 3;
-            o.bias   = bias; /* does not show in log-probabilities */
+            o.temp = kind & 1 ? 0.8f : 0;
+            o.top_k = 3;
+            o.bias = bias; /* does not show in log-probabilities */
             o.n_bias = 1;
-            o.n_top  = v & 1 ? ref.n : ref.n < 20 ? ref.n : 20;
+            o.n_top = v & 1 ? ref.n : ref.n < 20 ? ref.n : 20;
             double max = -INFINITY, sum = 0;
             int32_t n_finite = 0;
             for (int32_t t = 0; t < ref.n; t++) {
-                ref.x[t]     = sane(logits[t]);
+                ref.x[t] = sane(logits[t]);
                 ref.order[t] = t;
-                max          = fmax(max, ref.x[t]);
+                max = fmax(max, ref.x[t]);
                 n_finite += isfinite(ref.x[t]);
             }
             for (int32_t t = 0; t < ref.n; t++) {
@@ -535,9 +537,9 @@ static void frequencies(void **state)
     struct sample_opts o = sample_defaults();
     o.temp = 1.3f;
     o.seed = 20;
-    float  x[N];
+    float x[N];
     double w[N], total = 0, chi = 0;
-    int    count[N] = { 0 };
+    int count[N] = { 0 };
     for (int i = 0; i < N; i++) {
         x[i] = (float)(i * 7 % N) / 6;
         w[i] = exp((double)x[i] / 1.3);
@@ -628,9 +630,9 @@ static void out_of_range(void **state)
 {
     (void)state;
     struct sample_opts o = sample_defaults();
-#define REFUSE(member, bad)   \
-    o.member = bad;           \
-    refuse(&o, #member);      \
+#define REFUSE(member, bad) \
+    o.member = bad; \
+    refuse(&o, #member); \
     o = sample_defaults()
     REFUSE(temp, -0.1f);
     REFUSE(temp, NAN);
@@ -671,9 +673,7 @@ static void out_of_range(void **state)
     refuse(&o, "dry_breakers");
     o = sample_defaults();
     refuse(&(struct sample_opts){ 0 }, "repeat_penalty");
-    static const struct sample_bias bad[5] = {
-        { -1, 0 }, { 100, 0 }, { 0, NAN }, { 0, INFINITY }, { INT32_MIN, 1 }
-    };
+    static const struct sample_bias bad[5] = { { -1, 0 }, { 100, 0 }, { 0, NAN }, { 0, INFINITY }, { INT32_MIN, 1 } };
     static const int32_t breakers[2] = { -1, 100 };
     for (int i = 0; i < 5; i++) {
         o.bias = &bad[i];
@@ -811,13 +811,13 @@ static void dry_against_naive(void **state)
         for (size_t k = 0; i % 4 == 0 && k < n; k++) { /* periods, now and then broken */
             h[k] = roll() < 0.01 ? 6 : (int32_t)(k % (size_t)(1 + i % 11));
         }
-        o.temp               = 1;
-        o.dry_multiplier     = 0.001f;
-        o.dry_base           = 1.01f;
+        o.temp = 1;
+        o.dry_multiplier = 0.001f;
+        o.dry_base = 1.01f;
         o.dry_allowed_length = 1 + roll_int(5);
-        o.dry_last_n         = i % 2 ? -1 : roll_int(80);
-        o.dry_breakers       = breakers;
-        o.n_dry_breakers     = (size_t)(i % 3);
+        o.dry_last_n = i % 2 ? -1 : roll_int(80);
+        o.dry_breakers = breakers;
+        o.n_dry_breakers = (size_t)(i % 3);
         struct sampler *s = must_open(&o, ref.n);
         must_accept(s, h, n);
         must_next(s, logits);
@@ -878,16 +878,23 @@ static void counts_follow_the_window(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(greedy_exact),      cmocka_unit_test(cuts_alone),
-        cmocka_unit_test(edits_alone),       cmocka_unit_test(everything_at_once),
-        cmocka_unit_test(order_of_stages),   cmocka_unit_test(order_of_cuts),
+        cmocka_unit_test(greedy_exact),
+        cmocka_unit_test(cuts_alone),
+        cmocka_unit_test(edits_alone),
+        cmocka_unit_test(everything_at_once),
+        cmocka_unit_test(order_of_stages),
+        cmocka_unit_test(order_of_cuts),
         cmocka_unit_test(logprobs),
-        cmocka_unit_test(frequencies),       cmocka_unit_test(same_again),
+        cmocka_unit_test(frequencies),
+        cmocka_unit_test(same_again),
         SET_TEST(kernels_agree, avx2),
         cmocka_unit_test(out_of_range),
-        cmocka_unit_test(bad_calls),         cmocka_unit_test(extreme_numbers),
-        cmocka_unit_test(dry_by_hand),       cmocka_unit_test(dry_against_naive),
-        cmocka_unit_test(dry_hostile),       cmocka_unit_test(counts_follow_the_window),
+        cmocka_unit_test(bad_calls),
+        cmocka_unit_test(extreme_numbers),
+        cmocka_unit_test(dry_by_hand),
+        cmocka_unit_test(dry_against_naive),
+        cmocka_unit_test(dry_hostile),
+        cmocka_unit_test(counts_follow_the_window),
     };
     return cmocka_run_group_tests_name("sample", tests, NULL, NULL);
 }

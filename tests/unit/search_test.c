@@ -16,18 +16,19 @@ enum { N_MAX = 1000, OPTIONS_MAX = 12 };
 
 struct rig {
     struct ramp_problem p;
-    double              loss[N_MAX * OPTIONS_MAX], cost[N_MAX * OPTIONS_MAX * RAMP_BUDGETS_MAX], limit[RAMP_BUDGETS_MAX];
-    int                 choice[N_MAX];
+    double loss[N_MAX * OPTIONS_MAX], cost[N_MAX * OPTIONS_MAX * RAMP_BUDGETS_MAX], limit[RAMP_BUDGETS_MAX];
+    int choice[N_MAX];
 };
 
 /* Items like tensors: loss falls by four with each bit, costs are bits times size, of which budgets count parts. */
 static void make(struct rig *r, size_t n, int options, int budgets, double tight, uint64_t seed)
 {
     uint64_t at = 0;
-    double   least[RAMP_BUDGETS_MAX] = { 0 }, most[RAMP_BUDGETS_MAX] = { 0 };
+    double least[RAMP_BUDGETS_MAX] = { 0 }, most[RAMP_BUDGETS_MAX] = { 0 };
 
-    r->p = (struct ramp_problem){ .n = n, .options = options, .budgets = budgets, .loss = r->loss, .cost = r->cost,
-                                  .limit = r->limit };
+    r->p = (struct ramp_problem){
+        .n = n, .options = options, .budgets = budgets, .loss = r->loss, .cost = r->cost, .limit = r->limit
+    };
     for (size_t i = 0; i < n; i++) {
         double size = floor(exp(8 * rng_unit(seed, 1, at++))) + 32, weight = exp(6 * rng_unit(seed, 2, at++));
         double part[RAMP_BUDGETS_MAX];
@@ -72,7 +73,7 @@ static double value(const struct rig *r, const int *choice)
 
 static double brute_force(const struct rig *r)
 {
-    int    choice[16] = { 0 };
+    int choice[16] = { 0 };
     double best = INFINITY;
     size_t i;
 
@@ -87,7 +88,7 @@ static double brute_force(const struct rig *r)
 static void all_choices(void **state)
 {
     struct rig *r = malloc(sizeof *r);
-    struct err  e = { 0 };
+    struct err e = { 0 };
 
     (void)state;
     assert_non_null(r);
@@ -114,13 +115,13 @@ static void all_choices(void **state)
 static void large(void **state)
 {
     struct rig *r = malloc(sizeof *r);
-    struct err  e = { 0 };
+    struct err e = { 0 };
 
     (void)state;
     assert_non_null(r);
     for (int budgets = 1; budgets <= 3; budgets++) {
         struct ramp_answer a = { .choice = r->choice };
-        double             spent = 0;
+        double spent = 0;
 
         make(r, 733 / (size_t)budgets, 12, budgets, .2, 7);
         if (ramp_search(&a, &r->p, NULL, NULL, &e))
@@ -138,10 +139,10 @@ static void large(void **state)
 
 static void edges(void **state)
 {
-    struct rig        *r = malloc(sizeof *r);
-    struct err         e = { 0 };
-    int                k = -1;
-    double             least = 0;
+    struct rig *r = malloc(sizeof *r);
+    struct err e = { 0 };
+    int k = -1;
+    double least = 0;
     struct ramp_answer a;
 
     (void)state;

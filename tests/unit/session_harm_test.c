@@ -190,8 +190,8 @@ static void kills(void **state)
         }
         sweep();
     }
-    print_message("%ld kills: %ld found the old save, %ld the new one, %ld no file\n", n, n - at_next - unmade,
-                  at_next, unmade);
+    print_message("%ld kills: %ld found the old save, %ld the new one, %ld no file\n", n, n - at_next - unmade, at_next,
+                  unmade);
     assert_true(n < 100 || (at_next > 0 && at_next < n)); /* both happen when there are enough */
     (void)munmap(done, sizeof *done);
     rig_close(&rig);

@@ -10,7 +10,7 @@
 
 struct saved {
     int32_t token[LEN_MAX];
-    int     n;
+    int n;
 };
 
 static void save_one(struct program *p, struct saved *file)
@@ -101,8 +101,11 @@ static void check_family(const char *model)
     struct rig rig, plain;
 
     for (int kind = 0; kind < 3; kind++) {
-        struct run_opts o = { .ctx_tokens = LEN_MAX, .n_seq = SEQS, .rows_max = STEP_MAX,
-                              .undo_tokens = kind > 0 ? UNDO : 0, .checkpoint_bytes = kind * 1000000 };
+        struct run_opts o = { .ctx_tokens = LEN_MAX,
+                              .n_seq = SEQS,
+                              .rows_max = STEP_MAX,
+                              .undo_tokens = kind > 0 ? UNDO : 0,
+                              .checkpoint_bytes = kind * 1000000 };
 
         o.kv_k = o.kv_v = strstr(model, "mamba") != NULL || strstr(model, "kimi") != NULL ? "f32" : kv[kind];
         if (strcmp(o.kv_k, "q8_0") == 0 && strstr(model, "qwen35moe") == NULL)
@@ -159,7 +162,8 @@ static void of_another(void **state)
     save(&rig, NULL, 0);
     refused(&rig, &(struct run_session_id){ 78, "tiny", 0 }, ERR_FORMAT, "another tokenizer");
     rig_open(&other, OTHER, 1, &(struct run_opts){ .ctx_tokens = 128 });
-    refused(&other, &(struct run_session_id){ 77, "other", 0 }, ERR_FORMAT, "a session of the model 'tiny' (qwen35moe,");
+    refused(&other, &(struct run_session_id){ 77, "other", 0 }, ERR_FORMAT,
+            "a session of the model 'tiny' (qwen35moe,");
     refused(&other, &(struct run_session_id){ 77, "other", 0 }, ERR_FORMAT, "not of 'other' (granitehybrid,");
     rig_close(&other);
     rig_open(&other, MODEL, 1, &(struct run_opts){ .ctx_tokens = 128 });
@@ -413,8 +417,9 @@ static void old_marks(void **state)
     (void)state;
     fill(tokens, 100, 19);
     rig_open(&plain, MODEL, 1, &(struct run_opts){ .ctx_tokens = 128 });
-    rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = 128, .undo_tokens = 20,
-                                                 .checkpoint_bytes = 4 * run_snapshot_bytes(plain.m) });
+    rig_open(&rig, MODEL, 1,
+             &(struct run_opts){
+                 .ctx_tokens = 128, .undo_tokens = 20, .checkpoint_bytes = 4 * run_snapshot_bytes(plain.m) });
     s = open_with(rig.r);
     feed_to(&rig, tokens, 0, 10);
     ok(run_session_save(s, rig.r, 0, NULL, 0, &e), &e);
@@ -530,10 +535,9 @@ static void fingerprints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hash), IN_DIR(fingerprints), IN_DIR(blobs), IN_DIR(of_another),
-        IN_DIR(not_a_session),  IN_DIR(one_at_a_time), IN_DIR(costs), IN_DIR(rows_of_no_use),
-        IN_DIR(old_marks),      IN_DIR(any_chunking),  IN_DIR(own_families), IN_DIR(all_families),
-        IN_DIR(older_version),  IN_DIR(only_read),
+        cmocka_unit_test(hash), IN_DIR(fingerprints), IN_DIR(blobs),          IN_DIR(of_another), IN_DIR(not_a_session),
+        IN_DIR(one_at_a_time),  IN_DIR(costs),        IN_DIR(rows_of_no_use), IN_DIR(old_marks),  IN_DIR(any_chunking),
+        IN_DIR(own_families),   IN_DIR(all_families), IN_DIR(older_version),  IN_DIR(only_read),
     };
 
     return cmocka_run_group_tests_name("session", tests, NULL, NULL);

@@ -16,7 +16,10 @@ enum {
 };
 
 /* A test as an entry of a group. */
-#define SET_TEST(test, set) { #test ": " #set, test, NULL, NULL, (void *)(uintptr_t)SET_##set }
+#define SET_TEST(test, set) \
+    { \
+#test ": " #set, test, NULL, NULL, (void *)(uintptr_t)SET_##set \
+    }
 
 /* The features of this test's set; ends the test as skipped where the processor lacks them. */
 static inline unsigned set_or_skip(void **state)

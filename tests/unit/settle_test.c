@@ -17,7 +17,7 @@ enum { OPS = 8, DRAFTS = 5, ROWS = 2 * STEP_MAX };
 /* What a run has: so many draft rows, tokens to undo, rungs for each sequence. */
 static const struct kind {
     int drafts, undo, rungs;
-} kinds[] = {{DRAFTS, 0, 0}, {3, UNDO, 0}, {1, 0, 4}, {DRAFTS, 1, 2}};
+} kinds[] = { { DRAFTS, 0, 0 }, { 3, UNDO, 0 }, { 1, 0, 4 }, { DRAFTS, 1, 2 } };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 static char dir[256], path[300];
@@ -67,7 +67,7 @@ static int add_rows(struct drafting *d, struct run_row *rows, int n, int q)
 
     for (int i = 0; i < certain + drafts && s->n < LEN_MAX && n < ROWS; i++) {
         s->token[s->n] = (int32_t)draw(p, (uint32_t)p->n_vocab);
-        rows[n++] = (struct run_row){s->token[s->n], q, draw(p, 2) == 0, i >= certain};
+        rows[n++] = (struct run_row){ s->token[s->n], q, draw(p, 2) == 0, i >= certain };
         s->logits[s->n++] = NULL;
         d->pending[q] += i >= certain;
     }
@@ -93,7 +93,7 @@ static void draft_step(struct drafting *d)
     struct program *p = &d->p;
     struct run_row rows[ROWS];
     int index[ROWS], n = 0, at[SEQS];
-    struct err e = {0};
+    struct err e = { 0 };
 
     for (int q = 0; q < SEQS; q++) {
         at[q] = p->seq[q].n;
@@ -120,7 +120,7 @@ static void match(struct drafting *d)
     int q = (int)draw(p, SEQS), n;
     int32_t tokens[LEN_MAX];
     struct run_match m;
-    struct err e = {0};
+    struct err e = { 0 };
 
     n = vary(p, draw(p, 3) == 0 ? (int)draw(p, SEQS) : q, tokens);
     program_ok(p, "match", run_match(p->rig->r, q, tokens, n, &m, &e), &e);
@@ -130,12 +130,12 @@ static void match(struct drafting *d)
 /* Sequence `from` is saved, and restored, or the first part of it, as `to`. */
 static void save_and_load(struct program *p)
 {
-    static const struct run_session_id id = {78, "settle", 0};
+    static const struct run_session_id id = { 78, "settle", 0 };
     int from = (int)draw(p, SEQS), to = (int)draw(p, SEQS);
     uint32_t most = (uint32_t)p->seq[from].n;
     int64_t n = draw(p, 2) == 0 ? most : draw(p, most + 1);
     struct run_session *s;
-    struct err e = {0};
+    struct err e = { 0 };
 
     program_ok(p, "session", run_session_open(&s, path, &e), &e);
     program_ok(p, "session", run_session_attach(s, p->rig->r, &id, &e), &e);
@@ -173,8 +173,7 @@ static void other(struct drafting *d)
 
 static void run_program(struct rig *rig, struct rig *plain, const struct kind *kind, uint64_t seed)
 {
-    struct drafting d = {.p = {.rig = rig, .seed = seed, .n_vocab = rig->n_vocab},
-                         .drafts = kind->drafts};
+    struct drafting d = { .p = { .rig = rig, .seed = seed, .n_vocab = rig->n_vocab }, .drafts = kind->drafts };
 
     for (int q = 0; q < SEQS; q++)
         run_clear(rig->r, q);
@@ -193,18 +192,17 @@ static void check_family(const char *model)
     long programs = program_count();
     struct rig rig, plain;
 
-    rig_open(&plain, model, 1, &(struct run_opts){.ctx_tokens = LEN_MAX});
+    rig_open(&plain, model, 1, &(struct run_opts){ .ctx_tokens = LEN_MAX });
     for (int k = 0; k < KINDS; k++) {
         const struct kind *kind = &kinds[k];
 
         rig_open(&rig, model, 1 + k % 2,
-                 &(struct run_opts){.ctx_tokens = LEN_MAX,
-                                    .n_seq = SEQS,
-                                    .rows_max = ROWS,
-                                    .undo_tokens = kind->undo,
-                                    .draft_max = kind->drafts,
-                                    .checkpoint_bytes =
-                                        kind->rungs * SEQS * run_snapshot_bytes(plain.m)});
+                 &(struct run_opts){ .ctx_tokens = LEN_MAX,
+                                     .n_seq = SEQS,
+                                     .rows_max = ROWS,
+                                     .undo_tokens = kind->undo,
+                                     .draft_max = kind->drafts,
+                                     .checkpoint_bytes = kind->rungs * SEQS * run_snapshot_bytes(plain.m) });
         for (long i = k; i < programs; i += KINDS)
             run_program(&rig, &plain, kind, (uint64_t)i);
         rig_close(&rig);
@@ -216,8 +214,7 @@ static void check_family(const char *model)
 /* One model for each kind of recurrent layer. */
 static void own_families(void **state)
 {
-    static const char *const models[] = {"qwen35moe-a", "kimilinear-a", "falconmamba-a", "bamba-a",
-                                         "lfm2moe-a"};
+    static const char *const models[] = { "qwen35moe-a", "kimilinear-a", "falconmamba-a", "bamba-a", "lfm2moe-a" };
 
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
@@ -236,7 +233,7 @@ static void all_families(void **state)
 
 static void refused(struct run *r, const struct run_row *rows, int n, const char *says)
 {
-    struct err e = {0};
+    struct err e = { 0 };
 
     assert_int_equal(run_step(r, rows, n, &e), ERR_ARG);
     if (strstr(e.msg, says) == NULL)
@@ -247,17 +244,18 @@ static void refused(struct run *r, const struct run_row *rows, int n, const char
 static void contract(void **state)
 {
     const struct run_row good[] = {
-        {1, 0, true, false}, {2, 0, true, true}, {4, 1, true, true}, {3, 0, true, true}};
-    const struct run_row order[] = {{1, 0, true, true}, {2, 0, true, false}};
-    const struct run_row many[] = {{1, 0, true, true}, {2, 0, true, true}, {2, 0, true, true}};
+        { 1, 0, true, false }, { 2, 0, true, true }, { 4, 1, true, true }, { 3, 0, true, true }
+    };
+    const struct run_row order[] = { { 1, 0, true, true }, { 2, 0, true, false } };
+    const struct run_row many[] = { { 1, 0, true, true }, { 2, 0, true, true }, { 2, 0, true, true } };
     const int32_t token = 1;
     struct run_match m;
-    struct err e = {0};
+    struct err e = { 0 };
     struct rig rig;
 
     (void)state;
     rig_open(&rig, "tests/golden/models/qwen35moe-a.gguf", 1,
-             &(struct run_opts){.ctx_tokens = 64, .n_seq = 2, .undo_tokens = 4, .draft_max = 2});
+             &(struct run_opts){ .ctx_tokens = 64, .n_seq = 2, .undo_tokens = 4, .draft_max = 2 });
     refused(rig.r, order, 2, "follows a draft row");
     refused(rig.r, many, 3, "3 draft rows of sequence 0 in a step: at most 2");
     assert_int_equal(run_pos(rig.r, 0), 0);
@@ -292,7 +290,7 @@ static void memory(void **state)
         struct rig rig;
 
         rig_open(&rig, "tests/golden/models/qwen35moe-a.gguf", 1,
-                 &(struct run_opts){.ctx_tokens = 64, .draft_max = 8 * i});
+                 &(struct run_opts){ .ctx_tokens = 64, .draft_max = 8 * i });
         bytes[i] = run_state_bytes(rig.r);
         rig_close(&rig);
     }
@@ -308,19 +306,19 @@ static void graphs(const struct run_opts *o, bool alike, uint64_t most)
     struct rig rig;
 
     rig_open(&rig, "tests/golden/models/qwen35moe-a.gguf", 1, o);
-    struct program p = {.rig = &rig, .seed = 1, .n_vocab = rig.n_vocab};
+    struct program p = { .rig = &rig, .seed = 1, .n_vocab = rig.n_vocab };
     for (int i = 0; i < 1000; i++) {
-        static const int widths[] = {0, 1, 3};
+        static const int widths[] = { 0, 1, 3 };
         int n_seq = 1 + (int)draw(&p, SEQS), width = widths[draw(&p, 3)], n = 0;
         int drafts[SEQS];
         struct run_row rows[ROWS];
-        struct err e = {0};
+        struct err e = { 0 };
 
         for (int q = 0; q < n_seq; q++)
             drafts[q] = alike ? width : widths[draw(&p, 3)];
         for (int q = 0; q < n_seq; q++)
             for (int j = 0; j <= drafts[q]; j++)
-                rows[n++] = (struct run_row){(int32_t)draw(&p, 500), q, true, j > 0};
+                rows[n++] = (struct run_row){ (int32_t)draw(&p, 500), q, true, j > 0 };
         for (int q = 0; q < n_seq; q++)
             if (run_pos(rig.r, q) + 4 > 240) /* pages are another matter */
                 run_clear(rig.r, q);
@@ -328,8 +326,8 @@ static void graphs(const struct run_opts *o, bool alike, uint64_t most)
         for (int q = 0; q < n_seq; q++)
             run_settle(rig.r, q, (int)draw(&p, (uint32_t)drafts[q] + 1));
     }
-    print_message("%d tokens to undo, drafts %s: %d graphs\n", o->undo_tokens,
-                  alike ? "alike" : "of any number", (int)model_graphs(rig.m));
+    print_message("%d tokens to undo, drafts %s: %d graphs\n", o->undo_tokens, alike ? "alike" : "of any number",
+                  (int)model_graphs(rig.m));
     assert_true(model_graphs(rig.m) < most);
     rig_close(&rig);
 }
@@ -338,7 +336,7 @@ static void graphs(const struct run_opts *o, bool alike, uint64_t most)
  * bases have nodes of their own, and are other shapes. */
 static void graphs_of_mixed_steps(void **state)
 {
-    struct run_opts o = {.ctx_tokens = 256, .n_seq = SEQS, .draft_max = 3};
+    struct run_opts o = { .ctx_tokens = 256, .n_seq = SEQS, .draft_max = 3 };
 
     (void)state;
     graphs(&o, true, 40);
@@ -368,11 +366,8 @@ static int remove_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract),
-        cmocka_unit_test(memory),
-        cmocka_unit_test(graphs_of_mixed_steps),
-        cmocka_unit_test(own_families),
-        cmocka_unit_test(all_families),
+        cmocka_unit_test(contract),     cmocka_unit_test(memory),       cmocka_unit_test(graphs_of_mixed_steps),
+        cmocka_unit_test(own_families), cmocka_unit_test(all_families),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -25,7 +25,7 @@ static struct text *open_text(const char *dir, const char *file)
     char path[512];
     struct gguf *g = NULL;
     struct text *t = NULL;
-    struct err e = {0};
+    struct err e = { 0 };
 
     snprintf(path, sizeof path, "%s/%s", dir, file);
     if (gguf_open(&g, path, &e) != ERR_OK || text_open(&t, g, &e) != ERR_OK)
@@ -39,14 +39,13 @@ static int read_table(char **data, char *rows[][COLUMNS], const char *dir, const
 {
     char path[512], *save = NULL;
     size_t n_bytes;
-    struct err e = {0};
+    struct err e = { 0 };
     int n = 0;
 
     snprintf(path, sizeof path, "%s/%s", dir, name);
     if (io_read_all(data, &n_bytes, path, FILE_BYTES_MAX, NULL, &e) != ERR_OK)
         fail_msg("%s", e.msg);
-    for (char *line = strtok_r(*data, "\n", &save); line != NULL;
-         line = strtok_r(NULL, "\n", &save)) {
+    for (char *line = strtok_r(*data, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
         if (line[0] == '#')
             continue;
         assert_true(n < LINES_MAX);
@@ -72,11 +71,11 @@ static struct str unhex(const char *hex, char *out)
 
     for (; hex[0] != '\0' && strcmp(hex, "empty") != 0; hex += 2)
         out[n++] = (char)(hex_digit(hex[0]) * 16 + hex_digit(hex[1]));
-    return (struct str){out, n};
+    return (struct str){ out, n };
 }
 
-static void check_ids(const char *name, const char *string, const char *column,
-                      const struct text_tokens *got, const char *want)
+static void check_ids(const char *name, const char *string, const char *column, const struct text_tokens *got,
+                      const char *want)
 {
     int64_t n = 0;
     bool same = true;
@@ -104,11 +103,10 @@ static void check_vocabulary(const char *dir, const char *gguf, const char *name
         int column;
         unsigned flags;
         const char *what;
-    } ways[] = {
-        {3, TEXT_SPECIAL, "specials"}, {4, TEXT_SPECIAL | TEXT_ADD, "add"}, {5, 0, "as text"}};
+    } ways[] = { { 3, TEXT_SPECIAL, "specials" }, { 4, TEXT_SPECIAL | TEXT_ADD, "add" }, { 5, 0, "as text" } };
     char file[128], *data, *text_data, buf[4096], want[8192];
     struct text *t = open_text(dir, gguf);
-    struct err e = {0};
+    struct err e = { 0 };
 
     snprintf(file, sizeof file, "%s.tsv", name);
     int n = read_table(&data, rows, dir, file);
@@ -117,7 +115,7 @@ static void check_vocabulary(const char *dir, const char *gguf, const char *name
     for (int i = 0; i < n; i++) {
         struct str s = unhex(strings[i][2], buf);
         for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
-            struct text_tokens got = {0};
+            struct text_tokens got = { 0 };
             assert_int_equal(text_encode(t, s, ways[k].flags, &got, &e), ERR_OK);
             if (strcmp(rows[i][ways[k].column], "-") != 0)
                 check_ids(name, rows[i][0], ways[k].what, &got, rows[i][ways[k].column]);
@@ -125,8 +123,7 @@ static void check_vocabulary(const char *dir, const char *gguf, const char *name
                 char *back;
                 size_t back_n;
                 struct str w = unhex(rows[i][6], want);
-                assert_int_equal(text_decode(t, got.v, got.n, TEXT_SPECIAL, &back, &back_n, &e),
-                                 ERR_OK);
+                assert_int_equal(text_decode(t, got.v, got.n, TEXT_SPECIAL, &back, &back_n, &e), ERR_OK);
                 assert_int_equal(back_n, w.n);
                 assert_memory_equal(back, w.p, w.n);
                 free(back);
@@ -193,7 +190,7 @@ static struct text_split *open_split(const char *name)
 {
     struct text_split *sp = NULL;
     struct text_pretok flags;
-    struct err e = {0};
+    struct err e = { 0 };
 
     if (text_split_open(&sp, &flags, str_of(name), &e) != ERR_OK)
         fail_msg("%s", e.msg);
@@ -218,15 +215,14 @@ static void check_splits(const char *dir, const char *name)
 {
     static char *rows[LINES_MAX][COLUMNS], *strings[LINES_MAX][COLUMNS];
     char file[128], *data, *text_data, buf[4096], line[8192];
-    struct err e = {0};
+    struct err e = { 0 };
 
     snprintf(file, sizeof file, "%s.split.tsv", name);
-    int n = read_table(&data, rows, dir, file),
-        n_strings = read_table(&text_data, strings, dir, "strings.tsv");
+    int n = read_table(&data, rows, dir, file), n_strings = read_table(&text_data, strings, dir, "strings.tsv");
     struct text_split *sp = open_split(strncmp(name, "tiny-", 5) == 0 ? name + 5 : name);
     assert_true(n > 100 && n <= n_strings);
     for (int i = 0; i < n; i++) {
-        struct lengths l = {.line = line};
+        struct lengths l = { .line = line };
         long at = strtol(rows[i][0], NULL, 10);
         assert_true(at >= 0 && at < n_strings);
         struct str s = unhex(strings[at][2], buf);
@@ -235,8 +231,7 @@ static void check_splits(const char *dir, const char *name)
         assert_int_equal(text_split_run(sp, s, note_length, &l, &e), ERR_OK);
         snprintf(line + l.n, 8, l.n > 0 ? "" : "empty");
         if (strcmp(line, rows[i][1]) != 0 && strcmp(line, rows[i][2]) != 0)
-            fail_msg("%s, string %ld: want %s or %s, got %s", name, at, rows[i][1], rows[i][2],
-                     line);
+            fail_msg("%s, string %ld: want %s or %s, got %s", name, at, rows[i][1], rows[i][2], line);
     }
     text_split_close(sp);
     free(data);
@@ -267,7 +262,7 @@ static void check_published(const char *dir, const char *file)
     char name[128], path[512], *in, *out, *save = NULL;
     static const char gap[] = "\n__ggml_vocab_test__\n";
     size_t n;
-    struct err e = {0};
+    struct err e = { 0 };
     struct text *t = open_text(dir, file);
 
     snprintf(name, sizeof name, "%s/%s.inp", dir, file);
@@ -277,7 +272,7 @@ static void check_published(const char *dir, const char *file)
     char *line = out;
     for (char *text = in; text != NULL;) {
         char *end = strstr(text, gap), *eol = strchr(line, '\n'), ids[16384] = "";
-        struct text_tokens got = {0};
+        struct text_tokens got = { 0 };
         assert_non_null(eol);
         if (end != NULL)
             *end = '\0';
@@ -297,8 +292,7 @@ static void check_published(const char *dir, const char *file)
 
 static void test_published_pairs(void **state)
 {
-    static const char *const names[] = {"gpt-2", "starcoder", "deepseek-coder", "llama-spm",
-                                        "phi-3"};
+    static const char *const names[] = { "gpt-2", "starcoder", "deepseek-coder", "llama-spm", "phi-3" };
     char buf[512], file[128];
     const char *dir = goldens("tokenizer", buf, sizeof buf);
 
@@ -327,50 +321,50 @@ static struct str repeated(const char *unit, const char *end)
     for (size_t i = 0; i < count; i++)
         memcpy(p + i * n, unit, n);
     memcpy(p + count * n, end, n_end);
-    return (struct str){p, count * n + n_end};
+    return (struct str){ p, count * n + n_end };
 }
 
 static const struct {
     const char *unit, *end;
 } runs[] = {
-    {"a", ""},
-    {"A", ""},
-    {"Ab", ""},
-    {" ", ""},
-    {" ", "x"},
-    {" ", "\xE6\xBC\xA2"},
-    {"\n", ""},
-    {" ", "\n"},
-    {"\xCC\x81", ""},
-    {"a\xCC\x81", ""},
-    {"7", ""},
-    {"!", ""},
-    {"! ", ""},
-    {"'", ""},
-    {" \t", "7"},
-    {"\xE6\xBC\xA2", ""},
-    {"\xE6\xBC\xA2 ", ""},
-    {"\xE2\x80\xA8", "x"},
-    {"\r\n", " "},
-    {"\xED\xA0\x80", ""},
+    { "a", "" },
+    { "A", "" },
+    { "Ab", "" },
+    { " ", "" },
+    { " ", "x" },
+    { " ", "\xE6\xBC\xA2" },
+    { "\n", "" },
+    { " ", "\n" },
+    { "\xCC\x81", "" },
+    { "a\xCC\x81", "" },
+    { "7", "" },
+    { "!", "" },
+    { "! ", "" },
+    { "'", "" },
+    { " \t", "7" },
+    { "\xE6\xBC\xA2", "" },
+    { "\xE6\xBC\xA2 ", "" },
+    { "\xE2\x80\xA8", "x" },
+    { "\r\n", " " },
+    { "\xED\xA0\x80", "" },
 };
 
 /* Long runs of one kind are the worst that a backtracking matcher can meet: no limit may be hit,
  * and what would be quadratic would not come back. */
 static void test_long_runs(void **state)
 {
-    struct err e = {0};
+    struct err e = { 0 };
     struct text *t = open_text(HERE, "tiny-qwen35.gguf");
 
     (void)state;
     for (size_t r = 0; r < sizeof runs / sizeof runs[0]; r++) {
         struct str s = repeated(runs[r].unit, runs[r].end);
-        struct text_tokens got = {0};
+        struct text_tokens got = { 0 };
         char *back;
         size_t n;
         for (size_t i = 0; i < sizeof pretoks / sizeof pretoks[0]; i++) {
             struct text_split *sp = open_split(pretoks[i]);
-            struct lengths l = {0};
+            struct lengths l = { 0 };
             if (text_split_run(sp, s, note_length, &l, &e) != ERR_OK)
                 fail_msg("%s, run %zu: %s", pretoks[i], r, e.msg);
             assert_int_equal(l.bytes, s.n);
@@ -393,52 +387,54 @@ static void test_patterns(void **state)
     static const struct {
         const char *pre, *text, *lengths;
     } cases[] = {
-        {"llama-bpe", "12345 don't", "3,2,4,2"},
-        {"qwen2", "12 don't", "1,1,4,2"},
-        {"gpt-2", "12345 don't", "5,4,2"},
-        {"gpt-2", "DON'T", "3,1,1"},
-        {"starcoder", " 12 a", "1,1,1,2"},
-        {"falcon", "a==b12345", "1,2,1,3,2"},
-        {"default", "a==b12345", "1,2,1,3,2"},
-        {"tekken", "helloWorld HTTPServer 12", "5,5,11,1,1,1"},
-        {"gpt-4o", "it's THE'S a/b", "4,6,2,2"},
-        {"kimi-k2",
-         "a\xE6\xBC\xA2\xE6\xBC\xA2"
-         "b c's",
-         "1,6,1,4"},
-        {"kimi-k2", "  \xE6\xBC\xA2", "1,1,3"},
-        {"kimi-k2", "a\xE3\x80\x82", "1,3"},
-        {"kimi-k2", "\xE3\x80\x82" "a", "4"}, /* U+3002 belongs to several scripts */
-        {"deepseek-llm", "ab 12345  \xE6\xBC\xA2", "2,1,5,2,3"},
-        {"deepseek-llm", "ab  ", "2,2"},
-        {"deepseek-v3", "12345 a.b", "3,2,2,2"},
-        {"seed-coder", "!\n", "1,1"},
-        {"bailingmoe", "a\n\n", "1,2"},
-        {"qwen35", "x\xE1\xA0\x8E y", "1,3,2"}, /* U+180E is no space */
+        { "llama-bpe", "12345 don't", "3,2,4,2" },
+        { "qwen2", "12 don't", "1,1,4,2" },
+        { "gpt-2", "12345 don't", "5,4,2" },
+        { "gpt-2", "DON'T", "3,1,1" },
+        { "starcoder", " 12 a", "1,1,1,2" },
+        { "falcon", "a==b12345", "1,2,1,3,2" },
+        { "default", "a==b12345", "1,2,1,3,2" },
+        { "tekken", "helloWorld HTTPServer 12", "5,5,11,1,1,1" },
+        { "gpt-4o", "it's THE'S a/b", "4,6,2,2" },
+        { "kimi-k2",
+          "a\xE6\xBC\xA2\xE6\xBC\xA2"
+          "b c's",
+          "1,6,1,4" },
+        { "kimi-k2", "  \xE6\xBC\xA2", "1,1,3" },
+        { "kimi-k2", "a\xE3\x80\x82", "1,3" },
+        { "kimi-k2",
+          "\xE3\x80\x82"
+          "a",
+          "4" }, /* U+3002 belongs to several scripts */
+        { "deepseek-llm", "ab 12345  \xE6\xBC\xA2", "2,1,5,2,3" },
+        { "deepseek-llm", "ab  ", "2,2" },
+        { "deepseek-v3", "12345 a.b", "3,2,2,2" },
+        { "seed-coder", "!\n", "1,1" },
+        { "bailingmoe", "a\n\n", "1,2" },
+        { "qwen35", "x\xE1\xA0\x8E y", "1,3,2" }, /* U+180E is no space */
     };
-    struct err e = {0};
+    struct err e = { 0 };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char line[256] = "";
-        struct lengths l = {.line = line};
+        struct lengths l = { .line = line };
         struct text_split *sp = open_split(cases[i].pre);
         assert_int_equal(text_split_run(sp, str_of(cases[i].text), note_length, &l, &e), ERR_OK);
         if (strcmp(line, cases[i].lengths) != 0)
-            fail_msg("%s on \"%s\": want %s, got %s", cases[i].pre, cases[i].text, cases[i].lengths,
-                     line);
+            fail_msg("%s on \"%s\": want %s, got %s", cases[i].pre, cases[i].text, cases[i].lengths, line);
         text_split_close(sp);
     }
 }
 
 /* Feeds each byte of s as a token of its own, or all of s as the vocabulary cuts it. */
-static void stream(const struct text *t, const struct str *stops, size_t n_stops, struct str s,
-                   bool bytes, char *out, bool *stopped)
+static void stream(const struct text *t, const struct str *stops, size_t n_stops, struct str s, bool bytes, char *out,
+                   bool *stopped)
 {
     struct text_stream *st = NULL;
-    struct text_tokens ids = {0};
+    struct text_tokens ids = { 0 };
     struct str ready;
-    struct err e = {0};
+    struct err e = { 0 };
     size_t n = 0, len;
 
     assert_int_equal(text_stream_open(&st, t, stops, n_stops, &e), ERR_OK);
@@ -467,20 +463,20 @@ static void test_stream(void **state)
     static const struct {
         const char *in, *stops[3], *out;
     } cases[] = {
-        {"plain text", {NULL}, "plain text"},
-        {"\xC3\xA9\xE6\xBC\xA2\xF0\x9F\x98\x80.", {NULL}, "\xC3\xA9\xE6\xBC\xA2\xF0\x9F\x98\x80."},
-        {"cut STOP here", {"STOP"}, "cut "},
-        {"cut STO", {"STOP"}, "cut STO"},
-        {"SSTOPS", {"STOP"}, "S"},
-        {"STSTOP", {"STOP"}, "ST"},
-        {"abc", {"abc", "b"}, "a"},
-        {"xab", {"b", "ab"}, "x"},
-        {"aab", {"ab", "aab"}, ""},
-        {"one\n\ntwo", {"\n\n", "two"}, "one"},
-        {"one\ntwo", {"\n\n", "zwei"}, "one\ntwo"},
-        {"\xC3\xA9\xC3\xA8", {"\xC3\xA8"}, "\xC3\xA9"},
-        {"\xC3\xA9\xC3\xAA", {"\xC3\xA8"}, "\xC3\xA9\xC3\xAA"},
-        {"hidden<|im_end|>", {NULL}, "hidden"},
+        { "plain text", { NULL }, "plain text" },
+        { "\xC3\xA9\xE6\xBC\xA2\xF0\x9F\x98\x80.", { NULL }, "\xC3\xA9\xE6\xBC\xA2\xF0\x9F\x98\x80." },
+        { "cut STOP here", { "STOP" }, "cut " },
+        { "cut STO", { "STOP" }, "cut STO" },
+        { "SSTOPS", { "STOP" }, "S" },
+        { "STSTOP", { "STOP" }, "ST" },
+        { "abc", { "abc", "b" }, "a" },
+        { "xab", { "b", "ab" }, "x" },
+        { "aab", { "ab", "aab" }, "" },
+        { "one\n\ntwo", { "\n\n", "two" }, "one" },
+        { "one\ntwo", { "\n\n", "zwei" }, "one\ntwo" },
+        { "\xC3\xA9\xC3\xA8", { "\xC3\xA8" }, "\xC3\xA9" },
+        { "\xC3\xA9\xC3\xAA", { "\xC3\xA8" }, "\xC3\xA9\xC3\xAA" },
+        { "hidden<|im_end|>", { NULL }, "hidden" },
     };
     struct text *t = open_text(HERE, "tiny-qwen35.gguf");
     char out[256];
@@ -520,7 +516,7 @@ static void test_stream_in_parts(void **state)
 
         for (int part = 0; part < 2; part++) {
             struct text_stream *st;
-            struct err e = {0};
+            struct err e = { 0 };
             struct str ready;
             bool stopped;
 
@@ -546,23 +542,23 @@ static void test_stream_bad_bytes(void **state)
     static const struct {
         const char *in, *out;
     } cases[] = {
-        {"\xFF", "\xEF\xBF\xBD"},
-        {"a\xC3(b", "a\xEF\xBF\xBD(b"},
-        {"\xE2\x82", "\xEF\xBF\xBD\xEF\xBF\xBD"},
-        {"\xF0\x9F\x98"
-         "a",
-         "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
-         "a"},
-        {"\xED\xA0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},
-        {"\xC0\xAF", "\xEF\xBF\xBD\xEF\xBF\xBD"},
-        {"\xC3\xC3\xA9", "\xEF\xBF\xBD\xC3\xA9"},
+        { "\xFF", "\xEF\xBF\xBD" },
+        { "a\xC3(b", "a\xEF\xBF\xBD(b" },
+        { "\xE2\x82", "\xEF\xBF\xBD\xEF\xBF\xBD" },
+        { "\xF0\x9F\x98"
+          "a",
+          "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
+          "a" },
+        { "\xED\xA0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD" },
+        { "\xC0\xAF", "\xEF\xBF\xBD\xEF\xBF\xBD" },
+        { "\xC3\xC3\xA9", "\xEF\xBF\xBD\xC3\xA9" },
     };
     struct text *t = open_text(HERE, "tiny-qwen35.gguf");
     struct text_stream *st = NULL;
-    struct str bad[] = {STR("\xA9")}, none[] = {STR("")};
+    struct str bad[] = { STR("\xA9") }, none[] = { STR("") };
     char out[256];
     bool stopped;
-    struct err e = {0};
+    struct err e = { 0 };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -629,7 +625,7 @@ static enum err_code open_vocab(const struct vocab *v, struct text **out, struct
     static char spell[256][4];
     struct str tokens[264], merges[8];
     int32_t types[264];
-    float scores[300] = {0};
+    float scores[300] = { 0 };
     uint64_t n = 256, n_merges = 0;
     struct gguf_writer *w = NULL;
     struct gguf *g = NULL;
@@ -639,7 +635,7 @@ static enum err_code open_vocab(const struct vocab *v, struct text **out, struct
     assert_true(fd >= 0);
     close(fd);
     for (size_t b = 0; b < 256; b++)
-        tokens[b] = (struct str){spell[b], text_byte_spell(spell[b], (unsigned char)b)};
+        tokens[b] = (struct str){ spell[b], text_byte_spell(spell[b], (unsigned char)b) };
     for (; n < 264 && v->tokens[n - 256] != NULL; n++)
         tokens[n] = str_of(v->tokens[n - 256]);
     for (int i = 0; i < 264; i++)
@@ -663,17 +659,14 @@ static enum err_code open_vocab(const struct vocab *v, struct text **out, struct
     if (v->no_prefix)
         assert_int_equal(gguf_write_bool(w, "tokenizer.ggml.add_space_prefix", false, e), ERR_OK);
     if (v->trim)
-        assert_int_equal(gguf_write_bool(w, "tokenizer.ggml.remove_extra_whitespaces", true, e),
-                         ERR_OK);
+        assert_int_equal(gguf_write_bool(w, "tokenizer.ggml.remove_extra_whitespaces", true, e), ERR_OK);
     if (v->n_scores > 0)
-        assert_int_equal(
-            gguf_write_arr(w, "tokenizer.ggml.scores", GGUF_F32, scores, (uint64_t)v->n_scores, e),
-            ERR_OK);
+        assert_int_equal(gguf_write_arr(w, "tokenizer.ggml.scores", GGUF_F32, scores, (uint64_t)v->n_scores, e),
+                         ERR_OK);
     if (n_merges > 0)
         assert_int_equal(gguf_write_strs(w, "tokenizer.ggml.merges", merges, n_merges, e), ERR_OK);
     if (v->eos >= 0)
-        assert_int_equal(gguf_write_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)v->eos, e),
-                         ERR_OK);
+        assert_int_equal(gguf_write_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)v->eos, e), ERR_OK);
     assert_int_equal(gguf_write_commit(w, e), ERR_OK);
     rc = gguf_open(&g, path, e);
     if (rc == ERR_OK)
@@ -690,41 +683,29 @@ static void test_hostile_vocabularies(void **state)
         enum err_code rc;
         const char *says;
     } cases[] = {
-        {{.eos = -1}, ERR_UNSUPPORTED, "no tokenizer"},
-        {{.model = "t5", .eos = -1}, ERR_UNSUPPORTED, "\"t5\""},
-        {{.model = "bert", .eos = -1}, ERR_UNSUPPORTED, "\"bert\""},
-        {{.model = "gpt2", .pre = "no-such", .merges = {"a b"}, .tokens = {"ab"}, .eos = -1},
-         ERR_UNSUPPORTED,
-         "\"no-such\""},
-        {{.model = "gpt2", .eos = -1}, ERR_FORMAT, "tokenizer.ggml.merges: missing"},
-        {{.model = "gpt2", .merges = {"a b"}, .eos = -1},
-         ERR_FORMAT,
-         "merges[0]: \"a b\" names a token"},
-        {{.model = "gpt2", .merges = {"a b", "ab zz"}, .tokens = {"ab"}, .eos = -1},
-         ERR_FORMAT,
-         "merges[1]"},
-        {{.model = "gpt2", .merges = {"ab"}, .tokens = {"ab"}, .eos = -1},
-         ERR_FORMAT,
-         "not a pair"},
-        {{.model = "gpt2", .merges = {" b"}, .tokens = {"ab"}, .eos = -1},
-         ERR_FORMAT,
-         "not a pair"},
-        {{.model = "gpt2", .merges = {"a b"}, .tokens = {"ab"}, .n_types = 256, .eos = -1},
-         ERR_FORMAT,
-         "token_type: not one for each of 257"},
-        {{.model = "gpt2", .merges = {"a b"}, .tokens = {"ab"}, .eos = 257},
-         ERR_FORMAT,
-         "eos_token_id"},
-        {{.model = "llama", .tokens = {"ab"}, .eos = -1}, ERR_FORMAT, "scores: missing"},
-        {{.model = "llama", .tokens = {"ab"}, .n_scores = 258, .eos = -1},
-         ERR_FORMAT,
-         "scores: not one"},
+        { { .eos = -1 }, ERR_UNSUPPORTED, "no tokenizer" },
+        { { .model = "t5", .eos = -1 }, ERR_UNSUPPORTED, "\"t5\"" },
+        { { .model = "bert", .eos = -1 }, ERR_UNSUPPORTED, "\"bert\"" },
+        { { .model = "gpt2", .pre = "no-such", .merges = { "a b" }, .tokens = { "ab" }, .eos = -1 },
+          ERR_UNSUPPORTED,
+          "\"no-such\"" },
+        { { .model = "gpt2", .eos = -1 }, ERR_FORMAT, "tokenizer.ggml.merges: missing" },
+        { { .model = "gpt2", .merges = { "a b" }, .eos = -1 }, ERR_FORMAT, "merges[0]: \"a b\" names a token" },
+        { { .model = "gpt2", .merges = { "a b", "ab zz" }, .tokens = { "ab" }, .eos = -1 }, ERR_FORMAT, "merges[1]" },
+        { { .model = "gpt2", .merges = { "ab" }, .tokens = { "ab" }, .eos = -1 }, ERR_FORMAT, "not a pair" },
+        { { .model = "gpt2", .merges = { " b" }, .tokens = { "ab" }, .eos = -1 }, ERR_FORMAT, "not a pair" },
+        { { .model = "gpt2", .merges = { "a b" }, .tokens = { "ab" }, .n_types = 256, .eos = -1 },
+          ERR_FORMAT,
+          "token_type: not one for each of 257" },
+        { { .model = "gpt2", .merges = { "a b" }, .tokens = { "ab" }, .eos = 257 }, ERR_FORMAT, "eos_token_id" },
+        { { .model = "llama", .tokens = { "ab" }, .eos = -1 }, ERR_FORMAT, "scores: missing" },
+        { { .model = "llama", .tokens = { "ab" }, .n_scores = 258, .eos = -1 }, ERR_FORMAT, "scores: not one" },
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct text *t = NULL;
-        struct err e = {0};
+        struct err e = { 0 };
         assert_int_equal(open_vocab(&cases[i].v, &t, &e), cases[i].rc);
         assert_null(t);
         assert_null(strchr(e.msg, '\n'));
@@ -735,8 +716,8 @@ static void test_hostile_vocabularies(void **state)
 
 static void encodes(const struct text *t, const char *s, unsigned flags, const char *want)
 {
-    struct text_tokens got = {0};
-    struct err e = {0};
+    struct text_tokens got = { 0 };
+    struct err e = { 0 };
 
     assert_int_equal(text_encode(t, str_of(s), flags, &got, &e), ERR_OK);
     check_ids("made", s, "ids", &got, want);
@@ -747,24 +728,24 @@ static void encodes(const struct text *t, const char *s, unsigned flags, const c
 static void test_rules(void **state)
 {
     struct text *t = NULL;
-    struct err e = {0};
-    const struct vocab rank = {.model = "gpt2",
-                               .tokens = {"ab", "bc", "abc", "aa"},
-                               .eos = 0,
-                               .merges = {"b c", "a b", "a bc", "a a"}};
+    struct err e = { 0 };
+    const struct vocab rank = {
+        .model = "gpt2", .tokens = { "ab", "bc", "abc", "aa" }, .eos = 0, .merges = { "b c", "a b", "a bc", "a a" }
+    };
     const struct vocab whole = {
-        .model = "gpt2", .pre = "llama-bpe", .tokens = {"ab", "abc"}, .eos = -1, .merges = {"a b"}};
-    const struct vocab special = {.model = "gpt2",
-                                  .tokens = {"<a", "<a>", "a><", "ab", "</s>"},
-                                  .eos = -1,
-                                  .types = {TOKEN_USER, TOKEN_CONTROL, TOKEN_USER},
-                                  .merges = {"a b"}};
-    const struct vocab phi = {.model = "llama",
-                              .tokens = {"<|end|>", "\xE2\x96\x81"},
-                              .n_scores = 258,
-                              .eos = -1,
-                              .types = {TOKEN_CONTROL},
-                              .name = "Phi-3 mini"};
+        .model = "gpt2", .pre = "llama-bpe", .tokens = { "ab", "abc" }, .eos = -1, .merges = { "a b" }
+    };
+    const struct vocab special = { .model = "gpt2",
+                                   .tokens = { "<a", "<a>", "a><", "ab", "</s>" },
+                                   .eos = -1,
+                                   .types = { TOKEN_USER, TOKEN_CONTROL, TOKEN_USER },
+                                   .merges = { "a b" } };
+    const struct vocab phi = { .model = "llama",
+                               .tokens = { "<|end|>", "\xE2\x96\x81" },
+                               .n_scores = 258,
+                               .eos = -1,
+                               .types = { TOKEN_CONTROL },
+                               .name = "Phi-3 mini" };
 
     (void)state;
     assert_int_equal(open_vocab(&rank, &t, &e), ERR_OK);
@@ -788,10 +769,9 @@ static void test_rules(void **state)
     text_close(t);
 }
 
-static void decodes(const struct text *t, const int32_t *ids, int64_t n, unsigned flags,
-                    const char *want)
+static void decodes(const struct text *t, const int32_t *ids, int64_t n, unsigned flags, const char *want)
 {
-    struct err e = {0};
+    struct err e = { 0 };
     char *got = NULL;
     size_t len;
 
@@ -805,18 +785,18 @@ static void test_spm_rules(void **state)
 {
     /* 256: space, 257: ab, 258: bc, 259: space a, 260: U+6F22, 261: space space, 262: </s>, 263:
      * byte C3 */
-    struct vocab v = {.model = "llama",
-                      .eos = 262,
-                      .n_scores = 264,
-                      .scores = {0, -2, -1, -3, 0, -9, 0, -4},
-                      .tokens = {"\xE2\x96\x81", "ab", "bc",
-                                 "\xE2\x96\x81"
-                                 "a",
-                                 "\xE6\xBC\xA2", "\xE2\x96\x81\xE2\x96\x81", "</s>", "<0xC3>"},
-                      .types = {1, 1, 1, 1, 1, 1, TOKEN_CONTROL, TOKEN_BYTE}};
+    struct vocab v = { .model = "llama",
+                       .eos = 262,
+                       .n_scores = 264,
+                       .scores = { 0, -2, -1, -3, 0, -9, 0, -4 },
+                       .tokens = { "\xE2\x96\x81", "ab", "bc",
+                                   "\xE2\x96\x81"
+                                   "a",
+                                   "\xE6\xBC\xA2", "\xE2\x96\x81\xE2\x96\x81", "</s>", "<0xC3>" },
+                       .types = { 1, 1, 1, 1, 1, 1, TOKEN_CONTROL, TOKEN_BYTE } };
     struct text *t = NULL;
-    struct err e = {0};
-    const int32_t ids[] = {262, 259, 258, 256, 263, 260}, half[] = {263};
+    struct err e = { 0 };
+    const int32_t ids[] = { 262, 259, 258, 256, 263, 260 }, half[] = { 263 };
 
     (void)state;
     assert_int_equal(open_vocab(&v, &t, &e), ERR_OK);

@@ -42,8 +42,8 @@ static float *noise(int64_t n, uint64_t seed)
 /* Features of a text, as a run's taps have them, in BF16 as the trainer keeps them, or exactly in two halves. */
 struct text_rows {
     uint16_t *feature;
-    int32_t  *pos, *ids;
-    int64_t   n;
+    int32_t *pos, *ids;
+    int64_t n;
 };
 
 /* The device that is tested, with products in full float32; the pool serves where that is the host. */
@@ -112,7 +112,8 @@ static void check_golden(const char *dir, const char *name, const json_t *about)
     (void)snprintf(model, sizeof model, "%s/%s", dir, json_string_value(json_object_get(about, "target")));
     (void)snprintf(path, sizeof path, "%s/%s", dir, json_string_value(json_object_get(about, "drafter")));
     if (gguf_open(&g, path, &e) || train_shape_read(&s, g, &e) || train_net_open(&net, &s, m, &e) ||
-        train_net_read(&net, g, &e) || gguf_open(&target, model, &e) || train_frozen_open(&frozen, target, s.n_embd, m, &e))
+        train_net_read(&net, g, &e) || gguf_open(&target, model, &e) ||
+        train_frozen_open(&frozen, target, s.n_embd, m, &e))
         fail_msg("%s", e.msg);
     (void)snprintf(path, sizeof path, "%s/%s/ids.i32", dir, name);
     int32_t *ids = words_of(path, &n);
@@ -139,8 +140,7 @@ static void check_golden(const char *dir, const char *name, const json_t *about)
             continue;
         }
         for (int i = 0; i < blocks; i++) {
-            block[i] = (struct dev_block){ i * size, size, 0,
-                                             json_integer_value(json_array_get(starts, (size_t)i)) };
+            block[i] = (struct dev_block){ i * size, size, 0, json_integer_value(json_array_get(starts, (size_t)i)) };
             for (int j = 0; j < size; j++)
                 token[i * size + j] = j == 0 ? ids[block[i].start] : s.mask;
         }
@@ -154,7 +154,8 @@ static void check_golden(const char *dir, const char *name, const json_t *about)
 
                 worst = diff > worst ? diff : worst;
                 if (!(diff < 0.04))
-                    fail_msg("%s: logit %lld is %f, reference %f", path, (long long)i, (double)logits[i], (double)ref[i]);
+                    fail_msg("%s: logit %lld is %f, reference %f", path, (long long)i, (double)logits[i],
+                             (double)ref[i]);
             }
         }
         print_message("%s, block of %d: %.1e\n", name, size, worst);
@@ -186,7 +187,7 @@ static void test_golden(void **state)
     (void)snprintf(path, sizeof path, "%s/manifest.json", dir);
     manifest = json_load_file(path, 0, NULL);
     assert_non_null(manifest);
-    json_object_foreach(json_object_get(manifest, "dflash"), name, about)
+    json_object_foreach (json_object_get(manifest, "dflash"), name, about)
         check_golden(dir, name, about);
     json_decref(manifest);
 }
@@ -195,16 +196,16 @@ static void test_golden(void **state)
 
 /* A network with its batch. */
 struct small {
-    struct train_net    net;
+    struct train_net net;
     struct train_target target;
-    struct dev_math    *m;
-    struct pool        *pool;
-    float              *embd, *head, *dev_head;
-    uint16_t           *feature;
-    int32_t            *from, *pos, *token, *want;
-    float              *weight;
-    struct dev_block   *block;
-    struct train_batch  batch;
+    struct dev_math *m;
+    struct pool *pool;
+    float *embd, *head, *dev_head;
+    uint16_t *feature;
+    int32_t *from, *pos, *token, *want;
+    float *weight;
+    struct dev_block *block;
+    struct train_batch batch;
 };
 enum { VOCAB = 40, EMBD = 12 };
 
@@ -254,8 +255,8 @@ static void batch_open(struct small *m, const int *n_context, int n_text, int n_
             }
         }
     }
-    m->batch = (struct train_batch){ context, NULL, m->from, m->pos, n_text * n_block, m->block, rows, m->token, m->want,
-                                     m->weight };
+    m->batch = (struct train_batch){ context,  NULL, m->from,  m->pos,  n_text * n_block,
+                                     m->block, rows, m->token, m->want, m->weight };
 }
 
 static void open_net(struct small *m, const struct train_shape *s, struct dev_math *math, struct pool *pool,
@@ -263,7 +264,9 @@ static void open_net(struct small *m, const struct train_shape *s, struct dev_ma
 {
     struct err e = { 0 };
 
-    *m = (struct small){ .pool = pool, .m = math, .embd = noise(n_vocab * s->n_embd, 5), .head = noise(n_vocab * s->n_embd, 6) };
+    *m = (struct small){
+        .pool = pool, .m = math, .embd = noise(n_vocab * s->n_embd, 5), .head = noise(n_vocab * s->n_embd, 6)
+    };
     m->dev_head = sent(math, m->head, n_vocab * s->n_embd * 4);
     m->target = (struct train_target){ n_vocab, m->dev_head, embed_small, m };
     if (train_net_open(&m->net, s, math, &e))
@@ -287,9 +290,19 @@ static void open_net(struct small *m, const struct train_shape *s, struct dev_ma
 static void small_open(struct small *m)
 {
     static const int contexts[] = { 20, 10 };
-    const struct train_shape s = { .n_layer = 2, .n_embd = EMBD, .n_ff = 17, .n_head = 4, .n_head_kv = 2, .head_dim = 6,
-                                   .n_tap = 2, .tap = { 0, 1 }, .block = 5, .ctx_tokens = 30, .mask = 0,
-                                   .rope_base = 100, .eps = 1e-5f };
+    const struct train_shape s = { .n_layer = 2,
+                                   .n_embd = EMBD,
+                                   .n_ff = 17,
+                                   .n_head = 4,
+                                   .n_head_kv = 2,
+                                   .head_dim = 6,
+                                   .n_tap = 2,
+                                   .tap = { 0, 1 },
+                                   .block = 5,
+                                   .ctx_tokens = 30,
+                                   .mask = 0,
+                                   .rope_base = 100,
+                                   .eps = 1e-5f };
     struct pool *pool = pool_of(2);
 
     open_net(m, &s, math_of(pool), pool, contexts, 2, 3, VOCAB);
@@ -371,7 +384,8 @@ static void test_gradient(void **state)
             memcpy(m.net.w, w, bytes);
             slope /= sqrt(size);
             if (fabs((loss[0] - loss[1]) / (2 * eps) - slope) > 3e-3 * (0.03 + fabs(slope)))
-                fail_msg("%s: the loss falls by %g, its gradient says %g", t->name, (loss[0] - loss[1]) / (2 * eps), slope);
+                fail_msg("%s: the loss falls by %g, its gradient says %g", t->name, (loss[0] - loss[1]) / (2 * eps),
+                         slope);
         }
     }
     free(w);
@@ -394,8 +408,9 @@ static void test_blocks_are_apart(void **state)
     for (int i = 0; i < 6; i++) {
         const struct dev_block *k = &m.block[i];
         struct dev_block alone = { 0, k->n, 0, k->start };
-        const struct train_batch b = { k->start, m.feature + k->context * 2 * EMBD, m.from, m.pos, 1, &alone, k->n,
-                                       m.token + k->row, NULL, NULL };
+        const struct train_batch b = {
+            k->start, m.feature + k->context * 2 * EMBD, m.from, m.pos, 1, &alone, k->n, m.token + k->row, NULL, NULL
+        };
 
         if (train_net_guess(&m.net, &m.target, &b, false, best, one, &e))
             fail_msg("%s", e.msg);
@@ -410,8 +425,18 @@ static struct dev_adam adam_open(struct small *m)
 {
     const struct train_adam_opts *o = &train_adam_usual;
     float *none = zeros(m->net.n_params, sizeof *none);
-    struct dev_adam a = { m->net.n_params, 0, m->net.at, sent(m->m, none, m->net.n_params * 4),
-                          sent(m->m, none, m->net.n_params * 4), m->net.grad, NULL, 1e-2f, o->b1, o->b2, o->eps, o->decay,
+    struct dev_adam a = { m->net.n_params,
+                          0,
+                          m->net.at,
+                          sent(m->m, none, m->net.n_params * 4),
+                          sent(m->m, none, m->net.n_params * 4),
+                          m->net.grad,
+                          NULL,
+                          1e-2f,
+                          o->b1,
+                          o->b2,
+                          o->eps,
+                          o->decay,
                           o->clip };
 
     free(none);
@@ -459,7 +484,8 @@ static void test_learns(void **state)
 /* x of rows x columns, made orthogonal as train/muon.h says. */
 static void orthogonal(double *x, int64_t rows, int64_t columns)
 {
-    double *s = zeros(rows * rows, sizeof *s), *t = zeros(rows * rows, sizeof *t), *y = zeros(rows * columns, sizeof *y), sum = 0;
+    double *s = zeros(rows * rows, sizeof *s), *t = zeros(rows * rows, sizeof *t),
+           *y = zeros(rows * columns, sizeof *y), sum = 0;
 
     for (int64_t i = 0; i < rows * columns; i++)
         sum += x[i] * x[i];
@@ -544,8 +570,17 @@ static void test_muon(void **state)
 /* Heads that a GPU's kernels have no room for. */
 static void test_wide_heads(void **state)
 {
-    const struct train_shape s = { .n_layer = 1, .n_embd = 8, .n_ff = 8, .n_head = 1, .n_head_kv = 1, .head_dim = 258, .n_tap = 1,
-                                   .block = 4, .ctx_tokens = 8, .rope_base = 100, .eps = 1e-5f };
+    const struct train_shape s = { .n_layer = 1,
+                                   .n_embd = 8,
+                                   .n_ff = 8,
+                                   .n_head = 1,
+                                   .n_head_kv = 1,
+                                   .head_dim = 258,
+                                   .n_tap = 1,
+                                   .block = 4,
+                                   .ctx_tokens = 8,
+                                   .rope_base = 100,
+                                   .eps = 1e-5f };
     struct pool *pool = pool_of(1);
     struct dev_math *host, gpu;
     struct train_net net;
@@ -583,9 +618,19 @@ static void test_gpu_against_host(void **state)
 {
     static const int contexts[] = { 150, 64, 1, 333 };
     enum { N_VOCAB = 1000, STEPS = 5 };
-    const struct train_shape s = { .n_layer = 2, .n_embd = 256, .n_ff = 300, .n_head = 4, .n_head_kv = 2, .head_dim = 64,
-                                   .n_tap = 3, .tap = { 0, 1, 2 }, .block = 16, .ctx_tokens = 400, .mask = 0,
-                                   .rope_base = 10000, .eps = 1e-6f };
+    const struct train_shape s = { .n_layer = 2,
+                                   .n_embd = 256,
+                                   .n_ff = 300,
+                                   .n_head = 4,
+                                   .n_head_kv = 2,
+                                   .head_dim = 64,
+                                   .n_tap = 3,
+                                   .tap = { 0, 1, 2 },
+                                   .block = 16,
+                                   .ctx_tokens = 400,
+                                   .mask = 0,
+                                   .rope_base = 10000,
+                                   .eps = 1e-6f };
     struct small side[2];
     struct dev_adam a[2];
     struct err e = { 0 };
@@ -721,16 +766,11 @@ static void test_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradient),
-        cmocka_unit_test(test_blocks_are_apart),
-        cmocka_unit_test(test_learns),
-        cmocka_unit_test(test_muon),
-        cmocka_unit_test(test_wide_heads),
-        cmocka_unit_test(test_gpu_against_host),
-        cmocka_unit_test(test_adam),
-        cmocka_unit_test(test_gate),
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_gradient),   cmocka_unit_test(test_blocks_are_apart),
+        cmocka_unit_test(test_learns),     cmocka_unit_test(test_muon),
+        cmocka_unit_test(test_wide_heads), cmocka_unit_test(test_gpu_against_host),
+        cmocka_unit_test(test_adam),       cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_texts),      cmocka_unit_test(test_golden),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,11 +18,11 @@
 static const char model[] = "tests/golden/models/qwen35moe-a.gguf";
 
 struct bench {
-    struct gguf      *gguf;
-    struct grad      *g;
+    struct gguf *gguf;
+    struct grad *g;
     struct tune_lora *l;
-    struct grad_seq   seq[2];
-    int32_t           token[2][8], target[2][8];
+    struct grad_seq seq[2];
+    int32_t token[2][8], target[2][8];
 };
 
 static void bench_open(struct bench *b)
@@ -31,8 +31,9 @@ static void bench_open(struct bench *b)
 
     memset(b, 0, sizeof *b);
     if (gguf_open(&b->gguf, model, &e) || grad_open(&b->g, b->gguf, 1, &e) ||
-        tune_lora_new(&b->l, b->g, &(struct tune_lora_opts){ "qwen35moe", 2, 4.0f,
-                                                             1u << MODEL_ATTENTION | 1u << MODEL_EXPERTS, 3 }, &e))
+        tune_lora_new(&b->l, b->g,
+                      &(struct tune_lora_opts){ "qwen35moe", 2, 4.0f, 1u << MODEL_ATTENTION | 1u << MODEL_EXPERTS, 3 },
+                      &e))
         fail_msg("%s", e.msg);
     for (int s = 0; s < 2; s++) {
         b->seq[s] = (struct grad_seq){ b->token[s], b->target[s], 8, 1.0f / 8, NULL, NULL };
@@ -56,10 +57,12 @@ static void test_noise(void **state)
     static const uint32_t want[3][4] = { { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 },
                                          { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd },
                                          { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } };
-    static const float z[16] = { -0.006350139621645212f, -0.6007934808731079f, -0.15108183026313782f, -1.08917236328125f,
-                                 -0.7079904079437256f, -1.1979492902755737f, 0.5667180418968201f, 1.3576502799987793f,
-                                 1.0698869228363037f, 2.372912645339966f, -0.03251846134662628f, -0.46192577481269836f,
-                                 -0.810863196849823f, 0.3110741078853607f, -1.6656174659729004f, -1.6310228109359741f };
+    static const float z[16] = { -0.006350139621645212f, -0.6007934808731079f,  -0.15108183026313782f,
+                                 -1.08917236328125f,     -0.7079904079437256f,  -1.1979492902755737f,
+                                 0.5667180418968201f,    1.3576502799987793f,   1.0698869228363037f,
+                                 2.372912645339966f,     -0.03251846134662628f, -0.46192577481269836f,
+                                 -0.810863196849823f,    0.3110741078853607f,   -1.6656174659729004f,
+                                 -1.6310228109359741f };
     uint32_t w[4];
     float got[16];
 
@@ -101,8 +104,8 @@ static void test_files(void **state)
     b.l->theta[7] = NAN;
     assert_int_equal(tune_lora_write(b.l, path, "f16", &e), ERR_ARG);
     tune_lora_close(again);
-    assert_int_equal(tune_lora_new(&again, b.g, &(struct tune_lora_opts){ "qwen35moe", 2, 4.0f, 1u << MODEL_MTP, 3 }, &e),
-                     ERR_ARG);
+    assert_int_equal(
+        tune_lora_new(&again, b.g, &(struct tune_lora_opts){ "qwen35moe", 2, 4.0f, 1u << MODEL_MTP, 3 }, &e), ERR_ARG);
     adapter_close(a);
     unlink(path);
     rmdir(dir);
@@ -128,8 +131,10 @@ static void test_first_order(void **state)
 
         memset(gradient, 0, (size_t)b.l->n_params * sizeof *gradient);
         tune_lora_at(b.l, b.l->theta, gradient, 0, 2, a);
-        assert_int_equal(grad_backward(b.g, &(struct grad_batch){ .seq = b.seq, .n_seq = 2, .adapter = a,
-                                                                  .n_adapter = b.l->n }, &loss, &e), ERR_OK);
+        assert_int_equal(
+            grad_backward(b.g, &(struct grad_batch){ .seq = b.seq, .n_seq = 2, .adapter = a, .n_adapter = b.l->n },
+                          &loss, &e),
+            ERR_OK);
         if (step == 0)
             first = loss;
         for (int64_t i = 0; i < b.l->n_params; i++)
@@ -142,12 +147,16 @@ static void test_first_order(void **state)
     tune_lora_at(b.l, b.l->theta, NULL, 0, 2, a);
     for (int i = 0; i < b.l->n; i++) /* half of b at the full scale, and b at half of it: the same bytes */
         a[i].scale /= 2;
-    assert_int_equal(grad_forward(b.g, &(struct grad_batch){ .seq = b.seq, .n_seq = 2, .adapter = a, .n_adapter = b.l->n }, &first,
-                                  &e), ERR_OK);
+    assert_int_equal(grad_forward(b.g,
+                                  &(struct grad_batch){ .seq = b.seq, .n_seq = 2, .adapter = a, .n_adapter = b.l->n },
+                                  &first, &e),
+                     ERR_OK);
     tune_lora_weaken(b.l, 0.5f);
     tune_lora_at(b.l, b.l->theta, NULL, 0, 2, a);
-    assert_int_equal(grad_forward(b.g, &(struct grad_batch){ .seq = b.seq, .n_seq = 2, .adapter = a, .n_adapter = b.l->n }, &loss,
-                                  &e), ERR_OK);
+    assert_int_equal(grad_forward(b.g,
+                                  &(struct grad_batch){ .seq = b.seq, .n_seq = 2, .adapter = a, .n_adapter = b.l->n },
+                                  &loss, &e),
+                     ERR_OK);
     assert_true(loss == first);
     free(gradient);
     free(a);
@@ -308,8 +317,12 @@ static void check_case(const char *dir, struct grad *g, const char *name, const 
     struct grad_seq seq[4];
     int32_t token[4][16], target[4][16];
     const json_t *log = at(c, "log"), *batch = at(c, "batch");
-    const struct tune_zo_opts o = { strtoull(json_string_value(at(c, "seed")), NULL, 16), json_number_value(at(c, "eps")),
-                                    json_number_value(at(c, "lr")), (int)json_integer_value(at(c, "samples")), 0, 0 };
+    const struct tune_zo_opts o = { strtoull(json_string_value(at(c, "seed")), NULL, 16),
+                                    json_number_value(at(c, "eps")),
+                                    json_number_value(at(c, "lr")),
+                                    (int)json_integer_value(at(c, "samples")),
+                                    0,
+                                    0 };
     struct err e = { 0 };
     double loss, apart = 0, size = 0, worst = 0;
 
@@ -360,7 +373,7 @@ static void test_zo_reference(void **state)
     (void)snprintf(path, sizeof path, "%s/models/qwen35moe-k.gguf", dir);
     if (gguf_open(&gguf, path, &e) || grad_open(&g, gguf, 2, &e))
         fail_msg("%s", e.msg);
-    json_object_foreach(json_object_get(manifest, "cases"), name, c)
+    json_object_foreach (json_object_get(manifest, "cases"), name, c)
         check_case(dir, g, name, c);
     grad_close(g);
     gguf_close(gguf);
@@ -370,12 +383,13 @@ static void test_zo_reference(void **state)
 
 /* Sums of x x' of one matrix or expert. */
 struct sums {
-    int    matrix, expert;
+    int matrix, expert;
     double c[64 * 64];
-    bool   seen;
+    bool seen;
 };
 
-static void sum_inputs(void *ctx, int matrix, int expert, int64_t n, const float *x, const float *dy, const int32_t *row)
+static void sum_inputs(void *ctx, int matrix, int expert, int64_t n, const float *x, const float *dy,
+                       const int32_t *row)
 {
     struct sums *s = ctx;
 
@@ -389,7 +403,8 @@ static void sum_inputs(void *ctx, int matrix, int expert, int64_t n, const float
 }
 
 /* The row v times P is what solves w (C + rho I) = c v; rows of experts that no text came by, and b, stay. */
-static void check_shield(struct bench *b, const struct tune_shield *s, int mat, int expert, int64_t at, double rho, int *unseen)
+static void check_shield(struct bench *b, const struct tune_shield *s, int mat, int expert, int64_t at, double rho,
+                         int *unseen)
 {
     struct sums sums = { .matrix = b->l->matrix[mat], .expert = expert };
     float *v = calloc((size_t)b->l->n_params, sizeof *v);
@@ -401,8 +416,10 @@ static void check_shield(struct bench *b, const struct tune_shield *s, int mat, 
     for (int64_t i = 0; i < b->l->n_params; i++)
         v[i] = rng_gauss(5, 0, (uint64_t)i);
     tune_shield_apply(s, v);
-    assert_int_equal(grad_backward(b->g, &(struct grad_batch){ .seq = b->seq, .n_seq = 2, .trace = sum_inputs,
-                                                               .trace_ctx = &sums }, &loss, &e), ERR_OK);
+    assert_int_equal(
+        grad_backward(b->g, &(struct grad_batch){ .seq = b->seq, .n_seq = 2, .trace = sum_inputs, .trace_ctx = &sums },
+                      &loss, &e),
+        ERR_OK);
     for (int i = 0; i < 64; i++)
         trace += sums.c[i * 65];
     *unseen += !sums.seen;
@@ -485,10 +502,9 @@ static void test_shield(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_noise),       cmocka_unit_test(test_files),         cmocka_unit_test(test_first_order),
-        cmocka_unit_test(test_zo_again),    cmocka_unit_test(test_zo_check),
-        cmocka_unit_test(test_zo_not_finite), cmocka_unit_test(test_zo_reference),
-        cmocka_unit_test(test_shield),
+        cmocka_unit_test(test_noise),        cmocka_unit_test(test_files),    cmocka_unit_test(test_first_order),
+        cmocka_unit_test(test_zo_again),     cmocka_unit_test(test_zo_check), cmocka_unit_test(test_zo_not_finite),
+        cmocka_unit_test(test_zo_reference), cmocka_unit_test(test_shield),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

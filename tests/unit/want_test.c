@@ -21,14 +21,14 @@ static int below(int n)
 
 /* A step: its rows, what each wants, its mask (all of them filled by fill_masks()), its options. */
 struct step {
-    int               n, calls;
-    int32_t           n_vocab;
-    struct run_row    row[MOST];
+    int n, calls;
+    int32_t n_vocab;
+    struct run_row row[MOST];
     struct logits_want want[MOST];
-    int32_t           ids[MOST][LOGITS_IDS_MAX];
-    uint32_t          mask[MOST][WORDS];
-    uint64_t          key[MOST]; /* of the mask's bits; 0: no mask */
-    struct sampler   *s[MOST];
+    int32_t ids[MOST][LOGITS_IDS_MAX];
+    uint32_t mask[MOST][WORDS];
+    uint64_t key[MOST]; /* of the mask's bits; 0: no mask */
+    struct sampler *s[MOST];
 };
 
 static void fill_masks(void *ctx)
@@ -126,13 +126,12 @@ static void both_ways(struct rig *rig, struct step *st, int *digests)
         if (sample_next_row(st->s[i], all[i], st->want[i].mask, NULL, NULL, 0, &b, &e))
             fail_msg("%s", e.msg);
         if (a.token != b.token || memcmp(&a.logprob, &b.logprob, sizeof a.logprob) != 0)
-            fail_msg("row %d of %d: token %d (%.9g), not %d (%.9g)", i, st->n, (int)a.token,
-                     (double)a.logprob, (int)b.token, (double)b.logprob);
+            fail_msg("row %d of %d: token %d (%.9g), not %d (%.9g)", i, st->n, (int)a.token, (double)a.logprob,
+                     (int)b.token, (double)b.logprob);
         assert_int_equal(a.n_top, b.n_top);
         assert_memory_equal(top, b.top, (size_t)b.n_top * sizeof *top);
         if (i % 5 == 0)
-            assert_memory_equal(run_logits(rig->r, i), all[i],
-                                (size_t)rig->n_vocab * sizeof(float));
+            assert_memory_equal(run_logits(rig->r, i), all[i], (size_t)rig->n_vocab * sizeof(float));
     }
 }
 
@@ -151,7 +150,10 @@ static void choices_of_steps(void **state)
 
     (void)state;
     const struct run_opts o = {
-        .ctx_tokens = 512, .n_seq = SEQS, .rows_max = MOST, .logits_max = MOST,
+        .ctx_tokens = 512,
+        .n_seq = SEQS,
+        .rows_max = MOST,
+        .logits_max = MOST,
     };
     rig_open(&rig, model_a, 2, &o);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)

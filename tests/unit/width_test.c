@@ -20,7 +20,7 @@ static const struct machine {
 struct clock {
     const struct machine *m;
     uint64_t seed, n;
-    double   now, pace, until;
+    double now, pace, until;
 };
 
 static double unit(struct clock *c)
@@ -63,7 +63,8 @@ static void ratios(const struct machine *m, int steps, double least, double most
 
         gen_cost_note(&c, n, (float)measure(&k, 1 + 0.3 * (n - 1)));
     }
-    print_message("%-12s of 4 rows %.2f, of 16 %.2f\n", m->name, (double)(c.ms[4] / c.ms[1]), (double)(c.ms[16] / c.ms[1]));
+    print_message("%-12s of 4 rows %.2f, of 16 %.2f\n", m->name, (double)(c.ms[4] / c.ms[1]),
+                  (double)(c.ms[16] / c.ms[1]));
     for (int n = 4; n <= 16; n *= 4) {
         const double times = (double)(c.ms[n] / c.ms[1]) / (1 + 0.3 * (n - 1));
 
@@ -107,7 +108,8 @@ static int in_blocks(const void *of, int n)
     return n <= 3 ? 3 : n <= 7 ? 7 : 15;
 }
 
-static const struct draft_type chain = { .name = "chain", .fit = one_by_one }, block = { .name = "block", .fit = in_blocks },
+static const struct draft_type chain = { .name = "chain", .fit = one_by_one },
+                               block = { .name = "block", .fit = in_blocks },
                                gratis = { .name = "gratis", .free = true };
 
 /* A call costs `call` and `each` for a guess. Its guesses are right with the share `right`, after the first one `later`. One
@@ -115,32 +117,33 @@ static const struct draft_type chain = { .name = "chain", .fit = one_by_one }, b
 struct kind {
     const struct draft_type *type;
     double call, each, right, later;
-    int    often;
+    int often;
 };
 
 /* A row more costs a step `slope` of a step with one. From step `late` on all guesses are right with the share 0.95. first: the
  * first two steps with a number of rows, and calls for a number of guesses, take this much longer: they are recorded. */
 struct script {
     struct kind kind[3];
-    double      slope;
-    int         steps, late;
-    double      first;
+    double slope;
+    int steps, late;
+    double first;
 };
 struct spent {
-    int    asked, asked_late;
-    double times; /* as long as the same tokens take without guesses, on an idle machine: what the clock says only misleads */
+    int asked, asked_late;
+    double
+        times; /* as long as the same tokens take without guesses, on an idle machine: what the clock says only misleads */
 };
 
 /* Drafters and their costs in one run of a script. */
 struct play {
     const struct script *t;
-    int                  n;      /* drafters */
-    struct clock         k;
-    struct draft_width  *w;
-    struct gen_cost      cost;
-    struct draft_ask     ask[3]; /* what each has guessed for this step */
-    int                  rows_met[GEN_COSTS], calls_met[3][GEN_DRAFT_MAX + 1];
-    double               ms;
+    int n; /* drafters */
+    struct clock k;
+    struct draft_width *w;
+    struct gen_cost cost;
+    struct draft_ask ask[3]; /* what each has guessed for this step */
+    int rows_met[GEN_COSTS], calls_met[3][GEN_DRAFT_MAX + 1];
+    double ms;
 };
 
 static double right_share(const struct script *t, const struct kind *d, int step, int place)
@@ -221,7 +224,8 @@ static struct spent spend(const struct script *t, const struct machine *m, uint6
 
         gen_cost_note(&p.cost, 1 + c.n, (float)measure(&p.k, ms));
         p.ms += ms;
-        while (kept < c.n && rng_unit(seed, (uint64_t)i + 1, (uint64_t)kept) < right_share(t, &t->kind[c.type], i, kept))
+        while (kept < c.n &&
+               rng_unit(seed, (uint64_t)i + 1, (uint64_t)kept) < right_share(t, &t->kind[c.type], i, kept))
             kept++;
         tokens += 1 + kept;
         s.asked += c.n;
@@ -250,8 +254,8 @@ static double times(const struct script *t, const struct machine *m, int *asked)
         *asked += one.asked;
     }
     print_message("%-12s %s, a row %.2f, calls %.2f + %.2f a guess, %.2f right: %.4f times, %.4f at worst\n", m->name,
-                  t->kind[1].type != NULL ? "several" : t->kind[0].type->name, t->slope, t->kind[0].call, t->kind[0].each,
-                  t->kind[0].right, sum / SEEDS, worst);
+                  t->kind[1].type != NULL ? "several" : t->kind[0].type->name, t->slope, t->kind[0].call,
+                  t->kind[0].each, t->kind[0].right, sum / SEEDS, worst);
     return sum / SEEDS;
 }
 
@@ -259,8 +263,8 @@ static void never_pays(void **state)
 {
     static const struct machine *const machines[] = { &idle, &busy, &slices };
     static const struct script bad[] = {
-        { .kind = { { &chain, 0, 0, 0.9, 0.9 } }, .slope = 1 },        /* rows that cost what a step costs */
-        { .kind = { { &chain, 0, 1, 0.9, 0.9 } }, .slope = 0.01 },     /* guesses that cost too much */
+        { .kind = { { &chain, 0, 0, 0.9, 0.9 } }, .slope = 1 },         /* rows that cost what a step costs */
+        { .kind = { { &chain, 0, 1, 0.9, 0.9 } }, .slope = 0.01 },      /* guesses that cost too much */
         { .kind = { { &chain, 0, 0.05, 0.02, 0.02 } }, .slope = 0.05 }, /* or are wrong */
         { .kind = { { &chain } }, .slope = 0.3 },
         { .kind = { { &chain, 0, 0.02, 0.3, 0.3 } }, .slope = 0.3 },
@@ -286,10 +290,16 @@ static void never_pays(void **state)
 
 static void pays(void **state)
 {
-    const struct script dear = { .kind = { { &block, 0.5, 0, 0.985, 0.985 } }, .slope = 0.3, .steps = 400, .late = 400 };
-    const struct script free_good = { .kind = { { &chain, 0, 0, 0.95, 0.95 } }, .slope = 0.01, .steps = 400, .late = 400 };
+    const struct script dear = {
+        .kind = { { &block, 0.5, 0, 0.985, 0.985 } }, .slope = 0.3, .steps = 400, .late = 400
+    };
+    const struct script free_good = {
+        .kind = { { &chain, 0, 0, 0.95, 0.95 } }, .slope = 0.01, .steps = 400, .late = 400
+    };
     const struct script free_bad = { .kind = { { &chain, 0, 0, 0.5, 0.5 } }, .slope = 0.01, .steps = 400, .late = 400 };
-    const struct script changes = { .kind = { { &chain, 0, 0.05, 0.02, 0.02 } }, .slope = 0.05, .steps = 4000, .late = 2000 };
+    const struct script changes = {
+        .kind = { { &chain, 0, 0.05, 0.02, 0.02 } }, .slope = 0.05, .steps = 4000, .late = 2000
+    };
     int asked;
 
     (void)state;
@@ -312,21 +322,52 @@ static void one_of_three(void **state)
 {
     static const struct {
         struct script t;
-        int           pays; /* which */
-        double        least; /* of the speed that it has alone */
+        int pays;     /* which */
+        double least; /* of the speed that it has alone */
     } all[] = {
-        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &block, 1.6, 0.05, 0.985, 0.985 }, { &chain, 0.15, 0.3, 0.9, 0.6 } },
-            .slope = 0.32, .steps = 300 }, 1, 0.93 },
-        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &block, 1.6, 0.05, 0.93, 0.93 }, { &chain, 0.15, 0.3, 0.9, 0.6 } },
-            .slope = 0.32, .steps = 300 }, 1, 0.93 },
-        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &block, 0.6, 0.02, 0.93, 0.93 }, { &chain, 0.15, 0.25, 0.6, 0.4 } },
-            .slope = 0.05, .steps = 1000, .first = 6 }, 1, 0.93 },
-        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &chain, 0.05, 0.1, 0.9, 0.7 }, { &block, 1.6, 0.05, 0.3, 0.3 } },
-            .slope = 0.05, .steps = 1000 }, 1, 0.93 },
-        { { .kind = { { &gratis, 0, 0, 0.97, 0.97, 2 }, { &block, 1.6, 0.05, 0.3, 0.3 }, { &chain, 0.05, 0.1, 0.3, 0.2 } },
-            .slope = 0.1, .steps = 1000 }, 0, 0.93 },
-        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &block, 1.6, 0.05, 0.3, 0.3 }, { &chain, 0.05, 0.1, 0.9, 0.7 } },
-            .slope = 0.05, .steps = 2000 }, 2, 0.85 },
+        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 },
+                      { &block, 1.6, 0.05, 0.985, 0.985 },
+                      { &chain, 0.15, 0.3, 0.9, 0.6 } },
+            .slope = 0.32,
+            .steps = 300 },
+          1,
+          0.93 },
+        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 },
+                      { &block, 1.6, 0.05, 0.93, 0.93 },
+                      { &chain, 0.15, 0.3, 0.9, 0.6 } },
+            .slope = 0.32,
+            .steps = 300 },
+          1,
+          0.93 },
+        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 },
+                      { &block, 0.6, 0.02, 0.93, 0.93 },
+                      { &chain, 0.15, 0.25, 0.6, 0.4 } },
+            .slope = 0.05,
+            .steps = 1000,
+            .first = 6 },
+          1,
+          0.93 },
+        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 },
+                      { &chain, 0.05, 0.1, 0.9, 0.7 },
+                      { &block, 1.6, 0.05, 0.3, 0.3 } },
+            .slope = 0.05,
+            .steps = 1000 },
+          1,
+          0.93 },
+        { { .kind = { { &gratis, 0, 0, 0.97, 0.97, 2 },
+                      { &block, 1.6, 0.05, 0.3, 0.3 },
+                      { &chain, 0.05, 0.1, 0.3, 0.2 } },
+            .slope = 0.1,
+            .steps = 1000 },
+          0,
+          0.93 },
+        { { .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 },
+                      { &block, 1.6, 0.05, 0.3, 0.3 },
+                      { &chain, 0.05, 0.1, 0.9, 0.7 } },
+            .slope = 0.05,
+            .steps = 2000 },
+          2,
+          0.85 },
     };
 
     (void)state;
@@ -385,11 +426,8 @@ static void misled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(costs),
-        cmocka_unit_test(never_pays),
-        cmocka_unit_test(pays),
-        cmocka_unit_test(one_of_three),
-        cmocka_unit_test(misled),
+        cmocka_unit_test(costs),        cmocka_unit_test(never_pays), cmocka_unit_test(pays),
+        cmocka_unit_test(one_of_three), cmocka_unit_test(misled),
     };
 
     return cmocka_run_group_tests_name("width", tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* acts8_columns.h - 16 rows of blocks turned to columns, for tiles of AMX (struct cpu_columns).   room: cpu (base quant ops)
+/* acts8_columns.h - 16 rows of blocks turned to columns, for tiles of AMX (struct cpu_columns).   room: cpu
  *
  * Each register holds the same 4 bytes of 16 rows, one row per lane. Rows are transposed while still packed, and unpacked
  * after: a byte with bits of several elements is moved once, and a scale is computed for 16 rows at a time.
@@ -133,12 +133,13 @@ X86_VBMI __m512i columns_move(__m512i v, int64_t bits)
 /* Scales and minima of blocks that begin with d, dmin and 12 bytes (quant/k_scales.h). */
 X86_VBMI void columns_scales_45(const struct columns_numbers *to, const char *laid)
 {
-    const __m512i v[4] = { columns_dword(laid, 0), columns_dword(laid, 1), columns_dword(laid, 2), columns_dword(laid, 3) };
+    const __m512i v[4] = { columns_dword(laid, 0), columns_dword(laid, 1), columns_dword(laid, 2),
+                           columns_dword(laid, 3) };
     const __m512 d = columns_halves(v[0], false), dmin = columns_halves(v[0], true);
 
 #define GROUP(g) \
     { \
-        const int     bit = (g) % 4 * 8; \
+        const int bit = (g) % 4 * 8; \
         const __m512i s = (g) < 4 ? columns_bits(v[1], bit, 63) \
                                   : _mm512_or_si512(columns_bits(v[3], bit, 15), \
                                                     _mm512_slli_epi32(columns_bits(v[1], bit + 6, 3), 4)); \
@@ -146,8 +147,8 @@ X86_VBMI void columns_scales_45(const struct columns_numbers *to, const char *la
                                   : _mm512_or_si512(columns_bits(v[3], bit + 4, 15), \
                                                     _mm512_slli_epi32(columns_bits(v[2], bit + 6, 3), 4)); \
 \
-        _mm512_store_ps(to->scale[(g) * to->pitch], _mm512_mul_ps(d, _mm512_cvtepi32_ps(s))); \
-        _mm512_store_ps(to->min[(g) * to->pitch][0], _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(m))); \
+        _mm512_store_ps(to->scale[(g)*to->pitch], _mm512_mul_ps(d, _mm512_cvtepi32_ps(s))); \
+        _mm512_store_ps(to->min[(g)*to->pitch][0], _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(m))); \
     }
     EACH_8(GROUP)
 #undef GROUP

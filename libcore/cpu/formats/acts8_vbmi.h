@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* acts8_vbmi.h - products with activations of 8 bits by AVX-512 with VNNI, VBMI and GFNI.
- *                                                                               room: cpu (base quant ops)
+ *                                                                               room: cpu
  * In each 64 bytes of codes and of activations dword j has elements of the 16 from 16 j on: four
  * vpdpbusd give the sums of these 16 without moving anything. The file of a format unpacks its
  * blocks with what is here, to codes that are 128 more where any may be negative;
@@ -34,42 +34,35 @@ X86_VBMI __m512i fours_products(const __m512i v[4], const struct cpu_act_block *
 /* From two sums the lanes of both: whole numbers that floats hold. */
 X86_VBMI __m512 fours_lanes(__m512i d0, __m512i d1)
 {
-    return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_permutex2var_epi32(d0, FOURS_EVEN, d1),
-                                               _mm512_permutex2var_epi32(d0, FOURS_ODD, d1)));
+    return _mm512_cvtepi32_ps(
+        _mm512_add_epi32(_mm512_permutex2var_epi32(d0, FOURS_EVEN, d1), _mm512_permutex2var_epi32(d0, FOURS_ODD, d1)));
 }
 
 /* The same with sub-scales. */
 X86_VBMI __m512 fours_lanes_16(__m512i d0, __m512i d1, __m512 sub0, __m512 sub1)
 {
-    __m512 f0 = _mm512_mul_ps(_mm512_cvtepi32_ps(d0), sub0),
-           f1 = _mm512_mul_ps(_mm512_cvtepi32_ps(d1), sub1);
+    __m512 f0 = _mm512_mul_ps(_mm512_cvtepi32_ps(d0), sub0), f1 = _mm512_mul_ps(_mm512_cvtepi32_ps(d1), sub1);
 
-    return _mm512_add_ps(_mm512_permutex2var_ps(f0, FOURS_EVEN, f1),
-                         _mm512_permutex2var_ps(f0, FOURS_ODD, f1));
+    return _mm512_add_ps(_mm512_permutex2var_ps(f0, FOURS_EVEN, f1), _mm512_permutex2var_ps(f0, FOURS_ODD, f1));
 }
 
 /* n bits of each byte from bit `from` on moved to bit `to`, others being 0: as a matrix of bits,
  * whose byte 7 - i says what bit i is the sum of. */
-#define FOURS_BIT(from, n, to, i) \
-    ((i) < (n) ? (int64_t)((uint64_t)1 << ((from) + (i)) << 8 * (7 - (to) - (i))) : 0)
+#define FOURS_BIT(from, n, to, i) ((i) < (n) ? (int64_t)((uint64_t)1 << ((from) + (i)) << 8 * (7 - (to) - (i))) : 0)
 #define FOURS_BITS(from, n, to) \
-    (FOURS_BIT(from, n, to, 0) | FOURS_BIT(from, n, to, 1) | FOURS_BIT(from, n, to, 2) | \
-     FOURS_BIT(from, n, to, 3))
+    (FOURS_BIT(from, n, to, 0) | FOURS_BIT(from, n, to, 1) | FOURS_BIT(from, n, to, 2) | FOURS_BIT(from, n, to, 3))
 /* Fields of 8 bits of a qword from these bits on. */
-#define FOURS_FIELD(at, i) ((int64_t)((uint64_t)((at) & 63) << 8 * (i)))
+#define FOURS_FIELD(at, i) ((int64_t)((uint64_t)((at)&63) << 8 * (i)))
 #define FOURS_BYTES(a, b, c, d, i) \
-    (FOURS_FIELD(a, i) | FOURS_FIELD(b, (i) + 1) | FOURS_FIELD(c, (i) + 2) | \
-     FOURS_FIELD(d, (i) + 3))
+    (FOURS_FIELD(a, i) | FOURS_FIELD(b, (i) + 1) | FOURS_FIELD(c, (i) + 2) | FOURS_FIELD(d, (i) + 3))
 /* Those of the first four bytes are `step` bits apart from bit `first` on, of the others from
  * `second` on. */
 #define FOURS_FIELDS(first, second, step) \
-    _mm512_set1_epi64( \
-        FOURS_BYTES(first, (first) + (step), (first) + 2 * (step), (first) + 3 * (step), 0) | \
-        FOURS_BYTES(second, (second) + (step), (second) + 2 * (step), (second) + 3 * (step), 4))
+    _mm512_set1_epi64(FOURS_BYTES(first, (first) + (step), (first) + 2 * (step), (first) + 3 * (step), 0) | \
+                      FOURS_BYTES(second, (second) + (step), (second) + 2 * (step), (second) + 3 * (step), 4))
 /* 8 bytes in a row. */
 #define FOURS_NEXT(at) \
-    (FOURS_BYTES(at, (at) + 1, (at) + 2, (at) + 3, 0) | \
-     FOURS_BYTES((at) + 4, (at) + 5, (at) + 6, (at) + 7, 4))
+    (FOURS_BYTES(at, (at) + 1, (at) + 2, (at) + 3, 0) | FOURS_BYTES((at) + 4, (at) + 5, (at) + 6, (at) + 7, 4))
 /* Qwords in turn. */
 #define FOURS_TURNS(a, b)   _mm512_setr_epi64(a, b, a, b, a, b, a, b)
 #define FOURS_TURNS_2(a, b) _mm512_setr_epi64(a, a, b, b, a, a, b, b)
@@ -77,8 +70,7 @@ X86_VBMI __m512 fours_lanes_16(__m512i d0, __m512i d1, __m512 sub0, __m512 sub1)
 /* For groups of 32, each a qword of a register: dwords of a source, the second four dwords further
  * on. */
 #define FOURS_DWORDS(a, b, c, d, e, f, g, h) \
-    _mm512_setr_epi32(a, (a) + 4, b, (b) + 4, c, (c) + 4, d, (d) + 4, e, (e) + 4, f, (f) + 4, g, \
-                      (g) + 4, h, (h) + 4)
+    _mm512_setr_epi32(a, (a) + 4, b, (b) + 4, c, (c) + 4, d, (d) + 4, e, (e) + 4, f, (f) + 4, g, (g) + 4, h, (h) + 4)
 /* 8 times a, then b. */
 #define FOURS_HALVES(a, b)    _mm512_setr_epi32(a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b)
 #define FOURS_PLUS(dwords, k) _mm512_add_epi32(dwords, _mm512_set1_epi32(k))
@@ -109,8 +101,7 @@ X86_VBMI void fours_scales_45(struct cpu_code_block *u, const void *row, int64_t
     const __m512i up = _mm512_set4_epi32(0x0b0a0908, -1, 0x07060504, -1);
     const __m512i keep = _mm512_set4_epi32(0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f);
     const char *b = row;
-    __m512i v = _mm512_inserti32x4(_mm512_castsi128_si512(x86_load16(b)),
-                                   x86_load16(b + (n > 1 ? bytes : 0)), 1);
+    __m512i v = _mm512_inserti32x4(_mm512_castsi128_si512(x86_load16(b)), x86_load16(b + (n > 1 ? bytes : 0)), 1);
 
     v = _mm512_inserti32x4(v, x86_load16(b + (n > 2 ? 2 * bytes : 0)), 2);
     v = _mm512_inserti32x4(v, x86_load16(b + (n > 3 ? 3 * bytes : 0)), 3);
@@ -123,11 +114,9 @@ X86_VBMI void fours_scales_45(struct cpu_code_block *u, const void *row, int64_t
     /* a block's 8 scales and 8 minima lie side by side */
 #define BLOCK_45(j) \
     if (j < n) \
-        _mm512_store_ps( \
-            u[j].scale, \
-            _mm512_mul_ps( \
-                _mm512_permutexvar_ps(FOURS_HALVES(2 * (j), 2 * (j) + 1), scale), \
-                _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(sm, j)))));
+        _mm512_store_ps(u[j].scale, \
+                        _mm512_mul_ps(_mm512_permutexvar_ps(FOURS_HALVES(2 * (j), 2 * (j) + 1), scale), \
+                                      _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(sm, j)))));
     EACH_4(BLOCK_45)
 #undef BLOCK_45
 }
@@ -136,8 +125,7 @@ X86_VBMI void fours_scales_45(struct cpu_code_block *u, const void *row, int64_t
  * their low nibbles are the first 16 elements. */
 X86_VBMI void fours_values(__m512i v[4], __m512i first, __m512i second, const int8_t *values)
 {
-    const __m512i table =
-        _mm512_broadcast_i32x4(_mm_xor_si128(x86_load16(values), _mm_set1_epi8(-128)));
+    const __m512i table = _mm512_broadcast_i32x4(_mm_xor_si128(x86_load16(values), _mm_set1_epi8(-128)));
     const __m512i low = FOURS_FIELDS(0, 4, 8), high = FOURS_FIELDS(32, 36, 8);
 
     /* the table four times: bits 4 and 5 are the next nibble's */
@@ -150,34 +138,32 @@ X86_VBMI void fours_values(__m512i v[4], __m512i first, __m512i second, const in
 /* Bytes of the 64 from p on, and where mask is set of those from `second` bytes further on. */
 X86_VBMI __m512i fours_fetch(const char *p, int64_t second, __m512i at, __mmask64 mask)
 {
-    return _mm512_mask_permutexvar_epi8(_mm512_permutexvar_epi8(at, _mm512_loadu_si512(p)), mask,
-                                        at, _mm512_loadu_si512(p + second));
+    return _mm512_mask_permutexvar_epi8(_mm512_permutexvar_epi8(at, _mm512_loadu_si512(p)), mask, at,
+                                        _mm512_loadu_si512(p + second));
 }
 
 /* A block from 8 of `size` bytes, whose last 16 are as in fours_values(): the first half of each,
  * then the second. */
 X86_VBMI void fours_nibbles(__m512i v[4], const char *b, int size, const int8_t *values)
 {
-    const __m512i at = _mm512_setr_epi64(FOURS_NEXT(0), FOURS_NEXT(size), FOURS_NEXT(2 * size),
-                                         FOURS_NEXT(3 * size), FOURS_NEXT(0), FOURS_NEXT(size),
-                                         FOURS_NEXT(2 * size), FOURS_NEXT(3 * size));
+    const __m512i at = _mm512_setr_epi64(FOURS_NEXT(0), FOURS_NEXT(size), FOURS_NEXT(2 * size), FOURS_NEXT(3 * size),
+                                         FOURS_NEXT(0), FOURS_NEXT(size), FOURS_NEXT(2 * size), FOURS_NEXT(3 * size));
     const __mmask64 upper = 0xffffffff00000000;
 
     /* the last end with the blocks */
-    fours_values(v, fours_fetch(b + size - 16, 4 * size, at, upper),
-                 fours_fetch(b + 4 * size - 64, 4 * size,
-                             _mm512_add_epi8(at, _mm512_set1_epi8((char)(56 - 3 * size))), upper),
-                 values);
+    fours_values(
+        v, fours_fetch(b + size - 16, 4 * size, at, upper),
+        fours_fetch(b + 4 * size - 64, 4 * size, _mm512_add_epi8(at, _mm512_set1_epi8((char)(56 - 3 * size))), upper),
+        values);
 }
 
 /* The scales that 8 blocks begin with. */
 X86_VBMI __m256 fours_halves(const char *b, int size)
 {
-    const int64_t at = FOURS_BYTES(0, 1, size, size + 1, 0) |
-                       FOURS_BYTES(2 * size, 2 * size + 1, 3 * size, 3 * size + 1, 4);
+    const int64_t at =
+        FOURS_BYTES(0, 1, size, size + 1, 0) | FOURS_BYTES(2 * size, 2 * size + 1, 3 * size, 3 * size + 1, 4);
 
-    return _mm256_cvtph_ps(
-        _mm512_castsi512_si128(fours_fetch(b, 4 * size, _mm512_set1_epi64(at), 0xff00)));
+    return _mm256_cvtph_ps(_mm512_castsi512_si128(fours_fetch(b, 4 * size, _mm512_set1_epi64(at), 0xff00)));
 }
 
 /* Bytes of a table of 128 by 64 codes, whose bit 7 may be any. */
@@ -205,8 +191,7 @@ X86_VBMI __m512i fours_upper(__m512i v, __mmask64 mask)
 /* Signs as codes of 7 bits, the low bits of each byte, completed (iq_signs()). */
 X86_VBMI __m512i fours_signs(__m512i v)
 {
-    return _mm512_gf2p8affine_epi64_epi8(
-        v, _mm512_set1_epi64(FOURS_BITS(0, 4, 0) | FOURS_BITS(4, 3, 4) | 0x7f), 0);
+    return _mm512_gf2p8affine_epi64_epi8(v, _mm512_set1_epi64(FOURS_BITS(0, 4, 0) | FOURS_BITS(4, 3, 4) | 0x7f), 0);
 }
 
 /* 8 dwords, each the low half of a qword. */
@@ -221,8 +206,8 @@ X86_VBMI void fours_masks(__m512i v[4], const void *p)
 {
     _Alignas(32) int64_t q[4];
 
-    _mm256_store_si256((void *)q, _mm256_permutevar8x32_epi32(
-                                      x86_load32(p), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+    _mm256_store_si256((void *)q,
+                       _mm256_permutevar8x32_epi32(x86_load32(p), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
     __asm__("" : "+m"(q));
     v[0] = _mm512_set1_epi64(q[0]);
     v[1] = _mm512_set1_epi64(q[1]);
@@ -248,8 +233,7 @@ X86_VBMI void fours_quads(__m512i words[2], __m512i low, __m512i high)
 }
 /* Their digits, from bit `at` of bytes on. */
 #define FOURS_DIGITS(k, at, words) \
-    _mm512_multishift_epi64_epi8(FOURS_FIELDS((k) % 2 * 32 - (at), (k) % 2 * 32 + 16 - (at), 3), \
-                                 (words)[(k) / 2])
+    _mm512_multishift_epi64_epi8(FOURS_FIELDS((k) % 2 * 32 - (at), (k) % 2 * 32 + 16 - (at), 3), (words)[(k) / 2])
 
 /* A block of an iq2 format: its 32 entries in order, each a word of 8 digits, and its signs. */
 X86_VBMI void fours_octets(__m512i v[4], __m512i entries, __m512i signs)
@@ -258,9 +242,8 @@ X86_VBMI void fours_octets(__m512i v[4], __m512i entries, __m512i signs)
     const __m512i table = _mm512_set1_epi64(0x0055677800ab9988);
 
 #define OCTETS(k) \
-    v[k] = fours_blend( \
-        _mm512_multishift_epi64_epi8(FOURS_FIELDS(8 * (k), 32 + 8 * (k), 2), entries), \
-        FOURS_SIGNS(k, 2, signs), _mm512_set1_epi8(4)); \
+    v[k] = fours_blend(_mm512_multishift_epi64_epi8(FOURS_FIELDS(8 * (k), 32 + 8 * (k), 2), entries), \
+                       FOURS_SIGNS(k, 2, signs), _mm512_set1_epi8(4)); \
     v[k] = _mm512_permutexvar_epi8(v[k], table);
     EACH_4(OCTETS)
 #undef OCTETS

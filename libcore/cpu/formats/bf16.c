@@ -19,7 +19,7 @@ TARGET_AVX512 static inline __m512 floats_avx512(const uint16_t *h)
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const uint16_t *h = row;
-    int64_t         i = 0;
+    int64_t i = 0;
 
     for (; i + 8 <= n; i += 8)
         _mm256_storeu_ps(y + i, floats_avx2(h + i));
@@ -29,7 +29,7 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const uint16_t *h = row;
-    int64_t         i = 0;
+    int64_t i = 0;
 
     for (; i + 16 <= n; i += 16)
         _mm512_storeu_ps(y + i, floats_avx512(h + i));
@@ -37,7 +37,4 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 }
 #endif
 
-const struct cpu_format cpu_format_bf16 = {
-    .type = QUANT_bf16,
-    X86_DECODERS
-};
+const struct cpu_format cpu_format_bf16 = { .type = QUANT_bf16, X86_DECODERS };

@@ -71,7 +71,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_iq2_s *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -82,7 +82,7 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const struct quant_iq2_s *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -90,9 +90,9 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-#define BLOCK   struct quant_iq2_s
-#define N_MIN   0
-#define SCALES  16
+#define BLOCK  struct quant_iq2_s
+#define N_MIN  0
+#define SCALES 16
 #define NO_AVX512
 #include "cpu/formats/iq2_body.h"
 #include "cpu/formats/acts16_256_body.h"
@@ -144,13 +144,8 @@ X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_s *b, const str
 #include "cpu/formats/acts8_vbmi_body.h"
 #endif
 
-const struct cpu_format cpu_format_iq2_s = {
-    .type = QUANT_iq2_s,
-    X86_DECODERS
-    .sub_16 = true,
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS_AVX2
-    X86_LANES
-    X86_FOURS
-};
+const struct cpu_format cpu_format_iq2_s = { .type = QUANT_iq2_s,
+                                             X86_DECODERS.sub_16 = true,
+                                             .ints = ints,
+                                             .bytes = bytes_scalar,
+                                             X86_INTS_AVX2 X86_LANES X86_FOURS };

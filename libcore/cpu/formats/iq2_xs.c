@@ -26,7 +26,7 @@ CPU_INTS(iq2_xs)
 X86_WORDS void places(struct x86_book *t, const struct quant_iq2_xs *b)
 {
     const __m256i nine = _mm256_set1_epi16(511);
-    __m256i       q0 = x86_load32(b->qs), q1 = x86_load32(b->qs + 16);
+    __m256i q0 = x86_load32(b->qs), q1 = x86_load32(b->qs + 16);
 
     _mm256_storeu_si256((void *)t->at, _mm256_and_si256(q0, nine));
     _mm256_storeu_si256((void *)(t->at + 16), _mm256_and_si256(q1, nine));
@@ -62,7 +62,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_iq2_xs *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -73,7 +73,7 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const struct quant_iq2_xs *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -81,9 +81,9 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-#define BLOCK   struct quant_iq2_xs
-#define N_MIN   0
-#define SCALES  16
+#define BLOCK  struct quant_iq2_xs
+#define N_MIN  0
+#define SCALES 16
 #define NO_AVX512
 #include "cpu/formats/iq2_body.h"
 #include "cpu/formats/acts16_256_body.h"
@@ -103,19 +103,20 @@ X86_VBMI void fours_scale(struct cpu_code_block *u, const struct quant_iq2_xs *b
 }
 
 /* The low bytes of 8 words, from byte `at` on. */
-#define LOWS(at) (FOURS_BYTES(at, (at) + 2, (at) + 4, (at) + 6, 0) | FOURS_BYTES((at) + 8, (at) + 10, (at) + 12, (at) + 14, 4))
+#define LOWS(at) \
+    (FOURS_BYTES(at, (at) + 2, (at) + 4, (at) + 6, 0) | FOURS_BYTES((at) + 8, (at) + 10, (at) + 12, (at) + 14, 4))
 
 X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_xs *b, const struct quant_iq2_xs *b1)
 {
-    const __m512i  fields = FOURS_FIELDS(9, 9, 16);
+    const __m512i fields = FOURS_FIELDS(9, 9, 16);
     const uint8_t *first = cpu_iq2xs_halves, *second = first + 512;
-    const int64_t  other = 0x4040404040404040;
-    const __m512i  low = _mm512_setr_epi64(LOWS(0), LOWS(0) | other, LOWS(16), LOWS(16) | other, LOWS(32), LOWS(32) | other,
-                                           LOWS(48), LOWS(48) | other);
-    __m512i        q0 = x86_load64(b->qs), q1 = x86_load64(b1->qs);
-    __m512i        code = _mm512_permutex2var_epi8(q0, low, q1);
-    __m512i        top = _mm512_permutex2var_epi8(q0, _mm512_add_epi8(low, _mm512_set1_epi8(1)), q1);
-    __mmask64      bit7 = _mm512_movepi8_mask(code), bit8 = _mm512_test_epi8_mask(top, _mm512_set1_epi8(1));
+    const int64_t other = 0x4040404040404040;
+    const __m512i low = _mm512_setr_epi64(LOWS(0), LOWS(0) | other, LOWS(16), LOWS(16) | other, LOWS(32),
+                                          LOWS(32) | other, LOWS(48), LOWS(48) | other);
+    __m512i q0 = x86_load64(b->qs), q1 = x86_load64(b1->qs);
+    __m512i code = _mm512_permutex2var_epi8(q0, low, q1);
+    __m512i top = _mm512_permutex2var_epi8(q0, _mm512_add_epi8(low, _mm512_set1_epi8(1)), q1);
+    __mmask64 bit7 = _mm512_movepi8_mask(code), bit8 = _mm512_test_epi8_mask(top, _mm512_set1_epi8(1));
 
 #define LOOK(half) \
     _mm512_mask_blend_epi8(bit8, fours_look_256(half, code, bit7), fours_look_256((half) + 256, code, bit7))
@@ -130,13 +131,8 @@ X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_xs *b, const st
 #include "cpu/formats/acts8_vbmi_body.h"
 #endif
 
-const struct cpu_format cpu_format_iq2_xs = {
-    .type = QUANT_iq2_xs,
-    X86_DECODERS
-    .sub_16 = true,
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS_AVX2
-    X86_LANES
-    X86_FOURS
-};
+const struct cpu_format cpu_format_iq2_xs = { .type = QUANT_iq2_xs,
+                                              X86_DECODERS.sub_16 = true,
+                                              .ints = ints,
+                                              .bytes = bytes_scalar,
+                                              X86_INTS_AVX2 X86_LANES X86_FOURS };

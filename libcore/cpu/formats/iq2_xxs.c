@@ -15,7 +15,7 @@ static void bytes_scalar(struct cpu_byte_block *u, const void *row, int64_t n)
     for (int64_t i = 0; i < n / 256; i++, b++, u++)
         for (int g = 0; g < 32; g++) {
             const uint8_t *q = b->qs + g / 4 * 8;
-            uint32_t       aux;
+            uint32_t aux;
 
             memcpy(&aux, q + 4, sizeof(aux));
             u->sub[g / 2] = (int8_t)(aux >> 28 << 1 | 1u);
@@ -30,7 +30,7 @@ CPU_INTS(iq2_xxs)
 /* Every other number of 32 bits, from the first or the second on: 4 codes each, or signs and a scale. */
 X86_WORDS __m256i numbers(const struct quant_iq2_xxs *b, int second)
 {
-    __m256  lo = _mm256_loadu_ps((const void *)b->qs), hi = _mm256_loadu_ps((const void *)(b->qs + 32));
+    __m256 lo = _mm256_loadu_ps((const void *)b->qs), hi = _mm256_loadu_ps((const void *)(b->qs + 32));
     __m256i v = _mm256_castps_si256(second ? _mm256_shuffle_ps(lo, hi, 0xdd) : _mm256_shuffle_ps(lo, hi, 0x88));
 
     return _mm256_permute4x64_epi64(v, 0xd8);
@@ -72,7 +72,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_iq2_xxs *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -83,7 +83,7 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const struct quant_iq2_xxs *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -106,9 +106,9 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq2_xxs *b)
     t->scale = _mm256_mul_ps(f, _mm256_cvtepi32_ps(x86_top_scales(numbers(b, 1))));
 }
 
-#define BLOCK   struct quant_iq2_xxs
-#define N_MIN   0
-#define SCALES  8
+#define BLOCK  struct quant_iq2_xxs
+#define N_MIN  0
+#define SCALES 8
 #define NO_AVX512
 #include "cpu/formats/acts16_256_body.h"
 
@@ -131,10 +131,10 @@ X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_xxs *b, const s
     /* of two blocks, whose groups are 8 bytes, the 8 codes of two groups each in turn */
     const __m512i at = _mm512_setr_epi32(0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30);
     const __m512i fields = FOURS_FIELDS(32, 32, 7);
-    __m512i       q0 = x86_load64(b->qs), q1 = x86_load64(b1->qs), code = _mm512_permutex2var_epi32(q0, at, q1);
-    __mmask64     bit7 = _mm512_movepi8_mask(code);
-    __m512i       low = fours_look_256(cpu_iq2xxs_halves, code, bit7);
-    __m512i       high = fours_look_256(cpu_iq2xxs_halves + 256, code, bit7);
+    __m512i q0 = x86_load64(b->qs), q1 = x86_load64(b1->qs), code = _mm512_permutex2var_epi32(q0, at, q1);
+    __mmask64 bit7 = _mm512_movepi8_mask(code);
+    __m512i low = fours_look_256(cpu_iq2xxs_halves, code, bit7);
+    __m512i high = fours_look_256(cpu_iq2xxs_halves + 256, code, bit7);
 
     fours_octets(v[0], _mm512_unpacklo_epi8(low, high), fours_signs(_mm512_multishift_epi64_epi8(fields, q0)));
     fours_octets(v[1], _mm512_unpackhi_epi8(low, high), fours_signs(_mm512_multishift_epi64_epi8(fields, q1)));
@@ -146,11 +146,5 @@ X86_VBMI void fours_pair(__m512i v[2][4], const struct quant_iq2_xxs *b, const s
 #endif
 
 const struct cpu_format cpu_format_iq2_xxs = {
-    .type = QUANT_iq2_xxs,
-    X86_DECODERS
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS_AVX2
-    X86_LANES
-    X86_FOURS
+    .type = QUANT_iq2_xxs, X86_DECODERS.ints = ints, .bytes = bytes_scalar, X86_INTS_AVX2 X86_LANES X86_FOURS
 };

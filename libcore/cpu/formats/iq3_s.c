@@ -39,8 +39,8 @@ TARGET_AVX2 static inline void scales(float scale[8], const struct quant_iq3_s *
 
     s = _mm_unpacklo_epi8(x86_low(s), x86_high(s));
     s = _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1));
-    _mm256_storeu_ps(scale, _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(b->d)),
-                                          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s))));
+    _mm256_storeu_ps(scale,
+                     _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(b->d)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s))));
 }
 
 /* A bit of qh is the high byte of each place; eights of places lie in the order of unpacking. */
@@ -79,7 +79,7 @@ X86_CODE_BOOK(struct quant_iq3_s)
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_iq3_s *b = row;
-    struct x86_block          u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         float scale[8];
@@ -106,13 +106,11 @@ TARGET_AVX512 static inline __m512i quarter(const uint16_t *grid, __m512i code, 
 TARGET_AVX512 static inline __m512i look_up(const uint8_t *q, __mmask32 h)
 {
     const uint16_t *grid = quant_iq3s_grid;
-    __m512i         code = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)q));
-    __mmask32       bit6 = _mm512_test_epi16_mask(code, _mm512_set1_epi16(64));
-    __mmask32       bit7 = _mm512_test_epi16_mask(code, _mm512_set1_epi16(128));
-    __m512i         lo = _mm512_mask_blend_epi16(bit7, quarter(grid, code, bit6),
-                                                 quarter(grid + 128, code, bit6));
-    __m512i         hi = _mm512_mask_blend_epi16(bit7, quarter(grid + 256, code, bit6),
-                                                 quarter(grid + 384, code, bit6));
+    __m512i code = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)q));
+    __mmask32 bit6 = _mm512_test_epi16_mask(code, _mm512_set1_epi16(64));
+    __mmask32 bit7 = _mm512_test_epi16_mask(code, _mm512_set1_epi16(128));
+    __m512i lo = _mm512_mask_blend_epi16(bit7, quarter(grid, code, bit6), quarter(grid + 128, code, bit6));
+    __m512i hi = _mm512_mask_blend_epi16(bit7, quarter(grid + 256, code, bit6), quarter(grid + 384, code, bit6));
 
     return _mm512_mask_blend_epi16(h, lo, hi);
 }
@@ -120,12 +118,12 @@ TARGET_AVX512 static inline __m512i look_up(const uint8_t *q, __mmask32 h)
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const struct quant_iq3_s *b = row;
-    const __m512  codes = _mm512_setr_ps(1, 3, 5, 7, 9, 11, 13, 15, /* and negative */
-                                         -1, -3, -5, -7, -9, -11, -13, -15);
+    const __m512 codes = _mm512_setr_ps(1, 3, 5, 7, 9, 11, 13, 15, /* and negative */
+                                        -1, -3, -5, -7, -9, -11, -13, -15);
     const __m512i eight = _mm512_set1_epi32(8), low = _mm512_set1_epi8(15);
 
     for (int64_t i = 0; i < n / 256; i++, b++) {
-        float    scale[8];
+        float scale[8];
         uint32_t h[2], signs[8];
 
         scales(scale, b);
@@ -133,7 +131,7 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         memcpy(signs, b->signs, sizeof(signs));
         for (int half = 0; half < 2; half++) {
             _Alignas(64) uint8_t v[2][4][16]; /* digits: first and second 16 of 4 groups of 32 */
-            __m512i              e = look_up(b->qs + 32 * half, h[half]);
+            __m512i e = look_up(b->qs + 32 * half, h[half]);
             __m512i lo = _mm512_and_si512(e, low);
             __m512i hi = _mm512_and_si512(_mm512_srli_epi16(e, 4), low);
 
@@ -141,9 +139,9 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
             _mm512_store_si512(v[1], _mm512_unpackhi_epi8(lo, hi));
             for (int g = 0; g < 4; g++, y += 32) {
                 uint32_t minus = signs[4 * half + g];
-                __m512   table = _mm512_mul_ps(codes, _mm512_set1_ps(scale[4 * half + g]));
-                __m512i  q0 = _mm512_cvtepu8_epi32(x86_load16(v[0][g]));
-                __m512i  q1 = _mm512_cvtepu8_epi32(x86_load16(v[1][g]));
+                __m512 table = _mm512_mul_ps(codes, _mm512_set1_ps(scale[4 * half + g]));
+                __m512i q0 = _mm512_cvtepu8_epi32(x86_load16(v[0][g]));
+                __m512i q1 = _mm512_cvtepu8_epi32(x86_load16(v[1][g]));
 
                 q0 = _mm512_mask_or_epi32(q0, (__mmask16)minus, q0, eight);
                 q1 = _mm512_mask_or_epi32(q1, (__mmask16)(minus >> 16), q1, eight);
@@ -177,7 +175,7 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_
 /* 32 magnitudes from their digits, times s, signed: the even bits of signs[g] and signs[g + 2], or the odd. */
 TARGET_AVX512 static inline __m512i signed_words(__m256i digits, const uint8_t *signs, __m512i s, int odd)
 {
-    __m512i  w = _mm512_cvtepu8_epi16(digits);
+    __m512i w = _mm512_cvtepu8_epi16(digits);
     uint32_t first, second;
 
     w = _mm512_add_epi16(_mm512_add_epi16(w, w), _mm512_set1_epi16(1));
@@ -199,8 +197,8 @@ TARGET_AVX512 static inline __m512i signed_words(__m256i digits, const uint8_t *
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq3_s *b)
 {
     const __m512i low = _mm512_set1_epi8(15);
-    __m256i       s = _mm256_cvtepu8_epi16(odd_scales(b));
-    uint32_t      codes[2];
+    __m256i s = _mm256_cvtepu8_epi16(odd_scales(b));
+    uint32_t codes[2];
 
     memcpy(codes, b->qh, sizeof(codes));
     /* An entry is a word of four digits: 0 and 2 are the low nibbles, even elements. */
@@ -233,9 +231,9 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_s *b)
     x86_group_scales(t, odd_scales(b), _mm256_set1_ps(_cvtsh_ss(b->d)));
 }
 
-#define BLOCK   struct quant_iq3_s
-#define N_MIN   0
-#define SCALES  8
+#define BLOCK  struct quant_iq3_s
+#define N_MIN  0
+#define SCALES 8
 #include "cpu/formats/acts16_256_body.h"
 
 #define IN_256 1
@@ -255,10 +253,10 @@ X86_VBMI void fours_scale(struct cpu_code_block *u, const struct quant_iq3_s *b)
 X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq3_s *b)
 {
     /* 128 and 1, 3 ... 15; 128 less these */
-    const __m512i  table = _mm512_set4_epi32(0x71737577, 0x797b7d7f, (int)0x8f8d8b89u, (int)0x87858381u);
+    const __m512i table = _mm512_set4_epi32(0x71737577, 0x797b7d7f, (int)0x8f8d8b89u, (int)0x87858381u);
     const uint8_t *low = cpu_iq3s_packed;
-    __m512i        code = x86_load64(b->qs), words[2], signs = fours_wide(b->signs);
-    __mmask64      bit7 = _mm512_movepi8_mask(code), bit8;
+    __m512i code = x86_load64(b->qs), words[2], signs = fours_wide(b->signs);
+    __mmask64 bit7 = _mm512_movepi8_mask(code), bit8;
 
     memcpy(&bit8, b->qh, sizeof(bit8));
     __m512i l = _mm512_mask_blend_epi8(bit8, fours_look_256(low, code, bit7), fours_look_256(low + 256, code, bit7));
@@ -276,11 +274,5 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq3_s *b)
 #endif
 
 const struct cpu_format cpu_format_iq3_s = {
-    .type = QUANT_iq3_s,
-    X86_DECODERS
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS
-    X86_LANES
-    X86_FOURS
+    .type = QUANT_iq3_s, X86_DECODERS.ints = ints, .bytes = bytes_scalar, X86_INTS X86_LANES X86_FOURS
 };

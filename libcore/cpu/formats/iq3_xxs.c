@@ -71,7 +71,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_iq3_xxs *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -82,7 +82,7 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const struct quant_iq3_xxs *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -105,9 +105,9 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq3_xxs *b)
     t->scale = _mm256_mul_ps(f, _mm256_cvtepi32_ps(x86_top_scales(x86_load32(b->aux))));
 }
 
-#define BLOCK   struct quant_iq3_xxs
-#define N_MIN   0
-#define SCALES  8
+#define BLOCK  struct quant_iq3_xxs
+#define N_MIN  0
+#define SCALES 8
 #define NO_AVX512
 #include "cpu/formats/acts16_256_body.h"
 
@@ -128,11 +128,11 @@ X86_VBMI void fours_scale(struct cpu_code_block *u, const struct quant_iq3_xxs *
 X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq3_xxs *b)
 {
     /* 128 and 4, 12, 20, 28, 36, 44, 52, 62; 128 less these */
-    const __m512i  table = _mm512_set4_epi32(0x424c545c, 0x646c747c, (int)0xbeb4aca4u, (int)0x9c948c84u);
+    const __m512i table = _mm512_set4_epi32(0x424c545c, 0x646c747c, (int)0xbeb4aca4u, (int)0x9c948c84u);
     const uint8_t *low = cpu_iq3xxs_packed;
-    __m512i        code = x86_load64(b->qs), words[2];
-    __mmask64      bit7 = _mm512_movepi8_mask(code);
-    __m512i        signs = fours_signs(_mm512_multishift_epi64_epi8(FOURS_FIELDS(0, 0, 7), fours_wide(b->aux)));
+    __m512i code = x86_load64(b->qs), words[2];
+    __mmask64 bit7 = _mm512_movepi8_mask(code);
+    __m512i signs = fours_signs(_mm512_multishift_epi64_epi8(FOURS_FIELDS(0, 0, 7), fours_wide(b->aux)));
 
     fours_quads(words, fours_look_256(low, code, bit7), fours_upper(fours_look_128(low + 256, code), bit7));
 #define PART(k) \
@@ -147,11 +147,5 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq3_xxs *b)
 #endif
 
 const struct cpu_format cpu_format_iq3_xxs = {
-    .type = QUANT_iq3_xxs,
-    X86_DECODERS
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS_AVX2
-    X86_LANES
-    X86_FOURS
+    .type = QUANT_iq3_xxs, X86_DECODERS.ints = ints, .bytes = bytes_scalar, X86_INTS_AVX2 X86_LANES X86_FOURS
 };

@@ -16,14 +16,13 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
         for (int g = 0; g < 8; g++, y += 32) {
             const int8_t *value0 = quant_iq4k_values + (b->extra >> 2 * g & 1) * 16;
             const int8_t *value1 = quant_iq4k_values + (b->extra >> 2 * g >> 1 & 1) * 16;
-            int           h = b->sh[g / 2] >> g % 2 * 4;
-            float         s0 = d * (float)(((b->sl[g] & 15) | (h & 3) << 4) - 32);
-            float         s1 = d * (float)((b->sl[g] >> 4 | (h & 12) << 2) - 32);
-            __m128i       q = x86_load16(b->qs + 16 * g);
+            int h = b->sh[g / 2] >> g % 2 * 4;
+            float s0 = d * (float)(((b->sl[g] & 15) | (h & 3) << 4) - 32);
+            float s1 = d * (float)((b->sl[g] >> 4 | (h & 12) << 2) - 32);
+            __m128i q = x86_load16(b->qs + 16 * g);
 
             x86_scale(y, _mm_shuffle_epi8(x86_load16(value0), x86_low(q)), _mm256_set1_ps(s0));
-            x86_scale(y + 16, _mm_shuffle_epi8(x86_load16(value1), x86_high(q)),
-                      _mm256_set1_ps(s1));
+            x86_scale(y + 16, _mm_shuffle_epi8(x86_load16(value1), x86_high(q)), _mm256_set1_ps(s1));
         }
     }
 }
@@ -38,11 +37,11 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         for (int g = 0; g < 8; g++, y += 32) {
             const int8_t *value0 = quant_iq4k_values + (b->extra >> 2 * g & 1) * 16;
             const int8_t *value1 = quant_iq4k_values + (b->extra >> 2 * g >> 1 & 1) * 16;
-            int           h = b->sh[g / 2] >> g % 2 * 4;
-            float         s0 = d * (float)(((b->sl[g] & 15) | (h & 3) << 4) - 32);
-            float         s1 = d * (float)((b->sl[g] >> 4 | (h & 12) << 2) - 32);
-            __m512        t0 = _mm512_mul_ps(x86_floats(x86_load16(value0)), _mm512_set1_ps(s0));
-            __m512        t1 = _mm512_mul_ps(x86_floats(x86_load16(value1)), _mm512_set1_ps(s1));
+            int h = b->sh[g / 2] >> g % 2 * 4;
+            float s0 = d * (float)(((b->sl[g] & 15) | (h & 3) << 4) - 32);
+            float s1 = d * (float)((b->sl[g] >> 4 | (h & 12) << 2) - 32);
+            __m512 t0 = _mm512_mul_ps(x86_floats(x86_load16(value0)), _mm512_set1_ps(s0));
+            __m512 t1 = _mm512_mul_ps(x86_floats(x86_load16(value1)), _mm512_set1_ps(s1));
 
             x86_look_up(y, y + 16, b->qs + 16 * g, t0, t1);
         }
@@ -50,7 +49,4 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 }
 #endif
 
-const struct cpu_format cpu_format_iq4_k = {
-    .type = QUANT_iq4_k,
-    X86_DECODERS
-};
+const struct cpu_format cpu_format_iq4_k = { .type = QUANT_iq4_k, X86_DECODERS };

@@ -30,7 +30,7 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
     const __m128i value = x86_load16(quant_iq4nl_values);
 
     for (int64_t i = 0; i < n / 32; i++, b++, y += 32) {
-        __m256  d = _mm256_set1_ps(_cvtsh_ss(b->d));
+        __m256 d = _mm256_set1_ps(_cvtsh_ss(b->d));
         __m128i q = x86_load16(b->qs);
 
         x86_scale(y, _mm_shuffle_epi8(value, x86_low(q)), d);
@@ -99,11 +99,5 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq4_nl *b)
 #endif
 
 const struct cpu_format cpu_format_iq4_nl = {
-    .type = QUANT_iq4_nl,
-    X86_DECODERS
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS_AVX2
-    X86_LANES
-    X86_FOURS
+    .type = QUANT_iq4_nl, X86_DECODERS.ints = ints, .bytes = bytes_scalar, X86_INTS_AVX2 X86_LANES X86_FOURS
 };

@@ -36,8 +36,8 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
         float d = _cvtsh_ss(b->d);
 
         for (int g = 0; g < 8; g++) {
-            int     s = (b->sl[g / 2] >> g % 2 * 4 & 15) | (b->sh >> 2 * g & 3) << 4;
-            __m256  scale = _mm256_set1_ps(d * (float)(s - 32));
+            int s = (b->sl[g / 2] >> g % 2 * 4 & 15) | (b->sh >> 2 * g & 3) << 4;
+            __m256 scale = _mm256_set1_ps(d * (float)(s - 32));
             __m128i q = x86_load16(b->qs + 16 * g);
 
             x86_scale(y + 32 * g, _mm_shuffle_epi8(value, x86_low(q)), scale);
@@ -55,7 +55,7 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
         float d = _cvtsh_ss(b->d);
 
         for (int g = 0; g < 8; g++) {
-            int    s = (b->sl[g / 2] >> g % 2 * 4 & 15) | (b->sh >> 2 * g & 3) << 4;
+            int s = (b->sl[g / 2] >> g % 2 * 4 & 15) | (b->sh >> 2 * g & 3) << 4;
             __m512 table = _mm512_mul_ps(value, _mm512_set1_ps(d * (float)(s - 32)));
 
             x86_look_up(y + 32 * g, y + 32 * g + 16, b->qs + 16 * g, table, table);
@@ -68,7 +68,7 @@ TARGET_AVX2 static inline __m256i scales(const struct quant_iq4_xs *b)
 {
     const __m256i low = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     const __m256i high = _mm256_setr_epi32(12, 14, 16, 18, 20, 22, 24, 26); /* of d and sh: bits to 4 and 5 */
-    int           d_sh, sl;
+    int d_sh, sl;
 
     memcpy(&d_sh, b, sizeof(d_sh));
     memcpy(&sl, b->sl, sizeof(sl));
@@ -95,7 +95,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq4_xs *b)
 {
     const __m512i value = _mm512_broadcast_i32x4(x86_load16(quant_iq4nl_values));
     const __m512i nibble = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4), low = _mm512_set1_epi8(15);
-    __m256i       s = _mm256_castsi128_si256(_mm256_cvtepi32_epi16(scales(b)));
+    __m256i s = _mm256_castsi128_si256(_mm256_cvtepi32_epi16(scales(b)));
 
 #define CODES(c, h, pick) \
     do { \
@@ -126,9 +126,9 @@ X86_WORDS __m256i lane_codes(const struct quant_iq4_xs *b, int g, int h)
     return x86_values(q, quant_iq4nl_values);
 }
 
-#define BLOCK   struct quant_iq4_xs
-#define N_MIN   0
-#define SCALES  8
+#define BLOCK  struct quant_iq4_xs
+#define N_MIN  0
+#define SCALES 8
 #include "cpu/formats/acts16_256_body.h"
 
 #define IN_256 1
@@ -148,10 +148,12 @@ X86_VBMI void fours_scale(struct cpu_code_block *u, const struct quant_iq4_xs *b
 
 X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq4_xs *b)
 {
-    const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14), odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
-    __m512i       q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
+    const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14),
+                  odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
+    __m512i q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
 
-    fours_values(v, _mm512_permutex2var_epi64(q0, even, q1), _mm512_permutex2var_epi64(q0, odd, q1), quant_iq4nl_values);
+    fours_values(v, _mm512_permutex2var_epi64(q0, even, q1), _mm512_permutex2var_epi64(q0, odd, q1),
+                 quant_iq4nl_values);
 }
 
 #define SUB_16 0
@@ -171,14 +173,14 @@ X86_VBMI void lay_block(char *head, char *part, const char *const row[16], int64
 X86_VBMI void columns_numbers(const struct columns_numbers *to, const char *head)
 {
     const __m512i first = columns_dword(head, 0), low = columns_dword(head, 1);
-    const __m512  d = columns_halves(first, false);
+    const __m512 d = columns_halves(first, false);
 
 #define NUMBERS(g) \
     { \
-        const __m512i s = \
-            _mm512_or_si512(columns_bits(low, 4 * (g), 15), _mm512_slli_epi32(columns_bits(first, 16 + 2 * (g), 3), 4)); \
+        const __m512i s = _mm512_or_si512(columns_bits(low, 4 * (g), 15), \
+                                          _mm512_slli_epi32(columns_bits(first, 16 + 2 * (g), 3), 4)); \
 \
-        _mm512_store_ps(to->scale[(g) * to->pitch], \
+        _mm512_store_ps(to->scale[(g)*to->pitch], \
                         _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_sub_epi32(s, _mm512_set1_epi32(32))))); \
     }
     EACH_8(NUMBERS)
@@ -188,8 +190,8 @@ X86_VBMI void columns_numbers(const struct columns_numbers *to, const char *head
 X86_VBMI __m512i columns_code(const char *head, const char *part, int g, const int odd, const int i, const bool more)
 {
     /* four times: bits 4 and 5 of what is looked up may be any */
-    const __m512i values = _mm512_broadcast_i32x4(
-        _mm_xor_si128(x86_load16(quant_iq4nl_values), _mm_set1_epi8(more ? -128 : 0)));
+    const __m512i values =
+        _mm512_broadcast_i32x4(_mm_xor_si128(x86_load16(quant_iq4nl_values), _mm_set1_epi8(more ? -128 : 0)));
     const __m512i v = columns_dword(part, i % 4);
 
     (void)head;
@@ -201,15 +203,8 @@ X86_VBMI __m512i columns_code(const char *head, const char *part, int g, const i
 #include "cpu/formats/acts8_laid_body.h"
 #endif
 
-const struct cpu_format cpu_format_iq4_xs = {
-    .type = QUANT_iq4_xs,
-    X86_DECODERS
-    .wide = true,
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS
-    X86_LANES
-    X86_FOURS
-    X86_COLUMNS
-    X86_LAID
-};
+const struct cpu_format cpu_format_iq4_xs = { .type = QUANT_iq4_xs,
+                                              X86_DECODERS.wide = true,
+                                              .ints = ints,
+                                              .bytes = bytes_scalar,
+                                              X86_INTS X86_LANES X86_FOURS X86_COLUMNS X86_LAID };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* iq_bytes.h - code books of the iq formats (quant/iq_grids.h) as vector code takes them.   room: cpu (base quant ops) */
+/* iq_bytes.h - code books of the iq formats (quant/iq_grids.h) as vector code takes them.   room: cpu */
 #ifndef CPU_FORMATS_IQ_BYTES_H
 #define CPU_FORMATS_IQ_BYTES_H
 #include <stdint.h>

@@ -30,7 +30,7 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
     const __m128i value = x86_load16(quant_fp4_values);
 
     for (int64_t i = 0; i < n / 32; i++, b++, y += 32) {
-        __m256  d = _mm256_set1_ps(mxfp4_half_scale(b->e));
+        __m256 d = _mm256_set1_ps(mxfp4_half_scale(b->e));
         __m128i q = x86_load16(b->qs);
 
         x86_scale(y, _mm_shuffle_epi8(value, x86_low(q)), d);
@@ -116,11 +116,5 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_mxfp4 *b)
 #endif
 
 const struct cpu_format cpu_format_mxfp4 = {
-    .type = QUANT_mxfp4,
-    X86_DECODERS
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS_AVX2
-    X86_LANES
-    X86_FOURS
+    .type = QUANT_mxfp4, X86_DECODERS.ints = ints, .bytes = bytes_scalar, X86_INTS_AVX2 X86_LANES X86_FOURS
 };

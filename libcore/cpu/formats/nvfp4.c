@@ -39,7 +39,4 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 }
 #endif
 
-const struct cpu_format cpu_format_nvfp4 = {
-    .type = QUANT_nvfp4,
-    X86_DECODERS
-};
+const struct cpu_format cpu_format_nvfp4 = { .type = QUANT_nvfp4, X86_DECODERS };

@@ -14,7 +14,7 @@ static void bytes_scalar(struct cpu_byte_block *u, const void *row, int64_t n)
 
         for (int g = 0; g < 16; g++) {
             const uint8_t *q = b->qs + g / 8 * 32 + g % 2 * 16;
-            int            shift = g % 8 / 2 * 2;
+            int shift = g % 8 / 2 * 2;
 
             u->sub[g] = (int8_t)(b->sc[g] & 15);
             u->scale[g / 2] = d;
@@ -31,7 +31,7 @@ CPU_INTS(q2_k)
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q2_k *b)
 {
     const __m256i three = _mm256_set1_epi8(3);
-    __m128i       sc = x86_load16(b->sc);
+    __m128i sc = x86_load16(b->sc);
 
     x86_scale(u->scale, x86_low(sc), _mm256_set1_ps(_cvtsh_ss(b->d)));
     x86_scale(u->min, x86_high(sc), _mm256_set1_ps(_cvtsh_ss(b->dmin)));
@@ -46,7 +46,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q2
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_q2_k *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -57,7 +57,7 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const struct quant_q2_k *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -68,7 +68,7 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q2_k *b)
 {
     __m128i sc = x86_load16(b->sc), s = x86_low(sc), m = x86_high(sc);
-    float   dmin = _cvtsh_ss(b->dmin);
+    float dmin = _cvtsh_ss(b->dmin);
 
     x86_scales_16(t, s);
     min[0] = x86_floats_of(m, dmin);
@@ -88,8 +88,8 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)
 {
     const __m512i three = _mm512_set1_epi16(3);
-    __m128i       sc = x86_load16(b->sc);
-    __m256i       s = _mm256_cvtepu8_epi16(x86_low(sc));
+    __m128i sc = x86_load16(b->sc);
+    __m256i s = _mm256_cvtepu8_epi16(x86_low(sc));
 
     u->min = x86_times(x86_high(sc), _cvtsh_ss(b->dmin));
 #define CODES(c, h) \
@@ -109,9 +109,9 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q2_k *b)
 {
     const __m128i even_odd = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-    __m128i       sc = x86_load16(b->sc), m = _mm_shuffle_epi8(x86_high(sc), even_odd);
-    __m128        d;
-    int32_t       both;
+    __m128i sc = x86_load16(b->sc), m = _mm_shuffle_epi8(x86_high(sc), even_odd);
+    __m128 d;
+    int32_t both;
 
     memcpy(&both, &b->d, sizeof(both));
     d = _mm_cvtph_ps(_mm_cvtsi32_si128(both));
@@ -127,9 +127,9 @@ X86_WORDS __m256i lane_codes(const struct quant_q2_k *b, int g)
     return _mm256_and_si256(_mm256_srli_epi16(x86_load32(b->qs + g / 4 * 32), g % 4 * 2), _mm256_set1_epi8(3));
 }
 
-#define BLOCK   struct quant_q2_k
-#define N_MIN   16
-#define SCALES  16
+#define BLOCK  struct quant_q2_k
+#define N_MIN  16
+#define SCALES 16
 #include "cpu/formats/acts16_256_body.h"
 
 #define IN_256 1
@@ -143,7 +143,7 @@ X86_WORDS __m256i lane_codes(const struct quant_q2_k *b, int g)
 X86_VBMI void fours_scale(struct cpu_code_block *u, const struct quant_q2_k *b)
 {
     const __m128i halves = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-    __m128i       sc = x86_load16(b->sc);
+    __m128i sc = x86_load16(b->sc);
 
     fours_subs(u, _cvtsh_ss(b->d), x86_low(sc));
     _mm512_storeu_ps(u->min, x86_times(_mm_shuffle_epi8(x86_high(sc), halves), _cvtsh_ss(b->dmin)));
@@ -152,9 +152,10 @@ X86_VBMI void fours_scale(struct cpu_code_block *u, const struct quant_q2_k *b)
 X86_VBMI void fours_codes(__m512i v[4], const struct quant_q2_k *b)
 {
     const __m512i at = FOURS_DWORDS(0, 0, 0, 0, 8, 8, 8, 8);
-    const __m512i two = _mm512_setr_epi64(FOURS_BITS(0, 2, 0), FOURS_BITS(2, 2, 0), FOURS_BITS(4, 2, 0), FOURS_BITS(6, 2, 0),
-                                          FOURS_BITS(0, 2, 0), FOURS_BITS(2, 2, 0), FOURS_BITS(4, 2, 0), FOURS_BITS(6, 2, 0));
-    __m512i       q = x86_load64(b->qs);
+    const __m512i two =
+        _mm512_setr_epi64(FOURS_BITS(0, 2, 0), FOURS_BITS(2, 2, 0), FOURS_BITS(4, 2, 0), FOURS_BITS(6, 2, 0),
+                          FOURS_BITS(0, 2, 0), FOURS_BITS(2, 2, 0), FOURS_BITS(4, 2, 0), FOURS_BITS(6, 2, 0));
+    __m512i q = x86_load64(b->qs);
 
 #define PART(k) v[k] = _mm512_gf2p8affine_epi64_epi8(_mm512_permutexvar_epi32(FOURS_PLUS(at, k), q), two, 0);
     EACH_4(PART)
@@ -165,14 +166,9 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q2_k *b)
 #include "cpu/formats/acts8_vbmi_body.h"
 #endif
 
-const struct cpu_format cpu_format_q2_k = {
-    .type = QUANT_q2_k,
-    X86_DECODERS
-    .n_min = 16,
-    .sub_16 = true,
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS
-    X86_LANES
-    X86_FOURS
-};
+const struct cpu_format cpu_format_q2_k = { .type = QUANT_q2_k,
+                                            X86_DECODERS.n_min = 16,
+                                            .sub_16 = true,
+                                            .ints = ints,
+                                            .bytes = bytes_scalar,
+                                            X86_INTS X86_LANES X86_FOURS };

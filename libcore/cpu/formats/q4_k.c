@@ -11,13 +11,13 @@ static void bytes_scalar(struct cpu_byte_block *u, const void *row, int64_t n)
     const struct quant_q4_k *b = row;
 
     for (int64_t i = 0; i < n / 256; i++, b++, u++) {
-        float   d = half_to_f32(b->d), dmin = half_to_f32(b->dmin);
+        float d = half_to_f32(b->d), dmin = half_to_f32(b->dmin);
         uint8_t sm[16];
 
         k_scales_45(sm, b->sc);
         for (int g = 0; g < 8; g++) {
             const uint8_t *q = b->qs + g / 2 * 32;
-            int            shift = g % 2 * 4;
+            int shift = g % 2 * 4;
 
             u->sub[2 * g] = u->sub[2 * g + 1] = (int8_t)sm[g];
             u->scale[g] = d;
@@ -34,7 +34,7 @@ CPU_INTS(q4_k)
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q4_k *b)
 {
     const __m256i low = _mm256_set1_epi8(15);
-    uint8_t       sm[16];
+    uint8_t sm[16];
 
     k_scales_45(sm, b->sc);
     x86_scales_45(u, x86_load16(sm), _cvtsh_ss(b->d), _cvtsh_ss(b->dmin));
@@ -49,7 +49,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q4
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_q4_k *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -88,7 +88,7 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q4_k
 X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q4_k *b, int g)
 {
     const __m256i low = _mm256_set1_epi16(15);
-    __m256i       q = x86_load32(b->qs + g / 2 * 32);
+    __m256i q = x86_load32(b->qs + g / 2 * 32);
 
     (void)t;
     w[0] = _mm256_and_si256(g % 2 == 0 ? q : _mm256_srli_epi16(q, 4), low);
@@ -98,8 +98,8 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q4_k *b)
 {
     const __m512i low = _mm512_set1_epi16(15);
-    __m128i       sm = x86_scales_minima(b);
-    __m256i       s = _mm256_cvtepu8_epi16(sm);
+    __m128i sm = x86_scales_minima(b);
+    __m256i s = _mm256_cvtepu8_epi16(sm);
 
     u->min = _mm512_castps256_ps512(x86_floats_of(_mm_unpackhi_epi64(sm, sm), _cvtsh_ss(b->dmin)));
 #define HALF(c) \
@@ -122,9 +122,9 @@ X86_WORDS __m256i lane_codes(const struct quant_q4_k *b, int g, int h)
     return x86_nibble(x86_load_two(p, p + 64), g % 2 > 0);
 }
 
-#define BLOCK   struct quant_q4_k
-#define N_MIN   8
-#define SCALES  8
+#define BLOCK  struct quant_q4_k
+#define N_MIN  8
+#define SCALES 8
 #include "cpu/formats/acts16_256_body.h"
 
 #define IN_256 1
@@ -140,10 +140,9 @@ X86_WORDS __m256i lane_codes(const struct quant_q4_k *b, int g, int h)
 X86_VBMI void fours_codes(__m512i v[4], const struct quant_q4_k *b)
 {
     const __m512i at = FOURS_DWORDS(0, 0, 8, 8, 16, 16, 24, 24), nibble = FOURS_NIBBLES;
-    __m512i       q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
+    __m512i q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
 
-#define PART(k) \
-    v[k] = _mm512_gf2p8affine_epi64_epi8(_mm512_permutex2var_epi32(q0, FOURS_PLUS(at, k), q1), nibble, 0);
+#define PART(k) v[k] = _mm512_gf2p8affine_epi64_epi8(_mm512_permutex2var_epi32(q0, FOURS_PLUS(at, k), q1), nibble, 0);
     EACH_4(PART)
 #undef PART
 }
@@ -177,15 +176,8 @@ X86_VBMI __m512i columns_code(const char *head, const char *part, int g, const i
 #include "cpu/formats/acts8_laid_body.h"
 #endif
 
-const struct cpu_format cpu_format_q4_k = {
-    .type = QUANT_q4_k,
-    X86_DECODERS
-    .n_min = 8,
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS
-    X86_LANES
-    X86_FOURS
-    X86_COLUMNS
-    X86_LAID
-};
+const struct cpu_format cpu_format_q4_k = { .type = QUANT_q4_k,
+                                            X86_DECODERS.n_min = 8,
+                                            .ints = ints,
+                                            .bytes = bytes_scalar,
+                                            X86_INTS X86_LANES X86_FOURS X86_COLUMNS X86_LAID };

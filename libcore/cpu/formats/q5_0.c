@@ -31,7 +31,7 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
     const struct quant_q5_0 *b = row;
 
     for (int64_t i = 0; i < n / 32; i++, b++, y += 32) {
-        __m256  d = _mm256_set1_ps(_cvtsh_ss(b->d));
+        __m256 d = _mm256_set1_ps(_cvtsh_ss(b->d));
         __m256i v = _mm256_sub_epi8(x86_five_bits(b->qs, b->qh), _mm256_set1_epi8(16));
 
         x86_scale(y, _mm256_castsi256_si128(v), d);
@@ -57,7 +57,7 @@ X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q5_0 *b)
 X86_WORDS __m256i lane_codes(const struct quant_q5_0 *b, int g, int h)
 {
     const __m128i spread = _mm_set_epi64x(0x0101010101010101, 0);
-    uint16_t      first, second;
+    uint16_t first, second;
 
     memcpy(&first, b[g].qh + 2 * h, sizeof(first));
     memcpy(&second, b[g + 4].qh + 2 * h, sizeof(second));
@@ -85,19 +85,20 @@ X86_WORDS __m256i lane_codes(const struct quant_q5_0 *b, int g, int h)
 X86_VBMI __m512i bytes_at(const struct quant_q5_0 *b, __m512i at, __mmask64 mask)
 {
     const char *p = (const char *)b;
-    __m512i     v = _mm512_permutex2var_epi8(_mm512_loadu_si512(p), at, _mm512_loadu_si512(p + 64));
+    __m512i v = _mm512_permutex2var_epi8(_mm512_loadu_si512(p), at, _mm512_loadu_si512(p + 64));
 
     /* the last 64 begin at 112 */
-    return _mm512_mask_permutexvar_epi8(v, mask, _mm512_add_epi8(at, _mm512_set1_epi8(16)), _mm512_loadu_si512(p + 112));
+    return _mm512_mask_permutexvar_epi8(v, mask, _mm512_add_epi8(at, _mm512_set1_epi8(16)),
+                                        _mm512_loadu_si512(p + 112));
 }
 /* The same 8 bytes of all blocks, and more than 127 of these places. */
 #define BYTE_OF(g, at, i) ((int64_t)((uint64_t)((22 * (g) + (at) + (i)) & 255) << 8 * (i)))
 #define EIGHT_OF(g, at) \
-    (BYTE_OF(g, at, 0) | BYTE_OF(g, at, 1) | BYTE_OF(g, at, 2) | BYTE_OF(g, at, 3) | BYTE_OF(g, at, 4) | BYTE_OF(g, at, 5) | \
-     BYTE_OF(g, at, 6) | BYTE_OF(g, at, 7))
+    (BYTE_OF(g, at, 0) | BYTE_OF(g, at, 1) | BYTE_OF(g, at, 2) | BYTE_OF(g, at, 3) | BYTE_OF(g, at, 4) | \
+     BYTE_OF(g, at, 5) | BYTE_OF(g, at, 6) | BYTE_OF(g, at, 7))
 #define EIGHTS(at) \
-    _mm512_setr_epi64(EIGHT_OF(0, at), EIGHT_OF(1, at), EIGHT_OF(2, at), EIGHT_OF(3, at), EIGHT_OF(4, at), EIGHT_OF(5, at), \
-                      EIGHT_OF(6, at), EIGHT_OF(7, at))
+    _mm512_setr_epi64(EIGHT_OF(0, at), EIGHT_OF(1, at), EIGHT_OF(2, at), EIGHT_OF(3, at), EIGHT_OF(4, at), \
+                      EIGHT_OF(5, at), EIGHT_OF(6, at), EIGHT_OF(7, at))
 #define BEYOND(at) _mm512_movepi8_mask(at)
 
 X86_VBMI void fours_scale(struct cpu_code_block *u, const struct quant_q5_0 *b)
@@ -111,8 +112,9 @@ X86_VBMI void fours_scale(struct cpu_code_block *u, const struct quant_q5_0 *b)
 X86_VBMI void fours_codes(__m512i v[4], const struct quant_q5_0 *b)
 {
     /* 112 and five bits; further bits are any */
-    const __m256i half = _mm256_add_epi8(_mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
-                                                          20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31), _mm256_set1_epi8(112));
+    const __m256i half = _mm256_add_epi8(_mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17,
+                                                          18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31),
+                                         _mm256_set1_epi8(112));
     const __m512i table = _mm512_broadcast_i64x4(half);
     const __m512i low = FOURS_FIELDS(0, 4, 8), high = FOURS_FIELDS(32, 36, 8);
     const __m512i at_h = EIGHTS(2), at = EIGHTS(6), at_2 = EIGHTS(14);
@@ -132,11 +134,5 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q5_0 *b)
 #endif
 
 const struct cpu_format cpu_format_q5_0 = {
-    .type = QUANT_q5_0,
-    X86_DECODER
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS_AVX2
-    X86_LANES
-    X86_FOURS
+    .type = QUANT_q5_0, X86_DECODER.ints = ints, .bytes = bytes_scalar, X86_INTS_AVX2 X86_LANES X86_FOURS
 };

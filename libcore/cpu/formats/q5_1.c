@@ -10,7 +10,7 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
     const struct quant_q5_1 *b = row;
 
     for (int64_t i = 0; i < n / 32; i++, b++, y += 32) {
-        __m256  d = _mm256_set1_ps(_cvtsh_ss(b->d)), less = _mm256_set1_ps(-_cvtsh_ss(b->m));
+        __m256 d = _mm256_set1_ps(_cvtsh_ss(b->d)), less = _mm256_set1_ps(-_cvtsh_ss(b->m));
         __m256i v = x86_five_bits(b->qs, b->qh);
 
         x86_scale_min(y, _mm256_castsi256_si128(v), d, less);
@@ -19,7 +19,4 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 }
 #endif
 
-const struct cpu_format cpu_format_q5_1 = {
-    .type = QUANT_q5_1,
-    X86_DECODER
-};
+const struct cpu_format cpu_format_q5_1 = { .type = QUANT_q5_1, X86_DECODER };

@@ -11,13 +11,13 @@ static void bytes_scalar(struct cpu_byte_block *u, const void *row, int64_t n)
     const struct quant_q5_k *b = row;
 
     for (int64_t i = 0; i < n / 256; i++, b++, u++) {
-        float   d = half_to_f32(b->d), dmin = half_to_f32(b->dmin);
+        float d = half_to_f32(b->d), dmin = half_to_f32(b->dmin);
         uint8_t sm[16];
 
         k_scales_45(sm, b->sc);
         for (int g = 0; g < 8; g++) {
             const uint8_t *q = b->qs + g / 2 * 32;
-            int            shift = g % 2 * 4;
+            int shift = g % 2 * 4;
 
             u->sub[2 * g] = u->sub[2 * g + 1] = (int8_t)sm[g];
             u->scale[g] = d;
@@ -34,8 +34,8 @@ CPU_INTS(q5_k)
 TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q5_k *b)
 {
     const __m256i one = _mm256_set1_epi8(1), low = _mm256_set1_epi8(15);
-    __m256i       h = _mm256_loadu_si256((const void *)b->qh);
-    uint8_t       sm[16];
+    __m256i h = _mm256_loadu_si256((const void *)b->qh);
+    uint8_t sm[16];
 
     k_scales_45(sm, b->sc);
     x86_scales_45(u, x86_load16(sm), _cvtsh_ss(b->d), _cvtsh_ss(b->dmin));
@@ -53,7 +53,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q5
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_q5_k *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -64,7 +64,7 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const struct quant_q5_k *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -94,15 +94,15 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q5_k *b)
 {
     const __m512i low = _mm512_set1_epi8(15), fifth = _mm512_set1_epi8(16);
-    __m512i       qh = x86_twice(b->qh);
-    __m128i       sm = x86_scales_minima(b);
-    __m256i       s = _mm256_cvtepu8_epi16(sm);
+    __m512i qh = x86_twice(b->qh);
+    __m128i sm = x86_scales_minima(b);
+    __m256i s = _mm256_cvtepu8_epi16(sm);
 
     u->min = _mm512_castps256_ps512(x86_floats_of(_mm_unpackhi_epi64(sm, sm), _cvtsh_ss(b->dmin)));
 #define CODES(c, h) \
     do { \
         __m512i q = _mm512_srli_epi16(_mm512_loadu_si512(b->qs + 64 * (c)), 4 * (h)); \
-        __m512i top = X86_TURN(qh, 4 * (c) + (h) - 4, 4 * (c) + (h) - 2); \
+        __m512i top = X86_TURN(qh, 4 * (c) + (h)-4, 4 * (c) + (h)-2); \
         q = _mm512_or_si512(_mm512_and_si512(q, low), _mm512_and_si512(top, fifth)); \
         X86_STORE(u, c, h, X86_EVEN(q), X86_ODD(q), x86_word(s, 4 * (c) + (h))); \
     } while (0)
@@ -117,15 +117,15 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q5_k *b)
 X86_WORDS __m256i lane_codes(const struct quant_q5_k *b, int g, int h)
 {
     const uint8_t *p = b->qs + g / 2 * 32 + 16 * h;
-    __m256i        q = x86_load_two(p, p + 64), top = _mm256_broadcastsi128_si256(x86_load16(b->qh + 16 * h));
+    __m256i q = x86_load_two(p, p + 64), top = _mm256_broadcastsi128_si256(x86_load16(b->qh + 16 * h));
 
     top = x86_bit(_mm256_srlv_epi32(top, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4)), g, 4);
     return _mm256_or_si256(x86_nibble(q, g % 2 > 0), _mm256_and_si256(top, _mm256_set1_epi8(16)));
 }
 
-#define BLOCK   struct quant_q5_k
-#define N_MIN   8
-#define SCALES  8
+#define BLOCK  struct quant_q5_k
+#define N_MIN  8
+#define SCALES 8
 #include "cpu/formats/acts16_256_body.h"
 
 #define IN_256 1
@@ -141,9 +141,10 @@ X86_WORDS __m256i lane_codes(const struct quant_q5_k *b, int g, int h)
 X86_VBMI void fours_codes(__m512i v[4], const struct quant_q5_k *b)
 {
     const __m512i at = FOURS_DWORDS(0, 0, 8, 8, 16, 16, 24, 24), nibble = FOURS_NIBBLES;
-    const __m512i fifth = _mm512_setr_epi64(FOURS_BITS(0, 1, 4), FOURS_BITS(1, 1, 4), FOURS_BITS(2, 1, 4), FOURS_BITS(3, 1, 4),
-                                            FOURS_BITS(4, 1, 4), FOURS_BITS(5, 1, 4), FOURS_BITS(6, 1, 4), FOURS_BITS(7, 1, 4));
-    __m512i       q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
+    const __m512i fifth =
+        _mm512_setr_epi64(FOURS_BITS(0, 1, 4), FOURS_BITS(1, 1, 4), FOURS_BITS(2, 1, 4), FOURS_BITS(3, 1, 4),
+                          FOURS_BITS(4, 1, 4), FOURS_BITS(5, 1, 4), FOURS_BITS(6, 1, 4), FOURS_BITS(7, 1, 4));
+    __m512i q0 = x86_load64(b->qs), q1 = x86_load64(b->qs + 64);
 
     fours_masks(v, b->qh);
 #define PART(k) \
@@ -183,15 +184,8 @@ X86_VBMI __m512i columns_code(const char *head, const char *part, int g, const i
 #include "cpu/formats/acts8_laid_body.h"
 #endif
 
-const struct cpu_format cpu_format_q5_k = {
-    .type = QUANT_q5_k,
-    X86_DECODERS
-    .n_min = 8,
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS
-    X86_LANES
-    X86_FOURS
-    X86_COLUMNS
-    X86_LAID
-};
+const struct cpu_format cpu_format_q5_k = { .type = QUANT_q5_k,
+                                            X86_DECODERS.n_min = 8,
+                                            .ints = ints,
+                                            .bytes = bytes_scalar,
+                                            X86_INTS X86_LANES X86_FOURS X86_COLUMNS X86_LAID };

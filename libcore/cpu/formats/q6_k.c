@@ -13,7 +13,7 @@ static void bytes_scalar(struct cpu_byte_block *u, const void *row, int64_t n)
         for (int g = 0; g < 16; g++) {
             const uint8_t *lo = b->ql + g / 8 * 64 + g % 4 * 16;
             const uint8_t *hi = b->qh + g / 8 * 32 + g % 2 * 16;
-            int            nibble = g % 8 / 4 * 4, pair = g % 8 / 2 * 2;
+            int nibble = g % 8 / 4 * 4, pair = g % 8 / 2 * 2;
 
             u->sub[g] = b->sc[g];
             u->scale[g / 2] = half_to_f32(b->d);
@@ -53,7 +53,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q6
 TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 {
     const struct quant_q6_k *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -64,7 +64,7 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
 TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 {
     const struct quant_q6_k *b = row;
-    struct x86_block        u;
+    struct x86_block u;
 
     for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
         unpack(&u, b);
@@ -85,7 +85,7 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     const __m256i first = _mm256_set1_epi32(0x1000f0e0);
     const __m256i second = _mm256_broadcastsi128_si256(_mm_setr_epi32(-0x1f1f1f20, -0x0f0f0f10, 0, 0x10101010));
     const __m256i low = _mm256_set1_epi8(15);
-    __m256i       q = x86_load32(b->ql + g / 4 * 64 + g % 2 * 32), h = x86_load32(b->qh + g / 4 * 32);
+    __m256i q = x86_load32(b->ql + g / 4 * 64 + g % 2 * 32), h = x86_load32(b->qh + g / 4 * 32);
 
     (void)t;
     q = _mm256_and_si256(g % 4 < 2 ? q : _mm256_srli_epi16(q, 4), low);
@@ -96,12 +96,12 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
 X86_WHOLE float whole(struct x86_ints *u, const struct quant_q6_k *b)
 {
     const __m512i low = _mm512_set1_epi8(15), top = _mm512_set1_epi8(48);
-    __m256i       s = _mm256_cvtepi8_epi16(x86_load16(b->sc));
+    __m256i s = _mm256_cvtepi8_epi16(x86_load16(b->sc));
 
 #define CODES(c, h) \
     do { \
         __m512i q = X86_SHIFT(x86_twice(b->ql + 64 * (c) + 32 * (h)), 0, 4); \
-        __m512i t = X86_TURN(x86_twice(b->qh + 32 * (c)), 2 * (h) - 4, 2 * (h)); \
+        __m512i t = X86_TURN(x86_twice(b->qh + 32 * (c)), 2 * (h)-4, 2 * (h)); \
         q = _mm512_or_si512(_mm512_and_si512(q, low), _mm512_and_si512(t, top)); \
         X86_STORE(u, c, h, X86_LESS(X86_EVEN(q), 32), X86_LESS(X86_ODD(q), 32), x86_two_words(s, 4 * (c) + (h))); \
     } while (0)
@@ -127,9 +127,9 @@ X86_WORDS __m256i lane_codes(const struct quant_q6_k *b, int g)
     return _mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(48)));
 }
 
-#define BLOCK   struct quant_q6_k
-#define N_MIN   0
-#define SCALES  16
+#define BLOCK  struct quant_q6_k
+#define N_MIN  0
+#define SCALES 16
 #include "cpu/formats/acts16_256_body.h"
 
 #define IN_256 1
@@ -187,12 +187,13 @@ X86_VBMI void columns_numbers(const struct columns_numbers *to, const char *head
     const __m512 d = _mm512_cvtph_ps(x86_load32(head + 256)), quarter = _mm512_set1_ps(0.25f);
 
 #define SUB(g, half) \
-    _mm512_store_ps(to->sub[(g) * to->pitch][half], \
-                    _mm512_mul_ps(quarter, _mm512_cvtepi32_ps(_mm512_srai_epi32( \
-                                               _mm512_slli_epi32(columns_dword(head, (g) / 2), \
-                                                                 24 - (g) % 2 * 16 - 8 * (half)), 24))));
+    _mm512_store_ps( \
+        to->sub[(g)*to->pitch][half], \
+        _mm512_mul_ps(quarter, \
+                      _mm512_cvtepi32_ps(_mm512_srai_epi32( \
+                          _mm512_slli_epi32(columns_dword(head, (g) / 2), 24 - (g) % 2 * 16 - 8 * (half)), 24))));
 #define NUMBERS(g) \
-    _mm512_store_ps(to->scale[(g) * to->pitch], d); \
+    _mm512_store_ps(to->scale[(g)*to->pitch], d); \
     SUB(g, 0) \
     SUB(g, 1)
     EACH_8(NUMBERS)
@@ -202,7 +203,7 @@ X86_VBMI void columns_numbers(const struct columns_numbers *to, const char *head
 
 X86_VBMI __m512i columns_code(const char *head, const char *part, int g, const int odd, const int i, const bool more)
 {
-    const int     nibble = g % 4 / 2 * 4;
+    const int nibble = g % 4 / 2 * 4;
     const __m512i v = _mm512_or_si512(columns_move(columns_dword(part, 8 * odd + i), FOURS_BITS(0, 4, 2) << nibble),
                                       columns_move(columns_dword(part, 16 + i), FOURS_BITS(2 * odd, 2, 6) << nibble));
 
@@ -213,16 +214,9 @@ X86_VBMI __m512i columns_code(const char *head, const char *part, int g, const i
 #include "cpu/formats/acts8_laid_body.h"
 #endif
 
-const struct cpu_format cpu_format_q6_k = {
-    .type = QUANT_q6_k,
-    X86_DECODERS
-    .wide = true,
-    .sub_16 = true,
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS
-    X86_LANES
-    X86_FOURS
-    X86_COLUMNS
-    X86_LAID
-};
+const struct cpu_format cpu_format_q6_k = { .type = QUANT_q6_k,
+                                            X86_DECODERS.wide = true,
+                                            .sub_16 = true,
+                                            .ints = ints,
+                                            .bytes = bytes_scalar,
+                                            X86_INTS X86_LANES X86_FOURS X86_COLUMNS X86_LAID };

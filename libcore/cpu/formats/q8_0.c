@@ -81,7 +81,7 @@ X86_WORDS __m256i lane_codes(const struct quant_q8_0 *b, int g)
 X86_VBMI __m256 halves(const struct quant_q8_0 *b)
 {
     const __m512i at = _mm512_set1_epi32(0x23220100);
-    __m512i       v = _mm512_permutexvar_epi8(at, _mm512_loadu_si512(b));
+    __m512i v = _mm512_permutexvar_epi8(at, _mm512_loadu_si512(b));
 
     v = _mm512_mask_permutexvar_epi8(v, 0xf0, at, _mm512_loadu_si512(b + 2));
     v = _mm512_mask_permutexvar_epi8(v, 0xf00, at, _mm512_loadu_si512(b + 4));
@@ -100,7 +100,8 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q8_0 *b)
     const __m512i at = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
     const __m512i at_2 = _mm512_add_epi32(at, _mm512_set1_epi32(2)), more = _mm512_set1_epi8(-128);
 #define TWO(g) \
-    _mm512_xor_si512(_mm512_inserti64x4(_mm512_castsi256_si512(x86_load32(b[g].qs)), x86_load32(b[(g) + 1].qs), 1), more)
+    _mm512_xor_si512(_mm512_inserti64x4(_mm512_castsi256_si512(x86_load32(b[g].qs)), x86_load32(b[(g) + 1].qs), 1), \
+                     more)
     __m512i q0 = TWO(0), q1 = TWO(2), q2 = TWO(4), q3 = TWO(6);
 #undef TWO
     __m512i lo = _mm512_permutex2var_epi32(q0, at, q1), hi = _mm512_permutex2var_epi32(q2, at, q3);
@@ -136,7 +137,7 @@ X86_VBMI void lay_block(char *head, char *part, const char *const row[16], int64
 X86_VBMI void columns_numbers(const struct columns_numbers *to, const char *head)
 {
 #define TWO(i) \
-    _mm512_store_ps(to->scale[2 * (i) * to->pitch], columns_halves(columns_dword(head, i), false)); \
+    _mm512_store_ps(to->scale[2 * (i)*to->pitch], columns_halves(columns_dword(head, i), false)); \
     _mm512_store_ps(to->scale[(2 * (i) + 1) * to->pitch], columns_halves(columns_dword(head, i), true));
     EACH_4(TWO)
 #undef TWO
@@ -155,14 +156,7 @@ X86_VBMI __m512i columns_code(const char *head, const char *part, int g, const i
 #include "cpu/formats/acts8_laid_body.h"
 #endif
 
-const struct cpu_format cpu_format_q8_0 = {
-    .type = QUANT_q8_0,
-    X86_DECODERS
-    .ints = ints,
-    .bytes = bytes_scalar,
-    X86_INTS_AVX2
-    X86_LANES
-    X86_FOURS
-    X86_COLUMNS
-    X86_LAID
-};
+const struct cpu_format cpu_format_q8_0 = { .type = QUANT_q8_0,
+                                            X86_DECODERS.ints = ints,
+                                            .bytes = bytes_scalar,
+                                            X86_INTS_AVX2 X86_LANES X86_FOURS X86_COLUMNS X86_LAID };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* x86.h - what the AVX2 and AVX-512 decoders share.                             room: cpu (base quant ops)
+/* x86.h - what the AVX2 and AVX-512 decoders share.                             room: cpu
  *
  * TARGET_AVX2 and TARGET_AVX512 (base/simd.h) leave out FMA and the code is built without contraction, so a product and a
  * difference stay two roundings, as in the scalar code.
@@ -16,26 +16,24 @@
 #include <string.h>
 
 #define X86_DECODER   .decode_avx2 = decode_avx2,
-#define X86_DECODERS  X86_DECODER .decode_avx512 = decode_avx512,
-#define X86_INTS_AVX2 \
-    .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2,
+#define X86_DECODERS  X86_DECODER.decode_avx512 = decode_avx512,
+#define X86_INTS_AVX2 .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2,
 #define X86_LANES \
     .dots_i8_avx2 = dots_i8_avx2, .two_i8_avx2 = two_i8_avx2, .low = LOW, .span = SPAN, .codes_avx2 = codes_avx2,
-#define X86_FOURS     .dots_i8_vbmi = dots_i8_vbmi, .dots_i8_near = dots_i8_near, .pair_vbmi = pair_vbmi,
-#define X86_COLUMNS   .columns_vbmi = columns_vbmi,
-#define X86_LAID      .lay = lay, .dots_laid = dots_laid, .columns_laid = columns_laid, .tiles_laid = tiles_laid,
-#define X86_INTS \
-    X86_INTS_AVX2 .ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
+#define X86_FOURS   .dots_i8_vbmi = dots_i8_vbmi, .dots_i8_near = dots_i8_near, .pair_vbmi = pair_vbmi,
+#define X86_COLUMNS .columns_vbmi = columns_vbmi,
+#define X86_LAID    .lay = lay, .dots_laid = dots_laid, .columns_laid = columns_laid, .tiles_laid = tiles_laid,
+#define X86_INTS    X86_INTS_AVX2.ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
 /* F(0) F(1) ... */
-#define EACH_1(F) F(0)
-#define EACH_2(F) EACH_1(F) F(1)
-#define EACH_3(F) EACH_2(F) F(2)
-#define EACH_4(F) EACH_3(F) F(3)
-#define EACH_5(F) EACH_4(F) F(4)
-#define EACH_6(F) EACH_5(F) F(5)
-#define EACH_7(F) EACH_6(F) F(6)
-#define EACH_8(F) EACH_7(F) F(7)
+#define EACH_1(F)  F(0)
+#define EACH_2(F)  EACH_1(F) F(1)
+#define EACH_3(F)  EACH_2(F) F(2)
+#define EACH_4(F)  EACH_3(F) F(3)
+#define EACH_5(F)  EACH_4(F) F(4)
+#define EACH_6(F)  EACH_5(F) F(5)
+#define EACH_7(F)  EACH_6(F) F(6)
+#define EACH_8(F)  EACH_7(F) F(7)
 #define EACH_10(F) EACH_8(F) F(8) F(9)
 #define EACH_12(F) EACH_10(F) F(10) F(11)
 #define EACH_14(F) EACH_12(F) F(12) F(13)
@@ -83,16 +81,15 @@ TARGET_AVX2 static inline void x86_scales_45(struct x86_block *u, __m128i sm, fl
 TARGET_AVX2 static inline void x86_block_avx2(float *y, const int8_t v[256], const float scale[16])
 {
     for (int g = 0; g < 16; g++)
-        x86_scale(y + 16 * g, _mm_load_si128((const void *)(v + 16 * g)),
-                  _mm256_broadcast_ss(scale + g));
+        x86_scale(y + 16 * g, _mm_load_si128((const void *)(v + 16 * g)), _mm256_broadcast_ss(scale + g));
 }
 
-TARGET_AVX2 static inline void x86_block_min_avx2(float *y, const int8_t v[256],
-                                                  const float scale[16], const float min[16])
+TARGET_AVX2 static inline void x86_block_min_avx2(float *y, const int8_t v[256], const float scale[16],
+                                                  const float min[16])
 {
     for (int g = 0; g < 16; g++)
-        x86_scale_min(y + 16 * g, _mm_load_si128((const void *)(v + 16 * g)),
-                      _mm256_broadcast_ss(scale + g), _mm256_broadcast_ss(min + g));
+        x86_scale_min(y + 16 * g, _mm_load_si128((const void *)(v + 16 * g)), _mm256_broadcast_ss(scale + g),
+                      _mm256_broadcast_ss(min + g));
 }
 
 TARGET_AVX2 static inline __m128i x86_load16(const void *p)
@@ -116,7 +113,7 @@ TARGET_AVX2 static inline __m256i x86_negate_32(__m256i v, const uint8_t signs[4
 {
     const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bits = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
-    int32_t       s;
+    int32_t s;
 
     memcpy(&s, signs, sizeof(s));
     __m256i minus = _mm256_shuffle_epi8(_mm256_set1_epi32(s), spread);
@@ -129,9 +126,9 @@ TARGET_AVX2 static inline __m256i x86_negate_32(__m256i v, const uint8_t signs[4
 TARGET_AVX2 static inline __m256i x86_signs(__m256i codes)
 {
     const __m256i low = _mm256_set1_epi8(15);
-    const __m256i odd = _mm256_setr_epi64x((int64_t)0x8000008000808000, 0x0080800080000080,
-                                           (int64_t)0x8000008000808000, 0x0080800080000080);
-    __m256i       fold = _mm256_xor_si256(codes, _mm256_srli_epi16(codes, 4));
+    const __m256i odd = _mm256_setr_epi64x((int64_t)0x8000008000808000, 0x0080800080000080, (int64_t)0x8000008000808000,
+                                           0x0080800080000080);
+    __m256i fold = _mm256_xor_si256(codes, _mm256_srli_epi16(codes, 4));
 
     return _mm256_or_si256(codes, _mm256_shuffle_epi8(odd, _mm256_and_si256(fold, low)));
 }
@@ -140,7 +137,8 @@ TARGET_AVX2 static inline __m256i x86_signs(__m256i codes)
 TARGET_AVX2 static inline void x86_signs_28(uint8_t out[32], __m256i v)
 {
     const __m256i seven = _mm256_set1_epi32(127);
-    __m256i b0 = _mm256_and_si256(v, seven), b1 = _mm256_and_si256(_mm256_slli_epi32(v, 1), _mm256_slli_epi32(seven, 8));
+    __m256i b0 = _mm256_and_si256(v, seven),
+            b1 = _mm256_and_si256(_mm256_slli_epi32(v, 1), _mm256_slli_epi32(seven, 8));
     __m256i b2 = _mm256_and_si256(_mm256_slli_epi32(v, 2), _mm256_slli_epi32(seven, 16));
     __m256i b3 = _mm256_and_si256(_mm256_slli_epi32(v, 3), _mm256_slli_epi32(seven, 24));
 
@@ -154,8 +152,7 @@ TARGET_AVX512 static inline __m512 x86_floats(__m128i v)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v));
 }
 
-TARGET_AVX512 static inline void x86_block_avx512(float *y, const int8_t v[256],
-                                                  const float scale[16])
+TARGET_AVX512 static inline void x86_block_avx512(float *y, const int8_t v[256], const float scale[16])
 {
     for (int g = 0; g < 16; g++) {
         __m512 q = x86_floats(_mm_load_si128((const void *)(v + 16 * g)));
@@ -164,8 +161,8 @@ TARGET_AVX512 static inline void x86_block_avx512(float *y, const int8_t v[256],
     }
 }
 
-TARGET_AVX512 static inline void x86_block_min_avx512(float *y, const int8_t v[256],
-                                                      const float scale[16], const float min[16])
+TARGET_AVX512 static inline void x86_block_min_avx512(float *y, const int8_t v[256], const float scale[16],
+                                                      const float min[16])
 {
     for (int g = 0; g < 16; g++) {
         __m512 q = x86_floats(_mm_load_si128((const void *)(v + 16 * g)));
@@ -176,8 +173,7 @@ TARGET_AVX512 static inline void x86_block_min_avx512(float *y, const int8_t v[2
 }
 
 /* Codes of 4 bits in bytes, whose products stand in a table: 16 low nibbles, 16 high nibbles. */
-TARGET_AVX512 static inline void x86_look_up(float *lo, float *hi, const uint8_t *q,
-                                             __m512 table_lo, __m512 table_hi)
+TARGET_AVX512 static inline void x86_look_up(float *lo, float *hi, const uint8_t *q, __m512 table_lo, __m512 table_hi)
 {
     __m512i v = _mm512_cvtepu8_epi32(x86_load16(q));
 
@@ -201,7 +197,7 @@ struct x86_taken {
     struct x86_book book;
     int32_t s[16];
     _Alignas(32) float min[16];
-    float   scale;
+    float scale;
 };
 
 /* 32 magnitudes of an iq2 format: four entries of its code book (quant/iq_grids.h). */
@@ -220,7 +216,7 @@ X86_WORDS __m128i x86_four(const uint32_t *grid, const uint16_t at[4])
 
     memcpy(&four, at, sizeof(four));
     uint32_t a = (uint32_t)four, b = (uint32_t)(four >> 32);
-    __m128i  v = _mm_cvtsi32_si128((int)grid[(uint16_t)a]);
+    __m128i v = _mm_cvtsi32_si128((int)grid[(uint16_t)a]);
 
     v = _mm_insert_epi32(v, (int)grid[a >> 16], 1);
     v = _mm_insert_epi32(v, (int)grid[(uint16_t)b], 2);
@@ -248,8 +244,8 @@ X86_WORDS void x86_places(uint16_t at[32], __m256i bytes)
     { \
         float *sum = p->sum, *less = p->less; \
 \
-        EACH_##n(TILE_VECTOR) \
-        for (int r = 0; r < p->n_rows; r++, sum += 8 * (n), less += 8 * (n)) { \
+        EACH_##n(TILE_VECTOR) for (int r = 0; r < p->n_rows; r++, sum += 8 * (n), less += 8 * (n)) \
+        { \
             const BLOCK *b = (const BLOCK *)((const char *)p->rows + r * p->row_bytes) + p->first * (row_blocks); \
 \
             ROW(n) \
@@ -342,7 +338,7 @@ X86_WORDS __m256i x86_sixteens(__m256i v)
 X86_WORDS __m256i x86_five_bits(const void *qs, const void *qh)
 {
     const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    int32_t       h;
+    int32_t h;
 
     memcpy(&h, qh, sizeof(h));
     return _mm256_or_si256(x86_nibbles(qs), x86_sixteens(_mm256_shuffle_epi8(_mm256_set1_epi32(h), spread)));
@@ -404,9 +400,9 @@ TARGET_AVX2 static inline __m128i x86_scales_minima(const void *p)
     const __m128i at = _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m128i up = _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11);
     const __m128i keep = _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f);
-    __m128i       v = x86_load16(p);
-    __m128i       low = _mm_srlv_epi32(_mm_shuffle_epi8(v, at), _mm_setr_epi32(0, 0, 0, 4));
-    __m128i       high = _mm_srli_epi16(_mm_shuffle_epi8(v, up), 2);
+    __m128i v = x86_load16(p);
+    __m128i low = _mm_srlv_epi32(_mm_shuffle_epi8(v, at), _mm_setr_epi32(0, 0, 0, 4));
+    __m128i high = _mm_srli_epi16(_mm_shuffle_epi8(v, up), 2);
 
     return _mm_or_si128(_mm_and_si128(low, keep), _mm_and_si128(high, _mm_set1_epi8(0x30)));
 }
@@ -415,7 +411,7 @@ TARGET_AVX2 static inline __m128i x86_scales_minima(const void *p)
 X86_WORDS float x86_take_45(struct x86_taken *t, __m256 *min, const void *p)
 {
     __m128i sm = x86_scales_minima(p), m = _mm_unpackhi_epi64(sm, sm);
-    __m128  d = _mm_cvtph_ps(x86_load16(p));
+    __m128 d = _mm_cvtph_ps(x86_load16(p));
 
     x86_scales_8(t, sm);
     *min = _mm256_mul_ps(_mm256_broadcastss_ps(_mm_movehdup_ps(d)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(m)));
@@ -426,7 +422,7 @@ X86_WORDS float x86_take_45(struct x86_taken *t, __m256 *min, const void *p)
  * in cpu_byte_block; scales of halves as numbers of 32 bits, the first ones of groups 0 to 3, their second ones, those of
  * groups 4 to 7, and as words in the order of the row, times what codes are more by. */
 struct x86_lanes {
-    __m256  scale, min[2];
+    __m256 scale, min[2];
     __m256i sub[2], less;
 };
 
@@ -500,7 +496,7 @@ X86_WORDS __m256i x86_sum_8(__m256i p0, __m256i p1, __m256i p2, __m256i p3, enum
 X86_WORDS void x86_subs(struct x86_lanes *t, __m128i s, int log_less)
 {
     const __m128i first = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
-    __m128i       v = _mm_shuffle_epi8(s, first);
+    __m128i v = _mm_shuffle_epi8(s, first);
 
     t->sub[0] = _mm256_cvtepi8_epi32(v);
     t->sub[1] = _mm256_cvtepi8_epi32(_mm_unpackhi_epi64(v, v));
@@ -531,12 +527,14 @@ struct x86_two_45 {
 
 X86_WORDS void x86_take_two_45(struct x86_two_45 *t, const void *p, const void *q)
 {
-    const __m256i at = _mm256_broadcastsi128_si256(_mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
-    const __m256i up = _mm256_broadcastsi128_si256(_mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11));
+    const __m256i at =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
+    const __m256i up =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11));
     const __m256i keep = _mm256_broadcastsi128_si256(_mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
-    __m256i       v = x86_load_two(p, q), d = _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 0, 0, 0, 0, 0, 0));
-    __m256i       low = _mm256_srlv_epi32(_mm256_shuffle_epi8(v, at), _mm256_setr_epi32(0, 0, 0, 4, 0, 0, 0, 4));
-    __m256i       high = _mm256_and_si256(_mm256_srli_epi16(_mm256_shuffle_epi8(v, up), 2), _mm256_set1_epi8(0x30));
+    __m256i v = x86_load_two(p, q), d = _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 0, 0, 0, 0, 0, 0));
+    __m256i low = _mm256_srlv_epi32(_mm256_shuffle_epi8(v, at), _mm256_setr_epi32(0, 0, 0, 4, 0, 0, 0, 4));
+    __m256i high = _mm256_and_si256(_mm256_srli_epi16(_mm256_shuffle_epi8(v, up), 2), _mm256_set1_epi8(0x30));
 
     _mm256_store_si256((void *)t->sm, _mm256_or_si256(_mm256_and_si256(low, keep), high));
     _mm_storeu_ps(t->d[0], _mm_cvtph_ps(_mm256_castsi256_si128(d)));
@@ -545,7 +543,7 @@ X86_WORDS void x86_take_two_45(struct x86_two_45 *t, const void *p, const void *
 X86_WORDS void x86_lanes_45(struct x86_lanes *t, const struct x86_two_45 *two, int k)
 {
     const uint8_t *sm = two->sm[k];
-    __m256i        m = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(sm + 8)));
+    __m256i m = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(sm + 8)));
 
     x86_group_scales(t, _mm_loadl_epi64((const void *)sm), _mm256_broadcast_ss(two->d[k]));
     t->min[0] = _mm256_mul_ps(_mm256_broadcast_ss(two->d[k] + 1), _mm256_cvtepi32_ps(m));
@@ -556,7 +554,7 @@ X86_WORDS __m128i x86_words_8(const void *p, size_t step)
 {
     const char *at = p;
 
-#define WORD(i) _mm_loadu_si32(at + (i) * step)
+#define WORD(i) _mm_loadu_si32(at + (i)*step)
     __m128i lo = _mm_unpacklo_epi32(_mm_unpacklo_epi16(WORD(0), WORD(1)), _mm_unpacklo_epi16(WORD(2), WORD(3)));
     __m128i hi = _mm_unpacklo_epi32(_mm_unpacklo_epi16(WORD(4), WORD(5)), _mm_unpacklo_epi16(WORD(6), WORD(7)));
 #undef WORD
@@ -572,7 +570,7 @@ X86_WORDS void x86_half_scales(struct x86_lanes *t, const void *p, size_t step)
 /* A block of 256 as whole numbers, 32 to a register, in the order of cpu_int_place(), and its minima. */
 struct x86_ints {
     __m512i w[8];
-    __m512  min; /* of 8, the low half */
+    __m512 min; /* of 8, the low half */
 };
 
 /* Two registers of u, c of 2 and h of 2: the words of v, each byte of which is a code of group 4 c + h (the
@@ -582,16 +580,16 @@ struct x86_ints {
         (u)->w[4 * (c) + 2 * (h)] = _mm512_mullo_epi16(even, s); \
         (u)->w[4 * (c) + 2 * (h) + 1] = _mm512_mullo_epi16(odd, s); \
     } while (0)
-#define X86_EVEN(v)        _mm512_and_si512(v, _mm512_set1_epi16(255))
-#define X86_ODD(v)         _mm512_srli_epi16(v, 8)
-#define X86_LESS(w, less)  _mm512_sub_epi16(w, _mm512_set1_epi16(less))
+#define X86_EVEN(v)       _mm512_and_si512(v, _mm512_set1_epi16(255))
+#define X86_ODD(v)        _mm512_srli_epi16(v, 8)
+#define X86_LESS(w, less) _mm512_sub_epi16(w, _mm512_set1_epi16(less))
 
 /* v's first half shifted right by `first` bits, its second by `second`; or rotated. */
 #define X86_SHIFT(v, first, second) \
     _mm512_srlv_epi64(v, _mm512_setr_epi64(first, first, first, first, second, second, second, second))
 #define X86_TURN(v, first, second) \
-    _mm512_rorv_epi64(v, _mm512_setr_epi64((first) & 63, (first) & 63, (first) & 63, (first) & 63, \
-                                           (second) & 63, (second) & 63, (second) & 63, (second) & 63))
+    _mm512_rorv_epi64(v, _mm512_setr_epi64((first)&63, (first)&63, (first)&63, (first)&63, (second)&63, (second)&63, \
+                                           (second)&63, (second)&63))
 
 TARGET_AVX512 static inline __m512i x86_twice(const void *p)
 {
@@ -616,8 +614,8 @@ TARGET_AVX512 static inline __m512i x86_word(__m256i s, int g)
 /* The same with two scales a group: words 2 g, 2 g + 1, 2 g + 4 and 2 g + 5 of s, each 8 times. */
 TARGET_AVX512 static inline __m512i x86_two_words(__m256i s, int g)
 {
-    __m512i at = _mm512_setr_epi64(0, 0, 0x0001000100010001, 0x0001000100010001, 0x0004000400040004,
-                                   0x0004000400040004, 0x0005000500050005, 0x0005000500050005);
+    __m512i at = _mm512_setr_epi64(0, 0, 0x0001000100010001, 0x0001000100010001, 0x0004000400040004, 0x0004000400040004,
+                                   0x0005000500050005, 0x0005000500050005);
 
     at = _mm512_add_epi16(at, _mm512_set1_epi16((short)(2 * g)));
     return _mm512_permutexvar_epi16(at, _mm512_castsi256_si512(s));

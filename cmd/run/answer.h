@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* answer.h - events of an answer, to what the user sees.                   room: cmd
+ *
+ * An answer has two parts: reasoning, which a chat model writes between its marks <think> and
+ * </think>, and the text after it. Shown as plain text, as events (JSON lines), or gathered for one
+ * JSON object; see chimere-jsonl(5). One thread.
+ */
+#ifndef RUN_ANSWER_H
+#define RUN_ANSWER_H
+#include "cli/cli.h"
+#include "chat/reader.h"
+#include "gen/gen.h"
+#include "text/text.h"
+
+enum answer_form { ANSWER_PLAIN, ANSWER_JSON, ANSWER_JSONL };
+enum answer_reasoning { REASONING_STDERR, REASONING_STDOUT, REASONING_NONE };
+
+struct answer_opts {
+    enum answer_form form;
+    enum answer_reasoning reasoning; /* ANSWER_PLAIN: where it goes */
+    const struct text *text;         /* NULL: a model without a tokenizer; ids are all there is */
+    bool chat;                       /* separate reasoning, text and tool calls by the model's marks */
+    const char *parser;              /* a chat: of chat_reader_name() */
+    const json_t *tools;             /* that the model was offered; NULL: calls are text */
+    bool thinking;                   /* the prompt has opened the reasoning already */
+    bool logprobs;
+    bool stream; /* ANSWER_PLAIN: each piece at once; else lines stay whole */
+};
+
+struct answer {
+    struct answer_opts o;
+    struct text_tokens ids;         /* chosen so far */
+    int64_t n_reasoning;            /* of them: up to the mark that ends the reasoning */
+    struct cli_buf text, reasoning; /* ANSWER_JSON: all of it */
+    json_t *logprobs;               /* ANSWER_JSON: one entry per token */
+    struct chat_reader *reader;     /* of a chat */
+    struct cli_buf out;             /* ANSWER_PLAIN: text that is not written yet */
+    struct cli_buf chunk;           /* what the newest token made ready */
+    bool in_reasoning;
+    bool begun; /* this part has shown something */
+    bool had_reasoning;
+    char last; /* last byte of the text */
+};
+
+MUST_CHECK enum err_code cli_answer_open(struct answer *a, const struct answer_opts *o, struct err *e);
+void cli_answer_close(struct answer *a);
+/* A GEN_TOKEN event. */
+MUST_CHECK enum err_code cli_answer_take(struct answer *a, const struct gen_event *ev, struct err *e);
+/* The GEN_END event. */
+MUST_CHECK enum err_code cli_answer_end(struct answer *a, const struct gen_event *ev, struct err *e);
+/* Tool calls in the form of OpenAI's interface, an array; NULL when memory is out. */
+json_t *cli_answer_calls(const struct answer *a);
+/* Array of the ids; NULL when memory is out. */
+json_t *cli_answer_ids(const struct answer *a);
+#endif

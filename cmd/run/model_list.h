@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model_list.h - several model files in a table.                                  room: cmd */
+#ifndef RUN_MODEL_LIST_H
+#define RUN_MODEL_LIST_H
+#include "base/base.h"
+
+/* A row for each file, or with json a line. Of a split file all parts are one row. One that cannot be read is a row with
+ * its error; *status is then that of the first such file, else 0. */
+MUST_CHECK enum err_code cli_shelf(char *const *paths, bool json, int *status, struct err *e);
+#endif

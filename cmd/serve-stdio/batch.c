@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* batch.c - a file of requests, answered into another one (batch.h).         room: cmd */
+#include "serve-stdio/batch.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "serve/serve.h"
+
+enum { AHEAD = 64 /* requests that wait in the engine's front */, LINE_BYTES_MAX = 16 << 20 };
+
+struct item {
+    char *id;  /* custom_id */
+    bool done; /* answered before, or now */
+};
+
+struct batch {
+    const struct cli_batch_opts *o;
+    struct io_map in;
+    struct item **slot; /* hash table of items by id */
+    size_t n_slots, n_items, n_done, n_mine;
+    int shard, n_shards;
+    int fd[2]; /* output, errors */
+    char errors_path[4096];
+    double from_ms;
+    size_t n_now; /* answered by this run */
+};
+
+/* ---- the table ---- */
+
+static struct item **place_of(const struct batch *b, const char *id)
+{
+    const size_t n = strlen(id);
+    size_t at = (size_t)io_hash(0, id, n) & (b->n_slots - 1);
+
+    while (b->slot[at] != NULL && strcmp(b->slot[at]->id, id) != 0)
+        at = (at + 1) & (b->n_slots - 1);
+    return &b->slot[at];
+}
+
+static bool grow(struct batch *b)
+{
+    struct item **old = b->slot;
+    const size_t n_old = b->n_slots;
+
+    if (2 * (b->n_items + 1) <= b->n_slots)
+        return true;
+    b->n_slots = n_old > 0 ? 2 * n_old : 1024;
+    b->slot = calloc(b->n_slots, sizeof(struct item *));
+    if (b->slot == NULL) {
+        b->slot = old;
+        b->n_slots = n_old;
+        return false;
+    }
+    for (size_t i = 0; i < n_old; i++)
+        if (old[i] != NULL)
+            *place_of(b, old[i]->id) = old[i];
+    free(old);
+    return true;
+}
+
+static enum err_code add_item(struct batch *b, const char *id, int64_t line, struct err *e)
+{
+    struct item **place, *item;
+
+    if (!grow(b))
+        return err_nomem(e);
+    place = place_of(b, id);
+    if (*place != NULL)
+        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": custom_id \"%.100s\" comes a second time", b->o->in, line,
+                       id);
+    item = calloc(1, sizeof *item);
+    if (item == NULL || (item->id = strdup(id)) == NULL) {
+        free(item);
+        return err_nomem(e);
+    }
+    *place = item;
+    b->n_items++;
+    return ERR_OK;
+}
+
+static void release(struct batch *b)
+{
+    for (size_t i = 0; i < b->n_slots; i++)
+        if (b->slot[i] != NULL) {
+            free(b->slot[i]->id);
+            free(b->slot[i]);
+        }
+    free(b->slot);
+    io_map_close(&b->in);
+    for (int i = 0; i < 2; i++)
+        if (b->fd[i] >= 0)
+            close(b->fd[i]);
+}
+
+/* ---- lines ---- */
+
+/* The next line of a file in memory that is not empty; *at and *line move on. */
+static bool next_line(struct str all, size_t *at, int64_t *line, struct str *out)
+{
+    while (*at < all.n) {
+        const char *p = all.p + *at, *end = memchr(p, '\n', all.n - *at);
+        size_t n = end != NULL ? (size_t)(end - p) : all.n - *at;
+
+        *at += end != NULL ? n + 1 : n;
+        ++*line;
+        while (n > 0 && (p[n - 1] == '\r' || p[n - 1] == ' ' || p[n - 1] == '\t'))
+            n--;
+        if (n > 0) {
+            *out = (struct str){ p, n };
+            return true;
+        }
+    }
+    return false;
+}
+
+/* `own` is a line of an output, which may have whatever an answer has. */
+static enum err_code parse_line(json_t **out, struct str line, bool own, const char *path, int64_t number,
+                                struct err *e)
+{
+    enum err_code code;
+    char what[4200];
+
+    (void)snprintf(what, sizeof what, "%s: line %" PRId64, path, number);
+    if (own)
+        return json_parse_own(out, line, what, e);
+    if (line.n > LINE_BYTES_MAX)
+        return err_set(e, ERR_FORMAT, "%s: longer than 16 MiB", what);
+    code = serve_parse(out, line, what, e);
+    if (code)
+        json_decref(*out);
+    return code;
+}
+
+/* A line of the batch: its id, what it asks for, the body. */
+static enum err_code read_request(json_t *o, const struct cli_batch_opts *opts, int64_t line, const char **id,
+                                  enum serve_method *m, struct err *e)
+{
+    const char *path = opts->in, *key;
+    json_t *value;
+    const char *method = json_string_value(json_object_get(o, "method"));
+    const char *url = json_string_value(json_object_get(o, "url"));
+
+    *id = json_string_value(json_object_get(o, "custom_id"));
+    if (*id == NULL || **id == '\0')
+        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": no custom_id", path, line);
+    if (method != NULL && strcmp(method, "POST") != 0)
+        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": method is not POST", path, line);
+    if (url == NULL || !serve_method(m, str_of(url)) || *m > SERVE_RESPONSE)
+        return err_set(e, ERR_FORMAT,
+                       "%s: line %" PRId64
+                       ": url is not /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses",
+                       path, line);
+    if (!json_is_object(json_object_get(o, "body")))
+        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": no body", path, line);
+    json_object_foreach (o, key, value)
+        if (!opts->lenient && strcmp(key, "custom_id") != 0 && strcmp(key, "method") != 0 && strcmp(key, "url") != 0 &&
+            strcmp(key, "body") != 0)
+            return err_set(e, ERR_FORMAT,
+                           "%s: line %" PRId64 ": \"%.100s\" is not a member of a request (--lenient ignores such)",
+                           path, line, key);
+    return ERR_OK;
+}
+
+static enum err_code read_all(struct batch *b, struct err *e)
+{
+    const struct str all = { (const char *)b->in.data, b->in.size };
+    size_t at = 0;
+    int64_t line = 0, index = 0;
+    struct str text;
+
+    while (next_line(all, &at, &line, &text)) {
+        enum serve_method m;
+        const char *id;
+        json_t *o;
+        enum err_code code;
+
+        if (parse_line(&o, text, false, b->o->in, line, e))
+            return e->code;
+        code = read_request(o, b->o, line, &id, &m, e);
+        if (code == ERR_OK)
+            code = add_item(b, id, line, e);
+        json_decref(o);
+        if (code)
+            return code;
+        b->n_mine += index++ % b->n_shards == b->shard;
+    }
+    return b->n_items > 0 ? ERR_OK : err_set(e, ERR_FORMAT, "%s: no requests", b->o->in);
+}
+
+/* ---- what was answered before ---- */
+
+/* Takes the complete lines of an output file, all of which have to be ours. A last line that was cut off by a kill goes
+ * when all is known to be right; *unended: the last one that stays lacks its line feed alone. */
+static enum err_code take_output(struct batch *b, const char *path, int64_t *keep_bytes, bool *unended, struct err *e)
+{
+    struct io_map m = { NULL, 0 };
+    struct str all, text;
+    size_t at = 0;
+    int64_t line = 0;
+    enum err_code code = ERR_OK;
+
+    *keep_bytes = 0;
+    *unended = false;
+    if (access(path, F_OK) != 0)
+        return ERR_OK;
+    if (io_map_open(&m, path, e))
+        return e->code;
+    all = (struct str){ (const char *)m.data, m.size };
+    while (all.n > 0 && all.p[all.n - 1] != '\n')
+        all.n--;
+    if (all.n < m.size && cli_json_whole((struct str){ all.p + all.n, m.size - all.n })) {
+        all.n = m.size;
+        *unended = true;
+    }
+    while (code == ERR_OK && next_line(all, &at, &line, &text)) {
+        json_t *o = NULL;
+        const char *id;
+        struct item **place;
+
+        code = parse_line(&o, text, true, path, line, e);
+        id = json_string_value(json_object_get(o, "custom_id"));
+        place = id != NULL ? place_of(b, id) : NULL;
+        if (code == ERR_OK && (place == NULL || *place == NULL || json_object_get(o, "response") == NULL))
+            code =
+                err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": not an answer to a request of %s", path, line, b->o->in);
+        if (code == ERR_OK && !(*place)->done) {
+            (*place)->done = true;
+            b->n_done++;
+        }
+        json_decref(o);
+    }
+    static const char begins[] = "{\"id\":\"batch_req_";
+    const size_t rest = m.size - all.n;
+
+    if (code == ERR_OK && rest > 0 &&
+        memcmp(m.data + all.n, begins, rest < sizeof begins - 1 ? rest : sizeof begins - 1) != 0)
+        code = err_set(e, ERR_FORMAT, "%s: its last line is not an answer", path);
+    *keep_bytes = (int64_t)all.n;
+    io_map_close(&m);
+    return code;
+}
+
+/* Takes what earlier runs wrote to an output, and opens it for more when `write` is true: another process cannot add to it
+ * between the two. */
+static enum err_code open_output(struct batch *b, int which, const char *path, bool write, struct err *e)
+{
+    struct stat in, out;
+    int64_t keep_bytes;
+    bool unended;
+
+    if (stat(path, &out) == 0 && stat(b->o->in, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+        return err_set(e, ERR_ARG, "%s: is the batch itself", path);
+    if ((write && io_open_own(&b->fd[which], path, e)) || take_output(b, path, &keep_bytes, &unended, e))
+        return e->code;
+    if (!write)
+        return ERR_OK;
+    if (fstat(b->fd[which], &out) != 0 || (out.st_size > keep_bytes && ftruncate(b->fd[which], (off_t)keep_bytes) != 0))
+        return err_errno(e, ERR_IO, errno, "%s: cannot shorten", path);
+    if (out.st_size > keep_bytes)
+        cli_warn("%s: its last line was cut off, and is asked again", path);
+    return unended && io_write_all(b->fd[which], "\n", 1, e) ? err_wrap(e, "%s", path) : ERR_OK;
+}
+
+static enum err_code parse_shard(struct batch *b, struct err *e)
+{
+    char *end;
+    long i, n;
+
+    b->n_shards = 1;
+    if (b->o->shard == NULL)
+        return ERR_OK;
+    i = isdigit((unsigned char)*b->o->shard) ? strtol(b->o->shard, &end, 10) : 0;
+    n = i > 0 && *end == '/' && isdigit((unsigned char)end[1]) ? strtol(end + 1, &end, 10) : 0;
+    if (n < 1 || *end != '\0' || n > 1 << 20 || i < 1 || i > n)
+        return err_set(e, ERR_ARG, "--shard %s: not I/N with I from 1 to N", b->o->shard);
+    b->shard = (int)i - 1;
+    b->n_shards = (int)n;
+    return ERR_OK;
+}
+
+static enum err_code open_batch(struct batch *b, const struct cli_batch_opts *o, bool write, struct err *e)
+{
+    *b = (struct batch){ .o = o, .fd = { -1, -1 } };
+    (void)snprintf(b->errors_path, sizeof b->errors_path, o->errors != NULL ? "%s" : "%s.errors",
+                   o->errors != NULL ? o->errors : o->out);
+    if (parse_shard(b, e) || io_map_open(&b->in, o->in, e) || read_all(b, e) || open_output(b, 0, o->out, write, e) ||
+        open_output(b, 1, b->errors_path, write, e))
+        return e->code;
+    return ERR_OK;
+}
+
+enum err_code cli_batch_check(const struct cli_batch_opts *o, struct err *e)
+{
+    struct batch b;
+    const enum err_code code = open_batch(&b, o, false, e);
+
+    release(&b);
+    return code;
+}
+
+/* ---- asking ---- */
+
+struct pending {
+    struct item *item;
+    int64_t id;
+};
+
+static enum err_code write_reply(struct batch *b, struct pending *p, const struct serve_reply *r, struct err *e)
+{
+    const int which = r->status == 200 ? 0 : 1;
+    char request[40], batch[40], *text;
+    json_t *line;
+    enum err_code code;
+    size_t n;
+
+    (void)snprintf(request, sizeof request, "req_%08" PRIx64, (uint64_t)p->id);
+    (void)snprintf(batch, sizeof batch, "batch_req_%08" PRIx64, (uint64_t)p->id);
+    line = json_pack("{s:s, s:s, s:{s:i, s:s, s:O}, s:n}", "id", batch, "custom_id", p->item->id, "response",
+                     "status_code", r->status, "request_id", request, "body", r->body, "error");
+    text = line != NULL ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(line);
+    if (text == NULL)
+        return err_nomem(e);
+    n = strlen(text);
+    text[n] = '\n'; /* in place of the end: one write, so that a line is there or not */
+    code = io_write_all(b->fd[which], text, n + 1, e);
+    free(text);
+    if (code)
+        return err_wrap(e, "%s", which == 0 ? b->o->out : b->errors_path);
+    p->item->done = true;
+    b->n_done++;
+    b->n_now++;
+    return ERR_OK;
+}
+
+static void show_progress(const struct batch *b)
+{
+    const double s = (cli_now_ms() - b->from_ms) / 1e3, rate = s > 0 ? (double)b->n_now / s : 0;
+    const size_t left = b->n_mine > b->n_done ? b->n_mine - b->n_done : 0;
+    const double eta = rate > 0 ? (double)left / rate : 0;
+
+    if (cli_status_asked())
+        fprintf(stderr, "%s: batch: %zu of %zu, %.2f/s\n", cli_name(), b->n_done, b->n_mine, rate);
+    if (rate > 0)
+        cli_progress("batch: %zu of %zu, %.2f/s, %.0f s left", b->n_done, b->n_mine, rate, eta);
+    else
+        cli_progress("batch: %zu of %zu", b->n_done, b->n_mine);
+}
+
+/* The next request of this shard that has no answer. */
+static enum err_code ask_next(struct batch *b, struct serve *s, size_t *at, int64_t *line, int64_t *index, bool *more,
+                              struct err *e)
+{
+    const struct str all = { (const char *)b->in.data, b->in.size };
+    struct str text;
+
+    *more = false;
+    while (next_line(all, at, line, &text)) {
+        const bool mine = (*index)++ % b->n_shards == b->shard;
+        struct pending *p;
+        enum serve_method m;
+        const char *id;
+        json_t *o;
+        enum err_code code;
+
+        if (!mine)
+            continue;
+        if (parse_line(&o, text, false, b->o->in, *line, e))
+            return e->code;
+        code = read_request(o, b->o, *line, &id, &m, e);
+        struct item *item = code == ERR_OK ? *place_of(b, id) : NULL;
+        if (code == ERR_OK && (item == NULL || item->done)) {
+            json_decref(o);
+            if (item == NULL)
+                return err_set(e, ERR_FORMAT, "%s: changed while it was read", b->o->in);
+            continue;
+        }
+        p = code == ERR_OK ? calloc(1, sizeof *p) : NULL;
+        if (code == ERR_OK && p == NULL)
+            code = err_nomem(e);
+        if (code == ERR_OK) {
+            json_t *body = json_object_get(o, "body");
+
+            p->item = item;
+            json_object_del(body, "stream"); /* an answer is one line here */
+            json_object_del(body, "stream_options");
+            code = serve_ask(s, m, body, STR(""), p, &p->id, e);
+        }
+        json_decref(o);
+        *more = code == ERR_OK;
+        return code;
+    }
+    return ERR_OK;
+}
+
+/* Who removed or moved an output while it was written has to hear that it is not there. */
+static enum err_code end_output(int fd, const char *path, struct err *e)
+{
+    struct stat mine, there;
+
+    if ((fsync(fd) != 0 && errno != EINVAL) || fstat(fd, &mine) != 0)
+        return err_errno(e, ERR_IO, errno, "%s: cannot write", path);
+    if (stat(path, &there) != 0 || mine.st_dev != there.st_dev || mine.st_ino != there.st_ino)
+        return err_set(e, ERR_IO, "%s: was moved or removed while it was written", path);
+    return ERR_OK;
+}
+
+enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, struct err *e)
+{
+    struct batch b;
+    struct serve_reply r;
+    size_t at = 0, before;
+    int64_t line = 0, index = 0;
+    bool more = true;
+    enum err_code code = open_batch(&b, o, true, e);
+
+    before = b.n_done;
+    b.from_ms = cli_now_ms();
+    while (code == ERR_OK && !cli_interrupted() && (more || serve_busy(s))) {
+        while (code == ERR_OK && more && serve_waiting(s) < AHEAD)
+            code = ask_next(&b, s, &at, &line, &index, &more, e);
+        if (code == ERR_OK)
+            code = serve_step(s, e);
+        while (code == ERR_OK && serve_next(s, &r)) {
+            code = write_reply(&b, r.user, &r, e);
+            json_decref(r.body);
+            free(r.user);
+        }
+        show_progress(&b);
+    }
+    cli_progress_end();
+    for (int i = 0; i < 2 && code == ERR_OK; i++)
+        code = end_output(b.fd[i], i == 0 ? o->out : b.errors_path, e);
+    if (code == ERR_OK)
+        cli_note("%zu answered, %zu were there", b.n_now, before);
+    release(&b);
+    return code;
+}

@@ -1,0 +1,774 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* http.c - a thin front over HTTP (http.h).                                  room: cmd */
+#include "serve-stdio/http.h"
+
+#ifdef CHIMERE_HTTP
+#include <errno.h>
+#include <inttypes.h>
+#include <microhttpd.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "serve-stdio/reload.h"
+#include "serve-stdio/listen.h"
+#include "serve-stdio/web_page.h"
+#include "serve/serve.h"
+
+enum {
+    KEYS_BYTES_MAX = 1 << 20,
+    STREAM_BYTES_MAX = 16 << 20, /* that a client may leave unread */
+    WAIT_MS = 500,               /* at most without a look at signals and clocks */
+};
+
+/* A connection. While it has no request, one may be coming in, byte by byte. */
+struct line {
+    struct line *next, **link;
+    struct MHD_Connection *connection;
+    double since_ms; /* it was opened, or its last request ended */
+    bool busy;       /* has a request */
+};
+
+struct request {
+    struct request *next, **link;
+    struct cli_http *h;
+    struct MHD_Connection *connection;
+    enum serve_method method;
+    const char *verb;    /* that the path takes */
+    struct cli_buf body; /* what came; then what goes out of a stream */
+    size_t at;           /* bytes that went out of it */
+    double from_ms;
+    json_t *reply; /* whole, with its status */
+    int status;
+    int64_t id; /* of serve; 0: not asked, or done with */
+    enum { HEAD, BODY, ASKED } stage;
+    bool too_long, stream, over, gone, suspended;
+};
+
+struct cli_http {
+    struct cli_http_opts o;
+    struct cli_listen listen;
+    char *keys; /* the file */
+    size_t keys_bytes;
+    struct serve *serve;
+    struct MHD_Daemon *daemon;
+    struct line *lines;
+    struct request *requests; /* between their first byte and their last */
+    bool draining;
+    struct err err; /* of a callback */
+};
+
+/* ---- responses ---- */
+
+static bool header(struct MHD_Response *m, const char *name, const char *value)
+{
+    return MHD_add_response_header(m, name, value) == MHD_YES;
+}
+
+static enum MHD_Result queue(struct request *r, struct MHD_Response *m, int status, const char *type)
+{
+    const struct cli_http *h = r->h;
+    enum MHD_Result done = MHD_NO;
+    bool ok = m != NULL && header(m, "Content-Type", type) && header(m, "Cache-Control", "no-store") &&
+              header(m, "X-Content-Type-Options", "nosniff");
+
+    if (ok && h->o.cors != NULL)
+        ok = header(m, "Access-Control-Allow-Origin", h->o.cors) && header(m, "Vary", "Origin");
+    if (ok && (h->draining || status == 413))
+        ok = header(m, "Connection", "close");
+    if (ok && (status == 429 || status == 503))
+        ok = header(m, "Retry-After", "1");
+    if (ok && status == 405)
+        ok = header(m, "Allow", r->verb);
+    if (ok && status == 401)
+        ok = header(m, "WWW-Authenticate", "Bearer");
+    if (ok)
+        done = MHD_queue_response(r->connection, (unsigned)status, m);
+    if (m != NULL)
+        MHD_destroy_response(m);
+    return done;
+}
+
+static struct MHD_Response *response_of(const json_t *body)
+{
+    char *text = body != NULL ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    struct MHD_Response *m =
+        text != NULL ? MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE) : NULL;
+
+    if (m == NULL)
+        free(text);
+    return m;
+}
+
+static enum MHD_Result refuse(struct request *r, int status, const char *message)
+{
+    const char *type = status == 401   ? "authentication_error"
+                       : status == 429 ? "rate_limit_error"
+                       : status >= 500 ? "server_error"
+                                       : "invalid_request_error";
+    json_t *body = serve_error(message, type, NULL, status);
+    struct MHD_Response *m = response_of(body);
+
+    json_decref(body);
+    r->over = true;
+    return queue(r, m, status, "application/json");
+}
+
+/* ---- who may ask ---- */
+
+/* Takes the same time wherever the two differ. */
+static bool same(struct str key, const char *given, size_t n)
+{
+    size_t differ = key.n ^ n;
+
+    for (size_t i = 0; i < key.n; i++)
+        differ |= (unsigned char)key.p[i] ^ (unsigned char)given[i < n ? i : n];
+    return differ == 0;
+}
+
+static const char *bearer(const struct request *r)
+{
+    const char *v = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Authorization");
+
+    return v != NULL && strncasecmp(v, "Bearer ", 7) == 0 ? v + 7 : "";
+}
+
+static bool has_key(const struct request *r)
+{
+    const struct cli_http *h = r->h;
+    const char *given = bearer(r);
+    bool found = false;
+
+    for (size_t at = 0, n; at < h->keys_bytes; at += n + 1) {
+        const char *end = memchr(h->keys + at, '\n', h->keys_bytes - at);
+
+        n = end != NULL ? (size_t)(end - h->keys) - at : h->keys_bytes - at;
+        const struct str key = { h->keys + at, n > 0 && h->keys[at + n - 1] == '\r' ? n - 1 : n };
+        const bool equal = same(key, given, strlen(given));
+
+        found = found || (key.n > 0 && equal);
+    }
+    return found;
+}
+
+/* A page elsewhere may not use a visitor's browser to ask here: neither with its own name as origin, nor with a name
+ * that it points to this machine. */
+static bool local_name(const char *host)
+{
+    static const char *const names[] = { "localhost", "127.0.0.1", "[::1]" };
+    size_t n = strcspn(host, ":");
+
+    if (*host == '[')
+        n = strcspn(host, "]") + 1;
+    if (host[n] == ':' && host[n + 1 + strspn(host + n + 1, "0123456789")] != '\0')
+        return false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strlen(names[i]) == n && strncasecmp(host, names[i], n) == 0)
+            return true;
+    return strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == n;
+}
+
+static bool may_ask(const struct request *r)
+{
+    const char *origin = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Origin");
+    const char *host = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Host");
+    const char *cors = r->h->o.cors;
+
+    if (r->h->keys == NULL && host != NULL && !local_name(host))
+        return false;
+    if (origin == NULL || (cors != NULL && (strcmp(cors, "*") == 0 || strcmp(cors, origin) == 0)))
+        return true;
+    return host != NULL && strncmp(origin, "http://", 7) == 0 && strcasecmp(origin + 7, host) == 0;
+}
+
+/* ---- requests ---- */
+
+static const struct route {
+    const char *path, *verb;
+    bool open; /* needs no key */
+} routes[] = {
+    { "/v1/chat/completions", "POST", false },
+    { "/v1/completions", "POST", false },
+    { "/v1/embeddings", "POST", false },
+    { "/v1/responses", "POST", false },
+    { "/v1/models", "GET", false },
+    { "/health", "GET", true },
+    { "/metrics", "GET", false },
+    { "/", "GET", true },
+    { "/chat.css", "GET", true },
+    { "/show.js", "GET", true },
+    { "/chat.js", "GET", true },
+};
+
+static const struct route *find_route(const char *path)
+{
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
+        if (strcmp(routes[i].path, path) == 0)
+            return &routes[i];
+    return NULL;
+}
+
+/* The question of a browser whether a page may ask. */
+static enum MHD_Result preflight(struct request *r)
+{
+    struct MHD_Response *m = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+
+    r->over = true;
+    if (m != NULL && (!header(m, "Access-Control-Allow-Methods", "GET, POST") ||
+                      !header(m, "Access-Control-Allow-Headers", "Authorization, Content-Type"))) {
+        MHD_destroy_response(m);
+        m = NULL;
+    }
+    return queue(r, m, 204, "text/plain");
+}
+
+/* A part of the page to chat with. */
+static enum MHD_Result show(struct request *r, const struct cli_page *page)
+{
+    struct MHD_Response *m =
+        MHD_create_response_from_buffer(strlen(page->text), (void *)(uintptr_t)page->text, MHD_RESPMEM_PERSISTENT);
+
+    r->over = true;
+    if (m != NULL &&
+        (!header(m, "Content-Security-Policy", CLI_PAGE_POLICY) || !header(m, "Referrer-Policy", "no-referrer"))) {
+        MHD_destroy_response(m);
+        m = NULL;
+    }
+    return queue(r, m, 200, page->type);
+}
+
+struct count {
+    const char *name;
+    int n;
+};
+
+static enum MHD_Result count_field(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct count *c = cls;
+
+    (void)kind;
+    (void)value;
+    c->n += strcasecmp(name, c->name) == 0;
+    return MHD_YES;
+}
+
+/* The status of a head that two readers may take differently (RFC 9112), or whose body cannot be read; 0: it is in order.
+ * The library takes the first of several fields, another program before it perhaps the last. */
+static int doubtful(struct request *r, const char *version, const char **why)
+{
+    static const struct {
+        const char *name, *twice;
+    } once[] = {
+        { "Host", "the request has two fields Host" },
+        { "Content-Length", "the request has two fields Content-Length" },
+        { "Transfer-Encoding", "the request has two fields Transfer-Encoding" },
+        { "Authorization", "the request has two fields Authorization" },
+        { "Origin", "the request has two fields Origin" },
+    };
+    const char *coding = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Transfer-Encoding");
+    const char *content = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Encoding");
+
+    for (size_t i = 0; i < sizeof once / sizeof once[0]; i++) {
+        struct count c = { once[i].name, 0 };
+
+        (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_field, &c);
+        *why = once[i].twice;
+        if (c.n > 1)
+            return 400;
+    }
+    *why = "the request has no Host";
+    if (strcmp(version, "HTTP/1.1") == 0 && MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Host") == NULL)
+        return 400;
+    *why = "the request has both Content-Length and Transfer-Encoding";
+    if (coding != NULL && MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length") != NULL)
+        return 400;
+    *why = "a body comes as it is, or with Transfer-Encoding: chunked";
+    if (coding != NULL && strcasecmp(coding, "chunked") != 0)
+        return 501;
+    *why = "a body with a Content-Encoding is not read";
+    return content != NULL && strcasecmp(content, "identity") != 0 ? 415 : 0;
+}
+
+/* What the head of a request says; the reply is queued when that is enough to refuse it. */
+static enum MHD_Result take_head(struct request *r, const char *path, const char *verb, const char *version)
+{
+    const struct route *to = find_route(path);
+    const char *length = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length");
+    const bool get = strcmp(verb, "GET") == 0 || strcmp(verb, "HEAD") == 0;
+    char message[160];
+    const char *why;
+    const int status = doubtful(r, version, &why);
+
+    if (r->h->draining)
+        return refuse(r, 503, "the server is about to end");
+    if (status != 0)
+        return refuse(r, status, why);
+    if (!may_ask(r))
+        return refuse(r, 403,
+                      "pages of this origin, or requests for this host, are not served (--cors, --api-key-file)");
+    if (strcmp(verb, "OPTIONS") == 0 && r->h->o.cors != NULL && to != NULL)
+        return preflight(r);
+    if (r->h->keys != NULL && (to == NULL || !to->open) && !has_key(r))
+        return refuse(r, 401, "no valid key: send one as Authorization: Bearer KEY");
+    if (to == NULL) {
+        (void)snprintf(message, sizeof message, "nothing is served at %.100s", path);
+        return refuse(r, 404, message);
+    }
+    r->verb = to->verb;
+    if (strcmp(to->verb, "GET") == 0 ? !get : strcmp(verb, to->verb) != 0) {
+        (void)snprintf(message, sizeof message, "%s: ask with %s", to->path, to->verb);
+        return refuse(r, 405, message);
+    }
+    if (length != NULL && (strlen(length) > 18 || atoll(length) > r->h->o.body_bytes_max))
+        return refuse(r, 413, "the body is too large (--max-body)");
+    if (cli_page(path) != NULL)
+        return show(r, cli_page(path));
+    (void)serve_method(&r->method, str_of(to->path));
+    return MHD_YES;
+}
+
+/* Takes a part of the body. One that is too long is still read for a while: an answer sent in the middle of it would be
+ * lost. */
+static enum MHD_Result take_body(struct request *r, struct str part)
+{
+    const size_t most = (size_t)r->h->o.body_bytes_max;
+    struct err *e = &r->h->err;
+
+    if (!r->too_long && part.n <= most - r->body.n)
+        return cli_buf_add(&r->body, part, e) == ERR_OK ? MHD_YES : MHD_NO;
+    cli_buf_free(&r->body);
+    r->too_long = true;
+    r->at += part.n;
+    return r->at < 4 * most ? MHD_YES : MHD_NO;
+}
+
+static void suspend(struct request *r)
+{
+    MHD_suspend_connection(r->connection);
+    r->suspended = true;
+}
+
+static void resume(struct request *r)
+{
+    if (r->suspended)
+        MHD_resume_connection(r->connection);
+    r->suspended = false;
+}
+
+/* The whole request is here. */
+static enum MHD_Result ask(struct request *r)
+{
+    struct cli_http *h = r->h;
+    struct err why = { 0 };
+    json_t *body = NULL;
+    const char *client;
+    const bool post = r->method <= SERVE_RESPONSE;
+    enum err_code code;
+
+    if (r->too_long)
+        return refuse(r, 413, "the body is too large (--max-body)");
+    if (post && serve_parse(&body, (struct str){ r->body.p != NULL ? r->body.p : "", r->body.n }, "the body", &why)) {
+        json_decref(body);
+        if (why.code != ERR_NOMEM)
+            return refuse(r, 400, why.msg);
+        h->err = why;
+        return MHD_NO;
+    }
+    cli_buf_free(&r->body);
+    if (post && serve_waiting(h->serve) >= h->o.max_queue) {
+        json_decref(body);
+        return refuse(r, 429, "too many requests wait");
+    }
+    client = json_string_value(json_object_get(body, "user"));
+    code = serve_ask(h->serve, r->method, body, str_of(client != NULL ? client : bearer(r)), r, &r->id, &h->err);
+    json_decref(body);
+    if (code)
+        return MHD_NO;
+    r->stage = ASKED;
+    suspend(r);
+    return MHD_YES;
+}
+
+/* ---- replies ---- */
+
+static ssize_t next_bytes(void *cls, uint64_t at, char *to, size_t most)
+{
+    struct request *r = cls;
+    const size_t n = r->body.n - r->at < most ? r->body.n - r->at : most;
+
+    (void)at;
+    if (r->gone)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (n == 0) {
+        if (r->over)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        suspend(r);
+        return 0;
+    }
+    memcpy(to, r->body.p + r->at, n);
+    r->at += n;
+    if (r->at == r->body.n)
+        r->at = r->body.n = 0;
+    return (ssize_t)n;
+}
+
+static enum MHD_Result answer(struct request *r)
+{
+    const char *text = json_string_value(json_object_get(r->reply, "text"));
+
+    if (r->gone)
+        return MHD_NO;
+    if (r->stream)
+        return queue(r, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 1 << 14, next_bytes, r, NULL), 200,
+                     "text/event-stream");
+    if (r->method == SERVE_METRICS && text != NULL)
+        return queue(r, MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY),
+                     200, "text/plain; version=0.0.4; charset=utf-8");
+    return queue(r, response_of(r->reply), r->status, "application/json");
+}
+
+static enum err_code add_event(struct request *r, const json_t *body, struct err *e)
+{
+    char *text = body != NULL ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    const char *type = json_string_value(json_object_get(body, "type")); /* events of responses have one */
+    enum err_code code = ERR_OK;
+
+    if (r->at > r->body.n / 2) { /* what went out makes room */
+        memmove(r->body.p, r->body.p + r->at, r->body.n - r->at);
+        r->body.n -= r->at;
+        r->at = 0;
+    }
+    if (body != NULL && text == NULL)
+        return err_nomem(e);
+    if ((type != NULL && (cli_buf_add(&r->body, STR("event: "), e) || cli_buf_add(&r->body, str_of(type), e) ||
+                          cli_buf_add(&r->body, STR("\n"), e))) ||
+        cli_buf_add(&r->body, STR("data: "), e) ||
+        cli_buf_add(&r->body, text != NULL ? str_of(text) : STR("[DONE]"), e) || cli_buf_add(&r->body, STR("\n\n"), e))
+        code = e->code;
+    free(text);
+    return code;
+}
+
+static void leave(struct request *r)
+{
+    if (r->id != 0 && !r->over)
+        serve_cancel(r->h->serve, r->id);
+    r->gone = r->over = true;
+    resume(r);
+}
+
+static enum err_code deliver(struct serve_reply *reply, struct err *e)
+{
+    struct request *r = reply->user;
+    enum err_code code = ERR_OK;
+
+    if (reply->kind == SERVE_CHUNK || reply->kind == SERVE_END || r->stream) {
+        r->stream = true;
+        code = add_event(r, reply->body, e);
+        json_decref(reply->body);
+    } else {
+        r->reply = reply->body;
+        r->status = reply->status;
+    }
+    r->over = r->over || reply->last;
+    if (!r->over && r->body.n - r->at > STREAM_BYTES_MAX)
+        leave(r);
+    resume(r);
+    return code;
+}
+
+/* ---- libmicrohttpd's calls ---- */
+
+static struct line *line_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    return info != NULL ? info->socket_context : NULL;
+}
+
+static void notice(void *cls, struct MHD_Connection *connection, void **of, enum MHD_ConnectionNotificationCode what)
+{
+    struct cli_http *h = cls;
+    struct line *l = *of;
+
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        *of = l = calloc(1, sizeof *l); /* without memory nobody watches it, and no request begins */
+        if (l == NULL)
+            return;
+        *l = (struct line){ h->lines, &h->lines, connection, cli_now_ms(), false };
+        if (l->next != NULL)
+            l->next->link = &l->next;
+        h->lines = l;
+    } else if (l != NULL) {
+        *l->link = l->next;
+        if (l->next != NULL)
+            l->next->link = l->link;
+        free(l);
+        *of = NULL;
+    }
+}
+
+static void *begin(void *cls, const char *uri, struct MHD_Connection *connection)
+{
+    struct cli_http *h = cls;
+    struct line *l = line_of(connection);
+    struct request *r = l != NULL ? calloc(1, sizeof *r) : NULL;
+
+    (void)uri;
+    if (r == NULL)
+        return NULL;
+    l->busy = true;
+    r->h = h;
+    r->connection = connection;
+    r->from_ms = cli_now_ms();
+    r->next = h->requests;
+    r->link = &h->requests;
+    if (r->next != NULL)
+        r->next->link = &r->next;
+    h->requests = r;
+    return r;
+}
+
+static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, const char *path, const char *verb,
+                              const char *version, const char *data, size_t *n, void **of)
+{
+    struct request *r = *of;
+
+    (void)cls;
+    (void)connection;
+    if (r == NULL || r->h->err.code)
+        return MHD_NO;
+    if (*n > 0) {
+        const struct str part = { data, *n };
+
+        *n = 0;
+        return take_body(r, part);
+    }
+    if (r->stage == HEAD) {
+        r->stage = BODY;
+        return take_head(r, path, verb, version);
+    }
+    return r->stage == BODY ? ask(r) : answer(r);
+}
+
+static void end(void *cls, struct MHD_Connection *connection, void **of, enum MHD_RequestTerminationCode why)
+{
+    struct request *r = *of;
+
+    (void)cls;
+    (void)connection;
+    (void)why;
+    if (r == NULL)
+        return;
+    line_of(r->connection)->busy = false;
+    line_of(r->connection)->since_ms = cli_now_ms();
+    if (r->id != 0 && !r->over)
+        serve_cancel(r->h->serve, r->id);
+    *r->link = r->next;
+    if (r->next != NULL)
+        r->next->link = r->link;
+    cli_buf_free(&r->body);
+    json_decref(r->reply);
+    free(r);
+    *of = NULL;
+}
+
+/* ---- the loop ---- */
+
+static enum err_code start(struct cli_http *h, struct err *e)
+{
+    h->daemon =
+        MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, handle, h, MHD_OPTION_LISTEN_SOCKET,
+                         h->listen.fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->o.connections_max,
+                         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->o.timeout_s, MHD_OPTION_URI_LOG_CALLBACK, begin, h,
+                         MHD_OPTION_NOTIFY_COMPLETED, end, h, MHD_OPTION_NOTIFY_CONNECTION, notice, h, MHD_OPTION_END);
+    if (h->daemon == NULL)
+        return err_errno(e, ERR_IO, errno, "%s: cannot serve", h->listen.url);
+    return ERR_OK;
+}
+
+static int socket_of(struct MHD_Connection *connection)
+{
+    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
+/* While a connection is suspended nobody else sees that its client has left. A request that takes too long to come in
+ * is cut off, also one that comes byte by byte. */
+static void watch_clients(struct cli_http *h)
+{
+    const double now = cli_now_ms(), most = (double)h->o.timeout_s * 1e3;
+
+    for (const struct line *l = h->lines; l != NULL; l = l->next)
+        if (!l->busy && now - l->since_ms > most)
+            shutdown(socket_of(l->connection), SHUT_RDWR);
+    for (struct request *r = h->requests; r != NULL; r = r->next) {
+        char byte;
+        ssize_t n;
+
+        if (r->stage != ASKED && !r->over && now - r->from_ms > most) {
+            shutdown(socket_of(r->connection), SHUT_RDWR);
+        } else if (r->stage == ASKED && !r->over) {
+            n = recv(socket_of(r->connection), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+            if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+                leave(r);
+        }
+    }
+}
+
+/* Waits for a socket, unless something can be done at once. */
+static enum err_code wait_some(struct cli_http *h, struct err *e)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    struct pollfd p = { .fd = info->epoll_fd, .events = POLLIN };
+    MHD_UNSIGNED_LONG_LONG most = WAIT_MS;
+
+    if (serve_busy(h->serve))
+        return ERR_OK;
+    if (MHD_get_timeout(h->daemon, &most) != MHD_YES || most > WAIT_MS)
+        most = WAIT_MS;
+    if (poll(&p, 1, (int)most) < 0 && errno != EINTR)
+        return err_errno(e, ERR_IO, errno, "%s: cannot wait", h->listen.url);
+    return ERR_OK;
+}
+
+static enum err_code turn(struct cli_http *h, struct err *e)
+{
+    struct serve_reply reply;
+
+    if (MHD_run(h->daemon) != MHD_YES)
+        return err_set(e, ERR_IO, "%s: cannot go on serving", h->listen.url);
+    if (h->err.code) {
+        *e = h->err;
+        return e->code;
+    }
+    watch_clients(h);
+    if (serve_busy(h->serve) && serve_step(h->serve, e))
+        return e->code;
+    while (serve_next(h->serve, &reply))
+        if (deliver(&reply, e))
+            return e->code;
+    return wait_some(h, e);
+}
+
+/* The keys of the file, in the place of those there were. again: while requests go on, which wait meanwhile. */
+static enum err_code read_keys(struct cli_http *h, bool again, struct err *e)
+{
+    char *keys;
+    size_t n, line = 1, odd = 0;
+    bool any = false;
+
+    if (h->o.api_key_file == NULL)
+        return ERR_OK;
+    if (again ? io_read_regular(&keys, &n, h->o.api_key_file, KEYS_BYTES_MAX, e)
+              : io_read_all(&keys, &n, h->o.api_key_file, KEYS_BYTES_MAX, cli_interrupted, e))
+        return e->code;
+    for (size_t i = 0; i < n; i++) {
+        const bool end = keys[i] == '\n' || (keys[i] == '\r' && (i + 1 == n || keys[i + 1] == '\n'));
+
+        line += keys[i] == '\n';
+        odd = odd == 0 && !end && (keys[i] <= ' ' || keys[i] > '~') ? line : odd;
+        any = any || !end;
+    }
+    if (!any || odd > 0) {
+        free(keys);
+        return !any
+                   ? err_set(e, ERR_FORMAT, "%s: has no key", h->o.api_key_file)
+                   : err_set(e, ERR_FORMAT, "%s: line %zu: a key has letters, digits and signs of ASCII, and no spaces",
+                             h->o.api_key_file, odd);
+    }
+    free(h->keys);
+    h->keys = keys;
+    h->keys_bytes = n;
+    return ERR_OK;
+}
+
+enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_beside *beside, struct err *e)
+{
+    double until_ms = 0;
+    struct err why;
+    enum err_code code;
+
+    h->serve = s;
+    if (start(h, e) || cli_json_line(json_pack("{s:s, s:s}", "type", "listening", "url", h->listen.url), e))
+        return e->code;
+    do {
+        if (cli_interrupted() && !h->draining) {
+            h->draining = true;
+            until_ms = cli_now_ms() + (double)h->o.drain_s * 1e3;
+            (void)MHD_quiesce_daemon(h->daemon);
+        }
+        if (cli_beside_turn(beside, s) && read_keys(h, true, &why))
+            cli_beside_stays("--api-key-file", &why);
+        code = turn(h, e);
+    } while (code == ERR_OK && !(h->draining && (h->requests == NULL || cli_now_ms() > until_ms)));
+    return code;
+}
+
+/* "*", or a scheme, a host and perhaps a port, as browsers send it. */
+static bool is_origin(const char *s)
+{
+    const char *host = strstr(s, "://");
+
+    return strcmp(s, "*") == 0 ||
+           (host != NULL && host > s && host[3] != '\0' && host[3 + strcspn(host + 3, "/?#@ \t")] == '\0');
+}
+
+enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o, struct err *e)
+{
+    struct cli_http *h;
+
+    if (o->cors != NULL && !is_origin(o->cors))
+        return err_set(e, ERR_ARG, "--cors %s: not * or an origin, a scheme, :// and a host", o->cors);
+    h = calloc(1, sizeof *h);
+    if (h == NULL)
+        return err_nomem(e);
+    h->o = *o;
+    h->listen.fd = -1;
+    if (read_keys(h, false, e) || cli_listen_open(&h->listen, o->listen, e)) {
+        cli_http_close(h);
+        return e->code;
+    }
+    if (!h->listen.loopback && h->keys == NULL) {
+        err_set(e, ERR_ARG, "--listen: others reach %s: --api-key-file is needed", h->listen.url);
+        cli_http_close(h);
+        return e->code;
+    }
+    *out = h;
+    return ERR_OK;
+}
+
+void cli_http_close(struct cli_http *h)
+{
+    if (h == NULL)
+        return;
+    for (struct request *r = h->requests; r != NULL; r = r->next)
+        leave(r);
+    if (h->daemon != NULL)
+        MHD_stop_daemon(h->daemon);
+    cli_listen_close(&h->listen);
+    free(h->keys);
+    free(h);
+}
+#else
+enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o, struct err *e)
+{
+    (void)out;
+    return err_set(e, ERR_UNSUPPORTED, "--listen: %s: this program was built without HTTP (libmicrohttpd)", o->listen);
+}
+
+enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_beside *beside, struct err *e)
+{
+    (void)h;
+    (void)s;
+    (void)beside;
+    return err_set(e, ERR_UNSUPPORTED, "this program was built without HTTP");
+}
+
+void cli_http_close(struct cli_http *h)
+{
+    (void)h;
+}
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* http.h - a thin front over HTTP (libmicrohttpd) for serve/serve.h.         room: cmd
+ *
+ * One thread: the same loop turns the engine and the sockets. A request waits suspended until serve has a reply for it;
+ * a stream goes out as server-sent events, each flushed. A client that leaves cancels its request.
+ */
+#ifndef SERVE_STDIO_HTTP_H
+#define SERVE_STDIO_HTTP_H
+#include "cli/cli.h"
+
+struct cli_beside;
+struct cli_http;
+struct serve;
+
+struct cli_http_opts {
+    const char *listen;       /* listen.h */
+    const char *api_key_file; /* a key on each line; NULL: none is asked for */
+    const char *cors;         /* the origin whose pages may ask, "*": any; NULL: none */
+    int64_t body_bytes_max;
+    int32_t timeout_s, drain_s, connections_max, max_queue;
+};
+/* Listens: before the model is opened, so that a mistake is found early. An address that others reach needs keys. */
+MUST_CHECK enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o, struct err *e);
+/* Serves until a signal comes and what was asked is answered, or drain_s is over. */
+MUST_CHECK enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_beside *beside, struct err *e);
+void cli_http_close(struct cli_http *h); /* NULL is allowed */
+#endif

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reload.c - files beside a model, which are exchanged (beside.h).           room: cmd */
+#include "serve-stdio/reload.h"
+
+#include <stdlib.h>
+
+#include "cli/engram.h"
+#include "serve-stdio/request_tables.h"
+#include "cli/open.h"
+#include "cli/recall.h"
+#include "gen/gen.h"
+
+enum { SETS_MAX = 4 }; /* that requests have: with more the adapters of a step would be too many (RUN_ADAPTERS_STEP) */
+_Static_assert((int)SETS_MAX *(int)RUN_ADAPTERS_MAX <= (int)RUN_ADAPTERS_STEP, "a step takes those of all sets");
+
+/* What stood beside the model at a time. A kind that was not exchanged is the same object in several sets. */
+struct set {
+    struct set *older;
+    struct serve_beside s;
+    struct cli_adapters *adapters;
+    struct cli_engram *engram; /* NULL: none */
+    struct cli_notes *notes;   /* NULL: none */
+    struct named *named;       /* NULL: none */
+};
+/* An index whose texts are recited. */
+struct named {
+    struct cli_notes notes;
+    int32_t n_vocab;
+};
+
+struct cli_beside {
+    struct cli_beside_opts o;
+    struct cli_opened *model;
+    struct run *run;
+    struct set *now;
+    struct cli_made *made;
+    bool due; /* a SIGHUP that is not answered */
+};
+
+/* ---- kinds ---- */
+
+static void close_adapters(struct cli_beside *b, struct cli_adapters *x)
+{
+    for (int i = 0; b->run != NULL && i < x->n; i++)
+        run_forget_adapter(b->run, x->on[i]);
+    cli_adapters_close(x);
+    if (x != &b->model->adapters)
+        free(x);
+}
+
+static enum err_code open_adapters(struct cli_beside *b, struct cli_adapters **out, struct err *e)
+{
+    struct cli_adapters *x = calloc(1, sizeof *x);
+
+    if (x == NULL)
+        return err_nomem(e);
+    if (cli_adapters_open(x, &b->model->o.loras, b->model->gguf, e) || cli_adapters_load(x, b->model->model, e) ||
+        run_check_adapters(b->run, x->list, x->n, e)) {
+        cli_adapters_close(x);
+        free(x);
+        return e->code;
+    }
+    *out = x;
+    return ERR_OK;
+}
+
+static void close_engram(struct cli_engram *x)
+{
+    if (x != NULL)
+        cli_engram_close(x);
+    free(x);
+}
+
+static enum err_code open_engram(const struct cli_beside *b, bool again, struct cli_engram **out, struct err *e)
+{
+    struct cli_engram *x;
+
+    if (b->o.engrams->n == 0 && b->o.context_table == NULL)
+        return ERR_OK;
+    x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return err_nomem(e);
+    if (cli_engram_open_all(x, b->o.engrams, b->o.context_table, again, b->o.engram_thinking, b->model, e)) {
+        close_engram(x);
+        return e->code;
+    }
+    *out = x;
+    return ERR_OK;
+}
+
+static void close_notes(struct cli_notes *x)
+{
+    if (x != NULL)
+        cli_notes_close(x);
+    free(x);
+}
+
+static enum err_code open_notes(const struct cli_beside *b, struct cli_notes **out, struct err *e)
+{
+    struct cli_notes *x;
+
+    if (b->o.examples == NULL)
+        return ERR_OK;
+    x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return err_nomem(e);
+    if (cli_notes_open(x, b->o.examples, b->model->gguf, b->model->text, e)) {
+        close_notes(x);
+        return e->code;
+    }
+    *out = x;
+    return ERR_OK;
+}
+
+static enum err_code add_notes(const void *of, json_t *messages, int n, struct err *e)
+{
+    struct cli_notes x = *(const struct cli_notes *)of;
+
+    x.n = n >= 0 ? n : x.n;
+    return x.n > 0 ? cli_notes_add(&x, messages, e) : ERR_OK;
+}
+
+static void close_named(struct named *x)
+{
+    if (x != NULL)
+        cli_notes_close(&x->notes);
+    free(x);
+}
+
+static enum err_code open_named(const struct cli_beside *b, struct named **out, struct err *e)
+{
+    struct named *x;
+
+    if (b->o.recite == NULL)
+        return ERR_OK;
+    x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return err_nomem(e);
+    x->n_vocab = model_info(b->model->model)->n_vocab;
+    if (cli_notes_open(&x->notes, b->o.recite, b->model->gguf, b->model->text, e)) {
+        close_named(x);
+        return e->code;
+    }
+    *out = x;
+    return ERR_OK;
+}
+
+static enum err_code recite(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
+                            struct engram_recital *out, struct err *e)
+{
+    const struct named *named = of;
+    struct cli_notes x = named->notes;
+    struct str what;
+
+    x.n = n >= 0 ? n : x.n;
+    if (cli_notes_named(&x, messages, &what, e))
+        return e->code;
+    return what.n > 0 ? cli_notes_recital(what, x.text, named->n_vocab, tokens, out, e) : ERR_OK;
+}
+
+/* ---- sets ---- */
+
+static void make(const struct cli_beside *b, struct set *x)
+{
+    x->s = (struct serve_beside){ .adapters = x->adapters->list,
+                                  .n_adapters = x->adapters->n,
+                                  .notes_max = CLI_NOTES_MAX,
+                                  .table = cli_made_table,
+                                  .table_room = cli_made_room,
+                                  .drop_table = cli_made_drop,
+                                  .tables_of = b->made };
+    if (x->engram != NULL)
+        x->s.engram = &x->engram->mix;
+    if (x->notes != NULL) {
+        x->s.notes = add_notes;
+        x->s.notes_of = x->notes;
+    }
+    if (x->named != NULL) {
+        x->s.recite = recite;
+        x->s.recite_of = x->named;
+    }
+}
+
+enum err_code cli_beside_open(struct cli_beside **out, const struct cli_beside_opts *o, struct cli_opened *model,
+                              struct run *r, struct err *e)
+{
+    struct cli_beside *b = calloc(1, sizeof *b);
+
+    if (b == NULL || (b->now = calloc(1, sizeof *b->now)) == NULL) {
+        free(b);
+        return err_nomem(e);
+    }
+    b->o = *o;
+    b->model = model;
+    b->run = r;
+    b->now->adapters = &model->adapters;
+    if (open_engram(b, false, &b->now->engram, e) || open_notes(b, &b->now->notes, e) ||
+        open_named(b, &b->now->named, e) || cli_made_open(&b->made, model, o->engram_thinking, o->table_bytes, e)) {
+        cli_beside_close(b);
+        return e->code;
+    }
+    make(b, b->now);
+    *out = b;
+    return ERR_OK;
+}
+
+const struct serve_beside *cli_beside_now(const struct cli_beside *b)
+{
+    return &b->now->s;
+}
+
+/* The set before this one, which no other set's owner is left of, goes with what only it has. */
+static void close_set(struct cli_beside *b, struct set *x)
+{
+    bool adapters = false, engram = false, notes = false, named = false; /* another set has them */
+
+    for (const struct set *y = b->now; y != NULL; y = y->older) {
+        adapters = adapters || y->adapters == x->adapters;
+        engram = engram || y->engram == x->engram;
+        notes = notes || y->notes == x->notes;
+        named = named || y->named == x->named;
+    }
+    if (!adapters)
+        close_adapters(b, x->adapters);
+    if (!engram)
+        close_engram(x->engram);
+    if (!notes)
+        close_notes(x->notes);
+    if (!named)
+        close_named(x->named);
+    free(x);
+}
+
+static int sweep(struct cli_beside *b, const struct serve *s)
+{
+    struct set **link = &b->now->older, *x;
+    int n = 1;
+
+    while ((x = *link) != NULL) {
+        if (serve_uses(s, &x->s)) {
+            link = &x->older;
+            n++;
+            continue;
+        }
+        *link = x->older;
+        close_set(b, x);
+    }
+    return n;
+}
+
+void cli_beside_stays(const char *option, const struct err *e)
+{
+    cli_warn("SIGHUP: %s: %s; what was there stays", option, e->msg);
+}
+
+static void reopen_draft(const struct cli_beside *b)
+{
+    struct draft *fresh;
+    struct err e = { 0 };
+
+    if (*b->o.draft == NULL)
+        return;
+    if (cli_guess_again(&fresh, b->o.guess, b->model, b->run, &e)) {
+        cli_beside_stays("--draft", &e);
+        return;
+    }
+    gen_set_drafter(b->o.gen, fresh);
+    draft_close(*b->o.draft);
+    *b->o.draft = fresh;
+}
+
+/* Opens what the options name. What cannot be used, and adapters that are what they were, leave the old ones. */
+static void reopen(struct cli_beside *b, struct serve *s)
+{
+    struct set *x = calloc(1, sizeof *x);
+    struct cli_adapters *adapters = NULL;
+    struct err e = { 0 };
+
+    if (x == NULL) {
+        cli_warn("SIGHUP: out of memory; what was there stays");
+        return;
+    }
+    *x = *b->now;
+    if (b->model->o.loras.n > 0 && open_adapters(b, &adapters, &e))
+        cli_beside_stays("--lora", &e);
+    if (adapters != NULL && adapters->hash == x->adapters->hash)
+        close_adapters(b, adapters);
+    else if (adapters != NULL)
+        x->adapters = adapters;
+    if (open_engram(b, true, &x->engram, &e))
+        cli_beside_stays(b->o.engrams->n > 0 ? "--engram" : "--context-table", &e);
+    if (open_notes(b, &x->notes, &e))
+        cli_beside_stays("--examples", &e);
+    if (open_named(b, &x->named, &e))
+        cli_beside_stays("--recite", &e);
+    make(b, x);
+    reopen_draft(b);
+    x->older = b->now;
+    b->now = x;
+    serve_exchange(s, &x->s);
+    cli_note("SIGHUP: files beside the model were opened again");
+}
+
+bool cli_beside_turn(struct cli_beside *b, struct serve *s)
+{
+    const bool came = cli_hung_up();
+
+    b->due = came || b->due;
+    if (b->due || b->now->older != NULL) {
+        if (sweep(b, s) < SETS_MAX && b->due) {
+            b->due = false;
+            reopen(b, s);
+        }
+    }
+    return came;
+}
+
+void cli_beside_close(struct cli_beside *b)
+{
+    if (b == NULL)
+        return;
+    b->run = NULL; /* closed */
+    while (b->now != NULL) {
+        struct set *x = b->now;
+
+        b->now = x->older;
+        close_set(b, x);
+    }
+    cli_made_close(b->made);
+    free(b);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reload.h - files that stand beside a model, opened anew on SIGHUP while requests go on.    room: cmd
+ *
+ * Adapters, tables of n-grams, indexes of texts and drafters. When a signal comes, each of these kinds is opened from the
+ * same names again. Requests that have begun keep what they have, those that begin later get the new ones; what no request
+ * has any more is closed. Drafters change no answer, so that all get the new ones with the next step. Of a kind of which a
+ * file cannot be used, that is a warning, and the old ones stay.
+ */
+#ifndef SERVE_STDIO_RELOAD_H
+#define SERVE_STDIO_RELOAD_H
+#include "cli/cli.h"
+#include "cli/guess.h"
+#include "serve/serve.h"
+
+struct cli_beside;
+struct cli_opened;
+struct run;
+
+struct cli_beside_opts {            /* not copied */
+    const struct cli_list *engrams; /* "FILE[:weight]" each */
+    bool engram_thinking;
+    const char *context_table;     /* a text to make a table of; NULL: none */
+    const char *examples, *recite; /* "INDEX[:n]"; NULL: none */
+    int64_t table_bytes;           /* of tables of requests' texts, all together */
+    const struct cli_guess *guess;
+    struct draft **draft; /* *draft: what the gen guesses with, exchanged with it; NULL: nothing */
+    struct gen *gen;
+};
+/* The adapters are the model's, which cli_open_run() has loaded for r; the rest is opened here. What is passed is not
+ * owned, and outlives it. */
+MUST_CHECK enum err_code cli_beside_open(struct cli_beside **out, const struct cli_beside_opts *o,
+                                         struct cli_opened *model, struct run *r, struct err *e);
+const struct serve_beside *cli_beside_now(const struct cli_beside *b);
+/* In every turn of the loop that serves: opens anew when a SIGHUP has come, and closes what nobody has. True: it has come, and
+ * the caller may read its own files again. */
+bool cli_beside_turn(struct cli_beside *b, struct serve *s);
+/* The warning that a file cannot be used. */
+void cli_beside_stays(const char *option, const struct err *e);
+void cli_beside_close(struct cli_beside *b); /* after serve and the run; NULL is allowed */
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stdin_requests.c - requests as lines on stdin (talk.h).                              room: cmd */
+#include "serve-stdio/stdin_requests.h"
+
+#include <unistd.h>
+
+#include "cli/lines.h"
+
+enum { LINE_BYTES_MAX = 16 << 20, WAIT_MS = 500 /* at most without a look at signals */ };
+
+enum err_code cli_talk(const struct cli_talk *t, struct serve *s, struct cli_beside *beside, int32_t max_queue,
+                       struct err *e)
+{
+    struct cli_lines in = { .fd = STDIN_FILENO, .line_max = LINE_BYTES_MAX };
+    struct serve_reply r;
+    enum err_code code = ERR_OK;
+
+    while (code == ERR_OK) {
+        const bool full = serve_waiting(s) >= max_queue, stop = cli_interrupted();
+        enum cli_line got;
+        struct str line;
+
+        if (!full && !stop)
+            code = cli_lines_read(&in, serve_busy(s) ? 0 : WAIT_MS, e);
+        (void)cli_beside_turn(beside, s);
+        while (code == ERR_OK && !stop && serve_waiting(s) < max_queue &&
+               (got = cli_lines_next(&in, &line)) != CLI_LINE_NONE)
+            code = got == CLI_LINE ? t->take(t->of, line, in.n, e) : t->too_long(t->of, LINE_BYTES_MAX, e);
+        if (code == ERR_OK && serve_busy(s))
+            code = serve_step(s, e);
+        while (code == ERR_OK && serve_next(s, &r))
+            code = t->tell(t->of, &r, e);
+        if ((stop || (in.eof && in.at == in.b.n)) && (t->leaves || !serve_busy(s)))
+            break;
+        if (full && t->leaves && cli_lines_ended(&in)) /* its last lines are not waited for */
+            break;
+    }
+    cli_lines_free(&in);
+    return code;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stdin_requests.h - requests as lines on stdin, replies to stdout, many in progress.  room: cmd */
+#ifndef SERVE_STDIO_STDIN_REQUESTS_H
+#define SERVE_STDIO_STDIN_REQUESTS_H
+#include "serve-stdio/reload.h"
+#include "cli/cli.h"
+#include "serve/serve.h"
+
+/* What the lines mean. */
+struct cli_talk {
+    void *of;
+    enum err_code (*take)(void *of, struct str line, int64_t number, struct err *e);
+    enum err_code (*too_long)(void *of, int64_t bytes_max, struct err *e); /* a line that was not kept */
+    enum err_code (*tell)(void *of, struct serve_reply *r, struct err *e); /* takes the body */
+    bool leaves; /* the end of the input or a signal ends everything; else what was asked is answered first */
+};
+/* Until the input ends or a signal comes. While max_queue requests wait, no line is taken. */
+MUST_CHECK enum err_code cli_talk(const struct cli_talk *t, struct serve *s, struct cli_beside *beside,
+                                  int32_t max_queue, struct err *e);
+#endif

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# clang_format.sh - the format of C and CUDA sources is that of .clang-format, by the version of clang-format that wrote it;
+# others break lines elsewhere. With -i the files are rewritten (make format). Generated tables keep their
+# own, and so do files that are mostly macros, which clang-format takes for declarations.
+cd "$(dirname "$0")/../.." || exit 1
+set -u
+if ! clang-format --version 2> /dev/null | grep -q 'version 14\.'; then
+    echo "clang-format 14 is not installed: the format is not checked"
+    exit 0
+fi
+mapfile -t files < <(find libcore cmd kernels tests bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' |
+    grep -vE '(_grids|_tables|_body|/iq_bytes)\.[ch]$|^libcore/cpu/acts' | sort)
+[ "${1:-}" = -i ] || set -- --dry-run -Werror -ferror-limit=3
+printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 40 clang-format "$@"
