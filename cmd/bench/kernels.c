@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bench/bench.h"
-#include "gemm/gemm.h"
+#include "gemm/launch.h"
+#include "model/launches.h"
 #include "model/model.h"
 
 enum { SCANNED = 1024, USED = 8, EXPERTS = 128 }; /* rows that are looked at; of experts: a usual layer */
@@ -194,6 +195,52 @@ static enum err_code print_choices(const struct bench *b, struct choice c, struc
     return ERR_OK;
 }
 
+/* ---- what a step becomes ---- */
+
+static enum err_code launch_row(const struct bench *b, const struct gemm_launch *l, struct err *e)
+{
+    const char *bits = l->acts == GEMM_ACTS_8 ? "8" : l->acts == GEMM_ACTS_16 ? "16" : "16, 8";
+    char rows[48], launches[32], gpu[16] = "";
+
+    range_text(rows, l->rows_min, l->rows_max);
+    snprintf(launches, sizeof launches, l->more > 0 ? "%d to %d" : "%d", l->n, l->n + l->more);
+    if (l->sm != 0)
+        snprintf(gpu, sizeof gpu, "sm_%d", l->sm);
+    cli_bench_line(b, "%-9s %-13s %-6s %-5s %-23s %-7s %s%s%s", gemm_fusion_name(l->fusion), rows, bits, gpu, l->kernel,
+                   launches, l->ops != NULL ? l->ops : "", l->ops != NULL && l->note != NULL ? ": " : "",
+                   l->note != NULL ? l->note : "");
+    if (!cli_bench_as_json(b))
+        return ERR_OK;
+    return cli_json_line(json_pack("{s:s, s:s, s:s?, s:I, s:o, s:b, s:b, s:i, s:s, s:i, s:i, s:b, s:b, s:s?}", "type",
+                                   "launch", "together", gemm_fusion_name(l->fusion), "operations", l->ops, "rows_min",
+                                   (json_int_t)l->rows_min, "rows_max", limit_json(l->rows_max), "i16",
+                                   (l->acts & GEMM_ACTS_16) != 0, "i8", (l->acts & GEMM_ACTS_8) != 0, "sm", l->sm,
+                                   "kernel", l->kernel, "launches", l->n, "launches_max", l->n + l->more, "each_slice",
+                                   l->sliced, "shared_experts", l->shared, "note", l->note),
+                         e);
+}
+
+static enum err_code print_launches(const struct bench *b, struct err *e)
+{
+    const struct gemm_launch *l;
+    struct model_span s;
+
+    cli_bench_line(b, "\n%-9s %-10s %-28s %s", "part", "together", "of layers that are", "operations");
+    for (int i = 0; model_span_at(i, &s); i++) {
+        cli_bench_line(b, "%-9s %-10s %-28s %s", s.part, s.together, s.when, s.ops);
+        if (cli_bench_as_json(b) &&
+            cli_json_line(json_pack("{s:s, s:s, s:s, s:s, s:s}", "type", "step_part", "part", s.part, "together",
+                                    s.together, "when", s.when, "operations", s.ops),
+                          e))
+            return e->code;
+    }
+    cli_bench_line(b, "\n%-9s %-13s %-6s %-5s %-23s %s", "together", "rows", "bits", "GPU", "kernel", "launches");
+    for (int i = 0; (l = gemm_launch_at(i)) != NULL; i++)
+        if (launch_row(b, l, e))
+            return e->code;
+    return ERR_OK;
+}
+
 /* ---- how long they take ---- */
 
 /* A product that kernel i takes; false: there is none that is worth the time. */
@@ -275,5 +322,5 @@ enum err_code cli_bench_cmd_kernels(struct bench *b, struct err *e)
                                            .eight = i / 2 % 2 != 0 },
                           e))
             return e->code;
-    return ERR_OK;
+    return print_launches(b, e);
 }

@@ -12,6 +12,7 @@
 #include "bench/bench.h"
 #include "gen/gen.h"
 #include "gguf/gguf.h"
+#include "model/launches.h"
 #include "model/model.h"
 #include "run/placement.h"
 #include "run/run.h"

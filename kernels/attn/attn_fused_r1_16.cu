@@ -527,10 +527,9 @@ size_t cuda_attn_row_ws(const struct node *v)
 
 bool cuda_attn_row_fits(const struct cuda *c, const struct node *v)
 {
-    const struct op_kv &kv = v->kv;
+    const struct gemm_attn a = { v->t[0].ne[0] / v->kv.dim_v, v->kv.dim_k, v->kv.dim_v, c->eight };
 
-    return v->r.n <= FEW_ROWS && v->r.all && kv.dim_k % 32 == 0 && kv.dim_k <= DIM && kv.dim_v <= DIM &&
-           kv.dim_v % (c->eight ? 128 : 32) == 0 && v->t[0].ne[0] % 64 == 0;
+    return v->r.n <= FEW_ROWS && v->r.all && gemm_fuses_attn(&a);
 }
 
 /* A row of every sequence. As many blocks as multiprocessors, or fewer; where each would have two pages, twice as many:

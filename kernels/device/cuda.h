@@ -15,7 +15,7 @@
 #include <stdint.h>
 extern "C" {
 #include "base/base.h"
-#include "gemm/gemm.h"
+#include "gemm/launch.h"
 #include "ops/ops.h"
 #include "ops/table.h"
 #include "quant/quant.h"
@@ -172,14 +172,21 @@ struct weight_block {
     struct weight_block *next;
 };
 
-/* Time by operation, while it is measured: event i follows what was launched for op[i]. */
+/* Time by operation, while it is measured: event i follows what was launched for op[i]. And what was launched meanwhile:
+ * fusions, kernels by file. */
+enum { LAUNCHED_FILES = 64, LAUNCHED_NAME = 32 };
 struct launch_clock {
     bool on;
-    uint64_t launches; /* before it was turned on; when it is off, while it was on */
     int n, cap;
     cudaEvent_t *event;
     int *op;
     uint64_t ns[DEV_OP_N];
+    uint64_t fused[GEMM_N_FUSIONS];
+    struct {
+        char name[LAUNCHED_NAME]; /* in kernels/, without .cu */
+        uint64_t n;
+    } file[LAUNCHED_FILES];
+    int n_files;
 };
 
 struct cuda {
@@ -220,8 +227,8 @@ struct cuda {
     struct graph graph[GRAPHS];               /* the last used first */
     struct fetch fetch;
     struct launch_clock clock;
-    uint64_t launches, captured; /* captured: graphs */
-    unsigned char *bounce[2];    /* pinned, for uploads */
+    uint64_t captured;        /* graphs */
+    unsigned char *bounce[2]; /* pinned, for uploads */
     cudaEvent_t bounce_done[2];
     int bounce_next;
     struct weight_block *weights;
@@ -301,7 +308,8 @@ size_t cuda_ws(const struct node *v); /* working memory that a node needs */
 enum err_code cuda_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps, struct err *e);
 void cuda_time(void *ctx, bool on);
 uint64_t cuda_time_ns(void *ctx, enum dev_op op);
-uint64_t cuda_launches(void *ctx);
+int cuda_launched(void *ctx, struct dev_launched *out, int max);
+void cuda_count_launch(struct cuda *c, const char *file); /* __FILE__ of the launch */
 uint64_t cuda_graphs(void *ctx);
 void cuda_clock_begin(struct cuda *c, int n);                                     /* before n nodes are launched */
 void cuda_clock_mark(struct cuda *c, const struct node *v, int n, bool captured); /* n = 0: the start */
@@ -311,7 +319,7 @@ void cuda_clock_free(struct cuda *c);
 #define LAUNCH(c, kernel, grid, block, smem, ...) \
     do { \
         kernel<<<(grid), (block), (smem), (c)->stream>>>(__VA_ARGS__); \
-        (c)->launches++; \
+        cuda_count_launch((c), __FILE__); \
         cuda_fail((c), cudaGetLastError(), #kernel); \
     } while (0)
 

@@ -40,7 +40,7 @@ struct fused_args {
     int64_t x_stride, z_stride, floats_stride, res_stride; /* of several rows */
     struct past_move past;
 };
-enum { FUSED_K = 6144, WARP_NORM = 512, FUSED_SMEM = 96 << 10 };
+enum { FUSED_SMEM = 96 << 10 };
 void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
 
 /* The format of small matrices that share a launch with larger ones of another format, and how many rows they have at most
@@ -78,7 +78,7 @@ struct expert_up {
     bool raw;
     float *gates;
 };
-enum { FUSED_USED = 10 };
+enum { FUSED_USED = GEMM_CHOICE_USED };
 
 /* Router and the first products of experts, chosen and shared (sh.up.w NULL: none). A block of its own keeps the
  * choice, and with a hand-over gives rows to the host. */
@@ -208,9 +208,18 @@ static __device__ __forceinline__ void move_past(const past_move &m, int t, int 
 
 enum { SMEM_UNASKED = 24 << 10 }; /* dynamic shared memory, beside what a kernel has of its own */
 
+/* What a failed launch is called; the file of the call, to count it. */
+struct launch_name {
+    const char *name, *file;
+
+    launch_name(const char *name, const char *file = __builtin_FILE()) : name(name), file(file)
+    {
+    }
+};
+
 /* The number of blocks, neighbours in the grid's x or y, in a cluster. */
 template <class... P, class... A>
-static void launch_clusters(struct cuda *c, const char *name, void (*kernel)(P...), dim3 cluster, dim3 grid,
+static void launch_clusters(struct cuda *c, launch_name of, void (*kernel)(P...), dim3 cluster, dim3 grid,
                             unsigned threads, size_t smem, A... args)
 {
     cudaLaunchConfig_t l = {};
@@ -228,7 +237,7 @@ static void launch_clusters(struct cuda *c, const char *name, void (*kernel)(P..
         attr[n++].val.clusterDim.z = 1;
     }
     if (smem > SMEM_UNASKED)
-        cuda_fail(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem), name);
+        cuda_fail(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem), of.name);
     l.gridDim = grid;
     l.blockDim = dim3(threads);
     l.dynamicSmemBytes = smem;
@@ -236,14 +245,14 @@ static void launch_clusters(struct cuda *c, const char *name, void (*kernel)(P..
     l.attrs = attr;
     l.numAttrs = (unsigned)n;
     c->sent = false;
-    c->launches++;
-    cuda_fail(c, cudaLaunchKernelEx(&l, kernel, P(args)...), name);
+    cuda_count_launch(c, of.file);
+    cuda_fail(c, cudaLaunchKernelEx(&l, kernel, P(args)...), of.name);
 }
 
 template <class... P, class... A>
-static void launch_early(struct cuda *c, const char *name, void (*kernel)(P...), dim3 grid, unsigned threads,
-                         size_t smem, A... args)
+static void launch_early(struct cuda *c, launch_name of, void (*kernel)(P...), dim3 grid, unsigned threads, size_t smem,
+                         A... args)
 {
-    launch_clusters(c, name, kernel, dim3(1), grid, threads, smem, args...);
+    launch_clusters(c, of, kernel, dim3(1), grid, threads, smem, args...);
 }
 #endif

@@ -155,17 +155,6 @@ static bool read_later(const struct node *v, int n, struct tensor x)
     return false;
 }
 
-/* Whether x is multiplied with w by launches that take several nodes' places. */
-static bool fits(struct tensor w, struct tensor x)
-{
-    return w.type == QUANT_f32 || cuda_is_fused(w.type, x.ne[1], x.ne[0]);
-}
-
-static bool fits_k(int64_t k)
-{
-    return k % 32 == 0 && k <= FUSED_K;
-}
-
 /* Rows that may be read 16 bytes at a time. */
 static bool in_quads(struct tensor x)
 {
@@ -199,8 +188,8 @@ static void take_input(struct fused_args *f, enum input mode, struct tensor x)
 
 static bool whole_norm(const struct node *v)
 {
-    return v->op == DEV_OP_rms_norm && v->i[1] == v->t[1].ne[0] && v->p[0] != NULL && v->i[1] > WARP_NORM &&
-           fits_k(v->i[1]) && in_quads(v->t[0]) && in_quads(v->t[1]) && (uintptr_t)v->p[0] % 16 == 0;
+    return v->op == DEV_OP_rms_norm && v->i[1] == v->t[1].ne[0] && v->p[0] != NULL && gemm_fuses_norm(v->i[1]) &&
+           in_quads(v->t[0]) && in_quads(v->t[1]) && (uintptr_t)v->p[0] % 16 == 0;
 }
 
 static void norm_args(struct cuda *c, struct fused_args *f, const struct node *v)
@@ -215,7 +204,7 @@ static void norm_args(struct cuda *c, struct fused_args *f, const struct node *v
 
 static bool product_of(const struct node *v, struct tensor x)
 {
-    return v->op == DEV_OP_matmul && same(v->t[2], x) && fits(v->t[1], x);
+    return v->op == DEV_OP_matmul && same(v->t[2], x) && gemm_fuses_product(v->t[1].type, x.ne[1], x.ne[0]);
 }
 
 /* Floats are multiplied where they lie. */
@@ -263,7 +252,7 @@ static int fuse_gate(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
 
-    if ((v->op != DEV_OP_glu && v->op != DEV_OP_sigmoid_mul) || n < 2 || !fits_k(v->t[0].ne[0]) ||
+    if ((v->op != DEV_OP_glu && v->op != DEV_OP_sigmoid_mul) || n < 2 || !gemm_fuses_width(v->t[0].ne[0]) ||
         !product_of(v + 1, v->t[0]) || !floats_there(v + 1, false) || read_later(v + 2, n - 2, v->t[0]) ||
         !in_quads(v->t[0]) || !in_quads(v->t[1]) || (v->op == DEV_OP_glu && !in_quads(v->t[2])))
         return 0;
@@ -291,7 +280,7 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
         read_later(v + 2, n - 2, v->t[0]))
         return 0;
     const struct tensor o = v[1].t[0];
-    if (norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != o.data || !fits_k(norm->t[0].ne[0]) ||
+    if (norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != o.data || !gemm_fuses_width(norm->t[0].ne[0]) ||
         !product_of(out, norm->t[0]) || out->t[1].type == QUANT_f32)
         return 0;
     const bool both = adds_to(out + 1, n - 4, out->t[0], &norm->t[0]); /* who takes floats */
@@ -345,7 +334,7 @@ static bool find_shared(struct mixture *m, const struct node *v, int n)
     m->glu = v + k++;
     m->down = v + k++;
     if (v[0].t[1].type == QUANT_f32 || v[1].t[1].type == QUANT_f32 || m->down->t[1].type == QUANT_f32 ||
-        !fits(m->down->t[1], m->glu->t[0]) || !fits_k(m->down->t[1].ne[0]) || !in_quads(m->glu->t[0]))
+        !product_of(m->down, m->glu->t[0]) || !gemm_fuses_width(m->down->t[1].ne[0]) || !in_quads(m->glu->t[0]))
         return false;
     if (adds_to(v + k, n - k, m->down->t[0], &m->glu->t[0]))
         m->added[2] = v + k++;
@@ -502,11 +491,8 @@ static int few_moe(struct cuda *c, const struct mixture *x)
     const struct few_moe m = { x->route, x->moe, x->gate, x->up, x->down, x->open, x->add, x->out, x->sum };
     struct fused_args f;
 
-    if (x->moe == NULL || has_adapters(x) || !cuda_few_moe_fits(x->route, x->moe) || !fits_k(x->moe->moe.down.ne[0]) ||
-        !fits_k(x->moe->moe.up.ne[0]))
-        return 0;
-    if (x->glu != NULL && (x->gate->t[0].stride != x->up->t[0].stride || x->glu->t[0].ne[0] > x->moe->moe.up.ne[0] ||
-                           x->down->t[1].ne[1] % 32 != 0))
+    if (x->moe == NULL || has_adapters(x) || !cuda_moe_is_few(x->moe) ||
+        (x->glu != NULL && x->gate->t[0].stride != x->up->t[0].stride))
         return 0;
     norm_args(c, &f, x->norm);
     add_job(&f, x->router->t[1], x->router->t[0]);
@@ -523,6 +509,22 @@ static int few_moe(struct cuda *c, const struct mixture *x)
     return x->n;
 }
 
+static bool mixture_fits(const struct mixture *x, const struct op_moe &m)
+{
+    const struct op_route &r = x->route->route;
+    const struct gemm_mixture asked = { r.n_expert,
+                                        r.n_used,
+                                        r.n_group,
+                                        m.up.ne[0],
+                                        m.down.ne[0],
+                                        x->glu != NULL ? x->glu->t[0].ne[0] : 0,
+                                        m.gate.data != NULL ? m.gate.type : -1,
+                                        m.up.type,
+                                        m.down.type };
+
+    return gemm_fuses_mixture(&asked, x->norm->t[0].ne[1]);
+}
+
 static int fuse_moe(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
@@ -532,11 +534,10 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
         return 0;
     const struct op_hand *hand = x.in != NULL ? (const struct op_hand *)x.in->p[1] : NULL;
     const struct op_moe &m = x.moe != NULL ? x.moe->moe : hand->moe; /* of the latter, only what experts are like */
-    const struct op_route &r = x.route->route;
+    if (!mixture_fits(&x, m))
+        return 0;
     if (v->t[0].ne[1] > 1)
         return few_moe(c, &x);
-    if (r.n_expert > 512 || r.n_used > FUSED_USED || r.n_group > 1 || !fits_k(m.down.ne[0]) || !fits_k(m.up.ne[0]))
-        return 0;
     struct fused_up u = {};
     struct fused_down d = {};
     fused_up_args(c, &u, &x, m);
@@ -567,7 +568,7 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     d.weight = u.weight;
     d.hid = u.routed.hid;
     d.slot = u.slot;
-    d.n_expert = r.n_expert;
+    d.n_expert = x.route->route.n_expert;
     d.hand = u.hand;
     cuda_fused_down(c, &d);
     if (x.tally != NULL)
@@ -677,7 +678,7 @@ static bool find_attention(const struct cuda *c, struct attention *x, const stru
            same(x->attn->t[1], x->qt) && cuda_attn_row_fits(c, x->attn) && heads_fit(x, kv.dim_k) &&
            (!gated || (open->op == DEV_OP_sigmoid_mul && same(open->t[0], y) && same(open->t[1], x->gate) &&
                        x->width == kv.dim_k && kv.dim_v == kv.dim_k)) &&
-           product_of(x->out, y) && x->out->t[1].type != QUANT_f32 && fits_k(y.ne[0]) &&
+           product_of(x->out, y) && x->out->t[1].type != QUANT_f32 && gemm_fuses_width(y.ne[0]) &&
            !read_later(v + x->n, n - x->n, x->qt) && !read_later(v + x->n, n - x->n, x->key->t[0]) &&
            !read_later(v + x->n + x->both, n - x->n - x->both, y) &&
            (!gated || !read_later(v + x->n, n - x->n, x->gate));
@@ -731,40 +732,44 @@ static int fuse_attn(struct cuda *c, const struct node *v, int n)
     return x.n - 1 + product_and_add(c, &f, x.out, n - x.n + 1);
 }
 
-static int fuse_plain(struct cuda *c, const struct node *v, int n)
+static int fuse_add(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
 
-    if (n < 2 || v->op != DEV_OP_matmul || v[1].op != DEV_OP_add || !same(v[1].t[1], v->t[0]) ||
-        !fits(v->t[1], v->t[2]) || !fits_k(v->t[1].ne[0]) || !in_quads(v->t[2]))
+    if (n < 2 || v[1].op != DEV_OP_add || !same(v[1].t[1], v->t[0]) || !product_of(v, v->t[2]) ||
+        !gemm_fuses_width(v->t[1].ne[0]) || !in_quads(v->t[2]))
         return 0;
     start_args(c, &f, v->t[2]);
     take_input(&f, IN_PLAIN, v->t[2]);
     return product_and_add(c, &f, v, n);
 }
 
+/* By the first operation; of those with the same one, the largest first. */
+static const struct {
+    int first;
+    enum gemm_fusion as;
+    int (*fuse)(struct cuda *c, const struct node *v, int n);
+} fusions[] = {
+    { DEV_OP_rms_norm, GEMM_FUSE_MIXTURE, fuse_moe },  { DEV_OP_rms_norm, GEMM_FUSE_ATTN, fuse_attn },
+    { DEV_OP_rms_norm, GEMM_FUSE_NORM, fuse_norm },    { DEV_OP_glu, GEMM_FUSE_GATE, fuse_gate },
+    { DEV_OP_sigmoid_mul, GEMM_FUSE_GATE, fuse_gate }, { DEV_OP_conv, GEMM_FUSE_DELTA, fuse_gdn },
+    { DEV_OP_matmul, GEMM_FUSE_ADD, fuse_add },
+};
+
 /* Launches the first nodes together; how many, or 0. */
 static int fuse(struct cuda *c, const struct node *v, int n)
 {
-    int k = 0;
-
     if ((v->op == DEV_OP_conv ? v->r.n : v->t[0].ne[1]) > FEW_ROWS)
         return 0;
-    switch (v->op) {
-    case DEV_OP_rms_norm:
-        k = fuse_moe(c, v, n);
-        k = k > 0 ? k : fuse_attn(c, v, n);
-        return k > 0 ? k : fuse_norm(c, v, n);
-    case DEV_OP_glu:
-    case DEV_OP_sigmoid_mul:
-        return fuse_gate(c, v, n);
-    case DEV_OP_conv:
-        return fuse_gdn(c, v, n);
-    case DEV_OP_matmul:
-        return fuse_plain(c, v, n);
-    default:
-        return 0;
+    for (size_t i = 0; i < sizeof fusions / sizeof *fusions; i++) {
+        const int k = v->op == fusions[i].first ? fusions[i].fuse(c, v, n) : 0;
+
+        if (k > 0) {
+            c->clock.fused[fusions[i].as] += c->clock.on;
+            return k;
+        }
     }
+    return 0;
 }
 
 /* Launches the first nodes as they are; how many. */

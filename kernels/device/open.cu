@@ -704,7 +704,7 @@ static struct dev_table make_table(void)
     t.read_speed = cuda_read_speed;
     t.time = cuda_time;
     t.time_ns = cuda_time_ns;
-    t.launches = cuda_launches;
+    t.launched = cuda_launched;
     t.graphs = cuda_graphs;
     return t;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* timing.cu - measures the device: memory bandwidth, and the time of launches by operation. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "kernels/device/cuda.h"
@@ -183,13 +185,11 @@ void cuda_time(void *ctx, bool on)
     struct cuda *c = (struct cuda *)ctx;
 
     c->clock.on = on;
-    if (!on) {
-        c->clock.launches = c->launches - c->clock.launches;
+    if (!on)
         return;
-    }
-    c->clock.launches = c->launches;
-    for (int i = 0; i < DEV_OP_N; i++)
-        c->clock.ns[i] = 0;
+    memset(c->clock.ns, 0, sizeof c->clock.ns);
+    memset(c->clock.fused, 0, sizeof c->clock.fused);
+    c->clock.n_files = 0;
 }
 
 uint64_t cuda_graphs(void *ctx)
@@ -197,11 +197,38 @@ uint64_t cuda_graphs(void *ctx)
     return ((const struct cuda *)ctx)->captured;
 }
 
-uint64_t cuda_launches(void *ctx)
+void cuda_count_launch(struct cuda *c, const char *file)
 {
-    struct cuda *c = (struct cuda *)ctx;
+    struct launch_clock *k = &c->clock;
+    char name[LAUNCHED_NAME];
+    int i = 0;
 
-    return c->clock.on ? c->launches - c->clock.launches : c->clock.launches;
+    if (!k->on)
+        return;
+    const char *dir = strstr(file, "kernels/"), *from = dir != NULL ? dir + strlen("kernels/") : file;
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(from, "."), from);
+    while (i < k->n_files && strcmp(k->file[i].name, name) != 0)
+        i++;
+    if (i == LAUNCHED_FILES)
+        return;
+    if (i == k->n_files) {
+        memcpy(k->file[k->n_files++].name, name, sizeof name);
+        k->file[i].n = 0;
+    }
+    k->file[i].n++;
+}
+
+int cuda_launched(void *ctx, struct dev_launched *out, int max)
+{
+    const struct launch_clock *k = &((const struct cuda *)ctx)->clock;
+    int n = 0;
+
+    for (int i = 0; i < GEMM_N_FUSIONS && n < max; i++)
+        if (k->fused[i] > 0)
+            out[n++] = { gemm_fusion_name((enum gemm_fusion)i), true, k->fused[i] };
+    for (int i = 0; i < k->n_files && n < max; i++)
+        out[n++] = { k->file[i].name, false, k->file[i].n };
+    return n;
 }
 
 uint64_t cuda_time_ns(void *ctx, enum dev_op op)

@@ -62,6 +62,5 @@ struct few_moe {
     const struct node *route, *moe, *sh_gate, *sh_up, *sh_down, *open, *add;
     const struct node *out, *sum; /* some experts are the host's, and the sum is there; NULL: all are here */
 };
-bool cuda_few_moe_fits(const struct node *route, const struct node *moe);
 void cuda_few_moe(struct cuda *c, const struct few_moe *m);
 #endif

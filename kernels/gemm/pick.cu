@@ -109,19 +109,6 @@ static void pick(const struct cuda *c, int kernel[JOBS], const struct job *job, 
     }
 }
 
-bool cuda_is_fused(int type, int64_t rows, int64_t k)
-{
-    struct gemm_product p = {};
-
-    p.of = GEMM_OF_MATRICES;
-    p.type = type;
-    p.rows = rows;
-    p.k = k;
-    const int kernel = gemm_pick(&p, 0);
-
-    return kernel >= GEMM_R1_FUSED && kernel <= GEMM_R2_16;
-}
-
 static void add_job(struct mv_args *to, const struct tensor &w, const struct tensor &y)
 {
     to->job[to->n++] = (struct mv_job){

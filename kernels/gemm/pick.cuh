@@ -172,12 +172,11 @@ static __device__ __forceinline__ void quantise_part(uint8_t *row, const float *
 }
 
 void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x);
-/* Formats of most files; formats and few rows of k elements for which there are launches that do more than the product. */
+/* Formats of most files. */
 static inline bool cuda_is_common(int type)
 {
     return gemm_formats_have(GEMM_FORMATS_COMMON, type);
 }
-bool cuda_is_fused(int type, int64_t rows, int64_t k);
 /* Whether row i of gemm_kernels[] may be launched; and that it is. */
 static inline bool cuda_may(const struct cuda *c, int i)
 {

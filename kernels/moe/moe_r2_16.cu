@@ -824,14 +824,6 @@ void cuda_moe_few(struct cuda *c, const struct node *v)
         cuda_mix(c, y, m.weight, s.out, y.ne[0]);
 }
 
-bool cuda_few_moe_fits(const struct node *route, const struct node *moe)
-{
-    const struct op_route &r = route->route;
-
-    return r.n_expert <= CHOICE_EXPERTS && r.n_used <= CHOICE_USED && r.n_group <= 1 && cuda_moe_is_few(moe) &&
-           gates_alike(moe->moe);
-}
-
 /* The shared expert is computed in the same launch if its format is that of the others. */
 static void second_products(struct cuda *c, const struct few_moe *m, const struct space &s, int rows)
 {

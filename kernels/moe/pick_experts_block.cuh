@@ -5,7 +5,7 @@
 #include "kernels/moe/pick_experts_warp.cuh"
 #include "kernels/common/math.cuh"
 
-enum { CHOICE_EXPERTS = 512, CHOICE_USED = 10 };
+enum { CHOICE_EXPERTS = GEMM_CHOICE_EXPERTS, CHOICE_USED = GEMM_CHOICE_USED };
 
 struct choice_args {
     const float *logits; /* NULL: it has been made */

@@ -635,11 +635,12 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *v, uint8_t *rounded, bool
 {
     const struct node *conv = v, *gdn = v + 1, *norm = v + 2;
     const struct op_gdn &d = gdn->gdn;
+    const struct gemm_delta asked = {
+        d.dim, d.dim_v, norm->i[1], conv->conv.taps, conv->conv.bias == NULL && conv->conv.silu, c->eight
+    };
     row_args a = {};
 
-    if ((d.dim != 32 && d.dim != 64 && d.dim != 128) || d.dim_v != d.dim || norm->i[1] != d.dim_v ||
-        conv->conv.taps != TAPS || conv->conv.bias != NULL || !conv->conv.silu || gdn->r.n > FEW_ROWS || !gdn->r.all ||
-        (c->eight && d.dim != 128))
+    if (!gemm_fuses_delta(&asked) || gdn->r.n > FEW_ROWS || !gdn->r.all)
         return false;
     a.in = (const float *)conv->t[1].data;
     a.in_stride = (int)conv->t[1].stride;

@@ -3,8 +3,7 @@
  *
  * One row per kernel, tried in order: the first that takes a product runs it (kernels/gemm/pick.cu,
  * kernels/moe/moe_r17.cu). A kernel with `refuses` also checks whether the matrices of a launch fit the card; if not, the
- * next ones are tried. What a step
- * fuses with a product (norms, activation functions, additions) is not here: kernels/device/launch.cu.
+ * next ones are tried. What a step fuses with a product (norms, activation functions, additions) is in gemm/launch.h.
  */
 #ifndef GEMM_GEMM_H
 #define GEMM_GEMM_H

@@ -319,11 +319,6 @@ uint64_t model_graphs(const struct model *m)
     return dev_graphs(m->dev);
 }
 
-uint64_t model_launches(const struct model *m)
-{
-    return dev_launches(m->dev);
-}
-
 void model_time(struct model *m, bool on)
 {
     dev_time(m->dev, on);

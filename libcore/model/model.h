@@ -76,7 +76,6 @@ struct model_timing {
 };
 void model_time(struct model *m, bool on);
 int model_timings(const struct model *m, struct model_timing *out, int max); /* entries written */
-uint64_t model_launches(const struct model *m); /* kernels launched in that time; 0 on the CPU */
 /* Steps that the device recorded as graphs, to replay them; 0 on the CPU. */
 uint64_t model_graphs(const struct model *m);
 

@@ -437,9 +437,9 @@ uint64_t dev_kernels(const struct dev *d)
     return d->impl.table->kernels != NULL ? d->impl.table->kernels(d->impl.ctx) : 0;
 }
 
-uint64_t dev_launches(const struct dev *d)
+int dev_launched(const struct dev *d, struct dev_launched *out, int max)
 {
-    return d->impl.table->launches != NULL ? d->impl.table->launches(d->impl.ctx) : 0;
+    return d->impl.table->launched != NULL ? d->impl.table->launched(d->impl.ctx, out, max) : 0;
 }
 
 enum err_code dev_read_speed(struct dev *d, size_t n, double *bytes_per_s, int reps, struct err *e)

@@ -205,8 +205,14 @@ struct dev_timing {
 };
 void dev_time(struct dev *d, bool on);
 int dev_timings(const struct dev *d, struct dev_timing *out, int max);
-/* Kernels launched in that time; 0 on a device without launches. */
-uint64_t dev_launches(const struct dev *d);
+/* What was launched in that time; entries written, 0 on a device without launches. */
+struct dev_launched {
+    const char *what; /* a fusion (gemm_fusion_name()), or kernels by the name of their file */
+    bool fusion;
+    uint64_t n;
+};
+enum { DEV_LAUNCHED_MAX = 80 };
+int dev_launched(const struct dev *d, struct dev_launched *out, int max);
 /* Steps that were recorded as graphs since the device was opened. */
 uint64_t dev_graphs(const struct dev *d);
 /* Bits of the rows of gemm_kernels[] that were launched since it was opened; 0 on the CPU. */

@@ -104,9 +104,9 @@ struct dev_table {
     /* Devices whose calls return before the work is done measure themselves; all NULL: calls are timed. */
     void (*time)(void *c, bool on);
     uint64_t (*time_ns)(void *c, enum dev_op op);
-    uint64_t (*launches)(void *c);
-    uint64_t (*graphs)(void *c);  /* NULL: it makes none */
-    uint64_t (*kernels)(void *c); /* NULL: it has no table of them */
+    int (*launched)(void *c, struct dev_launched *out, int max); /* NULL: it has no launches */
+    uint64_t (*graphs)(void *c);                                 /* NULL: it makes none */
+    uint64_t (*kernels)(void *c);                                /* NULL: it has no table of them */
 };
 
 /* Contents for read_speed: word i of a buffer of 64-bit words is i * DEV_READ_WORD, and the exclusive or of the

@@ -262,12 +262,23 @@ brief() # a speed run of a moment
     chimere-bench kernels --table > out
     grep -q '^gemm_r2_16_resident .* if: all blocks find room at once$' out
     grep -q '^sm_120, activations of 16 bits, experts$' out
+    grep -q '^gdn  *delta  *whole  *conv, gdn, rms_norm_gated, matmul, add if added$' out
     refuses 2 "only GPUs have these kernels" chimere-bench kernels --device cpu
     refuses 2 "--acts needs --device" chimere-bench kernels --acts i8
     refuses 2 "--reps needs --device" chimere-bench kernels --reps 3
     refuses 2 "takes no file" chimere-bench kernels file
     CHIMERE_OPTS='--device cpu' chimere-bench kernels > again
     chimere-bench kernels | cmp - again
+}
+
+@test "kernels: launches are those of files that exist, and those of the picture in chimere-hacking(7)" {
+    chimere-bench kernels | jq -r 'select(.type == "launch") | .kernel' | sort -u > files
+    [ "$(wc -l < files)" -gt 20 ]
+    while read -r file; do ls "$ROOT/kernels/$file".cu* > /dev/null; done < files
+    sed -n '/^.Ss Launches of a step/,/^.Ed/p' "$ROOT/man/chimere-hacking.7" |
+        grep -oE '\b(gem[vm]_r[0-9a-z_]+|[a-z]+_fused_r1_16|moe_r[0-9_]+|transfer|embed|logits_top)\b' | sort -u > named
+    [ "$(wc -l < named)" -ge 9 ]
+    sed 's|.*/||' files | sort -u | comm -13 - named | diff /dev/null -
 }
 
 @test "refusals" {

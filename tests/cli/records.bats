@@ -52,7 +52,7 @@ described()
 @test "chimere-jsonl(5) describes every key of the records of chimere-bench" {
     measure_all > records
     jq -r .type records | sort -u > types
-    printf '%s\n' answer bandwidth comparison eval eval_difference kernel kernel_choice kl ppl speculate speed state synth | diff - types
+    printf '%s\n' answer bandwidth comparison eval eval_difference kernel kernel_choice kl launch ppl speculate speed state step_part synth | diff - types
     printed > have
     described > all
     [ "$(wc -l < have)" -gt 100 ]

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dev_test.c - what a device measures of itself: how fast it reads, where the time of a step went. */
 #include "golden.h"
+#include "model/launches.h"
 #include "ops/ops.h"
 
 #define MODEL "tests/golden/models/qwen35moe-a.gguf"

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch.c - the table of launches, and what decides about shapes. */
+#include "gemm/launch.h"
+
+#include <string.h>
+
+enum { ONE_ROW_MAX = 6144, NORM_MIN = 513, HEAD_MAX = 256, TAPS = 4, STRIPS = 32 };
+
+bool gemm_fuses_width(int64_t k)
+{
+    return k % 32 == 0 && k <= ONE_ROW_MAX;
+}
+
+bool gemm_fuses_norm(int64_t k)
+{
+    return gemm_fuses_width(k) && k >= NORM_MIN;
+}
+
+bool gemm_fuses_product(int type, int64_t rows, int64_t k)
+{
+    const struct gemm_product p = { .of = GEMM_OF_MATRICES, .type = type, .rows = rows, .k = k };
+    const int kernel = gemm_pick(&p, 0);
+
+    return rows <= GEMM_FEW_ROWS && (type == QUANT_f32 || (kernel >= GEMM_R1_FUSED && kernel <= GEMM_R2_16));
+}
+
+bool gemm_fuses_attn(const struct gemm_attn *a)
+{
+    return a->dim_k % 32 == 0 && a->dim_k <= HEAD_MAX && a->dim_v <= HEAD_MAX &&
+           a->dim_v % (a->eight ? 128 : 32) == 0 && a->n_head * a->dim_v % 64 == 0;
+}
+
+bool gemm_fuses_delta(const struct gemm_delta *d)
+{
+    return (d->dim == 32 || d->dim == 64 || d->dim == 128) && d->dim_v == d->dim && d->group == d->dim_v &&
+           d->taps == TAPS && d->plain_conv && (!d->eight || d->dim == 128);
+}
+
+static bool all_in(enum gemm_formats f, const struct gemm_mixture *m)
+{
+    return gemm_formats_have(f, m->up) && gemm_formats_have(f, m->down) &&
+           (m->gate < 0 || gemm_formats_have(f, m->gate));
+}
+
+bool gemm_fuses_mixture(const struct gemm_mixture *m, int64_t rows)
+{
+    if (m->n_expert > GEMM_CHOICE_EXPERTS || m->n_used > GEMM_CHOICE_USED || m->n_group > 1 ||
+        !gemm_fuses_width(m->n_embd) || !gemm_fuses_width(m->ff))
+        return false;
+    if (rows == 1)
+        return all_in(GEMM_FORMATS_FAST_ROW, m);
+    return all_in(GEMM_FORMATS_COMMON, m) && (m->gate < 0 || m->gate == m->up) && m->ff % STRIPS == 0 &&
+           m->n_embd % STRIPS == 0 && m->shared <= m->n_embd;
+}
+
+const char *gemm_fusion_name(enum gemm_fusion f)
+{
+    static const char *const name[GEMM_N_FUSIONS + 1] = { "mixture", "attention", "norm", "gate",
+                                                          "delta",   "residual",  "alone" };
+
+    return name[f];
+}
+
+#define ANY    INT64_MAX
+#define BOTH   (GEMM_ACTS_16 | GEMM_ACTS_8)
+#define FEW    GEMM_FEW_ROWS
+#define MANY   (FEW + 1)
+#define SLICED GEMM_SLICED_ROWS
+#define TILES  (SLICED + 1)
+
+#define ROUND_ROWS "rounding, of several rows or after a norm"
+#define IN_SLICES  "for each slice of at most 16 rows"
+#define PAGES      "more: sums of several pages of 256 positions"
+
+#define ELEM "rms_norm rms_norm_gated add add_gated glu relu2 sigmoid_mul mul scale rows_pick heads_pick rope hadamard"
+
+static const struct gemm_launch launches[] = {
+#define FUSED(fusion, from, to, kernel, n) GEMM_FUSE_##fusion, NULL, from, to, BOTH, 0, kernel, n
+#define ALONE(ops, from, to, kernel, n)    GEMM_ALONE, ops, from, to, BOTH, 0, kernel, n
+    /* a norm and its products, with nothing else or before attention and experts */
+    { GEMM_FUSE_NORM, "rounded", 1, 1, BOTH, 0, "gemm/gemv_r1_fused", 2, .note = "norm and rounding; products" },
+    { GEMM_FUSE_NORM, "f32", 1, 1, BOTH, 0, "gemm/gemv_r1_fused", 1, .note = "norm, products of floats" },
+    { FUSED(NORM, 2, FEW, "gemm/gemv_r1_fused", 1), .note = "norm and rounding" },
+    { FUSED(NORM, 2, FEW, "gemm/gemm_r2_16", 1), .note = "products" },
+    { FUSED(ADD, 1, 1, "gemm/gemv_r1_fused", 1), .note = "rounding, product, residual" },
+    { FUSED(ADD, 2, FEW, "gemm/gemv_r1_fused", 1), .note = "rounding" },
+    { FUSED(ADD, 2, FEW, "gemm/gemm_r2_16", 1), .note = "product, residual" },
+    { FUSED(GATE, 1, 1, "gemm/gemv_r1_fused", 1), .note = "gate, rounding, product, residual" },
+    { FUSED(GATE, 2, FEW, "gemm/gemv_r1_fused", 1), .note = "gate, rounding" },
+    { FUSED(GATE, 2, FEW, "gemm/gemm_r2_16", 1), .note = "product, residual" },
+    { FUSED(DELTA, 1, FEW, "recur/gdn_fused_r1_16", 1), .note = "convolution, delta rule, gated norm, rounding" },
+    { FUSED(DELTA, 1, 1, "gemm/gemv_r1_fused", 1), .note = "product, residual; the convolution's memory" },
+    { FUSED(DELTA, 2, FEW, "gemm/gemm_r2_16", 1), .note = "product, residual; the convolution's memory" },
+    { FUSED(ATTN, 1, 1, "gemm/gemv_r1_fused", 3),
+      .note = "norm and rounding; queries, keys, values; output, residual" },
+    { FUSED(ATTN, 2, FEW, "gemm/gemv_r1_fused", 1), .note = "norm and rounding" },
+    { FUSED(ATTN, 2, FEW, "gemm/gemm_r2_16", 2), .note = "queries, keys, values; output, residual" },
+    { FUSED(ATTN, 1, FEW, "attn/attn_fused_r1_16", 1),
+      .note = "norms, RoPE, KV rows; with a row of each sequence attention and gate, too" },
+    { FUSED(ATTN, 1, 1, "attn/attn_r2_16", 0), .more = 1, .note = PAGES },
+    { FUSED(ATTN, 2, FEW, "attn/attn_r2_16", 1), .more = 1, .note = "attention, gate; " PAGES },
+    { GEMM_FUSE_MIXTURE, "f32", 1, 1, BOTH, 0, "gemm/gemv_r1_fused", 1, .note = "norm, router" },
+    { GEMM_FUSE_MIXTURE, "rounded", 1, 1, BOTH, 0, "gemm/gemv_r1_fused", 2, .note = "norm and rounding; router" },
+    { FUSED(MIXTURE, 1, 1, "moe/moe_r1", 2), .note = "choice, first products; second products, sum, residual" },
+    { FUSED(MIXTURE, 2, FEW, "gemm/gemv_r1_fused", 1), .more = 1,
+      .note = "norm and rounding; more: rounding to 8 bits between the products" },
+    { FUSED(MIXTURE, 2, FEW, "gemm/gemm_r2_16", 1), .note = "router, first products of the shared expert" },
+    { FUSED(MIXTURE, 2, FEW, "moe/moe_r2_16", 2), .more = 1,
+      .note = "choice, first products; second products, sum, residual; more: a shared expert of another format" },
+    /* alone */
+    { ALONE("embed", 1, ANY, "head/embed", 1), .note = NULL },
+    { ALONE("top", 1, ANY, "head/logits_top", 3), .note = "without masks" },
+    { ALONE("transfer", 1, ANY, "device/transfer", 2), .note = "the step's data; the answer and a flag for the host" },
+    { ALONE(ELEM, 1, ANY, "elem/elem", 1), .note = NULL },
+    { ALONE("conv", 1, FEW, "recur/conv", 1), .note = NULL },
+    { ALONE("conv", MANY, ANY, "recur/conv", 2), .note = "of a sequence; its memory" },
+    { ALONE("gdn kda ssm2", 1, ANY, "recur/conv", 1), .note = "decays" },
+    { ALONE("gdn kda ssm2", 1, ANY, "recur/scan", 1), .note = NULL },
+    { ALONE("ssm1", 1, ANY, "recur/conv", 1), .more = 1, .note = "more: its log, with drafts" },
+    { ALONE("kv_store", 1, ANY, "attn/attn_r2_16", 1), .note = NULL },
+    { ALONE("attn", 1, 32, "attn/attn_r2_16", 1), .more = 1, .note = PAGES },
+    { ALONE("attn", 33, ANY, "attn/attn_r17", 2), .note = "pages unpacked; attention" },
+    { ALONE("route", 1, ANY, "moe/router", 1), .note = NULL },
+    { ALONE("matmul f32", 1, ANY, "gemm/gemm_float", 1), .note = "for each matrix" },
+    { ALONE("matmul", 1, FEW, "gemm/pick", 1), .note = "rounding" },
+    { ALONE("matmul", 1, 1, "gemm/gemv_r1_fused", 1), .note = NULL },
+    { ALONE("matmul", 2, FEW, "gemm/gemm_r2_16", 1), .note = NULL },
+    { ALONE("matmul", MANY, SLICED, "gemm/pick", 1), .sliced = true, .note = "rounding, " IN_SLICES },
+    { ALONE("matmul", MANY, SLICED, "gemm/gemm_r2_16", 1), .sliced = true, .note = IN_SLICES },
+    { GEMM_ALONE, "matmul", GEMM_WIDE_ROWS, ANY, GEMM_ACTS_8, 90, "gemm/gemm_r64_a8_wgmma", 2,
+      .note = "rounding; product" },
+    { GEMM_ALONE, "matmul", GEMM_WIDE_ROWS, ANY, GEMM_ACTS_16, 90, "gemm/gemm_r64_a16_wgmma", 2,
+      .note = "rounding; product" },
+    { GEMM_ALONE, "matmul", TILES, ANY, GEMM_ACTS_8, 0, "gemm/gemm_r17_a8_mma", 2, .note = "rounding; product" },
+    { GEMM_ALONE, "matmul", TILES, ANY, GEMM_ACTS_16, 0, "gemm/pick", 1, .note = "rounding" },
+    { GEMM_ALONE, "matmul", TILES, ANY, GEMM_ACTS_16, 0, "gemm/gemm_r17_mma", 1, .note = NULL },
+    { ALONE("moe f32", 1, 1, "moe/moe_r17", 5), .note = "gate, up, activation, down, sum" },
+    { ALONE("moe f32", 2, ANY, "moe/moe_r17", 6), .note = "uses sorted; gate, up, activation, down, sum" },
+    { ALONE("moe", 1, 1, "gemm/pick", 2), .note = "rounding" },
+    { ALONE("moe", 1, 1, "moe/moe_r17_common", 3), .note = "gate, up; down" },
+    { ALONE("moe", 1, 1, "moe/moe_r17", 2), .note = "activation; sum" },
+    { ALONE("moe", 2, FEW, "gemm/pick", 1), .note = "rounding" },
+    { ALONE("moe", 2, FEW, "moe/moe_r2_16", 2), .note = "first products; second ones and the sum" },
+    { GEMM_ALONE, "moe", 2, FEW, GEMM_ACTS_8, 0, "gemm/gemv_r1_fused", 0, .more = 1,
+      .note = "more: rounding between the products" },
+    { ALONE("moe", MANY, SLICED, "gemm/pick", 1), .sliced = true, .note = "rounding, " IN_SLICES },
+    { ALONE("moe", MANY, SLICED, "moe/moe_r2_16", 2), .sliced = true, .note = IN_SLICES },
+    { GEMM_ALONE, "moe", MANY, SLICED, GEMM_ACTS_8, 0, "gemm/gemv_r1_fused", 0, .more = 1, .sliced = true,
+      .note = "more: rounding between the products" },
+    { ALONE("moe", TILES, ANY, "moe/moe_r17", 2), .more = 1,
+      .note = "uses sorted by expert; weighted sum; more: activation apart" },
+    { GEMM_ALONE, "moe", GEMM_WIDE_ROWS, ANY, GEMM_ACTS_8, 90, "gemm/gemm_r64_a8_wgmma", 4, .shared = true,
+      .note = "rounding, first products; rounding, second ones" },
+    { GEMM_ALONE, "moe", GEMM_WIDE_ROWS, ANY, GEMM_ACTS_16, 90, "gemm/gemm_r64_a16_wgmma", 3, .shared = true,
+      .note = "rounding, first products, second ones" },
+    { GEMM_ALONE, "moe", TILES, ANY, GEMM_ACTS_8, 0, "gemm/gemm_r17_a8_mma", 4, .more = 1,
+      .note = "rounding, first products (more: gate apart); rounding, second ones" },
+    { GEMM_ALONE, "moe", TILES, ANY, GEMM_ACTS_16, 0, "gemm/pick", 1, .note = "rounding" },
+    { GEMM_ALONE, "moe", TILES, ANY, GEMM_ACTS_16, 0, "gemm/gemm_r17_mma", 2, .note = "first products; second ones" },
+#undef FUSED
+#undef ALONE
+};
+enum { N_LAUNCHES = sizeof launches / sizeof launches[0] };
+
+const struct gemm_launch *gemm_launch_at(int i)
+{
+    return i < N_LAUNCHES ? &launches[i] : NULL;
+}
+
+static bool names_op(const char *list, const char *op)
+{
+    const size_t n = strlen(op);
+
+    if (strchr(op, ' ') != NULL) /* of floats: an entry of its own */
+        return strcmp(list, op) == 0;
+    for (const char *p = list; (p = strstr(p, op)) != NULL; p += n)
+        if ((p == list || p[-1] == ' ') && (p[n] == '\0' || (p[n] == ' ' && strcmp(p + n, " f32") != 0)))
+            return true;
+    return false;
+}
+
+static bool takes(const struct gemm_launch *l, const struct gemm_unit *u)
+{
+    return l->fusion == u->fusion && (l->ops == NULL || names_op(l->ops, u->op)) && u->rows >= l->rows_min &&
+           u->rows <= l->rows_max && (l->acts & (u->eight ? GEMM_ACTS_8 : GEMM_ACTS_16)) != 0 &&
+           (l->sm == 0 || l->sm == u->sm) && (!l->shared || u->shared);
+}
+
+/* Rows for any GPU give way to those for this one, if they multiply. */
+static bool gives_way(const struct gemm_launch *l, const struct gemm_unit *u)
+{
+    for (int i = 0; l->sm == 0 && l->acts != BOTH && i < N_LAUNCHES; i++)
+        if (launches[i].sm != 0 && takes(&launches[i], u))
+            return true;
+    return false;
+}
+
+bool gemm_launch_is_of(int i, const struct gemm_unit *u)
+{
+    return takes(&launches[i], u) && !gives_way(&launches[i], u);
+}
