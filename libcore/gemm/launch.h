@@ -58,7 +58,7 @@ struct gemm_launch {
     unsigned acts;
     int sm;             /* 90: only there, and before rows with 0 for the same operation; 0: any */
     const char *kernel; /* its file in kernels/, without .cu or .cuh */
-    int n, more;        /* launches; so many more, as the note says */
+    int n, more;        /* launches; how many more there can be, as the note says */
     bool sliced;        /* n for each slice of at most GEMM_FEW_ROWS rows */
     bool shared;        /* experts: only where one is used GEMM_WIDE_PAIRS times and more, on average */
     const char *note;   /* or NULL */

@@ -23,7 +23,7 @@ struct model_step_shape {
 
 struct model_count {
     const char *what;
-    int64_t n, more; /* so many, or up to so many more */
+    int64_t n, more; /* n, or up to `more` more */
 };
 enum { MODEL_COUNTS = 48 };
 struct model_step_plan {
