@@ -124,9 +124,18 @@ enum err_code err_at(struct err *e, const char *fmt, ...)
     int n = vsnprintf(text, 2 * sizeof e->where, fmt, ap);
     va_end(ap);
     size_t at = n < 0 ? 0 : strlen(text);
-    snprintf(text + at, sizeof text - at, "%s", e->where);
+    bool inside = text[0] == '/' && e->where[0] != '/'; /* a line of a text that is a string of the JSON */
+    snprintf(text + at, sizeof text - at, "%s", inside ? "" : e->where);
     store(e->where, sizeof e->where, text);
     return e->code;
+}
+
+enum err_code err_copy(struct err *e, const struct err *from)
+{
+    if (e != NULL) {
+        *e = *from;
+    }
+    return from->code;
 }
 
 enum err_code err_wrap(struct err *e, const char *fmt, ...)

@@ -59,8 +59,10 @@ static enum err_code check_depth(struct str text, const char *what, struct err *
             i = end_of_string(text, i + 1);
         } else if (c == '[' || c == '{') {
             if (++depth > DEPTH_MAX) {
-                return err_set(e, ERR_FORMAT, "%scolumn %zu: nested deeper than %d", place(where, what, line),
-                               i - line_start + 1, DEPTH_MAX);
+                err_set(e, ERR_FORMAT, "%scolumn %zu: nested deeper than %d", place(where, what, line),
+                        i - line_start + 1, DEPTH_MAX);
+                err_at(e, "%zu:%zu", line, i - line_start + 1);
+                return ERR_FORMAT;
             }
         } else if (c == ']' || c == '}') {
             depth--;
@@ -101,9 +103,11 @@ static enum err_code parse(json_t **out, struct str text, size_t flags, const ch
     if (value == NULL) {
         /* what the library says of it names its own flag */
         char where[PLACE_BYTES];
-        bool nul = strstr(why.text, "JSON_ALLOW_NUL") != NULL;
-        return err_set(e, ERR_FORMAT, "%scolumn %d: %s", place(where, what, (size_t)why.line), why.column,
-                       nul ? "\\u0000 is not allowed" : why.text);
+        bool nul = json_error_code(&why) == json_error_null_character;
+        err_set(e, ERR_FORMAT, "%scolumn %d: %s", place(where, what, (size_t)why.line), why.column,
+                nul ? "\\u0000 is not allowed" : why.text);
+        err_at(e, "%d:%d", why.line, why.column);
+        return ERR_FORMAT;
     }
     *out = value;
     return ERR_OK;
@@ -170,4 +174,21 @@ json_t *json_bytes(struct str s)
     json_t *value = json_stringn_nocheck(buf, n);
     free(buf);
     return value;
+}
+
+size_t json_point_to(char *pointer, size_t room, size_t n, const char *key)
+{
+    if (n + 1 < room) {
+        pointer[n++] = '/';
+    }
+    for (; *key != '\0' && n + 3 < room; key++) {
+        if (*key == '~' || *key == '/') {
+            pointer[n++] = '~';
+            pointer[n++] = *key == '~' ? '0' : '1';
+        } else {
+            pointer[n++] = *key;
+        }
+    }
+    pointer[n] = '\0';
+    return n;
 }

@@ -21,6 +21,7 @@ struct fault {
     char message[POINTER_BYTES + 400];
 };
 bool serve_fault(struct fault *f, int status, const char *pointer, const char *fmt, ...) PRINTF_LIKE(4, 5); /* false */
+bool serve_nomem(struct fault *f);                                                                          /* false */
 
 /* What a body asks for. */
 struct wish {

@@ -22,6 +22,11 @@ bool serve_fault(struct fault *f, int status, const char *pointer, const char *f
     return false;
 }
 
+bool serve_nomem(struct fault *f)
+{
+    return serve_fault(f, 500, "", "out of memory");
+}
+
 struct reading {
     struct wish *w;
     int32_t n_vocab;
@@ -176,7 +181,7 @@ static bool read_format(struct reading *r, const json_t *v)
         r->w->schema = json_pack("{s:s}", "type", "object");
     else if (strcmp(type, "json_schema") == 0)
         r->w->schema = json_incref(json_object_get(json_object_get(v, "json_schema"), "schema"));
-    return r->w->schema != NULL || strcmp(type, "text") == 0 || wrong(r, "out of memory");
+    return r->w->schema != NULL || strcmp(type, "text") == 0 || serve_nomem(r->f);
 }
 
 static bool read_stream(struct reading *r, const json_t *v)
@@ -263,7 +268,7 @@ static bool read_bias(struct reading *r, const json_t *v)
     free(r->w->bias);
     r->w->bias = calloc(json_object_size(v) + 1, sizeof *r->w->bias);
     if (r->w->bias == NULL)
-        return wrong(r, "out of memory");
+        return serve_nomem(r->f);
     json_object_foreach ((json_t *)(uintptr_t)v, key, value) {
         char *end;
         const long id = strtol(key, &end, 10);
@@ -362,7 +367,7 @@ static bool set_kwarg(struct reading *r, const char *key, json_t *value)
     if (r->w->kwargs == NULL)
         r->w->kwargs = json_object();
     return (r->w->kwargs != NULL && value != NULL && json_object_set_new(r->w->kwargs, key, value) == 0) ||
-           wrong(r, "out of memory");
+           serve_nomem(r->f);
 }
 
 static bool read_budget(struct reading *r, const json_t *v)
@@ -566,18 +571,7 @@ static bool check_pairs(const json_t *body, enum serve_method method, struct fau
 
 size_t serve_point_to(char out[POINTER_BYTES], size_t n, const char *key)
 {
-    if (n + 1 < POINTER_BYTES)
-        out[n++] = '/';
-    for (; *key != '\0' && n + 3 < POINTER_BYTES; key++) {
-        if (*key == '~' || *key == '/') {
-            out[n++] = '~';
-            out[n++] = *key == '~' ? '0' : '1';
-        } else {
-            out[n++] = *key;
-        }
-    }
-    out[n] = '\0';
-    return n;
+    return json_point_to(out, POINTER_BYTES, n, key);
 }
 
 static bool read_member(struct reading *r, enum serve_method method, const char *key, const json_t *value, bool lenient)

@@ -28,11 +28,6 @@ static bool wrong(struct fault *f, const char *pointer, const char *what)
     return serve_fault(f, 400, pointer, "%s: %s", pointer + 1, what);
 }
 
-static bool no_room(struct fault *f)
-{
-    return serve_fault(f, 500, "", "out of memory");
-}
-
 static bool is_type(const json_t *o, const char *type)
 {
     const char *s = json_string_value(json_object_get(o, "type"));
@@ -53,12 +48,12 @@ static json_t *text_of_parts(const json_t *v, struct fault *f)
         const json_t *t = json_object_get(part, is_type(part, "refusal") ? "refusal" : "text");
 
         if (!serve_add(&all, (struct str){ json_string_value(t), json_string_length(t) })) {
-            no_room(f);
+            serve_nomem(f);
             break;
         }
     }
     if (f->status == 0 && (text = json_stringn(all.p != NULL ? all.p : "", all.n)) == NULL)
-        no_room(f);
+        serve_nomem(f);
     free(all.p);
     return text;
 }
@@ -88,14 +83,14 @@ static bool add_call(json_t *messages, const json_t *item, struct fault *f)
 
     if (turn == NULL &&
         ((turn = add_message(messages, "assistant")) == NULL || json_object_set_new(turn, "content", json_string(""))))
-        return no_room(f);
+        return serve_nomem(f);
     calls = json_object_get(turn, "tool_calls");
     if (calls == NULL && (json_object_set_new(turn, "tool_calls", json_array()) ||
                           (calls = json_object_get(turn, "tool_calls")) == NULL))
-        return no_room(f);
+        return serve_nomem(f);
     return json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function",
                                                   "name", name, "arguments", arguments)) == 0 ||
-           no_room(f);
+           serve_nomem(f);
 }
 
 /* What the model thought, its text and its calls are items of one turn. */
@@ -117,7 +112,7 @@ static bool add_item(json_t *messages, const json_t *item, struct fault *f)
     if (output) {
         turn = add_message(messages, "tool");
         if (turn == NULL || json_object_set(turn, "tool_call_id", json_object_get(item, "call_id")))
-            no_room(f);
+            serve_nomem(f);
     } else if (thought) {
         turn = add_message(messages, "assistant");
     } else if (strcmp(role, "assistant") == 0 && (turn = open_turn(messages)) != NULL &&
@@ -129,7 +124,7 @@ static bool add_item(json_t *messages, const json_t *item, struct fault *f)
     }
     if (turn == NULL || json_object_set(turn, thought ? "reasoning_content" : "content", content) ||
         (thought && json_object_set_new(turn, "content", json_string(""))))
-        no_room(f);
+        serve_nomem(f);
     json_decref(content);
     return f->status == 0;
 }
@@ -141,17 +136,17 @@ static json_t *messages_of(const json_t *body, struct fault *f)
     size_t i;
 
     if (messages == NULL) {
-        no_room(f);
+        serve_nomem(f);
         return NULL;
     }
     if (instructions != NULL && !json_is_null(instructions) && !json_is_string(instructions))
         wrong(f, "/instructions", "not a text");
     else if (json_is_string(instructions) &&
              json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "system", "content", instructions)))
-        no_room(f);
+        serve_nomem(f);
     if (f->status == 0 && json_is_string(input)) {
         if (json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "user", "content", input)))
-            no_room(f);
+            serve_nomem(f);
     } else if (f->status == 0 && (!json_is_array(input) || json_array_size(input) == 0)) {
         wrong(f, "/input", "missing, or neither a text nor an array with items");
     }
@@ -171,7 +166,7 @@ static bool take_tools(json_t *chat, const json_t *tools, struct fault *f)
     size_t i;
 
     if (list == NULL || json_object_set_new(chat, "tools", list))
-        return no_room(f);
+        return serve_nomem(f);
     if (!json_is_array(tools))
         return wrong(f, "/tools", "not an array");
     json_array_foreach (tools, i, tool) {
@@ -179,7 +174,7 @@ static bool take_tools(json_t *chat, const json_t *tools, struct fault *f)
 
         if (function == NULL || json_object_del(function, "type") ||
             json_array_append_new(list, json_pack("{s:s, s:o}", "type", "function", "function", function)))
-            return no_room(f);
+            return serve_nomem(f);
     }
     return true;
 }
@@ -191,10 +186,10 @@ static bool take_choice(json_t *chat, json_t *v, struct fault *f)
     if (is_type(v, "function") && json_is_string(name))
         return json_object_set_new(chat, "tool_choice",
                                    json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name)) == 0 ||
-               no_room(f);
+               serve_nomem(f);
     if (!json_is_string(v))
         return wrong(f, "/tool_choice", "not auto, none, required, or {\"type\": \"function\", \"name\": ...}");
-    return json_object_set(chat, "tool_choice", v) == 0 || no_room(f);
+    return json_object_set(chat, "tool_choice", v) == 0 || serve_nomem(f);
 }
 
 static bool take_format(json_t *chat, const json_t *text, struct fault *f)
@@ -209,7 +204,7 @@ static bool take_format(json_t *chat, const json_t *text, struct fault *f)
                                is_type(format, "json_schema")
                                    ? json_pack("{s:s, s:O}", "type", "json_schema", "json_schema", format)
                                    : json_incref(format)) == 0 ||
-           no_room(f);
+           serve_nomem(f);
 }
 
 static bool take_reasoning(json_t *chat, const json_t *v, struct fault *f)
@@ -219,7 +214,7 @@ static bool take_reasoning(json_t *chat, const json_t *v, struct fault *f)
     if (!json_is_object(v))
         return wrong(f, "/reasoning", "not an object");
     return effort == NULL || json_is_null(effort) || json_object_set(chat, "reasoning_effort", effort) == 0 ||
-           no_room(f);
+           serve_nomem(f);
 }
 
 /* What an answer is to bring besides: the one thing that means something here is not offered. */
@@ -283,7 +278,7 @@ static bool take_member(json_t *chat, const char *key, json_t *v, struct fault *
         return (json_is_integer(v) && json_integer_value(v) == (*key == 'n')) || json_is_false(v) ||
                wrong(f, pointer, "one answer, without log-probabilities: ask for chat/completions");
     }
-    return json_object_set(chat, key, v) == 0 || no_room(f);
+    return json_object_set(chat, key, v) == 0 || serve_nomem(f);
 }
 
 json_t *serve_response_body(const json_t *body, bool lenient, struct fault *f)
@@ -295,13 +290,13 @@ json_t *serve_response_body(const json_t *body, bool lenient, struct fault *f)
         return NULL;
     chat = json_object();
     if (chat == NULL)
-        no_room(f);
+        serve_nomem(f);
     json_object_foreach ((json_t *)(uintptr_t)body, key, v)
         if (f->status != 0 || !take_member(chat, key, v, f))
             break;
     v = f->status == 0 ? messages_of(body, f) : NULL;
     if (v != NULL && json_object_set_new(chat, "messages", v))
-        no_room(f);
+        serve_nomem(f);
     if (f->status == 0)
         return chat;
     json_decref(chat);

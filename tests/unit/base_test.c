@@ -99,6 +99,15 @@ static void test_err_place(void **state)
     assert_string_equal(e.msg, "out of memory");
     assert_string_equal(e.where, "");
     assert_int_equal(err_at(NULL, "/x"), ERR_OK);
+    err_set(&e, ERR_FORMAT, "line 2, column 5: no such escape");
+    err_at(&e, "%d:%d", 2, 5);
+    assert_string_equal(e.where, "2:5");
+    struct err copy = { 0 };
+    assert_int_equal(err_copy(&copy, &e), ERR_FORMAT);
+    assert_string_equal(copy.where, "2:5");
+    err_at(&copy, "/a/pattern"); /* the text is a string there */
+    assert_string_equal(copy.where, "/a/pattern");
+    assert_int_equal(err_copy(NULL, &e), ERR_FORMAT);
     assert_int_equal(err_nomem(NULL), ERR_NOMEM);
 }
 
@@ -430,6 +439,17 @@ static void test_json_bad(void **state)
     json_decref(v);
 }
 
+static void test_json_pointer(void **state)
+{
+    char p[16] = "/a";
+
+    (void)state;
+    assert_int_equal(json_point_to(p, sizeof p, 2, "b/~c"), 9);
+    assert_string_equal(p, "/a/b~1~0c");
+    assert_true(json_point_to(p, sizeof p, 9, "longer than it") < sizeof p);
+    assert_string_equal(p, "/a/b~1~0c/lon");
+}
+
 static void test_json_limits(void **state)
 {
     (void)state;
@@ -489,12 +509,12 @@ static void test_json_bytes(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_str),         cmocka_unit_test(test_utf8),        cmocka_unit_test(test_err),
-        cmocka_unit_test(test_err_place),   cmocka_unit_test(test_err_cleans),  cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_edges), cmocka_unit_test(test_simd),
-        cmocka_unit_test(test_simd_kernel), cmocka_unit_test(test_simd_names),  cmocka_unit_test(test_rng_known),
-        cmocka_unit_test(test_rng_moments), cmocka_unit_test(test_json),        cmocka_unit_test(test_json_bad),
-        cmocka_unit_test(test_json_limits), cmocka_unit_test(test_json_bytes),
+        cmocka_unit_test(test_str),          cmocka_unit_test(test_utf8),        cmocka_unit_test(test_err),
+        cmocka_unit_test(test_err_place),    cmocka_unit_test(test_err_cleans),  cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_arena),        cmocka_unit_test(test_arena_edges), cmocka_unit_test(test_simd),
+        cmocka_unit_test(test_simd_kernel),  cmocka_unit_test(test_simd_names),  cmocka_unit_test(test_rng_known),
+        cmocka_unit_test(test_rng_moments),  cmocka_unit_test(test_json),        cmocka_unit_test(test_json_bad),
+        cmocka_unit_test(test_json_pointer), cmocka_unit_test(test_json_limits), cmocka_unit_test(test_json_bytes),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
