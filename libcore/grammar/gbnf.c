@@ -26,7 +26,8 @@ static void fail_at(struct gbnf *g, enum err_code code, const char *at, const ch
         column = *p == '\n' ? 1 : column + (((uint8_t)*p & 0xC0) != 0x80);
         line += *p == '\n';
     }
-    grammar_fail(g->b, code, "line %zu, column %zu: %s", line, column, what);
+    if (grammar_fail(g->b, code, "line %zu, column %zu: %s", line, column, what))
+        err_at(g->b->e, "%zu:%zu", line, column);
 }
 
 static void bad(struct gbnf *g, const char *what)

@@ -47,8 +47,8 @@ MUST_CHECK enum err_code grammar_vocab_make(struct grammar_vocab **out, const st
 void grammar_vocab_close(struct grammar_vocab *v); /* NULL is allowed */
 
 /* v may be NULL for all three: then places take bytes only, to check a text.
- * ERR_FORMAT and ERR_UNSUPPORTED: GBNF has the line and column, an expression the column, a schema
- * the JSON pointer. ERR_LIMIT: nested, long or ambiguous beyond what is stated in
+ * ERR_FORMAT and ERR_UNSUPPORTED have a place, if it is known: of GBNF and expressions the line and column ("1:5"), of a
+ * schema a pointer into it. ERR_LIMIT: nested, long or ambiguous beyond what is stated in
  * chimere-grammar(5). */
 MUST_CHECK enum err_code grammar_open_gbnf(struct grammar **out, const struct grammar_vocab *v, struct str s,
                                            struct err *e);

@@ -92,7 +92,8 @@ enum grammar_spell { GRAMMAR_RAW, GRAMMAR_JSON };
 
 /* nfa.c */
 void grammar_build_free(struct grammar_build *b);
-void grammar_fail(struct grammar_build *b, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* True: this error is the first one, which counts; its place may be added. */
+bool grammar_fail(struct grammar_build *b, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void grammar_nomem(struct grammar_build *b);
 bool grammar_unmark(struct grammar_build *b);                /* b->stamp: a new epoch, no state is marked */
 bool grammar_spend(struct grammar_build *b, uint64_t steps); /* false: after an error, or now at the limit */

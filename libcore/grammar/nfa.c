@@ -29,22 +29,24 @@ void grammar_build_free(struct grammar_build *b)
     b->n_rule = b->n_edge = b->n_state = b->cap_rule = b->cap_edge = b->cap_state = 0;
 }
 
-void grammar_fail(struct grammar_build *b, enum err_code code, const char *fmt, ...)
+bool grammar_fail(struct grammar_build *b, enum err_code code, const char *fmt, ...)
 {
     char text[400];
     va_list args;
 
     if (b->code != ERR_OK)
-        return;
+        return false;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     b->code = err_set(b->e, code, "%s", text);
+    return true;
 }
 
 void grammar_nomem(struct grammar_build *b)
 {
-    grammar_fail(b, ERR_NOMEM, "out of memory");
+    if (b->code == ERR_OK)
+        b->code = err_nomem(b->e);
 }
 
 bool grammar_spend(struct grammar_build *b, uint64_t steps)

@@ -7,6 +7,7 @@
  * on each side. Alternatives that contain them are written out as branches of the
  * whole.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "grammar/internal.h"
@@ -22,14 +23,26 @@ struct re {
     struct grammar_ranges set;
 };
 
+/* limit: is named behind `what`; 0: none. */
+static void fail_at(struct re *r, enum err_code code, const char *at, const char *what, int limit)
+{
+    const size_t column = (size_t)(at - r->start) + 1;
+    char number[16] = "";
+
+    if (limit > 0)
+        snprintf(number, sizeof number, " %d", limit);
+    if (grammar_fail(r->b, code, "column %zu: %s%s", column, what, number))
+        err_at(r->b->e, "1:%zu", column);
+}
+
 static void bad(struct re *r, const char *at, const char *what)
 {
-    grammar_fail(r->b, ERR_FORMAT, "column %zu: %s", (size_t)(at - r->start) + 1, what);
+    fail_at(r, ERR_FORMAT, at, what, 0);
 }
 
 static void cannot(struct re *r, const char *at, const char *what)
 {
-    grammar_fail(r->b, ERR_UNSUPPORTED, "column %zu: %s", (size_t)(at - r->start) + 1, what);
+    fail_at(r, ERR_UNSUPPORTED, at, what, 0);
 }
 
 static bool more(const struct re *r)
@@ -332,8 +345,7 @@ static uint32_t read_group(struct re *r, const char *at)
         }
     }
     if (++r->depth > GRAMMAR_NEST_MAX)
-        grammar_fail(r->b, ERR_LIMIT, "column %zu: nested deeper than %d", (size_t)(at - r->start) + 1,
-                     GRAMMAR_NEST_MAX);
+        fail_at(r, ERR_LIMIT, at, "nested deeper than", GRAMMAR_NEST_MAX);
     node = read_alternatives(r);
     r->depth--;
     if (!eat(r, ")"))
@@ -395,8 +407,7 @@ static bool take_count(struct re *r, int32_t *count)
         if (v <= INT32_MAX)
             v = v * 10 + (*r->p - '0');
     if (v > GRAMMAR_REPEAT_MAX)
-        grammar_fail(r->b, ERR_LIMIT, "column %zu: a repetition of more than %d", (size_t)(from - r->start) + 1,
-                     GRAMMAR_REPEAT_MAX);
+        fail_at(r, ERR_LIMIT, from, "a repetition of more than", GRAMMAR_REPEAT_MAX);
     *count = (int32_t)v;
     return r->p > from;
 }

@@ -7,8 +7,8 @@
 
 const char *schema_path(struct schema *x, const char *base, const char *key, int64_t index)
 {
-    size_t n = strlen(base) + 2 * strlen(key) + 24;
-    char *p, *at;
+    size_t n = strlen(base) + 2 * strlen(key) + 24, at;
+    char *p;
     void *more = grammar_grow(x->b, x->path, x->n_path, &x->cap_path, sizeof *x->path);
 
     p = more == NULL ? NULL : malloc(n);
@@ -19,21 +19,21 @@ const char *schema_path(struct schema *x, const char *base, const char *key, int
         return base;
     }
     x->path[x->n_path++] = p;
-    at = p + snprintf(p, n, "%s/", base);
-    for (; *key != '\0'; key++) {
-        if (*key == '~' || *key == '/')
-            *at++ = '~';
-        *at++ = *key == '~' ? '0' : *key == '/' ? '1' : *key;
-    }
-    *at = '\0';
+    memcpy(p, base, strlen(base));
+    at = json_point_to(p, n, strlen(base), key);
     if (index >= 0)
-        snprintf(at, (size_t)(p + n - at), "/%lld", (long long)index);
+        snprintf(p + at, n - at, "/%lld", (long long)index);
     return p;
 }
 
 void schema_fail(struct schema *x, enum err_code code, const char *path, const char *key, const char *what)
 {
-    grammar_fail(x->b, code, "%s%s%s: %s", path, *key == '\0' ? "" : "/", key, what);
+    const char *slash = *key == '\0' ? "" : "/";
+
+    if (!grammar_fail(x->b, code, "%s%s%s: %s", path, slash, key, what))
+        return;
+    err_at(x->b->e, "%s%s%s", path + 1, slash, key);
+    x->placed = true;
 }
 
 void schema_add(struct schema *x, struct schema_all *a, struct schema_item item)
@@ -475,8 +475,12 @@ enum err_code grammar_open_schema(struct grammar **out, const struct grammar_voc
     struct schema x = { .b = &b, .root = s };
     const uint32_t root = schema_write(&x, s, "#");
 
-    if (grammar_compile(out, v, &b, root) != ERR_OK && b.e->msg[0] != '#')
-        err_wrap(b.e, "%s", x.hint != NULL ? x.hint : "#");
+    if (grammar_compile(out, v, &b, root) != ERR_OK && !x.placed) {
+        const char *path = x.hint != NULL ? x.hint : "#";
+
+        err_wrap(b.e, "%s", path);
+        err_at(b.e, "%s", path + 1);
+    }
     schema_free(&x);
     return b.code;
 }

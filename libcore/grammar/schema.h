@@ -54,6 +54,7 @@ struct schema {
     json_t **made; /* memory of schemas of ours */
     uint32_t n_made, cap_made;
     const char *hint; /* first schema that nothing satisfies */
+    bool placed;      /* the error says where it is */
     size_t nth;       /* where the value at hand may be in its list: found there at once */
 };
 

@@ -29,10 +29,14 @@ struct grammar_dfa *schema_pattern(struct schema *x, struct schema_item item, co
 {
     struct grammar_build *b = x->b;
     uint32_t from = grammar_state(b), to = grammar_state(b);
+    const bool before = b->code == ERR_OK;
 
     grammar_regex(b, str_of(pattern), true, GRAMMAR_JSON, from, to);
-    if (b->code != ERR_OK && b->e != NULL && strncmp(b->e->msg, "#", 1) != 0)
+    if (before && b->code != ERR_OK) {
         err_wrap(b->e, "%s/%s", item.path, key);
+        err_at(b->e, "%s/%s", item.path + 1, key);
+        x->placed = true;
+    }
     return grammar_dfa_make(b, from, to);
 }
 

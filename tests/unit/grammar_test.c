@@ -186,34 +186,39 @@ static void test_messages(void **state)
         enum kind kind;
         const char *text;
         enum err_code code;
-        const char *begins;
+        const char *begins, *where;
     } cases[] = {
-        { GBNF, "root ::= \"a\"\nx ::= [z-a]\n", ERR_FORMAT, "line 2, column 8: a range" },
-        { GBNF, "root ::= \"é\" y z\nz ::= \"b\"", ERR_FORMAT, "line 1, column 14: this rule is not defined" },
-        { GBNF, "root ::= x\nx ::= y? x \"a\" | \"b\"\ny ::= \"c\"", ERR_FORMAT, "x: left recursion" },
-        { GBNF, "root ::= x\nx ::= \"a\" x", ERR_FORMAT, "nothing can satisfy" },
-        { GBNF, "root ::= <tool>", ERR_UNSUPPORTED, "line 1, column 10: " },
-        { REGEX, "ab(c", ERR_FORMAT, "column 3: a group is not closed" },
-        { REGEX, "a**", ERR_FORMAT, "column 3: " },
-        { REGEX, "a++", ERR_UNSUPPORTED, "column 3: " },
-        { REGEX, "ab)", ERR_FORMAT, "column 3: " },
-        { REGEX, "(a\\b)*", ERR_UNSUPPORTED, "" },
-        { REGEX, "a^b", ERR_FORMAT, "nothing can satisfy" },
-        { SCHEMA, "{\"properties\":{\"a/b\":{\"items\":[1]}}}", ERR_FORMAT, "#/properties/a~1b/items: " },
-        { SCHEMA, "{\"items\":{\"contains\":{}}}", ERR_UNSUPPORTED, "#/items/contains: " },
-        { SCHEMA, "{\"allOf\":[{\"if\":true}]}", ERR_UNSUPPORTED, "#/allOf/0/if: " },
-        { SCHEMA, "{\"pattern\":\"a(\"}", ERR_FORMAT, "#/pattern: column 2: " },
-        { SCHEMA, "{\"oneOf\":[{\"type\":\"string\"},{\"minLength\":2}]}", ERR_UNSUPPORTED, "#/oneOf: " },
-        { SCHEMA, "{\"$ref\":\"http://a/b\"}", ERR_UNSUPPORTED, "#/$ref: " },
-        { SCHEMA, "{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}", ERR_FORMAT, "#: refers to itself" },
-        { SCHEMA, "{\"type\":\"object\",\"required\":[1]}", ERR_FORMAT, "#/required: " },
+        { GBNF, "root ::= \"a\"\nx ::= [z-a]\n", ERR_FORMAT, "line 2, column 8: a range", "2:8" },
+        { GBNF, "root ::= \"é\" y z\nz ::= \"b\"", ERR_FORMAT, "line 1, column 14: this rule is not defined", "1:14" },
+        { GBNF, "root ::= x\nx ::= y? x \"a\" | \"b\"\ny ::= \"c\"", ERR_FORMAT, "x: left recursion", "" },
+        { GBNF, "root ::= x\nx ::= \"a\" x", ERR_FORMAT, "nothing can satisfy", "" },
+        { GBNF, "root ::= <tool>", ERR_UNSUPPORTED, "line 1, column 10: ", "1:10" },
+        { REGEX, "ab(c", ERR_FORMAT, "column 3: a group is not closed", "1:3" },
+        { REGEX, "a**", ERR_FORMAT, "column 3: ", "1:3" },
+        { REGEX, "a++", ERR_UNSUPPORTED, "column 3: ", "1:3" },
+        { REGEX, "ab)", ERR_FORMAT, "column 3: ", "1:3" },
+        { REGEX, "(a\\b)*", ERR_UNSUPPORTED, "", "" },
+        { REGEX, "a^b", ERR_FORMAT, "nothing can satisfy", "" },
+        { SCHEMA, "{\"properties\":{\"a/b\":{\"items\":[1]}}}", ERR_FORMAT,
+          "#/properties/a~1b/items: ", "/properties/a~1b/items" },
+        { SCHEMA, "{\"items\":{\"contains\":{}}}", ERR_UNSUPPORTED, "#/items/contains: ", "/items/contains" },
+        { SCHEMA, "{\"allOf\":[{\"if\":true}]}", ERR_UNSUPPORTED, "#/allOf/0/if: ", "/allOf/0/if" },
+        { SCHEMA, "{\"pattern\":\"a(\"}", ERR_FORMAT, "#/pattern: column 2: ", "/pattern" },
+        { SCHEMA, "{\"oneOf\":[{\"type\":\"string\"},{\"minLength\":2}]}", ERR_UNSUPPORTED, "#/oneOf: ", "/oneOf" },
+        { SCHEMA, "{\"$ref\":\"http://a/b\"}", ERR_UNSUPPORTED, "#/$ref: ", "/$ref" },
+        { SCHEMA, "{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}", ERR_FORMAT, "#: refers to itself", "" },
+        { SCHEMA, "{\"type\":\"object\",\"required\":[1]}", ERR_FORMAT, "#/required: ", "/required" },
         { SCHEMA,
           "{\"$defs\":{\"d\":{\"$ref\":\"#/$defs/d\"}},"
           "\"anyOf\":[{\"enum\":[1]},{\"$ref\":\"#/$defs/d\"}]}",
-          ERR_UNSUPPORTED, "#/anyOf/0/enum: " },
-        { SCHEMA, "{\"type\":\"object\",\"minProperties\":2}", ERR_UNSUPPORTED, "#/minProperties: " },
-        { SCHEMA, "{\"enum\":[]}", ERR_FORMAT, "#: nothing can satisfy" },
-        { SCHEMA, "{\"multipleOf\":0}", ERR_FORMAT, "#/multipleOf: " },
+          ERR_UNSUPPORTED, "#/anyOf/0/enum: ", "/anyOf/0/enum" },
+        { SCHEMA, "{\"type\":\"object\",\"minProperties\":2}", ERR_UNSUPPORTED, "#/minProperties: ", "/minProperties" },
+        { SCHEMA, "{\"enum\":[]}", ERR_FORMAT, "#: nothing can satisfy", "" },
+        { SCHEMA, "{\"properties\":{\"a: b\":{\"$ref\":\"#/$defs/c~1d~0\"}},\"$defs\":{\"c/d~\":{\"pattern\":\"x(\"}}}",
+          ERR_FORMAT, "#/$defs/c~1d~0/pattern: column 2: ", "/$defs/c~1d~0/pattern" },
+        { SCHEMA, "{\"properties\":{\"a: b\":{\"type\":\"x\"}}}", ERR_FORMAT,
+          "#/properties/a: b/type: ", "/properties/a: b/type" },
+        { SCHEMA, "{\"multipleOf\":0}", ERR_FORMAT, "#/multipleOf: ", "/multipleOf" },
     };
 
     (void)state;
@@ -222,8 +227,8 @@ static void test_messages(void **state)
         struct err e = { 0 };
 
         if (open_any(&g, NULL, cases[i].kind, cases[i].text, &e) != cases[i].code ||
-            strncmp(e.msg, cases[i].begins, strlen(cases[i].begins)) != 0)
-            fail_msg("%s: %d: %s", cases[i].text, (int)e.code, e.msg);
+            strncmp(e.msg, cases[i].begins, strlen(cases[i].begins)) != 0 || strcmp(e.where, cases[i].where) != 0)
+            fail_msg("%s: %d: '%s' %s", cases[i].text, (int)e.code, e.where, e.msg);
         assert_null(g);
     }
 }
