@@ -46,8 +46,10 @@ static size_t weigh(const json_t *v, int depth)
 
 static bool fail(struct jin *j, enum err_code code, size_t i, const char *why)
 {
-    if (j->e->code == ERR_OK)
+    if (j->e->code == ERR_OK) {
         err_set(j->e, code, "message %zu: %s", i, why);
+        err_at(j->e, "/messages/%zu", i);
+    }
     return false;
 }
 
@@ -96,16 +98,10 @@ static bool check_parts(struct jin *j, size_t i, const struct val *content)
     return true;
 }
 
-static bool fail_call(struct jin *j, size_t i, size_t k, const char *why)
-{
-    if (j->e->code == ERR_OK)
-        err_set(j->e, ERR_FORMAT, "message %zu: tool_calls/%zu: %s", i, k, why);
-    return false;
-}
-
 /* Arguments are an object, or as OpenAI's interface has them a string that holds one. */
-static bool parse_arguments(struct jin *j, size_t i, size_t k, struct vdict *call)
+static bool parse_arguments(struct jin *j, struct vdict *call)
 {
+    static const char what[] = "the arguments of a tool call";
     struct val *args = chat_dict_find(call, STR("arguments")), v;
 
     if (args == NULL || args->kind == VAL_DICT)
@@ -115,18 +111,31 @@ static bool parse_arguments(struct jin *j, size_t i, size_t k, struct vdict *cal
         text.n--;
     if (args->kind == VAL_NONE || text.n == 0)
         return chat_dict_new(j, args);
-    if (args->kind != VAL_STR)
-        return fail_call(j, i, k, "the arguments of a tool call are not an object");
-    if (!chat_json_read(j, text, "the arguments of a tool call", &v)) {
-        err_wrap(j->e, "message %zu: tool_calls/%zu", i, k);
+    if (args->kind == VAL_STR && !chat_json_read(j, text, what, &v))
+        return false;
+    if (args->kind != VAL_STR || (v.kind != VAL_DICT && v.kind != VAL_NONE)) {
+        err_set(j->e, ERR_FORMAT, "%s are not an object", what);
         return false;
     }
-    if (v.kind != VAL_DICT && v.kind != VAL_NONE)
-        return fail_call(j, i, k, "the arguments of a tool call are not an object");
     if (v.kind == VAL_NONE)
         return chat_dict_new(j, args);
     *args = v;
     return true;
+}
+
+static bool fix_call(struct jin *j, struct val *call)
+{
+    struct val *function = call->kind == VAL_DICT ? chat_dict_find(call->u.d, STR("function")) : NULL;
+    const bool wrapped = function != NULL && function->kind == VAL_DICT;
+
+    if (call->kind != VAL_DICT) {
+        err_set(j->e, ERR_FORMAT, "not an object");
+        return false;
+    }
+    if (parse_arguments(j, wrapped ? function->u.d : call->u.d))
+        return true;
+    err_at(j->e, wrapped ? "/function/arguments" : "/arguments");
+    return false;
 }
 
 static bool fix_message(const struct chat *c, struct jin *j, size_t i, struct vdict *m)
@@ -147,12 +156,11 @@ static bool fix_message(const struct chat *c, struct jin *j, size_t i, struct vd
     if (calls != NULL && calls->kind != VAL_LIST && calls->kind != VAL_NONE)
         return fail(j, ERR_FORMAT, i, "tool_calls is not an array");
     for (size_t k = 0; calls != NULL && calls->kind == VAL_LIST && k < calls->u.l->n; k++) {
-        struct val *call = &calls->u.l->v[k], *function;
-        if (call->kind != VAL_DICT)
-            return fail_call(j, i, k, "not an object");
-        function = chat_dict_find(call->u.d, STR("function"));
-        if (!parse_arguments(j, i, k, function != NULL && function->kind == VAL_DICT ? function->u.d : call->u.d))
-            return false;
+        if (fix_call(j, &calls->u.l->v[k]))
+            continue;
+        err_wrap(j->e, "message %zu: tool_calls/%zu", i, k);
+        err_at(j->e, "/messages/%zu/tool_calls/%zu", i, k);
+        return false;
     }
     return true;
 }
@@ -176,6 +184,7 @@ static bool set_messages(const struct chat *c, struct jin *j, const json_t *mess
 
     if (json_array_size(messages) == 0) {
         err_set(j->e, ERR_FORMAT, "messages: not an array with at least one message");
+        err_at(j->e, "/messages");
         return false;
     }
     if (!chat_json_value(j, messages, &v))
@@ -204,6 +213,7 @@ static bool set_list(struct jin *j, const char *name, const json_t *list)
 
     if (list != NULL && !json_is_null(list) && !json_is_array(list)) {
         err_set(j->e, ERR_FORMAT, "%s: not a list", name);
+        err_at(j->e, "/%s", name);
         return false;
     }
     if (json_array_size(list) > 0 && !chat_json_value(j, list, &v))
@@ -228,12 +238,12 @@ static bool set_variables(const struct chat *c, struct jin *j, const struct chat
     if (!set_token(j, c->text, "bos_token", info->bos) || !set_token(j, c->text, "eos_token", info->eos) ||
         !set_token(j, c->text, "pad_token", info->pad))
         return false;
-    if (p->extra != NULL && !json_is_object(p->extra) && !json_is_null(p->extra)) {
+    if (p->extra != NULL && !json_is_object(p->extra) && !json_is_null(p->extra))
         err_set(j->e, ERR_FORMAT, "variables of the chat template: not an object");
-        return false;
-    }
-    if (json_object_get(p->extra, "messages") != NULL || json_object_get(p->extra, "tools") != NULL) {
+    else if (json_object_get(p->extra, "messages") != NULL || json_object_get(p->extra, "tools") != NULL)
         err_set(j->e, ERR_ARG, "variables of the chat template: messages and tools are not given among them");
+    if (j->e->code != ERR_OK) {
+        err_at(j->e, "/chat_template_kwargs");
         return false;
     }
     if (!set_messages(c, j, p->messages, p->follows) || !set_list(j, "tools", p->tools) ||
@@ -273,7 +283,7 @@ enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, stru
     enum err_code rc = chat_jin_open(&j, c->template, bytes, &own);
 
     if (rc)
-        return err_set(e, rc, "%s", own.msg);
+        return err_copy(e, &own);
     j.now_s = p->now_s;
     j.lists_change = true;
     if (set_variables(c, &j, p) && chat_jin_run(&j, &b) && (!p->follows || cut_before(&b, &own))) {
@@ -295,7 +305,7 @@ enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, stru
         }
     }
     chat_jin_close(&j);
-    return own.code == ERR_OK ? ERR_OK : err_set(e, own.code, "%s", own.msg);
+    return own.code == ERR_OK ? ERR_OK : err_copy(e, &own);
 }
 
 void chat_text_free(struct chat_text *t)

@@ -21,8 +21,8 @@ struct chat;
 struct text;
 struct text_tokens;
 
-/* template_text: n == 0: the file's. t is not owned and lives longer than the chat. ERR_FORMAT:
- * line and column in the template; ERR_UNSUPPORTED: there is no template. */
+/* template_text: n == 0: the file's. t is not owned and lives longer than the chat. ERR_FORMAT
+ * has the line and column in the template as its place; ERR_UNSUPPORTED: there is no template. */
 MUST_CHECK enum err_code chat_open(struct chat **out, const struct text *t, struct str template_text, struct err *e);
 void chat_close(struct chat *c);                /* NULL is allowed */
 struct str chat_template(const struct chat *c); /* its text */
@@ -42,9 +42,10 @@ struct chat_prompt {
 };
 /* Appends the tokens of the prompt to *out. *thinking: an answer begins inside reasoning, as the
  * end of the prompt says. Arguments of tool calls may be strings of JSON, "" and null mean none.
- * ERR_FORMAT: what is wrong with the template or a message, after "message 3: " if the message is known, and
- * "tool_calls/0: " for a call in it; ERR_UNSUPPORTED: images, sound, or messages that follow an answer with a template that
- * does not show it. On failure *out is as before. */
+ * ERR_FORMAT: what is wrong with the template or a message; ERR_UNSUPPORTED: images, sound, or messages that follow an
+ * answer with a template that does not show it. The place is a pointer into a body of OpenAI's interface,
+ * "/messages/3/tool_calls/0/function/arguments" or "/chat_template_kwargs"; if a template fails and the message is not known,
+ * its line and column. On failure *out is as before. */
 MUST_CHECK enum err_code chat_render(const struct chat *c, const struct chat_prompt *p, struct text_tokens *out,
                                      bool *thinking, struct err *e);
 /* The same as text: malloc'ed, NUL-terminated. */
@@ -55,8 +56,8 @@ MUST_CHECK enum err_code chat_render_text(const struct chat *c, const struct cha
  * written, the last ones when there are more. Returns how many. */
 int chat_borders(const struct chat *c, const int32_t *token, int64_t n, int64_t *at, int max);
 /* A template without a model: vars is a JSON object, the variables that the template sees,
- * unchanged; integers of any size. *out is malloc'ed, NUL-terminated. ERR_FORMAT: line, column and
- * reason. */
+ * unchanged; integers of any size. *out is malloc'ed, NUL-terminated. ERR_FORMAT: the
+ * place is the line and column in the template or in vars, as the message says, or "/messages/3" in vars. */
 MUST_CHECK enum err_code chat_template_render(struct str template_text, struct str vars, int64_t now_s, char **out,
                                               size_t *n, struct err *e);
 #endif

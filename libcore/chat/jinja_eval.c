@@ -21,16 +21,18 @@ static int64_t message_at(const struct jin *j)
 
 static bool note(struct jin *j, enum err_code code, const char *why)
 {
-    char where[40] = "";
     int line, column;
     int64_t message = message_at(j);
 
     if (j->e == NULL || j->e->code != ERR_OK)
         return false;
     chat_jinja_place(j->t, j->at, &line, &column);
-    if (message >= 0)
-        snprintf(where, sizeof where, "message %lld: ", (long long)message);
-    err_set(j->e, code, "%stemplate: line %d, column %d: %s", where, line, column, why);
+    err_set(j->e, code, "template: line %d, column %d: %s", line, column, why);
+    err_at(j->e, "%d:%d", line, column);
+    if (message >= 0) {
+        err_wrap(j->e, "message %lld", (long long)message);
+        err_at(j->e, "/messages/%lld", (long long)message);
+    }
     return false;
 }
 

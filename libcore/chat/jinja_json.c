@@ -29,8 +29,10 @@ static bool fail(struct reader *r, const char *why)
             line++;
             begin = i + 1;
         }
-    if (r->j->e != NULL && r->j->e->code == ERR_OK)
+    if (r->j->e != NULL && r->j->e->code == ERR_OK) {
         err_set(r->j->e, ERR_FORMAT, "%s: line %d, column %zu: %s", r->what, line, r->at - begin + 1, why);
+        err_at(r->j->e, "%d:%zu", line, r->at - begin + 1);
+    }
     return false;
 }
 

@@ -49,7 +49,9 @@ enum err_code chat_jinja_fail(const struct jinja *t, struct err *e, uint32_t at,
     vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
     chat_jinja_place(t, at, &line, &column);
-    return err_set(e, ERR_FORMAT, "template: line %d, column %d: %s", line, column, why);
+    err_set(e, ERR_FORMAT, "template: line %d, column %d: %s", line, column, why);
+    err_at(e, "%d:%d", line, column);
+    return ERR_FORMAT;
 }
 
 static enum err_code push(struct lex *x, struct tok t)

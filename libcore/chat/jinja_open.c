@@ -61,7 +61,7 @@ enum err_code chat_jinja_open(struct jinja **out, struct str source, struct err 
         rc = parse(t, &own);
     if (rc) {
         chat_jinja_close(t);
-        return err_set(e, rc, "%s", own.msg);
+        return err_copy(e, &own);
     }
     *out = t;
     return ERR_OK;

@@ -27,7 +27,7 @@ void *chat_tree_fail(struct parse *p, const char *fmt, ...)
     return NULL;
 }
 
-static void *no_memory(struct parse *p)
+void *chat_tree_nomem(struct parse *p)
 {
     err_nomem(p->e);
     return NULL;
@@ -38,11 +38,11 @@ struct node *chat_tree_node(struct parse *p, enum node_kind kind, uint32_t at, i
     struct node *x = chat_heap_take(&p->t->heap, sizeof *x);
 
     if (x == NULL)
-        return no_memory(p);
+        return chat_tree_nomem(p);
     *x = (struct node){ .kind = (uint8_t)kind, .at = at, .height = 1 };
     if (n > 0) {
         if ((x->kid = chat_heap_take(&p->t->heap, (size_t)n * sizeof x->kid[0])) == NULL)
-            return no_memory(p);
+            return chat_tree_nomem(p);
         memset(x->kid, 0, (size_t)n * sizeof x->kid[0]);
         x->n = n;
     }
@@ -67,7 +67,7 @@ bool chat_tree_add(struct parse *p, struct node *n, struct node *kid)
     if (n->n == 0 || (n->n >= 4 && (n->n & (n->n - 1)) == 0)) {
         struct node **v = chat_heap_take(&p->t->heap, (size_t)(n->n < 4 ? 4 : 2 * n->n) * sizeof *v);
         if (v == NULL)
-            return no_memory(p) != NULL;
+            return chat_tree_nomem(p) != NULL;
         if (n->n > 0)
             memcpy(v, n->kid, (size_t)n->n * sizeof *v);
         n->kid = v;
@@ -81,7 +81,7 @@ bool chat_tree_name(struct parse *p, struct str s, struct val *out)
     struct vstr *v = chat_heap_take(&p->t->heap, sizeof *v);
 
     if (v == NULL)
-        return no_memory(p) != NULL;
+        return chat_tree_nomem(p) != NULL;
     *v = (struct vstr){ .p = s.p, .n = s.n, .n_cp = 0, .ours = true };
     for (size_t i = 0; i < s.n; i++) /* trees are shared by threads: counted now */
         v->n_cp += ((unsigned char)s.p[i] & 0xC0) != 0x80;
@@ -100,7 +100,7 @@ int chat_tree_symbol(struct parse *p, struct str s)
         int cap = t->cap_sym < 32 ? 64 : 2 * t->cap_sym;
         struct str *v = chat_heap_take(&t->heap, (size_t)cap * sizeof *v);
         if (v == NULL) {
-            no_memory(p);
+            chat_tree_nomem(p);
             return -1;
         }
         if (t->n_sym > 0)
@@ -227,7 +227,7 @@ static bool add_keyword(struct parse *p, struct call *c)
 
     if (n == 0 || (n >= 4 && (n & (n - 1)) == 0)) {
         if ((v = chat_heap_take(&p->t->heap, (size_t)(n < 4 ? 4 : 2 * n) * sizeof *v)) == NULL)
-            return no_memory(p) != NULL;
+            return chat_tree_nomem(p) != NULL;
         if (n > 0)
             memcpy(v, c->name, (size_t)n * sizeof *v);
         c->name = v;
@@ -500,7 +500,7 @@ static struct node *string(struct parse *p)
     if (count > 1) {
         char *q = chat_heap_take(&p->t->heap, n);
         if (q == NULL)
-            return no_memory(p);
+            return chat_tree_nomem(p);
         s = (struct str){ q, 0 };
         for (size_t i = 0; i < count; s.n += first[i++].text.n)
             if (first[i].text.n > 0)
@@ -699,7 +699,7 @@ static struct node *compare(struct parse *p)
     if ((n = chat_tree_node(p, NODE_COMPARE, at, 0)) == NULL || !chat_tree_add(p, n, first))
         return NULL;
     if ((n->sym = chat_heap_take(&p->t->heap, OPS_MAX * sizeof n->sym[0])) == NULL)
-        return no_memory(p);
+        return chat_tree_nomem(p);
     for (; op != 0; op = comparison(p)) {
         if (n->n > OPS_MAX)
             return chat_tree_fail(p, "too many comparisons in one expression");

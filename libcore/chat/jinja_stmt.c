@@ -132,7 +132,7 @@ static bool signature(struct parse *p, struct node *n)
     n->sym = chat_heap_take(&p->t->heap, PARAMETERS_MAX * sizeof n->sym[0]);
     n->kid = chat_heap_take(&p->t->heap, (PARAMETERS_MAX + 2) * sizeof n->kid[0]);
     if (n->name == NULL || n->sym == NULL || n->kid == NULL)
-        return chat_tree_fail(p, "out of memory") != NULL;
+        return chat_tree_nomem(p) != NULL;
     memset(n->kid, 0, (PARAMETERS_MAX + 2) * sizeof n->kid[0]);
     n->n = 1;
     if (n->kind == NODE_CALLBLOCK && !chat_tree_is_op(p, '('))
@@ -265,7 +265,7 @@ static struct node *parse_block(struct parse *p, uint32_t at)
         int cap = t->cap_block < 4 ? 8 : 2 * t->cap_block;
         struct node **v = chat_heap_take(&t->heap, (size_t)cap * sizeof *v);
         if (v == NULL)
-            return chat_tree_fail(p, "out of memory");
+            return chat_tree_nomem(p);
         if (t->n_block > 0)
             memcpy(v, t->block, (size_t)t->n_block * sizeof *v);
         t->block = v;

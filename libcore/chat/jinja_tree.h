@@ -20,6 +20,7 @@ struct parse {
 
 /* Functions that return a node or bool have failed at NULL or false: p->e says why. */
 void *chat_tree_fail(struct parse *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void *chat_tree_nomem(struct parse *p);
 struct node *chat_tree_node(struct parse *p, enum node_kind kind, uint32_t at, int n);
 bool chat_tree_add(struct parse *p, struct node *n, struct node *kid);
 bool chat_tree_measure(struct parse *p, struct node *n); /* its height, when it has its children */

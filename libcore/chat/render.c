@@ -56,5 +56,5 @@ enum err_code chat_template_render(struct str template_text, struct str vars, in
         chat_jin_close(&j);
     }
     chat_jinja_close(t);
-    return rc == ERR_OK ? ERR_OK : err_set(e, rc, "%s", own.msg);
+    return rc == ERR_OK ? ERR_OK : err_copy(e, &own);
 }

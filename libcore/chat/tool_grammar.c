@@ -5,11 +5,14 @@
  * a line of its own (Qwen3-Coder, Qwen3.5, Nemotron 3). There a string is bare text up to the mark
  * that ends it, and limits of strings other than a list of them cannot be kept.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "chat/parse.h"
 #include "chat/tool_grammar.h"
 #include "grammar/grammar.h"
+
+enum { POINTER_BYTES = 2 * CHAT_NAME_BYTES_MAX + 32 };
 
 struct making {
     const struct chat_tool_opts *o;
@@ -19,6 +22,7 @@ struct making {
     json_t *kept; /* array: what the parts point to */
     bool strict, failed;
     const char *name;
+    char place[64]; /* the tool's parameters: "/tools/1/function/parameters" */
     struct err *e;
     enum err_code code;
 };
@@ -71,11 +75,32 @@ static void value(struct making *m, const json_t *schema, const json_t *root, co
     part(m, (struct grammar_part){ .kind = GRAMMAR_PART_VALUE, .schema = schema, .root = root, .path = path });
 }
 
-static void refuse(struct making *m, const char *path, const char *key)
+/* A tool is at fault: the place is in its parameters. */
+static void blame_tool(struct making *m, const struct err *why)
 {
-    if (m->code == ERR_OK)
-        m->code =
-            err_set(m->e, ERR_UNSUPPORTED, "tool %s: %s/%s: not supported in this model's calls", m->name, path, key);
+    m->code = err_copy(m->e, why);
+    err_wrap(m->e, "tool %s", m->name);
+    err_at(m->e, "%s", m->place);
+}
+
+/* path: "#/properties/a". */
+static void refuse(struct making *m, const char *path)
+{
+    struct err why = { 0 };
+
+    if (m->code != ERR_OK)
+        return;
+    err_set(&why, ERR_UNSUPPORTED, "%s: not supported in this model's calls", path);
+    err_at(&why, "%s", path + 1);
+    blame_tool(m, &why);
+}
+
+static void refuse_key(struct making *m, const char *path, const char *key)
+{
+    char whole[POINTER_BYTES];
+
+    (void)snprintf(whole, sizeof whole, "%s/%s", path, key);
+    refuse(m, whole);
 }
 
 /* ---- marks around parameters ---- */
@@ -187,7 +212,7 @@ static void put_param_value(struct making *m, const json_t *root, const json_t *
         put_list(m, json_object_get(schema, "enum"), end);
     } else {
         if (key != NULL && m->strict)
-            refuse(m, path, key);
+            refuse_key(m, path, key);
         text_of(m, GRAMMAR_PART_UNTIL, end);
     }
 }
@@ -195,12 +220,15 @@ static void put_param_value(struct making *m, const json_t *root, const json_t *
 static void put_param(struct making *m, const struct chat_xml *c, const json_t *root, const char *key,
                       const json_t *schema, bool required)
 {
-    json_t *path = json_sprintf("#/properties/%s", key);
+    char pointer[POINTER_BYTES] = "#/properties";
+    json_t *path;
 
+    (void)json_point_to(pointer, sizeof pointer, strlen(pointer), key);
+    path = json_string(pointer);
     if (keep(m, path) == NULL)
         return;
     if (strpbrk(key, "\n<>") != NULL || *key == '\0' || strlen(key) > CHAT_NAME_BYTES_MAX) {
-        refuse(m, "#/properties", key); /* no call with it can be read */
+        refuse(m, pointer); /* no call with it can be read */
         return;
     }
     mark(m, GRAMMAR_PART_GROUP);
@@ -230,7 +258,7 @@ static void put_params(struct making *m, const struct chat_xml *c, const json_t 
     const char *key = first_of(root, beyond);
 
     if (key != NULL && m->strict)
-        refuse(m, "#", key);
+        refuse_key(m, "#", key);
     json_object_foreach (properties, key, schema)
         put_param(m, c, root, key, schema, is_required(root, key));
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -257,7 +285,7 @@ static void put_marked(struct making *m, const json_t *root, bool any)
     const struct chat_xml *c = m->s->conf;
 
     if (strpbrk(m->name, "\n<>") != NULL)
-        refuse(m, "#", "name");
+        refuse_key(m, "#", "name");
     text(m, c->call);
     text(m, m->name);
     text(m, c->call_name_end);
@@ -314,15 +342,19 @@ static void check_params(struct making *m, const json_t *root)
 {
     const json_t *type = json_object_get(root, "type");
     struct grammar *g = NULL;
+    const bool object = json_is_object(root) &&
+                        (type == NULL || (json_is_string(type) && strcmp(json_string_value(type), "object") == 0));
     struct err why = { 0 };
+    enum err_code code;
 
     if (root == NULL)
         return;
-    if (!json_is_object(root) ||
-        (type != NULL && (!json_is_string(type) || strcmp(json_string_value(type), "object") != 0)))
-        m->code = err_set(m->e, ERR_FORMAT, "tool %s: parameters: not the schema of an object", m->name);
-    else if (grammar_open_schema(&g, NULL, root, &why) == ERR_FORMAT)
-        m->code = err_set(m->e, ERR_FORMAT, "tool %s: parameters: %s", m->name, why.msg);
+    code =
+        object ? grammar_open_schema(&g, NULL, root, &why) : err_set(&why, ERR_FORMAT, "not the schema of an object");
+    if (code == ERR_FORMAT) {
+        err_wrap(&why, "parameters");
+        blame_tool(m, &why);
+    }
     grammar_close(g);
 }
 
@@ -347,7 +379,7 @@ static void put_tool(struct making *m, const json_t *f)
     if (code == ERR_OK) {
         grammar_close(g);
     } else if (code == ERR_NOMEM || m->strict) {
-        m->code = err_set(m->e, code, "tool %s: %s", m->name, why.msg);
+        blame_tool(m, &why);
     } else {
         m->n = from;
         put_call(m, root, true);
@@ -375,11 +407,14 @@ static void put_tools(struct making *m)
             continue;
         if (n++ > 0)
             mark(m, GRAMMAR_PART_OR);
+        (void)snprintf(m->place, sizeof m->place, "/tools/%zu%s/parameters", i, f != NULL ? "/function" : "");
         put_tool(m, f != NULL ? f : tool);
     }
     close_group(m, false, false);
-    if (n == 0 && m->code == ERR_OK)
+    if (n == 0 && m->code == ERR_OK) {
         m->code = err_set(m->e, ERR_ARG, "tool choice: no tool is called '%.60s'", m->o->choice);
+        err_at(m->e, "/tool_choice/function/name");
+    }
 }
 
 /* What follows the opening mark, up to the closing one. */
@@ -403,6 +438,17 @@ static void put_block(struct making *m)
     text(m, is_marked(s) ? "\n" : s->after);
 }
 
+/* Each tool was tried by itself: what fails now is all of them together. */
+static enum err_code open_calls(struct grammar **out, const struct making *m)
+{
+    struct err why = { 0 };
+
+    if (grammar_open_parts(out, m->o->vocab, m->v, m->n, &why) == ERR_OK)
+        return ERR_OK;
+    err_set(m->e, why.code, "%s", why.msg);
+    return err_at(m->e, "/tools");
+}
+
 static enum err_code after_reasoning(struct grammar **out, const struct making *m, struct grammar *g)
 {
     enum err_code code = grammar_open_tagged(out, g, str_of(m->s->think_end), (struct str){ "", 0 }, m->e);
@@ -424,7 +470,7 @@ static enum err_code make_auto(struct grammar **out, struct making *m)
         return err_nomem(m->e);
     if (m->code != ERR_OK)
         return m->code;
-    if (grammar_open_parts(&inner, m->o->vocab, m->v, m->n, m->e))
+    if (open_calls(&inner, m))
         return m->e->code;
     code = grammar_open_tagged(&g, inner, str_of(m->s->open[0]), str_of(m->o->one ? "" : close), m->e);
     grammar_close(inner);
@@ -458,7 +504,7 @@ static enum err_code make_required(struct grammar **out, struct making *m)
     }
     if (m->failed)
         return err_nomem(m->e);
-    return m->code != ERR_OK ? m->code : grammar_open_parts(out, m->o->vocab, m->v, m->n, m->e);
+    return m->code != ERR_OK ? m->code : open_calls(out, m);
 }
 
 enum err_code chat_tool_grammar(struct grammar **out, const struct chat_tool_opts *o, struct err *e)

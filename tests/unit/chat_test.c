@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include "base/io.h"
 #include "chat/chat.h"
+#include "chat/tool_grammar.h"
 #include "gguf/gguf.h"
 #include "text/text.h"
 
@@ -222,15 +223,15 @@ static void test_limits(void **state)
 static void test_places(void **state)
 {
     static const struct {
-        const char *template, *says;
+        const char *template, *says, *where;
     } cases[] = {
-        { "a\n b {{ x.y }}", "template: line 2, column 8: 'x' is undefined" },
-        { "a\n{% if %}", "template: line 2, column 7: Expected an expression" },
-        { "\xC3\xA9 {{ 1 / 0 }}", "template: line 1, column 6: division by zero" },
-        { "{{ raise_exception('no \" such') }}", "line 1, column 19: no \" such" },
-        { "{{ 'x", "line 1, column 4: a string has no end" },
+        { "a\n b {{ x.y }}", "template: line 2, column 8: 'x' is undefined", "2:8" },
+        { "a\n{% if %}", "template: line 2, column 7: Expected an expression", "2:7" },
+        { "\xC3\xA9 {{ 1 / 0 }}", "template: line 1, column 6: division by zero", "1:6" },
+        { "{{ raise_exception('no \" such') }}", "line 1, column 19: no \" such", "1:19" },
+        { "{{ 'x", "line 1, column 4: a string has no end", "1:4" },
         { "{% for x in [1] %}\n{{ x + '' }}{% endfor %}",
-          "line 2, column 4: unsupported operand type(s) for +: 'int' and 'str'" },
+          "line 2, column 4: unsupported operand type(s) for +: 'int' and 'str'", "2:4" },
     };
 
     (void)state;
@@ -241,7 +242,49 @@ static void test_places(void **state)
         assert_int_equal(chat_template_render(str_of(cases[i].template), STR("{}"), 0, &out, &n, &e), ERR_FORMAT);
         if (strstr(e.msg, cases[i].says) == NULL)
             fail_msg("\"%s\" has no \"%s\"", e.msg, cases[i].says);
+        assert_string_equal(e.where, cases[i].where);
         assert_null(out);
+    }
+}
+
+/* A tool that cannot be bound is named by its place, as are the parts of its parameters. */
+static void test_tool_places(void **state)
+{
+    static const struct {
+        const char *parser, *tool, *choice;
+        enum err_code code;
+        const char *says, *where;
+    } cases[] = {
+        { "hermes", "{'function':{'name':'f: g','parameters':{'properties':{'a/b':{'type':'strng'}}}}}", "required",
+          ERR_FORMAT,
+          "tool f: g: parameters: #/properties/a~1b/type: ", "/tools/1/function/parameters/properties/a~1b/type" },
+        { "hermes", "{'name':'f','parameters':{'items':{'pattern':'('}}}", "f", ERR_FORMAT,
+          "tool f: parameters: #/items/pattern: column 1: ", "/tools/1/parameters/items/pattern" },
+        { "hermes", "{'function':{'name':'f','parameters':[]}}", "f", ERR_FORMAT,
+          "tool f: parameters: not the schema of an object", "/tools/1/function/parameters" },
+        { "qwen3.5", "{'function':{'name':'f','parameters':{'properties':{'a~':{'minLength':3}}}}}", "f",
+          ERR_UNSUPPORTED, "tool f: #/properties/a~0/minLength: not supported",
+          "/tools/1/function/parameters/properties/a~0/minLength" },
+        { "qwen3.5", "{'function':{'name':'f','parameters':{'properties':{'<':{}}}}}", "f", ERR_UNSUPPORTED,
+          "tool f: #/properties/<: not supported", "/tools/1/function/parameters/properties/<" },
+        { "hermes", "{'function':{'name':'f'}}", "g", ERR_ARG, "tool choice: ", "/tool_choice/function/name" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[400];
+        struct grammar *g = NULL;
+        struct err e = { 0 };
+
+        snprintf(text, sizeof text, "[{'function':{'name':'e'}},%s]", cases[i].tool);
+        json_t *tools = parse(text);
+        const struct chat_tool_opts o = { .parser = cases[i].parser, .tools = tools, .choice = cases[i].choice };
+
+        if (chat_tool_grammar(&g, &o, &e) != cases[i].code ||
+            strncmp(e.msg, cases[i].says, strlen(cases[i].says)) != 0 || strcmp(e.where, cases[i].where) != 0)
+            fail_msg("case %zu: %d '%s' %s", i, (int)e.code, e.where, e.msg);
+        assert_null(g);
+        json_decref(tools);
     }
 }
 
@@ -325,44 +368,53 @@ static void test_rules(void **state)
     static const struct {
         const char *messages, *tools;
         enum err_code rc;
-        const char *says; /* part of the prompt, or of the message */
+        const char *says;  /* part of the prompt, or of the message */
+        const char *where; /* the place of an error; "line": one in the template */
     } cases[] = {
-        { "[{'role':'user','content':'hi'}]", NULL, ERR_OK, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>" },
-        { "[{'role':'user','content':' \\u00a0\\u2003\\u001fhi\\u3000'}]", NULL, ERR_OK, "user\nhi<|im_end|>" },
+        { "[{'role':'user','content':'hi'}]", NULL, ERR_OK, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>", NULL },
+        { "[{'role':'user','content':' \\u00a0\\u2003\\u001fhi\\u3000'}]", NULL, ERR_OK, "user\nhi<|im_end|>", NULL },
         { "[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'function':{'name':'f',"
           "'arguments':'{\\u0022a\\u0022: 1.5, \\u0022b\\u0022: [100000000000000000000000001, "
           "{}]}'}}]}]",
           NULL, ERR_OK,
           "<function=f>\n<parameter=a>\n1.5\n</"
           "parameter>\n<parameter=b>\n[100000000000000000000000001, "
-          "{}]\n</parameter>\n</function>" },
+          "{}]\n</parameter>\n</function>",
+          NULL },
         { "[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'function':{'name':'f',"
           "'arguments':''}}]}]",
-          NULL, ERR_OK, "<tool_call>\n<function=f>\n</function>\n</tool_call>" },
+          NULL, ERR_OK, "<tool_call>\n<function=f>\n</function>\n</tool_call>", NULL },
         { "[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'function':{'name':'f',"
           "'arguments':null}}]}]",
-          NULL, ERR_OK, "<tool_call>\n<function=f>\n</function>\n</tool_call>" },
+          NULL, ERR_OK, "<tool_call>\n<function=f>\n</function>\n</tool_call>", NULL },
         { "[{'role':'user','content':'q'}]", "[{'x':1e22,'y':'\\u0001\\u007f\\u2028/'}]", ERR_OK,
-          "{\"x\": 1e+22, \"y\": \"\\u0001\x7F\xE2\x80\xA8/\"}" },
-        { "[]", NULL, ERR_FORMAT, "at least one message" },
-        { "{}", NULL, ERR_FORMAT, "at least one message" },
-        { "[1]", NULL, ERR_FORMAT, "message 0: not an object" },
-        { "[{'role':'user','content':3}]", NULL, ERR_FORMAT, "Unexpected content type" },
-        { "[{'role':'user','content':[{'type':'image'}]}]", NULL, ERR_UNSUPPORTED, "message 0: images" },
-        { "[{'role':'user','content':[{'image_url':'x'}]}]", NULL, ERR_UNSUPPORTED, "message 0: images" },
-        { "[{'role':'assistant','content':'x'}]", NULL, ERR_FORMAT, "No user query found" },
-        { "[{'role':'user','content':'q'},{'role':'developer'}]", NULL, ERR_FORMAT, "message 1: template: line" },
+          "{\"x\": 1e+22, \"y\": \"\\u0001\x7F\xE2\x80\xA8/\"}", NULL },
+        { "[]", NULL, ERR_FORMAT, "at least one message", "/messages" },
+        { "{}", NULL, ERR_FORMAT, "at least one message", "/messages" },
+        { "[1]", NULL, ERR_FORMAT, "message 0: not an object", "/messages/0" },
+        { "[{'role':'user','content':3}]", NULL, ERR_FORMAT, "Unexpected content type", "line" },
+        { "[{'role':'user','content':[{'type':'image'}]}]", NULL, ERR_UNSUPPORTED, "message 0: images", "/messages/0" },
+        { "[{'role':'user','content':[{'image_url':'x'}]}]", NULL, ERR_UNSUPPORTED, "message 0: images",
+          "/messages/0" },
+        { "[{'role':'assistant','content':'x'}]", NULL, ERR_FORMAT, "No user query found", "line" },
+        { "[{'role':'user','content':'q'},{'role':'developer'}]", NULL, ERR_FORMAT, "message 1: template: line",
+          "/messages/1" },
         { "[{'role':'user','content':'q'},{'role':'system','content':'x'}]", NULL, ERR_FORMAT,
-          "message 1: template: line" },
+          "message 1: template: line", "/messages/1" },
         { "[{'role':'user','content':'q'},{'role':'assistant','tool_calls':{}}]", NULL, ERR_FORMAT,
-          "message 1: tool_calls" },
+          "message 1: tool_calls", "/messages/1" },
         { "[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f','arguments':"
           "'x'}]}]",
-          NULL, ERR_FORMAT, "message 1: tool_calls/0: the arguments of a tool call: line 1, column 1" },
+          NULL, ERR_FORMAT, "message 1: tool_calls/0: the arguments of a tool call: line 1, column 1",
+          "/messages/1/tool_calls/0/arguments" },
         { "[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'name':'f','arguments':"
           "[]}]}]",
-          NULL, ERR_FORMAT, "message 1: tool_calls/0: the arguments of a tool call are not an object" },
-        { "[{'role':'user','content':'q'}]", "{}", ERR_FORMAT, "tools: not a list" },
+          NULL, ERR_FORMAT, "message 1: tool_calls/0: the arguments of a tool call are not an object",
+          "/messages/1/tool_calls/0/arguments" },
+        { "[{'role':'user','content':'q'},{'role':'assistant','tool_calls':[{'function':{'name':'f','arguments':1}}]}]",
+          NULL, ERR_FORMAT, "message 1: tool_calls/0: the arguments of a tool call are not an object",
+          "/messages/1/tool_calls/0/function/arguments" },
+        { "[{'role':'user','content':'q'}]", "{}", ERR_FORMAT, "tools: not a list", "/tools" },
     };
     struct text *t = open_text(MODEL);
     struct chat *c = open_chat(t, NULL);
@@ -378,6 +430,10 @@ static void test_rules(void **state)
         enum err_code rc = chat_render_text(c, &p, &out, &n, &e);
         if (rc != cases[i].rc || strstr(rc == ERR_OK ? out : e.msg, cases[i].says) == NULL)
             fail_msg("case %zu: %d \"%s\" has no \"%s\"", i, (int)rc, rc == ERR_OK ? out : e.msg, cases[i].says);
+        if (rc != ERR_OK && strcmp(cases[i].where, "line") == 0)
+            assert_true(e.where[0] > '0' && e.where[0] <= '9' && strchr(e.where, ':') != NULL);
+        else if (rc != ERR_OK)
+            assert_string_equal(e.where, cases[i].where);
         free(out);
         json_decref((json_t *)(uintptr_t)p.messages);
         json_decref((json_t *)(uintptr_t)p.tools);
@@ -554,9 +610,10 @@ static void test_follows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_templates), cmocka_unit_test(test_limits),  cmocka_unit_test(test_places),
-        cmocka_unit_test(test_prompts),   cmocka_unit_test(test_rules),   cmocka_unit_test(test_origins),
-        cmocka_unit_test(test_thinking),  cmocka_unit_test(test_borders), cmocka_unit_test(test_follows),
+        cmocka_unit_test(test_templates),   cmocka_unit_test(test_limits),      cmocka_unit_test(test_places),
+        cmocka_unit_test(test_tool_places), cmocka_unit_test(test_tool_places), cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_rules),       cmocka_unit_test(test_origins),     cmocka_unit_test(test_thinking),
+        cmocka_unit_test(test_borders),     cmocka_unit_test(test_follows),
     };
 
     return cmocka_run_group_tests_name("chat", tests, NULL, NULL);
