@@ -504,8 +504,9 @@ static enum err_code show_end(struct opened *s, const struct gen_event *ev, stru
     s->finish = ev->end;
     s->stats = ev->stats;
     if (ev->end == GEN_FAILED) {
-        *e = ev->err;
-        return strncmp(e->msg, "bias: ", 6) == 0 ? err_set(e, e->code, "--logit-bias%s", ev->err.msg + 4) : e->code;
+        if (strcmp(ev->err.where, "/bias") == 0)
+            return err_set(e, ev->err.code, "--logit-bias: forbids every token that the model allows");
+        return err_copy(e, &ev->err);
     }
     if (!s->read)
         return ERR_OK;

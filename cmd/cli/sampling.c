@@ -12,18 +12,16 @@
 #include "gguf/gguf.h"
 #include "text/text.h"
 
-/* What the sampler refuses, by the options' names: "top_p: 2 is not ..." is "--top-p: 2 is not ...". */
+/* What the sampler refuses, by the options' names: "/top_p" is "--top-p". */
 static void check_ranges(const struct sample_opts *o)
 {
     struct sampler *s = NULL;
     struct err e = { 0 };
-    size_t n;
 
     if (sample_open(&s, o, 1, &e) == ERR_ARG) {
-        n = strcspn(e.msg, ":");
-        for (size_t i = 0; i < n; i++)
-            e.msg[i] = e.msg[i] == '_' ? '-' : e.msg[i];
-        cli_usage("--%s", e.msg);
+        for (char *p = e.where; *p != '\0'; p++)
+            *p = *p == '_' ? '-' : *p;
+        cli_usage("--%s: %s", e.where + 1, e.msg);
     }
     sample_close(s);
 }
@@ -59,12 +57,16 @@ enum err_code cli_sampling_of_model(struct cli_sampling *s, const struct gguf *g
             *rows[i].whole = (int32_t)x;
         cli_note("options  --%s %g is from the model's file", rows[i].option, x);
     }
-    if (sample_open(&try, o, 1, e)) {
-        e->code = e->code == ERR_ARG ? ERR_FORMAT : e->code;
-        return err_wrap(e, "%s: general.sampling", gguf_path(g));
+    switch (sample_open(&try, o, 1, e)) {
+    case ERR_OK:
+        sample_close(try);
+        return ERR_OK;
+    case ERR_ARG:
+        e->code = ERR_FORMAT;
+        return err_wrap(e, "%s: general.sampling: %s", gguf_path(g), e->where + 1);
+    default:
+        return e->code;
     }
-    sample_close(try);
-    return ERR_OK;
 }
 
 void cli_sampling_check(const struct cli_sampling *s)

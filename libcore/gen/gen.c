@@ -185,8 +185,12 @@ static enum err_code check_sampler(const struct gen *g, const struct gen_request
 {
     struct sampler *s;
 
-    if (sample_open(&s, &q->sample, g->n_vocab, e))
-        return e->code;
+    struct err why = { 0 };
+
+    if (sample_open(&s, &q->sample, g->n_vocab, &why) == ERR_ARG && why.where[0] == '/')
+        return err_set(e, ERR_ARG, "%s: %s", why.where + 1, why.msg);
+    if (why.code != ERR_OK)
+        return err_copy(e, &why);
     sample_close(s);
     return ERR_OK;
 }

@@ -59,9 +59,11 @@ static enum err_code check_ranges(const struct sample_opts *o, int32_t n_vocab, 
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
         if (!(checks[i].value >= checks[i].min && checks[i].value <= checks[i].max)) {
             if (checks[i].max >= INT32_MAX)
-                return err_set(e, ERR_ARG, "%s: %g is below %g", checks[i].name, checks[i].value, checks[i].min);
-            return err_set(e, ERR_ARG, "%s: %g is not between %g and %g", checks[i].name, checks[i].value,
-                           checks[i].min, checks[i].max);
+                err_set(e, ERR_ARG, "%g is below %g", checks[i].value, checks[i].min);
+            else
+                err_set(e, ERR_ARG, "%g is not between %g and %g", checks[i].value, checks[i].min, checks[i].max);
+            err_at(e, "/%s", checks[i].name);
+            return ERR_ARG;
         }
     }
     return ERR_OK;
@@ -70,22 +72,26 @@ static enum err_code check_ranges(const struct sample_opts *o, int32_t n_vocab, 
 static enum err_code check_tokens(const struct sample_opts *o, int32_t n_vocab, struct err *e)
 {
     if ((!o->bias && o->n_bias > 0) || (!o->dry_breakers && o->n_dry_breakers > 0)) {
-        return err_set(e, ERR_ARG, "%s: no list given", !o->bias && o->n_bias > 0 ? "bias" : "dry_breakers");
+        err_set(e, ERR_ARG, "no list given");
+        err_at(e, !o->bias && o->n_bias > 0 ? "/bias" : "/dry_breakers");
+        return ERR_ARG;
     }
     for (size_t i = 0; i < o->n_bias; i++) {
-        if (o->bias[i].token < 0 || o->bias[i].token >= n_vocab) {
-            return err_set(e, ERR_ARG, "bias: token %d is not in the vocabulary of %d", (int)o->bias[i].token,
-                           (int)n_vocab);
-        }
-        if (!(o->bias[i].bias <= FLT_MAX)) {
-            return err_set(e, ERR_ARG, "bias: %g for token %d is neither a number nor -inf", (double)o->bias[i].bias,
-                           (int)o->bias[i].token);
-        }
+        const struct sample_bias *b = &o->bias[i];
+        if (b->token >= 0 && b->token < n_vocab && b->bias <= FLT_MAX)
+            continue;
+        if (b->token < 0 || b->token >= n_vocab)
+            err_set(e, ERR_ARG, "token %d is not in the vocabulary of %d", (int)b->token, (int)n_vocab);
+        else
+            err_set(e, ERR_ARG, "%g for token %d is neither a number nor -inf", (double)b->bias, (int)b->token);
+        err_at(e, "/bias/%zu", i);
+        return ERR_ARG;
     }
     for (size_t i = 0; i < o->n_dry_breakers; i++) {
         if (o->dry_breakers[i] < 0 || o->dry_breakers[i] >= n_vocab) {
-            return err_set(e, ERR_ARG, "dry_breakers: token %d is not in the vocabulary of %d", (int)o->dry_breakers[i],
-                           (int)n_vocab);
+            err_set(e, ERR_ARG, "token %d is not in the vocabulary of %d", (int)o->dry_breakers[i], (int)n_vocab);
+            err_at(e, "/dry_breakers/%zu", i);
+            return ERR_ARG;
         }
     }
     return ERR_OK;
@@ -444,7 +450,9 @@ enum err_code sample_next_row(struct sampler *s, const float *logits, const uint
     if (mask) {
         load(s, logits, mask);
         if (!(s->max >= -FLT_MAX)) {
-            return err_set(e, ERR_ARG, "mask: forbids every token that the model allows");
+            err_set(e, ERR_ARG, "mask: forbids every token that the model allows");
+            err_at(e, "/mask");
+            return ERR_ARG;
         }
         s->mass = mix ? mass_of(s) : 0;
     }

@@ -158,7 +158,9 @@ enum err_code sample_next_digest(struct sampler *s, const struct logits_digest *
         return err_set(e, ERR_DEVICE, "the model's output has no finite logit");
     }
     if (d->n_top == 0) {
-        return err_set(e, ERR_ARG, "mask: forbids every token that the model allows");
+        err_set(e, ERR_ARG, "mask: forbids every token that the model allows");
+        err_at(e, "/mask");
+        return ERR_ARG;
     }
     fill(s, d);
     s->sparse = true;

@@ -54,17 +54,23 @@ enum err_code sample_with(struct sampler *s, const struct sample_mix *mix, const
 {
     for (int32_t i = 0; i < n_shun; i++) {
         if (shun[i] < 0 || shun[i] >= s->n_vocab) {
-            return err_set(e, ERR_ARG, "shun: token %d is not in the vocabulary of %d", (int)shun[i], (int)s->n_vocab);
+            err_set(e, ERR_ARG, "shun: token %d is not in the vocabulary of %d", (int)shun[i], (int)s->n_vocab);
+            err_at(e, "/shun/%d", (int)i);
+            return ERR_ARG;
         }
     }
     if (mix && (mix->n < 0 || mix->n > SAMPLE_MIX_MAX || !in_range((double)mix->weight))) {
-        return err_set(e, ERR_ARG, "mix: %d tokens with weight %g", (int)mix->n, (double)mix->weight);
+        err_set(e, ERR_ARG, "mix: %d tokens with weight %g", (int)mix->n, (double)mix->weight);
+        err_at(e, "/mix");
+        return ERR_ARG;
     }
     for (int32_t i = 0; mix && i < mix->n; i++) {
         int32_t t = mix->token[i];
         if (t < 0 || t >= s->n_vocab || !in_range((double)mix->q[i])) {
-            return err_set(e, ERR_ARG, "mix: token %d of %d with probability %g", (int)mix->token[i], (int)s->n_vocab,
-                           (double)mix->q[i]);
+            err_set(e, ERR_ARG, "mix: token %d of %d with probability %g", (int)mix->token[i], (int)s->n_vocab,
+                    (double)mix->q[i]);
+            err_at(e, "/mix/token/%d", (int)i);
+            return ERR_ARG;
         }
     }
     s->mix = mix;

@@ -34,7 +34,10 @@ enum err_code sample_stage_peak(struct sampler *s, struct err *e)
     }
     sample_needs(s, s->max);
     if (!(s->max >= -FLT_MAX) && !s->lacking) {
-        return err_set(e, ERR_ARG, "%s: forbids every token that the model allows", s->n_shun > 0 ? "shun" : "bias");
+        const char *by = s->n_shun > 0 ? "shun" : "bias";
+        err_set(e, ERR_ARG, "%s: forbids every token that the model allows", by);
+        err_at(e, "/%s", by);
+        return ERR_ARG;
     }
     return ERR_OK;
 }

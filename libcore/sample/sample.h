@@ -83,7 +83,7 @@ struct sample_mix {
 enum { SAMPLE_MIX_MAX = 32 };
 
 /* Copies what o points to; takes about 4 bytes per token of the vocabulary, 16 when temp is not 0.
- * ERR_ARG names the option that is out of range. */
+ * ERR_ARG: the place is the option that is out of range, "/top_p" or "/bias/2"; the message does not name it. */
 MUST_CHECK enum err_code sample_open(struct sampler **out, const struct sample_opts *o, int32_t n_vocab, struct err *e);
 void sample_close(struct sampler *s);
 /* A token that the sequence now contains (prompt or chosen): penalties and DRY look at these. The
@@ -111,7 +111,8 @@ MUST_CHECK enum err_code sample_next_digest(struct sampler *s, const struct logi
 /* Chooses from logits[n_vocab], which are left unchanged. mask: bit t % 32 of word t / 32 is set
  * where token t may be chosen; NULL: all may. NaN counts as -inf, +inf as the largest float; when no
  * logit is finite: ERR_DEVICE. ERR_ARG: mask, bias and shun forbid all tokens with a finite logit; a
- * token outside the vocabulary; a mix out of range. Does not accept the choice. */
+ * token outside the vocabulary; a mix out of range. The place is "/bias", "/shun/2" and so on, named by
+ * the message, too. Does not accept the choice. */
 MUST_CHECK enum err_code sample_next_row(struct sampler *s, const float *logits, const uint32_t *mask,
                                          const struct sample_mix *mix, const int32_t *shun, int32_t n_shun,
                                          struct sample_pick *pick, struct err *e);

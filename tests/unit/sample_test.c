@@ -620,8 +620,8 @@ static void refuse(const struct sample_opts *o, const char *name)
     struct sampler *s = (struct sampler *)&ref; /* must stay as it is */
     struct err e = { 0 };
     assert_int_equal(sample_open(&s, o, 100, &e), ERR_ARG);
-    if (strncmp(e.msg, name, strlen(name)) != 0 || e.msg[strlen(name)] != ':') {
-        fail_msg("%s is not named by: %s", name, e.msg);
+    if (e.where[0] != '/' || strcmp(e.where + 1, name) != 0 || e.msg[0] == '\0') {
+        fail_msg("%s is not the place '%s' of: %s", name, e.where, e.msg);
     }
     assert_ptr_equal(s, &ref);
 }
@@ -676,15 +676,16 @@ static void out_of_range(void **state)
     static const struct sample_bias bad[5] = { { -1, 0 }, { 100, 0 }, { 0, NAN }, { 0, INFINITY }, { INT32_MIN, 1 } };
     static const int32_t breakers[2] = { -1, 100 };
     for (int i = 0; i < 5; i++) {
-        o.bias = &bad[i];
-        o.n_bias = 1;
-        refuse(&o, "bias");
+        const struct sample_bias two[2] = { { 1, 0 }, bad[i] };
+        o.bias = two;
+        o.n_bias = 2;
+        refuse(&o, "bias/1");
     }
     o = sample_defaults();
     for (int i = 0; i < 2; i++) {
         o.dry_breakers = &breakers[i];
         o.n_dry_breakers = 1;
-        refuse(&o, "dry_breakers");
+        refuse(&o, "dry_breakers/0");
     }
     o = sample_defaults();
     struct sampler *s = NULL;
@@ -715,7 +716,7 @@ static void bad_calls(void **state)
     o.n_bias = 1;
     s = must_open(&o, 3);
     assert_int_equal(sample_next_row(s, one, NULL, NULL, NULL, 0, &p, &e), ERR_ARG);
-    assert_int_equal(strncmp(e.msg, "bias:", 5), 0);
+    assert_string_equal(e.where, "/bias");
     assert_int_equal(must_next(s, (const float[3]){ 0, 9, 1 }).token, 2); /* usable afterwards */
     sample_close(s);
 }
