@@ -121,8 +121,9 @@ struct serve_reply {
     int status;   /* as of HTTP */
     bool last;    /* the request is done */
 };
-/* Submits a request. Everything comes as replies, including errors in the body. serve takes a reference to the body and may
- * change it: the caller must not use it any more. client: requests of one client take turns with those of other clients;
+/* Submits a request. Everything comes as replies, including errors in the body, whose "param" points to
+ * what is wrong in it (where of struct err). serve takes a reference to the body and may change it: the caller must not use it
+ * any more. client: requests of one client take turns with those of other clients;
  * "" is a client, too. *id is for serve_cancel(). The only error is ERR_NOMEM. */
 MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body, struct str client,
                                    void *user, int64_t *id, struct err *e);

@@ -8,67 +8,14 @@
 #include "chat/tool_grammar.h"
 #include "serve/internal.h"
 
-/* What the engine, the template or a grammar says of a request becomes a fault; memory and devices are errors. */
+/* What the engine, the template or a grammar says of a request becomes a fault at its place, or at `pointer` if it names none
+ * in the body; memory and devices are errors. */
 static enum err_code blame(struct fault *f, const char *pointer, const struct err *why, struct err *e)
 {
     if (why->code == ERR_NOMEM || why->code == ERR_DEVICE || why->code == ERR_IO)
         return err_set(e, why->code, "%s", why->msg);
-    serve_fault(f, 400, pointer, "%s", why->msg);
+    serve_fault(f, 400, why->where[0] == '/' ? why->where : pointer, "%s", why->msg);
     return ERR_OK;
-}
-
-/* What is wrong with a schema, which begins with a pointer into it such as "#/items: ", lies below `pointer`. */
-static enum err_code blame_schema(struct fault *f, const char *pointer, const struct err *why, struct err *e)
-{
-    const char *at = strstr(why->msg, "#/");
-    char whole[POINTER_BYTES];
-
-    (void)snprintf(whole, sizeof whole, "%s%.*s", pointer, at != NULL ? (int)strcspn(at + 1, ": ") : 0,
-                   at != NULL ? at + 1 : "");
-    return blame(f, whole, why, e);
-}
-
-/* A message that is at fault is named by its number, "message 3: ", and a call in it as "tool_calls/0: " (chat/chat.h). */
-static enum err_code blame_message(struct fault *f, const struct err *why, struct err *e)
-{
-    char whole[POINTER_BYTES] = "/messages";
-    unsigned long message, call;
-    int n = 0;
-
-    if (why->code == ERR_ARG)
-        return blame(f, "/chat_template_kwargs", why, e);
-    if (sscanf(why->msg, "message %lu: %n", &message, &n) == 1 && n > 0) {
-        (void)snprintf(whole, sizeof whole, "/messages/%lu", message);
-        if (sscanf(why->msg + n, "tool_calls/%lu: ", &call) == 1)
-            (void)snprintf(whole, sizeof whole, "/messages/%lu/tool_calls/%lu/function/arguments", message, call);
-    }
-    return blame(f, whole, why, e);
-}
-
-/* A tool that is at fault is named as "tool NAME: " (chat/tool_grammar.h), and the place in its parameters as in a schema. */
-static enum err_code blame_tool(struct fault *f, const json_t *tools, const struct err *why, struct err *e)
-{
-    char whole[POINTER_BYTES] = "/tools";
-    size_t i;
-    json_t *tool;
-
-    json_array_foreach (tools, i, tool) {
-        const char *name = json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
-        const size_t n = name != NULL ? strlen(name) : 0;
-
-        if (n == 0 || strncmp(why->msg, "tool ", 5) != 0 || strncmp(why->msg + 5, name, n) != 0 ||
-            why->msg[5 + n] != ':')
-            continue;
-        (void)snprintf(whole, sizeof whole, "/tools/%zu/function/parameters", i);
-        struct err rest = { .code = why->code };
-
-        (void)snprintf(rest.msg, sizeof rest.msg, "%s", why->msg + 5 + n);
-        const enum err_code code = blame_schema(f, whole, &rest, e);
-
-        (void)snprintf(f->message, sizeof f->message, "%s", why->msg);
-        return code;
-    }
-    return blame(f, whole, why, e);
 }
 
 /* ---- prompts ---- */
@@ -98,7 +45,7 @@ static enum err_code render(struct serve *s, struct job *j, struct text_tokens *
         serve_fault(f, 400, "/messages", "the model has no chat template: ask for completions");
         return ERR_OK;
     }
-    return chat_render(s->o.chat, &p, out, thinking, &why) ? blame_message(f, &why, e) : ERR_OK;
+    return chat_render(s->o.chat, &p, out, thinking, &why) ? blame(f, "/messages", &why, e) : ERR_OK;
 }
 
 static enum err_code take_ids(struct serve *s, const json_t *ids, struct text_tokens *out, const char *pointer,
@@ -188,8 +135,7 @@ static enum err_code make_tool_grammar(struct serve *s, struct job *j, bool thin
     if (chat_tool_grammar(&g, &t, &why) == ERR_OK)
         j->grammar = g;
     else if (why.code == ERR_NOMEM || call_is_due(&j->w)) /* with auto a grammar is a help, not what was asked for */
-        return why.code == ERR_ARG ? blame(f, "/tool_choice/function/name", &why, e)
-                                   : blame_tool(f, j->w.tools, &why, e);
+        return blame(f, "/tools", &why, e);
     return ERR_OK;
 }
 
@@ -208,8 +154,10 @@ static enum err_code make_grammar(struct serve *s, struct job *j, bool thinking,
         return make_tool_grammar(s, j, thinking, f, e);
     if (j->w.schema == NULL)
         return ERR_OK;
-    if (grammar_open_schema(&g, s->o.vocab, j->w.schema, &why))
-        return blame_schema(f, "/response_format/json_schema/schema", &why, e);
+    if (grammar_open_schema(&g, s->o.vocab, j->w.schema, &why)) {
+        err_at(&why, "/response_format/json_schema/schema");
+        return blame(f, "/response_format", &why, e);
+    }
     j->grammar = g;
     if (!thinking || mark < 0)
         return ERR_OK;

@@ -107,12 +107,14 @@ at_message() # POINTER MESSAGE
     at_message /tool_calls/0/function/a~1b~0 "{\"role\":\"assistant\",\"tool_calls\":[$call,\"a/b~\":1}}]}"
     at_chat /tools/1/function/nme "${tool},\"nme\":1}}]"
     at_chat /tools/1/function/parameters/properties/x/type "${tool},\"parameters\":{\"properties\":{\"x\":{\"type\":\"strng\"}}}}}],\"tool_choice\":\"required\""
+    at_chat '/tools/1/function/parameters/properties/a~1b: c/type' "${tool},\"parameters\":{\"properties\":{\"a/b: c\":{\"type\":\"strng\"}}}}}],\"tool_choice\":\"required\""
     at_chat /tool_choice/function/name "${tool}}}],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}"
     at_chat /tool_choice/function/nm "${tool}}}],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\",\"nm\":1}}"
     at_chat /response_format/json_schema/foo '"response_format":{"type":"json_schema","json_schema":{"schema":{},"foo":1}}'
     at_chat /response_format/json_schema/schema '"response_format":{"type":"json_schema","json_schema":{}}'
     at_chat /response_format/schema '"response_format":{"type":"json_object","schema":{}}'
     at_chat /response_format/json_schema/schema/items/pattern '"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"array","items":{"type":"string","pattern":"["}}}}'
+    at_chat '/response_format/json_schema/schema/$defs/a: b~0/type' '"response_format":{"type":"json_schema","json_schema":{"schema":{"$ref":"#/$defs/a: b~0","$defs":{"a: b~":{"type":"strng"}}}}}'
     at_chat /stop/1 '"stop":["a",5]'
     at_chat /logit_bias/x '"logit_bias":{"5":1,"x":1}'
     at_chat /stream_options/include '"stream":true,"stream_options":{"include":true}'
