@@ -48,35 +48,14 @@ struct span {
     struct part_op op[SPAN_OPS];
 };
 
-#define NORM_OF(products) \
-    GEMM_FUSE_NORM, \
-    { \
-        { "rms_norm", 1, FIRST, 0, 0 }, \
-        { \
-            "matmul", products, 0, 0, 0 \
-        } \
-    }
-#define ADD_AFTER \
-    { "matmul", 1, 0, 0, 0 }, \
-    { \
-        "add", 1, ADDED, 0, 0 \
-    }
-#define OP(name, n) \
-    { \
-        name, n, 0, 0, 0 \
-    }
-#define IF(fact, name, n) \
-    { \
-        name, n, fact, 0, 0 \
-    }
-#define NOT(fact, name, n) \
-    { \
-        name, n, 0, fact, 0 \
-    }
-#define HEADS(name, n) \
-    { \
-        name, n, 0, 0, true \
-    }
+/* clang-format off */
+#define NORM_OF(products) GEMM_FUSE_NORM, { { "rms_norm", 1, FIRST, 0, 0 }, { "matmul", products, 0, 0, 0 } }
+#define ADD_AFTER         { "matmul", 1, 0, 0, 0 }, { "add", 1, ADDED, 0, 0 }
+#define OP(name, n)       { name, n, 0, 0, 0 }
+#define IF(fact, name, n) { name, n, fact, 0, 0 }
+#define NOT(fact, name, n) { name, n, 0, fact, 0 }
+#define HEADS(name, n)    { name, n, 0, 0, true }
+/* clang-format on */
 static const struct span spans[] = {
     { BEGIN, 0, 0, GEMM_ALONE, { OP("transfer", 1), OP("embed", 1) } },
 
@@ -269,6 +248,14 @@ static void add_span(const struct planner *p, const struct span *s, const struct
 {
     const bool together = p->s->sm != 0 && goes_together(s, a);
 
+    if (s->fusion == GEMM_FUSE_GATE && !together) { /* the product may still take the addition */
+        struct span gate = { .fusion = GEMM_ALONE, .op = { s->op[0] } }, rest = { .fusion = GEMM_FUSE_ADD };
+
+        memcpy(rest.op, s->op + 1, (SPAN_OPS - 1) * sizeof rest.op[0]);
+        add_span(p, &gate, a);
+        add_span(p, &rest, a);
+        return;
+    }
     for (int i = 0; i < SPAN_OPS && s->op[i].name != NULL; i++) {
         const struct part_op *o = &s->op[i];
         const int times = o->each_head ? a->heads : 1;
