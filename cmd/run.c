@@ -21,6 +21,7 @@
 #include "run/program.h"
 #include "run/run.h"
 #include "run/session.h"
+#include "text/marks.h"
 #include "text/text.h"
 
 #define CTX_ROOM    8192  /* tokens for an answer without -n */
@@ -332,7 +333,7 @@ static enum err_code open_tool_grammar(struct opened *s, struct err *e)
 
     if (s->tools == NULL || s->open.text == NULL || s->format == NULL)
         return call_is_due() ? err_set(e, ERR_ARG, "--tool-choice %s: there are no tools", o.tool_choice) : ERR_OK;
-    t.parser = o.parser != NULL ? o.parser : chat_reader_find(chat_template(s->format));
+    t.parser = chat_parser(s->format);
     if (grammar_vocab_open(&s->vocab, s->open.text, e))
         return e->code;
     t.vocab = s->vocab;
@@ -348,7 +349,6 @@ static enum err_code open_tool_grammar(struct opened *s, struct err *e)
 static enum err_code open_grammar(struct opened *s, struct err *e)
 {
     struct grammar *after;
-    const int32_t mark = s->open.text != NULL ? text_info(s->open.text)->think_close : -1;
 
     if (!has_form())
         return open_tool_grammar(s, e);
@@ -356,9 +356,9 @@ static enum err_code open_grammar(struct opened *s, struct err *e)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no tokenizer, so no grammar", s->open.path);
     if (grammar_vocab_open(&s->vocab, s->open.text, e) || cli_open_grammar(&s->grammar, s->vocab, &o.grammar, e))
         return e->code;
-    if (!s->thinking || mark < 0)
+    if (!s->thinking)
         return ERR_OK;
-    if (grammar_open_tagged(&after, s->grammar, text_piece(s->open.text, mark), STR(""), e))
+    if (grammar_open_tagged(&after, s->grammar, chat_marks(s->format)->close[0], STR(""), e))
         return e->code;
     grammar_close(s->grammar);
     s->grammar = after;
@@ -409,12 +409,14 @@ enum err_code cli_run_open(struct opened *s, struct err *e)
 /* The text that the prompt names becomes a part of what is mixed in. */
 static enum err_code open_recital(struct opened *s, struct err *e)
 {
-    struct engram_recital *r = &s->engram.mix.recital;
+    return cli_notes_recital(s->recited, s->open.text, model_info(s->open.model)->n_vocab, &s->recital,
+                             &s->engram.mix.recital, e);
+}
 
-    if (cli_notes_recital(s->recited, s->open.text, model_info(s->open.model)->n_vocab, &s->recital, r, e))
-        return e->code;
-    r->n_prompt = s->prompt.n;
-    return ERR_OK;
+/* An answer that is held to a form is text, whatever it looks like. */
+static bool is_text_as_it_is(const struct opened *s)
+{
+    return has_form() && o.parser == NULL && !s->thinking;
 }
 
 static enum err_code submit(struct opened *s, struct err *e)
@@ -425,7 +427,7 @@ static enum err_code submit(struct opened *s, struct err *e)
                            .adapters = s->open.adapters.list,
                            .n_adapters = s->open.adapters.n };
     struct gen_request q = gen_defaults();
-    struct reason_opts budget = { s->open.text, o.budget };
+    struct reason_opts budget = { s->chat ? chat_marks(s->format) : NULL, o.budget };
     int64_t border = comes_whole() || o.interactive ? cli_session_border(s->format, &s->prompt) : 0;
     uint32_t eos;
 
@@ -443,7 +445,7 @@ static enum err_code submit(struct opened *s, struct err *e)
     q.chat = s->chat;
     q.in_parts = o.session != NULL;
     q.thinking = s->thinking;
-    q.spell = s->chat; /* for the reader of the model's marks */
+    q.reasoning_marks = is_text_as_it_is(s) ? NULL : budget.marks;
     q.constraint = s->grammar != NULL ? &gen_grammar : NULL;
     q.rules = s->grammar;
     s->engram.mix.recital.n = 0;
@@ -617,12 +619,8 @@ enum err_code cli_run_open_answer(struct opened *s, struct err *e)
     ao.reasoning = isatty(STDERR_FILENO) ? REASONING_STDERR : REASONING_NONE;
     if (o.reasoning >= 0)
         ao.reasoning = (enum answer_reasoning)o.reasoning;
-    ao.parser = o.parser != NULL || s->format == NULL ? o.parser : chat_reader_find(chat_template(s->format));
-    ao.tools = s->tools;
-    if (has_form() && o.parser == NULL) { /* what it holds to a form is text, whatever it looks like */
-        ao.parser = s->format == NULL || s->thinking ? ao.parser : "plain";
-        ao.tools = NULL;
-    }
+    ao.parser = s->format == NULL ? NULL : is_text_as_it_is(s) ? "plain" : chat_parser(s->format);
+    ao.tools = has_form() && o.parser == NULL ? NULL : s->tools;
     ao.stream = o.stream || isatty(STDOUT_FILENO);
     ao.logprobs = o.sampling.logprobs >= 0;
     return cli_answer_open(&s->answer, &ao, e);

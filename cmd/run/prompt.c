@@ -43,6 +43,8 @@ enum err_code cli_run_format(struct opened *s, struct err *e)
         code = cli_read_template(&b, o.template_file, e);
     if (code == ERR_OK)
         code = chat_open(&s->format, s->open.text, (struct str){ b.p, b.n }, e);
+    if (code == ERR_OK && o.parser != NULL)
+        code = chat_set_parser(s->format, o.parser, e);
     cli_buf_free(&b);
     return code;
 }
@@ -64,13 +66,15 @@ enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e
         return cli_session_same_kind(&s->kept, false, e) ? e->code : read_tokens_file(s, e);
     s->chat = !o.raw && !o.tokenize && !o.detokenize &&
               (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0);
+    if (s->chat && cli_run_format(s, e))
+        return e->code;
     if (s->kept.begun && o.messages == NULL) {
         if (o.system != NULL && !cli_session_same_system(&s->kept, o.system))
             return err_set(
                 e, ERR_ARG,
                 "%s: the session has begun with another system message: leave --system out, or name another file",
                 o.session);
-        if (cli_session_prefix(&s->kept, s->open.text, s->chat, &s->prompt, e))
+        if (cli_session_prefix(&s->kept, s->chat, s->format, &s->prompt, e))
             return e->code;
     }
     if (o.messages != NULL && cli_session_same_kind(&s->kept, s->chat, e))
@@ -95,8 +99,6 @@ enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e
                                     .named = s->named.r != NULL ? &s->named : NULL,
                                     .what = &s->recited };
 
-        if (cli_run_format(s, e))
-            return e->code;
         return cli_render_chat(&s->prompt, o.show_prompt ? &s->rendered : NULL, &s->thinking, &s->tools, s->format, &c,
                                e);
     }

@@ -62,8 +62,7 @@ static enum err_code make_prompt(struct talk *t, struct err *e)
                                 .what = &s->recited };
     const int64_t ctx = run_ctx(s->run);
 
-    if (cli_run_notes(s, e) || copy_tokens(&s->prompt, &t->held, e) ||
-        cli_session_close_reasoning(s->open.text, &s->prompt, e) ||
+    if (cli_run_notes(s, e) || copy_tokens(&s->prompt, &t->held, e) || chat_close_reasoning(s->format, &s->prompt, e) ||
         cli_render_chat(&s->prompt, NULL, &s->thinking, &s->tools, s->format, &c, e) ||
         (o.drop_oldest && cli_run_drop_oldest(s, ctx, e)))
         return e->code;
@@ -470,7 +469,7 @@ static enum err_code go_on(struct talk *t, struct err *e)
             e, ERR_ARG,
             "%s: the session has begun with another system message: leave --system out, or name another file",
             o.session);
-    if (cli_session_prefix(&s->kept, s->open.text, true, &t->held, e))
+    if (cli_session_prefix(&s->kept, true, s->format, &t->held, e))
         return e->code;
     if (o.system != NULL || cli_transcript_read(&x, s->format, s->open.text, &t->held, &own))
         return cli_buf_add(&t->system, str_of(text), e);
