@@ -6,10 +6,7 @@
 
 struct text_place text_marks_begin(const struct text_marks *m, bool inside)
 {
-    return (struct text_place){ .part = m == NULL  ? TEXT_ANSWER
-                                        : inside   ? TEXT_REASONING
-                                        : m->again ? TEXT_ANSWER
-                                                   : TEXT_BEFORE };
+    return (struct text_place){ .part = m == NULL ? TEXT_ANSWER : inside ? TEXT_REASONING : TEXT_BEFORE };
 }
 
 static void add_to_tail(struct text_place *at, char c)

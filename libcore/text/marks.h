@@ -18,10 +18,9 @@ enum {
 struct text_marks {
     struct str open, close[TEXT_MARK_CLOSERS]; /* n 0: none; the strings are never freed */
     struct str skip[TEXT_MARK_SKIPS];          /* may stand before the opening mark, beside white space */
-    bool again;                                /* reasoning may begin anywhere and more than once; else only where
-                                                * the answer begins */
-    bool one_token;                            /* the vocabulary has the opening mark as a token */
-    int32_t control[TEXT_MARK_TOKENS];         /* [n_control] control tokens that are part of the marks */
+    bool again;                        /* reasoning may begin anywhere and again; else only where the answer begins */
+    bool one_token;                    /* the vocabulary has the opening mark as a token */
+    int32_t control[TEXT_MARK_TOKENS]; /* [n_control] control tokens that are part of the marks */
     int n_control;
     int32_t over[TEXT_MARK_TOKENS]; /* [n_over] what to write where reasoning is to end */
     int n_over;
