@@ -349,10 +349,9 @@ static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bo
         s->o.keeper->before(s->o.keeper_of, &q);
     if (gen_submit(s->o.gen, &q, &c->id, &why))
         return blame(f,
-                     q.governor != NULL && j->reason.marks == NULL ? "/reasoning_budget"
-                     : j->method == SERVE_CHAT                     ? "/messages"
-                     : j->method == SERVE_COMPLETION               ? "/prompt"
-                                                                   : "/input",
+                     j->method == SERVE_CHAT         ? "/messages"
+                     : j->method == SERVE_COMPLETION ? "/prompt"
+                                                     : "/input",
                      &why, e);
     j->n_left++;
     return ERR_OK;
