@@ -94,6 +94,17 @@ static const struct opt opts[] = {
     END,
 };
 
+static const struct cli_pair pairs[] = {
+    { "batch|mcp|listen", CLI_EXCLUDES, NULL, NULL, 0 },
+    { "mcp", CLI_EXCLUDES, "lenient", NULL, 0 },
+    { "output|errors|shard", CLI_NEEDS, "batch", NULL, 0 },
+    { "batch", CLI_NEEDS, "output", NULL, 0 },
+    { "api-key-file|cors|max-body|connections|timeout|drain", CLI_NEEDS, "listen", NULL, 0 },
+    { "cache-size", CLI_NEEDS, "cache-dir", NULL, 0 },
+    { "draft-max", CLI_NEEDS, "draft", NULL, 0 },
+    { NULL, CLI_NEEDS, NULL, NULL, 0 },
+};
+
 struct server {
     const struct cli *cli;
     struct cli_opened open;
@@ -508,22 +519,13 @@ static enum err_code run(struct server *s, struct err *e)
                              : cli_talk(&talk, s->serve, s->beside, o.max_queue, e);
 }
 
-/* An option that works with another one only. */
-static void need(const struct cli *cli, const char *option, bool has, const char *what)
-{
-    if (has)
-        return;
-    if (cli_typed(cli, option))
-        cli_usage("--%s needs %s", option, what);
-    cli_leave_aside(cli, option);
-}
-
 int main(int argc, char **argv)
 {
     static const struct cli cli = { .name = "chimere-serve-stdio",
                                     .synopsis = "[options]",
                                     .about = "Answer requests as JSON lines, from stdin to stdout, side by side.",
                                     .opts = opts,
+                                    .pairs = pairs,
                                     .env = "CHIMERE_OPTS" };
     struct server s = { .cli = &cli };
     struct err e = { 0 };
@@ -540,24 +542,8 @@ int main(int argc, char **argv)
         cli_usage("--alias: the name is empty");
     if (argv[first] != NULL)
         cli_usage("%s: takes no operands", argv[first]);
-    static const char *const batch_only[] = { "output", "errors", "shard" };
-    for (size_t i = 0; i < sizeof batch_only / sizeof *batch_only; i++)
-        need(&cli, batch_only[i], o.batch != NULL, "--batch");
-    if (o.batch != NULL && o.out == NULL)
-        cli_usage("--batch needs --output");
-    if ((o.batch != NULL && cli_typed(&cli, "batch")) || o.mcp)
-        cli_leave_aside(&cli, "listen");
-    if (o.batch != NULL && o.http.listen != NULL)
-        cli_usage("--batch and --listen exclude each other");
-    static const char *const http_only[] = { "api-key-file", "cors", "max-body", "connections", "timeout", "drain" };
-    for (size_t i = 0; i < sizeof http_only / sizeof *http_only; i++)
-        need(&cli, http_only[i], o.http.listen != NULL, "--listen");
-    if (o.mcp && !cli_typed(&cli, "lenient"))
-        cli_leave_aside(&cli, "lenient");
-    if (o.mcp && (o.batch != NULL || o.http.listen != NULL || o.lenient))
-        cli_usage("--mcp excludes --batch, --listen and --lenient");
-    need(&cli, "cache-size", o.cache_dir != NULL, "--cache-dir");
-    need(&cli, "draft-max", o.drafts.n > 0, "--draft");
+    cli_check_exclusions(&cli, 0);
+    cli_check_needs(&cli, 0);
     cli_open_check(&cli, &o.model);
     cli_sampling_check(&o.sampling);
     cli_check_outputs(&cli, argv + first);

@@ -59,6 +59,18 @@ struct cli_of {
     const char *option;
     unsigned commands; /* bits of those that it belongs to; an option without a row belongs to all */
 };
+/* A rule between options, by their long names; "a|b" is several. */
+struct cli_pair {
+    const char *name; /* each of them; "" with CLI_NEEDS: the command itself */
+    enum cli_rule {
+        CLI_NEEDS,    /* at least one of the others */
+        CLI_EXCLUDES, /* each of the others; NULL: each other */
+        CLI_ALONE,    /* every option but the others */
+    } rule;
+    const char *others;
+    const char *why;   /* for the message, after a colon; NULL: it needs no reason */
+    unsigned commands; /* bits of those that it is for; 0: all */
+};
 
 struct cli {
     const char *name;                   /* "chimere-run" */
@@ -67,12 +79,13 @@ struct cli {
     const struct opt *opts;             /* ended by OPT_END */
     const struct cli_command *commands; /* NULL: none; ended by a NULL name */
     const struct cli_of *of;            /* the same */
+    const struct cli_pair *pairs;       /* the same */
     const char *env; /* NULL: none; a variable with options that come before those of the command line */
 };
 
 /* Sets what the options point to and returns the index of the first operand in argv, which is
- * reordered so that operands come last. A program that reads a variable calls cli_check_outputs() when all its options
- * are known; for others that is done here. Exits after -h, --version, --help-json and --completion,
+ * reordered so that operands come last. A program that reads a variable calls these checks and cli_check_outputs() when all
+ * its options are known; for others that is done here. Exits after -h, --version, --help-json and --completion,
  * and with EXIT_USAGE after a mistake. */
 int cli_parse(const struct cli *cli, int argc, char **argv);
 /* Options of the file MODEL.opts beside the model, if it exists, where the command line and the environment give none:
@@ -95,6 +108,16 @@ bool cli_mention_origin(const char *message, size_t *at, const char **name, cons
 /* For messages: how it was typed last, "-n" or "--pred"; "--NAME" if it was not. */
 const char *cli_as_typed(const struct cli *cli, const char *name);
 const struct cli_command *cli_command_of(const struct cli *cli, const char *word); /* NULL: no command */
+
+/* pairs.c: an option that was typed and breaks a rule, or belongs to other commands: exits with EXIT_USAGE. One of the
+ * environment or a file is ignored. In this order: what is ignored is no reason to need anything. command: its bit;
+ * how: what the message says after the option. */
+void cli_check_exclusions(const struct cli *cli, unsigned command);
+void cli_check_of(const struct cli *cli, unsigned command, const char *how);
+void cli_check_needs(const struct cli *cli, unsigned command);
+enum { CLI_NAME_BYTES = 32 };
+/* The next option of "a|b" to name; NULL past the last. */
+const char *cli_pair_name(const char **list, char name[CLI_NAME_BYTES]);
 
 /* help.c: print. topic: the beginning of a section's title, or NULL; a command among the words makes the help its own. */
 void cli_help(const struct cli *cli, const char *topic, char *const *argv);
@@ -239,7 +262,8 @@ void cli_buf_free(struct cli_buf *b);
 /* "512M", "15.5G": powers of 1024. ERR_ARG names the option. */
 MUST_CHECK enum err_code cli_size(int64_t *out, const char *s, const char *option, struct err *e);
 
-/* How messages name it: "-" is the standard input. */
+/* "-" is the standard input; and how messages name it. */
+bool cli_is_stdin(const char *path); /* NULL is not */
 const char *cli_file_name(const char *path);
 /* Whether a whole JSON value begins the line: if it is the last one and has no end, a kill did not cut it. */
 bool cli_json_whole(struct str line);

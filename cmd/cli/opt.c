@@ -678,14 +678,19 @@ void cli_model_defaults(const struct cli *cli, const char *model)
     free(text);
 }
 
-/* The command, and that the options given belong to it. */
-static void check_command(const struct cli *cli, const char *word)
+/* The rules between options, and that they belong to the command. */
+static void check_rules(const struct cli *cli, const char *word)
 {
     const struct cli_command *c = cli_command_of(cli, word);
+    const unsigned bit = c != NULL ? c->bit : 0;
+    char how[64];
 
-    for (const struct cli_of *of = cli->of; c != NULL && of->option != NULL; of++)
-        if (!(of->commands & c->bit) && cli_given(cli, of->option))
-            cli_usage("%s does not belong to %s", cli_as_typed(cli, of->option), c->name);
+    if (c == NULL && cli->commands != NULL)
+        return; /* which is the mistake */
+    snprintf(how, sizeof how, "does not belong to %s", c != NULL ? c->name : cli->name);
+    cli_check_exclusions(cli, bit);
+    cli_check_of(cli, bit, how);
+    cli_check_needs(cli, bit);
 }
 
 /* Words that other programs take as commands. */
@@ -731,8 +736,9 @@ int cli_parse(const struct cli *cli, int argc, char **argv)
     take_environment(cli);
     first = take_words(&p, 1);
     check_operand(cli, argv[first]);
-    check_command(cli, argv[first]);
-    if (cli->env == NULL) /* else more options may come, and some may go */
+    if (cli->env == NULL) { /* else more options may come, and some may go */
+        check_rules(cli, argv[first]);
         cli_check_outputs(cli, argv + first);
+    }
     return first;
 }

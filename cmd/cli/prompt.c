@@ -12,9 +12,14 @@
 
 #define PROMPT_MAX (1U << 30) /* bytes */
 
+bool cli_is_stdin(const char *path)
+{
+    return path != NULL && strcmp(path, "-") == 0;
+}
+
 const char *cli_file_name(const char *path)
 {
-    return strcmp(path, "-") == 0 ? "standard input" : path;
+    return cli_is_stdin(path) ? "standard input" : path;
 }
 
 static enum err_code add_file(struct cli_buf *out, const char *path, struct err *e)

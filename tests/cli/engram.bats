@@ -403,9 +403,9 @@ night()
     : > empty
     fails_build 2 "fewer than two tokens" add --from worse.jsonl --held-out empty t
     fails_build 2 "no text" add -o t empty
-    fails_build 2 "without --out" add --from scored.jsonl -o t
+    fails_build 2 "--from and -o do not go together" add --from scored.jsonl -o t
     fails_build 2 "takes one table" add --from scored.jsonl
-    fails_build 2 "no effect without --from" add --min-score 3 -o t held.txt
+    fails_build 2 "--min-score needs --from" add --min-score 3 -o t held.txt
     fails_build 2 "a name of letters" build --domain a/b -o t held.txt
     fails_build 1 "no version before it" rollback m
     echo x > m.1
