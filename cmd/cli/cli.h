@@ -248,9 +248,6 @@ bool cli_recipe_path(const char *name, char *buf, size_t buf_bytes);
 /* The directory of the task sets that came with the program; false if there is none. */
 bool cli_eval_path(char *buf, size_t buf_bytes);
 
-/* Prints what is in a model file, from its header alone. */
-MUST_CHECK enum err_code cli_inspect(const struct gguf *g, bool json, struct err *e);
-
 /* Bytes that grow. {0} is empty. */
 struct cli_buf {
     char *p; /* NUL-terminated once something was added */

@@ -36,11 +36,14 @@ struct run_options {
     struct cli_parse_opts parse;
     struct cli_render_opts render;
 };
-extern struct run_options o;
+/* options.c: what the command line, the environment and the file beside the model say; files: the operands. Exits after
+ * a mistake. */
+struct run_options *cli_run_options(const struct cli **of, int argc, char **argv, char *const **files);
 
 /* All that is open, in the order of opening. */
 struct opened {
     const struct cli *cli;
+    struct run_options *o;   /* a conversation changes some */
     struct cli_opened open;  /* no text: --tokens and a file without a tokenizer */
     struct cli_session kept; /* --session */
     bool chat, thinking;
@@ -74,33 +77,49 @@ struct opened {
 /* prompt.c: what the model will see */
 MUST_CHECK enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e);
 MUST_CHECK enum err_code cli_run_encode(struct opened *s, struct err *e);
-MUST_CHECK enum err_code cli_run_tokenize(struct opened *s, struct err *e);
-MUST_CHECK enum err_code cli_run_detokenize(struct opened *s, struct err *e);
-
 /* The template is the model's, or that of --template. */
 MUST_CHECK enum err_code cli_run_format(struct opened *s, struct err *e);
 MUST_CHECK enum err_code cli_run_notes(struct opened *s,
                                        struct err *e); /* opens what --examples and --recite name, once */
 
-/* kept.c: what a session holds */
-MUST_CHECK enum err_code cli_run_show(struct opened *s, struct err *e); /* --show */
-/* --drop-oldest: the prompt without its oldest turns, where it leaves less than a quarter of the context. */
+/* session_show.c: --drop-oldest: the prompt without its oldest turns, if it leaves less than a quarter of the context */
 MUST_CHECK enum err_code cli_run_drop_oldest(struct opened *s, int64_t ctx_tokens, struct err *e);
 
 /* run.c: a run of the model, and in it an answer after the other; a session is kept after each */
 MUST_CHECK enum err_code cli_run_open(struct opened *s, struct err *e);
 MUST_CHECK enum err_code cli_run_open_answer(struct opened *s, struct err *e);
+MUST_CHECK enum err_code cli_run_submit(struct opened *s, struct err *e);
 MUST_CHECK enum err_code cli_run_generate(struct opened *s, struct err *e);
 MUST_CHECK enum err_code cli_run_keep(struct opened *s, struct err *e);
+/* Something waits on the standard input, which -p leaves alone: says so. */
+void cli_run_warn_unread(const struct opened *s, char *const *files);
 
 /* talk.c: -i */
 MUST_CHECK enum err_code cli_run_talk(struct opened *s, char *const *files, struct err *e);
 
-/* effect.c: options of the environment and of files that can have no effect are forgotten; those of the command line are
- * mistakes: exits; and, where the temperature is known, those that need one */
-void cli_run_leave_aside(const struct cli *cli);
-void cli_run_check_effect(const struct cli *cli);
-void cli_run_check_cuts(const struct cli *cli);
+/* plan.c: what a run takes. plain: without a drafter */
+int64_t cli_run_choose_ctx(const struct opened *s); /* as asked for, else room for this request */
+int64_t cli_run_wanted_logits(const struct opened *s);
+bool cli_run_comes_whole(const struct opened *s);
+struct run_opts cli_run_sizes(const struct opened *s, bool plain);
+
+/* generate.c: whether the step at hand is to be given up */
+bool cli_run_give_up(void);
+
+/* tools.c: what is asked for instead of an answer, NULL: nothing; *status: the exit status, if it is not EXIT_OK. Each
+ * opens what it needs. */
+typedef enum err_code run_tool(struct opened *s, char *const *files, int *status, struct err *e);
+run_tool *cli_run_tool(const struct cli *cli);
+run_tool cli_run_plan, cli_run_show, cli_run_tokenize, cli_run_detokenize, cli_run_show_prompt;
+
+/* effect.c: options of the environment and of files that can have no effect are forgotten; those of the command line
+ * are mistakes: exits; and, where the temperature is known, those that need one */
+extern const struct cli_of cli_run_of[];
+extern const struct cli_pair cli_run_pairs[];
+void cli_run_check_options(const struct cli *cli, struct run_options *o, char *const *files);
+void cli_run_check_cuts(const struct cli *cli, const struct run_options *o);
+bool cli_run_has_form(const struct run_options *o);    /* the answer is held to one by an option */
+bool cli_run_call_is_due(const struct run_options *o); /* of a tool */
 
 /* report.c: the report on an answer */
 MUST_CHECK enum err_code cli_run_print_start(const struct opened *s, struct err *e); /* the first event of --jsonl */

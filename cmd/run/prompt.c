@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompt.c - what the model will see of options, files and the session; tokens and back.     room: cmd */
-#include <inttypes.h>
+/* prompt.c - what the model will see of options, files and the session.           room: cmd */
 #include <stdlib.h>
 #include <string.h>
 #include "run/program.h"
@@ -11,7 +10,7 @@ enum err_code cli_run_encode(struct opened *s, struct err *e)
     const struct text_info *info = text_info(s->open.text);
     struct str text = { s->rendered.p, s->rendered.n };
     bool begins = s->prompt.n == 0;
-    unsigned flags = (o.plain ? 0 : TEXT_SPECIAL) | (begins ? TEXT_ADD : 0);
+    unsigned flags = (s->o->plain ? 0 : TEXT_SPECIAL) | (begins ? TEXT_ADD : 0);
 
     if (text_encode(s->open.text, text, flags, &s->prompt, e))
         return e->code;
@@ -24,10 +23,10 @@ enum err_code cli_run_encode(struct opened *s, struct err *e)
 static enum err_code read_tokens_file(struct opened *s, struct err *e)
 {
     struct cli_buf b = { 0 };
-    enum err_code code = cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)o.tokens, NULL }, e);
+    enum err_code code = cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)s->o->tokens, NULL }, e);
 
     if (code == ERR_OK)
-        code = cli_read_ids(&s->prompt, (struct str){ b.p, b.n }, cli_file_name(o.tokens), e);
+        code = cli_read_ids(&s->prompt, (struct str){ b.p, b.n }, cli_file_name(s->o->tokens), e);
     cli_buf_free(&b);
     return code;
 }
@@ -39,8 +38,8 @@ enum err_code cli_run_format(struct opened *s, struct err *e)
 
     if (s->format != NULL)
         return ERR_OK;
-    if (o.template_file != NULL)
-        code = cli_read_template(&b, o.template_file, e);
+    if (s->o->template_file != NULL)
+        code = cli_read_template(&b, s->o->template_file, e);
     if (code == ERR_OK)
         code = chat_open(&s->format, s->open.text, (struct str){ b.p, b.n }, e);
     cli_buf_free(&b);
@@ -49,10 +48,11 @@ enum err_code cli_run_format(struct opened *s, struct err *e)
 
 enum err_code cli_run_notes(struct opened *s, struct err *e)
 {
-    if (o.examples != NULL && s->notes.r == NULL &&
-        cli_notes_open(&s->notes, o.examples, s->open.gguf, s->open.text, e))
+    if (s->o->examples != NULL && s->notes.r == NULL &&
+        cli_notes_open(&s->notes, s->o->examples, s->open.gguf, s->open.text, e))
         return e->code;
-    if (o.recite != NULL && s->named.r == NULL && cli_notes_open(&s->named, o.recite, s->open.gguf, s->open.text, e))
+    if (s->o->recite != NULL && s->named.r == NULL &&
+        cli_notes_open(&s->named, s->o->recite, s->open.gguf, s->open.text, e))
         return e->code;
     return ERR_OK;
 }
@@ -60,36 +60,36 @@ enum err_code cli_run_notes(struct opened *s, struct err *e)
 /* What the model will see: tokens of a chat or a file, or else text (s->rendered). */
 enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e)
 {
-    if (o.tokens != NULL)
+    if (s->o->tokens != NULL)
         return cli_session_same_kind(&s->kept, false, e) ? e->code : read_tokens_file(s, e);
-    s->chat = !o.raw && !o.tokenize && !o.detokenize &&
-              (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0);
-    if (s->kept.begun && o.messages == NULL) {
-        if (o.system != NULL && !cli_session_same_system(&s->kept, o.system))
+    s->chat = !s->o->raw && !s->o->tokenize && !s->o->detokenize &&
+              (s->o->template_file != NULL || text_info(s->open.text)->chat_template.n > 0);
+    if (s->kept.begun && s->o->messages == NULL) {
+        if (s->o->system != NULL && !cli_session_same_system(&s->kept, s->o->system))
             return err_set(
                 e, ERR_ARG,
                 "%s: the session has begun with another system message: leave --system out, or name another file",
-                o.session);
+                s->o->session);
         if (cli_session_prefix(&s->kept, s->open.text, s->chat, &s->prompt, e))
             return e->code;
     }
-    if (o.messages != NULL && cli_session_same_kind(&s->kept, s->chat, e))
+    if (s->o->messages != NULL && cli_session_same_kind(&s->kept, s->chat, e))
         return e->code;
-    if (!s->kept.begun || o.messages != NULL)
-        cli_session_set_system(&s->kept, o.system);
-    if ((o.examples != NULL || o.recite != NULL) && !s->chat)
+    if (!s->kept.begun || s->o->messages != NULL)
+        cli_session_set_system(&s->kept, s->o->system);
+    if ((s->o->examples != NULL || s->o->recite != NULL) && !s->chat)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --examples and --recite", s->open.path);
     if (cli_run_notes(s, e))
         return e->code;
     if (s->chat) {
-        const struct cli_chat c = { .system = s->prompt.n > 0 ? NULL : o.system,
-                                    .messages = o.messages,
-                                    .tools = o.tools,
-                                    .prompt = o.prompt,
+        const struct cli_chat c = { .system = s->prompt.n > 0 ? NULL : s->o->system,
+                                    .messages = s->o->messages,
+                                    .tools = s->o->tools,
+                                    .prompt = s->o->prompt,
                                     .files = files,
-                                    .kwargs = o.kwargs,
-                                    .no_tools = o.tool_choice != NULL && strcmp(o.tool_choice, "none") == 0,
-                                    .think = o.think == 0 && o.budget != 0,
+                                    .kwargs = s->o->kwargs,
+                                    .no_tools = s->o->tool_choice != NULL && strcmp(s->o->tool_choice, "none") == 0,
+                                    .think = s->o->think == 0 && s->o->budget != 0,
                                     .follows = s->prompt.n > 0,
                                     .notes = s->notes.r != NULL ? &s->notes : NULL,
                                     .named = s->named.r != NULL ? &s->named : NULL,
@@ -97,47 +97,15 @@ enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e
 
         if (cli_run_format(s, e))
             return e->code;
-        return cli_render_chat(&s->prompt, o.show_prompt ? &s->rendered : NULL, &s->thinking, &s->tools, s->format, &c,
-                               e);
+        return cli_render_chat(&s->prompt, s->o->show_prompt ? &s->rendered : NULL, &s->thinking, &s->tools, s->format,
+                               &c, e);
     }
-    if (o.system || o.messages || o.tools)
+    if (s->o->system || s->o->messages || s->o->tools)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no messages or tools", s->open.path);
-    if (cli_read_prompt(&s->rendered, o.prompt, files, e))
+    if (cli_read_prompt(&s->rendered, s->o->prompt, files, e))
         return e->code;
     /* A raw session may go on without new text, but not because a pipe was empty. */
-    if (s->rendered.n == 0 && !o.tokenize && !o.detokenize && (o.prompt == NULL || s->prompt.n == 0))
+    if (s->rendered.n == 0 && !s->o->tokenize && !s->o->detokenize && (s->o->prompt == NULL || s->prompt.n == 0))
         return err_set(e, ERR_ARG, "the prompt is empty");
     return ERR_OK;
-}
-
-enum err_code cli_run_tokenize(struct opened *s, struct err *e)
-{
-    struct str text = { s->rendered.p, s->rendered.n };
-    unsigned flags = (o.plain ? 0 : TEXT_SPECIAL) | (o.raw ? TEXT_ADD : 0);
-
-    if (text_encode(s->open.text, text, flags, &s->prompt, e))
-        return e->code;
-    putchar('[');
-    for (int64_t i = 0; i < s->prompt.n; i++)
-        printf("%s%d", i ? "," : "", s->prompt.v[i]);
-    puts("]");
-    return cli_flush_stdout(e);
-}
-
-enum err_code cli_run_detokenize(struct opened *s, struct err *e)
-{
-    char *bytes;
-    size_t n;
-
-    if (cli_read_ids(&s->prompt, (struct str){ s->rendered.p, s->rendered.n }, "prompt", e))
-        return e->code;
-    for (int64_t i = 0, n_vocab = text_info(s->open.text)->n_tokens; i < s->prompt.n; i++)
-        if (s->prompt.v[i] >= n_vocab)
-            return err_set(e, ERR_FORMAT, "prompt: token %" PRId64 " is %" PRId32 ", the model has %" PRId64, i,
-                           s->prompt.v[i], n_vocab);
-    if (text_decode(s->open.text, s->prompt.v, s->prompt.n, o.plain ? 0 : TEXT_SPECIAL, &bytes, &n, e))
-        return e->code;
-    fwrite(bytes, 1, n, stdout);
-    free(bytes);
-    return cli_flush_stdout(e);
 }

@@ -51,7 +51,7 @@ static enum err_code show_text(const struct opened *s, struct err *e)
     text = json_bytes((struct str){ p, n });
     if (text == NULL)
         code = err_nomem(e);
-    else if (o.json)
+    else if (s->o->json)
         code = show_json(s, text, e);
     else
         fwrite(p, 1, n, stdout);
@@ -60,12 +60,14 @@ static enum err_code show_text(const struct opened *s, struct err *e)
     return code;
 }
 
-enum err_code cli_run_show(struct opened *s, struct err *e)
+enum err_code cli_run_show(struct opened *s, char *const *files, int *status, struct err *e)
 {
     struct cli_transcript x = { 0 };
     enum err_code code;
 
-    if (check_tokenizer(s, e))
+    (void)files, (void)status;
+    if (cli_open(&s->open, &s->o->model, e) || cli_open_text(&s->open, true, e) ||
+        cli_session_open(&s->kept, s->o->session, true, e) || check_tokenizer(s, e))
         return e->code;
     if (s->kept.begun && !s->kept.chat)
         return show_text(s, e) ? e->code : cli_flush_stdout(e);
@@ -73,7 +75,7 @@ enum err_code cli_run_show(struct opened *s, struct err *e)
     if (cli_run_format(s, e) || cli_transcript_read(&x, s->format, s->open.text, &s->kept.held, e))
         return e->code;
     code = ERR_OK;
-    if (o.json)
+    if (s->o->json)
         code = show_json(s, x.messages, e);
     else
         cli_transcript_print(x.messages);
@@ -87,7 +89,7 @@ static enum err_code render_again(struct opened *s, const json_t *messages, stru
     json_t *extra;
     enum err_code code;
 
-    if (cli_chat_extra(&extra, o.think == 0 && o.budget != 0, o.kwargs, e))
+    if (cli_chat_extra(&extra, s->o->think == 0 && s->o->budget != 0, s->o->kwargs, e))
         return e->code;
     code = chat_render(s->format,
                        &(struct chat_prompt){ .messages = messages,
@@ -122,8 +124,8 @@ enum err_code cli_run_drop_oldest(struct opened *s, int64_t ctx_tokens, struct e
     } while (code == ERR_OK && v.n > ctx_tokens / 2); /* so that not every turn has to */
     cli_transcript_free(&x);
     if (dropped > 0 && code == ERR_OK) {
-        cli_warn("%s%sthe context is full: the oldest %s left out", o.session != NULL ? o.session : "",
-                 o.session != NULL ? ": " : "", dropped == 1 ? "turn is" : "turns are");
+        cli_warn("%s%sthe context is full: the oldest %s left out", s->o->session != NULL ? s->o->session : "",
+                 s->o->session != NULL ? ": " : "", dropped == 1 ? "turn is" : "turns are");
         text_tokens_free(&s->prompt);
         s->prompt = v;
         return ERR_OK;

@@ -50,6 +50,7 @@ every_rule()
     [ $n -ge 3 ]
 }
 
+@test "chimere-run" { every_rule chimere-run ''; }
 @test "chimere-serve-stdio" { every_rule chimere-serve-stdio ''; }
 @test "chimere-bench" { every_rule chimere-bench speed; }
 @test "chimere-quantize" { every_rule chimere-quantize ''; }
