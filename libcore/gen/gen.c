@@ -2,8 +2,8 @@
 /* gen.c - a gen opens and closes; requests come in; one step.                room: gen */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "gen/internal.h"
 
 /* ---- opening ---- */
@@ -302,14 +302,6 @@ static enum err_code end_some(struct gen *g, const struct err *all, struct err *
     return ERR_OK;
 }
 
-static double now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
 /* Runs while a GPU computes. */
 static void fill_masks(void *g)
 {
@@ -345,10 +337,10 @@ static enum err_code step(struct gen *g, struct err *e)
         return e->code;
     if (g->n_rows == 0)
         return ERR_OK;
-    from = now_ms();
+    from = clock_ms();
     if (run_step_want(g->o.run, g->row, g->want, g->n_rows, fill_masks, g, e))
         return e->code == ERR_CANCEL ? given_up(g, e) : e->code;
-    gen_cost_note(&g->cost, g->n_rows, (float)(now_ms() - from));
+    gen_cost_note(&g->cost, g->n_rows, (float)(clock_ms() - from));
     return gen_choose(g, e);
 }
 

@@ -149,5 +149,4 @@ json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, s
 /* start.c: makes requests to the engine from a wish */
 MUST_CHECK enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struct err *e);
 void serve_counted(struct serve_count *c, double ms);
-double serve_now_ms(void);
 #endif

@@ -6,15 +6,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/io.h"
 #include "serve/internal.h"
-
-double serve_now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
 
 /* ---- opening ---- */
 
@@ -150,15 +144,6 @@ static enum err_code refuse(struct serve *s, struct job *j, struct fault *f, str
 
 /* ---- asking ---- */
 
-static uint64_t hash_of(struct str s)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-
-    for (size_t i = 0; i < s.n; i++)
-        h = (h ^ (unsigned char)s.p[i]) * 0x100000001b3u;
-    return h;
-}
-
 enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body, struct str client, void *user,
                         int64_t *id, struct err *e)
 {
@@ -171,8 +156,8 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     j->user = user;
     j->id = ++s->next_id;
     j->created_s = (int64_t)time(NULL);
-    j->client = hash_of(client);
-    j->from_ms = serve_now_ms();
+    j->client = io_hash(0, client.p, client.n);
+    j->from_ms = clock_ms();
     j->body = json_incref(body);
     while (*link != NULL)
         link = &(*link)->next;
@@ -443,7 +428,7 @@ static enum err_code take_token(struct serve *s, struct job *j, struct choice *c
                                 struct err *e)
 {
     json_t *logprobs = NULL, *one = NULL;
-    const double now = serve_now_ms();
+    const double now = clock_ms();
 
     if (j->last_ms > 0)
         serve_counted(&s->between, now - j->last_ms);
@@ -581,7 +566,7 @@ static enum err_code hear(struct serve *s, const struct gen_event *ev, struct er
     switch (ev->kind) {
     case GEN_BEGIN:
         if (!j->begun)
-            serve_counted(&s->queue, serve_now_ms() - j->from_ms);
+            serve_counted(&s->queue, clock_ms() - j->from_ms);
         j->begun = true;
         return ERR_OK;
     case GEN_ROW:
