@@ -223,14 +223,14 @@ static char *join(int argc, char **argv)
     return s;
 }
 
-static enum err_code run_command(struct bench *b, size_t command, struct err *e)
+static enum err_code run_command(struct bench *b, const struct cli_command *c, struct err *e)
 {
     if (b->command == NULL)
         return err_nomem(e);
     if (o.against != NULL && cli_bench_load(&b->against, o.against, e))
         return e->code;
     cli_catch_interrupts();
-    return runs[command](b, e);
+    return runs[c - commands](b, e);
 }
 
 int main(int argc, char **argv)
@@ -238,23 +238,16 @@ int main(int argc, char **argv)
     struct bench b = { .o = &o, .command = join(argc, argv) };
     struct err e = { 0 };
     int first = cli_parse(&cli, argc, argv), status = EXIT_OK;
-    size_t command = 0, n = sizeof runs / sizeof *runs;
+    const struct cli_command *c = cli_need_command(&cli, argv[first]);
 
-    if (first == argc)
-        cli_usage("no command: one of speed, bandwidth, ppl, kl, eval, synth, state, speculate, kernels, plot");
-    while (command < n && strcmp(argv[first], commands[command].name) != 0)
-        command++;
-    if (command == n)
-        cli_usage("%s: not one of speed, bandwidth, ppl, kl, eval, synth, state, speculate, kernels, plot",
-                  argv[first]);
-    check_usage(&commands[command]);
+    check_usage(c);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     b.operands = argv + first + 1;
-    if (commands[command].bit & (SPEED | BANDWIDTH | SYNTH | KERNELS) && *b.operands != NULL)
-        cli_usage("%s takes no file", commands[command].name);
-    if (commands[command].bit & SPECULATE && o.shape != NULL && *b.operands != NULL)
+    if (c->bit & (SPEED | BANDWIDTH | SYNTH | KERNELS) && *b.operands != NULL)
+        cli_usage("%s takes no file", c->name);
+    if (c->bit & SPECULATE && o.shape != NULL && *b.operands != NULL)
         cli_usage("speculate: a --shape has no tokenizer: its prompts are random tokens, not files");
-    if (run_command(&b, command, &e))
+    if (run_command(&b, c, &e))
         status = cli_fail(&e);
     else if (b.regressed)
         status = EXIT_NO;

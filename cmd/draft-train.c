@@ -240,11 +240,7 @@ int main(int argc, char **argv)
     int first = cli_parse(&cli, argc, argv), status;
     char *file;
 
-    if (first == argc)
-        cli_usage("no command: dflash, mtp or lora");
-    command = cli_command_of(&cli, argv[first]);
-    if (command == NULL)
-        cli_usage("%s: not one of dflash, mtp, lora", argv[first]);
+    command = cli_need_command(&cli, argv[first]);
     check_usage(command->bit, argv + first + 1, argc - first - 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     cli_catch_interrupts();

@@ -341,16 +341,7 @@ int main(int argc, char **argv)
     struct err e = { 0 };
     int first = cli_parse(&cli, argc, argv), status = EXIT_OK;
 
-    if (first == argc)
-        cli_usage(
-            "no command: one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, "
-            "import, check");
-    command = cli_command_of(&cli, argv[first]);
-    if (command == NULL)
-        cli_usage(
-            "%s: not one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, import, "
-            "check",
-            argv[first]);
+    command = cli_need_command(&cli, argv[first]);
     check_usage(command->bit, command->name, argv + first + 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     o.day = (int64_t)time(NULL) / 86400;

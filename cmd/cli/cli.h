@@ -108,6 +108,8 @@ bool cli_mention_origin(const char *message, size_t *at, const char **name, cons
 /* For messages: how it was typed last, "-n" or "--pred"; "--NAME" if it was not. */
 const char *cli_as_typed(const struct cli *cli, const char *name);
 const struct cli_command *cli_command_of(const struct cli *cli, const char *word); /* NULL: no command */
+/* The same for the first operand, NULL if there is none: exits with EXIT_USAGE where it is no command. */
+const struct cli_command *cli_need_command(const struct cli *cli, const char *word);
 
 /* pairs.c: an option that was typed and breaks a rule, or belongs to other commands: exits with EXIT_USAGE. One of the
  * environment or a file is ignored. In this order: what is ignored is no reason to need anything. command: its bit;
