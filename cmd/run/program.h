@@ -8,9 +8,7 @@
 #include "cli/cli.h"
 #include "cli/engram.h"
 #include "cli/open.h"
-#include "run/parse.h"
 #include "cli/recall.h"
-#include "run/render.h"
 #include "cli/sampling.h"
 #include "run/conversation.h"
 #include "cli/guess.h"
@@ -18,6 +16,16 @@
 #include "grammar/grammar.h"
 
 struct io_out;
+
+struct cli_parse_opts {
+    const char *format; /* a name of chat_reader_name(): "qwen3.5" */
+    bool reasoning;     /* the prompt has opened the reasoning already */
+};
+struct cli_render_opts {
+    const char *template_path; /* "-" is stdin */
+    const char *vars_path;     /* a JSON object: the variables, which the template sees unchanged */
+    const char *now;           /* "2026-01-15T09:05:07", what strftime_now sees; NULL: the local time */
+};
 
 struct run_options {
     struct cli_model_opts model;
@@ -110,7 +118,8 @@ bool cli_run_give_up(void);
  * opens what it needs. */
 typedef enum err_code run_tool(struct opened *s, char *const *files, int *status, struct err *e);
 run_tool *cli_run_tool(const struct cli *cli);
-run_tool cli_run_plan, cli_run_show, cli_run_tokenize, cli_run_detokenize, cli_run_show_prompt;
+run_tool cli_run_plan, cli_run_show, cli_run_tokenize, cli_run_detokenize, cli_run_show_prompt, cli_run_parse,
+    cli_run_render;
 
 /* effect.c: options of the environment and of files that can have no effect are forgotten; those of the command line
  * are mistakes: exits; and, where the temperature is known, those that need one */

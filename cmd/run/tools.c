@@ -2,28 +2,13 @@
 /* tools.c - what scripts ask for instead of an answer: an option, and what it does.              room: cmd */
 #include "run/check.h"
 #include "run/model_list.h"
-#include "run/parse.h"
 #include "run/program.h"
-#include "run/render.h"
 
 static enum err_code use_check(struct opened *s, char *const *files, int *status, struct err *e)
 {
     (void)files, (void)e;
     *status = cli_check(&s->o->grammar);
     return ERR_OK;
-}
-
-static enum err_code use_render(struct opened *s, char *const *files, int *status, struct err *e)
-{
-    (void)files, (void)status;
-    return cli_render(&s->o->render, e);
-}
-
-static enum err_code use_parse(struct opened *s, char *const *files, int *status, struct err *e)
-{
-    (void)files, (void)status;
-    s->o->parse.tools = s->o->tools;
-    return cli_parse_answer(&s->o->parse, e);
 }
 
 static enum err_code use_inspect(struct opened *s, char *const *files, int *status, struct err *e)
@@ -46,8 +31,8 @@ run_tool *cli_run_tool(const struct cli *cli)
         { "detokenize", cli_run_detokenize },
         { "show-prompt", cli_run_show_prompt },
         { "check", use_check },
-        { "parse", use_parse },
-        { "render", use_render },
+        { "parse", cli_run_parse },
+        { "render", cli_run_render },
     };
 
     for (size_t i = 0; i < sizeof tools / sizeof *tools; i++)
