@@ -19,6 +19,7 @@
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "run/run.h"
+#include "text/marks.h"
 #include "text/text.h"
 
 enum { SEQS = 16, CTX = 1024, ANSWER_MAX = 400, LINE_MAX = 65536 };
@@ -41,7 +42,9 @@ enum mode { OFF, BIASED, MIXTURE, THINKING, RECITE, EXAMPLES, MODES };
 static const char *const mode_name[MODES] = { "off", "bias", "mixture", "thinking", "recite", "examples" };
 
 struct seat {
-    bool busy, reasoning;
+    bool busy;
+    struct text_place place;
+    int64_t text_from;
     int32_t token[CTX + ANSWER_MAX];
     int64_t n, n_prompt;
     struct text_tokens recital;
@@ -73,7 +76,7 @@ static void bias(struct desk *d, const struct seat *s)
 {
     struct engram_next next;
 
-    if (s->reasoning)
+    if (s->place.part == TEXT_REASONING)
         return;
     engram_mix_look(&d->engram.mix, s->token, s->n, &next);
     for (int i = 0; i < next.n; i++)
@@ -96,12 +99,13 @@ static void mix(struct desk *d, const struct seat *s)
         d->row[i] = (float)((double)d->row[i] / total);
     d->engram.mix.recital = (struct engram_recital){ s->recital.v,
                                                      s->recital.n,
-                                                     s->n_prompt,
                                                      text_info(d->text)->eos,
-                                                     text_info(d->text)->think_close,
                                                      { text_find(d->text, "\n"), text_find(d->text, "\n\n") },
                                                      RECITAL_WEIGHT };
-    engram_memory.look(&d->engram.mix, s->token, s->n, s->reasoning, token, q, &n, &evidence);
+    engram_memory.look(&d->engram.mix,
+                       &(struct gen_context){ s->token, s->n, s->text_from, s->place.part == TEXT_REASONING,
+                                              s->text_from > s->n_prompt },
+                       token, q, &n, &evidence);
     if (n == 0)
         return;
     w = engram_memory.weight(&d->engram.mix, evidence, (float)(1 / total), ends);
@@ -135,7 +139,8 @@ static void print(const struct desk *d, const struct seat *s)
 /* A token that was chosen for a seat. */
 static void take(struct desk *d, struct seat *s, int32_t token)
 {
-    const struct text_info *info = text_info(d->text);
+    const bool reasoned = s->place.part == TEXT_REASONING;
+    struct str piece = text_piece(d->text, token);
 
     if (text_is_end(d->text, token) || s->n - s->n_prompt >= ANSWER_MAX) {
         print(d, s);
@@ -145,8 +150,10 @@ static void take(struct desk *d, struct seat *s, int32_t token)
         return;
     }
     s->token[s->n++] = token;
-    if (s->reasoning && token == info->think_close)
-        s->reasoning = false;
+    for (size_t n; piece.n > 0; piece.p += n, piece.n -= n)
+        n = text_marks_take(chat_marks(d->chat), &s->place, piece);
+    if (reasoned && s->place.part != TEXT_REASONING)
+        s->text_from = s->n;
 }
 
 static int32_t choose(struct desk *d, const struct seat *s, const float *logits)
@@ -179,7 +186,8 @@ static void sit(struct desk *d, struct seat *s, int seq, json_t *item)
         fprintf(stderr, "engram: a prompt is longer than %d tokens\n", CTX);
         exit(1);
     }
-    *s = (struct seat){ .busy = true, .reasoning = thinking, .n = p.n, .n_prompt = p.n, .item = item };
+    *s = (struct seat){ .busy = true, .n = p.n, .n_prompt = p.n, .text_from = p.n, .item = item };
+    s->place = text_marks_begin(chat_marks(d->chat), thinking);
     memcpy(s->token, p.v, (size_t)p.n * sizeof *p.v);
     if (d->mode == RECITE) {
         must(cli_notes_named(&d->notes, messages, &what, &e));

@@ -176,6 +176,8 @@ static enum err_code open_chat(struct server *s, struct err *e)
         code = err_set(e, ERR_FORMAT, "--template %s: is empty", o.template_file);
     if (code == ERR_OK && (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0))
         code = chat_open(&s->chat, s->open.text, (struct str){ b.p, b.n }, e);
+    if (code == ERR_OK && s->chat != NULL && o.parser != NULL)
+        code = chat_set_parser(s->chat, o.parser, e);
     if (code == ERR_OK && o.template_file != NULL)
         code = check_template(s->chat, e);
     if (code == ERR_OK && (o.examples != NULL || o.recite != NULL) && s->chat == NULL)
@@ -233,7 +235,6 @@ static enum err_code open_all(struct server *s, struct err *e)
         .text = s->open.text,
         .chat = s->chat,
         .vocab = s->vocab,
-        .parser = o.parser,
         .model = o.name != NULL  ? o.name
                  : slash != NULL ? slash + 1
                                  : s->open.path,

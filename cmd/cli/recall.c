@@ -175,7 +175,6 @@ enum err_code cli_notes_recital(struct str what, const struct text *text, int32_
         return e->code;
     *out = (struct engram_recital){ .token = tokens->v,
                                     .n = tokens->n,
-                                    .close = info->think_close,
                                     .end = info->eos,
                                     .newline = { text_find(text, "\n"), text_find(text, "\n\n") },
                                     .weight = RECITAL_WEIGHT };

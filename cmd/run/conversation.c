@@ -65,20 +65,6 @@ void cli_session_close(struct cli_session *s)
     *s = (struct cli_session){ 0 };
 }
 
-/* Whether the tokens end inside a reasoning block. */
-static bool inside_thinking(const struct text *t, const struct text_tokens *v)
-{
-    const struct text_info *info = text_info(t);
-
-    for (int64_t i = v->n - 1; i >= 0 && info->think_open >= 0; i--) {
-        if (v->v[i] == info->think_open)
-            return true;
-        if (v->v[i] == info->think_close)
-            return false;
-    }
-    return false;
-}
-
 static uint64_t hash_of(const char *text)
 {
     return io_hash(0, text, strlen(text)) | 1;
@@ -94,18 +80,6 @@ bool cli_session_same_system(const struct cli_session *s, const char *text)
     return s->system == hash_of(text);
 }
 
-enum err_code cli_session_close_reasoning(const struct text *t, struct text_tokens *v, struct err *e)
-{
-    char close[256];
-    struct str mark;
-
-    if (!inside_thinking(t, v))
-        return ERR_OK;
-    mark = text_piece(t, text_info(t)->think_close);
-    snprintf(close, sizeof close, "\n%.*s\n\n", STR_ARG(mark));
-    return text_encode(t, str_of(close), TEXT_SPECIAL, v, e);
-}
-
 enum err_code cli_session_same_kind(const struct cli_session *s, bool chat, struct err *e)
 {
     if (!s->begun || chat == s->chat)
@@ -116,7 +90,7 @@ enum err_code cli_session_same_kind(const struct cli_session *s, bool chat, stru
                    s->path);
 }
 
-enum err_code cli_session_prefix(const struct cli_session *s, const struct text *t, bool chat,
+enum err_code cli_session_prefix(const struct cli_session *s, bool chat, const struct chat *format,
                                  struct text_tokens *prompt, struct err *e)
 {
     if (!s->begun)
@@ -127,7 +101,7 @@ enum err_code cli_session_prefix(const struct cli_session *s, const struct text 
         if (text_tokens_push(prompt, s->held.v[i], e))
             return e->code;
     }
-    return chat ? cli_session_close_reasoning(t, prompt, e) : ERR_OK;
+    return chat ? chat_close_reasoning(format, prompt, e) : ERR_OK;
 }
 
 void cli_session_kv(const struct cli_session *s, const char **k, const char **v)

@@ -32,13 +32,11 @@ void cli_session_close(struct cli_session *s);
 /* The system message of a session that begins, NULL: none; and whether it is the one of a session that has begun. */
 void cli_session_set_system(struct cli_session *s, const char *text);
 bool cli_session_same_system(const struct cli_session *s, const char *text);
-/* Ends the reasoning that the tokens of a chat break off in, if they do. */
-MUST_CHECK enum err_code cli_session_close_reasoning(const struct text *t, struct text_tokens *v, struct err *e);
 /* ERR_ARG when one that has begun is a chat and the prompt is not, or the other way round. */
 MUST_CHECK enum err_code cli_session_same_kind(const struct cli_session *s, bool chat, struct err *e);
 /* For a prompt that goes on: the session's tokens to *prompt, and the end of reasoning that a chat broke off in.
  * ERR_ARG as from that. */
-MUST_CHECK enum err_code cli_session_prefix(const struct cli_session *s, const struct text *t, bool chat,
+MUST_CHECK enum err_code cli_session_prefix(const struct cli_session *s, bool chat, const struct chat *format,
                                             struct text_tokens *prompt, struct err *e);
 /* Types of keys and values to open the run with, when the session has some. */
 void cli_session_kv(const struct cli_session *s, const char **k, const char **v);

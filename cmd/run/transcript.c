@@ -6,6 +6,7 @@
 #include <string.h>
 #include "chat/chat.h"
 #include "chat/reader.h"
+#include "text/marks.h"
 #include "text/text.h"
 
 enum { SYSTEM, USER, ASSISTANT, N_ROLES };
@@ -58,11 +59,10 @@ static enum err_code tokens_after(int64_t *out, const struct text *t, const int3
 }
 
 /* One message of the small conversation. */
-static enum err_code learn(struct frame *f, const struct text *t, const int32_t *v, int64_t n, const char *said,
-                           struct err *e)
+static enum err_code learn_frame(struct frame *f, const struct chat *format, const struct text *t, const int32_t *v,
+                                 int64_t n, const char *said, struct err *e)
 {
-    const int32_t mark = text_info(t)->think_open;
-    const struct str think = mark >= 0 ? text_piece(t, mark) : STR("");
+    const struct text_marks *marks = chat_marks(format);
     char *s, *at, *reasoning = NULL;
     enum err_code code = ERR_OK;
 
@@ -73,10 +73,7 @@ static enum err_code learn(struct frame *f, const struct text *t, const int32_t 
         f->close = strdup(at + strlen(said));
         *at = '\0';
         /* Reasoning belongs to the message, also where there is none. */
-        for (char *p = s; think.n > 0 && reasoning == NULL && *p != '\0'; p++)
-            if (strncmp(p, think.p, think.n) == 0)
-                reasoning = p;
-        if (reasoning != NULL)
+        if (marks != NULL && (reasoning = strstr(s, marks->open.p)) != NULL)
             *reasoning = '\0';
         f->open = strdup(s);
         if (f->open == NULL || f->close == NULL)
@@ -108,7 +105,7 @@ static enum err_code probe(struct frame f[N_ROLES], const struct chat *format, c
     at[n + 1] = v.n;
     for (int k = 0; code == ERR_OK && k <= n; k++)
         for (int i = first; code == ERR_OK && i < N_SAYS; i++)
-            code = learn(&f[said_by[i]], t, v.v + at[k], at[k + 1] - at[k], says[i], e);
+            code = learn_frame(&f[said_by[i]], format, t, v.v + at[k], at[k + 1] - at[k], says[i], e);
     text_tokens_free(&v);
     json_decref(all);
     return code;
@@ -159,7 +156,7 @@ static size_t without_close(const char *s, size_t n, const char *close)
 /* What an assistant wrote: reasoning and text, by the model's marks. */
 static enum err_code read_answer(json_t **out, const struct chat *format, struct str s, struct err *e)
 {
-    const struct chat_reader_opts o = { .parser = chat_reader_find(chat_template(format)) };
+    const struct chat_reader_opts o = { .parser = chat_parser(format) };
     const struct chat_piece *v;
     struct chat_reader *r;
     json_t *read = NULL, *reasoning, *m;

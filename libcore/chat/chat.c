@@ -11,6 +11,7 @@
 #include "chat/chat.h"
 #include "chat/internal.h"
 #include "chat/jinja.h"
+#include "chat/reader.h"
 #include "text/text.h"
 
 enum { DATA_DEPTH_MAX = 128 };
@@ -315,53 +316,6 @@ void chat_text_free(struct chat_text *t)
     *t = (struct chat_text){ 0 };
 }
 
-/* A prompt ends inside reasoning when its last text is an opening mark that the template wrote: one
- * that names thinking and that the template can close, as <think> and </think>. */
-static bool ends_inside(const struct chat *c, const struct chat_text *t)
-{
-    static const char *const pairs[][2] = {
-        { "<|START_THINKING|>", "<|END_THINKING|>" },
-        { "<|inner_prefix|>", "<|inner_suffix|>" },
-        { "<|begin_of_thought|>", "<|end_of_thought|>" },
-        { "<|channel|>analysis<|message|>", "<|end|>" },
-        { "<|think|>", "<|/think|>" },
-        { "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7" },
-    };
-    static const char *const words[] = { "think", "thought", "reason" };
-    size_t n = t->n, from;
-    char close[64];
-
-    while (n > 0 && memchr(" \t\r\n", t->p[n - 1], 4) != NULL)
-        n--;
-    struct str all = { t->p, n };
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        struct str open = str_of(pairs[i][0]);
-        if (n >= open.n && memcmp(t->p + n - open.n, open.p, open.n) == 0)
-            return memchr(t->mark + n - open.n, 0, open.n) == NULL;
-    }
-    if (n == 0 || (t->p[n - 1] != '>' && t->p[n - 1] != ']'))
-        return false;
-    for (from = n - 1; from > 0 && n - from < sizeof close - 2 && t->p[from] != '<' && t->p[from] != '[';)
-        from--;
-    struct str mark = { t->p + from, n - from };
-    if ((mark.p[0] != '<' && mark.p[0] != '[') || mark.n < 3 || mark.p[1] == '/' ||
-        memchr(t->mark + from, 0, mark.n) != NULL)
-        return false;
-    close[0] = mark.p[0];
-    close[1] = '/';
-    memcpy(close + 2, mark.p + 1, mark.n - 1);
-    bool named = false;
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        for (size_t k = 1; k + strlen(words[i]) < mark.n; k++) {
-            size_t m = 0;
-            while (words[i][m] != '\0' && (mark.p[k + m] | 32) == words[i][m])
-                m++;
-            named |= words[i][m] == '\0';
-        }
-    return named && (contains(chat_template(c), (struct str){ close, mark.n + 1 }) ||
-                     contains(all, (struct str){ close, mark.n + 1 }) || contains(chat_template(c), mark));
-}
-
 enum err_code chat_render(const struct chat *c, const struct chat_prompt *p, struct text_tokens *out, bool *thinking,
                           struct err *e)
 {
@@ -371,7 +325,7 @@ enum err_code chat_render(const struct chat *c, const struct chat_prompt *p, str
     if (rc == ERR_OK)
         rc = text_encode_marked(c->text, (struct str){ t.p, t.n }, t.mark, p->memo, out, e);
     if (rc == ERR_OK)
-        *thinking = ends_inside(c, &t);
+        *thinking = chat_ends_inside(c, (struct str){ t.p, t.n }, t.mark);
     chat_text_free(&t);
     return rc;
 }
@@ -412,6 +366,8 @@ enum err_code chat_open(struct chat **out, const struct text *t, struct str temp
     c->source_bytes = template_text.n;
     c->text = t;
     rc = chat_jinja_open(&c->template, template_text, e);
+    if (rc == ERR_OK)
+        rc = chat_set_parser(c, chat_reader_find(template_text), e);
     if (rc == ERR_OK)
         rc = chat_learn_borders(c, e);
     if (rc) {

@@ -19,6 +19,7 @@
 
 struct chat;
 struct text;
+struct text_marks;
 struct text_tokens;
 
 /* template_text: n == 0: the file's. t is not owned and lives longer than the chat. ERR_FORMAT
@@ -26,6 +27,17 @@ struct text_tokens;
 MUST_CHECK enum err_code chat_open(struct chat **out, const struct text *t, struct str template_text, struct err *e);
 void chat_close(struct chat *c);                /* NULL is allowed */
 struct str chat_template(const struct chat *c); /* its text */
+
+/* How answers are written: a name of chat_reader_name(), by default the one of chat_reader_find(). */
+const char *chat_parser(const struct chat *c);
+/* Sets it, before the chat is used. ERR_ARG: there is none of this name. */
+MUST_CHECK enum err_code chat_set_parser(struct chat *c, const char *parser, struct err *e);
+/* The marks of reasoning in these answers; they live as long as the chat. NULL: answers have no reasoning. */
+const struct text_marks *chat_marks(const struct chat *c);
+/* The same of any parser, for a vocabulary. ERR_ARG: there is none of this name. */
+MUST_CHECK enum err_code chat_marks_of(struct text_marks *out, const char *parser, const struct text *t, struct err *e);
+/* Ends the reasoning that tokens of a conversation break off in, if they do. */
+MUST_CHECK enum err_code chat_close_reasoning(const struct chat *c, struct text_tokens *v, struct err *e);
 
 struct chat_prompt {
     const json_t *messages;  /* OpenAI's: role, content, tool_calls, reasoning_content ... */

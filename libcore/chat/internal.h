@@ -3,6 +3,7 @@
 #ifndef CHAT_INTERNAL_H
 #define CHAT_INTERNAL_H
 #include "chat/chat.h"
+#include "text/marks.h"
 #include "text/text.h"
 
 enum { CHAT_OPENER_TOKENS = 8, CHAT_OPENERS_MAX = 8 };
@@ -18,6 +19,8 @@ struct chat {
     struct jinja *template;
     char *source;
     size_t source_bytes;
+    const char *parser;
+    struct text_marks marks; /* of its reasoning; open.n 0: it has none */
     struct chat_opener opener[CHAT_OPENERS_MAX];
     int n_openers;
 };
@@ -31,6 +34,9 @@ struct chat_text {
 MUST_CHECK enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, struct chat_text *out,
                                     struct err *e);
 void chat_text_free(struct chat_text *t);
+
+/* marks.c. Whether a prompt ends with the opening mark of reasoning; mark: which of its bytes the template wrote. */
+bool chat_ends_inside(const struct chat *c, struct str prompt, const unsigned char *mark);
 
 /* borders.c: a part of chat_open(). */
 MUST_CHECK enum err_code chat_learn_borders(struct chat *c, struct err *e);

@@ -8,6 +8,7 @@
 #ifndef CHAT_PARSE_H
 #define CHAT_PARSE_H
 #include "chat/reader.h"
+#include "text/marks.h"
 #include "text/buf.h"
 
 enum {
@@ -55,9 +56,9 @@ bool chat_parse_is_number(struct str s, bool *whole);
 const json_t *chat_parse_schema(const json_t *tools, struct str name);
 /* Text that stands for a value, as JSON of the type that the schema declares for the parameter; a
  * string where it does not fit, or is declared to be one. */
-enum chat_text { CHAT_NO_STRING, CHAT_ANY_TYPE, CHAT_ONLY_STRING };
+enum chat_string { CHAT_NO_STRING, CHAT_ANY_TYPE, CHAT_ONLY_STRING };
 /* Whether text that stands for a value of schema `of` is taken as a string. */
-enum chat_text chat_parse_text_is(const json_t *root, const json_t *of);
+enum chat_string chat_parse_text_is(const json_t *root, const json_t *of);
 void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key, struct str text, unsigned syntax);
 
 /* ---- the reader: reader.c ---- */
@@ -130,7 +131,9 @@ enum { CHAT_MARKS = 3 };
 struct chat_syntax {
     const char *name;
     enum chat_step (*text)(struct chat_reader *r);
-    const char *think, *think_end;
+    const char *think, *think_end[TEXT_MARK_CLOSERS]; /* open and close the reasoning */
+    const char *think_over;                           /* how a program closes it, so that the text follows */
+    bool think_again;               /* it may begin anywhere and again; else only where the answer begins */
     const char *open[CHAT_MARKS];   /* begin calls, and a call comes after them */
     const char *inside[CHAT_MARKS]; /* begin calls, and a call begins with them */
     const char *close;              /* ends calls */
@@ -143,7 +146,8 @@ struct chat_syntax {
     const char *before, *between, *after; /* JSON calls as the family writes them: around the
                                              objects of one block; NULL: not known, or no JSON */
 };
-const struct chat_syntax *chat_parse_syntax(const char *name); /* NULL: there is none */
+const struct chat_syntax *chat_parse_syntax(const char *name);       /* NULL: there is none */
+enum err_code chat_parse_no_syntax(const char *name, struct err *e); /* ERR_ARG, with the names that there are */
 
 struct chat_xml {
     const char *call, *call_name_end; /* NULL: the name begins at once, a space ends it */

@@ -3,8 +3,9 @@
  *
  * <|start|>assistant<|channel|>commentary to=functions.x <|constrain|>json<|message|>{}<|call|>
  *
- * The prompt ends behind "<|start|>assistant". Channel "analysis" is reasoning; other channels are
- * text, unless there is a recipient, behind the role or the channel: then the message is a call.
+ * The prompt ends behind "<|start|>assistant". Channel "analysis" is reasoning: parsers.def has its marks, those that
+ * end it in the order of `marks` here. Other channels are text, unless there is a recipient, behind the role or the
+ * channel: then the message is a call.
  */
 #include <string.h>
 #include "chat/parse.h"
@@ -60,7 +61,9 @@ static void end_header(struct chat_reader *r, struct str header)
     struct str to = word_behind(header, "to=");
 
     if (to.n == 0 || r->tools == NULL) {
-        begin_text(r, r->scan, str_is(word_behind(header, "<|channel|>"), "analysis"));
+        const struct str open = str_of(r->syntax->think);
+
+        begin_text(r, r->scan, r->scan >= open.n && memcmp(r->all.p + r->scan - open.n, open.p, open.n) == 0);
         return;
     }
     if (to.n > prefix.n && memcmp(to.p, prefix.p, prefix.n) == 0)
@@ -179,13 +182,13 @@ enum chat_step chat_text_harmony(struct chat_reader *r)
         begin_header(r);
         return CHAT_ON;
     }
-    const bool found = chat_parse_search(r, r->head, marks, N_ENDS + 2, &at, &which);
+    const bool found = chat_parse_search(r, r->head, r->syntax->think_end, TEXT_MARK_CLOSERS, &at, &which);
     chat_parse_say(r, r->reasoning ? CHAT_REASONING : CHAT_TEXT,
                    chat_parse_slice(r, (struct chat_span){ r->head, at }));
     r->head = at;
     if (!found)
         return CHAT_MORE;
-    r->scan = at + (which < N_ENDS ? strlen(marks[which]) : 0);
+    r->scan = at + (which < N_ENDS ? strlen(r->syntax->think_end[which]) : 0);
     begin_header(r);
     return CHAT_ON;
 }

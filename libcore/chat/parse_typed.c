@@ -192,7 +192,7 @@ static bool add_value(struct text_buf *out, unsigned kinds, struct str text, uns
     return false;
 }
 
-enum chat_text chat_parse_text_is(const json_t *root, const json_t *of)
+enum chat_string chat_parse_text_is(const json_t *root, const json_t *of)
 {
     struct schemas in = { .root = root, .left = SCHEMAS_MAX };
     const unsigned kinds = kinds_of(of, &in, 0);

@@ -368,7 +368,7 @@ static void marks_now(const struct chat_reader *r, const char *m[MARKS_MAX])
     const struct chat_syntax *s = r->syntax;
     const bool text = !r->reasoning, calls = text && r->tools != NULL;
 
-    m[THINK_END] = r->reasoning ? s->think_end : NULL;
+    m[THINK_END] = r->reasoning ? s->think_end[0] : NULL;
     m[THINK] = r->part[r->reasoning ? CHAT_REASONING : CHAT_TEXT].any || r->n_given > 0 || (text && r->thought)
                    ? NULL
                    : s->think;
@@ -508,7 +508,7 @@ const struct chat_syntax *chat_parse_syntax(const char *name)
     return NULL;
 }
 
-static enum err_code no_parser(const char *name, struct err *e)
+enum err_code chat_parse_no_syntax(const char *name, struct err *e)
 {
     char known[400] = "";
     size_t n = 0;
@@ -527,7 +527,7 @@ enum err_code chat_reader_open(struct chat_reader **out, const struct chat_reade
     if (rc != ERR_OK)
         return rc;
     if (s == NULL)
-        return no_parser(o->parser, e);
+        return chat_parse_no_syntax(o->parser, e);
     r = calloc(1, sizeof *r);
     if (r == NULL)
         return err_nomem(e);
@@ -535,7 +535,7 @@ enum err_code chat_reader_open(struct chat_reader **out, const struct chat_reade
     if (json_array_size(o->tools) > 0)
         r->tools = json_incref((json_t *)(uintptr_t)o->tools);
     r->first_call = o->first_call;
-    r->reasoning = r->thought = o->reasoning && s->think_end != NULL;
+    r->reasoning = r->thought = o->reasoning && s->think != NULL;
     r->part[CHAT_REASONING].soft = true;
     *out = r;
     return ERR_OK;

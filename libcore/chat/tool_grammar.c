@@ -189,7 +189,7 @@ static void put_list(struct making *m, const json_t *list, const char *end)
 static void put_param_value(struct making *m, const json_t *root, const json_t *schema, const char *path,
                             const char *end)
 {
-    const enum chat_text kind = chat_parse_text_is(root, schema);
+    const enum chat_string kind = chat_parse_text_is(root, schema);
     const char *key = first_of(schema, binding);
 
     if (kind == CHAT_NO_STRING) {
@@ -451,7 +451,7 @@ static enum err_code open_calls(struct grammar **out, const struct making *m)
 
 static enum err_code after_reasoning(struct grammar **out, const struct making *m, struct grammar *g)
 {
-    enum err_code code = grammar_open_tagged(out, g, str_of(m->s->think_end), (struct str){ "", 0 }, m->e);
+    enum err_code code = grammar_open_tagged(out, g, str_of(m->s->think_end[0]), (struct str){ "", 0 }, m->e);
 
     grammar_close(g);
     return code;
@@ -474,7 +474,7 @@ static enum err_code make_auto(struct grammar **out, struct making *m)
         return m->e->code;
     code = grammar_open_tagged(&g, inner, str_of(m->s->open[0]), str_of(m->o->one ? "" : close), m->e);
     grammar_close(inner);
-    if (code == ERR_OK && m->o->reasoning && m->s->think_end != NULL)
+    if (code == ERR_OK && m->o->reasoning && m->s->think != NULL)
         return after_reasoning(out, m, g);
     if (code == ERR_OK)
         *out = g;
@@ -486,8 +486,8 @@ static enum err_code make_required(struct grammar **out, struct making *m)
     const struct chat_syntax *s = m->s;
     size_t from, to;
 
-    if (m->o->reasoning && s->think_end != NULL) {
-        text_of(m, GRAMMAR_PART_FREE, s->think_end);
+    if (m->o->reasoning && s->think != NULL) {
+        text_of(m, GRAMMAR_PART_FREE, s->think_end[0]);
         text_of(m, GRAMMAR_PART_REGEX, "\\n{0,2}");
     }
     from = m->n;

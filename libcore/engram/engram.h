@@ -11,6 +11,7 @@
 #define ENGRAM_ENGRAM_H
 #include "base/base.h"
 
+struct gen_context;
 struct gen_memory;
 struct engram;
 struct engram_builder;
@@ -71,16 +72,13 @@ void engram_look(const struct engram *g, const int32_t *token, int64_t n, struct
 struct engram_recital {
     const int32_t *token; /* [n] without the name; n 0: there is none */
     int64_t n;
-    int64_t n_prompt;   /* tokens of the prompt: the answer begins there */
     int32_t end;        /* what follows the text: a token that ends a turn; -1: nothing */
-    int32_t close;      /* ends the reasoning; -1: none does */
     int32_t newline[2]; /* tokens of newlines, which are skipped where the answer's text begins; -1: none */
     float weight;       /* of the text in the mixture, 0 .. 1 */
 };
-/* The token that follows in the text: it is looked up by as many of the answer's last tokens as match, at most 8, of
- * token[0 .. n). Where an answer begins, it is the text's first token (whole: right behind the reasoning). False: there is
- * none. */
-bool engram_recite(const struct engram_recital *r, const int32_t *token, int64_t n, struct engram_next *out);
+/* The token that follows in the text: it is looked up by as many of the answer's last tokens as match, at most 8. Where the
+ * answer's text begins, it is the text's first token (whole: right behind the reasoning). False: there is none. */
+bool engram_recite(const struct engram_recital *r, const struct gen_context *at, struct engram_next *out);
 
 /* The object of gen_memory's functions, for p' = (1 - w) p + w q. If the recital knows the next token of the answer's text,
  * it is used instead of the table. */

@@ -164,17 +164,16 @@ void engram_mix_look(const struct engram_mix *m, const int32_t *token, int64_t n
 
 enum { RECITES = INT32_MAX, RECITES_FIRST = RECITES - 1 }; /* evidence of a recital */
 
-static void look(const void *of, const int32_t *token, int64_t n, bool reasoning, int32_t *next, float *q, int *n_next,
-                 uint32_t *evidence)
+static void look(const void *of, const struct gen_context *at, int32_t *next, float *q, int *n_next, uint32_t *evidence)
 {
     const struct engram_mix *m = of;
     struct engram_next found;
 
     *n_next = 0;
-    if (!reasoning && engram_recite(&m->recital, token, n, &found)) {
+    if (!at->reasoning && engram_recite(&m->recital, at, &found)) {
         *evidence = found.whole ? RECITES_FIRST : RECITES;
-    } else if (m->table != NULL && (!reasoning || m->thinking)) {
-        engram_mix_look(m, token, n, &found);
+    } else if (m->table != NULL && (!at->reasoning || m->thinking)) {
+        engram_mix_look(m, at->token, at->n, &found);
         *evidence = engram_evidence(&found);
     } else {
         return;

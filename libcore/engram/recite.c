@@ -6,29 +6,21 @@
 #include <string.h>
 
 #include "engram/internal.h"
+#include "gen/hooks.h"
 
 enum { BACK = 8 /* tokens of the answer that are looked for, at most */ };
 
-/* Where the text of the answer begins: behind the prompt, or the reasoning, and the newlines there. */
-static int64_t text_from(const struct engram_recital *r, const int32_t *token, int64_t n)
+bool engram_recite(const struct engram_recital *r, const struct gen_context *at, struct engram_next *out)
 {
-    int64_t at = n;
+    const int32_t *token = at->token;
+    const int64_t n = at->n;
+    int64_t from = at->text_from, m;
 
-    while (at > r->n_prompt && token[at - 1] != r->close)
-        at--;
-    while (at < n && (token[at] == r->newline[0] || token[at] == r->newline[1]))
-        at++;
-    return at;
-}
-
-bool engram_recite(const struct engram_recital *r, const int32_t *token, int64_t n, struct engram_next *out)
-{
-    int64_t from, m;
-
-    if (r->n == 0 || n < r->n_prompt)
+    if (r->n == 0)
         return false;
-    from = text_from(r, token, n);
-    *out = (struct engram_next){ .q = { 1 }, .whole = from == n && n > r->n_prompt && token[n - 1] == r->close };
+    while (from < n && (token[from] == r->newline[0] || token[from] == r->newline[1]))
+        from++;
+    *out = (struct engram_next){ .q = { 1 }, .whole = at->reasoned && at->text_from == n };
     if (from == n) { /* the first token */
         out->token[0] = r->token[0];
         out->n = 1;

@@ -132,7 +132,7 @@ static enum err_code open_request(struct gen *g, struct request *q, struct err *
 static enum err_code take_sequence(struct gen *g, struct request *q, struct start s, struct err *e)
 {
     struct gen_event ev = { .kind = GEN_BEGIN, .id = q->id, .user = q->q.user, .seq = s.into };
-    const struct event_what nothing = { STR(""), STR(""), NULL, 0 };
+    const struct event_what nothing = { NULL, 0 };
     struct run_match m;
 
     if (s.from < 0)

@@ -13,15 +13,16 @@ static enum err_code begin_part(struct gen *g, struct request *q, bool reasoning
 
     text_stream_close(q->stream);
     q->stream = NULL;
-    q->in_reasoning = reasoning;
     return text_stream_open(&q->stream, g->o.text, stops ? q->q.stops : NULL, stops ? q->q.n_stops : 0, e);
 }
 
 enum err_code gen_begin_text(struct gen *g, struct request *q, struct err *e)
 {
+    q->text_from = q->q.n_prompt;
     if (g->o.text == NULL || q->probe_of != NULL)
         return ERR_OK;
-    if (begin_part(g, q, q->q.chat && q->q.thinking, e))
+    q->place_in_text = text_marks_begin(q->q.reasoning_marks, q->q.thinking);
+    if (begin_part(g, q, in_reasoning(q), e))
         return e->code;
     if (q->q.in_parts && !q->q.chat)
         text_stream_follows(q->stream, q->q.prompt, q->q.n_prompt);
@@ -42,27 +43,85 @@ static bool only_newlines(struct str s)
     return s.n == 0;
 }
 
-/* The text that the token makes certain. */
-static enum err_code add_text(struct gen *g, struct request *q, int32_t token, struct gen_event *ev,
-                              struct event_what *w, bool *stopped, struct err *e)
+struct str gen_spelling(const struct gen *g, const struct request *q, int32_t token)
 {
-    const struct text_info *info = text_info(g->o.text);
+    /* Other control tokens are no text. */
+    if (text_is_control(g->o.text, token) && !text_marks_have(q->q.reasoning_marks, token))
+        return STR("");
+    return text_piece(g->o.text, token);
+}
 
-    if (q->q.chat && q->stats.tokens == 1 && !q->in_reasoning && token == info->think_open && begin_part(g, q, true, e))
+static enum err_code push_text(struct gen *g, struct request *q, struct str s, bool *stopped, struct err *e)
+{
+    struct str ready;
+
+    return text_stream_add(q->stream, s, &ready, stopped, e) ? e->code : gen_tell_text(g, ready, e);
+}
+
+/* Ends the part under way; the marks between the parts are given out as they are. */
+static enum err_code turn_to(struct gen *g, struct request *q, bool reasoning, struct str held, struct str rest,
+                             struct err *e)
+{
+    if (gen_tell_text(g, text_stream_flush(q->stream), e) || gen_tell_text(g, held, e) || gen_tell_text(g, rest, e))
         return e->code;
-    /* Newlines between the reasoning and the text are the format's, not the answer's. */
-    q->n_text += !q->in_reasoning && (!q->q.chat || q->n_text > 0 || !only_newlines(text_piece(g->o.text, token)));
-    ev->reasoning = q->in_reasoning;
-    q->stats.reasoning_tokens += q->in_reasoning;
-    ev->closes = q->q.chat && q->in_reasoning && token == info->think_close;
-    if (ev->closes) {
-        w->text = text_stream_flush(q->stream);
-        w->more = q->q.spell ? text_piece(g->o.text, token) : STR("");
+    q->n_text = 0;
+    q->text_from = reasoning ? q->text_from : q->n;
+    return begin_part(g, q, reasoning, e);
+}
+
+/* Bytes of a token, up to their end or to where reasoning begins or ends; moves *s on. */
+static enum err_code add_stretch(struct gen *g, struct request *q, struct str *s, bool *stopped, struct err *e)
+{
+    const struct text_place before = q->place_in_text;
+    const struct str held = text_marks_held(q->q.reasoning_marks, &before);
+    const size_t n = text_marks_take(q->q.reasoning_marks, &q->place_in_text, *s);
+    const size_t holds = text_marks_held(q->q.reasoning_marks, &q->place_in_text).n;
+    struct str now = { s->p, n };
+
+    *s = (struct str){ s->p + n, s->n - n };
+    if (before.part != TEXT_REASONING && in_reasoning(q))
+        return turn_to(g, q, true, held, now, e);
+    if (holds > n) /* all of it may still become a mark */
         return ERR_OK;
+    now.n -= holds;
+    if (push_text(g, q, held, stopped, e) || (!*stopped && push_text(g, q, now, stopped, e)))
+        return e->code;
+    return before.part == TEXT_REASONING && !in_reasoning(q) ? turn_to(g, q, false, STR(""), STR(""), e) : ERR_OK;
+}
+
+/* Counts the token as one of the text, of which `rest` is text for certain. */
+static void count_text(struct request *q, struct str rest)
+{
+    if (in_reasoning(q)) {
+        q->n_held = 0;
+    } else if (text_marks_held(q->q.reasoning_marks, &q->place_in_text).n > 0) {
+        q->n_held++;
+    } else {
+        /* Newlines between the reasoning and the text are the format's, not the answer's. */
+        q->n_text += q->n_held + (!q->q.chat || q->n_text > 0 || !only_newlines(rest));
+        q->n_held = 0;
     }
-    if (!q->q.spell && (text_is_control(g->o.text, token) || (q->in_reasoning && token == info->think_open)))
-        return ERR_OK;
-    return text_stream_push(q->stream, token, &w->text, stopped, e);
+}
+
+/* The text that the token makes certain. */
+static enum err_code add_text(struct gen *g, struct request *q, int32_t token, struct gen_event *ev, bool *stopped,
+                              struct err *e)
+{
+    const bool reasoned = in_reasoning(q);
+    struct str s = gen_spelling(g, q, token), rest = text_piece(g->o.text, token);
+
+    while (s.n > 0 && !*stopped) {
+        const bool inside = in_reasoning(q);
+
+        if (add_stretch(g, q, &s, stopped, e))
+            return e->code;
+        rest = inside && !in_reasoning(q) ? s : rest;
+    }
+    count_text(q, rest);
+    ev->reasoning = reasoned || in_reasoning(q);
+    ev->closes = reasoned && !in_reasoning(q);
+    q->stats.reasoning_tokens += ev->reasoning;
+    return ERR_OK;
 }
 
 /* Whether the answer has what it may have; *end says why. */
@@ -71,7 +130,7 @@ static bool is_full(const struct gen *g, const struct request *q, enum gen_end *
     *end = GEN_LENGTH;
     if (q->q.predict_max >= 0 && q->stats.tokens >= q->q.predict_max)
         return true;
-    if (q->q.text_max >= 0 && !q->in_reasoning && q->n_text >= q->q.text_max)
+    if (q->q.text_max >= 0 && !in_reasoning(q) && q->n_held == 0 && q->n_text >= q->q.text_max)
         return true;
     *end = GEN_CONTEXT; /* the newest token has no position */
     return q->n - 1 >= g->ctx;
@@ -81,7 +140,7 @@ enum err_code gen_take(struct gen *g, struct request *q, int32_t token, const st
 {
     const struct sample_pick forced = { .token = token, .logprob = NAN };
     struct gen_event ev = { .kind = GEN_TOKEN, .id = q->id, .user = q->q.user, .seq = q->seq, .forced = pick == NULL };
-    struct event_what w = { STR(""), STR(""), pick != NULL ? pick : &forced, 0 };
+    const struct event_what w = { pick != NULL ? pick : &forced, 0 };
     enum gen_end full;
     bool stopped = false;
 
@@ -102,9 +161,9 @@ enum err_code gen_take(struct gen *g, struct request *q, int32_t token, const st
             gen_end(q, GEN_LENGTH);
         return ERR_OK;
     }
-    if (g->o.text != NULL && add_text(g, q, token, &ev, &w, &stopped, e))
+    if (g->o.text != NULL && add_text(g, q, token, &ev, &stopped, e))
         return e->code;
-    if (gen_tell(g, &ev, &w, e) || (ev.closes && begin_part(g, q, false, e)))
+    if (gen_tell(g, &ev, &w, e))
         return e->code;
     if (stopped)
         gen_end(q, GEN_STOP_STRING);
@@ -135,6 +194,16 @@ static void drop_probe(struct gen *g, const struct request *q)
         }
 }
 
+/* What was held back. */
+static enum err_code flush_text(struct gen *g, struct request *q, struct err *e)
+{
+    bool stopped = false;
+
+    if (push_text(g, q, text_marks_held(q->q.reasoning_marks, &q->place_in_text), &stopped, e))
+        return e->code;
+    return stopped ? ERR_OK : gen_tell_text(g, text_stream_flush(q->stream), e);
+}
+
 static const float *mean(struct gen *g, const struct request *q)
 {
     float *out = g->pooled + (size_t)q->seq * (size_t)g->n_embd;
@@ -151,10 +220,10 @@ enum err_code gen_finish(struct gen *g, struct request *q, struct err *e)
                             .user = q->q.user,
                             .seq = q->seq,
                             .end = q->end_by,
-                            .reasoning = q->in_reasoning,
+                            .reasoning = in_reasoning(q),
                             .err = q->why,
                             .stats = q->stats };
-    struct event_what w = { STR(""), STR(""), NULL, 0 };
+    const struct event_what nothing = { NULL, 0 };
     enum err_code code = ERR_OK;
 
     if (q->probe_of != NULL) {
@@ -164,11 +233,12 @@ enum err_code gen_finish(struct gen *g, struct request *q, struct err *e)
             drop_probe(g, q);
         if (q->stream != NULL && q->q.in_parts && !q->q.chat)
             text_stream_leave(q->stream);
-        if (q->stream != NULL && q->end_by != GEN_STOP_STRING)
-            w.text = text_stream_flush(q->stream);
+        if (q->stream != NULL && q->end_by != GEN_STOP_STRING && flush_text(g, q, e))
+            code = e->code;
         if (q->pooled != NULL && q->seq >= 0 && q->end_by == GEN_LENGTH)
             ev.pooled = mean(g, q);
-        code = gen_tell(g, &ev, &w, e);
+        if (code == ERR_OK)
+            code = gen_tell(g, &ev, &nothing, e);
     }
     if (q->seq >= 0) {
         g->at[q->seq] = NULL;

@@ -70,10 +70,11 @@ static enum err_code obey(struct gen *g, struct request *q, struct err *e)
             q->order = q->q.governor->probed(q->governor, NULL, 0);
         }
         for (int i = 0; o.act == GEN_SAY && i < o.n_token && !q->ended; i++) {
-            const struct gen_seen said = { .token = o.token[i], .reasoning = q->in_reasoning, .p = 1, .p_max = 1 };
+            struct gen_seen said = { .token = o.token[i], .reasoning = in_reasoning(q), .p = 1, .p_max = 1 };
 
             if (gen_take(g, q, o.token[i], NULL, e))
                 return e->code;
+            said.closes = said.reasoning && !in_reasoning(q);
             q->order = q->q.governor->see(q->governor, &said);
         }
     }
@@ -119,12 +120,13 @@ static enum err_code take_choice(struct gen *g, struct request *q, const struct 
                                  struct gen_seen *seen, bool *stop, struct err *e)
 {
     seen->token = pick->token;
-    seen->reasoning = q->in_reasoning;
+    seen->reasoning = in_reasoning(q);
     seen->p = expf(pick->logprob);
     if (q->seen != NULL)
         q->seen[q->stats.tokens] = *seen;
     if (gen_take(g, q, pick->token, pick, e))
         return e->code;
+    seen->closes = seen->reasoning && !in_reasoning(q);
     if (q->governor != NULL && !q->ended) {
         q->order = q->q.governor->see(q->governor, seen);
         *stop = q->order.act != GEN_GO_ON;
@@ -177,13 +179,13 @@ static enum err_code choose_answer(struct gen *g, struct request *q, bool count,
 /* What was read of a prompt. */
 static enum err_code end_chunk(struct gen *g, struct request *q, struct err *e)
 {
-    const struct event_what nothing = { STR(""), STR(""), NULL, 0 };
+    const struct event_what nothing = { NULL, 0 };
     struct gen_event ev = { .kind = GEN_ROW, .id = q->id, .user = q->q.user, .seq = q->seq };
     const int64_t from = q->fed, to = q->fed + q->n_new;
     const bool first = q->stats.tokens == 0; /* not read again after a loss of the sequence */
 
     for (int i = 0; i < q->n_ask && q->q.n_rows > 0 && first; i++) {
-        const struct event_what w = { STR(""), STR(""), NULL, g->ask[q->first_row + i].row };
+        const struct event_what w = { NULL, g->ask[q->first_row + i].row };
 
         ev.done = from + w.row - q->first;
         if (gen_tell(g, &ev, &w, e))

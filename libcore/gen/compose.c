@@ -201,23 +201,27 @@ static void add_prompts(struct gen *g, bool somebody_writes)
 
 /* ---- what is asked ---- */
 
-static const int32_t *context_with_guesses(struct request *q, int n_guessed, int64_t *n)
+/* Where the answer is after the first n guesses, if they are right. */
+static struct gen_context context_with_guesses(const struct gen *g, struct request *q, int n)
 {
+    const struct text_marks *marks = q->q.reasoning_marks;
+    struct gen_context c = { q->token, q->n + n, q->text_from, in_reasoning(q), q->text_from > q->q.n_prompt };
+    struct text_place at = q->place_in_text;
+
     /* token[] has room for guesses: they end before predict_max and the context do. */
-    memcpy(q->token + q->n, q->guess, (size_t)n_guessed * sizeof *q->token);
-    *n = q->n + n_guessed;
-    return q->token;
-}
+    memcpy(q->token + q->n, q->guess, (size_t)n * sizeof *q->token);
+    for (int i = 0; i < n && marks != NULL; i++) {
+        struct str s = gen_spelling(g, q, q->guess[i]);
 
-/* Whether the token after the first n guesses belongs to the reasoning, if they are right. */
-static bool reasons_after(const struct gen *g, const struct request *q, int n)
-{
-    const int32_t close = g->o.text != NULL ? text_info(g->o.text)->think_close : -1;
-    bool reasons = q->in_reasoning;
-
-    for (int i = 0; i < n && q->q.chat; i++)
-        reasons = reasons && q->guess[i] != close;
-    return reasons;
+        for (size_t taken; s.n > 0; s.p += taken, s.n -= taken)
+            taken = text_marks_take(marks, &at, s);
+        if (c.reasoning && at.part != TEXT_REASONING) {
+            c.text_from = q->n + i + 1;
+            c.reasoned = true;
+        }
+        c.reasoning = at.part == TEXT_REASONING;
+    }
+    return c;
 }
 
 /* What the sampler of this row wants to know, as if the guesses before it were right. */
@@ -227,12 +231,10 @@ static enum err_code fill_want(struct gen *g, struct ask *a, struct err *e)
     struct logits_want *w = &g->want[a->row];
 
     if (q->q.memory != NULL) {
-        int64_t n;
-        const int32_t *token = context_with_guesses(q, a->n_guessed, &n);
+        const struct gen_context at = context_with_guesses(g, q, a->n_guessed);
 
         a->mix = (struct sample_mix){ a->mix_token, a->mix_q, 0, 0 };
-        q->q.memory->look(q->q.memory_of, token, n, reasons_after(g, q, a->n_guessed), a->mix_token, a->mix_q,
-                          &a->mix.n, &a->evidence);
+        q->q.memory->look(q->q.memory_of, &at, a->mix_token, a->mix_q, &a->mix.n, &a->evidence);
     }
     *w = (struct logits_want){ .n_top = 0 };
     if (g->ids == NULL || (reading(q) && q->q.n_rows > 0 && q->stats.tokens == 0))

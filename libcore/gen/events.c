@@ -24,16 +24,26 @@ static enum err_code grow(void **v, size_t n_used, size_t n, size_t *cap, size_t
     return ERR_OK;
 }
 
+enum err_code gen_tell_text(struct gen *g, struct str s, struct err *e)
+{
+    void *text = g->text;
+    const enum err_code code = grow(&text, g->n_text, s.n, &g->text_cap, 1, e);
+
+    g->text = text;
+    if (code == ERR_OK && s.n > 0) {
+        memcpy(g->text + g->n_text, s.p, s.n);
+        g->n_text += s.n;
+    }
+    return code;
+}
+
 enum err_code gen_tell(struct gen *g, const struct gen_event *ev, const struct event_what *w, struct err *e)
 {
     const size_t n_top = w->pick != NULL ? (size_t)w->pick->n_top : 0;
-    void *event = g->event, *text = g->text, *top = g->top;
+    void *event = g->event, *top = g->top;
     enum err_code code = grow(&event, g->n_events, 1, &g->events_cap, sizeof *g->event, e);
 
     g->event = event;
-    if (code == ERR_OK)
-        code = grow(&text, g->n_text, w->text.n + w->more.n, &g->text_cap, 1, e);
-    g->text = text;
     if (code == ERR_OK)
         code = grow(&top, g->n_top, n_top, &g->top_cap, sizeof *g->top, e);
     g->top = top;
@@ -41,13 +51,9 @@ enum err_code gen_tell(struct gen *g, const struct gen_event *ev, const struct e
         return code;
     struct event *to = &g->event[g->n_events++];
 
-    *to = (struct event){ *ev, g->n_text, g->n_top, w->row };
-    if (w->text.n > 0)
-        memcpy(g->text + g->n_text, w->text.p, w->text.n);
-    if (w->more.n > 0)
-        memcpy(g->text + g->n_text + w->text.n, w->more.p, w->more.n);
-    to->ev.text.n = w->text.n + w->more.n;
-    g->n_text += w->text.n + w->more.n;
+    *to = (struct event){ *ev, g->n_told_text, g->n_top, w->row };
+    to->ev.text.n = g->n_text - g->n_told_text;
+    g->n_told_text = g->n_text;
     if (w->pick != NULL)
         to->ev.pick = *w->pick;
     if (n_top > 0)
@@ -58,7 +64,7 @@ enum err_code gen_tell(struct gen *g, const struct gen_event *ev, const struct e
 
 void gen_events_clear(struct gen *g)
 {
-    g->n_events = g->told = g->n_text = g->n_top = 0;
+    g->n_events = g->told = g->n_text = g->n_told_text = g->n_top = 0;
 }
 
 void gen_events_free(struct gen *g)

@@ -24,6 +24,7 @@
 
 struct gen;
 struct text;
+struct text_marks;
 
 struct gen_opts {
     struct run *run;         /* not owned; nobody else may step it while the gen is open */
@@ -47,13 +48,14 @@ struct gen_request {
     bool ignore_eos;     /* end tokens do not end the answer */
     bool chat;           /* reasoning and text are separated; stop strings are looked for in the text only */
     bool thinking;       /* chat: the prompt ends inside reasoning */
-    bool spell;          /* control tokens are part of the text, as they are spelled: for a reader of the
-                                     * model's own marks (chat/reader.h) */
-    bool in_parts;       /* not with chat: the text continues the prompt's, and another request may continue it.
+    const struct text_marks
+        *reasoning_marks; /* chat: which stay in the text, for a reader (chat/reader.h); NULL: it does
+                                               * not reason. Outlives the request */
+    bool in_parts;        /* not with chat: the text continues the prompt's, and another request may continue it.
                                      * A character that is split between two requests comes whole with the later one */
-    bool pool;           /* GEN_END has the mean of the last hidden rows of all prompt tokens, which are all
+    bool pool;            /* GEN_END has the mean of the last hidden rows of all prompt tokens, which are all
                                      * evaluated; the run must tap n_layer */
-    int priority;        /* higher ones first; equal ones in the order they came */
+    int priority;         /* higher ones first; equal ones in the order they came */
     struct sample_opts sample;
     const struct str *stops; /* [n_stops], not empty; needs a text */
     size_t n_stops;

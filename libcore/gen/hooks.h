@@ -58,11 +58,17 @@ extern const struct gen_constraint gen_grammar; /* rules: a struct grammar (gram
 
 /* ---- memory: probabilities that are mixed into the model's ---- */
 
+struct gen_context {
+    const int32_t *token; /* [n] prompt and answer */
+    int64_t n;
+    int64_t text_from; /* where the answer's text begins: behind the prompt or the reasoning */
+    bool reasoning;    /* the next token is part of the reasoning */
+    bool reasoned;     /* the answer has reasoning, and text_from is behind it */
+};
 struct gen_memory {
-    /* What comes after token[0 .. n): fills the tokens, probabilities and number of the mix (the arrays have room for
+    /* What comes next: fills the tokens, probabilities and number of the mix (the arrays have room for
      * SAMPLE_MIX_MAX), and *evidence, a number that only weight() understands. */
-    void (*look)(const void *m, const int32_t *token, int64_t n, bool reasoning, int32_t *next, float *q, int *n_next,
-                 uint32_t *evidence);
+    void (*look)(const void *m, const struct gen_context *at, int32_t *next, float *q, int *n_next, uint32_t *evidence);
     /* The weight of this look-up in the mixture, 0 .. 1, once the model's own row is known. p_max: its largest probability;
      * ends: the token with that probability ends a turn of a chat. */
     float (*weight)(const void *m, uint32_t evidence, float p_max, bool ends);
@@ -86,6 +92,7 @@ struct gen_order {
 struct gen_seen {
     int32_t token;
     bool reasoning;          /* the token is part of the reasoning */
+    bool closes;             /* ... and ends it */
     float p, p_max, entropy; /* of the model's own distribution; entropy in nats */
 };
 struct gen_governor {

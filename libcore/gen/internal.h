@@ -4,6 +4,7 @@
 #define GEN_INTERNAL_H
 #include "gen/gen.h"
 #include "run/run.h"
+#include "text/marks.h"
 #include "text/text.h"
 
 enum request_state {
@@ -34,9 +35,11 @@ struct request {
     int mark;       /* how many of q.marks are passed */
     struct sampler *sampler;
     struct text_stream *stream; /* of the part under way; NULL: no text */
-    bool in_reasoning;
-    int64_t n_text; /* tokens of the text, from its first visible one on */
-    void *place;    /* of the constraint */
+    struct text_place place_in_text;
+    int64_t text_from; /* tokens before the answer's text: the prompt, or all up to the end of the reasoning */
+    int64_t n_text;    /* tokens of the text, from its first visible one on */
+    int64_t n_held;    /* tokens that may still become the mark that opens the reasoning */
+    void *place;       /* of the constraint */
     void *governor;
     struct gen_order order;   /* the governor's last */
     struct request *probe_of; /* a probe: the request that asked; no events */
@@ -101,6 +104,7 @@ struct gen {
     size_t n_events, events_cap, told;
     char *text;
     size_t n_text, text_cap;
+    size_t n_told_text; /* bytes of it that belong to events; the others come with the next one */
     struct sample_top *top;
     size_t n_top, top_cap;
     float *hidden; /* [n_embd] a row */
@@ -134,6 +138,12 @@ MUST_CHECK enum err_code gen_force(struct gen *g, struct err *e);
 MUST_CHECK enum err_code gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick,
                                   struct err *e);
 MUST_CHECK enum err_code gen_begin_text(struct gen *g, struct request *q, struct err *e);
+/* What the marks of the reasoning are looked for in. */
+struct str gen_spelling(const struct gen *g, const struct request *q, int32_t token);
+static inline bool in_reasoning(const struct request *q)
+{
+    return q->place_in_text.part == TEXT_REASONING;
+}
 static inline void gen_end(struct request *q, enum gen_end by)
 {
     q->ended = true;
@@ -144,10 +154,11 @@ MUST_CHECK enum err_code gen_finish(struct gen *g, struct request *q, struct err
 
 /* events.c */
 struct event_what {
-    struct str text, more;          /* one after the other */
     const struct sample_pick *pick; /* NULL: none */
     int row;
 };
+/* Adds text to the next event. */
+MUST_CHECK enum err_code gen_tell_text(struct gen *g, struct str text, struct err *e);
 MUST_CHECK enum err_code gen_tell(struct gen *g, const struct gen_event *ev, const struct event_what *w, struct err *e);
 void gen_events_clear(struct gen *g);
 void gen_events_free(struct gen *g);

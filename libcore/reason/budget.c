@@ -3,59 +3,54 @@
 #include <stdlib.h>
 
 #include "reason/reason.h"
-#include "text/text.h"
+#include "text/marks.h"
 
 struct budget {
+    const struct text_marks *marks;
     int64_t left;
-    int32_t close_mark;
-    struct text_tokens close; /* what ends the reasoning: a new line, the mark, an empty line */
+    int n_saying; /* tokens of its own that it will see next */
 };
 
-static void end(void *g)
+static void end_budget(void *g)
 {
-    struct budget *b = g;
-
-    text_tokens_free(&b->close);
-    free(b);
+    free(g);
 }
 
-static enum err_code begin(void **g, const void *opts, bool reasoning, struct err *e)
+static enum err_code begin_budget(void **g, const void *opts, bool reasoning, struct err *e)
 {
     const struct reason_opts *o = opts;
-    const int32_t mark = text_info(o->text)->think_close;
     struct budget *b;
 
     (void)reasoning;
-    if (mark < 0)
+    if (o->marks == NULL)
         return err_set(e, ERR_UNSUPPORTED, "a reasoning budget: the model has no mark that ends reasoning");
-    b = calloc(1, sizeof *b);
+    b = malloc(sizeof *b);
     if (b == NULL)
         return err_nomem(e);
-    *b = (struct budget){ .left = o->budget_tokens, .close_mark = mark };
-    if (text_encode(o->text, STR("\n"), 0, &b->close, e) || text_tokens_push(&b->close, mark, e) ||
-        text_encode(o->text, STR("\n\n"), 0, &b->close, e)) {
-        end(b);
-        return e->code;
-    }
+    *b = (struct budget){ .marks = o->marks, .left = o->budget_tokens };
     *g = b;
     return ERR_OK;
 }
 
-static struct gen_order see(void *g, const struct gen_seen *s)
+static struct gen_order see_token(void *g, const struct gen_seen *s)
 {
+    const struct gen_order go_on = { .act = GEN_GO_ON };
     struct budget *b = g;
 
-    if (!s->reasoning || b->left < 0)
-        return (struct gen_order){ .act = GEN_GO_ON };
-    if (s->token == b->close_mark || --b->left != 0) {
-        b->left = s->token == b->close_mark ? -1 : b->left;
-        return (struct gen_order){ .act = GEN_GO_ON };
+    if (b->n_saying > 0) {
+        b->n_saying--;
+        return go_on;
     }
-    b->left = -1;
-    return (struct gen_order){ .act = GEN_SAY, .token = b->close.v, .n_token = (int)b->close.n };
+    if (!s->reasoning || s->closes || b->left < 0)
+        return go_on;
+    b->left -= b->left > 0; /* reasoning that begins again has nothing left */
+    if (b->left > 0)
+        return go_on;
+    b->n_saying = b->marks->n_over;
+    return (struct gen_order){ .act = GEN_SAY, .token = b->marks->over, .n_token = b->marks->n_over };
 }
 
-static struct gen_order probed(void *g, const struct gen_seen *s, int n)
+static struct gen_order go_on_after_probe(void *g, const struct gen_seen *s, int n)
 {
     (void)g;
     (void)s;
@@ -63,4 +58,4 @@ static struct gen_order probed(void *g, const struct gen_seen *s, int n)
     return (struct gen_order){ .act = GEN_GO_ON };
 }
 
-const struct gen_governor reason_governor = { begin, end, see, probed };
+const struct gen_governor reason_governor = { begin_budget, end_budget, see_token, go_on_after_probe };

@@ -8,12 +8,12 @@
 #define REASON_REASON_H
 #include "gen/hooks.h"
 
-struct text;
+struct text_marks;
 
 struct reason_opts {
-    const struct text *text; /* outlives the answers */
-    int64_t budget_tokens;   /* of reasoning, 1 or more: then it is closed; -1: any number */
+    const struct text_marks *marks; /* of the reasoning; outlives the answers; NULL: it has none */
+    int64_t budget_tokens;          /* of reasoning, 1 or more: then it is closed; -1: any number */
 };
-/* Options: struct reason_opts. ERR_UNSUPPORTED: the vocabulary has no mark that ends reasoning. */
+/* Options: struct reason_opts. ERR_UNSUPPORTED: no marks. */
 extern const struct gen_governor reason_governor;
 #endif

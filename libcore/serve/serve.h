@@ -71,9 +71,8 @@ struct serve_opts {
     const struct text *text;
     const struct chat *chat; /* NULL: the model has no chat template */
     const struct grammar_vocab *vocab;
-    const char *parser; /* for answers (chat/reader.h); NULL: chosen by the template */
-    const char *model;  /* the model's name in replies */
-    int64_t created_s;  /* of the model, for the list of models */
+    const char *model; /* the model's name in replies */
+    int64_t created_s; /* of the model, for the list of models */
     int64_t ctx_tokens;
     int32_t n_embd;
     bool embeddings;                   /* the run keeps the last hidden rows */

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "chat/tool_grammar.h"
 #include "serve/internal.h"
+#include "text/marks.h"
 
 /* What the engine, the template or a grammar says of a request becomes a fault at its place, or at `pointer` if it names none
  * in the body; memory and devices are errors. */
@@ -109,11 +110,6 @@ static int count_prompts(const json_t *v)
 
 /* ---- grammars ---- */
 
-static const char *parser_of(const struct serve *s)
-{
-    return s->o.parser != NULL ? s->o.parser : chat_reader_find(chat_template(s->o.chat));
-}
-
 /* A call must come. */
 static bool call_is_due(const struct wish *w)
 {
@@ -123,7 +119,7 @@ static bool call_is_due(const struct wish *w)
 /* Calls of tools, wherever the model begins one, or as tool_choice asks. */
 static enum err_code make_tool_grammar(struct serve *s, struct job *j, bool thinking, struct fault *f, struct err *e)
 {
-    const struct chat_tool_opts t = { .parser = parser_of(s),
+    const struct chat_tool_opts t = { .parser = chat_parser(s->o.chat),
                                       .vocab = s->o.vocab,
                                       .tools = j->w.tools,
                                       .choice = j->w.tool_choice,
@@ -144,7 +140,6 @@ static enum err_code make_grammar(struct serve *s, struct job *j, bool thinking,
 {
     struct err why = { 0 };
     struct grammar *g, *after;
-    const int32_t mark = text_info(s->o.text)->think_close;
 
     if (j->w.schema != NULL && call_is_due(&j->w)) {
         serve_fault(f, 400, "/tool_choice", "tool_choice asks for a call: no response_format with it");
@@ -159,9 +154,9 @@ static enum err_code make_grammar(struct serve *s, struct job *j, bool thinking,
         return blame(f, "/response_format", &why, e);
     }
     j->grammar = g;
-    if (!thinking || mark < 0)
+    if (!thinking)
         return ERR_OK;
-    if (grammar_open_tagged(&after, g, text_piece(s->o.text, mark), STR(""), &why))
+    if (grammar_open_tagged(&after, g, chat_marks(s->o.chat)->close[0], STR(""), &why))
         return blame(f, "/response_format", &why, e);
     grammar_close(g);
     j->grammar = after;
@@ -170,13 +165,19 @@ static enum err_code make_grammar(struct serve *s, struct job *j, bool thinking,
 
 /* ---- requests ---- */
 
+/* An answer that is held to a form is text, whatever it looks like. */
+static bool is_text_as_it_is(const struct job *j, bool thinking)
+{
+    return j->w.schema != NULL && !thinking;
+}
+
 static enum err_code open_reader(struct serve *s, struct job *j, struct choice *c, bool thinking, struct fault *f,
                                  struct err *e)
 {
-    const bool held = j->w.schema != NULL; /* the answer is text, whatever it looks like */
+    const bool held = j->w.schema != NULL;
     const bool tools = j->w.tools != NULL && strcmp(j->w.tool_choice, "none") != 0 && !held;
     const struct chat_reader_opts ro = {
-        .parser = held && !thinking ? "plain" : parser_of(s),
+        .parser = is_text_as_it_is(j, thinking) ? "plain" : chat_parser(s->o.chat),
         .tools = tools ? j->w.tools : NULL,
         .reasoning = thinking,
     };
@@ -317,15 +318,15 @@ static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bo
     q.sample.stream = (uint64_t)c->index;
     q.predict_max = q.predict_max < 0 ? s->o.predict_max : q.predict_max;
     if (j->method == SERVE_CHAT) {
-        j->mix.recital.n_prompt = c->prompt.n;
-        q.chat = q.spell = true;
+        q.chat = true;
+        q.reasoning_marks = is_text_as_it_is(j, thinking) ? NULL : chat_marks(s->o.chat);
         q.thinking = thinking;
         q.marks = border;
         q.n_marks = chat_borders(s->o.chat, c->prompt.v, c->prompt.n, border, (int)(sizeof border / sizeof border[0]));
         q.n_marks = thin_marks(border, q.n_marks);
         c->border = q.n_marks > 0 ? border[q.n_marks - 1] : 0;
-        j->reason = (struct reason_opts){ s->o.text, j->w.budget };
-        if (j->w.budget > 0 && thinking) {
+        j->reason = (struct reason_opts){ chat_marks(s->o.chat), j->w.budget };
+        if (j->w.budget > 0) {
             q.governor = &reason_governor;
             q.governor_opts = &j->reason;
         }
@@ -348,9 +349,10 @@ static enum err_code submit(struct serve *s, struct job *j, struct choice *c, bo
         s->o.keeper->before(s->o.keeper_of, &q);
     if (gen_submit(s->o.gen, &q, &c->id, &why))
         return blame(f,
-                     j->method == SERVE_CHAT         ? "/messages"
-                     : j->method == SERVE_COMPLETION ? "/prompt"
-                                                     : "/input",
+                     q.governor != NULL && j->reason.marks == NULL ? "/reasoning_budget"
+                     : j->method == SERVE_CHAT                     ? "/messages"
+                     : j->method == SERVE_COMPLETION               ? "/prompt"
+                                                                   : "/input",
                      &why, e);
     j->n_left++;
     return ERR_OK;

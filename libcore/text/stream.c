@@ -121,6 +121,11 @@ static bool add_piece(struct text_stream *s, struct str piece)
 
 enum err_code text_stream_push(struct text_stream *s, int32_t id, struct str *ready, bool *stopped, struct err *e)
 {
+    return text_stream_add(s, text_is_control(s->t, id) ? STR("") : text_piece(s->t, id), ready, stopped, e);
+}
+
+enum err_code text_stream_add(struct text_stream *s, struct str bytes, struct str *ready, bool *stopped, struct err *e)
+{
     struct str none = { "", 0 };
 
     if (s->given > 0) {
@@ -128,8 +133,8 @@ enum err_code text_stream_push(struct text_stream *s, int32_t id, struct str *re
         memmove(s->text.p, s->text.p + s->given, s->text.n);
         s->given = 0;
     }
-    if (!s->stopped && !text_is_control(s->t, id))
-        s->stopped = add_piece(s, text_piece(s->t, id));
+    if (!s->stopped)
+        s->stopped = add_piece(s, bytes);
     if (s->text.failed)
         return err_nomem(e);
     s->given = s->stopped ? s->text.n : s->text.n - held_back(s);

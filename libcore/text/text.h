@@ -37,9 +37,8 @@ MUST_CHECK enum err_code text_tokens_push(struct text_tokens *a, int32_t id, str
 struct text_info {
     int32_t n_tokens;
     int32_t bos, eos, pad;
-    bool add_bos, add_eos;           /* what TEXT_ADD does */
-    int32_t think_open, think_close; /* the tokens <think> and </think> */
-    struct str chat_template;        /* tokenizer.chat_template; n == 0 when absent */
+    bool add_bos, add_eos;    /* what TEXT_ADD does */
+    struct str chat_template; /* tokenizer.chat_template; n == 0 when absent */
 };
 const struct text_info *text_info(const struct text *t);
 
@@ -85,6 +84,9 @@ void text_stream_close(struct text_stream *s);
  * when a stop string is complete: text before it has been given out, nothing comes after. */
 MUST_CHECK enum err_code text_stream_push(struct text_stream *s, int32_t id, struct str *ready, bool *stopped,
                                           struct err *e);
+/* The same of bytes instead of a token. */
+MUST_CHECK enum err_code text_stream_add(struct text_stream *s, struct str bytes, struct str *ready, bool *stopped,
+                                         struct err *e);
 /* What was held back, at the end of generation. */
 struct str text_stream_flush(struct text_stream *s);
 /* For a text that comes in parts. follows: call it at the beginning of a stream, with the tokens before it. If they end

@@ -206,8 +206,6 @@ static enum err_code load(struct text *t, const struct gguf *g, struct err *e)
         rc = make_pieces(t, kv->size_bytes, e);
     if (rc != ERR_OK)
         return rc;
-    t->info.think_open = text_spell_find(t, str_of("<think>"));
-    t->info.think_close = text_spell_find(t, str_of("</think>"));
     gguf_str(g, "tokenizer.chat_template", &s);
     t->info.chat_template = (struct str){ arena_strdup(&t->mem, s), s.n };
     return t->info.chat_template.p != NULL ? ERR_OK : err_nomem(e);

@@ -67,6 +67,31 @@ documented()
     [ "$(chimere-run -p "$SUM" --reasoning-budget 0)" = "$(chimere-run -p "$SUM" --think off)" ]
 }
 
+@test "marks that are no tokens: a budget leaves an answer, a session that breaks off goes on" {
+    local turns="{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+"
+    printf '%s' "$turns[THINK]{{ '\\n' }}{% endif %}{# [/THINK] [TOOL_CALLS] #}" > mistral
+    try 0 chimere-run --template mistral -p 'What is 12+30?' -n 20 --reasoning-budget 5 --json
+    jq -e '.text != "" and .reasoning != "" and (.text + .reasoning | contains("THINK") | not) and
+           .finish_reason == "stop" and .usage.completion_tokens > .usage.reasoning_tokens' out
+    try 0 chimere-run --template mistral -p 'What is 12+30?' --ctx 30 --session s --json
+    jq -e '.text == "" and .finish_reason == "context"' out
+    try 0 chimere-run --template mistral -p 'And 1+1?' --session s -n 4 --json
+    try 0 chimere-run --template mistral --session s --show --json
+    jq -e '.messages | map(.role) == ["user", "assistant", "user", "assistant"] and
+           (.[1] | .content == "" and .reasoning_content != "") and .[2].content == "And 1+1?"' out
+    # A model that opens its reasoning itself keeps to the budget.
+    printf '%s' "$turns{% endif %}{# <think> </think> #}" > own
+    try 0 chimere-run --template own -p 'What is 12+30?' -n 60 --logit-bias 4090=15 --reasoning-budget 6 --json
+    jq -e '.text != "" and .usage.reasoning_tokens == 9' out # the mark, 6, a new line and the mark
+    # A syntax without reasoning has none to close.
+    printf '%s' "$turns{% endif %}" > plain
+    try 3 chimere-run --template plain -p 'What is 12+30?' --reasoning-budget 6
+    grep -q 'has no mark that ends reasoning' err
+}
+
 @test "lines of programs that write side by side stay whole" {
     for i in 1 2 3 4 5 6 7 8; do echo "$i"; done |
         xargs -P 4 -I{} chimere-run --think off -p 'What does the C function strtod do?' > all

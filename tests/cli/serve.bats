@@ -164,6 +164,15 @@ at_message() # POINTER MESSAGE
     ask "$(chat r '0,"reasoning_budget":0')" "$(chat p '0,"reasoning_budget":3')"
     jq -es '.[] | select(.id == "r") | .body.choices[0].message | has("reasoning_content") == false and (.content | length > 0)' out
     jq -es '.[] | select(.id == "p") | .body.choices[0].message.reasoning_content | length | . > 0 and . < 40' out
+    # A model that opens it itself, as chimere-run does it; a template without reasoning.
+    own='{% for m in messages %}<|im_start|>{{ m.role }}{{ "\n" + m.content }}<|im_end|>{{ "\n" }}{% endfor %}<|im_start|>assistant{{ "\n" }}'
+    printf '%s' "$own{# <think> </think> #}" > own
+    printf '%s' "$own" > plain
+    chat o '0,"reasoning_budget":6,"logit_bias":{"4090":15}' | chimere-serve-stdio --template own > out
+    chimere-run --template own -p 'What is 347 + 58?' --reasoning-budget 6 --logit-bias 4090=15 --json > want
+    jq -e --slurpfile w want '.body.choices[0].message.content == $w[0].text and
+        .body.usage.completion_tokens_details.reasoning_tokens == 9 and $w[0].usage.reasoning_tokens == 9' out
+    chat o '0,"reasoning_budget":6' | chimere-serve-stdio --template plain | jq -e '.status == 400 and .error.param == "/reasoning_budget"'
 }
 
 @test "cancel, and an id that is in use" {

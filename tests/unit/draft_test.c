@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "engram/engram.h"
 #include "model/drafter.h"
+#include "text/marks.h"
 #include "text/text.h"
 
 #define NANO "share/models/chimere-nano-q5_k_m.gguf"
@@ -423,9 +424,11 @@ static uint64_t chat_answers(struct desk *k, const struct engram_mix *mix, int64
 {
     uint64_t all = 0;
     struct err e = { 0 };
+    struct text_marks marks;
     struct gen *g;
 
     *kept = *reasons = 0;
+    must(chat_marks_of(&marks, "hermes", k->text, &e), &e);
     must(gen_open(&g,
                   &(struct gen_opts){
                       .run = k->r, .text = k->text, .drafter = k->d != NULL ? &draft_hook : NULL, .drafter_of = k->d },
@@ -443,6 +446,7 @@ static uint64_t chat_answers(struct desk *k, const struct engram_mix *mix, int64
         q.n_prompt = p.n;
         q.predict_max = 160;
         q.chat = q.thinking = true;
+        q.reasoning_marks = &marks;
         q.memory = mix != NULL ? &engram_memory : NULL;
         q.memory_of = mix;
         must(gen_submit(g, &q, &id, &e), &e);

@@ -570,6 +570,16 @@ static void test_spaces(void **state)
     engram_close(g);
 }
 
+/* An answer as gen sees it: token 2 ends the reasoning. */
+static struct gen_context context_of(const int32_t *token, int64_t n, int64_t n_prompt)
+{
+    int64_t from = n;
+
+    while (from > n_prompt && token[from - 1] != 2)
+        from--;
+    return (struct gen_context){ token, n, from, false, from > n_prompt };
+}
+
 /* Token 1 is a newline, 2 ends the reasoning, 3 the turn. The prompt is 9 9, the text 5 6 7 6 8. */
 static void test_recite(void **state)
 {
@@ -591,9 +601,11 @@ static void test_recite(void **state)
         { { 9, 9, 2, 4 }, 4, -1, 0 },   /* other words */
         { { 9, 9, 2, 4, 7 }, 5, 6, 1 }, /* and back */
         { { 9, 5 }, 2, 5, 0 },          /* what the prompt ends in does not count */
-        { { 9 }, 1, -1, 0 },
     };
-    struct engram_mix m = { .recital = { what, 5, 2, 3, 2, { 1, -1 }, 0.5F } };
+    struct engram_mix m = { .recital = { what, 5, 3, { 1, -1 }, 0.5F } };
+    const struct gen_context behind = context_of(rows[2].token, 5, 2), later = context_of(rows[3].token, 6, 2),
+                             whole = context_of(rows[7].token, 8, 2);
+    struct gen_context inside = later;
     struct engram_next next;
     int32_t token[SAMPLE_MIX_MAX];
     float q[SAMPLE_MIX_MAX];
@@ -602,24 +614,26 @@ static void test_recite(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const bool any = engram_recite(&m.recital, rows[i].token, rows[i].n, &next);
+        const struct gen_context at = context_of(rows[i].token, rows[i].n, 2);
+        const bool any = engram_recite(&m.recital, &at, &next);
 
         assert_int_equal(any, rows[i].next >= 0);
         assert_true(!any ||
                     (next.n == 1 && next.token[0] == rows[i].next && next.q[0] == 1 && next.order == rows[i].order));
         assert_true(!any || next.whole == (i == 2));
     }
-    engram_memory.look(&m, rows[3].token, 6, true, token, q, &n, &evidence);
+    inside.reasoning = true;
+    engram_memory.look(&m, &inside, token, q, &n, &evidence);
     assert_int_equal(n, 0); /* in the reasoning */
-    engram_memory.look(&m, rows[3].token, 6, false, token, q, &n, &evidence);
+    engram_memory.look(&m, &later, token, q, &n, &evidence);
     assert_true(n == 1 && token[0] == 5 && q[0] == 1 && engram_memory.weight(&m, evidence, 1, true) == 0.5F);
-    engram_memory.look(&m, rows[2].token, 5, false, token, q, &n, &evidence);
+    engram_memory.look(&m, &behind, token, q, &n, &evidence);
     assert_true(n == 1 && engram_memory.weight(&m, evidence, 0.5F, false) == 0.5F);
     assert_true(engram_memory.weight(&m, evidence, 0.99F, false) == 0);
     m.recital.end = -1;
-    assert_false(engram_recite(&m.recital, rows[7].token, 8, &next));
+    assert_false(engram_recite(&m.recital, &whole, &next));
     m.recital.n = 0;
-    engram_memory.look(&m, rows[3].token, 6, false, token, q, &n, &evidence);
+    engram_memory.look(&m, &later, token, q, &n, &evidence);
     assert_int_equal(n, 0); /* and there is no table */
 }
 

@@ -117,16 +117,15 @@ static const struct gen_constraint walk = {
 
 /* ---- a memory: what follows is the newest token plus a few ---- */
 
-static inline void next_look(const void *m, const int32_t *token, int64_t n, bool reasoning, int32_t *next, float *q,
-                             int *n_next, uint32_t *evidence)
+static inline void next_look(const void *m, const struct gen_context *at, int32_t *next, float *q, int *n_next,
+                             uint32_t *evidence)
 {
-    const int32_t n_vocab = *(const int32_t *)m;
+    const int32_t n_vocab = *(const int32_t *)m, newest = at->token[at->n - 1];
 
-    (void)reasoning;
-    *evidence = (uint32_t)token[n - 1];
-    *n_next = token[n - 1] % 3 == 0 ? 0 : 4; /* sometimes it knows nothing */
+    *evidence = (uint32_t)newest;
+    *n_next = newest % 3 == 0 ? 0 : 4; /* sometimes it knows nothing */
     for (int i = 0; i < *n_next; i++) {
-        next[i] = (token[n - 1] + 7 * i + 1) % n_vocab;
+        next[i] = (newest + 7 * i + 1) % n_vocab;
         q[i] = 0.4f / (float)(i + 1);
     }
 }
@@ -188,7 +187,8 @@ static inline void answer_alone(struct rig *rig, const struct ask_for *a, struct
             int n_next;
             uint32_t evidence = 0;
 
-            a->memory->look(a->memory_of, out->token, n, false, next, q, &n_next, &evidence);
+            a->memory->look(a->memory_of, &(struct gen_context){ out->token, n, a->n_prompt, false, false }, next, q,
+                            &n_next, &evidence);
             mix.n = n_next;
             mix.weight = a->memory->weight(a->memory_of, evidence,
                                            p_max_of(x, place != NULL ? mask : NULL, rig->n_vocab), false);

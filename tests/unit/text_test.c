@@ -592,8 +592,6 @@ static void test_tokens(void **state)
     assert_int_equal(info->bos, -1);
     assert_int_equal(info->eos, 486);
     assert_int_equal(info->pad, 484);
-    assert_int_equal(info->think_open, 508);
-    assert_int_equal(info->think_close, 509);
     assert_false(info->add_bos);
     assert_int_equal(info->chat_template.n, 0);
     assert_int_equal(text_find(t, "<|im_start|>"), 485);

@@ -1,0 +1,821 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* marks_test.c - the marks of reasoning: engine and reader see the same, for each syntax, wherever an answer is cut. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/io.h"
+#include "chat/chat.h"
+#include "chat/reader.h"
+#include "gen/gen.h"
+#include "gguf/gguf.h"
+#include "model/model.h"
+#include "reason/reason.h"
+#include "run/run.h"
+#include "text/marks.h"
+#include "text/text.h"
+
+#define MODEL "tests/golden/models/qwen35moe-a.gguf"
+enum {
+    EMPTY = 17 /* of forms */,
+    N_SYNTAXES = 27,
+    REASONING = 20,
+    ANSWER_BYTES = 512,
+    TOKENS_MAX = 320,
+    SPECULATED = 6
+};
+
+static void must(enum err_code code, const struct err *e)
+{
+    if (code != ERR_OK)
+        fail_msg("%s", e->msg);
+}
+
+static struct text *open_text(void)
+{
+    struct text *t;
+    struct gguf *g;
+    struct err e = { 0 };
+
+    must(gguf_open(&g, MODEL, &e), &e);
+    must(text_open(&t, g, &e), &e);
+    gguf_close(g);
+    return t;
+}
+
+/* ---- the automaton and the reader ---- */
+
+struct counts {
+    int n, reasoning; /* pieces, and how many of them are reasoning */
+};
+
+/* A piece is reasoning if it ends within it, or begins within it. */
+static void count_by_marks(struct counts *c, const struct text_marks *m, struct text_place *at, struct str s)
+{
+    const bool before = at->part == TEXT_REASONING;
+
+    for (size_t n; s.n > 0; s.p += n, s.n -= n)
+        n = text_marks_take(m, at, s);
+    c->reasoning += before || at->part == TEXT_REASONING;
+    c->n++;
+}
+
+static void count_by_reader(struct counts *c, struct chat_reader *r, struct str s)
+{
+    const bool before = chat_reader_where(r) == CHAT_REASONING;
+    const struct chat_piece *v;
+    struct err e = { 0 };
+    int n;
+
+    must(chat_read(r, s, false, &v, &n, &e), &e);
+    c->reasoning += before || chat_reader_where(r) == CHAT_REASONING;
+    c->n++;
+}
+
+struct answer {
+    const char *parser;
+    const json_t *tools;
+    bool inside; /* the prompt has opened the reasoning */
+    struct str text;
+};
+
+/* Pieces end at cut[0 .. n). Returns how many are reasoning. */
+static int same_count(const struct answer *a, const struct text_marks *m, const size_t *cut, size_t n)
+{
+    const struct chat_reader_opts o = { .parser = a->parser, .tools = a->tools, .reasoning = a->inside };
+    const struct text_marks *marks = m->open.n > 0 ? m : NULL;
+    struct text_place at = text_marks_begin(marks, a->inside);
+    struct counts engine = { 0 }, reader = { 0 };
+    struct chat_reader *r;
+    struct err e = { 0 };
+    size_t from = 0;
+
+    must(chat_reader_open(&r, &o, &e), &e);
+    for (size_t i = 0; i < n; i++) {
+        const struct str s = { a->text.p + from, cut[i] - from };
+
+        count_by_marks(&engine, marks, &at, s);
+        count_by_reader(&reader, r, s);
+        if (engine.reasoning != reader.reasoning)
+            fail_msg("%s: \"%.*s\": %d pieces of %d are reasoning, the reader says %d; cut at %zu", a->parser,
+                     STR_ARG(a->text), engine.reasoning, engine.n, reader.reasoning, cut[0]);
+        from = cut[i];
+    }
+    chat_reader_close(r);
+    return engine.reasoning;
+}
+
+/* Whole, a byte a piece, each cut in two, and pieces of each length. Returns how many bytes are reasoning. */
+static int same_at_every_cut(const struct answer *a, const struct text_marks *m)
+{
+    static size_t cut[1 << 16];
+    const size_t n = a->text.n;
+
+    assert_true(n < sizeof cut / sizeof *cut);
+    for (size_t i = 1; i < n; i++)
+        same_count(a, m, (size_t[]){ i, n }, 2);
+    for (size_t len = n; len > 0; len--) {
+        size_t k = 0;
+
+        for (size_t at = len; at < n; at += len)
+            cut[k++] = at;
+        cut[k++] = n;
+        if (len == 1)
+            return same_count(a, m, cut, k);
+        if (len < 64 || len == n)
+            same_count(a, m, cut, k);
+    }
+    return 0;
+}
+
+/* O is the opening mark, S what may stand before it, Z what closes it; o and z lack the last byte. */
+static const struct {
+    const char *form;
+    bool inside;
+    int n; /* bytes of reasoning without marks, where it begins once; -1: only compared */
+} forms[] = {
+    { "Oabc defZ\n\nxyz", false, 7 },
+    { " \n\tOabcZxyz", false, 3 },
+    { "SOabcZx", false, 3 },
+    { "abc defZ\n\nxyz", true, 7 },
+    { "abc defZ\n\nxyz", false, 0 },
+    { "OabcZdOefZg", false, 3 },
+    { "xOabcZd", false, 0 },
+    { "<OabcZd", false, 0 },
+    { "[OabcZd", false, 0 },
+    { "\xFFOabcZd", false, 0 },
+    { "oabcZd", false, 0 },
+    { "OazZb", false, -1 },
+    { "azZzb", true, -1 },
+    { "Oabc \xC3\xA4\xE2\x82\xACZd", false, 9 },
+    { "OOabcZd", false, -1 },
+    { "ZOabcZd", false, 0 },
+    { "Oabc", false, -1 },
+    { "OZ", false, 0 },
+    { "<think>abc</think>d", false, -1 },
+    { "abc</think>d", true, -1 },
+};
+
+static void add_str(char *to, size_t *n, struct str s)
+{
+    assert_true(*n + s.n < ANSWER_BYTES);
+    memcpy(to + *n, s.p, s.n);
+    *n += s.n;
+}
+
+static struct str answer_of(char *to, const char *form, const struct text_marks *m, struct str close)
+{
+    size_t n = 0;
+
+    for (; *form != '\0'; form++)
+        if (*form == 'O')
+            add_str(to, &n, m->open);
+        else if (*form == 'o')
+            add_str(to, &n, (struct str){ m->open.p, m->open.n - 1 });
+        else if (*form == 'S')
+            add_str(to, &n, m->skip[0]);
+        else if (*form == 'Z')
+            add_str(to, &n, close);
+        else if (*form == 'z')
+            add_str(to, &n, (struct str){ close.p, close.n - 1 });
+        else
+            add_str(to, &n, (struct str){ form, 1 });
+    return (struct str){ to, n };
+}
+
+static void check_syntax(const char *parser, const struct text *t, int *reasons)
+{
+    static json_t *tools;
+    struct text_marks m = { 0 }, forms_of;
+    struct err e = { 0 };
+
+    if (tools == NULL)
+        must(json_parse(&tools, STR("[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}]"),
+                        "tools", &e),
+             &e);
+    must(chat_marks_of(&m, parser, t, &e), &e);
+    *reasons += m.open.n > 0;
+    assert_int_equal(m.open.n > 0, m.close[0].n > 0);
+    assert_int_equal(m.open.n > 0, m.n_over > 0);
+    forms_of = m;
+    if (m.open.n == 0) {
+        forms_of.open = STR("<think>");
+        forms_of.close[0] = STR("</think>");
+    }
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        for (int k = 0; k < TEXT_MARK_CLOSERS && forms_of.close[k].n > 0; k++)
+            for (int with = 0; with < 2; with++) {
+                char text[ANSWER_BYTES];
+                const struct answer a = { parser, with ? tools : NULL, forms[i].inside && m.open.n > 0,
+                                          answer_of(text, forms[i].form, &forms_of, forms_of.close[k]) };
+                const int n = same_at_every_cut(&a, &m), opened = !a.inside;
+
+                if (m.open.n == 0)
+                    assert_int_equal(n, 0);
+                else if (forms[i].n >= 0 && !m.again) /* of the opening mark the last byte counts */
+                    assert_int_equal(n, forms[i].n + (forms[i].n > 0 || i == EMPTY ? opened + (int)m.close[k].n : 0));
+            }
+}
+
+/* The transcripts of other implementations. */
+static void same_for_transcripts(void **state)
+{
+    struct text *t = open_text();
+    struct err e = { 0 };
+    json_t *file, *one;
+    char *data;
+    size_t n, i;
+
+    (void)state;
+    must(io_read_all(&data, &n, "tests/golden/chat/answers.json", 1 << 24, NULL, &e), &e);
+    file = json_loadb(data, n, JSON_DECODE_INT_AS_REAL, NULL); /* some integers are large */
+    assert_non_null(file);
+    json_array_foreach (json_object_get(file, "cases"), i, one) {
+        const json_t *tools = json_object_get(one, "tools");
+        struct answer a = { json_string_value(json_object_get(one, "format")),
+                            json_is_string(tools) ? json_object_get(json_object_get(file, "tools"), "standard") : tools,
+                            false,
+                            { 0 } };
+        struct text_marks m;
+
+        must(chat_marks_of(&m, a.parser, t, &e), &e);
+        a.inside = json_is_true(json_object_get(one, "prompt_opens_reasoning")) && m.open.n > 0;
+        assert_true(json_get_str(one, "text", &a.text));
+        if (a.text.n > 0)
+            (void)same_at_every_cut(&a, &m);
+    }
+    assert_true(i > 100);
+    json_decref(file);
+    free(data);
+    text_close(t);
+}
+
+static void same_for_each_syntax(void **state)
+{
+    struct text *t = open_text();
+    int n = 0, reasons = 0;
+
+    (void)state;
+    for (; chat_reader_name(n) != NULL; n++)
+        check_syntax(chat_reader_name(n), t, &reasons);
+    assert_true(n >= N_SYNTAXES && reasons >= REASONING);
+    print_message("%d of %d syntaxes reason\n", reasons, n);
+    text_close(t);
+}
+/* ---- conversations ---- */
+
+static void add_text(const struct text *t, struct text_tokens *v, struct str s)
+{
+    struct err e = { 0 };
+
+    must(text_encode(t, s, TEXT_SPECIAL, v, &e), &e);
+}
+
+/* What breaks off within reasoning is closed, once; a mark in an earlier message does not count. */
+static void check_closing(const struct text *t, const char *parser)
+{
+    static const char form[] = "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>\n{% endfor %}"
+                               "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    json_t *messages = json_array();
+    struct text_tokens v = { 0 };
+    struct chat *c;
+    struct err e = { 0 };
+    bool inside;
+
+    must(chat_open(&c, t, str_of(form), &e), &e);
+    assert_null(chat_marks(c));
+    must(chat_set_parser(c, parser, &e), &e);
+    assert_string_equal(chat_parser(c), parser);
+    const struct text_marks *m = chat_marks(c);
+
+    json_array_append_new(messages,
+                          json_pack("{s:s, s:s}", "role", "user", "content", m != NULL ? m->open.p : "<think>"));
+    must(chat_render(c, &(struct chat_prompt){ .messages = messages, .generate = true }, &v, &inside, &e), &e);
+    assert_false(inside);
+    for (int step = 0; step < 4; step++) { /* nothing; reasoning; again; the answer */
+        const int64_t n = v.n;
+
+        must(chat_close_reasoning(c, &v, &e), &e);
+        if (step == 1 && m != NULL) {
+            assert_int_equal(v.n, n + m->n_over);
+            assert_memory_equal(v.v + n, m->over, (size_t)m->n_over * sizeof *v.v);
+        } else
+            assert_int_equal(v.n, n);
+        if (step == 0 && m != NULL)
+            add_text(t, &v, m->open);
+        add_text(t, &v, step == 0 ? STR("abc") : STR(""));
+        add_text(t, &v, step == 2 ? STR("def") : STR(""));
+    }
+    text_tokens_free(&v);
+    json_decref(messages);
+    chat_close(c);
+}
+
+/* A prompt that ends with the opening mark ends inside, unless somebody else than the template wrote it. */
+static void check_prompt(const struct text *t, const char *parser)
+{
+    char form[ANSWER_BYTES];
+    struct text_marks m;
+    struct err e = { 0 };
+
+    must(chat_marks_of(&m, parser, t, &e), &e);
+    for (int ours = 0; ours < 2; ours++) {
+        const char *mark = m.open.n > 0 ? m.open.p : "<think>";
+        json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", mark);
+        struct text_tokens v = { 0 };
+        struct chat *c;
+        bool inside;
+
+        (void)snprintf(form, sizeof form, "{{ messages[0].content }}%s\n", ours ? mark : "");
+        must(chat_open(&c, t, str_of(form), &e), &e);
+        must(chat_set_parser(c, parser, &e), &e);
+        must(chat_render(c, &(struct chat_prompt){ .messages = messages, .generate = true }, &v, &inside, &e), &e);
+        assert_int_equal(inside, ours && m.open.n > 0);
+        text_tokens_free(&v);
+        json_decref(messages);
+        chat_close(c);
+    }
+}
+
+static void conversations_are_closed(void **state)
+{
+    struct text *t = open_text();
+
+    (void)state;
+    for (int i = 0; chat_reader_name(i) != NULL; i++)
+        check_closing(t, chat_reader_name(i));
+    text_close(t);
+}
+
+static void prompts_end_inside(void **state)
+{
+    struct text *t = open_text();
+
+    (void)state;
+    for (int i = 0; chat_reader_name(i) != NULL; i++)
+        check_prompt(t, chat_reader_name(i));
+    text_close(t);
+}
+
+/* ---- the engine ---- */
+
+struct desk {
+    struct gguf *g;
+    struct text *text;
+    struct model *m;
+    struct run *r;
+};
+
+static void open_desk(struct desk *k)
+{
+    const struct model_opts mo = { .device = "cpu", .n_threads = 2 };
+    struct err e = { 0 };
+
+    must(gguf_open(&k->g, MODEL, &e), &e);
+    must(text_open(&k->text, k->g, &e), &e);
+    must(model_open(&k->m, k->g, &mo, &e), &e);
+    must(run_open(&k->r, k->m, &(struct run_opts){ .ctx_tokens = 512, .n_seq = 1, .draft_max = SPECULATED }, &e), &e);
+}
+
+static void close_desk(struct desk *k)
+{
+    run_close(k->r);
+    model_close(k->m);
+    text_close(k->text);
+    gguf_close(k->g);
+}
+
+/* What the model is made to write, as a memory that is always right; then tokens that depend on the place, or the end. */
+static struct {
+    int32_t token[TOKENS_MAX];
+    int64_t n, n_prompt;
+    int32_t end;
+    bool goes_on;
+    struct gen_context seen[TOKENS_MAX]; /* by tokens of the answer */
+} script;
+
+static void look_at_script(const void *of, const struct gen_context *at, int32_t *next, float *q, int *n_next,
+                           uint32_t *evidence)
+{
+    const int64_t i = at->n - script.n_prompt;
+
+    (void)of;
+    assert_true(i < TOKENS_MAX);
+    script.seen[i] = *at;
+    script.seen[i].token = NULL;
+    next[0] = i < script.n      ? script.token[i]
+              : !script.goes_on ? script.end
+              : i > script.n + 2 * SPECULATED
+                  ? script.end
+                  : 250 + (int32_t)((at->n - at->text_from) % 40) + 50 * at->reasoning + 100 * at->reasoned;
+    q[0] = 1;
+    *n_next = 1;
+    *evidence = 0;
+}
+
+static float weight_of_script(const void *of, uint32_t evidence, float p_max, bool ends)
+{
+    (void)of;
+    (void)evidence;
+    (void)p_max;
+    (void)ends;
+    return 0.9999F;
+}
+
+static const struct gen_memory scripted = { look_at_script, weight_of_script };
+
+struct outcome {
+    int32_t token[TOKENS_MAX];
+    bool reasoning[TOKENS_MAX], closes[TOKENS_MAX];
+    int n, n_reasoning, n_closes;
+    char text[4096];
+    size_t n_text;
+    enum gen_end end;
+    struct gen_stats stats;
+    struct gen_context seen[TOKENS_MAX];
+};
+
+static void take_event(struct outcome *out, const struct gen_event *ev)
+{
+    assert_true(out->n_text + ev->text.n < sizeof out->text);
+    memcpy(out->text + out->n_text, ev->text.p, ev->text.n);
+    out->n_text += ev->text.n;
+    if (ev->kind == GEN_TOKEN) {
+        out->token[out->n] = ev->pick.token;
+        out->reasoning[out->n] = ev->reasoning;
+        out->n_reasoning += ev->reasoning;
+        out->n_closes += out->closes[out->n] = ev->closes;
+        out->n++;
+    }
+    if (ev->kind == GEN_END) {
+        out->end = ev->end;
+        out->stats = ev->stats;
+    }
+}
+
+/* The answer that the script makes of a request; guess: its drafter. */
+static struct outcome *answer(struct desk *k, struct gen_request q, const struct gen_drafter *guess, void *guess_of)
+{
+    struct outcome *out = calloc(1, sizeof *out);
+    const struct gen_opts o = { .run = k->r, .text = k->text, .drafter = guess, .drafter_of = guess_of };
+    struct text_tokens prompt = { 0 };
+    struct err e = { 0 };
+    struct gen_event ev;
+    struct gen *g;
+    int64_t id;
+
+    assert_non_null(out);
+    must(text_encode(k->text, STR("The prompt is"), 0, &prompt, &e), &e);
+    script.n_prompt = prompt.n;
+    script.end = text_info(k->text)->eos;
+    memset(script.seen, 0, sizeof script.seen);
+    q.prompt = prompt.v;
+    q.n_prompt = prompt.n;
+    q.chat = true;
+    q.memory = &scripted;
+    q.memory_of = &script;
+    must(gen_open(&g, &o, &e), &e);
+    must(gen_submit(g, &q, &id, &e), &e);
+    while (gen_busy(g)) {
+        must(gen_step(g, &e), &e);
+        while (gen_next(g, &ev))
+            take_event(out, &ev);
+    }
+    gen_close(g);
+    run_clear(k->r, 0);
+    text_tokens_free(&prompt);
+    assert_int_equal(out->stats.reasoning_tokens, out->n_reasoning);
+    memcpy(out->seen, script.seen, sizeof out->seen);
+    return out;
+}
+
+/* As our encoder cuts a text, a byte a token, or the longest tokens, which reach across the ends of marks. */
+enum cut { CUT_ENCODER, CUT_BYTES, CUT_LONGEST, CUTS };
+
+static int32_t longest_token(const struct text *t, struct str s, size_t most)
+{
+    int32_t best = -1;
+    size_t n = 0;
+
+    for (int32_t i = 0; i < text_info(t)->n_tokens; i++) {
+        const struct str p = text_piece(t, i);
+
+        if (p.n > n && p.n <= most && p.n <= s.n && memcmp(p.p, s.p, p.n) == 0 && !text_is_control(t, i)) {
+            best = i;
+            n = p.n;
+        }
+    }
+    assert_true(best >= 0);
+    return best;
+}
+
+static void write_script(const struct text *t, struct str s, enum cut cut)
+{
+    struct text_tokens v = { 0 };
+    struct err e = { 0 };
+
+    if (cut == CUT_ENCODER)
+        must(text_encode(t, s, TEXT_SPECIAL, &v, &e), &e);
+    while (cut != CUT_ENCODER && s.n > 0) {
+        const int32_t id = longest_token(t, s, cut == CUT_BYTES ? 1 : s.n);
+
+        must(text_tokens_push(&v, id, &e), &e);
+        s.p += text_piece(t, id).n;
+        s.n -= text_piece(t, id).n;
+    }
+    assert_true(v.n <= TOKENS_MAX);
+    memcpy(script.token, v.v, (size_t)v.n * sizeof *v.v);
+    script.n = v.n;
+    script.goes_on = false;
+    text_tokens_free(&v);
+}
+
+/* What a reader makes of it: an object; pieces: how many of the tokens are reasoning. */
+static json_t *read_outcome(const struct desk *k, const char *parser, bool inside, const struct outcome *out,
+                            int *pieces)
+{
+    const struct chat_reader_opts o = { .parser = parser, .reasoning = inside };
+    const struct chat_piece *v;
+    struct counts c = { 0 };
+    struct chat_reader *r;
+    struct err e = { 0 };
+    json_t *result;
+    int n;
+
+    must(chat_reader_open(&r, &o, &e), &e);
+    for (int i = 0; i < out->n; i++)
+        count_by_reader(&c, r, text_piece(k->text, out->token[i]));
+    chat_reader_close(r);
+    *pieces = c.reasoning;
+    must(chat_reader_open(&r, &o, &e), &e);
+    must(chat_read(r, (struct str){ out->text, out->n_text }, true, &v, &n, &e), &e);
+    must(chat_reader_result(&result, r, &e), &e);
+    chat_reader_close(r);
+    return result;
+}
+
+static void check_part(const json_t *result, const char *part, const char *want, const char *parser)
+{
+    const char *got = json_string_value(json_object_get(result, part));
+
+    if (strcmp(got, want) != 0)
+        fail_msg("%s: %s is \"%s\", not \"%s\"", parser, part, got, want);
+}
+
+typedef void check_fn(struct desk *k, const char *parser, const struct text_marks *m, enum cut cut);
+
+static void for_each_reasoning(check_fn *check)
+{
+    struct desk k;
+    struct err e = { 0 };
+
+    open_desk(&k);
+    for (int i = 0; chat_reader_name(i) != NULL; i++) {
+        struct text_marks m;
+
+        must(chat_marks_of(&m, chat_reader_name(i), k.text, &e), &e);
+        for (int cut = 0; cut < CUTS && m.open.n > 0; cut++)
+            check(&k, chat_reader_name(i), &m, (enum cut)cut);
+    }
+    close_desk(&k);
+}
+
+/* A mark that is a token but is spelled with others is text up to its end. */
+static bool is_taken_for_text(const struct text_marks *m, enum cut cut)
+{
+    return m->one_token && cut == CUT_BYTES;
+}
+
+static int n_across; /* tokens that reach across the end of a mark */
+
+/* The engine's counts, its text and stop strings, which are looked for in the text only. */
+static void check_answer(struct desk *k, const char *parser, const struct text_marks *m, enum cut cut)
+{
+    char text[ANSWER_BYTES];
+    const struct str open = { m->open.p, 2 }, stops[] = { open, STR("halt") };
+
+    for (int inside = 0; inside < 2; inside++) {
+        const char *form = inside ? "a halt bZ\n\nc d halt e" : " \nOa halt bZ(c d halt e";
+        struct gen_request q = gen_defaults();
+        struct outcome *out;
+        json_t *result;
+        int pieces;
+
+        q.thinking = inside;
+        q.reasoning_marks = m;
+        q.stops = is_taken_for_text(m, cut) ? stops + 1 : stops;
+        q.n_stops = is_taken_for_text(m, cut) ? 1 : 2;
+        write_script(k->text, answer_of(text, form, m, m->close[0]), cut);
+        out = answer(k, q, NULL, NULL);
+        result = read_outcome(k, parser, inside, out, &pieces);
+        check_part(result, "reasoning", "a halt b", parser);
+        check_part(result, "content", inside ? "c d " : "(c d ", parser);
+        assert_int_equal(out->end, GEN_STOP_STRING);
+        assert_int_equal(out->n_reasoning, pieces);
+        assert_int_equal(out->n_closes, 1);
+        for (int i = 0; i < out->n; i++)
+            if (out->closes[i]) {
+                const struct str last = text_piece(k->text, out->token[i]);
+
+                n_across += last.p[last.n - 1] != m->close[0].p[m->close[0].n - 1];
+                assert_true(i + 1 == out->n || out->seen[i + 1].text_from == script.n_prompt + i + 1);
+            }
+        json_decref(result);
+        free(out);
+    }
+}
+
+static void engine_and_reader_agree(void **state)
+{
+    (void)state;
+    n_across = 0;
+    for_each_reasoning(check_answer);
+    assert_true(n_across > 0);
+}
+
+/* Of the answer's text, without the newlines before it. */
+static void check_length(struct desk *k, const char *parser, const struct text_marks *m, enum cut cut)
+{
+    char text[ANSWER_BYTES];
+    struct gen_request q = gen_defaults();
+    struct outcome *out;
+    int n = 0;
+
+    if (is_taken_for_text(m, cut))
+        return;
+    q.reasoning_marks = m;
+    q.text_max = 3;
+    write_script(k->text, answer_of(text, "OabZ\n\nc d e f g h", m, m->close[0]), cut);
+    out = answer(k, q, NULL, NULL);
+    assert_int_equal(out->end, GEN_LENGTH);
+    if (out->n_closes != 1 || out->n_reasoning < 3)
+        fail_msg("%s: %d closing tokens, %d of %d reasoning: %.*s", parser, out->n_closes, out->n_reasoning, out->n,
+                 (int)out->n_text, out->text);
+    for (int i = 0, behind = 0; i < out->n; i++) {
+        const struct str s = text_piece(k->text, out->token[i]);
+
+        n += behind && s.p[s.n - 1] != '\n';
+        behind |= out->closes[i];
+    }
+    if (n != 3)
+        fail_msg("%s: %d tokens of text", parser, n);
+    free(out);
+}
+
+static void length_counts_from_the_text(void **state)
+{
+    (void)state;
+    for_each_reasoning(check_length);
+}
+
+/* ---- a budget ---- */
+
+static int tokens_to_close(const struct desk *k, const struct text_marks *m)
+{
+    struct text_place at = text_marks_begin(m, true);
+
+    for (int i = 0; i < m->n_over; i++)
+        if (text_marks_take(m, &at, text_piece(k->text, m->over[i])) > 0 && at.part != TEXT_REASONING)
+            return i + 1;
+    fail_msg("what ends the reasoning does not");
+    return 0;
+}
+
+static void check_budget(struct desk *k, const char *parser, const struct text_marks *m, enum cut cut)
+{
+    char text[ANSWER_BYTES];
+    struct reason_opts budget = { m, 5 };
+
+    for (int inside = 0; inside < 2; inside++) {
+        struct gen_request q = gen_defaults();
+        struct outcome *out;
+        json_t *result;
+        int pieces;
+
+        q.thinking = inside;
+        q.reasoning_marks = m;
+        q.governor = &reason_governor;
+        q.governor_opts = &budget;
+        write_script(k->text,
+                     answer_of(text,
+                               inside ? "1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9"
+                                        "1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9"
+                                      : "O1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9"
+                                        "1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9",
+                               m, m->close[0]),
+                     cut);
+        out = answer(k, q, NULL, NULL);
+        result = read_outcome(k, parser, inside, out, &pieces);
+        if (json_string_length(json_object_get(result, "content")) == 0 ||
+            json_string_length(json_object_get(result, "reasoning")) == 0 || json_object_get(result, "cut_off") != NULL)
+            fail_msg("%s: the budget leaves no answer: %.*s", parser, (int)out->n_text, out->text);
+        assert_int_equal(out->stats.forced, m->n_over);
+        assert_int_equal(out->n_reasoning, pieces);
+        assert_int_equal(out->n_reasoning, !inside + 5 + tokens_to_close(k, m));
+        json_decref(result);
+        free(out);
+    }
+}
+
+static void budget_leaves_an_answer(void **state)
+{
+    (void)state;
+    for_each_reasoning(check_budget);
+}
+
+/* Reasoning that begins again has nothing left of the budget; without marks there is none. */
+static void budget_counts_all(void **state)
+{
+    char text[ANSWER_BYTES];
+    struct reason_opts budget = { .budget_tokens = 5 };
+    struct gen_request q = gen_defaults();
+    struct text_marks m;
+    struct err e = { 0 };
+    struct outcome *out;
+    struct desk k;
+    void *governor;
+
+    (void)state;
+    assert_int_equal(reason_governor.begin(&governor, &budget, true, &e), ERR_UNSUPPORTED);
+    open_desk(&k);
+    must(chat_marks_of(&m, "harmony", k.text, &e), &e);
+    budget.marks = q.reasoning_marks = &m;
+    q.governor = &reason_governor;
+    q.governor_opts = &budget;
+    write_script(k.text, answer_of(text, "OabZOcdeZfOghijklmnop", &m, m.close[0]), CUT_BYTES);
+    out = answer(&k, q, NULL, NULL);
+    assert_int_equal(out->stats.forced, 2 * m.n_over);
+    assert_int_equal(out->n_closes, 2);
+    free(out);
+    close_desk(&k);
+}
+
+/* ---- guesses ---- */
+
+static const struct outcome *known; /* the answer that a drafter guesses, now and then wrong */
+
+static enum err_code guess_known(void *d, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e)
+{
+    (void)d;
+    (void)cost;
+    (void)e;
+    for (int i = 0; i < n; i++) {
+        const int64_t from = g[i].n_token - script.n_prompt;
+
+        for (g[i].n = 0; g[i].n < g[i].n_max && g[i].n < SPECULATED && from + g[i].n < known->n; g[i].n++)
+            g[i].guess[g[i].n] = known->token[from + g[i].n] + ((from + g[i].n) % 11 == 10);
+    }
+    return ERR_OK;
+}
+
+static const struct gen_drafter knowing = { .guess = guess_known };
+
+static void check_guesses(struct desk *k, const char *parser, const struct text_marks *m, enum cut cut)
+{
+    char text[ANSWER_BYTES];
+    struct gen_request q = gen_defaults();
+    struct outcome *plain, *guessed;
+
+    q.reasoning_marks = m;
+    write_script(k->text, answer_of(text, "Oa b cZ\n\nd eOfZg", m, m->close[0]), cut);
+    script.goes_on = true;
+    q.draft_max = 0;
+    plain = answer(k, q, NULL, NULL);
+    known = plain;
+    q.draft_max = -1;
+    guessed = answer(k, q, &knowing, NULL);
+    assert_true(guessed->stats.kept > 0 && guessed->stats.kept < guessed->stats.drafted);
+    assert_int_equal(plain->n, guessed->n);
+    assert_memory_equal(plain->token, guessed->token, (size_t)plain->n * sizeof *plain->token);
+    assert_memory_equal(plain->reasoning, guessed->reasoning, (size_t)plain->n * sizeof *plain->reasoning);
+    assert_memory_equal(plain->closes, guessed->closes, (size_t)plain->n * sizeof *plain->closes);
+    assert_int_equal(plain->n_text, guessed->n_text);
+    assert_memory_equal(plain->text, guessed->text, plain->n_text);
+    if (plain->n_closes != (m->again ? 2 : 1))
+        fail_msg("%s: %d marks close", parser, plain->n_closes);
+    free(plain);
+    free(guessed);
+}
+
+static void guesses_change_nothing(void **state)
+{
+    (void)state;
+    for_each_reasoning(check_guesses);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_for_each_syntax),     cmocka_unit_test(same_for_transcripts),
+        cmocka_unit_test(conversations_are_closed), cmocka_unit_test(prompts_end_inside),
+        cmocka_unit_test(engine_and_reader_agree),  cmocka_unit_test(length_counts_from_the_text),
+        cmocka_unit_test(budget_leaves_an_answer),  cmocka_unit_test(budget_counts_all),
+        cmocka_unit_test(guesses_change_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
