@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* self_written.c - what a model rehearses while it learns, written by itself: texts from nothing, and answers to questions.
- * room: cmd
- *
- * Three in four questions are those that it is going to learn, about something else: words that few of them share are replaced by
- * words of its own texts, numbers by others. What is most in danger of being forgotten is what is asked in the same way. The
- * others are made in the same way from the task sets, so that each of them is another one than what is tested. */
+/* self_written.c - what a model rehearses while it learns, written by itself: texts, and answers to questions. */
+#include "tune/self_written.h"
+
 #include <ctype.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "adapt/adapt.h"
 #include "base/io.h"
 #include "base/rng.h"
-#include "draft-train/lora.h"
+#include "chat/chat.h"
 #include "train/writer.h"
 
 enum {
@@ -36,11 +34,11 @@ struct source {
 };
 
 struct own {
-    const struct train_options *o;
-    const struct train_own *to;
-    const struct text *text;
-    struct cli_opened x;
+    struct tune_job *j;
     struct run *run;
+    const struct run_adapter *adapters; /* [n_adapters] of the run, with which it writes */
+    int n_adapters;
+    double time_s; /* for texts, and again for answers */
     struct train_writer *writer;
     struct train_texts texts;
     char *all; /* the texts as bytes, where the words lie */
@@ -54,13 +52,19 @@ struct own {
     int64_t asked;
     int64_t most; /* texts that are being written */
     double stop_ms;
+    bool stopped;   /* by the program */
     struct err err; /* of a question */
 };
+
+static int64_t n_texts(const struct own *w)
+{
+    return (w->j->o->rehearse + 7) / 8;
+}
 
 /* A number from [0, 1) for the question that is asked now. */
 static double draw(const struct own *w, uint64_t what)
 {
-    return rng_unit((uint64_t)w->o->seed, 0x6f776e0000u + what, (uint64_t)w->asked);
+    return rng_unit((uint64_t)w->j->o->seed, 0x6f776e0000u + what, (uint64_t)w->asked);
 }
 
 /* ---- words ---- */
@@ -97,7 +101,7 @@ static enum err_code collect_words(struct own *w, struct err *e)
     struct str all = { 0 }, word;
     size_t n = 0;
 
-    if (text_decode(w->text, w->texts.token, w->texts.at, 0, &w->all, &all.n, e))
+    if (text_decode(w->j->text, w->texts.token, w->texts.at, 0, &w->all, &all.n, e))
         return e->code;
     all.p = w->all;
     for (size_t at = 0; next_word(all, &at, &word);)
@@ -189,13 +193,13 @@ static enum err_code open_sources(struct own *w, struct err *e)
     json_t *set;
     size_t i;
 
-    w->source = calloc(json_array_size(w->to->sets) + 1, sizeof *w->source);
+    w->source = calloc(json_array_size(w->j->data.sets) + 1, sizeof *w->source);
     if (w->source == NULL)
         return err_nomem(e);
-    if (add_source(w, w->to->learn->chats, e))
+    if (add_source(w, w->j->data.learn.chats, e))
         return e->code;
     w->n_learn = w->n_source;
-    json_array_foreach (w->to->sets, i, set)
+    json_array_foreach (w->j->data.sets, i, set)
         if (add_source(w, set, e))
             return e->code;
     return ERR_OK;
@@ -209,7 +213,7 @@ static void close_sources(struct own *w)
 }
 
 /* How often a word is in the questions of the same kind. */
-static size_t times(const struct own *w, struct str word)
+static size_t times_seen(const struct own *w, struct str word)
 {
     const uint64_t h = io_hash(0, word.p, word.n);
     const struct source *s = w->from;
@@ -225,11 +229,11 @@ static size_t times(const struct own *w, struct str word)
     return n;
 }
 
-static bool rare(const struct own *w, struct str word)
+static bool is_rare(const struct own *w, struct str word)
 {
     const size_t share = json_array_size(w->from->chats) / FEW;
 
-    return times(w, word) <= (share > FEW_LEAST ? share : FEW_LEAST);
+    return times_seen(w, word) <= (share > FEW_LEAST ? share : FEW_LEAST);
 }
 
 /* The share of words that few questions have. */
@@ -239,7 +243,7 @@ static double rare_share(const struct own *w, struct str content)
     struct str word;
 
     for (size_t at = 0; next_word(content, &at, &word); all++)
-        n += rare(w, word);
+        n += is_rare(w, word);
     return all > 0 ? (double)n / (double)all : 0;
 }
 
@@ -252,15 +256,16 @@ static bool is_number(struct str word)
 }
 
 /* Another number with as many digits; the same one each time in a question. */
-static void put_number(const struct own *w, FILE *f, struct str word)
+static void write_other_number(const struct own *w, FILE *f, struct str word)
 {
     const uint64_t h = io_hash(0, word.p, word.n);
 
     for (size_t i = 0; i < word.n; i++) {
         const int first = i == 0, n = 10 - first, was = word.p[i] - '0' - first;
-        const int more = first + (int)(rng_unit((uint64_t)w->o->seed + h, i, (uint64_t)w->asked) * (n - first));
+        const int more = first + (int)(rng_unit((uint64_t)w->j->o->seed + h, i, (uint64_t)w->asked) * (n - first));
+        const char digit = (char)('0' + first + (was < 0 ? more - 1 : (was + more) % n));
 
-        fputc('0' + first + (was < 0 ? more - 1 : (was + more) % n), f);
+        fwrite(&digit, 1, 1, f);
     }
 }
 
@@ -278,13 +283,13 @@ static enum err_code replace_words(struct own *w, json_t *message, struct str co
     if (f == NULL)
         return err_nomem(e);
     for (size_t at = 0; next_word(content, &at, &word); place += 2) {
-        if (!rare(w, word) || draw(w, place + 1) >= chance)
+        if (!is_rare(w, word) || draw(w, place + 1) >= chance)
             continue;
         const struct str other = w->words.v[(size_t)(draw(w, place) * (double)w->words.n)];
 
         fwrite(content.p + from, 1, (size_t)(word.p - content.p) - from, f);
         if (is_number(word))
-            put_number(w, f, word);
+            write_other_number(w, f, word);
         else
             fwrite(other.p, 1, other.n, f);
         from = at;
@@ -296,27 +301,38 @@ static enum err_code replace_words(struct own *w, json_t *message, struct str co
     return ok ? ERR_OK : err_nomem(e);
 }
 
+/* w->prompt becomes this question, as the model is asked it. */
+static enum err_code render_question(struct own *w, const json_t *chat, struct err *e)
+{
+    json_t *extra = json_pack("{s:b}", "enable_thinking", draw(w, 0) < THINKING);
+    bool thinking;
+    const enum err_code code = extra == NULL
+                                   ? err_nomem(e)
+                                   : chat_render(w->format,
+                                                 &(struct chat_prompt){ .messages = json_object_get(chat, "messages"),
+                                                                        .tools = json_object_get(chat, "tools"),
+                                                                        .extra = extra,
+                                                                        .generate = true,
+                                                                        .now_s = w->j->o->now_s },
+                                                 &w->prompt, &thinking, e);
+
+    json_decref(extra);
+    return code;
+}
+
 /* w->prompt becomes one of the questions, if asked for with other words. */
 static enum err_code make_question(struct own *w, const json_t *chat, bool change, struct err *e)
 {
-    json_t *mine = json_deep_copy(chat), *extra = json_pack("{s:b}", "enable_thinking", draw(w, 0) < THINKING);
-    bool thinking;
-    enum err_code code = mine == NULL || extra == NULL ? err_nomem(e) : ERR_OK;
+    json_t *mine = json_deep_copy(chat);
+    enum err_code code = mine == NULL ? err_nomem(e) : ERR_OK;
 
     w->prompt.n = 0;
     w->changed = false;
     if (code == ERR_OK && change)
         code = each_content(w, mine, replace_words, e);
     if (code == ERR_OK)
-        code = chat_render(w->format,
-                           &(struct chat_prompt){ .messages = json_object_get(mine, "messages"),
-                                                  .tools = json_object_get(mine, "tools"),
-                                                  .extra = extra,
-                                                  .generate = true,
-                                                  .now_s = cli_local_s() },
-                           &w->prompt, &thinking, e);
+        code = render_question(w, mine, e);
     json_decref(mine);
-    json_decref(extra);
     return code;
 }
 
@@ -326,24 +342,26 @@ static enum err_code make_question(struct own *w, const json_t *chat, bool chang
 static bool next_text(void *ctx, struct train_ask *ask)
 {
     struct own *w = ctx;
-    const struct text_info *t = text_info(w->text);
-    int32_t first = t->bos >= 0 ? t->bos : text_find(w->text, "<|endoftext|>");
+    const struct text_info *t = text_info(w->j->text);
+    int32_t first = t->bos >= 0 ? t->bos : text_find(w->j->text, "<|endoftext|>");
 
     first = first >= 0 ? first : t->eos;
-    if (w->asked == w->to->n_texts || first < 0)
+    if (w->asked == n_texts(w) || first < 0)
         return false;
     w->prompt.n = 0;
     if (text_tokens_push(&w->prompt, first, &w->err))
         return false;
-    *ask = (struct train_ask){
-        .prompt = w->prompt.v, .n_prompt = 1, .temp = 1.0f, .seed = (uint64_t)w->o->seed, .stream = (uint64_t)w->asked
-    };
+    *ask = (struct train_ask){ .prompt = w->prompt.v,
+                               .n_prompt = 1,
+                               .temp = 1.0f,
+                               .seed = (uint64_t)w->j->o->seed,
+                               .stream = (uint64_t)w->asked };
     w->asked++;
     return true;
 }
 
 /* One of the questions that are to be asked with other words. */
-static const json_t *choose(struct own *w)
+static const json_t *choose_question(struct own *w)
 {
     const int n_sets = w->n_source - w->n_learn;
     const bool learn = n_sets == 0 || (w->n_learn > 0 && draw(w, SOURCE) < LIKE_LEARNT);
@@ -357,17 +375,17 @@ static const json_t *choose(struct own *w)
 static bool next_question(void *ctx, struct train_ask *ask)
 {
     struct own *w = ctx;
-    const int64_t given = (int64_t)json_array_size(w->to->known);
+    const int64_t given = (int64_t)json_array_size(w->j->data.keep.open);
 
-    while (w->asked < given + (w->n_source > 0 && w->words.n > 0 ? w->to->n_answers : 0)) {
+    while (w->asked < given + (w->n_source > 0 && w->words.n > 0 ? w->j->o->rehearse : 0)) {
         const bool change = w->asked >= given;
-        const json_t *chat = change ? choose(w) : json_array_get(w->to->known, (size_t)w->asked);
+        const json_t *chat = change ? choose_question(w) : json_array_get(w->j->data.keep.open, (size_t)w->asked);
         const enum err_code code = make_question(w, chat, change, &w->err);
 
         w->asked++;
         if (code != ERR_OK)
             return false;
-        if (w->prompt.n + TRAIN_OWN_ANSWER > w->to->tokens_max || w->changed != change)
+        if (w->prompt.n + TUNE_OWN_ANSWER > w->j->own_tokens || w->changed != change)
             continue;
         *ask = (struct train_ask){ .prompt = w->prompt.v,
                                    .n_prompt = w->prompt.n,
@@ -377,13 +395,13 @@ static bool next_question(void *ctx, struct train_ask *ask)
     return false;
 }
 
-static bool go_on(void *ctx)
+static bool writing_goes_on(void *ctx)
 {
-    const struct own *w = ctx;
+    struct own *w = ctx;
+    const struct tune_tick t = { TUNE_WRITING, w->texts.n, w->most, (w->stop_ms - tune_now_ms(w->j)) / 1e3 };
 
-    cli_progress("the model writes what it knows: %" PRId64 " of at most %" PRId64 " texts, %.0f s at most", w->texts.n,
-                 w->most, (w->stop_ms - cli_now_ms()) / 1e3);
-    return !cli_interrupted() && w->err.code == ERR_OK && cli_now_ms() < w->stop_ms;
+    w->stopped = !w->j->calls->tick(w->j->calls->ctx, &t);
+    return !w->stopped && w->err.code == ERR_OK && tune_now_ms(w->j) < w->stop_ms;
 }
 
 /* At most n texts, as long as there is time. */
@@ -391,22 +409,22 @@ static enum err_code write_all(struct own *w, train_next *next, int64_t n, int64
 {
     w->asked = 0;
     w->most = n;
-    w->stop_ms = cli_now_ms() + w->to->time_s * 1e3;
+    w->stop_ms = tune_now_ms(w->j) + w->time_s * 1e3;
     train_writer_close(w->writer);
     w->writer = NULL;
     train_texts_close(&w->texts);
-    if (train_texts_open(&w->texts, NULL, n * w->to->tokens_max + 1, 0, e) ||
-        train_writer_open(&w->writer, w->run, w->text, w->x.adapters.list, w->x.adapters.n, 0, n_predict, e) ||
-        train_writer_run(w->writer, &w->texts, next, go_on, w, e))
+    if (train_texts_open(&w->texts, NULL, n * w->j->own_tokens + 1, 0, e) ||
+        train_writer_open(&w->writer, w->run, w->j->text, w->adapters, w->n_adapters, 0, n_predict, e) ||
+        train_writer_run(w->writer, &w->texts, next, writing_goes_on, w, e))
         return e->code;
-    if (cli_interrupted())
+    if (w->stopped)
         return err_set(e, ERR_CANCEL, "interrupted");
     if (w->err.code)
         *e = w->err;
     return w->err.code;
 }
 
-static enum err_code take(const struct own *w, struct err *e)
+static enum err_code take_texts(const struct own *w, struct err *e)
 {
     for (int64_t i = 0; i < w->texts.n; i++) {
         const struct train_text_entry *t = &w->texts.v[i];
@@ -417,10 +435,10 @@ static enum err_code take(const struct own *w, struct err *e)
                 text_tokens_free(&copy);
                 return e->code;
             }
-        struct train_items *to = t->of == KNOWN ? w->to->answers : w->to->own;
+        struct tune_items *to = t->of == KNOWN ? &w->j->data.keep : &w->j->data.own;
         const int64_t n = to->n;
 
-        if (cli_train_items_add(to, copy, t->n_prompt, w->to->tokens_max, e))
+        if (tune_items_add(to, copy, t->n_prompt, w->j->own_tokens, e))
             return e->code;
         if (to->n > n && t->of != KNOWN)
             to->v[n].set = t->of;
@@ -428,64 +446,37 @@ static enum err_code take(const struct own *w, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code open_run(struct own *w, struct err *e)
-{
-    struct cli_model_opts mo = w->o->model;
-
-    mo.repack = CLI_REPACK_OFF; /* the weights stay where they are: no memory beside --memory */
-    if (cli_open(&w->x, &mo, e) ||
-        (w->to->adapter != NULL && cli_adapters_add(&w->x.adapters, w->to->adapter, w->x.gguf, e)) ||
-        cli_open_model(&w->x, e))
-        return e->code;
-    for (int n_seq = w->o->n_seq;; n_seq /= 2) { /* as many side by side as memory has room for */
-        const struct run_opts ro = { .ctx_tokens = w->to->tokens_max, .n_seq = n_seq };
-        const enum err_code code = cli_open_run(&w->run, &w->x, &ro, e);
-        const int64_t bytes = code == ERR_OK ? run_state_bytes(w->run) : 0;
-
-        if (code != ERR_OK && (code != ERR_NOMEM || n_seq == 1 || w->x.model == NULL))
-            return code;
-        if (code == ERR_OK && (bytes <= w->to->room_bytes || (n_seq == 1 && strcmp(w->x.mo.device, "cpu") != 0))) {
-            cli_note("the model writes %d texts at a time: %" PRId64 " MiB", n_seq, bytes >> 20);
-            return ERR_OK;
-        }
-        if (n_seq == 1)
-            return err_set(e, ERR_ARG,
-                           "--memory is too small: a text that the model writes takes %" PRId64 " MiB, and %" PRId64
-                           " MiB of it are left",
-                           (bytes + (1 << 20) - 1) >> 20, w->to->room_bytes >> 20);
-        run_close(w->run);
-        w->run = NULL;
-        *e = (struct err){ 0 };
-    }
-}
-
 static enum err_code write_questions(struct own *w, struct err *e)
 {
-    const int64_t n = (int64_t)json_array_size(w->to->known) + w->to->n_answers;
+    const int64_t n = (int64_t)json_array_size(w->j->data.keep.open) + w->j->o->rehearse;
 
     if (open_sources(w, e))
         return e->code;
-    if (json_array_size(w->to->known) == 0 && w->n_source == 0)
+    if (json_array_size(w->j->data.keep.open) == 0 && w->n_source == 0)
         return ERR_OK;
-    if (chat_open(&w->format, w->text, (struct str){ 0 }, e) || write_all(w, next_question, n, TRAIN_OWN_ANSWER, e))
+    if (chat_open(&w->format, w->j->text, (struct str){ 0 }, e) || write_all(w, next_question, n, TUNE_OWN_ANSWER, e))
         return e->code;
-    return take(w, e);
+    return take_texts(w, e);
 }
 
-enum err_code cli_train_own(const struct train_own *to, const struct train_options *o, const struct text *text,
-                            struct err *e)
+static enum err_code write_all_kinds(struct own *w, struct err *e)
 {
-    struct own w = { .o = o, .to = to, .text = text };
-    enum err_code code = open_run(&w, e);
+    if (write_all(w, next_text, n_texts(w), TUNE_OWN_TEXT, e) || collect_words(w, e) || take_texts(w, e))
+        return e->code;
+    return write_questions(w, e);
+}
 
-    if (code == ERR_OK)
-        code = write_all(&w, next_text, to->n_texts, TRAIN_OWN_TEXT, e);
-    if (code == ERR_OK)
-        code = collect_words(&w, e);
-    if (code == ERR_OK)
-        code = take(&w, e);
-    if (code == ERR_OK)
-        code = write_questions(&w, e);
+enum err_code tune_write_own(struct tune_job *j, double time_s, struct err *e)
+{
+    const struct adapter *old = j->begin.old;
+    struct own w = { .j = j, .time_s = time_s };
+
+    if (old != NULL && adapter_is_scales(old)) /* a run takes no scales */
+        old = NULL;
+    if (j->calls->open_run(j->calls->ctx, old, j->own_tokens, j->room_bytes, &w.run, &w.adapters, &w.n_adapters, e))
+        return e->code;
+    const enum err_code code = write_all_kinds(&w, e);
+
     chat_close(w.format);
     text_tokens_free(&w.prompt);
     free(w.words.v);
@@ -493,7 +484,6 @@ enum err_code cli_train_own(const struct train_own *to, const struct train_optio
     close_sources(&w);
     train_writer_close(w.writer);
     train_texts_close(&w.texts);
-    run_close(w.run);
-    cli_opened_close(&w.x);
+    j->calls->close_run(j->calls->ctx, w.run);
     return code;
 }
