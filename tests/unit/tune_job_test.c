@@ -12,6 +12,7 @@
 #include "part.h"
 #include "tune/job.h"
 #include "tune/lora.h"
+#include "tune/questions.h"
 #include "tune/shield.h"
 #include "tune/zo.h"
 
@@ -425,7 +426,8 @@ static void test_batch(void **state)
             n_learn += at < LEARN;
             weight[at >= LEARN] += (double)seq[i].weight * (TOKENS - GIVEN);
         }
-        assert_true(n > 4 && n <= 7 && n_learn > 2 && n_learn <= 4); /* one with a large part of the loss is drawn once */
+        assert_true(n > 4 && n <= 7 && n_learn > 2 &&
+                    n_learn <= 4); /* one with a large part of the loss is drawn once */
         assert_true(fabs(weight[0] - 1) < 1e-6 && fabs(weight[1] - 20) < 1e-5);
         for (int a = 2; a < n_learn; a++) /* of those that are drawn none is there twice */
             for (int b = 2; b < a; b++)
@@ -546,6 +548,148 @@ static void test_unsure(void **state)
     for (int i = 0; i < 6; i++)
         assert_true(s.v[i].said[0].p[0] == sure[stays[i]] && s.v[i].set == set[stays[i]]);
     tune_items_free(&s);
+}
+
+/* Chats of one question each: "What is wordN of AREA?", with the number of N in the order of i. */
+static json_t *chats_about(const char *area, int n)
+{
+    json_t *all = json_array();
+
+    for (int i = 0; i < n; i++) {
+        char text[80];
+
+        (void)snprintf(text, sizeof text, "What is word%c%c of %s in %d?", 'a' + i % 26, 'a' + i / 26, area, 1000 + i);
+        assert_int_equal(
+            json_array_append_new(all, json_pack("{s:[{s:s, s:s}]}", "messages", "role", "user", "content", text)), 0);
+    }
+    return all;
+}
+
+/* The question, without what the template writes around it. */
+static void question_text(const struct text *t, const struct tune_questions *q, char *to, size_t n)
+{
+    struct err e = { 0 };
+    char *all = NULL;
+    size_t bytes;
+
+    assert_int_equal(text_decode(t, q->prompt.v, q->prompt.n, 0, &all, &bytes, &e), ERR_OK);
+    (void)snprintf(to, n, "%.*s", (int)bytes, all);
+    free(all);
+}
+
+/* Three in four are like what is learnt. What all questions share stays, what few have becomes a word of the model's own, and a
+ * number one with as many digits. */
+static void test_questions(void **state)
+{
+    enum { N = 400 };
+    struct tune_questions q = { .seed = 1 }, again = { .seed = 1 };
+    json_t *learn = chats_about("the moon", 60), *sets = json_array();
+    struct text_tokens words = { 0 };
+    struct err e = { 0 };
+    struct gguf *g;
+    struct text *t;
+    int like_learnt = 0;
+    char text[512], same[512];
+
+    (void)state;
+    if (gguf_open(&g, "share/models/chimere-nano-q5_k_m.gguf", &e) || text_open(&t, g, &e))
+        fail_msg("%s", e.msg);
+    q.text = again.text = t;
+    assert_int_equal(json_array_append_new(sets, chats_about("a tool", 60)), 0);
+    assert_int_equal(json_array_append_new(sets, chats_about("a sum", 60)), 0);
+    assert_int_equal(text_encode(t, STR("zebra zebra quartz it"), 0, &words, &e), ERR_OK);
+    assert_int_equal(tune_questions_words(&q, words.v, words.n, &e), ERR_OK);
+    assert_int_equal(tune_questions_words(&again, words.v, words.n, &e), ERR_OK);
+    assert_int_equal(q.words.n, 2); /* each once, none of two letters */
+    assert_int_equal(tune_questions_open(&q, learn, sets, &e), ERR_OK);
+    assert_int_equal(tune_questions_open(&again, learn, sets, &e), ERR_OK);
+    for (int i = 0; i < N; i++) {
+        static const char *const area[] = { " of the moon in ", " of a tool in ", " of a sum in " };
+        const char *number;
+
+        assert_int_equal(tune_questions_make(&q, i, NULL, &e), ERR_OK);
+        question_text(t, &q, text, sizeof text);
+        assert_true(q.changed);
+        assert_non_null(strstr(text, "What is "));
+        assert_true((strstr(text, "zebra of ") != NULL) != (strstr(text, "quartz of ") != NULL));
+        assert_null(strstr(text, "word"));
+        number = strstr(text, area[tune_questions_source(&q)]);
+        assert_non_null(number);
+        number += strlen(area[tune_questions_source(&q)]);
+        assert_true(strspn(number, "0123456789") == 4 && number[4] == '?');
+        like_learnt += tune_questions_source(&q) == 0;
+    }
+    assert_true(like_learnt > 0.68 * N && like_learnt < 0.82 * N);
+    assert_int_equal(tune_questions_make(&again, N - 1, NULL, &e), ERR_OK); /* a question depends on its number alone */
+    question_text(t, &again, same, sizeof same);
+    assert_string_equal(text, same);
+    assert_int_equal(tune_questions_make(&q, 7, json_array_get(learn, 3), &e), ERR_OK); /* a given one stays as it is */
+    question_text(t, &q, text, sizeof text);
+    assert_true(!q.changed && strstr(text, "What is wordda of the moon in 1003?") != NULL);
+    tune_questions_close(&q);
+    tune_questions_close(&again);
+    text_tokens_free(&words);
+    text_close(t);
+    gguf_close(g);
+    json_decref(learn);
+    json_decref(sets);
+}
+
+/* ---- items ---- */
+
+static void test_items(void **state)
+{
+    static const char lines[] = "{\"prompt\": \"What is it?\", \"answer\": \"a zebra\"}\n\n"
+                                "{\"messages\": [{\"role\": \"user\", \"content\": \"What is it?\"},"
+                                " {\"role\": \"assistant\", \"content\": \"a zebra\"}]}\n"
+                                "{\"messages\": [{\"role\": \"user\", \"content\": \"Why?\"}], \"answer\": [1]}\n"
+                                "{\"prompt\": \"Who?\"}\n";
+    static const char text_line[] = "{\"text\": \"one two three four five six seven eight nine ten\"}\n";
+    struct tune_reading how = { .tokens_max = 100, .open = true };
+    struct tune_items items = { 0 }, sets = { 0 };
+    struct text_tokens answer = { 0 };
+    struct err e = { 0 };
+    struct gguf *g;
+    struct text *t;
+
+    (void)state;
+    if (gguf_open(&g, "share/models/chimere-nano-q5_k_m.gguf", &e) || text_open(&t, g, &e))
+        fail_msg("%s", e.msg);
+    how.text = t;
+    assert_int_equal(tune_items_read(&items, &how, "a.jsonl", str_of(lines), &e), ERR_OK);
+    assert_true(items.n == 2 && items.n_out == 1); /* an answer that is no text is left out */
+    assert_int_equal(json_array_size(items.open), 1);
+    assert_int_equal(tune_items_same(&items, &items), 2);
+    assert_int_equal(items.v[0].token.n, items.v[1].token.n); /* both say the same */
+    assert_memory_equal(items.v[0].token.v, items.v[1].token.v, (size_t)items.v[0].token.n * sizeof(int32_t));
+    assert_int_equal(text_encode(t, STR("a zebra"), 0, &answer, &e), ERR_OK);
+    assert_int_equal(items.v[0].n_answer, answer.n + 1); /* and the end of the turn */
+    for (int64_t i = 0, n = items.v[0].token.n; i < n; i++) {
+        const int64_t at = i + 1 - (n - items.v[0].n_answer);
+
+        assert_int_equal(items.v[0].target[i], at < 0 || i + 1 == n ? -1 : items.v[0].token.v[i + 1]);
+        if (at >= 0 && at < answer.n)
+            assert_int_equal(items.v[0].target[i], answer.v[at]);
+    }
+    how.open = false;
+    assert_int_equal(tune_items_read(&items, &how, "a.jsonl", str_of(lines), &e), ERR_FORMAT);
+    assert_non_null(strstr(e.msg, "a.jsonl: line 5"));
+    /* a long text is cut, and counts whole */
+    how.tokens_max = 4;
+    assert_int_equal(tune_items_read_set(&sets, &how, "first", "b.jsonl", str_of(text_line), &e), ERR_OK);
+    assert_true(sets.n >= 3 && sets.v[0].token.n == 4 && sets.v[0].n_answer == 3);
+    const int64_t first = sets.n;
+
+    how.tokens_max = 100;
+    assert_int_equal(tune_items_read_set(&sets, &how, "second", "b.jsonl", STR("{\"text\": \"one two\"}\n"), &e),
+                     ERR_OK);
+    assert_true(sets.n_set == 2 && sets.n == first + 1 && sets.v[first].set == 1 && sets.v[0].set == 0);
+    assert_string_equal(sets.set_name[1], "second");
+    tune_items_free(&items);
+    tune_items_free(&sets);
+    text_tokens_free(&answer);
+    text_close(t);
+    gguf_close(g);
 }
 
 /* ---- on a model ---- */
@@ -751,8 +895,9 @@ int main(void)
         cmocka_unit_test(test_gate_learnt), cmocka_unit_test(test_gate_kept),     cmocka_unit_test(test_gate_sets),
         cmocka_unit_test(test_strengths),   cmocka_unit_test(test_counted_twice), cmocka_unit_test(test_batch),
         cmocka_unit_test(test_turns),       cmocka_unit_test(test_drawn),         cmocka_unit_test(test_rehearsed),
-        cmocka_unit_test(test_unsure),      cmocka_unit_test(test_move),          cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_half),        cmocka_unit_test(test_decide),
+        cmocka_unit_test(test_unsure),      cmocka_unit_test(test_questions),     cmocka_unit_test(test_items),
+        cmocka_unit_test(test_move),        cmocka_unit_test(test_resume),        cmocka_unit_test(test_half),
+        cmocka_unit_test(test_decide),
     };
 
     test_filter();
