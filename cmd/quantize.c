@@ -20,7 +20,7 @@
 
 #define RECIPE_MAX_BYTES ((size_t)16 << 20)
 
-static struct quantize_options o = { .tokens = 4096, .seed = 1, .probes = "q3_k" };
+static struct quantize_options o = { .losses = { .tokens = 4096, .seed = 1, .probes = "q3_k" } };
 
 static const struct opt opts[] = {
     SECTION("Types"),
@@ -34,19 +34,19 @@ static const struct opt opts[] = {
     FLAG(0, "unbiased", "blocks keep their length (see manual)", &o.unbiased),
     FLAG(0, "allow-requantize", "accept tensors that are already quantised", &o.again),
     SECTION("Budgets"),
-    OUTPUT(0, "measure", "file", "measure the loss of each type, or resume", &o.measure),
+    OUTPUT(0, "measure", "file", "measure the loss of each type, or resume", &o.losses.path),
     LIST("budget", "what=size", "size=, token-bytes=, vram=,ctx=; repeatable", &o.budgets),
     CHOICE("search", "exact|evo", "how the best mix is found (default exact)", &o.search),
     OUTPUT(0, "save-recipe", "file", "write the mix as a recipe", &o.save_recipe),
     SECTION("Measuring"),
-    PATH(0, "data", "file", "measure on this text (default: the model's own)", &o.data),
-    FLAG(0, "random", "measure on random tokens", &o.random),
-    INT64(0, "tokens", "n", "in 16 sequences (default 4096)", &o.tokens, 32),
-    STRING(0, "probes", "type,...", "types to measure (default q3_k)", &o.probes),
-    CHOICE("method", "probes|fisher|nsds", "how to measure (default fisher if possible)", &o.method),
-    CHOICE("group", "tensor|layer|class", "what is probed at once (default tensor)", &o.group),
-    STRING(0, "device", "name", "where the model runs: cpu (default), cuda", &o.device),
-    INT64(0, "seed", "n", "of text and evolution (default 1)", &o.seed, 0),
+    PATH(0, "data", "file", "measure on this text (default: the model's own)", &o.losses.data),
+    FLAG(0, "random", "measure on random tokens", &o.losses.random),
+    INT64(0, "tokens", "n", "in 16 sequences (default 4096)", &o.losses.tokens, 32),
+    STRING(0, "probes", "type,...", "types to measure (default q3_k)", &o.losses.probes),
+    CHOICE("method", "probes|fisher|nsds", "how to measure (default fisher if possible)", &o.losses.method),
+    CHOICE("group", "tensor|layer|class", "what is probed at once (default tensor)", &o.losses.group),
+    STRING(0, "device", "name", "where the model runs: cpu (default), cuda", &o.losses.device),
+    INT64(0, "seed", "n", "of text and evolution (default 1)", &o.losses.seed, 0),
     SECTION("Running"),
     FLAG(0, "dry-run", "print tensors, types and sizes, write nothing", &o.dry_run),
     FLAG(0, "check", "compare a file with the hashes stored in it", &o.check),
@@ -79,10 +79,10 @@ static void check_usage(int n_operands)
 {
     struct err e;
 
-    if (o.tokens > 1 << 24)
-        cli_usage("--tokens %lld: at most 16777216", (long long)o.tokens);
+    if (o.losses.tokens > 1 << 24)
+        cli_usage("--tokens %lld: at most 16777216", (long long)o.losses.tokens);
     bool measures = cli_given(&program, "tokens") || cli_given(&program, "probes") || cli_given(&program, "group") ||
-                    cli_given(&program, "method") || o.data || o.random || o.device;
+                    cli_given(&program, "method") || o.losses.data || o.losses.random || o.losses.device;
 
     if (o.check) {
         for (const struct opt *p = opts; p->kind != OPT_END; p++)
@@ -92,32 +92,33 @@ static void check_usage(int n_operands)
             cli_usage("--check takes one file");
         return;
     }
-    if (o.budgets.n > 0 && !o.measure)
+    if (o.budgets.n > 0 && !o.losses.path)
         cli_usage("--budget needs --measure FILE, the file of losses: it is made if it is missing");
-    if (!o.measure && (measures || cli_given(&program, "seed")))
+    if (!o.losses.path && (measures || cli_given(&program, "seed")))
         cli_usage("--data, --random, --tokens, --method, --probes, --group, --device and --seed are for --measure");
-    if (o.device != NULL && model_device_name(o.device, &e))
+    if (o.losses.device != NULL && model_device_name(o.losses.device, &e))
         cli_usage("--device: %s", e.msg);
     if (o.budgets.n == 0 && (o.save_recipe || cli_given(&program, "search")))
         cli_usage("--save-recipe and --search need --budget");
-    if (o.merge.n > 0 && o.measure)
+    if (o.merge.n > 0 && o.losses.path)
         cli_usage("--measure measures a model without adapters: merge them first, into a file of its own");
-    if (o.data && o.random)
+    if (o.losses.data && o.losses.random)
         cli_usage("--data or --random, not both");
-    if (o.type && (o.measure || o.budgets.n > 0))
+    if (o.type && (o.losses.path || o.budgets.n > 0))
         cli_usage("--type sets the types of all tensors: not with --measure or --budget");
-    o.said.text = o.data || o.random || cli_typed(&program, "tokens") || (cli_typed(&program, "seed") && o.search == 0);
+    o.losses.said.text = o.losses.data || o.losses.random || cli_typed(&program, "tokens") ||
+                         (cli_typed(&program, "seed") && o.search == 0);
     bool probes = cli_typed(&program, "probes") || cli_typed(&program, "group");
 
-    if (o.method != METHOD_PROBES && probes)
+    if (o.losses.method != MEASURE_PROBES && probes)
         cli_usage("--probes and --group are for --method probes");
-    o.said.method = cli_typed(&program, "method");
-    o.said.probes = probes;
-    o.said.effort = cli_typed(&program, "effort") && o.budgets.n == 0;
-    if (o.measure && o.budgets.n == 0) {
-        o.save_imatrix = o.imatrix;
+    o.losses.said.method = cli_typed(&program, "method");
+    o.losses.said.probes = probes;
+    o.losses.said.effort = cli_typed(&program, "effort") && o.budgets.n == 0;
+    if (o.losses.path && o.budgets.n == 0) {
+        o.losses.imatrix = o.imatrix;
         o.imatrix = NULL;
-        if (o.recipe || o.tensors.n > 0 || o.dry_run || (o.force && !o.save_imatrix) || o.unbiased || o.pure)
+        if (o.recipe || o.tensors.n > 0 || o.dry_run || (o.force && !o.losses.imatrix) || o.unbiased || o.pure)
             cli_usage("--measure without --budget only measures: no rules, no output");
         if (n_operands != 1)
             cli_usage("--measure without --budget takes one file, IN");
@@ -225,7 +226,7 @@ static enum err_code check_output(const struct gguf *g, const struct ramp_merge 
     for (int i = 0; i < m->n; i++)
         if (same_file(&st, m->adapter[i]->path))
             return err_set(e, ERR_ARG, "%s: is an input, and will not be replaced", out);
-    const char *const others[] = { o.imatrix, o.recipe, o.measure, o.data };
+    const char *const others[] = { o.imatrix, o.recipe, o.losses.path, o.losses.data };
 
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (others[i] != NULL && same_file(&st, others[i]))
@@ -381,17 +382,17 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
         rc = open_merge(&merge, g, e);
     if (rc == ERR_OK && out != NULL && !o.dry_run)
         rc = check_output(g, &merge, out, e);
-    if (rc == ERR_OK && o.save_imatrix)
-        rc = check_output(g, &merge, o.save_imatrix, e);
-    if (rc == ERR_OK && o.measure && !o.dry_run && try_output(out, e) == ERR_OK &&
+    if (rc == ERR_OK && o.losses.imatrix)
+        rc = check_output(g, &merge, o.losses.imatrix, e);
+    if (rc == ERR_OK && o.losses.path && !o.dry_run && try_output(out, e) == ERR_OK &&
         try_output(o.save_recipe, e) == ERR_OK)
-        (void)try_output(o.save_imatrix, e);
+        (void)try_output(o.losses.imatrix, e);
     rc = e->code;
-    if (rc == ERR_OK && o.measure)
+    if (rc == ERR_OK && o.losses.path)
         rc = cli_quantize_measure(&l, &o, g, e);
     if (rc == ERR_OK && o.budgets.n > 0)
         rc = find_mix(&r, g, &l, e);
-    if (rc == ERR_OK && (!o.measure || o.budgets.n > 0))
+    if (rc == ERR_OK && (!o.losses.path || o.budgets.n > 0))
         rc = ramp_plan_open(&p, r, g, im != NULL, o.again, e);
     if (rc == ERR_OK)
         rc = ramp_plan_merge(&p, g, &merge, o.again, e);
