@@ -32,8 +32,12 @@ enum err_code engram_heard_text(struct engram_heard *h, const int32_t *token, in
     if (n > 0)
         memcpy(t->token + t->n, token, (size_t)n * sizeof *token);
     t->n += n;
-    if (!end || t->n < 2)
+    if (!end)
         return ERR_OK;
+    if (t->n < 2) { /* nothing comes after its first token */
+        t->n = 0;
+        return ERR_OK;
+    }
     text = realloc(h->text, (h->n_texts + 1) * sizeof *text);
     if (text == NULL)
         return err_nomem(e);
