@@ -312,7 +312,7 @@ static enum err_code run(unsigned bit, char *const *files, int *status, struct e
     switch (bit) {
     case BUILD:
     case ADD:
-        return o.from.n > 0 ? cli_engram_night(&o, files[0], status, e) : build(files, bit == ADD, e);
+        return o.from.n > 0 ? cli_engram_scored(&o, files[0], status, e) : build(files, bit == ADD, e);
     case ROLLBACK:
         return cli_engram_rollback(files[0], e);
     case FIT:
