@@ -9,15 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
-#include "chat/reader.h"
-#include "chat/tool_grammar.h"
-#include "cli/placement.h"
-#include "run/model_list.h"
-#include "cli/table.h"
 #include "gguf/gguf.h"
+#include "grammar/grammar.h"
 #include "model/model.h"
-#include "reason/reason.h"
-#include "run/placement.h"
 #include "run/program.h"
 #include "run/run.h"
 #include "run/session.h"
@@ -28,19 +22,19 @@ static enum err_code check_prompt(const struct opened *s, int64_t ctx, struct er
     int32_t n_vocab = model_info(s->open.model)->n_vocab;
     const char *from = s->o->tokens ? cli_file_name(s->o->tokens) : "prompt";
 
-    if (s->prompt.n == 0)
+    if (prompt_of(s)->n == 0)
         return err_set(e, ERR_ARG, "the prompt is empty");
-    if (s->prompt.n > ctx)
+    if (prompt_of(s)->n > ctx)
         return err_set(
             e, ERR_LIMIT,
             "the prompt has %" PRId64 " tokens, the context %" PRId64
             " (--ctx sets it; the model was trained for %" PRId64 "%s)",
-            s->prompt.n, ctx, model_info(s->open.model)->ctx_train,
+            prompt_of(s)->n, ctx, model_info(s->open.model)->ctx_train,
             s->chat && s->kept.begun && !s->o->drop_oldest ? "; --drop-oldest goes on without the oldest turns" : "");
-    for (int64_t i = 0; i < s->prompt.n; i++) {
-        if (s->prompt.v[i] >= n_vocab)
+    for (int64_t i = 0; i < prompt_of(s)->n; i++) {
+        if (prompt_of(s)->v[i] >= n_vocab)
             return err_set(e, ERR_FORMAT, "%s: token %" PRId64 " is %" PRId32 ", the model has %" PRId32, from, i,
-                           s->prompt.v[i], n_vocab);
+                           prompt_of(s)->v[i], n_vocab);
     }
     return ERR_OK;
 }
@@ -61,50 +55,6 @@ static struct cli_guess guess(const struct opened *s)
                                has_tables(s->o) ? &s->engram.mix : NULL };
 }
 
-/* Calls of tools, wherever the model begins one, or as --tool-choice asks. */
-static enum err_code open_tool_grammar(struct opened *s, struct err *e)
-{
-    struct chat_tool_opts t = { .tools = s->tools,
-                                .choice = s->o->tool_choice != NULL ? s->o->tool_choice : "auto",
-                                .reasoning = s->thinking };
-
-    if (s->tools == NULL || s->open.text == NULL || s->format == NULL)
-        return cli_run_call_is_due(s->o)
-                   ? err_set(e, ERR_ARG, "--tool-choice %s: there are no tools", s->o->tool_choice)
-                   : ERR_OK;
-    t.parser = s->o->parser != NULL ? s->o->parser : chat_reader_find(chat_template(s->format));
-    if (grammar_vocab_open(&s->vocab, s->open.text, e))
-        return e->code;
-    t.vocab = s->vocab;
-    if (chat_tool_grammar(&s->grammar, &t, e) == ERR_OK)
-        return ERR_OK;
-    if (cli_run_call_is_due(s->o) || e->code == ERR_NOMEM)
-        return e->code;
-    cli_note("tools    calls are not held to a form: %s", e->msg); /* a help, not what was asked for */
-    return ERR_OK;
-}
-
-/* What the answer has to be; after the reasoning, where there is some. */
-static enum err_code open_grammar(struct opened *s, struct err *e)
-{
-    struct grammar *after;
-    const int32_t mark = s->open.text != NULL ? text_info(s->open.text)->think_close : -1;
-
-    if (!cli_run_has_form(s->o))
-        return open_tool_grammar(s, e);
-    if (s->open.text == NULL)
-        return err_set(e, ERR_UNSUPPORTED, "%s: has no tokenizer, so no grammar", s->open.path);
-    if (grammar_vocab_open(&s->vocab, s->open.text, e) || cli_open_grammar(&s->grammar, s->vocab, &s->o->grammar, e))
-        return e->code;
-    if (!s->thinking || mark < 0)
-        return ERR_OK;
-    if (grammar_open_tagged(&after, s->grammar, text_piece(s->open.text, mark), STR(""), e))
-        return e->code;
-    grammar_close(s->grammar);
-    s->grammar = after;
-    return ERR_OK;
-}
-
 static enum err_code open_engram(struct opened *s, struct err *e)
 {
     if (!has_tables(s->o))
@@ -122,7 +72,7 @@ enum err_code cli_run_open(struct opened *s, struct err *e)
     double from;
 
     s->open.nextn = cli_guess_block(&g);
-    if (open_grammar(s, e) || cli_open_model(&s->open, e) || open_engram(s, e))
+    if (cli_open_model(&s->open, e) || open_engram(s, e))
         return e->code;
     if (s->o->drop_oldest && !s->o->interactive && cli_run_drop_oldest(s, cli_run_choose_ctx(s), e))
         return e->code;
@@ -133,7 +83,7 @@ enum err_code cli_run_open(struct opened *s, struct err *e)
         return e->code;
     from = cli_now_ms();
     if (s->o->session != NULL && cli_session_load(&s->kept, s->run, text_fingerprint(s->open.gguf), s->open.path,
-                                                  &s->open.adapters, &s->prompt, cli_run_wanted_logits(s), e)) {
+                                                  &s->open.adapters, prompt_of(s), cli_run_wanted_logits(s), e)) {
         const struct err why = *e;
 
         return s->o->model.loras.n == 0 || why.code != ERR_FORMAT ? why.code
@@ -147,14 +97,17 @@ enum err_code cli_run_open(struct opened *s, struct err *e)
 
 /* ---- the answer ---- */
 
-/* The text that the prompt names becomes a part of what is mixed in. */
-static enum err_code open_recital(struct opened *s, struct err *e)
+/* What is known once the model is open. */
+static enum err_code complete_request(struct opened *s, struct err *e)
 {
-    struct engram_recital *r = &s->engram.mix.recital;
+    const struct ask_model m = cli_run_model(s);
 
-    if (cli_notes_recital(s->recited, s->open.text, model_info(s->open.model)->n_vocab, &s->recital, r, e))
+    s->ask.sample = s->o->sampling.o;
+    s->ask.tables = has_tables(s->o) ? &s->engram.mix : NULL;
+    if (ask_update(s->asked, &s->ask, &m, e))
         return e->code;
-    r->n_prompt = s->prompt.n;
+    s->asked->q.n_rows = s->o->logits != NULL ? cli_run_wanted_logits(s) : 0;
+    s->engram.mix.recital = s->asked->mix.recital; /* for drafts */
     return ERR_OK;
 }
 
@@ -165,9 +118,6 @@ enum err_code cli_run_submit(struct opened *s, struct err *e)
                            .end_token = -1,
                            .adapters = s->open.adapters.list,
                            .n_adapters = s->open.adapters.n };
-    struct gen_request q = gen_defaults();
-    struct reason_opts budget = { s->open.text, s->o->budget };
-    int64_t border = cli_run_comes_whole(s) || s->o->interactive ? cli_session_border(s->format, &s->prompt) : 0;
     uint32_t eos;
 
     if (s->draft != NULL) {
@@ -176,59 +126,19 @@ enum err_code cli_run_submit(struct opened *s, struct err *e)
     }
     if (s->open.text == NULL && gguf_u32(s->open.gguf, "tokenizer.ggml.eos_token_id", &eos) && eos <= INT32_MAX)
         go.end_token = (int32_t)eos;
-    q.prompt = s->prompt.v;
-    q.n_prompt = s->prompt.n;
-    /* What a chat thinks comes on top. */
-    *(s->chat && s->o->predict_max > 0 ? &q.text_max : &q.predict_max) = s->o->predict_max;
-    q.ignore_eos = s->o->ignore_eos;
-    q.chat = s->chat;
-    q.in_parts = s->o->session != NULL;
-    q.thinking = s->thinking;
-    q.spell = s->chat; /* for the reader of the model's marks */
-    q.constraint = s->grammar != NULL ? &gen_grammar : NULL;
-    q.rules = s->grammar;
-    s->engram.mix.recital.n = 0;
-    if (s->recited.n > 0 && open_recital(s, e))
+    if (complete_request(s, e) || (s->gen == NULL && gen_open(&s->gen, &go, e)))
         return e->code;
-    if (has_tables(s->o) || s->recited.n > 0) {
-        q.memory = &engram_memory;
-        q.memory_of = &s->engram.mix;
-    }
-    if (s->chat && s->o->budget > 0) {
-        q.governor = &reason_governor;
-        q.governor_opts = &budget;
-    }
-    q.sample = s->o->sampling.o;
-    q.stops = s->stops;
-    q.n_stops = s->o->stops.n;
-    q.marks = &border;
-    q.n_marks = border > 0;
-    q.n_rows = s->o->logits != NULL ? cli_run_wanted_logits(s) : 0;
-    if (s->gen == NULL && gen_open(&s->gen, &go, e))
-        return e->code;
-    return gen_submit(s->gen, &q, &s->request, e);
+    return gen_submit(s->gen, &s->asked->q, &s->request, e);
 }
 
 enum err_code cli_run_open_answer(struct opened *s, struct err *e)
 {
-    struct answer_opts ao = { .text = s->open.text, .chat = s->chat, .thinking = s->thinking };
+    struct answer_opts ao = { .text = s->open.text, .asked = s->asked };
 
-    if (s->stops == NULL)
-        s->stops = calloc(s->o->stops.n + 1, sizeof *s->stops);
-    if (s->stops == NULL)
-        return err_nomem(e);
-    for (size_t i = 0; i < s->o->stops.n; i++)
-        s->stops[i] = str_of(s->o->stops.v[i]);
     ao.form = s->o->json ? ANSWER_JSON : s->o->jsonl ? ANSWER_JSONL : ANSWER_PLAIN;
     ao.reasoning = isatty(STDERR_FILENO) ? REASONING_STDERR : REASONING_NONE;
     if (s->o->reasoning >= 0)
         ao.reasoning = (enum answer_reasoning)s->o->reasoning;
-    ao.parser = s->o->parser != NULL || s->format == NULL ? s->o->parser : chat_reader_find(chat_template(s->format));
-    ao.tools = s->tools;
-    if (cli_run_has_form(s->o) && s->o->parser == NULL) { /* what it holds to a form is text, whatever it looks like */
-        ao.parser = s->format == NULL || s->thinking ? ao.parser : "plain";
-        ao.tools = NULL;
-    }
     ao.stream = s->o->stream || isatty(STDOUT_FILENO);
     ao.logprobs = s->o->sampling.logprobs >= 0;
     return cli_answer_open(&s->answer, &ao, e);
@@ -240,7 +150,7 @@ enum err_code cli_run_keep(struct opened *s, struct err *e)
 {
     if (!s->read && s->o->messages == NULL && s->o->tokens == NULL)
         return ERR_OK;
-    return cli_session_save(&s->kept, s->run, s->chat, &s->answer.ids, s->prompt.n, e);
+    return cli_session_save(&s->kept, s->run, s->chat, &s->answer.ids, prompt_of(s)->n, e);
 }
 
 /* Asked when the answer is there: what a pipe brings may
@@ -319,8 +229,7 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
         run_session_ends(s->kept.file);
     if (o->interactive)
         return cli_run_talk(s, files, e);
-    if (cli_run_prompt(s, files, e) || (o->tokens == NULL && !s->chat && cli_run_encode(s, e)) || cli_run_open(s, e) ||
-        answer(s, e))
+    if (cli_run_question(s, files, e) || cli_run_ask(s, e) || cli_run_open(s, e) || answer(s, e))
         return e->code;
     cli_run_warn_unread(s, files);
     return ERR_OK;
@@ -329,24 +238,28 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
 static void close_all(struct opened *s)
 {
     cli_answer_close(&s->answer);
-    free(s->stops);
     io_out_abort(s->logits);
     gen_close(s->gen);
     draft_close(s->draft);
     cli_engram_close(&s->engram);
     cli_notes_close(&s->notes);
     cli_notes_close(&s->named);
-    text_tokens_free(&s->recital);
-    grammar_close(s->grammar);
+    ask_close(s->asked);
     grammar_vocab_close(s->vocab);
+    cli_form_free(&s->form);
+    free(s->stops);
+    text_tokens_free(&s->stop_tokens);
+    json_decref(s->messages);
     json_decref(s->tools);
+    json_decref(s->kwargs);
     cli_session_close(&s->kept);
     run_close(s->run);
-    text_tokens_free(&s->prompt);
+    text_tokens_free(&s->before);
     cli_buf_free(&s->rendered);
     chat_close(s->format);
     cli_opened_close(&s->open);
     free(s->o->stops.v);
+    free(s->o->stop_tokens.v);
     free(s->o->engrams.v);
     free(s->o->model.loras.v);
     cli_sampling_free(&s->o->sampling);

@@ -234,7 +234,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         .run = s->run,
         .text = s->open.text,
         .chat = s->chat,
-        .vocab = s->vocab,
+        .vocab = &s->vocab,
         .model = o.name != NULL  ? o.name
                  : slash != NULL ? slash + 1
                                  : s->open.path,

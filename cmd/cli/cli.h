@@ -50,6 +50,9 @@ struct cli_list {
     size_t n, cap;
 };
 
+/* The values as strings: malloc'ed. */
+MUST_CHECK enum err_code cli_list_strings(struct str **out, const struct cli_list *l, struct err *e);
+
 /* A word that says what the program does; options may belong to some of them only. */
 struct cli_command {
     const char *name, *synopsis, *help; /* help: one sentence */
@@ -275,30 +278,6 @@ void cli_tell_encoding(const char *what, struct str s);
 MUST_CHECK enum err_code cli_read_prompt(struct cli_buf *out, const char *text, char *const *files, struct err *e);
 /* The text of --template; an empty one is ERR_FORMAT, since it would stand for the model's. */
 MUST_CHECK enum err_code cli_read_template(struct cli_buf *out, const char *path, struct err *e);
-/* A chat: the messages of a file (an array, or an object with "messages" and "tools"), a system
- * message in front, and what cli_read_prompt() gives as the user's turn at the end; that is left
- * out when there is a file of messages and neither text nor files. Appends the tokens of the prompt,
- * rendered by the model's chat template, to *out, and its text to *text if that is not NULL. *offered: the tools that
- * the model sees, owned by the caller; NULL: none. */
-struct cli_chat {
-    const char *system, *messages, *tools; /* text; paths, "-" is stdin; NULL: none */
-    const char *prompt;
-    char *const *files;
-    bool think;
-    const char *kwargs;            /* a JSON object: more variables of the template; NULL: none */
-    bool no_tools;                 /* tools are not offered */
-    bool follows;                  /* an answer that was given stands before */
-    const struct cli_notes *notes; /* NULL: none */
-    const struct cli_notes *named; /* NULL: none; *what: cli_notes_named() of the messages */
-    struct str *what;
-};
-MUST_CHECK enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, bool *thinking,
-                                         json_t **offered, const struct chat *format, const struct cli_chat *c,
-                                         struct err *e);
-/* What --think and --chat-kwargs set of a template's variables; the caller has the reference. */
-MUST_CHECK enum err_code cli_chat_extra(json_t **out, bool think, const char *kwargs, struct err *e);
-/* The local time as seconds since 1970: what a template's date comes from. */
-int64_t cli_local_s(void);
 /* A JSON array of token ids. */
 MUST_CHECK enum err_code cli_read_ids(struct text_tokens *out, struct str json, const char *what, struct err *e);
 #endif

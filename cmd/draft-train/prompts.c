@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ask/ask.h"
 #include "base/io.h"
 #include "draft-train/program.h"
 #include "train/files.h"
@@ -88,7 +89,7 @@ static enum err_code add_chat(struct reading *r, const json_t *o, struct err *e)
                                                   .tools = json_object_get(o, "tools"),
                                                   .extra = extra,
                                                   .generate = true,
-                                                  .now_s = cli_local_s() },
+                                                  .now_s = ask_local_s() },
                            &token, &thinking, e);
     json_decref(extra);
     if (code == ERR_OK)

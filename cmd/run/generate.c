@@ -20,8 +20,8 @@ bool cli_run_give_up(void)
 static void show_prompt_status(const struct opened *s, int64_t done)
 {
     if (cli_status_asked())
-        fprintf(stderr, "%s: prompt: %" PRId64 " of %" PRId64 " tokens\n", cli_name(), done, s->prompt.n);
-    cli_progress_count("prompt", done, s->prompt.n, " tokens");
+        fprintf(stderr, "%s: prompt: %" PRId64 " of %" PRId64 " tokens\n", cli_name(), done, prompt_of(s)->n);
+    cli_progress_count("prompt", done, prompt_of(s)->n, " tokens");
 }
 
 static void show_status(const struct opened *s)
@@ -38,7 +38,7 @@ static void show_status(const struct opened *s)
 static void show_prompt(struct opened *s, int64_t done)
 {
     show_prompt_status(s, done);
-    if (done < s->prompt.n)
+    if (done < prompt_of(s)->n)
         return;
     s->read = true;
     s->prompt_ms = cli_now_ms() - s->from_ms;

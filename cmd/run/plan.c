@@ -15,7 +15,7 @@ int64_t cli_run_wanted_logits(const struct opened *s)
 {
     if (s->o->logits == NULL)
         return 1;
-    return s->o->logits_last > 0 && s->o->logits_last < s->prompt.n ? s->o->logits_last : s->prompt.n;
+    return s->o->logits_last > 0 && s->o->logits_last < prompt_of(s)->n ? s->o->logits_last : prompt_of(s)->n;
 }
 
 /* Context: as asked for, else room for this request, within what the model was trained for. */
@@ -25,7 +25,8 @@ int64_t cli_run_choose_ctx(const struct opened *s)
     int64_t more = s->o->interactive                                         ? TALK_ROOM
                    : s->o->predict_max >= 0 && s->o->predict_max < INT32_MAX ? s->o->predict_max
                                                                              : CTX_ROOM;
-    int64_t ctx = s->prompt.n + more + (s->thinking && s->o->predict_max >= 0 ? CTX_ROOM : 0);
+    int64_t ctx =
+        prompt_of(s)->n + more + (s->asked != NULL && s->asked->thinking && s->o->predict_max >= 0 ? CTX_ROOM : 0);
 
     if (s->o->model.ctx_tokens > 0)
         return s->o->model.ctx_tokens;
@@ -47,9 +48,9 @@ struct run_opts cli_run_sizes(const struct opened *s, bool plain)
                            .stop = cli_run_give_up,
                            .stop_keeps = true };
 
-    if (plain && !s->o->interactive && s->prompt.n > 0 &&
-        s->prompt.n < (s->o->model.chunk > 0 ? s->o->model.chunk : CHUNK_LEAST))
-        ro.rows_max = (int)s->prompt.n;
+    if (plain && !s->o->interactive && prompt_of(s)->n > 0 &&
+        prompt_of(s)->n < (s->o->model.chunk > 0 ? s->o->model.chunk : CHUNK_LEAST))
+        ro.rows_max = (int)prompt_of(s)->n;
     cli_session_kv(&s->kept, &ro.kv_k, &ro.kv_v);
     if (cli_run_comes_whole(s))
         ro.checkpoint_bytes = run_snapshot_bytes(s->open.model); /* where the last message ends */

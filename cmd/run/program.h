@@ -2,6 +2,7 @@
 /* program.h - inside chimere-run: its options, all that is open.             room: cmd */
 #ifndef RUN_PROGRAM_H
 #define RUN_PROGRAM_H
+#include "ask/ask.h"
 #include "chat/chat.h"
 #include "run/answer.h"
 #include "run/check.h"
@@ -13,7 +14,6 @@
 #include "run/conversation.h"
 #include "cli/guess.h"
 #include "gen/gen.h"
-#include "grammar/grammar.h"
 
 struct io_out;
 
@@ -34,11 +34,12 @@ struct run_options {
     const char *tool_choice; /* NULL: auto */
     bool raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool verbose, quiet, stream, check, engram_thinking, engram_drafts;
-    bool show, session_ro, drop_oldest, interactive;
+    bool show, session_ro, drop_oldest, interactive, go_on;
     int think, reasoning;                     /* index of the choice; think 0: on; reasoning -1: by terminal */
     int64_t predict_max, logits_last, budget; /* -1: not given */
+    int64_t min_tokens;
     int32_t draft_max;
-    struct cli_list stops, drafts, engrams;
+    struct cli_list stops, stop_tokens, drafts, engrams;
     struct cli_sampling sampling;
     struct cli_grammar grammar;
     struct cli_parse_opts parse;
@@ -54,24 +55,26 @@ struct opened {
     struct run_options *o;   /* a conversation changes some */
     struct cli_opened open;  /* no text: --tokens and a file without a tokenizer */
     struct cli_session kept; /* --session */
-    bool chat, thinking;
-    struct chat *format;     /* how the model is talked to; NULL: no chat */
-    json_t *tools;           /* that the model is offered; NULL: none */
-    struct cli_buf rendered; /* the prompt as text */
-    struct text_tokens prompt;
+    bool chat;
+    struct chat *format;       /* how the model is talked to; NULL: no chat */
+    struct text_tokens before; /* what the prompt begins with: the session, or all of --tokens */
+    struct cli_buf rendered;   /* the prompt as text */
+    /* What the question points to. */
+    json_t *messages, *tools, *kwargs;
+    struct cli_form form;
+    struct str *stops;
+    struct text_tokens stop_tokens;
     struct grammar_vocab *vocab;
-    struct grammar *grammar;
+    struct ask ask;
+    struct ask_request *asked; /* the question, ready for the engine; NULL: there is none yet */
     struct draft *draft;
     struct cli_engram engram;
-    struct cli_notes notes;     /* --examples */
-    struct cli_notes named;     /* --recite */
-    struct str recited;         /* what a text of it says of what the prompt names; n 0: none does */
-    struct text_tokens recital; /* its tokens */
+    struct cli_notes notes; /* --examples */
+    struct cli_notes named; /* --recite */
     int taps[DRAFT_TAPS_MAX];
     struct run *run;
     struct gen *gen;
-    int64_t request; /* of it */
-    struct str *stops;
+    int64_t request;       /* of it */
     struct io_out *logits; /* --logits */
     struct answer answer;
     bool started;    /* --jsonl: events have begun */
@@ -82,13 +85,27 @@ struct opened {
     double from_ms, prompt_ms, decode_ms;
 };
 
-/* prompt.c: what the model will see */
-MUST_CHECK enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e);
-MUST_CHECK enum err_code cli_run_encode(struct opened *s, struct err *e);
+/* The prompt, or what it begins with as long as nothing is asked. */
+static inline const struct text_tokens *prompt_of(const struct opened *s)
+{
+    return s->asked != NULL ? &s->asked->prompt : &s->before;
+}
+
+/* What is said in a chat: the messages of a file, a system message before them, and what cli_read_prompt() gives as the
+ * user's turn behind them, which is left out if there is a file and neither text nor files. */
+struct run_said {
+    const char *system, *messages, *prompt; /* NULL: none */
+    char *const *files;
+};
+
+/* prompt.c: the question of the options becomes s->ask */
+MUST_CHECK enum err_code cli_run_question(struct opened *s, char *const *files, struct err *e);
+MUST_CHECK enum err_code cli_run_say(struct opened *s, const struct run_said *said, struct err *e);
+MUST_CHECK enum err_code cli_run_ask(struct opened *s, struct err *e);        /* s->asked, of s->ask */
+MUST_CHECK enum err_code cli_run_ask_tokens(struct opened *s, struct err *e); /* the same of s->before alone */
+struct ask_model cli_run_model(struct opened *s);
 /* The template is the model's, or that of --template. */
 MUST_CHECK enum err_code cli_run_format(struct opened *s, struct err *e);
-MUST_CHECK enum err_code cli_run_notes(struct opened *s,
-                                       struct err *e); /* opens what --examples and --recite name, once */
 
 /* session_show.c: --drop-oldest: the prompt without its oldest turns, if it leaves less than a quarter of the context */
 MUST_CHECK enum err_code cli_run_drop_oldest(struct opened *s, int64_t ctx_tokens, struct err *e);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "ask/ask.h"
 #include "base/io.h"
 #include "chat/chat.h"
 #include "run/program.h"
@@ -37,7 +38,7 @@ enum err_code cli_run_render(struct opened *s, char *const *files, int *status, 
     const struct cli_render_opts *o = &s->o->render;
     char *template = NULL, *vars = NULL, *out = NULL;
     size_t template_bytes = 0, vars_bytes = 0, n = 0;
-    int64_t now_s = cli_local_s();
+    int64_t now_s = ask_local_s();
 
     (void)files, (void)status;
     if (strcmp(o->template_path, "-") == 0 && strcmp(o->vars_path, "-") == 0)

@@ -21,7 +21,7 @@ static double per_second(int64_t n, double ms)
 
 static int64_t evaluated(const struct opened *s)
 {
-    return s->prompt.n - s->stats.cached_tokens;
+    return prompt_of(s)->n - s->stats.cached_tokens;
 }
 
 /* Tokens of the answer after the first one, which the prompt gave. */
@@ -32,7 +32,7 @@ static int64_t decoded(const struct opened *s)
 
 static json_t *json_usage(const struct opened *s)
 {
-    json_t *u = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)s->prompt.n, "completion_tokens",
+    json_t *u = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)prompt_of(s)->n, "completion_tokens",
                           (json_int_t)s->answer.ids.n, "reasoning_tokens", (json_int_t)s->answer.n_reasoning);
 
     if (u == NULL || !s->o->session ||
@@ -125,7 +125,7 @@ enum err_code cli_run_print_end(const struct opened *s, struct err *e)
     if (ok && s->draft != NULL)
         ok = cli_json_set(top, "drafts", json_drafts(s));
     if (ok && s->o->session)
-        ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->open.text, &s->prompt));
+        ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->open.text, prompt_of(s)));
     if (ok && s->o->json && s->o->sampling.logprobs >= 0)
         ok = cli_json_set(top, "logprobs", json_incref(a->logprobs));
     if (ok)
@@ -138,7 +138,7 @@ enum err_code cli_run_print_start(const struct opened *s, struct err *e)
 {
     json_t *top =
         json_pack("{s:s, s:o, s:s, s:I, s:I, s:I}", "type", "start", "model", json_bytes(str_of(s->open.path)), "arch",
-                  model_info(s->open.model)->arch, "prompt_tokens", (json_int_t)s->prompt.n, "ctx_tokens",
+                  model_info(s->open.model)->arch, "prompt_tokens", (json_int_t)prompt_of(s)->n, "ctx_tokens",
                   (json_int_t)run_ctx(s->run), "seed", (json_int_t)s->o->sampling.seed);
 
     if (top != NULL && set_kv(top, s))
@@ -183,7 +183,7 @@ void cli_run_note_times(const struct opened *s)
         return;
     cli_note("load     %.1f ms", s->open.load_ms);
     if (s->o->session)
-        cli_session_note(&s->kept, s->open.text, &s->prompt);
+        cli_session_note(&s->kept, s->open.text, prompt_of(s));
     cli_note("prompt   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", evaluated(s), s->prompt_ms,
              per_second(evaluated(s), s->prompt_ms));
     cli_note("answer   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->answer.ids.n, s->decode_ms,

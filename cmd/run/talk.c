@@ -50,29 +50,21 @@ static enum err_code make_prompt(struct talk *t, struct err *e)
 {
     struct opened *s = t->s;
     char *const none[] = { NULL };
-    const struct cli_chat c = { .system = t->held.n == 0 && t->system.n > 0 ? t->system.p : NULL,
-                                .messages = t->held.n == 0 ? s->o->messages : NULL,
-                                .prompt = t->message.p,
-                                .files = none,
-                                .kwargs = s->o->kwargs,
-                                .think = s->o->think == 0 && s->o->budget != 0,
-                                .follows = t->held.n > 0,
-                                .notes = s->o->examples != NULL ? &s->notes : NULL,
-                                .named = s->o->recite != NULL ? &s->named : NULL,
-                                .what = &s->recited };
+    const struct run_said said = { .system = t->held.n == 0 && t->system.n > 0 ? t->system.p : NULL,
+                                   .messages = t->held.n == 0 ? s->o->messages : NULL,
+                                   .prompt = t->message.p,
+                                   .files = none };
     const int64_t ctx = run_ctx(s->run);
 
-    if (cli_run_notes(s, e) || copy_tokens(&s->prompt, &t->held, e) ||
-        cli_session_close_reasoning(s->open.text, &s->prompt, e) ||
-        cli_render_chat(&s->prompt, NULL, &s->thinking, &s->tools, s->format, &c, e) ||
-        (s->o->drop_oldest && cli_run_drop_oldest(s, ctx, e)))
+    if (copy_tokens(&s->before, &t->held, e) || chat_close_reasoning(s->format, &s->before, e) ||
+        cli_run_say(s, &said, e) || cli_run_ask(s, e) || (s->o->drop_oldest && cli_run_drop_oldest(s, ctx, e)))
         return e->code;
-    if (s->prompt.n < ctx)
+    if (prompt_of(s)->n < ctx)
         return ERR_OK;
     return err_set(e, ERR_LIMIT,
                    "the conversation has %" PRId64 " tokens with this message, the context %" PRId64
                    ": /undo, /clear, or begin with a larger --ctx or --drop-oldest",
-                   s->prompt.n, ctx);
+                   prompt_of(s)->n, ctx);
 }
 
 /* Answers the prompt; an error is the end of the program. */
@@ -91,7 +83,7 @@ static enum err_code answer(struct talk *t, struct err *e)
         fprintf(stderr, "stopped before the message was read: it is not part of the conversation\n");
         return ERR_OK;
     }
-    if (copy_tokens(&t->held, &s->prompt, e))
+    if (copy_tokens(&t->held, prompt_of(s), e))
         return e->code;
     for (int64_t i = 0; i < s->answer.ids.n; i++)
         if (text_tokens_push(&t->held, s->answer.ids.v[i], e))
@@ -125,12 +117,14 @@ static enum err_code settle(struct talk *t, struct err *e)
         return ERR_OK;
     if (t->held.n == 0) { /* one that has not begun */
         run_clear(t->s->run, 0);
-        t->s->answer.ids.n = t->s->prompt.n = 0;
+        ask_close(t->s->asked);
+        t->s->asked = NULL;
+        t->s->answer.ids.n = t->s->before.n = 0;
         t->s->read = true;
         return cli_run_keep(t->s, e);
     }
     t->s->o->predict_max = 0;
-    code = copy_tokens(&t->s->prompt, &t->held, e) ? e->code : answer(t, e);
+    code = copy_tokens(&t->s->before, &t->held, e) || cli_run_ask_tokens(t->s, e) ? e->code : answer(t, e);
     t->s->o->predict_max = had;
     return code;
 }
@@ -304,7 +298,7 @@ static enum err_code do_save(struct talk *t, const char *arg, struct err *e)
 static enum err_code do_stats(struct talk *t, const char *arg, struct err *e)
 {
     const struct opened *s = t->s;
-    const int64_t n = s->answer.ids.n, read = s->prompt.n - s->stats.cached_tokens;
+    const int64_t n = s->answer.ids.n, read = prompt_of(s)->n - s->stats.cached_tokens;
 
     (void)arg;
     (void)e;
@@ -470,7 +464,7 @@ static enum err_code go_on(struct talk *t, struct err *e)
             e, ERR_ARG,
             "%s: the session has begun with another system message: leave --system out, or name another file",
             s->o->session);
-    if (cli_session_prefix(&s->kept, s->open.text, true, &t->held, e))
+    if (cli_session_prefix(&s->kept, true, s->format, &t->held, e))
         return e->code;
     if (s->o->system != NULL || cli_transcript_read(&x, s->format, s->open.text, &t->held, &own))
         return cli_buf_add(&t->system, str_of(text), e);
@@ -486,20 +480,12 @@ static enum err_code go_on(struct talk *t, struct err *e)
 static enum err_code rehearse(struct talk *t, struct err *e)
 {
     struct opened *s = t->s;
-    struct text_tokens prompt = { 0 };
     char *const none[] = { NULL };
-    const struct cli_chat c = {
-        .messages = s->o->messages, .prompt = "x", .files = none, .kwargs = s->o->kwargs, .think = true
-    };
-    enum err_code code;
+    const struct run_said said = { .messages = s->o->messages, .prompt = "x", .files = none };
 
     if (s->o->messages != NULL && t->held.n > 0)
         return err_set(e, ERR_ARG, "%s: the session has begun: too late for --messages", s->o->session);
-    code = cli_run_notes(s, e) ? e->code : cli_render_chat(&prompt, NULL, &s->thinking, &s->tools, s->format, &c, e);
-    text_tokens_free(&prompt);
-    json_decref(s->tools);
-    s->tools = NULL;
-    return code ? code : cli_run_open_answer(s, e);
+    return cli_run_say(s, &said, e) || cli_run_ask(s, e) || cli_run_open_answer(s, e) ? e->code : ERR_OK;
 }
 
 /* The model, and the session's state in it. */
@@ -508,10 +494,10 @@ static enum err_code open_all(struct talk *t, struct err *e)
     struct opened *s = t->s;
 
     s->chat = true;
-    if (cli_run_format(s, e) || go_on(t, e) || rehearse(t, e) || copy_tokens(&s->prompt, &t->held, e))
+    if (cli_run_format(s, e) || go_on(t, e) || rehearse(t, e) || copy_tokens(&s->before, &t->held, e))
         return e->code;
     /* A match leaves the last token of a prompt to be evaluated: one that stands for the next message. */
-    if (text_tokens_push(&s->prompt, 0, e) || cli_run_open(s, e))
+    if (text_tokens_push(&s->before, 0, e) || cli_run_ask_tokens(s, e) || cli_run_open(s, e))
         return e->code;
     cli_run_note_machine(s);
     return cli_edit_open(&t->edit, e);

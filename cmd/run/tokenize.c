@@ -5,10 +5,10 @@
 #include "run/program.h"
 #include "text/text.h"
 
-/* The prompt, as text or tokens of a chat. */
+/* The prompt as text, or the messages of a chat. */
 static enum err_code read_prompt(struct opened *s, char *const *files, struct err *e)
 {
-    return cli_open(&s->open, &s->o->model, e) || cli_open_text(&s->open, true, e) || cli_run_prompt(s, files, e)
+    return cli_open(&s->open, &s->o->model, e) || cli_open_text(&s->open, true, e) || cli_run_question(s, files, e)
                ? e->code
                : ERR_OK;
 }
@@ -24,10 +24,18 @@ static enum err_code end_output(const struct opened *s, char *const *files, stru
 
 enum err_code cli_run_show_prompt(struct opened *s, char *const *files, int *status, struct err *e)
 {
+    char *text = NULL;
+    size_t n = 0;
+
     (void)status;
     if (read_prompt(s, files, e))
         return e->code;
-    fwrite(s->rendered.p, 1, s->rendered.n, stdout);
+    const struct ask_model m = cli_run_model(s);
+
+    if (s->chat && ask_prompt_text(&text, &n, &s->ask, &m, e))
+        return cli_as_data(e);
+    fwrite(s->chat ? text : s->rendered.p, 1, s->chat ? n : s->rendered.n, stdout);
+    free(text);
     return end_output(s, files, e);
 }
 
@@ -37,11 +45,11 @@ enum err_code cli_run_tokenize(struct opened *s, char *const *files, int *status
 
     (void)status;
     if (read_prompt(s, files, e) ||
-        text_encode(s->open.text, (struct str){ s->rendered.p, s->rendered.n }, flags, &s->prompt, e))
+        text_encode(s->open.text, (struct str){ s->rendered.p, s->rendered.n }, flags, &s->before, e))
         return e->code;
     putchar('[');
-    for (int64_t i = 0; i < s->prompt.n; i++)
-        printf("%s%d", i ? "," : "", s->prompt.v[i]);
+    for (int64_t i = 0; i < s->before.n; i++)
+        printf("%s%d", i ? "," : "", s->before.v[i]);
     puts("]");
     return end_output(s, files, e);
 }
@@ -52,13 +60,13 @@ enum err_code cli_run_detokenize(struct opened *s, char *const *files, int *stat
     size_t n;
 
     (void)status;
-    if (read_prompt(s, files, e) || cli_read_ids(&s->prompt, (struct str){ s->rendered.p, s->rendered.n }, "prompt", e))
+    if (read_prompt(s, files, e) || cli_read_ids(&s->before, (struct str){ s->rendered.p, s->rendered.n }, "prompt", e))
         return e->code;
-    for (int64_t i = 0, n_vocab = text_info(s->open.text)->n_tokens; i < s->prompt.n; i++)
-        if (s->prompt.v[i] >= n_vocab)
+    for (int64_t i = 0, n_vocab = text_info(s->open.text)->n_tokens; i < s->before.n; i++)
+        if (s->before.v[i] >= n_vocab)
             return err_set(e, ERR_FORMAT, "prompt: token %" PRId64 " is %" PRId32 ", the model has %" PRId64, i,
-                           s->prompt.v[i], n_vocab);
-    if (text_decode(s->open.text, s->prompt.v, s->prompt.n, s->o->plain ? 0 : TEXT_SPECIAL, &bytes, &n, e))
+                           s->before.v[i], n_vocab);
+    if (text_decode(s->open.text, s->before.v, s->before.n, s->o->plain ? 0 : TEXT_SPECIAL, &bytes, &n, e))
         return e->code;
     fwrite(bytes, 1, n, stdout);
     free(bytes);
