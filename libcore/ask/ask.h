@@ -75,7 +75,8 @@ struct ask {
     const json_t *kwargs;    /* more variables of the template, which override that; NULL: none */
     int64_t budget;          /* tokens of reasoning; 0: none is asked for; -1: any number */
     int64_t now_s;           /* today, as the template sees it: local time in seconds since 1970; 0: the clock's */
-    bool reads_form;         /* an answer that is held to a form is read as any other; else it is text, whatever it looks like */
+    bool
+        reads_form; /* an answer that is held to a form is read as any other; else it is text, whatever it looks like */
     int n_borders; /* places where messages end that are marked in the prompt (run_mark()): at most so many, the last ones */
     const struct ask_index *notes, *recite; /* NULL: none */
     int n_notes, n_recite;                  /* texts of each; -1: as many as the index says */
@@ -130,6 +131,9 @@ MUST_CHECK enum err_code ask_update(struct ask_request *r, const struct ask *a, 
 void ask_close(struct ask_request *r); /* when its answers have ended; NULL is allowed */
 /* The reader of one answer of a chat; *out = NULL: it is not a chat. Errors are those of chat_reader_open(). */
 MUST_CHECK enum err_code ask_reader(struct chat_reader **out, const struct ask_request *r, struct err *e);
+/* Appends the tokens of the prompt alone. */
+MUST_CHECK enum err_code ask_prompt(struct text_tokens *out, const struct ask *a, const struct ask_model *m,
+                                    struct err *e);
 /* The prompt of a chat as text: malloc'ed, NUL-terminated. */
 MUST_CHECK enum err_code ask_prompt_text(char **out, size_t *n, const struct ask *a, const struct ask_model *m,
                                          struct err *e);

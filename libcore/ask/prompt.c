@@ -138,12 +138,32 @@ static void find_borders(struct ask_request *r, const struct ask *a, const struc
     r->q.n_marks = n;
 }
 
-enum err_code ask_make_prompt(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+/* Tokens, and what comes after them. */
+static enum err_code add_prompt(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
 {
     for (int64_t i = 0; i < a->n_token; i++)
         if (text_tokens_push(&r->prompt, a->token[i], e))
             return e->code;
-    if (a->messages != NULL ? render_messages(r, a, m, e) : a->text.p != NULL && encode_text(r, a, m, e))
+    if (a->messages != NULL)
+        return render_messages(r, a, m, e);
+    return a->text.p != NULL ? encode_text(r, a, m, e) : ERR_OK;
+}
+
+enum err_code ask_prompt(struct text_tokens *out, const struct ask *a, const struct ask_model *m, struct err *e)
+{
+    struct ask_request r = { .q = { .n_prompt = 0 } };
+    enum err_code code = add_prompt(&r, a, m, e);
+
+    for (int64_t i = 0; i < r.prompt.n && code == ERR_OK; i++)
+        code = text_tokens_push(out, r.prompt.v[i], e);
+    text_tokens_free(&r.prompt);
+    text_tokens_free(&r.recital);
+    return code;
+}
+
+enum err_code ask_make_prompt(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+{
+    if (add_prompt(r, a, m, e))
         return e->code;
     find_borders(r, a, m);
     return ERR_OK;
