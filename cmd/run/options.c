@@ -19,6 +19,7 @@ static const struct opt opts[] = {
     FLAG(0, "continue", "continue the last of the messages, the model's", &o.go_on),
     PATH(0, "tools", "file", "JSON: tools the model may call", &o.tools),
     STRING(0, "tool-choice", "choice", "auto, none, required, or a tool (default auto)", &o.tool_choice),
+    FLAG(0, "one-call", "at most one call of a tool", &o.one_call),
     ROW_LORA(o.model),
     PATH(0, "template", "file", "chat template (Jinja) instead of the model's", &o.template_file),
     STRING(0, "chat-kwargs", "json", "an object: more variables of the template", &o.kwargs),

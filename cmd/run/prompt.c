@@ -167,6 +167,7 @@ static enum err_code use_options(struct opened *s, struct err *e)
 
     *a = ask_defaults();
     a->tool_choice = o->tool_choice != NULL ? o->tool_choice : "auto";
+    a->one_call = o->one_call;
     a->think = o->think == 0;
     a->budget = o->budget;
     a->reads_form = o->parser != NULL;
