@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "ask/ask.h"
 #include "base/io.h"
 #include "draft-train/program.h"
 #include "model/class.h"
@@ -286,7 +287,7 @@ static struct tune_opts opts_of(const struct train_options *o, const struct cli 
                                .tokens_max = o->model.ctx_tokens,
                                .memory_bytes = o->memory_bytes,
                                .seed = o->seed,
-                               .now_s = cli_local_s() };
+                               .now_s = ask_local_s() };
 }
 
 static enum err_code open_all(struct lora *l, char *const *files, struct err *e)

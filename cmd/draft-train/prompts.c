@@ -71,27 +71,21 @@ static enum err_code add_text(struct reading *r, struct str s, struct err *e)
 
 static enum err_code add_chat(struct reading *r, const json_t *o, struct err *e)
 {
-    const json_t *think = json_object_get(o, "enable_thinking");
-    json_t *extra = json_object();
+    json_t *kwargs = json_pack("{s:O*}", "enable_thinking", json_object_get(o, "enable_thinking"));
+    struct ask a = ask_defaults();
     struct text_tokens token = { 0 };
-    bool thinking;
-    enum err_code code = ERR_OK;
+    enum err_code code = kwargs != NULL ? ERR_OK : err_nomem(e);
 
-    if (extra == NULL || (think != NULL && json_object_set(extra, "enable_thinking", (json_t *)(uintptr_t)think)))
-        code = err_nomem(e);
+    a.messages = json_object_get(o, "messages");
+    a.tools = json_object_get(o, "tools");
+    a.kwargs = kwargs;
     if (code == ERR_OK && r->format == NULL)
         code = chat_open(&r->format, r->text, (struct str){ 0 }, e);
     if (code == ERR_UNSUPPORTED)
         err_set(e, code, "the model has no chat template: it can go on with a \"prompt\" or a \"text\" alone");
     if (code == ERR_OK)
-        code = chat_render(r->format,
-                           &(struct chat_prompt){ .messages = json_object_get(o, "messages"),
-                                                  .tools = json_object_get(o, "tools"),
-                                                  .extra = extra,
-                                                  .generate = true,
-                                                  .now_s = ask_local_s() },
-                           &token, &thinking, e);
-    json_decref(extra);
+        code = ask_prompt(&token, &a, &(struct ask_model){ .text = r->text, .chat = r->format }, e);
+    json_decref(kwargs);
     if (code == ERR_OK)
         code = add(r, token, e);
     else

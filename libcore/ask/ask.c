@@ -104,7 +104,7 @@ enum err_code ask_update(struct ask_request *r, const struct ask *a, const struc
 }
 
 /* What the engine has to know of the prompt. */
-static void set_prompt(struct ask_request *r, const struct ask *a, const struct ask_model *m)
+static void set_prompt(struct ask_request *r, const struct ask *a)
 {
     struct gen_request *q = &r->q;
 
@@ -114,21 +114,30 @@ static void set_prompt(struct ask_request *r, const struct ask *a, const struct 
     q->thinking = r->thinking;
     q->in_parts = a->in_parts;
     q->pool = a->embeds;
+}
+
+/* Also of a model that opens its reasoning itself. */
+static enum err_code set_budget(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+{
     if (a->messages == NULL || a->budget <= 0)
-        return;
-    /* Also of a model that opens its reasoning itself. */
+        return ERR_OK;
     r->reason = (struct reason_opts){ chat_marks(m->chat), a->budget };
-    q->governor = &reason_governor;
-    q->governor_opts = &r->reason;
+    if (r->reason.marks == NULL) {
+        err_set(e, ERR_UNSUPPORTED, "a reasoning budget: the model has no mark that ends reasoning");
+        return err_at(e, "/reasoning_budget");
+    }
+    r->q.governor = &reason_governor;
+    r->q.governor_opts = &r->reason;
+    return ERR_OK;
 }
 
 static enum err_code make_request(struct ask_request *r, const struct ask *a, const struct ask_model *m,
                                   const struct ask_request *like, struct err *e)
 {
     r->q = gen_defaults();
-    if (ask_make_prompt(r, a, m, e) || ask_make_form(r, a, m, like, e))
+    if (ask_make_prompt(r, a, m, e) || ask_make_form(r, a, m, like, e) || set_budget(r, a, m, e))
         return e->code;
-    set_prompt(r, a, m);
+    set_prompt(r, a);
     if (r->grammar != NULL) {
         r->q.constraint = &gen_grammar;
         r->q.rules = r->grammar;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ask/ask.h"
 #include "base/io.h"
 #include "chat/chat.h"
 #include "train/files.h"
@@ -103,22 +104,21 @@ static enum err_code end_turn(const struct reading *r, struct text_tokens *token
 static enum err_code add_chat(struct reading *r, const json_t *messages, const json_t *tools, struct str answer,
                               struct err *e)
 {
-    json_t *extra = json_pack("{s:b}", "enable_thinking", 0);
+    struct ask a = ask_defaults();
     struct text_tokens token = { 0 };
     int64_t n_prompt = 0;
-    bool thinking;
-    enum err_code code = extra == NULL ? err_nomem(e) : ERR_OK;
+    enum err_code code = ERR_OK;
 
-    if (code == ERR_OK && r->format == NULL)
+    a.messages = (json_t *)(uintptr_t)messages;
+    a.tools = tools;
+    a.think = 0;
+    a.now_s = r->how->now_s;
+    if (r->format == NULL)
         code = chat_open(&r->format, r->how->text, (struct str){ 0 }, e);
     if (code == ERR_UNSUPPORTED)
         err_set(e, code, "the model has no chat template: it can learn lines with \"text\" alone");
     if (code == ERR_OK)
-        code = chat_render(
-            r->format,
-            &(struct chat_prompt){
-                .messages = messages, .tools = tools, .extra = extra, .generate = true, .now_s = r->how->now_s },
-            &token, &thinking, e);
+        code = ask_prompt(&token, &a, &(struct ask_model){ .text = r->how->text, .chat = r->format }, e);
     n_prompt = token.n;
     if (code == ERR_OK)
         code = note_chat(&r->to->chats, messages, tools, e);
@@ -126,7 +126,6 @@ static enum err_code add_chat(struct reading *r, const json_t *messages, const j
         code = text_encode(r->how->text, answer, 0, &token, e);
     if (code == ERR_OK)
         code = end_turn(r, &token, e);
-    json_decref(extra);
     if (code == ERR_OK)
         return add_item(r, token, n_prompt, e);
     text_tokens_free(&token);

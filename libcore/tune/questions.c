@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ask/ask.h"
 #include "base/io.h"
 #include "base/rng.h"
 #include "chat/chat.h"
@@ -273,20 +274,14 @@ static enum err_code replace_words(struct tune_questions *q, json_t *message, st
 /* q->prompt becomes this question, as the model is asked it. */
 static enum err_code render_question(struct tune_questions *q, const json_t *chat, struct err *e)
 {
-    json_t *extra = json_pack("{s:b}", "enable_thinking", draw(q, 0) < THINKING);
-    bool thinking;
-    const enum err_code code = extra == NULL
-                                   ? err_nomem(e)
-                                   : chat_render(q->format,
-                                                 &(struct chat_prompt){ .messages = json_object_get(chat, "messages"),
-                                                                        .tools = json_object_get(chat, "tools"),
-                                                                        .extra = extra,
-                                                                        .generate = true,
-                                                                        .now_s = q->now_s },
-                                                 &q->prompt, &thinking, e);
+    const struct ask_model m = { .text = q->text, .chat = q->format };
+    struct ask a = ask_defaults();
 
-    json_decref(extra);
-    return code;
+    a.messages = json_object_get(chat, "messages");
+    a.tools = json_object_get(chat, "tools");
+    a.think = draw(q, 0) < THINKING;
+    a.now_s = q->now_s;
+    return ask_prompt(&q->prompt, &a, &m, e);
 }
 
 /* One of the questions that are to be asked with other words. */

@@ -269,8 +269,7 @@ static void check_family(const char *path)
                   "%lld of %lld guesses kept\n",
                   path, programs(), (long long)sum.answers, (long long)sum.cancelled, (long long)sum.tokens,
                   (long long)sum.cached, (long long)sum.kept, (long long)sum.drafted);
-    assert_true(sum.kept > 0 && sum.kept < sum.drafted && sum.cached > 0 && sum.cancelled > 0 &&
-                sum.stopped > 0);
+    assert_true(sum.kept > 0 && sum.kept < sum.drafted && sum.cached > 0 && sum.cancelled > 0 && sum.stopped > 0);
     rig_close(&rig);
     rig_close(&plain);
 }
