@@ -16,13 +16,14 @@
 /* What the sampler refuses, by the options' names: "/top_p" is "--top-p". */
 static void check_ranges(const struct sample_opts *o)
 {
+    const struct sample_option *row;
     struct sampler *s = NULL;
     struct err e = { 0 };
 
     if (sample_open(&s, o, 1, &e) == ERR_ARG) {
-        for (char *p = e.where; *p != '\0'; p++)
-            *p = *p == '_' ? '-' : *p;
-        cli_usage("--%s: %s", e.where + 1, e.msg);
+        for (int i = 0; (row = sample_option(i)) != NULL; i++)
+            if (strcmp(row->member, e.where + 1) == 0)
+                cli_usage("--%s: %s", row->option, e.msg);
     }
     sample_close(s);
 }

@@ -32,6 +32,6 @@ void cli_sampling_free(struct cli_sampling *s);
 #define ROW_BREAKERS(s)                            LIST("dry-breaker", "text", "ends a repetition; repeatable", &(s).breakers)
 #define ROW_OF_REAL(option, arg, help, to, least)  REAL(0, option, arg, help, to)
 #define ROW_OF_WHOLE(option, arg, help, to, least) INT32(option, arg, help, to, least, INT32_MAX)
-#define ROW_OF_OPTION(kind, member, start, least, most, option, arg, help, names, needs, s) \
+#define ROW_OF_OPTION(kind, member, start, least, most, option, arg, help, names, use, needs, s) \
     ROW_OF_##kind(option, arg, help, &(s).o.member, least),
 #endif

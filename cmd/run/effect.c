@@ -74,20 +74,8 @@ const struct cli_of cli_run_of[] = {
     { "json", ONE | PLAN | INSPECT | SHOW },
     { "jsonl", ONE },
     { "logprobs", ONE },
-    { "temp", ANSWERS },
-    { "top-k", ANSWERS },
-    { "top-p", ANSWERS },
-    { "min-p", ANSWERS },
-    { "typical", ANSWERS },
-    { "repeat-penalty", ANSWERS },
-    { "presence-penalty", ANSWERS },
-    { "frequency-penalty", ANSWERS },
-    { "penalty-last-n", ANSWERS },
-    { "dry-multiplier", ANSWERS },
-    { "dry-base", ANSWERS },
-    { "dry-allowed-length", ANSWERS },
-    { "dry-last-n", ANSWERS },
-    { "dry-breaker", ANSWERS },
+#define OF_OPTION(kind, member, start, least, most, option, ...) { option, ANSWERS },
+    SAMPLE_OPTIONS(OF_OPTION, 0){ "dry-breaker", ANSWERS },
     { "logit-bias", ANSWERS },
     { "seed", ANSWERS },
     { "draft", RUNS },
@@ -118,8 +106,12 @@ const struct cli_pair cli_run_pairs[] = {
     { "json|jsonl|stream", CLI_EXCLUDES, NULL, NULL, 0 },
     { "raw", CLI_EXCLUDES, "interactive", NULL, 0 },
     { "messages|session-ro", CLI_EXCLUDES, "drop-oldest", "it belongs to a chat that goes on", 0 },
-    { "dry-base|dry-allowed-length|dry-last-n|dry-breaker", CLI_NEEDS, "dry-multiplier", NULL, 0 },
-    { "penalty-last-n", CLI_NEEDS, "repeat-penalty|presence-penalty|frequency-penalty", NULL, 0 },
+#define PAIR_ALONE(option, needs)
+#define PAIR_CUT(option, needs)
+#define PAIR_WITH(option, needs) { option, CLI_NEEDS, needs, NULL, 0 },
+#define PAIR_OF_OPTION(kind, member, start, least, most, option, arg, help, names, use, needs, to) \
+    PAIR_##use(option, needs)
+    SAMPLE_OPTIONS(PAIR_OF_OPTION, 0){ "dry-breaker", CLI_NEEDS, "dry-multiplier", NULL, 0 },
     { "engram-thinking|engram-drafts", CLI_NEEDS, "engram|context-table", NULL, 0 },
     { "draft-max", CLI_NEEDS, "draft|engram-drafts", NULL, 0 },
     { "continue", CLI_NEEDS, "messages", NULL, 0 },
@@ -257,7 +249,11 @@ void cli_run_check_options(const struct cli *cli, struct run_options *o, char *c
 
 void cli_run_check_cuts(const struct cli *cli, const struct run_options *o)
 {
-    static const char *const cuts[] = { "top-k", "top-p", "min-p", "typical" };
+#define NAME_ALONE(option)
+#define NAME_WITH(option)
+#define NAME_CUT(option)                                                                        option,
+#define NAME_OF_CUT(kind, member, start, least, most, option, arg, help, names, use, needs, to) NAME_##use(option)
+    static const char *const cuts[] = { SAMPLE_OPTIONS(NAME_OF_CUT, 0) };
 
     if (o->sampling.o.temp > 0 || cli_typed(cli, "temp"))
         return;

@@ -7,11 +7,10 @@
 static const struct sample_option rows[] = {
 #define WHOLE_REAL  false
 #define WHOLE_WHOLE true
-#define OPTION_ROW(kind, name, start, low, high, typed, arg, help, json, need, to) \
+#define OPTION_ROW(kind, name, start, low, high, typed, arg, help, json, use, needs, to) \
     { .member = #name, \
       .option = (typed), \
       .names = (json), \
-      .needs = (need), \
       .whole = WHOLE_##kind, \
       .least = (double)(low), \
       .most = (double)(high), \
@@ -43,6 +42,6 @@ void sample_option_set(struct sample_opts *o, const struct sample_option *row, d
 
 struct sample_opts sample_defaults(void)
 {
-#define OPTION_START(kind, name, start, low, high, typed, arg, help, json, need, to) .name = (start),
+#define OPTION_START(kind, name, start, low, high, typed, arg, help, json, use, needs, to) .name = (start),
     return (struct sample_opts){ SAMPLE_OPTIONS(OPTION_START, 0) };
 }
