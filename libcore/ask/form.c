@@ -31,8 +31,8 @@ enum err_code ask_form_open(struct grammar **out, const struct ask_form *f, cons
                             struct err *e)
 {
     if ((f->schema != NULL) + (f->gbnf.p != NULL) + (f->regex.p != NULL) != 1) {
-        err_set(e, ERR_ARG, "one of a schema, a grammar and a regular expression is needed");
-        return err_at(e, "/%s", form_name(f));
+        err_set(e, ERR_ARG, "only one of response_format, grammar and regex");
+        return err_at(e, f->regex.p != NULL ? "/regex" : "/grammar");
     }
     if (f->schema != NULL)
         return grammar_open_schema(out, v, f->schema, e) ? err_at(e, "/response_format/json_schema/schema") : ERR_OK;
