@@ -38,7 +38,7 @@ CPPFLAGS += $(if $(filter 1,$(HTTP)),-DCHIMERE_HTTP) $(if $(filter 1,$(BLAS)),-D
 # What gcc alone has: its last two optimisations would turn sums and their operands around until registers spill.
 GCC     := $(if $(findstring clang,$(shell $(CC) --version)),,-fvect-cost-model=dynamic -fno-tree-reassoc -fno-tree-ter)
 ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -ffp-contract=off $(GCC) -pthread $(WARN) $(SANFLAGS) $(CPPFLAGS) $(CFLAGS)
-LDLIBS   = -Wl,--as-needed -ljansson -lpcre2-8 -lzstd $(if $(filter 1,$(HTTP)),-lmicrohttpd) $(if $(filter 1,$(BLAS)),-lopenblas) $(if $(filter 1,$(EDIT)),-ledit) $(CUDA_LIB) -lm -pthread
+LDLIBS   = -Wl,--as-needed -ljansson -lpcre2-8 -lzstd $(if $(filter 1,$(HTTP)),-lmicrohttpd) $(if $(filter 1,$(BLAS)),-lopenblas) $(CUDA_LIB) -lm -pthread
 
 LIB_C    = $(wildcard libcore/*/*.c libcore/*/*/*.c)
 CLI_C    = $(wildcard cmd/cli/*.c)

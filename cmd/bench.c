@@ -157,6 +157,21 @@ static const struct cli_of of[] = {
     { NULL, 0 },
 };
 
+static const struct cli_pair pairs[] = {
+    { "shape", CLI_EXCLUDES, "model", NULL, 0 },
+    { "shape", CLI_EXCLUDES, "lora", "an adapter is for a model in a file", 0 },
+    { "mix", CLI_NEEDS, "shape", "it is for random weights", SHAPED },
+    { "seed", CLI_NEEDS, "shape", "it is for random weights", SPEED | STATE },
+    { "write|vram", CLI_NEEDS, "shape", NULL, SYNTH },
+    { "no-mmap", CLI_NEEDS, "vram", NULL, SYNTH },
+    { "fixed", CLI_NEEDS, "draft", "an oracle always drafts as much as possible", SPECULATE },
+    { "", CLI_NEEDS, "draft|oracle", NULL, SPECULATE },
+    { "compare", CLI_ALONE, "against|json|table|verbose|quiet", "two files of answers are read", EVAL },
+    { "acts|reps|against", CLI_NEEDS, "device", NULL, KERNELS },
+    { "json|table", CLI_EXCLUDES, NULL, NULL, 0 },
+    { NULL, CLI_NEEDS, NULL, NULL, 0 },
+};
+
 static const struct cli cli = {
     .name = "chimere-bench",
     .synopsis = "command [options] [file ...]",
@@ -164,65 +179,29 @@ static const struct cli cli = {
     .opts = opts,
     .commands = commands,
     .of = of,
+    .pairs = pairs,
 };
 
-/* kernels: a table, or with a GPU times. */
-static void check_kernels(void)
+/* What the table of rules cannot say: values. */
+static void check_usage(const struct cli_command *c)
 {
-    static const char *const of_times[] = { "acts", "reps", "against" };
+    const bool seeded = c->bit & EVAL || (c->bit & SPECULATE && o.shape == NULL && o.oracle == NULL);
 
-    if (o.model.device != NULL && strncmp(o.model.device, "cuda", 4) != 0)
-        cli_leave_aside(&cli, "device");
-    if (o.model.device != NULL && strncmp(o.model.device, "cuda", 4) != 0)
-        cli_usage("kernels: --device %s: only GPUs have these kernels", o.model.device);
-    for (size_t i = 0; o.model.device == NULL && i < sizeof of_times / sizeof *of_times; i++) {
-        if (cli_given(&cli, of_times[i]))
-            cli_leave_aside(&cli, of_times[i]);
-        if (cli_given(&cli, of_times[i]))
-            cli_usage("kernels: --%s needs --device", of_times[i]);
-    }
-    if (o.model.acts == QUANT_ACTS_F32)
-        cli_usage("kernels: --acts f32: a GPU rounds activations to 16 bits or 8");
-}
-
-static void check_usage(unsigned bit)
-{
-    if (o.shape != NULL && o.model.file != NULL)
-        cli_usage("--shape or --model, not both");
-    if (bit & SHAPED && o.shape == NULL && (cli_given(&cli, "mix") || (bit != SPECULATE && cli_given(&cli, "seed"))))
-        cli_usage("--mix and --seed are for random weights: they need --shape");
-    if (o.shape != NULL && o.model.loras.n > 0)
-        cli_usage("--lora is for a model in a file: not with --shape");
-    if (bit & SPECULATE && o.drafts_of.n == 0 && o.oracle == NULL)
-        cli_usage("speculate: needs --draft or --oracle");
-    if (o.fixed && o.drafts_of.n == 0)
-        cli_usage("speculate: --fixed is for a --draft; an oracle always is");
-    if (bit & SPECULATE && o.predict_max < 2)
+    if (c->bit & SPECULATE && o.predict_max < 2)
         cli_usage("speculate: -n 1: times begin with the first token, so answers need a second one");
     cli_check_kind("write", o.write, STR("GGUF"), "GGUF file");
-    if (bit & PLOT && o.out != NULL)
+    if (c->bit & PLOT && o.out != NULL)
         cli_check_kind("out", o.out, cli_bench_is_script(o.out) ? STR("set terminal svg") : STR("<?xml"), "plot");
     cli_check_kind("save", o.save, STR("CHIMLOG1"), "file of saved logits");
-    if (bit & SYNTH && o.shape == NULL && (o.write != NULL || o.model.vram != NULL))
-        cli_usage("synth: --write and --vram need a --shape");
-    if (bit & SYNTH && o.model.no_mmap && o.model.vram == NULL)
-        cli_usage("synth: --no-mmap only matters with --vram");
-    if (bit & EVAL && o.temp <= 0 && (cli_given(&cli, "top-p") || cli_given(&cli, "seed")))
-        cli_usage("eval: --top-p and --seed need a --temp above 0");
-    if (bit & SPECULATE && o.temp <= 0 &&
-        (cli_given(&cli, "top-p") || (o.shape == NULL && o.oracle == NULL && cli_given(&cli, "seed"))))
-        cli_usage("speculate: --top-p and --seed need a --temp above 0");
-    for (size_t i = 0; o.compare && of[i].option != NULL; i++)
-        if (of[i].commands & EVAL && of[i].commands != ~(unsigned)PLOT && strcmp(of[i].option, "compare") != 0 &&
-            cli_given(&cli, of[i].option))
-            cli_usage("eval --compare: only reads two files of answers: without --%s", of[i].option);
-    if (bit & KERNELS)
-        check_kernels();
+    if (o.temp <= 0 && ((c->bit & ASKS && cli_given(&cli, "top-p")) || (seeded && cli_given(&cli, "seed"))))
+        cli_usage("%s: --top-p and --seed need a --temp above 0", c->name);
+    if (c->bit & KERNELS && o.model.device != NULL && strncmp(o.model.device, "cuda", 4) != 0)
+        cli_usage("kernels: --device %s: only GPUs have these kernels", o.model.device);
+    if (c->bit & KERNELS && o.model.acts == QUANT_ACTS_F32)
+        cli_usage("kernels: --acts f32: a GPU rounds activations to 16 bits or 8");
     if (cli_given(&cli, "bandwidth") && !(o.bandwidth > 0))
         cli_usage("--bandwidth %g: must be above 0; leave it out to measure it", (double)o.bandwidth);
     cli_open_check(&cli, &o.model);
-    if (o.json && o.table)
-        cli_usage("--json or --table, not both");
 }
 
 /* The command line in one string, for records. */
@@ -244,14 +223,14 @@ static char *join(int argc, char **argv)
     return s;
 }
 
-static enum err_code run_command(struct bench *b, size_t command, struct err *e)
+static enum err_code run_command(struct bench *b, const struct cli_command *c, struct err *e)
 {
     if (b->command == NULL)
         return err_nomem(e);
     if (o.against != NULL && cli_bench_load(&b->against, o.against, e))
         return e->code;
     cli_catch_interrupts();
-    return runs[command](b, e);
+    return runs[c - commands](b, e);
 }
 
 int main(int argc, char **argv)
@@ -259,23 +238,16 @@ int main(int argc, char **argv)
     struct bench b = { .o = &o, .command = join(argc, argv) };
     struct err e = { 0 };
     int first = cli_parse(&cli, argc, argv), status = EXIT_OK;
-    size_t command = 0, n = sizeof runs / sizeof *runs;
+    const struct cli_command *c = cli_need_command(&cli, argv[first]);
 
-    if (first == argc)
-        cli_usage("no command: one of speed, bandwidth, ppl, kl, eval, synth, state, speculate, kernels, plot");
-    while (command < n && strcmp(argv[first], commands[command].name) != 0)
-        command++;
-    if (command == n)
-        cli_usage("%s: not one of speed, bandwidth, ppl, kl, eval, synth, state, speculate, kernels, plot",
-                  argv[first]);
-    check_usage(commands[command].bit);
+    check_usage(c);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     b.operands = argv + first + 1;
-    if (commands[command].bit & (SPEED | BANDWIDTH | SYNTH | KERNELS) && *b.operands != NULL)
-        cli_usage("%s takes no file", commands[command].name);
-    if (commands[command].bit & SPECULATE && o.shape != NULL && *b.operands != NULL)
+    if (c->bit & (SPEED | BANDWIDTH | SYNTH | KERNELS) && *b.operands != NULL)
+        cli_usage("%s takes no file", c->name);
+    if (c->bit & SPECULATE && o.shape != NULL && *b.operands != NULL)
         cli_usage("speculate: a --shape has no tokenizer: its prompts are random tokens, not files");
-    if (run_command(&b, command, &e))
+    if (run_command(&b, c, &e))
         status = cli_fail(&e);
     else if (b.regressed)
         status = EXIT_NO;

@@ -105,6 +105,12 @@ static const struct cli_of of[] = {
     { "keep-batch", LORA },  { "keep-weight", LORA }, { "rehearse", LORA },
     { "shield", LORA },      { "forget", LORA },      { NULL, 0 },
 };
+static const struct cli_pair pairs[] = {
+    { "", CLI_NEEDS, "out", "the file that is trained", 0 },
+    { "rollback", CLI_ALONE, "out|verbose|quiet", "it trains nothing", 0 },
+    { "scales", CLI_EXCLUDES, "rank|alpha", "only an adapter has them", LORA },
+    { NULL, CLI_NEEDS, NULL, NULL, 0 },
+};
 static const struct cli cli = {
     .name = "chimere-draft-train",
     .synopsis = "command [options] [prompts ...]",
@@ -112,6 +118,7 @@ static const struct cli cli = {
     .opts = opts,
     .commands = commands,
     .of = of,
+    .pairs = pairs,
 };
 
 static size_t n_stdin(const char *const *names, size_t n)
@@ -129,9 +136,8 @@ static void check_lora(char *const *files, int n_files)
     static const char *const zo[] = { "samples", "momentum" }, *const keep[] = { "keep-batch", "keep-weight",
                                                                                  "sequences" };
 
-    if (o.scales &&
-        (cli_given(&cli, "rank") || cli_given(&cli, "alpha") || (cli_given(&cli, "method") && o.method != TRAIN_ZO)))
-        cli_usage("--scales is trained by --method zo, and has no --rank and --alpha");
+    if (o.scales && cli_given(&cli, "method") && o.method != TRAIN_ZO)
+        cli_usage("--scales is trained by --method zo");
     if (o.scales)
         o.method = TRAIN_ZO;
     for (size_t i = 0; i < 2; i++)
@@ -164,20 +170,6 @@ static void check_lora(char *const *files, int n_files)
 
 static void check_usage(unsigned bit, char *const *files, int n_files)
 {
-    static const char *const alone[] = {
-        "model",         "layers",    "ff",     "block",   "taps",     "scratch", "held-out",   "tests",
-        "lines",         "predict",   "steps",  "time",    "memory",   "batch",   "rate",       "seed",
-        "keep-versions", "sequences", "ctx",    "threads", "device",   "vram",    "kv",         "chunk",
-        "acts",          "no-mmap",   "repack", "jsonl",   "plot",     "rank",    "alpha",      "targets",
-        "method",        "scales",    "epochs", "samples", "momentum", "keep",    "keep-batch", "keep-weight",
-        "rehearse",      "shield",    "forget"
-    };
-
-    if (o.out == NULL)
-        cli_usage("--out names the file that is trained");
-    for (size_t i = 0; o.rollback && i < sizeof alone / sizeof *alone; i++)
-        if (cli_given(&cli, alone[i]))
-            cli_usage("--rollback trains nothing: not with --%s", alone[i]);
     if (o.rollback && n_files > 0)
         cli_usage("--rollback trains nothing: it takes no prompts");
     if (!(o.rate > 0))
@@ -248,11 +240,7 @@ int main(int argc, char **argv)
     int first = cli_parse(&cli, argc, argv), status;
     char *file;
 
-    if (first == argc)
-        cli_usage("no command: dflash, mtp or lora");
-    command = cli_command_of(&cli, argv[first]);
-    if (command == NULL)
-        cli_usage("%s: not one of dflash, mtp, lora", argv[first]);
+    command = cli_need_command(&cli, argv[first]);
     check_usage(command->bit, argv + first + 1, argc - first - 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     cli_catch_interrupts();

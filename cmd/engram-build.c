@@ -127,6 +127,18 @@ static const struct cli_of of[] = {
     { "keep-versions", ADD },
     { NULL, 0 },
 };
+static const struct cli_pair pairs[] = {
+    /* add has two forms: texts, and answers that a model is to test. */
+    { "min-score|held-out|keep-versions|ctx|device|vram|kv|chunk|acts|no-mmap|repack|json", CLI_NEEDS, "from", NULL,
+      ADD },
+    { "from", CLI_EXCLUDES, "out|lines|jsonl", "add --from FILE TABLE", ADD },
+    { "", CLI_NEEDS, "out|from", "what is written", ADD },
+    { "", CLI_NEEDS, "out", "what is written", WRITES & ~(unsigned)ADD },
+    { "", CLI_NEEDS, "engram", "the table", SCORE },
+    { "bm25", CLI_EXCLUDES, "hybrid|flat", "it uses no vectors", 0 },
+    { "lines|jsonl", CLI_EXCLUDES, NULL, NULL, 0 },
+    { NULL, CLI_NEEDS, NULL, NULL, 0 },
+};
 static const struct cli cli = {
     .name = "chimere-engram-build",
     .synopsis = "command [options] [file ...]",
@@ -134,40 +146,18 @@ static const struct cli cli = {
     .opts = opts,
     .commands = commands,
     .of = of,
+    .pairs = pairs,
 };
-
-/* add has two forms: texts, and answers that a model is to test. */
-static void check_add(char *const *files)
-{
-    static const char *const night[] = { "min-score", "held-out", "keep-versions", "ctx",     "device", "vram",
-                                         "kv",        "chunk",    "acts",          "no-mmap", "repack", "json" };
-    static const char *const texts[] = { "out", "lines", "jsonl" };
-
-    for (size_t i = 0; o.from.n == 0 && i < sizeof night / sizeof *night; i++)
-        if (cli_given(&cli, night[i]))
-            cli_usage("add: --%s has no effect without --from", night[i]);
-    for (size_t i = 0; o.from.n > 0 && i < sizeof texts / sizeof *texts; i++)
-        if (cli_given(&cli, texts[i]))
-            cli_usage(i == 0 ? "add --from names the table without --out: add --from FILE TABLE"
-                             : "--%s is for texts: not with --from",
-                      texts[i]);
-    if (o.from.n > 0 && (files[0] == NULL || files[1] != NULL))
-        cli_usage("add --from takes one table");
-}
 
 static void check_usage(unsigned bit, const char *command, char *const *files)
 {
     for (int i = 0; files[i] != NULL; i++)
         if (*files[i] == '\0')
             cli_usage("%s: the name of a file is empty", command);
-    if (bit & ADD)
-        check_add(files);
-    if (bit & WRITES && o.out == NULL && o.from.n == 0)
-        cli_usage("%s: --out names the table that is written", command);
+    if (o.from.n > 0 && (files[0] == NULL || files[1] != NULL))
+        cli_usage("add --from takes one table");
     if (bit & WRITES && !(bit & (ADD | FIT)))
         cli_check_kind("out", o.out, bit & INDEX ? STR("CHIMRECL") : STR("CHIMENGR"), bit & INDEX ? "index" : "table");
-    if (bit & SCORE && o.tables.n == 0)
-        cli_usage("score: --engram names the table");
     if ((bit & IMPORT || !(bit & TEXTS)) && *files == NULL)
         cli_usage("%s: no %s is named", command, bit & QUERY ? "index" : "table");
     if (o.domain != NULL && !engram_domain_ok(str_of(o.domain)))
@@ -180,10 +170,6 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
         cli_usage("prune needs --size, or --min-count above 0");
     if (o.prompt != NULL && strspn(o.prompt, " \t\r\n") == strlen(o.prompt))
         cli_usage("--prompt: the question is blank");
-    if (o.bm25 && (o.hybrid || o.flat))
-        cli_usage("--bm25 uses no vectors: no --hybrid or --flat with it");
-    if (o.lines && o.jsonl)
-        cli_usage("--lines or --jsonl, not both");
     if (o.count_min < 0)
         cli_usage("--min-count: not below 0");
     cli_open_check(&cli, &o.model);
@@ -326,7 +312,7 @@ static enum err_code run(unsigned bit, char *const *files, int *status, struct e
     switch (bit) {
     case BUILD:
     case ADD:
-        return o.from.n > 0 ? cli_engram_night(&o, files[0], status, e) : build(files, bit == ADD, e);
+        return o.from.n > 0 ? cli_engram_scored(&o, files[0], status, e) : build(files, bit == ADD, e);
     case ROLLBACK:
         return cli_engram_rollback(files[0], e);
     case FIT:
@@ -355,16 +341,7 @@ int main(int argc, char **argv)
     struct err e = { 0 };
     int first = cli_parse(&cli, argc, argv), status = EXIT_OK;
 
-    if (first == argc)
-        cli_usage(
-            "no command: one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, "
-            "import, check");
-    command = cli_command_of(&cli, argv[first]);
-    if (command == NULL)
-        cli_usage(
-            "%s: not one of build, add, rollback, fit, score, merge, decay, prune, dump, stats, index, query, import, "
-            "check",
-            argv[first]);
+    command = cli_need_command(&cli, argv[first]);
     check_usage(command->bit, command->name, argv + first + 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     o.day = (int64_t)time(NULL) / 86400;

@@ -58,10 +58,26 @@ static const struct opt opts[] = {
     END,
 };
 
+static const struct cli_pair pairs[] = {
+    { "check", CLI_ALONE, "quiet", "it only reads a file", 0 },
+    { "budget", CLI_NEEDS, "measure", "the file of losses, which is made if it is missing", 0 },
+    { "data|random|tokens|method|probes|group|device|seed", CLI_NEEDS, "measure", NULL, 0 },
+    { "save-recipe|search", CLI_NEEDS, "budget", NULL, 0 },
+    { "merge-lora", CLI_EXCLUDES, "measure", "merge adapters first, into a file of its own", 0 },
+    { "data|random", CLI_EXCLUDES, NULL, NULL, 0 },
+    { "type", CLI_EXCLUDES, "measure|budget", "it sets the types of all tensors", 0 },
+    { "type|recipe", CLI_EXCLUDES, NULL, NULL, 0 },
+    { "pure", CLI_NEEDS, "type", NULL, 0 },
+    { "dry-run", CLI_EXCLUDES, "save-recipe", "nothing is written", 0 },
+    { "unbiased", CLI_EXCLUDES, "budget", "such a mix is always unbiased", 0 },
+    { NULL, CLI_NEEDS, NULL, NULL, 0 },
+};
+
 static const struct cli program = { .name = "chimere-quantize",
                                     .synopsis = "[options] IN OUT",
                                     .about = "Writes a model in fewer bits; with --check FILE, checks one.",
-                                    .opts = opts };
+                                    .opts = opts,
+                                    .pairs = pairs };
 
 static double started_ms;
 
@@ -75,72 +91,54 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
     return !cli_interrupted();
 }
 
+/* What --measure alone cannot do. */
+static void check_measure(int n_operands)
+{
+    o.save_imatrix = o.imatrix;
+    o.imatrix = NULL;
+    if (o.recipe || o.tensors.n > 0 || o.dry_run || (o.force && !o.save_imatrix) || o.unbiased || o.pure)
+        cli_usage("--measure without --budget only measures: no rules, no output");
+    if (n_operands != 1)
+        cli_usage("--measure without --budget takes one file, IN");
+}
+
+static void check_operands(int n)
+{
+    if (o.dry_run || o.save_recipe ? n < 1 || n > 2 : n != 2)
+        cli_usage(o.dry_run       ? "--dry-run takes IN, or IN and OUT"
+                  : o.save_recipe ? "--save-recipe takes IN, or IN and OUT"
+                                  : "two files are needed: IN and OUT");
+}
+
+/* What the table of rules cannot say: values, and operands. */
 static void check_usage(int n_operands)
 {
+    const bool probes = cli_typed(&program, "probes") || cli_typed(&program, "group");
     struct err e;
 
     if (o.tokens > 1 << 24)
         cli_usage("--tokens %lld: at most 16777216", (long long)o.tokens);
-    bool measures = cli_given(&program, "tokens") || cli_given(&program, "probes") || cli_given(&program, "group") ||
-                    cli_given(&program, "method") || o.data || o.random || o.device;
-
-    if (o.check) {
-        for (const struct opt *p = opts; p->kind != OPT_END; p++)
-            if (p->kind != OPT_SECTION && p->to != &o.check && p->to != &o.quiet && cli_typed(&program, p->name))
-                cli_usage("--check takes a file and no other option but --quiet");
-        if (n_operands != 1)
-            cli_usage("--check takes one file");
+    if (o.check && n_operands != 1)
+        cli_usage("--check takes one file");
+    if (o.check)
         return;
-    }
-    if (o.budgets.n > 0 && !o.measure)
-        cli_usage("--budget needs --measure FILE, the file of losses: it is made if it is missing");
-    if (!o.measure && (measures || cli_given(&program, "seed")))
-        cli_usage("--data, --random, --tokens, --method, --probes, --group, --device and --seed are for --measure");
     if (o.device != NULL && model_device_name(o.device, &e))
         cli_usage("--device: %s", e.msg);
-    if (o.budgets.n == 0 && (o.save_recipe || cli_given(&program, "search")))
-        cli_usage("--save-recipe and --search need --budget");
-    if (o.merge.n > 0 && o.measure)
-        cli_usage("--measure measures a model without adapters: merge them first, into a file of its own");
-    if (o.data && o.random)
-        cli_usage("--data or --random, not both");
-    if (o.type && (o.measure || o.budgets.n > 0))
-        cli_usage("--type sets the types of all tensors: not with --measure or --budget");
-    o.said.text = o.data || o.random || cli_typed(&program, "tokens") || (cli_typed(&program, "seed") && o.search == 0);
-    bool probes = cli_typed(&program, "probes") || cli_typed(&program, "group");
-
     if (o.method != METHOD_PROBES && probes)
         cli_usage("--probes and --group are for --method probes");
+    o.said.text = o.data || o.random || cli_typed(&program, "tokens") || (cli_typed(&program, "seed") && o.search == 0);
     o.said.method = cli_typed(&program, "method");
     o.said.probes = probes;
     o.said.effort = cli_typed(&program, "effort") && o.budgets.n == 0;
     if (o.measure && o.budgets.n == 0) {
-        o.save_imatrix = o.imatrix;
-        o.imatrix = NULL;
-        if (o.recipe || o.tensors.n > 0 || o.dry_run || (o.force && !o.save_imatrix) || o.unbiased || o.pure)
-            cli_usage("--measure without --budget only measures: no rules, no output");
-        if (n_operands != 1)
-            cli_usage("--measure without --budget takes one file, IN");
+        check_measure(n_operands);
         return;
     }
-    if (o.dry_run && o.save_recipe)
-        cli_usage("--dry-run writes nothing: not with --save-recipe");
-    if (o.unbiased && o.budgets.n > 0)
-        cli_usage("a mix for a --budget is always --unbiased");
-    if (o.type && o.recipe)
-        cli_usage("--type or --recipe, not both");
     if (!o.type && !o.recipe && o.tensors.n == 0 && o.budgets.n == 0 && o.merge.n == 0)
         cli_usage("no types: --type, --recipe, --tensor or --budget");
     if (o.merge.n > RAMP_MERGE_MAX)
         cli_usage("--merge-lora: at most %d times", RAMP_MERGE_MAX);
-    if (o.pure && !o.type)
-        cli_usage("--pure needs --type");
-    if (o.dry_run       ? n_operands < 1 || n_operands > 2
-        : o.save_recipe ? n_operands < 1 || n_operands > 2
-                        : n_operands != 2)
-        cli_usage(o.dry_run       ? "--dry-run takes IN, or IN and OUT"
-                  : o.save_recipe ? "--save-recipe takes IN, or IN and OUT"
-                                  : "two files are needed: IN and OUT");
+    check_operands(n_operands);
 }
 
 enum err_code cli_quantize_rules(struct ramp_recipe *r, const char *path, struct err *e)

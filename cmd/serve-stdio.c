@@ -15,7 +15,7 @@
 #include "serve-stdio/http.h"
 #include "cli/sampling.h"
 #include "cli/table.h"
-#include "serve-stdio/stdin_requests.h"
+#include "serve-stdio/line_requests.h"
 #include "gen/gen.h"
 #include "grammar/grammar.h"
 #include "model/model.h"
@@ -94,6 +94,17 @@ static const struct opt opts[] = {
     END,
 };
 
+static const struct cli_pair pairs[] = {
+    { "batch|mcp|listen", CLI_EXCLUDES, NULL, NULL, 0 },
+    { "mcp", CLI_EXCLUDES, "lenient", NULL, 0 },
+    { "output|errors|shard", CLI_NEEDS, "batch", NULL, 0 },
+    { "batch", CLI_NEEDS, "output", NULL, 0 },
+    { "api-key-file|cors|max-body|connections|timeout|drain", CLI_NEEDS, "listen", NULL, 0 },
+    { "cache-size", CLI_NEEDS, "cache-dir", NULL, 0 },
+    { "draft-max", CLI_NEEDS, "draft", NULL, 0 },
+    { NULL, CLI_NEEDS, NULL, NULL, 0 },
+};
+
 struct server {
     const struct cli *cli;
     struct cli_opened open;
@@ -109,7 +120,7 @@ struct server {
     struct serve *serve;
     struct cli_http *http;
     struct serve_mcp *mcp;
-    struct asked *asked; /* requests without their last reply */
+    struct cli_line_requests lines;
 };
 
 /* ---- opening ---- */
@@ -223,7 +234,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         .run = s->run,
         .text = s->open.text,
         .chat = s->chat,
-        .vocab = s->vocab,
+        .vocab = &s->vocab,
         .model = o.name != NULL  ? o.name
                  : slash != NULL ? slash + 1
                                  : s->open.path,
@@ -239,199 +250,6 @@ static enum err_code open_all(struct server *s, struct err *e)
         .sample = &o.sampling.o,
     };
     return serve_open(&s->serve, &so, e);
-}
-
-/* ---- lines ---- */
-
-/* A request that is not over: its id, as the line had it. */
-struct asked {
-    struct asked *next;
-    json_t *id;
-    int64_t serve_id;
-};
-
-static enum err_code say(json_t *id, const char *type, const char *key, json_t *value, int status, struct err *e)
-{
-    json_t *line = json_pack("{s:O, s:s}", "id", id, "type", type);
-
-    if (line == NULL || (status > 0 && json_object_set_new(line, "status", json_integer(status))) ||
-        (key != NULL && json_object_set_new(line, key, value))) {
-        json_decref(line);
-        return err_nomem(e);
-    }
-    return cli_json_line(line, e);
-}
-
-static enum err_code say_error(json_t *id, const char *message, const char *pointer, int status, struct err *e)
-{
-    json_t *body = serve_error(message, status == 429 ? "rate_limit_error" : "invalid_request_error", pointer, status);
-    enum err_code code =
-        body == NULL ? err_nomem(e) : say(id, "error", "error", json_incref(json_object_get(body, "error")), status, e);
-
-    json_decref(body);
-    return code;
-}
-
-static struct asked **find(struct server *s, const json_t *id)
-{
-    struct asked **link = &s->asked;
-
-    while (*link != NULL && !json_equal((*link)->id, id))
-        link = &(*link)->next;
-    return link;
-}
-
-static void forget(struct server *s, struct asked *a)
-{
-    struct asked **link = &s->asked;
-
-    while (*link != a)
-        link = &(*link)->next;
-    *link = a->next;
-    json_decref(a->id);
-    free(a);
-}
-
-/* The first member of an object that is none of `known`; NULL: there is none, or nobody minds. */
-static const char *unknown(const json_t *v, const char *const *known)
-{
-    const char *key;
-    json_t *member;
-
-    json_object_foreach ((json_t *)(uintptr_t)v, key, member) {
-        size_t i = 0;
-
-        while (known[i] != NULL && strcmp(known[i], key) != 0)
-            i++;
-        if (known[i] == NULL && !o.lenient)
-            return key;
-    }
-    return NULL;
-}
-
-static enum err_code say_unknown(json_t *id, const char *key, struct err *e)
-{
-    char pointer[SERVE_POINTER_BYTES], message[SERVE_POINTER_BYTES + 80];
-
-    (void)serve_point_to(pointer, 0, key);
-    (void)snprintf(message, sizeof message, "%s: not a member of this request (--lenient ignores such)", pointer + 1);
-    return say_error(id, message, pointer, 400, e);
-}
-
-static enum err_code cancel(struct server *s, json_t *id, const json_t *body, struct err *e)
-{
-    static const char *const known[] = { "id", NULL };
-    const json_t *which = json_object_get(body, "id");
-    struct asked **link = find(s, which);
-    json_t *found = json_boolean(which != NULL && *link != NULL);
-
-    if (!json_is_string(which) && !json_is_integer(which))
-        return say_error(id, "id: missing, or neither a string nor a whole number", "/id", 400, e);
-    if (unknown(body, known) != NULL)
-        return say_unknown(id, unknown(body, known), e);
-    if (*link != NULL) {
-        struct asked *a = *link;
-
-        serve_cancel(s->serve, a->serve_id);
-        if (say(a->id, "cancelled", NULL, NULL, 0, e))
-            return e->code;
-        forget(s, a);
-    }
-    return say(id, "response", "body", json_pack("{s:o}", "found", found), 200, e);
-}
-
-static enum err_code ask(struct server *s, json_t *id, const char *method, json_t *body, const char *client,
-                         struct err *e)
-{
-    enum serve_method m;
-    struct asked *a;
-
-    if (strcmp(method, "cancel") == 0)
-        return cancel(s, id, body, e);
-    if (!serve_method(&m, str_of(method)))
-        return say_error(id,
-                         "method: not chat/completions, completions, embeddings, responses, models, tokenize, "
-                         "detokenize, health, metrics or cancel",
-                         "/method", 404, e);
-    if (*find(s, id) != NULL)
-        return say_error(id, "id: a request with this id is in progress", "/id", 409, e);
-    a = calloc(1, sizeof *a);
-    if (a == NULL)
-        return err_nomem(e);
-    a->id = json_incref(id);
-    a->next = s->asked;
-    s->asked = a;
-    return serve_ask(s->serve, m, body, str_of(client), a, &a->serve_id, e);
-}
-
-static enum err_code take_line(void *of, struct str line, int64_t number, struct err *e)
-{
-    static const char *const known[] = { "id", "method", "body", "client", NULL };
-    struct server *s = of;
-    struct err why = { 0 };
-    json_t *o_line = NULL, *id, *null = json_null();
-    const char *method, *client;
-    char what[48];
-    enum err_code code;
-
-    for (size_t i = 0; i < line.n && (line.p[i] == ' ' || line.p[i] == '\t' || line.p[i] == '\r'); i++)
-        if (i + 1 == line.n)
-            return ERR_OK;
-    if (line.n == 0)
-        return ERR_OK;
-    (void)snprintf(what, sizeof what, "line %" PRId64, number);
-    code = serve_parse(&o_line, line, what, &why);
-    if (code == ERR_NOMEM) {
-        *e = why;
-        return code;
-    }
-    id = json_object_get(o_line, "id");
-    method = json_string_value(json_object_get(o_line, "method"));
-    client = json_object_get(o_line, "client") != NULL ? json_string_value(json_object_get(o_line, "client")) : "";
-    if (code)
-        code = say_error(json_is_string(id) || json_is_integer(id) ? id : null, why.msg, NULL, 400, e);
-    else if (!json_is_object(o_line))
-        code = say_error(null, "the line is not an object", NULL, 400, e);
-    else if (id == NULL || !(json_is_string(id) || json_is_integer(id)))
-        code = say_error(null, "id: missing, or neither a string nor a whole number", "/id", 400, e);
-    else if (method == NULL)
-        code = say_error(id, "method: missing", "/method", 400, e);
-    else if (client == NULL)
-        code = say_error(id, "client: not a text", "/client", 400, e);
-    else if (unknown(o_line, known) != NULL)
-        code = say_unknown(id, unknown(o_line, known), e);
-    else
-        code = ask(s, id, method, json_object_get(o_line, "body"), client, e);
-    json_decref(o_line);
-    return code;
-}
-
-static enum err_code tell(void *of, struct serve_reply *r, struct err *e)
-{
-    struct server *s = of;
-    struct asked *a = r->user;
-    enum err_code code;
-
-    if (r->kind == SERVE_END)
-        code = say(a->id, "end", NULL, NULL, 0, e);
-    else if (r->kind == SERVE_ERROR)
-        code = say(a->id, "error", "error", json_incref(json_object_get(r->body, "error")), r->status, e);
-    else
-        code = say(a->id, r->kind == SERVE_CHUNK ? "chunk" : "response", "body", json_incref(r->body),
-                   r->kind == SERVE_BODY ? r->status : 0, e);
-    json_decref(r->body);
-    if (r->last)
-        forget(s, a);
-    return code;
-}
-
-static enum err_code line_too_long(void *of, int64_t bytes_max, struct err *e)
-{
-    char message[64];
-
-    (void)of;
-    (void)snprintf(message, sizeof message, "the line is longer than %" PRId64 " MiB", bytes_max >> 20);
-    return say_error(json_null(), message, NULL, 413, e);
 }
 
 /* ---- the Model Context Protocol ---- */
@@ -471,8 +289,7 @@ static enum err_code serve_mcp(struct server *s, struct err *e)
 
 static void close_all(struct server *s)
 {
-    while (s->asked != NULL)
-        forget(s, s->asked);
+    cli_line_requests_end(&s->lines);
     cli_http_close(s->http);
     serve_mcp_close(s->mcp);
     serve_close(s->serve);
@@ -489,7 +306,7 @@ static void close_all(struct server *s)
 static enum err_code run(struct server *s, struct err *e)
 {
     const struct cli_batch_opts bo = { o.batch, o.out, o.errors, o.shard, o.lenient };
-    const struct cli_talk talk = { s, take_line, line_too_long, tell, .leaves = false };
+    const struct cli_talk talk = cli_line_talk(&s->lines);
 
     if (check_parser(e) || (o.batch != NULL && cli_batch_check(&bo, e)))
         return e->code;
@@ -502,21 +319,12 @@ static enum err_code run(struct server *s, struct err *e)
         return e->code;
     cli_note("serving %s, %d answers side by side, context of %" PRId64 " tokens", s->open.path, o.parallel,
              run_ctx(s->run));
+    s->lines = (struct cli_line_requests){ .serve = s->serve, .lenient = o.lenient };
     cli_catch_interrupts();
     return o.batch != NULL   ? cli_batch_run(&bo, s->serve, e)
            : s->http != NULL ? cli_http_run(s->http, s->serve, s->beside, e)
            : o.mcp           ? serve_mcp(s, e)
                              : cli_talk(&talk, s->serve, s->beside, o.max_queue, e);
-}
-
-/* An option that works with another one only. */
-static void need(const struct cli *cli, const char *option, bool has, const char *what)
-{
-    if (has)
-        return;
-    if (cli_typed(cli, option))
-        cli_usage("--%s needs %s", option, what);
-    cli_leave_aside(cli, option);
 }
 
 int main(int argc, char **argv)
@@ -525,6 +333,7 @@ int main(int argc, char **argv)
                                     .synopsis = "[options]",
                                     .about = "Answer requests as JSON lines, from stdin to stdout, side by side.",
                                     .opts = opts,
+                                    .pairs = pairs,
                                     .env = "CHIMERE_OPTS" };
     struct server s = { .cli = &cli };
     struct err e = { 0 };
@@ -541,24 +350,8 @@ int main(int argc, char **argv)
         cli_usage("--alias: the name is empty");
     if (argv[first] != NULL)
         cli_usage("%s: takes no operands", argv[first]);
-    static const char *const batch_only[] = { "output", "errors", "shard" };
-    for (size_t i = 0; i < sizeof batch_only / sizeof *batch_only; i++)
-        need(&cli, batch_only[i], o.batch != NULL, "--batch");
-    if (o.batch != NULL && o.out == NULL)
-        cli_usage("--batch needs --output");
-    if ((o.batch != NULL && cli_typed(&cli, "batch")) || o.mcp)
-        cli_leave_aside(&cli, "listen");
-    if (o.batch != NULL && o.http.listen != NULL)
-        cli_usage("--batch and --listen exclude each other");
-    static const char *const http_only[] = { "api-key-file", "cors", "max-body", "connections", "timeout", "drain" };
-    for (size_t i = 0; i < sizeof http_only / sizeof *http_only; i++)
-        need(&cli, http_only[i], o.http.listen != NULL, "--listen");
-    if (o.mcp && !cli_typed(&cli, "lenient"))
-        cli_leave_aside(&cli, "lenient");
-    if (o.mcp && (o.batch != NULL || o.http.listen != NULL || o.lenient))
-        cli_usage("--mcp excludes --batch, --listen and --lenient");
-    need(&cli, "cache-size", o.cache_dir != NULL, "--cache-dir");
-    need(&cli, "draft-max", o.drafts.n > 0, "--draft");
+    cli_check_exclusions(&cli, 0);
+    cli_check_needs(&cli, 0);
     cli_open_check(&cli, &o.model);
     cli_sampling_check(&o.sampling);
     cli_check_outputs(&cli, argv + first);

@@ -7,6 +7,7 @@
  */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
+#include "ask/ask.h"
 #include "cli/cli.h"
 #include "cli/open.h"
 #include "eval/eval.h"
@@ -107,11 +108,11 @@ struct bench_texts {
 };
 MUST_CHECK enum err_code cli_bench_texts(struct bench_texts *out, const struct bench *b, struct err *e);
 void cli_bench_texts_free(struct bench_texts *t);
-/* A set of tasks is called as its file, without directory and .jsonl; in buf. The prompt of an item of it, as tokens;
- * the item gets enable_thinking if it has none. */
+/* A set of tasks is called as its file, without directory and .jsonl; in buf. What an item of it asks; the
+ * item gets enable_thinking if it has none, and *kwargs is the caller's, who releases it after the question. */
 const char *cli_bench_set_name(const char *path, char buf[128]);
-MUST_CHECK enum err_code cli_bench_prompt(const struct bench *b, struct chat *format, json_t *item,
-                                          struct text_tokens *out, struct err *e);
+MUST_CHECK enum err_code cli_bench_question(struct ask *a, json_t **kwargs, const struct bench *b, json_t *item,
+                                            struct err *e);
 struct eval_window_opts cli_bench_windows(const struct bench *b);
 /* Progress: b's command name and n of m; stops on an interrupt. */
 struct progress cli_bench_progress(const char *what);

@@ -251,14 +251,20 @@ static enum err_code task_items(struct speculate *s, const json_t *all, const ch
     if (s->b->o->limit > 0 && (size_t)s->b->o->limit < n)
         n = (size_t)s->b->o->limit;
     for (size_t i = 0; i < n; i++) {
+        const struct ask_model m = { .text = s->b->open.text, .chat = s->format };
         struct item *it;
+        struct ask a;
+        json_t *kwargs = NULL;
 
         if (add_item(s, set, &it, e))
             return e->code;
         if (!json_is_array(json_object_get(json_array_get(all, i), "messages")))
             return err_set(e, ERR_FORMAT, "%s: item %zu has no messages", path, i + 1);
-        if (cli_bench_prompt(s->b, s->format, json_array_get(all, i), &it->prompt, e))
-            return err_wrap(e, "%s: item %zu", path, i + 1);
+        if (cli_bench_question(&a, &kwargs, s->b, json_array_get(all, i), e) || ask_prompt(&it->prompt, &a, &m, e))
+            err_wrap(e, "%s: item %zu", path, i + 1);
+        json_decref(kwargs);
+        if (e->code)
+            return e->code;
     }
     return ERR_OK;
 }

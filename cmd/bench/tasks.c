@@ -11,6 +11,7 @@
 #include "bench/bench.h"
 #include "chat/chat.h"
 #include "gen/gen.h"
+#include "grammar/grammar.h"
 #include "model/model.h"
 #include "run/run.h"
 
@@ -20,14 +21,15 @@
 struct task {
     json_t *item;
     const char *set; /* name of the file, without directory and .jsonl */
-    struct text_tokens prompt;
-    char hash[24], asked[24]; /* of the item as the file has it; of its prompt's tokens */
-    int right, n, cut;        /* of its samples */
+    struct ask_request *asked;
+    char hash[24], prompt_hash[24]; /* of the item as the file has it; of its prompt's tokens */
+    int right, n, cut;              /* of its samples */
 };
 
 struct tasks {
     struct bench *b;
     struct chat *format;
+    struct grammar_vocab *vocab; /* for calls of tools */
     struct task *v;
     size_t n, cap;
     bool *done; /* [n * samples]: in the file of answers */
@@ -55,27 +57,39 @@ const char *cli_bench_set_name(const char *path, char buf[128])
 /* What templates take for today, 2026-01-01: answers of another day are to be compared. */
 #define EVAL_DATE_S 1767225600
 
-enum err_code cli_bench_prompt(const struct bench *b, struct chat *format, json_t *item, struct text_tokens *out,
-                               struct err *e)
+enum err_code cli_bench_question(struct ask *a, json_t **kwargs, const struct bench *b, json_t *item, struct err *e)
 {
     const json_t *think = json_object_get(item, "enable_thinking");
     json_t *extra;
-    enum err_code code;
-    bool thinking;
 
     if (think == NULL && json_object_set_new(item, "enable_thinking", json_boolean(b->o->think == 0)))
         return err_nomem(e);
     extra = json_pack("{s:O}", "enable_thinking", json_object_get(item, "enable_thinking"));
     if (extra == NULL)
         return err_nomem(e);
-    code = chat_render(format,
-                       &(struct chat_prompt){ .messages = json_object_get(item, "messages"),
-                                              .tools = json_object_get(item, "tools"),
-                                              .extra = extra,
-                                              .generate = true,
-                                              .now_s = EVAL_DATE_S },
-                       out, &thinking, e);
-    json_decref(extra);
+    *a = ask_defaults();
+    a->messages = json_object_get(item, "messages");
+    a->tools = json_object_get(item, "tools");
+    a->kwargs = *kwargs = extra;
+    a->now_s = EVAL_DATE_S;
+    a->tokens_max = b->o->predict_max;
+    a->sample.temp = b->o->temp;
+    a->sample.top_p = b->o->top_p;
+    a->sample.seed = (uint64_t)b->o->seed;
+    return ERR_OK;
+}
+
+/* What the task asks, ready for the engine. */
+static enum err_code ask_task(struct tasks *ts, struct task *t, struct err *e)
+{
+    const struct ask_model m = { .text = ts->b->open.text, .chat = ts->format, .vocab = &ts->vocab };
+    struct ask a;
+    json_t *kwargs = NULL;
+    enum err_code code = cli_bench_question(&a, &kwargs, ts->b, t->item, e);
+
+    if (code == ERR_OK)
+        code = ask_open(&t->asked, &a, &m, NULL, e);
+    json_decref(kwargs);
     return code;
 }
 
@@ -98,10 +112,10 @@ static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, s
         return err_nomem(e);
     snprintf(t->hash, sizeof t->hash, "%016" PRIx64, io_hash(0, text, strlen(text)));
     free(text);
-    if (cli_bench_prompt(ts->b, ts->format, t->item, &t->prompt, e))
+    if (ask_task(ts, t, e))
         return e->code;
-    snprintf(t->asked, sizeof t->asked, "%016" PRIx64,
-             io_hash(0, t->prompt.v, (size_t)t->prompt.n * sizeof *t->prompt.v));
+    snprintf(t->prompt_hash, sizeof t->prompt_hash, "%016" PRIx64,
+             io_hash(0, t->asked->prompt.v, (size_t)t->asked->prompt.n * sizeof(int32_t)));
     return ERR_OK;
 }
 
@@ -112,7 +126,7 @@ static bool is_copy(const struct tasks *ts)
     const struct task *t = &ts->v[ts->n - 1];
 
     for (size_t i = ts->n - 1; i-- > 0 && ts->v[i].set == t->set;)
-        if (strcmp(ts->v[i].asked, t->asked) == 0 &&
+        if (strcmp(ts->v[i].prompt_hash, t->prompt_hash) == 0 &&
             json_equal(json_object_get(ts->v[i].item, "answer"), json_object_get(t->item, "answer")) &&
             json_equal(json_object_get(ts->v[i].item, "check"), json_object_get(t->item, "check")))
             return true;
@@ -122,7 +136,7 @@ static bool is_copy(const struct tasks *ts)
 static void free_task(struct task *t)
 {
     json_decref(t->item);
-    text_tokens_free(&t->prompt);
+    ask_close(t->asked);
 }
 
 static enum err_code read_set(struct tasks *ts, const char *path, struct err *e)
@@ -183,7 +197,7 @@ static bool stands(const struct tasks *ts, const struct task *t, const json_t *r
     int64_t n = json_integer_value(json_object_get(r, "n_tokens")), most = ts->b->o->predict_max;
 
     return strcmp(id_of(t), text_in(r, "id")) == 0 && strcmp(t->set, text_in(r, "set")) == 0 &&
-           strcmp(t->hash, text_in(r, "item")) == 0 && strcmp(t->asked, text_in(r, "asked")) == 0 &&
+           strcmp(t->hash, text_in(r, "item")) == 0 && strcmp(t->prompt_hash, text_in(r, "asked")) == 0 &&
            (json_is_true(json_object_get(r, "ended")) ? n <= most : n == most);
 }
 
@@ -311,15 +325,9 @@ static enum err_code submit(struct tasks *ts, struct gen *g, struct asked *a, st
 {
     const struct bench_opts *o = ts->b->o;
     const struct task *t = &ts->v[a->at / (size_t)o->samples];
-    struct gen_request q = gen_defaults();
+    struct gen_request q = t->asked->q;
     int64_t id;
 
-    q.prompt = t->prompt.v;
-    q.n_prompt = t->prompt.n;
-    q.predict_max = o->predict_max;
-    q.sample.temp = o->temp;
-    q.sample.top_p = o->top_p;
-    q.sample.seed = (uint64_t)o->seed;
     /* whichever sets and items are asked with it */
     q.sample.stream = io_hash(a->at % (size_t)o->samples, t->hash, strlen(t->hash));
     q.user = a;
@@ -339,7 +347,8 @@ static enum err_code write_answer(struct tasks *ts, const struct task *t, int sa
     snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
     r = json_pack("{s:s, s:s, s:s, s:i, s:b, s:b, s:I, s:o, s:s, s:s, s:s, s:s}", "type", "answer", "set", t->set, "id",
                   id_of(t), "sample", sample, "right", right, "ended", ended, "n_tokens", (json_int_t)n_tokens, "text",
-                  json_bytes(text), "fingerprint", print, "settings", ts->settings, "item", t->hash, "asked", t->asked);
+                  json_bytes(text), "fingerprint", print, "settings", ts->settings, "item", t->hash, "asked",
+                  t->prompt_hash);
     line = r ? json_dumps(r, JSON_COMPACT) : NULL;
     json_decref(r);
     if (line == NULL)
@@ -491,11 +500,11 @@ static enum err_code check_ctx(const struct tasks *ts, struct err *e)
     for (size_t i = 0; i < ts->n; i++) {
         const struct task *t = &ts->v[i];
 
-        if (ctx > 0 && t->prompt.n >= ctx)
+        if (ctx > 0 && t->asked->prompt.n >= ctx)
             return err_set(e, ERR_LIMIT,
                            "%s: %s: the prompt has %" PRId64 " tokens, the context %" PRId64 " (--ctx sets it)", t->set,
-                           id_of(t), t->prompt.n, ctx);
-        beyond += train > 0 && t->prompt.n > train;
+                           id_of(t), t->asked->prompt.n, ctx);
+        beyond += train > 0 && t->asked->prompt.n > train;
     }
     if (beyond > 0)
         cli_warn("%" PRId64 " prompts are longer than the %" PRId64 " tokens that the model was trained for", beyond,
@@ -515,8 +524,8 @@ static enum err_code ask(struct tasks *ts, struct err *e)
     enum err_code code = asked ? ERR_OK : err_nomem(e);
 
     for (size_t i = 0; o->model.ctx_tokens == 0 && i < ts->n; i++)
-        if (ts->v[i].prompt.n + o->predict_max > ctx)
-            ctx = ts->v[i].prompt.n + o->predict_max;
+        if (ts->v[i].asked->prompt.n + o->predict_max > ctx)
+            ctx = ts->v[i].asked->prompt.n + o->predict_max;
     if (parallel > total)
         parallel = (int)total;
     const struct run_opts ro = { .ctx_tokens = ctx,
@@ -597,6 +606,7 @@ static void release(struct tasks *ts, bool failed)
         close(ts->out);
     free(ts->done);
     free(ts->v);
+    grammar_vocab_close(ts->vocab);
     chat_close(ts->format);
 }
 

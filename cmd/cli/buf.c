@@ -74,3 +74,15 @@ enum err_code cli_size(int64_t *out, const char *s, const char *option, struct e
     *out = (int64_t)v;
     return ERR_OK;
 }
+
+enum err_code cli_list_strings(struct str **out, const struct cli_list *l, struct err *e)
+{
+    struct str *v = calloc(l->n + 1, sizeof *v);
+
+    if (v == NULL)
+        return err_nomem(e);
+    for (size_t i = 0; i < l->n; i++)
+        v[i] = str_of(l->v[i]);
+    *out = v;
+    return ERR_OK;
+}

@@ -50,6 +50,9 @@ struct cli_list {
     size_t n, cap;
 };
 
+/* The values as strings: malloc'ed. */
+MUST_CHECK enum err_code cli_list_strings(struct str **out, const struct cli_list *l, struct err *e);
+
 /* A word that says what the program does; options may belong to some of them only. */
 struct cli_command {
     const char *name, *synopsis, *help; /* help: one sentence */
@@ -59,6 +62,18 @@ struct cli_of {
     const char *option;
     unsigned commands; /* bits of those that it belongs to; an option without a row belongs to all */
 };
+/* A rule between options, by their long names; "a|b" is several. */
+struct cli_pair {
+    const char *name; /* each of them; "" with CLI_NEEDS: the command itself */
+    enum cli_rule {
+        CLI_NEEDS,    /* at least one of the others */
+        CLI_EXCLUDES, /* each of the others; NULL: each other */
+        CLI_ALONE,    /* every option but the others */
+    } rule;
+    const char *others;
+    const char *why;   /* for the message, after a colon; NULL: it needs no reason */
+    unsigned commands; /* bits of those that it is for; 0: all */
+};
 
 struct cli {
     const char *name;                   /* "chimere-run" */
@@ -67,12 +82,13 @@ struct cli {
     const struct opt *opts;             /* ended by OPT_END */
     const struct cli_command *commands; /* NULL: none; ended by a NULL name */
     const struct cli_of *of;            /* the same */
+    const struct cli_pair *pairs;       /* the same */
     const char *env; /* NULL: none; a variable with options that come before those of the command line */
 };
 
 /* Sets what the options point to and returns the index of the first operand in argv, which is
- * reordered so that operands come last. A program that reads a variable calls cli_check_outputs() when all its options
- * are known; for others that is done here. Exits after -h, --version, --help-json and --completion,
+ * reordered so that operands come last. A program that reads a variable calls these checks and cli_check_outputs() when all
+ * its options are known; for others that is done here. Exits after -h, --version, --help-json and --completion,
  * and with EXIT_USAGE after a mistake. */
 int cli_parse(const struct cli *cli, int argc, char **argv);
 /* Options of the file MODEL.opts beside the model, if it exists, where the command line and the environment give none:
@@ -95,6 +111,18 @@ bool cli_mention_origin(const char *message, size_t *at, const char **name, cons
 /* For messages: how it was typed last, "-n" or "--pred"; "--NAME" if it was not. */
 const char *cli_as_typed(const struct cli *cli, const char *name);
 const struct cli_command *cli_command_of(const struct cli *cli, const char *word); /* NULL: no command */
+/* The same for the first operand, NULL if there is none: exits with EXIT_USAGE where it is no command. */
+const struct cli_command *cli_need_command(const struct cli *cli, const char *word);
+
+/* pairs.c: an option that was typed and breaks a rule, or belongs to other commands: exits with EXIT_USAGE. One of the
+ * environment or a file is ignored. In this order: what is ignored is no reason to need anything. command: its bit;
+ * how: what the message says after the option. */
+void cli_check_exclusions(const struct cli *cli, unsigned command);
+void cli_check_of(const struct cli *cli, unsigned command, const char *how);
+void cli_check_needs(const struct cli *cli, unsigned command);
+enum { CLI_NAME_BYTES = 32 };
+/* The next option of "a|b" to name; NULL past the last. */
+const char *cli_pair_name(const char **list, char name[CLI_NAME_BYTES]);
 
 /* help.c: print. topic: the beginning of a section's title, or NULL; a command among the words makes the help its own. */
 void cli_help(const struct cli *cli, const char *topic, char *const *argv);
@@ -225,9 +253,6 @@ bool cli_recipe_path(const char *name, char *buf, size_t buf_bytes);
 /* The directory of the task sets that came with the program; false if there is none. */
 bool cli_eval_path(char *buf, size_t buf_bytes);
 
-/* Prints what is in a model file, from its header alone. */
-MUST_CHECK enum err_code cli_inspect(const struct gguf *g, bool json, struct err *e);
-
 /* Bytes that grow. {0} is empty. */
 struct cli_buf {
     char *p; /* NUL-terminated once something was added */
@@ -239,7 +264,8 @@ void cli_buf_free(struct cli_buf *b);
 /* "512M", "15.5G": powers of 1024. ERR_ARG names the option. */
 MUST_CHECK enum err_code cli_size(int64_t *out, const char *s, const char *option, struct err *e);
 
-/* How messages name it: "-" is the standard input. */
+/* "-" is the standard input; and how messages name it. */
+bool cli_is_stdin(const char *path); /* NULL is not */
 const char *cli_file_name(const char *path);
 /* Whether a whole JSON value begins the line: if it is the last one and has no end, a kill did not cut it. */
 bool cli_json_whole(struct str line);
@@ -252,30 +278,6 @@ void cli_tell_encoding(const char *what, struct str s);
 MUST_CHECK enum err_code cli_read_prompt(struct cli_buf *out, const char *text, char *const *files, struct err *e);
 /* The text of --template; an empty one is ERR_FORMAT, since it would stand for the model's. */
 MUST_CHECK enum err_code cli_read_template(struct cli_buf *out, const char *path, struct err *e);
-/* A chat: the messages of a file (an array, or an object with "messages" and "tools"), a system
- * message in front, and what cli_read_prompt() gives as the user's turn at the end; that is left
- * out when there is a file of messages and neither text nor files. Appends the tokens of the prompt,
- * rendered by the model's chat template, to *out, and its text to *text if that is not NULL. *offered: the tools that
- * the model sees, owned by the caller; NULL: none. */
-struct cli_chat {
-    const char *system, *messages, *tools; /* text; paths, "-" is stdin; NULL: none */
-    const char *prompt;
-    char *const *files;
-    bool think;
-    const char *kwargs;            /* a JSON object: more variables of the template; NULL: none */
-    bool no_tools;                 /* tools are not offered */
-    bool follows;                  /* an answer that was given stands before */
-    const struct cli_notes *notes; /* NULL: none */
-    const struct cli_notes *named; /* NULL: none; *what: cli_notes_named() of the messages */
-    struct str *what;
-};
-MUST_CHECK enum err_code cli_render_chat(struct text_tokens *out, struct cli_buf *text, bool *thinking,
-                                         json_t **offered, const struct chat *format, const struct cli_chat *c,
-                                         struct err *e);
-/* What --think and --chat-kwargs set of a template's variables; the caller has the reference. */
-MUST_CHECK enum err_code cli_chat_extra(json_t **out, bool think, const char *kwargs, struct err *e);
-/* The local time as seconds since 1970: what a template's date comes from. */
-int64_t cli_local_s(void);
 /* A JSON array of token ids. */
 MUST_CHECK enum err_code cli_read_ids(struct text_tokens *out, struct str json, const char *what, struct err *e);
 #endif

@@ -104,32 +104,79 @@ void cli_help(const struct cli *cli, const char *topic, char *const *argv)
     printf("\nNumbers take k, M and G (powers of 1024). The manual is %s(1).\n", cli->name);
 }
 
-void cli_help_json(const struct cli *cli)
+static json_t *json_names(const char *list)
 {
-    json_t *all = json_array(), *top = json_object();
+    json_t *names = json_array();
+    char name[CLI_NAME_BYTES];
+
+    while (names != NULL && cli_pair_name(&list, name) != NULL)
+        if (json_array_append_new(names, json_string(name))) {
+            json_decref(names);
+            return NULL;
+        }
+    return names;
+}
+
+static json_t *json_commands(const struct cli *cli, unsigned bits)
+{
+    json_t *names = json_array();
+
+    for (const struct cli_command *c = cli->commands; names != NULL && c != NULL && c->name != NULL; c++)
+        if (c->bit & bits && json_array_append_new(names, json_string(c->name))) {
+            json_decref(names);
+            return NULL;
+        }
+    return names;
+}
+
+static json_t *json_rules(const struct cli *cli)
+{
+    static const char *const names[] = {
+        [CLI_NEEDS] = "needs", [CLI_EXCLUDES] = "excludes", [CLI_ALONE] = "excludes_all_but"
+    };
+    json_t *all = json_array();
+
+    for (const struct cli_pair *p = cli->pairs; all != NULL && p != NULL && p->name != NULL; p++)
+        if (json_array_append_new(all, json_pack("{s:o, s:s, s:o, s:o}", "options", json_names(p->name), "rule",
+                                                 names[p->rule], "others",
+                                                 json_names(p->others != NULL ? p->others : p->name), "commands",
+                                                 json_commands(cli, p->commands)))) {
+            json_decref(all);
+            return NULL;
+        }
+    return all;
+}
+
+static json_t *json_options(const struct cli *cli)
+{
+    json_t *all = json_array();
     const char *section = "";
     const struct opt *o;
-    struct err e = { 0 };
-    bool ok = all != NULL && top != NULL;
 
-    (void)err_nomem(&e);
-
-    for (size_t i = 0; ok && (o = cli_opt_at(cli, i)) != NULL; i++) {
+    for (size_t i = 0; all != NULL && (o = cli_opt_at(cli, i)) != NULL; i++) {
         char letter[2] = { o->letter, '\0' };
-        json_t *item;
 
         if (o->kind == OPT_SECTION) {
             section = o->help;
-            continue;
+        } else if (json_array_append_new(all, json_pack("{s:s, s:s?, s:s, s:s?, s:s, s:b}", "section", section,
+                                                        "letter", o->letter ? letter : NULL, "name", o->name, "arg",
+                                                        o->arg, "help", o->help, "repeatable", o->kind == OPT_LIST))) {
+            json_decref(all);
+            return NULL;
         }
-        item = json_pack("{s:s, s:s?, s:s, s:s?, s:s, s:b}", "section", section, "letter", o->letter ? letter : NULL,
-                         "name", o->name, "arg", o->arg, "help", o->help, "repeatable", o->kind == OPT_LIST);
-        ok = item != NULL && json_array_append_new(all, item) == 0;
     }
-    if (!ok || !cli_json_set(top, "type", json_string("help")) ||
-        !cli_json_set(top, "program", json_string(cli->name)) ||
-        !cli_json_set(top, "synopsis", json_string(cli->synopsis)) || !cli_json_set(top, "options", all) ||
-        cli_json_line(top, &e))
+    return all;
+}
+
+void cli_help_json(const struct cli *cli)
+{
+    json_t *top = json_pack("{s:s, s:s, s:s, s:o, s:o}", "type", "help", "program", cli->name, "synopsis",
+                            cli->synopsis, "options", json_options(cli), "rules", json_rules(cli));
+    struct err e = { 0 };
+
+    if (top == NULL)
+        (void)err_nomem(&e);
+    if (top == NULL || cli_json_line(top, &e))
         exit(cli_fail(&e));
 }
 

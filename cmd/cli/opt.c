@@ -107,6 +107,16 @@ static size_t value_bytes(const struct opt *o)
     return 0;
 }
 
+/* Its place in the table, or that of the end, where nothing is given. */
+static size_t place_of(const struct cli *cli, const char *name)
+{
+    size_t i = 0;
+
+    while (cli->opts[i].kind != OPT_END && (cli->opts[i].kind == OPT_SECTION || strcmp(cli->opts[i].name, name) != 0))
+        i++;
+    return i;
+}
+
 static void note_initial(const struct cli *cli)
 {
     for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
@@ -121,10 +131,7 @@ static const char *origin(const struct cli *cli, size_t at)
 
 const char *cli_origin(const struct cli *cli, const char *name)
 {
-    for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
-        if (cli->opts[i].kind != OPT_SECTION && strcmp(cli->opts[i].name, name) == 0)
-            return origin(cli, i);
-    return NULL;
+    return origin(cli, place_of(cli, name));
 }
 
 static bool begins_with_file(const char *message, const char *value)
@@ -194,18 +201,17 @@ void cli_exclude(const struct cli *cli, const char *one, const char *other)
 
 void cli_leave_aside(const struct cli *cli, const char *name)
 {
-    for (size_t i = 0; cli->opts[i].kind != OPT_END; i++) {
-        const struct opt *o = &cli->opts[i];
+    const size_t i = place_of(cli, name);
+    const struct opt *o = &cli->opts[i];
 
-        if (o->kind == OPT_SECTION || strcmp(o->name, name) != 0 || given[i] == NOT_GIVEN || given[i] == TYPED)
-            continue;
-        cli_note("options  --%s of %s is ignored: it has no effect here", name, origin(cli, i));
-        if (o->kind == OPT_LIST)
-            ((struct cli_list *)o->to)->n = 0; /* what it holds is freed with the program's options */
-        else
-            memcpy(o->to, &initial[i], value_bytes(o));
-        given[i] = NOT_GIVEN;
-    }
+    if (given[i] == NOT_GIVEN || given[i] == TYPED)
+        return;
+    cli_note("options  --%s of %s is ignored: it has no effect here", name, origin(cli, i));
+    if (o->kind == OPT_LIST)
+        ((struct cli_list *)o->to)->n = 0; /* what it holds is freed with the program's options */
+    else
+        memcpy(o->to, &initial[i], value_bytes(o));
+    given[i] = NOT_GIVEN;
 }
 
 /* A value in a message. */
@@ -407,29 +413,21 @@ static void apply(const struct parsing *p, const struct opt *o, const char *name
 
 bool cli_given(const struct cli *cli, const char *name)
 {
-    for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
-        if (given[i] != NOT_GIVEN && strcmp(cli->opts[i].name, name) == 0)
-            return true;
-    return false;
+    return given[place_of(cli, name)] != NOT_GIVEN;
 }
 
 bool cli_typed(const struct cli *cli, const char *name)
 {
-    for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
-        if (given[i] == TYPED && strcmp(cli->opts[i].name, name) == 0)
-            return true;
-    return false;
+    return given[place_of(cli, name)] == TYPED;
 }
 
 const char *cli_as_typed(const struct cli *cli, const char *name)
 {
-    size_t i = 0;
+    char *const typed = as_typed[place_of(cli, name)];
 
-    while (cli->opts[i].kind != OPT_END && (cli->opts[i].kind == OPT_SECTION || strcmp(cli->opts[i].name, name) != 0))
-        i++;
-    if (as_typed[i][0] == '\0')
-        snprintf(as_typed[i], sizeof as_typed[i], "--%s", name);
-    return as_typed[i];
+    if (typed[0] == '\0')
+        snprintf(typed, sizeof as_typed[0], "--%s", name);
+    return typed;
 }
 
 static const struct opt *by_letter(const struct cli *cli, char letter)
@@ -678,14 +676,19 @@ void cli_model_defaults(const struct cli *cli, const char *model)
     free(text);
 }
 
-/* The command, and that the options given belong to it. */
-static void check_command(const struct cli *cli, const char *word)
+/* The rules between options, and that they belong to the command. */
+static void check_rules(const struct cli *cli, const char *word)
 {
     const struct cli_command *c = cli_command_of(cli, word);
+    const unsigned bit = c != NULL ? c->bit : 0;
+    char how[64];
 
-    for (const struct cli_of *of = cli->of; c != NULL && of->option != NULL; of++)
-        if (!(of->commands & c->bit) && cli_given(cli, of->option))
-            cli_usage("%s does not belong to %s", cli_as_typed(cli, of->option), c->name);
+    if (c == NULL && cli->commands != NULL)
+        return; /* which is the mistake */
+    snprintf(how, sizeof how, "does not belong to %s", c != NULL ? c->name : cli->name);
+    cli_check_exclusions(cli, bit);
+    cli_check_of(cli, bit, how);
+    cli_check_needs(cli, bit);
 }
 
 /* Words that other programs take as commands. */
@@ -702,6 +705,21 @@ const struct cli_command *cli_command_of(const struct cli *cli, const char *word
         if (word != NULL && strcmp(c->name, word) == 0)
             return c;
     return NULL;
+}
+
+const struct cli_command *cli_need_command(const struct cli *cli, const char *word)
+{
+    const struct cli_command *c = cli_command_of(cli, word);
+    char names[512] = "";
+    size_t n = 0;
+
+    for (const struct cli_command *k = cli->commands; c == NULL && k->name != NULL && n < sizeof names; k++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? ", " : "", k->name);
+    if (c == NULL && word == NULL)
+        cli_usage("no command: one of %s", names);
+    if (c == NULL)
+        cli_usage("%s: not one of %s", word, names);
+    return c;
 }
 
 /* -h and the like are answered whatever is in the environment. */
@@ -731,8 +749,9 @@ int cli_parse(const struct cli *cli, int argc, char **argv)
     take_environment(cli);
     first = take_words(&p, 1);
     check_operand(cli, argv[first]);
-    check_command(cli, argv[first]);
-    if (cli->env == NULL) /* else more options may come, and some may go */
+    if (cli->env == NULL) { /* else more options may come, and some may go */
+        check_rules(cli, argv[first]);
         cli_check_outputs(cli, argv + first);
+    }
     return first;
 }

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "cli/cli.h"
 
 #define EVERY_MS   100.0 /* ten times a second at most */
@@ -23,10 +23,7 @@ static size_t text_bytes; /* of it, without what clears the line before */
 
 double cli_now_ms(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+    return clock_ms();
 }
 
 static bool foreground_terminal(void)

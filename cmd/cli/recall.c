@@ -27,36 +27,6 @@ enum err_code cli_notes_check(const struct recall *r, const char *path, const st
     return ERR_OK;
 }
 
-enum err_code cli_notes_open(struct cli_notes *x, const char *arg, const struct gguf *g, const struct text *text,
-                             struct err *e)
-{
-    const char *colon = strrchr(arg, ':');
-    char path[4096];
-    int n = CLI_NOTES;
-
-    if (colon != NULL && colon[1] != '\0' && strspn(colon + 1, "0123456789") == strlen(colon + 1)) {
-        const long v = strtol(colon + 1, NULL, 10);
-
-        if (v < 1 || v > CLI_NOTES_MAX)
-            return err_set(e, ERR_ARG, "%s: 1 to %d texts", arg, CLI_NOTES_MAX);
-        n = (int)v;
-    } else
-        colon = arg + strlen(arg);
-    if ((size_t)(colon - arg) >= sizeof path)
-        return err_set(e, ERR_ARG, "%.40s...: the name is too long", arg);
-    memcpy(path, arg, (size_t)(colon - arg));
-    path[colon - arg] = '\0';
-    x->n = n;
-    x->text = text;
-    return recall_open(&x->r, path, e) || cli_notes_check(x->r, path, g, e) ? e->code : ERR_OK;
-}
-
-void cli_notes_close(struct cli_notes *x)
-{
-    recall_close(x->r);
-    *x = (struct cli_notes){ 0 };
-}
-
 struct str cli_notes_head(struct str s)
 {
     enum { MOST = 2048 };
@@ -67,8 +37,9 @@ struct str cli_notes_head(struct str s)
     return (struct str){ s.p, n };
 }
 
-enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct err *e)
+static enum err_code add_notes(const void *of, json_t *messages, int most, struct err *e)
 {
+    const struct cli_notes *x = of;
     json_t *last = json_array_get(messages, json_array_size(messages) - 1), *parts = json_object_get(last, "content"),
            *content;
     json_t *part = json_array_get(parts, json_array_size(parts) - 1); /* of a message in parts the last one */
@@ -82,9 +53,9 @@ enum err_code cli_notes_add(const struct cli_notes *x, json_t *messages, struct 
     if (!json_get_str(last, "role", &role) || !str_is(role, "user"))
         return ERR_OK;
     last = part != NULL ? part : last;
-    if (!json_get_str(last, key, &question))
+    if (!json_get_str(last, key, &question) || most == 0)
         return ERR_OK;
-    if (recall_words(x->r, x->text, question, x->n, hits, &n, e))
+    if (recall_words(x->r, x->text, question, most > 0 ? most : x->n, hits, &n, e))
         return e->code;
     for (int i = 0; code == ERR_OK && i < n; i++) {
         if (hits[i].share < SHARE_LEAST || has(question, recall_text(x->r, hits[i].text)))
@@ -136,7 +107,9 @@ static bool has_words(struct str s, struct str part)
     return false;
 }
 
-enum err_code cli_notes_named(const struct cli_notes *x, const json_t *messages, struct str *out, struct err *e)
+/* What follows the name in a text that the last message names; {0}: there is none. Lives as long as x. */
+static enum err_code find_named(const struct cli_notes *x, const json_t *messages, int most, struct str *out,
+                                struct err *e)
 {
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     struct recall_hit hits[CLI_NOTES_MAX];
@@ -146,7 +119,7 @@ enum err_code cli_notes_named(const struct cli_notes *x, const json_t *messages,
     *out = (struct str){ 0 };
     if (!json_get_str(last, "role", &role) || !str_is(role, "user") || !json_get_str(last, "content", &question))
         return ERR_OK;
-    if (recall_words(x->r, x->text, question, x->n, hits, &n, e))
+    if (recall_words(x->r, x->text, question, most, hits, &n, e))
         return e->code;
     for (int i = 0; i < n; i++) {
         const struct str text = cli_notes_head(recall_text(x->r, hits[i].text));
@@ -165,20 +138,57 @@ enum err_code cli_notes_named(const struct cli_notes *x, const json_t *messages,
     return ERR_OK;
 }
 
-enum err_code cli_notes_recital(struct str what, const struct text *text, int32_t n_vocab, struct text_tokens *tokens,
-                                struct engram_recital *out, struct err *e)
+static enum err_code recite_named(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
+                                  struct engram_recital *out, struct err *e)
 {
-    const struct text_info *info = text_info(text);
+    const struct cli_notes *x = of;
+    const struct text_info *info = text_info(x->text);
+    struct str what;
 
+    if (n == 0)
+        return ERR_OK;
+    if (find_named(x, messages, n > 0 ? n : x->n, &what, e))
+        return e->code;
+    if (what.n == 0)
+        return ERR_OK;
     tokens->n = 0;
-    if (text_encode(text, what, 0, tokens, e))
+    if (text_encode(x->text, what, 0, tokens, e))
         return e->code;
     *out = (struct engram_recital){ .token = tokens->v,
                                     .n = tokens->n,
                                     .end = info->eos,
-                                    .newline = { text_find(text, "\n"), text_find(text, "\n\n") },
+                                    .newline = { text_find(x->text, "\n"), text_find(x->text, "\n\n") },
                                     .weight = RECITAL_WEIGHT };
-    for (int64_t i = 0; i < out->n; i++)
-        out->n = out->token[i] < n_vocab ? out->n : 0;
     return ERR_OK;
+}
+
+enum err_code cli_notes_open(struct cli_notes *x, const char *arg, const struct gguf *g, const struct text *text,
+                             struct err *e)
+{
+    const char *colon = strrchr(arg, ':');
+    char path[4096];
+    int n = CLI_NOTES;
+
+    if (colon != NULL && colon[1] != '\0' && strspn(colon + 1, "0123456789") == strlen(colon + 1)) {
+        const long v = strtol(colon + 1, NULL, 10);
+
+        if (v < 1 || v > CLI_NOTES_MAX)
+            return err_set(e, ERR_ARG, "%s: 1 to %d texts", arg, CLI_NOTES_MAX);
+        n = (int)v;
+    } else
+        colon = arg + strlen(arg);
+    if ((size_t)(colon - arg) >= sizeof path)
+        return err_set(e, ERR_ARG, "%.40s...: the name is too long", arg);
+    memcpy(path, arg, (size_t)(colon - arg));
+    path[colon - arg] = '\0';
+    x->n = n;
+    x->text = text;
+    x->index = (struct ask_index){ add_notes, recite_named, x };
+    return recall_open(&x->r, path, e) || cli_notes_check(x->r, path, g, e) ? e->code : ERR_OK;
+}
+
+void cli_notes_close(struct cli_notes *x)
+{
+    recall_close(x->r);
+    *x = (struct cli_notes){ 0 };
 }

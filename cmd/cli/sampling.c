@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ask/ask.h"
 #include "base/rng.h"
 #include "gguf/gguf.h"
 #include "text/text.h"
@@ -15,13 +16,14 @@
 /* What the sampler refuses, by the options' names: "/top_p" is "--top-p". */
 static void check_ranges(const struct sample_opts *o)
 {
+    const struct sample_option *row;
     struct sampler *s = NULL;
     struct err e = { 0 };
 
     if (sample_open(&s, o, 1, &e) == ERR_ARG) {
-        for (char *p = e.where; *p != '\0'; p++)
-            *p = *p == '_' ? '-' : *p;
-        cli_usage("--%s: %s", e.where + 1, e.msg);
+        for (int i = 0; (row = sample_option(i)) != NULL; i++)
+            if (strcmp(row->member, e.where + 1) == 0)
+                cli_usage("--%s: %s", row->option, e.msg);
     }
     sample_close(s);
 }
@@ -78,39 +80,20 @@ void cli_sampling_check(const struct cli_sampling *s)
     check_ranges(&s->o);
 }
 
-static bool contains(struct str piece, const char *text)
-{
-    const size_t n = strlen(text);
-
-    for (size_t at = 0; at + n <= piece.n; at++) {
-        if (memcmp(piece.p + at, text, n) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Tokens in which one of the --dry-breaker texts appears, by default the usual ends of a phrase. */
+/* Tokens of the --dry-breaker texts. */
 static enum err_code find_breakers(struct cli_sampling *s, const struct text *t, struct err *e)
 {
-    static const char *usual[] = { "\n", ":", "\"", "*" };
-    const char **v = s->breakers.n ? s->breakers.v : usual;
-    const size_t n = s->breakers.n ? s->breakers.n : sizeof usual / sizeof *usual;
-    const int32_t n_tokens = t != NULL ? text_info(t)->n_tokens : 0;
     struct text_tokens found = { 0 };
+    struct str *texts;
 
-    for (int32_t id = 0; id < n_tokens; id++) {
-        bool breaks = false;
+    if (cli_list_strings(&texts, &s->breakers, e))
+        return e->code;
+    const enum err_code code = ask_breakers(&found, t, texts, s->breakers.n, e);
 
-        for (size_t i = 0; i < n && !breaks; i++)
-            breaks = contains(text_piece(t, id), v[i]);
-        if (breaks && text_tokens_push(&found, id, e)) {
-            text_tokens_free(&found);
-            return e->code;
-        }
-    }
+    free(texts);
     s->o.dry_breakers = found.v;
     s->o.n_dry_breakers = (size_t)found.n;
-    return ERR_OK;
+    return code;
 }
 
 /* "ID=X", and as llama.cpp has it "ID+X" and "ID-X". */
@@ -167,7 +150,7 @@ enum err_code cli_sampling_make(struct cli_sampling *s, const struct text *t, in
     if (s->logprobs > n_vocab)
         return err_set(e, ERR_ARG, "--logprobs %" PRId32 ": the model has %" PRId32 " tokens", s->logprobs, n_vocab);
     s->o.n_top = s->logprobs > 0 ? s->logprobs : 0;
-    if (s->o.dry_multiplier != 0 && find_breakers(s, t, e))
+    if ((s->o.dry_multiplier != 0 || s->breakers.n > 0) && find_breakers(s, t, e))
         return e->code;
     return parse_biases(s, n_vocab, e);
 }

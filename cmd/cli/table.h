@@ -8,55 +8,22 @@
 #define CLI_TABLE_H
 #include "cli/open.h"
 
-#define SECTION(title) \
+#define ROW(kind, letter, name, arg, help, to, lo, hi) \
     { \
-        OPT_SECTION, 0, NULL, NULL, title, NULL, 0, 0 \
+        kind, letter, name, arg, help, to, lo, hi \
     }
-#define FLAG(letter, name, help, to) \
-    { \
-        OPT_FLAG, letter, name, NULL, help, to, 0, 0 \
-    }
-#define STRING(letter, name, arg, help, to) \
-    { \
-        OPT_STR, letter, name, arg, help, to, 0, 0 \
-    }
-#define PATH(letter, name, arg, help, to) \
-    { \
-        OPT_FILE, letter, name, arg, help, to, 0, 0 \
-    }
-#define OUTPUT(letter, name, arg, help, to) \
-    { \
-        OPT_OUT, letter, name, arg, help, to, 0, 0 \
-    }
-/* Of which "-" is standard output. */
-#define OUTPUT_OR_STDOUT(name, arg, help, to) \
-    { \
-        OPT_OUT, 0, name, arg, help, to, 1, 0 \
-    }
-#define REAL(letter, name, arg, help, to) \
-    { \
-        OPT_F32, letter, name, arg, help, to, 0, 0 \
-    }
-#define LIST(name, arg, help, to) \
-    { \
-        OPT_LIST, 0, name, arg, help, to, 0, 0 \
-    }
-#define CHOICE(name, words, help, to) \
-    { \
-        OPT_CHOICE, 0, name, words, help, to, 0, 0 \
-    }
-#define INT32(name, arg, help, to, lo, hi) \
-    { \
-        OPT_I32, 0, name, arg, help, to, lo, hi \
-    }
-#define INT64(letter, name, arg, help, to, lo) \
-    { \
-        OPT_I64, letter, name, arg, help, to, lo, INT64_MAX \
-    }
-#define END \
-    { \
-        OPT_END, 0, NULL, NULL, NULL, NULL, 0, 0 \
-    }
+#define SECTION(title)                         ROW(OPT_SECTION, 0, NULL, NULL, title, NULL, 0, 0)
+#define FLAG(letter, name, help, to)           ROW(OPT_FLAG, letter, name, NULL, help, to, 0, 0)
+#define STRING(letter, name, arg, help, to)    ROW(OPT_STR, letter, name, arg, help, to, 0, 0)
+#define PATH(letter, name, arg, help, to)      ROW(OPT_FILE, letter, name, arg, help, to, 0, 0)
+#define OUTPUT(letter, name, arg, help, to)    ROW(OPT_OUT, letter, name, arg, help, to, 0, 0)
+#define OUTPUT_OR_STDOUT(name, arg, help, to)  ROW(OPT_OUT, 0, name, arg, help, to, 1, 0) /* "-" is standard output */
+#define REAL(letter, name, arg, help, to)      ROW(OPT_F32, letter, name, arg, help, to, 0, 0)
+#define LIST(name, arg, help, to)              ROW(OPT_LIST, 0, name, arg, help, to, 0, 0)
+#define CHOICE(name, words, help, to)          ROW(OPT_CHOICE, 0, name, words, help, to, 0, 0)
+#define INT32(name, arg, help, to, lo, hi)     ROW(OPT_I32, 0, name, arg, help, to, lo, hi)
+#define INT64(letter, name, arg, help, to, lo) ROW(OPT_I64, letter, name, arg, help, to, lo, INT64_MAX)
+#define END                                    ROW(OPT_END, 0, NULL, NULL, NULL, NULL, 0, 0)
 
 /* Rows that set m, a struct cli_model_opts. */
 #define ROW_MODEL(m) PATH('m', "model", "file", "GGUF model, or its name (MODELS in the manual)", &(m).file)

@@ -9,11 +9,12 @@
 #include "base/rng.h"
 #include "draft-train/drafter.h"
 #include "train/dflash.h"
+#include "train/files.h"
 #include "train/gate.h"
 #include "train/gemm.h"
 #include "train/host.h"
+#include "tune/job.h"
 
-#define P_MAX       0.05  /* of the gate */
 #define GEN_SHARE   0.6   /* of a round in which texts are written, at most */
 #define TEXTS_MIN   256   /* that are written before others than new ones are taken */
 #define FRESH       0.5   /* new texts for each one that a step takes, if there is time */
@@ -110,7 +111,7 @@ static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
 static enum err_code open_arrays(struct train_drafter *j, struct err *e)
 {
     j->order = calloc((size_t)j->data.train.n, sizeof *j->order);
-    j->half = cli_train_beside(j->o->out, ".train");
+    j->half = train_beside(j->o->out, ".train");
     for (int i = 0; i <= TRAIN_SIZES; i++)
         j->steps[i] = calloc((size_t)j->data.test.n, sizeof *j->steps[i]);
     return j->order == NULL || j->half == NULL || j->steps[3] == NULL || j->steps[0] == NULL || j->steps[1] == NULL ||
@@ -174,7 +175,7 @@ static void close_all(struct train_drafter *j)
     for (int i = 0; i <= TRAIN_SIZES; i++)
         free(j->steps[i]);
     free(j->order);
-    cli_train_drop(&j->fresh);
+    train_drop(&j->fresh);
     free(j->half);
     j->kind->close(j);
     train_writer_close(j->writer);
@@ -214,7 +215,7 @@ static bool tests_go_on(void *ctx)
     const struct train_drafter *j = ctx;
 
     cli_progress("texts to test on: %" PRId64 " of %" PRId64, j->tests.n, j->data.test.n);
-    return !cli_interrupted() && (j->tests.n < TRAIN_LEAST_TESTS || cli_now_ms() < j->stop_ms);
+    return !cli_interrupted() && (j->tests.n < TUNE_LEAST_TESTS || cli_now_ms() < j->stop_ms);
 }
 
 static int by_source(const void *a, const void *b)
@@ -230,11 +231,11 @@ static enum err_code write_tests(struct train_drafter *j, struct err *e)
         return e->code;
     if (cli_interrupted())
         return interrupted(e);
-    if (j->tests.n < TRAIN_LEAST_TESTS)
+    if (j->tests.n < TUNE_LEAST_TESTS)
         return err_set(e, ERR_FORMAT,
                        "the model answers %" PRId64 " of %" PRId64 " held-out prompts: too few, at "
                        "least %d are needed",
-                       j->tests.n, j->data.test.n, TRAIN_LEAST_TESTS);
+                       j->tests.n, j->data.test.n, TUNE_LEAST_TESTS);
     if (j->tests.n < j->data.test.n)
         cli_warn("%" PRId64 " of %" PRId64 " held-out prompts are tested on: %s", j->tests.n, j->data.test.n,
                  cli_now_ms() < j->stop_ms ? "the model gives no answer to the others"
@@ -396,7 +397,7 @@ static bool first_tick(void *ctx, uint64_t done, uint64_t total)
     struct train_drafter *j = ctx;
 
     j->asked = (int64_t)done;
-    return walk_tick(NULL, done, total) && (done == total || done < TRAIN_LEAST_TESTS || cli_now_ms() < j->stop_ms);
+    return walk_tick(NULL, done, total) && (done == total || done < TUNE_LEAST_TESTS || cli_now_ms() < j->stop_ms);
 }
 
 /* The first test, of the weights that training begins with, shows how many of the texts there is time for. */
@@ -487,7 +488,7 @@ static enum err_code begin(struct train_drafter *j, struct err *e)
 {
     bool resumed;
 
-    cli_train_drop_done(j->o->out, j->half);
+    train_drop_done(j->o->out, j->half);
     resumed = access(j->half, F_OK) == 0;
     if (j->kind->begin(j, resumed, e))
         return e->code;
@@ -603,22 +604,22 @@ static enum err_code decide(struct train_drafter *j, int *status, struct err *e)
         gain[i] = (double)(j->steps[0][i] - j->steps[1][i]);
     p = train_gate(gain, j->tests.n, (uint64_t)j->o->seed);
     free(gain);
-    *status = p < P_MAX ? EXIT_OK : EXIT_NO;
+    *status = p < TUNE_P_MAX ? EXIT_OK : EXIT_NO;
     cli_train_event(
         &j->report, "end",
         json_pack("{s:b, s:f, s:I}", "published", *status == EXIT_OK, "p", p, "steps", (json_int_t)j->kind->steps(j)));
-    if (*status == EXIT_OK && cli_train_publish(j->o->out, j->fresh, j->o->keep, j->half, e))
+    if (*status == EXIT_OK && train_publish(j->o->out, j->fresh, j->o->keep, j->half, e))
         return e->code;
     if (*status == EXIT_OK)
         cli_warn("%s is written: fewer steps than %s (p = %.2g)", j->o->out, j->had ? "before" : "without", p);
     else {
-        cli_train_drop(&j->fresh);
+        train_drop(&j->fresh);
         unlink(j->half);
         cli_warn("%s: not better than %s (p = %.2g, %g is the limit)", j->o->out,
                  j->old   ? "the old one, which stays"
                  : j->had ? "the model's block alone: nothing is written"
                           : "no drafter: nothing is written",
-                 p, P_MAX);
+                 p, TUNE_P_MAX);
     }
     return ERR_OK;
 }
@@ -643,7 +644,7 @@ static enum err_code train_on(struct train_drafter *j, int *status, struct err *
         keep_state(j);
     if (code != ERR_OK)
         return code;
-    if (cli_train_fresh(&j->fresh, j->o->out, e) || j->kind->write(j, e) || test_new(j, e))
+    if (train_fresh(&j->fresh, j->o->out, e) || j->kind->write(j, e) || test_new(j, e))
         return e->code;
     cli_progress_end();
     print_table(j);

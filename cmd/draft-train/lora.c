@@ -1,390 +1,432 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lora.c - the command lora: an adapter learns answers, and stays when it knows more and has forgotten nothing.
  * room: cmd */
+#include <dirent.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "ask/ask.h"
 #include "base/io.h"
-#include "base/memory.h"
-#include "adapt/adapt.h"
-#include "draft-train/job.h"
-#include "gguf/gguf.h"
+#include "draft-train/program.h"
+#include "model/class.h"
+#include "tune/job.h"
 #include "tune/lora.h"
-#include "tune/shield.h"
-#include "tune/zo.h"
 
-enum { ALPHA = 2, ALPHA_SHIELD = 8 };
-#define TEST_SHARE 0.1 /* of the time, at most, for a test */
+#define REPORT_MS 1000.0
 
-double cli_train_lora_s(const struct train_lora *j)
+struct lora {
+    const struct train_options *o;
+    const struct cli *cli;
+    struct cli_opened x;
+    struct cli_opened writing; /* the model while it writes texts */
+    struct train_report report;
+    struct io_lock *lock;
+    struct grad *g;
+    struct tune_opts opts;
+    struct tune_calls calls;
+    struct tune_job job;
+    double last_ms; /* of a step that was reported */
+};
+
+/* ---- what the training asks for, and tells ---- */
+
+static double now_ms(void *ctx)
 {
-    return j->before_s + (cli_now_ms() - j->from_ms) / 1e3;
+    (void)ctx;
+    return cli_now_ms();
 }
 
-/* ---- opening ---- */
-
-static enum err_code begin(struct train_lora *j, struct err *e)
+static bool show_tick(void *ctx, const struct tune_tick *t)
 {
-    const enum err_code code = cli_train_begin(&j->begin, j->o, j->cli, j->x.gguf, j->g, e);
-
-    j->lora = j->begin.lora;
-    return code;
+    (void)ctx;
+    switch (t->phase) {
+    case TUNE_ASKING:
+        cli_progress("asking the model: %" PRId64 " of %" PRId64, t->done, t->total);
+        break;
+    case TUNE_LOOKING:
+        cli_progress("looking at what the model says: %" PRId64 " of %" PRId64 " tokens", t->done, t->total);
+        break;
+    case TUNE_TESTING:
+        cli_progress("test: %" PRId64 " of %" PRId64, t->done, t->total);
+        break;
+    case TUNE_MEASURING:
+        cli_progress("measuring: %" PRId64 " of %" PRId64, t->done, t->total);
+        break;
+    case TUNE_WRITING:
+        cli_progress("the model writes what it knows: %" PRId64 " of at most %" PRId64 " texts, %.0f s at most",
+                     t->done, t->total, t->left_s);
+        break;
+    }
+    return !cli_interrupted();
 }
 
-static int64_t longest(const struct train_items *s)
+static void report_step(void *ctx, const struct tune_step *s)
 {
-    int64_t n = 0;
+    struct lora *l = ctx;
+    char clock[32];
 
-    for (int64_t i = 0; i < s->n; i++)
-        n = s->v[i].token.n > n ? s->v[i].token.n : n;
-    return n;
+    cli_train_point(&l->report, s->loss);
+    cli_progress("step %" PRId64 " of %" PRId64 ", loss %.3f, %s left", s->step, s->steps, s->loss,
+                 cli_train_clock(s->left_s, clock));
+    if (cli_now_ms() - l->last_ms < REPORT_MS)
+        return;
+    l->last_ms = cli_now_ms();
+    cli_train_event(&l->report, "step",
+                    json_pack("{s:I, s:I, s:f, s:f}", "step", (json_int_t)s->step, "steps", (json_int_t)s->steps,
+                              "loss", s->loss, "eta_seconds", s->left_s));
 }
 
-/* Whether there is enough to learn, to test on and to keep; says what was left out. */
-static enum err_code check_items(const struct train_lora *j, struct err *e)
+static void show_note(void *ctx, bool warning, const char *line)
 {
-    const int64_t n_out = j->items.n_out + j->tests.n_out + j->keep.n_out;
-    const int64_t n_keep = j->keep.n + (int64_t)json_array_size(j->keep.open),
-                  same = cli_train_items_same(&j->tests, &j->items);
-    char out[160] = "";
+    (void)ctx;
+    if (warning)
+        cli_warn("%s", line);
+    else
+        cli_note("%s", line);
+}
 
-    if (n_out > 0)
-        (void)snprintf(out, sizeof out,
-                       "%" PRId64 " items are left out: more than %" PRId64 " tokens (-c: a longer context), no "
-                       "text or no answer",
-                       n_out, j->o->model.ctx_tokens);
-    if (j->items.n == 0)
-        return err_set(e, ERR_FORMAT, "there is nothing to learn: %s", n_out > 0 ? out : "the files have no items");
-    if (j->tests.n < TRAIN_LEAST_TESTS)
-        return err_set(e, ERR_FORMAT,
-                       "%" PRId64 " items to test on are too few: at least %d, of a file of --held-out%s%s%s",
-                       j->tests.n, TRAIN_LEAST_TESTS, j->o->held_out.n > 0 ? "" : " or a tenth of the others",
-                       n_out > 0 ? "; " : "", out);
-    if (j->o->keep_files.n > 0 && n_keep < TRAIN_KEEP_EVERY * TRAIN_LEAST_TESTS)
-        return err_set(e, ERR_FORMAT,
-                       "--keep: %" PRId64 " items are too few: one in %d is tested on, and at least %d are needed"
-                       "%s%s",
-                       n_keep, TRAIN_KEEP_EVERY, TRAIN_KEEP_EVERY * TRAIN_LEAST_TESTS, n_out > 0 ? "; " : "", out);
-    if (n_out > 0)
-        cli_warn("%s", out);
-    if (same > 0)
-        cli_warn("%" PRId64 " of the %" PRId64
-                 " items to test on are also learnt: of these the test shows only that they are "
-                 "known by heart",
-                 same, j->tests.n);
+/* A run of as many sequences side by side as memory has room for. */
+static enum err_code open_widest_run(struct lora *l, int64_t ctx_tokens, int64_t room_bytes, struct run **run,
+                                     struct err *e)
+{
+    struct cli_opened *x = &l->writing;
+
+    for (int n_seq = l->o->n_seq;; n_seq /= 2) {
+        const struct run_opts ro = { .ctx_tokens = ctx_tokens, .n_seq = n_seq };
+        const enum err_code code = cli_open_run(run, x, &ro, e);
+        const int64_t bytes = code == ERR_OK ? run_state_bytes(*run) : 0;
+
+        if (code != ERR_OK && (code != ERR_NOMEM || n_seq == 1 || x->model == NULL))
+            return code;
+        if (code == ERR_OK && (bytes <= room_bytes || (n_seq == 1 && strcmp(x->mo.device, "cpu") != 0))) {
+            cli_note("the model writes %d texts at a time: %" PRId64 " MiB", n_seq, bytes >> 20);
+            return ERR_OK;
+        }
+        run_close(*run);
+        *run = NULL;
+        if (n_seq == 1)
+            return err_set(e, ERR_ARG,
+                           "--memory is too small: a text that the model writes takes %" PRId64 " MiB, and %" PRId64
+                           " MiB of it are left",
+                           (bytes + (1 << 20) - 1) >> 20, room_bytes >> 20);
+        *e = (struct err){ 0 };
+    }
+}
+
+static enum err_code open_run(void *ctx, const struct adapter *a, int64_t ctx_tokens, int64_t room_bytes,
+                              struct run **run, const struct run_adapter **list, int *n, struct err *e)
+{
+    struct lora *l = ctx;
+    struct cli_opened *x = &l->writing;
+    struct cli_model_opts mo = l->o->model;
+
+    mo.repack = CLI_REPACK_OFF; /* the weights stay where they are: no memory beside --memory */
+    if (cli_open(x, &mo, e) || (a != NULL && cli_adapters_add(&x->adapters, a, x->gguf, e)) || cli_open_model(x, e) ||
+        open_widest_run(l, ctx_tokens, room_bytes, run, e))
+        return e->code;
+    *list = x->adapters.list;
+    *n = x->adapters.n;
     return ERR_OK;
 }
 
-static enum err_code read_items(struct train_lora *j, char *const *files, struct err *e)
+static void close_run(void *ctx, struct run *run)
 {
-    const struct train_options *o = j->o;
-    const int64_t most = o->model.ctx_tokens;
-    int64_t asked, twice = 0, keep_twice = 0;
+    struct lora *l = ctx;
+
+    run_close(run);
+    cli_opened_close(&l->writing);
+    l->writing = (struct cli_opened){ 0 };
+}
+
+/* ---- files of items ---- */
+
+static struct tune_reading reading_of(const struct lora *l, bool open, const struct progress *progress)
+{
+    return (struct tune_reading){ l->x.text, l->opts.tokens_max, l->opts.now_s, open, progress };
+}
+
+/* set NULL: items; else a task set of this name. */
+static enum err_code read_file(const struct lora *l, struct tune_items *to, const char *path, bool open,
+                               const char *set, struct err *e)
+{
+    const struct progress progress = cli_train_reading(path);
+    const struct tune_reading how = reading_of(l, open, &progress);
+    struct str all;
+    char *data;
+    enum err_code code;
+
+    if (io_read_all(&data, &all.n, path, CLI_TRAIN_FILE_BYTES, cli_interrupted, e))
+        return e->code;
+    all.p = data;
+    code = set == NULL ? tune_items_read(to, &how, path, all, e) : tune_items_read_set(to, &how, set, path, all, e);
+    free(data);
+    return code;
+}
+
+static enum err_code read_files(const struct lora *l, struct tune_items *to, bool open, const char *const *files,
+                                size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (read_file(l, to, files[i], open, NULL, e))
+            return e->code;
+    return ERR_OK;
+}
+
+/* The task sets that came with the program; none where they are not there or the model has no chat template. */
+static enum err_code read_sets(const struct lora *l, struct tune_items *to, struct err *e)
+{
+    struct dirent **list;
+    char dir[4096];
+    const int n = cli_train_list_sets(dir, sizeof dir, &list);
+    enum err_code code = ERR_OK;
+
+    for (int i = 0; i < n; i++) {
+        char path[4400], name[256];
+
+        (void)snprintf(path, sizeof path, "%s/%.255s", dir, list[i]->d_name);
+        (void)snprintf(name, sizeof name, "%.*s", (int)(strlen(list[i]->d_name) - 6), list[i]->d_name);
+        if (code == ERR_OK)
+            code = read_file(l, to, path, false, name, e);
+        free(list[i]);
+    }
+    free(list);
+    return code == ERR_UNSUPPORTED ? ERR_OK : code; /* without a chat template the model knows none of them */
+}
+
+static enum err_code read_items(struct lora *l, char *const *files, struct err *e)
+{
+    struct tune_data *d = &l->job.data;
     size_t n = 0;
 
     while (files[n] != NULL)
         n++;
-    if (cli_train_items(&j->items, j->x.text, most, false, (const char *const *)files, n, e) ||
-        cli_train_items(&j->tests, j->x.text, most, false, o->held_out.v, o->held_out.n, e) ||
-        cli_train_items(&j->keep, j->x.text, most, true, o->keep_files.v, o->keep_files.n, e))
-        return e->code;
-    if (o->held_out.n == 0 && cli_train_items_split(&j->items, &j->tests, 10, TRAIN_TESTS_MAX, e))
-        return e->code;
-    if (cli_train_items_once(&j->tests, &twice, e) || cli_train_items_once(&j->keep, &keep_twice, e))
-        return e->code;
-    if (twice > 0)
-        cli_warn("%" PRId64 " items to test on are named more than once, and count once", twice);
-    if (check_items(j, e) || cli_train_item_sets(&j->kept, TRAIN_SETS_MAX, j->x.text, most, e))
-        return e->code;
-    j->sets = json_incref(j->kept.sets);
-    if (o->keep_files.n > 0) /* of which some are tested instead */
-        cli_train_items_free(&j->kept);
-    asked = longest(&j->items);
-    asked = asked > TRAIN_OWN_TEXT ? asked : TRAIN_OWN_TEXT;
-    if ((j->keep.open != NULL || json_array_size(j->sets) > 0) && asked < TRAIN_OWN_ASKED)
-        asked = TRAIN_OWN_ASKED;
-    j->own_tokens = asked + TRAIN_OWN_ANSWER < most ? asked + TRAIN_OWN_ANSWER : most;
-    return ERR_OK;
+    return read_files(l, &d->learn, false, (const char *const *)files, n, e) ||
+                   read_files(l, &d->tests, false, l->o->held_out.v, l->o->held_out.n, e) ||
+                   read_files(l, &d->keep, true, l->o->keep_files.v, l->o->keep_files.n, e) || read_sets(l, &d->kept, e)
+               ? e->code
+               : ERR_OK;
 }
 
-/* Bytes of the parameters and what is kept beside them, of what is rehearsed and of the shield. In the steps these are the
- * parameters, the file, gradient and moments, and what a step began with; in the last test the whole adapter, what is written,
- * and what is read again instead. An old adapter is there three times. */
-static int64_t own_bytes(const struct train_lora *j)
+/* ---- opening ---- */
+
+static enum err_code read_classes(const char *text, unsigned *classes, struct err *e)
 {
-    const int64_t copies = j->o->method == TRAIN_FIRST ? 6 : 6 + 2 * j->o->samples;
-    const int64_t old = j->begin.old != NULL ? 3 * adapter_floats(j->begin.old) : 0;
-    const int64_t n = j->o->rehearse * 9 / 8 + (int64_t)json_array_size(j->keep.open);
-    int64_t rows = n * TRAIN_OWN_ANSWER, shield = j->shielded ? tune_shield_bytes(j->lora) : 0;
+    *classes = 0;
+    for (const char *at = text; at != NULL;) {
+        const char *end = strchr(at, ',');
+        const struct str word = { at, end != NULL ? (size_t)(end - at) : strlen(at) };
+        unsigned found = 0;
 
-    for (int64_t i = 0; i < j->keep.n; i++)
-        rows += j->keep.v[i].n_answer;
-    return (j->lora->n_params * copies + old) * (int64_t)sizeof(float) + shield +
-           rows * (int64_t)sizeof(struct grad_soft) + n * j->own_tokens * 2 * (int64_t)sizeof(int32_t);
-}
-
-/* Whether there would be a shield: where there is something to rehearse. */
-static bool wants_shield(const struct train_options *o)
-{
-    return o->method == TRAIN_FIRST && o->shield > 0 && (o->rehearse > 0 || o->keep_files.n > 0);
-}
-
-static int64_t shield_mib(const struct train_lora *j)
-{
-    return (tune_shield_bytes(j->lora) >> 20) + 1;
-}
-
-/* Whether there is a shield: where half of --memory is enough for it. */
-static enum err_code choose_shield(struct train_lora *j, struct err *e)
-{
-    const struct train_options *o = j->o;
-
-    j->shielded = wants_shield(o) && tune_shield_bytes(j->lora) <= o->memory_bytes / 2;
-    if (wants_shield(o) && !j->shielded && cli_given(j->cli, "shield"))
-        return err_set(e, ERR_ARG, "--shield takes %" PRId64 " MiB, and --memory has to be twice that", shield_mib(j));
-    if (j->begin.fresh && o->alpha <= 0 && !o->scales) /* behind a shield the same step does less */
-        j->lora->file->alpha = (j->shielded ? ALPHA_SHIELD : ALPHA) * (float)o->rank;
-    return ERR_OK;
-}
-
-/* Whether a pass of n rows fits into --memory, on a GPU also into what that has beside the adapters. */
-static bool fits(const struct train_lora *j, int64_t n, bool keep)
-{
-    const int64_t gpu = grad_room(j->g), copies = j->o->method == TRAIN_FIRST ? 2 : 2 * j->o->samples + 3;
-    const int64_t bytes = grad_bytes(j->g, n, j->lora->rank, keep), host = j->o->memory_bytes - own_bytes(j);
-
-    if (gpu < 0)
-        return bytes <= host;
-    return grad_host_bytes(j->g, n) <= host && bytes <= gpu - copies * j->lora->n_params * (int64_t)sizeof(float);
-}
-
-/* The rows of a pass that memory allows; said before anything is taken. */
-static enum err_code bound_memory(struct train_lora *j, struct err *e)
-{
-    const int64_t need[] = { longest(&j->items), longest(&j->tests), longest(&j->keep), longest(&j->kept),
-                             j->o->rehearse > 0 || j->keep.open != NULL ? j->own_tokens : 0 };
-    const int64_t left = memory_left("");
-    int64_t most = 0, all, lo = 0, hi = 1 << 16;
-    const bool gpu = grad_room(j->g) >= 0;
-
-    for (int i = 0; i < 5; i++)
-        most = need[i] > most ? need[i] : most;
-    if (most > grad_longest(j->g))
-        return err_set(e, ERR_ARG,
-                       "an item of %" PRId64 " tokens is too long for gradients on a GPU, which take %" PRId64
-                       ": a smaller --ctx, or --device cpu",
-                       most, grad_longest(j->g));
-    j->keep_layers = j->o->method == TRAIN_FIRST && fits(j, 4 * most, true);
-    while (lo < hi) {
-        const int64_t mid = (lo + hi + 1) / 2;
-
-        if (fits(j, mid, j->keep_layers))
-            lo = mid;
-        else
-            hi = mid - 1;
+        for (int c = 0; c < MODEL_N_CLASSES; c++)
+            if (str_is(word, model_class_name((enum model_class)c)) && c != MODEL_EMBEDDING && c != MODEL_ROUTER &&
+                c != MODEL_OTHER && c != MODEL_MTP)
+                found = 1u << c;
+        *classes |= found;
+        if (found == 0)
+            return err_set(e, ERR_ARG,
+                           "--targets %.*s: of attention, recurrent, feed_forward, shared_expert, experts, output",
+                           STR_ARG(word));
+        at = end != NULL ? end + 1 : NULL;
     }
-    j->rows_max = lo;
-    if (lo < most)
-        return err_set(e, ERR_ARG, "%s too small: an item of %" PRId64 " tokens takes %" PRId64 " MiB%s",
-                       gpu ? "--memory or the GPU's memory is" : "--memory is", most,
-                       (grad_bytes(j->g, most, j->lora->rank, false) + (gpu ? 0 : own_bytes(j)) + (1 << 20) - 1) >> 20,
-                       gpu ? " of the GPU's" : "");
-    j->room_bytes = j->o->memory_bytes - (gpu ? 0 : own_bytes(j));
-    all = own_bytes(j) + (gpu ? grad_host_bytes(j->g, lo) : grad_bytes(j->g, lo, j->lora->rank, j->keep_layers));
-    if (left >= 0 && all > left)
-        return err_set(e, ERR_LIMIT, "%" PRId64 " MiB of memory are left: a smaller --memory takes less", left >> 20);
-    if (wants_shield(j->o) && !j->shielded)
-        cli_warn("no shield: it takes %" PRId64 " MiB, more than half of --memory", shield_mib(j));
-    if (gpu)
-        cli_warn("a pass takes at most %" PRId64 " MiB of the GPU's memory",
-                 grad_bytes(j->g, lo, j->lora->rank, j->keep_layers) >> 20);
-    cli_warn("memory: at most %" PRId64 " MiB beside the model's file: %" PRId64 " rows in a pass, %" PRId64
-             " parameters",
-             all >> 20, lo, j->lora->n_params);
     return ERR_OK;
 }
 
-/* What an interrupted training must have in common with this one. */
-static uint64_t hash_items(uint64_t h, const struct train_items *s)
+static enum err_code begin(struct lora *l, struct err *e)
 {
-    for (int64_t i = 0; i < s->n; i++)
-        h = io_hash(h, s->v[i].token.v, (size_t)s->v[i].token.n * sizeof(int32_t));
-    return h;
+    struct tune_begin_opts b = { .rank = l->o->rank,
+                                 .alpha = l->o->alpha,
+                                 .scales = l->o->scales,
+                                 .scratch = l->o->scratch,
+                                 .rank_given = cli_given(l->cli, "rank"),
+                                 .alpha_given = cli_given(l->cli, "alpha"),
+                                 .targets_given = cli_given(l->cli, "targets") };
+
+    return read_classes(l->o->targets, &b.classes, e) ? e->code : tune_begin(&l->job, &b, l->x.gguf, e);
 }
 
-/* Questions without an answer. */
-static enum err_code hash_open(uint64_t *h, const json_t *open, struct err *e)
+static enum err_code open_grad(struct lora *l, struct err *e)
 {
-    char *text = open == NULL ? NULL : json_dumps(open, JSON_COMPACT | JSON_SORT_KEYS);
-
-    if (open != NULL && text == NULL)
-        return err_nomem(e);
-    if (text != NULL)
-        *h = io_hash(*h, text, strlen(text));
-    free(text);
-    return ERR_OK;
-}
-
-static enum err_code name_job(struct train_lora *j, struct err *e)
-{
-    const struct train_options *o = j->o;
-    uint64_t h = hash_items(hash_items(0, &j->items), &j->keep);
-
-    if (hash_open(&h, j->keep.open, e))
-        return e->code;
-    for (int i = 0; i < grad_n_matrices(j->g); i++) {
-        const struct grad_matrix *m = grad_matrix_at(j->g, i);
-
-        h = io_hash(h, m->data, 64 < m->n_in ? 64 : (size_t)m->n_in);
-    }
-    h = io_hash(h, j->lora->theta, (size_t)j->lora->n_params * sizeof(float));
-    const double rest[] = { (double)o->seed,
-                            (double)o->momentum,
-                            (double)o->keep_batch,
-                            (double)o->keep_weight,
-                            (double)o->rehearse,
-                            (double)j->lora->file->alpha,
-                            j->shielded ? (double)o->shield : 0 };
-    h = io_hash(h, rest, sizeof rest);
-    (void)snprintf(j->name, sizeof j->name,
-                   "%016" PRIx64 " %s rank %d batch %d steps %" PRId64 " rate %g samples %d time %.0f", h,
-                   o->method == TRAIN_FIRST ? "first" : "zo", j->lora->rank, o->n_text, j->steps, (double)o->rate,
-                   o->samples, o->time_s);
-    return ERR_OK;
-}
-
-static enum err_code open_grad(struct train_lora *j, struct err *e)
-{
-    const struct cli_model_opts *o = &j->o->model;
+    const struct cli_model_opts *o = &l->o->model;
     int64_t most = 0;
 
     if (o->vram != NULL && cli_size(&most, o->vram, "vram", e))
         return e->code;
-    if (grad_open_on(&j->g, j->x.gguf, cli_open_device(o), most, o->n_threads, e))
+    if (grad_open_on(&l->g, l->x.gguf, cli_open_device(o), most, o->n_threads, e))
         return e->code;
-    grad_set_progress(j->g, &cli_train_until_signal);
+    grad_set_progress(l->g, &cli_train_until_signal);
     return ERR_OK;
 }
 
-static enum err_code open_all(struct train_lora *j, char *const *files, struct err *e)
+static struct tune_opts opts_of(const struct train_options *o, const struct cli *cli)
 {
-    const struct train_options *o = j->o;
-
-    if (io_lock(&j->lock, o->out, e) || cli_train_report_open(&j->report, o, e) || cli_open(&j->x, &o->model, e) ||
-        cli_open_text(&j->x, true, e) || open_grad(j, e) || begin(j, e) || read_items(j, files, e) ||
-        choose_shield(j, e) || bound_memory(j, e))
-        return e->code;
-    j->steps = (j->items.n + o->n_text - 1) / o->n_text * o->epochs;
-    j->steps = o->steps > 0 && o->steps < j->steps ? o->steps : j->steps;
-    if (name_job(j, e))
-        return e->code;
-    j->half = cli_train_beside(o->out, ".train");
-    j->adapters = calloc((size_t)j->lora->n, sizeof *j->adapters);
-    if (j->half == NULL || j->adapters == NULL)
-        return err_nomem(e);
-    if (o->method == TRAIN_ZO)
-        return tune_zo_open(
-            &j->zo, j->lora,
-            &(struct tune_zo_opts){ (uint64_t)o->seed, 1e-2, (double)o->rate, o->samples, o->momentum, j->rows_max },
-            e);
-    j->gradient = calloc((size_t)j->lora->n_params, sizeof *j->gradient);
-    return j->gradient == NULL ? err_nomem(e) : train_adam_open(&j->adam, j->lora->n_params, e);
+    return (struct tune_opts){ .out = o->out,
+                               .time = o->time,
+                               .time_s = o->time_s,
+                               .method = o->method,
+                               .n_text = o->n_text,
+                               .keep_batch = o->keep_batch,
+                               .keep_weight = o->keep_weight,
+                               .rehearse = o->rehearse,
+                               .epochs = o->epochs,
+                               .steps = o->steps,
+                               .samples = o->samples,
+                               .momentum = o->momentum,
+                               .rate = o->rate,
+                               .rate_given = cli_given(cli, "rate"),
+                               .shield = o->shield,
+                               .shield_given = cli_given(cli, "shield"),
+                               .forget = o->forget,
+                               .forget_given = cli_given(cli, "forget"),
+                               .tests_named = o->held_out.n > 0,
+                               .keep_named = o->keep_files.n > 0,
+                               .alpha_free = o->alpha <= 0 && !o->scales,
+                               .rank = o->rank,
+                               .keep_versions = o->keep,
+                               .tokens_max = o->model.ctx_tokens,
+                               .memory_bytes = o->memory_bytes,
+                               .seed = o->seed,
+                               .now_s = ask_local_s() };
 }
 
-static void close_all(struct train_lora *j)
+static enum err_code open_all(struct lora *l, char *const *files, struct err *e)
 {
-    for (int i = 0; i < 2; i++) {
-        free(j->before[i]);
-        free(j->after[i]);
-    }
-    if (j->log != NULL)
-        fclose(j->log);
-    tune_zo_close(j->zo);
-    cli_train_end_steps(j);
-    free(j->adapters);
-    free(j->order);
-    free(j->seen);
-    free(j->which);
-    free(j->seq_loss);
-    cli_train_drop(&j->fresh);
-    free(j->half);
-    cli_train_items_free(&j->items);
-    cli_train_items_free(&j->tests);
-    cli_train_items_free(&j->keep);
-    cli_train_items_free(&j->kept);
-    cli_train_items_free(&j->own);
-    json_decref(j->sets);
-    cli_train_begin_close(&j->begin);
-    grad_close(j->g);
-    cli_opened_close(&j->x);
-    io_unlock(j->lock);
+    const struct train_options *o = l->o;
+
+    if (io_lock(&l->lock, o->out, e) || cli_train_report_open(&l->report, o, e) || cli_open(&l->x, &o->model, e) ||
+        cli_open_text(&l->x, true, e) || open_grad(l, e))
+        return e->code;
+    l->job.g = l->g;
+    l->job.text = l->x.text;
+    return begin(l, e) || read_items(l, files, e) || tune_job_open(&l->job, e) ? e->code : ERR_OK;
 }
 
-/* A test takes a tenth of the time at most; fewer items are tested on where that is too short. */
-static enum err_code fit_tests(struct train_lora *j, struct err *e)
+static void close_all(struct lora *l)
 {
-    const int64_t all = j->tests.n + j->kept.n;
-    double each_s, part;
-
-    if (cli_train_test_some(j, &each_s, e))
-        return e->code;
-    part = TEST_SHARE * j->o->time_s / ((double)all * each_s);
-    if (part >= 1)
-        return ERR_OK;
-    for (int i = 0; i < 2; i++) {
-        struct train_items *s = i == 0 ? &j->tests : &j->kept;
-        const int64_t n = (int64_t)(part * (double)s->n);
-
-        cli_train_items_thin(s, n > TRAIN_LEAST_TESTS ? n : TRAIN_LEAST_TESTS);
-    }
-    cli_warn("%" PRId64 " of %" PRId64 " items are tested on: the time is too short for more", j->tests.n + j->kept.n,
-             all);
-    return ERR_OK;
+    tune_job_close(&l->job);
+    grad_close(l->g);
+    cli_opened_close(&l->writing);
+    cli_opened_close(&l->x);
+    io_unlock(l->lock);
 }
 
-static enum err_code train_on(struct train_lora *j, int *status, struct err *e)
-{
-    double from;
+/* ---- what is reported ---- */
 
-    if (cli_train_rehearse(j, e) || cli_train_resume(j, e) || fit_tests(j, e))
-        return e->code;
-    from = cli_now_ms();
-    if (cli_train_test(j, j->begin.champion, j->before, e))
-        return e->code;
-    j->test_s = (cli_now_ms() - from) / 1e3;
-    cli_train_warn_untested(j);
-    cli_train_event(&j->report, "begin",
+static void report_begin(struct lora *l)
+{
+    const struct tune_data *d = &l->job.data;
+    const int64_t n_params = l->job.state.lora->n_params;
+
+    cli_train_event(&l->report, "begin",
                     json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "command", "lora", "method",
-                              j->zo == NULL ? "first" : "zo", "items", (json_int_t)j->items.n, "tests",
-                              (json_int_t)j->tests.n, "keep", (json_int_t)j->keep.n, "kept", (json_int_t)j->kept.n,
-                              "own", (json_int_t)j->own.n, "parameters", (json_int_t)j->lora->n_params));
+                              l->o->method == TUNE_FIRST ? "first" : "zo", "items", (json_int_t)d->learn.n, "tests",
+                              (json_int_t)d->tests.n, "keep", (json_int_t)d->keep.n, "kept", (json_int_t)d->kept.n,
+                              "own", (json_int_t)d->own.n, "parameters", (json_int_t)n_params));
     cli_note("%" PRId64 " items to learn, %" PRId64 " to test on, %" PRId64 " to keep, %" PRId64
              " of them to test on, %" PRId64 " that the model wrote; %" PRId64 " parameters",
-             j->items.n, j->tests.n, j->keep.n + j->kept.n, j->kept.n, j->own.n, j->lora->n_params);
-    return cli_train_learn(j, e) ? e->code : cli_train_decide(j, status, e);
+             d->learn.n, d->tests.n, d->keep.n + d->kept.n, d->kept.n, d->own.n, n_params);
 }
 
-static enum err_code train(struct train_lora *j, int *status, struct err *e)
+static json_t *number_or_null(double p)
 {
-    if (cli_train_check_half(j, e))
+    return isnan(p) ? json_null() : json_real(p);
+}
+
+static void report_outcome(struct lora *l, const struct tune_outcome *r)
+{
+    char p[40] = "too few to test", name[100] = "held out";
+
+    if (r->n == 0)
+        return;
+    if (r->set != NULL)
+        (void)snprintf(name, sizeof name, "kept%s%.80s", *r->set != '\0' ? " " : "", r->set);
+    if (!isnan(r->p))
+        (void)snprintf(p, sizeof p, "p %.2g", r->p);
+    if (!l->o->quiet)
+        fprintf(l->report.events == stdout ? stderr : stdout,
+                "%-18s %6" PRId64 " items, exact answers %" PRId64 " -> %" PRId64 ", nats a token of %" PRId64
+                " items %.4f -> %.4f, %s\n",
+                name, r->n, r->exact[0], r->exact[1], r->counts, r->loss[0], r->loss[1], p);
+    cli_train_event(&l->report, "test",
+                    json_pack("{s:s, s:I, s:I, s:f, s:f, s:I, s:I, s:o}", "set", name, "items", (json_int_t)r->n,
+                              "counts", (json_int_t)r->counts, "loss_before", r->loss[0], "loss", r->loss[1],
+                              "exact_before", (json_int_t)r->exact[0], "exact", (json_int_t)r->exact[1], "p",
+                              number_or_null(r->p)));
+}
+
+static void report_end(struct lora *l, bool published)
+{
+    const struct tune_verdict *v = &l->job.report.verdict;
+
+    cli_progress_end();
+    for (int i = 0; i < l->job.report.n_outcome; i++)
+        report_outcome(l, &l->job.report.outcome[i]);
+    cli_train_event(&l->report, "end",
+                    json_pack("{s:b, s:f, s:o, s:f, s:I}", "published", published, "p", v->p, "p_kept",
+                              number_or_null(v->p_kept), "strength", v->strength, "steps",
+                              (json_int_t)l->job.state.step));
+}
+
+static void say_verdict(const struct lora *l)
+{
+    const struct tune_verdict *v = &l->job.report.verdict;
+    const bool had = l->job.begin.old != NULL;
+
+    if (v->better && v->keeps)
+        cli_warn("%s is written at %.3g of its strength: it knows more than %s (p = %.2g)", l->o->out, v->strength,
+                 had ? "the one before" : "the model alone", v->p);
+    else
+        cli_warn("%s: %s (p = %.2g, %g is the limit)%s", l->o->out,
+                 !v->better ? "not better on what is held out" : "it forgets what is kept",
+                 v->better ? v->p_kept : v->p, TUNE_P_MAX, had ? ": the old one stays" : ": nothing is written");
+}
+
+/* ---- all of it ---- */
+
+static enum err_code train_and_judge(struct lora *l, int *status, struct err *e)
+{
+    struct tune_job *j = &l->job;
+
+    if (tune_rehearse(j, e) || tune_resume(j, e) || tune_test_before(j, e))
         return e->code;
-    if (train_on(j, status, e) && access(j->half, F_OK) == 0)
-        cli_warn("%s keeps what was learnt: the same command goes on from there", j->half);
+    report_begin(l);
+    if (tune_learn(j, e) || tune_decide(j, e))
+        return e->code;
+    *status = j->report.verdict.better && j->report.verdict.keeps ? EXIT_OK : EXIT_NO;
+    report_end(l, *status == EXIT_OK);
+    if (tune_publish(j, e))
+        return e->code;
+    say_verdict(l);
+    return ERR_OK;
+}
+
+static enum err_code train(struct lora *l, int *status, struct err *e)
+{
+    if (tune_resume_check(&l->job, e))
+        return e->code;
+    if (train_and_judge(l, status, e) && access(l->job.half, F_OK) == 0)
+        cli_warn("%s keeps what was learnt: the same command goes on from there", l->job.half);
     return e->code;
 }
 
 int cli_train_lora(const struct train_options *o, const struct cli *cli, char *const *files)
 {
-    struct train_lora j = { .o = o, .cli = cli, .from_ms = cli_now_ms() };
+    struct lora l = { .o = o, .cli = cli, .opts = opts_of(o, cli) };
     struct err e = { 0 };
     int status = EXIT_OK;
-    enum err_code code = open_all(&j, files, &e);
+    enum err_code code;
 
+    l.calls = (struct tune_calls){
+        now_ms, show_tick, report_step, show_note, open_run, close_run, &cli_train_until_signal, &l
+    };
+    l.job.o = &l.opts;
+    l.job.calls = &l.calls;
+    l.job.report.from_ms = cli_now_ms();
+    code = open_all(&l, files, &e);
     if (code == ERR_OK)
-        code = train(&j, &status, &e);
-    status = cli_train_end(&j.report, code, status, &e);
-    close_all(&j);
+        code = train(&l, &status, &e);
+    status = cli_train_end(&l.report, code, status, &e);
+    close_all(&l);
     return status;
 }

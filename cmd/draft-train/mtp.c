@@ -8,7 +8,7 @@
 #include "gguf/gguf.h"
 #include "grad/grad.h"
 #include "model/class.h"
-#include "train/mtp.h"
+#include "tune/mtp.h"
 #include "tune/lora.h"
 
 enum { WARM = 20, BLOCK = 2 /* the newest token and a guess */ };
@@ -18,7 +18,7 @@ struct mtp {
     struct grad *g;
     struct adapter *old; /* what serves; NULL: the block as it is */
     struct tune_lora *champion, *lora;
-    struct train_mtp t;
+    struct tune_mtp t;
     struct train_loss loss;    /* of the last step */
     struct tune_lora *written; /* of the file */
 };
@@ -73,22 +73,22 @@ static int64_t bytes(const struct train_drafter *d, int64_t *host)
     const struct mtp *j = (const struct mtp *)d;
 
     *host = 0;
-    return train_mtp_bytes(j->g, j->lora, rows_max(d));
+    return tune_mtp_bytes(j->g, j->lora, rows_max(d));
 }
 
 static enum err_code open_net(struct train_drafter *d, struct err *e)
 {
     struct mtp *j = (struct mtp *)d;
-    const struct train_mtp_opts to = { d->o->n_text, d->o->rate, WARM, (uint64_t)d->o->seed, rows_max(d) };
+    const struct tune_mtp_opts to = { d->o->n_text, d->o->rate, WARM, (uint64_t)d->o->seed, rows_max(d) };
 
-    return train_mtp_open(&j->t, j->g, j->lora, &to, e);
+    return tune_mtp_open(&j->t, j->g, j->lora, &to, e);
 }
 
 static void close_net(struct train_drafter *d)
 {
     struct mtp *j = (struct mtp *)d;
 
-    train_mtp_close(&j->t);
+    tune_mtp_close(&j->t);
     tune_lora_close(j->written);
     tune_lora_close(j->lora);
     tune_lora_close(j->champion);
@@ -109,7 +109,7 @@ static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)
 {
     struct mtp *j = (struct mtp *)d;
 
-    if (resumed && train_mtp_load(&j->t, d->half, str_of(d->name), e))
+    if (resumed && tune_mtp_load(&j->t, d->half, str_of(d->name), e))
         return e->code;
     d->before_s = j->t.spent_s;
     return ERR_OK;
@@ -119,7 +119,7 @@ static enum err_code step(struct train_drafter *d, double part, struct err *e)
 {
     struct mtp *j = (struct mtp *)d;
 
-    return train_mtp_step(&j->t, &d->texts, part, &j->loss, e);
+    return tune_mtp_step(&j->t, &d->texts, part, &j->loss, e);
 }
 
 static enum err_code loss_of(struct train_drafter *d, struct train_loss *loss, struct err *e)
@@ -146,11 +146,11 @@ static enum err_code walk(struct train_drafter *d, bool old, int size, int64_t *
     struct mtp *j = (struct mtp *)d;
 
     (void)size;
-    return train_mtp_walk(&j->t,
-                          old                  ? j->champion
-                          : j->written != NULL ? j->written
-                                               : j->lora,
-                          &d->tests, to, progress, e);
+    return tune_mtp_walk(&j->t,
+                         old                  ? j->champion
+                         : j->written != NULL ? j->written
+                                              : j->lora,
+                         &d->tests, to, progress, e);
 }
 
 static enum err_code save(struct train_drafter *d, struct err *e)
@@ -158,7 +158,7 @@ static enum err_code save(struct train_drafter *d, struct err *e)
     struct mtp *j = (struct mtp *)d;
 
     j->t.spent_s = cli_train_spent_s(d);
-    return train_mtp_save(&j->t, d->half, str_of(d->name), e);
+    return tune_mtp_save(&j->t, d->half, str_of(d->name), e);
 }
 
 static enum err_code write_net(struct train_drafter *d, struct err *e)

@@ -7,8 +7,7 @@
 #include "cli/open.h"
 #include "text/text.h"
 
-enum { TRAIN_LEAST_TESTS = 5 }; /* with fewer texts no difference can be shown: 1/2^4 > 0.05 */
-enum { TRAIN_FIRST, TRAIN_ZO }; /* struct train_options.method */
+struct dirent;
 
 struct train_options {
     struct cli_model_opts model;
@@ -29,25 +28,7 @@ struct train_options {
 /* "90s", "30m", "2h", "1d" in seconds; exits with EXIT_USAGE otherwise. */
 double cli_train_time(const char *text);
 
-/* ---- files.c ---- */
-
 #define CLI_TRAIN_FILE_BYTES ((size_t)1 << 30) /* at most, of a file that is read whole */
-/* Each line that is not blank; an error gets the file's name and the line's number. */
-typedef enum err_code cli_train_line_fn(void *ctx, struct str line, struct err *e);
-MUST_CHECK enum err_code cli_train_lines(const char *path, struct str all, cli_train_line_fn *fn, void *ctx,
-                                         struct err *e);
-/* The name with more at its end, malloc'ed; NULL: out of memory. */
-char *cli_train_beside(const char *path, const char *end);
-/* An empty file beside `out` that nobody else has, with a temporary file's name (base/io.h): what is new is written to it until
- * it is published. Removes those that killed trainings of `out` left. */
-MUST_CHECK enum err_code cli_train_fresh(char **fresh, const char *out, struct err *e);
-void cli_train_drop(char **fresh); /* removes the file and forgets its name; NULL is allowed */
-/* io_publish(), then removes the state of the training at `half`. If a kill comes between them, the state is left, and
- * cli_train_drop_done() knows it. */
-MUST_CHECK enum err_code cli_train_publish(const char *out, const char *fresh, int keep, const char *half,
-                                           struct err *e);
-/* Removes a state whose training has published what is at `out`: nothing can go on from it. */
-void cli_train_drop_done(const char *out, const char *half);
 
 /* ---- prompts.c ---- */
 
@@ -73,12 +54,10 @@ MUST_CHECK enum err_code cli_train_read(struct train_data *d, const struct train
                                         const struct text *text, int64_t tokens_max, struct err *e);
 void cli_train_data_free(struct train_data *d);
 
-/* ---- sample.c ---- */
-
-/* Whether the i-th of n is among `most` of them that are spread evenly, beginning with the first. */
-bool cli_train_spread(int64_t i, int64_t n, int64_t most);
-/* For each of n hashes whether it is the first of its kind; malloc'ed. NULL: memory is short. */
-bool *cli_train_firsts(const uint64_t *hash, int64_t n);
+/* The files *list [n] of the task sets that came with the program, in dir; -1: there are none. */
+int cli_train_list_sets(char *dir, size_t n, struct dirent ***list);
+/* Tells how much of a file has been read. */
+struct progress cli_train_reading(const char *path);
 
 /* ---- report.c ---- */
 

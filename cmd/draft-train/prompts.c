@@ -3,8 +3,12 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include "ask/ask.h"
 #include "base/io.h"
 #include "draft-train/program.h"
+#include "train/files.h"
+#include "tune/job.h"
+#include "tune/spread.h"
 
 /* In plain text a prompt begins every WINDOW tokens; this is its length. */
 enum { OPENING = 64, WINDOW = 256 };
@@ -67,27 +71,21 @@ static enum err_code add_text(struct reading *r, struct str s, struct err *e)
 
 static enum err_code add_chat(struct reading *r, const json_t *o, struct err *e)
 {
-    const json_t *think = json_object_get(o, "enable_thinking");
-    json_t *extra = json_object();
+    json_t *kwargs = json_pack("{s:O*}", "enable_thinking", json_object_get(o, "enable_thinking"));
+    struct ask a = ask_defaults();
     struct text_tokens token = { 0 };
-    bool thinking;
-    enum err_code code = ERR_OK;
+    enum err_code code = kwargs != NULL ? ERR_OK : err_nomem(e);
 
-    if (extra == NULL || (think != NULL && json_object_set(extra, "enable_thinking", (json_t *)(uintptr_t)think)))
-        code = err_nomem(e);
+    a.messages = json_object_get(o, "messages");
+    a.tools = json_object_get(o, "tools");
+    a.kwargs = kwargs;
     if (code == ERR_OK && r->format == NULL)
         code = chat_open(&r->format, r->text, (struct str){ 0 }, e);
     if (code == ERR_UNSUPPORTED)
         err_set(e, code, "the model has no chat template: it can go on with a \"prompt\" or a \"text\" alone");
     if (code == ERR_OK)
-        code = chat_render(r->format,
-                           &(struct chat_prompt){ .messages = json_object_get(o, "messages"),
-                                                  .tools = json_object_get(o, "tools"),
-                                                  .extra = extra,
-                                                  .generate = true,
-                                                  .now_s = cli_local_s() },
-                           &token, &thinking, e);
-    json_decref(extra);
+        code = ask_prompt(&token, &a, &(struct ask_model){ .text = r->text, .chat = r->format }, e);
+    json_decref(kwargs);
     if (code == ERR_OK)
         code = add(r, token, e);
     else
@@ -162,6 +160,7 @@ static enum err_code name_class(struct reading *r, const char *path, struct err 
 static enum err_code read_file(struct reading *r, const char *path, struct err *e)
 {
     const bool jsonl = ends_in(path, ".jsonl");
+    const struct progress progress = cli_train_reading(path);
     char *data;
     size_t n;
     enum err_code code;
@@ -177,7 +176,7 @@ static enum err_code read_file(struct reading *r, const char *path, struct err *
     if (!jsonl)
         cli_tell_encoding(cli_file_name(path), (struct str){ data, n });
     if (jsonl || r->o->lines)
-        code = cli_train_lines(path, (struct str){ data, n }, jsonl ? add_object : add_document, r, e);
+        code = train_lines(path, (struct str){ data, n }, &progress, jsonl ? add_object : add_document, r, e);
     else
         code = add_text(r, (struct str){ data, n }, e);
     free(data);
@@ -213,7 +212,7 @@ static enum err_code drop_copies(struct train_prompts *p, struct err *e)
     for (int64_t i = 0; hash != NULL && i < p->n; i++)
         hash[i] = p->v[i].hash;
     if (hash != NULL)
-        first = cli_train_firsts(hash, p->n);
+        first = tune_firsts(hash, p->n);
     for (int64_t i = 0; first != NULL && i < p->n; i++)
         if (first[i])
             p->v[n++] = p->v[i];
@@ -241,7 +240,7 @@ static enum err_code thin(struct train_prompts *p, int64_t n_tests, struct err *
     for (int64_t j = 0; j < p->n; j++) {
         const int of = p->v[j].of;
 
-        if (cli_train_spread(seen[of]++, all[of], n_tests))
+        if (tune_spread(seen[of]++, all[of], n_tests))
             p->v[n++] = p->v[j];
         else
             text_tokens_free(&p->v[j].token);
@@ -256,7 +255,7 @@ static bool is_held_out(int64_t i, int64_t all, int64_t n_tests)
 {
     const int64_t most = all / 10 < 1 ? 1 : all / 10;
 
-    return all > 1 && cli_train_spread(i, all, most < n_tests ? most : n_tests);
+    return all > 1 && tune_spread(i, all, most < n_tests ? most : n_tests);
 }
 
 static enum err_code split(struct train_data *d, int64_t n_tests, struct err *e)
@@ -349,12 +348,18 @@ static int is_set(const struct dirent *d)
     return ends_in(d->d_name, ".jsonl");
 }
 
+int cli_train_list_sets(char *dir, size_t n, struct dirent ***list)
+{
+    *list = NULL;
+    return cli_eval_path(dir, n) ? scandir(dir, list, is_set, alphasort) : -1;
+}
+
 static enum err_code read_sets(struct reading *r, struct err *e)
 {
-    struct dirent **list = NULL;
+    struct dirent **list;
     char dir[4096], path[4400];
     enum err_code code = ERR_OK;
-    int n = cli_eval_path(dir, sizeof dir) ? scandir(dir, &list, is_set, alphasort) : -1;
+    const int n = cli_train_list_sets(dir, sizeof dir, &list);
 
     if (n <= 0)
         code = err_set(e, ERR_ARG, "no prompts: name files; the task sets that come with the program are not there");
@@ -400,11 +405,11 @@ static enum err_code check(const struct train_data *d, int64_t tokens_max, struc
     if (n_long > 0)
         (void)snprintf(more, sizeof more, "%lld prompts of more than %lld tokens are left out (-c: a longer context)",
                        n_long, (long long)tokens_max);
-    if (d->test.n < TRAIN_LEAST_TESTS)
+    if (d->test.n < TUNE_LEAST_TESTS)
         return err_set(e, ERR_FORMAT,
                        "%lld prompts to test on are too few: at least %d, of more documents or files of "
                        "--held-out%s%s",
-                       (long long)d->test.n, TRAIN_LEAST_TESTS, n_long > 0 ? "; " : "", more);
+                       (long long)d->test.n, TUNE_LEAST_TESTS, n_long > 0 ? "; " : "", more);
     if (d->train.n == 0)
         return err_set(e, ERR_FORMAT, "no prompts to train on%s%s%s", same, n_long > 0 ? "; " : "", more);
     if (n_long > 0)

@@ -30,6 +30,17 @@ static bool no_signal(void *ctx, uint64_t done, uint64_t total)
 
 const struct progress cli_train_until_signal = { no_signal, NULL };
 
+static bool show_reading(void *ctx, uint64_t done, uint64_t total)
+{
+    cli_progress("reading %.100s: %.0f %%", (const char *)ctx, 100 * (double)done / (double)total);
+    return !cli_interrupted();
+}
+
+struct progress cli_train_reading(const char *path)
+{
+    return (struct progress){ show_reading, (void *)(uintptr_t)path };
+}
+
 const char *cli_train_clock(double seconds, char buf[32])
 {
     const long long s = seconds > 0 ? (long long)seconds : 0;

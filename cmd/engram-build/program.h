@@ -6,6 +6,7 @@
 #include "cli/open.h"
 #include "engram/engram.h"
 
+struct engram_heard;
 struct text;
 
 struct build_options {
@@ -58,16 +59,11 @@ MUST_CHECK enum err_code cli_engram_index(const struct build_options *o, char *c
 MUST_CHECK enum err_code cli_engram_query(const struct build_options *o, const char *path, struct err *e);
 /* score.c: a model's perplexity on texts without and with tables; fit: writes the weights that help into o->out */
 MUST_CHECK enum err_code cli_engram_score(const struct build_options *o, char *const *files, bool fit, struct err *e);
-/* What the model says of texts; then any number of tables can be weighed without it. */
-struct cli_engram_heard;
-/* of files, or of one text */
-MUST_CHECK enum err_code cli_engram_hear(struct cli_engram_heard **out, const struct build_options *o,
-                                         char *const *files, const struct str *text, struct cli_opened *x,
-                                         struct err *e);
-void cli_engram_heard_close(struct cli_engram_heard *h); /* NULL is allowed */
-double cli_engram_perplexity(const struct cli_engram_heard *h, const struct engram_mix *mix);
-/* night.c: scored answers of o->from become epochs of a table, one for each domain, where that does not hurt. *status is
+/* What the model says of texts, of files or of one text. */
+MUST_CHECK enum err_code cli_engram_hear(struct engram_heard *h, const struct build_options *o, char *const *files,
+                                         const struct str *text, struct cli_opened *x, struct err *e);
+/* scored.c: scored answers of o->from become epochs of a table, one for each domain, where that does not hurt. *status is
  * EXIT_NO where it would */
-MUST_CHECK enum err_code cli_engram_night(const struct build_options *o, const char *path, int *status, struct err *e);
+MUST_CHECK enum err_code cli_engram_scored(const struct build_options *o, const char *path, int *status, struct err *e);
 MUST_CHECK enum err_code cli_engram_rollback(const char *path, struct err *e);
 #endif

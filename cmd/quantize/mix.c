@@ -287,7 +287,7 @@ static enum err_code search(struct mixer *x, const struct ramp_recipe *rules, st
                                 .importance = x->o->imatrix != NULL,
                                 .again = x->o->again,
                                 .evolve = x->o->search == 1,
-                                .seed = (uint64_t)x->o->seed,
+                                .seed = (uint64_t)x->o->losses.seed,
                                 .progress = { tick, NULL },
                                 .unseen = x->unseen.v != NULL ? &x->unseen : NULL };
 

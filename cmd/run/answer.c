@@ -13,21 +13,14 @@ static void begin_part(struct answer *a, bool reasoning)
     a->begun = false;
 }
 
-static enum err_code open_reader(struct answer *a, struct err *e)
-{
-    const struct chat_reader_opts ro = { .parser = a->o.parser, .tools = a->o.tools, .reasoning = a->o.thinking };
-
-    return chat_reader_open(&a->reader, &ro, e);
-}
-
 enum err_code cli_answer_open(struct answer *a, const struct answer_opts *o, struct err *e)
 {
     *a = (struct answer){ .o = *o };
     if (o->logprobs && o->form == ANSWER_JSON && (a->logprobs = json_array()) == NULL)
         return err_nomem(e);
-    a->had_reasoning = o->text != NULL && o->thinking;
+    a->had_reasoning = o->asked->thinking;
     begin_part(a, a->had_reasoning);
-    return o->text != NULL && o->chat ? open_reader(a, e) : ERR_OK;
+    return ask_reader(&a->reader, o->asked, e);
 }
 
 void cli_answer_close(struct answer *a)
@@ -284,7 +277,7 @@ enum err_code cli_answer_end(struct answer *a, const struct gen_event *ev, struc
         return e->code;
     if (a->in_reasoning && a->ids.n > 0 && end_reasoning(a, e))
         return e->code;
-    if (a->o.form == ANSWER_PLAIN && a->ids.n > 0 && (a->o.chat || a->o.text == NULL) && a->last != '\n' &&
+    if (a->o.form == ANSWER_PLAIN && a->ids.n > 0 && (a->reader != NULL || a->o.text == NULL) && a->last != '\n' &&
         !a->in_reasoning && put(a, STR("\n"), e))
         return e->code;
     return write_out(a, true, e);

@@ -8,6 +8,7 @@
 #ifndef RUN_ANSWER_H
 #define RUN_ANSWER_H
 #include "cli/cli.h"
+#include "ask/ask.h"
 #include "chat/reader.h"
 #include "gen/gen.h"
 #include "text/text.h"
@@ -19,10 +20,7 @@ struct answer_opts {
     enum answer_form form;
     enum answer_reasoning reasoning; /* ANSWER_PLAIN: where it goes */
     const struct text *text;         /* NULL: a model without a tokenizer; ids are all there is */
-    bool chat;                       /* separate reasoning, text and tool calls by the model's marks */
-    const char *parser;              /* a chat: of chat_reader_name() */
-    const json_t *tools;             /* that the model was offered; NULL: calls are text */
-    bool thinking;                   /* the prompt has opened the reasoning already */
+    const struct ask_request *asked; /* a chat: reasoning, text and tool calls are told apart by the model's marks */
     bool logprobs;
     bool stream; /* ANSWER_PLAIN: each piece at once; else lines stay whole */
 };

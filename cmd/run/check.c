@@ -9,48 +9,41 @@
 
 enum { GRAMMAR_BYTES_MAX = 64 << 20, CHECK_BYTES_MAX = 1 << 30 };
 
-static enum err_code open_gbnf(struct grammar **out, const struct grammar_vocab *v, const char *path, struct err *e)
-{
-    char *data;
-    size_t n;
-    enum err_code code;
-
-    if (io_read_all(&data, &n, path, GRAMMAR_BYTES_MAX, cli_interrupted, e))
-        return e->code;
-    code = grammar_open_gbnf(out, v, (struct str){ data, n }, e);
-    free(data);
-    return code ? err_wrap(e, "%s", path) : code;
-}
-
-static enum err_code open_schema(struct grammar **out, const struct grammar_vocab *v, const char *path, struct err *e)
-{
-    json_t *schema;
-    enum err_code code;
-
-    if (cli_json_file(&schema, path, e))
-        return e->code;
-    code = grammar_open_schema(out, v, schema, e);
-    json_decref(schema);
-    return code ? err_wrap(e, "%s", path) : code;
-}
-
-enum err_code cli_open_grammar(struct grammar **out, const struct grammar_vocab *v, const struct cli_grammar *from,
-                               struct err *e)
+enum err_code cli_form_read(struct cli_form *out, const struct cli_grammar *from, struct err *e)
 {
     const char *path = from->schema != NULL ? from->schema : from->grammar;
-    enum err_code code;
+    struct cli_form f = { .form = { .regex = { from->regex, from->regex != NULL ? strlen(from->regex) : 0 } } };
+    size_t n;
 
-    if ((from->schema != NULL) + (from->grammar != NULL) + (from->regex != NULL) != 1)
-        return err_set(e, ERR_ARG, "one of --schema, --grammar and --regex is needed");
     if (path != NULL && strcmp(path, "-") == 0)
         return err_set(e, ERR_ARG, "a grammar is not read from standard input");
-    if (from->schema != NULL)
-        code = open_schema(out, v, path, e);
-    else if (from->grammar != NULL)
-        code = open_gbnf(out, v, path, e);
-    else if ((code = grammar_open_regex(out, v, str_of(from->regex), e)) != ERR_OK)
+    if (from->schema != NULL && cli_json_file(&f.schema, path, e))
+        return cli_as_data(e);
+    if (from->grammar != NULL) {
+        if (io_read_all(&f.text, &n, path, GRAMMAR_BYTES_MAX, cli_interrupted, e))
+            return cli_as_data(e);
+        f.form.gbnf = (struct str){ f.text, n };
+    }
+    f.form.schema = f.schema;
+    *out = f;
+    return ERR_OK;
+}
+
+void cli_form_free(struct cli_form *f)
+{
+    json_decref(f->schema);
+    free(f->text);
+    *f = (struct cli_form){ 0 };
+}
+
+void cli_form_fault(const struct cli_grammar *from, struct err *e)
+{
+    if (strncmp(e->where, "/response_format", 16) == 0)
+        err_wrap(e, "%s", from->schema);
+    else if (strcmp(e->where, "/grammar") == 0)
+        err_wrap(e, "%s", from->grammar);
+    else if (strcmp(e->where, "/regex") == 0)
         err_wrap(e, "--regex");
-    return code ? cli_as_data(e) : ERR_OK;
 }
 
 static int check_text(struct grammar_place *p, struct str text)
@@ -69,6 +62,7 @@ static int check_text(struct grammar_place *p, struct str text)
 
 int cli_check(const struct cli_grammar *from)
 {
+    struct cli_form f = { 0 };
     struct grammar *g = NULL;
     struct grammar_place *p = NULL;
     struct err e = { 0 };
@@ -76,14 +70,19 @@ int cli_check(const struct cli_grammar *from)
     size_t n;
     int status;
 
-    if (cli_open_grammar(&g, NULL, from, &e))
+    if (cli_form_read(&f, from, &e))
         return cli_fail(&e);
-    if (io_read_all(&text, &n, "-", CHECK_BYTES_MAX, cli_interrupted, &e) || grammar_begin(&p, g, &e))
+    if (ask_form_open(&g, &f.form, NULL, &e)) {
+        cli_form_fault(from, &e);
+        (void)cli_as_data(&e);
+        status = cli_fail(&e);
+    } else if (io_read_all(&text, &n, "-", CHECK_BYTES_MAX, cli_interrupted, &e) || grammar_begin(&p, g, &e))
         status = cli_fail(&e);
     else
         status = check_text(p, (struct str){ text, n });
     free(text);
     grammar_end(p);
     grammar_close(g);
+    cli_form_free(&f);
     return status;
 }

@@ -148,13 +148,6 @@ enum err_code cli_session_load(struct cli_session *s, struct run *r, uint64_t to
     return ERR_OK;
 }
 
-int64_t cli_session_border(const struct chat *format, const struct text_tokens *prompt)
-{
-    int64_t at;
-
-    return format != NULL && chat_borders(format, prompt->v, prompt->n, &at, 1) == 1 ? at : prompt->n - 1;
-}
-
 enum err_code cli_session_save(struct cli_session *s, struct run *r, bool chat, const struct text_tokens *chosen,
                                int64_t prompt_tokens, struct err *e)
 {

@@ -15,6 +15,7 @@
 #include "base/io.h"
 #include "cli/cli.h"
 #ifdef CHIMERE_EDIT
+#include <dlfcn.h>
 #include <histedit.h>
 #endif
 
@@ -26,18 +27,72 @@ static const char mark[] = "# history of chimere-run -i\n";
 
 struct cli_edit {
     const char *prompt;
-    char *line; /* the newest one, without its newline */
+    char *line;  /* the newest one, without its newline */
+    char *typed; /* [cap] the same, as the terminal gave it */
+    size_t cap;
 #ifdef CHIMERE_EDIT
-    EditLine *el;
+    EditLine *el; /* NULL: lines are not edited */
     History *history;
     char *path; /* of the history's file; NULL: none */
-#else
-    char *typed;
-    size_t cap;
 #endif
 };
 
+static const char *read_plain_line(struct cli_edit *x)
+{
+    ssize_t got;
+
+    fputs(x->prompt, stdout);
+    fflush(stdout);
+    got = getline(&x->typed, &x->cap, stdin);
+    if (got < 0)
+        clearerr(stdin);
+    return got > 0 ? x->typed : NULL;
+}
+
 #ifdef CHIMERE_EDIT
+/* libedit is loaded when a conversation begins: with the libraries that it needs it would be a quarter of what each
+ * start of the program costs. */
+static struct {
+    EditLine *(*el_init)(const char *, FILE *, FILE *, FILE *);
+    void (*el_end)(EditLine *);
+    int (*el_set)(EditLine *, int, ...), (*el_get)(EditLine *, int, ...);
+    int (*el_source)(EditLine *, const char *);
+    void (*el_resize)(EditLine *);
+    const char *(*el_gets)(EditLine *, int *);
+    const LineInfo *(*el_line)(EditLine *);
+    History *(*history_init)(void);
+    void (*history_end)(History *);
+    int (*history)(History *, HistEvent *, int, ...);
+} lib;
+
+static bool load_libedit(void)
+{
+    const struct {
+        const char *name;
+        void *to; /* a function's address */
+    } rows[] = {
+        { "el_init", &lib.el_init },         { "el_end", &lib.el_end },
+        { "el_set", &lib.el_set },           { "el_get", &lib.el_get },
+        { "el_source", &lib.el_source },     { "el_resize", &lib.el_resize },
+        { "el_gets", &lib.el_gets },         { "el_line", &lib.el_line },
+        { "history", &lib.history },         { "history_init", &lib.history_init },
+        { "history_end", &lib.history_end },
+    };
+    void *at = dlopen("libedit.so.2", RTLD_NOW); /* Debian's name, and that of others */
+    bool found;
+
+    if (at == NULL)
+        at = dlopen("libedit.so.0", RTLD_NOW);
+    found = at != NULL;
+    for (size_t i = 0; found && i < sizeof rows / sizeof *rows; i++) {
+        void *function = dlsym(at, rows[i].name);
+
+        memcpy(rows[i].to, &function, sizeof function);
+        found = function != NULL;
+    }
+    return found; /* it stays until the program ends */
+}
+
 /* ---- the history's file ---- */
 
 /* The directories in front of the last name, for this user alone. */
@@ -72,7 +127,7 @@ static void remember(struct cli_edit *x, const char *line)
 {
     HistEvent ev;
 
-    history(x->history, &ev, H_ENTER, line);
+    lib.history(x->history, &ev, H_ENTER, line);
 }
 
 /* From here on no lines are kept, and the reason is printed; always if the user named the file. */
@@ -232,7 +287,7 @@ static void keep(struct cli_edit *x, const char *line)
 {
     struct err e = { 0 };
 
-    if (line[0] == '\0' || line[0] == ' ')
+    if (x->el == NULL || line[0] == '\0' || line[0] == ' ')
         return;
     remember(x, line);
     if (x->path != NULL && append(x->path, line, &e))
@@ -245,7 +300,7 @@ static char *prompt_of(EditLine *el)
 {
     struct cli_edit *x;
 
-    el_get(el, EL_CLIENTDATA, &x);
+    lib.el_get(el, EL_CLIENTDATA, &x);
     return (char *)(uintptr_t)x->prompt;
 }
 
@@ -273,7 +328,7 @@ static int read_char(EditLine *el, wchar_t *c)
         if (n < 0)
             return -1;
         /* A ^D that was typed before libedit changed the terminal's mode has become a zero. */
-        const LineInfo *typed = el_line(el);
+        const LineInfo *typed = lib.el_line(el);
         if (byte == '\0' && typed->lastchar == typed->buffer)
             byte = 'D' & 31;
         got = mbrtowc(c, &byte, 1, &st);
@@ -289,23 +344,27 @@ static enum err_code open_libedit(struct cli_edit *x, struct err *e)
 {
     HistEvent ev;
 
+    if (!load_libedit()) {
+        cli_note("editing  none: libedit is not installed");
+        return ERR_OK;
+    }
     /* Characters of several bytes are edited as one, whatever the locale is. */
     setlocale(LC_CTYPE, "");
     if (MB_CUR_MAX < 4)
         setlocale(LC_CTYPE, "C.UTF-8");
-    x->history = history_init();
-    x->el = el_init(cli_name(), stdin, cli_terminal(STDOUT_FILENO), cli_terminal(STDERR_FILENO));
+    x->history = lib.history_init();
+    x->el = lib.el_init(cli_name(), stdin, cli_terminal(STDOUT_FILENO), cli_terminal(STDERR_FILENO));
     if (x->history == NULL || x->el == NULL)
         return err_set(e, ERR_IO, "the terminal cannot be used for editing");
-    history(x->history, &ev, H_SETSIZE, KEPT_LINES);
-    history(x->history, &ev, H_SETUNIQUE, 1);
-    el_set(x->el, EL_CLIENTDATA, x);
-    el_set(x->el, EL_PROMPT, prompt_of);
-    el_set(x->el, EL_EDITOR, "emacs");
-    el_set(x->el, EL_SIGNAL, 0);
-    el_set(x->el, EL_HIST, history, x->history);
-    el_set(x->el, EL_GETCFN, read_char);
-    el_source(x->el, NULL); /* ~/.editrc */
+    lib.history(x->history, &ev, H_SETSIZE, KEPT_LINES);
+    lib.history(x->history, &ev, H_SETUNIQUE, 1);
+    lib.el_set(x->el, EL_CLIENTDATA, x);
+    lib.el_set(x->el, EL_PROMPT, prompt_of);
+    lib.el_set(x->el, EL_EDITOR, "emacs");
+    lib.el_set(x->el, EL_SIGNAL, 0);
+    lib.el_set(x->el, EL_HIST, lib.history, x->history);
+    lib.el_set(x->el, EL_GETCFN, read_char);
+    lib.el_source(x->el, NULL); /* ~/.editrc */
     open_history(x);
     return ERR_OK;
 }
@@ -315,17 +374,19 @@ static const char *read_line(struct cli_edit *x)
     int count = 0;
     const char *line;
 
-    el_resize(x->el);
-    line = el_gets(x->el, &count);
+    if (x->el == NULL)
+        return read_plain_line(x);
+    lib.el_resize(x->el);
+    line = lib.el_gets(x->el, &count);
     return count > 0 ? line : NULL;
 }
 
 static void close_libedit(struct cli_edit *x)
 {
     if (x->el != NULL)
-        el_end(x->el);
+        lib.el_end(x->el);
     if (x->history != NULL)
-        history_end(x->history);
+        lib.history_end(x->history);
     free(x->path);
 }
 #else
@@ -338,14 +399,7 @@ static enum err_code open_libedit(struct cli_edit *x, struct err *e)
 
 static const char *read_line(struct cli_edit *x)
 {
-    ssize_t got;
-
-    fputs(x->prompt, stdout);
-    fflush(stdout);
-    got = getline(&x->typed, &x->cap, stdin);
-    if (got < 0)
-        clearerr(stdin);
-    return got > 0 ? x->typed : NULL;
+    return read_plain_line(x);
 }
 
 static void keep(struct cli_edit *x, const char *line)
@@ -356,7 +410,7 @@ static void keep(struct cli_edit *x, const char *line)
 
 static void close_libedit(struct cli_edit *x)
 {
-    free(x->typed);
+    (void)x;
 }
 #endif
 
@@ -380,6 +434,7 @@ void cli_edit_close(struct cli_edit *x)
         return;
     close_libedit(x);
     free(x->line);
+    free(x->typed);
     free(x);
 }
 

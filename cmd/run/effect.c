@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* effect.c - an option of the command line that can have no effect is a mistake, and said so. Those of the environment
- * and of files are there for all kinds of calls: where they have no effect they are ignored.      room: cmd */
+/* effect.c - which options work together, and where they have an effect. An option of the command line that can have
+ * none is a mistake, and said so. Those of the environment and of files are there for all kinds of calls: where they
+ * have no effect they are ignored.                                                                    room: cmd */
 #include <string.h>
+#include <unistd.h>
 #include "run/program.h"
 
 /* What a call does. */
@@ -26,17 +28,27 @@ enum {
     RUNS = ANSWERS | PLAN,
 };
 
-/* Where options have an effect; those without a row are what the call does, or messages of the program. */
+/* The options that say so, the first that was given; without any it is a chat. */
 static const struct {
     const char *option;
-    unsigned where;
-} rows[] = {
+    unsigned bit;
+} modes[] = {
+    { "inspect", INSPECT },       { "show", SHOW },     { "check", CHECK },
+    { "parse", PARSE },           { "render", RENDER }, { "tokenize", TOKENIZE },
+    { "detokenize", DETOKENIZE }, { "plan", PLAN },     { "show-prompt", SHOW_PROMPT },
+    { "interactive", TALK },      { "tokens", IDS },    { "raw", RAW },
+};
+
+/* Options without a row are what the call does, need another one that has a row, or are messages of the program. */
+const struct cli_of cli_run_of[] = {
     { "model", ~(unsigned)(CHECK | PARSE | RENDER) },
     { "prompt", TEXTS | TOKENIZE | DETOKENIZE | SHOW_PROMPT },
     { "system", MESSAGES },
     { "messages", MESSAGES },
+    { "continue", CHAT | SHOW_PROMPT },
     { "tools", CHAT | SHOW_PROMPT | PARSE },
     { "tool-choice", CHAT | SHOW_PROMPT },
+    { "one-call", CHAT },
     { "lora", RUNS },
     { "template", MESSAGES | SHOW },
     { "chat-kwargs", MESSAGES },
@@ -54,26 +66,16 @@ static const struct {
     { "grammar", ONE | CHECK },
     { "regex", ONE | CHECK },
     { "stop", TEXTS },
+    { "stop-token", ANSWERS },
+    { "min-tokens", ANSWERS },
     { "ignore-eos", ANSWERS },
     { "reasoning", CHAT | TALK },
     { "stream", ONE },
     { "json", ONE | PLAN | INSPECT | SHOW },
     { "jsonl", ONE },
     { "logprobs", ONE },
-    { "temp", ANSWERS },
-    { "top-k", ANSWERS },
-    { "top-p", ANSWERS },
-    { "min-p", ANSWERS },
-    { "typical", ANSWERS },
-    { "repeat-penalty", ANSWERS },
-    { "presence-penalty", ANSWERS },
-    { "frequency-penalty", ANSWERS },
-    { "penalty-last-n", ANSWERS },
-    { "dry-multiplier", ANSWERS },
-    { "dry-base", ANSWERS },
-    { "dry-allowed-length", ANSWERS },
-    { "dry-last-n", ANSWERS },
-    { "dry-breaker", ANSWERS },
+#define OF_OPTION(kind, member, start, least, most, option, ...) { option, ANSWERS },
+    SAMPLE_OPTIONS(OF_OPTION, 0){ "dry-breaker", ANSWERS },
     { "logit-bias", ANSWERS },
     { "seed", ANSWERS },
     { "draft", RUNS },
@@ -93,175 +95,171 @@ static const struct {
     { "no-mmap", RUNS },
     { "repack", RUNS },
     { "expert-profile", RUNS },
-    { "vars", RENDER },
-    { "now", RENDER },
-    { "reasoning-open", PARSE },
     { "logits", ONE },
-    { "logits-last", ONE },
+    { NULL, 0 },
 };
 
-/* Options that change how others work. */
-static const struct {
-    const char *option, *others[3];
-} needs[] = {
-    { "dry-base", { "dry-multiplier" } },
-    { "dry-allowed-length", { "dry-multiplier" } },
-    { "dry-last-n", { "dry-multiplier" } },
-    { "dry-breaker", { "dry-multiplier" } },
-    { "penalty-last-n", { "repeat-penalty", "presence-penalty", "frequency-penalty" } },
-    { "draft-max", { "draft", "engram-drafts" } },
-    { "engram-thinking", { "engram", "context-table" } },
-    { "engram-drafts", { "engram", "context-table" } },
-    { "tool-choice", { "tools", "messages" } },
-    { "session-ro", { "session" } },
-    { "drop-oldest", { "session", "interactive" } },
-    { "logprobs", { "json", "jsonl" } },
-    { "logits-last", { "logits" } },
+const struct cli_pair cli_run_pairs[] = {
+    { "tokenize|detokenize|show-prompt|show|inspect|plan|check|parse|render|tokens|interactive", CLI_EXCLUDES, NULL,
+      NULL, 0 },
+    { "schema|grammar|regex", CLI_EXCLUDES, NULL, NULL, 0 },
+    { "json|jsonl|stream", CLI_EXCLUDES, NULL, NULL, 0 },
+    { "raw", CLI_EXCLUDES, "interactive", NULL, 0 },
+    { "messages|session-ro", CLI_EXCLUDES, "drop-oldest", "it belongs to a chat that goes on", 0 },
+#define PAIR_ALONE(option, needs)
+#define PAIR_CUT(option, needs)
+#define PAIR_WITH(option, needs) { option, CLI_NEEDS, needs, NULL, 0 },
+#define PAIR_OF_OPTION(kind, member, start, least, most, option, arg, help, names, use, needs, to) \
+    PAIR_##use(option, needs)
+    SAMPLE_OPTIONS(PAIR_OF_OPTION, 0){ "dry-breaker", CLI_NEEDS, "dry-multiplier", NULL, 0 },
+    { "engram-thinking|engram-drafts", CLI_NEEDS, "engram|context-table", NULL, 0 },
+    { "draft-max", CLI_NEEDS, "draft|engram-drafts", NULL, 0 },
+    { "continue", CLI_NEEDS, "messages", NULL, 0 },
+    { "continue", CLI_EXCLUDES, "prompt", NULL, 0 },
+    { "tool-choice|one-call", CLI_NEEDS, "tools|messages", NULL, 0 },
+    { "show|session-ro", CLI_NEEDS, "session", NULL, 0 },
+    { "drop-oldest", CLI_NEEDS, "session|interactive", NULL, 0 },
+    { "check", CLI_NEEDS, "schema|grammar|regex", NULL, 0 },
+    { "render", CLI_NEEDS, "vars", NULL, 0 },
+    { "vars|now", CLI_NEEDS, "render", NULL, 0 },
+    { "reasoning-open", CLI_NEEDS, "parse", NULL, 0 },
+    { "logprobs", CLI_NEEDS, "json|jsonl", NULL, 0 },
+    { "logits-last", CLI_NEEDS, "logits", NULL, 0 },
+    { NULL, CLI_NEEDS, NULL, NULL, 0 },
 };
 
-/* Options that exclude each other: what was typed counts, else the first. */
-static const struct {
-    const char *one, *other;
-} pairs[] = {
-    { "raw", "system" },
-    { "raw", "messages" },
-    { "raw", "tools" },
-    { "raw", "examples" },
-    { "raw", "template" },
-    { "raw", "chat-kwargs" },
-    { "raw", "tool-choice" },
-    { "raw", "interactive" },
-    { "raw", "drop-oldest" },
-    { "json", "jsonl" },
-    { "schema", "grammar" },
-    { "schema", "regex" },
-    { "grammar", "regex" },
-    { "json", "stream" },
-    { "jsonl", "stream" },
-    { "messages", "drop-oldest" },
-    { "session-ro", "drop-oldest" },
-    { "quiet", "verbose" },
-};
-
-static unsigned what_it_does(void)
+/* What the call does; how: for messages. */
+static unsigned find_mode(const struct cli *cli, char *how, size_t how_bytes)
 {
-    return o.inspect                        ? INSPECT
-           : o.show                         ? SHOW
-           : o.check                        ? CHECK
-           : o.parse.format != NULL         ? PARSE
-           : o.render.template_path != NULL ? RENDER
-           : o.tokenize                     ? TOKENIZE
-           : o.detokenize                   ? DETOKENIZE
-           : o.show_prompt                  ? SHOW_PROMPT
-           : o.model.plan                   ? PLAN
-           : o.interactive                  ? TALK
-           : o.tokens                       ? IDS
-           : o.raw                          ? RAW
-                                            : CHAT;
-}
-
-static const char *called(unsigned what)
-{
-    switch (what) {
-    case INSPECT:
-        return "with --inspect";
-    case SHOW:
-        return "with --show";
-    case CHECK:
-        return "with --check";
-    case PARSE:
-        return "with --parse";
-    case RENDER:
-        return "with --render";
-    case TOKENIZE:
-        return "with --tokenize";
-    case DETOKENIZE:
-        return "with --detokenize";
-    case SHOW_PROMPT:
-        return "with --show-prompt";
-    case PLAN:
-        return "with --plan";
-    case TALK:
-        return "with -i";
-    case IDS:
-        return "with --tokens";
-    case RAW:
-        return "with --raw";
-    default:
-        return "in a chat";
-    }
-}
-
-static bool has_one(const struct cli *cli, const char *const others[3])
-{
-    for (int k = 0; k < 3 && others[k] != NULL; k++)
-        if (cli_given(cli, others[k]))
-            return true;
-    return false;
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+        if (cli_given(cli, modes[i].option)) {
+            snprintf(how, how_bytes, "has no effect with %s", cli_as_typed(cli, modes[i].option));
+            return modes[i].bit;
+        }
+    snprintf(how, how_bytes, "has no effect in a chat");
+    return CHAT;
 }
 
 /* An option was typed that has an effect in a chat, and none if a text is continued. */
 static bool asks_for_chat(const struct cli *cli)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if ((rows[i].where & CHAT) && !(rows[i].where & RAW) && cli_typed(cli, rows[i].option))
+    for (const struct cli_of *of = cli_run_of; of->option != NULL; of++)
+        if ((of->commands & CHAT) && !(of->commands & RAW) && cli_typed(cli, of->option))
             return true;
     return false;
 }
 
-void cli_run_leave_aside(const struct cli *cli)
+bool cli_run_has_form(const struct run_options *o)
+{
+    return o->grammar.schema != NULL || o->grammar.grammar != NULL || o->grammar.regex != NULL;
+}
+
+bool cli_run_call_is_due(const struct run_options *o)
+{
+    return o->tool_choice != NULL && strcmp(o->tool_choice, "auto") != 0 && strcmp(o->tool_choice, "none") != 0;
+}
+
+/* A call must come, and what has a form is no call. */
+static void check_call(const struct cli *cli, const struct run_options *o)
 {
     static const char *const forms[] = { "schema", "grammar", "regex" };
 
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        cli_exclude(cli, pairs[i].one, pairs[i].other);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms && cli_run_call_is_due(o); i++)
+        if (cli_given(cli, forms[i]))
+            cli_leave_aside(cli, cli_typed(cli, "tool-choice") ? forms[i] : "tool-choice");
+    if (cli_run_has_form(o) && cli_run_call_is_due(o))
+        cli_usage("--tool-choice asks for a call: no --schema, --grammar or --regex with it");
+}
+
+/* --think off is a budget of 0, and drafts of no tokens are none. */
+static void check_values(const struct cli *cli, const struct run_options *o)
+{
+    if (cli_typed(cli, "reasoning-budget") && o->think != 0)
+        cli_leave_aside(cli, "think");
+    if (cli_typed(cli, "think") && o->think == 0 && o->budget == 0)
+        cli_leave_aside(cli, "reasoning-budget");
+    if (o->think != 0 && o->budget != 0 && cli_typed(cli, "think") && cli_typed(cli, "reasoning-budget"))
+        cli_usage("--reasoning-budget has no effect with --think off");
+    if (cli_typed(cli, "draft") && o->draft_max == 0)
+        cli_leave_aside(cli, "draft-max");
+    for (size_t i = 0; i < o->stops.n; i++)
+        if (*o->stops.v[i] == '\0')
+            cli_usage("--stop: the text is empty");
+}
+
+/* The standard input can be one thing. */
+static void check_stdin(const struct run_options *o, unsigned mode, char *const *files)
+{
+    const bool alone = o->prompt == NULL && *files == NULL && o->messages == NULL && o->tokens == NULL;
+    int operand = alone && !(mode & (INSPECT | SHOW | PLAN | RENDER));
+
+    if (mode & TALK && (cli_is_stdin(o->messages) || cli_is_stdin(o->template_file)))
+        cli_usage("-i reads lines of the standard input: --messages and --template need files");
+    if (mode & TALK && (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)))
+        cli_usage("-i needs a terminal as standard input and output");
+    for (; *files != NULL; files++)
+        operand += cli_is_stdin(*files);
+    if (operand + cli_is_stdin(o->messages) + cli_is_stdin(o->tools) + cli_is_stdin(o->template_file) +
+            cli_is_stdin(o->tokens) >
+        1)
+        cli_usage("only one of the prompt, --messages, --tools, --template and --tokens can be standard input");
+}
+
+/* Files are the prompt, or a model that is looked at. Letters of llama.cpp take an argument there. */
+static void check_operands(const struct cli *cli, struct run_options *o, unsigned mode, const char *how,
+                           char *const *files)
+{
+    if (mode & (INSPECT | PLAN) && *files != NULL && o->model.file != NULL)
+        cli_usage("the model is named twice: by -m, and without an option");
+    if (mode & PLAN && *files != NULL && files[1] != NULL)
+        cli_usage("--plan takes one model");
+    if (mode & (INSPECT | PLAN) && *files != NULL)
+        o->model.file = *files;
+    if (mode & (SHOW | CHECK | PARSE | RENDER | IDS) && *files != NULL)
+        cli_usage("%s: a prompt %s", *files, how);
+    for (; *files != NULL && !(mode & (INSPECT | PLAN)); files++) {
+        if (cli_is_stdin(*files) || access(*files, F_OK) == 0)
+            continue;
+        if (o->raw && strcmp(cli_as_typed(cli, "raw"), "-r") == 0)
+            cli_usage("%s: no such file; -r is --raw here, and --stop TEXT ends the answer before a text", *files);
+        if (o->json && strcmp(cli_as_typed(cli, "json"), "-j") == 0 && strchr("{[", **files) != NULL)
+            cli_usage("%s: no such file; -j is --json here, and --schema FILE has what a JSON answer must be", *files);
+    }
+}
+
+void cli_run_check_options(const struct cli *cli, struct run_options *o, char *const *files)
+{
+    char how[64];
+    unsigned mode;
+
+    cli_check_exclusions(cli, 0);
     if (asks_for_chat(cli))
         cli_leave_aside(cli, "raw");
-    if (o.tool_choice != NULL && strcmp(o.tool_choice, "auto") != 0 && strcmp(o.tool_choice, "none") != 0)
-        for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) /* a call must come, and what has a form is no call */
-            if (cli_given(cli, forms[i]))
-                cli_leave_aside(cli, cli_typed(cli, "tool-choice") ? forms[i] : "tool-choice");
-    if (cli_typed(cli, "reasoning-budget") && o.think != 0)
-        cli_leave_aside(cli, "think");
-    if (cli_typed(cli, "draft") && o.draft_max == 0)
-        cli_leave_aside(cli, "draft-max");
-    if (cli_typed(cli, "think") && o.think == 0 && o.budget == 0)
-        cli_leave_aside(cli, "reasoning-budget");
-    const unsigned what = what_it_does();
-
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (!(rows[i].where & what))
-            cli_leave_aside(cli, rows[i].option);
-    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
-        if (!has_one(cli, needs[i].others))
-            cli_leave_aside(cli, needs[i].option);
+    check_call(cli, o);
+    mode = find_mode(cli, how, sizeof how);
+    cli_check_of(cli, mode, how);
+    cli_check_needs(cli, 0);
+    check_values(cli, o);
+    cli_check_outputs(cli, files);
+    check_operands(cli, o, mode, how, files);
+    check_stdin(o, mode, files);
+    cli_open_check(cli, &o->model);
+    cli_sampling_check(&o->sampling);
 }
 
-void cli_run_check_effect(const struct cli *cli)
+void cli_run_check_cuts(const struct cli *cli, const struct run_options *o)
 {
-    const unsigned what = what_it_does();
+#define NAME_ALONE(option)
+#define NAME_WITH(option)
+#define NAME_CUT(option)                                                                        option,
+#define NAME_OF_CUT(kind, member, start, least, most, option, arg, help, names, use, needs, to) NAME_##use(option)
+    static const char *const cuts[] = { SAMPLE_OPTIONS(NAME_OF_CUT, 0) };
 
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (!(rows[i].where & what) && cli_typed(cli, rows[i].option))
-            cli_usage("%s has no effect %s", cli_as_typed(cli, rows[i].option), called(what));
-    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
-        if (!has_one(cli, needs[i].others) && cli_typed(cli, needs[i].option))
-            cli_usage("%s has no effect without --%s", cli_as_typed(cli, needs[i].option), needs[i].others[0]);
-    if (o.stream && (o.json || o.jsonl) && cli_typed(cli, "stream"))
-        cli_usage("--stream has no effect with --json and --jsonl");
-    if (o.think != 0 && o.budget != 0 && cli_typed(cli, "think") && cli_typed(cli, "reasoning-budget"))
-        cli_usage("--reasoning-budget has no effect with --think off");
-}
-
-void cli_run_check_cuts(const struct cli *cli)
-{
-    static const char *const cuts[] = { "top-k", "top-p", "min-p", "typical" };
-
-    if (o.sampling.o.temp > 0 || cli_typed(cli, "temp"))
+    if (o->sampling.o.temp > 0 || cli_typed(cli, "temp"))
         return;
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
         if (cli_typed(cli, cuts[i]))
             cli_usage("--%s has no effect at temperature 0: it needs --temp", cuts[i]);
-    if (cli_typed(cli, "seed") && o.sampling.seed >= 0)
+    if (cli_typed(cli, "seed") && o->sampling.seed >= 0)
         cli_warn("--seed has no effect at temperature 0: it needs --temp");
 }

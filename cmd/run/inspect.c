@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "gguf/gguf.h"
 #include "quant/quant.h"
+#include "run/model_list.h"
 
 #define FIRST_ITEMS  6  /* shown of an array */
 #define TEXT_BYTES   72 /* shown of a string */

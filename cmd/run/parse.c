@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parse.c - an answer on stdin, split as a family of models writes it (parse.h).  room: cmd
+/* parse.c - an answer on stdin, split as a family of models writes it .  room: cmd
  *
  * For scripts that have a model's text from elsewhere, and for those who look into why a call was
  * not read: no model is opened.
@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include "base/io.h"
 #include "chat/reader.h"
-#include "cli/cli.h"
-#include "run/parse.h"
+#include "run/program.h"
 
 static enum err_code read_answer(json_t **out, struct chat_reader *r, struct err *e)
 {
@@ -25,14 +24,16 @@ static enum err_code read_answer(json_t **out, struct chat_reader *r, struct err
     return code ? code : chat_reader_result(out, r, e);
 }
 
-enum err_code cli_parse_answer(const struct cli_parse_opts *o, struct err *e)
+enum err_code cli_run_parse(struct opened *s, char *const *files, int *status, struct err *e)
 {
+    const struct cli_parse_opts *o = &s->o->parse;
     struct chat_reader *r = NULL;
     json_t *tools = NULL, *result = NULL;
     enum err_code code = ERR_OK;
 
-    if (o->tools != NULL)
-        code = cli_json_file(&tools, o->tools, e);
+    (void)files, (void)status;
+    if (s->o->tools != NULL)
+        code = cli_json_file(&tools, s->o->tools, e);
     if (code == ERR_OK)
         code = chat_reader_open(
             &r, &(struct chat_reader_opts){ .parser = o->format, .tools = tools, .reasoning = o->reasoning }, e);

@@ -2,22 +2,30 @@
 /* program.h - inside chimere-run: its options, all that is open.             room: cmd */
 #ifndef RUN_PROGRAM_H
 #define RUN_PROGRAM_H
+#include "ask/ask.h"
 #include "chat/chat.h"
 #include "run/answer.h"
 #include "run/check.h"
 #include "cli/cli.h"
 #include "cli/engram.h"
 #include "cli/open.h"
-#include "run/parse.h"
 #include "cli/recall.h"
-#include "run/render.h"
 #include "cli/sampling.h"
 #include "run/conversation.h"
 #include "cli/guess.h"
 #include "gen/gen.h"
-#include "grammar/grammar.h"
 
 struct io_out;
+
+struct cli_parse_opts {
+    const char *format; /* a name of chat_reader_name(): "qwen3.5" */
+    bool reasoning;     /* the prompt has opened the reasoning already */
+};
+struct cli_render_opts {
+    const char *template_path; /* "-" is stdin */
+    const char *vars_path;     /* a JSON object: the variables, which the template sees unchanged */
+    const char *now;           /* "2026-01-15T09:05:07", what strftime_now sees; NULL: the local time */
+};
 
 struct run_options {
     struct cli_model_opts model;
@@ -26,41 +34,47 @@ struct run_options {
     const char *tool_choice; /* NULL: auto */
     bool raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool verbose, quiet, stream, check, engram_thinking, engram_drafts;
-    bool show, session_ro, drop_oldest, interactive;
+    bool show, session_ro, drop_oldest, interactive, go_on, one_call;
     int think, reasoning;                     /* index of the choice; think 0: on; reasoning -1: by terminal */
     int64_t predict_max, logits_last, budget; /* -1: not given */
+    int64_t min_tokens;
     int32_t draft_max;
-    struct cli_list stops, drafts, engrams;
+    struct cli_list stops, stop_tokens, drafts, engrams;
     struct cli_sampling sampling;
     struct cli_grammar grammar;
     struct cli_parse_opts parse;
     struct cli_render_opts render;
 };
-extern struct run_options o;
+/* options.c: what the command line, the environment and the file beside the model say; files: the operands. Exits after
+ * a mistake. */
+struct run_options *cli_run_options(const struct cli **of, int argc, char **argv, char *const **files);
 
 /* All that is open, in the order of opening. */
 struct opened {
     const struct cli *cli;
+    struct run_options *o;   /* a conversation changes some */
     struct cli_opened open;  /* no text: --tokens and a file without a tokenizer */
     struct cli_session kept; /* --session */
-    bool chat, thinking;
-    struct chat *format;     /* how the model is talked to; NULL: no chat */
-    json_t *tools;           /* that the model is offered; NULL: none */
-    struct cli_buf rendered; /* the prompt as text */
-    struct text_tokens prompt;
+    bool chat;
+    struct chat *format;       /* how the model is talked to; NULL: no chat */
+    struct text_tokens before; /* what the prompt begins with: the session, or all of --tokens */
+    struct cli_buf rendered;   /* the prompt as text */
+    /* What the question points to. */
+    json_t *messages, *tools, *kwargs;
+    struct cli_form form;
+    struct str *stops;
+    struct text_tokens stop_tokens;
     struct grammar_vocab *vocab;
-    struct grammar *grammar;
+    struct ask ask;
+    struct ask_request *asked; /* the question, ready for the engine; NULL: there is none yet */
     struct draft *draft;
     struct cli_engram engram;
-    struct cli_notes notes;     /* --examples */
-    struct cli_notes named;     /* --recite */
-    struct str recited;         /* what a text of it says of what the prompt names; n 0: none does */
-    struct text_tokens recital; /* its tokens */
+    struct cli_notes notes; /* --examples */
+    struct cli_notes named; /* --recite */
     int taps[DRAFT_TAPS_MAX];
     struct run *run;
     struct gen *gen;
-    int64_t request; /* of it */
-    struct str *stops;
+    int64_t request;       /* of it */
     struct io_out *logits; /* --logits */
     struct answer answer;
     bool started;    /* --jsonl: events have begun */
@@ -71,36 +85,67 @@ struct opened {
     double from_ms, prompt_ms, decode_ms;
 };
 
-/* prompt.c: what the model will see */
-MUST_CHECK enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e);
-MUST_CHECK enum err_code cli_run_encode(struct opened *s, struct err *e);
-MUST_CHECK enum err_code cli_run_tokenize(struct opened *s, struct err *e);
-MUST_CHECK enum err_code cli_run_detokenize(struct opened *s, struct err *e);
+/* The prompt, or what it begins with as long as nothing is asked. */
+static inline const struct text_tokens *prompt_of(const struct opened *s)
+{
+    return s->asked != NULL ? &s->asked->prompt : &s->before;
+}
 
+/* What is said in a chat: the messages of a file, a system message before them, and what cli_read_prompt() gives as the
+ * user's turn behind them, which is left out if there is a file and neither text nor files. */
+struct run_said {
+    const char *system, *messages, *prompt; /* NULL: none */
+    char *const *files;
+};
+
+/* prompt.c: the question of the options becomes s->ask */
+MUST_CHECK enum err_code cli_run_question(struct opened *s, char *const *files, struct err *e);
+MUST_CHECK enum err_code cli_run_say(struct opened *s, const struct run_said *said, struct err *e);
+MUST_CHECK enum err_code cli_run_ask(struct opened *s, struct err *e);        /* s->asked, of s->ask */
+MUST_CHECK enum err_code cli_run_ask_tokens(struct opened *s, struct err *e); /* the same of s->before alone */
+struct ask_model cli_run_model(struct opened *s);
 /* The template is the model's, or that of --template. */
 MUST_CHECK enum err_code cli_run_format(struct opened *s, struct err *e);
-MUST_CHECK enum err_code cli_run_notes(struct opened *s,
-                                       struct err *e); /* opens what --examples and --recite name, once */
 
-/* kept.c: what a session holds */
-MUST_CHECK enum err_code cli_run_show(struct opened *s, struct err *e); /* --show */
-/* --drop-oldest: the prompt without its oldest turns, where it leaves less than a quarter of the context. */
+/* session_show.c: --drop-oldest: the prompt without its oldest turns, if it leaves less than a quarter of the context */
 MUST_CHECK enum err_code cli_run_drop_oldest(struct opened *s, int64_t ctx_tokens, struct err *e);
 
 /* run.c: a run of the model, and in it an answer after the other; a session is kept after each */
 MUST_CHECK enum err_code cli_run_open(struct opened *s, struct err *e);
 MUST_CHECK enum err_code cli_run_open_answer(struct opened *s, struct err *e);
+MUST_CHECK enum err_code cli_run_submit(struct opened *s, struct err *e);
 MUST_CHECK enum err_code cli_run_generate(struct opened *s, struct err *e);
 MUST_CHECK enum err_code cli_run_keep(struct opened *s, struct err *e);
+/* Something waits on the standard input, which -p leaves alone: says so. */
+void cli_run_warn_unread(const struct opened *s, char *const *files);
 
 /* talk.c: -i */
 MUST_CHECK enum err_code cli_run_talk(struct opened *s, char *const *files, struct err *e);
 
-/* effect.c: options of the environment and of files that can have no effect are forgotten; those of the command line are
- * mistakes: exits; and, where the temperature is known, those that need one */
-void cli_run_leave_aside(const struct cli *cli);
-void cli_run_check_effect(const struct cli *cli);
-void cli_run_check_cuts(const struct cli *cli);
+/* plan.c: what a run takes. plain: without a drafter */
+int64_t cli_run_choose_ctx(const struct opened *s); /* as asked for, else room for this request */
+int64_t cli_run_wanted_logits(const struct opened *s);
+bool cli_run_comes_whole(const struct opened *s);
+struct run_opts cli_run_sizes(const struct opened *s, bool plain);
+
+/* generate.c: whether the step at hand is to be given up */
+bool cli_run_give_up(void);
+
+/* tools.c: what is asked for instead of an answer, NULL: nothing; *status: the exit status, if it is not EXIT_OK. Each
+ * opens what it needs. */
+typedef enum err_code run_tool(struct opened *s, char *const *files, int *status, struct err *e);
+run_tool *cli_run_tool(const struct cli *cli);
+run_tool cli_run_plan, cli_run_show, cli_run_tokenize, cli_run_detokenize, cli_run_show_prompt, cli_run_parse,
+    cli_run_render;
+
+/* effect.c: options of the environment and of files that can have no effect are forgotten; those of the command line
+ * are mistakes: exits; and, where the temperature is known, those that need one */
+extern const struct cli_of cli_run_of[];
+extern const struct cli_pair cli_run_pairs[];
+void cli_run_check_options(const struct cli *cli, struct run_options *o, char *const *files);
+void cli_run_check_cuts(const struct cli *cli, const struct run_options *o);
+bool cli_run_has_form(const struct run_options *o);    /* the answer is held to one by an option */
+bool cli_run_call_is_due(const struct run_options *o); /* of a tool */
 
 /* report.c: the report on an answer */
 MUST_CHECK enum err_code cli_run_print_start(const struct opened *s, struct err *e); /* the first event of --jsonl */

@@ -1,36 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompt.c - what the model will see of options, files and the session; tokens and back.     room: cmd */
-#include <inttypes.h>
+/* prompt.c - what the model will see of options, files and the session.           room: cmd */
 #include <stdlib.h>
 #include <string.h>
+#include "model/model.h"
 #include "run/program.h"
 #include "text/text.h"
-
-enum err_code cli_run_encode(struct opened *s, struct err *e)
-{
-    const struct text_info *info = text_info(s->open.text);
-    struct str text = { s->rendered.p, s->rendered.n };
-    bool begins = s->prompt.n == 0;
-    unsigned flags = (o.plain ? 0 : TEXT_SPECIAL) | (begins ? TEXT_ADD : 0);
-
-    if (text_encode(s->open.text, text, flags, &s->prompt, e))
-        return e->code;
-    /* A text to go on from does not end. */
-    if (begins && info->add_eos && s->prompt.n > 0 && s->prompt.v[s->prompt.n - 1] == info->eos)
-        s->prompt.n--;
-    return ERR_OK;
-}
-
-static enum err_code read_tokens_file(struct opened *s, struct err *e)
-{
-    struct cli_buf b = { 0 };
-    enum err_code code = cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)o.tokens, NULL }, e);
-
-    if (code == ERR_OK)
-        code = cli_read_ids(&s->prompt, (struct str){ b.p, b.n }, cli_file_name(o.tokens), e);
-    cli_buf_free(&b);
-    return code;
-}
 
 enum err_code cli_run_format(struct opened *s, struct err *e)
 {
@@ -39,107 +13,291 @@ enum err_code cli_run_format(struct opened *s, struct err *e)
 
     if (s->format != NULL)
         return ERR_OK;
-    if (o.template_file != NULL)
-        code = cli_read_template(&b, o.template_file, e);
+    if (s->o->template_file != NULL)
+        code = cli_read_template(&b, s->o->template_file, e);
     if (code == ERR_OK)
         code = chat_open(&s->format, s->open.text, (struct str){ b.p, b.n }, e);
-    if (code == ERR_OK && o.parser != NULL)
-        code = chat_set_parser(s->format, o.parser, e);
+    if (code == ERR_OK && s->o->parser != NULL)
+        code = chat_set_parser(s->format, s->o->parser, e);
     cli_buf_free(&b);
     return code;
 }
 
-enum err_code cli_run_notes(struct opened *s, struct err *e)
+/* ---- what is said ---- */
+
+/* Adds {"role": role, "content": text} to a; at the front or at the end. */
+static enum err_code insert_message(json_t *a, const char *role, struct str text, bool front, struct err *e)
 {
-    if (o.examples != NULL && s->notes.r == NULL &&
-        cli_notes_open(&s->notes, o.examples, s->open.gguf, s->open.text, e))
+    json_t *m = json_pack("{s:s, s:o}", "role", role, "content", json_bytes(text));
+
+    if (m == NULL || json_array_insert_new(a, front ? 0 : json_array_size(a), m))
+        return err_nomem(e);
+    return ERR_OK;
+}
+
+/* Members of a request of OpenAI's interface that would change the answer: options say that here. */
+static void warn_of_members(const json_t *request, const char *path)
+{
+    static const char *const left_out[] = { "temperature",
+                                            "top_p",
+                                            "max_tokens",
+                                            "max_completion_tokens",
+                                            "stop",
+                                            "seed",
+                                            "n",
+                                            "response_format",
+                                            "tool_choice",
+                                            "logprobs",
+                                            "logit_bias",
+                                            "presence_penalty",
+                                            "frequency_penalty",
+                                            "reasoning_effort" };
+    char names[256] = "";
+
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
+        size_t used = strlen(names);
+
+        if (json_object_get(request, left_out[i]) != NULL)
+            snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", left_out[i]);
+    }
+    if (names[0] != '\0')
+        cli_warn("%s: only its messages and tools are used, not %s: use options for that", path, names);
+}
+
+/* The messages of a file, and the tools if it has some. */
+static enum err_code read_messages_file(json_t *all, json_t **tools, const char *path, struct err *e)
+{
+    json_t *file, *list;
+    enum err_code code;
+
+    if (cli_json_file(&file, path, e))
         return e->code;
-    if (o.recite != NULL && s->named.r == NULL && cli_notes_open(&s->named, o.recite, s->open.gguf, s->open.text, e))
+    list = json_is_object(file) ? json_object_get(file, "messages") : file;
+    if (!json_is_array(list))
+        code = err_set(e, ERR_FORMAT, "%s: neither an array of messages nor an object with one", path);
+    else
+        code = json_array_extend(all, list) ? err_nomem(e) : ERR_OK;
+    warn_of_members(file, path);
+    *tools = json_is_object(file) ? json_incref(json_object_get(file, "tools")) : NULL;
+    json_decref(file);
+    return code;
+}
+
+/* The messages of a chat: those of a file, then what the user says. *tools may be set. */
+static enum err_code read_messages(json_t *all, json_t **tools, const struct run_said *said, struct err *e)
+{
+    struct cli_buf in = { 0 };
+    enum err_code code;
+
+    if ((said->messages != NULL && read_messages_file(all, tools, said->messages, e)) ||
+        (said->system != NULL && insert_message(all, "system", str_of(said->system), true, e)))
+        return e->code;
+    if (said->messages != NULL && said->prompt == NULL && *said->files == NULL)
+        return ERR_OK;
+    if (cli_read_prompt(&in, said->prompt, said->files, e))
+        return e->code;
+    while (in.n > 0 && in.p[in.n - 1] == '\n') /* the end of a file is not part of a question */
+        in.n--;
+    code = in.n == 0 || strspn(in.p, " \t\r\n") >= in.n
+               ? err_set(e, ERR_ARG, "the prompt is empty")
+               : insert_message(all, "user", (struct str){ in.p, in.n }, false, e);
+    cli_buf_free(&in);
+    return code;
+}
+
+/* --chat-kwargs */
+static enum err_code read_kwargs(struct opened *s, struct err *e)
+{
+    if (s->o->kwargs == NULL || s->kwargs != NULL)
+        return ERR_OK;
+    if (json_parse(&s->kwargs, str_of(s->o->kwargs), "--chat-kwargs", e))
+        return cli_as_data(e);
+    return json_is_object(s->kwargs) ? ERR_OK : err_set(e, ERR_ARG, "--chat-kwargs: not a JSON object");
+}
+
+static enum err_code read_tools(struct opened *s, struct err *e)
+{
+    if (s->o->tools == NULL)
+        return ERR_OK;
+    json_decref(s->tools);
+    s->tools = NULL;
+    if (cli_json_file(&s->tools, s->o->tools, e))
+        return e->code;
+    return json_is_array(s->tools) ? ERR_OK : err_set(e, ERR_FORMAT, "%s: not an array of tools", s->o->tools);
+}
+
+/* Opens what --examples and --recite name, once. */
+static enum err_code open_indexes(struct opened *s, struct err *e)
+{
+    if (s->o->examples != NULL && s->notes.r == NULL &&
+        cli_notes_open(&s->notes, s->o->examples, s->open.gguf, s->open.text, e))
+        return e->code;
+    if (s->o->recite != NULL && s->named.r == NULL &&
+        cli_notes_open(&s->named, s->o->recite, s->open.gguf, s->open.text, e))
         return e->code;
     return ERR_OK;
 }
 
-/* What the model will see: tokens of a chat or a file, or else text (s->rendered). */
-enum err_code cli_run_prompt(struct opened *s, char *const *files, struct err *e)
+/* ---- what is asked ---- */
+
+/* Options with several values, which a question points to. */
+static enum err_code read_lists(struct opened *s, struct err *e)
 {
-    if (o.tokens != NULL)
-        return cli_session_same_kind(&s->kept, false, e) ? e->code : read_tokens_file(s, e);
-    s->chat = !o.raw && !o.tokenize && !o.detokenize &&
-              (o.template_file != NULL || text_info(s->open.text)->chat_template.n > 0);
+    const struct cli_list *ids = &s->o->stop_tokens;
+
+    if (s->stops == NULL && cli_list_strings(&s->stops, &s->o->stops, e))
+        return e->code;
+    for (size_t i = (size_t)s->stop_tokens.n; i < ids->n; i++) {
+        char *end;
+        const long id = strtol(ids->v[i], &end, 10);
+
+        if (*ids->v[i] < '0' || *ids->v[i] > '9' || *end != '\0' || id > INT32_MAX)
+            return err_set(e, ERR_ARG, "--stop-token %s: not a token id", ids->v[i]);
+        if (text_tokens_push(&s->stop_tokens, (int32_t)id, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+/* What the options say of any question. */
+static enum err_code use_options(struct opened *s, struct err *e)
+{
+    const struct run_options *o = s->o;
+    struct ask *a = &s->ask;
+
+    *a = ask_defaults();
+    a->tool_choice = o->tool_choice != NULL ? o->tool_choice : "auto";
+    a->one_call = o->one_call;
+    a->think = o->think == 0;
+    a->budget = o->budget;
+    a->reads_form = o->parser != NULL;
+    a->plain = o->plain;
+    a->continues_last = o->go_on;
+    a->n_borders = cli_run_comes_whole(s) || o->interactive;
+    a->tokens_max = o->predict_max;
+    a->max_is_text = true; /* what a chat reasons comes on top */
+    a->tokens_min = o->min_tokens;
+    a->ignore_eos = o->ignore_eos;
+    a->in_parts = o->session != NULL;
+    a->notes = s->notes.r != NULL ? &s->notes.index : NULL;
+    a->recite = s->named.r != NULL ? &s->named.index : NULL;
+    a->token = s->before.v;
+    a->n_token = s->before.n;
+    a->stops = s->stops;
+    a->n_stops = o->stops.n;
+    a->stop_token = s->stop_tokens.v;
+    a->n_stop_tokens = (size_t)s->stop_tokens.n;
+    if (cli_run_has_form(o) && s->form.form.schema == NULL && s->form.text == NULL &&
+        cli_form_read(&s->form, &o->grammar, e))
+        return e->code;
+    a->form = s->form.form;
+    return ERR_OK;
+}
+
+enum err_code cli_run_say(struct opened *s, const struct run_said *said, struct err *e)
+{
+    json_decref(s->messages);
+    json_decref(s->tools);
+    s->tools = NULL;
+    s->messages = json_array();
+    if (s->messages == NULL)
+        return err_nomem(e);
+    if (open_indexes(s, e) || read_lists(s, e) || read_messages(s->messages, &s->tools, said, e) || read_tools(s, e) ||
+        read_kwargs(s, e) || use_options(s, e))
+        return e->code;
+    s->ask.messages = s->messages;
+    s->ask.tools = s->tools;
+    s->ask.kwargs = s->kwargs;
+    return ERR_OK;
+}
+
+static enum err_code read_tokens_file(struct opened *s, struct err *e)
+{
+    struct cli_buf b = { 0 };
+    enum err_code code = cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)s->o->tokens, NULL }, e);
+
+    if (code == ERR_OK)
+        code = cli_read_ids(&s->before, (struct str){ b.p, b.n }, cli_file_name(s->o->tokens), e);
+    cli_buf_free(&b);
+    return code;
+}
+
+/* The question of the options: tokens of a file, messages, or a text (s->rendered). */
+enum err_code cli_run_question(struct opened *s, char *const *files, struct err *e)
+{
+    if (s->o->tokens != NULL)
+        return cli_session_same_kind(&s->kept, false, e) || read_lists(s, e) || read_tokens_file(s, e) ||
+                       use_options(s, e)
+                   ? e->code
+                   : ERR_OK;
+    s->chat = !s->o->raw && !s->o->tokenize && !s->o->detokenize &&
+              (s->o->template_file != NULL || text_info(s->open.text)->chat_template.n > 0);
     if (s->chat && cli_run_format(s, e))
         return e->code;
-    if (s->kept.begun && o.messages == NULL) {
-        if (o.system != NULL && !cli_session_same_system(&s->kept, o.system))
+    if (s->kept.begun && s->o->messages == NULL) {
+        if (s->o->system != NULL && !cli_session_same_system(&s->kept, s->o->system))
             return err_set(
                 e, ERR_ARG,
                 "%s: the session has begun with another system message: leave --system out, or name another file",
-                o.session);
-        if (cli_session_prefix(&s->kept, s->chat, s->format, &s->prompt, e))
+                s->o->session);
+        if (cli_session_prefix(&s->kept, s->chat, s->format, &s->before, e))
             return e->code;
     }
-    if (o.messages != NULL && cli_session_same_kind(&s->kept, s->chat, e))
+    if (s->o->messages != NULL && cli_session_same_kind(&s->kept, s->chat, e))
         return e->code;
-    if (!s->kept.begun || o.messages != NULL)
-        cli_session_set_system(&s->kept, o.system);
-    if ((o.examples != NULL || o.recite != NULL) && !s->chat)
+    if (!s->kept.begun || s->o->messages != NULL)
+        cli_session_set_system(&s->kept, s->o->system);
+    if ((s->o->examples != NULL || s->o->recite != NULL) && !s->chat)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --examples and --recite", s->open.path);
-    if (cli_run_notes(s, e))
-        return e->code;
     if (s->chat) {
-        const struct cli_chat c = { .system = s->prompt.n > 0 ? NULL : o.system,
-                                    .messages = o.messages,
-                                    .tools = o.tools,
-                                    .prompt = o.prompt,
-                                    .files = files,
-                                    .kwargs = o.kwargs,
-                                    .no_tools = o.tool_choice != NULL && strcmp(o.tool_choice, "none") == 0,
-                                    .think = o.think == 0 && o.budget != 0,
-                                    .follows = s->prompt.n > 0,
-                                    .notes = s->notes.r != NULL ? &s->notes : NULL,
-                                    .named = s->named.r != NULL ? &s->named : NULL,
-                                    .what = &s->recited };
+        const struct run_said said = { .system = s->before.n > 0 ? NULL : s->o->system,
+                                       .messages = s->o->messages,
+                                       .prompt = s->o->prompt,
+                                       .files = files };
 
-        return cli_render_chat(&s->prompt, o.show_prompt ? &s->rendered : NULL, &s->thinking, &s->tools, s->format, &c,
-                               e);
+        return cli_run_say(s, &said, e);
     }
-    if (o.system || o.messages || o.tools)
+    if (s->o->system || s->o->messages || s->o->tools)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no messages or tools", s->open.path);
-    if (cli_read_prompt(&s->rendered, o.prompt, files, e))
+    if (cli_read_prompt(&s->rendered, s->o->prompt, files, e))
         return e->code;
     /* A raw session may go on without new text, but not because a pipe was empty. */
-    if (s->rendered.n == 0 && !o.tokenize && !o.detokenize && (o.prompt == NULL || s->prompt.n == 0))
+    if (s->rendered.n == 0 && !s->o->tokenize && !s->o->detokenize && (s->o->prompt == NULL || s->before.n == 0))
         return err_set(e, ERR_ARG, "the prompt is empty");
+    if (read_lists(s, e) || use_options(s, e))
+        return e->code;
+    s->ask.text = (struct str){ s->rendered.p != NULL ? s->rendered.p : "", s->rendered.n };
     return ERR_OK;
 }
 
-enum err_code cli_run_tokenize(struct opened *s, struct err *e)
+struct ask_model cli_run_model(struct opened *s)
 {
-    struct str text = { s->rendered.p, s->rendered.n };
-    unsigned flags = (o.plain ? 0 : TEXT_SPECIAL) | (o.raw ? TEXT_ADD : 0);
-
-    if (text_encode(s->open.text, text, flags, &s->prompt, e))
-        return e->code;
-    putchar('[');
-    for (int64_t i = 0; i < s->prompt.n; i++)
-        printf("%s%d", i ? "," : "", s->prompt.v[i]);
-    puts("]");
-    return cli_flush_stdout(e);
+    return (struct ask_model){ .text = s->open.text,
+                               .chat = s->format,
+                               .vocab = &s->vocab,
+                               .n_vocab = s->open.model != NULL ? model_info(s->open.model)->n_vocab : 0 };
 }
 
-enum err_code cli_run_detokenize(struct opened *s, struct err *e)
+enum err_code cli_run_ask(struct opened *s, struct err *e)
 {
-    char *bytes;
-    size_t n;
+    const struct ask_model m = cli_run_model(s);
 
-    if (cli_read_ids(&s->prompt, (struct str){ s->rendered.p, s->rendered.n }, "prompt", e))
-        return e->code;
-    for (int64_t i = 0, n_vocab = text_info(s->open.text)->n_tokens; i < s->prompt.n; i++)
-        if (s->prompt.v[i] >= n_vocab)
-            return err_set(e, ERR_FORMAT, "prompt: token %" PRId64 " is %" PRId32 ", the model has %" PRId64, i,
-                           s->prompt.v[i], n_vocab);
-    if (text_decode(s->open.text, s->prompt.v, s->prompt.n, o.plain ? 0 : TEXT_SPECIAL, &bytes, &n, e))
-        return e->code;
-    fwrite(bytes, 1, n, stdout);
-    free(bytes);
-    return cli_flush_stdout(e);
+    ask_close(s->asked);
+    s->asked = NULL;
+    if (ask_open(&s->asked, &s->ask, &m, NULL, e)) {
+        if (s->open.text == NULL)
+            err_wrap(e, "%s", s->open.path);
+        else if (strcmp(e->where, "/tool_choice") == 0)
+            err_wrap(e, "--tool-choice %s", s->ask.tool_choice);
+        cli_form_fault(&s->o->grammar, e);
+        return cli_as_data(e);
+    }
+    if (s->asked->loose.code != ERR_OK)
+        cli_note("tools    calls are not held to a form: %s", s->asked->loose.msg);
+    return ERR_OK;
+}
+
+enum err_code cli_run_ask_tokens(struct opened *s, struct err *e)
+{
+    return use_options(s, e) ? e->code : cli_run_ask(s, e);
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* render.c - a chat template with variables, printed, without a model.               room: cmd
- * (cli_) */
+/* render.c - a chat template with variables, printed, without a model.               room: cmd */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "ask/ask.h"
 #include "base/io.h"
 #include "chat/chat.h"
-#include "cli/cli.h"
-#include "run/render.h"
+#include "run/program.h"
 
 enum { TEMPLATE_BYTES_MAX = 8 << 20, VARS_BYTES_MAX = 64 << 20 };
 
@@ -34,12 +33,14 @@ static enum err_code read_now(const char *text, int64_t *now_s, struct err *e)
     return ERR_OK;
 }
 
-enum err_code cli_render(const struct cli_render_opts *o, struct err *e)
+enum err_code cli_run_render(struct opened *s, char *const *files, int *status, struct err *e)
 {
+    const struct cli_render_opts *o = &s->o->render;
     char *template = NULL, *vars = NULL, *out = NULL;
     size_t template_bytes = 0, vars_bytes = 0, n = 0;
-    int64_t now_s = cli_local_s();
+    int64_t now_s = ask_local_s();
 
+    (void)files, (void)status;
     if (strcmp(o->template_path, "-") == 0 && strcmp(o->vars_path, "-") == 0)
         return err_set(e, ERR_ARG, "--render and --vars: only one of them can be standard input");
     if (o->now != NULL && read_now(o->now, &now_s, e))

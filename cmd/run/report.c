@@ -21,7 +21,7 @@ static double per_second(int64_t n, double ms)
 
 static int64_t evaluated(const struct opened *s)
 {
-    return s->prompt.n - s->stats.cached_tokens;
+    return prompt_of(s)->n - s->stats.cached_tokens;
 }
 
 /* Tokens of the answer after the first one, which the prompt gave. */
@@ -32,10 +32,10 @@ static int64_t decoded(const struct opened *s)
 
 static json_t *json_usage(const struct opened *s)
 {
-    json_t *u = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)s->prompt.n, "completion_tokens",
+    json_t *u = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)prompt_of(s)->n, "completion_tokens",
                           (json_int_t)s->answer.ids.n, "reasoning_tokens", (json_int_t)s->answer.n_reasoning);
 
-    if (u == NULL || !o.session ||
+    if (u == NULL || !s->o->session ||
         (cli_json_set(u, "cached_tokens", json_integer(s->stats.cached_tokens)) &&
          cli_json_set(u, "evaluated_tokens", json_integer(evaluated(s)))))
         return u;
@@ -110,23 +110,23 @@ enum err_code cli_run_print_end(const struct opened *s, struct err *e)
 {
     const struct answer *a = &s->answer;
     json_t *top = json_object();
-    bool ok = top != NULL && cli_json_set(top, "type", json_string(o.json ? "completion" : "end"));
+    bool ok = top != NULL && cli_json_set(top, "type", json_string(s->o->json ? "completion" : "end"));
 
-    if (ok && o.json)
+    if (ok && s->o->json)
         ok = cli_json_set(top, "model", json_bytes(str_of(s->open.path))) &&
              cli_json_set(top, "text", json_buf(&a->text)) &&
              cli_json_set(top, "reasoning", a->had_reasoning ? json_buf(&a->reasoning) : json_null()) &&
              cli_json_set(top, "tool_calls", cli_answer_calls(a)) && cli_json_set(top, "token_ids", cli_answer_ids(a));
     ok = ok && cli_json_set(top, "finish_reason", json_string(finish_names[s->finish])) &&
          cli_json_set(top, "usage", json_usage(s)) && cli_json_set(top, "timings", json_timings(s)) &&
-         cli_json_set(top, "seed", json_integer(o.sampling.seed));
-    if (ok && o.json)
+         cli_json_set(top, "seed", json_integer(s->o->sampling.seed));
+    if (ok && s->o->json)
         ok = set_kv(top, s);
     if (ok && s->draft != NULL)
         ok = cli_json_set(top, "drafts", json_drafts(s));
-    if (ok && o.session)
-        ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->open.text, &s->prompt));
-    if (ok && o.json && o.sampling.logprobs >= 0)
+    if (ok && s->o->session)
+        ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->open.text, prompt_of(s)));
+    if (ok && s->o->json && s->o->sampling.logprobs >= 0)
         ok = cli_json_set(top, "logprobs", json_incref(a->logprobs));
     if (ok)
         return cli_json_line(top, e);
@@ -138,8 +138,8 @@ enum err_code cli_run_print_start(const struct opened *s, struct err *e)
 {
     json_t *top =
         json_pack("{s:s, s:o, s:s, s:I, s:I, s:I}", "type", "start", "model", json_bytes(str_of(s->open.path)), "arch",
-                  model_info(s->open.model)->arch, "prompt_tokens", (json_int_t)s->prompt.n, "ctx_tokens",
-                  (json_int_t)run_ctx(s->run), "seed", (json_int_t)o.sampling.seed);
+                  model_info(s->open.model)->arch, "prompt_tokens", (json_int_t)prompt_of(s)->n, "ctx_tokens",
+                  (json_int_t)run_ctx(s->run), "seed", (json_int_t)s->o->sampling.seed);
 
     if (top != NULL && set_kv(top, s))
         return cli_json_line(top, e);
@@ -159,11 +159,11 @@ void cli_run_note_machine(const struct opened *s)
         cli_note("weights  %.1f MB copied from the file, %.1f MB of them laid out",
                  (double)model_weights(s->open.model)->copied / 1e6, (double)model_weights(s->open.model)->laid / 1e6);
     cli_note("device   %s, %s kernels, %d threads, activations %s on a CPU", i->device, i->simd, i->n_threads,
-             quant_acts_name((enum quant_acts_type)o.model.acts));
+             quant_acts_name((enum quant_acts_type)s->o->model.acts));
     cli_note("memory   context of %" PRId64 " tokens, keys and values %s,%s, %.1f MB of state", run_ctx(s->run), k, v,
              (double)run_state_bytes(s->run) / 1e6);
     cli_placement_note(s->open.placement);
-    cli_note("seed     %" PRId64, o.sampling.seed);
+    cli_note("seed     %" PRId64, s->o->sampling.seed);
 }
 
 static int slower_first(const void *a, const void *b)
@@ -182,8 +182,8 @@ void cli_run_note_times(const struct opened *s)
     if (cli_verbosity() < 1)
         return;
     cli_note("load     %.1f ms", s->open.load_ms);
-    if (o.session)
-        cli_session_note(&s->kept, s->open.text, &s->prompt);
+    if (s->o->session)
+        cli_session_note(&s->kept, s->open.text, prompt_of(s));
     cli_note("prompt   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", evaluated(s), s->prompt_ms,
              per_second(evaluated(s), s->prompt_ms));
     cli_note("answer   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->answer.ids.n, s->decode_ms,

@@ -51,7 +51,7 @@ static enum err_code show_text(const struct opened *s, struct err *e)
     text = json_bytes((struct str){ p, n });
     if (text == NULL)
         code = err_nomem(e);
-    else if (o.json)
+    else if (s->o->json)
         code = show_json(s, text, e);
     else
         fwrite(p, 1, n, stdout);
@@ -60,12 +60,14 @@ static enum err_code show_text(const struct opened *s, struct err *e)
     return code;
 }
 
-enum err_code cli_run_show(struct opened *s, struct err *e)
+enum err_code cli_run_show(struct opened *s, char *const *files, int *status, struct err *e)
 {
     struct cli_transcript x = { 0 };
     enum err_code code;
 
-    if (check_tokenizer(s, e))
+    (void)files, (void)status;
+    if (cli_open(&s->open, &s->o->model, e) || cli_open_text(&s->open, true, e) ||
+        cli_session_open(&s->kept, s->o->session, true, e) || check_tokenizer(s, e))
         return e->code;
     if (s->kept.begun && !s->kept.chat)
         return show_text(s, e) ? e->code : cli_flush_stdout(e);
@@ -73,7 +75,7 @@ enum err_code cli_run_show(struct opened *s, struct err *e)
     if (cli_run_format(s, e) || cli_transcript_read(&x, s->format, s->open.text, &s->kept.held, e))
         return e->code;
     code = ERR_OK;
-    if (o.json)
+    if (s->o->json)
         code = show_json(s, x.messages, e);
     else
         cli_transcript_print(x.messages);
@@ -81,53 +83,33 @@ enum err_code cli_run_show(struct opened *s, struct err *e)
     return code ? code : cli_flush_stdout(e);
 }
 
-/* The prompt of messages that remain. */
-static enum err_code render_again(struct opened *s, const json_t *messages, struct text_tokens *out, struct err *e)
-{
-    json_t *extra;
-    enum err_code code;
-
-    if (cli_chat_extra(&extra, o.think == 0 && o.budget != 0, o.kwargs, e))
-        return e->code;
-    code = chat_render(s->format,
-                       &(struct chat_prompt){ .messages = messages,
-                                              .extra = extra,
-                                              .generate = true,
-                                              .now_s = cli_local_s() }, /* the system message has the tools already */
-                       out, &s->thinking, e);
-    json_decref(extra);
-    return code ? cli_as_data(e) : ERR_OK;
-}
-
 enum err_code cli_run_drop_oldest(struct opened *s, int64_t ctx_tokens, struct err *e)
 {
     struct cli_transcript x = { 0 };
-    struct text_tokens v = { 0 };
     int dropped = 0;
     enum err_code code = ERR_OK;
 
-    if (s->prompt.n <= ctx_tokens - ctx_tokens / 4)
+    if (prompt_of(s)->n <= ctx_tokens - ctx_tokens / 4)
         return ERR_OK;
-    if (cli_transcript_read(&x, s->format, s->open.text, &s->prompt, e))
+    if (cli_transcript_read(&x, s->format, s->open.text, prompt_of(s), e))
         return e->code;
     /* The beginning of the answer is no message yet. */
     if (cli_transcript_last(&x, "assistant") > cli_transcript_last(&x, "user"))
         json_array_remove(x.messages, json_array_size(x.messages) - 1);
+    s->ask.messages = x.messages; /* they come whole, with the notes that they got */
+    s->ask.n_token = 0;
+    s->ask.tools_are_told = true;
+    s->ask.notes = NULL;
     do {
         if (!cli_transcript_drop(x.messages))
             break;
         dropped++;
-        v.n = 0;
-        code = render_again(s, x.messages, &v, e);
-    } while (code == ERR_OK && v.n > ctx_tokens / 2); /* so that not every turn has to */
+        code = cli_run_ask(s, e);
+    } while (code == ERR_OK && prompt_of(s)->n > ctx_tokens / 2); /* so that not every turn has to */
+    s->ask.messages = s->messages;
     cli_transcript_free(&x);
-    if (dropped > 0 && code == ERR_OK) {
-        cli_warn("%s%sthe context is full: the oldest %s left out", o.session != NULL ? o.session : "",
-                 o.session != NULL ? ": " : "", dropped == 1 ? "turn is" : "turns are");
-        text_tokens_free(&s->prompt);
-        s->prompt = v;
-        return ERR_OK;
-    }
-    text_tokens_free(&v);
+    if (dropped > 0 && code == ERR_OK)
+        cli_warn("%s%sthe context is full: the oldest %s left out", s->o->session != NULL ? s->o->session : "",
+                 s->o->session != NULL ? ": " : "", dropped == 1 ? "turn is" : "turns are");
     return code;
 }

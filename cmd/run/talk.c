@@ -50,28 +50,21 @@ static enum err_code make_prompt(struct talk *t, struct err *e)
 {
     struct opened *s = t->s;
     char *const none[] = { NULL };
-    const struct cli_chat c = { .system = t->held.n == 0 && t->system.n > 0 ? t->system.p : NULL,
-                                .messages = t->held.n == 0 ? o.messages : NULL,
-                                .prompt = t->message.p,
-                                .files = none,
-                                .kwargs = o.kwargs,
-                                .think = o.think == 0 && o.budget != 0,
-                                .follows = t->held.n > 0,
-                                .notes = o.examples != NULL ? &s->notes : NULL,
-                                .named = o.recite != NULL ? &s->named : NULL,
-                                .what = &s->recited };
+    const struct run_said said = { .system = t->held.n == 0 && t->system.n > 0 ? t->system.p : NULL,
+                                   .messages = t->held.n == 0 ? s->o->messages : NULL,
+                                   .prompt = t->message.p,
+                                   .files = none };
     const int64_t ctx = run_ctx(s->run);
 
-    if (cli_run_notes(s, e) || copy_tokens(&s->prompt, &t->held, e) || chat_close_reasoning(s->format, &s->prompt, e) ||
-        cli_render_chat(&s->prompt, NULL, &s->thinking, &s->tools, s->format, &c, e) ||
-        (o.drop_oldest && cli_run_drop_oldest(s, ctx, e)))
+    if (copy_tokens(&s->before, &t->held, e) || chat_close_reasoning(s->format, &s->before, e) ||
+        cli_run_say(s, &said, e) || cli_run_ask(s, e) || (s->o->drop_oldest && cli_run_drop_oldest(s, ctx, e)))
         return e->code;
-    if (s->prompt.n < ctx)
+    if (prompt_of(s)->n < ctx)
         return ERR_OK;
     return err_set(e, ERR_LIMIT,
                    "the conversation has %" PRId64 " tokens with this message, the context %" PRId64
                    ": /undo, /clear, or begin with a larger --ctx or --drop-oldest",
-                   s->prompt.n, ctx);
+                   prompt_of(s)->n, ctx);
 }
 
 /* Answers the prompt; an error is the end of the program. */
@@ -90,12 +83,12 @@ static enum err_code answer(struct talk *t, struct err *e)
         fprintf(stderr, "stopped before the message was read: it is not part of the conversation\n");
         return ERR_OK;
     }
-    if (copy_tokens(&t->held, &s->prompt, e))
+    if (copy_tokens(&t->held, prompt_of(s), e))
         return e->code;
     for (int64_t i = 0; i < s->answer.ids.n; i++)
         if (text_tokens_push(&t->held, s->answer.ids.v[i], e))
             return e->code;
-    if (o.session != NULL && cli_run_keep(s, e))
+    if (s->o->session != NULL && cli_run_keep(s, e))
         return e->code;
     return cli_open_save_uses(&s->open, e);
 }
@@ -117,20 +110,22 @@ static enum err_code turn(struct talk *t, struct err *e)
 /* The session holds the conversation as it is now, without an answer. */
 static enum err_code settle(struct talk *t, struct err *e)
 {
-    const int64_t had = o.predict_max;
+    const int64_t had = t->s->o->predict_max;
     enum err_code code;
 
-    if (o.session == NULL)
+    if (t->s->o->session == NULL)
         return ERR_OK;
     if (t->held.n == 0) { /* one that has not begun */
         run_clear(t->s->run, 0);
-        t->s->answer.ids.n = t->s->prompt.n = 0;
+        ask_close(t->s->asked);
+        t->s->asked = NULL;
+        t->s->answer.ids.n = t->s->before.n = 0;
         t->s->read = true;
         return cli_run_keep(t->s, e);
     }
-    o.predict_max = 0;
-    code = copy_tokens(&t->s->prompt, &t->held, e) ? e->code : answer(t, e);
-    o.predict_max = had;
+    t->s->o->predict_max = 0;
+    code = copy_tokens(&t->s->before, &t->held, e) || cli_run_ask_tokens(t->s, e) ? e->code : answer(t, e);
+    t->s->o->predict_max = had;
     return code;
 }
 
@@ -189,12 +184,12 @@ static enum err_code do_regen(struct talk *t, const char *arg, struct err *e)
 
     (void)arg;
     t->message.n = 0;
-    if (!(o.sampling.o.temp > 0)) {
+    if (!(t->s->o->sampling.o.temp > 0)) {
         fprintf(stderr, "the temperature is 0: the answer would be the same\n");
     } else if (undo(t, &t->message, &own)) {
         complain(&own);
     } else {
-        o.sampling.o.seed++;
+        t->s->o->sampling.o.seed++;
         return turn(t, e);
     }
     return ERR_OK;
@@ -247,11 +242,11 @@ static enum err_code do_think(struct talk *t, const char *arg, struct err *e)
     (void)t;
     (void)e;
     if (strcmp(arg, "on") == 0 || strcmp(arg, "off") == 0) {
-        o.think = strcmp(arg, "off") == 0;
-        o.budget = -1;
+        t->s->o->think = strcmp(arg, "off") == 0;
+        t->s->o->budget = -1;
     } else if (end != arg && *end == '\0' && n >= 0) {
-        o.think = n == 0;
-        o.budget = n > 0 ? n : -1;
+        t->s->o->think = n == 0;
+        t->s->o->budget = n > 0 ? n : -1;
     } else {
         fprintf(stderr, "/think on, /think off, or the most tokens of reasoning\n");
     }
@@ -303,7 +298,7 @@ static enum err_code do_save(struct talk *t, const char *arg, struct err *e)
 static enum err_code do_stats(struct talk *t, const char *arg, struct err *e)
 {
     const struct opened *s = t->s;
-    const int64_t n = s->answer.ids.n, read = s->prompt.n - s->stats.cached_tokens;
+    const int64_t n = s->answer.ids.n, read = prompt_of(s)->n - s->stats.cached_tokens;
 
     (void)arg;
     (void)e;
@@ -313,7 +308,7 @@ static enum err_code do_stats(struct talk *t, const char *arg, struct err *e)
                (double)read * 1e3 / s->prompt_ms);
     if (n > 1 && s->decode_ms > 0)
         printf("last answer   %" PRId64 " tokens, %.1f tokens/s\n", n, (double)(n - 1) * 1e3 / s->decode_ms);
-    if (o.session != NULL) {
+    if (s->o->session != NULL) {
         const struct run_session_stat st = run_session_stat(s->kept.file);
 
         printf("session       %.1f MB, of which the last turn wrote %.1f MB\n", (double)st.file_bytes / 1e6,
@@ -455,23 +450,23 @@ static enum err_code go_on(struct talk *t, struct err *e)
     struct cli_transcript x;
     const json_t *first;
     struct err own;
-    const char *text = o.system != NULL ? o.system : "";
+    const char *text = s->o->system != NULL ? s->o->system : "";
     enum err_code code;
 
-    if (o.messages != NULL && s->kept.begun)
-        return err_set(e, ERR_ARG, "%s: the session has begun: too late for --messages", o.session);
-    if (o.session == NULL || !s->kept.begun) {
-        cli_session_set_system(&s->kept, o.system);
+    if (s->o->messages != NULL && s->kept.begun)
+        return err_set(e, ERR_ARG, "%s: the session has begun: too late for --messages", s->o->session);
+    if (s->o->session == NULL || !s->kept.begun) {
+        cli_session_set_system(&s->kept, s->o->system);
         return cli_buf_add(&t->system, str_of(text), e);
     }
-    if (o.system != NULL && !cli_session_same_system(&s->kept, o.system))
+    if (s->o->system != NULL && !cli_session_same_system(&s->kept, s->o->system))
         return err_set(
             e, ERR_ARG,
             "%s: the session has begun with another system message: leave --system out, or name another file",
-            o.session);
+            s->o->session);
     if (cli_session_prefix(&s->kept, true, s->format, &t->held, e))
         return e->code;
-    if (o.system != NULL || cli_transcript_read(&x, s->format, s->open.text, &t->held, &own))
+    if (s->o->system != NULL || cli_transcript_read(&x, s->format, s->open.text, &t->held, &own))
         return cli_buf_add(&t->system, str_of(text), e);
     first = json_array_get(x.messages, 0);
     if (first != NULL && strcmp(json_string_value(json_object_get(first, "role")), "system") == 0)
@@ -485,20 +480,12 @@ static enum err_code go_on(struct talk *t, struct err *e)
 static enum err_code rehearse(struct talk *t, struct err *e)
 {
     struct opened *s = t->s;
-    struct text_tokens prompt = { 0 };
     char *const none[] = { NULL };
-    const struct cli_chat c = {
-        .messages = o.messages, .prompt = "x", .files = none, .kwargs = o.kwargs, .think = true
-    };
-    enum err_code code;
+    const struct run_said said = { .messages = s->o->messages, .prompt = "x", .files = none };
 
-    if (o.messages != NULL && t->held.n > 0)
-        return err_set(e, ERR_ARG, "%s: the session has begun: too late for --messages", o.session);
-    code = cli_run_notes(s, e) ? e->code : cli_render_chat(&prompt, NULL, &s->thinking, &s->tools, s->format, &c, e);
-    text_tokens_free(&prompt);
-    json_decref(s->tools);
-    s->tools = NULL;
-    return code ? code : cli_run_open_answer(s, e);
+    if (s->o->messages != NULL && t->held.n > 0)
+        return err_set(e, ERR_ARG, "%s: the session has begun: too late for --messages", s->o->session);
+    return cli_run_say(s, &said, e) || cli_run_ask(s, e) || cli_run_open_answer(s, e) ? e->code : ERR_OK;
 }
 
 /* The model, and the session's state in it. */
@@ -507,10 +494,10 @@ static enum err_code open_all(struct talk *t, struct err *e)
     struct opened *s = t->s;
 
     s->chat = true;
-    if (cli_run_format(s, e) || go_on(t, e) || rehearse(t, e) || copy_tokens(&s->prompt, &t->held, e))
+    if (cli_run_format(s, e) || go_on(t, e) || rehearse(t, e) || copy_tokens(&s->before, &t->held, e))
         return e->code;
     /* A match leaves the last token of a prompt to be evaluated: one that stands for the next message. */
-    if (text_tokens_push(&s->prompt, 0, e) || cli_run_open(s, e))
+    if (text_tokens_push(&s->before, 0, e) || cli_run_ask_tokens(s, e) || cli_run_open(s, e))
         return e->code;
     cli_run_note_machine(s);
     return cli_edit_open(&t->edit, e);
@@ -518,10 +505,10 @@ static enum err_code open_all(struct talk *t, struct err *e)
 
 static enum err_code first_message(struct talk *t, char *const *files, struct err *e)
 {
-    if (o.prompt == NULL && *files == NULL)
+    if (t->s->o->prompt == NULL && *files == NULL)
         return ERR_OK;
     cli_buf_free(&t->message);
-    return cli_read_prompt(&t->message, o.prompt, files, e) ? e->code : turn(t, e);
+    return cli_read_prompt(&t->message, t->s->o->prompt, files, e) ? e->code : turn(t, e);
 }
 
 enum err_code cli_run_talk(struct opened *s, char *const *files, struct err *e)
@@ -529,11 +516,11 @@ enum err_code cli_run_talk(struct opened *s, char *const *files, struct err *e)
     struct talk t = { .s = s };
     enum err_code code = ERR_OK;
 
-    if (o.template_file == NULL && text_info(s->open.text)->chat_template.n == 0)
+    if (s->o->template_file == NULL && text_info(s->open.text)->chat_template.n == 0)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no conversation: use --template",
                        s->open.path);
     code = open_all(&t, e);
-    if (code == ERR_OK && !o.quiet)
+    if (code == ERR_OK && !s->o->quiet)
         printf("%s, %" PRId64 " tokens of context; /help lists the commands, ^D ends\n", s->open.path, run_ctx(s->run));
     if (code == ERR_OK)
         code = first_message(&t, files, e);

@@ -379,13 +379,13 @@ static void before(void *of, const struct gen_request *q)
         load(c, best, seq, q);
 }
 
-static void after(void *of, int seq, const struct gen_request *q, int64_t n_prompt)
+static void after(void *of, int seq, const struct gen_request *q)
 {
     struct cli_cache *c = of;
     struct place *p = &c->place[seq];
 
     p->adapters = run_adapters_hash(q->adapters, q->n_adapters);
-    p->border = q->n_marks > 0 ? q->marks[q->n_marks - 1] : n_prompt;
+    p->border = q->n_marks > 0 ? q->marks[q->n_marks - 1] : q->n_prompt;
     p->dirty = true;
 }
 

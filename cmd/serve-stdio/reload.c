@@ -20,12 +20,7 @@ struct set {
     struct cli_adapters *adapters;
     struct cli_engram *engram; /* NULL: none */
     struct cli_notes *notes;   /* NULL: none */
-    struct named *named;       /* NULL: none */
-};
-/* An index whose texts are recited. */
-struct named {
-    struct cli_notes notes;
-    int32_t n_vocab;
+    struct cli_notes *named;   /* NULL: none */
 };
 
 struct cli_beside {
@@ -95,67 +90,22 @@ static void close_notes(struct cli_notes *x)
     free(x);
 }
 
-static enum err_code open_notes(const struct cli_beside *b, struct cli_notes **out, struct err *e)
+/* arg NULL: *out stays. */
+static enum err_code open_notes(const struct cli_beside *b, const char *arg, struct cli_notes **out, struct err *e)
 {
     struct cli_notes *x;
 
-    if (b->o.examples == NULL)
+    if (arg == NULL)
         return ERR_OK;
     x = calloc(1, sizeof *x);
     if (x == NULL)
         return err_nomem(e);
-    if (cli_notes_open(x, b->o.examples, b->model->gguf, b->model->text, e)) {
+    if (cli_notes_open(x, arg, b->model->gguf, b->model->text, e)) {
         close_notes(x);
         return e->code;
     }
     *out = x;
     return ERR_OK;
-}
-
-static enum err_code add_notes(const void *of, json_t *messages, int n, struct err *e)
-{
-    struct cli_notes x = *(const struct cli_notes *)of;
-
-    x.n = n >= 0 ? n : x.n;
-    return x.n > 0 ? cli_notes_add(&x, messages, e) : ERR_OK;
-}
-
-static void close_named(struct named *x)
-{
-    if (x != NULL)
-        cli_notes_close(&x->notes);
-    free(x);
-}
-
-static enum err_code open_named(const struct cli_beside *b, struct named **out, struct err *e)
-{
-    struct named *x;
-
-    if (b->o.recite == NULL)
-        return ERR_OK;
-    x = calloc(1, sizeof *x);
-    if (x == NULL)
-        return err_nomem(e);
-    x->n_vocab = model_info(b->model->model)->n_vocab;
-    if (cli_notes_open(&x->notes, b->o.recite, b->model->gguf, b->model->text, e)) {
-        close_named(x);
-        return e->code;
-    }
-    *out = x;
-    return ERR_OK;
-}
-
-static enum err_code recite(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
-                            struct engram_recital *out, struct err *e)
-{
-    const struct named *named = of;
-    struct cli_notes x = named->notes;
-    struct str what;
-
-    x.n = n >= 0 ? n : x.n;
-    if (cli_notes_named(&x, messages, &what, e))
-        return e->code;
-    return what.n > 0 ? cli_notes_recital(what, x.text, named->n_vocab, tokens, out, e) : ERR_OK;
 }
 
 /* ---- sets ---- */
@@ -171,14 +121,8 @@ static void make(const struct cli_beside *b, struct set *x)
                                   .tables_of = b->made };
     if (x->engram != NULL)
         x->s.engram = &x->engram->mix;
-    if (x->notes != NULL) {
-        x->s.notes = add_notes;
-        x->s.notes_of = x->notes;
-    }
-    if (x->named != NULL) {
-        x->s.recite = recite;
-        x->s.recite_of = x->named;
-    }
+    x->s.notes = x->notes != NULL ? &x->notes->index : NULL;
+    x->s.recite = x->named != NULL ? &x->named->index : NULL;
 }
 
 enum err_code cli_beside_open(struct cli_beside **out, const struct cli_beside_opts *o, struct cli_opened *model,
@@ -194,8 +138,9 @@ enum err_code cli_beside_open(struct cli_beside **out, const struct cli_beside_o
     b->model = model;
     b->run = r;
     b->now->adapters = &model->adapters;
-    if (open_engram(b, false, &b->now->engram, e) || open_notes(b, &b->now->notes, e) ||
-        open_named(b, &b->now->named, e) || cli_made_open(&b->made, model, o->engram_thinking, o->table_bytes, e)) {
+    if (open_engram(b, false, &b->now->engram, e) || open_notes(b, b->o.examples, &b->now->notes, e) ||
+        open_notes(b, b->o.recite, &b->now->named, e) ||
+        cli_made_open(&b->made, model, o->engram_thinking, o->table_bytes, e)) {
         cli_beside_close(b);
         return e->code;
     }
@@ -227,7 +172,7 @@ static void close_set(struct cli_beside *b, struct set *x)
     if (!notes)
         close_notes(x->notes);
     if (!named)
-        close_named(x->named);
+        close_notes(x->named);
     free(x);
 }
 
@@ -289,9 +234,9 @@ static void reopen(struct cli_beside *b, struct serve *s)
         x->adapters = adapters;
     if (open_engram(b, true, &x->engram, &e))
         cli_beside_stays(b->o.engrams->n > 0 ? "--engram" : "--context-table", &e);
-    if (open_notes(b, &x->notes, &e))
+    if (open_notes(b, b->o.examples, &x->notes, &e))
         cli_beside_stays("--examples", &e);
-    if (open_named(b, &x->named, &e))
+    if (open_notes(b, b->o.recite, &x->named, &e))
         cli_beside_stays("--recite", &e);
     make(b, x);
     reopen_draft(b);

@@ -19,7 +19,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
+#include "base/clock.h"
 #include "base/pool.h"
 
 enum {
@@ -69,13 +69,6 @@ static void relax(void)
 #endif
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static bool work_waits(struct pool *p)
 {
     return atomic_load(&p->unclaimed) > 0 || atomic_load(&p->closing);
@@ -96,7 +89,7 @@ static bool spin(struct pool *p, bool (*ready)(struct pool *), int64_t end)
             }
             relax();
         }
-    } while (now_ns() < end);
+    } while (clock_ns() < end);
     return false;
 }
 
@@ -111,16 +104,16 @@ static void wait_for(struct pool *p, bool (*ready)(struct pool *), void (*sleep)
         sleep(p);
         return;
     }
-    int64_t start = now_ns();
+    int64_t start = clock_ns();
     bool found = spin(p, ready, start + *spin_ns);
     while (!found && atomic_load(&p->awake)) { /* whoever else wants the processor has it */
         sched_yield();
-        found = spin(p, ready, now_ns() + YIELD_NS);
+        found = spin(p, ready, clock_ns() + YIELD_NS);
     }
     if (!found) {
         sleep(p);
     }
-    if (now_ns() - start < 4 * p->spin_ns_max) {
+    if (clock_ns() - start < 4 * p->spin_ns_max) {
         *spin_ns = 2 * *spin_ns < p->spin_ns_max ? 2 * *spin_ns : p->spin_ns_max;
     } else {
         *spin_ns = *spin_ns / 2 > SPIN_NS_MIN ? *spin_ns / 2 : SPIN_NS_MIN;

@@ -275,6 +275,61 @@ static bool cut_before(struct sbuf *b, struct err *e)
     return false;
 }
 
+/* The text that the last message ends with, without white space around it. *space: what is left out at its end. */
+static bool last_text(const json_t *messages, struct str *text, struct str *space)
+{
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1),
+                 *content = json_object_get(last, "content");
+    const char *role = json_string_value(json_object_get(last, "role"));
+    size_t n;
+
+    if (json_is_array(content))
+        content = json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
+    if (role == NULL || strcmp(role, "assistant") != 0 || !json_is_string(content) ||
+        json_array_size(json_object_get(last, "tool_calls")) > 0)
+        return false;
+    *text = (struct str){ json_string_value(content), json_string_length(content) };
+    for (n = text->n; n > 0 && memchr(" \t\r\n", text->p[n - 1], 4) != NULL;)
+        n--;
+    *space = (struct str){ text->p + n, text->n - n };
+    text->n = n;
+    for (; text->n > 0 && memchr(" \t\r\n", text->p[0], 4) != NULL; text->n--)
+        text->p++;
+    return text->n > 0;
+}
+
+/* Whether the text stands at `at`, and not as a part of the template. */
+static bool is_said(const struct sbuf *b, size_t at, struct str text)
+{
+    return at + text.n <= b->n && memcmp(b->p + at, text.p, text.n) == 0 &&
+           (b->mark != NULL ? memchr(b->mark + at, 1, text.n) == NULL : !b->ours);
+}
+
+/* Leaves what comes up to the end of the last message's text; templates may trim it. */
+static bool cut_behind_last(struct sbuf *b, const json_t *messages, struct err *e)
+{
+    const size_t number = json_array_size(messages) - 1;
+    struct str text, space;
+
+    if (!last_text(messages, &text, &space)) {
+        err_set(e, ERR_FORMAT, "message %zu: not a text of the assistant that can go on", number);
+        err_at(e, "/messages/%zu", number);
+        return false;
+    }
+    for (size_t at = b->n; at-- > 0;) {
+        if (!is_said(b, at, text))
+            continue;
+        at += text.n;
+        for (size_t i = 0; i < space.n && is_said(b, at, (struct str){ space.p + i, 1 }); i++)
+            at++;
+        b->n = at;
+        return true;
+    }
+    err_set(e, ERR_UNSUPPORTED, "the chat template does not show the last message as it is: it cannot go on");
+    err_at(e, "/messages/%zu", number);
+    return false;
+}
+
 enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, struct chat_text *out, struct err *e)
 {
     size_t bytes = weigh(p->messages, 0) + weigh(p->tools, 0) + weigh(p->documents, 0) + weigh(p->extra, 0);
@@ -287,7 +342,8 @@ enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, stru
         return err_copy(e, &own);
     j.now_s = p->now_s;
     j.lists_change = true;
-    if (set_variables(c, &j, p) && chat_jin_run(&j, &b) && (!p->follows || cut_before(&b, &own))) {
+    if (set_variables(c, &j, p) && chat_jin_run(&j, &b) && (!p->follows || cut_before(&b, &own)) &&
+        (!p->continues || cut_behind_last(&b, p->messages, &own))) {
         char *text = malloc(b.n + 1);
         unsigned char *mark = malloc(b.n + 1);
         if (text == NULL || mark == NULL) {

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/io.h"
 #include "chat/jinja.h"
 
 /* ---- memory ---- */
@@ -419,11 +420,7 @@ bool chat_dict_new(struct jin *j, struct val *out)
 
 static uint64_t hash_bytes(struct str s)
 {
-    uint64_t h = 0xcbf29ce484222325U;
-
-    for (size_t i = 0; i < s.n; i++)
-        h = (h ^ (unsigned char)s.p[i]) * 0x100000001b3U;
-    return h ^ h >> 29;
+    return io_hash(0, s.p, s.n);
 }
 
 static bool hash(struct jin *j, struct val v, uint64_t *out)

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/simd.h"
 #include "cpu/cpu.h"
 
@@ -147,24 +147,16 @@ static void fill_slices(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Bytes per second. An odd number of rounds, so that their sums are those of one. */
 static double read_once(struct reader *r, int64_t n_slices, int64_t grain)
 {
-    double from = now_s(), s;
+    double from = clock_ms(), s;
     int64_t rounds = 0;
 
     do {
         pool_for(r->c->pool, n_slices, grain, read_slices, r);
         rounds++;
-        s = now_s() - from;
+        s = (clock_ms() - from) * 1e-3;
     } while ((s < LEAST_MS * 1e-3 || rounds % 2 == 0) && !cpu_stopped(r->c));
     return (double)rounds * (double)r->n / s;
 }

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "draft/internal.h"
 #include "gguf/gguf.h"
 #include "model/drafter.h"
@@ -369,14 +369,6 @@ static void settle(void *of, int seq, const int32_t *token, int n, int n_guessed
 
 /* ---- guesses ---- */
 
-static double now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
 static int room(const struct draft *d, const struct gen_guess *g)
 {
     return g->n_max < d->o.n_max ? g->n_max : d->o.n_max;
@@ -386,7 +378,7 @@ static int room(const struct draft *d, const struct gen_guess *g)
 static enum err_code ask(struct draft *d, int who, struct err *e)
 {
     struct drafter *r = &d->drafter[who];
-    const double from = now_ms();
+    const double from = clock_ms();
     bool late = false;
     double ms;
     int most = 0;
@@ -395,7 +387,7 @@ static enum err_code ask(struct draft *d, int who, struct err *e)
         most = r->ask[i].n > most ? r->ask[i].n : most;
     if (r->type->guess(r->of, r->ask, r->n_ask, &late, e) != ERR_OK)
         return e->code;
-    ms = now_ms() - from;
+    ms = clock_ms() - from;
     r->stats.ms += ms;
     r->stats.asked += r->n_ask;
     if (most > 0)

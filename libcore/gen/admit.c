@@ -24,6 +24,7 @@ void gen_request_free(struct request *q)
         free((void *)(uintptr_t)q->q.stops[i].p);
     free((void *)(uintptr_t)q->q.stops);
     free((void *)(uintptr_t)q->q.marks);
+    free((void *)(uintptr_t)q->q.stop_token);
     free((void *)(uintptr_t)q->q.sample.bias);
     free((void *)(uintptr_t)q->q.sample.dry_breakers);
     free(q->seen);

@@ -29,8 +29,11 @@ enum err_code gen_begin_text(struct gen *g, struct request *q, struct err *e)
     return ERR_OK;
 }
 
-static bool is_end(const struct gen *g, const struct request *q, int32_t token)
+bool gen_is_end(const struct gen *g, const struct request *q, int32_t token)
 {
+    for (size_t i = 0; i < q->q.n_stop_tokens; i++)
+        if (q->q.stop_token[i] == token)
+            return true;
     if (q->q.ignore_eos)
         return false;
     return g->o.text != NULL ? text_is_end(g->o.text, token) : token >= 0 && token == g->o.end_token;
@@ -144,7 +147,7 @@ enum err_code gen_take(struct gen *g, struct request *q, int32_t token, const st
     enum gen_end full;
     bool stopped = false;
 
-    if (is_end(g, q, token) && q->probe_of == NULL) {
+    if (gen_is_end(g, q, token) && q->probe_of == NULL) {
         gen_end(q, GEN_EOS);
         return ERR_OK;
     }
@@ -157,7 +160,7 @@ enum err_code gen_take(struct gen *g, struct request *q, int32_t token, const st
     if (q->place != NULL)
         (void)q->q.constraint->take(q->place, token); /* what a governor says need not fit */
     if (q->probe_of != NULL) {
-        if (is_end(g, q, token) || is_full(g, q, &full))
+        if (gen_is_end(g, q, token) || is_full(g, q, &full))
             gen_end(q, GEN_LENGTH);
         return ERR_OK;
     }

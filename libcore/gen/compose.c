@@ -247,6 +247,12 @@ static enum err_code fill_want(struct gen *g, struct ask *a, struct err *e)
     return ERR_OK;
 }
 
+/* Whether the answer may not end after its first n guesses, if they are right. */
+static bool is_too_short(const struct request *q, int n)
+{
+    return q->probe_of == NULL && q->stats.tokens + n < q->q.min_tokens;
+}
+
 static enum err_code fill_wants(struct gen *g, struct err *e)
 {
     for (int i = 0; i < g->n_ask; i++) {
@@ -255,7 +261,8 @@ static enum err_code fill_wants(struct gen *g, struct err *e)
 
         if (fill_want(g, a, e))
             return e->code;
-        if (q->q.constraint != NULL && (a->n_guessed > 0 || !q->q.constraint->free(q->place)))
+        if ((q->q.constraint != NULL && (a->n_guessed > 0 || !q->q.constraint->free(q->place))) ||
+            is_too_short(q, a->n_guessed))
             a->mask = g->n_masks++;
         if (a->mask >= 0)
             g->want[a->row].mask = g->masks + (size_t)a->mask * g->mask_words;
@@ -263,18 +270,49 @@ static enum err_code fill_wants(struct gen *g, struct err *e)
     return ERR_OK;
 }
 
+/* What the constraint allows; all tokens if there is none. */
+static void fill_mask(const struct gen *g, const struct request *q, uint32_t *mask)
+{
+    if (q->q.constraint != NULL) {
+        q->q.constraint->mask(q->place, mask);
+        return;
+    }
+    for (int32_t i = 0; i < g->n_vocab; i += 32)
+        mask[i / 32] = g->n_vocab - i < 32 ? (1u << (g->n_vocab - i)) - 1 : UINT32_MAX;
+}
+
+/* Forbids the tokens that would end the answer, unless nothing else is allowed. */
+static void forbid_ends(const struct gen *g, const struct request *q, uint32_t *mask)
+{
+    uint32_t left = 0;
+
+    for (int64_t i = 0; i < g->ends.n && !q->q.ignore_eos; i++)
+        mask[g->ends.v[i] / 32] &= ~(1u << g->ends.v[i] % 32);
+    for (size_t i = 0; i < q->q.n_stop_tokens; i++)
+        mask[q->q.stop_token[i] / 32] &= ~(1u << q->q.stop_token[i] % 32);
+    for (size_t i = 0; i < g->mask_words; i++)
+        left |= mask[i];
+    if (left == 0)
+        fill_mask(g, q, mask);
+}
+
 void gen_fill_masks(struct gen *g)
 {
     for (int i = 0; i < g->n_ask; i++) {
         const struct ask *a = &g->ask[i];
         const struct gen_constraint *c = a->q->q.constraint;
+        uint32_t *mask;
 
         if (a->mask < 0)
             continue;
-        for (int j = 0; j < a->n_guessed; j++)
+        mask = g->masks + (size_t)a->mask * g->mask_words;
+        for (int j = 0; c != NULL && j < a->n_guessed; j++)
             (void)c->take(a->q->place, a->q->guess[j]);
-        c->mask(a->q->place, g->masks + (size_t)a->mask * g->mask_words);
-        c->back(a->q->place, a->n_guessed);
+        fill_mask(g, a->q, mask);
+        if (is_too_short(a->q, a->n_guessed))
+            forbid_ends(g, a->q, mask);
+        if (c != NULL)
+            c->back(a->q->place, a->n_guessed);
     }
 }
 

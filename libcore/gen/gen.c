@@ -2,8 +2,8 @@
 /* gen.c - a gen opens and closes; requests come in; one step.                room: gen */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "gen/internal.h"
 
 /* ---- opening ---- */
@@ -96,6 +96,7 @@ void gen_close(struct gen *g)
     free(g->ask);
     free(g->ids);
     free(g->masks);
+    text_tokens_free(&g->ends);
     free(g->hidden);
     free(g->pooled);
     free(g);
@@ -121,8 +122,13 @@ static enum err_code check(const struct gen *g, const struct gen_request *q, str
         if (q->prompt[i] < 0 || q->prompt[i] >= g->n_vocab)
             return err_set(e, ERR_FORMAT, "token %lld is %d, the model has %d", (long long)i, (int)q->prompt[i],
                            (int)g->n_vocab);
-    if (q->predict_max < -1 || q->text_max < -1 || q->draft_max < -1 || q->n_rows < 0 || q->n_rows > q->n_prompt)
+    if (q->predict_max < -1 || q->text_max < -1 || q->draft_max < -1 || q->min_tokens < 0 || q->n_rows < 0 ||
+        q->n_rows > q->n_prompt)
         return err_set(e, ERR_ARG, "a limit of the request is out of range");
+    for (size_t i = 0; i < q->n_stop_tokens; i++)
+        if (q->stop_token[i] < 0 || q->stop_token[i] >= g->n_vocab)
+            return err_set(e, ERR_ARG, "stop token %d: the model has %d tokens", (int)q->stop_token[i],
+                           (int)g->n_vocab);
     if ((q->n_stops > 0 || q->chat) && g->o.text == NULL)
         return err_set(e, ERR_UNSUPPORTED, "stop texts and chats need a tokenizer");
     if (q->pool && !run_taps_last(g->o.run))
@@ -155,7 +161,8 @@ static bool copy_all(struct request *r)
 {
     struct gen_request *q = &r->q;
     struct str *stops = q->n_stops > 0 ? calloc(q->n_stops, sizeof *stops) : NULL;
-    const void *token = q->prompt, *marks = q->marks, *bias = q->sample.bias, *breakers = q->sample.dry_breakers;
+    const void *token = q->prompt, *marks = q->marks, *bias = q->sample.bias, *breakers = q->sample.dry_breakers,
+               *ends = q->stop_token;
     bool ok = q->n_stops == 0 || stops != NULL;
 
     for (size_t i = 0; ok && i < q->n_stops; i++) {
@@ -169,12 +176,14 @@ static bool copy_all(struct request *r)
     q->n_stops = stops != NULL ? q->n_stops : 0;
     ok &= copy(&token, (size_t)q->n_prompt, sizeof(int32_t));
     ok &= copy(&marks, (size_t)q->n_marks, sizeof(int64_t));
+    ok &= copy(&ends, q->n_stop_tokens, sizeof(int32_t));
     ok &= copy(&bias, q->sample.n_bias, sizeof(struct sample_bias));
     ok &= copy(&breakers, q->sample.n_dry_breakers, sizeof(int32_t));
     r->token = (int32_t *)(uintptr_t)token;
     r->n = r->n_read = r->cap = q->n_prompt;
     q->prompt = token;
     q->marks = marks;
+    q->stop_token = ends;
     q->sample.bias = bias;
     q->sample.dry_breakers = breakers;
     return ok;
@@ -195,11 +204,26 @@ static enum err_code check_sampler(const struct gen *g, const struct gen_request
     return ERR_OK;
 }
 
+/* The tokens that end an answer, found when they are first needed. */
+static enum err_code find_ends(struct gen *g, struct err *e)
+{
+    const bool known = g->ends.n > 0;
+
+    for (int32_t i = 0; !known && g->o.text != NULL && i < g->n_vocab; i++)
+        if (text_is_end(g->o.text, i) && text_tokens_push(&g->ends, i, e)) {
+            g->ends.n = 0;
+            return e->code;
+        }
+    if (!known && g->o.text == NULL && g->o.end_token >= 0)
+        return text_tokens_push(&g->ends, g->o.end_token, e);
+    return ERR_OK;
+}
+
 enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id, struct err *e)
 {
     struct request *r;
 
-    if (check(g, q, e) || check_sampler(g, q, e))
+    if (check(g, q, e) || check_sampler(g, q, e) || (q->min_tokens > 0 && find_ends(g, e)))
         return e->code;
     r = calloc(1, sizeof *r);
     if (r == NULL)
@@ -302,14 +326,6 @@ static enum err_code end_some(struct gen *g, const struct err *all, struct err *
     return ERR_OK;
 }
 
-static double now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
 /* Runs while a GPU computes. */
 static void fill_masks(void *g)
 {
@@ -345,10 +361,10 @@ static enum err_code step(struct gen *g, struct err *e)
         return e->code;
     if (g->n_rows == 0)
         return ERR_OK;
-    from = now_ms();
+    from = clock_ms();
     if (run_step_want(g->o.run, g->row, g->want, g->n_rows, fill_masks, g, e))
         return e->code == ERR_CANCEL ? given_up(g, e) : e->code;
-    gen_cost_note(&g->cost, g->n_rows, (float)(now_ms() - from));
+    gen_cost_note(&g->cost, g->n_rows, (float)(clock_ms() - from));
     return gen_choose(g, e);
 }
 

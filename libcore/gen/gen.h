@@ -45,6 +45,8 @@ struct gen_request {
     int64_t predict_max; /* tokens of the answer; -1: until the context is full; 0: only read the prompt */
     int64_t text_max;    /* tokens of the answer after the reasoning, from the first visible one on; -1: any
                                      * number; needs a text */
+    int64_t min_tokens;  /* before so many tokens of the answer no end token is chosen, unless the constraint allows
+                                     * nothing else */
     bool ignore_eos;     /* end tokens do not end the answer */
     bool chat;           /* reasoning and text are separated; stop strings are looked for in the text only */
     bool thinking;       /* chat: the prompt ends inside reasoning */
@@ -59,6 +61,9 @@ struct gen_request {
     struct sample_opts sample;
     const struct str *stops; /* [n_stops], not empty; needs a text */
     size_t n_stops;
+    const int32_t
+        *stop_token; /* [n_stop_tokens] end tokens of this request, beside the model's own; also with ignore_eos */
+    size_t n_stop_tokens;
     const int64_t *marks; /* [n_marks] positions of the prompt, ascending, at which run_mark() is called */
     int n_marks;
     int64_t n_rows;                          /* logits of the last n_rows prompt tokens come as GEN_ROW; 0: none */
@@ -86,7 +91,7 @@ enum gen_kind {
 };
 enum gen_end {
     GEN_LENGTH, /* predict_max or text_max */
-    GEN_EOS,    /* the model ended the turn */
+    GEN_EOS,    /* an end token: the model ended the turn */
     GEN_STOP_STRING,
     GEN_CONTEXT, /* the context is full */
     GEN_STOPPED, /* by the governor */

@@ -97,6 +97,7 @@ struct gen {
     uint32_t *masks; /* [logits_max][mask_words] */
     int n_masks;
     size_t mask_words;
+    struct text_tokens ends; /* all end tokens, once a request has min_tokens */
     struct gen_guess *guess; /* [n_seq] */
     struct gen_cost cost;
     /* events to report */
@@ -134,6 +135,7 @@ MUST_CHECK enum err_code gen_choose(struct gen *g, struct err *e); /* after the 
 MUST_CHECK enum err_code gen_force(struct gen *g, struct err *e);
 
 /* answer.c: appends a token to an answer, ends an answer */
+bool gen_is_end(const struct gen *g, const struct request *q, int32_t token); /* it ends the answer */
 /* May end the request (q->ended). pick NULL: the token was forced, not chosen. */
 MUST_CHECK enum err_code gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick,
                                   struct err *e);

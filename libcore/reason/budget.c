@@ -22,11 +22,8 @@ static enum err_code begin_budget(void **g, const void *opts, bool reasoning, st
     struct budget *b;
 
     (void)reasoning;
-    if (o->marks == NULL) {
-        err_set(e, ERR_UNSUPPORTED, "a reasoning budget: the model has no mark that ends reasoning");
-        err_at(e, "/reasoning_budget");
-        return ERR_UNSUPPORTED;
-    }
+    if (o->marks == NULL)
+        return err_set(e, ERR_UNSUPPORTED, "a reasoning budget: the model has no mark that ends reasoning");
     b = malloc(sizeof *b);
     if (b == NULL)
         return err_nomem(e);

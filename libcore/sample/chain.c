@@ -9,19 +9,6 @@
 #include "base/simd.h"
 #include "sample/chain.h"
 
-struct sample_opts sample_defaults(void)
-{
-    return (struct sample_opts){
-        .top_p = 1,
-        .typical_p = 1,
-        .repeat_penalty = 1,
-        .penalty_last_n = 64,
-        .dry_base = 1.75f,
-        .dry_allowed_length = 2,
-        .dry_last_n = -1,
-    };
-}
-
 static bool penalty_on(const struct sample_opts *o)
 {
     bool neutral = o->repeat_penalty >= 1 && o->repeat_penalty <= 1 && o->presence_penalty >= 0 &&
@@ -34,39 +21,28 @@ static bool dry_on(const struct sample_opts *o)
     return o->dry_multiplier > 0 && o->dry_last_n != 0;
 }
 
-/* Options that are one number; NaN is in no range. */
+/* NaN is in no range. */
+static enum err_code check_range(const char *name, double value, double least, double most, struct err *e)
+{
+    if (value >= least && value <= most)
+        return ERR_OK;
+    if (most >= INT32_MAX)
+        err_set(e, ERR_ARG, "%g is below %g", value, least);
+    else
+        err_set(e, ERR_ARG, "%g is not between %g and %g", value, least, most);
+    err_at(e, "/%s", name);
+    return ERR_ARG;
+}
+
+/* Options that are one number. */
 static enum err_code check_ranges(const struct sample_opts *o, int32_t n_vocab, struct err *e)
 {
-    const struct {
-        const char *name;
-        double value, min, max;
-    } checks[] = {
-        { "temp", (double)o->temp, 0, FLT_MAX },
-        { "top_k", o->top_k, -1, INT32_MAX },
-        { "top_p", (double)o->top_p, 0, 1 },
-        { "min_p", (double)o->min_p, 0, 1 },
-        { "typical_p", (double)o->typical_p, 0, 1 },
-        { "repeat_penalty", (double)o->repeat_penalty, 1e-6, 1e6 },
-        { "presence_penalty", (double)o->presence_penalty, -1e6, 1e6 },
-        { "frequency_penalty", (double)o->frequency_penalty, -1e6, 1e6 },
-        { "penalty_last_n", o->penalty_last_n, -1, INT32_MAX },
-        { "dry_multiplier", (double)o->dry_multiplier, 0, 1e6 },
-        { "dry_base", (double)o->dry_base, 1, 1e6 },
-        { "dry_allowed_length", o->dry_allowed_length, 1, SAMPLE_DRY_MAX },
-        { "dry_last_n", o->dry_last_n, -1, INT32_MAX },
-        { "n_top", o->n_top, 0, n_vocab },
-    };
-    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
-        if (!(checks[i].value >= checks[i].min && checks[i].value <= checks[i].max)) {
-            if (checks[i].max >= INT32_MAX)
-                err_set(e, ERR_ARG, "%g is below %g", checks[i].value, checks[i].min);
-            else
-                err_set(e, ERR_ARG, "%g is not between %g and %g", checks[i].value, checks[i].min, checks[i].max);
-            err_at(e, "/%s", checks[i].name);
-            return ERR_ARG;
-        }
-    }
-    return ERR_OK;
+    enum err_code rc = check_range("n_top", o->n_top, 0, n_vocab, e);
+    const struct sample_option *row;
+
+    for (int i = 0; rc == ERR_OK && (row = sample_option(i)) != NULL; i++)
+        rc = check_range(row->member, sample_option_value(o, row), row->least, row->most, e);
+    return rc;
 }
 
 static enum err_code check_tokens(const struct sample_opts *o, int32_t n_vocab, struct err *e)

@@ -16,7 +16,6 @@
 
 enum {
     SAMPLE_BLOCK = SOFTMAX_BLOCK,
-    SAMPLE_DRY_MAX = 1024, /* a repetition counts up to this length, in tokens */
     SAMPLE_BINS = 2048,
 };
 

@@ -24,6 +24,7 @@
 #define SAMPLE_SAMPLE_H
 #include "base/base.h"
 #include "base/logits.h"
+#include "sample/options.h"
 
 struct sample_bias {
     int32_t token;
@@ -31,19 +32,11 @@ struct sample_bias {
 };
 
 struct sample_opts {
-    float temp;                  /* 0: greedy, exact argmax, lowest id on ties */
-    int32_t top_k;               /* 0, -1: off */
-    float top_p;                 /* 1: off */
-    float min_p;                 /* 0: off */
-    float typical_p;             /* 1: off */
-    float repeat_penalty;        /* 1: off (Keskar et al. 2019, CTRL) */
-    float presence_penalty;      /* 0: off */
-    float frequency_penalty;     /* 0: off */
-    int32_t penalty_last_n;      /* tokens looked back at; 0: off; -1: all */
-    float dry_multiplier;        /* 0: off */
-    float dry_base;              /* 1 or more */
-    int32_t dry_allowed_length;  /* 1 to 1024; repetitions count up to 1024 tokens */
-    int32_t dry_last_n;          /* tokens looked back at; -1: all */
+    /* temp 0: greedy, exact argmax, lowest id on ties; a float or a whole number each (options.h) */
+#define SAMPLE_TYPE_REAL               float
+#define SAMPLE_TYPE_WHOLE              int32_t
+#define SAMPLE_MEMBER(kind, name, ...) SAMPLE_TYPE_##kind name;
+    SAMPLE_OPTIONS(SAMPLE_MEMBER, 0)
     const int32_t *dry_breakers; /* tokens that end a repetition; never penalised themselves */
     size_t n_dry_breakers;
     const struct sample_bias *bias;

@@ -2,17 +2,16 @@
 /* internal.h - inside of serve.                                              room: serve */
 #ifndef SERVE_INTERNAL_H
 #define SERVE_INTERNAL_H
-#include "chat/chat.h"
+#include "ask/ask.h"
 #include "chat/reader.h"
 #include "engram/engram.h"
 #include "gen/gen.h"
-#include "grammar/grammar.h"
-#include "reason/reason.h"
 #include "serve/serve.h"
 #include "text/text.h"
 
 enum { BUCKETS = 20 /* of a histogram: up to 1, 2, 4 ... ms, 524 s */ };
 enum { STOPS_MAX = 16, CHOICES_MAX = 64, PROMPTS_MAX = 64, TOP_MAX = 20, POINTER_BYTES = SERVE_POINTER_BYTES };
+enum { BORDERS_MAX = 64 /* of messages in a prompt */ };
 
 /* What is wrong with a request. */
 struct fault {
@@ -23,30 +22,25 @@ struct fault {
 bool serve_fault(struct fault *f, int status, const char *pointer, const char *fmt, ...) PRINTF_LIKE(4, 5); /* false */
 bool serve_nomem(struct fault *f);                                                                          /* false */
 
-/* What a body asks for. */
+/* What a body asks for. What it points to is the body's, unless it says otherwise. */
 struct wish {
-    struct gen_request q;     /* without the prompt */
-    json_t *messages, *tools; /* borrowed from the body */
-    json_t *kwargs;           /* of the template; owned; NULL: none */
-    json_t *prompt, *input;   /* borrowed */
-    json_t *schema;           /* owned: the schema of the answer; NULL: any answer */
-    const char *tool_choice;  /* "auto" or "none" */
-    bool parallel_calls;
-    bool stream, usage; /* usage: a stream ends with the usage */
+    struct ask ask;         /* but for the prompt of a completion and what stands beside the model */
+    json_t *prompt, *input; /* borrowed */
+    json_t *kwargs;         /* of ask; owned; NULL: none */
+    json_t *schema;         /* of ask; owned; NULL: none */
+    bool stream, usage;     /* usage: a stream ends with the usage */
     bool echo, seeded;
-    int n;          /* choices of a prompt */
-    int top;        /* log-probabilities of this many best tokens; -1: none wanted */
-    int64_t budget; /* of reasoning; -1: none */
-    bool base64;    /* embeddings */
-    struct str stops[STOPS_MAX];
+    int n;       /* choices of a prompt */
+    int top;     /* log-probabilities of this many best tokens; -1: none wanted */
+    bool base64; /* embeddings */
+    struct str stops[STOPS_MAX], breakers[STOPS_MAX];
+    int32_t stop_tokens[STOPS_MAX];
     struct sample_bias *bias;                      /* owned */
     json_t *lora;                                  /* borrowed: an array; NULL: the adapters of the server */
     struct run_adapter adapters[RUN_ADAPTERS_MAX]; /* made of it, or the server's */
     float engram;                                  /* what tables may weigh; -1: as the server says */
-    int examples;             /* texts of the index before the last message; -1: as the server says */
-    int recite;               /* texts to look for a name in; -1: as the server says */
-    struct str context_table; /* borrowed: a text to make a table of; p NULL: none */
-    bool asks_engram, asks_examples, asks_recite; /* the request names it, so it is an error if there is none */
+    struct str context_table;                      /* borrowed: a text to make a table of; p NULL: none */
+    bool asks_engram, asks_examples, asks_recite;  /* the request names it, so it is an error if there is none */
 };
 bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body,
                      struct fault *f);
@@ -60,7 +54,7 @@ struct choice {
     int index;
     int64_t id;                 /* of the engine; 0: ended */
     struct chat_reader *reader; /* NULL: a completion */
-    struct text_tokens prompt;
+    const struct ask_request *request;
     struct serve_buf {
         char *p;
         size_t n, cap;
@@ -68,7 +62,6 @@ struct choice {
     json_t *calls, *logprobs; /* arrays */
     struct gen_stats stats;
     enum gen_end end;
-    int64_t border; /* position in the prompt where its last message ends; 0: not known */
     bool said_role;
     json_t *items; /* of a response: the complete items; NULL: it has not begun */
     enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE } open; /* the item that `text` belongs to */
@@ -86,6 +79,7 @@ struct job {
     json_t *body;                      /* owned */
     json_t *asked;                     /* the body of a response, from which `body` was made; NULL: not a response */
     struct choice *choice;             /* [n_choices] */
+    struct ask_request **request;      /* [n_prompts] */
     int n_choices, n_prompts, n_left;
     bool started;    /* its requests were given to the engine */
     bool begun;      /* one of its requests has a sequence */
@@ -93,11 +87,8 @@ struct job {
     bool over;       /* the last reply was given */
     uint64_t client; /* a hash */
     double from_ms, last_ms;
-    struct grammar *grammar;    /* owned */
-    struct engram_mix mix;      /* with the weight of the request */
-    struct text_tokens recital; /* of the mix */
-    void *made;                 /* a table; NULL: none */
-    struct reason_opts reason;
+    struct engram_mix mix; /* with the weight of the request */
+    void *made;            /* a table; NULL: none */
 };
 
 struct serve_count {
@@ -149,5 +140,4 @@ json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, s
 /* start.c: makes requests to the engine from a wish */
 MUST_CHECK enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struct err *e);
 void serve_counted(struct serve_count *c, double ms);
-double serve_now_ms(void);
 #endif

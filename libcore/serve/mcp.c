@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "serve/internal.h"
 
 #define META_VERSION      "io.modelcontextprotocol/protocolVersion"
@@ -482,7 +483,7 @@ static enum err_code take_chunk(struct serve_mcp *m, struct call *c, const json_
 {
     const json_t *choice = json_array_get(json_object_get(body, "choices"), 0),
                  *delta = json_object_get(choice, "delta");
-    const double now = serve_now_ms();
+    const double now = clock_ms();
 
     keep(&c->usage, json_object_get(body, "usage"));
     keep(&c->finish, json_object_get(choice, "finish_reason"));

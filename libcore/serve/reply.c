@@ -202,7 +202,7 @@ static json_t *choice_of_text(const struct serve *s, const struct job *j, const 
         size_t n = 0;
         struct serve_buf all = { NULL, 0, 0 };
 
-        if (text_decode(s->o.text, c->prompt.v, c->prompt.n, TEXT_SPECIAL, &p, &n, NULL) == ERR_OK &&
+        if (text_decode(s->o.text, c->request->prompt.v, c->request->prompt.n, TEXT_SPECIAL, &p, &n, NULL) == ERR_OK &&
             serve_add(&all, (struct str){ p, n }) && serve_add(&all, (struct str){ c->text.p, c->text.n }))
             text = text_of(&all);
         free(p);

@@ -55,13 +55,15 @@ static bool wrong_item(const struct reading *r, size_t i, const char *what)
     return wrong_at(r, number, what);
 }
 
-static bool number(const struct reading *r, const json_t *v, double least, double most, float *out)
+static bool number(const struct reading *r, const json_t *v, double least, double most, double *out)
 {
     const double x = json_number_value(v);
 
     if (!json_is_number(v) || !(x >= least && x <= most))
-        return serve_fault(r->f, 400, r->at, "%s: not a number from %g to %g", r->at + 1, least, most);
-    *out = (float)x;
+        return serve_fault(r->f, 400, r->at,
+                           most >= INT32_MAX ? "%s: not a number of %g or more" : "%s: not a number from %g to %g",
+                           r->at + 1, least, most);
+    *out = x;
     return true;
 }
 
@@ -115,7 +117,7 @@ static bool read_messages(struct reading *r, const json_t *v)
             strcmp(json_string_value(json_object_get(m, "role")), "assistant") != 0)
             return wrong_item(r, i, "") || wrong_at(r, "content", "missing");
     }
-    r->w->messages = (json_t *)(uintptr_t)v;
+    r->w->ask.messages = (json_t *)(uintptr_t)v;
     return true;
 }
 
@@ -142,7 +144,7 @@ static bool read_tools(struct reading *r, const json_t *v)
     json_array_foreach (v, i, tool)
         if (json_string_length(json_object_get(json_object_get(tool, "function"), "name")) == 0)
             return wrong_item(r, i, "") || wrong_at(r, "function", "has no name");
-    r->w->tools = json_array_size(v) > 0 ? (json_t *)(uintptr_t)v : NULL;
+    r->w->ask.tools = json_array_size(v) > 0 ? (json_t *)(uintptr_t)v : NULL;
     return true;
 }
 
@@ -162,13 +164,18 @@ static bool read_tool_choice(struct reading *r, const json_t *v)
         (void)serve_point_to(r->at, strlen(r->at), "function");
         return wrong_at(r, "name", "not the name of a tool");
     }
-    r->w->tool_choice = s != NULL ? s : name;
+    r->w->ask.tool_choice = s != NULL ? s : name;
     return true;
 }
 
 static bool read_parallel(struct reading *r, const json_t *v)
 {
-    return flag(r, v, &r->w->parallel_calls);
+    bool many = true;
+
+    if (!flag(r, v, &many))
+        return false;
+    r->w->ask.one_call = !many;
+    return true;
 }
 
 static bool read_format(struct reading *r, const json_t *v)
@@ -181,6 +188,7 @@ static bool read_format(struct reading *r, const json_t *v)
         r->w->schema = json_pack("{s:s}", "type", "object");
     else if (strcmp(type, "json_schema") == 0)
         r->w->schema = json_incref(json_object_get(json_object_get(v, "json_schema"), "schema"));
+    r->w->ask.form.schema = r->w->schema;
     return r->w->schema != NULL || strcmp(type, "text") == 0 || serve_nomem(r->f);
 }
 
@@ -207,21 +215,53 @@ static bool read_n(struct reading *r, const json_t *v)
     return true;
 }
 
-static bool read_stop(struct reading *r, const json_t *v)
+/* A text, or an array of texts: at most STOPS_MAX. */
+static bool texts(struct reading *r, const json_t *v, struct str out[STOPS_MAX], size_t *n_out)
 {
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
 
     if (n > STOPS_MAX)
-        return serve_fault(r->f, 400, r->at, "stop: more than %d texts", STOPS_MAX);
+        return serve_fault(r->f, 400, r->at, "%s: more than %d texts", r->at + 1, STOPS_MAX);
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
 
         if (!json_is_string(s) || json_string_length(s) == 0)
             return json_is_array(v) ? wrong_item(r, i, "not a text, or empty")
                                     : wrong(r, "not a text, or an array of texts, or empty");
-        r->w->stops[r->w->q.n_stops++] = (struct str){ json_string_value(s), json_string_length(s) };
+        out[(*n_out)++] = (struct str){ json_string_value(s), json_string_length(s) };
     }
-    r->w->q.stops = r->w->stops;
+    return true;
+}
+
+static bool read_stop(struct reading *r, const json_t *v)
+{
+    r->w->ask.stops = r->w->stops;
+    return texts(r, v, r->w->stops, &r->w->ask.n_stops);
+}
+
+static bool read_breakers(struct reading *r, const json_t *v)
+{
+    r->w->ask.breakers = r->w->breakers;
+    r->w->ask.sample.dry_breakers = NULL; /* not the server's */
+    r->w->ask.sample.n_dry_breakers = 0;
+    return texts(r, v, r->w->breakers, &r->w->ask.n_breakers);
+}
+
+static bool read_stop_tokens(struct reading *r, const json_t *v)
+{
+    size_t i;
+    json_t *id;
+
+    if (!json_is_array(v))
+        return wrong(r, "not an array of token ids");
+    if (json_array_size(v) > STOPS_MAX)
+        return serve_fault(r->f, 400, r->at, "%s: more than %d tokens", r->at + 1, STOPS_MAX);
+    json_array_foreach (v, i, id) {
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= r->n_vocab)
+            return wrong_item(r, i, "no token id of this model");
+        r->w->stop_tokens[r->w->ask.n_stop_tokens++] = (int32_t)json_integer_value(id);
+    }
+    r->w->ask.stop_token = r->w->stop_tokens;
     return true;
 }
 
@@ -229,7 +269,7 @@ static bool read_seed(struct reading *r, const json_t *v)
 {
     if (!json_is_integer(v))
         return wrong(r, "not a whole number");
-    r->w->q.sample.seed = (uint64_t)json_integer_value(v);
+    r->w->ask.sample.seed = (uint64_t)json_integer_value(v);
     r->w->seeded = true;
     return true;
 }
@@ -280,64 +320,70 @@ static bool read_bias(struct reading *r, const json_t *v)
         const float bias = (float)json_number_value(value);
         r->w->bias[n++] = (struct sample_bias){ (int32_t)id, bias <= -100 ? -INFINITY : bias };
     }
-    r->w->q.sample.bias = r->w->bias;
-    r->w->q.sample.n_bias = n;
+    r->w->ask.sample.bias = r->w->bias;
+    r->w->ask.sample.n_bias = n;
     return true;
 }
 
-static bool read_temp(struct reading *r, const json_t *v)
+/* A number of the sampler. */
+static bool read_option(struct reading *r, const struct sample_option *row, const json_t *v)
 {
-    return number(r, v, 0, 100, &r->w->q.sample.temp);
-}
+    int64_t whole = 0;
+    double x = 0;
 
-static bool read_top_p(struct reading *r, const json_t *v)
-{
-    return number(r, v, 0, 1, &r->w->q.sample.top_p);
-}
-
-static bool read_min_p(struct reading *r, const json_t *v)
-{
-    return number(r, v, 0, 1, &r->w->q.sample.min_p);
-}
-
-static bool read_typical(struct reading *r, const json_t *v)
-{
-    return number(r, v, 0, 1, &r->w->q.sample.typical_p);
-}
-
-static bool read_top_k(struct reading *r, const json_t *v)
-{
-    int64_t k = 0;
-
-    if (!integer(r, v, -1, INT32_MAX, &k))
+    if (row->whole ? !integer(r, v, (int64_t)row->least, (int64_t)row->most, &whole)
+                   : !number(r, v, row->least, row->most, &x))
         return false;
-    r->w->q.sample.top_k = (int32_t)k;
+    sample_option_set(&r->w->ask.sample, row, row->whole ? (double)whole : x);
     return true;
 }
 
-static bool read_presence(struct reading *r, const json_t *v)
+static bool read_form_text(struct reading *r, const json_t *v, struct str *out)
 {
-    return number(r, v, -100, 100, &r->w->q.sample.presence_penalty);
+    if (!json_is_string(v) || json_string_length(v) == 0)
+        return wrong(r, "not a text, or empty");
+    *out = (struct str){ json_string_value(v), json_string_length(v) };
+    return true;
 }
 
-static bool read_frequency(struct reading *r, const json_t *v)
+static bool read_grammar(struct reading *r, const json_t *v)
 {
-    return number(r, v, -100, 100, &r->w->q.sample.frequency_penalty);
+    return read_form_text(r, v, &r->w->ask.form.gbnf);
 }
 
-static bool read_repeat(struct reading *r, const json_t *v)
+static bool read_regex(struct reading *r, const json_t *v)
 {
-    return number(r, v, 1e-3, 1e3, &r->w->q.sample.repeat_penalty);
+    return read_form_text(r, v, &r->w->ask.form.regex);
+}
+
+static bool read_min_tokens(struct reading *r, const json_t *v)
+{
+    return integer(r, v, 0, INT64_MAX, &r->w->ask.tokens_min);
+}
+
+static bool read_continue(struct reading *r, const json_t *v)
+{
+    return flag(r, v, &r->w->ask.continues_last);
+}
+
+static bool read_add_answer(struct reading *r, const json_t *v)
+{
+    bool add = true;
+
+    if (!flag(r, v, &add))
+        return false;
+    r->w->ask.add_no_answer = !add;
+    return true;
 }
 
 static bool read_predict(struct reading *r, const json_t *v)
 {
-    return integer(r, v, 0, INT64_MAX, &r->w->q.predict_max);
+    return integer(r, v, 0, INT64_MAX, &r->w->ask.tokens_max);
 }
 
 static bool read_ignore_eos(struct reading *r, const json_t *v)
 {
-    return flag(r, v, &r->w->q.ignore_eos);
+    return flag(r, v, &r->w->ask.ignore_eos);
 }
 
 static bool read_priority(struct reading *r, const json_t *v)
@@ -346,7 +392,7 @@ static bool read_priority(struct reading *r, const json_t *v)
 
     if (!integer(r, v, -1000, 1000, &n))
         return false;
-    r->w->q.priority = (int)n;
+    r->w->ask.priority = (int)n;
     return true;
 }
 
@@ -372,9 +418,9 @@ static bool set_kwarg(struct reading *r, const char *key, json_t *value)
 
 static bool read_budget(struct reading *r, const json_t *v)
 {
-    if (!integer(r, v, -1, INT64_MAX, &r->w->budget))
+    if (!integer(r, v, -1, INT64_MAX, &r->w->ask.budget))
         return false;
-    return r->w->budget != 0 || set_kwarg(r, "enable_thinking", json_false());
+    return r->w->ask.budget != 0 || set_kwarg(r, "enable_thinking", json_false());
 }
 
 static bool read_kwargs(struct reading *r, const json_t *v)
@@ -423,16 +469,20 @@ static bool read_engram(struct reading *r, const json_t *v)
 {
     if (!json_is_boolean(v) && !json_is_number(v))
         return wrong(r, "not true, false, or a number from 0 to 1");
+    double weight = 0;
+
     if (json_is_boolean(v))
         r->w->engram = json_is_true(v) ? -1 : 0;
-    else if (!number(r, v, 0, 1, &r->w->engram))
+    else if (!number(r, v, 0, 1, &weight))
         return false;
+    else
+        r->w->engram = (float)weight;
     r->w->asks_engram = r->w->engram != 0;
     return true;
 }
 
 /* Texts of an index. true: as the server says; false: none; or their number. */
-static bool texts(struct reading *r, const json_t *v, int *n_texts, bool *asks)
+static bool count_texts(struct reading *r, const json_t *v, int *n_texts, bool *asks)
 {
     int64_t n = json_is_true(v) ? -1 : 0;
 
@@ -445,12 +495,12 @@ static bool texts(struct reading *r, const json_t *v, int *n_texts, bool *asks)
 
 static bool read_examples(struct reading *r, const json_t *v)
 {
-    return texts(r, v, &r->w->examples, &r->w->asks_examples);
+    return count_texts(r, v, &r->w->ask.n_notes, &r->w->asks_examples);
 }
 
 static bool read_recite(struct reading *r, const json_t *v)
 {
-    return texts(r, v, &r->w->recite, &r->w->asks_recite);
+    return count_texts(r, v, &r->w->ask.n_recite, &r->w->asks_recite);
 }
 
 static bool read_context_table(struct reading *r, const json_t *v)
@@ -483,6 +533,7 @@ static const struct {
     unsigned methods;
     read_fn *read;
 } members[] = {
+    /* beside those of the sampler (sample/options.h), which are of BOTH */
     { "model", ALL, read_string },
     { "messages", CHAT, read_messages },
     { "prompt", TEXT, read_prompt },
@@ -495,22 +546,20 @@ static const struct {
     { "stream", BOTH, read_stream },
     { "stream_options", BOTH, read_stream_options },
     { "n", BOTH, read_n },
+    { "grammar", BOTH, read_grammar },
+    { "regex", BOTH, read_regex },
     { "stop", BOTH, read_stop },
+    { "stop_token_ids", BOTH, read_stop_tokens },
+    { "min_tokens", BOTH, read_min_tokens },
     { "seed", BOTH, read_seed },
     { "logprobs", BOTH, read_logprobs },
     { "top_logprobs", CHAT, read_top_logprobs },
     { "logit_bias", BOTH, read_bias },
-    { "temperature", BOTH, read_temp },
-    { "top_p", BOTH, read_top_p },
-    { "top_k", BOTH, read_top_k },
-    { "min_p", BOTH, read_min_p },
-    { "typical_p", BOTH, read_typical },
-    { "presence_penalty", BOTH, read_presence },
-    { "frequency_penalty", BOTH, read_frequency },
-    { "repeat_penalty", BOTH, read_repeat },
-    { "repetition_penalty", BOTH, read_repeat },
+    { "dry_sequence_breakers", BOTH, read_breakers },
     { "max_tokens", BOTH, read_predict },
     { "max_completion_tokens", CHAT, read_predict },
+    { "continue_final_message", CHAT, read_continue },
+    { "add_generation_prompt", CHAT, read_add_answer },
     { "chat_template_kwargs", CHAT, read_kwargs },
     { "reasoning_effort", CHAT, read_effort },
     { "reasoning_budget", CHAT, read_budget },
@@ -542,7 +591,8 @@ static const struct {
     { "tool_choice", "tools", "there are no tools", 1 << SERVE_CHAT, false },
     { "parallel_tool_calls", "tools", "there are no tools", 1 << SERVE_CHAT, false },
     { "max_tokens", "max_completion_tokens", "says the same as max_completion_tokens: give one of them", CHAT, true },
-    { "repetition_penalty", "repeat_penalty", "says the same as repeat_penalty: give one of them", BOTH, true },
+    { "grammar", "regex", "not together with regex", BOTH, true },
+    { "add_generation_prompt", "continue_final_message", "not together with continue_final_message", CHAT, true },
     { "echo", "stream", "not together with stream", TEXT, true },
 };
 
@@ -569,17 +619,43 @@ static bool check_pairs(const json_t *body, enum serve_method method, struct fau
     return true;
 }
 
+/* The option of the sampler that a member names. *first: the name that it has before its other ones. */
+static const struct sample_option *find_option(const char *key, struct str *first)
+{
+    const struct sample_option *row;
+    const size_t n = strlen(key);
+
+    for (int i = 0; (row = sample_option(i)) != NULL; i++)
+        for (const char *name = row->names; *name != '\0'; name += strspn(name, " ")) {
+            const size_t len = strcspn(name, " ");
+
+            *first = (struct str){ row->names, strcspn(row->names, " ") };
+            if (len == n && memcmp(name, key, n) == 0)
+                return row;
+            name += len;
+        }
+    return NULL;
+}
+
 size_t serve_point_to(char out[POINTER_BYTES], size_t n, const char *key)
 {
     return json_point_to(out, POINTER_BYTES, n, key);
 }
 
-static bool read_member(struct reading *r, enum serve_method method, const char *key, const json_t *value, bool lenient)
+static bool read_member(struct reading *r, const json_t *body, enum serve_method method, const char *key,
+                        const json_t *value, bool lenient)
 {
+    struct str first;
+    const struct sample_option *option = BOTH >> method & 1 ? find_option(key, &first) : NULL;
+
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
         if (strcmp(members[i].name, key) == 0 && (members[i].methods >> method & 1))
             return json_is_null(value) || members[i].read(r, value);
-    return lenient || wrong(r, "not a member of this request (--lenient ignores such)");
+    if (option == NULL)
+        return lenient || wrong(r, "not a member of this request (--lenient ignores such)");
+    if (!json_is_null(value) && !str_is(first, key) && json_is_number(json_object_getn(body, first.p, first.n)))
+        return serve_fault(r->f, 400, r->at, "%s: says the same as %.*s: give one of them", r->at + 1, STR_ARG(first));
+    return json_is_null(value) || read_option(r, option, value);
 }
 
 bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body,
@@ -590,36 +666,35 @@ bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method me
     const char *key;
     json_t *value;
 
-    *w = (struct wish){ .q = gen_defaults(),
-                        .n = 1,
-                        .top = -1,
-                        .budget = -1,
-                        .parallel_calls = true,
-                        .tool_choice = "auto",
-                        .engram = -1,
-                        .examples = -1,
-                        .recite = -1 };
-    w->q.sample.temp = 1; /* as the interface says */
+    *w = (struct wish){ .ask = ask_defaults(), .n = 1, .top = -1, .engram = -1 };
+    w->ask.sample.temp = 1; /* as the interface says */
     if (s->o.sample != NULL)
-        w->q.sample = *s->o.sample;
+        w->ask.sample = *s->o.sample;
     if (method != SERVE_RESPONSE && !serve_check_members(body, method, s->o.lenient, f)) /* of which a body was made */
         return false;
     json_object_foreach ((json_t *)(uintptr_t)body, key, value) {
         (void)serve_point_to(pointer, 0, key);
-        if (!read_member(&r, method, key, value, s->o.lenient))
+        if (!read_member(&r, body, method, key, value, s->o.lenient))
             return false;
     }
     if (!check_pairs(body, method, f))
         return false;
-    if ((method == SERVE_CHAT || method == SERVE_RESPONSE) && w->messages == NULL)
+    if ((method == SERVE_CHAT || method == SERVE_RESPONSE) && w->ask.messages == NULL)
         return serve_fault(f, 400, "/messages", "messages: missing");
     if (method == SERVE_COMPLETION && w->prompt == NULL)
         return serve_fault(f, 400, "/prompt", "prompt: missing");
     if (method == SERVE_EMBEDDING && w->input == NULL)
         return serve_fault(f, 400, "/input", "input: missing");
-    if (w->tools == NULL && strcmp(w->tool_choice, "auto") != 0 && strcmp(w->tool_choice, "none") != 0)
+    if (w->ask.tools == NULL && ask_call_is_due(w->ask.tool_choice))
         return serve_fault(f, 400, "/tool_choice", "tool_choice: there are no tools");
-    w->q.sample.n_top = w->top > 0 ? w->top : 0;
+    if (method == SERVE_EMBEDDING)
+        w->ask.embeds = true;
+    else if (method != SERVE_COMPLETION)
+        w->ask.n_borders = BORDERS_MAX;
+    if (w->ask.tokens_max < 0)
+        w->ask.tokens_max = s->o.predict_max;
+    w->ask.kwargs = w->kwargs;
+    w->ask.sample.n_top = w->top > 0 ? w->top : 0;
     return true;
 }
 

@@ -396,7 +396,7 @@ static json_t *response(const struct serve *s, const struct job *j, const char *
     o = json_pack("{s:s, s:s, s:I, s:s, s:n, s:o, s:O, s:b, s:b, s:n, s:s}", "id", id, "object", "response",
                   "created_at", (json_int_t)j->created_s, "status", status, "error", "incomplete_details",
                   cut != NULL ? json_pack("{s:s}", "reason", cut) : json_null(), "model", s->model,
-                  "parallel_tool_calls", j->w.parallel_calls, "store", 0, "previous_response_id", "truncation",
+                  "parallel_tool_calls", !j->w.ask.one_call, "store", 0, "previous_response_id", "truncation",
                   "disabled");
     if (items != NULL) {
         json_t *chat = serve_usage(j);
@@ -559,7 +559,7 @@ static enum err_code take_call(struct serve *s, struct job *j, struct choice *c,
     json_t *item, *begun;
     enum err_code code;
 
-    if (!j->w.parallel_calls && p->call > 0)
+    if (j->w.ask.one_call && p->call > 0)
         return ERR_OK;
     if (close_item(s, j, c, "completed", e))
         return e->code;

@@ -6,15 +6,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/io.h"
 #include "serve/internal.h"
-
-double serve_now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
 
 /* ---- opening ---- */
 
@@ -42,12 +36,10 @@ static void free_job(struct job *j)
 {
     if (j->made != NULL)
         j->beside->drop_table(j->beside->tables_of, j->made);
-    text_tokens_free(&j->recital);
     for (int i = 0; j->choice != NULL && i < j->n_choices; i++) {
         struct choice *c = &j->choice[i];
 
         chat_reader_close(c->reader);
-        text_tokens_free(&c->prompt);
         free(c->text.p);
         free(c->reasoning.p);
         json_decref(c->calls);
@@ -56,8 +48,10 @@ static void free_job(struct job *j)
         json_decref(c->items);
     }
     free(j->choice);
+    for (int i = j->n_prompts; i-- > 0 && j->request != NULL;)
+        ask_close(j->request[i]);
+    free(j->request);
     serve_wish_free(&j->w);
-    grammar_close(j->grammar);
     json_decref(j->body);
     json_decref(j->asked);
     free(j);
@@ -150,15 +144,6 @@ static enum err_code refuse(struct serve *s, struct job *j, struct fault *f, str
 
 /* ---- asking ---- */
 
-static uint64_t hash_of(struct str s)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-
-    for (size_t i = 0; i < s.n; i++)
-        h = (h ^ (unsigned char)s.p[i]) * 0x100000001b3u;
-    return h;
-}
-
 enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body, struct str client, void *user,
                         int64_t *id, struct err *e)
 {
@@ -171,8 +156,8 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     j->user = user;
     j->id = ++s->next_id;
     j->created_s = (int64_t)time(NULL);
-    j->client = hash_of(client);
-    j->from_ms = serve_now_ms();
+    j->client = io_hash(0, client.p, client.n);
+    j->from_ms = clock_ms();
     j->body = json_incref(body);
     while (*link != NULL)
         link = &(*link)->next;
@@ -282,8 +267,8 @@ static struct job *next_job(struct serve *s)
 
     for (struct job *j = s->jobs; j != NULL; j = j->next)
         if (!j->started && !j->dropped && !waits_for_memory(s, j, &full) &&
-            (best == NULL || j->w.q.priority > best->w.q.priority ||
-             (j->w.q.priority == best->w.q.priority && last_turn(s, j->client) < last_turn(s, best->client))))
+            (best == NULL || j->w.ask.priority > best->w.ask.priority ||
+             (j->w.ask.priority == best->w.ask.priority && last_turn(s, j->client) < last_turn(s, best->client))))
             best = j;
     return best;
 }
@@ -368,7 +353,7 @@ static enum err_code take_piece(struct serve *s, struct job *j, struct choice *c
     if (j->asked != NULL)
         return serve_response_piece(s, j, c, p, e);
     if (p->part == CHAT_TOOL) {
-        if (!j->w.parallel_calls && json_array_size(c->calls) > 0)
+        if (j->w.ask.one_call && json_array_size(c->calls) > 0)
             return ERR_OK;
         const struct chat_call k = chat_reader_call(c->reader, p->call);
 
@@ -443,7 +428,7 @@ static enum err_code take_token(struct serve *s, struct job *j, struct choice *c
                                 struct err *e)
 {
     json_t *logprobs = NULL, *one = NULL;
-    const double now = serve_now_ms();
+    const double now = clock_ms();
 
     if (j->last_ms > 0)
         serve_counted(&s->between, now - j->last_ms);
@@ -472,9 +457,9 @@ static enum err_code take_row(struct serve *s, struct job *j, struct choice *c, 
 {
     json_t *one;
 
-    if (ev->done + 1 >= c->prompt.n)
+    if (ev->done + 1 >= c->request->prompt.n)
         return ERR_OK;
-    one = serve_row_logprob(s, c->prompt.v[ev->done + 1], ev->logits, j->w.top);
+    one = serve_row_logprob(s, c->request->prompt.v[ev->done + 1], ev->logits, j->w.top);
     return one == NULL || json_array_append_new(c->logprobs, one) ? err_nomem(e) : ERR_OK;
 }
 
@@ -540,11 +525,7 @@ static enum err_code end_choice(struct serve *s, struct job *j, struct choice *c
     c->stats = ev->stats;
     j->n_left--;
     if (s->o.keeper != NULL && ev->seq >= 0 && j->method != SERVE_EMBEDDING && ev->end != GEN_FAILED) {
-        struct gen_request q = j->w.q;
-
-        q.marks = &c->border;
-        q.n_marks = c->border > 0;
-        s->o.keeper->after(s->o.keeper_of, ev->seq, &q, c->prompt.n);
+        s->o.keeper->after(s->o.keeper_of, ev->seq, &c->request->q);
     }
     s->prompt_tokens += (uint64_t)ev->stats.prompt_tokens;
     s->cached_tokens += (uint64_t)ev->stats.cached_tokens;
@@ -581,7 +562,7 @@ static enum err_code hear(struct serve *s, const struct gen_event *ev, struct er
     switch (ev->kind) {
     case GEN_BEGIN:
         if (!j->begun)
-            serve_counted(&s->queue, serve_now_ms() - j->from_ms);
+            serve_counted(&s->queue, clock_ms() - j->from_ms);
         j->begun = true;
         return ERR_OK;
     case GEN_ROW:

@@ -13,16 +13,15 @@
 #include "base/base.h"
 #include "base/json.h"
 
+struct ask_index;
 struct chat;
 struct engram_mix;
-struct engram_recital;
 struct gen;
 struct run_adapter;
 struct grammar_vocab;
 struct run;
 struct serve;
 struct text;
-struct text_tokens;
 
 struct gen_request;
 struct sample_opts;
@@ -31,9 +30,8 @@ struct sample_opts;
 struct serve_keeper {
     /* Called before a request is given to the engine: it may load the beginning of the prompt into an idle sequence. */
     void (*before)(void *of, const struct gen_request *q);
-    /* Called when request q has ended; the sequence still has its tokens. The prompt of n_prompt tokens that q pointed to
-     * is no longer there. */
-    void (*after)(void *of, int seq, const struct gen_request *q, int64_t n_prompt);
+    /* Called when request q has ended; the sequence still has its tokens. */
+    void (*after)(void *of, int seq, const struct gen_request *q);
     void (*idle)(void *of); /* called when there is nothing to do */
 };
 
@@ -44,17 +42,8 @@ struct serve_beside {
                                          * name none */
     int n_adapters;                  /* at most RUN_ADAPTERS_MAX */
     const struct engram_mix *engram; /* tables of n-grams; NULL: none */
-    /* Puts up to n texts (-1: the server's number) in front of the last message of a chat. NULL: there is no index. Errors:
-     * ERR_NOMEM, or what is wrong with the messages. */
-    enum err_code (*notes)(const void *of, json_t *messages, int n, struct err *e);
-    const void *notes_of;
-    int notes_max;
-    /* Makes a recital of the text that the last message of a chat names, except for where the answer begins; its tokens go
-     * to *tokens. It is looked for in n texts (-1: the server's number), at most notes_max. out->n 0: none was found. NULL:
-     * there is no index. */
-    enum err_code (*recite)(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
-                            struct engram_recital *out, struct err *e);
-    const void *recite_of;
+    const struct ask_index *notes, *recite; /* indexes of texts; NULL: none */
+    int notes_max;                          /* texts of them that a request may ask for */
     /* Makes a table of a text, joined with `with` if that is not NULL, and puts it into *out. It is valid until *made is
      * given to drop_table. Errors: ERR_NOMEM, ERR_IO, or what is wrong with the text. NULL: tables are not made. */
     enum err_code (*table)(void *of, struct str text, const struct engram_mix *with, struct engram_mix *out,
@@ -69,10 +58,10 @@ struct serve_opts {
     struct gen *gen;       /* not owned, like the next four */
     const struct run *run; /* the gen's, for metrics; NULL: metrics have nothing of the run */
     const struct text *text;
-    const struct chat *chat; /* NULL: the model has no chat template */
-    const struct grammar_vocab *vocab;
-    const char *model; /* the model's name in replies */
-    int64_t created_s; /* of the model, for the list of models */
+    const struct chat *chat;      /* NULL: the model has no chat template */
+    struct grammar_vocab **vocab; /* *vocab is opened when a grammar needs it, and closed by the caller */
+    const char *model;            /* the model's name in replies */
+    int64_t created_s;            /* of the model, for the list of models */
     int64_t ctx_tokens;
     int32_t n_embd;
     bool embeddings;                   /* the run keeps the last hidden rows */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ask/ask.h"
 #include "gen/gen.h"
 #include "quant/quant.h"
 #include "run/run.h"
@@ -192,7 +193,9 @@ int64_t train_writer_tokens(const struct train_writer *w)
 static enum err_code submit(struct train_writer *w, struct answer *a, const struct train_ask *ask, struct err *e)
 {
     const int64_t most = ask->n_prompt + w->n_predict, cap = most < w->ctx ? most : w->ctx;
-    struct gen_request q = gen_defaults();
+    const struct ask_model m = { .text = w->text };
+    struct ask q = ask_defaults();
+    struct ask_request *r;
 
     if (cap + 1 > a->cap) {
         int32_t *token = realloc(a->token, (size_t)(cap + 1) * sizeof *token);
@@ -205,16 +208,21 @@ static enum err_code submit(struct train_writer *w, struct answer *a, const stru
     a->ask = *ask;
     memcpy(a->token, ask->prompt, (size_t)ask->n_prompt * sizeof *a->token);
     a->n = ask->n_prompt;
-    q.prompt = a->token;
-    q.n_prompt = ask->n_prompt;
-    q.predict_max = cap - ask->n_prompt;
+    q.token = a->token;
+    q.n_token = ask->n_prompt;
+    q.tokens_max = cap - ask->n_prompt;
     q.ignore_eos = true; /* the end token is part of the text */
     q.sample.temp = ask->temp;
     q.sample.seed = ask->seed;
     q.sample.stream = ask->stream;
-    q.user = a;
+    if (ask_open(&r, &q, &m, NULL, e))
+        return e->code;
+    r->q.user = a;
     a->busy = true;
-    return gen_submit(w->gen, &q, &a->id, e);
+    const enum err_code code = gen_submit(w->gen, &r->q, &a->id, e);
+
+    ask_close(r);
+    return code;
 }
 
 /* The text is whole: before its sequence is given to another one. */

@@ -287,9 +287,9 @@ brief() # a speed run of a moment
     refuses 2 "--stride does not belong to speed" chimere-bench speed --stride 3
     refuses 2 "--no-mmap does not belong to bandwidth" chimere-bench bandwidth --no-mmap
     refuses 2 "--repack does not belong to synth" chimere-bench synth --shape qwen3.5-0.8b --repack off
-    refuses 2 "--no-mmap only matters with --vram" chimere-bench synth --shape qwen3.5-0.8b --no-mmap
+    refuses 2 "--no-mmap needs --vram" chimere-bench synth --shape qwen3.5-0.8b --no-mmap
     refuses 2 "takes no file" chimere-bench bandwidth file
-    refuses 2 "not both" chimere-bench speed --shape qwen3.5-0.8b -m x
+    refuses 2 "--shape and -m do not go together" chimere-bench speed --shape qwen3.5-0.8b -m x
     refuses 2 "--depth" chimere-bench speed --depth 1,x
     refuses 2 "not known" chimere-bench synth --shape qwen9
     refuses 2 "layers=0" chimere-bench synth --shape qwen3.5-0.8b,layers=0
@@ -367,7 +367,7 @@ brief() # a speed run of a moment
     refuses 1 "$long: cannot open" chimere-bench speculate --draft "$long" --prompt 4
     refuses 2 "no tokenizer" chimere-bench speculate --shape qwen3.5-0.8b,layers=4,vocab=256 --oracle 1 bad.txt
     refuses 2 "takes one length" chimere-bench speculate --oracle 1 --prompt 4,5 "$ROOT/share/eval/math.jsonl"
-    refuses 2 "is for a --draft" chimere-bench speculate --oracle 1 --fixed
+    refuses 2 "--fixed needs --draft" chimere-bench speculate --oracle 1 --fixed
     refuses 2 "need a --temp" chimere-bench speculate --draft ngram --seed 1
     refuses 2 "--draft does not belong to eval" chimere-bench eval --draft ngram x
     refuses 3 "no text" chimere-bench speculate --oracle 1 /dev/null
@@ -465,7 +465,7 @@ brief() # a speed run of a moment
     done
     refuses 2 "need a --temp above 0" chimere-bench eval --top-p 0.5 x
     refuses 2 "for random weights" chimere-bench speed --mix q8_0
-    refuses 2 "without --limit" chimere-bench eval --compare --limit 2 a b
+    refuses 2 "--compare and --limit do not go together" chimere-bench eval --compare --limit 2 a b
     refuses 2 "must be above 0" chimere-bench speed --bandwidth 0
     refuses 2 "must be above 0" chimere-bench speed --bandwidth -3
     refuses 2 "layers= is given twice" chimere-bench synth --shape qwen3.5-0.8b,layers=2,layers=3

@@ -193,13 +193,13 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     refuses 1 "nowhere/x" chimere-quantize --measure new --random --budget size=1M --save-recipe nowhere/x "$(source_model)"
     refuses 2 "is f32 already" chimere-quantize --measure new --random --method probes --probes f32 "$(source_model)"
     refuses 2 "--budget needs --measure" chimere-quantize --budget size=1M a b
-    refuses 2 "need --budget" chimere-quantize -t q8_0 --search evo a b
-    refuses 2 "are for --measure" chimere-quantize -t q8_0 --random a b
-    refuses 2 "not both" chimere-quantize "${m[@]}" --random --data x a
-    refuses 2 "not with --measure" chimere-quantize "${m[@]}" -t q8_0 a b
+    refuses 2 "--search needs --budget" chimere-quantize -t q8_0 --search evo a b
+    refuses 2 "--random needs --measure" chimere-quantize -t q8_0 --random a b
+    refuses 2 "--data and --random do not go together" chimere-quantize "${m[@]}" --random --data x a
+    refuses 2 "-t and --measure do not go together" chimere-quantize "${m[@]}" -t q8_0 a b
     refuses 2 "only measures" chimere-quantize "${m[@]}" --dry-run a
-    refuses 2 "not with --save-recipe" chimere-quantize "${m[@]}" --budget size=1M --dry-run --save-recipe r a
-    refuses 2 "no other option" chimere-quantize --check --threads 2 a
+    refuses 2 "--dry-run and --save-recipe do not go together" chimere-quantize "${m[@]}" --budget size=1M --dry-run --save-recipe r a
+    refuses 2 "--check and --threads do not go together" chimere-quantize --check --threads 2 a
     refuses 1 "not a regular file" chimere-quantize --measure /dev/null --random "$(source_model)"
     echo mine > ours
     refuses 2 "is no recipe of a search" chimere-quantize "${m[@]}" --budget size=700000 --save-recipe ours "$(source_model)"

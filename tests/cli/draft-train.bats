@@ -172,7 +172,7 @@ train() # OPTION...
     fails 2 'beside d.gguf' chimere-draft-train dflash -o d.gguf --plot ./d.gguf.1 p.jsonl
     fails 2 'beside d.gguf' chimere-draft-train dflash -o d.gguf --jsonl d.gguf.train p.jsonl
     fails 2 'not one of' chimere-draft-train lorax
-    fails 2 'not with --time' chimere-draft-train dflash -o d --rollback --time 2h
+    fails 2 '--rollback and --time do not go together' chimere-draft-train dflash -o d --rollback --time 2h
     fails 2 '--taps 1,1: layer 1 is named twice' chimere-draft-train dflash -o d --taps 1,1
     fails 2 'not a time' chimere-draft-train dflash -o d --time 2
     cp p.jsonl mine.jsonl

@@ -218,7 +218,7 @@ text()
     ask --engram a --engram-thinking --engram-drafts --draft auto --temp 0.5 --seed 1 > with
     ask --engram a --engram-thinking --temp 0.5 --seed 1 | cmp - with
     chimere-run -p "What is 24 * 37?" -n 30 --engram a:0 --engram-drafts --json | jq -e '.drafts.drafters[0].name == "engram"'
-    fails 2 "no effect without --engram" chimere-run --engram-drafts -p x
+    fails 2 "--engram-drafts needs --engram or --context-table" chimere-run --engram-drafts -p x
     fails 2 "no effect with --tokenize" chimere-run --tokenize --engram a --engram-drafts -p x
     fails 2 "tables of n-grams" chimere-run --draft engram -p x
 }
@@ -293,7 +293,7 @@ facts()
     [ "$(chimere-run -q --think off --examples f.index -p "What does qvixt do?")" = "removes the last line of a file" ]
     jq -n '[{role: "user", content: "What does qvixt do?"}]' > m.json
     [ "$(chimere-run -q --think off --examples f.index --messages m.json)" = "removes the last line of a file" ]
-    fails 2 "belong to a chat" chimere-run --raw --examples f.index -p x
+    fails 2 "--examples has no effect with --raw" chimere-run --raw --examples f.index -p x
     fails 2 "1 to 100 texts" chimere-run --examples f.index:0 -p x
     fails 3 "not an index" chimere-run --examples f.txt -p x
     fails 1 "cannot open" chimere-run --examples nothing.index -p x
@@ -314,7 +314,7 @@ facts()
         ask -n 20 -p "$p" --reasoning stdout > plain
         ask -n 20 -p "$p" --reasoning stdout --recite f.index | cmp - plain
     done
-    fails 2 "belong to a chat" chimere-run --raw --recite f.index -p x
+    fails 2 "--recite has no effect with --raw" chimere-run --raw --recite f.index -p x
     fails 2 "no effect with --show-prompt" chimere-run --show-prompt --recite f.index -p x
     fails 2 "1 to 100 texts" chimere-run --recite f.index:101 -p x
     fails 3 "not an index" chimere-run --recite f.txt -p x
@@ -403,9 +403,9 @@ night()
     : > empty
     fails_build 2 "fewer than two tokens" add --from worse.jsonl --held-out empty t
     fails_build 2 "no text" add -o t empty
-    fails_build 2 "without --out" add --from scored.jsonl -o t
+    fails_build 2 "--from and -o do not go together" add --from scored.jsonl -o t
     fails_build 2 "takes one table" add --from scored.jsonl
-    fails_build 2 "no effect without --from" add --min-score 3 -o t held.txt
+    fails_build 2 "--min-score needs --from" add --min-score 3 -o t held.txt
     fails_build 2 "a name of letters" build --domain a/b -o t held.txt
     fails_build 1 "no version before it" rollback m
     echo x > m.1

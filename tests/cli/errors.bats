@@ -158,14 +158,16 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
 }
 
 @test "options that do not go together" {
-    fails 2 "only one of" chimere-run --tokenize --inspect
-    fails 2 "--json or --jsonl" chimere-run --json --jsonl -p x
-    fails 2 "--inspect and --plan take no prompt" chimere-run --inspect -p x
+    fails 2 "--tokenize and --inspect do not go together" chimere-run --tokenize --inspect
+    fails 2 "-j and --jsonl do not go together" chimere-run -j --jsonl -p x
+    fails 2 "--json and --jsonl" chimere-run --json --jsonl -p x
+    fails 2 "-p has no effect with --inspect" chimere-run --inspect -p x
     fails 2 "--logits-last needs --logits" chimere-run --logits-last 3 -p x
-    fails 2 "--logprobs needs --json" chimere-run --logprobs 3 -p x
-    fails 2 "--tokens is the whole prompt" chimere-run --tokens ids.json -p x
-    fails 2 "make a chat" chimere-run --raw --system x -p x
-    fails 2 "belong to a run" chimere-run --tokenize --json -p x
+    fails 2 "--logprobs needs --json or --jsonl" chimere-run --logprobs 3 -p x
+    fails 2 "-p has no effect with --tokens" chimere-run --tokens ids.json -p x
+    fails 2 "file: a prompt has no effect with --tokens" chimere-run --tokens ids.json file
+    fails 2 "--system has no effect with --raw" chimere-run --raw --system x -p x
+    fails 2 "--json has no effect with --tokenize" chimere-run --tokenize --json -p x
     fails 2 "--stop: the text is empty" chimere-run --stop '' -p x
 }
 
@@ -201,13 +203,13 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
 --session-ro has no effect with --show|--show --session s --session-ro
 --draft has no effect with --show|--show --session s --draft ngram
 --reasoning-budget has no effect with --think off|--think off --reasoning-budget 9 -p x
---tool-choice has no effect without --tools|--tool-choice none -p x
+--tool-choice needs --tools or --messages|--tool-choice none -p x
 --engram-thinking has no effect with --raw|--raw --engram e --engram-thinking -p x
 --think has no effect with --tokens|--tokens x --think off
---stream has no effect with --json|--json --stream -p x
---dry-base has no effect without --dry-multiplier|--dry-base 2 -p x
---penalty-last-n has no effect without --repeat-penalty|--penalty-last-n 8 -p x
---draft-max has no effect without --draft|--draft-max 3 -p x
+--json and --stream do not go together|--json --stream -p x
+--dry-base needs --dry-multiplier|--dry-base 2 -p x
+--penalty-last-n needs --repeat-penalty, --presence-penalty or --frequency-penalty|--penalty-last-n 8 -p x
+--draft-max needs --draft or --engram-drafts|--draft-max 3 -p x
 --top-p has no effect at temperature 0|--top-p 0.9 --seed 1 -p x
 --top-k has no effect at temperature 0|--top-k 9 -p x
 --min-p has no effect at temperature 0|--min-p 0.1 -p x

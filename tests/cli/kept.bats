@@ -49,9 +49,9 @@ load common
     chimere-run --session empty --show --json | jq -e '.messages == [] and .n_tokens == 0 and .model == null'
     fails 1 'none: cannot open' chimere-run --session none --show
     fails 3 "whose tokens are not those of" chimere-run -m "$TINY" --session r --show
-    fails 2 'need --session' chimere-run --show
-    fails 2 'takes no prompt' chimere-run --show --session r -p x
-    fails 2 'belongs to a chat' chimere-run --raw --session r --drop-oldest -p x
+    fails 2 '--show needs --session' chimere-run --show
+    fails 2 '-p has no effect with --show' chimere-run --show --session r -p x
+    fails 2 '--drop-oldest has no effect with --raw' chimere-run --raw --session r --drop-oldest -p x
 }
 
 @test "the same command line goes on: an equal system message is no mistake" {

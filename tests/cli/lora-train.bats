@@ -208,7 +208,7 @@ poke() # FILE OFFSET BYTES
     try 0 train -o both.gguf --scratch --steps 2 --forget 20
     try 4 chimere-draft-train lora -m "$TINY" -o both.gguf --scratch --scales "${small[@]:0:6}" --steps 1 --samples 1 --rate 1e-12 \
         --batch 4 --keep-batch 1 --rehearse 16 --memory 256M items.jsonl
-    fails 2 '--scales is trained' train -o t.gguf --scales --rank 4
+    fails 2 '--scales and --rank do not go together' train -o t.gguf --scales --rank 4
     sed 's/\.scale/.scal_/' s.gguf > bad.gguf
     fails 3 'is not the scales of a matrix' chimere-quantize --merge-lora bad.gguf --allow-requantize "$TINY" n.gguf
 }

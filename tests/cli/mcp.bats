@@ -111,8 +111,8 @@ SUM='"name":"generate","arguments":{"prompt":"What is 347 + 58?","temperature":0
     for i in 1 2 3 4; do modern $i tools/call "${long/400/4000}"; echo; done | timeout 20 chimere-serve-stdio --mcp --parallel 1 --max-queue 1 > out
     [ ! -s out ]
     head -c 17000000 /dev/zero | tr '\0' a | chimere-serve-stdio --mcp | jq -e '.id == null and .error.code == -32600'
-    fails 2 '--mcp excludes' chimere-serve-stdio --mcp --lenient
-    fails 2 '--mcp excludes' chimere-serve-stdio --mcp --batch x -o y
+    fails 2 '--mcp and --lenient do not go together' chimere-serve-stdio --mcp --lenient
+    fails 2 '--batch and --mcp do not go together' chimere-serve-stdio --mcp --batch x -o y
 }
 
 @test "echo with logprobs: what a prompt's tokens cost is what answering them costs" {

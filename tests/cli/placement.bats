@@ -157,8 +157,8 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     fails 2 "not with --device cpu" chimere-run --device cpu --vram 16G -p hi
     fails 2 "--vram 5X" chimere-run --plan --vram 5X
     fails 2 "--vram -1" chimere-run --plan --vram -1
-    fails 2 "take no prompt" chimere-run --plan -p hi
-    fails 2 "only one of" chimere-run --plan --inspect
+    fails 2 "-p has no effect with --plan" chimere-run --plan -p hi
+    fails 2 "--inspect and --plan do not go together" chimere-run --plan --inspect
 }
 
 @test "without a GPU: one sentence" {

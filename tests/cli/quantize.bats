@@ -154,10 +154,10 @@ EOF
     refuses 2 "file with a name" chimere-quantize -t q4_k x.gguf -
     refuses 2 "two files" chimere-quantize -t q8_0 a
     refuses 2 "no types" chimere-quantize a b
-    refuses 2 "not both" chimere-quantize -t q8_0 --recipe r a b
+    refuses 2 "-t and --recipe do not go together" chimere-quantize -t q8_0 --recipe r a b
     refuses 2 "--pure needs" chimere-quantize --pure --recipe r a b
     refuses 2 "--check takes one file" chimere-quantize --check
-    refuses 2 "no other option" chimere-quantize --check -t q8_0 a
+    refuses 2 "--check and -t do not go together" chimere-quantize --check -t q8_0 a
     refuses 1 "nowhere.gguf" chimere-quantize -t q8_0 nowhere.gguf b
     echo GGUF > bad.gguf
     refuses 3 "bad.gguf" chimere-quantize -t q8_0 bad.gguf b

@@ -136,7 +136,7 @@ whole()
     grep -q "not of 'qwen35moe-k.iq3_s.gguf'" err
     fails 2 's: the session is a chat' chimere-run --raw -p x --session s
     fails 2 's: the session has begun' chimere-run -p x -s 'Be brief.' --session s
-    fails 2 'belong to a run' chimere-run --inspect --session s
+    fails 2 '--session has no effect with --inspect' chimere-run --inspect --session s
     fails 1 'tokens, the context 10' chimere-run -p x --session s --ctx 10
     # Also a prompt that comes whole does not take the place of a conversation of the other kind.
     echo '[1, 2, 3]' > ids.json

@@ -30,9 +30,13 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
     fails 2 '-i needs a terminal' chimere-run -i
     fails 2 '-i needs a terminal' chimere-run --conversation
     fails 2 '-i needs a terminal' chimere-run -cnv -p x
-    for with in --raw --json --jsonl --tokenize --inspect '--tokens x' '--schema x' '--tools x' '--logits x'; do
+    for with in --json --jsonl '--schema x' '--tools x' '--logits x'; do
         # shellcheck disable=SC2086
-        fails 2 'is a chat of messages and text' chimere-run -i $with
+        fails 2 'has no effect with -i' chimere-run -i $with
+    done
+    for with in --raw --tokenize --inspect '--tokens x'; do
+        # shellcheck disable=SC2086
+        fails 2 'do not go together' chimere-run -i $with
     done
     fails 2 '--drop-oldest needs' chimere-run --drop-oldest -p x
     # What options name is looked at before the first message.

@@ -43,8 +43,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         good = serve_read_body(&w, &s, method, body, &f);
     }
     if (good) {
-        assert(f.status == 0 && w.n >= 1 && w.n <= CHOICES_MAX && w.top <= TOP_MAX && w.q.n_stops <= STOPS_MAX);
-        assert(w.messages != NULL || w.prompt != NULL || w.input != NULL);
+        assert(f.status == 0 && w.n >= 1 && w.n <= CHOICES_MAX && w.top <= TOP_MAX && w.ask.n_stops <= STOPS_MAX);
+        assert(w.ask.n_stop_tokens <= STOPS_MAX && w.ask.n_breakers <= STOPS_MAX && w.ask.tokens_min >= 0);
+        assert(w.ask.messages != NULL || w.prompt != NULL || w.input != NULL);
     } else {
         assert(f.status >= 400 && f.message[0] != '\0' && (f.pointer[0] == '\0' || f.pointer[0] == '/'));
         error = serve_fault_body(&f);

@@ -8,7 +8,7 @@
 #include "gen/gen.h"
 #include "golden.h"
 
-enum { CTX = 96, ANSWER_MAX = 32, TOKENS_MAX = 640 };
+enum { CTX = 96, ANSWER_MAX = 32, TOKENS_MAX = 640, STOPS_MAX = 128 };
 
 /* What a request says, in a form that two loops can read. */
 struct ask_for {
@@ -18,6 +18,8 @@ struct ask_for {
     const struct gen_constraint *constraint;
     const struct gen_memory *memory;
     const void *rules, *memory_of;
+    int32_t stop[STOPS_MAX];
+    int n_stop, min_tokens;
 };
 struct answered {
     int32_t token[TOKENS_MAX + 1];
@@ -155,6 +157,29 @@ static inline float p_max_of(const float *x, const uint32_t *mask, int32_t n)
     return (float)(1 / sum);
 }
 
+static inline bool stops(const struct ask_for *a, int32_t token)
+{
+    for (int i = 0; i < a->n_stop; i++)
+        if (a->stop[i] == token)
+            return true;
+    return false;
+}
+
+/* What may come: by the constraint, and no end of an answer that is too short, unless nothing else may come. */
+static inline void allow(const struct ask_for *a, void *place, int n_vocab, int n, uint32_t *mask)
+{
+    bool any = false;
+
+    memset(mask, 0xff, ((size_t)n_vocab + 31) / 32 * sizeof *mask);
+    if (place != NULL)
+        a->constraint->mask(place, mask);
+    for (int32_t t = 0; t < n_vocab; t++)
+        any |= (mask[t / 32] >> t % 32 & 1) && !stops(a, t);
+    for (int32_t t = 0; t < n_vocab && any && n < a->min_tokens; t++)
+        if (stops(a, t))
+            mask[t / 32] &= ~(1u << t % 32);
+}
+
 /* The answer of one sequence, token by token, with nothing clever. */
 static inline void answer_alone(struct rig *rig, const struct ask_for *a, struct answered *out)
 {
@@ -181,8 +206,7 @@ static inline void answer_alone(struct rig *rig, const struct ask_for *a, struct
         struct sample_mix mix = { next, q, 0, 0 };
         struct sample_pick pick;
 
-        if (place != NULL)
-            a->constraint->mask(place, mask);
+        allow(a, place, rig->n_vocab, n - a->n_prompt, mask);
         if (a->memory != NULL) {
             int n_next;
             uint32_t evidence = 0;
@@ -190,10 +214,13 @@ static inline void answer_alone(struct rig *rig, const struct ask_for *a, struct
             a->memory->look(a->memory_of, &(struct gen_context){ out->token, n, a->n_prompt, false, false }, next, q,
                             &n_next, &evidence);
             mix.n = n_next;
-            mix.weight = a->memory->weight(a->memory_of, evidence,
-                                           p_max_of(x, place != NULL ? mask : NULL, rig->n_vocab), false);
+            mix.weight = a->memory->weight(a->memory_of, evidence, p_max_of(x, mask, rig->n_vocab), false);
         }
-        must(sample_next_row(s, x, place != NULL ? mask : NULL, mix.n > 0 ? &mix : NULL, NULL, 0, &pick, &e), &e);
+        must(sample_next_row(s, x, mask, mix.n > 0 ? &mix : NULL, NULL, 0, &pick, &e), &e);
+        if (stops(a, pick.token)) {
+            out->end = GEN_EOS;
+            break;
+        }
         out->token[n++] = pick.token;
         must(sample_accept(s, pick.token, &e), &e);
         if (place != NULL)
@@ -224,6 +251,9 @@ static inline struct gen_request request_of(const struct ask_for *a)
     q.rules = a->rules;
     q.memory = a->memory;
     q.memory_of = a->memory_of;
+    q.stop_token = a->stop;
+    q.n_stop_tokens = (size_t)a->n_stop;
+    q.min_tokens = a->min_tokens;
     return q;
 }
 #endif

@@ -116,6 +116,14 @@ static void random_request(struct ask_for *a, uint64_t *at, int32_t n_vocab, con
         a->memory = &next_memory;
         a->memory_of = &rules[0].n_vocab;
     }
+    const int every = 1 << (3 + draw(at, 3)); /* of the tokens one ends the answer */
+
+    for (int32_t t = (int32_t)draw(at, 8); t < n_vocab && a->n_stop < STOPS_MAX; t += every)
+        a->stop[a->n_stop++] = t;
+    if (draw(at, 2) == 0)
+        a->n_stop = 0;
+    if (draw(at, 2) == 0)
+        a->min_tokens = (int)draw(at, ANSWER_MAX);
 }
 
 struct seen_of {
@@ -165,6 +173,7 @@ static void compare(const struct ask_for *a, const struct answered *want, const 
 }
 
 struct totals {
+    int64_t stopped; /* by a token of the request */
     int64_t answers, tokens, cached, kept, drafted, cancelled;
 };
 
@@ -223,6 +232,7 @@ static void run_program(struct rig *rig, struct rig *plain, uint64_t seed, struc
         sum->cached += seen[i].stats.cached_tokens;
         sum->kept += seen[i].stats.kept;
         sum->drafted += seen[i].stats.drafted;
+        sum->stopped += seen[i].end == GEN_EOS;
         sum->cancelled += seen[i].end == GEN_CANCELLED;
     }
     gen_close(g);
@@ -259,7 +269,7 @@ static void check_family(const char *path)
                   "%lld of %lld guesses kept\n",
                   path, programs(), (long long)sum.answers, (long long)sum.cancelled, (long long)sum.tokens,
                   (long long)sum.cached, (long long)sum.kept, (long long)sum.drafted);
-    assert_true(sum.kept > 0 && sum.kept < sum.drafted && sum.cached > 0 && sum.cancelled > 0);
+    assert_true(sum.kept > 0 && sum.kept < sum.drafted && sum.cached > 0 && sum.cancelled > 0 && sum.stopped > 0);
     rig_close(&rig);
     rig_close(&plain);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sample.c - which of many are tested on: each once, and spread over all.                    room: cmd */
-#include <stdlib.h>
-#include "draft-train/program.h"
+/* spread.c - which of many are tested on: each once, and spread over all. */
+#include "tune/spread.h"
 
-bool cli_train_spread(int64_t i, int64_t n, int64_t most)
+#include <stdlib.h>
+
+bool tune_spread(int64_t i, int64_t n, int64_t most)
 {
     return most > 0 && (most >= n || i == 0 || i * most / n > (i - 1) * most / n);
 }
@@ -20,7 +21,7 @@ static int by_hash(const void *a, const void *b)
     return x->hash != y->hash ? (x->hash > y->hash) - (x->hash < y->hash) : (x->at > y->at) - (x->at < y->at);
 }
 
-bool *cli_train_firsts(const uint64_t *hash, int64_t n)
+bool *tune_firsts(const uint64_t *hash, int64_t n)
 {
     struct entry *v = calloc((size_t)n + 1, sizeof *v);
     bool *first = calloc((size_t)n + 1, sizeof *first);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fisher.c - what types cost a tensor, from second moments of its inputs and of its outputs' gradients.  room: cmd */
+/* fisher.c - what types cost a tensor, from second moments of its inputs and of its outputs' gradients. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "quantize/program.h"
+#include "measure/internal.h"
+#include "quant/quant.h"
 
 /* Weights of rows and columns for half the mean of g^2 x^2 d^2 over the n_tokens that count. The sum of g^2 x^2 over the
  * tokens that use the matrix is taken as the sum of g^2 times the mean of x^2. */
@@ -40,9 +41,9 @@ static enum err_code add_losses(double kl[], const struct measure_moment *at, do
     return rc;
 }
 
-enum err_code cli_quantize_fisher(double kl[], const struct measure_moments *m, const struct gguf_tensor *t,
-                                  const struct ramp_coder *c, const int *types, size_t n_types,
-                                  const struct progress *progress, struct err *e)
+enum err_code measure_fisher(double kl[], const struct measure_moments *m, const struct gguf_tensor *t,
+                             const struct ramp_coder *c, const int *types, size_t n_types,
+                             const struct progress *progress, struct err *e)
 {
     double n_tokens = (double)m->text.n_seq * (double)(m->text.n_tokens - m->text.from);
     bool any = false;

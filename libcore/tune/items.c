@@ -1,30 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* items.c - questions with answers, and texts, for adapters.                  room: cmd */
-#include <dirent.h>
+/* items.c - questions with answers, and texts, for adapters. */
+#include "tune/items.h"
+
 #include <stdlib.h>
 #include <string.h>
+
+#include "ask/ask.h"
 #include "base/io.h"
-#include "draft-train/lora.h"
+#include "chat/chat.h"
+#include "train/files.h"
+#include "tune/spread.h"
 
 struct reading {
-    const struct text *text;
-    struct chat *format;
-    int64_t tokens_max;
-    bool open; /* questions without an answer are welcome */
-    struct train_items *to;
+    const struct tune_reading *how;
+    struct chat *format; /* opened when a chat comes */
+    struct tune_items *to;
 };
 
-void cli_train_item_free(struct train_item *i)
+void tune_item_free(struct tune_item *i)
 {
     text_tokens_free(&i->token);
     free(i->target);
     free(i->said);
 }
 
-void cli_train_items_free(struct train_items *s)
+void tune_items_free(struct tune_items *s)
 {
     for (int64_t i = 0; i < s->n; i++)
-        cli_train_item_free(&s->v[i]);
+        tune_item_free(&s->v[i]);
     free(s->v);
     for (int i = 0; i < s->n_set; i++)
         free(s->set_name[i]);
@@ -32,29 +35,38 @@ void cli_train_items_free(struct train_items *s)
     json_decref(s->chats);
     json_decref(s->open);
     json_decref(s->sets);
-    *s = (struct train_items){ 0 };
+    *s = (struct tune_items){ 0 };
 }
 
-enum err_code cli_train_items_add(struct train_items *s, struct text_tokens token, int64_t n_prompt, int64_t tokens_max,
-                                  struct err *e)
+/* Room for n more. */
+static enum err_code reserve_items(struct tune_items *s, int64_t n, struct err *e)
 {
-    struct train_item item = { token, NULL, (int)(token.n - n_prompt), NULL, 0 };
+    int64_t cap = s->cap > 0 ? s->cap : 256;
+    struct tune_item *v;
+
+    while (cap < s->n + n)
+        cap *= 2;
+    if (cap == s->cap)
+        return ERR_OK;
+    v = realloc(s->v, (size_t)cap * sizeof *v);
+    if (v == NULL)
+        return err_nomem(e);
+    s->v = v;
+    s->cap = cap;
+    return ERR_OK;
+}
+
+enum err_code tune_items_add(struct tune_items *s, struct text_tokens token, int64_t n_prompt, int64_t tokens_max,
+                             struct err *e)
+{
+    struct tune_item item = { token, NULL, (int)(token.n - n_prompt), NULL, 0 };
 
     if (n_prompt < 1 || token.n > tokens_max || token.n <= n_prompt) {
         s->n_out++;
         text_tokens_free(&token);
         return ERR_OK;
     }
-    if (s->n == s->cap) {
-        const int64_t cap = s->cap > 0 ? 2 * s->cap : 256;
-        struct train_item *v = realloc(s->v, (size_t)cap * sizeof *v);
-
-        if (v != NULL) {
-            s->v = v;
-            s->cap = cap;
-        }
-    }
-    item.target = s->n < s->cap ? calloc((size_t)token.n, sizeof *item.target) : NULL;
+    item.target = reserve_items(s, 1, e) == ERR_OK ? calloc((size_t)token.n, sizeof *item.target) : NULL;
     if (item.target == NULL) {
         text_tokens_free(&token);
         return err_nomem(e);
@@ -65,9 +77,9 @@ enum err_code cli_train_items_add(struct train_items *s, struct text_tokens toke
     return ERR_OK;
 }
 
-static enum err_code add(struct reading *r, struct text_tokens token, int64_t n_prompt, struct err *e)
+static enum err_code add_item(struct reading *r, struct text_tokens token, int64_t n_prompt, struct err *e)
 {
-    return cli_train_items_add(r->to, token, n_prompt, r->tokens_max, e);
+    return tune_items_add(r->to, token, n_prompt, r->how->tokens_max, e);
 }
 
 static enum err_code note_chat(json_t **list, const json_t *messages, const json_t *tools, struct err *e)
@@ -82,42 +94,40 @@ static enum err_code note_chat(json_t **list, const json_t *messages, const json
 /* The token that ends a turn: what the template writes after an answer. */
 static enum err_code end_turn(const struct reading *r, struct text_tokens *token, struct err *e)
 {
-    int32_t end = text_find(r->text, "<|im_end|>");
+    int32_t end = text_find(r->how->text, "<|im_end|>");
 
-    if (end < 0 || !text_is_end(r->text, end))
-        end = text_info(r->text)->eos;
+    if (end < 0 || !text_is_end(r->how->text, end))
+        end = text_info(r->how->text)->eos;
     return end >= 0 ? text_tokens_push(token, end, e) : ERR_OK;
 }
 
 static enum err_code add_chat(struct reading *r, const json_t *messages, const json_t *tools, struct str answer,
                               struct err *e)
 {
-    json_t *extra = json_pack("{s:b}", "enable_thinking", 0);
+    struct ask a = ask_defaults();
     struct text_tokens token = { 0 };
     int64_t n_prompt = 0;
-    bool thinking;
-    enum err_code code = extra == NULL ? err_nomem(e) : ERR_OK;
+    enum err_code code = ERR_OK;
 
-    if (code == ERR_OK && r->format == NULL)
-        code = chat_open(&r->format, r->text, (struct str){ 0 }, e);
+    a.messages = (json_t *)(uintptr_t)messages;
+    a.tools = tools;
+    a.think = 0;
+    a.now_s = r->how->now_s;
+    if (r->format == NULL)
+        code = chat_open(&r->format, r->how->text, (struct str){ 0 }, e);
     if (code == ERR_UNSUPPORTED)
         err_set(e, code, "the model has no chat template: it can learn lines with \"text\" alone");
     if (code == ERR_OK)
-        code = chat_render(
-            r->format,
-            &(struct chat_prompt){
-                .messages = messages, .tools = tools, .extra = extra, .generate = true, .now_s = cli_local_s() },
-            &token, &thinking, e);
+        code = ask_prompt(&token, &a, &(struct ask_model){ .text = r->how->text, .chat = r->format }, e);
     n_prompt = token.n;
     if (code == ERR_OK)
         code = note_chat(&r->to->chats, messages, tools, e);
     if (code == ERR_OK)
-        code = text_encode(r->text, answer, 0, &token, e);
+        code = text_encode(r->how->text, answer, 0, &token, e);
     if (code == ERR_OK)
         code = end_turn(r, &token, e);
-    json_decref(extra);
     if (code == ERR_OK)
-        return add(r, token, n_prompt, e);
+        return add_item(r, token, n_prompt, e);
     text_tokens_free(&token);
     return code;
 }
@@ -125,17 +135,17 @@ static enum err_code add_chat(struct reading *r, const json_t *messages, const j
 static enum err_code add_text(struct reading *r, struct str s, struct err *e)
 {
     struct text_tokens all = { 0 };
-    enum err_code code = text_encode(r->text, s, TEXT_ADD, &all, e);
+    enum err_code code = text_encode(r->how->text, s, TEXT_ADD, &all, e);
 
     r->to->n_out += code == ERR_OK && all.n < 2;
     for (int64_t i = 0, n; code == ERR_OK && i + 1 < all.n; i += n) {
         struct text_tokens part = { 0 };
 
-        n = all.n - i < r->tokens_max ? all.n - i : r->tokens_max;
+        n = all.n - i < r->how->tokens_max ? all.n - i : r->how->tokens_max;
         for (int64_t j = 0; code == ERR_OK && j < n; j++)
             code = text_tokens_push(&part, all.v[i + j], e);
         if (code == ERR_OK)
-            code = add(r, part, 1, e);
+            code = add_item(r, part, 1, e);
         else
             text_tokens_free(&part);
     }
@@ -158,7 +168,7 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct err
         return note_chat(&r->to->chats, messages, json_object_get(o, "tools"), e);
     }
     last = json_array_get(messages, json_array_size(messages) - 1);
-    if (r->open && json_get_str(last, "role", &role) && !str_is(role, "assistant"))
+    if (r->how->open && json_get_str(last, "role", &role) && !str_is(role, "assistant"))
         return note_chat(&r->to->open, messages, json_object_get(o, "tools"), e);
     if (!json_get_str(last, "role", &role) || !str_is(role, "assistant") || !json_get_str(last, "content", &answer))
         return err_set(e, ERR_FORMAT, "neither an answer nor a last message of the assistant");
@@ -195,7 +205,7 @@ static enum err_code add_line(void *ctx, struct str line, struct err *e)
     if (json_is_array(json_object_get(o, "messages")))
         code = add_messages(r, o, e);
     else if (json_get_str(o, "prompt", &s) &&
-             (json_get_str(o, "answer", &answer) || (r->open && json_object_get(o, "answer") == NULL)))
+             (json_get_str(o, "answer", &answer) || (r->how->open && json_object_get(o, "answer") == NULL)))
         code = add_prompt(r, s, json_object_get(o, "answer") != NULL ? &answer : NULL, e);
     else if (json_get_str(o, "text", &s))
         code = add_text(r, s, e);
@@ -205,41 +215,52 @@ static enum err_code add_line(void *ctx, struct str line, struct err *e)
     return code;
 }
 
-static enum err_code read_file(struct reading *r, const char *path, struct err *e)
+/* All of `from` to the end of `to`. */
+static enum err_code move_items(struct tune_items *to, struct tune_items *from, struct err *e)
 {
-    struct str all;
-    char *data;
-    enum err_code code;
-
-    if (io_read_all(&data, &all.n, path, CLI_TRAIN_FILE_BYTES, cli_interrupted, e))
+    if (reserve_items(to, from->n, e))
         return e->code;
-    all.p = data;
-    code = cli_train_lines(path, all, add_line, r, e);
-    free(data);
-    return code;
+    for (int64_t i = 0; i < from->n; i++)
+        to->v[to->n++] = from->v[i];
+    from->n = 0;
+    to->n_out += from->n_out;
+    return ERR_OK;
 }
 
-enum err_code cli_train_items(struct train_items *to, const struct text *text, int64_t tokens_max, bool open,
-                              const char *const *files, size_t n, struct err *e)
+enum err_code tune_items_read(struct tune_items *to, const struct tune_reading *how, const char *path, struct str all,
+                              struct err *e)
 {
-    struct reading r = { .text = text, .tokens_max = tokens_max, .open = open, .to = to };
-    enum err_code code = ERR_OK;
+    struct reading r = { .how = how, .to = to };
+    const enum err_code code = train_lines(path, all, how->progress, add_line, &r, e);
 
-    for (size_t i = 0; i < n && code == ERR_OK; i++)
-        code = read_file(&r, files[i], e);
     chat_close(r.format);
     return code;
 }
 
-static int is_set(const struct dirent *d)
+enum err_code tune_items_read_set(struct tune_items *to, const struct tune_reading *how, const char *name,
+                                  const char *path, struct str all, struct err *e)
 {
-    const size_t n = strlen(d->d_name);
+    struct tune_items set = { 0 };
+    char **names = realloc(to->set_name, ((size_t)to->n_set + 1) * sizeof *names);
+    enum err_code code = names == NULL ? err_nomem(e) : tune_items_read(&set, how, path, all, e);
 
-    return n > 6 && strcmp(d->d_name + n - 6, ".jsonl") == 0;
+    to->set_name = names != NULL ? names : to->set_name;
+    if (code == ERR_OK && to->sets == NULL && (to->sets = json_array()) == NULL)
+        code = err_nomem(e);
+    for (int64_t i = 0; i < set.n; i++)
+        set.v[i].set = to->n_set;
+    if (code == ERR_OK)
+        code = move_items(to, &set, e);
+    if (code == ERR_OK && set.chats != NULL && json_array_append(to->sets, set.chats) != 0)
+        code = err_nomem(e);
+    if (code == ERR_OK && (to->set_name[to->n_set] = strdup(name)) == NULL)
+        code = err_nomem(e);
+    to->n_set += code == ERR_OK;
+    tune_items_free(&set);
+    return code;
 }
 
-enum err_code cli_train_items_split(struct train_items *s, struct train_items *out, int64_t every, int64_t most,
-                                    struct err *e)
+enum err_code tune_items_split(struct tune_items *s, struct tune_items *out, int64_t every, int64_t most, struct err *e)
 {
     const int64_t take = s->n / every < most ? s->n / every : most;
     int64_t n = 0;
@@ -249,7 +270,7 @@ enum err_code cli_train_items_split(struct train_items *s, struct train_items *o
         return err_nomem(e);
     out->cap = take + 1;
     for (int64_t i = 0; i < s->n; i++)
-        if (cli_train_spread(s->n - 1 - i, s->n, take))
+        if (tune_spread(s->n - 1 - i, s->n, take))
             out->v[out->n++] = s->v[i];
         else
             s->v[n++] = s->v[i];
@@ -257,24 +278,24 @@ enum err_code cli_train_items_split(struct train_items *s, struct train_items *o
     return ERR_OK;
 }
 
-static uint64_t hash_of(const struct train_item *i)
+static uint64_t hash_of(const struct tune_item *i)
 {
     return io_hash(0, i->token.v, (size_t)i->token.n * sizeof *i->token.v);
 }
 
-void cli_train_items_thin(struct train_items *s, int64_t n)
+void tune_items_thin(struct tune_items *s, int64_t n, bool last)
 {
     int64_t stay = 0;
 
     for (int64_t i = 0; i < s->n; i++)
-        if (cli_train_spread(i, s->n, n))
+        if (tune_spread(last ? s->n - 1 - i : i, s->n, n))
             s->v[stay++] = s->v[i];
         else
-            cli_train_item_free(&s->v[i]);
+            tune_item_free(&s->v[i]);
     s->n = stay;
 }
 
-enum err_code cli_train_items_once(struct train_items *s, int64_t *n_gone, struct err *e)
+enum err_code tune_items_once(struct tune_items *s, int64_t *n_gone, struct err *e)
 {
     uint64_t *hash = calloc((size_t)s->n + 1, sizeof *hash);
     bool *first = NULL;
@@ -283,12 +304,12 @@ enum err_code cli_train_items_once(struct train_items *s, int64_t *n_gone, struc
     for (int64_t i = 0; hash != NULL && i < s->n; i++)
         hash[i] = hash_of(&s->v[i]);
     if (hash != NULL)
-        first = cli_train_firsts(hash, s->n);
+        first = tune_firsts(hash, s->n);
     for (int64_t i = 0; first != NULL && i < s->n; i++)
         if (first[i])
             s->v[n++] = s->v[i];
         else
-            cli_train_item_free(&s->v[i]);
+            tune_item_free(&s->v[i]);
     free(hash);
     if (first == NULL)
         return err_nomem(e);
@@ -305,7 +326,7 @@ static int by_hash(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int64_t cli_train_items_same(const struct train_items *a, const struct train_items *b)
+int64_t tune_items_same(const struct tune_items *a, const struct tune_items *b)
 {
     uint64_t *of = calloc((size_t)b->n + 1, sizeof *of);
     int64_t n = 0;
@@ -324,41 +345,20 @@ int64_t cli_train_items_same(const struct train_items *a, const struct train_ite
     return n;
 }
 
-enum err_code cli_train_item_sets(struct train_items *to, int64_t most, const struct text *text, int64_t tokens_max,
-                                  struct err *e)
+int64_t tune_items_longest(const struct tune_items *s)
 {
-    struct dirent **list = NULL;
-    struct train_items all = { 0 };
-    char dir[4096], path[4400];
-    const char *one = path;
-    enum err_code code = ERR_OK;
-    int n = cli_eval_path(dir, sizeof dir) ? scandir(dir, &list, is_set, alphasort) : -1;
+    int64_t n = 0;
 
-    to->set_name = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *to->set_name);
-    to->sets = json_array();
-    if (to->set_name == NULL || to->sets == NULL)
-        code = err_nomem(e);
-    for (int i = 0; i < n; i++) {
-        const int64_t before = all.n;
+    for (int64_t i = 0; i < s->n; i++)
+        n = s->v[i].token.n > n ? s->v[i].token.n : n;
+    return n;
+}
 
-        (void)snprintf(path, sizeof path, "%s/%.255s", dir, list[i]->d_name);
-        if (code == ERR_OK)
-            code = cli_train_items(&all, text, tokens_max, false, &one, 1, e);
-        for (int64_t k = before; k < all.n; k++)
-            all.v[k].set = i;
-        if (code == ERR_OK && all.chats != NULL && json_array_append_new(to->sets, all.chats) != 0)
-            code = err_nomem(e);
-        all.chats = NULL;
-        if (code == ERR_OK &&
-            (to->set_name[to->n_set++] = strndup(list[i]->d_name, strlen(list[i]->d_name) - 6)) == NULL)
-            code = err_nomem(e);
-        free(list[i]);
-    }
-    free(list);
-    if (code == ERR_UNSUPPORTED) /* without a chat template the model knows none of them */
-        code = ERR_OK;
-    else if (code == ERR_OK && all.n > 0)
-        code = cli_train_items_split(&all, to, 1, most, e);
-    cli_train_items_free(&all);
-    return code;
+int64_t tune_items_tokens(const struct tune_items *s)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < s->n; i++)
+        n += s->v[i].token.n;
+    return n;
 }

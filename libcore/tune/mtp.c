@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mtp.c - an adapter of a multi-token-prediction block learns from texts of its model. */
-#include "train/mtp.h"
+#include "tune/mtp.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,19 +14,19 @@
 
 static const struct train_adam_opts adam = { 0.9f, 0.99f, 1e-8f, 0.0f, 1.0f };
 
-int64_t train_mtp_bytes(const struct grad *g, const struct tune_lora *lora, int64_t rows_max)
+int64_t tune_mtp_bytes(const struct grad *g, const struct tune_lora *lora, int64_t rows_max)
 {
     const int64_t row = (int64_t)sizeof(struct grad_seq) + grad_n_embd(g) * (int64_t)sizeof(float) + 16;
 
     return 4 * lora->n_params * (int64_t)sizeof(float) + rows_max * row + grad_bytes(g, rows_max, lora->rank, true);
 }
 
-enum err_code train_mtp_open(struct train_mtp *t, struct grad *g, struct tune_lora *lora,
-                             const struct train_mtp_opts *o, struct err *e)
+enum err_code tune_mtp_open(struct tune_mtp *t, struct grad *g, struct tune_lora *lora, const struct tune_mtp_opts *o,
+                            struct err *e)
 {
     const size_t n = (size_t)o->rows_max;
 
-    *t = (struct train_mtp){ .o = *o, .g = g, .lora = lora };
+    *t = (struct tune_mtp){ .o = *o, .g = g, .lora = lora };
     if (train_adam_open(&t->adam, lora->n_params, e))
         return e->code;
     t->gradient = malloc((size_t)lora->n_params * sizeof *t->gradient);
@@ -39,13 +39,13 @@ enum err_code train_mtp_open(struct train_mtp *t, struct grad *g, struct tune_lo
     t->text = calloc((size_t)o->n_text, sizeof *t->text);
     if (t->gradient == NULL || t->adapter == NULL || t->seq == NULL || t->hidden == NULL || t->target == NULL ||
         t->right == NULL || t->first == NULL || t->text == NULL) {
-        train_mtp_close(t);
+        tune_mtp_close(t);
         return err_nomem(e);
     }
     return ERR_OK;
 }
 
-void train_mtp_close(struct train_mtp *t)
+void tune_mtp_close(struct tune_mtp *t)
 {
     train_adam_close(&t->adam);
     free(t->gradient);
@@ -56,7 +56,7 @@ void train_mtp_close(struct train_mtp *t)
     free(t->right);
     free(t->first);
     free(t->text);
-    *t = (struct train_mtp){ 0 };
+    *t = (struct tune_mtp){ 0 };
 }
 
 /* Rows of a text: for each token but the last two its own, with the token after it. */
@@ -73,7 +73,7 @@ static int64_t losses_of(const struct train_text_entry *text)
     return rows_of(text) > given ? rows_of(text) - given : 0;
 }
 
-static void add(struct train_mtp *t, const struct train_texts *texts, const struct train_text_entry *text, int seq,
+static void add(struct tune_mtp *t, const struct train_texts *texts, const struct train_text_entry *text, int seq,
                 int64_t first, float weight)
 {
     const int32_t *token = texts->token + text->at;
@@ -93,7 +93,7 @@ static void add(struct train_mtp *t, const struct train_texts *texts, const stru
 }
 
 /* text[from ..] that fit a pass; *next: the one after them. Returns how many have rows. */
-static int take(struct train_mtp *t, const struct train_texts *texts, const struct train_text_entry *const *text,
+static int take(struct tune_mtp *t, const struct train_texts *texts, const struct train_text_entry *const *text,
                 int64_t n, int64_t from, int64_t *next, float weight)
 {
     int64_t rows = 0;
@@ -113,7 +113,7 @@ static int take(struct train_mtp *t, const struct train_texts *texts, const stru
 /* -log p of the target and its gradient; notes whether it is the likeliest. */
 static double judge(void *ctx, int seq, int row, float *logits, int32_t n)
 {
-    const struct train_mtp *t = ctx;
+    const struct tune_mtp *t = ctx;
     const int64_t at = t->first[seq] + row;
     const int32_t want = t->target[at];
     const float weight = t->seq[seq].weight;
@@ -136,7 +136,7 @@ static double judge(void *ctx, int seq, int row, float *logits, int32_t n)
     return (double)weight * (loss + log(sum));
 }
 
-static void count(const struct train_mtp *t, int n_seq, struct train_loss *loss)
+static void count(const struct tune_mtp *t, int n_seq, struct train_loss *loss)
 {
     for (int s = 0; s < n_seq; s++)
         for (int64_t r = t->first[s]; r < t->first[s] + t->seq[s].n; r++)
@@ -146,8 +146,8 @@ static void count(const struct train_mtp *t, int n_seq, struct train_loss *loss)
             }
 }
 
-enum err_code train_mtp_step(struct train_mtp *t, struct train_texts *texts, double part, struct train_loss *loss,
-                             struct err *e)
+enum err_code tune_mtp_step(struct tune_mtp *t, struct train_texts *texts, double part, struct train_loss *loss,
+                            struct err *e)
 {
     const double rate = train_rate((double)t->o.rate, t->adam.step, t->o.n_warm, part);
     int64_t tokens = 0;
@@ -196,8 +196,8 @@ static int64_t steps_of(const struct train_text_entry *text, const unsigned char
     return steps;
 }
 
-enum err_code train_mtp_walk(struct train_mtp *t, const struct tune_lora *lora, const struct train_texts *texts,
-                             int64_t *steps, const struct progress *progress, struct err *e)
+enum err_code tune_mtp_walk(struct tune_mtp *t, const struct tune_lora *lora, const struct train_texts *texts,
+                            int64_t *steps, const struct progress *progress, struct err *e)
 {
     struct grad_adapter *a = lora == NULL ? NULL : calloc((size_t)lora->n, sizeof *a);
     enum err_code code = lora != NULL && a == NULL ? err_nomem(e) : ERR_OK;
@@ -227,20 +227,20 @@ enum err_code train_mtp_walk(struct train_mtp *t, const struct tune_lora *lora, 
     return code;
 }
 
-static struct train_half half_of(const struct train_mtp *t)
+static struct train_half half_of(const struct tune_mtp *t)
 {
     return (struct train_half){ t->lora->n_params, t->lora->theta,         t->adam.m,
                                 t->adam.v,         (uint32_t)t->adam.step, t->spent_s };
 }
 
-enum err_code train_mtp_save(const struct train_mtp *t, const char *path, struct str job, struct err *e)
+enum err_code tune_mtp_save(const struct tune_mtp *t, const char *path, struct str job, struct err *e)
 {
     const struct train_half h = half_of(t);
 
     return train_half_write(&h, path, job, e);
 }
 
-enum err_code train_mtp_load(struct train_mtp *t, const char *path, struct str job, struct err *e)
+enum err_code tune_mtp_load(struct tune_mtp *t, const char *path, struct str job, struct err *e)
 {
     struct train_half h = half_of(t);
 

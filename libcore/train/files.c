@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* files.c - files that a training reads and writes.                          room: cmd */
+/* files.c - files that a training reads and writes. */
+#include "train/files.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/io.h"
-#include "draft-train/program.h"
 
-enum err_code cli_train_lines(const char *path, struct str all, cli_train_line_fn *fn, void *ctx, struct err *e)
+#include "base/io.h"
+
+enum err_code train_lines(const char *path, struct str all, const struct progress *progress, train_line_fn *fn,
+                          void *ctx, struct err *e)
 {
     long long number = 0;
 
@@ -21,14 +25,13 @@ enum err_code cli_train_lines(const char *path, struct str all, cli_train_line_f
         number++;
         if (strspn(line.p, " \t\r") < line.n && fn(ctx, line, e))
             return err_wrap(e, "%.200s: line %lld", path, number);
-        cli_progress("reading %.100s: %.0f %%", path, 100 * (double)at / (double)all.n);
-        if (cli_interrupted())
+        if (!progress_tick(progress, at, all.n))
             return err_set(e, ERR_CANCEL, "interrupted");
     }
     return ERR_OK;
 }
 
-char *cli_train_beside(const char *path, const char *end)
+char *train_beside(const char *path, const char *end)
 {
     const size_t n = strlen(path), m = strlen(end) + 1;
     char *s = malloc(n + m);
@@ -54,7 +57,7 @@ static void remove_left(const char *dir, const char *name)
         close(fd);
 }
 
-enum err_code cli_train_fresh(char **fresh, const char *out, struct err *e)
+enum err_code train_fresh(char **fresh, const char *out, struct err *e)
 {
     enum { TRIES = 1000 };
     const char *slash = strrchr(out, '/'), *name = slash != NULL ? slash + 1 : out;
@@ -69,7 +72,7 @@ enum err_code cli_train_fresh(char **fresh, const char *out, struct err *e)
         int fd;
 
         (void)snprintf(end, sizeof end, ".%.200s.%ld-%d.tmp", name, (long)getpid(), i);
-        path = cli_train_beside(dir, end);
+        path = train_beside(dir, end);
         fd = path != NULL ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
         if (fd >= 0) {
             close(fd);
@@ -85,7 +88,7 @@ enum err_code cli_train_fresh(char **fresh, const char *out, struct err *e)
 
 /* The sign is that the state has the new file's time of change, to the nanosecond, and was last read in 1970, which no copy or
  * restored file has. A rename keeps both times. */
-enum err_code cli_train_publish(const char *out, const char *fresh, int keep, const char *half, struct err *e)
+enum err_code train_publish(const char *out, const char *fresh, int keep, const char *half, struct err *e)
 {
     struct stat st;
 
@@ -97,7 +100,7 @@ enum err_code cli_train_publish(const char *out, const char *fresh, int keep, co
     return ERR_OK;
 }
 
-void cli_train_drop_done(const char *out, const char *half)
+void train_drop_done(const char *out, const char *half)
 {
     struct stat is, was;
 
@@ -106,7 +109,7 @@ void cli_train_drop_done(const char *out, const char *half)
         unlink(half);
 }
 
-void cli_train_drop(char **fresh)
+void train_drop(char **fresh)
 {
     if (*fresh != NULL)
         unlink(*fresh);

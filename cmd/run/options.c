@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options.c - the options, from the command line, the environment and the file beside the model.   room: cmd */
+#include "cli/table.h"
+#include "run/program.h"
+
+static struct run_options o = { .reasoning = -1,
+                                .predict_max = -1,
+                                .logits_last = -1,
+                                .budget = -1,
+                                .draft_max = -1,
+                                .sampling = { .seed = -1, .logprobs = -1 } };
+
+static const struct opt opts[] = {
+    SECTION("Prompt"),
+    ROW_MODEL(o.model),
+    STRING('p', "prompt", "text", "the prompt; files named come after it", &o.prompt),
+    STRING('s', "system", "text", "system message", &o.system),
+    PATH(0, "messages", "file", "JSON: chat messages to continue", &o.messages),
+    FLAG(0, "continue", "continue the last of the messages, the model's", &o.go_on),
+    PATH(0, "tools", "file", "JSON: tools the model may call", &o.tools),
+    STRING(0, "tool-choice", "choice", "auto, none, required, or a tool (default auto)", &o.tool_choice),
+    FLAG(0, "one-call", "at most one call of a tool", &o.one_call),
+    ROW_LORA(o.model),
+    PATH(0, "template", "file", "chat template (Jinja) instead of the model's", &o.template_file),
+    STRING(0, "chat-kwargs", "json", "an object: more variables of the template", &o.kwargs),
+    CHOICE("think", "on|off", "reason before the answer (default on)", &o.think),
+    INT64(0, "reasoning-budget", "tokens", "close the reasoning then (-1: no limit)", &o.budget, -1),
+    STRING(0, "parser", "name", "how the answer is read (default: by the template)", &o.parser),
+    FLAG('i', "interactive", "a conversation on this terminal", &o.interactive),
+    ROW_EXAMPLES(&o.examples),
+    ROW_RECITE(&o.recite),
+    FLAG('r', "raw", "no chat: continue the text as it is", &o.raw),
+    FLAG(0, "plain", "raw: special tokens spelled out are text", &o.plain),
+    PATH(0, "tokens", "file", "JSON: token ids as the prompt, unchanged", &o.tokens),
+    OUTPUT(0, "session", "file", "keep the conversation in a file, continue it", &o.session),
+    FLAG(0, "session-ro", "only read the session, do not save this turn", &o.session_ro),
+    FLAG(0, "drop-oldest", "drop the oldest turns if the context is full", &o.drop_oldest),
+    SECTION("Answer"),
+    INT64('n', "predict", "tokens", "longest answer; -1: no limit, 0: none", &o.predict_max, -1),
+    PATH(0, "schema", "file", "the answer is JSON that this schema allows", &o.grammar.schema),
+    PATH(0, "grammar", "file", "the answer follows this grammar (GBNF)", &o.grammar.grammar),
+    STRING(0, "regex", "expr", "the answer matches this regular expression", &o.grammar.regex),
+    LIST("stop", "text", "end before this text; repeatable", &o.stops),
+    LIST("stop-token", "id", "end at this token; repeatable", &o.stop_tokens),
+    INT64(0, "min-tokens", "n", "shortest answer: no end before so many tokens", &o.min_tokens, 0),
+    FLAG(0, "ignore-eos", "continue after tokens that end a turn", &o.ignore_eos),
+    CHOICE("reasoning", "stderr|stdout|none", "where reasoning goes (default: a terminal)", &o.reasoning),
+    FLAG(0, "stream", "write each piece at once, also to a pipe or file", &o.stream),
+    FLAG('j', "json", "one JSON object instead of text", &o.json),
+    FLAG(0, "jsonl", "JSON lines: an event for each token", &o.jsonl),
+    INT32("logprobs", "n", "JSON: log-probabilities, and of the n best", &o.sampling.logprobs, 0, 10000),
+    SECTION("Sampling"),
+    ROWS_SAMPLING(o.sampling),
+    SECTION("Running"),
+    ROWS_DRAFT(&o.drafts, &o.draft_max),
+    ROWS_ENGRAM(&o.engrams, &o.engram_thinking),
+    ROW_CONTEXT_TABLE(&o.context_table),
+    FLAG(0, "engram-drafts", "use tables as drafters", &o.engram_drafts),
+    ROW_CTX(o.model, "longest prompt and answer together"),
+    ROWS_RUNNING(o.model),
+    ROWS_PLAN(o.model),
+    SECTION("Tools for scripts"),
+    FLAG(0, "tokenize", "print the prompt's token ids, a JSON array", &o.tokenize),
+    FLAG(0, "detokenize", "print the text of a JSON array of token ids", &o.detokenize),
+    FLAG(0, "show-prompt", "print the prompt as the model would see it", &o.show_prompt),
+    PATH(0, "render", "file", "render a chat template with --vars; no model", &o.render.template_path),
+    PATH(0, "vars", "file", "with --render: a JSON object, the variables", &o.render.vars_path),
+    STRING(0, "now", "time", "with --render: 2026-01-15T09:05:07 (default: now)", &o.render.now),
+    FLAG(0, "show", "print the conversation that --session holds", &o.show),
+    FLAG(0, "inspect", "print what is in the model file", &o.inspect),
+    FLAG(0, "check", "is stdin what --schema, --grammar, --regex allow?", &o.check),
+    STRING(0, "parse", "format", "read an answer on stdin, print it as JSON", &o.parse.format),
+    FLAG(0, "reasoning-open", "with --parse: the prompt opened the reasoning", &o.parse.reasoning),
+    OUTPUT(0, "logits", "file", "write the prompt's logits, float32", &o.logits),
+    INT64(0, "logits-last", "n", "only of the last n positions", &o.logits_last, 1),
+    SECTION("Messages"),
+    FLAG('v', "verbose", "say what runs and where the time went", &o.verbose),
+    FLAG('q', "quiet", "errors only", &o.quiet),
+    END,
+};
+
+static const struct cli cli = { .name = "chimere-run",
+                                .synopsis = "[options] [file ...]",
+                                .about = "Answer a prompt: from -p, files, or stdin, to stdout.",
+                                .opts = opts,
+                                .of = cli_run_of,
+                                .pairs = cli_run_pairs,
+                                .env = "CHIMERE_OPTS" };
+
+static void set_verbosity(void)
+{
+    cli_set_verbosity(o.quiet ? -1 : o.verbose);
+}
+
+struct run_options *cli_run_options(const struct cli **of, int argc, char **argv, char *const **files)
+{
+    o.sampling.o = sample_defaults();
+    *of = &cli;
+    *files = argv + cli_parse(&cli, argc, argv);
+    set_verbosity();
+    /* Where the model is used to answer. */
+    if (!o.inspect && !o.check && o.parse.format == NULL && o.render.template_path == NULL)
+        cli_model_defaults(&cli, o.model.plan && **files != NULL ? **files : o.model.file);
+    cli_exclude(&cli, "quiet", "verbose");
+    set_verbosity();
+    cli_run_check_options(&cli, &o, *files);
+    return &o;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c - what a run takes: its context, rows of a step, snapshots; --plan.               room: cmd */
+#include "cli/placement.h"
+#include "model/model.h"
+#include "run/program.h"
+#include "run/run.h"
+
+#define CTX_ROOM    8192  /* tokens for an answer without -n */
+#define TALK_ROOM   16384 /* tokens for a conversation */
+#define TALK_RUNGS  4     /* snapshots of its past */
+#define CHUNK_LEAST 512   /* rows in one step unless the prompt is shorter */
+
+/* Positions of the prompt whose logits are wanted: the last ones. */
+int64_t cli_run_wanted_logits(const struct opened *s)
+{
+    if (s->o->logits == NULL)
+        return 1;
+    return s->o->logits_last > 0 && s->o->logits_last < prompt_of(s)->n ? s->o->logits_last : prompt_of(s)->n;
+}
+
+/* Context: as asked for, else room for this request, within what the model was trained for. */
+int64_t cli_run_choose_ctx(const struct opened *s)
+{
+    int64_t train = model_info(s->open.model)->ctx_train;
+    int64_t more = s->o->interactive                                         ? TALK_ROOM
+                   : s->o->predict_max >= 0 && s->o->predict_max < INT32_MAX ? s->o->predict_max
+                                                                             : CTX_ROOM;
+    int64_t ctx =
+        prompt_of(s)->n + more + (s->asked != NULL && s->asked->thinking && s->o->predict_max >= 0 ? CTX_ROOM : 0);
+
+    if (s->o->model.ctx_tokens > 0)
+        return s->o->model.ctx_tokens;
+    return train > 0 && ctx > train ? train : ctx;
+}
+
+/* The session's next prompt has all of the conversation again, and may leave out what the model reasoned: it goes on
+ * from where the last message ends, or from the end of the answer. Else turns are added, always at the end. */
+bool cli_run_comes_whole(const struct opened *s)
+{
+    return s->o->session != NULL && !s->o->interactive && (s->o->messages != NULL || s->o->tokens != NULL);
+}
+
+struct run_opts cli_run_sizes(const struct opened *s, bool plain)
+{
+    struct run_opts ro = { .n_seq = 1,
+                           .ctx_tokens = cli_run_choose_ctx(s),
+                           .rows_max = s->o->model.chunk,
+                           .stop = cli_run_give_up,
+                           .stop_keeps = true };
+
+    if (plain && !s->o->interactive && prompt_of(s)->n > 0 &&
+        prompt_of(s)->n < (s->o->model.chunk > 0 ? s->o->model.chunk : CHUNK_LEAST))
+        ro.rows_max = (int)prompt_of(s)->n;
+    cli_session_kv(&s->kept, &ro.kv_k, &ro.kv_v);
+    if (cli_run_comes_whole(s))
+        ro.checkpoint_bytes = run_snapshot_bytes(s->open.model); /* where the last message ends */
+    if (s->o->interactive)
+        ro.checkpoint_bytes = TALK_RUNGS * run_snapshot_bytes(s->open.model); /* for what is taken back */
+    return ro;
+}
+
+enum err_code cli_run_plan(struct opened *s, char *const *files, int *status, struct err *e)
+{
+    struct run_opts ro;
+
+    (void)files, (void)status;
+    if (cli_open(&s->open, &s->o->model, e) || cli_open_model(&s->open, e))
+        return e->code;
+    ro = cli_run_sizes(s, true);
+    return cli_open_plan(&s->open, &ro, e) ? e->code : cli_placement_print(s->open.placement, s->o->json, e);
+}

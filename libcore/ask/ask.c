@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ask.c - the request of a question: its limits, its sampler, what is mixed in.  room: ask */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ask/internal.h"
+#include "chat/chat.h"
+#include "grammar/grammar.h"
+
+struct ask ask_defaults(void)
+{
+    return (struct ask){ .tool_choice = "auto",
+                         .think = -1,
+                         .budget = -1,
+                         .n_notes = -1,
+                         .n_recite = -1,
+                         .tokens_max = -1,
+                         .sample = sample_defaults(),
+                         .n_adapters = -1,
+                         .draft_max = -1 };
+}
+
+static bool contains(struct str piece, struct str text)
+{
+    for (size_t at = 0; at + text.n <= piece.n; at++)
+        if (memcmp(piece.p + at, text.p, text.n) == 0)
+            return true;
+    return false;
+}
+
+enum err_code ask_breakers(struct text_tokens *out, const struct text *t, const struct str *breakers, size_t n,
+                           struct err *e)
+{
+    static const struct str usual[] = { { "\n", 1 }, { ":", 1 }, { "\"", 1 }, { "*", 1 } };
+    const struct str *v = n > 0 ? breakers : usual;
+    const size_t n_v = n > 0 ? n : sizeof usual / sizeof *usual;
+    const int32_t n_tokens = t != NULL ? text_info(t)->n_tokens : 0;
+
+    for (int32_t id = 0; id < n_tokens; id++) {
+        bool breaks = false;
+
+        for (size_t i = 0; i < n_v && !breaks; i++)
+            breaks = contains(text_piece(t, id), v[i]);
+        if (breaks && text_tokens_push(out, id, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+static enum err_code set_sampler(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+{
+    struct sample_opts *o = &r->q.sample;
+
+    *o = a->sample;
+    if (o->dry_multiplier <= 0 || o->dry_breakers != NULL)
+        return ERR_OK;
+    r->breakers.n = 0;
+    if (ask_breakers(&r->breakers, m->text, a->breakers, a->n_breakers, e))
+        return e->code;
+    o->dry_breakers = r->breakers.v;
+    o->n_dry_breakers = (size_t)r->breakers.n;
+    return ERR_OK;
+}
+
+/* Tables, and the text that is recited if the model has its tokens. */
+static void set_memory(struct ask_request *r, const struct ask *a, const struct ask_model *m)
+{
+    struct engram_recital recital = r->mix.recital;
+
+    for (int64_t i = 0; i < recital.n && m->n_vocab > 0; i++)
+        recital.n = recital.token[i] < m->n_vocab ? recital.n : 0;
+    if (a->tables != NULL)
+        r->mix = *a->tables;
+    r->mix.recital = recital;
+    r->q.memory = a->tables != NULL || recital.n > 0 ? &engram_memory : NULL;
+    r->q.memory_of = &r->mix;
+}
+
+static void set_limits(struct gen_request *q, const struct ask *a)
+{
+    const bool of_text = a->messages != NULL && a->max_is_text && a->tokens_max > 0;
+
+    q->text_max = of_text ? a->tokens_max : -1;
+    q->predict_max = a->embeds ? 0 : of_text ? -1 : a->tokens_max;
+    q->min_tokens = a->tokens_min;
+    q->ignore_eos = a->ignore_eos;
+    q->stops = a->stops;
+    q->n_stops = a->n_stops;
+    q->stop_token = a->stop_token;
+    q->n_stop_tokens = a->n_stop_tokens;
+    q->draft_max = a->draft_max;
+    q->priority = a->priority;
+}
+
+enum err_code ask_update(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+{
+    if (set_sampler(r, a, m, e))
+        return e->code;
+    set_limits(&r->q, a);
+    set_memory(r, a, m);
+    r->q.adapters = a->adapters;
+    r->q.n_adapters = a->n_adapters;
+    return ERR_OK;
+}
+
+/* What the engine has to know of the prompt. */
+static void set_prompt(struct ask_request *r, const struct ask *a)
+{
+    struct gen_request *q = &r->q;
+
+    q->prompt = r->prompt.v;
+    q->n_prompt = r->prompt.n;
+    q->chat = a->messages != NULL;
+    q->thinking = r->thinking;
+    q->in_parts = a->in_parts;
+    q->pool = a->embeds;
+}
+
+/* Also of a model that opens its reasoning itself. */
+static enum err_code set_budget(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+{
+    if (a->messages == NULL || a->budget <= 0)
+        return ERR_OK;
+    r->reason = (struct reason_opts){ chat_marks(m->chat), a->budget };
+    if (r->reason.marks == NULL) {
+        err_set(e, ERR_UNSUPPORTED, "a reasoning budget: the model has no mark that ends reasoning");
+        return err_at(e, "/reasoning_budget");
+    }
+    r->q.governor = &reason_governor;
+    r->q.governor_opts = &r->reason;
+    return ERR_OK;
+}
+
+static enum err_code make_request(struct ask_request *r, const struct ask *a, const struct ask_model *m,
+                                  const struct ask_request *like, struct err *e)
+{
+    r->q = gen_defaults();
+    if (ask_make_prompt(r, a, m, e) || ask_make_form(r, a, m, like, e) || set_budget(r, a, m, e))
+        return e->code;
+    set_prompt(r, a);
+    if (r->grammar != NULL) {
+        r->q.constraint = &gen_grammar;
+        r->q.rules = r->grammar;
+    }
+    return ask_update(r, a, m, e);
+}
+
+enum err_code ask_open(struct ask_request **out, const struct ask *a, const struct ask_model *m,
+                       const struct ask_request *like, struct err *e)
+{
+    struct ask_request *r = calloc(1, sizeof *r);
+
+    if (r == NULL)
+        return err_nomem(e);
+    if (make_request(r, a, m, like, e)) {
+        ask_close(r);
+        return e->code;
+    }
+    *out = r;
+    return ERR_OK;
+}
+
+void ask_close(struct ask_request *r)
+{
+    if (r == NULL)
+        return;
+    if (!r->shares_grammar)
+        grammar_close(r->grammar);
+    json_decref(r->tools);
+    text_tokens_free(&r->prompt);
+    text_tokens_free(&r->recital);
+    text_tokens_free(&r->breakers);
+    free(r);
+}

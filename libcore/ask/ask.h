@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ask.h - one question, as a value, becomes a request for the engine.        room: ask
+ *
+ * Every program that asks a model goes through here: chimere-run, the server, a task set, training. A struct ask says what
+ * is asked, a struct ask_model what it is asked of. ask_open() makes of both the tokens of the prompt, the grammar that the
+ * answer follows, the governor of its reasoning, what is mixed in, and the request; ask_reader() makes what splits the
+ * answer into its parts.
+ *
+ *   struct ask a = ask_defaults(); a.messages = ...; ask_open(&r, &a, &model, &e); gen_submit(gen, &r->q, &id, &e);
+ *
+ * Errors have their place (e->where) in the body of a chat completion: "/messages/3", "/tools/1/function/parameters/items",
+ * "/tool_choice", "/response_format/json_schema/schema/...", "/grammar", "/regex", "/chat_template_kwargs",
+ * "/reasoning_budget"; "" is the text or the tokens. ERR_NOMEM has none.
+ */
+#ifndef ASK_ASK_H
+#define ASK_ASK_H
+#include "base/base.h"
+#include "base/json.h"
+#include "engram/engram.h"
+#include "gen/gen.h"
+#include "reason/reason.h"
+#include "sample/sample.h"
+#include "text/text.h"
+
+struct chat;
+struct chat_reader;
+struct grammar;
+struct grammar_vocab;
+
+/* What is asked. It outlives the request. */
+struct ask_model {
+    const struct text *text;      /* NULL: a model without a tokenizer, which can only be asked tokens */
+    const struct chat *chat;      /* NULL: there is no chat template */
+    struct text_memo *memo;       /* of earlier prompts; NULL: none */
+    struct grammar_vocab **vocab; /* *vocab is opened when a grammar first needs it; the caller closes it */
+    int32_t n_vocab;              /* tokens of the model; 0: not known yet */
+};
+
+/* The form that an answer is held to: at most one of the three. {0}: any answer. */
+struct ask_form {
+    const json_t *schema; /* JSON Schema */
+    struct str gbnf;
+    struct str regex;
+};
+
+/* An index of texts beside the model. n: texts at most; -1: as many as the index itself says. Errors are ERR_NOMEM, or
+ * what is wrong with the messages. */
+struct ask_index {
+    /* Puts texts in front of the last message. */
+    enum err_code (*add_notes)(const void *of, json_t *messages, int n, struct err *e);
+    /* Makes a recital of the text that the last message names, except for where the answer begins; its tokens go to
+     * *tokens. out->n 0: it names none. */
+    enum err_code (*recite)(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
+                            struct engram_recital *out, struct err *e);
+    const void *of;
+};
+
+/* What is asked. Nothing that it points to is owned; it lives until the request was submitted, what stands beside the
+ * model until the answer has ended. */
+struct ask {
+    /* The prompt: tokens, and after them the messages of a chat or a text. */
+    const int32_t *token; /* [n_token] */
+    int64_t n_token;
+    json_t *messages;    /* OpenAI's; NULL: not a chat. Behind tokens they follow the answer that those end with */
+    struct str text;     /* to go on with, if there are no messages; p NULL: none */
+    bool plain;          /* text: control tokens that are spelled out are text */
+    bool add_no_answer;  /* messages: no answer begins behind the last one */
+    bool continues_last; /* the last message, the assistant's, goes on: the prompt ends with its text */
+    /* A chat. */
+    const json_t *tools;     /* NULL or empty: none */
+    const char *tool_choice; /* "auto", "none", "required", or the name of a tool */
+    bool one_call;           /* at most one call of a tool */
+    bool tools_are_told;     /* the messages say already which tools there are */
+    int think;               /* the template's enable_thinking: 1, 0; -1: as the template has it */
+    const json_t *kwargs;    /* more variables of the template, which override that; NULL: none */
+    int64_t budget;          /* tokens of reasoning; 0: none is asked for; -1: any number */
+    int64_t now_s;           /* today, as the template sees it: local time in seconds since 1970; 0: the clock's */
+    bool
+        reads_form; /* an answer that is held to a form is read as any other; else it is text, whatever it looks like */
+    int n_borders; /* places where messages end that are marked in the prompt (run_mark()): at most so many, the last ones */
+    const struct ask_index *notes, *recite; /* NULL: none */
+    int n_notes, n_recite;                  /* texts of each; -1: as many as the index says */
+    /* The answer. */
+    struct ask_form form;
+    int64_t tokens_max; /* of the answer; -1: until the context is full; 0: only the prompt is read */
+    bool max_is_text;   /* a chat: what is reasoned does not count */
+    int64_t tokens_min; /* of the answer, before which it does not end */
+    bool ignore_eos;
+    const struct str *stops; /* [n_stops] the answer ends before them */
+    size_t n_stops;
+    const int32_t *stop_token; /* [n_stop_tokens] they end the answer, as the model's own end tokens do */
+    size_t n_stop_tokens;
+    bool in_parts; /* not a chat: the prompt's text may end within a character, and so may the answer's */
+    bool embeds;   /* no answer, but the mean of the last hidden rows */
+    struct sample_opts sample;
+    const struct str *breakers; /* [n_breakers] texts that end a repetition for DRY, unless sample has their tokens */
+    size_t n_breakers;          /* 0: the usual ends of a phrase */
+    /* What stands beside the model. */
+    const struct engram_mix *tables; /* NULL: none */
+    const struct run_adapter *adapters;
+    int n_adapters; /* -1: those of the engine */
+    int draft_max;  /* guesses in a step; -1: as many as fit */
+    int priority;
+};
+struct ask ask_defaults(void); /* no prompt, no limit, greedy, all else off */
+
+struct ask_request {
+    struct gen_request q; /* complete but for `user`, `n_rows`, and the stream if there are several answers */
+    struct text_tokens prompt;
+    bool thinking;      /* the answer begins inside reasoning */
+    const char *parser; /* reads the answer; NULL: not a chat */
+    json_t *tools;      /* that the answer may call; NULL: none */
+    struct err loose;   /* why calls of tools are not held to their form; ERR_OK: they are, or there are none */
+    /* what q points to */
+    struct grammar *grammar; /* NULL: any answer */
+    bool shares_grammar;     /* it is another request's */
+    struct reason_opts reason;
+    struct engram_mix mix;
+    struct text_tokens recital, breakers;
+    int64_t border[64];
+};
+/* like: a request of the same form whose grammar is used again if it fits, and which is closed after this one; NULL: none.
+ * Messages get the notes that are asked for. ERR_ARG, ERR_FORMAT, ERR_UNSUPPORTED, ERR_LIMIT: something of the question, at
+ * e->where. */
+MUST_CHECK enum err_code ask_open(struct ask_request **out, const struct ask *a, const struct ask_model *m,
+                                  const struct ask_request *like, struct err *e);
+/* Takes from `a` all that is neither the prompt nor the form: limits, the sampler, tables, adapters. For a program that opens
+ * the model when the prompt is there. */
+MUST_CHECK enum err_code ask_update(struct ask_request *r, const struct ask *a, const struct ask_model *m,
+                                    struct err *e);
+void ask_close(struct ask_request *r); /* when its answers have ended; NULL is allowed */
+/* The reader of one answer of a chat; *out = NULL: it is not a chat. Errors are those of chat_reader_open(). */
+MUST_CHECK enum err_code ask_reader(struct chat_reader **out, const struct ask_request *r, struct err *e);
+/* Appends the tokens of the prompt alone. */
+MUST_CHECK enum err_code ask_prompt(struct text_tokens *out, const struct ask *a, const struct ask_model *m,
+                                    struct err *e);
+/* The prompt of a chat as text: malloc'ed, NUL-terminated. */
+MUST_CHECK enum err_code ask_prompt_text(char **out, size_t *n, const struct ask *a, const struct ask_model *m,
+                                         struct err *e);
+
+/* The grammar of a form that is not {0}. v may be NULL (grammar/grammar.h). */
+MUST_CHECK enum err_code ask_form_open(struct grammar **out, const struct ask_form *f, const struct grammar_vocab *v,
+                                       struct err *e);
+bool ask_form_is_any(const struct ask_form *f);
+/* Appends the tokens in which one of the texts appears; n 0: the usual ends of a phrase. */
+MUST_CHECK enum err_code ask_breakers(struct text_tokens *out, const struct text *t, const struct str *breakers,
+                                      size_t n, struct err *e);
+/* Whether a tool_choice asks for a call. */
+bool ask_call_is_due(const char *tool_choice);
+/* The local time as seconds since 1970: what a template's date comes from. */
+int64_t ask_local_s(void);
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prompt.c - what the model reads: messages by its template, a text, tokens.  room: ask */
+#include <string.h>
+#include <time.h>
+
+#include "ask/internal.h"
+#include "chat/chat.h"
+
+int64_t ask_local_s(void)
+{
+    const time_t now = time(NULL);
+    struct tm local;
+
+    return localtime_r(&now, &local) != NULL ? (int64_t)timegm(&local) : (int64_t)now;
+}
+
+const json_t *ask_tools(const struct ask *a)
+{
+    const bool none = a->tools == NULL || (json_is_array(a->tools) && json_array_size(a->tools) == 0);
+
+    return none || strcmp(a->tool_choice, "none") == 0 ? NULL : a->tools;
+}
+
+/* Variables of the template. *extra: the caller's reference; NULL: none. */
+static enum err_code set_variables(json_t **extra, const struct ask *a, struct err *e)
+{
+    const int think = a->budget == 0 ? 0 : a->think;
+    json_t *all = json_object();
+
+    if (all == NULL || (think >= 0 && json_object_set_new(all, "enable_thinking", json_boolean(think))) ||
+        (a->kwargs != NULL && json_object_update(all, (json_t *)(uintptr_t)a->kwargs))) {
+        json_decref(all);
+        return err_nomem(e);
+    }
+    *extra = all;
+    return ERR_OK;
+}
+
+/* The template's input. *extra is released by the caller. */
+static enum err_code open_chat_prompt(struct chat_prompt *p, json_t **extra, const struct ask *a,
+                                      const struct ask_model *m, struct err *e)
+{
+    if (m->chat == NULL) {
+        err_set(e, ERR_UNSUPPORTED, "the model has no chat template: ask for completions");
+        return err_at(e, "/messages");
+    }
+    if (set_variables(extra, a, e))
+        return e->code;
+    *p = (struct chat_prompt){ .messages = a->messages,
+                               .tools = a->tools_are_told ? NULL : ask_tools(a),
+                               .extra = *extra,
+                               .memo = m->memo,
+                               .generate = !a->add_no_answer && !a->continues_last,
+                               .continues = a->continues_last,
+                               .follows = a->n_token > 0,
+                               .now_s = a->now_s != 0 ? a->now_s : ask_local_s() };
+    return ERR_OK;
+}
+
+/* Texts of indexes: what is recited is looked for in the messages as they came, before notes are added. */
+static enum err_code use_indexes(struct ask_request *r, const struct ask *a, struct err *e)
+{
+    struct engram_recital *recital = &r->mix.recital;
+
+    if (a->recite != NULL && a->n_recite != 0 &&
+        a->recite->recite(a->recite->of, a->messages, a->n_recite, &r->recital, recital, e))
+        return err_at(e, "/messages");
+    if (a->notes != NULL && a->n_notes != 0 && a->notes->add_notes(a->notes->of, a->messages, a->n_notes, e))
+        return err_at(e, "/messages");
+    return ERR_OK;
+}
+
+static enum err_code render_messages(struct ask_request *r, const struct ask *a, const struct ask_model *m,
+                                     struct err *e)
+{
+    struct chat_prompt p;
+    json_t *extra = NULL;
+
+    if (use_indexes(r, a, e) || open_chat_prompt(&p, &extra, a, m, e))
+        return e->code;
+    const enum err_code code = chat_render(m->chat, &p, &r->prompt, &r->thinking, e);
+
+    json_decref(extra);
+    return code;
+}
+
+enum err_code ask_prompt_text(char **out, size_t *n, const struct ask *a, const struct ask_model *m, struct err *e)
+{
+    struct ask_request r = { .q = { .n_prompt = 0 } };
+    struct chat_prompt p;
+    json_t *extra = NULL;
+    enum err_code code = use_indexes(&r, a, e) ? e->code : open_chat_prompt(&p, &extra, a, m, e);
+
+    if (code == ERR_OK)
+        code = chat_render_text(m->chat, &p, out, n, e);
+    json_decref(extra);
+    text_tokens_free(&r.recital);
+    return code;
+}
+
+static enum err_code encode_text(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+{
+    const struct text_info *info = text_info(m->text);
+    const bool begins = r->prompt.n == 0;
+
+    if (text_encode(m->text, a->text, (a->plain ? 0 : TEXT_SPECIAL) | (begins ? TEXT_ADD : 0), &r->prompt, e))
+        return e->code;
+    /* A text to go on from does not end. */
+    if (begins && info->add_eos && r->prompt.n > 0 && r->prompt.v[r->prompt.n - 1] == info->eos)
+        r->prompt.n--;
+    return ERR_OK;
+}
+
+/* Of borders that are close to each other the last one is left: each ends a step, and what comes between is evaluated again
+ * sooner than in a step of its own. */
+static int thin_borders(int64_t *at, int n)
+{
+    enum { APART = 32 };
+    int k = n;
+
+    for (int i = n - 1; i >= 0; i--)
+        if (i == n - 1 || at[k] - at[i] >= APART)
+            at[--k] = at[i];
+    memmove(at, at + k, (size_t)(n - k) * sizeof *at);
+    return n - k;
+}
+
+/* Where messages end; of a prompt that has none, before its last token, which is evaluated again anyway. */
+static void find_borders(struct ask_request *r, const struct ask *a, const struct ask_model *m)
+{
+    const int room = (int)(sizeof r->border / sizeof r->border[0]), most = a->n_borders < room ? a->n_borders : room;
+    int n = most > 0 && m->chat != NULL ? chat_borders(m->chat, r->prompt.v, r->prompt.n, r->border, most) : 0;
+
+    n = thin_borders(r->border, n);
+    if (most == 1 && n == 0 && r->prompt.n > 1)
+        r->border[n++] = r->prompt.n - 1;
+    r->q.marks = r->border;
+    r->q.n_marks = n;
+}
+
+/* Tokens, and what comes after them. */
+static enum err_code add_prompt(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+{
+    for (int64_t i = 0; i < a->n_token; i++)
+        if (text_tokens_push(&r->prompt, a->token[i], e))
+            return e->code;
+    if (a->messages != NULL)
+        return render_messages(r, a, m, e);
+    return a->text.p != NULL ? encode_text(r, a, m, e) : ERR_OK;
+}
+
+enum err_code ask_prompt(struct text_tokens *out, const struct ask *a, const struct ask_model *m, struct err *e)
+{
+    struct ask_request r = { .q = { .n_prompt = 0 } };
+    enum err_code code = add_prompt(&r, a, m, e);
+
+    for (int64_t i = 0; i < r.prompt.n && code == ERR_OK; i++)
+        code = text_tokens_push(out, r.prompt.v[i], e);
+    text_tokens_free(&r.prompt);
+    text_tokens_free(&r.recital);
+    return code;
+}
+
+enum err_code ask_make_prompt(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+{
+    if (add_prompt(r, a, m, e))
+        return e->code;
+    find_borders(r, a, m);
+    return ERR_OK;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* begin.c - what the training of an adapter begins with: the one that is there, or a new one. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "adapt/adapt.h"
+#include "gguf/gguf.h"
+#include "tune/job.h"
+#include "tune/lora.h"
+
+static bool same_shape(const struct adapter *a, const struct adapter *b)
+{
+    bool same = a->n == b->n && a->alpha >= b->alpha && a->alpha <= b->alpha;
+
+    for (size_t i = 0; same && i < a->n; i++)
+        same = strcmp(a->mat[i].name, b->mat[i].name) == 0 && a->mat[i].rank == b->mat[i].rank;
+    return same;
+}
+
+/* Training goes on with the adapter that is there: what was asked of a new one has to be so already. */
+static enum err_code check_shape(const struct tune_job *j, const struct tune_begin_opts *b,
+                                 const struct tune_lora_opts *new, struct err *e)
+{
+    const struct adapter *old = j->begin.old;
+    struct tune_lora_opts to = *new;
+    struct tune_lora *asked;
+    bool same;
+
+    if (!b->rank_given && !b->alpha_given && !b->targets_given)
+        return ERR_OK;
+    if (!b->rank_given)
+        to.rank = adapter_rank(old);
+    if (!b->alpha_given)
+        to.alpha = old->alpha;
+    if (tune_lora_new(&asked, j->g, &to, e))
+        return e->code;
+    same = b->targets_given ? same_shape(asked->file, old)
+                            : asked->rank == adapter_rank(old) && asked->file->alpha >= old->alpha &&
+                                  asked->file->alpha <= old->alpha;
+    tune_lora_close(asked);
+    return same ? ERR_OK
+                : err_set(e, ERR_ARG,
+                          "%s has rank %d, alpha %g and %zu matrices, and training goes on with it: another "
+                          "--rank, --alpha or --targets needs --scratch",
+                          j->o->out, adapter_rank(old), (double)old->alpha, old->n);
+}
+
+static enum err_code open_lora(struct tune_job *j, const struct tune_begin_opts *o, const struct gguf *model,
+                               struct err *e)
+{
+    struct tune_begin *b = &j->begin;
+    char arch[64] = "";
+    struct str s = { 0 };
+    const struct tune_lora_opts to = { .arch = arch,
+                                       .rank = o->scales ? 0 : o->rank,
+                                       .alpha = o->scales      ? 1.0f
+                                                : o->alpha > 0 ? o->alpha
+                                                               : 2.0f * (float)o->rank,
+                                       .classes = o->classes,
+                                       .seed = (uint64_t)j->o->seed };
+
+    if (gguf_str(model, "general.architecture", &s))
+        (void)snprintf(arch, sizeof arch, "%.*s", (int)(s.n < 63 ? s.n : 63), s.p);
+    if (access(j->o->out, F_OK) == 0) {
+        if (adapter_open(&b->old, j->o->out, e) || adapter_check(b->old, model, e) ||
+            tune_lora_of(&b->champion, j->g, b->old, e))
+            return err_wrap(e, "cannot replace the file of --out");
+        if (!o->scratch && adapter_is_scales(b->old) != o->scales)
+            return err_set(e, ERR_ARG, "%s %s, and training goes on with it: another kind needs --scratch", j->o->out,
+                           o->scales ? "is an adapter of low rank" : "has scales");
+        if (!o->scratch)
+            return check_shape(j, o, &to, e) ? e->code : tune_lora_of(&b->lora, j->g, b->old, e);
+    }
+    b->fresh = true;
+    return tune_lora_new(&b->lora, j->g, &to, e);
+}
+
+enum err_code tune_begin(struct tune_job *j, const struct tune_begin_opts *o, const struct gguf *model, struct err *e)
+{
+    const enum err_code code = open_lora(j, o, model, e);
+
+    j->state.lora = j->begin.lora;
+    return code;
+}

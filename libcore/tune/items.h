@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* items.h - what adapters learn from: questions with answers, and texts.         room: tune */
+#ifndef TUNE_ITEMS_H
+#define TUNE_ITEMS_H
+#include "base/json.h"
+#include "grad/grad.h"
+#include "text/text.h"
+
+struct tune_item {
+    struct text_tokens token;
+    int32_t *target;        /* [token.n] the next token of the answer, whose rows are the last but one; -1: given */
+    int n_answer;           /* rows with a target */
+    struct grad_soft *said; /* [n_answer] what the model says there; NULL: the answer is what counts */
+    int set; /* of the task sets, from 0 on; of what it wrote 0: a text from nothing, else kinds of questions */
+};
+struct tune_items {
+    struct tune_item *v;   /* [n] */
+    int64_t n, cap, n_out; /* left out: too long, empty, or an answer that is no text */
+    char **set_name;       /* [n_set] of task sets: "facts"; NULL: one set without a name */
+    int n_set;
+    json_t *chats, *open; /* arrays of {messages, tools}: questions with and without an answer; NULL: none */
+    json_t *sets;         /* of task sets such an array of each; NULL: none */
+};
+
+/* How lines become items. */
+struct tune_reading {
+    const struct text *text;
+    int64_t tokens_max;              /* longer items are left out */
+    int64_t now_s;                   /* for templates that name the day: chat_prompt.now_s */
+    bool open;                       /* questions without an answer are welcome */
+    const struct progress *progress; /* told the bytes that were read; NULL: nobody */
+};
+/* Adds the lines of a file whose bytes are `all`: {"prompt", "answer"}, {"messages", "answer"}, {"messages"} with the
+ * assistant's last, or {"text"}, which counts whole. ERR_FORMAT: path, line and what is wrong. */
+MUST_CHECK enum err_code tune_items_read(struct tune_items *to, const struct tune_reading *how, const char *path,
+                                         struct str all, struct err *e);
+/* The same for a task set, which gets a number and this name. */
+MUST_CHECK enum err_code tune_items_read_set(struct tune_items *to, const struct tune_reading *how, const char *name,
+                                             const char *path, struct str all, struct err *e);
+/* Takes the tokens; the first n_prompt of them are given. */
+MUST_CHECK enum err_code tune_items_add(struct tune_items *s, struct text_tokens token, int64_t n_prompt,
+                                        int64_t tokens_max, struct err *e);
+
+/* Moves one of `every` items to `out`, which has none, at most `most`, spread evenly. */
+MUST_CHECK enum err_code tune_items_split(struct tune_items *s, struct tune_items *out, int64_t every, int64_t most,
+                                          struct err *e);
+/* Of items that are the same one stays. *n_gone: how many go. */
+MUST_CHECK enum err_code tune_items_once(struct tune_items *s, int64_t *n_gone, struct err *e);
+/* At most n items stay, spread evenly: the first always, or, with `last`, the last. */
+void tune_items_thin(struct tune_items *s, int64_t n, bool last);
+/* How many items of a are also in b; 0 if memory is short. */
+int64_t tune_items_same(const struct tune_items *a, const struct tune_items *b);
+int64_t tune_items_longest(const struct tune_items *s); /* tokens */
+int64_t tune_items_tokens(const struct tune_items *s);
+void tune_item_free(struct tune_item *i);
+void tune_items_free(struct tune_items *s);
+#endif

@@ -1,0 +1,905 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tune_job_test.c - the training of an adapter: its schedule, its batches, the gate on made-up scores, an interruption after
+ * each step. */
+#include <math.h>
+#include <unistd.h>
+
+#include "adapt/adapt.h"
+#include "base/rng.h"
+#include "golden.h"
+#include "grad/grad.h"
+#include "model/class.h"
+#include "part.h"
+#include "tune/job.h"
+#include "tune/lora.h"
+#include "tune/questions.h"
+#include "tune/shield.h"
+#include "tune/zo.h"
+
+static const char model[] = "tests/golden/models/qwen35moe-a.gguf";
+enum { TOKENS = 8, GIVEN = 3 };
+
+/* ---- the program around a job ---- */
+
+struct stage {
+    double ms;         /* of the clock, */
+    double tick_ms;    /* which goes on by this whenever it is asked */
+    int64_t steps;     /* that were told */
+    int64_t stop_at;   /* after so many no more; -1: never */
+    char warning[512]; /* the newest */
+    struct progress stop;
+    struct tune_calls calls;
+    struct tune_opts o;
+    struct tune_job job;
+};
+
+static double now_ms(void *ctx)
+{
+    struct stage *s = ctx;
+
+    return s->ms += s->tick_ms;
+}
+
+static bool tick(void *ctx, const struct tune_tick *t)
+{
+    (void)ctx;
+    assert_true(t->done >= 0 && t->done <= t->total);
+    return true;
+}
+
+static void count_step(void *ctx, const struct tune_step *step)
+{
+    struct stage *s = ctx;
+
+    assert_true(step->step == s->job.state.step && step->step <= step->steps && isfinite(step->loss));
+    s->steps++;
+}
+
+static void keep_warning(void *ctx, bool warning, const char *line)
+{
+    struct stage *s = ctx;
+
+    if (warning)
+        (void)snprintf(s->warning, sizeof s->warning, "%s", line);
+}
+
+static bool goes_on(void *ctx, uint64_t done, uint64_t total)
+{
+    const struct stage *s = ctx;
+
+    (void)done;
+    (void)total;
+    return s->stop_at < 0 || s->steps < s->stop_at;
+}
+
+static void stage_open(struct stage *s)
+{
+    *s = (struct stage){ .tick_ms = 1e-3, .stop_at = -1 };
+    s->stop = (struct progress){ goes_on, s };
+    s->calls = (struct tune_calls){
+        .now_ms = now_ms, .tick = tick, .step = count_step, .note = keep_warning, .stop = &s->stop, .ctx = s
+    };
+    s->o = (struct tune_opts){ .time = "1h",
+                               .time_s = 3600,
+                               .seed = 1,
+                               .n_text = 4,
+                               .keep_batch = 3,
+                               .epochs = 100,
+                               .samples = 1,
+                               .rate = 0.01f,
+                               .keep_weight = 20,
+                               .forget = 0.05f,
+                               .keep_named = true,
+                               .tests_named = true,
+                               .tokens_max = 64,
+                               .memory_bytes = (int64_t)1 << 30 };
+    s->job = (struct tune_job){ .o = &s->o, .calls = &s->calls };
+}
+
+/* n texts of random tokens that no other seed has. */
+static void add_items(struct tune_items *to, int n, uint64_t seed)
+{
+    struct err e = { 0 };
+
+    for (int i = 0; i < n; i++) {
+        struct text_tokens token = { 0 };
+
+        for (int k = 0; k < TOKENS; k++)
+            assert_int_equal(text_tokens_push(&token, (int32_t)(512 * rng_unit(seed, (uint64_t)i, (uint64_t)k)), &e),
+                             ERR_OK);
+        assert_int_equal(tune_items_add(to, token, GIVEN, 64, &e), ERR_OK);
+    }
+}
+
+/* ---- the schedule ---- */
+
+static void test_limit(void **state)
+{
+    /* seconds of a test -> when steps end, of 100 seconds: all tests of the end, a share of the time, or one test */
+    static const double want[][2] = { { 0.5, 95.8 }, { 1, 91.6 }, { 10, 85 }, { 20, 76 } };
+    struct stage s;
+
+    (void)state;
+    stage_open(&s);
+    s.o.time_s = 100;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        s.job.report.test_s = want[i][0];
+        assert_true(fabs(tune_limit_s(&s.job) - want[i][1]) < 1e-9);
+    }
+}
+
+static void test_part_done(void **state)
+{
+    struct stage s;
+
+    (void)state;
+    stage_open(&s);
+    s.tick_ms = 0;
+    s.o.time_s = 100;
+    s.job.report.test_s = 10; /* steps end at 85 s */
+    s.job.steps = 100;
+    assert_true(tune_part_done(&s.job) == 0);
+    s.ms = 20e3; /* one in two seconds: all of them take too long, but so few do not show that */
+    s.job.state.step = TUNE_WARM - 1;
+    assert_true(tune_part_done(&s.job) == 0.09);
+    s.job.state.step = TUNE_WARM;
+    assert_true(tune_part_done(&s.job) == 20.0 / 85);
+    s.job.state.step = 30; /* there is time for all, */
+    assert_true(tune_part_done(&s.job) == 0.3);
+    s.ms = 26e3; /* or there is not, but steps are ahead of time */
+    assert_true(tune_part_done(&s.job) < 26.0 / 85 + 1e-12 && tune_part_done(&s.job) > 0.3);
+    s.job.state.step = 31;
+    assert_true(tune_part_done(&s.job) == 0.31);
+    s.ms = 84e3; /* the next would end too late */
+    assert_true(tune_part_done(&s.job) == 1);
+    /* what an interrupted run spent and did counts, but says nothing of how long a step takes */
+    s.ms = 10e3;
+    s.job.report.before_s = s.job.report.learn_from_s = 50;
+    s.job.report.step_first = s.job.state.step = 40;
+    assert_true(tune_part_done(&s.job) == 0.4);
+    s.job.report.before_s = 76;
+    assert_true(tune_part_done(&s.job) == 1);
+}
+
+/* The step size rises, then falls with the part that is done. */
+static void test_rate(void **state)
+{
+    (void)state;
+    for (int i = 0; i < TUNE_WARM; i++)
+        assert_true(train_rate(1, i, TUNE_WARM, 0) < train_rate(1, i + 1, TUNE_WARM, 0) + (i + 1 == TUNE_WARM));
+    assert_true(train_rate(1, TUNE_WARM, TUNE_WARM, 0) == 1);
+    assert_true(fabs(train_rate(1, 50, TUNE_WARM, 0.5) - 0.5) < 1e-12);
+    assert_true(train_rate(1, 99, TUNE_WARM, 1) < 1e-12);
+}
+
+/* ---- the gate ---- */
+
+/* Made-up scores: n[0] items that are held out and n[1] that are kept, as good afterwards as before. */
+static void scores_open(struct stage *s, int64_t n_tests, int64_t n_kept)
+{
+    struct tune_job *j = &s->job;
+    const int64_t n[] = { n_tests, n_kept };
+
+    stage_open(s);
+    j->data.kept.v = calloc((size_t)n_kept + 1, sizeof *j->data.kept.v);
+    j->data.tests.n = n_tests;
+    j->data.kept.n = n_kept;
+    for (int i = 0; i < 2; i++) {
+        j->report.before[i] = calloc((size_t)n[i] + 1, sizeof **j->report.before);
+        j->report.after[i] = calloc((size_t)n[i] + 1, sizeof **j->report.after);
+        assert_true(j->report.before[i] != NULL && j->report.after[i] != NULL);
+        for (int64_t k = 0; k < n[i]; k++)
+            j->report.before[i][k] = j->report.after[i][k] = (struct tune_score){ 2, true };
+    }
+    j->report.n_outcome = 2;
+    j->report.outcome = calloc(8, sizeof *j->report.outcome);
+    assert_true(j->data.kept.v != NULL && j->report.outcome != NULL);
+}
+
+static void scores_close(struct stage *s)
+{
+    s->job.data.tests.n = s->job.data.kept.n = 0;
+    s->job.data.kept.n_set = 0;
+    s->job.data.kept.set_name = NULL;
+    tune_job_close(&s->job);
+}
+
+/* What is held out gains this. */
+static void gain(struct stage *s, const double *by, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        s->job.report.after[0][i].loss = 2 - by[i];
+}
+
+static struct tune_verdict verdict_of(struct stage *s)
+{
+    struct tune_verdict v = { 0 };
+    struct err e = { 0 };
+
+    assert_int_equal(tune_judge(&s->job, &v, &e), ERR_OK);
+    return v;
+}
+
+static void test_gate_learnt(void **state)
+{
+    static const double five[] = { 1, 1, 1, 1, 1 }, but_one[] = { 1, 1, 1, 1, -0.1 }, none[5] = { 0 };
+    struct tune_verdict v;
+    struct stage s;
+
+    (void)state;
+    scores_open(&s, 5, 0);
+    gain(&s, five, 5); /* of 32 ways of signs one: 0.031 */
+    v = verdict_of(&s);
+    assert_true(v.better && v.keeps && v.p > 0.025 && v.p < 0.037);
+    assert_true(isnan(v.p_kept)); /* nothing is kept, so nothing is seen to be lost */
+    assert_true(s.job.report.outcome[0].n == 5 && s.job.report.outcome[0].loss[1] == 1);
+    gain(&s, but_one, 5); /* two of 32: 0.0625 */
+    v = verdict_of(&s);
+    assert_true(!v.better && v.p > 0.055 && v.p < 0.07);
+    gain(&s, none, 5);
+    v = verdict_of(&s);
+    assert_true(!v.better && v.p == 1);
+    scores_close(&s);
+    scores_open(&s, TUNE_LEAST_TESTS - 1, 0); /* too few, however much they gain */
+    gain(&s, five, 4);
+    v = verdict_of(&s);
+    assert_true(!v.better && isnan(v.p));
+    scores_close(&s);
+}
+
+static void test_gate_kept(void **state)
+{
+    static const double five[] = { 1, 1, 1, 1, 1 };
+    struct tune_verdict v;
+    struct stage s;
+
+    (void)state;
+    scores_open(&s, 5, 40);
+    gain(&s, five, 5);
+    v = verdict_of(&s);
+    assert_true(v.better && v.keeps && v.p_kept < 0.001);
+    for (int i = 0; i < 40; i++) /* less than may be lost, then more */
+        s.job.report.after[1][i].loss = 2.04;
+    assert_true(verdict_of(&s).keeps);
+    for (int i = 0; i < 40; i++)
+        s.job.report.after[1][i].loss = 2.06;
+    v = verdict_of(&s);
+    assert_true(v.better && !v.keeps && v.p_kept > 0.9);
+    for (int i = 0; i < 40;
+         i++) /* answers that are no longer exact, though the loss is small: of 40 four are too many */
+        s.job.report.after[1][i] = (struct tune_score){ 2, i >= 3 };
+    assert_true(verdict_of(&s).keeps);
+    s.job.report.after[1][3].exact = false;
+    v = verdict_of(&s);
+    assert_true(!v.keeps && v.p_kept == 1);
+    s.o.forget_given = true; /* nats are what the user allowed */
+    assert_true(verdict_of(&s).keeps);
+    scores_close(&s);
+}
+
+/* Each set has to be kept; of task sets only what was known counts. */
+static void test_gate_sets(void **state)
+{
+    static char facts[] = "facts", tools[] = "tools", few[] = "few";
+    static char *names[] = { facts, tools, few };
+    struct tune_verdict v;
+    struct stage s;
+
+    (void)state;
+    scores_open(&s, 5, 46);
+    s.o.keep_named = false;
+    s.job.data.kept.n_set = 3;
+    s.job.data.kept.set_name = names;
+    s.job.report.n_outcome = 4;
+    for (int i = 0; i < 46; i++)
+        s.job.data.kept.v[i].set = i < 20 ? 0 : i < 40 ? 1 : 2;
+    for (int i = 40; i < 46; i++) { /* of six four were known: too few to test */
+        s.job.report.before[1][i].exact = i < 44;
+        s.job.report.after[1][i].loss = 9;
+    }
+    v = verdict_of(&s);
+    assert_true(v.keeps && isnan(s.job.report.outcome[3].p) && s.job.report.outcome[3].counts == 4);
+    assert_string_equal(s.job.report.outcome[2].set, "tools");
+    for (int i = 20; i < 40; i++)
+        s.job.report.after[1][i].loss = 2.1; /* one set forgets, all together would not */
+    for (int i = 0; i < 20; i++)
+        s.job.report.after[1][i].loss = 0.1;
+    v = verdict_of(&s);
+    assert_true(!v.keeps && s.job.report.outcome[1].p < 0.05 && s.job.report.outcome[2].p > 0.9);
+    for (int i = 20; i < 40; i++) { /* what was not known may be what is learnt */
+        s.job.report.before[1][i].exact = i < 30;
+        s.job.report.after[1][i].loss = i < 30 ? 2 : 9;
+    }
+    assert_true(verdict_of(&s).keeps);
+    scores_close(&s);
+}
+
+/* An adapter that knows more above `learns` of its strength, and forgets above `keeps`. */
+struct made_up {
+    double learns, keeps, tried[16];
+    int n, most; /* tries that there is time for */
+};
+
+static enum err_code try_made_up(void *ctx, struct tune_verdict *v, struct err *e)
+{
+    struct made_up *m = ctx;
+
+    (void)e;
+    assert_true(m->n < 16);
+    m->tried[m->n++] = v->strength;
+    v->better = v->strength > m->learns;
+    v->keeps = v->strength < m->keeps;
+    return ERR_OK;
+}
+
+static bool time_left(void *ctx)
+{
+    const struct made_up *m = ctx;
+
+    return m->n + 2 <= m->most;
+}
+
+static struct tune_verdict strongest(struct made_up *m)
+{
+    struct tune_verdict v = { 0 };
+    struct err e = { 0 };
+
+    assert_int_equal(tune_try_strengths(&v, try_made_up, time_left, m, &e), ERR_OK);
+    assert_true(m->tried[m->n - 1] == v.strength); /* what is published is what was tested last */
+    return v;
+}
+
+static void test_strengths(void **state)
+{
+    static const double want[] = { 1, 0.85, 0.775, 0.8125, 0.79375, 0.803125, 0.79375 };
+    struct made_up whole = { 0, 2, { 0 }, 0, 9 }, weak = { 0, 0.8, { 0 }, 0, 9 }, never = { 0, 0.1, { 0 }, 0, 9 };
+    struct made_up worse = { 2, 0.1, { 0 }, 0, 9 }, late = { 0, 0.8, { 0 }, 0, 3 }, apart = { 0.9, 0.8, { 0 }, 0, 9 };
+    struct tune_verdict v = strongest(&whole);
+
+    (void)state;
+    assert_true(v.better && v.keeps && v.strength == 1 && whole.n == 1);
+    v = strongest(&weak);
+    assert_true(v.better && v.keeps);
+    assert_int_equal(weak.n, TUNE_STRENGTHS);
+    for (int i = 0; i < TUNE_STRENGTHS; i++)
+        assert_true(fabs(weak.tried[i] - want[i]) < 1e-12);
+    v = strongest(&never);
+    assert_true(v.better && !v.keeps && never.n == TUNE_STRENGTHS - 1);
+    v = strongest(&worse); /* less of it would not know more */
+    assert_true(!v.better && worse.n == 1);
+    v = strongest(&late);
+    assert_true(!v.keeps && late.n == 2);
+    v = strongest(&apart); /* where it keeps it does not know more: refused */
+    assert_true(!(v.better && v.keeps));
+}
+
+static void test_counted_twice(void **state)
+{
+    struct tune_items s = { 0 }, learn = { 0 };
+    struct err e = { 0 };
+    int64_t n_gone;
+
+    (void)state;
+    add_items(&s, 5, 3);
+    add_items(&learn, 9, 4);
+    assert_int_equal(tune_items_same(&s, &learn), 0);
+    add_items(&s, 5, 3);
+    assert_int_equal(tune_items_once(&s, &n_gone, &e), ERR_OK);
+    assert_true(n_gone == 5 && s.n == 5);
+    add_items(&learn, 2, 3);
+    assert_int_equal(tune_items_same(&s, &learn), 2);
+    tune_items_free(&s);
+    tune_items_free(&learn);
+}
+
+/* ---- batches ---- */
+
+static void batches_open(struct stage *s, int n_learn, int n_keep, int n_own)
+{
+    struct err e = { 0 };
+
+    stage_open(s);
+    add_items(&s->job.data.learn, n_learn, 1);
+    add_items(&s->job.data.keep, n_keep, 2);
+    add_items(&s->job.data.own, n_own, 3);
+    assert_int_equal(tune_batch_open(&s->job, &e), ERR_OK);
+}
+
+static void test_batch(void **state)
+{
+    enum { LEARN = 7, STEPS = 14 };
+    struct stage s;
+
+    (void)state;
+    batches_open(&s, LEARN, 3, 4);
+    for (int64_t step = 0; step < STEPS; step++) {
+        struct grad_seq seq[7];
+        double weight[2] = { 0 };
+        const int n = tune_batch(&s.job, step, seq);
+        int n_learn = 0;
+
+        s.job.state.step = step;
+        for (int i = 0; i < n; i++) {
+            const int64_t at = s.job.state.which[i];
+
+            assert_true(at >= 0 && at < s.job.state.n_seen);
+            n_learn += at < LEARN;
+            weight[at >= LEARN] += (double)seq[i].weight * (TOKENS - GIVEN);
+        }
+        assert_true(n > 4 && n <= 7 && n_learn > 2 &&
+                    n_learn <= 4); /* one with a large part of the loss is drawn once */
+        assert_true(fabs(weight[0] - 1) < 1e-6 && fabs(weight[1] - 20) < 1e-5);
+        for (int a = 2; a < n_learn; a++) /* of those that are drawn none is there twice */
+            for (int b = 2; b < a; b++)
+                assert_true(s.job.state.which[a] != s.job.state.which[b]);
+    }
+    tune_job_close(&s.job);
+}
+
+/* Half of a batch comes in turn: in each pass each item once, in an order that follows from the seed. */
+static void items_in_turn(uint64_t seed, int64_t *to, int n)
+{
+    struct stage s;
+
+    batches_open(&s, 7, 0, 0);
+    s.o.seed = (int64_t)seed;
+    for (int64_t step = 0; step < n / 2; step++) {
+        struct grad_seq seq[7];
+
+        (void)tune_batch(&s.job, step, seq);
+        memcpy(to + 2 * step, s.job.state.which, 2 * sizeof *to);
+    }
+    tune_job_close(&s.job);
+}
+
+static void test_turns(void **state)
+{
+    int64_t a[28], b[28], c[28];
+
+    (void)state;
+    items_in_turn(1, a, 28);
+    items_in_turn(1, b, 28);
+    items_in_turn(2, c, 28);
+    assert_memory_equal(a, b, sizeof a);
+    assert_true(memcmp(a, c, sizeof a) != 0);
+    assert_true(memcmp(a, a + 7, 7 * sizeof *a) != 0);
+    for (int pass = 0; pass < 4; pass++) {
+        unsigned seen = 0;
+
+        for (int i = 0; i < 7; i++)
+            seen |= 1u << a[7 * pass + i];
+        assert_int_equal(seen, 0x7f);
+    }
+}
+
+/* What has a large loss is drawn in each step, what has a small one hardly ever; the losses are those of the batches. */
+static void test_drawn(void **state)
+{
+    struct stage s;
+    struct grad_seq seq[7];
+    double loss[7];
+    int times[7] = { 0 };
+
+    (void)state;
+    batches_open(&s, 7, 0, 0);
+    for (int64_t step = 0; step < 7; step++) {
+        const int n = tune_batch(&s.job, step, seq);
+
+        for (int i = 0; i < n; i++)
+            loss[i] = (s.job.state.which[i] == 5 ? 3.0 : 0.0) * (double)seq[i].weight * (TOKENS - GIVEN);
+        tune_batch_seen(&s.job, seq, loss, n);
+    }
+    assert_true(fabsf(s.job.state.seen[5] - 3) < 1e-5f && s.job.state.seen[0] == 0);
+    for (int64_t step = 0; step < 20; step++) {
+        s.job.state.step = step;
+        for (int i = 2, n = tune_batch(&s.job, step, seq); i < n; i++)
+            times[s.job.state.which[i]]++;
+    }
+    assert_int_equal(times[5], 20);
+    for (int i = 0; i < 7; i++)
+        assert_true(i == 5 || times[i] < 5);
+    tune_job_close(&s.job);
+}
+
+/* ---- rehearsal ---- */
+
+/* The user's and the model's own take turns. */
+static void test_rehearsed(void **state)
+{
+    struct stage s;
+    unsigned seen = 0;
+
+    (void)state;
+    batches_open(&s, 7, 3, 4);
+    for (int64_t i = -50; i < 50; i++) {
+        const int64_t at = tune_rehearsed(&s.job, i);
+
+        assert_true(at >= 0 && at < 7 && (at < 4) == (i % 2 == 0));
+        assert_ptr_equal(tune_rehearsed_at(&s.job, at), at < 4 ? &s.job.data.own.v[at] : &s.job.data.keep.v[at - 4]);
+        seen |= 1u << at;
+    }
+    assert_int_equal(seen, 0x7f);
+    tune_job_close(&s.job);
+    batches_open(&s, 7, 3, 0);
+    for (int64_t i = 0; i < 20; i++)
+        assert_true(tune_rehearsed(&s.job, i) < 3);
+    tune_job_close(&s.job);
+}
+
+/* Of answers of each kind the surer half stays; texts from nothing stay. */
+static void test_unsure(void **state)
+{
+    static const float sure[] = { 0.1f, 0.2f, 0.9f, 0.5f, 0.8f, 0.3f, 0.7f, 0.6f };
+    static const int set[] = { 0, 0, 1, 1, 1, 2, 2, 0 }, stays[] = { 0, 1, 2, 4, 6, 7 };
+    struct tune_items s = { 0 };
+    struct err e = { 0 };
+
+    (void)state;
+    add_items(&s, 8, 5);
+    for (int i = 0; i < 8; i++) {
+        s.v[i].set = set[i];
+        s.v[i].said = calloc((size_t)s.v[i].n_answer, sizeof *s.v[i].said);
+        assert_non_null(s.v[i].said);
+        for (int k = 0; k < s.v[i].n_answer; k++)
+            s.v[i].said[k].p[0] = sure[i];
+    }
+    assert_int_equal(tune_drop_unsure(&s, &e), ERR_OK);
+    assert_int_equal(s.n, 6);
+    for (int i = 0; i < 6; i++)
+        assert_true(s.v[i].said[0].p[0] == sure[stays[i]] && s.v[i].set == set[stays[i]]);
+    tune_items_free(&s);
+}
+
+/* Chats of one question each: "What is wordN of AREA?", with the number of N in the order of i. */
+static json_t *chats_about(const char *area, int n)
+{
+    json_t *all = json_array();
+
+    for (int i = 0; i < n; i++) {
+        char text[80];
+
+        (void)snprintf(text, sizeof text, "What is word%c%c of %s in %d?", 'a' + i % 26, 'a' + i / 26, area, 1000 + i);
+        assert_int_equal(
+            json_array_append_new(all, json_pack("{s:[{s:s, s:s}]}", "messages", "role", "user", "content", text)), 0);
+    }
+    return all;
+}
+
+/* The question, without what the template writes around it. */
+static void question_text(const struct text *t, const struct tune_questions *q, char *to, size_t n)
+{
+    struct err e = { 0 };
+    char *all = NULL;
+    size_t bytes;
+
+    assert_int_equal(text_decode(t, q->prompt.v, q->prompt.n, 0, &all, &bytes, &e), ERR_OK);
+    (void)snprintf(to, n, "%.*s", (int)bytes, all);
+    free(all);
+}
+
+/* Three in four are like what is learnt. What all questions share stays, what few have becomes a word of the model's own, and a
+ * number one with as many digits. */
+static void test_questions(void **state)
+{
+    enum { N = 400 };
+    struct tune_questions q = { .seed = 1 }, again = { .seed = 1 };
+    json_t *learn = chats_about("the moon", 60), *sets = json_array();
+    struct text_tokens words = { 0 };
+    struct err e = { 0 };
+    struct gguf *g;
+    struct text *t;
+    int like_learnt = 0;
+    char text[512], same[512];
+
+    (void)state;
+    if (gguf_open(&g, "share/models/chimere-nano-q5_k_m.gguf", &e) || text_open(&t, g, &e))
+        fail_msg("%s", e.msg);
+    q.text = again.text = t;
+    assert_int_equal(json_array_append_new(sets, chats_about("a tool", 60)), 0);
+    assert_int_equal(json_array_append_new(sets, chats_about("a sum", 60)), 0);
+    assert_int_equal(text_encode(t, STR("zebra zebra quartz it"), 0, &words, &e), ERR_OK);
+    assert_int_equal(tune_questions_words(&q, words.v, words.n, &e), ERR_OK);
+    assert_int_equal(tune_questions_words(&again, words.v, words.n, &e), ERR_OK);
+    assert_int_equal(q.words.n, 2); /* each once, none of two letters */
+    assert_int_equal(tune_questions_open(&q, learn, sets, &e), ERR_OK);
+    assert_int_equal(tune_questions_open(&again, learn, sets, &e), ERR_OK);
+    for (int i = 0; i < N; i++) {
+        static const char *const area[] = { " of the moon in ", " of a tool in ", " of a sum in " };
+        const char *number;
+
+        assert_int_equal(tune_questions_make(&q, i, NULL, &e), ERR_OK);
+        question_text(t, &q, text, sizeof text);
+        assert_true(q.changed);
+        assert_non_null(strstr(text, "What is "));
+        assert_true((strstr(text, "zebra of ") != NULL) != (strstr(text, "quartz of ") != NULL));
+        assert_null(strstr(text, "word"));
+        number = strstr(text, area[tune_questions_source(&q)]);
+        assert_non_null(number);
+        number += strlen(area[tune_questions_source(&q)]);
+        assert_true(strspn(number, "0123456789") == 4 && number[4] == '?');
+        like_learnt += tune_questions_source(&q) == 0;
+    }
+    assert_true(like_learnt > 0.68 * N && like_learnt < 0.82 * N);
+    assert_int_equal(tune_questions_make(&again, N - 1, NULL, &e), ERR_OK); /* a question depends on its number alone */
+    question_text(t, &again, same, sizeof same);
+    assert_string_equal(text, same);
+    assert_int_equal(tune_questions_make(&q, 7, json_array_get(learn, 3), &e), ERR_OK); /* a given one stays as it is */
+    question_text(t, &q, text, sizeof text);
+    assert_true(!q.changed && strstr(text, "What is wordda of the moon in 1003?") != NULL);
+    tune_questions_close(&q);
+    tune_questions_close(&again);
+    text_tokens_free(&words);
+    text_close(t);
+    gguf_close(g);
+    json_decref(learn);
+    json_decref(sets);
+}
+
+/* ---- items ---- */
+
+static void test_items(void **state)
+{
+    static const char lines[] = "{\"prompt\": \"What is it?\", \"answer\": \"a zebra\"}\n\n"
+                                "{\"messages\": [{\"role\": \"user\", \"content\": \"What is it?\"},"
+                                " {\"role\": \"assistant\", \"content\": \"a zebra\"}]}\n"
+                                "{\"messages\": [{\"role\": \"user\", \"content\": \"Why?\"}], \"answer\": [1]}\n"
+                                "{\"prompt\": \"Who?\"}\n";
+    static const char text_line[] = "{\"text\": \"one two three four five six seven eight nine ten\"}\n";
+    struct tune_reading how = { .tokens_max = 100, .open = true };
+    struct tune_items items = { 0 }, sets = { 0 };
+    struct text_tokens answer = { 0 };
+    struct err e = { 0 };
+    struct gguf *g;
+    struct text *t;
+
+    (void)state;
+    if (gguf_open(&g, "share/models/chimere-nano-q5_k_m.gguf", &e) || text_open(&t, g, &e))
+        fail_msg("%s", e.msg);
+    how.text = t;
+    assert_int_equal(tune_items_read(&items, &how, "a.jsonl", str_of(lines), &e), ERR_OK);
+    assert_true(items.n == 2 && items.n_out == 1); /* an answer that is no text is left out */
+    assert_int_equal(json_array_size(items.open), 1);
+    assert_int_equal(tune_items_same(&items, &items), 2);
+    assert_int_equal(items.v[0].token.n, items.v[1].token.n); /* both say the same */
+    assert_memory_equal(items.v[0].token.v, items.v[1].token.v, (size_t)items.v[0].token.n * sizeof(int32_t));
+    assert_int_equal(text_encode(t, STR("a zebra"), 0, &answer, &e), ERR_OK);
+    assert_int_equal(items.v[0].n_answer, answer.n + 1); /* and the end of the turn */
+    for (int64_t i = 0, n = items.v[0].token.n; i < n; i++) {
+        const int64_t at = i + 1 - (n - items.v[0].n_answer);
+
+        assert_int_equal(items.v[0].target[i], at < 0 || i + 1 == n ? -1 : items.v[0].token.v[i + 1]);
+        if (at >= 0 && at < answer.n)
+            assert_int_equal(items.v[0].target[i], answer.v[at]);
+    }
+    how.open = false;
+    assert_int_equal(tune_items_read(&items, &how, "a.jsonl", str_of(lines), &e), ERR_FORMAT);
+    assert_non_null(strstr(e.msg, "a.jsonl: line 5"));
+    /* a long text is cut, and counts whole */
+    how.tokens_max = 4;
+    assert_int_equal(tune_items_read_set(&sets, &how, "first", "b.jsonl", str_of(text_line), &e), ERR_OK);
+    assert_true(sets.n >= 3 && sets.v[0].token.n == 4 && sets.v[0].n_answer == 3);
+    const int64_t first = sets.n;
+
+    how.tokens_max = 100;
+    assert_int_equal(tune_items_read_set(&sets, &how, "second", "b.jsonl", STR("{\"text\": \"one two\"}\n"), &e),
+                     ERR_OK);
+    assert_true(sets.n_set == 2 && sets.n == first + 1 && sets.v[first].set == 1 && sets.v[0].set == 0);
+    assert_string_equal(sets.set_name[1], "second");
+    tune_items_free(&items);
+    tune_items_free(&sets);
+    text_tokens_free(&answer);
+    text_close(t);
+    gguf_close(g);
+}
+
+/* ---- on a model ---- */
+
+struct bench {
+    struct gguf *gguf;
+    struct grad *g;
+};
+
+static void bench_open(struct bench *b)
+{
+    struct err e = { 0 };
+
+    if (gguf_open(&b->gguf, model, &e) || grad_open(&b->g, b->gguf, 1, &e))
+        fail_msg("%s", e.msg);
+}
+
+static void bench_close(struct bench *b)
+{
+    grad_close(b->g);
+    gguf_close(b->gguf);
+}
+
+/* A job that has everything up to its first step. */
+static enum err_code job_open(struct stage *s, const struct bench *b, const char *out, enum tune_method method,
+                              struct err *e)
+{
+    const struct tune_begin_opts begin = { .rank = 2, .alpha = 4, .classes = 1u << MODEL_ATTENTION };
+    struct tune_job *j = &s->job;
+
+    stage_open(s);
+    s->o.out = out;
+    s->o.method = method;
+    s->o.steps = 4;
+    s->o.shield = method == TUNE_FIRST ? 0.03f : 0;
+    s->o.momentum = method == TUNE_FIRST ? 0 : 0.5f;
+    s->o.keep_versions = 2;
+    j->g = b->g;
+    add_items(&j->data.learn, 5, 1);
+    add_items(&j->data.tests, 5, 1); /* learnt by heart */
+    add_items(&j->data.keep, 25, 2);
+    return tune_begin(j, &begin, b->gguf, e) || tune_job_open(j, e) || tune_resume_check(j, e) || tune_rehearse(j, e) ||
+                   tune_resume(j, e) || tune_test_before(j, e)
+               ? e->code
+               : ERR_OK;
+}
+
+/* Stopped after each number of steps and gone on, to the bytes of the training that nothing stopped. */
+static void test_resume(void **state)
+{
+    char dir[] = "/tmp/tuneXXXXXX", out[64], half[80];
+    struct err e = { 0 };
+    struct bench b;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(out, sizeof out, "%s/a.gguf", dir);
+    (void)snprintf(half, sizeof half, "%s.train", out);
+    bench_open(&b);
+    for (int method = TUNE_FIRST; method <= TUNE_ZO; method++) {
+        struct stage whole, part;
+
+        assert_int_equal(job_open(&whole, &b, out, (enum tune_method)method, &e), ERR_OK);
+        assert_int_equal(whole.job.shielded, method == TUNE_FIRST);
+        assert_int_equal(tune_learn(&whole.job, &e), ERR_OK);
+        assert_int_equal(whole.steps, 4);
+        unlink(half);
+        const size_t bytes = (size_t)whole.job.state.lora->n_params * sizeof(float);
+
+        for (int64_t stop = 1; stop < 4; stop++) {
+            assert_int_equal(job_open(&part, &b, out, (enum tune_method)method, &e), ERR_OK);
+            part.stop_at = stop;
+            assert_int_equal(tune_learn(&part.job, &e), ERR_CANCEL);
+            assert_int_equal(part.job.state.step, stop);
+            tune_job_close(&part.job);
+            assert_int_equal(job_open(&part, &b, out, (enum tune_method)method, &e), ERR_OK);
+            assert_int_equal(part.job.state.step, stop);
+            assert_non_null(strstr(part.warning, "goes on after"));
+            assert_int_equal(tune_learn(&part.job, &e), ERR_OK);
+            assert_int_equal(part.steps, 4 - stop);
+            assert_memory_equal(part.job.state.lora->theta, whole.job.state.lora->theta, bytes);
+            tune_job_close(&part.job);
+            unlink(half);
+        }
+        tune_job_close(&whole.job);
+    }
+    bench_close(&b);
+    assert_int_equal(rmdir(dir), 0); /* nothing else was written */
+}
+
+/* Another training's state is refused, a damaged one too. */
+static void test_half(void **state)
+{
+    char dir[] = "/tmp/tuneXXXXXX", out[64], half[80];
+    struct err e = { 0 };
+    struct stage s;
+    struct bench b;
+    FILE *f;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(out, sizeof out, "%s/a.gguf", dir);
+    (void)snprintf(half, sizeof half, "%s.train", out);
+    bench_open(&b);
+    assert_int_equal(job_open(&s, &b, out, TUNE_FIRST, &e), ERR_OK);
+    s.stop_at = 2;
+    assert_int_equal(tune_learn(&s.job, &e), ERR_CANCEL);
+    s.job.name[0] ^= 1;
+    assert_int_equal(tune_resume_check(&s.job, &e), ERR_ARG);
+    s.job.name[0] ^= 1;
+    assert_int_equal(tune_resume_check(&s.job, &e), ERR_OK);
+    f = fopen(half, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 200, SEEK_SET), 0); /* more steps than it has */
+    assert_int_equal(fputc(99, f), 99);
+    fclose(f);
+    assert_int_equal(tune_resume_check(&s.job, &e), ERR_FORMAT);
+    tune_job_close(&s.job);
+    unlink(half);
+    bench_close(&b);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* What is better is published, and what is not leaves nothing. */
+static void test_decide(void **state)
+{
+    char dir[] = "/tmp/tuneXXXXXX", out[64];
+    struct err e = { 0 };
+    struct stage s;
+    struct bench b;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(out, sizeof out, "%s/a.gguf", dir);
+    bench_open(&b);
+    for (int good = 0; good < 2; good++) {
+        assert_int_equal(job_open(&s, &b, out, TUNE_FIRST, &e), ERR_OK);
+        s.o.forget = good ? 100 : 0;
+        s.o.forget_given = true;
+        assert_int_equal(tune_learn(&s.job, &e), ERR_OK);
+        assert_int_equal(tune_decide(&s.job, &e), ERR_OK);
+        assert_true(s.job.report.verdict.better && s.job.report.verdict.keeps == (good == 1));
+        assert_int_equal(tune_publish(&s.job, &e), ERR_OK);
+        assert_int_equal(access(out, F_OK), good ? 0 : -1);
+        tune_job_close(&s.job);
+    }
+    unlink(out);
+    bench_close(&b);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* Behind a shield the gradient is shielded before the step, and the step after it: AdamW turns it again. */
+static void test_move(void **state)
+{
+    struct err e = { 0 };
+    struct stage s;
+    struct bench b;
+    struct train_adam adam;
+    static const struct train_adam_opts opts = { 0.9f, 0.99f, 1e-8f, 0.0f, 1.0f };
+
+    (void)state;
+    bench_open(&b);
+    assert_int_equal(job_open(&s, &b, "/nowhere/a.gguf", TUNE_FIRST, &e), ERR_OK);
+    const struct tune_state *t = &s.job.state;
+    const int64_t n = t->lora->n_params;
+    const size_t bytes = (size_t)n * sizeof(float);
+    float *gradient = malloc(bytes), *was = malloc(bytes), *want = malloc(bytes), *once = malloc(bytes);
+
+    assert_true(gradient != NULL && was != NULL && want != NULL && once != NULL);
+    assert_non_null(t->shield);
+    for (int64_t i = 0; i < n; i++)
+        gradient[i] = t->gradient[i] = rng_gauss(9, 1, (uint64_t)i);
+    memcpy(was, t->lora->theta, bytes);
+    memcpy(once, was, bytes);
+    assert_int_equal(train_adam_open(&adam, n, &e), ERR_OK);
+    tune_shield_apply(t->shield, gradient);
+    assert_true(isfinite(train_adam_step(&adam, grad_pool(b.g), &opts, 0.01f, once, gradient, NULL)));
+    for (int64_t i = 0; i < n; i++)
+        want[i] = once[i] - was[i];
+    tune_shield_apply(t->shield, want);
+    for (int64_t i = 0; i < n; i++)
+        want[i] += was[i];
+    assert_true(tune_move(&s.job, 0.01));
+    assert_memory_equal(t->lora->theta, want, bytes);
+    assert_true(memcmp(once, want, bytes) != 0);
+    t->gradient[0] = NAN;
+    memcpy(was, t->lora->theta, bytes);
+    assert_false(tune_move(&s.job, 0.01));
+    assert_memory_equal(t->lora->theta, was, bytes);
+    train_adam_close(&adam);
+    free(gradient);
+    free(was);
+    free(want);
+    free(once);
+    tune_job_close(&s.job);
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_limit),       cmocka_unit_test(test_part_done),     cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_gate_learnt), cmocka_unit_test(test_gate_kept),     cmocka_unit_test(test_gate_sets),
+        cmocka_unit_test(test_strengths),   cmocka_unit_test(test_counted_twice), cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_turns),       cmocka_unit_test(test_drawn),         cmocka_unit_test(test_rehearsed),
+        cmocka_unit_test(test_unsure),      cmocka_unit_test(test_questions),     cmocka_unit_test(test_items),
+        cmocka_unit_test(test_move),        cmocka_unit_test(test_resume),        cmocka_unit_test(test_half),
+        cmocka_unit_test(test_decide),
+    };
+
+    test_filter();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
