@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "engram/engram.h"
+#include "engram/look.h"
 
 enum { CONTEXT = 8, COLD = 3000, WIPE = 64 << 20 };
 

@@ -8,6 +8,8 @@
 #include "base/pool.h"
 #include "cli/table.h"
 #include "engram-build/program.h"
+#include "engram/build.h"
+#include "engram/import.h"
 #include "gguf/gguf.h"
 #include "text/text.h"
 

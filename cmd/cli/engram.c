@@ -18,6 +18,7 @@
 #include "base/io.h"
 #include "base/pool.h"
 #include "cli/open.h"
+#include "engram/build.h"
 #include "text/text.h"
 
 enum { PATH_BYTES = 4096, CONTEXT_BYTES_MAX = 256 << 20, CONTEXT_MEMORY = 64 << 20 };

@@ -3,7 +3,7 @@
 #ifndef CLI_ENGRAM_H
 #define CLI_ENGRAM_H
 #include "cli/cli.h"
-#include "engram/engram.h"
+#include "engram/mix.h"
 
 #define CLI_ENGRAM_WEIGHT 0.95F /* default limit of a table's weight */
 

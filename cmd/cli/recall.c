@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engram/engram.h"
+#include "engram/mix.h"
 #include "text/text.h"
 
 /* A text is a note when it has half of what the question asks for (recall_hit.share): others would mislead. */

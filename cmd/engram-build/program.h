@@ -4,9 +4,10 @@
 #define ENGRAM_BUILD_PROGRAM_H
 #include "cli/cli.h"
 #include "cli/open.h"
-#include "engram/engram.h"
+#include "engram/mix.h"
 
 struct engram_heard;
+struct pool;
 struct text;
 
 struct build_options {

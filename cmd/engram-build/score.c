@@ -7,6 +7,7 @@
 #include "base/pool.h"
 #include "cli/engram.h"
 #include "engram-build/program.h"
+#include "engram/build.h"
 #include "engram/heard.h"
 #include "eval/eval.h"
 #include "gguf/gguf.h"

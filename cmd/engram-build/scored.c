@@ -10,6 +10,7 @@
 #include "base/pool.h"
 #include "cli/engram.h"
 #include "engram-build/program.h"
+#include "engram/build.h"
 #include "engram/scored.h"
 #include "gguf/gguf.h"
 #include "text/text.h"

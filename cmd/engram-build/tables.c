@@ -7,6 +7,7 @@
 #include "cli/engram.h"
 #include "base/io.h"
 #include "engram-build/program.h"
+#include "engram/build.h"
 #include "gguf/gguf.h"
 #include "recall/recall.h"
 #include "text/text.h"

@@ -16,7 +16,7 @@
 #define ASK_ASK_H
 #include "base/base.h"
 #include "base/json.h"
-#include "engram/engram.h"
+#include "engram/mix.h"
 #include "gen/gen.h"
 #include "reason/reason.h"
 #include "sample/sample.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "draft/internal.h"
-#include "engram/engram.h"
+#include "engram/mix.h"
 
 enum {
     BACK = 64,      /* tokens of the text that a look-up may want: more than an order, with words in parts */

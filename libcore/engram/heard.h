@@ -2,7 +2,8 @@
 /* heard.h - what a model says of texts; then any number of tables can be weighed without it.     room: engram */
 #ifndef ENGRAM_HEARD_H
 #define ENGRAM_HEARD_H
-#include "engram/engram.h"
+#include "engram/build.h"
+#include "engram/mix.h"
 
 struct engram_heard_text {
     int32_t *token; /* [n], n >= 2 */

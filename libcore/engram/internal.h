@@ -8,7 +8,9 @@
 #define ENGRAM_INTERNAL_H
 #include <stdio.h>
 #include "base/io.h"
-#include "engram/engram.h"
+#include "engram/build.h"
+#include "engram/import.h"
+#include "engram/mix.h"
 
 enum {
     FORMAT = 1,

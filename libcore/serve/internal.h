@@ -4,7 +4,7 @@
 #define SERVE_INTERNAL_H
 #include "ask/ask.h"
 #include "chat/reader.h"
-#include "engram/engram.h"
+#include "engram/mix.h"
 #include "gen/gen.h"
 #include "serve/serve.h"
 #include "text/text.h"
