@@ -413,7 +413,7 @@ static enum err_code report_gen(struct speed *s, int n, double *plain, double *g
     return cli_bench_done(s->b, r, e);
 }
 
-/* Answers of the generation engine beside plain steps of as many sequences, in turns. */
+/* Compares the generation engine with plain steps of as many sequences; the two are measured in turns. */
 static enum err_code measure_gen(struct speed *s, int n, struct err *e)
 {
     const int reps = s->b->o->reps;

@@ -91,7 +91,7 @@ static bool same_shape(struct train_shape a, struct train_shape b)
     return same;
 }
 
-/* What is at --out, if anything: a drafter for this model, or it is not replaced. */
+/* Opens the file of --out, if there is one. Only a drafter for this model may be replaced. */
 static enum err_code open_old(struct dflash *j, struct train_shape *s, struct err *e)
 {
     const struct model_info *m = model_info(j->d.x.model);

@@ -330,7 +330,8 @@ size_t cuda_attn_ws(const struct node *v)
     return (size_t)(v->r.n * heads * v->pg.stride * part_floats(&v->kv)) * sizeof(float) + cuda_attn_row_ws(v);
 }
 
-/* Chunks of n positions; wide: of the smaller kind as many more as make them about as large as the others. */
+/* Chunks of n positions. wide: where keys and values differ in size, chunks of the smaller kind have more positions, so that
+ * both kinds have about as many bytes. */
 static page_chunks chunks_of(const attn_args *a, int n, bool wide, int room)
 {
     const int64_t k = a->k_bytes, v = a->v_bytes;

@@ -113,7 +113,8 @@ static __device__ __forceinline__ void bulk_copy(void *to, const void *from, uns
     bulk_go(to, from, n, bar);
 }
 
-/* A lane of a warp all of which are here: the compiler knows that it is one, and moves its addresses without a loop. */
+/* True in one lane of the warp, which must be complete. The compiler knows that it is a single lane, so that it needs no
+ * loop over the lanes' addresses. */
 static __device__ __forceinline__ bool one_of_warp(void)
 {
     uint32_t is;

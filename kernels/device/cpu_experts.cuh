@@ -41,14 +41,14 @@ static __device__ __forceinline__ bool hand_any(const int *expert, int n, const 
     return __syncthreads_or(away);
 }
 
-/* One whole block: a row that has something for the host, before its turn. */
+/* By all threads of a block: copies a row that needs experts of the host. Its turn begins with hand_give(). */
 static __device__ __forceinline__ void hand_row(const hand_over &h, int64_t row, const float *x, int width)
 {
     for (int i = threadIdx.x; i < width; i += blockDim.x)
         h.x[row * width + i] = x[i];
 }
 
-/* One whole block, when such rows are on their way: the experts of all rows, then the turn. */
+/* By all threads of a block, after hand_row() of all such rows: copies the experts of all rows and begins the turn. */
 static __device__ __forceinline__ void hand_give(const hand_over &h, const int *expert, int n)
 {
     for (int i = threadIdx.x; i < n; i += blockDim.x)

@@ -335,9 +335,9 @@ static __device__ __forceinline__ void beside_times(const few_args &f, int i, ui
     }
 }
 
-/* TYPE: the format of its jobs that are neither floats nor beside others; f32: there are none. One: of a kernel's code
- * what lies beyond the first 64 KiB comes late, 10 cycles an instruction. EIGHT: columns are rounded to 8 bits, NT is
- * 2. */
+/* TYPE: the one format of the jobs that have blocks of their own; f32: there are none but floats. A kernel has a single
+ * format because its code beyond the first 64 KiB is fetched late, at 10 cycles an instruction. EIGHT: columns are rounded
+ * to 8 bits, and NT is 2. */
 template <int NT, int TYPE, bool EIGHT = false>
 __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant__ few_args f)
 {
@@ -488,9 +488,9 @@ template <int NT> static void launch_few(struct cuda *c, struct few_args *f, int
     }
 }
 
-/* Jobs of one format, those beside it, and floats, by the kernel for such shapes, or by this one. Where all that a turn
- * of blocks can hold is not enough, a block takes more strips, up to twice as many; where it is too much, half of the
- * columns. */
+/* Launches jobs of one format, with small ones in other formats and floats beside them: by gemm_r2_16_large or
+ * gemm_r2_16_resident if they take these shapes, else by this kernel. If the blocks that run together cannot hold all
+ * strips, a block takes up to twice as many; if they have more room than that, it takes half of the columns. */
 static void one_format(struct cuda *c, struct few_args *f, int type)
 {
     const int turn = 2 * c->sms, segments = row_segments(f->k) < TURN ? row_segments(f->k) : (int)TURN;

@@ -20,8 +20,8 @@ template <int TYPE, int M> struct once_of {
     };
 };
 
-/* A block's strips from t.r0 on. REHEARSE: of blocks whose code few others bring: they go once through their products,
- * with whatever there is in place of columns. */
+/* Multiplies a block's strips from t.r0 on. REHEARSE: before the columns arrive the block runs its products once on
+ * whatever memory holds, which fetches the code; for blocks whose code no other block has fetched. */
 template <int NT, int TYPE, int M, bool EIGHT, bool REHEARSE>
 static __device__ __forceinline__ void once_times(const few_args &f, const task &t, near &at, const near_tables *tab)
 {

@@ -80,8 +80,9 @@ template <int DIM, int COLS> struct row_space {
     float gate[DIM], out[DIM]; /* gates of the block's own columns; of all where these share a scale */
 };
 
-/* full, done: S of a sequence is there, and may leave. slot: of a sequence; its rows begin at `first` of the block's,
- * which are rows `row` of the step, its drafts at `draft`; those that are computed again at `again` of such. */
+/* For each sequence of the block: barriers for its S, loaded (full) and ready to be stored (done); its slot; its first row,
+ * its first draft row and its first row that is computed again, as places among the block's rows. row: the numbers of these
+ * rows in the step. */
 struct block_space {
     uint64_t full[SEQS], done[SEQS];
     int n_seq, slot[SEQS], first[SEQS + 1], draft[SEQS], again[SEQS + 1], row[FEW_ROWS];
@@ -478,8 +479,8 @@ static __device__ __forceinline__ void load_weights(norm_weights<DIM, EIGHT> &w,
         w.of[j] = a.w != NULL ? a.w[blockIdx.y * a.w_pitch + first + j * 32] : 1.0f;
 }
 
-/* Gated norm and rounding of n rows. Warps begin with those that had no S to store. With 8 bits a head shares a scale:
- * who rounds a unit finds what is largest in all of them, as asking the other blocks would take longer. */
+/* Gated norm and rounding of n rows; warps that had no S to store take the first ones. With 8 bits all units of a head share
+ * a scale. So whoever rounds a unit computes the head's largest magnitude, which is faster than asking the other blocks. */
 template <int DIM, int COLS, bool EIGHT>
 static __device__ __forceinline__ void round_rows(const row_space<DIM, COLS> *rows, const block_space *b,
                                                   const row_args &a, const norm_weights<DIM, EIGHT> &w, int n)

@@ -201,7 +201,8 @@ TARGET static void some_rows(float *const *y, int64_t at, const struct cpu_ints_
     put(y, at, sum, w->n, nx, pitch);
 }
 
-/* BAND rows pass all vectors, ROWS at a time; with the first of them, what is as many rows further on is fetched. */
+/* BAND rows are multiplied with all vectors before the next ones, ROWS at a time. During the first vectors the next BAND rows
+ * are prefetched. */
 static void rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, const struct cpu_act_block *const *x, int nx,
                  int64_t k)
 {

@@ -320,8 +320,8 @@ static int fit(const struct draft_type *t, const void *of, int n, int n_max)
     return asked < n_max ? asked : n_max;
 }
 
-/* Makes what is best of a drafter a trial when it is time for one: a few guesses at first; later those that would be
- * best although they do not pay, and every other time, or where they do, twice as many. */
+/* If it is time for a trial of a drafter, *c asks it for guesses that need not pay: for a few at first; later for the best
+ * number, and every other time, or if that number pays by itself, for twice as many. */
 static void make_trial(const struct draft_width *w, const struct draft_type *t, const void *of, int seq, int n_max,
                        bool pays, struct draft_choice *c)
 {

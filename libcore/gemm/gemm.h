@@ -48,10 +48,14 @@ bool gemm_formats_have(enum gemm_formats f, int type);
 bool gemm_knows(int type); /* it is in one of them: a GPU has kernels for it */
 const char *gemm_formats_name(enum gemm_formats f);
 
-/* Rows of activations of one launch of few rows; those that go in slices of as many: with 64 tiles were faster for two of three
- * mixes; those from which wgmma pays, and uses of an expert on average; elements of a row that gemv_r1_fused takes: threads that
- * share a row's sum are at most 16, of 512 elements each. */
-enum { GEMM_FEW_ROWS = 16, GEMM_SLICED_ROWS = 48, GEMM_WIDE_ROWS = 64, GEMM_WIDE_PAIRS = 8, GEMM_FUSED_LONGEST = 8192 };
+enum {
+    GEMM_FEW_ROWS = 16,    /* of activations, the most of a launch of gemm_r2_16 */
+    GEMM_SLICED_ROWS = 48, /* the most that go in slices of 16; for 64, tiles were faster for two of three mixes */
+    GEMM_WIDE_ROWS = 64,   /* from here on wgmma pays */
+    GEMM_WIDE_PAIRS = 8,   /* the same of experts: uses of one, on average */
+    GEMM_FUSED_LONGEST =
+        8192, /* elements of a row in gemv_r1_fused: at most 16 threads share a sum, 512 elements each */
+};
 
 enum { GEMM_ACTS_16 = 1, GEMM_ACTS_8 = 2 }; /* bits of rounded activations */
 enum gemm_of { GEMM_OF_MATRICES, GEMM_OF_EXPERTS };

@@ -72,8 +72,8 @@ static struct start find_start(const struct gen *g, const struct request *q)
         if (g->at[i] == NULL && i != s.from && (other < 0 || g->used[i] < g->used[other]))
             other = i;
     s.into = other;
-    /* A conversation that goes on stays in its place. One that turns off leaves the other branch alone, if there
-     * is another place. */
+    /* A conversation that goes on keeps its sequence. A new branch takes another sequence, if there is one, and leaves
+     * the old branch as it is. */
     if (s.from >= 0 && g->at[s.from] == NULL && (other < 0 || s.kept < FORK_MIN || s.kept == run_pos(g->o.run, s.from)))
         s.into = s.from;
     return s;

@@ -14,10 +14,9 @@
 #include "sample/sample.h"
 
 enum {
-    GEN_DRAFT_MAX = 16, /* guesses for one sequence in a step */
-    GEN_DRAFT_USUAL =
-        15, /* at most, unless more are asked for: with the newest token as many rows as kernels for few have */
-    GEN_BACK_MAX = 64, /* tokens that a constraint must be able to take back */
+    GEN_DRAFT_MAX = 16,   /* guesses for one sequence in a step */
+    GEN_DRAFT_USUAL = 15, /* at most, unless more are asked for: with the newest token these are 16 rows */
+    GEN_BACK_MAX = 64,    /* tokens that a constraint must be able to take back */
 };
 
 /* ---- drafter: one for a gen; may change the speed and nothing else ---- */

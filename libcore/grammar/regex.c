@@ -74,9 +74,8 @@ static uint32_t take(struct re *r)
     return cp;
 }
 
-/* \d \w \s are those of ASCII, and what is not one of them is so for Unicode too: a text fits in
- * either reading. wide: in a set that is negated, where it is the other way round. False: not one
- * of these. */
+/* \d, \w and \s have the ASCII characters only, while \D, \W and \S leave out those of Unicode too: so a text matches
+ * whichever reading its user has. wide: inside a negated set, where it is the other way round. False: c is none of these. */
 static bool add_kind(struct re *r, struct grammar_ranges *to, char c, bool wide)
 {
     static const struct grammar_range spaces[] = { { 0x1C, 0x1F },     { 0x85, 0x85 },     { 0xA0, 0xA0 },

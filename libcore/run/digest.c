@@ -83,7 +83,7 @@ static struct op_top sizes_of(const struct run *r, const struct logits_want *wan
         if (r->logits_of[i] < 0 || want[i].n_top == 0)
             continue;
         top.k = want[i].n_top > top.k ? want[i].n_top : top.k;
-        while (top.n_ids < want[i].n_ids) /* few different sizes: each is a step of its own to a device */
+        while (top.n_ids < want[i].n_ids) /* powers of two: a device records a graph for each size */
             top.n_ids = top.n_ids > 0 ? 2 * top.n_ids : 16;
     }
     return top;
