@@ -11,22 +11,22 @@ enum { TEXT_BYTES_MAX = 1 << 20, TABLE_OF_TEXT = 200 /* times the bytes of its t
 
 /* A table and its text, in a list with the one that was asked for last in front. */
 struct kept {
-    struct kept   *next;
+    struct kept *next;
     struct engram *table;
-    char          *text;
-    size_t         n;
-    int            users;
+    char *text;
+    size_t n;
+    int users;
 };
 struct use {
-    struct kept   *kept;
+    struct kept *kept;
     struct engram *joined; /* with others; NULL: alone */
 };
 struct cli_made {
     const struct cli_opened *model;
-    bool              thinking, spaces_known;
+    bool thinking, spaces_known;
     struct cli_engram spaces; /* without a table */
-    uint64_t          bytes_max; /* of all tables */
-    struct kept      *first;
+    uint64_t bytes_max;       /* of all tables */
+    struct kept *first;
 };
 
 enum err_code cli_made_open(struct cli_made **out, const struct cli_opened *model, bool thinking, int64_t bytes_max,
@@ -154,8 +154,8 @@ static enum err_code find(struct cli_made *m, struct str text, struct kept **out
     return ERR_OK;
 }
 
-enum err_code cli_made_table(void *made, struct str text, const struct engram_mix *with, struct engram_mix *out, void **use,
-                             struct err *e)
+enum err_code cli_made_table(void *made, struct str text, const struct engram_mix *with, struct engram_mix *out,
+                             void **use, struct err *e)
 {
     struct cli_made *m = made;
     struct use *u;

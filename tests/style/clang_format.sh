@@ -10,6 +10,6 @@ if ! clang-format --version 2> /dev/null | grep -q 'version 14\.'; then
     exit 0
 fi
 mapfile -t files < <(find libcore cmd kernels tests bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' |
-    grep -vE '(_grids|_tables|_body|/iq_bytes)\.[ch]$|^libcore/cpu/acts' | sort)
+    grep -vE '(_grids|/unicode_tables|_body|/iq_bytes)\.[ch]$|^libcore/cpu/acts' | sort)
 [ "${1:-}" = -i ] || set -- --dry-run -Werror -ferror-limit=3
 printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 40 clang-format "$@"
