@@ -12,6 +12,8 @@
 #include "draft-train/program.h"
 #include "gguf/gguf.h"
 #include "train/file.h"
+#include "train/files.h"
+#include "tune/job.h"
 
 static struct train_options o = {
     .time = "30m",
@@ -136,12 +138,12 @@ static void check_lora(char *const *files, int n_files)
     static const char *const zo[] = { "samples", "momentum" }, *const keep[] = { "keep-batch", "keep-weight",
                                                                                  "sequences" };
 
-    if (o.scales && cli_given(&cli, "method") && o.method != TRAIN_ZO)
+    if (o.scales && cli_given(&cli, "method") && o.method != TUNE_ZO)
         cli_usage("--scales is trained by --method zo");
     if (o.scales)
-        o.method = TRAIN_ZO;
+        o.method = TUNE_ZO;
     for (size_t i = 0; i < 2; i++)
-        if (o.method != TRAIN_ZO && cli_given(&cli, zo[i]))
+        if (o.method != TUNE_ZO && cli_given(&cli, zo[i]))
             cli_usage("--%s is for --method zo", zo[i]);
     for (size_t i = 0; i < sizeof keep / sizeof *keep; i++)
         if (o.keep_files.n == 0 && o.rehearse == 0 && cli_given(&cli, keep[i]))
@@ -156,7 +158,7 @@ static void check_lora(char *const *files, int n_files)
         cli_usage("lora: no file with items is named");
     if (!(o.momentum >= 0 && o.momentum < 1))
         cli_usage("--momentum: from 0 to below 1");
-    if (cli_given(&cli, "shield") && (o.method == TRAIN_ZO || (o.keep_files.n == 0 && o.rehearse == 0)))
+    if (cli_given(&cli, "shield") && (o.method == TUNE_ZO || (o.keep_files.n == 0 && o.rehearse == 0)))
         cli_usage("--shield is for --method first, and for what is rehearsed");
     if (!(o.keep_weight > 0) || !(o.forget >= 0) || !(o.shield >= 0))
         cli_usage("--keep-weight: above 0; --forget, --shield: not below 0");
@@ -193,7 +195,7 @@ static void check_usage(unsigned bit, char *const *files, int n_files)
 /* The version before is what the command makes: what is damaged or of another kind would serve nobody. */
 static enum err_code check_before(unsigned bit, struct err *e)
 {
-    char *before = cli_train_beside(o.out, ".1");
+    char *before = train_beside(o.out, ".1");
     struct train_shape shape;
     struct adapter *a = NULL;
     struct gguf *g = NULL;

@@ -20,7 +20,7 @@
 
 #define RECIPE_MAX_BYTES ((size_t)16 << 20)
 
-static struct quantize_options o = { .tokens = 4096, .seed = 1, .probes = "q3_k" };
+static struct quantize_options o = { .losses = { .tokens = 4096, .seed = 1, .probes = "q3_k" } };
 
 static const struct opt opts[] = {
     SECTION("Types"),
@@ -34,19 +34,19 @@ static const struct opt opts[] = {
     FLAG(0, "unbiased", "blocks keep their length (see manual)", &o.unbiased),
     FLAG(0, "allow-requantize", "accept tensors that are already quantised", &o.again),
     SECTION("Budgets"),
-    OUTPUT(0, "measure", "file", "measure the loss of each type, or resume", &o.measure),
+    OUTPUT(0, "measure", "file", "measure the loss of each type, or resume", &o.losses.path),
     LIST("budget", "what=size", "size=, token-bytes=, vram=,ctx=; repeatable", &o.budgets),
     CHOICE("search", "exact|evo", "how the best mix is found (default exact)", &o.search),
     OUTPUT(0, "save-recipe", "file", "write the mix as a recipe", &o.save_recipe),
     SECTION("Measuring"),
-    PATH(0, "data", "file", "measure on this text (default: the model's own)", &o.data),
-    FLAG(0, "random", "measure on random tokens", &o.random),
-    INT64(0, "tokens", "n", "in 16 sequences (default 4096)", &o.tokens, 32),
-    STRING(0, "probes", "type,...", "types to measure (default q3_k)", &o.probes),
-    CHOICE("method", "probes|fisher|nsds", "how to measure (default fisher if possible)", &o.method),
-    CHOICE("group", "tensor|layer|class", "what is probed at once (default tensor)", &o.group),
-    STRING(0, "device", "name", "where the model runs: cpu (default), cuda", &o.device),
-    INT64(0, "seed", "n", "of text and evolution (default 1)", &o.seed, 0),
+    PATH(0, "data", "file", "measure on this text (default: the model's own)", &o.losses.data),
+    FLAG(0, "random", "measure on random tokens", &o.losses.random),
+    INT64(0, "tokens", "n", "in 16 sequences (default 4096)", &o.losses.tokens, 32),
+    STRING(0, "probes", "type,...", "types to measure (default q3_k)", &o.losses.probes),
+    CHOICE("method", "probes|fisher|nsds", "how to measure (default fisher if possible)", &o.losses.method),
+    CHOICE("group", "tensor|layer|class", "what is probed at once (default tensor)", &o.losses.group),
+    STRING(0, "device", "name", "where the model runs: cpu (default), cuda", &o.losses.device),
+    INT64(0, "seed", "n", "of text and evolution (default 1)", &o.losses.seed, 0),
     SECTION("Running"),
     FLAG(0, "dry-run", "print tensors, types and sizes, write nothing", &o.dry_run),
     FLAG(0, "check", "compare a file with the hashes stored in it", &o.check),
@@ -94,9 +94,9 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 /* What --measure alone cannot do. */
 static void check_measure(int n_operands)
 {
-    o.save_imatrix = o.imatrix;
+    o.losses.imatrix = o.imatrix;
     o.imatrix = NULL;
-    if (o.recipe || o.tensors.n > 0 || o.dry_run || (o.force && !o.save_imatrix) || o.unbiased || o.pure)
+    if (o.recipe || o.tensors.n > 0 || o.dry_run || (o.force && !o.losses.imatrix) || o.unbiased || o.pure)
         cli_usage("--measure without --budget only measures: no rules, no output");
     if (n_operands != 1)
         cli_usage("--measure without --budget takes one file, IN");
@@ -116,21 +116,22 @@ static void check_usage(int n_operands)
     const bool probes = cli_typed(&program, "probes") || cli_typed(&program, "group");
     struct err e;
 
-    if (o.tokens > 1 << 24)
-        cli_usage("--tokens %lld: at most 16777216", (long long)o.tokens);
+    if (o.losses.tokens > 1 << 24)
+        cli_usage("--tokens %lld: at most 16777216", (long long)o.losses.tokens);
     if (o.check && n_operands != 1)
         cli_usage("--check takes one file");
     if (o.check)
         return;
-    if (o.device != NULL && model_device_name(o.device, &e))
+    if (o.losses.device != NULL && model_device_name(o.losses.device, &e))
         cli_usage("--device: %s", e.msg);
-    if (o.method != METHOD_PROBES && probes)
+    if (o.losses.method != MEASURE_PROBES && probes)
         cli_usage("--probes and --group are for --method probes");
-    o.said.text = o.data || o.random || cli_typed(&program, "tokens") || (cli_typed(&program, "seed") && o.search == 0);
-    o.said.method = cli_typed(&program, "method");
-    o.said.probes = probes;
-    o.said.effort = cli_typed(&program, "effort") && o.budgets.n == 0;
-    if (o.measure && o.budgets.n == 0) {
+    o.losses.said.text = o.losses.data || o.losses.random || cli_typed(&program, "tokens") ||
+                         (cli_typed(&program, "seed") && o.search == 0);
+    o.losses.said.method = cli_typed(&program, "method");
+    o.losses.said.probes = probes;
+    o.losses.said.effort = cli_typed(&program, "effort") && o.budgets.n == 0;
+    if (o.losses.path && o.budgets.n == 0) {
         check_measure(n_operands);
         return;
     }
@@ -223,7 +224,7 @@ static enum err_code check_output(const struct gguf *g, const struct ramp_merge 
     for (int i = 0; i < m->n; i++)
         if (same_file(&st, m->adapter[i]->path))
             return err_set(e, ERR_ARG, "%s: is an input, and will not be replaced", out);
-    const char *const others[] = { o.imatrix, o.recipe, o.measure, o.data };
+    const char *const others[] = { o.imatrix, o.recipe, o.losses.path, o.losses.data };
 
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (others[i] != NULL && same_file(&st, others[i]))
@@ -379,17 +380,17 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
         rc = open_merge(&merge, g, e);
     if (rc == ERR_OK && out != NULL && !o.dry_run)
         rc = check_output(g, &merge, out, e);
-    if (rc == ERR_OK && o.save_imatrix)
-        rc = check_output(g, &merge, o.save_imatrix, e);
-    if (rc == ERR_OK && o.measure && !o.dry_run && try_output(out, e) == ERR_OK &&
+    if (rc == ERR_OK && o.losses.imatrix)
+        rc = check_output(g, &merge, o.losses.imatrix, e);
+    if (rc == ERR_OK && o.losses.path && !o.dry_run && try_output(out, e) == ERR_OK &&
         try_output(o.save_recipe, e) == ERR_OK)
-        (void)try_output(o.save_imatrix, e);
+        (void)try_output(o.losses.imatrix, e);
     rc = e->code;
-    if (rc == ERR_OK && o.measure)
+    if (rc == ERR_OK && o.losses.path)
         rc = cli_quantize_measure(&l, &o, g, e);
     if (rc == ERR_OK && o.budgets.n > 0)
         rc = find_mix(&r, g, &l, e);
-    if (rc == ERR_OK && (!o.measure || o.budgets.n > 0))
+    if (rc == ERR_OK && (!o.losses.path || o.budgets.n > 0))
         rc = ramp_plan_open(&p, r, g, im != NULL, o.again, e);
     if (rc == ERR_OK)
         rc = ramp_plan_merge(&p, g, &merge, o.again, e);

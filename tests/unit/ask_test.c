@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ask_test.c - what a question becomes: its prompt, grammar, budget, reader and limits, and where a mistake lies. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ask/ask.h"
+#include "chat/chat.h"
+#include "chat/reader.h"
+#include "gguf/gguf.h"
+#include "grammar/grammar.h"
+
+#define MODEL "share/models/chimere-nano-q5_k_m.gguf"
+
+static struct gguf *file;
+static struct text *text;
+static struct chat *chat, *plain;
+static struct grammar_vocab *vocab;
+static struct ask_model model;
+
+static void must(enum err_code code, const struct err *e)
+{
+    if (code != ERR_OK)
+        fail_msg("%s: %s", e->where, e->msg);
+}
+
+static int open_model(void **state)
+{
+    struct err e = { 0 };
+
+    (void)state;
+    must(gguf_open(&file, MODEL, &e), &e);
+    must(text_open(&text, file, &e), &e);
+    must(chat_open(&chat, text, (struct str){ 0 }, &e), &e);
+    must(chat_open(&plain, text, STR("{% for m in messages %}{{ m.content }}{% endfor %}"), &e), &e);
+    must(chat_set_parser(plain, "plain", &e), &e);
+    model = (struct ask_model){ .text = text, .chat = chat, .vocab = &vocab };
+    return 0;
+}
+
+static int close_model(void **state)
+{
+    (void)state;
+    grammar_vocab_close(vocab);
+    chat_close(plain);
+    chat_close(chat);
+    text_close(text);
+    gguf_close(file);
+    return 0;
+}
+
+static json_t *json(const char *s)
+{
+    json_t *v = json_loads(s, JSON_DECODE_ANY, NULL);
+
+    if (v == NULL)
+        fail_msg("no JSON: %s", s);
+    return v;
+}
+
+static struct ask_request *open_request(const struct ask *a)
+{
+    struct ask_request *r = NULL;
+    struct err e = { 0 };
+
+    must(ask_open(&r, a, &model, NULL, &e), &e);
+    return r;
+}
+
+static char *text_of(const struct ask_request *r)
+{
+    char *p;
+    size_t n;
+    struct err e = { 0 };
+
+    must(text_decode(text, r->prompt.v, r->prompt.n, TEXT_SPECIAL, &p, &n, &e), &e);
+    return p;
+}
+
+static bool ends_with(const struct ask_request *r, const char *what)
+{
+    char *p = text_of(r);
+    const size_t n = strlen(p), m = strlen(what);
+    const bool ends = n >= m && strcmp(p + n - m, what) == 0;
+
+    free(p);
+    return ends;
+}
+
+/* ---- the prompt ---- */
+
+static void tokens_and_texts(void **state)
+{
+    static const int32_t ids[] = { 5, 6, 7 };
+    struct ask a = ask_defaults();
+    struct ask_request *r;
+
+    (void)state;
+    a.token = ids;
+    a.n_token = 3;
+    r = open_request(&a);
+    assert_int_equal(r->q.n_prompt, 3);
+    assert_memory_equal(r->q.prompt, ids, sizeof ids);
+    assert_false(r->q.chat);
+    assert_null(r->parser);
+    ask_close(r);
+    a.text = STR("<|im_end|>");
+    r = open_request(&a); /* a control token, behind the others */
+    assert_int_equal(r->q.n_prompt, 4);
+    ask_close(r);
+    a.plain = true;
+    r = open_request(&a);
+    assert_true(r->q.n_prompt > 4);
+    ask_close(r);
+}
+
+static void thinking_and_variables(void **state)
+{
+    struct ask a = ask_defaults();
+    struct ask_request *r;
+
+    (void)state;
+    a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
+    r = open_request(&a);
+    assert_true(r->thinking && r->q.thinking && r->q.chat);
+    ask_close(r);
+    a.budget = 0; /* none is asked for */
+    r = open_request(&a);
+    assert_true(!r->thinking && r->q.governor == NULL);
+    ask_close(r);
+    json_t *on = json("{\"enable_thinking\":true}");
+
+    a.kwargs = on; /* overrides */
+    r = open_request(&a);
+    assert_true(r->thinking);
+    ask_close(r);
+    json_decref(on);
+    json_decref(a.messages);
+}
+
+static void a_message_goes_on(void **state)
+{
+    struct ask a = ask_defaults();
+    struct ask_request *r;
+
+    (void)state;
+    a.messages = json("[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\" I am \"}]");
+    a.continues_last = true;
+    r = open_request(&a);
+    assert_true(ends_with(r, "I am") && !r->thinking);
+    ask_close(r);
+    a.continues_last = false;
+    a.add_no_answer = true;
+    r = open_request(&a);
+    assert_true(ends_with(r, "I am<|im_end|>\n"));
+    ask_close(r);
+    json_decref(a.messages);
+}
+
+static void borders(void **state)
+{
+    static const int32_t ids[] = { 5, 6, 7 };
+    struct ask a = ask_defaults();
+    struct ask_request *r;
+
+    (void)state;
+    a.token = ids;
+    a.n_token = 3;
+    a.n_borders = 1;
+    r = open_request(&a); /* no message: the last token is evaluated again */
+    assert_true(r->q.n_marks == 1 && r->q.marks[0] == 2);
+    ask_close(r);
+    a.n_token = 0;
+    a.messages =
+        json("[{\"role\":\"system\",\"content\":\"one two three four five six seven eight nine ten eleven twelve "
+             "thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty\"},"
+             "{\"role\":\"user\",\"content\":\"x\"}]");
+    for (a.n_borders = 0; a.n_borders < 4; a.n_borders++) {
+        r = open_request(&a);
+        assert_int_equal(r->q.n_marks > 0, a.n_borders > 0);
+        assert_true(r->q.n_marks <= a.n_borders);
+        for (int i = 0; i < r->q.n_marks; i++)
+            assert_true(r->q.marks[i] > (i > 0 ? r->q.marks[i - 1] + 31 : 0) && r->q.marks[i] < r->q.n_prompt);
+        ask_close(r);
+    }
+    json_decref(a.messages);
+}
+
+/* ---- the answer ---- */
+
+static void limits(void **state)
+{
+    static const int32_t ids[] = { 5 }, ends[] = { 9, 10 };
+    struct ask a = ask_defaults();
+    struct ask_request *r;
+    struct err e = { 0 };
+
+    (void)state;
+    a.token = ids;
+    a.n_token = 1;
+    a.tokens_max = 7;
+    a.max_is_text = true;
+    a.tokens_min = 3;
+    a.stop_token = ends;
+    a.n_stop_tokens = 2;
+    r = open_request(&a); /* not a chat: there is no reasoning */
+    assert_true(r->q.predict_max == 7 && r->q.text_max == -1 && r->q.min_tokens == 3 && r->q.n_stop_tokens == 2);
+    ask_close(r);
+    a.n_token = 0;
+    a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
+    r = open_request(&a);
+    assert_true(r->q.predict_max == -1 && r->q.text_max == 7);
+    a.max_is_text = false;
+    must(ask_update(r, &a, &model, &e), &e);
+    assert_true(r->q.predict_max == 7 && r->q.text_max == -1);
+    a.embeds = true;
+    must(ask_update(r, &a, &model, &e), &e);
+    assert_int_equal(r->q.predict_max, 0);
+    ask_close(r);
+    json_decref(a.messages);
+}
+
+static void breakers(void **state)
+{
+    static const int32_t ids[] = { 5 };
+    const struct str own[] = { STR("zz") };
+    struct ask a = ask_defaults();
+    struct ask_request *r;
+
+    (void)state;
+    a.token = ids;
+    a.n_token = 1;
+    r = open_request(&a);
+    assert_null(r->q.sample.dry_breakers); /* without DRY nobody looks for them */
+    ask_close(r);
+    a.sample.dry_multiplier = 1;
+    r = open_request(&a);
+    const size_t n_usual = r->q.sample.n_dry_breakers;
+
+    for (size_t i = 0; i < n_usual; i++) {
+        const struct str piece = text_piece(text, r->q.sample.dry_breakers[i]);
+
+        assert_true(memchr(piece.p, '\n', piece.n) != NULL || memchr(piece.p, ':', piece.n) != NULL ||
+                    memchr(piece.p, '"', piece.n) != NULL || memchr(piece.p, '*', piece.n) != NULL);
+    }
+    ask_close(r);
+    a.breakers = own;
+    a.n_breakers = 1;
+    r = open_request(&a);
+    assert_true(n_usual > 10 && r->q.sample.n_dry_breakers < n_usual);
+    ask_close(r);
+}
+
+static void budget(void **state)
+{
+    struct ask a = ask_defaults();
+    struct ask_request *r;
+
+    (void)state;
+    a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
+    a.budget = 5;
+    for (a.think = 0; a.think < 2; a.think++) { /* also where the model would have to open its reasoning itself */
+        r = open_request(&a);
+        assert_ptr_equal(r->q.governor, &reason_governor);
+        assert_true(((const struct reason_opts *)r->q.governor_opts)->budget_tokens == 5);
+        ask_close(r);
+    }
+    a.text = STR("x");
+    json_decref(a.messages);
+    a.messages = NULL;
+    r = open_request(&a);
+    assert_null(r->q.governor);
+    ask_close(r);
+}
+
+/* Whether the answer may go on with this text. */
+static bool allows(const struct ask_request *r, const char *answer)
+{
+    struct grammar_place *p;
+    struct err e = { 0 };
+    bool all = true;
+
+    must(grammar_begin(&p, r->grammar, &e), &e);
+    all = grammar_take_text(p, str_of(answer));
+    grammar_end(p);
+    return all;
+}
+
+static void a_form_comes_behind_the_reasoning(void **state)
+{
+    struct ask a = ask_defaults();
+    struct ask_request *r;
+
+    (void)state;
+    a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
+    a.form.regex = STR("[0-9]+");
+    r = open_request(&a);
+    assert_ptr_equal(r->q.constraint, &gen_grammar);
+    assert_true(allows(r, "well</think>12") && !allows(r, "well</think>a"));
+    assert_string_not_equal(r->parser, "plain"); /* reasoning is told apart */
+    ask_close(r);
+    a.think = 0;
+    r = open_request(&a);
+    assert_true(allows(r, "12") && !allows(r, "well"));
+    assert_string_equal(r->parser, "plain"); /* text, whatever it looks like */
+    assert_null(r->q.reasoning_marks);
+    ask_close(r);
+    a.reads_form = true;
+    r = open_request(&a);
+    assert_string_not_equal(r->parser, "plain");
+    ask_close(r);
+    json_decref(a.messages);
+}
+
+static void calls(void **state)
+{
+    struct ask a = ask_defaults();
+    struct ask_request *r, *same;
+    struct chat_reader *reader;
+    struct err e = { 0 };
+    json_t *tools = json("[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
+                         "\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]}}}]");
+
+    (void)state;
+    a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
+    a.tools = tools;
+    a.think = 0;
+    r = open_request(&a);
+    assert_true(r->tools == tools && r->loose.code == ERR_OK && allows(r, "a text"));
+    must(ask_open(&same, &a, &model, r, &e), &e);
+    assert_ptr_equal(same->grammar, r->grammar);
+    ask_close(same);
+    must(ask_reader(&reader, r, &e), &e);
+    chat_reader_close(reader);
+    ask_close(r);
+    a.tool_choice = "required";
+    r = open_request(&a);
+    assert_false(allows(r, "a text"));
+    ask_close(r);
+    a.tool_choice = "none";
+    r = open_request(&a);
+    assert_true(r->tools == NULL && r->grammar == NULL);
+    ask_close(r);
+    json_decref(a.messages);
+    json_decref(tools);
+}
+
+/* ---- mistakes ---- */
+
+static const struct {
+    const char *where, *messages, *tools, *choice, *schema, *gbnf, *regex, *kwargs;
+    bool continues;
+    int64_t budget;
+} mistakes[] = {
+    { .where = "/messages/1",
+      .messages = "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"stranger\",\"content\":\"y\"}]" },
+    { .where = "/messages/0", .continues = true },
+    { .where = "/messages/1/tool_calls/0/function/arguments",
+      .messages =
+          "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"type\":"
+          "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]}]" },
+    { .where = "/chat_template_kwargs", .kwargs = "{\"tools\":[]}" },
+    { .where = "/tool_choice", .choice = "required" },
+    { .where = "/tool_choice",
+      .choice = "required",
+      .tools = "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]",
+      .regex = "a" },
+    { .where = "/tool_choice/function/name",
+      .choice = "g",
+      .tools = "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]" },
+    { .where = "/tools/0/function/parameters/properties/a/type",
+      .choice = "required",
+      .tools =
+          "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":"
+          "{\"a\":{\"type\":\"strange\"}}}}}]" },
+    { .where = "/response_format/json_schema/schema/items/type",
+      .schema = "{\"type\":\"array\",\"items\":{\"type\":\"strange\"}}" },
+    { .where = "/grammar", .gbnf = "root ::= other" },
+    { .where = "/regex", .regex = "[" },
+    { .where = "/regex", .regex = "a", .schema = "{}" },
+    { .where = "/grammar", .gbnf = "root ::= [a]", .schema = "{}" },
+};
+
+static void mistakes_have_places(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
+        const char *s = mistakes[i].messages != NULL ? mistakes[i].messages : "[{\"role\":\"user\",\"content\":\"x\"}]";
+        json_t *tools = mistakes[i].tools != NULL ? json(mistakes[i].tools) : NULL,
+               *schema = mistakes[i].schema != NULL ? json(mistakes[i].schema) : NULL,
+               *kwargs = mistakes[i].kwargs != NULL ? json(mistakes[i].kwargs) : NULL;
+        struct ask a = ask_defaults();
+        struct ask_request *r;
+        struct err e = { 0 };
+
+        a.messages = json(s);
+        a.tools = tools;
+        a.kwargs = kwargs;
+        a.tool_choice = mistakes[i].choice != NULL ? mistakes[i].choice : "auto";
+        a.continues_last = mistakes[i].continues;
+        a.form.schema = schema;
+        if (mistakes[i].gbnf != NULL)
+            a.form.gbnf = str_of(mistakes[i].gbnf);
+        if (mistakes[i].regex != NULL)
+            a.form.regex = str_of(mistakes[i].regex);
+        assert_int_not_equal(ask_open(&r, &a, &model, NULL, &e), ERR_OK);
+        if (strcmp(e.where, mistakes[i].where) != 0)
+            fail_msg("'%s' instead of '%s': %s", e.where, mistakes[i].where, e.msg);
+        json_decref(a.messages);
+        json_decref(tools);
+        json_decref(schema);
+        json_decref(kwargs);
+    }
+}
+
+static void what_the_model_lacks(void **state)
+{
+    const struct ask_model bare = { .text = text, .vocab = &vocab },
+                           silent = { .text = text, .chat = plain, .vocab = &vocab };
+    struct ask a = ask_defaults();
+    struct ask_request *r;
+    struct err e = { 0 };
+
+    (void)state;
+    a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
+    assert_int_equal(ask_open(&r, &a, &bare, NULL, &e), ERR_UNSUPPORTED);
+    assert_string_equal(e.where, "/messages");
+    a.budget = 5;
+    assert_int_equal(ask_open(&r, &a, &silent, NULL, &e), ERR_UNSUPPORTED);
+    assert_string_equal(e.where, "/reasoning_budget");
+    json_decref(a.messages);
+}
+
+/* An index that recites a text of two tokens, of which the second one may be unknown to the model. */
+static enum err_code add_a_note(const void *of, json_t *messages, int n, struct err *e)
+{
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+
+    (void)of;
+    return n != 0 && json_object_set_new(last, "content", json_string("a note")) != 0 ? err_nomem(e) : ERR_OK;
+}
+
+static enum err_code recite_two(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
+                                struct engram_recital *out, struct err *e)
+{
+    const char *said = json_string_value(json_object_get(json_array_get(messages, 0), "content"));
+
+    (void)n;
+    if (strcmp(said, "x") != 0) /* before notes are added */
+        return ERR_OK;
+    if (text_tokens_push(tokens, 5, e) || text_tokens_push(tokens, *(const int32_t *)of, e))
+        return e->code;
+    *out = (struct engram_recital){ .token = tokens->v, .n = tokens->n, .weight = 0.5f };
+    return ERR_OK;
+}
+
+static void indexes(void **state)
+{
+    const int32_t id = 100;
+    const struct ask_index index = { add_a_note, recite_two, &id };
+    struct ask_model few = model;
+    struct ask a = ask_defaults();
+    struct ask_request *r;
+    struct err e = { 0 };
+
+    (void)state;
+    a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
+    a.notes = a.recite = &index;
+    r = open_request(&a);
+    char *said = text_of(r);
+
+    assert_non_null(strstr(said, "a note"));
+    free(said);
+    assert_true(r->mix.recital.n == 2 && r->q.memory == &engram_memory && r->q.memory_of == &r->mix);
+    few.n_vocab = 50;
+    must(ask_update(r, &a, &few, &e), &e); /* the model does not have it */
+    assert_true(r->mix.recital.n == 0 && r->q.memory == NULL);
+    ask_close(r);
+    json_decref(a.messages);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_and_texts),
+        cmocka_unit_test(thinking_and_variables),
+        cmocka_unit_test(a_message_goes_on),
+        cmocka_unit_test(borders),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(breakers),
+        cmocka_unit_test(budget),
+        cmocka_unit_test(a_form_comes_behind_the_reasoning),
+        cmocka_unit_test(calls),
+        cmocka_unit_test(mistakes_have_places),
+        cmocka_unit_test(what_the_model_lacks),
+        cmocka_unit_test(indexes),
+    };
+
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
