@@ -53,7 +53,7 @@ END
     fails 2 'm.gguf.opts: here: only options' chimere-run -m m.gguf -p x
     printf '# defaults\r\n--raw -n 2\r\n#--nonsense\n\n--system-prompt "x y"\n' > m.gguf.opts
     try 0 chimere-run -m m.gguf -p x
-    fails 2 'make a chat' chimere-run --raw -s x -m m.gguf -p x
+    fails 2 '-s has no effect with --raw' chimere-run --raw -s x -m m.gguf -p x
     printf '# defaults\n--raw -n 2 --n-predict 3\n' > m.gguf.opts
     chimere-run -m m.gguf -n 4 -p 'The kernel' | cmp - want
     CHIMERE_OPTS='-n 4' chimere-run -m m.gguf -p 'The kernel' | cmp - want

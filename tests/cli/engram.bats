@@ -101,7 +101,7 @@ text()
 @test "engram: mistakes of use" {
     fails_build 2 "no command"
     fails_build 2 "not one of" make
-    fails_build 2 "--out names" build
+    fails_build 2 "build needs --out" build
     fails_build 2 "does not belong to" stats --lines x
     fails_build 2 "not a date" build --day 2026-13-01 -o a
     fails_build 2 "not a date" build --day 2026-02-29 -o a
@@ -236,7 +236,7 @@ text()
     chimere-engram-build score -j --engram a a.txt > after
     jq -e '.ppl_engram < .ppl and .change_hi_percent < 0' after
     chimere-engram-build score -j --engram a:0 a.txt | jq -e '.ppl_engram == .ppl'
-    fails_build 2 "--engram names" score a.txt
+    fails_build 2 "score needs --engram" score a.txt
 }
 
 facts()
