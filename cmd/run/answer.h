@@ -20,7 +20,7 @@ struct answer_opts {
     enum answer_form form;
     enum answer_reasoning reasoning; /* ANSWER_PLAIN: where it goes */
     const struct text *text;         /* NULL: a model without a tokenizer; ids are all there is */
-    const struct ask_request *asked; /* a chat: reasoning, text and tool calls are told apart by the model's marks */
+    const struct ask_request *asked; /* in a chat the model's marks separate reasoning, text and calls */
     bool logprobs;
     bool stream; /* ANSWER_PLAIN: each piece at once; else lines stay whole */
 };

@@ -91,7 +91,7 @@ static inline const struct text_tokens *prompt_of(const struct opened *s)
     return s->asked != NULL ? &s->asked->prompt : &s->before;
 }
 
-/* What is said in a chat: the messages of a file, a system message before them, and what cli_read_prompt() gives as the
+/* The user's part of a chat: the messages of a file, a system message before them, and what cli_read_prompt() gives as the
  * user's turn behind them, which is left out if there is a file and neither text nor files. */
 struct run_said {
     const char *system, *messages, *prompt; /* NULL: none */

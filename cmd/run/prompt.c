@@ -23,7 +23,7 @@ enum err_code cli_run_format(struct opened *s, struct err *e)
     return code;
 }
 
-/* ---- what is said ---- */
+/* ---- messages ---- */
 
 /* Adds {"role": role, "content": text} to a; at the front or at the end. */
 static enum err_code insert_message(json_t *a, const char *role, struct str text, bool front, struct err *e)

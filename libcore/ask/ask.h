@@ -77,7 +77,7 @@ struct ask {
     int64_t now_s;           /* today, as the template sees it: local time in seconds since 1970; 0: the clock's */
     bool
         reads_form; /* an answer that is held to a form is read as any other; else it is text, whatever it looks like */
-    int n_borders; /* places where messages end that are marked in the prompt (run_mark()): at most so many, the last ones */
+    int n_borders; /* of the places where messages end at most this many, the last ones, are marked in the prompt (run_mark()) */
     const struct ask_index *notes, *recite; /* NULL: none */
     int n_notes, n_recite;                  /* texts of each; -1: as many as the index says */
     /* The answer. */

@@ -45,11 +45,12 @@ struct gen_request {
     int64_t predict_max; /* tokens of the answer; -1: until the context is full; 0: only read the prompt */
     int64_t text_max;    /* tokens of the answer after the reasoning, from the first visible one on; -1: any
                                      * number; needs a text */
-    int64_t min_tokens;  /* before so many tokens of the answer no end token is chosen, unless the constraint allows
+    int64_t
+        min_tokens;  /* below this number of tokens of the answer no end token is chosen, unless the constraint allows
                                      * nothing else */
-    bool ignore_eos;     /* end tokens do not end the answer */
-    bool chat;           /* reasoning and text are separated; stop strings are looked for in the text only */
-    bool thinking;       /* chat: the prompt ends inside reasoning */
+    bool ignore_eos; /* end tokens do not end the answer */
+    bool chat;       /* reasoning and text are separated; stop strings are looked for in the text only */
+    bool thinking;   /* chat: the prompt ends inside reasoning */
     const struct text_marks
         *reasoning_marks; /* chat: which stay in the text, for a reader (chat/reader.h); NULL: it does
                                                * not reason. Outlives the request */

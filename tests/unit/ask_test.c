@@ -301,7 +301,7 @@ static void a_form_comes_behind_the_reasoning(void **state)
     r = open_request(&a);
     assert_ptr_equal(r->q.constraint, &gen_grammar);
     assert_true(allows(r, "well</think>12") && !allows(r, "well</think>a"));
-    assert_string_not_equal(r->parser, "plain"); /* reasoning is told apart */
+    assert_string_not_equal(r->parser, "plain"); /* which separates the reasoning */
     ask_close(r);
     a.think = 0;
     r = open_request(&a);
