@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/open.h"
 #include "text/text.h"
+#include "tune/job.h"
 
 struct dirent;
 
@@ -18,9 +19,9 @@ struct train_options {
     float rate;
     /* lora */
     const char *targets;
-    int method;
-    int32_t rank, epochs, samples, keep_batch, rehearse;
-    float alpha, keep_weight, forget, momentum, shield;
+    int32_t rank;
+    float alpha;
+    struct tune_opts lora; /* those that lora alone has */
     bool scales, scratch, rollback, lines, quiet, verbose;
     double time_s; /* of `time` */
 };
@@ -78,7 +79,6 @@ void cli_train_point(struct train_report *r, double loss);
  * returns the program's exit status: of the training (code, *e), which a picture that fails does not change. */
 int cli_train_end(struct train_report *r, enum err_code code, int status, struct err *e);
 
-extern const struct progress cli_train_until_signal; /* goes on until a signal has come */
 /* "1:02:03" in buf. */
 const char *cli_train_clock(double seconds, char buf[32]);
 

@@ -173,13 +173,6 @@ enum err_code engram_scored_group(struct engram_scored *s, struct err *e)
 
 /* ---- the new epochs ---- */
 
-static int by_number(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 static enum err_code add_tokens(struct engram_scored *s, struct group *group, struct engram_builder *b,
                                 const struct progress *progress, struct err *e)
 {
@@ -225,7 +218,7 @@ static enum err_code build_group(struct engram_scored *s, const char *path, int 
     for (size_t k = 0; code == ERR_OK && k < n; k++)
         known[k] = s->answer[group->begin + k].known;
     if (code == ERR_OK) {
-        qsort(known, n, sizeof *known, by_number);
+        qsort(known, n, sizeof *known, io_by_hash);
         code = engram_build_open(&b, path, &bo, e);
     }
     if (code == ERR_OK && (code = add_tokens(s, group, b, progress, e)) != ERR_OK) {

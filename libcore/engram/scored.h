@@ -5,7 +5,11 @@
  * then the old table is weighed with what it said, and with one new epoch after the other: an epoch that makes the text less
  * likely is left out.
  *
- *   engram_scored_open; engram_scored_line ...; engram_scored_build; engram_scored_test; engram_scored_write; engram_scored_close */
+ *   engram_scored_open
+ *   engram_scored_line ..., engram_scored_group    the answers
+ *   engram_scored_build                            the new epochs
+ *   engram_scored_test, engram_scored_write
+ *   engram_scored_close */
 #ifndef ENGRAM_SCORED_H
 #define ENGRAM_SCORED_H
 #include "engram/heard.h"

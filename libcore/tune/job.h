@@ -41,25 +41,30 @@ enum tune_method { TUNE_FIRST, TUNE_ZO }; /* with gradients, or by forward passe
 
 struct tune_opts {
     const char *out, *time; /* the file that is trained; time_s in the user's words */
-    enum tune_method method;
-    int n_text, keep_batch; /* items of a step to learn, and to rehearse */
-    int rehearse;           /* answers that the model writes itself */
-    int epochs, rank;       /* rank: of a new adapter */
-    int64_t steps;          /* at most; 0: as many as the epochs have */
-    int samples;            /* of zo */
-    float momentum;         /* of zo */
-    float rate;             /* the largest step size */
-    bool rate_given;        /* zo takes the rate as it is, and does not measure it */
-    float keep_weight, shield, forget;
-    bool shield_given, forget_given; /* a shield must be there; answers that are no longer exact do not count */
-    bool tests_named,
-        keep_named;     /* the items to test on, and to keep, are the user's: not a part of what is learnt, not the
-                                        task sets */
-    bool alpha_free;    /* the strength of a new adapter is ours to choose */
-    int keep_versions;  /* of the file */
-    int64_t tokens_max; /* of an item */
-    int64_t memory_bytes, seed, now_s; /* now_s: chat_prompt.now_s */
     double time_s;
+    int64_t memory_bytes, seed;
+    int64_t now_s;           /* chat_prompt.now_s */
+    int64_t tokens_max;      /* of an item */
+    int32_t keep_versions;   /* old ones of the file */
+    enum tune_method method; /* with gradients, or: */
+    int32_t samples;         /* zo: directions of a step */
+    float momentum;          /* zo: of steps */
+    float rate;              /* the largest step size */
+    int32_t n_text;          /* items to learn in a step */
+    int32_t epochs;          /* passes over them, at most */
+    int64_t steps;           /* at most; 0: as many as the epochs have */
+    int32_t rank;            /* of a new adapter */
+    int32_t rehearse;        /* answers that the model writes itself, at most */
+    int32_t keep_batch;      /* items to rehearse in a step */
+    float keep_weight;       /* of them in the loss */
+    float shield;            /* rho of tune/shield.h; 0: none */
+    float forget;            /* nats a token that may be lost */
+    bool rate_given;         /* zo does not measure it */
+    bool shield_given;       /* there must be one */
+    bool forget_given;       /* answers that are no longer exact do not count */
+    bool tests_named;        /* the user has items to test on; else they are a part of what is learnt */
+    bool keep_named;         /* and items to keep; else they are the task sets */
+    bool alpha_free;         /* alpha of a new adapter follows from the rank */
 };
 
 /* What a new adapter is to be, and what of it was asked for: the one that is there must have that already. */
