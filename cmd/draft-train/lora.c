@@ -109,7 +109,7 @@ static enum err_code open_widest_run(struct lora *l, int64_t ctx_tokens, int64_t
 }
 
 static enum err_code open_run(void *ctx, const struct adapter *a, int64_t ctx_tokens, int64_t room_bytes,
-                              struct run **run, const struct run_adapter **list, int *n, struct err *e)
+                              struct tune_run *out, struct err *e)
 {
     struct lora *l = ctx;
     struct cli_opened *x = &l->writing;
@@ -117,10 +117,10 @@ static enum err_code open_run(void *ctx, const struct adapter *a, int64_t ctx_to
 
     mo.repack = CLI_REPACK_OFF; /* the weights stay where they are: no memory beside --memory */
     if (cli_open(x, &mo, e) || (a != NULL && cli_adapters_add(&x->adapters, a, x->gguf, e)) || cli_open_model(x, e) ||
-        open_widest_run(l, ctx_tokens, room_bytes, run, e))
+        open_widest_run(l, ctx_tokens, room_bytes, &out->run, e))
         return e->code;
-    *list = x->adapters.list;
-    *n = x->adapters.n;
+    out->adapters = x->adapters.list;
+    out->n_adapters = x->adapters.n;
     return ERR_OK;
 }
 
@@ -226,7 +226,7 @@ static enum err_code read_classes(const char *text, unsigned *classes, struct er
     return ERR_OK;
 }
 
-static enum err_code begin(struct lora *l, struct err *e)
+static enum err_code begin_lora(struct lora *l, struct err *e)
 {
     struct tune_begin_opts b = { .rank = l->o->rank,
                                  .alpha = l->o->alpha,
@@ -287,7 +287,7 @@ static enum err_code open_all(struct lora *l, char *const *files, struct err *e)
         return e->code;
     l->job.g = l->g;
     l->job.text = l->x.text;
-    return begin(l, e) || read_items(l, files, e) || tune_job_open(&l->job, e) ? e->code : ERR_OK;
+    return begin_lora(l, e) || read_items(l, files, e) || tune_job_open(&l->job, e) ? e->code : ERR_OK;
 }
 
 static void close_all(struct lora *l)
@@ -389,7 +389,7 @@ static enum err_code train_and_judge(struct lora *l, int *status, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code train(struct lora *l, int *status, struct err *e)
+static enum err_code train_lora(struct lora *l, int *status, struct err *e)
 {
     if (tune_resume_check(&l->job, e))
         return e->code;
@@ -412,7 +412,7 @@ int cli_train_lora(const struct train_options *o, const struct cli *cli, char *c
     l.job.report.from_ms = cli_now_ms();
     code = open_all(&l, files, &e);
     if (code == ERR_OK)
-        code = train(&l, &status, &e);
+        code = train_lora(&l, &status, &e);
     status = cli_train_end(&l.report, code, status, &e);
     close_all(&l);
     return status;

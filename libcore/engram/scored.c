@@ -251,7 +251,6 @@ struct testing {
     struct engram_scored *s;
     const struct engram_heard *heard;
     const struct engram_mix *mix;
-    float ceiling;
     engram_tried_fn *tried;
     void *ctx;
 };
@@ -266,7 +265,8 @@ static enum err_code weigh_view(void *ctx, const bool *with, bool alone, double 
     if (engram_view(&t->s->view, t->s->o.old, t->s->fresh, with, e))
         return e->code;
     mix.table = t->s->view;
-    mix.ceiling[0] = alone ? 0 : t->ceiling;
+    if (alone)
+        mix.ceiling[0] = 0;
     *perplexity = engram_heard_perplexity(t->heard, &mix);
     return ERR_OK;
 }
@@ -304,18 +304,16 @@ enum err_code engram_choose(bool *with, int n, engram_weigh_fn *weigh,
 }
 
 enum err_code engram_scored_test(struct engram_scored *s, const struct engram_heard *heard,
-                                 const struct engram_mix *mix, float ceiling, engram_tried_fn *tried, void *ctx,
-                                 int *added, struct err *e)
+                                 const struct engram_mix *mix, engram_tried_fn *tried, void *ctx, struct err *e)
 {
-    struct testing t = { s, heard, mix, ceiling, tried, ctx };
+    struct testing t = { s, heard, mix, tried, ctx };
     double perplexity;
 
     if (engram_choose(s->with, s->counts.n_groups, weigh_view, tell_trial, &t, e) ||
         weigh_view(&t, s->with, false, &perplexity, e)) /* the last one may have been left out */
         return e->code;
-    *added = 0;
     for (int i = 0; i < s->counts.n_groups; i++)
-        *added += s->with[i];
+        s->counts.n_added += s->with[i];
     return ERR_OK;
 }
 

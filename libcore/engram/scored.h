@@ -38,11 +38,11 @@ MUST_CHECK enum err_code engram_scored_line(struct engram_scored *s, struct str 
 MUST_CHECK enum err_code engram_scored_group(struct engram_scored *s, struct err *e);
 
 struct engram_scored_counts {
-    int64_t n;       /* answers that are new */
-    int64_t n_other; /* lines that are no answers */
-    int64_t n_low;   /* answers that score too low, */
-    int64_t n_known; /* that are known */
-    int n_groups;
+    int64_t n;             /* answers that are new */
+    int64_t n_other;       /* lines that are no answers */
+    int64_t n_low;         /* answers that score too low, */
+    int64_t n_known;       /* that are known */
+    int n_groups, n_added; /* domains; those whose epochs are taken, after the test */
 };
 struct engram_scored_counts engram_scored_counts(const struct engram_scored *s);
 
@@ -62,11 +62,11 @@ struct engram_scored_group {
 };
 typedef enum err_code engram_tried_fn(void *ctx, const struct engram_scored_group *group,
                                       const struct engram_trial *trial, struct err *e);
-/* Weighs one epoch after the other, beside those that were taken. mix: of no table; ceiling: of the table's weight.
- * *added: how many were taken, of counts().n_groups. */
+/* Weighs one epoch after the other, beside those that were taken. mix: of no table, with the ceiling of the table's
+ * weight. counts().n_added are taken. */
 MUST_CHECK enum err_code engram_scored_test(struct engram_scored *s, const struct engram_heard *heard,
-                                            const struct engram_mix *mix, float ceiling, engram_tried_fn *tried,
-                                            void *ctx, int *added, struct err *e);
+                                            const struct engram_mix *mix, engram_tried_fn *tried, void *ctx,
+                                            struct err *e);
 /* The old epochs and those that were taken. */
 MUST_CHECK enum err_code engram_scored_write(const struct engram_scored *s, const char *path, struct err *e);
 

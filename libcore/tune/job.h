@@ -104,15 +104,20 @@ struct tune_verdict {
     double strength, p, p_kept;
     bool better, keeps;
 };
+struct tune_run {
+    struct run *run;
+    const struct run_adapter *adapters; /* [n_adapters] for its requests */
+    int n_adapters;
+};
 struct tune_calls {
     double (*now_ms)(void *ctx);                             /* a clock that only goes forward */
     bool (*tick)(void *ctx, const struct tune_tick *t);      /* false: ERR_CANCEL */
     void (*step)(void *ctx, const struct tune_step *s);      /* one was taken */
     void (*note)(void *ctx, bool warning, const char *line); /* what the user should know, or may want to */
     /* A run of the model with this adapter (NULL: none) for texts of ctx_tokens, whose sequences take room_bytes at
-     * most; its adapters [*n] for requests. Closed before the next one is opened. */
+     * most. Closed before the next one is opened. */
     enum err_code (*open_run)(void *ctx, const struct adapter *a, int64_t ctx_tokens, int64_t room_bytes,
-                              struct run **run, const struct run_adapter **list, int *n, struct err *e);
+                              struct tune_run *out, struct err *e);
     void (*close_run)(void *ctx, struct run *run);
     const struct progress *stop; /* asked by any thread: whether to go on */
     void *ctx;
