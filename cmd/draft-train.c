@@ -29,13 +29,13 @@ static struct train_options o = {
     .rate = 2e-3f,
     .targets = "attention,recurrent,shared_expert",
     .rank = 8,
-    .epochs = 12,
-    .samples = 4,
-    .keep_batch = 48,
-    .rehearse = 8000,
-    .keep_weight = 20.0f,
-    .forget = 0.05f,
-    .shield = 0.03f,
+    .lora = { .epochs = 12,
+              .samples = 4,
+              .keep_batch = 48,
+              .rehearse = 8000,
+              .keep_weight = 20.0f,
+              .forget = 0.05f,
+              .shield = 0.03f },
 };
 
 static const struct opt opts[] = {
@@ -51,17 +51,17 @@ static const struct opt opts[] = {
     INT32("rank", "n", "of a new adapter (default 8; lora 16)", &o.rank, 1, 256),
     REAL(0, "alpha", "x", "its alpha (default: 2 ranks; lora 8 ranks)", &o.alpha),
     STRING(0, "targets", "list", "kinds of matrices that it changes", &o.targets),
-    CHOICE("method", "first|zo", "with gradients, or by forward passes alone", &o.method),
+    CHOICE("method", "first|zo", "with gradients, or by forward passes alone", &o.lora.method),
     FLAG(0, "scales", "zo: scales of quantised rows, not an adapter", &o.scales),
-    INT32("epochs", "n", "passes over the items at most (default 12)", &o.epochs, 1, 1 << 20),
-    INT32("samples", "n", "zo: directions in a step (default 4)", &o.samples, 1, 64),
-    REAL(0, "momentum", "x", "zo: of steps, below 1 (default 0)", &o.momentum),
-    INT32("rehearse", "n", "own answers; half are rehearsed (default 8000)", &o.rehearse, 0, 1 << 20),
+    INT32("epochs", "n", "passes over the items at most (default 12)", &o.lora.epochs, 1, 1 << 20),
+    INT32("samples", "n", "zo: directions in a step (default 4)", &o.lora.samples, 1, 64),
+    REAL(0, "momentum", "x", "zo: of steps, below 1 (default 0)", &o.lora.momentum),
+    INT32("rehearse", "n", "own answers; half are rehearsed (default 8000)", &o.lora.rehearse, 0, 1 << 20),
     LIST("keep", "file", "items that must not be forgotten; repeatable", &o.keep_files),
-    INT32("keep-batch", "n", "rehearsed items in each step (default 48)", &o.keep_batch, 0, 1024),
-    REAL(0, "keep-weight", "x", "weight of rehearsal in the loss (default 20)", &o.keep_weight),
-    REAL(0, "shield", "x", "small: protect old knowledge (0.03; 0: off)", &o.shield),
-    REAL(0, "forget", "nats", "nats a token that may be lost (default 0.05)", &o.forget),
+    INT32("keep-batch", "n", "rehearsed items in each step (default 48)", &o.lora.keep_batch, 0, 1024),
+    REAL(0, "keep-weight", "x", "weight of rehearsal in the loss (default 20)", &o.lora.keep_weight),
+    REAL(0, "shield", "x", "small: protect old knowledge (0.03; 0: off)", &o.lora.shield),
+    REAL(0, "forget", "nats", "nats a token that may be lost (default 0.05)", &o.lora.forget),
     SECTION("Prompts"),
     LIST("held-out", "file", "test prompts (default: a tenth); repeatable", &o.held_out),
     INT32("tests", "n", "test prompts from each file, at most (default 20)", &o.n_tests, 1, 1 << 20),
@@ -138,17 +138,17 @@ static void check_lora(char *const *files, int n_files)
     static const char *const zo[] = { "samples", "momentum" }, *const keep[] = { "keep-batch", "keep-weight",
                                                                                  "sequences" };
 
-    if (o.scales && cli_given(&cli, "method") && o.method != TUNE_ZO)
+    if (o.scales && cli_given(&cli, "method") && o.lora.method != TUNE_ZO)
         cli_usage("--scales is trained by --method zo");
     if (o.scales)
-        o.method = TUNE_ZO;
+        o.lora.method = TUNE_ZO;
     for (size_t i = 0; i < 2; i++)
-        if (o.method != TUNE_ZO && cli_given(&cli, zo[i]))
+        if (o.lora.method != TUNE_ZO && cli_given(&cli, zo[i]))
             cli_usage("--%s is for --method zo", zo[i]);
     for (size_t i = 0; i < sizeof keep / sizeof *keep; i++)
-        if (o.keep_files.n == 0 && o.rehearse == 0 && cli_given(&cli, keep[i]))
+        if (o.keep_files.n == 0 && o.lora.rehearse == 0 && cli_given(&cli, keep[i]))
             cli_usage("--%s: nothing is rehearsed with --rehearse 0 and without --keep", keep[i]);
-    if (o.keep_batch == 0 && cli_given(&cli, "keep-weight"))
+    if (o.lora.keep_batch == 0 && cli_given(&cli, "keep-weight"))
         cli_usage("--keep-weight: nothing is rehearsed with --keep-batch 0");
     if (n_stdin((const char *const *)files, (size_t)n_files) + n_stdin(o.held_out.v, o.held_out.n) +
             n_stdin(o.keep_files.v, o.keep_files.n) >
@@ -156,11 +156,11 @@ static void check_lora(char *const *files, int n_files)
         cli_usage("-: the standard input can be read once only");
     if (!o.rollback && n_files == 0)
         cli_usage("lora: no file with items is named");
-    if (!(o.momentum >= 0 && o.momentum < 1))
+    if (!(o.lora.momentum >= 0 && o.lora.momentum < 1))
         cli_usage("--momentum: from 0 to below 1");
-    if (cli_given(&cli, "shield") && (o.method == TUNE_ZO || (o.keep_files.n == 0 && o.rehearse == 0)))
+    if (cli_given(&cli, "shield") && (o.lora.method == TUNE_ZO || (o.keep_files.n == 0 && o.lora.rehearse == 0)))
         cli_usage("--shield is for --method first, and for what is rehearsed");
-    if (!(o.keep_weight > 0) || !(o.forget >= 0) || !(o.shield >= 0))
+    if (!(o.lora.keep_weight > 0) || !(o.lora.forget >= 0) || !(o.lora.shield >= 0))
         cli_usage("--keep-weight: above 0; --forget, --shield: not below 0");
     if (!cli_given(&cli, "rate"))
         o.rate = 1e-3f;

@@ -209,6 +209,7 @@ void cli_await_signals(void);
 int cli_signal(void); /* the one that set the mark; 0: none did */
 void cli_forget_signal(void);
 bool cli_interrupted(void);
+extern const struct progress cli_until_signal; /* goes on until a signal has come */
 /* Ends by the signal that came, if one did; else returns. */
 void cli_reraise(void);
 bool cli_status_asked(void); /* true once for each SIGUSR1 */

@@ -204,6 +204,16 @@ bool cli_interrupted(void)
     return interrupted != 0;
 }
 
+static bool no_signal(void *ctx, uint64_t done, uint64_t total)
+{
+    (void)ctx;
+    (void)done;
+    (void)total;
+    return interrupted == 0;
+}
+
+const struct progress cli_until_signal = { no_signal, NULL };
+
 void cli_reraise(void)
 {
     int sig = interrupted;

@@ -160,6 +160,8 @@ static enum err_code open_net(struct train_drafter *d, struct err *e)
 
     if (train_dflash_open(&j->net, &j->shape, d->x.gguf, d->math, &to, e))
         return e->code;
+    d->step = &j->net.adam.step;
+    d->n_params = j->net.net.n_params;
     return j->same && !d->o->scratch ? train_net_read(&j->net.net, j->old, e) : ERR_OK;
 }
 
@@ -202,11 +204,6 @@ static enum err_code step(struct train_drafter *d, double part, struct err *e)
 static enum err_code loss_of(struct train_drafter *d, struct train_loss *loss, struct err *e)
 {
     return train_dflash_loss(&((struct dflash *)d)->net, loss, e);
-}
-
-static int64_t steps(const struct train_drafter *d)
-{
-    return ((const struct dflash *)d)->net.adam.step;
 }
 
 /* Whole blocks, halves and quarters. */
@@ -259,19 +256,8 @@ static enum err_code write_net(struct train_drafter *d, struct err *e)
     return ERR_OK;
 }
 
-static const char *products(const struct train_drafter *d)
-{
-    return d->math->products;
-}
-
-static int64_t n_params(const struct train_drafter *d)
-{
-    return ((const struct dflash *)d)->net.net.n_params;
-}
-
-static const struct train_kind kind = { "dflash",  true, WARM,  choose,    bytes,    open_net,
-                                        close_net, note, begin, step,      loss_of,  steps,
-                                        size_at,   walk, save,  write_net, products, n_params };
+static const struct train_kind kind = { "dflash", NULL,  true, WARM,    choose,  bytes, open_net, close_net,
+                                        note,     begin, step, loss_of, size_at, walk,  save,     write_net };
 
 int cli_train_dflash(const struct train_options *o, const struct cli *cli, char *const *files)
 {

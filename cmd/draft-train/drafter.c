@@ -79,8 +79,7 @@ static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
     int64_t of_host;
     const int64_t net = j->kind->bytes(j, &of_host), learnt = texts + tests + net, left = memory_left("");
     const int64_t all = (j->math->host ? learnt : of_host) + writer;
-    const int64_t blas =
-        j->math->host && j->kind->products(j) == j->math->products ? train_gemm_bytes(pool_size(j->pool)) : 0;
+    const int64_t blas = j->math->host && j->products == j->math->products ? train_gemm_bytes(pool_size(j->pool)) : 0;
     const int64_t space = all + blas + SLACK * pool_size(j->pool);
 
     cli_warn("memory: at most %" PRId64 " MiB beside the model's %" PRId64 ": texts %" PRId64 ", tests %" PRId64
@@ -142,6 +141,7 @@ static enum err_code open_math(struct train_drafter *j, struct err *e)
 
     if (train_math_open(&j->math, device, j->pool, e))
         return e->code;
+    j->products = j->kind->products != NULL ? j->kind->products : j->math->products;
     if (j->math->host && strncmp(device, "cuda", 4) == 0)
         cli_warn("steps run on the CPU: this program was built without cuBLAS");
     return ERR_OK;
@@ -277,7 +277,7 @@ static bool next_prompt(void *ctx, struct train_ask *ask)
 
 static bool wants_texts(const struct train_drafter *j)
 {
-    return (double)j->texts.added < TEXTS_MIN + FRESH * (double)(j->kind->steps(j) * j->o->n_text);
+    return (double)j->texts.added < TEXTS_MIN + FRESH * (double)(*j->step * j->o->n_text);
 }
 
 /* While a GPU has a step under way. */
@@ -296,16 +296,16 @@ static double smaller(double a, double b)
 /* Until the end: the time that is left, or what --steps and the last test will take, if that is less. */
 static double left_s(const struct train_drafter *j)
 {
-    const double time = j->o->time_s - cli_train_spent_s(j), done = (double)(j->kind->steps(j) - j->first_step);
+    const double time = j->o->time_s - cli_train_spent_s(j), done = (double)(*j->step - j->first_step);
 
     if (j->o->steps == 0 || done <= 0)
         return time;
-    return smaller(time, (cli_train_spent_s(j) - j->first_s) / done * (double)(j->o->steps - j->kind->steps(j)) +
+    return smaller(time, (cli_train_spent_s(j) - j->first_s) / done * (double)(j->o->steps - *j->step) +
                              TESTS_TAKE * j->walk_s);
 }
 
-/* Until the round's share of time is over, and there is something to learn from, or hardly will be. Where memory holds few texts
- * those that went count, too. */
+/* Until the round's share of time is over, and there is something to learn from, or hardly will be. Where memory holds
+ * few texts those that went count, too. */
 static bool texts_go_on(void *ctx)
 {
     enum { TRIES = 8 };
@@ -329,23 +329,23 @@ static void note_step(struct train_drafter *j, const struct train_loss *sum, dou
     *last_ms = cli_now_ms();
     cli_train_point(&j->report, loss);
     cli_train_event(&j->report, "step",
-                    json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)j->kind->steps(j), "loss", loss, "right",
-                              right, "rate", train_rate((double)j->o->rate, j->kind->steps(j), j->kind->n_warm, part),
-                              "eta_seconds", left_s(j)));
-    cli_progress("step %" PRId64 ", loss %.3f, %.1f %% right, %s left", j->kind->steps(j), loss, 100 * right,
+                    json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)*j->step, "loss", loss, "right", right,
+                              "rate", train_rate((double)j->o->rate, *j->step, j->kind->n_warm, part), "eta_seconds",
+                              left_s(j)));
+    cli_progress("step %" PRId64 ", loss %.3f, %.1f %% right, %s left", *j->step, loss, 100 * right,
                  cli_train_clock(left_s(j), clock));
 }
 
 static bool enough(const struct train_drafter *j)
 {
-    return j->o->steps > 0 && j->kind->steps(j) >= j->o->steps;
+    return j->o->steps > 0 && *j->step >= j->o->steps;
 }
 
 /* How much of the job is done: by time, or by steps where those end it sooner. */
 static double part_done(const struct train_drafter *j)
 {
     const double time = cli_train_spent_s(j) / j->whole_s,
-                 steps = j->o->steps > 0 ? (double)j->kind->steps(j) / (double)j->o->steps : 0;
+                 steps = j->o->steps > 0 ? (double)*j->step / (double)j->o->steps : 0;
 
     return time > steps ? time : steps;
 }
@@ -432,10 +432,10 @@ static enum err_code test_now(struct train_drafter *j, struct err *e)
         tokens += train_walk_tokens(&j->tests.v[i]);
         steps += j->steps[1][i];
     }
-    cli_train_event(&j->report, "round",
-                    json_pack("{s:I, s:f}", "step", (json_int_t)j->kind->steps(j), "tokens_per_step",
-                              (double)tokens / (double)steps));
-    cli_note("%.0f s, %" PRId64 " steps: %.2f tokens per step", cli_train_spent_s(j), j->kind->steps(j),
+    cli_train_event(
+        &j->report, "round",
+        json_pack("{s:I, s:f}", "step", (json_int_t)*j->step, "tokens_per_step", (double)tokens / (double)steps));
+    cli_note("%.0f s, %" PRId64 " steps: %.2f tokens per step", cli_train_spent_s(j), *j->step,
              (double)tokens / (double)steps);
     plan(j, (cli_now_ms() - from_ms) / 1e3);
     return ERR_OK;
@@ -457,7 +457,7 @@ static enum err_code rounds(struct train_drafter *j, struct err *e)
     double tested_s = cli_train_spent_s(j);
 
     j->first_s = tested_s;
-    j->first_step = j->kind->steps(j);
+    j->first_step = *j->step;
     while (cli_train_spent_s(j) < j->whole_s && !enough(j)) {
         const double end_s = smaller(cli_train_spent_s(j) + each_s, j->whole_s);
 
@@ -493,8 +493,8 @@ static enum err_code begin(struct train_drafter *j, struct err *e)
     if (j->kind->begin(j, resumed, e))
         return e->code;
     if (resumed) {
-        j->pass = j->pass_first = j->kind->steps(j) + 1;
-        cli_warn("goes on after %.0f s and %" PRId64 " steps", j->before_s, j->kind->steps(j));
+        j->pass = j->pass_first = *j->step + 1;
+        cli_warn("goes on after %.0f s and %" PRId64 " steps", j->before_s, *j->step);
     }
     return ERR_OK;
 }
@@ -607,7 +607,7 @@ static enum err_code decide(struct train_drafter *j, int *status, struct err *e)
     *status = p < TUNE_P_MAX ? EXIT_OK : EXIT_NO;
     cli_train_event(
         &j->report, "end",
-        json_pack("{s:b, s:f, s:I}", "published", *status == EXIT_OK, "p", p, "steps", (json_int_t)j->kind->steps(j)));
+        json_pack("{s:b, s:f, s:I}", "published", *status == EXIT_OK, "p", p, "steps", (json_int_t)*j->step));
     if (*status == EXIT_OK && train_publish(j->o->out, j->fresh, j->o->keep, j->half, e))
         return e->code;
     if (*status == EXIT_OK)
@@ -633,14 +633,14 @@ static enum err_code train_on(struct train_drafter *j, int *status, struct err *
     cli_train_event(&j->report, "begin",
                     json_pack("{s:s, s:I, s:I, s:I, s:s}", "command", j->kind->command, "prompts",
                               (json_int_t)j->data.train.n, "tests", (json_int_t)j->tests.n, "parameters",
-                              (json_int_t)j->kind->n_params(j), "products", j->kind->products(j)));
+                              (json_int_t)j->n_params, "products", j->products));
     cli_note("%" PRId64 " prompts to train on, %" PRId64 " texts to test on, %" PRId64 " weights, products by %s",
-             j->data.train.n, j->tests.n, j->kind->n_params(j), j->kind->products(j));
+             j->data.train.n, j->tests.n, j->n_params, j->products);
     code = rounds(j, e);
-    if (code == ERR_OK && j->kind->steps(j) == 0)
+    if (code == ERR_OK && *j->step == 0)
         code = err_set(e, ERR_ARG, "--time %s is too short for a step: %.1f s are over, and a test takes %.1f s",
                        j->o->time, cli_train_spent_s(j), j->walk_s);
-    if (code == ERR_OK || (code == ERR_CANCEL && j->kind->steps(j) > 0))
+    if (code == ERR_OK || (code == ERR_CANCEL && *j->step > 0))
         keep_state(j);
     if (code != ERR_OK)
         return code;

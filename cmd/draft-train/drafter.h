@@ -15,13 +15,13 @@ struct train_drafter;
 
 /* A kind of drafter. Functions with an error: ERR_IO, ERR_NOMEM, ERR_FORMAT, ERR_ARG, ERR_CANCEL. */
 struct train_kind {
-    const char *command;
-    bool on_gpu; /* its steps may run there */
-    int n_warm;  /* steps in which the step size rises */
+    const char *command, *products; /* products: what computes them; NULL: d->math */
+    bool on_gpu;                    /* its steps may run there */
+    int n_warm;                     /* steps in which the step size rises */
     /* With the model: what is at --out, if anything (d->had), and the layers that are tapped. */
     enum err_code (*choose)(struct train_drafter *d, struct err *e);
-    /* With prompts and run: bytes of the network, *host of them in the host's memory where d->math has another; what it is
-     * (d->name begins with a hash of it); and its opening. */
+    /* With prompts and run: bytes of the network, *host of them in the host's memory where d->math has another; what
+     * it is (d->name begins with a hash of it); and its opening. */
     int64_t (*bytes)(const struct train_drafter *d, int64_t *host);
     enum err_code (*open)(struct train_drafter *d, struct err *e);
     void (*close)(struct train_drafter *d);
@@ -30,7 +30,6 @@ struct train_kind {
     /* A step, which may still be under way when this returns; and its end. */
     enum err_code (*step)(struct train_drafter *d, double part, struct err *e);
     enum err_code (*loss)(struct train_drafter *d, struct train_loss *loss, struct err *e);
-    int64_t (*steps)(const struct train_drafter *d);      /* taken so far */
     int (*size_at)(const struct train_drafter *d, int i); /* of blocks, largest first; 0: no more */
     /* Steps of the model for the tests, with blocks of this size: of the old drafter, or of the new one. */
     enum err_code (*walk)(struct train_drafter *d, bool old, int size, int64_t *steps, const struct progress *p,
@@ -38,8 +37,6 @@ struct train_kind {
     enum err_code (*save)(struct train_drafter *d, struct err *e); /* to d->half */
     enum err_code (*write)(struct train_drafter *d,
                            struct err *e); /* to d->fresh; from then on walk() is of what was written */
-    const char *(*products)(const struct train_drafter *d);
-    int64_t (*n_params)(const struct train_drafter *d);
 };
 
 struct train_drafter {
@@ -56,6 +53,9 @@ struct train_drafter {
     bool old, had; /* a file is at --out; there is something to compare with: that, or the model's block */
     int n_tap, tap[TRAIN_TAPS_MAX];
     int64_t ctx_tokens;
+    const int64_t *step; /* how many were taken, set when the network is opened, */
+    int64_t n_params;    /* like this */
+    const char *products;
     struct train_writer *writer;
     struct train_texts texts, tests;
     int64_t *steps[1 + TRAIN_SIZES]; /* [tests.n]: of the old one; of the new one by block size */

@@ -40,25 +40,18 @@ static double now_ms(void *ctx)
 
 static bool show_tick(void *ctx, const struct tune_tick *t)
 {
+    static const char *const doing[] = { [TUNE_ASKING] = "asking the model",
+                                         [TUNE_LOOKING] = "looking at what the model says",
+                                         [TUNE_TESTING] = "test",
+                                         [TUNE_MEASURING] = "measuring" };
+
     (void)ctx;
-    switch (t->phase) {
-    case TUNE_ASKING:
-        cli_progress("asking the model: %" PRId64 " of %" PRId64, t->done, t->total);
-        break;
-    case TUNE_LOOKING:
-        cli_progress("looking at what the model says: %" PRId64 " of %" PRId64 " tokens", t->done, t->total);
-        break;
-    case TUNE_TESTING:
-        cli_progress("test: %" PRId64 " of %" PRId64, t->done, t->total);
-        break;
-    case TUNE_MEASURING:
-        cli_progress("measuring: %" PRId64 " of %" PRId64, t->done, t->total);
-        break;
-    case TUNE_WRITING:
+    if (t->phase == TUNE_WRITING)
         cli_progress("the model writes what it knows: %" PRId64 " of at most %" PRId64 " texts, %.0f s at most",
                      t->done, t->total, t->left_s);
-        break;
-    }
+    else
+        cli_progress("%s: %" PRId64 " of %" PRId64 "%s", doing[t->phase], t->done, t->total,
+                     t->phase == TUNE_LOOKING ? " tokens" : "");
     return !cli_interrupted();
 }
 
@@ -116,7 +109,7 @@ static enum err_code open_widest_run(struct lora *l, int64_t ctx_tokens, int64_t
 }
 
 static enum err_code open_run(void *ctx, const struct adapter *a, int64_t ctx_tokens, int64_t room_bytes,
-                              struct run **run, const struct run_adapter **list, int *n, struct err *e)
+                              struct tune_run *out, struct err *e)
 {
     struct lora *l = ctx;
     struct cli_opened *x = &l->writing;
@@ -124,10 +117,10 @@ static enum err_code open_run(void *ctx, const struct adapter *a, int64_t ctx_to
 
     mo.repack = CLI_REPACK_OFF; /* the weights stay where they are: no memory beside --memory */
     if (cli_open(x, &mo, e) || (a != NULL && cli_adapters_add(&x->adapters, a, x->gguf, e)) || cli_open_model(x, e) ||
-        open_widest_run(l, ctx_tokens, room_bytes, run, e))
+        open_widest_run(l, ctx_tokens, room_bytes, &out->run, e))
         return e->code;
-    *list = x->adapters.list;
-    *n = x->adapters.n;
+    out->adapters = x->adapters.list;
+    out->n_adapters = x->adapters.n;
     return ERR_OK;
 }
 
@@ -233,7 +226,7 @@ static enum err_code read_classes(const char *text, unsigned *classes, struct er
     return ERR_OK;
 }
 
-static enum err_code begin(struct lora *l, struct err *e)
+static enum err_code begin_lora(struct lora *l, struct err *e)
 {
     struct tune_begin_opts b = { .rank = l->o->rank,
                                  .alpha = l->o->alpha,
@@ -255,39 +248,34 @@ static enum err_code open_grad(struct lora *l, struct err *e)
         return e->code;
     if (grad_open_on(&l->g, l->x.gguf, cli_open_device(o), most, o->n_threads, e))
         return e->code;
-    grad_set_progress(l->g, &cli_train_until_signal);
+    grad_set_progress(l->g, &cli_until_signal);
     return ERR_OK;
 }
 
+/* The options of a job that other commands have, too, and what was given. */
 static struct tune_opts opts_of(const struct train_options *o, const struct cli *cli)
 {
-    return (struct tune_opts){ .out = o->out,
-                               .time = o->time,
-                               .time_s = o->time_s,
-                               .method = o->method,
-                               .n_text = o->n_text,
-                               .keep_batch = o->keep_batch,
-                               .keep_weight = o->keep_weight,
-                               .rehearse = o->rehearse,
-                               .epochs = o->epochs,
-                               .steps = o->steps,
-                               .samples = o->samples,
-                               .momentum = o->momentum,
-                               .rate = o->rate,
-                               .rate_given = cli_given(cli, "rate"),
-                               .shield = o->shield,
-                               .shield_given = cli_given(cli, "shield"),
-                               .forget = o->forget,
-                               .forget_given = cli_given(cli, "forget"),
-                               .tests_named = o->held_out.n > 0,
-                               .keep_named = o->keep_files.n > 0,
-                               .alpha_free = o->alpha <= 0 && !o->scales,
-                               .rank = o->rank,
-                               .keep_versions = o->keep,
-                               .tokens_max = o->model.ctx_tokens,
-                               .memory_bytes = o->memory_bytes,
-                               .seed = o->seed,
-                               .now_s = ask_local_s() };
+    struct tune_opts t = o->lora;
+
+    t.out = o->out;
+    t.time = o->time;
+    t.time_s = o->time_s;
+    t.n_text = o->n_text;
+    t.steps = o->steps;
+    t.rate = o->rate;
+    t.rank = o->rank;
+    t.keep_versions = o->keep;
+    t.tokens_max = o->model.ctx_tokens;
+    t.memory_bytes = o->memory_bytes;
+    t.seed = o->seed;
+    t.rate_given = cli_given(cli, "rate");
+    t.shield_given = cli_given(cli, "shield");
+    t.forget_given = cli_given(cli, "forget");
+    t.tests_named = o->held_out.n > 0;
+    t.keep_named = o->keep_files.n > 0;
+    t.alpha_free = o->alpha <= 0 && !o->scales;
+    t.now_s = ask_local_s();
+    return t;
 }
 
 static enum err_code open_all(struct lora *l, char *const *files, struct err *e)
@@ -299,7 +287,7 @@ static enum err_code open_all(struct lora *l, char *const *files, struct err *e)
         return e->code;
     l->job.g = l->g;
     l->job.text = l->x.text;
-    return begin(l, e) || read_items(l, files, e) || tune_job_open(&l->job, e) ? e->code : ERR_OK;
+    return begin_lora(l, e) || read_items(l, files, e) || tune_job_open(&l->job, e) ? e->code : ERR_OK;
 }
 
 static void close_all(struct lora *l)
@@ -320,7 +308,7 @@ static void report_begin(struct lora *l)
 
     cli_train_event(&l->report, "begin",
                     json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "command", "lora", "method",
-                              l->o->method == TUNE_FIRST ? "first" : "zo", "items", (json_int_t)d->learn.n, "tests",
+                              l->opts.method == TUNE_FIRST ? "first" : "zo", "items", (json_int_t)d->learn.n, "tests",
                               (json_int_t)d->tests.n, "keep", (json_int_t)d->keep.n, "kept", (json_int_t)d->kept.n,
                               "own", (json_int_t)d->own.n, "parameters", (json_int_t)n_params));
     cli_note("%" PRId64 " items to learn, %" PRId64 " to test on, %" PRId64 " to keep, %" PRId64
@@ -401,7 +389,7 @@ static enum err_code train_and_judge(struct lora *l, int *status, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code train(struct lora *l, int *status, struct err *e)
+static enum err_code train_lora(struct lora *l, int *status, struct err *e)
 {
     if (tune_resume_check(&l->job, e))
         return e->code;
@@ -417,15 +405,14 @@ int cli_train_lora(const struct train_options *o, const struct cli *cli, char *c
     int status = EXIT_OK;
     enum err_code code;
 
-    l.calls = (struct tune_calls){
-        now_ms, show_tick, report_step, show_note, open_run, close_run, &cli_train_until_signal, &l
-    };
+    l.calls =
+        (struct tune_calls){ now_ms, show_tick, report_step, show_note, open_run, close_run, &cli_until_signal, &l };
     l.job.o = &l.opts;
     l.job.calls = &l.calls;
     l.job.report.from_ms = cli_now_ms();
     code = open_all(&l, files, &e);
     if (code == ERR_OK)
-        code = train(&l, &status, &e);
+        code = train_lora(&l, &status, &e);
     status = cli_train_end(&l.report, code, status, &e);
     close_all(&l);
     return status;

@@ -81,6 +81,8 @@ static enum err_code open_net(struct train_drafter *d, struct err *e)
     struct mtp *j = (struct mtp *)d;
     const struct tune_mtp_opts to = { d->o->n_text, d->o->rate, WARM, (uint64_t)d->o->seed, rows_max(d) };
 
+    d->step = &j->t.adam.step;
+    d->n_params = j->lora->n_params;
     return tune_mtp_open(&j->t, j->g, j->lora, &to, e);
 }
 
@@ -129,11 +131,6 @@ static enum err_code loss_of(struct train_drafter *d, struct train_loss *loss, s
     return ERR_OK;
 }
 
-static int64_t steps(const struct train_drafter *d)
-{
-    return ((const struct mtp *)d)->t.adam.step;
-}
-
 static int size_at(const struct train_drafter *d, int i)
 {
     (void)d;
@@ -180,21 +177,8 @@ static enum err_code write_net(struct train_drafter *d, struct err *e)
     return code;
 }
 
-static const char *products(const struct train_drafter *d)
-{
-    (void)d;
-    return "our loops";
-}
-
-static int64_t n_params(const struct train_drafter *d)
-{
-    return ((const struct mtp *)d)->lora->n_params;
-}
-
-static const struct train_kind kind = {
-    "mtp", false,   WARM,  choose,  bytes, open_net, close_net, note,     begin,
-    step,  loss_of, steps, size_at, walk,  save,     write_net, products, n_params
-};
+static const struct train_kind kind = { "mtp", "our loops", false, WARM,    choose,  bytes, open_net, close_net,
+                                        note,  begin,       step,  loss_of, size_at, walk,  save,     write_net };
 
 int cli_train_mtp(const struct train_options *o, const struct cli *cli, char *const *files)
 {

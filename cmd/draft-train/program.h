@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/open.h"
 #include "text/text.h"
+#include "tune/job.h"
 
 struct dirent;
 
@@ -18,9 +19,9 @@ struct train_options {
     float rate;
     /* lora */
     const char *targets;
-    int method;
-    int32_t rank, epochs, samples, keep_batch, rehearse;
-    float alpha, keep_weight, forget, momentum, shield;
+    int32_t rank;
+    float alpha;
+    struct tune_opts lora; /* those that lora alone has */
     bool scales, scratch, rollback, lines, quiet, verbose;
     double time_s; /* of `time` */
 };
@@ -48,8 +49,8 @@ struct train_prompts {
 struct train_data {
     struct train_prompts train, test; /* they share no document and no prompt */
 };
-/* Prompts of files, or of the task sets that came with the program; which are held out. ERR_FORMAT says what is wrong with
- * a file. */
+/* Prompts of files, or of the task sets that came with the program; which are held out. ERR_FORMAT says what is wrong
+ * with a file. */
 MUST_CHECK enum err_code cli_train_read(struct train_data *d, const struct train_options *o, char *const *files,
                                         const struct text *text, int64_t tokens_max, struct err *e);
 void cli_train_data_free(struct train_data *d);
@@ -74,11 +75,10 @@ MUST_CHECK enum err_code cli_train_report_open(struct train_report *r, const str
 /* Takes the reference of `fields`, which get "type" and "seconds". */
 void cli_train_event(struct train_report *r, const char *event, json_t *fields);
 void cli_train_point(struct train_report *r, double loss);
-/* The end of a training, whether or not the report was opened: writes the picture, frees what r has, says what failed, and
- * returns the program's exit status: of the training (code, *e), which a picture that fails does not change. */
+/* The end of a training, whether or not the report was opened: writes the picture, frees what r has, says what failed,
+ * and returns the program's exit status: of the training (code, *e), which a picture that fails does not change. */
 int cli_train_end(struct train_report *r, enum err_code code, int status, struct err *e);
 
-extern const struct progress cli_train_until_signal; /* goes on until a signal has come */
 /* "1:02:03" in buf. */
 const char *cli_train_clock(double seconds, char buf[32]);
 

@@ -287,13 +287,6 @@ static enum err_code split(struct train_data *d, int64_t n_tests, struct err *e)
     return ERR_OK;
 }
 
-static int by_hash(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* What is tested on is not trained on, whatever file it came from. */
 static enum err_code drop_tests(struct train_data *d, struct err *e)
 {
@@ -304,11 +297,11 @@ static enum err_code drop_tests(struct train_data *d, struct err *e)
         return err_nomem(e);
     for (int64_t i = 0; i < d->test.n; i++)
         hash[i] = d->test.v[i].hash;
-    qsort(hash, (size_t)d->test.n, sizeof *hash, by_hash);
+    qsort(hash, (size_t)d->test.n, sizeof *hash, io_by_hash);
     for (int64_t i = 0; i < d->train.n; i++) {
         struct train_prompt *p = &d->train.v[i];
 
-        if (bsearch(&p->hash, hash, (size_t)d->test.n, sizeof *hash, by_hash) == NULL)
+        if (bsearch(&p->hash, hash, (size_t)d->test.n, sizeof *hash, io_by_hash) == NULL)
             d->train.v[n++] = *p;
         else
             text_tokens_free(&p->token);

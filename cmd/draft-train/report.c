@@ -20,16 +20,6 @@ double cli_train_time(const char *text)
     return v * unit;
 }
 
-static bool no_signal(void *ctx, uint64_t done, uint64_t total)
-{
-    (void)ctx;
-    (void)done;
-    (void)total;
-    return !cli_interrupted();
-}
-
-const struct progress cli_train_until_signal = { no_signal, NULL };
-
 static bool show_reading(void *ctx, uint64_t done, uint64_t total)
 {
     cli_progress("reading %.100s: %.0f %%", (const char *)ctx, 100 * (double)done / (double)total);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scored.c - scored answers become epochs of a table where that does not hurt (engram/scored.h): the files, what is printed,
- * and the model that reads the text to test on. The new table takes the old one's place at once, and the old one stays beside
- * it.                                                                              room: cmd */
+/* scored.c - scored answers become epochs of a table where that does not hurt (engram/scored.h): the files, what is
+ * printed, and the model that reads the text to test on. The new table takes the old one's place at once, and the old
+ * one stays beside it. room: cmd */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -187,21 +187,21 @@ static enum err_code check_answers(const struct scoring *s, struct err *e)
 static enum err_code add_scored(struct scoring *s, int *status, struct err *e)
 {
     const struct progress progress = { show_answers, NULL };
-    int n, added = 0;
+    struct engram_scored_counts n;
 
     if (read_answers(s, e) || check_answers(s, e))
         return e->code;
-    n = engram_scored_counts(s->scored).n_groups;
-    if (n == 0)
+    if (engram_scored_counts(s->scored).n == 0)
         return ERR_OK;
     if (engram_scored_build(s->scored, s->beside, &progress, e))
         return e->code;
     cli_progress_end();
-    if (hear_text(s, e) ||
-        engram_scored_test(s->scored, &s->heard, &s->spaces.mix, CLI_ENGRAM_WEIGHT, print_trial, s, &added, e))
+    s->spaces.mix.ceiling[0] = CLI_ENGRAM_WEIGHT;
+    if (hear_text(s, e) || engram_scored_test(s->scored, &s->heard, &s->spaces.mix, print_trial, s, e))
         return e->code;
-    *status = added == n ? EXIT_OK : EXIT_NO;
-    if (added == 0)
+    n = engram_scored_counts(s->scored);
+    *status = n.n_added == n.n_groups ? EXIT_OK : EXIT_NO;
+    if (n.n_added == 0)
         return ERR_OK;
     if (cli_interrupted())
         return err_set(e, ERR_CANCEL, "interrupted");

@@ -23,20 +23,11 @@ static bool show_tick(void *ctx, const struct measure_tick *t)
     return !cli_interrupted();
 }
 
-static bool no_signal(void *ctx, uint64_t done, uint64_t total)
-{
-    (void)ctx;
-    (void)done;
-    (void)total;
-    return !cli_interrupted();
-}
-
 enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantize_options *o, const struct gguf *g,
                                    struct err *e)
 {
-    const struct progress stop = { no_signal, NULL };
     struct shown shown = { 0 };
-    const struct measure_watch watch = { show_tick, &stop, &shown };
+    const struct measure_watch watch = { show_tick, &cli_until_signal, &shown };
     struct measure_losses_opts how = o->losses;
     bool complete = false;
     enum err_code code;

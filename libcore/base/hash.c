@@ -64,3 +64,10 @@ uint64_t io_hash(uint64_t seed, const void *data, size_t n)
         h = merge(merge(merge(merge(turn(a, 1) + turn(b, 7) + turn(c, 12) + turn(d, 18), a), b), c), d);
     return finish(h + n, p, left);
 }
+
+int io_by_hash(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}

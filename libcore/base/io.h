@@ -86,4 +86,5 @@ MUST_CHECK enum err_code io_rollback(const char *path, struct err *e);
 
 /* XXH64: for checksums and fingerprints, not against an adversary. */
 uint64_t io_hash(uint64_t seed, const void *data, size_t n);
+int io_by_hash(const void *a, const void *b); /* of two uint64_t, ascending, for qsort() and bsearch() */
 #endif

@@ -89,7 +89,6 @@ void engram_unmap(struct file *f);
 void engram_part_bytes(uint64_t bytes[PARTS], uint64_t n, uint64_t n_next, uint64_t n_blocks, bool top);
 struct range engram_children(const struct epoch *ep, int level, uint64_t k);
 struct range engram_nexts(const struct epoch *ep, int level, uint64_t k);
-int engram_by_number(const void *a, const void *b); /* orders uint64_t */
 /* 2^(-days / half-life) */
 double engram_decay(int64_t days);
 

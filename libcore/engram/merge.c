@@ -285,7 +285,7 @@ static enum err_code open_shares(struct job *j, struct err *e)
         uint64_t n = 0;
 
         if (s->n_known > 0)
-            qsort(s->known, (size_t)s->n_known, sizeof *s->known, engram_by_number);
+            qsort(s->known, (size_t)s->n_known, sizeof *s->known, io_by_hash);
         for (uint64_t k = 0; k < s->n_known; k++)
             if (n == 0 || s->known[k] != s->known[n - 1])
                 s->known[n++] = s->known[k];

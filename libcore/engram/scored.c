@@ -173,13 +173,6 @@ enum err_code engram_scored_group(struct engram_scored *s, struct err *e)
 
 /* ---- the new epochs ---- */
 
-static int by_number(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 static enum err_code add_tokens(struct engram_scored *s, struct group *group, struct engram_builder *b,
                                 const struct progress *progress, struct err *e)
 {
@@ -225,7 +218,7 @@ static enum err_code build_group(struct engram_scored *s, const char *path, int 
     for (size_t k = 0; code == ERR_OK && k < n; k++)
         known[k] = s->answer[group->begin + k].known;
     if (code == ERR_OK) {
-        qsort(known, n, sizeof *known, by_number);
+        qsort(known, n, sizeof *known, io_by_hash);
         code = engram_build_open(&b, path, &bo, e);
     }
     if (code == ERR_OK && (code = add_tokens(s, group, b, progress, e)) != ERR_OK) {
@@ -258,7 +251,6 @@ struct testing {
     struct engram_scored *s;
     const struct engram_heard *heard;
     const struct engram_mix *mix;
-    float ceiling;
     engram_tried_fn *tried;
     void *ctx;
 };
@@ -273,7 +265,8 @@ static enum err_code weigh_view(void *ctx, const bool *with, bool alone, double 
     if (engram_view(&t->s->view, t->s->o.old, t->s->fresh, with, e))
         return e->code;
     mix.table = t->s->view;
-    mix.ceiling[0] = alone ? 0 : t->ceiling;
+    if (alone)
+        mix.ceiling[0] = 0;
     *perplexity = engram_heard_perplexity(t->heard, &mix);
     return ERR_OK;
 }
@@ -311,18 +304,16 @@ enum err_code engram_choose(bool *with, int n, engram_weigh_fn *weigh,
 }
 
 enum err_code engram_scored_test(struct engram_scored *s, const struct engram_heard *heard,
-                                 const struct engram_mix *mix, float ceiling, engram_tried_fn *tried, void *ctx,
-                                 int *added, struct err *e)
+                                 const struct engram_mix *mix, engram_tried_fn *tried, void *ctx, struct err *e)
 {
-    struct testing t = { s, heard, mix, ceiling, tried, ctx };
+    struct testing t = { s, heard, mix, tried, ctx };
     double perplexity;
 
     if (engram_choose(s->with, s->counts.n_groups, weigh_view, tell_trial, &t, e) ||
         weigh_view(&t, s->with, false, &perplexity, e)) /* the last one may have been left out */
         return e->code;
-    *added = 0;
     for (int i = 0; i < s->counts.n_groups; i++)
-        *added += s->with[i];
+        s->counts.n_added += s->with[i];
     return ERR_OK;
 }
 

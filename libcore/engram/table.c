@@ -505,21 +505,13 @@ struct engram_epoch_stat engram_epoch_stat(const struct engram *g, int file, int
     return s;
 }
 
-int engram_by_number(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 bool engram_knows(const struct engram *g, uint64_t known)
 {
     for (int f = 0; f < g->n_files; f++)
         for (int i = 0; i < g->file[f].n_epochs; i++) {
             const struct epoch *ep = &g->file[f].epoch[i];
 
-            if (ep->n_known > 0 &&
-                bsearch(&known, ep->known, (size_t)ep->n_known, sizeof known, engram_by_number) != NULL)
+            if (ep->n_known > 0 && bsearch(&known, ep->known, (size_t)ep->n_known, sizeof known, io_by_hash) != NULL)
                 return true;
         }
     return false;

@@ -319,13 +319,6 @@ enum err_code tune_items_once(struct tune_items *s, int64_t *n_gone, struct err 
     return ERR_OK;
 }
 
-static int by_hash(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 int64_t tune_items_same(const struct tune_items *a, const struct tune_items *b)
 {
     uint64_t *of = calloc((size_t)b->n + 1, sizeof *of);
@@ -335,11 +328,11 @@ int64_t tune_items_same(const struct tune_items *a, const struct tune_items *b)
         return 0;
     for (int64_t i = 0; i < b->n; i++)
         of[i] = hash_of(&b->v[i]);
-    qsort(of, (size_t)b->n, sizeof *of, by_hash);
+    qsort(of, (size_t)b->n, sizeof *of, io_by_hash);
     for (int64_t i = 0; i < a->n; i++) {
         const uint64_t h = hash_of(&a->v[i]);
 
-        n += bsearch(&h, of, (size_t)b->n, sizeof *of, by_hash) != NULL;
+        n += bsearch(&h, of, (size_t)b->n, sizeof *of, io_by_hash) != NULL;
     }
     free(of);
     return n;

@@ -129,13 +129,6 @@ static enum err_code note_words(struct tune_questions *q, json_t *message, struc
     return ERR_OK;
 }
 
-static int by_hash(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 static enum err_code add_source(struct tune_questions *q, const json_t *chats, struct err *e)
 {
     struct tune_source *s = &q->source[q->n_source];
@@ -149,7 +142,7 @@ static enum err_code add_source(struct tune_questions *q, const json_t *chats, s
         if (each_content(q, chat, note_words, e))
             return e->code;
     if (s->n_seen > 0)
-        qsort(s->seen, s->n_seen, sizeof *s->seen, by_hash);
+        qsort(s->seen, s->n_seen, sizeof *s->seen, io_by_hash);
     q->n_source++;
     return ERR_OK;
 }
@@ -187,7 +180,7 @@ static size_t times_seen(const struct tune_questions *q, struct str word)
 {
     const uint64_t h = io_hash(0, word.p, word.n);
     const struct tune_source *s = q->from;
-    const uint64_t *at = bsearch(&h, s->seen, s->n_seen, sizeof h, by_hash);
+    const uint64_t *at = bsearch(&h, s->seen, s->n_seen, sizeof h, io_by_hash);
     size_t n = 0;
 
     if (at == NULL)

@@ -10,10 +10,8 @@ enum { KNOWN = -1 }; /* what a text is: train_text_entry.of; 0: from nothing, el
 
 struct own {
     struct tune_job *j;
-    struct run *run;
-    const struct run_adapter *adapters; /* [n_adapters] of the run, with which it writes */
-    int n_adapters;
-    double time_s; /* for texts, and again for answers */
+    struct tune_run run; /* which writes */
+    double time_s;       /* for texts, and again for answers */
     struct train_writer *writer;
     struct train_texts texts;
     struct tune_questions questions;
@@ -96,7 +94,7 @@ static enum err_code write_all(struct own *w, train_next *next, int64_t n, int64
     w->writer = NULL;
     train_texts_close(&w->texts);
     if (train_texts_open(&w->texts, NULL, n * w->j->own_tokens + 1, 0, e) ||
-        train_writer_open(&w->writer, w->run, w->j->text, w->adapters, w->n_adapters, 0, n_predict, e) ||
+        train_writer_open(&w->writer, w->run.run, w->j->text, w->run.adapters, w->run.n_adapters, 0, n_predict, e) ||
         train_writer_run(w->writer, &w->texts, next, writing_goes_on, w, e))
         return e->code;
     if (w->stopped)
@@ -156,13 +154,13 @@ enum err_code tune_write_own(struct tune_job *j, double time_s, struct err *e)
 
     if (old != NULL && adapter_is_scales(old)) /* a run takes no scales */
         old = NULL;
-    if (j->calls->open_run(j->calls->ctx, old, j->own_tokens, j->room_bytes, &w.run, &w.adapters, &w.n_adapters, e))
+    if (j->calls->open_run(j->calls->ctx, old, j->own_tokens, j->room_bytes, &w.run, e))
         return e->code;
     const enum err_code code = write_all_kinds(&w, e);
 
     tune_questions_close(&w.questions);
     train_writer_close(w.writer);
     train_texts_close(&w.texts);
-    j->calls->close_run(j->calls->ctx, w.run);
+    j->calls->close_run(j->calls->ctx, w.run.run);
     return code;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure_test.c - what types cost, measured: which tensors together, in which types and order; a file that was begun. */
+/* measure_test.c - what types cost, measured: which tensors together, in which types and order; a file that was
+ * begun. */
 #include <math.h>
 #include <unistd.h>
 
@@ -97,6 +98,7 @@ static bool about(double a, double b)
 static void test_between(void **state)
 {
     static const double error[] = { 0.04, 0.01 }, kl[] = { 8, 2 }, square[] = { 16, 1 }, none[] = { 8, 0 };
+    static const double falls[] = { 0, 8 };
 
     (void)state;
     assert_true(about(measure_between(error, kl, 2, 0.02), 4));
@@ -105,6 +107,7 @@ static void test_between(void **state)
     assert_true(about(measure_between(error, square, 2, 0.08), 32));
     assert_true(about(measure_between(error, square, 2, 0.005), 0.5));
     assert_true(about(measure_between(error, none, 2, 0.025), 4)); /* no logarithm of nothing: a line */
+    assert_true(about(measure_between(error, falls, 2, 0.025), 4));
     assert_true(about(measure_between(error, kl, 1, 0.02), 4));
     assert_true(measure_between(error, kl, 0, 0.02) == 0);
 }
