@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.h - what a device fills in; seen by devices and by ops.c only.   room: ops */
+/* table.h - what a device fills in; seen by devices and by dev.c and ops.c only.   room: ops */
 #ifndef OPS_TABLE_H
 #define OPS_TABLE_H
 #include "ops/ops.h"
