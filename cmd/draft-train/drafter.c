@@ -304,8 +304,8 @@ static double left_s(const struct train_drafter *j)
                              TESTS_TAKE * j->walk_s);
 }
 
-/* Until the round's share of time is over, and there is something to learn from, or hardly will be. Where memory holds few texts
- * those that went count, too. */
+/* Until the round's share of time is over, and there is something to learn from, or hardly will be. Where memory holds
+ * few texts those that went count, too. */
 static bool texts_go_on(void *ctx)
 {
     enum { TRIES = 8 };

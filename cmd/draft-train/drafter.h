@@ -20,8 +20,8 @@ struct train_kind {
     int n_warm;  /* steps in which the step size rises */
     /* With the model: what is at --out, if anything (d->had), and the layers that are tapped. */
     enum err_code (*choose)(struct train_drafter *d, struct err *e);
-    /* With prompts and run: bytes of the network, *host of them in the host's memory where d->math has another; what it is
-     * (d->name begins with a hash of it); and its opening. */
+    /* With prompts and run: bytes of the network, *host of them in the host's memory where d->math has another; what it
+     * is (d->name begins with a hash of it); and its opening. */
     int64_t (*bytes)(const struct train_drafter *d, int64_t *host);
     enum err_code (*open)(struct train_drafter *d, struct err *e);
     void (*close)(struct train_drafter *d);

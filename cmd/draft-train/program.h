@@ -48,8 +48,8 @@ struct train_prompts {
 struct train_data {
     struct train_prompts train, test; /* they share no document and no prompt */
 };
-/* Prompts of files, or of the task sets that came with the program; which are held out. ERR_FORMAT says what is wrong with
- * a file. */
+/* Prompts of files, or of the task sets that came with the program; which are held out. ERR_FORMAT says what is wrong
+ * with a file. */
 MUST_CHECK enum err_code cli_train_read(struct train_data *d, const struct train_options *o, char *const *files,
                                         const struct text *text, int64_t tokens_max, struct err *e);
 void cli_train_data_free(struct train_data *d);
@@ -74,8 +74,8 @@ MUST_CHECK enum err_code cli_train_report_open(struct train_report *r, const str
 /* Takes the reference of `fields`, which get "type" and "seconds". */
 void cli_train_event(struct train_report *r, const char *event, json_t *fields);
 void cli_train_point(struct train_report *r, double loss);
-/* The end of a training, whether or not the report was opened: writes the picture, frees what r has, says what failed, and
- * returns the program's exit status: of the training (code, *e), which a picture that fails does not change. */
+/* The end of a training, whether or not the report was opened: writes the picture, frees what r has, says what failed,
+ * and returns the program's exit status: of the training (code, *e), which a picture that fails does not change. */
 int cli_train_end(struct train_report *r, enum err_code code, int status, struct err *e);
 
 extern const struct progress cli_train_until_signal; /* goes on until a signal has come */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scored.c - scored answers become epochs of a table where that does not hurt (engram/scored.h): the files, what is printed,
- * and the model that reads the text to test on. The new table takes the old one's place at once, and the old one stays beside
- * it.                                                                              room: cmd */
+/* scored.c - scored answers become epochs of a table where that does not hurt (engram/scored.h): the files, what is
+ * printed, and the model that reads the text to test on. The new table takes the old one's place at once, and the old
+ * one stays beside it.                                                                              room: cmd */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -95,8 +95,8 @@ static __device__ __forceinline__ down_task find_down(const down_args &a, int e)
              !routed, (routed ? a.x : a.sh_x) + (routed && !a.alike ? pair : row) * x_row_bytes(k) };
 }
 
-/* grid: groups of strips of the matrices, row of activations. A warp has an expert. As up_pairs. EVEN: only one, of whose
- * strips each is a whole segment, and all experts' rows are of one length. */
+/* grid: groups of strips of the matrices, row of activations. A warp has an expert. As up_pairs. EVEN: only one, of
+ * whose strips each is a whole segment, and all experts' rows are of one length. */
 template <int TYPE, bool EIGHT, bool EVEN>
 __global__ void __launch_bounds__(DOWN_WARPS * 32, BLOCKS) down_pairs(const __grid_constant__ down_args a)
 {

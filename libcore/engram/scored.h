@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scored.h - scored answers become epochs of a table where that does not hurt.           room: engram
  *
- * The new epochs, one for each domain, are a table of their own first. A model has read held-out text once (engram/heard.h);
- * then the old table is weighed with what it said, and with one new epoch after the other: an epoch that makes the text less
- * likely is left out.
+ * The new epochs, one for each domain, are a table of their own first. A model has read held-out text once
+ * (engram/heard.h); then the old table is weighed with what it said, and with one new epoch after the other: an epoch
+ * that makes the text less likely is left out.
  *
  *   engram_scored_open; engram_scored_line ...; engram_scored_build; engram_scored_test; engram_scored_write;
  *   engram_scored_close */
@@ -59,8 +59,8 @@ struct engram_scored_group {
 };
 typedef enum err_code engram_tried_fn(void *ctx, const struct engram_scored_group *group,
                                       const struct engram_trial *trial, struct err *e);
-/* Weighs one epoch after the other, beside those that were taken. mix: of no table; ceiling: of the table's weight. *added: how
- * many were taken, of counts().n_groups. */
+/* Weighs one epoch after the other, beside those that were taken. mix: of no table; ceiling: of the table's weight.
+ * *added: how many were taken, of counts().n_groups. */
 MUST_CHECK enum err_code engram_scored_test(struct engram_scored *s, const struct engram_heard *heard,
                                             const struct engram_mix *mix, float ceiling, engram_tried_fn *tried,
                                             void *ctx, int *added, struct err *e);
@@ -71,7 +71,8 @@ MUST_CHECK enum err_code engram_scored_write(const struct engram_scored *s, cons
 
 /* The perplexity with the epochs that `with` marks; alone: of the model, without tables. */
 typedef enum err_code engram_weigh_fn(void *ctx, const bool *with, bool alone, double *perplexity, struct err *e);
-/* Marks those of n epochs that do not hurt: each is weighed beside those that were taken before. tried() is called after each. */
+/* Marks those of n epochs that do not hurt: each is weighed beside those that were taken before. tried() is called
+ * after each. */
 MUST_CHECK enum err_code engram_choose(bool *with, int n, engram_weigh_fn *weigh,
                                        enum err_code (*tried)(void *ctx, int i, const struct engram_trial *t,
                                                               struct err *e),

@@ -6,8 +6,8 @@
 #include "measure/internal.h"
 #include "quant/quant.h"
 
-/* Weights of rows and columns for half the mean of g^2 x^2 d^2 over the n_tokens that count. The sum of g^2 x^2 over the
- * tokens that use the matrix is taken as the sum of g^2 times the mean of x^2. */
+/* Weights of rows and columns for half the mean of g^2 x^2 d^2 over the n_tokens that count. The sum of g^2 x^2 over
+ * the tokens that use the matrix is taken as the sum of g^2 times the mean of x^2. */
 static void weigh(float *rows, float *columns, const struct measure_moment *at, double n_tokens)
 {
     for (int64_t k = 0; k < at->n_expert; k++) {

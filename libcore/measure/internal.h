@@ -19,10 +19,11 @@ MUST_CHECK enum err_code measure_fisher(double kl[], const struct measure_moment
 
 /* The types that a search may choose from for rows like a tensor's. */
 const int *measure_types(const struct gguf_tensor *t, size_t *n);
-/* The number of the group that tensor i is measured with: of the first tensor of its kind. group: of those before it. */
+/* The number of the group that tensor i is measured with: of the first tensor of its kind. group: of those before it.
+ */
 int measure_group_of(const struct gguf *g, size_t i, int n_layer, enum measure_grouping by, const bool *wanted,
                      const int *group);
-/* The loss of a type whose error is `at` from runs in others: the logarithm of losses over that of errors is a line between two
- * runs, and rises as the errors do outside. */
+/* The loss of a type whose error is `at` from runs in others: the logarithm of losses over that of errors is a line
+ * between two runs, and rises as the errors do outside. */
 double measure_between(const double *error, const double *kl, int n, double at);
 #endif

@@ -503,7 +503,8 @@ static bool has_room(const struct job *j, int type)
     return left < 0 || bytes < .8 * (double)left;
 }
 
-/* Whether a file is complete must not depend on the memory that is free when it is read: what was left out has a line. */
+/* Whether a file is complete must not depend on the memory that is free when it is read: what was left out has a line.
+ */
 static bool whole_missing(const struct job *j, int type)
 {
     return isnan(j->l.whole[type]) && !j->l.left_out[type];
@@ -557,8 +558,8 @@ static enum err_code open_moments(struct job *j, struct err *e)
     return measure_moments_open(&j->moments, j->g, j->o->n_threads, &j->text, (uint64_t)j->o->seed, &p, e);
 }
 
-/* The method that was said, or else the file's, or else the gradient where there is one. Whether there will be one is known
- * before anything is run or written. */
+/* The method that was said, or else the file's, or else the gradient where there is one. Whether there will be one is
+ * known before anything is run or written. */
 static enum err_code choose_method(struct job *j, struct err *e)
 {
     struct grad *grad;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* losses.h - what types cost the tensors of a model, measured into a file that grows.       room: measure
  *
- * The file is that of ramp/losses.h. What it lacks is measured and added line by line, in the order of the model's tensors, then
- * of all tensors in one type. After an interruption the same call goes on, to the same bytes. */
+ * The file is that of ramp/losses.h. What it lacks is measured and added line by line, in the order of the model's
+ * tensors, then of all tensors in one type. After an interruption the same call goes on, to the same bytes. */
 #ifndef MEASURE_LOSSES_H
 #define MEASURE_LOSSES_H
 #include "ramp/losses.h"
@@ -35,9 +35,9 @@ struct measure_watch {
     const struct progress *stop;                           /* only asked whether to go on */
     void *ctx;
 };
-/* Reads the file, measures what is missing, and adds it. *complete: nothing was missing. g outlives *out. ERR_FORMAT: the file is
- * wrong, or was begun with other options. ERR_ARG: something is missing in a dry run, or a probe tells nothing.
- * ERR_UNSUPPORTED: there is no gradient of the model. */
+/* Reads the file, measures what is missing, and adds it. *complete: nothing was missing. g outlives *out. ERR_FORMAT:
+ * the file is wrong, or was begun with other options. ERR_ARG: something is missing in a dry run, or a probe tells
+ * nothing. ERR_UNSUPPORTED: there is no gradient of the model. */
 MUST_CHECK enum err_code measure_losses(struct ramp_losses *out, bool *complete, const struct measure_losses_opts *o,
                                         const struct gguf *g, const struct measure_watch *watch, struct err *e);
 #endif

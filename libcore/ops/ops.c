@@ -232,7 +232,8 @@ int64_t op_again_rows(const struct op_rec *rec, const struct op_rows *r)
     return rec->log.rows > 0 ? (int64_t)r->n_seq * rec->log.most : 0;
 }
 
-/* Whether a recurrent layer's memory has `floats` floats, its log room for `inputs` inputs a row, and the step's rows fit. */
+/* Whether a recurrent layer's memory has `floats` floats, its log room for `inputs` inputs a row, and the step's rows
+ * fit. */
 static bool fits_rec(const struct op_rec *rec, int64_t floats, int64_t inputs, const struct op_rows *r)
 {
     const struct op_log *l = &rec->log;

@@ -86,8 +86,8 @@ enum err_code train_fresh(char **fresh, const char *out, struct err *e)
     return err_errno(e, ERR_IO, errno, "%s: cannot write a file beside it", out);
 }
 
-/* The sign is that the state has the new file's time of change, to the nanosecond, and was last read in 1970, which no copy or
- * restored file has. A rename keeps both times. */
+/* The sign is that the state has the new file's time of change, to the nanosecond, and was last read in 1970, which no
+ * copy or restored file has. A rename keeps both times. */
 enum err_code train_publish(const char *out, const char *fresh, int keep, const char *half, struct err *e)
 {
     struct stat st;

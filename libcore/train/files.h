@@ -10,8 +10,8 @@ MUST_CHECK enum err_code train_lines(const char *path, struct str all, const str
                                      train_line_fn *fn, void *ctx, struct err *e);
 /* The name with more at its end, malloc'ed; NULL: out of memory. */
 char *train_beside(const char *path, const char *end);
-/* An empty file beside `out` that nobody else has, with a temporary file's name (base/io.h): what is new is written to it until
- * it is published. Removes those that killed trainings of `out` left. */
+/* An empty file beside `out` that nobody else has, with a temporary file's name (base/io.h): what is new is written to
+ * it until it is published. Removes those that killed trainings of `out` left. */
 MUST_CHECK enum err_code train_fresh(char **fresh, const char *out, struct err *e);
 void train_drop(char **fresh); /* removes the file and forgets its name; NULL is allowed */
 /* io_publish(), then removes the state of the training at `half`. If a kill comes between them, the state is left, and

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* batch.c - which items a step of an adapter's training takes.
  *
- * With gradients half of them come in turn. The others are drawn by the loss that they had when they were last seen, so that
- * steps are spent on what is not learnt yet, and on what is being forgotten. */
+ * With gradients half of them come in turn. The others are drawn by the loss that they had when they were last seen, so
+ * that steps are spent on what is not learnt yet, and on what is being forgotten. */
 #include <stdlib.h>
 
 #include "base/rng.h"
@@ -65,7 +65,8 @@ static int64_t item_in_turn(struct tune_job *j, int64_t i)
     return j->state.order[i % n];
 }
 
-/* To `to` at most `most` of the n items from `from` on, in proportion to their losses, each once (systematic sampling). */
+/* To `to` at most `most` of the n items from `from` on, in proportion to their losses, each once (systematic sampling).
+ */
 static int draw_hard(const struct tune_job *j, int64_t from, int64_t n, int most, int64_t *to)
 {
     const double u = rng_unit((uint64_t)j->o->seed, 9, (uint64_t)(2 * j->state.step + (from > 0)));

@@ -100,7 +100,8 @@ static bool all_finite(const float *v, int64_t n, float least)
     return true;
 }
 
-/* Whether a file with this training's name can be its state; the entries of a log are looked at when they are replayed. */
+/* Whether a file with this training's name can be its state; the entries of a log are looked at when they are replayed.
+ */
 static bool is_sound(const struct tune_job *j, const struct io_map *m, const struct half *h)
 {
     const int64_t n = h->n_params, floats = (int64_t)((m->size - sizeof *h) / sizeof(float));

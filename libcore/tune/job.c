@@ -114,9 +114,9 @@ static enum err_code split_items(struct tune_job *j, struct err *e)
 
 /* ---- memory ---- */
 
-/* Bytes of the parameters and what is kept beside them, of what is rehearsed and of the shield. In the steps these are the
- * parameters, the file, gradient and moments, and what a step began with; in the last test the whole adapter, what is written,
- * and what is read again instead. An old adapter is there three times. */
+/* Bytes of the parameters and what is kept beside them, of what is rehearsed and of the shield. In the steps these are
+ * the parameters, the file, gradient and moments, and what a step began with; in the last test the whole adapter, what
+ * is written, and what is read again instead. An old adapter is there three times. */
 static int64_t own_bytes(const struct tune_job *j)
 {
     const int64_t copies = j->o->method == TUNE_FIRST ? 6 : 6 + 2 * j->o->samples;

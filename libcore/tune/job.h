@@ -52,12 +52,11 @@ struct tune_opts {
     bool rate_given;        /* zo takes the rate as it is, and does not measure it */
     float keep_weight, shield, forget;
     bool shield_given, forget_given; /* a shield must be there; answers that are no longer exact do not count */
-    bool tests_named,
-        keep_named;     /* the items to test on, and to keep, are the user's: not a part of what is learnt, not the
-                                        task sets */
-    bool alpha_free;    /* the strength of a new adapter is ours to choose */
-    int keep_versions;  /* of the file */
-    int64_t tokens_max; /* of an item */
+    bool tests_named, keep_named;    /* the items to test on, and to keep, are the user's: not a part of what is learnt,
+                                        not the    task sets */
+    bool alpha_free;                 /* the strength of a new adapter is ours to choose */
+    int keep_versions;               /* of the file */
+    int64_t tokens_max;              /* of an item */
     int64_t memory_bytes, seed, now_s; /* now_s: chat_prompt.now_s */
     double time_s;
 };
@@ -104,8 +103,8 @@ struct tune_calls {
     bool (*tick)(void *ctx, const struct tune_tick *t);      /* false: ERR_CANCEL */
     void (*step)(void *ctx, const struct tune_step *s);      /* one was taken */
     void (*note)(void *ctx, bool warning, const char *line); /* what the user should know, or may want to */
-    /* A run of the model with this adapter (NULL: none) for texts of ctx_tokens, whose sequences take room_bytes at most; its
-     * adapters [*n] for requests. Closed before the next one is opened. */
+    /* A run of the model with this adapter (NULL: none) for texts of ctx_tokens, whose sequences take room_bytes at
+     * most; its adapters [*n] for requests. Closed before the next one is opened. */
     enum err_code (*open_run)(void *ctx, const struct adapter *a, int64_t ctx_tokens, int64_t room_bytes,
                               struct run **run, const struct run_adapter **list, int *n, struct err *e);
     void (*close_run)(void *ctx, struct run *run);
@@ -180,8 +179,8 @@ struct tune_job {
 
 /* ---- begin.c ---- */
 
-/* Opens what is at o->out, if anything, and what learns. ERR_ARG: a shape is asked for that the old one has not; else what
- * adapter_open() and tune_lora_new() say. */
+/* Opens what is at o->out, if anything, and what learns. ERR_ARG: a shape is asked for that the old one has not; else
+ * what adapter_open() and tune_lora_new() say. */
 MUST_CHECK enum err_code tune_begin(struct tune_job *j, const struct tune_begin_opts *b, const struct gguf *model,
                                     struct err *e);
 
@@ -219,8 +218,8 @@ int tune_fitting(const struct tune_job *j, const struct tune_items *s, int64_t f
 
 /* Collects what the model is to say as it does, and the shield of it. */
 MUST_CHECK enum err_code tune_rehearse(struct tune_job *j, struct err *e);
-/* Of the answers to its own questions of each kind only that half stays of which the model is surest: what it knows can be
- * forgotten, what it makes up need not be kept. */
+/* Of the answers to its own questions of each kind only that half stays of which the model is surest: what it knows can
+ * be forgotten, what it makes up need not be kept. */
 MUST_CHECK enum err_code tune_drop_unsure(struct tune_items *s, struct err *e);
 
 /* ---- judge.c ---- */
@@ -231,11 +230,13 @@ MUST_CHECK enum err_code tune_test_before(struct tune_job *j, struct err *e);
 MUST_CHECK enum err_code tune_judge(struct tune_job *j, struct tune_verdict *v, struct err *e);
 /* The verdict on the adapter at the strength v->strength. */
 typedef enum err_code tune_try_fn(void *ctx, struct tune_verdict *v, struct err *e);
-/* The adapter at its full strength or, if it forgets, at the largest that bisection finds: what is lost falls faster than what
- * is learnt. It ends with a test of what is going to be published. time_left() says whether there is time for two more. */
+/* The adapter at its full strength or, if it forgets, at the largest that bisection finds: what is lost falls faster
+ * than what is learnt. It ends with a test of what is going to be published. time_left() says whether there is time for
+ * two more. */
 MUST_CHECK enum err_code tune_try_strengths(struct tune_verdict *v, tune_try_fn *try, bool (*time_left)(void *ctx),
                                             void *ctx, struct err *e);
-/* Writes the new one, as strong as it can be without forgetting, and tests what was written: j->report has the verdict. */
+/* Writes the new one, as strong as it can be without forgetting, and tests what was written: j->report has the verdict.
+ */
 MUST_CHECK enum err_code tune_decide(struct tune_job *j, struct err *e);
 /* Publishes what is better and has forgotten nothing, and removes the rest. */
 MUST_CHECK enum err_code tune_publish(struct tune_job *j, struct err *e);
@@ -244,8 +245,8 @@ MUST_CHECK enum err_code tune_publish(struct tune_job *j, struct err *e);
 
 /* When steps end at the latest: a test has to follow, and there should be time for tests of each strength. */
 double tune_limit_s(const struct tune_job *j);
-/* The part of the training that is done: of its steps, so that it can be repeated; of its time where that will not do for
- * all of them. */
+/* The part of the training that is done: of its steps, so that it can be repeated; of its time where that will not do
+ * for all of them. */
 double tune_part_done(const struct tune_job *j);
 /* A step of AdamW along state.gradient, behind the shield; false: the gradient is not a number. */
 bool tune_move(struct tune_job *j, double rate);
@@ -255,8 +256,9 @@ void tune_end_steps(struct tune_job *j); /* gives back what only steps need */
 
 /* ---- half.c ---- */
 
-/* Whether the file that an interrupted run left is of the same command: ERR_ARG says that it is not, ERR_FORMAT that it is
- * damaged; one of a training that has published its result is removed. To be called before the model writes anything. */
+/* Whether the file that an interrupted run left is of the same command: ERR_ARG says that it is not, ERR_FORMAT that it
+ * is damaged; one of a training that has published its result is removed. To be called before the model writes
+ * anything. */
 MUST_CHECK enum err_code tune_resume_check(struct tune_job *j, struct err *e);
 /* Goes on from what is in it. */
 MUST_CHECK enum err_code tune_resume(struct tune_job *j, struct err *e);

@@ -131,8 +131,8 @@ static bool is_of_set(const struct tune_job *j, int which, int64_t i, int set)
     return which == 0 || set < 0 || j->data.kept.v[i].set == set;
 }
 
-/* Whose loss counts: what is to be learnt; of what is to be kept, what the user named, and of the task sets what was known, as
- * the rest may be what is learnt. */
+/* Whose loss counts: what is to be learnt; of what is to be kept, what the user named, and of the task sets what was
+ * known, as the rest may be what is learnt. */
 static bool loss_counts(const struct tune_job *j, int which, int64_t i)
 {
     return which == 0 || j->o->keep_named || j->report.before[1][i].exact;
@@ -169,7 +169,8 @@ static enum err_code outcome_of(const struct tune_job *j, int which, int set, do
     return ERR_OK;
 }
 
-/* Fewer exact answers than the interval of those before allows; counts as p = 1, unless --forget says what may be lost. */
+/* Fewer exact answers than the interval of those before allows; counts as p = 1, unless --forget says what may be lost.
+ */
 static bool lost_answers(const struct tune_job *j, const struct tune_outcome *r)
 {
     return !isnan(r->p) && !j->o->forget_given &&

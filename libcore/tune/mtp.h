@@ -2,10 +2,10 @@
 /* mtp.h - an adapter of a model's multi-token-prediction block learns from texts of the model.      room: tune
  *
  * The block takes a token's hidden row and the token after it, and guesses the token that follows (model/mtp.c). Only
- * low-rank changes to its matrices are trained (adapt/adapt.h); its weights and the model stay as they are stored. Loss:
- * cross entropy of the tokens that the model wrote, from the second on, each guessed from rows of the model itself. When
- * drafting several tokens the block gets its own rows; that case is not trained. The texts of a step are drawn as in
- * train/dflash.h. */
+ * low-rank changes to its matrices are trained (adapt/adapt.h); its weights and the model stay as they are stored.
+ * Loss: cross entropy of the tokens that the model wrote, from the second on, each guessed from rows of the model
+ * itself. When drafting several tokens the block gets its own rows; that case is not trained. The texts of a step are
+ * drawn as in train/dflash.h. */
 #ifndef TUNE_MTP_H
 #define TUNE_MTP_H
 #include "train/adam.h"
@@ -48,13 +48,13 @@ void tune_mtp_close(struct tune_mtp *t);
 /* Bytes that it takes at most, without the mapping of the grad's file. */
 int64_t tune_mtp_bytes(const struct grad *g, const struct tune_lora *lora, int64_t rows_max);
 
-/* One step of AdamW; part: how much of the whole job is done, 0 .. 1. At least one text must have three tokens. ERR_FORMAT:
- * the loss is not finite; nothing has changed. */
+/* One step of AdamW; part: how much of the whole job is done, 0 .. 1. At least one text must have three tokens.
+ * ERR_FORMAT: the loss is not finite; nothing has changed. */
 MUST_CHECK enum err_code tune_mtp_step(struct tune_mtp *t, struct train_texts *texts, double part,
                                        struct train_loss *loss, struct err *e);
-/* Simulates drafting of each text. steps [texts->n]: steps of the model, each with one guess, to the end of the text; lora
- * NULL: the block without an adapter. A step gives the guess, if it is right, and one more token (train_walk_tokens() in
- * all). */
+/* Simulates drafting of each text. steps [texts->n]: steps of the model, each with one guess, to the end of the text;
+ * lora NULL: the block without an adapter. A step gives the guess, if it is right, and one more token
+ * (train_walk_tokens() in all). */
 MUST_CHECK enum err_code tune_mtp_walk(struct tune_mtp *t, const struct tune_lora *lora,
                                        const struct train_texts *texts, int64_t *steps, const struct progress *progress,
                                        struct err *e);

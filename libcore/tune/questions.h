@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* questions.h - questions like others, with other words.                         room: tune
  *
- * Three in four are those that a model is going to learn, about something else: words that few of them share are replaced by
- * words of its own texts, numbers by others. What is most in danger of being forgotten is what is asked in the same way. The
- * others are made in the same way from the task sets, so that each of them is another one than what is tested. */
+ * Three in four are those that a model is going to learn, about something else: words that few of them share are
+ * replaced by words of its own texts, numbers by others. What is most in danger of being forgotten is what is asked in
+ * the same way. The others are made in the same way from the task sets, so that each of them is another one than what
+ * is tested. */
 #ifndef TUNE_QUESTIONS_H
 #define TUNE_QUESTIONS_H
 #include "base/json.h"
@@ -37,8 +38,8 @@ MUST_CHECK enum err_code tune_questions_open(struct tune_questions *q, const jso
 /* The words of what the model wrote. */
 MUST_CHECK enum err_code tune_questions_words(struct tune_questions *q, const int32_t *token, int64_t n_tokens,
                                               struct err *e);
-/* Question number `number`: a given one as it is, or one of the sources with other words. ERR_UNSUPPORTED: the model has no
- * chat template. */
+/* Question number `number`: a given one as it is, or one of the sources with other words. ERR_UNSUPPORTED: the model
+ * has no chat template. */
 MUST_CHECK enum err_code tune_questions_make(struct tune_questions *q, int64_t number, const json_t *given,
                                              struct err *e);
 /* Which source the newest one is of: 0 what is learnt, if there is any. */

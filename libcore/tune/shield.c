@@ -129,8 +129,8 @@ enum err_code tune_shield_see(struct tune_shield *s, const struct grad_seq *seq,
         s->l->g, &(struct grad_batch){ .seq = seq, .n_seq = n_seq, .trace = add_inputs, .trace_ctx = s }, &loss, e);
 }
 
-/* l [n][n], symmetric, becomes its lower Cholesky factor; false: it has none. All three of these end early, with something
- * useless, if progress says so. */
+/* l [n][n], symmetric, becomes its lower Cholesky factor; false: it has none. All three of these end early, with
+ * something useless, if progress says so. */
 static bool factor(double *l, int64_t n, const struct progress *progress)
 {
     for (int64_t i = 0; i < n && progress_tick(progress, 0, 0); i++)

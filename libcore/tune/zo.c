@@ -93,7 +93,8 @@ static void move(struct tune_zo *z, uint32_t step, uint32_t sample, int samples,
     grad_noise_pairs(z->l->g, &n, z->moved, z->theta, (float)eps);
 }
 
-/* A pass over some of the sequences of n copies, beginning with `first`: as many as rows_max allows. Returns how many. */
+/* A pass over some of the sequences of n copies, beginning with `first`: as many as rows_max allows. Returns how many.
+ */
 static int take(const struct tune_zo *z, const struct grad_seq *seq, int n_seq, int n, int first, struct grad_batch *b,
                 struct grad_seq *all, struct grad_adapter *a)
 {

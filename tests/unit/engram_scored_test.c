@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engram_scored_test.c - scored answers: which count, in which groups, and which epochs are taken, by made-up perplexities and on
- * a text. */
+/* engram_scored_test.c - scored answers: which count, in which groups, and which epochs are taken, by made-up
+ * perplexities and on a text. */
 #include <math.h>
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure_test.c - what types cost, measured: which tensors together, in which types and order; a file that was begun. */
+/* measure_test.c - what types cost, measured: which tensors together, in which types and order; a file that was begun.
+ */
 #include <math.h>
 #include <unistd.h>
 

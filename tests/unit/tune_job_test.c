@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tune_job_test.c - the training of an adapter: its schedule, its batches, the gate on made-up scores, an interruption after
- * each step. */
+/* tune_job_test.c - the training of an adapter: its schedule, its batches, the gate on made-up scores, an interruption
+ * after each step. */
 #include <math.h>
 #include <unistd.h>
 
@@ -472,7 +472,8 @@ static void test_turns(void **state)
     }
 }
 
-/* What has a large loss is drawn in each step, what has a small one hardly ever; the losses are those of the batches. */
+/* What has a large loss is drawn in each step, what has a small one hardly ever; the losses are those of the batches.
+ */
 static void test_drawn(void **state)
 {
     struct stage s;
@@ -577,8 +578,8 @@ static void question_text(const struct text *t, const struct tune_questions *q, 
     free(all);
 }
 
-/* Three in four are like what is learnt. What all questions share stays, what few have becomes a word of the model's own, and a
- * number one with as many digits. */
+/* Three in four are like what is learnt. What all questions share stays, what few have becomes a word of the model's
+ * own, and a number one with as many digits. */
 static void test_questions(void **state)
 {
     enum { N = 400 };
