@@ -23,7 +23,7 @@ MAKEFLAGS += $(if $(filter 0,$(MAKELEVEL)),-j$(shell nproc 2>/dev/null || echo 2
 WARN     = -Wall -Wextra -Wconversion -Wshadow -Wmissing-prototypes -Wvla -Werror
 # gcc sees conversions in the code that UBSan adds. A pointer that wraps is found by ASan where it is used, in half the time.
 SAN_ubsan = -fsanitize=undefined -fno-sanitize-recover=all -Wno-conversion -Wno-sign-conversion
-SAN_asan  = -fsanitize=address $(SAN_ubsan) -fno-sanitize=pointer-overflow
+SAN_asan  = -fsanitize=address $(SAN_ubsan)
 SAN_tsan  = -fsanitize=thread
 SAN_fuzz  = -fsanitize=fuzzer-no-link,address,undefined
 SANFLAGS  = $(SAN_$(SAN))

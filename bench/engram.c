@@ -4,9 +4,9 @@
  *   engram answers MODE TABLE INDEX SET.jsonl ...    a line {"id", "text"} for each item, greedy
  *
  * MODE: off; bias (logits of the table's tokens get 0.5 ln q, in the text only, as a program before this one did);
- * mixture (in the text only); thinking (mixture in the reasoning, too); recite: no table, what texts of INDEX say of what
- * a question names; examples: no table, texts of INDEX before the question. THREADS of the environment compute (2).
- * bench/engram.sh and bench/engram-facts.sh build this, run it and judge the answers. */
+ * mixture (in the text only); thinking (mixture in the reasoning, too); recite: no table, what texts of INDEX say of
+ * what a question names; examples: no table, texts of INDEX before the question. THREADS of the environment compute
+ * (2). bench/engram.sh and bench/engram-facts.sh build this, run it and judge the answers. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

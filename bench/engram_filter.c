@@ -3,10 +3,11 @@
  *
  *   engram_filter KEYS [TRIES]
  *
- * The table's own (split block Bloom, 12 bits), cuckoo (Fan and others 2014: four tags of 12 bits in a bucket), binary fuse
- * (Graf and Lemire 2022: three places, tags of 8 bits), and tags of 8 bits in buckets of a line of 64 that a key has one
- * of. For each: bits for a key, absent keys that pass, nanoseconds for a key one after the other (the next key depends on
- * the answer) and 16 at a time with their lines fetched ahead. Then TRIES look-ups of present keys in the table's own. */
+ * The table's own (split block Bloom, 12 bits), cuckoo (Fan and others 2014: four tags of 12 bits in a bucket), binary
+ * fuse (Graf and Lemire 2022: three places, tags of 8 bits), and tags of 8 bits in buckets of a line of 64 that a key
+ * has one of. For each: bits for a key, absent keys that pass, nanoseconds for a key one after the other (the next key
+ * depends on the answer) and 16 at a time with their lines fetched ahead. Then TRIES look-ups of present keys in the
+ * table's own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,9 +3,9 @@
  *
  *   train_gpu MODEL DEVICE THREADS SEQUENCES ROWS [SAMPLES]
  *
- * SEQUENCES of ROWS tokens, with losses on the last third; an adapter of rank 16 for the mixers and shared experts. Prints a
- * line: median milliseconds of the forward pass without an adapter, of forward and backward with it, of a step with SAMPLES
- * (default 8) directions, and the ratio of that to the first. bench/train-gpu.md says how it is built. */
+ * SEQUENCES of ROWS tokens, with losses on the last third; an adapter of rank 16 for the mixers and shared experts.
+ * Prints a line: median milliseconds of the forward pass without an adapter, of forward and backward with it, of a step
+ * with SAMPLES (default 8) directions, and the ratio of that to the first. bench/train-gpu.md says how it is built. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

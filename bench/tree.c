@@ -3,11 +3,11 @@
  *
  *   tree MODEL DRAFTER LIMIT TOKENS SET.jsonl|TEXT ...
  *
- * The first LIMIT items of task sets, with messages, are answered greedily, up to TOKENS tokens; of a text pieces of 64 tokens
- * are gone on with. What a drafter guesses at a place depends on the tokens before it alone, so one pass over the answer
- * shows what every way to speculate would have met there. A line for each answer on standard output: its set; for each of
- * its tokens but the first a list of places, each [rank of the answer's token among the likeliest, p of the likeliest, of
- * the second ...]; rank 0 is the likeliest, -1: it is not among them. */
+ * The first LIMIT items of task sets, with messages, are answered greedily, up to TOKENS tokens; of a text pieces of 64
+ * tokens are gone on with. What a drafter guesses at a place depends on the tokens before it alone, so one pass over
+ * the answer shows what every way to speculate would have met there. A line for each answer on standard output: its
+ * set; for each of its tokens but the first a list of places, each [rank of the answer's token among the likeliest, p
+ * of the likeliest, of the second ...]; rank 0 is the likeliest, -1: it is not among them. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>

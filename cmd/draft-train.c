@@ -225,8 +225,8 @@ static int rollback(unsigned bit)
     return status;
 }
 
-/* Where --out is a link: the file it leads to, so that all that lies beside it is on one file system. malloc'ed; NULL: it is
- * none. */
+/* Where --out is a link: the file it leads to, so that all that lies beside it is on one file system. malloc'ed; NULL:
+ * it is none. */
 static char *linked_file(void)
 {
     struct stat st;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chimere-engram-build - n-gram tables from text and their worth to a model, text indexes. See chimere-engram-build(1). */
+/* chimere-engram-build - n-gram tables from text and their worth to a model, text indexes. See chimere-engram-build(1).
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -208,8 +209,8 @@ static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct er
     return p->end ? engram_build_end(t->b, e) : ERR_OK;
 }
 
-/* A number of what is built from files, whatever the day: size and time of each tell whether it is the same. 0: a text is
- * not a file. */
+/* A number of what is built from files, whatever the day: size and time of each tell whether it is the same. 0: a text
+ * is not a file. */
 static uint64_t number_of(char *const *files, bool add, uint64_t tokenizer)
 {
     const int64_t own[] = { add, o.order, o.lines, o.jsonl, o.date != NULL ? o.day : -1, (int64_t)tokenizer };

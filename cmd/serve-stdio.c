@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chimere-serve-stdio - many requests through one model: JSON lines in, JSON lines out, or HTTP. See chimere-serve-stdio(1). */
+/* chimere-serve-stdio - many requests through one model: JSON lines in, JSON lines out, or HTTP. See
+ * chimere-serve-stdio(1). */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

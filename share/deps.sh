@@ -38,7 +38,10 @@ missing() # prints the Debian packages that are needed and not there
             command -v curl > /dev/null || echo curl
             command -v zstd > /dev/null || echo zstd
             command -v python3 > /dev/null || echo python3
-            command -v mandoc > /dev/null || echo mandoc ;;
+            command -v mandoc > /dev/null || echo mandoc
+            command -v clang-format > /dev/null || echo clang-format
+            command -v clang-tidy > /dev/null || echo clang-tidy
+            [ "$(uname -m)" != x86_64 ] || command -v qemu-x86_64 > /dev/null || echo qemu-user ;;
         *)  echo "deps.sh: $group: build or check" >&2; exit 2 ;;
         esac
     done

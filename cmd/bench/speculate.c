@@ -530,7 +530,8 @@ static enum err_code answer(struct way *w, const struct item *it, struct gen_sta
     return ERR_OK;
 }
 
-/* Without guesses, to know the answer; the model is warm then. *timed: true if something comes after its first token. */
+/* Without guesses, to know the answer; the model is warm then. *timed: true if something comes after its first token.
+ */
 static enum err_code record(struct speculate *s, struct item *it, bool *timed, struct err *e)
 {
     struct way *plain = &s->way[0];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* synth.c - what a model of a known shape weighs, where it would lie, how fast it can be.  room:
- * cmd (cli_) */
+/* synth.c - what a model of a known shape weighs, where it would lie, how fast it can be.
+ * room: cmd (cli_) */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -119,8 +119,8 @@ static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, s
     return ERR_OK;
 }
 
-/* Whether the last task is one that its set had before, by whatever id: a second answer to it would tell nothing new, and
- * make the interval narrower. */
+/* Whether the last task is one that its set had before, by whatever id: a second answer to it would tell nothing new,
+ * and make the interval narrower. */
 static bool is_copy(const struct tasks *ts)
 {
     const struct task *t = &ts->v[ts->n - 1];

@@ -87,9 +87,9 @@ struct cli {
 };
 
 /* Sets what the options point to and returns the index of the first operand in argv, which is
- * reordered so that operands come last. A program that reads a variable calls these checks and cli_check_outputs() when all
- * its options are known; for others that is done here. Exits after -h, --version, --help-json and --completion,
- * and with EXIT_USAGE after a mistake. */
+ * reordered so that operands come last. A program that reads a variable calls these checks and cli_check_outputs() when
+ * all its options are known; for others that is done here. Exits after -h, --version, --help-json and --completion, and
+ * with EXIT_USAGE after a mistake. */
 int cli_parse(const struct cli *cli, int argc, char **argv);
 /* Options of the file MODEL.opts beside the model, if it exists, where the command line and the environment give none:
  * words as in the environment, and lines that begin with # are comments. model: as cli_model_path() takes it. Told with
@@ -102,11 +102,11 @@ void cli_exclude(const struct cli *cli, const char *one, const char *other);
 bool cli_given(const struct cli *cli, const char *name); /* whether an option was given, by its long name */
 bool cli_typed(const struct cli *cli,
                const char *name); /* on the command line itself, not in the environment or a file */
-/* For messages: where an option comes from that was not typed, the variable's name or the path of the file beside the model;
- * NULL: it was typed, or not given. */
+/* For messages: where an option comes from that was not typed, the variable's name or the path of the file beside the
+ * model; NULL: it was typed, or not given. */
 const char *cli_origin(const struct cli *cli, const char *name);
-/* The next option in the message, from byte *at on, that was not typed: one that it names, whose file it begins with, or
- * whose word it quotes. false: none. */
+/* The next option in the message, from byte *at on, that was not typed: one that it names, whose file it begins with,
+ * or whose word it quotes. false: none. */
 bool cli_mention_origin(const char *message, size_t *at, const char **name, const char **from);
 /* For messages: how it was typed last, "-n" or "--pred"; "--NAME" if it was not. */
 const char *cli_as_typed(const struct cli *cli, const char *name);
@@ -124,7 +124,8 @@ enum { CLI_NAME_BYTES = 32 };
 /* The next option of "a|b" to name; NULL past the last. */
 const char *cli_pair_name(const char **list, char name[CLI_NAME_BYTES]);
 
-/* help.c: print. topic: the beginning of a section's title, or NULL; a command among the words makes the help its own. */
+/* help.c: print. topic: the beginning of a section's title, or NULL; a command among the words makes the help its own.
+ */
 void cli_help(const struct cli *cli, const char *topic, char *const *argv);
 void cli_help_json(const struct cli *cli);
 void cli_version(const struct cli *cli);
@@ -135,8 +136,8 @@ const struct opt *cli_foreign(const struct cli *cli, const char *from, const cha
 bool cli_is_foreign(const struct cli *cli, const char *name, size_t n); /* "name" is one that it has an answer for */
 /* The same for "-ngl" and its like; NULL for a word that is not one of them. */
 const struct opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word);
-/* The name of a word that is an option of another program that reads the same variable, NULL for others; and whether the
- * next word (or NULL) is its argument. */
+/* The name of a word that is an option of another program that reads the same variable, NULL for others; and whether
+ * the next word (or NULL) is its argument. */
 const char *cli_elsewhere(const struct cli *cli, const char *word, const char *next, bool *takes);
 bool cli_of_one_call(const char *name); /* an option that says what one call does: no default */
 /* Values that show that another program's option was meant: exits. */
@@ -151,24 +152,25 @@ bool cli_completion(const struct cli *cli, const char *shell);
 
 /* files.c: at the start, opens descriptors 0 to 2 where they are closed. */
 void cli_open_standard(void);
-/* streams.c: from now on stdout and stderr wait for their readers, also where the descriptor is non-blocking; after a signal
- * that set the mark a write fails with EINTR once nothing was read for a fifth of a second. stderr is written by lines. */
+/* streams.c: from now on stdout and stderr wait for their readers, also where the descriptor is non-blocking; after a
+ * signal that set the mark a write fails with EINTR once nothing was read for a fifth of a second. stderr is written by
+ * lines. */
 void cli_open_streams(void);
 int cli_stdout_errno(void); /* of the first write to stdout that failed */
 FILE *cli_terminal(int fd); /* the streams of 1 and 2 that were there before, for a library that wants descriptors */
 #define CLI_SCALE_MAX 1e6F  /* of an adapter, as in requests */
-/* files.c: "FILE:NUMBER": the file's name to buf, the number, from least to most, to x. What follows the last colon is a part of
- * the name where it has other letters than a number; then x is as it was. */
+/* files.c: "FILE:NUMBER": the file's name to buf, the number, from least to most, to x. What follows the last colon is
+ * a part of the name where it has other letters than a number; then x is as it was. */
 enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, float least, float most, float *x,
                               struct err *e);
 /* Exits with EXIT_USAGE when an OPT_OUT is also another file of the command line, the default model, or a standard
  * descriptor. */
 void cli_check_outputs(const struct cli *cli, char *const *operands);
-/* Exits with EXIT_USAGE when path, which an option names, is out.1, out.2 ..., out.train or out.lock: versions of out and what
- * lies beside it. path NULL is allowed. */
+/* Exits with EXIT_USAGE when path, which an option names, is out.1, out.2 ..., out.train or out.lock: versions of out
+ * and what lies beside it. path NULL is allowed. */
 void cli_check_beside(const char *option, const char *path, const char *out);
-/* An output replaces a file of its own kind, which begins with these bytes, an empty one, or none (path NULL: it is not asked
- * for). Exits with EXIT_USAGE where another file has its name. */
+/* An output replaces a file of its own kind, which begins with these bytes, an empty one, or none (path NULL: it is not
+ * asked for). Exits with EXIT_USAGE where another file has its name. */
 void cli_check_kind(const char *option, const char *path, struct str magic, const char *what);
 
 /* Puts "?" in place of control characters and of bytes that are not UTF-8: for what is shown on a terminal. */
@@ -194,8 +196,8 @@ int cli_close_stdout(int status);
 MUST_CHECK enum err_code cli_flush_stdout(struct err *e);
 
 /* Signals. */
-/* From now on: SIGBUS names the mapped file that changed, or this one where that is not known, and exits with EXIT_DATA;
- * SIGUSR1 asks for a line of status. */
+/* From now on: SIGBUS names the mapped file that changed, or this one where that is not known, and exits with
+ * EXIT_DATA; SIGUSR1 asks for a line of status. */
 void cli_signals(const char *file);
 /* From now on the first SIGINT, SIGTERM or SIGHUP only sets a mark; the next one, of whichever kind, kills. */
 void cli_catch_interrupts(void);
@@ -247,8 +249,8 @@ MUST_CHECK enum err_code cli_plain_end(struct cli_plain *x, struct err *e);
  * ERR_ARG names the places that were tried. */
 MUST_CHECK enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes, struct err *e);
 
-/* The recipe that came with the program under this name, in any case of letters. False: there is none; buf is then the last
- * place looked at, or empty. */
+/* The recipe that came with the program under this name, in any case of letters. False: there is none; buf is then the
+ * last place looked at, or empty. */
 bool cli_recipe_path(const char *name, char *buf, size_t buf_bytes);
 
 /* The directory of the task sets that came with the program; false if there is none. */

@@ -14,15 +14,15 @@ struct cli_engram {
     struct engram_mix mix;
     int32_t (*parts)[ENGRAM_PARTS], *spaced; /* of the mix */
 };
-/* names: "FILE@domains:weight", as cli_engram_named() takes them; the weight, 0 to 1, is the upper limit for that file; no
- * names: x->table is NULL. ERR_FORMAT: not a table, or one of another tokenizer than g's. */
+/* names: "FILE@domains:weight", as cli_engram_named() takes them; the weight, 0 to 1, is the upper limit for that file;
+ * no names: x->table is NULL. ERR_FORMAT: not a table, or one of another tokenizer than g's. */
 MUST_CHECK enum err_code cli_engram_open(struct cli_engram *x, const char *const *names, size_t n, bool thinking,
                                          const struct gguf *g, const struct text *text, int32_t n_vocab, struct err *e);
 void cli_engram_close(struct cli_engram *x); /* {0} is allowed */
 int64_t cli_engram_today(void);              /* days since 1970 */
 
-/* Those of --engram and one of the text in a file, NULL: none. again: the program must not wait, so that the text is read from
- * a regular file only. ERR_FORMAT also: the text is empty; ERR_LIMIT: it has more than 256 MiB. */
+/* Those of --engram and one of the text in a file, NULL: none. again: the program must not wait, so that the text is
+ * read from a regular file only. ERR_FORMAT also: the text is empty; ERR_LIMIT: it has more than 256 MiB. */
 MUST_CHECK enum err_code cli_engram_open_all(struct cli_engram *x, const struct cli_list *engrams,
                                              const char *context_table, bool again, bool thinking,
                                              const struct cli_opened *model, struct err *e);
@@ -37,8 +37,9 @@ MUST_CHECK enum err_code cli_engram_make(struct cli_engram_made *made, struct st
                                          const struct text *text, int n_threads, struct err *e);
 void cli_engram_unmake(struct cli_engram_made *made);
 
-/* "FILE", "FILE:weight", "FILE@domain,domain" or "FILE@domain,domain:weight": the path to buf, and the domains, NULL: all,
- * behind it. An @ is a part of the name where a file has that name. ERR_ARG: the weight is no number from 0 to most. */
+/* "FILE", "FILE:weight", "FILE@domain,domain" or "FILE@domain,domain:weight": the path to buf, and the domains, NULL:
+ * all, behind it. An @ is a part of the name where a file has that name. ERR_ARG: the weight is no number from 0 to
+ * most. */
 MUST_CHECK enum err_code cli_engram_named(const char *arg, char *buf, size_t buf_bytes, const char **domains,
                                           float *weight, float most, struct err *e);
 #endif

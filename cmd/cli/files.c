@@ -10,7 +10,8 @@
 #include "cli/cli.h"
 
 /* A descriptor that is closed gets one that cannot be used the way it is meant: reading 0 and writing 1 and 2 fail,
- * and no file that is opened later is taken for them. Writing beyond the limit of a file's size fails, too, and does not kill. */
+ * and no file that is opened later is taken for them. Writing beyond the limit of a file's size fails, too, and does
+ * not kill. */
 void cli_open_standard(void)
 {
     signal(SIGXFSZ, SIG_IGN);

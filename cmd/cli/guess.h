@@ -22,9 +22,9 @@ bool cli_guess_off(const struct cli_guess *g);
 bool cli_guess_has(const struct cli_guess *g, const char *name);
 /* The model's multi-token-prediction block may be needed: for x.nextn, before cli_open_model(). */
 bool cli_guess_block(const struct cli_guess *g);
-/* *out: the drafters, NULL: none. Draft rows and the layers that drafters read come to *ro, behind its own layers; they are
- * kept in layers. The plan has to know what drafters need, so they are opened with the dry run of the
- * model first, and with the model when it is there. Close *out after the gen and before the run. */
+/* *out: the drafters, NULL: none. Draft rows and the layers that drafters read come to *ro, behind its own layers; they
+ * are kept in layers. The plan has to know what drafters need, so they are opened with the dry run of the model first,
+ * and with the model when it is there. Close *out after the gen and before the run. */
 MUST_CHECK enum err_code cli_guess_open(struct draft **out, const struct cli_guess *g, struct cli_opened *x,
                                         struct run_opts *ro, int layers[RUN_TAPS_MAX], struct err *e);
 /* The same drafters from their files as they are now, for a run that is open, with its layers. Close *out likewise. */

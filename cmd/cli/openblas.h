@@ -16,8 +16,9 @@ static inline bool cli_openblas_sets(const char *name, const char *value)
     return value != NULL && getenv(name) == NULL && setenv(name, value, 1) == 0;
 }
 
-/* To be called first of all. OpenBLAS chooses its kernels as it is loaded: told which, where it does not know the processor, by
- * a new start. It also starts threads, which are not used and, where ulimit -v leaves them no memory, wait for it for ever. */
+/* To be called first of all. OpenBLAS chooses its kernels as it is loaded: told which, where it does not know the
+ * processor, by a new start. It also starts threads, which are not used and, where ulimit -v leaves them no memory,
+ * wait for it for ever. */
 static inline void cli_prepare_openblas(char **argv)
 {
     struct rlimit space;

@@ -349,7 +349,8 @@ static void check_default(const char *from, const char *name)
                   now == AS_DEFAULT ? "a file of defaults" : "a variable of defaults");
 }
 
-/* Whether defaults may set the option now. What a file beside a model says must not write files, or name another model. */
+/* Whether defaults may set the option now. What a file beside a model says must not write files, or name another model.
+ */
 static bool may_default(const struct parsing *p, const struct opt *o, size_t at)
 {
     if (cli_of_one_call(o->name) || o->kind == OPT_BUILTIN ||
@@ -631,7 +632,8 @@ static void take_environment(const struct cli *cli)
     now = TYPED;
 }
 
-/* A small text file as a string; NULL: there is none. Anything else of that name is a mistake, and is not waited for. */
+/* A small text file as a string; NULL: there is none. Anything else of that name is a mistake, and is not waited for.
+ */
 static char *read_defaults(const char *path)
 {
     char *text = NULL;

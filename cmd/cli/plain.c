@@ -5,7 +5,8 @@
 
 enum { ODD_FREE = 4, ODD_SHARE = 256 }; /* bytes that may be none, and one of 256 beside them */
 
-/* Bytes that may follow the first one of a character, the first of them between lo and hi (RFC 3629); -1: none begins so. */
+/* Bytes that may follow the first one of a character, the first of them between lo and hi (RFC 3629); -1: none begins
+ * so. */
 static int begins(unsigned char c, unsigned char *lo, unsigned char *hi)
 {
     *lo = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;

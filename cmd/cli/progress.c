@@ -16,7 +16,8 @@
 
 static volatile sig_atomic_t shown, waiting;
 static double last_ms;
-/* The line to show if a wait takes too long. It is formatted beforehand, because the timer's handler may only write(2). */
+/* The line to show if a wait takes too long. It is formatted beforehand, because the timer's handler may only write(2).
+ */
 static char line[LINE_BYTES];
 static size_t line_bytes;
 static size_t text_bytes; /* of it, without what clears the line before */

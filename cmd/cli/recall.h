@@ -17,8 +17,8 @@ struct cli_notes {
     struct ask_index index;  /* for questions; valid as long as x stays where it is */
 };
 /* What index does: notes are the texts that share the rare words of the last message, if that is the user's. A text is
- * recited if it is "NAME: WHAT" or "NAME - WHAT", and that message has the name, word for word, without the rest, and half of
- * its rare words are in the text. */
+ * recited if it is "NAME: WHAT" or "NAME - WHAT", and that message has the name, word for word, without the rest, and
+ * half of its rare words are in the text. */
 /* arg: "FILE" or "FILE:n". ERR_FORMAT: not an index, or one of another tokenizer than g's. */
 MUST_CHECK enum err_code cli_notes_open(struct cli_notes *x, const char *arg, const struct gguf *g,
                                         const struct text *text, struct err *e);

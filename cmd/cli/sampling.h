@@ -28,8 +28,10 @@ void cli_sampling_free(struct cli_sampling *s);
     ROW_BREAKERS(s), LIST("logit-bias", "id=x", "add x to a token's logit; repeatable", &(s).biases), \
         INT64(0, "seed", "n", "of the random numbers (-1, default: a new one)", &(s).seed, -1)
 /* What comes between the temperature and a choice. */
-#define ROWS_CHAIN(s)                              SAMPLE_CHAIN(ROW_OF_OPTION, s) ROW_BREAKERS(s)
-#define ROW_BREAKERS(s)                            LIST("dry-breaker", "text", "ends a repetition; repeatable", &(s).breakers)
+#define ROWS_CHAIN(s) SAMPLE_CHAIN(ROW_OF_OPTION, s) ROW_BREAKERS(s)
+
+#define ROW_BREAKERS(s) LIST("dry-breaker", "text", "ends a repetition; repeatable", &(s).breakers)
+
 #define ROW_OF_REAL(option, arg, help, to, least)  REAL(0, option, arg, help, to)
 #define ROW_OF_WHOLE(option, arg, help, to, least) INT32(option, arg, help, to, least, INT32_MAX)
 #define ROW_OF_OPTION(kind, member, start, least, most, option, arg, help, names, use, needs, s) \

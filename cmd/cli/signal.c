@@ -16,8 +16,8 @@ static volatile sig_atomic_t hung_up;
 
 enum { BUS_LINE = 4400 /* a path, and a few words around it */ };
 
-/* Made beforehand, as a handler may not do much: the program's name and the model's file. If the handler finds out which file
- * was cut, that one's name takes the place of the model's. */
+/* Made beforehand, as a handler may not do much: the program's name and the model's file. If the handler finds out
+ * which file was cut, that one's name takes the place of the model's. */
 static char bus_message[BUS_LINE];
 static size_t bus_name_bytes, bus_message_bytes;
 static atomic_flag bus_told = ATOMIC_FLAG_INIT;
@@ -62,8 +62,8 @@ static bool covers(const char *line, uintptr_t address)
     return address >= edge[0] && address < edge[1];
 }
 
-/* The line of the map that has the address: drafters, adapters and tables are mapped like the model. A handler may call all
- * that is called here. */
+/* The line of the map that has the address: drafters, adapters and tables are mapped like the model. A handler may call
+ * all that is called here. */
 static bool find_map(char line[BUS_LINE], uintptr_t address)
 {
     const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);

@@ -63,8 +63,8 @@ MUST_CHECK enum err_code cli_engram_score(const struct build_options *o, char *c
 /* What the model says of texts, of files or of one text. */
 MUST_CHECK enum err_code cli_engram_hear(struct engram_heard *h, const struct build_options *o, char *const *files,
                                          const struct str *text, struct cli_opened *x, struct err *e);
-/* scored.c: scored answers of o->from become epochs of a table, one for each domain, where that does not hurt. *status is
- * EXIT_NO where it would */
+/* scored.c: scored answers of o->from become epochs of a table, one for each domain, where that does not hurt. *status
+ * is EXIT_NO where it would */
 MUST_CHECK enum err_code cli_engram_scored(const struct build_options *o, const char *path, int *status, struct err *e);
 MUST_CHECK enum err_code cli_engram_rollback(const char *path, struct err *e);
 #endif

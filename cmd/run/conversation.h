@@ -44,7 +44,8 @@ void cli_session_kv(const struct cli_session *s, const char **k, const char **v)
 MUST_CHECK enum err_code cli_session_load(struct cli_session *s, struct run *r, uint64_t tokenizer, const char *model,
                                           const struct cli_adapters *adapters, const struct text_tokens *prompt,
                                           int64_t n_logits, struct err *e);
-/* chosen: tokens of the answer, those at its end perhaps not evaluated. Does nothing for a session that is only read. */
+/* chosen: tokens of the answer, those at its end perhaps not evaluated. Does nothing for a session that is only read.
+ */
 MUST_CHECK enum err_code cli_session_save(struct cli_session *s, struct run *r, bool chat,
                                           const struct text_tokens *chosen, int64_t prompt_tokens, struct err *e);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_list.c - several model files in a table: what each is, and whether it runs here. Only headers are read.  room: cmd */
+/* model_list.c - several model files in a table: what each is, and whether it runs here. Only headers are read.
+ * room: cmd */
 #include "run/model_list.h"
 #include <inttypes.h>
 #include <stdlib.h>

@@ -91,8 +91,8 @@ static inline const struct text_tokens *prompt_of(const struct opened *s)
     return s->asked != NULL ? &s->asked->prompt : &s->before;
 }
 
-/* The user's part of a chat: the messages of a file, a system message before them, and what cli_read_prompt() gives as the
- * user's turn behind them, which is left out if there is a file and neither text nor files. */
+/* The user's part of a chat: the messages of a file, a system message before them, and what cli_read_prompt() gives as
+ * the user's turn behind them, which is left out if there is a file and neither text nor files. */
 struct run_said {
     const char *system, *messages, *prompt; /* NULL: none */
     char *const *files;
@@ -107,7 +107,8 @@ struct ask_model cli_run_model(struct opened *s);
 /* The template is the model's, or that of --template. */
 MUST_CHECK enum err_code cli_run_format(struct opened *s, struct err *e);
 
-/* session_show.c: --drop-oldest: the prompt without its oldest turns, if it leaves less than a quarter of the context */
+/* session_show.c: --drop-oldest: the prompt without its oldest turns, if it leaves less than a quarter of the context
+ */
 MUST_CHECK enum err_code cli_run_drop_oldest(struct opened *s, int64_t ctx_tokens, struct err *e);
 
 /* run.c: a run of the model, and in it an answer after the other; a session is kept after each */

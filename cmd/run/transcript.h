@@ -16,7 +16,7 @@ struct text_tokens;
 struct cli_transcript {
     json_t *messages; /* array: {"role", "content"}, of the assistant perhaps "reasoning_content" */
     int64_t *from;    /* [messages] the place of each in the tokens: where what is before it has its last message's text
-                         * end */
+                       * end */
 };
 /* ERR_UNSUPPORTED: the template does not show where messages are. */
 MUST_CHECK enum err_code cli_transcript_read(struct cli_transcript *out, const struct chat *format,
@@ -24,7 +24,8 @@ MUST_CHECK enum err_code cli_transcript_read(struct cli_transcript *out, const s
 void cli_transcript_free(struct cli_transcript *x);
 /* The index of the last message of a role; -1: there is none. */
 int cli_transcript_last(const struct cli_transcript *x, const char *role);
-/* Takes out the oldest message of the user and what follows it, up to the next one of the user; false: only one is left. */
+/* Takes out the oldest message of the user and what follows it, up to the next one of the user; false: only one is
+ * left. */
 bool cli_transcript_drop(json_t *messages);
 /* The messages for people to read, on stdout. */
 void cli_transcript_print(const json_t *messages);

@@ -247,8 +247,8 @@ static enum err_code take_output(struct batch *b, const char *path, int64_t *kee
     return code;
 }
 
-/* Takes what earlier runs wrote to an output, and opens it for more when `write` is true: another process cannot add to it
- * between the two. */
+/* Takes what earlier runs wrote to an output, and opens it for more when `write` is true: another process cannot add to
+ * it between the two. */
 static enum err_code open_output(struct batch *b, int which, const char *path, bool write, struct err *e)
 {
     struct stat in, out;

@@ -175,7 +175,8 @@ static bool precedes(const struct cli_cache *c, const struct entry *a, const str
     return a_large != b_large ? a_large : a->used_ns < b->used_ns;
 }
 
-/* Removes files until the rest is small enough: those that have no room alone, then those that were used longest ago. */
+/* Removes files until the rest is small enough: those that have no room alone, then those that were used longest ago.
+ */
 static void make_room(struct cli_cache *c)
 {
     int64_t sum = 0;

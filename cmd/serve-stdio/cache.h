@@ -2,9 +2,9 @@
 /* cache.h - conversations in a directory, which outlast the server.          room: cmd
  *
  * Each conversation that a sequence of the engine ended is a session file (run/session.h) of its own: it is saved when
- * nothing else is to be done, before its place is taken, and at the end. A request whose prompt begins as one of them does
- * goes on from it. Files of other models, adapters, versions or kinds of products are passed by, damaged ones too. Any
- * number of processes may share a directory: one that is writing a file has it alone, the others do without it.
+ * nothing else is to be done, before its place is taken, and at the end. A request whose prompt begins as one of them
+ * does goes on from it. Files of other models, adapters, versions or kinds of products are passed by, damaged ones too.
+ * Any number of processes may share a directory: one that is writing a file has it alone, the others do without it.
  * Troubles are warnings: no request fails by them.
  */
 #ifndef SERVE_STDIO_CACHE_H

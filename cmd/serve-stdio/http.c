@@ -255,8 +255,8 @@ static enum MHD_Result count_field(void *cls, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
-/* The status of a head that two readers may take differently (RFC 9112), or whose body cannot be read; 0: it is in order.
- * The library takes the first of several fields, another program before it perhaps the last. */
+/* The status of a head that two readers may take differently (RFC 9112), or whose body cannot be read; 0: it is in
+ * order. The library takes the first of several fields, another program before it perhaps the last. */
 static int doubtful(struct request *r, const char *version, const char **why)
 {
     static const struct {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reload.h - files that stand beside a model, opened anew on SIGHUP while requests go on.    room: cmd
  *
- * Adapters, tables of n-grams, indexes of texts and drafters. When a signal comes, each of these kinds is opened from the
- * same names again. Requests that have begun keep what they have, those that begin later get the new ones; what no request
- * has any more is closed. Drafters change no answer, so that all get the new ones with the next step. Of a kind of which a
- * file cannot be used, that is a warning, and the old ones stay.
+ * Adapters, tables of n-grams, indexes of texts and drafters. When a signal comes, each of these kinds is opened from
+ * the same names again. Requests that have begun keep what they have, those that begin later get the new ones; what no
+ * request has any more is closed. Drafters change no answer, so that all get the new ones with the next step. Of a kind
+ * of which a file cannot be used, that is a warning, and the old ones stay.
  */
 #ifndef SERVE_STDIO_RELOAD_H
 #define SERVE_STDIO_RELOAD_H
@@ -31,8 +31,8 @@ struct cli_beside_opts {            /* not copied */
 MUST_CHECK enum err_code cli_beside_open(struct cli_beside **out, const struct cli_beside_opts *o,
                                          struct cli_opened *model, struct run *r, struct err *e);
 const struct serve_beside *cli_beside_now(const struct cli_beside *b);
-/* In every turn of the loop that serves: opens anew when a SIGHUP has come, and closes what nobody has. True: it has come, and
- * the caller may read its own files again. */
+/* In every turn of the loop that serves: opens anew when a SIGHUP has come, and closes what nobody has. True: it has
+ * come, and the caller may read its own files again. */
 bool cli_beside_turn(struct cli_beside *b, struct serve *s);
 /* The warning that a file cannot be used. */
 void cli_beside_stays(const char *option, const struct err *e);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* adapt.cu - adapters (LoRA): what they add to products, in float32.
  *
- * A launch does both small products. A cluster of blocks has a few rows and some outputs of one matrix: its blocks share
- * the ranks of a x, tell each other the results, and each adds b's columns to its own outputs. Which adapters a row has
- * is data of the step, so a graph serves any.
+ * A launch does both small products. A cluster of blocks has a few rows and some outputs of one matrix: its blocks
+ * share the ranks of a x, tell each other the results, and each adds b's columns to its own outputs. Which adapters a
+ * row has is data of the step, so a graph serves any.
  *
  * Orders of sums, the same for any number of rows: a x is four parts of consecutive elements, added in order; in a part
  * a lane takes every 32nd four elements, and warp_sum() adds lanes. Then rank by rank, as ops.h says. */
@@ -76,8 +76,8 @@ struct some_inputs {
     int width, n;
 };
 
-/* scale * <a[j], x[t]>: the blocks of the cluster share the ranks j. give(t, j, of, v) is called for each block `of`, by
- * threads of the one that has j. */
+/* scale * <a[j], x[t]>: the blocks of the cluster share the ranks j. give(t, j, of, v) is called for each block `of`,
+ * by threads of the one that has j. */
 template <int T, class F>
 static __device__ __forceinline__ void inputs(const op_pair &p, int64_t mat, float scale, const some_inputs &in, F give)
 {
@@ -232,8 +232,8 @@ static __device__ __forceinline__ void some_rows(const adapt_args &a, const adap
     }
 }
 
-/* Asks for what this block will read of a pair of matrices, whatever the inputs are: its ranks of a (width 0: none), and
- * outputs from .. end - 1 of b. */
+/* Asks for what this block will read of a pair of matrices, whatever the inputs are: its ranks of a (width 0: none),
+ * and outputs from .. end - 1 of b. */
 static __device__ __forceinline__ void ask_pair(const op_pair &p, int64_t mat, int64_t n_out, int width, int from,
                                                 int end)
 {

@@ -41,8 +41,9 @@ struct adapt_experts {
 };
 void cuda_adapt_experts(struct cuda *c, const struct node *v, const struct adapt_experts *e);
 
-/* Of one row, between experts' first products and their second: what adapters add to both of the first, these activated, and
- * what of the second does not depend on its outputs: h[expert of the launch][floats], for adapted_down(). */
+/* Of one row, between experts' first products and their second: what adapters add to both of the first, these
+ * activated, and what of the second does not depend on its outputs: h[expert of the launch][floats], for
+ * adapted_down(). */
 struct adapt_part {
     const op_pair *pair; /* [adapters]; NULL: none */
     int64_t n_out, mat;  /* mat: of the first expert */
@@ -75,9 +76,8 @@ struct adapt_near {
     float b[NEAR_EXPERTS][NEAR_RANKS][NEAR_ROWS];
     int rank[NEAR_EXPERTS];
 };
-/* By a whole block, before the inputs are ready: outputs o .. o + rows - 1 of the experts' b, of expert[0 .. used - 1] and,
- * if
- * there are more, of the shared one. */
+/* By a whole block, before the inputs are ready: outputs o .. o + rows - 1 of the experts' b, of expert[0 .. used - 1]
+ * and, if there are more, of the shared one. */
 static __device__ __noinline__ void bring_near(adapt_near &s, const adapt_down &a, const int *expert, int used,
                                                int experts, int o, int rows)
 {

@@ -129,7 +129,8 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, T == 1 ? 2 : 1) attend_pages(
 #pragma unroll
     for (int e = 0; e < T; e++)
         n[e] = pos[min((e * QUERY_TILE + g) / a.heads, here - 1)] + 1 - b * OP_KV_PAGE;
-        /* 8 queries leave warps over: those go through a part each before, with whatever numbers, for its instructions */
+        /* 8 queries leave warps over: those go through a part each before, with whatever numbers, for its instructions
+         */
 #pragma unroll 1
     for (int pass = GO_AHEAD && T == 1 && warp >= FIRST_SPARE && warp < ASK_WARP ? 0 : 1; pass < 2; pass++) {
         const bool real = T > 1 || pass == 1;
@@ -330,8 +331,8 @@ size_t cuda_attn_ws(const struct node *v)
     return (size_t)(v->r.n * heads * v->pg.stride * part_floats(&v->kv)) * sizeof(float) + cuda_attn_row_ws(v);
 }
 
-/* Chunks of n positions. wide: where keys and values differ in size, chunks of the smaller kind have more positions, so that
- * both kinds have about as many bytes. */
+/* Chunks of n positions. wide: where keys and values differ in size, chunks of the smaller kind have more positions, so
+ * that both kinds have about as many bytes. */
 static page_chunks chunks_of(const attn_args *a, int n, bool wide, int room)
 {
     const int64_t k = a->k_bytes, v = a->v_bytes;

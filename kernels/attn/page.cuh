@@ -9,8 +9,8 @@
 #define KERNELS_ATTN_PAGE_CUH
 #include "kernels/attn/sums.cuh"
 
-/* Warps that have nothing to do yet run once through the code that follows, to fetch its instructions. racecheck reports
- * their reads and writes, though the results are not used. */
+/* Warps that have nothing to do yet run once through the code that follows, to fetch its instructions. racecheck
+ * reports their reads and writes, though the results are not used. */
 enum { GO_AHEAD = !RACECHECKED };
 
 enum { PAGE_WARPS = 16, ASK_WARP = PAGE_WARPS - 1 /* asks for chunks */, UNIT_KEYS = 16 };

@@ -92,8 +92,8 @@ static __device__ __forceinline__ void bulk_go(void *to, const void *from, unsig
     bulk_go(shared_at(to), from, n, shared_at(bar));
 }
 
-/* The same by TMA multicast: the copy lands at one offset in the shared memory of both blocks of a cluster, and completes
- * both blocks' mbarriers at one offset. Only on sm_90a: multicast may be slow on other GPUs. */
+/* The same by TMA multicast: the copy lands at one offset in the shared memory of both blocks of a cluster, and
+ * completes both blocks' mbarriers at one offset. Only on sm_90a: multicast may be slow on other GPUs. */
 static __device__ __forceinline__ void bulk_go_both(void *to, const void *from, unsigned n, uint64_t *bar)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -113,8 +113,8 @@ static __device__ __forceinline__ void bulk_copy(void *to, const void *from, uns
     bulk_go(to, from, n, bar);
 }
 
-/* True in one lane of the warp, which must be complete. The compiler knows that it is a single lane, so that it needs no
- * loop over the lanes' addresses. */
+/* True in one lane of the warp, which must be complete. The compiler knows that it is a single lane, so that it needs
+ * no loop over the lanes' addresses. */
 static __device__ __forceinline__ bool one_of_warp(void)
 {
     uint32_t is;

@@ -59,8 +59,8 @@ static __device__ __forceinline__ void hand_give(const hand_over &h, const int *
         h.f->out = h.turn->given = ++h.turn->now;
 }
 
-/* One thread: this turn has no work for the host and is not waited for. The host learns this from the next turn with work,
- * or from the end: a write across the bus would delay the end of the launch. */
+/* One thread: this turn has no work for the host and is not waited for. The host learns this from the next turn with
+ * work, or from the end: a write across the bus would delay the end of the launch. */
 static __device__ __forceinline__ void hand_pass(const hand_over &h)
 {
     ++h.turn->now;

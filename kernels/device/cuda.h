@@ -103,8 +103,8 @@ struct graph {
     cudaGraphExec_t exec;
 };
 
-/* Data that the host asks for during a step: it goes to pinned memory, and from there to its destination when the step has
- * ended. */
+/* Data that the host asks for during a step: it goes to pinned memory, and from there to its destination when the step
+ * has ended. */
 enum { FETCHES = 16, FETCH_BYTES = 1 << 20 };
 struct fetch {
     unsigned char *pinned; /* FETCH_BYTES, then how often the device said that it is done */
@@ -172,8 +172,8 @@ struct weight_block {
     struct weight_block *next;
 };
 
-/* Time by operation, while it is measured: event i follows what was launched for op[i]. And what was launched meanwhile:
- * fusions, kernels by file. */
+/* Time by operation, while it is measured: event i follows what was launched for op[i]. And what was launched
+ * meanwhile: fusions, kernels by file. */
 enum { LAUNCHED_FILES = 64, LAUNCHED_NAME = 32 };
 struct launch_clock {
     bool on;

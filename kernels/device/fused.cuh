@@ -11,8 +11,8 @@
 #include "kernels/common/math.cuh"
 #include "kernels/gemm/pick.cuh"
 
-/* Where a product's input comes from. IN_ROUNDED: it is rounded already. With more than one row (a.nx), and after an RMS
- * norm unless all products are of floats, a kernel of one block rounds it to `rounded`. It runs while the products'
+/* Where a product's input comes from. IN_ROUNDED: it is rounded already. With more than one row (a.nx), and after an
+ * RMS norm unless all products are of floats, a kernel of one block rounds it to `rounded`. It runs while the products'
  * blocks start and prefetch weights (programmatic dependent launch); their launch then has IN_READY. */
 enum input { IN_PLAIN, IN_NORM, IN_GLU, IN_SIGMOID, IN_ROUNDED, IN_READY };
 
@@ -43,8 +43,9 @@ struct fused_args {
 enum { FUSED_SMEM = 96 << 10 };
 void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
 
-/* The format of small matrices that share a launch with larger ones of another format, and how many rows they have at most
- * in all: files store the delta rule's gates in it, and a separate launch takes far longer than reading their bytes. */
+/* The format of small matrices that share a launch with larger ones of another format, and how many rows they have at
+ * most in all: files store the delta rule's gates in it, and a separate launch takes far longer than reading their
+ * bytes. */
 enum { BESIDE = QUANT_q8_0, MOST_BESIDE = 128 };
 static inline bool beside_fits(const struct mv_args *a)
 {
@@ -70,7 +71,8 @@ struct expert_matrix {
     int type;
 };
 
-/* First products: act(gate x) up x, or act(up x) without a gate, [ff] for each expert; raw: up x, and gate x in `gates`. */
+/* First products: act(gate x) up x, or act(up x) without a gate, [ff] for each expert; raw: up x, and gate x in
+ * `gates`. */
 struct expert_up {
     struct expert_matrix gate, up;
     int ff, act;
@@ -149,8 +151,8 @@ static __device__ __forceinline__ void let_next_begin(void)
     asm volatile("griddepcontrol.launch_dependents;");
 }
 
-/* Launches may begin before the launch that they depend on has ended: everything up to here may only read weights, and data
- * that the launch before wrote before it let this one begin (experts of fused_down). */
+/* Launches may begin before the launch that they depend on has ended: everything up to here may only read weights, and
+ * data that the launch before wrote before it let this one begin (experts of fused_down). */
 static __device__ __forceinline__ void only_wait_for_inputs(void)
 {
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -441,7 +441,8 @@ static bool has_adapters(const struct mixture *x)
     return (x->moe != NULL && adapted(x->moe)) || x->added[0] != NULL || x->added[1] != NULL || x->added[2] != NULL;
 }
 
-/* What comes between first and second products of one row with adapters, which leave them raw; false: there is no room. */
+/* What comes between first and second products of one row with adapters, which leave them raw; false: there is no room.
+ */
 static bool middle_args(struct cuda *c, struct adapt_middle *a, struct fused_up *u, struct fused_down *d,
                         const struct mixture *x, const struct fused_args *f)
 {
@@ -576,8 +577,8 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     return x.n;
 }
 
-/* Attention as it is recorded; gate.data NULL: none; norms, turns, rotations: of queries, then of keys; or NULL. added: adapters
- * of queries, keys and values; both: of the last product there are some, which take its input as floats. */
+/* Attention as it is recorded; gate.data NULL: none; norms, turns, rotations: of queries, then of keys; or NULL. added:
+ * adapters of queries, keys and values; both: of the last product there are some, which take its input as floats. */
 struct attention {
     const struct node *q, *key, *value, *norms, *turns, *rotations, *store, *attn, *out, *added[3];
     struct tensor qt, gate;

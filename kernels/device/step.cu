@@ -186,8 +186,8 @@ static int64_t rows_of(const struct node *v)
 }
 
 /* The graph entry of the recorded nodes, which is then the first; a new one replaces the least used. NULL: not worth
- * one. Short steps and single operations between steps are not: clearing a sequence is some for each layer, a drafter's rows
- * are copied to another place each time, and they would take the places of all graphs of long steps. */
+ * one. Short steps and single operations between steps are not: clearing a sequence is some for each layer, a drafter's
+ * rows are copied to another place each time, and they would take the places of all graphs of long steps. */
 static struct graph *graph_of(struct cuda *c)
 {
     struct graph g;

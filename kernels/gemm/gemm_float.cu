@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_float.cu - GEMV and GEMM of formats that are decoded to floats, times activations that are not rounded: a warp an
- * output, or tiles of 32 by 32. */
+/* gemm_float.cu - GEMV and GEMM of formats that are decoded to floats, times activations that are not rounded: a warp
+ * an output, or tiles of 32 by 32. */
 #include "kernels/common/tma.cuh"
 #include "kernels/gemm/pick.cuh"
 

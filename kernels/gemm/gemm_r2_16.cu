@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_r2_16.cu - GEMM for 2 to 16 tokens (int8 mma.sync): tasks in turns. Compiled for each GPU: on sm_90a TMA copies go to
- * all blocks of a cluster.
+/* gemm_r2_16.cu - GEMM for 2 to 16 tokens (int8 mma.sync): tasks in turns. Compiled for each GPU: on sm_90a TMA copies
+ * go to all blocks of a cluster.
  *
  * A warp takes a strip of 16 rows of weights and a segment of two blocks of units (gemm_r2_16_warp.cuh). Weights come
  * through staged TMA copies (weights_smem.cuh), or straight from memory for larger formats and for rows that no tensor
@@ -336,8 +336,8 @@ static __device__ __forceinline__ void beside_times(const few_args &f, int i, ui
 }
 
 /* TYPE: the one format of the jobs that have blocks of their own; f32: there are none but floats. A kernel has a single
- * format because its code beyond the first 64 KiB is fetched late, at 10 cycles an instruction. EIGHT: columns are rounded
- * to 8 bits, and NT is 2. */
+ * format because its code beyond the first 64 KiB is fetched late, at 10 cycles an instruction. EIGHT: columns are
+ * rounded to 8 bits, and NT is 2. */
 template <int NT, int TYPE, bool EIGHT = false>
 __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant__ few_args f)
 {

@@ -27,8 +27,9 @@ struct few_args {
     struct past_move past;
     const struct tables *tab;
     int held; /* blocks of the launch before, which still have their room when these look for theirs */
-    /* set by the launch: tasks: the number of strips of a matrix in each, some have one more, times one of the spans of columns;
-     * blocks: that have tasks; before them those of small matrices, and their rows; pitch: of a column in shared memory */
+    /* set by the launch: tasks: the number of strips of a matrix in each, some have one more, times one of the spans of
+     * columns; blocks: that have tasks; before them those of small matrices, and their rows; pitch: of a column in
+     * shared memory */
     int tasks, blocks, beside, beside_rows, strips, spans, pitch;
     bool paired; /* two blocks, a cluster, have the same columns, of which each brings half to both */
     bool staged; /* weights go through shared memory */
@@ -49,8 +50,8 @@ enum { FEW_MOE_K = 16384 };
 bool cuda_moe_is_few(const struct node *v);
 size_t cuda_few_moe_ws(const struct node *v);
 void cuda_moe_few(struct cuda *c, const struct node *v);
-/* hid of pairs: act(gate) hid, or without a gate act(hid), when adapters have added to both; what they add to the pairs'
- * outputs. */
+/* hid of pairs: act(gate) hid, or without a gate act(hid), when adapters have added to both; what they add to the
+ * pairs' outputs. */
 void cuda_activate(struct cuda *c, const struct node *moe, float *hid, float *gate);
 void cuda_mix(struct cuda *c, struct tensor y, struct tensor weight, const float *out,
               int64_t stride); /* op_moe_sum() */

@@ -123,8 +123,8 @@ __global__ void __launch_bounds__(MANY_WARPS * 32, 1) few_many(const __grid_cons
     }
 }
 
-/* Launches one large matrix, if every warp gets two strips and shared memory holds enough warps. A product with a residual
- * or with other matrices in the launch is left to gemm_r2_16. */
+/* Launches one large matrix, if every warp gets two strips and shared memory holds enough warps. A product with a
+ * residual or with other matrices in the launch is left to gemm_r2_16. */
 template <int NT, int TYPE> static bool launch_many(struct cuda *c, struct few_args *f)
 {
     typedef many_of<TYPE> M;

@@ -3,9 +3,9 @@
  * room: kernels
  *
  * 16 rows of weights are the A operand of an mma. The B operand has the byte planes h and l of four columns side by
- * side. Lane 4 g + c gets the exact sums of rows g and g + 8 with column c, and does their float operations in the order
- * of gemm/sums.cuh. With 8-bit activations there is no plane h: B has eight columns, and a lane two of them.
- * Each lane decodes the scales of a few units; the others read them from shared memory. */
+ * side. Lane 4 g + c gets the exact sums of rows g and g + 8 with column c, and does their float operations in the
+ * order of gemm/sums.cuh. With 8-bit activations there is no plane h: B has eight columns, and a lane two of them. Each
+ * lane decodes the scales of a few units; the others read them from shared memory. */
 #ifndef KERNELS_GEMM_GEMM_R2_16_WARP_CUH
 #define KERNELS_GEMM_GEMM_R2_16_WARP_CUH
 #include "kernels/gemm/weights_smem.cuh"

@@ -95,7 +95,8 @@ static __device__ __forceinline__ void gather_broad(uint8_t *stage, const tile_a
     copy4(stage + BROAD_SCALES + broad_scale(tid) * 4, x + (uint64_t)f.dx * 4);
 }
 
-/* n columns one after the other, from column c on, by BROAD_COPIES threads: either half, either half of the sums, scales. */
+/* n columns one after the other, from column c on, by BROAD_COPIES threads: either half, either half of the sums,
+ * scales. */
 static __device__ __forceinline__ void copy_broad(uint8_t *stage, const uint8_t *from, int n, int c, uint64_t *full)
 {
     const int tid = threadIdx.x % 128, each = tid < 2 ? 128 : tid < 4 ? 16 : 4;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pick.cu - products of matrices, each by the kernel that the table says (gemm/gemm.h); quantisation of activations; several
- * matrices in one launch. */
+/* pick.cu - products of matrices, each by the kernel that the table says (gemm/gemm.h); quantisation of activations;
+ * several matrices in one launch. */
 #include "kernels/gemm/acts_a8_wgmma.cuh"
 #include "kernels/device/fused.cuh"
 #include "kernels/gemm/gemm_r17_mma.cuh"

@@ -10,12 +10,11 @@
  * Every product and its addition are one fma. The rounding error is 2^-16 of a unit's largest element: a thirtieth of
  * float16's.
  *
- * Rounded to 8 bits (eight) activations share dx = max |x| / 127 among 128, a group of four units, and h is zero. Formats
- * whose scales are whole numbers times a block's d (whole_sums()) then add whole numbers through a group, a half or a
- * quarter of it. All stay below 2^24, so they are exact in floats as well, in any order:
- *   group:   I = sum of scale i (over its units, over either two, or of each), M = sum of min s
- *   4 groups: S = 0; S += dx (d I) for each I, then S -= dx (dmin M), groups ascending
- *   result:  as above.
+ * Rounded to 8 bits (eight) activations share dx = max |x| / 127 among 128, a group of four units, and h is zero.
+ * Formats whose scales are whole numbers times a block's d (whole_sums()) then add whole numbers through a group, a
+ * half or a quarter of it. All stay below 2^24, so they are exact in floats as well, in any order: group:   I = sum of
+ * scale i (over its units, over either two, or of each), M = sum of min s 4 groups: S = 0; S += dx (d I) for each I,
+ * then S -= dx (dmin M), groups ascending result:  as above.
  *
  * For plain formats (f32, f16, bf16, iq6_k ...) activations stay floats: 32 sums over elements l, l + 32 ..., fused
  * multiply-add, folded by halves. */

@@ -27,11 +27,10 @@ template <int TYPE> struct stage_of {
 /* How rows of a matrix come to a stage, and how they lie there.
  *   ROWS_WHOLE  rows of one segment: a strip is one bulk copy
  *   ROWS_BOXED  rows begin at multiples of 16 bytes: one instruction brings a box of a tensor map (CUDA driver API,
- *               cuTensorMapEncodeTiled), whose elements are 4 bytes: byte (a multiple of 16), row, matrix. 16 bulk copies
- *               would be a quarter of a piece's instructions, as they go one after the other, each with its addresses
- *               moved to uniform registers; copies of 16 bytes a lane are written to shared memory as their sectors
- *               come, 14 times for what takes 4.
- *   ROWS_LOOSE  a bulk copy a row, of the 16-byte pieces that it lies in */
+ *               cuTensorMapEncodeTiled), whose elements are 4 bytes: byte (a multiple of 16), row, matrix. 16 bulk
+ * copies would be a quarter of a piece's instructions, as they go one after the other, each with its addresses moved to
+ * uniform registers; copies of 16 bytes a lane are written to shared memory as their sectors come, 14 times for what
+ * takes 4. ROWS_LOOSE  a bulk copy a row, of the 16-byte pieces that it lies in */
 enum rows_come { ROWS_WHOLE, ROWS_BOXED, ROWS_LOOSE };
 
 static __host__ __device__ inline enum rows_come rows_come(int segment_bytes, int64_t row_bytes)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn.cu - gradients: gated attention over each sequence, as libcore/grad/attn.c has it. Weights are computed again in the
- * backward pass, once for the queries and once for keys and values, so that every sum is one block's.
- *                                                              room: kernels */
+/* attn.cu - gradients: gated attention over each sequence, as libcore/grad/attn.c has it. Weights are computed again in
+ * the backward pass, once for the queries and once for keys and values, so that every sum is one block's. room: kernels
+ */
 #include "kernels/common/math.cuh"
 #include "kernels/grad/grad.cuh"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gdn.cu - gradients: gated delta nets, as libcore/grad/gdn.c has them. The states before all tokens of a head are kept in its
- * backward pass, of as many heads at a time as SPACE allows.       room: kernels */
+/* gdn.cu - gradients: gated delta nets, as libcore/grad/gdn.c has them. The states before all tokens of a head are kept
+ * in its backward pass, of as many heads at a time as SPACE allows.       room: kernels */
 #include "kernels/common/math.cuh"
 #include "kernels/grad/grad.cuh"
 
@@ -361,7 +361,8 @@ template <int NI> static __global__ void __launch_bounds__(WIDE_MAX *SHARE) scan
     }
 }
 
-/* Gradients of value heads that share a key head are added; then through the unit length. A warp has a key head of a row. */
+/* Gradients of value heads that share a key head are added; then through the unit length. A warp has a key head of a
+ * row. */
 static __global__ void __launch_bounds__(THREADS) unit_heads_back(const __grid_constant__ nets n)
 {
     enum { EACH = DEEP_MAX / 32 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loss.cu - gradients: the output's matrix and the loss of the rows that have one, some rows at a time, as libcore/grad/loss.c
- * and soft.c have them.                                        room: kernels */
+/* loss.cu - gradients: the output's matrix and the loss of the rows that have one, some rows at a time, as
+ * libcore/grad/loss.c and soft.c have them.                                        room: kernels */
 #include <stdlib.h>
 
 #include "kernels/common/math.cuh"
@@ -36,8 +36,8 @@ static __device__ double block_total(double v, double *tmp)
     return v;
 }
 
-/* grad_divergence() with the largest logit and the sum of the exponentials; q: GRAD_SOFT of them. Returns the factor of the
- * exponentials in the gradient. Of one thread. */
+/* grad_divergence() with the largest logit and the sum of the exponentials; q: GRAD_SOFT of them. Returns the factor of
+ * the exponentials in the gradient. Of one thread. */
 static __device__ double divergence(const grad_soft *want, const float *logits, int n, float top, double sum,
                                     float weight, double *q, float *each)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moe.cu - gradients: the choice of experts, pairs of a row and an expert, and their weighted sum, as libcore/grad/ffn.c has
- * them.                                                        room: kernels */
+/* moe.cu - gradients: the choice of experts, pairs of a row and an expert, and their weighted sum, as
+ * libcore/grad/ffn.c has them.                                                        room: kernels */
 #include "kernels/common/math.cuh"
 #include "kernels/grad/grad.cuh"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* noise.cu - gradients: parameters that stay on the GPU, and noise for them, as libcore/grad/noise.c and normals.c have it, to
- * the bit.
- *                                                              room: kernels */
+/* noise.cu - gradients: parameters that stay on the GPU, and noise for them, as libcore/grad/noise.c and normals.c have
+ * it, to the bit. room: kernels */
 #include <stdlib.h>
 
 #include "kernels/grad/grad.cuh"

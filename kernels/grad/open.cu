@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* open.cu - gradients on the GPU: memory, weights, and what a pass is told.  room: kernels
  *
- * Weights are floats where all of them fit into half of the memory. Else as many as fit into three quarters are kept as they
- * are stored, and decoded when they are used, TILE floats at a time; the rest is also sent then. Embeddings are decoded by the
- * host, a pass's rows of them. */
+ * Weights are floats where all of them fit into half of the memory. Else as many as fit into three quarters are kept as
+ * they are stored, and decoded when they are used, TILE floats at a time; the rest is also sent then. Embeddings are
+ * decoded by the host, a pass's rows of them. */
 #include <stdlib.h>
 #include <string.h>
 

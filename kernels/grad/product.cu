@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* product.cu - gradients: products with stored matrices and with adapters. Rows of experts are in one launch, and adapters for
- * different rows, too. An element is one sum over k in ascending order, by fused multiply-adds: it does not depend on the
- * other rows. Backward, the rows of a matrix that is decoded in parts give a sum for each part, which are added in order: the
- * parts are as large as the memory allows.                                     room: kernels */
+/* product.cu - gradients: products with stored matrices and with adapters. Rows of experts are in one launch, and
+ * adapters for different rows, too. An element is one sum over k in ascending order, by fused multiply-adds: it does
+ * not depend on the other rows. Backward, the rows of a matrix that is decoded in parts give a sum for each part, which
+ * are added in order: the parts are as large as the memory allows.                                     room: kernels */
 #include <stdlib.h>
 
 #include "kernels/common/math.cuh"
@@ -282,7 +282,8 @@ static __global__ void __launch_bounds__(THREADS) stretch(const __grid_constant_
         a.y[row * a.n_out + i] *= f;
 }
 
-/* db[i][q] += f sum over rows of x[row][i] low[row][q], or da[q][i]: a lane has a column, warps have every SUMMERS-th row. */
+/* db[i][q] += f sum over rows of x[row][i] low[row][q], or da[q][i]: a lane has a column, warps have every SUMMERS-th
+ * row. */
 enum { SUMMERS = 16 };
 static __global__ void __launch_bounds__(SUMMERS * 32) outer(const __grid_constant__ adapter_args a)
 {

@@ -7,9 +7,9 @@
  * spreads it: between them other loads may be in flight. Loads may read up to 3 bytes past a row's end.
  *
  * quant/NAME.cuh has all GPU code of a format. The six of GEMM_COMMON are unpacked in two more places: straight
- * to the registers of an mma, four lanes a row (frag<>, regs.cuh), and the four of GEMM_WHOLE from 128 elements in shared
- * memory (group<>, group.cuh). The weights are the same, but other threads get them: made from units each byte would move
- * once more, and products of a few rows are bound by instructions as it is (bench/gpu.md). */
+ * to the registers of an mma, four lanes a row (frag<>, regs.cuh), and the four of GEMM_WHOLE from 128 elements in
+ * shared memory (group<>, group.cuh). The weights are the same, but other threads get them: made from units each byte
+ * would move once more, and products of a few rows are bound by instructions as it is (bench/gpu.md). */
 #ifndef KERNELS_QUANT_UNIT_CUH
 #define KERNELS_QUANT_UNIT_CUH
 #include <cuda_fp16.h>

@@ -80,9 +80,9 @@ template <int DIM, int COLS> struct row_space {
     float gate[DIM], out[DIM]; /* gates of the block's own columns; of all where these share a scale */
 };
 
-/* For each sequence of the block: barriers for its S, loaded (full) and ready to be stored (done); its slot; its first row,
- * its first draft row and its first row that is computed again, as places among the block's rows. row: the numbers of these
- * rows in the step. */
+/* For each sequence of the block: barriers for its S, loaded (full) and ready to be stored (done); its slot; its first
+ * row, its first draft row and its first row that is computed again, as places among the block's rows. row: the numbers
+ * of these rows in the step. */
 struct block_space {
     uint64_t full[SEQS], done[SEQS];
     int n_seq, slot[SEQS], first[SEQS + 1], draft[SEQS], again[SEQS + 1], row[FEW_ROWS];
@@ -479,8 +479,9 @@ static __device__ __forceinline__ void load_weights(norm_weights<DIM, EIGHT> &w,
         w.of[j] = a.w != NULL ? a.w[blockIdx.y * a.w_pitch + first + j * 32] : 1.0f;
 }
 
-/* Gated norm and rounding of n rows; warps that had no S to store take the first ones. With 8 bits all units of a head share
- * a scale. So whoever rounds a unit computes the head's largest magnitude, which is faster than asking the other blocks. */
+/* Gated norm and rounding of n rows; warps that had no S to store take the first ones. With 8 bits all units of a head
+ * share a scale. So whoever rounds a unit computes the head's largest magnitude, which is faster than asking the other
+ * blocks. */
 template <int DIM, int COLS, bool EIGHT>
 static __device__ __forceinline__ void round_rows(const row_space<DIM, COLS> *rows, const block_space *b,
                                                   const row_args &a, const norm_weights<DIM, EIGHT> &w, int n)
@@ -585,8 +586,8 @@ template <int DIM> static void map_S(struct cuda *c, row_args *a, int heads)
         cuda_fail(c, cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
 }
 
-/* The number of sequences a block that keeps all blocks resident at once, `parts` times the heads' clusters, if there is room for
- * their memories. */
+/* The number of sequences a block that keeps all blocks resident at once, `parts` times the heads' clusters, if there
+ * is room for their memories. */
 template <int DIM, int COLS>
 static bool launch_cols(struct cuda *c, row_args *a, const struct rows &r, int heads, int parts)
 {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attend.cu - attention of blocks over their contexts and themselves, and its gradient.     room: kernels
  *
- * 16 rows of a block and a tile of keys are in shared memory at a time, with a running softmax (Dao et al., arXiv 2205.14135).
- * With P a row's weights, S its scores and D = dO . O:
- *   dV += P^T dO;  dS = P (dO V^T - D);  dQ = scale dS K;  dK += scale dS^T Q
- * Gradients of a block's rows and own keys come from one kernel, those of context keys from another, which goes through the
- * blocks of a text; nobody else adds to them. Heads are padded to D elements. Of 128 threads thread (ty, tx), ty < 8,
- * tx < 16, has the scores of rows 2 ty and 2 ty + 1 with keys tx, tx + 16 ... */
+ * 16 rows of a block and a tile of keys are in shared memory at a time, with a running softmax (Dao et al., arXiv
+ * 2205.14135). With P a row's weights, S its scores and D = dO . O: dV += P^T dO;  dS = P (dO V^T - D);  dQ = scale dS
+ * K;  dK += scale dS^T Q Gradients of a block's rows and own keys come from one kernel, those of context keys from
+ * another, which goes through the blocks of a text; nobody else adds to them. Heads are padded to D elements. Of 128
+ * threads thread (ty, tx), ty < 8, tx < 16, has the scores of rows 2 ty and 2 ty + 1 with keys tx, tx + 16 ... */
 #include "kernels/train/math.cuh"
 
 #include <math.h>

@@ -196,8 +196,8 @@ typedef cublasStatus_t blas_set_stream(cublasHandle_t handle, cudaStream_t strea
 #define SYMBOL(f)          SYMBOL_NAME(f) /* the header renames some, and this has the new name */
 #define SYMBOL_NAME(f)     #f
 
-/* cuBLAS is loaded when a GPU is to train: it maps 600 MB and takes 70 ms, which each start would cost if it were linked. It
- * stays loaded. Returns the reason for failing, or NULL. */
+/* cuBLAS is loaded when a GPU is to train: it maps 600 MB and takes 70 ms, which each start would cost if it were
+ * linked. It stays loaded. Returns the reason for failing, or NULL. */
 static const char *start_blas(struct cuda_math *c)
 {
     void *const lib = dlopen("libcublas.so." SYMBOL(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL);

@@ -3,19 +3,19 @@
  *
  * For each matrix W that it names, an adapter has two small ones of rank r, and the model computes
  *   y = W x + scale * (alpha / r) * b (a x)        (Hu et al. 2021, "LoRA: Low-Rank Adaptation")
- * where the scale is the user's. In the token embedding, row t changes by scale * (alpha / r) * b a[t]; if the output head
- * is the same matrix, it changes in the same way.
+ * where the scale is the user's. In the token embedding, row t changes by scale * (alpha / r) * b a[t]; if the output
+ * head is the same matrix, it changes in the same way.
  *
  * Files are GGUF in the format of llama.cpp's adapters: general.type "adapter", adapter.type "lora",
  * general.architecture that of the model, adapter.lora.alpha, and for each matrix NAME two tensors, NAME.lora_a and
  * NAME.lora_b. Sizes, fastest first: lora_a [n_in, r], lora_b [r, n_out], with a third for the experts of NAME; of
  * token_embd.weight lora_a [r, n_vocab], lora_b [r, n_embd].
  *
- * Scales are another kind: each row of a quantised matrix is multiplied by a factor, as if all its quantisation scales had
- * been multiplied (Shang et al. 2025, "Fine-tuning Quantized Neural Networks with Zeroth-order Optimization"):
- *   y[o] = (1 + scale * b[o]) (W x)[o]
- * Their files are ours: adapter.type "scales", no alpha, and for each matrix NAME a tensor NAME.scale [n_out], with a second
- * size for experts. They are merged into a model; the forward pass does not take them.
+ * Scales are another kind: each row of a quantised matrix is multiplied by a factor, as if all its quantisation scales
+ * had been multiplied (Shang et al. 2025, "Fine-tuning Quantized Neural Networks with Zeroth-order Optimization"): y[o]
+ * = (1 + scale * b[o]) (W x)[o] Their files are ours: adapter.type "scales", no alpha, and for each matrix NAME a
+ * tensor NAME.scale [n_out], with a second size for experts. They are merged into a model; the forward pass does not
+ * take them.
  *
  * How the forward pass takes the others: model/adapter.h, run/run.h.
  */
@@ -49,8 +49,8 @@ struct adapter {
  * for a kind of adapter that is none of these, and what gguf_open() says. Whether it fits a model adapter_check()
  * tells. */
 MUST_CHECK enum err_code adapter_open(struct adapter **out, const char *path, struct err *e);
-/* A new one with these matrices, of which the floats are not read: they begin as zeros. Names are copied. Scales have alpha 1.
- * ERR_ARG for sizes that no adapter has. */
+/* A new one with these matrices, of which the floats are not read: they begin as zeros. Names are copied. Scales have
+ * alpha 1. ERR_ARG for sizes that no adapter has. */
 MUST_CHECK enum err_code adapter_make(struct adapter **out, const char *arch, float alpha,
                                       const struct adapter_mat *mat, size_t n, struct err *e);
 void adapter_close(struct adapter *a); /* NULL is allowed */
@@ -76,8 +76,8 @@ void adapter_merge_row(const struct adapter *a, const struct adapter_mat *m, int
                        int64_t n);
 
 /* Writes it, whole or not at all (gguf_write_open()). type: "f32", "f16" or "q8_0"; of q8_0 those tensors whose rows
- * are no multiple of 32 (b of a smaller rank) and scales become f16. ERR_ARG for another type, and for a number that is not finite
- * in it. */
+ * are no multiple of 32 (b of a smaller rank) and scales become f16. ERR_ARG for another type, and for a number that is
+ * not finite in it. */
 MUST_CHECK enum err_code adapter_write(const struct adapter *a, const char *path, const char *type, struct err *e);
 
 /* Two adapters with one fingerprint do the same: a hash of everything but the path. */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ask.h - one question, as a value, becomes a request for the engine.        room: ask
  *
- * Every program that asks a model goes through here: chimere-run, the server, a task set, training. A struct ask says what
- * is asked, a struct ask_model what it is asked of. ask_open() makes of both the tokens of the prompt, the grammar that the
- * answer follows, the governor of its reasoning, what is mixed in, and the request; ask_reader() makes what splits the
- * answer into its parts.
+ * Every program that asks a model goes through here: chimere-run, the server, a task set, training. A struct ask says
+ * what is asked, a struct ask_model what it is asked of. ask_open() makes of both the tokens of the prompt, the grammar
+ * that the answer follows, the governor of its reasoning, what is mixed in, and the request; ask_reader() makes what
+ * splits the answer into its parts.
  *
  *   struct ask a = ask_defaults(); a.messages = ...; ask_open(&r, &a, &model, &e); gen_submit(gen, &r->q, &id, &e);
  *
- * Errors have their place (e->where) in the body of a chat completion: "/messages/3", "/tools/1/function/parameters/items",
+ * Errors have their place (e->where) in the body of a chat completion: "/messages/3",
+ * "/tools/1/function/parameters/items",
  * "/tool_choice", "/response_format/json_schema/schema/...", "/grammar", "/regex", "/chat_template_kwargs",
  * "/reasoning_budget"; "" is the text or the tokens. ERR_NOMEM has none.
  */
@@ -77,7 +78,8 @@ struct ask {
     int64_t now_s;           /* today, as the template sees it: local time in seconds since 1970; 0: the clock's */
     bool
         reads_form; /* an answer that is held to a form is read as any other; else it is text, whatever it looks like */
-    int n_borders; /* of the places where messages end at most this many, the last ones, are marked in the prompt (run_mark()) */
+    int n_borders;  /* of the places where messages end at most this many, the last ones, are marked in the prompt
+                       (run_mark()) */
     const struct ask_index *notes, *recite; /* NULL: none */
     int n_notes, n_recite;                  /* texts of each; -1: as many as the index says */
     /* The answer. */
@@ -119,13 +121,13 @@ struct ask_request {
     struct text_tokens recital, breakers;
     int64_t border[64];
 };
-/* like: a request of the same form whose grammar is used again if it fits, and which is closed after this one; NULL: none.
- * Messages get the notes that are asked for. ERR_ARG, ERR_FORMAT, ERR_UNSUPPORTED, ERR_LIMIT: something of the question, at
- * e->where. */
+/* like: a request of the same form whose grammar is used again if it fits, and which is closed after this one; NULL:
+ * none. Messages get the notes that are asked for. ERR_ARG, ERR_FORMAT, ERR_UNSUPPORTED, ERR_LIMIT: something of the
+ * question, at e->where. */
 MUST_CHECK enum err_code ask_open(struct ask_request **out, const struct ask *a, const struct ask_model *m,
                                   const struct ask_request *like, struct err *e);
-/* Takes from `a` all that is neither the prompt nor the form: limits, the sampler, tables, adapters. For a program that opens
- * the model when the prompt is there. */
+/* Takes from `a` all that is neither the prompt nor the form: limits, the sampler, tables, adapters. For a program that
+ * opens the model when the prompt is there. */
 MUST_CHECK enum err_code ask_update(struct ask_request *r, const struct ask *a, const struct ask_model *m,
                                     struct err *e);
 void ask_close(struct ask_request *r); /* when its answers have ended; NULL is allowed */

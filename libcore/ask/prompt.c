@@ -111,8 +111,8 @@ static enum err_code encode_text(struct ask_request *r, const struct ask *a, con
     return ERR_OK;
 }
 
-/* Of borders that are close to each other the last one is left: each ends a step, and what comes between is evaluated again
- * sooner than in a step of its own. */
+/* Of borders that are close to each other the last one is left: each ends a step, and what comes between is evaluated
+ * again sooner than in a step of its own. */
 static int thin_borders(int64_t *at, int n)
 {
     enum { APART = 32 };

@@ -49,8 +49,8 @@ enum err_code {
 struct err {
     enum err_code code;
     char msg[512]; /* one line of valid UTF-8 without control characters, NUL-terminated */
-    /* The place in the input: a JSON pointer (RFC 6901, "" is the whole) if it is JSON, "LINE:COLUMN" if it is text. Cut
-     * where it does not fit. Nobody reads a place out of msg (tests/style/errors.sh). */
+    /* The place in the input: a JSON pointer (RFC 6901, "" is the whole) if it is JSON, "LINE:COLUMN" if it is text.
+     * Cut where it does not fit. Nobody reads a place out of msg (tests/style/errors.sh). */
     char where[256];
 };
 
@@ -58,9 +58,9 @@ struct err {
 enum err_code err_set(struct err *e, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* The error of an allocation that failed. */
 enum err_code err_nomem(struct err *e);
-/* Puts a part of a place before e->where: what a schema says of "/items" becomes "/tools/1/function/parameters/items". A
- * pointer takes the place of a line and column, which lie in a string that it points to.
- * e may be NULL. Returns e->code, or ERR_OK without e. err_set() and err_errno() forget the place, err_wrap() keeps it. */
+/* Puts a part of a place before e->where: what a schema says of "/items" becomes "/tools/1/function/parameters/items".
+ * A pointer takes the place of a line and column, which lie in a string that it points to. e may be NULL. Returns
+ * e->code, or ERR_OK without e. err_set() and err_errno() forget the place, err_wrap() keeps it. */
 enum err_code err_at(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* The error of a callee: code, message and place. e may be NULL; returns from->code. */
 enum err_code err_copy(struct err *e, const struct err *from);

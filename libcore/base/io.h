@@ -23,9 +23,9 @@ void io_map_drop(const struct io_map *m, const void *at, size_t n);
 MUST_CHECK enum err_code io_open_read(int *fd, const char *path, bool (*stop)(void), struct err *e);
 /* Opens a file to append to, and creates it if there is none. Opening a FIFO waits until it has a reader. */
 MUST_CHECK enum err_code io_open_append(int *fd, const char *path, bool (*stop)(void), struct err *e);
-/* Opens a regular file to read and to append to, for this process alone until it is closed. Creates it if there is none.
- * ERR_IO: another process has it, or it is not a regular file. Read its contents after this call, not before: until then
- * another process may still change them. */
+/* Opens a regular file to read and to append to, for this process alone until it is closed. Creates it if there is
+ * none. ERR_IO: another process has it, or it is not a regular file. Read its contents after this call, not before:
+ * until then another process may still change them. */
 MUST_CHECK enum err_code io_open_own(int *fd, const char *path, struct err *e);
 /* Waits for the next bytes and reads 1 to max_bytes of them; *n is 0 at the end. */
 MUST_CHECK enum err_code io_read_some(size_t *n, int fd, void *data, size_t max_bytes, bool (*stop)(void),
@@ -46,8 +46,8 @@ MUST_CHECK enum err_code io_write_all(int fd, const void *data, size_t n, struct
 struct io_out;
 MUST_CHECK enum err_code io_out_open(struct io_out **out, const char *path, struct err *e);
 /* The same with a temporary file of a fixed name, ".NAME.part", which later processes use again. What a killed process
- * wrote stays in it until it is overwritten; it can be read (io_out_old) and kept (io_out_keep). ERR_IO: another process
- * writes it now, or it is not a plain file of this user's. Abort removes it. */
+ * wrote stays in it until it is overwritten; it can be read (io_out_old) and kept (io_out_keep). ERR_IO: another
+ * process writes it now, or it is not a plain file of this user's. Abort removes it. */
 MUST_CHECK enum err_code io_out_open_part(struct io_out **out, const char *path, struct err *e);
 /* Reads n bytes that an earlier process left at `offset`. False: it left none there, or they have been overwritten. */
 bool io_out_old(struct io_out *o, uint64_t offset, void *data, size_t n);
@@ -66,22 +66,24 @@ MUST_CHECK enum err_code io_out_commit_new(struct io_out *o, struct err *e);
 void io_out_abort(struct io_out *o);         /* NULL is allowed; nothing remains on disk */
 uint64_t io_out_pos(const struct io_out *o); /* bytes written so far */
 
-/* A lock that lets one process write a file: ERR_IO when another one has it. While it is held, FILE.lock lies beside the
- * file. */
+/* A lock that lets one process write a file: ERR_IO when another one has it. While it is held, FILE.lock lies beside
+ * the file. */
 struct io_lock;
 MUST_CHECK enum err_code io_lock(struct io_lock **out, const char *path, struct err *e);
 void io_unlock(struct io_lock *l); /* NULL is allowed */
 
-/* Gives `fresh` the mode of `path`, if that exists, so that nobody can read the new file who could not read the old one. */
+/* Gives `fresh` the mode of `path`, if that exists, so that nobody can read the new file who could not read the old
+ * one. */
 void io_same_mode(const char *fresh, const char *path);
 
-/* A file and its earlier versions: FILE is the current one, FILE.1 the one before it, FILE.2 the one before that. At every
- * moment FILE exists and is complete. If the path is a link, it stays one, and the versions lie beside the file it leads to.
- * publish: `fresh`, a finished file on the same file system, becomes `path`; the old file becomes path.1, and so on. Only the
- * `keep` newest old versions stay. The new file gets the mode of the old one. */
+/* A file and its earlier versions: FILE is the current one, FILE.1 the one before it, FILE.2 the one before that. At
+ * every moment FILE exists and is complete. If the path is a link, it stays one, and the versions lie beside the file
+ * it leads to. publish: `fresh`, a finished file on the same file system, becomes `path`; the old file becomes path.1,
+ * and so on. Only the `keep` newest old versions stay. The new file gets the mode of the old one. */
 MUST_CHECK enum err_code io_publish(const char *path, const char *fresh, int keep, struct err *e);
-/* Rotates the versions: path.1 becomes path, path.2 becomes path.1 and so on, and the old path becomes the last of them.
- * So nothing is lost: with as many calls as there are versions, everything is as it was. ERR_IO: there is no path.1. */
+/* Rotates the versions: path.1 becomes path, path.2 becomes path.1 and so on, and the old path becomes the last of
+ * them. So nothing is lost: with as many calls as there are versions, everything is as it was. ERR_IO: there is no
+ * path.1. */
 MUST_CHECK enum err_code io_rollback(const char *path, struct err *e);
 
 /* XXH64: for checksums and fingerprints, not against an adversary. */

@@ -10,8 +10,8 @@
 #include <jansson.h>
 #include "base/base.h"
 
-/* One JSON value of any kind. `what` names the source in messages ("messages.json", or "in.jsonl: line 7" for a line of it);
- * the place of a mistake is its line and column in the text. */
+/* One JSON value of any kind. `what` names the source in messages ("messages.json", or "in.jsonl: line 7" for a line of
+ * it); the place of a mistake is its line and column in the text. */
 MUST_CHECK enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e);
 /* The same, but strings may contain \u0000: the caller looks at their lengths. */
 MUST_CHECK enum err_code json_parse_nul(json_t **out, struct str text, const char *what, struct err *e);
@@ -21,7 +21,7 @@ MUST_CHECK enum err_code json_parse_own(json_t **out, struct str text, const cha
 bool json_get_str(const json_t *object, const char *key, struct str *out);
 /* JSON string of arbitrary bytes: each byte that is not valid UTF-8 becomes U+FFFD. */
 json_t *json_bytes(struct str s);
-/* Appends a member to a JSON pointer of n bytes in `room`: "/" and the name, in which ~ and / are escaped (RFC 6901), as far
- * as it fits. Returns the new length. */
+/* Appends a member to a JSON pointer of n bytes in `room`: "/" and the name, in which ~ and / are escaped (RFC 6901),
+ * as far as it fits. Returns the new length. */
 size_t json_point_to(char *pointer, size_t room, size_t n, const char *key);
 #endif

@@ -17,7 +17,7 @@ struct logits_want {
     const int32_t *ids;   /* [n_ids] the logits of these tokens are wanted too; read as the step begins */
     int32_t n_ids;        /* <= LOGITS_IDS_MAX */
     const uint32_t *mask; /* bit t % 32 of word t / 32 is set: token t may be chosen; NULL: all
-                               * may. Others count as -inf in all but raw_max and raw_total. */
+                           * may. Others count as -inf in all but raw_max and raw_total. */
 };
 struct logits_entry {
     int32_t token;

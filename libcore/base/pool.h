@@ -23,8 +23,8 @@ int pool_size(const struct pool *p);
 typedef void pool_fn(void *ctx, int64_t begin, int64_t end, int worker);
 void pool_for(struct pool *p, int64_t n_items, int64_t grain, pool_fn *fn, void *ctx);
 
-/* on: work will come soon. Sleeping workers wake up and wait for it without sleeping (but let other processes run) until
- * this is called with false. */
+/* on: work will come soon. Sleeping workers wake up and wait for it without sleeping (but let other processes run)
+ * until this is called with false. */
 void pool_awake(struct pool *p, bool on);
 
 /* Processors this process may run on (affinity and cgroup quota respected), >= 1. */

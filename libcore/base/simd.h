@@ -4,7 +4,8 @@
  * Kernels carry a `target` attribute and are chosen at run time by these bits. Bits imply the
  * operating system saves the registers. SIMD_AVX2 includes FMA and F16C; SIMD_AVX512 means
  * F, BW, DQ, VL (and AVX2's set), SIMD_AVX512_VBMI means VBMI and GFNI. The AMX bits say that the
- * processor and Linux support tiles; a process must still ask for them (arch_prctl ARCH_REQ_XCOMP_PERM) before it uses one.
+ * processor and Linux support tiles; a process must still ask for them (arch_prctl ARCH_REQ_XCOMP_PERM) before it uses
+ * one.
  */
 #ifndef BASE_SIMD_H
 #define BASE_SIMD_H

@@ -57,8 +57,8 @@ struct chat_prompt {
  * end of the prompt says. Arguments of tool calls may be strings of JSON, "" and null mean none.
  * ERR_FORMAT: what is wrong with the template or a message; ERR_UNSUPPORTED: images, sound, or messages that follow an
  * answer with a template that does not show it. The place is a pointer into a body of OpenAI's interface,
- * "/messages/3/tool_calls/0/function/arguments" or "/chat_template_kwargs"; if a template fails and the message is not known,
- * its line and column. On failure *out is as before. */
+ * "/messages/3/tool_calls/0/function/arguments" or "/chat_template_kwargs"; if a template fails and the message is not
+ * known, its line and column. On failure *out is as before. */
 MUST_CHECK enum err_code chat_render(const struct chat *c, const struct chat_prompt *p, struct text_tokens *out,
                                      bool *thinking, struct err *e);
 /* The same as text: malloc'ed, NUL-terminated. */

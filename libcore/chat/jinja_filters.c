@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_filters.c - filters that make text or numbers of one value; the table of all.       room:
- * chat */
+/* jinja_filters.c - filters that make text or numbers of one value; the table of all.
+ * room: chat */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

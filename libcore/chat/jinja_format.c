@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_format.c - "%d" % x and "{}".format(x), and the format specifications of both.       room:
- * chat */
+/* jinja_format.c - "%d" % x and "{}".format(x), and the format specifications of both.
+ * room: chat */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

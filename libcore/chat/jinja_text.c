@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jinja_text.c - small things about text: numbers read, markup escaped, dates written.       room:
- * chat */
+/* jinja_text.c - small things about text: numbers read, markup escaped, dates written.
+ * room: chat */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,10 +2,10 @@
 /* reader.h - splits the model's answer into reasoning, text and tool calls.   room: chat
  *
  * A reader takes an answer in pieces of any size and splits it by the syntax of the model's family
- * (parsers.def). Text that may still become a mark is held back until it is known not to be one. The pieces add up to the
- * same result however the answer was cut, and each is valid UTF-8: a byte
- * that is not becomes U+FFFD. A tool call is given when it is complete, in one piece. A call that the end of the answer
- * cuts off is reported but not given; a call that cannot be parsed is text.
+ * (parsers.def). Text that may still become a mark is held back until it is known not to be one. The pieces add up to
+ * the same result however the answer was cut, and each is valid UTF-8: a byte that is not becomes U+FFFD. A tool call
+ * is given when it is complete, in one piece. A call that the end of the answer cuts off is reported but not given; a
+ * call that cannot be parsed is text.
  *
  * White space between a mark and the text beside it is dropped, other white space is text. Memory
  * grows with the answer, which may have CHAT_ANSWER_BYTES_MAX; time is linear in its length.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* copy.c - copies of weights in RAM.
  *
- * Pieces are where they are in what is copied, and so are 16 rows of them that are laid out side by side (format.h). Pages that
- * hold nothing wanted are never touched, and take no memory. */
+ * Pieces are where they are in what is copied, and so are 16 rows of them that are laid out side by side (format.h).
+ * Pages that hold nothing wanted are never touched, and take no memory. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -101,7 +101,8 @@ size_t cpu_acts_need(const struct cpu *c, int type, int64_t n, int64_t k);
 /* The same without the rounding, of which cpu_round() does a row. */
 struct cpu_act_block **cpu_acts_room(const struct cpu *c, int type, int64_t n, int64_t k);
 void cpu_round(const struct cpu *c, struct cpu_act_block *a, const float *x, int64_t k, int type);
-/* y[j][r] = <row r of w (expert e), x[j]> for at <= r < at + n, j < nx; buf: cpu_panel_floats(c, ne[0]), 64-byte aligned */
+/* y[j][r] = <row r of w (expert e), x[j]> for at <= r < at + n, j < nx; buf: cpu_panel_floats(c, ne[0]), 64-byte
+ * aligned */
 int64_t cpu_panel_floats(const struct cpu *c, int64_t k);
 struct cpu_rows {
     float *const *y;

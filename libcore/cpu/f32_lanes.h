@@ -19,7 +19,8 @@ TARGET static inline __m128 fold_4(const float *sum, int64_t pitch)
     return _mm_add_ps(_mm_shuffle_ps(a, b, 0x88), _mm_shuffle_ps(a, b, 0xdd));
 }
 
-/* The sums of rows' lanes to y, by fours: sum has room for rows that are not there. Rows of n vectors are `pitch` apart. */
+/* The sums of rows' lanes to y, by fours: sum has room for rows that are not there. Rows of n vectors are `pitch`
+ * apart. */
 TARGET static void put(float *const *y, int64_t at, const float *sum, int rows, int n, int64_t pitch)
 {
     for (int j = 0; j < n; j++, sum += LANES) {

@@ -76,8 +76,8 @@ TARGET static void mix(float *const *y, const float *const *w, int ny, const flo
                 axpy(y[g] + i, v + r * ldv + i, w[g][r], n - i);
 }
 
-/* States of recurrent layers, some vectors of columns from column j on: of several tokens two, which stay in the first-level
- * cache from one token to the next, of one token four, whose rows come in longer pieces. */
+/* States of recurrent layers, some vectors of columns from column j on: of several tokens two, which stay in the
+ * first-level cache from one token to the next, of one token four, whose rows come in longer pieces. */
 #define STATE_2(F) F(0) F(1)
 #define STATE_4(F) STATE_2(F) F(2) F(3)
 #define COL(p, i)  V_LOAD((p) + (i)*LANES)
@@ -152,8 +152,8 @@ TARGET static void gdn(float *S, const struct cpu_gdn *t, int dim, int dim_v)
             gdn_cols_2(S + j, dim_v, t, j, dim);
             continue;
         }
-        /* of several tokens side by side: where they lie, columns of rows of 128 floats share a quarter of the first-level
-         * cache's sets, or less */
+        /* of several tokens side by side: where they lie, columns of rows of 128 floats share a quarter of the
+         * first-level cache's sets, or less */
         copy_cols(cols, 2 * LANES, S + j, dim_v, dim);
         gdn_cols_2(cols, 2 * LANES, t, j, dim);
         copy_cols(S + j, dim_v, cols, 2 * LANES, dim);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* format.h - the CPU device's code for a tensor type: fast decoders, integer products.   room: cpu
  *
- * A type needs nothing here: without a row in formats.def it is decoded by quant_types[], and its products take floats. A
- * type with fast code has a file formats/NAME.c with its struct cpu_format and a line in formats.def. Files named
- * formats/acts16_*, acts8_* make products with activations of that many bits from the code that unpacks a format's blocks.
+ * A type needs nothing here: without a row in formats.def it is decoded by quant_types[], and its products take floats.
+ * A type with fast code has a file formats/NAME.c with its struct cpu_format and a line in formats.def. Files named
+ * formats/acts16_*, acts8_* make products with activations of that many bits from the code that unpacks a format's
+ * blocks.
  */
 #ifndef CPU_FORMAT_H
 #define CPU_FORMAT_H
@@ -13,14 +14,13 @@
  * scale, less a minimum for each 256 / n_min of them where n_min (8 or 16) is not 0:
  *     weight = scale * w[i] - min[i * n_min / 256],   |w[i]| <= 2048, or 4096 where `wide` is set
  * A type whose own blocks are of 32 has a scale for each of them: weight = scale[i / 32] * w[i]. Its rows
- * have integer products where they are a multiple of 256 long, or longer than that: then as if elements followed that are
- * stored as zero bytes, up to a multiple.
- * Activations are rounded to 16 bits, for wide weights to 15, so that the sum of 32 products never leaves an
- * int32. A block's elements are dealt to 8 lanes, element i to lane i % 32 / 4: the 32 of a lane share the
- * scale of activations and are summed exactly. Both arrays hold element i at cpu_int_place(i): each 32
- * places have the even elements of one group of 32, or the odd ones, then those of the group 64 further
- * on. Place p thus belongs to lane p % 16 / 2, and a mask and a shift turn bytes of codes into words. Arrays of
- * blocks are 64-byte aligned. */
+ * have integer products where they are a multiple of 256 long, or longer than that: then as if elements followed that
+ * are stored as zero bytes, up to a multiple. Activations are rounded to 16 bits, for wide weights to 15, so that the
+ * sum of 32 products never leaves an int32. A block's elements are dealt to 8 lanes, element i to lane i % 32 / 4: the
+ * 32 of a lane share the scale of activations and are summed exactly. Both arrays hold element i at cpu_int_place(i):
+ * each 32 places have the even elements of one group of 32, or the odd ones, then those of the group 64 further on.
+ * Place p thus belongs to lane p % 16 / 2, and a mask and a shift turn bytes of codes into words. Arrays of blocks are
+ * 64-byte aligned. */
 enum { CPU_INT_BLOCK = 256, CPU_INT_LANES = 8 };
 static inline int cpu_int_place(int i)
 {
@@ -51,8 +51,8 @@ struct cpu_byte_block {
     int8_t sub[16];
     int8_t pad[16]; /* to a multiple of 64 */
 };
-/* And as panels of bytes begin (cpu/acts8.h), in the order of the row or in steps: then element i lies at cpu_step_place(i),
- * more by the type's `low` where its span is no more than 128. */
+/* And as panels of bytes begin (cpu/acts8.h), in the order of the row or in steps: then element i lies at
+ * cpu_step_place(i), more by the type's `low` where its span is no more than 128. */
 struct cpu_code_block {
     int8_t code[256];
     union {              /* sub_16: sub */
@@ -64,8 +64,8 @@ struct cpu_code_block {
     int32_t pad[8]; /* to a multiple of 64 */
 };
 /* Bytes of activations lie in the order of the row and in three others. Steps: the same four elements of all groups
- * side by side. Halves: those of group g before those of g + 4, as bytes do of which a nibble each belongs to two groups.
- * Fours: dword j of each 64 bytes is of the 16 elements from 16 j on. */
+ * side by side. Halves: those of group g before those of g + 4, as bytes do of which a nibble each belongs to two
+ * groups. Fours: dword j of each 64 bytes is of the 16 elements from 16 j on. */
 static inline int cpu_step_place(int i)
 {
     return i % 32 / 4 * 32 + i / 32 * 4 + i % 4;
@@ -130,15 +130,16 @@ struct cpu_laid {
     int64_t at;
     int n;     /* vectors, 1 to CPU_LAID_VECTORS */
     void *buf; /* CPU_LAID_BUF * n_row bytes, 64-byte aligned */
-    /* What is fetched to the second-level cache meanwhile. With one vector: what lies `ahead` bytes further on. With several: the
-     * 16 rows after those that are multiplied, after the last ones 16 at `next` (NULL: none); nothing if ahead is 0. */
+    /* What is fetched to the second-level cache meanwhile. With one vector: what lies `ahead` bytes further on. With
+     * several: the 16 rows after those that are multiplied, after the last ones 16 at `next` (NULL: none); nothing if
+     * ahead is 0. */
     int64_t ahead;
     const char *next;
 };
 typedef void cpu_laid_fn(const struct cpu_laid *p);
 /* 16 rows, laid out, by more than CPU_LAID_VECTORS and up to 16 vectors, packed for tiles of AMX, which are configured
- * (cpu/acts8_amx.c): of each group of 32 of each block, the same group of all blocks first, 32 bytes of all vectors, their
- * scales and sums of what minima are for. */
+ * (cpu/acts8_amx.c): of each group of 32 of each block, the same group of all blocks first, 32 bytes of all vectors,
+ * their scales and sums of what minima are for. */
 struct cpu_tiles {
     const char *rows;
     int64_t n_row;

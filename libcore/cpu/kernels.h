@@ -10,8 +10,8 @@
 #define CPU_KERNELS_H
 #include <stdint.h>
 
-/* n tokens of a head: token r has keys k [dim] and queries q [dim] at r * dim, values v [dim_v] at r * ldv, its decay g[r]
- * and beta b[r], and y [dim_v] at r * ldy becomes its output. */
+/* n tokens of a head: token r has keys k [dim] and queries q [dim] at r * dim, values v [dim_v] at r * ldv, its decay
+ * g[r] and beta b[r], and y [dim_v] at r * ldy becomes its output. */
 struct cpu_gdn {
     float *y;
     const float *k, *q, *v, *g, *b;
@@ -19,8 +19,8 @@ struct cpu_gdn {
     int n;
 };
 
-/* n tokens of a head of Mamba-2: token r has x [dim], b and c [n_state] at r * ldx, its step dt[r] and decay[r], and y [dim] at
- * r * ldy becomes its output; d: of the head. */
+/* n tokens of a head of Mamba-2: token r has x [dim], b and c [n_state] at r * ldx, its step dt[r] and decay[r], and y
+ * [dim] at r * ldy becomes its output; d: of the head. */
 struct cpu_ssm2 {
     float *y;
     const float *x, *b, *c, *decay, *dt;

@@ -36,8 +36,8 @@ static uint64_t read_plain(const unsigned char *p, size_t n)
     return a ^ b;
 }
 
-/* Four streams side by side, which some processors read faster than one: more of their memory is at work. n is a multiple of
- * 256. */
+/* Four streams side by side, which some processors read faster than one: more of their memory is at work. n is a
+ * multiple of 256. */
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static uint64_t read_avx2(const unsigned char *p, size_t n)
 {

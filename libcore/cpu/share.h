@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* share.h - rows of several matrices of one shape, shared among threads.              room: cpu
  *
- * Rows go in units of CPU_PANEL. A group has the same units of every matrix and a counter of its own: a worker begins with
- * its own group, where it is alone at first, then helps with the next ones. The result does not depend on which worker has
- * a row. */
+ * Rows go in units of CPU_PANEL. A group has the same units of every matrix and a counter of its own: a worker begins
+ * with its own group, where it is alone at first, then helps with the next ones. The result does not depend on which
+ * worker has a row. */
 #ifndef CPU_SHARE_H
 #define CPU_SHARE_H
 #include <stdatomic.h>

@@ -129,8 +129,8 @@ static enum err_code add_file(struct draft *d, const char *path, struct err *e)
     return add(d, str_is(arch, "dflash") ? &draft_type_dflash : &draft_type_model, g, e);
 }
 
-/* A DFlash drafter in the model's directory: of a/some-model-q4_k.gguf it is a/some-model-dflash.gguf, or a/some-dflash.gguf:
- * what quantisations of a model have in common. */
+/* A DFlash drafter in the model's directory: of a/some-model-q4_k.gguf it is a/some-model-dflash.gguf, or
+ * a/some-dflash.gguf: what quantisations of a model have in common. */
 static bool beside(char *path, size_t path_bytes, const char *model)
 {
     const char *slash = strrchr(model, '/'), *name = slash != NULL ? slash + 1 : model;
@@ -153,8 +153,8 @@ static enum err_code add_named(struct draft *d, const char *name, struct err *e)
     if (strcmp(name, "auto") == 0) {
         if (add(d, &draft_type_ngram, NULL, e) != ERR_OK)
             return e->code;
-        /* First of those that take time, since it is tried first and brings most. A file with such a name may be another
-         * model's, and nobody asked for it. */
+        /* First of those that take time, since it is tried first and brings most. A file with such a name may be
+         * another model's, and nobody asked for it. */
         if (beside(path, sizeof path, gguf_path(d->o.gguf)) && add_file(d, path, &d->left_out) == ERR_NOMEM) {
             *e = d->left_out;
             return e->code;

@@ -5,9 +5,9 @@
  * to `done`: all of them, or, where rows were missed (a session was loaded, a text was cut), those
  * since then. After them come rows that wait: saved ones, then those of the last step. They are
  * used when guesses are asked for, and not before: nobody knows whether a prompt's answer will be long enough. When
- * they need room, those of a drafter that was asked lately are used, and of others only the newest stay. The context begins
- * anew with those then. When nobody has asked for long, and no text has begun, not even a copy of rows is made: the next time
- * somebody asks there are no guesses, but rows are kept from then on. */
+ * they need room, those of a drafter that was asked lately are used, and of others only the newest stay. The context
+ * begins anew with those then. When nobody has asked for long, and no text has begun, not even a copy of rows is made:
+ * the next time somebody asks there are no guesses, but rows are kept from then on. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -15,8 +15,8 @@
  *
  * While there is enough in it a drafter is asked for few guesses at first: that shows what they and their rows
  * cost. Later every drafter has its turn to be asked although it does not pay, or for more guesses than
- * pay, when there is enough in the purse: texts change. The oftener that was in vain, the longer is the pause. Nothing here
- * can change a byte of an answer. */
+ * pay, when there is enough in the purse: texts change. The oftener that was in vain, the longer is the pause. Nothing
+ * here can change a byte of an answer. */
 #include <stdlib.h>
 
 #include "draft/internal.h"
@@ -320,8 +320,8 @@ static int fit(const struct draft_type *t, const void *of, int n, int n_max)
     return asked < n_max ? asked : n_max;
 }
 
-/* If it is time for a trial of a drafter, *c asks it for guesses that need not pay: for a few at first; later for the best
- * number, and every other time, or if that number pays by itself, for twice as many. */
+/* If it is time for a trial of a drafter, *c asks it for guesses that need not pay: for a few at first; later for the
+ * best number, and every other time, or if that number pays by itself, for twice as many. */
 static void make_trial(const struct draft_width *w, const struct draft_type *t, const void *of, int seq, int n_max,
                        bool pays, struct draft_choice *c)
 {

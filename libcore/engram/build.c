@@ -460,7 +460,8 @@ static enum err_code grow_parts(struct engram_builder *b, struct err *e)
                : err_set(e, ERR_LIMIT, "more than %d parts: more memory is needed", ENGRAM_EPOCHS_MAX);
 }
 
-/* In the head of the next part: what is built, and where the part begins. Parts with a gap between them are never joined. */
+/* In the head of the next part: what is built, and where the part begins. Parts with a gap between them are never
+ * joined. */
 static uint64_t part_number(const struct engram_builder *b)
 {
     return b->o.resume != 0 ? io_hash(b->o.resume, &b->done, sizeof b->done) : 0;

@@ -27,9 +27,9 @@ struct engram_build_opts {
     uint64_t resume; /* a number that identifies this build, for engram_build_leave(); 0: nothing is left behind */
 };
 /* The complete file appears at commit, or the old one stays as it was. If the tokens do not fit into the memory, sorted
- * parts are written beside the file, PATH.part-0 and so on. Parts of an earlier build with the same `resume` are used, and
- * its day is kept; the caller must then pass the same tokens again from the start. Other parts are removed. ERR_IO: there is
- * a file of another kind with this name. */
+ * parts are written beside the file, PATH.part-0 and so on. Parts of an earlier build with the same `resume` are used,
+ * and its day is kept; the caller must then pass the same tokens again from the start. Other parts are removed. ERR_IO:
+ * there is a file of another kind with this name. */
 MUST_CHECK enum err_code engram_build_open(struct engram_builder **out, const char *path,
                                            const struct engram_build_opts *o, struct err *e);
 /* Adds tokens of a document; further calls continue it until engram_build_end(). No context crosses its borders. */
@@ -63,7 +63,8 @@ MUST_CHECK enum err_code engram_write(const struct engram *g, const char *path, 
 struct engram_fit;
 MUST_CHECK enum err_code engram_fit_open(struct engram_fit **out, struct err *e);
 void engram_fit_close(struct engram_fit *f); /* NULL is allowed */
-/* A token had probability p from the model and q from the table, which gave `mass` in all. half: 0 or 1, of the text. */
+/* A token had probability p from the model and q from the table, which gave `mass` in all. half: 0 or 1, of the text.
+ */
 MUST_CHECK enum err_code engram_fit_add(struct engram_fit *f, uint32_t evidence, float p_max, float p, float q,
                                         float mass, int half, struct err *e);
 /* Writes the weights into the table. No weight is above that of a table without a fit. If the best

@@ -4,8 +4,9 @@
 #define ENGRAM_IMPORT_H
 #include "base/base.h"
 
-/* Imports tables of an earlier format, ".engr" version 1, which have hashes instead of contexts. Contexts that occur in the
- * given texts are found, and those that follow from them. ERR_FORMAT, ERR_UNSUPPORTED: the file is not such a table. */
+/* Imports tables of an earlier format, ".engr" version 1, which have hashes instead of contexts. Contexts that occur in
+ * the given texts are found, and those that follow from them. ERR_FORMAT, ERR_UNSUPPORTED: the file is not such a
+ * table. */
 struct engram_import;
 MUST_CHECK enum err_code engram_import_open(struct engram_import **out, const char *path, struct err *e);
 void engram_import_close(struct engram_import *x); /* NULL is allowed */

@@ -80,7 +80,8 @@ void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer, const f
 MUST_CHECK enum err_code engram_end_file(struct io_out *out, unsigned char head[HEAD_BYTES], struct err *e);
 /* ep: sizes are set. sums_hash: of the sums behind the arrays. */
 void engram_put_epoch(unsigned char head[EPOCH_BYTES], const struct epoch *ep, uint64_t sums_hash);
-/* Marks a head as that of a sorted part: the number of what is built, and how much of it the part and those before it have. */
+/* Marks a head as that of a sorted part: the number of what is built, and how much of it the part and those before it
+ * have. */
 void engram_put_part(unsigned char head[HEAD_BYTES], uint64_t resume, uint64_t done);
 bool engram_get_part(const char *path, uint64_t *resume, uint64_t *done); /* false: the file is no such part */
 MUST_CHECK enum err_code engram_map(struct file *out, const char *path, uint64_t tokenizer, struct err *e);

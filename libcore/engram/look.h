@@ -33,12 +33,12 @@ MUST_CHECK enum err_code engram_open(struct engram **out, const char *const *pat
                                      const struct engram_opts *o, struct err *e);
 /* Whether a domain's name is valid: 1 to 63 letters, digits, '.', '_' and '-'. */
 bool engram_domain_ok(struct str name);
-/* One table of the files of both, those of `first` first. The files still belong to the two tables, which must outlive it.
- * ERR_ARG: too many files. */
+/* One table of the files of both, those of `first` first. The files still belong to the two tables, which must outlive
+ * it. ERR_ARG: too many files. */
 MUST_CHECK enum err_code engram_join(struct engram **out, const struct engram *first, const struct engram *second,
                                      struct err *e);
-/* A table of the epochs of first's file (NULL: none) and then those epochs of more's file that `with` [epochs of more] marks,
- * with the weights of `first`. Both must outlive it. */
+/* A table of the epochs of first's file (NULL: none) and then those epochs of more's file that `with` [epochs of more]
+ * marks, with the weights of `first`. Both must outlive it. */
 MUST_CHECK enum err_code engram_view(struct engram **out, const struct engram *first, const struct engram *more,
                                      const bool *with, struct err *e);
 void engram_close(struct engram *g); /* NULL is allowed */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recite.c - a text that the prompt has named goes on in the answer: what follows the answer's last tokens in it. room: engram
+/* recite.c - a text that the prompt has named goes on in the answer: what follows the answer's last tokens in it.
+ * room: engram
  *
- * An n-gram looks back a few tokens and cannot know what a question named. So the key is in two parts: the name, rare words
- * of the prompt, by which the text was found, and the newest tokens of the answer, by which the place in it is found. */
+ * An n-gram looks back a few tokens and cannot know what a question named. So the key is in two parts: the name, rare
+ * words of the prompt, by which the text was found, and the newest tokens of the answer, by which the place in it is
+ * found. */
 #include <string.h>
 
 #include "engram/internal.h"

@@ -2,9 +2,8 @@
 /* eval.h - the quality of a model and the cost of a token, with confidence intervals.
  * room: eval
  *
- * Perplexity and divergence over texts cut into windows, answers to tasks and their grading, bytes that a step moves, and
- * statistics for differences. Nothing here prints;
- * nothing depends on the time. Logarithms are natural.
+ * Perplexity and divergence over texts cut into windows, answers to tasks and their grading, bytes that a step moves,
+ * and statistics for differences. Nothing here prints; nothing depends on the time. Logarithms are natural.
  */
 #ifndef EVAL_EVAL_H
 #define EVAL_EVAL_H

@@ -11,7 +11,8 @@ const struct gemm_kernel gemm_kernels[GEMM_N_KERNELS] = {
 #define F(set)                                GEMM_FORMATS_##set
 #define MATRICES(name, formats, from, to)     name, GEMM_OF_MATRICES, F(formats), ANY_FORMAT, from, to
 #define EXPERTS(name, formats, all, from, to) name, GEMM_OF_EXPERTS, F(formats), all, from, to
-    /* file, formats, (all of the launch,) rows from, to; elements, outputs at most; uses of an expert, activations, GPU */
+    /* file, formats, (all of the launch,) rows from, to; elements, outputs at most; uses of an expert, activations, GPU
+     */
     [GEMM_FLOAT_ROWS] = { MATRICES("gemm_float", FLOAT, 1, FEW), ANY, ANY, 0, BOTH, 0, false, "a warp an output" },
     [GEMM_FLOAT_OUTPUT] = { MATRICES("gemm_float", FLOAT, MANY, 65535), ANY, 1, 0, BOTH, 0, false, "a warp an output" },
     [GEMM_FLOAT_TILES] = { MATRICES("gemm_float", FLOAT, MANY, ANY), ANY, ANY, 0, BOTH, 0, false, "tiles of 32 by 32" },

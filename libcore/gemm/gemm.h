@@ -2,17 +2,18 @@
 /* gemm.h - the table of which GPU kernel multiplies what.                        room: gemm
  *
  * One row per kernel, tried in order: the first that takes a product runs it (kernels/gemm/pick.cu,
- * kernels/moe/moe_r17.cu). A kernel with `refuses` also checks whether the matrices of a launch fit the card; if not, the
- * next ones are tried. What a step fuses with a product (norms, activation functions, additions) is in gemm/launch.h.
+ * kernels/moe/moe_r17.cu). A kernel with `refuses` also checks whether the matrices of a launch fit the card; if not,
+ * the next ones are tried. What a step fuses with a product (norms, activation functions, additions) is in
+ * gemm/launch.h.
  */
 #ifndef GEMM_GEMM_H
 #define GEMM_GEMM_H
 #include "base/base.h"
 #include "quant/quant.h"
 
-/* Formats that are decoded to whole numbers, by what multiplies them (kernels/quant). COMMON: those of most files, whose
- * weights come packed to the fragments of tensor cores. ONE_ROW: other ones that one row has launches of its own for: formats
- * of small files and of rows that are no multiple of 256. */
+/* Formats that are decoded to whole numbers, by what multiplies them (kernels/quant). COMMON: those of most files,
+ * whose weights come packed to the fragments of tensor cores. ONE_ROW: other ones that one row has launches of its own
+ * for: formats of small files and of rows that are no multiple of 256. */
 #define GEMM_COMMON_K(X)    X(q4_k) X(q5_k) X(q6_k)
 #define GEMM_COMMON_I(X)    X(q8_0) X(iq3_s) X(iq4_xs)
 #define GEMM_COMMON(X)      GEMM_COMMON_K(X) GEMM_COMMON_I(X)
@@ -22,11 +23,13 @@
     X(iq4_nl) X(mxfp4) X(nvfp4) X(tq1_0) X(tq2_0) X(q1_0) X(q2_0) X(iq2_k) X(iq3_k) X(iq4_k) X(iq4_ks) X(iq5_k)
 /* clang-format on */
 #define GEMM_ONE_ROW(X)     X(q5_0) X(q5_1) X(q2_k) X(q3_k) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs) X(iq4_nl) X(mxfp4)
-/* Of RARE, what has two scales and two minima for 32 elements; what has two scales for 32, and weights of more than 32. */
+/* Of RARE, what has two scales and two minima for 32 elements; what has two scales for 32, and weights of more than 32.
+ */
 #define GEMM_HALF_MINIMA(X) X(q2_k)
 #define GEMM_HALF_LARGE(X)  X(iq1_m) X(iq2_k) X(iq2_s) X(iq2_xs) X(iq3_k) X(iq4_k) X(iq5_k)
-/* Of COMMON, what has whole numbers as scales: how many sums of 128 elements with activations of 8 bits stay exact in a float,
- * the largest being 15 63 127 (q4_k) and 15 31 127 (iq3_s), 31 63 127, 32 128 127; what has weights of at most 15. */
+/* Of COMMON, what has whole numbers as scales: how many sums of 128 elements with activations of 8 bits stay exact in a
+ * float, the largest being 15 63 127 (q4_k) and 15 31 127 (iq3_s), 31 63 127, 32 128 127; what has weights of at
+ * most 15. */
 #define GEMM_WHOLE(X)       X(q4_k, 1) X(iq3_s, 1) X(q5_k, 2) X(q6_k, 4)
 #define GEMM_SMALL(X)       X(q4_k) X(iq3_s)
 /* Those whose products are of decoded floats. */

@@ -68,8 +68,8 @@ const struct gemm_launch *gemm_launch_at(int i); /* NULL past the last */
 /* Row i's launches are part of this fusion, or of this operation alone, in such a step. */
 struct gemm_unit {
     enum gemm_fusion fusion;
-    /* Alone: "rope"; products are "matmul" and "moe", or "matmul f32" and "moe f32" if weights are floats. A fusion: its first
-     * products are of weights that are "f32", or of such that activations are "rounded" for. */
+    /* Alone: "rope"; products are "matmul" and "moe", or "matmul f32" and "moe f32" if weights are floats. A fusion:
+     * its first products are of weights that are "f32", or of such that activations are "rounded" for. */
     const char *op;
     int64_t rows;
     bool eight;

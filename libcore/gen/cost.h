@@ -6,8 +6,8 @@
  * that is known. The cost of a number of rows is a ratio of two sums: the time that such steps took, and the speed when
  * they were made. For numbers of rows with few samples, the cost is drawn towards a straight line through all samples.
  * An uncertain cost is raised by half the error of its mean.
- * Means are used, not minima: a step with one row often runs between two interruptions, a step with many rows hardly ever
- * does.
+ * Means are used, not minima: a step with one row often runs between two interruptions, a step with many rows hardly
+ * ever does.
  */
 #ifndef GEN_COST_H
 #define GEN_COST_H
@@ -25,7 +25,7 @@ struct gen_cost {        /* all zero: nothing is known */
     float n;                                /* steps in `speed`, up to a few */
     float spread;                           /* how far single steps are from the expected time, as a share of it */
     bool records;       /* set by the owner: on this device not only the first step with a number of rows
-                                           * takes longer than later ones, but the second, too */
+                         * takes longer than later ones, but the second, too */
     int met[GEN_COSTS]; /* such steps that were left out */
 };
 

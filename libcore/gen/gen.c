@@ -332,7 +332,8 @@ static void fill_masks(void *g)
     gen_fill_masks(g);
 }
 
-/* The run was told to stop within a step, which is as if it had not been: who lost its sequence by it begins it again. */
+/* The run was told to stop within a step, which is as if it had not been: who lost its sequence by it begins it again.
+ */
 static enum err_code given_up(struct gen *g, struct err *e)
 {
     for (int i = 0; i < g->n_seq + g->n_spare; i++) {

@@ -44,21 +44,19 @@ struct gen_request {
     int64_t n_prompt;
     int64_t predict_max; /* tokens of the answer; -1: until the context is full; 0: only read the prompt */
     int64_t text_max;    /* tokens of the answer after the reasoning, from the first visible one on; -1: any
-                                     * number; needs a text */
-    int64_t
-        min_tokens;  /* below this number of tokens of the answer no end token is chosen, unless the constraint allows
-                                     * nothing else */
-    bool ignore_eos; /* end tokens do not end the answer */
-    bool chat;       /* reasoning and text are separated; stop strings are looked for in the text only */
-    bool thinking;   /* chat: the prompt ends inside reasoning */
-    const struct text_marks
-        *reasoning_marks; /* chat: which stay in the text, for a reader (chat/reader.h); NULL: it does
-                                               * not reason. Outlives the request */
-    bool in_parts;        /* not with chat: the text continues the prompt's, and another request may continue it.
-                                     * A character that is split between two requests comes whole with the later one */
-    bool pool;            /* GEN_END has the mean of the last hidden rows of all prompt tokens, which are all
-                                     * evaluated; the run must tap n_layer */
-    int priority;         /* higher ones first; equal ones in the order they came */
+                          * number; needs a text */
+    int64_t min_tokens;  /* below this number of tokens of the answer no end token is chosen, unless the constraint
+                          * allows  nothing else */
+    bool ignore_eos;     /* end tokens do not end the answer */
+    bool chat;           /* reasoning and text are separated; stop strings are looked for in the text only */
+    bool thinking;       /* chat: the prompt ends inside reasoning */
+    const struct text_marks *reasoning_marks; /* chat: which stay in the text, for a reader (chat/reader.h); NULL: it
+                                               * does not reason. Outlives the request */
+    bool in_parts; /* not with chat: the text continues the prompt's, and another request may continue it.
+                    * A character that is split between two requests comes whole with the later one */
+    bool pool;     /* GEN_END has the mean of the last hidden rows of all prompt tokens, which are all
+                    * evaluated; the run must tap n_layer */
+    int priority;  /* higher ones first; equal ones in the order they came */
     struct sample_opts sample;
     const struct str *stops; /* [n_stops], not empty; needs a text */
     size_t n_stops;
@@ -141,9 +139,9 @@ int64_t gen_waiting(const struct gen *g); /* requests without a sequence */
 int64_t gen_reading(const struct gen *g); /* requests that have no answer yet: they wait, or read their prompts */
 /* A sequence that no request uses, the least recently used one: a program may load a session into it. -1: none. */
 int gen_idle(const struct gen *g);
-/* One step. An error means that the run failed: every request has ended with GEN_FAILED, and g can only be closed. A step
- * that the run aborted (run_opts.stop) is not an error: nothing has happened, and requests that are not cancelled continue
- * with the next step. */
+/* One step. An error means that the run failed: every request has ended with GEN_FAILED, and g can only be closed. A
+ * step that the run aborted (run_opts.stop) is not an error: nothing has happened, and requests that are not cancelled
+ * continue with the next step. */
 MUST_CHECK enum err_code gen_step(struct gen *g, struct err *e);
 /* The next event, in the order they happened; false: none left. What an event points to is valid until the next
  * gen_step(), its logits only until the next gen_next(). */

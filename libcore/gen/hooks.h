@@ -32,11 +32,11 @@ struct gen_guess {
 struct gen_drafter {
     /* The sequence now holds exactly these tokens, all of them evaluated. May be NULL. */
     void (*begin)(void *d, int seq, const int32_t *token, int64_t n);
-    /* Fills all rows at once. Called before every step, also with n 0, since the last step's hidden rows are lost after it.
-     * cost: what steps cost by their rows (gen/cost.h). */
+    /* Fills all rows at once. Called before every step, also with n 0, since the last step's hidden rows are lost after
+     * it. cost: what steps cost by their rows (gen/cost.h). */
     enum err_code (*guess)(void *d, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e);
-    /* token[0 .. n) were evaluated and are certain now. n_guessed: guesses that were checked; n_kept of them were right. The
-     * hidden rows of the run's last step are still there. May be NULL. */
+    /* token[0 .. n) were evaluated and are certain now. n_guessed: guesses that were checked; n_kept of them were
+     * right. The hidden rows of the run's last step are still there. May be NULL. */
     void (*settle)(void *d, int seq, const int32_t *token, int n, int n_guessed, int n_kept);
 };
 
@@ -50,7 +50,8 @@ struct gen_constraint {
     void (*back)(void *place, int n);         /* takes back the newest n <= GEN_BACK_MAX tokens */
     bool (*free)(const void *place);          /* every token may come: no mask is needed */
     int32_t (*only)(void *place);             /* the one token that may come, or -1 */
-    /* Sets the bits of the tokens that may come, [(n_vocab + 31) / 32]; end tokens are among them if the text may end here. */
+    /* Sets the bits of the tokens that may come, [(n_vocab + 31) / 32]; end tokens are among them if the text may end
+     * here. */
     void (*mask)(void *place, uint32_t *mask);
 };
 extern const struct gen_constraint gen_grammar; /* rules: a struct grammar (grammar/grammar.h) */
@@ -68,8 +69,8 @@ struct gen_memory {
     /* What comes next: fills the tokens, probabilities and number of the mix (the arrays have room for
      * SAMPLE_MIX_MAX), and *evidence, a number that only weight() understands. */
     void (*look)(const void *m, const struct gen_context *at, int32_t *next, float *q, int *n_next, uint32_t *evidence);
-    /* The weight of this look-up in the mixture, 0 .. 1, once the model's own row is known. p_max: its largest probability;
-     * ends: the token with that probability ends a turn of a chat. */
+    /* The weight of this look-up in the mixture, 0 .. 1, once the model's own row is known. p_max: its largest
+     * probability; ends: the token with that probability ends a turn of a chat. */
     float (*weight)(const void *m, uint32_t evidence, float p_max, bool ends);
 };
 

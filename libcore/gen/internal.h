@@ -31,7 +31,7 @@ struct request {
     double *pooled; /* [n_embd] sum of hidden rows; NULL: not wanted */
     int64_t n, cap, fed;
     int64_t n_read; /* tokens to read before the next choice: the prompt, or, if the request lost its
-                                 * sequence, all tokens it had then */
+                     * sequence, all tokens it had then */
     int mark;       /* how many of q.marks are passed */
     struct sampler *sampler;
     struct text_stream *stream; /* of the part under way; NULL: no text */

@@ -100,9 +100,9 @@ void gguf_drop(const struct gguf *g, const struct gguf_tensor *t);
 /* NULL if absent; O(log n). */
 const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name);
 
-/* g with other tensors in the place of its own, as many and of the same names and shapes, in file order: their types and
- * bytes differ, where somebody wants to know what a model would be with those. It holds a copy of the list; g and the
- * bytes must outlive it. Close it with gguf_close(). */
+/* g with other tensors in the place of its own, as many and of the same names and shapes, in file order: their types
+ * and bytes differ, where somebody wants to know what a model would be with those. It holds a copy of the list; g and
+ * the bytes must outlive it. Close it with gguf_close(). */
 MUST_CHECK enum err_code gguf_with(struct gguf **out, const struct gguf *g, const struct gguf_tensor *tensors,
                                    struct err *e);
 

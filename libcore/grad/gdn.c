@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gdn.c - gated delta net. Its states are kept at the beginning of every CHUNK tokens of a sequence; in the backward pass those
- * between are computed again. */
+/* gdn.c - gated delta net. Its states are kept at the beginning of every CHUNK tokens of a sequence; in the backward
+ * pass those between are computed again. */
 #include <string.h>
 
 #include "base/pool.h"
@@ -269,8 +269,8 @@ void grad_gdn_forward(struct pass *p, const struct gdn_at *w, const struct gdn_a
         o->product(p, (struct at){ .matrix = w->out }, y, a->gated, p->n);
 }
 
-/* A worker's memory in the backward pass: states at the beginnings of chunks, states before the tokens of one chunk, the
- * gradient of a state, small things. */
+/* A worker's memory in the backward pass: states at the beginnings of chunks, states before the tokens of one chunk,
+ * the gradient of a state, small things. */
 struct states {
     float *begin, *before, *grad, *tmp;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* internal.h - inside the room grad, and for devices: bound matrices, one pass and what it keeps of a layer, the operations
- * that it is made of.
+/* internal.h - inside the room grad, and for devices: bound matrices, one pass and what it keeps of a layer, the
+ * operations that it is made of.
  *
  * Rows are those of all sequences, one after the other. dX is the gradient of the loss with respect to X. */
 #ifndef GRAD_INTERNAL_H
@@ -68,8 +68,8 @@ struct grad {
     int64_t memory_floats;
 };
 
-/* Memory of a pass: a stack of floats of the device; who takes sets `used` back at the end. base NULL: only counted, and the
- * pass then computes nothing. */
+/* Memory of a pass: a stack of floats of the device; who takes sets `used` back at the end. base NULL: only counted,
+ * and the pass then computes nothing. */
 struct stack {
     float *base;
     int64_t used, top;
@@ -100,7 +100,8 @@ float *grad_zeros(struct pass *p, int64_t n);
 const struct grad_loops *grad_loops(unsigned simd);
 
 struct moe_acts;
-/* Which matrix, and the rows that it is for: pairs, sorted by expert, or rows of the batch, ascending; both NULL: all. */
+/* Which matrix, and the rows that it is for: pairs, sorted by expert, or rows of the batch, ascending; both NULL: all.
+ */
 struct at {
     int matrix;
     const struct moe_acts *pairs;
@@ -145,8 +146,8 @@ struct moe_grads {
     float *out, *pair, *logits, *weight, *shared, *open; /* of pairs' outputs and inputs; of [rows] ... */
 };
 
-/* What a device does. Those that take memory of the stack do so, and nothing else, where its base is NULL; the others are not
- * called then. A device's failure is sticky: end() says it. */
+/* What a device does. Those that take memory of the stack do so, and nothing else, where its base is NULL; the others
+ * are not called then. A device's failure is sticky: end() says it. */
 struct grad_ops {
     void (*close)(void *device);
     const float *(*vector)(struct grad *g, const float *v, int64_t n); /* a copy that it reads; NULL: no room */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* normal.h - the arithmetic of one normal number, for the host and a GPU: only exact operations and fma, so results have the
- * same bits everywhere. CUDA defines INLINE before. */
+/* normal.h - the arithmetic of one normal number, for the host and a GPU: only exact operations and fma, so results
+ * have the same bits everywhere. CUDA defines INLINE before. */
 #ifndef GRAD_NORMAL_H
 #define GRAD_NORMAL_H
 #include <math.h>
@@ -55,8 +55,8 @@ INLINE double normal_log(double u)
     return fma(e.f - (0x1p52 + 1023), 0.693147180559945309, 2 * p);
 }
 
-/* r cos a and r sin a for an angle from a word. Its nearest quarter turn gives sign and order, Taylor's series of the rest
- * within an eighth of a turn sine and cosine. */
+/* r cos a and r sin a for an angle from a word. Its nearest quarter turn gives sign and order, Taylor's series of the
+ * rest within an eighth of a turn sine and cosine. */
 INLINE void normal_turn(float *first, float *second, double r, uint32_t w)
 {
     const double t = normal_unit(w), near = (4 * t + 0x1.8p52) - 0x1.8p52;

@@ -7,11 +7,10 @@
  * grammar_begin().
  *
  * The form inside is a set of deterministic automata over bytes, one for a rule, that call each
- * other, and a stack of calls. The reason: nearly all of a schema and all of an expression is regular. Rules that are not
- * recursive are copied into their callers, so a token costs one table
- * look-up a byte and no stack; calls are for recursion only. Where two ways stay
- * open a place holds both, each with its stack (at most 128; more are dropped, the newest first).
- * Left recursion is refused.
+ * other, and a stack of calls. The reason: nearly all of a schema and all of an expression is regular. Rules that are
+ * not recursive are copied into their callers, so a token costs one table look-up a byte and no stack; calls are for
+ * recursion only. Where two ways stay open a place holds both, each with its stack (at most 128; more are dropped, the
+ * newest first). Left recursion is refused.
  *
  * Masks: the vocabulary is a trie of its tokens' bytes, and a mask is a walk through it. Two things
  * are prepared. Sets of tokens that are plain text inside a string: a state that allows so long a
@@ -19,11 +18,10 @@
  * tokens that are valid with any stack; the walk with the stack begins only at the nodes of the trie
  * where the rule may end.
  *
- * A place always has a way on: states from which the text cannot end are removed, and a call is not entered if the stack
- * (1,024) would be too small to return. The bytes of a
- * text are valid UTF-8, since rules are made of characters. Bytes that no token has alone are left
- * out of the grammar. Limits are counts (rules, states, steps), so a grammar is refused on every machine or on none:
- * ERR_LIMIT.
+ * A place always has a way on: states from which the text cannot end are removed, and a call is not entered if the
+ * stack (1,024) would be too small to return. The bytes of a text are valid UTF-8, since rules are made of characters.
+ * Bytes that no token has alone are left out of the grammar. Limits are counts (rules, states, steps), so a grammar is
+ * refused on every machine or on none: ERR_LIMIT.
  */
 #ifndef GRAMMAR_GRAMMAR_H
 #define GRAMMAR_GRAMMAR_H
@@ -47,9 +45,8 @@ MUST_CHECK enum err_code grammar_vocab_make(struct grammar_vocab **out, const st
 void grammar_vocab_close(struct grammar_vocab *v); /* NULL is allowed */
 
 /* v may be NULL for all three: then places take bytes only, to check a text.
- * ERR_FORMAT and ERR_UNSUPPORTED have a place, if it is known: of GBNF and expressions the line and column ("1:5"), of a
- * schema a pointer into it. ERR_LIMIT: nested, long or ambiguous beyond what is stated in
- * chimere-grammar(5). */
+ * ERR_FORMAT and ERR_UNSUPPORTED have a place, if it is known: of GBNF and expressions the line and column ("1:5"), of
+ * a schema a pointer into it. ERR_LIMIT: nested, long or ambiguous beyond what is stated in chimere-grammar(5). */
 MUST_CHECK enum err_code grammar_open_gbnf(struct grammar **out, const struct grammar_vocab *v, struct str s,
                                            struct err *e);
 MUST_CHECK enum err_code grammar_open_regex(struct grammar **out, const struct grammar_vocab *v, struct str s,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mask.c - the tokens that may come: a walk of the vocabulary's trie for each open way.  room:
- * grammar
+/* mask.c - the tokens that may come: a walk of the vocabulary's trie for each open way.
+ * room: grammar
  *
  * Depth by depth the walk keeps where the bytes so far lead: mostly one way, one look-up a node. A
  * way that dies takes its whole subtree with it. What a walk costs is the number of nodes that it

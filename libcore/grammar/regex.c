@@ -75,7 +75,8 @@ static uint32_t take(struct re *r)
 }
 
 /* \d, \w and \s have the ASCII characters only, while \D, \W and \S leave out those of Unicode too: so a text matches
- * whichever reading its user has. wide: inside a negated set, where it is the other way round. False: c is none of these. */
+ * whichever reading its user has. wide: inside a negated set, where it is the other way round. False: c is none of
+ * these. */
 static bool add_kind(struct re *r, struct grammar_ranges *to, char c, bool wide)
 {
     static const struct grammar_range spaces[] = { { 0x1C, 0x1F },     { 0x85, 0x85 },     { 0xA0, 0xA0 },

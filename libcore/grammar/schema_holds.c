@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schema_holds.c - a given value against schemas: for enum and const beside other keywords.  room:
- * grammar */
+/* schema_holds.c - a given value against schemas: for enum and const beside other keywords.
+ * room: grammar */
 #include <stdlib.h>
 #include <string.h>
 #include "grammar/schema.h"

@@ -163,8 +163,8 @@ void measure_moments_close(struct measure_moments *m)
 
 /* ---- the inputs as a file ---- */
 
-/* Matrices of layers that no token went through here, such as a block of guesses: as used by none, which makes all their
- * columns count alike. Without that the smallest types could not be written for them. */
+/* Matrices of layers that no token went through here, such as a block of guesses: as used by none, which makes all
+ * their columns count alike. Without that the smallest types could not be written for them. */
 static bool unseen(const struct measure_moments *m, const struct gguf_tensor *t)
 {
     bool seen = t->name.n < 4 || memcmp(t->name.p, "blk.", 4) != 0 || t->n_dims < 2;

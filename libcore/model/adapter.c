@@ -9,8 +9,8 @@
 #include "model/forward.h"
 #include "model/internal.h"
 
-/* For each matrix a as it is, then b transposed, so that a rank's outputs lie side by side. Where the output head is the
- * token embedding, that has a transposed, too: its product takes b as a, and this as b. */
+/* For each matrix a as it is, then b transposed, so that a rank's outputs lie side by side. Where the output head is
+ * the token embedding, that has a transposed, too: its product takes b as a, and this as b. */
 struct model_adapter {
     const struct model *m;
     const struct adapter *from;

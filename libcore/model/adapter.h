@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* adapter.h - adapters (adapt/adapt.h) on a model's device, for the forward pass.      room: model
  *
- * Any number may be open at a time, also several of one model. run_set_adapters() in run/run.h says which rows of a step
- * use which of them. Activations that enter an adapter are float32 on every device, whatever the type of the model's
- * weights; the products with those weights are rounded in the same way as without adapters.
+ * Any number may be open at a time, also several of one model. run_set_adapters() in run/run.h says which rows of a
+ * step use which of them. Activations that enter an adapter are float32 on every device, whatever the type of the
+ * model's weights; the products with those weights are rounded in the same way as without adapters.
  */
 #ifndef MODEL_ADAPTER_H
 #define MODEL_ADAPTER_H
@@ -14,9 +14,9 @@ struct model;
 struct model_adapter;
 
 /* Copies the adapter's current floats to the device; `a` must outlive the model_adapter. Errors: those of
- * adapter_check(); the adapter changes a tensor that is not a matrix of products (a norm, a convolution); ERR_UNSUPPORTED:
- * the device does not compute adapters; ERR_NOMEM. Matrices of a multi-token-prediction block are allowed in the adapter
- * but not used here, since they only make drafts. */
+ * adapter_check(); the adapter changes a tensor that is not a matrix of products (a norm, a convolution);
+ * ERR_UNSUPPORTED: the device does not compute adapters; ERR_NOMEM. Matrices of a multi-token-prediction block are
+ * allowed in the adapter but not used here, since they only make drafts. */
 MUST_CHECK enum err_code model_adapter_open(struct model_adapter **out, const struct model *m, const struct adapter *a,
                                             struct err *e);
 void model_adapter_close(struct model_adapter *b); /* NULL is allowed. Before the model is; no sequence may have it. */

@@ -77,8 +77,8 @@ void model_draft_remember(const struct step *s, int i, struct tensor x, const st
                           const struct op_rows *turn, const struct op_rows *store);
 /* The rows of d->batch are now part of their slots. */
 void model_draft_advance(struct model_drafter *d);
-/* Computes the logits of n rows x and the best token of each: answers r, r + 1 and so on, which are on the host when the
- * step has ended. */
+/* Computes the logits of n rows x and the best token of each: answers r, r + 1 and so on, which are on the host when
+ * the step has ended. */
 void model_draft_head(struct model_drafter *d, struct tensor x, int64_t r);
 /* The tokens of all answers, where they are on the device. */
 struct op_ids model_draft_ids(const struct model_drafter *d);

@@ -202,8 +202,8 @@ enum err_code model_forward(const struct model *m, struct state *s, const struct
     return dev_end(m->dev, e);
 }
 
-/* The memory that a step of n rows of n_seq sequences takes; the first has all but one of the others each, and ends where the
- * context does. */
+/* The memory that a step of n rows of n_seq sequences takes; the first has all but one of the others each, and ends
+ * where the context does. */
 static void measure(struct step *step, struct op_seq *seq, int n_seq, int n, int n_pick)
 {
     int64_t ctx = state_ctx(step->state), first = n - n_seq + 1;

@@ -15,8 +15,8 @@ int model_step_rows(const struct model *m);    /* model_placement.step_rows */
 const struct arch_plan *model_plan(const struct model *m);
 int64_t model_expert_bytes(const struct model *m, int layer); /* of one routed expert; 0: none in this layer */
 
-/* The rows of the residual stream that a step leaves on the device for a drafter, until the next step. `rows` has n parts,
- * one for each layer; row i of the step is row i of each part. */
+/* The rows of the residual stream that a step leaves on the device for a drafter, until the next step. `rows` has n
+ * parts, one for each layer; row i of the step is row i of each part. */
 struct model_taps {
     const int *layer; /* [n]: after this one; n_layer: after the final norm */
     int n, rows_max;
@@ -50,13 +50,13 @@ struct model_step {
 /* ERR_CANCEL: st->stop() was true; the recurrent blocks of the step's sequences are then undefined. */
 MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st,
                                        struct err *e);
-/* Removes the newest n rows of a sequence: n <= state_undoable(). If its recurrent layers have already applied them, the
- * base is copied and the remaining rows are computed again from their inputs, which gives the same bytes. */
+/* Removes the newest n rows of a sequence: n <= state_undoable(). If its recurrent layers have already applied them,
+ * the base is copied and the remaining rows are computed again from their inputs, which gives the same bytes. */
 MUST_CHECK enum err_code model_undo(const struct model *m, struct state *s, int slot, int64_t n, struct err *e);
 /* Recurrent layers apply the rows that they only logged: before state_rec_read(). */
 MUST_CHECK enum err_code model_commit(const struct model *m, struct state *s, int slot, struct err *e);
-/* Reserves scratch for steps of up to `rows` rows, `logits` of them with logits, with adapters of up to adapt_rank ranks
- * in all for a row (0: none), and for undo. */
+/* Reserves scratch for steps of up to `rows` rows, `logits` of them with logits, with adapters of up to adapt_rank
+ * ranks in all for a row (0: none), and for undo. */
 MUST_CHECK enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, int adapt_rank,
                                        struct err *e);
 #endif

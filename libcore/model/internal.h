@@ -63,8 +63,8 @@ struct moe_weights {
     struct tensor router;         /* n_embd -> n_expert */
     const float *bias;            /* [n_expert] or NULL */
     struct tensor gate, up, down; /* n_expert matrices each; gate's data NULL: none */
-    /* Experts on the host; hand NULL: there are none. Else the three tensors above have only the experts on the device, and
-     * `slot` says which. */
+    /* Experts on the host; hand NULL: there are none. Else the three tensors above have only the experts on the device,
+     * and `slot` says which. */
     struct op_hand *hand;
     const int32_t *slot; /* op_moe.slot, on the device */
     int n_here;
@@ -166,9 +166,9 @@ struct step {
     struct dev *d;
     struct state *state;
     const struct op_rows *rows;
-    /* The rows that recurrent layers compute at a time. Usually this is all rows. If sequences append more rows than undo
-     * keeps, the first part has their surplus rows (none of other sequences) and the second part all the rest; in between,
-     * the base moves up. */
+    /* The rows that recurrent layers compute at a time. Usually this is all rows. If sequences append more rows than
+     * undo keeps, the first part has their surplus rows (none of other sequences) and the second part all the rest; in
+     * between, the base moves up. */
     int n_part;
     struct op_rows part[2];
     const struct model_adapt *adapt; /* forward.h; NULL: none */
@@ -177,8 +177,8 @@ struct step {
 /* op_matmul() and op_matmuls(), plus what the step's adapters add. */
 void model_mul(const struct step *s, struct tensor y, struct tensor w, struct tensor x);
 void model_muls(const struct step *s, const struct op_product *p, int n, struct tensor x);
-/* Only what the adapters add, for the lists of these rows; the second one for rows of the token embedding. The step must
- * have adapters. */
+/* Only what the adapters add, for the lists of these rows; the second one for rows of the token embedding. The step
+ * must have adapters. */
 void model_adapt(const struct step *s, const struct op_terms *t, const struct op_product *p, int n, struct tensor x);
 void model_adapt_embd(const struct step *s, struct tensor x, const int32_t *token);
 /* What the adapters add to these experts, for op_moe.adapt; NULL: nothing. on_host: for a device whose memory is the

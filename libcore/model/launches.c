@@ -33,8 +33,8 @@ enum {
 };
 enum { DENSE = 1 << 8, EXPERTS = 1 << 9, BEGIN = 1 << 10, END = 1 << 11 }; /* parts, beside enum mixer */
 
-/* Operations of a part that follow each other. fusion: how they go together, if they do; GEMM_ALONE: they never do. `n` products
- * in an entry have the same input. */
+/* Operations of a part that follow each other. fusion: how they go together, if they do; GEMM_ALONE: they never do. `n`
+ * products in an entry have the same input. */
 struct part_op {
     const char *name;
     int n;

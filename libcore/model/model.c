@@ -46,8 +46,8 @@ static void bind_layer(struct model *m, struct binder *b, const struct model_exp
         model_bind_dense(&w->dense, &m->plan, l->n_ff, b);
 }
 
-/* A multi-token-prediction block (Qwen3.5 and its kin: attention and a feed-forward). Those that nobody uses stay in the
- * file; that they are whole is checked. */
+/* A multi-token-prediction block (Qwen3.5 and its kin: attention and a feed-forward). Those that nobody uses stay in
+ * the file; that they are whole is checked. */
 static void bind_nextn(struct model *m, struct binder *b, int i, struct nextn_weights *w)
 {
     const struct layer_plan *like = &m->plan.layer[m->plan.n_layer - 1];

@@ -26,7 +26,7 @@ struct model_opts {
     int n_threads;             /* 0: as many as there are processors */
     enum quant_acts_type acts; /* dev_opts */
     bool nextn; /* also opens the multi-token-prediction block, if there is one (model/drafter.h); the device then
-                            * has the token embedding, too, for ids that do not come to the host */
+                 * has the token embedding, too, for ids that do not come to the host */
     struct model_placement placement; /* all zero: everything on the device; the CPU uses weights in the mapping */
 };
 
@@ -92,7 +92,8 @@ MUST_CHECK enum err_code model_read_speed(struct model_reads *r, const struct mo
                                           struct err *e);
 /* ERR_ARG: no device has this name (dev_check_name()). Nothing is opened. */
 MUST_CHECK enum err_code model_device_name(const char *name, struct err *e);
-/* GPU number i of this machine to buf, "NAME, sm_90, 85.0 GB". ERR_ARG past the last; ERR_DEVICE: none can be used, and why. */
+/* GPU number i of this machine to buf, "NAME, sm_90, 85.0 GB". ERR_ARG past the last; ERR_DEVICE: none can be used, and
+ * why. */
 MUST_CHECK enum err_code model_gpu(int i, char *buf, size_t buf_bytes, struct err *e);
 
 /* Times a GPU product with random weights: `rows` rows of k elements with n rows of weights, by row kernel - 1 of

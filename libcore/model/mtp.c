@@ -7,7 +7,8 @@
  *   u = eh_proj [ RMS(embedding, enorm) ; RMS(h, hnorm) ]
  *   y = RMS(layer(u), shared_head_norm);  logits = head y
  * The next guess has y for h, and the guess for the token; both stay on the device until all guesses are
- * made. Rows of guesses are forgotten then. Of the rows of a context but the newest one nothing is wanted but keys and values. */
+ * made. Rows of guesses are forgotten then. Of the rows of a context but the newest one nothing is wanted but keys and
+ * values. */
 #include <string.h>
 
 #include "adapt/adapt.h"
@@ -116,8 +117,8 @@ static void head(struct model_drafter *d, int n, int64_t r)
     model_draft_head(d, y, r);
 }
 
-/* The tokens of d->batch, one for each of n slots whose outputs are `last` rows pick[0 .. n), and the guesses after them,
- * as answers r and following. */
+/* The tokens of d->batch, one for each of n slots whose outputs are `last` rows pick[0 .. n), and the guesses after
+ * them, as answers r and following. */
 static void go_on(struct model_drafter *d, int n, int64_t r)
 {
     const size_t mark = dev_mark(d->net.dev);

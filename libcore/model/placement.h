@@ -2,12 +2,13 @@
 /* placement.h - which weights are on the GPU and which on the CPU; experts by use if not all fit.      room: model
  *
  * Everything but routed experts must be on the GPU. An expert on the host costs time for each use, but while the GPU
- * computes a layer's other experts, the host computes some for free. The more of a layer's uses are on the host, the longer
- * the GPU waits. So every layer leaves some experts on the host, and none leaves many. Experts leave the device in one
- * order, those with the lowest cost per byte first, until the rest fits. So an expert that is on the GPU with little memory
- * is also there with more memory. In numbers: sort the experts of a layer by use, least used first. An expert with u uses
- * for each token costs u (MODEL_FREE + the uses of the experts before it), divided by its bytes. Among equals the last layer
- * goes first, and in it the highest number. Without measured uses all are equal, so each layer gives one expert in turn. */
+ * computes a layer's other experts, the host computes some for free. The more of a layer's uses are on the host, the
+ * longer the GPU waits. So every layer leaves some experts on the host, and none leaves many. Experts leave the device
+ * in one order, those with the lowest cost per byte first, until the rest fits. So an expert that is on the GPU with
+ * little memory is also there with more memory. In numbers: sort the experts of a layer by use, least used first. An
+ * expert with u uses for each token costs u (MODEL_FREE + the uses of the experts before it), divided by its bytes.
+ * Among equals the last layer goes first, and in it the highest number. Without measured uses all are equal, so each
+ * layer gives one expert in turn. */
 #ifndef MODEL_PLACEMENT_H
 #define MODEL_PLACEMENT_H
 #include "base/base.h"
@@ -19,8 +20,8 @@
 /* How a model is opened. run/placement.h makes one that fits a device. */
 struct model_experts;
 struct model_placement {
-    /* The routed experts on the device. The others stay in the mapped file, and the CPU computes them. NULL: all are on the
-     * device. */
+    /* The routed experts on the device. The others stay in the mapped file, and the CPU computes them. NULL: all are on
+     * the device. */
     const struct model_experts *experts;
     int64_t weight_bytes; /* of memory on the device, from a dry run; 0: not known */
     int step_rows;        /* rows in one step on a GPU, if run_opts gives no number; 0: run.h's default */
@@ -30,8 +31,8 @@ struct model_placement {
     bool copy_weights;
     bool as_stored;       /* the copy has the file's layout; else rows are laid out anew where that is faster */
     bool dry_run, absent; /* dev_opts: to learn what the model takes, not to run */
-    /* What model_uses() counts for each row. 0: nothing; 1: its top k experts; n: the top k, the top 2k and so on up to the
-     * top n k, so that a small sample also separates rarely used experts. */
+    /* What model_uses() counts for each row. 0: nothing; 1: its top k experts; n: the top k, the top 2k and so on up to
+     * the top n k, so that a small sample also separates rarely used experts. */
     int count_sets;
 };
 

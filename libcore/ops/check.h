@@ -42,7 +42,8 @@ bool dev_check_begin(struct check *c, struct call *k, enum dev_op op, struct ten
 void dev_check_report(struct check *c, const struct call *k, const char *what, const char *where, double got,
                       double want);
 /* Compare an output, as both left it, and make the mirror what the tested device has: rows, with what lies between
- * them; the memory of the sequences' slots, and `inputs` floats of their logged rows; the keys and values of the step. */
+ * them; the memory of the sequences' slots, and `inputs` floats of their logged rows; the keys and values of the step.
+ */
 void dev_check_rows(struct check *c, const struct call *k, struct tensor y);
 void dev_check_rec(struct check *c, const struct call *k, const struct op_rec *rec, int64_t inputs,
                    const struct op_rows *r);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* math.h - float32 operations of training, on a GPU or by the host.                room: ops
  *
- * Whoever implements them fills a struct dev_math. All operands lie in its memory, as take() gives it, unless a comment says
- * "host". Matrices are row-major, rows are [rows][dim] without gaps. Operations run in the order in which they are asked for;
- * a call may return before its work is done, and get() and wait() wait for all of it. A failure is sticky: later calls do
- * nothing, and wait() reports it. Sums have a fixed order on one device, but not the same one on all. One thread. */
+ * Whoever implements them fills a struct dev_math. All operands lie in its memory, as take() gives it, unless a comment
+ * says "host". Matrices are row-major, rows are [rows][dim] without gaps. Operations run in the order in which they are
+ * asked for; a call may return before its work is done, and get() and wait() wait for all of it. A failure is sticky:
+ * later calls do nothing, and wait() reports it. Sums have a fixed order on one device, but not the same one on all.
+ * One thread. */
 #ifndef OPS_MATH_H
 #define OPS_MATH_H
 #include "base/base.h"
@@ -28,8 +29,9 @@ struct dev_text {
     int first, n; /* blocks */
     int64_t row, n_row, context, n_context;
 };
-/* Attention of blocks over their contexts and themselves: q, o [rows][n_head][head_dim], k and v [rows][n_head_kv][head_dim],
- * kc and vc the same of contexts; lse [rows][n_head]: log of the sum of a row's weights. */
+/* Attention of blocks over their contexts and themselves: q, o [rows][n_head][head_dim], k and v
+ * [rows][n_head_kv][head_dim], kc and vc the same of contexts; lse [rows][n_head]: log of the sum of a row's weights.
+ */
 struct dev_attend {
     int n_head, n_head_kv, head_dim;
     const struct dev_block *block;
@@ -78,12 +80,12 @@ struct dev_math {
     /* y = x inv w, inv[rows] = 1 / sqrt(mean of squares of the row + eps). */
     void (*rms)(struct dev_math *m, float *y, float *inv, const float *x, const float *w, int64_t rows, int64_t dim,
                 float eps);
-    /* Writes the gradient to dx, or adds it if `add` (dx NULL: not wanted); always adds that of w to dw [dim] (NULL: not
-     * wanted). Without `add`, dx may be dy. */
+    /* Writes the gradient to dx, or adds it if `add` (dx NULL: not wanted); always adds that of w to dw [dim] (NULL:
+     * not wanted). Without `add`, dx may be dy. */
     void (*rms_back)(struct dev_math *m, float *dx, bool add, float *dw, const float *dy, const float *x,
                      const float *inv, const float *w, int64_t rows, int64_t dim);
-    /* Rotates pairs (i, i + dim / 2) of each head by the angles of the row's position, or back. turn: [positions][dim / 2]
-     * of (cos, sin). */
+    /* Rotates pairs (i, i + dim / 2) of each head by the angles of the row's position, or back. turn: [positions][dim /
+     * 2] of (cos, sin). */
     void (*rope)(struct dev_math *m, float *x, const int32_t *pos, int64_t rows, int heads, int64_t dim,
                  const float *turn, bool back);
     /* h = silu(gate) up. */
@@ -102,8 +104,8 @@ struct dev_math {
     /* gather() from BF16. */
     void (*widen)(struct dev_math *m, float *to, const uint16_t *from, const int32_t *index, int64_t rows, int64_t dim);
 
-    /* logits [rows][n] become the gradient of weight[i] / total * cross entropy of want[i]; loss[i] = that cross entropy,
-     * best[i] the most likely token. */
+    /* logits [rows][n] become the gradient of weight[i] / total * cross entropy of want[i]; loss[i] = that cross
+     * entropy, best[i] the most likely token. */
     void (*cross_entropy)(struct dev_math *m, float *logits, const int32_t *want, const float *weight, double total,
                           float *loss, int32_t *best, int64_t rows, int64_t n);
     /* best[i] of each row. */

@@ -98,10 +98,10 @@ struct dev_opts {
     enum quant_acts_type
         acts;     /* what activations are rounded to (quant.h); the GPU has 8 bits, and 16 for the others */
     bool dry_run; /* only to learn what things take (dev_held): nothing is taken from the device; steps can be
-                      * measured, not computed */
+                   * measured, not computed */
     bool absent;  /* a dry run of a device that is not there will do, of "cuda" also in programs built without it */
     int kernel;   /* a GPU, for tests and measurements: 1 + the row of gemm_kernels[] (gemm/gemm.h) that products run on
-                      * where it takes them; 0: the first that does */
+                   * where it takes them; 0: the first that does */
     bool scalar;  /* cpu: the plain code that defines the right answer, whatever the processor can do */
 };
 /* name: a row of devs.def, "NAME" or "NAME:N" ("cpu", "cuda:1"), or "auto": the GPU where there is a usable
@@ -176,20 +176,20 @@ void dev_measure(struct dev *d, bool on);
 size_t dev_scratch_peak(const struct dev *d); /* most bytes in use since open */
 void dev_begin(struct dev *d);                /* a step begins: scratch is empty */
 bool dev_records(const struct dev *d); /* it launches what was recorded of a step, code of its own, which it loads as
-                                               * it is first used */
+                                        * it is first used */
 void dev_submit(struct dev *d);        /* what was asked for so far may run: the host goes on meanwhile */
 MUST_CHECK enum err_code dev_end(struct dev *d, struct err *e); /* all work done, or why not */
-/* Instead of dev_end() where nothing comes to the host: a device that records need not be done yet, and the next dev_end()
- * says what failed. What is asked for later comes after it. */
+/* Instead of dev_end() where nothing comes to the host: a device that records need not be done yet, and the next
+ * dev_end() says what failed. What is asked for later comes after it. */
 MUST_CHECK enum err_code dev_leave(struct dev *d, struct err *e);
 struct tensor dev_scratch(struct dev *d, int64_t ne0, int64_t ne1); /* float rows, until release */
 void *dev_scratch_bytes(struct dev *d, size_t n);                   /* 64-byte aligned */
 size_t dev_mark(const struct dev *d);
 void dev_release(struct dev *d, size_t mark);
 
-/* From now on operations can be aborted on devices that compute at once (the CPU): its threads call stop() now and then;
- * once it has returned true, results are undefined and operations end soon, until the next step begins. NULL: never (the
- * default). */
+/* From now on operations can be aborted on devices that compute at once (the CPU): its threads call stop() now and
+ * then; once it has returned true, results are undefined and operations end soon, until the next step begins. NULL:
+ * never (the default). */
 void dev_may_stop(struct dev *d, bool (*stop)(void));
 bool dev_stopped(struct dev *d); /* asks, too */
 
@@ -239,8 +239,8 @@ struct op_ids {
     const int32_t *at;
     int64_t stride;
 };
-/* y[r] = row t of w, decoded, times scale; t is token[r] or, where that is -1 - j, id j of ids, which are in 0 .. w.ne[1] - 1
- * (or NULL, where there are no such rows; so always for w of dev_weights_rows()). */
+/* y[r] = row t of w, decoded, times scale; t is token[r] or, where that is -1 - j, id j of ids, which are in 0 ..
+ * w.ne[1] - 1 (or NULL, where there are no such rows; so always for w of dev_weights_rows()). */
 void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
               float scale);
 /* y[r][o] = <w[o], x[r]> with the order of sums of cpu_dot(); where weights are not finite, y is infinite or NaN */
@@ -275,11 +275,11 @@ void op_scale(struct dev *d, struct tensor y, float s);
 /* y[i] = x[row[i]] */
 void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t *row);
 
-/* What a sampler needs of rows of logits without the rows themselves. NaN counts as -inf, +inf as the largest float, and
- * what a row's mask does not allow as -inf, too. For each row, from out + r * op_top_bytes(a) on: struct op_top_row; then
- * k struct logits_entry, the first n of them the row's largest logits that are not -inf, best first, lowest id on ties;
- * then the logits of the ids asked for (n_ids floats). Weights and sums are those of base/softmax.h, relative to max;
- * where no logit is finite, n is 0 and the sums say nothing. */
+/* What a sampler needs of rows of logits without the rows themselves. NaN counts as -inf, +inf as the largest float,
+ * and what a row's mask does not allow as -inf, too. For each row, from out + r * op_top_bytes(a) on: struct
+ * op_top_row; then k struct logits_entry, the first n of them the row's largest logits that are not -inf, best first,
+ * lowest id on ties; then the logits of the ids asked for (n_ids floats). Weights and sums are those of base/softmax.h,
+ * relative to max; where no logit is finite, n is 0 and the sums say nothing. */
 typedef void op_masks(void *ctx);
 struct op_top {
     int k; /* 1 .. LOGITS_TOP_MAX */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.h - what a device fills in; seen by devices and by ops.c only.   room: ops */
+/* table.h - what a device fills in; seen by devices and by dev.c and ops.c only.   room: ops */
 #ifndef OPS_TABLE_H
 #define OPS_TABLE_H
 #include "ops/ops.h"
@@ -62,9 +62,9 @@ struct dev_table {
     void (*adapt)(void *c, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
                   const struct op_terms *t); /* NULL: it has no adapters */
 
-    /* Measuring: either measure(true) is called, then the operations as if to compute (data are NULL), and the device notes
-     * the memory that it will need, which reserve() takes (false: there is none); or measure is NULL, and these return the
-     * bytes of scratch that the device takes for the duration of such a call. */
+    /* Measuring: either measure(true) is called, then the operations as if to compute (data are NULL), and the device
+     * notes the memory that it will need, which reserve() takes (false: there is none); or measure is NULL, and these
+     * return the bytes of scratch that the device takes for the duration of such a call. */
     void (*measure)(void *c, bool on);
     bool (*reserve)(void *c);
     size_t (*matmul_need)(void *c, struct tensor y, struct tensor w, struct tensor x);

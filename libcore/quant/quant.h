@@ -32,8 +32,8 @@ typedef void quant_decode_fn(float *y, const void *row, int64_t n);
  * whole block NaN; a block of finite elements decodes to finite values. */
 typedef void quant_encode_fn(void *row, const float *x, int64_t n, const float *importance);
 
-/* What activations are rounded to in a product with stored weights: integers of 16 bits (15 for some types) or of 8 bits,
- * if the device has such products for the type; if not, and always with QUANT_ACTS_F32, they stay floats. */
+/* What activations are rounded to in a product with stored weights: integers of 16 bits (15 for some types) or of 8
+ * bits, if the device has such products for the type; if not, and always with QUANT_ACTS_F32, they stay floats. */
 enum quant_acts_type { QUANT_ACTS_I16, QUANT_ACTS_I8, QUANT_ACTS_F32 };
 
 const char *quant_acts_name(enum quant_acts_type acts); /* "i16" */
@@ -58,10 +58,11 @@ int quant_find_name(struct str name); /* case-insensitive */
 int64_t quant_row_bytes(int type, int64_t ne0);
 
 /* The encoder for files. It searches for the scales with the least error, which is the sum of importance[i] times the
- * squared error of element i (NULL: all count alike). It is slow; `encode` is fast, since it rounds keys and values while
- * the model runs. The bytes do not depend on the processor's features. x: finite numbers; NaN counts as 0, infinities and
- * too large numbers are cut. A row may have any length that is a multiple of block_elems. The highest effort takes up to
- * 70 times as long, for up to 4 % less error. The function returns NULL if this build does not write the type. */
+ * squared error of element i (NULL: all count alike). It is slow; `encode` is fast, since it rounds keys and values
+ * while the model runs. The bytes do not depend on the processor's features. x: finite numbers; NaN counts as 0,
+ * infinities and too large numbers are cut. A row may have any length that is a multiple of block_elems. The highest
+ * effort takes up to 70 times as long, for up to 4 % less error. The function returns NULL if this build does not write
+ * the type. */
 enum quant_effort { QUANT_EFFORT_DEFAULT, QUANT_EFFORT_HIGHEST };
 typedef void quant_fit_fn(void *row, const float *x, int64_t n, const float *importance, int effort);
 quant_fit_fn *quant_fitter(int type, unsigned simd);

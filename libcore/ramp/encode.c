@@ -75,8 +75,9 @@ static void scale_by(unsigned char *at, float factor)
     memcpy(at, &h, sizeof h);
 }
 
-/* The least error makes blocks shorter: with <q, x> = <q, q> the part of x that is lost is not replaced, and products with
- * what x was made for come out too small by that part, in every layer alike. Scales by <x, x> / <q, x> bring them back. */
+/* The least error makes blocks shorter: with <q, x> = <q, q> the part of x that is lost is not replaced, and products
+ * with what x was made for come out too small by that part, in every layer alike. Scales by <x, x> / <q, x> bring them
+ * back. */
 static void lengthen(unsigned char *row, int type, const float *x, float *q, int64_t n, const float *weights,
                      quant_decode_fn *decode)
 {

@@ -57,7 +57,8 @@ struct ramp_encoding {
 MUST_CHECK enum err_code ramp_encoding_open(struct ramp_encoding *c, int64_t longest, int64_t rows_max,
                                             const struct ramp_coder *by, struct err *e);
 void ramp_encoding_close(struct ramp_encoding *c);
-/* Rows of n elements to encode at once, at least 1: what a signal waits for is a quarter of a second of the slowest types. */
+/* Rows of n elements to encode at once, at least 1: what a signal waits for is a quarter of a second of the slowest
+ * types. */
 int64_t ramp_batch_rows(const struct ramp_coder *by, int64_t n);
 /* Rows first, first + step, ... n of them, to `out`, side by side. ERR_FORMAT: one has a value that is not finite. */
 MUST_CHECK enum err_code ramp_encode(struct ramp_encoding *c, void *out, int64_t first, int64_t step, int64_t n,

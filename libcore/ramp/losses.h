@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* losses.h - a file of what each type costs each tensor of a model, and mixes with the least loss.    room: ramp
  *
- * A file of losses (chimere-quantize(1)) is lines of JSON: the first says of which model and how it was measured, each of
- * the others what one tensor loses in some types, or what the model loses when all tensors have one type. It grows during a
- * measurement, and missing lines are what remains to be measured; an unfinished last line is ignored.
+ * A file of losses (chimere-quantize(1)) is lines of JSON: the first says of which model and how it was measured, each
+ * of the others what one tensor loses in some types, or what the model loses when all tensors have one type. It grows
+ * during a measurement, and missing lines are what remains to be measured; an unfinished last line is ignored.
  */
 #ifndef RAMP_LOSSES_H
 #define RAMP_LOSSES_H
@@ -45,9 +45,9 @@ char *ramp_losses_tensor_line(struct str name, const double kl[QUANT_N]);
 /* kl NAN: memory has no room for it */
 char *ramp_losses_whole_line(int type, double kl, double se);
 
-/* The predicted loss of a mix whose tensors' losses add up to `sum`. Losses of single tensors do not add up exactly: if all
- * tensors were also measured in one type, the ratio of that loss to their sum is known, and between two such types the
- * ratio's logarithm is interpolated over the sum's. *se: of the measured ratios, and half their step. */
+/* The predicted loss of a mix whose tensors' losses add up to `sum`. Losses of single tensors do not add up exactly: if
+ * all tensors were also measured in one type, the ratio of that loss to their sum is known, and between two such types
+ * the ratio's logarithm is interpolated over the sum's. *se: of the measured ratios, and half their step. */
 double ramp_predict(const struct ramp_losses *l, double sum, double *se);
 
 /* ---- mixes ---- */

@@ -54,8 +54,8 @@ static void take_rows(struct spread *s, int64_t m)
     s->n_elems += (double)(s->rows * n);
 }
 
-/* Singular values are the roots of the eigenvalues of x x^T or x^T x, whichever is smaller: their sum, times e to the power
- * of the entropy of their shares. */
+/* Singular values are the roots of the eigenvalues of x x^T or x^T x, whichever is smaller: their sum, times e to the
+ * power of the entropy of their shares. */
 static enum err_code rank_of(double *out, struct spread *s, struct err *e)
 {
     const int n = s->n, rows = (int)s->rows, cols = (int)s->t->ne[0];

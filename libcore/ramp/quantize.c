@@ -16,8 +16,8 @@ struct work {
     struct gguf_writer *w;
     unsigned char *out; /* a batch of rows */
     float *importance;  /* of one matrix */
-    /* Of tensors that are written; of others the job's number, by which a file that was begun is known as this job's. The last
-     * one keeps it until all are there. */
+    /* Of tensors that are written; of others the job's number, by which a file that was begun is known as this job's.
+     * The last one keeps it until all are there. */
     uint64_t *hashes;
     uint64_t id;
     size_t had;           /* tensors that are written, of a process that was killed */
@@ -91,7 +91,8 @@ static uint64_t job_id(const struct ramp_job *job)
     return h | 1; /* never 0 */
 }
 
-/* The hashes that lie where they are written next: those of the tensors that are there, the job's number for the rest. */
+/* The hashes that lie where they are written next: those of the tensors that are there, the job's number for the rest.
+ */
 static void look_back(struct work *k, uint64_t skip)
 {
     const size_t n = k->job->plan->n;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ramp.h - mixes of types for a model, and models written in them.          room: ramp
  *
- * A recipe is a list of rules, chimere-recipe(5): which tensors get which type. A plan is a recipe applied to one model.
- * ramp_quantize() writes the model by a plan. One caller at a time. Only ramp_quantize() and ramp_check() use several
- * threads, and their results do not depend on how many.
+ * A recipe is a list of rules, chimere-recipe(5): which tensors get which type. A plan is a recipe applied to one
+ * model. ramp_quantize() writes the model by a plan. One caller at a time. Only ramp_quantize() and ramp_check() use
+ * several threads, and their results do not depend on how many.
  */
 #ifndef RAMP_RAMP_H
 #define RAMP_RAMP_H
@@ -21,7 +21,8 @@ void ramp_recipe_close(struct ramp_recipe *r); /* NULL is allowed */
 MUST_CHECK enum err_code ramp_recipe_add(struct ramp_recipe *r, struct str text, const char *from, struct err *e);
 /* Appends one rule, REGEX = TYPE or REGEX >= TYPE, and nothing else. */
 MUST_CHECK enum err_code ramp_recipe_add_rule(struct ramp_recipe *r, struct str rule, struct err *e);
-/* *found: the expression of rule i fits the name of a tensor that is not always kept. ERR_FORMAT: it needs too many steps. */
+/* *found: the expression of rule i fits the name of a tensor that is not always kept. ERR_FORMAT: it needs too many
+ * steps. */
 MUST_CHECK enum err_code ramp_rule_finds(const struct ramp_recipe *r, size_t i, const struct gguf *g, bool *found,
                                          struct err *e);
 bool ramp_recipe_empty(const struct ramp_recipe *r);    /* no rule and no default: types stay as they are */
@@ -40,10 +41,10 @@ struct ramp_plan {
     uint64_t bytes, elems; /* of the tensors' data, without padding */
     int64_t file_type;     /* general.file_type, -1: not known */
 };
-/* Without any rule or default all tensors are kept. Vectors, norms, routers, small convolutions and position tables are kept
- * whatever the recipe says, and so are tensors that have the type already. Other tensors that are not f32, f16 or bf16 are
- * ERR_UNSUPPORTED without `again`, because their errors would add up. importance: there will be an importance file, for
- * rules that ask for it. */
+/* Without any rule or default all tensors are kept. Vectors, norms, routers, small convolutions and position tables are
+ * kept whatever the recipe says, and so are tensors that have the type already. Other tensors that are not f32, f16 or
+ * bf16 are ERR_UNSUPPORTED without `again`, because their errors would add up. importance: there will be an importance
+ * file, for rules that ask for it. */
 MUST_CHECK enum err_code ramp_plan_open(struct ramp_plan *out, const struct ramp_recipe *r, const struct gguf *g,
                                         bool importance, bool again, struct err *e);
 void ramp_plan_close(struct ramp_plan *p);
@@ -55,8 +56,8 @@ struct ramp_merge {
     const struct adapter *adapter[RAMP_MERGE_MAX]; /* adapter_check()ed against the model */
     float scale[RAMP_MERGE_MAX];
 };
-/* Changes the plan so that the tensors which the adapters change are not copied. ERR_UNSUPPORTED: such a tensor is quantized
- * and would keep its type, and `again` is false; or this build does not write its type. */
+/* Changes the plan so that the tensors which the adapters change are not copied. ERR_UNSUPPORTED: such a tensor is
+ * quantized and would keep its type, and `again` is false; or this build does not write its type. */
 MUST_CHECK enum err_code ramp_plan_merge(struct ramp_plan *p, const struct gguf *g, const struct ramp_merge *m,
                                          bool again, struct err *e);
 
@@ -64,8 +65,8 @@ MUST_CHECK enum err_code ramp_plan_merge(struct ramp_plan *p, const struct gguf 
  * tensors NAME.in_sum2 [inputs, matrices] and NAME.counts [1, matrices]. */
 struct ramp_importance;
 MUST_CHECK enum err_code ramp_importance_open(struct ramp_importance **out, const char *path, struct err *e);
-/* ERR_FORMAT: a matrix of the model has another shape there or a number that is negative or not finite, or the file has none of
- * them. Reads all of the file. */
+/* ERR_FORMAT: a matrix of the model has another shape there or a number that is negative or not finite, or the file has
+ * none of them. Reads all of the file. */
 MUST_CHECK enum err_code ramp_importance_check(const struct ramp_importance *im, const struct gguf *g, struct err *e);
 void ramp_importance_close(struct ramp_importance *im); /* NULL is allowed */
 
@@ -74,10 +75,10 @@ struct ramp_coder {
     struct pool *pool;
     unsigned simd;
     int effort; /* enum quant_effort */
-    /* The block with the least squared error is a little shorter than the original weights, so products are too small, in
-     * all layers alike, which harms a model more than the error itself. With this each block's scales are raised until its
-     * dot product with the original weights equals their squared length; the error grows by the same part. For types whose
-     * blocks have scales in f16, all but iq1_m, tq1_0, tq2_0, mxfp4, nvfp4. */
+    /* The block with the least squared error is a little shorter than the original weights, so products are too small,
+     * in all layers alike, which harms a model more than the error itself. With this each block's scales are raised
+     * until its dot product with the original weights equals their squared length; the error grows by the same part.
+     * For types whose blocks have scales in f16, all but iq1_m, tq1_0, tq2_0, mxfp4, nvfp4. */
     bool unbiased;
 };
 
@@ -97,9 +98,9 @@ struct ramp_job {
  *     chimere.quantize.merged             with adapters: their files and scales, "r4.gguf:0.5 ..."
  *     chimere.quantize.hashes             u64 for each tensor: h = 0; for each row h = XXH64(row, seed h)
  * Peak memory beside the mappings is some MiB for each thread and the longest row; what was read is given back.
- * A process that was killed leaves what it wrote as ".NAME.part" beside the output: the same job goes on from there, with the
- * same bytes, after it has compared the tensors that are there with their hashes. An error or interrupt removes that file.
- * ERR_FORMAT: a weight or an importance is not finite. */
+ * A process that was killed leaves what it wrote as ".NAME.part" beside the output: the same job goes on from there,
+ * with the same bytes, after it has compared the tensors that are there with their hashes. An error or interrupt
+ * removes that file. ERR_FORMAT: a weight or an importance is not finite. */
 MUST_CHECK enum err_code ramp_quantize(const struct ramp_job *job, const char *path, struct err *e);
 
 /* Bytes of the file that it writes with type[i] for tensor i and this recipe. */
@@ -127,18 +128,20 @@ MUST_CHECK enum err_code ramp_recode(void **data, const struct gguf_tensor *t, c
 /* Squared error of the type over the squares of the weights, on rows of about 2^18 elements, evenly spread. */
 MUST_CHECK enum err_code ramp_error(double *out, const struct gguf_tensor *t, const struct ramp_coder *c, int type,
                                     struct err *e);
-/* Of a tensor's weights: excess kurtosis, at most 1000, and the sum of singular values times e to the power of the entropy
- * of their shares, a mean over matrices. Of at most 16 matrices of at most 2048 rows each, evenly spread. ERR_UNSUPPORTED: a
- * build without OpenBLAS. */
+/* Of a tensor's weights: excess kurtosis, at most 1000, and the sum of singular values times e to the power of the
+ * entropy of their shares, a mean over matrices. Of at most 16 matrices of at most 2048 rows each, evenly spread.
+ * ERR_UNSUPPORTED: a build without OpenBLAS. */
 MUST_CHECK enum err_code ramp_spread(double *kurtosis, double *rank, const struct gguf_tensor *t, unsigned simd,
                                      struct err *e);
 /* Computes the scores of n tensors from these two numbers and writes them over `kurtosis`. Each number goes through a
- * sigmoid of its distance from the median in robust standard deviations; the score is 1 - (1 - a)(1 - b), at most .999. */
+ * sigmoid of its distance from the median in robust standard deviations; the score is 1 - (1 - a)(1 - b), at most .999.
+ */
 MUST_CHECK enum err_code ramp_nsds(double *kurtosis, double *rank, size_t n, struct err *e);
-/* out[type], for each of the types except the tensor's own: the sum of rows[o] * columns[i] * (change by the type at o, i)^2
- * over all matrices of the tensor; rows [matrices][ne1] and columns [matrices][ne0] are at least 0. For large tensors only
- * rows of about 2^18 elements in all are used, evenly spread among those with a weight. The result is then scaled up by the
- * same sum over the weights themselves, of all rows divided by that of the rows used. progress: of one of the steps. */
+/* out[type], for each of the types except the tensor's own: the sum of rows[o] * columns[i] * (change by the type at o,
+ * i)^2 over all matrices of the tensor; rows [matrices][ne1] and columns [matrices][ne0] are at least 0. For large
+ * tensors only rows of about 2^18 elements in all are used, evenly spread among those with a weight. The result is then
+ * scaled up by the same sum over the weights themselves, of all rows divided by that of the rows used. progress: of one
+ * of the steps. */
 MUST_CHECK enum err_code ramp_weighted_errors(double out[], const struct gguf_tensor *t, const struct ramp_coder *c,
                                               const int *types, size_t n_types, const float *rows, const float *columns,
                                               const struct progress *progress, struct err *e);

@@ -169,8 +169,8 @@ static double price_max(const struct scaled *s)
 }
 
 /* The dual is concave in the prices, with kinks. The price of budget k is halved in on, for the best prices of those
- * after it: spending of the mixture of choices at such an optimum, in which those budgets are spent whole, says on which
- * side the best price of k lies. */
+ * after it: spending of the mixture of choices at such an optimum, in which those budgets are spent whole, says on
+ * which side the best price of k lies. */
 struct pricing {
     const struct scaled *s;
     double top, price[RAMP_BUDGETS_MAX];

@@ -3,10 +3,10 @@
  *
  * The multiple-choice knapsack with a few constraints. ramp_search() solves its Lagrangian dual, which bounds the loss
  * from below (Fisher, "The Lagrangian relaxation method for solving integer programming problems", Management
- * Science 27, 1981). It repairs the choice that belongs to the dual, then improves it by single changes and pairs. With the
- * dual's prices an option that costs more than the gap cannot be part of a better answer, so few are left: these are
- * searched depth first, up to a number of steps. If the search completes, the answer is optimal, bound == loss. Nothing
- * here knows of tensors. No state: any number of threads.
+ * Science 27, 1981). It repairs the choice that belongs to the dual, then improves it by single changes and pairs. With
+ * the dual's prices an option that costs more than the gap cannot be part of a better answer, so few are left: these
+ * are searched depth first, up to a number of steps. If the search completes, the answer is optimal, bound == loss.
+ * Nothing here knows of tensors. No state: any number of threads.
  */
 #ifndef RAMP_SEARCH_H
 #define RAMP_SEARCH_H
@@ -33,9 +33,9 @@ struct ramp_answer {
  * take. ERR_NOMEM. */
 MUST_CHECK enum err_code ramp_search(struct ramp_answer *out, const struct ramp_problem *p, int *short_of,
                                      double *least, struct err *e);
-/* The same by evolution, for comparison: a population of 128 over 200 generations, of which an eighth survives; tournaments
- * of 3, crossover .3, mutation .15; a choice that exceeds a budget gets cheaper options until it fits, and at the end
- * single changes are tried. A function of the problem and the seed. bound: 0. */
+/* The same by evolution, for comparison: a population of 128 over 200 generations, of which an eighth survives;
+ * tournaments of 3, crossover .3, mutation .15; a choice that exceeds a budget gets cheaper options until it fits, and
+ * at the end single changes are tried. A function of the problem and the seed. bound: 0. */
 MUST_CHECK enum err_code ramp_search_evo(struct ramp_answer *out, const struct ramp_problem *p, uint64_t seed,
                                          const struct progress *progress, int *short_of, double *least, struct err *e);
 #endif

@@ -47,17 +47,17 @@ struct recall_hit {
     float share; /* by words: how much of the query's weight the text's words have, 0 .. 1 */
 };
 /* Each search fills hits[0 .. *n), best first, equal ones in the order of the file; at most k <= RECALL_HITS_MAX. */
-/* Texts with words of the query, by BM25 (k1 1.2, b 0.75). The weight of a word is the square of its idf times the square
- * of the number of tokens that t makes of it: rare words consist of several tokens, question words ("what is the meaning
- * of") do not. */
+/* Texts with words of the query, by BM25 (k1 1.2, b 0.75). The weight of a word is the square of its idf times the
+ * square of the number of tokens that t makes of it: rare words consist of several tokens, question words ("what is the
+ * meaning of") do not. */
 MUST_CHECK enum err_code recall_words(const struct recall *r, const struct text *t, struct str query, int k,
                                       struct recall_hit *hits, int *n, struct err *e);
-/* Texts whose vectors have the direction of v, which is [dims] as given to recall_build_add(). all: compare every vector,
- * even if there is a graph. pool may be NULL. */
+/* Texts whose vectors have the direction of v, which is [dims] as given to recall_build_add(). all: compare every
+ * vector, even if there is a graph. pool may be NULL. */
 MUST_CHECK enum err_code recall_near(const struct recall *r, const float *v, int k, bool all, struct pool *pool,
                                      struct recall_hit *hits, int *n, struct err *e);
-/* Joins two lists by reciprocal ranks (Cormack, Clarke and Büttcher 2009, with 10 instead of their 60, because the lists
- * are short). */
+/* Joins two lists by reciprocal ranks (Cormack, Clarke and Büttcher 2009, with 10 instead of their 60, because the
+ * lists are short). */
 MUST_CHECK enum err_code recall_fuse(const struct recall_hit *a, int n_a, const struct recall_hit *b, int n_b, int k,
                                      struct recall_hit *hits, int *n, struct err *e);
 

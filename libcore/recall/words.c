@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* words.c - words of a text, and texts by words.                              room: recall
  *
- * BM25 (Robertson and Zaragoza 2009) over lists of the texts that have a word. Its idf knows only the texts of the index:
- * in a list of definitions "what" is as rare as the word that is asked for. How many tokens a word has is a second
- * opinion, of all that the tokenizer was trained on. */
+ * BM25 (Robertson and Zaragoza 2009) over lists of the texts that have a word. Its idf knows only the texts of the
+ * index: in a list of definitions "what" is as rare as the word that is asked for. How many tokens a word has is a
+ * second opinion, of all that the tokenizer was trained on. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -90,9 +90,9 @@ MUST_CHECK enum err_code run_want_open(struct run *r, struct err *e);
 void run_want_close(struct run *r);
 MUST_CHECK enum err_code run_want_check(const struct run *r, const struct run_row *rows, const struct logits_want *want,
                                         int n, struct err *e);
-/* What the step has to find in its r->n_pick rows of logits (NULL: nothing), and where it puts the answers: *digest on the
- * device, *answer on the host. want: in the order of the caller's rows, or NULL. masks is called now, or later by the
- * step. */
+/* What the step has to find in its r->n_pick rows of logits (NULL: nothing), and where it puts the answers: *digest on
+ * the device, *answer on the host. want: in the order of the caller's rows, or NULL. masks is called now, or later by
+ * the step. */
 struct op_top;
 const struct op_top *run_want_begin(struct run *r, const struct logits_want *want, run_masks *masks, void *ctx,
                                     void **digest, void **answer);
@@ -111,8 +111,8 @@ const struct model_adapt *run_adapt_begin(struct run *r);
 uint64_t run_adapt_hash(const struct run *r, int seq); /* run_adapters_hash() of what it has */
 
 /* cache.c */
-/* before: for a step with these rows that may be aborted. Copies what the step changes in sequences that have several rows
- * in it, since these would have to be read again. back: restores it. */
+/* before: for a step with these rows that may be aborted. Copies what the step changes in sequences that have several
+ * rows in it, since these would have to be read again. back: restores it. */
 MUST_CHECK enum err_code run_cache_before(struct run *r, const struct run_row *rows, int n, struct err *e);
 void run_cache_back(struct run *r, int seq);
 MUST_CHECK enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placement.h - plans how much of a device's memory a run takes, and what goes where, before loading anything.  room: run
+/* placement.h - plans how much of a device's memory a run takes, and what goes where, before loading anything.
+ * room: run
  *
- * The model and the run are opened as dry runs (dev_opts.dry_run): the code that would allocate counts bytes instead, so
- * the sums are exact. What the device takes for itself (a driver's context, code) is fixed_bytes. It is measured if the
- * device is present and other processes' use does not hide it; else RUN_PLACEMENT_FIXED is assumed.
- * All weights except routed experts must be on the device, with KV rows, state and scratch. Experts fill the memory that
- * is left, in the order of model/placement.h. */
+ * The model and the run are opened as dry runs (dev_opts.dry_run): the code that would allocate counts bytes instead,
+ * so the sums are exact. What the device takes for itself (a driver's context, code) is fixed_bytes. It is measured if
+ * the device is present and other processes' use does not hide it; else RUN_PLACEMENT_FIXED is assumed. All weights
+ * except routed experts must be on the device, with KV rows, state and scratch. Experts fill the memory that is left,
+ * in the order of model/placement.h. */
 #ifndef RUN_PLACEMENT_H
 #define RUN_PLACEMENT_H
 #include "model/model.h"
@@ -15,19 +16,19 @@
 #define RUN_PLACEMENT_FIXED  ((int64_t)368 << 20) /* a CUDA context with this program's kernels: 353 MiB on an H200 */
 #define RUN_PLACEMENT_MARGIN ((int64_t)256 << 20) /* left free for others, unless a budget is given */
 #define RUN_PLACEMENT_ROWS \
-    4096 /* rows of a step, if the whole model fits beside their scratch: each read
-                                                   * of the experts serves twice as many rows as with run.h's default */
+    4096 /* rows of a step, if the whole model fits beside their scratch: each read \
+          * of the experts serves twice as many rows as with run.h's default */
 
-/* With a GPU, the experts on the CPU are copied to RAM even if nobody asked for it (model_placement.copy_weights), because
- * the GPU waits for them and copies are read faster. But only if this many bytes, and an eighth of what was free, stay
- * free. */
+/* With a GPU, the experts on the CPU are copied to RAM even if nobody asked for it (model_placement.copy_weights),
+ * because the GPU waits for them and copies are read faster. But only if this many bytes, and an eighth of what was
+ * free, stay free. */
 #define RUN_PLACEMENT_LEAVES ((int64_t)1 << 30)
 
 struct run_placement_opts {
     struct model_opts model; /* of its placement only copy_weights and as_stored count */
     struct run_opts run;
     int64_t budget_bytes;  /* of the device's memory, for everything; 0: what is free less RUN_PLACEMENT_MARGIN, or
-                                     * no limit if the device's memory is the host's */
+                            * no limit if the device's memory is the host's */
     int64_t adapter_bytes; /* of the device's memory, that model_adapter_open() will take */
     bool absent;           /* also plan for a device that is not present; then budget_bytes > 0 */
     const uint64_t *uses;  /* model_experts_in.uses */
@@ -56,18 +57,19 @@ struct run_placement {
     int64_t *expert_bytes;         /* [n_layer] of one routed expert; 0: the layer has none */
     struct model_experts *experts; /* NULL: all experts are on the device */
     bool measured; /* the experts on the device were chosen by uses; else only their number is planned until
-                             * run_placement_measure() chooses them */
+                    * run_placement_measure() chooses them */
 };
 
-/* ERR_LIMIT: the budget is too small for what must be on the device; the message says how much that is. If run_opts names
- * no types for keys and values and the device's memory is not the host's, f16 is tried first. If that does not fit, q8_0 is
- * tried, then q8_0 for keys with q4_0 for values. */
+/* ERR_LIMIT: the budget is too small for what must be on the device; the message says how much that is. If run_opts
+ * names no types for keys and values and the device's memory is not the host's, f16 is tried first. If that does not
+ * fit, q8_0 is tried, then q8_0 for keys with q4_0 for values. */
 MUST_CHECK enum err_code run_placement_make(struct run_placement **out, const struct gguf *g,
                                             const struct run_placement_opts *o, struct err *e);
-/* Chooses which experts are on the GPU, if a layer's experts are on both devices and nobody measured their uses; else does
- * nothing. Each layer keeps as many on the GPU as before, but those that RUN_PLACEMENT_TOKENS random tokens use most, or
- * nearly use (model_placement.count_sets). The CPU computes this, with activations rounded as by default. Its results are
- * the same bytes on every machine, so the choice depends only on the file and the plan. Reads the whole model once. */
+/* Chooses which experts are on the GPU, if a layer's experts are on both devices and nobody measured their uses; else
+ * does nothing. Each layer keeps as many on the GPU as before, but those that RUN_PLACEMENT_TOKENS random tokens use
+ * most, or nearly use (model_placement.count_sets). The CPU computes this, with activations rounded as by default. Its
+ * results are the same bytes on every machine, so the choice depends only on the file and the plan. Reads the whole
+ * model once. */
 enum { RUN_PLACEMENT_TOKENS = 256, RUN_PLACEMENT_SETS = 3 };
 MUST_CHECK enum err_code run_placement_measure(struct run_placement *f, const struct gguf *g, int n_threads,
                                                struct err *e);

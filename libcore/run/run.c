@@ -22,8 +22,8 @@ enum {
     DRAFTS_MOST = 64
 };
 
-/* A prompt in larger steps is faster on a GPU, also where the host computes some experts, which it then reads less often;
- * but then their memory is taken from experts. More rows than the sequences can have are not needed. */
+/* A prompt in larger steps is faster on a GPU, also where the host computes some experts, which it then reads less
+ * often; but then their memory is taken from experts. More rows than the sequences can have are not needed. */
 static int rows_default(const struct model *m, int64_t ctx)
 {
     const int whole = model_step_rows(m) > 0 ? model_step_rows(m) : ROWS_DEVICE;

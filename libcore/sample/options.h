@@ -2,10 +2,10 @@
 /* options.h - the options of a sampler that are one number, as a table.      room: sample
  *
  * A row is X(KIND, member, default, least, most, option, argument, help, names, USE, needs, to): KIND is REAL or WHOLE;
- * `option`, `argument` and `help` are of command lines; `names` are those of the member of a request, separated by blanks;
- * USE is ALONE, CUT (no effect without a temperature) or WITH (none without one of the options `needs`, separated by |).
- * From the rows come the members and defaults of struct sample_opts, the checks of sample_open(), the options of programs
- * with their checks, and the members of requests.
+ * `option`, `argument` and `help` are of command lines; `names` are those of the member of a request, separated by
+ * blanks; USE is ALONE, CUT (no effect without a temperature) or WITH (none without one of the options `needs`,
+ * separated by |). From the rows come the members and defaults of struct sample_opts, the checks of sample_open(), the
+ * options of programs with their checks, and the members of requests.
  */
 #ifndef SAMPLE_OPTIONS_H
 #define SAMPLE_OPTIONS_H

@@ -82,8 +82,8 @@ void sample_close(struct sampler *s);
 /* A token that the sequence now contains (prompt or chosen): penalties and DRY look at these. The
  * only call that allocates, and only while penalties or DRY are on. */
 MUST_CHECK enum err_code sample_accept(struct sampler *s, int32_t token, struct err *e);
-/* Takes back the newest n accepted tokens; no more than were accepted. To find out what a row needs if the guesses before it
- * are right: accept them, call sample_wants(), and take them back. */
+/* Takes back the newest n accepted tokens; no more than were accepted. To find out what a row needs if the guesses
+ * before it are right: accept them, call sample_wants(), and take them back. */
 void sample_back(struct sampler *s, uint64_t n);
 /* For a fork: `to` gets the accepted tokens of `from` and keeps its own options. ERR_ARG: vocabularies
  * of different sizes; or `to` has penalties or DRY and `from` has not, so that it kept no tokens.
@@ -109,7 +109,7 @@ MUST_CHECK enum err_code sample_next_digest(struct sampler *s, const struct logi
 MUST_CHECK enum err_code sample_next_row(struct sampler *s, const float *logits, const uint32_t *mask,
                                          const struct sample_mix *mix, const int32_t *shun, int32_t n_shun,
                                          struct sample_pick *pick, struct err *e);
-/* The sums of a digest, to the bit, computed from a whole row: max, total, weighted, raw_max, raw_total; the rest of *d is
- * 0. Where no logit is finite the sums are 0. */
+/* The sums of a digest, to the bit, computed from a whole row: max, total, weighted, raw_max, raw_total; the rest of *d
+ * is 0. Where no logit is finite the sums are 0. */
 void sample_sums(struct sampler *s, const float *logits, const uint32_t *mask, struct logits_digest *d);
 #endif

@@ -44,7 +44,8 @@ struct wish {
 };
 bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body,
                      struct fault *f);
-/* members.c: whether the objects inside the body have only known members; those of the body itself are not checked here. */
+/* members.c: whether the objects inside the body have only known members; those of the body itself are not checked
+ * here. */
 bool serve_check_members(const json_t *body, enum serve_method method, bool lenient, struct fault *f);
 void serve_wish_free(struct wish *w);
 
@@ -128,8 +129,8 @@ json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int
 /* The same for a token of the prompt, from the row before it; logits NULL: it is the first token. */
 json_t *serve_row_logprob(const struct serve *s, int32_t token, const float *logits, int n_top);
 bool serve_add(struct serve_buf *b, struct str s);
-/* responses.c: translates the body of a response to that of a chat (NULL: a fault); translates faults back to the members of
- * the request; makes the parts of an answer, and its end. */
+/* responses.c: translates the body of a response to that of a chat (NULL: a fault); translates faults back to the
+ * members of the request; makes the parts of an answer, and its end. */
 json_t *serve_response_body(const json_t *body, bool lenient, struct fault *f);
 void serve_response_fault(const json_t *body, struct fault *f);
 MUST_CHECK enum err_code serve_response_piece(struct serve *s, struct job *j, struct choice *c,

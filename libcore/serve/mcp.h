@@ -14,8 +14,8 @@
 
 struct serve_mcp;
 
-/* Sends one message and takes its reference; message NULL: out of memory. If it fails, the function that called it returns
- * the same error. */
+/* Sends one message and takes its reference; message NULL: out of memory. If it fails, the function that called it
+ * returns the same error. */
 typedef enum err_code serve_mcp_say(void *ctx, json_t *message, struct err *e);
 
 /* serve: not owned; nobody else may submit requests to it. */

@@ -18,9 +18,10 @@ enum {
     EMBED = 1 << SERVE_EMBEDDING
 };
 
-/* Objects, and what their members may be, as name:kind|kind, with a ! where there has to be one. A kind is S, a text; A, an
- * array; O, an object; B, true or false; I, a whole number; N, a number; X, anything; 0, null alone; or the one text that it
- * may be. The first row with an object's place and "type" counts; an object without a row may have any members. */
+/* Objects, and what their members may be, as name:kind|kind, with a ! where there has to be one. A kind is S, a text;
+ * A, an array; O, an object; B, true or false; I, a whole number; N, a number; X, anything; 0, null alone; or the one
+ * text that it may be. The first row with an object's place and "type" counts; an object without a row may have any
+ * members. */
 static const struct row {
     unsigned methods;
     const char *at;   /* a JSON pointer, in which * is each item of an array */

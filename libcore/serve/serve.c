@@ -273,8 +273,8 @@ static struct job *next_job(struct serve *s)
     return best;
 }
 
-/* The engine has a few waiting requests to choose from, no more: so clients take turns. A keeper prepares the place that
- * is taken next, so with one there is a place and nobody else waits for it. */
+/* The engine has a few waiting requests to choose from, no more: so clients take turns. A keeper prepares the place
+ * that is taken next, so with one there is a place and nobody else waits for it. */
 static bool takes_more(const struct serve *s)
 {
     return s->o.keeper == NULL ? gen_waiting(s->o.gen) < 4 : gen_waiting(s->o.gen) == 0 && gen_idle(s->o.gen) >= 0;

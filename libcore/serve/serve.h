@@ -3,8 +3,8 @@
  * room: serve
  *
  * Bodies go in as JSON values and come out as JSON values, so the same code stands behind lines on stdin, a batch
- * file and a socket. It reads no file and writes none. The engine answers (gen/gen.h): serve translates requests for it and
- * assembles the replies. One thread.
+ * file and a socket. It reads no file and writes none. The engine answers (gen/gen.h): serve translates requests for it
+ * and assembles the replies. One thread.
  *
  *   serve_open; serve_ask ...; while (serve_busy(s)) { serve_step(s, &e); while (serve_next(s, &r)) use r; }
  */
@@ -35,17 +35,17 @@ struct serve_keeper {
     void (*idle)(void *of); /* called when there is nothing to do */
 };
 
-/* Adapters, tables and indexes that are used with the model. A request keeps those that it started with until it ends. */
+/* Adapters, tables and indexes that are used with the model. A request keeps those that it started with until it ends.
+ */
 struct serve_beside {
-    const struct run_adapter
-        *adapters;                   /* [n_adapters] requests name them by their index; the scales are for requests that
-                                         * name none */
-    int n_adapters;                  /* at most RUN_ADAPTERS_MAX */
-    const struct engram_mix *engram; /* tables of n-grams; NULL: none */
+    const struct run_adapter *adapters; /* [n_adapters] requests name them by their index; the scales are for requests
+                                         * that name none */
+    int n_adapters;                     /* at most RUN_ADAPTERS_MAX */
+    const struct engram_mix *engram;    /* tables of n-grams; NULL: none */
     const struct ask_index *notes, *recite; /* indexes of texts; NULL: none */
     int notes_max;                          /* texts of them that a request may ask for */
-    /* Makes a table of a text, joined with `with` if that is not NULL, and puts it into *out. It is valid until *made is
-     * given to drop_table. Errors: ERR_NOMEM, ERR_IO, or what is wrong with the text. NULL: tables are not made. */
+    /* Makes a table of a text, joined with `with` if that is not NULL, and puts it into *out. It is valid until *made
+     * is given to drop_table. Errors: ERR_NOMEM, ERR_IO, or what is wrong with the text. NULL: tables are not made. */
     enum err_code (*table)(void *of, struct str text, const struct engram_mix *with, struct engram_mix *out,
                            void **made, struct err *e);
     void (*drop_table)(void *of, void *made);
@@ -110,27 +110,27 @@ struct serve_reply {
     bool last;    /* the request is done */
 };
 /* Submits a request. Everything comes as replies, including errors in the body, whose "param" points to
- * what is wrong in it (where of struct err). serve takes a reference to the body and may change it: the caller must not use it
- * any more. client: requests of one client take turns with those of other clients;
+ * what is wrong in it (where of struct err). serve takes a reference to the body and may change it: the caller must not
+ * use it any more. client: requests of one client take turns with those of other clients;
  * "" is a client, too. *id is for serve_cancel(). The only error is ERR_NOMEM. */
 MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body, struct str client,
                                    void *user, int64_t *id, struct err *e);
 /* Makes the body of an error reply for other reasons than a wrong body: a line that is not JSON, too many requests. */
 json_t *serve_error(const char *message, const char *type, const char *pointer, int status);
-/* Appends a member to a JSON pointer of n bytes: "/" and the name, in which ~ and / are escaped (RFC 6901). Returns the new
- * length. */
+/* Appends a member to a JSON pointer of n bytes: "/" and the name, in which ~ and / are escaped (RFC 6901). Returns the
+ * new length. */
 enum { SERVE_POINTER_BYTES = 512 };
 size_t serve_point_to(char out[SERVE_POINTER_BYTES], size_t n, const char *key);
-/* Cancels a request: no more replies of it come, not even those that wait to be taken. Its work stops with the next step.
- * An unknown id does nothing. */
+/* Cancels a request: no more replies of it come, not even those that wait to be taken. Its work stops with the next
+ * step. An unknown id does nothing. */
 void serve_cancel(struct serve *s, int64_t id);
 bool serve_busy(const struct serve *s);
 int64_t serve_waiting(const struct serve *s); /* requests of which no part has begun */
 MUST_CHECK enum err_code serve_step(struct serve *s,
                                     struct err *e); /* an error means the run failed: all requests ended */
-/* json_parse() of what a client says, a line or a body. A model's answer may contain \u0000, and comes back as a message: the
- * texts that a model reads may contain it, too. Elsewhere it is ERR_FORMAT; *out is set then, so that the id can be answered.
- * With any other error *out is NULL. */
+/* json_parse() of what a client says, a line or a body. A model's answer may contain \u0000, and comes back as a
+ * message: the texts that a model reads may contain it, too. Elsewhere it is ERR_FORMAT; *out is set then, so that the
+ * id can be answered. With any other error *out is NULL. */
 MUST_CHECK enum err_code serve_parse(json_t **out, struct str text, const char *what, struct err *e);
 bool serve_next(struct serve *s,
                 struct serve_reply *r); /* the next reply, in the order they happened; false: none left */

@@ -86,7 +86,8 @@ static uint64_t fresh_seed(const struct job *j)
     return block[0];
 }
 
-/* The server's adapters with their scales, or those that a request gives them: what it does not name is without effect. */
+/* The server's adapters with their scales, or those that a request gives them: what it does not name is without effect.
+ */
 static bool name_adapters(const struct serve_beside *b, struct wish *w, struct fault *f)
 {
     bool named[RUN_ADAPTERS_MAX] = { false };

@@ -10,8 +10,8 @@ struct layer_memory {
     struct state_rec live, base; /* with one log, [n_seq][log_rows][arch_plan_input_floats()] */
 };
 
-/* A sequence. The live blocks are at position `stored`, the base blocks (if there are any) at position `base`. The log has
- * the inputs of all rows from the smaller of these two positions on. Without recurrent layers both stay 0. */
+/* A sequence. The live blocks are at position `stored`, the base blocks (if there are any) at position `base`. The log
+ * has the inputs of all rows from the smaller of these two positions on. Without recurrent layers both stay 0. */
 struct slot {
     int64_t pos, stored, base;
     int32_t *page; /* [pages of a sequence] number of the page, -1: none */

@@ -4,11 +4,11 @@
  * There are two kinds of memory. Attention layers keep one KV row per position, in pages that forked
  * sequences share until one of them writes. Recurrent layers keep one block of fixed size: the last inputs of
  * the convolution and the recurrent state. Removing the newest KV rows is free, but a row cannot be taken out
- * of a block again. So draft rows are not applied to the block: only their inputs, which are small, are logged. When the next
- * step begins, the drafts that were kept are computed again from the log (struct op_log). With undo_tokens = U > 0 each
- * layer also keeps a second, older block, the base, and logs all rows since then: undo copies the base and computes the
- * remaining rows again (model/recurrent.c). Memory: draft_max + 2 U input rows for each sequence, and if U > 0 one more
- * block.
+ * of a block again. So draft rows are not applied to the block: only their inputs, which are small, are logged. When
+ * the next step begins, the drafts that were kept are computed again from the log (struct op_log). With undo_tokens = U
+ * > 0 each layer also keeps a second, older block, the base, and logs all rows since then: undo copies the base and
+ * computes the remaining rows again (model/recurrent.c). Memory: draft_max + 2 U input rows for each sequence, and if U
+ * > 0 one more block.
  *
  * A state holds n_seq sequences, each in a slot. One thread at a time.
  */
@@ -27,7 +27,7 @@ struct state_opts {
     int undo_tokens;    /* how many rows can always be undone; 0: none */
     int draft_max;      /* draft rows of a step */
     int64_t kv_tokens;  /* KV rows for all sequences, rounded up to whole pages; 0: for all that
-                             * they can hold */
+                         * they can hold */
 };
 
 /* Reserves on d all memory this state will ever use; the system provides it when it is first touched. */
@@ -69,8 +69,8 @@ void state_rec_write(struct state *s, int slot, int64_t pos, const void *in);
 
 /* ---- for the forward pass ---- */
 
-/* Call it before a step that appends n rows to a slot: takes pages for them that no other sequence shares. There must be
- * free ones: state_kv_need(). */
+/* Call it before a step that appends n rows to a slot: takes pages for them that no other sequence shares. There must
+ * be free ones: state_kv_need(). */
 void state_prepare(struct state *s, int slot, int64_t n);
 /* Call it after the step; the last `drafts` of the n rows are drafts. */
 void state_advance(struct state *s, int slot, int64_t n, int drafts);
@@ -95,8 +95,8 @@ int state_logged(const struct state *s, int slot);
 int state_log_rows(const struct state *s);
 /* base = live in one layer */
 void state_rebase(struct state *s, int layer, int slot, bool conv, bool rec);
-/* live = base in every layer; the sequence becomes n rows shorter. The caller then computes the remaining rows since the
- * base again. */
+/* live = base in every layer; the sequence becomes n rows shorter. The caller then computes the remaining rows since
+ * the base again. */
 void state_rewind(struct state *s, int slot, int64_t n);
 /* n more rows have been applied to the base. */
 void state_folded(struct state *s, int slot, int n);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* marks.h - where the reasoning of an answer begins and where it ends.              room: text
  *
- * A family of models writes marks around its reasoning (chat/parsers.def has them). They are recognised by the bytes that
- * tokens spell, since a model may spell a mark with other tokens than our encoder does, and a token may have more in it
- * than the end of a mark. chat_marks() makes a struct text_marks. */
+ * A family of models writes marks around its reasoning (chat/parsers.def has them). They are recognised by the bytes
+ * that tokens spell, since a model may spell a mark with other tokens than our encoder does, and a token may have more
+ * in it than the end of a mark. chat_marks() makes a struct text_marks. */
 #ifndef TEXT_MARKS_H
 #define TEXT_MARKS_H
 #include "base/base.h"
@@ -37,8 +37,8 @@ struct text_place {
 struct text_place text_marks_begin(const struct text_marks *m, bool inside);
 /* Takes bytes of s up to its end, or up to the end of a mark with which reasoning begins or ends. Returns how many. */
 size_t text_marks_take(const struct text_marks *m, struct text_place *at, struct str s);
-/* The last bytes that were taken and may still become the opening mark: nobody's text until that is known. None if the mark
- * is a token, since text is rarely taken for it then. */
+/* The last bytes that were taken and may still become the opening mark: nobody's text until that is known. None if the
+ * mark is a token, since text is rarely taken for it then. */
 struct str text_marks_held(const struct text_marks *m, const struct text_place *at);
 /* Whether a control token is part of the marks. */
 bool text_marks_have(const struct text_marks *m, int32_t token);

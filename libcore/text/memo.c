@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memo.c - the last long texts and their tokens: a text that begins like one of them is encoded from there on.  room: text
+/* memo.c - the last long texts and their tokens: a text that begins like one of them is encoded from there on.
+ * room: text
  *
- * Special tokens part a text, and what lies between two of them is encoded by itself. So tokens up to the end of a special
- * token depend on the bytes before it, and on as many behind it as the longest special token has. */
+ * Special tokens part a text, and what lies between two of them is encoded by itself. So tokens up to the end of a
+ * special token depend on the bytes before it, and on as many behind it as the longest special token has. */
 #include <stdlib.h>
 #include <string.h>
 #include "text/vocab.h"

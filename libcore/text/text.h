@@ -51,13 +51,14 @@ enum {
  * that it encodes), SentencePiece as a byte. */
 MUST_CHECK enum err_code text_encode(const struct text *t, struct str s, unsigned flags, struct text_tokens *out,
                                      struct err *e);
-/* The last long texts, at most 64 MiB of them: a text that begins like one of them is only encoded from the difference on,
- * such as the prompt of a conversation's next turn. The tokens are the same. Of one tokenizer and one thread. */
+/* The last long texts, at most 64 MiB of them: a text that begins like one of them is only encoded from the difference
+ * on, such as the prompt of a conversation's next turn. The tokens are the same. Of one tokenizer and one thread. */
 struct text_memo;
 MUST_CHECK enum err_code text_memo_open(struct text_memo **out, struct err *e);
 void text_memo_close(struct text_memo *m); /* NULL is allowed */
-/* As text_encode() with TEXT_SPECIAL, for text of which only some parts may contain control tokens: mark has a byte for each
- * byte of s, and a control token is found only where all of its bytes have a mark that is not 0. memo NULL: none. */
+/* As text_encode() with TEXT_SPECIAL, for text of which only some parts may contain control tokens: mark has a byte for
+ * each byte of s, and a control token is found only where all of its bytes have a mark that is not 0. memo NULL: none.
+ */
 MUST_CHECK enum err_code text_encode_marked(const struct text *t, struct str s, const unsigned char *mark,
                                             struct text_memo *memo, struct text_tokens *out, struct err *e);
 
@@ -90,8 +91,8 @@ MUST_CHECK enum err_code text_stream_add(struct text_stream *s, struct str bytes
 /* What was held back, at the end of generation. */
 struct str text_stream_flush(struct text_stream *s);
 /* For a text that comes in parts. follows: call it at the beginning of a stream, with the tokens before it. If they end
- * within a character, this stream completes it. leave: call it before the flush; if the stream ends within a character, that
- * character is left to the next part. */
+ * within a character, this stream completes it. leave: call it before the flush; if the stream ends within a character,
+ * that character is left to the next part. */
 void text_stream_follows(struct text_stream *s, const int32_t *v, int64_t n);
 void text_stream_leave(struct text_stream *s);
 

@@ -24,8 +24,8 @@ struct train_adam_opts {
 };
 extern const struct train_adam_opts train_adam_usual; /* 0.9, 0.95, 1e-8, 0.01, 1 */
 
-/* how [n]: DEV_ADAM_* (ops/math.h) of each weight; NULL: all with decay. Returns the norm of grad; if that is not finite,
- * nothing has changed. */
+/* how [n]: DEV_ADAM_* (ops/math.h) of each weight; NULL: all with decay. Returns the norm of grad; if that is not
+ * finite, nothing has changed. */
 double train_adam_step(struct train_adam *a, struct pool *pool, const struct train_adam_opts *o, float rate, float *w,
                        const float *grad, const unsigned char *how);
 /* Warm-up over n_warm steps, then half a cosine over the whole job: part 0 .. 1 of it is done. (arXiv 1608.03983) */

@@ -39,15 +39,16 @@ MUST_CHECK enum err_code train_dflash_open(struct train_dflash *d, const struct 
                                            const struct gguf *model, struct dev_math *m,
                                            const struct train_dflash_opts *o, struct err *e);
 void train_dflash_close(struct train_dflash *d);
-/* Bytes that it takes at most for texts of up to ctx_tokens, without the frozen matrices of the target: in the memory of m, and
- * of the host if that is another. old: a network that walks over texts while this one makes no pass; NULL: none does. */
+/* Bytes that it takes at most for texts of up to ctx_tokens, without the frozen matrices of the target: in the memory
+ * of m, and of the host if that is another. old: a network that walks over texts while this one makes no pass; NULL:
+ * none does. */
 int64_t train_dflash_bytes(const struct train_shape *s, const struct train_shape *old,
                            const struct train_dflash_opts *o, const struct dev_math *m, int64_t n_vocab);
 int64_t train_dflash_host_bytes(const struct train_shape *s, const struct dev_math *m);
 
 /* One step, of AdamW, on a GPU of Muon for matrices; part: how much of the whole job is done, 0 .. 1. There must be a
- * text. The step may still be under way when this returns; train_dflash_loss(), to be called before the next one, waits for
- * it. A gradient that is not finite changes nothing; ERR_FORMAT after 20 of them in a row. */
+ * text. The step may still be under way when this returns; train_dflash_loss(), to be called before the next one, waits
+ * for it. A gradient that is not finite changes nothing; ERR_FORMAT after 20 of them in a row. */
 MUST_CHECK enum err_code train_dflash_step(struct train_dflash *d, struct train_texts *t, double part, struct err *e);
 MUST_CHECK enum err_code train_dflash_loss(struct train_dflash *d, struct train_loss *loss, struct err *e);
 
@@ -56,10 +57,10 @@ MUST_CHECK enum err_code train_dflash_save(struct train_dflash *d, const char *p
 /* ERR_ARG: the file is of another job. ERR_FORMAT: it is damaged. */
 MUST_CHECK enum err_code train_dflash_load(struct train_dflash *d, const char *path, struct str job, struct err *e);
 
-/* Simulates drafting of each text: a block of B tokens with its anchor, then the next one where its accepted guesses end.
- * steps[i]: steps of the target for text i, without its pass over the prompt and the token from that. A step gives the
- * accepted guesses and one token of the target's own, but nothing after the text's end. group: texts at once, as many as a
- * step has; tick: after each of them. */
+/* Simulates drafting of each text: a block of B tokens with its anchor, then the next one where its accepted guesses
+ * end. steps[i]: steps of the target for text i, without its pass over the prompt and the token from that. A step gives
+ * the accepted guesses and one token of the target's own, but nothing after the text's end. group: texts at once, as
+ * many as a step has; tick: after each of them. */
 MUST_CHECK enum err_code train_walk(struct train_net *net, const struct train_target *target,
                                     const struct train_texts *t, int block, int group, int64_t *steps,
                                     const struct progress *progress, struct err *e);

@@ -10,8 +10,8 @@
 
 struct gguf;
 
-/* The target's embedding and head, which lies in m's memory: t->ctx and t->head are owned by it. model and m outlive it.
- * ERR_FORMAT: the file has no such tensors of n_embd columns; ERR_NOMEM: no memory for the head in float32. */
+/* The target's embedding and head, which lies in m's memory: t->ctx and t->head are owned by it. model and m outlive
+ * it. ERR_FORMAT: the file has no such tensors of n_embd columns; ERR_NOMEM: no memory for the head in float32. */
 struct train_frozen {
     struct train_target t;
     struct train_embed *embed;
@@ -25,8 +25,8 @@ void train_frozen_close(struct train_frozen *f);
 /* Reads the shape of the network in a file. ERR_FORMAT, ERR_UNSUPPORTED: it is not a network of this kind, or one that
  * cannot be trained. ctx_tokens is not changed. */
 MUST_CHECK enum err_code train_shape_read(struct train_shape *s, const struct gguf *g, struct err *e);
-/* Reads the file's weights into a network of that shape. ERR_FORMAT: a tensor is missing, has another shape, or a value is
- * not finite. */
+/* Reads the file's weights into a network of that shape. ERR_FORMAT: a tensor is missing, has another shape, or a value
+ * is not finite. */
 MUST_CHECK enum err_code train_net_read(struct train_net *net, const struct gguf *g, struct err *e);
 /* Writes the network to a file, complete or not at all (base/io.h). */
 MUST_CHECK enum err_code train_net_write(struct train_net *net, const struct gguf *model, const char *path,

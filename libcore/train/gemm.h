@@ -24,9 +24,10 @@ void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k
 /* The same by all threads of the pool. */
 void train_gemm(const struct train_gemms *g, int64_t m, int64_t n, int64_t k, struct dev_matrix a, struct dev_matrix b,
                 float beta, float *c, int64_t ld);
-/* Address space that products by n threads take beside their matrices. OpenBLAS waits for ever if it does not get it. */
+/* Address space that products by n threads take beside their matrices. OpenBLAS waits for ever if it does not get it.
+ */
 int64_t train_gemm_bytes(int n_threads);
-/* An OpenBLAS that is older than the processor uses its slowest kernels. This gives the value that its environment variable
- * OPENBLAS_CORETYPE should have at the next start, by base/simd.h. NULL: it knows the processor. */
+/* An OpenBLAS that is older than the processor uses its slowest kernels. This gives the value that its environment
+ * variable OPENBLAS_CORETYPE should have at the next start, by base/simd.h. NULL: it knows the processor. */
 const char *train_gemm_core(unsigned simd);
 #endif

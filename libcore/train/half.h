@@ -12,7 +12,7 @@ struct train_half {
 };
 /* Writes the file, complete or not at all; `job` names the job. ERR_IO. */
 MUST_CHECK enum err_code train_half_write(const struct train_half *h, const char *path, struct str job, struct err *e);
-/* Reads it: fills w, m and v, which have room for n floats, and the rest. ERR_ARG: the file is of another job. ERR_FORMAT: it
- * is damaged. */
+/* Reads it: fills w, m and v, which have room for n floats, and the rest. ERR_ARG: the file is of another job.
+ * ERR_FORMAT: it is damaged. */
 MUST_CHECK enum err_code train_half_read(struct train_half *h, const char *path, struct str job, struct err *e);
 #endif

@@ -24,8 +24,8 @@ static inline struct pool *train_host_pool(struct dev_math *m)
 void train_host_parts(struct dev_math *m);  /* parts.c */
 void train_host_attend(struct dev_math *m); /* attend.c */
 
-/* By a GPU if the device is one ("cuda", "cuda:N") and the build has what that needs, else by the host: (*out)->host says so.
- * The pool is not owned. ERR_NOMEM, ERR_DEVICE. */
+/* By a GPU if the device is one ("cuda", "cuda:N") and the build has what that needs, else by the host: (*out)->host
+ * says so. The pool is not owned. ERR_NOMEM, ERR_DEVICE. */
 MUST_CHECK enum err_code train_math_open(struct dev_math **out, const char *device, struct pool *pool, struct err *e);
 /* The pool is not owned. ERR_NOMEM. */
 MUST_CHECK enum err_code train_host_open(struct dev_math **out, struct pool *pool, struct err *e);

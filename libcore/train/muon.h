@@ -10,7 +10,7 @@
 
 /* Bytes that it takes of the network's memory. */
 int64_t train_muon_bytes(const struct train_net *net);
-/* A step of all matrices. momentum [n_params]: of matrices only; scratch: train_muon_bytes(). Nothing changes if the math's
- * norm() is not finite. */
+/* A step of all matrices. momentum [n_params]: of matrices only; scratch: train_muon_bytes(). Nothing changes if the
+ * math's norm() is not finite. */
 void train_muon_step(const struct train_net *net, float *momentum, float rate, float *scratch);
 #endif

@@ -66,14 +66,15 @@ struct train_target {
     const void *ctx;
 };
 
-/* All weights are 0. m is not owned. ERR_NOMEM; ERR_UNSUPPORTED: a GPU, and heads of more than DEV_HEAD_MAX elements. */
+/* All weights are 0. m is not owned. ERR_NOMEM; ERR_UNSUPPORTED: a GPU, and heads of more than DEV_HEAD_MAX elements.
+ */
 MUST_CHECK enum err_code train_net_open(struct train_net *net, const struct train_shape *s, struct dev_math *m,
                                         struct err *e);
 void train_net_close(struct train_net *net); /* zeros are allowed */
 void train_net_push(struct train_net *net);  /* w was changed: passes use it from now on */
 void train_net_pull(struct train_net *net);  /* w = what passes use */
-/* Sets the weights for a new training: norms are 1; matrices are normal noise of variance 1 / (4 n_in), or 1 / (2 n_layer)
- * of that for matrices that write to the residual stream. */
+/* Sets the weights for a new training: norms are 1; matrices are normal noise of variance 1 / (4 n_in), or 1 / (2
+ * n_layer) of that for matrices that write to the residual stream. */
 void train_net_init(struct train_net *net, uint64_t seed);
 struct train_tensor *train_net_find(const struct train_net *net, const char *name); /* NULL: none */
 
@@ -82,13 +83,13 @@ struct train_loss {
     int64_t right, n;   /* right guesses, and all guesses that count */
 };
 /* This and train_net_guess() take memory if a batch is larger than all before: ERR_NOMEM. */
-/* net.grad = the gradient of sum / weight. At least one row of the batch must count. What is asked for may still be under way
- * when it returns; train_net_loss() waits for it: ERR_DEVICE. */
+/* net.grad = the gradient of sum / weight. At least one row of the batch must count. What is asked for may still be
+ * under way when it returns; train_net_loss() waits for it: ERR_DEVICE. */
 MUST_CHECK enum err_code train_net_step(struct train_net *net, const struct train_target *t,
                                         const struct train_batch *b, struct err *e);
 MUST_CHECK enum err_code train_net_loss(struct train_net *net, struct train_loss *loss, struct err *e);
-/* best [n_row]: the most likely token of each row; the batch's want and weight are not used. logits [n_row][n_vocab]: for
- * tests; NULL: not wanted. again: the contexts are the same as in the last pass. */
+/* best [n_row]: the most likely token of each row; the batch's want and weight are not used. logits [n_row][n_vocab]:
+ * for tests; NULL: not wanted. again: the contexts are the same as in the last pass. */
 MUST_CHECK enum err_code train_net_guess(struct train_net *net, const struct train_target *t,
                                          const struct train_batch *b, bool again, int32_t *best, float *logits,
                                          struct err *e);

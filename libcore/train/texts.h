@@ -31,7 +31,8 @@ void train_texts_close(struct train_texts *t);
 /* Copies a text; one that is longer than cap is left out. text.at is ignored. ERR_NOMEM. */
 MUST_CHECK enum err_code train_texts_add(struct train_texts *t, struct train_text_entry text, const int32_t *token,
                                          const uint16_t *feature, struct err *e);
-/* Draws a text by a random number 0 <= at < 1, in proportion to (tokens written)^0.75. There must be a text. ERR_NOMEM. */
+/* Draws a text by a random number 0 <= at < 1, in proportion to (tokens written)^0.75. There must be a text. ERR_NOMEM.
+ */
 MUST_CHECK enum err_code train_texts_draw(struct train_texts *t, double at, const struct train_text_entry **text,
                                           struct err *e);
 int64_t train_texts_bytes(int64_t cap, int64_t width);

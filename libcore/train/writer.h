@@ -23,14 +23,15 @@ struct train_ask {
 /* Gives the next text to write; false: none for now. Prompts must be shorter than the run's context. */
 typedef bool train_next(void *ctx, struct train_ask *ask);
 
-/* run taps `n_tap` layers. The model writes with the adapters [n_adapters], which are as of run_set_adapters() and have to stay
- * open until the writer is closed. n_predict: tokens of an answer at most; one that ends earlier has its end token. ERR_NOMEM. */
+/* run taps `n_tap` layers. The model writes with the adapters [n_adapters], which are as of run_set_adapters() and have
+ * to stay open until the writer is closed. n_predict: tokens of an answer at most; one that ends earlier has its end
+ * token. ERR_NOMEM. */
 MUST_CHECK enum err_code train_writer_open(struct train_writer **out, struct run *run, const struct text *text,
                                            const struct run_adapter *adapters, int n_adapters, int n_tap,
                                            int64_t n_predict, struct err *e);
 void train_writer_close(struct train_writer *w); /* NULL is allowed */
-/* Writes until go_on returns false (it is called before each step), or until next has none and every answer is complete.
- * Written texts are added to `to`, except those with fewer than two written tokens. */
+/* Writes until go_on returns false (it is called before each step), or until next has none and every answer is
+ * complete. Written texts are added to `to`, except those with fewer than two written tokens. */
 MUST_CHECK enum err_code train_writer_run(struct train_writer *w, struct train_texts *to, train_next *next,
                                           bool (*go_on)(void *ctx), void *ctx, struct err *e);
 int64_t train_writer_tokens(const struct train_writer *w);        /* written so far */

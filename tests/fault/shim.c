@@ -5,8 +5,8 @@
  * CHIMERE_TEST_FAULT_LOG=FILE at the end "KIND COUNT" is written there for every kind that was called
  *
  * KIND cut is special: the file behind the Nth mapping of a file loses its second half as soon as it is
- * mapped, and the call succeeds. So are most: all memory of more than N bytes that is mapped without a file fails; and kill:
- * the program is killed instead of removing its Nth file.
+ * mapped, and the call succeeds. So are most: all memory of more than N bytes that is mapped without a file fails; and
+ * kill: the program is killed instead of removing its Nth file.
  *
  * Kinds: alloc (ENOMEM), map (ENOMEM), open (EMFILE), read (EIO), write (ENOSPC), sync (EIO), rename
  * (EACCES). Calls that the C library makes inside itself are its own and are not seen here, but for its

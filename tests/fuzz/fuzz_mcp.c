@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_mcp.c - lines of the Model Context Protocol, any bytes: each gets at most one message, a good one, and nothing is
- * left behind. No engine: calls are understood, and refused or kept. Run from the repository's root. */
+/* fuzz_mcp.c - lines of the Model Context Protocol, any bytes: each gets at most one message, a good one, and nothing
+ * is left behind. No engine: calls are understood, and refused or kept. Run from the repository's root. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_serve.c - the body of a chat, a completion, embeddings or a response, as JSON after a byte that says which: it is
- * accepted, or refused with a message, a status and a pointer that can be sent as an error. Run from the repository's root. */
+/* fuzz_serve.c - the body of a chat, a completion, embeddings or a response, as JSON after a byte that says which: it
+ * is accepted, or refused with a message, a status and a pointer that can be sent as an error. Run from the
+ * repository's root. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,11 +10,12 @@
  *     KEY u32|i32s|f32|bool|str VALUE...        metadata; i32s is an array
  *     tokenizer FILE.gguf                       its tokenizer's metadata
  *     tensor NAME TYPE SHAPE DISTRIBUTION       SHAPE fastest first, as 64x512; `blk.0,2.x` in NAME is two tensors
- *     hash N                                    XXH64 of the file that comes out; without it, or with SEED, it is printed
+ *     hash N                                    XXH64 of the file that comes out; without it, or with SEED, it is
+ * printed
  *
- * Distributions: `normal SD` (a sum of eight numbers of 16 bits; 8 significant bits, multiples of 2^-20, so exact in BF16
- * and in F16), `uniform LO HI` (float32), and for quantised types `blocks E`: every bit of a block random, but scales of
- * the whole block are F16 from 2^E up to twice that.
+ * Distributions: `normal SD` (a sum of eight numbers of 16 bits; 8 significant bits, multiples of 2^-20, so exact in
+ * BF16 and in F16), `uniform LO HI` (float32), and for quantised types `blocks E`: every bit of a block random, but
+ * scales of the whole block are F16 from 2^E up to twice that.
  *
  * An element is a function of the seed, the tensor's name and the element's number, made with integers and single IEEE
  * operations of doubles: the same on every machine. */

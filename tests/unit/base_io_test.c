@@ -515,7 +515,8 @@ static void test_out_rename_fails(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
-/* A process that dies before commit leaves the old file; what it leaves beside it the next writer removes, and nothing else. */
+/* A process that dies before commit leaves the old file; what it leaves beside it the next writer removes, and nothing
+ * else. */
 static void test_out_killed(void **state)
 {
     (void)state;

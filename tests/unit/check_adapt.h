@@ -5,8 +5,8 @@
 
 enum { PAIRS = 3 };
 
-/* Two products, of parts of two matrices, of rows with lists of their own: none, one, perhaps two terms, in turns or, in
- * blocks, ten rows one list; then each row alone. */
+/* Two products, of parts of two matrices, of rows with lists of their own: none, one, perhaps two terms, in turns or,
+ * in blocks, ten rows one list; then each row alone. */
 struct adapt_case {
     int64_t n_in, n_out;
     int rows, rank;

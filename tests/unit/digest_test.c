@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* digest_test.c - a choice from a row's best logits, as op_top() finds them, is that from the row itself, to the bit,
- * with masks, mixtures and shunned tokens as without; op_top() against plain double arithmetic; a sampler's way back. */
+ * with masks, mixtures and shunned tokens as without; op_top() against plain double arithmetic; a sampler's way back.
+ */
 #include <float.h>
 
 #include "base/softmax.h"

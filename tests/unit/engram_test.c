@@ -532,8 +532,8 @@ static void test_rows(void **state)
     engram_close(g);
 }
 
-/* A space that stands alone is part of the word behind it: token 9 is a space, 20 the word of 9 and 10, 21 that of 9, 10
- * and 11, 22 that of 9 and 12. */
+/* A space that stands alone is part of the word behind it: token 9 is a space, 20 the word of 9 and 10, 21 that of 9,
+ * 10 and 11, 22 that of 9 and 12. */
 static void test_spaces(void **state)
 {
     static struct text t = { { 1, 2, 21, 3, -1, 1, 2, 21, 4, -1, 1, 2, 20, 5, -1, 1, 2, 22, 6, -1 }, 20 };

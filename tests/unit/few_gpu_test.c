@@ -170,8 +170,8 @@ static bool goes_together(const struct rows_of *r, int dim)
     return test_acts() != QUANT_ACTS_I8 || (r->r.n == 1 && dim % 128 == 0);
 }
 
-/* The operations one by one, then together, which are at most so many launches, besides those that bring the step's data
- * and tell of its end; 0: they need not go together. */
+/* The operations one by one, then together, which are at most so many launches, besides those that bring the step's
+ * data and tell of its end; 0: they need not go together. */
 static void check(ops_fn *ops, const void *shape, const struct rows_of *r, uint64_t most, const char *what)
 {
     uint64_t launches[WAYS];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_test.c - the table of GPU kernels: every format has one for any shape, on every GPU. On a GPU, with activations of 16
- * bits, each row for matrices, forced, computes what the scalar CPU does (check.c, whose limits are those of 16 bits), with each
- * of its formats. Kernels of 8 bits alone are compared by products of ops_gpu_test, those for experts by its models, where the
- * table picks them. */
+/* gemm_test.c - the table of GPU kernels: every format has one for any shape, on every GPU. On a GPU, with activations
+ * of 16 bits, each row for matrices, forced, computes what the scalar CPU does (check.c, whose limits are those of 16
+ * bits), with each of its formats. Kernels of 8 bits alone are compared by products of ops_gpu_test, those for experts
+ * by its models, where the table picks them. */
 #include <stdio.h>
 
 #include "cpu_rig.h"

@@ -2,7 +2,8 @@
 /* gen_test.c - the generation engine: each request has the tokens that it has alone, whatever runs beside it.
  *
  * Random programs of requests (prompts that begin alike, sampled and greedy, with constraints and memories, cancelled
- * ones), under drafters that are right, wrong, random or absent, against a loop of one sequence and one token a step. */
+ * ones), under drafters that are right, wrong, random or absent, against a loop of one sequence and one token a step.
+ */
 #include <math.h>
 
 #include "gen_rig.h"

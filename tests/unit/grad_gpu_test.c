@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grad_gpu_test.c - gradients on a device against the host's, which are the specification: each operation of a pass alone, with
- * the host's inputs; whole passes, the matrices' gradients by their cosine; weights as floats and as they are stored; noise.
- * Skipped without a device to test (CHIMERE_TEST_DEVICE). */
+/* grad_gpu_test.c - gradients on a device against the host's, which are the specification: each operation of a pass
+ * alone, with the host's inputs; whole passes, the matrices' gradients by their cosine; weights as floats and as they
+ * are stored; noise. Skipped without a device to test (CHIMERE_TEST_DEVICE). */
 #include <math.h>
 
 #include "base/rng.h"
@@ -100,8 +100,8 @@ static struct grad_batch batch_of(struct work *w)
 
 /* ---- each operation ---- */
 
-/* A pass of the host's is under way; before each operation the device gets all of its memory, and after it what both have
- * written is compared. */
+/* A pass of the host's is under way; before each operation the device gets all of its memory, and after it what both
+ * have written is compared. */
 static struct {
     struct grad *gpu;
     struct pass p; /* the device's */

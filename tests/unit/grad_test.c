@@ -145,7 +145,8 @@ static void test_other_families(void **state)
     gguf_close(gguf);
 }
 
-/* An adapter for every matrix but the embedding, with random numbers on both sides; two sequences, losses on some rows. */
+/* An adapter for every matrix but the embedding, with random numbers on both sides; two sequences, losses on some rows.
+ */
 struct set {
     struct grad_adapter *a;
     int n;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launches_test.c - what a step becomes on a GPU (model/launches.h): its operations are those that a step of every model has,
- * its launches those of the manual. On a GPU, which CHIMERE_TEST_DEVICE names, what goes together and how often each kernel is
- * launched are as the tables say, for every family with small weights and for large shapes: an operation that comes between
- * others would unfuse them, which an inserted one shows. CHIMERE_TEST_LAUNCHES: a file for all that was counted, in JSON. */
+/* launches_test.c - what a step becomes on a GPU (model/launches.h): its operations are those that a step of every
+ * model has, its launches those of the manual. On a GPU, which CHIMERE_TEST_DEVICE names, what goes together and how
+ * often each kernel is launched are as the tables say, for every family with small weights and for large shapes: an
+ * operation that comes between others would unfuse them, which an inserted one shows. CHIMERE_TEST_LAUNCHES: a file for
+ * all that was counted, in JSON. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -389,7 +389,8 @@ static void close_desk(struct desk *k)
     gguf_close(k->g);
 }
 
-/* What the model is made to write, as a memory that is always right; then tokens that depend on the place, or the end. */
+/* What the model is made to write, as a memory that is always right; then tokens that depend on the place, or the end.
+ */
 static struct {
     int32_t token[TOKENS_MAX];
     int64_t n, n_prompt;

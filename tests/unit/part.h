@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* part.h - a part of a test program: with CHIMERE_TEST_FILTER only the tests whose names it matches (* and ?), and of their cases
- * with CHIMERE_TEST_PART=I/N every N-th from the I-th on, so that N processes have all of them, side by side; of runs of a model
- * or an operation over many rows with CHIMERE_TEST_STEPS=N at most the first N steps. */
+/* part.h - a part of a test program: with CHIMERE_TEST_FILTER only the tests whose names it matches (* and ?), and of
+ * their cases with CHIMERE_TEST_PART=I/N every N-th from the I-th on, so that N processes have all of them, side by
+ * side; of runs of a model or an operation over many rows with CHIMERE_TEST_STEPS=N at most the first N steps. */
 #ifndef TESTS_UNIT_PART_H
 #define TESTS_UNIT_PART_H
 #include <stdbool.h>

@@ -475,8 +475,8 @@ static uint64_t *uses_of(uint64_t stream, int sets)
     return uses;
 }
 
-/* Of 16 experts a row uses 4. Those are counted once in the first set, once in the second, with the next 4; a third would
- * be too large. */
+/* Of 16 experts a row uses 4. Those are counted once in the first set, once in the second, with the next 4; a third
+ * would be too large. */
 static void sets(void **state)
 {
     uint64_t *one = uses_of(1, 1), *two = uses_of(1, 2), *three = uses_of(1, 3), all[2] = { 0 };

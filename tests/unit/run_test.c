@@ -241,8 +241,8 @@ static bool stop_soon(void)
     return more_asked-- == 0;
 }
 
-/* A step that is given up on its way leaves a sequence of several rows as it was, if that was wanted, else and of a single
- * row empty, and what it reads then has the bytes it always has. */
+/* A step that is given up on its way leaves a sequence of several rows as it was, if that was wanted, else and of a
+ * single row empty, and what it reads then has the bytes it always has. */
 static void given_up(void **state)
 {
     static const char *const models[] = { "tests/golden/models/qwen35moe-a.gguf", "tests/golden/models/bamba-a.gguf" };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tune_test.c - adapters in training: noise against published numbers, steps against $GOLDENS/zo, the log that gives the
- * same bytes again, files. */
+/* tune_test.c - adapters in training: noise against published numbers, steps against $GOLDENS/zo, the log that gives
+ * the same bytes again, files. */
 #include <math.h>
 #include <unistd.h>
 
@@ -201,7 +201,8 @@ static void test_zo_again(void **state)
     }
 }
 
-/* Far too large a rate: each check that has a higher loss goes back and halves it until the loss falls; the notes lead there. */
+/* Far too large a rate: each check that has a higher loss goes back and halves it until the loss falls; the notes lead
+ * there. */
 static void test_zo_check(void **state)
 {
     enum { STEPS = 24, CHECKED = 2 };

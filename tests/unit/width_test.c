@@ -112,16 +112,17 @@ static const struct draft_type chain = { .name = "chain", .fit = one_by_one },
                                block = { .name = "block", .fit = in_blocks },
                                gratis = { .name = "gratis", .free = true };
 
-/* A call costs `call` and `each` for a guess. Its guesses are right with the share `right`, after the first one `later`. One
- * that is free has some in one step of `often`, and says that it is as sure as that. */
+/* A call costs `call` and `each` for a guess. Its guesses are right with the share `right`, after the first one
+ * `later`. One that is free has some in one step of `often`, and says that it is as sure as that. */
 struct kind {
     const struct draft_type *type;
     double call, each, right, later;
     int often;
 };
 
-/* A row more costs a step `slope` of a step with one. From step `late` on all guesses are right with the share 0.95. first: the
- * first two steps with a number of rows, and calls for a number of guesses, take this much longer: they are recorded. */
+/* A row more costs a step `slope` of a step with one. From step `late` on all guesses are right with the share 0.95.
+ * first: the first two steps with a number of rows, and calls for a number of guesses, take this much longer: they are
+ * recorded. */
 struct script {
     struct kind kind[3];
     double slope;
@@ -130,8 +131,8 @@ struct script {
 };
 struct spent {
     int asked, asked_late;
-    double
-        times; /* as long as the same tokens take without guesses, on an idle machine: what the clock says only misleads */
+    double times; /* as long as the same tokens take without guesses, on an idle machine: what the clock says only
+                     misleads */
 };
 
 /* Drafters and their costs in one run of a script. */
@@ -315,9 +316,9 @@ static void pays(void **state)
     assert_true(times(&changes, &busy, &asked) < 0.7);
 }
 
-/* Of three drafters one pays: it is found, and what the others cost is little. Costs are those of a small model on a CPU, of one
- * on a GPU, where all that happens for the first time takes long, and of a model with cheap rows, where the drafter that is
- * tried first is the wrong one and dear. */
+/* Of three drafters one pays: it is found, and what the others cost is little. Costs are those of a small model on a
+ * CPU, of one on a GPU, where all that happens for the first time takes long, and of a model with cheap rows, where the
+ * drafter that is tried first is the wrong one and dear. */
 static void one_of_three(void **state)
 {
     static const struct {
@@ -389,8 +390,8 @@ static void one_of_three(void **state)
     }
 }
 
-/* Steps with guesses that are recorded at first, and take long: what rows cost is measured anew by trials, also of guesses that
- * are there for nothing. */
+/* Steps with guesses that are recorded at first, and take long: what rows cost is measured anew by trials, also of
+ * guesses that are there for nothing. */
 static void misled(void **state)
 {
     struct gen_cost cost = { 0 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* acts8_columns.h - 16 rows of blocks turned to columns, for tiles of AMX (struct cpu_columns).   room: cpu
  *
- * Each register holds the same 4 bytes of 16 rows, one row per lane. Rows are transposed while still packed, and unpacked
- * after: a byte with bits of several elements is moved once, and a scale is computed for 16 rows at a time.
+ * Each register holds the same 4 bytes of 16 rows, one row per lane. Rows are transposed while still packed, and
+ * unpacked after: a byte with bits of several elements is moved once, and a scale is computed for 16 rows at a time.
  */
 #ifndef CPU_FORMATS_ACTS8_COLUMNS_H
 #define CPU_FORMATS_ACTS8_COLUMNS_H
@@ -22,7 +22,8 @@ X86_VBMI void columns_turn_4(__m512i v[4])
     v[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-/* 16 rows by pairs: p in the lower half of a register, the other in the upper one, so that columns_turn() leaves all in order. */
+/* 16 rows by pairs: p in the lower half of a register, the other in the upper one, so that columns_turn() leaves all in
+ * order. */
 static inline int columns_first(int p)
 {
     return p < 4 ? p : p + 4;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* x86.h - what the AVX2 and AVX-512 decoders share.                             room: cpu
  *
- * TARGET_AVX2 and TARGET_AVX512 (base/simd.h) leave out FMA and the code is built without contraction, so a product and a
- * difference stay two roundings, as in the scalar code.
+ * TARGET_AVX2 and TARGET_AVX512 (base/simd.h) leave out FMA and the code is built without contraction, so a product and
+ * a difference stay two roundings, as in the scalar code.
  */
 #ifndef CPU_FORMATS_X86_H
 #define CPU_FORMATS_X86_H
@@ -277,8 +277,8 @@ TARGET_AVX2 static inline __m256i x86_load32(const void *p)
     return _mm256_loadu_si256(p);
 }
 
-/* The numbers of 32 bits at each place of 4 or 8 registers side by side; of 4, in each half. Not loops: gcc 12 leaves them in
- * memory. */
+/* The numbers of 32 bits at each place of 4 or 8 registers side by side; of 4, in each half. Not loops: gcc 12 leaves
+ * them in memory. */
 X86_WORDS void x86_turn_4(__m256i v[4])
 {
     __m256i a = _mm256_unpacklo_epi32(v[0], v[1]), b = _mm256_unpackhi_epi32(v[0], v[1]);
@@ -418,9 +418,9 @@ X86_WORDS float x86_take_45(struct x86_taken *t, __m256 *min, const void *p)
     return _mm_cvtss_f32(d);
 }
 
-/* What acts8_avx2_body.h takes of 256 elements: scales of groups (or, where halves have whole ones, of the block), minima as
- * in cpu_byte_block; scales of halves as numbers of 32 bits, the first ones of groups 0 to 3, their second ones, those of
- * groups 4 to 7, and as words in the order of the row, times what codes are more by. */
+/* What acts8_avx2_body.h takes of 256 elements: scales of groups (or, where halves have whole ones, of the block),
+ * minima as in cpu_byte_block; scales of halves as numbers of 32 bits, the first ones of groups 0 to 3, their second
+ * ones, those of groups 4 to 7, and as words in the order of the row, times what codes are more by. */
 struct x86_lanes {
     __m256 scale, min[2];
     __m256i sub[2], less;
@@ -654,8 +654,8 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_LAID
 #endif
 
-/* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as acts16_256_body.h wants
- * them, and codes(), a block's 256 as signed bytes. */
+/* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as acts16_256_body.h
+ * wants them, and codes(), a block's 256 as signed bytes. */
 #define X86_CODE_BOOK(block) \
     X86_WORDS __m256i entries(const struct x86_book *t, const block *b, int g) \
     { \
