@@ -142,19 +142,20 @@ double cli_bench_kv_bytes(const char *k, const char *v)
 
 static enum err_code add_text(struct bench_texts *t, const struct bench *b, struct str s, struct err *e)
 {
-    const struct text_info *info = text_info(b->open.text);
+    const struct ask_model m = { .text = b->open.text };
+    struct ask a = ask_defaults();
     struct text_tokens ids = { 0 };
     struct eval_tokens *v = realloc(t->v, (t->n + 1) * sizeof *v);
 
     if (v == NULL)
         return err_nomem(e);
     t->v = v;
-    if (text_encode(b->open.text, s, TEXT_ADD, &ids, e)) {
+    a.text = s;
+    a.plain = true;
+    if (ask_prompt(&ids, &a, &m, e)) {
         text_tokens_free(&ids);
         return e->code;
     }
-    if (info->add_eos && ids.n > 0 && ids.v[ids.n - 1] == info->eos) /* a text that is scored does not end */
-        ids.n--;
     t->hash = io_hash(t->hash, ids.v, (size_t)ids.n * sizeof *ids.v);
     t->n_tokens += ids.n;
     t->v[t->n++] = (struct eval_tokens){ ids.v, ids.n };

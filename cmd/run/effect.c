@@ -156,7 +156,7 @@ bool cli_run_has_form(const struct run_options *o)
 
 bool cli_run_call_is_due(const struct run_options *o)
 {
-    return o->tool_choice != NULL && strcmp(o->tool_choice, "auto") != 0 && strcmp(o->tool_choice, "none") != 0;
+    return o->tool_choice != NULL && ask_call_is_due(o->tool_choice);
 }
 
 /* A call must come, and what has a form is no call. */

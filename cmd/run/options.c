@@ -42,7 +42,7 @@ static const struct opt opts[] = {
     STRING(0, "regex", "expr", "the answer matches this regular expression", &o.grammar.regex),
     LIST("stop", "text", "end before this text; repeatable", &o.stops),
     LIST("stop-token", "id", "end at this token; repeatable", &o.stop_tokens),
-    INT64(0, "min-tokens", "n", "shortest answer: tokens before which it does not end", &o.min_tokens, 0),
+    INT64(0, "min-tokens", "n", "the answer does not end before n tokens", &o.min_tokens, 0),
     FLAG(0, "ignore-eos", "continue after tokens that end a turn", &o.ignore_eos),
     CHOICE("reasoning", "stderr|stdout|none", "where reasoning goes (default: a terminal)", &o.reasoning),
     FLAG(0, "stream", "write each piece at once, also to a pipe or file", &o.stream),
