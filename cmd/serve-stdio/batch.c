@@ -152,11 +152,12 @@ static enum err_code read_request(json_t *o, const struct cli_batch_opts *opts, 
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": no custom_id", path, line);
     if (method != NULL && strcmp(method, "POST") != 0)
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": method is not POST", path, line);
-    if (url == NULL || !serve_method(m, str_of(url)) || *m > SERVE_RESPONSE)
-        return err_set(e, ERR_FORMAT,
-                       "%s: line %" PRId64
-                       ": url is not /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses",
-                       path, line);
+    if (url == NULL || !serve_method(m, str_of(url)) || serve_row(*m)->answer != NULL) {
+        char known[256];
+
+        serve_name_methods(known, sizeof known, true, "/v1/");
+        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": url is not one of %s", path, line, known);
+    }
     if (!json_is_object(json_object_get(o, "body")))
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": no body", path, line);
     json_object_foreach (o, key, value)

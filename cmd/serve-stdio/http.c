@@ -186,29 +186,14 @@ static bool may_ask(const struct request *r)
 
 /* ---- requests ---- */
 
-static const struct route {
-    const char *path, *verb;
-    bool open; /* needs no key */
-} routes[] = {
-    { "/v1/chat/completions", "POST", false },
-    { "/v1/completions", "POST", false },
-    { "/v1/embeddings", "POST", false },
-    { "/v1/responses", "POST", false },
-    { "/v1/models", "GET", false },
-    { "/health", "GET", true },
-    { "/metrics", "GET", false },
-    { "/", "GET", true },
-    { "/chat.css", "GET", true },
-    { "/show.js", "GET", true },
-    { "/chat.js", "GET", true },
-};
-
-static const struct route *find_route(const char *path)
+/* What is served at a path: a method, or a part of the page to chat with. */
+static const struct serve_row *find_row(struct request *r, const char *path)
 {
-    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
-        if (strcmp(routes[i].path, path) == 0)
-            return &routes[i];
-    return NULL;
+    static const struct serve_row part_of_page = { .verb = "GET", .open = true };
+
+    if (cli_page(path) != NULL)
+        return &part_of_page;
+    return serve_method_at(&r->method, path) ? serve_row(r->method) : NULL;
 }
 
 /* The question of a browser whether a page may ask. */
@@ -295,7 +280,7 @@ static int doubtful(struct request *r, const char *version, const char **why)
 /* What the head of a request says; the reply is queued when that is enough to refuse it. */
 static enum MHD_Result take_head(struct request *r, const char *path, const char *verb, const char *version)
 {
-    const struct route *to = find_route(path);
+    const struct serve_row *to = find_row(r, path);
     const char *length = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length");
     const bool get = strcmp(verb, "GET") == 0 || strcmp(verb, "HEAD") == 0;
     char message[160];
@@ -319,14 +304,13 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
     }
     r->verb = to->verb;
     if (strcmp(to->verb, "GET") == 0 ? !get : strcmp(verb, to->verb) != 0) {
-        (void)snprintf(message, sizeof message, "%s: ask with %s", to->path, to->verb);
+        (void)snprintf(message, sizeof message, "%.100s: ask with %s", path, to->verb);
         return refuse(r, 405, message);
     }
     if (length != NULL && (strlen(length) > 18 || atoll(length) > r->h->o.body_bytes_max))
         return refuse(r, 413, "the body is too large (--max-body)");
     if (cli_page(path) != NULL)
         return show(r, cli_page(path));
-    (void)serve_method(&r->method, str_of(to->path));
     return MHD_YES;
 }
 
@@ -365,7 +349,7 @@ static enum MHD_Result ask(struct request *r)
     struct err why = { 0 };
     json_t *body = NULL;
     const char *client;
-    const bool post = r->method <= SERVE_RESPONSE;
+    const bool post = strcmp(r->verb, "POST") == 0;
     enum err_code code;
 
     if (r->too_long)
@@ -378,7 +362,7 @@ static enum MHD_Result ask(struct request *r)
         return MHD_NO;
     }
     cli_buf_free(&r->body);
-    if (post && serve_waiting(h->serve) >= h->o.max_queue) {
+    if (serve_row(r->method)->answer == NULL && serve_waiting(h->serve) >= h->o.max_queue) {
         json_decref(body);
         return refuse(r, 429, "too many requests wait");
     }
@@ -424,9 +408,9 @@ static enum MHD_Result answer(struct request *r)
     if (r->stream)
         return queue(r, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 1 << 14, next_bytes, r, NULL), 200,
                      "text/event-stream");
-    if (r->method == SERVE_METRICS && text != NULL)
+    if (serve_row(r->method)->text_type != NULL && text != NULL)
         return queue(r, MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY),
-                     200, "text/plain; version=0.0.4; charset=utf-8");
+                     200, serve_row(r->method)->text_type);
     return queue(r, response_of(r->reply), r->status, "application/json");
 }
 

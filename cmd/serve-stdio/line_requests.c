@@ -112,11 +112,12 @@ static enum err_code start_request(struct cli_line_requests *s, json_t *id, cons
 
     if (strcmp(method, "cancel") == 0)
         return cancel_request(s, id, body, e);
-    if (!serve_method(&m, str_of(method)))
-        return print_error(id,
-                           "method: not chat/completions, completions, embeddings, responses, models, tokenize, "
-                           "detokenize, health, metrics or cancel",
-                           "/method", 404, e);
+    if (!serve_method(&m, str_of(method))) {
+        char message[512] = "method: not one of cancel, ";
+
+        serve_name_methods(message + strlen(message), sizeof message - strlen(message), false, "");
+        return print_error(id, message, "/method", 404, e);
+    }
     if (*find_asked(s, id) != NULL)
         return print_error(id, "id: a request with this id is in progress", "/id", 409, e);
     a = calloc(1, sizeof *a);

@@ -137,7 +137,11 @@ MUST_CHECK enum err_code serve_response_piece(struct serve *s, struct job *j, st
                                               const struct chat_piece *p, struct err *e);
 MUST_CHECK enum err_code serve_response_end(struct serve *s, struct job *j, struct choice *c, struct err *e);
 /* simple.c: methods that need no engine */
-json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, struct fault *f);
+json_t *serve_list_models(struct serve *s, const json_t *body, struct fault *f);
+json_t *serve_tokenize(struct serve *s, const json_t *body, struct fault *f);
+json_t *serve_detokenize(struct serve *s, const json_t *body, struct fault *f);
+json_t *serve_show_health(struct serve *s, const json_t *body, struct fault *f);
+json_t *serve_show_metrics(struct serve *s, const json_t *body, struct fault *f);
 /* start.c: makes requests to the engine from a wish */
 MUST_CHECK enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struct err *e);
 void serve_counted(struct serve_count *c, double ms);

@@ -2,7 +2,7 @@
 /* members.c - members of objects inside of a body: which there are, which have to be there, and of what kind they are.
  * room: serve
  *
- * What a body's own members mean, request.c and responses.c say. */
+ * Of a body's own members methods.def says that, or request.c and responses.c. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,9 +59,6 @@ static const struct row {
     { RESP, "/text/format", NULL, "type:text|json_object|json_schema!" },
     { RESP, "/reasoning", NULL, "effort:S summary:S" },
     { RESP, "/stream_options", NULL, "include_obfuscation:B" },
-    { 1 << SERVE_TOKENIZE, "", NULL, "text:S! special:B model:S" },
-    { 1 << SERVE_DETOKENIZE, "", NULL, "tokens:A! special:B model:S" },
-    { 1 << SERVE_MODELS | 1 << SERVE_HEALTH | 1 << SERVE_METRICS, "", NULL, "" },
 };
 
 struct walk {
@@ -256,8 +253,11 @@ static bool walk(struct walk *w, const json_t *v)
 bool serve_check_members(const json_t *body, enum serve_method method, bool lenient, struct fault *f)
 {
     struct walk w = { .method = 1u << method, .lenient = lenient, .f = f };
+    const struct row top = { w.method, "", NULL, serve_row(method)->members };
 
+    if (top.members != NULL && strchr(top.members, '!') == NULL && (body == NULL || json_is_null(body)))
+        return true;
     if (!json_is_object(body))
         return serve_fault(f, 400, "", "the body is not an object");
-    return walk(&w, body);
+    return (top.members == NULL || check_object(&w, &top, body)) && walk(&w, body);
 }

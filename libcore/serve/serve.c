@@ -164,8 +164,9 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     *link = j;
     *id = j->id;
     s->requests[method]++;
-    if (method > SERVE_RESPONSE) {
-        json_t *reply = serve_simple(s, method, j->body, &f);
+    if (serve_row(method)->answer != NULL) {
+        json_t *reply =
+            serve_check_members(j->body, method, s->o.lenient, &f) ? serve_row(method)->answer(s, j->body, &f) : NULL;
 
         j->started = true;
         return f.status != 0 ? refuse(s, j, &f, e) : serve_push(s, j, SERVE_BODY, reply, 200, true, e);
@@ -212,7 +213,7 @@ int64_t serve_waiting(const struct serve *s)
     int64_t n = 0;
 
     for (const struct job *j = s->jobs; j != NULL; j = j->next)
-        n += j->method <= SERVE_EMBEDDING && !j->begun && !j->over && !j->dropped;
+        n += serve_row(j->method)->answer == NULL && !j->begun && !j->over && !j->dropped;
     return n;
 }
 

@@ -80,20 +80,34 @@ void serve_exchange(struct serve *s, const struct serve_beside *b);
 /* Whether b is in use: by requests, or for requests that start later. */
 bool serve_uses(const struct serve *s, const struct serve_beside *b);
 
+struct fault;
+
+/* What may be asked. */
+struct serve_row {
+    const char *name;
+    const char *other;     /* another name; NULL: none */
+    const char *paths;     /* of HTTP, with blanks between them; NULL: lines on stdin alone */
+    const char *verb;      /* of HTTP: GET or POST */
+    bool open;             /* needs no key */
+    const char *text_type; /* over HTTP the reply is the text of its body, of this type; NULL: the body as JSON */
+    /* Of a method that is answered at once: the members of its body (members.c), and what makes the reply, NULL when memory
+     * is out or f says what is wrong. NULL: the engine answers, perhaps as a stream. */
+    const char *members;
+    json_t *(*answer)(struct serve *s, const json_t *body, struct fault *f);
+};
 enum serve_method {
-    SERVE_CHAT,       /* chat/completions */
-    SERVE_COMPLETION, /* completions */
-    SERVE_EMBEDDING,  /* embeddings */
-    SERVE_RESPONSE,   /* responses; the methods after it need no engine */
-    SERVE_MODELS,     /* models */
-    SERVE_TOKENIZE,   /* {"text", "special"} to {"tokens"} */
-    SERVE_DETOKENIZE, /* {"tokens", "special"} to {"text"} */
-    SERVE_HEALTH,
-    SERVE_METRICS,
+#define METHOD(id, ...) SERVE_##id,
+#include "serve/methods.def"
+#undef METHOD
     SERVE_N_METHODS,
 };
+const struct serve_row *serve_row(enum serve_method m);
 /* The method of a name: "chat/completions", "/v1/chat/completions" or "chat.completions". False: there is none. */
 bool serve_method(enum serve_method *out, struct str name);
+/* The same of a path of HTTP. */
+bool serve_method_at(enum serve_method *out, const char *path);
+/* Lists the names of all methods, or of those that the engine answers, each with `before` before it. */
+void serve_name_methods(char *out, size_t room, bool engine, const char *before);
 
 enum serve_kind {
     SERVE_BODY,  /* the whole reply */

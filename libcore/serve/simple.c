@@ -60,7 +60,7 @@ static bool special(const json_t *body)
     return v == NULL || json_is_null(v) || json_is_true(v);
 }
 
-static json_t *tokenize(const struct serve *s, const json_t *body, struct fault *f)
+json_t *serve_tokenize(struct serve *s, const json_t *body, struct fault *f)
 {
     const json_t *text = json_object_get(body, "text");
     struct text_tokens t = { 0 };
@@ -82,7 +82,7 @@ static json_t *tokenize(const struct serve *s, const json_t *body, struct fault 
     return f->status != 0 ? NULL : json_pack("{s:o}", "tokens", ids);
 }
 
-static json_t *detokenize(const struct serve *s, const json_t *body, struct fault *f)
+json_t *serve_detokenize(struct serve *s, const json_t *body, struct fault *f)
 {
     const json_t *ids = json_object_get(body, "tokens");
     struct text_tokens t = { 0 };
@@ -173,15 +173,18 @@ static void holdings(struct page *p, const struct run *r)
 
 char *serve_metrics(const struct serve *s)
 {
-    static const char *const names[SERVE_N_METHODS] = { "chat_completions", "completions", "embeddings",
-                                                        "responses",        "models",      "tokenize",
-                                                        "detokenize",       "health",      "metrics" };
     struct page p = { .ok = true };
     int64_t running = 0;
 
     print(&p, "# HELP chimere_requests_total Requests by method.\n# TYPE chimere_requests_total counter\n");
-    for (int i = 0; i < SERVE_N_METHODS; i++)
-        print(&p, "chimere_requests_total{method=\"%s\"} %llu\n", names[i], (unsigned long long)s->requests[i]);
+    for (int i = 0; i < SERVE_N_METHODS; i++) {
+        char label[40];
+
+        (void)snprintf(label, sizeof label, "%s", serve_row((enum serve_method)i)->name);
+        for (char *slash = label; (slash = strchr(slash, '/')) != NULL;)
+            *slash = '_';
+        print(&p, "chimere_requests_total{method=\"%s\"} %llu\n", label, (unsigned long long)s->requests[i]);
+    }
     counter(&p, "errors_total", "Requests that were refused or failed.", s->errors);
     counter(&p, "cancelled_total", "Requests that were cancelled.", s->cancelled);
     counter(&p, "prompt_tokens_total", "Tokens of prompts.", s->prompt_tokens);
@@ -204,49 +207,29 @@ char *serve_metrics(const struct serve *s)
     return NULL;
 }
 
-/* ---- all of them ---- */
-
-json_t *serve_simple(struct serve *s, enum serve_method m, const json_t *body, struct fault *f)
+json_t *serve_show_metrics(struct serve *s, const json_t *body, struct fault *f)
 {
-    json_t *r = NULL;
-    char *text;
+    char *text = serve_metrics(s);
+    json_t *r = text != NULL ? json_pack("{s:s}", "text", text) : NULL;
 
-    if (((body != NULL && !json_is_null(body)) || m == SERVE_TOKENIZE || m == SERVE_DETOKENIZE) &&
-        !serve_check_members(body, m, s->o.lenient, f))
-        return NULL;
-    if (m == SERVE_MODELS)
-        return json_pack("{s:s, s:[{s:O, s:s, s:I, s:s, s:I}]}", "object", "list", "data", "id", s->model, "object",
-                         "model", "created", (json_int_t)s->o.created_s, "owned_by", "chimere", "context_length",
-                         (json_int_t)s->o.ctx_tokens);
-    if (m == SERVE_HEALTH)
-        return json_pack("{s:s, s:I}", "status", "ok", "waiting", (json_int_t)serve_waiting(s));
-    if (m == SERVE_TOKENIZE)
-        return tokenize(s, body, f);
-    if (m == SERVE_DETOKENIZE)
-        return detokenize(s, body, f);
-    text = serve_metrics(s);
-    if (text != NULL)
-        r = json_pack("{s:s}", "text", text);
+    (void)body;
+    (void)f;
     free(text);
     return r;
 }
 
-bool serve_method(enum serve_method *out, struct str name)
+json_t *serve_show_health(struct serve *s, const json_t *body, struct fault *f)
 {
-    static const char *const names[SERVE_N_METHODS] = { "chat/completions", "completions", "embeddings",
-                                                        "responses",        "models",      "tokenize",
-                                                        "detokenize",       "health",      "metrics" };
+    (void)body;
+    (void)f;
+    return json_pack("{s:s, s:I}", "status", "ok", "waiting", (json_int_t)serve_waiting(s));
+}
 
-    if (name.n > 4 && memcmp(name.p, "/v1/", 4) == 0)
-        name = (struct str){ name.p + 4, name.n - 4 };
-    else if (name.n > 1 && name.p[0] == '/')
-        name = (struct str){ name.p + 1, name.n - 1 };
-    if (str_is(name, "chat.completions"))
-        name = STR("chat/completions");
-    for (int i = 0; i < SERVE_N_METHODS; i++)
-        if (str_is(name, names[i])) {
-            *out = (enum serve_method)i;
-            return true;
-        }
-    return false;
+json_t *serve_list_models(struct serve *s, const json_t *body, struct fault *f)
+{
+    (void)body;
+    (void)f;
+    return json_pack("{s:s, s:[{s:O, s:s, s:I, s:s, s:I}]}", "object", "list", "data", "id", s->model, "object",
+                     "model", "created", (json_int_t)s->o.created_s, "owned_by", "chimere", "context_length",
+                     (json_int_t)s->o.ctx_tokens);
 }

@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     }
     s.o.lenient = data[0] & 8;
-    method = (enum serve_method)(data[0] % 4);
+    method = (enum serve_method[]){ SERVE_CHAT, SERVE_COMPLETION, SERVE_EMBEDDING, SERVE_RESPONSE }[data[0] % 4];
     if (method == SERVE_RESPONSE) { /* is turned into a chat */
         chat = serve_response_body(body, s.o.lenient, &f);
         assert((chat == NULL) == (f.status != 0));
