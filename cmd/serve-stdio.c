@@ -14,6 +14,7 @@
 #include "cli/cli.h"
 #include "cli/guess.h"
 #include "serve-stdio/http.h"
+#include "serve-stdio/made_with.h"
 #include "cli/sampling.h"
 #include "cli/table.h"
 #include "serve-stdio/line_requests.h"
@@ -33,7 +34,7 @@ static struct {
     const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *cache_dir, *examples, *recite,
         *context_table;
     struct cli_list engrams, drafts;
-    bool lenient, mcp, verbose, quiet, engram_thinking;
+    bool lenient, strict, mcp, verbose, quiet, engram_thinking;
     int32_t parallel, max_queue, draft_max;
     int64_t predict_max, kv_tokens, checkpoint_bytes, cache_bytes, table_bytes;
     struct cli_http_opts http;
@@ -72,6 +73,7 @@ static const struct opt opts[] = {
     OUTPUT('o', "output", "file", "answers of a batch; an existing file is continued", &o.out),
     OUTPUT(0, "errors", "file", "errors of a batch (default: output.errors)", &o.errors),
     STRING(0, "shard", "i/n", "every n-th request of a batch, from the i-th on", &o.shard),
+    FLAG(0, "strict", "status 4 if a request of a batch was refused", &o.strict),
     SECTION("Sockets"),
     STRING(0, "listen", "address", "serve HTTP: address:port, unix:path or fd:n", &o.http.listen),
     PATH(0, "api-key-file", "file", "keys, one a line, that requests must send", &o.http.api_key_file),
@@ -98,7 +100,7 @@ static const struct opt opts[] = {
 static const struct cli_pair pairs[] = {
     { "batch|mcp|listen", CLI_EXCLUDES, NULL, NULL, 0 },
     { "mcp", CLI_EXCLUDES, "lenient", NULL, 0 },
-    { "output|errors|shard", CLI_NEEDS, "batch", NULL, 0 },
+    { "output|errors|shard|strict", CLI_NEEDS, "batch", NULL, 0 },
     { "batch", CLI_NEEDS, "output", NULL, 0 },
     { "api-key-file|cors|max-body|connections|timeout|drain", CLI_NEEDS, "listen", NULL, 0 },
     { "cache-size", CLI_NEEDS, "cache-dir", NULL, 0 },
@@ -122,6 +124,7 @@ struct server {
     struct cli_http *http;
     struct serve_mcp *mcp;
     struct cli_line_requests lines;
+    size_t n_refused; /* of a batch */
 };
 
 /* ---- opening ---- */
@@ -304,9 +307,35 @@ static void close_all(struct server *s)
     cli_opened_close(&s->open);
 }
 
+static enum err_code answer_batch(struct server *s, const struct cli_batch_opts *checked, struct err *e)
+{
+    struct cli_batch_opts bo = *checked;
+    json_t *made_with = NULL;
+    enum err_code code = cli_made_with(&made_with,
+                                       &(struct cli_made_with_opts){ .open = &s->open,
+                                                                     .engrams = &o.engrams,
+                                                                     .context_table = o.context_table,
+                                                                     .examples = o.examples,
+                                                                     .recite = o.recite,
+                                                                     .template_file = o.template_file,
+                                                                     .parser = o.parser,
+                                                                     .name = o.name,
+                                                                     .sample = &o.sampling.o,
+                                                                     .ctx_tokens = run_ctx(s->run),
+                                                                     .predict_max = o.predict_max,
+                                                                     .engram_thinking = o.engram_thinking },
+                                       e);
+
+    bo.made_with = made_with;
+    if (code == ERR_OK)
+        code = cli_batch_run(&bo, s->serve, &s->n_refused, e);
+    json_decref(made_with);
+    return code;
+}
+
 static enum err_code run(struct server *s, struct err *e)
 {
-    const struct cli_batch_opts bo = { o.batch, o.out, o.errors, o.shard, o.lenient };
+    const struct cli_batch_opts bo = { o.batch, o.out, o.errors, o.shard, o.lenient, NULL };
     const struct cli_talk talk = cli_line_talk(&s->lines);
 
     if (check_parser(e) || (o.batch != NULL && cli_batch_check(&bo, e)))
@@ -322,7 +351,7 @@ static enum err_code run(struct server *s, struct err *e)
              run_ctx(s->run));
     s->lines = (struct cli_line_requests){ .serve = s->serve, .lenient = o.lenient };
     cli_catch_interrupts();
-    return o.batch != NULL   ? cli_batch_run(&bo, s->serve, e)
+    return o.batch != NULL   ? answer_batch(s, &bo, e)
            : s->http != NULL ? cli_http_run(s->http, s->serve, s->beside, e)
            : o.mcp           ? serve_mcp(s, e)
                              : cli_talk(&talk, s->serve, s->beside, o.max_queue, e);
@@ -358,6 +387,8 @@ int main(int argc, char **argv)
     cli_check_outputs(&cli, argv + first);
     if (run(&s, &e))
         status = cli_fail(&e);
+    else if (o.strict && s.n_refused > 0)
+        status = EXIT_NO;
     close_all(&s);
     free(o.model.loras.v);
     free(o.engrams.v);

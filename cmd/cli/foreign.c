@@ -377,6 +377,7 @@ static const struct {
     { "stop", 0, true },
     { "stop-token", 0, true },
     { "stream", 0, false },
+    { "strict", 0, false },
     { "system", 's', true },
     { "think", 0, true },
     { "table-memory", 0, true },

@@ -16,8 +16,9 @@
 enum { AHEAD = 64 /* requests that wait in the engine's front */, LINE_BYTES_MAX = 16 << 20 };
 
 struct item {
-    char *id;  /* custom_id */
-    bool done; /* answered before, or now */
+    char *id;       /* custom_id */
+    uint64_t asked; /* a hash of the request */
+    bool done;      /* answered before, or now */
 };
 
 struct batch {
@@ -29,7 +30,9 @@ struct batch {
     int fd[2]; /* output, errors */
     char errors_path[4096];
     double from_ms;
-    size_t n_now; /* answered by this run */
+    size_t n_now;     /* answered by this run */
+    size_t n_refused; /* of n_done */
+    size_t n_changed; /* answered before, when they were other requests */
 };
 
 /* ---- the table ---- */
@@ -65,7 +68,7 @@ static bool grow(struct batch *b)
     return true;
 }
 
-static enum err_code add_item(struct batch *b, const char *id, int64_t line, struct err *e)
+static enum err_code add_item(struct batch *b, const char *id, uint64_t asked, int64_t line, struct err *e)
 {
     struct item **place, *item;
 
@@ -80,6 +83,7 @@ static enum err_code add_item(struct batch *b, const char *id, int64_t line, str
         free(item);
         return err_nomem(e);
     }
+    item->asked = asked;
     *place = item;
     b->n_items++;
     return ERR_OK;
@@ -169,6 +173,22 @@ static enum err_code read_request(json_t *o, const struct cli_batch_opts *opts, 
     return ERR_OK;
 }
 
+/* What a request asks for, as a hash: the same with its members in another order. */
+static enum err_code hash_request(uint64_t *out, enum serve_method m, json_t *body, struct err *e)
+{
+    const char *name = serve_row(m)->name;
+    char *text;
+
+    json_object_del(body, "stream"); /* an answer is one line here */
+    json_object_del(body, "stream_options");
+    text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
+    if (text == NULL)
+        return err_nomem(e);
+    *out = io_hash(io_hash(0, name, strlen(name)), text, strlen(text));
+    free(text);
+    return ERR_OK;
+}
+
 static enum err_code read_all(struct batch *b, struct err *e)
 {
     const struct str all = { (const char *)b->in.data, b->in.size };
@@ -179,14 +199,15 @@ static enum err_code read_all(struct batch *b, struct err *e)
     while (next_line(all, &at, &line, &text)) {
         enum serve_method m;
         const char *id;
+        uint64_t asked;
         json_t *o;
         enum err_code code;
 
         if (parse_line(&o, text, false, b->o->in, line, e))
             return e->code;
         code = read_request(o, b->o, line, &id, &m, e);
-        if (code == ERR_OK)
-            code = add_item(b, id, line, e);
+        if (code == ERR_OK && (code = hash_request(&asked, m, json_object_get(o, "body"), e)) == ERR_OK)
+            code = add_item(b, id, asked, line, e);
         json_decref(o);
         if (code)
             return code;
@@ -197,71 +218,165 @@ static enum err_code read_all(struct batch *b, struct err *e)
 
 /* ---- what was answered before ---- */
 
+/* An output of earlier runs while it is read. */
+struct earlier {
+    const char *path;
+    bool answers;           /* or errors */
+    bool write;             /* lines that do not count any more go */
+    struct str all;         /* its complete lines */
+    int64_t line;           /* the number of the one that is read */
+    struct io_out *shorter; /* the file without those lines; NULL: there was none yet */
+};
+
+/* What a line was made with that is not what answers are made with now; NULL: it is the same. */
+static const char *other_settings(const struct batch *b, const json_t *line)
+{
+    static const char *const what[][2] = { { "model", "another model" },
+                                           { "adapters", "other adapters" },
+                                           { "tables", "other tables" },
+                                           { "options", "other options" } };
+    const json_t *had = json_object_get(line, "made_with");
+
+    if (b->o->made_with == NULL) /* not known yet */
+        return NULL;
+    if (!json_is_object(had))
+        return "settings that it does not name";
+    for (size_t i = 0; i < sizeof what / sizeof what[0]; i++)
+        if (!json_equal(json_object_get(had, what[i][0]), json_object_get(b->o->made_with, what[i][0])))
+            return what[i][1];
+    return NULL;
+}
+
+/* Whether a line counts: an answer or error to one of the requests as it is now. Answers are all made with one model and
+ * one set of options, or the file is refused; errors are asked again. */
+static enum err_code judge_line(struct batch *b, const struct earlier *x, const json_t *line, struct item **item,
+                                bool *counts, struct err *e)
+{
+    const char *id = json_string_value(json_object_get(line, "custom_id")), *other = other_settings(b, line);
+    const char *asked = json_string_value(json_object_get(line, "asked"));
+    struct item **place = id != NULL ? place_of(b, id) : NULL;
+    char now[24];
+
+    if (place == NULL || *place == NULL || json_object_get(line, "response") == NULL)
+        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": not an answer to a request of %s", x->path, x->line,
+                       b->o->in);
+    (void)snprintf(now, sizeof now, "%016" PRIx64, (*place)->asked);
+    *item = *place;
+    *counts = asked != NULL && strcmp(asked, now) == 0;
+    if (other != NULL && x->answers)
+        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": was made with %s: name another file", x->path, x->line,
+                       other);
+    *counts = *counts && other == NULL;
+    return ERR_OK;
+}
+
+/* A line goes: what is before it, and those after it that stay, are written anew. */
+static enum err_code begin_shorter(struct earlier *x, const char *line, struct err *e)
+{
+    if (x->shorter != NULL || !x->write)
+        return ERR_OK;
+    return io_out_open(&x->shorter, x->path, e) || io_out_write(x->shorter, x->all.p, (size_t)(line - x->all.p), e)
+               ? e->code
+               : ERR_OK;
+}
+
+static enum err_code read_earlier(struct batch *b, struct earlier *x, struct err *e)
+{
+    struct str text;
+    size_t at = 0;
+
+    while (next_line(x->all, &at, &x->line, &text)) {
+        struct item *item = NULL;
+        bool counts = false;
+        json_t *o = NULL;
+        enum err_code code = parse_line(&o, text, true, x->path, x->line, e);
+
+        if (code == ERR_OK)
+            code = judge_line(b, x, o, &item, &counts, e);
+        json_decref(o);
+        if (code == ERR_OK && !counts) {
+            b->n_changed += x->answers;
+            code = begin_shorter(x, text.p, e);
+        } else if (code == ERR_OK && x->shorter != NULL) {
+            code =
+                io_out_write(x->shorter, text.p, text.n, e) || io_out_write(x->shorter, "\n", 1, e) ? e->code : ERR_OK;
+        }
+        if (code)
+            return code;
+        if (counts && !item->done) {
+            item->done = true;
+            b->n_done++;
+            b->n_refused += !x->answers;
+        }
+    }
+    return ERR_OK;
+}
+
 /* Takes the complete lines of an output file, all of which have to be ours. A last line that was cut off by a kill goes
  * when all is known to be right; *unended: the last one that stays lacks its line feed alone. */
-static enum err_code take_output(struct batch *b, const char *path, int64_t *keep_bytes, bool *unended, struct err *e)
+static enum err_code take_output(struct batch *b, struct earlier *x, int64_t *keep_bytes, bool *unended, struct err *e)
 {
+    static const char begins[] = "{\"id\":\"batch_req_";
     struct io_map m = { NULL, 0 };
-    struct str all, text;
-    size_t at = 0;
-    int64_t line = 0;
-    enum err_code code = ERR_OK;
+    enum err_code code;
+    size_t rest;
 
     *keep_bytes = 0;
     *unended = false;
-    if (access(path, F_OK) != 0)
+    if (access(x->path, F_OK) != 0)
         return ERR_OK;
-    if (io_map_open(&m, path, e))
+    if (io_map_open(&m, x->path, e))
         return e->code;
-    all = (struct str){ (const char *)m.data, m.size };
-    while (all.n > 0 && all.p[all.n - 1] != '\n')
-        all.n--;
-    if (all.n < m.size && cli_json_whole((struct str){ all.p + all.n, m.size - all.n })) {
-        all.n = m.size;
+    x->all = (struct str){ (const char *)m.data, m.size };
+    while (x->all.n > 0 && x->all.p[x->all.n - 1] != '\n')
+        x->all.n--;
+    rest = m.size - x->all.n;
+    if (rest > 0 && cli_json_whole((struct str){ x->all.p + x->all.n, rest })) {
+        x->all.n = m.size;
+        rest = 0;
         *unended = true;
     }
-    while (code == ERR_OK && next_line(all, &at, &line, &text)) {
-        json_t *o = NULL;
-        const char *id;
-        struct item **place;
-
-        code = parse_line(&o, text, true, path, line, e);
-        id = json_string_value(json_object_get(o, "custom_id"));
-        place = id != NULL ? place_of(b, id) : NULL;
-        if (code == ERR_OK && (place == NULL || *place == NULL || json_object_get(o, "response") == NULL))
-            code =
-                err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": not an answer to a request of %s", path, line, b->o->in);
-        if (code == ERR_OK && !(*place)->done) {
-            (*place)->done = true;
-            b->n_done++;
-        }
-        json_decref(o);
-    }
-    static const char begins[] = "{\"id\":\"batch_req_";
-    const size_t rest = m.size - all.n;
-
+    code = read_earlier(b, x, e);
     if (code == ERR_OK && rest > 0 &&
-        memcmp(m.data + all.n, begins, rest < sizeof begins - 1 ? rest : sizeof begins - 1) != 0)
-        code = err_set(e, ERR_FORMAT, "%s: its last line is not an answer", path);
-    *keep_bytes = (int64_t)all.n;
+        memcmp(m.data + x->all.n, begins, rest < sizeof begins - 1 ? rest : sizeof begins - 1) != 0)
+        code = err_set(e, ERR_FORMAT, "%s: its last line is not an answer", x->path);
+    *keep_bytes = (int64_t)x->all.n;
     io_map_close(&m);
     return code;
 }
 
-/* Takes what earlier runs wrote to an output, and opens it for more when `write` is true: another process cannot add to
- * it between the two. */
+/* Puts the file without the lines that do not count in the place of the old one, and opens it. */
+static enum err_code exchange_output(struct batch *b, int which, struct earlier *x, struct err *e)
+{
+    struct io_out *shorter = x->shorter;
+
+    x->shorter = NULL;
+    if (io_out_commit(shorter, e))
+        return e->code;
+    close(b->fd[which]);
+    b->fd[which] = -1;
+    return io_open_own(&b->fd[which], x->path, e);
+}
+
+/* Takes what earlier runs wrote to an output, and opens it for more when `write` is true: another process cannot add to it
+ * between the two. */
 static enum err_code open_output(struct batch *b, int which, const char *path, bool write, struct err *e)
 {
+    struct earlier x = { .path = path, .answers = which == 0, .write = write };
     struct stat in, out;
     int64_t keep_bytes;
     bool unended;
 
     if (stat(path, &out) == 0 && stat(b->o->in, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
         return err_set(e, ERR_ARG, "%s: is the batch itself", path);
-    if ((write && io_open_own(&b->fd[which], path, e)) || take_output(b, path, &keep_bytes, &unended, e))
+    if ((write && io_open_own(&b->fd[which], path, e)) || take_output(b, &x, &keep_bytes, &unended, e)) {
+        io_out_abort(x.shorter);
         return e->code;
+    }
     if (!write)
         return ERR_OK;
+    if (x.shorter != NULL)
+        return exchange_output(b, which, &x, e);
     if (fstat(b->fd[which], &out) != 0 || (out.st_size > keep_bytes && ftruncate(b->fd[which], (off_t)keep_bytes) != 0))
         return err_errno(e, ERR_IO, errno, "%s: cannot shorten", path);
     if (out.st_size > keep_bytes)
@@ -316,15 +431,17 @@ struct pending {
 static enum err_code write_reply(struct batch *b, struct pending *p, const struct serve_reply *r, struct err *e)
 {
     const int which = r->status == 200 ? 0 : 1;
-    char request[40], batch[40], *text;
+    char request[40], batch[40], asked[24], *text;
     json_t *line;
     enum err_code code;
     size_t n;
 
     (void)snprintf(request, sizeof request, "req_%08" PRIx64, (uint64_t)p->id);
     (void)snprintf(batch, sizeof batch, "batch_req_%08" PRIx64, (uint64_t)p->id);
-    line = json_pack("{s:s, s:s, s:{s:i, s:s, s:O}, s:n}", "id", batch, "custom_id", p->item->id, "response",
-                     "status_code", r->status, "request_id", request, "body", r->body, "error");
+    (void)snprintf(asked, sizeof asked, "%016" PRIx64, p->item->asked);
+    line = json_pack("{s:s, s:s, s:{s:i, s:s, s:O}, s:n, s:s, s:O}", "id", batch, "custom_id", p->item->id, "response",
+                     "status_code", r->status, "request_id", request, "body", r->body, "error", "asked", asked,
+                     "made_with", b->o->made_with);
     text = line != NULL ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(line);
     if (text == NULL)
@@ -338,6 +455,7 @@ static enum err_code write_reply(struct batch *b, struct pending *p, const struc
     p->item->done = true;
     b->n_done++;
     b->n_now++;
+    b->n_refused += which == 1;
     return ERR_OK;
 }
 
@@ -368,6 +486,7 @@ static enum err_code ask_next(struct batch *b, struct serve *s, size_t *at, int6
         struct pending *p;
         enum serve_method m;
         const char *id;
+        uint64_t asked;
         json_t *o;
         enum err_code code;
 
@@ -390,9 +509,13 @@ static enum err_code ask_next(struct batch *b, struct serve *s, size_t *at, int6
             json_t *body = json_object_get(o, "body");
 
             p->item = item;
-            json_object_del(body, "stream"); /* an answer is one line here */
-            json_object_del(body, "stream_options");
-            code = serve_ask(s, m, body, STR(""), p, &p->id, e);
+            code = hash_request(&asked, m, body, e);
+            if (code == ERR_OK && asked != item->asked)
+                code = err_set(e, ERR_FORMAT, "%s: changed while it was read", b->o->in);
+            if (code == ERR_OK)
+                code = serve_ask(s, m, body, STR(""), p, &p->id, e);
+            if (code)
+                free(p);
         }
         json_decref(o);
         *more = code == ERR_OK;
@@ -413,7 +536,7 @@ static enum err_code end_output(int fd, const char *path, struct err *e)
     return ERR_OK;
 }
 
-enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, struct err *e)
+enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, size_t *n_refused, struct err *e)
 {
     struct batch b;
     struct serve_reply r;
@@ -423,6 +546,9 @@ enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, str
     enum err_code code = open_batch(&b, o, true, e);
 
     before = b.n_done;
+    if (code == ERR_OK && b.n_changed > 0)
+        cli_warn("%s: %zu of its requests were others when they were answered, and are asked again", o->in,
+                 b.n_changed);
     b.from_ms = cli_now_ms();
     while (code == ERR_OK && !cli_interrupted() && (more || serve_busy(s))) {
         while (code == ERR_OK && more && serve_waiting(s) < AHEAD)
@@ -441,6 +567,9 @@ enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, str
         code = end_output(b.fd[i], i == 0 ? o->out : b.errors_path, e);
     if (code == ERR_OK)
         cli_note("%zu answered, %zu were there", b.n_now, before);
+    if (code == ERR_OK && b.n_refused > 0)
+        cli_warn("%zu of %zu requests were refused, see %s", b.n_refused, b.n_mine, b.errors_path);
+    *n_refused = b.n_refused;
     release(&b);
     return code;
 }

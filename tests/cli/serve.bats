@@ -387,6 +387,76 @@ batch()
     fails 2 '--batch needs --output' chimere-serve-stdio --batch in.jsonl
 }
 
+# question ID TEXT: a line of a batch
+question()
+{
+    jq -nc --arg id "$1" --arg t "$2" '{custom_id: $id, method: "POST", url: "/v1/chat/completions", body: {messages: [{role: "user", content: $t}], temperature: 0}}'
+}
+content() # FILE: what was answered, by id
+{
+    jq -r '.custom_id + " " + .response.body.choices[0].message.content' "$1" | sort
+}
+
+@test "a batch that goes on: what was another request is asked again, what other settings made is refused" {
+    { question a 'What is 2 + 3?'; question b 'What is 347 + 58?'; } > in.jsonl
+    chimere-serve-stdio --batch in.jsonl -o out.jsonl
+    [ "$(content out.jsonl)" = "$(printf 'a 5\nb 405')" ]
+    { question a 'What is 7 + 7?'; question b 'What is 347 + 58?' | jq -c 'del(.method) | .body |= (to_entries | reverse | from_entries)'; } > in.jsonl
+    grep '"b"' out.jsonl > kept
+    try 0 chimere-serve-stdio --batch in.jsonl -o out.jsonl
+    grep -q 'in.jsonl: 1 of its requests were others when they were answered, and are asked again' err
+    [ "$(content out.jsonl)" = "$(printf 'a 14\nb 405')" ] # each once
+    grep '"b"' out.jsonl | cmp - kept
+    question a 'What is 7 + 7?' | jq -c '.url = "/v1/responses" | .body = {input: "What is 7 + 7?", temperature: 0}' > other.jsonl
+    grep '"a"' out.jsonl > one
+    chimere-serve-stdio --batch other.jsonl -o one
+    jq -es 'length == 1 and .[0].response.body.object == "response"' one
+    [ -z "$(find . -name '.*.tmp')" ]
+    # Each kind of setting; more threads and drafts change no answer.
+    cp out.jsonl before
+    echo 'a text' > text
+    printf '%s' '{% for m in messages %}{{ m.content }}{% endfor %}' > own.jinja
+    while read -r what opts; do
+        # shellcheck disable=SC2086
+        fails 3 "out.jsonl: line 1: was made with $what" chimere-serve-stdio --batch in.jsonl -o out.jsonl $opts
+    done << END
+another -m $TINY
+other -n 3
+other --alias x
+other --top-k 3
+other -c 900
+other --context-table text
+other --template own.jinja
+END
+    jq -c 'del(.made_with)' before > out.jsonl
+    fails 3 'out.jsonl: line 1: was made with settings that it does not name' chimere-serve-stdio --batch in.jsonl -o out.jsonl
+    cp before out.jsonl
+    try 0 chimere-serve-stdio --batch in.jsonl -o out.jsonl -t 2 --draft ngram --parallel 1 --lenient
+    cmp before out.jsonl
+}
+
+@test "a batch with refused requests says so; mended ones are asked" {
+    { question a 'What is 2 + 3?'; question b 'x' | jq -c '.body.temperature = -1'; question c 'x' | jq -c '.body.foo = 1'; } > in.jsonl
+    try 0 chimere-serve-stdio --batch in.jsonl -o out.jsonl
+    [ "$(cat err)" = 'chimere-serve-stdio: 2 of 3 requests were refused, see out.jsonl.errors' ]
+    try 4 chimere-serve-stdio --batch in.jsonl -o out.jsonl --strict # they are still there
+    [ "$(jq -r .custom_id out.jsonl.errors | tr '\n' ' ')" = 'b c ' ]
+    { question a 'What is 2 + 3?'; question b 'What is 347 + 58?'; question c 'x' | jq -c '.body.foo = 1'; } > in.jsonl
+    try 4 chimere-serve-stdio --batch in.jsonl -o out.jsonl --strict
+    grep -q '1 of 3 requests were refused' err
+    [ "$(content out.jsonl)" = "$(printf 'a 5\nb 405')" ]
+    [ "$(jq -r .custom_id out.jsonl.errors | tr '\n' ' ')" = 'c ' ]
+    { question a 'What is 2 + 3?'; question b 'What is 347 + 58?'; question c 'What is 7 + 7?'; } > in.jsonl
+    try 0 chimere-serve-stdio --batch in.jsonl -o out.jsonl --strict
+    [ ! -s err ] && [ ! -s out.jsonl.errors ] && [ "$(wc -l < out.jsonl)" -eq 3 ]
+    # What other settings refused is asked again.
+    question a 'What is 2 + 3?' > in.jsonl
+    try 4 chimere-serve-stdio --batch in.jsonl -o small --strict -c 8
+    try 0 chimere-serve-stdio --batch in.jsonl -o small --strict
+    [ "$(content small)" = 'a 5' ] && [ ! -s small.errors ]
+    fails 2 '--strict needs --batch' chimere-serve-stdio --strict
+}
+
 @test "tool_choice: a call comes where one is asked for" {
     local tools i
     tools=$(jq -c . "$ROOT/share/demo/tools.json")

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* made_with.c - what answers are made with (made_with.h).                    room: cmd */
+#include "serve-stdio/made_with.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/io.h"
+#include "cli/engram.h"
+#include "cli/open.h"
+#include "quant/quant.h"
+#include "sample/sample.h"
+
+static uint64_t hash_text(uint64_t h, const char *text)
+{
+    return text != NULL ? io_hash(h + 1, text, strlen(text)) : h;
+}
+
+/* Adds the contents of a file; of a pipe, which can be read only once, the name. */
+static enum err_code hash_file(uint64_t *h, const char *path, struct err *e)
+{
+    struct io_map m;
+    struct stat st;
+
+    if (path == NULL)
+        return ERR_OK;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        *h = hash_text(*h, path);
+        return ERR_OK;
+    }
+    if (io_map_open(&m, path, e))
+        return e->code;
+    *h = io_hash(*h + 1, m.data, m.size);
+    io_map_close(&m);
+    return ERR_OK;
+}
+
+/* Tables and indexes: their contents, domains, weights and numbers of texts. */
+static enum err_code hash_tables(uint64_t *h, const struct cli_made_with_opts *o, struct err *e)
+{
+    const char *indexes[] = { o->examples, o->recite }, *domains;
+    char path[4096];
+    float x;
+
+    for (size_t i = 0; i < o->engrams->n; i++) {
+        x = CLI_ENGRAM_WEIGHT;
+        if (cli_engram_named(o->engrams->v[i], path, sizeof path, &domains, &x, 1, e) || hash_file(h, path, e))
+            return e->code;
+        *h = io_hash(hash_text(*h, domains), &x, sizeof x);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        x = 0;
+        *h += i + 1;
+        if (indexes[i] != NULL &&
+            (cli_file_number(indexes[i], path, sizeof path, 0, 1e9F, &x, e) || hash_file(h, path, e)))
+            return e->code;
+        *h = io_hash(*h, &x, sizeof x);
+    }
+    *h += o->engram_thinking;
+    return hash_file(h, o->context_table, e);
+}
+
+static enum err_code hash_options(uint64_t *h, const struct cli_made_with_opts *o, struct err *e)
+{
+    const struct sample_opts *s = o->sample;
+    const struct cli_model_opts *m = &o->open->o;
+    char text[512];
+
+    (void)snprintf(text, sizeof text,
+                   "%g %d %g %g %g %g %g %g %d %g %g %d %d ctx %" PRId64 " n %" PRId64 " kv %.64s acts %s on %.64s",
+                   (double)s->temp, s->top_k, (double)s->top_p, (double)s->min_p, (double)s->typical_p,
+                   (double)s->repeat_penalty, (double)s->presence_penalty, (double)s->frequency_penalty,
+                   s->penalty_last_n, (double)s->dry_multiplier, (double)s->dry_base, s->dry_allowed_length,
+                   s->dry_last_n, o->ctx_tokens, o->predict_max, m->kv != NULL ? m->kv : "",
+                   quant_acts_name((enum quant_acts_type)m->acts), cli_open_device(m));
+    *h = io_hash(hash_text(0, text), s->dry_breakers, s->n_dry_breakers * sizeof *s->dry_breakers);
+    *h = hash_text(hash_text(*h, o->parser) + 1, o->name);
+    return hash_file(h, o->template_file, e);
+}
+
+static json_t *hex_of(uint64_t h)
+{
+    char text[24];
+
+    (void)snprintf(text, sizeof text, "%016" PRIx64, h);
+    return json_string(text);
+}
+
+enum err_code cli_made_with(json_t **out, const struct cli_made_with_opts *o, struct err *e)
+{
+    uint64_t tables = 0, options = 0;
+
+    if (hash_tables(&tables, o, e) || hash_options(&options, o, e))
+        return e->code;
+    *out = json_pack("{s:o, s:o, s:o, s:o}", "model", hex_of(model_fingerprint(o->open->model)), "adapters",
+                     hex_of(o->open->adapters.hash), "tables", hex_of(tables), "options", hex_of(options));
+    return *out != NULL ? ERR_OK : err_nomem(e);
+}
