@@ -14,6 +14,7 @@
 
 #include "base/io.h"
 #include "serve-stdio/reload.h"
+#include "serve-stdio/connections.h"
 #include "serve-stdio/listen.h"
 #include "serve-stdio/web_page.h"
 #include "serve/serve.h"
@@ -21,31 +22,30 @@
 enum {
     KEYS_BYTES_MAX = 1 << 20,
     STREAM_BYTES_MAX = 16 << 20, /* that a client may leave unread */
-    WAIT_MS = 500,               /* at most without a look at signals and clocks */
-};
-
-/* A connection. While it has no request, one may be coming in, byte by byte. */
-struct line {
-    struct line *next, **link;
-    struct MHD_Connection *connection;
-    double since_ms; /* it was opened, or its last request ended */
-    bool busy;       /* has a request */
+    HEAD_BYTES_MAX = 64 << 10,
+    CROWD_MS = 10,        /* while there are too many connections */
+    WAIT_MS = 500,        /* at most without a look at signals and clocks */
+    PROBE_MS = 5000,      /* between signs of life */
+    FIRST_PROBE_MS = 200, /* until the first one, which short answers need not */
 };
 
 struct request {
     struct request *next, **link;
     struct cli_http *h;
     struct MHD_Connection *connection;
+    struct cli_connection *line;
     enum serve_method method;
-    const char *verb;    /* that the path takes */
-    struct cli_buf body; /* what came; then what goes out of a stream */
-    size_t at;           /* bytes that went out of it */
-    double from_ms;
-    json_t *reply; /* whole, with its status */
+    const char *verb;         /* that the path takes */
+    struct cli_buf body;      /* what came; then what goes out of a stream */
+    size_t at;                /* bytes that went out of it */
+    double from_ms, alive_ms; /* its first byte; when something was sent last */
+    json_t *reply;            /* whole, with its status */
     int status;
     int64_t id; /* of serve; 0: not asked, or done with */
     enum { HEAD, BODY, ASKED } stage;
     bool too_long, stream, over, gone, suspended;
+    bool half; /* the client has closed its sending side, or left */
+    bool old;  /* HTTP/1.0 */
 };
 
 struct cli_http {
@@ -55,10 +55,10 @@ struct cli_http {
     size_t keys_bytes;
     struct serve *serve;
     struct MHD_Daemon *daemon;
-    struct line *lines;
+    struct cli_connections connections;
     struct request *requests; /* between their first byte and their last */
     bool draining;
-    struct err err; /* of a callback */
+    bool resumed; /* a connection, since the library's last turn */
 };
 
 /* ---- responses ---- */
@@ -277,6 +277,17 @@ static int doubtful(struct request *r, const char *version, const char **why)
     return content != NULL && strcasecmp(content, "identity") != 0 ? 415 : 0;
 }
 
+/* Whether fewer requests are being answered than there may be connections, or not mainly those of this address. */
+static bool has_room(const struct request *r)
+{
+    const int most = r->h->o.connections_max;
+    int n = 0;
+
+    for (const struct request *q = r->h->requests; q != NULL && r->h->connections.n > most; q = q->next)
+        n += q->stage == ASKED && !q->over;
+    return n < most || 2 * r->line->peer->n <= most;
+}
+
 /* What the head of a request says; the reply is queued when that is enough to refuse it. */
 static enum MHD_Result take_head(struct request *r, const char *path, const char *verb, const char *version)
 {
@@ -302,7 +313,10 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
         (void)snprintf(message, sizeof message, "nothing is served at %.100s", path);
         return refuse(r, 404, message);
     }
+    if (!has_room(r))
+        return refuse(r, 429, "too many connections from this address (--connections)");
     r->verb = to->verb;
+    r->old = strcmp(version, "HTTP/1.0") == 0;
     if (strcmp(to->verb, "GET") == 0 ? !get : strcmp(verb, to->verb) != 0) {
         (void)snprintf(message, sizeof message, "%.100s: ask with %s", path, to->verb);
         return refuse(r, 405, message);
@@ -319,10 +333,10 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
 static enum MHD_Result take_body(struct request *r, struct str part)
 {
     const size_t most = (size_t)r->h->o.body_bytes_max;
-    struct err *e = &r->h->err;
+    struct err e;
 
     if (!r->too_long && part.n <= most - r->body.n)
-        return cli_buf_add(&r->body, part, e) == ERR_OK ? MHD_YES : MHD_NO;
+        return cli_buf_add(&r->body, part, &e) == ERR_OK ? MHD_YES : MHD_NO;
     cli_buf_free(&r->body);
     r->too_long = true;
     r->at += part.n;
@@ -337,8 +351,10 @@ static void suspend(struct request *r)
 
 static void resume(struct request *r)
 {
-    if (r->suspended)
+    if (r->suspended) {
         MHD_resume_connection(r->connection);
+        r->h->resumed = true;
+    }
     r->suspended = false;
 }
 
@@ -356,21 +372,18 @@ static enum MHD_Result ask(struct request *r)
         return refuse(r, 413, "the body is too large (--max-body)");
     if (post && serve_parse(&body, (struct str){ r->body.p != NULL ? r->body.p : "", r->body.n }, "the body", &why)) {
         json_decref(body);
-        if (why.code != ERR_NOMEM)
-            return refuse(r, 400, why.msg);
-        h->err = why;
-        return MHD_NO;
+        return refuse(r, why.code == ERR_NOMEM ? 503 : 400, why.msg);
     }
     cli_buf_free(&r->body);
     if (serve_row(r->method)->answer == NULL && serve_waiting(h->serve) >= h->o.max_queue) {
         json_decref(body);
         return refuse(r, 429, "too many requests wait");
     }
-    client = json_string_value(json_object_get(body, "user"));
-    code = serve_ask(h->serve, r->method, body, str_of(client != NULL ? client : bearer(r)), r, &r->id, &h->err);
+    client = h->keys != NULL ? bearer(r) : json_string_value(json_object_get(body, "user"));
+    code = serve_ask(h->serve, r->method, body, str_of(client != NULL ? client : ""), r, &r->id, &why);
     json_decref(body);
     if (code)
-        return MHD_NO;
+        return refuse(r, 503, why.msg);
     r->stage = ASKED;
     suspend(r);
     return MHD_YES;
@@ -414,17 +427,23 @@ static enum MHD_Result answer(struct request *r)
     return queue(r, response_of(r->reply), r->status, "application/json");
 }
 
+/* What went out of a stream makes room for what comes. */
+static void trim_stream(struct request *r)
+{
+    if (r->at > r->body.n / 2) {
+        memmove(r->body.p, r->body.p + r->at, r->body.n - r->at);
+        r->body.n -= r->at;
+        r->at = 0;
+    }
+}
+
 static enum err_code add_event(struct request *r, const json_t *body, struct err *e)
 {
     char *text = body != NULL ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     const char *type = json_string_value(json_object_get(body, "type")); /* events of responses have one */
     enum err_code code = ERR_OK;
 
-    if (r->at > r->body.n / 2) { /* what went out makes room */
-        memmove(r->body.p, r->body.p + r->at, r->body.n - r->at);
-        r->body.n -= r->at;
-        r->at = 0;
-    }
+    trim_stream(r);
     if (body != NULL && text == NULL)
         return err_nomem(e);
     if ((type != NULL && (cli_buf_add(&r->body, STR("event: "), e) || cli_buf_add(&r->body, str_of(type), e) ||
@@ -444,29 +463,87 @@ static void leave(struct request *r)
     resume(r);
 }
 
-static enum err_code deliver(struct serve_reply *reply, struct err *e)
+static void deliver(struct serve_reply *reply)
 {
     struct request *r = reply->user;
-    enum err_code code = ERR_OK;
+    struct err e;
+    bool kept = true;
 
     if (reply->kind == SERVE_CHUNK || reply->kind == SERVE_END || r->stream) {
         r->stream = true;
-        code = add_event(r, reply->body, e);
+        kept = add_event(r, reply->body, &e) == ERR_OK;
         json_decref(reply->body);
     } else {
         r->reply = reply->body;
         r->status = reply->status;
     }
     r->over = r->over || reply->last;
-    if (!r->over && r->body.n - r->at > STREAM_BYTES_MAX)
+    r->alive_ms = cli_now_ms();
+    if (!kept || (!r->over && r->body.n - r->at > STREAM_BYTES_MAX))
         leave(r);
     resume(r);
-    return code;
+}
+
+/* ---- clients that leave ---- */
+
+/* A client that has closed its sending side waits for its answer, or has left: then what is sent comes back as an error. A
+ * stream also shows that it lives while nothing else is to be sent. */
+static void probe(struct request *r, double now)
+{
+    static const char sign[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    struct err e;
+
+    if (now - r->alive_ms < PROBE_MS || (!r->stream && !r->half))
+        return;
+    r->alive_ms = now;
+    if (!r->stream && !r->old) {
+        (void)send(cli_connection_socket(r->connection), sign, sizeof sign - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } else if (r->stream && r->body.n == r->at) {
+        trim_stream(r);
+        if (cli_buf_add(&r->body, STR(":\n\n"), &e))
+            leave(r);
+        resume(r);
+    }
+}
+
+/* A request that takes too long to come in is cut off, also one that comes byte by byte, and one whose client has left: the
+ * library does not always notice that by itself, as it waits for changes alone. */
+static void watch_connection(struct cli_http *h, struct cli_connection *l, double now)
+{
+    struct request *r = l->request;
+
+    if (r != NULL && r->stage == ASKED) {
+        if (l->gone && !r->over)
+            leave(r);
+        if (l->ended && !r->half) {
+            r->half = true;
+            r->alive_ms = now - PROBE_MS + FIRST_PROBE_MS;
+        }
+        if (!r->over)
+            probe(r, now);
+    } else if ((r == NULL || !r->over) &&
+               (l->gone || l->ended || now - (r != NULL ? r->from_ms : l->since_ms) > (double)h->o.timeout_s * 1e3)) {
+        cli_connection_cut(&h->connections, l);
+    }
+}
+
+static void watch_connections(struct cli_http *h)
+{
+    const double now = cli_now_ms();
+
+    cli_connections_look(&h->connections);
+    for (struct cli_connection *l = h->connections.first; l != NULL; l = l->next) {
+        const struct request *r = l->request;
+
+        l->busy = r != NULL && (r->stage == ASKED || r->over);
+        watch_connection(h, l, now);
+    }
+    cli_connections_make_room(&h->connections, h->o.connections_max, now);
 }
 
 /* ---- libmicrohttpd's calls ---- */
 
-static struct line *line_of(struct MHD_Connection *connection)
+static struct cli_connection *line_of(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 
@@ -476,36 +553,91 @@ static struct line *line_of(struct MHD_Connection *connection)
 static void notice(void *cls, struct MHD_Connection *connection, void **of, enum MHD_ConnectionNotificationCode what)
 {
     struct cli_http *h = cls;
-    struct line *l = *of;
 
-    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        *of = l = calloc(1, sizeof *l); /* without memory nobody watches it, and no request begins */
-        if (l == NULL)
-            return;
-        *l = (struct line){ h->lines, &h->lines, connection, cli_now_ms(), false };
-        if (l->next != NULL)
-            l->next->link = &l->next;
-        h->lines = l;
-    } else if (l != NULL) {
-        *l->link = l->next;
-        if (l->next != NULL)
-            l->next->link = l->link;
-        free(l);
-        *of = NULL;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED)
+        *of = cli_connection_open(&h->connections, connection);
+    else if (*of != NULL)
+        cli_connection_close(&h->connections, *of);
+}
+
+static enum MHD_Result add_size(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    size_t *n = cls;
+
+    (void)kind;
+    *n += strlen(name) + (value != NULL ? strlen(value) : 0);
+    return MHD_YES;
+}
+
+/* Of requests whose head comes in, the one that the library refuses: with a length that is none, or else the largest. */
+static struct request *refused_by_library(struct cli_http *h)
+{
+    struct request *largest = NULL;
+    size_t most = 0;
+
+    for (struct request *r = h->requests; r != NULL; r = r->next) {
+        const char *length = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length");
+        size_t n = 1;
+
+        if (r->stage != HEAD || r->over)
+            continue;
+        if (length != NULL &&
+            (*length == '\0' || strspn(length, "0123456789") != strlen(length) || strlen(length) > 19))
+            return r;
+        (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, add_size, &n);
+        if (n > most) {
+            most = n;
+            largest = r;
+        }
     }
+    return largest;
+}
+
+/* What the library says before it refuses a request by itself. Version 0.9.75 writes the head of such a reply twice, so we
+ * write one and end the connection before it does. */
+static void hear_library(void *cls, const char *format, va_list args)
+{
+    static const char refusal[] = "Error processing request (HTTP response code is %u";
+    struct request *r = refused_by_library(cls);
+    char head[256], *text;
+    json_t *body;
+    int n;
+
+    if (strncmp(format, refusal, sizeof refusal - 1) != 0 || r == NULL)
+        return;
+    const unsigned status = va_arg(args, unsigned);
+
+    body = serve_error(status == 431   ? "the head of the request is too long"
+                       : status == 413 ? "the body is too large (--max-body)"
+                                       : "the head of the request is malformed",
+                       "invalid_request_error", NULL, (int)status);
+    text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    if (text != NULL) {
+        n = snprintf(head, sizeof head,
+                     "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
+                     "Connection: close\r\n\r\n",
+                     status, MHD_get_reason_phrase_for(status), strlen(text));
+        (void)send(cli_connection_socket(r->connection), head, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);
+        (void)send(cli_connection_socket(r->connection), text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    shutdown(cli_connection_socket(r->connection), SHUT_WR);
+    r->over = true;
+    free(text);
 }
 
 static void *begin(void *cls, const char *uri, struct MHD_Connection *connection)
 {
     struct cli_http *h = cls;
-    struct line *l = line_of(connection);
+    struct cli_connection *l = line_of(connection);
     struct request *r = l != NULL ? calloc(1, sizeof *r) : NULL;
 
     (void)uri;
     if (r == NULL)
         return NULL;
-    l->busy = true;
+    l->request = r;
     r->h = h;
+    r->line = l;
     r->connection = connection;
     r->from_ms = cli_now_ms();
     r->next = h->requests;
@@ -523,7 +655,7 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
 
     (void)cls;
     (void)connection;
-    if (r == NULL || r->h->err.code)
+    if (r == NULL)
         return MHD_NO;
     if (*n > 0) {
         const struct str part = { data, *n };
@@ -547,8 +679,8 @@ static void end(void *cls, struct MHD_Connection *connection, void **of, enum MH
     (void)why;
     if (r == NULL)
         return;
-    line_of(r->connection)->busy = false;
-    line_of(r->connection)->since_ms = cli_now_ms();
+    r->line->request = NULL;
+    r->line->since_ms = cli_now_ms();
     if (r->id != 0 && !r->over)
         serve_cancel(r->h->serve, r->id);
     *r->link = r->next;
@@ -564,42 +696,18 @@ static void end(void *cls, struct MHD_Connection *connection, void **of, enum MH
 
 static enum err_code start(struct cli_http *h, struct err *e)
 {
+    /* A few more, so that who comes when all are taken is seen, and may push out another. */
+    const unsigned most = (unsigned)(h->o.connections_max + h->o.connections_max / 4 + 1);
+
     h->daemon =
-        MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, handle, h, MHD_OPTION_LISTEN_SOCKET,
-                         h->listen.fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->o.connections_max,
+        MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, h,
+                         MHD_OPTION_EXTERNAL_LOGGER, hear_library, h, MHD_OPTION_LISTEN_SOCKET, h->listen.fd,
+                         MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES_MAX,
                          MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->o.timeout_s, MHD_OPTION_URI_LOG_CALLBACK, begin, h,
                          MHD_OPTION_NOTIFY_COMPLETED, end, h, MHD_OPTION_NOTIFY_CONNECTION, notice, h, MHD_OPTION_END);
     if (h->daemon == NULL)
         return err_errno(e, ERR_IO, errno, "%s: cannot serve", h->listen.url);
     return ERR_OK;
-}
-
-static int socket_of(struct MHD_Connection *connection)
-{
-    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-}
-
-/* While a connection is suspended nobody else sees that its client has left. A request that takes too long to come in
- * is cut off, also one that comes byte by byte. */
-static void watch_clients(struct cli_http *h)
-{
-    const double now = cli_now_ms(), most = (double)h->o.timeout_s * 1e3;
-
-    for (const struct line *l = h->lines; l != NULL; l = l->next)
-        if (!l->busy && now - l->since_ms > most)
-            shutdown(socket_of(l->connection), SHUT_RDWR);
-    for (struct request *r = h->requests; r != NULL; r = r->next) {
-        char byte;
-        ssize_t n;
-
-        if (r->stage != ASKED && !r->over && now - r->from_ms > most) {
-            shutdown(socket_of(r->connection), SHUT_RDWR);
-        } else if (r->stage == ASKED && !r->over) {
-            n = recv(socket_of(r->connection), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-            if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-                leave(r);
-        }
-    }
 }
 
 /* Waits for a socket, unless something can be done at once. */
@@ -609,10 +717,12 @@ static enum err_code wait_some(struct cli_http *h, struct err *e)
     struct pollfd p = { .fd = info->epoll_fd, .events = POLLIN };
     MHD_UNSIGNED_LONG_LONG most = WAIT_MS;
 
-    if (serve_busy(h->serve))
+    if (serve_busy(h->serve) || h->resumed) /* which the library does not count as something to do */
         return ERR_OK;
     if (MHD_get_timeout(h->daemon, &most) != MHD_YES || most > WAIT_MS)
         most = WAIT_MS;
+    if (h->connections.n > h->o.connections_max && most > CROWD_MS)
+        most = CROWD_MS;
     if (poll(&p, 1, (int)most) < 0 && errno != EINTR)
         return err_errno(e, ERR_IO, errno, "%s: cannot wait", h->listen.url);
     return ERR_OK;
@@ -622,18 +732,14 @@ static enum err_code turn(struct cli_http *h, struct err *e)
 {
     struct serve_reply reply;
 
+    h->resumed = false;
     if (MHD_run(h->daemon) != MHD_YES)
         return err_set(e, ERR_IO, "%s: cannot go on serving", h->listen.url);
-    if (h->err.code) {
-        *e = h->err;
-        return e->code;
-    }
-    watch_clients(h);
     if (serve_busy(h->serve) && serve_step(h->serve, e))
         return e->code;
     while (serve_next(h->serve, &reply))
-        if (deliver(&reply, e))
-            return e->code;
+        deliver(&reply);
+    watch_connections(h);
     return wait_some(h, e);
 }
 
@@ -683,6 +789,7 @@ enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_besid
             h->draining = true;
             until_ms = cli_now_ms() + (double)h->o.drain_s * 1e3;
             (void)MHD_quiesce_daemon(h->daemon);
+            cli_listen_close(&h->listen); /* who comes now is refused at once */
         }
         if (cli_beside_turn(beside, s) && read_keys(h, true, &why))
             cli_beside_stays("--api-key-file", &why);
@@ -733,6 +840,7 @@ void cli_http_close(struct cli_http *h)
     if (h->daemon != NULL)
         MHD_stop_daemon(h->daemon);
     cli_listen_close(&h->listen);
+    cli_connections_free(&h->connections);
     free(h->keys);
     free(h);
 }

@@ -250,14 +250,16 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
 
 @test "SIGTERM: running answers end, new requests find nobody, status 0" {
     start
-    post completions '{"prompt":"The kernel","max_tokens":200,"ignore_eos":true}' > out &
+    post completions '{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true}' > out &
     client=$!
     running() { [ "$(metric requests_running)" -eq 1 ]; }
     wait_for running
     kill -TERM "$server"
-    no curl -sS --retry 0 "$url/health" 2> why || jq -e '.error' why
+    refused() { local got=0; curl -sS -m 9 "$url/health" > /dev/null 2>&1 || got=$?; [ $got -eq 7 ]; }
+    wait_for refused
+    kill -0 "$client" # it is not answered yet
     wait "$client"
-    jq -e '.usage.completion_tokens == 200' out
+    jq -e '.usage.completion_tokens == 3000' out
     stopped 0
 }
 
@@ -294,6 +296,111 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
         timeout 10 cat <&"$fd" > said
         [ ! -s said ] || grep -q '^HTTP/1.1 400 ' said
     done
+}
+
+# raw PORT CODE: runs Python code with connect(), get(socket, n): what comes until the end or n bytes, and alive().
+raw()
+{
+    timeout 100 python3 - "$1" << END
+import socket, sys
+def connect(source="127.0.0.1"):
+    return socket.create_connection(("127.0.0.1", int(sys.argv[1])), 50, (source, 0))
+def get(s, n=1 << 20):
+    out = b""
+    while len(out) < n and (part := s.recv(n - len(out))):
+        out += part
+    return out
+def alive(source="127.0.0.1"):
+    s = connect(source)
+    s.sendall(b"GET /health HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n")
+    return get(s).startswith(b"HTTP/1.1 200 ")
+def post(body, more=b""):
+    return b"POST /v1/completions HTTP/1.1\\r\\nHost: localhost\\r\\n%sContent-Length: %d\\r\\n\\r\\n%s" % (more, len(body), body)
+$2
+END
+}
+
+@test "small answers wait for no clock" {
+    start
+    local i urls=()
+    for i in {1..100}; do urls+=("$url/health" "$url/v1/models"); done
+    timeout 30 curl -sS "${urls[@]}" > out # two a second once, a thousand now
+    [ "$(grep -o '"status":"ok"' out | wc -l)" -eq 100 ]
+}
+
+@test "connections that left are found at once, and one address does not take all" {
+    start --connections 16
+    raw "${url##*:}" '
+for n in 20, 60, 100: # half a head, and gone before anybody looked
+    lines = [connect() for i in range(n)]
+    for s in lines:
+        s.sendall(b"GET /health HTTP/1.1\r\nHost: loc")
+    for s in lines:
+        s.close()
+    assert alive()
+held = [connect() for i in range(40)]
+for s in held:
+    s.sendall(post(b"{}" * 50)[:-1]) # all but the last byte
+assert alive() and alive("127.0.0.2")
+assert len([s for s in held if s.fileno() >= 0]) == 40
+busy = []
+for i in range(30): # requests that are being answered stay
+    s = connect()
+    s.sendall(post(b"{\"prompt\":\"x\",\"max_tokens\":3000,\"ignore_eos\":true,\"stream\":true}"))
+    busy.append(s)
+import select
+said = {}
+while list(said.values()).count(b"HTTP/1.1 429 ") < 14:
+    for s in select.select([s for s in busy if s not in said], [], [], 50)[0]:
+        said[s] = get(s, 13)
+        assert said[s] in (b"HTTP/1.1 200 ", b"HTTP/1.1 429 "), said
+assert alive("127.0.0.2")
+'
+}
+
+@test "a client that closes its sending side is answered; one that has left is not" {
+    start
+    raw "${url##*:}" '
+for body in b"{\"prompt\":\"The kernel\",\"max_tokens\":4}", b"{\"prompt\":\"The kernel\",\"max_tokens\":1500,\"ignore_eos\":true}", \
+        b"{\"prompt\":\"The kernel\",\"max_tokens\":400,\"stream\":true}", b"{\"x\":1}":
+    s = connect()
+    s.sendall(post(body))
+    s.shutdown(socket.SHUT_WR)
+    said = get(s).replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
+    assert said.count(b"HTTP/1.1 ") == 1 and (b"\"finish_reason\":\"" in said or b" 400 " in said), said
+s = connect()
+s.sendall(post(b"{\"prompt\":\"The kernel\",\"max_tokens\":6000,\"ignore_eos\":true}"))
+s.shutdown(socket.SHUT_WR)
+s.close()
+'
+    settled() { [ "$(metric cancelled_total)" -eq 1 ] && [ "$(metric requests_running)" -eq 0 ]; }
+    wait_for settled
+}
+
+@test "an error has one head, also where the library finds it, and a key is asked for before a body is read" {
+    need_http
+    echo secret > keys
+    serve --listen 127.0.0.1:0 --api-key-file keys
+    raw "${url##*:}" '
+import json
+for status, head in [(400, b"Content-Length: " + v) for v in (b"abc", b"-5", b"+3", b"1, 1", b"")] + \
+        [(413, b"Content-Length: 99999999999999999999999"), (431, b"Cookie: " + b"a" * 100000)]:
+    slow = connect() # half a head beside it
+    slow.sendall(b"GET /health HTTP/1.1\r\nHost: loc")
+    s = connect()
+    s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n\r\n")
+    said = get(s)
+    assert said.count(b"HTTP/1.1 ") == 1 and said.startswith(b"HTTP/1.1 %d " % status), said
+    assert json.loads(said.split(b"\r\n\r\n", 1)[1])["error"]["code"] == status
+    slow.sendall(b"alhost\r\nConnection: close\r\n\r\n")
+    assert get(slow).startswith(b"HTTP/1.1 200 ")
+s = connect()
+s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCookie: " + b"a" * 20000 + b"\r\n\r\n")
+assert get(s).startswith(b"HTTP/1.1 200 ")
+s = connect()
+s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
+assert get(s).startswith(b"HTTP/1.1 401 ")
+'
 }
 
 @test "a Unix socket: for this user alone, an old one is replaced, other files are not" {
