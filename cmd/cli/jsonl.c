@@ -9,15 +9,13 @@
 
 enum err_code cli_json_line(json_t *o, struct err *e)
 {
-    int failed;
+    char *text = o != NULL ? json_line(o) : NULL;
 
-    if (o == NULL)
-        return err_nomem(e);
-    failed = json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(o);
-    if (failed && !ferror(stdout))
+    if (text == NULL)
         return err_nomem(e);
-    putchar('\n');
+    (void)puts(text); /* a mistake is found by the flush */
+    free(text);
     return cli_flush_stdout(e);
 }
 

@@ -442,7 +442,7 @@ static enum err_code write_reply(struct batch *b, struct pending *p, const struc
     line = json_pack("{s:s, s:s, s:{s:i, s:s, s:O}, s:n, s:s, s:O}", "id", batch, "custom_id", p->item->id, "response",
                      "status_code", r->status, "request_id", request, "body", r->body, "error", "asked", asked,
                      "made_with", b->o->made_with);
-    text = line != NULL ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    text = line != NULL ? json_line(line) : NULL;
     json_decref(line);
     if (text == NULL)
         return err_nomem(e);

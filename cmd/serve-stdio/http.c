@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "serve-stdio/reload.h"
 #include "serve-stdio/connections.h"
@@ -43,7 +44,7 @@ struct request {
     int status;
     int64_t id; /* of serve; 0: not asked, or done with */
     enum { HEAD, BODY, ASKED } stage;
-    bool too_long, stream, over, gone, suspended;
+    bool too_long, wants_stream, stream, over, gone, suspended;
     bool half; /* the client has closed its sending side, or left */
     bool old;  /* HTTP/1.0 */
 };
@@ -94,7 +95,7 @@ static enum MHD_Result queue(struct request *r, struct MHD_Response *m, int stat
 
 static struct MHD_Response *response_of(const json_t *body)
 {
-    char *text = body != NULL ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = body != NULL ? json_line(body) : NULL;
     struct MHD_Response *m =
         text != NULL ? MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE) : NULL;
 
@@ -375,16 +376,18 @@ static enum MHD_Result ask(struct request *r)
         return refuse(r, why.code == ERR_NOMEM ? 503 : 400, why.msg);
     }
     cli_buf_free(&r->body);
-    if (serve_row(r->method)->answer == NULL && serve_waiting(h->serve) >= h->o.max_queue) {
+    if (serve_row(r->method)->answer == NULL && serve_waiting(h->serve) + serve_answers(body) > h->o.max_queue) {
         json_decref(body);
-        return refuse(r, 429, "too many requests wait");
+        return refuse(r, 429, "too many answers wait (--max-queue)");
     }
+    r->wants_stream = json_is_true(json_object_get(body, "stream"));
     client = h->keys != NULL ? bearer(r) : json_string_value(json_object_get(body, "user"));
     code = serve_ask(h->serve, r->method, body, str_of(client != NULL ? client : ""), r, &r->id, &why);
     json_decref(body);
     if (code)
         return refuse(r, 503, why.msg);
     r->stage = ASKED;
+    r->alive_ms = clock_ms();
     suspend(r);
     return MHD_YES;
 }
@@ -439,7 +442,7 @@ static void trim_stream(struct request *r)
 
 static enum err_code add_event(struct request *r, const json_t *body, struct err *e)
 {
-    char *text = body != NULL ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = body != NULL ? json_line(body) : NULL;
     const char *type = json_string_value(json_object_get(body, "type")); /* events of responses have one */
     enum err_code code = ERR_OK;
 
@@ -469,16 +472,16 @@ static void deliver(struct serve_reply *reply)
     struct err e;
     bool kept = true;
 
-    if (reply->kind == SERVE_CHUNK || reply->kind == SERVE_END || r->stream) {
+    if (reply->kind == SERVE_BEGIN || reply->kind == SERVE_CHUNK || reply->kind == SERVE_END || r->stream) {
         r->stream = true;
-        kept = add_event(r, reply->body, &e) == ERR_OK;
+        kept = reply->kind == SERVE_BEGIN || add_event(r, reply->body, &e) == ERR_OK;
         json_decref(reply->body);
     } else {
         r->reply = reply->body;
         r->status = reply->status;
     }
     r->over = r->over || reply->last;
-    r->alive_ms = cli_now_ms();
+    r->alive_ms = clock_ms();
     if (!kept || (!r->over && r->body.n - r->at > STREAM_BYTES_MAX))
         leave(r);
     resume(r);
@@ -487,15 +490,16 @@ static void deliver(struct serve_reply *reply)
 /* ---- clients that leave ---- */
 
 /* A client that has closed its sending side waits for its answer, or has left: then what is sent comes back as an error. A
- * stream also shows that it lives while nothing else is to be sent. */
+ * stream also shows that it lives while nothing else is to be sent; one that waits for its turn begins so. */
 static void probe(struct request *r, double now)
 {
     static const char sign[] = "HTTP/1.1 100 Continue\r\n\r\n";
     struct err e;
 
-    if (now - r->alive_ms < PROBE_MS || (!r->stream && !r->half))
+    if (now - r->alive_ms < PROBE_MS || (!r->wants_stream && !r->half))
         return;
     r->alive_ms = now;
+    r->stream = r->stream || r->wants_stream;
     if (!r->stream && !r->old) {
         (void)send(cli_connection_socket(r->connection), sign, sizeof sign - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     } else if (r->stream && r->body.n == r->at) {
@@ -529,7 +533,7 @@ static void watch_connection(struct cli_http *h, struct cli_connection *l, doubl
 
 static void watch_connections(struct cli_http *h)
 {
-    const double now = cli_now_ms();
+    const double now = clock_ms();
 
     cli_connections_look(&h->connections);
     for (struct cli_connection *l = h->connections.first; l != NULL; l = l->next) {
@@ -611,7 +615,7 @@ static void hear_library(void *cls, const char *format, va_list args)
                        : status == 413 ? "the body is too large (--max-body)"
                                        : "the head of the request is malformed",
                        "invalid_request_error", NULL, (int)status);
-    text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+    text = body != NULL ? json_line(body) : NULL;
     json_decref(body);
     if (text != NULL) {
         n = snprintf(head, sizeof head,
@@ -639,7 +643,7 @@ static void *begin(void *cls, const char *uri, struct MHD_Connection *connection
     r->h = h;
     r->line = l;
     r->connection = connection;
-    r->from_ms = cli_now_ms();
+    r->from_ms = clock_ms();
     r->next = h->requests;
     r->link = &h->requests;
     if (r->next != NULL)
@@ -680,7 +684,7 @@ static void end(void *cls, struct MHD_Connection *connection, void **of, enum MH
     if (r == NULL)
         return;
     r->line->request = NULL;
-    r->line->since_ms = cli_now_ms();
+    r->line->since_ms = clock_ms();
     if (r->id != 0 && !r->over)
         serve_cancel(r->h->serve, r->id);
     *r->link = r->next;
@@ -787,14 +791,14 @@ enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_besid
     do {
         if (cli_interrupted() && !h->draining) {
             h->draining = true;
-            until_ms = cli_now_ms() + (double)h->o.drain_s * 1e3;
+            until_ms = clock_ms() + (double)h->o.drain_s * 1e3;
             (void)MHD_quiesce_daemon(h->daemon);
             cli_listen_close(&h->listen); /* who comes now is refused at once */
         }
         if (cli_beside_turn(beside, s) && read_keys(h, true, &why))
             cli_beside_stays("--api-key-file", &why);
         code = turn(h, e);
-    } while (code == ERR_OK && !(h->draining && (h->requests == NULL || cli_now_ms() > until_ms)));
+    } while (code == ERR_OK && !(h->draining && (h->requests == NULL || clock_ms() > until_ms)));
     return code;
 }
 

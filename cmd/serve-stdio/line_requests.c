@@ -126,7 +126,10 @@ static enum err_code start_request(struct cli_line_requests *s, json_t *id, cons
     a->id = json_incref(id);
     a->next = s->asked;
     s->asked = a;
-    return serve_ask(s->serve, m, body, str_of(client), a, &a->serve_id, e);
+    if (serve_ask(s->serve, m, body, str_of(client), a, &a->serve_id, e) == ERR_OK)
+        return ERR_OK;
+    forget_asked(s, a);
+    return print_error(id, "out of memory", NULL, 503, e);
 }
 
 static enum err_code take_request(void *of, struct str line, int64_t number, struct err *e)
@@ -146,15 +149,12 @@ static enum err_code take_request(void *of, struct str line, int64_t number, str
         return ERR_OK;
     (void)snprintf(what, sizeof what, "line %" PRId64, number);
     code = serve_parse(&o_line, line, what, &why);
-    if (code == ERR_NOMEM) {
-        *e = why;
-        return code;
-    }
     id = json_object_get(o_line, "id");
     method = json_string_value(json_object_get(o_line, "method"));
     client = json_object_get(o_line, "client") != NULL ? json_string_value(json_object_get(o_line, "client")) : "";
     if (code)
-        code = print_error(json_is_string(id) || json_is_integer(id) ? id : null, why.msg, NULL, 400, e);
+        code = print_error(json_is_string(id) || json_is_integer(id) ? id : null, why.msg, NULL,
+                           code == ERR_NOMEM ? 503 : 400, e);
     else if (!json_is_object(o_line))
         code = print_error(null, "the line is not an object", NULL, 400, e);
     else if (id == NULL || !(json_is_string(id) || json_is_integer(id)))
@@ -177,6 +177,8 @@ static enum err_code print_reply(void *of, struct serve_reply *r, struct err *e)
     struct asked *a = r->user;
     enum err_code code;
 
+    if (r->kind == SERVE_BEGIN)
+        return ERR_OK;
     if (r->kind == SERVE_END)
         code = print_line(a->id, "end", NULL, NULL, 0, e);
     else if (r->kind == SERVE_ERROR)
@@ -185,8 +187,13 @@ static enum err_code print_reply(void *of, struct serve_reply *r, struct err *e)
         code = print_line(a->id, r->kind == SERVE_CHUNK ? "chunk" : "response", "body", json_incref(r->body),
                           r->kind == SERVE_BODY ? r->status : 0, e);
     json_decref(r->body);
-    if (r->last)
+    if (code == ERR_NOMEM) { /* the request ends, no other */
+        serve_cancel(s->serve, a->serve_id);
+        code = print_error(a->id, "out of memory", NULL, 503, e);
         forget_asked(s, a);
+    } else if (r->last) {
+        forget_asked(s, a);
+    }
     return code;
 }
 

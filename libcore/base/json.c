@@ -176,6 +176,51 @@ json_t *json_bytes(struct str s)
     return value;
 }
 
+/* The escape of a character that ends a line for some readers, and its length in UTF-8; NULL: p is none. */
+static const char *line_end_escape(const char *p, size_t *n)
+{
+    *n = 3;
+    if (p[0] == '\xe2' && p[1] == '\x80' && (p[2] == '\xa8' || p[2] == '\xa9')) {
+        return p[2] == '\xa8' ? "\\u2028" : "\\u2029";
+    }
+    *n = 2;
+    return p[0] == '\xc2' && p[1] == '\x85' ? "\\u0085" : NULL;
+}
+
+char *json_line(const json_t *v)
+{
+    json_set_alloc_funcs(take, free);
+    no_memory = false;
+    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+    size_t n_ends = 0, n;
+    if (no_memory) { /* the library leaves out a key for which there was none */
+        free(text);
+        return NULL;
+    }
+    for (const char *p = text; p != NULL && *p != '\0'; p++) {
+        n_ends += line_end_escape(p, &n) != NULL;
+    }
+    if (n_ends == 0) {
+        return text;
+    }
+    char *escaped = malloc(strlen(text) + 4 * n_ends + 1), *to = escaped; /* 6 bytes for 2 or 3 */
+    for (const char *p = text; escaped != NULL && *p != '\0';) {
+        const char *escape = line_end_escape(p, &n);
+        if (escape != NULL) {
+            memcpy(to, escape, 6);
+            to += 6;
+            p += n;
+        } else {
+            *to++ = *p++;
+        }
+    }
+    if (escaped != NULL) {
+        *to = '\0';
+    }
+    free(text);
+    return escaped;
+}
+
 size_t json_point_to(char *pointer, size_t room, size_t n, const char *key)
 {
     if (n + 1 < room) {

@@ -54,6 +54,7 @@ struct choice {
     struct job *job;
     int index;
     int64_t id;                 /* of the engine; 0: ended */
+    bool begun;                 /* has a sequence, or had one */
     struct chat_reader *reader; /* NULL: a completion */
     const struct ask_request *request;
     struct serve_buf {
@@ -81,12 +82,16 @@ struct job {
     json_t *asked;                     /* the body of a response, from which `body` was made; NULL: not a response */
     struct choice *choice;             /* [n_choices] */
     struct ask_request **request;      /* [n_prompts] */
-    int n_choices, n_prompts, n_left;
-    bool started;    /* its requests were given to the engine */
-    bool begun;      /* one of its requests has a sequence */
-    bool dropped;    /* nobody wants replies */
-    bool over;       /* the last reply was given */
-    uint64_t client; /* a hash */
+    int n_choices, n_prompts;
+    int64_t n_answers; /* of which choices are made when it starts */
+    int n_asked;       /* choices that were given to the engine */
+    int n_queued;      /* of them, those without a sequence so far */
+    int n_left;        /* of them, those that have not ended */
+    bool started;      /* its choices are there, and its prompts were looked at */
+    bool begun;        /* one of its choices has a sequence */
+    bool dropped;      /* nobody wants replies */
+    bool over;         /* the last reply was given */
+    uint64_t client;   /* a hash */
     double from_ms, last_ms;
     struct engram_mix mix; /* with the weight of the request */
     void *made;            /* a table; NULL: none */
@@ -108,6 +113,8 @@ struct serve {
         uint64_t client;
         int64_t turn; /* when one of its requests was started last */
     } served[64];
+    json_t *no_memory;         /* the body of an error that needs no more memory */
+    int64_t n_open;            /* jobs without their last reply, for each of which a reply has room */
     struct serve_reply *reply; /* ring */
     size_t n_replies, replies_cap, told;
     /* metrics */
@@ -118,6 +125,7 @@ struct serve {
 MUST_CHECK enum err_code serve_push(struct serve *s, struct job *j, enum serve_kind kind, json_t *body, int status,
                                     bool last, struct err *e);
 json_t *serve_fault_body(const struct fault *f);
+bool serve_all_ended(const struct job *j); /* all of its choices were asked, and have ended */
 /* reply.c: what a finished or growing answer looks like; NULL when memory is out */
 json_t *serve_whole(const struct serve *s, const struct job *j);
 json_t *serve_chunk(const struct serve *s, const struct job *j, const struct choice *c, json_t *delta, json_t *logprobs,
@@ -144,5 +152,7 @@ json_t *serve_show_health(struct serve *s, const json_t *body, struct fault *f);
 json_t *serve_show_metrics(struct serve *s, const json_t *body, struct fault *f);
 /* start.c: makes requests to the engine from a wish */
 MUST_CHECK enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struct err *e);
+/* The next choice of it goes to the engine. */
+MUST_CHECK enum err_code serve_start_choice(struct serve *s, struct job *j, struct fault *f, struct err *e);
 void serve_counted(struct serve_count *c, double ms);
 #endif

@@ -552,7 +552,7 @@ static json_t *scored(const struct call *c, const json_t *body, size_t *n)
                       "token_logprobs", list);
     json_decref(tokens);
     json_decref(list);
-    dump = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    dump = o != NULL ? json_line(o) : NULL;
     line = dump != NULL ? json_string(dump) : NULL;
     free(dump);
     return o != NULL ? with_content(o, line) : NULL;
@@ -574,6 +574,8 @@ enum err_code serve_mcp_reply(struct serve_mcp *m, struct serve_reply *r, struct
     const json_t *error = json_object_get(r->body, "error");
     enum err_code code = ERR_OK;
 
+    if (r->kind == SERVE_BEGIN)
+        return ERR_OK;
     if (r->kind == SERVE_CHUNK)
         code = take_chunk(m, c, r->body, e);
     else if (r->kind == SERVE_END)

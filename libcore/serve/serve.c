@@ -24,7 +24,8 @@ enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct 
     s->beside = o->beside != NULL ? o->beside : &nothing;
     s->n_vocab = text_info(o->text)->n_tokens;
     s->model = json_bytes(str_of(o->model));
-    if (s->model == NULL || text_memo_open(&s->memo, e)) {
+    s->no_memory = serve_error("out of memory", "server_error", NULL, 503);
+    if (s->model == NULL || s->no_memory == NULL || text_memo_open(&s->memo, e)) {
         serve_close(s);
         return err_nomem(e);
     }
@@ -71,6 +72,7 @@ void serve_close(struct serve *s)
         json_decref(s->reply[i].body);
     free(s->reply);
     json_decref(s->model);
+    json_decref(s->no_memory);
     text_memo_close(s->memo);
     free(s);
 }
@@ -91,30 +93,40 @@ bool serve_uses(const struct serve *s, const struct serve_beside *b)
 
 /* ---- replies ---- */
 
+/* Makes room for n replies beside the last ones of all jobs. */
+static enum err_code make_room(struct serve *s, size_t n, struct err *e)
+{
+    struct serve_reply *v;
+
+    if (s->told == s->n_replies)
+        s->told = s->n_replies = 0;
+    n += s->n_replies + (size_t)s->n_open;
+    if (n <= s->replies_cap)
+        return ERR_OK;
+    v = realloc(s->reply, 2 * n * sizeof *v);
+    if (v == NULL)
+        return err_nomem(e);
+    s->reply = v;
+    s->replies_cap = 2 * n;
+    return ERR_OK;
+}
+
 enum err_code serve_push(struct serve *s, struct job *j, enum serve_kind kind, json_t *body, int status, bool last,
                          struct err *e)
 {
-    if (body == NULL && kind != SERVE_END)
+    if (body == NULL && kind != SERVE_END && kind != SERVE_BEGIN)
         return err_nomem(e);
     if (j->dropped || j->over) {
         json_decref(body);
         return ERR_OK;
     }
-    if (s->told == s->n_replies)
-        s->told = s->n_replies = 0;
-    if (s->n_replies == s->replies_cap) {
-        const size_t cap = s->replies_cap > 0 ? 2 * s->replies_cap : 64;
-        struct serve_reply *v = realloc(s->reply, cap * sizeof *v);
-
-        if (v == NULL) {
-            json_decref(body);
-            return err_nomem(e);
-        }
-        s->reply = v;
-        s->replies_cap = cap;
+    if (!last && make_room(s, 1, e)) {
+        json_decref(body);
+        return e->code;
     }
     s->reply[s->n_replies++] = (struct serve_reply){ kind, j->user, j->id, body, status, last };
     j->over = last;
+    s->n_open -= last;
     return ERR_OK;
 }
 
@@ -128,7 +140,7 @@ bool serve_next(struct serve *s, struct serve_reply *r)
 
 static void stop_choices(struct serve *s, struct job *j)
 {
-    for (int i = 0; i < j->n_choices; i++)
+    for (int i = 0; i < j->n_choices; i++) /* one that was not asked has none */
         if (j->choice[i].id != 0)
             gen_cancel(s->o.gen, j->choice[i].id);
 }
@@ -139,7 +151,22 @@ static enum err_code refuse(struct serve *s, struct job *j, struct fault *f, str
         serve_response_fault(j->asked, f);
     s->errors++;
     stop_choices(s, j);
-    return serve_push(s, j, SERVE_ERROR, serve_fault_body(f), f->status, true, e);
+    json_t *body = serve_fault_body(f);
+
+    return body != NULL ? serve_push(s, j, SERVE_ERROR, body, f->status, true, e)
+                        : serve_push(s, j, SERVE_ERROR, json_incref(s->no_memory), 503, true, e);
+}
+
+/* What went wrong with one request ends that one: memory or a disk is full, perhaps because it asked for much. */
+static enum err_code give_up(struct serve *s, struct job *j, struct err *e)
+{
+    const struct err why = *e;
+    struct fault f = { 0 };
+
+    if (why.code != ERR_NOMEM && why.code != ERR_IO)
+        return why.code;
+    serve_fault(&f, why.code == ERR_NOMEM ? 503 : 507, "", "%s", why.msg);
+    return refuse(s, j, &f, e);
 }
 
 /* ---- asking ---- */
@@ -150,8 +177,11 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     struct job *j = calloc(1, sizeof *j), **link = &s->jobs;
     struct fault f = { 0 };
 
-    if (j == NULL)
+    if (j == NULL || make_room(s, 1, e)) {
+        free(j);
         return err_nomem(e);
+    }
+    s->n_open++;
     j->method = method;
     j->user = user;
     j->id = ++s->next_id;
@@ -169,8 +199,11 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
             serve_check_members(j->body, method, s->o.lenient, &f) ? serve_row(method)->answer(s, j->body, &f) : NULL;
 
         j->started = true;
-        return f.status != 0 ? refuse(s, j, &f, e) : serve_push(s, j, SERVE_BODY, reply, 200, true, e);
+        if (f.status != 0)
+            return refuse(s, j, &f, e);
+        return serve_push(s, j, SERVE_BODY, reply, 200, true, e) ? give_up(s, j, e) : ERR_OK;
     }
+    j->n_answers = serve_answers(body);
     if (method == SERVE_RESPONSE) {
         j->asked = j->body;
         j->body = serve_response_body(j->asked, s->o.lenient, &f);
@@ -202,6 +235,7 @@ void serve_cancel(struct serve *s, int64_t id)
     for (struct job *j = s->jobs; j != NULL; j = j->next)
         if (j->id == id && !j->dropped) {
             j->dropped = true;
+            s->n_open -= !j->over;
             s->cancelled++;
             stop_choices(s, j);
             forget_replies(s, id);
@@ -213,7 +247,8 @@ int64_t serve_waiting(const struct serve *s)
     int64_t n = 0;
 
     for (const struct job *j = s->jobs; j != NULL; j = j->next)
-        n += serve_row(j->method)->answer == NULL && !j->begun && !j->over && !j->dropped;
+        if (serve_row(j->method)->answer == NULL && !j->over && !j->dropped)
+            n += j->n_answers - j->n_asked + j->n_queued;
     return n;
 }
 
@@ -260,14 +295,39 @@ static bool waits_for_memory(const struct serve *s, const struct job *j, bool *f
     return j->w.context_table.p != NULL && *full;
 }
 
+enum { QUEUED_MAX = 4 /* choices that wait in the engine */ };
+
+/* Clients with choices that wait in the engine, if there is no idle sequence for these: a client has one such choice at most,
+ * so that others need not wait for more. */
+static int find_queued(const struct serve *s, uint64_t client[QUEUED_MAX])
+{
+    int n = 0;
+
+    for (const struct job *j = s->jobs; j != NULL && n < QUEUED_MAX && gen_idle(s->o.gen) < 0; j = j->next)
+        if (j->n_queued > 0)
+            client[n++] = j->client;
+    return n;
+}
+
+/* Whether it has a choice that can be given to the engine. */
+static bool has_choice(const struct serve *s, const struct job *j, const uint64_t *queued, int n_queued, bool *full)
+{
+    for (int i = 0; i < n_queued; i++)
+        if (queued[i] == j->client)
+            return false;
+    return !j->dropped && !j->over && (j->started ? j->n_asked < j->n_choices : !waits_for_memory(s, j, full));
+}
+
 /* The job whose client was served longest ago; of one client, the first. */
 static struct job *next_job(struct serve *s)
 {
     struct job *best = NULL;
+    uint64_t queued[QUEUED_MAX];
+    const int n_queued = find_queued(s, queued);
     bool full = false;
 
     for (struct job *j = s->jobs; j != NULL; j = j->next)
-        if (!j->started && !j->dropped && !waits_for_memory(s, j, &full) &&
+        if (has_choice(s, j, queued, n_queued, &full) &&
             (best == NULL || j->w.ask.priority > best->w.ask.priority ||
              (j->w.ask.priority == best->w.ask.priority && last_turn(s, j->client) < last_turn(s, best->client))))
             best = j;
@@ -278,7 +338,8 @@ static struct job *next_job(struct serve *s)
  * that is taken next, so with one there is a place and nobody else waits for it. */
 static bool takes_more(const struct serve *s)
 {
-    return s->o.keeper == NULL ? gen_waiting(s->o.gen) < 4 : gen_waiting(s->o.gen) == 0 && gen_idle(s->o.gen) >= 0;
+    return s->o.keeper == NULL ? gen_waiting(s->o.gen) < QUEUED_MAX
+                               : gen_waiting(s->o.gen) == 0 && gen_idle(s->o.gen) >= 0;
 }
 
 static enum err_code start_jobs(struct serve *s, struct err *e)
@@ -286,13 +347,19 @@ static enum err_code start_jobs(struct serve *s, struct err *e)
     struct job *j;
 
     while (takes_more(s) && (j = next_job(s)) != NULL) {
+        const bool first = !j->started;
         struct fault f = { 0 };
+        enum err_code code = ERR_OK;
 
         j->started = true;
         note_turn(s, j->client);
-        if (serve_start(s, j, &f, e))
-            return e->code;
-        if (f.status != 0 && refuse(s, j, &f, e))
+        if (first)
+            code = serve_start(s, j, &f, e);
+        if (code == ERR_OK && f.status == 0)
+            code = serve_start_choice(s, j, &f, e);
+        if (code == ERR_OK && f.status == 0 && first && j->w.stream)
+            code = serve_push(s, j, SERVE_BEGIN, NULL, 200, false, e);
+        if (code != ERR_OK ? give_up(s, j, e) : f.status != 0 ? refuse(s, j, &f, e) : ERR_OK)
             return e->code;
     }
     return ERR_OK;
@@ -509,6 +576,11 @@ static json_t *embedding_of(const struct serve *s, const struct job *j, const fl
     return list;
 }
 
+bool serve_all_ended(const struct job *j)
+{
+    return j->n_left == 0 && j->n_asked == j->n_choices;
+}
+
 static enum err_code end_job(struct serve *s, struct job *j, struct err *e)
 {
     if (!j->w.stream)
@@ -525,6 +597,7 @@ static enum err_code end_choice(struct serve *s, struct job *j, struct choice *c
     c->end = ev->end;
     c->stats = ev->stats;
     j->n_left--;
+    j->n_queued -= !c->begun;
     if (s->o.keeper != NULL && ev->seq >= 0 && j->method != SERVE_EMBEDDING && ev->end != GEN_FAILED) {
         s->o.keeper->after(s->o.keeper_of, ev->seq, &c->request->q);
     }
@@ -552,7 +625,7 @@ static enum err_code end_choice(struct serve *s, struct job *j, struct choice *c
                                               serve_finish(j, c)),
                                   200, false, e))
         return e->code;
-    return j->n_left == 0 ? end_job(s, j, e) : ERR_OK;
+    return serve_all_ended(j) ? end_job(s, j, e) : ERR_OK;
 }
 
 static enum err_code hear(struct serve *s, const struct gen_event *ev, struct err *e)
@@ -564,7 +637,8 @@ static enum err_code hear(struct serve *s, const struct gen_event *ev, struct er
     case GEN_BEGIN:
         if (!j->begun)
             serve_counted(&s->queue, clock_ms() - j->from_ms);
-        j->begun = true;
+        j->n_queued--;
+        c->begun = j->begun = true;
         return ERR_OK;
     case GEN_ROW:
         return j->over || j->dropped ? ERR_OK : take_row(s, j, c, ev, e);
@@ -591,7 +665,7 @@ enum err_code serve_step(struct serve *s, struct err *e)
         return e->code;
     code = gen_busy(s->o.gen) ? gen_step(s->o.gen, &why) : ERR_OK;
     while (gen_next(s->o.gen, &ev))
-        if (hear(s, &ev, e))
+        if (hear(s, &ev, e) && give_up(s, ((struct choice *)ev.user)->job, e))
             return e->code;
     if (code)
         *e = why;

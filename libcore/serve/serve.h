@@ -110,6 +110,7 @@ bool serve_method_at(enum serve_method *out, const char *path);
 void serve_name_methods(char *out, size_t room, bool engine, const char *before);
 
 enum serve_kind {
+    SERVE_BEGIN, /* a request for a stream is in order, and its turn has come; no body */
     SERVE_BODY,  /* the whole reply */
     SERVE_CHUNK, /* a part of a stream */
     SERVE_END,   /* the stream is complete; no body */
@@ -119,7 +120,7 @@ struct serve_reply {
     enum serve_kind kind;
     void *user;
     int64_t id;   /* as serve_ask() gave it */
-    json_t *body; /* the caller's, to be released; NULL for SERVE_END */
+    json_t *body; /* the caller's, to be released; NULL for SERVE_BEGIN and SERVE_END */
     int status;   /* as of HTTP */
     bool last;    /* the request is done */
 };
@@ -139,12 +140,14 @@ size_t serve_point_to(char out[SERVE_POINTER_BYTES], size_t n, const char *key);
  * step. An unknown id does nothing. */
 void serve_cancel(struct serve *s, int64_t id);
 bool serve_busy(const struct serve *s);
-int64_t serve_waiting(const struct serve *s); /* requests of which no part has begun */
-MUST_CHECK enum err_code serve_step(struct serve *s,
-                                    struct err *e); /* an error means the run failed: all requests ended */
-/* json_parse() of what a client says, a line or a body. A model's answer may contain \u0000, and comes back as a
- * message: the texts that a model reads may contain it, too. Elsewhere it is ERR_FORMAT; *out is set then, so that the
- * id can be answered. With any other error *out is NULL. */
+int64_t serve_waiting(const struct serve *s); /* answers that have not begun */
+int64_t serve_answers(const json_t *body);    /* that a body asks for: prompts, times n */
+MUST_CHECK enum err_code serve_step(
+    struct serve *s, struct err *e); /* an error means the run failed: all requests ended. What one request
+                                                     * lacks, memory or room on a disk, ends that one */
+/* json_parse() of what a client says, a line or a body. A model's answer may contain \u0000, and comes back as a message: the
+ * texts that a model reads may contain it, too. Elsewhere it is ERR_FORMAT; *out is set then, so that the id can be answered.
+ * With any other error *out is NULL. */
 MUST_CHECK enum err_code serve_parse(json_t **out, struct str text, const char *what, struct err *e);
 bool serve_next(struct serve *s,
                 struct serve_reply *r); /* the next reply, in the order they happened; false: none left */

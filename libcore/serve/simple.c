@@ -174,7 +174,7 @@ static void holdings(struct page *p, const struct run *r)
 char *serve_metrics(const struct serve *s)
 {
     struct page p = { .ok = true };
-    int64_t running = 0;
+    int64_t running = 0, waiting = 0;
 
     print(&p, "# HELP chimere_requests_total Requests by method.\n# TYPE chimere_requests_total counter\n");
     for (int i = 0; i < SERVE_N_METHODS; i++) {
@@ -192,10 +192,12 @@ char *serve_metrics(const struct serve *s)
     counter(&p, "completion_tokens_total", "Tokens of answers.", s->tokens);
     counter(&p, "drafted_tokens_total", "Guesses that were checked.", s->drafted);
     counter(&p, "kept_tokens_total", "Guesses that were right.", s->kept);
-    for (const struct job *j = s->jobs; j != NULL; j = j->next)
+    for (const struct job *j = s->jobs; j != NULL; j = j->next) {
         running += j->begun && !j->over && !j->dropped;
+        waiting += j->n_answers > 0 && !j->begun && !j->over && !j->dropped;
+    }
     gauge(&p, "requests_running", "Requests with a sequence.", running);
-    gauge(&p, "requests_waiting", "Requests without one.", serve_waiting(s));
+    gauge(&p, "requests_waiting", "Requests without one.", waiting);
     if (s->o.run != NULL)
         holdings(&p, s->o.run);
     histogram(&p, "first_token_seconds", "From a request to its first token.", &s->first_token);

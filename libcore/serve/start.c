@@ -76,6 +76,14 @@ static int count_prompts(const json_t *v)
     return !json_is_array(v) || json_is_integer(first) ? 1 : (int)json_array_size(v);
 }
 
+int64_t serve_answers(const json_t *body)
+{
+    const json_t *prompt = json_object_get(body, "prompt"), *input = json_object_get(body, "input");
+    const json_int_t n = json_integer_value(json_object_get(body, "n"));
+
+    return (n > 1 && n <= CHOICES_MAX ? n : 1) * (int64_t)count_prompts(prompt != NULL ? prompt : input);
+}
+
 static uint64_t fresh_seed(const struct job *j)
 {
     uint32_t block[4];
@@ -188,6 +196,7 @@ static enum err_code submit_choice(struct serve *s, struct job *j, struct choice
     if (gen_submit(s->o.gen, &q, &c->id, &why))
         return blame(f, prefix, &why, e);
     j->n_left++;
+    j->n_queued++;
     return ERR_OK;
 }
 
@@ -210,28 +219,29 @@ static enum err_code open_prompt(struct serve *s, struct job *j, int prompt, con
         ask_open(&j->request[prompt], &a, &m, prompt > 0 ? j->request[0] : NULL, &why))
         code = blame(f, pointer, &why, e);
     text_tokens_free(&ids);
-    if (code == ERR_OK && f->status == 0 && j->request[prompt]->prompt.n == 0)
+    if (code != ERR_OK || f->status != 0)
+        return code;
+    if (j->request[prompt]->prompt.n == 0)
         serve_fault(f, 400, pointer, "%s: empty", pointer + 1);
-    return code;
+    else if (j->request[prompt]->prompt.n > s->o.ctx_tokens)
+        serve_fault(f, 400, pointer, "the prompt has %lld tokens, the context %lld",
+                    (long long)j->request[prompt]->prompt.n, (long long)s->o.ctx_tokens);
+    return ERR_OK;
 }
 
-/* The choices of one prompt. */
-static enum err_code start_prompt(struct serve *s, struct job *j, int prompt, struct fault *f, struct err *e)
+static const char *prompt_member(const struct job *j)
 {
-    const char *member = j->method == SERVE_CHAT ? "messages" : j->method == SERVE_COMPLETION ? "prompt" : "input";
-    struct choice *c = &j->choice[prompt * j->w.n];
-    char pointer[40], whole[16];
+    return j->method == SERVE_CHAT ? "messages" : j->method == SERVE_COMPLETION ? "prompt" : "input";
+}
 
-    (void)snprintf(whole, sizeof whole, "/%s", member);
-    (void)snprintf(pointer, sizeof pointer, j->n_prompts > 1 ? "/%s/%d" : "/%s", member, prompt);
-    if (open_prompt(s, j, prompt, pointer, f, e))
-        return e->code;
-    for (int i = 0; f->status == 0 && i < j->w.n; i++) {
-        c[i].request = j->request[prompt];
-        if (submit_choice(s, j, &c[i], whole, f, e))
-            return e->code;
-    }
-    return ERR_OK;
+enum err_code serve_start_choice(struct serve *s, struct job *j, struct fault *f, struct err *e)
+{
+    struct choice *c = &j->choice[j->n_asked++];
+    char pointer[16];
+
+    (void)snprintf(pointer, sizeof pointer, "/%s", prompt_member(j));
+    c->request = j->request[c->index / j->w.n];
+    return submit_choice(s, j, c, pointer, f, e);
 }
 
 /* Room for the answers. */
@@ -267,8 +277,12 @@ enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struc
         return e->code;
     if (!j->w.seeded)
         j->w.ask.sample.seed = fresh_seed(j);
-    for (int i = 0; i < j->n_prompts && f->status == 0; i++)
-        if (start_prompt(s, j, i, f, e))
+    for (int i = 0; i < j->n_prompts && f->status == 0; i++) {
+        char pointer[40];
+
+        (void)snprintf(pointer, sizeof pointer, j->n_prompts > 1 ? "/%s/%d" : "/%s", prompt_member(j), i);
+        if (open_prompt(s, j, i, pointer, f, e))
             return e->code;
+    }
     return ERR_OK;
 }

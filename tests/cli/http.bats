@@ -195,6 +195,44 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     done
 }
 
+@test "a request with many answers takes turns with others, and counts as many" {
+    start --parallel 1 --max-queue 70
+    curl -sS "$url/v1/completions" -d '{"prompt":"The kernel","max_tokens":120,"ignore_eos":true,"n":60,"user":"greedy"}' > many &
+    client=$!
+    running() { [ "$(metric requests_running)" -eq 1 ]; }
+    wait_for running
+    [ "$(status_of "$url/v1/completions" -d '{"prompt":["a","b"],"n":10,"user":"other"}')" = 429 ]
+    post completions '{"prompt":"A socket","max_tokens":2,"user":"modest"}' | jq -e '.usage.completion_tokens == 2'
+    kill -0 "$client" # with most of its answers to come
+    kill "$client"
+    idle() { [ "$(metric requests_running)" -eq 0 ]; }
+    wait_for idle
+    # Alone it gets what it always got, choice by choice.
+    post completions '{"prompt":["The kernel","A socket"],"max_tokens":5,"n":3,"seed":7}' | jq -c '[.choices[].text]' > four
+    printf '{"id":1,"method":"completions","body":{"prompt":["The kernel","A socket"],"max_tokens":5,"n":3,"seed":7}}' |
+        chimere-serve-stdio --parallel 6 | jq -c '[.body.choices[].text]' | cmp - four
+}
+
+@test "a stream that waits for its turn has its head and a sign of life" {
+    start --parallel 1 -c 60000
+    curl -sS "$url/v1/completions" -d '{"prompt":"The kernel","max_tokens":59000,"ignore_eos":true}' > long &
+    client=$!
+    running() { [ "$(metric requests_running)" -eq 1 ]; }
+    wait_for running
+    curl -sSN -D head "$url/v1/completions" -d '{"prompt":"A socket","max_tokens":2,"stream":true}' > events &
+    waits=$!
+    wait_for grep -q '^:' events
+    kill -0 "$client" # which is still answered
+    head -n 1 head | grep -q ' 200 '
+    no grep -q '^data:' events
+    kill "$client"
+    wait "$waits"
+    [ "$(tail -n 2 events)" = "data: [DONE]" ]
+    # What is wrong is found before a stream begins, and has its status.
+    [ "$(status_of "$url/v1/completions" -d '{"prompt":"","stream":true}')" = 400 ]
+    [ "$(status_of "$url/v1/chat/completions" -d '{"messages":[{"role":"user","content":"x"}],"stream":true,"temperature":-1}')" = 400 ]
+}
+
 @test "keys: none, a wrong one, a part of one, the right one" {
     need_http
     printf 'secret-1\r\n\nsecret-2' > keys

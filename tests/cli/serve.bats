@@ -496,6 +496,13 @@ END
     fails 2 'name is empty' chimere-serve-stdio --alias ''
 }
 
+@test "a request for which there is no room fails alone" {
+    printf '%s\n' '{"id":1,"method":"completions","body":{"prompt":"x","max_tokens":2,"context_table":"a text"}}' \
+        '{"id":2,"method":"completions","body":{"prompt":"x","max_tokens":2}}' > lines
+    TMPDIR=$PWD/none try 0 chimere-serve-stdio < lines
+    jq -es 'map([.id, .type, .status]) | sort == [[1, "error", 507], [2, "response", 200]]' out
+}
+
 @test "tables of requests have a limit: who finds no memory waits, equal texts have one table" {
     for i in 1 2 3 4; do # the first two have one text; 4 needs none
         printf '{"id":%d,"method":"completions","body":{"prompt":"x","max_tokens":%d,"ignore_eos":true%s}}\n' $i \
