@@ -513,7 +513,7 @@ static enum err_code ask_next(struct batch *b, struct serve *s, size_t *at, int6
             if (code == ERR_OK && asked != item->asked)
                 code = err_set(e, ERR_FORMAT, "%s: changed while it was read", b->o->in);
             if (code == ERR_OK)
-                code = serve_ask(s, m, body, STR(""), p, &p->id, e);
+                code = serve_ask(s, m, body, &(struct serve_client){ STR(""), STR("") }, p, &p->id, e);
             if (code)
                 free(p);
         }

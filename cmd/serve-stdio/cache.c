@@ -37,6 +37,7 @@ struct entry {
     int32_t *token;
     int64_t n, border; /* as a place's */
     uint64_t adapters; /* run_adapters_hash() of those it was made with */
+    uint64_t owner;    /* gen_owner() */
 };
 
 /* What is known of a sequence. */
@@ -45,6 +46,7 @@ struct place {
     int64_t border;        /* tokens of it that the next turn begins with, too */
     bool dirty;            /* holds what is in no file */
     uint64_t adapters;     /* run_adapters_hash() of those it was made with */
+    uint64_t owner;        /* gen_owner() */
 };
 
 struct cli_cache {
@@ -102,10 +104,12 @@ static void look_into(struct cli_cache *c, struct entry *x)
     if (made != NULL && strcmp(made, c->made) == 0 && x->n > 0 &&
         (x->token = malloc((size_t)x->n * sizeof *x->token)) != NULL) {
         const char *adapters = json_string_value(json_object_get(o, "adapters"));
+        const char *owner = json_string_value(json_object_get(o, "owner"));
 
         memcpy(x->token, token, (size_t)x->n * sizeof *x->token);
         x->border = json_integer_value(json_object_get(o, "border"));
         x->adapters = adapters != NULL ? strtoull(adapters, NULL, 16) : 0;
+        x->owner = owner != NULL ? strtoull(owner, NULL, 16) : 0;
         x->useless = false;
     }
     json_decref(o);
@@ -225,14 +229,15 @@ static void new_name(struct cli_cache *c, char out[NAME_BYTES])
 }
 
 /* The file of the conversation that a sequence goes on with, whatever place it had; NULL: there is none. */
-static const struct entry *continued(const struct cli_cache *c, int seq, uint64_t adapters)
+static const struct entry *continued(const struct cli_cache *c, int seq, const struct place *p)
 {
     const struct entry *best = NULL;
 
     for (size_t i = 0; i < c->n_entries; i++) {
         const struct entry *x = &c->entry[i];
 
-        if (!x->useless && x->adapters == adapters && x->border > 0 && (best == NULL || x->border > best->border) &&
+        if (!x->useless && x->adapters == p->adapters && x->owner == p->owner && x->border > 0 &&
+            (best == NULL || x->border > best->border) &&
             common_of(x->token, x->n, run_tokens(c->run, seq), run_pos(c->run, seq)) >= x->border)
             best = x;
     }
@@ -255,7 +260,7 @@ static enum err_code write_file(struct cli_cache *c, int seq, bool other, bool *
 
     if (!other) {
         look(c);
-        const struct entry *x = continued(c, seq, id.adapters);
+        const struct entry *x = continued(c, seq, p);
         if (x != NULL)
             memcpy(p->name, x->name, sizeof p->name);
     }
@@ -278,8 +283,10 @@ static enum err_code write_file(struct cli_cache *c, int seq, bool other, bool *
         *again = !other;
         return *again ? err_set(e, ERR_IO, "%s: holds another conversation", path) : ERR_OK;
     }
-    (void)snprintf(blob, sizeof blob, "{\"made\":\"%s\",\"border\":%" PRId64 ",\"adapters\":\"%016" PRIx64 "\"}",
-                   c->made, p->border, id.adapters);
+    (void)snprintf(blob, sizeof blob,
+                   "{\"made\":\"%s\",\"border\":%" PRId64 ",\"adapters\":\"%016" PRIx64 "\",\"owner\":\"%016" PRIx64
+                   "\"}",
+                   c->made, p->border, id.adapters, p->owner);
     code = run_session_attach(s, c->run, &id, e);
     if (code == ERR_OK)
         code = run_session_save(s, c->run, seq, blob, strlen(blob), e);
@@ -322,6 +329,8 @@ static void load(struct cli_cache *c, struct entry *x, int seq, const struct gen
 
     path_of(c, x->name, path);
     p->adapters = run_adapters_hash(q->adapters, q->n_adapters);
+    p->owner = q->owner;
+    gen_set_owner(c->gen, seq, q->owner);
     struct run_session_id id = { c->tokenizer, c->model, p->adapters };
 
     run_clear(c->run, seq);
@@ -356,8 +365,8 @@ static void before(void *of, const struct gen_request *q)
     if (seq < 0 || q->pool || q->n_rows > 1)
         return;
     for (int i = 0; i < run_n_seq(c->run); i++) {
-        const int64_t kept =
-            run_has_adapters(c->run, i, q->adapters, q->n_adapters) ? run_kept(c->run, i, q->prompt, q->n_prompt) : 0;
+        const bool same = gen_owner(c->gen, i) == q->owner && run_has_adapters(c->run, i, q->adapters, q->n_adapters);
+        const int64_t kept = same ? run_kept(c->run, i, q->prompt, q->n_prompt) : 0;
 
         held = kept > held ? kept : held;
     }
@@ -368,7 +377,7 @@ static void before(void *of, const struct gen_request *q)
     look(c);
     for (size_t i = 0; i < c->n_entries; i++) {
         struct entry *x = &c->entry[i];
-        const bool mine = !x->useless && x->adapters == adapters;
+        const bool mine = !x->useless && x->adapters == adapters && x->owner == q->owner;
         const int64_t common = !mine ? 0 : common_of(x->token, x->n, q->prompt, q->n_prompt);
 
         if (common > most) {
@@ -386,6 +395,7 @@ static void after(void *of, int seq, const struct gen_request *q)
     struct place *p = &c->place[seq];
 
     p->adapters = run_adapters_hash(q->adapters, q->n_adapters);
+    p->owner = q->owner;
     p->border = q->n_marks > 0 ? q->marks[q->n_marks - 1] : q->n_prompt;
     p->dirty = true;
 }

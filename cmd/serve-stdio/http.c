@@ -382,7 +382,10 @@ static enum MHD_Result ask(struct request *r)
     }
     r->wants_stream = json_is_true(json_object_get(body, "stream"));
     client = h->keys != NULL ? bearer(r) : json_string_value(json_object_get(body, "user"));
-    code = serve_ask(h->serve, r->method, body, str_of(client != NULL ? client : ""), r, &r->id, &why);
+    const struct serve_client who = { str_of(client != NULL ? client : ""),
+                                      h->keys != NULL ? str_of(bearer(r)) : STR("") };
+
+    code = serve_ask(h->serve, r->method, body, &who, r, &r->id, &why);
     json_decref(body);
     if (code)
         return refuse(r, 503, why.msg);

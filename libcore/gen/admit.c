@@ -49,9 +49,9 @@ struct start {
 };
 
 /* What a sequence holds is what the request's own rows would be. */
-static bool same_adapters(const struct gen *g, const struct request *q, int seq)
+static bool same_kind(const struct gen *g, const struct request *q, int seq)
 {
-    return run_has_adapters(g->o.run, seq, q->q.adapters, q->q.n_adapters);
+    return g->owner[seq] == q->q.owner && run_has_adapters(g->o.run, seq, q->q.adapters, q->q.n_adapters);
 }
 
 static struct start find_start(const struct gen *g, const struct request *q)
@@ -60,7 +60,7 @@ static struct start find_start(const struct gen *g, const struct request *q)
     int other = -1; /* least recently used besides `from` */
 
     for (int i = 0; i < g->n_seq; i++) {
-        const int64_t kept = same_adapters(g, q, i) ? run_kept(g->o.run, i, q->token, reusable(q) + 1) : 0;
+        const int64_t kept = same_kind(g, q, i) ? run_kept(g->o.run, i, q->token, reusable(q) + 1) : 0;
         const bool idle = g->at[i] == NULL;
 
         if (kept > s.kept && (idle || kept >= FORK_MIN)) {
@@ -88,7 +88,7 @@ static bool read_by_another(struct gen *g, const struct request *q, int64_t kept
         struct request *r = g->at[i];
         int64_t most, common = 0;
 
-        if (r == NULL || !reading(r) || !same_adapters(g, q, i))
+        if (r == NULL || !reading(r) || !same_kind(g, q, i))
             continue;
         most = reusable(q) < r->n_read - 1 ? reusable(q) : r->n_read - 1;
         while (common < most && q->token[common] == r->token[common])
@@ -144,6 +144,7 @@ static enum err_code take_sequence(struct gen *g, struct request *q, struct star
         return e->code;
     if (run_match(g->o.run, s.into, q->token, reusable(q) + 1, &m, e))
         return e->code;
+    g->owner[s.into] = q->q.owner;
     q->fed = m.kept;
     q->seq = s.into;
     q->state = REQUEST_ACTIVE;

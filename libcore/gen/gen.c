@@ -15,6 +15,7 @@ static enum err_code alloc_all(struct gen *g, struct err *e)
 
     g->at = calloc(n_all, sizeof(struct request *));
     g->used = calloc(n_all, sizeof *g->used);
+    g->owner = calloc(n_all, sizeof *g->owner);
     g->row = calloc((size_t)g->rows_max, sizeof *g->row);
     g->want = calloc((size_t)g->rows_max, sizeof *g->want);
     g->guess = calloc(n_all, sizeof *g->guess);
@@ -25,8 +26,9 @@ static enum err_code alloc_all(struct gen *g, struct err *e)
     g->n_embd = run_n_embd(g->o.run);
     g->hidden = calloc((size_t)g->n_embd, sizeof *g->hidden);
     g->pooled = calloc((size_t)g->n_seq * (size_t)g->n_embd, sizeof *g->pooled);
-    if (g->hidden == NULL || g->pooled == NULL || g->at == NULL || g->used == NULL || g->row == NULL ||
-        g->want == NULL || g->guess == NULL || g->ask == NULL || (digests && g->ids == NULL) || g->masks == NULL)
+    if (g->hidden == NULL || g->pooled == NULL || g->at == NULL || g->used == NULL || g->owner == NULL ||
+        g->row == NULL || g->want == NULL || g->guess == NULL || g->ask == NULL || (digests && g->ids == NULL) ||
+        g->masks == NULL)
         return err_nomem(e);
     for (size_t i = 0; digests && i < asks; i++)
         g->ask[i].ids = g->ids + i * LOGITS_IDS_MAX;
@@ -90,6 +92,7 @@ void gen_close(struct gen *g)
     gen_events_free(g);
     free(g->at);
     free(g->used);
+    free(g->owner);
     free(g->row);
     free(g->want);
     free(g->guess);
@@ -103,6 +106,16 @@ void gen_close(struct gen *g)
 }
 
 /* ---- requests ---- */
+
+uint64_t gen_owner(const struct gen *g, int seq)
+{
+    return g->owner[seq];
+}
+
+void gen_set_owner(struct gen *g, int seq, uint64_t owner)
+{
+    g->owner[seq] = owner;
+}
 
 struct gen_request gen_defaults(void)
 {

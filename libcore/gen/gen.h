@@ -10,7 +10,8 @@
  *
  * A request begins at the longest prefix of its prompt that any sequence holds. If prompts begin alike, that part
  * is read once: the later request waits until the first has read it. A request that has ended leaves its sequence
- * as it is, so that a later one can continue from it. Contents made with other adapters are never used.
+ * as it is, so that a later one can continue from it. Contents made with other adapters, or of another owner, are never
+ * used.
  *
  * One thread. gen_submit() copies the request; steps allocate only while the text of an event is longer than
  * any before.
@@ -76,6 +77,7 @@ struct gen_request {
     const struct run_adapter *adapters; /* [n_adapters] as of run_set_adapters(); they must stay open until g is closed,
                                          * since sequences keep them */
     int n_adapters;                     /* -1: those of gen_opts */
+    uint64_t owner; /* what sequences hold is used by requests of one owner; 0: of all that have none */
     void *user;
 };
 /* No limit, greedy, everything else off. */
@@ -139,9 +141,12 @@ int64_t gen_waiting(const struct gen *g); /* requests without a sequence */
 int64_t gen_reading(const struct gen *g); /* requests that have no answer yet: they wait, or read their prompts */
 /* A sequence that no request uses, the least recently used one: a program may load a session into it. -1: none. */
 int gen_idle(const struct gen *g);
-/* One step. An error means that the run failed: every request has ended with GEN_FAILED, and g can only be closed. A
- * step that the run aborted (run_opts.stop) is not an error: nothing has happened, and requests that are not cancelled
- * continue with the next step. */
+/* Whose contents a sequence has. Who loads a session into one says so. */
+uint64_t gen_owner(const struct gen *g, int seq);
+void gen_set_owner(struct gen *g, int seq, uint64_t owner);
+/* One step. An error means that the run failed: every request has ended with GEN_FAILED, and g can only be closed. A step
+ * that the run aborted (run_opts.stop) is not an error: nothing has happened, and requests that are not cancelled continue
+ * with the next step. */
 MUST_CHECK enum err_code gen_step(struct gen *g, struct err *e);
 /* The next event, in the order they happened; false: none left. What an event points to is valid until the next
  * gen_step(), its logits only until the next gen_next(). */

@@ -82,6 +82,7 @@ struct gen {
     int rows_max, logits_max, prompt_rows, draft_max;
     struct request **at; /* [n_seq + n_spare] the request that has the sequence; NULL: none */
     int64_t *used;       /* [n_seq] when it was last used; 0: never */
+    uint64_t *owner;     /* [n_seq] of what it holds */
     int64_t tick, next_id;
     struct request *queue; /* waiting, by priority and order */
     int64_t n_waiting;

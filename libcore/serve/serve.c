@@ -171,8 +171,18 @@ static enum err_code give_up(struct serve *s, struct job *j, struct err *e)
 
 /* ---- asking ---- */
 
-enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body, struct str client, void *user,
-                        int64_t *id, struct err *e)
+/* Requests use what the same key and the same prompt_cache_key have left, so that nobody sees what others ask. */
+static uint64_t owner_of(struct str key, const json_t *body)
+{
+    const json_t *own = json_object_get(body, "prompt_cache_key");
+
+    if (key.n == 0 && !json_is_string(own))
+        return 0;
+    return io_hash(io_hash(1, key.p, key.n), json_string_value(own), json_string_length(own));
+}
+
+enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body, const struct serve_client *client,
+                        void *user, int64_t *id, struct err *e)
 {
     struct job *j = calloc(1, sizeof *j), **link = &s->jobs;
     struct fault f = { 0 };
@@ -186,7 +196,8 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     j->user = user;
     j->id = ++s->next_id;
     j->created_s = (int64_t)time(NULL);
-    j->client = io_hash(0, client.p, client.n);
+    j->client = io_hash(0, client->name.p, client->name.n);
+    j->owner = owner_of(client->key, body);
     j->from_ms = clock_ms();
     j->body = json_incref(body);
     while (*link != NULL)
@@ -599,7 +610,10 @@ static enum err_code end_choice(struct serve *s, struct job *j, struct choice *c
     j->n_left--;
     j->n_queued -= !c->begun;
     if (s->o.keeper != NULL && ev->seq >= 0 && j->method != SERVE_EMBEDDING && ev->end != GEN_FAILED) {
-        s->o.keeper->after(s->o.keeper_of, ev->seq, &c->request->q);
+        struct gen_request q = c->request->q;
+
+        q.owner = j->owner;
+        s->o.keeper->after(s->o.keeper_of, ev->seq, &q);
     }
     s->prompt_tokens += (uint64_t)ev->stats.prompt_tokens;
     s->cached_tokens += (uint64_t)ev->stats.cached_tokens;

@@ -128,8 +128,12 @@ struct serve_reply {
  * what is wrong in it (where of struct err). serve takes a reference to the body and may change it: the caller must not
  * use it any more. client: requests of one client take turns with those of other clients;
  * "" is a client, too. *id is for serve_cancel(). The only error is ERR_NOMEM. */
-MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body, struct str client,
-                                   void *user, int64_t *id, struct err *e);
+struct serve_client {
+    struct str name; /* "" is one, too */
+    struct str key;  /* what was evaluated for other keys is not used; "": none is asked for */
+};
+MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
+                                   const struct serve_client *client, void *user, int64_t *id, struct err *e);
 /* Makes the body of an error reply for other reasons than a wrong body: a line that is not JSON, too many requests. */
 json_t *serve_error(const char *message, const char *type, const char *pointer, int status);
 /* Appends a member to a JSON pointer of n bytes: "/" and the name, in which ~ and / are escaped (RFC 6901). Returns the

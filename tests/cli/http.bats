@@ -276,6 +276,29 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     has secret-9 200
 }
 
+@test "what one key has asked is not seen with another" {
+    need_http
+    printf 'alice\nbob\n' > keys
+    local secret='{"messages":[{"role":"user","content":"The secret launch code of project Walrus is 7318-alpha-kilo, and nobody may know that it is."},{"role":"assistant","content":"Yes."},{"role":"user","content":"Say it."}],"max_tokens":2,"temperature":0' run
+    cached() # KEY [MEMBERS]: how many tokens were there already
+    {
+        curl -sS "$url/v1/chat/completions" -H "Authorization: Bearer $1" -d "$secret${2:-}}" | jq .usage.prompt_tokens_details.cached_tokens
+    }
+    for run in 1 2; do # the second server has what the first one has kept
+        serve --listen 127.0.0.1:0 --api-key-file keys --cache-dir kept
+        [ $run = 2 ] || [ "$(cached alice)" -eq 0 ]
+        [ "$(cached alice)" -gt 30 ]
+        [ $run = 2 ] || [ "$(cached alice ',"prompt_cache_key":"other"')" -eq 0 ]
+        [ $run = 2 ] || [ "$(cached bob)" -eq 0 ]
+        [ "$(cached bob)" -gt 30 ]
+        kill -TERM "$server"
+        stopped 0
+        rm served
+    done
+    serve --listen 127.0.0.1:0 --cache-dir kept # without keys
+    [ "$(cached none)" -eq 0 ]
+}
+
 @test "pages of another origin, when asked for" {
     start --cors http://a.example
     [ "$(status_of -D head -H 'Origin: http://a.example' "$url/health")" = 200 ]
