@@ -197,14 +197,14 @@ static const struct route {
     { "/v1/models", "GET", false },
     { "/health", "GET", true },
     { "/metrics", "GET", false },
-    { "/", "GET", true },
-    { "/chat.css", "GET", true },
-    { "/show.js", "GET", true },
-    { "/chat.js", "GET", true },
 };
 
 static const struct route *find_route(const char *path)
 {
+    static const struct route part_of_page = { "the page", "GET", true };
+
+    if (cli_page(path) != NULL)
+        return &part_of_page;
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
         if (strcmp(routes[i].path, path) == 0)
             return &routes[i];
