@@ -62,18 +62,18 @@ $(BUILD)/libcli.a: $(CLI_C:%.c=$(BUILD)/obj/%.o) ; @rm -f $@ && ar rcs $@ $^
 $(BIN)/chimere-%: $(BUILD)/obj/cmd/%.o $$(OWN_O) $(BUILD)/libcli.a $(BUILD)/libchimere.a
 	@mkdir -p $(@D)
 	$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
+# The files of the page to chat with are a table in the server.
+$(BUILD)/page.c: cmd/serve-stdio/embed.sh $(wildcard cmd/serve-stdio/page/*) ; @mkdir -p $(@D) && sh $^ > $@
+$(BIN)/chimere-serve-stdio: $(BUILD)/obj/$(BUILD)/page.o
 $(BUILD)/test/%_test: $(BUILD)/test/tests/unit/%_test.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) -lcmocka $(LDLIBS)
-$(BUILD)/test/fuzz_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/tests/fuzz/driver.o $(BUILD)/test/libchimere.a
-	$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
+$(BUILD)/test/fuzz_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/tests/fuzz/driver.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(BUILD)/test/draw: $(BUILD)/test/tests/golden/draw.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(BUILD)/test/libfuzzer_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(UNITS) $(FUZZ): | $(DATA)
 %.gguf: %.gguf.zst ; @zstd -dqf $< -o $@
 %.gguf: %.draw tests/golden/draw.c | $(BUILD)/test/draw ; @$(BUILD)/test/draw $< $@
 tests/fuzz/corpus/gguf.expect: tests/fuzz/make_corpus.py ; @python3 $<
-$(BUILD)/test/fault-shim.so: tests/fault/shim.c
-	@mkdir -p $(@D)
-	$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -fPIC -shared -o $@ $< -ldl
+$(BUILD)/test/fault-shim.so: tests/fault/shim.c ; @mkdir -p $(@D) && $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -fPIC -shared -o $@ $< -ldl
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(STEP)$(CC) $(ALLFLAGS) -MMD -MP -c -o $@ $<
