@@ -247,8 +247,8 @@ static const char *other_settings(const struct batch *b, const json_t *line)
     return NULL;
 }
 
-/* Whether a line counts: an answer or error to one of the requests as it is now. Answers are all made with one model and
- * one set of options, or the file is refused; errors are asked again. */
+/* Whether a line counts: an answer or error to one of the requests as it is now. Answers are all made with one model
+ * and one set of options, or the file is refused; errors are asked again. */
 static enum err_code judge_line(struct batch *b, const struct earlier *x, const json_t *line, struct item **item,
                                 bool *counts, struct err *e)
 {
@@ -358,8 +358,8 @@ static enum err_code exchange_output(struct batch *b, int which, struct earlier 
     return io_open_own(&b->fd[which], x->path, e);
 }
 
-/* Takes what earlier runs wrote to an output, and opens it for more when `write` is true: another process cannot add to it
- * between the two. */
+/* Takes what earlier runs wrote to an output, and opens it for more when `write` is true: another process cannot add to
+ * it between the two. */
 static enum err_code open_output(struct batch *b, int which, const char *path, bool write, struct err *e)
 {
     struct earlier x = { .path = path, .answers = which == 0, .write = write };

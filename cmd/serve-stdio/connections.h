@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* connections.h - the connections of a server and the addresses they come from.   room: cmd
  *
- * libmicrohttpd accepts and reads them. It waits for changes of a socket, and so does not notice the end of a connection
- * that came together with its last bytes; it also knows no way to let one of them go for another. Both is here.
+ * libmicrohttpd accepts and reads them. It waits for changes of a socket, and so does not notice the end of a
+ * connection that came together with its last bytes; it also knows no way to let one of them go for another. Both is
+ * here.
  */
 #ifndef SERVE_STDIO_CONNECTIONS_H
 #define SERVE_STDIO_CONNECTIONS_H
@@ -47,8 +48,8 @@ int cli_connection_socket(struct MHD_Connection *of);
 void cli_connection_cut(struct cli_connections *all, struct cli_connection *c);
 /* Sets ended and gone of all. */
 void cli_connections_look(struct cli_connections *all);
-/* While there are more than `most`, the address with most of them loses its oldest that is silent and not busy. A new one
- * has a second to send its request, if its address has no more than half of them. */
+/* While there are more than `most`, the address with most of them loses its oldest that is silent and not busy. A new
+ * one has a second to send its request, if its address has no more than half of them. */
 void cli_connections_make_room(struct cli_connections *all, int most, double now_ms);
 void cli_connections_free(struct cli_connections *all);
 #endif

@@ -492,8 +492,8 @@ static void deliver(struct serve_reply *reply)
 
 /* ---- clients that leave ---- */
 
-/* A client that has closed its sending side waits for its answer, or has left: then what is sent comes back as an error. A
- * stream also shows that it lives while nothing else is to be sent; one that waits for its turn begins so. */
+/* A client that has closed its sending side waits for its answer, or has left: then what is sent comes back as an
+ * error. A stream also shows that it lives while nothing else is to be sent; one that waits for its turn begins so. */
 static void probe(struct request *r, double now)
 {
     static const char sign[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -513,8 +513,8 @@ static void probe(struct request *r, double now)
     }
 }
 
-/* A request that takes too long to come in is cut off, also one that comes byte by byte, and one whose client has left: the
- * library does not always notice that by itself, as it waits for changes alone. */
+/* A request that takes too long to come in is cut off, also one that comes byte by byte, and one whose client has left:
+ * the library does not always notice that by itself, as it waits for changes alone. */
 static void watch_connection(struct cli_http *h, struct cli_connection *l, double now)
 {
     struct request *r = l->request;
@@ -576,7 +576,8 @@ static enum MHD_Result add_size(void *cls, enum MHD_ValueKind kind, const char *
     return MHD_YES;
 }
 
-/* Of requests whose head comes in, the one that the library refuses: with a length that is none, or else the largest. */
+/* Of requests whose head comes in, the one that the library refuses: with a length that is none, or else the largest.
+ */
 static struct request *refused_by_library(struct cli_http *h)
 {
     struct request *largest = NULL;
@@ -600,8 +601,8 @@ static struct request *refused_by_library(struct cli_http *h)
     return largest;
 }
 
-/* What the library says before it refuses a request by itself. Version 0.9.75 writes the head of such a reply twice, so we
- * write one and end the connection before it does. */
+/* What the library says before it refuses a request by itself. Version 0.9.75 writes the head of such a reply twice, so
+ * we write one and end the connection before it does. */
 static void hear_library(void *cls, const char *format, va_list args)
 {
     static const char refusal[] = "Error processing request (HTTP response code is %u";

@@ -15,7 +15,7 @@ struct cli_made_with_opts {        /* NULL: not given */
     int64_t ctx_tokens, predict_max;
     bool engram_thinking;
 };
-/* {"model", "adapters", "tables", "options"}, a hash of each: of tables and templates that of their contents. What is not the
- * same in two of them may have made other answers. The caller's, to be released. */
+/* {"model", "adapters", "tables", "options"}, a hash of each: of tables and templates that of their contents. What is
+ * not the same in two of them may have made other answers. The caller's, to be released. */
 MUST_CHECK enum err_code cli_made_with(json_t **out, const struct cli_made_with_opts *o, struct err *e);
 #endif

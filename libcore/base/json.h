@@ -21,10 +21,10 @@ MUST_CHECK enum err_code json_parse_own(json_t **out, struct str text, const cha
 bool json_get_str(const json_t *object, const char *key, struct str *out);
 /* JSON string of arbitrary bytes: each byte that is not valid UTF-8 becomes U+FFFD. */
 json_t *json_bytes(struct str s);
-/* A value as one line, reals with 9 digits; free() it. NULL: out of memory. U+0085, U+2028 and U+2029, at which some readers
- * end a line, are written as \u.... */
+/* A value as one line, reals with 9 digits; free() it. NULL: out of memory. U+0085, U+2028 and U+2029, at which some
+ * readers end a line, are written as \u.... */
 char *json_line(const json_t *v);
-/* Appends a member to a JSON pointer of n bytes in `room`: "/" and the name, in which ~ and / are escaped (RFC 6901), as far
- * as it fits. Returns the new length. */
+/* Appends a member to a JSON pointer of n bytes in `room`: "/" and the name, in which ~ and / are escaped (RFC 6901),
+ * as far as it fits. Returns the new length. */
 size_t json_point_to(char *pointer, size_t room, size_t n, const char *key);
 #endif

@@ -144,9 +144,9 @@ int gen_idle(const struct gen *g);
 /* Whose contents a sequence has. Who loads a session into one says so. */
 uint64_t gen_owner(const struct gen *g, int seq);
 void gen_set_owner(struct gen *g, int seq, uint64_t owner);
-/* One step. An error means that the run failed: every request has ended with GEN_FAILED, and g can only be closed. A step
- * that the run aborted (run_opts.stop) is not an error: nothing has happened, and requests that are not cancelled continue
- * with the next step. */
+/* One step. An error means that the run failed: every request has ended with GEN_FAILED, and g can only be closed. A
+ * step that the run aborted (run_opts.stop) is not an error: nothing has happened, and requests that are not cancelled
+ * continue with the next step. */
 MUST_CHECK enum err_code gen_step(struct gen *g, struct err *e);
 /* The next event, in the order they happened; false: none left. What an event points to is valid until the next
  * gen_step(), its logits only until the next gen_next(). */

@@ -308,8 +308,8 @@ static bool waits_for_memory(const struct serve *s, const struct job *j, bool *f
 
 enum { QUEUED_MAX = 4 /* choices that wait in the engine */ };
 
-/* Clients with choices that wait in the engine, if there is no idle sequence for these: a client has one such choice at most,
- * so that others need not wait for more. */
+/* Clients with choices that wait in the engine, if there is no idle sequence for these: a client has one such choice at
+ * most, so that others need not wait for more. */
 static int find_queued(const struct serve *s, uint64_t client[QUEUED_MAX])
 {
     int n = 0;

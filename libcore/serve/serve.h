@@ -90,8 +90,8 @@ struct serve_row {
     const char *verb;      /* of HTTP: GET or POST */
     bool open;             /* needs no key */
     const char *text_type; /* over HTTP the reply is the text of its body, of this type; NULL: the body as JSON */
-    /* Of a method that is answered at once: the members of its body (members.c), and what makes the reply, NULL when memory
-     * is out or f says what is wrong. NULL: the engine answers, perhaps as a stream. */
+    /* Of a method that is answered at once: the members of its body (members.c), and what makes the reply, NULL when
+     * memory is out or f says what is wrong. NULL: the engine answers, perhaps as a stream. */
     const char *members;
     json_t *(*answer)(struct serve *s, const json_t *body, struct fault *f);
 };
@@ -146,12 +146,12 @@ void serve_cancel(struct serve *s, int64_t id);
 bool serve_busy(const struct serve *s);
 int64_t serve_waiting(const struct serve *s); /* answers that have not begun */
 int64_t serve_answers(const json_t *body);    /* that a body asks for: prompts, times n */
-MUST_CHECK enum err_code serve_step(
-    struct serve *s, struct err *e); /* an error means the run failed: all requests ended. What one request
-                                                     * lacks, memory or room on a disk, ends that one */
-/* json_parse() of what a client says, a line or a body. A model's answer may contain \u0000, and comes back as a message: the
- * texts that a model reads may contain it, too. Elsewhere it is ERR_FORMAT; *out is set then, so that the id can be answered.
- * With any other error *out is NULL. */
+MUST_CHECK enum err_code serve_step(struct serve *s,
+                                    struct err *e); /* an error means the run failed: all requests ended. What one
+                                                     * request lacks, memory or room on a disk, ends that one */
+/* json_parse() of what a client says, a line or a body. A model's answer may contain \u0000, and comes back as a
+ * message: the texts that a model reads may contain it, too. Elsewhere it is ERR_FORMAT; *out is set then, so that the
+ * id can be answered. With any other error *out is NULL. */
 MUST_CHECK enum err_code serve_parse(json_t **out, struct str text, const char *what, struct err *e);
 bool serve_next(struct serve *s,
                 struct serve_reply *r); /* the next reply, in the order they happened; false: none left */
