@@ -201,10 +201,13 @@ static const struct serve_row *find_row(struct request *r, const char *path)
 static enum MHD_Result preflight(struct request *r)
 {
     struct MHD_Response *m = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    const char *asked = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Access-Control-Request-Headers");
 
     r->over = true;
-    if (m != NULL && (!header(m, "Access-Control-Allow-Methods", "GET, POST") ||
-                      !header(m, "Access-Control-Allow-Headers", "Authorization, Content-Type"))) {
+    if (m != NULL &&
+        (!header(m, "Access-Control-Allow-Methods", "GET, POST") || !header(m, "Access-Control-Max-Age", "7200") ||
+         !header(m, "Access-Control-Allow-Headers",
+                 asked != NULL && *asked != '\0' ? asked : "Authorization, Content-Type"))) {
         MHD_destroy_response(m);
         m = NULL;
     }

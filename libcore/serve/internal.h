@@ -15,7 +15,8 @@ enum { BORDERS_MAX = 64 /* of messages in a prompt */ };
 
 /* What is wrong with a request. */
 struct fault {
-    int status; /* 0: nothing is */
+    int status;       /* 0: nothing is */
+    const char *code; /* as the interface names it; NULL: it does not */
     char pointer[POINTER_BYTES];
     char message[POINTER_BYTES + 400];
 };

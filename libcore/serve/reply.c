@@ -303,15 +303,24 @@ json_t *serve_error(const char *message, const char *type, const char *pointer, 
 {
     json_t *param = pointer != NULL && pointer[0] != '\0' ? json_bytes(str_of(pointer)) : json_null();
 
-    return json_pack("{s:{s:o, s:s, s:o, s:i}}", "error", "message", json_bytes(str_of(message)), "type", type, "param",
-                     param, "code", status);
+    const char *code = status == 401 ? "invalid_api_key" : status == 429 ? "rate_limit_exceeded" : NULL;
+
+    return json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", json_bytes(str_of(message)), "type", type,
+                     "param", param, "code", code);
 }
 
 json_t *serve_fault_body(const struct fault *f)
 {
-    return serve_error(f->message,
-                       f->status == 429   ? "rate_limit_error"
-                       : f->status >= 500 ? "server_error"
-                                          : "invalid_request_error",
-                       f->pointer, f->status);
+    json_t *body = serve_error(f->message,
+                               f->status == 429   ? "rate_limit_error"
+                               : f->status >= 500 ? "server_error"
+                                                  : "invalid_request_error",
+                               f->pointer, f->status);
+
+    if (body != NULL && f->code != NULL &&
+        json_object_set_new(json_object_get(body, "error"), "code", json_string(f->code))) {
+        json_decref(body);
+        return NULL;
+    }
+    return body;
 }

@@ -224,9 +224,11 @@ static enum err_code open_prompt(struct serve *s, struct job *j, int prompt, con
         return code;
     if (j->request[prompt]->prompt.n == 0)
         serve_fault(f, 400, pointer, "%s: empty", pointer + 1);
-    else if (j->request[prompt]->prompt.n > s->o.ctx_tokens)
+    else if (j->request[prompt]->prompt.n > s->o.ctx_tokens) {
         serve_fault(f, 400, pointer, "the prompt has %lld tokens, the context %lld",
                     (long long)j->request[prompt]->prompt.n, (long long)s->o.ctx_tokens);
+        f->code = "context_length_exceeded";
+    }
     return ERR_OK;
 }
 

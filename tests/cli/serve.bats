@@ -496,6 +496,15 @@ END
     fails 2 'name is empty' chimere-serve-stdio --alias ''
 }
 
+@test "a prompt that is too long has the code that clients look for" {
+    printf '%s\n' '{"id":1,"method":"chat/completions","body":{"messages":[{"role":"user","content":"one two three four five"}]}}' \
+        '{"id":2,"method":"completions","body":{"prompt":["x","one two three four five six seven eight nine ten"]}}' > lines
+    chimere-serve-stdio -c 8 < lines | jq -es 'map(.error | [.code, .type]) |
+        . == [["context_length_exceeded", "invalid_request_error"], ["context_length_exceeded", "invalid_request_error"]]'
+    ask '{"id":1,"method":"tokenize","body":{"text":"x","x":1}}'
+    jq -e '.error | .code == null and .param == "/x"' out
+}
+
 @test "a request for which there is no room fails alone" {
     printf '%s\n' '{"id":1,"method":"completions","body":{"prompt":"x","max_tokens":2,"context_table":"a text"}}' \
         '{"id":2,"method":"completions","body":{"prompt":"x","max_tokens":2}}' > lines
