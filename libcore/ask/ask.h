@@ -112,6 +112,7 @@ struct ask_request {
     bool thinking;      /* the answer begins inside reasoning */
     const char *parser; /* reads the answer; NULL: not a chat */
     json_t *tools;      /* that the answer may call; NULL: none */
+    int n_calls;        /* that its messages have */
     struct err loose;   /* why calls of tools are not held to their form; ERR_OK: they are, or there are none */
     /* what q points to */
     struct grammar *grammar; /* NULL: any answer */

@@ -97,6 +97,18 @@ static bool has_same_grammar(const struct ask_request *r, const struct ask_reque
     return like != NULL && like->thinking == r->thinking && json_equal(like->tools, r->tools);
 }
 
+/* Calls that the messages have: the ids of new ones are others, and the same for the same messages. */
+static int count_calls(const json_t *messages)
+{
+    const json_t *message;
+    size_t i;
+    int n = 0;
+
+    json_array_foreach (messages, i, message)
+        n += (int)json_array_size(json_object_get(message, "tool_calls"));
+    return n;
+}
+
 enum err_code ask_make_form(struct ask_request *r, const struct ask *a, const struct ask_model *m,
                             const struct ask_request *like, struct err *e)
 {
@@ -113,6 +125,7 @@ enum err_code ask_make_form(struct ask_request *r, const struct ask *a, const st
 
         r->parser = as_any || r->thinking ? chat_parser(m->chat) : "plain";
         r->q.reasoning_marks = as_any || r->thinking ? chat_marks(m->chat) : NULL;
+        r->n_calls = count_calls(a->messages);
         r->tools = as_any ? json_incref((json_t *)(uintptr_t)ask_tools(a)) : NULL;
     }
     if (has_same_grammar(r, like)) {
@@ -125,7 +138,9 @@ enum err_code ask_make_form(struct ask_request *r, const struct ask *a, const st
 
 enum err_code ask_reader(struct chat_reader **out, const struct ask_request *r, struct err *e)
 {
-    const struct chat_reader_opts o = { .parser = r->parser, .tools = r->tools, .reasoning = r->thinking };
+    const struct chat_reader_opts o = {
+        .parser = r->parser, .tools = r->tools, .reasoning = r->thinking, .first_call = r->n_calls
+    };
 
     *out = NULL;
     return r->parser != NULL ? chat_reader_open(out, &o, e) : ERR_OK;

@@ -496,6 +496,30 @@ END
     fails 2 'name is empty' chimere-serve-stdio --alias ''
 }
 
+@test "a call has an id that no earlier one has" {
+    local tools call said i
+    tools=$(jq -c . "$ROOT/share/demo/tools.json")
+    said='{"role":"user","content":"Can you convert 315 GBP to EUR?"}'
+    for i in 1 2 3; do # each turn has the calls before it
+        jq -nc --argjson m "[$said]" --argjson t "$tools" '{id: 1, method: "chat/completions", body: {messages: $m, tools: $t, tool_choice: "required", parallel_tool_calls: false, temperature: 0, max_tokens: 300, chat_template_kwargs: {enable_thinking: false}}}' > line
+        chimere-serve-stdio < line > "out$i"
+        call=$(jq -c '.body.choices[0].message.tool_calls' "out$i")
+        jq -r '.[0].id' <<< "$call" >> ids
+        said="$said,{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":$call},{\"role\":\"tool\",\"tool_call_id\":\"$(tail -n 1 ids)\",\"content\":\"366.70\"},{\"role\":\"user\",\"content\":\"And 20 EUR to USD?\"}"
+    done
+    [ "$(sort -u ids | wc -l)" -eq 3 ] && [ "$(wc -l < ids)" -eq 3 ]
+    [ "$(chimere-serve-stdio < line | jq -r '.body.choices[0].message.tool_calls[0].id')" = "$(tail -n 1 ids)" ]
+}
+
+@test "characters that end a line for some readers are escaped" {
+    for i in 2028 2029 0085; do
+        printf '{"id":"a\\u%s","method":"detokenize","body":{"tokens":[]}}\n' "$i"
+    done > lines
+    chimere-serve-stdio < lines > out
+    [ "$(grep -c '"id":"a\\u\(2028\|2029\|0085\)"' out)" -eq 3 ]
+    jq -es 'map(.id) == ["a\u2028", "a\u2029", "a\u0085"]' out
+}
+
 @test "a prompt that is too long has the code that clients look for" {
     printf '%s\n' '{"id":1,"method":"chat/completions","body":{"messages":[{"role":"user","content":"one two three four five"}]}}' \
         '{"id":2,"method":"completions","body":{"prompt":["x","one two three four five six seven eight nine ten"]}}' > lines
