@@ -57,9 +57,13 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
         jq -e '.choices[0] | .message.content == "405" and .finish_reason == "stop"'
     post embeddings '{"input":["one","two"]}' | jq -e '.data | length == 2'
     curl -sS "$url/v1/models" | jq -e '.data[0].object == "model"'
+    curl -sS "$url/models" | jq -e '.data[0].object == "model"' # what comes without /v1
+    curl -sS "$url/completions" -d '{"prompt":"The kernel","max_tokens":6,"temperature":0}' | jq -r '.choices[0].text' | cmp - <(jq -r '.choices[0].text' out)
+    curl -sS "$url/tokenize" -d '{"text":"The kernel"}' > tokens
+    curl -sS "$url/detokenize" -d @tokens | jq -e '.text == "The kernel"'
     curl -sS "$url/health" | jq -e '.status == "ok" and .waiting == 0'
     curl -sS -I "$url/health" | grep -q '^HTTP/1.1 200'
-    [ "$(metric 'requests_total{method="completions"}')" -eq 1 ]
+    [ "$(metric 'requests_total{method="completions"}')" -eq 2 ]
     curl -sS -D - "$url/metrics" | grep -qi '^content-type: text/plain; version=0.0.4'
 }
 
