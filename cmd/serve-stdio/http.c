@@ -16,6 +16,7 @@
 #include "base/io.h"
 #include "serve-stdio/reload.h"
 #include "serve-stdio/connections.h"
+#include "serve-stdio/http_head.h"
 #include "serve-stdio/listen.h"
 #include "serve-stdio/web_page.h"
 #include "serve/serve.h"
@@ -229,58 +230,6 @@ static enum MHD_Result show(struct request *r, const struct cli_page *page)
     return queue(r, m, 200, page->type);
 }
 
-struct count {
-    const char *name;
-    int n;
-};
-
-static enum MHD_Result count_field(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
-{
-    struct count *c = cls;
-
-    (void)kind;
-    (void)value;
-    c->n += strcasecmp(name, c->name) == 0;
-    return MHD_YES;
-}
-
-/* The status of a head that two readers may take differently (RFC 9112), or whose body cannot be read; 0: it is in
- * order. The library takes the first of several fields, another program before it perhaps the last. */
-static int doubtful(struct request *r, const char *version, const char **why)
-{
-    static const struct {
-        const char *name, *twice;
-    } once[] = {
-        { "Host", "the request has two fields Host" },
-        { "Content-Length", "the request has two fields Content-Length" },
-        { "Transfer-Encoding", "the request has two fields Transfer-Encoding" },
-        { "Authorization", "the request has two fields Authorization" },
-        { "Origin", "the request has two fields Origin" },
-    };
-    const char *coding = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Transfer-Encoding");
-    const char *content = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Encoding");
-
-    for (size_t i = 0; i < sizeof once / sizeof once[0]; i++) {
-        struct count c = { once[i].name, 0 };
-
-        (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_field, &c);
-        *why = once[i].twice;
-        if (c.n > 1)
-            return 400;
-    }
-    *why = "the request has no Host";
-    if (strcmp(version, "HTTP/1.1") == 0 && MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Host") == NULL)
-        return 400;
-    *why = "the request has both Content-Length and Transfer-Encoding";
-    if (coding != NULL && MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length") != NULL)
-        return 400;
-    *why = "a body comes as it is, or with Transfer-Encoding: chunked";
-    if (coding != NULL && strcasecmp(coding, "chunked") != 0)
-        return 501;
-    *why = "a body with a Content-Encoding is not read";
-    return content != NULL && strcasecmp(content, "identity") != 0 ? 415 : 0;
-}
-
 /* Whether fewer requests are being answered than there may be connections, or not mainly those of this address. */
 static bool has_room(const struct request *r)
 {
@@ -300,7 +249,7 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
     const bool get = strcmp(verb, "GET") == 0 || strcmp(verb, "HEAD") == 0;
     char message[160];
     const char *why;
-    const int status = doubtful(r, version, &why);
+    const int status = cli_http_doubtful(r->connection, version, &why);
 
     if (r->h->draining)
         return refuse(r, 503, "the server is about to end");
