@@ -318,18 +318,6 @@ static enum err_code open_merge(struct ramp_merge *m, const struct gguf *g, stru
     return ERR_OK;
 }
 
-static enum err_code save_recipe(const char *text, struct err *e)
-{
-    struct io_out *out;
-
-    if (io_out_open(&out, o.save_recipe, e))
-        return e->code;
-    if (io_out_write(out, text, strlen(text), e) == ERR_OK)
-        return io_out_commit(out, e);
-    io_out_abort(out);
-    return e->code;
-}
-
 /* Rules for the best mix, after those there are, which they obey. */
 static enum err_code find_mix(struct ramp_recipe **r, const struct gguf *g, const struct ramp_losses *l, struct err *e)
 {
@@ -338,7 +326,7 @@ static enum err_code find_mix(struct ramp_recipe **r, const struct gguf *g, cons
     enum err_code rc = cli_quantize_mix(&text, &o, g, l, *r, e);
 
     if (rc == ERR_OK && o.save_recipe)
-        rc = save_recipe(text, e);
+        rc = io_write_file(o.save_recipe, str_of(text), e);
     if (rc == ERR_OK && !o.quiet) /* the lines with what is predicted */
         for (const char *p = text; *p == '#'; p = strchr(p, '\n') + 1)
             fprintf(o.dry_run ? stdout : stderr, "%.*s\n", (int)strcspn(p, "\n"), p);

@@ -127,12 +127,17 @@ static void put_panel(struct plot *p, enum panel panel)
     fputs("\n", p->out);
 }
 
+bool cli_bench_is_script(const char *path)
+{
+    const size_t n = strlen(path);
+
+    return n > 3 && strcmp(path + n - 3, ".gp") == 0;
+}
+
 static void put_script(struct plot *p)
 {
-    bool only_script = strlen(p->b->o->out) > 3 && strcmp(p->b->o->out + strlen(p->b->o->out) - 3, ".gp") == 0;
-
     fprintf(p->out, "set terminal svg size %d,420 noenhanced background rgb 'white'\n", 520 * p->n_panels);
-    if (!only_script) {
+    if (!cli_bench_is_script(p->b->o->out)) {
         fputs("set output ", p->out);
         put_text(p->out, p->b->o->out);
         putc('\n', p->out);
@@ -148,30 +153,17 @@ static void put_script(struct plot *p)
     fputs("unset multiplot\n", p->out);
 }
 
-bool cli_bench_is_script(const char *path)
-{
-    const size_t n = strlen(path);
-
-    return n > 3 && strcmp(path + n - 3, ".gp") == 0;
-}
-
 static enum err_code write_script(struct plot *p, const char *path, struct err *e)
 {
     char *text = NULL;
     size_t n = 0;
-    struct io_out *out;
     enum err_code code;
 
-    if (io_out_open(&out, path, e))
-        return e->code;
     p->out = open_memstream(&text, &n);
     if (p->out != NULL)
         put_script(p);
-    code = p->out != NULL && fclose(p->out) == 0 ? io_out_write(out, text, n, e) : err_nomem(e);
+    code = p->out != NULL && fclose(p->out) == 0 ? io_write_file(path, (struct str){ text, n }, e) : err_nomem(e);
     free(text);
-    if (code == ERR_OK)
-        return io_out_commit(out, e);
-    io_out_abort(out);
     return code;
 }
 

@@ -205,10 +205,7 @@ static enum err_code save(struct bench *b, struct run *run, const struct bench_t
         code = io_out_write(j.out, bytes, sizeof bytes, e);
     if (code == ERR_OK)
         code = eval_windows(run, t->v, t->n, w, save_row, &j, &progress, e);
-    if (code == ERR_OK)
-        code = io_out_commit(j.out, e);
-    else
-        io_out_abort(j.out);
+    code = io_out_end(j.out, code, e);
     free(j.row);
     cli_progress_end();
     if (code == ERR_OK)

@@ -10,6 +10,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
 #include "base/rng.h"
 #include "bench/bench.h"
 #include "chat/chat.h"
@@ -172,15 +173,8 @@ static const struct gen_constraint quote = { quote_begin, free,       quote_take
 
 static enum err_code add_item(struct speculate *s, const char *set, struct item **out, struct err *e)
 {
-    if (s->n == s->cap) {
-        const size_t cap = s->cap ? 2 * s->cap : 64;
-        struct item *v = realloc(s->v, cap * sizeof *v);
-
-        if (v == NULL)
-            return err_nomem(e);
-        s->v = v;
-        s->cap = cap;
-    }
+    if (memory_room(&s->v, &s->cap, s->n + 1, sizeof *s->v, e))
+        return e->code;
     *out = &s->v[s->n++];
     **out = (struct item){ .set = set };
     return ERR_OK;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
+#include "base/memory.h"
 #include "bench/bench.h"
 #include "chat/chat.h"
 #include "gen/gen.h"
@@ -95,15 +96,8 @@ static enum err_code ask_task(struct tasks *ts, struct task *t, struct err *e)
 
 static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, struct err *e)
 {
-    if (ts->n == ts->cap) {
-        size_t cap = ts->cap ? 2 * ts->cap : 256;
-        struct task *v = realloc(ts->v, cap * sizeof *v);
-
-        if (v == NULL)
-            return err_nomem(e);
-        ts->v = v;
-        ts->cap = cap;
-    }
+    if (memory_room(&ts->v, &ts->cap, ts->n + 1, sizeof *ts->v, e))
+        return e->code;
     struct task *t = &ts->v[ts->n++];
     char *text = json_dumps(item, JSON_COMPACT | JSON_SORT_KEYS);
 

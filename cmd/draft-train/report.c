@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/io.h"
+#include "base/memory.h"
 #include "draft-train/program.h"
 
 double cli_train_time(const char *text)
@@ -93,17 +94,9 @@ void cli_train_event(struct train_report *r, const char *event, json_t *fields)
 
 void cli_train_point(struct train_report *r, double loss)
 {
-    if (r->o->plot == NULL || !isfinite(loss))
+    if (r->o->plot == NULL || !isfinite(loss) ||
+        memory_room(&r->point, &r->cap, 2 * ((size_t)r->n + 1), sizeof *r->point, NULL))
         return;
-    if (r->n == r->cap) {
-        const int64_t cap = r->cap > 0 ? 2 * r->cap : 1024;
-        double *v = realloc(r->point, (size_t)cap * 2 * sizeof *v);
-
-        if (v == NULL)
-            return;
-        r->point = v;
-        r->cap = cap;
-    }
     r->point[2 * r->n] = (cli_now_ms() - r->from_ms) / 1e3;
     r->point[2 * r->n++ + 1] = loss;
 }
@@ -177,18 +170,10 @@ static enum err_code draw(const struct train_report *r, struct cli_buf *b, struc
 static enum err_code write_plot(const struct train_report *r, struct err *e)
 {
     struct cli_buf b = { 0 };
-    struct io_out *out;
     enum err_code code = draw(r, &b, e);
 
     if (code == ERR_OK)
-        code = io_out_open(&out, r->o->plot, e);
-    if (code == ERR_OK) {
-        code = io_out_write(out, b.p, b.n, e);
-        if (code == ERR_OK)
-            code = io_out_commit(out, e);
-        else
-            io_out_abort(out);
-    }
+        code = io_write_file(r->o->plot, (struct str){ b.p, b.n }, e);
     cli_buf_free(&b);
     return code;
 }
