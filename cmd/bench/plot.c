@@ -18,13 +18,6 @@ struct plot {
     FILE *out;
 };
 
-static const char *text_in(const json_t *r, const char *key)
-{
-    const char *s = json_string_value(json_object_get(r, key));
-
-    return s ? s : "";
-}
-
 static double number_in(const json_t *r, const char *key)
 {
     return json_number_value(json_object_get(r, key));
@@ -32,11 +25,11 @@ static double number_in(const json_t *r, const char *key)
 
 static int panel_of(const json_t *r)
 {
-    if (strcmp(text_in(r, "type"), "speed") == 0 && json_object_get(r, "decode_tps") != NULL)
+    if (strcmp(cli_bench_text_in(r, "type"), "speed") == 0 && json_object_get(r, "decode_tps") != NULL)
         return PANEL_SPEED;
-    if (strcmp(text_in(r, "type"), "kl") == 0)
+    if (strcmp(cli_bench_text_in(r, "type"), "kl") == 0)
         return PANEL_KL;
-    return strcmp(text_in(r, "type"), "eval") == 0 ? PANEL_ACCURACY : -1;
+    return strcmp(cli_bench_text_in(r, "type"), "eval") == 0 ? PANEL_ACCURACY : -1;
 }
 
 /* A string of gnuplot: in single quotes, which are doubled inside. */
@@ -69,10 +62,10 @@ static void put_data(struct plot *p, size_t file, enum panel panel)
             fprintf(p->out, "%g %g %g\n", number_in(json_object_get(r, "model"), "weight_bytes") / 1e6,
                     number_in(r, "kl_mean_nats"), number_in(r, "kl_mean_se_nats"));
         else
-            fprintf(p->out, "%g %g %g %g\n",
-                    (double)json_integer_value(json_object_get(p->sets, text_in(r, "set"))) + 0.12 * (double)file,
-                    100 * number_in(r, "accuracy"), 100 * number_in(r, "accuracy_lo"),
-                    100 * number_in(r, "accuracy_hi"));
+            fprintf(
+                p->out, "%g %g %g %g\n",
+                (double)json_integer_value(json_object_get(p->sets, cli_bench_text_in(r, "set"))) + 0.12 * (double)file,
+                100 * number_in(r, "accuracy"), 100 * number_in(r, "accuracy_lo"), 100 * number_in(r, "accuracy_hi"));
     }
     fputs("EOD\n", p->out);
 }
@@ -202,8 +195,9 @@ enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
             const json_t *r = json_array_get(records, i);
             int panel = panel_of(r);
 
-            if (panel == PANEL_ACCURACY && json_object_get(p.sets, text_in(r, "set")) == NULL)
-                json_object_set_new(p.sets, text_in(r, "set"), json_integer((json_int_t)json_object_size(p.sets)));
+            if (panel == PANEL_ACCURACY && json_object_get(p.sets, cli_bench_text_in(r, "set")) == NULL)
+                json_object_set_new(p.sets, cli_bench_text_in(r, "set"),
+                                    json_integer((json_int_t)json_object_size(p.sets)));
             if (panel >= 0 && !p.has[panel]) {
                 p.has[panel] = true;
                 p.n_panels++;

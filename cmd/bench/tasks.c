@@ -177,21 +177,15 @@ static const char *id_of(const struct task *t)
 
 /* ---- the file of answers: what is in it is not asked again ---- */
 
-static const char *text_in(const json_t *r, const char *key)
-{
-    const char *s = json_string_value(json_object_get(r, key));
-
-    return s ? s : "";
-}
-
 /* Whether an answer of t would come out as this record has it: of the same item and prompt, and whole within -n
  * tokens, or cut after just as many. */
 static bool stands(const struct tasks *ts, const struct task *t, const json_t *r)
 {
     int64_t n = json_integer_value(json_object_get(r, "n_tokens")), most = ts->b->o->predict_max;
 
-    return strcmp(id_of(t), text_in(r, "id")) == 0 && strcmp(t->set, text_in(r, "set")) == 0 &&
-           strcmp(t->hash, text_in(r, "item")) == 0 && strcmp(t->prompt_hash, text_in(r, "asked")) == 0 &&
+    return strcmp(id_of(t), cli_bench_text_in(r, "id")) == 0 && strcmp(t->set, cli_bench_text_in(r, "set")) == 0 &&
+           strcmp(t->hash, cli_bench_text_in(r, "item")) == 0 &&
+           strcmp(t->prompt_hash, cli_bench_text_in(r, "asked")) == 0 &&
            (json_is_true(json_object_get(r, "ended")) ? n <= most : n == most);
 }
 
@@ -228,7 +222,7 @@ static void settings_of(const struct bench *b, char *buf, size_t buf_bytes)
 
 static bool is_answer(const json_t *r)
 {
-    return strcmp(text_in(r, "type"), "answer") == 0 && json_is_string(json_object_get(r, "set")) &&
+    return strcmp(cli_bench_text_in(r, "type"), "answer") == 0 && json_is_string(json_object_get(r, "set")) &&
            json_is_string(json_object_get(r, "id")) && json_is_integer(json_object_get(r, "sample")) &&
            json_is_boolean(json_object_get(r, "right"));
 }
@@ -243,12 +237,12 @@ static enum err_code take_line(struct tasks *ts, struct str line, size_t number,
     snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
     if (!is_answer(r))
         code = err_set(e, ERR_FORMAT, "%s: line %zu is no answer of a task: the file stays as it is", path, number);
-    else if (strcmp(text_in(r, "fingerprint"), print) != 0)
+    else if (strcmp(cli_bench_text_in(r, "fingerprint"), print) != 0)
         code = err_set(e, ERR_FORMAT, "%s: line %zu is by another model (%.40s, not %s)", path, number,
-                       text_in(r, "fingerprint"), print);
-    else if (strcmp(text_in(r, "settings"), ts->settings) != 0)
+                       cli_bench_text_in(r, "fingerprint"), print);
+    else if (strcmp(cli_bench_text_in(r, "settings"), ts->settings) != 0)
         code = err_set(e, ERR_FORMAT, "%s: line %zu was asked with '%.120s', not '%s': name another file", path, number,
-                       text_in(r, "settings"), ts->settings);
+                       cli_bench_text_in(r, "settings"), ts->settings);
     else
         take_answer(ts, r);
     json_decref(r);
@@ -650,9 +644,9 @@ static enum err_code sum_up(struct scores *out, const json_t *all, const char *p
             free(s.v);
             return err_set(e, ERR_FORMAT, "%s: item %zu is no answer of a task", path, i + 1);
         }
-        s.v[s.n++] = (struct score){ text_in(r, "set"),
-                                     text_in(r, "id"),
-                                     text_in(r, "item"),
+        s.v[s.n++] = (struct score){ cli_bench_text_in(r, "set"),
+                                     cli_bench_text_in(r, "id"),
+                                     cli_bench_text_in(r, "item"),
                                      json_integer_value(json_object_get(r, "sample")),
                                      i,
                                      json_is_true(json_object_get(r, "right")),
