@@ -239,11 +239,10 @@ static enum err_code build(char *const *files, bool add, struct err *e)
     enum err_code code;
     int left = 0;
 
-    code = cli_open(&x, &o.model, e) ? e->code : cli_open_text(&x, true, e);
-    if (code == ERR_OK)
-        code = pool_open(&bo.pool, o.model.n_threads > 0 ? o.model.n_threads : pool_cpus(), e);
-    if (code == ERR_OK)
-        code = io_lock(&lock, o.out, e);
+    code = cli_open(&x, &o.model, e) || cli_open_text(&x, true, e) ||
+                   pool_open(&bo.pool, o.model.n_threads > 0 ? o.model.n_threads : pool_cpus(), e)
+               ? e->code
+               : io_lock(&lock, o.out, e);
     if (code == ERR_OK) {
         bo.tokenizer = text_fingerprint(x.gguf);
         bo.resume = number_of(files, add, bo.tokenizer);

@@ -375,9 +375,7 @@ static enum err_code gen_turn(struct speed *s, int n_seq, int64_t depth, double 
     for (int64_t i = 0; i < steps_max && code == ERR_OK && gen_reading(g) > 0; i++)
         code = gen_steps(g, 1, ms, e);
     if (code == ERR_OK)
-        code = gen_steps(g, WARM_STEPS, ms, e);
-    if (code == ERR_OK)
-        code = gen_steps(g, TURN_STEPS, ms, e);
+        code = gen_steps(g, WARM_STEPS, ms, e) ? e->code : gen_steps(g, TURN_STEPS, ms, e);
     gen_close(g);
     free(v);
     return code;
@@ -418,11 +416,9 @@ static enum err_code measure_gen(struct speed *s, int n, struct err *e)
             code = feed(s, q, s->depths.v[0], NULL, e);
         }
         if (code == ERR_OK)
-            code = steps(s, WARM_STEPS, 1, n, &skip, e);
-        if (code == ERR_OK)
-            code = steps(s, TURN_STEPS, 1, n, &ms[i], e);
-        if (code == ERR_OK)
-            code = gen_turn(s, n, s->depths.v[0], &ms[reps + i], e);
+            code = steps(s, WARM_STEPS, 1, n, &skip, e) || steps(s, TURN_STEPS, 1, n, &ms[i], e)
+                       ? e->code
+                       : gen_turn(s, n, s->depths.v[0], &ms[reps + i], e);
     }
     if (code == ERR_OK)
         code = report_gen(s, n, ms, ms + reps, e);

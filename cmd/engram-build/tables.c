@@ -109,13 +109,11 @@ enum err_code cli_engram_merge(const struct build_options *o, char *const *files
 
     if (s == NULL)
         return err_nomem(e);
-    code = find_sources(s, files, o->out, e);
-    if (code == ERR_OK)
-        code = io_lock(&lock, o->out, e);
-    if (code == ERR_OK)
-        code = engram_open(&g, s->name, s->n, &(struct engram_opts){ .day = o->day, .domains = s->domains }, e);
-    if (code == ERR_OK && decay && o->day < newest_day(g, s->n))
-        code = before_last(o, s->name[0], newest_day(g, s->n), e);
+    code = find_sources(s, files, o->out, e) || io_lock(&lock, o->out, e) ||
+                   engram_open(&g, s->name, s->n, &(struct engram_opts){ .day = o->day, .domains = s->domains }, e) ||
+                   (decay && o->day < newest_day(g, s->n) && before_last(o, s->name[0], newest_day(g, s->n), e))
+               ? e->code
+               : ERR_OK;
     if (code == ERR_OK) {
         const int64_t newest = newest_day(g, s->n);
         const struct engram_merge_opts mo = {

@@ -109,16 +109,11 @@ static enum err_code add_chat(struct reading *r, const json_t *messages, const j
     if (code == ERR_OK)
         code = ask_prompt(&token, &a, &(struct ask_model){ .text = r->how->text, .chat = r->format }, e);
     n_prompt = token.n;
-    if (code == ERR_OK)
-        code = note_chat(&r->to->chats, messages, tools, e);
-    if (code == ERR_OK)
-        code = text_encode(r->how->text, answer, 0, &token, e);
-    if (code == ERR_OK)
-        code = end_turn(r, &token, e);
-    if (code == ERR_OK)
+    if (code == ERR_OK && note_chat(&r->to->chats, messages, tools, e) == ERR_OK &&
+        text_encode(r->how->text, answer, 0, &token, e) == ERR_OK && end_turn(r, &token, e) == ERR_OK)
         return add_item(r, token, n_prompt, e);
     text_tokens_free(&token);
-    return code;
+    return e->code;
 }
 
 static enum err_code add_text(struct reading *r, struct str s, struct err *e)
