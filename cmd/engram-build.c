@@ -181,17 +181,14 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
 /* Days from 1970-01-01 (proleptic Gregorian), for "YYYY-MM-DD". */
 static bool parse_day(const char *s, int64_t *day)
 {
-    static const int days[] = { 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
     int y, m, d, used = 0;
 
-    if (sscanf(s, "%4d-%2d-%2d%n", &y, &m, &d, &used) != 3 || s[used] != '\0' || y < 1970 || m < 1 || m > 12 || d < 1 ||
-        d > days[m - 1] || (m == 2 && d == 29 && (y % 4 != 0 || (y % 100 == 0 && y % 400 != 0))))
+    if (sscanf(s, "%4d-%2d-%2d%n", &y, &m, &d, &used) != 3 || s[used] != '\0' || y < 1970)
         return false;
-    y -= m <= 2;
-    const int64_t era = y / 400, of_era = y - era * 400, of_year = (153 * (m > 2 ? m - 3 : m + 9) + 2) / 5 + d - 1;
+    struct tm tm = { .tm_year = y - 1900, .tm_mon = m - 1, .tm_mday = d };
 
-    *day = era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
-    return *day >= 0;
+    *day = (int64_t)timegm(&tm) / 86400;
+    return tm.tm_mon == m - 1 && tm.tm_mday == d; /* else there is no such day: it was counted on */
 }
 
 struct taken {
@@ -242,11 +239,10 @@ static enum err_code build(char *const *files, bool add, struct err *e)
     enum err_code code;
     int left = 0;
 
-    code = cli_open(&x, &o.model, e) ? e->code : cli_open_text(&x, true, e);
-    if (code == ERR_OK)
-        code = pool_open(&bo.pool, o.model.n_threads > 0 ? o.model.n_threads : pool_cpus(), e);
-    if (code == ERR_OK)
-        code = io_lock(&lock, o.out, e);
+    code = cli_open(&x, &o.model, e) || cli_open_text(&x, true, e) ||
+                   pool_open(&bo.pool, o.model.n_threads > 0 ? o.model.n_threads : pool_cpus(), e)
+               ? e->code
+               : io_lock(&lock, o.out, e);
     if (code == ERR_OK) {
         bo.tokenizer = text_fingerprint(x.gguf);
         bo.resume = number_of(files, add, bo.tokenizer);

@@ -237,9 +237,9 @@ static enum err_code check_output(const struct gguf *g, const struct ramp_merge 
 /* Whether a file can be written there, which is found now and not after hours of measuring. */
 static enum err_code try_output(const char *path, struct err *e)
 {
-    struct io_out *out;
+    struct io_out *out = NULL;
 
-    if (path == NULL || io_out_open(&out, path, e))
+    if (path != NULL && io_out_open(&out, path, e))
         return e->code;
     io_out_abort(out);
     return ERR_OK;
@@ -318,18 +318,6 @@ static enum err_code open_merge(struct ramp_merge *m, const struct gguf *g, stru
     return ERR_OK;
 }
 
-static enum err_code save_recipe(const char *text, struct err *e)
-{
-    struct io_out *out;
-
-    if (io_out_open(&out, o.save_recipe, e))
-        return e->code;
-    if (io_out_write(out, text, strlen(text), e) == ERR_OK)
-        return io_out_commit(out, e);
-    io_out_abort(out);
-    return e->code;
-}
-
 /* Rules for the best mix, after those there are, which they obey. */
 static enum err_code find_mix(struct ramp_recipe **r, const struct gguf *g, const struct ramp_losses *l, struct err *e)
 {
@@ -338,14 +326,12 @@ static enum err_code find_mix(struct ramp_recipe **r, const struct gguf *g, cons
     enum err_code rc = cli_quantize_mix(&text, &o, g, l, *r, e);
 
     if (rc == ERR_OK && o.save_recipe)
-        rc = save_recipe(text, e);
+        rc = io_write_file(o.save_recipe, str_of(text), e);
     if (rc == ERR_OK && !o.quiet) /* the lines with what is predicted */
         for (const char *p = text; *p == '#'; p = strchr(p, '\n') + 1)
             fprintf(o.dry_run ? stdout : stderr, "%.*s\n", (int)strcspn(p, "\n"), p);
     if (rc == ERR_OK)
-        rc = ramp_recipe_open(&mix, e);
-    if (rc == ERR_OK)
-        rc = ramp_recipe_add(mix, str_of(text), "the mix", e);
+        rc = ramp_recipe_open(&mix, e) ? e->code : ramp_recipe_add(mix, str_of(text), "the mix", e);
     free(text);
     if (rc) {
         ramp_recipe_close(mix);
@@ -364,36 +350,22 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
     struct ramp_losses l = { 0 };
     struct ramp_plan p = { 0 };
     struct ramp_merge merge = { .n = 0 };
-    enum err_code rc = ramp_recipe_open(&r, e);
+    enum err_code rc =
+        ramp_recipe_open(&r, e) || read_rules(r, e) || gguf_open(&g, in, e) ||
+                (o.imatrix && (ramp_importance_open(&im, o.imatrix, e) || ramp_importance_check(im, g, e))) ||
+                check_tensors(r, g, e) || open_merge(&merge, g, e) ||
+                (out != NULL && !o.dry_run && check_output(g, &merge, out, e)) ||
+                (o.losses.imatrix && check_output(g, &merge, o.losses.imatrix, e)) ||
+                (o.losses.path && !o.dry_run &&
+                 (try_output(out, e) || try_output(o.save_recipe, e) || try_output(o.losses.imatrix, e)))
+            ? e->code
+            : ERR_OK;
 
     if (rc == ERR_OK)
-        rc = read_rules(r, e);
-    if (rc == ERR_OK)
-        rc = gguf_open(&g, in, e);
-    if (rc == ERR_OK && o.imatrix)
-        rc = ramp_importance_open(&im, o.imatrix, e);
-    if (rc == ERR_OK && im != NULL)
-        rc = ramp_importance_check(im, g, e);
-    if (rc == ERR_OK)
-        rc = check_tensors(r, g, e);
-    if (rc == ERR_OK)
-        rc = open_merge(&merge, g, e);
-    if (rc == ERR_OK && out != NULL && !o.dry_run)
-        rc = check_output(g, &merge, out, e);
-    if (rc == ERR_OK && o.losses.imatrix)
-        rc = check_output(g, &merge, o.losses.imatrix, e);
-    if (rc == ERR_OK && o.losses.path && !o.dry_run && try_output(out, e) == ERR_OK &&
-        try_output(o.save_recipe, e) == ERR_OK)
-        (void)try_output(o.losses.imatrix, e);
-    rc = e->code;
-    if (rc == ERR_OK && o.losses.path)
-        rc = cli_quantize_measure(&l, &o, g, e);
-    if (rc == ERR_OK && o.budgets.n > 0)
-        rc = find_mix(&r, g, &l, e);
-    if (rc == ERR_OK && (!o.losses.path || o.budgets.n > 0))
-        rc = ramp_plan_open(&p, r, g, im != NULL, o.again, e);
-    if (rc == ERR_OK)
-        rc = ramp_plan_merge(&p, g, &merge, o.again, e);
+        rc = (o.losses.path && cli_quantize_measure(&l, &o, g, e)) || (o.budgets.n > 0 && find_mix(&r, g, &l, e)) ||
+                     ((!o.losses.path || o.budgets.n > 0) && ramp_plan_open(&p, r, g, im != NULL, o.again, e))
+                 ? e->code
+                 : ramp_plan_merge(&p, g, &merge, o.again, e);
     if (rc == ERR_OK && o.dry_run) {
         print_plan(stdout, g, &p);
         print_totals(stdout, &p);

@@ -50,10 +50,8 @@ static enum err_code measure(struct bench *b, int n, int64_t bytes, bool *host, 
     else
         snprintf(what, sizeof what, "read device=%s buffer=%lldMiB", reads.device, (long long)bytes >> 20);
     r = cli_bench_record("bandwidth", what, "read_bytes_per_s", "higher");
-    cli_bench_real(r, "read_bytes_per_s", s.median);
-    cli_bench_real(r, "read_min_bytes_per_s", s.min);
-    cli_bench_real(r, "read_max_bytes_per_s", s.max);
-    cli_bench_real(r, "noise", (s.max - s.min) / 2 + 0.01 * s.median);
+    cli_bench_put_spread(r, "read", "_bytes_per_s", s);
+    cli_bench_put_noise(r, s);
     cli_bench_int(r, "buffer_bytes", bytes);
     cli_bench_int(r, "reps", b->o->reps);
     if (!*host)

@@ -72,6 +72,7 @@ json_t *cli_bench_record(const char *type, const char *what, const char *metric,
 void cli_bench_real(json_t *r, const char *key, double v);
 void cli_bench_int(json_t *r, const char *key, int64_t v);
 void cli_bench_text(json_t *r, const char *key, const char *v);
+const char *cli_bench_text_in(const json_t *r, const char *key); /* "": there is none */
 bool cli_bench_as_json(const struct bench *b);
 MUST_CHECK enum err_code cli_bench_done(struct bench *b, json_t *r, struct err *e);
 /* A line of the table; nothing when records are printed as JSON. */
@@ -92,6 +93,9 @@ struct bench_spread {
     double median, min, max;
 };
 struct bench_spread cli_bench_spread(double *v, int n);
+/* KEY, KEY_min and KEY_max, each with `unit` after it; the noise of a figure that has this spread. */
+void cli_bench_put_spread(json_t *r, const char *key, const char *unit, struct bench_spread v);
+void cli_bench_put_noise(json_t *r, struct bench_spread v);
 
 /* Bytes in a second that a device reads from a buffer of `bytes` bytes (model_read_speed); r has reps. */
 int64_t cli_bench_read_bytes(const struct bench *b); /* a buffer that caches hold little of */
@@ -116,4 +120,5 @@ MUST_CHECK enum err_code cli_bench_question(struct ask *a, json_t **kwargs, cons
 struct eval_window_opts cli_bench_windows(const struct bench *b);
 /* Progress: b's command name and n of m; stops on an interrupt. */
 struct progress cli_bench_progress(const char *what);
+extern const struct progress cli_bench_weights; /* of a shape's file, in GB */
 #endif

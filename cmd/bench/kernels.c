@@ -289,10 +289,8 @@ static enum err_code measure(struct bench *b, int i, const struct model_opts *o,
     cli_bench_text(r, "kernel", k->name);
     cli_bench_text(r, "format", quant_types[p.type]->name);
     cli_bench_int(r, "rows", p.rows);
-    cli_bench_real(r, "us", s.median);
-    cli_bench_real(r, "us_min", s.min);
-    cli_bench_real(r, "us_max", s.max);
-    cli_bench_real(r, "noise", (s.max - s.min) / 2 + 0.01 * s.median);
+    cli_bench_put_spread(r, "us", "", s);
+    cli_bench_put_noise(r, s);
     cli_bench_line(b, "%-20s %-8s %6" PRId64 " %9.1f %9.1f %9.1f %9.2f", k->name, quant_types[p.type]->name, p.rows,
                    s.median, s.min, s.max, 2e-6 * (double)p.rows * (double)p.k * (double)p.n / s.median);
     return cli_bench_done(b, r, e);

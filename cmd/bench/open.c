@@ -40,10 +40,11 @@ static bool weights_tick(void *ctx, uint64_t done, uint64_t total)
     return !cli_interrupted();
 }
 
+const struct progress cli_bench_weights = { weights_tick, NULL };
+
 /* Makes the shape's file, and takes its name away again: it lives as long as it is mapped. */
 static enum err_code open_shape(struct bench *b, struct err *e)
 {
-    struct progress progress = { weights_tick, NULL };
     struct shape *s;
     char dir[64];
     enum err_code code;
@@ -56,7 +57,7 @@ static enum err_code open_shape(struct bench *b, struct err *e)
     }
     snprintf(b->open.path, sizeof b->open.path, "%s/model.gguf", dir);
     snprintf(b->label, sizeof b->label, "shape:%.150s:%.50s", b->o->shape, b->o->mix);
-    code = shape_write(s, b->open.path, (uint64_t)b->o->seed, &progress, e);
+    code = shape_write(s, b->open.path, (uint64_t)b->o->seed, &cli_bench_weights, e);
     cli_progress_end();
     if (code == ERR_OK)
         code = gguf_open(&b->open.gguf, b->open.path, e);
@@ -202,18 +203,15 @@ enum err_code cli_bench_texts(struct bench_texts *out, const struct bench *b, st
 {
     struct bench_texts t = { .hash = 0xcbf29ce484222325u };
 
-    if (*b->operands == NULL && add_file(&t, b, "-", e)) {
+    enum err_code code = *b->operands == NULL ? add_file(&t, b, "-", e) : ERR_OK;
+
+    for (char **f = b->operands; code == ERR_OK && *f != NULL; f++)
+        code = add_file(&t, b, *f, e);
+    if (code)
         cli_bench_texts_free(&t);
-        return e->code;
-    }
-    for (char **f = b->operands; *f != NULL; f++) {
-        if (add_file(&t, b, *f, e)) {
-            cli_bench_texts_free(&t);
-            return e->code;
-        }
-    }
-    *out = t;
-    return ERR_OK;
+    else
+        *out = t;
+    return code;
 }
 
 void cli_bench_texts_free(struct bench_texts *t)

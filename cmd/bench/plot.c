@@ -18,13 +18,6 @@ struct plot {
     FILE *out;
 };
 
-static const char *text_in(const json_t *r, const char *key)
-{
-    const char *s = json_string_value(json_object_get(r, key));
-
-    return s ? s : "";
-}
-
 static double number_in(const json_t *r, const char *key)
 {
     return json_number_value(json_object_get(r, key));
@@ -32,11 +25,11 @@ static double number_in(const json_t *r, const char *key)
 
 static int panel_of(const json_t *r)
 {
-    if (strcmp(text_in(r, "type"), "speed") == 0 && json_object_get(r, "decode_tps") != NULL)
+    if (strcmp(cli_bench_text_in(r, "type"), "speed") == 0 && json_object_get(r, "decode_tps") != NULL)
         return PANEL_SPEED;
-    if (strcmp(text_in(r, "type"), "kl") == 0)
+    if (strcmp(cli_bench_text_in(r, "type"), "kl") == 0)
         return PANEL_KL;
-    return strcmp(text_in(r, "type"), "eval") == 0 ? PANEL_ACCURACY : -1;
+    return strcmp(cli_bench_text_in(r, "type"), "eval") == 0 ? PANEL_ACCURACY : -1;
 }
 
 /* A string of gnuplot: in single quotes, which are doubled inside. */
@@ -69,10 +62,10 @@ static void put_data(struct plot *p, size_t file, enum panel panel)
             fprintf(p->out, "%g %g %g\n", number_in(json_object_get(r, "model"), "weight_bytes") / 1e6,
                     number_in(r, "kl_mean_nats"), number_in(r, "kl_mean_se_nats"));
         else
-            fprintf(p->out, "%g %g %g %g\n",
-                    (double)json_integer_value(json_object_get(p->sets, text_in(r, "set"))) + 0.12 * (double)file,
-                    100 * number_in(r, "accuracy"), 100 * number_in(r, "accuracy_lo"),
-                    100 * number_in(r, "accuracy_hi"));
+            fprintf(
+                p->out, "%g %g %g %g\n",
+                (double)json_integer_value(json_object_get(p->sets, cli_bench_text_in(r, "set"))) + 0.12 * (double)file,
+                100 * number_in(r, "accuracy"), 100 * number_in(r, "accuracy_lo"), 100 * number_in(r, "accuracy_hi"));
     }
     fputs("EOD\n", p->out);
 }
@@ -127,12 +120,17 @@ static void put_panel(struct plot *p, enum panel panel)
     fputs("\n", p->out);
 }
 
+bool cli_bench_is_script(const char *path)
+{
+    const size_t n = strlen(path);
+
+    return n > 3 && strcmp(path + n - 3, ".gp") == 0;
+}
+
 static void put_script(struct plot *p)
 {
-    bool only_script = strlen(p->b->o->out) > 3 && strcmp(p->b->o->out + strlen(p->b->o->out) - 3, ".gp") == 0;
-
     fprintf(p->out, "set terminal svg size %d,420 noenhanced background rgb 'white'\n", 520 * p->n_panels);
-    if (!only_script) {
+    if (!cli_bench_is_script(p->b->o->out)) {
         fputs("set output ", p->out);
         put_text(p->out, p->b->o->out);
         putc('\n', p->out);
@@ -148,30 +146,17 @@ static void put_script(struct plot *p)
     fputs("unset multiplot\n", p->out);
 }
 
-bool cli_bench_is_script(const char *path)
-{
-    const size_t n = strlen(path);
-
-    return n > 3 && strcmp(path + n - 3, ".gp") == 0;
-}
-
 static enum err_code write_script(struct plot *p, const char *path, struct err *e)
 {
     char *text = NULL;
     size_t n = 0;
-    struct io_out *out;
     enum err_code code;
 
-    if (io_out_open(&out, path, e))
-        return e->code;
     p->out = open_memstream(&text, &n);
     if (p->out != NULL)
         put_script(p);
-    code = p->out != NULL && fclose(p->out) == 0 ? io_out_write(out, text, n, e) : err_nomem(e);
+    code = p->out != NULL && fclose(p->out) == 0 ? io_write_file(path, (struct str){ text, n }, e) : err_nomem(e);
     free(text);
-    if (code == ERR_OK)
-        return io_out_commit(out, e);
-    io_out_abort(out);
     return code;
 }
 
@@ -210,8 +195,9 @@ enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
             const json_t *r = json_array_get(records, i);
             int panel = panel_of(r);
 
-            if (panel == PANEL_ACCURACY && json_object_get(p.sets, text_in(r, "set")) == NULL)
-                json_object_set_new(p.sets, text_in(r, "set"), json_integer((json_int_t)json_object_size(p.sets)));
+            if (panel == PANEL_ACCURACY && json_object_get(p.sets, cli_bench_text_in(r, "set")) == NULL)
+                json_object_set_new(p.sets, cli_bench_text_in(r, "set"),
+                                    json_integer((json_int_t)json_object_size(p.sets)));
             if (panel >= 0 && !p.has[panel]) {
                 p.has[panel] = true;
                 p.n_panels++;

@@ -95,39 +95,51 @@ static enum err_code report_ppl(struct bench *b, const struct ppl_job *j, const 
     return cli_bench_done(b, r, e);
 }
 
-enum err_code cli_bench_cmd_ppl(struct bench *b, struct err *e)
+static enum err_code measure_ppl(struct bench *b, struct run *run, const struct bench_texts *t,
+                                 const struct eval_window_opts *w, struct err *e)
 {
-    struct progress progress = cli_bench_progress("windows");
+    const struct progress progress = cli_bench_progress("windows");
+    const size_t n = (size_t)eval_window_count(t->v, t->n, w) + 1;
+    struct ppl_job j = { .ppl = { .win_sum = calloc(n, sizeof *j.ppl.win_sum),
+                                  .win_n = calloc(n, sizeof *j.ppl.win_n) },
+                         .n_vocab = model_info(b->open.model)->n_vocab };
+    const double from = cli_now_ms();
+    enum err_code code = j.ppl.win_sum == NULL || j.ppl.win_n == NULL
+                             ? err_nomem(e)
+                             : eval_windows(run, t->v, t->n, w, add_ppl, &j, &progress, e);
+
+    if (code == ERR_OK)
+        code = report_ppl(b, &j, t, w, cli_now_ms() - from, e);
+    free(j.ppl.win_sum);
+    free(j.ppl.win_n);
+    return code;
+}
+
+/* Of the texts that the operands name, with a run of the model. */
+static enum err_code with_texts(struct bench *b,
+                                enum err_code (*measure)(struct bench *b, struct run *run, const struct bench_texts *t,
+                                                         const struct eval_window_opts *w, struct err *e),
+                                struct err *e)
+{
     struct eval_window_opts w;
-    struct ppl_job j = { 0 };
     struct bench_texts t;
     struct run *run = NULL;
     enum err_code code;
-    int64_t n;
-    double from;
 
     if (cli_bench_open(b, true, e) || cli_bench_texts(&t, b, e))
         return e->code;
     w = cli_bench_windows(b);
-    n = eval_window_count(t.v, t.n, &w);
-    j.n_vocab = model_info(b->open.model)->n_vocab;
-    j.ppl.win_sum = calloc((size_t)n + 1, sizeof *j.ppl.win_sum);
-    j.ppl.win_n = calloc((size_t)n + 1, sizeof *j.ppl.win_n);
-    if (j.ppl.win_sum == NULL || j.ppl.win_n == NULL)
-        code = err_nomem(e);
-    else
-        code =
-            cli_bench_run(&run, b, (struct run_opts){ .ctx_tokens = w.ctx_tokens, .rows_max = b->o->model.chunk }, e);
-    from = cli_now_ms();
+    code = cli_bench_run(&run, b, (struct run_opts){ .ctx_tokens = w.ctx_tokens, .rows_max = b->o->model.chunk }, e);
     if (code == ERR_OK)
-        code = eval_windows(run, t.v, t.n, &w, add_ppl, &j, &progress, e);
-    if (code == ERR_OK)
-        code = report_ppl(b, &j, &t, &w, cli_now_ms() - from, e);
+        code = measure(b, run, &t, &w, e);
     run_close(run);
-    free(j.ppl.win_sum);
-    free(j.ppl.win_n);
     cli_bench_texts_free(&t);
     return code;
+}
+
+enum err_code cli_bench_cmd_ppl(struct bench *b, struct err *e)
+{
+    return with_texts(b, measure_ppl, e);
 }
 
 /* ---- saved logits: the head, then n_scored rows of n_vocab packed numbers, little-endian ---- */
@@ -205,10 +217,7 @@ static enum err_code save(struct bench *b, struct run *run, const struct bench_t
         code = io_out_write(j.out, bytes, sizeof bytes, e);
     if (code == ERR_OK)
         code = eval_windows(run, t->v, t->n, w, save_row, &j, &progress, e);
-    if (code == ERR_OK)
-        code = io_out_commit(j.out, e);
-    else
-        io_out_abort(j.out);
+    code = io_out_end(j.out, code, e);
     free(j.row);
     cli_progress_end();
     if (code == ERR_OK)
@@ -465,20 +474,7 @@ static enum err_code diverge(struct bench *b, struct run *run, const struct benc
 
 enum err_code cli_bench_cmd_kl(struct bench *b, struct err *e)
 {
-    struct eval_window_opts w;
-    struct bench_texts t;
-    struct run *run = NULL;
-    enum err_code code;
-
     if ((b->o->reference == NULL) == (b->o->save == NULL))
         return err_set(e, ERR_ARG, "kl: either --reference or --save");
-    if (cli_bench_open(b, true, e) || cli_bench_texts(&t, b, e))
-        return e->code;
-    w = cli_bench_windows(b);
-    code = cli_bench_run(&run, b, (struct run_opts){ .ctx_tokens = w.ctx_tokens, .rows_max = b->o->model.chunk }, e);
-    if (code == ERR_OK)
-        code = b->o->save ? save(b, run, &t, &w, e) : diverge(b, run, &t, &w, e);
-    run_close(run);
-    cli_bench_texts_free(&t);
-    return code;
+    return with_texts(b, b->o->save ? save : diverge, e);
 }

@@ -44,6 +44,23 @@ void cli_bench_text(json_t *r, const char *key, const char *v)
         json_object_set_new(r, key, json_bytes(str_of(v)));
 }
 
+void cli_bench_put_spread(json_t *r, const char *key, const char *unit, struct bench_spread v)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "%s%s", key, unit);
+    cli_bench_real(r, name, v.median);
+    snprintf(name, sizeof name, "%s_min%s", key, unit);
+    cli_bench_real(r, name, v.min);
+    snprintf(name, sizeof name, "%s_max%s", key, unit);
+    cli_bench_real(r, name, v.max);
+}
+
+void cli_bench_put_noise(json_t *r, struct bench_spread v)
+{
+    cli_bench_real(r, "noise", (v.max - v.min) / 2 + 0.01 * v.median);
+}
+
 bool cli_bench_as_json(const struct bench *b)
 {
     return b->o->json || (!b->o->table && !isatty(STDOUT_FILENO));
@@ -149,71 +166,71 @@ static json_t *model(const struct bench *b)
 
 /* ---- comparison ---- */
 
-static const char *text_of(const json_t *r, const char *key)
+const char *cli_bench_text_in(const json_t *r, const char *key)
 {
     const char *s = json_string_value(json_object_get(r, key));
 
     return s ? s : "";
 }
 
-static const json_t *sub(const json_t *r, const char *key)
-{
-    return json_object_get(r, key);
-}
-
 /* Of two "hardware": the same processor and device. Kernels of a CPU may change with the program. */
 static bool same_machine(const json_t *a, const json_t *b)
 {
-    const char *device = text_of(a, "device");
+    const char *device = cli_bench_text_in(a, "device");
 
-    return strcmp(text_of(a, "cpu"), text_of(b, "cpu")) == 0 && strcmp(device, text_of(b, "device")) == 0 &&
-           json_integer_value(sub(a, "n_threads")) == json_integer_value(sub(b, "n_threads")) &&
-           (strcmp(device, "cpu") == 0 || strcmp(text_of(a, "kernels"), text_of(b, "kernels")) == 0);
+    return strcmp(cli_bench_text_in(a, "cpu"), cli_bench_text_in(b, "cpu")) == 0 &&
+           strcmp(device, cli_bench_text_in(b, "device")) == 0 &&
+           json_integer_value(json_object_get(a, "n_threads")) == json_integer_value(json_object_get(b, "n_threads")) &&
+           (strcmp(device, "cpu") == 0 ||
+            strcmp(cli_bench_text_in(a, "kernels"), cli_bench_text_in(b, "kernels")) == 0);
 }
 
 /* Speeds compare on like machines only; what a model says does not depend on the machine. */
 static bool comparable(const json_t *old, const json_t *r)
 {
-    const char *type = text_of(r, "type");
+    const char *type = cli_bench_text_in(r, "type");
     bool timed = strcmp(type, "speed") == 0 || strcmp(type, "bandwidth") == 0 || strcmp(type, "state") == 0;
 
-    if (strcmp(text_of(old, "type"), type) != 0 || strcmp(text_of(old, "case"), text_of(r, "case")) != 0 ||
-        strcmp(text_of(old, "metric"), text_of(r, "metric")) != 0)
+    if (strcmp(cli_bench_text_in(old, "type"), type) != 0 ||
+        strcmp(cli_bench_text_in(old, "case"), cli_bench_text_in(r, "case")) != 0 ||
+        strcmp(cli_bench_text_in(old, "metric"), cli_bench_text_in(r, "metric")) != 0)
         return false;
-    if (timed && !same_machine(sub(old, "hardware"), sub(r, "hardware")))
+    if (timed && !same_machine(json_object_get(old, "hardware"), json_object_get(r, "hardware")))
         return false;
-    return !timed || strcmp(text_of(sub(old, "model"), "fingerprint"), text_of(sub(r, "model"), "fingerprint")) == 0;
+    return !timed || strcmp(cli_bench_text_in(json_object_get(old, "model"), "fingerprint"),
+                            cli_bench_text_in(json_object_get(r, "model"), "fingerprint")) == 0;
 }
 
 static enum err_code compare(struct bench *b, const json_t *r, struct err *e)
 {
-    const char *metric = text_of(r, "metric");
+    const char *metric = cli_bench_text_in(r, "metric");
     const json_t *old = NULL;
-    double now = json_number_value(sub(r, metric)), was, noise, loss;
+    double now = json_number_value(json_object_get(r, metric)), was, noise, loss;
     bool worse;
 
     for (size_t i = 0; i < json_array_size(b->against); i++)
         if (comparable(json_array_get(b->against, i), r))
             old = json_array_get(b->against, i);
     if (old == NULL) {
-        cli_warn("%s %s: nothing to compare with in %s", text_of(r, "type"), text_of(r, "case"), b->o->against);
+        cli_warn("%s %s: nothing to compare with in %s", cli_bench_text_in(r, "type"), cli_bench_text_in(r, "case"),
+                 b->o->against);
         return ERR_OK;
     }
-    was = json_number_value(sub(old, metric));
-    noise = json_number_value(sub(old, "noise")) + json_number_value(sub(r, "noise"));
-    loss = strcmp(text_of(r, "better"), "higher") == 0 ? was - now : now - was;
+    was = json_number_value(json_object_get(old, metric));
+    noise = json_number_value(json_object_get(old, "noise")) + json_number_value(json_object_get(r, "noise"));
+    loss = strcmp(cli_bench_text_in(r, "better"), "higher") == 0 ? was - now : now - was;
     worse = loss > noise;
     b->regressed = b->regressed || worse;
     cli_bench_line(b, "  %s: was %.6g, is %.6g (%+.2f %%), noise %.3g", worse ? "REGRESSION" : "as before", was, now,
                    was != 0 ? 100 * (now - was) / fabs(was) : 0, noise);
     if (worse)
-        cli_warn("regression: %s %s: %s was %.6g, is %.6g, noise %.3g", text_of(r, "type"), text_of(r, "case"), metric,
-                 was, now, noise);
+        cli_warn("regression: %s %s: %s was %.6g, is %.6g, noise %.3g", cli_bench_text_in(r, "type"),
+                 cli_bench_text_in(r, "case"), metric, was, now, noise);
     if (!cli_bench_as_json(b))
         return ERR_OK;
     return cli_json_line(json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:b}", "type", "comparison", "case",
-                                   text_of(r, "case"), "metric", metric, "before", was, "now", now, "noise", noise,
-                                   "regression", worse),
+                                   cli_bench_text_in(r, "case"), "metric", metric, "before", was, "now", now, "noise",
+                                   noise, "regression", worse),
                          e);
 }
 

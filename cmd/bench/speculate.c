@@ -10,6 +10,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
 #include "base/rng.h"
 #include "bench/bench.h"
 #include "chat/chat.h"
@@ -37,7 +38,9 @@ struct way {
     struct gen *gen;
     struct text_tokens said; /* the answer that is being written */
     double *ms, *all_ms;     /* [reps] of a set; of all sets */
-    int64_t steps, tokens, drafted, kept;
+    struct counts {
+        int64_t steps, tokens, drafted, kept;
+    } n, all; /* of a set; of all sets */
     int64_t tried_at[GEN_DRAFT_MAX], kept_at[GEN_DRAFT_MAX];
 };
 
@@ -172,15 +175,8 @@ static const struct gen_constraint quote = { quote_begin, free,       quote_take
 
 static enum err_code add_item(struct speculate *s, const char *set, struct item **out, struct err *e)
 {
-    if (s->n == s->cap) {
-        const size_t cap = s->cap ? 2 * s->cap : 64;
-        struct item *v = realloc(s->v, cap * sizeof *v);
-
-        if (v == NULL)
-            return err_nomem(e);
-        s->v = v;
-        s->cap = cap;
-    }
+    if (memory_room(&s->v, &s->cap, s->n + 1, sizeof *s->v, e))
+        return e->code;
     *out = &s->v[s->n++];
     **out = (struct item){ .set = set };
     return ERR_OK;
@@ -560,10 +556,10 @@ static enum err_code measure(struct way *w, const struct item *it, int rep, stru
                        it->set, w->name);
     w->ms[rep] += ms;
     w->all_ms[rep] += ms;
-    w->steps += st.steps;
-    w->tokens += chosen > 0 ? chosen - 1 : 0; /* the first one is the prompt's */
-    w->drafted += st.drafted;
-    w->kept += st.kept;
+    w->n.steps += st.steps;
+    w->n.tokens += chosen > 0 ? chosen - 1 : 0; /* the first one is the prompt's */
+    w->n.drafted += st.drafted;
+    w->n.kept += st.kept;
     return ERR_OK;
 }
 
@@ -593,7 +589,8 @@ static enum err_code report_way(struct speculate *s, const struct way *w, const 
 {
     const int reps = s->b->o->reps;
     const double *ms = all ? w->all_ms : w->ms, *plain = all ? s->way[0].all_ms : s->way[0].ms;
-    const double tokens = (double)w->tokens / reps, a_step = w->steps > 0 ? (double)w->tokens / (double)w->steps : 0;
+    const struct counts *n = all ? &w->all : &w->n;
+    const double tokens = (double)n->tokens / reps, a_step = n->steps > 0 ? (double)n->tokens / (double)n->steps : 0;
     double *tps = calloc(2 * (size_t)reps, sizeof *tps);
     struct bench_spread v, x;
     char what[512];
@@ -613,30 +610,26 @@ static enum err_code report_way(struct speculate *s, const struct way *w, const 
     cli_bench_text(r, "set", set);
     cli_bench_text(r, "draft", w->name);
     cli_bench_int(r, "draft_max", w->width);
-    cli_bench_real(r, "speedup", x.median);
-    cli_bench_real(r, "speedup_min", x.min);
-    cli_bench_real(r, "speedup_max", x.max);
-    cli_bench_real(r, "noise", (x.max - x.min) / 2 + 0.01 * x.median);
-    cli_bench_real(r, "tps", v.median);
-    cli_bench_real(r, "tps_min", v.min);
-    cli_bench_real(r, "tps_max", v.max);
+    cli_bench_put_spread(r, "speedup", "", x);
+    cli_bench_put_noise(r, x);
+    cli_bench_put_spread(r, "tps", "", v);
     cli_bench_real(r, "tokens_per_step", a_step);
     cli_bench_int(r, "n_items", items);
     cli_bench_int(r, "tokens", (int64_t)(tokens + 0.5));
-    cli_bench_int(r, "drafted", w->drafted);
-    cli_bench_int(r, "kept", w->kept);
+    cli_bench_int(r, "drafted", n->drafted);
+    cli_bench_int(r, "kept", n->kept);
     if (!all)
         put_places(r, w);
     cli_bench_int(r, "reps", reps);
     cli_bench_line(s->b,
                    "%-16s %-24s %2d  %8.1f tokens/s  x %.3f [%.3f, %.3f]  %5.2f tokens a step, %3.0f %% of %lld kept",
                    set, w->name, w->width, v.median, x.median, x.min, x.max, a_step,
-                   w->drafted > 0 ? 100.0 * (double)w->kept / (double)w->drafted : 0, (long long)w->drafted);
+                   n->drafted > 0 ? 100.0 * (double)n->kept / (double)n->drafted : 0, (long long)n->drafted);
     return cli_bench_done(s->b, r, e);
 }
 
-/* Items from .. to - 1 are a set; what was counted of the ways is added to sum. */
-static enum err_code measure_set(struct speculate *s, size_t from, size_t to, struct way *sum, struct err *e)
+/* Items from .. to - 1 are a set. */
+static enum err_code measure_set(struct speculate *s, size_t from, size_t to, struct err *e)
 {
     const struct progress progress = cli_bench_progress("answers");
     const int reps = s->b->o->reps;
@@ -646,7 +639,7 @@ static enum err_code measure_set(struct speculate *s, size_t from, size_t to, st
         struct way *w = &s->way[i];
 
         memset(w->ms, 0, (size_t)reps * sizeof *w->ms);
-        w->steps = w->tokens = w->drafted = w->kept = 0;
+        w->n = (struct counts){ 0 };
         memset(w->tried_at, 0, sizeof w->tried_at);
         memset(w->kept_at, 0, sizeof w->kept_at);
     }
@@ -668,35 +661,26 @@ static enum err_code measure_set(struct speculate *s, size_t from, size_t to, st
 
         if (report_way(s, w, s->v[from].set, (int64_t)(to - from), false, e))
             return e->code;
-        sum[i].steps += w->steps;
-        sum[i].tokens += w->tokens;
-        sum[i].drafted += w->drafted;
-        sum[i].kept += w->kept;
+        w->all.steps += w->n.steps;
+        w->all.tokens += w->n.tokens;
+        w->all.drafted += w->n.drafted;
+        w->all.kept += w->n.kept;
     }
     return ERR_OK;
 }
 
 static enum err_code measure_all(struct speculate *s, struct err *e)
 {
-    struct way *sum = calloc(WAYS_MAX, sizeof *sum);
-    enum err_code code = sum ? ERR_OK : err_nomem(e);
+    enum err_code code = ERR_OK;
     int n_sets = 0;
 
     for (size_t from = 0, to; from < s->n && code == ERR_OK; from = to, n_sets++) {
         for (to = from; to < s->n && s->v[to].set == s->v[from].set; to++)
             ;
-        code = measure_set(s, from, to, sum, e);
+        code = measure_set(s, from, to, e);
     }
-    for (int i = 0; n_sets > 1 && i < s->n_ways && code == ERR_OK; i++) {
-        struct way w = s->way[i];
-
-        w.steps = sum[i].steps;
-        w.tokens = sum[i].tokens;
-        w.drafted = sum[i].drafted;
-        w.kept = sum[i].kept;
-        code = report_way(s, &w, "all", (int64_t)s->n, true, e);
-    }
-    free(sum);
+    for (int i = 0; n_sets > 1 && i < s->n_ways && code == ERR_OK; i++)
+        code = report_way(s, &s->way[i], "all", (int64_t)s->n, true, e);
     cli_progress_end();
     return code;
 }
@@ -710,17 +694,11 @@ enum err_code cli_bench_cmd_speculate(struct bench *b, struct err *e)
         return err_nomem(e);
     s->b = b;
     b->open.nextn = b->o->drafts_of.n > 0;
-    code = add_ways(s, e);
-    if (code == ERR_OK)
-        code = cli_bench_open(b, *b->operands != NULL, e);
-    if (code == ERR_OK && b->o->shape == NULL && b->open.text == NULL)
-        code = cli_open_text(&b->open, false, e);
-    if (code == ERR_OK)
-        code = read_items(s, e);
-    if (code == ERR_OK)
-        code = open_ways(s, e);
-    if (code == ERR_OK)
-        code = measure_all(s, e);
+    code = add_ways(s, e) || cli_bench_open(b, *b->operands != NULL, e) ||
+                   (b->o->shape == NULL && b->open.text == NULL && cli_open_text(&b->open, false, e)) ||
+                   read_items(s, e) || open_ways(s, e)
+               ? e->code
+               : measure_all(s, e);
     close_all(s);
     free(s);
     return code;

@@ -91,19 +91,6 @@ static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, 
 
 /* ---- what a record tells besides its figure ---- */
 
-static void put_spread(json_t *r, const char *key, const char *unit, struct bench_spread v)
-{
-    char name[64];
-
-    snprintf(name, sizeof name, "%s_%s", key, unit);
-    cli_bench_real(r, name, v.median);
-    snprintf(name, sizeof name, "%s_min_%s", key, unit);
-    cli_bench_real(r, name, v.min);
-    snprintf(name, sizeof name, "%s_max_%s", key, unit);
-    cli_bench_real(r, name, v.max);
-    cli_bench_real(r, "noise", (v.max - v.min) / 2 + 0.01 * v.median);
-}
-
 /* Where the time went while it was measured, for each of n steps. */
 static void put_ops(const struct speed *s, json_t *r, int64_t n_steps)
 {
@@ -219,7 +206,8 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
         snprintf(what, sizeof what, "prompt tokens=%lld%s", (long long)n, s->drafts);
         r = cli_bench_record("speed", what, "prompt_tps", "higher");
         v = cli_bench_spread(tps, reps);
-        put_spread(r, "prompt", "tps", v);
+        cli_bench_put_spread(r, "prompt", "_tps", v);
+        cli_bench_put_noise(r, v);
         cli_bench_real(r, "first_token_ms", cli_bench_spread(ms, reps).median);
         cli_bench_int(r, "prompt_tokens", n);
         put_peak(r);
@@ -263,7 +251,8 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
         snprintf(what, sizeof what, "decode depth=%lld%s", (long long)depth, s->drafts);
         r = cli_bench_record("speed", what, "decode_tps", "higher");
         v = cli_bench_spread(tps, reps);
-        put_spread(r, "decode", "tps", v);
+        cli_bench_put_spread(r, "decode", "_tps", v);
+        cli_bench_put_noise(r, v);
         cli_bench_int(r, "depth_tokens", depth);
         cli_bench_int(r, "tokens", n);
         cli_bench_int(r, "reps", reps);
@@ -292,7 +281,8 @@ static enum err_code report_family(struct speed *s, bool of_rows, int n, double 
 
     snprintf(what, sizeof what, "%s n=%d depth=%lld%s", of_rows ? "rows" : "sequences", n, (long long)depth, s->drafts);
     r = cli_bench_record("speed", what, "step_ms", "lower");
-    put_spread(r, "step", "ms", v);
+    cli_bench_put_spread(r, "step", "_ms", v);
+    cli_bench_put_noise(r, v);
     cli_bench_int(r, of_rows ? "rows" : "sequences", n);
     cli_bench_real(r, "tps", n * 1e3 / v.median);
     if (one_ms > 0) {
@@ -385,9 +375,7 @@ static enum err_code gen_turn(struct speed *s, int n_seq, int64_t depth, double 
     for (int64_t i = 0; i < steps_max && code == ERR_OK && gen_reading(g) > 0; i++)
         code = gen_steps(g, 1, ms, e);
     if (code == ERR_OK)
-        code = gen_steps(g, WARM_STEPS, ms, e);
-    if (code == ERR_OK)
-        code = gen_steps(g, TURN_STEPS, ms, e);
+        code = gen_steps(g, WARM_STEPS, ms, e) ? e->code : gen_steps(g, TURN_STEPS, ms, e);
     gen_close(g);
     free(v);
     return code;
@@ -402,7 +390,8 @@ static enum err_code report_gen(struct speed *s, int n, double *plain, double *g
 
     snprintf(what, sizeof what, "engine n=%d depth=%lld", n, (long long)s->depths.v[0]);
     r = cli_bench_record("speed", what, "step_ms", "lower");
-    put_spread(r, "step", "ms", v);
+    cli_bench_put_spread(r, "step", "_ms", v);
+    cli_bench_put_noise(r, v);
     cli_bench_int(r, "sequences", n);
     cli_bench_real(r, "tps", n * 1e3 / v.median);
     cli_bench_real(r, "engine_ratio", p.median / v.median);
@@ -427,11 +416,9 @@ static enum err_code measure_gen(struct speed *s, int n, struct err *e)
             code = feed(s, q, s->depths.v[0], NULL, e);
         }
         if (code == ERR_OK)
-            code = steps(s, WARM_STEPS, 1, n, &skip, e);
-        if (code == ERR_OK)
-            code = steps(s, TURN_STEPS, 1, n, &ms[i], e);
-        if (code == ERR_OK)
-            code = gen_turn(s, n, s->depths.v[0], &ms[reps + i], e);
+            code = steps(s, WARM_STEPS, 1, n, &skip, e) || steps(s, TURN_STEPS, 1, n, &ms[i], e)
+                       ? e->code
+                       : gen_turn(s, n, s->depths.v[0], &ms[reps + i], e);
     }
     if (code == ERR_OK)
         code = report_gen(s, n, ms, ms + reps, e);

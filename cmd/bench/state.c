@@ -30,9 +30,7 @@ static enum err_code report(struct costs *c, const char *what, int n, int64_t by
 
     snprintf(name, sizeof name, "%s history=%lld", what, (long long)c->depth);
     json_t *r = cli_bench_record("state", name, "cost_ms", "lower");
-    cli_bench_real(r, "cost_ms", v.median);
-    cli_bench_real(r, "cost_min_ms", v.min);
-    cli_bench_real(r, "cost_max_ms", v.max);
+    cli_bench_put_spread(r, "cost", "_ms", v);
     cli_bench_real(r, "noise", (v.max - v.min) / 2 + 0.02 * v.median);
     cli_bench_int(r, "history_tokens", c->depth);
     cli_bench_int(r, "reps", n);

@@ -102,32 +102,23 @@ static void describe(struct synth *s)
     }
 }
 
-static bool tick(void *ctx, uint64_t done, uint64_t total)
-{
-    (void)ctx;
-    cli_progress("weights: %.2f of %.2f GB", (double)done / 1e9, (double)total / 1e9);
-    return !cli_interrupted();
-}
-
-static enum err_code list_shapes(const struct bench *b)
+static enum err_code list_shapes(void)
 {
     const char *name;
 
     for (size_t i = 0; (name = shape_name_at(i)) != NULL; i++)
         printf("%s\n", name);
-    (void)b;
     return ERR_OK;
 }
 
 enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
 {
     struct synth s = { .b = b };
-    struct progress progress = { tick, NULL };
     char what[256];
     enum err_code code;
 
     if (b->o->shape == NULL)
-        return list_shapes(b);
+        return list_shapes();
     if (shape_open(&s.shape, b->o->shape, b->o->mix, e))
         return e->code;
     s.ctx_tokens = b->o->model.ctx_tokens > 0 ? b->o->model.ctx_tokens : 8192;
@@ -147,7 +138,7 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
         }
     }
     if (code == ERR_OK && b->o->write != NULL) {
-        code = shape_write(s.shape, b->o->write, (uint64_t)b->o->seed, &progress, e);
+        code = shape_write(s.shape, b->o->write, (uint64_t)b->o->seed, &cli_bench_weights, e);
         cli_bench_text(s.r, "file", b->o->write);
     }
     cli_progress_end();

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
+#include "base/memory.h"
 #include "bench/bench.h"
 #include "chat/chat.h"
 #include "gen/gen.h"
@@ -95,15 +96,8 @@ static enum err_code ask_task(struct tasks *ts, struct task *t, struct err *e)
 
 static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, struct err *e)
 {
-    if (ts->n == ts->cap) {
-        size_t cap = ts->cap ? 2 * ts->cap : 256;
-        struct task *v = realloc(ts->v, cap * sizeof *v);
-
-        if (v == NULL)
-            return err_nomem(e);
-        ts->v = v;
-        ts->cap = cap;
-    }
+    if (memory_room(&ts->v, &ts->cap, ts->n + 1, sizeof *ts->v, e))
+        return e->code;
     struct task *t = &ts->v[ts->n++];
     char *text = json_dumps(item, JSON_COMPACT | JSON_SORT_KEYS);
 
@@ -183,21 +177,15 @@ static const char *id_of(const struct task *t)
 
 /* ---- the file of answers: what is in it is not asked again ---- */
 
-static const char *text_in(const json_t *r, const char *key)
-{
-    const char *s = json_string_value(json_object_get(r, key));
-
-    return s ? s : "";
-}
-
 /* Whether an answer of t would come out as this record has it: of the same item and prompt, and whole within -n
  * tokens, or cut after just as many. */
 static bool stands(const struct tasks *ts, const struct task *t, const json_t *r)
 {
     int64_t n = json_integer_value(json_object_get(r, "n_tokens")), most = ts->b->o->predict_max;
 
-    return strcmp(id_of(t), text_in(r, "id")) == 0 && strcmp(t->set, text_in(r, "set")) == 0 &&
-           strcmp(t->hash, text_in(r, "item")) == 0 && strcmp(t->prompt_hash, text_in(r, "asked")) == 0 &&
+    return strcmp(id_of(t), cli_bench_text_in(r, "id")) == 0 && strcmp(t->set, cli_bench_text_in(r, "set")) == 0 &&
+           strcmp(t->hash, cli_bench_text_in(r, "item")) == 0 &&
+           strcmp(t->prompt_hash, cli_bench_text_in(r, "asked")) == 0 &&
            (json_is_true(json_object_get(r, "ended")) ? n <= most : n == most);
 }
 
@@ -234,7 +222,7 @@ static void settings_of(const struct bench *b, char *buf, size_t buf_bytes)
 
 static bool is_answer(const json_t *r)
 {
-    return strcmp(text_in(r, "type"), "answer") == 0 && json_is_string(json_object_get(r, "set")) &&
+    return strcmp(cli_bench_text_in(r, "type"), "answer") == 0 && json_is_string(json_object_get(r, "set")) &&
            json_is_string(json_object_get(r, "id")) && json_is_integer(json_object_get(r, "sample")) &&
            json_is_boolean(json_object_get(r, "right"));
 }
@@ -249,12 +237,12 @@ static enum err_code take_line(struct tasks *ts, struct str line, size_t number,
     snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
     if (!is_answer(r))
         code = err_set(e, ERR_FORMAT, "%s: line %zu is no answer of a task: the file stays as it is", path, number);
-    else if (strcmp(text_in(r, "fingerprint"), print) != 0)
+    else if (strcmp(cli_bench_text_in(r, "fingerprint"), print) != 0)
         code = err_set(e, ERR_FORMAT, "%s: line %zu is by another model (%.40s, not %s)", path, number,
-                       text_in(r, "fingerprint"), print);
-    else if (strcmp(text_in(r, "settings"), ts->settings) != 0)
+                       cli_bench_text_in(r, "fingerprint"), print);
+    else if (strcmp(cli_bench_text_in(r, "settings"), ts->settings) != 0)
         code = err_set(e, ERR_FORMAT, "%s: line %zu was asked with '%.120s', not '%s': name another file", path, number,
-                       text_in(r, "settings"), ts->settings);
+                       cli_bench_text_in(r, "settings"), ts->settings);
     else
         take_answer(ts, r);
     json_decref(r);
@@ -656,9 +644,9 @@ static enum err_code sum_up(struct scores *out, const json_t *all, const char *p
             free(s.v);
             return err_set(e, ERR_FORMAT, "%s: item %zu is no answer of a task", path, i + 1);
         }
-        s.v[s.n++] = (struct score){ text_in(r, "set"),
-                                     text_in(r, "id"),
-                                     text_in(r, "item"),
+        s.v[s.n++] = (struct score){ cli_bench_text_in(r, "set"),
+                                     cli_bench_text_in(r, "id"),
+                                     cli_bench_text_in(r, "item"),
                                      json_integer_value(json_object_get(r, "sample")),
                                      i,
                                      json_is_true(json_object_get(r, "right")),

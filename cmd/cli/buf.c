@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "text/text.h"
 
@@ -10,15 +11,8 @@ enum err_code cli_buf_add(struct cli_buf *b, struct str s, struct err *e)
 {
     if (s.n > SIZE_MAX / 4 - b->n)
         return err_nomem(e);
-    if (b->p == NULL || b->n + s.n + 1 > b->cap) {
-        size_t cap = 2 * (b->n + s.n + 64);
-        char *p = realloc(b->p, cap);
-
-        if (p == NULL)
-            return err_nomem(e);
-        b->p = p;
-        b->cap = cap;
-    }
+    if (memory_room(&b->p, &b->cap, b->n + s.n + 1, 1, e))
+        return e->code;
     if (s.n > 0)
         memcpy(b->p + b->n, s.p, s.n);
     b->n += s.n;

@@ -61,10 +61,10 @@ static bool address_space(int64_t bytes)
 /* Of prompts, which are there already. */
 static int64_t prompt_bytes(const struct train_prompts *p)
 {
-    int64_t bytes = p->cap * (int64_t)sizeof *p->v;
+    int64_t bytes = (int64_t)(p->cap * sizeof *p->v);
 
     for (int64_t i = 0; i < p->n; i++)
-        bytes += p->v[i].token.cap * (int64_t)sizeof *p->v[i].token.v;
+        bytes += (int64_t)(p->v[i].token.cap * sizeof *p->v[i].token.v);
     return bytes;
 }
 

@@ -41,7 +41,8 @@ struct train_prompt {
 };
 struct train_prompts {
     struct train_prompt *v; /* [n] */
-    int64_t n, cap, n_document, n_long, n_same,
+    size_t cap;
+    int64_t n, n_document, n_long, n_same,
         n_twice; /* documents so far; left out: too long, held out as well, named twice */
     char **name; /* [n_name] of classes */
     int n_name;
@@ -68,7 +69,8 @@ struct train_report {
     FILE *events;
     double from_ms;
     double *point; /* [n][2]: seconds, loss */
-    int64_t n, cap;
+    int64_t n;
+    size_t cap; /* of numbers */
     int failed; /* errno of an event that could not be written; 0: none */
 };
 MUST_CHECK enum err_code cli_train_report_open(struct train_report *r, const struct train_options *o, struct err *e);

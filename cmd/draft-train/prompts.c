@@ -5,6 +5,7 @@
 #include <string.h>
 #include "ask/ask.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "draft-train/program.h"
 #include "train/files.h"
 #include "tune/job.h"
@@ -33,16 +34,9 @@ static enum err_code add(struct reading *r, struct text_tokens token, struct err
         text_tokens_free(&token);
         return ERR_OK;
     }
-    if (p->n == p->cap) {
-        const int64_t cap = p->cap > 0 ? 2 * p->cap : 256;
-        struct train_prompt *v = realloc(p->v, (size_t)cap * sizeof *v);
-
-        if (v == NULL) {
-            text_tokens_free(&token);
-            return err_nomem(e);
-        }
-        p->v = v;
-        p->cap = cap;
+    if (memory_room(&p->v, &p->cap, (size_t)p->n + 1, sizeof *p->v, e)) {
+        text_tokens_free(&token);
+        return e->code;
     }
     p->v[p->n++] =
         (struct train_prompt){ token, r->of, p->n_document, io_hash(0, token.v, (size_t)token.n * sizeof *token.v) };

@@ -2,11 +2,11 @@
 /* report.c - events of a training as JSON lines, its loss as a picture.       room: cmd */
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/io.h"
+#include "base/memory.h"
 #include "draft-train/program.h"
 
 double cli_train_time(const char *text)
@@ -93,17 +93,9 @@ void cli_train_event(struct train_report *r, const char *event, json_t *fields)
 
 void cli_train_point(struct train_report *r, double loss)
 {
-    if (r->o->plot == NULL || !isfinite(loss))
+    if (r->o->plot == NULL || !isfinite(loss) ||
+        memory_room(&r->point, &r->cap, 2 * ((size_t)r->n + 1), sizeof *r->point, NULL))
         return;
-    if (r->n == r->cap) {
-        const int64_t cap = r->cap > 0 ? 2 * r->cap : 1024;
-        double *v = realloc(r->point, (size_t)cap * 2 * sizeof *v);
-
-        if (v == NULL)
-            return;
-        r->point = v;
-        r->cap = cap;
-    }
     r->point[2 * r->n] = (cli_now_ms() - r->from_ms) / 1e3;
     r->point[2 * r->n++ + 1] = loss;
 }
@@ -111,19 +103,6 @@ void cli_train_point(struct train_report *r, double loss)
 /* ---- the picture ---- */
 
 enum { WIDTH = 640, HEIGHT = 360, LEFT = 60, RIGHT = 20, TOP = 20, BOTTOM = 40, LINES = 5 };
-
-static enum err_code add(struct cli_buf *b, struct err *e, const char *fmt, ...) PRINTF_LIKE(3, 4);
-
-static enum err_code add(struct cli_buf *b, struct err *e, const char *fmt, ...)
-{
-    char text[256];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return cli_buf_add(b, str_of(text), e);
-}
 
 static double x_of(const struct train_report *r, double seconds)
 {
@@ -137,59 +116,51 @@ static double y_of(double loss, double most)
     return TOP + (HEIGHT - TOP - BOTTOM) * (1 - loss / most);
 }
 
-static enum err_code axes(const struct train_report *r, struct cli_buf *b, double most, struct err *e)
+static void draw_axes(const struct train_report *r, FILE *f, double most)
 {
     const double last = r->point[2 * (r->n - 1)];
     char clock[32];
 
-    if (add(b, e, "<svg xmlns=\"%s%s\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n",
-            "http:", "//www.w3.org/2000/svg", WIDTH, HEIGHT) ||
-        add(b, e, "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"))
-        return e->code;
+    fprintf(f,
+            "<svg xmlns=\"%s%s\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+            "http:", "//www.w3.org/2000/svg", WIDTH, HEIGHT);
     for (int i = 0; i <= LINES; i++) {
         const double y = y_of(most * i / LINES, most), x = x_of(r, last * i / LINES);
 
-        if (add(b, e, "<path d=\"M%d %.1fH%d\" stroke=\"#ccc\"/>\n", LEFT, y, WIDTH - RIGHT) ||
-            add(b, e, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.2f</text>\n", LEFT - 6, y + 4,
-                most * i / LINES) ||
-            add(b, e, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x, HEIGHT - BOTTOM + 18,
-                cli_train_clock(last * i / LINES, clock)))
-            return e->code;
+        fprintf(f, "<path d=\"M%d %.1fH%d\" stroke=\"#ccc\"/>\n", LEFT, y, WIDTH - RIGHT);
+        fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.2f</text>\n", LEFT - 6, y + 4, most * i / LINES);
+        fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x, HEIGHT - BOTTOM + 18,
+                cli_train_clock(last * i / LINES, clock));
     }
-    return add(b, e, "<text x=\"%d\" y=\"%d\">loss, nats; time</text>\n", LEFT + 8, HEIGHT - 6);
+    fprintf(f, "<text x=\"%d\" y=\"%d\">loss, nats; time</text>\n", LEFT + 8, HEIGHT - 6);
 }
 
-static enum err_code draw(const struct train_report *r, struct cli_buf *b, struct err *e)
+static void draw_plot(const struct train_report *r, FILE *f)
 {
     double most = 0;
 
     for (int64_t i = 0; i < r->n; i++)
         most = r->point[2 * i + 1] > most ? r->point[2 * i + 1] : most;
-    if (axes(r, b, most > 0 ? most : 1, e) || add(b, e, "<path fill=\"none\" stroke=\"#06c\" d=\""))
-        return e->code;
+    most = most > 0 ? most : 1;
+    draw_axes(r, f, most);
+    fputs("<path fill=\"none\" stroke=\"#06c\" d=\"", f);
     for (int64_t i = 0; i < r->n; i++)
-        if (add(b, e, "%c%.1f %.1f", i == 0 ? 'M' : 'L', x_of(r, r->point[2 * i]),
-                y_of(r->point[2 * i + 1], most > 0 ? most : 1)))
-            return e->code;
-    return add(b, e, "\"/>\n</svg>\n");
+        fprintf(f, "%c%.1f %.1f", i == 0 ? 'M' : 'L', x_of(r, r->point[2 * i]), y_of(r->point[2 * i + 1], most));
+    fputs("\"/>\n</svg>\n", f);
 }
 
 static enum err_code write_plot(const struct train_report *r, struct err *e)
 {
-    struct cli_buf b = { 0 };
-    struct io_out *out;
-    enum err_code code = draw(r, &b, e);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    enum err_code code;
 
-    if (code == ERR_OK)
-        code = io_out_open(&out, r->o->plot, e);
-    if (code == ERR_OK) {
-        code = io_out_write(out, b.p, b.n, e);
-        if (code == ERR_OK)
-            code = io_out_commit(out, e);
-        else
-            io_out_abort(out);
-    }
-    cli_buf_free(&b);
+    if (f != NULL)
+        draw_plot(r, f);
+    code = f != NULL && fclose(f) == 0 ? io_write_file(r->o->plot, (struct str){ text, n }, e) : err_nomem(e);
+    free(text);
     return code;
 }
 

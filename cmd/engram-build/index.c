@@ -279,12 +279,11 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
 
     if (x == NULL)
         return err_nomem(e);
-    code = io_lock(&lock, o->out, e);
-    if (code == ERR_OK &&
-        (cli_open(&x->m.x, &o->model, e) || cli_open_text(&x->m.x, true, e) || embed_open(&x->m, o, o->layer, CTX, e)))
-        code = e->code;
-    if (code == ERR_OK)
-        code = pool_open(&pool, o->model.n_threads > 0 ? o->model.n_threads : pool_cpus(), e);
+    code = io_lock(&lock, o->out, e) || cli_open(&x->m.x, &o->model, e) || cli_open_text(&x->m.x, true, e) ||
+                   embed_open(&x->m, o, o->layer, CTX, e) ||
+                   pool_open(&pool, o->model.n_threads > 0 ? o->model.n_threads : pool_cpus(), e)
+               ? e->code
+               : ERR_OK;
     if (code == ERR_OK) {
         const struct recall_build_opts bo = { text_fingerprint(x->m.x.gguf), model_fingerprint(x->m.x.model), x->m.dims,
                                               x->m.layer, false };
@@ -293,9 +292,7 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
     }
     x->from_ms = cli_now_ms();
     if (code == ERR_OK)
-        code = cli_engram_read(o, files, x->m.x.text, pool, take, x, e);
-    if (code == ERR_OK)
-        code = flush(x, e);
+        code = cli_engram_read(o, files, x->m.x.text, pool, take, x, e) ? e->code : flush(x, e);
     if (code == ERR_OK && x->n == 0)
         code = err_set(e, ERR_ARG, "no text: the index would be empty");
     if (code == ERR_OK && x->n_cut > 0)
@@ -352,11 +349,10 @@ static enum err_code search(struct query *q, struct str text, int k, struct reca
     else if (!q->o->hybrid)
         code = took ? recall_near(q->r, q->m.v, k, q->o->flat, q->pool, hits, n, e) : ERR_OK;
     else {
-        code = recall_words(q->r, q->m.x.text, text, DEPTH, a, &n_a, e);
-        if (code == ERR_OK && took)
-            code = recall_near(q->r, q->m.v, DEPTH, q->o->flat, q->pool, b, &n_b, e);
-        if (code == ERR_OK)
-            code = recall_fuse(a, n_a, b, n_b, k, hits, n, e);
+        code = recall_words(q->r, q->m.x.text, text, DEPTH, a, &n_a, e) ||
+                       (took && recall_near(q->r, q->m.v, DEPTH, q->o->flat, q->pool, b, &n_b, e))
+                   ? e->code
+                   : recall_fuse(a, n_a, b, n_b, k, hits, n, e);
     }
     q->ms += cli_now_ms() - from;
     return code;
@@ -467,11 +463,18 @@ static enum err_code answer_lines(struct query *q, struct err *e)
     return code;
 }
 
-static enum err_code open_query(struct query *q, const char *path, struct err *e)
+static enum err_code first_token(const struct text *text, struct str word, int32_t *token, struct err *e)
 {
     struct text_tokens t = { 0 };
-    enum err_code code;
+    const enum err_code code = text_encode(text, word, 0, &t, e);
 
+    *token = t.n > 0 ? t.v[0] : 0;
+    text_tokens_free(&t);
+    return code;
+}
+
+static enum err_code open_query(struct query *q, const char *path, struct err *e)
+{
     if (recall_open(&q->r, path, e) || cli_open(&q->m.x, &q->o->model, e) || cli_open_text(&q->m.x, true, e) ||
         cli_notes_check(q->r, path, q->m.x.gguf, e))
         return e->code;
@@ -489,16 +492,11 @@ static enum err_code open_query(struct query *q, const char *path, struct err *e
         return ERR_OK;
     if (chat_open(&q->chat, q->m.x.text, (struct str){ NULL, 0 }, e))
         return e->code;
-    code = text_encode(q->m.x.text, STR("Yes"), 0, &t, e);
-    q->yes = t.n > 0 ? t.v[0] : 0;
-    t.n = 0;
-    if (code == ERR_OK)
-        code = text_encode(q->m.x.text, STR("No"), 0, &t, e);
-    q->no = t.n > 0 ? t.v[0] : 0;
-    if (code == ERR_OK && q->yes == q->no)
-        code = err_set(e, ERR_UNSUPPORTED, "--rerank: \"Yes\" and \"No\" begin with the same token in this model");
-    text_tokens_free(&t);
-    return code;
+    if (first_token(q->m.x.text, STR("Yes"), &q->yes, e) || first_token(q->m.x.text, STR("No"), &q->no, e))
+        return e->code;
+    return q->yes != q->no
+               ? ERR_OK
+               : err_set(e, ERR_UNSUPPORTED, "--rerank: \"Yes\" and \"No\" begin with the same token in this model");
 }
 
 enum err_code cli_engram_query(const struct build_options *o, const char *path, struct err *e)

@@ -137,13 +137,11 @@ static enum err_code fit_table(const struct build_options *o, const struct engra
 {
     struct engram_fit *f = NULL;
     struct engram_heard_score s = { 0 };
-    enum err_code code = engram_fit_open(&f, e);
     int used = 0;
+    const enum err_code code = engram_fit_open(&f, e) || engram_heard_weigh(h, mix, f, &s, e)
+                                   ? e->code
+                                   : engram_fit_write(f, o->out, &used, e);
 
-    if (code == ERR_OK)
-        code = engram_heard_weigh(h, mix, f, &s, e);
-    if (code == ERR_OK)
-        code = engram_fit_write(f, o->out, &used, e);
     if (code == ERR_OK)
         cli_note("%s: %d kinds of evidence help, from %lld tokens", o->out, used, (long long)h->n);
     engram_fit_close(f);
@@ -159,14 +157,13 @@ enum err_code cli_engram_score(const struct build_options *o, char *const *files
     struct cli_engram table = { 0 };
     enum err_code code;
 
-    code = cli_open(&x, &o->model, e) || cli_open_text(&x, true, e) || cli_open_model(&x, e) ? e->code : ERR_OK;
-    if (code == ERR_OK && fit)
-        code = io_lock(&lock, o->out, e);
-    if (code == ERR_OK)
-        code = cli_engram_open(&table, tables, fit ? 1 : o->tables.n, true, x.gguf, x.text,
-                               model_info(x.model)->n_vocab, e);
-    if (code == ERR_OK)
-        code = cli_engram_hear(&h, o, files, NULL, &x, e);
+    code = cli_open(&x, &o->model, e) || cli_open_text(&x, true, e) || cli_open_model(&x, e) ||
+                   (fit && io_lock(&lock, o->out, e)) ||
+                   cli_engram_open(&table, tables, fit ? 1 : o->tables.n, true, x.gguf, x.text,
+                                   model_info(x.model)->n_vocab, e) ||
+                   cli_engram_hear(&h, o, files, NULL, &x, e)
+               ? e->code
+               : ERR_OK;
     if (code == ERR_OK)
         code = fit ? fit_table(o, &h, &table.mix, e) : score_table(o, &h, &table.mix, e);
     engram_heard_close(&h);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include "cli/engram.h"
 #include "base/io.h"
 #include "engram-build/program.h"
@@ -81,14 +82,11 @@ static int64_t newest_day(const struct engram *g, int n_files)
 
 static void date_of(int64_t day, char buf[16])
 {
-    /* Days to a date of the Gregorian calendar, by eras of 400 years that begin in March. */
-    const int64_t z = day + 719468, era = z / 146097, of_era = z - era * 146097;
-    const int64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
-    const int64_t of_year = of_era - (365 * year + year / 4 - year / 100), m = (5 * of_year + 2) / 153;
-    const int64_t month = m < 10 ? m + 3 : m - 9;
+    const time_t s = (time_t)(day * 86400);
+    struct tm tm = { .tm_mday = 1 };
 
-    snprintf(buf, 16, "%04d-%02d-%02d", (int)(year + era * 400 + (month <= 2)) % 10000, (int)month % 100,
-             (int)(of_year - (153 * m + 2) / 5 + 1) % 100);
+    gmtime_r(&s, &tm);
+    snprintf(buf, 16, "%04d-%02d-%02d", (tm.tm_year + 1900) % 10000, (tm.tm_mon + 1) % 100, tm.tm_mday % 100);
 }
 
 /* Counts are not worth more on a day before the one they were written on. */
@@ -111,13 +109,11 @@ enum err_code cli_engram_merge(const struct build_options *o, char *const *files
 
     if (s == NULL)
         return err_nomem(e);
-    code = find_sources(s, files, o->out, e);
-    if (code == ERR_OK)
-        code = io_lock(&lock, o->out, e);
-    if (code == ERR_OK)
-        code = engram_open(&g, s->name, s->n, &(struct engram_opts){ .day = o->day, .domains = s->domains }, e);
-    if (code == ERR_OK && decay && o->day < newest_day(g, s->n))
-        code = before_last(o, s->name[0], newest_day(g, s->n), e);
+    code = find_sources(s, files, o->out, e) || io_lock(&lock, o->out, e) ||
+                   engram_open(&g, s->name, s->n, &(struct engram_opts){ .day = o->day, .domains = s->domains }, e) ||
+                   (decay && o->day < newest_day(g, s->n) && before_last(o, s->name[0], newest_day(g, s->n), e))
+               ? e->code
+               : ERR_OK;
     if (code == ERR_OK) {
         const int64_t newest = newest_day(g, s->n);
         const struct engram_merge_opts mo = {

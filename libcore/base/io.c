@@ -666,6 +666,23 @@ enum err_code io_out_commit_new(struct io_out *o, struct err *e)
     return commit(o, place, e);
 }
 
+enum err_code io_out_end(struct io_out *o, enum err_code code, struct err *e)
+{
+    if (code == ERR_OK)
+        return io_out_commit(o, e);
+    io_out_abort(o);
+    return code;
+}
+
+enum err_code io_write_file(const char *path, struct str all, struct err *e)
+{
+    struct io_out *o;
+
+    if (io_out_open(&o, path, e))
+        return e->code;
+    return io_out_end(o, io_out_write(o, all.p, all.n, e), e);
+}
+
 void io_out_abort(struct io_out *o)
 {
     if (o == NULL) {

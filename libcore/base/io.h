@@ -63,7 +63,11 @@ MUST_CHECK enum err_code io_out_patch(struct io_out *o, uint64_t offset, const v
 MUST_CHECK enum err_code io_out_commit(struct io_out *o, struct err *e);
 /* The same, but never replaces another file: ERR_IO when the path exists by now. */
 MUST_CHECK enum err_code io_out_commit_new(struct io_out *o, struct err *e);
-void io_out_abort(struct io_out *o);         /* NULL is allowed; nothing remains on disk */
+void io_out_abort(struct io_out *o); /* NULL is allowed; nothing remains on disk */
+/* Ends it: commits where code is ERR_OK, else aborts and returns code. */
+MUST_CHECK enum err_code io_out_end(struct io_out *o, enum err_code code, struct err *e);
+/* A whole file of these bytes, by io_out_open(). */
+MUST_CHECK enum err_code io_write_file(const char *path, struct str all, struct err *e);
 uint64_t io_out_pos(const struct io_out *o); /* bytes written so far */
 
 /* A lock that lets one process write a file: ERR_IO when another one has it. While it is held, FILE.lock lies beside

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c - how much memory is left (memory.h).                               room: base
+/* memory.c - how much memory is left, arrays that grow (memory.h).              room: base
  *
  * The system's figure is MemAvailable. A cgroup has a limit, what is in use, and in memory.stat how much of that are
  * pages of files on the lists that are reclaimed from; of version 1 the total_ ones are those of the groups below, too.
  */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include "base/cgroup.h"
 #include "base/memory.h"
 
@@ -44,4 +46,21 @@ int64_t memory_left(const char *root)
         kib = cgroup_number_of(path, "MemAvailable");
     }
     return kib < 0 || (group >= 0 && group < kib * 1024) ? group : kib * 1024;
+}
+
+enum err_code memory_room(void *array, size_t *cap, size_t n, size_t size, struct err *e)
+{
+    enum { FIRST = 64 };
+    const size_t more = n > 2 * *cap ? n : 2 * *cap, room = more > FIRST ? more : FIRST;
+    void *v;
+
+    if (n <= *cap)
+        return ERR_OK;
+    memcpy(&v, array, sizeof v); /* a pointer to any type of object */
+    v = realloc(v, room * size);
+    if (v == NULL)
+        return err_nomem(e);
+    memcpy(array, &v, sizeof v);
+    *cap = room;
+    return ERR_OK;
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
 #include "chat/jinja.h"
 #include "chat/unicode_tables.h"
 
@@ -56,14 +57,8 @@ enum err_code chat_jinja_fail(const struct jinja *t, struct err *e, uint32_t at,
 
 static enum err_code push(struct lex *x, struct tok t)
 {
-    if (x->n == x->cap) {
-        size_t cap = x->cap < 64 ? 256 : 2 * x->cap;
-        struct tok *p = realloc(x->tok, cap * sizeof *p);
-        if (p == NULL)
-            return err_nomem(x->e);
-        x->tok = p;
-        x->cap = cap;
-    }
+    if (memory_room(&x->tok, &x->cap, x->n + 1, sizeof *x->tok, x->e))
+        return x->e->code;
     x->tok[x->n++] = t;
     return ERR_OK;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
 #include "chat/parse.h"
 #include "chat/tool_grammar.h"
 #include "grammar/grammar.h"
@@ -29,18 +30,10 @@ struct making {
 
 static void part(struct making *m, struct grammar_part p)
 {
-    if (m->n == m->cap) {
-        const size_t cap = 2 * m->cap + 64;
-        struct grammar_part *v = realloc(m->v, cap * sizeof *v);
-
-        if (v == NULL) {
-            m->failed = true;
-            return;
-        }
-        m->v = v;
-        m->cap = cap;
-    }
-    m->v[m->n++] = p;
+    if (memory_room(&m->v, &m->cap, m->n + 1, sizeof *m->v, NULL))
+        m->failed = true;
+    else
+        m->v[m->n++] = p;
 }
 
 static void text(struct making *m, const char *s)

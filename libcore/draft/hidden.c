@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hidden.c - which hidden rows a drafter has seen, for every sequence.
+/* hidden.c - guesses from hidden rows of the model, by the multi-token-prediction block in its own file, which an
+ * adapter may change, or by a DFlash drafter, a GGUF file; which rows such a drafter has seen, for every sequence.
  *
  * The context of a drafter's slot are the rows of consecutive tokens of its sequence, from `base`
  * to `done`: all of them, or, where rows were missed (a session was loaded, a text was cut), those
@@ -11,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "draft/hidden.h"
+#include "draft/internal.h"
+#include "gguf/gguf.h"
 #include "model/drafter.h"
 #include "run/run.h"
 #include "run/taps.h"
@@ -42,7 +44,8 @@ struct hidden {
     int *place;                    /* [room] where saved rows go */
 };
 
-enum err_code draft_hidden_open(void **out, struct model_drafter *net, bool needs_next, struct err *e)
+/* Takes net, also when it fails. needs_next: a row can only be used with the token after it. */
+static enum err_code open_hidden(void **out, struct model_drafter *net, bool needs_next, struct err *e)
 {
     struct hidden *h = calloc(1, sizeof *h);
 
@@ -56,7 +59,7 @@ enum err_code draft_hidden_open(void **out, struct model_drafter *net, bool need
     return ERR_OK;
 }
 
-void draft_hidden_close(void *of)
+static void close_hidden(void *of)
 {
     struct hidden *h = of;
 
@@ -69,7 +72,7 @@ void draft_hidden_close(void *of)
     free(h);
 }
 
-int draft_hidden_taps(const void *of, int *layers)
+static int list_taps(const void *of, int *layers)
 {
     const struct model_drafter_info *info = model_drafter_info(((const struct hidden *)of)->net);
 
@@ -78,7 +81,7 @@ int draft_hidden_taps(const void *of, int *layers)
 }
 
 /* A block was learnt in sizes of 4, 8, 16: all of it costs as much as a part. */
-int draft_hidden_fit(const void *of, int n)
+static int fit_block(const void *of, int n)
 {
     const struct model_drafter_info *info = model_drafter_info(((const struct hidden *)of)->net);
     int size = 3;
@@ -89,7 +92,7 @@ int draft_hidden_fit(const void *of, int n)
     return size < info->n_max ? size : info->n_max;
 }
 
-enum err_code draft_hidden_attach(void *of, const struct draft_env *env, struct err *e)
+static enum err_code attach(void *of, const struct draft_env *env, struct err *e)
 {
     struct hidden *h = of;
     const size_t n_seq = (size_t)run_n_seq(env->run), rows = (size_t)run_rows_max(env->run);
@@ -137,7 +140,7 @@ static void begin_at(struct hidden *h, int seq, int64_t pos)
 
 /* The last row that stays was followed by another token: an MTP block's keys of it are a little
  * wrong, which costs at most a guess. */
-void draft_hidden_cut(void *of, int seq, int64_t n)
+static void cut(void *of, int seq, int64_t n)
 {
     struct hidden *h = of;
 
@@ -145,7 +148,7 @@ void draft_hidden_cut(void *of, int seq, int64_t n)
     drop_to(h, seq, n);
 }
 
-void draft_hidden_fork(void *of, int dst, int src)
+static void fork_rows(void *of, int dst, int src)
 {
     struct hidden *h = of;
 
@@ -153,7 +156,7 @@ void draft_hidden_fork(void *of, int dst, int src)
     h->rows[dst] = h->rows[src];
 }
 
-void draft_hidden_settle(void *of, int seq, int64_t pos, int n)
+static void settle(void *of, int seq, int64_t pos, int n)
 {
     struct hidden *h = of;
     struct rows *q = &h->rows[seq];
@@ -312,7 +315,7 @@ static bool make_room(struct hidden *h)
     return false;
 }
 
-enum err_code draft_hidden_guess(void *of, struct draft_ask *ask, int n, bool *late, struct err *e)
+static enum err_code guess(void *of, struct draft_ask *ask, int n, bool *late, struct err *e)
 {
     struct hidden *h = of;
     int n_ask = 0;
@@ -335,3 +338,25 @@ enum err_code draft_hidden_guess(void *of, struct draft_ask *ask, int n, bool *l
         ask[i].n = count_good(ask[i].guess, ask[i].n);
     return tidy(h, e) != ERR_OK ? e->code : save(h, e);
 }
+
+static enum err_code open_mtp(void **out, const struct draft_source *s, struct err *e)
+{
+    struct model_drafter *net;
+
+    return model_drafter_mtp(&net, s->opts->model, s->file != NULL ? gguf_path(s->file) : NULL, e) != ERR_OK
+               ? e->code
+               : open_hidden(out, net, true, e);
+}
+
+static enum err_code open_dflash(void **out, const struct draft_source *s, struct err *e)
+{
+    struct model_drafter *net;
+
+    return model_drafter_dflash(&net, s->opts->model, s->file, e) != ERR_OK ? e->code : open_hidden(out, net, false, e);
+}
+
+#define HIDDEN_TYPE \
+    .close = close_hidden, .taps = list_taps, .fit = fit_block, .attach = attach, .cut = cut, .fork = fork_rows, \
+    .settle = settle, .guess = guess
+const struct draft_type draft_type_mtp = { .name = "mtp", .open = open_mtp, HIDDEN_TYPE };
+const struct draft_type draft_type_dflash = { .name = "dflash", .file = true, .open = open_dflash, HIDDEN_TYPE };

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "base/pool.h"
 #include "engram/internal.h"
 
@@ -290,15 +291,8 @@ static enum err_code push(struct list *l, const struct entry *x, struct err *e)
     }
     if (l->n == l->cap) {
         join(l);
-        if (l->n >= l->cap / 2) {
-            const size_t cap = l->cap > 0 ? 2 * l->cap : 16;
-            struct entry *v = realloc(l->v, cap * sizeof *v);
-
-            if (v == NULL)
-                return err_nomem(e);
-            l->v = v;
-            l->cap = cap;
-        }
+        if (l->n >= l->cap / 2 && memory_room(&l->v, &l->cap, l->cap + 1, sizeof *l->v, e))
+            return e->code;
     }
     l->v[l->n++] = *x;
     return ERR_OK;
@@ -381,15 +375,11 @@ static enum err_code write_file(const struct epoch *ep, unsigned char head[HEAD_
         memcpy(head, old.data, HEAD_BYTES);
     code = io_out_open(&out, path, e);
     if (code == ERR_OK) {
-        code = add ? io_out_write(out, old.data, old.size, e) : io_out_write(out, head, HEAD_BYTES, e);
-        if (code == ERR_OK)
-            code = engram_emit_write(m, out, ep, e);
-        if (code == ERR_OK)
-            code = engram_end_file(out, head, e);
-        if (code == ERR_OK)
-            code = io_out_commit(out, e);
-        else
-            io_out_abort(out);
+        code = (add ? io_out_write(out, old.data, old.size, e) : io_out_write(out, head, HEAD_BYTES, e)) ||
+                       engram_emit_write(m, out, ep, e) || engram_end_file(out, head, e)
+                   ? e->code
+                   : ERR_OK;
+        code = io_out_end(out, code, e);
     }
     io_map_close(&old);
     return code;

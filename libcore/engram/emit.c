@@ -332,12 +332,10 @@ static enum err_code write_level(struct writer *w, struct emit *m, int l, uint64
     uint64_t bytes[PARTS];
 
     engram_part_bytes(bytes, m->n[l], m->n_next[l], n_blocks, l + 1 == m->order);
-    if (copy_part(w, &part[PART_TOKEN], bytes[0], e) ||
-        (bytes[1] > 0 && copy_part(w, &part[PART_CHILD], bytes[1], e)) || copy_part(w, &part[PART_END], bytes[2], e) ||
-        copy_part(w, &part[PART_TOTAL], bytes[3], e) || write_filter(w, &part[PART_HASH], n_blocks, e) ||
-        copy_part(w, &part[PART_NEXT], bytes[5], e) || copy_part(w, &part[PART_COUNT], bytes[6], e) ||
-        copy_part(w, &part[PART_AGE], bytes[7], e))
-        return e->code;
+    for (int i = 0; i < PARTS; i++)
+        if (i == PART_HASH ? write_filter(w, &part[i], n_blocks, e)
+                           : bytes[i] > 0 && copy_part(w, &part[i], bytes[i], e))
+            return e->code;
     return ERR_OK;
 }
 
@@ -361,14 +359,11 @@ enum err_code engram_emit_write(struct emit *m, struct io_out *out, const struct
         code = io_out_write(out, head, sizeof head, e);
     for (int l = 0; code == ERR_OK && l < m->order; l++)
         code = write_level(&w, m, l, ep.level[l].n_blocks, e);
-    if (code == ERR_OK && ep.n_known > 0)
-        code = add(&w, ep.known, (size_t)(8 * ep.n_known), e);
-    if (code == ERR_OK && ep.n_known > 0)
-        code = add(&w, NULL, (size_t)(known_bytes(ep.n_known) - 8 * ep.n_known), e);
     if (code == ERR_OK)
-        code = flush(&w, e);
-    if (code == ERR_OK)
-        code = io_out_write(out, w.sum, sums, e);
+        code = add(&w, ep.known, (size_t)(8 * ep.n_known), e) ||
+                       add(&w, NULL, (size_t)(known_bytes(ep.n_known) - 8 * ep.n_known), e) || flush(&w, e)
+                   ? e->code
+                   : io_out_write(out, w.sum, sums, e);
     if (code == ERR_OK) {
         engram_put_epoch(head, &ep, io_hash(0, w.sum, sums));
         code = io_out_patch(out, head_at, head, sizeof head, e);

@@ -52,8 +52,5 @@ enum err_code engram_write(const struct engram *g, const char *path, struct err 
         code = io_out_write(out, f->epoch[i].at, (size_t)f->epoch[i].bytes, e);
     if (code == ERR_OK)
         code = engram_end_file(out, head, e);
-    if (code == ERR_OK)
-        return io_out_commit(out, e);
-    io_out_abort(out);
-    return code;
+    return io_out_end(out, code, e);
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "engram/internal.h"
 
 enum { MISSES = 2, ROUNDS = 40 };
@@ -45,15 +46,8 @@ void engram_fit_close(struct engram_fit *f)
 enum err_code engram_fit_add(struct engram_fit *f, uint32_t evidence, float p_max, float p, float q, float mass,
                              int half, struct err *e)
 {
-    if (f->n == f->cap) {
-        const size_t cap = f->cap > 0 ? 2 * f->cap : 4096;
-        struct seen *v = realloc(f->v, cap * sizeof *v);
-
-        if (v == NULL)
-            return err_nomem(e);
-        f->v = v;
-        f->cap = cap;
-    }
+    if (memory_room(&f->v, &f->cap, f->n + 1, sizeof *f->v, e))
+        return e->code;
     /* A probability that rounds to 0 would make any weight infinitely good. */
     f->v[f->n++] =
         (struct seen){ p > 1e-9F ? p : 1e-9F, q, mass, (short)engram_kind(evidence, p_max), (signed char)half };
@@ -136,10 +130,7 @@ enum err_code engram_fit_write(const struct engram_fit *f, const char *path, int
         code = io_out_write(out, head, sizeof head, e);
         if (code == ERR_OK)
             code = io_out_write(out, file.map.data + HEAD_BYTES, file.map.size - HEAD_BYTES, e);
-        if (code == ERR_OK)
-            code = io_out_commit(out, e);
-        else
-            io_out_abort(out);
+        code = io_out_end(out, code, e);
     }
     engram_unmap(&file);
     if (code == ERR_OK)

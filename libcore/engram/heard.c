@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 void engram_heard_close(struct engram_heard *h)
 {
     for (size_t i = 0; i < h->n_texts; i++)
@@ -20,15 +22,8 @@ enum err_code engram_heard_text(struct engram_heard *h, const int32_t *token, in
 {
     struct engram_heard_text *t = &h->open, *text;
 
-    if (t->n + n > t->cap) {
-        const int64_t cap = 2 * (t->n + n);
-        int32_t *v = realloc(t->token, (size_t)cap * sizeof *v);
-
-        if (v == NULL)
-            return err_nomem(e);
-        t->token = v;
-        t->cap = cap;
-    }
+    if (memory_room(&t->token, &t->cap, (size_t)(t->n + n), sizeof *t->token, e))
+        return e->code;
     if (n > 0)
         memcpy(t->token + t->n, token, (size_t)n * sizeof *token);
     t->n += n;
@@ -60,15 +55,8 @@ enum err_code engram_heard_say(struct engram_heard *h, int64_t window, int32_t t
     p = exp((double)logits[token] - (double)max) / sum;
     if (!(p >= 0))
         return err_set(e, ERR_DEVICE, "window %lld: a probability is not a number", (long long)window);
-    if (h->n == h->cap) {
-        const int64_t cap = h->cap > 0 ? 2 * h->cap : 4096;
-        struct engram_heard_token *v = realloc(h->said, (size_t)cap * sizeof *v);
-
-        if (v == NULL)
-            return err_nomem(e);
-        h->said = v;
-        h->cap = cap;
-    }
+    if (memory_room(&h->said, &h->cap, (size_t)h->n + 1, sizeof *h->said, e))
+        return e->code;
     h->said[h->n++] = (struct engram_heard_token){ p > 1e-30 ? p : 1e-30, (float)(1 / sum), (int32_t)window };
     return ERR_OK;
 }

@@ -7,7 +7,8 @@
 
 struct engram_heard_text {
     int32_t *token; /* [n], n >= 2 */
-    int64_t n, cap;
+    int64_t n;
+    size_t cap;
 };
 /* Of a token that came. */
 struct engram_heard_token {
@@ -20,7 +21,8 @@ struct engram_heard {
     struct engram_heard_text open;  /* a text that is not complete */
     size_t n_texts;
     struct engram_heard_token *said; /* [n] of all texts, one after the other: each token but the first */
-    int64_t n, cap;
+    int64_t n;
+    size_t cap;
     int64_t n_windows; /* set by the caller */
 };
 void engram_heard_close(struct engram_heard *h);

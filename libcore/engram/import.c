@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "engram/internal.h"
 
 enum { OLD_MAGIC = 0x454E4752, OLD_HEAD = 20, OLD_SLOT = 16 };
@@ -126,15 +127,8 @@ static enum err_code meet(struct engram_import *x, const int32_t *token, struct 
     }
     if (hash_of(x, s) != h || x->found[s])
         return ERR_OK;
-    if (x->n == x->cap) {
-        const size_t cap = x->cap > 0 ? 2 * x->cap : 1024;
-        struct found *v = realloc(x->v, cap * sizeof *v);
-
-        if (v == NULL)
-            return err_nomem(e);
-        x->v = v;
-        x->cap = cap;
-    }
+    if (memory_room(&x->v, &x->cap, x->n + 1, sizeof *x->v, e))
+        return e->code;
     x->found[s] = 1;
     memcpy(x->v[x->n].token, token, x->order * sizeof *token);
     x->v[x->n++].slot = s;

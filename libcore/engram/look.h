@@ -57,6 +57,4 @@ void engram_look(const struct engram *g, const int32_t *token, int64_t n, struct
 
 int engram_n_files(const struct engram *g);
 uint64_t engram_file_bytes(const struct engram *g, int file);
-uint64_t engram_tokenizer(const struct engram *g, int file);
-bool engram_fitted(const struct engram *g, int file); /* it has weights by evidence (build.h) */
 #endif

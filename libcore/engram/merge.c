@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "engram/internal.h"
 
 /* Weights of tables, again and again, do not lead out of floats: the sum of 2^32 counts is one, too. */
@@ -41,22 +42,6 @@ static int by_token(const void *a, const void *b)
     return (x->source > y->source) - (x->source < y->source);
 }
 
-/* Room for n entries. */
-static enum err_code grow(struct merge *g, size_t n, struct err *e)
-{
-    struct entry *v;
-
-    if (n <= g->v_cap)
-        return ERR_OK;
-    n = n < 64 ? 64 : n + n / 2;
-    v = realloc(g->v, n * sizeof *v);
-    if (v == NULL)
-        return err_nomem(e);
-    g->v = v;
-    g->v_cap = n;
-    return ERR_OK;
-}
-
 /* Entries of one token follow each other in the order of the sources: their sum does not depend on anything else. */
 static size_t join(struct entry *v, size_t n)
 {
@@ -88,7 +73,7 @@ static enum err_code collect(struct merge *g, int l, const uint64_t *at, size_t 
         const struct level *v = &c->ep->level[l];
         const struct range r = engram_nexts(c->ep, l, at[i]);
 
-        if (grow(g, all + (size_t)(r.end - r.begin), e))
+        if (memory_room(&g->v, &g->v_cap, all + (size_t)(r.end - r.begin), sizeof *g->v, e))
             return e->code;
         for (uint64_t k = r.begin; k < r.end; k++)
             g->v[all++] = (struct entry){ (int32_t)v->next[k], (uint32_t)(v->age[k] + c->older), i,
@@ -388,10 +373,7 @@ static enum err_code write_shares(const struct job *j, const char *path, struct 
         code = write_share(j, &j->share[i], path, out, e);
     if (code == ERR_OK)
         code = engram_end_file(out, head, e);
-    if (code == ERR_OK)
-        return io_out_commit(out, e);
-    io_out_abort(out);
-    return code;
+    return io_out_end(out, code, e);
 }
 
 enum err_code engram_merge(const struct engram *g, const char *path, const struct engram_merge_opts *o,

@@ -8,6 +8,7 @@
 
 #include "base/io.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "text/text.h"
 
 #define RISE_MAX 1.001 /* of the perplexity, in all new epochs and beside the model alone */
@@ -76,14 +77,8 @@ static enum err_code add_answer(struct engram_scored *s, struct str text, struct
 {
     struct answer *a;
 
-    if (s->n == s->cap) {
-        const size_t cap = s->cap > 0 ? 2 * s->cap : 256;
-
-        if ((a = realloc(s->answer, cap * sizeof *a)) == NULL)
-            return err_nomem(e);
-        s->answer = a;
-        s->cap = cap;
-    }
+    if (memory_room(&s->answer, &s->cap, s->n + 1, sizeof *a, e))
+        return e->code;
     s->bytes += text.n + sizeof *a;
     if (s->bytes > s->o.memory_bytes)
         return err_set(e, ERR_LIMIT, "the new answers have more than %lld bytes: --memory allows more",

@@ -300,11 +300,6 @@ static enum err_code check_head(struct file *f, uint64_t tokenizer, struct err *
     return ERR_OK;
 }
 
-bool engram_fitted(const struct engram *g, int file)
-{
-    return g->file[file].weight != NULL;
-}
-
 enum err_code engram_map(struct file *out, const char *path, uint64_t tokenizer, struct err *e)
 {
     struct file f = { 0 };
@@ -477,11 +472,6 @@ int engram_n_epochs(const struct engram *g, int file)
 uint64_t engram_file_bytes(const struct engram *g, int file)
 {
     return g->file[file].map.size;
-}
-
-uint64_t engram_tokenizer(const struct engram *g, int file)
-{
-    return g->file[file].tokenizer;
 }
 
 struct engram_epoch_stat engram_epoch_stat(const struct engram *g, int file, int epoch)

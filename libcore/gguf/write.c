@@ -6,6 +6,7 @@
  * last.
  */
 #include "base/arena.h"
+#include "base/memory.h"
 #include "gguf/parse.h"
 #include "quant/quant.h"
 
@@ -121,17 +122,8 @@ static enum err_code add_item(struct gguf_writer *w, struct items *l, struct str
 
     if (l->n == UINT32_MAX)
         return err_set(e, ERR_LIMIT, "%s: too many entries", w->path);
-    if (l->n == l->room) {
-        size_t room = l->room == 0 ? 64 : 2 * l->room;
-        struct item *v = realloc(l->v, room * sizeof *v);
-
-        if (v == NULL)
-            return err_set(e, ERR_NOMEM, "%s: out of memory", w->path);
-        l->v = v;
-        l->room = room;
-    }
     copy = arena_strdup(&w->names, name);
-    if (copy == NULL)
+    if (copy == NULL || memory_room(&l->v, &l->room, l->n + 1, sizeof *l->v, NULL))
         return err_set(e, ERR_NOMEM, "%s: out of memory", w->path);
     l->v[l->n++] = (struct item){ { copy, name.n }, size_bytes, 0 };
     return ERR_OK;

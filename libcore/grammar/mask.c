@@ -10,6 +10,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
 #include "grammar/tables.h"
 
 enum {
@@ -29,8 +30,9 @@ struct walk {
     int32_t one;    /* that token; -1: none yet, -2: several */
     unsigned only;
     uint64_t nodes, slow;
-    uint32_t *exit, n_exit, cap_exit; /* NULL: not recorded */
-    bool failed;                      /* no memory for exits */
+    uint32_t *exit, n_exit; /* NULL: not recorded */
+    size_t cap_exit;
+    bool failed; /* no memory for exits */
 };
 
 static void found(struct walk *w, const struct grammar_node *node)
@@ -49,16 +51,10 @@ static void found(struct walk *w, const struct grammar_node *node)
 
 static void add_exit(struct walk *w, uint32_t node)
 {
-    if (w->n_exit == w->cap_exit) {
-        uint32_t cap = w->cap_exit == 0 ? 64 : w->cap_exit * 2, *more = realloc(w->exit, cap * sizeof *more);
-
-        w->failed = w->failed || more == NULL;
-        if (more == NULL)
-            return;
-        w->exit = more;
-        w->cap_exit = cap;
-    }
-    w->exit[w->n_exit++] = node;
+    if (memory_room(&w->exit, &w->cap_exit, (size_t)w->n_exit + 1, sizeof *w->exit, NULL))
+        w->failed = true;
+    else
+        w->exit[w->n_exit++] = node;
 }
 
 /* One node by way of grammar_step(): several ways, calls, returns. False: nothing leads on from

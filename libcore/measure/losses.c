@@ -51,6 +51,7 @@ struct job {
     int probe[PROBES_MAX];
     enum measure_method method;
     int n_probes, n_layer, fd;
+    int32_t n_vocab;
     int64_t done, todo; /* runs of the model */
     char doing[80];
 };
@@ -144,6 +145,7 @@ static enum err_code list_tensors(struct job *j, struct err *e)
     if (model_open(&dry, j->g, &mo, e))
         return e->code;
     j->n_layer = model_info(dry)->n_layer;
+    j->n_vocab = model_info(dry)->n_vocab;
     model_close(dry);
     for (size_t i = 0; i < gguf_n_tensors(j->g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
@@ -221,20 +223,6 @@ static enum err_code text_of_file(struct job *j, struct err *e)
     return rc;
 }
 
-static enum err_code random_text(struct job *j, struct err *e)
-{
-    struct model *dry;
-    struct model_opts mo = j->mo;
-    int32_t n_vocab;
-
-    mo.placement.dry_run = true;
-    if (model_open(&dry, j->g, &mo, e))
-        return e->code;
-    n_vocab = model_info(dry)->n_vocab;
-    model_close(dry);
-    return measure_random(&j->text, n_vocab, (uint64_t)j->o->seed, e);
-}
-
 /* The head of a file with these options; its text is made, too. */
 static enum err_code head_of(struct job *j, struct ramp_losses_head *out, struct err *e)
 {
@@ -248,7 +236,9 @@ static enum err_code head_of(struct job *j, struct ramp_losses_head *out, struct
     free(j->text.v);
     j->text = (struct measure_text){ .n_seq = SEQUENCES, .n_tokens = j->o->tokens / SEQUENCES };
     j->text.from = j->text.n_tokens / 2;
-    if (j->o->data != NULL ? text_of_file(j, e) : j->o->random ? random_text(j, e) : own_text(j, e))
+    if (j->o->data != NULL ? text_of_file(j, e)
+        : j->o->random     ? measure_random(&j->text, j->n_vocab, (uint64_t)j->o->seed, e)
+                           : own_text(j, e))
         return e->code;
     h.n_seq = j->text.n_seq;
     h.n_tokens = j->text.n_tokens;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "ops/check.h"
 #include "quant/quant.h"
 
@@ -47,15 +48,8 @@ static struct tensor mirrored(struct check *c, struct tensor t)
 
 static bool add_range(struct check *c, const void *at, void *to, size_t n)
 {
-    if (c->n_range == c->cap_range) {
-        int cap = c->cap_range > 0 ? 2 * c->cap_range : 256;
-        struct range *v = realloc(c->range, (size_t)cap * sizeof *v);
-
-        if (v == NULL)
-            return false;
-        c->range = v;
-        c->cap_range = cap;
-    }
+    if (memory_room(&c->range, &c->cap_range, (size_t)c->n_range + 1, sizeof *c->range, NULL))
+        return false;
     c->range[c->n_range++] = (struct range){ at, to, n, false };
     return true;
 }

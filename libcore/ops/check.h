@@ -15,7 +15,8 @@ struct check {
     struct dev *tested, *spec;
     bool exact; /* the tested device computes the specification's bytes */
     struct range *range;
-    int n_range, cap_range, last;
+    int n_range, last;
+    size_t cap_range;
     uint64_t call, of_op[DEV_OP_N]; /* in this step */
     unsigned char *fetched;
     size_t cap_fetched;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "quant/quant.h"
 #include "ramp/internal.h"
 
@@ -223,16 +224,7 @@ static enum err_code room_for_rule(struct ramp_recipe *r, struct err *e)
 {
     if (r->n == RULES_MAX)
         return err_set(e, ERR_FORMAT, "more than %d rules", RULES_MAX);
-    if (r->n == r->cap) {
-        size_t cap = r->cap == 0 ? 32 : 2 * r->cap;
-        struct rule *v = realloc(r->v, cap * sizeof *v);
-
-        if (v == NULL)
-            return err_nomem(e);
-        r->v = v;
-        r->cap = cap;
-    }
-    return ERR_OK;
+    return memory_room(&r->v, &r->cap, r->n + 1, sizeof *r->v, e);
 }
 
 static enum err_code add_rule(struct ramp_recipe *r, struct str regex, bool floor, struct str rest, struct err *e)

@@ -215,10 +215,7 @@ static enum err_code write_parts(const char *path, const struct sizes *s, const 
     recall_put_head(head, s, sum);
     if (code == ERR_OK)
         code = io_out_patch(out, 0, head, sizeof head, e);
-    if (code == ERR_OK)
-        return io_out_commit(out, e);
-    io_out_abort(out);
-    return code;
+    return io_out_end(out, code, e);
 }
 
 static enum err_code commit(struct recall_builder *b, struct lists *l, struct graph *g, float *mean, const char *path,

@@ -10,6 +10,7 @@
 
 #include "arch/arch.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "model/forward.h"
 #include "model/model.h"
 #include "ops/ops.h"
@@ -167,15 +168,8 @@ static enum err_code read_header(struct run_session *s, uint64_t size, struct er
 
 static enum err_code add(struct records *a, const struct record *r, struct err *e)
 {
-    if (a->n == a->cap) {
-        size_t cap = a->cap == 0 ? 64 : 2 * a->cap;
-        struct record *v = realloc(a->v, cap * sizeof *v);
-
-        if (v == NULL)
-            return err_nomem(e);
-        a->v = v;
-        a->cap = cap;
-    }
+    if (memory_room(&a->v, &a->cap, a->n + 1, sizeof *a->v, e))
+        return e->code;
     a->v[a->n++] = *r;
     return ERR_OK;
 }
@@ -254,15 +248,8 @@ static enum err_code apply_tokens(struct run_session *s, const struct group *g, 
         s->kv.n--;
     while (s->snap.n > 0 && s->snap.v[s->snap.n - 1].at > g->from)
         s->snap.n--;
-    if (g->to > (uint64_t)s->cap) {
-        int64_t cap = (int64_t)g->to > 2 * s->cap ? (int64_t)g->to : 2 * s->cap;
-        int32_t *v = realloc(s->token, (size_t)cap * sizeof *v);
-
-        if (v == NULL)
-            return err_nomem(e);
-        s->token = v;
-        s->cap = cap;
-    }
+    if (memory_room(&s->token, &s->cap, (size_t)g->to, sizeof *s->token, e))
+        return e->code;
     s->n = (int64_t)g->to;
     return g->tokens.n == 0 ? ERR_OK : read_checked(s, &g->tokens, s->token + g->from, e);
 }

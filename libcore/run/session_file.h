@@ -51,7 +51,8 @@ struct run_session {
     uint64_t adapters; /* run_session_id */
     /* up to the last commit */
     int32_t *token;
-    int64_t n, cap;
+    int64_t n;
+    size_t cap;
     struct records kv;   /* those in use: adjacent ranges; each ends where the next begins */
     struct records snap; /* ascending */
     unsigned char blob[RUN_SESSION_BLOB_MAX];

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "gguf/gguf.h"
 #include "quant/quant.h"
 #include "shape/internal.h"
@@ -136,16 +137,9 @@ static void add(struct shape *s, int layer, const char *name, int role, int64_t 
 {
     struct shape_tensor *t;
 
-    if (s->n == s->room) {
-        size_t room = s->room > 0 ? 2 * s->room : 256;
-        struct shape_tensor *v = realloc(s->tensor, room * sizeof *v);
-
-        if (v == NULL) {
-            s->failed = true;
-            return;
-        }
-        s->tensor = v;
-        s->room = room;
+    if (memory_room(&s->tensor, &s->room, s->n + 1, sizeof *s->tensor, NULL)) {
+        s->failed = true;
+        return;
     }
     t = &s->tensor[s->n++];
     *t = (struct shape_tensor){ .ne = { ne0, ne1, ne2, 1 }, .n_dims = ne2 > 1 ? 3 : ne1 > 1 ? 2 : 1 };

@@ -3,22 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include "text/buf.h"
+#include "base/memory.h"
 
 void text_buf_add(struct text_buf *b, struct str s)
 {
     if (b->failed || s.n == 0)
         return;
-    if (s.n > b->cap - b->n) {
-        size_t cap = b->cap < 256 ? 256 : b->cap;
-        while (cap - b->n < s.n && cap <= SIZE_MAX / 2)
-            cap *= 2;
-        char *p = cap - b->n < s.n ? NULL : realloc(b->p, cap);
-        if (p == NULL) {
-            b->failed = true;
-            return;
-        }
-        b->p = p;
-        b->cap = cap;
+    if (memory_room(&b->p, &b->cap, b->n + s.n, 1, NULL)) {
+        b->failed = true;
+        return;
     }
     memcpy(b->p + b->n, s.p, s.n);
     b->n += s.n;

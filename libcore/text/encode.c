@@ -2,6 +2,7 @@
 /* encode.c - text to tokens and back.                                           room: text */
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
 #include "text/vocab.h"
 
 void text_tokens_free(struct text_tokens *a)
@@ -12,14 +13,8 @@ void text_tokens_free(struct text_tokens *a)
 
 enum err_code text_tokens_push(struct text_tokens *a, int32_t id, struct err *e)
 {
-    if (a->n == a->cap) {
-        int64_t cap = a->cap < 64 ? 64 : 2 * a->cap;
-        int32_t *v = realloc(a->v, (size_t)cap * sizeof *v);
-        if (v == NULL)
-            return err_nomem(e);
-        a->v = v;
-        a->cap = cap;
-    }
+    if (memory_room(&a->v, &a->cap, (size_t)a->n + 1, sizeof *a->v, e))
+        return e->code;
     a->v[a->n++] = id;
     return ERR_OK;
 }
@@ -67,15 +62,8 @@ static enum err_code add_cut(struct text_enc *x, size_t byte, int64_t token)
 {
     struct text_cuts *c = x->cuts;
 
-    if (c->n == c->cap) {
-        const size_t cap = c->cap > 0 ? 2 * c->cap : 64;
-        struct text_cut *v = realloc(c->v, cap * sizeof *v);
-
-        if (v == NULL)
-            return err_nomem(x->e);
-        c->v = v;
-        c->cap = cap;
-    }
+    if (memory_room(&c->v, &c->cap, c->n + 1, sizeof *c->v, x->e))
+        return x->e->code;
     c->v[c->n++] = (struct text_cut){ byte, token };
     return ERR_OK;
 }

@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
 #include "gguf/gguf.h"
 #include "text/vocab.h"
 
@@ -149,15 +150,9 @@ static enum err_code build_sets(struct text *t, struct err *e)
     for (int32_t i = 0; i < t->info.n_tokens && rc == ERR_OK; i++) {
         if (!is_special(&t->tok[i], true))
             continue;
-        if (n == cap) {
-            cap = cap == 0 ? 256 : 2 * cap;
-            const struct token **more = realloc(sorted, cap * sizeof *more);
-            if (more == NULL) {
-                rc = err_nomem(e);
-                break;
-            }
-            sorted = more;
-        }
+        rc = memory_room(&sorted, &cap, n + 1, sizeof *sorted, e);
+        if (rc != ERR_OK)
+            break;
         sorted[n++] = &t->tok[i];
         if (t->tok[i].spell.n > SPECIAL_BYTES_MAX)
             rc = err_set(e, ERR_UNSUPPORTED,

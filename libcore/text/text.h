@@ -28,7 +28,8 @@ MUST_CHECK enum err_code text_same_tokens(const struct gguf *a, const struct ggu
 /* A growing array of token ids, malloc'ed. {0} is empty. */
 struct text_tokens {
     int32_t *v;
-    int64_t n, cap;
+    int64_t n;
+    size_t cap;
 };
 void text_tokens_free(struct text_tokens *a);
 MUST_CHECK enum err_code text_tokens_push(struct text_tokens *a, int32_t id, struct err *e);

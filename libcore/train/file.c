@@ -194,83 +194,97 @@ enum err_code train_net_read(struct train_net *net, const struct gguf *g, struct
 
 /* ---- writing ---- */
 
-/* Where the first error is, nothing more is written. */
-static void put_int(struct gguf_writer *w, const char *key, int64_t v, struct err *e)
+static enum err_code write_shape(struct gguf_writer *w, const struct train_shape *s, struct err *e)
 {
-    if (e->code == ERR_OK)
-        e->code = gguf_write_u32(w, key, (uint32_t)v, e);
-}
-
-static void put_float(struct gguf_writer *w, const char *key, float v, struct err *e)
-{
-    if (e->code == ERR_OK)
-        e->code = gguf_write_f32(w, key, v, e);
-}
-
-static void put_str(struct gguf_writer *w, const char *key, struct str v, struct err *e)
-{
-    if (e->code == ERR_OK)
-        e->code = gguf_write_str(w, key, v, e);
-}
-
-static void put_shape(struct gguf_writer *w, const struct train_shape *s, struct err *e)
-{
+    const struct {
+        const char *key;
+        int64_t v;
+    } ints[] = {
+        { "dflash.block_count", s->n_layer },
+        { "dflash.context_length", s->ctx_tokens },
+        { "dflash.embedding_length", s->n_embd },
+        { "dflash.feed_forward_length", s->n_ff },
+        { "dflash.attention.head_count", s->n_head },
+        { "dflash.attention.head_count_kv", s->n_head_kv },
+        { "dflash.attention.key_length", s->head_dim },
+        { "dflash.attention.value_length", s->head_dim },
+        { "dflash.block_size", s->block },
+    };
     int32_t layers[TRAIN_TAPS_MAX];
 
-    put_int(w, "dflash.block_count", s->n_layer, e);
-    put_int(w, "dflash.context_length", s->ctx_tokens, e);
-    put_int(w, "dflash.embedding_length", s->n_embd, e);
-    put_int(w, "dflash.feed_forward_length", s->n_ff, e);
-    put_int(w, "dflash.attention.head_count", s->n_head, e);
-    put_int(w, "dflash.attention.head_count_kv", s->n_head_kv, e);
-    put_int(w, "dflash.attention.key_length", s->head_dim, e);
-    put_int(w, "dflash.attention.value_length", s->head_dim, e);
-    put_int(w, "dflash.block_size", s->block, e);
-    put_float(w, "dflash.rope.freq_base", s->rope_base, e);
-    put_float(w, "dflash.attention.layer_norm_rms_epsilon", s->eps, e);
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
+        if (gguf_write_u32(w, ints[i].key, (uint32_t)ints[i].v, e))
+            return e->code;
     for (int i = 0; i < s->n_tap; i++)
         layers[i] = s->tap[i] + 1; /* files count layers by their inputs */
-    if (e->code == ERR_OK)
-        e->code = gguf_write_arr(w, "dflash.target_layers", GGUF_I32, layers, (uint64_t)s->n_tap, e);
-    put_int(w, "tokenizer.ggml.mask_token_id", s->mask, e);
+    return gguf_write_f32(w, "dflash.rope.freq_base", s->rope_base, e) ||
+                   gguf_write_f32(w, "dflash.attention.layer_norm_rms_epsilon", s->eps, e) ||
+                   gguf_write_arr(w, "dflash.target_layers", GGUF_I32, layers, (uint64_t)s->n_tap, e)
+               ? e->code
+               : gguf_write_u32(w, "tokenizer.ggml.mask_token_id", (uint32_t)s->mask, e);
 }
 
 /* The tokenizer, without the chat template: a drafter answers nobody. */
-static void put_tokenizer(struct gguf_writer *w, const struct gguf *model, struct err *e)
+static enum err_code write_tokenizer(struct gguf_writer *w, const struct gguf *model, struct err *e)
 {
     static const struct str prefix = { "tokenizer.", 10 };
 
-    for (size_t i = 0; e->code == ERR_OK && i < gguf_n_kv(model); i++) {
+    for (size_t i = 0; i < gguf_n_kv(model); i++) {
         const struct gguf_kv *kv = gguf_kv_at(model, i);
 
         if (kv->key.n > prefix.n && memcmp(kv->key.p, prefix.p, prefix.n) == 0 &&
-            !str_is(kv->key, "tokenizer.chat_template") && !str_is(kv->key, "tokenizer.ggml.mask_token_id"))
-            e->code = gguf_write_kv(w, kv, e);
+            !str_is(kv->key, "tokenizer.chat_template") && !str_is(kv->key, "tokenizer.ggml.mask_token_id") &&
+            gguf_write_kv(w, kv, e))
+            return e->code;
     }
+    return ERR_OK;
 }
 
-static void put_tensor(struct gguf_writer *w, const struct train_net *net, const struct train_tensor *t, struct err *e)
+static enum err_code write_tensor(struct gguf_writer *w, const struct train_net *net, const struct train_tensor *t,
+                                  struct err *e)
 {
     enum { FLOATS = 4096 };
     const float *v = net->w + t->at;
     const int64_t n = t->n_in * t->n_out;
     uint16_t part[FLOATS];
 
-    if (t->n_out == 1) {
-        if (e->code == ERR_OK)
-            e->code = gguf_write_data(w, v, (size_t)n * sizeof *v, e);
-        return;
-    }
-    for (int64_t i = 0, k; e->code == ERR_OK && i < n; i += k) {
+    if (t->n_out == 1)
+        return gguf_write_data(w, v, (size_t)n * sizeof *v, e);
+    for (int64_t i = 0, k; i < n; i += k) {
         k = n - i < FLOATS ? n - i : FLOATS;
         quant_types[QUANT_bf16]->encode(part, v + i, k, NULL);
-        e->code = gguf_write_data(w, part, (size_t)k * sizeof *part, e);
+        if (gguf_write_data(w, part, (size_t)k * sizeof *part, e))
+            return e->code;
     }
+    return ERR_OK;
+}
+
+static enum err_code write_all(struct gguf_writer *w, const struct train_net *net, const struct gguf *model,
+                               struct err *e)
+{
+    enum { FILE_TYPE_BF16 = 32 };
+
+    if (gguf_write_str(w, "general.architecture", STR("dflash"), e) ||
+        gguf_write_str(w, "general.type", STR("model"), e) ||
+        gguf_write_u32(w, "general.file_type", FILE_TYPE_BF16, e) || write_shape(w, &net->s, e) ||
+        write_tokenizer(w, model, e))
+        return e->code;
+    for (int i = 0; i < net->n_tensor; i++) {
+        const struct train_tensor *t = &net->tensor[i];
+        const bool norm = t->n_out == 1;
+
+        if (gguf_write_tensor(w, str_of(t->name), norm ? QUANT_f32 : QUANT_bf16, norm ? 1 : 2,
+                              (const int64_t[]){ t->n_in, t->n_out }, e))
+            return e->code;
+    }
+    for (int i = 0; i < net->n_tensor; i++)
+        if (write_tensor(w, net, &net->tensor[i], e))
+            return e->code;
+    return ERR_OK;
 }
 
 enum err_code train_net_write(struct train_net *net, const struct gguf *model, const char *path, struct err *e)
 {
-    enum { FILE_TYPE_BF16 = 32 };
     struct gguf_writer *w;
 
     train_net_pull(net);
@@ -280,28 +294,10 @@ enum err_code train_net_write(struct train_net *net, const struct gguf *model, c
         return err_set(e, ERR_FORMAT, "%s: not written: a weight is not a number", path);
     if (gguf_write_open(&w, path, e))
         return e->code;
-    e->code = ERR_OK;
-    put_str(w, "general.architecture", STR("dflash"), e);
-    put_str(w, "general.type", STR("model"), e);
-    put_int(w, "general.file_type", FILE_TYPE_BF16, e);
-    put_shape(w, &net->s, e);
-    put_tokenizer(w, model, e);
-    for (int i = 0; e->code == ERR_OK && i < net->n_tensor; i++) {
-        const struct train_tensor *t = &net->tensor[i];
-        const bool norm = t->n_out == 1;
-
-        e->code = gguf_write_tensor(w, str_of(t->name), norm ? QUANT_f32 : QUANT_bf16, norm ? 1 : 2,
-                                    (const int64_t[]){ t->n_in, t->n_out }, e);
-    }
-    for (int i = 0; e->code == ERR_OK && i < net->n_tensor; i++)
-        put_tensor(w, net, &net->tensor[i], e);
-    if (e->code != ERR_OK) {
-        enum err_code code = e->code;
-
-        gguf_write_abort(w);
-        return code;
-    }
-    return gguf_write_commit(w, e);
+    if (write_all(w, net, model, e) == ERR_OK)
+        return gguf_write_commit(w, e);
+    gguf_write_abort(w);
+    return e->code;
 }
 
 void train_net_round(struct train_net *net)

@@ -51,14 +51,6 @@ static void add_tensors(struct train_net *net)
     }
 }
 
-struct train_tensor *train_net_find(const struct train_net *net, const char *name)
-{
-    for (int i = 0; i < net->n_tensor; i++)
-        if (strcmp(net->tensor[i].name, name) == 0)
-            return &net->tensor[i];
-    return NULL;
-}
-
 void train_net_init(struct train_net *net, uint64_t seed)
 {
     const double part = 1.0 / sqrt(2.0 * net->s.n_layer);

@@ -76,7 +76,6 @@ void train_net_pull(struct train_net *net);  /* w = what passes use */
 /* Sets the weights for a new training: norms are 1; matrices are normal noise of variance 1 / (4 n_in), or 1 / (2
  * n_layer) of that for matrices that write to the residual stream. */
 void train_net_init(struct train_net *net, uint64_t seed);
-struct train_tensor *train_net_find(const struct train_net *net, const char *name); /* NULL: none */
 
 struct train_loss {
     double sum, weight; /* of weighted cross entropy, in nats, and of the weights */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 int64_t train_texts_bytes(int64_t cap, int64_t width)
 {
     return cap * ((int64_t)sizeof(int32_t) + width * (int64_t)sizeof(uint16_t));
@@ -53,15 +55,8 @@ enum err_code train_texts_add(struct train_texts *t, struct train_text_entry tex
 {
     if (text.n > t->cap)
         return ERR_OK;
-    if (t->n == t->cap_v) {
-        const int64_t cap = t->cap_v > 0 ? 2 * t->cap_v : 256;
-        struct train_text_entry *v = realloc(t->v, (size_t)cap * sizeof *v);
-
-        if (v == NULL)
-            return err_set(e, ERR_NOMEM, "out of memory: texts");
-        t->v = v;
-        t->cap_v = cap;
-    }
+    if (memory_room(&t->v, &t->cap_v, (size_t)t->n + 1, sizeof *t->v, e))
+        return e->code;
     if (t->at + text.n > t->cap) { /* what is left at the end is the oldest, and not enough */
         make_room(t, t->at, t->cap - t->at);
         t->at = 0;
@@ -85,14 +80,8 @@ static enum err_code add_up(struct train_texts *t, struct err *e)
 
     if (t->summed == t->added)
         return ERR_OK;
-    if (t->n > t->cap_sum) {
-        double *v = realloc(t->sum, (size_t)t->n * sizeof *v);
-
-        if (v == NULL)
-            return err_nomem(e);
-        t->sum = v;
-        t->cap_sum = t->n;
-    }
+    if (memory_room(&t->sum, &t->cap_sum, (size_t)t->n, sizeof *t->sum, e))
+        return e->code;
     for (int64_t i = 0; i < t->n; i++)
         t->sum[i] = sum += pow((double)(t->v[i].n - t->v[i].n_prompt), 0.75);
     t->summed = t->added;

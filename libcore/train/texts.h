@@ -19,10 +19,11 @@ struct train_texts {
     uint16_t *feature;          /* [cap][width] BF16, in m's memory */
     struct dev_math *m;         /* not owned */
     struct train_text_entry *v; /* [n], oldest first */
-    int64_t n, cap_v, at;
+    int64_t n, at;
+    size_t cap_v, cap_sum;
     int64_t added; /* texts added so far; shows whether values computed from the texts are still valid */
     double *sum;   /* of train_texts_draw() */
-    int64_t cap_sum, summed;
+    int64_t summed;
 };
 /* m: whose memory has the features; NULL: the host's. ERR_NOMEM. */
 MUST_CHECK enum err_code train_texts_open(struct train_texts *t, struct dev_math *m, int64_t cap, int64_t width,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ask/ask.h"
+#include "base/memory.h"
 #include "gen/gen.h"
 #include "quant/quant.h"
 #include "run/run.h"
@@ -23,7 +24,8 @@ struct record {
 
 struct answer {
     struct train_ask ask; /* its prompt lies in token */
-    int64_t id, n, cap;
+    int64_t id, n;
+    size_t cap;
     int32_t *token; /* prompt and answer */
     bool busy;
 };
@@ -197,14 +199,8 @@ static enum err_code submit(struct train_writer *w, struct answer *a, const stru
     struct ask q = ask_defaults();
     struct ask_request *r;
 
-    if (cap + 1 > a->cap) {
-        int32_t *token = realloc(a->token, (size_t)(cap + 1) * sizeof *token);
-
-        if (token == NULL)
-            return err_nomem(e);
-        a->token = token;
-        a->cap = cap + 1;
-    }
+    if (memory_room(&a->token, &a->cap, (size_t)cap + 1, sizeof *a->token, e))
+        return e->code;
     a->ask = *ask;
     memcpy(a->token, ask->prompt, (size_t)ask->n_prompt * sizeof *a->token);
     a->n = ask->n_prompt;

@@ -46,19 +46,19 @@ enum err_code tune_save(struct tune_job *j, struct err *e)
                       .spent_s = tune_spent_s(j) };
     const size_t n = (size_t)h.n_params * sizeof(float);
     struct io_out *out;
+    enum err_code code;
 
     if (j->state.zo != NULL) /* its log is there */
         return tune_log_spent(j, e);
     memcpy(h.name, j->name, sizeof h.name);
     if (io_out_open(&out, j->half, e))
         return e->code;
-    if (io_out_write(out, &h, sizeof h, e) || io_out_write(out, j->state.lora->theta, n, e) ||
-        io_out_write(out, j->state.adam.m, n, e) || io_out_write(out, j->state.adam.v, n, e) ||
-        io_out_write(out, j->state.seen, (size_t)j->state.n_seen * sizeof *j->state.seen, e)) {
-        io_out_abort(out);
-        return e->code;
-    }
-    return io_out_commit(out, e);
+    code = io_out_write(out, &h, sizeof h, e) || io_out_write(out, j->state.lora->theta, n, e) ||
+                   io_out_write(out, j->state.adam.m, n, e) || io_out_write(out, j->state.adam.v, n, e) ||
+                   io_out_write(out, j->state.seen, (size_t)j->state.n_seen * sizeof *j->state.seen, e)
+               ? e->code
+               : ERR_OK;
+    return io_out_end(out, code, e);
 }
 
 /* Whole steps and checks of a log. */

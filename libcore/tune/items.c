@@ -7,6 +7,7 @@
 
 #include "ask/ask.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "chat/chat.h"
 #include "train/files.h"
 #include "tune/spread.h"
@@ -41,19 +42,7 @@ void tune_items_free(struct tune_items *s)
 /* Room for n more. */
 static enum err_code reserve_items(struct tune_items *s, int64_t n, struct err *e)
 {
-    int64_t cap = s->cap > 0 ? s->cap : 256;
-    struct tune_item *v;
-
-    while (cap < s->n + n)
-        cap *= 2;
-    if (cap == s->cap)
-        return ERR_OK;
-    v = realloc(s->v, (size_t)cap * sizeof *v);
-    if (v == NULL)
-        return err_nomem(e);
-    s->v = v;
-    s->cap = cap;
-    return ERR_OK;
+    return memory_room(&s->v, &s->cap, (size_t)(s->n + n), sizeof *s->v, e);
 }
 
 enum err_code tune_items_add(struct tune_items *s, struct text_tokens token, int64_t n_prompt, int64_t tokens_max,
@@ -120,16 +109,11 @@ static enum err_code add_chat(struct reading *r, const json_t *messages, const j
     if (code == ERR_OK)
         code = ask_prompt(&token, &a, &(struct ask_model){ .text = r->how->text, .chat = r->format }, e);
     n_prompt = token.n;
-    if (code == ERR_OK)
-        code = note_chat(&r->to->chats, messages, tools, e);
-    if (code == ERR_OK)
-        code = text_encode(r->how->text, answer, 0, &token, e);
-    if (code == ERR_OK)
-        code = end_turn(r, &token, e);
-    if (code == ERR_OK)
+    if (code == ERR_OK && note_chat(&r->to->chats, messages, tools, e) == ERR_OK &&
+        text_encode(r->how->text, answer, 0, &token, e) == ERR_OK && end_turn(r, &token, e) == ERR_OK)
         return add_item(r, token, n_prompt, e);
     text_tokens_free(&token);
-    return code;
+    return e->code;
 }
 
 static enum err_code add_text(struct reading *r, struct str s, struct err *e)
@@ -265,10 +249,8 @@ enum err_code tune_items_split(struct tune_items *s, struct tune_items *out, int
     const int64_t take = s->n / every < most ? s->n / every : most;
     int64_t n = 0;
 
-    out->v = calloc((size_t)take + 1, sizeof *out->v);
-    if (out->v == NULL)
-        return err_nomem(e);
-    out->cap = take + 1;
+    if (reserve_items(out, take, e))
+        return e->code;
     for (int64_t i = 0; i < s->n; i++)
         if (tune_spread(s->n - 1 - i, s->n, take))
             out->v[out->n++] = s->v[i];

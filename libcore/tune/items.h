@@ -14,9 +14,10 @@ struct tune_item {
     int set; /* of the task sets, from 0 on; of what it wrote 0: a text from nothing, else kinds of questions */
 };
 struct tune_items {
-    struct tune_item *v;   /* [n] */
-    int64_t n, cap, n_out; /* left out: too long, empty, or an answer that is no text */
-    char **set_name;       /* [n_set] of task sets: "facts"; NULL: one set without a name */
+    struct tune_item *v; /* [n] */
+    size_t cap;
+    int64_t n, n_out; /* left out: too long, empty, or an answer that is no text */
+    char **set_name;  /* [n_set] of task sets: "facts"; NULL: one set without a name */
     int n_set;
     json_t *chats, *open; /* arrays of {messages, tools}: questions with and without an answer; NULL: none */
     json_t *sets;         /* of task sets such an array of each; NULL: none */

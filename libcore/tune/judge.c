@@ -241,11 +241,9 @@ static enum err_code test_fresh(struct tune_job *j, struct err *e)
     enum err_code code = j->fresh != NULL ? ERR_OK : train_fresh(&j->fresh, j->o->out, e);
 
     if (code == ERR_OK)
-        code = tune_lora_write(j->state.lora, j->fresh, "f16", e);
-    if (code == ERR_OK)
-        code = adapter_open(&a, j->fresh, e);
-    if (code == ERR_OK)
-        code = tune_lora_of(&l, j->g, a, e);
+        code = tune_lora_write(j->state.lora, j->fresh, "f16", e) || adapter_open(&a, j->fresh, e)
+                   ? e->code
+                   : tune_lora_of(&l, j->g, a, e);
     adapter_close(a);
     if (code == ERR_OK)
         code = test_all(j, l, j->report.after, e);

@@ -9,6 +9,7 @@
 
 #include "ask/ask.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/rng.h"
 #include "chat/chat.h"
 
@@ -109,21 +110,13 @@ static enum err_code each_content(struct tune_questions *q, const json_t *chat, 
 
 static enum err_code note_words(struct tune_questions *q, json_t *message, struct str content, struct err *e)
 {
-    struct str word;
-
     struct tune_source *s = &q->source[q->n_source];
+    struct str word;
 
     (void)message;
     for (size_t at = 0; next_word(content, &at, &word);) {
-        if (s->n_seen == s->cap_seen) {
-            const size_t cap = s->cap_seen > 0 ? 2 * s->cap_seen : 1024;
-            uint64_t *v = realloc(s->seen, cap * sizeof *v);
-
-            if (v == NULL)
-                return err_nomem(e);
-            s->seen = v;
-            s->cap_seen = cap;
-        }
+        if (memory_room(&s->seen, &s->cap_seen, s->n_seen + 1, sizeof *s->seen, e))
+            return e->code;
         s->seen[s->n_seen++] = io_hash(0, word.p, word.n);
     }
     return ERR_OK;

@@ -662,7 +662,6 @@ static void test_fit(void **state)
     struct engram *g = open_one(in("t"), DAY);
     struct engram_mix m = { .table = g, .ceiling = { 1 }, .n_vocab = 9, .space = -1 };
 
-    assert_true(engram_fitted(g, 0));
     /* Without the two misses: ((1 - w) 0.1 + w)^120 ((1 - w) 0.1)^80 is largest at w = 0.5556. */
     assert_true(fabsf(engram_weight(&m, engram_evidence(&good), 0.3F) - 0.5556F) < 0.02F);
     assert_true(engram_weight(&m, engram_evidence(&bad), 0.3F) == 0);
