@@ -8,73 +8,8 @@
 #include "chat/jinja.h"
 #include "chat/unicode_tables.h"
 
-enum method {
-    M_CAPITALIZE,
-    M_CASEFOLD,
-    M_CENTER,
-    M_COUNT,
-    M_ENCODE,
-    M_ENDSWITH,
-    M_EXPANDTABS,
-    M_FIND,
-    M_FORMAT,
-    M_FORMAT_MAP,
-    M_INDEX,
-    M_ISALNUM,
-    M_ISALPHA,
-    M_ISASCII,
-    M_ISDECIMAL,
-    M_ISDIGIT,
-    M_ISIDENTIFIER,
-    M_ISLOWER,
-    M_ISNUMERIC,
-    M_ISPRINTABLE,
-    M_ISSPACE,
-    M_ISTITLE,
-    M_ISUPPER,
-    M_JOIN,
-    M_LJUST,
-    M_LOWER,
-    M_LSTRIP,
-    M_PARTITION,
-    M_REMOVEPREFIX,
-    M_REMOVESUFFIX,
-    M_REPLACE,
-    M_RFIND,
-    M_RINDEX,
-    M_RJUST,
-    M_RPARTITION,
-    M_RSPLIT,
-    M_RSTRIP,
-    M_SPLIT,
-    M_SPLITLINES,
-    M_STARTSWITH,
-    M_STRIP,
-    M_SWAPCASE,
-    M_TITLE,
-    M_TRANSLATE,
-    M_UPPER,
-    M_ZFILL,
-    M_N,
-};
-
-int chat_str_method_find(struct str name)
-{
-    static const char *const names[M_N] = {
-        "capitalize",   "casefold",     "center",       "count",      "encode",     "endswith",    "expandtabs",
-        "find",         "format",       "format_map",   "index",      "isalnum",    "isalpha",     "isascii",
-        "isdecimal",    "isdigit",      "isidentifier", "islower",    "isnumeric",  "isprintable", "isspace",
-        "istitle",      "isupper",      "join",         "ljust",      "lower",      "lstrip",      "partition",
-        "removeprefix", "removesuffix", "replace",      "rfind",      "rindex",     "rjust",       "rpartition",
-        "rsplit",       "rstrip",       "split",        "splitlines", "startswith", "strip",       "swapcase",
-        "title",        "translate",    "upper",        "zfill",
-    };
-
-    for (int i = 0; i < M_N; i++)
-        if (str_is(name, names[i]))
-            return i;
-    return -1;
-}
+enum { FIND, INDEX, RFIND, RINDEX, COUNT };
+enum { LEFT = 1, RIGHT = 2 };
 
 static bool markup(struct val *v, bool on)
 {
@@ -235,7 +170,7 @@ static bool window(struct jin *j, const struct vstr *s, const struct val v[2], s
     return chat_work(j, (int64_t)s->n / 64);
 }
 
-static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum method which, struct val *out)
+static bool find(struct jin *j, const struct vstr *s, const struct args *a, int which, struct val *out)
 {
     struct val v[3] = { chat_none(), chat_none(), chat_none() };
     size_t from, to, at = SIZE_MAX;
@@ -245,7 +180,7 @@ static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum
         !window(j, s, v + 1, &from, &to))
         return false;
     struct str part = chat_str(&v[0]), all = { s->p, to };
-    if (which == M_COUNT) {
+    if (which == COUNT) {
         for (at = from; from <= to && (at = find_from(all, at, part)) != SIZE_MAX; n++) {
             size_t len = 1;
             if (part.n == 0 && at >= to) {
@@ -259,7 +194,7 @@ static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum
         *out = chat_int(n);
         return true;
     }
-    if (from <= to && (which == M_FIND || which == M_INDEX)) {
+    if (from <= to && (which == FIND || which == INDEX)) {
         at = find_from(all, from, part);
     } else if (from <= to) {
         at = find_last((struct str){ s->p + from, to - from }, part);
@@ -267,7 +202,7 @@ static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum
     }
     if (at == SIZE_MAX) {
         *out = chat_int(-1);
-        return which == M_FIND || which == M_RFIND || chat_raise(j, "substring not found");
+        return which == FIND || which == RFIND || chat_raise(j, "substring not found");
     }
     for (size_t i = 0; i < at; i++)
         n += ((unsigned char)s->p[i] & 0xC0) != 0x80;
@@ -275,7 +210,7 @@ static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum
     return true;
 }
 
-static bool has_end(struct jin *j, const struct vstr *s, const struct args *a, bool start, struct val *out)
+static bool has_end(struct jin *j, const struct vstr *s, const struct args *a, int start, struct val *out)
 {
     struct val v[3] = { chat_none(), chat_none(), chat_none() };
     size_t from, to;
@@ -460,7 +395,7 @@ static bool split_at(struct jin *j, const struct vstr *s, struct str sep, int64_
     return push_part(j, l, s, begin, s->n);
 }
 
-static bool split(struct jin *j, const struct vstr *s, const struct args *a, bool right, struct val *out)
+static bool split(struct jin *j, const struct vstr *s, const struct args *a, int right, struct val *out)
 {
     struct val v[2] = { chat_none(), chat_int(-1) };
     int64_t max;
@@ -490,7 +425,7 @@ static bool split(struct jin *j, const struct vstr *s, const struct args *a, boo
     return true;
 }
 
-static bool partition(struct jin *j, const struct vstr *s, const struct args *a, bool right, struct val *out)
+static bool partition(struct jin *j, const struct vstr *s, const struct args *a, int right, struct val *out)
 {
     struct val v;
     struct str all = { s->p, s->n };
@@ -608,14 +543,14 @@ static bool translate(struct jin *j, const struct vstr *s, const struct args *a,
 }
 
 /* ---- questions ---- */
-static bool is_title(const struct vstr *s)
+static bool is_title(const struct vstr *s, unsigned begin)
 {
     bool any = false, in_word = false;
     size_t len;
 
     for (size_t i = 0; i < s->n; i += len) {
         unsigned f = flags_at(s, i, &len);
-        if (f & (UNI_UPPER | UNI_TITLE)) {
+        if (f & begin) {
             if (in_word)
                 return false;
             any = in_word = true;
@@ -630,15 +565,15 @@ static bool is_title(const struct vstr *s)
     return any;
 }
 
-/* All characters have one of the flags; an empty string: `empty`. */
-static bool all_have(const struct vstr *s, unsigned want, bool empty)
+/* All characters have one of the flags. */
+static bool all_have(const struct vstr *s, unsigned want)
 {
     size_t len;
 
     for (size_t i = 0; i < s->n; i += len)
         if (!(flags_at(s, i, &len) & want))
             return false;
-    return s->n > 0 || empty;
+    return s->n > 0 || want == UNI_PRINT;
 }
 
 static bool one_case(const struct vstr *s, unsigned want) /* no cased character of another kind, and at least one */
@@ -655,61 +590,37 @@ static bool one_case(const struct vstr *s, unsigned want) /* no cased character 
     return any;
 }
 
-static bool is_identifier(const struct vstr *s)
+static bool all_below(const struct vstr *s, unsigned limit)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if ((unsigned char)s->p[i] >= limit)
+            return false;
+    return true;
+}
+
+static bool is_identifier(const struct vstr *s, unsigned begin)
 {
     size_t len;
 
     for (size_t i = 0; i < s->n; i += len) {
         uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
-        if (!(cp == '_' || chat_cp_flags(cp) & UNI_ALPHA || (i > 0 && chat_cp_flags(cp) & UNI_DECIMAL)))
+        if (!(cp == '_' || chat_cp_flags(cp) & begin || (i > 0 && chat_cp_flags(cp) & UNI_DECIMAL)))
             return false;
     }
     return s->n > 0;
 }
 
-static bool question(const struct vstr *s, enum method which)
-{
-    enum { ALNUM = UNI_ALPHA | UNI_DECIMAL | UNI_DIGIT | UNI_NUMERIC };
-
-    switch (which) {
-    case M_ISALNUM:
-        return all_have(s, ALNUM, false);
-    case M_ISALPHA:
-        return all_have(s, UNI_ALPHA, false);
-    case M_ISASCII:
-        return chat_str_len(s) == (int64_t)s->n;
-    case M_ISDECIMAL:
-        return all_have(s, UNI_DECIMAL, false);
-    case M_ISDIGIT:
-        return all_have(s, UNI_DIGIT, false);
-    case M_ISNUMERIC:
-        return all_have(s, UNI_NUMERIC, false);
-    case M_ISPRINTABLE:
-        return all_have(s, UNI_PRINT, true);
-    case M_ISSPACE:
-        return all_have(s, UNI_SPACE, false);
-    case M_ISLOWER:
-        return one_case(s, UNI_LOWER);
-    case M_ISUPPER:
-        return one_case(s, UNI_UPPER);
-    case M_ISTITLE:
-        return is_title(s);
-    default:
-        return is_identifier(s);
-    }
-}
-
 /* ---- the table ---- */
-static bool strip(struct jin *j, const struct vstr *s, const struct args *a, enum method which, struct val *out)
+static bool strip(struct jin *j, const struct vstr *s, const struct args *a, int sides, struct val *out)
 {
     struct val v = chat_none();
 
     if (!chat_args(j, "strip", a, "chars", 0, &v) || (v.kind != VAL_NONE && !want_str(j, &v, "strip arg")))
         return false;
-    return chat_str_strip(j, s, v.kind == VAL_STR ? v.u.s : NULL, which != M_RSTRIP, which != M_LSTRIP, out);
+    return chat_str_strip(j, s, v.kind == VAL_STR ? v.u.s : NULL, sides & LEFT, sides & RIGHT, out);
 }
 
-static bool remove_end(struct jin *j, const struct vstr *s, const struct args *a, bool start, struct val *out)
+static bool remove_end(struct jin *j, const struct vstr *s, const struct args *a, int start, struct val *out)
 {
     struct val v;
 
@@ -728,7 +639,7 @@ static bool splitlines(struct jin *j, const struct vstr *s, const struct args *a
            chat_str_lines(j, s, chat_truth(&v), out->u.l);
 }
 
-static bool encode(struct jin *j, struct val self, const struct args *a, struct val *out)
+static bool encode(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
 {
     struct val v[2];
 
@@ -737,8 +648,7 @@ static bool encode(struct jin *j, struct val self, const struct args *a, struct 
     if (a->n + a->n_kw > 0 &&
         !(v[0].kind == VAL_STR && (str_is(chat_str(&v[0]), "utf-8") || str_is(chat_str(&v[0]), "utf8"))))
         return chat_raise(j, "encode knows utf-8 alone");
-    *out = self;
-    out->kind = VAL_BYTES;
+    *out = (struct val){ .kind = VAL_BYTES, .u.s = s };
     return true;
 }
 
@@ -764,75 +674,84 @@ static bool format_map(struct jin *j, const struct vstr *s, const struct args *a
     return chat_format(j, s, &named, out);
 }
 
-static enum str_case case_of(enum method which)
+static bool change_case(struct jin *j, const struct vstr *s, const struct args *a, int how, struct val *out)
 {
-    return which == M_UPPER        ? CASE_UPPER
-           : which == M_LOWER      ? CASE_LOWER
-           : which == M_CAPITALIZE ? CASE_CAPITALIZE
-           : which == M_TITLE      ? CASE_TITLE
-           : which == M_SWAPCASE   ? CASE_SWAP
-                                   : CASE_FOLD;
+    return chat_args(j, "the method", a, "", 0, NULL) && chat_str_case(j, s, (enum str_case)how, out);
+}
+
+/* Each has one of the three functions. */
+static const struct method {
+    const char *name;
+    bool (*call)(struct jin *j, const struct vstr *s, const struct args *a, struct val *out);
+    bool (*call_how)(struct jin *j, const struct vstr *s, const struct args *a, int how, struct val *out);
+    bool (*is)(const struct vstr *s, unsigned how);
+    int how;
+} methods[] = {
+    { "capitalize", .call_how = change_case, .how = CASE_CAPITALIZE },
+    { "casefold", .call_how = change_case, .how = CASE_FOLD },
+    { "center", .call_how = pad, .how = 0 },
+    { "count", .call_how = find, .how = COUNT },
+    { "encode", .call = encode },
+    { "endswith", .call_how = has_end, .how = false },
+    { "expandtabs", .call = expandtabs },
+    { "find", .call_how = find, .how = FIND },
+    { "format", .call = chat_format },
+    { "format_map", .call = format_map },
+    { "index", .call_how = find, .how = INDEX },
+    { "isalnum", .is = all_have, .how = UNI_ALPHA | UNI_DECIMAL | UNI_DIGIT | UNI_NUMERIC },
+    { "isalpha", .is = all_have, .how = UNI_ALPHA },
+    { "isascii", .is = all_below, .how = 0x80 },
+    { "isdecimal", .is = all_have, .how = UNI_DECIMAL },
+    { "isdigit", .is = all_have, .how = UNI_DIGIT },
+    { "isidentifier", .is = is_identifier, .how = UNI_ALPHA },
+    { "islower", .is = one_case, .how = UNI_LOWER },
+    { "isnumeric", .is = all_have, .how = UNI_NUMERIC },
+    { "isprintable", .is = all_have, .how = UNI_PRINT },
+    { "isspace", .is = all_have, .how = UNI_SPACE },
+    { "istitle", .is = is_title, .how = UNI_UPPER | UNI_TITLE },
+    { "isupper", .is = one_case, .how = UNI_UPPER },
+    { "join", .call = join },
+    { "ljust", .call_how = pad, .how = -1 },
+    { "lower", .call_how = change_case, .how = CASE_LOWER },
+    { "lstrip", .call_how = strip, .how = LEFT },
+    { "partition", .call_how = partition, .how = false },
+    { "removeprefix", .call_how = remove_end, .how = true },
+    { "removesuffix", .call_how = remove_end, .how = false },
+    { "replace", .call = replace },
+    { "rfind", .call_how = find, .how = RFIND },
+    { "rindex", .call_how = find, .how = RINDEX },
+    { "rjust", .call_how = pad, .how = 1 },
+    { "rpartition", .call_how = partition, .how = true },
+    { "rsplit", .call_how = split, .how = true },
+    { "rstrip", .call_how = strip, .how = RIGHT },
+    { "split", .call_how = split, .how = false },
+    { "splitlines", .call = splitlines },
+    { "startswith", .call_how = has_end, .how = true },
+    { "strip", .call_how = strip, .how = LEFT | RIGHT },
+    { "swapcase", .call_how = change_case, .how = CASE_SWAP },
+    { "title", .call_how = change_case, .how = CASE_TITLE },
+    { "translate", .call = translate },
+    { "upper", .call_how = change_case, .how = CASE_UPPER },
+    { "zfill", .call = zfill },
+};
+
+int chat_str_method_find(struct str name)
+{
+    for (int i = 0; i < (int)(sizeof methods / sizeof *methods); i++)
+        if (str_is(name, methods[i].name))
+            return i;
+    return -1;
 }
 
 bool chat_str_method(struct jin *j, int which, struct val self, const struct args *a, struct val *out)
 {
+    const struct method *m = &methods[which];
     const struct vstr *s = self.u.s;
 
-    switch ((enum method)which) {
-    case M_CENTER:
-        return pad(j, s, a, 0, out);
-    case M_LJUST:
-    case M_RJUST:
-        return pad(j, s, a, which == M_LJUST ? -1 : 1, out);
-    case M_COUNT:
-    case M_FIND:
-    case M_INDEX:
-    case M_RFIND:
-    case M_RINDEX:
-        return find(j, s, a, (enum method)which, out);
-    case M_ENCODE:
-        return encode(j, self, a, out);
-    case M_ENDSWITH:
-    case M_STARTSWITH:
-        return has_end(j, s, a, which == M_STARTSWITH, out);
-    case M_EXPANDTABS:
-        return expandtabs(j, s, a, out);
-    case M_FORMAT:
-        return chat_format(j, s, a, out);
-    case M_FORMAT_MAP:
-        return format_map(j, s, a, out);
-    case M_JOIN:
-        return join(j, s, a, out);
-    case M_LSTRIP:
-    case M_RSTRIP:
-    case M_STRIP:
-        return strip(j, s, a, (enum method)which, out);
-    case M_PARTITION:
-    case M_RPARTITION:
-        return partition(j, s, a, which == M_RPARTITION, out);
-    case M_REMOVEPREFIX:
-    case M_REMOVESUFFIX:
-        return remove_end(j, s, a, which == M_REMOVEPREFIX, out);
-    case M_REPLACE:
-        return replace(j, s, a, out);
-    case M_SPLIT:
-    case M_RSPLIT:
-        return split(j, s, a, which == M_RSPLIT, out);
-    case M_SPLITLINES:
-        return splitlines(j, s, a, out);
-    case M_TRANSLATE:
-        return translate(j, s, a, out);
-    case M_ZFILL:
-        return zfill(j, s, a, out);
-    case M_CAPITALIZE:
-    case M_CASEFOLD:
-    case M_LOWER:
-    case M_SWAPCASE:
-    case M_TITLE:
-    case M_UPPER:
-        return chat_args(j, "the method", a, "", 0, NULL) && chat_str_case(j, s, case_of((enum method)which), out);
-    default:
-        *out = chat_bool(question(s, (enum method)which));
-        return chat_work(j, (int64_t)s->n / 16) && chat_args(j, "the method", a, "", 0, NULL);
-    }
+    if (m->call != NULL)
+        return m->call(j, s, a, out);
+    if (m->call_how != NULL)
+        return m->call_how(j, s, a, m->how, out);
+    *out = chat_bool(m->is(s, (unsigned)m->how));
+    return chat_work(j, (int64_t)s->n / 16) && chat_args(j, "the method", a, "", 0, NULL);
 }
