@@ -74,23 +74,12 @@ static int64_t layer_of(struct str name)
     return i < name.n && name.p[i] == '.' ? n : -1;
 }
 
-static bool contains(struct str s, const char *part)
-{
-    size_t n = strlen(part);
-
-    for (size_t i = 0; i + n <= s.n; i++) {
-        if (memcmp(s.p + i, part, n) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Gated delta net layers name some of their matrices as attention does. */
 static bool in_recurrent_layer(const struct gguf *g, struct str name)
 {
     char other[64];
 
-    if (!contains(name, "attn_qkv") && !contains(name, "attn_gate"))
+    if (!str_has(name, "attn_qkv") && !str_has(name, "attn_gate"))
         return false;
     snprintf(other, sizeof other, "blk.%" PRId64 ".ssm_out.weight", layer_of(name));
     return gguf_find(g, other) != NULL;
@@ -105,7 +94,7 @@ static size_t class_of(const struct sums *sums, struct str name)
         return N_CLASSES;
     if (in_recurrent_layer(sums->gguf, name))
         name = STR("ssm_");
-    while (!contains(name, classes[i].part))
+    while (!str_has(name, classes[i].part))
         i++;
     while (strcmp(classes[same].class, classes[i].class) != 0)
         same++;

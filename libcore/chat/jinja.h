@@ -482,8 +482,6 @@ struct json_t;
 bool chat_json_value(struct jin *j, const struct json_t *v, struct val *out); /* strings are not copied */
 
 /* ---- unicode.c ---- */
-uint32_t chat_cp(const char *p, size_t n, size_t *len); /* of valid UTF-8 */
-size_t chat_cp_put(char out[4], uint32_t cp);
 unsigned chat_cp_flags(uint32_t cp);                               /* UNI_ bits */
 int chat_cp_case(uint32_t cp, enum str_case how, uint32_t out[3]); /* how many */
 int chat_cp_digit(uint32_t cp);                                    /* value of a decimal digit, or -1 */

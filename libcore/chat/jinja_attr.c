@@ -240,7 +240,7 @@ static bool char_at(struct jin *j, const struct vstr *s, int64_t i, struct val *
 {
     size_t at = chat_str_byte(s, i), len;
 
-    chat_cp(s->p + at, s->n - at, &len);
+    str_utf8_get(s->p + at, s->n - at, &len);
     return chat_work(j, (int64_t)at / 64) && chat_str_part(j, s, at, len, out);
 }
 
@@ -345,7 +345,7 @@ static bool slice_str(struct jin *j, const struct vstr *s, const struct val b[3]
     if (at == NULL || s->n > UINT32_MAX)
         return chat_no_memory(j);
     for (size_t i = 0, k = 0, len; i < s->n; i += len) {
-        chat_cp(s->p + i, s->n - i, &len);
+        str_utf8_get(s->p + i, s->n - i, &len);
         at[k++] = (uint32_t)i;
     }
     at[n] = (uint32_t)s->n;

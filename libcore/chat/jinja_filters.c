@@ -107,7 +107,7 @@ static bool read_int(struct jin *j, struct str s, int base, struct val *out, boo
     *ok = false;
     if (p == NULL)
         return false;
-    while (i < s.n && chat_cp_flags(chat_cp(s.p + i, s.n - i, &len)) & UNI_SPACE)
+    while (i < s.n && chat_cp_flags(str_utf8_get(s.p + i, s.n - i, &len)) & UNI_SPACE)
         i += len;
     if (i < s.n && (s.p[i] == '-' || s.p[i] == '+')) {
         if (s.p[i] == '-')
@@ -128,7 +128,7 @@ static bool read_int(struct jin *j, struct str s, int base, struct val *out, boo
     bool decimal = base == 0;
     base = base == 0 ? 10 : base;
     for (; i < s.n; i += len) {
-        uint32_t cp = chat_cp(s.p + i, s.n - i, &len);
+        uint32_t cp = str_utf8_get(s.p + i, s.n - i, &len);
         int d = chat_cp_digit(cp);
         if (d < 0 && cp < 0x80 && (cp | 32) >= 'a' && (cp | 32) <= 'z')
             d = (int)(cp | 32) - 'a' + 10;
@@ -142,7 +142,7 @@ static bool read_int(struct jin *j, struct str s, int base, struct val *out, boo
         digits = true;
         under = false;
     }
-    while (i < s.n && chat_cp_flags(chat_cp(s.p + i, s.n - i, &len)) & UNI_SPACE)
+    while (i < s.n && chat_cp_flags(str_utf8_get(s.p + i, s.n - i, &len)) & UNI_SPACE)
         i += len;
     size_t first = n > 0 && p[0] == '-';
     bool zeros = decimal && n - first > 1 && p[first] == '0' && strspn(p + first, "0") < n - first;
@@ -325,7 +325,7 @@ static bool filter_title(struct jin *j, const struct vstr *s, struct val *out)
         bool gap = false;
         size_t from = i, first = 0;
         for (; i < s->n; i += len) {
-            uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
+            uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
             bool is =
                 (chat_cp_flags(cp) & UNI_SPACE) != 0 || (cp < 0x80 && cp != 0 && strchr("-({[<", (int)cp) != NULL);
             if (i == from) {
@@ -426,7 +426,7 @@ static bool wordcount(struct jin *j, const struct vstr *s, struct val *out)
     size_t len;
 
     for (size_t i = 0; i < s->n; i += len) {
-        bool word = chat_is_word(chat_cp(s->p + i, s->n - i, &len));
+        bool word = chat_is_word(str_utf8_get(s->p + i, s->n - i, &len));
         n += word && !in;
         in = word;
     }
@@ -548,7 +548,7 @@ static bool striptags(struct jin *j, const struct vstr *s, struct val *out)
     struct sbuf d = { 0 };
     bool gap = false, any = false;
     for (size_t i = 0; i < s->n; i += len) {
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
         static const char *const names[] = { "&amp;", "&lt;", "&gt;", "&quot;", "&#34;", "&#39;" };
         static const char chars[] = "&<>\"\"'";
         if (chat_cp_flags(cp) & UNI_SPACE) {

@@ -81,7 +81,7 @@ static bool repr_str(struct jin *j, struct sbuf *b, const struct vstr *s)
     if (!add(j, b, s->markup ? "Markup(" : "") || !add(j, b, quote))
         return false;
     for (size_t i = 0; i < s->n; i += len) {
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
         if (cp == (unsigned char)quote[0] || cp == '\\')
             snprintf(esc, sizeof esc, "\\%c", (int)cp);
         else if (cp == '\n' || cp == '\r' || cp == '\t')
@@ -269,7 +269,7 @@ static bool json_str(struct jin *j, struct sbuf *b, const struct vstr *s, bool a
                             : c == '\b' ? "\\b"
                             : c == '\f' ? "\\f"
                                         : NULL;
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
         if (brief != NULL)
             snprintf(esc, sizeof esc, "%s", brief);
         else if (cp < 0x10000)

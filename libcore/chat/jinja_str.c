@@ -35,7 +35,7 @@ static size_t before(const struct vstr *s, size_t i) /* where the character befo
 /* ---- cases ---- */
 static unsigned flags_at(const struct vstr *s, size_t i, size_t *len)
 {
-    return chat_cp_flags(chat_cp(s->p + i, s->n - i, len));
+    return chat_cp_flags(str_utf8_get(s->p + i, s->n - i, len));
 }
 
 static bool cased(unsigned f)
@@ -95,7 +95,7 @@ bool chat_str_case(struct jin *j, const struct vstr *s, enum str_case how, struc
     if ((how == CASE_UPPER || how == CASE_LOWER) && chat_str_len(s) == (int64_t)s->n)
         return ascii_case(j, s, how == CASE_UPPER, out);
     for (size_t i = 0; i < s->n; i += len, first = false) {
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len), to[3];
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len), to[3];
         unsigned f = how == CASE_TITLE || how == CASE_SWAP ? chat_cp_flags(cp) : 0;
         enum str_case one = how;
         char text[12];
@@ -115,7 +115,7 @@ bool chat_str_case(struct jin *j, const struct vstr *s, enum str_case how, struc
         if (cp == 0x3A3 && one == CASE_LOWER && final_sigma(s, i))
             to[0] = 0x3C2;
         for (int m = 0; m < k; m++)
-            n += chat_cp_put(text + n, to[m]);
+            n += str_utf8_put(text + n, to[m]);
         if (!chat_sbuf_add(j, &b, (struct str){ text, n }, s->mark ? s->mark[i] != 0 : s->ours))
             return false;
     }
@@ -123,20 +123,6 @@ bool chat_str_case(struct jin *j, const struct vstr *s, enum str_case how, struc
 }
 
 /* ---- searching ---- */
-static size_t find_from(struct str s, size_t at, struct str part) /* SIZE_MAX: nowhere */
-{
-    while (at + part.n <= s.n) {
-        const char *p = part.n > 0 ? memchr(s.p + at, part.p[0], s.n - part.n + 1 - at) : s.p + at;
-        if (p == NULL)
-            break;
-        at = (size_t)(p - s.p);
-        if (part.n == 0 || memcmp(p, part.p, part.n) == 0)
-            return at;
-        at++;
-    }
-    return SIZE_MAX;
-}
-
 static size_t find_last(struct str s, struct str part)
 {
     for (size_t at = s.n - part.n + 1; part.n <= s.n && at-- > 0;)
@@ -181,21 +167,21 @@ static bool find(struct jin *j, const struct vstr *s, const struct args *a, int 
         return false;
     struct str part = chat_str(&v[0]), all = { s->p, to };
     if (which == COUNT) {
-        for (at = from; from <= to && (at = find_from(all, at, part)) != SIZE_MAX; n++) {
+        for (at = from; from <= to && (at = str_find(all, at, part)) != SIZE_MAX; n++) {
             size_t len = 1;
             if (part.n == 0 && at >= to) {
                 n++;
                 break;
             }
             if (part.n == 0)
-                chat_cp(s->p + at, s->n - at, &len);
+                str_utf8_get(s->p + at, s->n - at, &len);
             at += part.n > 0 ? part.n : len;
         }
         *out = chat_int(n);
         return true;
     }
     if (from <= to && (which == FIND || which == INDEX)) {
-        at = find_from(all, from, part);
+        at = str_find(all, from, part);
     } else if (from <= to) {
         at = find_last((struct str){ s->p + from, to - from }, part);
         at = at == SIZE_MAX ? at : at + from;
@@ -239,7 +225,7 @@ static bool in_set(const struct vstr *set, uint32_t cp)
     if (set == NULL)
         return (chat_cp_flags(cp) & UNI_SPACE) != 0;
     for (size_t i = 0; i < set->n; i += len)
-        if (chat_cp(set->p + i, set->n - i, &len) == cp)
+        if (str_utf8_get(set->p + i, set->n - i, &len) == cp)
             return true;
     return false;
 }
@@ -249,11 +235,11 @@ bool chat_str_strip(struct jin *j, const struct vstr *s, const struct vstr *char
 {
     size_t from = 0, to = s->n, len;
 
-    while (left && from < to && in_set(chars, chat_cp(s->p + from, s->n - from, &len)))
+    while (left && from < to && in_set(chars, str_utf8_get(s->p + from, s->n - from, &len)))
         from += len;
     while (right && to > from) {
         size_t i = before(s, to);
-        if (!in_set(chars, chat_cp(s->p + i, s->n - i, &len)))
+        if (!in_set(chars, str_utf8_get(s->p + i, s->n - i, &len)))
             break;
         to = i;
     }
@@ -267,14 +253,14 @@ bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *ol
     struct str all = { s->p, s->n }, part = { old->p, old->n };
     size_t at = 0, begin = 0, len = 0;
 
-    for (; max != 0 && (at = find_from(all, at, part)) != SIZE_MAX; max--) {
+    for (; max != 0 && (at = str_find(all, at, part)) != SIZE_MAX; max--) {
         if (!chat_work(j, 1) || !add_part(j, &b, s, begin, at) || !chat_sbuf_str(j, &b, with))
             return false;
         begin = at + part.n;
         if (part.n == 0 && at >= s->n)
             break;
         if (part.n == 0)
-            chat_cp(s->p + at, s->n - at, &len);
+            str_utf8_get(s->p + at, s->n - at, &len);
         at += part.n > 0 ? part.n : len;
     }
     return add_part(j, &b, s, begin, s->n) && chat_sbuf_val(j, &b, out) && markup(out, s->markup);
@@ -389,7 +375,7 @@ static bool split_at(struct jin *j, const struct vstr *s, struct str sep, int64_
                 return false;
         return push_part(j, l, s, 0, all.n);
     }
-    for (; l->n < (size_t)max && (at = find_from(all, begin, sep)) != SIZE_MAX; begin = at + sep.n)
+    for (; l->n < (size_t)max && (at = str_find(all, begin, sep)) != SIZE_MAX; begin = at + sep.n)
         if (!chat_work(j, 1) || !push_part(j, l, s, begin, at))
             return false;
     return push_part(j, l, s, begin, s->n);
@@ -435,7 +421,7 @@ static bool partition(struct jin *j, const struct vstr *s, const struct args *a,
     if (v.u.s->n == 0)
         return chat_raise(j, "empty separator");
     struct str sep = chat_str(&v);
-    size_t at = right ? find_last(all, sep) : find_from(all, 0, sep), end = at + sep.n;
+    size_t at = right ? find_last(all, sep) : str_find(all, 0, sep), end = at + sep.n;
     if (at == SIZE_MAX)
         at = end = right ? 0 : s->n;
     return chat_list_new(j, VAL_TUPLE, 3, out) && push_part(j, out->u.l, s, 0, at) &&
@@ -449,7 +435,7 @@ bool chat_str_lines(struct jin *j, const struct vstr *s, bool keep, struct vlist
     if (!chat_work(j, (int64_t)s->n / 16))
         return false;
     for (size_t i = 0; i < s->n; i += len) {
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
         if (!(cp == '\n' || cp == '\r' || cp == 0x0B || cp == 0x0C || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 ||
               cp == 0x2028 || cp == 0x2029))
             continue;
@@ -497,7 +483,7 @@ static bool expandtabs(struct jin *j, const struct vstr *s, const struct args *a
         return false;
     for (size_t i = 0; i < s->n; i += len) {
         char c = s->p[i];
-        chat_cp(s->p + i, s->n - i, &len);
+        str_utf8_get(s->p + i, s->n - i, &len);
         if (c == '\t') {
             int64_t n = size > 0 ? size - column % size : 0;
             if (!chat_sbuf_fill(j, &b, STR(" "), n, s->mark ? s->mark[i] != 0 : s->ours))
@@ -524,7 +510,7 @@ static bool translate(struct jin *j, const struct vstr *s, const struct args *a,
     if (v.kind != VAL_DICT)
         return chat_raise(j, "'%s' object is not a table of characters", chat_type(&v));
     for (size_t i = 0; i < s->n; i += len) {
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
         if (!chat_dict_get(j, v.u.d, chat_int(cp), &to))
             return false;
         bool ok = true;
@@ -533,7 +519,7 @@ static bool translate(struct jin *j, const struct vstr *s, const struct args *a,
         else if (to->kind == VAL_STR)
             ok = chat_sbuf_str(j, &b, to->u.s);
         else if (to->kind == VAL_INT && to->u.i >= 0 && to->u.i < 0x110000 && (to->u.i < 0xD800 || to->u.i > 0xDFFF))
-            ok = chat_sbuf_add(j, &b, (struct str){ text, chat_cp_put(text, (uint32_t)to->u.i) }, true);
+            ok = chat_sbuf_add(j, &b, (struct str){ text, str_utf8_put(text, (uint32_t)to->u.i) }, true);
         else if (to->kind != VAL_NONE)
             ok = chat_raise(j, "character mapping must return integer, None or str");
         if (!ok)
@@ -603,7 +589,7 @@ static bool is_identifier(const struct vstr *s, unsigned begin)
     size_t len;
 
     for (size_t i = 0; i < s->n; i += len) {
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
         if (!(cp == '_' || chat_cp_flags(cp) & begin || (i > 0 && chat_cp_flags(cp) & UNI_DECIMAL)))
             return false;
     }
