@@ -11,19 +11,6 @@
 enum { FIND, INDEX, RFIND, RINDEX, COUNT };
 enum { LEFT = 1, RIGHT = 2 };
 
-static bool markup(struct val *v, bool on)
-{
-    ((struct vstr *)(uintptr_t)v->u.s)->markup = on;
-    return true;
-}
-
-static bool add_part(struct jin *j, struct sbuf *b, const struct vstr *s, size_t from, size_t to)
-{
-    struct vstr part = { .p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours };
-
-    return chat_sbuf_str(j, b, &part);
-}
-
 static size_t before(const struct vstr *s, size_t i) /* where the character before byte i begins */
 {
     do
@@ -119,7 +106,7 @@ bool chat_str_case(struct jin *j, const struct vstr *s, enum str_case how, struc
         if (!chat_sbuf_add(j, &b, (struct str){ text, n }, s->mark ? s->mark[i] != 0 : s->ours))
             return false;
     }
-    return chat_sbuf_val(j, &b, out) && markup(out, s->markup);
+    return chat_sbuf_val(j, &b, out) && chat_set_markup(out, s->markup);
 }
 
 /* ---- searching ---- */
@@ -254,7 +241,7 @@ bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *ol
     size_t at = 0, begin = 0, len = 0;
 
     for (; max != 0 && (at = str_find(all, at, part)) != SIZE_MAX; max--) {
-        if (!chat_work(j, 1) || !add_part(j, &b, s, begin, at) || !chat_sbuf_str(j, &b, with))
+        if (!chat_work(j, 1) || !chat_sbuf_part(j, &b, s, begin, at) || !chat_sbuf_str(j, &b, with))
             return false;
         begin = at + part.n;
         if (part.n == 0 && at >= s->n)
@@ -263,7 +250,7 @@ bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *ol
             str_utf8_get(s->p + at, s->n - at, &len);
         at += part.n > 0 ? part.n : len;
     }
-    return add_part(j, &b, s, begin, s->n) && chat_sbuf_val(j, &b, out) && markup(out, s->markup);
+    return chat_sbuf_part(j, &b, s, begin, s->n) && chat_sbuf_val(j, &b, out) && chat_set_markup(out, s->markup);
 }
 
 static bool replace(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
@@ -290,7 +277,8 @@ bool chat_str_pad(struct jin *j, const struct vstr *s, int64_t width, struct str
     if (side == 0)
         left = room / 2 + (room & width & 1);
     return chat_sbuf_fill(j, &b, fill, left, true) && chat_sbuf_str(j, &b, s) &&
-           chat_sbuf_fill(j, &b, fill, room - left, true) && chat_sbuf_val(j, &b, out) && markup(out, s->markup);
+           chat_sbuf_fill(j, &b, fill, room - left, true) && chat_sbuf_val(j, &b, out) &&
+           chat_set_markup(out, s->markup);
 }
 
 static bool pad(struct jin *j, const struct vstr *s, const struct args *a, int side, struct val *out)
@@ -318,8 +306,8 @@ static bool zfill(struct jin *j, const struct vstr *s, const struct args *a, str
     int64_t width;
     size_t sign = s->n > 0 && (s->p[0] == '-' || s->p[0] == '+');
 
-    return chat_args(j, "zfill", a, "width", 1, &v) && chat_index(j, v, &width) && add_part(j, &b, s, 0, sign) &&
-           chat_sbuf_fill(j, &b, STR("0"), width - chat_str_len(s), true) && add_part(j, &b, s, sign, s->n) &&
+    return chat_args(j, "zfill", a, "width", 1, &v) && chat_index(j, v, &width) && chat_sbuf_part(j, &b, s, 0, sign) &&
+           chat_sbuf_fill(j, &b, STR("0"), width - chat_str_len(s), true) && chat_sbuf_part(j, &b, s, sign, s->n) &&
            chat_sbuf_val(j, &b, out);
 }
 
@@ -469,7 +457,7 @@ static bool join(struct jin *j, const struct vstr *s, const struct args *a, stru
         if ((i > 0 && !chat_sbuf_str(j, &b, s)) || !chat_sbuf_str(j, &b, item.u.s))
             return false;
     }
-    return chat_sbuf_val(j, &b, out) && markup(out, s->markup);
+    return chat_sbuf_val(j, &b, out) && chat_set_markup(out, s->markup);
 }
 
 static bool expandtabs(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
@@ -491,7 +479,7 @@ static bool expandtabs(struct jin *j, const struct vstr *s, const struct args *a
             column += n;
         } else {
             column = c == '\n' || c == '\r' ? 0 : column + 1;
-            if (!add_part(j, &b, s, i, i + len))
+            if (!chat_sbuf_part(j, &b, s, i, i + len))
                 return false;
         }
     }
@@ -515,7 +503,7 @@ static bool translate(struct jin *j, const struct vstr *s, const struct args *a,
             return false;
         bool ok = true;
         if (to == NULL)
-            ok = add_part(j, &b, s, i, i + len);
+            ok = chat_sbuf_part(j, &b, s, i, i + len);
         else if (to->kind == VAL_STR)
             ok = chat_sbuf_str(j, &b, to->u.s);
         else if (to->kind == VAL_INT && to->u.i >= 0 && to->u.i < 0x110000 && (to->u.i < 0xD800 || to->u.i > 0xDFFF))
