@@ -453,10 +453,7 @@ bool chat_format(struct jin *j, const struct vstr *f, const struct args *a, stru
     struct fields x = { .j = j, .a = a, .escape = f->markup };
     struct sbuf b = { 0 };
 
-    if (!fill_fields(&x, f, 0, f->n, 0, &b) || !chat_sbuf_val(j, &b, out))
-        return false;
-    ((struct vstr *)(uintptr_t)out->u.s)->markup = f->markup;
-    return true;
+    return fill_fields(&x, f, 0, f->n, 0, &b) && chat_sbuf_val(j, &b, out) && chat_set_markup(out, f->markup);
 }
 
 /* ---- % ---- */
@@ -662,8 +659,5 @@ bool chat_percent(struct jin *j, const struct vstr *f, struct val args, struct v
     }
     if (x.next < (x.tuple ? args.u.l->n : 1) && !mapping)
         return chat_raise(j, "not all arguments converted during string formatting");
-    if (!chat_sbuf_val(j, &b, out))
-        return false;
-    ((struct vstr *)(uintptr_t)out->u.s)->markup = f->markup;
-    return true;
+    return chat_sbuf_val(j, &b, out) && chat_set_markup(out, f->markup);
 }

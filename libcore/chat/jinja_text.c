@@ -70,18 +70,12 @@ bool chat_escape(struct jin *j, struct val v, struct val *out)
                                        : NULL;
         if (with == NULL && i < s->n)
             continue;
-        struct vstr part = {
-            .p = s->p + begin, .mark = s->mark ? s->mark + begin : NULL, .n = i - begin, .ours = s->ours
-        };
-        if (!chat_sbuf_str(j, &b, &part) ||
+        if (!chat_sbuf_part(j, &b, s, begin, i) ||
             (with != NULL && !chat_sbuf_add(j, &b, str_of(with), s->mark ? s->mark[i] != 0 : s->ours)))
             return false;
         begin = i + 1;
     }
-    if (!chat_sbuf_val(j, &b, out))
-        return false;
-    ((struct vstr *)(uintptr_t)out->u.s)->markup = true;
-    return true;
+    return chat_sbuf_val(j, &b, out) && chat_set_markup(out, true);
 }
 
 /* ---- dates ---- */
