@@ -153,18 +153,17 @@ enum err_code cli_session_save(struct cli_session *s, struct run *r, bool chat, 
 {
     json_t *ids = json_array(), *o;
     char *blob, system[24];
-    bool ok = ids != NULL;
     enum err_code code;
 
     if (s->shared) {
         json_decref(ids);
         return ERR_OK;
     }
-    for (int64_t i = run_pos(r, 0) - prompt_tokens; i >= 0 && i < chosen->n && ok; i++)
-        ok = json_array_append_new(ids, json_integer(chosen->v[i])) == 0;
+    for (int64_t i = run_pos(r, 0) - prompt_tokens; i >= 0 && i < chosen->n; i++)
+        json_push(&ids, json_integer(chosen->v[i]));
     snprintf(system, sizeof system, "%016" PRIx64, s->system);
     o = json_pack("{s:b, s:o, s:s*}", "chat", (int)chat, "waiting", ids, "system", s->system != 0 ? system : NULL);
-    blob = ok && o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
+    blob = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (blob == NULL)
         return err_nomem(e);
