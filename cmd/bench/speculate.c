@@ -188,10 +188,7 @@ static enum err_code add_tokens(struct speculate *s, const char *set, const int3
 
     if (add_item(s, set, &it, e))
         return e->code;
-    for (int64_t i = 0; i < n; i++)
-        if (text_tokens_push(&it->prompt, token[i], e))
-            return e->code;
-    return ERR_OK;
+    return text_tokens_add(&it->prompt, token, n, e);
 }
 
 static enum err_code random_items(struct speculate *s, const struct bench_list *lengths, struct err *e)

@@ -123,6 +123,7 @@ void cli_check_needs(const struct cli *cli, unsigned command);
 enum { CLI_NAME_BYTES = 32 };
 /* The next option of "a|b" to name; NULL past the last. */
 const char *cli_pair_name(const char **list, char name[CLI_NAME_BYTES]);
+bool cli_is_listed(const char *list, const char *option);
 
 /* help.c: print. topic: the beginning of a section's title, or NULL; a command among the words makes the help its own.
  */
@@ -136,9 +137,9 @@ const struct opt *cli_foreign(const struct cli *cli, const char *from, const cha
 bool cli_is_foreign(const struct cli *cli, const char *name, size_t n); /* "name" is one that it has an answer for */
 /* The same for "-ngl" and its like; NULL for a word that is not one of them. */
 const struct opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word);
-/* The name of a word that is an option of another program that reads the same variable, NULL for others; and whether
- * the next word (or NULL) is its argument. */
-const char *cli_elsewhere(const struct cli *cli, const char *word, const char *next, bool *takes);
+/* Whether a word is an option of another program that reads the same variable, its name, and whether the next word (or
+ * NULL) is its argument. */
+bool cli_elsewhere(const struct cli *cli, const char *word, const char *next, char name[CLI_NAME_BYTES], bool *takes);
 bool cli_of_one_call(const char *name); /* an option that says what one call does: no default */
 /* Values that show that another program's option was meant: exits. */
 void cli_foreign_value(const struct cli *cli, const struct opt *o, const char *name, const char *arg);

@@ -76,13 +76,10 @@ static json_t *layer_of(const uint64_t *uses, int n)
 {
     json_t *list = json_array();
 
-    for (int i = 0; i < n && list != NULL; i++) {
+    for (int i = 0; i < n; i++) {
         uint64_t most = (uint64_t)USES_MOST;
 
-        if (json_array_append_new(list, json_integer((json_int_t)(uses[i] < most ? uses[i] : most))) != 0) {
-            json_decref(list);
-            return NULL;
-        }
+        json_push(&list, json_integer((json_int_t)(uses[i] < most ? uses[i] : most)));
     }
     return list;
 }
@@ -92,19 +89,16 @@ static json_t *profile_of(const uint64_t *uses, uint64_t fingerprint, const stru
     int n_expert = model_n_expert(m), n_layer = model_info(m)->n_layer;
     json_t *layers = json_array(), *o = json_object();
     char print[32];
-    bool good = layers != NULL && o != NULL;
+    bool good;
 
     snprintf(print, sizeof print, "%016" PRIx64, fingerprint);
-    for (int l = 0; l < n_layer && good; l++)
-        good = json_array_append_new(layers, layer_of(uses + (int64_t)l * n_expert, n_expert)) == 0;
-    good = good && cli_json_set(o, "type", json_string("expert_profile")) &&
+    for (int l = 0; l < n_layer; l++)
+        json_push(&layers, layer_of(uses + (int64_t)l * n_expert, n_expert));
+    good = cli_json_set(o, "type", json_string("expert_profile")) &&
            cli_json_set(o, "model_fingerprint", json_string(print)) &&
            cli_json_set(o, "arch", json_string(model_info(m)->arch)) && cli_json_set(o, "uses", json_incref(layers));
     json_decref(layers);
-    if (good)
-        return o;
-    json_decref(o);
-    return NULL;
+    return json_if(good, o);
 }
 
 enum err_code cli_uses_write(const char *path, uint64_t fingerprint, const uint64_t *had, const struct model *m,

@@ -110,10 +110,7 @@ static json_t *json_names(const char *list)
     char name[CLI_NAME_BYTES];
 
     while (names != NULL && cli_pair_name(&list, name) != NULL)
-        if (json_array_append_new(names, json_string(name))) {
-            json_decref(names);
-            return NULL;
-        }
+        json_push(&names, json_string(name));
     return names;
 }
 
@@ -122,10 +119,8 @@ static json_t *json_commands(const struct cli *cli, unsigned bits)
     json_t *names = json_array();
 
     for (const struct cli_command *c = cli->commands; names != NULL && c != NULL && c->name != NULL; c++)
-        if (c->bit & bits && json_array_append_new(names, json_string(c->name))) {
-            json_decref(names);
-            return NULL;
-        }
+        if (c->bit & bits)
+            json_push(&names, json_string(c->name));
     return names;
 }
 
@@ -137,13 +132,9 @@ static json_t *json_rules(const struct cli *cli)
     json_t *all = json_array();
 
     for (const struct cli_pair *p = cli->pairs; all != NULL && p != NULL && p->name != NULL; p++)
-        if (json_array_append_new(all, json_pack("{s:o, s:s, s:o, s:o}", "options", json_names(p->name), "rule",
-                                                 names[p->rule], "others",
-                                                 json_names(p->others != NULL ? p->others : p->name), "commands",
-                                                 json_commands(cli, p->commands)))) {
-            json_decref(all);
-            return NULL;
-        }
+        json_push(&all, json_pack("{s:o, s:s, s:o, s:o}", "options", json_names(p->name), "rule", names[p->rule],
+                                  "others", json_names(p->others != NULL ? p->others : p->name), "commands",
+                                  json_commands(cli, p->commands)));
     return all;
 }
 
@@ -158,11 +149,10 @@ static json_t *json_options(const struct cli *cli)
 
         if (o->kind == OPT_SECTION) {
             section = o->help;
-        } else if (json_array_append_new(all, json_pack("{s:s, s:s?, s:s, s:s?, s:s, s:b}", "section", section,
-                                                        "letter", o->letter ? letter : NULL, "name", o->name, "arg",
-                                                        o->arg, "help", o->help, "repeatable", o->kind == OPT_LIST))) {
-            json_decref(all);
-            return NULL;
+        } else {
+            json_push(&all, json_pack("{s:s, s:s?, s:s, s:s?, s:s, s:b}", "section", section, "letter",
+                                      o->letter ? letter : NULL, "name", o->name, "arg", o->arg, "help", o->help,
+                                      "repeatable", o->kind == OPT_LIST));
         }
     }
     return all;

@@ -483,12 +483,11 @@ static const char *argument(struct parsing *p, const struct opt *o, const char *
 /* An option of another program of ours, in options that are for all: it and its argument are left out. */
 static bool is_elsewhere(struct parsing *p, const char *word)
 {
+    const char *next = p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL;
+    char name[CLI_NAME_BYTES];
     bool takes;
 
-    const char *name =
-        now == TYPED ? NULL : cli_elsewhere(p->cli, word, p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL, &takes);
-
-    if (name == NULL)
+    if (now == TYPED || !cli_elsewhere(p->cli, word, next, name, &takes))
         return false;
     if (cli_of_one_call(name))
         check_default(p->from, name);

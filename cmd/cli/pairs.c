@@ -17,7 +17,7 @@ const char *cli_pair_name(const char **list, char name[CLI_NAME_BYTES])
     return name;
 }
 
-static bool is_listed(const char *list, const char *option)
+bool cli_is_listed(const char *list, const char *option)
 {
     char name[CLI_NAME_BYTES];
 
@@ -86,7 +86,7 @@ static void check_exclusion(const struct cli *cli, const struct cli_pair *p)
 static void check_alone(const struct cli *cli, const struct cli_pair *p)
 {
     for (const struct opt *o = cli->opts; o->kind != OPT_END; o++)
-        if (o->kind != OPT_SECTION && !is_listed(p->others, o->name))
+        if (o->kind != OPT_SECTION && !cli_is_listed(p->others, o->name))
             exclude_option(cli, p->name, o->name, p->why);
 }
 

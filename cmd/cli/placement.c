@@ -156,19 +156,19 @@ static json_t *by_class(const int64_t v[MODEL_N_CLASSES])
     json_t *o = json_object();
 
     for (int i = 0; i < MODEL_N_CLASSES && o != NULL; i++)
-        if (v[i] > 0 && !cli_json_set(o, model_class_name((enum model_class)i), json_integer(v[i]))) {
-            json_decref(o);
-            return NULL;
-        }
+        if (v[i] > 0)
+            o = json_if(cli_json_set(o, model_class_name((enum model_class)i), json_integer(v[i])), o);
     return o;
 }
 
-static bool add_ids(json_t *list, const struct run_placement *f, int layer)
+static json_t *ids_json(const struct run_placement *f, int layer)
 {
-    for (int i = 0; i < f->n_expert && list != NULL; i++)
-        if (f->experts->here[(int64_t)layer * f->n_expert + i] && json_array_append_new(list, json_integer(i)) != 0)
-            return false;
-    return list != NULL;
+    json_t *list = json_array();
+
+    for (int i = 0; i < f->n_expert; i++)
+        if (f->experts->here[(int64_t)layer * f->n_expert + i])
+            json_push(&list, json_integer(i));
+    return list;
 }
 
 static json_t *layer_json(const struct run_placement *f, int i)
@@ -177,15 +177,8 @@ static json_t *layer_json(const struct run_placement *f, int i)
         json_pack("{s:i, s:I, s:i, s:f}", "layer", i, "expert_bytes", (json_int_t)f->expert_bytes[i], "device_experts",
                   here(f, i), "host_uses", f->experts == NULL ? 0.0 : f->experts->host_uses[i]);
 
-    if (o != NULL && f->experts != NULL && f->measured && here(f, i) > 0 && here(f, i) < f->n_expert) {
-        json_t *ids = json_array();
-
-        if (!add_ids(ids, f, i) || !cli_json_set(o, "device_expert_ids", json_incref(ids))) {
-            json_decref(o);
-            o = NULL;
-        }
-        json_decref(ids);
-    }
+    if (o != NULL && f->experts != NULL && f->measured && here(f, i) > 0 && here(f, i) < f->n_expert)
+        return json_if(cli_json_set(o, "device_expert_ids", ids_json(f, i)), o);
     return o;
 }
 
@@ -193,11 +186,9 @@ static json_t *layers_json(const struct run_placement *f)
 {
     json_t *list = json_array();
 
-    for (int i = 0; i < f->n_layer && list != NULL; i++)
-        if (f->expert_bytes[i] > 0 && json_array_append_new(list, layer_json(f, i)) != 0) {
-            json_decref(list);
-            return NULL;
-        }
+    for (int i = 0; i < f->n_layer; i++)
+        if (f->expert_bytes[i] > 0)
+            json_push(&list, layer_json(f, i));
     return list;
 }
 
@@ -234,14 +225,12 @@ json_t *cli_placement_json(const struct run_placement *f)
     for (size_t i = 0; i < sizeof ints / sizeof *ints && good; i++)
         good = cli_json_set(o, ints[i].key, json_integer(ints[i].v));
     snprintf(kv, sizeof kv, "%s,%s", f->kv_k, f->kv_v);
-    good =
-        good && cli_json_set(o, "kv", json_string(kv)) && cli_json_set(o, "kv_fallback", json_boolean(f->kv_fallback));
-    if (good && cli_json_set(o, "device_weight_bytes_by_kind", by_class(f->weights.device)) &&
-        cli_json_set(o, "host_weight_bytes_by_kind", by_class(f->weights.host)) &&
-        cli_json_set(o, "layers", layers_json(f)))
-        return o;
-    json_decref(o);
-    return NULL;
+    good = good && cli_json_set(o, "kv", json_string(kv)) &&
+           cli_json_set(o, "kv_fallback", json_boolean(f->kv_fallback)) &&
+           cli_json_set(o, "device_weight_bytes_by_kind", by_class(f->weights.device)) &&
+           cli_json_set(o, "host_weight_bytes_by_kind", by_class(f->weights.host)) &&
+           cli_json_set(o, "layers", layers_json(f));
+    return json_if(good, o);
 }
 
 static void to_stdout(void *ctx, const char *line)

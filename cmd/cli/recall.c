@@ -12,14 +12,6 @@
 #define SHARE_LEAST    0.5F
 #define RECITAL_WEIGHT 0.9F /* of a text that the prompt names */
 
-static bool has(struct str s, struct str part)
-{
-    for (size_t i = 0; i + part.n <= s.n; i++)
-        if (memcmp(s.p + i, part.p, part.n) == 0)
-            return true;
-    return false;
-}
-
 enum err_code cli_notes_check(const struct recall *r, const char *path, const struct gguf *g, struct err *e)
 {
     if (recall_info(r).tokenizer != text_fingerprint(g))
@@ -58,7 +50,7 @@ static enum err_code add_notes(const void *of, json_t *messages, int most, struc
     if (recall_words(x->r, x->text, question, most > 0 ? most : x->n, hits, &n, e))
         return e->code;
     for (int i = 0; code == ERR_OK && i < n; i++) {
-        if (hits[i].share < SHARE_LEAST || has(question, recall_text(x->r, hits[i].text)))
+        if (hits[i].share < SHARE_LEAST || str_find(question, 0, recall_text(x->r, hits[i].text)) != SIZE_MAX)
             continue;
         code = cli_buf_add(&b, b.n == 0 ? STR("Use these notes.\n") : STR(""), e);
         if (code == ERR_OK)
@@ -132,7 +124,8 @@ static enum err_code find_named(const struct cli_notes *x, const json_t *message
 
         while (rest.n > 0 && rest.p[rest.n - 1] == '\n')
             rest.n--;
-        *out = has(question, rest) ? (struct str){ 0 } : rest; /* what the prompt says the model knows */
+        *out = str_find(question, 0, rest) != SIZE_MAX ? (struct str){ 0 }
+                                                       : rest; /* what the prompt says the model knows */
         return ERR_OK;
     }
     return ERR_OK;

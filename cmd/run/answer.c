@@ -45,20 +45,10 @@ static json_t *json_pick(const struct answer *a, int32_t id, float logprob)
 static json_t *json_logprob(const struct answer *a, const struct sample_pick *pick)
 {
     json_t *o = json_pick(a, pick->token, pick->logprob), *top = json_array();
-    bool ok = o != NULL && top != NULL;
 
-    for (int32_t i = 0; ok && i < pick->n_top; i++) {
-        json_t *item = json_pick(a, pick->top[i].token, pick->top[i].logprob);
-
-        ok = item != NULL && json_array_append_new(top, item) == 0;
-    }
-    if (ok && cli_json_set(o, "top", json_incref(top))) {
-        json_decref(top);
-        return o;
-    }
-    json_decref(top);
-    json_decref(o);
-    return NULL;
+    for (int32_t i = 0; i < pick->n_top; i++)
+        json_push(&top, json_pick(a, pick->top[i].token, pick->top[i].logprob));
+    return json_if(cli_json_set(o, "top", top), o);
 }
 
 static enum err_code show_event(struct answer *a, const struct sample_pick *pick, struct err *e)
@@ -76,10 +66,7 @@ static enum err_code show_event(struct answer *a, const struct sample_pick *pick
              cli_json_set(o, "top", json_incref(json_object_get(full, "top")));
         json_decref(full);
     }
-    if (ok)
-        return cli_json_line(o, e);
-    json_decref(o);
-    return err_nomem(e);
+    return cli_json_line(json_if(ok, o), e);
 }
 
 /* Writes what may go out: all of it, or whole lines. Programs that write into one pipe side by side do not
@@ -288,11 +275,8 @@ json_t *cli_answer_calls(const struct answer *a)
     json_t *calls = json_array();
     const int n = a->reader != NULL ? chat_reader_calls(a->reader) : 0;
 
-    for (int i = 0; i < n && calls != NULL; i++)
-        if (json_array_append_new(calls, json_call(a, i))) {
-            json_decref(calls);
-            calls = NULL;
-        }
+    for (int i = 0; i < n; i++)
+        json_push(&calls, json_call(a, i));
     return calls;
 }
 
@@ -300,11 +284,7 @@ json_t *cli_answer_ids(const struct answer *a)
 {
     json_t *ids = json_array();
 
-    for (int64_t i = 0; ids != NULL && i < a->ids.n; i++) {
-        if (json_array_append_new(ids, json_integer(a->ids.v[i]))) {
-            json_decref(ids);
-            ids = NULL;
-        }
-    }
+    for (int64_t i = 0; i < a->ids.n; i++)
+        json_push(&ids, json_integer(a->ids.v[i]));
     return ids;
 }

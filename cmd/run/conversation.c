@@ -43,11 +43,7 @@ enum err_code cli_session_open(struct cli_session *s, const char *path, bool sha
     if (shared ? run_session_open_shared(&s->file, path, e) : run_session_open(&s->file, path, e))
         return e->code;
     v = run_session_tokens(s->file, &n);
-    for (int64_t i = 0; i < n; i++) {
-        if (text_tokens_push(&s->held, v[i], e))
-            return e->code;
-    }
-    if (read_blob(s, e))
+    if (text_tokens_add(&s->held, v, n, e) || read_blob(s, e))
         return e->code;
     s->begun = s->held.n > 0;
     if (run_session_stat(s->file).torn_bytes > 0)
@@ -95,12 +91,8 @@ enum err_code cli_session_prefix(const struct cli_session *s, bool chat, const s
 {
     if (!s->begun)
         return ERR_OK;
-    if (cli_session_same_kind(s, chat, e))
+    if (cli_session_same_kind(s, chat, e) || text_tokens_add(prompt, s->held.v, s->held.n, e))
         return e->code;
-    for (int64_t i = 0; i < s->held.n; i++) {
-        if (text_tokens_push(prompt, s->held.v[i], e))
-            return e->code;
-    }
     return chat ? chat_close_reasoning(format, prompt, e) : ERR_OK;
 }
 
@@ -153,18 +145,17 @@ enum err_code cli_session_save(struct cli_session *s, struct run *r, bool chat, 
 {
     json_t *ids = json_array(), *o;
     char *blob, system[24];
-    bool ok = ids != NULL;
     enum err_code code;
 
     if (s->shared) {
         json_decref(ids);
         return ERR_OK;
     }
-    for (int64_t i = run_pos(r, 0) - prompt_tokens; i >= 0 && i < chosen->n && ok; i++)
-        ok = json_array_append_new(ids, json_integer(chosen->v[i])) == 0;
+    for (int64_t i = run_pos(r, 0) - prompt_tokens; i >= 0 && i < chosen->n; i++)
+        json_push(&ids, json_integer(chosen->v[i]));
     snprintf(system, sizeof system, "%016" PRIx64, s->system);
     o = json_pack("{s:b, s:o, s:s*}", "chat", (int)chat, "waiting", ids, "system", s->system != 0 ? system : NULL);
-    blob = ok && o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
+    blob = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (blob == NULL)
         return err_nomem(e);

@@ -74,23 +74,12 @@ static int64_t layer_of(struct str name)
     return i < name.n && name.p[i] == '.' ? n : -1;
 }
 
-static bool contains(struct str s, const char *part)
-{
-    size_t n = strlen(part);
-
-    for (size_t i = 0; i + n <= s.n; i++) {
-        if (memcmp(s.p + i, part, n) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Gated delta net layers name some of their matrices as attention does. */
 static bool in_recurrent_layer(const struct gguf *g, struct str name)
 {
     char other[64];
 
-    if (!contains(name, "attn_qkv") && !contains(name, "attn_gate"))
+    if (!str_has(name, "attn_qkv") && !str_has(name, "attn_gate"))
         return false;
     snprintf(other, sizeof other, "blk.%" PRId64 ".ssm_out.weight", layer_of(name));
     return gguf_find(g, other) != NULL;
@@ -105,7 +94,7 @@ static size_t class_of(const struct sums *sums, struct str name)
         return N_CLASSES;
     if (in_recurrent_layer(sums->gguf, name))
         name = STR("ssm_");
-    while (!contains(name, classes[i].part))
+    while (!str_has(name, classes[i].part))
         i++;
     while (strcmp(classes[same].class, classes[i].class) != 0)
         same++;
@@ -295,22 +284,15 @@ static json_t *json_kv(const struct gguf_kv *kv)
     else if (ok)
         ok = cli_json_set(o, "value", json_incref(json_array_get(first, 0)));
     json_decref(first);
-    if (ok)
-        return o;
-    json_decref(o);
-    return NULL;
+    return json_if(ok, o);
 }
 
 static json_t *json_tensor(const struct sums *s, const struct gguf_tensor *t)
 {
     json_t *ne = json_array();
 
-    for (int d = 0; ne != NULL && d < t->n_dims; d++) {
-        if (json_array_append_new(ne, json_integer(t->ne[d]))) {
-            json_decref(ne);
-            ne = NULL;
-        }
-    }
+    for (int d = 0; d < t->n_dims; d++)
+        json_push(&ne, json_integer(t->ne[d]));
     return json_pack("{s:o, s:s, s:o, s:I, s:f, s:s}", "name", json_bytes(t->name), "quant", quant_types[t->type]->name,
                      "ne", ne, "bytes", (json_int_t)t->size_bytes, "bits_per_weight",
                      bits((double)t->size_bytes, elements(t)), "use", class_name(class_of(s, t->name)));
@@ -384,10 +366,7 @@ static enum err_code inspect_json(const struct gguf *g, const struct sums *s, st
     json_decref(tensors);
     json_decref(types);
     json_decref(uses);
-    if (ok)
-        return cli_json_line(top, e);
-    json_decref(top);
-    return err_nomem(e);
+    return cli_json_line(json_if(ok, top), e);
 }
 
 enum err_code cli_inspect(const struct gguf *g, bool json, struct err *e)

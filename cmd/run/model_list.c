@@ -206,11 +206,9 @@ static json_t *json_formats(const struct item *it)
     json_t *o = json_object();
 
     for (int i = 0; i < it->n_formats && o != NULL; i++)
-        if (!cli_json_set(o, quant_types[it->format[i]]->name,
-                          json_integer((json_int_t)it->by_format[it->format[i]]))) {
-            json_decref(o);
-            o = NULL;
-        }
+        o = json_if(
+            cli_json_set(o, quant_types[it->format[i]]->name, json_integer((json_int_t)it->by_format[it->format[i]])),
+            o);
     return o;
 }
 
@@ -236,10 +234,7 @@ static enum err_code print_json(const struct item *it, struct err *e)
              cli_json_set(top, "fits_gpu", json_boolean(it->on_gpu));
     if (ok)
         ok = cli_json_set(top, "error", why->code != ERR_OK ? json_bytes(str_of(why->msg)) : json_null());
-    if (ok)
-        return cli_json_line(top, e);
-    json_decref(top);
-    return err_nomem(e);
+    return cli_json_line(json_if(ok, top), e);
 }
 
 /* ---- all of them ---- */

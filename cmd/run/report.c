@@ -35,12 +35,9 @@ static json_t *json_usage(const struct opened *s)
     json_t *u = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)prompt_of(s)->n, "completion_tokens",
                           (json_int_t)s->answer.ids.n, "reasoning_tokens", (json_int_t)s->answer.n_reasoning);
 
-    if (u == NULL || !s->o->session ||
-        (cli_json_set(u, "cached_tokens", json_integer(s->stats.cached_tokens)) &&
-         cli_json_set(u, "evaluated_tokens", json_integer(evaluated(s)))))
-        return u;
-    json_decref(u);
-    return NULL;
+    return json_if(!s->o->session || (cli_json_set(u, "cached_tokens", json_integer(s->stats.cached_tokens)) &&
+                                      cli_json_set(u, "evaluated_tokens", json_integer(evaluated(s)))),
+                   u);
 }
 
 static json_t *json_timings(const struct opened *s)
@@ -62,13 +59,9 @@ static json_t *json_drafts(const struct opened *s)
     const int n = draft_stats(s->draft, st, DRAFT_OPEN_MAX);
     json_t *all = json_array();
 
-    for (int i = 0; i < n && all != NULL; i++)
-        if (json_array_append_new(all, json_pack("{s:o, s:I, s:I, s:f}", "name", json_bytes(str_of(st[i].name)),
-                                                 "drafted", (json_int_t)st[i].drafted, "kept", (json_int_t)st[i].kept,
-                                                 "ms", st[i].ms))) {
-            json_decref(all);
-            all = NULL;
-        }
+    for (int i = 0; i < n; i++)
+        json_push(&all, json_pack("{s:o, s:I, s:I, s:f}", "name", json_bytes(str_of(st[i].name)), "drafted",
+                                  (json_int_t)st[i].drafted, "kept", (json_int_t)st[i].kept, "ms", st[i].ms));
     return json_pack("{s:I, s:I, s:f, s:I, s:o}", "drafted", (json_int_t)s->stats.drafted, "kept",
                      (json_int_t)s->stats.kept, "kept_share", share(s->stats.kept, s->stats.drafted), "steps",
                      (json_int_t)s->stats.steps, "drafters", all);
@@ -128,10 +121,7 @@ enum err_code cli_run_print_end(const struct opened *s, struct err *e)
         ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->open.text, prompt_of(s)));
     if (ok && s->o->json && s->o->sampling.logprobs >= 0)
         ok = cli_json_set(top, "logprobs", json_incref(a->logprobs));
-    if (ok)
-        return cli_json_line(top, e);
-    json_decref(top);
-    return err_nomem(e);
+    return cli_json_line(json_if(ok, top), e);
 }
 
 enum err_code cli_run_print_start(const struct opened *s, struct err *e)
@@ -141,10 +131,7 @@ enum err_code cli_run_print_start(const struct opened *s, struct err *e)
                   model_info(s->open.model)->arch, "prompt_tokens", (json_int_t)prompt_of(s)->n, "ctx_tokens",
                   (json_int_t)run_ctx(s->run), "seed", (json_int_t)s->o->sampling.seed);
 
-    if (top != NULL && set_kv(top, s))
-        return cli_json_line(top, e);
-    json_decref(top);
-    return err_nomem(e);
+    return cli_json_line(json_if(set_kv(top, s), top), e);
 }
 
 void cli_run_note_machine(const struct opened *s)

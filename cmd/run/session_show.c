@@ -33,10 +33,7 @@ static enum err_code show_json(const struct opened *s, json_t *messages, struct 
                     "model", id.name != NULL ? json_bytes(str_of(id.name)) : json_null(), "n_tokens",
                     (json_int_t)s->kept.held.n, "file_bytes", (json_int_t)st.file_bytes, "n_snapshots", st.snapshots,
                     "kv", k != NULL ? kv : NULL);
-    if (top != NULL && cli_json_set(top, s->kept.chat ? "messages" : "text", json_incref(messages)))
-        return cli_json_line(top, e);
-    json_decref(top);
-    return err_nomem(e);
+    return cli_json_line(json_if(cli_json_set(top, s->kept.chat ? "messages" : "text", json_incref(messages)), top), e);
 }
 
 static enum err_code show_text(const struct opened *s, struct err *e)

@@ -39,10 +39,7 @@ static void complain(const struct err *e)
 static enum err_code copy_tokens(struct text_tokens *to, const struct text_tokens *from, struct err *e)
 {
     to->n = 0;
-    for (int64_t i = 0; i < from->n; i++)
-        if (text_tokens_push(to, from->v[i], e))
-            return e->code;
-    return ERR_OK;
+    return text_tokens_add(to, from->v, from->n, e);
 }
 
 /* The prompt of a message. An error is about the message: nothing has changed. */
@@ -83,11 +80,8 @@ static enum err_code answer(struct talk *t, struct err *e)
         fprintf(stderr, "stopped before the message was read: it is not part of the conversation\n");
         return ERR_OK;
     }
-    if (copy_tokens(&t->held, prompt_of(s), e))
+    if (copy_tokens(&t->held, prompt_of(s), e) || text_tokens_add(&t->held, s->answer.ids.v, s->answer.ids.n, e))
         return e->code;
-    for (int64_t i = 0; i < s->answer.ids.n; i++)
-        if (text_tokens_push(&t->held, s->answer.ids.v[i], e))
-            return e->code;
     if (s->o->session != NULL && cli_run_keep(s, e))
         return e->code;
     return cli_open_save_uses(&s->open, e);

@@ -171,10 +171,8 @@ static enum err_code read_answer(json_t **out, const struct chat *format, struct
         return code;
     reasoning = json_object_get(read, "reasoning");
     m = json_pack("{s:s, s:O}", "role", "assistant", "content", json_object_get(read, "content"));
-    if (m != NULL && json_string_length(reasoning) > 0 && json_object_set(m, "reasoning_content", reasoning)) {
-        json_decref(m);
-        m = NULL;
-    }
+    if (json_string_length(reasoning) > 0)
+        m = json_if(json_object_set(m, "reasoning_content", reasoning) == 0, m);
     json_decref(read);
     *out = m;
     return m != NULL ? ERR_OK : err_nomem(e);

@@ -20,14 +20,6 @@ struct ask ask_defaults(void)
                          .draft_max = -1 };
 }
 
-static bool contains(struct str piece, struct str text)
-{
-    for (size_t at = 0; at + text.n <= piece.n; at++)
-        if (memcmp(piece.p + at, text.p, text.n) == 0)
-            return true;
-    return false;
-}
-
 enum err_code ask_breakers(struct text_tokens *out, const struct text *t, const struct str *breakers, size_t n,
                            struct err *e)
 {
@@ -40,7 +32,7 @@ enum err_code ask_breakers(struct text_tokens *out, const struct text *t, const 
         bool breaks = false;
 
         for (size_t i = 0; i < n_v && !breaks; i++)
-            breaks = contains(text_piece(t, id), v[i]);
+            breaks = str_find(text_piece(t, id), 0, v[i]) != SIZE_MAX;
         if (breaks && text_tokens_push(out, id, e))
             return e->code;
     }

@@ -141,9 +141,8 @@ static void find_borders(struct ask_request *r, const struct ask *a, const struc
 /* Tokens, and what comes after them. */
 static enum err_code add_prompt(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
 {
-    for (int64_t i = 0; i < a->n_token; i++)
-        if (text_tokens_push(&r->prompt, a->token[i], e))
-            return e->code;
+    if (text_tokens_add(&r->prompt, a->token, a->n_token, e))
+        return e->code;
     if (a->messages != NULL)
         return render_messages(r, a, m, e);
     return a->text.p != NULL ? encode_text(r, a, m, e) : ERR_OK;
@@ -154,8 +153,8 @@ enum err_code ask_prompt(struct text_tokens *out, const struct ask *a, const str
     struct ask_request r = { .q = { .n_prompt = 0 } };
     enum err_code code = add_prompt(&r, a, m, e);
 
-    for (int64_t i = 0; i < r.prompt.n && code == ERR_OK; i++)
-        code = text_tokens_push(out, r.prompt.v[i], e);
+    if (code == ERR_OK)
+        code = text_tokens_add(out, r.prompt.v, r.prompt.n, e);
     text_tokens_free(&r.prompt);
     text_tokens_free(&r.recital);
     return code;

@@ -31,8 +31,13 @@ struct str {
 struct str str_of(const char *z);        /* view of a NUL-terminated string */
 bool str_eq(struct str a, struct str b); /* same bytes */
 bool str_is(struct str a, const char *z);
+size_t str_find(struct str s, size_t from, struct str part); /* where part next begins; SIZE_MAX: nowhere */
+bool str_has(struct str s, const char *z);
 /* Length (1..4) of the UTF-8 sequence at the start of s; 0 when there is no valid one, or s is empty. */
 size_t str_utf8(struct str s);
+/* The code point at p, where a valid sequence begins, and its length (at most n). */
+uint32_t str_utf8_get(const char *p, size_t n, size_t *len);
+size_t str_utf8_put(char out[4], uint32_t cp); /* bytes written */
 
 enum err_code {
     ERR_OK,

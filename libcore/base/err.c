@@ -57,6 +57,54 @@ size_t str_utf8(struct str s)
     return len;
 }
 
+uint32_t str_utf8_get(const char *p, size_t n, size_t *len)
+{
+    unsigned char c = (unsigned char)*p;
+    size_t k = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+    uint32_t cp = k == 1 ? c : c & (0xFFU >> (k + 1));
+
+    if (k > n)
+        k = n;
+    for (size_t i = 1; i < k; i++)
+        cp = cp << 6 | ((unsigned char)p[i] & 0x3F);
+    *len = k;
+    return cp;
+}
+
+size_t str_utf8_put(char out[4], uint32_t cp)
+{
+    size_t n = cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
+
+    if (n == 1) {
+        out[0] = (char)cp;
+        return 1;
+    }
+    for (size_t i = n; i-- > 1; cp >>= 6)
+        out[i] = (char)(0x80 | (cp & 0x3F));
+    out[0] = (char)((0xF00U >> n & 0xFF) | cp);
+    return n;
+}
+
+size_t str_find(struct str s, size_t from, struct str part)
+{
+    while (from + part.n <= s.n) {
+        const char *p = part.n > 0 ? memchr(s.p + from, part.p[0], s.n - part.n + 1 - from) : s.p + from;
+
+        if (p == NULL)
+            break;
+        from = (size_t)(p - s.p);
+        if (part.n == 0 || memcmp(p, part.p, part.n) == 0)
+            return from;
+        from++;
+    }
+    return SIZE_MAX;
+}
+
+bool str_has(struct str s, const char *z)
+{
+    return str_find(s, 0, str_of(z)) != SIZE_MAX;
+}
+
 static bool is_control(const char *p, size_t len)
 {
     unsigned char a = (unsigned char)p[0];

@@ -221,6 +221,19 @@ char *json_line(const json_t *v)
     return escaped;
 }
 
+json_t *json_if(bool ok, json_t *o)
+{
+    if (ok)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+void json_push(json_t **list, json_t *v)
+{
+    *list = json_if(json_array_append_new(*list, v) == 0, *list);
+}
+
 size_t json_point_to(char *pointer, size_t room, size_t n, const char *key)
 {
     if (n + 1 < room) {

@@ -24,6 +24,10 @@ json_t *json_bytes(struct str s);
 /* A value as one line, reals with 9 digits; free() it. NULL: out of memory. U+0085, U+2028 and U+2029, at which some
  * readers end a line, are written as \u.... */
 char *json_line(const json_t *v);
+/* o; if not ok, NULL, and o (NULL is allowed) is released. */
+json_t *json_if(bool ok, json_t *o);
+/* Adds v to the end of *list. If one of them is NULL, or that fails, *list is NULL, and both are released. */
+void json_push(json_t **list, json_t *v);
 /* Appends a member to a JSON pointer of n bytes in `room`: "/" and the name, in which ~ and / are escaped (RFC 6901),
  * as far as it fits. Returns the new length. */
 size_t json_point_to(char *pointer, size_t room, size_t n, const char *key);

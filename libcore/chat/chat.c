@@ -16,14 +16,6 @@
 
 enum { DATA_DEPTH_MAX = 128 };
 
-static bool contains(struct str s, struct str part)
-{
-    for (size_t i = 0; part.n > 0 && i + part.n <= s.n; i++)
-        if (s.p[i] == part.p[0] && memcmp(s.p + i, part.p, part.n) == 0)
-            return true;
-    return false;
-}
-
 /* ---- data ---- */
 /* Bytes of text in v, and a few for each value. */
 static size_t weigh(const json_t *v, int depth)
@@ -76,7 +68,7 @@ static bool is_literal(struct str template, struct str s)
     for (int k = 0; k < 2; k++) {
         memset(quoted, k == 0 ? '\'' : '"', s.n + 2);
         memcpy(quoted + 1, s.p, s.n);
-        if (contains(template, (struct str){ quoted, s.n + 2 }))
+        if (str_find(template, 0, (struct str){ quoted, s.n + 2 }) != SIZE_MAX)
             return true;
     }
     return false;
@@ -145,7 +137,7 @@ static bool fix_message(const struct chat *c, struct jin *j, size_t i, struct vd
                *calls = chat_dict_find(m, STR("tool_calls"));
 
     if (role != NULL && role->kind == VAL_STR && str_is(chat_str(role), "developer") &&
-        !contains(chat_template(c), STR("developer")) &&
+        !str_has(chat_template(c), "developer") &&
         !chat_str_new(j, STR("system"), true, role)) /* newer clients' name for it */
         return false;
     if (role != NULL && role->kind == VAL_STR &&
@@ -261,18 +253,18 @@ static bool set_variables(const struct chat *c, struct jin *j, const struct chat
 /* Leaves what comes after the answer before the messages. */
 static bool cut_before(struct sbuf *b, struct err *e)
 {
-    struct str answer = str_of(before_answer);
+    const struct str answer = str_of(before_answer);
+    size_t at = str_find((struct str){ b->p, b->n }, 0, answer);
 
-    for (size_t i = 0; i + answer.n <= b->n; i++)
-        if (memcmp(b->p + i, answer.p, answer.n) == 0) {
-            i += answer.n;
-            b->p += i;
-            b->mark = b->mark != NULL ? b->mark + i : NULL;
-            b->n -= i;
-            return true;
-        }
-    err_set(e, ERR_UNSUPPORTED, "the chat template does not show an answer: a conversation cannot go on from one");
-    return false;
+    if (at == SIZE_MAX) {
+        err_set(e, ERR_UNSUPPORTED, "the chat template does not show an answer: a conversation cannot go on from one");
+        return false;
+    }
+    at += answer.n;
+    b->p += at;
+    b->mark = b->mark != NULL ? b->mark + at : NULL;
+    b->n -= at;
+    return true;
 }
 
 /* The text that the last message ends with, without white space around it. *space: what is left out at its end. */

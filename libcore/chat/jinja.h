@@ -382,11 +382,19 @@ bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *ol
 bool chat_str_lines(struct jin *j, const struct vstr *s, bool keep, struct vlist *out);
 bool chat_str_pad(struct jin *j, const struct vstr *s, int64_t width, struct str fill, int side, struct val *out);
 
+/* A filter has one of the functions, or never works. */
+struct filter {
+    const char *name, *refuses;
+    bool (*call)(struct jin *j, struct val v, const struct args *a, struct val *out);
+    bool (*call_how)(struct jin *j, struct val v, const struct args *a, int how, struct val *out);
+    bool (*alone)(struct jin *j, struct val v, struct val *out);        /* without arguments */
+    bool (*text)(struct jin *j, const struct vstr *s, struct val *out); /* so, of the value as a string */
+    int how;
+};
+const struct filter *chat_filter_seq(int i); /* jinja_seq.c: filters over items; NULL: there are no more */
 /* jinja_filters.c, jinja_seq.c, jinja_tests.c: indices for nodes; -1: no such one. */
 int chat_filter_find(struct str name);
 bool chat_filter(struct jin *j, int which, struct val v, const struct args *a, struct val *out);
-bool chat_filter_text(struct jin *j, int which, struct val v, const struct args *a, struct val *out);
-bool chat_filter_seq(struct jin *j, int which, struct val v, const struct args *a, struct val *out);
 int chat_test_find(struct str name);
 bool chat_test(struct jin *j, int which, struct val v, const struct args *a, bool *out);
 
@@ -404,12 +412,14 @@ bool chat_use_undefined(struct jin *j, struct val v);                       /* r
 bool chat_str_new(struct jin *j, struct str s, bool ours, struct val *out); /* not copied */
 bool chat_str_copy(struct jin *j, struct str s, bool ours, struct val *out);
 bool chat_str_part(struct jin *j, const struct vstr *s, size_t from, size_t n, struct val *out); /* bytes */
-struct str chat_str(const struct val *v);                                                        /* of a VAL_STR */
-int64_t chat_str_len(const struct vstr *s);                                                      /* code points */
+bool chat_set_markup(struct val *v, bool on);           /* of a VAL_STR that nobody else has; true */
+struct str chat_str(const struct val *v);               /* of a VAL_STR */
+int64_t chat_str_len(const struct vstr *s);             /* code points */
 size_t chat_str_byte(const struct vstr *s, int64_t cp); /* where code point cp begins */
 bool chat_concat(struct jin *j, const struct vstr *a, const struct vstr *b, struct val *out);
 bool chat_sbuf_add(struct jin *j, struct sbuf *b, struct str s, bool ours);
-bool chat_sbuf_str(struct jin *j, struct sbuf *b, const struct vstr *s); /* with its marks */
+bool chat_sbuf_str(struct jin *j, struct sbuf *b, const struct vstr *s);                          /* with its marks */
+bool chat_sbuf_part(struct jin *j, struct sbuf *b, const struct vstr *s, size_t from, size_t to); /* bytes, as well */
 bool chat_sbuf_fill(struct jin *j, struct sbuf *b, struct str s, int64_t times, bool ours);
 bool chat_sbuf_val(struct jin *j, struct sbuf *b, struct val *out); /* b as a value; b is used up */
 bool chat_list_new(struct jin *j, uint8_t kind, size_t cap, struct val *out);
@@ -482,8 +492,6 @@ struct json_t;
 bool chat_json_value(struct jin *j, const struct json_t *v, struct val *out); /* strings are not copied */
 
 /* ---- unicode.c ---- */
-uint32_t chat_cp(const char *p, size_t n, size_t *len); /* of valid UTF-8 */
-size_t chat_cp_put(char out[4], uint32_t cp);
 unsigned chat_cp_flags(uint32_t cp);                               /* UNI_ bits */
 int chat_cp_case(uint32_t cp, enum str_case how, uint32_t out[3]); /* how many */
 int chat_cp_digit(uint32_t cp);                                    /* value of a decimal digit, or -1 */

@@ -240,7 +240,7 @@ static bool char_at(struct jin *j, const struct vstr *s, int64_t i, struct val *
 {
     size_t at = chat_str_byte(s, i), len;
 
-    chat_cp(s->p + at, s->n - at, &len);
+    str_utf8_get(s->p + at, s->n - at, &len);
     return chat_work(j, (int64_t)at / 64) && chat_str_part(j, s, at, len, out);
 }
 
@@ -332,7 +332,6 @@ static bool slice_str(struct jin *j, const struct vstr *s, const struct val b[3]
 {
     int64_t start, stop, step, n = chat_str_len(s);
     struct sbuf buf = { 0 };
-    struct val c;
 
     if (!chat_work(j, (int64_t)s->n / 64) || !indices(j, b, n, &start, &stop, &step))
         return false;
@@ -345,25 +344,18 @@ static bool slice_str(struct jin *j, const struct vstr *s, const struct val b[3]
     if (at == NULL || s->n > UINT32_MAX)
         return chat_no_memory(j);
     for (size_t i = 0, k = 0, len; i < s->n; i += len) {
-        chat_cp(s->p + i, s->n - i, &len);
+        str_utf8_get(s->p + i, s->n - i, &len);
         at[k++] = (uint32_t)i;
     }
     at[n] = (uint32_t)s->n;
     for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
-        struct vstr part = {
-            .p = s->p + at[i], .mark = s->mark ? s->mark + at[i] : NULL, .n = at[i + 1] - at[i], .ours = s->ours
-        };
-        if (!chat_work(j, 1) || !chat_sbuf_str(j, &buf, &part))
+        if (!chat_work(j, 1) || !chat_sbuf_part(j, &buf, s, at[i], at[i + 1]))
             return false;
         if (step > 0 ? i > stop - step : i < stop - step)
             break;
         i += step;
     }
-    if (!chat_sbuf_val(j, &buf, &c))
-        return false;
-    ((struct vstr *)(uintptr_t)c.u.s)->markup = s->markup;
-    *out = c;
-    return true;
+    return chat_sbuf_val(j, &buf, out) && chat_set_markup(out, s->markup);
 }
 
 static bool slice_range(struct jin *j, const struct vrange *r, const struct val b[3], struct val *out)

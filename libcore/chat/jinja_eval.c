@@ -386,7 +386,7 @@ static bool eval_concat(struct jin *j, const struct node *n, struct val *out)
     if (out->u.s->markup) { /* the parts are joined as plain text */
         if (!chat_str_part(j, out->u.s, 0, out->u.s->n, out))
             return false;
-        ((struct vstr *)(uintptr_t)out->u.s)->markup = false;
+        chat_set_markup(out, false);
     }
     return true;
 }

@@ -8,79 +8,6 @@
 #include "chat/jinja.h"
 #include "chat/unicode_tables.h"
 
-enum filter {
-    F_ABS,
-    F_CAPITALIZE,
-    F_CENTER,
-    F_D,
-    F_DEFAULT,
-    F_E,
-    F_ESCAPE,
-    F_FILESIZEFORMAT,
-    F_FLOAT,
-    F_FORCEESCAPE,
-    F_FORMAT,
-    F_INDENT,
-    F_INT,
-    F_LOWER,
-    F_PPRINT,
-    F_REPLACE,
-    F_ROUND,
-    F_SAFE,
-    F_STRING,
-    F_STRIPTAGS,
-    F_TITLE,
-    F_TOJSON,
-    F_TRIM,
-    F_TRUNCATE,
-    F_UPPER,
-    F_URLENCODE,
-    F_URLIZE,
-    F_WORDCOUNT,
-    F_WORDWRAP,
-    F_XMLATTR,
-    F_SEQ, /* jinja_seq.c has those from here on, in this order */
-};
-
-int chat_filter_find(struct str name)
-{
-    static const char *const names[] = {
-        "abs",    "capitalize",  "center", "d",         "default",  "e",       "escape",     "filesizeformat",
-        "float",  "forceescape", "format", "indent",    "int",      "lower",   "pprint",     "replace",
-        "round",  "safe",        "string", "striptags", "title",    "tojson",  "trim",       "truncate",
-        "upper",  "urlencode",   "urlize", "wordcount", "wordwrap", "xmlattr", "attr",       "batch",
-        "count",  "dictsort",    "first",  "groupby",   "items",    "join",    "last",       "length",
-        "list",   "map",         "max",    "min",       "random",   "reject",  "rejectattr", "reverse",
-        "select", "selectattr",  "slice",  "sort",      "sum",      "unique",
-    };
-
-    for (int i = 0; i < (int)(sizeof names / sizeof names[0]); i++)
-        if (str_is(name, names[i]))
-            return i;
-    return -1;
-}
-
-bool chat_filter(struct jin *j, int which, struct val v, const struct args *a, struct val *out)
-{
-    bool ok = chat_enter(j) &&
-              (which < F_SEQ ? chat_filter_text(j, which, v, a, out) : chat_filter_seq(j, which - F_SEQ, v, a, out));
-    chat_leave(j);
-    return ok;
-}
-
-static bool set_markup(struct val *v, bool on)
-{
-    ((struct vstr *)(uintptr_t)v->u.s)->markup = on;
-    return true;
-}
-
-static bool part(struct jin *j, struct sbuf *b, const struct vstr *s, size_t from, size_t to)
-{
-    struct vstr p = { .p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours };
-
-    return chat_sbuf_str(j, b, &p);
-}
-
 /* ---- numbers ---- */
 static bool filter_abs(struct jin *j, struct val v, struct val *out)
 {
@@ -107,7 +34,7 @@ static bool read_int(struct jin *j, struct str s, int base, struct val *out, boo
     *ok = false;
     if (p == NULL)
         return false;
-    while (i < s.n && chat_cp_flags(chat_cp(s.p + i, s.n - i, &len)) & UNI_SPACE)
+    while (i < s.n && chat_cp_flags(str_utf8_get(s.p + i, s.n - i, &len)) & UNI_SPACE)
         i += len;
     if (i < s.n && (s.p[i] == '-' || s.p[i] == '+')) {
         if (s.p[i] == '-')
@@ -128,7 +55,7 @@ static bool read_int(struct jin *j, struct str s, int base, struct val *out, boo
     bool decimal = base == 0;
     base = base == 0 ? 10 : base;
     for (; i < s.n; i += len) {
-        uint32_t cp = chat_cp(s.p + i, s.n - i, &len);
+        uint32_t cp = str_utf8_get(s.p + i, s.n - i, &len);
         int d = chat_cp_digit(cp);
         if (d < 0 && cp < 0x80 && (cp | 32) >= 'a' && (cp | 32) <= 'z')
             d = (int)(cp | 32) - 'a' + 10;
@@ -142,7 +69,7 @@ static bool read_int(struct jin *j, struct str s, int base, struct val *out, boo
         digits = true;
         under = false;
     }
-    while (i < s.n && chat_cp_flags(chat_cp(s.p + i, s.n - i, &len)) & UNI_SPACE)
+    while (i < s.n && chat_cp_flags(str_utf8_get(s.p + i, s.n - i, &len)) & UNI_SPACE)
         i += len;
     size_t first = n > 0 && p[0] == '-';
     bool zeros = decimal && n - first > 1 && p[first] == '0' && strspn(p + first, "0") < n - first;
@@ -325,7 +252,7 @@ static bool filter_title(struct jin *j, const struct vstr *s, struct val *out)
         bool gap = false;
         size_t from = i, first = 0;
         for (; i < s->n; i += len) {
-            uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
+            uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
             bool is =
                 (chat_cp_flags(cp) & UNI_SPACE) != 0 || (cp < 0x80 && cp != 0 && strchr("-({[<", (int)cp) != NULL);
             if (i == from) {
@@ -374,7 +301,7 @@ static bool filter_indent(struct jin *j, struct val v, const struct args *a, str
             !chat_sbuf_str(j, &b, line))
             return false;
     }
-    return chat_sbuf_val(j, &b, out) && set_markup(out, v.u.s->markup);
+    return chat_sbuf_val(j, &b, out) && chat_set_markup(out, v.u.s->markup);
 }
 
 static bool filter_replace(struct jin *j, struct val v, const struct args *a, struct val *out)
@@ -386,7 +313,7 @@ static bool filter_replace(struct jin *j, struct val v, const struct args *a, st
         !chat_to_str(j, arg[0], &arg[0]) || !chat_to_str(j, arg[1], &arg[1]) ||
         (arg[2].kind != VAL_NONE && !chat_index(j, arg[2], &max)))
         return false;
-    return chat_str_replace(j, s.u.s, arg[0].u.s, arg[1].u.s, max, out) && set_markup(out, false);
+    return chat_str_replace(j, s.u.s, arg[0].u.s, arg[1].u.s, max, out) && chat_set_markup(out, false);
 }
 
 static bool truncate(struct jin *j, struct val v, const struct args *a, struct val *out)
@@ -415,8 +342,8 @@ static bool truncate(struct jin *j, struct val v, const struct args *a, struct v
         cut--;
     if (!chat_truth(&arg[1]) && cut > 0)
         to = cut - 1;
-    return part(j, &b, v.u.s, 0, to) && chat_sbuf_str(j, &b, arg[2].u.s) && chat_sbuf_val(j, &b, out) &&
-           set_markup(out, v.u.s->markup);
+    return chat_sbuf_part(j, &b, v.u.s, 0, to) && chat_sbuf_str(j, &b, arg[2].u.s) && chat_sbuf_val(j, &b, out) &&
+           chat_set_markup(out, v.u.s->markup);
 }
 
 static bool wordcount(struct jin *j, const struct vstr *s, struct val *out)
@@ -426,7 +353,7 @@ static bool wordcount(struct jin *j, const struct vstr *s, struct val *out)
     size_t len;
 
     for (size_t i = 0; i < s->n; i += len) {
-        bool word = chat_is_word(chat_cp(s->p + i, s->n - i, &len));
+        bool word = chat_is_word(str_utf8_get(s->p + i, s->n - i, &len));
         n += word && !in;
         in = word;
     }
@@ -477,7 +404,7 @@ static bool wrap_line(struct jin *j, const struct vstr *s, int64_t width, bool b
         }
         at = end;
         if (last_word > begin) {
-            if ((*any && !chat_sbuf_str(j, b, sep)) || !part(j, b, s, begin, last_word))
+            if ((*any && !chat_sbuf_str(j, b, sep)) || !chat_sbuf_part(j, b, s, begin, last_word))
                 return false;
             *any = true;
         }
@@ -536,19 +463,19 @@ static bool striptags(struct jin *j, const struct vstr *s, struct val *out)
                 end++;
             if (end + n_close > s->n)
                 break;
-            if (!chat_work(j, 1 + (int64_t)(end - i) / 16) || !part(j, to, s, begin, i))
+            if (!chat_work(j, 1 + (int64_t)(end - i) / 16) || !chat_sbuf_part(j, to, s, begin, i))
                 return false;
             begin = end + n_close;
             i = begin - 1;
         }
-        if (!part(j, to, s, begin, s->n) || !chat_sbuf_val(j, to, &v))
+        if (!chat_sbuf_part(j, to, s, begin, s->n) || !chat_sbuf_val(j, to, &v))
             return false;
         s = v.u.s;
     }
     struct sbuf d = { 0 };
     bool gap = false, any = false;
     for (size_t i = 0; i < s->n; i += len) {
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
         static const char *const names[] = { "&amp;", "&lt;", "&gt;", "&quot;", "&#34;", "&#39;" };
         static const char chars[] = "&<>\"\"'";
         if (chat_cp_flags(cp) & UNI_SPACE) {
@@ -572,7 +499,7 @@ static bool striptags(struct jin *j, const struct vstr *s, struct val *out)
             if (i + 1 < s->n && (chat_is_word((unsigned char)s->p[i + 1]) || s->p[i + 1] == '#'))
                 return chat_raise(j, "striptags knows only the entities of <, >, & and quotes");
         }
-        if (!part(j, &d, s, i, i + len))
+        if (!chat_sbuf_part(j, &d, s, i, i + len))
             return false;
     }
     return chat_sbuf_val(j, &d, out);
@@ -715,96 +642,134 @@ static bool filter_format(struct jin *j, struct val v, const struct args *a, str
     return chat_percent(j, s.u.s, args, out);
 }
 
-static bool no_args(struct jin *j, const struct args *a)
+static bool center(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
-    return chat_args(j, "the filter", a, "", 0, NULL);
+    struct val s, arg = chat_int(80);
+    int64_t width;
+
+    return chat_to_str(j, v, &s) && chat_args(j, "center", a, "width", 0, &arg) && chat_index(j, arg, &width) &&
+           chat_str_pad(j, s.u.s, width, STR(" "), 0, out);
 }
 
-bool chat_filter_text(struct jin *j, int which, struct val v, const struct args *a, struct val *out)
+static bool trim(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
     struct val s, arg = chat_none();
-    int64_t width;
+
+    if (!chat_to_str(j, v, &s) || !chat_args(j, "trim", a, "chars", 0, &arg))
+        return false;
+    if (arg.kind != VAL_NONE && arg.kind != VAL_STR)
+        return chat_raise(j, "strip arg must be None or str");
+    return chat_str_strip(j, s.u.s, arg.kind == VAL_STR ? arg.u.s : NULL, true, true, out);
+}
+
+static bool pprint(struct jin *j, struct val v, struct val *out)
+{
     struct sbuf b = { 0 };
 
-    switch ((enum filter)which) {
-    case F_D:
-    case F_DEFAULT:
-        return filter_default(j, v, a, out);
-    case F_FILESIZEFORMAT:
-        return filesizeformat(j, v, a, out);
-    case F_FLOAT:
-        return filter_float(j, v, a, out);
-    case F_FORMAT:
-        return filter_format(j, v, a, out);
-    case F_INDENT:
-        return filter_indent(j, v, a, out);
-    case F_INT:
-        return filter_int(j, v, a, out);
-    case F_REPLACE:
-        return filter_replace(j, v, a, out);
-    case F_ROUND:
-        return filter_round(j, v, a, out);
-    case F_TOJSON:
-        return tojson(j, v, a, out);
-    case F_TRUNCATE:
-        return truncate(j, v, a, out);
-    case F_WORDWRAP:
-        return wordwrap(j, v, a, out);
-    case F_XMLATTR:
-        return xmlattr(j, v, a, out);
-    case F_CENTER:
-        arg = chat_int(80);
-        return chat_to_str(j, v, &s) && chat_args(j, "center", a, "width", 0, &arg) && chat_index(j, arg, &width) &&
-               chat_str_pad(j, s.u.s, width, STR(" "), 0, out);
-    case F_TRIM:
-        if (!chat_to_str(j, v, &s) || !chat_args(j, "trim", a, "chars", 0, &arg))
-            return false;
-        if (arg.kind != VAL_NONE && arg.kind != VAL_STR)
-            return chat_raise(j, "strip arg must be None or str");
-        return chat_str_strip(j, s.u.s, arg.kind == VAL_STR ? arg.u.s : NULL, true, true, out);
-    case F_URLIZE:
-        return chat_raise(j, "urlize is not supported");
-    default:
-        break;
-    }
-    if (!no_args(j, a))
+    if (v.kind == VAL_DICT || v.kind == VAL_LIST || v.kind == VAL_TUPLE || v.kind == VAL_STR)
+        return chat_raise(j, "pprint is not supported");
+    return chat_repr(j, &b, v) && chat_sbuf_val(j, &b, out);
+}
+
+static bool capitalize(struct jin *j, const struct vstr *s, struct val *out)
+{
+    return chat_str_case(j, s, CASE_CAPITALIZE, out);
+}
+
+static bool lower(struct jin *j, const struct vstr *s, struct val *out)
+{
+    return chat_str_case(j, s, CASE_LOWER, out);
+}
+
+static bool upper(struct jin *j, const struct vstr *s, struct val *out)
+{
+    return chat_str_case(j, s, CASE_UPPER, out);
+}
+
+static bool forceescape(struct jin *j, const struct vstr *s, struct val *out)
+{
+    struct val plain;
+
+    return chat_str_part(j, s, 0, s->n, &plain) && chat_set_markup(&plain, false) && chat_escape(j, plain, out);
+}
+
+static bool safe(struct jin *j, const struct vstr *s, struct val *out)
+{
+    return chat_str_part(j, s, 0, s->n, out) && chat_set_markup(out, true);
+}
+
+/* ---- the table ---- */
+static const struct filter filters[] = {
+    { "abs", .alone = filter_abs },
+    { "capitalize", .text = capitalize },
+    { "center", .call = center },
+    { "d", .call = filter_default },
+    { "default", .call = filter_default },
+    { "e", .alone = chat_escape },
+    { "escape", .alone = chat_escape },
+    { "filesizeformat", .call = filesizeformat },
+    { "float", .call = filter_float },
+    { "forceescape", .text = forceescape },
+    { "format", .call = filter_format },
+    { "indent", .call = filter_indent },
+    { "int", .call = filter_int },
+    { "lower", .text = lower },
+    { "pprint", .alone = pprint },
+    { "replace", .call = filter_replace },
+    { "round", .call = filter_round },
+    { "safe", .text = safe },
+    { "string", .alone = chat_to_str },
+    { "striptags", .text = striptags },
+    { "title", .text = filter_title },
+    { "tojson", .call = tojson },
+    { "trim", .call = trim },
+    { "truncate", .call = truncate },
+    { "upper", .text = upper },
+    { "urlencode", .alone = urlencode },
+    { "urlize", .refuses = "urlize is not supported" },
+    { "wordcount", .text = wordcount },
+    { "wordwrap", .call = wordwrap },
+    { "xmlattr", .call = xmlattr },
+};
+enum { N_FILTERS = sizeof filters / sizeof *filters };
+
+/* Filter `which`; past the last NULL. */
+static const struct filter *filter_at(int which)
+{
+    return which < N_FILTERS ? &filters[which] : chat_filter_seq(which - N_FILTERS);
+}
+
+int chat_filter_find(struct str name)
+{
+    const struct filter *f;
+
+    for (int i = 0; (f = filter_at(i)) != NULL; i++)
+        if (str_is(name, f->name))
+            return i;
+    return -1;
+}
+
+static bool apply(struct jin *j, const struct filter *f, struct val v, const struct args *a, struct val *out)
+{
+    struct val s;
+
+    if (f->refuses != NULL)
+        return chat_raise(j, "%s", f->refuses);
+    if (f->call != NULL)
+        return f->call(j, v, a, out);
+    if (f->call_how != NULL)
+        return f->call_how(j, v, a, f->how, out);
+    if (!chat_args(j, "the filter", a, "", 0, NULL))
         return false;
-    switch ((enum filter)which) {
-    case F_ABS:
-        return filter_abs(j, v, out);
-    case F_URLENCODE:
-        return urlencode(j, v, out);
-    case F_E:
-    case F_ESCAPE:
-        return chat_escape(j, v, out);
-    case F_PPRINT:
-        if (v.kind == VAL_DICT || v.kind == VAL_LIST || v.kind == VAL_TUPLE || v.kind == VAL_STR)
-            return chat_raise(j, "pprint is not supported");
-        return chat_repr(j, &b, v) && chat_sbuf_val(j, &b, out);
-    default:
-        break;
-    }
-    if (!chat_to_str(j, v, &s))
-        return false;
-    switch ((enum filter)which) {
-    case F_CAPITALIZE:
-        return chat_str_case(j, s.u.s, CASE_CAPITALIZE, out);
-    case F_LOWER:
-        return chat_str_case(j, s.u.s, CASE_LOWER, out);
-    case F_UPPER:
-        return chat_str_case(j, s.u.s, CASE_UPPER, out);
-    case F_FORCEESCAPE:
-        return chat_str_part(j, s.u.s, 0, s.u.s->n, &s) && set_markup(&s, false) && chat_escape(j, s, out);
-    case F_SAFE:
-        return chat_str_part(j, s.u.s, 0, s.u.s->n, out) && set_markup(out, true);
-    case F_STRIPTAGS:
-        return striptags(j, s.u.s, out);
-    case F_TITLE:
-        return filter_title(j, s.u.s, out);
-    case F_WORDCOUNT:
-        return wordcount(j, s.u.s, out);
-    default: /* string */
-        *out = s;
-        return true;
-    }
+    if (f->alone != NULL)
+        return f->alone(j, v, out);
+    return chat_to_str(j, v, &s) && f->text(j, s.u.s, out);
+}
+
+bool chat_filter(struct jin *j, int which, struct val v, const struct args *a, struct val *out)
+{
+    const bool ok = chat_enter(j) && apply(j, filter_at(which), v, a, out);
+
+    chat_leave(j);
+    return ok;
 }

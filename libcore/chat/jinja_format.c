@@ -209,7 +209,7 @@ static bool parse_spec(struct jin *j, struct str s, struct spec *f)
 
     *f = (struct spec){ .fill = " ", .fill_bytes = 1, .width = -1, .precision = -1 };
     if (s.n > 0)
-        chat_cp(s.p, s.n, &len);
+        str_utf8_get(s.p, s.n, &len);
     if (len > 0 && len < s.n && is_align(s.p[len])) {
         memcpy(f->fill, s.p, len);
         f->fill_bytes = len;
@@ -287,7 +287,7 @@ bool chat_format_spec(struct jin *j, struct val v, struct str s, struct sbuf *b)
             char c[4];
             if (v.kind != VAL_INT || v.u.i < 0 || v.u.i > 0x10FFFF || (v.u.i >= 0xD800 && v.u.i <= 0xDFFF))
                 return chat_raise(j, "%%c arg not in range(0x110000)");
-            struct vstr one = { .p = c, .n = chat_cp_put(c, (uint32_t)v.u.i), .n_cp = 1, .ours = true };
+            struct vstr one = { .p = c, .n = str_utf8_put(c, (uint32_t)v.u.i), .n_cp = 1, .ours = true };
             f.align = f.align && f.align != '=' ? f.align : '>';
             f.precision = -1;
             return chat_str_copy(j, (struct str){ one.p, one.n }, true, &text) && put_str(j, b, &f, text.u.s);
@@ -453,10 +453,7 @@ bool chat_format(struct jin *j, const struct vstr *f, const struct args *a, stru
     struct fields x = { .j = j, .a = a, .escape = f->markup };
     struct sbuf b = { 0 };
 
-    if (!fill_fields(&x, f, 0, f->n, 0, &b) || !chat_sbuf_val(j, &b, out))
-        return false;
-    ((struct vstr *)(uintptr_t)out->u.s)->markup = f->markup;
-    return true;
+    return fill_fields(&x, f, 0, f->n, 0, &b) && chat_sbuf_val(j, &b, out) && chat_set_markup(out, f->markup);
 }
 
 /* ---- % ---- */
@@ -522,7 +519,7 @@ static bool put_percent(struct percent *x, struct spec *f, char c, struct sbuf *
             text = v;
         else if (v.kind != VAL_INT || v.u.i < 0 || v.u.i > 0x10FFFF || (v.u.i >= 0xD800 && v.u.i <= 0xDFFF))
             return chat_raise(j, "%%c requires int or char");
-        else if (!chat_str_copy(j, (struct str){ one, chat_cp_put(one, (uint32_t)v.u.i) }, true, &text))
+        else if (!chat_str_copy(j, (struct str){ one, str_utf8_put(one, (uint32_t)v.u.i) }, true, &text))
             return false;
         f->align = f->align == '<' ? '<' : '>';
         f->fill[0] = ' ';
@@ -662,8 +659,5 @@ bool chat_percent(struct jin *j, const struct vstr *f, struct val args, struct v
     }
     if (x.next < (x.tuple ? args.u.l->n : 1) && !mapping)
         return chat_raise(j, "not all arguments converted during string formatting");
-    if (!chat_sbuf_val(j, &b, out))
-        return false;
-    ((struct vstr *)(uintptr_t)out->u.s)->markup = f->markup;
-    return true;
+    return chat_sbuf_val(j, &b, out) && chat_set_markup(out, f->markup);
 }

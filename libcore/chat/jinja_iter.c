@@ -44,7 +44,7 @@ static bool next_char(struct jin *j, struct viter *it, struct val *out)
     const struct vstr *s = it->of.u.s;
     size_t len, at = it->at;
 
-    chat_cp(s->p + at, s->n - at, &len);
+    str_utf8_get(s->p + at, s->n - at, &len);
     it->at += len;
     return chat_str_part(j, s, at, len, out);
 }
@@ -139,19 +139,6 @@ bool chat_list_of(struct jin *j, struct val v, struct val *out)
     }
 }
 
-static bool find_str(struct str s, struct str part)
-{
-    for (size_t i = 0; i + part.n <= s.n; i++) {
-        const char *p = part.n > 0 ? memchr(s.p + i, part.p[0], s.n - part.n + 1 - i) : s.p;
-        if (p == NULL)
-            return false;
-        i = (size_t)(p - s.p);
-        if (part.n == 0 || memcmp(p, part.p, part.n) == 0)
-            return true;
-    }
-    return false;
-}
-
 bool chat_contains(struct jin *j, struct val v, struct val item, bool *out)
 {
     struct viter *it;
@@ -162,7 +149,7 @@ bool chat_contains(struct jin *j, struct val v, struct val item, bool *out)
     if (v.kind == VAL_STR) {
         if (item.kind != VAL_STR)
             return chat_raise(j, "'in <string>' requires string as left operand, not %s", chat_type(&item));
-        *out = find_str(chat_str(&v), chat_str(&item));
+        *out = str_find(chat_str(&v), 0, chat_str(&item)) != SIZE_MAX;
         return chat_work(j, (int64_t)v.u.s->n / 64);
     }
     if (v.kind == VAL_DICT || (v.kind == VAL_VIEW && v.sub == VIEW_KEYS)) {

@@ -129,7 +129,7 @@ static bool read_str(struct reader *r, struct val *out)
             uint32_t cp = 0;
             if (!unicode(r, &cp))
                 return false;
-            n += chat_cp_put(p + n, cp);
+            n += str_utf8_put(p + n, cp);
         } else {
             return fail(r, "an unknown escape");
         }

@@ -77,7 +77,7 @@ static size_t space_at(struct str s, size_t i)
 
     if (i >= s.n)
         return 0;
-    return chat_cp_flags(chat_cp(s.p + i, s.n - i, &len)) & UNI_SPACE ? len : 0;
+    return chat_cp_flags(str_utf8_get(s.p + i, s.n - i, &len)) & UNI_SPACE ? len : 0;
 }
 
 static size_t skip_space(struct str s, size_t i)
@@ -271,7 +271,7 @@ static size_t name_at(const struct lex *x)
 {
     size_t i = x->at, len;
 
-    while (i < x->s.n && chat_is_word(chat_cp(x->s.p + i, x->s.n - i, &len)))
+    while (i < x->s.n && chat_is_word(str_utf8_get(x->s.p + i, x->s.n - i, &len)))
         i += len;
     return i;
 }
@@ -307,7 +307,7 @@ static const char *unescape(struct str s, size_t *i, char *p, size_t *n)
         *i += 2;
     } else if (c >= '0' && c <= '7') {
         k = escape_digits(s, *i + 1, 3, 8, &cp);
-        *n += chat_cp_put(p + *n, cp);
+        *n += str_utf8_put(p + *n, cp);
         *i += 1 + (size_t)k;
     } else if (c == 'x' || c == 'u' || c == 'U') {
         want = c == 'x' ? 2 : c == 'u' ? 4 : 8;
@@ -315,13 +315,13 @@ static const char *unescape(struct str s, size_t *i, char *p, size_t *n)
             return "a truncated escape";
         if (cp > 0x10FFFF || (cp >= 0xD800 && cp <= 0xDFFF))
             return "an escape that is no character";
-        *n += chat_cp_put(p + *n, cp);
+        *n += str_utf8_put(p + *n, cp);
         *i += 2 + (size_t)want;
     } else if (c == 'N') {
         return "names of characters are not supported";
     } else if ((unsigned char)c >= 0x80) { /* Python escapes it first and then takes the two backslashes for one */
         size_t len;
-        cp = chat_cp(s.p + *i + 1, s.n - *i - 1, &len);
+        cp = str_utf8_get(s.p + *i + 1, s.n - *i - 1, &len);
         *n += (size_t)snprintf(p + *n, 12, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
         *i += 1 + len;
     } else {

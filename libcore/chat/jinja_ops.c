@@ -129,10 +129,7 @@ static bool repeat(struct jin *j, struct val v, struct val times, struct val *ou
                 if (!chat_sbuf_str(j, &b, s))
                     return false;
         }
-        if (!chat_sbuf_val(j, &b, out))
-            return false;
-        ((struct vstr *)(uintptr_t)out->u.s)->markup = s->markup;
-        return true;
+        return chat_sbuf_val(j, &b, out) && chat_set_markup(out, s->markup);
     }
     const struct vlist *l = v.u.l;
     if (l->n > 0 && (uint64_t)n > j->heap.max / sizeof *l->v / l->n)
@@ -168,10 +165,7 @@ static bool add_strs(struct jin *j, struct val a, struct val b, struct val *out)
         return false;
     if (markup && !b.u.s->markup && !chat_escape(j, b, &b))
         return false;
-    if (!chat_concat(j, a.u.s, b.u.s, out))
-        return false;
-    ((struct vstr *)(uintptr_t)out->u.s)->markup = markup;
-    return true;
+    return chat_concat(j, a.u.s, b.u.s, out) && chat_set_markup(out, markup);
 }
 
 bool chat_binary(struct jin *j, int op, struct val a, struct val b, struct val *out)

@@ -547,7 +547,7 @@ static struct node *name(struct parse *p, bool spaces)
         return constant(p, t->at, chat_bool((t->text.p[0] | 32) == 't'));
     if (str_is(t->text, "none") || str_is(t->text, "None"))
         return constant(p, t->at, chat_none());
-    if (chat_cp_digit(chat_cp(t->text.p, t->text.n, &len)) >= 0) {
+    if (chat_cp_digit(str_utf8_get(t->text.p, t->text.n, &len)) >= 0) {
         p->at--;
         return chat_tree_fail(p, "Invalid character in identifier");
     }

@@ -64,14 +64,6 @@ static bool add_number(struct jin *j, struct sbuf *b, struct val v)
     return chat_sbuf_add(j, b, (struct str){ p, n }, true);
 }
 
-/* A string with bytes from..to of s as they are. */
-static bool add_part(struct jin *j, struct sbuf *b, const struct vstr *s, size_t from, size_t to)
-{
-    struct vstr part = { .p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours };
-
-    return chat_sbuf_str(j, b, &part);
-}
-
 static bool repr_str(struct jin *j, struct sbuf *b, const struct vstr *s)
 {
     bool single = memchr(s->p, '\'', s->n) != NULL, both = single && memchr(s->p, '"', s->n) != NULL;
@@ -81,7 +73,7 @@ static bool repr_str(struct jin *j, struct sbuf *b, const struct vstr *s)
     if (!add(j, b, s->markup ? "Markup(" : "") || !add(j, b, quote))
         return false;
     for (size_t i = 0; i < s->n; i += len) {
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
         if (cp == (unsigned char)quote[0] || cp == '\\')
             snprintf(esc, sizeof esc, "\\%c", (int)cp);
         else if (cp == '\n' || cp == '\r' || cp == '\t')
@@ -90,11 +82,11 @@ static bool repr_str(struct jin *j, struct sbuf *b, const struct vstr *s)
             snprintf(esc, sizeof esc, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
         else
             continue;
-        if (!add_part(j, b, s, begin, i) || !add(j, b, esc))
+        if (!chat_sbuf_part(j, b, s, begin, i) || !add(j, b, esc))
             return false;
         begin = i + len;
     }
-    return add_part(j, b, s, begin, s->n) && add(j, b, quote) && add(j, b, s->markup ? ")" : "");
+    return chat_sbuf_part(j, b, s, begin, s->n) && add(j, b, quote) && add(j, b, s->markup ? ")" : "");
 }
 
 static bool repr_bytes(struct jin *j, struct sbuf *b, const struct vstr *s)
@@ -269,18 +261,18 @@ static bool json_str(struct jin *j, struct sbuf *b, const struct vstr *s, bool a
                             : c == '\b' ? "\\b"
                             : c == '\f' ? "\\f"
                                         : NULL;
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
         if (brief != NULL)
             snprintf(esc, sizeof esc, "%s", brief);
         else if (cp < 0x10000)
             snprintf(esc, sizeof esc, "\\u%04x", cp);
         else
             snprintf(esc, sizeof esc, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10), 0xDC00 + (cp & 0x3FF));
-        if (!add_part(j, b, s, begin, i) || !add(j, b, esc))
+        if (!chat_sbuf_part(j, b, s, begin, i) || !add(j, b, esc))
             return false;
         begin = i + len;
     }
-    return add_part(j, b, s, begin, s->n) && add(j, b, "\"");
+    return chat_sbuf_part(j, b, s, begin, s->n) && add(j, b, "\"");
 }
 
 static bool json_break(struct jin *j, struct sbuf *b, const struct json_style *y, int level)

@@ -8,34 +8,6 @@
 #include <string.h>
 #include "chat/jinja.h"
 
-/* The order of the names in jinja_filters.c. */
-enum filter {
-    F_ATTR,
-    F_BATCH,
-    F_COUNT,
-    F_DICTSORT,
-    F_FIRST,
-    F_GROUPBY,
-    F_ITEMS,
-    F_JOIN,
-    F_LAST,
-    F_LENGTH,
-    F_LIST,
-    F_MAP,
-    F_MAX,
-    F_MIN,
-    F_RANDOM,
-    F_REJECT,
-    F_REJECTATTR,
-    F_REVERSE,
-    F_SELECT,
-    F_SELECTATTR,
-    F_SLICE,
-    F_SORT,
-    F_SUM,
-    F_UNIQUE,
-};
-
 /* ---- attributes by a path ---- */
 /* attribute: None for the item itself, a number, or "a.0.b"; dflt: for what is undefined on the
  * way, or NULL. */
@@ -228,7 +200,7 @@ static bool groupby(struct jin *j, struct val v, const struct args *a, struct va
     return true;
 }
 
-static bool min_max(struct jin *j, struct val v, const struct args *a, bool max, struct val *out)
+static bool min_max(struct jin *j, struct val v, const struct args *a, int max, struct val *out)
 {
     struct val arg[2] = { chat_bool(false), chat_none() }, item, key, best;
     struct viter *it;
@@ -591,65 +563,56 @@ static bool pick_random(struct jin *j, struct val v, struct val *out)
     return n == 1 ? first(j, v, out) : chat_raise(j, "random is not supported: a prompt is the same each time");
 }
 
-bool chat_filter_seq(struct jin *j, int which, struct val v, const struct args *a, struct val *out)
+static bool count(struct jin *j, struct val v, struct val *out)
 {
     int64_t n;
-    bool by_attr = which == F_REJECTATTR || which == F_SELECTATTR;
 
-    switch ((enum filter)which) {
-    case F_ATTR:
-        return attr(j, v, a, out);
-    case F_BATCH:
-        return batch(j, v, a, out);
-    case F_DICTSORT:
-        return dictsort(j, v, a, out);
-    case F_GROUPBY:
-        return groupby(j, v, a, out);
-    case F_JOIN:
-        return filter_join(j, v, a, out);
-    case F_MAP:
-        return generator(j, v, a, (struct picker){ 0 }, map_item, out);
-    case F_MAX:
-    case F_MIN:
-        return min_max(j, v, a, which == F_MAX, out);
-    case F_REJECT:
-    case F_SELECT:
-    case F_REJECTATTR:
-    case F_SELECTATTR:
-        return generator(j, v, a,
-                         (struct picker){ .reject = which == F_REJECT || which == F_REJECTATTR, .by_attr = by_attr },
-                         pick_item, out);
-    case F_SLICE:
-        return filter_slice(j, v, a, out);
-    case F_SORT:
-        return filter_sort(j, v, a, out);
-    case F_SUM:
-        return filter_sum(j, v, a, out);
-    case F_UNIQUE:
-        return unique(j, v, a, out);
-    default:
-        break;
-    }
-    if (!chat_args(j, "the filter", a, "", 0, NULL))
+    if (!chat_len(j, v, &n))
         return false;
-    switch ((enum filter)which) {
-    case F_COUNT:
-    case F_LENGTH:
-        if (!chat_len(j, v, &n))
-            return false;
-        *out = chat_int(n);
-        return true;
-    case F_FIRST:
-        return first(j, v, out);
-    case F_LAST:
-        return last(j, v, out);
-    case F_ITEMS:
-        return items(j, v, out);
-    case F_LIST:
-        return chat_list_of(j, v, out);
-    case F_RANDOM:
-        return pick_random(j, v, out);
-    default:
-        return reverse(j, v, out);
-    }
+    *out = chat_int(n);
+    return true;
+}
+
+static bool map(struct jin *j, struct val v, const struct args *a, struct val *out)
+{
+    return generator(j, v, a, (struct picker){ 0 }, map_item, out);
+}
+
+enum { REJECT = 1, BY_ATTR = 2 };
+
+static bool pick(struct jin *j, struct val v, const struct args *a, int how, struct val *out)
+{
+    return generator(j, v, a, (struct picker){ .reject = how & REJECT, .by_attr = how & BY_ATTR }, pick_item, out);
+}
+
+static const struct filter filters[] = {
+    { "attr", .call = attr },
+    { "batch", .call = batch },
+    { "count", .alone = count },
+    { "dictsort", .call = dictsort },
+    { "first", .alone = first },
+    { "groupby", .call = groupby },
+    { "items", .alone = items },
+    { "join", .call = filter_join },
+    { "last", .alone = last },
+    { "length", .alone = count },
+    { "list", .alone = chat_list_of },
+    { "map", .call = map },
+    { "max", .call_how = min_max, .how = true },
+    { "min", .call_how = min_max, .how = false },
+    { "random", .alone = pick_random },
+    { "reject", .call_how = pick, .how = REJECT },
+    { "rejectattr", .call_how = pick, .how = REJECT | BY_ATTR },
+    { "reverse", .alone = reverse },
+    { "select", .call_how = pick, .how = 0 },
+    { "selectattr", .call_how = pick, .how = BY_ATTR },
+    { "slice", .call = filter_slice },
+    { "sort", .call = filter_sort },
+    { "sum", .call = filter_sum },
+    { "unique", .call = unique },
+};
+
+const struct filter *chat_filter_seq(int i)
+{
+    return i < (int)(sizeof filters / sizeof *filters) ? &filters[i] : NULL;
 }

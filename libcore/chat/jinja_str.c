@@ -8,86 +8,8 @@
 #include "chat/jinja.h"
 #include "chat/unicode_tables.h"
 
-enum method {
-    M_CAPITALIZE,
-    M_CASEFOLD,
-    M_CENTER,
-    M_COUNT,
-    M_ENCODE,
-    M_ENDSWITH,
-    M_EXPANDTABS,
-    M_FIND,
-    M_FORMAT,
-    M_FORMAT_MAP,
-    M_INDEX,
-    M_ISALNUM,
-    M_ISALPHA,
-    M_ISASCII,
-    M_ISDECIMAL,
-    M_ISDIGIT,
-    M_ISIDENTIFIER,
-    M_ISLOWER,
-    M_ISNUMERIC,
-    M_ISPRINTABLE,
-    M_ISSPACE,
-    M_ISTITLE,
-    M_ISUPPER,
-    M_JOIN,
-    M_LJUST,
-    M_LOWER,
-    M_LSTRIP,
-    M_PARTITION,
-    M_REMOVEPREFIX,
-    M_REMOVESUFFIX,
-    M_REPLACE,
-    M_RFIND,
-    M_RINDEX,
-    M_RJUST,
-    M_RPARTITION,
-    M_RSPLIT,
-    M_RSTRIP,
-    M_SPLIT,
-    M_SPLITLINES,
-    M_STARTSWITH,
-    M_STRIP,
-    M_SWAPCASE,
-    M_TITLE,
-    M_TRANSLATE,
-    M_UPPER,
-    M_ZFILL,
-    M_N,
-};
-
-int chat_str_method_find(struct str name)
-{
-    static const char *const names[M_N] = {
-        "capitalize",   "casefold",     "center",       "count",      "encode",     "endswith",    "expandtabs",
-        "find",         "format",       "format_map",   "index",      "isalnum",    "isalpha",     "isascii",
-        "isdecimal",    "isdigit",      "isidentifier", "islower",    "isnumeric",  "isprintable", "isspace",
-        "istitle",      "isupper",      "join",         "ljust",      "lower",      "lstrip",      "partition",
-        "removeprefix", "removesuffix", "replace",      "rfind",      "rindex",     "rjust",       "rpartition",
-        "rsplit",       "rstrip",       "split",        "splitlines", "startswith", "strip",       "swapcase",
-        "title",        "translate",    "upper",        "zfill",
-    };
-
-    for (int i = 0; i < M_N; i++)
-        if (str_is(name, names[i]))
-            return i;
-    return -1;
-}
-
-static bool markup(struct val *v, bool on)
-{
-    ((struct vstr *)(uintptr_t)v->u.s)->markup = on;
-    return true;
-}
-
-static bool add_part(struct jin *j, struct sbuf *b, const struct vstr *s, size_t from, size_t to)
-{
-    struct vstr part = { .p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours };
-
-    return chat_sbuf_str(j, b, &part);
-}
+enum { FIND, INDEX, RFIND, RINDEX, COUNT };
+enum { LEFT = 1, RIGHT = 2 };
 
 static size_t before(const struct vstr *s, size_t i) /* where the character before byte i begins */
 {
@@ -100,7 +22,7 @@ static size_t before(const struct vstr *s, size_t i) /* where the character befo
 /* ---- cases ---- */
 static unsigned flags_at(const struct vstr *s, size_t i, size_t *len)
 {
-    return chat_cp_flags(chat_cp(s->p + i, s->n - i, len));
+    return chat_cp_flags(str_utf8_get(s->p + i, s->n - i, len));
 }
 
 static bool cased(unsigned f)
@@ -160,7 +82,7 @@ bool chat_str_case(struct jin *j, const struct vstr *s, enum str_case how, struc
     if ((how == CASE_UPPER || how == CASE_LOWER) && chat_str_len(s) == (int64_t)s->n)
         return ascii_case(j, s, how == CASE_UPPER, out);
     for (size_t i = 0; i < s->n; i += len, first = false) {
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len), to[3];
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len), to[3];
         unsigned f = how == CASE_TITLE || how == CASE_SWAP ? chat_cp_flags(cp) : 0;
         enum str_case one = how;
         char text[12];
@@ -180,28 +102,14 @@ bool chat_str_case(struct jin *j, const struct vstr *s, enum str_case how, struc
         if (cp == 0x3A3 && one == CASE_LOWER && final_sigma(s, i))
             to[0] = 0x3C2;
         for (int m = 0; m < k; m++)
-            n += chat_cp_put(text + n, to[m]);
+            n += str_utf8_put(text + n, to[m]);
         if (!chat_sbuf_add(j, &b, (struct str){ text, n }, s->mark ? s->mark[i] != 0 : s->ours))
             return false;
     }
-    return chat_sbuf_val(j, &b, out) && markup(out, s->markup);
+    return chat_sbuf_val(j, &b, out) && chat_set_markup(out, s->markup);
 }
 
 /* ---- searching ---- */
-static size_t find_from(struct str s, size_t at, struct str part) /* SIZE_MAX: nowhere */
-{
-    while (at + part.n <= s.n) {
-        const char *p = part.n > 0 ? memchr(s.p + at, part.p[0], s.n - part.n + 1 - at) : s.p + at;
-        if (p == NULL)
-            break;
-        at = (size_t)(p - s.p);
-        if (part.n == 0 || memcmp(p, part.p, part.n) == 0)
-            return at;
-        at++;
-    }
-    return SIZE_MAX;
-}
-
 static size_t find_last(struct str s, struct str part)
 {
     for (size_t at = s.n - part.n + 1; part.n <= s.n && at-- > 0;)
@@ -235,7 +143,7 @@ static bool window(struct jin *j, const struct vstr *s, const struct val v[2], s
     return chat_work(j, (int64_t)s->n / 64);
 }
 
-static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum method which, struct val *out)
+static bool find(struct jin *j, const struct vstr *s, const struct args *a, int which, struct val *out)
 {
     struct val v[3] = { chat_none(), chat_none(), chat_none() };
     size_t from, to, at = SIZE_MAX;
@@ -245,29 +153,29 @@ static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum
         !window(j, s, v + 1, &from, &to))
         return false;
     struct str part = chat_str(&v[0]), all = { s->p, to };
-    if (which == M_COUNT) {
-        for (at = from; from <= to && (at = find_from(all, at, part)) != SIZE_MAX; n++) {
+    if (which == COUNT) {
+        for (at = from; from <= to && (at = str_find(all, at, part)) != SIZE_MAX; n++) {
             size_t len = 1;
             if (part.n == 0 && at >= to) {
                 n++;
                 break;
             }
             if (part.n == 0)
-                chat_cp(s->p + at, s->n - at, &len);
+                str_utf8_get(s->p + at, s->n - at, &len);
             at += part.n > 0 ? part.n : len;
         }
         *out = chat_int(n);
         return true;
     }
-    if (from <= to && (which == M_FIND || which == M_INDEX)) {
-        at = find_from(all, from, part);
+    if (from <= to && (which == FIND || which == INDEX)) {
+        at = str_find(all, from, part);
     } else if (from <= to) {
         at = find_last((struct str){ s->p + from, to - from }, part);
         at = at == SIZE_MAX ? at : at + from;
     }
     if (at == SIZE_MAX) {
         *out = chat_int(-1);
-        return which == M_FIND || which == M_RFIND || chat_raise(j, "substring not found");
+        return which == FIND || which == RFIND || chat_raise(j, "substring not found");
     }
     for (size_t i = 0; i < at; i++)
         n += ((unsigned char)s->p[i] & 0xC0) != 0x80;
@@ -275,7 +183,7 @@ static bool find(struct jin *j, const struct vstr *s, const struct args *a, enum
     return true;
 }
 
-static bool has_end(struct jin *j, const struct vstr *s, const struct args *a, bool start, struct val *out)
+static bool has_end(struct jin *j, const struct vstr *s, const struct args *a, int start, struct val *out)
 {
     struct val v[3] = { chat_none(), chat_none(), chat_none() };
     size_t from, to;
@@ -304,7 +212,7 @@ static bool in_set(const struct vstr *set, uint32_t cp)
     if (set == NULL)
         return (chat_cp_flags(cp) & UNI_SPACE) != 0;
     for (size_t i = 0; i < set->n; i += len)
-        if (chat_cp(set->p + i, set->n - i, &len) == cp)
+        if (str_utf8_get(set->p + i, set->n - i, &len) == cp)
             return true;
     return false;
 }
@@ -314,11 +222,11 @@ bool chat_str_strip(struct jin *j, const struct vstr *s, const struct vstr *char
 {
     size_t from = 0, to = s->n, len;
 
-    while (left && from < to && in_set(chars, chat_cp(s->p + from, s->n - from, &len)))
+    while (left && from < to && in_set(chars, str_utf8_get(s->p + from, s->n - from, &len)))
         from += len;
     while (right && to > from) {
         size_t i = before(s, to);
-        if (!in_set(chars, chat_cp(s->p + i, s->n - i, &len)))
+        if (!in_set(chars, str_utf8_get(s->p + i, s->n - i, &len)))
             break;
         to = i;
     }
@@ -332,17 +240,17 @@ bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *ol
     struct str all = { s->p, s->n }, part = { old->p, old->n };
     size_t at = 0, begin = 0, len = 0;
 
-    for (; max != 0 && (at = find_from(all, at, part)) != SIZE_MAX; max--) {
-        if (!chat_work(j, 1) || !add_part(j, &b, s, begin, at) || !chat_sbuf_str(j, &b, with))
+    for (; max != 0 && (at = str_find(all, at, part)) != SIZE_MAX; max--) {
+        if (!chat_work(j, 1) || !chat_sbuf_part(j, &b, s, begin, at) || !chat_sbuf_str(j, &b, with))
             return false;
         begin = at + part.n;
         if (part.n == 0 && at >= s->n)
             break;
         if (part.n == 0)
-            chat_cp(s->p + at, s->n - at, &len);
+            str_utf8_get(s->p + at, s->n - at, &len);
         at += part.n > 0 ? part.n : len;
     }
-    return add_part(j, &b, s, begin, s->n) && chat_sbuf_val(j, &b, out) && markup(out, s->markup);
+    return chat_sbuf_part(j, &b, s, begin, s->n) && chat_sbuf_val(j, &b, out) && chat_set_markup(out, s->markup);
 }
 
 static bool replace(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
@@ -369,7 +277,8 @@ bool chat_str_pad(struct jin *j, const struct vstr *s, int64_t width, struct str
     if (side == 0)
         left = room / 2 + (room & width & 1);
     return chat_sbuf_fill(j, &b, fill, left, true) && chat_sbuf_str(j, &b, s) &&
-           chat_sbuf_fill(j, &b, fill, room - left, true) && chat_sbuf_val(j, &b, out) && markup(out, s->markup);
+           chat_sbuf_fill(j, &b, fill, room - left, true) && chat_sbuf_val(j, &b, out) &&
+           chat_set_markup(out, s->markup);
 }
 
 static bool pad(struct jin *j, const struct vstr *s, const struct args *a, int side, struct val *out)
@@ -397,8 +306,8 @@ static bool zfill(struct jin *j, const struct vstr *s, const struct args *a, str
     int64_t width;
     size_t sign = s->n > 0 && (s->p[0] == '-' || s->p[0] == '+');
 
-    return chat_args(j, "zfill", a, "width", 1, &v) && chat_index(j, v, &width) && add_part(j, &b, s, 0, sign) &&
-           chat_sbuf_fill(j, &b, STR("0"), width - chat_str_len(s), true) && add_part(j, &b, s, sign, s->n) &&
+    return chat_args(j, "zfill", a, "width", 1, &v) && chat_index(j, v, &width) && chat_sbuf_part(j, &b, s, 0, sign) &&
+           chat_sbuf_fill(j, &b, STR("0"), width - chat_str_len(s), true) && chat_sbuf_part(j, &b, s, sign, s->n) &&
            chat_sbuf_val(j, &b, out);
 }
 
@@ -454,13 +363,13 @@ static bool split_at(struct jin *j, const struct vstr *s, struct str sep, int64_
                 return false;
         return push_part(j, l, s, 0, all.n);
     }
-    for (; l->n < (size_t)max && (at = find_from(all, begin, sep)) != SIZE_MAX; begin = at + sep.n)
+    for (; l->n < (size_t)max && (at = str_find(all, begin, sep)) != SIZE_MAX; begin = at + sep.n)
         if (!chat_work(j, 1) || !push_part(j, l, s, begin, at))
             return false;
     return push_part(j, l, s, begin, s->n);
 }
 
-static bool split(struct jin *j, const struct vstr *s, const struct args *a, bool right, struct val *out)
+static bool split(struct jin *j, const struct vstr *s, const struct args *a, int right, struct val *out)
 {
     struct val v[2] = { chat_none(), chat_int(-1) };
     int64_t max;
@@ -490,7 +399,7 @@ static bool split(struct jin *j, const struct vstr *s, const struct args *a, boo
     return true;
 }
 
-static bool partition(struct jin *j, const struct vstr *s, const struct args *a, bool right, struct val *out)
+static bool partition(struct jin *j, const struct vstr *s, const struct args *a, int right, struct val *out)
 {
     struct val v;
     struct str all = { s->p, s->n };
@@ -500,7 +409,7 @@ static bool partition(struct jin *j, const struct vstr *s, const struct args *a,
     if (v.u.s->n == 0)
         return chat_raise(j, "empty separator");
     struct str sep = chat_str(&v);
-    size_t at = right ? find_last(all, sep) : find_from(all, 0, sep), end = at + sep.n;
+    size_t at = right ? find_last(all, sep) : str_find(all, 0, sep), end = at + sep.n;
     if (at == SIZE_MAX)
         at = end = right ? 0 : s->n;
     return chat_list_new(j, VAL_TUPLE, 3, out) && push_part(j, out->u.l, s, 0, at) &&
@@ -514,7 +423,7 @@ bool chat_str_lines(struct jin *j, const struct vstr *s, bool keep, struct vlist
     if (!chat_work(j, (int64_t)s->n / 16))
         return false;
     for (size_t i = 0; i < s->n; i += len) {
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
         if (!(cp == '\n' || cp == '\r' || cp == 0x0B || cp == 0x0C || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 ||
               cp == 0x2028 || cp == 0x2029))
             continue;
@@ -548,7 +457,7 @@ static bool join(struct jin *j, const struct vstr *s, const struct args *a, stru
         if ((i > 0 && !chat_sbuf_str(j, &b, s)) || !chat_sbuf_str(j, &b, item.u.s))
             return false;
     }
-    return chat_sbuf_val(j, &b, out) && markup(out, s->markup);
+    return chat_sbuf_val(j, &b, out) && chat_set_markup(out, s->markup);
 }
 
 static bool expandtabs(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
@@ -562,7 +471,7 @@ static bool expandtabs(struct jin *j, const struct vstr *s, const struct args *a
         return false;
     for (size_t i = 0; i < s->n; i += len) {
         char c = s->p[i];
-        chat_cp(s->p + i, s->n - i, &len);
+        str_utf8_get(s->p + i, s->n - i, &len);
         if (c == '\t') {
             int64_t n = size > 0 ? size - column % size : 0;
             if (!chat_sbuf_fill(j, &b, STR(" "), n, s->mark ? s->mark[i] != 0 : s->ours))
@@ -570,7 +479,7 @@ static bool expandtabs(struct jin *j, const struct vstr *s, const struct args *a
             column += n;
         } else {
             column = c == '\n' || c == '\r' ? 0 : column + 1;
-            if (!add_part(j, &b, s, i, i + len))
+            if (!chat_sbuf_part(j, &b, s, i, i + len))
                 return false;
         }
     }
@@ -589,16 +498,16 @@ static bool translate(struct jin *j, const struct vstr *s, const struct args *a,
     if (v.kind != VAL_DICT)
         return chat_raise(j, "'%s' object is not a table of characters", chat_type(&v));
     for (size_t i = 0; i < s->n; i += len) {
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
         if (!chat_dict_get(j, v.u.d, chat_int(cp), &to))
             return false;
         bool ok = true;
         if (to == NULL)
-            ok = add_part(j, &b, s, i, i + len);
+            ok = chat_sbuf_part(j, &b, s, i, i + len);
         else if (to->kind == VAL_STR)
             ok = chat_sbuf_str(j, &b, to->u.s);
         else if (to->kind == VAL_INT && to->u.i >= 0 && to->u.i < 0x110000 && (to->u.i < 0xD800 || to->u.i > 0xDFFF))
-            ok = chat_sbuf_add(j, &b, (struct str){ text, chat_cp_put(text, (uint32_t)to->u.i) }, true);
+            ok = chat_sbuf_add(j, &b, (struct str){ text, str_utf8_put(text, (uint32_t)to->u.i) }, true);
         else if (to->kind != VAL_NONE)
             ok = chat_raise(j, "character mapping must return integer, None or str");
         if (!ok)
@@ -608,14 +517,14 @@ static bool translate(struct jin *j, const struct vstr *s, const struct args *a,
 }
 
 /* ---- questions ---- */
-static bool is_title(const struct vstr *s)
+static bool is_title(const struct vstr *s, unsigned begin)
 {
     bool any = false, in_word = false;
     size_t len;
 
     for (size_t i = 0; i < s->n; i += len) {
         unsigned f = flags_at(s, i, &len);
-        if (f & (UNI_UPPER | UNI_TITLE)) {
+        if (f & begin) {
             if (in_word)
                 return false;
             any = in_word = true;
@@ -630,15 +539,15 @@ static bool is_title(const struct vstr *s)
     return any;
 }
 
-/* All characters have one of the flags; an empty string: `empty`. */
-static bool all_have(const struct vstr *s, unsigned want, bool empty)
+/* All characters have one of the flags. */
+static bool all_have(const struct vstr *s, unsigned want)
 {
     size_t len;
 
     for (size_t i = 0; i < s->n; i += len)
         if (!(flags_at(s, i, &len) & want))
             return false;
-    return s->n > 0 || empty;
+    return s->n > 0 || want == UNI_PRINT;
 }
 
 static bool one_case(const struct vstr *s, unsigned want) /* no cased character of another kind, and at least one */
@@ -655,61 +564,37 @@ static bool one_case(const struct vstr *s, unsigned want) /* no cased character 
     return any;
 }
 
-static bool is_identifier(const struct vstr *s)
+static bool all_below(const struct vstr *s, unsigned limit)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if ((unsigned char)s->p[i] >= limit)
+            return false;
+    return true;
+}
+
+static bool is_identifier(const struct vstr *s, unsigned begin)
 {
     size_t len;
 
     for (size_t i = 0; i < s->n; i += len) {
-        uint32_t cp = chat_cp(s->p + i, s->n - i, &len);
-        if (!(cp == '_' || chat_cp_flags(cp) & UNI_ALPHA || (i > 0 && chat_cp_flags(cp) & UNI_DECIMAL)))
+        uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
+        if (!(cp == '_' || chat_cp_flags(cp) & begin || (i > 0 && chat_cp_flags(cp) & UNI_DECIMAL)))
             return false;
     }
     return s->n > 0;
 }
 
-static bool question(const struct vstr *s, enum method which)
-{
-    enum { ALNUM = UNI_ALPHA | UNI_DECIMAL | UNI_DIGIT | UNI_NUMERIC };
-
-    switch (which) {
-    case M_ISALNUM:
-        return all_have(s, ALNUM, false);
-    case M_ISALPHA:
-        return all_have(s, UNI_ALPHA, false);
-    case M_ISASCII:
-        return chat_str_len(s) == (int64_t)s->n;
-    case M_ISDECIMAL:
-        return all_have(s, UNI_DECIMAL, false);
-    case M_ISDIGIT:
-        return all_have(s, UNI_DIGIT, false);
-    case M_ISNUMERIC:
-        return all_have(s, UNI_NUMERIC, false);
-    case M_ISPRINTABLE:
-        return all_have(s, UNI_PRINT, true);
-    case M_ISSPACE:
-        return all_have(s, UNI_SPACE, false);
-    case M_ISLOWER:
-        return one_case(s, UNI_LOWER);
-    case M_ISUPPER:
-        return one_case(s, UNI_UPPER);
-    case M_ISTITLE:
-        return is_title(s);
-    default:
-        return is_identifier(s);
-    }
-}
-
 /* ---- the table ---- */
-static bool strip(struct jin *j, const struct vstr *s, const struct args *a, enum method which, struct val *out)
+static bool strip(struct jin *j, const struct vstr *s, const struct args *a, int sides, struct val *out)
 {
     struct val v = chat_none();
 
     if (!chat_args(j, "strip", a, "chars", 0, &v) || (v.kind != VAL_NONE && !want_str(j, &v, "strip arg")))
         return false;
-    return chat_str_strip(j, s, v.kind == VAL_STR ? v.u.s : NULL, which != M_RSTRIP, which != M_LSTRIP, out);
+    return chat_str_strip(j, s, v.kind == VAL_STR ? v.u.s : NULL, sides & LEFT, sides & RIGHT, out);
 }
 
-static bool remove_end(struct jin *j, const struct vstr *s, const struct args *a, bool start, struct val *out)
+static bool remove_end(struct jin *j, const struct vstr *s, const struct args *a, int start, struct val *out)
 {
     struct val v;
 
@@ -728,7 +613,7 @@ static bool splitlines(struct jin *j, const struct vstr *s, const struct args *a
            chat_str_lines(j, s, chat_truth(&v), out->u.l);
 }
 
-static bool encode(struct jin *j, struct val self, const struct args *a, struct val *out)
+static bool encode(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
 {
     struct val v[2];
 
@@ -737,8 +622,7 @@ static bool encode(struct jin *j, struct val self, const struct args *a, struct 
     if (a->n + a->n_kw > 0 &&
         !(v[0].kind == VAL_STR && (str_is(chat_str(&v[0]), "utf-8") || str_is(chat_str(&v[0]), "utf8"))))
         return chat_raise(j, "encode knows utf-8 alone");
-    *out = self;
-    out->kind = VAL_BYTES;
+    *out = (struct val){ .kind = VAL_BYTES, .u.s = s };
     return true;
 }
 
@@ -764,75 +648,84 @@ static bool format_map(struct jin *j, const struct vstr *s, const struct args *a
     return chat_format(j, s, &named, out);
 }
 
-static enum str_case case_of(enum method which)
+static bool change_case(struct jin *j, const struct vstr *s, const struct args *a, int how, struct val *out)
 {
-    return which == M_UPPER        ? CASE_UPPER
-           : which == M_LOWER      ? CASE_LOWER
-           : which == M_CAPITALIZE ? CASE_CAPITALIZE
-           : which == M_TITLE      ? CASE_TITLE
-           : which == M_SWAPCASE   ? CASE_SWAP
-                                   : CASE_FOLD;
+    return chat_args(j, "the method", a, "", 0, NULL) && chat_str_case(j, s, (enum str_case)how, out);
+}
+
+/* Each has one of the three functions. */
+static const struct method {
+    const char *name;
+    bool (*call)(struct jin *j, const struct vstr *s, const struct args *a, struct val *out);
+    bool (*call_how)(struct jin *j, const struct vstr *s, const struct args *a, int how, struct val *out);
+    bool (*is)(const struct vstr *s, unsigned how);
+    int how;
+} methods[] = {
+    { "capitalize", .call_how = change_case, .how = CASE_CAPITALIZE },
+    { "casefold", .call_how = change_case, .how = CASE_FOLD },
+    { "center", .call_how = pad, .how = 0 },
+    { "count", .call_how = find, .how = COUNT },
+    { "encode", .call = encode },
+    { "endswith", .call_how = has_end, .how = false },
+    { "expandtabs", .call = expandtabs },
+    { "find", .call_how = find, .how = FIND },
+    { "format", .call = chat_format },
+    { "format_map", .call = format_map },
+    { "index", .call_how = find, .how = INDEX },
+    { "isalnum", .is = all_have, .how = UNI_ALPHA | UNI_DECIMAL | UNI_DIGIT | UNI_NUMERIC },
+    { "isalpha", .is = all_have, .how = UNI_ALPHA },
+    { "isascii", .is = all_below, .how = 0x80 },
+    { "isdecimal", .is = all_have, .how = UNI_DECIMAL },
+    { "isdigit", .is = all_have, .how = UNI_DIGIT },
+    { "isidentifier", .is = is_identifier, .how = UNI_ALPHA },
+    { "islower", .is = one_case, .how = UNI_LOWER },
+    { "isnumeric", .is = all_have, .how = UNI_NUMERIC },
+    { "isprintable", .is = all_have, .how = UNI_PRINT },
+    { "isspace", .is = all_have, .how = UNI_SPACE },
+    { "istitle", .is = is_title, .how = UNI_UPPER | UNI_TITLE },
+    { "isupper", .is = one_case, .how = UNI_UPPER },
+    { "join", .call = join },
+    { "ljust", .call_how = pad, .how = -1 },
+    { "lower", .call_how = change_case, .how = CASE_LOWER },
+    { "lstrip", .call_how = strip, .how = LEFT },
+    { "partition", .call_how = partition, .how = false },
+    { "removeprefix", .call_how = remove_end, .how = true },
+    { "removesuffix", .call_how = remove_end, .how = false },
+    { "replace", .call = replace },
+    { "rfind", .call_how = find, .how = RFIND },
+    { "rindex", .call_how = find, .how = RINDEX },
+    { "rjust", .call_how = pad, .how = 1 },
+    { "rpartition", .call_how = partition, .how = true },
+    { "rsplit", .call_how = split, .how = true },
+    { "rstrip", .call_how = strip, .how = RIGHT },
+    { "split", .call_how = split, .how = false },
+    { "splitlines", .call = splitlines },
+    { "startswith", .call_how = has_end, .how = true },
+    { "strip", .call_how = strip, .how = LEFT | RIGHT },
+    { "swapcase", .call_how = change_case, .how = CASE_SWAP },
+    { "title", .call_how = change_case, .how = CASE_TITLE },
+    { "translate", .call = translate },
+    { "upper", .call_how = change_case, .how = CASE_UPPER },
+    { "zfill", .call = zfill },
+};
+
+int chat_str_method_find(struct str name)
+{
+    for (int i = 0; i < (int)(sizeof methods / sizeof *methods); i++)
+        if (str_is(name, methods[i].name))
+            return i;
+    return -1;
 }
 
 bool chat_str_method(struct jin *j, int which, struct val self, const struct args *a, struct val *out)
 {
+    const struct method *m = &methods[which];
     const struct vstr *s = self.u.s;
 
-    switch ((enum method)which) {
-    case M_CENTER:
-        return pad(j, s, a, 0, out);
-    case M_LJUST:
-    case M_RJUST:
-        return pad(j, s, a, which == M_LJUST ? -1 : 1, out);
-    case M_COUNT:
-    case M_FIND:
-    case M_INDEX:
-    case M_RFIND:
-    case M_RINDEX:
-        return find(j, s, a, (enum method)which, out);
-    case M_ENCODE:
-        return encode(j, self, a, out);
-    case M_ENDSWITH:
-    case M_STARTSWITH:
-        return has_end(j, s, a, which == M_STARTSWITH, out);
-    case M_EXPANDTABS:
-        return expandtabs(j, s, a, out);
-    case M_FORMAT:
-        return chat_format(j, s, a, out);
-    case M_FORMAT_MAP:
-        return format_map(j, s, a, out);
-    case M_JOIN:
-        return join(j, s, a, out);
-    case M_LSTRIP:
-    case M_RSTRIP:
-    case M_STRIP:
-        return strip(j, s, a, (enum method)which, out);
-    case M_PARTITION:
-    case M_RPARTITION:
-        return partition(j, s, a, which == M_RPARTITION, out);
-    case M_REMOVEPREFIX:
-    case M_REMOVESUFFIX:
-        return remove_end(j, s, a, which == M_REMOVEPREFIX, out);
-    case M_REPLACE:
-        return replace(j, s, a, out);
-    case M_SPLIT:
-    case M_RSPLIT:
-        return split(j, s, a, which == M_RSPLIT, out);
-    case M_SPLITLINES:
-        return splitlines(j, s, a, out);
-    case M_TRANSLATE:
-        return translate(j, s, a, out);
-    case M_ZFILL:
-        return zfill(j, s, a, out);
-    case M_CAPITALIZE:
-    case M_CASEFOLD:
-    case M_LOWER:
-    case M_SWAPCASE:
-    case M_TITLE:
-    case M_UPPER:
-        return chat_args(j, "the method", a, "", 0, NULL) && chat_str_case(j, s, case_of((enum method)which), out);
-    default:
-        *out = chat_bool(question(s, (enum method)which));
-        return chat_work(j, (int64_t)s->n / 16) && chat_args(j, "the method", a, "", 0, NULL);
-    }
+    if (m->call != NULL)
+        return m->call(j, s, a, out);
+    if (m->call_how != NULL)
+        return m->call_how(j, s, a, m->how, out);
+    *out = chat_bool(m->is(s, (unsigned)m->how));
+    return chat_work(j, (int64_t)s->n / 16) && chat_args(j, "the method", a, "", 0, NULL);
 }

@@ -3,89 +3,64 @@
 #include <math.h>
 #include "chat/jinja.h"
 
-enum test {
-    T_BOOLEAN,
-    T_CALLABLE,
-    T_DEFINED,
-    T_DIVISIBLEBY,
-    T_ESCAPED,
-    T_EVEN,
-    T_FALSE,
-    T_FILTER,
-    T_FLOAT,
-    T_IN,
-    T_INTEGER,
-    T_ITERABLE,
-    T_LOWER,
-    T_MAPPING,
-    T_NONE,
-    T_NUMBER,
-    T_ODD,
-    T_SAMEAS,
-    T_SEQUENCE,
-    T_STRING,
-    T_TEST,
-    T_TRUE,
-    T_UNDEFINED,
-    T_UPPER,
-    T_EQ,
-    T_GE,
-    T_GT,
-    T_LE,
-    T_LT,
-    T_NE,
+enum ask { KINDS, DIVISIBLEBY, ESCAPED, IN, FILTER, LOWER, OPERATOR, REMAINDER, SAMEAS, TEST, TRUTH, UPPER };
+
+#define KIND(k)        (1U << (k))
+#define KINDS_TO(a, b) (KIND((b) + 1) - KIND(a))
+
+static const struct {
+    const char *name;
+    enum ask ask;
+    uint32_t of; /* KINDS: those that pass; OPERATOR: OP_; REMAINDER: of a division by 2; TRUTH: which */
+} tests[] = {
+    { "boolean", KINDS, KIND(VAL_BOOL) },
+    { "callable", KINDS,
+      KIND(VAL_FUNC) | KIND(VAL_MACRO) | KIND(VAL_METHOD) | KIND(VAL_LOOP) | KIND(VAL_JOINER) | KIND(VAL_BLOCK) |
+          KIND(VAL_UNDEFINED) },
+    { "defined", KINDS, ~KIND(VAL_UNDEFINED) },
+    { "divisibleby", DIVISIBLEBY, 0 },
+    { "escaped", ESCAPED, 0 },
+    { "even", REMAINDER, 0 },
+    { "false", TRUTH, false },
+    { "filter", FILTER, 0 },
+    { "float", KINDS, KIND(VAL_FLOAT) },
+    { "in", IN, 0 },
+    { "integer", KINDS, KIND(VAL_INT) | KIND(VAL_BIG) },
+    { "iterable", KINDS, KIND(VAL_UNDEFINED) | KINDS_TO(VAL_STR, VAL_RANGE) | KIND(VAL_ITER) | KIND(VAL_LOOP) },
+    { "lower", LOWER, 0 },
+    { "mapping", KINDS, KIND(VAL_DICT) },
+    { "none", KINDS, KIND(VAL_NONE) },
+    { "number", KINDS, KINDS_TO(VAL_BOOL, VAL_FLOAT) },
+    { "odd", REMAINDER, 1 },
+    { "sameas", SAMEAS, 0 },
+    { "sequence", KINDS, KIND(VAL_UNDEFINED) | KINDS_TO(VAL_STR, VAL_DICT) | KIND(VAL_RANGE) },
+    { "string", KINDS, KIND(VAL_STR) },
+    { "test", TEST, 0 },
+    { "true", TRUTH, true },
+    { "undefined", KINDS, KIND(VAL_UNDEFINED) },
+    { "upper", UPPER, 0 },
+    { "==", OPERATOR, OP_EQ },
+    { "eq", OPERATOR, OP_EQ },
+    { "equalto", OPERATOR, OP_EQ },
+    { "!=", OPERATOR, OP_NE },
+    { "ne", OPERATOR, OP_NE },
+    { ">", OPERATOR, OP_GT },
+    { "gt", OPERATOR, OP_GT },
+    { "greaterthan", OPERATOR, OP_GT },
+    { "ge", OPERATOR, OP_GE },
+    { ">=", OPERATOR, OP_GE },
+    { "<", OPERATOR, OP_LT },
+    { "lt", OPERATOR, OP_LT },
+    { "lessthan", OPERATOR, OP_LT },
+    { "<=", OPERATOR, OP_LE },
+    { "le", OPERATOR, OP_LE },
 };
 
 int chat_test_find(struct str name)
 {
-    static const struct {
-        const char *name;
-        enum test which;
-    } names[] = {
-        { "boolean", T_BOOLEAN },
-        { "callable", T_CALLABLE },
-        { "defined", T_DEFINED },
-        { "divisibleby", T_DIVISIBLEBY },
-        { "escaped", T_ESCAPED },
-        { "even", T_EVEN },
-        { "false", T_FALSE },
-        { "filter", T_FILTER },
-        { "float", T_FLOAT },
-        { "in", T_IN },
-        { "integer", T_INTEGER },
-        { "iterable", T_ITERABLE },
-        { "lower", T_LOWER },
-        { "mapping", T_MAPPING },
-        { "none", T_NONE },
-        { "number", T_NUMBER },
-        { "odd", T_ODD },
-        { "sameas", T_SAMEAS },
-        { "sequence", T_SEQUENCE },
-        { "string", T_STRING },
-        { "test", T_TEST },
-        { "true", T_TRUE },
-        { "undefined", T_UNDEFINED },
-        { "upper", T_UPPER },
-        { "==", T_EQ },
-        { "eq", T_EQ },
-        { "equalto", T_EQ },
-        { "!=", T_NE },
-        { "ne", T_NE },
-        { ">", T_GT },
-        { "gt", T_GT },
-        { "greaterthan", T_GT },
-        { "ge", T_GE },
-        { ">=", T_GE },
-        { "<", T_LT },
-        { "lt", T_LT },
-        { "lessthan", T_LT },
-        { "<=", T_LE },
-        { "le", T_LE },
-    };
-
-    for (int i = 0; i < (int)(sizeof names / sizeof names[0]); i++)
-        if (str_is(name, names[i].name))
-            return (int)names[i].which;
+    for (int i = 0; i < (int)(sizeof tests / sizeof *tests); i++)
+        if (str_is(name, tests[i].name))
+            return i;
     return -1;
 }
 
@@ -128,79 +103,45 @@ static bool same(struct val a, struct val b)
     }
 }
 
-static bool simple(enum test which, struct val v)
-{
-    switch (which) {
-    case T_BOOLEAN:
-        return v.kind == VAL_BOOL;
-    case T_CALLABLE:
-        return v.kind == VAL_FUNC || v.kind == VAL_MACRO || v.kind == VAL_METHOD || v.kind == VAL_LOOP ||
-               v.kind == VAL_JOINER || v.kind == VAL_BLOCK || v.kind == VAL_UNDEFINED;
-    case T_DEFINED:
-        return v.kind != VAL_UNDEFINED;
-    case T_ESCAPED:
-        return v.kind == VAL_STR && v.u.s->markup;
-    case T_FALSE:
-        return v.kind == VAL_BOOL && !v.u.b;
-    case T_FLOAT:
-        return v.kind == VAL_FLOAT;
-    case T_INTEGER:
-        return v.kind == VAL_INT || v.kind == VAL_BIG;
-    case T_ITERABLE:
-        return v.kind == VAL_UNDEFINED || (v.kind >= VAL_STR && v.kind <= VAL_RANGE) || v.kind == VAL_ITER ||
-               v.kind == VAL_LOOP;
-    case T_MAPPING:
-        return v.kind == VAL_DICT;
-    case T_NONE:
-        return v.kind == VAL_NONE;
-    case T_NUMBER:
-        return chat_is_num(&v);
-    case T_SEQUENCE: /* has a length and subscripts */
-        return v.kind == VAL_UNDEFINED || (v.kind >= VAL_STR && v.kind <= VAL_DICT) || v.kind == VAL_RANGE;
-    case T_STRING:
-        return v.kind == VAL_STR;
-    case T_TRUE:
-        return v.kind == VAL_BOOL && v.u.b;
-    default: /* undefined */
-        return v.kind == VAL_UNDEFINED;
-    }
-}
-
 bool chat_test(struct jin *j, int which, struct val v, const struct args *a, bool *out)
 {
-    static const int ops[] = { OP_EQ, OP_GE, OP_GT, OP_LE, OP_LT, OP_NE };
+    const enum ask ask = tests[which].ask;
+    const uint32_t of = tests[which].of;
+    const bool one = ask == DIVISIBLEBY || ask == IN || ask == SAMEAS || ask == OPERATOR;
     struct val arg = chat_none();
-    enum test t = (enum test)which;
-    bool one = t == T_DIVISIBLEBY || t == T_IN || t == T_SAMEAS || t >= T_EQ;
 
-    if (!chat_args(j, "the test", a, one ? (t == T_DIVISIBLEBY ? "num" : t == T_IN ? "seq" : "other") : "", one, &arg))
+    if (!chat_args(j, "the test", a, one ? (ask == DIVISIBLEBY ? "num" : ask == IN ? "seq" : "other") : "", one, &arg))
         return false;
-    switch (t) {
-    case T_DIVISIBLEBY:
+    switch (ask) {
+    case DIVISIBLEBY:
         return remainder_is(j, v, arg, 0, out);
-    case T_EVEN:
-    case T_ODD:
-        return remainder_is(j, v, chat_int(2), t == T_ODD, out);
-    case T_IN:
+    case REMAINDER:
+        return remainder_is(j, v, chat_int(2), of, out);
+    case IN:
         return chat_contains(j, arg, v, out);
-    case T_SAMEAS:
+    case SAMEAS:
         *out = same(v, arg);
         return true;
-    case T_LOWER:
-    case T_UPPER:
-        return cased(j, v, t == T_LOWER ? "islower" : "isupper", out);
-    case T_FILTER:
-    case T_TEST:
+    case LOWER:
+    case UPPER:
+        return cased(j, v, ask == LOWER ? "islower" : "isupper", out);
+    case FILTER:
+    case TEST:
         if (v.kind == VAL_LIST || v.kind == VAL_DICT)
             return chat_raise(j, "unhashable type: '%s'", chat_type(&v));
         *out =
-            v.kind == VAL_STR && (t == T_FILTER ? chat_filter_find(chat_str(&v)) : chat_test_find(chat_str(&v))) >= 0;
+            v.kind == VAL_STR && (ask == FILTER ? chat_filter_find(chat_str(&v)) : chat_test_find(chat_str(&v))) >= 0;
+        return true;
+    case OPERATOR:
+        return chat_compare(j, (int)of, v, arg, out);
+    case ESCAPED:
+        *out = v.kind == VAL_STR && v.u.s->markup;
+        return true;
+    case TRUTH:
+        *out = v.kind == VAL_BOOL && v.u.b == of;
         return true;
     default:
-        break;
+        *out = (of & KIND(v.kind)) != 0;
+        return true;
     }
-    if (t >= T_EQ)
-        return chat_compare(j, ops[t - T_EQ], v, arg, out);
-    *out = simple(t, v);
-    return true;
 }

@@ -14,23 +14,23 @@ bool chat_float_read(struct str s, double *out)
     size_t n = 0, len;
     bool digit = false;
 
-    while (s.n > 0 && chat_cp_flags(chat_cp(s.p, s.n, &len)) & UNI_SPACE) {
+    while (s.n > 0 && chat_cp_flags(str_utf8_get(s.p, s.n, &len)) & UNI_SPACE) {
         s.p += len;
         s.n -= len;
     }
     for (size_t i = 0; i < s.n; i += len) {
-        uint32_t cp = chat_cp(s.p + i, s.n - i, &len);
+        uint32_t cp = str_utf8_get(s.p + i, s.n - i, &len);
         int d = chat_cp_digit(cp);
         if (chat_cp_flags(cp) & UNI_SPACE) { /* only at the end */
             for (size_t k = i; k < s.n; k += len)
-                if (!(chat_cp_flags(chat_cp(s.p + k, s.n - k, &len)) & UNI_SPACE))
+                if (!(chat_cp_flags(str_utf8_get(s.p + k, s.n - k, &len)) & UNI_SPACE))
                     return false;
             break;
         }
         if (n + 2 > sizeof buf)
             return false;
         if (cp == '_') { /* between digits */
-            if (!digit || i + 1 >= s.n || chat_cp_digit(chat_cp(s.p + i + 1, s.n - i - 1, &len)) < 0)
+            if (!digit || i + 1 >= s.n || chat_cp_digit(str_utf8_get(s.p + i + 1, s.n - i - 1, &len)) < 0)
                 return false;
             len = 1;
             digit = false;
@@ -70,18 +70,12 @@ bool chat_escape(struct jin *j, struct val v, struct val *out)
                                        : NULL;
         if (with == NULL && i < s->n)
             continue;
-        struct vstr part = {
-            .p = s->p + begin, .mark = s->mark ? s->mark + begin : NULL, .n = i - begin, .ours = s->ours
-        };
-        if (!chat_sbuf_str(j, &b, &part) ||
+        if (!chat_sbuf_part(j, &b, s, begin, i) ||
             (with != NULL && !chat_sbuf_add(j, &b, str_of(with), s->mark ? s->mark[i] != 0 : s->ours)))
             return false;
         begin = i + 1;
     }
-    if (!chat_sbuf_val(j, &b, out))
-        return false;
-    ((struct vstr *)(uintptr_t)out->u.s)->markup = true;
-    return true;
+    return chat_sbuf_val(j, &b, out) && chat_set_markup(out, true);
 }
 
 /* ---- dates ---- */

@@ -208,6 +208,12 @@ bool chat_str_copy(struct jin *j, struct str s, bool ours, struct val *out)
     return chat_str_new(j, (struct str){ p, s.n }, ours, out);
 }
 
+bool chat_set_markup(struct val *v, bool on)
+{
+    ((struct vstr *)(uintptr_t)v->u.s)->markup = on;
+    return true;
+}
+
 bool chat_str_part(struct jin *j, const struct vstr *s, size_t from, size_t n, struct val *out)
 {
     struct vstr part = { .p = s->p + from,
@@ -309,6 +315,13 @@ bool chat_sbuf_str(struct jin *j, struct sbuf *b, const struct vstr *s)
     memcpy(b->mark + b->n, s->mark, s->n);
     b->n += s->n;
     return true;
+}
+
+bool chat_sbuf_part(struct jin *j, struct sbuf *b, const struct vstr *s, size_t from, size_t to)
+{
+    struct vstr part = { .p = s->p + from, .mark = s->mark ? s->mark + from : NULL, .n = to - from, .ours = s->ours };
+
+    return chat_sbuf_str(j, b, &part);
 }
 
 bool chat_sbuf_fill(struct jin *j, struct sbuf *b, struct str s, int64_t times, bool ours)

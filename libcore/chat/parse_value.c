@@ -89,7 +89,6 @@ enum chat_step chat_parse_scan(struct chat_scan *s, struct str text, size_t *at)
 static void put_char(struct text_buf *out, uint32_t c, bool as_json)
 {
     char b[16];
-    size_t n;
 
     if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF))
         c = 0xFFFD;
@@ -106,16 +105,7 @@ static void put_char(struct text_buf *out, uint32_t c, bool as_json)
         text_buf_addz(out, brief != NULL ? brief : b);
         return;
     }
-    if (c < 0x80) {
-        b[0] = (char)c;
-        n = 1;
-    } else {
-        n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-        for (size_t i = n; i-- > 1; c >>= 6)
-            b[i] = (char)(0x80 | (c & 0x3F));
-        b[0] = (char)((n == 2 ? 0xC0U : n == 3 ? 0xE0U : 0xF0U) | c);
-    }
-    text_buf_add(out, (struct str){ b, n });
+    text_buf_add(out, (struct str){ b, str_utf8_put(b, c) });
 }
 
 void chat_parse_quote(struct text_buf *out, struct str s)

@@ -658,11 +658,6 @@ struct chat_call chat_reader_call(const struct chat_reader *r, int i)
     };
 }
 
-struct str chat_reader_raw(const struct chat_reader *r)
-{
-    return (struct str){ r->all.n > 0 ? r->all.p : "", r->all.n };
-}
-
 enum chat_cut chat_reader_cut(const struct chat_reader *r)
 {
     return r->cut;

@@ -56,7 +56,6 @@ struct chat_call {
 };
 int chat_reader_calls(const struct chat_reader *r);
 struct chat_call chat_reader_call(const struct chat_reader *r, int i); /* lives until chat_read() */
-struct str chat_reader_raw(const struct chat_reader *r);               /* of the whole answer */
 
 /* CHAT_CUT_NONE before the end. */
 enum chat_cut { CHAT_CUT_NONE, CHAT_CUT_REASONING, CHAT_CUT_CALL };

@@ -3,34 +3,6 @@
 #include "chat/jinja.h"
 #include "chat/unicode_tables.h"
 
-uint32_t chat_cp(const char *p, size_t n, size_t *len)
-{
-    unsigned char c = (unsigned char)*p;
-    size_t k = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
-    uint32_t cp = k == 1 ? c : c & (0xFFU >> (k + 1));
-
-    if (k > n)
-        k = n;
-    for (size_t i = 1; i < k; i++)
-        cp = cp << 6 | ((unsigned char)p[i] & 0x3F);
-    *len = k;
-    return cp;
-}
-
-size_t chat_cp_put(char out[4], uint32_t cp)
-{
-    size_t n = cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
-
-    if (n == 1) {
-        out[0] = (char)cp;
-        return 1;
-    }
-    for (size_t i = n - 1; i > 0; i--, cp >>= 6)
-        out[i] = (char)(0x80 | (cp & 0x3F));
-    out[0] = (char)((0xF00U >> n & 0xFF) | cp);
-    return n;
-}
-
 unsigned chat_cp_flags(uint32_t cp)
 {
     size_t lo = 0, hi = sizeof uni_runs / sizeof uni_runs[0];

@@ -15,16 +15,6 @@ const char *model_class_name(enum model_class c)
     return class_names[c];
 }
 
-static bool has(struct str s, const char *z)
-{
-    size_t n = strlen(z);
-
-    for (size_t i = 0; i + n <= s.n; i++)
-        if (memcmp(s.p + i, z, n) == 0)
-            return true;
-    return false;
-}
-
 /* Layer of "blk.N.rest", rest in *rest; -1 for other names. */
 static int layer_of(struct str name, struct str *rest)
 {
@@ -63,7 +53,7 @@ enum model_class model_class_of(struct str tensor, int n_layer)
     if (layer >= n_layer)
         return MODEL_MTP;
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
-        if (has(rest, rules[i].part))
+        if (str_has(rest, rules[i].part))
             return rules[i].c;
     return MODEL_OTHER;
 }

@@ -17,16 +17,6 @@ static const char *const kept_parts[] = {
     "position_embd", "token_types",         "attn_rel_b.weight",
 };
 
-static bool has_part(struct str name, const char *part)
-{
-    size_t n = strlen(part);
-
-    for (size_t i = 0; i + n <= name.n; i++)
-        if (memcmp(name.p + i, part, n) == 0)
-            return true;
-    return false;
-}
-
 bool ramp_is_kept(const struct gguf_tensor *t)
 {
     if (t->ne[1] * t->ne[2] * t->ne[3] == 1) /* a vector, whatever it is stored as */
@@ -34,7 +24,7 @@ bool ramp_is_kept(const struct gguf_tensor *t)
     if (t->name.n < 6 || memcmp(t->name.p + t->name.n - 6, "weight", 6) != 0)
         return true;
     for (size_t i = 0; i < sizeof kept_parts / sizeof *kept_parts; i++)
-        if (has_part(t->name, kept_parts[i]))
+        if (str_has(t->name, kept_parts[i]))
             return true;
     return false;
 }

@@ -242,48 +242,6 @@ void sample_back(struct sampler *s, uint64_t n)
     }
 }
 
-enum err_code sample_copy(struct sampler *to, const struct sampler *from, struct err *e)
-{
-    bool count = penalty_on(&to->opts), keeps = count || dry_on(&to->opts);
-    if (to == from) {
-        return ERR_OK;
-    }
-    if (to->n_vocab != from->n_vocab) {
-        return err_set(e, ERR_ARG, "samplers of %d and of %d tokens", (int)to->n_vocab, (int)from->n_vocab);
-    }
-    if (keeps && from->n_history < from->position) {
-        return err_set(e, ERR_ARG, "a sampler with penalties cannot go on from one without");
-    }
-    if (keeps && to->history_cap < from->n_history) {
-        int32_t *p = realloc(to->history, from->history_cap * sizeof *p);
-        if (!p) {
-            return err_set(e, ERR_NOMEM, "out of memory for the sampler's history");
-        }
-        to->history = p;
-        to->history_cap = from->history_cap;
-    }
-    to->position = from->position;
-    if (!keeps) {
-        return ERR_OK;
-    }
-    to->n_history = from->n_history;
-    if (to->n_history > 0) {
-        memcpy(to->history, from->history, to->n_history * sizeof *to->history);
-    }
-    if (count) {
-        size_t last_n = to->opts.penalty_last_n > 0 ? (size_t)to->opts.penalty_last_n : SIZE_MAX;
-        for (int32_t i = 0; i < to->counts.n; i++) {
-            to->counts.slot[to->counts.token[i]] = 0;
-        }
-        to->counts.n = 0;
-        size_t from_i = to->n_history > last_n ? to->n_history - last_n : 0;
-        for (size_t i = from_i; i < to->n_history; i++) {
-            sample_counts_add(&to->counts, to->history[i]);
-        }
-    }
-    return ERR_OK;
-}
-
 bool sample_knows(struct sampler *s, int32_t token)
 {
     if (s->sparse && !(s->known_bit[token / 32] >> token % 32 & 1)) {

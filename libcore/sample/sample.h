@@ -85,10 +85,6 @@ MUST_CHECK enum err_code sample_accept(struct sampler *s, int32_t token, struct 
 /* Takes back the newest n accepted tokens; no more than were accepted. To find out what a row needs if the guesses
  * before it are right: accept them, call sample_wants(), and take them back. */
 void sample_back(struct sampler *s, uint64_t n);
-/* For a fork: `to` gets the accepted tokens of `from` and keeps its own options. ERR_ARG: vocabularies
- * of different sizes; or `to` has penalties or DRY and `from` has not, so that it kept no tokens.
- * ERR_NOMEM. */
-MUST_CHECK enum err_code sample_copy(struct sampler *to, const struct sampler *from, struct err *e);
 
 /* What the next choice needs of the row that comes next, so that the row itself need not be fetched.
  * ids: room for LOGITS_IDS_MAX tokens, which w->ids points to. mix: NULL, or the tokens that will be

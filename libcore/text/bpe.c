@@ -247,7 +247,6 @@ static enum err_code merge_word(struct text_enc *x, struct str w)
 {
     int32_t few[SHORT_WORD], *id = few;
     int64_t n = 0;
-    enum err_code rc = ERR_OK;
 
     if (w.n > INT32_MAX / 2)
         return err_set(x->e, ERR_LIMIT, "a word of more than 1 GiB");
@@ -262,9 +261,7 @@ static enum err_code merge_word(struct text_enc *x, struct str w)
     n = n <= SHORT_WORD ? merge_short(x->t, id, (int)n) : merge_long(x, id, (int32_t)n);
     if (n < 0)
         return err_nomem(x->e);
-    for (int64_t i = 0; i < n && rc == ERR_OK; i++)
-        rc = text_tokens_push(x->out, id[i], x->e);
-    return rc;
+    return text_tokens_add(x->out, id, n, x->e);
 }
 
 /* The token that is spelled as the word w, or -1. */

@@ -19,6 +19,14 @@ enum err_code text_tokens_push(struct text_tokens *a, int32_t id, struct err *e)
     return ERR_OK;
 }
 
+enum err_code text_tokens_add(struct text_tokens *a, const int32_t *v, int64_t n, struct err *e)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (text_tokens_push(a, v[i], e))
+            return e->code;
+    return ERR_OK;
+}
+
 static enum err_code encode_plain(struct text_enc *x, struct str s)
 {
     struct str clean;
@@ -113,14 +121,6 @@ enum err_code text_encode(const struct text *t, struct str s, unsigned flags, st
     return rc;
 }
 
-static enum err_code push_known(struct text_tokens *out, const struct text_known *known, int64_t n, struct err *e)
-{
-    for (int64_t i = 0; i < n; i++)
-        if (text_tokens_push(out, known->token[i], e))
-            return e->code;
-    return ERR_OK;
-}
-
 enum err_code text_encode_marked(const struct text *t, struct str s, const unsigned char *mark, struct text_memo *memo,
                                  struct text_tokens *out, struct err *e)
 {
@@ -133,14 +133,14 @@ enum err_code text_encode_marked(const struct text *t, struct str s, const unsig
     if (memo != NULL)
         from = text_memo_find(memo, s, mark, &known);
     text_words_open(&x, s.n - from.byte);
-    enum err_code rc = push_known(&own, &known, from.token, e);
+    enum err_code rc = text_tokens_add(&own, known.token, from.token, e);
 
     if (rc == ERR_OK)
         rc = encode_all(&x, s, from.byte, true, mark);
     if (rc == ERR_OK && memo != NULL)
         text_memo_keep(memo, s, mark, own.v, own.n, &cuts, &known);
-    for (int64_t i = 0; rc == ERR_OK && i < own.n; i++)
-        rc = text_tokens_push(out, own.v[i], e);
+    if (rc == ERR_OK)
+        rc = text_tokens_add(out, own.v, own.n, e);
     text_tokens_free(&own);
     free(cuts.v);
     free(x.words);

@@ -33,6 +33,8 @@ struct text_tokens {
 };
 void text_tokens_free(struct text_tokens *a);
 MUST_CHECK enum err_code text_tokens_push(struct text_tokens *a, int32_t id, struct err *e);
+/* Appends n tokens, which are not in a. */
+MUST_CHECK enum err_code text_tokens_add(struct text_tokens *a, const int32_t *v, int64_t n, struct err *e);
 
 /* What the file says of the vocabulary. Ids are -1 when absent. */
 struct text_info {

@@ -42,19 +42,6 @@ uint32_t text_utf8_get(const char *p, size_t n, size_t *len)
     return text_utf8_lax(p, n, len);
 }
 
-size_t text_utf8_put(char out[4], uint32_t cp)
-{
-    if (cp < 0x80) {
-        out[0] = (char)cp;
-        return 1;
-    }
-    size_t n = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
-    for (size_t i = n; i-- > 1; cp >>= 6)
-        out[i] = (char)(0x80 | (cp & 0x3F));
-    out[0] = (char)((0xF00U >> n & 0xFF) | cp);
-    return n;
-}
-
 size_t text_utf8_tail(struct str s)
 {
     for (size_t back = 1; back <= 3 && back <= s.n; back++) {
@@ -73,13 +60,6 @@ size_t text_utf8_tail(struct str s)
         return back;
     }
     return 0;
-}
-
-bool text_is_space(uint32_t cp)
-{
-    return (cp >= 0x09 && cp <= 0x0D) || cp == 0x20 || cp == 0x85 || cp == 0xA0 || cp == 0x1680 ||
-           (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 || cp == 0x202F || cp == 0x205F ||
-           cp == 0x3000;
 }
 
 /* Length of the longest prefix that text_utf8_clean leaves as it is. */
@@ -113,14 +93,14 @@ enum err_code text_utf8_clean(struct str s, struct str *out, char **copy, struct
     if (ok == s.n)
         return ERR_OK;
     for (size_t i = ok; i < s.n; i += len)
-        n += text_utf8_put(buf, text_utf8_lax(s.p + i, s.n - i, &len));
+        n += str_utf8_put(buf, text_utf8_lax(s.p + i, s.n - i, &len));
     char *p = malloc(n);
     if (p == NULL)
         return err_nomem(e);
     memcpy(p, s.p, ok);
     n = ok;
     for (size_t i = ok; i < s.n; i += len) {
-        size_t k = text_utf8_put(buf, text_utf8_lax(s.p + i, s.n - i, &len));
+        size_t k = str_utf8_put(buf, text_utf8_lax(s.p + i, s.n - i, &len));
         memcpy(p + n, buf, k);
         n += k;
     }
@@ -142,7 +122,7 @@ size_t text_byte_spell(char out[2], unsigned char b)
 
     if (is_hidden(b))
         cp = b <= 0x20 ? 0x100U + b : b <= 0xA0 ? 0x121U + (b - 0x7FU) : 0x143U;
-    size_t n = text_utf8_put(buf, cp);
+    size_t n = str_utf8_put(buf, cp);
     memcpy(out, buf, n);
     return n;
 }

@@ -267,7 +267,7 @@ int32_t text_find(const struct text *t, const char *piece)
         if (t->kind == TEXT_BPE)
             n += text_byte_spell(spell + n, (unsigned char)s.p[i]);
         else if (s.p[i] == ' ')
-            n += text_utf8_put(spell + n, 0x2581);
+            n += str_utf8_put(spell + n, 0x2581);
         else
             spell[n++] = s.p[i];
     }

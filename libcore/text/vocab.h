@@ -159,10 +159,8 @@ uint32_t text_utf8_get(const char *p, size_t n, size_t *len);
 /* As above, but surrogates are let through and long forms are decoded: what byte-level BPE
  * tokenizers have been published with. */
 uint32_t text_utf8_lax(const char *p, size_t n, size_t *len);
-size_t text_utf8_put(char out[4], uint32_t cp); /* bytes written */
 /* Bytes at the end of s that begin a character without completing it: 0..3. */
 size_t text_utf8_tail(struct str s);
-bool text_is_space(uint32_t cp); /* White_Space */
 /* s without invalid UTF-8 (as text_utf8_lax has it). *copy is malloc'ed, or NULL when s is clean.
  */
 MUST_CHECK enum err_code text_utf8_clean(struct str s, struct str *out, char **copy, struct err *e);

@@ -342,8 +342,8 @@ static void wants_ahead(void **state)
     free(mask);
 }
 
-/* A sampler that went forth and back, and a copy of it, choose as one that only went forth. */
-static void back_and_copy(void **state)
+/* A sampler that went forth and back chooses as one that only went forth. */
+static void back_and_forth(void **state)
 {
     enum { N = 300 };
     float *x = need(N * sizeof *x);
@@ -361,7 +361,7 @@ static void back_and_copy(void **state)
         o.penalty_last_n = below(2) ? 1 + below(30) : -1;
         if (below(2))
             o.dry_last_n = below(40);
-        struct sampler *s[3] = { must_open(&o, N), must_open(&o, N), must_open(&o, N) };
+        struct sampler *s[2] = { must_open(&o, N), must_open(&o, N) };
         for (int j = 0; j < 40; j++) {
             for (int t = below(12); t > 0; t--) {
                 kept[n] = below(6);
@@ -375,43 +375,19 @@ static void back_and_copy(void **state)
         }
         for (uint64_t j = 0; j < n; j++)
             must_accept(s[0], kept[j]);
-        for (int t = below(50); t > 0; t--)
-            must_accept(s[2], below(N)); /* to be forgotten */
-        assert_int_equal(sample_copy(s[2], s[1], &e), ERR_OK);
         for (int j = 0; j < 8; j++) {
             fill_row(x, N);
             enum err_code code = from_row(s[0], x, &w, &a, &e);
-            for (int k = 1; k < 3; k++) {
-                assert_int_equal(code, from_row(s[k], x, &w, &b, &e));
-                if (code == ERR_OK)
-                    same_pick(&o, &a, &b);
-            }
-            for (int k = 0; k < 3; k++)
+            assert_int_equal(code, from_row(s[1], x, &w, &b, &e));
+            if (code == ERR_OK)
+                same_pick(&o, &a, &b);
+            for (int k = 0; k < 2; k++)
                 must_accept(s[k], j);
         }
-        for (int k = 0; k < 3; k++)
+        for (int k = 0; k < 2; k++)
             sample_close(s[k]);
     }
     free(x);
-}
-
-static void copies_refused(void **state)
-{
-    struct sample_opts plain = sample_defaults(), o = sample_defaults();
-    struct err e = { 0 };
-
-    (void)state;
-    o.presence_penalty = 1;
-    struct sampler *a = must_open(&plain, 10), *b = must_open(&o, 10), *c = must_open(&plain, 11);
-    assert_int_equal(sample_copy(c, a, &e), ERR_ARG);
-    assert_int_equal(sample_copy(b, a, &e), ERR_OK); /* it has none */
-    must_accept(a, 3);
-    assert_int_equal(sample_copy(b, a, &e), ERR_ARG);
-    assert_int_equal(sample_copy(a, b, &e), ERR_OK);
-    assert_int_equal(sample_copy(a, a, &e), ERR_OK);
-    sample_close(a);
-    sample_close(b);
-    sample_close(c);
 }
 
 /* Draws under a mixture follow (1 - w Q) p + w q; its weight 0 changes nothing; a bad one is refused. */
@@ -586,9 +562,8 @@ static void top_op(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(top_op),           cmocka_unit_test(same_choice),   cmocka_unit_test(always_enough),
-        cmocka_unit_test(wants_ahead),      cmocka_unit_test(back_and_copy), cmocka_unit_test(copies_refused),
-        cmocka_unit_test(mixture_is_exact),
+        cmocka_unit_test(top_op),      cmocka_unit_test(same_choice),    cmocka_unit_test(always_enough),
+        cmocka_unit_test(wants_ahead), cmocka_unit_test(back_and_forth), cmocka_unit_test(mixture_is_exact),
     };
 
     return cmocka_run_group_tests_name("digests", tests, open_devs, close_devs);
