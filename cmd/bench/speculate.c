@@ -472,10 +472,8 @@ static enum err_code hear(struct way *w, bool *done, struct gen_stats *stats, in
             return e->code;
         if (ev.kind != GEN_END)
             continue;
-        if (ev.end == GEN_FAILED) {
-            *e = ev.err;
-            return e->code;
-        }
+        if (ev.end == GEN_FAILED)
+            return err_copy(e, &ev.err);
         *done = true;
         *stats = ev.stats;
         *chosen = ev.stats.tokens + (ev.end == GEN_EOS);

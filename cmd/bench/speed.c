@@ -340,10 +340,8 @@ static enum err_code gen_steps(struct gen *g, int n_steps, double *ms, struct er
         if (gen_step(g, e))
             return e->code;
         while (gen_next(g, &ev))
-            if (ev.kind == GEN_END && ev.end == GEN_FAILED) {
-                *e = ev.err;
-                return e->code;
-            }
+            if (ev.kind == GEN_END && ev.end == GEN_FAILED)
+                return err_copy(e, &ev.err);
     }
     *ms = (cli_now_ms() - from) / n_steps;
     return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;

@@ -386,10 +386,8 @@ static enum err_code hear(const struct gen_event *ev, int64_t *n_done, struct er
         return text_tokens_push(&a->answer, ev->pick.token, e);
     if (ev->kind != GEN_END)
         return ERR_OK;
-    if (ev->end == GEN_FAILED) {
-        *e = ev->err;
-        return e->code;
-    }
+    if (ev->end == GEN_FAILED)
+        return err_copy(e, &ev->err);
     ++*n_done;
     return grade(a, ev->end, e);
 }

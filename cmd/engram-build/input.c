@@ -151,10 +151,8 @@ static enum err_code flush(struct input *in, struct err *e)
     for (int i = 0; i < n; i++) {
         struct piece *p = &in->piece[i];
 
-        if (p->err.code != ERR_OK) {
-            *e = p->err;
-            return e->code;
-        }
+        if (p->err.code != ERR_OK)
+            return err_copy(e, &p->err);
         given += p->s.n;
         const double part = before + (now - before) * (double)given / (double)bytes;
 

@@ -393,11 +393,7 @@ enum err_code cli_quantize_mix(char **recipe, const struct quantize_options *o, 
     enum err_code rc = read_wishes(&x, e);
 
     if (rc == ERR_OK)
-        rc = read_model(&x, e);
-    if (rc == ERR_OK)
-        rc = set_parts(&x, e);
-    if (rc == ERR_OK)
-        rc = search_until_it_fits(&x, rules, e);
+        rc = read_model(&x, e) || set_parts(&x, e) ? e->code : search_until_it_fits(&x, rules, e);
     cli_progress_end();
     if (rc == ERR_OK)
         rc = describe(recipe, &x, e);
