@@ -122,11 +122,8 @@ enum err_code cli_uses_write(const char *path, uint64_t fingerprint, const uint6
         code = err_nomem(e);
     else if (io_out_open(&out, path, e))
         code = e->code;
-    else if (io_out_write(out, text, strlen(text), e) || io_out_write(out, "\n", 1, e)) {
-        code = e->code;
-        io_out_abort(out);
-    } else
-        code = io_out_commit(out, e);
+    else
+        code = io_out_end(out, io_out_write(out, text, strlen(text), e) ? e->code : io_out_write(out, "\n", 1, e), e);
     free(text);
     json_decref(o);
     free(uses);

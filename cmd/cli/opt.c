@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 
 #define OPTS_MAX     128
@@ -329,15 +330,8 @@ static void set_choice(const struct opt *o, const char *name, const char *arg)
 
 static void add_to_list(struct cli_list *l, const char *arg)
 {
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? 2 * l->cap : 8;
-        const char **v = realloc(l->v, cap * sizeof *v);
-
-        if (v == NULL)
-            cli_exit_nomem();
-        l->v = v;
-        l->cap = cap;
-    }
+    if (memory_room(&l->v, &l->cap, l->n + 1, sizeof *l->v, NULL))
+        cli_exit_nomem();
     l->v[l->n++] = arg;
 }
 

@@ -5,19 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "serve/internal.h"
 
 bool serve_add(struct serve_buf *b, struct str s)
 {
-    if (b->n + s.n + 1 > b->cap) {
-        const size_t cap = b->n + s.n + 1 > 2 * b->cap ? b->n + s.n + 65 : 2 * b->cap;
-        char *p = realloc(b->p, cap);
-
-        if (p == NULL)
-            return false;
-        b->p = p;
-        b->cap = cap;
-    }
+    if (memory_room(&b->p, &b->cap, b->n + s.n + 1, 1, NULL))
+        return false;
     if (s.n > 0)
         memcpy(b->p + b->n, s.p, s.n);
     b->n += s.n;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "serve/internal.h"
 
 /* ---- opening ---- */
@@ -96,19 +97,10 @@ bool serve_uses(const struct serve *s, const struct serve_beside *b)
 /* Makes room for n replies beside the last ones of all jobs. */
 static enum err_code make_room(struct serve *s, size_t n, struct err *e)
 {
-    struct serve_reply *v;
-
     if (s->told == s->n_replies)
         s->told = s->n_replies = 0;
     n += s->n_replies + (size_t)s->n_open;
-    if (n <= s->replies_cap)
-        return ERR_OK;
-    v = realloc(s->reply, 2 * n * sizeof *v);
-    if (v == NULL)
-        return err_nomem(e);
-    s->reply = v;
-    s->replies_cap = 2 * n;
-    return ERR_OK;
+    return memory_room(&s->reply, &s->replies_cap, n, sizeof *s->reply, e);
 }
 
 enum err_code serve_push(struct serve *s, struct job *j, enum serve_kind kind, json_t *body, int status, bool last,
