@@ -14,11 +14,6 @@
 /* What messages of a probe say: it appears nowhere else. */
 static const char question[] = "Qzqone", answer[] = "Qzqtwo", other[] = "Qzqthree", result[] = "Qzqfour";
 
-static bool no_memory(enum err_code rc)
-{
-    return rc == ERR_NOMEM;
-}
-
 /* A conversation of the first n messages of a list as tokens; *ok is false where the template
  * refuses it. ERR_LIMIT: it takes too long, as it will again. */
 static enum err_code probe(const struct chat *c, const json_t *all, size_t n, bool generate, struct text_tokens *out,
@@ -36,7 +31,7 @@ static enum err_code probe(const struct chat *c, const json_t *all, size_t n, bo
         rc = chat_render(c, &(struct chat_prompt){ .messages = part, .generate = generate }, out, &thinking, &own);
     json_decref(part);
     *ok = rc == ERR_OK;
-    if (no_memory(rc))
+    if (rc == ERR_NOMEM)
         return err_nomem(e);
     return rc == ERR_LIMIT ? ERR_LIMIT : ERR_OK;
 }

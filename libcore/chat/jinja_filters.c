@@ -642,7 +642,7 @@ static bool filter_format(struct jin *j, struct val v, const struct args *a, str
     return chat_percent(j, s.u.s, args, out);
 }
 
-static bool center(struct jin *j, struct val v, const struct args *a, struct val *out)
+static bool filter_center(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
     struct val s, arg = chat_int(80);
     int64_t width;
@@ -651,7 +651,7 @@ static bool center(struct jin *j, struct val v, const struct args *a, struct val
            chat_str_pad(j, s.u.s, width, STR(" "), 0, out);
 }
 
-static bool trim(struct jin *j, struct val v, const struct args *a, struct val *out)
+static bool filter_trim(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
     struct val s, arg = chat_none();
 
@@ -662,7 +662,7 @@ static bool trim(struct jin *j, struct val v, const struct args *a, struct val *
     return chat_str_strip(j, s.u.s, arg.kind == VAL_STR ? arg.u.s : NULL, true, true, out);
 }
 
-static bool pprint(struct jin *j, struct val v, struct val *out)
+static bool filter_pprint(struct jin *j, struct val v, struct val *out)
 {
     struct sbuf b = { 0 };
 
@@ -671,29 +671,29 @@ static bool pprint(struct jin *j, struct val v, struct val *out)
     return chat_repr(j, &b, v) && chat_sbuf_val(j, &b, out);
 }
 
-static bool capitalize(struct jin *j, const struct vstr *s, struct val *out)
+static bool filter_capitalize(struct jin *j, const struct vstr *s, struct val *out)
 {
     return chat_str_case(j, s, CASE_CAPITALIZE, out);
 }
 
-static bool lower(struct jin *j, const struct vstr *s, struct val *out)
+static bool filter_lower(struct jin *j, const struct vstr *s, struct val *out)
 {
     return chat_str_case(j, s, CASE_LOWER, out);
 }
 
-static bool upper(struct jin *j, const struct vstr *s, struct val *out)
+static bool filter_upper(struct jin *j, const struct vstr *s, struct val *out)
 {
     return chat_str_case(j, s, CASE_UPPER, out);
 }
 
-static bool forceescape(struct jin *j, const struct vstr *s, struct val *out)
+static bool filter_forceescape(struct jin *j, const struct vstr *s, struct val *out)
 {
     struct val plain;
 
     return chat_str_part(j, s, 0, s->n, &plain) && chat_set_markup(&plain, false) && chat_escape(j, plain, out);
 }
 
-static bool safe(struct jin *j, const struct vstr *s, struct val *out)
+static bool filter_safe(struct jin *j, const struct vstr *s, struct val *out)
 {
     return chat_str_part(j, s, 0, s->n, out) && chat_set_markup(out, true);
 }
@@ -701,30 +701,30 @@ static bool safe(struct jin *j, const struct vstr *s, struct val *out)
 /* ---- the table ---- */
 static const struct filter filters[] = {
     { "abs", .alone = filter_abs },
-    { "capitalize", .text = capitalize },
-    { "center", .call = center },
+    { "capitalize", .text = filter_capitalize },
+    { "center", .call = filter_center },
     { "d", .call = filter_default },
     { "default", .call = filter_default },
     { "e", .alone = chat_escape },
     { "escape", .alone = chat_escape },
     { "filesizeformat", .call = filesizeformat },
     { "float", .call = filter_float },
-    { "forceescape", .text = forceescape },
+    { "forceescape", .text = filter_forceescape },
     { "format", .call = filter_format },
     { "indent", .call = filter_indent },
     { "int", .call = filter_int },
-    { "lower", .text = lower },
-    { "pprint", .alone = pprint },
+    { "lower", .text = filter_lower },
+    { "pprint", .alone = filter_pprint },
     { "replace", .call = filter_replace },
     { "round", .call = filter_round },
-    { "safe", .text = safe },
+    { "safe", .text = filter_safe },
     { "string", .alone = chat_to_str },
     { "striptags", .text = striptags },
     { "title", .text = filter_title },
     { "tojson", .call = tojson },
-    { "trim", .call = trim },
+    { "trim", .call = filter_trim },
     { "truncate", .call = truncate },
-    { "upper", .text = upper },
+    { "upper", .text = filter_upper },
     { "urlencode", .alone = urlencode },
     { "urlize", .refuses = "urlize is not supported" },
     { "wordcount", .text = wordcount },
@@ -749,7 +749,7 @@ int chat_filter_find(struct str name)
     return -1;
 }
 
-static bool apply(struct jin *j, const struct filter *f, struct val v, const struct args *a, struct val *out)
+static bool apply_filter(struct jin *j, const struct filter *f, struct val v, const struct args *a, struct val *out)
 {
     struct val s;
 
@@ -768,7 +768,7 @@ static bool apply(struct jin *j, const struct filter *f, struct val v, const str
 
 bool chat_filter(struct jin *j, int which, struct val v, const struct args *a, struct val *out)
 {
-    const bool ok = chat_enter(j) && apply(j, filter_at(which), v, a, out);
+    const bool ok = chat_enter(j) && apply_filter(j, filter_at(which), v, a, out);
 
     chat_leave(j);
     return ok;

@@ -205,7 +205,6 @@ static bool is_align(char c)
 static bool parse_spec(struct jin *j, struct str s, struct spec *f)
 {
     size_t i = 0, len = 0;
-    bool zero = false;
 
     *f = (struct spec){ .fill = " ", .fill_bytes = 1, .width = -1, .precision = -1 };
     if (s.n > 0)
@@ -227,7 +226,6 @@ static bool parse_spec(struct jin *j, struct str s, struct spec *f)
     if (i < s.n && s.p[i] == '#')
         f->alternate = s.p[i++] == '#';
     if (i < s.n && s.p[i] == '0' && !filled) {
-        zero = true;
         f->fill[0] = '0';
         if (f->align == 0)
             f->align = '=';
@@ -243,7 +241,6 @@ static bool parse_spec(struct jin *j, struct str s, struct spec *f)
     }
     if (i < s.n)
         f->type = s.p[i++];
-    (void)zero;
     if (i < s.n || f->zero_neg)
         return chat_raise(j, "Invalid format specifier");
     return true;
@@ -416,10 +413,7 @@ static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, siz
         char c = f->p[i];
         if (c != '{' && c != '}')
             continue;
-        struct vstr part = {
-            .p = f->p + begin, .mark = f->mark ? f->mark + begin : NULL, .n = i - begin, .ours = f->ours
-        };
-        if (!chat_work(j, 1) || !chat_sbuf_str(j, b, &part))
+        if (!chat_work(j, 1) || !chat_sbuf_part(j, b, f, begin, i))
             return false;
         if (depth == 0 && i + 1 < to && f->p[i + 1] == c) { /* {{ and }} */
             begin = ++i;
@@ -442,10 +436,7 @@ static bool fill_fields(struct fields *x, const struct vstr *f, size_t from, siz
         i = end;
         begin = end + 1;
     }
-    struct vstr rest = {
-        .p = f->p + begin, .mark = f->mark ? f->mark + begin : NULL, .n = to - begin, .ours = f->ours
-    };
-    return chat_sbuf_str(j, b, &rest);
+    return chat_sbuf_part(j, b, f, begin, to);
 }
 
 bool chat_format(struct jin *j, const struct vstr *f, const struct args *a, struct val *out)
@@ -648,10 +639,7 @@ bool chat_percent(struct jin *j, const struct vstr *f, struct val args, struct v
         size_t from = x.i;
         const char *p = memchr(f->p + from, '%', f->n - from);
         size_t to = p != NULL ? (size_t)(p - f->p) : f->n;
-        struct vstr part = {
-            .p = f->p + from, .mark = f->mark ? f->mark + from : NULL, .n = to - from, .ours = f->ours
-        };
-        if (!chat_work(j, 1) || !chat_sbuf_str(j, &b, &part))
+        if (!chat_work(j, 1) || !chat_sbuf_part(j, &b, f, from, to))
             return false;
         x.i = to;
         if (to < f->n && !one_percent(&x, &b))

@@ -563,7 +563,7 @@ static bool pick_random(struct jin *j, struct val v, struct val *out)
     return n == 1 ? first(j, v, out) : chat_raise(j, "random is not supported: a prompt is the same each time");
 }
 
-static bool count(struct jin *j, struct val v, struct val *out)
+static bool filter_count(struct jin *j, struct val v, struct val *out)
 {
     int64_t n;
 
@@ -573,14 +573,14 @@ static bool count(struct jin *j, struct val v, struct val *out)
     return true;
 }
 
-static bool map(struct jin *j, struct val v, const struct args *a, struct val *out)
+static bool filter_map(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
     return generator(j, v, a, (struct picker){ 0 }, map_item, out);
 }
 
 enum { REJECT = 1, BY_ATTR = 2 };
 
-static bool pick(struct jin *j, struct val v, const struct args *a, int how, struct val *out)
+static bool filter_pick(struct jin *j, struct val v, const struct args *a, int how, struct val *out)
 {
     return generator(j, v, a, (struct picker){ .reject = how & REJECT, .by_attr = how & BY_ATTR }, pick_item, out);
 }
@@ -588,24 +588,24 @@ static bool pick(struct jin *j, struct val v, const struct args *a, int how, str
 static const struct filter filters[] = {
     { "attr", .call = attr },
     { "batch", .call = batch },
-    { "count", .alone = count },
+    { "count", .alone = filter_count },
     { "dictsort", .call = dictsort },
     { "first", .alone = first },
     { "groupby", .call = groupby },
     { "items", .alone = items },
     { "join", .call = filter_join },
     { "last", .alone = last },
-    { "length", .alone = count },
+    { "length", .alone = filter_count },
     { "list", .alone = chat_list_of },
-    { "map", .call = map },
+    { "map", .call = filter_map },
     { "max", .call_how = min_max, .how = true },
     { "min", .call_how = min_max, .how = false },
     { "random", .alone = pick_random },
-    { "reject", .call_how = pick, .how = REJECT },
-    { "rejectattr", .call_how = pick, .how = REJECT | BY_ATTR },
+    { "reject", .call_how = filter_pick, .how = REJECT },
+    { "rejectattr", .call_how = filter_pick, .how = REJECT | BY_ATTR },
     { "reverse", .alone = reverse },
-    { "select", .call_how = pick, .how = 0 },
-    { "selectattr", .call_how = pick, .how = BY_ATTR },
+    { "select", .call_how = filter_pick, .how = 0 },
+    { "selectattr", .call_how = filter_pick, .how = BY_ATTR },
     { "slice", .call = filter_slice },
     { "sort", .call = filter_sort },
     { "sum", .call = filter_sum },
