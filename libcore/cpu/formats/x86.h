@@ -263,7 +263,7 @@ X86_WORDS void x86_places(uint16_t at[32], __m256i bytes)
         by_n[p->n / 2 - 1](p); \
     }
 
-/* The sum of a row's lanes as cpu_dot_ints() has it. */
+/* The sum of a row's lanes as cpu/format.h states it. */
 TARGET_DOTS static inline float x86_fold(__m256 a)
 {
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
