@@ -654,6 +654,25 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_LAID
 #endif
 
+/* decode_avx2() and decode_avx512() from a format's unpack(), of codes and scales, or of minima, too. */
+#define X86_DECODE(target, name, block, write) \
+    target static void name(float *y, const void *row, int64_t n) \
+    { \
+        const block *b = row; \
+        struct x86_block u; \
+\
+        for (int64_t i = 0; i < n / 256; i++, b++, y += 256) { \
+            unpack(&u, b); \
+            write; \
+        } \
+    }
+#define X86_DECODE_SCALED(block) \
+    X86_DECODE(TARGET_AVX2, decode_avx2, block, x86_block_avx2(y, u.v, u.scale)) \
+    X86_DECODE(TARGET_AVX512, decode_avx512, block, x86_block_avx512(y, u.v, u.scale))
+#define X86_DECODE_MIN(block) \
+    X86_DECODE(TARGET_AVX2, decode_avx2, block, x86_block_min_avx2(y, u.v, u.scale, u.min)) \
+    X86_DECODE(TARGET_AVX512, decode_avx512, block, x86_block_min_avx512(y, u.v, u.scale, u.min))
+
 /* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as acts16_256_body.h
  * wants them, and codes(), a block's 256 as signed bytes. */
 #define X86_CODE_BOOK(block) \
