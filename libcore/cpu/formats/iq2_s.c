@@ -57,19 +57,6 @@ X86_WORDS const uint8_t *signs(const struct x86_book *t, const struct quant_iq2_
 
 X86_CODE_BOOK(struct quant_iq2_s)
 
-TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_s *b)
-{
-    float d = _cvtsh_ss(b->d);
-
-    codes(u->v, b);
-    for (int g = 0; g < 8; g++) {
-        u->scale[2 * g] = d * (0.5f + (float)(b->sc[g] & 15)) * 0.25f;
-        u->scale[2 * g + 1] = d * (0.5f + (float)(b->sc[g] >> 4)) * 0.25f;
-    }
-}
-
-X86_DECODE_SCALED(struct quant_iq2_s)
-
 #define BLOCK  struct quant_iq2_s
 #define N_MIN  0
 #define SCALES 16
