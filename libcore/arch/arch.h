@@ -11,6 +11,7 @@
 #include "base/base.h"
 
 struct gguf;
+struct gguf_kv;
 
 enum {
     ARCH_LAYERS_MAX = 1024,
@@ -113,9 +114,11 @@ struct arch_plan {
     struct layer_plan layer[ARCH_LAYERS_MAX];
 };
 
+struct arch_keys;
 struct arch {
     const char *name; /* general.architecture */
-    enum err_code (*make)(struct arch_plan *p, const struct gguf *g, struct err *e);
+    void (*make)(struct arch_plan *p, struct arch_keys *k);
+    bool moe; /* of two families with one function: that with experts */
 };
 
 /* ERR_UNSUPPORTED for an unknown architecture, ERR_FORMAT for a missing or impossible value; the
@@ -138,6 +141,7 @@ struct arch_keys {
     const char *prefix; /* "qwen35moe" */
     struct err *e;
 };
+const struct gguf_kv *arch_kv(struct arch_keys *k, const char *key); /* NULL: there is none */
 /* A required number in least .. most (else `absent` when there is no such key). */
 int arch_int(struct arch_keys *k, const char *key, int least, int most);
 int arch_int_or(struct arch_keys *k, const char *key, int least, int most, int absent);
@@ -149,7 +153,7 @@ void arch_ints(struct arch_keys *k, const char *key, int least, int most, int *o
 /* The number that all entries but zeros of a list share; 0 when all are 0. Different ones are
  * ERR_UNSUPPORTED. */
 int arch_shared(struct arch_keys *k, const char *key, const int *list, int n);
-enum err_code arch_bad(struct arch_keys *k, const char *what);                /* "FILE: what", ERR_FORMAT */
+void arch_bad(struct arch_keys *k, const char *what);                         /* "FILE: what", ERR_FORMAT */
 bool arch_has_tensor(const struct arch_keys *k, const char *name, int layer); /* layer < 0: no "blk.N." */
 
 /* Parts that families share; each checks what it reads. */

@@ -23,6 +23,13 @@ static const struct gguf_kv *find(struct arch_keys *k, const char *key, char ful
     return gguf_kv_find(k->g, full);
 }
 
+const struct gguf_kv *arch_kv(struct arch_keys *k, const char *key)
+{
+    char full[128];
+
+    return find(k, key, full);
+}
+
 static bool scalar(struct arch_keys *k, const struct gguf_kv *kv, const char *full)
 {
     if (kv->kind != GGUF_ARR && kv->kind != GGUF_STR)
@@ -131,11 +138,10 @@ int arch_shared(struct arch_keys *k, const char *key, const int *list, int n)
     return v;
 }
 
-enum err_code arch_bad(struct arch_keys *k, const char *what)
+void arch_bad(struct arch_keys *k, const char *what)
 {
     if (k->e->code == ERR_OK)
         err_set(k->e, ERR_FORMAT, "%s: %s", gguf_path(k->g), what);
-    return k->e->code;
 }
 
 bool arch_has_tensor(const struct arch_keys *k, const char *name, int layer)
@@ -149,24 +155,25 @@ bool arch_has_tensor(const struct arch_keys *k, const char *name, int layer)
     return gguf_find(k->g, full) != NULL;
 }
 
-static enum err_code make_common(struct arch_plan *p, const struct gguf *g, struct err *e)
+static enum err_code make_common(struct arch_plan *p, struct arch_keys *k)
 {
-    struct arch_keys k = { g, p->arch->name, e };
-    int blocks = arch_int(&k, "block_count", 1, ARCH_LAYERS_MAX);
+    const struct gguf *g = k->g;
+    struct err *e = k->e;
+    int blocks = arch_int(k, "block_count", 1, ARCH_LAYERS_MAX);
     const struct gguf_tensor *embd = gguf_find(g, "token_embd.weight");
 
-    p->n_nextn = arch_int_or(&k, "nextn_predict_layers", 0, ARCH_LAYERS_MAX - 1, 0);
-    p->n_embd = arch_int(&k, "embedding_length", 1, ARCH_WIDTH_MAX);
-    p->norm_eps = arch_float(&k, "attention.layer_norm_rms_epsilon", 0.0f, 1.0f);
-    p->ctx_train = arch_int(&k, "context_length", 1, ARCH_CTX_MAX);
+    p->n_nextn = arch_int_or(k, "nextn_predict_layers", 0, ARCH_LAYERS_MAX - 1, 0);
+    p->n_embd = arch_int(k, "embedding_length", 1, ARCH_WIDTH_MAX);
+    p->norm_eps = arch_float(k, "attention.layer_norm_rms_epsilon", 0.0f, 1.0f);
+    p->ctx_train = arch_int(k, "context_length", 1, ARCH_CTX_MAX);
     if (e->code != ERR_OK)
         return e->code;
     if (p->n_nextn >= blocks)
         return err_set(e, ERR_FORMAT, "%s: %s.nextn_predict_layers is not less than block_count", gguf_path(g),
                        p->arch->name);
     if (p->n_nextn > 0) { /* pruned files keep the key without the block */
-        if (!arch_has_tensor(&k, "nextn.eh_proj.weight", blocks - p->n_nextn) &&
-            arch_has_tensor(&k, "attn_norm.weight", blocks - 1))
+        if (!arch_has_tensor(k, "nextn.eh_proj.weight", blocks - p->n_nextn) &&
+            arch_has_tensor(k, "attn_norm.weight", blocks - 1))
             p->n_nextn = 0;
     }
     p->n_layer = blocks - p->n_nextn;
@@ -193,8 +200,10 @@ enum err_code arch_plan_make(struct arch_plan *p, const struct gguf *g, struct e
         e->code = ERR_OK;
         memset(p, 0, sizeof *p);
         p->arch = archs[i];
-        enum err_code code = make_common(p, g, e);
-        return code != ERR_OK ? code : archs[i]->make(p, g, e);
+        struct arch_keys k = { g, archs[i]->name, e };
+        if (make_common(p, &k) == ERR_OK)
+            archs[i]->make(p, &k);
+        return e->code;
     }
     char known[256] = "";
     size_t used = 0;

@@ -3,17 +3,15 @@
  * multipliers are folded into the file's matrices. */
 #include "arch/arch.h"
 
-static enum err_code make(struct arch_plan *p, const struct gguf *g, struct err *e)
+static void make(struct arch_plan *p, struct arch_keys *k)
 {
-    struct arch_keys k = { g, "falcon-h1", e };
-    int n_ff = arch_int(&k, "feed_forward_length", 1, ARCH_WIDTH_MAX);
+    int n_ff = arch_int(k, "feed_forward_length", 1, ARCH_WIDTH_MAX);
 
-    arch_attn(p, &k, arch_int(&k, "attention.head_count_kv", 1, ARCH_HEADS_MAX), ROPE_HALVES);
-    arch_ssm2(p, &k);
+    arch_attn(p, k, arch_int(k, "attention.head_count_kv", 1, ARCH_HEADS_MAX), ROPE_HALVES);
+    arch_ssm2(p, k);
     p->ffn_norm = "ffn_norm";
     for (int i = 0; i < p->n_layer; i++)
         p->layer[i] = (struct layer_plan){ MIX_ATTN | MIX_SSM2, FFN_DENSE, n_ff };
-    return e->code;
 }
 
-const struct arch arch_falcon_h1 = { "falcon-h1", make };
+const struct arch arch_falcon_h1 = { .name = "falcon-h1", .make = make };

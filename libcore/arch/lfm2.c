@@ -3,8 +3,9 @@
  * queries and keys. */
 #include "arch/arch.h"
 
-static enum err_code make(struct arch_plan *p, struct arch_keys *k, bool moe)
+static void make(struct arch_plan *p, struct arch_keys *k)
 {
+    const bool moe = p->arch->moe;
     int kv[ARCH_LAYERS_MAX] = { 0 };
     int n_ff = arch_int(k, "feed_forward_length", 1, ARCH_WIDTH_MAX);
     int dense = moe ? arch_int_or(k, "leading_dense_block_count", 0, ARCH_LAYERS_MAX, 0) : p->n_layer;
@@ -23,22 +24,7 @@ static enum err_code make(struct arch_plan *p, struct arch_keys *k, bool moe)
     }
     for (int i = 0; i < p->n_layer; i++)
         p->layer[i] = (struct layer_plan){ kv[i] > 0 ? MIX_ATTN : MIX_CONV, i < dense ? FFN_DENSE : FFN_MOE, n_ff };
-    return k->e->code;
 }
 
-static enum err_code make_dense(struct arch_plan *p, const struct gguf *g, struct err *e)
-{
-    struct arch_keys k = { g, "lfm2", e };
-
-    return make(p, &k, false);
-}
-
-static enum err_code make_moe(struct arch_plan *p, const struct gguf *g, struct err *e)
-{
-    struct arch_keys k = { g, "lfm2moe", e };
-
-    return make(p, &k, true);
-}
-
-const struct arch arch_lfm2 = { "lfm2", make_dense };
-const struct arch arch_lfm2moe = { "lfm2moe", make_moe };
+const struct arch arch_lfm2 = { .name = "lfm2", .make = make };
+const struct arch arch_lfm2moe = { .name = "lfm2moe", .make = make, .moe = true };

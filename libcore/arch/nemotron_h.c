@@ -3,8 +3,9 @@
  * or a squared-ReLU feed-forward (dense, or routed by sigmoids with a correction bias). */
 #include "arch/arch.h"
 
-static enum err_code make(struct arch_plan *p, struct arch_keys *k, bool moe)
+static void make(struct arch_plan *p, struct arch_keys *k)
 {
+    const bool moe = p->arch->moe;
     int kv[ARCH_LAYERS_MAX] = { 0 }, ff[ARCH_LAYERS_MAX] = { 0 };
 
     arch_ints(k, "attention.head_count_kv", 0, ARCH_HEADS_MAX, kv, p->n_layer);
@@ -26,22 +27,7 @@ static enum err_code make(struct arch_plan *p, struct arch_keys *k, bool moe)
         else
             p->layer[i].mixers = kv[i] > 0 ? MIX_ATTN : MIX_SSM2;
     }
-    return k->e->code;
 }
 
-static enum err_code make_dense(struct arch_plan *p, const struct gguf *g, struct err *e)
-{
-    struct arch_keys k = { g, "nemotron_h", e };
-
-    return make(p, &k, false);
-}
-
-static enum err_code make_moe(struct arch_plan *p, const struct gguf *g, struct err *e)
-{
-    struct arch_keys k = { g, "nemotron_h_moe", e };
-
-    return make(p, &k, true);
-}
-
-const struct arch arch_nemotron_h = { "nemotron_h", make_dense };
-const struct arch arch_nemotron_h_moe = { "nemotron_h_moe", make_moe };
+const struct arch arch_nemotron_h = { .name = "nemotron_h", .make = make };
+const struct arch arch_nemotron_h_moe = { .name = "nemotron_h_moe", .make = make, .moe = true };

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parts.c - reading the parts that families share, with their checks. */
 #include <math.h>
+#include <stdio.h>
 
 #include "arch/arch.h"
 #include "gguf/gguf.h"
 
 /* Position scaling changes what positions mean: better refused than ignored. */
-static void check_scaling(struct arch_keys *k, const char *key)
+static void check_scaling(struct arch_keys *k)
 {
-    const struct gguf_kv *kv = gguf_kv_find(k->g, key);
+    char key[128];
     struct str type = { 0 };
 
-    if (kv != NULL && k->e->code == ERR_OK && (!gguf_str(k->g, key, &type) || !str_is(type, "none")))
+    (void)snprintf(key, sizeof key, "%s.rope.scaling.type", k->prefix);
+    if (gguf_kv_find(k->g, key) != NULL && k->e->code == ERR_OK &&
+        (!gguf_str(k->g, key, &type) || !str_is(type, "none")))
         err_set(k->e, ERR_UNSUPPORTED, "%s: %s '%.*s' is not supported", gguf_path(k->g), key, STR_ARG(type));
 }
 
@@ -19,8 +22,6 @@ void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum rop
 {
     struct attn_plan *a = &p->attn;
     int heads[ARCH_LAYERS_MAX];
-    char key[128] = { 0 };
-    size_t n = 0;
 
     arch_ints(k, "attention.head_count", 0, ARCH_HEADS_MAX, heads, p->n_layer);
     a->n_head = arch_shared(k, "attention.head_count", heads, p->n_layer);
@@ -28,7 +29,7 @@ void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum rop
     if (k->e->code != ERR_OK)
         return;
     if (a->n_head < 1 || n_head_kv < 1 || a->n_head % n_head_kv != 0) {
-        (void)arch_bad(k, "attention.head_count is not a multiple of attention.head_count_kv");
+        arch_bad(k, "attention.head_count is not a multiple of attention.head_count_kv");
         return;
     }
     int dim = p->n_embd / a->n_head; /* what files without the key mean */
@@ -39,18 +40,14 @@ void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum rop
     a->scale = a->scale == 0.0f ? 1.0f / sqrtf((float)a->dim_k) : a->scale;
     a->rope = rope;
     if (k->e->code == ERR_OK && (a->dim_k < 1 || a->dim_v < 1))
-        (void)arch_bad(k, "attention heads have no elements");
+        arch_bad(k, "attention heads have no elements");
     if (rope == ROPE_NONE || k->e->code != ERR_OK)
         return;
     a->n_rot = arch_int_or(k, "rope.dimension_count", 0, ARCH_HEAD_MAX, a->dim_k);
     a->rope_base = arch_float_or(k, "rope.freq_base", 1.0f, 1e12f, 10000.0f);
     if (k->e->code == ERR_OK && (a->n_rot > a->dim_k || a->n_rot % 2 != 0))
-        (void)arch_bad(k, "rope.dimension_count is odd or exceeds the head");
-    for (const char *c = k->prefix; *c != '\0'; c++)
-        key[n++] = *c;
-    for (const char *c = ".rope.scaling.type"; *c != '\0'; c++)
-        key[n++] = *c;
-    check_scaling(k, key);
+        arch_bad(k, "rope.dimension_count is odd or exceeds the head");
+    check_scaling(k);
 }
 
 void arch_gdn(struct arch_plan *p, struct arch_keys *k)
@@ -66,9 +63,9 @@ void arch_gdn(struct arch_plan *p, struct arch_keys *k)
         return;
     d->dim_v = inner / d->n_v;
     if (d->n_v % d->n_k != 0)
-        (void)arch_bad(k, "ssm.time_step_rank is not a multiple of ssm.group_count");
+        arch_bad(k, "ssm.time_step_rank is not a multiple of ssm.group_count");
     if (inner % d->n_v != 0 || d->dim_v > ARCH_HEAD_MAX)
-        (void)arch_bad(k, "ssm.inner_size does not divide into ssm.time_step_rank heads");
+        arch_bad(k, "ssm.inner_size does not divide into ssm.time_step_rank heads");
 }
 
 void arch_ssm1(struct arch_plan *p, struct arch_keys *k)
@@ -93,9 +90,9 @@ void arch_ssm2(struct arch_plan *p, struct arch_keys *k)
     s->n_group = arch_int(k, "ssm.group_count", 1, ARCH_HEADS_MAX);
     p->taps = arch_int(k, "ssm.conv_kernel", 2, ARCH_TAPS_MAX);
     if (k->e->code == ERR_OK && (s->inner % s->n_head != 0 || s->inner / s->n_head > ARCH_HEAD_MAX))
-        (void)arch_bad(k, "ssm.inner_size does not divide into ssm.time_step_rank heads");
+        arch_bad(k, "ssm.inner_size does not divide into ssm.time_step_rank heads");
     if (k->e->code == ERR_OK && (s->n_head % s->n_group != 0 || s->inner % s->n_group != 0))
-        (void)arch_bad(k, "ssm.time_step_rank is not a multiple of ssm.group_count");
+        arch_bad(k, "ssm.time_step_rank is not a multiple of ssm.group_count");
 }
 
 void arch_moe(struct arch_plan *p, struct arch_keys *k)
@@ -112,10 +109,10 @@ void arch_moe(struct arch_plan *p, struct arch_keys *k)
     m->n_group = arch_int_or(k, "expert_group_count", 0, 64, 1);
     m->n_group_used = arch_int_or(k, "expert_group_used_count", 0, 64, 1);
     if (k->e->code == ERR_OK && m->n_used > m->n_expert)
-        (void)arch_bad(k, "expert_used_count exceeds expert_count");
+        arch_bad(k, "expert_used_count exceeds expert_count");
     if (k->e->code != ERR_OK || m->n_group <= 1)
         return;
     if (m->n_expert % m->n_group != 0 || m->n_group_used < 1 || m->n_group_used > m->n_group ||
         m->n_used > m->n_expert / m->n_group * m->n_group_used)
-        (void)arch_bad(k, "expert_group_count and expert_group_used_count do not fit the experts");
+        arch_bad(k, "expert_group_count and expert_group_used_count do not fit the experts");
 }

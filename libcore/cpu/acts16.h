@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* acts16.h - integer products of the CPU device, one set per instruction set.      room: cpu
  *
- * Every set gives the bytes of cpu_dot_ints(); acts16_scalar.c is the specification.
+ * Every set gives the bytes of the sum that cpu/format.h states; acts16_scalar.c is the specification.
  */
 #ifndef CPU_ACTS16_H
 #define CPU_ACTS16_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* acts16_scalar.c - GEMV and GEMM with 16-bit activations in plain C: what cpu_dot_ints() says, of weights unpacked before. */
+/* acts16_scalar.c - GEMV and GEMM with 16-bit activations in plain C: the sums of cpu/format.h, of weights unpacked before. */
 #include <math.h>
 
 #include "cpu/acts16.h"

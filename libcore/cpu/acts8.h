@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* acts8.h - products with activations of 8 bits, of several vectors.             room: cpu
  *
- * Every set gives the bytes of cpu_dot_ints() with QUANT_ACTS_I8; acts8_scalar.c is the specification.
+ * Every set gives the bytes of the sum of 8 bits that cpu/format.h states; acts8_scalar.c is the specification.
  */
 #ifndef CPU_ACTS8_H
 #define CPU_ACTS8_H

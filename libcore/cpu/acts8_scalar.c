@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* acts8_scalar.c - GEMV and GEMM with 8-bit activations in plain C: what cpu_dot_ints() says, row by row. */
+/* acts8_scalar.c - GEMV and GEMM with 8-bit activations in plain C: the sums of cpu/format.h, row by row. */
 #include <math.h>
 
 #include "cpu/acts8.h"

@@ -13,16 +13,6 @@ static const struct op_pair *pair_of(const struct op_adapt *a, const struct op_t
     return which >= 0 ? &a->pair[which] : NULL;
 }
 
-int cpu_adapt_floats(const struct op_adapt *a, const struct op_terms *t, int64_t row)
-{
-    const struct op_pair *p;
-    int n = 0;
-
-    for (int i = 0; a->pair != NULL && (p = pair_of(a, t, row, i)) != NULL; i++)
-        n += p->a != NULL ? p->rank : 0;
-    return n;
-}
-
 void cpu_adapt_in(const struct cpu *c, const struct op_adapt *a, const struct op_terms *t, int64_t row, int64_t mat,
                   struct cpu_adapt_rows v, int64_t n_in, int from, int to)
 {

@@ -31,13 +31,6 @@ static const void *weights_some(void *ctx, const void *host, size_t piece_bytes,
     return host;
 }
 
-static bool reserve_weights(void *ctx, size_t n)
-{
-    (void)ctx;
-    (void)n;
-    return true;
-}
-
 static size_t held(void *ctx)
 {
     return ((struct cpu *)ctx)->held;
@@ -76,13 +69,6 @@ static bool stopped(void *ctx)
 static void awake(void *ctx, bool on)
 {
     pool_awake(((struct cpu *)ctx)->pool, on);
-}
-
-static enum err_code end(void *ctx, struct err *e)
-{
-    (void)ctx;
-    (void)e;
-    return ERR_OK;
 }
 
 /* Untouched pages cost nothing, so a long context may be reserved and only partly used. */
@@ -140,7 +126,6 @@ static const struct dev_table table = {
     .weights = weights,
     .weights_some = weights_some,
     .weights_copy = cpu_weights_copy,
-    .reserve_weights = reserve_weights,
     .held = held,
     .memory = memory,
     .is_host = true,
@@ -148,7 +133,6 @@ static const struct dev_table table = {
     .awake = awake,
     .may_stop = may_stop,
     .stopped = stopped,
-    .end = end,
     .alloc = alloc,
     .free = release,
     .zero = zero,

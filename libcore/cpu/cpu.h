@@ -171,8 +171,6 @@ void cpu_adapt_in(const struct cpu *c, const struct op_adapt *a, const struct op
                   struct cpu_adapt_rows v, int64_t n_in, int from, int to);
 void cpu_adapt_out(const struct cpu *c, const struct op_adapt *a, const struct op_terms *t, int64_t row, int64_t mat,
                    struct cpu_adapt_rows v, int64_t at, int64_t n_y);
-/* How many such numbers a row has: the ranks of its terms that have this matrix. */
-int cpu_adapt_floats(const struct op_adapt *a, const struct op_terms *t, int64_t row);
 void cpu_moe(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a);
 void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a);
 void cpu_moe_sum(void *ctx, struct tensor y, struct tensor out, struct tensor weight);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* f32_lanes.h - the fold of 8 lanes (cpu_dot_ints()), AVX2, several at once. Included by files that define TARGET and
+/* f32_lanes.h - the fold of 8 lanes (cpu/format.h), AVX2, several at once. Included by files that define TARGET and
  * LANES. */
 
 /* Lanes j and j + 4. */

@@ -26,6 +26,30 @@ const struct cpu_format *cpu_format_of(int type)
     return formats[type] != NULL ? formats[type] : &none;
 }
 
+void cpu_ints_of(struct cpu_int_block *u, const void *row, int64_t n, const struct cpu_format *f)
+{
+    const unsigned char *block = row;
+    const struct quant_type *t = quant_types[f->type];
+
+    for (int64_t at = 0; at < n; at += CPU_INT_BLOCK, u++, block += CPU_INT_BLOCK / t->block_elems * t->block_bytes) {
+        struct cpu_byte_block b;
+
+        f->bytes(&b, block, CPU_INT_BLOCK);
+        for (int i = 0; i < CPU_INT_BLOCK; i++)
+            u->w[cpu_int_place(i)] = (int16_t)(b.sub[i / 16] * b.code[i]);
+        for (int i = 0; i < (t->block_elems == 32 ? 8 : 16); i++)
+            u->scale[i] = b.scale[i % 8];
+        for (int i = 0; i < f->n_min; i++)
+            u->min[i] = b.min[f->n_min == 8 ? i : i % 2 * 8 + i / 2];
+    }
+}
+
+int cpu_acts_top(int type, enum quant_acts_type acts)
+{
+    assert(type >= 0 && type < QUANT_N && acts != QUANT_ACTS_F32);
+    return acts == QUANT_ACTS_I8 ? 127 : cpu_format_of(type)->wide ? 16383 : 32767;
+}
+
 quant_decode_fn *cpu_decoder(int type, unsigned simd)
 {
     const struct cpu_format *t = cpu_format_of(type);

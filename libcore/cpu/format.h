@@ -120,7 +120,7 @@ typedef void cpu_columns_fn(struct cpu_columns *to, const char *const row[16]);
 enum { CPU_LAID = 16 };
 typedef void cpu_lay_fn(void *to, const void *rows, int64_t row_bytes, int64_t n);
 typedef void cpu_columns_laid_fn(struct cpu_columns *to, const char *rows);
-/* n_rows of them, a multiple of 16, by n vectors of 8 bits: y[j][at + i], the bytes of cpu_dot_ints(). */
+/* n_rows of them, a multiple of 16, by n vectors of 8 bits: y[j][at + i], the bytes of the sum stated below. */
 enum { CPU_LAID_VECTORS = 8, CPU_LAID_BUF = 8 * 16 * 5 * 4 /* a scale, two minima and two sub-scales of 8 groups */ };
 struct cpu_laid {
     const char *rows;
@@ -167,7 +167,7 @@ void cpu_ints_of(struct cpu_int_block *u, const void *row, int64_t n, const stru
  * sum_32[g] = sum[2 g] + sum[2 g + 1]. Of 8 bits: sums of whole numbers, times the lane's scale.
  * top: cpu_acts_top() of the weights' type. */
 typedef void cpu_round_fn(struct cpu_act_block *a, const float *x, int64_t n, int top);
-/* y[i] = product of row i with a, i < n_rows; the bytes of cpu_dot_ints(). Rows follow each other: row_bytes is
+/* y[i] = product of row i with a, i < n_rows; the bytes of the sum stated below. Rows follow each other: row_bytes is
  * quant_row_bytes(). */
 typedef void cpu_int_dots_fn(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct cpu_act_block *a,
                              int64_t n);
@@ -231,13 +231,10 @@ cpu_round_fn *cpu_rounder(unsigned simd);
 /* What activations are rounded to for weights of this type: 32767, 16383 or 127. */
 int cpu_acts_top(int type, enum quant_acts_type acts);
 
-/* The scalar dot product that defines a product of a stored row with a float vector: decode, then 16
- * running sums, sum[i % 16] = fmaf(w[i], x[i], sum[i % 16]), i ascending, then pairwise:
- * sum[j] += sum[j + 8] for j < 8, then 4, 2, 1. Every matmul of the device "cpu" gives these bits. n: the
- * row's elements. */
-float cpu_dot(int type, const void *row, const float *x, int64_t n);
-/* The same with activations rounded, for types with `ints` (acts: not QUANT_ACTS_F32): for each block
- * of 256, ascending, and each j < 8
+/* What a product of a stored row with a float vector is, in every matmul of the device "cpu"; tests/unit/dots.h has it
+ * in code. Decode, then 16 running sums, sum[i % 16] = fmaf(w[i], x[i], sum[i % 16]), i ascending, then pairwise:
+ * sum[j] += sum[j + 8] for j < 8, then 4, 2, 1.
+ * With activations rounded, for types with `ints`: for each block of 256, ascending, and each j < 8
  *     sum[j] = fmaf(scale * x.scale[j], (float)dot[j], sum[j])
  * where dot[j] is the exact integer sum of lane j's products. With activations of 8 bits these are of codes and bytes,
  * and sub of them where it is for 16 elements; else scale is scale[j] * (float)sub. Of 16 bits with a scale for each
@@ -249,5 +246,4 @@ float cpu_dot(int type, const void *row, const float *x, int64_t n);
  *     less[j] = fmaf(min[j + 8], x.sum[j + 8], fmaf(min[j], x.sum[j], less[j]))   (n_min 16)
  * and at last sum[j] -= less[j]; then pairwise as above, from 4. |dot| < 2^24 with 8 bits, so that floats hold it.
  * Rounding moves an activation by at most max / (2 top - 1), max the largest magnitude in its lane. */
-float cpu_dot_ints(int type, enum quant_acts_type acts, const void *row, const float *x, int64_t n);
 #endif

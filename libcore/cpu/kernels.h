@@ -32,7 +32,7 @@ struct cpu_ssm2 {
 struct cpu_kernels {
     const char *name;
     /* y[j][at + i] = <w_i, x_j> for i < nw, j < nx; w_i = w + i * ldw; k elements. The order of
-     * cpu_dot(): sum[l % 16] = fmaf(w[l], x[l], sum[l % 16]), then sum[j] += sum[j + 8], 4, 2, 1. */
+     * sums: sum[l % 16] = fmaf(w[l], x[l], sum[l % 16]), then sum[j] += sum[j + 8], 4, 2, 1. */
     void (*dots)(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x, int nx,
                  int64_t k);
     /* y = fmaf(a, x, y) */

@@ -2,8 +2,6 @@
 /* launch.c - the table of launches, and what decides about shapes. */
 #include "gemm/launch.h"
 
-#include <string.h>
-
 enum { ONE_ROW_MAX = 6144, NORM_MIN = 513, HEAD_MAX = 256, TAPS = 4, STRIPS = 32 };
 
 bool gemm_fuses_width(int64_t k)
@@ -160,42 +158,8 @@ static const struct gemm_launch launches[] = {
 #undef FUSED
 #undef ALONE
 };
-enum { N_LAUNCHES = sizeof launches / sizeof launches[0] };
 
 const struct gemm_launch *gemm_launch_at(int i)
 {
-    return i < N_LAUNCHES ? &launches[i] : NULL;
-}
-
-static bool names_op(const char *list, const char *op)
-{
-    const size_t n = strlen(op);
-
-    if (strchr(op, ' ') != NULL) /* of floats: an entry of its own */
-        return strcmp(list, op) == 0;
-    for (const char *p = list; (p = strstr(p, op)) != NULL; p += n)
-        if ((p == list || p[-1] == ' ') && (p[n] == '\0' || (p[n] == ' ' && strcmp(p + n, " f32") != 0)))
-            return true;
-    return false;
-}
-
-static bool takes(const struct gemm_launch *l, const struct gemm_unit *u)
-{
-    return l->fusion == u->fusion && (l->ops == NULL || names_op(l->ops, u->op)) && u->rows >= l->rows_min &&
-           u->rows <= l->rows_max && (l->acts & (u->eight ? GEMM_ACTS_8 : GEMM_ACTS_16)) != 0 &&
-           (l->sm == 0 || l->sm == u->sm) && (!l->shared || u->shared);
-}
-
-/* Rows for any GPU give way to those for this one, if they multiply. */
-static bool gives_way(const struct gemm_launch *l, const struct gemm_unit *u)
-{
-    for (int i = 0; l->sm == 0 && l->acts != BOTH && i < N_LAUNCHES; i++)
-        if (launches[i].sm != 0 && takes(&launches[i], u))
-            return true;
-    return false;
-}
-
-bool gemm_launch_is_of(int i, const struct gemm_unit *u)
-{
-    return takes(&launches[i], u) && !gives_way(&launches[i], u);
+    return i < (int)(sizeof launches / sizeof launches[0]) ? &launches[i] : NULL;
 }

@@ -3,8 +3,8 @@
  *
  * In steps of up to GEMM_FEW_ROWS rows, operations that follow each other share launches if their shapes allow it:
  * these are the fusions. kernels/device/launch.cu recognises the operations among those that were recorded, and asks
- * the functions here about their shapes. All other operations are launched one by one. model/launches.h counts what a
- * step of a model becomes; launches_test compares that with what a GPU launched.
+ * the functions here about their shapes. All other operations are launched one by one. launches_test counts what a step
+ * of a model becomes by this table and that of model/launches.c, and compares that with what a GPU launched.
  */
 #ifndef GEMM_LAUNCH_H
 #define GEMM_LAUNCH_H
@@ -53,7 +53,10 @@ enum { GEMM_CHOICE_EXPERTS = 512, GEMM_CHOICE_USED = 10 }; /* of a mixture, at m
  * another format have a launch more, but for a few rows of q8_0 (MOST_BESIDE in kernels/device/fused.cuh). */
 struct gemm_launch {
     enum gemm_fusion fusion;
-    const char *ops; /* alone: the operations, with the same launches each; else weights: struct gemm_unit; NULL: any */
+    /* Alone: the operations, with the same launches each; products are "matmul" and "moe", or "matmul f32" and "moe
+     * f32" if weights are floats. A fusion: its first products are of weights that are "f32", or of such that
+     * activations are "rounded" for. NULL: any. */
+    const char *ops;
     int64_t rows_min, rows_max; /* of the step */
     unsigned acts;
     int sm;             /* 90: only there, and before rows with 0 for the same operation; 0: any */
@@ -64,17 +67,4 @@ struct gemm_launch {
     const char *note;   /* or NULL */
 };
 const struct gemm_launch *gemm_launch_at(int i); /* NULL past the last */
-
-/* Row i's launches are part of this fusion, or of this operation alone, in such a step. */
-struct gemm_unit {
-    enum gemm_fusion fusion;
-    /* Alone: "rope"; products are "matmul" and "moe", or "matmul f32" and "moe f32" if weights are floats. A fusion:
-     * its first products are of weights that are "f32", or of such that activations are "rounded" for. */
-    const char *op;
-    int64_t rows;
-    bool eight;
-    int sm;
-    bool shared; /* struct gemm_launch */
-};
-bool gemm_launch_is_of(int i, const struct gemm_unit *u);
 #endif

@@ -173,11 +173,6 @@ uint64_t model_adapter_key(const struct model_adapter *b)
     return b->key;
 }
 
-int64_t model_adapter_bytes(const struct model_adapter *b)
-{
-    return (int64_t)b->bytes;
-}
-
 /* ---- in the forward pass ---- */
 
 /* What the step's adapters have for w, of which y is a product; pair NULL: nothing. on_host: where the host finds it.

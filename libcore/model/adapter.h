@@ -26,6 +26,4 @@ void model_adapter_update(struct model_adapter *b);
 const struct adapter *model_adapter_from(const struct model_adapter *b);
 /* adapter_fingerprint() of the floats that it was opened with or last updated to. */
 uint64_t model_adapter_key(const struct model_adapter *b);
-/* Bytes of the device's memory that it takes. */
-int64_t model_adapter_bytes(const struct model_adapter *b);
 #endif

@@ -50,11 +50,6 @@ const struct model_drafter_info *model_drafter_info(const struct model_drafter *
     return &d->info;
 }
 
-void model_drafter_trace(struct model_drafter *d, const struct model_drafter_trace *t)
-{
-    d->trace = t == NULL ? (struct model_drafter_trace){ 0 } : *t;
-}
-
 void model_draft_note(struct model_drafter *d, float **trace, struct tensor x)
 {
     const size_t n = (size_t)x.ne[0] * (size_t)x.ne[1];
@@ -64,11 +59,6 @@ void model_draft_note(struct model_drafter *d, float **trace, struct tensor x)
     assert(x.stride == x.ne[0]);
     dev_copy(d->net.dev, *trace, x.data, n * sizeof(float));
     *trace += n;
-}
-
-int64_t model_drafter_rows(const struct model_drafter *d, int slot)
-{
-    return state_pos(d->state, slot);
 }
 
 int64_t model_drafter_ctx(const struct model_drafter *d)

@@ -49,7 +49,6 @@ const struct model_drafter_info *model_drafter_info(const struct model_drafter *
 MUST_CHECK enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq, int64_t ctx_tokens, int n_saved,
                                                struct err *e);
 
-int64_t model_drafter_rows(const struct model_drafter *d, int slot); /* of its context */
 /* The most rows that a context can have, guesses included. */
 int64_t model_drafter_ctx(const struct model_drafter *d);
 /* Keeps the first `rows` rows of the slot's context. */
@@ -83,13 +82,4 @@ struct model_drafter_ask {
 MUST_CHECK enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps *t,
                                            const struct model_drafter_row *row, int n_row,
                                            const struct model_drafter_ask *ask, int n_ask, struct err *e);
-
-/* For tests: intermediate results of the next run, copied to the host. Any member may be NULL; all are
- * NULL again after that run. */
-struct model_drafter_trace {
-    float *fused;  /* DFlash: [rows][n_embd] what context rows become */
-    float *logits; /* [guesses][n_vocab]: all first ones come first (MTP), or ask by ask (DFlash) */
-    float *hidden; /* MTP: [..][n_embd] the rows that the output matrix multiplies, in the order of logits */
-};
-void model_drafter_trace(struct model_drafter *d, const struct model_drafter_trace *t);
 #endif

@@ -62,7 +62,12 @@ struct model_drafter {
     float *inv_temp;      /* [n_seq * MODEL_GUESSES_MAX] ones: op_top */
     const int32_t **page; /* [n_seq] pages from the first of a window on */
     bool measuring;
-    struct model_drafter_trace trace;
+    /* For tests: where intermediate results of the next run are copied to on the host, or NULL. */
+    struct {
+        float *fused;  /* DFlash: [rows][n_embd] what context rows become */
+        float *logits; /* [guesses][n_vocab]: all first ones come first (MTP), or ask by ask (DFlash) */
+        float *hidden; /* MTP: [..][n_embd] the rows that the output matrix multiplies, in the order of logits */
+    } trace;
 };
 
 enum err_code model_draft_open(struct model_drafter **out, const struct model *m, const struct draft_kind *kind,

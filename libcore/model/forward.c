@@ -12,7 +12,7 @@ static struct tensor rows_at(float *data, int64_t ne0, int64_t ne1)
     return (struct tensor){ .type = QUANT_f32, .ne = { ne0, ne1, 1 }, .stride = ne0, .data = data };
 }
 
-/* Copies the residual stream for run_trace_hidden(). */
+/* Copies the residual stream for tests. */
 static float *note(struct dev *d, const struct model_step *st, float *hidden, struct tensor x)
 {
     size_t n = (size_t)x.ne[0] * (size_t)x.ne[1];

@@ -314,11 +314,6 @@ int model_timings(const struct model *m, struct model_timing *out, int max)
     return n;
 }
 
-uint64_t model_graphs(const struct model *m)
-{
-    return dev_graphs(m->dev);
-}
-
 void model_time(struct model *m, bool on)
 {
     dev_time(m->dev, on);

@@ -76,8 +76,6 @@ struct model_timing {
 };
 void model_time(struct model *m, bool on);
 int model_timings(const struct model *m, struct model_timing *out, int max); /* entries written */
-/* Steps that the device recorded as graphs, to replay them; 0 on the CPU. */
-uint64_t model_graphs(const struct model *m);
 
 /* How fast the device of o reads memory: bytes per second of `reps` measurements with a buffer of `bytes` bytes,
  * rounded down to whole units of 256 (at least one). Opens the device for as long as that takes. */

@@ -4,8 +4,8 @@
  * Plans are made for cards that are elsewhere, also by programs without CUDA. Weights, KV rows,
  * state, logits and the tensors of a step are counted as kernels/device/memory.cu counts them. Only the
  * working memory of the operations themselves is an estimate, from the shapes that take most:
- * activations as the kernels for many rows store them, and what experts write. placement_test.c holds it
- * against the dry run of a GPU where there is one. */
+ * activations as the kernels for many rows store them, and what experts write; others take less.
+ * placement_test.c holds it against the dry run of a GPU where there is one. */
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -99,20 +99,6 @@ static size_t attn_need(void *ctx, struct tensor y, struct tensor q, const struc
     return need(ctx, bytes > SPREAD ? SPREAD + (double)r->n * heads * 8 : bytes);
 }
 
-static size_t rows_need(void *ctx, struct tensor logits)
-{
-    (void)logits;
-    return need(ctx, 0);
-}
-
-/* Less than products of as many rows. */
-static size_t scan_need(void *ctx, const struct op_rec *rec, int64_t block)
-{
-    (void)rec;
-    (void)block;
-    return need(ctx, 0);
-}
-
 static size_t moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
 {
     int64_t n = x.ne[1], pairs = n * a->n_used, ff = a->up.ne[1];
@@ -121,14 +107,6 @@ static size_t moe_need(void *ctx, struct tensor y, struct tensor x, const struct
 
     (void)y;
     return need(ctx, rounded(a->up.ne[0], n) + rounded(ff, places) + 4 * floats);
-}
-
-static size_t adapt_need(void *ctx, const struct op_adapt *a, int n, const struct op_terms *t)
-{
-    (void)a;
-    (void)n;
-    (void)t;
-    return need(ctx, 0);
 }
 
 /* ---- memory ---- */
@@ -172,13 +150,6 @@ static const void *weights_rows(void *ctx, const void *host, size_t n)
     return host;
 }
 
-static bool reserve_weights(void *ctx, size_t n)
-{
-    (void)ctx;
-    (void)n;
-    return true;
-}
-
 static size_t held(void *ctx)
 {
     return OWN + ((struct absent *)ctx)->held;
@@ -208,18 +179,6 @@ static void release(void *ctx, void *p, size_t n)
 }
 
 /* ---- what a dry run does not do ---- */
-
-static void begin(void *ctx)
-{
-    (void)ctx;
-}
-
-static enum err_code end(void *ctx, struct err *e)
-{
-    (void)ctx;
-    (void)e;
-    return ERR_OK;
-}
 
 static void zero(void *ctx, void *p, size_t n)
 {
@@ -272,23 +231,15 @@ enum err_code dev_absent_open(struct dev_impl *out, struct err *e)
         .reserve = reserve,
         .matmul_need = matmul_need,
         .attn_need = attn_need,
-        .route_need = rows_need,
-        .scan_need = scan_need,
-        .top_need = rows_need,
         .moe_need = moe_need,
         .adapt = adapt,
-        .adapt_need = adapt_need,
         .weights = weights,
         .weights_rows = weights_rows,
         .weights_some = weights_some,
-        .reserve_weights = reserve_weights,
         .held = held,
         .memory = memory,
-        .is_host = false,
         .alloc = alloc,
         .free = release,
-        .begin = begin,
-        .end = end,
         .zero = zero,
         .copy = copy,
         .close = free,

@@ -621,42 +621,6 @@ static void check_top(void *ctx, void *out, struct tensor logits, const struct o
 
 /* ---- the device ---- */
 
-static size_t adapt_need(void *ctx, const struct op_adapt *a, int n, const struct op_terms *t)
-{
-    (void)ctx, (void)a, (void)n, (void)t;
-    return 0;
-}
-
-static size_t matmul_need(void *ctx, struct tensor y, struct tensor w, struct tensor x)
-{
-    (void)ctx, (void)y, (void)w, (void)x;
-    return 0;
-}
-
-static size_t attn_need(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, const struct op_rows *r)
-{
-    (void)ctx, (void)y, (void)q, (void)kv, (void)r;
-    return 0;
-}
-
-static size_t scan_need(void *ctx, const struct op_rec *rec, int64_t block)
-{
-    (void)ctx, (void)rec, (void)block;
-    return 0;
-}
-
-static size_t rows_need(void *ctx, struct tensor logits)
-{
-    (void)ctx, (void)logits;
-    return 0;
-}
-
-static size_t moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
-{
-    (void)ctx, (void)y, (void)x, (void)a;
-    return 0;
-}
-
 static void check_begin(void *ctx)
 {
     struct check *c = ctx;
@@ -709,13 +673,11 @@ static enum err_code check_read_speed(void *ctx, size_t n, double *bytes_per_s, 
 
 #define X(name) .name = check_##name,
 #define REST(host) \
-    DEV_OPS(X).matmul_need = matmul_need, .attn_need = attn_need, .route_need = rows_need, .top_need = rows_need, \
-    .moe_need = moe_need, .adapt_need = adapt_need, .scan_need = scan_need, .weights = check_weights, \
-    .weights_rows = check_weights_rows, .weights_some = check_weights_some, .weights_copy = check_weights_copy, \
-    .reserve_weights = check_reserve_weights, .held = check_held, .memory = check_memory, .is_host = host, \
-    .alloc = check_alloc, .free = check_free, .begin = check_begin, .end = check_end, .zero = check_zero, \
-    .copy = check_copy, .close = check_close, .simd = check_simd, .threads = check_threads, \
-    .read_speed = check_read_speed,
+    DEV_OPS(X).weights = check_weights, .weights_rows = check_weights_rows, .weights_some = check_weights_some, \
+    .weights_copy = check_weights_copy, .reserve_weights = check_reserve_weights, .held = check_held, \
+    .memory = check_memory, .is_host = host, .alloc = check_alloc, .free = check_free, .begin = check_begin, \
+    .end = check_end, .zero = check_zero, .copy = check_copy, .close = check_close, .simd = check_simd, \
+    .threads = check_threads, .read_speed = check_read_speed,
 static const struct dev_table on_host = { REST(true) }, elsewhere = { REST(false) };
 #undef X
 

@@ -23,6 +23,15 @@ static const struct {
 #undef DEV
 };
 
+static enum err_code keep_if_open(struct dev **out, struct dev *d, enum err_code code)
+{
+    if (code == ERR_OK)
+        *out = d;
+    else
+        free(d);
+    return code;
+}
+
 static enum err_code open_one(struct dev **out, size_t i, int unit, const struct dev_opts *o, struct err *e)
 {
     struct dev *d = calloc(1, sizeof *d);
@@ -31,13 +40,7 @@ static enum err_code open_one(struct dev **out, size_t i, int unit, const struct
         return err_nomem(e);
     (void)snprintf(d->name, sizeof d->name, "%s", devs[i].name);
     d->unit = unit;
-    enum err_code code = devs[i].open(&d->impl, d, o, e);
-    if (code != ERR_OK) {
-        free(d);
-        return code;
-    }
-    *out = d;
-    return ERR_OK;
+    return keep_if_open(out, d, devs[i].open(&d->impl, d, o, e));
 }
 
 /* The first device that opens, the last of the list first: the CPU is the first row and always opens. */
@@ -88,12 +91,7 @@ static enum err_code open_check(struct dev **out, const char *name, const struct
     (void)snprintf(d->name, sizeof d->name, "check:%.16s", name);
     enum err_code code = strncmp(name, "check:", 6) == 0 ? err_set(e, ERR_ARG, "no device named '%s'", name)
                                                          : dev_check_open(&d->impl, name, o, e);
-    if (code != ERR_OK) {
-        free(d);
-        return code;
-    }
-    *out = d;
-    return ERR_OK;
+    return keep_if_open(out, d, code);
 }
 
 /* Dry runs of a GPU that this program has no code for. */
@@ -104,12 +102,7 @@ static enum err_code open_absent(struct dev **out, const char *name, struct err 
     if (d == NULL)
         return err_nomem(e);
     (void)snprintf(d->name, sizeof d->name, "%s", name);
-    if (dev_absent_open(&d->impl, e) != ERR_OK) {
-        free(d);
-        return e->code;
-    }
-    *out = d;
-    return ERR_OK;
+    return keep_if_open(out, d, dev_absent_open(&d->impl, e));
 }
 
 enum err_code dev_check_name(const char *name, struct err *e)
@@ -218,7 +211,7 @@ const void *dev_weights_copy(struct dev *d, const struct dev_pieces *v, bool *la
 
 bool dev_reserve_weights(struct dev *d, size_t n)
 {
-    return d->impl.table->reserve_weights(d->impl.ctx, n);
+    return d->impl.table->reserve_weights == NULL || d->impl.table->reserve_weights(d->impl.ctx, n);
 }
 
 size_t dev_held(const struct dev *d)
@@ -303,7 +296,7 @@ size_t dev_scratch_peak(const struct dev *d)
 void dev_begin(struct dev *d)
 {
     d->used = 0;
-    if (!d->measuring)
+    if (!d->measuring && d->impl.table->begin != NULL)
         d->impl.table->begin(d->impl.ctx);
 }
 
@@ -320,7 +313,7 @@ void dev_submit(struct dev *d)
 
 enum err_code dev_end(struct dev *d, struct err *e)
 {
-    return d->impl.table->end(d->impl.ctx, e);
+    return d->impl.table->end != NULL ? d->impl.table->end(d->impl.ctx, e) : ERR_OK;
 }
 
 enum err_code dev_leave(struct dev *d, struct err *e)

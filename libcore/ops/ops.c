@@ -78,6 +78,8 @@ static bool asked(const struct dev *d)
     return d->measuring && d->impl.table->measure == NULL;
 }
 
+#define NOTE(need, ...) note(d, d->impl.table->need != NULL ? d->impl.table->need(d->impl.ctx, __VA_ARGS__) : 0)
+
 void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
               float scale)
 {
@@ -89,7 +91,7 @@ void op_matmul(struct dev *d, struct tensor y, struct tensor w, struct tensor x)
 {
     assert(floats(y, w.ne[1], x.ne[1]) && floats(x, w.ne[0], y.ne[1]));
     if (asked(d))
-        note(d, d->impl.table->matmul_need(d->impl.ctx, y, w, x));
+        NOTE(matmul_need, y, w, x);
     else
         RUN(matmul, y, w, x);
 }
@@ -105,7 +107,7 @@ void op_matmuls(struct dev *d, const struct op_product *p, int n, struct tensor 
     for (int i = 0; i < n; i++)
         assert(floats(p[i].y, p[i].w.ne[1], x.ne[1]) && floats(x, p[i].w.ne[0], p[i].y.ne[1]));
     if (asked(d))
-        note(d, d->impl.table->matmuls_need(d->impl.ctx, p, n, x));
+        NOTE(matmuls_need, p, n, x);
     else
         RUN_AS(matmul, matmuls, p, n, x);
 }
@@ -222,7 +224,7 @@ void op_attn(struct dev *d, struct tensor y, struct tensor q, const struct op_kv
     assert(q.type == QUANT_f32 && q.ne[1] == r->n && q.ne[0] % ((int64_t)kv->n_head * kv->dim_k) == 0);
     assert(floats(y, q.ne[0] / kv->dim_k * kv->dim_v, r->n));
     if (asked(d))
-        note(d, d->impl.table->attn_need(d->impl.ctx, y, q, kv, r));
+        NOTE(attn_need, y, q, kv, r);
     else
         RUN(attn, y, q, kv, scale, r);
 }
@@ -254,7 +256,7 @@ static bool asked_scan(struct dev *d, const struct op_rec *rec, int64_t block)
 {
     if (!asked(d))
         return false;
-    note(d, d->impl.table->scan_need(d->impl.ctx, rec, block));
+    NOTE(scan_need, rec, block);
     return true;
 }
 
@@ -322,7 +324,7 @@ void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tenso
     assert(a->n_used >= 1 && a->n_used <= a->n_expert);
     assert(a->n_group <= 1 || (a->n_group <= OP_GROUPS_MAX && a->n_expert % a->n_group == 0));
     if (asked(d))
-        note(d, d->impl.table->route_need(d->impl.ctx, logits));
+        NOTE(route_need, logits);
     else
         RUN(route, expert, weight, logits, a);
 }
@@ -335,7 +337,7 @@ void op_adapt(struct dev *d, const struct op_adapt *a, int n, struct tensor x, c
         assert(a[i].y.type == QUANT_f32 && (x.ne[1] == a[i].y.ne[1] || token != NULL) &&
                a[i].first + a[i].y.ne[0] <= a[i].n_out);
     if (asked(d))
-        note(d, d->impl.table->adapt_need(d->impl.ctx, a, n, t));
+        NOTE(adapt_need, a, n, t);
     else
         RUN(adapt, a, n, x, token, t);
 }
@@ -351,7 +353,7 @@ void op_moe(struct dev *d, struct tensor y, struct tensor x, const struct op_moe
     assert(alike(y, x) && floats(a->weight, a->n_used, x.ne[1]) && a->slot == NULL);
     check_experts(x, a, y.ne[0]);
     if (asked(d))
-        note(d, d->impl.table->moe_need(d->impl.ctx, y, x, a));
+        NOTE(moe_need, y, x, a);
     else
         RUN(moe, y, x, a);
 }
@@ -361,7 +363,7 @@ void op_moe_pairs(struct dev *d, struct tensor out, struct tensor x, const struc
     assert(floats(out, out.ne[0], x.ne[1] * a->n_used) && x.type == QUANT_f32);
     check_experts(x, a, out.ne[0]);
     if (asked(d))
-        note(d, d->impl.table->moe_need(d->impl.ctx, out, x, a));
+        NOTE(moe_need, out, x, a);
     else
         RUN(moe_pairs, out, x, a);
 }
@@ -411,7 +413,7 @@ void op_top(struct dev *d, void *out, struct tensor logits, const struct op_top 
     assert(logits.type == QUANT_f32 && logits.ne[0] >= 1 && logits.ne[0] <= INT32_MAX);
     assert(a->k >= 1 && a->k <= LOGITS_TOP_MAX && a->n_ids >= 0);
     if (asked(d))
-        note(d, d->impl.table->top_need(d->impl.ctx, logits));
+        NOTE(top_need, logits);
     else
         RUN(top, out, logits, a);
 }

@@ -243,7 +243,7 @@ struct op_ids {
  * w.ne[1] - 1 (or NULL, where there are no such rows; so always for w of dev_weights_rows()). */
 void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
               float scale);
-/* y[r][o] = <w[o], x[r]> with the order of sums of cpu_dot(); where weights are not finite, y is infinite or NaN */
+/* y[r][o] = <w[o], x[r]> with the order of sums of cpu/format.h; where weights are not finite, y is infinite or NaN */
 void op_matmul(struct dev *d, struct tensor y, struct tensor w, struct tensor x);
 /* op_matmul() of n matrices with the same x, which some devices compute at once; outputs do not overlap. */
 struct op_product {
@@ -442,7 +442,7 @@ struct op_terms {
     int floats; /* at least the sum of the ranks of any row's list */
 };
 /* y[r][o] += sum over the terms of row r, in order, of scale * pair.scale * <b column, a x[r]>. In detail
- *   h[j] = <a[mat][j], x[r]> in the order of sums of cpu_dot(), times (scale * pair.scale);
+ *   h[j] = <a[mat][j], x[r]> in the order of sums of op_matmul(), times (scale * pair.scale);
  *   y[r][o] = fmaf(h[j], b[mat][j][first + o], y[r][o]) for j = 0 .. rank - 1 in turn.
  * With `token` there is no x: h[j] begins as a[token[r] * rank + j]. n products with the same x. */
 struct op_adapt {

@@ -64,7 +64,7 @@ struct dev_table {
 
     /* Measuring: either measure(true) is called, then the operations as if to compute (data are NULL), and the device
      * notes the memory that it will need, which reserve() takes (false: there is none); or measure is NULL, and these
-     * return the bytes of scratch that the device takes for the duration of such a call. */
+     * return the bytes of scratch that the device takes for the duration of such a call; NULL: none. */
     void (*measure)(void *c, bool on);
     bool (*reserve)(void *c);
     size_t (*matmul_need)(void *c, struct tensor y, struct tensor w, struct tensor x);
@@ -81,19 +81,19 @@ struct dev_table {
     const void *(*weights_some)(void *c, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
     /* NULL: weights or weights_some, which copy. */
     const void *(*weights_copy)(void *c, const struct dev_pieces *v, bool *laid);
-    bool (*reserve_weights)(void *c, size_t n);
+    bool (*reserve_weights)(void *c, size_t n); /* NULL: as they come */
     size_t (*held)(void *c);
     struct dev_memory (*memory)(void *c);
     bool is_host;
     void *(*alloc)(void *c, size_t n);
     void (*free)(void *c, void *p, size_t n);
-    void (*begin)(void *c);
+    void (*begin)(void *c);                        /* NULL: nothing to do */
     void (*submit)(void *c);                       /* NULL: it does not record */
     void (*awake)(void *c, bool on);               /* NULL: no threads */
     void (*may_stop)(void *c, bool (*stop)(void)); /* NULL: never */
     bool (*stopped)(void *c);
-    enum err_code (*end)(void *c, struct err *e);
-    void (*leave)(void *c); /* NULL: as end */
+    enum err_code (*end)(void *c, struct err *e); /* NULL: nothing is left to do */
+    void (*leave)(void *c);                       /* NULL: as end */
     void (*zero)(void *c, void *p, size_t n);
     void (*copy)(void *c, void *to, const void *from, size_t n);
     void (*fetch)(void *c, void *to, const void *from, size_t n); /* NULL: as copy */

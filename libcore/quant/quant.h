@@ -69,6 +69,4 @@ quant_fit_fn *quant_fitter(int type, unsigned simd);
 
 float quant_f16_to_f32(uint16_t h);
 uint16_t quant_f32_to_f16(float f); /* to nearest even */
-float quant_bf16_to_f32(uint16_t h);
-uint16_t quant_f32_to_bf16(float f); /* to nearest even; NaN stays NaN */
 #endif

@@ -75,13 +75,3 @@ uint16_t quant_f32_to_f16(float f)
 {
     return half_of_f32(f);
 }
-
-float quant_bf16_to_f32(uint16_t h)
-{
-    return half_bf16_to_f32(h);
-}
-
-uint16_t quant_f32_to_bf16(float f)
-{
-    return half_bf16_of_f32(f);
-}

@@ -205,16 +205,6 @@ void run_mark(struct run *r, int seq)
     take_rung(r, seq, false, true);
 }
 
-int64_t run_spacing(const struct run *r)
-{
-    return r->cache.spacing;
-}
-
-int run_rungs(const struct run *r, int seq)
-{
-    return r->cache.track[seq].n;
-}
-
 const int32_t *run_tokens(const struct run *r, int seq)
 {
     return r->cache.track[seq].token;

@@ -68,7 +68,9 @@ struct run {
     int n_pick;                   /* rows of logits of the last step */
     struct run_want_memory *want; /* NULL where the device is the host */
     size_t logits_bytes;
-    float *hidden;          /* see run_trace_hidden() */
+    /* For tests: [n_layer + 2][n][n_embd] the residual stream of the next step, the input of layer 0, the output of
+     * every layer, the output of the final norm; NULL: not wanted. */
+    float *hidden;
     struct model_taps taps; /* n 0: none */
     int tap_layer[RUN_TAPS_MAX];
     size_t tap_bytes;

@@ -289,11 +289,6 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
     return ERR_OK;
 }
 
-int run_drafts(const struct run *r, int seq)
-{
-    return r->draft[seq];
-}
-
 void run_settle(struct run *r, int seq, int keep)
 {
     int drafts = r->draft[seq];
@@ -458,9 +453,4 @@ enum err_code run_fork(struct run *r, int dst, int src, struct err *e)
 int64_t run_state_bytes(const struct run *r)
 {
     return state_bytes(r->state);
-}
-
-void run_trace_hidden(struct run *r, float *hidden)
-{
-    r->hidden = hidden;
 }

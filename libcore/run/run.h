@@ -78,7 +78,6 @@ const float *run_logits(struct run *r, int i);
  * are no draft rows. Memory: for each sequence and draft row, the inputs of every recurrent layer
  * (arch_plan_input_floats()). */
 void run_settle(struct run *r, int seq, int keep);
-int run_drafts(const struct run *r, int seq); /* draft rows that are not settled yet; run_pos() counts them */
 
 /* As run_step(); want[i] says what is wanted of row i, if that has logits. Rows that want all logits (n_top 0) may be
  * mixed with others. masks: called once, with ctx, unless the step is refused. It fills the masks that the wants point
@@ -173,9 +172,7 @@ uint64_t run_adapters_hash(const struct run_adapter *a, int n);
 /* Takes a rung at the sequence's current position: call it at the end of a message. Does nothing if the run has no
  * rungs, or if there is one at this position. */
 void run_mark(struct run *r, int seq);
-int64_t run_spacing(const struct run *r);          /* S; 0: no grid */
 int64_t run_snapshot_bytes(const struct model *m); /* R; 0: no recurrent layers, no need of checkpoints */
-int run_rungs(const struct run *r, int seq);       /* how many the sequence has now */
 
 /* What run_match() found. */
 struct run_match {
@@ -201,9 +198,4 @@ int64_t run_due(const struct run *r, int seq);
  * a drafter reads the rows on the device (run/taps.h). */
 bool run_tap(struct run *r, int tap, int i, float *out);
 bool run_taps_last(const struct run *r); /* tap 0 is after the final norm */
-
-/* For tests and tools: the residual stream. `hidden` gets [n_layer + 2][n][n_embd]: the input of layer
- * 0, the output of every layer, the output of the final norm, for the rows of the next run_step. NULL
- * switches it off. */
-void run_trace_hidden(struct run *r, float *hidden);
 #endif

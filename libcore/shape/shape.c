@@ -286,16 +286,6 @@ void shape_close(struct shape *s)
     free(s);
 }
 
-size_t shape_n_tensors(const struct shape *s)
-{
-    return s->n;
-}
-
-const struct shape_tensor *shape_tensor_at(const struct shape *s, size_t i)
-{
-    return &s->tensor[i];
-}
-
 int64_t shape_bytes(const struct shape *s)
 {
     int64_t n = 0;

@@ -30,8 +30,6 @@ const char *shape_mix_at(size_t i);  /* of mixes */
 MUST_CHECK enum err_code shape_open(struct shape **out, const char *spec, const char *mix, struct err *e);
 void shape_close(struct shape *s); /* NULL is allowed */
 
-size_t shape_n_tensors(const struct shape *s);
-const struct shape_tensor *shape_tensor_at(const struct shape *s, size_t i);
 int64_t shape_bytes(const struct shape *s); /* of all tensors */
 
 /* A GGUF file. progress gets bytes. */

@@ -2,6 +2,7 @@
 /* cache_test.c - the ladder of snapshots: where rungs stand, what a match keeps, and that nothing of it changes a
  * byte: CHIMERE_TEST_PROGRAMS random programs (1,000 unless set) for each family. */
 #include "program.h"
+#include "run/internal.h"
 
 #define MODEL "tests/golden/models/qwen35moe-a.gguf"
 
@@ -41,8 +42,8 @@ static void match(struct program *p)
     want = m.common < n ? m.common : n - 1;
     if (held - want <= undoable)
         assert_int_equal(m.kept, want);
-    else if (run_spacing(p->rig->r) > 0) /* a step may have jumped over the place of a rung */
-        assert_true(want - m.kept < run_spacing(p->rig->r) + STEP_MAX);
+    else if (p->rig->r->cache.spacing > 0) /* a step may have jumped over the place of a rung */
+        assert_true(want - m.kept < p->rig->r->cache.spacing + STEP_MAX);
     feed_rest(p, q, tokens, n, m.kept);
 }
 
@@ -134,7 +135,7 @@ static void budget(void **state)
         rig_open(&rig, MODEL, 1, &(struct run_opts){ .ctx_tokens = 8, .checkpoint_bytes = bytes - less });
         ok(run_feed(rig.r, 0, &one, 1, 0, NULL, NULL, NULL, &e), &e);
         run_mark(rig.r, 0);
-        assert_int_equal(run_rungs(rig.r, 0), 1 - less);
+        assert_int_equal(rig.r->cache.track[0].n, 1 - less);
         rig_close(&rig);
     }
 }
@@ -157,7 +158,7 @@ static void spacing(void **state)
         rig_open(&rig, MODEL, 1,
                  &(struct run_opts){
                      .ctx_tokens = cases[i].ctx, .n_seq = cases[i].seqs, .checkpoint_bytes = cases[i].rungs * bytes });
-        assert_int_equal(run_spacing(rig.r), cases[i].want);
+        assert_int_equal(rig.r->cache.spacing, cases[i].want);
         rig_close(&rig);
     }
 }
@@ -175,7 +176,7 @@ static void never_more_than_a_rung(void **state)
     (void)state;
     rig_open(&rig, MODEL, 1,
              &(struct run_opts){ .ctx_tokens = N, .rows_max = 100, .checkpoint_bytes = 12 * snapshot_bytes(MODEL) });
-    int64_t s = run_spacing(rig.r);
+    int64_t s = rig.r->cache.spacing;
     assert_int_equal(s, 58); /* 400 / 7 */
     for (int i = 0; i < N; i++)
         tokens[i] = i * 37 % 512;
@@ -187,7 +188,7 @@ static void never_more_than_a_rung(void **state)
             n = N - at < 7 ? N - at : 7;
             ok(run_feed(rig.r, 0, tokens + at, n, 0, NULL, NULL, NULL, &e), &e);
             run_mark(rig.r, 0);
-            assert_true(run_rungs(rig.r, 0) <= 12);
+            assert_true(rig.r->cache.track[0].n <= 12);
         }
         tokens[shared] = (other + 1) % 512;
         ok(run_match(rig.r, 0, tokens, N, &m, &e), &e);
@@ -220,7 +221,7 @@ static void marks(void **state)
         ok(run_feed(rig.r, 0, tokens, 17, 0, NULL, NULL, NULL, &e), &e);
         run_mark(rig.r, 0);
         run_mark(rig.r, 0);
-        assert_int_equal(run_rungs(rig.r, 0), rungs);
+        assert_int_equal(rig.r->cache.track[0].n, rungs);
         ok(run_feed(rig.r, 0, tokens + 17, 20, 0, NULL, NULL, NULL, &e), &e);
         ok(run_fork(rig.r, 1, 0, &e), &e);
         tokens[20] = 500;

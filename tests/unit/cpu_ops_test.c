@@ -4,6 +4,7 @@
  * company. */
 #include "base/simd.h"
 #include "cpu_rig.h"
+#include "dots.h"
 
 /* ---- elementwise operations and norms ---- */
 
@@ -266,13 +267,12 @@ static void matmul_once(int type, int64_t k, int64_t n_out, int64_t n)
         for (int64_t o = 0; o < n_out; o++) {
             const float *xr = (float *)x.data + r * x.stride;
             bool ints = rounded() && cpu_format_of(type)->ints != NULL && cpu_int_row(k);
-            float dot =
-                ints ? cpu_dot_ints(type, test_acts(), row_at(w, o), xr, k) : cpu_dot(type, row_at(w, o), xr, k);
+            float dot = ints ? dot_ints(type, test_acts(), row_at(w, o), xr, k) : dot_floats(type, row_at(w, o), xr, k);
             float got = at(y, r, o);
             double size, want = dot_ref(w, o, xr, &size);
 
             if (memcmp(&dot, &got, sizeof dot) != 0)
-                fail_msg("matmul %s: %a, cpu_dot %a", quant_types[type]->name, (double)got, (double)dot);
+                fail_msg("matmul %s: %a, the stated sum is %a", quant_types[type]->name, (double)got, (double)dot);
             if (!(fabs((double)got - want) <= size * (double)(k / 16 + 5) * 0x1p-24 + dot_slack(w, o, xr)))
                 fail_msg("matmul %s: %.9g, not %.9g", quant_types[type]->name, (double)got, want);
         }

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "golden.h"
-#include "model/drafter.h"
+#include "model/drafter_internal.h"
 #include "run/taps.h"
 
 enum { PATH_BYTES = 1024, ROWS = 640 };
@@ -129,10 +129,10 @@ static double check_block(struct bench *b, const char *what, const int32_t *ids,
     assert_non_null(logits);
     model_drafter_crop(b->d, 1, 0);
     draft(b, 1, ids, 0, start / 3, 0, NULL, NULL);
-    model_drafter_trace(b->d, &(struct model_drafter_trace){ .logits = logits });
+    b->d->trace.logits = logits;
     draft(b, 1, ids, start / 3, start, n, guess, p);
-    model_drafter_trace(b->d, NULL);
-    assert_int_equal(model_drafter_rows(b->d, 1), start);
+    b->d->trace.logits = NULL;
+    assert_int_equal(state_pos(b->d->state, 1), start);
     check_tokens(what, logits, guess, p, n, b->rig.n_vocab);
     worst = worst_of(what, ref + b->rig.n_vocab, logits, size, limit());
     free(logits);
@@ -155,9 +155,9 @@ static void check_dflash(const char *dir, const char *name, const json_t *about,
     feed(&b, ids, (int)n);
     got = calloc((size_t)n_ref, sizeof *got);
     assert_non_null(got);
-    model_drafter_trace(b.d, &(struct model_drafter_trace){ .fused = got });
+    b.d->trace.fused = got;
     draft(&b, 0, ids, 0, (int)n - 1, 0, NULL, NULL);
-    model_drafter_trace(b.d, NULL);
+    b.d->trace.fused = NULL;
     worst[0] = worst_of(name, fused, got, n_ref - b.n_embd, limit());
     for (int i = 0; i < 2; i++) {
         const int block = i == 0 ? 16 : 8;
@@ -193,10 +193,11 @@ static double check_chain(struct bench *b, const char *what, const int32_t *ids,
     assert_true(logits != NULL && y != NULL);
     model_drafter_crop(b->d, 1, 0);
     draft(b, 1, ids, 0, p, 0, NULL, NULL);
-    model_drafter_trace(b->d, &(struct model_drafter_trace){ .logits = logits, .hidden = y });
+    b->d->trace.logits = logits;
+    b->d->trace.hidden = y;
     draft(b, 1, ids, p, p + 1, n, guess, prob);
-    model_drafter_trace(b->d, NULL);
-    assert_int_equal(model_drafter_rows(b->d, 1), p + 1);
+    b->d->trace.logits = b->d->trace.hidden = NULL;
+    assert_int_equal(state_pos(b->d->state, 1), p + 1);
     check_tokens(what, logits, guess, prob, n, b->rig.n_vocab);
     worst = worst_of(what, ref, logits, n * n_vocab, limit());
     if (ref_y != NULL)
@@ -353,9 +354,9 @@ static float *block_of(struct bench *b, const int32_t *ids, int from, int to)
 
     assert_non_null(logits);
     model_drafter_crop(b->d, 2, 0);
-    model_drafter_trace(b->d, &(struct model_drafter_trace){ .logits = logits });
+    b->d->trace.logits = logits;
     draft(b, 2, ids, from, to, 7, guess, p);
-    model_drafter_trace(b->d, NULL);
+    b->d->trace.logits = NULL;
     return logits;
 }
 

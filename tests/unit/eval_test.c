@@ -20,6 +20,7 @@
 #include "quant/quant.h"
 #include "run/run.h"
 #include "shape/shape.h"
+#include "shape/internal.h"
 
 #define TINY "tests/golden/models/qwen35moe-k.iq3_s.gguf" /* 512 tokens, random weights */
 
@@ -519,8 +520,8 @@ static void test_shape_sizes(void **state)
 
     (void)state;
     assert_int_equal(shape_open(&s, "qwen3.6-35b-a3b", "q4k", &e), ERR_OK);
-    for (size_t i = 0; i < shape_n_tensors(s); i++) {
-        const struct shape_tensor *t = shape_tensor_at(s, i);
+    for (size_t i = 0; i < s->n; i++) {
+        const struct shape_tensor *t = &s->tensor[i];
 
         n += t->ne[0] * t->ne[1] * t->ne[2];
     }

@@ -7,6 +7,7 @@
 
 #include "golden.h"
 #include "part.h"
+#include "run/internal.h"
 
 enum { PATH_BYTES = 1024 };
 
@@ -124,9 +125,9 @@ static void check_hidden(struct rig *rig, const char *name)
     assert_non_null(got);
     int64_t layer = n * f->n_embd;
     assert_int_equal(n_ref, layer * (f->n_layer + 2));
-    run_trace_hidden(rig->r, got);
+    rig->r->hidden = got;
     free(logits_of(rig, ids, n, 1));
-    run_trace_hidden(rig->r, NULL);
+    rig->r->hidden = NULL;
     for (int l = 0; l < f->n_layer + 2; l++) {
         double top = 0, worst = 0;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launches_test.c - what a step becomes on a GPU (model/launches.h): its operations are those that a step of every
+/* launches_test.c - what a step becomes on a GPU (launches_plan.h): its operations are those that a step of every
  * model has, its launches those of the manual. On a GPU, which CHIMERE_TEST_DEVICE names, what goes together and how
  * often each kernel is launched are as the tables say, for every family with small weights and for large shapes: an
  * operation that comes between others would unfuse them, which an inserted one shows. CHIMERE_TEST_LAUNCHES: a file for
@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "golden.h"
+#include "launches_plan.h"
 #include "model/forward.h"
-#include "model/launches.h"
 #include "ops/table.h"
 #include "shape/shape.h"
 
@@ -66,18 +66,18 @@ static void step_of(struct rig *rig, int n)
     model_time(rig->m, false);
 }
 
-static struct model_step_plan plan_of(const struct rig *rig, int rows)
+static struct step_plan plan_of(const struct rig *rig, int rows)
 {
     const char *sm = strstr(model_info(rig->m)->simd, "sm_");
-    struct model_step_shape s = { .rows = rows, .picks = 1, .digest = on_gpu(), .eight = test_acts() == QUANT_ACTS_I8 };
-    struct model_step_plan plan;
+    struct step_shape s = { .rows = rows, .picks = 1, .digest = on_gpu(), .eight = test_acts() == QUANT_ACTS_I8 };
+    struct step_plan plan;
 
     s.sm = on_gpu() && sm != NULL ? atoi(sm + 3) / 10 * 10 : 0;
-    model_plan_step(rig->m, &s, &plan);
+    plan_step(rig->m, &s, &plan);
     return plan;
 }
 
-static int64_t count_of(const struct model_count *list, int n, const char *what)
+static int64_t count_of(const struct count *list, int n, const char *what)
 {
     for (int i = 0; i < n; i++)
         if (strcmp(list[i].what, what) == 0)
@@ -86,7 +86,7 @@ static int64_t count_of(const struct model_count *list, int n, const char *what)
 }
 
 /* Calls of operations that are not those of the plan. */
-static int wrong_ops(const struct rig *rig, const struct model_step_plan *plan, const char *what)
+static int wrong_ops(const struct rig *rig, const struct step_plan *plan, const char *what)
 {
     struct model_timing t[64];
     const int n = model_timings(rig->m, t, 64);
@@ -122,10 +122,10 @@ static const char *folded(const char *file)
     return strncmp(file, "moe/moe_r17_", 12) == 0 ? "moe/moe_r17_common" : file;
 }
 
-static int counted_kernels(const struct rig *rig, struct model_count *out)
+static int counted_kernels(const struct rig *rig, struct count *out)
 {
-    struct model_launched l[MODEL_LAUNCHED_MAX];
-    const int n = model_launched(rig->m, l, MODEL_LAUNCHED_MAX);
+    struct dev_launched l[DEV_LAUNCHED_MAX];
+    const int n = dev_launched(model_dev(rig->m), l, DEV_LAUNCHED_MAX);
     int files = 0;
 
     for (int i = 0; i < n; i++) {
@@ -136,9 +136,9 @@ static int counted_kernels(const struct rig *rig, struct model_count *out)
             continue;
         while (at < files && strcmp(out[at].what, name) != 0)
             at++;
-        assert_true(at < MODEL_COUNTS);
+        assert_true(at < COUNTS);
         if (at == files)
-            out[files++] = (struct model_count){ .what = name };
+            out[files++] = (struct count){ .what = name };
         out[at].n += (int64_t)l[i].n;
     }
     return files;
@@ -146,8 +146,8 @@ static int counted_kernels(const struct rig *rig, struct model_count *out)
 
 static int64_t fused(const struct rig *rig, const char *what)
 {
-    struct model_launched l[MODEL_LAUNCHED_MAX];
-    const int n = model_launched(rig->m, l, MODEL_LAUNCHED_MAX);
+    struct dev_launched l[DEV_LAUNCHED_MAX];
+    const int n = dev_launched(model_dev(rig->m), l, DEV_LAUNCHED_MAX);
 
     for (int i = 0; i < n; i++)
         if (l[i].fusion && strcmp(l[i].what, what) == 0)
@@ -155,7 +155,7 @@ static int64_t fused(const struct rig *rig, const char *what)
     return 0;
 }
 
-static int wrong_fusions(const struct rig *rig, const struct model_step_plan *plan, const char *what)
+static int wrong_fusions(const struct rig *rig, const struct step_plan *plan, const char *what)
 {
     int wrong = 0;
 
@@ -171,9 +171,9 @@ static int wrong_fusions(const struct rig *rig, const struct model_step_plan *pl
     return wrong;
 }
 
-static int wrong_kernels(const struct rig *rig, const struct model_step_plan *plan, const char *what)
+static int wrong_kernels(const struct rig *rig, const struct step_plan *plan, const char *what)
 {
-    struct model_count got[MODEL_COUNTS];
+    struct count got[COUNTS];
     const int n = counted_kernels(rig, got);
     int wrong = 0;
 
@@ -189,7 +189,7 @@ static int wrong_kernels(const struct rig *rig, const struct model_step_plan *pl
             print_message("%s: kernel %s %" PRId64 " times, not at all\n", what, got[i].what, got[i].n);
         }
     for (int i = 0; i < plan->n_kernels; i++) {
-        const struct model_count *k = &plan->kernel[i];
+        const struct count *k = &plan->kernel[i];
         const int64_t times = count_of(got, n, k->what);
 
         if (k->n == 0 || (times >= k->n && times <= k->n + k->more))
@@ -201,10 +201,10 @@ static int wrong_kernels(const struct rig *rig, const struct model_step_plan *pl
     return wrong;
 }
 
-static void write_counts(const struct rig *rig, const struct model_step_plan *plan, const char *what, int rows)
+static void write_counts(const struct rig *rig, const struct step_plan *plan, const char *what, int rows)
 {
-    struct model_launched l[MODEL_LAUNCHED_MAX];
-    const int n = model_launched(rig->m, l, MODEL_LAUNCHED_MAX);
+    struct dev_launched l[DEV_LAUNCHED_MAX];
+    const int n = dev_launched(model_dev(rig->m), l, DEV_LAUNCHED_MAX);
     const char *path = getenv("CHIMERE_TEST_LAUNCHES");
     FILE *f = path != NULL ? fopen(path, "a") : NULL;
 
@@ -235,7 +235,7 @@ static void count_model(const char *path)
     rig_open(&rig, path, 2, &(struct run_opts){ .ctx_tokens = 256, .rows_max = ROWS });
     change_table(&rig);
     for (int i = 0; i < REGIMES; i++) {
-        const struct model_step_plan plan = plan_of(&rig, rows_of[i]);
+        const struct step_plan plan = plan_of(&rig, rows_of[i]);
         char what[LINE];
 
         (void)snprintf(what, sizeof what, "%s, %d rows, %s", strrchr(path, '/') + 1, rows_of[i],
@@ -312,7 +312,7 @@ static void count_unfused(const char *path)
 
     rig_open(&rig, path, 2, &(struct run_opts){ .ctx_tokens = 256, .rows_max = ROWS });
     change_table(&rig);
-    const struct model_step_plan plan = plan_of(&rig, 2);
+    const struct step_plan plan = plan_of(&rig, 2);
     step_of(&rig, 2);
     assert_int_equal(wrong_ops(&rig, &plan, "as it is"), 0);
     if (on_gpu())
@@ -348,7 +348,7 @@ static const struct planned qwen[] = {
     { 64, false, { 0, 0, 1, 0, 0, 0 }, 1159 },
 };
 
-static int64_t planned_launches(const struct model_step_plan *plan)
+static int64_t planned_launches(const struct step_plan *plan)
 {
     int64_t n = 0;
 
@@ -366,12 +366,12 @@ static void count_planned(const char *path)
     if (gguf_open(&g, path, &e) || model_open(&m, g, &(struct model_opts){ .device = "cpu", .n_threads = 1 }, &e))
         fail_msg("%s", e.msg);
     for (size_t i = 0; i < sizeof qwen / sizeof qwen[0]; i++) {
-        const struct model_step_shape s = {
+        const struct step_shape s = {
             .rows = qwen[i].rows, .picks = 1, .digest = true, .eight = qwen[i].eight, .sm = 90
         };
-        struct model_step_plan plan;
+        struct step_plan plan;
 
-        model_plan_step(m, &s, &plan);
+        plan_step(m, &s, &plan);
         assert_true(plan.exact);
         for (int f = 0; f < GEMM_N_FUSIONS; f++)
             assert_int_equal(plan.fusion[f].n, qwen[i].fusion[f]);

@@ -10,6 +10,7 @@
 
 #include "ops/ops.h"
 #include "program.h"
+#include "run/internal.h"
 #include "run/session.h"
 
 enum { OPS = 8, DRAFTS = 5, ROWS = 2 * STEP_MAX };
@@ -43,9 +44,9 @@ static void settle(struct drafting *d, int q)
     default:
         break;
     }
-    assert_int_equal(run_drafts(p->rig->r, q), n);
+    assert_int_equal(p->rig->r->draft[q], n);
     run_settle(p->rig->r, q, keep);
-    assert_int_equal(run_drafts(p->rig->r, q), 0);
+    assert_int_equal(p->rig->r->draft[q], 0);
     cut(&p->seq[q], keep < n ? p->seq[q].n - n + keep : p->seq[q].n);
     assert_int_equal(run_pos(p->rig->r, q), p->seq[q].n);
     d->pending[q] = 0;
@@ -260,8 +261,8 @@ static void contract(void **state)
     refused(rig.r, many, 3, "3 draft rows of sequence 0 in a step: at most 2");
     assert_int_equal(run_pos(rig.r, 0), 0);
     assert_int_equal(run_step(rig.r, good, 4, &e), ERR_OK);
-    assert_int_equal(run_drafts(rig.r, 0), 2);
-    assert_int_equal(run_drafts(rig.r, 1), 1);
+    assert_int_equal(rig.r->draft[0], 2);
+    assert_int_equal(rig.r->draft[1], 1);
     assert_int_equal(run_pos(rig.r, 0), 3);
     refused(rig.r, good, 1, "sequence 0 has draft rows that are not settled");
     assert_int_equal(run_undoable(rig.r, 0), 0);
@@ -272,7 +273,7 @@ static void contract(void **state)
     assert_int_equal(run_pos(rig.r, 0), 2);
     assert_true(run_undoable(rig.r, 0) >= 2);
     assert_int_equal(run_fork(rig.r, 1, 0, &e), ERR_OK); /* what waited there is forgotten */
-    assert_int_equal(run_drafts(rig.r, 1), 0);
+    assert_int_equal(rig.r->draft[1], 0);
     assert_int_equal(run_step(rig.r, good, 4, &e), ERR_OK);
     run_clear(rig.r, 0);
     run_settle(rig.r, 0, 1);
@@ -327,8 +328,8 @@ static void graphs(const struct run_opts *o, bool alike, uint64_t most)
             run_settle(rig.r, q, (int)draw(&p, (uint32_t)drafts[q] + 1));
     }
     print_message("%d tokens to undo, drafts %s: %d graphs\n", o->undo_tokens, alike ? "alike" : "of any number",
-                  (int)model_graphs(rig.m));
-    assert_true(model_graphs(rig.m) < most);
+                  (int)dev_graphs(model_dev(rig.m)));
+    assert_true(dev_graphs(model_dev(rig.m)) < most);
     rig_close(&rig);
 }
 

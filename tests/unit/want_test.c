@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "golden.h"
+#include "run/internal.h"
 #include "sample/sample.h"
 
 static const char *const model_a = "tests/golden/models/qwen35moe-a.gguf";
@@ -205,7 +206,7 @@ static void refusals(void **state)
     rig_close(&rig);
 }
 
-/* Rows that stay on the device are those of run_trace_hidden(), in the caller's order, also where a
+/* Rows that stay on the device are those that are traced, in the caller's order, also where a
  * GPU replays the step because nobody looks on; logits are what they are without them. */
 static void taps_of(const char *path)
 {
@@ -240,7 +241,7 @@ static void taps_of(const char *path)
     for (int again = 0; again < 4; again++) {
         for (int q = 0; q < SEQS; q++)
             run_clear(r, q);
-        run_trace_hidden(r, again == 0 ? hidden : NULL);
+        r->hidden = again == 0 ? hidden : NULL;
         if (run_step(r, row, N, &e))
             fail_msg("%s", e.msg);
         for (int t = 0; t < 3; t++)

@@ -1,6 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* iq2_body.h - what iq2_s and iq2_xs give acts16_256_body.h. Their files define BLOCK, places() and entries() and include
- * both. */
+/* iq2_body.h - decoders of iq2_s and iq2_xs, and what they give acts16_256_body.h. Their files define BLOCK, places(),
+ * entries() and codes() and include both. */
+TARGET_AVX2 static inline void unpack(struct x86_block *u, const BLOCK *b)
+{
+    float d = _cvtsh_ss(b->d);
+
+    codes(u->v, b);
+    for (int g = 0; g < 8; g++) {
+        u->scale[2 * g] = d * (0.5f + (float)(b->sc[g] & 15)) * 0.25f;
+        u->scale[2 * g + 1] = d * (0.5f + (float)(b->sc[g] >> 4)) * 0.25f;
+    }
+}
+
+X86_DECODE_SCALED(BLOCK)
+
 X86_WORDS __m128i odd_scales(const BLOCK *b)
 {
     __m128i s = _mm_loadl_epi64((const void *)b->sc);

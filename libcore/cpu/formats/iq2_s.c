@@ -57,39 +57,6 @@ X86_WORDS const uint8_t *signs(const struct x86_book *t, const struct quant_iq2_
 
 X86_CODE_BOOK(struct quant_iq2_s)
 
-TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq2_s *b)
-{
-    float d = _cvtsh_ss(b->d);
-
-    codes(u->v, b);
-    for (int g = 0; g < 8; g++) {
-        u->scale[2 * g] = d * (0.5f + (float)(b->sc[g] & 15)) * 0.25f;
-        u->scale[2 * g + 1] = d * (0.5f + (float)(b->sc[g] >> 4)) * 0.25f;
-    }
-}
-
-TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
-{
-    const struct quant_iq2_s *b = row;
-    struct x86_block u;
-
-    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        unpack(&u, b);
-        x86_block_avx2(y, u.v, u.scale);
-    }
-}
-
-TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
-{
-    const struct quant_iq2_s *b = row;
-    struct x86_block u;
-
-    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        unpack(&u, b);
-        x86_block_avx512(y, u.v, u.scale);
-    }
-}
-
 #define BLOCK  struct quant_iq2_s
 #define N_MIN  0
 #define SCALES 16

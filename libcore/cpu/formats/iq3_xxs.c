@@ -68,27 +68,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq
     }
 }
 
-TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
-{
-    const struct quant_iq3_xxs *b = row;
-    struct x86_block u;
-
-    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        unpack(&u, b);
-        x86_block_avx2(y, u.v, u.scale);
-    }
-}
-
-TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
-{
-    const struct quant_iq3_xxs *b = row;
-    struct x86_block u;
-
-    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        unpack(&u, b);
-        x86_block_avx512(y, u.v, u.scale);
-    }
-}
+X86_DECODE_SCALED(struct quant_iq3_xxs)
 
 X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_xxs *b)
 {

@@ -16,8 +16,8 @@ extern const uint8_t cpu_iq2xxs_halves[2 * 256];
 extern const uint8_t cpu_iq2xs_halves[2 * 512];
 extern const uint8_t cpu_iq2s_halves[2 * 1024];
 
-/* Entries of 12 bits, 3 a digit: their low bytes, then the high 4 bits of the first half of them as low nibbles, those of
- * the other half as high nibbles. */
+/* Entries of 12 bits, 3 a digit: their low bytes, then the high 4 bits of the first half of them as low nibbles, those
+ * of the other half as high nibbles. */
 extern const uint8_t cpu_iq3xxs_packed[256 + 128];
 extern const uint8_t cpu_iq3s_packed[512 + 256];
 #endif

@@ -50,27 +50,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q5
     }
 }
 
-TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
-{
-    const struct quant_q5_k *b = row;
-    struct x86_block u;
-
-    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        unpack(&u, b);
-        x86_block_min_avx2(y, u.v, u.scale, u.min);
-    }
-}
-
-TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
-{
-    const struct quant_q5_k *b = row;
-    struct x86_block u;
-
-    for (int64_t i = 0; i < n / 256; i++, b++, y += 256) {
-        unpack(&u, b);
-        x86_block_min_avx512(y, u.v, u.scale, u.min);
-    }
-}
+X86_DECODE_MIN(struct quant_q5_k)
 
 X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q5_k *b)
 {

@@ -263,7 +263,7 @@ X86_WORDS void x86_places(uint16_t at[32], __m256i bytes)
         by_n[p->n / 2 - 1](p); \
     }
 
-/* The sum of a row's lanes as cpu_dot_ints() has it. */
+/* The sum of a row's lanes as cpu/format.h states it. */
 TARGET_DOTS static inline float x86_fold(__m256 a)
 {
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -653,6 +653,25 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_COLUMNS
 #define X86_LAID
 #endif
+
+/* decode_avx2() and decode_avx512() from a format's unpack(), of codes and scales, or of minima, too. */
+#define X86_DECODE(target, name, block, write) \
+    target static void name(float *y, const void *row, int64_t n) \
+    { \
+        const block *b = row; \
+        struct x86_block u; \
+\
+        for (int64_t i = 0; i < n / 256; i++, b++, y += 256) { \
+            unpack(&u, b); \
+            write; \
+        } \
+    }
+#define X86_DECODE_SCALED(block) \
+    X86_DECODE(TARGET_AVX2, decode_avx2, block, x86_block_avx2(y, u.v, u.scale)) \
+    X86_DECODE(TARGET_AVX512, decode_avx512, block, x86_block_avx512(y, u.v, u.scale))
+#define X86_DECODE_MIN(block) \
+    X86_DECODE(TARGET_AVX2, decode_avx2, block, x86_block_min_avx2(y, u.v, u.scale, u.min)) \
+    X86_DECODE(TARGET_AVX512, decode_avx512, block, x86_block_min_avx512(y, u.v, u.scale, u.min))
 
 /* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as acts16_256_body.h
  * wants them, and codes(), a block's 256 as signed bytes. */
