@@ -20,7 +20,7 @@ static struct bench_opts o = {
     .draft_max = "15",
 };
 
-static const struct opt opts[] = {
+static const struct cli_opt opts[] = {
     SECTION("Model"),
     ROW_MODEL(o.model),
     STRING(0, "shape", "spec", "random weights: NAME[,layers=N,experts=N,vocab=N]", &o.shape),
@@ -205,7 +205,7 @@ static void check_usage(const struct cli_command *c)
 }
 
 /* The command line in one string, for records. */
-static char *join(int argc, char **argv)
+static char *join_words(int argc, char **argv)
 {
     size_t n = 1;
     char *s, *at;
@@ -235,7 +235,7 @@ static enum err_code run_command(struct bench *b, const struct cli_command *c, s
 
 int main(int argc, char **argv)
 {
-    struct bench b = { .o = &o, .command = join(argc, argv) };
+    struct bench b = { .o = &o, .command = join_words(argc, argv) };
     struct err e = { 0 };
     int first = cli_parse(&cli, argc, argv), status = EXIT_OK;
     const struct cli_command *c = cli_need_command(&cli, argv[first]);

@@ -15,7 +15,7 @@
 #include "train/files.h"
 #include "tune/job.h"
 
-static struct train_options o = {
+static struct cli_train_options o = {
     .time = "30m",
     .block = 16,
     .n_tests = 20,
@@ -38,7 +38,7 @@ static struct train_options o = {
               .shield = 0.03f },
 };
 
-static const struct opt opts[] = {
+static const struct cli_opt opts[] = {
     SECTION("Drafter"),
     ROW_MODEL(o.model),
     OUTPUT('o', "out", "file", "the drafter or adapter (GGUF)", &o.out),

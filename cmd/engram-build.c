@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chimere-engram-build - n-gram tables from text and their worth to a model, text indexes. See chimere-engram-build(1).
+/* chimere-engram-build - n-gram tables from text and their worth to a model, text indexes. See
+ * chimere-engram-build_epoch(1).
  */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/pool.h"
 #include "cli/table.h"
@@ -18,7 +20,7 @@ static struct build_options o = {
     .order = ENGRAM_ORDER_MAX, .memory_bytes = (int64_t)1 << 30, .layer = -1, .nearest = 5, .score_min = 4, .keep = 7
 };
 
-static const struct opt opts[] = {
+static const struct cli_opt opts[] = {
     SECTION("Table"),
     OUTPUT('o', "out", "file", "output: a table or index", &o.out),
     INT32("order", "n", "longest context in tokens (default 8)", &o.order, 1, ENGRAM_ORDER_MAX),
@@ -196,7 +198,7 @@ struct taken {
     bool some; /* text */
 };
 
-static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct err *e)
+static enum err_code take_piece(void *ctx, const struct cli_engram_piece *p, struct err *e)
 {
     struct taken *t = ctx;
 
@@ -226,7 +228,7 @@ static uint64_t number_of(char *const *files, bool add, uint64_t tokenizer)
     return files[0] != NULL ? h : 0;
 }
 
-static enum err_code build(char *const *files, bool add, struct err *e)
+static enum err_code build_epoch(char *const *files, bool add, struct err *e)
 {
     const struct progress progress = cli_engram_progress();
     struct engram_build_opts bo = {
@@ -235,7 +237,7 @@ static enum err_code build(char *const *files, bool add, struct err *e)
     struct taken t = { 0 };
     struct io_lock *lock = NULL;
     struct cli_opened x = { 0 };
-    const double from = cli_now_ms();
+    const double from = clock_ms();
     enum err_code code;
     int left = 0;
 
@@ -252,7 +254,7 @@ static enum err_code build(char *const *files, bool add, struct err *e)
         cli_warn("%s: goes on from sorted parts of %.1f million tokens", o.out,
                  (double)engram_build_resumed(t.b) / 1e6);
     if (code == ERR_OK)
-        code = cli_engram_read(&o, files, x.text, bo.pool, take, &t, e);
+        code = cli_engram_read(&o, files, x.text, bo.pool, take_piece, &t, e);
     if (code == ERR_OK && !t.some) /* a pipe whose first program failed must not take the place of a table */
         code = err_set(e, ERR_ARG, "no text: %s is not written", o.out);
     if (code == ERR_OK)
@@ -268,7 +270,7 @@ static enum err_code build(char *const *files, bool add, struct err *e)
     pool_close(bo.pool);
     cli_opened_close(&x);
     if (code == ERR_OK)
-        cli_note("%s: written in %.1f s", o.out, (cli_now_ms() - from) / 1e3);
+        cli_note("%s: written in %.1f s", o.out, (clock_ms() - from) / 1e3);
     return code;
 }
 
@@ -306,12 +308,12 @@ static enum err_code import(char *const *files, struct err *e)
     return code;
 }
 
-static enum err_code run(unsigned bit, char *const *files, int *status, struct err *e)
+static enum err_code run_command(unsigned bit, char *const *files, int *status, struct err *e)
 {
     switch (bit) {
     case BUILD:
     case ADD:
-        return o.from.n > 0 ? cli_engram_scored(&o, files[0], status, e) : build(files, bit == ADD, e);
+        return o.from.n > 0 ? cli_engram_scored(&o, files[0], status, e) : build_epoch(files, bit == ADD, e);
     case ROLLBACK:
         return cli_engram_rollback(files[0], e);
     case FIT:
@@ -347,7 +349,7 @@ int main(int argc, char **argv)
     if (o.date != NULL && !parse_day(o.date, &o.day))
         cli_usage("--day %s: not a date like 2026-01-15", o.date);
     cli_catch_interrupts();
-    if (run(command->bit, argv + first + 1, &status, &e))
+    if (run_command(command->bit, argv + first + 1, &status, &e))
         status = cli_fail(&e);
     free(o.tables.v);
     free(o.from.v);

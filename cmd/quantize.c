@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "adapt/adapt.h"
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/pool.h"
 #include "base/simd.h"
@@ -22,7 +23,7 @@
 
 static struct quantize_options o = { .losses = { .tokens = 4096, .seed = 1, .probes = "q3_k" } };
 
-static const struct opt opts[] = {
+static const struct cli_opt opts[] = {
     SECTION("Types"),
     STRING('t', "type", "name", "a mix (q4_k_m) or a type for all (q4_k)", &o.type),
     PATH(0, "recipe", "file", "rules: which tensors get which type", &o.recipe),
@@ -81,9 +82,9 @@ static const struct cli program = { .name = "chimere-quantize",
 
 static double started_ms;
 
-static bool tick(void *ctx, uint64_t done, uint64_t total)
+static bool show_progress(void *ctx, uint64_t done, uint64_t total)
 {
-    double s = (cli_now_ms() - started_ms) / 1e3, part = total > 0 ? (double)done / (double)total : 1;
+    double s = (clock_ms() - started_ms) / 1e3, part = total > 0 ? (double)done / (double)total : 1;
 
     (void)ctx;
     if (part > 0 && s > 1)
@@ -279,20 +280,20 @@ static enum err_code write_model(const struct gguf *g, const struct ramp_plan *p
         .version = CHIMERE_VERSION,
         .coder = { .simd = simd_features(), .effort = o.effort, .unbiased = ramp_recipe_unbiased(r) },
         .merge = merge->n > 0 ? merge : NULL,
-        .progress = { tick, NULL }
+        .progress = { show_progress, NULL }
     };
 
     if (pool_open(&pool, o.n_threads > 0 ? o.n_threads : pool_cpus(), e))
         return e->code;
     job.coder.pool = pool;
     job.had = &had;
-    started_ms = cli_now_ms();
+    started_ms = clock_ms();
     enum err_code rc = ramp_quantize(&job, out, e);
 
     cli_progress_end();
     pool_close(pool);
     if (rc == ERR_OK && !o.quiet) {
-        fprintf(stderr, "%s: %.1f s, ", out, (cli_now_ms() - started_ms) / 1e3);
+        fprintf(stderr, "%s: %.1f s, ", out, (clock_ms() - started_ms) / 1e3);
         print_totals(stderr, p);
         if (had > 0)
             fprintf(stderr, "%zu tensors were there, of a run that was killed\n", had);
@@ -387,13 +388,13 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
 static int check_file(const char *path, struct err *e)
 {
     struct gguf *g;
-    struct progress p = { tick, NULL };
+    struct progress p = { show_progress, NULL };
     size_t bad;
     int status = EXIT_OK;
 
     if (gguf_open(&g, path, e))
         return cli_fail(e);
-    started_ms = cli_now_ms();
+    started_ms = clock_ms();
     if (ramp_check(g, &p, &bad, e)) {
         status = cli_fail(e);
     } else if (bad < gguf_n_tensors(g)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chimere-run - answer a prompt: answer on stdout, the rest on stderr. See chimere-run(1). */
+/* chimere-run - answer a prompt: answer on stdout, the rest on stderr. See chimere-run_model(1). */
 #include <inttypes.h>
 #include <signal.h>
 #include <poll.h>
@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/io.h"
 #include "gguf/gguf.h"
 #include "grammar/grammar.h"
@@ -17,7 +18,7 @@
 #include "run/session.h"
 #include "text/text.h"
 
-static enum err_code check_prompt(const struct opened *s, int64_t ctx, struct err *e)
+static enum err_code check_prompt(const struct cli_run *s, int64_t ctx, struct err *e)
 {
     int32_t n_vocab = model_info(s->open.model)->n_vocab;
     const char *from = s->o->tokens ? cli_file_name(s->o->tokens) : "prompt";
@@ -39,23 +40,23 @@ static enum err_code check_prompt(const struct opened *s, int64_t ctx, struct er
     return ERR_OK;
 }
 
-static bool has_tables(const struct run_options *o)
+static bool has_tables(const struct cli_run_options *o)
 {
     return o->engrams.n > 0 || o->context_table != NULL;
 }
 
-static bool tables_guess(const struct run_options *o)
+static bool tables_guess(const struct cli_run_options *o)
 {
     return o->engram_drafts && has_tables(o);
 }
 
-static struct cli_guess guess(const struct opened *s)
+static struct cli_guess drafting_options(const struct cli_run *s)
 {
     return (struct cli_guess){ &s->o->drafts, s->o->draft_max, tables_guess(s->o),
                                has_tables(s->o) ? &s->engram.mix : NULL };
 }
 
-static enum err_code open_engram(struct opened *s, struct err *e)
+static enum err_code open_engram(struct cli_run *s, struct err *e)
 {
     if (!has_tables(s->o))
         return ERR_OK;
@@ -65,9 +66,9 @@ static enum err_code open_engram(struct opened *s, struct err *e)
                                e);
 }
 
-enum err_code cli_run_open(struct opened *s, struct err *e)
+enum err_code cli_run_open(struct cli_run *s, struct err *e)
 {
-    const struct cli_guess g = guess(s);
+    const struct cli_guess g = drafting_options(s);
     struct run_opts ro;
     double from;
 
@@ -81,7 +82,7 @@ enum err_code cli_run_open(struct opened *s, struct err *e)
         return e->code;
     if (check_prompt(s, ro.ctx_tokens, e) || cli_open_run(&s->run, &s->open, &ro, e))
         return e->code;
-    from = cli_now_ms();
+    from = clock_ms();
     if (s->o->session != NULL && cli_session_load(&s->kept, s->run, text_fingerprint(s->open.gguf), s->open.path,
                                                   &s->open.adapters, prompt_of(s), cli_run_wanted_logits(s), e)) {
         const struct err why = *e;
@@ -91,14 +92,14 @@ enum err_code cli_run_open(struct opened *s, struct err *e)
     }
     if (s->draft != NULL && draft_attach(s->draft, s->run, e))
         return e->code;
-    s->open.load_ms += cli_now_ms() - from;
+    s->open.load_ms += clock_ms() - from;
     return cli_sampling_make(&s->o->sampling, s->open.text, model_info(s->open.model)->n_vocab, e);
 }
 
 /* ---- the answer ---- */
 
 /* What is known once the model is open. */
-static enum err_code complete_request(struct opened *s, struct err *e)
+static enum err_code complete_request(struct cli_run *s, struct err *e)
 {
     const struct ask_model m = cli_run_model(s);
 
@@ -111,7 +112,7 @@ static enum err_code complete_request(struct opened *s, struct err *e)
     return ERR_OK;
 }
 
-enum err_code cli_run_submit(struct opened *s, struct err *e)
+enum err_code cli_run_submit(struct cli_run *s, struct err *e)
 {
     struct gen_opts go = { .run = s->run,
                            .text = s->open.text,
@@ -131,14 +132,14 @@ enum err_code cli_run_submit(struct opened *s, struct err *e)
     return gen_submit(s->gen, &s->asked->q, &s->request, e);
 }
 
-enum err_code cli_run_open_answer(struct opened *s, struct err *e)
+enum err_code cli_run_open_answer(struct cli_run *s, struct err *e)
 {
-    struct answer_opts ao = { .text = s->open.text, .asked = s->asked };
+    struct cli_answer_opts ao = { .text = s->open.text, .asked = s->asked };
 
     ao.form = s->o->json ? ANSWER_JSON : s->o->jsonl ? ANSWER_JSONL : ANSWER_PLAIN;
     ao.reasoning = isatty(STDERR_FILENO) ? REASONING_STDERR : REASONING_NONE;
     if (s->o->reasoning >= 0)
-        ao.reasoning = (enum answer_reasoning)s->o->reasoning;
+        ao.reasoning = (enum cli_answer_reasoning)s->o->reasoning;
     ao.stream = s->o->stream || isatty(STDOUT_FILENO);
     ao.logprobs = s->o->sampling.logprobs >= 0;
     return cli_answer_open(&s->answer, &ao, e);
@@ -146,7 +147,7 @@ enum err_code cli_run_open_answer(struct opened *s, struct err *e)
 
 /* Writes the session. A turn that was not read to its end is no part of a conversation; of a prompt that comes
  * whole the next time, what was read is worth keeping. */
-enum err_code cli_run_keep(struct opened *s, struct err *e)
+enum err_code cli_run_keep(struct cli_run *s, struct err *e)
 {
     if (!s->read && s->o->messages == NULL && s->o->tokens == NULL)
         return ERR_OK;
@@ -155,7 +156,7 @@ enum err_code cli_run_keep(struct opened *s, struct err *e)
 
 /* Asked when the answer is there: what a pipe brings may
  * take its time. */
-void cli_run_warn_unread(const struct opened *s, char *const *files)
+void cli_run_warn_unread(const struct cli_run *s, char *const *files)
 {
     struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
     struct stat st;
@@ -173,7 +174,7 @@ void cli_run_warn_unread(const struct opened *s, char *const *files)
 }
 
 /* The model is ready: prompt in, answer out. */
-static enum err_code answer(struct opened *s, struct err *e)
+static enum err_code answer_prompt(struct cli_run *s, struct err *e)
 {
     cli_run_note_machine(s);
     if (cli_run_open_answer(s, e) || (s->o->jsonl && cli_run_print_start(s, e)))
@@ -197,7 +198,7 @@ static enum err_code answer(struct opened *s, struct err *e)
 }
 
 /* What a session began with stays, whatever defaults say by now. */
-static void keep_own(struct opened *s)
+static void keep_own(struct cli_run *s)
 {
     if (!s->kept.begun)
         return;
@@ -214,9 +215,9 @@ static void keep_own(struct opened *s)
     cli_leave_aside(s->cli, "system");
 }
 
-static enum err_code run(struct opened *s, char *const *files, struct err *e)
+static enum err_code run_model(struct cli_run *s, char *const *files, struct err *e)
 {
-    const struct run_options *o = s->o;
+    const struct cli_run_options *o = s->o;
 
     if (cli_open(&s->open, &o->model, e) || cli_sampling_of_model(&s->o->sampling, s->open.gguf, s->cli, e))
         return e->code;
@@ -229,13 +230,13 @@ static enum err_code run(struct opened *s, char *const *files, struct err *e)
         run_session_ends(s->kept.file);
     if (o->interactive)
         return cli_run_talk(s, files, e);
-    if (cli_run_question(s, files, e) || cli_run_ask(s, e) || cli_run_open(s, e) || answer(s, e))
+    if (cli_run_question(s, files, e) || cli_run_ask(s, e) || cli_run_open(s, e) || answer_prompt(s, e))
         return e->code;
     cli_run_warn_unread(s, files);
     return ERR_OK;
 }
 
-static void close_all(struct opened *s)
+static void close_all(struct cli_run *s)
 {
     cli_answer_close(&s->answer);
     io_out_abort(s->logits);
@@ -266,7 +267,7 @@ static void close_all(struct opened *s)
 }
 
 /* The program's exit status. The events of --jsonl end with the error. */
-static int tell_error(const struct opened *s, struct err *e)
+static int tell_error(const struct cli_run *s, struct err *e)
 {
     const int status = cli_signal() == SIGPIPE ? EXIT_FAILED : cli_fail(e);
 
@@ -279,7 +280,7 @@ static int tell_error(const struct opened *s, struct err *e)
 
 int main(int argc, char **argv)
 {
-    struct opened s = { .finish = GEN_LENGTH };
+    struct cli_run s = { .finish = GEN_LENGTH };
     char *const *files;
     struct err e = { 0 };
     run_tool *tool;
@@ -287,7 +288,7 @@ int main(int argc, char **argv)
 
     s.o = cli_run_options(&s.cli, argc, argv, &files);
     tool = cli_run_tool(s.cli);
-    if (tool != NULL ? tool(&s, files, &status, &e) : run(&s, files, &e))
+    if (tool != NULL ? tool(&s, files, &status, &e) : run_model(&s, files, &e))
         status = tell_error(&s, &e);
     close_all(&s);
     status = cli_close_stdout(status);

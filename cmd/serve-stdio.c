@@ -48,7 +48,7 @@ static struct {
         .table_bytes = 512 << 20,
         .http = { .body_bytes_max = LINE_MAX_BYTES, .timeout_s = 60, .drain_s = 30, .connections_max = 64 } };
 
-static const struct opt opts[] = {
+static const struct cli_opt opts[] = {
     SECTION("Model"),
     ROW_MODEL(o.model),
     ROW_LORA(o.model),
@@ -119,7 +119,7 @@ struct server {
     int taps[RUN_TAPS_MAX];
     struct gen *gen;
     struct cli_cache *cache;
-    struct cli_beside *beside;
+    struct cli_reload *attached;
     struct serve *serve;
     struct cli_http *http;
     struct serve_mcp *mcp;
@@ -193,7 +193,7 @@ static enum err_code open_chat(struct server *s, struct err *e)
 static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
-    struct cli_beside_opts bo = { &o.engrams,    o.engram_thinking, o.context_table, o.examples, o.recite,
+    struct cli_reload_opts bo = { &o.engrams,    o.engram_thinking, o.context_table, o.examples, o.recite,
                                   o.table_bytes, &s->guess,         &s->draft,       NULL };
     struct stat st;
     const char *slash;
@@ -228,7 +228,7 @@ static enum err_code open_all(struct server *s, struct err *e)
                  e))
         return e->code;
     bo.gen = s->gen;
-    if (cli_beside_open(&s->beside, &bo, &s->open, s->run, e))
+    if (cli_reload_open(&s->attached, &bo, &s->open, s->run, e))
         return e->code;
     if (o.cache_dir != NULL && cli_cache_open(&s->cache, o.cache_dir, o.cache_bytes, &s->open, s->run, s->gen, e))
         return e->code;
@@ -246,7 +246,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         .ctx_tokens = run_ctx(s->run),
         .n_embd = model_info(s->open.model)->n_embd,
         .embeddings = true,
-        .beside = cli_beside_now(s->beside),
+        .attached = cli_reload_now(s->attached),
         .lenient = o.lenient,
         .keeper = s->cache != NULL ? &cli_cache_keeper : NULL,
         .keeper_of = s->cache,
@@ -284,9 +284,9 @@ static enum err_code serve_mcp(struct server *s, struct err *e)
 {
     if (serve_mcp_open(&s->mcp, s->serve, say_message, NULL, e))
         return e->code;
-    const struct cli_talk talk = { s->mcp, take_message, message_too_long, tell_message, .leaves = true };
+    const struct cli_stdin_requests talk = { s->mcp, take_message, message_too_long, tell_message, .leaves = true };
 
-    return cli_talk(&talk, s->serve, s->beside, o.max_queue, e);
+    return cli_stdin_requests(&talk, s->serve, s->attached, o.max_queue, e);
 }
 
 /* ---- the program ---- */
@@ -301,7 +301,7 @@ static void close_all(struct server *s)
     gen_close(s->gen);
     draft_close(s->draft);
     run_close(s->run);
-    cli_beside_close(s->beside);
+    cli_reload_close(s->attached);
     grammar_vocab_close(s->vocab);
     chat_close(s->chat);
     cli_opened_close(&s->open);
@@ -333,10 +333,10 @@ static enum err_code answer_batch(struct server *s, const struct cli_batch_opts 
     return code;
 }
 
-static enum err_code run(struct server *s, struct err *e)
+static enum err_code run_server(struct server *s, struct err *e)
 {
     const struct cli_batch_opts bo = { o.batch, o.out, o.errors, o.shard, o.lenient, NULL };
-    const struct cli_talk talk = cli_line_talk(&s->lines);
+    const struct cli_stdin_requests talk = cli_line_talk(&s->lines);
 
     if (check_parser(e) || (o.batch != NULL && cli_batch_check(&bo, e)))
         return e->code;
@@ -352,9 +352,9 @@ static enum err_code run(struct server *s, struct err *e)
     s->lines = (struct cli_line_requests){ .serve = s->serve, .lenient = o.lenient };
     cli_catch_interrupts();
     return o.batch != NULL   ? answer_batch(s, &bo, e)
-           : s->http != NULL ? cli_http_run(s->http, s->serve, s->beside, e)
+           : s->http != NULL ? cli_http_run(s->http, s->serve, s->attached, e)
            : o.mcp           ? serve_mcp(s, e)
-                             : cli_talk(&talk, s->serve, s->beside, o.max_queue, e);
+                             : cli_stdin_requests(&talk, s->serve, s->attached, o.max_queue, e);
 }
 
 int main(int argc, char **argv)
@@ -385,7 +385,7 @@ int main(int argc, char **argv)
     cli_open_check(&cli, &o.model);
     cli_sampling_check(&o.sampling);
     cli_check_outputs(&cli, argv + first);
-    if (run(&s, &e))
+    if (run_server(&s, &e))
         status = cli_fail(&e);
     else if (o.strict && s.n_refused > 0)
         status = EXIT_NO;

@@ -31,7 +31,7 @@ enum err_code cli_bench_read_speed(struct bench_spread *out, struct model_reads 
 }
 
 /* One record: with n threads, or of a device that has none. */
-static enum err_code measure(struct bench *b, int n, int64_t bytes, bool *host, struct err *e)
+static enum err_code measure_threads(struct bench *b, int n, int64_t bytes, bool *host, struct err *e)
 {
     struct model_opts o = { .device = cli_open_device(&b->o->model), .n_threads = n };
     struct model_reads reads = { .reps = b->o->reps };
@@ -71,7 +71,7 @@ enum err_code cli_bench_cmd_bandwidth(struct bench *b, struct err *e)
 
     cli_bench_line(b, "%-8s %10s %10s %10s %10s", "threads", "buffer MB", "GB/s", "least", "most");
     for (int n = 1;; n = 2 * n < most ? 2 * n : most) {
-        if (measure(b, n, bytes, &host, e))
+        if (measure_threads(b, n, bytes, &host, e))
             return e->code;
         if (n == most || !host)
             return ERR_OK;

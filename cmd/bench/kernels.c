@@ -111,7 +111,7 @@ static uint32_t offered(enum gemm_of of, int type, int64_t rows, bool eight, int
     return bits;
 }
 
-static bool alike(enum gemm_of of, int a, int b, bool eight, int sm)
+static bool same_offers(enum gemm_of of, int a, int b, bool eight, int sm)
 {
     for (int64_t rows = 1; rows <= SCANNED; rows++)
         if (offered(of, a, rows, eight, sm) != offered(of, b, rows, eight, sm))
@@ -178,7 +178,7 @@ static enum err_code print_choices(const struct bench *b, struct choice c, struc
         size_t at = 0;
 
         for (int t = c.type; t < QUANT_N && !done[c.type]; t++)
-            if (!done[t] && alike(c.of, c.type, t, c.eight, c.sm)) {
+            if (!done[t] && same_offers(c.of, c.type, t, c.eight, c.sm)) {
                 json_array_append_new(formats, json_string(quant_types[t]->name));
                 at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? " " : "", quant_types[t]->name);
                 done[t] = t > c.type;
@@ -258,7 +258,7 @@ static bool example(struct model_product *p, const struct gemm_kernel *k)
     return true;
 }
 
-static enum err_code measure(struct bench *b, int i, const struct model_opts *o, struct err *e)
+static enum err_code time_kernel(struct bench *b, int i, const struct model_opts *o, struct err *e)
 {
     const struct gemm_kernel *k = &gemm_kernels[i];
     struct model_product p = { .kernel = 1 + i, .reps = b->o->reps };
@@ -306,7 +306,7 @@ enum err_code cli_bench_cmd_kernels(struct bench *b, struct err *e)
         for (int i = 0; i < GEMM_N_KERNELS; i++) {
             if (cli_interrupted())
                 return err_set(e, ERR_CANCEL, "interrupted");
-            if (measure(b, i, &o, e))
+            if (time_kernel(b, i, &o, e))
                 return e->code;
         }
         return ERR_OK;

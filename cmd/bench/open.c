@@ -234,7 +234,7 @@ struct eval_window_opts cli_bench_windows(const struct bench *b)
     };
 }
 
-static bool tick(void *ctx, uint64_t done, uint64_t total)
+static bool show_progress(void *ctx, uint64_t done, uint64_t total)
 {
     const char *what = ctx;
 
@@ -246,5 +246,5 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 
 struct progress cli_bench_progress(const char *what)
 {
-    return (struct progress){ tick, (void *)(uintptr_t)what };
+    return (struct progress){ show_progress, (void *)(uintptr_t)what };
 }

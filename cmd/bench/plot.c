@@ -160,7 +160,7 @@ static enum err_code write_script(struct plot *p, const char *path, struct err *
     return code;
 }
 
-static enum err_code draw(struct plot *p, struct err *e)
+static enum err_code draw_plot(struct plot *p, struct err *e)
 {
     const char *path = p->b->o->out;
     int status;
@@ -207,7 +207,7 @@ enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
     if (code == ERR_OK && p.n_panels == 0)
         code = err_set(e, ERR_FORMAT, "plot: no records of decode speed, divergence or accuracy in these files");
     if (code == ERR_OK)
-        code = draw(&p, e);
+        code = draw_plot(&p, e);
     json_decref(p.files);
     json_decref(p.sets);
     return code;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/clock.h"
 #include "base/io.h"
 #include "bench/bench.h"
 #include "gguf/gguf.h"
@@ -103,13 +104,13 @@ static enum err_code measure_ppl(struct bench *b, struct run *run, const struct 
     struct ppl_job j = { .ppl = { .win_sum = calloc(n, sizeof *j.ppl.win_sum),
                                   .win_n = calloc(n, sizeof *j.ppl.win_n) },
                          .n_vocab = model_info(b->open.model)->n_vocab };
-    const double from = cli_now_ms();
+    const double from = clock_ms();
     enum err_code code = j.ppl.win_sum == NULL || j.ppl.win_n == NULL
                              ? err_nomem(e)
                              : eval_windows(run, t->v, t->n, w, add_ppl, &j, &progress, e);
 
     if (code == ERR_OK)
-        code = report_ppl(b, &j, t, w, cli_now_ms() - from, e);
+        code = report_ppl(b, &j, t, w, clock_ms() - from, e);
     free(j.ppl.win_sum);
     free(j.ppl.win_n);
     return code;
@@ -199,8 +200,8 @@ static enum err_code save_row(void *ctx, int64_t window, int32_t token, const fl
     return io_out_write(j->out, j->row, (size_t)j->n_vocab * sizeof *j->row, e);
 }
 
-static enum err_code save(struct bench *b, struct run *run, const struct bench_texts *t,
-                          const struct eval_window_opts *w, struct err *e)
+static enum err_code save_reference(struct bench *b, struct run *run, const struct bench_texts *t,
+                                    const struct eval_window_opts *w, struct err *e)
 {
     struct progress progress = cli_bench_progress("windows");
     struct head h = head_of(b, t, w);
@@ -272,7 +273,7 @@ static enum err_code add_kl(void *ctx, int64_t window, int32_t token, const floa
 }
 
 /* Window by window: the reference's rows, then the model's against them. */
-static enum err_code walk(struct kl_job *j, struct err *e)
+static enum err_code walk_windows(struct kl_job *j, struct err *e)
 {
     struct progress progress = cli_bench_progress("windows");
     int64_t n = eval_window_count(j->t->v, j->t->n, &j->w);
@@ -460,7 +461,7 @@ static enum err_code diverge(struct bench *b, struct run *run, const struct benc
             code = err_nomem(e);
     }
     if (code == ERR_OK)
-        code = walk(&j, e);
+        code = walk_windows(&j, e);
     if (code == ERR_OK)
         code = report_kl(&j, &ref, e);
     run_close(j.ref_run);
@@ -476,5 +477,5 @@ enum err_code cli_bench_cmd_kl(struct bench *b, struct err *e)
 {
     if ((b->o->reference == NULL) == (b->o->save == NULL))
         return err_set(e, ERR_ARG, "kl: either --reference or --save");
-    return with_texts(b, b->o->save ? save : diverge, e);
+    return with_texts(b, b->o->save ? save_reference : diverge, e);
 }

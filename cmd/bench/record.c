@@ -133,7 +133,7 @@ static json_t *hardware(const struct bench *b)
     return h;
 }
 
-static json_t *build(void)
+static json_t *build_facts(void)
 {
     json_t *o = json_object();
 
@@ -201,7 +201,7 @@ static bool comparable(const json_t *old, const json_t *r)
                             cli_bench_text_in(json_object_get(r, "model"), "fingerprint")) == 0;
 }
 
-static enum err_code compare(struct bench *b, const json_t *r, struct err *e)
+static enum err_code compare_record(struct bench *b, const json_t *r, struct err *e)
 {
     const char *metric = cli_bench_text_in(r, "metric");
     const json_t *old = NULL;
@@ -246,7 +246,7 @@ enum err_code cli_bench_done(struct bench *b, json_t *r, struct err *e)
     if (b->open.gguf != NULL)
         json_object_set_new(r, "model", model(b));
     json_object_set_new(r, "hardware", hardware(b));
-    json_object_set_new(r, "build", build());
+    json_object_set_new(r, "build", build_facts());
     cli_bench_text(r, "command", b->command);
     gmtime_r(&now, &tm);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
@@ -255,7 +255,7 @@ enum err_code cli_bench_done(struct bench *b, json_t *r, struct err *e)
     if (cli_bench_as_json(b))
         code = cli_json_line(json_incref(r), e);
     if (code == ERR_OK && b->against != NULL)
-        code = compare(b, r, e);
+        code = compare_record(b, r, e);
     if (code == ERR_OK && !cli_bench_as_json(b))
         code = cli_flush_stdout(e);
     json_decref(r);

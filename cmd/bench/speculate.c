@@ -10,6 +10,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "bench/bench.h"
@@ -463,7 +464,7 @@ static void close_all(struct speculate *s)
 /* ---- answers ---- */
 
 /* What a step left behind: *done when the answer is over, with the tokens that were chosen in *chosen. */
-static enum err_code hear(struct way *w, bool *done, struct gen_stats *stats, int64_t *chosen, struct err *e)
+static enum err_code read_events(struct way *w, bool *done, struct gen_stats *stats, int64_t *chosen, struct err *e)
 {
     struct gen_event ev;
 
@@ -482,8 +483,8 @@ static enum err_code hear(struct way *w, bool *done, struct gen_stats *stats, in
 }
 
 /* Answers an item; *ms from its first token on. */
-static enum err_code answer(struct way *w, const struct item *it, struct gen_stats *stats, int64_t *chosen, double *ms,
-                            struct err *e)
+static enum err_code answer_item(struct way *w, const struct item *it, struct gen_stats *stats, int64_t *chosen,
+                                 double *ms, struct err *e)
 {
     const struct bench_opts *o = w->s->b->o;
     const int64_t half = it->prompt.n / 2;
@@ -510,14 +511,14 @@ static enum err_code answer(struct way *w, const struct item *it, struct gen_sta
     if (gen_submit(w->gen, &q, &id, e))
         return e->code;
     while (!done) {
-        if (gen_step(w->gen, e) || hear(w, &done, stats, chosen, e))
+        if (gen_step(w->gen, e) || read_events(w, &done, stats, chosen, e))
             return e->code;
         if (from <= 0 && w->said.n > 0)
-            from = cli_now_ms();
+            from = clock_ms();
         if (cli_interrupted())
             return err_set(e, ERR_CANCEL, "interrupted");
     }
-    *ms = from > 0 ? cli_now_ms() - from : 0;
+    *ms = from > 0 ? clock_ms() - from : 0;
     return ERR_OK;
 }
 
@@ -530,7 +531,7 @@ static enum err_code record(struct speculate *s, struct item *it, bool *timed, s
     int64_t chosen;
     double ms;
 
-    if (answer(plain, it, &st, &chosen, &ms, e))
+    if (answer_item(plain, it, &st, &chosen, &ms, e))
         return e->code;
     *timed |= chosen > 1;
     it->answer = plain->said;
@@ -538,13 +539,13 @@ static enum err_code record(struct speculate *s, struct item *it, bool *timed, s
     return ERR_OK;
 }
 
-static enum err_code measure(struct way *w, const struct item *it, int rep, struct err *e)
+static enum err_code measure_way(struct way *w, const struct item *it, int rep, struct err *e)
 {
     struct gen_stats st;
     int64_t chosen;
     double ms;
 
-    if (answer(w, it, &st, &chosen, &ms, e))
+    if (answer_item(w, it, &st, &chosen, &ms, e))
         return e->code;
     if (w->said.n != it->answer.n || memcmp(w->said.v, it->answer.v, (size_t)w->said.n * sizeof *w->said.v) != 0)
         return err_set(e, ERR_UNSUPPORTED, "%s: another answer with %s than without guesses: please report this",
@@ -561,7 +562,7 @@ static enum err_code measure(struct way *w, const struct item *it, int rep, stru
 static enum err_code measure_item(struct speculate *s, size_t at, int rep, struct err *e)
 {
     for (int i = 0; i < s->n_ways; i++)
-        if (measure(&s->way[(at + (size_t)rep + (size_t)i) % (size_t)s->n_ways], &s->v[at], rep, e))
+        if (measure_way(&s->way[(at + (size_t)rep + (size_t)i) % (size_t)s->n_ways], &s->v[at], rep, e))
             return e->code;
     return ERR_OK;
 }

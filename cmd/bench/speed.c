@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include "base/clock.h"
 #include "base/rng.h"
 #include "bench/bench.h"
 #include "gen/gen.h"
@@ -37,7 +38,7 @@ static int32_t random_token(struct speed *s)
 }
 
 /* Feeds n random tokens to a sequence, with logits of the last one; milliseconds. */
-static enum err_code feed(struct speed *s, int seq, int64_t n, double *ms, struct err *e)
+static enum err_code feed_random(struct speed *s, int seq, int64_t n, double *ms, struct err *e)
 {
     int32_t *v = calloc((size_t)n + 1, sizeof *v);
     double from;
@@ -47,10 +48,10 @@ static enum err_code feed(struct speed *s, int seq, int64_t n, double *ms, struc
         return err_nomem(e);
     for (int64_t i = 0; i < n; i++)
         v[i] = random_token(s);
-    from = cli_now_ms();
+    from = clock_ms();
     code = n > 0 ? run_feed(s->run, seq, v, n, 1, NULL, NULL, NULL, e) : ERR_OK;
     if (ms != NULL)
-        *ms = cli_now_ms() - from;
+        *ms = clock_ms() - from;
     free(v);
     if (code == ERR_OK && cli_interrupted())
         return err_set(e, ERR_CANCEL, "interrupted");
@@ -60,7 +61,7 @@ static enum err_code feed(struct speed *s, int seq, int64_t n, double *ms, struc
 /* n_steps steps of n_rows rows each to each of n_seq sequences, with all logits (where they are not the host's, the
  * best of each row comes over); milliseconds a step. With room for drafts a sequence's rows after the first are drafts
  * as far as that goes, of which half are kept. */
-static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, double *ms, struct err *e)
+static enum err_code time_steps(struct speed *s, int n_steps, int n_rows, int n_seq, double *ms, struct err *e)
 {
     struct run_row *row = calloc((size_t)n_rows * (size_t)n_seq, sizeof *row);
     struct logits_want *want = calloc((size_t)n_rows * (size_t)n_seq, sizeof *want);
@@ -75,11 +76,11 @@ static enum err_code steps(struct speed *s, int n_steps, int n_rows, int n_seq, 
             row[j] = (struct run_row){ random_token(s), j / n_rows, true, j % n_rows >= n_rows - drafts };
             want[j] = (struct logits_want){ .n_top = 1, .inv_temp = 1 };
         }
-        from = cli_now_ms();
+        from = clock_ms();
         code = run_step_want(s->run, row, want, n_rows * n_seq, NULL, NULL, e);
         for (int j = 0; j < n_seq; j++)
             run_settle(s->run, j, drafts / 2);
-        total += cli_now_ms() - from;
+        total += clock_ms() - from;
     }
     free(want);
     free(row);
@@ -190,7 +191,7 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
 
         cli_progress("prompt of %lld: %d of %d", (long long)n, i + 1, reps);
         run_clear(s->run, 0);
-        code = feed(s, 0, n, &t, e);
+        code = feed_random(s, 0, n, &t, e);
         if (i >= 0) {
             ms[i] = t;
             tps[i] = (double)n * 1e3 / t;
@@ -199,7 +200,7 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
     if (code == ERR_OK) {
         run_clear(s->run, 0);
         model_time(s->b->open.model, true);
-        code = feed(s, 0, n, NULL, e);
+        code = feed_random(s, 0, n, NULL, e);
         model_time(s->b->open.model, false);
     }
     if (code == ERR_OK) {
@@ -234,17 +235,17 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
     if (run_pos(s->run, 0) > depth)
         run_clear(s->run, 0);
     if (code == ERR_OK) /* the records of shallower depths stay */
-        code = feed(s, 0, depth - run_pos(s->run, 0), NULL, e);
+        code = feed_random(s, 0, depth - run_pos(s->run, 0), NULL, e);
     if (code == ERR_OK)
-        code = steps(s, WARM_STEPS, 1, 1, &ms, e);
+        code = time_steps(s, WARM_STEPS, 1, 1, &ms, e);
     for (int i = 0; i < reps && code == ERR_OK; i++) {
         cli_progress("decode at %lld: %d of %d", (long long)depth, i + 1, reps);
-        code = steps(s, n, 1, 1, &ms, e);
+        code = time_steps(s, n, 1, 1, &ms, e);
         tps[i] = 1e3 / ms;
     }
     if (code == ERR_OK) {
         model_time(s->b->open.model, true);
-        code = steps(s, TURN_STEPS, 1, 1, &ms, e);
+        code = time_steps(s, TURN_STEPS, 1, 1, &ms, e);
         model_time(s->b->open.model, false);
     }
     if (code == ERR_OK) {
@@ -307,7 +308,7 @@ static enum err_code measure_family(struct speed *s, bool of_rows, struct err *e
 
     for (int q = 0; q < (of_rows ? 1 : (int)cli_bench_most(l)) && code == ERR_OK; q++) {
         run_clear(s->run, q);
-        code = feed(s, q, s->depths.v[0], NULL, e);
+        code = feed_random(s, q, s->depths.v[0], NULL, e);
     }
     for (int i = 0; i < reps && code == ERR_OK; i++)
         for (int k = 0; k < l->n && code == ERR_OK; k++) {
@@ -315,9 +316,9 @@ static enum err_code measure_family(struct speed *s, bool of_rows, struct err *e
 
             cli_progress("%s: %d of %d", of_rows ? "rows" : "sequences", i + 1, reps);
             /* others came between: a GPU may have to record this kind of step again */
-            code = steps(s, WARM_STEPS, n_rows, n_seq, &skip, e);
+            code = time_steps(s, WARM_STEPS, n_rows, n_seq, &skip, e);
             if (code == ERR_OK)
-                code = steps(s, TURN_STEPS, n_rows, n_seq, &ms[k * reps + i], e);
+                code = time_steps(s, TURN_STEPS, n_rows, n_seq, &ms[k * reps + i], e);
         }
     for (int k = 0; k < l->n && code == ERR_OK; k++)
         if (l->v[k] == 1)
@@ -333,7 +334,7 @@ static enum err_code measure_family(struct speed *s, bool of_rows, struct err *e
 /* Steps of an engine until each of n answers has a token more; milliseconds a step. */
 static enum err_code gen_steps(struct gen *g, int n_steps, double *ms, struct err *e)
 {
-    const double from = cli_now_ms();
+    const double from = clock_ms();
     struct gen_event ev;
 
     for (int i = 0; i < n_steps; i++) {
@@ -343,7 +344,7 @@ static enum err_code gen_steps(struct gen *g, int n_steps, double *ms, struct er
             if (ev.kind == GEN_END && ev.end == GEN_FAILED)
                 return err_copy(e, &ev.err);
     }
-    *ms = (cli_now_ms() - from) / n_steps;
+    *ms = (clock_ms() - from) / n_steps;
     return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;
 }
 
@@ -411,10 +412,10 @@ static enum err_code measure_gen(struct speed *s, int n, struct err *e)
         cli_progress("engine: %d of %d", i + 1, reps);
         for (int q = 0; q < n && code == ERR_OK; q++) {
             run_clear(s->run, q);
-            code = feed(s, q, s->depths.v[0], NULL, e);
+            code = feed_random(s, q, s->depths.v[0], NULL, e);
         }
         if (code == ERR_OK)
-            code = steps(s, WARM_STEPS, 1, n, &skip, e) || steps(s, TURN_STEPS, 1, n, &ms[i], e)
+            code = time_steps(s, WARM_STEPS, 1, n, &skip, e) || time_steps(s, TURN_STEPS, 1, n, &ms[i], e)
                        ? e->code
                        : gen_turn(s, n, s->depths.v[0], &ms[reps + i], e);
     }
@@ -436,7 +437,7 @@ static int64_t sum_of(const struct bench_list *l)
 }
 
 /* Context for the longest measurement. */
-static int64_t room(const struct speed *s)
+static int64_t context_needed(const struct speed *s)
 {
     int64_t asked = s->b->o->model.ctx_tokens;
     int64_t reps = s->b->o->reps, depth = cli_bench_most(&s->depths);
@@ -539,7 +540,7 @@ enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
         return e->code;
     most = s.rows.n > 0 ? (int)cli_bench_most(&s.rows) : 1;
     if (cli_bench_run(&s.run, b,
-                      (struct run_opts){ .ctx_tokens = room(&s),
+                      (struct run_opts){ .ctx_tokens = context_needed(&s),
                                          .n_seq = n_seq,
                                          .rows_max = b->o->model.chunk,
                                          .draft_max = b->o->drafts,

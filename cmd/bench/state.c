@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/rng.h"
 #include "bench/bench.h"
 #include "model/model.h"
@@ -23,7 +24,7 @@ struct costs {
     double *ms;     /* [reps] */
 };
 
-static enum err_code report(struct costs *c, const char *what, int n, int64_t bytes, const char *of, struct err *e)
+static enum err_code report_cost(struct costs *c, const char *what, int n, int64_t bytes, const char *of, struct err *e)
 {
     struct bench_spread v = cli_bench_spread(c->ms, n);
     char name[96];
@@ -44,7 +45,7 @@ static enum err_code report(struct costs *c, const char *what, int n, int64_t by
     return cli_bench_done(c->b, r, e);
 }
 
-static enum err_code feed(struct costs *c, const int32_t *v, int64_t n, struct err *e)
+static enum err_code feed_tokens(struct costs *c, const int32_t *v, int64_t n, struct err *e)
 {
     if (run_feed(c->run, 0, v, n, 1, NULL, NULL, NULL, e) != ERR_OK)
         return e->code;
@@ -54,14 +55,14 @@ static enum err_code feed(struct costs *c, const int32_t *v, int64_t n, struct e
 static enum err_code measure_undo(struct costs *c, struct err *e)
 {
     for (int i = 0; i < c->b->o->reps; i++) {
-        if (feed(c, c->token, UNDONE, e) != ERR_OK)
+        if (feed_tokens(c, c->token, UNDONE, e) != ERR_OK)
             return e->code;
-        double from = cli_now_ms();
+        double from = clock_ms();
         if (run_undo(c->run, 0, UNDONE, e) != ERR_OK)
             return e->code;
-        c->ms[i] = cli_now_ms() - from;
+        c->ms[i] = clock_ms() - from;
     }
-    return report(c, "undo 8 tokens", c->b->o->reps, -1, NULL, e);
+    return report_cost(c, "undo 8 tokens", c->b->o->reps, -1, NULL, e);
 }
 
 static enum err_code measure_fork(struct costs *c, struct err *e)
@@ -70,23 +71,23 @@ static enum err_code measure_fork(struct costs *c, struct err *e)
         double from;
 
         run_clear(c->run, 1);
-        from = cli_now_ms();
+        from = clock_ms();
         if (run_fork(c->run, 1, 0, e) != ERR_OK)
             return e->code;
-        c->ms[i] = cli_now_ms() - from;
+        c->ms[i] = clock_ms() - from;
     }
     run_clear(c->run, 1);
-    return report(c, "fork", c->b->o->reps, run_snapshot_bytes(c->b->open.model), "snapshot_bytes", e);
+    return report_cost(c, "fork", c->b->o->reps, run_snapshot_bytes(c->b->open.model), "snapshot_bytes", e);
 }
 
-static enum err_code save(struct costs *c, const char *what, struct err *e)
+static enum err_code save_session(struct costs *c, const char *what, struct err *e)
 {
-    double from = cli_now_ms();
+    double from = clock_ms();
 
     if (run_session_save(c->session, c->run, 0, NULL, 0, e) != ERR_OK)
         return e->code;
-    c->ms[0] = cli_now_ms() - from;
-    return report(c, what, 1, run_session_stat(c->session).written_bytes, "written_bytes", e);
+    c->ms[0] = clock_ms() - from;
+    return report_cost(c, what, 1, run_session_stat(c->session).written_bytes, "written_bytes", e);
 }
 
 static enum err_code open_session(struct costs *c, struct err *e)
@@ -110,32 +111,32 @@ static enum err_code measure_turn(struct costs *c, struct err *e)
     if (open_session(c, e) != ERR_OK)
         return e->code;
     run_clear(c->run, 0);
-    from = cli_now_ms();
+    from = clock_ms();
     if (run_session_load(c->session, c->run, 0, n, e) != ERR_OK)
         return e->code;
-    c->ms[0] = cli_now_ms() - from;
-    if (report(c, "restore", 1, run_session_stat(c->session).file_bytes, "file_bytes", e) != ERR_OK)
+    c->ms[0] = clock_ms() - from;
+    if (report_cost(c, "restore", 1, run_session_stat(c->session).file_bytes, "file_bytes", e) != ERR_OK)
         return e->code;
-    from = cli_now_ms();
-    if (feed(c, c->token + n, TURN_TOKENS, e) != ERR_OK)
+    from = clock_ms();
+    if (feed_tokens(c, c->token + n, TURN_TOKENS, e) != ERR_OK)
         return e->code;
-    c->ms[0] = cli_now_ms() - from;
-    return report(c, "next turn, 64 tokens", 1, -1, NULL, e);
+    c->ms[0] = clock_ms() - from;
+    return report_cost(c, "next turn, 64 tokens", 1, -1, NULL, e);
 }
 
-static enum err_code measure(struct costs *c, struct err *e)
+static enum err_code measure_history(struct costs *c, struct err *e)
 {
-    double from = cli_now_ms();
+    double from = clock_ms();
 
     run_clear(c->run, 0);
     (void)unlink(c->path);
     cli_progress("history of %lld tokens", (long long)c->depth);
-    if (feed(c, c->token, c->depth, e) != ERR_OK)
+    if (feed_tokens(c, c->token, c->depth, e) != ERR_OK)
         return e->code;
-    c->ms[0] = cli_now_ms() - from;
+    c->ms[0] = clock_ms() - from;
     cli_progress_end();
-    if (report(c, "evaluate the history", 1, -1, NULL, e) || measure_fork(c, e) || open_session(c, e) ||
-        save(c, "save, first time", e) || measure_turn(c, e) || save(c, "save, a turn later", e))
+    if (report_cost(c, "evaluate the history", 1, -1, NULL, e) || measure_fork(c, e) || open_session(c, e) ||
+        save_session(c, "save, first time", e) || measure_turn(c, e) || save_session(c, "save, a turn later", e))
         return e->code;
     return measure_undo(c, e);
 }
@@ -172,7 +173,7 @@ enum err_code cli_bench_cmd_state(struct bench *b, struct err *e)
     code = open_all(&c, cli_bench_most(&depths), e);
     for (int i = 0; i < depths.n && code == ERR_OK; i++) {
         c.depth = depths.v[i];
-        code = measure(&c, e);
+        code = measure_history(&c, e);
     }
     run_session_close(c.session);
     run_close(c.run);

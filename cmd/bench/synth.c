@@ -23,7 +23,7 @@ struct synth {
 };
 
 /* What goes where on a device of that size: planned by what would run the model. */
-static enum err_code plan(struct synth *s, struct err *e)
+static enum err_code plan_device(struct synth *s, struct err *e)
 {
     struct bench *b = s->b;
     struct run_opts ro = { .ctx_tokens = s->ctx_tokens, .rows_max = b->o->model.chunk };
@@ -45,7 +45,7 @@ static double kv_bytes(const struct bench *b)
 }
 
 /* A file of the true size without its weights: all there is to know, and to plan with. */
-static enum err_code look(struct synth *s, struct err *e)
+static enum err_code open_unweighted(struct synth *s, struct err *e)
 {
     char dir[] = "/tmp/chimere-XXXXXX", path[64];
     enum err_code code;
@@ -62,7 +62,7 @@ static enum err_code look(struct synth *s, struct err *e)
     return code == ERR_OK ? eval_traffic(&s->t, s->b->open.gguf, e) : code;
 }
 
-static void describe(struct synth *s)
+static void describe_shape(struct synth *s)
 {
     int64_t bytes = shape_bytes(s->shape);
     json_t *kinds = json_object();
@@ -122,16 +122,16 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
     if (shape_open(&s.shape, b->o->shape, b->o->mix, e))
         return e->code;
     s.ctx_tokens = b->o->model.ctx_tokens > 0 ? b->o->model.ctx_tokens : 8192;
-    code = look(&s, e);
+    code = open_unweighted(&s, e);
     if (code == ERR_OK && b->o->model.vram != NULL)
-        code = plan(&s, e);
+        code = plan_device(&s, e);
     if (code == ERR_OK) {
         s.memory_bytes = s.t.state_bytes + (int64_t)((double)s.t.kv_floats * kv_bytes(b) * (double)s.ctx_tokens);
         snprintf(what, sizeof what, "%s mix=%s", b->o->shape, b->o->mix);
         cli_bench_line(b, "%s", what);
         s.r = cli_bench_record("synth", what, "weight_bytes", "lower");
         cli_bench_real(s.r, "noise", 0);
-        describe(&s);
+        describe_shape(&s);
         if (b->open.placement != NULL) {
             cli_placement_text(b->open.placement, cli_bench_show, b);
             json_object_set_new(s.r, "plan", cli_placement_json(b->open.placement));

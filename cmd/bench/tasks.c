@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
 #include "bench/bench.h"
@@ -136,7 +137,7 @@ static void free_task(struct task *t)
 static enum err_code read_set(struct tasks *ts, const char *path, struct err *e)
 {
     json_t *all;
-    char buf[128], *set = strdup(cli_bench_set_name(path, buf)); /* release() frees it */
+    char buf[128], *set = strdup(cli_bench_set_name(path, buf)); /* free_tasks() frees it */
     enum err_code code = set ? cli_bench_load(&all, path, e) : err_nomem(e);
     size_t n, n_copies = 0;
 
@@ -309,7 +310,7 @@ struct asked {
     struct text_tokens answer;
 };
 
-static enum err_code submit(struct tasks *ts, struct gen *g, struct asked *a, struct err *e)
+static enum err_code submit_task(struct tasks *ts, struct gen *g, struct asked *a, struct err *e)
 {
     const struct bench_opts *o = ts->b->o;
     const struct task *t = &ts->v[a->at / (size_t)o->samples];
@@ -378,7 +379,7 @@ static enum err_code grade(struct asked *a, enum gen_end end, struct err *e)
     return code;
 }
 
-static enum err_code hear(const struct gen_event *ev, int64_t *n_done, struct err *e)
+static enum err_code take_event(const struct gen_event *ev, int64_t *n_done, struct err *e)
 {
     struct asked *a = ev->user;
 
@@ -400,7 +401,7 @@ static enum err_code answer_all(struct tasks *ts, struct gen *g, struct asked *a
 
     for (size_t at = 0; at < ts->n * (size_t)ts->b->o->samples; at++) {
         asked[at] = (struct asked){ .ts = ts, .at = at };
-        if (!ts->done[at] && submit(ts, g, &asked[at], e))
+        if (!ts->done[at] && submit_task(ts, g, &asked[at], e))
             return e->code;
     }
     while (gen_busy(g)) {
@@ -409,7 +410,7 @@ static enum err_code answer_all(struct tasks *ts, struct gen *g, struct asked *a
         if (gen_step(g, e))
             return e->code;
         while (gen_next(g, &ev))
-            if (hear(&ev, &n_done, e))
+            if (take_event(&ev, &n_done, e))
                 return e->code;
     }
     return ERR_OK;
@@ -419,7 +420,7 @@ static enum err_code answer_all(struct tasks *ts, struct gen *g, struct asked *a
 
 /* Accuracy over tasks from .. to - 1: each task counts by the share of its samples that are right.
  */
-static enum err_code report(struct tasks *ts, const char *name, size_t from, size_t to, struct err *e)
+static enum err_code report_set(struct tasks *ts, const char *name, size_t from, size_t to, struct err *e)
 {
     double *share = calloc(to - from, sizeof *share), sum = 0, n = (double)(to - from);
     struct eval_interval ci = { 0, 1 };
@@ -470,7 +471,7 @@ static enum err_code report_all(struct tasks *ts, double ms, struct err *e)
     for (size_t from = 0, to; from < ts->n; from = to) {
         for (to = from; to < ts->n && ts->v[to].set == ts->v[from].set; to++)
             ;
-        if (report(ts, ts->v[from].set, from, to, e))
+        if (report_set(ts, ts->v[from].set, from, to, e))
             return e->code;
     }
     cli_note("%" PRId64 " tokens written in %.1f s, %.0f tokens/s", ts->n_tokens, ms / 1e3,
@@ -498,7 +499,7 @@ static enum err_code check_ctx(const struct tasks *ts, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code ask(struct tasks *ts, struct err *e)
+static enum err_code ask_tasks(struct tasks *ts, struct err *e)
 {
     const struct bench_opts *o = ts->b->o;
     int64_t ctx = o->model.ctx_tokens, total = (int64_t)ts->n * o->samples;
@@ -540,7 +541,7 @@ static enum err_code ask(struct tasks *ts, struct err *e)
     return code;
 }
 
-static enum err_code prepare(struct tasks *ts, struct err *e)
+static enum err_code prepare_tasks(struct tasks *ts, struct err *e)
 {
     size_t total;
 
@@ -579,7 +580,7 @@ static void drop_empty(const struct tasks *ts)
         unlink(path);
 }
 
-static void release(struct tasks *ts, bool failed)
+static void free_tasks(struct tasks *ts, bool failed)
 {
     for (size_t i = 0; i < ts->n; i++) {
         if (i + 1 == ts->n || ts->v[i + 1].set != ts->v[i].set)
@@ -735,7 +736,7 @@ static enum err_code pair_up(struct bench *b, const struct scores *x, const stru
     return code;
 }
 
-static enum err_code compare(struct bench *b, struct err *e)
+static enum err_code compare_sets(struct bench *b, struct err *e)
 {
     json_t *all[2] = { NULL, NULL };
     struct scores s[2] = { { NULL, 0 }, { NULL, 0 } };
@@ -764,13 +765,13 @@ enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e)
     enum err_code code;
 
     if (b->o->compare)
-        return compare(b, e);
-    code = prepare(&ts, e);
-    from = cli_now_ms();
+        return compare_sets(b, e);
+    code = prepare_tasks(&ts, e);
+    from = clock_ms();
     if (code == ERR_OK && ts.left > 0)
-        code = ask(&ts, e);
+        code = ask_tasks(&ts, e);
     if (code == ERR_OK)
-        code = report_all(&ts, cli_now_ms() - from, e);
-    release(&ts, code != ERR_OK);
+        code = report_all(&ts, clock_ms() - from, e);
+    free_tasks(&ts, code != ERR_OK);
     return code;
 }

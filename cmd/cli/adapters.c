@@ -23,8 +23,8 @@ const char *cli_adapter_what(const struct gguf *g)
                                     : "an adapter of an unknown kind";
 }
 
-static enum err_code add(struct cli_adapters *x, const struct adapter *a, struct adapter *own, float scale,
-                         const struct gguf *g, struct err *e)
+static enum err_code add_adapter(struct cli_adapters *x, const struct adapter *a, struct adapter *own, float scale,
+                                 const struct gguf *g, struct err *e)
 {
     const char *slash = strrchr(a->path, '/');
     size_t n = strlen(x->name);
@@ -50,12 +50,12 @@ static enum err_code read_one(struct cli_adapters *x, const char *arg, const str
 
     if (cli_file_number(arg, path, sizeof path, -CLI_SCALE_MAX, CLI_SCALE_MAX, &scale, e) || adapter_open(&a, path, e))
         return e->code;
-    return add(x, a, a, scale, g, e);
+    return add_adapter(x, a, a, scale, g, e);
 }
 
 enum err_code cli_adapters_add(struct cli_adapters *x, const struct adapter *a, const struct gguf *g, struct err *e)
 {
-    return x->n < RUN_ADAPTERS_MAX ? add(x, a, NULL, 1, g, e)
+    return x->n < RUN_ADAPTERS_MAX ? add_adapter(x, a, NULL, 1, g, e)
                                    : err_set(e, ERR_ARG, "more than %d adapters", RUN_ADAPTERS_MAX);
 }
 

@@ -20,7 +20,7 @@ struct cli_notes;
 enum { EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_DATA, EXIT_NO };
 
 /* Options: one table makes the parser, -h, the shell completions and --help-json. */
-enum opt_kind {
+enum cli_opt_kind {
     OPT_END,
     OPT_SECTION, /* help: a heading; nothing else is set */
     OPT_FLAG,    /* bool *: becomes true */
@@ -35,8 +35,8 @@ enum opt_kind {
     OPT_BUILTIN, /* opt.c's own */
 };
 
-struct opt {
-    enum opt_kind kind;
+struct cli_opt {
+    enum cli_opt_kind kind;
     char letter;      /* 0: none */
     const char *name; /* long name, without the dashes */
     const char *arg;  /* what help and manual call the argument; NULL: takes none */
@@ -79,7 +79,7 @@ struct cli {
     const char *name;                   /* "chimere-run" */
     const char *synopsis;               /* "[options] [file ...]" */
     const char *about;                  /* one sentence */
-    const struct opt *opts;             /* ended by OPT_END */
+    const struct cli_opt *opts;         /* ended by OPT_END */
     const struct cli_command *commands; /* NULL: none; ended by a NULL name */
     const struct cli_of *of;            /* the same */
     const struct cli_pair *pairs;       /* the same */
@@ -133,19 +133,19 @@ void cli_version(const struct cli *cli);
 
 /* foreign.c: names of llama.cpp's programs. For an unknown "--name" the option that it is an alias of; else exits, and
  * says what to use here, or which name is near. n: bytes of the word that count. */
-const struct opt *cli_foreign(const struct cli *cli, const char *from, const char *word, size_t n);
+const struct cli_opt *cli_foreign(const struct cli *cli, const char *from, const char *word, size_t n);
 bool cli_is_foreign(const struct cli *cli, const char *name, size_t n); /* "name" is one that it has an answer for */
 /* The same for "-ngl" and its like; NULL for a word that is not one of them. */
-const struct opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word);
+const struct cli_opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word);
 /* Whether a word is an option of another program that reads the same variable, its name, and whether the next word (or
  * NULL) is its argument. */
 bool cli_elsewhere(const struct cli *cli, const char *word, const char *next, char name[CLI_NAME_BYTES], bool *takes);
 bool cli_of_one_call(const char *name); /* an option that says what one call does: no default */
 /* Values that show that another program's option was meant: exits. */
-void cli_foreign_value(const struct cli *cli, const struct opt *o, const char *name, const char *arg);
+void cli_foreign_value(const struct cli *cli, const struct cli_opt *o, const char *name, const char *arg);
 
 /* opt.c to complete.c: every option in order, the built-in ones last. */
-const struct opt *cli_opt_at(const struct cli *cli, size_t i); /* NULL past the end */
+const struct cli_opt *cli_opt_at(const struct cli *cli, size_t i); /* NULL past the end */
 /* Word i of "one|two|three" to buf; false past the last. */
 bool cli_choice(const char *words, int i, char *buf, size_t buf_bytes);
 /* Prints the completion script for "bash", "zsh" or "fish"; false for another shell. */
@@ -224,7 +224,6 @@ void cli_progress(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void cli_progress_count(const char *what, int64_t done, int64_t total, const char *unit);
 void cli_progress_end(void); /* takes the line away */
 bool cli_stderr_color(void); /* a terminal, and NO_COLOR is not set */
-double cli_now_ms(void);     /* a clock that only goes forward */
 
 /* JSON on stdout: one object to a line, numbers with 9 digits, flushed. Takes the reference. */
 MUST_CHECK enum err_code cli_json_line(json_t *o, struct err *e);

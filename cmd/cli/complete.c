@@ -30,7 +30,7 @@ static const struct {
       NULL },
 };
 
-static bool word_at(const struct opt *o, size_t i, char *buf, size_t buf_bytes)
+static bool word_at(const struct cli_opt *o, size_t i, char *buf, size_t buf_bytes)
 {
     const char *word;
 
@@ -49,7 +49,7 @@ static bool word_at(const struct opt *o, size_t i, char *buf, size_t buf_bytes)
     return false;
 }
 
-static bool has_words(const struct opt *o)
+static bool has_words(const struct cli_opt *o)
 {
     char word[64];
 
@@ -57,7 +57,7 @@ static bool has_words(const struct opt *o)
 }
 
 /* Also "file[:x]", and a drafter. */
-static bool is_file(const struct opt *o)
+static bool is_file(const struct cli_opt *o)
 {
     return o->kind == OPT_FILE || o->kind == OPT_OUT || (o->kind == OPT_LIST && strncmp(o->arg, "file", 4) == 0) ||
            (o->kind == OPT_LIST && strcmp(o->name, "draft") == 0);
@@ -89,7 +89,7 @@ static void print_quoted(const char *s, const char *escape)
     }
 }
 
-static void print_words(const struct opt *o)
+static void print_words(const struct cli_opt *o)
 {
     char word[64];
 
@@ -98,7 +98,7 @@ static void print_words(const struct opt *o)
 }
 
 /* "-m|--model": what a case of bash matches. */
-static void print_pattern(const struct opt *o)
+static void print_pattern(const struct cli_opt *o)
 {
     if (o->letter)
         printf("-%c|", o->letter);
@@ -107,7 +107,7 @@ static void print_pattern(const struct opt *o)
 
 static void bash(const struct cli *cli)
 {
-    const struct opt *o;
+    const struct cli_opt *o;
 
     printf("# bash completion for %s, made by %s --completion bash\n", cli->name, cli->name);
     fputs("_", stdout);
@@ -160,7 +160,7 @@ static void bash(const struct cli *cli)
 
 static void zsh(const struct cli *cli)
 {
-    const struct opt *o;
+    const struct cli_opt *o;
 
     printf("#compdef %s\n# zsh completion, made by %s --completion zsh\n_arguments -s -S \\\n", cli->name, cli->name);
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
@@ -200,7 +200,7 @@ static void zsh(const struct cli *cli)
 
 static void fish(const struct cli *cli)
 {
-    const struct opt *o;
+    const struct cli_opt *o;
 
     printf("# fish completion for %s, made by %s --completion fish\n", cli->name, cli->name);
     for (const struct cli_command *c = cli->commands; c != NULL && c->name != NULL; c++)

@@ -141,8 +141,8 @@ void cli_engram_close(struct cli_engram *x)
     *x = (struct cli_engram){ 0 };
 }
 
-static enum err_code build(const char *path, struct str said, const struct gguf *g, const struct text *text,
-                           struct pool *pool, struct err *e)
+static enum err_code build_table(const char *path, struct str said, const struct gguf *g, const struct text *text,
+                                 struct pool *pool, struct err *e)
 {
     const struct engram_build_opts bo = { .tokenizer = text_fingerprint(g),
                                           .day = cli_engram_today(),
@@ -230,7 +230,7 @@ enum err_code cli_engram_make(struct cli_engram_made *made, struct str said, con
     strcat(made->path, "/table");
     enum err_code code = pool_open(&pool, n_threads > 0 ? n_threads : pool_cpus(), e);
     if (code == ERR_OK)
-        code = build(made->path, said, g, text, pool, e);
+        code = build_table(made->path, said, g, text, pool, e);
     pool_close(pool);
     if (code != ERR_OK)
         cli_engram_unmake(made);

@@ -12,27 +12,28 @@
 
 #define USES_MOST ((json_int_t)1 << 53) /* of one expert */
 
-static enum err_code bad(const char *path, const char *what, struct err *e)
+static enum err_code bad_uses(const char *path, const char *what, struct err *e)
 {
     return err_set(e, ERR_FORMAT, "%s: %s", path, what);
 }
 
-static enum err_code take(uint64_t *uses, const json_t *o, const char *path, int n_layer, int n_expert, struct err *e)
+static enum err_code read_uses(uint64_t *uses, const json_t *o, const char *path, int n_layer, int n_expert,
+                               struct err *e)
 {
     const json_t *layers = json_object_get(o, "uses");
 
     if (!json_is_array(layers) || json_array_size(layers) != (size_t)n_layer)
-        return bad(path, "uses is no array with an array for each layer", e);
+        return bad_uses(path, "uses is no array with an array for each layer", e);
     for (int l = 0; l < n_layer; l++) {
         const json_t *layer = json_array_get(layers, (size_t)l);
 
         if (!json_is_array(layer) || json_array_size(layer) != (size_t)n_expert)
-            return bad(path, "a layer's uses are no array with a number for each expert", e);
+            return bad_uses(path, "a layer's uses are no array with a number for each expert", e);
         for (int i = 0; i < n_expert; i++) {
             const json_t *n = json_array_get(layer, (size_t)i);
 
             if (!json_is_integer(n) || json_integer_value(n) < 0 || json_integer_value(n) > USES_MOST)
-                return bad(path, "uses that are no number from 0 to 2^53", e);
+                return bad_uses(path, "uses that are no number from 0 to 2^53", e);
             uses[(int64_t)l * n_expert + i] = (uint64_t)json_integer_value(n);
         }
     }
@@ -59,11 +60,11 @@ enum err_code cli_uses_read(uint64_t **uses, const char *path, uint64_t fingerpr
         code = err_nomem(e);
     else if (!json_get_str(o, "type", &type) || !str_is(type, "expert_profile") ||
              !json_get_str(o, "model_fingerprint", &model))
-        code = bad(path, "not an expert profile", e);
+        code = bad_uses(path, "not an expert profile", e);
     else if (!str_is(model, print))
-        code = bad(path, "an expert profile of another model", e);
+        code = bad_uses(path, "an expert profile of another model", e);
     else
-        code = take(v, o, path, n_layer, n_expert, e);
+        code = read_uses(v, o, path, n_layer, n_expert, e);
     json_decref(o);
     if (code == ERR_OK)
         *uses = v;

@@ -56,7 +56,7 @@ static int empty_at(const char *message)
 }
 
 /* One line; it may quote a file, or words of the command line. */
-static void say(char *message)
+static void print_line(char *message)
 {
     const int at = empty_at(message);
 
@@ -93,7 +93,7 @@ void cli_warn(const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    say(message);
+    print_line(message);
     fputc('\n', stderr);
 }
 
@@ -125,7 +125,7 @@ int cli_fail(const struct err *e)
     struct err shown = *e;
 
     cli_progress_end();
-    say(shown.msg);
+    print_line(shown.msg);
     say_origins(shown.msg);
     fputc('\n', stderr);
     switch (e->code) {
@@ -161,7 +161,7 @@ void cli_usage(const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    say(message);
+    print_line(message);
     say_origins(message);
     fprintf(stderr, " (%s -h lists the options)\n", program);
     exit(EXIT_USAGE);

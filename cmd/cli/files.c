@@ -88,7 +88,7 @@ static void check_output(const char *name, const char *out, const struct stat *s
         cli_usage("--%s %s: is also %s", name, out, what);
 }
 
-static const char *file_of(const struct opt *o)
+static const char *file_of(const struct cli_opt *o)
 {
     return o->kind == OPT_FILE || o->kind == OPT_OUT ? *(const char *const *)o->to : NULL;
 }
@@ -107,12 +107,12 @@ static void check_value(const char *name, const char *out, const struct stat *st
 }
 
 /* Lists that name files say so; a drafter's name may be a file's, too. */
-static const struct cli_list *list_of(const struct opt *o)
+static const struct cli_list *list_of(const struct cli_opt *o)
 {
     return o->kind == OPT_LIST && (strstr(o->arg, "file") != NULL || strcmp(o->name, "draft") == 0) ? o->to : NULL;
 }
 
-static void check_one(const struct cli *cli, const struct opt *o, const char *out, char *const *operands)
+static void check_one(const struct cli *cli, const struct cli_opt *o, const char *out, char *const *operands)
 {
     static const char *const streams[] = { "standard input", "standard output", "standard error" };
     char path[4096], what[80];
@@ -123,7 +123,7 @@ static void check_one(const struct cli *cli, const struct opt *o, const char *ou
     for (int fd = 0; is != NULL && fd <= 2; fd++)
         if (fstat(fd, &stream) == 0 && stream.st_dev == st.st_dev && stream.st_ino == st.st_ino)
             cli_usage("--%s %s: is also %s", o->name, out, streams[fd]);
-    for (const struct opt *p = cli->opts; p->kind != OPT_END; p++) {
+    for (const struct cli_opt *p = cli->opts; p->kind != OPT_END; p++) {
         const struct cli_list *list = list_of(p);
 
         snprintf(what, sizeof what, "the file of --%s", p->name);
@@ -143,7 +143,7 @@ static void check_one(const struct cli *cli, const struct opt *o, const char *ou
 
 void cli_check_outputs(const struct cli *cli, char *const *operands)
 {
-    for (const struct opt *o = cli->opts; o->kind != OPT_END; o++) {
+    for (const struct cli_opt *o = cli->opts; o->kind != OPT_END; o++) {
         const char *out = o->kind == OPT_OUT ? file_of(o) : NULL;
 
         const bool stream = out != NULL && strcmp(out, "-") == 0;

@@ -166,9 +166,9 @@ static const struct {
 };
 static const char with_letters[] = "interactive|json|output|prompt|raw|system"; /* of these, their first */
 
-static const struct opt *option(const struct cli *cli, const char *name)
+static const struct cli_opt *option(const struct cli *cli, const char *name)
 {
-    const struct opt *o;
+    const struct cli_opt *o;
 
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++)
         if (o->kind != OPT_SECTION && strcmp(o->name, name) == 0)
@@ -227,7 +227,7 @@ static bool has_meaning(const struct cli *cli, int row)
 /* Also among the names of llama.cpp that mean something here; false: none is near. */
 static bool find_nearest(const struct cli *cli, const char *name, size_t n, char best[CLI_NAME_BYTES])
 {
-    const struct opt *o;
+    const struct cli_opt *o;
     char one[CLI_NAME_BYTES];
     int least = n > 5 ? 3 : n > 2 ? 2 : 1, d; /* less than this is near */
 
@@ -280,7 +280,7 @@ static int find_foreign(const struct cli *cli, const char *name, size_t n)
     return found;
 }
 
-static const struct opt *answer(const struct cli *cli, const char *from, const char *word, size_t n, int row)
+static const struct cli_opt *known_option(const struct cli *cli, const char *from, const char *word, size_t n, int row)
 {
     if (!has_meaning(cli, row))
         cli_usage("unknown option %s%.*s", from, (int)n, word);
@@ -296,13 +296,13 @@ bool cli_is_foreign(const struct cli *cli, const char *name, size_t n)
     return row >= 0 && has_meaning(cli, row);
 }
 
-const struct opt *cli_foreign(const struct cli *cli, const char *from, const char *word, size_t n)
+const struct cli_opt *cli_foreign(const struct cli *cli, const char *from, const char *word, size_t n)
 {
     const int row = word[2] != '-' ? find_foreign(cli, word + 2, n - 2) : -1;
     char near[CLI_NAME_BYTES];
 
     if (row >= 0)
-        return answer(cli, from, word, n, row);
+        return known_option(cli, from, word, n, row);
     if (find_nearest(cli, word + 2, n - 2, near))
         cli_usage("unknown option %s%.*s: did you mean --%s?", from, (int)n, word, near);
     cli_usage("unknown option %s%.*s", from, (int)n, word);
@@ -338,19 +338,19 @@ bool cli_elsewhere(const struct cli *cli, const char *word, const char *next, ch
     return false;
 }
 
-const struct opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word)
+const struct cli_opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word)
 {
-    const struct opt *o;
+    const struct cli_opt *o;
 
     for (size_t i = 0; word[2] == '\0' && (o = cli_opt_at(cli, i)) != NULL; i++)
         if (o->letter == word[1])
             return NULL;
     const int row = find_foreign(cli, word, strlen(word));
 
-    return row >= 0 ? answer(cli, from, word, strlen(word), row) : NULL;
+    return row >= 0 ? known_option(cli, from, word, strlen(word), row) : NULL;
 }
 
-void cli_foreign_value(const struct cli *cli, const struct opt *o, const char *name, const char *arg)
+void cli_foreign_value(const struct cli *cli, const struct cli_opt *o, const char *name, const char *arg)
 {
     if (strcmp(name, "-s") == 0 && strcmp(o->name, "system") == 0 && *arg != '\0' &&
         arg[strspn(arg, "0123456789")] == '\0')

@@ -10,7 +10,7 @@
 
 #define HELP_WIDTH 31 /* columns before an option's text */
 
-static void print_option(const struct opt *o)
+static void print_option(const struct cli_opt *o)
 {
     char left[80], letter[8] = "   ";
 
@@ -32,7 +32,7 @@ static bool is_topic(const char *title, const char *word)
     return true;
 }
 
-static bool belongs(const struct cli *cli, const struct opt *o, const struct cli_command *c)
+static bool belongs(const struct cli *cli, const struct cli_opt *o, const struct cli_command *c)
 {
     for (const struct cli_of *of = cli->of; c != NULL && of != NULL && of->option != NULL; of++)
         if (strcmp(of->option, o->name) == 0)
@@ -43,7 +43,7 @@ static bool belongs(const struct cli *cli, const struct opt *o, const struct cli
 /* The options of a topic (NULL: all) and of a command (NULL: all), with the titles of sections that have any. */
 static int print_options(const struct cli *cli, const char *topic, const struct cli_command *c)
 {
-    const struct opt *o;
+    const struct cli_opt *o;
     const char *title = NULL;
     bool in = topic == NULL;
     int n = 0;
@@ -65,7 +65,7 @@ static int print_options(const struct cli *cli, const char *topic, const struct 
 
 static void print_topics(const struct cli *cli)
 {
-    const struct opt *o;
+    const struct cli_opt *o;
     int column = printf("\nOne part of this: --help=TOPIC:");
     bool first = true;
 
@@ -142,7 +142,7 @@ static json_t *json_options(const struct cli *cli)
 {
     json_t *all = json_array();
     const char *section = "";
-    const struct opt *o;
+    const struct cli_opt *o;
 
     for (size_t i = 0; all != NULL && (o = cli_opt_at(cli, i)) != NULL; i++) {
         char letter[2] = { o->letter, '\0' };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* open.c - from options to an open model and its run.                       room: cmd */
+#include "base/clock.h"
 #include "cli/open.h"
 
 #include <math.h>
@@ -64,7 +65,7 @@ static enum err_code check_kv(const struct cli_model_opts *o, struct err *e)
 
 enum err_code cli_open(struct cli_opened *x, const struct cli_model_opts *o, struct err *e)
 {
-    double from = cli_now_ms();
+    double from = clock_ms();
 
     x->o = *o;
     if (check_kv(o, e) || cli_model_path(o->file, x->path, sizeof x->path, e))
@@ -72,7 +73,7 @@ enum err_code cli_open(struct cli_opened *x, const struct cli_model_opts *o, str
     cli_signals(x->path);
     if (gguf_open(&x->gguf, x->path, e) || cli_adapters_open(&x->adapters, &o->loras, x->gguf, e))
         return e->code;
-    x->load_ms += cli_now_ms() - from;
+    x->load_ms += clock_ms() - from;
     return ERR_OK;
 }
 
@@ -85,7 +86,7 @@ static enum err_code check_kind(const struct cli_opened *x, struct err *e)
 
 enum err_code cli_open_text(struct cli_opened *x, bool need, struct err *e)
 {
-    double from = cli_now_ms();
+    double from = clock_ms();
 
     if (check_kind(x, e))
         return e->code;
@@ -95,30 +96,30 @@ enum err_code cli_open_text(struct cli_opened *x, bool need, struct err *e)
             return e->code;
         cli_note("text     none: %s", e->msg);
     }
-    x->load_ms += cli_now_ms() - from;
+    x->load_ms += clock_ms() - from;
     return ERR_OK;
 }
 
-static bool planned(const struct cli_model_opts *o)
+static bool wants_plan(const struct cli_model_opts *o)
 {
     return o->plan || o->profile != NULL || strcmp(cli_open_device(o), "cpu") != 0;
 }
 
 enum err_code cli_open_model(struct cli_opened *x, struct err *e)
 {
-    double from = cli_now_ms();
+    double from = clock_ms();
 
     if (check_kind(x, e))
         return e->code;
     x->mo = cli_open_model_opts(&x->o);
     x->mo.nextn = x->nextn;
-    x->dry_run = planned(&x->o);
+    x->dry_run = wants_plan(&x->o);
     const struct model_opts dry = {
         .device = "cpu", .n_threads = x->o.n_threads, .nextn = x->nextn, .placement.dry_run = true
     };
     if (model_open(&x->model, x->gguf, x->dry_run ? &dry : &x->mo, e))
         return e->code;
-    x->load_ms += cli_now_ms() - from;
+    x->load_ms += clock_ms() - from;
     return ERR_OK;
 }
 
@@ -154,12 +155,12 @@ enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, s
 {
     const char *device = x->mo.device;
     bool any = strcmp(device, "auto") == 0;
-    double from = cli_now_ms();
+    double from = clock_ms();
     struct run_opts ro = *opts;
     char kv[CLI_KV_BYTES];
     enum err_code code;
 
-    if (!planned(&x->o) || x->placement != NULL)
+    if (!wants_plan(&x->o) || x->placement != NULL)
         return ERR_OK;
     cli_open_kv(&x->o, &ro, kv);
     if (read_profile(x, e))
@@ -181,7 +182,7 @@ enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, s
     x->mo.device = device;
     x->mo.placement.count_sets = x->o.profile != NULL;
     run_placement_apply(x->placement, &x->mo);
-    x->load_ms += cli_now_ms() - from;
+    x->load_ms += clock_ms() - from;
     return ERR_OK;
 }
 
@@ -193,13 +194,13 @@ enum err_code cli_open_load(struct cli_opened *x, const struct run_opts *ro, str
         return e->code;
     if (!x->dry_run)
         return ERR_OK;
-    from = cli_now_ms();
+    from = clock_ms();
     model_close(x->model);
     x->model = NULL;
     x->dry_run = false;
     if (model_open(&x->model, x->gguf, &x->mo, e))
         return e->code;
-    x->load_ms += cli_now_ms() - from;
+    x->load_ms += clock_ms() - from;
     return ERR_OK;
 }
 
@@ -212,7 +213,7 @@ enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct 
 
     if (cli_open_load(x, opts, e))
         return e->code;
-    from = cli_now_ms();
+    from = clock_ms();
     cli_open_kv(&x->o, &ro, kv);
     if (x->placement != NULL)
         run_placement_apply_run(x->placement, &ro);
@@ -224,7 +225,7 @@ enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct 
         return e->code;
     }
     *out = run;
-    x->load_ms += cli_now_ms() - from;
+    x->load_ms += clock_ms() - from;
     return ERR_OK;
 }
 

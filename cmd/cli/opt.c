@@ -17,7 +17,7 @@
 
 enum { BUILTIN_HELP, BUILTIN_VERSION, BUILTIN_HELP_JSON, BUILTIN_COMPLETION };
 
-static const struct opt builtins[] = {
+static const struct cli_opt builtins[] = {
     { OPT_SECTION, 0, NULL, NULL, "About the program", NULL, 0, 0 },
     { OPT_BUILTIN, 'h', "help", NULL, "this list", NULL, BUILTIN_HELP, 0 },
     { OPT_BUILTIN, 0, "help-json", NULL, "this list as one JSON object", NULL, BUILTIN_HELP_JSON, 0 },
@@ -26,7 +26,7 @@ static const struct opt builtins[] = {
     { OPT_END, 0, NULL, NULL, NULL, NULL, 0, 0 },
 };
 
-const struct opt *cli_opt_at(const struct cli *cli, size_t i)
+const struct cli_opt *cli_opt_at(const struct cli *cli, size_t i)
 {
     size_t n = 0;
 
@@ -81,7 +81,7 @@ static union value {
     struct cli_list list;
 } initial[OPTS_MAX];
 
-static size_t value_bytes(const struct opt *o)
+static size_t value_bytes(const struct cli_opt *o)
 {
     switch (o->kind) {
     case OPT_FLAG:
@@ -151,7 +151,7 @@ static bool quotes(const char *message, const char *value)
 }
 
 /* Whether a message is about what the option says: it begins with the name of a file, or quotes a word. */
-static bool is_about(const struct opt *o, const char *message)
+static bool is_about(const struct cli_opt *o, const char *message)
 {
     const struct cli_list *l = o->to;
     bool about = false;
@@ -179,7 +179,7 @@ bool cli_mention_origin(const char *message, size_t *at, const char **name, cons
         const size_t n = strspn(p + 2, "abcdefghijklmnopqrstuvwxyz-");
 
         for (size_t i = 0; parsed->opts[i].kind != OPT_END; i++) {
-            const struct opt *o = &parsed->opts[i];
+            const struct cli_opt *o = &parsed->opts[i];
 
             if (o->kind == OPT_SECTION || strlen(o->name) != n || strncmp(o->name, p + 2, n) != 0 ||
                 origin(parsed, i) == NULL)
@@ -203,7 +203,7 @@ void cli_exclude(const struct cli *cli, const char *one, const char *other)
 void cli_leave_aside(const struct cli *cli, const char *name)
 {
     const size_t i = place_of(cli, name);
-    const struct opt *o = &cli->opts[i];
+    const struct cli_opt *o = &cli->opts[i];
 
     if (given[i] == NOT_GIVEN || given[i] == TYPED)
         return;
@@ -221,7 +221,7 @@ static const char *shown(const char *arg)
     return *arg != '\0' ? arg : "''";
 }
 
-static void run_builtin(const struct parsing *p, const struct opt *o, const char *arg)
+static void run_builtin(const struct parsing *p, const struct cli_opt *o, const char *arg)
 {
     const struct cli *cli = p->cli;
 
@@ -270,7 +270,7 @@ static bool parse_i64(const char *s, int64_t *out, bool *large)
 }
 
 /* What the help says in brackets of the default and of special values, " (default 4)"; else how to get the default. */
-static struct str default_of(const struct opt *o)
+static struct str default_of(const struct cli_opt *o)
 {
     const char *bracket = strchr(o->help, '(');
 
@@ -280,7 +280,7 @@ static struct str default_of(const struct opt *o)
 }
 
 /* In what follows, name is the option as it was typed: "-n", "--pred". */
-static void set_number(const struct opt *o, const char *name, const char *arg)
+static void set_number(const struct cli_opt *o, const char *name, const char *arg)
 {
     const struct str or = default_of(o);
     int64_t v;
@@ -299,7 +299,7 @@ static void set_number(const struct opt *o, const char *name, const char *arg)
         *(int32_t *)o->to = (int32_t)v;
 }
 
-static void set_float(const struct opt *o, const char *name, const char *arg)
+static void set_float(const struct cli_opt *o, const char *name, const char *arg)
 {
     char *end;
     float v = strtof(arg, &end);
@@ -309,7 +309,7 @@ static void set_float(const struct opt *o, const char *name, const char *arg)
     *(float *)o->to = v;
 }
 
-static int choice_of(const struct opt *o, const char *arg)
+static int choice_of(const struct cli_opt *o, const char *arg)
 {
     char word[32];
 
@@ -319,7 +319,7 @@ static int choice_of(const struct opt *o, const char *arg)
     return -1;
 }
 
-static void set_choice(const struct opt *o, const char *name, const char *arg)
+static void set_choice(const struct cli_opt *o, const char *name, const char *arg)
 {
     int i = choice_of(o, arg);
 
@@ -345,7 +345,7 @@ static void check_default(const char *from, const char *name)
 
 /* Whether defaults may set the option now. What a file beside a model says must not write files, or name another model.
  */
-static bool may_default(const struct parsing *p, const struct opt *o, size_t at)
+static bool may_default(const struct parsing *p, const struct cli_opt *o, size_t at)
 {
     if (cli_of_one_call(o->name) || o->kind == OPT_BUILTIN ||
         (now == AS_DEFAULT && (o->kind == OPT_OUT || strcmp(o->name, "model") == 0)))
@@ -353,7 +353,7 @@ static bool may_default(const struct parsing *p, const struct opt *o, size_t at)
     return now != AS_DEFAULT || (given[at] <= AS_DEFAULT && !taken_back[at]);
 }
 
-static void apply(const struct parsing *p, const struct opt *o, const char *name, const char *arg)
+static void apply_option(const struct parsing *p, const struct cli_opt *o, const char *name, const char *arg)
 {
     size_t at = 0;
 
@@ -425,9 +425,9 @@ const char *cli_as_typed(const struct cli *cli, const char *name)
     return typed;
 }
 
-static const struct opt *by_letter(const struct cli *cli, char letter)
+static const struct cli_opt *by_letter(const struct cli *cli, char letter)
 {
-    const struct opt *o;
+    const struct cli_opt *o;
 
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++)
         if (o->letter == letter && letter != 0)
@@ -436,9 +436,9 @@ static const struct opt *by_letter(const struct cli *cli, char letter)
 }
 
 /* The option of which this is the name, or the only one that begins so. */
-static const struct opt *by_name(const struct parsing *p, const char *word, size_t n)
+static const struct cli_opt *by_name(const struct parsing *p, const char *word, size_t n)
 {
-    const struct opt *o, *found = NULL;
+    const struct cli_opt *o, *found = NULL;
     char names[160] = "";
     int n_found = 0;
 
@@ -460,7 +460,7 @@ static const struct opt *by_name(const struct parsing *p, const char *word, size
     return n_found == 1 && n > 0 ? found : NULL;
 }
 
-static const char *argument(struct parsing *p, const struct opt *o, const char *name)
+static const char *argument(struct parsing *p, const struct cli_opt *o, const char *name)
 {
     const char *next = p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL;
 
@@ -495,7 +495,7 @@ static void take_long(struct parsing *p, const char *word)
 {
     size_t n = strcspn(word + 2, "=");
     const char *value = word[2 + n] == '=' ? word + 3 + n : NULL;
-    const struct opt *o;
+    const struct cli_opt *o;
     char name[4400 + 64];
 
     if (is_elsewhere(p, word)) /* before it could be the beginning of a name here */
@@ -508,13 +508,13 @@ static void take_long(struct parsing *p, const char *word)
         cli_usage("%s: takes no argument but =off, which takes it back: %s", name, word);
     if (o->kind == OPT_BUILTIN && o->arg == NULL && value != NULL && strcmp(o->name, "help") != 0)
         cli_usage("%s: takes no argument: %s", name, word);
-    apply(p, o, name, o->arg != NULL && value == NULL ? argument(p, o, name) : value);
+    apply_option(p, o, name, o->arg != NULL && value == NULL ? argument(p, o, name) : value);
 }
 
 /* "-r", "-rp TEXT", "-n5". */
 static void take_short(struct parsing *p, const char *word)
 {
-    const struct opt *o;
+    const struct cli_opt *o;
     char name[4400 + 64];
 
     if (is_elsewhere(p, word))
@@ -522,7 +522,7 @@ static void take_short(struct parsing *p, const char *word)
     o = cli_foreign_short(p->cli, p->from, word);
     if (o != NULL) { /* llama.cpp's words of several letters */
         snprintf(name, sizeof name, "%s%s", p->from, word);
-        apply(p, o, name, o->arg != NULL ? argument(p, o, name) : NULL);
+        apply_option(p, o, name, o->arg != NULL ? argument(p, o, name) : NULL);
         return;
     }
     for (const char *c = word + 1; *c != '\0'; c++) {
@@ -534,10 +534,10 @@ static void take_short(struct parsing *p, const char *word)
             if (c[1] != '\0' && o->kind != OPT_STR && o->kind != OPT_FILE && o->kind != OPT_OUT &&
                 !strchr("+-.0123456789", c[1]))
                 cli_usage("%s%s: -%c takes a number ('%s')", p->from, word, *c, c + 1);
-            apply(p, o, name, c[1] != '\0' ? c + 1 : argument(p, o, name));
+            apply_option(p, o, name, c[1] != '\0' ? c + 1 : argument(p, o, name));
             return;
         }
-        apply(p, o, name, NULL);
+        apply_option(p, o, name, NULL);
     }
 }
 

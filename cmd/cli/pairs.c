@@ -85,7 +85,7 @@ static void check_exclusion(const struct cli *cli, const struct cli_pair *p)
 
 static void check_alone(const struct cli *cli, const struct cli_pair *p)
 {
-    for (const struct opt *o = cli->opts; o->kind != OPT_END; o++)
+    for (const struct cli_opt *o = cli->opts; o->kind != OPT_END; o++)
         if (o->kind != OPT_SECTION && !cli_is_listed(p->others, o->name))
             exclude_option(cli, p->name, o->name, p->why);
 }

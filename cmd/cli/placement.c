@@ -36,8 +36,8 @@ struct writer {
     void *ctx;
 };
 
-static void put(const struct writer *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void put(const struct writer *w, const char *fmt, ...)
+static void write_text(const struct writer *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void write_text(const struct writer *w, const char *fmt, ...)
 {
     char text[256];
     va_list args;
@@ -58,14 +58,14 @@ static bool fits_host(const struct run_placement *f)
     return f->weights.host[MODEL_EXPERTS] + f->host_scratch_bytes < host_memory();
 }
 
-static int here(const struct run_placement *f, int layer)
+static int experts_here(const struct run_placement *f, int layer)
 {
     return f->expert_bytes[layer] == 0 ? 0 : f->experts == NULL ? f->n_expert : f->experts->n_here[layer];
 }
 
-static bool alike(const struct run_placement *f, int a, int b)
+static bool same_layers(const struct run_placement *f, int a, int b)
 {
-    return (f->expert_bytes[a] == 0) == (f->expert_bytes[b] == 0) && here(f, a) == here(f, b);
+    return (f->expert_bytes[a] == 0) == (f->expert_bytes[b] == 0) && experts_here(f, a) == experts_here(f, b);
 }
 
 /* Layers with experts, those that are alike and follow each other in one line. */
@@ -76,22 +76,23 @@ static void put_experts(const struct run_placement *f, const struct writer *w)
     for (int i = 0, j; i < f->n_layer; i = j) {
         char range[40];
 
-        for (j = i + 1; j < f->n_layer && alike(f, i, j);)
+        for (j = i + 1; j < f->n_layer && same_layers(f, i, j);)
             j++;
         if (f->expert_bytes[i] == 0)
             continue;
         snprintf(range, sizeof range, j - i > 1 ? "layers %d to %d" : "layer %d", i, j - 1);
-        put(w, "  experts of %s: %d of %d on the device", range, here(f, i), f->n_expert);
+        write_text(w, "  experts of %s: %d of %d on the device", range, experts_here(f, i), f->n_expert);
         all += (double)(j - i) * f->n_used;
         for (int k = i; k < j && f->experts != NULL; k++)
             uses += f->experts->host_uses[k];
     }
     if (f->experts == NULL)
         return;
-    put(w, "  of %g uses of experts for each token %.3g are expected on the host%s", all, uses,
-        f->measured ? "" : ", fewer once the most used are kept");
+    write_text(w, "  of %g uses of experts for each token %.3g are expected on the host%s", all, uses,
+               f->measured ? "" : ", fewer once the most used are kept");
     if (!f->measured)
-        put(w, "  which experts: those used most by %d tokens, measured before they are loaded", RUN_PLACEMENT_TOKENS);
+        write_text(w, "  which experts: those used most by %d tokens, measured before they are loaded",
+                   RUN_PLACEMENT_TOKENS);
 }
 
 static void put_weights(const struct run_placement *f, const struct writer *w)
@@ -100,19 +101,19 @@ static void put_weights(const struct run_placement *f, const struct writer *w)
         const char *name = model_class_name((enum model_class)i);
 
         if (f->weights.host[i] > 0 && f->weights.device[i] == 0)
-            put(w, "  %-14s %s on the host", name, amount(f->weights.host[i]).text);
+            write_text(w, "  %-14s %s on the host", name, amount(f->weights.host[i]).text);
         else if (f->weights.host[i] > 0)
-            put(w, "  %-14s %s, and %s on the host", name, amount(f->weights.device[i]).text,
-                amount(f->weights.host[i]).text);
+            write_text(w, "  %-14s %s, and %s on the host", name, amount(f->weights.device[i]).text,
+                       amount(f->weights.host[i]).text);
         else if (f->weights.device[i] > 0)
-            put(w, "  %-14s %s", name, amount(f->weights.device[i]).text);
+            write_text(w, "  %-14s %s", name, amount(f->weights.device[i]).text);
     }
 }
 
 static void put_copied(const struct run_placement *f, const struct writer *w)
 {
     if (f->weights.copied > 0)
-        put(w, "  copied         %s of weights, to memory of the CPU's own", amount(f->weights.copied).text);
+        write_text(w, "  copied         %s of weights, to memory of the CPU's own", amount(f->weights.copied).text);
 }
 
 void cli_placement_text(const struct run_placement *f, cli_placement_line *line, void *ctx)
@@ -120,31 +121,31 @@ void cli_placement_text(const struct run_placement *f, cli_placement_line *line,
     const struct writer w = { line, ctx };
 
     if (f->budget_bytes > 0)
-        put(&w, "plan for %s, %s of its memory%s", f->device, amount(f->budget_bytes).text,
-            f->present ? "" : ": a card of that size, which is not here");
+        write_text(&w, "plan for %s, %s of its memory%s", f->device, amount(f->budget_bytes).text,
+                   f->present ? "" : ": a card of that size, which is not here");
     else
-        put(&w, "plan for %s", f->device);
+        write_text(&w, "plan for %s", f->device);
     if (!f->own_scratch)
-        put(&w, "  scratch is an estimate: this program was built without CUDA");
+        write_text(&w, "  scratch is an estimate: this program was built without CUDA");
     put_weights(f, &w);
     if (f->adapter_bytes > 0)
-        put(&w, "  %-14s %s", "adapters", amount(f->adapter_bytes).text);
-    put(&w, "  %-14s %s, %s,%s: %" PRId64 " tokens of %d sequence%s", "kv", amount(f->kv_bytes).text, f->kv_k, f->kv_v,
-        f->ctx_tokens, f->n_seq, f->n_seq > 1 ? "s" : "");
+        write_text(&w, "  %-14s %s", "adapters", amount(f->adapter_bytes).text);
+    write_text(&w, "  %-14s %s, %s,%s: %" PRId64 " tokens of %d sequence%s", "kv", amount(f->kv_bytes).text, f->kv_k,
+               f->kv_v, f->ctx_tokens, f->n_seq, f->n_seq > 1 ? "s" : "");
     if (f->kv_fallback)
-        put(&w, "                 there is no room for f16, which is more exact");
+        write_text(&w, "                 there is no room for f16, which is more exact");
     if (f->kv_tokens < f->ctx_tokens * f->n_seq)
-        put(&w, "                 %" PRId64 " tokens of all together", f->kv_tokens);
-    put(&w, "  %-14s %s", "state", amount(f->state_bytes).text);
-    put(&w, "  %-14s %s", "logits", amount(f->logits_bytes).text);
-    put(&w, "  %-14s %s, steps of %d rows", "scratch", amount(f->scratch_bytes).text, f->rows_max);
+        write_text(&w, "                 %" PRId64 " tokens of all together", f->kv_tokens);
+    write_text(&w, "  %-14s %s", "state", amount(f->state_bytes).text);
+    write_text(&w, "  %-14s %s", "logits", amount(f->logits_bytes).text);
+    write_text(&w, "  %-14s %s, steps of %d rows", "scratch", amount(f->scratch_bytes).text, f->rows_max);
     if (f->fixed_bytes > 0)
-        put(&w, "  %-14s %s, context and code%s", "the device", amount(f->fixed_bytes).text,
-            f->present ? "" : ": an allowance");
-    put(&w, "  %-14s %s", "all", amount(f->total_bytes).text);
+        write_text(&w, "  %-14s %s, context and code%s", "the device", amount(f->fixed_bytes).text,
+                   f->present ? "" : ": an allowance");
+    write_text(&w, "  %-14s %s", "all", amount(f->total_bytes).text);
     if (f->experts != NULL)
-        put(&w, "  the host       %s of experts, %s scratch%s", amount(f->weights.host[MODEL_EXPERTS]).text,
-            amount(f->host_scratch_bytes).text, fits_host(f) ? "" : ": MORE than the memory of this machine");
+        write_text(&w, "  the host       %s of experts, %s scratch%s", amount(f->weights.host[MODEL_EXPERTS]).text,
+                   amount(f->host_scratch_bytes).text, fits_host(f) ? "" : ": MORE than the memory of this machine");
     put_copied(f, &w);
     put_experts(f, &w);
 }
@@ -175,9 +176,9 @@ static json_t *layer_json(const struct run_placement *f, int i)
 {
     json_t *o =
         json_pack("{s:i, s:I, s:i, s:f}", "layer", i, "expert_bytes", (json_int_t)f->expert_bytes[i], "device_experts",
-                  here(f, i), "host_uses", f->experts == NULL ? 0.0 : f->experts->host_uses[i]);
+                  experts_here(f, i), "host_uses", f->experts == NULL ? 0.0 : f->experts->host_uses[i]);
 
-    if (o != NULL && f->experts != NULL && f->measured && here(f, i) > 0 && here(f, i) < f->n_expert)
+    if (o != NULL && f->experts != NULL && f->measured && experts_here(f, i) > 0 && experts_here(f, i) < f->n_expert)
         return json_if(cli_json_set(o, "device_expert_ids", ids_json(f, i)), o);
     return o;
 }

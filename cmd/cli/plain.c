@@ -7,14 +7,14 @@ enum { ODD_FREE = 4, ODD_SHARE = 256 }; /* bytes that may be none, and one of 25
 
 /* Bytes that may follow the first one of a character, the first of them between lo and hi (RFC 3629); -1: none begins
  * so. */
-static int begins(unsigned char c, unsigned char *lo, unsigned char *hi)
+static int following_bytes(unsigned char c, unsigned char *lo, unsigned char *hi)
 {
     *lo = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
     *hi = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
     return c < 0x80 ? 0 : c < 0xc2 ? -1 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : c < 0xf5 ? 3 : -1;
 }
 
-static enum err_code judge(const struct cli_plain *x, struct err *e)
+static enum err_code judge_text(const struct cli_plain *x, struct err *e)
 {
     if (x->odd <= ODD_FREE + x->bytes / ODD_SHARE)
         return ERR_OK;
@@ -45,19 +45,19 @@ enum err_code cli_plain_add(struct cli_plain *x, struct str s, struct err *e)
             continue;
         }
         x->odd += x->need > 0;
-        x->need = begins(now, &x->lo, &x->hi);
+        x->need = following_bytes(now, &x->lo, &x->hi);
         x->odd += x->need < 0;
         x->need = x->need > 0 ? x->need : 0;
     }
     x->bytes += s.n;
-    return judge(x, e);
+    return judge_text(x, e);
 }
 
 enum err_code cli_plain_end(struct cli_plain *x, struct err *e)
 {
     x->odd += x->need > 0;
     x->need = 0;
-    if (judge(x, e))
+    if (judge_text(x, e))
         return e->code;
     if (x->odd > 0)
         cli_warn("%s: %llu bytes are no UTF-8 and are taken as they are", x->name, (unsigned long long)x->odd);

@@ -22,11 +22,6 @@ static char line[LINE_BYTES];
 static size_t line_bytes;
 static size_t text_bytes; /* of it, without what clears the line before */
 
-double cli_now_ms(void)
-{
-    return clock_ms();
-}
-
 static bool foreground_terminal(void)
 {
     return isatty(STDERR_FILENO) && tcgetpgrp(STDERR_FILENO) == getpgrp();
@@ -66,7 +61,7 @@ static void start_timer(void)
 }
 
 /* What empties the line. A terminal that may not know the sequence gets spaces instead. */
-static const char *clear(void)
+static const char *clear_line(void)
 {
     const char *term = getenv("TERM");
 
@@ -74,7 +69,7 @@ static const char *clear(void)
 }
 
 /* How much of a text fits: whole fields, if the first one does. */
-static size_t fitting(const char *text, size_t bytes, size_t columns)
+static size_t fitting_bytes(const char *text, size_t bytes, size_t columns)
 {
     if (bytes <= columns)
         return bytes;
@@ -87,7 +82,7 @@ static size_t fitting(const char *text, size_t bytes, size_t columns)
 /* The line for a terminal, of its width at most. */
 static void make_line(const char *fmt, va_list ap)
 {
-    const char *empty = clear();
+    const char *empty = clear_line();
     struct winsize w = { 0 };
     size_t columns = 79, n = strlen(empty), before = text_bytes;
     int used;
@@ -100,7 +95,7 @@ static void make_line(const char *fmt, va_list ap)
         used = 0;
     if ((size_t)used > sizeof line - n - 1)
         used = (int)(sizeof line - n - 1);
-    text_bytes = fitting(line + n, (size_t)used, columns);
+    text_bytes = fitting_bytes(line + n, (size_t)used, columns);
     line_bytes = n + text_bytes;
     for (; n == 1 && line_bytes < n + before && line_bytes < n + columns; line_bytes++)
         line[line_bytes] = ' ';
@@ -108,7 +103,7 @@ static void make_line(const char *fmt, va_list ap)
 
 static void show_line(const char *fmt, va_list ap)
 {
-    double now = cli_now_ms();
+    double now = clock_ms();
     bool first = last_ms <= 0;
 
     if (cli_verbosity() < 0)
@@ -150,10 +145,10 @@ void cli_progress_count(const char *what, int64_t done, int64_t total, const cha
 
     if (last_ms <= 0 || counted != what || done < from) { /* another count */
         counted = what;
-        from_ms = cli_now_ms();
+        from_ms = clock_ms();
         from = done;
     }
-    s = (cli_now_ms() - from_ms) / 1e3;
+    s = (clock_ms() - from_ms) / 1e3;
     rate = s > 0 ? (double)(done - from) / s : 0;
     left = rate > 0 ? (double)(total - done) / rate : 0;
     if (rate > 0)
@@ -167,9 +162,9 @@ void cli_progress_end(void)
 {
     waiting = 0;
     if (shown) {
-        if (clear()[1] == '\0')
+        if (clear_line()[1] == '\0')
             fprintf(stderr, "\r%*s", (int)text_bytes, "");
-        fputs(clear(), stderr);
+        fputs(clear_line(), stderr);
         fflush(stderr);
     }
     shown = 0;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "ask/ask.h"
+#include "base/clock.h"
 #include "base/rng.h"
 #include "gguf/gguf.h"
 #include "text/text.h"
@@ -138,7 +139,7 @@ static uint64_t fresh_seed(void)
     uint32_t block[4];
 
     /* Time and process id, mixed: other numbers each time is all that is asked of it. */
-    rng_block(block, (uint64_t)(cli_now_ms() * 1e6), (uint64_t)getpid(), 0);
+    rng_block(block, (uint64_t)(clock_ms() * 1e6), (uint64_t)getpid(), 0);
     return block[0];
 }
 

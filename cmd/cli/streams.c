@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "cli/cli.h"
 
 enum { BUFFER_BYTES = 1 << 16 };
@@ -39,8 +40,8 @@ static bool wait_for_reader(int fd)
         if (!cli_interrupted())
             continue;
         if (from_ms < 0)
-            from_ms = cli_now_ms();
-        if (cli_now_ms() - from_ms > PATIENCE_MS)
+            from_ms = clock_ms();
+        if (clock_ms() - from_ms > PATIENCE_MS)
             return false;
     }
     return true;
@@ -79,7 +80,7 @@ static int close_stream(void *of)
     return failed;
 }
 
-static void replace(FILE **stream, int fd, int mode, FILE **was)
+static void replace_stream(FILE **stream, int fd, int mode, FILE **was)
 {
     static char buffers[2][BUFFER_BYTES];
     FILE *f =
@@ -93,8 +94,8 @@ static void replace(FILE **stream, int fd, int mode, FILE **was)
 
 void cli_open_streams(void)
 {
-    replace(&stderr, STDERR_FILENO, _IOLBF, &terminal_err);
-    replace(&stdout, STDOUT_FILENO, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, &terminal_out);
+    replace_stream(&stderr, STDERR_FILENO, _IOLBF, &terminal_err);
+    replace_stream(&stdout, STDOUT_FILENO, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, &terminal_out);
 }
 
 FILE *cli_terminal(int fd)

@@ -10,7 +10,7 @@
 enum { ANCHORS = 16, WARM = 100 };
 
 struct dflash {
-    struct train_drafter d;
+    struct cli_train_drafter d;
     struct gguf *old; /* the drafter that serves; NULL: none */
     bool same;        /* it has the shape that is trained */
     struct train_shape shape, old_shape;
@@ -113,7 +113,7 @@ static enum err_code open_old(struct dflash *j, struct train_shape *s, struct er
                                 : err_set(e, ERR_FORMAT, "%s: its mask is not a token of the model", j->d.o->out);
 }
 
-static enum err_code choose(struct train_drafter *d, struct err *e)
+static enum err_code choose_shape(struct cli_train_drafter *d, struct err *e)
 {
     struct dflash *j = (struct dflash *)d;
     const struct train_shape *old = &j->old_shape;
@@ -137,12 +137,12 @@ static enum err_code choose(struct train_drafter *d, struct err *e)
     return ERR_OK;
 }
 
-static struct train_dflash_opts opts_of(const struct train_drafter *d)
+static struct train_dflash_opts opts_of(const struct cli_train_drafter *d)
 {
     return (struct train_dflash_opts){ d->o->n_text, ANCHORS, d->o->rate, WARM, (uint64_t)d->o->seed };
 }
 
-static int64_t bytes(const struct train_drafter *d, int64_t *host)
+static int64_t memory_bytes(const struct cli_train_drafter *d, int64_t *host)
 {
     const struct dflash *j = (const struct dflash *)d;
     const struct train_dflash_opts to = opts_of(d);
@@ -153,7 +153,7 @@ static int64_t bytes(const struct train_drafter *d, int64_t *host)
            (int64_t)m->n_vocab * m->n_embd * (int64_t)sizeof(float);
 }
 
-static enum err_code open_net(struct train_drafter *d, struct err *e)
+static enum err_code open_net(struct cli_train_drafter *d, struct err *e)
 {
     struct dflash *j = (struct dflash *)d;
     const struct train_dflash_opts to = opts_of(d);
@@ -165,7 +165,7 @@ static enum err_code open_net(struct train_drafter *d, struct err *e)
     return j->same && !d->o->scratch ? train_net_read(&j->net.net, j->old, e) : ERR_OK;
 }
 
-static void close_net(struct train_drafter *d)
+static void close_net(struct cli_train_drafter *d)
 {
     struct dflash *j = (struct dflash *)d;
 
@@ -174,7 +174,7 @@ static void close_net(struct train_drafter *d)
 }
 
 /* The shape and what it begins with: random numbers of the seed, or an old file's. */
-static void note(const struct train_drafter *d, char *text, size_t n)
+static void note_shape(const struct cli_train_drafter *d, char *text, size_t n)
 {
     const struct dflash *j = (const struct dflash *)d;
     const struct train_shape *s = &j->shape;
@@ -184,7 +184,7 @@ static void note(const struct train_drafter *d, char *text, size_t n)
                    (unsigned long long)io_hash(0, j->net.net.w, (size_t)j->net.net.n_params * sizeof(float)));
 }
 
-static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)
+static enum err_code begin_dflash(struct cli_train_drafter *d, bool resumed, struct err *e)
 {
     struct dflash *j = (struct dflash *)d;
 
@@ -196,18 +196,18 @@ static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code step(struct train_drafter *d, double part, struct err *e)
+static enum err_code step_dflash(struct cli_train_drafter *d, double part, struct err *e)
 {
     return train_dflash_step(&((struct dflash *)d)->net, &d->texts, part, e);
 }
 
-static enum err_code loss_of(struct train_drafter *d, struct train_loss *loss, struct err *e)
+static enum err_code loss_of(struct cli_train_drafter *d, struct train_loss *loss, struct err *e)
 {
     return train_dflash_loss(&((struct dflash *)d)->net, loss, e);
 }
 
 /* Whole blocks, halves and quarters. */
-static int size_at(const struct train_drafter *d, int i)
+static int size_at(const struct cli_train_drafter *d, int i)
 {
     const int block = ((const struct dflash *)d)->shape.block;
 
@@ -229,8 +229,8 @@ static enum err_code walk_old(struct dflash *j, int64_t *to, const struct progre
     return code;
 }
 
-static enum err_code walk(struct train_drafter *d, bool old, int size, int64_t *to, const struct progress *progress,
-                          struct err *e)
+static enum err_code walk_tests(struct cli_train_drafter *d, bool old, int size, int64_t *to,
+                                const struct progress *progress, struct err *e)
 {
     struct dflash *j = (struct dflash *)d;
 
@@ -238,7 +238,7 @@ static enum err_code walk(struct train_drafter *d, bool old, int size, int64_t *
                : train_walk(&j->net.net, &j->net.frozen.t, &d->tests, size, d->o->n_text, to, progress, e);
 }
 
-static enum err_code save(struct train_drafter *d, struct err *e)
+static enum err_code save_dflash(struct cli_train_drafter *d, struct err *e)
 {
     struct dflash *j = (struct dflash *)d;
 
@@ -246,7 +246,7 @@ static enum err_code save(struct train_drafter *d, struct err *e)
     return train_dflash_save(&j->net, d->half, str_of(d->name), e);
 }
 
-static enum err_code write_net(struct train_drafter *d, struct err *e)
+static enum err_code write_net(struct cli_train_drafter *d, struct err *e)
 {
     struct dflash *j = (struct dflash *)d;
 
@@ -256,10 +256,11 @@ static enum err_code write_net(struct train_drafter *d, struct err *e)
     return ERR_OK;
 }
 
-static const struct train_kind kind = { "dflash", NULL,  true, WARM,    choose,  bytes, open_net, close_net,
-                                        note,     begin, step, loss_of, size_at, walk,  save,     write_net };
+static const struct cli_train_kind kind = { "dflash", NULL,       true,        WARM,         choose_shape, memory_bytes,
+                                            open_net, close_net,  note_shape,  begin_dflash, step_dflash,  loss_of,
+                                            size_at,  walk_tests, save_dflash, write_net };
 
-int cli_train_dflash(const struct train_options *o, const struct cli *cli, char *const *files)
+int cli_train_dflash(const struct cli_train_options *o, const struct cli *cli, char *const *files)
 {
     struct dflash j = { .d.kind = &kind };
 

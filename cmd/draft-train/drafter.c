@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "draft-train/drafter.h"
@@ -30,20 +31,20 @@
 #define REPORT_MS   1000.0
 #define SLACK       ((int64_t)64 << 20) /* bytes of address space for each thread: its heap, what is not counted */
 
-double cli_train_spent_s(const struct train_drafter *j)
+double cli_train_spent_s(const struct cli_train_drafter *j)
 {
-    return j->before_s + (cli_now_ms() - j->from_ms) / 1e3;
+    return j->before_s + (clock_ms() - j->from_ms) / 1e3;
 }
 
 /* ---- opening ---- */
 
-static int64_t width_of(const struct train_drafter *j)
+static int64_t width_of(const struct cli_train_drafter *j)
 {
     return (int64_t)j->n_tap * model_info(j->x.model)->n_embd;
 }
 
 /* Tokens that the texts may have. */
-static int64_t text_room(const struct train_drafter *j)
+static int64_t text_room(const struct cli_train_drafter *j)
 {
     return j->o->memory_bytes / train_texts_bytes(1, width_of(j));
 }
@@ -59,7 +60,7 @@ static bool address_space(int64_t bytes)
 }
 
 /* Of prompts, which are there already. */
-static int64_t prompt_bytes(const struct train_prompts *p)
+static int64_t prompt_bytes(const struct cli_train_prompts *p)
 {
     int64_t bytes = (int64_t)(p->cap * sizeof *p->v);
 
@@ -69,7 +70,7 @@ static int64_t prompt_bytes(const struct train_prompts *p)
 }
 
 /* What it takes at most, said before anything is taken. */
-static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
+static enum err_code bound_memory(const struct cli_train_drafter *j, struct err *e)
 {
     const struct model_info *m = model_info(j->x.model);
     const int64_t ctx = j->ctx_tokens, tests = (j->data.test.n * ctx + 1) * train_texts_bytes(1, width_of(j));
@@ -107,7 +108,7 @@ static enum err_code bound_memory(const struct train_drafter *j, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code open_arrays(struct train_drafter *j, struct err *e)
+static enum err_code open_arrays(struct cli_train_drafter *j, struct err *e)
 {
     j->order = calloc((size_t)j->data.train.n, sizeof *j->order);
     j->half = train_beside(j->o->out, ".train");
@@ -120,7 +121,7 @@ static enum err_code open_arrays(struct train_drafter *j, struct err *e)
 }
 
 /* What a training that was stopped can go on with: the same network, prompts and settings. */
-static void name_job(struct train_drafter *j)
+static void name_job(struct cli_train_drafter *j)
 {
     const double rest[] = { (double)j->o->seed, (double)j->o->rate, (double)j->o->n_text };
     uint64_t h = io_hash(model_fingerprint(j->x.model), rest, sizeof rest);
@@ -135,7 +136,7 @@ static void name_job(struct train_drafter *j)
 }
 
 /* Steps run where the model does, if they can. */
-static enum err_code open_math(struct train_drafter *j, struct err *e)
+static enum err_code open_math(struct cli_train_drafter *j, struct err *e)
 {
     const char *device = j->kind->on_gpu ? j->x.mo.device : "cpu";
 
@@ -147,9 +148,9 @@ static enum err_code open_math(struct train_drafter *j, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code open_all(struct train_drafter *j, char *const *files, struct err *e)
+static enum err_code open_all(struct cli_train_drafter *j, char *const *files, struct err *e)
 {
-    const struct train_options *o = j->o;
+    const struct cli_train_options *o = j->o;
     const int threads = o->model.n_threads > 0 ? o->model.n_threads : pool_cpus();
     struct run_opts ro = { .ctx_tokens = o->model.ctx_tokens, .n_seq = o->n_seq };
 
@@ -170,7 +171,7 @@ static enum err_code open_all(struct train_drafter *j, char *const *files, struc
     return ERR_OK;
 }
 
-static void close_all(struct train_drafter *j)
+static void close_all(struct cli_train_drafter *j)
 {
     for (int i = 0; i <= TRAIN_SIZES; i++)
         free(j->steps[i]);
@@ -199,11 +200,11 @@ static enum err_code interrupted(struct err *e)
 
 static bool next_test(void *ctx, struct train_ask *ask)
 {
-    struct train_drafter *j = ctx;
+    struct cli_train_drafter *j = ctx;
 
     if (j->asked == j->data.test.n)
         return false;
-    const struct train_prompt *p = &j->data.test.v[j->asked];
+    const struct cli_train_prompt *p = &j->data.test.v[j->asked];
 
     *ask = (struct train_ask){ .prompt = p->token.v, .n_prompt = p->token.n, .of = p->of, .source = (int)j->asked };
     j->asked++;
@@ -212,10 +213,10 @@ static bool next_test(void *ctx, struct train_ask *ask)
 
 static bool tests_go_on(void *ctx)
 {
-    const struct train_drafter *j = ctx;
+    const struct cli_train_drafter *j = ctx;
 
     cli_progress("texts to test on: %" PRId64 " of %" PRId64, j->tests.n, j->data.test.n);
-    return !cli_interrupted() && (j->tests.n < TUNE_LEAST_TESTS || cli_now_ms() < j->stop_ms);
+    return !cli_interrupted() && (j->tests.n < TUNE_LEAST_TESTS || clock_ms() < j->stop_ms);
 }
 
 static int by_source(const void *a, const void *b)
@@ -224,9 +225,9 @@ static int by_source(const void *a, const void *b)
 }
 
 /* What the model says to prompts that nobody trains on, the most likely tokens; in the prompts' order. */
-static enum err_code write_tests(struct train_drafter *j, struct err *e)
+static enum err_code write_tests(struct cli_train_drafter *j, struct err *e)
 {
-    j->stop_ms = cli_now_ms() + ASK_SHARE * j->o->time_s * 1e3;
+    j->stop_ms = clock_ms() + ASK_SHARE * j->o->time_s * 1e3;
     if (train_writer_run(j->writer, &j->tests, next_test, tests_go_on, j, e))
         return e->code;
     if (cli_interrupted())
@@ -238,8 +239,8 @@ static enum err_code write_tests(struct train_drafter *j, struct err *e)
                        j->tests.n, j->data.test.n, TUNE_LEAST_TESTS);
     if (j->tests.n < j->data.test.n)
         cli_warn("%" PRId64 " of %" PRId64 " held-out prompts are tested on: %s", j->tests.n, j->data.test.n,
-                 cli_now_ms() < j->stop_ms ? "the model gives no answer to the others"
-                                           : "the time is too short to write more answers");
+                 clock_ms() < j->stop_ms ? "the model gives no answer to the others"
+                                         : "the time is too short to write more answers");
     qsort(j->tests.v, (size_t)j->tests.n, sizeof *j->tests.v, by_source);
     return ERR_OK;
 }
@@ -247,7 +248,7 @@ static enum err_code write_tests(struct train_drafter *j, struct err *e)
 /* Prompts in a new order each time round: first with the most likely tokens, then with others. */
 static bool next_prompt(void *ctx, struct train_ask *ask)
 {
-    struct train_drafter *j = ctx;
+    struct cli_train_drafter *j = ctx;
     const int64_t n = j->data.train.n;
 
     if (j->at == 0)
@@ -259,7 +260,7 @@ static bool next_prompt(void *ctx, struct train_ask *ask)
             j->order[k] = i;
         }
     const int64_t i = j->order[j->at];
-    const struct train_prompt *p = &j->data.train.v[i];
+    const struct cli_train_prompt *p = &j->data.train.v[i];
 
     *ask = (struct train_ask){ .prompt = p->token.v,
                                .n_prompt = p->token.n,
@@ -275,7 +276,7 @@ static bool next_prompt(void *ctx, struct train_ask *ask)
     return true;
 }
 
-static bool wants_texts(const struct train_drafter *j)
+static bool wants_texts(const struct cli_train_drafter *j)
 {
     return (double)j->texts.added < TEXTS_MIN + FRESH * (double)(*j->step * j->o->n_text);
 }
@@ -283,25 +284,25 @@ static bool wants_texts(const struct train_drafter *j)
 /* While a GPU has a step under way. */
 static bool step_goes_on(void *ctx)
 {
-    const struct train_drafter *j = ctx;
+    const struct cli_train_drafter *j = ctx;
 
     return !cli_interrupted() && j->math->busy(j->math) && wants_texts(j);
 }
 
-static double smaller(double a, double b)
+static double smaller_of(double a, double b)
 {
     return a < b ? a : b;
 }
 
 /* Until the end: the time that is left, or what --steps and the last test will take, if that is less. */
-static double left_s(const struct train_drafter *j)
+static double left_s(const struct cli_train_drafter *j)
 {
     const double time = j->o->time_s - cli_train_spent_s(j), done = (double)(*j->step - j->first_step);
 
     if (j->o->steps == 0 || done <= 0)
         return time;
-    return smaller(time, (cli_train_spent_s(j) - j->first_s) / done * (double)(j->o->steps - *j->step) +
-                             TESTS_TAKE * j->walk_s);
+    return smaller_of(time, (cli_train_spent_s(j) - j->first_s) / done * (double)(j->o->steps - *j->step) +
+                                TESTS_TAKE * j->walk_s);
 }
 
 /* Until the round's share of time is over, and there is something to learn from, or hardly will be. Where memory holds
@@ -309,24 +310,24 @@ static double left_s(const struct train_drafter *j)
 static bool texts_go_on(void *ctx)
 {
     enum { TRIES = 8 };
-    const struct train_drafter *j = ctx;
+    const struct cli_train_drafter *j = ctx;
     const bool few =
         j->texts.added < j->o->n_text && j->pass < j->pass_first + TRIES && cli_train_spent_s(j) < j->whole_s;
     char clock[32];
 
     cli_progress("writing: %" PRId64 " texts, %" PRId64 " tokens, %s left", j->texts.n, train_writer_tokens(j->writer),
                  cli_train_clock(left_s(j), clock));
-    return !cli_interrupted() && ((cli_now_ms() < j->stop_ms && wants_texts(j)) || few);
+    return !cli_interrupted() && ((clock_ms() < j->stop_ms && wants_texts(j)) || few);
 }
 
 /* ---- training ---- */
 
-static void note_step(struct train_drafter *j, const struct train_loss *sum, double *last_ms, double part)
+static void note_step(struct cli_train_drafter *j, const struct train_loss *sum, double *last_ms, double part)
 {
     char clock[32];
     const double loss = sum->sum / sum->weight, right = (double)sum->right / (double)sum->n;
 
-    *last_ms = cli_now_ms();
+    *last_ms = clock_ms();
     cli_train_point(&j->report, loss);
     cli_train_event(&j->report, "step",
                     json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)*j->step, "loss", loss, "right", right,
@@ -336,13 +337,13 @@ static void note_step(struct train_drafter *j, const struct train_loss *sum, dou
                  cli_train_clock(left_s(j), clock));
 }
 
-static bool enough(const struct train_drafter *j)
+static bool enough(const struct cli_train_drafter *j)
 {
     return j->o->steps > 0 && *j->step >= j->o->steps;
 }
 
 /* How much of the job is done: by time, or by steps where those end it sooner. */
-static double part_done(const struct train_drafter *j)
+static double part_done(const struct cli_train_drafter *j)
 {
     const double time = cli_train_spent_s(j) / j->whole_s,
                  steps = j->o->steps > 0 ? (double)*j->step / (double)j->o->steps : 0;
@@ -351,10 +352,10 @@ static double part_done(const struct train_drafter *j)
 }
 
 /* Steps until the round is over. */
-static enum err_code learn(struct train_drafter *j, double until_s, struct err *e)
+static enum err_code learn_round(struct cli_train_drafter *j, double until_s, struct err *e)
 {
     struct train_loss sum = { 0 }, loss;
-    double last_ms = cli_now_ms();
+    double last_ms = clock_ms();
 
     while (cli_train_spent_s(j) < until_s && !enough(j)) {
         const double part = part_done(j);
@@ -368,7 +369,7 @@ static enum err_code learn(struct train_drafter *j, double until_s, struct err *
         sum.weight += loss.weight;
         sum.right += loss.right;
         sum.n += loss.n;
-        if (cli_now_ms() - last_ms < REPORT_MS)
+        if (clock_ms() - last_ms < REPORT_MS)
             continue;
         note_step(j, &sum, &last_ms, part);
         sum = (struct train_loss){ 0 };
@@ -386,7 +387,7 @@ static bool walk_tick(void *ctx, uint64_t done, uint64_t total)
 }
 
 /* What a test of the first block size takes says when steps end. */
-static void plan(struct train_drafter *j, double walk_s)
+static void plan_test(struct cli_train_drafter *j, double walk_s)
 {
     j->walk_s = walk_s;
     j->whole_s = j->o->time_s - TESTS_TAKE * walk_s;
@@ -394,17 +395,17 @@ static void plan(struct train_drafter *j, double walk_s)
 
 static bool first_tick(void *ctx, uint64_t done, uint64_t total)
 {
-    struct train_drafter *j = ctx;
+    struct cli_train_drafter *j = ctx;
 
     j->asked = (int64_t)done;
-    return walk_tick(NULL, done, total) && (done == total || done < TUNE_LEAST_TESTS || cli_now_ms() < j->stop_ms);
+    return walk_tick(NULL, done, total) && (done == total || done < TUNE_LEAST_TESTS || clock_ms() < j->stop_ms);
 }
 
 /* The first test, of the weights that training begins with, shows how many of the texts there is time for. */
-static enum err_code choose_tests(struct train_drafter *j, struct err *e)
+static enum err_code choose_tests(struct cli_train_drafter *j, struct err *e)
 {
     const struct progress progress = { first_tick, j };
-    const double from_ms = cli_now_ms();
+    const double from_ms = clock_ms();
 
     j->stop_ms = from_ms + j->o->time_s * TEST_SHARE / WALKS * 1e3;
     if (j->kind->walk(j, false, j->kind->size_at(j, 0), j->steps[1], &progress, e)) {
@@ -415,15 +416,15 @@ static enum err_code choose_tests(struct train_drafter *j, struct err *e)
         j->tests.n = j->asked;
         *e = (struct err){ 0 };
     }
-    plan(j, (cli_now_ms() - from_ms) / 1e3);
+    plan_test(j, (clock_ms() - from_ms) / 1e3);
     return ERR_OK;
 }
 
 /* How it does so far, which also says when the last test has to begin. */
-static enum err_code test_now(struct train_drafter *j, struct err *e)
+static enum err_code test_now(struct cli_train_drafter *j, struct err *e)
 {
     const struct progress progress = { walk_tick, NULL };
-    const double from_ms = cli_now_ms();
+    const double from_ms = clock_ms();
     int64_t tokens = 0, steps = 0;
 
     if (j->kind->walk(j, false, j->kind->size_at(j, 0), j->steps[1], &progress, e))
@@ -437,12 +438,12 @@ static enum err_code test_now(struct train_drafter *j, struct err *e)
         json_pack("{s:I, s:f}", "step", (json_int_t)*j->step, "tokens_per_step", (double)tokens / (double)steps));
     cli_note("%.0f s, %" PRId64 " steps: %.2f tokens per step", cli_train_spent_s(j), *j->step,
              (double)tokens / (double)steps);
-    plan(j, (cli_now_ms() - from_ms) / 1e3);
+    plan_test(j, (clock_ms() - from_ms) / 1e3);
     return ERR_OK;
 }
 
 /* A disk that is full now need not be full at the end: training goes on. */
-static void keep_state(struct train_drafter *j)
+static void keep_state(struct cli_train_drafter *j)
 {
     struct err e;
 
@@ -451,17 +452,18 @@ static void keep_state(struct train_drafter *j)
 }
 
 /* Some texts, then steps; again, until the time is over. */
-static enum err_code rounds(struct train_drafter *j, struct err *e)
+static enum err_code run_rounds(struct cli_train_drafter *j, struct err *e)
 {
-    const double each_s = smaller(ROUND_S, ROUND_SHARE * j->o->time_s), test_s = smaller(TEST_S, j->o->time_s / TESTS);
+    const double each_s = smaller_of(ROUND_S, ROUND_SHARE * j->o->time_s),
+                 test_s = smaller_of(TEST_S, j->o->time_s / TESTS);
     double tested_s = cli_train_spent_s(j);
 
     j->first_s = tested_s;
     j->first_step = *j->step;
     while (cli_train_spent_s(j) < j->whole_s && !enough(j)) {
-        const double end_s = smaller(cli_train_spent_s(j) + each_s, j->whole_s);
+        const double end_s = smaller_of(cli_train_spent_s(j) + each_s, j->whole_s);
 
-        j->stop_ms = cli_now_ms() + each_s * GEN_SHARE * 1e3;
+        j->stop_ms = clock_ms() + each_s * GEN_SHARE * 1e3;
         if (train_writer_run(j->writer, &j->texts, next_prompt, texts_go_on, j, e))
             return e->code;
         if (cli_interrupted())
@@ -471,7 +473,7 @@ static enum err_code rounds(struct train_drafter *j, struct err *e)
         cli_train_event(&j->report, "texts",
                         json_pack("{s:I, s:I}", "texts", (json_int_t)j->texts.n, "written_tokens",
                                   (json_int_t)train_writer_tokens(j->writer)));
-        if (learn(j, end_s, e))
+        if (learn_round(j, end_s, e))
             return e->code;
         if (cli_train_spent_s(j) < tested_s + test_s || cli_train_spent_s(j) + j->walk_s > j->whole_s || enough(j))
             continue;
@@ -484,7 +486,7 @@ static enum err_code rounds(struct train_drafter *j, struct err *e)
 }
 
 /* The weights to begin with. */
-static enum err_code begin(struct train_drafter *j, struct err *e)
+static enum err_code begin_weights(struct cli_train_drafter *j, struct err *e)
 {
     bool resumed;
 
@@ -502,7 +504,7 @@ static enum err_code begin(struct train_drafter *j, struct err *e)
 /* ---- the test ---- */
 
 /* How the drafter that serves does, or none: a token a step. */
-static enum err_code test_old(struct train_drafter *j, struct err *e)
+static enum err_code test_old(struct cli_train_drafter *j, struct err *e)
 {
     const struct progress progress = { walk_tick, NULL };
 
@@ -512,7 +514,7 @@ static enum err_code test_old(struct train_drafter *j, struct err *e)
 }
 
 /* Sizes of blocks that are tested. */
-static int n_sizes(const struct train_drafter *j)
+static int n_sizes(const struct cli_train_drafter *j)
 {
     int n = 0;
 
@@ -521,7 +523,7 @@ static int n_sizes(const struct train_drafter *j)
     return n;
 }
 
-static enum err_code test_new(struct train_drafter *j, struct err *e)
+static enum err_code test_new(struct cli_train_drafter *j, struct err *e)
 {
     const struct progress progress = { walk_tick, NULL };
 
@@ -547,7 +549,7 @@ static void print_name(FILE *to, const char *name)
 }
 
 /* Sums over the texts of a class; -1: all. */
-static void print_class(struct train_drafter *j, int of, const char *name)
+static void print_class(struct cli_train_drafter *j, int of, const char *name)
 {
     int64_t n = 0, tokens = 0, steps[1 + TRAIN_SIZES] = { 0 };
     double rate[1 + TRAIN_SIZES];
@@ -578,7 +580,7 @@ static void print_class(struct train_drafter *j, int of, const char *name)
                               (json_int_t)tokens, "tokens_per_step", rate[1], "tokens_per_step_before", rate[0]));
 }
 
-static void print_table(struct train_drafter *j)
+static void print_table(struct cli_train_drafter *j)
 {
     FILE *to = j->report.events == stdout ? stderr : stdout;
 
@@ -594,7 +596,7 @@ static void print_table(struct train_drafter *j)
 }
 
 /* The exit status: published, or the old one stays. */
-static enum err_code decide(struct train_drafter *j, int *status, struct err *e)
+static enum err_code decide(struct cli_train_drafter *j, int *status, struct err *e)
 {
     double *gain = calloc((size_t)j->tests.n, sizeof *gain), p;
 
@@ -624,7 +626,7 @@ static enum err_code decide(struct train_drafter *j, int *status, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code train_on(struct train_drafter *j, int *status, struct err *e)
+static enum err_code train_on(struct cli_train_drafter *j, int *status, struct err *e)
 {
     enum err_code code;
 
@@ -636,7 +638,7 @@ static enum err_code train_on(struct train_drafter *j, int *status, struct err *
                               (json_int_t)j->n_params, "products", j->products));
     cli_note("%" PRId64 " prompts to train on, %" PRId64 " texts to test on, %" PRId64 " weights, products by %s",
              j->data.train.n, j->tests.n, j->n_params, j->products);
-    code = rounds(j, e);
+    code = run_rounds(j, e);
     if (code == ERR_OK && *j->step == 0)
         code = err_set(e, ERR_ARG, "--time %s is too short for a step: %.1f s are over, and a test takes %.1f s",
                        j->o->time, cli_train_spent_s(j), j->walk_s);
@@ -651,16 +653,17 @@ static enum err_code train_on(struct train_drafter *j, int *status, struct err *
     return decide(j, status, e);
 }
 
-static enum err_code train(struct train_drafter *j, int *status, struct err *e)
+static enum err_code run_training(struct cli_train_drafter *j, int *status, struct err *e)
 {
-    if (begin(j, e))
+    if (begin_weights(j, e))
         return e->code;
     if (train_on(j, status, e) && access(j->half, F_OK) == 0)
         cli_warn("%s keeps what was learnt: the same command goes on from there", j->half);
     return e->code;
 }
 
-int cli_train_drafter(struct train_drafter *j, const struct train_options *o, const struct cli *cli, char *const *files)
+int cli_train_drafter(struct cli_train_drafter *j, const struct cli_train_options *o, const struct cli *cli,
+                      char *const *files)
 {
     struct err e = { 0 };
     int status = EXIT_OK;
@@ -668,10 +671,10 @@ int cli_train_drafter(struct train_drafter *j, const struct train_options *o, co
 
     j->o = o;
     j->cli = cli;
-    j->from_ms = cli_now_ms();
+    j->from_ms = clock_ms();
     code = open_all(j, files, &e);
     if (code == ERR_OK)
-        code = train(j, &status, &e);
+        code = run_training(j, &status, &e);
     status = cli_train_end(&j->report, code, status, &e);
     close_all(j);
     return status;

@@ -11,41 +11,41 @@
 
 enum { TRAIN_SIZES = 3 }; /* of blocks that are tested, at most */
 
-struct train_drafter;
+struct cli_train_drafter;
 
 /* A kind of drafter. Functions with an error: ERR_IO, ERR_NOMEM, ERR_FORMAT, ERR_ARG, ERR_CANCEL. */
-struct train_kind {
+struct cli_train_kind {
     const char *command, *products; /* products: what computes them; NULL: d->math */
     bool on_gpu;                    /* its steps may run there */
     int n_warm;                     /* steps in which the step size rises */
     /* With the model: what is at --out, if anything (d->had), and the layers that are tapped. */
-    enum err_code (*choose)(struct train_drafter *d, struct err *e);
+    enum err_code (*choose)(struct cli_train_drafter *d, struct err *e);
     /* With prompts and run: bytes of the network, *host of them in the host's memory where d->math has another; what
      * it is (d->name begins with a hash of it); and its opening. */
-    int64_t (*bytes)(const struct train_drafter *d, int64_t *host);
-    enum err_code (*open)(struct train_drafter *d, struct err *e);
-    void (*close)(struct train_drafter *d);
-    void (*note)(const struct train_drafter *d, char *text, size_t bytes);        /* the shape, for d->name */
-    enum err_code (*begin)(struct train_drafter *d, bool resumed, struct err *e); /* the weights to begin with */
+    int64_t (*bytes)(const struct cli_train_drafter *d, int64_t *host);
+    enum err_code (*open)(struct cli_train_drafter *d, struct err *e);
+    void (*close)(struct cli_train_drafter *d);
+    void (*note)(const struct cli_train_drafter *d, char *text, size_t bytes);        /* the shape, for d->name */
+    enum err_code (*begin)(struct cli_train_drafter *d, bool resumed, struct err *e); /* the weights to begin with */
     /* A step, which may still be under way when this returns; and its end. */
-    enum err_code (*step)(struct train_drafter *d, double part, struct err *e);
-    enum err_code (*loss)(struct train_drafter *d, struct train_loss *loss, struct err *e);
-    int (*size_at)(const struct train_drafter *d, int i); /* of blocks, largest first; 0: no more */
+    enum err_code (*step)(struct cli_train_drafter *d, double part, struct err *e);
+    enum err_code (*loss)(struct cli_train_drafter *d, struct train_loss *loss, struct err *e);
+    int (*size_at)(const struct cli_train_drafter *d, int i); /* of blocks, largest first; 0: no more */
     /* Steps of the model for the tests, with blocks of this size: of the old drafter, or of the new one. */
-    enum err_code (*walk)(struct train_drafter *d, bool old, int size, int64_t *steps, const struct progress *p,
+    enum err_code (*walk)(struct cli_train_drafter *d, bool old, int size, int64_t *steps, const struct progress *p,
                           struct err *e);
-    enum err_code (*save)(struct train_drafter *d, struct err *e); /* to d->half */
-    enum err_code (*write)(struct train_drafter *d,
+    enum err_code (*save)(struct cli_train_drafter *d, struct err *e); /* to d->half */
+    enum err_code (*write)(struct cli_train_drafter *d,
                            struct err *e); /* to d->fresh; from then on walk() is of what was written */
 };
 
-struct train_drafter {
-    const struct train_kind *kind;
-    const struct train_options *o;
+struct cli_train_drafter {
+    const struct cli_train_kind *kind;
+    const struct cli_train_options *o;
     const struct cli *cli;
     struct cli_opened x;
-    struct train_data data;
-    struct train_report report;
+    struct cli_train_data data;
+    struct cli_train_report report;
     struct io_lock *lock;
     struct pool *pool;
     struct dev_math *math; /* what computes steps */
@@ -71,8 +71,8 @@ struct train_drafter {
     int64_t first_step;     /* which is this one */
 };
 
-double cli_train_spent_s(const struct train_drafter *d);
+double cli_train_spent_s(const struct cli_train_drafter *d);
 /* All of it: the exit status, or cli_fail()'s. */
-int cli_train_drafter(struct train_drafter *d, const struct train_options *o, const struct cli *cli,
+int cli_train_drafter(struct cli_train_drafter *d, const struct cli_train_options *o, const struct cli *cli,
                       char *const *files);
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "ask/ask.h"
+#include "base/clock.h"
 #include "base/io.h"
 #include "draft-train/program.h"
 #include "model/class.h"
@@ -17,11 +18,11 @@
 #define REPORT_MS 1000.0
 
 struct lora {
-    const struct train_options *o;
+    const struct cli_train_options *o;
     const struct cli *cli;
     struct cli_opened x;
     struct cli_opened writing; /* the model while it writes texts */
-    struct train_report report;
+    struct cli_train_report report;
     struct io_lock *lock;
     struct grad *g;
     struct tune_opts opts;
@@ -35,7 +36,7 @@ struct lora {
 static double now_ms(void *ctx)
 {
     (void)ctx;
-    return cli_now_ms();
+    return clock_ms();
 }
 
 static bool show_tick(void *ctx, const struct tune_tick *t)
@@ -63,9 +64,9 @@ static void report_step(void *ctx, const struct tune_step *s)
     cli_train_point(&l->report, s->loss);
     cli_progress("step %" PRId64 " of %" PRId64 ", loss %.3f, %s left", s->step, s->steps, s->loss,
                  cli_train_clock(s->left_s, clock));
-    if (cli_now_ms() - l->last_ms < REPORT_MS)
+    if (clock_ms() - l->last_ms < REPORT_MS)
         return;
-    l->last_ms = cli_now_ms();
+    l->last_ms = clock_ms();
     cli_train_event(&l->report, "step",
                     json_pack("{s:I, s:I, s:f, s:f}", "step", (json_int_t)s->step, "steps", (json_int_t)s->steps,
                               "loss", s->loss, "eta_seconds", s->left_s));
@@ -253,7 +254,7 @@ static enum err_code open_grad(struct lora *l, struct err *e)
 }
 
 /* The options of a job that other commands have, too, and what was given. */
-static struct tune_opts opts_of(const struct train_options *o, const struct cli *cli)
+static struct tune_opts opts_of(const struct cli_train_options *o, const struct cli *cli)
 {
     struct tune_opts t = o->lora;
 
@@ -280,7 +281,7 @@ static struct tune_opts opts_of(const struct train_options *o, const struct cli 
 
 static enum err_code open_all(struct lora *l, char *const *files, struct err *e)
 {
-    const struct train_options *o = l->o;
+    const struct cli_train_options *o = l->o;
 
     if (io_lock(&l->lock, o->out, e) || cli_train_report_open(&l->report, o, e) || cli_open(&l->x, &o->model, e) ||
         cli_open_text(&l->x, true, e) || open_grad(l, e))
@@ -398,7 +399,7 @@ static enum err_code train_lora(struct lora *l, int *status, struct err *e)
     return e->code;
 }
 
-int cli_train_lora(const struct train_options *o, const struct cli *cli, char *const *files)
+int cli_train_lora(const struct cli_train_options *o, const struct cli *cli, char *const *files)
 {
     struct lora l = { .o = o, .cli = cli, .opts = opts_of(o, cli) };
     struct err e = { 0 };
@@ -409,7 +410,7 @@ int cli_train_lora(const struct train_options *o, const struct cli *cli, char *c
         (struct tune_calls){ now_ms, show_tick, report_step, show_note, open_run, close_run, &cli_until_signal, &l };
     l.job.o = &l.opts;
     l.job.calls = &l.calls;
-    l.job.report.from_ms = cli_now_ms();
+    l.job.report.from_ms = clock_ms();
     code = open_all(&l, files, &e);
     if (code == ERR_OK)
         code = train_lora(&l, &status, &e);

@@ -14,7 +14,7 @@
 enum { WARM = 20, BLOCK = 2 /* the newest token and a guess */ };
 
 struct mtp {
-    struct train_drafter d;
+    struct cli_train_drafter d;
     struct grad *g;
     struct adapter *old; /* what serves; NULL: the block as it is */
     struct tune_lora *champion, *lora;
@@ -25,7 +25,7 @@ struct mtp {
 
 static enum err_code open_lora(struct mtp *j, struct err *e)
 {
-    const struct train_options *o = j->d.o;
+    const struct cli_train_options *o = j->d.o;
     struct tune_lora_opts to = { .arch = model_info(j->d.x.model)->arch,
                                  .rank = o->rank,
                                  .seed = (uint64_t)o->seed,
@@ -48,7 +48,7 @@ static enum err_code open_lora(struct mtp *j, struct err *e)
     return tune_lora_of(&j->lora, j->g, j->old, e);
 }
 
-static enum err_code choose(struct train_drafter *d, struct err *e)
+static enum err_code choose_adapter(struct cli_train_drafter *d, struct err *e)
 {
     struct mtp *j = (struct mtp *)d;
 
@@ -63,12 +63,12 @@ static enum err_code choose(struct train_drafter *d, struct err *e)
 }
 
 /* Rows of a pass: the texts of a step, but no more than four of the longest. */
-static int64_t rows_max(const struct train_drafter *d)
+static int64_t rows_max(const struct cli_train_drafter *d)
 {
     return (d->o->n_text < 4 ? d->o->n_text : 4) * d->ctx_tokens;
 }
 
-static int64_t bytes(const struct train_drafter *d, int64_t *host)
+static int64_t memory_bytes(const struct cli_train_drafter *d, int64_t *host)
 {
     const struct mtp *j = (const struct mtp *)d;
 
@@ -76,7 +76,7 @@ static int64_t bytes(const struct train_drafter *d, int64_t *host)
     return tune_mtp_bytes(j->g, j->lora, rows_max(d));
 }
 
-static enum err_code open_net(struct train_drafter *d, struct err *e)
+static enum err_code open_net(struct cli_train_drafter *d, struct err *e)
 {
     struct mtp *j = (struct mtp *)d;
     const struct tune_mtp_opts to = { d->o->n_text, d->o->rate, WARM, (uint64_t)d->o->seed, rows_max(d) };
@@ -86,7 +86,7 @@ static enum err_code open_net(struct train_drafter *d, struct err *e)
     return tune_mtp_open(&j->t, j->g, j->lora, &to, e);
 }
 
-static void close_net(struct train_drafter *d)
+static void close_net(struct cli_train_drafter *d)
 {
     struct mtp *j = (struct mtp *)d;
 
@@ -99,7 +99,7 @@ static void close_net(struct train_drafter *d)
 }
 
 /* What it begins with: random numbers of the seed and the rank, or an old file's. */
-static void note(const struct train_drafter *d, char *text, size_t n)
+static void note_adapter(const struct cli_train_drafter *d, char *text, size_t n)
 {
     const struct tune_lora *l = ((const struct mtp *)d)->lora;
 
@@ -107,7 +107,7 @@ static void note(const struct train_drafter *d, char *text, size_t n)
                    (unsigned long long)io_hash(0, l->theta, (size_t)l->n_params * sizeof(float)));
 }
 
-static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)
+static enum err_code begin_mtp(struct cli_train_drafter *d, bool resumed, struct err *e)
 {
     struct mtp *j = (struct mtp *)d;
 
@@ -117,28 +117,28 @@ static enum err_code begin(struct train_drafter *d, bool resumed, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code step(struct train_drafter *d, double part, struct err *e)
+static enum err_code step_mtp(struct cli_train_drafter *d, double part, struct err *e)
 {
     struct mtp *j = (struct mtp *)d;
 
     return tune_mtp_step(&j->t, &d->texts, part, &j->loss, e);
 }
 
-static enum err_code loss_of(struct train_drafter *d, struct train_loss *loss, struct err *e)
+static enum err_code loss_of(struct cli_train_drafter *d, struct train_loss *loss, struct err *e)
 {
     (void)e;
     *loss = ((const struct mtp *)d)->loss;
     return ERR_OK;
 }
 
-static int size_at(const struct train_drafter *d, int i)
+static int size_at(const struct cli_train_drafter *d, int i)
 {
     (void)d;
     return i == 0 ? BLOCK : 0;
 }
 
-static enum err_code walk(struct train_drafter *d, bool old, int size, int64_t *to, const struct progress *progress,
-                          struct err *e)
+static enum err_code walk_tests(struct cli_train_drafter *d, bool old, int size, int64_t *to,
+                                const struct progress *progress, struct err *e)
 {
     struct mtp *j = (struct mtp *)d;
 
@@ -150,7 +150,7 @@ static enum err_code walk(struct train_drafter *d, bool old, int size, int64_t *
                          &d->tests, to, progress, e);
 }
 
-static enum err_code save(struct train_drafter *d, struct err *e)
+static enum err_code save_mtp(struct cli_train_drafter *d, struct err *e)
 {
     struct mtp *j = (struct mtp *)d;
 
@@ -158,7 +158,7 @@ static enum err_code save(struct train_drafter *d, struct err *e)
     return tune_mtp_save(&j->t, d->half, str_of(d->name), e);
 }
 
-static enum err_code write_net(struct train_drafter *d, struct err *e)
+static enum err_code write_net(struct cli_train_drafter *d, struct err *e)
 {
     struct mtp *j = (struct mtp *)d;
     struct adapter *a = NULL;
@@ -177,10 +177,12 @@ static enum err_code write_net(struct train_drafter *d, struct err *e)
     return code;
 }
 
-static const struct train_kind kind = { "mtp", "our loops", false, WARM,    choose,  bytes, open_net, close_net,
-                                        note,  begin,       step,  loss_of, size_at, walk,  save,     write_net };
+static const struct cli_train_kind kind = { "mtp",          "our loops",  false,    WARM,
+                                            choose_adapter, memory_bytes, open_net, close_net,
+                                            note_adapter,   begin_mtp,    step_mtp, loss_of,
+                                            size_at,        walk_tests,   save_mtp, write_net };
 
-int cli_train_mtp(const struct train_options *o, const struct cli *cli, char *const *files)
+int cli_train_mtp(const struct cli_train_options *o, const struct cli *cli, char *const *files)
 {
     struct mtp j = { .d.kind = &kind };
 

@@ -10,7 +10,7 @@
 
 struct dirent;
 
-struct train_options {
+struct cli_train_options {
     struct cli_model_opts model;
     const char *out, *time, *events, *plot, *taps;
     struct cli_list held_out, keep_files;
@@ -33,28 +33,28 @@ double cli_train_time(const char *text);
 
 /* ---- prompts.c ---- */
 
-struct train_prompt {
+struct cli_train_prompt {
     struct text_tokens token;
     int of; /* class: place of its file's name */
     int64_t document;
     uint64_t hash;
 };
-struct train_prompts {
-    struct train_prompt *v; /* [n] */
+struct cli_train_prompts {
+    struct cli_train_prompt *v; /* [n] */
     size_t cap;
     int64_t n, n_document, n_long, n_same,
         n_twice; /* documents so far; left out: too long, held out as well, named twice */
     char **name; /* [n_name] of classes */
     int n_name;
 };
-struct train_data {
-    struct train_prompts train, test; /* they share no document and no prompt */
+struct cli_train_data {
+    struct cli_train_prompts train, test; /* they share no document and no prompt */
 };
 /* Prompts of files, or of the task sets that came with the program; which are held out. ERR_FORMAT says what is wrong
  * with a file. */
-MUST_CHECK enum err_code cli_train_read(struct train_data *d, const struct train_options *o, char *const *files,
+MUST_CHECK enum err_code cli_train_read(struct cli_train_data *d, const struct cli_train_options *o, char *const *files,
                                         const struct text *text, int64_t tokens_max, struct err *e);
-void cli_train_data_free(struct train_data *d);
+void cli_train_data_free(struct cli_train_data *d);
 
 /* The files *list [n] of the task sets that came with the program, in dir; -1: there are none. */
 int cli_train_list_sets(char *dir, size_t n, struct dirent ***list);
@@ -64,8 +64,8 @@ struct progress cli_train_reading(const char *path);
 /* ---- report.c ---- */
 
 /* Events as JSON lines (--jsonl) and points of a picture of the loss (--plot). */
-struct train_report {
-    const struct train_options *o;
+struct cli_train_report {
+    const struct cli_train_options *o;
     FILE *events;
     double from_ms;
     double *point; /* [n][2]: seconds, loss */
@@ -73,13 +73,14 @@ struct train_report {
     size_t cap; /* of numbers */
     int failed; /* errno of an event that could not be written; 0: none */
 };
-MUST_CHECK enum err_code cli_train_report_open(struct train_report *r, const struct train_options *o, struct err *e);
+MUST_CHECK enum err_code cli_train_report_open(struct cli_train_report *r, const struct cli_train_options *o,
+                                               struct err *e);
 /* Takes the reference of `fields`, which get "type" and "seconds". */
-void cli_train_event(struct train_report *r, const char *event, json_t *fields);
-void cli_train_point(struct train_report *r, double loss);
+void cli_train_event(struct cli_train_report *r, const char *event, json_t *fields);
+void cli_train_point(struct cli_train_report *r, double loss);
 /* The end of a training, whether or not the report was opened: writes the picture, frees what r has, says what failed,
  * and returns the program's exit status: of the training (code, *e), which a picture that fails does not change. */
-int cli_train_end(struct train_report *r, enum err_code code, int status, struct err *e);
+int cli_train_end(struct cli_train_report *r, enum err_code code, int status, struct err *e);
 
 /* "1:02:03" in buf. */
 const char *cli_train_clock(double seconds, char buf[32]);
@@ -87,7 +88,7 @@ const char *cli_train_clock(double seconds, char buf[32]);
 /* ---- the commands: the exit status, or cli_fail()'s ---- */
 
 /* cli: whether a shape was asked for. */
-int cli_train_dflash(const struct train_options *o, const struct cli *cli, char *const *files);
-int cli_train_mtp(const struct train_options *o, const struct cli *cli, char *const *files);
-int cli_train_lora(const struct train_options *o, const struct cli *cli, char *const *files);
+int cli_train_dflash(const struct cli_train_options *o, const struct cli *cli, char *const *files);
+int cli_train_mtp(const struct cli_train_options *o, const struct cli *cli, char *const *files);
+int cli_train_lora(const struct cli_train_options *o, const struct cli *cli, char *const *files);
 #endif

@@ -15,19 +15,19 @@
 enum { OPENING = 64, WINDOW = 256 };
 
 struct reading {
-    const struct train_options *o;
+    const struct cli_train_options *o;
     const struct text *text;
     struct chat *format; /* opened when a chat comes */
     int64_t tokens_max;
-    struct train_prompts *to;
+    struct cli_train_prompts *to;
     int of;
     bool plain, piped; /* a text came; the standard input was read */
 };
 
 /* Takes the tokens. */
-static enum err_code add(struct reading *r, struct text_tokens token, struct err *e)
+static enum err_code add_prompt(struct reading *r, struct text_tokens token, struct err *e)
 {
-    struct train_prompts *p = r->to;
+    struct cli_train_prompts *p = r->to;
 
     if (token.n < 1 || token.n > r->tokens_max) {
         p->n_long += token.n > r->tokens_max;
@@ -38,8 +38,8 @@ static enum err_code add(struct reading *r, struct text_tokens token, struct err
         text_tokens_free(&token);
         return e->code;
     }
-    p->v[p->n++] =
-        (struct train_prompt){ token, r->of, p->n_document, io_hash(0, token.v, (size_t)token.n * sizeof *token.v) };
+    p->v[p->n++] = (struct cli_train_prompt){ token, r->of, p->n_document,
+                                              io_hash(0, token.v, (size_t)token.n * sizeof *token.v) };
     return ERR_OK;
 }
 
@@ -54,7 +54,7 @@ static enum err_code add_text(struct reading *r, struct str s, struct err *e)
         for (int64_t j = i; code == ERR_OK && j < all.n && j < i + OPENING; j++)
             code = text_tokens_push(&part, all.v[j], e);
         if (code == ERR_OK)
-            code = add(r, part, e);
+            code = add_prompt(r, part, e);
         else
             text_tokens_free(&part);
     }
@@ -81,7 +81,7 @@ static enum err_code add_chat(struct reading *r, const json_t *o, struct err *e)
         code = ask_prompt(&token, &a, &(struct ask_model){ .text = r->text, .chat = r->format }, e);
     json_decref(kwargs);
     if (code == ERR_OK)
-        code = add(r, token, e);
+        code = add_prompt(r, token, e);
     else
         text_tokens_free(&token);
     r->to->n_document += code == ERR_OK;
@@ -106,7 +106,7 @@ static enum err_code add_object(void *ctx, struct str line, struct err *e)
     else if (json_get_str(o, "prompt", &s)) {
         code = text_encode(r->text, s, TEXT_ADD, &token, e);
         if (code == ERR_OK)
-            code = add(r, token, e);
+            code = add_prompt(r, token, e);
         r->to->n_document += code == ERR_OK;
     } else
         code = err_set(e, ERR_FORMAT, "neither messages nor text nor a prompt");
@@ -130,7 +130,7 @@ static bool ends_in(const char *name, const char *end)
 static enum err_code name_class(struct reading *r, const char *path, struct err *e)
 {
     const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
-    struct train_prompts *p = r->to;
+    struct cli_train_prompts *p = r->to;
     char *name = strndup(base, strlen(base) - (ends_in(base, ".jsonl") ? 6 : 0)), **v;
 
     if (name == NULL)
@@ -179,7 +179,7 @@ static enum err_code read_file(struct reading *r, const char *path, struct err *
 
 /* ---- which are held out ---- */
 
-static void free_prompts(struct train_prompts *p)
+static void free_prompts(struct cli_train_prompts *p)
 {
     for (int64_t i = 0; i < p->n; i++)
         text_tokens_free(&p->v[i].token);
@@ -187,17 +187,17 @@ static void free_prompts(struct train_prompts *p)
         free(p->name[i]);
     free(p->v);
     free(p->name);
-    *p = (struct train_prompts){ 0 };
+    *p = (struct cli_train_prompts){ 0 };
 }
 
-void cli_train_data_free(struct train_data *d)
+void cli_train_data_free(struct cli_train_data *d)
 {
     free_prompts(&d->train);
     free_prompts(&d->test);
 }
 
 /* Of prompts that are the same one stays. */
-static enum err_code drop_copies(struct train_prompts *p, struct err *e)
+static enum err_code drop_copies(struct cli_train_prompts *p, struct err *e)
 {
     uint64_t *hash = calloc((size_t)p->n + 1, sizeof *hash);
     bool *first = NULL;
@@ -222,7 +222,7 @@ static enum err_code drop_copies(struct train_prompts *p, struct err *e)
 }
 
 /* At most n_tests prompts of each class stay, spread over it. */
-static enum err_code thin(struct train_prompts *p, int64_t n_tests, struct err *e)
+static enum err_code thin(struct cli_train_prompts *p, int64_t n_tests, struct err *e)
 {
     int64_t *all = calloc(2 * (size_t)p->n_name + 1, sizeof *all), *seen = all + p->n_name;
     int64_t n = 0;
@@ -252,9 +252,9 @@ static bool is_held_out(int64_t i, int64_t all, int64_t n_tests)
     return all > 1 && tune_spread(i, all, most < n_tests ? most : n_tests);
 }
 
-static enum err_code split(struct train_data *d, int64_t n_tests, struct err *e)
+static enum err_code split_tests(struct cli_train_data *d, int64_t n_tests, struct err *e)
 {
-    struct train_prompts *p = &d->train, *t = &d->test;
+    struct cli_train_prompts *p = &d->train, *t = &d->test;
     int64_t n = 0;
 
     t->v = calloc((size_t)p->n + 1, sizeof *t->v);
@@ -282,7 +282,7 @@ static enum err_code split(struct train_data *d, int64_t n_tests, struct err *e)
 }
 
 /* What is tested on is not trained on, whatever file it came from. */
-static enum err_code drop_tests(struct train_data *d, struct err *e)
+static enum err_code drop_tests(struct cli_train_data *d, struct err *e)
 {
     uint64_t *hash = calloc((size_t)d->test.n + 1, sizeof *hash);
     int64_t n = 0;
@@ -293,7 +293,7 @@ static enum err_code drop_tests(struct train_data *d, struct err *e)
         hash[i] = d->test.v[i].hash;
     qsort(hash, (size_t)d->test.n, sizeof *hash, io_by_hash);
     for (int64_t i = 0; i < d->train.n; i++) {
-        struct train_prompt *p = &d->train.v[i];
+        struct cli_train_prompt *p = &d->train.v[i];
 
         if (bsearch(&p->hash, hash, (size_t)d->test.n, sizeof *hash, io_by_hash) == NULL)
             d->train.v[n++] = *p;
@@ -308,14 +308,14 @@ static enum err_code drop_tests(struct train_data *d, struct err *e)
 
 static int by_document(const void *a, const void *b)
 {
-    const struct train_prompt *x = a, *y = b;
+    const struct cli_train_prompt *x = a, *y = b;
     const int64_t by[] = { x->document - y->document, x->of - y->of };
 
     return by[0] != 0 ? (by[0] > 0) - (by[0] < 0) : (by[1] > 0) - (by[1] < 0);
 }
 
 /* Takes turns between the classes: where there is no time for all, each has its part. */
-static enum err_code mix(struct train_prompts *p, struct err *e)
+static enum err_code mix_classes(struct cli_train_prompts *p, struct err *e)
 {
     int64_t *n = calloc((size_t)p->n_name + 1, sizeof *n);
 
@@ -360,7 +360,7 @@ static enum err_code read_sets(struct reading *r, struct err *e)
     return code;
 }
 
-static enum err_code read_all(struct reading *r, struct train_data *d, char *const *files, struct err *e)
+static enum err_code read_all(struct reading *r, struct cli_train_data *d, char *const *files, struct err *e)
 {
     r->to = &d->test;
     for (size_t i = 0; i < r->o->held_out.n; i++)
@@ -376,13 +376,13 @@ static enum err_code read_all(struct reading *r, struct train_data *d, char *con
             return e->code;
     if (r->o->lines && !r->plain)
         return err_set(e, ERR_ARG, "--lines: all files are JSON lines, and there is no plain text");
-    if (r->o->held_out.n == 0 && (split(d, r->o->n_tests, e) || drop_copies(&d->test, e)))
+    if (r->o->held_out.n == 0 && (split_tests(d, r->o->n_tests, e) || drop_copies(&d->test, e)))
         return e->code;
-    return mix(&d->test, e) || drop_tests(d, e) ? e->code : ERR_OK;
+    return mix_classes(&d->test, e) || drop_tests(d, e) ? e->code : ERR_OK;
 }
 
 /* Whether there is enough of both; says what was left out. */
-static enum err_code check(const struct train_data *d, int64_t tokens_max, struct err *e)
+static enum err_code check_enough(const struct cli_train_data *d, int64_t tokens_max, struct err *e)
 {
     const long long n_long = d->train.n_long + d->test.n_long, n_same = d->train.n_same;
     char more[120] = "", same[60] = "";
@@ -408,12 +408,12 @@ static enum err_code check(const struct train_data *d, int64_t tokens_max, struc
     return ERR_OK;
 }
 
-enum err_code cli_train_read(struct train_data *d, const struct train_options *o, char *const *files,
+enum err_code cli_train_read(struct cli_train_data *d, const struct cli_train_options *o, char *const *files,
                              const struct text *text, int64_t tokens_max, struct err *e)
 {
     struct reading r = { .o = o, .text = text, .tokens_max = tokens_max };
     enum err_code code = read_all(&r, d, files, e);
 
     chat_close(r.format);
-    return code == ERR_OK ? check(d, tokens_max, e) : code;
+    return code == ERR_OK ? check_enough(d, tokens_max, e) : code;
 }

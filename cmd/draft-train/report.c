@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
 #include "draft-train/program.h"
@@ -42,12 +43,12 @@ const char *cli_train_clock(double seconds, char buf[32])
     return buf;
 }
 
-enum err_code cli_train_report_open(struct train_report *r, const struct train_options *o, struct err *e)
+enum err_code cli_train_report_open(struct cli_train_report *r, const struct cli_train_options *o, struct err *e)
 {
     struct io_out *out;
     int fd;
 
-    *r = (struct train_report){ .o = o, .from_ms = cli_now_ms() };
+    *r = (struct cli_train_report){ .o = o, .from_ms = clock_ms() };
     if (o->plot != NULL) { /* said now, and not after hours */
         if (io_out_open(&out, o->plot, e))
             return e->code;
@@ -69,20 +70,20 @@ enum err_code cli_train_report_open(struct train_report *r, const struct train_o
 }
 
 /* The first reason stays. */
-static void note_failure(struct train_report *r, bool failed)
+static void note_failure(struct cli_train_report *r, bool failed)
 {
     if (failed && r->failed == 0)
         r->failed = errno != 0 ? errno : EIO;
 }
 
-void cli_train_event(struct train_report *r, const char *event, json_t *fields)
+void cli_train_event(struct cli_train_report *r, const char *event, json_t *fields)
 {
     if (r->events != NULL && fields != NULL) {
         json_t *o = json_object();
 
         errno = 0;
         note_failure(r, !cli_json_set(o, "type", json_string(event)) ||
-                            !cli_json_set(o, "seconds", json_real((cli_now_ms() - r->from_ms) / 1e3)) ||
+                            !cli_json_set(o, "seconds", json_real((clock_ms() - r->from_ms) / 1e3)) ||
                             json_object_update(o, fields) != 0 ||
                             json_dumpf(o, r->events, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0 ||
                             putc('\n', r->events) == EOF || fflush(r->events) != 0);
@@ -91,12 +92,12 @@ void cli_train_event(struct train_report *r, const char *event, json_t *fields)
     json_decref(fields);
 }
 
-void cli_train_point(struct train_report *r, double loss)
+void cli_train_point(struct cli_train_report *r, double loss)
 {
     if (r->o->plot == NULL || !isfinite(loss) ||
         memory_room(&r->point, &r->cap, 2 * ((size_t)r->n + 1), sizeof *r->point, NULL))
         return;
-    r->point[2 * r->n] = (cli_now_ms() - r->from_ms) / 1e3;
+    r->point[2 * r->n] = (clock_ms() - r->from_ms) / 1e3;
     r->point[2 * r->n++ + 1] = loss;
 }
 
@@ -104,7 +105,7 @@ void cli_train_point(struct train_report *r, double loss)
 
 enum { WIDTH = 640, HEIGHT = 360, LEFT = 60, RIGHT = 20, TOP = 20, BOTTOM = 40, LINES = 5 };
 
-static double x_of(const struct train_report *r, double seconds)
+static double x_of(const struct cli_train_report *r, double seconds)
 {
     const double last = r->point[2 * (r->n - 1)];
 
@@ -116,7 +117,7 @@ static double y_of(double loss, double most)
     return TOP + (HEIGHT - TOP - BOTTOM) * (1 - loss / most);
 }
 
-static void draw_axes(const struct train_report *r, FILE *f, double most)
+static void draw_axes(const struct cli_train_report *r, FILE *f, double most)
 {
     const double last = r->point[2 * (r->n - 1)];
     char clock[32];
@@ -136,7 +137,7 @@ static void draw_axes(const struct train_report *r, FILE *f, double most)
     fprintf(f, "<text x=\"%d\" y=\"%d\">loss, nats; time</text>\n", LEFT + 8, HEIGHT - 6);
 }
 
-static void draw_plot(const struct train_report *r, FILE *f)
+static void draw_plot(const struct cli_train_report *r, FILE *f)
 {
     double most = 0;
 
@@ -150,7 +151,7 @@ static void draw_plot(const struct train_report *r, FILE *f)
     fputs("\"/>\n</svg>\n", f);
 }
 
-static enum err_code write_plot(const struct train_report *r, struct err *e)
+static enum err_code write_plot(const struct cli_train_report *r, struct err *e)
 {
     char *text = NULL;
     size_t n = 0;
@@ -164,7 +165,7 @@ static enum err_code write_plot(const struct train_report *r, struct err *e)
     return code;
 }
 
-static enum err_code close_report(struct train_report *r, struct err *e)
+static enum err_code close_report(struct cli_train_report *r, struct err *e)
 {
     enum err_code code = ERR_OK;
 
@@ -180,11 +181,11 @@ static enum err_code close_report(struct train_report *r, struct err *e)
         code = err_errno(e, ERR_IO, r->failed, "%s: cannot write events", r->o->events);
     }
     free(r->point);
-    *r = (struct train_report){ 0 };
+    *r = (struct cli_train_report){ 0 };
     return code;
 }
 
-int cli_train_end(struct train_report *r, enum err_code code, int status, struct err *e)
+int cli_train_end(struct cli_train_report *r, enum err_code code, int status, struct err *e)
 {
     struct err late = { 0 };
 

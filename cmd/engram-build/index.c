@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/pool.h"
 #include "chat/chat.h"
 #include "cli/lines.h"
@@ -144,7 +145,7 @@ struct indexing {
     double part, from_ms;       /* of all text that came */
 };
 
-static enum err_code flush(struct indexing *x, struct err *e)
+static enum err_code embed_waiting(struct indexing *x, struct err *e)
 {
     if (cli_interrupted())
         return err_set(e, ERR_CANCEL, "interrupted");
@@ -158,7 +159,7 @@ static enum err_code flush(struct indexing *x, struct err *e)
     x->m.n = 0;
     if (cli_status_asked())
         fprintf(stderr, "%s: %lld texts\n", cli_name(), (long long)x->n);
-    const double s = (cli_now_ms() - x->from_ms) / 1e3, rate = s > 0 ? (double)x->n / s : 0;
+    const double s = (clock_ms() - x->from_ms) / 1e3, rate = s > 0 ? (double)x->n / s : 0;
 
     if (x->part > 0)
         cli_progress("%lld texts, %.1f/s, %.0f s left", (long long)x->n, rate, s / x->part - s);
@@ -174,7 +175,7 @@ static enum err_code add_part(struct indexing *x, struct str s, struct err *e)
     x->text[x->m.n].n = 0;
     if (cli_buf_add(&x->text[x->m.n], s, e) || embed_add(&x->m, s, &took, e))
         return e->code;
-    return x->m.n == BATCH ? flush(x, e) : ERR_OK;
+    return x->m.n == BATCH ? embed_waiting(x, e) : ERR_OK;
 }
 
 /* How much of a text makes one text of the index: all, or up to a line's end, a space, a character. */
@@ -232,7 +233,7 @@ static size_t paragraph(struct str s)
     return s.n;
 }
 
-static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct err *e)
+static enum err_code take_piece(void *ctx, const struct cli_engram_piece *p, struct err *e)
 {
     struct indexing *x = ctx;
 
@@ -261,7 +262,7 @@ static enum err_code take(void *ctx, const struct cli_engram_piece *p, struct er
     return ERR_OK;
 }
 
-static bool tick(void *ctx, uint64_t done, uint64_t total)
+static bool show_progress(void *ctx, uint64_t done, uint64_t total)
 {
     (void)ctx;
     cli_progress_count("graph", (int64_t)done, (int64_t)total, " texts");
@@ -270,10 +271,10 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 
 enum err_code cli_engram_index(const struct build_options *o, char *const *files, struct err *e)
 {
-    const struct progress progress = { tick, NULL };
+    const struct progress progress = { show_progress, NULL };
     struct indexing *x = calloc(1, sizeof *x);
     struct pool *pool = NULL;
-    const double from = cli_now_ms();
+    const double from = clock_ms();
     struct io_lock *lock = NULL;
     enum err_code code;
 
@@ -290,14 +291,14 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
 
         code = recall_build_open(&x->b, &bo, e);
     }
-    x->from_ms = cli_now_ms();
+    x->from_ms = clock_ms();
     if (code == ERR_OK)
-        code = cli_engram_read(o, files, x->m.x.text, pool, take, x, e) ? e->code : flush(x, e);
+        code = cli_engram_read(o, files, x->m.x.text, pool, take_piece, x, e) ? e->code : embed_waiting(x, e);
     if (code == ERR_OK && x->n == 0)
         code = err_set(e, ERR_ARG, "no text: the index would be empty");
     if (code == ERR_OK && x->n_cut > 0)
         cli_warn("%lld texts of more than %d bytes became several", (long long)x->n_cut, RECALL_TEXT_BYTES_MAX);
-    const double texts_s = (cli_now_ms() - from) / 1e3;
+    const double texts_s = (clock_ms() - from) / 1e3;
 
     if (code == ERR_OK)
         code = recall_build_commit(x->b, o->out, &progress, e);
@@ -306,7 +307,7 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
     cli_progress_end();
     if (code == ERR_OK)
         cli_note("%s: %lld texts in %.1f s, written in %.1f s", o->out, (long long)x->n, texts_s,
-                 (cli_now_ms() - from) / 1e3 - texts_s);
+                 (clock_ms() - from) / 1e3 - texts_s);
     pool_close(pool);
     cli_buf_free(&x->open);
     for (int i = 0; i < BATCH; i++)
@@ -343,7 +344,7 @@ static enum err_code search(struct query *q, struct str text, int k, struct reca
         if (embed_add(&q->m, text, &took, e) || embed_run(&q->m, e))
             return e->code;
     }
-    from = cli_now_ms();
+    from = clock_ms();
     if (q->o->bm25)
         code = recall_words(q->r, q->m.x.text, text, k, hits, n, e);
     else if (!q->o->hybrid)
@@ -354,12 +355,12 @@ static enum err_code search(struct query *q, struct str text, int k, struct reca
                    ? e->code
                    : recall_fuse(a, n_a, b, n_b, k, hits, n, e);
     }
-    q->ms += cli_now_ms() - from;
+    q->ms += clock_ms() - from;
     return code;
 }
 
 /* The probability of "Yes", of "Yes" and "No", when the model is asked whether the text answers the question. */
-static enum err_code judge(struct query *q, struct str question, struct str text, float *p, struct err *e)
+static enum err_code judge_text(struct query *q, struct str question, struct str text, float *p, struct err *e)
 {
     struct cli_buf b = { 0 };
     struct text_tokens t = { 0 };
@@ -404,7 +405,7 @@ static int by_score(const void *a, const void *b)
     return (x->text > y->text) - (x->text < y->text);
 }
 
-static enum err_code answer(struct query *q, struct str text, struct err *e)
+static enum err_code answer_query(struct query *q, struct str text, struct err *e)
 {
     static struct recall_hit hits[RECALL_HITS_MAX];
     const int k = q->o->nearest, wanted = q->o->rerank && k < JUDGED ? JUDGED : k;
@@ -413,7 +414,7 @@ static enum err_code answer(struct query *q, struct str text, struct err *e)
     if (search(q, text, wanted, hits, &n, e))
         return e->code;
     for (int i = 0; q->o->rerank && i < n; i++)
-        if (judge(q, text, recall_text(q->r, hits[i].text), &hits[i].score, e))
+        if (judge_text(q, text, recall_text(q->r, hits[i].text), &hits[i].score, e))
             return e->code;
     if (q->o->rerank)
         qsort(hits, (size_t)n, sizeof *hits, by_score);
@@ -454,7 +455,7 @@ static enum err_code answer_lines(struct query *q, struct err *e)
             while (line.n > 0 && line.p[line.n - 1] == '\r')
                 line.n--;
             if (!is_blank(line))
-                code = answer(q, line, e);
+                code = answer_query(q, line, e);
         }
         if (code == ERR_OK && got == CLI_LINE_TOO_LONG)
             code = err_set(e, ERR_LIMIT, "a question of more than %d bytes", LINE_BYTES);
@@ -509,7 +510,7 @@ enum err_code cli_engram_query(const struct build_options *o, const char *path, 
     q->o = o;
     code = open_query(q, path, e);
     if (code == ERR_OK)
-        code = o->prompt != NULL ? answer(q, str_of(o->prompt), e) : answer_lines(q, e);
+        code = o->prompt != NULL ? answer_query(q, str_of(o->prompt), e) : answer_lines(q, e);
     if (code == ERR_OK && q->number == 0)
         code = err_set(e, ERR_FORMAT, "standard input: there is no question");
     if (code == ERR_OK)

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/pool.h"
 #include "engram-build/program.h"
@@ -55,7 +56,7 @@ struct input {
 
 /* ---- bytes ---- */
 
-static enum err_code fill(struct source *s, struct input *in, struct err *e)
+static enum err_code fill_input(struct source *s, struct input *in, struct err *e)
 {
     size_t got;
 
@@ -82,12 +83,12 @@ static enum err_code unpack(struct source *s, struct cli_buf *out, struct err *e
 }
 
 /* Appends some bytes to *out; *more false at the end. */
-static enum err_code take(struct source *s, struct input *in, struct cli_buf *out, bool *more, struct err *e)
+static enum err_code take_bytes(struct source *s, struct input *in, struct cli_buf *out, bool *more, struct err *e)
 {
     static const unsigned char magic[4] = { 0x28, 0xb5, 0x2f, 0xfd }, skipped[3] = { 0x2a, 0x4d, 0x18 }; /* RFC 8878 */
 
     *more = true;
-    if (s->in.pos == s->in.size && !s->ended && fill(s, in, e))
+    if (s->in.pos == s->in.size && !s->ended && fill_input(s, in, e))
         return e->code;
     if (s->ended) {
         *more = false;
@@ -109,7 +110,7 @@ static enum err_code take(struct source *s, struct input *in, struct cli_buf *ou
 
 /* ---- tokens ---- */
 
-static void encode(void *ctx, int64_t begin, int64_t end, int worker)
+static void encode_pieces(void *ctx, int64_t begin, int64_t end, int worker)
 {
     struct input *in = ctx;
 
@@ -123,9 +124,9 @@ static void encode(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-static void show(const struct input *in)
+static void show_speed(const struct input *in)
 {
-    const double s = (cli_now_ms() - in->from_ms) / 1e3,
+    const double s = (clock_ms() - in->from_ms) / 1e3,
                  part = in->all_bytes > 0 ? (double)in->read_bytes / (double)in->all_bytes : 0;
     const double rate = s > 0 ? (double)in->tokens / s / 1e6 : 0;
 
@@ -137,7 +138,7 @@ static void show(const struct input *in)
         cli_progress("%.1f million tokens, %.2f million/s", (double)in->tokens / 1e6, rate);
 }
 
-static enum err_code flush(struct input *in, struct err *e)
+static enum err_code flush_pieces(struct input *in, struct err *e)
 {
     const double now = in->all_bytes > 0 ? (double)in->read_bytes / (double)in->all_bytes : 0, before = in->part;
     const size_t bytes = in->bytes > 0 ? in->bytes : 1;
@@ -147,7 +148,7 @@ static enum err_code flush(struct input *in, struct err *e)
     in->n = 0;
     in->bytes = 0;
     in->part = now;
-    pool_for(in->pool, n, 1, encode, in);
+    pool_for(in->pool, n, 1, encode_pieces, in);
     for (int i = 0; i < n; i++) {
         struct piece *p = &in->piece[i];
 
@@ -162,7 +163,7 @@ static enum err_code flush(struct input *in, struct err *e)
             return e->code;
         in->tokens += (uint64_t)p->token.n;
     }
-    show(in);
+    show_speed(in);
     return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;
 }
 
@@ -177,7 +178,7 @@ static enum err_code add_piece(struct input *in, struct str s, bool end, struct 
         return e->code;
     in->n++;
     in->bytes += s.n;
-    return in->n == BATCH || in->bytes >= BATCH_BYTES ? flush(in, e) : ERR_OK;
+    return in->n == BATCH || in->bytes >= BATCH_BYTES ? flush_pieces(in, e) : ERR_OK;
 }
 
 /* ---- documents ---- */
@@ -280,7 +281,7 @@ static enum err_code read_source(struct input *in, struct source *s, struct err 
 
     in->lines = lines;
     while (code == ERR_OK && more) {
-        code = cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : take(s, in, &b, &more, e);
+        code = cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : take_bytes(s, in, &b, &more, e);
         if (code == ERR_OK && b.n > 0)
             code = lines ? cut_lines(in, s, jsonl, &b, !more, &number, e) : cut_text(in, &b, e);
     }
@@ -316,7 +317,7 @@ static enum err_code read_files(struct input *in, const char *const *file, struc
     enum err_code code = ERR_OK;
     bool known = true;
 
-    in->from_ms = cli_now_ms();
+    in->from_ms = clock_ms();
     for (int i = 0; file[i] != NULL; i++) {
         struct stat st;
 
@@ -327,7 +328,7 @@ static enum err_code read_files(struct input *in, const char *const *file, struc
     for (int i = 0; code == ERR_OK && file[i] != NULL; i++)
         code = read_file(in, file[i], e);
     if (code == ERR_OK && in->line == NULL)
-        code = flush(in, e);
+        code = flush_pieces(in, e);
     cli_progress_end();
     for (int i = 0; i < BATCH; i++) {
         cli_buf_free(&in->piece[i].s);

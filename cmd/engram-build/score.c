@@ -33,7 +33,7 @@ static enum err_code hear_token(void *ctx, int64_t window, int32_t token, const 
     return engram_heard_say(l->heard, window, token, logits, l->n_vocab, e);
 }
 
-static bool tick(void *ctx, uint64_t done, uint64_t total)
+static bool show_progress(void *ctx, uint64_t done, uint64_t total)
 {
     (void)ctx;
     if (cli_status_asked())
@@ -45,7 +45,7 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 /* The model reads the texts. */
 static enum err_code listen(const struct build_options *o, struct cli_opened *x, struct engram_heard *h, struct err *e)
 {
-    const struct progress progress = { tick, NULL };
+    const struct progress progress = { show_progress, NULL };
     const int64_t ctx = o->model.ctx_tokens > 0 ? o->model.ctx_tokens : CTX;
     const struct text_info *info = text_info(x->text);
     const struct eval_window_opts w = { .ctx_tokens = ctx,
@@ -96,8 +96,8 @@ enum err_code cli_engram_hear(struct engram_heard *h, const struct build_options
 
 /* ---- what tables say of it ---- */
 
-static enum err_code report(const struct build_options *o, const struct engram_heard *h,
-                            const struct engram_heard_score *s, struct err *e)
+static enum err_code report_score(const struct build_options *o, const struct engram_heard *h,
+                                  const struct engram_heard_score *s, struct err *e)
 {
     const struct eval_mean d = eval_group_mean(s->window_gain, s->window_n, h->n_windows);
     const double before = exp(s->before / (double)h->n), after = exp(s->after / (double)h->n);
@@ -126,7 +126,7 @@ static enum err_code score_table(const struct build_options *o, const struct eng
     if (code == ERR_OK)
         code = engram_heard_weigh(h, mix, NULL, &s, e);
     if (code == ERR_OK)
-        code = report(o, h, &s, e);
+        code = report_score(o, h, &s, e);
     free(s.window_gain);
     free(s.window_n);
     return code;

@@ -13,7 +13,7 @@
 #include "recall/recall.h"
 #include "text/text.h"
 
-static bool tick(void *ctx, uint64_t done, uint64_t total)
+static bool show_progress(void *ctx, uint64_t done, uint64_t total)
 {
     static uint64_t before;
 
@@ -29,7 +29,7 @@ static bool tick(void *ctx, uint64_t done, uint64_t total)
 
 struct progress cli_engram_progress(void)
 {
-    return (struct progress){ tick, NULL };
+    return (struct progress){ show_progress, NULL };
 }
 
 /* ---- new tables from old ones ---- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* measure.c - what --measure shows while it measures.                              room: cmd */
+#include "base/clock.h"
 #include "quantize/program.h"
 
 struct shown {
@@ -12,8 +13,8 @@ static bool show_tick(void *ctx, const struct measure_tick *t)
     const double part = (double)t->run + t->part;
 
     if (t->runs > 0 && s->from_ms <= 0)
-        s->from_ms = cli_now_ms();
-    const double spent_s = (cli_now_ms() - s->from_ms) / 1e3;
+        s->from_ms = clock_ms();
+    const double spent_s = (clock_ms() - s->from_ms) / 1e3;
 
     if (t->runs == 0)
         cli_progress("%s", t->doing);

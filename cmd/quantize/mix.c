@@ -20,7 +20,7 @@ static const char *const mixes[] = { "iq1_s",   "iq1_m",  "iq2_xxs", "iq2_xs", "
 
 enum kind { SIZE, TOKEN_BYTES, VRAM };
 
-struct wish {
+struct budget {
     enum kind kind;
     int64_t bytes, ctx_tokens;
     double *part;
@@ -30,7 +30,7 @@ struct mixer {
     const struct quantize_options *o;
     const struct gguf *g;
     const struct ramp_losses *l;
-    struct wish wish[RAMP_BUDGETS_MAX];
+    struct budget wish[RAMP_BUDGETS_MAX];
     struct ramp_budget budget[RAMP_BUDGETS_MAX];
     int n;
     int n_layer, n_expert, n_used;
@@ -43,7 +43,7 @@ struct mixer {
 
 /* ---- budgets ---- */
 
-static enum err_code read_wish(struct wish *w, const char *text, struct err *e)
+static enum err_code read_wish(struct budget *w, const char *text, struct err *e)
 {
     char word[128], *comma;
 
@@ -53,7 +53,7 @@ static enum err_code read_wish(struct wish *w, const char *text, struct err *e)
     comma = strchr(word, ',');
     if (comma != NULL)
         *comma = '\0';
-    *w = (struct wish){ 0 };
+    *w = (struct budget){ 0 };
     if (strncmp(word, "size=", 5) == 0)
         w->kind = SIZE;
     else if (strncmp(word, "token-bytes=", 12) == 0)
@@ -140,7 +140,7 @@ static enum err_code set_parts(struct mixer *x, struct err *e)
 
     (void)gguf_u32(x->g, "general.alignment", &align);
     for (int k = 0; k < x->n; k++) {
-        struct wish *w = &x->wish[k];
+        struct budget *w = &x->wish[k];
 
         w->part = malloc((x->l->n + 1) * sizeof *w->part);
         if (w->part == NULL)
@@ -171,7 +171,7 @@ static double linear(const struct mixer *x, int k)
 }
 
 /* The runtime's plan for a GPU with room for all of the model. */
-static enum err_code planned(double *out, const struct mixer *x, int64_t ctx_tokens, struct err *e)
+static enum err_code planned_bytes(double *out, const struct mixer *x, int64_t ctx_tokens, struct err *e)
 {
     struct run_placement_opts fo = { .model = { .device = "cuda" },
                                      .run = { .ctx_tokens = ctx_tokens },
@@ -222,7 +222,7 @@ static enum err_code taken(double *out, struct mixer *x, int k, struct err *e)
     else if (x->wish[k].kind == TOKEN_BYTES)
         *out = linear(x, k);
     else
-        return planned(out, x, x->wish[k].ctx_tokens, e);
+        return planned_bytes(out, x, x->wish[k].ctx_tokens, e);
     return ERR_OK;
 }
 
@@ -237,7 +237,7 @@ static bool any_unseen(const struct mixer *x)
 }
 
 /* The plan of the mix whose tensors are nearest in size to `bytes`. */
-static enum err_code nearest(struct mixer *x, double bytes, struct err *e)
+static enum err_code nearest_mix(struct mixer *x, double bytes, struct err *e)
 {
     double best = INFINITY;
 
@@ -270,7 +270,7 @@ static enum err_code nearest(struct mixer *x, double bytes, struct err *e)
 
 /* ---- search ---- */
 
-static bool tick(void *ctx, uint64_t done, uint64_t total)
+static bool show_progress(void *ctx, uint64_t done, uint64_t total)
 {
     (void)ctx;
     cli_progress_count("search", (int64_t)done, (int64_t)total, " generations");
@@ -288,7 +288,7 @@ static enum err_code search(struct mixer *x, const struct ramp_recipe *rules, st
                                 .again = x->o->again,
                                 .evolve = x->o->search == 1,
                                 .seed = (uint64_t)x->o->losses.seed,
-                                .progress = { tick, NULL },
+                                .progress = { show_progress, NULL },
                                 .unseen = x->unseen.v != NULL ? &x->unseen : NULL };
 
     ramp_mix_close(&x->mix);
@@ -319,7 +319,7 @@ static enum err_code search_until_it_fits(struct mixer *x, const struct ramp_rec
             for (int k = 0; k < x->n; k++)
                 if (x->wish[k].kind == SIZE || bytes == INFINITY)
                     bytes = (double)x->wish[k].bytes;
-            if (nearest(x, bytes, e))
+            if (nearest_mix(x, bytes, e))
                 return e->code;
         }
         if (search(x, rules, e))
@@ -343,7 +343,7 @@ static enum err_code search_until_it_fits(struct mixer *x, const struct ramp_rec
 
 /* ---- the recipe ---- */
 
-static enum err_code describe(char **out, struct mixer *x, struct err *e)
+static enum err_code describe_mix(char **out, struct mixer *x, struct err *e)
 {
     struct cli_buf b = { 0 };
     char line[4096]; /* its parts are bounded: four budgets, and three lines */
@@ -396,7 +396,7 @@ enum err_code cli_quantize_mix(char **recipe, const struct quantize_options *o, 
         rc = read_model(&x, e) || set_parts(&x, e) ? e->code : search_until_it_fits(&x, rules, e);
     cli_progress_end();
     if (rc == ERR_OK)
-        rc = describe(recipe, &x, e);
+        rc = describe_mix(recipe, &x, e);
     for (int k = 0; k < RAMP_BUDGETS_MAX; k++)
         free(x.wish[k].part);
     ramp_plan_close(&x.unseen);

@@ -7,15 +7,15 @@
 #include <string.h>
 #include <unistd.h>
 
-static void begin_part(struct answer *a, bool reasoning)
+static void begin_part(struct cli_answer *a, bool reasoning)
 {
     a->in_reasoning = reasoning;
     a->begun = false;
 }
 
-enum err_code cli_answer_open(struct answer *a, const struct answer_opts *o, struct err *e)
+enum err_code cli_answer_open(struct cli_answer *a, const struct cli_answer_opts *o, struct err *e)
 {
-    *a = (struct answer){ .o = *o };
+    *a = (struct cli_answer){ .o = *o };
     if (o->logprobs && o->form == ANSWER_JSON && (a->logprobs = json_array()) == NULL)
         return err_nomem(e);
     a->had_reasoning = o->asked->thinking;
@@ -23,7 +23,7 @@ enum err_code cli_answer_open(struct answer *a, const struct answer_opts *o, str
     return ask_reader(&a->reader, o->asked, e);
 }
 
-void cli_answer_close(struct answer *a)
+void cli_answer_close(struct cli_answer *a)
 {
     chat_reader_close(a->reader);
     text_tokens_free(&a->ids);
@@ -32,17 +32,17 @@ void cli_answer_close(struct answer *a)
     cli_buf_free(&a->out);
     cli_buf_free(&a->chunk);
     json_decref(a->logprobs);
-    *a = (struct answer){ 0 };
+    *a = (struct cli_answer){ 0 };
 }
 
-static json_t *json_pick(const struct answer *a, int32_t id, float logprob)
+static json_t *json_pick(const struct cli_answer *a, int32_t id, float logprob)
 {
     json_t *text = a->o.text ? json_bytes(text_piece(a->o.text, id)) : json_string("");
 
     return json_pack("{s:i, s:o, s:o}", "token_id", (int)id, "text", text, "logprob", cli_json_real((double)logprob));
 }
 
-static json_t *json_logprob(const struct answer *a, const struct sample_pick *pick)
+static json_t *json_logprob(const struct cli_answer *a, const struct sample_pick *pick)
 {
     json_t *o = json_pick(a, pick->token, pick->logprob), *top = json_array();
 
@@ -51,7 +51,7 @@ static json_t *json_logprob(const struct answer *a, const struct sample_pick *pi
     return json_if(cli_json_set(o, "top", top), o);
 }
 
-static enum err_code show_event(struct answer *a, const struct sample_pick *pick, struct err *e)
+static enum err_code show_event(struct cli_answer *a, const struct sample_pick *pick, struct err *e)
 {
     struct str s = { a->chunk.p ? a->chunk.p : "", a->chunk.n };
     json_t *o = json_object();
@@ -71,7 +71,7 @@ static enum err_code show_event(struct answer *a, const struct sample_pick *pick
 
 /* Writes what may go out: all of it, or whole lines. Programs that write into one pipe side by side do not
  * break one another's lines so, and an answer of at most PIPE_BUF bytes stays in one piece. */
-static enum err_code write_out(struct answer *a, bool all, struct err *e)
+static enum err_code write_out(struct cli_answer *a, bool all, struct err *e)
 {
     size_t n = a->out.n;
 
@@ -87,28 +87,28 @@ static enum err_code write_out(struct answer *a, bool all, struct err *e)
     return cli_flush_stdout(e);
 }
 
-static enum err_code put(struct answer *a, struct str s, struct err *e)
+static enum err_code put_text(struct cli_answer *a, struct str s, struct err *e)
 {
     if (s.n > 0)
         a->last = s.p[s.n - 1];
     return cli_buf_add(&a->out, s, e) ? e->code : write_out(a, a->o.stream, e);
 }
 
-static enum err_code show_plain(struct answer *a, struct err *e)
+static enum err_code show_plain(struct cli_answer *a, struct err *e)
 {
     if (a->chunk.n == 0 || (a->in_reasoning && a->o.reasoning == REASONING_NONE))
         return ERR_OK;
     if ((a->in_reasoning && a->o.reasoning == REASONING_STDERR) || (a->o.stream && isatty(STDOUT_FILENO)))
         cli_progress_end();
     if (!a->in_reasoning || a->o.reasoning == REASONING_STDOUT)
-        return put(a, (struct str){ a->chunk.p, a->chunk.n }, e);
+        return put_text(a, (struct str){ a->chunk.p, a->chunk.n }, e);
     fwrite(a->chunk.p, 1, a->chunk.n, stderr);
     fflush(stderr);
     return ERR_OK;
 }
 
 /* Shows a->chunk, which pick (NULL: the end) made ready. */
-static enum err_code show(struct answer *a, const struct sample_pick *pick, struct err *e)
+static enum err_code show_chunk(struct cli_answer *a, const struct sample_pick *pick, struct err *e)
 {
     struct str s = { a->chunk.p, a->chunk.n };
 
@@ -120,26 +120,26 @@ static enum err_code show(struct answer *a, const struct sample_pick *pick, stru
 }
 
 /* What surrounds the reasoning when it is shown as text. */
-static enum err_code show_mark(struct answer *a, const char *on_stdout, const char *on_color, struct err *e)
+static enum err_code show_mark(struct cli_answer *a, const char *on_stdout, const char *on_color, struct err *e)
 {
     if (a->o.form != ANSWER_PLAIN)
         return ERR_OK;
     if (a->o.reasoning == REASONING_STDOUT)
-        return put(a, str_of(on_stdout), e);
+        return put_text(a, str_of(on_stdout), e);
     if (a->o.reasoning == REASONING_STDERR && cli_stderr_color())
         fputs(on_color, stderr);
     fflush(stderr);
     return ERR_OK;
 }
 
-static enum err_code begin_reasoning(struct answer *a, struct err *e)
+static enum err_code begin_reasoning(struct cli_answer *a, struct err *e)
 {
     a->had_reasoning = true;
     begin_part(a, true);
     return show_mark(a, "<think>\n", "\033[2m", e);
 }
 
-static enum err_code end_reasoning(struct answer *a, struct err *e)
+static enum err_code end_reasoning(struct cli_answer *a, struct err *e)
 {
     if (a->o.form == ANSWER_PLAIN && a->o.reasoning == REASONING_STDERR && a->begun)
         fputs(isatty(STDERR_FILENO) && !cli_stderr_color() ? "\n\n" : "\n", stderr);
@@ -147,7 +147,7 @@ static enum err_code end_reasoning(struct answer *a, struct err *e)
 }
 
 /* A model without a tokenizer: the ids are the answer. */
-static enum err_code take_id(struct answer *a, const struct sample_pick *pick, struct err *e)
+static enum err_code take_id(struct cli_answer *a, const struct sample_pick *pick, struct err *e)
 {
     char id[16];
     int n = snprintf(id, sizeof id, "%s%d", a->ids.n > 1 ? " " : "", pick->token);
@@ -155,10 +155,10 @@ static enum err_code take_id(struct answer *a, const struct sample_pick *pick, s
     a->chunk.n = 0;
     if (a->o.form == ANSWER_PLAIN && cli_buf_add(&a->chunk, (struct str){ id, (size_t)n }, e))
         return e->code;
-    return show(a, pick, e);
+    return show_chunk(a, pick, e);
 }
 
-static json_t *json_call(const struct answer *a, int i)
+static json_t *json_call(const struct cli_answer *a, int i)
 {
     const struct chat_call c = chat_reader_call(a->reader, i);
 
@@ -167,7 +167,7 @@ static json_t *json_call(const struct answer *a, int i)
 }
 
 /* A call is a line of its own, in the form of OpenAI's interface. */
-static enum err_code show_call(struct answer *a, int i, const struct sample_pick *pick, struct err *e)
+static enum err_code show_call(struct cli_answer *a, int i, const struct sample_pick *pick, struct err *e)
 {
     json_t *call, *o;
     char *line;
@@ -185,15 +185,15 @@ static enum err_code show_call(struct answer *a, int i, const struct sample_pick
     json_decref(call);
     if (line == NULL)
         return err_nomem(e);
-    code = a->last != '\0' && a->last != '\n' ? put(a, STR("\n"), e) : ERR_OK;
+    code = a->last != '\0' && a->last != '\n' ? put_text(a, STR("\n"), e) : ERR_OK;
     if (code == ERR_OK)
-        code = put(a, str_of(line), e) ? e->code : put(a, STR("\n"), e);
+        code = put_text(a, str_of(line), e) ? e->code : put_text(a, STR("\n"), e);
     free(line);
     return code;
 }
 
 /* Reasoning begins or ends. */
-static enum err_code turn_to(struct answer *a, bool reasoning, struct err *e)
+static enum err_code turn_to(struct cli_answer *a, bool reasoning, struct err *e)
 {
     if (reasoning == a->in_reasoning)
         return ERR_OK;
@@ -205,7 +205,7 @@ static enum err_code turn_to(struct answer *a, bool reasoning, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code show_piece(struct answer *a, const struct chat_piece *p, const struct sample_pick *pick,
+static enum err_code show_piece(struct cli_answer *a, const struct chat_piece *p, const struct sample_pick *pick,
                                 struct err *e)
 {
     if (turn_to(a, p->part == CHAT_REASONING, e))
@@ -214,11 +214,11 @@ static enum err_code show_piece(struct answer *a, const struct chat_piece *p, co
         return show_call(a, p->call, pick, e);
     a->begun = a->begun || p->text.n > 0;
     a->chunk.n = 0;
-    return cli_buf_add(&a->chunk, p->text, e) ? e->code : show(a, pick, e);
+    return cli_buf_add(&a->chunk, p->text, e) ? e->code : show_chunk(a, pick, e);
 }
 
 /* Text of a chat, with the model's marks in it; pick NULL: the end. */
-static enum err_code read_chat(struct answer *a, struct str text, const struct sample_pick *pick, struct err *e)
+static enum err_code read_chat(struct cli_answer *a, struct str text, const struct sample_pick *pick, struct err *e)
 {
     const struct chat_piece *v;
     int n;
@@ -230,7 +230,7 @@ static enum err_code read_chat(struct answer *a, struct str text, const struct s
             return e->code;
     if (n == 0 && pick != NULL) {
         a->chunk.n = 0;
-        if (show(a, pick, e))
+        if (show_chunk(a, pick, e))
             return e->code;
     }
     if (pick == NULL || !a->in_reasoning)
@@ -238,7 +238,7 @@ static enum err_code read_chat(struct answer *a, struct str text, const struct s
     return turn_to(a, chat_reader_where(a->reader) == CHAT_REASONING, e);
 }
 
-enum err_code cli_answer_take(struct answer *a, const struct gen_event *ev, struct err *e)
+enum err_code cli_answer_take(struct cli_answer *a, const struct gen_event *ev, struct err *e)
 {
     const struct sample_pick *pick = &ev->pick;
 
@@ -254,23 +254,24 @@ enum err_code cli_answer_take(struct answer *a, const struct gen_event *ev, stru
     if (a->reader != NULL)
         return read_chat(a, ev->text, pick, e);
     a->chunk.n = 0;
-    return cli_buf_add(&a->chunk, ev->text, e) ? e->code : show(a, pick, e);
+    return cli_buf_add(&a->chunk, ev->text, e) ? e->code : show_chunk(a, pick, e);
 }
 
-enum err_code cli_answer_end(struct answer *a, const struct gen_event *ev, struct err *e)
+enum err_code cli_answer_end(struct cli_answer *a, const struct gen_event *ev, struct err *e)
 {
     a->chunk.n = 0;
-    if (a->reader != NULL ? read_chat(a, ev->text, NULL, e) : cli_buf_add(&a->chunk, ev->text, e) || show(a, NULL, e))
+    if (a->reader != NULL ? read_chat(a, ev->text, NULL, e)
+                          : cli_buf_add(&a->chunk, ev->text, e) || show_chunk(a, NULL, e))
         return e->code;
     if (a->in_reasoning && a->ids.n > 0 && end_reasoning(a, e))
         return e->code;
     if (a->o.form == ANSWER_PLAIN && a->ids.n > 0 && (a->reader != NULL || a->o.text == NULL) && a->last != '\n' &&
-        !a->in_reasoning && put(a, STR("\n"), e))
+        !a->in_reasoning && put_text(a, STR("\n"), e))
         return e->code;
     return write_out(a, true, e);
 }
 
-json_t *cli_answer_calls(const struct answer *a)
+json_t *cli_answer_calls(const struct cli_answer *a)
 {
     json_t *calls = json_array();
     const int n = a->reader != NULL ? chat_reader_calls(a->reader) : 0;
@@ -280,7 +281,7 @@ json_t *cli_answer_calls(const struct answer *a)
     return calls;
 }
 
-json_t *cli_answer_ids(const struct answer *a)
+json_t *cli_answer_ids(const struct cli_answer *a)
 {
     json_t *ids = json_array();
 

@@ -13,20 +13,20 @@
 #include "gen/gen.h"
 #include "text/text.h"
 
-enum answer_form { ANSWER_PLAIN, ANSWER_JSON, ANSWER_JSONL };
-enum answer_reasoning { REASONING_STDERR, REASONING_STDOUT, REASONING_NONE };
+enum cli_answer_form { ANSWER_PLAIN, ANSWER_JSON, ANSWER_JSONL };
+enum cli_answer_reasoning { REASONING_STDERR, REASONING_STDOUT, REASONING_NONE };
 
-struct answer_opts {
-    enum answer_form form;
-    enum answer_reasoning reasoning; /* ANSWER_PLAIN: where it goes */
-    const struct text *text;         /* NULL: a model without a tokenizer; ids are all there is */
-    const struct ask_request *asked; /* in a chat the model's marks separate reasoning, text and calls */
+struct cli_answer_opts {
+    enum cli_answer_form form;
+    enum cli_answer_reasoning reasoning; /* ANSWER_PLAIN: where it goes */
+    const struct text *text;             /* NULL: a model without a tokenizer; ids are all there is */
+    const struct ask_request *asked;     /* in a chat the model's marks separate reasoning, text and calls */
     bool logprobs;
     bool stream; /* ANSWER_PLAIN: each piece at once; else lines stay whole */
 };
 
-struct answer {
-    struct answer_opts o;
+struct cli_answer {
+    struct cli_answer_opts o;
     struct text_tokens ids;         /* chosen so far */
     int64_t n_reasoning;            /* of them: up to the mark that ends the reasoning */
     struct cli_buf text, reasoning; /* ANSWER_JSON: all of it */
@@ -40,14 +40,14 @@ struct answer {
     char last; /* last byte of the text */
 };
 
-MUST_CHECK enum err_code cli_answer_open(struct answer *a, const struct answer_opts *o, struct err *e);
-void cli_answer_close(struct answer *a);
+MUST_CHECK enum err_code cli_answer_open(struct cli_answer *a, const struct cli_answer_opts *o, struct err *e);
+void cli_answer_close(struct cli_answer *a);
 /* A GEN_TOKEN event. */
-MUST_CHECK enum err_code cli_answer_take(struct answer *a, const struct gen_event *ev, struct err *e);
+MUST_CHECK enum err_code cli_answer_take(struct cli_answer *a, const struct gen_event *ev, struct err *e);
 /* The GEN_END event. */
-MUST_CHECK enum err_code cli_answer_end(struct answer *a, const struct gen_event *ev, struct err *e);
+MUST_CHECK enum err_code cli_answer_end(struct cli_answer *a, const struct gen_event *ev, struct err *e);
 /* Tool calls in the form of OpenAI's interface, an array; NULL when memory is out. */
-json_t *cli_answer_calls(const struct answer *a);
+json_t *cli_answer_calls(const struct cli_answer *a);
 /* Array of the ids; NULL when memory is out. */
-json_t *cli_answer_ids(const struct answer *a);
+json_t *cli_answer_ids(const struct cli_answer *a);
 #endif

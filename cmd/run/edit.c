@@ -123,7 +123,7 @@ static bool history_path(char *buf, size_t buf_bytes)
     return true;
 }
 
-static void remember(struct cli_edit *x, const char *line)
+static void remember_line(struct cli_edit *x, const char *line)
 {
     HistEvent ev;
 
@@ -241,7 +241,7 @@ static enum err_code load_history(struct cli_edit *x, struct err *e)
 
         from[len] = '\0';
         if (len > 0)
-            remember(x, from);
+            remember_line(x, from);
         from += len + !last;
     }
     free(data);
@@ -262,7 +262,7 @@ static void open_history(struct cli_edit *x)
 }
 
 /* A line at the end of the file, in one write; one that another program left unfinished is ended first. */
-static enum err_code append(const char *path, const char *line, struct err *e)
+static enum err_code append_line(const char *path, const char *line, struct err *e)
 {
     const size_t n = strlen(line);
     char *copy = malloc(n + 3), last = '\n';
@@ -283,14 +283,14 @@ static enum err_code append(const char *path, const char *line, struct err *e)
     return e->code;
 }
 
-static void keep(struct cli_edit *x, const char *line)
+static void keep_line(struct cli_edit *x, const char *line)
 {
     struct err e = { 0 };
 
     if (x->el == NULL || line[0] == '\0' || line[0] == ' ')
         return;
-    remember(x, line);
-    if (x->path != NULL && append(x->path, line, &e))
+    remember_line(x, line);
+    if (x->path != NULL && append_line(x->path, line, &e))
         give_up(x, &e);
 }
 
@@ -402,7 +402,7 @@ static const char *read_line(struct cli_edit *x)
     return read_plain_line(x);
 }
 
-static void keep(struct cli_edit *x, const char *line)
+static void keep_line(struct cli_edit *x, const char *line)
 {
     (void)x;
     (void)line;
@@ -454,7 +454,7 @@ enum cli_typed cli_edit_line(struct cli_edit *x, const char *prompt, const char 
     if (x->line == NULL)
         return TYPED_END;
     x->line[strcspn(x->line, "\r\n")] = '\0';
-    keep(x, x->line);
+    keep_line(x, x->line);
     *line = x->line;
     return TYPED_LINE;
 }

@@ -149,18 +149,18 @@ static bool asks_for_chat(const struct cli *cli)
     return false;
 }
 
-bool cli_run_has_form(const struct run_options *o)
+bool cli_run_has_form(const struct cli_run_options *o)
 {
     return o->grammar.schema != NULL || o->grammar.grammar != NULL || o->grammar.regex != NULL;
 }
 
-bool cli_run_call_is_due(const struct run_options *o)
+bool cli_run_call_is_due(const struct cli_run_options *o)
 {
     return o->tool_choice != NULL && ask_call_is_due(o->tool_choice);
 }
 
 /* A call must come, and what has a form is no call. */
-static void check_call(const struct cli *cli, const struct run_options *o)
+static void check_call(const struct cli *cli, const struct cli_run_options *o)
 {
     static const char *const forms[] = { "schema", "grammar", "regex" };
 
@@ -172,7 +172,7 @@ static void check_call(const struct cli *cli, const struct run_options *o)
 }
 
 /* --think off is a budget of 0, and drafts of no tokens are none. */
-static void check_values(const struct cli *cli, const struct run_options *o)
+static void check_values(const struct cli *cli, const struct cli_run_options *o)
 {
     if (cli_typed(cli, "reasoning-budget") && o->think != 0)
         cli_leave_aside(cli, "think");
@@ -188,7 +188,7 @@ static void check_values(const struct cli *cli, const struct run_options *o)
 }
 
 /* The standard input can be one thing. */
-static void check_stdin(const struct run_options *o, unsigned mode, char *const *files)
+static void check_stdin(const struct cli_run_options *o, unsigned mode, char *const *files)
 {
     const bool alone = o->prompt == NULL && *files == NULL && o->messages == NULL && o->tokens == NULL;
     int operand = alone && !(mode & (INSPECT | SHOW | PLAN | RENDER));
@@ -206,7 +206,7 @@ static void check_stdin(const struct run_options *o, unsigned mode, char *const 
 }
 
 /* Files are the prompt, or a model that is looked at. Letters of llama.cpp take an argument there. */
-static void check_operands(const struct cli *cli, struct run_options *o, unsigned mode, const char *how,
+static void check_operands(const struct cli *cli, struct cli_run_options *o, unsigned mode, const char *how,
                            char *const *files)
 {
     if (mode & (INSPECT | PLAN) && *files != NULL && o->model.file != NULL)
@@ -227,7 +227,7 @@ static void check_operands(const struct cli *cli, struct run_options *o, unsigne
     }
 }
 
-void cli_run_check_options(const struct cli *cli, struct run_options *o, char *const *files)
+void cli_run_check_options(const struct cli *cli, struct cli_run_options *o, char *const *files)
 {
     char how[64];
     unsigned mode;
@@ -247,7 +247,7 @@ void cli_run_check_options(const struct cli *cli, struct run_options *o, char *c
     cli_sampling_check(&o->sampling);
 }
 
-void cli_run_check_cuts(const struct cli *cli, const struct run_options *o)
+void cli_run_check_cuts(const struct cli *cli, const struct cli_run_options *o)
 {
 #define NAME_ALONE(option)
 #define NAME_WITH(option)

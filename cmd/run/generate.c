@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/io.h"
 #include "chat/reader.h"
 #include "model/model.h"
@@ -17,16 +18,16 @@ bool cli_run_give_up(void)
     return may_give_up && cli_interrupted();
 }
 
-static void show_prompt_status(const struct opened *s, int64_t done)
+static void show_prompt_status(const struct cli_run *s, int64_t done)
 {
     if (cli_status_asked())
         fprintf(stderr, "%s: prompt: %" PRId64 " of %" PRId64 " tokens\n", cli_name(), done, prompt_of(s)->n);
     cli_progress_count("prompt", done, prompt_of(s)->n, " tokens");
 }
 
-static void show_status(const struct opened *s)
+static void show_status(const struct cli_run *s)
 {
-    double s_per = (cli_now_ms() - s->from_ms) / 1e3, rate = s_per > 0 ? (double)s->answer.ids.n / s_per : 0;
+    double s_per = (clock_ms() - s->from_ms) / 1e3, rate = s_per > 0 ? (double)s->answer.ids.n / s_per : 0;
 
     if (cli_status_asked())
         fprintf(stderr, "%s: %" PRId64 " tokens, %.1f tokens/s\n", cli_name(), s->answer.ids.n, rate);
@@ -35,20 +36,20 @@ static void show_status(const struct opened *s)
 }
 
 /* Part of the prompt was read. */
-static void show_prompt(struct opened *s, int64_t done)
+static void show_prompt(struct cli_run *s, int64_t done)
 {
     show_prompt_status(s, done);
     if (done < prompt_of(s)->n)
         return;
     s->read = true;
-    s->prompt_ms = cli_now_ms() - s->from_ms;
-    s->from_ms = cli_now_ms();
+    s->prompt_ms = clock_ms() - s->from_ms;
+    s->from_ms = clock_ms();
     cli_progress_end();
 }
 
-static enum err_code show_end(struct opened *s, const struct gen_event *ev, struct err *e)
+static enum err_code show_end(struct cli_run *s, const struct gen_event *ev, struct err *e)
 {
-    *(s->read ? &s->decode_ms : &s->prompt_ms) = cli_now_ms() - s->from_ms;
+    *(s->read ? &s->decode_ms : &s->prompt_ms) = clock_ms() - s->from_ms;
     cli_progress_end();
     s->finish = ev->end;
     s->stats = ev->stats;
@@ -69,7 +70,7 @@ static enum err_code show_end(struct opened *s, const struct gen_event *ev, stru
     return ERR_OK;
 }
 
-static enum err_code show(struct opened *s, const struct gen_event *ev, struct err *e)
+static enum err_code show_event(struct cli_run *s, const struct gen_event *ev, struct err *e)
 {
     switch (ev->kind) {
     case GEN_BEGIN:
@@ -91,10 +92,10 @@ static enum err_code show(struct opened *s, const struct gen_event *ev, struct e
 }
 
 /* The reader went away, or the disk is full: the answer ends there, and a session still gets what was written of it. */
-static enum err_code show_or_lose(struct opened *s, const struct gen_event *ev, struct err *e)
+static enum err_code show_or_lose(struct cli_run *s, const struct gen_event *ev, struct err *e)
 {
     if (s->lost.code == ERR_OK) {
-        if (show(s, ev, e) == ERR_OK || e->code != ERR_IO || s->o->session == NULL)
+        if (show_event(s, ev, e) == ERR_OK || e->code != ERR_IO || s->o->session == NULL)
             return e->code;
         s->lost = *e;
         *e = (struct err){ 0 };
@@ -108,7 +109,7 @@ static enum err_code show_or_lose(struct opened *s, const struct gen_event *ev, 
 }
 
 /* Logits have no mark that tells them from another file, but whole rows. */
-static enum err_code open_logits(struct opened *s, struct err *e)
+static enum err_code open_logits(struct cli_run *s, struct err *e)
 {
     const int64_t row = model_info(s->open.model)->n_vocab * (int64_t)sizeof(float);
     struct stat st;
@@ -121,13 +122,13 @@ static enum err_code open_logits(struct opened *s, struct err *e)
     return io_out_open(&s->logits, s->o->logits, e);
 }
 
-enum err_code cli_run_generate(struct opened *s, struct err *e)
+enum err_code cli_run_generate(struct cli_run *s, struct err *e)
 {
     struct gen_event ev;
 
     if (cli_run_submit(s, e) || open_logits(s, e))
         return e->code;
-    s->from_ms = cli_now_ms();
+    s->from_ms = clock_ms();
     show_prompt_status(s, run_pos(s->run, 0));
     while (gen_busy(s->gen)) {
         if (cli_interrupted() || s->lost.code != ERR_OK)

@@ -54,7 +54,7 @@ static double bits(double n_bytes, double n_elements)
     return n_elements > 0 ? n_bytes * 8 / n_elements : 0;
 }
 
-static void add(struct sum *s, const struct gguf_tensor *t)
+static void add_tensor(struct sum *s, const struct gguf_tensor *t)
 {
     s->tensors++;
     s->bytes += t->size_bytes;
@@ -123,9 +123,9 @@ static void sum_up(struct sums *s, const struct gguf *g)
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
 
-        add(&s->type[t->type], t);
-        add(&s->class[class_of(s, t->name)], t);
-        add(&s->all, t);
+        add_tensor(&s->type[t->type], t);
+        add_tensor(&s->class[class_of(s, t->name)], t);
+        add_tensor(&s->all, t);
     }
 }
 

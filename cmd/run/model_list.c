@@ -55,7 +55,7 @@ static void find_formats(struct item *it, const struct gguf *g)
 }
 
 /* Whether a run of it fits the memory of a device now. */
-static bool fits(struct item *it, const struct gguf *g, const char *device)
+static bool run_fits(struct item *it, const struct gguf *g, const char *device)
 {
     const int64_t ctx = it->ctx_tokens > 0 && it->ctx_tokens < CTX_TOKENS ? it->ctx_tokens : CTX_TOKENS;
     struct run_placement_opts fo = { .model = { .device = device }, .run = { .n_seq = 1, .ctx_tokens = ctx } };
@@ -85,8 +85,8 @@ static void look_at_model(struct item *it, const struct gguf *g)
     it->ctx_tokens = model_info(m)->ctx_train;
     it->mtp = model_info(m)->n_nextn > 0;
     model_close(m);
-    it->on_cpu = fits(it, g, "cpu");
-    it->on_gpu = fits(it, g, "cuda");
+    it->on_cpu = run_fits(it, g, "cpu");
+    it->on_gpu = run_fits(it, g, "cuda");
     if (text_open(&t, g, &it->why))
         it->runs = false; /* but from token ids */
     else
@@ -128,7 +128,7 @@ static void cell(char out[CELL_BYTES], const char *s)
     cli_clean(out);
 }
 
-static void fill(char row[N_COLUMNS][CELL_BYTES], const struct item *it)
+static void fill_row(char row[N_COLUMNS][CELL_BYTES], const struct item *it)
 {
     const char *slash = strrchr(it->path, '/');
     size_t used = 0;
@@ -180,7 +180,7 @@ static void print_table(const struct item *v, size_t n)
     for (int c = 0; c < N_COLUMNS; c++)
         width[c] = (int)strlen(titles[c]);
     for (size_t i = 0; i < n; i++) {
-        fill(row, &v[i]);
+        fill_row(row, &v[i]);
         for (int c = 0; c < N_COLUMNS; c++)
             width[c] = columns_of(row[c]) > width[c] ? columns_of(row[c]) : width[c];
     }
@@ -190,7 +190,7 @@ static void print_table(const struct item *v, size_t n)
     for (size_t i = 0; i < n; i++) {
         const struct err *e = v[i].bad.code != ERR_OK ? &v[i].bad : &v[i].why;
 
-        fill(row, &v[i]);
+        fill_row(row, &v[i]);
         print_row(row, width);
         snprintf(why, sizeof why, "%s", e->msg);
         cli_clean(why);
@@ -264,7 +264,7 @@ static int status_of(enum err_code code)
     return code == ERR_OK ? EXIT_OK : code == ERR_FORMAT || code == ERR_UNSUPPORTED ? EXIT_DATA : EXIT_FAILED;
 }
 
-enum err_code cli_shelf(char *const *paths, bool json, int *status, struct err *e)
+enum err_code cli_model_list(char *const *paths, bool json, int *status, struct err *e)
 {
     size_t n = 0, all = 0;
     struct item *v;

@@ -3,14 +3,14 @@
 #include "cli/table.h"
 #include "run/program.h"
 
-static struct run_options o = { .reasoning = -1,
-                                .predict_max = -1,
-                                .logits_last = -1,
-                                .budget = -1,
-                                .draft_max = -1,
-                                .sampling = { .seed = -1, .logprobs = -1 } };
+static struct cli_run_options o = { .reasoning = -1,
+                                    .predict_max = -1,
+                                    .logits_last = -1,
+                                    .budget = -1,
+                                    .draft_max = -1,
+                                    .sampling = { .seed = -1, .logprobs = -1 } };
 
-static const struct opt opts[] = {
+static const struct cli_opt opts[] = {
     SECTION("Prompt"),
     ROW_MODEL(o.model),
     STRING('p', "prompt", "text", "the prompt; files named come after it", &o.prompt),
@@ -92,7 +92,7 @@ static void set_verbosity(void)
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
 }
 
-struct run_options *cli_run_options(const struct cli **of, int argc, char **argv, char *const **files)
+struct cli_run_options *cli_run_options(const struct cli **of, int argc, char **argv, char *const **files)
 {
     o.sampling.o = sample_defaults();
     *of = &cli;

@@ -24,7 +24,7 @@ static enum err_code read_answer(json_t **out, struct chat_reader *r, struct err
     return code ? code : chat_reader_result(out, r, e);
 }
 
-enum err_code cli_run_parse(struct opened *s, char *const *files, int *status, struct err *e)
+enum err_code cli_run_parse(struct cli_run *s, char *const *files, int *status, struct err *e)
 {
     const struct cli_parse_opts *o = &s->o->parse;
     struct chat_reader *r = NULL;

@@ -11,7 +11,7 @@
 #define CHUNK_LEAST 512   /* rows in one step unless the prompt is shorter */
 
 /* Positions of the prompt whose logits are wanted: the last ones. */
-int64_t cli_run_wanted_logits(const struct opened *s)
+int64_t cli_run_wanted_logits(const struct cli_run *s)
 {
     if (s->o->logits == NULL)
         return 1;
@@ -19,7 +19,7 @@ int64_t cli_run_wanted_logits(const struct opened *s)
 }
 
 /* Context: as asked for, else room for this request, within what the model was trained for. */
-int64_t cli_run_choose_ctx(const struct opened *s)
+int64_t cli_run_choose_ctx(const struct cli_run *s)
 {
     int64_t train = model_info(s->open.model)->ctx_train;
     int64_t more = s->o->interactive                                         ? TALK_ROOM
@@ -35,12 +35,12 @@ int64_t cli_run_choose_ctx(const struct opened *s)
 
 /* The session's next prompt has all of the conversation again, and may leave out what the model reasoned: it goes on
  * from where the last message ends, or from the end of the answer. Else turns are added, always at the end. */
-bool cli_run_comes_whole(const struct opened *s)
+bool cli_run_comes_whole(const struct cli_run *s)
 {
     return s->o->session != NULL && !s->o->interactive && (s->o->messages != NULL || s->o->tokens != NULL);
 }
 
-struct run_opts cli_run_sizes(const struct opened *s, bool plain)
+struct run_opts cli_run_sizes(const struct cli_run *s, bool plain)
 {
     struct run_opts ro = { .n_seq = 1,
                            .ctx_tokens = cli_run_choose_ctx(s),
@@ -59,7 +59,7 @@ struct run_opts cli_run_sizes(const struct opened *s, bool plain)
     return ro;
 }
 
-enum err_code cli_run_plan(struct opened *s, char *const *files, int *status, struct err *e)
+enum err_code cli_run_plan(struct cli_run *s, char *const *files, int *status, struct err *e)
 {
     struct run_opts ro;
 

@@ -27,7 +27,7 @@ struct cli_render_opts {
     const char *now;           /* "2026-01-15T09:05:07", what strftime_now sees; NULL: the local time */
 };
 
-struct run_options {
+struct cli_run_options {
     struct cli_model_opts model;
     const char *prompt, *system, *messages, *tools, *tokens, *session, *logits, *parser;
     const char *template_file, *kwargs, *examples, *recite, *context_table;
@@ -47,14 +47,14 @@ struct run_options {
 };
 /* options.c: what the command line, the environment and the file beside the model say; files: the operands. Exits after
  * a mistake. */
-struct run_options *cli_run_options(const struct cli **of, int argc, char **argv, char *const **files);
+struct cli_run_options *cli_run_options(const struct cli **of, int argc, char **argv, char *const **files);
 
 /* All that is open, in the order of opening. */
-struct opened {
+struct cli_run {
     const struct cli *cli;
-    struct run_options *o;   /* a conversation changes some */
-    struct cli_opened open;  /* no text: --tokens and a file without a tokenizer */
-    struct cli_session kept; /* --session */
+    struct cli_run_options *o; /* a conversation changes some */
+    struct cli_opened open;    /* no text: --tokens and a file without a tokenizer */
+    struct cli_session kept;   /* --session */
     bool chat;
     struct chat *format;       /* how the model is talked to; NULL: no chat */
     struct text_tokens before; /* what the prompt begins with: the session, or all of --tokens */
@@ -76,7 +76,7 @@ struct opened {
     struct gen *gen;
     int64_t request;       /* of it */
     struct io_out *logits; /* --logits */
-    struct answer answer;
+    struct cli_answer answer;
     bool started;    /* --jsonl: events have begun */
     bool read;       /* the prompt, to its end */
     struct err lost; /* why the answer could not be written, where the session is kept all the same */
@@ -86,55 +86,55 @@ struct opened {
 };
 
 /* The prompt, or what it begins with as long as nothing is asked. */
-static inline const struct text_tokens *prompt_of(const struct opened *s)
+static inline const struct text_tokens *prompt_of(const struct cli_run *s)
 {
     return s->asked != NULL ? &s->asked->prompt : &s->before;
 }
 
 /* The user's part of a chat: the messages of a file, a system message before them, and what cli_read_prompt() gives as
  * the user's turn behind them, which is left out if there is a file and neither text nor files. */
-struct run_said {
+struct cli_said {
     const char *system, *messages, *prompt; /* NULL: none */
     char *const *files;
 };
 
 /* prompt.c: the question of the options becomes s->ask */
-MUST_CHECK enum err_code cli_run_question(struct opened *s, char *const *files, struct err *e);
-MUST_CHECK enum err_code cli_run_say(struct opened *s, const struct run_said *said, struct err *e);
-MUST_CHECK enum err_code cli_run_ask(struct opened *s, struct err *e);        /* s->asked, of s->ask */
-MUST_CHECK enum err_code cli_run_ask_tokens(struct opened *s, struct err *e); /* the same of s->before alone */
-struct ask_model cli_run_model(struct opened *s);
+MUST_CHECK enum err_code cli_run_question(struct cli_run *s, char *const *files, struct err *e);
+MUST_CHECK enum err_code cli_run_say(struct cli_run *s, const struct cli_said *said, struct err *e);
+MUST_CHECK enum err_code cli_run_ask(struct cli_run *s, struct err *e);        /* s->asked, of s->ask */
+MUST_CHECK enum err_code cli_run_ask_tokens(struct cli_run *s, struct err *e); /* the same of s->before alone */
+struct ask_model cli_run_model(struct cli_run *s);
 /* The template is the model's, or that of --template. */
-MUST_CHECK enum err_code cli_run_format(struct opened *s, struct err *e);
+MUST_CHECK enum err_code cli_run_format(struct cli_run *s, struct err *e);
 
 /* session_show.c: --drop-oldest: the prompt without its oldest turns, if it leaves less than a quarter of the context
  */
-MUST_CHECK enum err_code cli_run_drop_oldest(struct opened *s, int64_t ctx_tokens, struct err *e);
+MUST_CHECK enum err_code cli_run_drop_oldest(struct cli_run *s, int64_t ctx_tokens, struct err *e);
 
 /* run.c: a run of the model, and in it an answer after the other; a session is kept after each */
-MUST_CHECK enum err_code cli_run_open(struct opened *s, struct err *e);
-MUST_CHECK enum err_code cli_run_open_answer(struct opened *s, struct err *e);
-MUST_CHECK enum err_code cli_run_submit(struct opened *s, struct err *e);
-MUST_CHECK enum err_code cli_run_generate(struct opened *s, struct err *e);
-MUST_CHECK enum err_code cli_run_keep(struct opened *s, struct err *e);
+MUST_CHECK enum err_code cli_run_open(struct cli_run *s, struct err *e);
+MUST_CHECK enum err_code cli_run_open_answer(struct cli_run *s, struct err *e);
+MUST_CHECK enum err_code cli_run_submit(struct cli_run *s, struct err *e);
+MUST_CHECK enum err_code cli_run_generate(struct cli_run *s, struct err *e);
+MUST_CHECK enum err_code cli_run_keep(struct cli_run *s, struct err *e);
 /* Something waits on the standard input, which -p leaves alone: says so. */
-void cli_run_warn_unread(const struct opened *s, char *const *files);
+void cli_run_warn_unread(const struct cli_run *s, char *const *files);
 
 /* talk.c: -i */
-MUST_CHECK enum err_code cli_run_talk(struct opened *s, char *const *files, struct err *e);
+MUST_CHECK enum err_code cli_run_talk(struct cli_run *s, char *const *files, struct err *e);
 
 /* plan.c: what a run takes. plain: without a drafter */
-int64_t cli_run_choose_ctx(const struct opened *s); /* as asked for, else room for this request */
-int64_t cli_run_wanted_logits(const struct opened *s);
-bool cli_run_comes_whole(const struct opened *s);
-struct run_opts cli_run_sizes(const struct opened *s, bool plain);
+int64_t cli_run_choose_ctx(const struct cli_run *s); /* as asked for, else room for this request */
+int64_t cli_run_wanted_logits(const struct cli_run *s);
+bool cli_run_comes_whole(const struct cli_run *s);
+struct run_opts cli_run_sizes(const struct cli_run *s, bool plain);
 
 /* generate.c: whether the step at hand is to be given up */
 bool cli_run_give_up(void);
 
 /* tools.c: what is asked for instead of an answer, NULL: nothing; *status: the exit status, if it is not EXIT_OK. Each
  * opens what it needs. */
-typedef enum err_code run_tool(struct opened *s, char *const *files, int *status, struct err *e);
+typedef enum err_code run_tool(struct cli_run *s, char *const *files, int *status, struct err *e);
 run_tool *cli_run_tool(const struct cli *cli);
 run_tool cli_run_plan, cli_run_show, cli_run_tokenize, cli_run_detokenize, cli_run_show_prompt, cli_run_parse,
     cli_run_render;
@@ -143,14 +143,14 @@ run_tool cli_run_plan, cli_run_show, cli_run_tokenize, cli_run_detokenize, cli_r
  * are mistakes: exits; and, where the temperature is known, those that need one */
 extern const struct cli_of cli_run_of[];
 extern const struct cli_pair cli_run_pairs[];
-void cli_run_check_options(const struct cli *cli, struct run_options *o, char *const *files);
-void cli_run_check_cuts(const struct cli *cli, const struct run_options *o);
-bool cli_run_has_form(const struct run_options *o);    /* the answer is held to one by an option */
-bool cli_run_call_is_due(const struct run_options *o); /* of a tool */
+void cli_run_check_options(const struct cli *cli, struct cli_run_options *o, char *const *files);
+void cli_run_check_cuts(const struct cli *cli, const struct cli_run_options *o);
+bool cli_run_has_form(const struct cli_run_options *o);    /* the answer is held to one by an option */
+bool cli_run_call_is_due(const struct cli_run_options *o); /* of a tool */
 
 /* report.c: the report on an answer */
-MUST_CHECK enum err_code cli_run_print_start(const struct opened *s, struct err *e); /* the first event of --jsonl */
-MUST_CHECK enum err_code cli_run_print_end(const struct opened *s, struct err *e);   /* --json, or the last event */
-void cli_run_note_machine(const struct opened *s);
-void cli_run_note_times(const struct opened *s);
+MUST_CHECK enum err_code cli_run_print_start(const struct cli_run *s, struct err *e); /* the first event of --jsonl */
+MUST_CHECK enum err_code cli_run_print_end(const struct cli_run *s, struct err *e);   /* --json, or the last event */
+void cli_run_note_machine(const struct cli_run *s);
+void cli_run_note_times(const struct cli_run *s);
 #endif

@@ -6,7 +6,7 @@
 #include "run/program.h"
 #include "text/text.h"
 
-enum err_code cli_run_format(struct opened *s, struct err *e)
+enum err_code cli_run_format(struct cli_run *s, struct err *e)
 {
     struct cli_buf b = { 0 };
     enum err_code code = ERR_OK;
@@ -84,7 +84,7 @@ static enum err_code read_messages_file(json_t *all, json_t **tools, const char 
 }
 
 /* The messages of a chat: those of a file, then what the user says. *tools may be set. */
-static enum err_code read_messages(json_t *all, json_t **tools, const struct run_said *said, struct err *e)
+static enum err_code read_messages(json_t *all, json_t **tools, const struct cli_said *said, struct err *e)
 {
     struct cli_buf in = { 0 };
     enum err_code code;
@@ -106,7 +106,7 @@ static enum err_code read_messages(json_t *all, json_t **tools, const struct run
 }
 
 /* --chat-kwargs */
-static enum err_code read_kwargs(struct opened *s, struct err *e)
+static enum err_code read_kwargs(struct cli_run *s, struct err *e)
 {
     if (s->o->kwargs == NULL || s->kwargs != NULL)
         return ERR_OK;
@@ -115,7 +115,7 @@ static enum err_code read_kwargs(struct opened *s, struct err *e)
     return json_is_object(s->kwargs) ? ERR_OK : err_set(e, ERR_ARG, "--chat-kwargs: not a JSON object");
 }
 
-static enum err_code read_tools(struct opened *s, struct err *e)
+static enum err_code read_tools(struct cli_run *s, struct err *e)
 {
     if (s->o->tools == NULL)
         return ERR_OK;
@@ -127,7 +127,7 @@ static enum err_code read_tools(struct opened *s, struct err *e)
 }
 
 /* Opens what --examples and --recite name, once. */
-static enum err_code open_indexes(struct opened *s, struct err *e)
+static enum err_code open_indexes(struct cli_run *s, struct err *e)
 {
     if (s->o->examples != NULL && s->notes.r == NULL &&
         cli_notes_open(&s->notes, s->o->examples, s->open.gguf, s->open.text, e))
@@ -141,7 +141,7 @@ static enum err_code open_indexes(struct opened *s, struct err *e)
 /* ---- what is asked ---- */
 
 /* Options with several values, which a question points to. */
-static enum err_code read_lists(struct opened *s, struct err *e)
+static enum err_code read_lists(struct cli_run *s, struct err *e)
 {
     const struct cli_list *ids = &s->o->stop_tokens;
 
@@ -160,9 +160,9 @@ static enum err_code read_lists(struct opened *s, struct err *e)
 }
 
 /* What the options say of any question. */
-static enum err_code use_options(struct opened *s, struct err *e)
+static enum err_code use_options(struct cli_run *s, struct err *e)
 {
-    const struct run_options *o = s->o;
+    const struct cli_run_options *o = s->o;
     struct ask *a = &s->ask;
 
     *a = ask_defaults();
@@ -194,7 +194,7 @@ static enum err_code use_options(struct opened *s, struct err *e)
     return ERR_OK;
 }
 
-enum err_code cli_run_say(struct opened *s, const struct run_said *said, struct err *e)
+enum err_code cli_run_say(struct cli_run *s, const struct cli_said *said, struct err *e)
 {
     json_decref(s->messages);
     json_decref(s->tools);
@@ -211,7 +211,7 @@ enum err_code cli_run_say(struct opened *s, const struct run_said *said, struct 
     return ERR_OK;
 }
 
-static enum err_code read_tokens_file(struct opened *s, struct err *e)
+static enum err_code read_tokens_file(struct cli_run *s, struct err *e)
 {
     struct cli_buf b = { 0 };
     enum err_code code = cli_read_prompt(&b, NULL, (char *const[]){ (char *)(uintptr_t)s->o->tokens, NULL }, e);
@@ -223,7 +223,7 @@ static enum err_code read_tokens_file(struct opened *s, struct err *e)
 }
 
 /* The question of the options: tokens of a file, messages, or a text (s->rendered). */
-enum err_code cli_run_question(struct opened *s, char *const *files, struct err *e)
+enum err_code cli_run_question(struct cli_run *s, char *const *files, struct err *e)
 {
     if (s->o->tokens != NULL)
         return cli_session_same_kind(&s->kept, false, e) || read_lists(s, e) || read_tokens_file(s, e) ||
@@ -250,7 +250,7 @@ enum err_code cli_run_question(struct opened *s, char *const *files, struct err 
     if ((s->o->examples != NULL || s->o->recite != NULL) && !s->chat)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --examples and --recite", s->open.path);
     if (s->chat) {
-        const struct run_said said = { .system = s->before.n > 0 ? NULL : s->o->system,
+        const struct cli_said said = { .system = s->before.n > 0 ? NULL : s->o->system,
                                        .messages = s->o->messages,
                                        .prompt = s->o->prompt,
                                        .files = files };
@@ -270,7 +270,7 @@ enum err_code cli_run_question(struct opened *s, char *const *files, struct err 
     return ERR_OK;
 }
 
-struct ask_model cli_run_model(struct opened *s)
+struct ask_model cli_run_model(struct cli_run *s)
 {
     return (struct ask_model){ .text = s->open.text,
                                .chat = s->format,
@@ -278,7 +278,7 @@ struct ask_model cli_run_model(struct opened *s)
                                .n_vocab = s->open.model != NULL ? model_info(s->open.model)->n_vocab : 0 };
 }
 
-enum err_code cli_run_ask(struct opened *s, struct err *e)
+enum err_code cli_run_ask(struct cli_run *s, struct err *e)
 {
     const struct ask_model m = cli_run_model(s);
 
@@ -297,7 +297,7 @@ enum err_code cli_run_ask(struct opened *s, struct err *e)
     return ERR_OK;
 }
 
-enum err_code cli_run_ask_tokens(struct opened *s, struct err *e)
+enum err_code cli_run_ask_tokens(struct cli_run *s, struct err *e)
 {
     return use_options(s, e) ? e->code : cli_run_ask(s, e);
 }

@@ -33,7 +33,7 @@ static enum err_code read_now(const char *text, int64_t *now_s, struct err *e)
     return ERR_OK;
 }
 
-enum err_code cli_run_render(struct opened *s, char *const *files, int *status, struct err *e)
+enum err_code cli_run_render(struct cli_run *s, char *const *files, int *status, struct err *e)
 {
     const struct cli_render_opts *o = &s->o->render;
     char *template = NULL, *vars = NULL, *out = NULL;

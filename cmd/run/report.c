@@ -19,18 +19,18 @@ static double per_second(int64_t n, double ms)
     return ms > 0 ? (double)n * 1e3 / ms : 0;
 }
 
-static int64_t evaluated(const struct opened *s)
+static int64_t evaluated(const struct cli_run *s)
 {
     return prompt_of(s)->n - s->stats.cached_tokens;
 }
 
 /* Tokens of the answer after the first one, which the prompt gave. */
-static int64_t decoded(const struct opened *s)
+static int64_t decoded(const struct cli_run *s)
 {
     return s->stats.drafted > 0 ? s->stats.steps + s->stats.kept : s->stats.steps;
 }
 
-static json_t *json_usage(const struct opened *s)
+static json_t *json_usage(const struct cli_run *s)
 {
     json_t *u = json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)prompt_of(s)->n, "completion_tokens",
                           (json_int_t)s->answer.ids.n, "reasoning_tokens", (json_int_t)s->answer.n_reasoning);
@@ -40,20 +40,20 @@ static json_t *json_usage(const struct opened *s)
                    u);
 }
 
-static json_t *json_timings(const struct opened *s)
+static json_t *json_timings(const struct cli_run *s)
 {
     return json_pack("{s:f, s:f, s:f, s:f, s:f}", "load_ms", s->open.load_ms, "prompt_ms", s->prompt_ms, "prompt_tps",
                      per_second(evaluated(s), s->prompt_ms), "decode_ms", s->decode_ms, "decode_tps",
                      per_second(decoded(s), s->decode_ms));
 }
 
-static double share(int64_t part, int64_t of)
+static double share_of(int64_t part, int64_t of)
 {
     return of > 0 ? (double)part / (double)of : 0;
 }
 
 /* What was guessed, by all drafters and by each. */
-static json_t *json_drafts(const struct opened *s)
+static json_t *json_drafts(const struct cli_run *s)
 {
     struct draft_stats st[DRAFT_OPEN_MAX];
     const int n = draft_stats(s->draft, st, DRAFT_OPEN_MAX);
@@ -63,18 +63,18 @@ static json_t *json_drafts(const struct opened *s)
         json_push(&all, json_pack("{s:o, s:I, s:I, s:f}", "name", json_bytes(str_of(st[i].name)), "drafted",
                                   (json_int_t)st[i].drafted, "kept", (json_int_t)st[i].kept, "ms", st[i].ms));
     return json_pack("{s:I, s:I, s:f, s:I, s:o}", "drafted", (json_int_t)s->stats.drafted, "kept",
-                     (json_int_t)s->stats.kept, "kept_share", share(s->stats.kept, s->stats.drafted), "steps",
+                     (json_int_t)s->stats.kept, "kept_share", share_of(s->stats.kept, s->stats.drafted), "steps",
                      (json_int_t)s->stats.steps, "drafters", all);
 }
 
-static void note_drafts(const struct opened *s)
+static void note_drafts(const struct cli_run *s)
 {
     struct draft_stats st[DRAFT_OPEN_MAX];
     const int n = s->draft != NULL ? draft_stats(s->draft, st, DRAFT_OPEN_MAX) : 0;
 
     if (s->draft != NULL)
         cli_note("drafts   %" PRId64 " of %" PRId64 " guesses kept (%.0f %%), %" PRId64 " tokens in %" PRId64 " steps",
-                 s->stats.kept, s->stats.drafted, 100 * share(s->stats.kept, s->stats.drafted), s->stats.tokens,
+                 s->stats.kept, s->stats.drafted, 100 * share_of(s->stats.kept, s->stats.drafted), s->stats.tokens,
                  s->stats.steps + 1);
     for (int i = 0; i < n; i++)
         cli_note("  %-30s %8" PRId64 " of %8" PRId64 " kept %10.1f ms", st[i].name, st[i].kept, st[i].drafted,
@@ -87,7 +87,7 @@ static json_t *json_buf(const struct cli_buf *b)
 }
 
 /* What keys and values are kept as, and whether there was no room for better. */
-static bool set_kv(json_t *top, const struct opened *s)
+static bool set_kv(json_t *top, const struct cli_run *s)
 {
     const char *k, *v;
     char kv[32];
@@ -99,9 +99,9 @@ static bool set_kv(json_t *top, const struct opened *s)
 }
 
 /* The object of --json, or the last event of --jsonl. */
-enum err_code cli_run_print_end(const struct opened *s, struct err *e)
+enum err_code cli_run_print_end(const struct cli_run *s, struct err *e)
 {
-    const struct answer *a = &s->answer;
+    const struct cli_answer *a = &s->answer;
     json_t *top = json_object();
     bool ok = top != NULL && cli_json_set(top, "type", json_string(s->o->json ? "completion" : "end"));
 
@@ -124,7 +124,7 @@ enum err_code cli_run_print_end(const struct opened *s, struct err *e)
     return cli_json_line(json_if(ok, top), e);
 }
 
-enum err_code cli_run_print_start(const struct opened *s, struct err *e)
+enum err_code cli_run_print_start(const struct cli_run *s, struct err *e)
 {
     json_t *top =
         json_pack("{s:s, s:o, s:s, s:I, s:I, s:I}", "type", "start", "model", json_bytes(str_of(s->open.path)), "arch",
@@ -134,7 +134,7 @@ enum err_code cli_run_print_start(const struct opened *s, struct err *e)
     return cli_json_line(json_if(set_kv(top, s), top), e);
 }
 
-void cli_run_note_machine(const struct opened *s)
+void cli_run_note_machine(const struct cli_run *s)
 {
     const struct model_info *i = model_info(s->open.model);
     const char *k, *v;
@@ -160,7 +160,7 @@ static int slower_first(const void *a, const void *b)
     return x->ns < y->ns ? 1 : x->ns > y->ns ? -1 : 0;
 }
 
-void cli_run_note_times(const struct opened *s)
+void cli_run_note_times(const struct cli_run *s)
 {
     struct model_timing t[64];
     int n;

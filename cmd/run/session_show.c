@@ -8,7 +8,7 @@
 #include "text/text.h"
 
 /* Tokens of another vocabulary would be read as nonsense. */
-static enum err_code check_tokenizer(const struct opened *s, struct err *e)
+static enum err_code check_tokenizer(const struct cli_run *s, struct err *e)
 {
     const struct run_session_id id = run_session_of(s->kept.file);
 
@@ -18,7 +18,7 @@ static enum err_code check_tokenizer(const struct opened *s, struct err *e)
                    id.name, s->open.path);
 }
 
-static enum err_code show_json(const struct opened *s, json_t *messages, struct err *e)
+static enum err_code show_json(const struct cli_run *s, json_t *messages, struct err *e)
 {
     const struct run_session_id id = run_session_of(s->kept.file);
     const struct run_session_stat st = run_session_stat(s->kept.file);
@@ -36,7 +36,7 @@ static enum err_code show_json(const struct opened *s, json_t *messages, struct 
     return cli_json_line(json_if(cli_json_set(top, s->kept.chat ? "messages" : "text", json_incref(messages)), top), e);
 }
 
-static enum err_code show_text(const struct opened *s, struct err *e)
+static enum err_code show_text(const struct cli_run *s, struct err *e)
 {
     char *p;
     size_t n;
@@ -57,7 +57,7 @@ static enum err_code show_text(const struct opened *s, struct err *e)
     return code;
 }
 
-enum err_code cli_run_show(struct opened *s, char *const *files, int *status, struct err *e)
+enum err_code cli_run_show(struct cli_run *s, char *const *files, int *status, struct err *e)
 {
     struct cli_transcript x = { 0 };
     enum err_code code;
@@ -80,7 +80,7 @@ enum err_code cli_run_show(struct opened *s, char *const *files, int *status, st
     return code ? code : cli_flush_stdout(e);
 }
 
-enum err_code cli_run_drop_oldest(struct opened *s, int64_t ctx_tokens, struct err *e)
+enum err_code cli_run_drop_oldest(struct cli_run *s, int64_t ctx_tokens, struct err *e)
 {
     struct cli_transcript x = { 0 };
     int dropped = 0;

@@ -20,7 +20,7 @@
 enum { FILE_MAX = 64 << 20 };
 
 struct talk {
-    struct opened *s;
+    struct cli_run *s;
     struct cli_edit *edit;
     struct text_tokens held; /* the conversation: prompts and answers */
     struct cli_buf message;  /* what is typed and read of the next one */
@@ -45,9 +45,9 @@ static enum err_code copy_tokens(struct text_tokens *to, const struct text_token
 /* The prompt of a message. An error is about the message: nothing has changed. */
 static enum err_code make_prompt(struct talk *t, struct err *e)
 {
-    struct opened *s = t->s;
+    struct cli_run *s = t->s;
     char *const none[] = { NULL };
-    const struct run_said said = { .system = t->held.n == 0 && t->system.n > 0 ? t->system.p : NULL,
+    const struct cli_said said = { .system = t->held.n == 0 && t->system.n > 0 ? t->system.p : NULL,
                                    .messages = t->held.n == 0 ? s->o->messages : NULL,
                                    .prompt = t->message.p,
                                    .files = none };
@@ -65,9 +65,9 @@ static enum err_code make_prompt(struct talk *t, struct err *e)
 }
 
 /* Answers the prompt; an error is the end of the program. */
-static enum err_code answer(struct talk *t, struct err *e)
+static enum err_code answer_turn(struct talk *t, struct err *e)
 {
-    struct opened *s = t->s;
+    struct cli_run *s = t->s;
 
     cli_answer_close(&s->answer);
     s->read = false;
@@ -88,7 +88,7 @@ static enum err_code answer(struct talk *t, struct err *e)
 }
 
 /* Sends the message. */
-static enum err_code turn(struct talk *t, struct err *e)
+static enum err_code send_message(struct talk *t, struct err *e)
 {
     struct err own = { 0 };
     enum err_code code = ERR_OK;
@@ -96,13 +96,13 @@ static enum err_code turn(struct talk *t, struct err *e)
     if (make_prompt(t, &own))
         complain(&own);
     else
-        code = answer(t, e);
+        code = answer_turn(t, e);
     t->message.n = 0;
     return code;
 }
 
 /* The session holds the conversation as it is now, without an answer. */
-static enum err_code settle(struct talk *t, struct err *e)
+static enum err_code settle_session(struct talk *t, struct err *e)
 {
     const int64_t had = t->s->o->predict_max;
     enum err_code code;
@@ -118,7 +118,7 @@ static enum err_code settle(struct talk *t, struct err *e)
         return cli_run_keep(t->s, e);
     }
     t->s->o->predict_max = 0;
-    code = copy_tokens(&t->s->before, &t->held, e) || cli_run_ask_tokens(t->s, e) ? e->code : answer(t, e);
+    code = copy_tokens(&t->s->before, &t->held, e) || cli_run_ask_tokens(t->s, e) ? e->code : answer_turn(t, e);
     t->s->o->predict_max = had;
     return code;
 }
@@ -167,7 +167,7 @@ static enum err_code do_undo(struct talk *t, const char *arg, struct err *e)
 
     (void)arg;
     if (undo(t, NULL, &own) == ERR_OK)
-        return settle(t, e);
+        return settle_session(t, e);
     complain(&own);
     return ERR_OK;
 }
@@ -184,7 +184,7 @@ static enum err_code do_regen(struct talk *t, const char *arg, struct err *e)
         complain(&own);
     } else {
         t->s->o->sampling.o.seed++;
-        return turn(t, e);
+        return send_message(t, e);
     }
     return ERR_OK;
 }
@@ -248,7 +248,7 @@ static enum err_code do_think(struct talk *t, const char *arg, struct err *e)
 }
 
 /* The messages to a file that was not there. */
-static enum err_code save(const struct talk *t, const char *path, struct err *e)
+static enum err_code save_messages(const struct talk *t, const char *path, struct err *e)
 {
     struct cli_transcript x;
     struct io_out *out;
@@ -284,14 +284,14 @@ static enum err_code do_save(struct talk *t, const char *arg, struct err *e)
         fprintf(stderr, "/save needs the name of a file\n");
     else if (t->held.n == 0)
         fprintf(stderr, "there is no message yet\n");
-    else if (save(t, arg, &own))
+    else if (save_messages(t, arg, &own))
         complain(&own);
     return ERR_OK;
 }
 
 static enum err_code do_stats(struct talk *t, const char *arg, struct err *e)
 {
-    const struct opened *s = t->s;
+    const struct cli_run *s = t->s;
     const int64_t n = s->answer.ids.n, read = prompt_of(s)->n - s->stats.cached_tokens;
 
     (void)arg;
@@ -409,7 +409,7 @@ static enum err_code take_line(struct talk *t, const char *line, struct err *e)
     } else if (cli_buf_add(&t->message, str_of(line), e)) {
         return e->code;
     }
-    return turn(t, e);
+    return send_message(t, e);
 }
 
 static enum err_code loop(struct talk *t, struct err *e)
@@ -440,7 +440,7 @@ static enum err_code loop(struct talk *t, struct err *e)
 /* What a session has of it, and its system message. */
 static enum err_code go_on(struct talk *t, struct err *e)
 {
-    struct opened *s = t->s;
+    struct cli_run *s = t->s;
     struct cli_transcript x;
     const json_t *first;
     struct err own;
@@ -473,9 +473,9 @@ static enum err_code go_on(struct talk *t, struct err *e)
 /* What options name is looked at before the first message is typed: a prompt is made, and an answer begun. */
 static enum err_code rehearse(struct talk *t, struct err *e)
 {
-    struct opened *s = t->s;
+    struct cli_run *s = t->s;
     char *const none[] = { NULL };
-    const struct run_said said = { .messages = s->o->messages, .prompt = "x", .files = none };
+    const struct cli_said said = { .messages = s->o->messages, .prompt = "x", .files = none };
 
     if (s->o->messages != NULL && t->held.n > 0)
         return err_set(e, ERR_ARG, "%s: the session has begun: too late for --messages", s->o->session);
@@ -485,7 +485,7 @@ static enum err_code rehearse(struct talk *t, struct err *e)
 /* The model, and the session's state in it. */
 static enum err_code open_all(struct talk *t, struct err *e)
 {
-    struct opened *s = t->s;
+    struct cli_run *s = t->s;
 
     s->chat = true;
     if (cli_run_format(s, e) || go_on(t, e) || rehearse(t, e) || copy_tokens(&s->before, &t->held, e))
@@ -502,10 +502,10 @@ static enum err_code first_message(struct talk *t, char *const *files, struct er
     if (t->s->o->prompt == NULL && *files == NULL)
         return ERR_OK;
     cli_buf_free(&t->message);
-    return cli_read_prompt(&t->message, t->s->o->prompt, files, e) ? e->code : turn(t, e);
+    return cli_read_prompt(&t->message, t->s->o->prompt, files, e) ? e->code : send_message(t, e);
 }
 
-enum err_code cli_run_talk(struct opened *s, char *const *files, struct err *e)
+enum err_code cli_run_talk(struct cli_run *s, char *const *files, struct err *e)
 {
     struct talk t = { .s = s };
     enum err_code code = ERR_OK;

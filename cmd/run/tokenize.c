@@ -6,7 +6,7 @@
 #include "text/text.h"
 
 /* The prompt as text, or the messages of a chat. */
-static enum err_code read_prompt(struct opened *s, char *const *files, struct err *e)
+static enum err_code read_prompt(struct cli_run *s, char *const *files, struct err *e)
 {
     return cli_open(&s->open, &s->o->model, e) || cli_open_text(&s->open, true, e) || cli_run_question(s, files, e)
                ? e->code
@@ -14,7 +14,7 @@ static enum err_code read_prompt(struct opened *s, char *const *files, struct er
 }
 
 /* What was printed is out, and what was not read is told. */
-static enum err_code end_output(const struct opened *s, char *const *files, struct err *e)
+static enum err_code end_output(const struct cli_run *s, char *const *files, struct err *e)
 {
     if (cli_flush_stdout(e))
         return e->code;
@@ -22,7 +22,7 @@ static enum err_code end_output(const struct opened *s, char *const *files, stru
     return ERR_OK;
 }
 
-enum err_code cli_run_show_prompt(struct opened *s, char *const *files, int *status, struct err *e)
+enum err_code cli_run_show_prompt(struct cli_run *s, char *const *files, int *status, struct err *e)
 {
     char *text = NULL;
     size_t n = 0;
@@ -39,7 +39,7 @@ enum err_code cli_run_show_prompt(struct opened *s, char *const *files, int *sta
     return end_output(s, files, e);
 }
 
-enum err_code cli_run_tokenize(struct opened *s, char *const *files, int *status, struct err *e)
+enum err_code cli_run_tokenize(struct cli_run *s, char *const *files, int *status, struct err *e)
 {
     const unsigned flags = (s->o->plain ? 0 : TEXT_SPECIAL) | (s->o->raw ? TEXT_ADD : 0);
 
@@ -54,7 +54,7 @@ enum err_code cli_run_tokenize(struct opened *s, char *const *files, int *status
     return end_output(s, files, e);
 }
 
-enum err_code cli_run_detokenize(struct opened *s, char *const *files, int *status, struct err *e)
+enum err_code cli_run_detokenize(struct cli_run *s, char *const *files, int *status, struct err *e)
 {
     char *bytes;
     size_t n;

@@ -4,17 +4,17 @@
 #include "run/model_list.h"
 #include "run/program.h"
 
-static enum err_code use_check(struct opened *s, char *const *files, int *status, struct err *e)
+static enum err_code use_check(struct cli_run *s, char *const *files, int *status, struct err *e)
 {
     (void)files, (void)e;
     *status = cli_check(&s->o->grammar);
     return ERR_OK;
 }
 
-static enum err_code use_inspect(struct opened *s, char *const *files, int *status, struct err *e)
+static enum err_code use_inspect(struct cli_run *s, char *const *files, int *status, struct err *e)
 {
     if (*files != NULL && files[1] != NULL)
-        return cli_shelf(files, s->o->json, status, e);
+        return cli_model_list(files, s->o->json, status, e);
     return cli_open(&s->open, &s->o->model, e) ? e->code : cli_inspect(s->open.gguf, s->o->json, e);
 }
 

@@ -30,7 +30,7 @@ static void free_frames(struct frame f[N_ROLES])
     }
 }
 
-static enum err_code decode(const struct text *t, const int32_t *v, int64_t n, char **out, struct err *e)
+static enum err_code decode_tokens(const struct text *t, const int32_t *v, int64_t n, char **out, struct err *e)
 {
     size_t bytes;
 
@@ -45,7 +45,7 @@ static enum err_code tokens_after(int64_t *out, const struct text *t, const int3
         char *s;
         bool reaches;
 
-        if (decode(t, v + n - k, k, &s, e))
+        if (decode_tokens(t, v + n - k, k, &s, e))
             return e->code;
         reaches = strchr(s, said[strlen(said) - 1]) != NULL && strstr(s, said + strlen(said) - 1) != NULL;
         free(s);
@@ -66,7 +66,7 @@ static enum err_code learn_frame(struct frame *f, const struct chat *format, con
     char *s, *at, *reasoning = NULL;
     enum err_code code = ERR_OK;
 
-    if (decode(t, v, n, &s, e))
+    if (decode_tokens(t, v, n, &s, e))
         return e->code;
     at = strstr(s, said);
     if (at != NULL && f->open == NULL) {
@@ -86,8 +86,8 @@ static enum err_code learn_frame(struct frame *f, const struct chat *format, con
 }
 
 /* A conversation of the small one's messages from `first` on. */
-static enum err_code probe(struct frame f[N_ROLES], const struct chat *format, const struct text *t, int first,
-                           struct err *e)
+static enum err_code probe_frames(struct frame f[N_ROLES], const struct chat *format, const struct text *t, int first,
+                                  struct err *e)
 {
     json_t *all = json_array();
     struct text_tokens v = { 0 };
@@ -115,7 +115,7 @@ static enum err_code learn_frames(struct frame f[N_ROLES], const struct chat *fo
                                   struct err *e)
 {
     /* Without the system message first: some templates put that into the user's. One that refuses it has none. */
-    if (probe(f, format, t, 1, e) || (probe(f, format, t, 0, e) && e->code == ERR_NOMEM))
+    if (probe_frames(f, format, t, 1, e) || (probe_frames(f, format, t, 0, e) && e->code == ERR_NOMEM))
         return e->code;
     if (f[USER].open == NULL || f[ASSISTANT].open == NULL || *f[USER].open == '\0' ||
         strcmp(f[USER].open, f[ASSISTANT].open) == 0)

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "serve/serve.h"
 
@@ -47,7 +48,7 @@ static struct item **place_of(const struct batch *b, const char *id)
     return &b->slot[at];
 }
 
-static bool grow(struct batch *b)
+static bool grow_slots(struct batch *b)
 {
     struct item **old = b->slot;
     const size_t n_old = b->n_slots;
@@ -72,7 +73,7 @@ static enum err_code add_item(struct batch *b, const char *id, uint64_t asked, i
 {
     struct item **place, *item;
 
-    if (!grow(b))
+    if (!grow_slots(b))
         return err_nomem(e);
     place = place_of(b, id);
     if (*place != NULL)
@@ -89,7 +90,7 @@ static enum err_code add_item(struct batch *b, const char *id, uint64_t asked, i
     return ERR_OK;
 }
 
-static void release(struct batch *b)
+static void free_items(struct batch *b)
 {
     for (size_t i = 0; i < b->n_slots; i++)
         if (b->slot[i] != NULL) {
@@ -417,7 +418,7 @@ enum err_code cli_batch_check(const struct cli_batch_opts *o, struct err *e)
     struct batch b;
     const enum err_code code = open_batch(&b, o, false, e);
 
-    release(&b);
+    free_items(&b);
     return code;
 }
 
@@ -461,7 +462,7 @@ static enum err_code write_reply(struct batch *b, struct pending *p, const struc
 
 static void show_progress(const struct batch *b)
 {
-    const double s = (cli_now_ms() - b->from_ms) / 1e3, rate = s > 0 ? (double)b->n_now / s : 0;
+    const double s = (clock_ms() - b->from_ms) / 1e3, rate = s > 0 ? (double)b->n_now / s : 0;
     const size_t left = b->n_mine > b->n_done ? b->n_mine - b->n_done : 0;
     const double eta = rate > 0 ? (double)left / rate : 0;
 
@@ -549,7 +550,7 @@ enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, siz
     if (code == ERR_OK && b.n_changed > 0)
         cli_warn("%s: %zu of its requests were others when they were answered, and are asked again", o->in,
                  b.n_changed);
-    b.from_ms = cli_now_ms();
+    b.from_ms = clock_ms();
     while (code == ERR_OK && !cli_interrupted() && (more || serve_busy(s))) {
         while (code == ERR_OK && more && serve_waiting(s) < AHEAD)
             code = ask_next(&b, s, &at, &line, &index, &more, e);
@@ -570,6 +571,6 @@ enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, siz
     if (code == ERR_OK && b.n_refused > 0)
         cli_warn("%zu of %zu requests were refused, see %s", b.n_refused, b.n_mine, b.errors_path);
     *n_refused = b.n_refused;
-    release(&b);
+    free_items(&b);
     return code;
 }

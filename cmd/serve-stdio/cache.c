@@ -128,12 +128,12 @@ static struct entry *entry_of(struct cli_cache *c, const char *name)
     c->entry = v;
     v = &v[c->n_entries++];
     *v = (struct entry){ .bytes = -1 };
-    memcpy(v->name, name, strlen(name) + 1); /* look() saw that it has room */
+    memcpy(v->name, name, strlen(name) + 1); /* scan_directory() saw that it has room */
     return v;
 }
 
 /* Looks at the directory again, into files that are new or have changed. */
-static void look(struct cli_cache *c)
+static void scan_directory(struct cli_cache *c)
 {
     DIR *d = opendir(c->dir);
     const struct dirent *f;
@@ -186,7 +186,7 @@ static void make_room(struct cli_cache *c)
     int64_t sum = 0;
     char path[PATH_BYTES];
 
-    look(c);
+    scan_directory(c);
     for (size_t i = 0; i < c->n_entries; i++)
         sum += c->entry[i].bytes;
     while (sum > c->bytes_max && c->n_entries > 0) {
@@ -259,7 +259,7 @@ static enum err_code write_file(struct cli_cache *c, int seq, bool other, bool *
     enum err_code code;
 
     if (!other) {
-        look(c);
+        scan_directory(c);
         const struct entry *x = continued(c, seq, p);
         if (x != NULL)
             memcpy(p->name, x->name, sizeof p->name);
@@ -295,7 +295,7 @@ static enum err_code write_file(struct cli_cache *c, int seq, bool other, bool *
     return code;
 }
 
-static void save(struct cli_cache *c, int seq)
+static void save_place(struct cli_cache *c, int seq)
 {
     struct place *p = &c->place[seq];
     struct err e = { 0 };
@@ -319,7 +319,7 @@ static void save(struct cli_cache *c, int seq)
 
 /* ---- loading ---- */
 
-static void load(struct cli_cache *c, struct entry *x, int seq, const struct gen_request *q)
+static void load_entry(struct cli_cache *c, struct entry *x, int seq, const struct gen_request *q)
 {
     struct place *p = &c->place[seq];
     struct run_session *s = NULL;
@@ -353,7 +353,7 @@ static void load(struct cli_cache *c, struct entry *x, int seq, const struct gen
 
 /* ---- what serve tells ---- */
 
-static void before(void *of, const struct gen_request *q)
+static void before_prompt(void *of, const struct gen_request *q)
 {
     struct cli_cache *c = of;
     const int seq = gen_idle(c->gen);
@@ -361,7 +361,7 @@ static void before(void *of, const struct gen_request *q)
     int64_t held = 0, most = 0;
 
     for (int i = 0; i < run_n_seq(c->run); i++) /* one of them is taken now */
-        save(c, i);
+        save_place(c, i);
     if (seq < 0 || q->pool || q->n_rows > 1)
         return;
     for (int i = 0; i < run_n_seq(c->run); i++) {
@@ -374,7 +374,7 @@ static void before(void *of, const struct gen_request *q)
         return;
     const uint64_t adapters = run_adapters_hash(q->adapters, q->n_adapters);
 
-    look(c);
+    scan_directory(c);
     for (size_t i = 0; i < c->n_entries; i++) {
         struct entry *x = &c->entry[i];
         const bool mine = !x->useless && x->adapters == adapters && x->owner == q->owner;
@@ -386,7 +386,7 @@ static void before(void *of, const struct gen_request *q)
         }
     }
     if (best != NULL && most >= held + GAIN_MIN)
-        load(c, best, seq, q);
+        load_entry(c, best, seq, q);
 }
 
 static void after(void *of, int seq, const struct gen_request *q)
@@ -405,10 +405,10 @@ static void idle(void *of)
     struct cli_cache *c = of;
 
     for (int i = 0; i < run_n_seq(c->run); i++)
-        save(c, i);
+        save_place(c, i);
 }
 
-const struct serve_keeper cli_cache_keeper = { before, after, idle };
+const struct serve_keeper cli_cache_keeper = { before_prompt, after, idle };
 
 /* ---- opening ---- */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* connections.c - the connections of a server (connections.h).               room: cmd */
+#include "base/clock.h"
 #include "serve-stdio/connections.h"
 
 #ifdef CHIMERE_HTTP
@@ -76,7 +77,7 @@ struct cli_connection *cli_connection_open(struct cli_connections *all, struct M
         return NULL;
     }
     c->of = of;
-    c->since_ms = cli_now_ms();
+    c->since_ms = clock_ms();
     c->next = all->first;
     c->link = &all->first;
     if (c->next != NULL)

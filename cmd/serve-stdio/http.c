@@ -105,7 +105,7 @@ static struct MHD_Response *response_of(const json_t *body)
     return m;
 }
 
-static enum MHD_Result refuse(struct request *r, int status, const char *message)
+static enum MHD_Result refuse_request(struct request *r, int status, const char *message)
 {
     const char *type = status == 401   ? "authentication_error"
                        : status == 429 ? "rate_limit_error"
@@ -122,7 +122,7 @@ static enum MHD_Result refuse(struct request *r, int status, const char *message
 /* ---- who may ask ---- */
 
 /* Takes the same time wherever the two differ. */
-static bool same(struct str key, const char *given, size_t n)
+static bool same_key(struct str key, const char *given, size_t n)
 {
     size_t differ = key.n ^ n;
 
@@ -149,7 +149,7 @@ static bool has_key(const struct request *r)
 
         n = end != NULL ? (size_t)(end - h->keys) - at : h->keys_bytes - at;
         const struct str key = { h->keys + at, n > 0 && h->keys[at + n - 1] == '\r' ? n - 1 : n };
-        const bool equal = same(key, given, strlen(given));
+        const bool equal = same_key(key, given, strlen(given));
 
         found = found || (key.n > 0 && equal);
     }
@@ -216,7 +216,7 @@ static enum MHD_Result preflight(struct request *r)
 }
 
 /* A part of the page to chat with. */
-static enum MHD_Result show(struct request *r, const struct cli_page *page)
+static enum MHD_Result show_page(struct request *r, const struct cli_page *page)
 {
     struct MHD_Response *m =
         MHD_create_response_from_buffer(strlen(page->text), (void *)(uintptr_t)page->text, MHD_RESPMEM_PERSISTENT);
@@ -252,32 +252,32 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
     const int status = cli_http_doubtful(r->connection, version, &why);
 
     if (r->h->draining)
-        return refuse(r, 503, "the server is about to end");
+        return refuse_request(r, 503, "the server is about to end");
     if (status != 0)
-        return refuse(r, status, why);
+        return refuse_request(r, status, why);
     if (!may_ask(r))
-        return refuse(r, 403,
-                      "pages of this origin, or requests for this host, are not served (--cors, --api-key-file)");
+        return refuse_request(
+            r, 403, "pages of this origin, or requests for this host, are not served (--cors, --api-key-file)");
     if (strcmp(verb, "OPTIONS") == 0 && r->h->o.cors != NULL && to != NULL)
         return preflight(r);
     if (r->h->keys != NULL && (to == NULL || !to->open) && !has_key(r))
-        return refuse(r, 401, "no valid key: send one as Authorization: Bearer KEY");
+        return refuse_request(r, 401, "no valid key: send one as Authorization: Bearer KEY");
     if (to == NULL) {
         (void)snprintf(message, sizeof message, "nothing is served at %.100s", path);
-        return refuse(r, 404, message);
+        return refuse_request(r, 404, message);
     }
     if (!has_room(r))
-        return refuse(r, 429, "too many connections from this address (--connections)");
+        return refuse_request(r, 429, "too many connections from this address (--connections)");
     r->verb = to->verb;
     r->old = strcmp(version, "HTTP/1.0") == 0;
     if (strcmp(to->verb, "GET") == 0 ? !get : strcmp(verb, to->verb) != 0) {
         (void)snprintf(message, sizeof message, "%.100s: ask with %s", path, to->verb);
-        return refuse(r, 405, message);
+        return refuse_request(r, 405, message);
     }
     if (length != NULL && (strlen(length) > 18 || atoll(length) > r->h->o.body_bytes_max))
-        return refuse(r, 413, "the body is too large (--max-body)");
+        return refuse_request(r, 413, "the body is too large (--max-body)");
     if (cli_page(path) != NULL)
-        return show(r, cli_page(path));
+        return show_page(r, cli_page(path));
     return MHD_YES;
 }
 
@@ -312,7 +312,7 @@ static void resume(struct request *r)
 }
 
 /* The whole request is here. */
-static enum MHD_Result ask(struct request *r)
+static enum MHD_Result ask_server(struct request *r)
 {
     struct cli_http *h = r->h;
     struct err why = { 0 };
@@ -322,15 +322,15 @@ static enum MHD_Result ask(struct request *r)
     enum err_code code;
 
     if (r->too_long)
-        return refuse(r, 413, "the body is too large (--max-body)");
+        return refuse_request(r, 413, "the body is too large (--max-body)");
     if (post && serve_parse(&body, (struct str){ r->body.p != NULL ? r->body.p : "", r->body.n }, "the body", &why)) {
         json_decref(body);
-        return refuse(r, why.code == ERR_NOMEM ? 503 : 400, why.msg);
+        return refuse_request(r, why.code == ERR_NOMEM ? 503 : 400, why.msg);
     }
     cli_buf_free(&r->body);
     if (serve_row(r->method)->answer == NULL && serve_waiting(h->serve) + serve_answers(body) > h->o.max_queue) {
         json_decref(body);
-        return refuse(r, 429, "too many answers wait (--max-queue)");
+        return refuse_request(r, 429, "too many answers wait (--max-queue)");
     }
     r->wants_stream = json_is_true(json_object_get(body, "stream"));
     client = h->keys != NULL ? bearer(r) : json_string_value(json_object_get(body, "user"));
@@ -340,7 +340,7 @@ static enum MHD_Result ask(struct request *r)
     code = serve_ask(h->serve, r->method, body, &who, r, &r->id, &why);
     json_decref(body);
     if (code)
-        return refuse(r, 503, why.msg);
+        return refuse_request(r, 503, why.msg);
     r->stage = ASKED;
     r->alive_ms = clock_ms();
     suspend(r);
@@ -370,7 +370,7 @@ static ssize_t next_bytes(void *cls, uint64_t at, char *to, size_t most)
     return (ssize_t)n;
 }
 
-static enum MHD_Result answer(struct request *r)
+static enum MHD_Result send_answer(struct request *r)
 {
     const char *text = json_string_value(json_object_get(r->reply, "text"));
 
@@ -413,7 +413,7 @@ static enum err_code add_event(struct request *r, const json_t *body, struct err
     return code;
 }
 
-static void leave(struct request *r)
+static void leave_request(struct request *r)
 {
     if (r->id != 0 && !r->over)
         serve_cancel(r->h->serve, r->id);
@@ -438,7 +438,7 @@ static void deliver(struct serve_reply *reply)
     r->over = r->over || reply->last;
     r->alive_ms = clock_ms();
     if (!kept || (!r->over && r->body.n - r->at > STREAM_BYTES_MAX))
-        leave(r);
+        leave_request(r);
     resume(r);
 }
 
@@ -460,7 +460,7 @@ static void probe(struct request *r, double now)
     } else if (r->stream && r->body.n == r->at) {
         trim_stream(r);
         if (cli_buf_add(&r->body, STR(":\n\n"), &e))
-            leave(r);
+            leave_request(r);
         resume(r);
     }
 }
@@ -473,7 +473,7 @@ static void watch_connection(struct cli_http *h, struct cli_connection *l, doubl
 
     if (r != NULL && r->stage == ASKED) {
         if (l->gone && !r->over)
-            leave(r);
+            leave_request(r);
         if (l->ended && !r->half) {
             r->half = true;
             r->alive_ms = now - PROBE_MS + FIRST_PROBE_MS;
@@ -586,7 +586,7 @@ static void hear_library(void *cls, const char *format, va_list args)
     free(text);
 }
 
-static void *begin(void *cls, const char *uri, struct MHD_Connection *connection)
+static void *begin_request(void *cls, const char *uri, struct MHD_Connection *connection)
 {
     struct cli_http *h = cls;
     struct cli_connection *l = line_of(connection);
@@ -627,10 +627,10 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
         r->stage = BODY;
         return take_head(r, path, verb, version);
     }
-    return r->stage == BODY ? ask(r) : answer(r);
+    return r->stage == BODY ? ask_server(r) : send_answer(r);
 }
 
-static void end(void *cls, struct MHD_Connection *connection, void **of, enum MHD_RequestTerminationCode why)
+static void end_request(void *cls, struct MHD_Connection *connection, void **of, enum MHD_RequestTerminationCode why)
 {
     struct request *r = *of;
 
@@ -654,17 +654,17 @@ static void end(void *cls, struct MHD_Connection *connection, void **of, enum MH
 
 /* ---- the loop ---- */
 
-static enum err_code start(struct cli_http *h, struct err *e)
+static enum err_code start_daemon(struct cli_http *h, struct err *e)
 {
     /* A few more, so that who comes when all are taken is seen, and may push out another. */
     const unsigned most = (unsigned)(h->o.connections_max + h->o.connections_max / 4 + 1);
 
-    h->daemon =
-        MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, h,
-                         MHD_OPTION_EXTERNAL_LOGGER, hear_library, h, MHD_OPTION_LISTEN_SOCKET, h->listen.fd,
-                         MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES_MAX,
-                         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->o.timeout_s, MHD_OPTION_URI_LOG_CALLBACK, begin, h,
-                         MHD_OPTION_NOTIFY_COMPLETED, end, h, MHD_OPTION_NOTIFY_CONNECTION, notice, h, MHD_OPTION_END);
+    h->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, h,
+                                 MHD_OPTION_EXTERNAL_LOGGER, hear_library, h, MHD_OPTION_LISTEN_SOCKET, h->listen.fd,
+                                 MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                                 (size_t)HEAD_BYTES_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->o.timeout_s,
+                                 MHD_OPTION_URI_LOG_CALLBACK, begin_request, h, MHD_OPTION_NOTIFY_COMPLETED,
+                                 end_request, h, MHD_OPTION_NOTIFY_CONNECTION, notice, h, MHD_OPTION_END);
     if (h->daemon == NULL)
         return err_errno(e, ERR_IO, errno, "%s: cannot serve", h->listen.url);
     return ERR_OK;
@@ -688,7 +688,7 @@ static enum err_code wait_some(struct cli_http *h, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code turn(struct cli_http *h, struct err *e)
+static enum err_code run_turn(struct cli_http *h, struct err *e)
 {
     struct serve_reply reply;
 
@@ -735,14 +735,14 @@ static enum err_code read_keys(struct cli_http *h, bool again, struct err *e)
     return ERR_OK;
 }
 
-enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_beside *beside, struct err *e)
+enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_reload *beside, struct err *e)
 {
     double until_ms = 0;
     struct err why;
     enum err_code code;
 
     h->serve = s;
-    if (start(h, e) || cli_json_line(json_pack("{s:s, s:s}", "type", "listening", "url", h->listen.url), e))
+    if (start_daemon(h, e) || cli_json_line(json_pack("{s:s, s:s}", "type", "listening", "url", h->listen.url), e))
         return e->code;
     do {
         if (cli_interrupted() && !h->draining) {
@@ -751,9 +751,9 @@ enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_besid
             (void)MHD_quiesce_daemon(h->daemon);
             cli_listen_close(&h->listen); /* who comes now is refused at once */
         }
-        if (cli_beside_turn(beside, s) && read_keys(h, true, &why))
-            cli_beside_stays("--api-key-file", &why);
-        code = turn(h, e);
+        if (cli_reload_turn(beside, s) && read_keys(h, true, &why))
+            cli_reload_stays("--api-key-file", &why);
+        code = run_turn(h, e);
     } while (code == ERR_OK && !(h->draining && (h->requests == NULL || clock_ms() > until_ms)));
     return code;
 }
@@ -796,7 +796,7 @@ void cli_http_close(struct cli_http *h)
     if (h == NULL)
         return;
     for (struct request *r = h->requests; r != NULL; r = r->next)
-        leave(r);
+        leave_request(r);
     if (h->daemon != NULL)
         MHD_stop_daemon(h->daemon);
     cli_listen_close(&h->listen);
@@ -811,7 +811,7 @@ enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o
     return err_set(e, ERR_UNSUPPORTED, "--listen: %s: this program was built without HTTP (libmicrohttpd)", o->listen);
 }
 
-enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_beside *beside, struct err *e)
+enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_reload *beside, struct err *e)
 {
     (void)h;
     (void)s;

@@ -8,7 +8,7 @@
 #define SERVE_STDIO_HTTP_H
 #include "cli/cli.h"
 
-struct cli_beside;
+struct cli_reload;
 struct cli_http;
 struct serve;
 
@@ -22,6 +22,6 @@ struct cli_http_opts {
 /* Listens: before the model is opened, so that a mistake is found early. An address that others reach needs keys. */
 MUST_CHECK enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o, struct err *e);
 /* Serves until a signal comes and what was asked is answered, or drain_s is over. */
-MUST_CHECK enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_beside *beside, struct err *e);
+MUST_CHECK enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_reload *beside, struct err *e);
 void cli_http_close(struct cli_http *h); /* NULL is allowed */
 #endif

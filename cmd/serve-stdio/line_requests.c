@@ -206,9 +206,9 @@ static enum err_code print_too_long(void *of, int64_t bytes_max, struct err *e)
     return print_error(json_null(), message, NULL, 413, e);
 }
 
-struct cli_talk cli_line_talk(struct cli_line_requests *s)
+struct cli_stdin_requests cli_line_talk(struct cli_line_requests *s)
 {
-    return (struct cli_talk){ s, take_request, print_too_long, print_reply, .leaves = false };
+    return (struct cli_stdin_requests){ s, take_request, print_too_long, print_reply, .leaves = false };
 }
 
 void cli_line_requests_end(struct cli_line_requests *s)

@@ -9,7 +9,7 @@ struct cli_line_requests {
     bool lenient;        /* unknown members are ignored */
     struct asked *asked; /* requests without their last reply */
 };
-/* For cli_talk(); it points to s. */
-struct cli_talk cli_line_talk(struct cli_line_requests *s);
+/* For cli_stdin_requests(); it points to s. */
+struct cli_stdin_requests cli_line_talk(struct cli_line_requests *s);
 void cli_line_requests_end(struct cli_line_requests *s);
 #endif

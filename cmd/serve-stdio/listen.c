@@ -23,7 +23,7 @@ union address {
     struct sockaddr_un un;
 };
 
-static enum err_code failed(int fd, const char *name, const char *what, int error, struct err *e)
+static enum err_code listen_failed(int fd, const char *name, const char *what, int error, struct err *e)
 {
     if (fd >= 0)
         close(fd);
@@ -31,14 +31,14 @@ static enum err_code failed(int fd, const char *name, const char *what, int erro
 }
 
 /* What the socket's own address says. */
-static enum err_code describe(struct cli_listen *l, const char *name, struct err *e)
+static enum err_code describe_address(struct cli_listen *l, const char *name, struct err *e)
 {
     union address a = { 0 };
     socklen_t n = sizeof a;
     char host[INET6_ADDRSTRLEN] = "";
 
     if (getsockname(l->fd, &a.any, &n))
-        return failed(l->fd, name, "not a socket", errno, e);
+        return listen_failed(l->fd, name, "not a socket", errno, e);
     if (a.any.sa_family == AF_UNIX) {
         const size_t room = n > offsetof(struct sockaddr_un, sun_path) ? n - offsetof(struct sockaddr_un, sun_path) : 0;
 
@@ -74,8 +74,8 @@ static enum err_code clear_path(const char *name, const struct sockaddr_un *a, s
     if (probe >= 0)
         close(probe);
     if (error != ECONNREFUSED)
-        return failed(-1, name, "cannot listen", error, e);
-    return unlink(a->sun_path) ? failed(-1, name, "cannot remove the old socket", errno, e) : ERR_OK;
+        return listen_failed(-1, name, "cannot listen", error, e);
+    return unlink(a->sun_path) ? listen_failed(-1, name, "cannot remove the old socket", errno, e) : ERR_OK;
 }
 
 static enum err_code open_unix(struct cli_listen *l, const char *name, struct err *e)
@@ -95,12 +95,12 @@ static enum err_code open_unix(struct cli_listen *l, const char *name, struct er
     error = l->fd < 0 || bind(l->fd, (const struct sockaddr *)&a, sizeof a) ? errno : 0;
     umask(mask);
     if (error != 0)
-        return failed(l->fd, name, "cannot listen", error, e);
+        return listen_failed(l->fd, name, "cannot listen", error, e);
     memcpy(l->path, a.sun_path, sizeof l->path);
     if (listen(l->fd, BACKLOG)) {
         error = errno;
         unlink(l->path);
-        return failed(l->fd, name, "cannot listen", error, e);
+        return listen_failed(l->fd, name, "cannot listen", error, e);
     }
     return ERR_OK;
 }
@@ -133,7 +133,7 @@ static enum err_code open_internet(struct cli_listen *l, const char *name, struc
              ? errno
              : 0;
     freeaddrinfo(found);
-    return rc != 0 ? failed(l->fd, name, "cannot listen", rc, e) : ERR_OK;
+    return rc != 0 ? listen_failed(l->fd, name, "cannot listen", rc, e) : ERR_OK;
 }
 
 static enum err_code open_inherited(struct cli_listen *l, const char *name, struct err *e)
@@ -163,11 +163,11 @@ enum err_code cli_listen_open(struct cli_listen *out, const char *name, struct e
         code = open_inherited(&l, name, e);
     else
         code = open_internet(&l, name, e);
-    if (code || describe(&l, name, e))
+    if (code || describe_address(&l, name, e))
         return e->code;
     flags = fcntl(l.fd, F_GETFL);
     if (flags < 0 || fcntl(l.fd, F_SETFL, flags | O_NONBLOCK))
-        return failed(l.fd, name, "cannot listen", errno, e);
+        return listen_failed(l.fd, name, "cannot listen", errno, e);
     *out = l;
     return ERR_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reload.c - files beside a model, which are exchanged (beside.h).           room: cmd */
+/* reload.c - files beside a model, which are exchanged (reload.h).           room: cmd */
 #include "serve-stdio/reload.h"
 
 #include <stdlib.h>
@@ -16,25 +16,25 @@ _Static_assert((int)SETS_MAX *(int)RUN_ADAPTERS_MAX <= (int)RUN_ADAPTERS_STEP, "
 /* What stood beside the model at a time. A kind that was not exchanged is the same object in several sets. */
 struct set {
     struct set *older;
-    struct serve_beside s;
+    struct serve_attachments s;
     struct cli_adapters *adapters;
     struct cli_engram *engram; /* NULL: none */
     struct cli_notes *notes;   /* NULL: none */
     struct cli_notes *named;   /* NULL: none */
 };
 
-struct cli_beside {
-    struct cli_beside_opts o;
+struct cli_reload {
+    struct cli_reload_opts o;
     struct cli_opened *model;
     struct run *run;
     struct set *now;
-    struct cli_made *made;
+    struct cli_request_tables *made;
     bool due; /* a SIGHUP that is not answered */
 };
 
 /* ---- kinds ---- */
 
-static void close_adapters(struct cli_beside *b, struct cli_adapters *x)
+static void close_adapters(struct cli_reload *b, struct cli_adapters *x)
 {
     for (int i = 0; b->run != NULL && i < x->n; i++)
         run_forget_adapter(b->run, x->on[i]);
@@ -43,7 +43,7 @@ static void close_adapters(struct cli_beside *b, struct cli_adapters *x)
         free(x);
 }
 
-static enum err_code open_adapters(struct cli_beside *b, struct cli_adapters **out, struct err *e)
+static enum err_code open_adapters(struct cli_reload *b, struct cli_adapters **out, struct err *e)
 {
     struct cli_adapters *x = calloc(1, sizeof *x);
 
@@ -66,7 +66,7 @@ static void close_engram(struct cli_engram *x)
     free(x);
 }
 
-static enum err_code open_engram(const struct cli_beside *b, bool again, struct cli_engram **out, struct err *e)
+static enum err_code open_engram(const struct cli_reload *b, bool again, struct cli_engram **out, struct err *e)
 {
     struct cli_engram *x;
 
@@ -91,7 +91,7 @@ static void close_notes(struct cli_notes *x)
 }
 
 /* arg NULL: *out stays. */
-static enum err_code open_notes(const struct cli_beside *b, const char *arg, struct cli_notes **out, struct err *e)
+static enum err_code open_notes(const struct cli_reload *b, const char *arg, struct cli_notes **out, struct err *e)
 {
     struct cli_notes *x;
 
@@ -110,25 +110,25 @@ static enum err_code open_notes(const struct cli_beside *b, const char *arg, str
 
 /* ---- sets ---- */
 
-static void make(const struct cli_beside *b, struct set *x)
+static void make_set(const struct cli_reload *b, struct set *x)
 {
-    x->s = (struct serve_beside){ .adapters = x->adapters->list,
-                                  .n_adapters = x->adapters->n,
-                                  .notes_max = CLI_NOTES_MAX,
-                                  .table = cli_made_table,
-                                  .table_room = cli_made_room,
-                                  .drop_table = cli_made_drop,
-                                  .tables_of = b->made };
+    x->s = (struct serve_attachments){ .adapters = x->adapters->list,
+                                       .n_adapters = x->adapters->n,
+                                       .notes_max = CLI_NOTES_MAX,
+                                       .table = cli_request_table,
+                                       .table_room = cli_request_table_fits,
+                                       .drop_table = cli_request_table_drop,
+                                       .tables_of = b->made };
     if (x->engram != NULL)
         x->s.engram = &x->engram->mix;
     x->s.notes = x->notes != NULL ? &x->notes->index : NULL;
     x->s.recite = x->named != NULL ? &x->named->index : NULL;
 }
 
-enum err_code cli_beside_open(struct cli_beside **out, const struct cli_beside_opts *o, struct cli_opened *model,
+enum err_code cli_reload_open(struct cli_reload **out, const struct cli_reload_opts *o, struct cli_opened *model,
                               struct run *r, struct err *e)
 {
-    struct cli_beside *b = calloc(1, sizeof *b);
+    struct cli_reload *b = calloc(1, sizeof *b);
 
     if (b == NULL || (b->now = calloc(1, sizeof *b->now)) == NULL) {
         free(b);
@@ -140,22 +140,22 @@ enum err_code cli_beside_open(struct cli_beside **out, const struct cli_beside_o
     b->now->adapters = &model->adapters;
     if (open_engram(b, false, &b->now->engram, e) || open_notes(b, b->o.examples, &b->now->notes, e) ||
         open_notes(b, b->o.recite, &b->now->named, e) ||
-        cli_made_open(&b->made, model, o->engram_thinking, o->table_bytes, e)) {
-        cli_beside_close(b);
+        cli_request_tables_open(&b->made, model, o->engram_thinking, o->table_bytes, e)) {
+        cli_reload_close(b);
         return e->code;
     }
-    make(b, b->now);
+    make_set(b, b->now);
     *out = b;
     return ERR_OK;
 }
 
-const struct serve_beside *cli_beside_now(const struct cli_beside *b)
+const struct serve_attachments *cli_reload_now(const struct cli_reload *b)
 {
     return &b->now->s;
 }
 
 /* The set before this one, which no other set's owner is left of, goes with what only it has. */
-static void close_set(struct cli_beside *b, struct set *x)
+static void close_set(struct cli_reload *b, struct set *x)
 {
     bool adapters = false, engram = false, notes = false, named = false; /* another set has them */
 
@@ -176,7 +176,7 @@ static void close_set(struct cli_beside *b, struct set *x)
     free(x);
 }
 
-static int sweep(struct cli_beside *b, const struct serve *s)
+static int sweep(struct cli_reload *b, const struct serve *s)
 {
     struct set **link = &b->now->older, *x;
     int n = 1;
@@ -193,12 +193,12 @@ static int sweep(struct cli_beside *b, const struct serve *s)
     return n;
 }
 
-void cli_beside_stays(const char *option, const struct err *e)
+void cli_reload_stays(const char *option, const struct err *e)
 {
     cli_warn("SIGHUP: %s: %s; what was there stays", option, e->msg);
 }
 
-static void reopen_draft(const struct cli_beside *b)
+static void reopen_draft(const struct cli_reload *b)
 {
     struct draft *fresh;
     struct err e = { 0 };
@@ -206,7 +206,7 @@ static void reopen_draft(const struct cli_beside *b)
     if (*b->o.draft == NULL)
         return;
     if (cli_guess_again(&fresh, b->o.guess, b->model, b->run, &e)) {
-        cli_beside_stays("--draft", &e);
+        cli_reload_stays("--draft", &e);
         return;
     }
     gen_set_drafter(b->o.gen, fresh);
@@ -215,7 +215,7 @@ static void reopen_draft(const struct cli_beside *b)
 }
 
 /* Opens what the options name. What cannot be used, and adapters that are what they were, leave the old ones. */
-static void reopen(struct cli_beside *b, struct serve *s)
+static void reopen(struct cli_reload *b, struct serve *s)
 {
     struct set *x = calloc(1, sizeof *x);
     struct cli_adapters *adapters = NULL;
@@ -227,18 +227,18 @@ static void reopen(struct cli_beside *b, struct serve *s)
     }
     *x = *b->now;
     if (b->model->o.loras.n > 0 && open_adapters(b, &adapters, &e))
-        cli_beside_stays("--lora", &e);
+        cli_reload_stays("--lora", &e);
     if (adapters != NULL && adapters->hash == x->adapters->hash)
         close_adapters(b, adapters);
     else if (adapters != NULL)
         x->adapters = adapters;
     if (open_engram(b, true, &x->engram, &e))
-        cli_beside_stays(b->o.engrams->n > 0 ? "--engram" : "--context-table", &e);
+        cli_reload_stays(b->o.engrams->n > 0 ? "--engram" : "--context-table", &e);
     if (open_notes(b, b->o.examples, &x->notes, &e))
-        cli_beside_stays("--examples", &e);
+        cli_reload_stays("--examples", &e);
     if (open_notes(b, b->o.recite, &x->named, &e))
-        cli_beside_stays("--recite", &e);
-    make(b, x);
+        cli_reload_stays("--recite", &e);
+    make_set(b, x);
     reopen_draft(b);
     x->older = b->now;
     b->now = x;
@@ -246,7 +246,7 @@ static void reopen(struct cli_beside *b, struct serve *s)
     cli_note("SIGHUP: files beside the model were opened again");
 }
 
-bool cli_beside_turn(struct cli_beside *b, struct serve *s)
+bool cli_reload_turn(struct cli_reload *b, struct serve *s)
 {
     const bool came = cli_hung_up();
 
@@ -260,7 +260,7 @@ bool cli_beside_turn(struct cli_beside *b, struct serve *s)
     return came;
 }
 
-void cli_beside_close(struct cli_beside *b)
+void cli_reload_close(struct cli_reload *b)
 {
     if (b == NULL)
         return;
@@ -271,6 +271,6 @@ void cli_beside_close(struct cli_beside *b)
         b->now = x->older;
         close_set(b, x);
     }
-    cli_made_close(b->made);
+    cli_request_tables_close(b->made);
     free(b);
 }

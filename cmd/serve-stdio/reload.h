@@ -12,11 +12,11 @@
 #include "cli/guess.h"
 #include "serve/serve.h"
 
-struct cli_beside;
+struct cli_reload;
 struct cli_opened;
 struct run;
 
-struct cli_beside_opts {            /* not copied */
+struct cli_reload_opts {            /* not copied */
     const struct cli_list *engrams; /* "FILE[:weight]" each */
     bool engram_thinking;
     const char *context_table;     /* a text to make a table of; NULL: none */
@@ -28,13 +28,13 @@ struct cli_beside_opts {            /* not copied */
 };
 /* The adapters are the model's, which cli_open_run() has loaded for r; the rest is opened here. What is passed is not
  * owned, and outlives it. */
-MUST_CHECK enum err_code cli_beside_open(struct cli_beside **out, const struct cli_beside_opts *o,
+MUST_CHECK enum err_code cli_reload_open(struct cli_reload **out, const struct cli_reload_opts *o,
                                          struct cli_opened *model, struct run *r, struct err *e);
-const struct serve_beside *cli_beside_now(const struct cli_beside *b);
+const struct serve_attachments *cli_reload_now(const struct cli_reload *b);
 /* In every turn of the loop that serves: opens anew when a SIGHUP has come, and closes what nobody has. True: it has
  * come, and the caller may read its own files again. */
-bool cli_beside_turn(struct cli_beside *b, struct serve *s);
+bool cli_reload_turn(struct cli_reload *b, struct serve *s);
 /* The warning that a file cannot be used. */
-void cli_beside_stays(const char *option, const struct err *e);
-void cli_beside_close(struct cli_beside *b); /* after serve and the run; NULL is allowed */
+void cli_reload_stays(const char *option, const struct err *e);
+void cli_reload_close(struct cli_reload *b); /* after serve and the run; NULL is allowed */
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request_tables.c - tables of texts in requests (made.h).                             room: cmd */
+/* request_tables.c - tables of texts in requests (request_tables.h).                             room: cmd */
 #include "serve-stdio/request_tables.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ struct use {
     struct kept *kept;
     struct engram *joined; /* with others; NULL: alone */
 };
-struct cli_made {
+struct cli_request_tables {
     const struct cli_opened *model;
     bool thinking, spaces_known;
     struct cli_engram spaces; /* without a table */
@@ -29,10 +29,10 @@ struct cli_made {
     struct kept *first;
 };
 
-enum err_code cli_made_open(struct cli_made **out, const struct cli_opened *model, bool thinking, int64_t bytes_max,
-                            struct err *e)
+enum err_code cli_request_tables_open(struct cli_request_tables **out, const struct cli_opened *model, bool thinking,
+                                      int64_t bytes_max, struct err *e)
 {
-    struct cli_made *m = calloc(1, sizeof *m);
+    struct cli_request_tables *m = calloc(1, sizeof *m);
 
     if (m == NULL)
         return err_nomem(e);
@@ -50,7 +50,7 @@ static void close_kept(struct kept *k)
     free(k);
 }
 
-void cli_made_close(struct cli_made *m)
+void cli_request_tables_close(struct cli_request_tables *m)
 {
     if (m == NULL)
         return;
@@ -70,7 +70,7 @@ static uint64_t bytes_of(const struct kept *k)
 }
 
 /* Of those that nobody uses the oldest go, until there is room for `more` bytes. */
-static void trim(struct cli_made *m, uint64_t more)
+static void trim_tables(struct cli_request_tables *m, uint64_t more)
 {
     uint64_t bytes = more;
 
@@ -89,7 +89,7 @@ static void trim(struct cli_made *m, uint64_t more)
 }
 
 /* The table of this text; NULL: there is none. */
-static struct kept **place_of(struct cli_made *m, struct str text)
+static struct kept **place_of(struct cli_request_tables *m, struct str text)
 {
     struct kept **link = &m->first;
 
@@ -98,9 +98,9 @@ static struct kept **place_of(struct cli_made *m, struct str text)
     return link;
 }
 
-bool cli_made_room(void *made, struct str text)
+bool cli_request_table_fits(void *made, struct str text)
 {
-    struct cli_made *m = made;
+    struct cli_request_tables *m = made;
     uint64_t bytes = 0;
 
     if (*place_of(m, text) != NULL)
@@ -110,7 +110,7 @@ bool cli_made_room(void *made, struct str text)
     return bytes == 0 || bytes + TABLE_OF_TEXT * (uint64_t)text.n <= m->bytes_max;
 }
 
-static enum err_code make(struct cli_made *m, struct str text, struct kept **out, struct err *e)
+static enum err_code make_table(struct cli_request_tables *m, struct str text, struct kept **out, struct err *e)
 {
     const struct cli_opened *x = m->model;
     const char *path[1];
@@ -137,7 +137,7 @@ static enum err_code make(struct cli_made *m, struct str text, struct kept **out
 }
 
 /* The table of this text, in front of the list. */
-static enum err_code find(struct cli_made *m, struct str text, struct kept **out, struct err *e)
+static enum err_code find_table(struct cli_request_tables *m, struct str text, struct kept **out, struct err *e)
 {
     struct kept **link = place_of(m, text);
 
@@ -145,8 +145,8 @@ static enum err_code find(struct cli_made *m, struct str text, struct kept **out
     if (*link != NULL) {
         *link = (*link)->next;
     } else {
-        trim(m, TABLE_OF_TEXT * (uint64_t)text.n);
-        if (make(m, text, out, e))
+        trim_tables(m, TABLE_OF_TEXT * (uint64_t)text.n);
+        if (make_table(m, text, out, e))
             return e->code;
     }
     (*out)->next = m->first;
@@ -154,10 +154,10 @@ static enum err_code find(struct cli_made *m, struct str text, struct kept **out
     return ERR_OK;
 }
 
-enum err_code cli_made_table(void *made, struct str text, const struct engram_mix *with, struct engram_mix *out,
-                             void **use, struct err *e)
+enum err_code cli_request_table(void *made, struct str text, const struct engram_mix *with, struct engram_mix *out,
+                                void **use, struct err *e)
 {
-    struct cli_made *m = made;
+    struct cli_request_tables *m = made;
     struct use *u;
 
     *e = (struct err){ 0 };
@@ -174,13 +174,13 @@ enum err_code cli_made_table(void *made, struct str text, const struct engram_mi
     u = calloc(1, sizeof *u);
     if (u == NULL)
         return err_nomem(e);
-    if (find(m, text, &u->kept, e) || (with != NULL && engram_join(&u->joined, with->table, u->kept->table, e))) {
+    if (find_table(m, text, &u->kept, e) || (with != NULL && engram_join(&u->joined, with->table, u->kept->table, e))) {
         free(u);
-        trim(m, 0);
+        trim_tables(m, 0);
         return e->code;
     }
     u->kept->users++;
-    trim(m, 0);
+    trim_tables(m, 0);
     *out = with != NULL ? *with : m->spaces.mix;
     out->table = u->joined != NULL ? u->joined : u->kept->table;
     out->ceiling[engram_n_files(out->table) - 1] = CLI_ENGRAM_WEIGHT;
@@ -188,12 +188,12 @@ enum err_code cli_made_table(void *made, struct str text, const struct engram_mi
     return ERR_OK;
 }
 
-void cli_made_drop(void *made, void *use)
+void cli_request_table_drop(void *made, void *use)
 {
     struct use *u = use;
 
     engram_close(u->joined);
     u->kept->users--;
     free(u);
-    trim(made, 0);
+    trim_tables(made, 0);
 }

@@ -8,8 +8,8 @@
 
 enum { LINE_BYTES_MAX = 16 << 20, WAIT_MS = 500 /* at most without a look at signals */ };
 
-enum err_code cli_talk(const struct cli_talk *t, struct serve *s, struct cli_beside *beside, int32_t max_queue,
-                       struct err *e)
+enum err_code cli_stdin_requests(const struct cli_stdin_requests *t, struct serve *s, struct cli_reload *beside,
+                                 int32_t max_queue, struct err *e)
 {
     struct cli_lines in = { .fd = STDIN_FILENO, .line_max = LINE_BYTES_MAX };
     struct serve_reply r;
@@ -22,7 +22,7 @@ enum err_code cli_talk(const struct cli_talk *t, struct serve *s, struct cli_bes
 
         if (!full && !stop)
             code = cli_lines_read(&in, serve_busy(s) ? 0 : WAIT_MS, e);
-        (void)cli_beside_turn(beside, s);
+        (void)cli_reload_turn(beside, s);
         while (code == ERR_OK && !stop && serve_waiting(s) < max_queue &&
                (got = cli_lines_next(&in, &line)) != CLI_LINE_NONE)
             code = got == CLI_LINE ? t->take(t->of, line, in.n, e) : t->too_long(t->of, LINE_BYTES_MAX, e);

@@ -7,7 +7,7 @@
 #include "serve/serve.h"
 
 /* What the lines mean. */
-struct cli_talk {
+struct cli_stdin_requests {
     void *of;
     enum err_code (*take)(void *of, struct str line, int64_t number, struct err *e);
     enum err_code (*too_long)(void *of, int64_t bytes_max, struct err *e); /* a line that was not kept */
@@ -15,6 +15,6 @@ struct cli_talk {
     bool leaves; /* the end of the input or a signal ends everything; else what was asked is answered first */
 };
 /* Until the input ends or a signal comes. While max_queue requests wait, no line is taken. */
-MUST_CHECK enum err_code cli_talk(const struct cli_talk *t, struct serve *s, struct cli_beside *beside,
-                                  int32_t max_queue, struct err *e);
+MUST_CHECK enum err_code cli_stdin_requests(const struct cli_stdin_requests *t, struct serve *s,
+                                            struct cli_reload *beside, int32_t max_queue, struct err *e);
 #endif

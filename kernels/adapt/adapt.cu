@@ -12,7 +12,7 @@
 #include "kernels/device/fused.cuh"
 
 enum { CLUSTER = 8, THREADS = 256, PARTS = 4, RANKS = THREADS / 32 / PARTS, TOGETHER = 8, EARLY = 16 };
-enum { FEW = 16, ONE_ROWS = 16 * 16 /* or pairs */, FLOATS_TOGETHER = 512, GRID_Y = 65535 };
+enum { R16_MAX = 16, ONE_ROWS = 16 * 16 /* or pairs */, FLOATS_TOGETHER = 512, GRID_Y = 65535 };
 
 struct adapt_args {
     struct adapt_job job[OP_PRODUCTS_MAX];
@@ -79,7 +79,8 @@ struct some_inputs {
 /* scale * <a[j], x[t]>: the blocks of the cluster share the ranks j. give(t, j, of, v) is called for each block `of`,
  * by threads of the one that has j. */
 template <int T, class F>
-static __device__ __forceinline__ void inputs(const op_pair &p, int64_t mat, float scale, const some_inputs &in, F give)
+static __device__ __forceinline__ void sum_inputs(const op_pair &p, int64_t mat, float scale, const some_inputs &in,
+                                                  F give)
 {
     __shared__ float part[RANKS][PARTS][T];
     const int mine = blockIdx.x % CLUSTER, warp = threadIdx.x / 32;
@@ -174,7 +175,7 @@ static __device__ __forceinline__ void some_rows(const adapt_args &a, const adap
 
         if (p.a == NULL)
             continue;
-        if (first) { /* on their way while inputs() waits */
+        if (first) { /* on their way while sum_inputs() waits */
             const float *b = p.b + mat * p.rank * job.n_out + job.first + o;
 #pragma unroll
             for (int j = 0; j < EARLY; j++)
@@ -185,7 +186,7 @@ static __device__ __forceinline__ void some_rows(const adapt_args &a, const adap
         if (a.token != NULL)
             looked_up(a, p, scale, row, n, at, h);
         else
-            inputs<T>(p, mat, scale, in, [&](int t, int rank, int to, float y) {
+            sum_inputs<T>(p, mat, scale, in, [&](int t, int rank, int to, float y) {
                 cluster_store(cluster_at(h + t * a.floats + at + rank, to), y);
             });
         at += p.rank;
@@ -344,7 +345,7 @@ static __device__ __forceinline__ void read_outputs(float b[EARLY], const op_pai
 
 /* The warp's part of its rank, for all lanes. */
 template <int QUADS>
-static __device__ __forceinline__ float times(const early_rows<QUADS> &r, const float4 x[QUADS], int width)
+static __device__ __forceinline__ float times_rows(const early_rows<QUADS> &r, const float4 x[QUADS], int width)
 {
     const own_quads own = quads_of(width);
     float sum = 0.0f;
@@ -432,7 +433,7 @@ template <int QUADS> __global__ void __launch_bounds__(THREADS) adapt_one(const 
     float v = has ? *y : 0.0f, before = res != NULL ? *res : 0.0f;
     if (p.a != NULL) {
         read_inputs<QUADS>(x, a.x + row / a.per_x * a.x_stride, a.n_in);
-        const float sum = times<QUADS>(rows, x, a.n_in);
+        const float sum = times_rows<QUADS>(rows, x, a.n_in);
         if (threadIdx.x % 32 == 0)
             part[warp / PARTS][warp % PARTS] = sum;
         __syncthreads();
@@ -484,8 +485,8 @@ static __device__ __forceinline__ void all_inputs(const adapt_middle &a, const a
 
         if (p.a == NULL)
             continue;
-        inputs<1>(p, mat, __fmul_rn(a.list[i].scale, p.scale), in,
-                  [&](int, int rank, int to, float y) { give(at + rank, to, y); });
+        sum_inputs<1>(p, mat, __fmul_rn(a.list[i].scale, p.scale), in,
+                      [&](int, int rank, int to, float y) { give(at + rank, to, y); });
         at += p.rank;
     }
 }
@@ -600,7 +601,7 @@ __global__ void __launch_bounds__(THREADS) adapt_between_one(const __grid_consta
     read_inputs<IN>(x, a.x, a.n_in);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const float sum = times<IN>(in[i], x, a.n_in);
+        const float sum = times_rows<IN>(in[i], x, a.n_in);
 
         if (threadIdx.x % 32 == 0)
             part[i][warp / PARTS][warp % PARTS] = sum;
@@ -629,7 +630,7 @@ __global__ void __launch_bounds__(THREADS) adapt_between_one(const __grid_consta
     cluster_given();
     cluster_wait();
     read_inputs<OUT>(y, near, e.ff);
-    const float sum = times<OUT>(out, y, e.ff);
+    const float sum = times_rows<OUT>(out, y, e.ff);
     if (threadIdx.x % 32 == 0)
         part[0][warp / PARTS][warp % PARTS] = sum;
     __syncthreads();
@@ -658,10 +659,10 @@ static auto one_kernel(const struct adapt_args *a)
                                    : adapt_one<8>;
 }
 
-static void launch(struct cuda *c, struct adapt_args *a, int jobs)
+static void launch_jobs(struct cuda *c, struct adapt_args *a, int jobs)
 {
     const auto one = one_kernel(a);
-    const bool together = a->rows > FEW && a->expert == NULL && a->floats <= FLOATS_TOGETHER;
+    const bool together = a->rows > R16_MAX && a->expert == NULL && a->floats <= FLOATS_TOGETHER;
     const int each = together ? (int)TOGETHER : 1;
     unsigned clusters = 0;
 
@@ -709,7 +710,7 @@ static struct adapt_job job_of(const void *pairs, int number, int adapters, stru
              0 };
 }
 
-static bool alike(const struct node *v, const struct node *w)
+static bool same_adapters(const struct node *v, const struct node *w)
 {
     return w->op == DEV_OP_adapt && w->p[1] == v->p[1] && w->p[3] == v->p[3] &&
            memcmp(&w->t[1], &v->t[1], sizeof v->t[1]) == 0;
@@ -746,7 +747,7 @@ int cuda_adapt(struct cuda *c, const struct node *v, int n)
     a.x = (const float *)v->t[1].data;
     a.x_stride = v->t[1].stride;
     a.token = (const int *)v->p[1];
-    for (; k < n && k < OP_PRODUCTS_MAX && alike(v, v + k); k++)
+    for (; k < n && k < OP_PRODUCTS_MAX && same_adapters(v, v + k); k++)
         a.job[k] = job_of(v[k].p[0], 0, v[k].i[1], v[k].t[0], v[k].t[2]);
     const struct node *add = v + k;
     const int jobs = k;
@@ -757,7 +758,7 @@ int cuda_adapt(struct cuda *c, const struct node *v, int n)
         a.scale = add->f[0];
         k++;
     }
-    launch(c, &a, jobs);
+    launch_jobs(c, &a, jobs);
     return k;
 }
 
@@ -783,5 +784,5 @@ void cuda_adapt_experts(struct cuda *c, const struct node *v, const struct adapt
             a.job[jobs++] = job_of(v->p[0], i, v->i[1], y, w[i]);
     }
     if (jobs > 0)
-        launch(c, &a, jobs);
+        launch_jobs(c, &a, jobs);
 }

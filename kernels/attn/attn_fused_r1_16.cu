@@ -49,8 +49,8 @@ static __device__ __forceinline__ void find_turn(float2 *turn, const fused_heads
 
 /* Of a head's numbers, lane l has l, l + 32, ...: norm (weights w), turn, rotation. x: room. wait: for sines, with the
  * whole block. */
-static __device__ __forceinline__ void prepare(float v[EACH], float *x, const fused_heads &f, const float2 *turn,
-                                               const float *w, bool norm, int dim, bool wait)
+static __device__ __forceinline__ void prepare_head(float v[EACH], float *x, const fused_heads &f, const float2 *turn,
+                                                    const float *w, bool norm, int dim, bool wait)
 {
     const int lane = threadIdx.x & 31, half = (int)f.rope.n_rot / 2;
 
@@ -192,9 +192,10 @@ template <int K, int V> static __device__ __forceinline__ void prepare_heads(con
     for (int j = 0; j < EACH; j++)
         v[j] = s.there && 32 * j < s.dim ? from[lane + 32 * j] : 0.0f;
     if (!s.value)
-        prepare(v, x, f, b.s.turn, w, s.norm != NULL, s.dim, real);
+        prepare_head(v, x, f, b.s.turn, w, s.norm != NULL, s.dim, real);
     if (warp < HEADS) {
-        const float factor = put_values(real ? b.q : b.s.page, v, warp, b.t.a.n_kb, known<K>(kv.type_k), b.t.a.scale);
+        const float factor =
+            put_values(real ? b.q : b.s.page, v, warp, b.t.a.n_kb, known_type<K>(kv.type_k), b.t.a.scale);
 
         if (real && lane == 0)
             b.s.factor[warp] = factor;
@@ -206,8 +207,9 @@ template <int K, int V> static __device__ __forceinline__ void prepare_heads(con
     for (int j = 0; j < EACH; j++)
         x[lane + 32 * j] = v[j];
     __syncwarp();
-    store32(real ? b.s.fresh[s.value] : (uint8_t *)(nowhere + DIM), s.value ? known<V>(kv.type_v) : known<K>(kv.type_k),
-            x, lane / 4, lane % 4, s.dim, lane / 4 * 32 < s.dim);
+    store32(real ? b.s.fresh[s.value] : (uint8_t *)(nowhere + DIM),
+            s.value ? known_type<V>(kv.type_v) : known_type<K>(kv.type_k), x, lane / 4, lane % 4, s.dim,
+            lane / 4 * 32 < s.dim);
 }
 
 /* ---- pages ---- */
@@ -215,13 +217,13 @@ template <int K, int V> static __device__ __forceinline__ void prepare_heads(con
 /* What a page gives, to `out`, a row of `pitch` floats for each query head; l: the sum of a query's weights, m: the
  * largest score. */
 template <int V>
-static __device__ __forceinline__ void give(float *out, int64_t pitch, const block_of &b, const float o[4], int vb,
-                                            int half)
+static __device__ __forceinline__ void store_outputs(float *out, int64_t pitch, const block_of &b, const float o[4],
+                                                     int vb, int half)
 {
     const attn_args &a = b.t.a;
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
     const int d =
-        vb * DIM_BLOCK + value_dim(known<V>(a.kv.type_v), 2 * half, g); /* of the second tile the one after it */
+        vb * DIM_BLOCK + value_dim(known_type<V>(a.kv.type_v), 2 * half, g); /* of the second tile the one after it */
 
     if (vb * DIM_BLOCK < a.kv.dim_v)
 #pragma unroll
@@ -280,14 +282,14 @@ static __device__ __forceinline__ int units_each(const block_of &b, int pages)
     return (n + pages - 1) / pages * many;
 }
 
-/* As give(), to the blocks that merge it. !real: a warp alone, to where the page was. */
+/* As store_outputs(), to the blocks that merge it. !real: a warp alone, to where the page was. */
 template <int V>
 static __device__ __forceinline__ void give_units(const block_of &b, const float o[4], float m, int page, int pages,
                                                   int vb, int half, bool real)
 {
     const attn_args &a = b.t.a;
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, each = units_each(b, pages);
-    const int d = vb * DIM_BLOCK + value_dim(known<V>(a.kv.type_v), 2 * half, g);
+    const int d = vb * DIM_BLOCK + value_dim(known_type<V>(a.kv.type_v), 2 * half, g);
     const float *nowhere = (const float *)b.s.page;
 
     if (vb * DIM_BLOCK < a.kv.dim_v)
@@ -300,7 +302,7 @@ static __device__ __forceinline__ void give_units(const block_of &b, const float
                 cluster_store(cluster_at(real ? to : nowhere, real ? block : blockIdx.y), make_float2(o[i], o[2 + i]));
         }
     if (g < b.heads && (!real || threadIdx.x < 32)) {
-        const float2 sum = make_float2(m, fold(&b.s.sum[0][g], HEADS));
+        const float2 sum = make_float2(m, fold_sums(&b.s.sum[0][g], HEADS));
         const float *to = &b.s.page_sum[page][g].x;
 
 #pragma unroll 1
@@ -334,7 +336,7 @@ template <int V> static __device__ __forceinline__ void merge_units(const block_
             l = __fmaf_rn(l, keep, __fmul_rn(sum.y, take));
             o = __fmaf_rn(o, keep, __fmul_rn(b.s.part[(j * each + own) * UNIT + lane], take));
         }
-        o = __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(known<V>(a.kv.type_v)))));
+        o = __fdiv_rn(o, __fmul_rn(l, __fmul_rn(1024.0f, value_scale(known_type<V>(a.kv.type_v)))));
         if (a.open != NULL)
             o = __fmul_rn(o, sigmoid(gate));
         if (a.both && there && real)
@@ -395,14 +397,14 @@ static __device__ __forceinline__ void attend_page(const block_of &b, page_ring 
     const int64_t pitch = real && !alone ? a.pages * a.part_floats : a.kv.dim_v;
     const int g = lane / 4;
 
-    give<V>(out, pitch, b, o[0], vb, half);
+    store_outputs<V>(out, pitch, b, o[0], vb, half);
     if (real && warp == 0 && lane % 4 == 0 && g < b.heads) {
-        const float l = fold(&b.s.sum[0][g], HEADS);
+        const float l = fold_sums(&b.s.sum[0][g], HEADS);
 
         if (!alone)
             *(float2 *)(out + g * pitch + a.part_floats - 2) = make_float2(m[0], l);
         else
-            b.s.factor[g] = __fmul_rn(l, __fmul_rn(1024.0f, value_scale(known<V>(a.kv.type_v))));
+            b.s.factor[g] = __fmul_rn(l, __fmul_rn(1024.0f, value_scale(known_type<V>(a.kv.type_v))));
     }
     if (real && alone)
         __syncthreads();
@@ -505,7 +507,7 @@ __global__ void __launch_bounds__(32) split_heads(const __grid_constant__ row_ar
     for (int j = 0; j < EACH; j++)
         v[j] = 32 * j < dim ? from[lane + 32 * j] : 0.0f;
     if (!value)
-        prepare(v, x, f, turn, w, norm != NULL, dim, false);
+        prepare_head(v, x, f, turn, w, norm != NULL, dim, false);
     float *to = query ? (float *)t.a.q + row * t.a.qs + h * dim : x;
     __syncwarp();
 #pragma unroll
@@ -522,14 +524,14 @@ __global__ void __launch_bounds__(32) split_heads(const __grid_constant__ row_ar
 
 size_t cuda_attn_row_ws(const struct node *v)
 {
-    return v->r.n <= FEW_ROWS ? cuda_matmul_ws(v->t[0].ne[0], v->r.n) : 0;
+    return v->r.n <= R2_16_MAX ? cuda_matmul_ws(v->t[0].ne[0], v->r.n) : 0;
 }
 
 bool cuda_attn_row_fits(const struct cuda *c, const struct node *v)
 {
     const struct gemm_attn a = { v->t[0].ne[0] / v->kv.dim_v, v->kv.dim_k, v->kv.dim_v, c->eight };
 
-    return v->r.n <= FEW_ROWS && v->r.all && gemm_fuses_attn(&a);
+    return v->r.n <= R2_16_MAX && v->r.all && gemm_fuses_attn(&a);
 }
 
 /* A row of every sequence. As many blocks as multiprocessors, or fewer; where each would have two pages, twice as many:
@@ -575,6 +577,6 @@ const uint8_t *cuda_attn_row(struct cuda *c, const fused_heads *f, const struct 
     }
     launch_early(c, "split_heads", split_heads, dim3((unsigned)(t.a.kv.n_head * (t.a.group + 2)), (unsigned)v->r.n), 32,
                  0, t);
-    cuda_attend_few(c, &t.a);
+    cuda_attend_r2_16(c, &t.a);
     return t.a.rounded;
 }

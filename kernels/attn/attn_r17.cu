@@ -315,7 +315,7 @@ static __device__ __forceinline__ void row_weights(float s[share<MQ>::TILES][sha
 
             if (tile / 2 * 16 >= most)
                 continue;
-            weigh(s[t][i], factor[t], m[t], tile * 8 + 2 * c, n[t], &hi, &lo);
+            weigh_scores(s[t][i], factor[t], m[t], tile * 8 + 2 * c, n[t], &hi, &lo);
             sum[of] = __fadd_rn(__fadd_rn(sum[of], s[t][i][0]), s[t][i][1]);
             to[0] = hi;
             to[128] = lo;
@@ -490,7 +490,7 @@ __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ ro
             if (n[e] <= 0)
                 continue;
             merge(tm[e], m[e], &keep, &take);
-            tl[e] = __fmaf_rn(tl[e], keep, __fmul_rn(fold(sums + mine + e * QUERY_TILE + g, MQ), take));
+            tl[e] = __fmaf_rn(tl[e], keep, __fmul_rn(fold_sums(sums + mine + e * QUERY_TILE + g, MQ), take));
             tm[e] = fmaxf(tm[e], m[e]);
 #pragma unroll
             for (int i = 0; i < S::VB * 8; i++) {
@@ -563,7 +563,7 @@ static int plan_ring(rows_args *t, int room)
     return t->slots >= 3;
 }
 
-template <int MQ, bool LOW_K, bool LOW_V> static void launch(struct cuda *c, const rows_args &t)
+template <int MQ, bool LOW_K, bool LOW_V> static void launch_rows(struct cuda *c, const rows_args &t)
 {
     const attn_args &a = t.a;
     size_t smem = (size_t)(rows_smem(MQ, a.n_kb) + t.slots * t.slot_bytes);
@@ -579,13 +579,13 @@ template <int MQ, bool LOW_K, bool LOW_V> static void launch(struct cuda *c, con
 template <int MQ> static void launch_planes(struct cuda *c, const rows_args &t)
 {
     if (t.w.k_planes == 1 && t.w.v_planes == 1)
-        launch<MQ, false, false>(c, t);
+        launch_rows<MQ, false, false>(c, t);
     else if (t.w.k_planes == 1)
-        launch<MQ, false, true>(c, t);
+        launch_rows<MQ, false, true>(c, t);
     else if (t.w.v_planes == 1)
-        launch<MQ, true, false>(c, t);
+        launch_rows<MQ, true, false>(c, t);
     else
-        launch<MQ, true, true>(c, t);
+        launch_rows<MQ, true, true>(c, t);
 }
 
 void cuda_attn_rows(struct cuda *c, const attn_args *a)

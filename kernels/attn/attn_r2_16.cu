@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, T == 1 ? 2 : 1) attend_pages(
             float *part = a.part + (all * a.pages + b) * a.part_floats;
 
             if (r < here && k < heads && n[e] > 0)
-                *(float2 *)(part + a.part_floats - 2) = make_float2(m[e], fold(sums.sum + at, Q));
+                *(float2 *)(part + a.part_floats - 2) = make_float2(m[e], fold_sums(sums.sum + at, Q));
         }
 #pragma unroll
     for (int e = 0; e < 2 * T; e++) {
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, T == 1 ? 2 : 1) attend_pages(
 
         if (r >= here || k >= heads || pos[r] < b * OP_KV_PAGE)
             continue;
-        const float all = __fmul_rn(fold(sums.sum + at, Q), __fmul_rn(1024.0f, value_scale(kv.type_v)));
+        const float all = __fmul_rn(fold_sums(sums.sum + at, Q), __fmul_rn(1024.0f, value_scale(kv.type_v)));
         float *to = out != NULL    ? out + at * kv.dim_v
                     : a.pages == 1 ? a.y + row * a.ys + (head + k) * kv.dim_v
                                    : a.part + ((row * kv.n_head * a.group + head + k) * a.pages + b) * a.part_floats;
@@ -403,7 +403,7 @@ static int tiles_of(struct cuda *c, const attn_args &a)
     return tiles;
 }
 
-void cuda_attend_few(struct cuda *c, const attn_args *a)
+void cuda_attend_r2_16(struct cuda *c, const attn_args *a)
 {
     page_args t = {};
     const int smem = cuda_attn_smem(c);
@@ -468,7 +468,7 @@ void cuda_attn(struct cuda *c, const struct node *v)
     if (v->r.n > SPLIT_ROWS)
         cuda_attn_rows(c, &a);
     else
-        cuda_attend_few(c, &a);
+        cuda_attend_r2_16(c, &a);
 }
 
 /* ---- storing ---- */
@@ -484,7 +484,7 @@ struct store_args {
 };
 
 /* Four lanes a block of 32 elements. */
-__global__ void __launch_bounds__(128) store(const __grid_constant__ store_args a)
+__global__ void __launch_bounds__(128) store_kv(const __grid_constant__ store_args a)
 {
     const int64_t all = ((int64_t)blockIdx.x * 128 + threadIdx.x) / 4, at = all < a.total ? all : a.total - 1;
     const int c = threadIdx.x % 4, each = a.kv.n_head * (a.k32 + a.v32);
@@ -518,5 +518,5 @@ void cuda_kv_store(struct cuda *c, const struct node *v)
 
     a.v_at = kv.n_head * OP_KV_PAGE * a.k_bytes;
     a.total = (int64_t)v->r.n * kv.n_head * (a.k32 + a.v32);
-    LAUNCH(c, store, (unsigned)ceil_div(4 * a.total, 128), 128, 0, a);
+    LAUNCH(c, store_kv, (unsigned)ceil_div(4 * a.total, 128), 128, 0, a);
 }

@@ -225,7 +225,7 @@ static __device__ __forceinline__ void word_scores(float s[T][4], const attn_arg
 
 /* A type that a kernel was made for, or any. */
 enum { ANY_TYPE = -1 };
-template <int TYPE> static __device__ __forceinline__ int known(int type)
+template <int TYPE> static __device__ __forceinline__ int known_type(int type)
 {
     return TYPE == ANY_TYPE ? type : TYPE;
 }
@@ -235,7 +235,7 @@ template <int T, int K>
 static __device__ __forceinline__ void put_scores(float *scores, const attn_args &a, const uint8_t *q,
                                                   const uint8_t *keys, int first)
 {
-    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, type = known<K>(a.kv.type_k);
+    const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4, type = known_type<K>(a.kv.type_k);
     float s[T][4];
 
 #pragma unroll
@@ -340,7 +340,7 @@ static __device__ __forceinline__ void find_weights(float m[T], uint8_t *p, cons
             /* of 16 positions, 16 bytes a lane: high of positions 2 c, of 2 c + 8, low of them */
             uint32_t hi, lo, *w = (uint32_t *)(p + (t * 16 + i * 8 + warp / 2) * 512 + lane * 16) + warp % 2;
 
-            weigh(s[t][i], to.factor[at], m[t], i * 128 + warp * 8 + 2 * c, n[t], &hi, &lo);
+            weigh_scores(s[t][i], to.factor[at], m[t], i * 128 + warp * 8 + 2 * c, n[t], &hi, &lo);
             sum = __fadd_rn(__fadd_rn(sum, s[t][i][0]), s[t][i][1]);
             w[0] = hi;
             w[2] = lo;
@@ -388,7 +388,7 @@ static __device__ __forceinline__ void add_values(float o[T][4], const attn_args
 {
     if (vb * DIM_BLOCK >= a.kv.dim_v)
         return;
-    switch (known<V>(a.kv.type_v)) {
+    switch (known_type<V>(a.kv.type_v)) {
     case QUANT_f32:
         unit_values<QUANT_f32, T>(o, a, p, values, n, vb, half);
         break;

@@ -8,7 +8,7 @@
  * operand order changes no bit). The block's sum times its scale is added to the score, blocks ascending. Softmax
  * weights are 2^(score - m) * 1024 as two halves, m being the page's largest score. Values are two halves, or one where
  * that is exact. A page's weighted sum goes by 16 positions: high weights * high values, low * high, high * low. The
- * page's sum of weights is 16 sums, one for every 16th group of 8 positions, added by fold(). Pages are merged in
+ * page's sum of weights is 16 sums, one for every 16th group of 8 positions, added by fold_sums(). Pages are merged in
  * ascending order. None of this depends on how many queries share a launch, a block or a warp.
  *
  * Operand layout: lane 4 g + c has rows g and g + 8, columns 2 c, 2 c + 1, 2 c + 8, 2 c + 9 of a 16 x 16 operand, and
@@ -359,7 +359,7 @@ static __device__ __forceinline__ float put_query(uint8_t *to, const float *from
 
 /* The sums of weights of a page; from: a float each, `pitch` apart. */
 enum { SUMS = 16 };
-static __device__ __forceinline__ float fold(const float *from, int pitch)
+static __device__ __forceinline__ float fold_sums(const float *from, int pitch)
 {
     float l = from[0];
 
@@ -382,8 +382,8 @@ static __device__ __forceinline__ float quad_sum(float v)
 }
 
 /* s, scores of keys j and j + 1 of n, becomes their weights; hi and lo: operands. */
-static __device__ __forceinline__ void weigh(float s[2], float factor, float m, int j, int n, uint32_t *hi,
-                                             uint32_t *lo)
+static __device__ __forceinline__ void weigh_scores(float s[2], float factor, float m, int j, int n, uint32_t *hi,
+                                                    uint32_t *lo)
 {
 #pragma unroll
     for (int e = 0; e < 2; e++)
@@ -481,7 +481,7 @@ static __device__ __forceinline__ float opened(const attn_args &a, float y, int 
 attn_args cuda_attn_args(struct cuda *c, const struct node *v);
 void cuda_merge_pages(struct cuda *c, const attn_args *a);
 int cuda_attn_smem(struct cuda *c); /* bytes of shared memory that a block can have */
-void cuda_attend_few(struct cuda *c, const attn_args *a);
+void cuda_attend_r2_16(struct cuda *c, const attn_args *a);
 size_t cuda_attn_row_ws(const struct node *v); /* attn/attn_fused_r1_16.cu */
 size_t cuda_attn_rows_ws(const struct node *v);
 void cuda_attn_rows(struct cuda *c, const attn_args *a); /* attn/attn_r17.cu */

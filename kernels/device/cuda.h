@@ -208,8 +208,8 @@ struct cuda {
     struct dev_memory mem; /* when it was opened */
     size_t held;
     bool fuse;     /* nodes of steps with one row go together */
-    bool wide;     /* sm_90: many rows are multiplied by gemm/gemm_r64_a16_wgmma.cuh, blocks of few rows share columns
-                  (gemm/gemm_r2_16.cu) */
+    bool sm_90;    /* sm_90: many rows are multiplied by gemm/gemm_r64_a16_wgmma.cuh, blocks of few rows share columns
+                 (gemm/gemm_r2_16.cu) */
     int sm;        /* compute capability: 90, 120 */
     int only;      /* dev_opts.kernel */
     uint64_t used; /* dev_kernels() */

@@ -53,7 +53,7 @@ static int matmuls(struct cuda *c, const struct node *v, int n)
 
 /* ---- one row, or few: nodes that go together ---- */
 
-static bool same(struct tensor a, struct tensor b)
+static bool same_tensor(struct tensor a, struct tensor b)
 {
     return a.data == b.data && a.ne[0] == b.ne[0] && a.ne[1] == b.ne[1];
 }
@@ -69,7 +69,7 @@ struct span {
     const char *from, *to;
 };
 struct left {
-    struct span part[3 * FEW_ROWS];
+    struct span part[3 * R2_16_MAX];
     int n;
 };
 
@@ -116,7 +116,7 @@ static bool touches_rows(const struct left *l, struct tensor t)
     return false;
 }
 
-/* Some node from v on reads what is in x, up to FEW_ROWS rows or rows without gaps, now. Only rows of floats are asked
+/* Some node from v on reads what is in x, up to R2_16_MAX rows or rows without gaps, now. Only rows of floats are asked
  * about. */
 static bool read_later(const struct node *v, int n, struct tensor x)
 {
@@ -204,7 +204,7 @@ static void norm_args(struct cuda *c, struct fused_args *f, const struct node *v
 
 static bool product_of(const struct node *v, struct tensor x)
 {
-    return v->op == DEV_OP_matmul && same(v->t[2], x) && gemm_fuses_product(v->t[1].type, x.ne[1], x.ne[0]);
+    return v->op == DEV_OP_matmul && same_tensor(v->t[2], x) && gemm_fuses_product(v->t[1].type, x.ne[1], x.ne[0]);
 }
 
 /* Floats are multiplied where they lie. */
@@ -235,7 +235,7 @@ static int fuse_norm(struct cuda *c, const struct node *v, int n)
 /* A product and the addition of its output to the residual stream. */
 static int product_and_add(struct cuda *c, struct fused_args *f, const struct node *v, int n)
 {
-    bool add = n > 1 && v[1].op == DEV_OP_add && same(v[1].t[1], v[0].t[0]);
+    bool add = n > 1 && v[1].op == DEV_OP_add && same_tensor(v[1].t[1], v[0].t[0]);
 
     add_job(f, v[0].t[1], v[0].t[0]);
     if (add) {
@@ -267,7 +267,7 @@ static int fuse_gate(struct cuda *c, const struct node *v, int n)
 /* The node adds adapters to y, of x unless that is NULL. */
 static bool adds_to(const struct node *v, int n, struct tensor y, const struct tensor *x)
 {
-    return n > 0 && v->op == DEV_OP_adapt && same(v->t[0], y) && (x == NULL || same(v->t[1], *x));
+    return n > 0 && v->op == DEV_OP_adapt && same_tensor(v->t[0], y) && (x == NULL || same_tensor(v->t[1], *x));
 }
 
 /* Convolution, delta rule, gated norm, product, of one row with the addition. */
@@ -276,8 +276,8 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
     const struct node *norm = v + 2, *out = v + 3;
     struct fused_args f;
 
-    if (n < 4 || v->op != DEV_OP_conv || v[1].op != DEV_OP_gdn || v[1].t[1].data != v->t[0].data || v->r.n > FEW_ROWS ||
-        read_later(v + 2, n - 2, v->t[0]))
+    if (n < 4 || v->op != DEV_OP_conv || v[1].op != DEV_OP_gdn || v[1].t[1].data != v->t[0].data ||
+        v->r.n > R2_16_MAX || read_later(v + 2, n - 2, v->t[0]))
         return 0;
     const struct tensor o = v[1].t[0];
     if (norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != o.data || !gemm_fuses_width(norm->t[0].ne[0]) ||
@@ -328,8 +328,8 @@ static bool find_shared(struct mixture *m, const struct node *v, int n)
     for (int i = 1; i >= 0; i--)
         if (adds_to(v + k, n - k, v[1 - i].t[0], &x))
             m->added[i] = v + k++;
-    if (n < k + 3 || v[k].op != DEV_OP_glu || v[k + 1].op != DEV_OP_matmul || !same(v[k].t[1], v[1].t[0]) ||
-        !same(v[k].t[2], v[0].t[0]) || !same(v[k + 1].t[2], v[k].t[0]))
+    if (n < k + 3 || v[k].op != DEV_OP_glu || v[k + 1].op != DEV_OP_matmul || !same_tensor(v[k].t[1], v[1].t[0]) ||
+        !same_tensor(v[k].t[2], v[0].t[0]) || !same_tensor(v[k + 1].t[2], v[k].t[0]))
         return false;
     m->glu = v + k++;
     m->down = v + k++;
@@ -349,8 +349,8 @@ static bool find_join(struct mixture *m, const struct node *v, int n, struct ten
 {
     if (m->down == NULL)
         return true;
-    if (n < 1 || v->op != (m->open != NULL ? DEV_OP_add_gated : DEV_OP_add) || !same(v->t[0], y) ||
-        !same(v->t[1], m->down->t[0]) || (m->open == NULL && v->f[0] != 1.0f) ||
+    if (n < 1 || v->op != (m->open != NULL ? DEV_OP_add_gated : DEV_OP_add) || !same_tensor(v->t[0], y) ||
+        !same_tensor(v->t[1], m->down->t[0]) || (m->open == NULL && v->f[0] != 1.0f) ||
         read_later(v + 1, n - 1, m->up->t[0]) || read_later(v + 1, n - 1, m->gate->t[0]) ||
         read_later(v + 1, n - 1, m->glu->t[0]) || read_later(v + 1, n - 1, m->down->t[0]))
         return false;
@@ -359,7 +359,7 @@ static bool find_join(struct mixture *m, const struct node *v, int n, struct ten
     return true;
 }
 
-static bool take(const struct node **out, struct mixture *m, const struct node *v, int n, int op)
+static bool take_node(const struct node **out, struct mixture *m, const struct node *v, int n, int op)
 {
     if (m->n >= n || v[m->n].op != op)
         return false;
@@ -373,22 +373,22 @@ static bool find_mixture(struct mixture *m, const struct node *v, int n)
     *m = (struct mixture){};
     m->norm = v;
     m->n = 1;
-    if (!whole_norm(v) || v->t[0].data == v->t[1].data || !take(&m->router, m, v, n, DEV_OP_matmul) ||
-        !product_of(m->router, v->t[0]) || !take(&m->route, m, v, n, DEV_OP_route))
+    if (!whole_norm(v) || v->t[0].data == v->t[1].data || !take_node(&m->router, m, v, n, DEV_OP_matmul) ||
+        !product_of(m->router, v->t[0]) || !take_node(&m->route, m, v, n, DEV_OP_route))
         return false;
-    (void)take(&m->tally, m, v, n, DEV_OP_tally);
-    bool split = take(&m->out, m, v, n, DEV_OP_hand_out);
-    (void)take(&m->moe, m, v, n, split ? DEV_OP_moe_pairs : DEV_OP_moe);
-    if ((split ? !same(m->out->t[1], v->t[0]) : m->moe == NULL) || (m->moe != NULL && !same(m->moe->t[1], v->t[0])) ||
-        !find_shared(m, v + m->n, n - m->n))
+    (void)take_node(&m->tally, m, v, n, DEV_OP_tally);
+    bool split = take_node(&m->out, m, v, n, DEV_OP_hand_out);
+    (void)take_node(&m->moe, m, v, n, split ? DEV_OP_moe_pairs : DEV_OP_moe);
+    if ((split ? !same_tensor(m->out->t[1], v->t[0]) : m->moe == NULL) ||
+        (m->moe != NULL && !same_tensor(m->moe->t[1], v->t[0])) || !find_shared(m, v + m->n, n - m->n))
         return false;
-    if (split && (!take(&m->in, m, v, n, DEV_OP_hand_in) || !take(&m->sum, m, v, n, DEV_OP_moe_sum) ||
+    if (split && (!take_node(&m->in, m, v, n, DEV_OP_hand_in) || !take_node(&m->sum, m, v, n, DEV_OP_moe_sum) ||
                   m->sum->t[2].data != m->route->t[0].data))
         return false;
     struct tensor y = split ? m->sum->t[0] : m->moe->t[0];
     if (!find_join(m, v + m->n, n - m->n, y))
         return false;
-    if (m->n < n && v[m->n].op == DEV_OP_add && same(v[m->n].t[1], y))
+    if (m->n < n && v[m->n].op == DEV_OP_add && same_tensor(v[m->n].t[1], y))
         m->add = v + m->n++;
     return true;
 }
@@ -487,12 +487,12 @@ static bool middle_args(struct cuda *c, struct adapt_middle *a, struct fused_up 
 }
 
 /* A mixture of experts, several rows. */
-static int few_moe(struct cuda *c, const struct mixture *x)
+static int moe_r2_16(struct cuda *c, const struct mixture *x)
 {
-    const struct few_moe m = { x->route, x->moe, x->gate, x->up, x->down, x->open, x->add, x->out, x->sum };
+    const struct moe_r2_16 m = { x->route, x->moe, x->gate, x->up, x->down, x->open, x->add, x->out, x->sum };
     struct fused_args f;
 
-    if (x->moe == NULL || has_adapters(x) || !cuda_moe_is_few(x->moe) ||
+    if (x->moe == NULL || has_adapters(x) || !cuda_is_moe_r2_16(x->moe) ||
         (x->glu != NULL && x->gate->t[0].stride != x->up->t[0].stride))
         return 0;
     norm_args(c, &f, x->norm);
@@ -504,7 +504,7 @@ static int few_moe(struct cuda *c, const struct mixture *x)
         add_job(&f, x->up->t[1], x->up->t[0]);
     }
     cuda_fused_matvec(c, &f);
-    cuda_few_moe(c, &m);
+    cuda_moe_r2_16_fused(c, &m);
     if (x->tally != NULL)
         cuda_tally(c, x->tally);
     return x->n;
@@ -538,7 +538,7 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     if (!mixture_fits(&x, m))
         return 0;
     if (v->t[0].ne[1] > 1)
-        return few_moe(c, &x);
+        return moe_r2_16(c, &x);
     struct fused_up u = {};
     struct fused_down d = {};
     fused_up_args(c, &u, &x, m);
@@ -602,7 +602,8 @@ static void take_pair(const struct node **out, struct attention *x, const struct
     if (x->n + 1 >= n || v[x->n].op != op || v[x->n + 1].op != op)
         return;
     const struct node *a = v + x->n, *b = a + 1;
-    if (!same(a->t[0], q) || !same(b->t[0], k) || (op != DEV_OP_rope && (!same(a->t[1], q) || !same(b->t[1], k))))
+    if (!same_tensor(a->t[0], q) || !same_tensor(b->t[0], k) ||
+        (op != DEV_OP_rope && (!same_tensor(a->t[1], q) || !same_tensor(b->t[1], k))))
         return;
     *out = a;
     x->n += 2;
@@ -674,11 +675,12 @@ static bool find_attention(const struct cuda *c, struct attention *x, const stru
     const struct op_kv &kv = x->attn->kv;
     const struct tensor y = x->attn->t[0];
     x->both = adds_to(v + x->n, n - x->n, x->out->t[0], &y);
-    return x->store->op == DEV_OP_kv_store && same(x->store->t[0], x->key->t[0]) &&
-           same(x->store->t[1], x->value->t[0]) && x->store->kv.pages == kv.pages && x->attn->op == DEV_OP_attn &&
-           same(x->attn->t[1], x->qt) && cuda_attn_row_fits(c, x->attn) && heads_fit(x, kv.dim_k) &&
-           (!gated || (open->op == DEV_OP_sigmoid_mul && same(open->t[0], y) && same(open->t[1], x->gate) &&
-                       x->width == kv.dim_k && kv.dim_v == kv.dim_k)) &&
+    return x->store->op == DEV_OP_kv_store && same_tensor(x->store->t[0], x->key->t[0]) &&
+           same_tensor(x->store->t[1], x->value->t[0]) && x->store->kv.pages == kv.pages &&
+           x->attn->op == DEV_OP_attn && same_tensor(x->attn->t[1], x->qt) && cuda_attn_row_fits(c, x->attn) &&
+           heads_fit(x, kv.dim_k) &&
+           (!gated || (open->op == DEV_OP_sigmoid_mul && same_tensor(open->t[0], y) &&
+                       same_tensor(open->t[1], x->gate) && x->width == kv.dim_k && kv.dim_v == kv.dim_k)) &&
            product_of(x->out, y) && x->out->t[1].type != QUANT_f32 && gemm_fuses_width(y.ne[0]) &&
            !read_later(v + x->n, n - x->n, x->qt) && !read_later(v + x->n, n - x->n, x->key->t[0]) &&
            !read_later(v + x->n + x->both, n - x->n - x->both, y) &&
@@ -686,7 +688,7 @@ static bool find_attention(const struct cuda *c, struct attention *x, const stru
 }
 
 /* What lies between attention's first products and its last; where the rounded rows are. */
-static const uint8_t *attend(struct cuda *c, const struct attention *x)
+static const uint8_t *launch_attention(struct cuda *c, const struct attention *x)
 {
     struct fused_heads h = {};
 
@@ -714,7 +716,7 @@ static int fuse_attn(struct cuda *c, const struct node *v, int n)
     struct fused_args f;
     struct attention x;
 
-    if (v->t[0].ne[1] > FEW_ROWS || !find_attention(c, &x, v, n))
+    if (v->t[0].ne[1] > R2_16_MAX || !find_attention(c, &x, v, n))
         return 0;
     norm_args(c, &f, v);
     add_job(&f, x.q->t[1], x.q->t[0]);
@@ -726,7 +728,7 @@ static int fuse_attn(struct cuda *c, const struct node *v, int n)
         added[i] = *x.added[i];
     for (int i = 0; i < x.n_added;)
         i += cuda_adapt(c, added + i, x.n_added - i);
-    const uint8_t *rounded = attend(c, &x);
+    const uint8_t *rounded = launch_attention(c, &x);
     start_args(c, &f, x.attn->t[0]);
     f.mode = IN_ROUNDED;
     f.a.x = rounded;
@@ -737,7 +739,7 @@ static int fuse_add(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
 
-    if (n < 2 || v[1].op != DEV_OP_add || !same(v[1].t[1], v->t[0]) || !product_of(v, v->t[2]) ||
+    if (n < 2 || v[1].op != DEV_OP_add || !same_tensor(v[1].t[1], v->t[0]) || !product_of(v, v->t[2]) ||
         !gemm_fuses_width(v->t[1].ne[0]) || !in_quads(v->t[2]))
         return 0;
     start_args(c, &f, v->t[2]);
@@ -760,7 +762,7 @@ static const struct {
 /* Launches the first nodes together; how many, or 0. */
 static int fuse(struct cuda *c, const struct node *v, int n)
 {
-    if ((v->op == DEV_OP_conv ? v->r.n : v->t[0].ne[1]) > FEW_ROWS)
+    if ((v->op == DEV_OP_conv ? v->r.n : v->t[0].ne[1]) > R2_16_MAX)
         return 0;
     for (size_t i = 0; i < sizeof fusions / sizeof *fusions; i++) {
         const int k = v->op == fusions[i].first ? fusions[i].fuse(c, v, n) : 0;
@@ -774,7 +776,7 @@ static int fuse(struct cuda *c, const struct node *v, int n)
 }
 
 /* Launches the first nodes as they are; how many. */
-static int launch(struct cuda *c, const struct node *v, int n)
+static int launch_nodes(struct cuda *c, const struct node *v, int n)
 {
     switch (v->op) {
     case DEV_OP_matmul:
@@ -841,7 +843,7 @@ void cuda_exec(struct cuda *c, const struct node *node, int n, bool captured)
         cuda_clock_mark(c, node, 0, captured);
     for (int i = 0, k; i < n && c->bad == cudaSuccess; i += k) {
         k = c->fuse ? fuse(c, &node[i], n - i) : 0;
-        k = k > 0 ? k : launch(c, &node[i], n - i);
+        k = k > 0 ? k : launch_nodes(c, &node[i], n - i);
         if (c->clock.on)
             cuda_clock_mark(c, &node[i], k, captured);
     }

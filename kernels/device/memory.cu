@@ -106,7 +106,7 @@ bool cuda_reserve_weights(void *ctx, size_t n)
 }
 
 /* A place for n bytes of weights: small ones share slabs. */
-static unsigned char *place(struct cuda *c, size_t n)
+static unsigned char *place_weights(struct cuda *c, size_t n)
 {
     size_t need = place_bytes(n);
     unsigned char *p;
@@ -150,7 +150,7 @@ const void *cuda_weights_some(void *ctx, const void *host, size_t piece_bytes, i
     c->held += place_bytes(all);
     if (c->dry_run)
         return host;
-    unsigned char *p = place(c, all), *to = p;
+    unsigned char *p = place_weights(c, all), *to = p;
     for (int64_t i = 0; p != NULL && i < n;) { /* neighbours go together */
         int64_t k = i;
 

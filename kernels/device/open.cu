@@ -27,7 +27,7 @@ static void cuda_move(struct cuda *c, void *to, const void *from, size_t n)
     TRY(c, cudaStreamSynchronize(c->stream));
 }
 
-static void begin(void *ctx)
+static void begin_step(void *ctx)
 {
     struct cuda *c = (struct cuda *)ctx;
 
@@ -36,7 +36,7 @@ static void begin(void *ctx)
     c->in_step = true;
 }
 
-static enum err_code end(void *ctx, struct err *e)
+static enum err_code end_step(void *ctx, struct err *e)
 {
     struct cuda *c = (struct cuda *)ctx;
 
@@ -48,7 +48,7 @@ static enum err_code end(void *ctx, struct err *e)
                    cudaGetErrorString(c->bad), c->bad_at);
 }
 
-static void leave(void *ctx)
+static void leave_step(void *ctx)
 {
     cuda_submit(ctx);
     ((struct cuda *)ctx)->in_step = false;
@@ -65,7 +65,7 @@ static bool on_device(const void *p)
     return a.type == cudaMemoryTypeDevice;
 }
 
-static void zero(void *ctx, void *p, size_t n)
+static void record_zero(void *ctx, void *p, size_t n)
 {
     struct cuda *c = (struct cuda *)ctx;
 
@@ -77,7 +77,7 @@ static void zero(void *ctx, void *p, size_t n)
     cuda_recorded(c);
 }
 
-static void copy(void *ctx, void *to, const void *from, size_t n)
+static void record_copy(void *ctx, void *to, const void *from, size_t n)
 {
     struct cuda *c = (struct cuda *)ctx;
 
@@ -101,13 +101,13 @@ static void copy(void *ctx, void *to, const void *from, size_t n)
 static void fetch(void *ctx, void *to, const void *from, size_t n)
 {
     if (!cuda_fetch((struct cuda *)ctx, to, from, n))
-        copy(ctx, to, from, n);
+        record_copy(ctx, to, from, n);
 }
 
 /* ---- operations ---- */
 
 /* Field by field: bytes between fields stay zero, so that nodes compare as memory. */
-static void set(struct tensor *d, struct tensor s)
+static void set_tensor(struct tensor *d, struct tensor s)
 {
     d->type = s.type;
     for (int i = 0; i < 3; i++)
@@ -121,7 +121,7 @@ static struct node *rec1(struct cuda *c, int op, struct tensor y)
 {
     struct node *v = cuda_record(c, op);
 
-    set(&v->t[0], y);
+    set_tensor(&v->t[0], y);
     return v;
 }
 
@@ -129,7 +129,7 @@ static struct node *rec2(struct cuda *c, int op, struct tensor y, struct tensor 
 {
     struct node *v = rec1(c, op, y);
 
-    set(&v->t[1], x);
+    set_tensor(&v->t[1], x);
     return v;
 }
 
@@ -168,7 +168,7 @@ static void op_matmul_(void *ctx, struct tensor y, struct tensor w, struct tenso
 {
     struct cuda *c = (struct cuda *)ctx;
 
-    set(&rec2(c, DEV_OP_matmul, y, w)->t[2], x);
+    set_tensor(&rec2(c, DEV_OP_matmul, y, w)->t[2], x);
     cuda_recorded(c);
 }
 
@@ -191,7 +191,7 @@ static void op_rms_norm_gated_(void *ctx, struct tensor y, struct tensor x, stru
     struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_rms_norm_gated, y, x);
 
-    set(&v->t[2], z);
+    set_tensor(&v->t[2], z);
     v->p[0] = w;
     v->i[0] = (int)n_w;
     v->i[1] = (int)group;
@@ -211,7 +211,7 @@ static void op_add_gated_(void *ctx, struct tensor y, struct tensor x, struct te
 {
     struct cuda *c = (struct cuda *)ctx;
 
-    set(&rec2(c, DEV_OP_add_gated, y, x)->t[2], g);
+    set_tensor(&rec2(c, DEV_OP_add_gated, y, x)->t[2], g);
     cuda_recorded(c);
 }
 
@@ -219,7 +219,7 @@ static void op_glu_(void *ctx, struct tensor y, struct tensor gate, struct tenso
 {
     struct cuda *c = (struct cuda *)ctx;
 
-    set(&rec2(c, DEV_OP_glu, y, gate)->t[2], up);
+    set_tensor(&rec2(c, DEV_OP_glu, y, gate)->t[2], up);
     cuda_recorded(c);
 }
 
@@ -348,8 +348,8 @@ static void op_gdn_(void *ctx, struct tensor y, struct tensor qkv, struct tensor
     struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_gdn, y, qkv);
 
-    set(&v->t[2], alpha);
-    set(&v->t[3], beta);
+    set_tensor(&v->t[2], alpha);
+    set_tensor(&v->t[3], beta);
     v->gdn.n_k = a->n_k;
     v->gdn.n_v = a->n_v;
     v->gdn.dim = a->dim;
@@ -369,8 +369,8 @@ static void op_kda_(void *ctx, struct tensor y, struct tensor qkv, struct tensor
     struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_kda, y, qkv);
 
-    set(&v->t[2], decay);
-    set(&v->t[3], beta);
+    set_tensor(&v->t[2], decay);
+    set_tensor(&v->t[3], beta);
     v->kda.n_head = a->n_head;
     v->kda.dim = a->dim;
     v->kda.eps = a->eps;
@@ -387,9 +387,9 @@ static void op_ssm1_(void *ctx, struct tensor y, struct tensor x, struct tensor 
     struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_ssm1, y, x);
 
-    set(&v->t[2], dt);
-    set(&v->t[3], b);
-    set(&v->t[4], cc);
+    set_tensor(&v->t[2], dt);
+    set_tensor(&v->t[3], b);
+    set_tensor(&v->t[4], cc);
     v->ssm1.n_state = a->n_state;
     v->ssm1.a = a->a;
     v->ssm1.d = a->d;
@@ -405,7 +405,7 @@ static void op_ssm2_(void *ctx, struct tensor y, struct tensor xbc, struct tenso
     struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_ssm2, y, xbc);
 
-    set(&v->t[2], dt);
+    set_tensor(&v->t[2], dt);
     v->ssm2.n_head = a->n_head;
     v->ssm2.dim = a->dim;
     v->ssm2.n_group = a->n_group;
@@ -501,10 +501,10 @@ static void set_moe(struct node *v, const struct op_moe *a)
 {
     v->moe.n_used = a->n_used;
     v->moe.expert = a->expert;
-    set(&v->moe.weight, a->weight);
-    set(&v->moe.gate, a->gate);
-    set(&v->moe.up, a->up);
-    set(&v->moe.down, a->down);
+    set_tensor(&v->moe.weight, a->weight);
+    set_tensor(&v->moe.gate, a->gate);
+    set_tensor(&v->moe.up, a->up);
+    set_tensor(&v->moe.down, a->down);
     v->moe.act = a->act;
     v->moe.slot = a->slot;
 }
@@ -529,7 +529,7 @@ static void op_top_(void *ctx, void *out, struct tensor logits, const struct op_
     if (a->mask != NULL)
         cuda_masks_record(c, a, logits.ne[1], logits.ne[0]);
     struct node *v = cuda_record(c, DEV_OP_top);
-    set(&v->t[1], logits);
+    set_tensor(&v->t[1], logits);
     v->out = out;
     v->i[0] = a->k;
     v->i[1] = a->n_ids;
@@ -566,7 +566,7 @@ static void op_moe_sum_(void *ctx, struct tensor y, struct tensor out, struct te
 {
     struct cuda *c = (struct cuda *)ctx;
 
-    set(&rec2(c, DEV_OP_moe_sum, y, out)->t[2], weight);
+    set_tensor(&rec2(c, DEV_OP_moe_sum, y, out)->t[2], weight);
     cuda_recorded(c);
 }
 
@@ -575,7 +575,7 @@ static void op_hand_out_(void *ctx, struct tensor x, const int32_t *expert, cons
     struct cuda *c = (struct cuda *)ctx;
     struct node *v = cuda_record(c, DEV_OP_hand_out);
 
-    set(&v->t[1], x);
+    set_tensor(&v->t[1], x);
     v->p[0] = expert;
     v->p[1] = h->moe.adapt != NULL && !c->measuring ? cuda_hand_keep(c, h) : h;
     cuda_recorded(c);
@@ -606,17 +606,17 @@ static void op_tally_(void *ctx, uint64_t *count, int, const int32_t *expert, in
     cuda_recorded(c);
 }
 
-static void measure(void *ctx, bool on)
+static void set_measuring(void *ctx, bool on)
 {
     ((struct cuda *)ctx)->measuring = on;
 }
 
-static const char *simd(void *ctx)
+static const char *device_name(void *ctx)
 {
     return ((struct cuda *)ctx)->about;
 }
 
-static int threads(void *)
+static int one_thread(void *)
 {
     return 1;
 }
@@ -679,7 +679,7 @@ static struct dev_table make_table(void)
 #define X(name) t.name = op_##name##_;
     DEV_OPS(X)
 #undef X
-    t.measure = measure;
+    t.measure = set_measuring;
     t.reserve = cuda_reserve;
     t.kernels = used_kernels;
     t.weights = cuda_weights;
@@ -691,16 +691,16 @@ static struct dev_table make_table(void)
     t.is_host = false;
     t.alloc = cuda_alloc;
     t.free = cuda_release;
-    t.begin = begin;
+    t.begin = begin_step;
     t.submit = cuda_submit;
-    t.leave = leave;
-    t.end = end;
-    t.zero = zero;
-    t.copy = copy;
+    t.leave = leave_step;
+    t.end = end_step;
+    t.zero = record_zero;
+    t.copy = record_copy;
     t.fetch = fetch;
     t.close = close_cuda;
-    t.simd = simd;
-    t.threads = threads;
+    t.simd = device_name;
+    t.threads = one_thread;
     t.read_speed = cuda_read_speed;
     t.time = cuda_time;
     t.time_ns = cuda_time_ns;
@@ -742,7 +742,7 @@ static void spread_tables(struct tables *t)
         t->iq1s[i] = octet(quant_iq1s_grid[i], digit8);
 }
 
-__global__ void probe(void)
+__global__ void probe_kernel(void)
 {
 }
 
@@ -765,7 +765,7 @@ static enum err_code check_device(int id, char *about, size_t n, struct err *e)
         bad = cudaDeviceSetLimit(cudaLimitStackSize, STACK);
     if (bad == cudaSuccess)
         bad = cudaGetDeviceProperties(&p, id);
-    if (bad == cudaSuccess && cudaFuncGetAttributes(&f, probe) != cudaSuccess)
+    if (bad == cudaSuccess && cudaFuncGetAttributes(&f, probe_kernel) != cudaSuccess)
         return err_set(e, ERR_DEVICE, "%s has compute capability %d.%d: this program has no kernels for it", p.name,
                        p.major, p.minor);
     if (bad != cudaSuccess)
@@ -784,7 +784,7 @@ static bool set_up(struct cuda *c)
     int major = 0;
     TRY(c, cudaDeviceGetAttribute(&c->sms, cudaDevAttrMultiProcessorCount, c->id));
     TRY(c, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->id));
-    c->wide = major == 9;
+    c->sm_90 = major == 9;
     c->sm = 10 * major;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     TRY(c, cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&c->encode, 12000, cudaEnableDefault,

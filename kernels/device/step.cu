@@ -217,7 +217,7 @@ static struct graph *graph_of(struct cuda *c)
     return g.node != NULL ? c->graph : NULL;
 }
 
-static void capture(struct cuda *c, cudaGraphExec_t *exec)
+static void capture_graph(struct cuda *c, cudaGraphExec_t *exec)
 {
     cudaGraph_t graph = NULL;
 
@@ -319,7 +319,7 @@ static void run_timed(struct cuda *c, bool as_graph)
 
     cuda_clock_begin(c, 2 * c->n_node); /* a part before each hand-over has an event more */
     if (as_graph)
-        capture(c, &exec);
+        capture_graph(c, &exec);
     else
         run_plain(c);
     if (exec != NULL)
@@ -342,7 +342,7 @@ static void run_nodes(struct cuda *c)
         return;
     }
     if (g != NULL && g->exec == NULL && g->seen >= 2 && c->bad == cudaSuccess)
-        capture(c, &g->exec);
+        capture_graph(c, &g->exec);
     if (g != NULL && g->exec != NULL)
         run_graph(c, g->exec, g->node, g->n);
     else if (c->bad == cudaSuccess)
@@ -351,7 +351,7 @@ static void run_nodes(struct cuda *c)
 
 /* Bytes sent ... used of pinned memory to their copy: by the step's first node, if they are few; k: which of its
  * two. */
-static void send(struct cuda *c, int k, unsigned char *dev, const unsigned char *host, size_t *sent, size_t used)
+static void send_bytes(struct cuda *c, int k, unsigned char *dev, const unsigned char *host, size_t *sent, size_t used)
 {
     struct node *v = &c->node[0];
     const size_t n = used - *sent;
@@ -373,13 +373,13 @@ static void send(struct cuda *c, int k, unsigned char *dev, const unsigned char 
 }
 
 /* Uploads the step's data and runs what is recorded of it. Does not wait. */
-static void run(struct cuda *c)
+static void run_recorded(struct cuda *c)
 {
     size_t need = 0;
 
-    send(c, 0, c->lookup.dev, c->lookup.host, &c->lookup.sent, c->lookup.used);
+    send_bytes(c, 0, c->lookup.dev, c->lookup.host, &c->lookup.sent, c->lookup.used);
     for (int i = 0; i < CHUNKS && c->chunk[i].used > 0; i++)
-        send(c, 1 + i, c->chunk[i].dev, c->chunk[i].host, &c->chunk[i].sent, c->chunk[i].used);
+        send_bytes(c, 1 + i, c->chunk[i].dev, c->chunk[i].host, &c->chunk[i].sent, c->chunk[i].used);
     for (int i = 0; i < c->n_node; i++) {
         size_t n = cuda_ws(&c->node[i]);
 
@@ -397,7 +397,7 @@ void cuda_submit(void *ctx)
     struct cuda *c = (struct cuda *)ctx;
 
     if (c->n_node > 0 && c->bad == cudaSuccess && !c->clock.on)
-        run(c);
+        run_recorded(c);
 }
 
 bool cuda_fetch(struct cuda *c, void *to, const void *from, size_t n)
@@ -423,7 +423,7 @@ void cuda_flush(struct cuda *c)
     if (c->n_node > 0 && c->bad == cudaSuccess) {
         (void)cuda_record(c, NODE_DONE);
         c->fetch.turns++;
-        run(c);
+        run_recorded(c);
         serve(c);
         if (c->bad == cudaSuccess)
             c->under_way = !cuda_await(c);

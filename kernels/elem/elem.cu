@@ -194,7 +194,7 @@ template <int OP> static void elements(struct cuda *c, const elem_args &a)
 }
 
 /* Rows, or parts of them, elsewhere; T: one element, or four. */
-template <int OP, class T> __global__ void __launch_bounds__(256) pick(elem_args a)
+template <int OP, class T> __global__ void __launch_bounds__(256) pick_rows(elem_args a)
 {
     const int64_t at = ((int64_t)blockIdx.x * 256 + threadIdx.x) * (int64_t)(sizeof(T) / sizeof(float));
 
@@ -213,9 +213,9 @@ template <int OP> static void picked(struct cuda *c, const elem_args &a)
     const int64_t apart = a.n | a.ys | a.xs | (OP == DEV_OP_heads_pick ? a.dim | a.pitch | a.first : 0);
 
     if (((uintptr_t)a.y | (uintptr_t)a.x) % 16 == 0 && apart % 4 == 0)
-        LAUNCH(c, (pick<OP, float4>), (unsigned)ceil_div(a.total / 4, 256), 256, 0, a);
+        LAUNCH(c, (pick_rows<OP, float4>), (unsigned)ceil_div(a.total / 4, 256), 256, 0, a);
     else
-        LAUNCH(c, (pick<OP, float>), (unsigned)ceil_div(a.total, 256), 256, 0, a);
+        LAUNCH(c, (pick_rows<OP, float>), (unsigned)ceil_div(a.total, 256), 256, 0, a);
 }
 
 struct rope_args {
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(256) rope(rope_args a)
     *q = __fadd_rn(__fmul_rn(u, sn), __fmul_rn(v, cs));
 }
 
-static void turn(struct cuda *c, const struct node *v)
+static void launch_rope(struct cuda *c, const struct node *v)
 {
     rope_args a = { (float *)v->t[0].data,
                     v->t[0].stride,
@@ -340,7 +340,7 @@ void cuda_elem(struct cuda *c, const struct node *v)
         norm(c, v, true);
         break;
     case DEV_OP_rope:
-        turn(c, v);
+        launch_rope(c, v);
         break;
     case DEV_OP_hadamard:
         rotate(c, v);

@@ -9,34 +9,34 @@
 #include "kernels/gemm/pick.cuh"
 
 enum {
-    WHOLE_COLUMNS = 64,
-    WHOLE_SUMS = WHOLE_COLUMNS * 128,
-    WHOLE_SCALES = WHOLE_SUMS + WHOLE_COLUMNS * 32,
-    WHOLE_GROUP = WHOLE_SCALES + WHOLE_COLUMNS * 4,
+    R17_A8_COLUMNS = 64,
+    R17_A8_SUMS = R17_A8_COLUMNS * 128,
+    R17_A8_SCALES = R17_A8_SUMS + R17_A8_COLUMNS * 32,
+    R17_A8_GROUP = R17_A8_SCALES + R17_A8_COLUMNS * 4,
 };
 
-static __host__ __device__ inline int whole_groups(int64_t k)
+static __host__ __device__ inline int a8_groups(int64_t k)
 {
     return (int)(((unsigned)k + 127) / 128);
 }
-static __host__ __device__ inline size_t whole_bytes(int64_t k, int64_t n_rows)
+static __host__ __device__ inline size_t r17_a8_bytes(int64_t k, int64_t n_rows)
 {
-    return (size_t)((n_rows + WHOLE_COLUMNS - 1) / WHOLE_COLUMNS * whole_groups(k)) * WHOLE_GROUP;
+    return (size_t)((n_rows + R17_A8_COLUMNS - 1) / R17_A8_COLUMNS * a8_groups(k)) * R17_A8_GROUP;
 }
 
 /* Where a unit of a row lies among the bytes of q. */
-static __device__ __forceinline__ int whole_unit(int row, int unit)
+static __device__ __forceinline__ int r17_a8_unit(int row, int unit)
 {
     return row * 128 + (unit ^ row % 4) * 32;
 }
 
 /* 8 elements of a group, rounded: part of 16, whose threads are neighbours; !there: nothing is written. */
-static __device__ __forceinline__ void whole_values(uint8_t *rows, int groups, int64_t row, const float v[8], int group,
-                                                    int part, bool there)
+static __device__ __forceinline__ void r17_a8_values(uint8_t *rows, int groups, int64_t row, const float v[8],
+                                                     int group, int part, bool there)
 {
-    const int col = (int)(row % WHOLE_COLUMNS), word = part % 4 * 2; /* of 8 of the unit; and the next */
-    uint8_t *all = rows + (row / WHOLE_COLUMNS * groups + group) * WHOLE_GROUP;
-    uint8_t *to = all + whole_unit(col, part / 4) + word % 4 * 8 + word / 4 * 4;
+    const int col = (int)(row % R17_A8_COLUMNS), word = part % 4 * 2; /* of 8 of the unit; and the next */
+    uint8_t *all = rows + (row / R17_A8_COLUMNS * groups + group) * R17_A8_GROUP;
+    uint8_t *to = all + r17_a8_unit(col, part / 4) + word % 4 * 8 + word / 4 * 4;
     rounded r;
 
     round_values(r, v, sharers(true), true);
@@ -44,10 +44,10 @@ static __device__ __forceinline__ void whole_values(uint8_t *rows, int groups, i
         return;
     *(uint32_t *)to = bytes_of(0, r.q[0], r.q[1], r.q[2], r.q[3]);
     *(uint32_t *)(to + 8) = bytes_of(0, r.q[4], r.q[5], r.q[6], r.q[7]);
-    ((__half *)(all + WHOLE_SUMS))[(part / 8 * WHOLE_COLUMNS + col) * 8 + part % 8] = __float2half_rn((float)r.sum);
+    ((__half *)(all + R17_A8_SUMS))[(part / 8 * R17_A8_COLUMNS + col) * 8 + part % 8] = __float2half_rn((float)r.sum);
     if (part == 0)
-        ((float *)(all + WHOLE_SCALES))[col] = r.dx;
+        ((float *)(all + R17_A8_SCALES))[col] = r.dx;
 }
 
-void cuda_round_whole(struct cuda *c, uint8_t *out, struct tensor x);
+void cuda_round_r17_a8(struct cuda *c, uint8_t *out, struct tensor x);
 #endif

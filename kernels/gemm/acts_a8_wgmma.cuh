@@ -10,27 +10,27 @@
 #include "kernels/gemm/acts_a8_mma.cuh"
 
 enum {
-    BROAD_COLUMNS = 128,
-    BROAD_SUMS = 2 * BROAD_COLUMNS * 128,
-    BROAD_SCALES = BROAD_SUMS + BROAD_COLUMNS * 32,
-    BROAD_GROUP = BROAD_SCALES + BROAD_COLUMNS * 4,
+    R64_A8_COLUMNS = 128,
+    R64_A8_SUMS = 2 * R64_A8_COLUMNS * 128,
+    R64_A8_SCALES = R64_A8_SUMS + R64_A8_COLUMNS * 32,
+    R64_A8_GROUP = R64_A8_SCALES + R64_A8_COLUMNS * 4,
 };
 
-static __host__ __device__ inline size_t broad_bytes(int64_t k, int64_t n_rows)
+static __host__ __device__ inline size_t r64_a8_bytes(int64_t k, int64_t n_rows)
 {
-    return (size_t)((n_rows + BROAD_COLUMNS - 1) / BROAD_COLUMNS * whole_groups(k)) * BROAD_GROUP;
+    return (size_t)((n_rows + R64_A8_COLUMNS - 1) / R64_A8_COLUMNS * a8_groups(k)) * R64_A8_GROUP;
 }
 
 /* Where dx of a row is among those of all: columns 2 c and 2 c + 1 of two times 8 lie side by side. */
-static __device__ __forceinline__ int broad_scale(int col)
+static __device__ __forceinline__ int r64_a8_scale(int col)
 {
     return col / 16 * 16 + col % 8 / 2 * 4 + col / 8 % 2 * 2 + col % 2;
 }
 
 /* Rounds the rows of x, but those whose id has slot -1 (NULL: all). */
-void cuda_round_broad(struct cuda *c, uint8_t *out, struct tensor x, const int *id, const int *slot);
+void cuda_round_r64_a8(struct cuda *c, uint8_t *out, struct tensor x, const int *id, const int *slot);
 
-/* n: columns, or chunks at most, of BROAD_COLUMNS at most. With a list x is rows in any place. */
+/* n: columns, or chunks at most, of R64_A8_COLUMNS at most. With a list x is rows in any place. */
 struct tile_args;
-void cuda_broad(struct cuda *c, struct tile_args *a, int64_t n);
+void cuda_r64_a8(struct cuda *c, struct tile_args *a, int64_t n);
 #endif

@@ -37,43 +37,43 @@ template <int HALF, int LEFT> static __device__ __forceinline__ int fold_half(fl
 /* The same for 16 rows of weights and 8 of x a warp, 32 of each a block: values are exchanged as they are folded, half
  * of them each time. Elements go through shared memory, 64 of a row at a time: as they are (COPIED: floats, whole times
  * 64, rows at multiples of 16 bytes) or through registers. */
-enum { MANY_W = 16, MANY_X = 8, MANY_BLOCK = 32, MANY_K = 64, MANY_STAGES = 3 };
-typedef float many_stage[2 * MANY_BLOCK][MANY_K];
+enum { TILE_W = 16, TILE_X = 8, TILE_BLOCK = 32, TILE_K = 64, TILE_STAGES = 3 };
+typedef float tile_stage[2 * TILE_BLOCK][TILE_K];
 
 /* Products of 64 elements. */
-static __device__ __forceinline__ void many_times(float v[MANY_W * MANY_X], const many_stage &near, int w0, int x0)
+static __device__ __forceinline__ void tile_times(float v[TILE_W * TILE_X], const tile_stage &near, int w0, int x0)
 {
     const int lane = threadIdx.x & 31;
-    float b[MANY_X][2];
+    float b[TILE_X][2];
 
 #pragma unroll
-    for (int t = 0; t < MANY_X; t++) {
-        b[t][0] = near[MANY_BLOCK + x0 + t][lane];
-        b[t][1] = near[MANY_BLOCK + x0 + t][lane + 32];
+    for (int t = 0; t < TILE_X; t++) {
+        b[t][0] = near[TILE_BLOCK + x0 + t][lane];
+        b[t][1] = near[TILE_BLOCK + x0 + t][lane + 32];
     }
 #pragma unroll
-    for (int r = 0; r < MANY_W; r++) {
+    for (int r = 0; r < TILE_W; r++) {
         const float a0 = near[w0 + r][lane], a1 = near[w0 + r][lane + 32];
 
 #pragma unroll
-        for (int t = 0; t < MANY_X; t++)
-            v[r * MANY_X + t] = __fmaf_rn(a1, b[t][1], __fmaf_rn(a0, b[t][0], v[r * MANY_X + t]));
+        for (int t = 0; t < TILE_X; t++)
+            v[r * TILE_X + t] = __fmaf_rn(a1, b[t][1], __fmaf_rn(a0, b[t][0], v[r * TILE_X + t]));
     }
 }
 
 template <int TYPE, bool COPIED>
-__global__ void __launch_bounds__(256) plain_many(const uint8_t *w, int64_t row_bytes, int n_rows, int k, float *y,
-                                                  int64_t y_stride, const float *x, int64_t x_stride, int nx)
+__global__ void __launch_bounds__(256) float_tiles(const uint8_t *w, int64_t row_bytes, int n_rows, int k, float *y,
+                                                   int64_t y_stride, const float *x, int64_t x_stride, int nx)
 {
-    enum { N = MANY_W * MANY_X, EACH = 2 * MANY_BLOCK / 8, PARTS = MANY_K / 4 };
-    __shared__ __align__(16) many_stage near[MANY_STAGES];
-    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, w0 = warp % 2 * MANY_W, x0 = warp / 2 * MANY_X;
-    const int r0 = blockIdx.x * MANY_BLOCK, t0 = blockIdx.y * MANY_BLOCK;
+    enum { N = TILE_W * TILE_X, EACH = 2 * TILE_BLOCK / 8, PARTS = TILE_K / 4 };
+    __shared__ __align__(16) tile_stage near[TILE_STAGES];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, w0 = warp % 2 * TILE_W, x0 = warp / 2 * TILE_X;
+    const int r0 = blockIdx.x * TILE_BLOCK, t0 = blockIdx.y * TILE_BLOCK;
     float v[N];
 
     auto row_of = [&](int i) {
-        return i < MANY_BLOCK ? w + (int64_t)min(r0 + i, n_rows - 1) * row_bytes
-                              : (const uint8_t *)(x + (int64_t)min(t0 + i - MANY_BLOCK, nx - 1) * x_stride);
+        return i < TILE_BLOCK ? w + (int64_t)min(r0 + i, n_rows - 1) * row_bytes
+                              : (const uint8_t *)(x + (int64_t)min(t0 + i - TILE_BLOCK, nx - 1) * x_stride);
     };
 #pragma unroll
     for (int i = 0; i < N; i++)
@@ -88,18 +88,18 @@ __global__ void __launch_bounds__(256) plain_many(const uint8_t *w, int64_t row_
 #pragma unroll
             for (int j = 0; j < 4; j++)
                 if (i < k)
-                    copy16(&near[i / MANY_K % MANY_STAGES][threadIdx.x / PARTS + j * 16][threadIdx.x % PARTS * 4],
+                    copy16(&near[i / TILE_K % TILE_STAGES][threadIdx.x / PARTS + j * 16][threadIdx.x % PARTS * 4],
                            from[j] + (int64_t)i * 4);
             copy_end();
         };
 
         ask(0);
-        ask(MANY_K);
-        for (int i = 0; i < k; i += MANY_K) {
+        ask(TILE_K);
+        for (int i = 0; i < k; i += TILE_K) {
             copy_wait<1>();
             __syncthreads();
-            ask(i + 2 * MANY_K);
-            many_times(v, near[i / MANY_K % MANY_STAGES], w0, x0);
+            ask(i + 2 * TILE_K);
+            tile_times(v, near[i / TILE_K % TILE_STAGES], w0, x0);
         }
     } else {
         float next[EACH][2];
@@ -114,13 +114,13 @@ __global__ void __launch_bounds__(256) plain_many(const uint8_t *w, int64_t row_
         };
 
         fetch(lane);
-        for (int i = 0, at = 0; i < k; i += MANY_K, at ^= 1) {
+        for (int i = 0, at = 0; i < k; i += TILE_K, at ^= 1) {
 #pragma unroll
             for (int j = 0; j < 2 * EACH; j++)
                 near[at][warp * EACH + j / 2][lane + j % 2 * 32] = next[j / 2][j % 2];
             __syncthreads();
-            fetch(i + MANY_K + lane);
-            many_times(v, near[at], w0, x0);
+            fetch(i + TILE_K + lane);
+            tile_times(v, near[at], w0, x0);
         }
     }
     int at = fold_half<16, N / 2>(v);
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(256) plain_many(const uint8_t *w, int64_t row_
     at += fold_half<1, N / 32>(v);
 #pragma unroll
     for (int j = 0; j < N / 32; j++) {
-        int r = r0 + w0 + (at + j) / MANY_X, t = t0 + x0 + (at + j) % MANY_X;
+        int r = r0 + w0 + (at + j) / TILE_X, t = t0 + x0 + (at + j) % TILE_X;
 
         if (r < n_rows && t < nx)
             y[(int64_t)t * y_stride + r] = v[j];
@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(256) plain_many(const uint8_t *w, int64_t row_
 template <int TYPE, bool COPIED>
 static void plain_tiles(struct cuda *c, struct tensor w, struct tensor y, struct tensor x)
 {
-    LAUNCH(c, (plain_many<TYPE, COPIED>),
-           dim3((unsigned)ceil_div(w.ne[1], MANY_BLOCK), (unsigned)ceil_div(x.ne[1], MANY_BLOCK)), 256, 0,
+    LAUNCH(c, (float_tiles<TYPE, COPIED>),
+           dim3((unsigned)ceil_div(w.ne[1], TILE_BLOCK), (unsigned)ceil_div(x.ne[1], TILE_BLOCK)), 256, 0,
            (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (int)w.ne[1], (int)w.ne[0], (float *)y.data,
            y.stride, (const float *)x.data, x.stride, (int)x.ne[1]);
 }
@@ -150,7 +150,7 @@ template <int TYPE>
 static void launch_plain(struct cuda *c, bool tiles, struct tensor w, struct tensor y, struct tensor x)
 {
     const bool aligned =
-        w.ne[0] % MANY_K == 0 && x.stride % 4 == 0 && ((uintptr_t)w.data | (uintptr_t)x.data) % 16 == 0;
+        w.ne[0] % TILE_K == 0 && x.stride % 4 == 0 && ((uintptr_t)w.data | (uintptr_t)x.data) % 16 == 0;
 
     if (!tiles)
         LAUNCH(c, plain<TYPE>, dim3((unsigned)ceil_div(w.ne[1], 8), (unsigned)x.ne[1]), 256, 0, (const uint8_t *)w.data,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_r17_a8_mma.cu - GEMM for 17 and more tokens with 8-bit activations (int8 mma.sync).
  *
- * Only for formats whose integer sums stay exact in a float over 128, 64 or 32 elements (gemm/sums.cuh: whole_sums()).
+ * Only for formats whose integer sums stay exact in a float over 128, 64 or 32 elements (gemm/sums.cuh: a8_sums()).
  * An mma multiplies 16 rows of weights with 8 columns, one unit at a time. The sums are scaled and added as integers,
  * so only two float operations are left for each result and sum, and two more for minima. Minima are multiplied as
  * halves with sums of 8 activations, 16 of them a group, exactly: the bits v of a minimum, taken as a half, are v
@@ -18,7 +18,7 @@ enum {
     WARPS_C = 2,
     THREADS = WARPS_R * WARPS_C * 32,
     ROWS = 32 * WARPS_R,
-    COLUMNS = WHOLE_COLUMNS,
+    COLUMNS = R17_A8_COLUMNS,
     MT = 2,
     NT = 4,
 };
@@ -32,9 +32,9 @@ enum { PER_SM = 2 };
 static_assert(ROWS == (int)TILE_ROWS && ROWS == (int)GROUP_ROWS && COLUMNS == (int)TILE_COLUMNS, "blocks");
 
 /* In shared memory; the smallest GPUs give a block 99 KiB. */
-template <int TYPE> struct whole_room {
+template <int TYPE> struct r17_a8_room {
     enum {
-        STAGE = WHOLE_GROUP + group<TYPE>::SIZE,
+        STAGE = R17_A8_GROUP + group<TYPE>::SIZE,
         TOTALS = ROWS * COLUMNS * 4,
         REST = TOTALS + group<TYPE>::BOOK + COLUMNS * 4,
         STAGES = 3 * STAGE + REST <= 99 << 10 ? 3 : 2,
@@ -81,17 +81,17 @@ struct source {
 static __device__ __forceinline__ void find_source(source &f, const tile_args &a, const int *number, int groups)
 {
     const int tid = threadIdx.x;
-    const uint32_t tile = (uint32_t)groups * (WHOLE_GROUP / 16);
+    const uint32_t tile = (uint32_t)groups * (R17_A8_GROUP / 16);
 
 #pragma unroll
     for (int i = 0; i < source::EACH; i++) {
         const int col = tid / 8 + i * (THREADS / 8), n = number[col] / a.div;
 
-        f.q[i] = n / COLUMNS * tile + (uint32_t)(whole_unit(n % COLUMNS, tid % 8 / 2) / 16 + tid % 2);
+        f.q[i] = n / COLUMNS * tile + (uint32_t)(r17_a8_unit(n % COLUMNS, tid % 8 / 2) / 16 + tid % 2);
     }
     const int n = number[tid % COLUMNS] / a.div;
-    f.sums = n / COLUMNS * tile + (uint32_t)(WHOLE_SUMS / 16 + tid / COLUMNS * COLUMNS + n % COLUMNS);
-    f.dx = (n / COLUMNS * tile + WHOLE_SCALES / 16) * 4 + n % COLUMNS;
+    f.sums = n / COLUMNS * tile + (uint32_t)(R17_A8_SUMS / 16 + tid / COLUMNS * COLUMNS + n % COLUMNS);
+    f.dx = (n / COLUMNS * tile + R17_A8_SCALES / 16) * 4 + n % COLUMNS;
 }
 
 template <int TYPE>
@@ -101,15 +101,15 @@ static __device__ __forceinline__ void fetch_group(uint8_t *stage,
 {
     const int tid = threadIdx.x;
 
-    x += (int64_t)group * WHOLE_GROUP;
-    w.copy(stage + WHOLE_GROUP, group, tid);
+    x += (int64_t)group * R17_A8_GROUP;
+    w.copy(stage + R17_A8_GROUP, group, tid);
 #pragma unroll
     for (int i = 0; i < source::EACH; i++)
-        copy16(stage + whole_unit(tid / 8 + i * (THREADS / 8), tid % 8 / 2) + tid % 2 * 16, x + (uint64_t)f.q[i] * 16);
+        copy16(stage + r17_a8_unit(tid / 8 + i * (THREADS / 8), tid % 8 / 2) + tid % 2 * 16, x + (uint64_t)f.q[i] * 16);
     if (tid < 2 * COLUMNS)
-        copy16(stage + WHOLE_SUMS + tid * 16, x + (uint64_t)f.sums * 16);
+        copy16(stage + R17_A8_SUMS + tid * 16, x + (uint64_t)f.sums * 16);
     if (tid < COLUMNS)
-        copy4(stage + WHOLE_SCALES + tid * 4, x + (uint64_t)f.dx * 4);
+        copy4(stage + R17_A8_SCALES + tid * 4, x + (uint64_t)f.dx * 4);
 }
 
 /* A lane's rows are g and g + 8 of each 16 of its warp's, its columns 2 c and 2 c + 1 of each 8. */
@@ -128,10 +128,10 @@ struct lane_rows {
 };
 
 /* I += scale i of a unit, or I = that, of the first `some` 8 columns. A unit of two scales is multiplied in halves. */
-typedef int whole_ints[MT][NT][4];
+typedef int int_sums[MT][NT][4];
 typedef float float_sums[MT][NT][4];
 template <int TYPE>
-static __device__ __forceinline__ void add_unit(whole_ints &I, const uint32_t a[MT][4], const uint8_t *stage,
+static __device__ __forceinline__ void add_unit(int_sums &I, const uint32_t a[MT][4], const uint8_t *stage,
                                                 const lane_rows &rows, int unit, int some, bool first)
 {
     const int g = (threadIdx.x & 31) / 4, c = threadIdx.x & 3, t0 = first_column();
@@ -141,12 +141,12 @@ static __device__ __forceinline__ void add_unit(whole_ints &I, const uint32_t a[
     for (int i = 0; i < 2 * MT; i++) {
         const uint32_t scale = rows.scale[i / 2][i % 2];
 
-        s[i / 2][i % 2][0] = whole_sums(TYPE) == 4 ? (int)(int8_t)scale : (int)(scale >> unit * 8 & 255u);
+        s[i / 2][i % 2][0] = a8_sums(TYPE) == 4 ? (int)(int8_t)scale : (int)(scale >> unit * 8 & 255u);
         s[i / 2][i % 2][1] = (int)(int8_t)(scale >> 8);
     }
 #pragma unroll
     for (int n = 0; n < NT; n++) {
-        const uint2 b = *(const uint2 *)(stage + whole_unit(t0 + n * 8 + g, unit) + c * 8);
+        const uint2 b = *(const uint2 *)(stage + r17_a8_unit(t0 + n * 8 + g, unit) + c * 8);
 
         if (n >= some)
             break;
@@ -154,7 +154,7 @@ static __device__ __forceinline__ void add_unit(whole_ints &I, const uint32_t a[
         for (int m = 0; m < MT; m++) {
             int d[4], d2[4];
 
-            if (whole_sums(TYPE) == 4) {
+            if (a8_sums(TYPE) == 4) {
                 mma_half_bytes(d, a[m], b.x);
                 mma_half_bytes(d2, a[m] + 2, b.y);
             } else {
@@ -163,25 +163,25 @@ static __device__ __forceinline__ void add_unit(whole_ints &I, const uint32_t a[
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 I[m][n][e] = (first ? 0 : I[m][n][e]) + s[m][e / 2][0] * d[e] +
-                             (whole_sums(TYPE) == 4 ? s[m][e / 2][1] * d2[e] : 0);
+                             (a8_sums(TYPE) == 4 ? s[m][e / 2][1] * d2[e] : 0);
         }
     }
 }
 
 /* S += dx (d I). */
 template <int TYPE>
-static __device__ __forceinline__ void add_whole(float_sums &S, const whole_ints &I, const uint8_t *stage,
-                                                 const lane_rows &rows, int some)
+static __device__ __forceinline__ void add_ints(float_sums &S, const int_sums &I, const uint8_t *stage,
+                                                const lane_rows &rows, int some)
 {
     const int c = threadIdx.x & 3, t0 = first_column();
     float d[MT][2];
 
 #pragma unroll
     for (int i = 0; i < 2 * MT; i++)
-        d[i / 2][i % 2] = group<TYPE>::d(stage + WHOLE_GROUP, own_row(i / 2, i % 2), rows.skew[i / 2][i % 2]);
+        d[i / 2][i % 2] = group<TYPE>::d(stage + R17_A8_GROUP, own_row(i / 2, i % 2), rows.skew[i / 2][i % 2]);
 #pragma unroll
     for (int n = 0; n < NT; n++) {
-        const float2 dx = *(const float2 *)(stage + WHOLE_SCALES + (t0 + n * 8 + 2 * c) * 4);
+        const float2 dx = *(const float2 *)(stage + R17_A8_SCALES + (t0 + n * 8 + 2 * c) * 4);
 
         if (n >= some)
             break;
@@ -205,18 +205,18 @@ static __device__ __forceinline__ void add_minima(float_sums &S, const uint8_t *
 
 #pragma unroll
     for (int i = 0; i < 2 * MT; i++) {
-        const uint32_t min = G::mins(stage + WHOLE_GROUP, own_row(i / 2, i % 2), number);
+        const uint32_t min = G::mins(stage + R17_A8_GROUP, own_row(i / 2, i % 2), number);
 
-        dmin[i / 2][i % 2] = __fmul_rn(G::dmin(stage + WHOLE_GROUP, own_row(i / 2, i % 2)), -16777216.0f);
+        dmin[i / 2][i % 2] = __fmul_rn(G::dmin(stage + R17_A8_GROUP, own_row(i / 2, i % 2)), -16777216.0f);
         a[i / 2][i % 2] = __byte_perm(min, 0, 0x4040u | own);
         a[i / 2][2 + i % 2] = __byte_perm(min, 0, 0x4242u | own);
     }
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         const int t = t0 + n * 8;
-        const float2 dx = *(const float2 *)(stage + WHOLE_SCALES + (t + 2 * c) * 4);
-        const uint32_t b0 = *(const uint32_t *)(stage + WHOLE_SUMS + (t + g) * 16 + c * 4);
-        const uint32_t b1 = *(const uint32_t *)(stage + WHOLE_SUMS + (COLUMNS + t + g) * 16 + c * 4);
+        const float2 dx = *(const float2 *)(stage + R17_A8_SCALES + (t + 2 * c) * 4);
+        const uint32_t b0 = *(const uint32_t *)(stage + R17_A8_SUMS + (t + g) * 16 + c * 4);
+        const uint32_t b1 = *(const uint32_t *)(stage + R17_A8_SUMS + (COLUMNS + t + g) * 16 + c * 4);
 
         if (n >= some)
             break;
@@ -233,19 +233,19 @@ static __device__ __forceinline__ void add_minima(float_sums &S, const uint8_t *
 }
 
 template <int TYPE>
-static __device__ __forceinline__ void add_group(float_sums &S, whole_ints &I, const uint8_t *stage, lane_rows &rows,
+static __device__ __forceinline__ void add_group(float_sums &S, int_sums &I, const uint8_t *stage, lane_rows &rows,
                                                  int number, int some, const void *book)
 {
     typedef group<TYPE> G;
-    enum { UNITS = 4 / whole_sums(TYPE) };
-    const uint8_t *at = stage + WHOLE_GROUP;
+    enum { UNITS = 4 / a8_sums(TYPE) };
+    const uint8_t *at = stage + R17_A8_GROUP;
     const int c = threadIdx.x & 3;
     uint32_t w[MT][4][2];
 
 #pragma unroll
     for (int i = 0; i < 2 * MT; i++) {
         rows.skew[i / 2][i % 2] = G::skew_of(rows.odd[i / 2][i % 2], number);
-        if constexpr (whole_sums(TYPE) < 4)
+        if constexpr (a8_sums(TYPE) < 4)
             rows.scale[i / 2][i % 2] = G::scales(at, own_row(i / 2, i % 2), rows.skew[i / 2][i % 2], number);
     }
 #pragma unroll
@@ -257,7 +257,7 @@ static __device__ __forceinline__ void add_group(float_sums &S, whole_ints &I, c
             const int r = own_row(i / 4, i % 2);
             const uint32_t skew = rows.skew[i / 4][i % 2];
 
-            if constexpr (whole_sums(TYPE) == 4) {
+            if constexpr (a8_sums(TYPE) == 4) {
                 a[i / 4][i % 4] = G::unit_bytes(at, r, skew, u, i % 4 / 2, c);
                 rows.scale[i / 4][i % 2] = G::unit_scales(at, r, skew, u);
             } else {
@@ -268,7 +268,7 @@ static __device__ __forceinline__ void add_group(float_sums &S, whole_ints &I, c
         }
         add_unit<TYPE>(I, a, stage, rows, u, some, u % UNITS == 0);
         if (u % UNITS == UNITS - 1)
-            add_whole<TYPE>(S, I, stage, rows, some);
+            add_ints<TYPE>(S, I, stage, rows, some);
     }
     if constexpr (G::MIN)
         add_minima<TYPE>(S, stage, number, some);
@@ -288,8 +288,8 @@ static __device__ __forceinline__ void add_up(float_sums &S, float4 *total, bool
     }
 }
 
-static __device__ __forceinline__ void store(const mv_job &job, const float4 *total, const int *number, int cols,
-                                             int r0)
+static __device__ __forceinline__ void store_sums(const mv_job &job, const float4 *total, const int *number, int cols,
+                                                  int r0)
 {
     const int t0 = first_column() + (threadIdx.x & 3) * 2;
 
@@ -312,15 +312,15 @@ static __device__ __forceinline__ void store(const mv_job &job, const float4 *to
 
 /* grid: rows of all jobs, columns. */
 template <int TYPE>
-static __global__ void __launch_bounds__(THREADS, PER_SM) whole_rows_times(const __grid_constant__ tile_args a)
+static __global__ void __launch_bounds__(THREADS, PER_SM) r17_a8_times(const __grid_constant__ tile_args a)
 {
     typedef group<TYPE> G;
-    typedef whole_room<TYPE> R;
+    typedef r17_a8_room<TYPE> R;
     extern __shared__ __align__(128) uint8_t smem[];
     float4 *total = (float4 *)(smem + R::TOTALS_AT) + threadIdx.x;
     int *number = (int *)(smem + R::NUMBERS_AT), j = 0;
     const void *book = smem + R::BOOK_AT;
-    const int tid = threadIdx.x, groups = whole_groups(a.k);
+    const int tid = threadIdx.x, groups = a8_groups(a.k);
     span in;
 
     if (!find_span(a, (int)blockIdx.y + a.base, COLUMNS, in))
@@ -344,7 +344,7 @@ static __global__ void __launch_bounds__(THREADS, PER_SM) whole_rows_times(const
     __syncthreads();
     source from;
     float_sums S = {};
-    whole_ints I = {};
+    int_sums I = {};
     lane_rows own;
 
     weights.find(rows, tid);
@@ -370,41 +370,41 @@ static __global__ void __launch_bounds__(THREADS, PER_SM) whole_rows_times(const
         if (g % 4 == 3 || g + 1 == groups)
             add_up(S, total, g < 4);
     }
-    store(job, total, number, cols, r0);
+    store_sums(job, total, number, cols, r0);
 }
 
-template <int TYPE> static void launch_whole(struct cuda *c, struct tile_args *a, int64_t chunks)
+template <int TYPE> static void launch_r17_a8(struct cuda *c, struct tile_args *a, int64_t chunks)
 {
     enum { GRID_Y = 65535 };
     const int64_t blocks = cuda_tile_blocks(a, ROWS);
 
-    cuda_fail(c,
-              cudaFuncSetAttribute(whole_rows_times<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   whole_room<TYPE>::SMEM),
-              "whole");
+    cuda_fail(
+        c,
+        cudaFuncSetAttribute(r17_a8_times<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, r17_a8_room<TYPE>::SMEM),
+        "whole");
     for (int64_t at = 0; at < chunks; at += GRID_Y) {
         a->base = (int)at;
-        LAUNCH(c, whole_rows_times<TYPE>,
+        LAUNCH(c, r17_a8_times<TYPE>,
                dim3((unsigned)blocks, (unsigned)(chunks - at < GRID_Y ? chunks - at : (int64_t)GRID_Y)), THREADS,
-               whole_room<TYPE>::SMEM, *a);
+               r17_a8_room<TYPE>::SMEM, *a);
     }
 }
 
-void cuda_whole(struct cuda *c, struct tile_args *a, int64_t chunks)
+void cuda_r17_a8(struct cuda *c, struct tile_args *a, int64_t chunks)
 {
     switch (a->job[0].type) {
 #define X(name, sums) \
     case QUANT_##name: \
-        launch_whole<QUANT_##name>(c, a, chunks); \
+        launch_r17_a8<QUANT_##name>(c, a, chunks); \
         break;
-        GEMM_WHOLE(X)
+        GEMM_A8(X)
 #undef X
     default:
         break;
     }
 }
 
-__global__ void __launch_bounds__(256) round_whole(uint8_t *out, const float *x, int64_t stride, int k)
+__global__ void __launch_bounds__(256) round_r17_a8(uint8_t *out, const float *x, int64_t stride, int k)
 {
     const int i = blockIdx.y * 256 + threadIdx.x;
     const float *from = x + blockIdx.x * stride + i * 8;
@@ -413,13 +413,13 @@ __global__ void __launch_bounds__(256) round_whole(uint8_t *out, const float *x,
 #pragma unroll
     for (int j = 0; j < 8; j++)
         v[j] = i * 8 < k ? from[j] : 0.0f;
-    whole_values(out, whole_groups(k), blockIdx.x, v, i / 16, i % 16, i * 8 < k);
+    r17_a8_values(out, a8_groups(k), blockIdx.x, v, i / 16, i % 16, i * 8 < k);
 }
 
-void cuda_round_whole(struct cuda *c, uint8_t *out, struct tensor x)
+void cuda_round_r17_a8(struct cuda *c, uint8_t *out, struct tensor x)
 {
     const int k = (int)x.ne[0];
 
-    LAUNCH(c, round_whole, dim3((unsigned)x.ne[1], (unsigned)ceil_div(k, 64 * 32)), 256, 0, out, (const float *)x.data,
+    LAUNCH(c, round_r17_a8, dim3((unsigned)x.ne[1], (unsigned)ceil_div(k, 64 * 32)), 256, 0, out, (const float *)x.data,
            x.stride, k);
 }

@@ -35,11 +35,11 @@ struct tile_args {
     int64_t expert_bytes;
     int div, base;
     int columns; /* of a block, for gemm/gemm_r64_a16_wgmma.cuh */
-    bool gather; /* for it: columns are rows of x; else chunk i is the i-th WIDE_COLUMNS rows */
+    bool gather; /* for it: columns are rows of x; else chunk i is the i-th R64_A16_COLUMNS rows */
 };
 
 /* gemm/gemm_r17_a8_mma.cu, for formats and rows that it is for; chunks of TILE_COLUMNS at most. */
-void cuda_whole(struct cuda *c, struct tile_args *a, int64_t chunks);
+void cuda_r17_a8(struct cuda *c, struct tile_args *a, int64_t chunks);
 
 /* d: sums of h with two rows of weights, sums of l with them. */
 enum { TILE_COLUMNS = 64, TILE_ROWS = 128 };             /* of a block; a chunk of pairs has no more columns */
@@ -54,14 +54,14 @@ static __device__ __forceinline__ void mma_unit(int d[4], const uint4 &x, uint32
 {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(w0), "r"(w1), "r"(WHOLE));
+        : "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(w0), "r"(w1), "r"(SUM_START));
 }
 
 static __device__ __forceinline__ void mma_half(int d[4], uint32_t h, uint32_t l, uint32_t w)
 {
     asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(h), "r"(l), "r"(w), "r"(WHOLE));
+        : "r"(h), "r"(l), "r"(w), "r"(SUM_START));
 }
 
 /* N floats, 2, 4 or 8, at an address aligned to 2 (N = 2) or 4 floats. */
@@ -239,12 +239,12 @@ template <int TYPE, int WR, int WT, int MT, int NT> struct tile {
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             const float *dm = d + e * DU;
-            float v = __fmul_rn(dm[0], whole(s.q[0][e], s.q[0][e + 2]));
+            float v = __fmul_rn(dm[0], join_planes(s.q[0][e], s.q[0][e + 2]));
 
             if (MIN)
                 v = __fmaf_rn(-dm[1], first, v);
             if (HALF)
-                v = __fmaf_rn(dm[HALF * (1 + MIN)], whole(s.q[HALF][e], s.q[HALF][e + 2]), v);
+                v = __fmaf_rn(dm[HALF * (1 + MIN)], join_planes(s.q[HALF][e], s.q[HALF][e + 2]), v);
             if (HALF && MIN)
                 v = __fmaf_rn(-dm[DU - 1], second, v);
             S[e] = __fmaf_rn(sx.y, v, S[e]);

@@ -17,13 +17,13 @@ enum { BESIDE_FLOATS = 2 * BESIDE_AT_ONCE * BUF_PITCH, BESIDE_BUF = WARPS * BESI
 enum { MOST_STAGE = 6 << 10, OTHER_SMEM = 24 << 10 };
 
 /* Task number i of a launch. */
-template <int NT> static __device__ __forceinline__ task find_task(const few_args &f, int i)
+template <int NT> static __device__ __forceinline__ task find_task(const r2_16_args &f, int i)
 {
     task t = {};
 
     while (t.job + 1 < f.n && i >= f.job[t.job + 1].first)
         t.job++;
-    const few_job &job = f.job[t.job];
+    const r2_16_job &job = f.job[t.job];
     const bool floats = job.type == QUANT_f32;
     const int spans = floats ? (f.nx + FLOATS - 1) / FLOATS : f.spans, group = (i - job.first) / spans;
     t.span = i - job.first - group * spans;
@@ -35,9 +35,9 @@ template <int NT> static __device__ __forceinline__ task find_task(const few_arg
 }
 
 /* A task's rows of weights, before it begins. */
-static __device__ __forceinline__ void fetch_task(const few_args &f, const task &t)
+static __device__ __forceinline__ void fetch_task(const r2_16_args &f, const task &t)
 {
-    const few_job &job = f.job[t.job];
+    const r2_16_job &job = f.job[t.job];
     const int rows = min(job.n_rows - t.r0, job.type == QUANT_f32 ? (int)WARPS : t.strips * STRIP);
 
     prefetch(job.w + (int64_t)t.r0 * job.row_bytes, rows * job.row_bytes, threadIdx.x, WARPS * 32);
@@ -49,12 +49,12 @@ struct item {
 };
 
 /* Whether a segment goes through shared memory. */
-static __device__ __forceinline__ bool staged(const few_args &f, const item &of)
+static __device__ __forceinline__ bool staged(const r2_16_args &f, const item &of)
 {
     return f.staged && f.job[of.job].boxed;
 }
 
-static __device__ __forceinline__ item find_item(const few_args &f, const task &t, int i, int round, int segments)
+static __device__ __forceinline__ item find_item(const r2_16_args &f, const task &t, int i, int round, int segments)
 {
     const int strip = i / segments, segment = i - strip * segments;
 
@@ -63,12 +63,12 @@ static __device__ __forceinline__ item find_item(const few_args &f, const task &
 
 /* Block 0 or 1 of a segment, `at` among all; one that does not exist is not looked at. */
 template <int TYPE>
-static __device__ __forceinline__ void load_item(strip<TYPE> &s, const few_args &f, const item &of, int at, int block,
+static __device__ __forceinline__ void load_item(strip<TYPE> &s, const r2_16_args &f, const item &of, int at, int block,
                                                  const uint8_t *stage)
 {
     typedef frag<TYPE> F;
     const int g = (threadIdx.x & 31) / 4, c = threadIdx.x % 4;
-    const few_job &job = f.job[of.job];
+    const r2_16_job &job = f.job[of.job];
     const uint8_t *r0 = boxed_row<TYPE>(stage, g, at), *r8 = r0 + 8 * stage_of<TYPE>::BOX;
 
     if (!staged(f, of)) {
@@ -84,7 +84,7 @@ static __device__ __forceinline__ void load_item(strip<TYPE> &s, const few_args 
 }
 
 /* The columns of a task's turn: there, whoever asked for them. */
-static __device__ __forceinline__ void bring_columns(const few_args &f, const task &t, int round, near &at)
+static __device__ __forceinline__ void bring_columns(const r2_16_args &f, const task &t, int round, near &at)
 {
     if (at.span != t.span || at.round != round) {
         if (threadIdx.x / 32 == 0)
@@ -106,7 +106,7 @@ struct ahead {
 /* A warp's items of a turn; the next one, or the first of the task `then`, comes to the stage while one's second block
  * is multiplied. The loop's first turn only asks for it: each instruction comes for the first time once. */
 template <int TYPE, int NT, bool EIGHT>
-static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITCH], const few_args &f, const task &t,
+static __device__ __forceinline__ void items_times(float (*to)[NT * GROUP * PITCH], const r2_16_args &f, const task &t,
                                                    const task &then, int round, int segments, float *scales, near &at,
                                                    ahead &a, bool &waited, const near_tables *tab)
 {
@@ -169,7 +169,7 @@ struct place {
     bool there;
 };
 
-template <int NT> static __device__ __forceinline__ place find_place(const few_args &f, const task &t, int i)
+template <int NT> static __device__ __forceinline__ place find_place(const r2_16_args &f, const task &t, int i)
 {
     const int strip = i / (NT * GROUP * STRIP), column = i / STRIP % (NT * GROUP), row = i % STRIP;
     const int r = t.r0 + strip * STRIP + row;
@@ -181,11 +181,12 @@ template <int NT> static __device__ __forceinline__ place find_place(const few_a
 /* Sums of a task's strips over the segments of a turn, when all warps have them; the last turn's are results. Strips of
  * several turns are so few that a thread has one sum of them. What a result is added to is read ahead. */
 template <int NT>
-static __device__ __forceinline__ void add_segments(const few_args &f, const task &t, float (*sums)[NT * GROUP * PITCH],
-                                                    int segments, bool last, float &total)
+static __device__ __forceinline__ void add_segments(const r2_16_args &f, const task &t,
+                                                    float (*sums)[NT * GROUP * PITCH], int segments, bool last,
+                                                    float &total)
 {
     enum { THREADS = WARPS * 32 };
-    const few_job &job = f.job[t.job];
+    const r2_16_job &job = f.job[t.job];
     const int n = t.strips * NT * GROUP * STRIP;
     place next = {};
     float then = 0.0f;
@@ -211,13 +212,13 @@ static __device__ __forceinline__ void add_segments(const few_args &f, const tas
         if (own)
             total = v;
         if (last && p.there)
-            put(f, job, p.column, p.row, v, res);
+            put_result(f, job, p.column, p.row, v, res);
     }
 }
 
 /* Task t by the block; `then` follows, if it has strips. */
 template <int TYPE, int NT, bool EIGHT>
-static __device__ __forceinline__ void strips_times(const few_args &f, const task &t, const task &then, near &at,
+static __device__ __forceinline__ void strips_times(const r2_16_args &f, const task &t, const task &then, near &at,
                                                     ahead &a, bool &waited, const near_tables *tab)
 {
     __shared__ float sums[ITEMS][NT * GROUP * PITCH];
@@ -246,9 +247,9 @@ static __device__ __forceinline__ void load_floats(float v[AHEAD], const float *
 }
 
 /* Rows of floats, one a warp, in the order of plain_times. */
-static __device__ __forceinline__ void floats_times(const few_args &f, const task &t, near &at, bool &waited)
+static __device__ __forceinline__ void floats_times(const r2_16_args &f, const task &t, near &at, bool &waited)
 {
-    const few_job &job = f.job[t.job];
+    const r2_16_job &job = f.job[t.job];
     const int row = t.r0 + (int)threadIdx.x / 32, lane = threadIdx.x & 31, n = f.k / 32;
     const float *w = (const float *)(job.w + (int64_t)min(row, job.n_rows - 1) * job.row_bytes) + lane;
     const float *x = (const float *)at.x + lane;
@@ -280,7 +281,7 @@ static __device__ __forceinline__ void floats_times(const few_args &f, const tas
     for (int q = 0; q < FLOATS; q++) {
         sum[q] = fold32(sum[q]);
         if (lane == q && q < t.cols && row < job.n_rows)
-            put(f, job, t.first + q, row, sum[q], residual(f, job, t.first + q, row));
+            put_result(f, job, t.first + q, row, sum[q], residual(f, job, t.first + q, row));
     }
     __syncthreads(); /* the columns may go */
 }
@@ -289,7 +290,7 @@ static __device__ __forceinline__ void floats_times(const few_args &f, const tas
  * where they are, are requests of their own. A first pass, of columns that are not there, only brings the
  * instructions. */
 template <bool EIGHT>
-static __device__ __forceinline__ void beside_times(const few_args &f, int i, uint8_t *space, uint64_t *bar)
+static __device__ __forceinline__ void beside_times(const r2_16_args &f, int i, uint8_t *space, uint64_t *bar)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, each = warp_rows(f.k, BESIDE_AT_ONCE);
     const int x_bytes = (int)x_row_bytes(f.k), spans = (f.nx + BESIDE_COLS - 1) / BESIDE_COLS;
@@ -297,7 +298,7 @@ static __device__ __forceinline__ void beside_times(const few_args &f, int i, ui
 
     while (j + 1 < f.n + f.n_beside && i >= f.job[j + 1].first)
         j++;
-    const few_job &job = f.job[j];
+    const r2_16_job &job = f.job[j];
     const int group = (i - job.first) / spans, r0 = group * f.beside_rows, rows = min(job.n_rows - r0, f.beside_rows);
     const int first = (i - job.first - group * spans) * BESIDE_COLS, cols = min(f.nx - first, (int)BESIDE_COLS);
     uint8_t *w = space + BESIDE_BUF, *x = w + f.beside_rows * job.row_bytes;
@@ -329,8 +330,8 @@ static __device__ __forceinline__ void beside_times(const few_args &f, int i, ui
         rows_times<BESIDE, 1, BESIDE_AT_ONCE>(w, job.row_bytes, at / cols * each, rows, f.k, &own, 1, EIGHT, f.tab,
                                               (float *)space + warp * BESIDE_FLOATS, [&](int row, int, float v) {
                                                   if (pass > 0)
-                                                      put(f, job, first + column, r0 + row, v,
-                                                          residual(f, job, first + column, r0 + row));
+                                                      put_result(f, job, first + column, r0 + row, v,
+                                                                 residual(f, job, first + column, r0 + row));
                                               });
     }
 }
@@ -339,7 +340,7 @@ static __device__ __forceinline__ void beside_times(const few_args &f, int i, ui
  * format because its code beyond the first 64 KiB is fetched late, at 10 cycles an instruction. EIGHT: columns are
  * rounded to 8 bits, and NT is 2. */
 template <int NT, int TYPE, bool EIGHT = false>
-__global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant__ few_args f)
+__global__ void __launch_bounds__(WARPS * 32, 2) r2_16_times(const __grid_constant__ r2_16_args f)
 {
     extern __shared__ __align__(BOX_ALIGN) uint8_t x[];
     __shared__ uint64_t bar, full[WARPS];
@@ -379,7 +380,7 @@ __global__ void __launch_bounds__(WARPS * 32, 2) few_rows(const __grid_constant_
 
 /* Gives each job its tasks; how many there are. Where there are more than `room`, tasks take a strip more if their
  * warps have the time anyway: those fewer may be ones that would not find room in the turn. */
-static int cut_jobs(struct few_args *f, int strips, int room)
+static int cut_jobs(struct r2_16_args *f, int strips, int room)
 {
     const int segments = row_segments(f->k) < TURN ? row_segments(f->k) : (int)TURN;
     const bool more = ceil_div((strips + 1) * segments, WARPS) == ceil_div(strips * segments, WARPS);
@@ -392,7 +393,7 @@ static int cut_jobs(struct few_args *f, int strips, int room)
     int over = more && tasks > room ? (int)ceil_div(tasks - room, f->spans) : 0;
     tasks = 0;
     for (int i = 0; i < f->n; i++) {
-        struct few_job *j = &f->job[i];
+        struct r2_16_job *j = &f->job[i];
         const int64_t all = ceil_div(j->n_rows, STRIP), least = ceil_div(all, strips + 1);
         int64_t groups = ceil_div(all, strips);
 
@@ -412,13 +413,13 @@ static int cut_jobs(struct few_args *f, int strips, int room)
 }
 
 /* Shared memory of a block of those beside: a warp's sums, rows of weights, columns. */
-static int beside_bytes(const few_args &f, int rows, int row_bytes)
+static int beside_bytes(const r2_16_args &f, int rows, int row_bytes)
 {
     return BESIDE_BUF + rows * row_bytes + min(f.nx, (int)BESIDE_COLS) * (int)x_row_bytes(f.k);
 }
 
 /* Whether blocks of the jobs beside, of `rows` rows each, find room. */
-static bool beside_fits_in(struct cuda *c, const struct few_args *f, int rows, int row_bytes)
+static bool beside_fits_in(struct cuda *c, const struct r2_16_args *f, int rows, int row_bytes)
 {
     const int most = cuda_attn_smem(c) - OTHER_SMEM;
 
@@ -426,7 +427,7 @@ static bool beside_fits_in(struct cuda *c, const struct few_args *f, int rows, i
 }
 
 /* Gives those beside blocks, no more than there is room for if more rows a block do; how many there are. */
-static int cut_beside(struct cuda *c, struct few_args *f, int room)
+static int cut_beside(struct cuda *c, struct r2_16_args *f, int room)
 {
     const int each = warp_rows(f->k, BESIDE_AT_ONCE);
 
@@ -445,7 +446,7 @@ static int cut_beside(struct cuda *c, struct few_args *f, int room)
 }
 
 /* Shared memory that a task of type f32, or a block beside such tasks, takes. */
-static size_t other_bytes(const struct few_args *f)
+static size_t other_bytes(const struct r2_16_args *f)
 {
     const size_t floats = f->floats != NULL ? (size_t)FLOATS * (size_t)f->k * sizeof(float) : 0;
     const size_t beside = f->n_beside > 0 ? (size_t)beside_bytes(*f, f->beside_rows, f->job[f->n].row_bytes) : 0;
@@ -454,28 +455,28 @@ static size_t other_bytes(const struct few_args *f)
 }
 
 /* Of larger formats, or where a block has no more, there is no room for stages. */
-template <int NT, int TYPE> static void launch_of(struct cuda *c, struct few_args *f, dim3 grid)
+template <int NT, int TYPE> static void launch_of(struct cuda *c, struct r2_16_args *f, dim3 grid)
 {
     const size_t columns = (size_t)columns_bytes(NT, f->pitch), stages = WARPS * (size_t)stage_of<TYPE>::SIZE;
 
     f->staged = stages <= WARPS * MOST_STAGE && columns + stages + OTHER_SMEM <= (size_t)cuda_attn_smem(c);
     for (int i = 0; f->staged && i < f->n; i++) {
-        struct few_job &j = f->job[i];
+        struct r2_16_job &j = f->job[i];
 
         j.boxed = j.type == TYPE && j.row_bytes % 16 == 0 && (uintptr_t)j.w % 16 == 0;
         if (j.boxed)
             make_box<TYPE>(c, &f->box[i], j.w, j.row_bytes, (int64_t)j.n_rows * j.row_bytes, j.n_rows);
     }
     const size_t all = columns + (f->staged ? stages : 0), other = other_bytes(f);
-    launch_clusters(c, "few_rows", f->eight ? few_rows<2, TYPE, true> : few_rows<NT, TYPE>, dim3(f->paired ? 2 : 1),
-                    grid, WARPS * 32, all > other ? all : other, *f);
+    launch_clusters(c, "few_rows", f->eight ? r2_16_times<2, TYPE, true> : r2_16_times<NT, TYPE>,
+                    dim3(f->paired ? 2 : 1), grid, WARPS * 32, all > other ? all : other, *f);
 }
 
-template <int NT> static void launch_few(struct cuda *c, struct few_args *f, int type, dim3 grid)
+template <int NT> static void launch_r2_16(struct cuda *c, struct r2_16_args *f, int type, dim3 grid)
 {
     switch (type) {
     case QUANT_f32:
-        launch_early(c, "few_rows", few_rows<NT, QUANT_f32>, grid, WARPS * 32, other_bytes(f), *f);
+        launch_early(c, "few_rows", r2_16_times<NT, QUANT_f32>, grid, WARPS * 32, other_bytes(f), *f);
         break;
 #define X(name) \
     case QUANT_##name: \
@@ -491,7 +492,7 @@ template <int NT> static void launch_few(struct cuda *c, struct few_args *f, int
 /* Launches jobs of one format, with small ones in other formats and floats beside them: by gemm_r2_16_large or
  * gemm_r2_16_resident if they take these shapes, else by this kernel. If the blocks that run together cannot hold all
  * strips, a block takes up to twice as many; if they have more room than that, it takes half of the columns. */
-static void one_format(struct cuda *c, struct few_args *f, int type)
+static void one_format(struct cuda *c, struct r2_16_args *f, int type)
 {
     const int turn = 2 * c->sms, segments = row_segments(f->k) < TURN ? row_segments(f->k) : (int)TURN;
     int nt = type != QUANT_f32 && (f->nx > GROUP || f->eight) ? 2 : 1;
@@ -503,11 +504,11 @@ static void one_format(struct cuda *c, struct few_args *f, int type)
         f->spans = (int)ceil_div(f->nx, 2 * GROUP);
     else
         nt = 1;
-    if (cuda_may(c, GEMM_R2_16_LARGE) && cuda_few_many(c, f, nt, type)) {
+    if (cuda_may(c, GEMM_R2_16_LARGE) && cuda_r2_16_large(c, f, nt, type)) {
         cuda_used(c, GEMM_R2_16_LARGE);
         return;
     }
-    if (cuda_may(c, GEMM_R2_16_RESIDENT) && cuda_few_once(c, f, nt, type)) {
+    if (cuda_may(c, GEMM_R2_16_RESIDENT) && cuda_r2_16_resident(c, f, nt, type)) {
         cuda_used(c, GEMM_R2_16_RESIDENT);
         return;
     }
@@ -522,16 +523,16 @@ static void one_format(struct cuda *c, struct few_args *f, int type)
             break;
     }
     f->blocks = f->tasks < turn - f->beside ? f->tasks : turn - f->beside;
-    f->paired = c->wide && type != QUANT_f32 && in_pairs(f);
+    f->paired = c->sm_90 && type != QUANT_f32 && in_pairs(f);
     const dim3 grid((unsigned)(f->blocks + f->beside));
     if (nt == 1)
-        launch_few<1>(c, f, type, grid);
+        launch_r2_16<1>(c, f, type, grid);
     else
-        launch_few<2>(c, f, type, grid);
+        launch_r2_16<2>(c, f, type, grid);
 }
 
 /* Whether what is of the format BESIDE can be brought. */
-static bool few_beside(struct cuda *c, struct few_args *f, const struct few_job *job, int n)
+static bool r2_16_beside(struct cuda *c, struct r2_16_args *f, const struct r2_16_job *job, int n)
 {
     for (int i = 0; i < n; i++)
         if (job[i].type == BESIDE && (job[i].row_bytes % 16 != 0 || (uintptr_t)job[i].w % 16 != 0 ||
@@ -540,26 +541,26 @@ static bool few_beside(struct cuda *c, struct few_args *f, const struct few_job 
     return true;
 }
 
-void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a, float *res)
+void cuda_r2_16_matvec(struct cuda *c, struct r2_16_args *f, const struct mv_args *a, float *res)
 {
-    struct few_job left[JOBS];
+    struct r2_16_job left[JOBS];
     int n = a->n;
 
     for (int i = 0; i < n; i++) {
         const struct mv_job &j = a->job[i];
 
-        left[i] = (struct few_job){
-            j.w, j.y, i == 0 ? res : NULL, j.y_stride, false, (int)j.row_bytes, j.n_rows, j.type, 0, 0
-        };
+        left[i] =
+            (struct r2_16_job){ j.w, j.y, i == 0 ? res : NULL, j.y_stride, false, (int)j.row_bytes, j.n_rows, j.type,
+                                0,   0 };
     }
     f->k = a->k;
     f->nx = a->nx;
     f->x = a->x;
     f->eight = a->eight;
-    const bool along = beside_fits(a) && few_beside(c, f, left, n);
+    const bool along = beside_fits(a) && r2_16_beside(c, f, left, n);
     while (n > 0) {
         int type = QUANT_f32, more = 0, beside = 0;
-        struct few_job small[JOBS];
+        struct r2_16_job small[JOBS];
 
         for (int i = 0; i < n && (type == QUANT_f32 || (along && type == BESIDE)); i++)
             type = left[i].type != QUANT_f32 ? left[i].type : type;

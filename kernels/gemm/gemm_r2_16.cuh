@@ -5,8 +5,8 @@
 #include "kernels/device/fused.cuh"
 #include "kernels/moe/moe_r17.cuh"
 
-/* A matrix. Of type f32 only where few_args.floats are there. */
-struct few_job {
+/* A matrix. Of type f32 only where r2_16_args.floats are there. */
+struct r2_16_job {
     const uint8_t *w;
     float *y, *res; /* [column] rows; res += scale times y, or NULL */
     int64_t y_stride;
@@ -16,9 +16,9 @@ struct few_job {
 };
 
 /* Columns are rows of x. */
-struct few_args {
+struct r2_16_args {
     CUtensorMap box[JOBS]; /* of jobs whose rows come to a stage so (gemm/weights_smem.cuh) */
-    struct few_job job[JOBS];
+    struct r2_16_job job[JOBS];
     int n, n_beside, k, nx; /* jobs, then those beside them */
     const uint8_t *x;       /* rounded */
     const float *floats;    /* not rounded */
@@ -36,20 +36,20 @@ struct few_args {
     bool eight;  /* how x is rounded */
 };
 /* The jobs of a; res: what the first one's output is added to. */
-void cuda_few_matvec(struct cuda *c, struct few_args *f, const struct mv_args *a, float *res);
+void cuda_r2_16_matvec(struct cuda *c, struct r2_16_args *f, const struct mv_args *a, float *res);
 
 /* Such jobs of one format, with nt times four columns a block, if their shapes are the kernel's; false: nothing is
  * launched. */
-bool cuda_few_many(struct cuda *c, struct few_args *f, int nt, int type);
-bool cuda_few_once(struct cuda *c, struct few_args *f, int nt, int type);
+bool cuda_r2_16_large(struct cuda *c, struct r2_16_args *f, int nt, int type);
+bool cuda_r2_16_resident(struct cuda *c, struct r2_16_args *f, int nt, int type);
 
 int cuda_attn_smem(struct cuda *c); /* attn/attn_r2_16.cu: bytes of shared memory that a block can have */
 
-/* Experts of up to FEW_ROWS rows, but of more than one: formats and shapes for which cuda_moe_few() is there. */
-enum { FEW_MOE_K = 16384 };
-bool cuda_moe_is_few(const struct node *v);
-size_t cuda_few_moe_ws(const struct node *v);
-void cuda_moe_few(struct cuda *c, const struct node *v);
+/* Experts of up to R2_16_MAX rows, but of more than one: formats and shapes for which cuda_moe_r2_16() is there. */
+enum { MOE_R2_16_K = 16384 };
+bool cuda_is_moe_r2_16(const struct node *v);
+size_t cuda_moe_r2_16_ws(const struct node *v);
+void cuda_moe_r2_16(struct cuda *c, const struct node *v);
 /* hid of pairs: act(gate) hid, or without a gate act(hid), when adapters have added to both; what they add to the
  * pairs' outputs. */
 void cuda_activate(struct cuda *c, const struct node *moe, float *hid, float *gate);
@@ -59,9 +59,9 @@ void cuda_adapt_down(struct cuda *c, const struct node *moe, float *out, int64_t
 
 /* Such rows from the router's logits and the shared expert's first products on (sh_down NULL: it has none): choice,
  * products, sums, the addition (or NULL). Rounded rows are where cuda_ws() of the mixture begins. */
-struct few_moe {
+struct moe_r2_16 {
     const struct node *route, *moe, *sh_gate, *sh_up, *sh_down, *open, *add;
     const struct node *out, *sum; /* some experts are the host's, and the sum is there; NULL: all are here */
 };
-void cuda_few_moe(struct cuda *c, const struct few_moe *m);
+void cuda_moe_r2_16_fused(struct cuda *c, const struct moe_r2_16 *m);
 #endif

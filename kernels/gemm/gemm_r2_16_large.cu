@@ -8,12 +8,12 @@
 #include "kernels/gemm/gemm_r2_16_task.cuh"
 
 enum {
-    MANY_WARPS = 16,
-    MANY_LEAST = 8 /* warps of a block */,
-    MANY_TURNS = 2,
-    MANY_SMEM = 3 << 10 /* beside what is counted */
+    LARGE_WARPS = 16,
+    LARGE_LEAST = 8 /* warps of a block */,
+    LARGE_TURNS = 2,
+    LARGE_SMEM = 3 << 10 /* beside what is counted */
 };
-template <int TYPE> struct many_of {
+template <int TYPE> struct large_of {
     enum {
         STRIPS = MOST_STRIPS<TYPE>,
         STAGES = 2 / STRIPS,
@@ -25,19 +25,19 @@ template <int TYPE> struct many_of {
 };
 
 template <int NT, int TYPE, bool EIGHT = false>
-__global__ void __launch_bounds__(MANY_WARPS * 32, 1) few_many(const __grid_constant__ few_args f)
+__global__ void __launch_bounds__(LARGE_WARPS * 32, 1) r2_16_large(const __grid_constant__ r2_16_args f)
 {
     typedef frag<TYPE> F;
-    typedef many_of<TYPE> M;
+    typedef large_of<TYPE> M;
     extern __shared__ __align__(BOX_ALIGN) uint8_t x[];
-    __shared__ uint64_t bar, full[MANY_WARPS][M::STAGES];
+    __shared__ uint64_t bar, full[LARGE_WARPS][M::STAGES];
     __shared__ near_tables tables;
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4, warps = blockDim.x / 32;
     const int span = blockIdx.x % f.spans, blocks = gridDim.x / f.spans, first = span * NT * GROUP;
     const int segments = row_segments(f.k), step = blocks * warps * M::ROWS;
     const int row_first = (warp * blocks + (int)blockIdx.x / f.spans) * M::ROWS;
     const task t = { 0, 0, 0, span, first, min(f.nx - first, NT * GROUP) };
-    const few_job &job = f.job[0];
+    const r2_16_job &job = f.job[0];
     uint8_t *stages = x + columns_bytes(NT, f.pitch) + warp * (M::STAGES * M::STAGE);
     float *scales = (float *)(x + columns_bytes(NT, f.pitch) + warps * (M::STAGES * M::STAGE) + warp * M::SCALES);
     const near at = { x, stages, &bar, full[warp], 0, span, 0, 0, true };
@@ -125,30 +125,30 @@ __global__ void __launch_bounds__(MANY_WARPS * 32, 1) few_many(const __grid_cons
 
 /* Launches one large matrix, if every warp gets two strips and shared memory holds enough warps. A product with a
  * residual or with other matrices in the launch is left to gemm_r2_16. */
-template <int NT, int TYPE> static bool launch_many(struct cuda *c, struct few_args *f)
+template <int NT, int TYPE> static bool launch_r2_16_large(struct cuda *c, struct r2_16_args *f)
 {
-    typedef many_of<TYPE> M;
-    const struct few_job &j = f->job[0];
-    const int columns = columns_bytes(NT, f->pitch), room = (cuda_attn_smem(c) - MANY_SMEM - columns) / M::BYTES;
-    const int warps = room < MANY_WARPS ? room : (int)MANY_WARPS, blocks = c->sms / f->spans;
+    typedef large_of<TYPE> M;
+    const struct r2_16_job &j = f->job[0];
+    const int columns = columns_bytes(NT, f->pitch), room = (cuda_attn_smem(c) - LARGE_SMEM - columns) / M::BYTES;
+    const int warps = room < LARGE_WARPS ? room : (int)LARGE_WARPS, blocks = c->sms / f->spans;
 
     if (f->n != 1 || f->n_beside > 0 || j.type != TYPE || j.res != NULL || f->past.channels > 0 ||
-        row_segments(f->k) > TURN || j.row_bytes % 16 != 0 || (uintptr_t)j.w % 16 != 0 || warps < MANY_LEAST ||
-        j.n_rows < MANY_TURNS * M::ROWS * warps * blocks)
+        row_segments(f->k) > TURN || j.row_bytes % 16 != 0 || (uintptr_t)j.w % 16 != 0 || warps < LARGE_LEAST ||
+        j.n_rows < LARGE_TURNS * M::ROWS * warps * blocks)
         return false;
     f->paired = false;
     make_box<TYPE, M::ROWS>(c, f->box, j.w, j.row_bytes, (int64_t)j.n_rows * j.row_bytes, j.n_rows);
-    launch_early(c, "few_many", f->eight ? few_many<2, TYPE, true> : few_many<NT, TYPE>,
+    launch_early(c, "few_many", f->eight ? r2_16_large<2, TYPE, true> : r2_16_large<NT, TYPE>,
                  dim3((unsigned)(blocks * f->spans)), (unsigned)warps * 32, (size_t)(columns + warps * M::BYTES), *f);
     return true;
 }
 
-bool cuda_few_many(struct cuda *c, struct few_args *f, int nt, int type)
+bool cuda_r2_16_large(struct cuda *c, struct r2_16_args *f, int nt, int type)
 {
     switch (type) {
 #define X(name) \
     case QUANT_##name: \
-        return nt == 1 ? launch_many<1, QUANT_##name>(c, f) : launch_many<2, QUANT_##name>(c, f);
+        return nt == 1 ? launch_r2_16_large<1, QUANT_##name>(c, f) : launch_r2_16_large<2, QUANT_##name>(c, f);
         GEMM_COMMON(X)
 #undef X
     default:

@@ -9,10 +9,10 @@
 #include <algorithm>
 #include "kernels/gemm/gemm_r2_16_task.cuh"
 
-enum { ONCE_WARPS = 16, ONCE_SMEM = 4 << 10 /* beside what is counted */ };
+enum { RESIDENT_WARPS = 16, RESIDENT_SMEM = 4 << 10 /* beside what is counted */ };
 
 /* M: strips of a warp. */
-template <int TYPE, int M> struct once_of {
+template <int TYPE, int M> struct resident_of {
     enum {
         STAGE = M * STRIP * stage_of<TYPE>::BOX,
         SCALES = M * STRIP * scales_of<TYPE>::APART * (int)sizeof(float),
@@ -23,12 +23,13 @@ template <int TYPE, int M> struct once_of {
 /* Multiplies a block's strips from t.r0 on. REHEARSE: before the columns arrive the block runs its products once on
  * whatever memory holds, which fetches the code; for blocks whose code no other block has fetched. */
 template <int NT, int TYPE, int M, bool EIGHT, bool REHEARSE>
-static __device__ __forceinline__ void once_times(const few_args &f, const task &t, near &at, const near_tables *tab)
+static __device__ __forceinline__ void resident_times(const r2_16_args &f, const task &t, near &at,
+                                                      const near_tables *tab)
 {
     typedef frag<TYPE> F;
-    typedef once_of<TYPE, M> O;
+    typedef resident_of<TYPE, M> O;
     enum { ROWS = M * STRIP, COLS = NT * GROUP };
-    const few_job &job = f.job[t.job];
+    const r2_16_job &job = f.job[t.job];
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4, warps = blockDim.x / 32;
     const int segments = row_segments(f.k), sets = warps / segments, segment = warp % segments;
     const int row = t.r0 + warp / segments * ROWS;
@@ -107,14 +108,15 @@ static __device__ __forceinline__ void once_times(const few_args &f, const task 
 #pragma unroll 1
         for (int q = 0; q < segments; q++, from += O::STAGE / (int)sizeof(float))
             v = __fadd_rn(v, *from);
-        put(f, job, t.first + own, at_row, v, i == (int)threadIdx.x ? res : residual(f, job, t.first + own, at_row));
+        put_result(f, job, t.first + own, at_row, v,
+                   i == (int)threadIdx.x ? res : residual(f, job, t.first + own, at_row));
     }
 }
 
 /* Rows of floats, one a warp, which come to shared memory behind their columns before these do. */
-static __device__ __forceinline__ void once_floats(const few_args &f, const task &t, near &at, uint64_t *there)
+static __device__ __forceinline__ void resident_floats(const r2_16_args &f, const task &t, near &at, uint64_t *there)
 {
-    const few_job &job = f.job[t.job];
+    const r2_16_job &job = f.job[t.job];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = t.r0 + warp;
     uint8_t *rows = at.x + FLOATS * f.k * (int)sizeof(float);
     const float *w = (const float *)(rows + warp * job.row_bytes) + lane, *x = (const float *)at.x + lane;
@@ -141,16 +143,16 @@ static __device__ __forceinline__ void once_floats(const few_args &f, const task
     for (int q = 0; q < FLOATS; q++) {
         sum[q] = fold32(sum[q]);
         if (lane == q && q < t.cols)
-            put(f, job, t.first + q, row, sum[q], residual(f, job, t.first + q, row));
+            put_result(f, job, t.first + q, row, sum[q], residual(f, job, t.first + q, row));
     }
 }
 
 template <int NT, int TYPE, int M, bool EIGHT = false>
-__global__ void __launch_bounds__(ONCE_WARPS * 32, 1) few_once(const __grid_constant__ few_args f)
+__global__ void __launch_bounds__(RESIDENT_WARPS * 32, 1) r2_16_resident(const __grid_constant__ r2_16_args f)
 {
     enum { COLS = NT * GROUP };
     extern __shared__ __align__(BOX_ALIGN) uint8_t x[];
-    __shared__ uint64_t bar, full[ONCE_WARPS];
+    __shared__ uint64_t bar, full[RESIDENT_WARPS];
     __shared__ near_tables tables;
     const int block = find_block(f);
     near at = { x, x + columns_bytes(NT, f.pitch), &bar, full + threadIdx.x / 32, 0, 0, 0, 0, false };
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(ONCE_WARPS * 32, 1) few_once(const __grid_cons
     let_next_begin();
     while (t.job + 1 < f.n + f.n_beside && block >= f.job[t.job + 1].first)
         t.job++;
-    const few_job &job = f.job[t.job];
+    const r2_16_job &job = f.job[t.job];
     const bool floats = job.type == QUANT_f32;
     const int spans = floats ? (f.nx + FLOATS - 1) / FLOATS : f.spans, group = (block - job.first) / spans;
     const int cols = floats ? (int)FLOATS : (int)COLS, sets = blockDim.x / 32 / row_segments(f.k);
@@ -169,15 +171,15 @@ __global__ void __launch_bounds__(ONCE_WARPS * 32, 1) few_once(const __grid_cons
     t.r0 = group * (floats ? (int)WARPS : sets * STRIP * (job.type == TYPE ? M : 1));
     begin_block<TYPE>(f, at, tables);
     if (job.type == TYPE)
-        once_times<NT, TYPE, M, EIGHT, false>(f, t, at, &tables);
+        resident_times<NT, TYPE, M, EIGHT, false>(f, t, at, &tables);
     else if (floats)
-        once_floats(f, t, at, full);
+        resident_floats(f, t, at, full);
     else if constexpr (TYPE != BESIDE)
-        once_times<NT, BESIDE, 1, EIGHT, true>(f, t, at, &tables);
+        resident_times<NT, BESIDE, 1, EIGHT, true>(f, t, at, &tables);
 }
 
 /* Blocks of a job, with `sets` sets of M strips each; for a format other than TYPE, of one strip each. */
-template <int TYPE, int M> static int once_blocks(const struct few_args *f, const struct few_job &j, int sets)
+template <int TYPE, int M> static int resident_blocks(const struct r2_16_args *f, const struct r2_16_job &j, int sets)
 {
     return (int)(j.type == QUANT_f32 ? ceil_div(j.n_rows, WARPS) * ceil_div(f->nx, FLOATS)
                                      : ceil_div(j.n_rows, sets * STRIP * (j.type == TYPE ? M : 1)) * f->spans);
@@ -185,11 +187,11 @@ template <int TYPE, int M> static int once_blocks(const struct few_args *f, cons
 
 /* A launch with M strips a warp, if all of it finds room; a block has as many sets as leave a multiprocessor few
  * warps. */
-template <int NT, int TYPE, int M> static bool launch_strips(struct cuda *c, struct few_args *f)
+template <int NT, int TYPE, int M> static bool launch_strips(struct cuda *c, struct r2_16_args *f)
 {
-    const int segments = row_segments(f->k), jobs = f->n + f->n_beside, smem = cuda_attn_smem(c) - ONCE_SMEM;
-    const int bytes = once_of<TYPE, M>::BYTES, beside = f->n_beside > 0 ? (int)once_of<BESIDE, 1>::BYTES : 0;
-    const bool floats = std::any_of(f->job, f->job + jobs, [](const few_job &j) { return j.type == QUANT_f32; });
+    const int segments = row_segments(f->k), jobs = f->n + f->n_beside, smem = cuda_attn_smem(c) - RESIDENT_SMEM;
+    const int bytes = resident_of<TYPE, M>::BYTES, beside = f->n_beside > 0 ? (int)resident_of<BESIDE, 1>::BYTES : 0;
+    const bool floats = std::any_of(f->job, f->job + jobs, [](const r2_16_job &j) { return j.type == QUANT_f32; });
     const int of_floats = floats ? (FLOATS + WARPS) * f->k * (int)sizeof(float) : 0;
     const auto smem_of = [&](int warps) {
         return std::max(columns_bytes(NT, f->pitch) + warps * std::max(bytes, beside), of_floats);
@@ -198,14 +200,14 @@ template <int NT, int TYPE, int M> static bool launch_strips(struct cuda *c, str
         int n = 0;
 
         for (int i = 0; i < jobs; i++)
-            n += once_blocks<TYPE, M>(f, f->job[i], sets);
+            n += resident_blocks<TYPE, M>(f, f->job[i], sets);
         return n;
     };
     int best = 0, least = 0;
 
-    for (int sets = (int)ceil_div(WARPS, segments); sets * segments <= ONCE_WARPS; sets++) {
+    for (int sets = (int)ceil_div(WARPS, segments); sets * segments <= RESIDENT_WARPS; sets++) {
         const int warps = sets * segments, all = smem_of(warps), busy = (int)ceil_div(blocks_of(sets), c->sms) * warps;
-        const int room = 2 * warps <= ONCE_WARPS && 2 * all + ONCE_SMEM <= smem ? 2 * c->sms : c->sms;
+        const int room = 2 * warps <= RESIDENT_WARPS && 2 * all + RESIDENT_SMEM <= smem ? 2 * c->sms : c->sms;
 
         if (all <= smem && blocks_of(sets) <= room && (best == 0 || busy < least)) {
             best = sets;
@@ -217,11 +219,11 @@ template <int NT, int TYPE, int M> static bool launch_strips(struct cuda *c, str
     std::rotate(f->job, f->job + f->n, f->job + jobs); /* who rehearses begins first */
     f->blocks = f->beside = 0;
     for (int i = 0; i < jobs; i++) {
-        struct few_job &j = f->job[i];
+        struct r2_16_job &j = f->job[i];
         const int64_t all = (int64_t)j.n_rows * j.row_bytes;
 
         j.first = f->blocks;
-        f->blocks += once_blocks<TYPE, M>(f, j, best);
+        f->blocks += resident_blocks<TYPE, M>(f, j, best);
         if (j.type == TYPE)
             make_box<TYPE, M * STRIP>(c, &f->box[i], j.w, j.row_bytes, all, j.n_rows);
         else if (j.type == BESIDE)
@@ -230,14 +232,14 @@ template <int NT, int TYPE, int M> static bool launch_strips(struct cuda *c, str
     if (!floats) /* blocks beyond have no rows, but bring columns */
         f->blocks = (int)round_up((size_t)f->blocks, 2 * (size_t)f->spans);
     f->tasks = f->blocks;
-    f->paired = c->wide && !floats && in_pairs(f);
-    launch_clusters(c, "few_once", f->eight ? few_once<2, TYPE, M, true> : few_once<NT, TYPE, M>,
+    f->paired = c->sm_90 && !floats && in_pairs(f);
+    launch_clusters(c, "few_once", f->eight ? r2_16_resident<2, TYPE, M, true> : r2_16_resident<NT, TYPE, M>,
                     dim3(f->paired ? 2 : 1), dim3((unsigned)f->blocks), (unsigned)(best * segments) * 32,
                     (size_t)smem_of(best * segments), *f);
     return true;
 }
 
-template <int NT, int TYPE> static bool launch_once(struct cuda *c, struct few_args *f)
+template <int NT, int TYPE> static bool launch_r2_16_resident(struct cuda *c, struct r2_16_args *f)
 {
     if (row_segments(f->k) > TURN)
         return false;
@@ -248,12 +250,12 @@ template <int NT, int TYPE> static bool launch_once(struct cuda *c, struct few_a
            (MOST_STRIPS<TYPE> > 1 && launch_strips<NT, TYPE, MOST_STRIPS<TYPE>>(c, f));
 }
 
-bool cuda_few_once(struct cuda *c, struct few_args *f, int nt, int type)
+bool cuda_r2_16_resident(struct cuda *c, struct r2_16_args *f, int nt, int type)
 {
     switch (type) {
 #define X(name) \
     case QUANT_##name: \
-        return nt == 1 ? launch_once<1, QUANT_##name>(c, f) : launch_once<2, QUANT_##name>(c, f);
+        return nt == 1 ? launch_r2_16_resident<1, QUANT_##name>(c, f) : launch_r2_16_resident<2, QUANT_##name>(c, f);
         GEMM_COMMON(X)
 #undef X
     default:

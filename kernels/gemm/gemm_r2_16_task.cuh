@@ -18,7 +18,7 @@ struct task {
 };
 
 /* Both blocks of a pair are there, too: their barriers can be told of bytes. */
-static __device__ __forceinline__ void wait_once(const few_args &f, bool &waited)
+static __device__ __forceinline__ void wait_once(const r2_16_args &f, bool &waited)
 {
     if (!waited && f.paired)
         cluster_wait();
@@ -38,7 +38,7 @@ struct near {
 
 /* A block's barriers and tables; the block that shares its columns may be told of them from here on. */
 template <int TYPE>
-static __device__ __forceinline__ void begin_block(const few_args &f, const near &at, near_tables &tables)
+static __device__ __forceinline__ void begin_block(const r2_16_args &f, const near &at, near_tables &tables)
 {
     bring_tables<TYPE>(tables, f.tab);
     if (threadIdx.x % 32 == 0) {
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void begin_block(const few_args &f, const near
 }
 
 /* Which of the blocks with tasks this is: of four with two spans both of a pair have the same. */
-static __device__ __forceinline__ int find_block(const few_args &f)
+static __device__ __forceinline__ int find_block(const r2_16_args &f)
 {
     const int own = (int)blockIdx.x - f.beside;
 
@@ -62,7 +62,7 @@ static __device__ __forceinline__ int find_block(const few_args &f)
 
 /* By a warp, quarters of columns. All blocks want the same at the same time: each begins elsewhere. Of a pair each
  * block brings every other quarter to both; bytes may come before they are expected. */
-static __device__ __forceinline__ void fetch_columns(const few_args &f, const task &t, int round, const near &at)
+static __device__ __forceinline__ void fetch_columns(const r2_16_args &f, const task &t, int round, const near &at)
 {
     const int lane = threadIdx.x & 31, piece = (lane + blockIdx.x) & 31, column = piece % 8;
     const int pairs = min(x_pairs(f.k) - round * 8, TURN * 8), quarter = (pairs + 3) / 4, first = piece / 8 * quarter;
@@ -84,7 +84,7 @@ static __device__ __forceinline__ void fetch_columns(const few_args &f, const ta
 }
 
 /* The memory of a convolution, once a launch: by a block that waits for columns anyway, or at its end. */
-static __device__ __forceinline__ void move_past_once(const few_args &f, near &at)
+static __device__ __forceinline__ void move_past_once(const r2_16_args &f, near &at)
 {
     if (!at.moved)
         move_past(f.past, ((int)blockIdx.x - f.beside) * (int)blockDim.x + threadIdx.x, f.blocks * (int)blockDim.x);
@@ -92,13 +92,13 @@ static __device__ __forceinline__ void move_past_once(const few_args &f, near &a
 }
 
 /* What the residual stream has; read before the products, it is there when they are. */
-static __device__ __forceinline__ float residual(const few_args &f, const few_job &job, int column, int row)
+static __device__ __forceinline__ float residual(const r2_16_args &f, const r2_16_job &job, int column, int row)
 {
     return job.res != NULL ? job.res[column * f.res_stride + row] : 0.0f;
 }
 
-static __device__ __forceinline__ void put(const few_args &f, const few_job &job, int column, int row, float v,
-                                           float res)
+static __device__ __forceinline__ void put_result(const r2_16_args &f, const r2_16_job &job, int column, int row,
+                                                  float v, float res)
 {
     job.y[column * job.y_stride + row] = v;
     if (job.res != NULL)
@@ -106,7 +106,7 @@ static __device__ __forceinline__ void put(const few_args &f, const few_job &job
 }
 
 /* Columns of floats where the others lie, eighths of them by a warp. */
-static __device__ __forceinline__ void fetch_floats(const few_args &f, const task &t, const near &at)
+static __device__ __forceinline__ void fetch_floats(const r2_16_args &f, const task &t, const near &at)
 {
     const int lane = threadIdx.x & 31, piece = (lane + blockIdx.x) & 15, column = piece % FLOATS;
     const int eighth = (f.k / 32 + 7) / 8 * 32, first = piece / FLOATS * eighth, n = min(f.k - first, eighth);
@@ -121,7 +121,7 @@ static __device__ __forceinline__ void fetch_floats(const few_args &f, const tas
 }
 
 /* Whether blocks fetch columns once, two neighbours the same ones. */
-static inline bool in_pairs(const struct few_args *f)
+static inline bool in_pairs(const struct r2_16_args *f)
 {
     for (int i = 0; i < f->n; i++)
         if (f->job[i].type == QUANT_f32)

@@ -28,8 +28,8 @@ template <int TYPE> struct scales_of {
 
 /* Sums that begin at `start`. */
 template <bool SIGNED>
-static __device__ __forceinline__ void mma_few(int d[4], const uint32_t g0[2], const uint32_t g8[2], uint32_t b0,
-                                               uint32_t b1, int start)
+static __device__ __forceinline__ void mma_r2_16(int d[4], const uint32_t g0[2], const uint32_t g8[2], uint32_t b0,
+                                                 uint32_t b1, int start)
 {
     if (SIGNED)
         asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
@@ -47,10 +47,10 @@ static __device__ __forceinline__ void unit_sums(int first[4], int second[4], co
                                                  const uint32_t w8[2], uint32_t b0, uint32_t b1, int c, int start)
 {
     if (F::HALVES) {
-        mma_few<F::SIGNED>(first, w0, w8, c < 2 ? b0 : 0u, c < 2 ? b1 : 0u, start);
-        mma_few<F::SIGNED>(second, w0, w8, c < 2 ? 0u : b0, c < 2 ? 0u : b1, start);
+        mma_r2_16<F::SIGNED>(first, w0, w8, c < 2 ? b0 : 0u, c < 2 ? b1 : 0u, start);
+        mma_r2_16<F::SIGNED>(second, w0, w8, c < 2 ? 0u : b0, c < 2 ? 0u : b1, start);
     } else {
-        mma_few<F::SIGNED>(first, w0, w8, b0, b1, start);
+        mma_r2_16<F::SIGNED>(first, w0, w8, b0, b1, start);
     }
 }
 
@@ -70,13 +70,13 @@ static __device__ __forceinline__ void put_scales(float *scales, const strip<TYP
         const typename F::raw &row = r % 2 == 0 ? s[r / 2].r0 : s[r / 2].r8;
         float d[8 / AT_ONCE], m[8 / AT_ONCE];
 
-        if constexpr (!EIGHT || !is_whole(TYPE))
+        if constexpr (!EIGHT || !has_a8_sums(TYPE))
             all_scales<TYPE>(row, c, d, m);
 #pragma unroll
         for (int j = 0; j < 8 / AT_ONCE; j++) {
             float *at = to + r * 8 * APART + j * AT_ONCE * EACH;
 
-            if constexpr (EIGHT && is_whole(TYPE)) {
+            if constexpr (EIGHT && has_a8_sums(TYPE)) {
                 uint32_t n, least = 0;
 
                 F::integers(row, j, c, n, least);
@@ -135,16 +135,16 @@ static __device__ __forceinline__ void block_times(float S[M][NT][2], const stri
             for (int m = 0; m < M; m++) {
                 int h[4], g[4];
 
-                unit_sums<F>(h, g, w0[m], w8[m], b0, b1, c, WHOLE);
+                unit_sums<F>(h, g, w0[m], w8[m], b0, b1, c, SUM_START);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const float *by = &d[2 * m + r][i];
-                    float v = __fmul_rn(by[0], whole(h[2 * r], h[2 * r + 1]));
+                    float v = __fmul_rn(by[0], join_planes(h[2 * r], h[2 * r + 1]));
 
                     if (F::MIN)
                         v = __fmaf_rn(by[EACH - 1], sums[n][u % 2 * 2], v);
                     if (F::HALVES)
-                        v = __fmaf_rn(by[EACH - 1], whole(g[2 * r], g[2 * r + 1]), v);
+                        v = __fmaf_rn(by[EACH - 1], join_planes(g[2 * r], g[2 * r + 1]), v);
                     S[m][n][r] = __fmaf_rn(sums[n][u % 2 * 2 + 1], v, S[m][n][r]);
                 }
             }
@@ -168,7 +168,7 @@ static __device__ __forceinline__ void block_eight(float S[M][2][2], const strip
 {
     typedef frag<TYPE> F;
     enum { EACH = scales_of<TYPE>::EACH, APART = scales_of<TYPE>::APART, WHOLE_BLOCKS = TYPE != QUANT_q8_0 };
-    enum { SUMS = whole_sums(TYPE), UNITS = SUMS > 0 ? 4 / SUMS : 1, ODD = F::ODD, APARTS = ODD > 0 ? 2 : 1 };
+    enum { SUMS = a8_sums(TYPE), UNITS = SUMS > 0 ? 4 / SUMS : 1, ODD = F::ODD, APARTS = ODD > 0 ? 2 : 1 };
     static_assert(SUMS > 0 || (!F::MIN && !F::HALVES), "one scale");
     const int lane = threadIdx.x & 31, c = lane % 4;
     const float *own = scales + lane / 4 * APART;
@@ -205,7 +205,7 @@ static __device__ __forceinline__ void block_eight(float S[M][2][2], const strip
                 if (m == 0 && u % 2 == 0)
                     *(float4 *)sums[r] = *(const float4 *)(at + X_SUMS + col.sums[r]);
             }
-            unit_sums<F>(first, second, w0, w8, b0, b1, c, SUMS > 0 ? 0 : (int)WHOLE);
+            unit_sums<F>(first, second, w0, w8, b0, b1, c, SUMS > 0 ? 0 : (int)SUM_START);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int r = 2 * m + j / 2, e = j % 2;

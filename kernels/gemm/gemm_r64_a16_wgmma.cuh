@@ -20,7 +20,7 @@
 #include "kernels/gemm/acts_a16_wgmma.cuh"
 
 /* Two sums need twice the registers: a warp then takes 16 rows of weights at once, not twice 16. */
-static __host__ __device__ constexpr int wide_subs(int type)
+static __host__ __device__ constexpr int r64_a16_subs(int type)
 {
 #define X(name) type == QUANT_##name ? 2:
     return GEMM_SMALL(X) 1;
@@ -28,23 +28,23 @@ static __host__ __device__ constexpr int wide_subs(int type)
 }
 /* Fills in base, columns and job[].block, for blocks of at most `rows` rows and `columns` columns; returns how many
  * blocks stay. */
-unsigned cuda_wide_grid(const struct cuda *c, struct tile_args *a, int64_t n, int rows, int columns);
-void cuda_wide_k(struct cuda *c, const struct tile_args *a, unsigned blocks);
-void cuda_wide_i(struct cuda *c, const struct tile_args *a, unsigned blocks);
-void cuda_wide_rare(struct cuda *c, const struct tile_args *a, unsigned blocks);
+unsigned cuda_r64_grid(const struct cuda *c, struct tile_args *a, int64_t n, int rows, int columns);
+void cuda_r64_a16_k(struct cuda *c, const struct tile_args *a, unsigned blocks);
+void cuda_r64_a16_i(struct cuda *c, const struct tile_args *a, unsigned blocks);
+void cuda_r64_a16_rare(struct cuda *c, const struct tile_args *a, unsigned blocks);
 
 /* How sums of a unit become one whole number. */
-enum wide_sums {
+enum r64_a16_sums {
     SUMS_ONE,    /* 32 elements of q, with weights of at most 15 */
     SUMS_PLANES, /* of 256 h and of l, then added */
     SUMS_HALVES, /* of 16 elements, which have scales of their own */
 };
 
-template <int TYPE> struct wide {
+template <int TYPE> struct r64_a16 {
     enum {
-        SUBS = wide_subs(TYPE),
+        SUBS = r64_a16_subs(TYPE),
         ROWS = 128 * SUBS,
-        COLUMNS = WIDE_COLUMNS,
+        COLUMNS = R64_A16_COLUMNS,
         STAGES = 4,
         THREADS = 3 * 128,
         HALF = wq<TYPE>::HALF,
@@ -57,7 +57,7 @@ template <int TYPE> struct wide {
         D_BYTES = ROWS * DU * 4,
         /* a stage is a pair of units, everything of the first before the second; columns as in
          * gemm/acts_a16_wgmma.cuh */
-        W_AT = WIDE_PAIR,
+        W_AT = R64_A16_PAIR,
         D_AT = W_AT + 2 * W_BYTES,
         STAGE = D_AT + 2 * D_BYTES,
         PITCH = ROWS + 4,
@@ -77,7 +77,7 @@ template <int TYPE> struct wide {
 };
 
 /* The next stage, and how often all have been used. */
-struct wide_turn {
+struct r64_turn {
     int stage, phase;
     template <class W> __device__ __forceinline__ void next(void)
     {
@@ -87,23 +87,22 @@ struct wide_turn {
 };
 
 /* Rows of weights and columns of a block; x0: the first column where columns lie one after the other. */
-struct wide_tile {
+struct r64_tile {
     const mv_job *job;
     span in;
     int r0, x0;
 };
-static __device__ __forceinline__ int wide_tiles(const tile_args &a)
+static __device__ __forceinline__ int r64_tiles(const tile_args &a)
 {
     return a.base * (a.list == NULL ? (a.nx + a.columns - 1) / a.columns : *a.n_chunk);
 }
-template <class W>
-static __device__ __forceinline__ void find_tile(wide_tile &t, const tile_args &a, int i, bool paired)
+template <class W> static __device__ __forceinline__ void find_tile(r64_tile &t, const tile_args &a, int i, bool paired)
 {
     int block = i % a.base, j = 0;
 
     (void)find_span(a, i / a.base, a.columns, t.in);
     t.in.cols = min(t.in.cols, a.columns);
-    t.x0 = a.list == NULL ? t.in.first : i / a.base * WIDE_COLUMNS;
+    t.x0 = a.list == NULL ? t.in.first : i / a.base * R64_A16_COLUMNS;
     if (!paired)
         while (j + 1 < a.n && block >= a.job[j + 1].block)
             j++;
@@ -118,9 +117,9 @@ static __device__ __forceinline__ int column_number(const tile_args &a, const sp
 
 /* ---- the group that fetches ---- */
 
-template <int TYPE> static __device__ __forceinline__ void put_wide(uint8_t *stage, const unit u[2], int r, int n)
+template <int TYPE> static __device__ __forceinline__ void put_r64_a16(uint8_t *stage, const unit u[2], int r, int n)
 {
-    typedef wide<TYPE> W;
+    typedef r64_a16<TYPE> W;
     const int g = r % 8, hi = r % 16 / 8;
 
 #pragma unroll
@@ -141,72 +140,73 @@ template <int TYPE> static __device__ __forceinline__ void put_wide(uint8_t *sta
 }
 
 /* Columns that lie anywhere: what a thread copies of each pair, from where in 16 bytes (scales: 8) from x. */
-struct wide_source {
-    uint32_t q[WIDE_COLUMNS / 16], s;
+struct r64_a16_source {
+    uint32_t q[R64_A16_COLUMNS / 16], s;
     int n; /* of q */
 };
-static __device__ __forceinline__ void find_wide(wide_source &f, const tile_args &a, const wide_tile &t, int pairs)
+static __device__ __forceinline__ void find_r64_a16(r64_a16_source &f, const tile_args &a, const r64_tile &t, int pairs)
 {
     const int tid = threadIdx.x % 128;
-    const uint32_t tile = (uint32_t)pairs * (WIDE_PAIR / 16);
+    const uint32_t tile = (uint32_t)pairs * (R64_A16_PAIR / 16);
 
     f.n = (t.in.cols + 15) / 16;
 #pragma unroll
-    for (int i = 0; i < WIDE_COLUMNS / 16; i++) {
-        const int col = tid / 8 + i * 16, number = column_number(a, t.in, col) / a.div, c = number % WIDE_COLUMNS;
+    for (int i = 0; i < R64_A16_COLUMNS / 16; i++) {
+        const int col = tid / 8 + i * 16, number = column_number(a, t.in, col) / a.div, c = number % R64_A16_COLUMNS;
 
-        f.q[i] = number / WIDE_COLUMNS * tile + (uint32_t)(c * 8 + (tid % 8 ^ col % 8 ^ c % 8));
+        f.q[i] = number / R64_A16_COLUMNS * tile + (uint32_t)(c * 8 + (tid % 8 ^ col % 8 ^ c % 8));
     }
-    const int number = column_number(a, t.in, tid % WIDE_COLUMNS) / a.div;
-    f.s = number / WIDE_COLUMNS * tile * 2 + number % WIDE_COLUMNS;
+    const int number = column_number(a, t.in, tid % R64_A16_COLUMNS) / a.div;
+    f.s = number / R64_A16_COLUMNS * tile * 2 + number % R64_A16_COLUMNS;
 }
-static __device__ __forceinline__ void gather_wide(uint8_t *stage, const tile_args &a, const wide_source &f, int pair)
+static __device__ __forceinline__ void gather_r64_a16(uint8_t *stage, const tile_args &a, const r64_a16_source &f,
+                                                      int pair)
 {
     const int tid = threadIdx.x % 128;
     uint8_t *to = stage + tid * 16;
 
 #pragma unroll
-    for (int i = 0; i < WIDE_COLUMNS / 16; i++)
+    for (int i = 0; i < R64_A16_COLUMNS / 16; i++)
         if (i < f.n) {
-            const uint8_t *from = a.x + (uint64_t)f.q[i] * 16 + pair * WIDE_PAIR;
+            const uint8_t *from = a.x + (uint64_t)f.q[i] * 16 + pair * R64_A16_PAIR;
 
-            copy16(to + i * 16 * WIDE_UNIT, from);
-            copy16(to + WIDE_COLUMNS * WIDE_UNIT + i * 16 * WIDE_UNIT, from + WIDE_COLUMNS * WIDE_UNIT);
+            copy16(to + i * 16 * R64_A16_UNIT, from);
+            copy16(to + R64_A16_COLUMNS * R64_A16_UNIT + i * 16 * R64_A16_UNIT, from + R64_A16_COLUMNS * R64_A16_UNIT);
         }
     if (tid < f.n * 16) {
-        const uint8_t *from = a.x + (uint64_t)f.s * 8 + pair * WIDE_PAIR + WIDE_SCALES;
+        const uint8_t *from = a.x + (uint64_t)f.s * 8 + pair * R64_A16_PAIR + R64_A16_SCALES;
 
-        copy8(stage + WIDE_SCALES + tid * 8, from);
-        copy8(stage + WIDE_SCALES + (WIDE_COLUMNS + tid) * 8, from + WIDE_COLUMNS * 8);
+        copy8(stage + R64_A16_SCALES + tid * 8, from);
+        copy8(stage + R64_A16_SCALES + (R64_A16_COLUMNS + tid) * 8, from + R64_A16_COLUMNS * 8);
     }
 }
 
 /* n columns one after the other, from column c on: both units, then the scales of either, by four threads. */
-static __device__ __forceinline__ void copy_wide(uint8_t *stage, const uint8_t *from, int n, int c, uint64_t *full)
+static __device__ __forceinline__ void copy_r64_a16(uint8_t *stage, const uint8_t *from, int n, int c, uint64_t *full)
 {
-    const int tid = threadIdx.x % 128, each = tid < 2 ? WIDE_UNIT : 8;
-    const int at = tid < 2 ? tid * WIDE_COLUMNS * WIDE_UNIT : WIDE_SCALES + (tid - 2) * WIDE_COLUMNS * 8;
+    const int tid = threadIdx.x % 128, each = tid < 2 ? R64_A16_UNIT : 8;
+    const int at = tid < 2 ? tid * R64_A16_COLUMNS * R64_A16_UNIT : R64_A16_SCALES + (tid - 2) * R64_A16_COLUMNS * 8;
 
     if (tid < 4)
         bulk_copy(stage + at, from + at + c * each, (unsigned)(n * each), full);
 }
 
-template <int TYPE> static __device__ __forceinline__ void wide_fetch(const tile_args &a, uint8_t *smem, bool paired)
+template <int TYPE> static __device__ __forceinline__ void r64_a16_fetch(const tile_args &a, uint8_t *smem, bool paired)
 {
-    typedef wide<TYPE> W;
+    typedef r64_a16<TYPE> W;
     enum { EACH = W::SUBS, HALF = W::ROWS / 2 }; /* rows of a thread; with two matrices rows of either */
     uint64_t *full = (uint64_t *)(smem + W::BARS_AT), *empty = full + W::STAGES;
     const struct tables *tab =
         near_book((uint32_t *)(smem + W::BOOK_AT), a.tab, book<TYPE>::AT, book<TYPE>::BYTES, threadIdx.x % 128, 128);
-    const int tid = threadIdx.x % 128, units = a.k / 32, pairs = x_pairs(a.k), tiles = wide_tiles(a);
-    wide_turn now = { 0, 0 };
+    const int tid = threadIdx.x % 128, units = a.k / 32, pairs = x_pairs(a.k), tiles = r64_tiles(a);
+    r64_turn now = { 0, 0 };
 
     asm volatile("bar.sync 2, 128;" ::: "memory"); /* the code book */
     for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
         typename wq<TYPE>::raw raw[EACH];
         const uint8_t *row[EACH], *x = a.x;
-        wide_source from;
-        wide_tile t;
+        r64_a16_source from;
+        r64_tile t;
 
         find_tile<W>(t, a, i, paired);
 #pragma unroll
@@ -220,27 +220,27 @@ template <int TYPE> static __device__ __forceinline__ void wide_fetch(const tile
         for (int e = 0; e < EACH; e++)
             wq<TYPE>::load(raw[e], row[e], 0);
         if (a.gather)
-            find_wide(from, a, t, pairs);
+            find_r64_a16(from, a, t, pairs);
         else
-            x += (int64_t)(t.x0 / WIDE_COLUMNS) * pairs * WIDE_PAIR;
+            x += (int64_t)(t.x0 / R64_A16_COLUMNS) * pairs * R64_A16_PAIR;
         for (int p = 0; p < pairs; p++) {
             uint8_t *stage = smem + now.stage * W::STAGE;
             const int n = wq<TYPE>::ELEMS == 256 ? 2 : units - 2 * p;
 
             bar_wait(&empty[now.stage], now.phase ^ 1);
             if (a.gather) {
-                gather_wide(stage, a, from, p);
+                gather_r64_a16(stage, a, from, p);
                 copy_arrive(&full[now.stage]);
             } else {
-                copy_wide(stage, x + (int64_t)p * WIDE_PAIR, wide_read(t.in.cols), t.x0 % WIDE_COLUMNS,
-                          &full[now.stage]);
+                copy_r64_a16(stage, x + (int64_t)p * R64_A16_PAIR, r64_read(t.in.cols), t.x0 % R64_A16_COLUMNS,
+                             &full[now.stage]);
             }
 #pragma unroll
             for (int e = 0; e < EACH; e++) {
                 unit u[2];
 
                 wq<TYPE>::unpack(raw[e], p, u, n, tab);
-                put_wide<TYPE>(stage, u, e * 128 + tid, n);
+                put_r64_a16<TYPE>(stage, u, e * 128 + tid, n);
                 if (p + 1 < pairs)
                     wq<TYPE>::load(raw[e], row[e], p + 1);
             }
@@ -253,7 +253,7 @@ template <int TYPE> static __device__ __forceinline__ void wide_fetch(const tile
 /* ---- the groups that compute ---- */
 
 /* A stage has come; what was written there may be read by wgmma. */
-static __device__ __forceinline__ void wide_wait(uint64_t *full, const wide_turn &now)
+static __device__ __forceinline__ void r64_wait(uint64_t *full, const r64_turn &now)
 {
     bar_wait(&full[now.stage], now.phase);
     proxy_fence();
@@ -261,14 +261,15 @@ static __device__ __forceinline__ void wide_wait(uint64_t *full, const wide_turn
 
 /* A lane's part of a unit of a group's rows of weights, for each 64: words; halves of 16 elements, the even ones before
  * the odd ones; scales of rows g and g + 8. */
-template <int TYPE> struct wide_part {
-    uint4 words[wide<TYPE>::SUBS];
-    uint32_t w[wide<TYPE>::SUBS][2][4];
-    float d[wide<TYPE>::SUBS][2][2];
+template <int TYPE> struct r64_a16_part {
+    uint4 words[r64_a16<TYPE>::SUBS];
+    uint32_t w[r64_a16<TYPE>::SUBS][2][4];
+    float d[r64_a16<TYPE>::SUBS][2][2];
 };
-template <int TYPE> static __device__ __forceinline__ void load_words(wide_part<TYPE> &to, const uint8_t *stage, int u)
+template <int TYPE>
+static __device__ __forceinline__ void load_words(r64_a16_part<TYPE> &to, const uint8_t *stage, int u)
 {
-    typedef wide<TYPE> W;
+    typedef r64_a16<TYPE> W;
     const int lane = threadIdx.x & 31, r16 = threadIdx.x / 128 * 4 * W::SUBS + threadIdx.x / 32 % 4;
 
 #pragma unroll
@@ -276,9 +277,10 @@ template <int TYPE> static __device__ __forceinline__ void load_words(wide_part<
         to.words[s] =
             *(const uint4 *)(stage + W::W_AT + u * W::W_BYTES + (r16 + s * 4) * 512 + W::lane_slot(lane / 4, lane % 4));
 }
-template <int TYPE> static __device__ __forceinline__ void load_scales(wide_part<TYPE> &to, const uint8_t *stage, int u)
+template <int TYPE>
+static __device__ __forceinline__ void load_scales(r64_a16_part<TYPE> &to, const uint8_t *stage, int u)
 {
-    typedef wide<TYPE> W;
+    typedef r64_a16<TYPE> W;
     const int r = threadIdx.x / 128 * 64 * W::SUBS + threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4;
 
 #pragma unroll
@@ -290,10 +292,10 @@ template <int TYPE> static __device__ __forceinline__ void load_scales(wide_part
         to.d[i / 2][i % 2][1] = v.y;
     }
 }
-template <int TYPE> static __device__ __forceinline__ void make_halves(wide_part<TYPE> &to)
+template <int TYPE> static __device__ __forceinline__ void make_halves(r64_a16_part<TYPE> &to)
 {
 #pragma unroll
-    for (int s = 0; s < wide<TYPE>::SUBS; s++) {
+    for (int s = 0; s < r64_a16<TYPE>::SUBS; s++) {
         const uint4 &v = to.words[s];
         const uint32_t w[2][2] = { { v.x, v.z }, { v.y, v.w } };
 
@@ -302,7 +304,7 @@ template <int TYPE> static __device__ __forceinline__ void make_halves(wide_part
             uint32_t *t = to.w[s][i / 2] + i % 2;
             const uint32_t b = w[i / 2][i % 2];
 
-            if (wide<TYPE>::MIN) {
+            if (r64_a16<TYPE>::MIN) {
                 t[0] = b & 0x00ff00ffu;
                 t[2] = b >> 8 & 0x00ff00ffu;
             } else { /* 1,024 and the byte above -128, less 1,152 */
@@ -320,9 +322,9 @@ template <int TYPE> static __device__ __forceinline__ void make_halves(wide_part
 
 /* Sums of a unit with N columns: of each 64 rows, and of the second part, if there is one, behind those. */
 template <int TYPE, int N>
-static __device__ __forceinline__ void wide_products(float *sum, wide_part<TYPE> &r, const uint8_t *columns)
+static __device__ __forceinline__ void r64_a16_products(float *sum, r64_a16_part<TYPE> &r, const uint8_t *columns)
 {
-    enum { SUBS = wide<TYPE>::SUBS, SUMS = wide<TYPE>::SUMS };
+    enum { SUBS = r64_a16<TYPE>::SUBS, SUMS = r64_a16<TYPE>::SUMS };
     const uint64_t b = wgmma_columns(columns);
 
 #pragma unroll
@@ -350,10 +352,10 @@ static __device__ __forceinline__ void wide_products(float *sum, wide_part<TYPE>
 
 /* S += dx V for N columns; sx: their sums of q and dx. */
 template <int TYPE, int N>
-static __device__ __forceinline__ void wide_floats(float *S, const float *sum, const wide_part<TYPE> &r,
-                                                   const uint8_t *sx)
+static __device__ __forceinline__ void r64_a16_floats(float *S, const float *sum, const r64_a16_part<TYPE> &r,
+                                                      const uint8_t *sx)
 {
-    typedef wide<TYPE> W;
+    typedef r64_a16<TYPE> W;
     enum { SUBS = W::SUBS };
 
 #pragma unroll
@@ -378,7 +380,7 @@ static __device__ __forceinline__ void wide_floats(float *S, const float *sum, c
 
 /* Sums of 8 pairs, added to those before unless these are the first, are S or, if there are more, remembered. */
 template <int SUBS, int N>
-static __device__ __forceinline__ void wide_add_up(float *S, float4 *total, bool before, bool more)
+static __device__ __forceinline__ void r64_add_up(float *S, float4 *total, bool before, bool more)
 {
 #pragma unroll
     for (int n = 0; n < SUBS * N / 8; n++) {
@@ -396,7 +398,7 @@ static __device__ __forceinline__ void wide_add_up(float *S, float4 *total, bool
 }
 
 template <int SUBS, int N>
-static __device__ __forceinline__ void wide_store(const wide_tile &t, const int *number, const float *S)
+static __device__ __forceinline__ void r64_store(const r64_tile &t, const int *number, const float *S)
 {
     const int lane = threadIdx.x & 31;
     const int r = t.r0 + threadIdx.x / 128 * 64 * SUBS + threadIdx.x / 32 % 4 * 16 + lane / 4;
@@ -418,10 +420,10 @@ static __device__ __forceinline__ void wide_store(const wide_tile &t, const int 
 
 /* act(gate) up, or act(up), rounded: column i of the block is row x0 + i; hid: results, columns PITCH apart. */
 template <int TYPE, int N>
-static __device__ __forceinline__ void wide_act(const tile_args &a, const wide_tile &t, const float *S, float *hid,
-                                                bool paired)
+static __device__ __forceinline__ void r64_a16_act(const tile_args &a, const r64_tile &t, const float *S, float *hid,
+                                                   bool paired)
 {
-    enum { PITCH = wide<TYPE>::PITCH, SUBS = wide<TYPE>::SUBS, ROWS = wide<TYPE>::ROWS };
+    enum { PITCH = r64_a16<TYPE>::PITCH, SUBS = r64_a16<TYPE>::SUBS, ROWS = r64_a16<TYPE>::ROWS };
     const int lane = threadIdx.x & 31, n_rows = t.job->n_rows, here = paired ? ROWS / 2 : (int)ROWS;
     const int row = threadIdx.x / 128 * 64 * SUBS + threadIdx.x / 32 % 4 * 16 + lane / 4;
 
@@ -446,23 +448,23 @@ static __device__ __forceinline__ void wide_act(const tile_args &a, const wide_t
 
             v[j] = col >= t.in.cols || t.r0 + r + j >= n_rows ? 0.0f : __fmul_rn(y, paired ? from[ROWS / 2 + j] : 1.0f);
         }
-        wide_values(a.rounded, x_pairs(n_rows), t.x0 + col, v, (t.r0 + r) / 64, part, false);
+        r64_a16_values(a.rounded, x_pairs(n_rows), t.x0 + col, v, (t.r0 + r) / 64, part, false);
     }
     asm volatile("bar.sync 1, 256;" ::: "memory");
 }
 
 /* One tile of N columns at most. */
 template <int TYPE, int N>
-static __device__ __forceinline__ void wide_run(const tile_args &a, const wide_tile &t, int *number, uint8_t *smem,
-                                                wide_turn &now, bool paired)
+static __device__ __forceinline__ void r64_a16_run(const tile_args &a, const r64_tile &t, int *number, uint8_t *smem,
+                                                   r64_turn &now, bool paired)
 {
-    typedef wide<TYPE> W;
+    typedef r64_a16<TYPE> W;
     enum { SUBS = W::SUBS };
     const int pairs = x_pairs(a.k);
     uint64_t *full = (uint64_t *)(smem + W::BARS_AT), *empty = full + W::STAGES;
     float4 *total = (float4 *)(smem + W::TOTALS_AT) + threadIdx.x;
     float S[SUBS * N / 2], sum[2 * N / 2];
-    wide_part<TYPE> rows;
+    r64_a16_part<TYPE> rows;
 
     if (threadIdx.x < N)
         number[threadIdx.x] = column_number(a, t.in, threadIdx.x);
@@ -472,7 +474,7 @@ static __device__ __forceinline__ void wide_run(const tile_args &a, const wide_t
 #pragma unroll
     for (int i = 0; i < N; i++)
         sum[i] = 0.0f;
-    wide_wait(full, now);
+    r64_wait(full, now);
     load_words<TYPE>(rows, smem + now.stage * W::STAGE, 0);
     for (int p = 0; p < pairs; p++) {
         const uint8_t *stage = smem + now.stage * W::STAGE;
@@ -482,32 +484,32 @@ static __device__ __forceinline__ void wide_run(const tile_args &a, const wide_t
 #pragma unroll
         for (int u = 0; u < 2; u++) {
             make_halves<TYPE>(rows);
-            wide_products<TYPE, N>(sum, rows, stage + u * WIDE_COLUMNS * WIDE_UNIT);
+            r64_a16_products<TYPE, N>(sum, rows, stage + u * R64_A16_COLUMNS * R64_A16_UNIT);
             load_scales<TYPE>(rows, stage, u);
             if (u == 0) {
                 load_words<TYPE>(rows, stage, 1);
             } else if (p + 1 < pairs) {
-                wide_wait(full, now);
+                r64_wait(full, now);
                 load_words<TYPE>(rows, smem + now.stage * W::STAGE, 0);
             }
             wgmma_wait<N>(sum);
-            wide_floats<TYPE, N>(S, sum, rows, stage + WIDE_SCALES + u * WIDE_COLUMNS * 8);
+            r64_a16_floats<TYPE, N>(S, sum, rows, stage + R64_A16_SCALES + u * R64_A16_COLUMNS * 8);
         }
         warp_done(used);
         if (p % 8 == 7 || p + 1 == pairs)
-            wide_add_up<SUBS, N>(S, total, p >= 8, p + 1 < pairs);
+            r64_add_up<SUBS, N>(S, total, p >= 8, p + 1 < pairs);
     }
     if (a.out == TILE_FLOATS)
-        wide_store<SUBS, N>(t, number, S);
+        r64_store<SUBS, N>(t, number, S);
     else
-        wide_act<TYPE, N>(a, t, S, (float *)(smem + W::TOTALS_AT), paired);
+        r64_a16_act<TYPE, N>(a, t, S, (float *)(smem + W::TOTALS_AT), paired);
 }
 
 template <int TYPE>
-static __global__ void __launch_bounds__(wide<TYPE>::THREADS, 1) wide_rows_times(const __grid_constant__ tile_args a)
+static __global__ void __launch_bounds__(r64_a16<TYPE>::THREADS, 1) r64_a16_times(const __grid_constant__ tile_args a)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    typedef wide<TYPE> W;
+    typedef r64_a16<TYPE> W;
     extern __shared__ __align__(1024) uint8_t smem[];
     uint64_t *full = (uint64_t *)(smem + W::BARS_AT), *empty = full + W::STAGES;
     const bool paired = a.out != TILE_FLOATS && a.n > 1;
@@ -522,37 +524,37 @@ static __global__ void __launch_bounds__(wide<TYPE>::THREADS, 1) wide_rows_times
     __syncthreads();
     if (threadIdx.x >= 2 * 128) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
-        wide_fetch<TYPE>(a, smem, paired);
+        r64_a16_fetch<TYPE>(a, smem, paired);
         return;
     }
     asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
-    const int tiles = wide_tiles(a);
-    wide_turn now = { 0, 0 };
+    const int tiles = r64_tiles(a);
+    r64_turn now = { 0, 0 };
 
     /* numbers of columns: a table is written again when all have left the tile after its own */
     for (int i = blockIdx.x, at = 0; i < tiles; i += gridDim.x, at ^= 1) {
         int *number = (int *)(smem + W::NUMBERS_AT) + at * W::COLUMNS;
-        wide_tile t;
+        r64_tile t;
 
         find_tile<W>(t, a, i, paired);
         if (t.in.cols > 48)
-            wide_run<TYPE, 64>(a, t, number, smem, now, paired);
+            r64_a16_run<TYPE, 64>(a, t, number, smem, now, paired);
         else if (t.in.cols > 32)
-            wide_run<TYPE, 48>(a, t, number, smem, now, paired);
+            r64_a16_run<TYPE, 48>(a, t, number, smem, now, paired);
         else if (t.in.cols > 16)
-            wide_run<TYPE, 32>(a, t, number, smem, now, paired);
+            r64_a16_run<TYPE, 32>(a, t, number, smem, now, paired);
         else
-            wide_run<TYPE, 16>(a, t, number, smem, now, paired);
+            r64_a16_run<TYPE, 16>(a, t, number, smem, now, paired);
     }
 #endif
 }
 
-template <int TYPE> static void launch_wide(struct cuda *c, const tile_args *a, unsigned blocks)
+template <int TYPE> static void launch_r64_a16(struct cuda *c, const tile_args *a, unsigned blocks)
 {
-    typedef wide<TYPE> W;
+    typedef r64_a16<TYPE> W;
 
-    cuda_fail(c, cudaFuncSetAttribute(wide_rows_times<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, W::SMEM),
+    cuda_fail(c, cudaFuncSetAttribute(r64_a16_times<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, W::SMEM),
               "wide");
-    LAUNCH(c, wide_rows_times<TYPE>, blocks, W::THREADS, W::SMEM, *a);
+    LAUNCH(c, r64_a16_times<TYPE>, blocks, W::THREADS, W::SMEM, *a);
 }
 #endif

@@ -4,12 +4,12 @@
 #include "kernels/quant/all.cuh"
 #include "kernels/gemm/gemm_r64_a16_wgmma.cuh"
 
-void cuda_wide_i(struct cuda *c, const struct tile_args *a, unsigned blocks)
+void cuda_r64_a16_i(struct cuda *c, const struct tile_args *a, unsigned blocks)
 {
     switch (a->job[0].type) {
 #define X(name) \
     case QUANT_##name: \
-        launch_wide<QUANT_##name>(c, a, blocks); \
+        launch_r64_a16<QUANT_##name>(c, a, blocks); \
         break;
         GEMM_COMMON_I(X)
 #undef X

@@ -24,13 +24,13 @@ static constexpr bool left_out(int type)
 GEMM_RARE(X)
 #undef X
 
-void cuda_wide_rare(struct cuda *c, const struct tile_args *a, unsigned blocks)
+void cuda_r64_a16_rare(struct cuda *c, const struct tile_args *a, unsigned blocks)
 {
     switch (a->job[0].type) {
 #define X(name) \
     case QUANT_##name: \
         if constexpr (fits<QUANT_##name>) \
-            launch_wide<QUANT_##name>(c, a, blocks); \
+            launch_r64_a16<QUANT_##name>(c, a, blocks); \
         break;
         GEMM_RARE(X)
 #undef X

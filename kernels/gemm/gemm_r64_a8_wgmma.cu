@@ -3,16 +3,16 @@
  * sm_90a: only it has wgmma. */
 #include "kernels/gemm/gemm_r64_a8_wgmma.cuh"
 
-void cuda_broad(struct cuda *c, struct tile_args *a, int64_t n)
+void cuda_r64_a8(struct cuda *c, struct tile_args *a, int64_t n)
 {
-    const unsigned blocks = cuda_wide_grid(c, a, n, GROUP_ROWS, BROAD_COLUMNS);
+    const unsigned blocks = cuda_r64_grid(c, a, n, GROUP_ROWS, R64_A8_COLUMNS);
 
     switch (a->job[0].type) {
 #define X(name, sums) \
     case QUANT_##name: \
-        launch_broad<QUANT_##name>(c, a, blocks); \
+        launch_r64_a8<QUANT_##name>(c, a, blocks); \
         break;
-        GEMM_WHOLE(X)
+        GEMM_A8(X)
 #undef X
     default:
         break;
@@ -22,12 +22,12 @@ void cuda_broad(struct cuda *c, struct tile_args *a, int64_t n)
 /* ---- rounding ---- */
 
 /* 8 elements of a group, rounded: part of 16, whose threads are neighbours; !there: nothing is written. */
-static __device__ __forceinline__ void broad_values(uint8_t *out, int groups, int64_t row, const float v[8], int group,
-                                                    int part, bool there)
+static __device__ __forceinline__ void r64_a8_values(uint8_t *out, int groups, int64_t row, const float v[8], int group,
+                                                     int part, bool there)
 {
-    const int col = (int)(row % BROAD_COLUMNS);
-    uint8_t *all = out + (row / BROAD_COLUMNS * groups + group) * BROAD_GROUP;
-    uint8_t *to = all + (part / 8 * BROAD_COLUMNS + col) * 128 + part % 2 * 8;
+    const int col = (int)(row % R64_A8_COLUMNS);
+    uint8_t *all = out + (row / R64_A8_COLUMNS * groups + group) * R64_A8_GROUP;
+    uint8_t *to = all + (part / 8 * R64_A8_COLUMNS + col) * 128 + part % 2 * 8;
     rounded r;
 
     round_values(r, v, sharers(true), true);
@@ -41,15 +41,15 @@ static __device__ __forceinline__ void broad_values(uint8_t *out, int groups, in
         *(uint2 *)(to + ((part % 8 / 2 * 2 + odd) ^ col % 8) * 16) =
             make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
     }
-    ((__half *)(all + BROAD_SUMS))[(part / 8 * BROAD_COLUMNS + col) * 8 + part % 8] = __float2half_rn((float)r.sum);
+    ((__half *)(all + R64_A8_SUMS))[(part / 8 * R64_A8_COLUMNS + col) * 8 + part % 8] = __float2half_rn((float)r.sum);
     if (part == 0)
-        ((float *)(all + BROAD_SCALES))[broad_scale(col)] = r.dx;
+        ((float *)(all + R64_A8_SCALES))[r64_a8_scale(col)] = r.dx;
 }
 
 /* QUADS: rows begin at multiples of 16 bytes. */
 template <bool QUADS>
 __global__ void __launch_bounds__(256)
-    round_broad(uint8_t *out, const float *x, int n, int64_t stride, int k, const int *id, const int *slot)
+    round_r64_a8(uint8_t *out, const float *x, int n, int64_t stride, int k, const int *id, const int *slot)
 {
     const int i = blockIdx.y * blockDim.x + threadIdx.x, row = blockIdx.x;
     const float *from = x + row * stride + i * 8;
@@ -70,18 +70,19 @@ __global__ void __launch_bounds__(256)
         v[j + 2] = f.z;
         v[j + 3] = f.w;
     }
-    broad_values(out, whole_groups(k), row, v, i / 16, i % 16, there);
+    r64_a8_values(out, a8_groups(k), row, v, i / 16, i % 16, there);
 }
 
-void cuda_round_broad(struct cuda *c, uint8_t *out, struct tensor x, const int *id, const int *slot)
+void cuda_round_r64_a8(struct cuda *c, uint8_t *out, struct tensor x, const int *id, const int *slot)
 {
     const int k = (int)x.ne[0];
     const unsigned threads = k < 256 * 8 ? (unsigned)round_up(k / 8, 32) : 256;
-    const dim3 grid((unsigned)wide_read((int)x.ne[1]), (unsigned)ceil_div(k, threads * 8));
+    const dim3 grid((unsigned)r64_read((int)x.ne[1]), (unsigned)ceil_div(k, threads * 8));
 
     if (((uintptr_t)x.data % 16 | (uintptr_t)x.stride % 4) == 0)
-        LAUNCH(c, round_broad<true>, grid, threads, 0, out, (const float *)x.data, (int)x.ne[1], x.stride, k, id, slot);
+        LAUNCH(c, round_r64_a8<true>, grid, threads, 0, out, (const float *)x.data, (int)x.ne[1], x.stride, k, id,
+               slot);
     else
-        LAUNCH(c, round_broad<false>, grid, threads, 0, out, (const float *)x.data, (int)x.ne[1], x.stride, k, id,
+        LAUNCH(c, round_r64_a8<false>, grid, threads, 0, out, (const float *)x.data, (int)x.ne[1], x.stride, k, id,
                slot);
 }

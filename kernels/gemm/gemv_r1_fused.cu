@@ -137,7 +137,7 @@ static __device__ __forceinline__ float residual(const fused_args &f, const wher
     return at.job == 0 && f.res != NULL && r < at.here ? f.res[at.r0 + r] : 0.0f;
 }
 
-static __device__ __forceinline__ void put(const fused_args &f, const where &at, int r, float v, float res)
+static __device__ __forceinline__ void put_result(const fused_args &f, const where &at, int r, float v, float res)
 {
     int row = at.r0 + r;
 
@@ -162,7 +162,7 @@ static __device__ __forceinline__ void load_first(const float *norm, int k, floa
         load8(w, norm, (int)threadIdx.x * 8);
 }
 
-template <int MODE, bool EIGHT> static __device__ __forceinline__ void inputs(const fused_args &f, const space &s)
+template <int MODE, bool EIGHT> static __device__ __forceinline__ void make_inputs(const fused_args &f, const space &s)
 {
     wait_for_inputs();
     if (MODE == IN_PLAIN)
@@ -228,7 +228,7 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
         if (!AHEAD && there)
             load_strip<TYPE>(now, w, at.row_bytes, at.here - mine * STRIP, block, units - block * 8);
         if (!begun)
-            inputs<MODE, EIGHT>(f, s);
+            make_inputs<MODE, EIGHT>(f, s);
         if (AHEAD)
             now = then;
         if (begun && n.s0 != t.s0) {
@@ -240,7 +240,7 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
                                           (const float *)(s.xq + c.dx_at), part, c.segments, has_groups(TYPE, EIGHT));
 
                 if (part == 0 && t.s0 * STRIP + row < at.here && row < many * STRIP)
-                    put(f, at, t.s0 * STRIP + row, sum, res);
+                    put_result(f, at, t.s0 * STRIP + row, sum, res);
             }
             if (n.s0 >= strips)
                 return;
@@ -274,7 +274,7 @@ static __device__ __forceinline__ void strips_once(const fused_args &f, const cu
                          units);
     if (!has_frag(TYPE))
         prefetch(at.w, at.here * (int)at.row_bytes, threadIdx.x, blockDim.x);
-    inputs<MODE, EIGHT>(f, s);
+    make_inputs<MODE, EIGHT>(f, s);
     const float res = part == 0 ? residual(f, at, row) : 0.0f;
     load_x<TYPE>(x, s.xq + block * (4 * X_PAIR), units, EIGHT);
 #pragma unroll 1
@@ -294,7 +294,7 @@ static __device__ __forceinline__ void strips_once(const fused_args &f, const cu
     const float sum = row_sum(s.values + row / STRIP * c.segments * V_SEGMENT + row % STRIP * V_PITCH,
                               (const float *)(s.xq + c.dx_at), part, c.segments, has_groups(TYPE, EIGHT));
     if (part == 0 && row < at.here)
-        put(f, at, row, sum, res);
+        put_result(f, at, row, sum, res);
 }
 
 enum { PIECE = 16, PIECES = 4 }; /* elements of a lane that are read before the inputs are there */
@@ -340,7 +340,7 @@ static __device__ __forceinline__ void floats_times(const fused_args &f, const c
             sum = __fmaf_rn(row[i], x[i], sum);
         sum = fold32(sum);
         if (lane == 0 && pass == 1)
-            put(f, at, warp, sum, res);
+            put_result(f, at, warp, sum, res);
     }
 }
 
@@ -479,20 +479,20 @@ void cuda_fused_round(struct cuda *c, const struct fused_args *f)
 
 static void several_rows(struct cuda *c, const struct fused_args *f)
 {
-    struct few_args few = {};
+    struct r2_16_args r2_16 = {};
     struct mv_args a = f->a;
 
     if (f->mode != IN_ROUNDED) {
         cuda_fused_round(c, f);
         a.x = f->rounded;
-        few.held = f->a.nx;
+        r2_16.held = f->a.nx;
     }
-    few.floats = f->mode == IN_PLAIN ? f->x : f->floats;
-    few.floats_stride = f->mode == IN_PLAIN ? f->x_stride : f->floats_stride;
-    few.res_stride = f->res_stride;
-    few.scale = f->scale;
-    few.past = f->past;
-    cuda_few_matvec(c, &few, &a, f->res);
+    r2_16.floats = f->mode == IN_PLAIN ? f->x : f->floats;
+    r2_16.floats_stride = f->mode == IN_PLAIN ? f->x_stride : f->floats_stride;
+    r2_16.res_stride = f->res_stride;
+    r2_16.scale = f->scale;
+    r2_16.past = f->past;
+    cuda_r2_16_matvec(c, &r2_16, &a, f->res);
 }
 
 template <int MODE, bool EIGHT>
@@ -532,7 +532,7 @@ static void launch_either(struct cuda *c, const struct fused_args *f, const cut 
         launch_matvec<MODE, false>(c, f, a, type, grid, threads, smem);
 }
 
-enum { MANY_TURNS = 8 };
+enum { TURNS_LEAST = 8 };
 
 /* Jobs of one format, those beside it, and floats; begun: not the first launch after a norm's. */
 static void one_format(struct cuda *c, struct fused_args *f, int type, bool begun)
@@ -557,7 +557,7 @@ static void one_format(struct cuda *c, struct fused_args *f, int type, bool begu
     cut_warps(&a, threads / 32);
     a.dx_at = x_pairs(f->a.k) * X_PAIR;
     a.floats &= !ready;
-    if (f->mode == IN_READY && f->a.n == 1 && !begun && a.strips >= MANY_TURNS * a.each * a.sets) {
+    if (f->mode == IN_READY && f->a.n == 1 && !begun && a.strips >= TURNS_LEAST * a.each * a.sets) {
         a.handed = c->handed;
         a.strips = (int)ceil_div(rows, STRIP);
     }

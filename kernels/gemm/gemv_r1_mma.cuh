@@ -111,7 +111,7 @@ template <int TYPE> static __device__ __forceinline__ void load_any(strip_x<TYPE
 /* Whether units' sums meet in whole numbers before they are floats. */
 static __host__ __device__ constexpr bool is_grouped(int type)
 {
-    return whole_sums(type) == 1 || whole_sums(type) == 2;
+    return a8_sums(type) == 1 || a8_sums(type) == 2;
 }
 
 /* xb: the block's first pair. */
@@ -163,12 +163,12 @@ template <int TYPE>
 static __device__ __forceinline__ group_values group_of(const typename frag<TYPE>::raw &r, int c, int i0, int i1,
                                                         const int all[2])
 {
-    const int2 own = frag<TYPE>::whole(r, c, i0, i1, all);
-    const int give = whole_sums(TYPE) == 2 || c % 2 == 0 ? own.y : own.x;
+    const int2 own = frag<TYPE>::scaled_sums(r, c, i0, i1, all);
+    const int give = a8_sums(TYPE) == 2 || c % 2 == 0 ? own.y : own.x;
     const int other = __shfl_xor_sync(0xffffffffu, give, 1);
     const float2 by = frag<TYPE>::factors(r);
 
-    if (whole_sums(TYPE) == 2)
+    if (a8_sums(TYPE) == 2)
         return { __fmul_rn(by.x, (float)own.x), c % 2 == 0 ? 0.0f : __fmul_rn(by.y, (float)(own.y + other)) };
     return { c % 2 == 0 ? __fmul_rn(by.x, (float)(own.x + other)) : __fmul_rn(by.y, (float)(own.y + other)), 0.0f };
 }
@@ -202,7 +202,7 @@ static __device__ __forceinline__ void groups_times(const strip<TYPE> &s, const 
             group_of<TYPE>(h == 0 ? s.r0 : s.r8, c, c < 2 ? q[0] : q4[0], c < 2 ? q[1] : q4[1], a.sum);
         float *to = v + (g + h * 8) * V_PITCH;
 
-        if (whole_sums(TYPE) == 2)
+        if (a8_sums(TYPE) == 2)
             *(float2 *)(to + 2 * c) = make_float2(own.first, own.second);
         else
             to[c] = own.first;
@@ -240,7 +240,7 @@ static __device__ __forceinline__ void group_sums(int sum[strip_x<TYPE>::GROUPS]
     for (int j = 0; j < GROUPS; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            sum[j][i] = WHOLE;
+            sum[j][i] = SUM_START;
 #pragma unroll
     for (int i = 0; i < GROUP; i++)
 #pragma unroll
@@ -273,7 +273,7 @@ static __device__ __forceinline__ void any_times(const strip<TYPE> &s, const str
         }
 #pragma unroll
         for (int i = 0; i < 12; i++)
-            sum[i / 4][i % 4] = WHOLE;
+            sum[i / 4][i % 4] = SUM_START;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const uint32_t g0[2] = { (uint32_t)u[0].w[2 * i], (uint32_t)u[0].w[2 * i + 1] };
@@ -285,15 +285,15 @@ static __device__ __forceinline__ void any_times(const strip<TYPE> &s, const str
             if (HALF && MIN && i >= 2)
                 mma_row<true>(sum[2], ones, ones, x0, x1);
         }
-        const float all = a.all[e > 0], second = HALF && MIN ? whole(sum[2][0], sum[2][1]) : 0.0f;
+        const float all = a.all[e > 0], second = HALF && MIN ? join_planes(sum[2][0], sum[2][1]) : 0.0f;
 #pragma unroll
         for (int h = 0; h < 2; h++) { /* gemm/sums.cuh: unit_value() */
-            float value = __fmul_rn(u[h].d[0], whole(sum[0][2 * h], sum[0][2 * h + 1]));
+            float value = __fmul_rn(u[h].d[0], join_planes(sum[0][2 * h], sum[0][2 * h + 1]));
 
             if (MIN)
                 value = __fmaf_rn(-u[h].m[0], HALF ? __fsub_rn(all, second) : all, value);
             if (HALF)
-                value = __fmaf_rn(u[h].d[1], whole(sum[1][2 * h], sum[1][2 * h + 1]), value);
+                value = __fmaf_rn(u[h].d[1], join_planes(sum[1][2 * h], sum[1][2 * h + 1]), value);
             if (HALF && MIN)
                 value = __fmaf_rn(-u[h].m[1], second, value);
             v[(g + h * 8) * V_PITCH + 2 * c + e] = e < s.n ? value : 0.0f;
@@ -328,9 +328,9 @@ static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const s
 
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                float i = whole(sum[j][2 * h], sum[j][2 * h + 1]), d, m, value;
+                float i = join_planes(sum[j][2 * h], sum[j][2 * h + 1]), d, m, value;
 
-                if constexpr (whole_sums(TYPE) == 4)
+                if constexpr (a8_sums(TYPE) == 4)
                     if (eight) { /* either half's scale i, then their sum, are exact */
                         const typename F::raw &r = h == 0 ? s.r0 : s.r8;
 
@@ -358,7 +358,7 @@ static __device__ __forceinline__ void strip_times(const strip<TYPE> &s, const s
 /* Whether there are two values a group. */
 static __host__ __device__ constexpr bool has_groups(int type, bool eight)
 {
-    return eight && whole_sums(type) == 1;
+    return eight && a8_sums(type) == 1;
 }
 
 /* Values of a block that is not there. */

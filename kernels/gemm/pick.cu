@@ -28,13 +28,13 @@ void cuda_quantise(struct cuda *c, uint8_t *out, struct tensor x)
 
 size_t cuda_matmul_ws(int64_t k, int64_t n_rows)
 {
-    size_t other = whole_bytes(k, n_rows);
+    size_t other = r17_a8_bytes(k, n_rows);
 
-    if (n_rows >= GEMM_WIDE_ROWS) {
-        const size_t wide = wide_bytes(k, n_rows), broad = broad_bytes(k, n_rows);
+    if (n_rows >= GEMM_R64_ROWS) {
+        const size_t a16 = r64_a16_bytes(k, n_rows), a8 = r64_a8_bytes(k, n_rows);
 
-        other = other > wide ? other : wide;
-        other = other > broad ? other : broad;
+        other = other > a16 ? other : a16;
+        other = other > a8 ? other : a8;
     }
     return round_up((size_t)(x_row_bytes(k) * n_rows), 256) + other;
 }
@@ -87,7 +87,7 @@ static void in_slices(struct cuda *c, const struct job *job, int n, struct tenso
 }
 
 /* The kernel of each job. */
-static void pick(const struct cuda *c, int kernel[JOBS], const struct job *job, int n, struct tensor x)
+static void pick_kernels(const struct cuda *c, int kernel[JOBS], const struct job *job, int n, struct tensor x)
 {
     int types[JOBS];
     struct gemm_product p = {};
@@ -117,7 +117,7 @@ static void add_job(struct mv_args *to, const struct tensor &w, const struct ten
 }
 
 /* Jobs of one kernel for many rows, from rows that are rounded for it; those of R17_MMA are. */
-static void many_rows(struct cuda *c, int kernel, struct mv_args *m, uint8_t *rows, struct tensor x)
+static void launch_r17(struct cuda *c, int kernel, struct mv_args *m, uint8_t *rows, struct tensor x)
 {
     if (m->n == 0)
         return;
@@ -125,14 +125,14 @@ static void many_rows(struct cuda *c, int kernel, struct mv_args *m, uint8_t *ro
     if (kernel != GEMM_R17_MMA)
         m->x = rows;
     if (kernel == GEMM_R64_A8_WGMMA) {
-        cuda_round_broad(c, rows, x, NULL, NULL);
-        tile_jobs(c, m, cuda_broad, 1);
+        cuda_round_r64_a8(c, rows, x, NULL, NULL);
+        tile_jobs(c, m, cuda_r64_a8, 1);
     } else if (kernel == GEMM_R17_A8_MMA) {
-        cuda_round_whole(c, rows, x);
-        tile_jobs(c, m, cuda_whole, TILE_COLUMNS);
+        cuda_round_r17_a8(c, rows, x);
+        tile_jobs(c, m, cuda_r17_a8, TILE_COLUMNS);
     } else if (kernel == GEMM_R64_A16_WGMMA) {
-        cuda_round_wide(c, rows, x);
-        tile_jobs(c, m, cuda_wide, 1);
+        cuda_round_r64_a16(c, rows, x);
+        tile_jobs(c, m, cuda_r64_a16, 1);
     } else {
         tile_jobs(c, m, cuda_tile, TILE_COLUMNS);
     }
@@ -144,23 +144,23 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
                                  GEMM_R17_MMA }; /* as they are launched */
     enum { TILES = sizeof tiles / sizeof tiles[0] };
     int kernel[JOBS];
-    struct mv_args few = {}, many[TILES];
+    struct mv_args r1_16 = {}, r17[TILES];
     bool quantised = false;
 
-    pick(c, kernel, job, n, x);
+    pick_kernels(c, kernel, job, n, x);
     if (n > 0 && kernel[0] == GEMM_SLICES) {
         cuda_used(c, GEMM_SLICES);
         in_slices(c, job, n, x);
         return;
     }
-    few.k = (int)x.ne[0];
-    few.nx = (int)x.ne[1];
-    few.x = c->ws;
-    few.x_bytes = x_row_bytes(few.k);
-    few.eight = c->eight;
-    few.tab = c->tab;
+    r1_16.k = (int)x.ne[0];
+    r1_16.nx = (int)x.ne[1];
+    r1_16.x = c->ws;
+    r1_16.x_bytes = x_row_bytes(r1_16.k);
+    r1_16.eight = c->eight;
+    r1_16.tab = c->tab;
     for (int t = 0; t < TILES; t++)
-        many[t] = few;
+        r17[t] = r1_16;
     for (int i = 0; i < n; i++) {
         const struct tensor &w = job[i].w, &y = job[i].y;
 
@@ -175,7 +175,7 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
         }
         for (int t = 0; t < TILES; t++)
             if (kernel[i] == tiles[t])
-                add_job(&many[t], w, y);
+                add_job(&r17[t], w, y);
         if (kernel[i] == GEMM_R64_A8_WGMMA || kernel[i] == GEMM_R17_A8_MMA || kernel[i] == GEMM_R64_A16_WGMMA)
             continue;
         if (!quantised)
@@ -185,15 +185,15 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
             cuda_used(c, kernel[i]);
             cuda_rare(c, w, y, c->ws, (int)x.ne[1]);
         } else if (kernel[i] != GEMM_R17_MMA) {
-            add_job(&few, w, y);
+            add_job(&r1_16, w, y);
         }
     }
     for (int t = 0; t < TILES; t++)
-        many_rows(c, tiles[t], &many[t], c->ws + round_up((size_t)(few.x_bytes * few.nx), 256), x);
-    if (few.n > 0) {
+        launch_r17(c, tiles[t], &r17[t], c->ws + round_up((size_t)(r1_16.x_bytes * r1_16.nx), 256), x);
+    if (r1_16.n > 0) {
         struct fused_args f = {};
 
-        f.a = few;
+        f.a = r1_16;
         f.mode = IN_ROUNDED;
         cuda_fused_matvec(c, &f);
     }

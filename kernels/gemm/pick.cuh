@@ -12,7 +12,7 @@ struct mv_job {
     int64_t y_stride;
     int n_rows, type, block;
 };
-enum { FEW_ROWS = GEMM_FEW_ROWS }; /* of activations */
+enum { R2_16_MAX = GEMM_R2_16_MAX }; /* of activations */
 
 struct mv_args {
     struct mv_job job[JOBS];
@@ -186,10 +186,10 @@ static inline void cuda_used(struct cuda *c, int i)
 {
     c->used |= (uint64_t)1 << i;
 }
-/* How many slices of at most FEW_ROWS rows these rows make; 0: none, they fit one launch or are enough for tiles. */
+/* How many slices of at most R2_16_MAX rows these rows make; 0: none, they fit one launch or are enough for tiles. */
 static inline int64_t cuda_slices(int64_t rows)
 {
-    return rows > FEW_ROWS && rows <= GEMM_SLICED_ROWS ? (rows + FEW_ROWS - 1) / FEW_ROWS : 0;
+    return rows > R2_16_MAX && rows <= GEMM_SLICED_ROWS ? (rows + R2_16_MAX - 1) / R2_16_MAX : 0;
 }
 void cuda_float(struct cuda *c, int kernel, struct tensor w, struct tensor y, struct tensor x); /* gemm/gemm_float.cu */
 void cuda_rare(struct cuda *c, struct tensor w, struct tensor y, const uint8_t *x, int nx);     /* gemm/gemv_rare.cu */

@@ -11,7 +11,7 @@
  * float16's.
  *
  * Rounded to 8 bits (eight) activations share dx = max |x| / 127 among 128, a group of four units, and h is zero.
- * Formats whose scales are whole numbers times a block's d (whole_sums()) then add whole numbers through a group, a
+ * Formats whose scales are whole numbers times a block's d (a8_sums()) then add whole numbers through a group, a
  * half or a quarter of it. All stay below 2^24, so they are exact in floats as well, in any order: group:   I = sum of
  * scale i (over its units, over either two, or of each), M = sum of min s 4 groups: S = 0; S += dx (d I) for each I,
  * then S -= dx (dmin M), groups ascending result:  as above.
@@ -23,15 +23,15 @@
 #include "kernels/quant/unit.cuh"
 
 /* Sums I of a group: 0 for formats that do not stay whole. */
-static __host__ __device__ constexpr int whole_sums(int type)
+static __host__ __device__ constexpr int a8_sums(int type)
 {
 #define X(name, sums) type == QUANT_##name ? sums:
-    return GEMM_WHOLE(X) 0;
+    return GEMM_A8(X) 0;
 #undef X
 }
-static __host__ __device__ constexpr bool is_whole(int type)
+static __host__ __device__ constexpr bool has_a8_sums(int type)
 {
-    return whole_sums(type) > 0;
+    return a8_sums(type) > 0;
 }
 
 /* A row of activations. For each pair of units: 128 bytes of q, and the sum of q and dx of either unit. Then every dx
@@ -64,29 +64,29 @@ static __device__ __forceinline__ const float2 *x_seconds(const uint8_t *row, in
 }
 
 /* Sums of h and l that began at WHOLE are the bits of 12582912 + sum, below 2^22 in size: 256 h + l, rounded once. */
-enum { WHOLE = 0x4b400000 };
+enum { SUM_START = 0x4b400000 };
 
-static __device__ __forceinline__ float whole(int h, int l)
+static __device__ __forceinline__ float join_planes(int h, int l)
 {
     return __fadd_rn(__fmaf_rn(__int_as_float(h), 256.0f, -257.0f * 12582912.0f), __int_as_float(l));
 }
 
 /* Sum of words j ... j + 3 of a unit's w with h and l of activations. */
-static __device__ __forceinline__ float whole_dot(const int *w, int j, const uint4 x[4])
+static __device__ __forceinline__ float unit_dot(const int *w, int j, const uint4 x[4])
 {
-    int h = WHOLE, l = WHOLE;
+    int h = SUM_START, l = SUM_START;
 
 #pragma unroll
     for (int c = 0; c < 4; c++) {
         h = __dp4a(w[j + c], (int)(j == 0 ? x[c].x : x[c].z), h);
         l = __dp4a(w[j + c], (int)(j == 0 ? x[c].y : x[c].w), l);
     }
-    return whole(h, l);
+    return join_planes(h, l);
 }
 
-static __device__ __forceinline__ float whole_dot(const int w[8], const uint4 x[4])
+static __device__ __forceinline__ float unit_dot(const int w[8], const uint4 x[4])
 {
-    int h = WHOLE, l = WHOLE;
+    int h = SUM_START, l = SUM_START;
 
 #pragma unroll
     for (int c = 0; c < 4; c++) {
@@ -95,7 +95,7 @@ static __device__ __forceinline__ float whole_dot(const int w[8], const uint4 x[
         l = __dp4a(w[c], (int)x[c].y, l);
         l = __dp4a(w[c + 4], (int)x[c].w, l);
     }
-    return whole(h, l);
+    return join_planes(h, l);
 }
 
 struct x_pair {
@@ -124,28 +124,28 @@ template <int TYPE>
 static __device__ __forceinline__ float unit_value(const unit &u, const uint4 *q, float all, float second)
 {
     const bool half = wq<TYPE>::HALF, min = wq<TYPE>::MIN;
-    float v = __fmul_rn(u.d[0], half ? whole_dot(u.w, 0, q) : whole_dot(u.w, q));
+    float v = __fmul_rn(u.d[0], half ? unit_dot(u.w, 0, q) : unit_dot(u.w, q));
 
     if (min)
         v = __fmaf_rn(-u.m[0], half ? __fsub_rn(all, second) : all, v);
     if (half)
-        v = __fmaf_rn(u.d[1], whole_dot(u.w, 4, q), v);
+        v = __fmaf_rn(u.d[1], unit_dot(u.w, 4, q), v);
     if (half && min)
         v = __fmaf_rn(-u.m[1], second, v);
     return v;
 }
 
 /* A pair's part of a group: sums of scale i and of min s, or either unit's sum of scale i. */
-template <int TYPE> static __device__ __forceinline__ float2 whole_value(const unit u[2], const x_pair &x)
+template <int TYPE> static __device__ __forceinline__ float2 a8_value(const unit u[2], const x_pair &x)
 {
-    if (whole_sums(TYPE) == 4)
+    if (a8_sums(TYPE) == 4)
         return make_float2(
-            __fmaf_rn(u[0].d[1], whole_dot(u[0].w, 4, x.q), __fmul_rn(u[0].d[0], whole_dot(u[0].w, 0, x.q))),
-            __fmaf_rn(u[1].d[1], whole_dot(u[1].w, 4, x.q + 4), __fmul_rn(u[1].d[0], whole_dot(u[1].w, 0, x.q + 4))));
-    const float i = __fmul_rn(u[0].d[0], whole_dot(u[0].w, x.q)),
+            __fmaf_rn(u[0].d[1], unit_dot(u[0].w, 4, x.q), __fmul_rn(u[0].d[0], unit_dot(u[0].w, 0, x.q))),
+            __fmaf_rn(u[1].d[1], unit_dot(u[1].w, 4, x.q + 4), __fmul_rn(u[1].d[0], unit_dot(u[1].w, 0, x.q + 4))));
+    const float i = __fmul_rn(u[0].d[0], unit_dot(u[0].w, x.q)),
                 m = wq<TYPE>::MIN ? __fmul_rn(u[0].m[0], x.sum[0]) : 0.0f;
 
-    return make_float2(__fmaf_rn(u[1].d[0], whole_dot(u[1].w, x.q + 4), i),
+    return make_float2(__fmaf_rn(u[1].d[0], unit_dot(u[1].w, x.q + 4), i),
                        wq<TYPE>::MIN ? __fmaf_rn(u[1].m[0], x.sum[1], m) : 0.0f);
 }
 
@@ -199,9 +199,9 @@ static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_
                 if (TT == 1 && i == 0 && n > 0)
                     x_load<TYPE>(x0, x[0], p, pairs);
             }
-            if constexpr (is_whole(TYPE))
+            if constexpr (has_a8_sums(TYPE))
                 if (eight) {
-                    wq<TYPE>::unpack_whole(raw[i % AHEAD], p, u, tab);
+                    wq<TYPE>::unpack_a8(raw[i % AHEAD], p, u, tab);
 #pragma unroll
                     for (int t = 0; t < TT; t++) {
                         float2 v = make_float2(0.0f, 0.0f);
@@ -209,14 +209,13 @@ static __device__ __forceinline__ void rows_times(const uint8_t *w, int64_t row_
                         if (TT > 1 && in && t < nt)
                             x_load<TYPE>(x0, x[t], p, pairs);
                         if (in && t < nt)
-                            v = whole_value<TYPE>(u, x0);
-                        if (whole_sums(TYPE) == 1)
+                            v = a8_value<TYPE>(u, x0);
+                        if (a8_sums(TYPE) == 1)
                             v.x += __shfl_xor_sync(0xffffffffu, v.x, 1); /* the group's other pair */
                         if (wq<TYPE>::MIN)
                             v.y += __shfl_xor_sync(0xffffffffu, v.y, 1);
-                        const bool first = in && (whole_sums(TYPE) > 1 || p % 2 == 0);
-                        const bool second =
-                            in && (wq<TYPE>::MIN ? p % 2 == whole_sums(TYPE) - 1 : whole_sums(TYPE) == 4);
+                        const bool first = in && (a8_sums(TYPE) > 1 || p % 2 == 0);
+                        const bool second = in && (wq<TYPE>::MIN ? p % 2 == a8_sums(TYPE) - 1 : a8_sums(TYPE) == 4);
                         const float by = wq<TYPE>::MIN ? -u[0].m[1] : u[1].m[1];
                         buf[2 * (i * TT + t) * BUF_PITCH + lane] = first ? __fmul_rn(u[1].m[1], v.x) : 0.0f;
                         buf[(2 * (i * TT + t) + 1) * BUF_PITCH + lane] = second ? __fmul_rn(by, v.y) : 0.0f;

@@ -25,7 +25,7 @@ struct heads {
 
 static struct heads heads_of(const struct pass *p, const struct attn_at *w, const struct attn_acts *a)
 {
-    const struct attn_plan *t = &p->g->plan.attn;
+    const struct arch_attn_plan *t = &p->g->plan.attn;
     const struct cgrad *g = cgrad_of(p);
     struct heads h = {};
 
@@ -86,7 +86,7 @@ static __global__ void __launch_bounds__(THREADS) turn_heads(const __grid_consta
     turn_head(y, h, (int)(row - h.first[h.of[row]]), 1.0f, lane);
 }
 
-static __device__ float dot(const float *x, const float *y, int n, int lane)
+static __device__ float dot_lanes(const float *x, const float *y, int n, int lane)
 {
     float sum = 0.0f;
 
@@ -108,7 +108,7 @@ static __global__ void __launch_bounds__(THREADS) attend(const __grid_constant__
     float top = -INFINITY, sum = 0.0f;
 
     for (int j = threadIdx.x / 32; j < n; j += WARPS) {
-        const float score = h.scale * dot(q, k + j * step, h.d, lane);
+        const float score = h.scale * dot_lanes(q, k + j * step, h.d, lane);
 
         if (lane == 0)
             s[j] = score;
@@ -171,8 +171,8 @@ static __device__ pair pair_of(const heads &h, const float *q, const float *k, c
 {
     pair r;
 
-    r.weight = expf(h.scale * dot(q, k, h.d, lane) - peak);
-    r.ds = h.scale * r.weight * (dot(d_o, v, h.d, lane) - mean);
+    r.weight = expf(h.scale * dot_lanes(q, k, h.d, lane) - peak);
+    r.ds = h.scale * r.weight * (dot_lanes(d_o, v, h.d, lane) - mean);
     return r;
 }
 
@@ -183,7 +183,7 @@ static __global__ void __launch_bounds__(THREADS) back_queries(const __grid_cons
     const int64_t row = blockIdx.x / h.n_head, step = (int64_t)h.n_head_kv * h.d, at = (row * h.n_head + head) * h.d;
     const int first = h.first[h.of[row]], n = (int)row - first + 1;
     const float *k = h.k_turned + first * step + kv * h.d, *v = h.v + first * step + kv * h.d;
-    const float mean = dot(h.dgated + at, h.o + at, h.d, lane), peak = h.peak[row * h.n_head + head];
+    const float mean = dot_lanes(h.dgated + at, h.o + at, h.d, lane), peak = h.peak[row * h.n_head + head];
 
     if (threadIdx.x == 0)
         h.mean[row * h.n_head + head] = mean;
@@ -272,7 +272,7 @@ static __global__ void __launch_bounds__(THREADS) back_heads(const __grid_consta
 void cuda_grad_attn_back(struct pass *p, const struct attn_at *w, const struct attn_acts *a, float *dgated, float *dqg,
                          float *dk, float *dv)
 {
-    const struct attn_plan *t = &p->g->plan.attn;
+    const struct arch_attn_plan *t = &p->g->plan.attn;
     const int64_t mark = p->stack.used;
     float *dq = grad_take(&p->stack, p->n * t->n_head * t->dim_k);
     float *dk_turned = grad_take(&p->stack, p->n * t->n_head_kv * t->dim_k),

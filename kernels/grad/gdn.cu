@@ -33,7 +33,7 @@ struct nets {
 static struct nets nets_of(const struct pass *p, const struct gdn_at *w, const struct gdn_acts *a)
 {
     const struct arch_plan *pl = &p->g->plan;
-    const struct gdn_plan *d = &pl->gdn;
+    const struct arch_gdn_plan *d = &pl->gdn;
     const struct cgrad *g = cgrad_of(p);
     struct nets n = {};
 
@@ -426,7 +426,7 @@ static int ni_of(int dim)
 void cuda_grad_gdn_back(struct pass *p, const struct gdn_at *w, const struct gdn_acts *a, const float *dgated,
                         const struct gdn_grads *d)
 {
-    const struct gdn_plan *pl = &p->g->plan.gdn;
+    const struct arch_gdn_plan *pl = &p->g->plan.gdn;
     const int64_t mark = p->stack.used, threads = ceil_div((int64_t)pl->dim_v * SHARE, 32) * 32;
     int64_t longest = 0;
 

@@ -112,7 +112,7 @@ static void asked_piece(void *ctx, int64_t begin, int64_t end, int)
                                    a->logits + i * n, n);
 }
 
-static void ask(const struct pass *p, float *logits, struct asked a, int64_t n)
+static void ask_rows(const struct pass *p, float *logits, struct asked a, int64_t n)
 {
     struct cuda *c = cgrad_of(p)->c;
     const size_t bytes = (size_t)(n * p->g->plan.n_vocab) * sizeof *logits;
@@ -182,7 +182,7 @@ static void parts(struct pass *p, struct part t, float *dx, const float *x, int6
         t.at = g->loss_row + at;
         part_forward(p, &t, x);
         if (p->b->loss != NULL)
-            ask(p, t.logits, { p, NULL, row, seq, asked + at }, t.n);
+            ask_rows(p, t.logits, { p, NULL, row, seq, asked + at }, t.n);
         else
             LAUNCH(g->c, losses, grid_of(t.n, 1), THREADS, 0, t.logits, g->loss + at, t.at, g->said,
                    (int)p->g->plan.n_vocab);

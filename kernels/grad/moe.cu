@@ -23,7 +23,7 @@ struct moe {
 
 static struct moe moe_of(const struct pass *p, const struct moe_acts *a)
 {
-    const struct moe_plan *pl = &p->g->plan.moe;
+    const struct arch_moe_plan *pl = &p->g->plan.moe;
     const struct cgrad *g = cgrad_of(p);
     struct moe m = {};
 

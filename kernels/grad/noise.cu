@@ -106,7 +106,7 @@ static __global__ void __launch_bounds__(THREADS) add(const __grid_constant__ no
 }
 
 /* Where tensors begin, and the samples' parts, go before. */
-static bool tell(struct cgrad *g, const struct grad_noise *from, const float *part, noise *n)
+static bool send_noise(struct cgrad *g, const struct grad_noise *from, const float *part, noise *n)
 {
     const size_t bytes = (size_t)(from->n_tensor + 1) * sizeof *from->tensor;
     const int64_t need = (int64_t)(round_up(bytes, 256) + MOST * sizeof(float));
@@ -147,7 +147,7 @@ void cuda_grad_noise_pairs(struct grad *gr, const struct grad_noise *from, float
     n.moved = moved;
     n.from = theta;
     n.size = size;
-    if (tell(g, from, NULL, &n))
+    if (send_noise(g, from, NULL, &n))
         LAUNCH(g->c, pairs, blocks_of(from, from->samples), THREADS, 0, n);
 }
 
@@ -160,7 +160,7 @@ void cuda_grad_noise_add(struct grad *gr, const struct grad_noise *from, float *
     n.theta = theta;
     n.u = u;
     n.beta = beta;
-    if (tell(g, from, part, &n))
+    if (send_noise(g, from, part, &n))
         LAUNCH(g->c, add, blocks_of(from, 1), THREADS, 0, n);
 }
 

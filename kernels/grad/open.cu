@@ -87,7 +87,7 @@ static int64_t rows_of(const struct grad_matrix *m)
     return m->n_expert * m->n_out;
 }
 
-static void decode(struct cuda *c, float *to, const unsigned char *from, const struct grad_matrix *m, int64_t n)
+static void decode_rows(struct cuda *c, float *to, const unsigned char *from, const struct grad_matrix *m, int64_t n)
 {
     struct node v = {};
 
@@ -103,7 +103,7 @@ static void decode(struct cuda *c, float *to, const unsigned char *from, const s
 }
 
 /* From the file; kernels may read a little past the end. */
-static void send(struct cuda *c, unsigned char *to, const struct grad_matrix *m, int64_t first, int64_t n)
+static void send_rows(struct cuda *c, unsigned char *to, const struct grad_matrix *m, int64_t first, int64_t n)
 {
     TRY(c, cudaMemcpyAsync(to, (const unsigned char *)m->data + first * row_bytes(m), (size_t)(n * row_bytes(m)),
                            cudaMemcpyHostToDevice, c->stream));
@@ -129,8 +129,8 @@ const float *cuda_grad_weights(const struct pass *p, int matrix, int64_t first, 
     if (from != NULL)
         from += first * row_bytes(m);
     else
-        send(g->c, from = g->raw, m, first, n);
-    decode(g->c, g->tile, from, m, n);
+        send_rows(g->c, from = g->raw, m, first, n);
+    decode_rows(g->c, g->tile, from, m, n);
     return g->tile;
 }
 
@@ -154,8 +154,8 @@ static bool all_floats(const struct grad *gr, struct cgrad *g)
             return false;
         for (int64_t r = 0, n; r < rows_of(m); r += n) {
             n = most < rows_of(m) - r ? most : rows_of(m) - r;
-            send(g->c, g->raw, m, r, n);
-            decode(g->c, to + r * m->n_in, g->raw, m, n);
+            send_rows(g->c, g->raw, m, r, n);
+            decode_rows(g->c, to + r * m->n_in, g->raw, m, n);
         }
     }
     return true;
@@ -172,7 +172,7 @@ static bool some_stored(const struct grad *gr, struct cgrad *g)
         g->stored[i] = (unsigned char *)cuda_grad_take(g, bytes);
         if (g->stored[i] == NULL)
             return false;
-        send(g->c, g->stored[i], m, 0, rows_of(m));
+        send_rows(g->c, g->stored[i], m, 0, rows_of(m));
     }
     return true;
 }
@@ -217,7 +217,7 @@ static bool take_weights(const struct grad *gr, struct cgrad *g)
 
 /* ---- memory of a pass ---- */
 
-static float *memory(struct grad *gr, int64_t floats)
+static float *pass_memory(struct grad *gr, int64_t floats)
 {
     struct cgrad *g = (struct cgrad *)gr->device;
 
@@ -230,7 +230,7 @@ static float *memory(struct grad *gr, int64_t floats)
 }
 
 /* What is left but for a pass's own data: adapters and their gradients, rows. */
-static int64_t room(const struct grad *gr)
+static int64_t memory_left(const struct grad *gr)
 {
     const struct cgrad *g = (const struct cgrad *)gr->device;
     const int64_t left = g->most - g->held + g->memory_floats * (int64_t)sizeof(float);
@@ -246,7 +246,7 @@ struct letter {
     size_t used;
 };
 
-template <typename T> static T *write(struct letter *l, size_t n, const T **dev)
+template <typename T> static T *letter_space(struct letter *l, size_t n, const T **dev)
 {
     const size_t at = l->used;
 
@@ -258,7 +258,7 @@ template <typename T> static T *write(struct letter *l, size_t n, const T **dev)
 static void write_rows(struct letter *l, const struct pass *p)
 {
     struct cgrad *g = cgrad_of(p);
-    int *of = write(l, (size_t)p->n, &g->of), *first = write(l, (size_t)p->b->n_seq + 1, &g->all.cut);
+    int *of = letter_space(l, (size_t)p->n, &g->of), *first = letter_space(l, (size_t)p->b->n_seq + 1, &g->all.cut);
 
     g->all.n = p->b->n_seq + 1;
     if (l->host == NULL)
@@ -285,9 +285,9 @@ static void write_losses(struct letter *l, const struct pass *p)
                 n_said += p->b->seq[s].said != NULL;
             }
     const int64_t chunks = ceil_div(n, max);
-    struct loss_row *row = write(l, (size_t)n, &dev);
-    struct grad_soft *said = write(l, (size_t)n_said, &said_dev);
-    int *cut = write(l, (size_t)chunks * (size_t)(p->b->n_seq + 1), &g->loss_cut);
+    struct loss_row *row = letter_space(l, (size_t)n, &dev);
+    struct grad_soft *said = letter_space(l, (size_t)n_said, &said_dev);
+    int *cut = letter_space(l, (size_t)chunks * (size_t)(p->b->n_seq + 1), &g->loss_cut);
     g->loss_row = (struct loss_row *)(uintptr_t)dev;
     g->said = (struct grad_soft *)(uintptr_t)said_dev;
     g->n_loss = n;
@@ -395,7 +395,7 @@ static void end_run(struct run *r)
     r->n = 0;
 }
 
-static void move(struct run *r, const float *host, int64_t at, int64_t n)
+static void move_run(struct run *r, const float *host, int64_t at, int64_t n)
 {
     if (r->n == 0 || host != r->host + r->n || at != r->at + r->n) {
         end_run(r);
@@ -420,9 +420,9 @@ static void move_adapters(const struct pass *p, bool gradients, bool back)
         if (copied(p, a) == 0)
             continue;
         if (of_a != NULL)
-            move(&r, of_a, at, n_a);
+            move_run(&r, of_a, at, n_a);
         if (of_b != NULL)
-            move(&r, of_b, at + n_a, n_b);
+            move_run(&r, of_b, at + n_a, n_b);
         at += n_a + n_b;
     }
     end_run(&r);
@@ -443,8 +443,8 @@ static void write_adapters(struct letter *l, const struct pass *p)
     struct cgrad *g = cgrad_of(p);
     const int n = p->b->n_adapter;
     const struct member *dev;
-    struct member *m = write(l, (size_t)n, &dev);
-    int64_t *at = write(l, (size_t)n, &g->places); /* for the host alone */
+    struct member *m = letter_space(l, (size_t)n, &dev);
+    int64_t *at = letter_space(l, (size_t)n, &g->places); /* for the host alone */
 
     g->member = (struct member *)(uintptr_t)dev;
     g->n_round = 0;
@@ -476,7 +476,7 @@ static void write_adapters(struct letter *l, const struct pass *p)
 
 static void write_words(struct letter *l, const struct pass *p)
 {
-    float *to = write(l, (size_t)(p->n * p->g->plan.n_embd), &cgrad_of(p)->words);
+    float *to = letter_space(l, (size_t)(p->n * p->g->plan.n_embd), &cgrad_of(p)->words);
 
     if (to != NULL)
         grad_host_embed(p, to);
@@ -491,7 +491,7 @@ static void write_all(struct letter *l, const struct pass *p)
     write_adapters(l, p);
     write_words(l, p);
     const double *dev;
-    g->loss_host = write(l, (size_t)g->n_loss, &dev);
+    g->loss_host = letter_space(l, (size_t)g->n_loss, &dev);
     g->loss = (double *)(uintptr_t)dev;
 }
 
@@ -528,12 +528,12 @@ static bool take_cuts(struct cgrad *g, const struct pass *p)
     return n <= g->cut_cap;
 }
 
-static int64_t longest(const struct grad *gr)
+static int64_t longest_sequence(const struct grad *gr)
 {
     return cuda_grad_attn_rows(&gr->plan);
 }
 
-static bool begin(struct pass *p)
+static bool begin_pass(struct pass *p)
 {
     struct cgrad *g = cgrad_of(p);
     const int64_t pairs = p->n * (p->g->plan.moe.n_used > 1 ? p->g->plan.moe.n_used : 1);
@@ -562,7 +562,7 @@ static bool begin(struct pass *p)
     return g->c->bad == cudaSuccess;
 }
 
-static enum err_code failed(const struct cuda *c, struct err *e)
+static enum err_code launch_failed(const struct cuda *c, struct err *e)
 {
     if (c->bad == cudaSuccess)
         return ERR_OK;
@@ -570,7 +570,7 @@ static enum err_code failed(const struct cuda *c, struct err *e)
                    cudaGetErrorString(c->bad), c->bad_at);
 }
 
-static enum err_code end(struct pass *p, struct err *e)
+static enum err_code end_pass(struct pass *p, struct err *e)
 {
     struct cgrad *g = cgrad_of(p);
     struct cuda *c = g->c;
@@ -582,7 +582,7 @@ static enum err_code end(struct pass *p, struct err *e)
     if (p->backward && c->bad == cudaSuccess)
         move_adapters(p, true, true);
     TRY(c, cudaStreamSynchronize(c->stream));
-    return failed(c, e);
+    return launch_failed(c, e);
 }
 
 static void embed(const struct pass *p, float *x)
@@ -617,11 +617,11 @@ static struct grad_ops make_ops(void)
 
     o.close = close_grad;
     o.vector = vector;
-    o.memory = memory;
-    o.room = room;
-    o.longest = longest;
-    o.begin = begin;
-    o.end = end;
+    o.memory = pass_memory;
+    o.room = memory_left;
+    o.longest = longest_sequence;
+    o.begin = begin_pass;
+    o.end = end_pass;
     o.zero = cuda_grad_zero;
     o.copy = cuda_grad_copy;
     o.add = cuda_grad_add;
@@ -681,5 +681,5 @@ extern "C" enum err_code cuda_grad_open(struct grad *gr, void *dev_context, int6
     gr->ops = &ops;
     if (!set_up(gr, g))
         return err_set(e, ERR_NOMEM, "cuda:%d: out of memory for weights", c->id);
-    return failed(c, e);
+    return launch_failed(c, e);
 }

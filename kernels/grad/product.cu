@@ -26,8 +26,8 @@ struct product_args {
 
 /* Elements 4 i .. of a tile's operand that a thread brings: [TILE][DEEP] by rows, or with ACROSS [DEEP][TILE]. */
 template <bool ACROSS>
-static __device__ __forceinline__ void bring(float v[EACH], const float *from, int64_t row_floats, int row0, int rows,
-                                             int k0, int k)
+static __device__ __forceinline__ void load_tile(float v[EACH], const float *from, int64_t row_floats, int row0,
+                                                 int rows, int k0, int k)
 {
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
@@ -38,7 +38,7 @@ static __device__ __forceinline__ void bring(float v[EACH], const float *from, i
     }
 }
 
-template <bool ACROSS> static __device__ __forceinline__ void lay(float (*to)[TILE + 4], const float v[EACH])
+template <bool ACROSS> static __device__ __forceinline__ void store_tile(float (*to)[TILE + 4], const float v[EACH])
 {
 #pragma unroll
     for (int i = 0; i < EACH; i++)
@@ -60,15 +60,15 @@ static __global__ void __launch_bounds__(THREADS) product_tiles(const __grid_con
     for (int row0 = begin + blockIdx.y * TILE; row0 < end; row0 += gridDim.y * TILE) {
         float sum[EACH][EACH] = {}, vx[EACH], vw[EACH];
 
-        bring<false>(vx, a.x, a.x_row, row0, end, 0, a.k);
-        bring<ACROSS>(vw, w, a.w_row, n0, a.n, 0, a.k);
+        load_tile<false>(vx, a.x, a.x_row, row0, end, 0, a.k);
+        load_tile<ACROSS>(vw, w, a.w_row, n0, a.n, 0, a.k);
         for (int k0 = 0, at = 0; k0 < a.k; k0 += DEEP, at = 1 - at) {
-            lay<false>(xs[at], vx);
-            lay<ACROSS>(ws[at], vw);
+            store_tile<false>(xs[at], vx);
+            store_tile<ACROSS>(ws[at], vw);
             __syncthreads();
             if (k0 + DEEP < a.k) {
-                bring<false>(vx, a.x, a.x_row, row0, end, k0 + DEEP, a.k);
-                bring<ACROSS>(vw, w, a.w_row, n0, a.n, k0 + DEEP, a.k);
+                load_tile<false>(vx, a.x, a.x_row, row0, end, k0 + DEEP, a.k);
+                load_tile<ACROSS>(vw, w, a.w_row, n0, a.n, k0 + DEEP, a.k);
             }
 #pragma unroll
             for (int q = 0; q < DEEP; q++) {
@@ -121,8 +121,8 @@ struct operands {
 };
 
 /* n_expert experts' matrices or n_out rows of one. */
-static void tiles(const struct pass *p, const struct at *at, const struct operands *o, int expert, int64_t n_expert,
-                  int64_t row, int64_t n_out)
+static void launch_tiles(const struct pass *p, const struct at *at, const struct operands *o, int expert,
+                         int64_t n_expert, int64_t row, int64_t n_out)
 {
     const struct grad_matrix *m = &p->g->mat[at->matrix];
     struct cgrad *g = cgrad_of(p);
@@ -150,7 +150,7 @@ static void tiles(const struct pass *p, const struct at *at, const struct operan
 }
 
 /* As many experts, or rows of one, as are decoded at a time. */
-static void product(const struct pass *p, const struct at *at, const struct operands *o)
+static void launch_product(const struct pass *p, const struct at *at, const struct operands *o)
 {
     const struct grad_matrix *m = &p->g->mat[at->matrix];
     const int64_t most = cuda_grad_tile_rows(p, at->matrix), some = most / m->n_out;
@@ -160,7 +160,7 @@ static void product(const struct pass *p, const struct at *at, const struct oper
         n = some < 1 ? 1 : some < experts - e ? some : experts - e;
         n = n < GROUPS_MAX ? n : (int64_t)GROUPS_MAX;
         for (int64_t row = 0; row < m->n_out; row += some < 1 ? most : m->n_out)
-            tiles(p, at, o, (int)e, n, row, some < 1 && m->n_out - row > most ? most : m->n_out - row);
+            launch_tiles(p, at, o, (int)e, n, row, some < 1 && m->n_out - row > most ? most : m->n_out - row);
     }
 }
 
@@ -330,8 +330,8 @@ struct launch {
     int64_t n;
 };
 
-static void run(const struct launch *l, void (*kernel)(adapter_args), adapter_args a, int64_t columns,
-                int64_t rows_each, unsigned threads)
+static void launch_adapter(const struct launch *l, void (*kernel)(adapter_args), adapter_args a, int64_t columns,
+                           int64_t rows_each, unsigned threads)
 {
     const struct grad_matrix *m = &l->p->g->mat[l->at->matrix];
     struct cgrad *g = cgrad_of(l->p);
@@ -366,7 +366,7 @@ static void go_narrow(const struct launch *l, float *low, const float *x, bool b
     a.wide = b ? m->n_out : m->n_in;
     a.b = b;
     a.scaled = scaled;
-    run(l, narrow, a, 1, WARPS, THREADS);
+    launch_adapter(l, narrow, a, 1, WARPS, THREADS);
 }
 
 static void go_wide(const struct launch *l, float *y, float *low, bool b, bool scaled)
@@ -379,7 +379,7 @@ static void go_wide(const struct launch *l, float *y, float *low, bool b, bool s
     a.wide = b ? m->n_out : m->n_in;
     a.b = b;
     a.scaled = scaled;
-    run(l, widen, a, ceil_div(a.wide, THREADS), TALL, THREADS);
+    launch_adapter(l, widen, a, ceil_div(a.wide, THREADS), TALL, THREADS);
 }
 
 static void go_outer(const struct launch *l, const float *x, float *low, bool b, bool scaled)
@@ -392,7 +392,7 @@ static void go_outer(const struct launch *l, const float *x, float *low, bool b,
     a.wide = b ? m->n_out : m->n_in;
     a.b = b;
     a.scaled = scaled;
-    run(l, outer, a, ceil_div(a.wide, 32), 0, SUMMERS * 32);
+    launch_adapter(l, outer, a, ceil_div(a.wide, 32), 0, SUMMERS * 32);
 }
 
 static void go_stretch(const struct launch *l, float *y)
@@ -401,7 +401,7 @@ static void go_stretch(const struct launch *l, float *y)
     adapter_args a = {};
 
     a.y = y;
-    run(l, stretch, a, ceil_div(m->n_out, THREADS), 8, THREADS);
+    launch_adapter(l, stretch, a, ceil_div(m->n_out, THREADS), 8, THREADS);
 }
 
 void cuda_grad_product(const struct pass *p, struct at at, float *y, const float *x, int64_t n)
@@ -409,7 +409,7 @@ void cuda_grad_product(const struct pass *p, struct at at, float *y, const float
     const struct cgrad *g = cgrad_of(p);
     const struct operands o = { y, x, n, false };
 
-    product(p, &at, &o);
+    launch_product(p, &at, &o);
     for (int i = 0; i < g->n_round; i++) {
         const struct round *r = &g->round[i];
         const struct launch l = { p, &at, r, n };
@@ -468,7 +468,7 @@ void cuda_grad_product_back(const struct pass *p, struct at at, float *dx, const
     const struct operands o = { dx, dy, n, true };
 
     if (dx != NULL)
-        product(p, &at, &o);
+        launch_product(p, &at, &o);
     for (int i = 0; i < g->n_round; i++) {
         const struct round *r = &g->round[i];
         const struct launch l = { p, &at, r, n };

@@ -11,7 +11,7 @@
 
 #include "kernels/device/fused.cuh"
 
-enum { BLOCK = 256, LIST = 2048, PICK_THREADS = 1024, FEW = 4 };
+enum { BLOCK = 256, LIST = 2048, PICK_THREADS = 1024, SMALL_K = 4 };
 
 struct top_args {
     const float *x;
@@ -80,7 +80,7 @@ static __device__ __forceinline__ float warp_max(float v)
 }
 
 /* As softmax_body.h does, operation by operation. */
-static __device__ __forceinline__ float weigh(float x, float max, float inv_temp)
+static __device__ __forceinline__ float weigh_logit(float x, float max, float inv_temp)
 {
     float d = __fmul_rn(__fsub_rn(x, max), inv_temp);
     float c = d > -87.0f ? d : -87.0f;
@@ -201,7 +201,7 @@ template <bool MASKS> __global__ void __launch_bounds__(256) top_weigh(const __g
             a.raw_max[row] = raw;
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            w[j] = b < a.n_blocks ? weigh(v[j], raw, 1.0f) : 0.0f;
+            w[j] = b < a.n_blocks ? weigh_logit(v[j], raw, 1.0f) : 0.0f;
         sum[0] = block_sum_of(w);
         if (b < a.n_blocks && (threadIdx.x & 31) == 0)
             a.raw_sums[row * a.n_blocks + b] = sum[0];
@@ -214,11 +214,11 @@ template <bool MASKS> __global__ void __launch_bounds__(256) top_weigh(const __g
     put_first(a, row, b, v, max);
 #pragma unroll
     for (int j = 0; j < 8; j++)
-        w[j] = weigh(v[j], max, heat);
+        w[j] = weigh_logit(v[j], max, heat);
     sum[1] = block_sum_of(w);
 #pragma unroll
     for (int j = 0; j < 8; j++)
-        w[j] = weigh(v[j], max, 1.0f);
+        w[j] = weigh_logit(v[j], max, 1.0f);
     sum[0] = block_sum_of(w);
 #pragma unroll
     for (int j = 0; j < 8; j++)
@@ -230,7 +230,7 @@ template <bool MASKS> __global__ void __launch_bounds__(256) top_weigh(const __g
 }
 
 /* softmax_fold() of SUMS sums by all threads. */
-template <int SUMS> static __device__ void fold(double *sum, int n)
+template <int SUMS> static __device__ void fold_softmax(double *sum, int n)
 {
     int half = 1;
 
@@ -375,8 +375,8 @@ static __device__ wanted find_wanted(const unsigned *keys, int n_blocks, int k)
 
 /* Puts what reaches the edge into the list; how many there are. */
 template <bool MASKS>
-static __device__ int gather(const top_args &a, const unsigned *keys, const wanted &w, unsigned long long *list,
-                             int *count)
+static __device__ int gather_wanted(const top_args &a, const unsigned *keys, const wanted &w, unsigned long long *list,
+                                    int *count)
 {
     if (threadIdx.x == 0)
         *count = 0;
@@ -400,7 +400,7 @@ static __device__ int gather(const top_args &a, const unsigned *keys, const want
 }
 
 /* The first m of the list ascending. */
-static __device__ void sort(unsigned long long *list, int m)
+static __device__ void sort_list(unsigned long long *list, int m)
 {
     int size = 2;
 
@@ -427,10 +427,10 @@ static __device__ void sort(unsigned long long *list, int m)
 /* The first k, at most FEW, of the list ascending: where many are equal, looking for them costs less than sorting. */
 static __device__ void first_few(unsigned long long *list, int m, int k)
 {
-    unsigned long long few[FEW];
+    unsigned long long few[SMALL_K];
 
 #pragma unroll
-    for (int n = 0; n < FEW; n++) {
+    for (int n = 0; n < SMALL_K; n++) {
         unsigned long long least = ~0ull;
 
         if (n >= k)
@@ -442,7 +442,7 @@ static __device__ void first_few(unsigned long long *list, int m, int k)
     }
     if (threadIdx.x == 0)
 #pragma unroll
-        for (int n = 0; n < FEW; n++)
+        for (int n = 0; n < SMALL_K; n++)
             if (n < k && n < m)
                 list[n] = few[n];
     __syncthreads();
@@ -481,7 +481,7 @@ static __device__ int next_best(const top_args &a, const unsigned *keys, const w
 }
 
 /* The k best of a row in the list; how many there are. */
-template <bool MASKS> static __device__ int pick(const top_args &a, unsigned *keys, unsigned long long *list)
+template <bool MASKS> static __device__ int pick_best(const top_args &a, unsigned *keys, unsigned long long *list)
 {
     __shared__ int count;
     const float *best = a.best + (int64_t)blockIdx.x * a.n_blocks, max = a.max[blockIdx.x];
@@ -490,12 +490,12 @@ template <bool MASKS> static __device__ int pick(const top_args &a, unsigned *ke
         keys[i] = key_of(best[i]);
     __syncthreads();
     const wanted w = find_wanted(keys, a.n_blocks, a.k);
-    int n = max >= -FLT_MAX ? gather<MASKS>(a, keys, w, list, &count) : 0;
+    int n = max >= -FLT_MAX ? gather_wanted<MASKS>(a, keys, w, list, &count) : 0;
 
-    if (n <= LIST && a.k <= FEW)
+    if (n <= LIST && a.k <= SMALL_K)
         first_few(list, n, a.k);
     else if (n <= LIST)
-        sort(list, n);
+        sort_list(list, n);
     else
         n = next_best<MASKS>(a, keys, w, list);
     return n < a.k ? n : a.k;
@@ -525,11 +525,11 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
         if (threadIdx.x == 0)
             list[0] = a.first[row];
     } else {
-        n = pick<MASKS>(a, a.near ? (unsigned *)(space + 3 * a.n_blocks) : (unsigned *)(a.best + row * a.n_blocks),
-                        list);
+        n = pick_best<MASKS>(a, a.near ? (unsigned *)(space + 3 * a.n_blocks) : (unsigned *)(a.best + row * a.n_blocks),
+                             list);
     }
     __syncthreads();
-    fold<3>(sums, a.n_blocks);
+    fold_softmax<3>(sums, a.n_blocks);
     for (int i = threadIdx.x; i < a.k; i += PICK_THREADS) {
         int id = i < n ? (int)(unsigned)list[i] : 0;
 
@@ -560,7 +560,7 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
     for (int i = threadIdx.x; a.near && i < a.n_blocks; i += PICK_THREADS)
         sums[i] = given[i];
     __syncthreads();
-    fold<1>(sums, a.n_blocks);
+    fold_softmax<1>(sums, a.n_blocks);
     if (threadIdx.x == 0) {
         to->raw_max = a.raw_max[row];
         to->raw_total = to->raw_max >= -FLT_MAX ? sums[0] : 0;

@@ -37,7 +37,7 @@ template <int TYPE, bool EIGHT>
 static __device__ __forceinline__ lane_own<TYPE> find_own(const uint8_t *x, const float *v)
 {
     typedef frag<TYPE> F;
-    enum { GROUPED = EIGHT && is_grouped(TYPE), TWO = whole_sums(TYPE) == 2 };
+    enum { GROUPED = EIGHT && is_grouped(TYPE), TWO = a8_sums(TYPE) == 2 };
     const uint32_t lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
     const uint32_t mine = GROUPED     ? g % 4
                           : F::HALVES ? g / 4
@@ -91,7 +91,7 @@ static __device__ __forceinline__ void put_values(const strip<TYPE> &s, const in
     const int c = (int)o.c, out = F::HALVES ? c / 2 : c;
     float scales[2][GROUPS], mins[2][GROUPS];
 
-    if (!EIGHT || whole_sums(TYPE) != 4) {
+    if (!EIGHT || a8_sums(TYPE) != 4) {
         all_scales<TYPE>(s.r0, c, scales[0], mins[0]);
         all_scales<TYPE>(s.r8, c, scales[1], mins[1]);
     }
@@ -101,9 +101,9 @@ static __device__ __forceinline__ void put_values(const strip<TYPE> &s, const in
 
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float i = whole(sum[j][2 * h], sum[j][2 * h + 1]), value;
+            float i = join_planes(sum[j][2 * h], sum[j][2 * h + 1]), value;
 
-            if constexpr (EIGHT && whole_sums(TYPE) == 4) {
+            if constexpr (EIGHT && a8_sums(TYPE) == 4) {
                 const typename F::raw &r = h == 0 ? s.r0 : s.r8;
                 float d, m;
 
@@ -198,7 +198,7 @@ static __device__ __forceinline__ void blocks_groups(const uint8_t *r0, const ui
             const uint32_t at = o.v + v + (h * 8 * V_PITCH + b * 8) * 4;
 
             put_shared(at, to.first);
-            if (whole_sums(TYPE) == 2)
+            if (a8_sums(TYPE) == 2)
                 put_shared(at + 4, to.second);
         }
 }

@@ -22,7 +22,7 @@ static __host__ __device__ inline int strip_space(const expert_matrix &m)
 }
 
 /* By one thread: n bytes on their way; they begin as far from a multiple of 16 as there. */
-static __device__ __forceinline__ void bring(uint8_t *to, const uint8_t *from, int n, uint64_t *bar)
+static __device__ __forceinline__ void copy_strip(uint8_t *to, const uint8_t *from, int n, uint64_t *bar)
 {
     const int before = (int)((uintptr_t)from & 15);
 
@@ -30,7 +30,8 @@ static __device__ __forceinline__ void bring(uint8_t *to, const uint8_t *from, i
 }
 
 /* The `many` experts with the best keys; a lane has EACH of the keys. */
-template <int EACH> static __device__ __forceinline__ void pick(const uint32_t *keys, int n, int many, int *expert)
+template <int EACH>
+static __device__ __forceinline__ void pick_experts(const uint32_t *keys, int n, int many, int *expert)
 {
     const int lane = threadIdx.x & 31;
     uint32_t key[EACH];
@@ -43,7 +44,7 @@ template <int EACH> static __device__ __forceinline__ void pick(const uint32_t *
 
 static __device__ __noinline__ void pick_of_many(const uint32_t *keys, int n, int many, int *expert)
 {
-    pick<EXPERTS / 32>(keys, n, many, expert);
+    pick_experts<EXPERTS / 32>(keys, n, many, expert);
 }
 
 /* One warp: probabilities that are not divided yet, and what by. Few need it. */
@@ -72,7 +73,7 @@ static __device__ __noinline__ void soften(float *prob, int n, float *divisor)
 /* One block; the choice and the order of operations of moe/router.cu: the `many` best experts. keeps: it also tells
  * what they are, which the next launch reads before it waits, and makes their weights, all of them; !real: of zeros,
  * which goes nowhere. */
-static __device__ __forceinline__ void choose(const fused_up &f, int *expert, int many, bool keeps, bool real)
+static __device__ __forceinline__ void choose_experts(const fused_up &f, int *expert, int many, bool keeps, bool real)
 {
     __shared__ float prob[EXPERTS], divisor;
     __shared__ uint32_t key[EXPERTS];
@@ -89,7 +90,7 @@ static __device__ __forceinline__ void choose(const fused_up &f, int *expert, in
     __syncthreads();
     if (warp == 0) {
         if (n <= EXPERTS / 2)
-            pick<EXPERTS / 64>(key, n, many, expert);
+            pick_experts<EXPERTS / 64>(key, n, many, expert);
         else
             pick_of_many(key, n, many, expert);
         if (keeps && real) {
@@ -157,13 +158,13 @@ static __device__ __forceinline__ const uint8_t *brought(const near_strips &near
 
 /* A strip, by a whole block, to shared memory, as number i, or nearer. */
 template <bool BRING>
-static __device__ __forceinline__ void ask(const expert_matrix &m, const uint8_t *w, int rows, const near_strips &to,
-                                           int i)
+static __device__ __forceinline__ void fetch_strip(const expert_matrix &m, const uint8_t *w, int rows,
+                                                   const near_strips &to, int i)
 {
     if (!BRING || !is_brought(m.type))
         prefetch(w, rows * (int)m.row_bytes, threadIdx.x, UP_WARPS * 32);
     else if (threadIdx.x == 0 && rows > 0)
-        bring(to.at + i * to.space, w, rows * (int)m.row_bytes, to.bar + i);
+        copy_strip(to.at + i * to.space, w, rows * (int)m.row_bytes, to.bar + i);
 }
 
 /* Values of a strip of a matrix and, unless NULL, of another one of its format, whose values follow; first: the strip's
@@ -230,9 +231,9 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
         __syncthreads();
     }
     if (shared) {
-        ask<BRING>(m.up, m.up.w + r0 * m.up.row_bytes, rows, to, 0);
+        fetch_strip<BRING>(m.up, m.up.w + r0 * m.up.row_bytes, rows, to, 0);
         if (gated)
-            ask<BRING>(m.gate, m.gate.w + r0 * m.gate.row_bytes, rows, to, 1);
+            fetch_strip<BRING>(m.gate, m.gate.w + r0 * m.gate.row_bytes, rows, to, 1);
         wait_for_inputs();
     } else {
         load_slots(slots, f.slot, f.r.n_expert);
@@ -242,7 +243,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
         for (int pass = 0; pass < 2; pass++) { /* the first only brings the instructions */
             if (pass == 1)
                 only_wait_for_inputs();
-            choose(f, expert, keeps ? f.r.n_used : use + 1, keeps, pass == 1);
+            choose_experts(f, expert, keeps ? f.r.n_used : use + 1, keeps, pass == 1);
         }
         if (keeps && f.slot != NULL)
             hand_over_row(f, expert, slots);
@@ -258,9 +259,9 @@ __global__ void __launch_bounds__(UP_WARPS * 32, 3) fused_up_rows(const __grid_c
     const uint8_t *gate_w = gated ? m.gate.w + matrix * m.gate.expert_bytes + r0 * m.gate.row_bytes : NULL;
     const bool alike = gated && m.gate.type == m.up.type;
     if (!BRING || !shared) {
-        ask<BRING>(m.up, up_w, rows, to, 0);
+        fetch_strip<BRING>(m.up, up_w, rows, to, 0);
         if (gated)
-            ask<BRING>(m.gate, gate_w, rows, to, 1);
+            fetch_strip<BRING>(m.gate, gate_w, rows, to, 1);
     }
 #pragma unroll 1
     for (int i = 0; i < 1 + (gated && !alike); i++) {
@@ -383,19 +384,19 @@ static auto kernel_for(const expert_matrix m[2], const expert_matrix sh[2])
     }
 }
 
-static int larger(int a, int b)
+static int larger_of(int a, int b)
 {
     return a > b ? a : b;
 }
 
 static int up_strip(const struct expert_up &m)
 {
-    return larger(strip_space(m.up), strip_space(m.gate));
+    return larger_of(strip_space(m.up), strip_space(m.gate));
 }
 
 static size_t up_smem(const struct fused_up *f)
 {
-    const int space = larger(up_strip(f->routed), up_strip(f->sh));
+    const int space = larger_of(up_strip(f->routed), up_strip(f->sh));
 
     return 2 * (size_t)row_segments(f->k) * V_SEGMENT * sizeof(float) +
            (space > 0 ? sizeof(copied) + 2 * (size_t)space : 0);
@@ -419,7 +420,7 @@ void cuda_fused_up(struct cuda *c, struct fused_up *f)
     int most = shared && f->sh.ff > f->routed.ff ? f->sh.ff : f->routed.ff;
     dim3 grid((unsigned)ceil_div(most, STRIP), (unsigned)(f->r.n_used + 1 + shared));
 
-    f->space = larger(up_strip(f->routed), up_strip(f->sh));
+    f->space = larger_of(up_strip(f->routed), up_strip(f->sh));
     launch_early(c, "fused_up", up_kernel_for(f), grid, UP_WARPS * 32, up_smem(f), *f);
 }
 
@@ -509,7 +510,7 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
     const bool brings = BRING && is_brought(m.type) && threadIdx.x % 64 == 0;
 
     let_next_begin();
-    /* told before the launch before this one let it begin: choose() */
+    /* told before the launch before this one let it begin: choose_experts() */
     const int expert = routed ? far_int(f.expert + e) : 0;
     if (!routed)
         prefetch(m.w + r0 * m.row_bytes, rows * (int)m.row_bytes, threadIdx.x & 63, 64);
@@ -525,7 +526,7 @@ __global__ void __launch_bounds__(64 * (FUSED_USED + 1), 1) fused_down_rows(cons
         bar_init_done();
         __syncwarp();
         if (brings && !away)
-            bring(to.at + e * to.space, w, rows * (int)m.row_bytes, bar + e);
+            copy_strip(to.at + e * to.space, w, rows * (int)m.row_bytes, bar + e);
         bring_tables<QUANT_iq3_s>(*tab, f.tab);
         __syncthreads();
     }
@@ -595,7 +596,7 @@ static size_t row_spaces(const struct fused_down *f)
 
 static int down_strip(const struct fused_down *f)
 {
-    return larger(strip_space(f->routed), strip_space(f->sh));
+    return larger_of(strip_space(f->routed), strip_space(f->sh));
 }
 
 static size_t down_smem(const struct fused_down *f)

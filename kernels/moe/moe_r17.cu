@@ -8,7 +8,7 @@
 #include "kernels/gemm/acts_a16_wgmma.cuh"
 
 enum { SHARE = 4, GRID_Y = 65535 }; /* pairs of a chunk, in other formats */
-static_assert((int)WIDE_COLUMNS == (int)TILE_COLUMNS, "chunks serve both");
+static_assert((int)R64_A16_COLUMNS == (int)TILE_COLUMNS, "chunks serve both");
 
 /* Where the lists are. */
 struct expert_list {
@@ -166,13 +166,13 @@ struct space {
     int *far;
     expert_list to;
     int share, most; /* pairs of a chunk; most chunks */
-    bool wide;       /* rounded rows are those of gemm/gemm_r64_a16_wgmma.cuh, or of gemm/gemm_r64_a8_wgmma.cuh */
+    bool for_wgmma;  /* rounded rows are those of gemm/gemm_r64_a16_wgmma.cuh, or of gemm/gemm_r64_a8_wgmma.cuh */
     size_t bytes;
     int types[3]; /* of all matrices */
     struct gemm_product product;
 };
 
-/* The kernel of a matrix of this type in a step of more than FEW_ROWS rows. */
+/* The kernel of a matrix of this type in a step of more than R2_16_MAX rows. */
 static int kernel_for(const struct space *s, int type)
 {
     struct gemm_product p = s->product;
@@ -191,19 +191,19 @@ static bool all_of(const struct op_moe &a, enum gemm_formats f)
 
 static bool on_tiles(const struct op_moe &a, int64_t rows)
 {
-    return rows > FEW_ROWS && all_of(a, GEMM_FORMATS_TILED);
+    return rows > R2_16_MAX && all_of(a, GEMM_FORMATS_TILED);
 }
 
 /* n rows, rounded in any way; gemm/gemm_r64_a16_wgmma.cuh: as many as `places`. */
-static size_t rounded_bytes(bool wide, int64_t k, int64_t n, int64_t places)
+static size_t rounded_bytes(bool for_wgmma, int64_t k, int64_t n, int64_t places)
 {
-    const size_t whole = wide ? broad_bytes(k, n) : whole_bytes(k, n);
-    const size_t other = wide ? wide_bytes(k, places) : (size_t)(x_row_bytes(k) * n);
+    const size_t a8 = for_wgmma ? r64_a8_bytes(k, n) : r17_a8_bytes(k, n);
+    const size_t other = for_wgmma ? r64_a16_bytes(k, places) : (size_t)(x_row_bytes(k) * n);
 
-    return whole > other ? whole : other;
+    return a8 > other ? a8 : other;
 }
 
-static struct space cut(const struct node *v, unsigned char *at)
+static struct space cut_space(const struct node *v, unsigned char *at)
 {
     const struct op_moe &a = v->moe;
     int64_t n = v->t[1].ne[1], pairs = n * a.n_used, ff = a.up.ne[1], n_expert = a.up.ne[2];
@@ -218,9 +218,9 @@ static struct space cut(const struct node *v, unsigned char *at)
 
     s.share = on_tiles(a, n) ? (int)TILE_COLUMNS : (int)SHARE;
     s.most = (int)(pairs < pairs / s.share + n_expert ? pairs : pairs / s.share + n_expert);
-    s.wide = s.share == WIDE_COLUMNS && pairs >= GEMM_WIDE_PAIRS * n_expert && all_of(a, GEMM_FORMATS_WIDE);
-    s.xq = (uint8_t *)take(rounded_bytes(s.wide, a.up.ne[0], n, n));
-    s.hq = (uint8_t *)take(rounded_bytes(s.wide, ff, pairs, (int64_t)s.most * WIDE_COLUMNS));
+    s.for_wgmma = s.share == R64_A16_COLUMNS && pairs >= GEMM_R64_PAIRS * n_expert && all_of(a, GEMM_FORMATS_A16);
+    s.xq = (uint8_t *)take(rounded_bytes(s.for_wgmma, a.up.ne[0], n, n));
+    s.hq = (uint8_t *)take(rounded_bytes(s.for_wgmma, ff, pairs, (int64_t)s.most * R64_A16_COLUMNS));
     s.gate = (float *)take((size_t)(pairs * ff) * sizeof(float));
     s.hid = (float *)take((size_t)(pairs * ff) * sizeof(float));
     s.out = (float *)take((size_t)(pairs * a.down.ne[1]) * sizeof(float));
@@ -242,13 +242,13 @@ static struct space cut(const struct node *v, unsigned char *at)
 
 size_t cuda_moe_ws(const struct node *v)
 {
-    const size_t few = cuda_few_moe_ws(v), many = cut(v, NULL).bytes;
+    const size_t r2_16 = cuda_moe_r2_16_ws(v), r17 = cut_space(v, NULL).bytes;
 
-    return v->t[1].ne[1] <= GEMM_SLICED_ROWS && few > many ? few : many;
+    return v->t[1].ne[1] <= GEMM_SLICED_ROWS && r2_16 > r17 ? r2_16 : r17;
 }
 
-static void product(struct cuda *c, const struct space *s, const struct node *v, struct tensor w, struct tensor x,
-                    const uint8_t *xq, int div, float *y, int64_t y_stride)
+static void expert_product(struct cuda *c, const struct space *s, const struct node *v, struct tensor w,
+                           struct tensor x, const uint8_t *xq, int div, float *y, int64_t y_stride)
 {
     bool plain = is_plain(w.type), single = v->t[1].ne[1] == 1;
     expert_args a = { (const uint8_t *)w.data,
@@ -296,27 +296,27 @@ void cuda_moe_sum(struct cuda *c, const struct node *v)
     cuda_mix(c, v->t[0], v->t[2], (const float *)v->t[1].data, v->t[1].stride);
 }
 
-static struct mv_job matrix(struct tensor w, float *y, int64_t y_stride)
+static struct mv_job job_of(struct tensor w, float *y, int64_t y_stride)
 {
     return (struct mv_job){
         (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), y, y_stride, (int)w.ne[1], w.type, 0
     };
 }
 
-static void tiles(struct cuda *c, const struct space *s, struct tile_args *a)
+static void launch_tiles(struct cuda *c, const struct space *s, struct tile_args *a)
 {
     const int kernel = kernel_for(s, a->job[0].type);
 
     cuda_used(c, kernel);
     switch (kernel) {
     case GEMM_EXPERTS_R64_A8_WGMMA:
-        cuda_broad(c, a, s->most);
+        cuda_r64_a8(c, a, s->most);
         break;
     case GEMM_EXPERTS_R64_A16_WGMMA:
-        cuda_wide(c, a, s->most);
+        cuda_r64_a16(c, a, s->most);
         break;
     case GEMM_EXPERTS_R17_A8_MMA:
-        cuda_whole(c, a, s->most);
+        cuda_r17_a8(c, a, s->most);
         break;
     default:
         cuda_tile(c, a, s->most);
@@ -330,13 +330,13 @@ static void round_for(struct cuda *c, const struct space *s, uint8_t *to, int ty
 {
     switch (kernel_for(s, type)) {
     case GEMM_EXPERTS_R64_A8_WGMMA:
-        cuda_round_broad(c, to, x, id, slot);
+        cuda_round_r64_a8(c, to, x, id, slot);
         break;
     case GEMM_EXPERTS_R64_A16_WGMMA:
-        cuda_round_wide(c, to, x);
+        cuda_round_r64_a16(c, to, x);
         break;
     case GEMM_EXPERTS_R17_A8_MMA:
-        cuda_round_whole(c, to, x);
+        cuda_round_r17_a8(c, to, x);
         break;
     default:
         cuda_quantise(c, to, x);
@@ -359,10 +359,10 @@ static void one_product(struct cuda *c, const struct space *s, struct tile_args 
                         int64_t stride)
 {
     a->n = 1;
-    a->job[0] = matrix(w, y, stride);
+    a->job[0] = job_of(w, y, stride);
     a->out = TILE_FLOATS;
     a->expert_bytes = w.pitch * quant_row_bytes(w.type, w.ne[0]);
-    tiles(c, s, a);
+    launch_tiles(c, s, a);
 }
 
 /* Gate, up, activation and rounding, at once where they can be; then down. */
@@ -386,13 +386,13 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     a.tab = c->tab;
     if (first != TILE_FLOATS) {
         if (gated)
-            a.job[a.n++] = matrix(m.gate, s->hid, ff);
-        a.job[a.n++] = matrix(m.up, s->hid, ff);
+            a.job[a.n++] = job_of(m.gate, s->hid, ff);
+        a.job[a.n++] = job_of(m.up, s->hid, ff);
         a.expert_bytes = m.up.pitch * quant_row_bytes(m.up.type, m.up.ne[0]);
         a.out = first;
         a.act = m.act;
         a.rounded = s->hq;
-        tiles(c, s, &a);
+        launch_tiles(c, s, &a);
     } else {
         one_product(c, s, &a, m.up, s->hid, ff);
         if (gated && kernel_for(s, m.gate.type) != kernel_for(s, m.up.type))
@@ -440,24 +440,24 @@ static bool moe_in_slices(struct cuda *c, const struct node *v)
         const int64_t from = rows * s / slices;
         const struct node some = some_rows(v, from, rows * (s + 1) / slices - from);
 
-        if (!cuda_moe_is_few(&some))
+        if (!cuda_is_moe_r2_16(&some))
             return false;
-        cuda_moe_few(c, &some);
+        cuda_moe_r2_16(c, &some);
     }
     return slices > 0;
 }
 
 void cuda_moe(struct cuda *c, const struct node *v)
 {
-    if (cuda_may(c, GEMM_EXPERTS_R2_16) && (moe_in_slices(c, v) || cuda_moe_is_few(v))) {
+    if (cuda_may(c, GEMM_EXPERTS_R2_16) && (moe_in_slices(c, v) || cuda_is_moe_r2_16(v))) {
         if (cuda_slices(v->t[1].ne[1]) == 0)
-            cuda_moe_few(c, v);
+            cuda_moe_r2_16(c, v);
         cuda_used(c, GEMM_EXPERTS_R2_16);
         return;
     }
     const struct op_moe &a = v->moe;
     const struct tensor &y = v->t[0], &x = v->t[1];
-    struct space s = cut(v, c->ws);
+    struct space s = cut_space(v, c->ws);
     int64_t pairs = x.ne[1] * a.n_used, ff = a.up.ne[1];
     struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s.hid, false, 0, 0 };
     bool gated = a.gate.data != NULL, sum = v->op == DEV_OP_moe;
@@ -466,15 +466,15 @@ void cuda_moe(struct cuda *c, const struct node *v)
     s.product.sm = c->sm;
     s.product.only = c->only;
     int on_a8 = 0;
-    s.wide = false;
+    s.for_wgmma = false;
     for (int i = 0; i < s.product.n_types; i++) {
         const int kernel = kernel_for(&s, s.types[i]);
 
         on_a8 += kernel == GEMM_EXPERTS_R64_A8_WGMMA;
-        s.wide |= kernel == GEMM_EXPERTS_R64_A8_WGMMA || kernel == GEMM_EXPERTS_R64_A16_WGMMA;
+        s.for_wgmma |= kernel == GEMM_EXPERTS_R64_A8_WGMMA || kernel == GEMM_EXPERTS_R64_A16_WGMMA;
     }
     if (on_a8 == s.product.n_types)
-        s.share = BROAD_COLUMNS;
+        s.share = R64_A8_COLUMNS;
     float *out = sum ? s.out : (float *)y.data;
     int64_t out_stride = sum ? y.ne[0] : y.stride;
 
@@ -488,12 +488,12 @@ void cuda_moe(struct cuda *c, const struct node *v)
         if (!is_plain(a.up.type) || (gated && !is_plain(a.gate.type)))
             cuda_quantise(c, s.xq, x);
         if (gated)
-            product(c, &s, v, a.gate, x, s.xq, a.n_used, s.gate, ff);
-        product(c, &s, v, a.up, x, s.xq, a.n_used, s.hid, ff);
+            expert_product(c, &s, v, a.gate, x, s.xq, a.n_used, s.gate, ff);
+        expert_product(c, &s, v, a.up, x, s.xq, a.n_used, s.hid, ff);
         cuda_activate(c, v, s.hid, gated ? s.gate : NULL);
         if (!is_plain(a.down.type))
             cuda_quantise(c, s.hq, hid);
-        product(c, &s, v, a.down, hid, s.hq, 1, out, out_stride);
+        expert_product(c, &s, v, a.down, hid, s.hq, 1, out, out_stride);
         cuda_adapt_down(c, v, out, out_stride, s.hid);
     }
     if (sum)

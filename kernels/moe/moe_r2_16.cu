@@ -44,7 +44,7 @@ static bool first_apart(const struct node *v)
     return !gates_alike(v->moe) || adapted(v);
 }
 
-static struct space cut(const struct node *v, uint8_t *at)
+static struct space cut_space(const struct node *v, uint8_t *at)
 {
     const struct op_moe &a = v->moe;
     const int64_t n = v->t[1].ne[1], pairs = n * a.n_used, ff = a.up.ne[1];
@@ -70,24 +70,24 @@ static struct space cut(const struct node *v, uint8_t *at)
 /* Matrices of a format with code of its own, of which strips begin at multiples of 16 bytes and none is cut short. */
 static bool in_strips(struct tensor w)
 {
-    return cuda_is_common(w.type) && w.ne[1] % UNIT == 0 && w.ne[0] <= FEW_MOE_K && (uintptr_t)w.data % 16 == 0 &&
+    return cuda_is_common(w.type) && w.ne[1] % UNIT == 0 && w.ne[0] <= MOE_R2_16_K && (uintptr_t)w.data % 16 == 0 &&
            w.pitch * quant_row_bytes(w.type, w.ne[0]) % 16 == 0;
 }
 
-bool cuda_moe_is_few(const struct node *v)
+bool cuda_is_moe_r2_16(const struct node *v)
 {
     const struct op_moe &a = v->moe;
 
-    return v->t[1].ne[1] > 1 && v->t[1].ne[1] <= FEW_ROWS && in_strips(a.up) && in_strips(a.down) &&
+    return v->t[1].ne[1] > 1 && v->t[1].ne[1] <= R2_16_MAX && in_strips(a.up) && in_strips(a.down) &&
            (a.gate.data == NULL || in_strips(a.gate));
 }
 
-size_t cuda_few_moe_ws(const struct node *v)
+size_t cuda_moe_r2_16_ws(const struct node *v)
 {
-    return cut(v, NULL).bytes;
+    return cut_space(v, NULL).bytes;
 }
 
-static struct expert_matrix matrix(struct tensor w)
+static struct expert_matrix weights_of(struct tensor w)
 {
     const int64_t bytes = quant_row_bytes(w.type, w.ne[0]);
 
@@ -224,8 +224,8 @@ static struct up_args up_of(const struct op_moe &m, const struct space &s, int r
 {
     struct up_args a = {};
 
-    a.m[0] = matrix(m.gate.data != NULL ? m.gate : m.up);
-    a.m[1] = matrix(m.up);
+    a.m[0] = weights_of(m.gate.data != NULL ? m.gate : m.up);
+    a.m[1] = weights_of(m.up);
     a.expert = m.expert;
     a.slot = m.slot;
     a.x = s.xq;
@@ -245,7 +245,7 @@ static struct down_args down_of(const struct op_moe &m, struct tensor w, const u
 {
     struct down_args d = {};
 
-    d.m[0] = matrix(w);
+    d.m[0] = weights_of(w);
     d.expert = m.expert;
     d.slot = m.slot;
     d.n_used = m.n_used;
@@ -282,11 +282,11 @@ static void sum_of(struct down_args *d, struct tensor y, struct tensor weight)
     d->ws = weight.stride;
 }
 
-void cuda_moe_few(struct cuda *c, const struct node *v)
+void cuda_moe_r2_16(struct cuda *c, const struct node *v)
 {
     const struct op_moe &m = v->moe;
     const struct tensor &y = v->t[0], &x = v->t[1];
-    const struct space s = cut(v, c->ws);
+    const struct space s = cut_space(v, c->ws);
     const int rows = (int)x.ne[1];
 
     cuda_quantise(c, s.xq, x);
@@ -314,7 +314,7 @@ void cuda_moe_few(struct cuda *c, const struct node *v)
 }
 
 /* The shared expert is computed in the same launch if its format is that of the others. */
-static void second_products(struct cuda *c, const struct few_moe *m, const struct space &s, int rows)
+static void second_products(struct cuda *c, const struct moe_r2_16 *m, const struct space &s, int rows)
 {
     const struct op_moe &a = m->moe->moe;
     struct down_args d = down_of(a, a.down, s.hq);
@@ -326,7 +326,7 @@ static void second_products(struct cuda *c, const struct few_moe *m, const struc
         const struct tensor w = m->sh_down->t[1], out = m->sh_down->t[0];
 
         if (w.type == a.down.type) {
-            d.m[1] = matrix(w);
+            d.m[1] = weights_of(w);
             d.sh_k = (int)w.ne[0];
             d.sh_x = s.shared;
         } else {
@@ -353,12 +353,12 @@ static void second_products(struct cuda *c, const struct few_moe *m, const struc
     launch_down(c, &d, rows);
 }
 
-void cuda_few_moe(struct cuda *c, const struct few_moe *m)
+void cuda_moe_r2_16_fused(struct cuda *c, const struct moe_r2_16 *m)
 {
     const struct node *v = m->moe;
     const struct tensor &logits = m->route->t[1], &weight = m->route->t[0];
     const int rows = (int)v->t[1].ne[1];
-    const struct space s = cut(v, c->ws);
+    const struct space s = cut_space(v, c->ws);
     const choice_args choice = { (const float *)logits.data, logits.stride,       weight.stride, m->route->route,
                                  (int *)m->route->out,       (float *)weight.data };
     struct up_args up = up_of(v->moe, s, rows);

@@ -113,7 +113,7 @@ static __device__ __forceinline__ bool same_pair(const up_args &a, up_task &t)
 }
 
 /* The choices of a block's rows, in shared memory. */
-static __device__ __forceinline__ void choose(const up_args &a, choice_space &s, int *chosen, int begin, int end)
+static __device__ __forceinline__ void choose_block(const up_args &a, choice_space &s, int *chosen, int begin, int end)
 {
     const int tasks = a.n_used * (a.ff / UNIT), first = begin / tasks;
 
@@ -142,7 +142,7 @@ static __host__ __device__ inline int task_floats(int k, int sides)
 }
 
 /* The warps of a group, by a barrier of its own. */
-static __device__ __forceinline__ void meet(int group, int warps)
+static __device__ __forceinline__ void group_barrier(int group, int warps)
 {
     asm volatile("barrier.sync.aligned %0, %1;" ::"r"(1 + group), "r"(warps * 32) : "memory");
 }
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     extern __shared__ __align__(BOX_ALIGN) uint8_t shared[];
     __shared__ uint64_t bar[UP_WARPS], full[UP_WARPS][2];
     __shared__ copied_tables<UP_COPIES> tables;
-    __shared__ int own[FEW_ROWS * CHOICE_USED];
+    __shared__ int own[R2_16_MAX * CHOICE_USED];
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, sides = 1 + a.gated, group = sides * a.ways;
     const int mine = warp / group, side = warp % group / a.ways, way = warp % a.ways, at_once = blockDim.x / 32 / group;
     const int segments = row_segments(a.k), floats = task_floats(a.k, sides), row_bytes = (int)a.m[0].row_bytes;
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     if (EVEN && begin < end && way + side == 0) /* the row does not depend on the choice */
         fetch_row(r, a.x + begin / (a.n_used * (a.ff / UNIT)) * x_row_bytes(a.k), a.k);
     if (a.choice.logits != NULL)
-        choose(a, *(choice_space *)r.all, own, from, min(from + each, all));
+        choose_block(a, *(choice_space *)r.all, own, from, min(from + each, all));
     if constexpr (EVEN) {
         const int turns = 2 * (end - begin);
 
@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
             const bool other = row != have && begin < end;
             if (other) {
                 have = row;
-                meet(mine, group);
+                group_barrier(mine, group);
                 if (way + side == 0)
                     fetch_row(r, a.x + row * x_row_bytes(a.k), a.k);
             }
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
             to += last ? floats : 0;
         }
     }
-    meet(mine, group);
+    group_barrier(mine, group);
 #pragma unroll 1
     for (int i = begin + warp % group; i < end; i += group) {
         const up_task t = find_up(a, i, chosen, first);
@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(UP_WARPS * 32, BLOCKS) up_pairs(const __grid_c
     }
     if (!EIGHT || a.hid != NULL)
         return;
-    meet(mine, group);
+    group_barrier(mine, group);
 #pragma unroll 1
     for (int i = begin + warp % group; i < end; i += group)
         round_eight(a, find_up(a, i, chosen, first), parts + (i - begin) / SHARE * (SHARE * floats), floats);

@@ -27,7 +27,7 @@ template <> struct wq<QUANT_iq3_s> {
         r.sc = b[106 + j];
     }
     /* whole numbers and the block's factor */
-    static __device__ __forceinline__ void unpack_whole(const raw &r, int, unit u[2], const struct tables *tab)
+    static __device__ __forceinline__ void unpack_a8(const raw &r, int, unit u[2], const struct tables *tab)
     {
         uint32_t q[4] = { r.q.x, r.q.y, r.q.z, r.q.w };
 
@@ -46,7 +46,7 @@ template <> struct wq<QUANT_iq3_s> {
     }
     static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *tab)
     {
-        unpack_whole(r, pair, u, tab);
+        unpack_a8(r, pair, u, tab);
         u[0].d[0] *= u[1].m[1];
         u[1].d[0] *= u[1].m[1];
     }
@@ -121,7 +121,7 @@ template <> struct frag<QUANT_iq3_s> {
         numbers(r, half, c, d, m);
         d = __fmul_rn(half_of(r.d), d);
     }
-    static __device__ __forceinline__ int2 whole(const raw &r, int c, int i0, int i1, const int *)
+    static __device__ __forceinline__ int2 scaled_sums(const raw &r, int c, int i0, int i1, const int *)
     {
         return make_int2(
             i0 * (int)(1u + 2u * (r.sc >> 8 * c & 15u)) + i1 * (int)(1u + 2u * (r.sc >> (8 * c + 4) & 15u)), 0);

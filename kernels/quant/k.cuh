@@ -62,7 +62,7 @@ static __device__ __forceinline__ uint32_t k_bytes(uint32_t own, uint32_t shared
 }
 
 /* Of units 2 c and 2 c + 1 of a K-quant's block: sums of scale i and of min s. */
-static __device__ __forceinline__ int2 k_whole(const uint4 &head, int c, int i0, int i1, const int s[2])
+static __device__ __forceinline__ int2 k_scaled_sums(const uint4 &head, int c, int i0, int i1, const int s[2])
 {
     const uint32_t scale = k_bytes(head.y, head.w, c / 2) >> c % 2 * 16,
                    min = k_bytes(head.z, head.w >> 4, c / 2) >> c % 2 * 16;

@@ -22,7 +22,7 @@ template <> struct wq<QUANT_q4_k> {
         r.q[1] = b[1 + 1 + pair % 4 * 2];
     }
     /* whole numbers and the block's factors, as k_pair() has them */
-    static __device__ __forceinline__ void unpack_whole(const raw &r, int pair, unit u[2], const struct tables *)
+    static __device__ __forceinline__ void unpack_a8(const raw &r, int pair, unit u[2], const struct tables *)
     {
         uint32_t q[8] = { r.q[0].x, r.q[0].y, r.q[0].z, r.q[0].w, r.q[1].x, r.q[1].y, r.q[1].z, r.q[1].w };
 
@@ -35,7 +35,7 @@ template <> struct wq<QUANT_q4_k> {
     }
     static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *tab)
     {
-        unpack_whole(r, pair, u, tab);
+        unpack_a8(r, pair, u, tab);
         k_scaled(u);
     }
 };
@@ -80,9 +80,9 @@ template <> struct frag<QUANT_q4_k> {
     {
         k_scales(r.head, c, __fmul_rn(half_of(r.head.x & 0xffffu), c % 2 == 0 ? 1.0f : 0.0625f), d, m);
     }
-    static __device__ __forceinline__ int2 whole(const raw &r, int c, int i0, int i1, const int s[2])
+    static __device__ __forceinline__ int2 scaled_sums(const raw &r, int c, int i0, int i1, const int s[2])
     {
-        return k_whole(r.head, c, i0, i1 >> 4, s);
+        return k_scaled_sums(r.head, c, i0, i1 >> 4, s);
     }
     static __device__ __forceinline__ float2 factors(const raw &r)
     {

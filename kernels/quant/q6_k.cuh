@@ -28,7 +28,7 @@ template <> struct wq<QUANT_q6_k> {
         r.d = u16_at(b + 208);
     }
     /* whole numbers and the block's factor */
-    static __device__ __forceinline__ void unpack_whole(const raw &r, int pair, unit u[2], const struct tables *)
+    static __device__ __forceinline__ void unpack_a8(const raw &r, int pair, unit u[2], const struct tables *)
     {
         uint32_t hi[8] = { r.hi[0].x, r.hi[0].y, r.hi[0].z, r.hi[0].w, r.hi[1].x, r.hi[1].y, r.hi[1].z, r.hi[1].w };
         int nibble = pair % 2 * 4, two = pair % 2 * 4;
@@ -50,7 +50,7 @@ template <> struct wq<QUANT_q6_k> {
     }
     static __device__ __forceinline__ void unpack(const raw &r, int pair, unit u[2], int, const struct tables *tab)
     {
-        unpack_whole(r, pair, u, tab);
+        unpack_a8(r, pair, u, tab);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             u[i / 2].d[i % 2] *= u[1].m[1];

@@ -9,7 +9,7 @@
  *   scale   of unit 4 half + c: d / TIMES, where there is a minimum also m. Where a unit has two scales (HALVES): of
  *           half c % 2 of unit 2 quarter + c / 2.
  *   scales  (SCALES) the same of both halves at once
- *   numbers (is_whole()) as scale, but the whole numbers that d, dmin are multiplied with, over TIMES where units
+ *   numbers (has_a8_sums()) as scale, but the whole numbers that d, dmin are multiplied with, over TIMES where units
  * differ integers  those whole numbers, as integers, whatever TIMES are; bits of signed ones factors those: d, over
  * TIMES where all are alike, and -dmin whole   (one sum or two a group) of units 2 c and 2 c + 1: sum of number i, i a
  * unit's sum of TIMES w q, and of min s ODD: TIMES of odd units are those of even ones times 2 to this power. d times

@@ -3,11 +3,11 @@
  *
  * 32 consecutive elements of a row are a unit, two units a pair. A format gives a unit as signed bytes, in order, and
  * for each half of 16 a scale and, where it has them, a minimum: element = d * w - m, the value that the decoder of the
- * same name in libcore/quant gives (gemm/sums.cuh: is_whole()). wq<TYPE>::load() fetches what a pair needs, unpack()
+ * same name in libcore/quant gives (gemm/sums.cuh: has_a8_sums()). wq<TYPE>::load() fetches what a pair needs, unpack()
  * spreads it: between them other loads may be in flight. Loads may read up to 3 bytes past a row's end.
  *
  * quant/NAME.cuh has all GPU code of a format. The six of GEMM_COMMON are unpacked in two more places: straight
- * to the registers of an mma, four lanes a row (frag<>, regs.cuh), and the four of GEMM_WHOLE from 128 elements in
+ * to the registers of an mma, four lanes a row (frag<>, regs.cuh), and the four of GEMM_A8 from 128 elements in
  * shared memory (group<>, group.cuh). The weights are the same, but other threads get them: made from units each byte
  * would move once more, and products of a few rows are bound by instructions as it is (bench/gpu.md). */
 #ifndef KERNELS_QUANT_UNIT_CUH

@@ -204,7 +204,7 @@ static size_t copy_floats(const struct op_rec &rec, const struct rows &r, int di
     return rec.log.rows > 0 && !scan_in_registers(dim) ? (size_t)(r.n_seq * rec.floats) : 0;
 }
 
-static void delta(struct cuda *c, const struct node *v, bool kda)
+static void launch_delta(struct cuda *c, const struct node *v, bool kda)
 {
     const struct tensor &y = v->t[0], &x = v->t[1], &alpha = v->t[2], &beta = v->t[3];
     int n_k = kda ? v->kda.n_head : v->gdn.n_k, n_v = kda ? v->kda.n_head : v->gdn.n_v;
@@ -443,10 +443,10 @@ void cuda_rec(struct cuda *c, const struct node *v)
         convolve(c, v);
         break;
     case DEV_OP_gdn:
-        delta(c, v, false);
+        launch_delta(c, v, false);
         break;
     case DEV_OP_kda:
-        delta(c, v, true);
+        launch_delta(c, v, true);
         break;
     case DEV_OP_ssm1:
         selective(c, v);

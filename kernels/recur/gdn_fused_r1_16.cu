@@ -85,7 +85,7 @@ template <int DIM, int COLS> struct row_space {
  * of these rows in the step. */
 struct block_space {
     uint64_t full[SEQS], done[SEQS];
-    int n_seq, slot[SEQS], first[SEQS + 1], draft[SEQS], again[SEQS + 1], row[FEW_ROWS];
+    int n_seq, slot[SEQS], first[SEQS + 1], draft[SEQS], again[SEQS + 1], row[R2_16_MAX];
 };
 
 /* The parts of shared memory, in this order: each sequence's S and kept inputs of its convolution, what the block
@@ -98,7 +98,7 @@ template <int DIM, int COLS> struct spaces {
     row_space<DIM, COLS> *rows;
 };
 template <int DIM, int COLS>
-static __host__ __device__ __forceinline__ spaces<DIM, COLS> cut(uint8_t *at, int seqs, int most)
+static __host__ __device__ __forceinline__ spaces<DIM, COLS> cut_spaces(uint8_t *at, int seqs, int most)
 {
     spaces<DIM, COLS> s;
 
@@ -487,7 +487,7 @@ static __device__ __forceinline__ void round_rows(const row_space<DIM, COLS> *ro
                                                   const row_args &a, const norm_weights<DIM, EIGHT> &w, int n)
 {
     using of = shape<DIM, COLS>;
-    enum { UNITS = DIM / 32, MANY = norm_weights<DIM, EIGHT>::UNITS };
+    enum { UNITS = DIM / 32, SHARED_UNITS = norm_weights<DIM, EIGHT>::UNITS };
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, of_head = blockIdx.x * of::UNITS + warp % of::UNITS;
     const int first = of::BOXED ? warp / of::UNITS : of::WARPS / of::UNITS - 1 - warp / of::UNITS;
 
@@ -499,7 +499,7 @@ static __device__ __forceinline__ void round_rows(const row_space<DIM, COLS> *ro
         uint32_t top = 0;
 
 #pragma unroll
-        for (int j = 0; j < MANY; j++) {
+        for (int j = 0; j < SHARED_UNITS; j++) {
             const int unit = EIGHT ? j : of_head, at = unit * 32 + lane;
             float y = __fmul_rn(r.out[at], factor);
 
@@ -525,7 +525,7 @@ __global__ void __cluster_dims__(DIM / COLS) __launch_bounds__(shape<DIM, COLS>:
 {
     extern __shared__ __align__(BOX_AT) uint8_t shared[];
     const int own_value = (int)threadIdx.x - shape<DIM, COLS>::STATE_WARPS * 32;
-    const spaces<DIM, COLS> s = cut<DIM, COLS>(shared, a.each_seqs, a.most);
+    const spaces<DIM, COLS> s = cut_spaces<DIM, COLS>(shared, a.each_seqs, a.most);
     row_own own;
     norm_weights<DIM, EIGHT> weights;
 
@@ -595,7 +595,7 @@ static bool launch_cols(struct cuda *c, row_args *a, const struct rows &r, int h
     const auto bytes_of = [&](int seqs) {
         const int rows = seqs * r.max_n < r.n ? seqs * r.max_n : r.n;
 
-        return (size_t)(uintptr_t)(cut<DIM, COLS>(NULL, seqs, a->most).rows + rows);
+        return (size_t)(uintptr_t)(cut_spaces<DIM, COLS>(NULL, seqs, a->most).rows + rows);
     };
     int each = (int)ceil_div(r.n_seq, parts > 1 ? parts : 1);
 
@@ -642,7 +642,7 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *v, uint8_t *rounded, bool
     };
     row_args a = {};
 
-    if (!gemm_fuses_delta(&asked) || gdn->r.n > FEW_ROWS || !gdn->r.all)
+    if (!gemm_fuses_delta(&asked) || gdn->r.n > R2_16_MAX || !gdn->r.all)
         return false;
     a.in = (const float *)conv->t[1].data;
     a.in_stride = (int)conv->t[1].stride;

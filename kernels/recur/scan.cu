@@ -346,7 +346,8 @@ static __device__ __forceinline__ void parts_of_out(float y[PER], const float S[
 }
 
 /* What is added to S, of each element of k; kv: S k. */
-template <int RULE, int NE> static __device__ __forceinline__ float delta(const row_in<RULE, NE> &r, int j, float kv)
+template <int RULE, int NE>
+static __device__ __forceinline__ float delta_rule(const row_in<RULE, NE> &r, int j, float kv)
 {
     return __fmul_rn(r.gb.y, RULE == SSM2  ? r.v[j]
                              : RULE == KDA ? __fsub_rn(r.v[j], kv)
@@ -376,7 +377,7 @@ static __device__ __forceinline__ void scan_some(float S[PER][DIM / 8], float y[
             parts_of_k<RULE, NE>(kv, S, r);
 #pragma unroll
         for (int j = 0; j < PER; j++) {
-            const float d = delta<RULE, NE>(r, j, RULE == SSM2 ? 0.0f : fold8(kv[j]));
+            const float d = delta_rule<RULE, NE>(r, j, RULE == SSM2 ? 0.0f : fold8(kv[j]));
 
 #pragma unroll
             for (int e = 0; e < NE; e++)
@@ -390,13 +391,13 @@ static __device__ __forceinline__ void scan_some(float S[PER][DIM / 8], float y[
 }
 
 /* A step of fold8(), in two parts: what lies between goes on while lanes wait for each other. */
-template <int BIT> static __device__ __forceinline__ void send(float other[PER], const float v[PER])
+template <int BIT> static __device__ __forceinline__ void send_step(float other[PER], const float v[PER])
 {
 #pragma unroll
     for (int j = 0; j < PER; j++)
         other[j] = __shfl_xor_sync(0xffffffffu, v[j], BIT);
 }
-static __device__ __forceinline__ void add(float v[PER], const float other[PER])
+static __device__ __forceinline__ void add_step(float v[PER], const float other[PER])
 {
 #pragma unroll
     for (int j = 0; j < PER; j++)
@@ -420,11 +421,11 @@ static __device__ __forceinline__ void scan_group(float S[PER][DIM / 8], float y
         float kv[PER], other[PER];
 
         parts_of_k<RULE, NE>(kv, S, now);
-        send<4>(other, kv);
+        send_step<4>(other, kv);
         if (t > 0)
             parts_of_out<NE>(out, S, q);
-        add(kv, other);
-        send<1>(other, kv);
+        add_step(kv, other);
+        send_step<1>(other, kv);
         if (t + 1 < GROUP)
             load_in<RULE, DIM>(r[(t + 1) % 2], s, t + 1, p, local);
         lane_elements<NE>(q, s.q + t * DIM, p);
@@ -436,17 +437,17 @@ static __device__ __forceinline__ void scan_group(float S[PER][DIM / 8], float y
             for (int e = 0; e < NE / 2; e++)
                 S[j][e] = __fmul_rn(now.decay(e), S[j][e]);
         }
-        add(kv, other);
-        send<2>(other, kv);
+        add_step(kv, other);
+        send_step<2>(other, kv);
 #pragma unroll
         for (int j = 0; j < PER; j++)
 #pragma unroll
             for (int e = NE / 2; e < NE; e++)
                 S[j][e] = __fmul_rn(now.decay(e), S[j][e]);
-        add(kv, other);
+        add_step(kv, other);
 #pragma unroll
         for (int j = 0; j < PER; j++)
-            kv[j] = delta<RULE, NE>(now, j, kv[j]);
+            kv[j] = delta_rule<RULE, NE>(now, j, kv[j]);
 #pragma unroll
         for (int e = 0; e < NE; e++)
 #pragma unroll

@@ -53,7 +53,8 @@ static __device__ __forceinline__ void scores(float s[2][tile<D>::EACH], const f
 
 /* o[r][c] += sum over keys of p[2 ty + r][key] v[key][tx + 16 c] */
 template <int D>
-static __device__ __forceinline__ void mix(float o[2][tile<D>::COLS], const float *p, const float *v, int ty, int tx)
+static __device__ __forceinline__ void mix_values(float o[2][tile<D>::COLS], const float *p, const float *v, int ty,
+                                                  int tx)
 {
     const float *p0 = p + 2 * ty * tile<D>::PD, *p1 = p0 + tile<D>::PD;
 
@@ -150,7 +151,7 @@ template <int D> static __global__ void __launch_bounds__(THREADS) forward(struc
                 o[r][c] *= less;
         }
         __syncwarp(); /* a row's weights are its own 16 threads' */
-        mix<D>(o, p, v, ty, tx);
+        mix_values<D>(o, p, v, ty, tx);
     }
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -249,7 +250,7 @@ template <int D> static __global__ void __launch_bounds__(THREADS) backward_rows
             if (own)
                 keep<D>(p, s, ty, tx);
             __syncwarp();
-            mix<D>(dq, ds, k, ty, tx);
+            mix_values<D>(dq, ds, k, ty, tx);
             if (own)
                 break;
         }

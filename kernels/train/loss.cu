@@ -14,7 +14,7 @@ struct top {
 };
 
 /* The larger value, of equals the first. */
-static __device__ __forceinline__ struct top larger(struct top a, struct top b)
+static __device__ __forceinline__ struct top larger_of(struct top a, struct top b)
 {
     return b.v > a.v || (b.v == a.v && b.i < a.i) ? b : a;
 }
@@ -25,16 +25,16 @@ static __device__ struct top best_of(const float *x, int n)
     struct top t = { -INFINITY, n };
 
     for (int i = threadIdx.x; i < n; i += THREADS)
-        t = larger(t, { x[i], i });
+        t = larger_of(t, { x[i], i });
 #pragma unroll
     for (int half = 16; half > 0; half /= 2)
-        t = larger(t, { __shfl_xor_sync(0xffffffffu, t.v, half), __shfl_xor_sync(0xffffffffu, t.i, half) });
+        t = larger_of(t, { __shfl_xor_sync(0xffffffffu, t.v, half), __shfl_xor_sync(0xffffffffu, t.i, half) });
     if (threadIdx.x % 32 == 0)
         tops[threadIdx.x / 32] = t;
     __syncthreads();
     t = tops[0];
     for (int i = 1; i < WARPS; i++)
-        t = larger(t, tops[i]);
+        t = larger_of(t, tops[i]);
     return t.i < n ? t : (struct top){ t.v, 0 }; /* all of them not a number */
 }
 
@@ -46,7 +46,7 @@ static __global__ void __launch_bounds__(THREADS) best_rows(const float *logits,
         best[blockIdx.x] = t.i;
 }
 
-static void best(struct dev_math *m, const float *logits, int32_t *to, int64_t rows, int64_t n)
+static void best_logits(struct dev_math *m, const float *logits, int32_t *to, int64_t rows, int64_t n)
 {
     if (rows > 0)
         MATH_LAUNCH(cuda_math_of(m), best_rows, (unsigned)rows, THREADS, 0, logits, to, (int)n);
@@ -164,7 +164,7 @@ static double norm(struct dev_math *m)
 
 void cuda_math_loss(struct dev_math *m)
 {
-    m->best = best;
+    m->best = best_logits;
     m->cross_entropy = cross_entropy;
     m->adam = adam;
     m->norm = norm;

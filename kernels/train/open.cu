@@ -57,7 +57,7 @@ static void close_math(struct dev_math *m)
     free(c);
 }
 
-static int64_t left(const struct dev_math *m)
+static int64_t memory_left(const struct dev_math *m)
 {
     size_t some = 0, all = 0;
 
@@ -65,7 +65,7 @@ static int64_t left(const struct dev_math *m)
     return cudaMemGetInfo(&some, &all) == cudaSuccess ? (int64_t)some : -1;
 }
 
-static void *take(struct dev_math *m, int64_t bytes)
+static void *take_memory(struct dev_math *m, int64_t bytes)
 {
     void *p = NULL;
 
@@ -76,7 +76,7 @@ static void *take(struct dev_math *m, int64_t bytes)
     return NULL;
 }
 
-static void give(struct dev_math *m, void *p)
+static void give_memory(struct dev_math *m, void *p)
 {
     if (p == NULL)
         return;
@@ -85,7 +85,7 @@ static void give(struct dev_math *m, void *p)
 }
 
 /* Through pinned memory, one half of which is filled while the other is sent. */
-static void put(struct dev_math *m, void *to, const void *host, int64_t bytes)
+static void put_bytes(struct dev_math *m, void *to, const void *host, int64_t bytes)
 {
     struct cuda_math *c = cuda_math_of(m);
 
@@ -101,7 +101,7 @@ static void put(struct dev_math *m, void *to, const void *host, int64_t bytes)
     }
 }
 
-static void get(struct dev_math *m, void *host, const void *from, int64_t bytes)
+static void get_bytes(struct dev_math *m, void *host, const void *from, int64_t bytes)
 {
     struct cuda_math *c = cuda_math_of(m);
 
@@ -111,7 +111,7 @@ static void get(struct dev_math *m, void *host, const void *from, int64_t bytes)
     MATH_TRY(c, cudaStreamSynchronize(c->stream));
 }
 
-static void copy(struct dev_math *m, void *to, const void *from, int64_t bytes)
+static void copy_bytes(struct dev_math *m, void *to, const void *from, int64_t bytes)
 {
     struct cuda_math *c = cuda_math_of(m);
 
@@ -119,7 +119,7 @@ static void copy(struct dev_math *m, void *to, const void *from, int64_t bytes)
         MATH_TRY(c, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, c->stream));
 }
 
-static void zero(struct dev_math *m, void *to, int64_t bytes)
+static void zero_bytes(struct dev_math *m, void *to, int64_t bytes)
 {
     struct cuda_math *c = cuda_math_of(m);
 
@@ -127,7 +127,7 @@ static void zero(struct dev_math *m, void *to, int64_t bytes)
         MATH_TRY(c, cudaMemsetAsync(to, 0, (size_t)bytes, c->stream));
 }
 
-static enum err_code wait(struct dev_math *m, struct err *e)
+static enum err_code wait_stream(struct dev_math *m, struct err *e)
 {
     struct cuda_math *c = cuda_math_of(m);
 
@@ -139,7 +139,7 @@ static enum err_code wait(struct dev_math *m, struct err *e)
                : err_set(e, ERR_DEVICE, "CUDA device %d: %s: %s", c->id, c->bad_at, cudaGetErrorString(c->bad));
 }
 
-static bool busy(struct dev_math *m)
+static bool stream_busy(struct dev_math *m)
 {
     return cudaStreamQuery(cuda_math_of(m)->stream) == cudaErrorNotReady;
 }
@@ -151,7 +151,7 @@ static cublasOperation_t turn_of(bool turned)
     return turned ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
-static void note(struct cuda_math *c, cublasStatus_t status)
+static void note_status(struct cuda_math *c, cublasStatus_t status)
 {
     if (status == CUBLAS_STATUS_SUCCESS)
         return;
@@ -160,17 +160,17 @@ static void note(struct cuda_math *c, cublasStatus_t status)
 }
 
 /* cuBLAS counts by columns: it computes c^T = b^T a^T. */
-static void product(struct dev_math *m, int64_t rows, int64_t n, int64_t k, struct dev_matrix a, struct dev_matrix b,
-                    float beta, float *to, int64_t ld)
+static void blas_product(struct dev_math *m, int64_t rows, int64_t n, int64_t k, struct dev_matrix a,
+                         struct dev_matrix b, float beta, float *to, int64_t ld)
 {
     struct cuda_math *c = cuda_math_of(m);
     const float one = 1.0f;
 
     if (rows == 0 || n == 0 || c->bad != cudaSuccess)
         return;
-    note(c, c->gemm(c->blas, turn_of(b.turned), turn_of(a.turned), (int)n, (int)rows, (int)k, &one, b.v, CUDA_R_32F,
-                    (int)b.ld, a.v, CUDA_R_32F, (int)a.ld, &beta, to, CUDA_R_32F, (int)ld, CUBLAS_COMPUTE_32F,
-                    CUBLAS_GEMM_DEFAULT));
+    note_status(c, c->gemm(c->blas, turn_of(b.turned), turn_of(a.turned), (int)n, (int)rows, (int)k, &one, b.v,
+                           CUDA_R_32F, (int)b.ld, a.v, CUDA_R_32F, (int)a.ld, &beta, to, CUDA_R_32F, (int)ld,
+                           CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 static void products_of(struct dev_math *m, int64_t count, int64_t rows, int64_t n, int64_t k, const float *a,
@@ -181,9 +181,9 @@ static void products_of(struct dev_math *m, int64_t count, int64_t rows, int64_t
 
     if (count == 0 || c->bad != cudaSuccess)
         return;
-    note(c, c->gemms(c->blas, turn_of(turn_b), turn_of(turn_a), (int)n, (int)rows, (int)k, &one, b, CUDA_R_32F,
-                     (int)(turn_b ? k : n), k * n, a, CUDA_R_32F, (int)(turn_a ? rows : k), rows * k, &none, to,
-                     CUDA_R_32F, (int)n, rows * n, (int)count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    note_status(c, c->gemms(c->blas, turn_of(turn_b), turn_of(turn_a), (int)n, (int)rows, (int)k, &one, b, CUDA_R_32F,
+                            (int)(turn_b ? k : n), k * n, a, CUDA_R_32F, (int)(turn_a ? rows : k), rows * k, &none, to,
+                            CUDA_R_32F, (int)n, rows * n, (int)count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 /* ---- opening ---- */
@@ -237,16 +237,16 @@ extern "C" enum err_code cuda_math_open(struct dev_math **out, int unit, struct 
     c->id = unit;
     c->m.products = "cublas";
     c->m.close = close_math;
-    c->m.left = left;
-    c->m.take = take;
-    c->m.give = give;
-    c->m.put = put;
-    c->m.get = get;
-    c->m.copy = copy;
-    c->m.zero = zero;
-    c->m.wait = wait;
-    c->m.busy = busy;
-    c->m.product = product;
+    c->m.left = memory_left;
+    c->m.take = take_memory;
+    c->m.give = give_memory;
+    c->m.put = put_bytes;
+    c->m.get = get_bytes;
+    c->m.copy = copy_bytes;
+    c->m.zero = zero_bytes;
+    c->m.wait = wait_stream;
+    c->m.busy = stream_busy;
+    c->m.product = blas_product;
     c->m.products_of = products_of;
     cuda_math_rows(&c->m);
     cuda_math_loss(&c->m);

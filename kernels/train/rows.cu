@@ -188,7 +188,7 @@ static __global__ void __launch_bounds__(THREADS) add_floats(float *y, const flo
         y[i] += x[i];
 }
 
-static void add(struct dev_math *m, float *y, const float *x, int64_t n)
+static void add_rows(struct dev_math *m, float *y, const float *x, int64_t n)
 {
     if (n > 0)
         MATH_LAUNCH(cuda_math_of(m), add_floats, math_grid(n, THREADS), THREADS, 0, y, x, n);
@@ -203,7 +203,7 @@ static __global__ void __launch_bounds__(THREADS)
         y[i] = by * y[i] + ax * x[i];
 }
 
-static void blend(struct dev_math *m, float *y, float by, float ax, const float *x, int64_t n, bool checked)
+static void launch_blend(struct dev_math *m, float *y, float by, float ax, const float *x, int64_t n, bool checked)
 {
     struct cuda_math *c = cuda_math_of(m);
 
@@ -229,7 +229,7 @@ static __global__ void __launch_bounds__(1024) unit_matrices(float *x, int64_t n
         x[i] *= scale;
 }
 
-static void unit(struct dev_math *m, float *x, int64_t count, int64_t n, float eps)
+static void launch_unit(struct dev_math *m, float *x, int64_t count, int64_t n, float eps)
 {
     if (count > 0)
         MATH_LAUNCH(cuda_math_of(m), unit_matrices, (unsigned)count, 1024, 0, x, n, eps);
@@ -257,7 +257,8 @@ static __global__ void __launch_bounds__(THREADS)
         to[i] = as_float(from[(int64_t)index[i / dim] * dim + i % dim]);
 }
 
-static void gather(struct dev_math *m, float *to, const float *from, const int32_t *index, int64_t rows, int64_t dim)
+static void launch_gather(struct dev_math *m, float *to, const float *from, const int32_t *index, int64_t rows,
+                          int64_t dim)
 {
     const int64_t n = rows * dim;
 
@@ -297,10 +298,10 @@ void cuda_math_rows(struct dev_math *m)
     m->rope = rope;
     m->glu = glu;
     m->glu_back = glu_back;
-    m->add = add;
-    m->blend = blend;
-    m->unit = unit;
-    m->gather = gather;
+    m->add = add_rows;
+    m->blend = launch_blend;
+    m->unit = launch_unit;
+    m->gather = launch_gather;
     m->scatter = scatter;
     m->widen = widen;
 }

@@ -10,7 +10,7 @@
 
 enum { NAME_BYTES = 80 }; /* of a tensor: gguf.h has at most 64 */
 
-static bool ends(struct str name, const char *suffix)
+static bool ends_with(struct str name, const char *suffix)
 {
     size_t n = strlen(suffix);
 
@@ -54,11 +54,11 @@ static enum err_code check_head(const struct gguf *g, bool *scales, float *alpha
 
 static enum err_code check_tensor(const struct gguf *g, const struct gguf_tensor *t, bool scales, struct err *e)
 {
-    const bool a = ends(t->name, ADAPTER_A);
+    const bool a = ends_with(t->name, ADAPTER_A);
 
-    if (scales && (!ends(t->name, ADAPTER_S) || t->ne[2] != 1 || t->ne[3] != 1))
+    if (scales && (!ends_with(t->name, ADAPTER_S) || t->ne[2] != 1 || t->ne[3] != 1))
         return err_set(e, ERR_FORMAT, "%s: tensor %.*s is not the scales of a matrix", gguf_path(g), STR_ARG(t->name));
-    if (!scales && !a && !ends(t->name, ADAPTER_B))
+    if (!scales && !a && !ends_with(t->name, ADAPTER_B))
         return err_set(e, ERR_FORMAT, "%s: tensor %.*s is neither lora_a nor lora_b", gguf_path(g), STR_ARG(t->name));
     if (!scales && other(g, t->name, a ? ADAPTER_B : ADAPTER_A) == NULL)
         return err_set(e, ERR_FORMAT, "%s: tensor %.*s has no %s beside it", gguf_path(g), STR_ARG(t->name),
@@ -70,8 +70,8 @@ static enum err_code check_tensor(const struct gguf *g, const struct gguf_tensor
 }
 
 /* The sizes that a and b say; name: of the matrix. */
-static enum err_code sizes(struct adapter_mat *m, const struct gguf *g, const char *name, const struct gguf_tensor *a,
-                           const struct gguf_tensor *b, struct err *e)
+static enum err_code read_sizes(struct adapter_mat *m, const struct gguf *g, const char *name,
+                                const struct gguf_tensor *a, const struct gguf_tensor *b, struct err *e)
 {
     const bool rows = str_is(str_of(name), ADAPTER_EMBD);
     const int64_t rank = b->ne[0], rank_a = rows ? a->ne[0] : a->ne[1];
@@ -117,7 +117,7 @@ static enum err_code read_mat(struct own_adapter *o, size_t i, const struct gguf
     char name[NAME_BYTES];
 
     (void)snprintf(name, sizeof name, "%.*s", (int)(a->name.n - strlen(ADAPTER_A)), a->name.p);
-    if (sizes(&m, g, name, a, b, e))
+    if (read_sizes(&m, g, name, a, b, e))
         return e->code;
     if (!adapter_room(o, i, &m))
         return err_set(e, ERR_NOMEM, "out of memory: %s", gguf_path(g));
@@ -160,7 +160,7 @@ static enum err_code read_all(struct adapter **out, const struct gguf *g, struct
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
 
-        if (scales ? read_scales(o, i, g, t, e) : ends(t->name, ADAPTER_A) && read_mat(o, n++, g, t, e)) {
+        if (scales ? read_scales(o, i, g, t, e) : ends_with(t->name, ADAPTER_A) && read_mat(o, n++, g, t, e)) {
             adapter_close(&o->a);
             return e->code;
         }

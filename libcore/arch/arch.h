@@ -24,7 +24,7 @@ enum {
 };
 
 /* How a layer mixes positions: a set. At most one of them is recurrent. */
-enum mixer {
+enum arch_mixer {
     MIX_ATTN = 1 << 0, /* softmax attention over KV rows */
     MIX_MLA = 1 << 1,  /* the same over one compressed row per position (multi-head latent attention) */
     MIX_GDN = 1 << 2,  /* gated delta net */
@@ -34,54 +34,54 @@ enum mixer {
     MIX_CONV = 1 << 6, /* gated short convolution (LFM2) */
 };
 
-enum ffn {
+enum arch_ffn {
     FFN_NONE,
     FFN_DENSE,
     FFN_MOE, /* routed experts, optionally a shared one */
 };
 
-struct layer_plan {
-    unsigned mixers; /* set of enum mixer */
-    enum ffn ffn;
+struct arch_layer_plan {
+    unsigned mixers; /* set of enum arch_mixer */
+    enum arch_ffn ffn;
     int n_ff; /* width of FFN_DENSE */
 };
 
-enum rope { ROPE_NONE, ROPE_HALVES, ROPE_PAIRS }; /* which elements of a head turn together */
+enum arch_rope { ROPE_NONE, ROPE_HALVES, ROPE_PAIRS }; /* which elements of a head turn together */
 
 /* Keys and values as they are kept. For MIX_MLA: n_head_kv is 1, a key is the compressed row and the rotary
  * part, a value the compressed row. */
-struct attn_plan {
+struct arch_attn_plan {
     int n_head, n_head_kv;
     int dim_k, dim_v; /* elements in a head */
     bool gated;       /* q carries a gate of the same width, head by head */
     bool qk_norm;     /* RMS norm of each head of queries and keys */
-    enum rope rope;
+    enum arch_rope rope;
     int n_rot; /* rotated elements of a head */
     float rope_base;
     float scale; /* of the scores */
 };
 
-struct mla_plan {
+struct arch_mla_plan {
     int rank;               /* compressed row */
     int dim_nope, dim_rope; /* parts of a query head */
     int dim_v;              /* value head, after decompression */
 };
 
-struct gdn_plan {   /* MIX_GDN, and MIX_KDA with n_k == n_v */
-    int n_k, n_v;   /* key and value heads */
-    int dim, dim_v; /* elements of a key and of a value head */
-    bool k_grouped; /* value head h uses key head h / (n_v / n_k), not h % n_k */
-    bool ba_fused;  /* one matrix for beta and alpha, by key head */
+struct arch_gdn_plan { /* MIX_GDN, and MIX_KDA with n_k == n_v */
+    int n_k, n_v;      /* key and value heads */
+    int dim, dim_v;    /* elements of a key and of a value head */
+    bool k_grouped;    /* value head h uses key head h / (n_v / n_k), not h % n_k */
+    bool ba_fused;     /* one matrix for beta and alpha, by key head */
 };
 
-struct ssm_plan { /* MIX_SSM1: n_head 1, n_group 1; MIX_SSM2: dt_rank 0 */
+struct arch_ssm_plan { /* MIX_SSM1: n_head 1, n_group 1; MIX_SSM2: dt_rank 0 */
     int inner, n_state;
     int n_head, n_group;
     int dt_rank;
     bool norm; /* RMS norm without weights of dt, B and C */
 };
 
-struct moe_plan {
+struct arch_moe_plan {
     int n_expert, n_used;
     int n_ff;         /* width of a routed expert */
     int n_ff_shared;  /* of the shared expert; 0: none */
@@ -106,12 +106,12 @@ struct arch_plan {
     bool relu2;                                    /* feed-forwards are down(relu(up x)^2), without a gate */
     int taps;                                      /* of the recurrent layers' convolution */
     const char *ffn_norm, *out_norm;               /* what the file calls these norms ("blk.N." left out) */
-    struct attn_plan attn;
-    struct mla_plan mla;
-    struct gdn_plan gdn;
-    struct ssm_plan ssm;
-    struct moe_plan moe;
-    struct layer_plan layer[ARCH_LAYERS_MAX];
+    struct arch_attn_plan attn;
+    struct arch_mla_plan mla;
+    struct arch_gdn_plan gdn;
+    struct arch_ssm_plan ssm;
+    struct arch_moe_plan moe;
+    struct arch_layer_plan layer[ARCH_LAYERS_MAX];
 };
 
 struct arch_keys;
@@ -157,7 +157,7 @@ void arch_bad(struct arch_keys *k, const char *what);                         /*
 bool arch_has_tensor(const struct arch_keys *k, const char *name, int layer); /* layer < 0: no "blk.N." */
 
 /* Parts that families share; each checks what it reads. */
-void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum rope rope);
+void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum arch_rope rope);
 void arch_gdn(struct arch_plan *p, struct arch_keys *k);
 void arch_ssm1(struct arch_plan *p, struct arch_keys *k);
 void arch_ssm2(struct arch_plan *p, struct arch_keys *k);

@@ -17,7 +17,7 @@ static const struct arch *const archs[] = {
 #undef ARCH
 };
 
-static const struct gguf_kv *find(struct arch_keys *k, const char *key, char full[128])
+static const struct gguf_kv *find_key(struct arch_keys *k, const char *key, char full[128])
 {
     (void)snprintf(full, 128, "%s.%s", k->prefix, key);
     return gguf_kv_find(k->g, full);
@@ -27,7 +27,7 @@ const struct gguf_kv *arch_kv(struct arch_keys *k, const char *key)
 {
     char full[128];
 
-    return find(k, key, full);
+    return find_key(k, key, full);
 }
 
 static bool scalar(struct arch_keys *k, const struct gguf_kv *kv, const char *full)
@@ -41,7 +41,7 @@ static bool scalar(struct arch_keys *k, const struct gguf_kv *kv, const char *fu
 int arch_int_or(struct arch_keys *k, const char *key, int least, int most, int absent)
 {
     char full[128];
-    const struct gguf_kv *kv = find(k, key, full);
+    const struct gguf_kv *kv = find_key(k, key, full);
     int64_t v = 0;
 
     if (k->e->code != ERR_OK || kv == NULL)
@@ -59,7 +59,7 @@ int arch_int(struct arch_keys *k, const char *key, int least, int most)
 {
     char full[128];
 
-    if (k->e->code == ERR_OK && find(k, key, full) == NULL)
+    if (k->e->code == ERR_OK && find_key(k, key, full) == NULL)
         err_set(k->e, ERR_FORMAT, "%s: %s is missing", gguf_path(k->g), full);
     return arch_int_or(k, key, least, most, 0);
 }
@@ -67,7 +67,7 @@ int arch_int(struct arch_keys *k, const char *key, int least, int most)
 float arch_float_or(struct arch_keys *k, const char *key, float least, float most, float absent)
 {
     char full[128];
-    const struct gguf_kv *kv = find(k, key, full);
+    const struct gguf_kv *kv = find_key(k, key, full);
     double v = 0;
 
     if (k->e->code != ERR_OK || kv == NULL)
@@ -86,7 +86,7 @@ float arch_float(struct arch_keys *k, const char *key, float least, float most)
 {
     char full[128];
 
-    if (k->e->code == ERR_OK && find(k, key, full) == NULL)
+    if (k->e->code == ERR_OK && find_key(k, key, full) == NULL)
         err_set(k->e, ERR_FORMAT, "%s: %s is missing", gguf_path(k->g), full);
     return arch_float_or(k, key, least, most, 0);
 }
@@ -94,7 +94,7 @@ float arch_float(struct arch_keys *k, const char *key, float least, float most)
 bool arch_bool_or(struct arch_keys *k, const char *key, bool absent)
 {
     char full[128];
-    const struct gguf_kv *kv = find(k, key, full);
+    const struct gguf_kv *kv = find_key(k, key, full);
     bool v = absent;
 
     if (k->e->code != ERR_OK || kv == NULL)
@@ -107,7 +107,7 @@ bool arch_bool_or(struct arch_keys *k, const char *key, bool absent)
 void arch_ints(struct arch_keys *k, const char *key, int least, int most, int *out, int n)
 {
     char full[128];
-    const struct gguf_kv *kv = find(k, key, full);
+    const struct gguf_kv *kv = find_key(k, key, full);
 
     if (kv == NULL || kv->kind != GGUF_ARR) {
         int v = arch_int(k, key, least, most);

@@ -3,7 +3,7 @@
  * multipliers are folded into the file's matrices. */
 #include "arch/arch.h"
 
-static void make(struct arch_plan *p, struct arch_keys *k)
+static void plan_falcon_h1(struct arch_plan *p, struct arch_keys *k)
 {
     int n_ff = arch_int(k, "feed_forward_length", 1, ARCH_WIDTH_MAX);
 
@@ -11,7 +11,7 @@ static void make(struct arch_plan *p, struct arch_keys *k)
     arch_ssm2(p, k);
     p->ffn_norm = "ffn_norm";
     for (int i = 0; i < p->n_layer; i++)
-        p->layer[i] = (struct layer_plan){ MIX_ATTN | MIX_SSM2, FFN_DENSE, n_ff };
+        p->layer[i] = (struct arch_layer_plan){ MIX_ATTN | MIX_SSM2, FFN_DENSE, n_ff };
 }
 
-const struct arch arch_falcon_h1 = { .name = "falcon-h1", .make = make };
+const struct arch arch_falcon_h1 = { .name = "falcon-h1", .make = plan_falcon_h1 };

@@ -3,7 +3,7 @@
  * with an ungated shared one; embedding, residual, score and logit multipliers. */
 #include "arch/arch.h"
 
-static void make(struct arch_plan *p, struct arch_keys *k)
+static void plan_granite(struct arch_plan *p, struct arch_keys *k)
 {
     int kv[ARCH_LAYERS_MAX] = { 0 };
     bool moe = arch_int_or(k, "expert_count", 0, ARCH_EXPERTS_MAX, 0) > 0;
@@ -22,7 +22,7 @@ static void make(struct arch_plan *p, struct arch_keys *k)
     p->residual_scale = arch_float_or(k, "residual_scale", -1e6f, 1e6f, 1.0f);
     p->logit_scale = 1.0f / arch_float_or(k, "logit_scale", 1e-6f, 1e6f, 1.0f);
     for (int i = 0; i < p->n_layer; i++)
-        p->layer[i] = (struct layer_plan){ kv[i] > 0 ? MIX_ATTN : MIX_SSM2, moe ? FFN_MOE : FFN_DENSE, n_ff };
+        p->layer[i] = (struct arch_layer_plan){ kv[i] > 0 ? MIX_ATTN : MIX_SSM2, moe ? FFN_MOE : FFN_DENSE, n_ff };
 }
 
-const struct arch arch_granitehybrid = { .name = "granitehybrid", .make = make };
+const struct arch arch_granitehybrid = { .name = "granitehybrid", .make = plan_granite };

@@ -3,7 +3,7 @@
  * experts by turns, as the file's tensors say. */
 #include "arch/arch.h"
 
-static void make(struct arch_plan *p, struct arch_keys *k)
+static void plan_jamba(struct arch_plan *p, struct arch_keys *k)
 {
     int kv[ARCH_LAYERS_MAX] = { 0 };
     int n_ff = arch_int(k, "feed_forward_length", 1, ARCH_WIDTH_MAX);
@@ -21,8 +21,8 @@ static void make(struct arch_plan *p, struct arch_keys *k)
     for (int i = 0; i < p->n_layer; i++) {
         bool moe = p->moe.n_expert > 0 && arch_has_tensor(k, "ffn_gate_inp.weight", i);
 
-        p->layer[i] = (struct layer_plan){ kv[i] > 0 ? MIX_ATTN : MIX_SSM1, moe ? FFN_MOE : FFN_DENSE, n_ff };
+        p->layer[i] = (struct arch_layer_plan){ kv[i] > 0 ? MIX_ATTN : MIX_SSM1, moe ? FFN_MOE : FFN_DENSE, n_ff };
     }
 }
 
-const struct arch arch_jamba = { .name = "jamba", .make = make };
+const struct arch arch_jamba = { .name = "jamba", .make = plan_jamba };

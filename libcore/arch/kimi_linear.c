@@ -8,7 +8,7 @@
 /* Attention reads one compressed row per position: a query head is taken into the compressed space. */
 static void make_mla(struct arch_plan *p, struct arch_keys *k)
 {
-    struct attn_plan *a = &p->attn;
+    struct arch_attn_plan *a = &p->attn;
     int heads = arch_int(k, "attention.head_count", 1, ARCH_HEADS_MAX);
     int key = arch_int(k, "attention.key_length_mla", 1, ARCH_HEAD_MAX);
 
@@ -25,7 +25,7 @@ static void make_mla(struct arch_plan *p, struct arch_keys *k)
     a->scale = 1.0f / sqrtf((float)(key > 0 ? key : 1));
 }
 
-static void make(struct arch_plan *p, struct arch_keys *k)
+static void plan_kimi_linear(struct arch_plan *p, struct arch_keys *k)
 {
     int kv[ARCH_LAYERS_MAX] = { 0 };
     int n_ff = arch_int(k, "feed_forward_length", 1, ARCH_WIDTH_MAX);
@@ -43,7 +43,7 @@ static void make(struct arch_plan *p, struct arch_keys *k)
     if (k->e->code == ERR_OK && p->moe.n_ff_shared > ARCH_WIDTH_MAX)
         arch_bad(k, "expert_shared_count is too large");
     for (int i = 0; i < p->n_layer; i++)
-        p->layer[i] = (struct layer_plan){ kv[i] > 0 ? MIX_MLA : MIX_KDA, i < dense ? FFN_DENSE : FFN_MOE, n_ff };
+        p->layer[i] = (struct arch_layer_plan){ kv[i] > 0 ? MIX_MLA : MIX_KDA, i < dense ? FFN_DENSE : FFN_MOE, n_ff };
 }
 
-const struct arch arch_kimi_linear = { .name = "kimi-linear", .make = make };
+const struct arch arch_kimi_linear = { .name = "kimi-linear", .make = plan_kimi_linear };

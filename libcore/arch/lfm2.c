@@ -3,7 +3,7 @@
  * queries and keys. */
 #include "arch/arch.h"
 
-static void make(struct arch_plan *p, struct arch_keys *k)
+static void plan_lfm2(struct arch_plan *p, struct arch_keys *k)
 {
     const bool moe = p->arch->moe;
     int kv[ARCH_LAYERS_MAX] = { 0 };
@@ -23,8 +23,9 @@ static void make(struct arch_plan *p, struct arch_keys *k)
         p->moe.bias = true;
     }
     for (int i = 0; i < p->n_layer; i++)
-        p->layer[i] = (struct layer_plan){ kv[i] > 0 ? MIX_ATTN : MIX_CONV, i < dense ? FFN_DENSE : FFN_MOE, n_ff };
+        p->layer[i] =
+            (struct arch_layer_plan){ kv[i] > 0 ? MIX_ATTN : MIX_CONV, i < dense ? FFN_DENSE : FFN_MOE, n_ff };
 }
 
-const struct arch arch_lfm2 = { .name = "lfm2", .make = make };
-const struct arch arch_lfm2moe = { .name = "lfm2moe", .make = make, .moe = true };
+const struct arch arch_lfm2 = { .name = "lfm2", .make = plan_lfm2 };
+const struct arch arch_lfm2moe = { .name = "lfm2moe", .make = plan_lfm2, .moe = true };

@@ -3,7 +3,7 @@
  * or a squared-ReLU feed-forward (dense, or routed by sigmoids with a correction bias). */
 #include "arch/arch.h"
 
-static void make(struct arch_plan *p, struct arch_keys *k)
+static void plan_nemotron_h(struct arch_plan *p, struct arch_keys *k)
 {
     const bool moe = p->arch->moe;
     int kv[ARCH_LAYERS_MAX] = { 0 }, ff[ARCH_LAYERS_MAX] = { 0 };
@@ -23,11 +23,11 @@ static void make(struct arch_plan *p, struct arch_keys *k)
     p->relu2 = true;
     for (int i = 0; i < p->n_layer; i++) {
         if (ff[i] > 0)
-            p->layer[i] = (struct layer_plan){ 0, moe ? FFN_MOE : FFN_DENSE, ff[i] };
+            p->layer[i] = (struct arch_layer_plan){ 0, moe ? FFN_MOE : FFN_DENSE, ff[i] };
         else
             p->layer[i].mixers = kv[i] > 0 ? MIX_ATTN : MIX_SSM2;
     }
 }
 
-const struct arch arch_nemotron_h = { .name = "nemotron_h", .make = make };
-const struct arch arch_nemotron_h_moe = { .name = "nemotron_h_moe", .make = make, .moe = true };
+const struct arch arch_nemotron_h = { .name = "nemotron_h", .make = plan_nemotron_h };
+const struct arch arch_nemotron_h_moe = { .name = "nemotron_h_moe", .make = plan_nemotron_h, .moe = true };

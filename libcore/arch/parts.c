@@ -18,9 +18,9 @@ static void check_scaling(struct arch_keys *k)
         err_set(k->e, ERR_UNSUPPORTED, "%s: %s '%.*s' is not supported", gguf_path(k->g), key, STR_ARG(type));
 }
 
-void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum rope rope)
+void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum arch_rope rope)
 {
-    struct attn_plan *a = &p->attn;
+    struct arch_attn_plan *a = &p->attn;
     int heads[ARCH_LAYERS_MAX];
 
     arch_ints(k, "attention.head_count", 0, ARCH_HEADS_MAX, heads, p->n_layer);
@@ -52,7 +52,7 @@ void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum rop
 
 void arch_gdn(struct arch_plan *p, struct arch_keys *k)
 {
-    struct gdn_plan *d = &p->gdn;
+    struct arch_gdn_plan *d = &p->gdn;
     int inner = arch_int(k, "ssm.inner_size", 1, ARCH_WIDTH_MAX);
 
     d->dim = arch_int(k, "ssm.state_size", 1, ARCH_HEAD_MAX);
@@ -70,7 +70,7 @@ void arch_gdn(struct arch_plan *p, struct arch_keys *k)
 
 void arch_ssm1(struct arch_plan *p, struct arch_keys *k)
 {
-    struct ssm_plan *s = &p->ssm;
+    struct arch_ssm_plan *s = &p->ssm;
 
     s->inner = arch_int(k, "ssm.inner_size", 1, ARCH_WIDTH_MAX);
     s->n_state = arch_int(k, "ssm.state_size", 1, ARCH_HEAD_MAX);
@@ -82,7 +82,7 @@ void arch_ssm1(struct arch_plan *p, struct arch_keys *k)
 
 void arch_ssm2(struct arch_plan *p, struct arch_keys *k)
 {
-    struct ssm_plan *s = &p->ssm;
+    struct arch_ssm_plan *s = &p->ssm;
 
     s->inner = arch_int(k, "ssm.inner_size", 1, ARCH_WIDTH_MAX);
     s->n_state = arch_int(k, "ssm.state_size", 1, ARCH_HEAD_MAX);
@@ -97,7 +97,7 @@ void arch_ssm2(struct arch_plan *p, struct arch_keys *k)
 
 void arch_moe(struct arch_plan *p, struct arch_keys *k)
 {
-    struct moe_plan *m = &p->moe;
+    struct arch_moe_plan *m = &p->moe;
 
     m->n_expert = arch_int(k, "expert_count", 1, ARCH_EXPERTS_MAX);
     m->n_used = arch_int(k, "expert_used_count", 1, ARCH_EXPERTS_MAX);

@@ -22,7 +22,7 @@ static void check_sections(const struct arch_plan *p, struct arch_keys *k)
         arch_bad(k, "rope.dimension_sections do not add up to rope.dimension_count / 2");
 }
 
-static void make(struct arch_plan *p, struct arch_keys *k)
+static void plan_qwen(struct arch_plan *p, struct arch_keys *k)
 {
     const bool moe = p->arch->moe;
     int period = arch_int_or(k, "full_attention_interval", 1, ARCH_LAYERS_MAX, 4);
@@ -46,20 +46,20 @@ static void make(struct arch_plan *p, struct arch_keys *k)
 
         if (recurrent != NULL && !gguf_kv_i64(recurrent, (uint64_t)i, &is_recurrent))
             arch_bad(k, "attention.recurrent_layers is too short");
-        p->layer[i] = (struct layer_plan){ is_recurrent ? MIX_GDN : MIX_ATTN, moe ? FFN_MOE : FFN_DENSE, n_ff };
+        p->layer[i] = (struct arch_layer_plan){ is_recurrent ? MIX_GDN : MIX_ATTN, moe ? FFN_MOE : FFN_DENSE, n_ff };
     }
 }
 
 static void make_qwen35(struct arch_plan *p, struct arch_keys *k)
 {
-    make(p, k);
+    plan_qwen(p, k);
     check_sections(p, k);
 }
 
 static void make_qwen3next(struct arch_plan *p, struct arch_keys *k)
 {
     p->gdn.k_grouped = p->gdn.ba_fused = true;
-    make(p, k);
+    plan_qwen(p, k);
 }
 
 const struct arch arch_qwen35moe = { .name = "qwen35moe", .make = make_qwen35, .moe = true };

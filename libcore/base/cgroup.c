@@ -56,7 +56,7 @@ int64_t cgroup_number_of(const char *path, const char *word)
     return v;
 }
 
-static int64_t smaller(int64_t a, int64_t b)
+static int64_t smaller_limit(int64_t a, int64_t b)
 {
     return a < 0 || (b >= 0 && b < a) ? b : a;
 }
@@ -72,7 +72,7 @@ static int64_t walk_up(const char *root, const char *mount, const char *path, bo
     }
     int64_t limit = -1;
     for (;;) {
-        limit = smaller(limit, l->of(dir, v2));
+        limit = smaller_limit(limit, l->of(dir, v2));
         if (strlen(dir) <= stop) {
             return limit;
         }
@@ -105,7 +105,7 @@ static int64_t line_limit(const char *root, char *line, const struct cgroup_limi
     *list++ = '\0';
     *path++ = '\0';
     if (*list == '\0') {
-        return smaller(walk_up(root, "", path, true, l), walk_up(root, "/unified", path, true, l));
+        return smaller_limit(walk_up(root, "", path, true, l), walk_up(root, "/unified", path, true, l));
     }
     for (int i = 0; i < 2 && limit < 0 && l->mounts[i] != NULL && has_word(list, l->controller); i++) {
         limit = walk_up(root, l->mounts[i], path, false, l);
@@ -128,7 +128,7 @@ int64_t cgroup_least(const char *root, const struct cgroup_limit *l)
         if (end != NULL) {
             *end++ = '\0';
         }
-        limit = smaller(limit, line_limit(root, line, l));
+        limit = smaller_limit(limit, line_limit(root, line, l));
         line = end;
     }
     free(text);

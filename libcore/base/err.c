@@ -115,7 +115,7 @@ static bool is_control(const char *p, size_t len)
 }
 
 /* Cleaned text into out, cut between characters when it does not fit. */
-static void store(char *out, size_t out_bytes, const char *text)
+static void store_text(char *out, size_t out_bytes, const char *text)
 {
     struct str s = str_of(text);
     size_t n = 0;
@@ -152,7 +152,7 @@ enum err_code err_set(struct err *e, enum err_code code, const char *fmt, ...)
     va_end(ap);
     e->code = code;
     e->where[0] = '\0';
-    store(e->msg, sizeof e->msg, n < 0 ? "message lost" : text);
+    store_text(e->msg, sizeof e->msg, n < 0 ? "message lost" : text);
     return code;
 }
 
@@ -174,7 +174,7 @@ enum err_code err_at(struct err *e, const char *fmt, ...)
     size_t at = n < 0 ? 0 : strlen(text);
     bool inside = text[0] == '/' && e->where[0] != '/'; /* a line of a text that is a string of the JSON */
     snprintf(text + at, sizeof text - at, "%s", inside ? "" : e->where);
-    store(e->where, sizeof e->where, text);
+    store_text(e->where, sizeof e->where, text);
     return e->code;
 }
 
@@ -196,7 +196,7 @@ enum err_code err_wrap(struct err *e, const char *fmt, ...)
     va_end(ap);
     size_t at = n < 0 ? 0 : strlen(text);
     snprintf(text + at, sizeof text - at, ": %s", e->msg);
-    store(e->msg, sizeof e->msg, text);
+    store_text(e->msg, sizeof e->msg, text);
     return e->code;
 }
 
@@ -218,7 +218,7 @@ enum err_code err_errno(struct err *e, enum err_code code, int errnum, const cha
     snprintf(text + at, sizeof text - at, ": %s", why);
     e->code = code;
     e->where[0] = '\0';
-    store(e->msg, sizeof e->msg, text);
+    store_text(e->msg, sizeof e->msg, text);
     return code;
 }
 

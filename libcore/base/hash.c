@@ -6,7 +6,7 @@
 static const uint64_t P1 = 0x9E3779B185EBCA87, P2 = 0xC2B2AE3D27D4EB4F, P3 = 0x165667B19E3779F9,
                       P4 = 0x85EBCA77C2B2AE63, P5 = 0x27D4EB2F165667C5;
 
-static uint64_t turn(uint64_t x, int bits)
+static uint64_t rotate_left(uint64_t x, int bits)
 {
     return x << bits | x >> (64 - bits);
 }
@@ -24,7 +24,7 @@ static uint64_t word8(const unsigned char *p) /* spelled out, compilers make it 
 
 static uint64_t lane(uint64_t acc, uint64_t in)
 {
-    return turn(acc + in * P2, 31) * P1;
+    return rotate_left(acc + in * P2, 31) * P1;
 }
 
 static uint64_t merge(uint64_t h, uint64_t acc)
@@ -32,17 +32,17 @@ static uint64_t merge(uint64_t h, uint64_t acc)
     return (h ^ lane(0, acc)) * P1 + P4;
 }
 
-static uint64_t finish(uint64_t h, const unsigned char *p, size_t n)
+static uint64_t finish_hash(uint64_t h, const unsigned char *p, size_t n)
 {
     for (; n >= 8; p += 8, n -= 8)
-        h = turn(h ^ lane(0, word8(p)), 27) * P1 + P4;
+        h = rotate_left(h ^ lane(0, word8(p)), 27) * P1 + P4;
     if (n >= 4) {
-        h = turn(h ^ word4(p) * P1, 23) * P2 + P3;
+        h = rotate_left(h ^ word4(p) * P1, 23) * P2 + P3;
         p += 4;
         n -= 4;
     }
     for (; n > 0; p++, n--)
-        h = turn(h ^ *p * P5, 11) * P1;
+        h = rotate_left(h ^ *p * P5, 11) * P1;
     h = (h ^ h >> 33) * P2;
     h = (h ^ h >> 29) * P3;
     return h ^ h >> 32;
@@ -61,8 +61,11 @@ uint64_t io_hash(uint64_t seed, const void *data, size_t n)
         d = lane(d, word8(p + 24));
     }
     if (n >= 32)
-        h = merge(merge(merge(merge(turn(a, 1) + turn(b, 7) + turn(c, 12) + turn(d, 18), a), b), c), d);
-    return finish(h + n, p, left);
+        h = merge(
+            merge(merge(merge(rotate_left(a, 1) + rotate_left(b, 7) + rotate_left(c, 12) + rotate_left(d, 18), a), b),
+                  c),
+            d);
+    return finish_hash(h + n, p, left);
 }
 
 int io_by_hash(const void *a, const void *b)

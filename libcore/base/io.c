@@ -499,7 +499,7 @@ static enum err_code check_whole(const struct io_out *o, struct err *e)
     return o->failed ? err_set(e, ERR_IO, "%s: an earlier write failed", o->path) : ERR_OK;
 }
 
-static enum err_code flush(struct io_out *o, struct err *e)
+static enum err_code flush_buffer(struct io_out *o, struct err *e)
 {
     size_t n = o->n_buf;
     o->n_buf = 0;
@@ -510,7 +510,7 @@ enum err_code io_out_write(struct io_out *o, const void *data, size_t n, struct 
 {
     enum err_code rc = check_whole(o, e);
     if (rc == ERR_OK && n > sizeof o->buf - o->n_buf) {
-        rc = flush(o, e);
+        rc = flush_buffer(o, e);
     }
     if (rc == ERR_OK && n >= sizeof o->buf) {
         rc = write_through(o, data, n, e);
@@ -528,7 +528,7 @@ enum err_code io_out_skip(struct io_out *o, uint64_t n, struct err *e)
 {
     enum err_code rc = check_whole(o, e);
     if (rc == ERR_OK) {
-        rc = flush(o, e);
+        rc = flush_buffer(o, e);
     }
     if (rc != ERR_OK) {
         return rc;
@@ -546,7 +546,7 @@ enum err_code io_out_keep(struct io_out *o, uint64_t n, struct err *e)
 {
     enum err_code rc = check_whole(o, e);
     if (rc == ERR_OK) {
-        rc = flush(o, e);
+        rc = flush_buffer(o, e);
     }
     if (rc == ERR_OK && lseek(o->fd, (off_t)(o->pos + n), SEEK_SET) < 0) {
         o->failed = true;
@@ -563,7 +563,7 @@ enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, 
     assert(offset <= o->pos && n <= o->pos - offset);
     enum err_code rc = check_whole(o, e);
     if (rc == ERR_OK) {
-        rc = flush(o, e);
+        rc = flush_buffer(o, e);
     }
     const char *p = data;
     while (rc == ERR_OK && n > 0) {
@@ -590,11 +590,11 @@ static int sync_retry(int fd)
 }
 
 /* Contents safe on disk and the descriptor closed. */
-static enum err_code settle(struct io_out *o, struct err *e)
+static enum err_code settle_file(struct io_out *o, struct err *e)
 {
     enum err_code rc = check_whole(o, e);
     if (rc == ERR_OK) {
-        rc = flush(o, e);
+        rc = flush_buffer(o, e);
     }
     if (rc != ERR_OK) {
         return rc;
@@ -616,7 +616,7 @@ static enum err_code settle(struct io_out *o, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code replace(struct io_out *o, struct err *e)
+static enum err_code replace_target(struct io_out *o, struct err *e)
 {
     if (renameat(o->dir_fd, o->temp, o->dir_fd, base_name(o->target)) != 0) {
         return err_errno(e, ERR_IO, errno, "%s: cannot rename the finished file", o->path);
@@ -625,7 +625,7 @@ static enum err_code replace(struct io_out *o, struct err *e)
 }
 
 /* A link is made only where there is no file. Where the file system has no links, the name is looked at first. */
-static enum err_code place(struct io_out *o, struct err *e)
+static enum err_code link_target(struct io_out *o, struct err *e)
 {
     const char *name = base_name(o->target);
     struct stat st;
@@ -636,12 +636,12 @@ static enum err_code place(struct io_out *o, struct err *e)
     if (errno == EEXIST || fstatat(o->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
         return err_set(e, ERR_IO, "%s: another file has been made meanwhile, and stays", o->path);
     }
-    return replace(o, e);
+    return replace_target(o, e);
 }
 
-static enum err_code commit(struct io_out *o, enum err_code (*put)(struct io_out *, struct err *), struct err *e)
+static enum err_code commit_file(struct io_out *o, enum err_code (*put)(struct io_out *, struct err *), struct err *e)
 {
-    enum err_code rc = settle(o, e);
+    enum err_code rc = settle_file(o, e);
     if (rc == ERR_OK) {
         rc = put(o, e);
     }
@@ -658,12 +658,12 @@ static enum err_code commit(struct io_out *o, enum err_code (*put)(struct io_out
 
 enum err_code io_out_commit(struct io_out *o, struct err *e)
 {
-    return commit(o, replace, e);
+    return commit_file(o, replace_target, e);
 }
 
 enum err_code io_out_commit_new(struct io_out *o, struct err *e)
 {
-    return commit(o, place, e);
+    return commit_file(o, link_target, e);
 }
 
 enum err_code io_out_end(struct io_out *o, enum err_code code, struct err *e)

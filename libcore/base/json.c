@@ -12,7 +12,7 @@
 enum { DEPTH_MAX = 64, TEXT_BYTES_MAX = 64 << 20, PLACE_BYTES = 400 };
 
 /* "in.json: line 2, ", or where `what` is a line of a file itself, "in.jsonl: line 7, ". */
-static const char *place(char buf[PLACE_BYTES], const char *what, size_t line)
+static const char *place_of(char buf[PLACE_BYTES], const char *what, size_t line)
 {
     const char *at = strstr(what, "line "), *next;
 
@@ -59,7 +59,7 @@ static enum err_code check_depth(struct str text, const char *what, struct err *
             i = end_of_string(text, i + 1);
         } else if (c == '[' || c == '{') {
             if (++depth > DEPTH_MAX) {
-                err_set(e, ERR_FORMAT, "%scolumn %zu: nested deeper than %d", place(where, what, line),
+                err_set(e, ERR_FORMAT, "%scolumn %zu: nested deeper than %d", place_of(where, what, line),
                         i - line_start + 1, DEPTH_MAX);
                 err_at(e, "%zu:%zu", line, i - line_start + 1);
                 return ERR_FORMAT;
@@ -75,7 +75,7 @@ static enum err_code check_depth(struct str text, const char *what, struct err *
  * hook has no argument for whom it works, hence the flag, which is of this thread. */
 static _Thread_local bool no_memory;
 
-static void *take(size_t n)
+static void *note_malloc(size_t n)
 {
     void *p = malloc(n);
     no_memory = no_memory || p == NULL;
@@ -92,7 +92,7 @@ static enum err_code parse(json_t **out, struct str text, size_t flags, const ch
         return rc;
     }
     json_error_t why;
-    json_set_alloc_funcs(take, free);
+    json_set_alloc_funcs(note_malloc, free);
     no_memory = false;
     json_t *value =
         json_loadb(text.n > 0 ? text.p : "", text.n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | flags, &why);
@@ -104,7 +104,7 @@ static enum err_code parse(json_t **out, struct str text, size_t flags, const ch
         /* what the library says of it names its own flag */
         char where[PLACE_BYTES];
         bool nul = json_error_code(&why) == json_error_null_character;
-        err_set(e, ERR_FORMAT, "%scolumn %d: %s", place(where, what, (size_t)why.line), why.column,
+        err_set(e, ERR_FORMAT, "%scolumn %d: %s", place_of(where, what, (size_t)why.line), why.column,
                 nul ? "\\u0000 is not allowed" : why.text);
         err_at(e, "%d:%d", why.line, why.column);
         return ERR_FORMAT;
@@ -189,7 +189,7 @@ static const char *line_end_escape(const char *p, size_t *n)
 
 char *json_line(const json_t *v)
 {
-    json_set_alloc_funcs(take, free);
+    json_set_alloc_funcs(note_malloc, free);
     no_memory = false;
     char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
     size_t n_ends = 0, n;

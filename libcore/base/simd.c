@@ -41,7 +41,7 @@ __attribute__((target("xsave"))) static uint64_t xcr0_read(void)
     return (uint64_t)_xgetbv(0);
 }
 
-static bool has(uint64_t reg, uint64_t mask)
+static bool has_bits(uint64_t reg, uint64_t mask)
 {
     return (reg & mask) == mask;
 }
@@ -49,18 +49,18 @@ static bool has(uint64_t reg, uint64_t mask)
 static bool tiles_supported(void)
 {
     uint64_t components = 0;
-    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &components) == 0 && has(components, XTILEDATA);
+    return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &components) == 0 && has_bits(components, XTILEDATA);
 }
 
 static unsigned detect(void)
 {
     unsigned a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, 1u << 27 | 1u << 28)) { /* OSXSAVE, AVX */
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !has_bits(c, 1u << 27 | 1u << 28)) { /* OSXSAVE, AVX */
         return 0;
     }
-    bool fma_f16c = has(c, 1u << 12 | 1u << 29);
+    bool fma_f16c = has_bits(c, 1u << 12 | 1u << 29);
     uint64_t xcr0 = xcr0_read();
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !has(xcr0, XCR0_YMM) || !fma_f16c || !has(b, 1u << 5)) {
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !has_bits(xcr0, XCR0_YMM) || !fma_f16c || !has_bits(b, 1u << 5)) {
         return 0;
     }
     unsigned a1 = 0, b1 = 0, c1 = 0, d1 = 0;
@@ -68,16 +68,16 @@ static unsigned detect(void)
         __get_cpuid_count(7, 1, &a1, &b1, &c1, &d1);
     }
     unsigned f = SIMD_AVX2;
-    f |= has(a1, 1u << 4) ? SIMD_AVX_VNNI : 0;
-    if (has(xcr0, XCR0_ZMM) && has(b, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31)) {
+    f |= has_bits(a1, 1u << 4) ? SIMD_AVX_VNNI : 0;
+    if (has_bits(xcr0, XCR0_ZMM) && has_bits(b, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31)) {
         f |= SIMD_AVX512;
-        f |= has(c, 1u << 11) ? SIMD_AVX512_VNNI : 0;
-        f |= has(a1, 1u << 5) ? SIMD_AVX512_BF16 : 0;
-        f |= has(c, 1u << 1 | 1u << 8) ? SIMD_AVX512_VBMI : 0; /* and GFNI */
+        f |= has_bits(c, 1u << 11) ? SIMD_AVX512_VNNI : 0;
+        f |= has_bits(a1, 1u << 5) ? SIMD_AVX512_BF16 : 0;
+        f |= has_bits(c, 1u << 1 | 1u << 8) ? SIMD_AVX512_VBMI : 0; /* and GFNI */
     }
-    if (has(xcr0, XCR0_TILE) && has(d, 1u << 24) && tiles_supported()) {
-        f |= has(d, 1u << 25) ? SIMD_AMX_INT8 : 0;
-        f |= has(d, 1u << 22) ? SIMD_AMX_BF16 : 0;
+    if (has_bits(xcr0, XCR0_TILE) && has_bits(d, 1u << 24) && tiles_supported()) {
+        f |= has_bits(d, 1u << 25) ? SIMD_AMX_INT8 : 0;
+        f |= has_bits(d, 1u << 22) ? SIMD_AMX_BF16 : 0;
     }
     return f;
 }

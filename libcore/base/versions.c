@@ -32,7 +32,7 @@ static bool is_there(const char *path, int i)
 }
 
 /* Version `from` becomes version `to`; linked: it stays under its name, too, where the file system can do that. */
-static enum err_code move(const char *path, int from, int to, bool linked, struct err *e)
+static enum err_code move_version(const char *path, int from, int to, bool linked, struct err *e)
 {
     char *a = version(path, from), *b = version(path, to);
     enum err_code code = ERR_OK;
@@ -48,7 +48,7 @@ static enum err_code move(const char *path, int from, int to, bool linked, struc
     return code;
 }
 
-static bool drop(const char *path, int i)
+static bool drop_version(const char *path, int i)
 {
     char *s = version(path, i);
     const bool done = s != NULL && unlink(s) == 0;
@@ -58,7 +58,7 @@ static bool drop(const char *path, int i)
 }
 
 /* The names in the directory of path are on the disk. */
-static void settle(const char *path)
+static void settle_directory(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *dir = strdup(slash == NULL ? "." : slash == path ? "/" : path);
@@ -101,20 +101,20 @@ static enum err_code publish(const char *path, const char *fresh, int keep, stru
         while (last < keep && is_there(path, last))
             last++;
         for (int i = last; i > 1; i--)
-            if (move(path, i - 1, i, false, e))
+            if (move_version(path, i - 1, i, false, e))
                 return e->code;
-        if (move(path, 0, 1, true, e))
+        if (move_version(path, 0, 1, true, e))
             return e->code;
     }
     if (rename(fresh, path) != 0) {
         err_errno(e, ERR_IO, errno, "%s: cannot become %s", fresh, path);
         if (keep > 0 && !is_there(path, 0)) /* a file system without links: it was renamed */
-            (void)move(path, 1, 0, false, &(struct err){ 0 });
+            (void)move_version(path, 1, 0, false, &(struct err){ 0 });
         return e->code;
     }
-    for (int i = keep + 1; is_there(path, i) && drop(path, i); i++)
+    for (int i = keep + 1; is_there(path, i) && drop_version(path, i); i++)
         ;
-    settle(path);
+    settle_directory(path);
     return ERR_OK;
 }
 
@@ -126,12 +126,12 @@ static enum err_code roll_back(const char *path, struct err *e)
         return err_set(e, ERR_IO, "%s: there is no version before it (%s.1)", path, path);
     while (is_there(path, n))
         n++;
-    if (is_there(path, 0) && move(path, 0, n, true, e))
+    if (is_there(path, 0) && move_version(path, 0, n, true, e))
         return e->code;
     for (int i = 1; i <= n && is_there(path, i); i++)
-        if (move(path, i, i - 1, false, e))
+        if (move_version(path, i, i - 1, false, e))
             return e->code;
-    settle(path);
+    settle_directory(path);
     return ERR_OK;
 }
 

@@ -16,8 +16,8 @@ static const char question[] = "Qzqone", answer[] = "Qzqtwo", other[] = "Qzqthre
 
 /* A conversation of the first n messages of a list as tokens; *ok is false where the template
  * refuses it. ERR_LIMIT: it takes too long, as it will again. */
-static enum err_code probe(const struct chat *c, const json_t *all, size_t n, bool generate, struct text_tokens *out,
-                           bool *ok, struct err *e)
+static enum err_code probe_prefix(const struct chat *c, const json_t *all, size_t n, bool generate,
+                                  struct text_tokens *out, bool *ok, struct err *e)
 {
     json_t *part = json_array();
     struct err own = { 0 };
@@ -61,7 +61,8 @@ static bool says(const struct chat *c, const int32_t *v, int64_t from, int64_t t
 }
 
 /* What the longer prompt has where it leaves the shorter one. */
-static void learn(struct chat *c, const struct text_tokens *less, const struct text_tokens *more, const char *what)
+static void learn_opener(struct chat *c, const struct text_tokens *less, const struct text_tokens *more,
+                         const char *what)
 {
     struct chat_opener o = { 0 };
     int64_t at = 0;
@@ -99,11 +100,11 @@ static enum err_code learn_from(struct chat *c, const json_t *all, struct err *e
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
         struct text_tokens less = { 0 }, more = { 0 };
         bool ok = false, ok_more = false;
-        enum err_code rc = probe(c, all, steps[i].less, false, &less, &ok, e);
+        enum err_code rc = probe_prefix(c, all, steps[i].less, false, &less, &ok, e);
         if (rc == ERR_OK && ok)
-            rc = probe(c, all, steps[i].more, steps[i].generate, &more, &ok_more, e);
+            rc = probe_prefix(c, all, steps[i].more, steps[i].generate, &more, &ok_more, e);
         if (rc == ERR_OK && ok && ok_more)
-            learn(c, &less, &more, steps[i].says);
+            learn_opener(c, &less, &more, steps[i].says);
         text_tokens_free(&less);
         text_tokens_free(&more);
         if (rc)

@@ -18,7 +18,7 @@ enum { DATA_DEPTH_MAX = 128 };
 
 /* ---- data ---- */
 /* Bytes of text in v, and a few for each value. */
-static size_t weigh(const json_t *v, int depth)
+static size_t data_size(const json_t *v, int depth)
 {
     size_t n = 16;
 
@@ -28,16 +28,16 @@ static size_t weigh(const json_t *v, int depth)
         return n + json_string_length(v);
     if (json_is_array(v))
         for (size_t i = 0; i < json_array_size(v); i++)
-            n += weigh(json_array_get(v, i), depth + 1);
+            n += data_size(json_array_get(v, i), depth + 1);
     if (json_is_object(v)) {
         json_t *o = (json_t *)(uintptr_t)v;
         for (void *it = json_object_iter(o); it != NULL; it = json_object_iter_next(o, it))
-            n += strlen(json_object_iter_key(it)) + weigh(json_object_iter_value(it), depth + 1);
+            n += strlen(json_object_iter_key(it)) + data_size(json_object_iter_value(it), depth + 1);
     }
     return n;
 }
 
-static bool fail(struct jin *j, enum err_code code, size_t i, const char *why)
+static bool fail_message(struct jin *j, enum err_code code, size_t i, const char *why)
 {
     if (j->e->code == ERR_OK) {
         err_set(j->e, code, "message %zu: %s", i, why);
@@ -86,7 +86,7 @@ static bool check_parts(struct jin *j, size_t i, const struct val *content)
         for (size_t m = 0; m < sizeof other / sizeof other[0]; m++)
             if ((type != NULL && type->kind == VAL_STR && str_is(chat_str(type), other[m])) ||
                 (l->v[k].kind == VAL_DICT && chat_dict_find(l->v[k].u.d, str_of(other[m])) != NULL))
-                return fail(j, ERR_UNSUPPORTED, i, "images, videos and sound are not supported");
+                return fail_message(j, ERR_UNSUPPORTED, i, "images, videos and sound are not supported");
     }
     return true;
 }
@@ -147,7 +147,7 @@ static bool fix_message(const struct chat *c, struct jin *j, size_t i, struct vd
     if (content != NULL && !check_parts(j, i, content))
         return false;
     if (calls != NULL && calls->kind != VAL_LIST && calls->kind != VAL_NONE)
-        return fail(j, ERR_FORMAT, i, "tool_calls is not an array");
+        return fail_message(j, ERR_FORMAT, i, "tool_calls is not an array");
     for (size_t k = 0; calls != NULL && calls->kind == VAL_LIST && k < calls->u.l->n; k++) {
         if (fix_call(j, &calls->u.l->v[k]))
             continue;
@@ -184,7 +184,7 @@ static bool set_messages(const struct chat *c, struct jin *j, const json_t *mess
         return false;
     for (size_t i = 0; i < v.u.l->n; i++) {
         if (v.u.l->v[i].kind != VAL_DICT)
-            return fail(j, ERR_FORMAT, i, "not an object");
+            return fail_message(j, ERR_FORMAT, i, "not an object");
         if (!fix_message(c, j, i, v.u.l->v[i].u.d))
             return false;
     }
@@ -324,7 +324,8 @@ static bool cut_behind_last(struct sbuf *b, const json_t *messages, struct err *
 
 enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, struct chat_text *out, struct err *e)
 {
-    size_t bytes = weigh(p->messages, 0) + weigh(p->tools, 0) + weigh(p->documents, 0) + weigh(p->extra, 0);
+    size_t bytes =
+        data_size(p->messages, 0) + data_size(p->tools, 0) + data_size(p->documents, 0) + data_size(p->extra, 0);
     struct jin j;
     struct sbuf b = { 0 };
     struct err own = { 0 };

@@ -373,8 +373,8 @@ int chat_func_find(struct str name); /* a global function, or -1 */
 /* jinja_str.c: methods of strings, which are numbered from 0; -1: none. */
 int chat_str_method_find(struct str name);
 bool chat_str_method(struct jin *j, int which, struct val self, const struct args *a, struct val *out);
-enum str_case { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_SWAP, CASE_FOLD };
-bool chat_str_case(struct jin *j, const struct vstr *s, enum str_case how, struct val *out);
+enum letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE, CASE_SWAP, CASE_FOLD };
+bool chat_str_case(struct jin *j, const struct vstr *s, enum letter_case how, struct val *out);
 bool chat_str_strip(struct jin *j, const struct vstr *s, const struct vstr *chars, bool left, bool right,
                     struct val *out);
 bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *old, const struct vstr *with, int64_t max,
@@ -470,12 +470,12 @@ bool chat_print(struct jin *j, struct sbuf *b, struct val v); /* str() */
 bool chat_repr(struct jin *j, struct sbuf *b, struct val v);
 bool chat_to_str(struct jin *j, struct val v, struct val *out); /* a VAL_STR */
 size_t chat_double_text(double d, char buf[40]);                /* as repr() */
-struct json_style {
+struct dump_style {
     bool ascii, sort;
     const struct vstr *indent; /* NULL: one line */
     struct str item, key;      /* separators */
 };
-bool chat_json(struct jin *j, struct sbuf *b, struct val v, const struct json_style *style);
+bool chat_json(struct jin *j, struct sbuf *b, struct val v, const struct dump_style *style);
 
 /* ---- jinja_format.c ---- */
 bool chat_percent(struct jin *j, const struct vstr *f, struct val args, struct val *out);
@@ -492,8 +492,8 @@ struct json_t;
 bool chat_json_value(struct jin *j, const struct json_t *v, struct val *out); /* strings are not copied */
 
 /* ---- unicode.c ---- */
-unsigned chat_cp_flags(uint32_t cp);                               /* UNI_ bits */
-int chat_cp_case(uint32_t cp, enum str_case how, uint32_t out[3]); /* how many */
-int chat_cp_digit(uint32_t cp);                                    /* value of a decimal digit, or -1 */
-bool chat_is_word(uint32_t cp);                                    /* \w */
+unsigned chat_cp_flags(uint32_t cp);                                  /* UNI_ bits */
+int chat_cp_case(uint32_t cp, enum letter_case how, uint32_t out[3]); /* how many */
+int chat_cp_digit(uint32_t cp);                                       /* value of a decimal digit, or -1 */
+bool chat_is_word(uint32_t cp);                                       /* \w */
 #endif

@@ -44,7 +44,7 @@ static bool method(struct jin *j, struct val self, int which, struct val *out)
     return true;
 }
 
-static bool among(struct str s, const char *const *names)
+static bool is_among(struct str s, const char *const *names)
 {
     for (; *names != NULL; names++)
         if (str_is(s, *names))
@@ -132,13 +132,13 @@ bool chat_own_attr(struct jin *j, struct val v, struct str name, struct val *out
         which = find_method(bytes, name);
         break;
     case VAL_DICT:
-        if (among(name, unsafe_dict))
+        if (is_among(name, unsafe_dict))
             return unsafe(j, v, name, out);
         which = find_method(dict, name);
         break;
     case VAL_LIST:
         which = j->lists_change ? find_method(change, name) : -1;
-        if (which < 0 && among(name, unsafe_list))
+        if (which < 0 && is_among(name, unsafe_list))
             return unsafe(j, v, name, out);
         if (which < 0)
             which = find_method(list, name);
@@ -484,7 +484,7 @@ static bool changed(struct jin *j, struct vloop *lo, const struct args *a, struc
     return true;
 }
 
-static bool copy(struct jin *j, struct val v, struct val *out)
+static bool copy_value(struct jin *j, struct val v, struct val *out)
 {
     if (v.kind == VAL_LIST)
         return chat_list_of(j, v, out);
@@ -544,7 +544,7 @@ bool chat_call_method(struct jin *j, const struct vmethod *m, const struct args 
         out->sub = m->which == METHOD_KEYS ? VIEW_KEYS : m->which == METHOD_VALUES ? VIEW_VALUES : VIEW_ITEMS;
         return true;
     case METHOD_COPY:
-        return copy(j, self, out);
+        return copy_value(j, self, out);
     case METHOD_BIT_LENGTH:
     case METHOD_BIT_COUNT:
         return bits(j, self, m->which == METHOD_BIT_COUNT, out);
@@ -619,7 +619,7 @@ static bool make_dict(struct jin *j, const struct args *a, struct val *out)
     if (!chat_dict_new(j, out))
         return false;
     if (a->n == 1 && (a->v[0].kind == VAL_DICT)) {
-        if (!copy(j, a->v[0], out))
+        if (!copy_value(j, a->v[0], out))
             return false;
     } else if (a->n == 1) {
         if (!chat_iter(j, a->v[0], &it))

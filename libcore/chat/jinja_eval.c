@@ -19,7 +19,7 @@ static int64_t message_at(const struct jin *j)
     return -1;
 }
 
-static bool note(struct jin *j, enum err_code code, const char *why)
+static bool note_error(struct jin *j, enum err_code code, const char *why)
 {
     int line, column;
     int64_t message = message_at(j);
@@ -44,17 +44,17 @@ bool chat_raise(struct jin *j, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(why, sizeof why, fmt, ap);
     va_end(ap);
-    return note(j, ERR_FORMAT, why);
+    return note_error(j, ERR_FORMAT, why);
 }
 
 bool chat_limit(struct jin *j, const char *what)
 {
-    return note(j, ERR_LIMIT, what);
+    return note_error(j, ERR_LIMIT, what);
 }
 
 bool chat_no_memory(struct jin *j)
 {
-    return note(j, ERR_LIMIT, "the template needs too much memory");
+    return note_error(j, ERR_LIMIT, "the template needs too much memory");
 }
 
 bool chat_work(struct jin *j, int64_t steps)
@@ -111,7 +111,7 @@ bool chat_frame_set(struct jin *j, struct frame *f, int sym, struct val v)
     return true;
 }
 
-static const struct val *find(const struct jin *j, int sym)
+static const struct val *find_name(const struct jin *j, int sym)
 {
     for (const struct frame *f = j->frame; f != NULL; f = f->up)
         for (int i = 0; i < f->n; i++)
@@ -157,7 +157,7 @@ bool chat_bind(struct jin *j, const struct node *target, struct val v)
         return unpack(j, target, v);
     if (target->kind == NODE_NAME)
         return chat_frame_set(j, j->frame, target->op, v);
-    ns = find(j, target->op);
+    ns = find_name(j, target->op);
     j->at = target->at;
     if (ns == NULL || ns->kind != VAL_SPACE)
         return chat_raise(j, "cannot assign attribute on non-namespace object");
@@ -424,7 +424,7 @@ static bool eval_cond(struct jin *j, const struct node *n, struct val *out)
 
 static bool eval_name(struct jin *j, const struct node *n, struct val *out)
 {
-    const struct val *v = find(j, n->op);
+    const struct val *v = find_name(j, n->op);
 
     if (v == NULL)
         return chat_undefined(j, out, "'%.*s' is undefined", STR_ARG(chat_str(&n->v)));

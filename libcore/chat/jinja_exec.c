@@ -11,7 +11,7 @@
 static bool exec(struct jin *j, const struct node *n);
 
 /* What a body writes, as a string. */
-static bool capture(struct jin *j, const struct node *body, struct val *out)
+static bool capture_body(struct jin *j, const struct node *body, struct val *out)
 {
     struct sbuf b = { 0 }, *saved = j->out;
     bool ok;
@@ -31,7 +31,7 @@ static bool capture_inner(struct jin *j, const struct node *body, struct val *ou
     if (f == NULL)
         return false;
     j->frame = f;
-    ok = capture(j, body, out);
+    ok = capture_body(j, body, out);
     j->frame = saved;
     return ok;
 }
@@ -138,7 +138,7 @@ bool chat_loop_attr(struct jin *j, struct vloop *lo, struct str name, struct val
     return true;
 }
 
-static bool rounds(struct jin *j, struct vloop *lo)
+static bool run_rounds(struct jin *j, struct vloop *lo)
 {
     const struct node *n = lo->node;
     struct frame *f = NULL;
@@ -184,7 +184,7 @@ static bool run_loop(struct jin *j, const struct node *n, struct frame *outer, s
     j->frame = outer;
     if ((n->kid[2] != NULL && (lo->test = chat_frame_new(j, outer)) == NULL) || !chat_iter(j, items, &lo->it))
         return false;
-    ok = rounds(j, lo);
+    ok = run_rounds(j, lo);
     if (ok && !lo->completed && n->kid[4] != NULL) { /* jinja2: no round came to its end */
         if ((j->frame = chat_frame_new(j, outer)) == NULL)
             return false;
@@ -322,7 +322,7 @@ bool chat_call_macro(struct jin *j, const struct vmacro *m, const struct args *a
         return false;
     memset(used, 0, (size_t)a->n_kw + 1);
     j->frame = f;
-    ok = bind_parameters(j, m, a, used) && bind_rest(j, m, a, used) && capture(j, m->node->kid[0], out);
+    ok = bind_parameters(j, m, a, used) && bind_rest(j, m, a, used) && capture_body(j, m->node->kid[0], out);
     j->frame = saved;
     j->calls--;
     return ok;
@@ -402,11 +402,11 @@ static bool exec_if(struct jin *j, const struct node *n)
 }
 
 /* The filters of a block around its text: their innermost has no operand. */
-static bool apply(struct jin *j, const struct node *filter, struct val v, struct val *out)
+static bool apply_filters(struct jin *j, const struct node *filter, struct val v, struct val *out)
 {
     struct args a;
 
-    if (filter->kid[0] != NULL && !apply(j, filter->kid[0], v, &v))
+    if (filter->kid[0] != NULL && !apply_filters(j, filter->kid[0], v, &v))
         return false;
     if (!chat_eval_args(j, filter, 1, &a))
         return false;
@@ -424,7 +424,7 @@ static bool exec_setblock(struct jin *j, const struct node *n)
         return false;
     if (j->flow != FLOW_ON)
         return true;
-    if (n->kid[1] != NULL && !apply(j, n->kid[1], v, &v))
+    if (n->kid[1] != NULL && !apply_filters(j, n->kid[1], v, &v))
         return false;
     return chat_bind(j, n->kid[0], v);
 }
@@ -434,7 +434,7 @@ static bool exec_filterblock(struct jin *j, const struct node *n)
     struct val v;
 
     return capture_inner(j, n->kid[1], &v) &&
-           (j->flow != FLOW_ON || (apply(j, n->kid[0], v, &v) && chat_print(j, j->out, v)));
+           (j->flow != FLOW_ON || (apply_filters(j, n->kid[0], v, &v) && chat_print(j, j->out, v)));
 }
 
 static bool exec_with(struct jin *j, const struct node *n)

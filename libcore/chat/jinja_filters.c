@@ -579,7 +579,7 @@ static bool xmlattr(struct jin *j, struct val v, const struct args *a, struct va
 static bool tojson(struct jin *j, struct val v, const struct args *a, struct val *out)
 {
     struct val arg[4] = { chat_bool(false), chat_none(), chat_none(), chat_bool(false) }, indent;
-    struct json_style style = { .item = STR(", "), .key = STR(": ") };
+    struct dump_style style = { .item = STR(", "), .key = STR(": ") };
     struct sbuf b = { 0 }, pad = { 0 };
     int64_t n;
 

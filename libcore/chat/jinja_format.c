@@ -186,7 +186,7 @@ static bool put_str(struct jin *j, struct sbuf *b, const struct spec *f, const s
 }
 
 /* ---- the language of {:...} ---- */
-static int64_t number(struct str s, size_t *i)
+static int64_t read_number(struct str s, size_t *i)
 {
     int64_t v = 0;
 
@@ -231,12 +231,12 @@ static bool parse_spec(struct jin *j, struct str s, struct spec *f)
             f->align = '=';
         i++;
     }
-    f->width = number(s, &i);
+    f->width = read_number(s, &i);
     if (i < s.n && (s.p[i] == ',' || s.p[i] == '_'))
         f->group = s.p[i++];
     if (i < s.n && s.p[i] == '.') {
         i++;
-        if ((f->precision = number(s, &i)) < 0)
+        if ((f->precision = read_number(s, &i)) < 0)
             return chat_raise(j, "Format specifier missing precision");
     }
     if (i < s.n)
@@ -317,7 +317,7 @@ static bool field_value(struct fields *x, struct str name, struct val *out)
         i++;
     struct str first = { name.p, i };
     size_t k = 0;
-    n = number(first, &k);
+    n = read_number(first, &k);
     if (first.n == 0 || (n >= 0 && k == first.n)) {
         if ((first.n == 0 && x->manual) || (first.n > 0 && x->next > 0))
             return chat_raise(j, "cannot switch between automatic field numbering and manual field specification");
@@ -348,7 +348,7 @@ static bool field_value(struct fields *x, struct str name, struct val *out)
             return chat_raise(j, "Empty attribute in format string");
         struct str part = { name.p + from, end - from };
         k = 0;
-        n = number(part, &k);
+        n = read_number(part, &k);
         if (index && n >= 0 && k == part.n)
             key = chat_int(n);
         else if (!chat_str_new(j, part, true, &key))
@@ -482,7 +482,7 @@ static bool star(struct percent *x, int64_t *n)
         x->i++;
         return next_arg(x, &v) && (v.kind == VAL_INT || chat_raise(x->j, "* wants int")) && chat_index(x->j, v, n);
     }
-    *n = number(s, &x->i);
+    *n = read_number(s, &x->i);
     return true;
 }
 

@@ -46,7 +46,7 @@ static int cmp_mag(const struct mag *a, const struct mag *b)
     return 0;
 }
 
-static struct vbig *take(struct jin *j, int n)
+static struct vbig *new_limbs(struct jin *j, int n)
 {
     if (n > LIMBS_MAX) {
         chat_limit(j, "an integer has too many digits");
@@ -61,7 +61,7 @@ static struct vbig *take(struct jin *j, int n)
     return b;
 }
 
-static struct val finish(struct vbig *b)
+static struct val finish_int(struct vbig *b)
 {
     uint64_t u = 0;
 
@@ -82,7 +82,7 @@ static struct val finish(struct vbig *b)
 static bool add_mag(struct jin *j, const struct mag *a, const struct mag *b, bool neg, struct val *out)
 {
     const struct mag *x = a->n > b->n ? a : b, *y = x == a ? b : a;
-    struct vbig *r = take(j, x->n + 1);
+    struct vbig *r = new_limbs(j, x->n + 1);
     uint32_t carry = 0;
 
     if (r == NULL)
@@ -93,14 +93,14 @@ static bool add_mag(struct jin *j, const struct mag *a, const struct mag *b, boo
         r->d[i] = carry ? s - BASE : s;
     }
     r->neg = neg;
-    *out = finish(r);
+    *out = finish_int(r);
     return true;
 }
 
 /* |a| - |b| where |a| >= |b| */
 static bool sub_mag(struct jin *j, const struct mag *a, const struct mag *b, bool neg, struct val *out)
 {
-    struct vbig *r = take(j, a->n);
+    struct vbig *r = new_limbs(j, a->n);
     int32_t borrow = 0;
 
     if (r == NULL)
@@ -111,11 +111,11 @@ static bool sub_mag(struct jin *j, const struct mag *a, const struct mag *b, boo
         r->d[i] = (uint32_t)(borrow ? s + BASE : s);
     }
     r->neg = neg;
-    *out = finish(r);
+    *out = finish_int(r);
     return true;
 }
 
-static bool add(struct jin *j, const struct mag *a, const struct mag *b, struct val *out)
+static bool add_signed(struct jin *j, const struct mag *a, const struct mag *b, struct val *out)
 {
     if (a->neg == b->neg)
         return add_mag(j, a, b, a->neg, out);
@@ -124,7 +124,7 @@ static bool add(struct jin *j, const struct mag *a, const struct mag *b, struct 
 
 static bool mul(struct jin *j, const struct mag *a, const struct mag *b, struct val *out)
 {
-    struct vbig *r = take(j, a->n + b->n);
+    struct vbig *r = new_limbs(j, a->n + b->n);
 
     if (r == NULL || !chat_work(j, (int64_t)a->n * b->n / 8))
         return false;
@@ -137,7 +137,7 @@ static bool mul(struct jin *j, const struct mag *a, const struct mag *b, struct 
         }
     }
     r->neg = a->neg != b->neg;
-    *out = finish(r);
+    *out = finish_int(r);
     return true;
 }
 
@@ -147,14 +147,14 @@ static bool divide(struct jin *j, const struct mag *a, const struct mag *b, stru
     int n = b->n, m = a->n - b->n;
 
     if (m < 0) {
-        if ((*q = take(j, 0)) == NULL || (*r = take(j, a->n)) == NULL)
+        if ((*q = new_limbs(j, 0)) == NULL || (*r = new_limbs(j, a->n)) == NULL)
             return false;
         memcpy((*r)->d, a->d, (size_t)a->n * sizeof a->d[0]);
         return true;
     }
-    struct vbig *u = take(j, a->n + 1), *v = take(j, n);
-    *q = take(j, m + 1);
-    *r = take(j, n);
+    struct vbig *u = new_limbs(j, a->n + 1), *v = new_limbs(j, n);
+    *q = new_limbs(j, m + 1);
+    *r = new_limbs(j, n);
     if (u == NULL || v == NULL || *q == NULL || *r == NULL || !chat_work(j, (int64_t)(m + 1) * n / 8))
         return false;
     uint32_t scale = BASE / (b->d[n - 1] + 1);
@@ -217,7 +217,7 @@ static bool div_mod(struct jin *j, const struct mag *a, const struct mag *b, boo
         return false;
     q->neg = a->neg != b->neg;
     r->neg = a->neg;
-    struct val vq = finish(q), vr = finish(r);
+    struct val vq = finish_int(q), vr = finish_int(r);
     bool exact = vr.kind == VAL_INT && vr.u.i == 0;
     if (exact || a->neg == b->neg) {
         *out = want_rest ? vr : vq;
@@ -225,7 +225,7 @@ static bool div_mod(struct jin *j, const struct mag *a, const struct mag *b, boo
     }
     struct mag m, one = { .n = 1, .d = (const uint32_t[]){ 1 }, .neg = true };
     mag_of(&m, want_rest ? vr : vq);
-    return add(j, &m, want_rest ? b : &one, out);
+    return add_signed(j, &m, want_rest ? b : &one, out);
 }
 
 bool chat_int_op(struct jin *j, int op, struct val a, struct val b, struct val *out)
@@ -257,9 +257,9 @@ bool chat_int_op(struct jin *j, int op, struct val a, struct val b, struct val *
     mag_of(&y, b);
     if (op == OP_SUB) {
         y.neg = !y.neg;
-        return add(j, &x, &y, out);
+        return add_signed(j, &x, &y, out);
     }
-    return op == OP_ADD   ? add(j, &x, &y, out)
+    return op == OP_ADD   ? add_signed(j, &x, &y, out)
            : op == OP_MUL ? mul(j, &x, &y, out)
                           : div_mod(j, &x, &y, op == OP_MOD, out);
 }
@@ -328,7 +328,8 @@ bool chat_int_read(struct jin *j, struct str s, int base, struct val *out)
         *out = chat_int(neg ? -small : small);
         return true;
     }
-    if (!chat_work(j, (int64_t)(s.n * s.n / 64)) || (b = take(j, (int)((s.n - i) / (base <= 10 ? 9 : 5) + 2))) == NULL)
+    if (!chat_work(j, (int64_t)(s.n * s.n / 64)) ||
+        (b = new_limbs(j, (int)((s.n - i) / (base <= 10 ? 9 : 5) + 2))) == NULL)
         return false;
     for (int n = 1; i < s.n; i++) {
         char c = s.p[i];
@@ -339,7 +340,7 @@ bool chat_int_read(struct jin *j, struct str s, int base, struct val *out)
             b->d[n++] = (uint32_t)carry;
     }
     b->neg = neg;
-    *out = finish(b);
+    *out = finish_int(b);
     return true;
 }
 
@@ -366,7 +367,7 @@ bool chat_int_text(struct jin *j, struct val a, int base, char **p, size_t *n)
             return chat_raise(j, "Exceeds the limit (%d digits) for integer string conversion", JIN_DIGITS_MAX);
         return true;
     }
-    struct vbig *b = take(j, m.n);
+    struct vbig *b = new_limbs(j, m.n);
     if (b == NULL || !chat_work(j, (int64_t)m.n * m.n))
         return false;
     if (m.n > 0)

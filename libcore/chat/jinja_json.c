@@ -19,7 +19,7 @@ struct reader {
     int depth;
 };
 
-static bool fail(struct reader *r, const char *why)
+static bool fail_json(struct reader *r, const char *why)
 {
     int line = 1;
     size_t begin = 0;
@@ -36,7 +36,7 @@ static bool fail(struct reader *r, const char *why)
     return false;
 }
 
-static void skip(struct reader *r)
+static void skip_space(struct reader *r)
 {
     while (r->at < r->s.n && memchr(" \t\r\n", r->s.p[r->at], 4) != NULL)
         r->at++;
@@ -44,7 +44,7 @@ static void skip(struct reader *r)
 
 static bool took(struct reader *r, char c)
 {
-    skip(r);
+    skip_space(r);
     if (r->at >= r->s.n || r->s.p[r->at] != c)
         return false;
     r->at++;
@@ -71,14 +71,14 @@ static bool unicode(struct reader *r, uint32_t *cp)
     int hi = r->s.n - r->at >= 6 ? hex4(r->s.p + r->at + 2) : -1, lo;
 
     if (hi < 0)
-        return fail(r, "a bad \\u");
+        return fail_json(r, "a bad \\u");
     r->at += 6;
     *cp = (uint32_t)hi;
     if (hi < 0xD800 || hi > 0xDFFF)
         return true;
     lo = r->s.n - r->at >= 6 && r->s.p[r->at] == '\\' && r->s.p[r->at + 1] == 'u' ? hex4(r->s.p + r->at + 2) : -1;
     if (hi > 0xDBFF || lo < 0xDC00 || lo > 0xDFFF)
-        return fail(r, "half of a surrogate pair");
+        return fail_json(r, "half of a surrogate pair");
     r->at += 6;
     *cp = 0x10000 + ((uint32_t)(hi - 0xD800) << 10) + (uint32_t)(lo - 0xDC00);
     return true;
@@ -92,16 +92,16 @@ static bool read_str(struct reader *r, struct val *out)
 
     for (;;) {
         if (r->at >= r->s.n)
-            return fail(r, "a string has no end");
+            return fail_json(r, "a string has no end");
         unsigned char c = (unsigned char)r->s.p[r->at];
         if (c == '"')
             break;
         if (c < 0x20)
-            return fail(r, "a control character in a string");
+            return fail_json(r, "a control character in a string");
         if (c != '\\') {
             size_t len = c < 0x80 ? 1 : str_utf8((struct str){ r->s.p + r->at, r->s.n - r->at });
             if (len == 0)
-                return fail(r, "not valid UTF-8");
+                return fail_json(r, "not valid UTF-8");
             if (p != NULL)
                 memcpy(p + n, r->s.p + r->at, len);
             n += len;
@@ -131,14 +131,14 @@ static bool read_str(struct reader *r, struct val *out)
                 return false;
             n += str_utf8_put(p + n, cp);
         } else {
-            return fail(r, "an unknown escape");
+            return fail_json(r, "an unknown escape");
         }
     }
     r->at++;
     return chat_str_new(r->j, (struct str){ p != NULL ? p : r->s.p + begin, n }, false, out);
 }
 
-static size_t digits(struct reader *r)
+static size_t skip_digits(struct reader *r)
 {
     size_t from = r->at;
 
@@ -156,27 +156,27 @@ static bool read_number(struct reader *r, struct val *out)
     if (r->s.p[r->at] == '-')
         r->at++;
     whole = r->at;
-    if (digits(r) == 0 || (r->s.p[whole] == '0' && r->at - whole > 1))
-        return fail(r, "a bad number");
+    if (skip_digits(r) == 0 || (r->s.p[whole] == '0' && r->at - whole > 1))
+        return fail_json(r, "a bad number");
     if (r->at < r->s.n && r->s.p[r->at] == '.') {
         r->at++;
         real = true;
-        if (digits(r) == 0)
-            return fail(r, "a bad number");
+        if (skip_digits(r) == 0)
+            return fail_json(r, "a bad number");
     }
     if (r->at < r->s.n && (r->s.p[r->at] | 32) == 'e') {
         r->at++;
         real = true;
         if (r->at < r->s.n && (r->s.p[r->at] == '+' || r->s.p[r->at] == '-'))
             r->at++;
-        if (digits(r) == 0)
-            return fail(r, "a bad number");
+        if (skip_digits(r) == 0)
+            return fail_json(r, "a bad number");
     }
     struct str s = { r->s.p + from, r->at - from };
     if (!real)
         return chat_int_read(r->j, s, 10, out);
     if (!chat_float_read(s, &d))
-        return fail(r, "a bad number");
+        return fail_json(r, "a bad number");
     *out = chat_float(d);
     return true;
 }
@@ -195,7 +195,7 @@ static bool read_list(struct reader *r, struct val *out)
         if (!read_any(r, &v) || !chat_list_add(r->j, out->u.l, v))
             return false;
     } while (took(r, ','));
-    return took(r, ']') || fail(r, "expected ',' or ']'");
+    return took(r, ']') || fail_json(r, "expected ',' or ']'");
 }
 
 static bool read_dict(struct reader *r, struct val *out)
@@ -208,18 +208,18 @@ static bool read_dict(struct reader *r, struct val *out)
         return true;
     do {
         if (!took(r, '"'))
-            return fail(r, "expected a name in quotes");
+            return fail_json(r, "expected a name in quotes");
         if (!read_str(r, &key))
             return false;
         if (!took(r, ':'))
-            return fail(r, "expected ':'");
+            return fail_json(r, "expected ':'");
         if (!read_any(r, &v) || !chat_dict_set(r->j, out->u.d, key, v))
             return false;
     } while (took(r, ','));
-    return took(r, '}') || fail(r, "expected ',' or '}'");
+    return took(r, '}') || fail_json(r, "expected ',' or '}'");
 }
 
-static bool word(struct reader *r, const char *w)
+static bool take_word(struct reader *r, const char *w)
 {
     size_t n = strlen(w);
 
@@ -233,9 +233,9 @@ static bool read_any(struct reader *r, struct val *out)
 {
     bool ok;
 
-    skip(r);
+    skip_space(r);
     if (r->at >= r->s.n)
-        return fail(r, "the text ends where a value is expected");
+        return fail_json(r, "the text ends where a value is expected");
     char c = r->s.p[r->at];
     if (c == '"') {
         r->at++;
@@ -243,7 +243,7 @@ static bool read_any(struct reader *r, struct val *out)
     }
     if (c == '{' || c == '[') {
         if (++r->depth > JSON_DEPTH_MAX)
-            return fail(r, "nested too deep");
+            return fail_json(r, "nested too deep");
         r->at++;
         ok = c == '{' ? read_dict(r, out) : read_list(r, out);
         r->depth--;
@@ -251,14 +251,14 @@ static bool read_any(struct reader *r, struct val *out)
     }
     if (c == '-' || (c >= '0' && c <= '9'))
         return read_number(r, out);
-    if (word(r, "true"))
+    if (take_word(r, "true"))
         *out = chat_bool(true);
-    else if (word(r, "false"))
+    else if (take_word(r, "false"))
         *out = chat_bool(false);
-    else if (word(r, "null"))
+    else if (take_word(r, "null"))
         *out = chat_none();
     else
-        return fail(r, "expected a value");
+        return fail_json(r, "expected a value");
     return true;
 }
 
@@ -270,8 +270,8 @@ bool chat_json_read(struct jin *j, struct str text, const char *what, struct val
         r.at = 3;
     if (!read_any(&r, out))
         return false;
-    skip(&r);
-    return r.at == text.n || fail(&r, "text after the value");
+    skip_space(&r);
+    return r.at == text.n || fail_json(&r, "text after the value");
 }
 
 static bool object_value(struct jin *j, json_t *v, struct val *out)

@@ -55,7 +55,7 @@ enum err_code chat_jinja_fail(const struct jinja *t, struct err *e, uint32_t at,
     return ERR_FORMAT;
 }
 
-static enum err_code push(struct lex *x, struct tok t)
+static enum err_code push_token(struct lex *x, struct tok t)
 {
     if (memory_room(&x->tok, &x->cap, x->n + 1, sizeof *x->tok, x->e))
         return x->e->code;
@@ -114,7 +114,7 @@ static enum err_code push_data(struct lex *x, size_t from, size_t to, char sign,
     }
     if (from == to)
         return ERR_OK;
-    return push(x, (struct tok){ .kind = TOK_DATA, .at = (uint32_t)from, .text = { x->s.p + from, to - from } });
+    return push_token(x, (struct tok){ .kind = TOK_DATA, .at = (uint32_t)from, .text = { x->s.p + from, to - from } });
 }
 
 static char sign_at(const struct lex *x, size_t i)
@@ -139,7 +139,7 @@ static size_t block_end(const struct lex *x, const char *mark)
     return i - x->at;
 }
 
-static void advance(struct lex *x, size_t n)
+static void skip_chars(struct lex *x, size_t n)
 {
     x->at += n;
     x->line_starting = x->at > 0 && x->s.p[x->at - 1] == '\n';
@@ -152,7 +152,7 @@ static enum err_code lex_comment(struct lex *x, size_t begin)
     for (; x->at < x->s.n; x->at++) {
         size_t n = block_end(x, "#}");
         if (n > 0) {
-            advance(x, n);
+            skip_chars(x, n);
             return ERR_OK;
         }
     }
@@ -195,7 +195,7 @@ static enum err_code lex_raw(struct lex *x, size_t begin)
         }
         if (push_data(x, from, to, sign, true))
             return x->e->code;
-        advance(x, n);
+        skip_chars(x, n);
         return ERR_OK;
     }
     if (from >= x->s.n)
@@ -352,8 +352,8 @@ static enum err_code lex_string(struct lex *x)
             return chat_jinja_fail(x->t, x->e, (uint32_t)(begin + 1 + i), "%s", why);
         }
     }
-    advance(x, end + 1 - begin);
-    return push(x, (struct tok){ .kind = TOK_STRING, .at = (uint32_t)begin, .text = { p, n } });
+    skip_chars(x, end + 1 - begin);
+    return push_token(x, (struct tok){ .kind = TOK_STRING, .at = (uint32_t)begin, .text = { p, n } });
 }
 
 static enum err_code push_number(struct lex *x, size_t end, uint8_t kind)
@@ -368,7 +368,7 @@ static enum err_code push_number(struct lex *x, size_t end, uint8_t kind)
             p[t.text.n++] = x->s.p[i];
     t.text.p = p;
     x->at = end;
-    return push(x, t);
+    return push_token(x, t);
 }
 
 static enum err_code lex_operator(struct lex *x)
@@ -399,7 +399,7 @@ static enum err_code lex_operator(struct lex *x)
                                    x->closers[x->n_closers]);
     }
     x->at += n;
-    return push(x, (struct tok){ .kind = TOK_OP, .op = op, .at = (uint32_t)(x->at - n) });
+    return push_token(x, (struct tok){ .kind = TOK_OP, .op = op, .at = (uint32_t)(x->at - n) });
 }
 
 /* The end of a tag at x->at: its length, or 0. */
@@ -420,8 +420,8 @@ static enum err_code lex_tag(struct lex *x, bool block)
         size_t end = tag_end(x, block), n;
         enum err_code rc = ERR_OK;
         if (end > 0) {
-            rc = push(x, (struct tok){ .kind = block ? TOK_BLOCK_END : TOK_VAR_END, .at = (uint32_t)x->at });
-            advance(x, end);
+            rc = push_token(x, (struct tok){ .kind = block ? TOK_BLOCK_END : TOK_VAR_END, .at = (uint32_t)x->at });
+            skip_chars(x, end);
             return rc;
         }
         if ((n = space_at(x->s, x->at)) > 0)
@@ -431,8 +431,8 @@ static enum err_code lex_tag(struct lex *x, bool block)
         else if ((end = int_at(x)) > x->at)
             rc = push_number(x, end, TOK_INT);
         else if ((end = name_at(x)) > x->at) {
-            rc = push(x,
-                      (struct tok){ .kind = TOK_NAME, .at = (uint32_t)x->at, .text = { x->s.p + x->at, end - x->at } });
+            rc = push_token(
+                x, (struct tok){ .kind = TOK_NAME, .at = (uint32_t)x->at, .text = { x->s.p + x->at, end - x->at } });
             x->at = end;
         } else if (x->s.p[x->at] == '\'' || x->s.p[x->at] == '"')
             rc = lex_string(x);
@@ -458,7 +458,7 @@ static enum err_code lex_all(struct lex *x)
         if (kind == '%' && (n = raw_begin(x)) > 0) {
             if (push_data(x, from, to, sign, true))
                 return x->e->code;
-            advance(x, n);
+            skip_chars(x, n);
             rc = lex_raw(x, to);
         } else {
             if (push_data(x, from, to, sign, kind != '{'))
@@ -467,7 +467,8 @@ static enum err_code lex_all(struct lex *x)
             x->line_starting = false;
             rc = ERR_OK;
             if (kind != '#')
-                rc = push(x, (struct tok){ .kind = kind == '%' ? TOK_BLOCK_BEGIN : TOK_VAR_BEGIN, .at = (uint32_t)to });
+                rc = push_token(
+                    x, (struct tok){ .kind = kind == '%' ? TOK_BLOCK_BEGIN : TOK_VAR_BEGIN, .at = (uint32_t)to });
             if (rc == ERR_OK)
                 rc = kind == '#' ? lex_comment(x, to) : lex_tag(x, kind == '%');
         }
@@ -483,7 +484,7 @@ enum err_code chat_jinja_lex(struct jinja *t, struct tok **out, size_t *n, struc
     enum err_code rc = lex_all(&x);
 
     if (rc == ERR_OK)
-        rc = push(&x, (struct tok){ .kind = TOK_EOF, .at = (uint32_t)x.s.n });
+        rc = push_token(&x, (struct tok){ .kind = TOK_EOF, .at = (uint32_t)x.s.n });
     if (rc) {
         free(x.tok);
         return rc;

@@ -185,12 +185,12 @@ bool chat_tree_enter(struct parse *p)
     return true;
 }
 
-static uint32_t here(const struct parse *p)
+static uint32_t place_here(const struct parse *p)
 {
     return p->tok[p->at].at;
 }
 
-static struct node *done(struct parse *p, struct node *n)
+static struct node *checked_node(struct parse *p, struct node *n)
 {
     return n != NULL && chat_tree_measure(p, n) ? n : NULL;
 }
@@ -204,7 +204,7 @@ static struct node *two(struct parse *p, enum node_kind kind, uint32_t at, int o
     n->op = op;
     n->kid[0] = a;
     n->kid[1] = b;
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 /* ---- calls ---- */
@@ -292,7 +292,7 @@ static struct node *call_node(struct parse *p, enum node_kind kind, uint32_t at,
         n->kid[1 + c.pos->n + i] = c.kw->kid[i];
     n->kid[n->n - 2] = c.dyn;
     n->kid[n->n - 1] = c.dyn_kw;
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 /* "name" or "name.name": of a filter or test */
@@ -320,7 +320,7 @@ struct node *chat_tree_filter(struct parse *p, struct node *of, bool begun)
         if (!begun)
             p->at++;
         begun = false;
-        at = here(p);
+        at = place_here(p);
         if (!dotted_name(p, &name))
             return NULL;
         int which = chat_filter_find(name);
@@ -339,10 +339,10 @@ struct node *chat_tree_filter(struct parse *p, struct node *of, bool begun)
 static struct node *postfix(struct parse *p, struct node *n);
 static struct node *primary(struct parse *p, bool spaces);
 
-static struct node *test(struct parse *p, struct node *of)
+static struct node *parse_test(struct parse *p, struct node *of)
 {
     struct str name;
-    uint32_t at = here(p);
+    uint32_t at = place_here(p);
     bool negated, args;
     struct node *one = NULL;
 
@@ -375,7 +375,7 @@ static struct node *test(struct parse *p, struct node *of)
         if (not == NULL)
             return NULL;
         not ->kid[0] = n;
-        return done(p, not );
+        return checked_node(p, not );
     }
     return n;
 }
@@ -383,7 +383,7 @@ static struct node *test(struct parse *p, struct node *of)
 /* ---- subscripts ---- */
 static struct node *subscribed(struct parse *p)
 {
-    uint32_t at = here(p);
+    uint32_t at = place_here(p);
     struct node *first = NULL, *n;
 
     if (!chat_tree_is_op(p, ':')) {
@@ -402,12 +402,12 @@ static struct node *subscribed(struct parse *p)
             (n->kid[i] = chat_tree_expr(p, true)) == NULL)
             return NULL;
     }
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 static struct node *subscript(struct parse *p, struct node *of)
 {
-    uint32_t at = here(p);
+    uint32_t at = place_here(p);
     struct node *key, *n;
 
     if (chat_tree_skip_op(p, '.')) {
@@ -417,7 +417,7 @@ static struct node *subscript(struct parse *p, struct node *of)
                 return NULL;
             n->kid[0] = of;
             p->at++;
-            return done(p, n);
+            return checked_node(p, n);
         }
         if (t->kind != TOK_INT)
             return chat_tree_fail(p, "expected name or number");
@@ -433,7 +433,7 @@ static struct node *subscript(struct parse *p, struct node *of)
     }
     if (keys == NULL || !chat_tree_expect_op(p, ']'))
         return NULL;
-    key = keys->n == 1 ? keys->kid[0] : done(p, keys);
+    key = keys->n == 1 ? keys->kid[0] : checked_node(p, keys);
     for (int i = 0; keys->n > 1 && i < keys->n; i++)
         if (keys->kid[i]->kind == NODE_SLICE)
             return chat_tree_fail(p, "a slice among several subscripts");
@@ -446,7 +446,7 @@ static struct node *postfix(struct parse *p, struct node *n)
         if (chat_tree_is_op(p, '.') || chat_tree_is_op(p, '['))
             n = subscript(p, n);
         else if (chat_tree_is_op(p, '('))
-            n = call_node(p, NODE_CALL, here(p), n, true, NULL);
+            n = call_node(p, NODE_CALL, place_here(p), n, true, NULL);
         else
             break;
     }
@@ -463,7 +463,7 @@ static struct node *constant(struct parse *p, uint32_t at, struct val v)
     return n;
 }
 
-static struct node *number(struct parse *p)
+static struct node *parse_number(struct parse *p)
 {
     const struct tok *t = &p->tok[p->at++];
     struct str s = t->text;
@@ -510,9 +510,9 @@ static struct node *string(struct parse *p)
     return chat_tree_name(p, s, &v) ? constant(p, first->at, v) : NULL;
 }
 
-static struct node *items(struct parse *p, enum node_kind kind, char close)
+static struct node *parse_items(struct parse *p, enum node_kind kind, char close)
 {
-    struct node *n = chat_tree_node(p, kind, here(p), 0);
+    struct node *n = chat_tree_node(p, kind, place_here(p), 0);
 
     p->at++;
     for (bool first = true; n != NULL && !chat_tree_is_op(p, close); first = false) {
@@ -525,7 +525,7 @@ static struct node *items(struct parse *p, enum node_kind kind, char close)
         if (kind == NODE_DICT && (!chat_tree_expect_op(p, ':') || !chat_tree_add(p, n, chat_tree_expr(p, true))))
             return NULL;
     }
-    return n != NULL && chat_tree_expect_op(p, close) ? done(p, n) : NULL;
+    return n != NULL && chat_tree_expect_op(p, close) ? checked_node(p, n) : NULL;
 }
 
 static void note_use(struct parse *p, int sym)
@@ -573,7 +573,7 @@ static struct node *primary(struct parse *p, bool spaces)
         return string(p);
     case TOK_INT:
     case TOK_FLOAT:
-        return number(p);
+        return parse_number(p);
     default:
         break;
     }
@@ -582,16 +582,16 @@ static struct node *primary(struct parse *p, bool spaces)
         return n != NULL && chat_tree_expect_op(p, ')') ? n : NULL;
     }
     if (chat_tree_is_op(p, '['))
-        return items(p, NODE_LIST, ']');
+        return parse_items(p, NODE_LIST, ']');
     if (chat_tree_is_op(p, '{'))
-        return items(p, NODE_DICT, '}');
+        return parse_items(p, NODE_DICT, '}');
     return chat_tree_fail(p, "unexpected '%s'", chat_tree_describe(&p->tok[p->at], got));
 }
 
 /* ---- operators ---- */
 static struct node *unary(struct parse *p, bool with_filter)
 {
-    uint32_t at = here(p);
+    uint32_t at = place_here(p);
     struct node *n;
 
     if (!chat_tree_enter(p))
@@ -602,7 +602,7 @@ static struct node *unary(struct parse *p, bool with_filter)
         if (of == NULL || (n = chat_tree_node(p, minus ? NODE_NEG : NODE_POS, at, 1)) == NULL)
             return NULL;
         n->kid[0] = of;
-        n = done(p, n);
+        n = checked_node(p, n);
     } else {
         n = primary(p, false);
     }
@@ -611,9 +611,9 @@ static struct node *unary(struct parse *p, bool with_filter)
         if (chat_tree_is_op(p, '|'))
             n = chat_tree_filter(p, n, false);
         else if (chat_tree_is_name(p, "is"))
-            n = test(p, n);
+            n = parse_test(p, n);
         else if (chat_tree_is_op(p, '('))
-            n = call_node(p, NODE_CALL, here(p), n, true, NULL);
+            n = call_node(p, NODE_CALL, place_here(p), n, true, NULL);
         else
             break;
     }
@@ -623,7 +623,7 @@ static struct node *unary(struct parse *p, bool with_filter)
 
 static struct node *power(struct parse *p)
 {
-    uint32_t at = here(p);
+    uint32_t at = place_here(p);
     struct node *n = unary(p, true);
 
     while (n != NULL && chat_tree_skip_op(p, OP_POW))
@@ -631,9 +631,9 @@ static struct node *power(struct parse *p)
     return n;
 }
 
-static struct node *product(struct parse *p)
+static struct node *parse_product(struct parse *p)
 {
-    uint32_t at = here(p);
+    uint32_t at = place_here(p);
     struct node *n = power(p);
 
     while (n != NULL && (chat_tree_is_op(p, OP_MUL) || chat_tree_is_op(p, OP_DIV) || chat_tree_is_op(p, OP_FLOORDIV) ||
@@ -646,22 +646,22 @@ static struct node *product(struct parse *p)
 
 static struct node *concat(struct parse *p)
 {
-    uint32_t at = here(p);
-    struct node *first = product(p), *n;
+    uint32_t at = place_here(p);
+    struct node *first = parse_product(p), *n;
 
     if (first == NULL || !chat_tree_is_op(p, OP_TILDE))
         return first;
     if ((n = chat_tree_node(p, NODE_CONCAT, at, 0)) == NULL || !chat_tree_add(p, n, first))
         return NULL;
     while (chat_tree_skip_op(p, OP_TILDE))
-        if (!chat_tree_add(p, n, product(p)))
+        if (!chat_tree_add(p, n, parse_product(p)))
             return NULL;
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 static struct node *sum(struct parse *p)
 {
-    uint32_t at = here(p);
+    uint32_t at = place_here(p);
     struct node *n = concat(p);
 
     while (n != NULL && (chat_tree_is_op(p, OP_ADD) || chat_tree_is_op(p, OP_SUB))) {
@@ -687,10 +687,10 @@ static int comparison(struct parse *p) /* its operator, or 0 */
     return 0;
 }
 
-static struct node *compare(struct parse *p)
+static struct node *parse_compare(struct parse *p)
 {
     enum { OPS_MAX = 64 };
-    uint32_t at = here(p);
+    uint32_t at = place_here(p);
     struct node *first = sum(p), *n;
     int op = first != NULL ? comparison(p) : 0;
 
@@ -707,26 +707,26 @@ static struct node *compare(struct parse *p)
         if (!chat_tree_add(p, n, sum(p)))
             return NULL;
     }
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 static struct node *negation(struct parse *p)
 {
-    uint32_t at = here(p);
+    uint32_t at = place_here(p);
     struct node *of, *n;
 
     if (!chat_tree_skip_name(p, "not"))
-        return compare(p);
+        return parse_compare(p);
     if (!chat_tree_enter(p) || (of = negation(p)) == NULL || (n = chat_tree_node(p, NODE_NOT, at, 1)) == NULL)
         return NULL;
     p->depth--;
     n->kid[0] = of;
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 static struct node *and_or(struct parse *p, bool is_or)
 {
-    uint32_t at = here(p);
+    uint32_t at = place_here(p);
     struct node *n = is_or ? and_or(p, false) : negation(p);
 
     while (n != NULL && chat_tree_skip_name(p, is_or ? "or" : "and"))
@@ -742,7 +742,7 @@ struct node *chat_tree_expr(struct parse *p, bool with_cond)
 
     if (!chat_tree_enter(p))
         return NULL;
-    at = here(p);
+    at = place_here(p);
     size_t from = p->at;
     int depth = p->depth;
     n = and_or(p, true);
@@ -771,7 +771,7 @@ struct node *chat_tree_expr(struct parse *p, bool with_cond)
         if (chat_tree_skip_name(p, "else") && (cond->kid[2] = chat_tree_expr(p, true)) == NULL)
             return NULL;
         p->soft = soft;
-        n = done(p, cond);
+        n = checked_node(p, cond);
     }
     p->depth--;
     return n;
@@ -779,7 +779,7 @@ struct node *chat_tree_expr(struct parse *p, bool with_cond)
 
 struct node *chat_tree_tuple(struct parse *p, bool with_cond, const char *end_name, bool parens)
 {
-    uint32_t at = here(p);
+    uint32_t at = place_here(p);
     struct node *n = chat_tree_node(p, NODE_TUPLE, at, 0);
     bool tuple = false;
     char got[64];
@@ -802,12 +802,12 @@ struct node *chat_tree_tuple(struct parse *p, bool with_cond, const char *end_na
         return n != NULL ? n->kid[0] : NULL;
     if (!tuple && !parens)
         return chat_tree_fail(p, "Expected an expression, got '%s'", chat_tree_describe(&p->tok[p->at], got));
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 struct node *chat_tree_target(struct parse *p, const char *end_name, bool spaces)
 {
-    uint32_t at = here(p);
+    uint32_t at = place_here(p);
     struct node *n = chat_tree_node(p, NODE_TUPLE, at, 0), *one;
     bool tuple = false;
 
@@ -836,5 +836,5 @@ struct node *chat_tree_target(struct parse *p, const char *end_name, bool spaces
         tuple = true;
     }
     p->depth--;
-    return tuple ? done(p, n) : n->kid[0];
+    return tuple ? checked_node(p, n) : n->kid[0];
 }

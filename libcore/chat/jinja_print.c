@@ -7,7 +7,7 @@
 #include "chat/jinja.h"
 #include "chat/unicode_tables.h"
 
-static bool add(struct jin *j, struct sbuf *b, const char *z)
+static bool add_text(struct jin *j, struct sbuf *b, const char *z)
 {
     return chat_sbuf_add(j, b, str_of(z), true);
 }
@@ -70,7 +70,7 @@ static bool repr_str(struct jin *j, struct sbuf *b, const struct vstr *s)
     char quote[2] = { single && !both ? '"' : '\'', 0 }, esc[16];
     size_t begin = 0, len;
 
-    if (!add(j, b, s->markup ? "Markup(" : "") || !add(j, b, quote))
+    if (!add_text(j, b, s->markup ? "Markup(" : "") || !add_text(j, b, quote))
         return false;
     for (size_t i = 0; i < s->n; i += len) {
         uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len);
@@ -82,11 +82,11 @@ static bool repr_str(struct jin *j, struct sbuf *b, const struct vstr *s)
             snprintf(esc, sizeof esc, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
         else
             continue;
-        if (!chat_sbuf_part(j, b, s, begin, i) || !add(j, b, esc))
+        if (!chat_sbuf_part(j, b, s, begin, i) || !add_text(j, b, esc))
             return false;
         begin = i + len;
     }
-    return chat_sbuf_part(j, b, s, begin, s->n) && add(j, b, quote) && add(j, b, s->markup ? ")" : "");
+    return chat_sbuf_part(j, b, s, begin, s->n) && add_text(j, b, quote) && add_text(j, b, s->markup ? ")" : "");
 }
 
 static bool repr_bytes(struct jin *j, struct sbuf *b, const struct vstr *s)
@@ -94,7 +94,7 @@ static bool repr_bytes(struct jin *j, struct sbuf *b, const struct vstr *s)
     bool single = memchr(s->p, '\'', s->n) != NULL, both = single && memchr(s->p, '"', s->n) != NULL;
     char quote = single && !both ? '"' : '\'', out[8];
 
-    if (!add(j, b, quote == '"' ? "b\"" : "b'"))
+    if (!add_text(j, b, quote == '"' ? "b\"" : "b'"))
         return false;
     for (size_t i = 0; i < s->n; i++) {
         unsigned char c = (unsigned char)s->p[i];
@@ -107,46 +107,46 @@ static bool repr_bytes(struct jin *j, struct sbuf *b, const struct vstr *s)
         if (!chat_sbuf_add(j, b, str_of(out), s->ours))
             return false;
     }
-    return add(j, b, quote == '"' ? "\"" : "'");
+    return add_text(j, b, quote == '"' ? "\"" : "'");
 }
 
 static bool repr_items(struct jin *j, struct sbuf *b, const struct vlist *l)
 {
     for (size_t i = 0; i < l->n; i++)
-        if ((i > 0 && !add(j, b, ", ")) || !chat_repr(j, b, l->v[i]))
+        if ((i > 0 && !add_text(j, b, ", ")) || !chat_repr(j, b, l->v[i]))
             return false;
     return true;
 }
 
 static bool repr_dict(struct jin *j, struct sbuf *b, const struct vdict *d)
 {
-    if (!add(j, b, "{"))
+    if (!add_text(j, b, "{"))
         return false;
     for (size_t i = 0; i < d->n; i++)
-        if ((i > 0 && !add(j, b, ", ")) || !chat_repr(j, b, d->v[i].key) || !add(j, b, ": ") ||
+        if ((i > 0 && !add_text(j, b, ", ")) || !chat_repr(j, b, d->v[i].key) || !add_text(j, b, ": ") ||
             !chat_repr(j, b, d->v[i].v))
             return false;
-    return add(j, b, "}");
+    return add_text(j, b, "}");
 }
 
 static bool repr_view(struct jin *j, struct sbuf *b, const struct val *v)
 {
     const struct vdict *d = v->u.d;
 
-    if (!add(j, b, chat_type(v)) || !add(j, b, "(["))
+    if (!add_text(j, b, chat_type(v)) || !add_text(j, b, "(["))
         return false;
     for (size_t i = 0; i < d->n; i++) {
-        if (i > 0 && !add(j, b, ", "))
+        if (i > 0 && !add_text(j, b, ", "))
             return false;
         if (v->sub == VIEW_ITEMS) {
-            if (!add(j, b, "(") || !chat_repr(j, b, d->v[i].key) || !add(j, b, ", ") || !chat_repr(j, b, d->v[i].v) ||
-                !add(j, b, ")"))
+            if (!add_text(j, b, "(") || !chat_repr(j, b, d->v[i].key) || !add_text(j, b, ", ") ||
+                !chat_repr(j, b, d->v[i].v) || !add_text(j, b, ")"))
                 return false;
         } else if (!chat_repr(j, b, v->sub == VIEW_KEYS ? d->v[i].key : d->v[i].v)) {
             return false;
         }
     }
-    return add(j, b, "])");
+    return add_text(j, b, "])");
 }
 
 static bool repr_loop(struct jin *j, struct sbuf *b, struct vloop *lo)
@@ -157,7 +157,7 @@ static bool repr_loop(struct jin *j, struct sbuf *b, struct vloop *lo)
     if (!chat_len(j, (struct val){ .kind = VAL_LOOP, .u.lo = lo }, &n))
         return false;
     snprintf(buf, sizeof buf, "<LoopContext %lld/%lld>", (long long)lo->index0 + 1, (long long)n);
-    return add(j, b, buf);
+    return add_text(j, b, buf);
 }
 
 static bool repr_range(struct jin *j, struct sbuf *b, const struct vrange *r)
@@ -169,18 +169,18 @@ static bool repr_range(struct jin *j, struct sbuf *b, const struct vrange *r)
     else
         snprintf(buf, sizeof buf, "range(%lld, %lld, %lld)", (long long)r->start, (long long)r->stop,
                  (long long)r->step);
-    return add(j, b, buf);
+    return add_text(j, b, buf);
 }
 
 static bool repr_one(struct jin *j, struct sbuf *b, struct val v)
 {
     switch (v.kind) {
     case VAL_UNDEFINED:
-        return add(j, b, "Undefined");
+        return add_text(j, b, "Undefined");
     case VAL_NONE:
-        return add(j, b, "None");
+        return add_text(j, b, "None");
     case VAL_BOOL:
-        return add(j, b, v.u.b ? "True" : "False");
+        return add_text(j, b, v.u.b ? "True" : "False");
     case VAL_INT:
     case VAL_BIG:
     case VAL_FLOAT:
@@ -190,9 +190,9 @@ static bool repr_one(struct jin *j, struct sbuf *b, struct val v)
     case VAL_BYTES:
         return repr_bytes(j, b, v.u.s);
     case VAL_LIST:
-        return add(j, b, "[") && repr_items(j, b, v.u.l) && add(j, b, "]");
+        return add_text(j, b, "[") && repr_items(j, b, v.u.l) && add_text(j, b, "]");
     case VAL_TUPLE:
-        return add(j, b, "(") && repr_items(j, b, v.u.l) && add(j, b, v.u.l->n == 1 ? ",)" : ")");
+        return add_text(j, b, "(") && repr_items(j, b, v.u.l) && add_text(j, b, v.u.l->n == 1 ? ",)" : ")");
     case VAL_DICT:
         return repr_dict(j, b, v.u.d);
     case VAL_VIEW:
@@ -200,15 +200,15 @@ static bool repr_one(struct jin *j, struct sbuf *b, struct val v)
     case VAL_RANGE:
         return repr_range(j, b, v.u.r);
     case VAL_SPACE:
-        return add(j, b, "<Namespace ") && repr_dict(j, b, v.u.d) && add(j, b, ">");
+        return add_text(j, b, "<Namespace ") && repr_dict(j, b, v.u.d) && add_text(j, b, ">");
     case VAL_MACRO:
-        return add(j, b, "<Macro ") &&
-               (v.u.m->node->v.kind == VAL_STR ? repr_str(j, b, v.u.m->node->v.u.s) : add(j, b, "anonymous")) &&
-               add(j, b, ">");
+        return add_text(j, b, "<Macro ") &&
+               (v.u.m->node->v.kind == VAL_STR ? repr_str(j, b, v.u.m->node->v.u.s) : add_text(j, b, "anonymous")) &&
+               add_text(j, b, ">");
     case VAL_LOOP:
         return repr_loop(j, b, v.u.lo);
     case VAL_SELF:
-        return add(j, b, "<TemplateReference None>");
+        return add_text(j, b, "<TemplateReference None>");
     default: /* Python prints an address */
         return chat_raise(j, "a %s cannot be printed", chat_type(&v));
     }
@@ -246,7 +246,7 @@ static bool json_str(struct jin *j, struct sbuf *b, const struct vstr *s, bool a
     size_t begin = 0, len;
     char esc[16];
 
-    if (!add(j, b, "\""))
+    if (!add_text(j, b, "\""))
         return false;
     for (size_t i = 0; i < s->n; i += len) {
         unsigned char c = (unsigned char)s->p[i];
@@ -268,30 +268,30 @@ static bool json_str(struct jin *j, struct sbuf *b, const struct vstr *s, bool a
             snprintf(esc, sizeof esc, "\\u%04x", cp);
         else
             snprintf(esc, sizeof esc, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10), 0xDC00 + (cp & 0x3FF));
-        if (!chat_sbuf_part(j, b, s, begin, i) || !add(j, b, esc))
+        if (!chat_sbuf_part(j, b, s, begin, i) || !add_text(j, b, esc))
             return false;
         begin = i + len;
     }
-    return chat_sbuf_part(j, b, s, begin, s->n) && add(j, b, "\"");
+    return chat_sbuf_part(j, b, s, begin, s->n) && add_text(j, b, "\"");
 }
 
-static bool json_break(struct jin *j, struct sbuf *b, const struct json_style *y, int level)
+static bool json_break(struct jin *j, struct sbuf *b, const struct dump_style *y, int level)
 {
     if (y->indent == NULL)
         return true;
-    if (!add(j, b, "\n"))
+    if (!add_text(j, b, "\n"))
         return false;
     return chat_sbuf_fill(j, b, (struct str){ y->indent->p, y->indent->n }, level, y->indent->ours);
 }
 
-static bool json_any(struct jin *j, struct sbuf *b, struct val v, const struct json_style *y, int level);
+static bool json_any(struct jin *j, struct sbuf *b, struct val v, const struct dump_style *y, int level);
 
-static bool json_key(struct jin *j, struct sbuf *b, struct val key, const struct json_style *y)
+static bool json_key(struct jin *j, struct sbuf *b, struct val key, const struct dump_style *y)
 {
     if (key.kind == VAL_STR)
         return json_str(j, b, key.u.s, y->ascii);
     if (key.kind == VAL_NONE || chat_is_num(&key))
-        return add(j, b, "\"") && json_any(j, b, key, y, 0) && add(j, b, "\"");
+        return add_text(j, b, "\"") && json_any(j, b, key, y, 0) && add_text(j, b, "\"");
     return chat_raise(j, "keys must be str, int, float, bool or None, not %s", chat_type(&key));
 }
 
@@ -317,44 +317,44 @@ static bool sorted(struct jin *j, const struct vdict *d, struct vpair **out)
     return true;
 }
 
-static bool json_dict(struct jin *j, struct sbuf *b, const struct vdict *d, const struct json_style *y, int level)
+static bool json_dict(struct jin *j, struct sbuf *b, const struct vdict *d, const struct dump_style *y, int level)
 {
     struct vpair *v = d->v;
 
     if (d->n == 0)
-        return add(j, b, "{}");
-    if ((y->sort && !sorted(j, d, &v)) || !add(j, b, "{"))
+        return add_text(j, b, "{}");
+    if ((y->sort && !sorted(j, d, &v)) || !add_text(j, b, "{"))
         return false;
     for (size_t i = 0; i < d->n; i++)
         if ((i > 0 && !chat_sbuf_add(j, b, y->item, true)) || !json_break(j, b, y, level + 1) ||
             !json_key(j, b, v[i].key, y) || !chat_sbuf_add(j, b, y->key, true) || !json_any(j, b, v[i].v, y, level + 1))
             return false;
-    return json_break(j, b, y, level) && add(j, b, "}");
+    return json_break(j, b, y, level) && add_text(j, b, "}");
 }
 
-static bool json_list(struct jin *j, struct sbuf *b, const struct vlist *l, const struct json_style *y, int level)
+static bool json_list(struct jin *j, struct sbuf *b, const struct vlist *l, const struct dump_style *y, int level)
 {
     if (l->n == 0)
-        return add(j, b, "[]");
-    if (!add(j, b, "["))
+        return add_text(j, b, "[]");
+    if (!add_text(j, b, "["))
         return false;
     for (size_t i = 0; i < l->n; i++)
         if ((i > 0 && !chat_sbuf_add(j, b, y->item, true)) || !json_break(j, b, y, level + 1) ||
             !json_any(j, b, l->v[i], y, level + 1))
             return false;
-    return json_break(j, b, y, level) && add(j, b, "]");
+    return json_break(j, b, y, level) && add_text(j, b, "]");
 }
 
-static bool json_one(struct jin *j, struct sbuf *b, struct val v, const struct json_style *y, int level)
+static bool json_one(struct jin *j, struct sbuf *b, struct val v, const struct dump_style *y, int level)
 {
     switch (v.kind) {
     case VAL_NONE:
-        return add(j, b, "null");
+        return add_text(j, b, "null");
     case VAL_BOOL:
-        return add(j, b, v.u.b ? "true" : "false");
+        return add_text(j, b, v.u.b ? "true" : "false");
     case VAL_FLOAT:
         if (isnan(v.u.f) || isinf(v.u.f))
-            return add(j, b, isnan(v.u.f) ? "NaN" : v.u.f < 0 ? "-Infinity" : "Infinity");
+            return add_text(j, b, isnan(v.u.f) ? "NaN" : v.u.f < 0 ? "-Infinity" : "Infinity");
         return add_number(j, b, v);
     case VAL_INT:
     case VAL_BIG:
@@ -371,7 +371,7 @@ static bool json_one(struct jin *j, struct sbuf *b, struct val v, const struct j
     }
 }
 
-static bool json_any(struct jin *j, struct sbuf *b, struct val v, const struct json_style *y, int level)
+static bool json_any(struct jin *j, struct sbuf *b, struct val v, const struct dump_style *y, int level)
 {
     if (!chat_enter(j) || !json_one(j, b, v, y, level))
         return false;
@@ -379,7 +379,7 @@ static bool json_any(struct jin *j, struct sbuf *b, struct val v, const struct j
     return true;
 }
 
-bool chat_json(struct jin *j, struct sbuf *b, struct val v, const struct json_style *style)
+bool chat_json(struct jin *j, struct sbuf *b, struct val v, const struct dump_style *style)
 {
     return json_any(j, b, v, style, 0);
 }

@@ -17,7 +17,7 @@ struct getter {
     bool fold; /* strings in lower case */
 };
 
-static bool step(struct jin *j, struct val *v, struct str part, const struct val *dflt)
+static bool step_path(struct jin *j, struct val *v, struct str part, const struct val *dflt)
 {
     struct val key;
     bool digits = part.n > 0;
@@ -37,7 +37,7 @@ static bool get_path(struct jin *j, struct val v, struct str path, const struct 
     for (;;) {
         const char *dot = path.n > 0 ? memchr(path.p, '.', path.n) : NULL;
         struct str part = { path.p, dot != NULL ? (size_t)(dot - path.p) : path.n };
-        if (!step(j, &v, part, g->dflt))
+        if (!step_path(j, &v, part, g->dflt))
             return false;
         if (dot == NULL)
             break;
@@ -47,7 +47,7 @@ static bool get_path(struct jin *j, struct val v, struct str path, const struct 
     return !g->fold || v.kind != VAL_STR || chat_str_case(j, v.u.s, CASE_LOWER, out);
 }
 
-static bool get(struct jin *j, struct val v, const struct getter *g, struct val *out)
+static bool get_item(struct jin *j, struct val v, const struct getter *g, struct val *out)
 {
     if (g->attribute.kind == VAL_STR)
         return get_path(j, v, chat_str(&g->attribute), g, out);
@@ -67,7 +67,7 @@ static bool get_many(struct jin *j, struct val v, const struct getter *g, struct
     if (!chat_list_new(j, VAL_LIST, 0, out))
         return false;
     if (g->attribute.kind != VAL_STR)
-        return get(j, v, g, &key) && chat_list_add(j, out->u.l, key);
+        return get_item(j, v, g, &key) && chat_list_add(j, out->u.l, key);
     for (struct str path = chat_str(&g->attribute);;) {
         const char *comma = path.n > 0 ? memchr(path.p, ',', path.n) : NULL;
         struct str one = { path.p, comma != NULL ? (size_t)(comma - path.p) : path.n };
@@ -81,13 +81,13 @@ static bool get_many(struct jin *j, struct val v, const struct getter *g, struct
 
 /* ---- sorting ---- */
 /* Merges by keys; equal ones keep their order, also in reverse. */
-static bool sort(struct jin *j, struct vpair *v, struct vpair *tmp, size_t n, bool reverse)
+static bool merge_sort(struct jin *j, struct vpair *v, struct vpair *tmp, size_t n, bool reverse)
 {
     size_t half = n / 2, a = 0, b = half, k = 0;
 
     if (n < 2)
         return true;
-    if (!sort(j, v, tmp, half, reverse) || !sort(j, v + half, tmp, n - half, reverse))
+    if (!merge_sort(j, v, tmp, half, reverse) || !merge_sort(j, v + half, tmp, n - half, reverse))
         return false;
     while (a < half && b < n) {
         bool less;
@@ -115,11 +115,11 @@ static bool sort_by(struct jin *j, struct val v, const struct getter *g, bool ma
         return false;
     for (size_t i = 0; i < *n; i++) {
         p[i].v = list.u.l->v[i];
-        if (!(many ? get_many(j, p[i].v, g, &p[i].key) : get(j, p[i].v, g, &p[i].key)))
+        if (!(many ? get_many(j, p[i].v, g, &p[i].key) : get_item(j, p[i].v, g, &p[i].key)))
             return false;
     }
     *pairs = p;
-    return sort(j, p, tmp, *n, reverse);
+    return merge_sort(j, p, tmp, *n, reverse);
 }
 
 static bool list_of_pairs(struct jin *j, const struct vpair *p, size_t n, struct val *out)
@@ -191,7 +191,7 @@ static bool groupby(struct jin *j, struct val v, const struct args *a, struct va
                 return false;
         }
         struct val pair;
-        if (!get(j, p[i].v, &g, &key) || !chat_pair(j, key, group, &pair))
+        if (!get_item(j, p[i].v, &g, &key) || !chat_pair(j, key, group, &pair))
             return false;
         pair.sub = 1; /* has the names grouper and list */
         if (!chat_list_add(j, out->u.l, pair))
@@ -214,7 +214,7 @@ static bool min_max(struct jin *j, struct val v, const struct args *a, int max, 
             return false;
         if (!more)
             break;
-        if (!get(j, item, &g, &key))
+        if (!get_item(j, item, &g, &key))
             return false;
         if (any && !chat_less(j, max ? best : key, max ? key : best, max ? ">" : "<", &less))
             return false;
@@ -281,7 +281,7 @@ static bool map_item(struct jin *j, void *ctx, struct val item, struct val *out,
     (void)keep;
     if (!p->ready && !ready_map(j, p))
         return false;
-    return p->map_attr ? get(j, item, &p->attr, out) : chat_filter(j, p->which, item, &p->rest, out);
+    return p->map_attr ? get_item(j, item, &p->attr, out) : chat_filter(j, p->which, item, &p->rest, out);
 }
 
 static bool ready_pick(struct jin *j, struct picker *p)
@@ -301,7 +301,7 @@ static bool pick_item(struct jin *j, void *ctx, struct val item, struct val *out
     struct picker *p = ctx;
     struct val v = item;
 
-    if ((!p->ready && !ready_pick(j, p)) || (p->by_attr && !get(j, item, &p->attr, &v)))
+    if ((!p->ready && !ready_pick(j, p)) || (p->by_attr && !get_item(j, item, &p->attr, &v)))
         return false;
     *keep = chat_truth(&v);
     if (p->which >= 0 && !chat_test(j, p->which, v, &p->rest, keep))
@@ -337,7 +337,7 @@ static bool unique_item(struct jin *j, void *ctx, struct val item, struct val *o
     struct seen *s = ctx;
     struct val key, *had;
 
-    if (!get(j, item, &s->g, &key) || !chat_dict_get(j, s->d, key, &had))
+    if (!get_item(j, item, &s->g, &key) || !chat_dict_get(j, s->d, key, &had))
         return false;
     *keep = had == NULL;
     *out = item;
@@ -483,7 +483,7 @@ static bool filter_join(struct jin *j, struct val v, const struct args *a, struc
             return false;
         if (!more)
             break;
-        if (arg[1].kind != VAL_NONE && !get(j, item, &g, &item))
+        if (arg[1].kind != VAL_NONE && !get_item(j, item, &g, &item))
             return false;
         if ((any && !chat_sbuf_str(j, &b, arg[0].u.s)) || !chat_print(j, &b, item))
             return false;
@@ -508,7 +508,7 @@ static bool filter_sum(struct jin *j, struct val v, const struct args *a, struct
             return false;
         if (!more)
             return true;
-        if ((arg[0].kind != VAL_NONE && !get(j, item, &g, &item)) || !chat_binary(j, OP_ADD, *out, item, out))
+        if ((arg[0].kind != VAL_NONE && !get_item(j, item, &g, &item)) || !chat_binary(j, OP_ADD, *out, item, out))
             return false;
     }
 }
@@ -522,7 +522,7 @@ static bool no_items(struct jin *j, void *ctx, struct val item, struct val *out,
     return chat_raise(j, "Can only get item pairs from a mapping.");
 }
 
-static bool items(struct jin *j, struct val v, struct val *out)
+static bool filter_items(struct jin *j, struct val v, struct val *out)
 {
     struct val one;
 
@@ -592,7 +592,7 @@ static const struct filter filters[] = {
     { "dictsort", .call = dictsort },
     { "first", .alone = first },
     { "groupby", .call = groupby },
-    { "items", .alone = items },
+    { "items", .alone = filter_items },
     { "join", .call = filter_join },
     { "last", .alone = last },
     { "length", .alone = filter_count },

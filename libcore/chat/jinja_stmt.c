@@ -13,7 +13,7 @@
 
 static struct node *statements(struct parse *p, const char *const *ends);
 
-static struct node *done(struct parse *p, struct node *n)
+static struct node *checked_node(struct parse *p, struct node *n)
 {
     return n != NULL && chat_tree_measure(p, n) ? n : NULL;
 }
@@ -50,7 +50,7 @@ static struct node *one_body(struct parse *p, enum node_kind kind, uint32_t at, 
 {
     struct node *n = chat_tree_node(p, kind, at, 1);
 
-    return n != NULL && (n->kid[0] = closed_body(p, end)) != NULL ? done(p, n) : NULL;
+    return n != NULL && (n->kid[0] = closed_body(p, end)) != NULL ? checked_node(p, n) : NULL;
 }
 
 static struct node *parse_if(struct parse *p, uint32_t at)
@@ -69,7 +69,7 @@ static struct node *parse_if(struct parse *p, uint32_t at)
         return NULL;
     p->at++;
     p->soft = soft;
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 static struct node *parse_for(struct parse *p, uint32_t at)
@@ -97,7 +97,7 @@ static struct node *parse_for(struct parse *p, uint32_t at)
     p->in_loop = in_loop;
     p->soft = soft;
     p->at++;
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 static struct node *parse_set(struct parse *p, uint32_t at)
@@ -119,7 +119,7 @@ static struct node *parse_set(struct parse *p, uint32_t at)
             return NULL;
     }
     n->kid[0] = target;
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 /* "(a, b=1)" of a macro or call block: a node whose children after the body are the defaults. */
@@ -193,7 +193,7 @@ static struct node *parse_macro(struct parse *p, uint32_t at)
     if ((n->op = chat_tree_symbol(p, t->text)) < 0 || !chat_tree_name(p, t->text, &n->v) || !signature(p, n) ||
         !macro_body(p, n, "endmacro"))
         return NULL;
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 static struct node *parse_call(struct parse *p, uint32_t at)
@@ -207,7 +207,7 @@ static struct node *parse_call(struct parse *p, uint32_t at)
     if (!macro_body(p, n, "endcall"))
         return NULL;
     n->kid[n->n++] = call;
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 static struct node *parse_with(struct parse *p, uint32_t at)
@@ -221,7 +221,7 @@ static struct node *parse_with(struct parse *p, uint32_t at)
             !chat_tree_add(p, n, chat_tree_expr(p, true)))
             return NULL;
     }
-    return n != NULL && chat_tree_add(p, n, closed_body(p, "endwith")) ? done(p, n) : NULL;
+    return n != NULL && chat_tree_add(p, n, closed_body(p, "endwith")) ? checked_node(p, n) : NULL;
 }
 
 static bool blank(const struct node *b)
@@ -280,7 +280,7 @@ static struct node *parse_block(struct parse *p, uint32_t at)
         return chat_tree_fail(p, "Required blocks can only contain comments or whitespace");
     if (p->tok[p->at].kind == TOK_NAME && str_eq(p->tok[p->at].text, tok->text))
         p->at++;
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 /* include, import, from, extends: there is nothing to load from, which is an error when they are
@@ -302,7 +302,7 @@ static struct node *parse_print(struct parse *p, uint32_t at)
         if (!chat_tree_add(p, n, chat_tree_expr(p, true)))
             return NULL;
     }
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 static struct node *parse_filterblock(struct parse *p, uint32_t at)
@@ -312,7 +312,7 @@ static struct node *parse_filterblock(struct parse *p, uint32_t at)
     if (n == NULL || (n->kid[0] = chat_tree_filter(p, NULL, true)) == NULL ||
         (n->kid[1] = closed_body(p, "endfilter")) == NULL)
         return NULL;
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 static struct node *parse_escape(struct parse *p, uint32_t at)
@@ -322,7 +322,7 @@ static struct node *parse_escape(struct parse *p, uint32_t at)
     if (n == NULL || (n->kid[0] = chat_tree_expr(p, true)) == NULL ||
         (n->kid[1] = closed_body(p, "endautoescape")) == NULL)
         return NULL;
-    return done(p, n);
+    return checked_node(p, n);
 }
 
 static struct node *parse_control(struct parse *p, enum node_kind kind, uint32_t at)
@@ -452,7 +452,7 @@ static struct node *statements(struct parse *p, const char *const *ends)
             return NULL;
     }
     p->depth--;
-    return done(p, b);
+    return checked_node(p, b);
 }
 
 struct node *chat_tree_body(struct parse *p)

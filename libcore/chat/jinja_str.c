@@ -11,7 +11,7 @@
 enum { FIND, INDEX, RFIND, RINDEX, COUNT };
 enum { LEFT = 1, RIGHT = 2 };
 
-static size_t before(const struct vstr *s, size_t i) /* where the character before byte i begins */
+static size_t before_char(const struct vstr *s, size_t i) /* where the character before byte i begins */
 {
     do
         i--;
@@ -38,7 +38,7 @@ static bool final_sigma(const struct vstr *s, size_t i)
     unsigned f = 0;
 
     while (k > 0) {
-        k = before(s, k);
+        k = before_char(s, k);
         f = flags_at(s, k, &len);
         if (!(f & UNI_IGNORABLE))
             break;
@@ -71,7 +71,7 @@ static bool ascii_case(struct jin *j, const struct vstr *s, bool upper, struct v
     return true;
 }
 
-bool chat_str_case(struct jin *j, const struct vstr *s, enum str_case how, struct val *out)
+bool chat_str_case(struct jin *j, const struct vstr *s, enum letter_case how, struct val *out)
 {
     struct sbuf b = { 0 };
     bool in_word = false, first = true;
@@ -84,7 +84,7 @@ bool chat_str_case(struct jin *j, const struct vstr *s, enum str_case how, struc
     for (size_t i = 0; i < s->n; i += len, first = false) {
         uint32_t cp = str_utf8_get(s->p + i, s->n - i, &len), to[3];
         unsigned f = how == CASE_TITLE || how == CASE_SWAP ? chat_cp_flags(cp) : 0;
-        enum str_case one = how;
+        enum letter_case one = how;
         char text[12];
         size_t n = 0;
         if (how == CASE_CAPITALIZE)
@@ -143,7 +143,7 @@ static bool window(struct jin *j, const struct vstr *s, const struct val v[2], s
     return chat_work(j, (int64_t)s->n / 64);
 }
 
-static bool find(struct jin *j, const struct vstr *s, const struct args *a, int which, struct val *out)
+static bool method_find(struct jin *j, const struct vstr *s, const struct args *a, int which, struct val *out)
 {
     struct val v[3] = { chat_none(), chat_none(), chat_none() };
     size_t from, to, at = SIZE_MAX;
@@ -225,7 +225,7 @@ bool chat_str_strip(struct jin *j, const struct vstr *s, const struct vstr *char
     while (left && from < to && in_set(chars, str_utf8_get(s->p + from, s->n - from, &len)))
         from += len;
     while (right && to > from) {
-        size_t i = before(s, to);
+        size_t i = before_char(s, to);
         if (!in_set(chars, str_utf8_get(s->p + i, s->n - i, &len)))
             break;
         to = i;
@@ -253,7 +253,7 @@ bool chat_str_replace(struct jin *j, const struct vstr *s, const struct vstr *ol
     return chat_sbuf_part(j, &b, s, begin, s->n) && chat_sbuf_val(j, &b, out) && chat_set_markup(out, s->markup);
 }
 
-static bool replace(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
+static bool method_replace(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
 {
     struct val v[3] = { chat_none(), chat_none(), chat_int(-1) };
     int64_t max;
@@ -338,14 +338,14 @@ static bool split_space(struct jin *j, const struct vstr *s, int64_t max, bool r
                 return false;
             continue;
         }
-        while (at > 0 && flags_at(s, before(s, at), &len) & UNI_SPACE)
-            at = before(s, at);
+        while (at > 0 && flags_at(s, before_char(s, at), &len) & UNI_SPACE)
+            at = before_char(s, at);
         if (at == 0)
             return true;
         if (l->n == (size_t)max)
             return push_part(j, l, s, 0, at);
-        for (begin = at; begin > 0 && !(flags_at(s, before(s, begin), &len) & UNI_SPACE);)
-            begin = before(s, begin);
+        for (begin = at; begin > 0 && !(flags_at(s, before_char(s, begin), &len) & UNI_SPACE);)
+            begin = before_char(s, begin);
         if (!chat_work(j, 1) || !push_part(j, l, s, begin, at))
             return false;
         at = begin;
@@ -369,7 +369,7 @@ static bool split_at(struct jin *j, const struct vstr *s, struct str sep, int64_
     return push_part(j, l, s, begin, s->n);
 }
 
-static bool split(struct jin *j, const struct vstr *s, const struct args *a, int right, struct val *out)
+static bool method_split(struct jin *j, const struct vstr *s, const struct args *a, int right, struct val *out)
 {
     struct val v[2] = { chat_none(), chat_int(-1) };
     int64_t max;
@@ -436,7 +436,7 @@ bool chat_str_lines(struct jin *j, const struct vstr *s, bool keep, struct vlist
     return begin == s->n || push_part(j, out, s, begin, s->n);
 }
 
-static bool join(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
+static bool method_join(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
 {
     struct val v, item;
     struct viter *it;
@@ -585,7 +585,7 @@ static bool is_identifier(const struct vstr *s, unsigned begin)
 }
 
 /* ---- the table ---- */
-static bool strip(struct jin *j, const struct vstr *s, const struct args *a, int sides, struct val *out)
+static bool method_strip(struct jin *j, const struct vstr *s, const struct args *a, int sides, struct val *out)
 {
     struct val v = chat_none();
 
@@ -613,7 +613,7 @@ static bool splitlines(struct jin *j, const struct vstr *s, const struct args *a
            chat_str_lines(j, s, chat_truth(&v), out->u.l);
 }
 
-static bool encode(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
+static bool method_encode(struct jin *j, const struct vstr *s, const struct args *a, struct val *out)
 {
     struct val v[2];
 
@@ -650,7 +650,7 @@ static bool format_map(struct jin *j, const struct vstr *s, const struct args *a
 
 static bool change_case(struct jin *j, const struct vstr *s, const struct args *a, int how, struct val *out)
 {
-    return chat_args(j, "the method", a, "", 0, NULL) && chat_str_case(j, s, (enum str_case)how, out);
+    return chat_args(j, "the method", a, "", 0, NULL) && chat_str_case(j, s, (enum letter_case)how, out);
 }
 
 /* Each has one of the three functions. */
@@ -664,14 +664,14 @@ static const struct method {
     { "capitalize", .call_how = change_case, .how = CASE_CAPITALIZE },
     { "casefold", .call_how = change_case, .how = CASE_FOLD },
     { "center", .call_how = pad, .how = 0 },
-    { "count", .call_how = find, .how = COUNT },
-    { "encode", .call = encode },
+    { "count", .call_how = method_find, .how = COUNT },
+    { "encode", .call = method_encode },
     { "endswith", .call_how = has_end, .how = false },
     { "expandtabs", .call = expandtabs },
-    { "find", .call_how = find, .how = FIND },
+    { "find", .call_how = method_find, .how = FIND },
     { "format", .call = chat_format },
     { "format_map", .call = format_map },
-    { "index", .call_how = find, .how = INDEX },
+    { "index", .call_how = method_find, .how = INDEX },
     { "isalnum", .is = all_have, .how = UNI_ALPHA | UNI_DECIMAL | UNI_DIGIT | UNI_NUMERIC },
     { "isalpha", .is = all_have, .how = UNI_ALPHA },
     { "isascii", .is = all_below, .how = 0x80 },
@@ -684,24 +684,24 @@ static const struct method {
     { "isspace", .is = all_have, .how = UNI_SPACE },
     { "istitle", .is = is_title, .how = UNI_UPPER | UNI_TITLE },
     { "isupper", .is = one_case, .how = UNI_UPPER },
-    { "join", .call = join },
+    { "join", .call = method_join },
     { "ljust", .call_how = pad, .how = -1 },
     { "lower", .call_how = change_case, .how = CASE_LOWER },
-    { "lstrip", .call_how = strip, .how = LEFT },
+    { "lstrip", .call_how = method_strip, .how = LEFT },
     { "partition", .call_how = partition, .how = false },
     { "removeprefix", .call_how = remove_end, .how = true },
     { "removesuffix", .call_how = remove_end, .how = false },
-    { "replace", .call = replace },
-    { "rfind", .call_how = find, .how = RFIND },
-    { "rindex", .call_how = find, .how = RINDEX },
+    { "replace", .call = method_replace },
+    { "rfind", .call_how = method_find, .how = RFIND },
+    { "rindex", .call_how = method_find, .how = RINDEX },
     { "rjust", .call_how = pad, .how = 1 },
     { "rpartition", .call_how = partition, .how = true },
-    { "rsplit", .call_how = split, .how = true },
-    { "rstrip", .call_how = strip, .how = RIGHT },
-    { "split", .call_how = split, .how = false },
+    { "rsplit", .call_how = method_split, .how = true },
+    { "rstrip", .call_how = method_strip, .how = RIGHT },
+    { "split", .call_how = method_split, .how = false },
     { "splitlines", .call = splitlines },
     { "startswith", .call_how = has_end, .how = true },
-    { "strip", .call_how = strip, .how = LEFT | RIGHT },
+    { "strip", .call_how = method_strip, .how = LEFT | RIGHT },
     { "swapcase", .call_how = change_case, .how = CASE_SWAP },
     { "title", .call_how = change_case, .how = CASE_TITLE },
     { "translate", .call = translate },

@@ -3,14 +3,14 @@
 #include <math.h>
 #include "chat/jinja.h"
 
-enum ask { KINDS, DIVISIBLEBY, ESCAPED, IN, FILTER, LOWER, OPERATOR, REMAINDER, SAMEAS, TEST, TRUTH, UPPER };
+enum test_of { KINDS, DIVISIBLEBY, ESCAPED, IN, FILTER, LOWER, OPERATOR, REMAINDER, SAMEAS, TEST, TRUTH, UPPER };
 
 #define KIND(k)        (1U << (k))
 #define KINDS_TO(a, b) (KIND((b) + 1) - KIND(a))
 
 static const struct {
     const char *name;
-    enum ask ask;
+    enum test_of ask;
     uint32_t of; /* KINDS: those that pass; OPERATOR: OP_; REMAINDER: of a division by 2; TRUTH: which */
 } tests[] = {
     { "boolean", KINDS, KIND(VAL_BOOL) },
@@ -83,7 +83,7 @@ static bool cased(struct jin *j, struct val v, const char *method, bool *out)
 }
 
 /* The same object: in Python that holds for singletons and what is shared. */
-static bool same(struct val a, struct val b)
+static bool same_object(struct val a, struct val b)
 {
     if (a.kind != b.kind)
         return false;
@@ -105,7 +105,7 @@ static bool same(struct val a, struct val b)
 
 bool chat_test(struct jin *j, int which, struct val v, const struct args *a, bool *out)
 {
-    const enum ask ask = tests[which].ask;
+    const enum test_of ask = tests[which].ask;
     const uint32_t of = tests[which].of;
     const bool one = ask == DIVISIBLEBY || ask == IN || ask == SAMEAS || ask == OPERATOR;
     struct val arg = chat_none();
@@ -120,7 +120,7 @@ bool chat_test(struct jin *j, int which, struct val v, const struct args *a, boo
     case IN:
         return chat_contains(j, arg, v, out);
     case SAMEAS:
-        *out = same(v, arg);
+        *out = same_object(v, arg);
         return true;
     case LOWER:
     case UPPER:

@@ -44,7 +44,7 @@ static bool next_is(struct str *s, char c)
     return s->n > 0 && s->p[0] == c;
 }
 
-static bool take(struct str *s, char c)
+static bool take_char(struct str *s, char c)
 {
     if (!next_is(s, c))
         return false;
@@ -73,12 +73,12 @@ static bool take_arguments(struct chat_reader *r, struct str *s)
 /* The members of a call's object off the front of s, to name_text, args and id_text. */
 static bool take_members(struct chat_reader *r, struct str *s, bool inner)
 {
-    bool ok = take(s, '{'), more = ok && !take(s, '}');
+    bool ok = take_char(s, '{'), more = ok && !take_char(s, '}');
 
     while (ok && more) {
         r->scratch.n = 0;
         (void)next_is(s, '"');
-        if (!chat_parse_string(&r->scratch, s, r->syntax->values, false) || !take(s, ':'))
+        if (!chat_parse_string(&r->scratch, s, r->syntax->values, false) || !take_char(s, ':'))
             return false;
         enum key key = key_of((struct str){ r->scratch.p, r->scratch.n });
         const bool string = next_is(s, '"');
@@ -94,8 +94,8 @@ static bool take_members(struct chat_reader *r, struct str *s, bool inner)
             r->scratch.n = 0;
             ok = chat_parse_value(&r->scratch, s, r->syntax->values);
         }
-        more = ok && take(s, ',');
-        ok = ok && (more || take(s, '}'));
+        more = ok && take_char(s, ',');
+        ok = ok && (more || take_char(s, '}'));
     }
     return ok;
 }
@@ -128,7 +128,7 @@ static enum chat_step check_first_key(struct chat_reader *r)
     struct str s = { r->all.p + r->scan, n < FIRST_KEY_BYTES_MAX ? n : FIRST_KEY_BYTES_MAX };
 
     r->scratch.n = 0;
-    if (take(&s, '{') && next_is(&s, '"') && chat_parse_string(&r->scratch, &s, 0, false))
+    if (take_char(&s, '{') && next_is(&s, '"') && chat_parse_string(&r->scratch, &s, 0, false))
         return key_of(text_of(&r->scratch)) != KEY_OTHER || str_is(text_of(&r->scratch), "type") ? CHAT_ON : CHAT_BAD;
     return s.n == 0 && n < FIRST_KEY_BYTES_MAX && !r->end ? CHAT_MORE : CHAT_BAD;
 }

@@ -125,7 +125,7 @@ void chat_parse_quote(struct text_buf *out, struct str s)
     text_buf_addz(out, "\"");
 }
 
-static void skip(struct str *s, size_t n)
+static void skip_bytes(struct str *s, size_t n)
 {
     s->p += n;
     s->n -= n;
@@ -137,7 +137,7 @@ static bool take_digits(struct str *s, int base, int n_min, int n_max, uint32_t 
     uint32_t v = 0;
     int n = 0;
 
-    for (; n < n_max && s->n > 0; n++, skip(s, 1)) {
+    for (; n < n_max && s->n > 0; n++, skip_bytes(s, 1)) {
         char c = s->p[0];
         int d = c >= '0' && c <= '9'   ? c - '0'
                 : c >= 'a' && c <= 'f' ? c - 'a' + 10
@@ -184,7 +184,7 @@ static bool take_escape(struct text_buf *out, struct str *s, unsigned syntax, bo
         put_char(out, v, as_json);
         return true;
     }
-    skip(s, 1);
+    skip_bytes(s, 1);
     if (c == 'u' || (python && (c == 'x' || c == 'U'))) {
         int n = c == 'x' ? 2 : 8;
         if (!(c == 'u' ? take_u(s, &v) : take_digits(s, 16, n, n, &v)))
@@ -214,7 +214,7 @@ bool chat_parse_string(struct text_buf *out, struct str *s, unsigned syntax, boo
 
     if (quote != '"' && !(python && quote == '\''))
         return false;
-    skip(s, 1);
+    skip_bytes(s, 1);
     if (as_json)
         text_buf_addz(out, "\"");
     for (;;) {
@@ -222,11 +222,11 @@ bool chat_parse_string(struct text_buf *out, struct str *s, unsigned syntax, boo
         while (n < s->n && (unsigned char)s->p[n] >= 0x20 && s->p[n] != '"' && s->p[n] != '\\' && s->p[n] != quote)
             n++;
         text_buf_add(out, (struct str){ s->p, n });
-        skip(s, n);
+        skip_bytes(s, n);
         if (s->n == 0 || ((unsigned char)s->p[0] < 0x20 && !python))
             return false;
         const char c = s->p[0];
-        skip(s, 1);
+        skip_bytes(s, 1);
         if (c == quote)
             break;
         if (c != '\\')
@@ -241,7 +241,7 @@ bool chat_parse_string(struct text_buf *out, struct str *s, unsigned syntax, boo
 
 /* ---- numbers and names ---- */
 
-static size_t digits(struct str s, size_t from)
+static size_t count_digits(struct str s, size_t from)
 {
     size_t n = from;
 
@@ -251,16 +251,16 @@ static size_t digits(struct str s, size_t from)
 }
 
 /* Bytes of the number that s begins with; 0: it begins with none. */
-static size_t number(struct str s, bool *whole)
+static size_t number_bytes(struct str s, bool *whole)
 {
-    size_t n = s.n > 0 && s.p[0] == '-' ? 1 : 0, k = digits(s, n);
+    size_t n = s.n > 0 && s.p[0] == '-' ? 1 : 0, k = count_digits(s, n);
 
     *whole = true;
     if (k == 0 || (k > 1 && s.p[n] == '0'))
         return 0;
     n += k;
     if (n < s.n && s.p[n] == '.') {
-        k = digits(s, n + 1);
+        k = count_digits(s, n + 1);
         if (k == 0)
             return 0;
         for (size_t i = 0; i < k; i++)
@@ -269,7 +269,7 @@ static size_t number(struct str s, bool *whole)
     }
     if (n < s.n && (s.p[n] == 'e' || s.p[n] == 'E')) {
         size_t sign = n + 1 < s.n && (s.p[n + 1] == '+' || s.p[n + 1] == '-') ? 1 : 0;
-        k = digits(s, n + 1 + sign);
+        k = count_digits(s, n + 1 + sign);
         if (k == 0)
             return 0;
         *whole = false;
@@ -280,7 +280,7 @@ static size_t number(struct str s, bool *whole)
 
 bool chat_parse_is_number(struct str s, bool *whole)
 {
-    return s.n > 0 && number(s, whole) == s.n;
+    return s.n > 0 && number_bytes(s, whole) == s.n;
 }
 
 static bool is_word(char c)
@@ -306,7 +306,7 @@ static bool take_name(struct text_buf *out, struct str *s, unsigned syntax)
         if (!str_is((struct str){ s->p, n }, names[i].name) || (names[i].python && !(syntax & CHAT_PYTHON_NAMES)))
             continue;
         text_buf_addz(out, names[i].json);
-        skip(s, n);
+        skip_bytes(s, n);
         return true;
     }
     return false;
@@ -314,12 +314,12 @@ static bool take_name(struct text_buf *out, struct str *s, unsigned syntax)
 
 /* ---- values ---- */
 
-static bool value(struct text_buf *out, struct str *s, unsigned syntax, int depth);
+static bool write_value(struct text_buf *out, struct str *s, unsigned syntax, int depth);
 
 static void skip_space(struct str *s)
 {
     while (s->n > 0 && chat_parse_is_space(s->p[0]))
-        skip(s, 1);
+        skip_bytes(s, 1);
 }
 
 static bool take_byte(struct str *s, char c)
@@ -327,7 +327,7 @@ static bool take_byte(struct str *s, char c)
     skip_space(s);
     if (s->n == 0 || s->p[0] != c)
         return false;
-    skip(s, 1);
+    skip_bytes(s, 1);
     return true;
 }
 
@@ -349,7 +349,7 @@ static bool members(struct text_buf *out, struct str *s, unsigned syntax, int de
             return false;
         if (object)
             text_buf_addz(out, ": ");
-        if (!value(out, s, syntax, depth))
+        if (!write_value(out, s, syntax, depth))
             return false;
         if (take_byte(s, ','))
             continue;
@@ -361,7 +361,7 @@ static bool members(struct text_buf *out, struct str *s, unsigned syntax, int de
     return true;
 }
 
-static bool value(struct text_buf *out, struct str *s, unsigned syntax, int depth)
+static bool write_value(struct text_buf *out, struct str *s, unsigned syntax, int depth)
 {
     const bool python = (syntax & CHAT_PYTHON) == CHAT_PYTHON;
     bool whole;
@@ -372,15 +372,15 @@ static bool value(struct text_buf *out, struct str *s, unsigned syntax, int dept
     if (c == '{' || c == '[' || (python && c == '(')) {
         if (depth == CHAT_DEPTH_MAX)
             return false;
-        skip(s, 1);
+        skip_bytes(s, 1);
         return members(out, s, syntax, depth + 1, c == '{' ? '}' : c == '[' ? ']' : ')');
     }
     if (c == '"' || c == '\'')
         return chat_parse_string(out, s, syntax, true);
-    n = number(*s, &whole);
+    n = number_bytes(*s, &whole);
     if (n > 0) {
         text_buf_add(out, (struct str){ s->p, n });
-        skip(s, n);
+        skip_bytes(s, n);
         return s->n == 0 || !(is_word(s->p[0]) || s->p[0] == '.');
     }
     return take_name(out, s, syntax);
@@ -388,5 +388,5 @@ static bool value(struct text_buf *out, struct str *s, unsigned syntax, int dept
 
 bool chat_parse_value(struct text_buf *out, struct str *s, unsigned syntax)
 {
-    return value(out, s, syntax, 0);
+    return write_value(out, s, syntax, 0);
 }

@@ -40,7 +40,7 @@ const char *chat_reader_name(int i)
     return i >= 0 && (size_t)i < N_SYNTAXES ? syntaxes[i].name : NULL;
 }
 
-static bool contains(struct str s, const char *part)
+static bool contains_part(struct str s, const char *part)
 {
     const size_t n = strlen(part);
 
@@ -59,7 +59,7 @@ const char *chat_reader_find(struct str template_text)
     for (size_t i = 0; i < sizeof finds / sizeof *finds && template_text.n > 0; i++) {
         bool all = true;
         for (int k = 0; k < CHAT_MARKS && finds[i].marks[k] != NULL; k++)
-            all = all && contains(template_text, finds[i].marks[k]);
+            all = all && contains_part(template_text, finds[i].marks[k]);
         if (all)
             return finds[i].name;
     }
@@ -69,7 +69,7 @@ const char *chat_reader_find(struct str template_text)
 /* ---- pieces ---- */
 
 /* Room for one more in an array; NULL: there is none. */
-static void *room(struct chat_reader *r, void *v, size_t n, size_t *cap, size_t size)
+static void *array_room(struct chat_reader *r, void *v, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)
         return v;
@@ -91,7 +91,7 @@ static void add_piece(struct chat_reader *r, struct chat_out o)
         last->n += o.n;
         return;
     }
-    v = room(r, r->out, r->n_out, &r->out_cap, sizeof *v);
+    v = array_room(r, r->out, r->n_out, &r->out_cap, sizeof *v);
     if (v == NULL)
         return;
     r->out = v;
@@ -174,7 +174,7 @@ bool chat_parse_give(struct chat_reader *r, struct str id, struct str name, stru
 
     if (!is_name(name))
         return false;
-    v = room(r, r->given, r->n_given, &r->given_cap, sizeof *v);
+    v = array_room(r, r->given, r->n_given, &r->given_cap, sizeof *v);
     if (v == NULL || r->words.failed)
         return true;
     r->given = v;
@@ -576,7 +576,7 @@ static void take_steps(struct chat_reader *r)
     } while (step != CHAT_MORE && !r->failed);
 }
 
-static void finish(struct chat_reader *r)
+static void finish_answer(struct chat_reader *r)
 {
     if (r->in_call && r->begun) {
         r->cut = CHAT_CUT_CALL;
@@ -612,7 +612,7 @@ enum err_code chat_read(struct chat_reader *r, struct str text, bool end, const 
     take_bytes(r, text);
     take_steps(r);
     if (end)
-        finish(r);
+        finish_answer(r);
     struct chat_piece *p = r->piece;
     if (!no_memory(r) && r->n_out > r->piece_cap && (p = realloc(p, r->out_cap * sizeof *p)) != NULL) {
         r->piece = p;

@@ -28,7 +28,7 @@ struct making {
     enum err_code code;
 };
 
-static void part(struct making *m, struct grammar_part p)
+static void add_part(struct making *m, struct grammar_part p)
 {
     if (memory_room(&m->v, &m->cap, m->n + 1, sizeof *m->v, NULL))
         m->failed = true;
@@ -38,34 +38,34 @@ static void part(struct making *m, struct grammar_part p)
 
 static void text(struct making *m, const char *s)
 {
-    part(m, (struct grammar_part){ .kind = GRAMMAR_PART_TEXT, .text = str_of(s) });
+    add_part(m, (struct grammar_part){ .kind = GRAMMAR_PART_TEXT, .text = str_of(s) });
 }
 
-static void mark(struct making *m, enum grammar_part_kind kind)
+static void add_mark(struct making *m, enum grammar_part_kind kind)
 {
-    part(m, (struct grammar_part){ .kind = kind });
+    add_part(m, (struct grammar_part){ .kind = kind });
 }
 
 static void close_group(struct making *m, bool maybe, bool many)
 {
-    part(m, (struct grammar_part){ .kind = GRAMMAR_PART_CLOSE, .maybe = maybe, .many = many });
+    add_part(m, (struct grammar_part){ .kind = GRAMMAR_PART_CLOSE, .maybe = maybe, .many = many });
 }
 
 static void text_of(struct making *m, enum grammar_part_kind kind, const char *s)
 {
-    part(m, (struct grammar_part){ .kind = kind, .text = str_of(s) });
+    add_part(m, (struct grammar_part){ .kind = kind, .text = str_of(s) });
 }
 
 /* Takes the reference to v. */
-static const json_t *keep(struct making *m, json_t *v)
+static const json_t *keep_schema(struct making *m, json_t *v)
 {
     m->failed = m->failed || v == NULL || json_array_append_new(m->kept, v) != 0;
     return m->failed ? NULL : v;
 }
 
-static void value(struct making *m, const json_t *schema, const json_t *root, const char *path)
+static void add_value(struct making *m, const json_t *schema, const json_t *root, const char *path)
 {
-    part(m, (struct grammar_part){ .kind = GRAMMAR_PART_VALUE, .schema = schema, .root = root, .path = path });
+    add_part(m, (struct grammar_part){ .kind = GRAMMAR_PART_VALUE, .schema = schema, .root = root, .path = path });
 }
 
 /* A tool is at fault: the place is in its parameters. */
@@ -77,7 +77,7 @@ static void blame_tool(struct making *m, const struct err *why)
 }
 
 /* path: "#/properties/a". */
-static void refuse(struct making *m, const char *path)
+static void refuse_schema(struct making *m, const char *path)
 {
     struct err why = { 0 };
 
@@ -93,7 +93,7 @@ static void refuse_key(struct making *m, const char *path, const char *key)
     char whole[POINTER_BYTES];
 
     (void)snprintf(whole, sizeof whole, "%s/%s", path, key);
-    refuse(m, whole);
+    refuse_schema(m, whole);
 }
 
 /* ---- marks around parameters ---- */
@@ -168,10 +168,10 @@ static bool is_listed(const json_t *schema, const char *end)
 
 static void put_list(struct making *m, const json_t *list, const char *end)
 {
-    mark(m, GRAMMAR_PART_GROUP);
+    add_mark(m, GRAMMAR_PART_GROUP);
     for (size_t i = 0; i < json_array_size(list); i++) {
         if (i > 0)
-            mark(m, GRAMMAR_PART_OR);
+            add_mark(m, GRAMMAR_PART_OR);
         text(m, json_string_value(json_array_get(list, i)));
     }
     close_group(m, false, false);
@@ -190,12 +190,12 @@ static void put_param_value(struct making *m, const json_t *root, const json_t *
                              strcmp(json_string_value(json_object_get(schema, "type")), "boolean") == 0 &&
                              (m->s->values & CHAT_PYTHON_NAMES) != 0;
 
-        mark(m, GRAMMAR_PART_GROUP);
-        value(m, schema, root, path);
+        add_mark(m, GRAMMAR_PART_GROUP);
+        add_value(m, schema, root, path);
         if (boolean) {
-            mark(m, GRAMMAR_PART_OR);
+            add_mark(m, GRAMMAR_PART_OR);
             text(m, "True");
-            mark(m, GRAMMAR_PART_OR);
+            add_mark(m, GRAMMAR_PART_OR);
             text(m, "False");
         }
         close_group(m, false, false);
@@ -218,13 +218,13 @@ static void put_param(struct making *m, const struct chat_xml *c, const json_t *
 
     (void)json_point_to(pointer, sizeof pointer, strlen(pointer), key);
     path = json_string(pointer);
-    if (keep(m, path) == NULL)
+    if (keep_schema(m, path) == NULL)
         return;
     if (strpbrk(key, "\n<>") != NULL || *key == '\0' || strlen(key) > CHAT_NAME_BYTES_MAX) {
-        refuse(m, pointer); /* no call with it can be read */
+        refuse_schema(m, pointer); /* no call with it can be read */
         return;
     }
-    mark(m, GRAMMAR_PART_GROUP);
+    add_mark(m, GRAMMAR_PART_GROUP);
     text(m, c->param);
     text(m, key);
     text(m, c->param_name_end);
@@ -257,13 +257,13 @@ static void put_params(struct making *m, const struct chat_xml *c, const json_t 
     for (size_t i = 0; i < json_array_size(list); i++) {
         key = json_string_value(json_array_get(list, i));
         if (key != NULL && json_object_get(properties, key) == NULL)
-            put_param(m, c, root, key, keep(m, json_true()), true);
+            put_param(m, c, root, key, keep_schema(m, json_true()), true);
     }
 }
 
 static void put_any_params(struct making *m, const struct chat_xml *c)
 {
-    mark(m, GRAMMAR_PART_GROUP);
+    add_mark(m, GRAMMAR_PART_GROUP);
     text(m, c->param);
     text_of(m, GRAMMAR_PART_REGEX, "[^\\s<>]{1,64}");
     text(m, c->param_name_end);
@@ -305,12 +305,12 @@ static void put_object(struct making *m, const json_t *root, bool any)
     of = any || root == NULL || !json_is_object(root) ? json_object() : json_copy((json_t *)(uintptr_t)root);
     if (of != NULL && json_object_get(of, "type") == NULL)
         m->failed = json_object_set_new(of, "type", json_string("object")) != 0 || m->failed;
-    if (keep(m, kept) == NULL || keep(m, of) == NULL)
+    if (keep_schema(m, kept) == NULL || keep_schema(m, of) == NULL)
         return;
     text(m, "{\"name\": ");
     text(m, json_string_value(kept));
     text(m, ", \"arguments\": ");
-    value(m, of, of, "#");
+    add_value(m, of, of, "#");
     text(m, "}");
 }
 
@@ -391,7 +391,7 @@ static void put_tools(struct making *m)
 {
     size_t n = 0;
 
-    mark(m, GRAMMAR_PART_GROUP);
+    add_mark(m, GRAMMAR_PART_GROUP);
     for (size_t i = 0; i < json_array_size(m->o->tools) && m->code == ERR_OK; i++) {
         const json_t *tool = json_array_get(m->o->tools, i), *f = json_object_get(tool, "function");
         const char *name = json_string_value(json_object_get(f != NULL ? f : tool, "name"));
@@ -399,7 +399,7 @@ static void put_tools(struct making *m)
         if (name == NULL || !is_chosen(m, name))
             continue;
         if (n++ > 0)
-            mark(m, GRAMMAR_PART_OR);
+            add_mark(m, GRAMMAR_PART_OR);
         (void)snprintf(m->place, sizeof m->place, "/tools/%zu%s/parameters", i, f != NULL ? "/function" : "");
         put_tool(m, f != NULL ? f : tool);
     }
@@ -422,10 +422,10 @@ static void put_block(struct making *m)
     if (more) {
         const size_t to = m->n;
 
-        mark(m, GRAMMAR_PART_GROUP);
+        add_mark(m, GRAMMAR_PART_GROUP);
         text(m, s->between);
         for (size_t i = from; i < to && !m->failed; i++)
-            part(m, m->v[i]);
+            add_part(m, m->v[i]);
         close_group(m, true, true);
     }
     text(m, is_marked(s) ? "\n" : s->after);
@@ -489,10 +489,10 @@ static enum err_code make_required(struct grammar **out, struct making *m)
     text(m, s->close != NULL ? s->close : "");
     to = m->n;
     if (!m->o->one && s->between == NULL && s->close != NULL) { /* calls in blocks of their own */
-        mark(m, GRAMMAR_PART_GROUP);
+        add_mark(m, GRAMMAR_PART_GROUP);
         text(m, "\n");
         for (size_t i = from; i < to && !m->failed; i++)
-            part(m, m->v[i]);
+            add_part(m, m->v[i]);
         close_group(m, true, true);
     }
     if (m->failed)

@@ -33,7 +33,7 @@ struct case_table {
         t##_runs, sizeof t##_runs / sizeof t##_runs[0], t##_many, sizeof t##_many / sizeof t##_many[0] \
     }
 
-static int look(const struct case_table *t, uint32_t cp, uint32_t out[3])
+static int look_case(const struct case_table *t, uint32_t cp, uint32_t out[3])
 {
     size_t lo = 0, hi = t->n_run;
 
@@ -61,17 +61,17 @@ static int look(const struct case_table *t, uint32_t cp, uint32_t out[3])
     return 0;
 }
 
-int chat_cp_case(uint32_t cp, enum str_case how, uint32_t out[3])
+int chat_cp_case(uint32_t cp, enum letter_case how, uint32_t out[3])
 {
     static const struct case_table upper = TABLE(upper), lower = TABLE(lower), title = TABLE(title), fold = TABLE(fold);
     int n = 0;
 
     if (how == CASE_TITLE)
-        n = look(&title, cp, out);
+        n = look_case(&title, cp, out);
     if (how == CASE_FOLD)
-        n = look(&fold, cp, out);
+        n = look_case(&fold, cp, out);
     if (n == 0)
-        n = look(how == CASE_UPPER || how == CASE_TITLE ? &upper : &lower, cp, out);
+        n = look_case(how == CASE_UPPER || how == CASE_TITLE ? &upper : &lower, cp, out);
     if (n == 0) {
         out[0] = cp;
         n = 1;

@@ -142,7 +142,7 @@ static tile_fn *const tiles[2][VECTORS] = { { TILES(NAME) }, { TILES(GROUP_NAME)
 static tile_fn *const less[VECTORS] = { TILES(LESS_NAME) };
 
 /* Up to ROWS rows from the panel's row r on, n vectors. */
-TARGET static void strip(float *const *y, int64_t at, const struct cpu_ints_panel *w, int r,
+TARGET static void dot_strip(float *const *y, int64_t at, const struct cpu_ints_panel *w, int r,
                          const struct cpu_act_block *const *x, int n, int64_t k)
 {
     _Alignas(64) float sum[ROWS * VECTORS * LANES]; /* folded by fours: rows that are not there, too */
@@ -163,15 +163,15 @@ TARGET static void strip(float *const *y, int64_t at, const struct cpu_ints_pane
         p.n_blocks = n_blocks;
         less[n - 1](sum, &p);
     }
-    put(y, at + r, sum, rows, n, pitch);
+    put_folded(y, at + r, sum, rows, n, pitch);
 }
 
-static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct cpu_act_block *const *x,
+static void dot_ints(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct cpu_act_block *const *x,
                  int nx, int64_t k)
 {
     for (int j = 0; j < nx; j += VECTORS)
         for (int r = 0; r < w->n; r += ROWS)
-            strip(y + j, at, w, r, x + j, nx - j < VECTORS ? nx - j : VECTORS, k);
+            dot_strip(y + j, at, w, r, x + j, nx - j < VECTORS ? nx - j : VECTORS, k);
 }
 
 /* Up to VECTORS vectors by up to ROWS rows, a few blocks deep: vectors stay in the first-level cache meanwhile. */
@@ -198,7 +198,7 @@ TARGET static void some_rows(float *const *y, int64_t at, const struct cpu_ints_
     }
     for (int64_t i = 0; w->n_min > 0 && i < w->n * pitch; i += LANES)
         _mm256_store_ps(sum + i, _mm256_sub_ps(_mm256_load_ps(sum + i), _mm256_load_ps(minima + i)));
-    put(y, at, sum, w->n, nx, pitch);
+    put_folded(y, at, sum, w->n, nx, pitch);
 }
 
 /* BAND rows are multiplied with all vectors before the next ones, ROWS at a time. During the first vectors the next BAND rows
@@ -223,5 +223,5 @@ static void rows(float *const *y, int64_t at, const struct cpu_ints_rows *w, con
     }
 }
 
-const struct cpu_ints cpu_ints_avx2 = { .name = "avx2", .dots = dots, .rows = rows };
+const struct cpu_ints cpu_ints_avx2 = { .name = "avx2", .dots = dot_ints, .rows = rows };
 #endif

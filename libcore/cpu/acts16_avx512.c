@@ -14,5 +14,5 @@
     }
 #include "cpu/acts16_body.h"
 
-const struct cpu_ints cpu_ints_avx512 = { .name = "avx512", .dots = dots };
+const struct cpu_ints cpu_ints_avx512 = { .name = "avx512", .dots = dot_ints };
 #endif

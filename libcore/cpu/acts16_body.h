@@ -147,7 +147,7 @@ TARGET static void tile(float part[3][4], const struct cpu_ints_panel *w, int i,
         (n == 3 ? tile_4x3 : n == 2 ? tile_4x2 : tile_4x1)(to, 0, row, x, k, w->n_min);
 }
 
-TARGET static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct cpu_act_block *const *x,
+TARGET static void dot_ints(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct cpu_act_block *const *x,
                         int nx, int64_t k)
 {
     int rows = w->groups ? 2 : 4, vectors = w->groups ? 2 : 3;

@@ -4,7 +4,7 @@
 
 #include "cpu/acts16.h"
 
-static float fold(float sum[CPU_INT_LANES])
+static float fold_lanes(float sum[CPU_INT_LANES])
 {
     for (int half = CPU_INT_LANES / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++)
@@ -12,7 +12,7 @@ static float fold(float sum[CPU_INT_LANES])
     return sum[0];
 }
 
-static float dot(const struct cpu_int_block *w, const struct cpu_act_block *x, int64_t k, int n_min)
+static float dot_row(const struct cpu_int_block *w, const struct cpu_act_block *x, int64_t k, int n_min)
 {
     float sum[CPU_INT_LANES] = { 0 }, less[CPU_INT_LANES] = { 0 };
 
@@ -29,7 +29,7 @@ static float dot(const struct cpu_int_block *w, const struct cpu_act_block *x, i
     }
     for (int l = 0; n_min > 0 && l < CPU_INT_LANES; l++)
         sum[l] -= less[l];
-    return fold(sum);
+    return fold_lanes(sum);
 }
 
 /* The same where weights have a scale for each 32, in 4 products of each lane. */
@@ -50,16 +50,16 @@ static float group_dot(const struct cpu_int_block *w, const struct cpu_act_block
         for (int l = 0; l < CPU_INT_LANES; l++)
             sum[l] = fmaf(x->scale[l], t[l], sum[l]);
     }
-    return fold(sum);
+    return fold_lanes(sum);
 }
 
-static void dots(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct cpu_act_block *const *x, int nx,
+static void dot_ints(float *const *y, int64_t at, const struct cpu_ints_panel *w, const struct cpu_act_block *const *x, int nx,
                  int64_t k)
 {
     for (int j = 0; j < nx; j++)
         for (int i = 0; i < w->n; i++)
             y[j][at + i] = w->groups ? group_dot(w->u + i * (k / 256), x[j], k)
-                                     : dot(w->u + i * (k / 256), x[j], k, w->n_min);
+                                     : dot_row(w->u + i * (k / 256), x[j], k, w->n_min);
 }
 
-const struct cpu_ints cpu_ints_scalar = { .name = "scalar", .dots = dots };
+const struct cpu_ints cpu_ints_scalar = { .name = "scalar", .dots = dot_ints };

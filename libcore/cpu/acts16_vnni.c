@@ -13,5 +13,5 @@
     STEP_4(COLS, 160) STEP_4(COLS, 192) STEP_4(COLS, 224)
 #include "cpu/acts16_body.h"
 
-const struct cpu_ints cpu_ints_vnni = { .name = "vnni", .dots = dots };
+const struct cpu_ints cpu_ints_vnni = { .name = "vnni", .dots = dot_ints };
 #endif

@@ -154,7 +154,7 @@ static lanes_fn *const lanes[2][SIDE / 4] = {
 };
 
 /* Lanes of up to 16 rows folded, to n vectors. */
-TARGET static void put(float *const *y, int64_t at, const float *sum, int rows, int n)
+TARGET static void put_folded(float *const *y, int64_t at, const float *sum, int rows, int n)
 {
     for (int j = 0; j < n; j++, sum += SIDE) {
 #define LANE(g) _mm512_load_ps(sum + (g) * SIDE * SIDE)
@@ -178,7 +178,7 @@ TARGET static inline void turn_8(void *to, size_t step, const void *const from[S
 }
 
 /* n vectors, the last one again where they are not 16. */
-TARGET static void pack(struct packed to, const struct cpu_act_block *const *x, int n, int64_t n_row, int n_min)
+TARGET static void pack_vectors(struct packed to, const struct cpu_act_block *const *x, int n, int64_t n_row, int n_min)
 {
     for (int64_t b = 0; b < n_row; b++) {
         const struct cpu_act_block *a[SIDE];
@@ -252,7 +252,7 @@ TARGET static void take_block(const struct cpu_columns *to, int64_t b, const str
 }
 
 /* Up to 16 rows, the last one again where they are fewer. */
-TARGET static void take(struct cpu_columns *to, struct cpu_bytes_rows w)
+TARGET static void take_rows(struct cpu_columns *to, struct cpu_bytes_rows w)
 {
     _Alignas(64) struct cpu_code_block u[SIDE * SOME];
     const int64_t block = quant_row_bytes(w.format->type, 256);
@@ -325,14 +325,14 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
     buf = (char *)(p.w.sub + n);
     if (!is_kept(v, p.n_min))
         for (int j = 0; j < v.n; j += SIDE)
-            pack(packed_at(buf + j / SIDE * n * PACKED_BYTES, n), v.x + j, v.n - j < SIDE ? v.n - j : SIDE, n_row, p.n_min);
+            pack_vectors(packed_at(buf + j / SIDE * n * PACKED_BYTES, n), v.x + j, v.n - j < SIDE ? v.n - j : SIDE, n_row, p.n_min);
     for (int64_t r = 0; r < w.n; r += SIDE) {
         const int     rows = w.n - r < SIDE ? (int)(w.n - r) : SIDE;
         const int64_t rest = w.n - r - rows < SIDE ? w.n - r - rows : SIDE;
 
         p.w.next = w.rows + (r + rows) * w.row_bytes;
         p.w.lines = rest > 0 ? 4 : 0; /* half of them; steps fetch the others */
-        take(&p.w, (struct cpu_bytes_rows){ w.format, w.rows + r * w.row_bytes, w.row_bytes, rows, w.laid, NULL });
+        take_rows(&p.w, (struct cpu_bytes_rows){ w.format, w.rows + r * w.row_bytes, w.row_bytes, rows, w.laid, NULL });
         p.each = (w.rows + (r + rows + rest) * w.row_bytes - p.w.next + 64 * n * tiles - 1) / (64 * n * tiles);
         for (int j = 0; j < v.n; j += SIDE) {
             const int m = v.n - j < SIDE ? v.n - j : SIDE, fours = (m + 3) / 4;
@@ -344,7 +344,7 @@ TARGET static void some(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int
             for (int i = j; i < j + m; i++)
                 _mm_prefetch((const char *)(v.y[i] + v.at + r), _MM_HINT_T0);
             lanes[w.format->sub_16][fours - 1](sum, &p);
-            put(v.y + j, v.at + r, sum, rows, m);
+            put_folded(v.y + j, v.at + r, sum, rows, m);
         }
     }
     _tile_release();
@@ -358,19 +358,19 @@ TARGET static void few_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v,
     const int           twos = (v.n + 1) / 2;
 
     if (!is_kept(v, w.format->n_min))
-        pack(x, v.x, v.n, n_row, w.format->n_min);
+        pack_vectors(x, v.x, v.n, n_row, w.format->n_min);
     configure(2 * twos, w.format->sub_16);
     for (int64_t r = 0; r < w.n; r += SIDE) {
         const char *rows = w.rows + r * w.row_bytes, *next = r + SIDE < w.n ? rows + SIDE * w.row_bytes : w.next;
 
         w.format->tiles_laid(&(struct cpu_tiles){ rows, n_row, (const int8_t(*)[SIDE][32])x.q, (const float(*)[SIDE])x.scale,
                                                   (const float(*)[2][SIDE])x.sum, twos, buf, sum, next });
-        put(v.y, v.at + r, sum, SIDE, v.n);
+        put_folded(v.y, v.at + r, sum, SIDE, v.n);
     }
     _tile_release();
 }
 
-static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
+static void dot_bytes(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
     if (w.laid && v.n > CPU_LAID_VECTORS && v.n <= SIDE) {
         few_laid(w, v, k / 256, buf);
@@ -389,7 +389,7 @@ static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
         some(w, (struct cpu_bytes_vectors){ v.y + j, v.at, v.x + j, v.n - j < m ? v.n - j : m, v.kept }, k / 256, buf);
 }
 
-static size_t need(int64_t k)
+static size_t buffer_bytes(int64_t k)
 {
     const int64_t n_row = (k + 255) / 256;
     /* few_laid() takes less than `many`: CPU_LAID_BUF and one of its four or more packs of vectors */
@@ -398,7 +398,7 @@ static size_t need(int64_t k)
     return few > many ? few : many;
 }
 
-const struct cpu_bytes cpu_bytes_amx = { .name = "amx", .dots = dots, .need = need };
+const struct cpu_bytes cpu_bytes_amx = { .name = "amx", .dots = dot_bytes, .need = buffer_bytes };
 
 bool cpu_bytes_amx_allowed(void)
 {

@@ -140,7 +140,7 @@ LESS_TILE(3)
 LESS_TILE(4)
 static cpu_bytes_tile_fn *const minima[VECTORS] = { less_1, less_2, less_3, less_4 };
 
-static cpu_bytes_tile_fn *const *tiles(const struct cpu_format *t)
+static cpu_bytes_tile_fn *const *tile_kernels(const struct cpu_format *t)
 {
     if (t->sub_16)
         return t->span <= 32 ? halves_8 : t->span <= 64 ? halves_4 : halves_2;
@@ -161,7 +161,7 @@ TARGET void cpu_bytes_strip(float *const *y, int64_t at, struct cpu_bytes_part *
         p->n_blocks = p->n_row;
         minima[n - 1](sum, p);
     }
-    put(y, at, sum, p->rows, n, (int64_t)n * LANES);
+    put_folded(y, at, sum, p->rows, n, (int64_t)n * LANES);
 }
 
 /* Rows unpacked at a time: with many vectors as many as stay in the second-level cache meanwhile. */
@@ -236,20 +236,20 @@ void cpu_bytes_take(struct cpu_code_block *to, const struct cpu_format *t, const
 
 static int low(const struct cpu_format *t)
 {
-    return tiles(t) == signs ? 0 : t->low;
+    return tile_kernels(t) == signs ? 0 : t->low;
 }
 
-static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct cpu_format *t, int n)
+static void dot_strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct cpu_format *t, int n)
 {
-    cpu_bytes_strip(y, at, p, tiles(t)[n - 1], n);
+    cpu_bytes_strip(y, at, p, tile_kernels(t)[n - 1], n);
 }
 
-static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
+static void dot_bytes(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
-    static const struct cpu_bytes_code code = { cpu_bytes_take, low, strip, VECTORS };
+    static const struct cpu_bytes_code code = { cpu_bytes_take, low, dot_strip, VECTORS };
 
     cpu_bytes_dots(&code, w, v, k, buf);
 }
 
-const struct cpu_bytes cpu_bytes_avx2 = { .name = "avx2", .dots = dots, .need = cpu_bytes_need };
+const struct cpu_bytes cpu_bytes_avx2 = { .name = "avx2", .dots = dot_bytes, .need = cpu_bytes_need };
 #endif

@@ -4,7 +4,7 @@
 
 #include "cpu/acts8.h"
 
-static float fold(float sum[CPU_INT_LANES])
+static float fold_lanes(float sum[CPU_INT_LANES])
 {
     for (int half = CPU_INT_LANES / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++)
@@ -13,7 +13,7 @@ static float fold(float sum[CPU_INT_LANES])
 }
 
 /* Of 16 elements. */
-static int32_t products(const int8_t *code, const int8_t *b)
+static int32_t dot_16(const int8_t *code, const int8_t *b)
 {
     int32_t sum = 0;
 
@@ -22,7 +22,8 @@ static int32_t products(const int8_t *code, const int8_t *b)
     return sum;
 }
 
-static float dot(const struct cpu_byte_block *w, const struct cpu_act_block *x, int64_t k, const struct cpu_format *p)
+static float dot_row(const struct cpu_byte_block *w, const struct cpu_act_block *x, int64_t k,
+                     const struct cpu_format *p)
 {
     float sum[CPU_INT_LANES] = { 0 }, less[CPU_INT_LANES] = { 0 };
 
@@ -31,7 +32,7 @@ static float dot(const struct cpu_byte_block *w, const struct cpu_act_block *x, 
 
         for (int l = 0; l < CPU_INT_LANES; l++) {
             const int8_t *q = x->b + 32 * l;
-            int32_t first = products(w->code + 32 * l, q), second = products(w->code + 32 * l + 16, q + 16);
+            int32_t first = dot_16(w->code + 32 * l, q), second = dot_16(w->code + 32 * l + 16, q + 16);
             int32_t d = p->sub_16 ? w->sub[2 * l] * first + w->sub[2 * l + 1] * second : first + second;
             float   scale = p->sub_16 ? w->scale[l] : w->scale[l] * (float)w->sub[2 * l];
 
@@ -42,21 +43,21 @@ static float dot(const struct cpu_byte_block *w, const struct cpu_act_block *x, 
     }
     for (int l = 0; p->n_min > 0 && l < CPU_INT_LANES; l++)
         sum[l] -= less[l];
-    return fold(sum);
+    return fold_lanes(sum);
 }
 
-static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
+static void dot_bytes(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
     for (int64_t i = 0; i < w.n; i++) {
         w.format->bytes(buf, w.rows + i * w.row_bytes, k);
         for (int j = 0; j < v.n; j++)
-            v.y[j][v.at + i] = dot(buf, v.x[j], k, w.format);
+            v.y[j][v.at + i] = dot_row(buf, v.x[j], k, w.format);
     }
 }
 
-static size_t need(int64_t k)
+static size_t buffer_bytes(int64_t k)
 {
     return (size_t)((k + 255) / 256) * sizeof(struct cpu_byte_block);
 }
 
-const struct cpu_bytes cpu_bytes_scalar = { .name = "scalar", .dots = dots, .need = need };
+const struct cpu_bytes cpu_bytes_scalar = { .name = "scalar", .dots = dot_bytes, .need = buffer_bytes };

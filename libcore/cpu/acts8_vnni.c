@@ -137,7 +137,7 @@ TARGET static inline __m512 fold_8(__m512 j, __m512 k)
 }
 
 /* Sums of the lanes of four rows, a quarter for each of four vectors. */
-TARGET static inline __m512 fold(const __m512 s[4], const __m512 t[4])
+TARGET static inline __m512 fold_lanes(const __m512 s[4], const __m512 t[4])
 {
     const __m512i order = _mm512_setr_epi32(0, 4, 1, 5, 8, 12, 9, 13, 2, 6, 3, 7, 10, 14, 11, 15);
 
@@ -183,7 +183,7 @@ TARGET static void kind##_##n(float *const *y, int64_t at, const struct cpu_byte
             BLOCK_##kind(n) \
         } \
         END_##kind(n) \
-        const __m512 all = fold((const __m512[]){ s0, s1, s2, s3 }, (const __m512[]){ t0, t1, t2, t3 }); \
+        const __m512 all = fold_lanes((const __m512[]){ s0, s1, s2, s3 }, (const __m512[]){ t0, t1, t2, t3 }); \
         if (p->rows - i >= 4) { \
             EACH_##n(GIVE) \
         } else { \
@@ -206,7 +206,7 @@ static tile_fn *const *tiles(const struct cpu_format *t)
     return t->n_min > 0 ? minima : whole;
 }
 
-static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct cpu_format *t, int n)
+static void dot_strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct cpu_format *t, int n)
 {
     tiles(t)[n - 1](y, at, p);
 }
@@ -216,8 +216,8 @@ static int low(const struct cpu_format *t)
     return t->low > 0 ? 128 : 0;
 }
 
-static void take(struct cpu_code_block *to, const struct cpu_format *t, const char *rows, int64_t row_bytes, int64_t n,
-                 int64_t n_row)
+static void unpack_rows(struct cpu_code_block *to, const struct cpu_format *t, const char *rows, int64_t row_bytes,
+                        int64_t n, int64_t n_row)
 {
     for (int64_t i = 0; i < n || i % CPU_BYTES_FOUR != 0; i += 2) {
         const int64_t one = i < n ? i : n - 1, other = i + 1 < n ? i + 1 : n - 1;
@@ -245,9 +245,9 @@ void cpu_bytes_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t
                                                     .next = r + rows < w.n ? w.rows + (r + rows) * w.row_bytes : w.next });
 }
 
-static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
+static void dot_bytes(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
-    static const struct cpu_bytes_code code = { take, low, strip, 16 };
+    static const struct cpu_bytes_code code = { unpack_rows, low, dot_strip, 16 };
     enum { AHEAD = 6144 }; /* as one vector's rows (cpu/formats/acts8_vbmi_body.h) */
 
     if (w.laid) {
@@ -257,12 +257,12 @@ static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k,
     cpu_bytes_dots(&code, w, v, k, buf);
 }
 
-static size_t need(int64_t k)
+static size_t buffer_bytes(int64_t k)
 {
     const size_t panel = cpu_bytes_need(k), laid = (size_t)((k + 255) / 256) * CPU_LAID_BUF;
 
     return panel > laid ? panel : laid;
 }
 
-const struct cpu_bytes cpu_bytes_vnni = { .name = "vnni", .dots = dots, .need = need };
+const struct cpu_bytes cpu_bytes_vnni = { .name = "vnni", .dots = dot_bytes, .need = buffer_bytes };
 #endif

@@ -7,5 +7,5 @@
 #define DP(a, b, c) _mm256_dpbusd_epi32(a, b, c)
 #include "cpu/acts8_ymm_body.h"
 
-const struct cpu_bytes cpu_bytes_vnni_ymm = { .name = "vnni-ymm", .dots = dots, .need = cpu_bytes_need };
+const struct cpu_bytes cpu_bytes_vnni_ymm = { .name = "vnni-ymm", .dots = dot_bytes, .need = cpu_bytes_need };
 #endif

@@ -92,21 +92,21 @@ static int low(const struct cpu_format *t)
     return with_signs(t) ? 128 : t->low;
 }
 
-static cpu_bytes_tile_fn *const *tiles(const struct cpu_format *t)
+static cpu_bytes_tile_fn *const *tile_kernels(const struct cpu_format *t)
 {
     if (t->sub_16)
         return halves;
     return with_signs(t) ? more : whole;
 }
 
-static void strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct cpu_format *t, int n)
+static void dot_strip(float *const *y, int64_t at, struct cpu_bytes_part *p, const struct cpu_format *t, int n)
 {
-    cpu_bytes_strip(y, at, p, tiles(t)[n - 1], n);
+    cpu_bytes_strip(y, at, p, tile_kernels(t)[n - 1], n);
 }
 
-static void dots(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
+static void dot_bytes(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
-    static const struct cpu_bytes_code code = { cpu_bytes_take, low, strip, CPU_BYTES_VECTORS };
+    static const struct cpu_bytes_code code = { cpu_bytes_take, low, dot_strip, CPU_BYTES_VECTORS };
 
     cpu_bytes_dots(&code, w, v, k, buf);
 }

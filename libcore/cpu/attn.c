@@ -95,7 +95,7 @@ static int64_t worker_floats(const struct op_kv *kv)
 
 /* Keys or values of a piece's head, positions pos .. pos + n - 1 within a page, as float rows: how many
  * at a time is for panel_step() to say. */
-static const float *panel(const struct attn *t, const struct piece *p, int64_t pos, int n, bool value)
+static const float *decode_panel(const struct attn *t, const struct piece *p, int64_t pos, int n, bool value)
 {
     const unsigned char *at = kv_at(t->kv, p->s->slot, pos, p->h, value);
     int type = value ? t->kv->type_v : t->kv->type_k, dim = value ? t->kv->dim_v : t->kv->dim_k;
@@ -112,7 +112,7 @@ static int panel_step(int type)
 }
 
 /* The keys of a block that query i sees, when there are n up to the last row. */
-static int seen(const struct attn *t, const struct piece *p, int64_t p0, int i)
+static int keys_seen(const struct attn *t, const struct piece *p, int64_t p0, int i)
 {
     int64_t n = p->first + i / t->heads + 1 - p0;
 
@@ -120,7 +120,7 @@ static int seen(const struct attn *t, const struct piece *p, int64_t p0, int i)
 }
 
 /* Scores become weights; the block's factor is folded into them, so that merging is one addition. */
-static void weigh(const struct attn *t, struct piece *p, int i, int n)
+static void weigh_scores(const struct attn *t, struct piece *p, int i, int n)
 {
     const struct cpu_kernels *kern = t->c->kern;
     float sum, mb = kern->softmax(p->score[i], t->scale, &sum, n);
@@ -139,18 +139,18 @@ static void sum_values(const struct attn *t, struct piece *p, int64_t p0, int q0
 {
     const struct op_kv *kv = t->kv;
     const struct cpu_kernels *kern = t->c->kern;
-    int step = panel_step(kv->type_v), common = seen(t, p, p0, q0);
+    int step = panel_step(kv->type_v), common = keys_seen(t, p, p0, q0);
 
     for (int i = 0; i < n; i += step) {
         int np = n - i < step ? n - i : step, all = common - i < np ? common - i : np;
-        const float *v = panel(t, p, p0 + i, np, true), *w[QUERIES];
+        const float *v = decode_panel(t, p, p0 + i, np, true), *w[QUERIES];
 
         all = all > 0 ? all : 0;
         for (int j = q0; j < p->n; j++)
             w[j] = p->score[j] + i;
         kern->mix(p->ob + q0, w + q0, p->n - q0, v, kv->dim_v, all, kv->dim_v);
         for (int j = q0; j < p->n; j++) {
-            int more = seen(t, p, p0, j) - i;
+            int more = keys_seen(t, p, p0, j) - i;
 
             more = more < np ? more : np;
             w[j] += all;
@@ -162,7 +162,7 @@ static void sum_values(const struct attn *t, struct piece *p, int64_t p0, int q0
         kern->axpy(p->o[j], p->ob[j], 1.0f, kv->dim_v);
 }
 
-static void attend(const struct attn *t, struct piece *p, int n_rows)
+static void attend_piece(const struct attn *t, struct piece *p, int n_rows)
 {
     const struct op_kv *kv = t->kv;
     int64_t end = p->first + n_rows;
@@ -173,12 +173,12 @@ static void attend(const struct attn *t, struct piece *p, int n_rows)
 
         for (int i = 0; i < n; i += step) {
             int np = n - i < step ? n - i : step;
-            const float *k = panel(t, p, p0 + i, np, false);
+            const float *k = decode_panel(t, p, p0 + i, np, false);
 
             t->c->kern->dots(p->score + q0, i, k, kv->dim_k, np, p->q + q0, p->n - q0, kv->dim_k);
         }
         for (int j = q0; j < p->n; j++)
-            weigh(t, p, j, seen(t, p, p0, j));
+            weigh_scores(t, p, j, keys_seen(t, p, p0, j));
         sum_values(t, p, p0, q0, n);
     }
     for (int j = 0; j < p->n; j++)
@@ -206,7 +206,7 @@ static void attend_rows(const struct attn *t, const struct op_seq *s, int row, i
         p.l[j] = 0.0f;
         memset(p.o[j], 0, (size_t)kv->dim_v * sizeof *p.o[j]);
     }
-    attend(t, &p, n_rows);
+    attend_piece(t, &p, n_rows);
 }
 
 /* Pieces by sequence, then block of rows, KV head and part of its group. */

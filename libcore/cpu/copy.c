@@ -38,7 +38,7 @@ static void copy_some(const struct copying *c, size_t at, size_t end)
             c->lay(c->to + at, c->from + at, c->row_bytes, c->ne0);
 }
 
-static size_t least(size_t a, size_t b)
+static size_t smaller_of(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
@@ -46,13 +46,13 @@ static size_t least(size_t a, size_t b)
 static void copy_slices(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct copying *c = ctx;
-    size_t at = (size_t)begin * c->slice_bytes, stop = least((size_t)end * c->slice_bytes, c->all_bytes);
+    size_t at = (size_t)begin * c->slice_bytes, stop = smaller_of((size_t)end * c->slice_bytes, c->all_bytes);
 
     (void)worker;
     for (size_t next; at < stop; at = next) {
         size_t i = at / c->piece_bytes;
 
-        next = least((i + 1) * c->piece_bytes, stop);
+        next = smaller_of((i + 1) * c->piece_bytes, stop);
         if (c->keep == NULL || c->keep[i])
             copy_some(c, at, next);
     }

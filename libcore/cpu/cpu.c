@@ -16,7 +16,7 @@ static void close_cpu(void *ctx)
     free(c);
 }
 
-static const void *weights(void *ctx, const void *host, size_t n)
+static const void *use_weights(void *ctx, const void *host, size_t n)
 {
     ((struct cpu *)ctx)->held += n;
     return host;
@@ -31,18 +31,18 @@ static const void *weights_some(void *ctx, const void *host, size_t piece_bytes,
     return host;
 }
 
-static size_t held(void *ctx)
+static size_t held_bytes(void *ctx)
 {
     return ((struct cpu *)ctx)->held;
 }
 
-static struct dev_memory memory(void *ctx)
+static struct dev_memory get_memory(void *ctx)
 {
     (void)ctx;
     return (struct dev_memory){ true, -1, -1, 0, false };
 }
 
-static void begin(void *ctx)
+static void begin_step(void *ctx)
 {
     ((struct cpu *)ctx)->stopped = false;
 }
@@ -82,30 +82,30 @@ static void *alloc(void *ctx, size_t n)
     return p;
 }
 
-static void release(void *ctx, void *p, size_t n)
+static void free_memory(void *ctx, void *p, size_t n)
 {
     ((struct cpu *)ctx)->held -= n;
     munmap(p, n > 0 ? n : 1);
 }
 
-static void zero(void *ctx, void *p, size_t n)
+static void zero_bytes(void *ctx, void *p, size_t n)
 {
     (void)ctx;
     memset(p, 0, n);
 }
 
-static void copy(void *ctx, void *to, const void *from, size_t n)
+static void copy_bytes(void *ctx, void *to, const void *from, size_t n)
 {
     (void)ctx;
     memmove(to, from, n);
 }
 
-static const char *simd(void *ctx)
+static const char *kernels_name(void *ctx)
 {
     return ((struct cpu *)ctx)->kern->name;
 }
 
-static int threads(void *ctx)
+static int pool_threads(void *ctx)
 {
     return pool_size(((struct cpu *)ctx)->pool);
 }
@@ -123,23 +123,23 @@ static const struct dev_table table = {
     .scan_need = cpu_scan_need,
     .adapt_need = cpu_adapt_need,
     .top_need = cpu_top_need,
-    .weights = weights,
+    .weights = use_weights,
     .weights_some = weights_some,
     .weights_copy = cpu_weights_copy,
-    .held = held,
-    .memory = memory,
+    .held = held_bytes,
+    .memory = get_memory,
     .is_host = true,
-    .begin = begin,
+    .begin = begin_step,
     .awake = awake,
     .may_stop = may_stop,
     .stopped = stopped,
     .alloc = alloc,
-    .free = release,
-    .zero = zero,
-    .copy = copy,
+    .free = free_memory,
+    .zero = zero_bytes,
+    .copy = copy_bytes,
     .close = close_cpu,
-    .simd = simd,
-    .threads = threads,
+    .simd = kernels_name,
+    .threads = pool_threads,
     .read_speed = cpu_read_speed,
 };
 

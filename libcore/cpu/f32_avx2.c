@@ -25,7 +25,7 @@
 #define PART(p)           _mm256_maskload_ps(p, mask)
 #define PART_FMA(a, b, c) _mm256_blendv_ps(c, V_FMA(a, b, c), _mm256_castsi256_ps(mask))
 
-TARGET static inline __m256i part(int64_t left)
+TARGET static inline __m256i tail_mask(int64_t left)
 {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
 
@@ -80,10 +80,10 @@ TARGET static inline __m256 fold_1(__m256 a, __m256 b)
         EACH(STEP_HI) \
     } \
     if (i < k) { \
-        __m256i mask = part(k - i); \
+        __m256i mask = tail_mask(k - i); \
         __m256 p = PART(w + i), q = PART(w1 + i), v; \
         EACH(LAST_LO) \
-        mask = part(k - i - 8); \
+        mask = tail_mask(k - i - 8); \
         p = PART(w + i + 8); \
         q = PART(w1 + i + 8); \
         EACH(LAST_HI) \
@@ -149,10 +149,10 @@ TARGET static void tile_1x1(float *y, const float *w, const float *x, int64_t k)
         hi = V_FMA(V_LOAD(w + i + 8), V_LOAD(x + i + 8), hi);
     }
     if (i < k) {
-        __m256i mask = part(k - i);
+        __m256i mask = tail_mask(k - i);
 
         lo = PART_FMA(PART(w + i), PART(x + i), lo);
-        mask = part(k - i - 8);
+        mask = tail_mask(k - i - 8);
         hi = PART_FMA(PART(w + i + 8), PART(x + i + 8), hi);
     }
     lo = fold_8_4(lo, hi, lo, hi);
@@ -160,8 +160,8 @@ TARGET static void tile_1x1(float *y, const float *w, const float *x, int64_t k)
     *y = _mm256_cvtss_f32(fold_1(lo, lo));
 }
 
-TARGET static void dots(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x, int nx,
-                        int64_t k)
+TARGET static void dot_floats(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x,
+                              int nx, int64_t k)
 {
     int i = 0;
 

@@ -26,7 +26,7 @@
 #define PART(p)           _mm512_maskz_loadu_ps(mask, p)
 #define PART_FMA(a, b, c) _mm512_mask3_fmadd_ps(a, b, c, mask)
 
-static __mmask16 part(int64_t left)
+static __mmask16 tail_mask(int64_t left)
 {
     return (__mmask16)((1u << left) - 1u);
 }
@@ -39,7 +39,7 @@ TARGET static void tile_1x1(float *y, const float *w, const float *x, int64_t k)
     for (; i + 16 <= k; i += 16)
         a = V_FMA(V_LOAD(w + i), V_LOAD(x + i), a);
     if (i < k) {
-        __mmask16 mask = part(k - i);
+        __mmask16 mask = tail_mask(k - i);
 
         a = PART_FMA(PART(w + i), PART(x + i), a);
     }
@@ -65,7 +65,7 @@ TARGET static void tile_1x1(float *y, const float *w, const float *x, int64_t k)
         EACH(ROW_STEP) \
     } \
     if (i < k) { \
-        __mmask16 mask = part(k - i); \
+        __mmask16 mask = tail_mask(k - i); \
         __m512 v = PART(x + i); \
         EACH(ROW_PART) \
     }
@@ -119,7 +119,7 @@ TARGET static void tile_4x4(float *const *y, int64_t at, const float *w, int64_t
         EACH_4(ACC_STEP)
     }
     if (i < k) {
-        __mmask16 mask = part(k - i);
+        __mmask16 mask = tail_mask(k - i);
         __m512 w0 = PART(w + i), w1 = PART(p1 + i), w2 = PART(p2 + i), w3 = PART(p3 + i), v;
 
         EACH_4(ACC_PART)
@@ -133,8 +133,8 @@ TARGET static void tile_4x4(float *const *y, int64_t at, const float *w, int64_t
     _mm_storeu_ps(y[3] + at, _mm512_extractf32x4_ps(a00, 3));
 }
 
-TARGET static void dots(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x, int nx,
-                        int64_t k)
+TARGET static void dot_floats(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x,
+                              int nx, int64_t k)
 {
     int i = 0;
 

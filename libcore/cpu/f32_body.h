@@ -148,7 +148,7 @@ TARGET static void ssm2_rest(float *h, const struct cpu_ssm2 *t, int j, int n_st
 
 #define KERNEL_SET(n) \
     const struct cpu_kernels cpu_kernels_##n = { \
-        .name = #n, .dots = dots, .axpy = axpy, .mix = mix, .exp_sub = exp_sub, .softmax = softmax, \
+        .name = #n, .dots = dot_floats, .axpy = axpy, .mix = mix_rows, .exp_sub = exp_sub, .softmax = softmax, \
         .scale = scale, .silu = silu, .silu_mul = silu_mul, .sigmoid_mul = sigmoid_mul, .conv = conv, \
         .gdn = gdn, .ssm2 = ssm2, .hadamard = hadamard, \
     }

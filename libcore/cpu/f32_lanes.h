@@ -21,7 +21,7 @@ TARGET static inline __m128 fold_4(const float *sum, int64_t pitch)
 
 /* The sums of rows' lanes to y, by fours: sum has room for rows that are not there. Rows of n vectors are `pitch`
  * apart. */
-TARGET static void put(float *const *y, int64_t at, const float *sum, int rows, int n, int64_t pitch)
+TARGET static void put_folded(float *const *y, int64_t at, const float *sum, int rows, int n, int64_t pitch)
 {
     for (int j = 0; j < n; j++, sum += LANES) {
         float *to = y[j] + at, four[4];

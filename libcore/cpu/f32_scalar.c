@@ -8,7 +8,7 @@
 #define TARGET
 #include "cpu/f32_body.h"
 
-static float dot(const float *w, const float *x, int64_t k)
+static float dot_row(const float *w, const float *x, int64_t k)
 {
     float sum[16] = { 0 };
     int64_t i = 0;
@@ -24,15 +24,15 @@ static float dot(const float *w, const float *x, int64_t k)
     return sum[0];
 }
 
-static void dots(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x, int nx,
-                 int64_t k)
+static void dot_floats(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x, int nx,
+                       int64_t k)
 {
     for (int j = 0; j < nx; j++)
         for (int i = 0; i < nw; i++)
-            y[j][at + i] = dot(w + i * ldw, x[j], k);
+            y[j][at + i] = dot_row(w + i * ldw, x[j], k);
 }
 
-static void mix(float *const *y, const float *const *w, int ny, const float *v, int64_t ldv, int n_rows, int64_t n)
+static void mix_rows(float *const *y, const float *const *w, int ny, const float *v, int64_t ldv, int n_rows, int64_t n)
 {
     for (int g = 0; g < ny; g++)
         for (int r = 0; r < n_rows; r++)

@@ -57,8 +57,8 @@ TARGET static void mix_1(float *y, const float *w, const float *v, int64_t ldv, 
     V_STORE(y + 3 * LANES, a3);
 }
 
-TARGET static void mix(float *const *y, const float *const *w, int ny, const float *v, int64_t ldv, int n_rows,
-                       int64_t n)
+TARGET static void mix_rows(float *const *y, const float *const *w, int ny, const float *v, int64_t ldv, int n_rows,
+                            int64_t n)
 {
     int64_t i = 0;
 

@@ -193,8 +193,8 @@ static void product_ints(const struct cpu *c, struct cpu_rows v, struct tensor w
     rows_ints(c, v, at + n - 1, rows, buf);
 }
 
-static void product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
-                    float *buf)
+static void expert_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_t e, int64_t at, int64_t n,
+                           float *buf)
 {
     int64_t k = w.ne[0];
     int panel = panel_rows(4 * k, v.n), block = block_rows(4 * k);
@@ -229,7 +229,7 @@ void cpu_product(const struct cpu *c, struct cpu_rows v, struct tensor w, int64_
         int64_t m = n - i < most ? n - i : most;
 
         if (!cpu_stopped(c))
-            product(c, v, w, e, at + i, m, buf);
+            expert_product(c, v, w, e, at + i, m, buf);
         else
             for (int j = 0; j < v.n; j++)
                 memset(v.y[j] + at + i, 0, (size_t)m * sizeof(float));

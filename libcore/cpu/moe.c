@@ -261,7 +261,7 @@ size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op
 }
 
 /* Shares the rows out and lets all threads that are worth it compute. */
-static void run(struct moe *m)
+static void run_experts(struct moe *m)
 {
     const struct cpu *c = m->c;
     int64_t ff = m->a->up.ne[1], n_embd = m->a->down.ne[1], workers = pool_size(c->pool);
@@ -307,7 +307,7 @@ void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct o
         m.in_up = pair_acts(&m, a->up.type);
         if (a->gate.data != NULL)
             m.in_gate = cpu_same_acts(c, a->up.type, a->gate.type) ? m.in_up : pair_acts(&m, a->gate.type);
-        run(&m);
+        run_experts(&m);
     }
     dev_release(d, mark);
 }

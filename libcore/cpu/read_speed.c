@@ -104,7 +104,7 @@ __attribute__((target("avx512f"))) static uint64_t read_ahead(const unsigned cha
 }
 #endif
 
-static read_fn *choose(void)
+static read_fn *choose_reader(void)
 {
 #if defined(__x86_64__)
     unsigned simd = simd_features();
@@ -166,7 +166,7 @@ enum err_code cpu_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps,
     const struct cpu *c = ctx;
     int64_t n_slices = (int64_t)((n + SLICE_BYTES - 1) / SLICE_BYTES);
     int64_t grain = (n_slices + pool_size(c->pool) - 1) / pool_size(c->pool);
-    struct reader r = { c, NULL, n, choose(), NULL };
+    struct reader r = { c, NULL, n, choose_reader(), NULL };
     uint64_t sum = 0;
     void *buf = NULL;
 

@@ -24,7 +24,7 @@ static float scale_of(uint32_t bits, float top, float *inverse)
 }
 
 /* x times the inverse; 1.5 * 2^23: units are whole numbers. */
-static float nearest(float x, float inverse)
+static float round_nearest(float x, float inverse)
 {
     return inverse > 0.0f ? (x * inverse + 12582912.0f) - 12582912.0f : 0.0f;
 }
@@ -59,7 +59,7 @@ static void round_bytes(struct cpu_act_block *a, const float *x)
         }
         a->scale[g] = scale_of(max, BYTE_TOP, &by);
         for (int i = 0; i < 32; i++) {
-            b[i] = (int8_t)nearest(x[i], by);
+            b[i] = (int8_t)round_nearest(x[i], by);
             a->half[cpu_half_place(32 * g + i)] = b[i];
             a->step[cpu_step_place(32 * g + i)] = b[i];
             a->fours[cpu_fours_place(32 * g + i)] = b[i];
@@ -80,7 +80,7 @@ static void round_words(struct cpu_act_block *a, const float *x, int top)
 
     scales_of(a->scale, inverse, x, (float)top);
     for (int i = 0; i < 256; i++)
-        a->q[cpu_int_place(i)] = (int16_t)nearest(x[i], inverse[i % 32 / 4]);
+        a->q[cpu_int_place(i)] = (int16_t)round_nearest(x[i], inverse[i % 32 / 4]);
     for (int g = 0; g < 16; g++) {
         float t[4];
 

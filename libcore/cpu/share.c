@@ -17,7 +17,7 @@ static int groups_of(const struct cpu *c, int32_t units)
 }
 
 /* Units before group g. */
-static int32_t before(int g, int groups, int32_t units)
+static int32_t units_before(int g, int groups, int32_t units)
 {
     return (int32_t)((int64_t)g * units / groups);
 }
@@ -57,12 +57,12 @@ static int group_of(const struct cpu_share *s, int worker, int step)
 /* Pieces of a group in a matrix. */
 static int32_t pieces_of(const struct cpu_share *s, int g)
 {
-    return (before(g + 1, s->groups, s->units) - before(g, s->groups, s->units) + s->piece - 1) / s->piece;
+    return (units_before(g + 1, s->groups, s->units) - units_before(g, s->groups, s->units) + s->piece - 1) / s->piece;
 }
 
 static void piece_at(const struct cpu_share *s, int g, int32_t i, struct cpu_piece *p)
 {
-    int32_t from = before(g, s->groups, s->units), each = before(g + 1, s->groups, s->units) - from;
+    int32_t from = units_before(g, s->groups, s->units), each = units_before(g + 1, s->groups, s->units) - from;
     int32_t pieces = pieces_of(s, g), unit = i % pieces * s->piece, n = each - unit < s->piece ? each - unit : s->piece;
 
     p->i = i;

@@ -31,7 +31,7 @@ static float block_of(const struct top *t, const float *x, const uint32_t *mask,
 }
 
 /* Keeps the k best in order; ids come ascending, so an equal logit stays behind. */
-static int32_t insert(struct logits_entry *e, int32_t n, int32_t k, int32_t id, float v)
+static int32_t insert_logit(struct logits_entry *e, int32_t n, int32_t k, int32_t id, float v)
 {
     int32_t i = n < k ? n : k;
 
@@ -106,7 +106,7 @@ static void top_piece(void *ctx, int64_t begin, int64_t end, int worker)
                 continue;
             for (int i = 0; i < SOFTMAX_BLOCK; i++)
                 if (clean[i] > -INFINITY)
-                    n = insert(entry, n, t->a->k, b * SOFTMAX_BLOCK + i, clean[i]);
+                    n = insert_logit(entry, n, t->a->k, b * SOFTMAX_BLOCK + i, clean[i]);
         }
         to->n = n;
         memset(entry + n, 0, (size_t)(t->a->k - n) * sizeof *entry);

@@ -69,7 +69,7 @@ static bool is_open(const struct draft *d, const struct draft_type *t)
 }
 
 /* Takes file, also when it fails. */
-static enum err_code add(struct draft *d, const struct draft_type *t, struct gguf *file, struct err *e)
+static enum err_code add_drafter(struct draft *d, const struct draft_type *t, struct gguf *file, struct err *e)
 {
     const struct draft_source s = { &d->o, file };
     struct drafter *r = &d->drafter[d->n_drafter];
@@ -120,13 +120,13 @@ static enum err_code add_file(struct draft *d, const char *path, struct err *e)
     if (gguf_open(&g, path, e) != ERR_OK)
         return e->code;
     if (gguf_str(g, "general.type", &kind) && str_is(kind, "adapter"))
-        return add(d, &draft_type_mtp, g, e);
+        return add_drafter(d, &draft_type_mtp, g, e);
     if (text_same_tokens(g, d->o.gguf, e) != ERR_OK) {
         gguf_close(g);
         return e->code;
     }
     (void)gguf_str(g, "general.architecture", &arch);
-    return add(d, str_is(arch, "dflash") ? &draft_type_dflash : &draft_type_model, g, e);
+    return add_drafter(d, str_is(arch, "dflash") ? &draft_type_dflash : &draft_type_model, g, e);
 }
 
 /* A DFlash drafter in the model's directory: of a/some-model-q4_k.gguf it is a/some-model-dflash.gguf, or
@@ -151,7 +151,7 @@ static enum err_code add_named(struct draft *d, const char *name, struct err *e)
     char path[4096];
 
     if (strcmp(name, "auto") == 0) {
-        if (add(d, &draft_type_ngram, NULL, e) != ERR_OK)
+        if (add_drafter(d, &draft_type_ngram, NULL, e) != ERR_OK)
             return e->code;
         /* First of those that take time, since it is tried first and brings most. A file with such a name may be
          * another model's, and nobody asked for it. */
@@ -159,12 +159,12 @@ static enum err_code add_named(struct draft *d, const char *name, struct err *e)
             *e = d->left_out;
             return e->code;
         }
-        return model_info(d->o.model)->n_nextn > 0 ? add(d, &draft_type_mtp, NULL, e) : ERR_OK;
+        return model_info(d->o.model)->n_nextn > 0 ? add_drafter(d, &draft_type_mtp, NULL, e) : ERR_OK;
     }
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strcmp(types[i]->name, name) == 0)
             return types[i]->file ? err_set(e, ERR_ARG, "drafter '%s' is a file: give its path", name)
-                                  : add(d, types[i], NULL, e);
+                                  : add_drafter(d, types[i], NULL, e);
     if (strchr(name, '/') == NULL && access(name, F_OK) != 0)
         return err_set(e, ERR_ARG, "drafter '%s' is neither auto, ngram, mtp or engram nor a file here", name);
     return add_file(d, name, e);
@@ -306,7 +306,7 @@ enum err_code draft_attach(struct draft *d, struct run *r, struct err *e)
 
 /* ---- texts ---- */
 
-static int64_t common(const struct draft_text *t, const int32_t *token, int64_t n)
+static int64_t common_tokens(const struct draft_text *t, const int32_t *token, int64_t n)
 {
     int64_t i = 0;
 
@@ -317,17 +317,17 @@ static int64_t common(const struct draft_text *t, const int32_t *token, int64_t 
 }
 
 /* Every text is a place to start from: a sequence that was forked is found again. */
-static void begin(void *of, int seq, const int32_t *token, int64_t n)
+static void begin_text(void *of, int seq, const int32_t *token, int64_t n)
 {
     struct draft *d = of;
     struct draft_text *t = &d->text[seq];
-    int64_t same = common(t, token, n);
+    int64_t same = common_tokens(t, token, n);
     int from = seq;
 
     n = n < d->cap ? n : d->cap;
     for (int s = 0; s < d->n_seq; s++)
-        if (s != seq && d->text[s].fed > same && common(&d->text[s], token, n) > same) {
-            same = common(&d->text[s], token, n);
+        if (s != seq && d->text[s].fed > same && common_tokens(&d->text[s], token, n) > same) {
+            same = common_tokens(&d->text[s], token, n);
             from = s;
         }
     for (int i = 0; i < d->n_drafter; i++) {
@@ -344,7 +344,7 @@ static void begin(void *of, int seq, const int32_t *token, int64_t n)
     draft_width_begin(d->width, seq);
 }
 
-static void settle(void *of, int seq, const int32_t *token, int n, int n_guessed, int n_kept)
+static void settle_guesses(void *of, int seq, const int32_t *token, int n, int n_guessed, int n_kept)
 {
     struct draft *d = of;
     struct draft_text *t = &d->text[seq];
@@ -369,13 +369,13 @@ static void settle(void *of, int seq, const int32_t *token, int n, int n_guessed
 
 /* ---- guesses ---- */
 
-static int room(const struct draft *d, const struct gen_guess *g)
+static int guesses_max(const struct draft *d, const struct gen_guess *g)
 {
     return g->n_max < d->o.n_max ? g->n_max : d->o.n_max;
 }
 
 /* All that one drafter is asked about. */
-static enum err_code ask(struct draft *d, int who, struct err *e)
+static enum err_code ask_drafter(struct draft *d, int who, struct err *e)
 {
     struct drafter *r = &d->drafter[who];
     const double from = clock_ms();
@@ -416,8 +416,8 @@ static enum err_code ask_free(struct draft *d, const struct gen_guess *g, int n,
 
         r->n_ask = 0;
         for (int j = 0; r->type->free && j < n; j++)
-            put_ask(r, g[j].seq, room(d, &g[j]));
-        if (r->type->free && ask(d, i, e) != ERR_OK)
+            put_ask(r, g[j].seq, guesses_max(d, &g[j]));
+        if (r->type->free && ask_drafter(d, i, e) != ERR_OK)
             return e->code;
     }
     return ERR_OK;
@@ -437,12 +437,12 @@ static enum err_code ask_others(struct draft *d, const struct gen_guess *g, int 
 
             if (d->o.always) {
                 done = !r->type->free || answer_of(r, g[j].seq)->n > 0;
-                *best = (struct draft_choice){ .type = done ? i : -1, .n = room(d, &g[j]) };
+                *best = (struct draft_choice){ .type = done ? i : -1, .n = guesses_max(d, &g[j]) };
             } else if (r->type->free) {
                 draft_width_made(d->width, i, answer_of(r, g[j].seq), best);
                 draft_width_try(d->width, i, answer_of(r, g[j].seq), best);
             } else {
-                draft_width_promise(d->width, i, r->type, r->of, g[j].seq, room(d, &g[j]), best);
+                draft_width_promise(d->width, i, r->type, r->of, g[j].seq, guesses_max(d, &g[j]), best);
             }
         }
         if (best->type >= 0 && !d->drafter[best->type].type->free)
@@ -451,12 +451,12 @@ static enum err_code ask_others(struct draft *d, const struct gen_guess *g, int 
             draft_width_take(d->width, best, g[j].seq, true);
     }
     for (int i = 0; i < d->n_drafter; i++)
-        if (!d->drafter[i].type->free && ask(d, i, e) != ERR_OK)
+        if (!d->drafter[i].type->free && ask_drafter(d, i, e) != ERR_OK)
             return e->code;
     return ERR_OK;
 }
 
-static void give(struct draft *d, struct gen_guess *g, const struct draft_ask *a, int who, int n)
+static void give_guesses(struct draft *d, struct gen_guess *g, const struct draft_ask *a, int who, int n)
 {
     struct last *last = &d->last[g->seq];
 
@@ -467,7 +467,7 @@ static void give(struct draft *d, struct gen_guess *g, const struct draft_ask *a
 }
 
 /* Of the guesses that are there, as many as pay. */
-static void choose(struct draft *d, struct gen_guess *g, const struct draft_choice *asked)
+static void choose_guesses(struct draft *d, struct gen_guess *g, const struct draft_choice *asked)
 {
     const struct draft_ask *a;
     struct draft_choice best = draft_width_none(d->width);
@@ -486,14 +486,14 @@ static void choose(struct draft *d, struct gen_guess *g, const struct draft_choi
     draft_width_take(d->width, &best, g->seq, false);
     d->last[g->seq].who = -1;
     if (best.type >= 0 && best.n > 0)
-        give(d, g, answer_of(&d->drafter[best.type], g->seq), best.type, best.n);
+        give_guesses(d, g, answer_of(&d->drafter[best.type], g->seq), best.type, best.n);
     else if (!d->o.always && asked->type >= 0 && (a = answer_of(&d->drafter[asked->type], g->seq))->n > 0)
         draft_width_learn(d->width, asked->type, g->seq, a->p, a->n, 0, 0);
     else if (!d->o.always && asked->type >= 0)
         draft_width_nothing(d->width, asked->type);
 }
 
-static enum err_code guess(void *of, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e)
+static enum err_code guess_all(void *of, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e)
 {
     struct draft *d = of;
 
@@ -512,11 +512,11 @@ static enum err_code guess(void *of, struct gen_guess *g, int n, const struct ge
         return e->code;
     draft_width_again(d->width, n);
     for (int j = 0; j < n; j++)
-        choose(d, &g[j], &d->choice[j]);
+        choose_guesses(d, &g[j], &d->choice[j]);
     return ERR_OK;
 }
 
-const struct gen_drafter draft_hook = { begin, guess, settle };
+const struct gen_drafter draft_hook = { begin_text, guess_all, settle_guesses };
 
 int draft_stats(const struct draft *d, struct draft_stats *out, int max)
 {

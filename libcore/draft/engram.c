@@ -35,7 +35,7 @@ static enum err_code open_tables(void **out, const struct draft_source *s, struc
     return ERR_OK;
 }
 
-static enum err_code attach(void *of, const struct draft_env *env, struct err *e)
+static enum err_code attach_tables(void *of, const struct draft_env *env, struct err *e)
 {
     (void)e;
     ((struct tables *)of)->text = env->text;
@@ -64,7 +64,7 @@ static void guess_one(const struct tables *t, struct draft_ask *a)
     a->n = made;
 }
 
-static enum err_code guess(void *of, struct draft_ask *ask, int n, bool *late, struct err *e)
+static enum err_code guess_tables(void *of, struct draft_ask *ask, int n, bool *late, struct err *e)
 {
     (void)late;
     (void)e;
@@ -78,6 +78,6 @@ const struct draft_type draft_type_engram = {
     .free = true,
     .open = open_tables,
     .close = free,
-    .attach = attach,
-    .guess = guess,
+    .attach = attach_tables,
+    .guess = guess_tables,
 };

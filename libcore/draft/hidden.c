@@ -200,7 +200,7 @@ static void used(struct rows *q, int n)
 }
 
 /* Only the newest n rows are left, and the context begins with them. */
-static void forget(struct hidden *h, int seq, int n)
+static void keep_newest(struct hidden *h, int seq, int n)
 {
     struct rows *q = &h->rows[seq];
     const int extra = q->n_saved + q->n_tap - n;
@@ -236,7 +236,7 @@ static enum err_code tidy(struct hidden *h, struct err *e)
 }
 
 /* Rows of the last step that are still waiting are saved. */
-static enum err_code save(struct hidden *h, struct err *e)
+static enum err_code save_waiting(struct hidden *h, struct err *e)
 {
     const bool asleep = h->idle >= BORING && h->since >= BORING;
     int n = 0;
@@ -245,7 +245,7 @@ static enum err_code save(struct hidden *h, struct err *e)
         struct rows *q = &h->rows[s];
 
         if (q->n_saved + q->n_tap > SAVED)
-            forget(h, s, NEWEST);
+            keep_newest(h, s, NEWEST);
         if (q->n_tap > (asleep ? 0 : h->room - h->n_used - n))
             begin_at(h, s, end_of(q)); /* missed */
         for (; q->n_tap > 0; q->n_tap--) {
@@ -260,7 +260,7 @@ static enum err_code save(struct hidden *h, struct err *e)
 }
 
 /* All rows that can be used join the contexts; then the guesses of the first n_ask of h->ask. */
-static enum err_code use(struct hidden *h, int n_ask, bool *late, struct err *e)
+static enum err_code use_rows(struct hidden *h, int n_ask, bool *late, struct err *e)
 {
     int n = 0;
 
@@ -279,7 +279,7 @@ static enum err_code use(struct hidden *h, int n_ask, bool *late, struct err *e)
 }
 
 /* Guesses come after all rows of a sequence but its newest token. */
-static bool ready(const struct hidden *h, const struct draft_ask *a)
+static bool ready_to_guess(const struct hidden *h, const struct draft_ask *a)
 {
     const struct rows *q = &h->rows[a->seq];
     const int64_t rows = end_of(q) - q->base;
@@ -311,7 +311,7 @@ static bool make_room(struct hidden *h)
     if (many && h->idle < BORING)
         return true;
     for (int s = 0; s < h->n_seq && n_tap > h->room - h->n_used; s++)
-        forget(h, s, NEWEST);
+        keep_newest(h, s, NEWEST);
     return false;
 }
 
@@ -324,7 +324,7 @@ static enum err_code guess(void *of, struct draft_ask *ask, int n, bool *late, s
     for (int i = 0; i < n; i++) {
         const struct draft_text *text = &h->env.text[ask[i].seq];
 
-        if (ready(h, &ask[i]))
+        if (ready_to_guess(h, &ask[i]))
             h->ask[n_ask++] =
                 (struct model_drafter_ask){ ask[i].seq, text->token[text->n - 1], ask[i].n, ask[i].guess, ask[i].p };
         else
@@ -332,11 +332,11 @@ static enum err_code guess(void *of, struct draft_ask *ask, int n, bool *late, s
     }
     h->idle = n > 0 ? 0 : h->idle + 1;
     h->since++;
-    if ((n_ask > 0 || make_room(h)) && use(h, n_ask, late, e) != ERR_OK)
+    if ((n_ask > 0 || make_room(h)) && use_rows(h, n_ask, late, e) != ERR_OK)
         return e->code;
     for (int i = 0; i < n; i++)
         ask[i].n = count_good(ask[i].guess, ask[i].n);
-    return tidy(h, e) != ERR_OK ? e->code : save(h, e);
+    return tidy(h, e) != ERR_OK ? e->code : save_waiting(h, e);
 }
 
 static enum err_code open_mtp(void **out, const struct draft_source *s, struct err *e)

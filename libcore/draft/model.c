@@ -46,7 +46,7 @@ static void close_small(void *of)
     free(m);
 }
 
-static enum err_code attach(void *of, const struct draft_env *env, struct err *e)
+static enum err_code attach_small(void *of, const struct draft_env *env, struct err *e)
 {
     struct small *m = of;
     const struct run_opts ro = { .ctx_tokens = run_ctx(env->run) + GEN_DRAFT_MAX,
@@ -62,7 +62,7 @@ static enum err_code attach(void *of, const struct draft_env *env, struct err *e
 }
 
 /* Tokens that the large model alone has end what can be guessed of a text. */
-static bool known(const struct small *m, const struct draft_text *t, int64_t from)
+static bool knows_tokens(const struct small *m, const struct draft_text *t, int64_t from)
 {
     for (int64_t i = from; i < t->n; i++)
         if (t->token[i] >= model_info(m->model)->n_vocab)
@@ -81,7 +81,7 @@ static enum err_code catch_up(struct small *m, struct draft_ask *ask, int n, boo
             return e->code;
         const int64_t left = t->n - 1 - match.kept;
         *late |= left > GEN_DRAFT_MAX;
-        if (!known(m, t, match.kept))
+        if (!knows_tokens(m, t, match.kept))
             ask[i].n = 0;
         else if (left > 0 &&
                  run_feed(m->run, ask[i].seq, t->token + match.kept, left, 0, NULL, NULL, NULL, e) != ERR_OK)
@@ -141,7 +141,7 @@ static enum err_code deeper(struct small *m, struct draft_ask *ask, int n, int d
     return ERR_OK;
 }
 
-static enum err_code guess(void *of, struct draft_ask *ask, int n, bool *late, struct err *e)
+static enum err_code guess_small(void *of, struct draft_ask *ask, int n, bool *late, struct err *e)
 {
     struct small *m = of;
     int n_row = n;
@@ -163,6 +163,6 @@ const struct draft_type draft_type_model = {
     .file = true,
     .open = open_small,
     .close = close_small,
-    .attach = attach,
-    .guess = guess,
+    .attach = attach_small,
+    .guess = guess_small,
 };

@@ -14,7 +14,7 @@
 
 enum { LONG = 3, SHORT = 2, WAYS = 4, MATCH_MAX = 32 };
 
-struct memory {
+struct seq_index {
     int64_t indexed;   /* tokens whose n-grams are in the tables */
     int64_t at;        /* place after tokens that the text's end repeats: the guess; -1: none */
     int64_t read;      /* tokens of the text that `at` is right for */
@@ -24,8 +24,8 @@ struct memory {
 struct ngram {
     const struct draft_text *text; /* [n_seq] */
     int n_seq;
-    uint64_t buckets;   /* a power of two */
-    struct memory *seq; /* [n_seq] */
+    uint64_t buckets;      /* a power of two */
+    struct seq_index *seq; /* [n_seq] */
 };
 
 static enum err_code open_ngram(void **out, const struct draft_source *s, struct err *e)
@@ -46,7 +46,7 @@ static void close_ngram(void *of)
     free(g);
 }
 
-static enum err_code attach(void *of, const struct draft_env *env, struct err *e)
+static enum err_code attach_texts(void *of, const struct draft_env *env, struct err *e)
 {
     struct ngram *g = of;
     const int n_seq = run_n_seq(env->run);
@@ -67,7 +67,7 @@ static enum err_code attach(void *of, const struct draft_env *env, struct err *e
 }
 
 /* The n tokens before place `at`. */
-static int32_t *bucket(const struct ngram *g, const struct memory *m, const int32_t *token, int64_t at, int n)
+static int32_t *bucket(const struct ngram *g, const struct seq_index *m, const int32_t *token, int64_t at, int n)
 {
     uint64_t h = 0;
 
@@ -76,31 +76,31 @@ static int32_t *bucket(const struct ngram *g, const struct memory *m, const int3
     return m->table[n == SHORT] + (h >> 20 & (g->buckets - 1)) * WAYS;
 }
 
-static bool same(const int32_t *token, int64_t a, int64_t b, int n)
+static bool same_context(const int32_t *token, int64_t a, int64_t b, int n)
 {
     return a >= n && b >= n && memcmp(token + a - n, token + b - n, (size_t)n * sizeof *token) == 0;
 }
 
 /* The last place but `at` itself that follows the same n tokens; -1: none. */
-static int64_t find(const struct ngram *g, const struct memory *m, const int32_t *token, int64_t at, int n)
+static int64_t find_context(const struct ngram *g, const struct seq_index *m, const int32_t *token, int64_t at, int n)
 {
     const int32_t *b = bucket(g, m, token, at, n);
     int64_t best = -1;
 
     for (int i = 0; i < WAYS; i++)
-        if (b[i] < at && b[i] > best && same(token, b[i], at, n))
+        if (b[i] < at && b[i] > best && same_context(token, b[i], at, n))
             best = b[i];
     return best;
 }
 
 /* The place goes to the front of its bucket; one that follows the same tokens, or the last one,
  * makes room. */
-static void insert(const struct ngram *g, struct memory *m, const int32_t *token, int64_t at, int n)
+static void insert_place(const struct ngram *g, struct seq_index *m, const int32_t *token, int64_t at, int n)
 {
     int32_t *b = bucket(g, m, token, at, n);
     int i = 0;
 
-    while (i < WAYS - 1 && b[i] != 0 && !(b[i] <= at && same(token, b[i], at, n)))
+    while (i < WAYS - 1 && b[i] != 0 && !(b[i] <= at && same_context(token, b[i], at, n)))
         i++;
     memmove(b + 1, b, (size_t)i * sizeof *b);
     b[0] = (int32_t)at;
@@ -108,23 +108,23 @@ static void insert(const struct ngram *g, struct memory *m, const int32_t *token
 
 /* Where the end of token[0 .. n) was before. Places from 1 on stand for what follows the tokens
  * before them. */
-static void follow(const struct ngram *g, struct memory *m, const int32_t *token, int64_t n)
+static void follow(const struct ngram *g, struct seq_index *m, const int32_t *token, int64_t n)
 {
     /* the place that the whole text leads to is not indexed yet */
     for (int64_t i = m->indexed; i < n; i++) {
         if (i >= LONG)
-            insert(g, m, token, i, LONG);
+            insert_place(g, m, token, i, LONG);
         if (i >= SHORT)
-            insert(g, m, token, i, SHORT);
+            insert_place(g, m, token, i, SHORT);
     }
     m->indexed = n;
     for (; m->at >= 0 && m->read < n; m->read++)
         m->at = token[m->at] == token[m->read] ? m->at + 1 : -1;
     m->read = n;
     if (m->at < 0 && n >= LONG)
-        m->at = find(g, m, token, n, LONG);
+        m->at = find_context(g, m, token, n, LONG);
     if (m->at < 0 && n >= SHORT)
-        m->at = find(g, m, token, n, SHORT);
+        m->at = find_context(g, m, token, n, SHORT);
 }
 
 /* How sure a place is: by how many tokens before it are the end of the text. */
@@ -137,9 +137,9 @@ static float sureness(const int32_t *token, int64_t at, int64_t n)
     return 1.0f - 1.0f / (1.0f + 0.5f * (float)match);
 }
 
-static void cut(void *of, int seq, int64_t n)
+static void cut_text(void *of, int seq, int64_t n)
 {
-    struct memory *m = &((struct ngram *)of)->seq[seq];
+    struct seq_index *m = &((struct ngram *)of)->seq[seq];
 
     m->indexed = m->indexed < n ? m->indexed : n;
     m->at = -1;
@@ -148,8 +148,8 @@ static void cut(void *of, int seq, int64_t n)
 static void fork_text(void *of, int dst, int src)
 {
     struct ngram *g = of;
-    struct memory *to = &g->seq[dst];
-    const struct memory *from = &g->seq[src];
+    struct seq_index *to = &g->seq[dst];
+    const struct seq_index *from = &g->seq[src];
 
     for (int t = 0; t < 2; t++)
         memcpy(to->table[t], from->table[t], g->buckets * WAYS * sizeof(int32_t));
@@ -157,7 +157,7 @@ static void fork_text(void *of, int dst, int src)
     to->at = -1;
 }
 
-static enum err_code guess(void *of, struct draft_ask *ask, int n, bool *late, struct err *e)
+static enum err_code guess_ngrams(void *of, struct draft_ask *ask, int n, bool *late, struct err *e)
 {
     struct ngram *g = of;
 
@@ -165,7 +165,7 @@ static enum err_code guess(void *of, struct draft_ask *ask, int n, bool *late, s
     (void)e;
     for (int i = 0; i < n; i++) {
         struct draft_ask *a = &ask[i];
-        struct memory *m = &g->seq[a->seq];
+        struct seq_index *m = &g->seq[a->seq];
         const int32_t *token = g->text[a->seq].token;
         const int64_t end = g->text[a->seq].n;
         int made = 0;
@@ -187,8 +187,8 @@ const struct draft_type draft_type_ngram = {
     .free = true,
     .open = open_ngram,
     .close = close_ngram,
-    .attach = attach,
-    .cut = cut,
+    .attach = attach_texts,
+    .cut = cut_text,
     .fork = fork_text,
-    .guess = guess,
+    .guess = guess_ngrams,
 };

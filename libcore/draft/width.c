@@ -86,7 +86,7 @@ struct draft_width {
 };
 _Static_assert((int)SURES == (int)GEN_DRAFT_MAX, "struct share serves both");
 
-static void forget(struct share *s, float kept)
+static void forget_share(struct share *s, float kept)
 {
     for (int i = 0; i < GEN_DRAFT_MAX; i++) {
         s->kept[i] = kept;
@@ -112,7 +112,7 @@ enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq, 
         return err_nomem(e);
     }
     for (int t = 0; t < n_type; t++) {
-        forget(&w->type[t].all, 0.75f);
+        forget_share(&w->type[t].all, 0.75f);
         w->type[t].tries = TRIES;
         w->type[t].pause = PAUSE;
         for (int i = 0; i < SURES; i++)
@@ -155,7 +155,7 @@ void draft_width_begin(struct draft_width *w, int seq)
 
 /* Values between those that are known are taken from the line between them; beyond the last it goes
  * on. */
-static void fill(double *out, int n, const float *known, double slope)
+static void fill_costs(double *out, int n, const float *known, double slope)
 {
     int last = -1;
 
@@ -209,7 +209,7 @@ static int most_at_once(const struct draft_width *w)
 void draft_width_step(struct draft_width *w, const struct gen_cost *cost, int n)
 {
     settle_up(w, cost->last);
-    fill(w->cost, GEN_COSTS, cost->ms, (double)row_cost);
+    fill_costs(w->cost, GEN_COSTS, cost->ms, (double)row_cost);
     w->records = cost->records;
     w->n = n;
     w->rows = n < GEN_COSTS ? n : GEN_COSTS - 1;
@@ -398,7 +398,7 @@ void draft_width_nothing(struct draft_width *w, int type)
 
 /* ---- learning ---- */
 
-static void note(struct share *s, int i, bool right, int memory)
+static void note_guess(struct share *s, int i, bool right, int memory)
 {
     s->seen[i] += s->seen[i] < memory;
     s->kept[i] += ((right ? 1.0f : 0.0f) - s->kept[i]) / ((float)s->seen[i] + 0.5f);
@@ -410,15 +410,15 @@ void draft_width_learn(struct draft_width *w, int type, int seq, const float *p,
     struct share *s = &w->seq[seq * w->n_type + type];
 
     for (int i = 0; i < n && i <= n_kept; i++) {
-        note(&k->sure, class_of(p[i]), i < n_kept, MEMORY_ALL);
-        note(&k->all, i, i < n_kept, MEMORY_ALL);
-        note(s, i, i < n_kept, MEMORY_SEQ);
+        note_guess(&k->sure, class_of(p[i]), i < n_kept, MEMORY_ALL);
+        note_guess(&k->all, i, i < n_kept, MEMORY_ALL);
+        note_guess(s, i, i < n_kept, MEMORY_SEQ);
     }
     w->checked += n;
     w->right += n_kept;
     if (n_kept < n || n >= n_made)
         return;
     /* A guess that was not worth its row is none that came of asking. */
-    note(&k->all, n, false, MEMORY_ALL);
-    note(s, n, false, MEMORY_SEQ);
+    note_guess(&k->all, n, false, MEMORY_ALL);
+    note_guess(s, n, false, MEMORY_SEQ);
 }

@@ -56,7 +56,7 @@ static int32_t column(const struct sort *s, uint32_t place, int c)
 }
 
 /* Columns c .. c + n - 1, as one number. */
-static uint64_t pack(const struct sort *s, uint32_t place, int c, int n)
+static uint64_t pack_columns(const struct sort *s, uint32_t place, int c, int n)
 {
     uint64_t key = 0;
     bool ends = false;
@@ -132,7 +132,7 @@ static void sort_packed(const struct sort *s, uint32_t *v, size_t n, int c, stru
     for (size_t i = 0; i < n; i++) {
         if (i + AHEAD < n)
             __builtin_prefetch(s->token + v[i + AHEAD] - 4);
-        t[i] = (struct packed){ pack(s, v[i], c, k), v[i] };
+        t[i] = (struct packed){ pack_columns(s, v[i], c, k), v[i] };
     }
     sort_keys(t, t + PACKED, n);
     for (size_t i = 0; i < n; i++)
@@ -141,9 +141,9 @@ static void sort_packed(const struct sort *s, uint32_t *v, size_t n, int c, stru
         return;
     for (size_t i = 0, end; i < n; i = end) {
         /* The keys are gone once a run was sorted: those of the rest are made again. */
-        const uint64_t key = pack(s, v[i], c, k);
+        const uint64_t key = pack_columns(s, v[i], c, k);
 
-        for (end = i + 1; end < n && pack(s, v[end], c, k) == key; end++)
+        for (end = i + 1; end < n && pack_columns(s, v[end], c, k) == key; end++)
             ;
         sort_packed(s, v + i, end - i, after_border(s, v[i], c + k), t);
     }
@@ -268,7 +268,7 @@ static int by_token(const void *a, const void *b)
     return (x->token > y->token) - (x->token < y->token);
 }
 
-static void join(struct list *l)
+static void join_entries(struct list *l)
 {
     size_t kept = 0;
 
@@ -283,14 +283,14 @@ static void join(struct list *l)
     l->n = l->joined = kept;
 }
 
-static enum err_code push(struct list *l, const struct entry *x, struct err *e)
+static enum err_code push_entry(struct list *l, const struct entry *x, struct err *e)
 {
     if (l->n > 0 && l->v[l->n - 1].token == x->token) {
         l->v[l->n - 1].count += x->count;
         return ERR_OK;
     }
     if (l->n == l->cap) {
-        join(l);
+        join_entries(l);
         if (l->n >= l->cap / 2 && memory_room(&l->v, &l->cap, l->cap + 1, sizeof *l->v, e))
             return e->code;
     }
@@ -304,9 +304,9 @@ static enum err_code end_runs(struct runs *r, const int32_t *token, int open, in
     for (int l = open - 1; l >= keep; l--) {
         struct list *list = &r->list[l];
 
-        join(list);
+        join_entries(list);
         for (size_t i = 0; l > 0 && i < list->n; i++)
-            if (push(&r->list[l - 1], &list->v[i], e))
+            if (push_entry(&r->list[l - 1], &list->v[i], e))
                 return e->code;
         if (engram_emit(r->m, l, (uint32_t)token[-1 - l], r->hash[l + 1], list->v, list->n, e))
             return e->code;
@@ -329,7 +329,7 @@ static enum err_code take_place(struct runs *r, const int32_t *at, int length, d
         r->hash[l + 1] = engram_hash(r->hash[l], (uint32_t)at[-1 - l]);
     r->before = at;
     r->open = length;
-    return length > 0 ? push(&r->list[length - 1], &x, e) : ERR_OK;
+    return length > 0 ? push_entry(&r->list[length - 1], &x, e) : ERR_OK;
 }
 
 /* Ends what is open, also after an error. */
@@ -429,7 +429,7 @@ static char *part_name(const struct engram_builder *b, int i, struct err *e)
 }
 
 /* Only the last tokens are kept, as the context of those that follow. */
-static void forget(struct engram_builder *b)
+static void forget_tokens(struct engram_builder *b)
 {
     const size_t keep = b->n < ENGRAM_ORDER_MAX + 1 ? b->n : ENGRAM_ORDER_MAX + 1;
 
@@ -484,7 +484,7 @@ static enum err_code spill(struct engram_builder *b, struct err *e)
     }
     engram_emit_close(m);
     free(name);
-    forget(b);
+    forget_tokens(b);
     return code;
 }
 
@@ -534,15 +534,15 @@ static enum err_code take_parts(struct engram_builder *b, struct err *e)
 
 /* ---- the builder ---- */
 
-static enum err_code put(struct engram_builder *b, int32_t token, struct err *e)
+static enum err_code put_token(struct engram_builder *b, int32_t token, struct err *e)
 {
     if (b->n == b->cap && b->put < b->done)
-        forget(b);
+        forget_tokens(b);
     else if (b->n == b->cap && spill(b, e))
         return e->code;
     b->token[b->n++] = token;
     if (++b->put == b->done)
-        forget(b);
+        forget_tokens(b);
     return ERR_OK;
 }
 
@@ -602,7 +602,7 @@ enum err_code engram_build_tokens(struct engram_builder *b, const int32_t *token
         if (token[i] < 0 || token[i] > ENGRAM_TOKEN_MAX - 8)
             return err_set(e, ERR_ARG, "token %d", (int)token[i]);
         b->token_max = token[i] > b->token_max ? token[i] : b->token_max;
-        if (put(b, token[i], e))
+        if (put_token(b, token[i], e))
             return e->code;
     }
     b->tokens += (uint64_t)n;
@@ -616,10 +616,10 @@ enum err_code engram_build_end(struct engram_builder *b, struct err *e)
         return ERR_OK;
     b->inside = false;
     b->documents++;
-    return put(b, BORDER, e);
+    return put_token(b, BORDER, e);
 }
 
-static enum err_code commit(struct engram_builder *b, const struct progress *p, struct err *e)
+static enum err_code commit_epoch(struct engram_builder *b, const struct progress *p, struct err *e)
 {
     const struct merge_rule rule = { NULL, b->o.day, -1, 0, 0, NULL };
     struct epoch ep = { .day = b->o.day, .n_known = b->o.n_known, .known = b->o.known };
@@ -648,7 +648,7 @@ static enum err_code commit(struct engram_builder *b, const struct progress *p, 
 
 enum err_code engram_build_commit(struct engram_builder *b, const struct progress *p, struct err *e)
 {
-    enum err_code code = commit(b, p, e);
+    enum err_code code = commit_epoch(b, p, e);
 
     if (code == ERR_CANCEL)
         (void)engram_build_leave(b);

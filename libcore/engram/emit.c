@@ -62,7 +62,7 @@ static enum err_code drain(struct part *p, struct err *e)
     return ERR_OK;
 }
 
-static inline bool put(struct part *p, const void *v, size_t n, struct err *e)
+static inline bool put_part(struct part *p, const void *v, size_t n, struct err *e)
 {
     if (p->n + n > BUFFER_BYTES && drain(p, e))
         return false;
@@ -152,14 +152,14 @@ enum err_code engram_emit(struct emit *m, int level, uint32_t token, uint64_t ha
         const uint16_t age = (uint16_t)(v[i].age < AGE_MAX ? v[i].age : AGE_MAX);
 
         total += v[i].count;
-        ok = ok && put(&part[PART_NEXT], &v[i].token, 4, e) && put(&part[PART_COUNT], &count, 4, e) &&
-             put(&part[PART_AGE], &age, 2, e);
+        ok = ok && put_part(&part[PART_NEXT], &v[i].token, 4, e) && put_part(&part[PART_COUNT], &count, 4, e) &&
+             put_part(&part[PART_AGE], &age, 2, e);
     }
     const float sum = (float)total;
 
-    ok = ok && put(&part[PART_TOKEN], &token, 4, e) && put(&part[PART_CHILD], &child_end, 8, e) &&
-         put(&part[PART_END], &m->n_next[level], 8, e) && put(&part[PART_TOTAL], &sum, 4, e) &&
-         put(&part[PART_HASH], &hash, 8, e);
+    ok = ok && put_part(&part[PART_TOKEN], &token, 4, e) && put_part(&part[PART_CHILD], &child_end, 8, e) &&
+         put_part(&part[PART_END], &m->n_next[level], 8, e) && put_part(&part[PART_TOTAL], &sum, 4, e) &&
+         put_part(&part[PART_HASH], &hash, 8, e);
     return ok ? ERR_OK : e->code;
 }
 
@@ -217,7 +217,7 @@ struct writer {
     size_t n_sums;
 };
 
-static enum err_code flush(struct writer *w, struct err *e)
+static enum err_code flush_block(struct writer *w, struct err *e)
 {
     if (w->n == 0)
         return ERR_OK;
@@ -228,7 +228,7 @@ static enum err_code flush(struct writer *w, struct err *e)
     return io_out_write(w->out, w->block, n, e);
 }
 
-static enum err_code add(struct writer *w, const void *data, size_t n, struct err *e)
+static enum err_code add_bytes(struct writer *w, const void *data, size_t n, struct err *e)
 {
     const unsigned char *p = data;
 
@@ -242,7 +242,7 @@ static enum err_code add(struct writer *w, const void *data, size_t n, struct er
             memset(w->block + w->n, 0, now);
         w->n += now;
         n -= now;
-        if (w->n == SUM_BYTES && flush(w, e))
+        if (w->n == SUM_BYTES && flush_block(w, e))
             return e->code;
     }
     return ERR_OK;
@@ -281,11 +281,11 @@ static enum err_code copy_part(struct writer *w, struct part *p, uint64_t padded
     if (rewind_part(p, e))
         return e->code;
     do {
-        if (next_bytes(p, &got, e) || add(w, p->buf, got, e))
+        if (next_bytes(p, &got, e) || add_bytes(w, p->buf, got, e))
             return e->code;
         done += got;
     } while (got > 0 && done < padded);
-    return add(w, NULL, (size_t)(padded - done), e);
+    return add_bytes(w, NULL, (size_t)(padded - done), e);
 }
 
 static uint64_t hash_at(const struct part *p, size_t i)
@@ -317,11 +317,11 @@ static enum err_code write_filter(struct writer *w, struct part *hashes, uint64_
         }
     }
     if (code == ERR_OK)
-        code = add(w, filter, (size_t)n_blocks * FILTER_WORDS * sizeof *filter, e);
+        code = add_bytes(w, filter, (size_t)n_blocks * FILTER_WORDS * sizeof *filter, e);
     const size_t odd = (size_t)(n_blocks * FILTER_WORDS * sizeof *filter % ALIGN_BYTES);
 
     if (code == ERR_OK && odd > 0)
-        code = add(w, NULL, ALIGN_BYTES - odd, e);
+        code = add_bytes(w, NULL, ALIGN_BYTES - odd, e);
     free(filter);
     return code;
 }
@@ -360,8 +360,8 @@ enum err_code engram_emit_write(struct emit *m, struct io_out *out, const struct
     for (int l = 0; code == ERR_OK && l < m->order; l++)
         code = write_level(&w, m, l, ep.level[l].n_blocks, e);
     if (code == ERR_OK)
-        code = add(&w, ep.known, (size_t)(8 * ep.n_known), e) ||
-                       add(&w, NULL, (size_t)(known_bytes(ep.n_known) - 8 * ep.n_known), e) || flush(&w, e)
+        code = add_bytes(&w, ep.known, (size_t)(8 * ep.n_known), e) ||
+                       add_bytes(&w, NULL, (size_t)(known_bytes(ep.n_known) - 8 * ep.n_known), e) || flush_block(&w, e)
                    ? e->code
                    : io_out_write(out, w.sum, sums, e);
     if (code == ERR_OK) {

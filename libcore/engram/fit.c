@@ -62,7 +62,7 @@ static int by_kind(const void *a, const void *b)
 }
 
 /* half: -1 both. */
-static double best(const struct seen *v, size_t n, int half)
+static double best_weight(const struct seen *v, size_t n, int half)
 {
     double lo = 0, hi = WEIGHT_MOST;
 
@@ -98,9 +98,9 @@ static double gain(const struct seen *v, size_t n, int half, double w)
 
 static double weight_of(const struct seen *v, size_t n)
 {
-    if (gain(v, n, 1, best(v, n, 0)) + gain(v, n, 0, best(v, n, 1)) <= 0)
+    if (gain(v, n, 1, best_weight(v, n, 0)) + gain(v, n, 0, best_weight(v, n, 1)) <= 0)
         return 0;
-    return best(v, n, -1);
+    return best_weight(v, n, -1);
 }
 
 enum err_code engram_fit_write(const struct engram_fit *f, const char *path, int *used, struct err *e)

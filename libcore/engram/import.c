@@ -52,7 +52,7 @@ static const unsigned char *record_of(const struct engram_import *x, uint32_t sl
     return x->data + at + 4;
 }
 
-static enum err_code check(struct engram_import *x, struct err *e)
+static enum err_code check_head(struct engram_import *x, struct err *e)
 {
     const unsigned char *p = x->map.data;
 
@@ -86,7 +86,7 @@ enum err_code engram_import_open(struct engram_import **out, const char *path, s
     if (x == NULL)
         return err_nomem(e);
     code = io_map_open(&x->map, path, e);
-    if (code == ERR_OK && check(x, e))
+    if (code == ERR_OK && check_head(x, e))
         code = err_wrap(e, "%s", path);
     if (code == ERR_OK && (x->found = calloc(x->slots, 1)) == NULL)
         code = err_nomem(e);
@@ -108,7 +108,7 @@ void engram_import_close(struct engram_import *x)
 }
 
 /* Takes the context if the file has it and it is new. */
-static enum err_code meet(struct engram_import *x, const int32_t *token, struct err *e)
+static enum err_code take_context(struct engram_import *x, const int32_t *token, struct err *e)
 {
     uint64_t h = 0xcbf29ce484222325u;
     uint32_t s;
@@ -146,7 +146,7 @@ static enum err_code go_on(struct engram_import *x, struct err *e)
         memcpy(token, x->v[x->done].token, x->order * sizeof *token);
         for (uint32_t i = 0; i < n; i++) {
             token[x->order] = (int32_t)(u32_at(p + 8 * (uint64_t)i) & INT32_MAX);
-            if (meet(x, token + 1, e))
+            if (take_context(x, token + 1, e))
                 return e->code;
         }
     }
@@ -156,7 +156,7 @@ static enum err_code go_on(struct engram_import *x, struct err *e)
 enum err_code engram_import_text(struct engram_import *x, const int32_t *token, int64_t n, struct err *e)
 {
     for (int64_t i = 0; i + (int64_t)x->order <= n; i++)
-        if (meet(x, token + i, e))
+        if (take_context(x, token + i, e))
             return e->code;
     return go_on(x, e);
 }

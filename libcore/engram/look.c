@@ -8,7 +8,7 @@
 enum { HELD_MAX = 4 * ENGRAM_NEXT_MAX };
 
 /* The place of a token among the contexts [r.begin, r.end); UINT64_MAX: it is not there. */
-static uint64_t find(const uint32_t *token, struct range r, uint32_t wanted)
+static uint64_t find_token(const uint32_t *token, struct range r, uint32_t wanted)
 {
     while (r.begin < r.end) {
         const uint64_t mid = r.begin + (r.end - r.begin) / 2;
@@ -25,8 +25,8 @@ static uint64_t find(const uint32_t *token, struct range r, uint32_t wanted)
 
 /* The longest context of an epoch with something behind it: its order, 0 for none, and place. hash: of the contexts of
  * each order that end here. */
-static int longest(const struct engram *g, const struct epoch *ep, const int32_t *end, int64_t n, const uint64_t *hash,
-                   uint64_t *place)
+static int longest_context(const struct engram *g, const struct epoch *ep, const int32_t *end, int64_t n,
+                           const uint64_t *hash, uint64_t *place)
 {
     struct range r = { 0, ep->level[0].n };
     int found = 0;
@@ -39,7 +39,7 @@ static int longest(const struct engram *g, const struct epoch *ep, const int32_t
         const uint32_t token = (uint32_t)end[-1 - l];
         uint64_t k;
 
-        if (!g->has(v->filter, v->n_blocks, hash[l]) || (k = find(v->token, r, token)) == UINT64_MAX)
+        if (!g->has(v->filter, v->n_blocks, hash[l]) || (k = find_token(v->token, r, token)) == UINT64_MAX)
             break;
         const struct range next = engram_nexts(ep, l, k);
 
@@ -59,14 +59,14 @@ struct held {
     double total, of_file[ENGRAM_FILES_MAX];
 };
 
-static void forget(struct held *h)
+static void forget_held(struct held *h)
 {
     h->n = h->epochs = 0;
     h->total = 0;
     memset(h->of_file, 0, sizeof h->of_file);
 }
 
-static void hold(struct held *h, const struct epoch *ep, int l, uint64_t place, double scale, int file)
+static void hold_context(struct held *h, const struct epoch *ep, int l, uint64_t place, double scale, int file)
 {
     const struct level *v = &ep->level[l];
     const struct range r = engram_nexts(ep, l, place);
@@ -92,7 +92,7 @@ static void hold(struct held *h, const struct epoch *ep, int l, uint64_t place, 
 }
 
 /* The commonest of them, ties by token. */
-static void tell(const struct held *h, struct engram_next *out)
+static void tell_commonest(const struct held *h, struct engram_next *out)
 {
     bool taken[HELD_MAX];
 
@@ -116,7 +116,7 @@ void engram_look(const struct engram *g, const int32_t *token, int64_t n, struct
     struct held h;
     int order = 0;
 
-    forget(&h);
+    forget_held(&h);
     for (int l = 0; l < ENGRAM_ORDER_MAX && l < n; l++)
         before = hash[l] = engram_hash(before, (uint32_t)token[n - 1 - l]);
 
@@ -124,19 +124,19 @@ void engram_look(const struct engram *g, const int32_t *token, int64_t n, struct
         for (int i = 0; i < g->file[f].n_epochs; i++) {
             const struct epoch *ep = &g->file[f].epoch[i];
             uint64_t place = 0;
-            const int found = longest(g, ep, token + n, n, hash, &place);
+            const int found = longest_context(g, ep, token + n, n, hash, &place);
 
             if (found > order) {
-                forget(&h);
+                forget_held(&h);
                 order = found;
             }
             if (found > 0 && found == order)
-                hold(&h, ep, found - 1, place, engram_decay(g->day - ep->day), f);
+                hold_context(&h, ep, found - 1, place, engram_decay(g->day - ep->day), f);
         }
     *out = (struct engram_next){ .order = order, .count = h.total, .whole = order == n };
     if (!(h.total > 0))
         return;
-    tell(&h, out);
+    tell_commonest(&h, out);
     for (int f = 1; f < g->n_files; f++)
         if (h.of_file[f] > h.of_file[out->file])
             out->file = f;

@@ -43,7 +43,7 @@ static int by_token(const void *a, const void *b)
 }
 
 /* Entries of one token follow each other in the order of the sources: their sum does not depend on anything else. */
-static size_t join(struct entry *v, size_t n)
+static size_t join_entries(struct entry *v, size_t n)
 {
     size_t kept = 0;
 
@@ -59,7 +59,7 @@ static size_t join(struct entry *v, size_t n)
 }
 
 /* What followed a context, into g->v; *n rows. at[i]: its place in source i, or UINT64_MAX. */
-static enum err_code collect(struct merge *g, int l, const uint64_t *at, size_t *n, struct err *e)
+static enum err_code collect_nexts(struct merge *g, int l, const uint64_t *at, size_t *n, struct err *e)
 {
     const struct merge_rule *rule = g->rule;
     size_t all = 0, kept = 0;
@@ -82,7 +82,7 @@ static enum err_code collect(struct merge *g, int l, const uint64_t *at, size_t 
     }
     if (n_sources > 1) {
         qsort(g->v, all, sizeof *g->v, by_token);
-        all = join(g->v, all);
+        all = join_entries(g->v, all);
     }
     for (size_t i = 0; i < all; i++) {
         struct entry *x = &g->v[i];
@@ -132,7 +132,7 @@ static enum err_code merge_one(struct merge *g, int l, int order, uint32_t token
     before = engram_emit_contexts(g->m);
     if (l + 1 < order && merge_level(g, l + 1, order, hash, e))
         return e->code;
-    if (collect(g, l, at, &n, e))
+    if (collect_nexts(g, l, at, &n, e))
         return e->code;
     if (n == 0 && engram_emit_contexts(g->m) == before)
         return ERR_OK; /* nothing of it is left */

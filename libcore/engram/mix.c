@@ -60,7 +60,7 @@ float engram_weight(const struct engram_mix *m, uint32_t evidence, float p_max)
 enum { WINDOW = (ENGRAM_PARTS + 1) * ENGRAM_ORDER_MAX };
 
 /* The token of a space and the k tokens behind it; -1: there is none. */
-static int32_t join(const struct engram_mix *m, const int32_t *part, int k)
+static int32_t join_spaced(const struct engram_mix *m, const int32_t *part, int k)
 {
     int32_t lo = 0, hi = m->n_spaced;
 
@@ -90,7 +90,7 @@ static int join_spaces(const struct engram_mix *m, const int32_t *token, int64_t
         int k = token[i] == m->space ? ENGRAM_PARTS : 0;
 
         for (k = n - 1 - i < k ? (int)(n - 1 - i) : k; k > 0 && word < 0; k -= word < 0)
-            word = join(m, token + i + 1, k);
+            word = join_spaced(m, token + i + 1, k);
         out[kept++] = word >= 0 ? word : token[i];
         i += word >= 0 ? k : 0;
     }
@@ -164,7 +164,8 @@ void engram_mix_look(const struct engram_mix *m, const int32_t *token, int64_t n
 
 enum { RECITES = INT32_MAX, RECITES_FIRST = RECITES - 1 }; /* evidence of a recital */
 
-static void look(const void *of, const struct gen_context *at, int32_t *next, float *q, int *n_next, uint32_t *evidence)
+static void look_mix(const void *of, const struct gen_context *at, int32_t *next, float *q, int *n_next,
+                     uint32_t *evidence)
 {
     const struct engram_mix *m = of;
     struct engram_next found;
@@ -196,4 +197,4 @@ static float weight(const void *of, uint32_t evidence, float p_max, bool ends)
     return ends ? 0 : engram_weight(m, evidence, p_max);
 }
 
-const struct gen_memory engram_memory = { look, weight };
+const struct gen_memory engram_memory = { look_mix, weight };

@@ -372,7 +372,7 @@ bool engram_domain_ok(struct str name)
 }
 
 /* Leaves the epochs of the domains "a,b,c" alone. A name that no epoch has is a mistake. */
-static enum err_code choose(struct file *f, const char *path, const char *domains, struct err *e)
+static enum err_code choose_domains(struct file *f, const char *path, const char *domains, struct err *e)
 {
     bool with[ENGRAM_EPOCHS_MAX] = { false };
     int n = 0;
@@ -415,7 +415,7 @@ enum err_code engram_open(struct engram **out, const char *const *paths, int n_p
 
         const char *const domains = o->domains != NULL ? o->domains[g->n_files] : NULL;
 
-        if (code == ERR_OK && domains != NULL && choose(&g->file[g->n_files], paths[g->n_files], domains, e)) {
+        if (code == ERR_OK && domains != NULL && choose_domains(&g->file[g->n_files], paths[g->n_files], domains, e)) {
             engram_unmap(&g->file[g->n_files]);
             code = e->code;
         }

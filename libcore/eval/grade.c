@@ -18,7 +18,7 @@ static bool is_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-static struct str trim(struct str s)
+static struct str trim_space(struct str s)
 {
     while (s.n > 0 && is_space(s.p[0])) {
         s.p++;
@@ -36,16 +36,16 @@ static bool starts(struct str s, const char *z)
     return s.n >= n && memcmp(s.p, z, n) == 0;
 }
 
-static struct str skip(struct str s, size_t n)
+static struct str skip_bytes(struct str s, size_t n)
 {
     return (struct str){ s.p + n, s.n - n };
 }
 
 /* Where z first appears; s.n when it does not. */
-static size_t find(struct str s, const char *z)
+static size_t find_part(struct str s, const char *z)
 {
     for (size_t i = 0; i < s.n; i++)
-        if (starts(skip(s, i), z))
+        if (starts(skip_bytes(s, i), z))
             return i;
     return s.n;
 }
@@ -96,7 +96,7 @@ static bool last_number(struct str s, double *out)
 
     for (size_t i = 0; i < s.n;) {
         double v;
-        size_t n = i > 0 && is_word(s.p[i - 1]) ? 0 : number_at(skip(s, i), &v);
+        size_t n = i > 0 && is_word(s.p[i - 1]) ? 0 : number_at(skip_bytes(s, i), &v);
 
         if (n > 0) {
             *out = v;
@@ -148,21 +148,21 @@ static bool take_name(struct str *s, const char *word, struct str *name)
 
     if (!starts(*s, word))
         return false;
-    *s = skip(*s, strlen(word));
+    *s = skip_bytes(*s, strlen(word));
     for (n = 0; n < s->n && s->p[n] != '>' && s->p[n] != '\n'; n++)
         ;
-    if (n == 0 || !starts(skip(*s, n), ">\n"))
+    if (n == 0 || !starts(skip_bytes(*s, n), ">\n"))
         return false;
     *name = (struct str){ s->p, n };
-    *s = skip(*s, n + 2);
+    *s = skip_bytes(*s, n + 2);
     return true;
 }
 
-static bool take(struct str *s, const char *z)
+static bool take_prefix(struct str *s, const char *z)
 {
     if (!starts(*s, z))
         return false;
-    *s = skip(*s, strlen(z));
+    *s = skip_bytes(*s, strlen(z));
     return true;
 }
 
@@ -197,13 +197,13 @@ static bool take_call(struct str *s, const json_t *want, bool *right)
     json_t *args = json_object_get(want, "arguments"), *seen = json_object();
     struct str name, key;
     size_t end;
-    bool form = seen != NULL && take(s, "<tool_call>\n") && take_name(s, "<function=", &name);
+    bool form = seen != NULL && take_prefix(s, "<tool_call>\n") && take_name(s, "<function=", &name);
 
     if (form && !str_is(name, want ? json_string_value(json_object_get(want, "name")) : ""))
         *right = false;
     while (form && starts(*s, "<parameter=")) {
         form = take_name(s, "<parameter=", &key);
-        end = form ? find(*s, "\n</parameter>\n") : s->n;
+        end = form ? find_part(*s, "\n</parameter>\n") : s->n;
         if (end == s->n) {
             form = false;
             break;
@@ -212,12 +212,12 @@ static bool take_call(struct str *s, const json_t *want, bool *right)
         if (value == NULL || !same_value((struct str){ s->p, end }, value) ||
             json_object_setn_new(seen, key.p, key.n, json_true()))
             *right = false;
-        *s = skip(*s, end + strlen("\n</parameter>\n"));
+        *s = skip_bytes(*s, end + strlen("\n</parameter>\n"));
     }
     if (json_object_size(seen) != json_object_size(args))
         *right = false;
     json_decref(seen);
-    return form && take(s, "</function>\n") && take(s, "</tool_call>");
+    return form && take_prefix(s, "</function>\n") && take_prefix(s, "</tool_call>");
 }
 
 static bool grade_calls(const json_t *want, struct str s)
@@ -228,7 +228,7 @@ static bool grade_calls(const json_t *want, struct str s)
     for (; s.n > 0; i++) {
         if (!take_call(&s, json_array_get(want, i), &right))
             return false;
-        s = trim(s);
+        s = trim_space(s);
     }
     return right && i == json_array_size(want);
 }
@@ -353,17 +353,17 @@ enum err_code eval_grade(const json_t *item, struct str text, bool *right, struc
 
     *right = false;
     if (json_is_true(json_object_get(item, "enable_thinking"))) {
-        size_t at = find(text, close);
+        size_t at = find_part(text, close);
 
         if (at == text.n)
             return ERR_OK;
-        for (; at < text.n; at = find(text, close))
-            text = skip(text, at + sizeof close - 1);
+        for (; at < text.n; at = find_part(text, close))
+            text = skip_bytes(text, at + sizeof close - 1);
     }
-    text = trim(text);
+    text = trim_space(text);
     switch (check_of(item)) {
     case CHECK_EXACT:
-        *right = str_eq(text, trim(want));
+        *right = str_eq(text, trim_space(want));
         break;
     case CHECK_NUMERIC:
         *right = last_number(text, &got) && wanted_number(answer, &number) &&

@@ -54,7 +54,7 @@ struct eval_mean eval_group_mean(const double *sum, const int64_t *n, int64_t n_
     return m;
 }
 
-static int ascending(const void *a, const void *b)
+static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
@@ -63,7 +63,7 @@ static int ascending(const void *a, const void *b)
 
 void eval_sort(double *v, int64_t n)
 {
-    qsort(v, (size_t)n, sizeof *v, ascending);
+    qsort(v, (size_t)n, sizeof *v, by_value);
 }
 
 double eval_quantile(const double *sorted, int64_t n, double q)

@@ -29,23 +29,23 @@ static bool window_at(struct window *w, const struct eval_tokens *t, const struc
 }
 
 /* 0: not among those asked for; 1: is; -1: past them. */
-static int wanted(const struct eval_window_opts *o, int64_t index)
+static int window_wanted(const struct eval_window_opts *o, int64_t index)
 {
     if (index < o->windows_first)
         return 0;
     return o->windows_max == 0 || index < o->windows_first + o->windows_max ? 1 : -1;
 }
 
-static void count(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o, int64_t *windows,
-                  int64_t *scored)
+static void count_windows(const struct eval_tokens *texts, size_t n_texts, const struct eval_window_opts *o,
+                          int64_t *windows, int64_t *scored)
 {
     struct window w;
     int64_t index = 0;
 
     *windows = *scored = 0;
     for (size_t t = 0; t < n_texts; t++)
-        for (int64_t i = 0; wanted(o, index) >= 0 && window_at(&w, &texts[t], o, i); i++, index++)
-            if (wanted(o, index)) {
+        for (int64_t i = 0; window_wanted(o, index) >= 0 && window_at(&w, &texts[t], o, i); i++, index++)
+            if (window_wanted(o, index)) {
                 ++*windows;
                 *scored += w.n - w.first;
             }
@@ -55,7 +55,7 @@ int64_t eval_window_count(const struct eval_tokens *texts, size_t n_texts, const
 {
     int64_t windows, scored;
 
-    count(texts, n_texts, o, &windows, &scored);
+    count_windows(texts, n_texts, o, &windows, &scored);
     return windows;
 }
 
@@ -63,7 +63,7 @@ int64_t eval_scored_count(const struct eval_tokens *texts, size_t n_texts, const
 {
     int64_t windows, scored;
 
-    count(texts, n_texts, o, &windows, &scored);
+    count_windows(texts, n_texts, o, &windows, &scored);
     return scored;
 }
 
@@ -74,7 +74,7 @@ struct scorer {
     const int32_t *tokens; /* the window's */
 };
 
-static enum err_code score(void *ctx, int64_t pos, const float *logits, struct err *e)
+static enum err_code score_row(void *ctx, int64_t pos, const float *logits, struct err *e)
 {
     struct scorer *s = ctx;
 
@@ -82,14 +82,14 @@ static enum err_code score(void *ctx, int64_t pos, const float *logits, struct e
 }
 
 /* Feeds one window; its last token is needed only as what the one before predicts. */
-static enum err_code feed(struct run *r, int32_t *copy, const struct window *w, struct scorer *s, int32_t bos,
-                          struct err *e)
+static enum err_code feed_window(struct run *r, int32_t *copy, const struct window *w, struct scorer *s, int32_t bos,
+                                 struct err *e)
 {
     memcpy(copy, s->tokens, (size_t)w->n * sizeof *copy);
     if (bos >= 0)
         copy[0] = bos;
     run_clear(r, 0);
-    return run_feed(r, 0, copy, w->n - 1, w->n - w->first, score, s, NULL, e);
+    return run_feed(r, 0, copy, w->n - 1, w->n - w->first, score_row, s, NULL, e);
 }
 
 enum err_code eval_windows(struct run *r, const struct eval_tokens *texts, size_t n_texts,
@@ -117,12 +117,12 @@ enum err_code eval_windows(struct run *r, const struct eval_tokens *texts, size_
         for (int64_t i = 0; code == ERR_OK && done < total && window_at(&w, &texts[t], o, i); i++, index++) {
             struct scorer s = { sink, ctx, index, texts[t].v + w.at };
 
-            if (!wanted(o, index))
+            if (!window_wanted(o, index))
                 continue;
             if (!progress_tick(progress, (uint64_t)done++, (uint64_t)total))
                 code = err_set(e, ERR_CANCEL, "interrupted");
             else
-                code = feed(r, copy, &w, &s, o->bos, e);
+                code = feed_window(r, copy, &w, &s, o->bos, e);
         }
     }
     free(copy);

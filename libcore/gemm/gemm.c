@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-enum { ANY_FORMAT = -1, BOTH = GEMM_ACTS_16 | GEMM_ACTS_8, FEW = GEMM_FEW_ROWS, MANY = FEW + 1 };
+enum { ANY_FORMAT = -1, BOTH = GEMM_ACTS_16 | GEMM_ACTS_8, R16 = GEMM_R2_16_MAX, R17 = R16 + 1 };
 #define ANY INT64_MAX
 
 const struct gemm_kernel gemm_kernels[GEMM_N_KERNELS] = {
@@ -13,33 +13,33 @@ const struct gemm_kernel gemm_kernels[GEMM_N_KERNELS] = {
 #define EXPERTS(name, formats, all, from, to) name, GEMM_OF_EXPERTS, F(formats), all, from, to
     /* file, formats, (all of the launch,) rows from, to; elements, outputs at most; uses of an expert, activations, GPU
      */
-    [GEMM_FLOAT_ROWS] = { MATRICES("gemm_float", FLOAT, 1, FEW), ANY, ANY, 0, BOTH, 0, false, "a warp an output" },
-    [GEMM_FLOAT_OUTPUT] = { MATRICES("gemm_float", FLOAT, MANY, 65535), ANY, 1, 0, BOTH, 0, false, "a warp an output" },
-    [GEMM_FLOAT_TILES] = { MATRICES("gemm_float", FLOAT, MANY, ANY), ANY, ANY, 0, BOTH, 0, false, "tiles of 32 by 32" },
-    [GEMM_SLICES] = { "gemm_r2_16", GEMM_OF_MATRICES, F(COMMON), F(COMMON), MANY, GEMM_SLICED_ROWS, ANY, ANY, 0, BOTH,
-                      0, false, "in slices of at most 16 rows, as those" },
+    [GEMM_FLOAT_ROWS] = { MATRICES("gemm_float", FLOAT, 1, R16), ANY, ANY, 0, BOTH, 0, false, "a warp an output" },
+    [GEMM_FLOAT_OUTPUT] = { MATRICES("gemm_float", FLOAT, R17, 65535), ANY, 1, 0, BOTH, 0, false, "a warp an output" },
+    [GEMM_FLOAT_TILES] = { MATRICES("gemm_float", FLOAT, R17, ANY), ANY, ANY, 0, BOTH, 0, false, "tiles of 32 by 32" },
+    [GEMM_SLICES] = { "gemm_r2_16", GEMM_OF_MATRICES, F(COMMON), F(COMMON), R17, GEMM_SLICED_ROWS, ANY, ANY, 0, BOTH, 0,
+                      false, "in slices of at most 16 rows, as those" },
     [GEMM_R1_FUSED] = { MATRICES("gemv_r1_fused", FAST_ROW, 1, 1), GEMM_FUSED_LONGEST, ANY, 0, BOTH, 0, false, NULL },
-    [GEMM_R2_16_LARGE] = { MATRICES("gemm_r2_16_large", COMMON, 1, FEW), ANY, ANY, 0, BOTH, 0, true,
+    [GEMM_R2_16_LARGE] = { MATRICES("gemm_r2_16_large", COMMON, 1, R16), ANY, ANY, 0, BOTH, 0, true,
                            "one matrix, two turns for all warps" },
-    [GEMM_R2_16_RESIDENT] = { MATRICES("gemm_r2_16_resident", COMMON, 1, FEW), ANY, ANY, 0, BOTH, 0, true,
+    [GEMM_R2_16_RESIDENT] = { MATRICES("gemm_r2_16_resident", COMMON, 1, R16), ANY, ANY, 0, BOTH, 0, true,
                               "all blocks find room at once" },
-    [GEMM_R2_16] = { MATRICES("gemm_r2_16", COMMON, 1, FEW), ANY, ANY, 0, BOTH, 0, false, NULL },
-    [GEMM_R64_A8_WGMMA] = { MATRICES("gemm_r64_a8_wgmma", WHOLE, GEMM_WIDE_ROWS, ANY), ANY, ANY, 0, GEMM_ACTS_8, 90,
-                            false, NULL },
-    [GEMM_R64_A16_WGMMA] = { MATRICES("gemm_r64_a16_wgmma", WIDE, GEMM_WIDE_ROWS, ANY), ANY, ANY, 0, BOTH, 90, false,
+    [GEMM_R2_16] = { MATRICES("gemm_r2_16", COMMON, 1, R16), ANY, ANY, 0, BOTH, 0, false, NULL },
+    [GEMM_R64_A8_WGMMA] = { MATRICES("gemm_r64_a8_wgmma", A8, GEMM_R64_ROWS, ANY), ANY, ANY, 0, GEMM_ACTS_8, 90, false,
+                            NULL },
+    [GEMM_R64_A16_WGMMA] = { MATRICES("gemm_r64_a16_wgmma", A16, GEMM_R64_ROWS, ANY), ANY, ANY, 0, BOTH, 90, false,
                              NULL },
-    [GEMM_R17_A8_MMA] = { MATRICES("gemm_r17_a8_mma", WHOLE, MANY, ANY), ANY, ANY, 0, GEMM_ACTS_8, 0, false, NULL },
-    [GEMM_R17_MMA] = { MATRICES("gemm_r17_mma", TILED, MANY, ANY), ANY, ANY, 0, BOTH, 0, false, NULL },
+    [GEMM_R17_A8_MMA] = { MATRICES("gemm_r17_a8_mma", A8, R17, ANY), ANY, ANY, 0, GEMM_ACTS_8, 0, false, NULL },
+    [GEMM_R17_MMA] = { MATRICES("gemm_r17_mma", TILED, R17, ANY), ANY, ANY, 0, BOTH, 0, false, NULL },
     [GEMM_STORED_ROWS] = { MATRICES("gemv_rare", RARE, 1, ANY), ANY, ANY, 0, BOTH, 0, false, NULL },
     [GEMM_EXPERTS_R2_16] = { EXPERTS("moe_r2_16", COMMON, F(COMMON), 2, GEMM_SLICED_ROWS), ANY, ANY, 0, BOTH, 0, true,
                              "rows in whole strips; above 16 in slices" },
-    [GEMM_EXPERTS_R64_A8_WGMMA] = { EXPERTS("gemm_r64_a8_wgmma", WHOLE, F(WIDE), MANY, ANY), ANY, ANY, GEMM_WIDE_PAIRS,
+    [GEMM_EXPERTS_R64_A8_WGMMA] = { EXPERTS("gemm_r64_a8_wgmma", A8, F(A16), R17, ANY), ANY, ANY, GEMM_R64_PAIRS,
                                     GEMM_ACTS_8, 90, false, NULL },
-    [GEMM_EXPERTS_R64_A16_WGMMA] = { EXPERTS("gemm_r64_a16_wgmma", WIDE, F(WIDE), MANY, ANY), ANY, ANY, GEMM_WIDE_PAIRS,
+    [GEMM_EXPERTS_R64_A16_WGMMA] = { EXPERTS("gemm_r64_a16_wgmma", A16, F(A16), R17, ANY), ANY, ANY, GEMM_R64_PAIRS,
                                      BOTH, 90, false, NULL },
-    [GEMM_EXPERTS_R17_A8_MMA] = { EXPERTS("gemm_r17_a8_mma", WHOLE, F(TILED), MANY, ANY), ANY, ANY, 0, GEMM_ACTS_8, 0,
+    [GEMM_EXPERTS_R17_A8_MMA] = { EXPERTS("gemm_r17_a8_mma", A8, F(TILED), R17, ANY), ANY, ANY, 0, GEMM_ACTS_8, 0,
                                   false, NULL },
-    [GEMM_EXPERTS_R17_MMA] = { EXPERTS("gemm_r17_mma", TILED, F(TILED), MANY, ANY), ANY, ANY, 0, BOTH, 0, false, NULL },
+    [GEMM_EXPERTS_R17_MMA] = { EXPERTS("gemm_r17_mma", TILED, F(TILED), R17, ANY), ANY, ANY, 0, BOTH, 0, false, NULL },
     [GEMM_EXPERTS_STORED] = { EXPERTS("moe_r17", STORED, ANY_FORMAT, 1, ANY), ANY, ANY, 0, BOTH, 0, false, NULL },
     [GEMM_EXPERTS_FLOAT] = { EXPERTS("moe_r17", FLOAT, ANY_FORMAT, 1, ANY), ANY, ANY, 0, BOTH, 0, false, NULL },
 #undef F
@@ -58,7 +58,7 @@ static unsigned sets_of(int type)
         GEMM_FLOAT(X)
         return IN(FLOAT);
         GEMM_COMMON(X)
-        sets = IN(STORED) | IN(COMMON) | IN(FAST_ROW) | IN(TILED) | IN(WIDE);
+        sets = IN(STORED) | IN(COMMON) | IN(FAST_ROW) | IN(TILED) | IN(A16);
         break;
         GEMM_RARE(X)
         sets = IN(STORED) | IN(RARE);
@@ -74,8 +74,8 @@ static unsigned sets_of(int type)
         break;
 #undef X
 #define X(name, sums) case QUANT_##name:
-        GEMM_WHOLE(X)
-        sets |= IN(WHOLE);
+        GEMM_A8(X)
+        sets |= IN(A8);
         break;
 #undef X
     default:
@@ -89,7 +89,7 @@ static unsigned sets_of(int type)
         return sets | IN(TILED);
 #undef X
     default:
-        return sets | IN(TILED) | IN(WIDE);
+        return sets | IN(TILED) | IN(A16);
     }
 #undef IN
 }

@@ -30,7 +30,7 @@
 /* Of COMMON, what has whole numbers as scales: how many sums of 128 elements with activations of 8 bits stay exact in a
  * float, the largest being 15 63 127 (q4_k) and 15 31 127 (iq3_s), 31 63 127, 32 128 127; what has weights of at
  * most 15. */
-#define GEMM_WHOLE(X)       X(q4_k, 1) X(iq3_s, 1) X(q5_k, 2) X(q6_k, 4)
+#define GEMM_A8(X)          X(q4_k, 1) X(iq3_s, 1) X(q5_k, 2) X(q6_k, 4)
 #define GEMM_SMALL(X)       X(q4_k) X(iq3_s)
 /* Those whose products are of decoded floats. */
 #define GEMM_FLOAT(X)       X(f32) X(f16) X(bf16) X(f64) X(i8) X(i16) X(i32) X(i64) X(iq6_k)
@@ -42,8 +42,8 @@ enum gemm_formats {
     GEMM_FORMATS_COMMON,
     GEMM_FORMATS_FAST_ROW, /* COMMON and ONE_ROW */
     GEMM_FORMATS_TILED,    /* STORED less HALF_MINIMA */
-    GEMM_FORMATS_WIDE,     /* TILED less HALF_LARGE: 16 products of 16 bits stay whole in a float */
-    GEMM_FORMATS_WHOLE,    /* sums stay whole through 128 elements, or a part of them, with activations of 8 bits */
+    GEMM_FORMATS_A16,      /* TILED less HALF_LARGE: 16 products of 16 bits stay whole in a float */
+    GEMM_FORMATS_A8,       /* sums stay whole through 128 elements, or a part of them, with activations of 8 bits */
     GEMM_FORMATS_RARE,     /* STORED less COMMON */
     GEMM_N_FORMATS
 };
@@ -52,10 +52,10 @@ bool gemm_knows(int type); /* it is in one of them: a GPU has kernels for it */
 const char *gemm_formats_name(enum gemm_formats f);
 
 enum {
-    GEMM_FEW_ROWS = 16,    /* of activations, the most of a launch of gemm_r2_16 */
+    GEMM_R2_16_MAX = 16,   /* of activations, the most of a launch of gemm_r2_16 */
     GEMM_SLICED_ROWS = 48, /* the most that go in slices of 16; for 64, tiles were faster for two of three mixes */
-    GEMM_WIDE_ROWS = 64,   /* from here on wgmma pays */
-    GEMM_WIDE_PAIRS = 8,   /* the same of experts: uses of one, on average */
+    GEMM_R64_ROWS = 64,    /* from here on wgmma pays */
+    GEMM_R64_PAIRS = 8,    /* the same of experts: uses of one, on average */
     GEMM_FUSED_LONGEST =
         8192, /* elements of a row in gemv_r1_fused: at most 16 threads share a sum, 512 elements each */
 };

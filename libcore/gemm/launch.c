@@ -19,7 +19,7 @@ bool gemm_fuses_product(int type, int64_t rows, int64_t k)
     const struct gemm_product p = { .of = GEMM_OF_MATRICES, .type = type, .rows = rows, .k = k };
     const int kernel = gemm_pick(&p, 0);
 
-    return rows <= GEMM_FEW_ROWS && (type == QUANT_f32 || (kernel >= GEMM_R1_FUSED && kernel <= GEMM_R2_16));
+    return rows <= GEMM_R2_16_MAX && (type == QUANT_f32 || (kernel >= GEMM_R1_FUSED && kernel <= GEMM_R2_16));
 }
 
 bool gemm_fuses_attn(const struct gemm_attn *a)
@@ -61,7 +61,7 @@ const char *gemm_fusion_name(enum gemm_fusion f)
 
 #define ANY    INT64_MAX
 #define BOTH   (GEMM_ACTS_16 | GEMM_ACTS_8)
-#define FEW    GEMM_FEW_ROWS
+#define FEW    GEMM_R2_16_MAX
 #define MANY   (FEW + 1)
 #define SLICED GEMM_SLICED_ROWS
 #define TILES  (SLICED + 1)
@@ -125,9 +125,9 @@ static const struct gemm_launch launches[] = {
     { ALONE("matmul", 2, FEW, "gemm/gemm_r2_16", 1), .note = NULL },
     { ALONE("matmul", MANY, SLICED, "gemm/pick", 1), .sliced = true, .note = "rounding, " IN_SLICES },
     { ALONE("matmul", MANY, SLICED, "gemm/gemm_r2_16", 1), .sliced = true, .note = IN_SLICES },
-    { GEMM_ALONE, "matmul", GEMM_WIDE_ROWS, ANY, GEMM_ACTS_8, 90, "gemm/gemm_r64_a8_wgmma", 2,
+    { GEMM_ALONE, "matmul", GEMM_R64_ROWS, ANY, GEMM_ACTS_8, 90, "gemm/gemm_r64_a8_wgmma", 2,
       .note = "rounding; product" },
-    { GEMM_ALONE, "matmul", GEMM_WIDE_ROWS, ANY, GEMM_ACTS_16, 90, "gemm/gemm_r64_a16_wgmma", 2,
+    { GEMM_ALONE, "matmul", GEMM_R64_ROWS, ANY, GEMM_ACTS_16, 90, "gemm/gemm_r64_a16_wgmma", 2,
       .note = "rounding; product" },
     { GEMM_ALONE, "matmul", TILES, ANY, GEMM_ACTS_8, 0, "gemm/gemm_r17_a8_mma", 2, .note = "rounding; product" },
     { GEMM_ALONE, "matmul", TILES, ANY, GEMM_ACTS_16, 0, "gemm/pick", 1, .note = "rounding" },
@@ -147,9 +147,9 @@ static const struct gemm_launch launches[] = {
       .note = "more: rounding between the products" },
     { ALONE("moe", TILES, ANY, "moe/moe_r17", 2), .more = 1,
       .note = "uses sorted by expert; weighted sum; more: activation apart" },
-    { GEMM_ALONE, "moe", GEMM_WIDE_ROWS, ANY, GEMM_ACTS_8, 90, "gemm/gemm_r64_a8_wgmma", 4, .shared = true,
+    { GEMM_ALONE, "moe", GEMM_R64_ROWS, ANY, GEMM_ACTS_8, 90, "gemm/gemm_r64_a8_wgmma", 4, .shared = true,
       .note = "rounding, first products; rounding, second ones" },
-    { GEMM_ALONE, "moe", GEMM_WIDE_ROWS, ANY, GEMM_ACTS_16, 90, "gemm/gemm_r64_a16_wgmma", 3, .shared = true,
+    { GEMM_ALONE, "moe", GEMM_R64_ROWS, ANY, GEMM_ACTS_16, 90, "gemm/gemm_r64_a16_wgmma", 3, .shared = true,
       .note = "rounding, first products, second ones" },
     { GEMM_ALONE, "moe", TILES, ANY, GEMM_ACTS_8, 0, "gemm/gemm_r17_a8_mma", 4, .more = 1,
       .note = "rounding, first products (more: gate apart); rounding, second ones" },

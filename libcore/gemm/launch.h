@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launch.h - the table of which launches operations become on a GPU.                  room: gemm
  *
- * In steps of up to GEMM_FEW_ROWS rows, operations that follow each other share launches if their shapes allow it:
+ * In steps of up to GEMM_R2_16_MAX rows, operations that follow each other share launches if their shapes allow it:
  * these are the fusions. kernels/device/launch.cu recognises the operations among those that were recorded, and asks
  * the functions here about their shapes. All other operations are launched one by one. launches_test counts what a step
  * of a model becomes by this table and that of model/launches.c, and compares that with what a GPU launched.
@@ -62,8 +62,8 @@ struct gemm_launch {
     int sm;             /* 90: only there, and before rows with 0 for the same operation; 0: any */
     const char *kernel; /* its file in kernels/, without .cu or .cuh */
     int n, more;        /* launches; how many more there can be, as the note says */
-    bool sliced;        /* n for each slice of at most GEMM_FEW_ROWS rows */
-    bool shared;        /* experts: only where one is used GEMM_WIDE_PAIRS times and more, on average */
+    bool sliced;        /* n for each slice of at most GEMM_R2_16_MAX rows */
+    bool shared;        /* experts: only where one is used GEMM_R64_PAIRS times and more, on average */
     const char *note;   /* or NULL */
 };
 const struct gemm_launch *gemm_launch_at(int i); /* NULL past the last */

@@ -9,7 +9,8 @@
 /* ---- one row ---- */
 
 /* Whether the likeliest token of a row ends the turn of a chat. */
-static bool would_end(const struct gen *g, const struct ask *a, const struct logits_digest *d, const uint32_t *mask)
+static bool would_end(const struct gen *g, const struct asked_row *a, const struct logits_digest *d,
+                      const uint32_t *mask)
 {
     const float *row = d == NULL ? run_logits(g->o.run, a->row) : NULL;
     int32_t best = d != NULL && d->n_top > 0 ? d->top[0].token : -1;
@@ -23,7 +24,7 @@ static bool would_end(const struct gen *g, const struct ask *a, const struct log
 }
 
 /* Chooses from a row. The digest does, or the row has to come. */
-static enum err_code choose_row(struct gen *g, struct ask *a, struct sample_pick *pick, struct gen_seen *seen,
+static enum err_code choose_row(struct gen *g, struct asked_row *a, struct sample_pick *pick, struct gen_seen *seen,
                                 struct err *e)
 {
     struct request *q = a->q;
@@ -140,7 +141,7 @@ static enum err_code take_choice(struct gen *g, struct request *q, const struct 
 /* ---- a sequence ---- */
 
 /* n_kept guesses are accepted, with the rows before them: tells the run and the drafter. */
-static void settle(struct gen *g, struct request *q, int n_kept)
+static void settle_guesses(struct gen *g, struct request *q, int n_kept)
 {
     if (q->n_guess > 0)
         run_settle(g->o.run, q->seq, n_kept);
@@ -172,7 +173,7 @@ static enum err_code choose_answer(struct gen *g, struct request *q, bool count,
         if (stop || n_right == q->n_guess || pick.token != q->guess[n_right])
             break;
     }
-    settle(g, q, n_right);
+    settle_guesses(g, q, n_right);
     return q->ended ? gen_finish(g, q, e) : ERR_OK;
 }
 
@@ -204,11 +205,11 @@ static enum err_code end_chunk(struct gen *g, struct request *q, struct err *e)
     if (q->probe_of == NULL && first && gen_tell(g, &ev, &nothing, e))
         return e->code;
     if (to < q->n_read) {
-        settle(g, q, 0);
+        settle_guesses(g, q, 0);
         return ERR_OK;
     }
     if (q->q.predict_max == 0 && q->probe_of == NULL) {
-        settle(g, q, 0);
+        settle_guesses(g, q, 0);
         gen_end(q, GEN_LENGTH);
         return gen_finish(g, q, e);
     }
@@ -226,7 +227,7 @@ enum err_code gen_choose(struct gen *g, struct err *e)
         if (reading(q))
             code = end_chunk(g, q, e);
         else if (q->first_row < 0)
-            settle(g, q, 0);
+            settle_guesses(g, q, 0);
         else
             code = choose_answer(g, q, true, e);
         if (code)

@@ -10,12 +10,12 @@ enum { PENDING_MAX = 16 }; /* forced tokens of an answer in one step */
 /* A row with logits: what is asked is filled in later. */
 static void add_ask(struct gen *g, struct request *q, int n_guessed)
 {
-    struct ask *a = &g->ask[g->n_ask];
+    struct asked_row *a = &g->ask[g->n_ask];
     int32_t *ids = a->ids;
 
     if (q->first_row < 0)
         q->first_row = g->n_ask;
-    *a = (struct ask){ .q = q, .row = g->n_rows, .n_guessed = n_guessed, .mask = -1, .ids = ids };
+    *a = (struct asked_row){ .q = q, .row = g->n_rows, .n_guessed = n_guessed, .mask = -1, .ids = ids };
     g->n_ask++;
     q->n_ask++;
 }
@@ -132,7 +132,7 @@ static bool add_answer(struct gen *g, struct request *q)
 
 /* ---- prompts ---- */
 
-static int64_t least(int64_t a, int64_t b)
+static int64_t smaller_of(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
@@ -141,14 +141,14 @@ static int64_t least(int64_t a, int64_t b)
 static int64_t chunk(const struct gen *g, const struct request *q, int64_t room)
 {
     const int64_t left = q->n_read - q->fed;
-    int64_t n = least(least(left, room), run_due(g->o.run, q->seq));
+    int64_t n = smaller_of(smaller_of(left, room), run_due(g->o.run, q->seq));
 
     if (n == room && n < left && n > 64)
         n -= n % 64; /* few different sizes of steps */
     if (q->mark < q->q.n_marks)
-        n = least(n, q->q.marks[q->mark] - q->fed);
+        n = smaller_of(n, q->q.marks[q->mark] - q->fed);
     if (q->cut > q->fed)
-        n = least(n, q->cut - q->fed);
+        n = smaller_of(n, q->cut - q->fed);
     return n;
 }
 
@@ -225,7 +225,7 @@ static struct gen_context context_with_guesses(const struct gen *g, struct reque
 }
 
 /* What the sampler of this row wants to know, as if the guesses before it were right. */
-static enum err_code fill_want(struct gen *g, struct ask *a, struct err *e)
+static enum err_code fill_want(struct gen *g, struct asked_row *a, struct err *e)
 {
     struct request *q = a->q;
     struct logits_want *w = &g->want[a->row];
@@ -256,7 +256,7 @@ static bool is_too_short(const struct request *q, int n)
 static enum err_code fill_wants(struct gen *g, struct err *e)
 {
     for (int i = 0; i < g->n_ask; i++) {
-        struct ask *a = &g->ask[i];
+        struct asked_row *a = &g->ask[i];
         const struct request *q = a->q;
 
         if (fill_want(g, a, e))
@@ -299,7 +299,7 @@ static void forbid_ends(const struct gen *g, const struct request *q, uint32_t *
 void gen_fill_masks(struct gen *g)
 {
     for (int i = 0; i < g->n_ask; i++) {
-        const struct ask *a = &g->ask[i];
+        const struct asked_row *a = &g->ask[i];
         const struct gen_constraint *c = a->q->q.constraint;
         uint32_t *mask;
 

@@ -5,7 +5,7 @@
 
 _Static_assert((int)GEN_BACK_MAX <= (int)GRAMMAR_BACK_MAX, "a constraint goes back as far as guesses do");
 
-static enum err_code begin(void **place, const void *rules, struct err *e)
+static enum err_code begin_place(void **place, const void *rules, struct err *e)
 {
     struct grammar_place *p;
 
@@ -15,17 +15,17 @@ static enum err_code begin(void **place, const void *rules, struct err *e)
     return ERR_OK;
 }
 
-static void end(void *place)
+static void end_place(void *place)
 {
     grammar_end(place);
 }
 
-static bool take(void *place, int32_t token)
+static bool take_token(void *place, int32_t token)
 {
     return grammar_take(place, token);
 }
 
-static void back(void *place, int n)
+static void take_back(void *place, int n)
 {
     grammar_back(place, n);
 }
@@ -45,4 +45,4 @@ static void mask(void *place, uint32_t *bits)
     (void)grammar_mask(place, bits);
 }
 
-const struct gen_constraint gen_grammar = { begin, end, take, back, is_free, only, mask };
+const struct gen_constraint gen_grammar = { begin_place, end_place, take_token, take_back, is_free, only, mask };

@@ -36,7 +36,7 @@ static float units(const struct gen_cost *c, int k, float a_row)
     return k == 1 ? one : (c->took[k] + lean * line) / (c->base[k] + lean);
 }
 
-static void add(struct gen_cost *c, int rows, float ms)
+static void add_cost(struct gen_cost *c, int rows, float ms)
 {
     const float keep = c->seen[rows] < MEMORY ? 1 : 1 - 1.0f / MEMORY;
 
@@ -61,7 +61,7 @@ void gen_cost_note(struct gen_cost *c, int rows, float ms)
         c->speed = ms / costs;
     now = ms / costs < WORST * c->speed ? ms / costs : WORST * c->speed;
     c->last = now / c->speed;
-    add(c, rows, now * costs);
+    add_cost(c, rows, now * costs);
     if (rows == 1 || c->seen[rows] > KNOWN) {
         c->n += c->n < NOW;
         c->spread += (fabsf(c->last - 1) - c->spread) / MEMORY;

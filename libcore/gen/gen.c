@@ -124,7 +124,7 @@ struct gen_request gen_defaults(void)
     };
 }
 
-static enum err_code check(const struct gen *g, const struct gen_request *q, struct err *e)
+static enum err_code check_request(const struct gen *g, const struct gen_request *q, struct err *e)
 {
     if (q->n_prompt < 1)
         return err_set(e, ERR_ARG, "the prompt is empty");
@@ -154,7 +154,7 @@ static enum err_code check(const struct gen *g, const struct gen_request *q, str
 }
 
 /* malloc'ed; n == 0 gives NULL. */
-static bool copy(const void **p, size_t n, size_t size)
+static bool copy_array(const void **p, size_t n, size_t size)
 {
     void *v;
 
@@ -182,16 +182,16 @@ static bool copy_all(struct request *r)
         const void *p = q->stops[i].p;
 
         stops[i].n = q->stops[i].n;
-        ok = copy(&p, q->stops[i].n, 1);
+        ok = copy_array(&p, q->stops[i].n, 1);
         stops[i].p = p;
     }
     q->stops = stops;
     q->n_stops = stops != NULL ? q->n_stops : 0;
-    ok &= copy(&token, (size_t)q->n_prompt, sizeof(int32_t));
-    ok &= copy(&marks, (size_t)q->n_marks, sizeof(int64_t));
-    ok &= copy(&ends, q->n_stop_tokens, sizeof(int32_t));
-    ok &= copy(&bias, q->sample.n_bias, sizeof(struct sample_bias));
-    ok &= copy(&breakers, q->sample.n_dry_breakers, sizeof(int32_t));
+    ok &= copy_array(&token, (size_t)q->n_prompt, sizeof(int32_t));
+    ok &= copy_array(&marks, (size_t)q->n_marks, sizeof(int64_t));
+    ok &= copy_array(&ends, q->n_stop_tokens, sizeof(int32_t));
+    ok &= copy_array(&bias, q->sample.n_bias, sizeof(struct sample_bias));
+    ok &= copy_array(&breakers, q->sample.n_dry_breakers, sizeof(int32_t));
     r->token = (int32_t *)(uintptr_t)token;
     r->n = r->n_read = r->cap = q->n_prompt;
     q->prompt = token;
@@ -236,7 +236,7 @@ enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id
 {
     struct request *r;
 
-    if (check(g, q, e) || check_sampler(g, q, e) || (q->min_tokens > 0 && find_ends(g, e)))
+    if (check_request(g, q, e) || check_sampler(g, q, e) || (q->min_tokens > 0 && find_ends(g, e)))
         return e->code;
     r = calloc(1, sizeof *r);
     if (r == NULL)
@@ -367,7 +367,7 @@ static enum err_code given_up(struct gen *g, struct err *e)
 }
 
 /* What one step does, up to the events. */
-static enum err_code step(struct gen *g, struct err *e)
+static enum err_code take_step(struct gen *g, struct err *e)
 {
     double from;
 
@@ -389,7 +389,7 @@ enum err_code gen_step(struct gen *g, struct err *e)
     gen_events_clear(g);
     if (g->failed)
         return err_set(e, ERR_ARG, "the engine has failed before");
-    if (step(g, &why) == ERR_OK)
+    if (take_step(g, &why) == ERR_OK)
         return ERR_OK;
     g->failed = true;
     (void)end_some(g, &why, &more); /* where memory is out, they end without events */

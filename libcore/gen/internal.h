@@ -55,7 +55,7 @@ struct request {
 };
 
 /* A row whose logits were asked for. */
-struct ask {
+struct asked_row {
     struct request *q;
     int row;       /* of the step */
     int n_guessed; /* guesses of its sequence before it */
@@ -91,8 +91,8 @@ struct gen {
     struct run_row *row;      /* [rows_max] */
     struct logits_want *want; /* [rows_max] */
     int n_rows, turn;
-    int64_t kv_left; /* KV rows that the step can still take */
-    struct ask *ask; /* [logits_max] */
+    int64_t kv_left;       /* KV rows that the step can still take */
+    struct asked_row *ask; /* [logits_max] */
     int n_ask;
     int32_t *ids;    /* [logits_max][LOGITS_IDS_MAX]; NULL: the run gives whole rows */
     uint32_t *masks; /* [logits_max][mask_words] */

@@ -176,7 +176,7 @@ static enum err_code open_set(struct gguf *g, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code begin(struct gguf **out, const char *path, struct err *e)
+static enum err_code begin_file(struct gguf **out, const char *path, struct err *e)
 {
     struct gguf *g = calloc(1, sizeof *g);
 
@@ -195,7 +195,7 @@ enum err_code gguf_open(struct gguf **out, const char *path, struct err *e)
 
     if (e == NULL)
         e = &own;
-    if (begin(&g, path, e))
+    if (begin_file(&g, path, e))
         return e->code;
     if (map_part(g, e) || gguf_read_kvs(&g->parts[0], &g->kvs, e) || (g->parts[0].split.count != 0 && open_set(g, e)) ||
         gguf_read_lists(g, e)) {
@@ -213,7 +213,7 @@ enum err_code gguf_parse(struct gguf **out, const char *name, const void *data, 
 
     if (e == NULL)
         e = &own;
-    if (begin(&g, name, e))
+    if (begin_file(&g, name, e))
         return e->code;
     g->parts[0].map = (struct io_map){ data, n };
     g->file_bytes = n;

@@ -106,7 +106,7 @@ static size_t tensor_offset_at(const struct gguf_in *in, const struct gguf_tenso
 }
 
 /* data of each tensor: aligned and inside the file. in->at: end of the list. */
-static enum err_code place(const struct gguf_in *in, uint32_t align, struct gguf_tensor *t, size_t n)
+static enum err_code place_tensors(const struct gguf_in *in, uint32_t align, struct gguf_tensor *t, size_t n)
 {
     size_t pad = (align - in->at % align) % align;
     size_t space = gguf_left(in) >= pad ? gguf_left(in) - pad : 0; /* bytes of the data section */
@@ -162,7 +162,7 @@ static enum err_code read_tensors(struct gguf *g, const struct gguf_part *p, str
     for (size_t i = 0; i < n; i++)
         if (take_tensor(&in, &t[i]))
             return e->code;
-    if (place(&in, p->align, t, n) || check_overlap(&in, t, n, g->order + g->n_tensors))
+    if (place_tensors(&in, p->align, t, n) || check_overlap(&in, t, n, g->order + g->n_tensors))
         return e->code;
     g->n_tensors += n;
     return ERR_OK;

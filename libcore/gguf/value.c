@@ -34,7 +34,7 @@ static struct num of_f64(double f)
     return (struct num){ .form = NUM_F64, .f = f };
 }
 
-static struct num load(const struct gguf_kv *kv, uint64_t at)
+static struct num load_number(const struct gguf_kv *kv, uint64_t at)
 {
     const unsigned char *p;
     uint32_t u4;
@@ -81,7 +81,7 @@ static struct num load(const struct gguf_kv *kv, uint64_t at)
 }
 
 /* A float that is a whole number takes the form of one. 2^64 and 2^63 are exact as doubles. */
-static struct num whole(struct num x)
+static struct num whole_number(struct num x)
 {
     if (x.form != NUM_F64)
         return x;
@@ -153,7 +153,7 @@ bool gguf_str(const struct gguf *g, const char *key, struct str *out)
 
 bool gguf_kv_u64(const struct gguf_kv *kv, uint64_t i, uint64_t *out)
 {
-    struct num x = whole(load(kv, i));
+    struct num x = whole_number(load_number(kv, i));
 
     if (x.form != NUM_U64)
         return false;
@@ -163,7 +163,7 @@ bool gguf_kv_u64(const struct gguf_kv *kv, uint64_t i, uint64_t *out)
 
 bool gguf_kv_i64(const struct gguf_kv *kv, uint64_t i, int64_t *out)
 {
-    struct num x = whole(load(kv, i));
+    struct num x = whole_number(load_number(kv, i));
 
     if (x.form == NUM_NONE || (x.form == NUM_U64 && x.u > INT64_MAX))
         return false;
@@ -173,14 +173,14 @@ bool gguf_kv_i64(const struct gguf_kv *kv, uint64_t i, int64_t *out)
 
 bool gguf_kv_f64(const struct gguf_kv *kv, uint64_t i, double *out)
 {
-    struct num x = load(kv, i), back;
+    struct num x = load_number(kv, i), back;
 
     if (x.form == NUM_NONE)
         return false;
     if (x.form != NUM_F64) {
         double f = x.form == NUM_U64 ? (double)x.u : (double)x.i;
 
-        back = whole(of_f64(f));
+        back = whole_number(of_f64(f));
         if (back.form != x.form || back.u != x.u || back.i != x.i)
             return false;
         x = of_f64(f);

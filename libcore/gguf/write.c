@@ -41,7 +41,7 @@ struct gguf_writer {
     uint64_t at_done; /* bytes it has */
 };
 
-static enum err_code put(struct gguf_writer *w, const void *p, size_t n, struct err *e)
+static enum err_code put_bytes(struct gguf_writer *w, const void *p, size_t n, struct err *e)
 {
     enum err_code code = io_out_write(w->o, p, n, e);
 
@@ -50,7 +50,7 @@ static enum err_code put(struct gguf_writer *w, const void *p, size_t n, struct 
     return code;
 }
 
-static enum err_code skip(struct gguf_writer *w, size_t n, struct err *e)
+static enum err_code skip_bytes(struct gguf_writer *w, size_t n, struct err *e)
 {
     enum err_code code = io_out_skip(w->o, n, e);
 
@@ -65,7 +65,7 @@ static enum err_code put_u32(struct gguf_writer *w, uint32_t v, struct err *e)
 
     for (int i = 0; i < 4; i++)
         b[i] = (unsigned char)(v >> (8 * i));
-    return put(w, b, sizeof b, e);
+    return put_bytes(w, b, sizeof b, e);
 }
 
 static void store_u64(unsigned char *p, uint64_t v)
@@ -79,14 +79,14 @@ static enum err_code put_u64(struct gguf_writer *w, uint64_t v, struct err *e)
     unsigned char b[8];
 
     store_u64(b, v);
-    return put(w, b, sizeof b, e);
+    return put_bytes(w, b, sizeof b, e);
 }
 
 static enum err_code put_str(struct gguf_writer *w, struct str s, struct err *e)
 {
     enum err_code code = put_u64(w, s.n, e);
 
-    return code ? code : put(w, s.p, s.n, e);
+    return code ? code : put_bytes(w, s.p, s.n, e);
 }
 
 /* Zeros up to the next multiple of the alignment. */
@@ -97,7 +97,7 @@ static enum err_code put_pad(struct gguf_writer *w, struct err *e)
 
     while (n > 0) {
         size_t part = n < sizeof zeros ? n : sizeof zeros;
-        enum err_code code = put(w, zeros, part, e);
+        enum err_code code = put_bytes(w, zeros, part, e);
 
         if (code)
             return code;
@@ -242,7 +242,7 @@ enum err_code gguf_write_kv(struct gguf_writer *w, const struct gguf_kv *kv, str
         return code;
     w->kvs.v[w->kvs.n - 1].at = io_out_pos(w->o);
     w->kvs.v[w->kvs.n - 1].size_bytes = kv->size_bytes;
-    return put(w, kv->data, kv->size_bytes, e);
+    return put_bytes(w, kv->data, kv->size_bytes, e);
 }
 
 enum err_code gguf_write_again(struct gguf_writer *w, const char *key, const void *v, uint64_t n_bytes, struct err *e)
@@ -415,7 +415,7 @@ enum err_code gguf_write_data(struct gguf_writer *w, const void *data, size_t n,
         }
         size_bytes = w->tensors.v[w->at].size_bytes;
         part = n < size_bytes - w->at_done ? n : (size_t)(size_bytes - w->at_done);
-        code = p == NULL ? skip(w, part, e) : put(w, p, part, e);
+        code = p == NULL ? skip_bytes(w, part, e) : put_bytes(w, p, part, e);
         p = p == NULL ? NULL : p + part;
         n -= part;
         w->at_done += part;
@@ -444,7 +444,7 @@ enum err_code gguf_write_keep(struct gguf_writer *w, struct err *e)
 }
 
 /* Everything that was declared is there: the counts go into the head. */
-static enum err_code finish(struct gguf_writer *w, struct err *e)
+static enum err_code finish_file(struct gguf_writer *w, struct err *e)
 {
     unsigned char counts[16];
     enum err_code code = w->phase == IN_DATA ? ERR_OK : begin_data(w, e);
@@ -466,7 +466,7 @@ static enum err_code finish(struct gguf_writer *w, struct err *e)
 
 enum err_code gguf_write_commit(struct gguf_writer *w, struct err *e)
 {
-    enum err_code code = finish(w, e);
+    enum err_code code = finish_file(w, e);
 
     if (code == ERR_OK) {
         code = io_out_commit(w->o, e);

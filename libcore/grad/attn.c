@@ -42,7 +42,7 @@ struct turn {
 static void turn_rows(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct turn *t = ctx;
-    const struct attn_plan *a = &t->p->g->plan.attn;
+    const struct arch_attn_plan *a = &t->p->g->plan.attn;
     int half = a->n_rot / 2;
 
     (void)worker;
@@ -61,7 +61,7 @@ static void turn_rows(void *ctx, int64_t begin, int64_t end, int worker)
             }
 }
 
-static void turn(const struct pass *p, float *x, int n_head, float sign)
+static void turn_heads(const struct pass *p, float *x, int n_head, float sign)
 {
     pool_for(p->g->pool, p->b->n_seq, 1, turn_rows, &(struct turn){ p, x, n_head, sign });
 }
@@ -78,7 +78,7 @@ struct heads {
     heads_row *row;
 };
 
-static int64_t longest(const struct pass *p)
+static int64_t longest_sequence(const struct pass *p)
 {
     int64_t n = 0;
 
@@ -88,21 +88,21 @@ static int64_t longest(const struct pass *p)
 }
 
 /* Scores of a query with the keys up to it. */
-static void score(const struct heads *h, float *s, const float *q, const float *k, int64_t n)
+static void score_keys(const struct heads *h, float *s, const float *q, const float *k, int64_t n)
 {
-    const struct attn_plan *a = &h->p->g->plan.attn;
+    const struct arch_attn_plan *a = &h->p->g->plan.attn;
 
     for (int64_t j = 0; j < n; j++)
         s[j] = a->scale * h->p->loops->dot(q, k + j * n_kv(&h->p->g->plan), a->dim_k);
 }
 
-static void attend(const struct heads *h, int64_t first, int64_t row, int head, float *s)
+static void attend_row(const struct heads *h, int64_t first, int64_t row, int head, float *s)
 {
     const struct arch_plan *p = &h->p->g->plan;
     int64_t d = p->attn.dim_k, n = row - first + 1, kv = head / (p->attn.n_head / p->attn.n_head_kv) * d;
     float *o = h->a->o + row * n_q(p) + head * d, top = -INFINITY, sum = 0.0f;
 
-    score(h, s, h->a->q_turned + row * n_q(p) + head * d, h->a->k_turned + first * n_kv(p) + kv, n);
+    score_keys(h, s, h->a->q_turned + row * n_q(p) + head * d, h->a->k_turned + first * n_kv(p) + kv, n);
     for (int64_t j = 0; j < n; j++)
         top = s[j] > top ? s[j] : top;
     for (int64_t j = 0; j < n; j++)
@@ -117,7 +117,7 @@ static void attend(const struct heads *h, int64_t first, int64_t row, int head, 
 static void heads_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct heads *h = ctx;
-    const struct attn_plan *a = &h->p->g->plan.attn;
+    const struct arch_attn_plan *a = &h->p->g->plan.attn;
     int group = a->n_head / a->n_head_kv;
     float *s = h->scores + (int64_t)worker * h->longest;
 
@@ -160,7 +160,7 @@ static void queries(const struct pass *p, float *q, const float *qg)
 
 static struct heads heads_of(struct pass *p, const struct attn_acts *a, heads_row *row)
 {
-    struct heads h = { .p = p, .a = a, .row = row, .longest = longest(p) };
+    struct heads h = { .p = p, .a = a, .row = row, .longest = longest_sequence(p) };
 
     h.scores = grad_take(&p->stack, h.longest * pool_size(p->g->pool));
     return h;
@@ -171,7 +171,7 @@ void grad_host_attn(struct pass *p, const struct attn_at *w, const struct attn_a
     const struct arch_plan *pl = &p->g->plan;
     int64_t d = pl->attn.dim_k, n_heads = p->n * pl->attn.n_head, n_heads_kv = p->n * pl->attn.n_head_kv;
     int64_t mark = p->stack.used;
-    struct heads h = heads_of(p, a, attend);
+    struct heads h = heads_of(p, a, attend_row);
 
     p->stack.used = mark;
     if (p->stack.base == NULL)
@@ -179,8 +179,8 @@ void grad_host_attn(struct pass *p, const struct attn_at *w, const struct attn_a
     queries(p, a->q_turned, a->qg);
     grad_host_norm(p, a->q_turned, a->q_turned, w->q_norm, d, n_heads);
     grad_host_norm(p, a->k_turned, a->k, w->k_norm, d, n_heads_kv);
-    turn(p, a->q_turned, pl->attn.n_head, 1.0f);
-    turn(p, a->k_turned, pl->attn.n_head_kv, 1.0f);
+    turn_heads(p, a->q_turned, pl->attn.n_head, 1.0f);
+    turn_heads(p, a->k_turned, pl->attn.n_head_kv, 1.0f);
     pool_for(p->g->pool, (int64_t)p->b->n_seq * pl->attn.n_head_kv, 1, heads_piece, &h);
     pool_for(p->g->pool, n_heads, grad_grain(d * 8), gate_piece, &(struct gates){ p, a, NULL, NULL });
 }
@@ -209,7 +209,7 @@ static void attend_back(const struct heads *h, int64_t first, int64_t row, int h
     const float *q = h->a->q_turned + at, *d_o = h->d_o + at;
     float peak = h->a->peak[row * p->attn.n_head + head], mean = l->dot(d_o, h->a->o + at, d);
 
-    score(h, s, q, h->a->k_turned + base, n);
+    score_keys(h, s, q, h->a->k_turned + base, n);
     for (int64_t j = 0; j < n; j++) {
         float weight = expf(s[j] - peak);
         float ds = p->attn.scale * weight * (l->dot(d_o, h->a->v + base + j * step, d) - mean);
@@ -270,8 +270,8 @@ void grad_host_attn_back(struct pass *p, const struct attn_at *w, const struct a
     h.dk = dk_turned;
     h.dv = dv;
     pool_for(p->g->pool, (int64_t)p->b->n_seq * pl->attn.n_head_kv, 1, heads_piece, &h);
-    turn(p, dq, pl->attn.n_head, -1.0f);
-    turn(p, dk_turned, pl->attn.n_head_kv, -1.0f);
+    turn_heads(p, dq, pl->attn.n_head, -1.0f);
+    turn_heads(p, dk_turned, pl->attn.n_head_kv, -1.0f);
     query_norm_back(p, w, a, dqg, dq, q, draw);
     grad_host_norm_back(p, dk, dk_turned, a->k, w->k_norm, d, p->n * pl->attn.n_head_kv);
 }

@@ -90,7 +90,7 @@ void grad_glu_backward(struct pass *p, const struct glu_at *w, struct at at, con
 
 void grad_moe_take(struct pass *p, struct moe_acts *a)
 {
-    const struct moe_plan *m = &p->g->plan.moe;
+    const struct arch_moe_plan *m = &p->g->plan.moe;
     struct stack *s = &p->stack;
     int64_t n = p->n, pairs = n * m->n_used;
 
@@ -118,7 +118,7 @@ struct moe_job {
     float *dx;
 };
 
-static void best(const float *logits, int32_t *expert, int n_expert, int n_used)
+static void best_experts(const float *logits, int32_t *expert, int n_expert, int n_used)
 {
     for (int k = 0; k < n_used; k++) {
         int top = -1;
@@ -139,7 +139,7 @@ static void best(const float *logits, int32_t *expert, int n_expert, int n_used)
 static void route_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct moe_job *j = ctx;
-    const struct moe_plan *m = &j->p->g->plan.moe;
+    const struct arch_moe_plan *m = &j->p->g->plan.moe;
 
     (void)worker;
     for (int64_t r = begin; r < end; r++) {
@@ -153,7 +153,7 @@ static void route_piece(void *ctx, int64_t begin, int64_t end, int worker)
             sum += prob[e] = expf(l[e] - top);
         for (int e = 0; e < m->n_expert; e++)
             prob[e] /= sum;
-        best(l, expert, m->n_expert, m->n_used);
+        best_experts(l, expert, m->n_expert, m->n_used);
         sum = 0.0f;
         for (int k = 0; k < m->n_used; k++)
             sum += weight[k] = prob[expert[k]];
@@ -165,7 +165,7 @@ static void route_piece(void *ctx, int64_t begin, int64_t end, int worker)
 /* Pairs by expert, rows ascending. */
 static void sort_pairs(const struct pass *p, const struct moe_acts *a)
 {
-    const struct moe_plan *m = &p->g->plan.moe;
+    const struct arch_moe_plan *m = &p->g->plan.moe;
     int64_t pairs = p->n * m->n_used, at = 0;
 
     memset(a->first, 0, (size_t)(m->n_expert + 1) * sizeof *a->first);
@@ -186,7 +186,7 @@ static void sort_pairs(const struct pass *p, const struct moe_acts *a)
 static void sum_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct moe_job *j = ctx;
-    const struct moe_plan *m = &j->p->g->plan.moe;
+    const struct arch_moe_plan *m = &j->p->g->plan.moe;
     int64_t d = j->p->g->plan.n_embd;
 
     (void)worker;
@@ -208,7 +208,7 @@ static int64_t row_grain(const struct pass *p)
 
 void grad_host_route(const struct pass *p, const struct moe_acts *a, const float *x)
 {
-    const struct moe_plan *m = &p->g->plan.moe;
+    const struct arch_moe_plan *m = &p->g->plan.moe;
     int64_t d = p->g->plan.n_embd;
 
     pool_for(p->g->pool, p->n, grad_grain(m->n_expert * (m->n_used + 8)), route_piece,
@@ -225,7 +225,7 @@ void grad_host_moe_sum(const struct pass *p, const struct moe_acts *a, float *y)
 
 void grad_moe_forward(struct pass *p, const struct moe_at *w, const struct moe_acts *a, float *y, const float *x)
 {
-    const struct moe_plan *m = &p->g->plan.moe;
+    const struct arch_moe_plan *m = &p->g->plan.moe;
     const struct grad_ops *o = p->g->ops;
 
     if (p->stack.base == NULL)
@@ -244,7 +244,7 @@ void grad_moe_forward(struct pass *p, const struct moe_at *w, const struct moe_a
 static void sum_back_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct moe_job *j = ctx;
-    const struct moe_plan *m = &j->p->g->plan.moe;
+    const struct arch_moe_plan *m = &j->p->g->plan.moe;
     const struct moe_acts *a = j->a;
     int64_t d = j->p->g->plan.n_embd;
 
@@ -307,7 +307,7 @@ void grad_host_gather_back(const struct pass *p, const struct moe_acts *a, float
 void grad_moe_backward(struct pass *p, const struct moe_at *w, const struct moe_acts *a, float *dx, const float *dy,
                        const float *x)
 {
-    const struct moe_plan *m = &p->g->plan.moe;
+    const struct arch_moe_plan *m = &p->g->plan.moe;
     const struct grad_ops *o = p->g->ops;
     const bool real = p->stack.base != NULL;
     struct stack *s = &p->stack;

@@ -74,7 +74,7 @@ static void conv_at(const struct job *j, float *pre, int64_t first, int64_t r)
 }
 
 /* y = scale * x / sqrt(sum x^2 + eps), for each head of a row */
-static void unit(const struct job *j, float *y, const float *x, float scale)
+static void unit_heads(const struct job *j, float *y, const float *x, float scale)
 {
     const struct arch_plan *p = &j->p->g->plan;
 
@@ -121,8 +121,8 @@ static void conv_piece(void *ctx, int64_t begin, int64_t end, int worker)
             j->p->loops->sigmoid(open, mixed, n);
             for (int64_t c = 0; c < n; c++)
                 mixed[c] *= open[c];
-            unit(j, j->a->q + r * keys(p), mixed, q_scale(p));
-            unit(j, j->a->k + r * keys(p), mixed + keys(p), 1.0f);
+            unit_heads(j, j->a->q + r * keys(p), mixed, q_scale(p));
+            unit_heads(j, j->a->k + r * keys(p), mixed + keys(p), 1.0f);
         }
 }
 

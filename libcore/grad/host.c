@@ -31,7 +31,7 @@ static const float *vector(struct grad *g, const float *v, int64_t n)
     return v;
 }
 
-static float *memory(struct grad *g, int64_t floats)
+static float *pass_memory(struct grad *g, int64_t floats)
 {
     if (floats > g->memory_floats) {
         free(g->memory);
@@ -42,7 +42,7 @@ static float *memory(struct grad *g, int64_t floats)
 }
 
 /* What is the same through the pass: numbers of rows, and room for products. */
-static bool begin(struct pass *p)
+static bool begin_pass(struct pass *p)
 {
     int32_t *rows = grad_take_ints(&p->stack, p->n);
 
@@ -56,26 +56,26 @@ static bool begin(struct pass *p)
     return true;
 }
 
-static enum err_code end(struct pass *p, struct err *e)
+static enum err_code end_pass(struct pass *p, struct err *e)
 {
     (void)p;
     (void)e;
     return ERR_OK;
 }
 
-static void zero(const struct pass *p, float *x, int64_t n)
+static void zero_floats(const struct pass *p, float *x, int64_t n)
 {
     (void)p;
     memset(x, 0, (size_t)n * sizeof *x);
 }
 
-static void copy(const struct pass *p, float *to, const float *from, int64_t n)
+static void copy_floats(const struct pass *p, float *to, const float *from, int64_t n)
 {
     (void)p;
     memcpy(to, from, (size_t)n * sizeof *to);
 }
 
-static void add(const struct pass *p, float *y, const float *x, int64_t n)
+static void add_floats(const struct pass *p, float *y, const float *x, int64_t n)
 {
     p->loops->axpy(y, x, 1.0f, n);
 }
@@ -161,12 +161,12 @@ static void embed_back(const struct pass *p, const float *dx)
 
 const struct grad_ops grad_host_ops = {
     .vector = vector,
-    .memory = memory,
-    .begin = begin,
-    .end = end,
-    .zero = zero,
-    .copy = copy,
-    .add = add,
+    .memory = pass_memory,
+    .begin = begin_pass,
+    .end = end_pass,
+    .zero = zero_floats,
+    .copy = copy_floats,
+    .add = add_floats,
     .embed = grad_host_embed,
     .embed_back = embed_back,
     .norm = grad_host_norm,

@@ -21,7 +21,7 @@
     _mm256_storeu_ps(out + (i)*GRAD_COLS, lo##i); \
     _mm256_storeu_ps(out + (i)*GRAD_COLS + 8, hi##i);
 
-TARGET static void panel(float *out, const float *const *a, int64_t a_k, const float *b, int64_t n)
+TARGET static void multiply_panel(float *out, const float *const *a, int64_t a_k, const float *b, int64_t n)
 {
     EACH(BEGIN)
     for (int64_t t = 0; t < n; t++, b += GRAD_COLS) {

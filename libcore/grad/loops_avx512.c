@@ -16,7 +16,7 @@
 #define ADD(i) sum##i = _mm512_fmadd_ps(_mm512_set1_ps(a##i[t * a_k]), cols, sum##i);
 #define PUT(i) _mm512_storeu_ps(out + (i)*GRAD_COLS, sum##i);
 
-TARGET static void panel(float *out, const float *const *a, int64_t a_k, const float *b, int64_t n)
+TARGET static void multiply_panel(float *out, const float *const *a, int64_t a_k, const float *b, int64_t n)
 {
     EACH(BEGIN)
     for (int64_t t = 0; t < n; t++, b += GRAD_COLS) {

@@ -6,7 +6,7 @@
 #include "cpu/exp_loop.h"
 #include "grad/loops.h"
 
-TARGET static inline float fold(const float sum[16])
+TARGET static inline float fold_lanes(const float sum[16])
 {
     float s[16];
 
@@ -19,7 +19,7 @@ TARGET static inline float fold(const float sum[16])
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-TARGET static float dot(const float *restrict x, const float *restrict y, int64_t n)
+TARGET static float dot_floats(const float *restrict x, const float *restrict y, int64_t n)
 {
     float sum[16] = { 0 };
     int64_t i = 0;
@@ -29,7 +29,7 @@ TARGET static float dot(const float *restrict x, const float *restrict y, int64_
             sum[j] = fmaf(x[i + j], y[i + j], sum[j]);
     for (int j = 0; i + j < n; j++)
         sum[j] = fmaf(x[i + j], y[i + j], sum[j]);
-    return fold(sum);
+    return fold_lanes(sum);
 }
 
 TARGET static void axpy(float *restrict y, const float *restrict x, float s, int64_t n)
@@ -38,7 +38,7 @@ TARGET static void axpy(float *restrict y, const float *restrict x, float s, int
         y[i] = fmaf(s, x[i], y[i]);
 }
 
-TARGET static void put(float *restrict c, const float *restrict sums, float scale, bool add)
+TARGET static void put_sums(float *restrict c, const float *restrict sums, float scale, bool add)
 {
     if (add)
         for (int j = 0; j < GRAD_COLS; j++)
@@ -148,12 +148,12 @@ INLINE void back_some(const struct back *b, const struct grad_delta *t, int at, 
                 with_k[j] = fmaf(is, d[c + j], with_k[j]);
                 with_g[j] = fmaf(is, from[c + j], with_g[j]);
             }
-        dq[i] += fold(with_q);
-        dk[i] += fold(with_k);
+        dq[i] += fold_lanes(with_q);
+        dk[i] += fold_lanes(with_k);
     }
     for (int j = 0; j < n; j++)
         b->dd[at + j] = dd[j];
-    *b->dg += fold(with_g);
+    *b->dg += fold_lanes(with_g);
 }
 
 /* The same for what the state before the token gives to the error. */
@@ -170,7 +170,7 @@ INLINE void ask_back_some(const struct back *b, const struct grad_delta *t, int 
                 with_from[j] = fmaf(from[c + j], ask_back[c + j], with_from[j]);
                 ds[c + j] = g * fmaf(ask_back[c + j], k, ds[c + j]);
             }
-        sum = fold(with_from);
+        sum = fold_lanes(with_from);
         b->dk[i] = fmaf(g, sum, b->dk[i]);
         *b->dg = fmaf(k, sum, *b->dg);
     }
@@ -190,7 +190,7 @@ TARGET static void delta_back(float *dS, const float *from, const float *dy, flo
         dq[i] = dk[i] = 0.0f;
     dgb[0] = 0.0f;
     EACH_SOME(n, back_some, &b, t)
-    both = dot(d, dy, n);
+    both = dot_floats(d, dy, n);
     for (int i = 0; i < t->dim; i++)
         dq[i] = fmaf(t->g, dq[i], t->k[i] * both);
     for (int j = 0; j < n; j++) {
@@ -198,7 +198,7 @@ TARGET static void delta_back(float *dS, const float *from, const float *dy, flo
         ask_back[j] = -dv[j];
     }
     EACH_SOME(n, ask_back_some, &b, t)
-    dgb[1] = dot(error, dd, n);
+    dgb[1] = dot_floats(error, dd, n);
 }
 
 /* y = 1 / (1 + exp(-x)) */
@@ -209,6 +209,6 @@ TARGET static void sigmoid(float *restrict y, const float *restrict x, int64_t n
 
 #define GRAD_LOOPS(set, n_rows) \
     const struct grad_loops grad_loops_##set = { \
-        .rows = (n_rows), .panel = panel, .put = put, .dot = dot, .axpy = axpy, .times_add = times_add, .delta = delta, \
-        .delta_back = delta_back, .sigmoid = sigmoid, \
+        .rows = (n_rows), .panel = multiply_panel, .put = put_sums, .dot = dot_floats, .axpy = axpy, \
+        .times_add = times_add, .delta = delta, .delta_back = delta_back, .sigmoid = sigmoid, \
     }

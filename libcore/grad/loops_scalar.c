@@ -5,7 +5,7 @@
 
 enum { ROWS = 4 };
 
-static void panel(float *out, const float *const *a, int64_t a_k, const float *b, int64_t n)
+static void multiply_panel(float *out, const float *const *a, int64_t a_k, const float *b, int64_t n)
 {
     for (int i = 0; i < ROWS; i++) {
         float *o = out + i * GRAD_COLS;

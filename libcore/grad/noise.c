@@ -33,7 +33,7 @@ static void pair(const struct job *j, int tensor, int64_t from, int64_t at, int6
     }
 }
 
-static void add(const struct job *j, int tensor, int64_t from, int64_t at, int64_t n)
+static void add_noise(const struct job *j, int tensor, int64_t from, int64_t at, int64_t n)
 {
     float *to = j->u != NULL ? j->u + at : j->theta + at, z[PIECE];
 
@@ -64,24 +64,24 @@ static void noise_piece(void *ctx, int64_t begin, int64_t end, int worker)
         const int64_t from = (b - (tensor[t] / PIECE + t)) * PIECE, at = tensor[t] + from, left = tensor[t + 1] - at;
 
         if (left > 0)
-            (j->moved != NULL ? pair : add)(j, t, from, at, left < PIECE ? left : PIECE);
+            (j->moved != NULL ? pair : add_noise)(j, t, from, at, left < PIECE ? left : PIECE);
     }
 }
 
-static void run(struct grad *g, const struct job *j)
+static void run_pieces(struct grad *g, const struct job *j)
 {
     pool_for(g->pool, j->n->tensor[j->n->n_tensor] / PIECE + j->n->n_tensor, 1, noise_piece, (void *)(uintptr_t)j);
 }
 
 void grad_host_noise_pairs(struct grad *g, const struct grad_noise *n, float *moved, const float *from, float size)
 {
-    run(g, &(struct job){ .n = n, .moved = moved, .from = from, .size = size });
+    run_pieces(g, &(struct job){ .n = n, .moved = moved, .from = from, .size = size });
 }
 
 void grad_host_noise_add(struct grad *g, const struct grad_noise *n, float *theta, float *u, float beta,
                          const float *part)
 {
-    run(g, &(struct job){ .n = n, .theta = theta, .u = u, .beta = beta, .part = part });
+    run_pieces(g, &(struct job){ .n = n, .theta = theta, .u = u, .beta = beta, .part = part });
 }
 
 /* ---- on the grad's device ---- */

@@ -18,8 +18,8 @@ struct place {
 };
 
 /* Philox4x32-10 (base/rng.c) of counters first .. first + MANY - 1. */
-INLINE void words(uint32_t x0[MANY], uint32_t x1[MANY], uint32_t x2[MANY], uint32_t x3[MANY], const struct place *p,
-                  uint32_t first)
+INLINE void philox_words(uint32_t x0[MANY], uint32_t x1[MANY], uint32_t x2[MANY], uint32_t x3[MANY],
+                         const struct place *p, uint32_t first)
 {
     uint32_t k0 = (uint32_t)p->seed, k1 = (uint32_t)(p->seed >> 32);
 
@@ -38,13 +38,13 @@ INLINE void words(uint32_t x0[MANY], uint32_t x1[MANY], uint32_t x2[MANY], uint3
 typedef void roots(double x[MANY]);
 
 /* Box and Muller: radius from one word, angle from another. */
-INLINE void fill(float *z, int64_t n, const struct place *p, roots *root)
+INLINE void fill_normals(float *z, int64_t n, const struct place *p, roots *root)
 {
     for (int64_t at = 0; at < n; at += 4 * MANY) {
         uint32_t w[4][MANY];
         float v[4][MANY];
 
-        words(w[0], w[1], w[2], w[3], p, p->first + (uint32_t)(at / 4));
+        philox_words(w[0], w[1], w[2], w[3], p, p->first + (uint32_t)(at / 4));
         for (int k = 0; k < 4; k += 2) {
             double r[MANY];
 
@@ -77,7 +77,7 @@ AVX512 static void root_avx512(double x[MANY])
 
 AVX512 static void fill_avx512(float *z, int64_t n, const struct place *p)
 {
-    fill(z, n, p, root_avx512);
+    fill_normals(z, n, p, root_avx512);
 }
 
 AVX2 static void root_avx2(double x[MANY])
@@ -88,7 +88,7 @@ AVX2 static void root_avx2(double x[MANY])
 
 AVX2 static void fill_avx2(float *z, int64_t n, const struct place *p)
 {
-    fill(z, n, p, root_avx2);
+    fill_normals(z, n, p, root_avx2);
 }
 #endif
 
@@ -107,7 +107,7 @@ void grad_normals_from(float *z, int64_t n, const struct grad_noise *noise, int 
         return;
     }
 #endif
-    fill(z, n, &p, root_plain);
+    fill_normals(z, n, &p, root_plain);
 }
 
 void grad_normals(float *z, int64_t n, uint64_t seed, uint32_t tensor, uint32_t step, uint32_t sample)

@@ -19,7 +19,7 @@ struct finder {
     int first; /* N of layer 0 of a pass */
 };
 
-static const struct gguf_tensor *need(struct finder *f, const char *name, char full[128])
+static const struct gguf_tensor *need_tensor(struct finder *f, const char *name, char full[128])
 {
     const struct gguf_tensor *t;
 
@@ -39,7 +39,7 @@ static int mat(struct finder *f, const char *name, int64_t n_in, int64_t n_out, 
 {
     char full[128];
     struct grad *g = f->g;
-    const struct gguf_tensor *t = need(f, name, full);
+    const struct gguf_tensor *t = need_tensor(f, name, full);
     char *kept;
     int64_t tile;
 
@@ -66,7 +66,7 @@ static int mat(struct finder *f, const char *name, int64_t n_in, int64_t n_out, 
 static const float *vec(struct finder *f, const char *name, int64_t n)
 {
     char full[128];
-    const struct gguf_tensor *t = need(f, name, full);
+    const struct gguf_tensor *t = need_tensor(f, name, full);
     int64_t rows = t == NULL ? 0 : t->ne[1] * t->ne[2] * t->ne[3];
     float *v;
 
@@ -89,7 +89,7 @@ static const float *vec(struct finder *f, const char *name, int64_t n)
 static void find_attn(struct finder *f, struct attn_at *w)
 {
     const struct arch_plan *p = &f->g->plan;
-    const struct attn_plan *a = &p->attn;
+    const struct arch_attn_plan *a = &p->attn;
     int64_t nq = (int64_t)a->n_head * a->dim_k, nkv = (int64_t)a->n_head_kv * a->dim_k;
 
     w->q = mat(f, "attn_q.weight", p->n_embd, 2 * nq, 1);
@@ -116,7 +116,7 @@ static const float *across(struct finder *f, const float *v, int64_t taps, int64
 static void find_gdn(struct finder *f, struct gdn_at *w)
 {
     const struct arch_plan *p = &f->g->plan;
-    const struct gdn_plan *d = &p->gdn;
+    const struct arch_gdn_plan *d = &p->gdn;
     int64_t inner = (int64_t)d->n_v * d->dim_v, channels = (int64_t)2 * d->n_k * d->dim + inner;
 
     w->qkv = mat(f, "attn_qkv.weight", p->n_embd, channels, 1);
@@ -138,7 +138,7 @@ static void find_gdn(struct finder *f, struct gdn_at *w)
 static void find_moe(struct finder *f, struct moe_at *w)
 {
     const struct arch_plan *p = &f->g->plan;
-    const struct moe_plan *m = &p->moe;
+    const struct arch_moe_plan *m = &p->moe;
 
     w->router = mat(f, "ffn_gate_inp.weight", p->n_embd, m->n_expert, 1);
     w->routed.gate = mat(f, "ffn_gate_exps.weight", p->n_embd, m->n_ff, m->n_expert);
@@ -156,7 +156,7 @@ static void find_moe(struct finder *f, struct moe_at *w)
 static void find_layer(struct finder *f, int i)
 {
     struct grad *g = f->g;
-    const struct layer_plan *l = &g->plan.layer[i];
+    const struct arch_layer_plan *l = &g->plan.layer[i];
     struct layer_at *w = &g->layer[i];
 
     f->layer = f->first + i;
@@ -175,7 +175,7 @@ static void find_layer(struct finder *f, int i)
     w->dense.down = mat(f, "ffn_down.weight", l->n_ff, g->plan.n_embd, 1);
 }
 
-static bool has(const struct finder *f, const char *name)
+static bool has_tensor(const struct finder *f, const char *name)
 {
     char full[128];
 
@@ -194,9 +194,9 @@ static void find_mix(struct finder *f)
     g->mix = mat(f, "nextn.eh_proj.weight", (int64_t)2 * p->n_embd, p->n_embd, 1);
     g->embd_norm = vec(f, "nextn.enorm.weight", p->n_embd);
     g->hidden_norm = vec(f, "nextn.hnorm.weight", p->n_embd);
-    g->out_norm =
-        has(f, "nextn.shared_head_norm.weight") ? vec(f, "nextn.shared_head_norm.weight", p->n_embd) : g->trunk_norm;
-    if (!has(f, "nextn.embed_tokens.weight"))
+    g->out_norm = has_tensor(f, "nextn.shared_head_norm.weight") ? vec(f, "nextn.shared_head_norm.weight", p->n_embd)
+                                                                 : g->trunk_norm;
+    if (!has_tensor(f, "nextn.embed_tokens.weight"))
         f->layer = -1;
     g->embd = mat(f, f->layer < 0 ? "token_embd.weight" : "nextn.embed_tokens.weight", p->n_embd, p->n_vocab, 1);
     f->layer = -1;
@@ -240,7 +240,7 @@ static enum err_code find_all(struct grad *g, struct err *e)
     for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++)
         find_layer(&f, i);
     f.layer = f.first;
-    if (f.first > 0 && has(&f, "nextn.shared_head_head.weight")) {
+    if (f.first > 0 && has_tensor(&f, "nextn.shared_head_head.weight")) {
         g->head = mat(&f, "nextn.shared_head_head.weight", p->n_embd, p->n_vocab, 1);
         return e->code;
     }
@@ -253,16 +253,16 @@ static enum err_code find_all(struct grad *g, struct err *e)
 /* The plan of the block alone: one layer, of the kind that model/mtp.c has. */
 static enum err_code plan_nextn(struct grad *g, struct err *e)
 {
-    const struct layer_plan like = g->plan.layer[g->n_trunk - 1];
+    const struct arch_layer_plan like = g->plan.layer[g->n_trunk - 1];
 
     if (g->plan.n_nextn == 0)
         return err_set(e, ERR_UNSUPPORTED, "%s has no multi-token-prediction block", gguf_path(g->gguf));
     g->plan.n_layer = 1;
-    g->plan.layer[0] = (struct layer_plan){ MIX_ATTN, like.ffn, like.n_ff };
+    g->plan.layer[0] = (struct arch_layer_plan){ MIX_ATTN, like.ffn, like.n_ff };
     return ERR_OK;
 }
 
-static enum err_code plan(struct grad *g, bool nextn, struct err *e)
+static enum err_code make_plan(struct grad *g, bool nextn, struct err *e)
 {
     if (arch_plan_make(&g->plan, g->gguf, e))
         return e->code;
@@ -286,7 +286,7 @@ static bool hand_over(struct grad *g, const float **v, int64_t n)
 static bool hand_over_layer(struct grad *g, int i)
 {
     const struct arch_plan *p = &g->plan;
-    const struct gdn_plan *d = &p->gdn;
+    const struct arch_gdn_plan *d = &p->gdn;
     struct layer_at *w = &g->layer[i];
 
     if (!hand_over(g, &w->mix_norm, p->n_embd) || !hand_over(g, &w->ffn_norm, p->n_embd))
@@ -337,7 +337,7 @@ static enum err_code open_grad(struct grad **out, const struct gguf *gguf, int n
     g->simd = simd_features();
     g->mix = -1;
     e->code = ERR_OK;
-    if (plan(g, nextn, e) || pool_open(&g->pool, n_threads > 0 ? n_threads : pool_cpus(), e) || find_all(g, e)) {
+    if (make_plan(g, nextn, e) || pool_open(&g->pool, n_threads > 0 ? n_threads : pool_cpus(), e) || find_all(g, e)) {
         enum err_code code = e->code;
 
         grad_close(g);

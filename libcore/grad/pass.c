@@ -135,7 +135,7 @@ static bool go_on(struct pass *p, int done)
     return !p->stopped;
 }
 
-static double walk(struct pass *p)
+static double walk_layers(struct pass *p)
 {
     const struct arch_plan *pl = &p->g->plan;
     const bool real = p->stack.base != NULL, backward = p->backward, keep = backward && p->b->keep;
@@ -190,10 +190,10 @@ static double walk(struct pass *p)
     return loss;
 }
 
-static int64_t count(struct pass p)
+static int64_t count_floats(struct pass p)
 {
     if (p.g->ops->begin(&p))
-        (void)walk(&p);
+        (void)walk_layers(&p);
     return p.stack.top;
 }
 
@@ -209,13 +209,13 @@ int64_t grad_bytes(const struct grad *g, int64_t n_rows, int rank, bool keep)
     const int64_t first[2] = { 0, n_rows };
     const struct grad_batch one = { .n_seq = 1, .keep = keep };
 
-    return count((struct pass){ .g = (struct grad *)(uintptr_t)g,
-                                .b = &one,
-                                .loops = grad_loops(g->simd),
-                                .n = n_rows,
-                                .rank = rank,
-                                .backward = true,
-                                .first = first }) *
+    return count_floats((struct pass){ .g = (struct grad *)(uintptr_t)g,
+                                       .b = &one,
+                                       .loops = grad_loops(g->simd),
+                                       .n = n_rows,
+                                       .rank = rank,
+                                       .backward = true,
+                                       .first = first }) *
            (int64_t)sizeof(float);
 }
 
@@ -238,7 +238,7 @@ int64_t grad_host_bytes(const struct grad *g, int64_t n_rows)
            n_rows * (int64_t)(sizeof(struct grad_soft) + 64);
 }
 
-static enum err_code check(struct pass *p, struct err *e)
+static enum err_code check_batch(struct pass *p, struct err *e)
 {
     const struct grad *g = p->g;
     const struct grad_batch *b = p->b;
@@ -273,7 +273,7 @@ static enum err_code check(struct pass *p, struct err *e)
 static enum err_code compute(struct pass *p, double *loss, struct err *e)
 {
     struct grad *g = p->g;
-    const int64_t need = count(*p);
+    const int64_t need = count_floats(*p);
     double sum = 0.0;
 
     p->stack.base = g->ops->memory(g, need);
@@ -281,7 +281,7 @@ static enum err_code compute(struct pass *p, double *loss, struct err *e)
         return err_set(e, ERR_NOMEM, "out of memory: a pass of %lld rows takes %.2f GB", (long long)p->n,
                        (double)need * sizeof(float) / 1e9);
     if (g->ops->begin(p))
-        sum = walk(p);
+        sum = walk_layers(p);
     if (g->ops->end(p, e))
         return e->code;
     if (p->stopped)
@@ -290,13 +290,13 @@ static enum err_code compute(struct pass *p, double *loss, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code run(struct grad *g, const struct grad_batch *b, bool backward, double *loss, struct err *e)
+static enum err_code run_pass(struct grad *g, const struct grad_batch *b, bool backward, double *loss, struct err *e)
 {
     struct pass p = { .g = g, .b = b, .loops = grad_loops(g->simd), .backward = backward };
     int64_t *first;
     enum err_code code;
 
-    if (check(&p, e))
+    if (check_batch(&p, e))
         return e->code;
     first = calloc((size_t)b->n_seq + 1, sizeof *first);
     if (first == NULL)
@@ -311,10 +311,10 @@ static enum err_code run(struct grad *g, const struct grad_batch *b, bool backwa
 
 enum err_code grad_forward(struct grad *g, const struct grad_batch *b, double *loss, struct err *e)
 {
-    return run(g, b, false, loss, e);
+    return run_pass(g, b, false, loss, e);
 }
 
 enum err_code grad_backward(struct grad *g, const struct grad_batch *b, double *loss, struct err *e)
 {
-    return run(g, b, true, loss, e);
+    return run_pass(g, b, true, loss, e);
 }

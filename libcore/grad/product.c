@@ -29,7 +29,7 @@ struct job {
 };
 
 /* Columns first .. of b, k from .. to, as panels; columns past the end are zeros. */
-static void pack(float *to, const struct grad_product *g, int64_t first, int64_t k0, int64_t k)
+static void pack_panels(float *to, const struct grad_product *g, int64_t first, int64_t k0, int64_t k)
 {
     for (int p = 0; p < PANELS && first + p * GRAD_COLS < g->n; p++, to += k * GRAD_COLS) {
         int64_t col = first + p * GRAD_COLS, n = g->n - col < GRAD_COLS ? g->n - col : GRAD_COLS;
@@ -49,7 +49,7 @@ static void pack(float *to, const struct grad_product *g, int64_t first, int64_t
 }
 
 /* Sums of some rows and up to GRAD_COLS columns. */
-static void put(const struct job *j, const float *sums, int64_t row, int64_t rows, int64_t col, bool add)
+static void put_sums(const struct job *j, const float *sums, int64_t row, int64_t rows, int64_t col, bool add)
 {
     const struct grad_product *g = j->g;
     int64_t n = g->n - col < GRAD_COLS ? g->n - col : GRAD_COLS;
@@ -80,12 +80,12 @@ static void multiply(const struct job *j, const float *packed, int64_t row, int6
             a[i] = g->a + (row + (i < n ? i : n - 1)) * g->a_row + k0 * g->a_k;
         for (int p = 0; p < PANELS && col + p * GRAD_COLS < g->n; p++) {
             j->loops->panel(sums, a, g->a_k, packed + p * k * GRAD_COLS, k);
-            put(j, sums, row, n, col + p * GRAD_COLS, g->add || k0 > 0);
+            put_sums(j, sums, row, n, col + p * GRAD_COLS, g->add || k0 > 0);
         }
     }
 }
 
-static void piece(void *ctx, int64_t begin, int64_t end, int worker)
+static void product_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct job *j = ctx;
     const struct grad_product *g = j->g;
@@ -97,7 +97,7 @@ static void piece(void *ctx, int64_t begin, int64_t end, int worker)
         for (int64_t k0 = 0; k0 < g->k; k0 += DEEP) {
             int64_t k = g->k - k0 < DEEP ? g->k - k0 : DEEP;
 
-            pack(packed, g, col, k0, k);
+            pack_panels(packed, g, col, k0, k);
             multiply(j, packed, row, g->m - row < j->rows ? g->m : row + j->rows, col, k0, k);
         }
     }
@@ -110,7 +110,7 @@ void grad_product(const struct grad_tools *t, const struct grad_product *g)
 
     j.rows = (high / ROWS + 1) * ROWS;
     if (g->m > 0)
-        pool_for(t->pool, j.n_wide * ((g->m + j.rows - 1) / j.rows), 1, piece, &j);
+        pool_for(t->pool, j.n_wide * ((g->m + j.rows - 1) / j.rows), 1, product_piece, &j);
 }
 
 /* Rows of a stored matrix to floats. */
@@ -139,7 +139,7 @@ int64_t grad_tile_rows(const struct grad_matrix *m)
     return n < m->n_out ? n : m->n_out;
 }
 
-static const float *decode(const struct pass *p, const struct grad_matrix *m, int64_t row, int64_t n)
+static const float *decode_rows(const struct pass *p, const struct grad_matrix *m, int64_t row, int64_t n)
 {
     struct decode d = { p->tile, m->data, m->n_in, quant_row_bytes(m->type, m->n_in),
                         cpu_decoder(m->type, p->g->simd) };
@@ -230,7 +230,7 @@ static void part_forward(const struct pass *p, const struct part *at, float *y, 
 
     for (int64_t o = 0; o < m->n_out && at->n > 0; o += tile) {
         int64_t rows = m->n_out - o < tile ? m->n_out - o : tile;
-        const float *w = decode(p, m, at->expert * m->n_out + o, rows);
+        const float *w = decode_rows(p, m, at->expert * m->n_out + o, rows);
 
         grad_product(&p->tools, &(struct grad_product){ at->n, rows, m->n_in, x, w, m->n_in, 1, 1, m->n_in, y + o,
                                                         m->n_out, 1.0f, false });
@@ -294,7 +294,7 @@ static void part_backward(const struct pass *p, const struct part *at, float *dx
         return;
     for (int64_t o = 0; o < m->n_out && dx != NULL; o += tile) {
         int64_t rows = m->n_out - o < tile ? m->n_out - o : tile;
-        const float *w = decode(p, m, at->expert * m->n_out + o, rows);
+        const float *w = decode_rows(p, m, at->expert * m->n_out + o, rows);
 
         grad_product(&p->tools, &(struct grad_product){ at->n, m->n_in, rows, dy + o, w, m->n_out, 1, m->n_in, 1, dx,
                                                         m->n_in, 1.0f, true });

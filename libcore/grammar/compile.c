@@ -29,7 +29,7 @@ static void calls_free(struct calls *c)
     free(c->stack);
 }
 
-static bool push(struct grammar_build *b, uint32_t **v, uint32_t *n, uint32_t *cap, uint32_t x)
+static bool push_word(struct grammar_build *b, uint32_t **v, uint32_t *n, uint32_t *cap, uint32_t x)
 {
     void *more = b->code != ERR_OK ? NULL : grammar_grow(b, *v, *n, cap, sizeof **v);
 
@@ -47,21 +47,21 @@ static void add_calls(struct grammar_build *b, struct calls *c, uint32_t start, 
     uint32_t n = 0;
 
     *ends = start == end;
-    if (!grammar_unmark(b) || !push(b, &c->stack, &n, &c->cap_stack, start))
+    if (!grammar_unmark(b) || !push_word(b, &c->stack, &n, &c->cap_stack, start))
         return;
     b->stamp[start] = b->epoch;
     while (n > 0)
         for (uint32_t i = b->first[c->stack[--n]]; i != 0; i = b->edge[i].next) {
             const struct grammar_edge edge = b->edge[i];
 
-            if (!grammar_spend(b, 1) || (edge.kind == GRAMMAR_CALL && !push(b, &c->to, &c->n, &c->cap, edge.rule)))
+            if (!grammar_spend(b, 1) || (edge.kind == GRAMMAR_CALL && !push_word(b, &c->to, &c->n, &c->cap, edge.rule)))
                 return;
             if (b->stamp[edge.to] == b->epoch || (first && edge.kind == GRAMMAR_BYTES) ||
                 (first && edge.kind == GRAMMAR_CALL && !b->rule[edge.rule].nullable))
                 continue;
             b->stamp[edge.to] = b->epoch;
             *ends = *ends || edge.to == end;
-            if (!push(b, &c->stack, &n, &c->cap_stack, edge.to))
+            if (!push_word(b, &c->stack, &n, &c->cap_stack, edge.to))
                 return;
         }
 }
@@ -197,7 +197,7 @@ static void copy_in(struct grammar_build *b, struct calls *c, uint32_t rule, uin
 {
     uint32_t n = 0;
 
-    if (!grammar_unmark(b) || !push(b, &c->stack, &n, &c->cap_stack, b->rule[rule].start))
+    if (!grammar_unmark(b) || !push_word(b, &c->stack, &n, &c->cap_stack, b->rule[rule].start))
         return;
     b->stamp[b->rule[rule].start] = b->epoch;
     while (n > 0)
@@ -207,7 +207,7 @@ static void copy_in(struct grammar_build *b, struct calls *c, uint32_t rule, uin
 
             if (to < b->cap_stamp && b->stamp[to] != b->epoch) {
                 b->stamp[to] = b->epoch;
-                if (!push(b, &c->stack, &n, &c->cap_stack, to))
+                if (!push_word(b, &c->stack, &n, &c->cap_stack, to))
                     return;
             }
             if (b->edge[i].kind != GRAMMAR_CALL || callee->recursive || callee->dfa == NULL ||
@@ -290,8 +290,8 @@ static void find_classes(struct grammar *g, const struct grammar_build *b, const
     g->n_cls = c + 1;
 }
 
-static void fill(struct grammar *g, const struct grammar_build *b, const uint32_t *rule_at, const uint32_t *list,
-                 uint32_t n)
+static void fill_tables(struct grammar *g, const struct grammar_build *b, const uint32_t *rule_at, const uint32_t *list,
+                        uint32_t n)
 {
     uint32_t n_call = 0, s = 1;
 
@@ -559,7 +559,7 @@ static void make_tables(struct grammar_build *b, struct grammar *g, uint32_t roo
     g->root = 1;
     find_classes(g, b, list, g->n_rule);
     if (take_memory(b, g, n_calls)) {
-        fill(g, b, rule_at, list, g->n_rule);
+        fill_tables(g, b, rule_at, list, g->n_rule);
         find_last(g);
         find_needs(b, g);
         prune(g);

@@ -46,7 +46,7 @@ static void make_free(struct make *m)
     free(m->out);
 }
 
-static bool push(struct make *m, uint32_t **v, uint32_t *n, uint32_t *cap, uint32_t x)
+static bool push_word(struct make *m, uint32_t **v, uint32_t *n, uint32_t *cap, uint32_t x)
 {
     void *more = m->b->code != ERR_OK ? NULL : grammar_grow(m->b, *v, *n, cap, sizeof **v);
 
@@ -82,7 +82,7 @@ static void close_over(struct make *m, uint32_t state)
     struct grammar_build *b = m->b;
     uint32_t n = 0;
 
-    if (b->stamp[state] == b->epoch || !push(m, &m->stack, &n, &m->cap_stack, state))
+    if (b->stamp[state] == b->epoch || !push_word(m, &m->stack, &n, &m->cap_stack, state))
         return;
     b->stamp[state] = b->epoch;
     while (n > 0) {
@@ -99,10 +99,10 @@ static void close_over(struct make *m, uint32_t state)
             if (!empty || b->stamp[edge->to] == b->epoch)
                 continue;
             b->stamp[edge->to] = b->epoch;
-            if (!push(m, &m->stack, &n, &m->cap_stack, edge->to))
+            if (!push_word(m, &m->stack, &n, &m->cap_stack, edge->to))
                 return;
         }
-        if (!grammar_spend(b, steps) || (keep && !push(m, &m->list, &m->n_list, &m->cap_list, s)))
+        if (!grammar_spend(b, steps) || (keep && !push_word(m, &m->list, &m->n_list, &m->cap_list, s)))
             return;
     }
 }
@@ -204,7 +204,7 @@ static uint32_t state_of_list(struct make *m)
     d->flag[s] = 0;
     for (uint32_t k = 0; k < m->n_list; k++) {
         d->flag[s] |= m->b->flag[m->list[k]] | (m->list[k] == m->end ? GRAMMAR_ACC : 0);
-        if (!push(m, &m->pool, &m->n_pool, &m->cap_pool, m->list[k]))
+        if (!push_word(m, &m->pool, &m->n_pool, &m->cap_pool, m->list[k]))
             return 0;
     }
     m->set_at[s + 1] = m->n_pool;
@@ -218,7 +218,7 @@ static void find_classes(struct make *m, uint32_t start)
     bool border[257] = { false };
     uint32_t n = 0, c = 0;
 
-    if (!grammar_unmark(b) || !push(m, &m->stack, &n, &m->cap_stack, start))
+    if (!grammar_unmark(b) || !push_word(m, &m->stack, &n, &m->cap_stack, start))
         return;
     b->stamp[start] = b->epoch;
     while (n > 0) {
@@ -231,7 +231,7 @@ static void find_classes(struct make *m, uint32_t start)
             if (b->stamp[s] == b->epoch)
                 continue;
             b->stamp[s] = b->epoch;
-            if (!grammar_spend(b, 1) || !push(m, &m->stack, &n, &m->cap_stack, s))
+            if (!grammar_spend(b, 1) || !push_word(m, &m->stack, &n, &m->cap_stack, s))
                 return;
         }
     }
@@ -243,7 +243,7 @@ static void find_classes(struct make *m, uint32_t start)
     m->d->n_cls = c + 1;
 }
 
-static bool gather(struct make *m, uint32_t s)
+static bool gather_edges(struct make *m, uint32_t s)
 {
     m->n_out = 0;
     for (uint32_t k = m->set_at[s]; k < m->set_at[s + 1]; k++)
@@ -325,7 +325,7 @@ static void step_calls(struct make *m, uint32_t s)
 
 /* Keeps the states from which an end can be reached; rules that are called are taken to have one.
  */
-static void trim(struct grammar_build *b, struct grammar_dfa *d)
+static void trim_states(struct grammar_build *b, struct grammar_dfa *d)
 {
     uint32_t *to = calloc((size_t)d->n + 1, sizeof *to), n = 1, n_call = 0;
     bool more = true;
@@ -391,17 +391,17 @@ struct grammar_dfa *grammar_dfa_make(struct grammar_build *b, uint32_t start, ui
         m.d->call_at[0] = m.d->call_at[1] = 0;
         close_over(&m, start);
         if (m.n_list == 0)
-            push(&m, &m.list, &m.n_list, &m.cap_list, start);
+            push_word(&m, &m.list, &m.n_list, &m.cap_list, start);
         state_of_list(&m);
         for (uint32_t s = 1; s < m.d->n && b->code == ERR_OK; s++)
-            if (gather(&m, s)) {
+            if (gather_edges(&m, s)) {
                 step_bytes(&m, s);
                 step_calls(&m, s);
             }
     }
     make_free(&m);
     if (b->code == ERR_OK)
-        trim(b, m.d);
+        trim_states(b, m.d);
     if (b->code == ERR_OK)
         return m.d;
     grammar_dfa_free(m.d);
@@ -516,7 +516,7 @@ struct grammar_dfa *grammar_dfa_and(struct grammar_build *b, const struct gramma
     if (b->code == ERR_OK && (p.d->call_at = calloc((size_t)p.d->n + 1, sizeof *p.d->call_at)) == NULL)
         grammar_nomem(b);
     if (b->code == ERR_OK)
-        trim(b, p.d);
+        trim_states(b, p.d);
     if (b->code == ERR_OK)
         return p.d;
     grammar_dfa_free(p.d);

@@ -30,26 +30,26 @@ static void fail_at(struct gbnf *g, enum err_code code, const char *at, const ch
         err_at(g->b->e, "%zu:%zu", line, column);
 }
 
-static void bad(struct gbnf *g, const char *what)
+static void fail_here(struct gbnf *g, const char *what)
 {
     fail_at(g, ERR_FORMAT, g->p, what);
 }
 
-static bool more(const struct gbnf *g)
+static bool has_more(const struct gbnf *g)
 {
     return g->p < g->end && g->b->code == ERR_OK;
 }
 
-static bool is(const struct gbnf *g, char c)
+static bool is_char(const struct gbnf *g, char c)
 {
-    return more(g) && *g->p == c;
+    return has_more(g) && *g->p == c;
 }
 
-static void skip(struct gbnf *g, bool lines)
+static void skip_space(struct gbnf *g, bool lines)
 {
-    while (more(g)) {
+    while (has_more(g)) {
         if (*g->p == '#')
-            while (more(g) && *g->p != '\r' && *g->p != '\n')
+            while (has_more(g) && *g->p != '\r' && *g->p != '\n')
                 g->p++;
         else if (*g->p == ' ' || *g->p == '\t' || (lines && (*g->p == '\r' || *g->p == '\n')))
             g->p++;
@@ -67,10 +67,10 @@ static struct str read_name(struct gbnf *g)
 {
     const char *from = g->p;
 
-    while (more(g) && is_name(*g->p))
+    while (has_more(g) && is_name(*g->p))
         g->p++;
     if (g->p == from)
-        bad(g, "a rule's name is expected (letters, digits and -)");
+        fail_here(g, "a rule's name is expected (letters, digits and -)");
     return (struct str){ from, (size_t)(g->p - from) };
 }
 
@@ -122,7 +122,7 @@ static uint32_t take_hex(struct gbnf *g, int n)
         else if ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'))
             v = v << 4 | (uint32_t)((c | 0x20) - 'a' + 10);
         else
-            bad(g, "an escape has too few hexadecimal digits");
+            fail_here(g, "an escape has too few hexadecimal digits");
     }
     if (v > GRAMMAR_CP_MAX || (v >= 0xD800 && v <= 0xDFFF))
         fail_at(g, ERR_FORMAT, from, "an escape names no character");
@@ -138,7 +138,7 @@ static uint32_t take_char(struct gbnf *g)
 
     if (*g->p != '\\') {
         if (n == 0)
-            bad(g, "not UTF-8");
+            fail_here(g, "not UTF-8");
         if (n > 1)
             cp &= 0xFFU >> (n + 1);
         for (size_t i = 1; i < n; i++)
@@ -147,14 +147,14 @@ static uint32_t take_char(struct gbnf *g)
         return cp;
     }
     g->p++;
-    if (is(g, 'x') || is(g, 'u') || is(g, 'U')) {
+    if (is_char(g, 'x') || is_char(g, 'u') || is_char(g, 'U')) {
         char c = *g->p++;
 
         return take_hex(g, c == 'x' ? 2 : c == 'u' ? 4 : 8);
     }
-    known = more(g) && *g->p != '\0' ? strchr(letter, *g->p) : NULL;
+    known = has_more(g) && *g->p != '\0' ? strchr(letter, *g->p) : NULL;
     if (known == NULL) {
-        bad(g, "an unknown escape");
+        fail_here(g, "an unknown escape");
         return 0;
     }
     g->p++;
@@ -162,7 +162,7 @@ static uint32_t take_char(struct gbnf *g)
 }
 
 /* Appends a node to a list of siblings. */
-static void append(struct gbnf *g, uint32_t parent, uint32_t *last, uint32_t node)
+static void append_node(struct gbnf *g, uint32_t parent, uint32_t *last, uint32_t node)
 {
     if (node == 0 || parent == 0)
         return;
@@ -178,10 +178,10 @@ static uint32_t read_literal(struct gbnf *g)
     uint32_t seq = grammar_expr_add(&g->x, EXPR_SEQ), last = 0;
 
     g->p++;
-    while (more(g) && *g->p != '"')
-        append(g, seq, &last, grammar_expr_char(&g->x, take_char(g)));
-    if (!is(g, '"'))
-        bad(g, "a literal is not closed");
+    while (has_more(g) && *g->p != '"')
+        append_node(g, seq, &last, grammar_expr_char(&g->x, take_char(g)));
+    if (!is_char(g, '"'))
+        fail_here(g, "a literal is not closed");
     g->p++;
     return seq;
 }
@@ -191,14 +191,14 @@ static uint32_t read_set(struct gbnf *g)
     bool negate;
 
     g->p++;
-    negate = is(g, '^');
+    negate = is_char(g, '^');
     g->p += negate;
     g->set.n = 0;
-    while (more(g) && *g->p != ']') {
+    while (has_more(g) && *g->p != ']') {
         const char *at = g->p;
         uint32_t lo = take_char(g), hi = lo;
 
-        if (is(g, '-') && g->end - g->p >= 2 && g->p[1] != ']') {
+        if (is_char(g, '-') && g->end - g->p >= 2 && g->p[1] != ']') {
             g->p++;
             hi = take_char(g);
         }
@@ -206,8 +206,8 @@ static uint32_t read_set(struct gbnf *g)
             fail_at(g, ERR_FORMAT, at, "a range of characters with wrong ends");
         grammar_range_add(g->b, &g->set, lo, hi);
     }
-    if (!is(g, ']'))
-        bad(g, "a set of characters is not closed");
+    if (!is_char(g, ']'))
+        fail_here(g, "a set of characters is not closed");
     g->p++;
     grammar_ranges_settle(g->b, &g->set, negate);
     return grammar_expr_chars(&g->x, &g->set);
@@ -234,10 +234,10 @@ static uint32_t read_element(struct gbnf *g)
         g->p++;
         if (++g->depth > GRAMMAR_NEST_MAX)
             fail_at(g, ERR_LIMIT, at, "nested too deep");
-        skip(g, true);
+        skip_space(g, true);
         node = read_alternatives(g, true);
         g->depth--;
-        if (!is(g, ')'))
+        if (!is_char(g, ')'))
             fail_at(g, ERR_FORMAT, at, "a group is not closed");
         g->p++;
         return node;
@@ -259,7 +259,7 @@ static int32_t read_count(struct gbnf *g)
     const char *from = g->p;
     int32_t v = 0;
 
-    for (; more(g) && *g->p >= '0' && *g->p <= '9'; g->p++) {
+    for (; has_more(g) && *g->p >= '0' && *g->p <= '9'; g->p++) {
         v = v * 10 + (*g->p - '0');
         if (v > GBNF_REPEAT_MAX) {
             fail_at(g, ERR_LIMIT, from, "a repetition of more than 2000");
@@ -267,7 +267,7 @@ static int32_t read_count(struct gbnf *g)
         }
     }
     if (g->p == from)
-        bad(g, "a number is expected");
+        fail_here(g, "a number is expected");
     return v;
 }
 
@@ -279,20 +279,20 @@ static uint32_t repeated(struct gbnf *g, uint32_t node, bool nested)
     uint32_t rep;
 
     if (op == '{') {
-        skip(g, nested);
+        skip_space(g, nested);
         min = max = read_count(g);
-        skip(g, nested);
-        if (is(g, ',')) {
+        skip_space(g, nested);
+        if (is_char(g, ',')) {
             g->p++;
-            skip(g, nested);
-            max = is(g, '}') ? -1 : read_count(g);
-            skip(g, nested);
+            skip_space(g, nested);
+            max = is_char(g, '}') ? -1 : read_count(g);
+            skip_space(g, nested);
         }
-        if (!is(g, '}'))
-            bad(g, "} is expected");
+        if (!is_char(g, '}'))
+            fail_here(g, "} is expected");
         g->p++;
         if (max >= 0 && max < min)
-            bad(g, "a repetition's greatest number is below its least");
+            fail_here(g, "a repetition's greatest number is below its least");
     }
     rep = grammar_expr_add(&g->x, EXPR_REP);
     if (rep != 0) {
@@ -305,7 +305,7 @@ static uint32_t repeated(struct gbnf *g, uint32_t node, bool nested)
 
 static bool ends_sequence(const struct gbnf *g)
 {
-    return !more(g) || *g->p == '|' || *g->p == ')' || *g->p == '\r' || *g->p == '\n';
+    return !has_more(g) || *g->p == '|' || *g->p == ')' || *g->p == '\r' || *g->p == '\n';
 }
 
 static uint32_t read_sequence(struct gbnf *g, bool nested)
@@ -316,16 +316,16 @@ static uint32_t read_sequence(struct gbnf *g, bool nested)
         uint32_t node;
 
         if (strchr("*+?{", *g->p) != NULL && *g->p != '\0') {
-            bad(g, "nothing to repeat");
+            fail_here(g, "nothing to repeat");
             return seq;
         }
         node = read_element(g);
-        skip(g, nested);
-        while (more(g) && *g->p != '\0' && strchr("*+?{", *g->p) != NULL) {
+        skip_space(g, nested);
+        while (has_more(g) && *g->p != '\0' && strchr("*+?{", *g->p) != NULL) {
             node = repeated(g, node, nested);
-            skip(g, nested);
+            skip_space(g, nested);
         }
-        append(g, seq, &last, node);
+        append_node(g, seq, &last, node);
     }
     return seq;
 }
@@ -334,11 +334,11 @@ static uint32_t read_alternatives(struct gbnf *g, bool nested)
 {
     uint32_t alt = grammar_expr_add(&g->x, EXPR_ALT), last = 0;
 
-    append(g, alt, &last, read_sequence(g, nested));
-    while (is(g, '|')) {
+    append_node(g, alt, &last, read_sequence(g, nested));
+    while (is_char(g, '|')) {
         g->p++;
-        skip(g, true);
-        append(g, alt, &last, read_sequence(g, nested));
+        skip_space(g, true);
+        append_node(g, alt, &last, read_sequence(g, nested));
     }
     return alt;
 }
@@ -347,19 +347,19 @@ static void read_rule(struct gbnf *g)
 {
     uint32_t rule = rule_of(g, read_name(g)), node;
 
-    skip(g, false);
+    skip_space(g, false);
     if (g->b->code == ERR_OK && (g->end - g->p < 3 || memcmp(g->p, "::=", 3) != 0))
-        bad(g, "::= is expected");
+        fail_here(g, "::= is expected");
     if (g->b->code != ERR_OK)
         return;
     g->p += 3;
-    skip(g, true);
+    skip_space(g, true);
     node = read_alternatives(g, false);
     if (g->b->code == ERR_OK)
         g->def[rule] = node;
-    if (more(g) && *g->p != '\r' && *g->p != '\n')
-        bad(g, "the end of the line is expected");
-    skip(g, true);
+    if (has_more(g) && *g->p != '\r' && *g->p != '\n')
+        fail_here(g, "the end of the line is expected");
+    skip_space(g, true);
 }
 
 enum err_code grammar_open_gbnf(struct grammar **out, const struct grammar_vocab *v, struct str s, struct err *e)
@@ -375,8 +375,8 @@ enum err_code grammar_open_gbnf(struct grammar **out, const struct grammar_vocab
         grammar_nomem(&b);
     if (s.n > GRAMMAR_TEXT_MAX)
         grammar_fail(&b, ERR_LIMIT, "a grammar of more than %d bytes", GRAMMAR_TEXT_MAX);
-    skip(&g, true);
-    while (more(&g))
+    skip_space(&g, true);
+    while (has_more(&g))
         read_rule(&g);
     if (b.code == ERR_OK) {
         root = rule_of(&g, STR("root"));

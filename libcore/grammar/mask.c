@@ -81,7 +81,7 @@ static bool step_slow(struct walk *w, uint32_t i)
 }
 
 /* All tokens below node `top`, whose ways lie at its level. */
-static void walk(struct walk *w, uint32_t top)
+static void walk_trie(struct walk *w, uint32_t top)
 {
     struct grammar_place *p = w->p;
     const struct grammar *g = p->g;
@@ -159,7 +159,7 @@ static void walk_config(struct walk *w, struct grammar_config c)
             w->mask[i] |= w->v->plain[t][i];
     w->p->config[0] = c;
     set_level(w, 0, 0, 1);
-    walk(w, 0);
+    walk_trie(w, 0);
 }
 
 static void use_ready(struct walk *w, const struct grammar_ready *r, struct grammar_config c)
@@ -175,7 +175,7 @@ static void use_ready(struct walk *w, const struct grammar_ready *r, struct gram
     n = grammar_pop(p, c.frame, p->config, GRAMMAR_CONFIGS);
     for (uint32_t i = 0; i < r->n_exit && n > 0 && w->slow < SLOW_MAX; i++) {
         set_level(w, r->exit[i], 0, n);
-        walk(w, r->exit[i]);
+        walk_trie(w, r->exit[i]);
     }
 }
 
@@ -227,7 +227,7 @@ static void add_bytes(struct walk *w)
     p->n_frames = n_frames;
 }
 
-static int32_t count(const uint32_t *mask, int32_t n_words)
+static int32_t count_bits(const uint32_t *mask, int32_t n_words)
 {
     int32_t n = 0;
 
@@ -261,7 +261,7 @@ int32_t grammar_mask(struct grammar_place *p, uint32_t *mask)
     if (grammar_may_end(p))
         for (int32_t i = 0; i < v->n_words; i++)
             mask[i] |= v->ends[i];
-    return count(mask, v->n_words);
+    return count_bits(mask, v->n_words);
 }
 
 int32_t grammar_only(struct grammar_place *p)
@@ -313,7 +313,7 @@ static uint32_t list_costs(const struct grammar *g, struct cost *cost)
 
 /* Keeps what w has found for a state, or says where the same is kept already. Bytes that it takes.
  */
-static size_t keep(struct grammar *g, struct walk *w, uint32_t state)
+static size_t keep_ready(struct grammar *g, struct walk *w, uint32_t state)
 {
     struct grammar_ready r = {
         .bits = w->mask, .exit = w->exit, .n_exit = w->n_exit, .trie = (uint32_t)trie_of(g, state), .deep = w->p->deep
@@ -371,7 +371,7 @@ static enum err_code make_ready(struct grammar *g, struct grammar_place *p, cons
         nodes += w.nodes + w.slow * 4 + READY_NODES;
         good = !w.failed && w.slow < SLOW_MAX && w.n_exit <= 1U << 15;
         if (good && (w.nodes >= READY_NODES || w.t != &g->v->trie[0])) {
-            bytes += keep(g, &w, cost[i].state);
+            bytes += keep_ready(g, &w, cost[i].state);
         } else {
             free(w.mask);
             free(w.exit);
@@ -403,7 +403,7 @@ static enum err_code make_free(struct grammar *g, struct grammar_place *p, struc
         w.t = &v->control;
         p->n_frames = 1;
         walk_config(&w, (struct grammar_config){ s, 0, true });
-        g->free_at[s] = (g->flag[s] & GRAMMAR_ACC) != 0 && count(mask, v->n_words) == v->n_trie + v->n_control;
+        g->free_at[s] = (g->flag[s] & GRAMMAR_ACC) != 0 && count_bits(mask, v->n_words) == v->n_trie + v->n_control;
     }
     free(mask);
     return ERR_OK;

@@ -113,7 +113,7 @@ uint32_t grammar_rule_add(struct grammar_build *b, struct str name)
     return b->n_rule++;
 }
 
-static void add(struct grammar_build *b, uint32_t from, struct grammar_edge edge)
+static void add_edge(struct grammar_build *b, uint32_t from, struct grammar_edge edge)
 {
     void *more;
 
@@ -137,17 +137,17 @@ static void add(struct grammar_build *b, uint32_t from, struct grammar_edge edge
 void grammar_eps(struct grammar_build *b, uint32_t from, uint32_t to)
 {
     if (from != to)
-        add(b, from, (struct grammar_edge){ .to = to, .kind = GRAMMAR_EPS });
+        add_edge(b, from, (struct grammar_edge){ .to = to, .kind = GRAMMAR_EPS });
 }
 
 void grammar_bytes(struct grammar_build *b, uint32_t from, uint32_t to, uint8_t lo, uint8_t hi)
 {
-    add(b, from, (struct grammar_edge){ .to = to, .lo = lo, .hi = hi, .kind = GRAMMAR_BYTES });
+    add_edge(b, from, (struct grammar_edge){ .to = to, .lo = lo, .hi = hi, .kind = GRAMMAR_BYTES });
 }
 
 void grammar_call(struct grammar_build *b, uint32_t from, uint32_t to, uint32_t rule)
 {
-    add(b, from, (struct grammar_edge){ .to = to, .rule = rule, .kind = GRAMMAR_CALL });
+    add_edge(b, from, (struct grammar_edge){ .to = to, .rule = rule, .kind = GRAMMAR_CALL });
 }
 
 void grammar_text(struct grammar_build *b, uint32_t from, uint32_t to, struct str s)
@@ -334,7 +334,7 @@ static void put_utf8(struct grammar_build *b, uint32_t from, uint32_t to, const 
     put_within(&s, from, r, n, 0x10000, GRAMMAR_CP_MAX, 0);
 }
 
-static bool has(const struct grammar_range *r, uint32_t n, uint32_t cp)
+static bool has_char(const struct grammar_range *r, uint32_t n, uint32_t cp)
 {
     for (uint32_t i = 0; i < n; i++)
         if (r[i].lo <= cp && cp <= r[i].hi)
@@ -362,7 +362,7 @@ static void put_json(struct grammar_build *b, uint32_t from, uint32_t to, const 
         }
     grammar_bytes(b, from, slash, '\\', '\\');
     for (int k = 0; letter[k] != '\0'; k++)
-        if (has(r, n, (unsigned char)means[k]))
+        if (has_char(r, n, (unsigned char)means[k]))
             grammar_bytes(b, slash, to, (uint8_t)letter[k], (uint8_t)letter[k]);
     grammar_bytes(b, slash, u, 'u', 'u');
     put_within(&s, u, r, n, 0, 0xFFFF, 0);

@@ -225,7 +225,7 @@ static struct grammar_dfa *of_regex(struct grammar_build *b, struct str regex)
 }
 
 /* Replaces x by its intersection with y. */
-static struct grammar_dfa *cut(struct grammar_build *b, struct grammar_dfa *x, struct grammar_dfa *y)
+static struct grammar_dfa *cut_dfa(struct grammar_build *b, struct grammar_dfa *x, struct grammar_dfa *y)
 {
     struct grammar_dfa *both = grammar_dfa_and(b, x, y, false);
 
@@ -235,7 +235,7 @@ static struct grammar_dfa *cut(struct grammar_build *b, struct grammar_dfa *x, s
 }
 
 /* Sizes of the numbers of one sign. */
-static struct grammar_dfa *sizes(struct grammar_build *b, const struct grammar_number *n, bool neg)
+static struct grammar_dfa *sizes_of_sign(struct grammar_build *b, const struct grammar_number *n, bool neg)
 {
     const struct grammar_decimal zero = { .n_int = 1, .digit = "0" };
     bool lo_neg = n->has_lo && n->lo.neg, hi_neg = n->has_hi && n->hi.neg;
@@ -244,17 +244,17 @@ static struct grammar_dfa *sizes(struct grammar_build *b, const struct grammar_n
                                                   : STR("0|[1-9][0-9]*"));
 
     if (!neg && n->has_lo && !lo_neg)
-        d = cut(b, d, compared(b, &n->lo, n->lo_out ? MORE : MORE | EQUAL));
+        d = cut_dfa(b, d, compared(b, &n->lo, n->lo_out ? MORE : MORE | EQUAL));
     if (!neg && n->has_hi)
-        d = cut(b, d, hi_neg ? compared(b, &zero, LESS) : compared(b, &n->hi, n->hi_out ? LESS : LESS | EQUAL));
+        d = cut_dfa(b, d, hi_neg ? compared(b, &zero, LESS) : compared(b, &n->hi, n->hi_out ? LESS : LESS | EQUAL));
     if (neg && n->has_lo && (lo_neg || cmp_size(&n->lo, &zero) == 0))
-        d = cut(b, d, compared(b, &n->lo, n->lo_out ? LESS : LESS | EQUAL));
+        d = cut_dfa(b, d, compared(b, &n->lo, n->lo_out ? LESS : LESS | EQUAL));
     else if (neg && n->has_lo)
-        d = cut(b, d, compared(b, &zero, LESS));
+        d = cut_dfa(b, d, compared(b, &zero, LESS));
     if (neg && n->has_hi && (hi_neg || cmp_size(&n->hi, &zero) == 0))
-        d = cut(b, d, compared(b, &n->hi, n->hi_out ? MORE : MORE | EQUAL));
+        d = cut_dfa(b, d, compared(b, &n->hi, n->hi_out ? MORE : MORE | EQUAL));
     for (int i = 0; i < n->n_multiple; i++)
-        d = cut(b, d, multiples(b, &n->multiple[i]));
+        d = cut_dfa(b, d, multiples(b, &n->multiple[i]));
     return d;
 }
 
@@ -266,7 +266,7 @@ struct grammar_dfa *grammar_number(struct grammar_build *b, const struct grammar
     if (!n->has_lo && !n->has_hi && n->n_multiple == 0)
         return of_regex(b, n->whole ? STR("0|-?[1-9][0-9]*") : STR("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?"));
     for (int neg = 0; neg < 2 && b->code == ERR_OK; neg++) {
-        d = sizes(b, n, neg != 0);
+        d = sizes_of_sign(b, n, neg != 0);
         grammar_dfa_put(b, d, neg != 0 ? minus : from, to);
         grammar_dfa_free(d);
     }

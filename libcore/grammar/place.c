@@ -27,7 +27,7 @@ static bool same_stack(const struct grammar_place *p, uint32_t a, uint32_t b)
 }
 
 /* A frame above `below`; 0 when there is no room. */
-static uint32_t push(struct grammar_place *p, uint32_t ret, uint32_t below)
+static uint32_t push_frame(struct grammar_place *p, uint32_t ret, uint32_t below)
 {
     uint32_t n = p->n_frames, hash = below == GRAMMAR_BELOW ? 1 : p->frame[below].hash;
 
@@ -53,7 +53,7 @@ struct closing {
 };
 
 /* Adds a way unless it is there. What ended in its rule is added as having returned, too. */
-static void add(struct closing *c, uint32_t state, uint32_t frame, bool read)
+static void add_way(struct closing *c, uint32_t state, uint32_t frame, bool read)
 {
     const struct grammar *g = c->p->g;
 
@@ -90,11 +90,11 @@ static void call(struct closing *c, struct grammar_config from, const struct gra
     if (depth_of(c->p, frame) + call->need > GRAMMAR_DEPTH_MAX)
         return;
     if ((g->flag[call->ret] & GRAMMAR_LAST) == 0)
-        frame = push(c->p, call->ret, frame);
+        frame = push_frame(c->p, call->ret, frame);
     if (frame == 0 && (g->flag[call->ret] & GRAMMAR_LAST) == 0)
         c->p->full = true;
     else
-        add(c, call->rule, frame, false);
+        add_way(c, call->rule, frame, false);
 }
 
 /* Calls what may be called; then leaves out the ways that only led there. */
@@ -128,7 +128,7 @@ uint32_t grammar_step(struct grammar_place *p, const struct grammar_config *v, u
 
         if (next != 0 && (only == 0 || (g->flag[v[i].state] & only) != 0) &&
             depth_of(p, v[i].frame) + g->need[next] <= GRAMMAR_DEPTH_MAX)
-            add(&c, next, v[i].frame, true);
+            add_way(&c, next, v[i].frame, true);
     }
     *left = c.left;
     return c.n == 0 ? 0 : close_up(&c);
@@ -138,11 +138,11 @@ uint32_t grammar_pop(struct grammar_place *p, uint32_t frame, struct grammar_con
 {
     struct closing c = { .p = p, .to = to, .max = max };
 
-    add(&c, p->frame[frame].ret, p->frame[frame].below, true);
+    add_way(&c, p->frame[frame].ret, p->frame[frame].below, true);
     return close_up(&c);
 }
 
-static void settle(struct grammar_place *p, struct grammar_set *s)
+static void settle_ends(struct grammar_place *p, struct grammar_set *s)
 {
     s->may_end = false;
     s->over = false;
@@ -161,9 +161,9 @@ enum err_code grammar_begin(struct grammar_place **out, const struct grammar *g,
     p->g = g;
     p->n_frames = 1;
     c = (struct closing){ .p = p, .to = p->set[0].v, .max = GRAMMAR_CONFIGS };
-    add(&c, g->root, 0, true);
+    add_way(&c, g->root, 0, true);
     p->set[0].n = close_up(&c);
-    settle(p, &p->set[0]);
+    settle_ends(p, &p->set[0]);
     *out = p;
     return ERR_OK;
 }
@@ -179,7 +179,7 @@ void grammar_copy(struct grammar_place *to, const struct grammar_place *from)
     memcpy(to->frame, from->frame, from->n_frames * sizeof *to->frame);
 }
 
-static void mark(struct grammar_place *p, const struct grammar_set *s)
+static void mark_frames(struct grammar_place *p, const struct grammar_set *s)
 {
     for (uint32_t i = 0; i < s->n; i++)
         for (uint32_t f = s->v[i].frame; f != 0 && p->move[f] == 0; f = p->frame[f].below)
@@ -201,8 +201,8 @@ void grammar_tidy(struct grammar_place *p)
         return;
     memset(p->move, 0, p->n_frames * sizeof *p->move);
     for (uint32_t i = 0; i <= p->n_past; i++)
-        mark(p, &p->set[(p->now + GRAMMAR_PAST - i) % GRAMMAR_PAST]);
-    mark(p, &p->temp[0]);
+        mark_frames(p, &p->set[(p->now + GRAMMAR_PAST - i) % GRAMMAR_PAST]);
+    mark_frames(p, &p->temp[0]);
     for (uint32_t f = 1; f < p->n_frames; f++) {
         if (p->move[f] == 0)
             continue;
@@ -232,7 +232,7 @@ static bool read_bytes(struct grammar_place *p, struct str s, unsigned only)
     return p->temp[0].n > 0;
 }
 
-static bool take(struct grammar_place *p, struct str s, unsigned only)
+static bool take_bytes(struct grammar_place *p, struct str s, unsigned only)
 {
     const struct grammar_set *now = &p->set[p->now];
     uint32_t n_frames = p->n_frames;
@@ -255,7 +255,7 @@ static bool take(struct grammar_place *p, struct str s, unsigned only)
         p->n_past += p->n_past < GRAMMAR_BACK_MAX;
         p->set[p->now].n = p->temp[0].n;
         memcpy(p->set[p->now].v, p->temp[0].v, p->temp[0].n * sizeof p->temp[0].v[0]);
-        settle(p, &p->set[p->now]);
+        settle_ends(p, &p->set[p->now]);
     } else if (p->n_frames > n_frames) {
         p->n_frames = n_frames;
     }
@@ -281,12 +281,12 @@ bool grammar_take(struct grammar_place *p, int32_t token)
     }
     if ((v->piece[token].n == 0 || v->piece[token].n > GRAMMAR_TOKEN_BYTES_MAX) && !grammar_free(p))
         return false;
-    return take(p, v->piece[token], v->kind[token] == GRAMMAR_TOKEN_CONTROL ? GRAMMAR_FREE | GRAMMAR_MARK : 0);
+    return take_bytes(p, v->piece[token], v->kind[token] == GRAMMAR_TOKEN_CONTROL ? GRAMMAR_FREE | GRAMMAR_MARK : 0);
 }
 
 bool grammar_take_text(struct grammar_place *p, struct str s)
 {
-    return take(p, s, 0);
+    return take_bytes(p, s, 0);
 }
 
 void grammar_back(struct grammar_place *p, int n)

@@ -35,7 +35,7 @@ static void fail_at(struct re *r, enum err_code code, const char *at, const char
         err_at(r->b->e, "1:%zu", column);
 }
 
-static void bad(struct re *r, const char *at, const char *what)
+static void fail_pattern(struct re *r, const char *at, const char *what)
 {
     fail_at(r, ERR_FORMAT, at, what, 0);
 }
@@ -45,7 +45,7 @@ static void cannot(struct re *r, const char *at, const char *what)
     fail_at(r, ERR_UNSUPPORTED, at, what, 0);
 }
 
-static bool more(const struct re *r)
+static bool has_more(const struct re *r)
 {
     return r->p < r->end && r->b->code == ERR_OK;
 }
@@ -61,7 +61,7 @@ static bool eat(struct re *r, const char *what)
 }
 
 /* The next code point; the text was checked to be UTF-8. */
-static uint32_t take(struct re *r)
+static uint32_t take_char(struct re *r)
 {
     size_t n = str_utf8((struct str){ r->p, (size_t)(r->end - r->p) });
     uint32_t cp = (uint8_t)r->p[0];
@@ -123,13 +123,13 @@ static uint32_t take_hex(struct re *r, const char *at, int n)
                                             : 16;
 
         if (d == 16) {
-            bad(r, at, "an escape has too few hexadecimal digits");
+            fail_pattern(r, at, "an escape has too few hexadecimal digits");
             return 0;
         }
         v = v << 4 | d;
     }
     if (v > GRAMMAR_CP_MAX || (v >= 0xD800 && v <= 0xDFFF))
-        bad(r, at, "an escape names no character");
+        fail_pattern(r, at, "an escape names no character");
     return v;
 }
 
@@ -157,7 +157,7 @@ static uint32_t escape(struct re *r, const char *at, bool in_set)
     const char *known = c == '\0' ? NULL : strchr(letter, c);
 
     if (c == '\0') {
-        bad(r, at, "a backslash at the end");
+        fail_pattern(r, at, "a backslash at the end");
         return 0;
     }
     if (known != NULL) {
@@ -179,10 +179,10 @@ static uint32_t escape(struct re *r, const char *at, bool in_set)
         return 0;
     }
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) {
-        bad(r, at, "an unknown escape");
+        fail_pattern(r, at, "an unknown escape");
         return 0;
     }
-    return take(r);
+    return take_char(r);
 }
 
 /* The other case of ASCII letters. */
@@ -215,7 +215,7 @@ static uint32_t set_char(struct re *r, bool negate, bool *kind)
 
     *kind = false;
     if (*r->p != '\\') {
-        cp = take(r);
+        cp = take_char(r);
     } else {
         r->p++;
         *kind = r->p < r->end && add_kind(r, &r->set, *r->p, negate);
@@ -234,7 +234,7 @@ static uint32_t read_set(struct re *r, const char *at)
     bool negate = eat(r, "^"), first = true, kind_lo, kind_hi;
 
     r->set.n = 0;
-    for (; more(r) && (*r->p != ']' || first); first = false) {
+    for (; has_more(r) && (*r->p != ']' || first); first = false) {
         const char *here = r->p;
         uint32_t lo = set_char(r, negate, &kind_lo), hi = lo;
 
@@ -242,13 +242,13 @@ static uint32_t read_set(struct re *r, const char *at)
             r->p++;
             hi = set_char(r, negate, &kind_hi);
             if (kind_lo || kind_hi || hi < lo)
-                bad(r, here, "a range of characters with wrong ends");
+                fail_pattern(r, here, "a range of characters with wrong ends");
         }
         if (!kind_lo)
             grammar_range_add(r->b, &r->set, lo, hi);
     }
     if (!eat(r, "]"))
-        bad(r, at, "a set of characters is not closed");
+        fail_pattern(r, at, "a set of characters is not closed");
     if (r->fold)
         add_folded(r, &r->set);
     grammar_ranges_settle(r->b, &r->set, negate);
@@ -293,7 +293,7 @@ static bool read_flags(struct re *r, const char *at)
 {
     bool on = true;
 
-    for (; more(r) && *r->p != ')' && *r->p != ':'; r->p++) {
+    for (; has_more(r) && *r->p != ')' && *r->p != ':'; r->p++) {
         if (*r->p == '-' && on)
             on = false;
         else if (*r->p == 'i')
@@ -303,12 +303,12 @@ static bool read_flags(struct re *r, const char *at)
         else if (strchr("aLumx", *r->p) != NULL)
             cannot(r, at, "only the flags i and s are supported");
         else
-            bad(r, at, "an unknown kind of group");
+            fail_pattern(r, at, "an unknown kind of group");
     }
     if (eat(r, ":"))
         return true;
     if (!eat(r, ")"))
-        bad(r, at, "a group is not closed");
+        fail_pattern(r, at, "a group is not closed");
     return false;
 }
 
@@ -316,10 +316,10 @@ static void read_name(struct re *r, const char *at)
 {
     const char *from = r->p;
 
-    while (more(r) && *r->p != '>')
+    while (has_more(r) && *r->p != '>')
         r->p++;
     if (r->p == from || !eat(r, ">"))
-        bad(r, at, "a group's name is not complete");
+        fail_pattern(r, at, "a group's name is not complete");
 }
 
 static uint32_t read_group(struct re *r, const char *at)
@@ -340,7 +340,7 @@ static uint32_t read_group(struct re *r, const char *at)
             read_name(r, at);
         else if (!read_flags(r, at)) {
             if (at != r->start)
-                bad(r, at, "flags for all of the expression stand at its start");
+                fail_pattern(r, at, "flags for all of the expression stand at its start");
             return grammar_expr_add(&r->x, EXPR_EMPTY);
         }
     }
@@ -349,7 +349,7 @@ static uint32_t read_group(struct re *r, const char *at)
     node = read_alternatives(r);
     r->depth--;
     if (!eat(r, ")"))
-        bad(r, at, "a group is not closed");
+        fail_pattern(r, at, "a group is not closed");
     r->fold = fold;
     r->dot_all = dot_all;
     return node;
@@ -379,13 +379,13 @@ static uint32_t read_atom(struct re *r)
     case '*':
     case '+':
     case '?':
-        bad(r, at, "nothing to repeat");
+        fail_pattern(r, at, "nothing to repeat");
         return 0;
     default:
         break;
     }
     r->set.n = 0;
-    cp = take(r);
+    cp = take_char(r);
     check_fold(r, at, cp);
     grammar_range_add(r->b, &r->set, cp, cp);
     if (*at == '.' && r->dot_all)
@@ -440,7 +440,7 @@ static bool read_times(struct re *r, int32_t *min, int32_t *max)
             *max = -1;
         if (eat(r, "}")) {
             if (*max >= 0 && *max < *min)
-                bad(r, from, "a repetition's greatest number is below its least");
+                fail_pattern(r, from, "a repetition's greatest number is below its least");
             return true;
         }
     }
@@ -454,21 +454,21 @@ static uint32_t read_item(struct re *r)
     uint32_t node = read_atom(r), rep;
     int32_t min, max;
 
-    if (!more(r) || !read_times(r, &min, &max))
+    if (!has_more(r) || !read_times(r, &min, &max))
         return node;
     if (node != 0 && (r->x.v[node].kind == EXPR_AT || r->x.v[node].kind == EXPR_EMPTY))
-        bad(r, at, "nothing to repeat");
+        fail_pattern(r, at, "nothing to repeat");
     rep = grammar_expr_add(&r->x, EXPR_REP);
     if (rep == 0)
         return 0;
     r->x.v[rep].child = node;
     r->x.v[rep].min = min;
     r->x.v[rep].max = max;
-    if (!eat(r, "?") && more(r) && *r->p == '+')
+    if (!eat(r, "?") && has_more(r) && *r->p == '+')
         cannot(r, r->p, "possessive repetitions are not supported");
     at = r->p;
-    if (more(r) && read_times(r, &min, &max))
-        bad(r, at, "a repetition of a repetition");
+    if (has_more(r) && read_times(r, &min, &max))
+        fail_pattern(r, at, "a repetition of a repetition");
     return rep;
 }
 
@@ -476,7 +476,7 @@ static uint32_t read_sequence(struct re *r)
 {
     uint32_t seq = grammar_expr_add(&r->x, EXPR_SEQ), last = 0;
 
-    while (more(r) && *r->p != '|' && *r->p != ')') {
+    while (has_more(r) && *r->p != '|' && *r->p != ')') {
         uint32_t item = read_item(r);
 
         if (item == 0 || seq == 0)
@@ -494,7 +494,7 @@ static uint32_t read_alternatives(struct re *r)
 {
     uint32_t first = read_sequence(r), alt, last = first;
 
-    if (!more(r) || *r->p != '|' || first == 0)
+    if (!has_more(r) || *r->p != '|' || first == 0)
         return first;
     alt = grammar_expr_add(&r->x, EXPR_ALT);
     if (alt == 0)
@@ -739,14 +739,14 @@ void grammar_regex(struct grammar_build *b, struct str s, bool search, enum gram
         size_t n = str_utf8(rest);
 
         if (n == 0)
-            bad(&r, rest.p, "not UTF-8");
+            fail_pattern(&r, rest.p, "not UTF-8");
         rest.p += n;
         rest.n -= n;
     }
     b->unrolled = true;
     root = b->code != ERR_OK ? 0 : read_alternatives(&r);
-    if (more(&r))
-        bad(&r, r.p, "a parenthesis is closed that was not opened");
+    if (has_more(&r))
+        fail_pattern(&r, r.p, "a parenthesis is closed that was not opened");
     if (b->code == ERR_OK && !search && !has_at(&r, root)) {
         grammar_expr_emit(&r.x, root, from, to, spell);
     } else if (b->code == ERR_OK) {

@@ -119,7 +119,7 @@ const json_t *schema_ref(struct schema *x, struct schema_item item, const char *
 }
 
 /* A schema of ours, kept until the end. */
-static const json_t *make(struct schema *x, json_t *s)
+static const json_t *keep_schema(struct schema *x, json_t *s)
 {
     void *more = s == NULL ? NULL : grammar_grow(x->b, x->made, x->n_made, &x->cap_made, sizeof *x->made);
 
@@ -161,7 +161,7 @@ static void add_dependents(struct schema *x, struct schema_choices *choices, str
 
         if (names && !json_is_array(what))
             schema_fail(x, ERR_FORMAT, item.path, key, "not a list of names");
-        either = make(x, json_pack("[{s{sb}}o]", "properties", name, 0, then));
+        either = keep_schema(x, json_pack("[{s{sb}}o]", "properties", name, 0, then));
         if (either == NULL)
             return;
         add_choice(x, choices, (struct schema_item){ item.s, item.path, true, item.from }, either, key);
@@ -196,7 +196,7 @@ static const char *const refused[] = {
     NULL,
 };
 
-static bool among(const char *const *list, const char *key)
+static bool is_among(const char *const *list, const char *key)
 {
     while (*list != NULL && strcmp(*list, key) != 0)
         list++;
@@ -213,9 +213,9 @@ void schema_check_keys(struct schema *x, struct schema_item item)
     json_t *value;
 
     json_object_foreach ((json_t *)item.s, key, value) {
-        if (among(ignored, key))
+        if (is_among(ignored, key))
             continue;
-        if (among(refused, key))
+        if (is_among(refused, key))
             schema_fail(x, ERR_UNSUPPORTED, item.path, key, "this keyword is not supported");
     }
     if (unique != NULL && !json_is_false(unique) && !(json_is_integer(most) && json_integer_value(most) <= 1))

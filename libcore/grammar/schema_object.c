@@ -165,7 +165,7 @@ static void add_name(struct object *o, const char *name)
 }
 
 /* Declared names in order, then required ones; what the schemas say of others. */
-static void collect(struct object *o)
+static void collect_names(struct object *o)
 {
     struct schema *x = o->x;
     const char *name;
@@ -474,7 +474,7 @@ void schema_object(struct schema *x, const struct schema_all *flat, uint32_t fro
     struct object o = { .x = x, .flat = flat };
 
     schema_counts(x, flat, "minProperties", "maxProperties", &o.min, &o.max);
-    collect(&o);
+    collect_names(&o);
     if (o.min > 1 && has_others(&o)) /* of such keys one may come twice, and be one property */
         schema_fail(x, ERR_UNSUPPORTED, flat->v[0].path, "minProperties",
                     "more than 1 is not supported beside undeclared keys");
@@ -494,7 +494,7 @@ bool schema_writes(struct schema *x, const struct schema_all *flat, const char *
     struct object o = { .x = x, .flat = flat };
     bool writes;
 
-    collect(&o);
+    collect_names(&o);
     writes = has_others(&o) || is_named(&o, name);
     for (int k = 0; k < o.n_patterns; k++)
         grammar_dfa_free(o.pattern[k].keys);

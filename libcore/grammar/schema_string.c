@@ -63,7 +63,7 @@ static struct grammar_dfa *format_of(struct schema *x, struct schema_item item, 
 }
 
 /* Replaces *d by its intersection with y, which is freed; *d may be NULL at first. */
-static void cut(struct schema *x, struct grammar_dfa **d, struct grammar_dfa *y)
+static void cut_dfa(struct schema *x, struct grammar_dfa **d, struct grammar_dfa *y)
 {
     struct grammar_dfa *both;
 
@@ -89,11 +89,11 @@ static struct grammar_dfa *patterns(struct schema *x, const struct schema_all *f
         if (pattern != NULL && !json_is_string(pattern))
             schema_fail(x, ERR_FORMAT, flat->v[i].path, "pattern", "not a string");
         else if (pattern != NULL)
-            cut(x, &d, schema_pattern(x, flat->v[i], "pattern", json_string_value(pattern)));
+            cut_dfa(x, &d, schema_pattern(x, flat->v[i], "pattern", json_string_value(pattern)));
         if (format != NULL && !json_is_string(format))
             schema_fail(x, ERR_FORMAT, flat->v[i].path, "format", "not a string");
         else if (format != NULL && x->b->code == ERR_OK)
-            cut(x, &d, format_of(x, flat->v[i], json_string_value(format)));
+            cut_dfa(x, &d, format_of(x, flat->v[i], json_string_value(format)));
     }
     if (x->b->code == ERR_OK)
         return d;
@@ -117,7 +117,7 @@ struct grammar_dfa *schema_string(struct schema *x, const struct schema_all *fla
         if (max < 0 || min <= max)
             grammar_repeat(b, from, to, min, max, put_char, NULL);
         b->unrolled = unrolled;
-        cut(x, &d, grammar_dfa_make(b, from, to));
+        cut_dfa(x, &d, grammar_dfa_make(b, from, to));
     }
     if (b->code == ERR_OK)
         return d;

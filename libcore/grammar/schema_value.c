@@ -92,7 +92,7 @@ static bool decimal(struct schema *x, struct schema_item item, const char *key, 
     return grammar_decimal_of(d, value);
 }
 
-static void lower(struct grammar_number *n, const struct grammar_decimal *d, bool out)
+static void raise_lower(struct grammar_number *n, const struct grammar_decimal *d, bool out)
 {
     int c = n->has_lo ? grammar_decimal_cmp(d, &n->lo) : 1;
 
@@ -121,9 +121,9 @@ bool schema_number(struct schema *x, const struct schema_all *flat, bool whole, 
     *n = (struct grammar_number){ .whole = whole };
     for (uint32_t i = 0; i < flat->n && x->b->code == ERR_OK; i++) {
         if (decimal(x, flat->v[i], "minimum", &d))
-            lower(n, &d, false);
+            raise_lower(n, &d, false);
         if (decimal(x, flat->v[i], "exclusiveMinimum", &d))
-            lower(n, &d, true);
+            raise_lower(n, &d, true);
         if (decimal(x, flat->v[i], "maximum", &d))
             upper(n, &d, false);
         if (decimal(x, flat->v[i], "exclusiveMaximum", &d))

@@ -8,7 +8,7 @@
 
 /* Weights of rows and columns for half the mean of g^2 x^2 d^2 over the n_tokens that count. The sum of g^2 x^2 over
  * the tokens that use the matrix is taken as the sum of g^2 times the mean of x^2. */
-static void weigh(float *rows, float *columns, const struct measure_moment *at, double n_tokens)
+static void fisher_weights(float *rows, float *columns, const struct measure_moment *at, double n_tokens)
 {
     for (int64_t k = 0; k < at->n_expert; k++) {
         double n = at->rows[k] > 0 ? (double)at->rows[k] : 1;
@@ -30,7 +30,7 @@ static enum err_code add_losses(double kl[], const struct measure_moment *at, do
     enum err_code rc = rows != NULL && columns != NULL ? ERR_OK : err_nomem(e);
 
     if (rc == ERR_OK) {
-        weigh(rows, columns, at, n_tokens);
+        fisher_weights(rows, columns, at, n_tokens);
         rc = ramp_weighted_errors(own, t, c, types, n_types, rows, columns, progress, e);
     }
     for (size_t k = 0; k < n_types && rc == ERR_OK; k++)

@@ -43,7 +43,7 @@ static void add_squares(float *sum, const float *v, int64_t n, int64_t rows)
             sum[i] += v[i] * v[i];
 }
 
-static void take(void *ctx, int matrix, int expert, int64_t n, const float *x, const float *dy, const int32_t *row)
+static void take_rows(void *ctx, int matrix, int expert, int64_t n, const float *x, const float *dy, const int32_t *row)
 {
     struct pass *p = ctx;
     struct measure_moment *at = &p->m->v[matrix];
@@ -86,7 +86,7 @@ struct place {
     int seq, n_seq;
 };
 
-static bool tick(void *ctx, uint64_t done, uint64_t total)
+static bool tick_sequence(void *ctx, uint64_t done, uint64_t total)
 {
     const struct place *at = ctx;
 
@@ -100,7 +100,7 @@ static enum err_code run_all(struct measure_moments *m, struct grad *g, uint64_t
     const struct measure_text *t = &m->text;
     struct pass p = { .m = m, .seed = seed };
     struct place at = { progress, 0, t->n_seq };
-    const struct progress layers = { tick, &at };
+    const struct progress layers = { tick_sequence, &at };
     double loss;
 
     for (p.seq = 0; p.seq < t->n_seq; p.seq++) {
@@ -110,7 +110,7 @@ static enum err_code run_all(struct measure_moments *m, struct grad *g, uint64_t
                                 .n_seq = 1,
                                 .loss = own_label,
                                 .loss_ctx = &p,
-                                .trace = take,
+                                .trace = take_rows,
                                 .trace_ctx = &p,
                                 .progress = &layers };
 

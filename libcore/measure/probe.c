@@ -28,7 +28,7 @@ struct pass {
     bool keep;
 };
 
-static enum err_code take(void *ctx, int64_t pos, const float *logits, struct err *e)
+static enum err_code take_row(void *ctx, int64_t pos, const float *logits, struct err *e)
 {
     struct pass *p = ctx;
     struct measure *m = p->m;
@@ -75,7 +75,7 @@ static enum err_code run_all(struct measure *m, const struct gguf *g, bool keep,
         run_clear(r, 0);
         m->sum[s] = 0;
         m->count[s] = 0;
-        rc = run_feed(r, 0, m->text.v + s * m->text.n_tokens, m->text.n_tokens, m->n_rows, take, &p, NULL, e);
+        rc = run_feed(r, 0, m->text.v + s * m->text.n_tokens, m->text.n_tokens, m->n_rows, take_row, &p, NULL, e);
         if (rc == ERR_OK && !progress_tick(progress, (uint64_t)s + 1, (uint64_t)m->text.n_seq))
             rc = err_set(e, ERR_CANCEL, "interrupted");
     }

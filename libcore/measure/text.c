@@ -35,7 +35,7 @@ int32_t measure_draw(const float *logits, int32_t n, double u)
     return n - 1;
 }
 
-static int ascending(const void *a, const void *b)
+static int by_token(const void *a, const void *b)
 {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
 
@@ -48,7 +48,7 @@ static bool repeats(const int32_t *v, int64_t n, int32_t *sorted)
     int64_t different = 1;
 
     memcpy(sorted, v, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_token);
     for (int64_t i = 1; i < n; i++)
         different += sorted[i] != sorted[i - 1];
     return different * 8 < n;

@@ -75,7 +75,7 @@ void model_adapter_update(struct model_adapter *b)
 }
 
 /* Where each matrix's floats are, in `base`. */
-static void place(const struct model_adapter *b, struct op_pair *pair, struct op_pair *embd, const float *base)
+static void place_pairs(const struct model_adapter *b, struct op_pair *pair, struct op_pair *embd, const float *base)
 {
     const struct model *m = b->m;
 
@@ -99,7 +99,7 @@ static void place(const struct model_adapter *b, struct op_pair *pair, struct op
     }
 }
 
-static enum err_code check(const struct model *m, const struct adapter *a, struct err *e)
+static enum err_code check_adapter(const struct model *m, const struct adapter *a, struct err *e)
 {
     if (adapter_is_scales(a))
         return err_set(e, ERR_UNSUPPORTED, "%s: scales become a part of the model: chimere-quantize --merge-lora",
@@ -124,7 +124,7 @@ enum err_code model_adapter_open(struct model_adapter **out, const struct model 
     const size_t n = gguf_n_tensors(m->gguf) + 1;
     struct model_adapter *b;
 
-    if (check(m, a, e))
+    if (check_adapter(m, a, e))
         return e->code;
     b = calloc(1, sizeof *b);
     if (b == NULL)
@@ -142,9 +142,9 @@ enum err_code model_adapter_open(struct model_adapter **out, const struct model 
         model_adapter_close(b);
         return e->code;
     }
-    place(b, b->host_pair, &b->embd, b->host);
+    place_pairs(b, b->host_pair, &b->embd, b->host);
     if (b->pair != b->host_pair)
-        place(b, b->pair, &b->embd, b->dev);
+        place_pairs(b, b->pair, &b->embd, b->dev);
     model_adapter_update(b);
     *out = b;
     return ERR_OK;

@@ -21,7 +21,7 @@ enum { BLOCK_MAX = MODEL_GUESSES_MAX };
 
 /* ---- computing ---- */
 
-static void take(struct model_drafter *d, struct tensor x)
+static void take_taps(struct model_drafter *d, struct tensor x)
 {
     const struct op_rows rows = model_draft_rows(d, AS_STORED);
     const int64_t n_embd = d->net.plan.n_embd;
@@ -41,9 +41,9 @@ static void take(struct model_drafter *d, struct tensor x)
 }
 
 /* y = attention of layer i for the block's normed rows x. */
-static void attend(struct model_drafter *d, int i, struct tensor y, struct tensor x)
+static void attend_block(struct model_drafter *d, int i, struct tensor y, struct tensor x)
 {
-    const struct attn_plan *a = &d->net.plan.attn;
+    const struct arch_attn_plan *a = &d->net.plan.attn;
     const struct attn_weights *w = &d->net.layer[i].attn;
     const struct op_rope rope = { a->dim_k, a->n_rot, d->net.rope_freq, false };
     const bool part = d->windowed[i];
@@ -68,7 +68,7 @@ static void attend(struct model_drafter *d, int i, struct tensor y, struct tenso
 }
 
 /* The rows of d->batch through all layers. */
-static struct tensor pass(struct model_drafter *d)
+static struct tensor pass_layers(struct model_drafter *d)
 {
     const struct arch_plan *p = &d->net.plan;
     struct dev *dev = d->net.dev;
@@ -83,7 +83,7 @@ static struct tensor pass(struct model_drafter *d)
         size_t mark = dev_mark(dev);
 
         op_rms_norm(dev, in, x, w->mix_norm, p->n_embd, 0, p->norm_eps);
-        attend(d, i, out, in);
+        attend_block(d, i, out, in);
         op_add(dev, x, out, 1.0f);
         op_rms_norm(dev, in, x, w->ffn_norm, p->n_embd, 0, p->norm_eps);
         model_glu(&s, &w->dense, out, in);
@@ -112,12 +112,12 @@ static void blocks(struct model_drafter *d, int n_guess)
     const int64_t n_embd = d->net.plan.n_embd;
     struct tensor y = dev_scratch(d->net.dev, n_embd, n_guess);
 
-    op_rows_pick(d->net.dev, y, pass(d), d->pick);
+    op_rows_pick(d->net.dev, y, pass_layers(d), d->pick);
     op_rms_norm(d->net.dev, y, y, d->out_norm, n_embd, 0, d->net.plan.norm_eps);
     model_draft_head(d, y, 0);
 }
 
-static int guess(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
+static int guess_blocks(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
 {
     int at = 0;
 
@@ -128,7 +128,7 @@ static int guess(struct model_drafter *d, const struct model_drafter_ask *ask, i
     return at;
 }
 
-static void finish(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
+static void finish_guesses(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
 {
     int64_t at = 0;
 
@@ -137,7 +137,7 @@ static void finish(struct model_drafter *d, const struct model_drafter_ask *ask,
             ask[i].guess[j] = model_draft_answer(d, at++, &ask[i].p[j]);
 }
 
-static void measure(struct model_drafter *d, int n_ask)
+static void measure_guesses(struct model_drafter *d, int n_ask)
 {
     int at = 0;
 
@@ -147,7 +147,7 @@ static void measure(struct model_drafter *d, int n_ask)
     blocks(d, at);
 }
 
-static const struct draft_kind dflash = { take, guess, finish, measure };
+static const struct drafter_kind dflash = { take_taps, guess_blocks, finish_guesses, measure_guesses };
 
 /* ---- opening ---- */
 
@@ -164,7 +164,7 @@ static void read_plan(struct model_drafter *d, struct arch_keys *k)
         arch_attn(p, k, arch_int(k, "attention.head_count_kv", 1, ARCH_HEADS_MAX), ROPE_HALVES);
     p->attn.qk_norm = true;
     for (int i = 0; i < p->n_layer; i++)
-        p->layer[i] = (struct layer_plan){ MIX_ATTN, FFN_DENSE, 0 };
+        p->layer[i] = (struct arch_layer_plan){ MIX_ATTN, FFN_DENSE, 0 };
     p->layer[0].n_ff = arch_int(k, "feed_forward_length", 1, ARCH_WIDTH_MAX);
     d->info.block = true;
     d->info.n_embd = p->n_embd;

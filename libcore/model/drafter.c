@@ -30,7 +30,7 @@ void model_drafter_close(struct model_drafter *d)
     free(d);
 }
 
-enum err_code model_draft_open(struct model_drafter **out, const struct model *m, const struct draft_kind *kind,
+enum err_code model_draft_open(struct model_drafter **out, const struct model *m, const struct drafter_kind *kind,
                                struct err *e)
 {
     struct model_drafter *d = calloc(1, sizeof *d);
@@ -81,7 +81,7 @@ void model_drafter_fork(struct model_drafter *d, int dst, int src)
 
 struct op_rows model_draft_rows(const struct model_drafter *d, int view)
 {
-    const struct draft_batch *b = &d->batch;
+    const struct drafter_batch *b = &d->batch;
     const bool each = view == AS_SEEN || view == AS_SEEN_IN_WINDOW; /* a sequence for each row */
 
     return (struct op_rows){ b->n, b->token, b->pos[view], each ? b->n : b->n_seq, b->seq[view] };
@@ -90,7 +90,7 @@ struct op_rows model_draft_rows(const struct model_drafter *d, int view)
 /* Rows of a slot from pos on, of which page `first` is the first one in a window. */
 static void append_at(struct model_drafter *d, int slot, int64_t pos, int n, int64_t first)
 {
-    struct draft_batch *b = &d->batch;
+    struct drafter_batch *b = &d->batch;
     const int64_t from[2] = { pos, pos - first * OP_KV_PAGE };
     const int stored[2] = { AS_STORED, AS_STORED_IN_WINDOW };
     const int seen[2] = { AS_SEEN, AS_SEEN_IN_WINDOW };
@@ -153,8 +153,8 @@ static void pick_taps(struct model_drafter *d, struct tensor y, const struct mod
 }
 
 /* Saved rows and rows of taps, in the order given. */
-static struct tensor gather(struct model_drafter *d, const struct model_taps *t, const struct model_drafter_row *row,
-                            int n)
+static struct tensor gather_rows(struct model_drafter *d, const struct model_taps *t,
+                                 const struct model_drafter_row *row, int n)
 {
     struct dev *dev = d->net.dev;
     struct tensor y = dev_scratch(dev, d->width, n), x = dev_scratch(dev, d->width, n);
@@ -209,7 +209,7 @@ enum err_code model_drafter_keep(struct model_drafter *d, const int32_t *from, i
 void model_draft_remember(const struct step *s, int i, struct tensor x, const struct op_kv *kv,
                           const struct op_rows *turn, const struct op_rows *store)
 {
-    const struct attn_plan *a = &s->m->plan.attn;
+    const struct arch_attn_plan *a = &s->m->plan.attn;
     const struct attn_weights *w = &s->m->layer[i].attn;
     const struct op_rope rope = { a->dim_k, a->n_rot, s->m->rope_freq, a->rope == ROPE_PAIRS };
     struct tensor k = dev_scratch(s->d, w->k.ne[1], x.ne[1]);
@@ -281,7 +281,7 @@ enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps
         dev_begin(d->net.dev);
         if (n > 0) {
             group(d, row + i, n);
-            d->kind->take(d, gather(d, t, row + i, n));
+            d->kind->take(d, gather_rows(d, t, row + i, n));
             model_draft_advance(d);
         }
         i += n;
@@ -302,14 +302,14 @@ enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps
 /* ---- memory ---- */
 
 /* The memory that a device step of n rows and n_ask guesses takes, at the end of a context. */
-static void measure(struct model_drafter *d, int n, int n_ask)
+static void measure_step(struct model_drafter *d, int n, int n_ask)
 {
     const struct model_taps t = { .rows_max = n };
     struct model_drafter_row row[DRAFT_ROWS] = { { .saved = true } };
 
     dev_begin(d->net.dev);
     group(d, row, n);
-    d->kind->take(d, gather(d, &t, row, n));
+    d->kind->take(d, gather_rows(d, &t, row, n));
     d->kind->measure(d, n_ask);
 }
 
@@ -321,8 +321,8 @@ static enum err_code reserve_scratch(struct model_drafter *d, struct err *e)
     d->measuring = true;
     dev_measure(dev, true);
     for (int n = 1; n <= DRAFT_ROWS; n += n < EACH ? 1 : EACH)
-        measure(d, n, n < d->n_seq ? n : d->n_seq);
-    measure(d, DRAFT_ROWS, d->n_seq);
+        measure_step(d, n, n < d->n_seq ? n : d->n_seq);
+    measure_step(d, DRAFT_ROWS, d->n_seq);
     dev_measure(dev, false);
     d->measuring = false;
     return dev_reserve(dev, dev_scratch_peak(dev), e);

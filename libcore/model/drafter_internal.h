@@ -15,14 +15,14 @@ enum { DRAFT_ROWS = 256 }; /* context rows in one device step */
 enum { AS_STORED, AS_SEEN, AS_STORED_IN_WINDOW, AS_SEEN_IN_WINDOW, DRAFT_VIEWS };
 
 /* Rows of one device step. */
-struct draft_batch {
+struct drafter_batch {
     int n, n_seq;
     int32_t *token;                  /* [rows] */
     int32_t *pos[DRAFT_VIEWS];       /* [rows] */
     struct op_seq *seq[DRAFT_VIEWS]; /* [rows] */
 };
 
-struct draft_kind {
+struct drafter_kind {
     /* Adds rows to contexts, between dev_begin() and dev_end(). x: the gathered rows of taps, as d->batch has them. */
     void (*take)(struct model_drafter *d, struct tensor x);
     /* Also between these two, after the last take: makes all guesses; returns the number of answers. */
@@ -33,7 +33,7 @@ struct draft_kind {
 };
 
 struct model_drafter {
-    const struct draft_kind *kind;
+    const struct drafter_kind *kind;
     const struct model *target;
     struct model_drafter_info info;
     struct model net;         /* layers, plan and rotary frequencies of the drafter; never opened */
@@ -53,7 +53,7 @@ struct model_drafter {
     float *last;                   /* MTP: [n_seq][n_embd] on the device: outputs that the next guesses come from */
     /* of n_seq * MODEL_GUESSES_MAX guesses: on the device, on the host */
     unsigned char *digest, *answer;
-    struct draft_batch batch;
+    struct drafter_batch batch;
     int32_t *order, *pick; /* [rows] */
     int n_last;
     int *last_of;         /* [n_seq] row of `last` of a slot; -1: none */
@@ -70,7 +70,7 @@ struct model_drafter {
     } trace;
 };
 
-enum err_code model_draft_open(struct model_drafter **out, const struct model *m, const struct draft_kind *kind,
+enum err_code model_draft_open(struct model_drafter **out, const struct model *m, const struct drafter_kind *kind,
                                struct err *e);
 /* Rows of a view for an operation. */
 struct op_rows model_draft_rows(const struct model_drafter *d, int view);

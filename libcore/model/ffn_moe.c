@@ -15,7 +15,7 @@ static void cut_in_two(struct tensor both, int64_t n_ff, struct tensor *gate, st
 
 static void bind_routed(struct moe_weights *w, const struct arch_plan *p, int64_t width, struct binder *b)
 {
-    const struct moe_plan *m = &p->moe;
+    const struct arch_moe_plan *m = &p->moe;
     struct op_moe host = { .n_used = m->n_used, .act = p->relu2 ? OP_RELU2 : OP_SILU };
 
     if (bind_has(b, "ffn_gate_up_exps.weight")) {
@@ -46,7 +46,7 @@ static void bind_routed(struct moe_weights *w, const struct arch_plan *p, int64_
 
 void model_bind_moe(struct moe_weights *w, const struct arch_plan *p, struct binder *b)
 {
-    const struct moe_plan *m = &p->moe;
+    const struct arch_moe_plan *m = &p->moe;
     int64_t width = m->n_latent > 0 ? m->n_latent : p->n_embd;
 
     w->router = bind_mat(b, "ffn_gate_inp.weight", p->n_embd, m->n_expert, 1);
@@ -116,8 +116,8 @@ static struct shared split_experts(const struct step *s, const struct moe_weight
 
 /* Counts uses, and whose scores are next: of each row the best n_used once more as part of the best 2 n_used, and so
  * on, as far as that leaves out half of those that can be chosen. */
-static void count(const struct step *s, int layer, struct tensor logits, const struct op_route *route,
-                  const int32_t *expert)
+static void count_uses(const struct step *s, int layer, struct tensor logits, const struct op_route *route,
+                       const int32_t *expert)
 {
     struct dev *d = s->d;
     uint64_t *uses = s->m->uses + (int64_t)layer * route->n_expert;
@@ -141,7 +141,7 @@ static void count(const struct step *s, int layer, struct tensor logits, const s
 
 void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
-    const struct moe_plan *m = &s->m->plan.moe;
+    const struct arch_moe_plan *m = &s->m->plan.moe;
     const struct moe_weights *w = &s->m->layer[layer].moe;
     const struct op_route route = { m->n_expert, m->n_used, m->normalise, m->scale,
                                     m->sigmoid,  w->bias,   m->n_group,   m->n_group_used };
@@ -159,7 +159,7 @@ void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tens
     model_mul(s, logits, w->router, x);
     op_route(d, expert, weight, logits, &route);
     if (s->m->uses != NULL)
-        count(s, layer, logits, &route, expert);
+        count_uses(s, layer, logits, &route, expert);
     if (m->n_latent > 0) {
         in = dev_scratch(d, m->n_latent, n);
         mixed = dev_scratch(d, m->n_latent, n);

@@ -9,7 +9,7 @@
 
 enum { SAMPLE_BYTES = 64 };
 
-static uint64_t add(uint64_t h, uint64_t v)
+static uint64_t add_hash(uint64_t h, uint64_t v)
 {
     return io_hash(h, &v, sizeof v);
 }
@@ -30,9 +30,9 @@ static uint64_t add_tensor(uint64_t h, const struct gguf_tensor *t)
     size_t n = t->size_bytes < SAMPLE_BYTES ? t->size_bytes : SAMPLE_BYTES;
 
     h = io_hash(h, t->name.p, t->name.n);
-    h = add(h, (uint64_t)quant_types[t->type]->id);
+    h = add_hash(h, (uint64_t)quant_types[t->type]->id);
     for (int i = 0; i < 4; i++)
-        h = add(h, (uint64_t)t->ne[i]);
+        h = add_hash(h, (uint64_t)t->ne[i]);
     h = io_hash(h, p, n);
     return io_hash(h, p + (t->size_bytes - n) / 2, n);
 }
@@ -48,7 +48,7 @@ uint64_t model_fingerprint(const struct model *m)
         if (!matters(kv->key, m->info.arch))
             continue;
         h = io_hash(h, kv->key.p, kv->key.n);
-        h = add(h, (uint64_t)kv->kind);
+        h = add_hash(h, (uint64_t)kv->kind);
         h = io_hash(h, kv->data, kv->size_bytes);
     }
     for (size_t i = 0; i < gguf_n_tensors(g); i++)

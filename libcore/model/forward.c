@@ -13,7 +13,7 @@ static struct tensor rows_at(float *data, int64_t ne0, int64_t ne1)
 }
 
 /* Copies the residual stream for tests. */
-static float *note(struct dev *d, const struct model_step *st, float *hidden, struct tensor x)
+static float *note_hidden(struct dev *d, const struct model_step *st, float *hidden, struct tensor x)
 {
     size_t n = (size_t)x.ne[0] * (size_t)x.ne[1];
 
@@ -46,7 +46,7 @@ static void keep_taps(struct dev *d, const struct model_step *st, int layer, str
 
 typedef void part_fn(const struct step *s, int layer, struct tensor y, struct tensor x);
 static const struct {
-    enum mixer bit;
+    enum arch_mixer bit;
     part_fn *run;
 } mixers[] = {
     { MIX_ATTN, model_mix_attn }, { MIX_MLA, model_mix_mla },   { MIX_GDN, model_mix_gdn },
@@ -57,7 +57,7 @@ static const struct {
 void model_layer(const struct step *s, int i, struct tensor x)
 {
     const struct model *m = s->m;
-    const struct layer_plan *l = &m->plan.layer[i];
+    const struct arch_layer_plan *l = &m->plan.layer[i];
     struct dev *d = s->d;
     struct tensor in = dev_scratch(d, x.ne[0], x.ne[1]), out = dev_scratch(d, x.ne[0], x.ne[1]);
     bool first = true;
@@ -96,7 +96,7 @@ static bool picks_all(const struct model_step *st)
 }
 
 /* False: the step was given up. */
-static bool walk(const struct step *s, const struct model_step *st)
+static bool walk_layers(const struct step *s, const struct model_step *st)
 {
     const struct model *m = s->m;
     struct dev *d = s->d;
@@ -107,14 +107,14 @@ static bool walk(const struct step *s, const struct model_step *st)
     op_embed(d, x, m->embd, st->rows->token, NULL, m->plan.embd_scale);
     if (s->adapt != NULL)
         model_adapt_embd(s, x, st->rows->token);
-    hidden = note(d, st, hidden, x);
+    hidden = note_hidden(d, st, hidden, x);
     for (int i = 0; i < m->plan.n_layer; i++) {
         size_t mark = dev_mark(d);
 
         if (dev_stopped(d))
             return false;
         model_layer(s, i, x);
-        hidden = note(d, st, hidden, x);
+        hidden = note_hidden(d, st, hidden, x);
         keep_taps(d, st, i, x);
         dev_release(d, mark);
         if (i == (m->plan.n_layer - 1) / 10)
@@ -122,7 +122,7 @@ static bool walk(const struct step *s, const struct model_step *st)
     }
     if (st->hidden != NULL) {
         op_rms_norm(d, last, x, m->out_norm, n_embd, 0, m->plan.norm_eps);
-        (void)note(d, st, hidden, last);
+        (void)note_hidden(d, st, hidden, last);
     }
     for (int i = 0; st->taps != NULL && i < st->taps->n; i++) {
         struct tensor to = tap_of(st, i, m->plan.n_layer, n_embd, st->rows->n);
@@ -190,7 +190,7 @@ enum err_code model_forward(const struct model *m, struct state *s, const struct
         state_prepare(s, st->rows->seq[i].slot, st->rows->seq[i].n);
     cut_parts(&step, st->parts);
     dev_may_stop(m->dev, st->stop);
-    const bool whole = walk(&step, st);
+    const bool whole = walk_layers(&step, st);
     dev_may_stop(m->dev, NULL);
     if (!whole) {
         if (dev_end(m->dev, e))
@@ -204,7 +204,7 @@ enum err_code model_forward(const struct model *m, struct state *s, const struct
 
 /* The memory that a step of n rows of n_seq sequences takes; the first has all but one of the others each, and ends
  * where the context does. */
-static void measure(struct step *step, struct op_seq *seq, int n_seq, int n, int n_pick)
+static void measure_step(struct step *step, struct op_seq *seq, int n_seq, int n, int n_pick)
 {
     int64_t ctx = state_ctx(step->state), first = n - n_seq + 1;
     const struct op_rows r = { n, NULL, NULL, n_seq, seq };
@@ -220,7 +220,7 @@ static void measure(struct step *step, struct op_seq *seq, int n_seq, int n, int
     step->n_part = 2;
     step->part[0] = step->part[1] = r;
     dev_begin(step->d);
-    (void)walk(step, &st);
+    (void)walk_layers(step, &st);
 }
 
 /* Rows that are computed again take room by sequence. */
@@ -228,9 +228,9 @@ static void measure_both(struct step *step, struct op_seq *seq, int n, int n_pic
 {
     int n_seq = state_slots(step->state);
 
-    measure(step, seq, 1, n, n_pick);
+    measure_step(step, seq, 1, n, n_pick);
     if (n_seq > 1 && n > 1 && state_log_rows(step->state) > 0)
-        measure(step, seq, n_seq < n ? n_seq : n, n, n_pick);
+        measure_step(step, seq, n_seq < n ? n_seq : n, n, n_pick);
 }
 
 enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, int adapt_rank, struct err *e)

@@ -6,7 +6,7 @@
 void model_bind_attn(struct layer_weights *l, const struct arch_plan *p, struct binder *b)
 {
     struct attn_weights *w = &l->attn;
-    const struct attn_plan *a = &p->attn;
+    const struct arch_attn_plan *a = &p->attn;
     int64_t n_q = (int64_t)a->n_head * a->dim_k;
 
     w->q = bind_mat(b, "attn_q.weight", p->n_embd, a->gated ? 2 * n_q : n_q, 1);
@@ -22,7 +22,7 @@ void model_bind_attn(struct layer_weights *l, const struct arch_plan *p, struct 
 void model_mix_attn(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
     const struct arch_plan *p = &s->m->plan;
-    const struct attn_plan *a = &p->attn;
+    const struct arch_attn_plan *a = &p->attn;
     const struct attn_weights *w = &s->m->layer[layer].attn;
     const struct op_kv *kv = state_kv(s->state, layer);
     const struct op_rope rope = { a->dim_k, a->n_rot, s->m->rope_freq, a->rope == ROPE_PAIRS };

@@ -6,7 +6,7 @@
 void model_bind_gdn(struct layer_weights *l, const struct arch_plan *p, struct binder *b)
 {
     struct gdn_weights *w = &l->gdn;
-    const struct gdn_plan *g = &p->gdn;
+    const struct arch_gdn_plan *g = &p->gdn;
     int64_t inner = (int64_t)g->n_v * g->dim_v, channels = (int64_t)2 * g->n_k * g->dim + inner;
 
     w->qkv = bind_mat(b, "attn_qkv.weight", p->n_embd, channels, 1);
@@ -29,7 +29,7 @@ void model_scan_gdn(const struct step *s, int layer, const struct op_rows *part,
                     struct tensor o, struct tensor in)
 {
     const struct arch_plan *p = &s->m->plan;
-    const struct gdn_plan *g = &p->gdn;
+    const struct arch_gdn_plan *g = &p->gdn;
     const struct gdn_weights *w = &s->m->layer[layer].gdn;
     const struct op_conv conv = { p->taps, w->conv, NULL, true, mem->conv };
     const struct op_gdn rule = {
@@ -45,7 +45,7 @@ void model_scan_gdn(const struct step *s, int layer, const struct op_rows *part,
 void model_mix_gdn(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
     const struct arch_plan *p = &s->m->plan;
-    const struct gdn_plan *g = &p->gdn;
+    const struct arch_gdn_plan *g = &p->gdn;
     const struct gdn_weights *w = &s->m->layer[layer].gdn;
     struct dev *d = s->d;
     int64_t n = x.ne[1], inner = (int64_t)g->n_v * g->dim_v, channels = w->qkv.ne[1];

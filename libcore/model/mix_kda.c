@@ -69,7 +69,7 @@ void model_mix_kda(const struct step *s, int layer, struct tensor y, struct tens
 void model_bind_mla(struct layer_weights *l, const struct arch_plan *p, struct binder *b)
 {
     struct mla_weights *w = &l->mla;
-    const struct mla_plan *m = &p->mla;
+    const struct arch_mla_plan *m = &p->mla;
     int64_t heads = p->attn.n_head;
 
     w->q = bind_mat(b, "attn_q.weight", p->n_embd, heads * (m->dim_nope + m->dim_rope), 1);
@@ -83,7 +83,7 @@ void model_bind_mla(struct layer_weights *l, const struct arch_plan *p, struct b
 void model_mix_mla(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
     const struct arch_plan *p = &s->m->plan;
-    const struct mla_plan *m = &p->mla;
+    const struct arch_mla_plan *m = &p->mla;
     const struct mla_weights *w = &s->m->layer[layer].mla;
     const struct op_kv *kv = state_kv(s->state, layer);
     struct dev *d = s->d;

@@ -6,7 +6,7 @@
 void model_bind_ssm1(struct layer_weights *l, const struct arch_plan *p, struct binder *b)
 {
     struct ssm_weights *w = &l->ssm;
-    const struct ssm_plan *m = &p->ssm;
+    const struct arch_ssm_plan *m = &p->ssm;
 
     w->in = bind_mat(b, "ssm_in.weight", p->n_embd, (int64_t)2 * m->inner, 1);
     w->x = bind_mat(b, "ssm_x.weight", m->inner, m->dt_rank + (int64_t)2 * m->n_state, 1);
@@ -27,7 +27,7 @@ struct ssm1_inputs {
     struct tensor x, dt, b, c;
 };
 
-static struct ssm1_inputs ssm1_cut(struct tensor in, const struct ssm_plan *m)
+static struct ssm1_inputs ssm1_cut(struct tensor in, const struct arch_ssm_plan *m)
 {
     int64_t inner = m->inner;
 
@@ -47,7 +47,7 @@ static void ssm1_conv(const struct step *s, int layer, const struct op_rows *par
 static void ssm1_rule(const struct step *s, int layer, const struct op_rows *part, const struct state_rec *mem,
                       struct tensor o, struct tensor mixed, struct tensor in)
 {
-    const struct ssm_plan *m = &s->m->plan.ssm;
+    const struct arch_ssm_plan *m = &s->m->plan.ssm;
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
     const struct op_ssm1 rule = { m->n_state, w->a, w->d, w->dt_bias, mem->rec };
     struct ssm1_inputs i = ssm1_cut(in, m);
@@ -58,7 +58,7 @@ static void ssm1_rule(const struct step *s, int layer, const struct op_rows *par
 void model_scan_ssm1(const struct step *s, int layer, const struct op_rows *part, const struct state_rec *mem,
                      struct tensor o, struct tensor in)
 {
-    const struct ssm_plan *m = &s->m->plan.ssm;
+    const struct arch_ssm_plan *m = &s->m->plan.ssm;
     struct tensor mixed = model_mixed(s, &mem->conv, part, m->inner);
 
     ssm1_conv(s, layer, part, mem, mixed, ssm1_cut(in, m).x);
@@ -69,7 +69,7 @@ void model_scan_ssm1(const struct step *s, int layer, const struct op_rows *part
 void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
     const struct arch_plan *p = &s->m->plan;
-    const struct ssm_plan *m = &p->ssm;
+    const struct arch_ssm_plan *m = &p->ssm;
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
     const struct state_rec live = state_live(s->state, layer);
     struct dev *d = s->d;
@@ -108,7 +108,7 @@ void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct ten
 void model_bind_ssm2(struct layer_weights *l, const struct arch_plan *p, struct binder *b)
 {
     struct ssm_weights *w = &l->ssm;
-    const struct ssm_plan *m = &p->ssm;
+    const struct arch_ssm_plan *m = &p->ssm;
     int64_t channels = m->inner + (int64_t)2 * m->n_group * m->n_state;
 
     w->in = bind_mat(b, "ssm_in.weight", p->n_embd, m->inner + channels + m->n_head, 1);
@@ -126,7 +126,7 @@ void model_scan_ssm2(const struct step *s, int layer, const struct op_rows *part
                      struct tensor o, struct tensor in)
 {
     const struct arch_plan *p = &s->m->plan;
-    const struct ssm_plan *m = &p->ssm;
+    const struct arch_ssm_plan *m = &p->ssm;
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
     const struct op_conv conv = { p->taps, w->conv, w->conv_bias, true, mem->conv };
     const struct op_ssm2 rule = { m->n_head, m->inner / m->n_head, m->n_group, m->n_state, w->a,
@@ -141,7 +141,7 @@ void model_scan_ssm2(const struct step *s, int layer, const struct op_rows *part
 void model_mix_ssm2(const struct step *s, int layer, struct tensor y, struct tensor x)
 {
     const struct arch_plan *p = &s->m->plan;
-    const struct ssm_plan *m = &p->ssm;
+    const struct arch_ssm_plan *m = &p->ssm;
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
     struct dev *d = s->d;
     int64_t n = x.ne[1];

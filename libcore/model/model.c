@@ -15,7 +15,7 @@
 
 typedef void bind_fn(struct layer_weights *l, const struct arch_plan *p, struct binder *b);
 static const struct {
-    enum mixer bit;
+    enum arch_mixer bit;
     bind_fn *bind;
 } mixers[] = {
     { MIX_ATTN, model_bind_attn }, { MIX_MLA, model_bind_mla },   { MIX_GDN, model_bind_gdn },
@@ -26,7 +26,7 @@ static const struct {
 static void bind_layer(struct model *m, struct binder *b, const struct model_experts *place, int i)
 {
     struct layer_weights *w = &m->layer[i];
-    const struct layer_plan *l = &m->plan.layer[i];
+    const struct arch_layer_plan *l = &m->plan.layer[i];
     int n_expert = m->plan.moe.n_expert;
 
     b->layer = i;
@@ -50,7 +50,7 @@ static void bind_layer(struct model *m, struct binder *b, const struct model_exp
  * the file; that they are whole is checked. */
 static void bind_nextn(struct model *m, struct binder *b, int i, struct nextn_weights *w)
 {
-    const struct layer_plan *like = &m->plan.layer[m->plan.n_layer - 1];
+    const struct arch_layer_plan *like = &m->plan.layer[m->plan.n_layer - 1];
     int n_embd = m->plan.n_embd;
 
     b->layer = i;

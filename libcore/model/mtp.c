@@ -24,7 +24,7 @@ static struct step step_of(const struct model_drafter *d, const struct op_rows *
 }
 
 /* u of rows of h and the tokens after them, in d->batch. */
-static struct tensor inputs(const struct step *s, const struct model_drafter *d, struct tensor h)
+static struct tensor make_inputs(const struct step *s, const struct model_drafter *d, struct tensor h)
 {
     const int64_t n_embd = d->net.plan.n_embd;
     const float eps = d->net.plan.norm_eps;
@@ -43,7 +43,7 @@ static struct tensor inputs(const struct step *s, const struct model_drafter *d,
 /* d->pick has the last row of each group; those rows alone, each a group of its own. */
 static struct op_rows last_of_groups(struct model_drafter *d)
 {
-    const struct draft_batch *b = &d->batch;
+    const struct drafter_batch *b = &d->batch;
 
     for (int i = 0; i < b->n_seq; i++) {
         const struct op_seq *q = &b->seq[AS_STORED][i];
@@ -56,11 +56,11 @@ static struct op_rows last_of_groups(struct model_drafter *d)
 }
 
 /* Rows of h join the contexts; what the layer makes of the last one of each group. */
-static struct tensor pass(struct model_drafter *d, struct tensor h)
+static struct tensor pass_layer(struct model_drafter *d, struct tensor h)
 {
     const struct op_rows all = model_draft_rows(d, AS_STORED), last = last_of_groups(d);
     const struct step s = step_of(d, &all), s_last = step_of(d, &last);
-    struct tensor u = inputs(&s, d, h), y = u;
+    struct tensor u = make_inputs(&s, d, h), y = u;
 
     if (last.n < all.n) {
         struct tensor in = dev_scratch(s.d, u.ne[0], u.ne[1]);
@@ -89,9 +89,9 @@ static void keep_last(struct model_drafter *d, struct tensor y, int at)
     op_rms_norm(d->net.dev, last_rows(d, at, (int)y.ne[1]), y, d->out_norm, y.ne[0], 0, d->net.plan.norm_eps);
 }
 
-static void take(struct model_drafter *d, struct tensor x)
+static void take_hidden(struct model_drafter *d, struct tensor x)
 {
-    const struct draft_batch *b = &d->batch;
+    const struct drafter_batch *b = &d->batch;
     struct tensor h = dev_scratch(d->net.dev, x.ne[0], x.ne[1]);
     int at = d->n_last;
 
@@ -105,11 +105,11 @@ static void take(struct model_drafter *d, struct tensor x)
         d->last_of[q->slot] = at + i;
     }
     d->n_last = at + b->n_seq;
-    keep_last(d, pass(d, h), at);
+    keep_last(d, pass_layer(d, h), at);
 }
 
 /* The guesses from `last` rows pick[0 .. n), as answers r and following. */
-static void head(struct model_drafter *d, int n, int64_t r)
+static void run_head(struct model_drafter *d, int n, int64_t r)
 {
     struct tensor y = dev_scratch(d->net.dev, d->net.plan.n_embd, n);
 
@@ -125,10 +125,10 @@ static void go_on(struct model_drafter *d, int n, int64_t r)
     struct tensor h = dev_scratch(d->net.dev, d->net.plan.n_embd, n);
 
     op_rows_pick(d->net.dev, h, last_rows(d, 0, d->n_seq), d->pick);
-    keep_last(d, pass(d, h), 0);
+    keep_last(d, pass_layer(d, h), 0);
     for (int i = 0; i < n; i++)
         d->pick[i] = i;
-    head(d, n, r);
+    run_head(d, n, r);
     dev_release(d->net.dev, mark);
 }
 
@@ -149,7 +149,7 @@ static int still_live(struct model_drafter *d, const struct model_drafter_ask *a
     return left;
 }
 
-static int guess(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
+static int guess_depths(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
 {
     int n = 0, r = 0;
 
@@ -161,7 +161,7 @@ static int guess(struct model_drafter *d, const struct model_drafter_ask *ask, i
         d->live[n++] = i;
     }
     if (n > 0)
-        head(d, n, 0);
+        run_head(d, n, 0);
     for (int depth = 1, left; n > 0; depth++) {
         left = still_live(d, ask, n, depth, r);
         r += n;
@@ -174,8 +174,8 @@ static int guess(struct model_drafter *d, const struct model_drafter_ask *ask, i
     return r;
 }
 
-/* The answers are in the order in which guess() asked for them. */
-static void finish(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
+/* The answers are in the order in which guess_depths() asked for them. */
+static void finish_guesses(struct model_drafter *d, const struct model_drafter_ask *ask, int n_ask)
 {
     int64_t r = 0;
 
@@ -193,11 +193,11 @@ static void finish(struct model_drafter *d, const struct model_drafter_ask *ask,
         }
 }
 
-static void measure(struct model_drafter *d, int n_ask)
+static void measure_guesses(struct model_drafter *d, int n_ask)
 {
     const size_t mark = dev_mark(d->net.dev);
 
-    head(d, n_ask, 0);
+    run_head(d, n_ask, 0);
     dev_release(d->net.dev, mark);
     d->batch.n = d->batch.n_seq = 0;
     for (int i = 0; i < n_ask; i++)
@@ -205,7 +205,7 @@ static void measure(struct model_drafter *d, int n_ask)
     go_on(d, n_ask, n_ask);
 }
 
-static const struct draft_kind mtp = { take, guess, finish, measure };
+static const struct drafter_kind mtp = { take_hidden, guess_depths, finish_guesses, measure_guesses };
 
 /* Changes to matrices that only the block has: the main stack's answers stay as they are. */
 static enum err_code open_changes(struct model_drafter *d, const char *path, struct err *e)
@@ -224,7 +224,7 @@ static enum err_code open_changes(struct model_drafter *d, const char *path, str
 enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *m, const char *adapter, struct err *e)
 {
     const struct nextn_weights *w = m->nextn;
-    const struct layer_plan *like = &m->plan.layer[m->plan.n_layer - 1];
+    const struct arch_layer_plan *like = &m->plan.layer[m->plan.n_layer - 1];
     struct model_drafter *d;
 
     if (m->plan.n_nextn == 0)
@@ -239,7 +239,7 @@ enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *
     }
     d->net.plan = m->plan;
     d->net.plan.n_layer = 1;
-    d->net.plan.layer[0] = (struct layer_plan){ MIX_ATTN, like->ffn, like->n_ff };
+    d->net.plan.layer[0] = (struct arch_layer_plan){ MIX_ATTN, like->ffn, like->n_ff };
     d->net.rope_freq = m->rope_freq;
     d->net.layer = &m->nextn->layer;
     d->embd = w->embd.data != NULL ? w->embd : m->embd;

@@ -64,7 +64,7 @@ static uint64_t time_of(const struct dev *d)
     return ns;
 }
 
-static enum err_code measure(struct model_product *p, struct dev *d, struct err *e)
+static enum err_code measure_product(struct model_product *p, struct dev *d, struct err *e)
 {
     void *host = NULL;
     struct tensor w = put_weights(d, &host, p), x = put_rows(d, p->k, p->rows), y = put_rows(d, p->n, p->rows);
@@ -98,7 +98,7 @@ enum err_code model_product_time(struct model_product *p, const struct model_opt
 
     if (dev_open(&d, o->device == NULL ? "cpu" : o->device, &opts, e))
         return e->code;
-    enum err_code code = measure(p, d, e);
+    enum err_code code = measure_product(p, d, e);
 
     p->launched = p->kernel > 0 && (dev_kernels(d) >> (p->kernel - 1) & 1u) != 0;
     snprintf(p->device, sizeof p->device, "%s", dev_name(d));

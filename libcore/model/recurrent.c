@@ -48,7 +48,7 @@ void model_scan(const struct step *s, int layer, model_scan_fn *scan, struct ten
 }
 
 /* The n rows before position pos of a slot, on its live blocks or on its base. */
-static void replay(const struct step *s, int slot, int64_t pos, int n, bool on_base)
+static void replay_rows(const struct step *s, int slot, int64_t pos, int n, bool on_base)
 {
     const struct op_seq seq = { .slot = slot, .pos = pos, .again = n };
     const struct op_rows rows = { .n_seq = 1, .seq = &seq };
@@ -69,7 +69,7 @@ static void replay(const struct step *s, int slot, int64_t pos, int n, bool on_b
 
 void model_replay_measure(const struct step *s)
 {
-    replay(s, 0, state_log_rows(s->state), state_log_rows(s->state), false);
+    replay_rows(s, 0, state_log_rows(s->state), state_log_rows(s->state), false);
 }
 
 void model_fold(const struct step *s)
@@ -82,14 +82,14 @@ void model_fold(const struct step *s)
 
         if (q->n - q->drafts > undo || logged + q->n <= state_log_rows(s->state))
             continue;
-        replay(s, q->slot, q->pos - logged + n, n, true);
+        replay_rows(s, q->slot, q->pos - logged + n, n, true);
         state_folded(s->state, q->slot, n);
     }
 }
 
-static void commit(const struct step *s, int slot)
+static void commit_rows(const struct step *s, int slot)
 {
-    replay(s, slot, state_pos(s->state, slot), state_again(s->state, slot), false);
+    replay_rows(s, slot, state_pos(s->state, slot), state_again(s->state, slot), false);
     state_committed(s->state, slot);
 }
 
@@ -100,7 +100,7 @@ enum err_code model_commit(const struct model *m, struct state *s, int slot, str
     if (state_again(s, slot) == 0)
         return ERR_OK;
     dev_begin(m->dev);
-    commit(&step, slot);
+    commit_rows(&step, slot);
     return dev_end(m->dev, e);
 }
 
@@ -114,6 +114,6 @@ enum err_code model_undo(const struct model *m, struct state *s, int slot, int64
     }
     dev_begin(m->dev);
     state_rewind(s, slot, n);
-    commit(&step, slot);
+    commit_rows(&step, slot);
     return dev_end(m->dev, e);
 }

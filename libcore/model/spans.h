@@ -28,7 +28,7 @@ enum {
     ONE_PIECE = 1 << 18,    /* goes together as a whole */
     NORM_PRODUCT = 1 << 19, /* Mamba-2: the norm goes together with the product after it */
 };
-enum { DENSE = 1 << 8, EXPERTS = 1 << 9, BEGIN = 1 << 10, END = 1 << 11 }; /* parts, beside enum mixer */
+enum { DENSE = 1 << 8, EXPERTS = 1 << 9, BEGIN = 1 << 10, END = 1 << 11 }; /* parts, beside enum arch_mixer */
 
 /* Operations of a part that follow each other. fusion: how they go together, if they do; GEMM_ALONE: they never do. `n`
  * products in an entry have the same input. */

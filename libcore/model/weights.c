@@ -24,7 +24,7 @@ bool bind_has(const struct binder *b, const char *name)
 }
 
 /* The tensor, or NULL with the error set when it is missing. */
-static const struct gguf_tensor *need(struct binder *b, const char *name, char full[128])
+static const struct gguf_tensor *need_tensor(struct binder *b, const char *name, char full[128])
 {
     const struct gguf_tensor *t;
 
@@ -42,7 +42,7 @@ static const struct gguf_tensor *need(struct binder *b, const char *name, char f
 static const struct gguf_tensor *need_shape(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
 {
     char full[128];
-    const struct gguf_tensor *t = need(b, name, full);
+    const struct gguf_tensor *t = need_tensor(b, name, full);
 
     if (t != NULL && b->dev != NULL && !dev_is_host(b->dev) && !gemm_knows(t->type)) {
         err_set(b->e, ERR_UNSUPPORTED, "%s: tensor %s is %s, for which device %s has no kernels", gguf_path(b->g), full,
@@ -70,7 +70,7 @@ static int number_of(struct binder *b, const struct gguf_tensor *t)
 }
 
 /* Weights on the host or the device; laid NULL: they are not in the file. */
-static const void *put(struct binder *b, struct dev *d, const struct dev_pieces *v, int64_t *bytes, bool *laid)
+static const void *put_weights(struct binder *b, struct dev *d, const struct dev_pieces *v, int64_t *bytes, bool *laid)
 {
     size_t held = dev_held(d);
     const bool copy = b->copy && laid != NULL;
@@ -96,7 +96,7 @@ static const void *pieces_to_device(struct binder *b, const char *name, const st
     if (v->host == NULL || b->e->code != ERR_OK || b->dev == NULL)
         return v->host;
     full_name(b, name, full);
-    return put(b, b->dev, v, &b->bytes->device[model_class_of(str_of(full), b->n_layer)], laid);
+    return put_weights(b, b->dev, v, &b->bytes->device[model_class_of(str_of(full), b->n_layer)], laid);
 }
 
 /* What is not in the file. */
@@ -182,10 +182,10 @@ static const void *experts_on_host(struct binder *b, const struct gguf_tensor *t
     for (int64_t i = 0; i < n_expert; i++)
         keep[i] = !b->here[i];
     v = rows_of(b, t, n_expert, keep);
-    return put(b, b->host, &v, all, laid);
+    return put_weights(b, b->host, &v, all, laid);
 }
 
-static int64_t count(const bool *v, int64_t n)
+static int64_t count_true(const bool *v, int64_t n)
 {
     int64_t k = 0;
 
@@ -206,7 +206,7 @@ struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int6
         return bind_mat(b, name, ne0, ne1, n_expert);
     if (t == NULL)
         return (struct tensor){ .type = QUANT_f32 };
-    n_here = count(b->here, n_expert);
+    n_here = count_true(b->here, n_expert);
     all = (struct tensor){
         .type = t->type, .ne = { ne0, ne1, n_expert }, .stride = ne0, .pitch = ne1, .of = number_of(b, t)
     };
@@ -256,7 +256,7 @@ static float *room_for(struct binder *b, int64_t n)
 static float *widened(struct binder *b, const char *name, int64_t n)
 {
     char full[128];
-    const struct gguf_tensor *t = need(b, name, full);
+    const struct gguf_tensor *t = need_tensor(b, name, full);
     float *v;
 
     if (t == NULL)

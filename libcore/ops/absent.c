@@ -34,7 +34,7 @@ static size_t pieces(size_t n)
     return (n + PAD + PIECE - 1) / PIECE * PIECE;
 }
 
-static size_t place(size_t n)
+static size_t placed_bytes(size_t n)
 {
     return (n + 64 + 255) / 256 * 256;
 }
@@ -42,7 +42,7 @@ static size_t place(size_t n)
 /* ---- working memory ---- */
 
 /* Notes it here: it is the device's, not scratch. */
-static size_t need(struct absent *a, double bytes)
+static size_t note_work(struct absent *a, double bytes)
 {
     if (bytes > (double)a->work && bytes < 0x1p50)
         a->work = (size_t)bytes;
@@ -65,7 +65,7 @@ static size_t matmul_need(void *ctx, struct tensor y, struct tensor w, struct te
     (void)y;
     a->rows = x.ne[1] > a->rows ? x.ne[1] : a->rows;
     a->outputs = w.ne[1] > a->outputs ? w.ne[1] : a->outputs;
-    return need(a, plain + rounded(w.ne[0], x.ne[1]));
+    return note_work(a, plain + rounded(w.ne[0], x.ne[1]));
 }
 
 /* Unpacked keys and values of one head's page: 16-bit planes, two for what one does not hold. */
@@ -93,10 +93,10 @@ static size_t attn_need(void *ctx, struct tensor y, struct tensor q, const struc
     while (pages < most)
         pages *= 2;
     if (r->n <= MANY_QUERIES)
-        return need(ctx, (double)r->n * heads * (double)pages * (kv->dim_v + 4) * 4 +
-                             rounded((int64_t)heads * kv->dim_v, r->n));
+        return note_work(ctx, (double)r->n * heads * (double)pages * (kv->dim_v + 4) * 4 +
+                                  rounded((int64_t)heads * kv->dim_v, r->n));
     bytes = page_bytes(kv) * kv->n_head * r->n_seq * (double)pages;
-    return need(ctx, bytes > SPREAD ? SPREAD + (double)r->n * heads * 8 : bytes);
+    return note_work(ctx, bytes > SPREAD ? SPREAD + (double)r->n * heads * 8 : bytes);
 }
 
 static size_t moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
@@ -106,7 +106,7 @@ static size_t moe_need(void *ctx, struct tensor y, struct tensor x, const struct
     double floats = (double)pairs * (double)(2 * ff + a->down.ne[1]);
 
     (void)y;
-    return need(ctx, rounded(a->up.ne[0], n) + rounded(ff, places) + 4 * floats);
+    return note_work(ctx, rounded(a->up.ne[0], n) + rounded(ff, places) + 4 * floats);
 }
 
 /* ---- memory ---- */
@@ -131,11 +131,11 @@ static const void *weights_some(void *ctx, const void *host, size_t piece_bytes,
 
     for (int64_t i = 0; i < n; i++)
         bytes += keep == NULL || keep[i] ? piece_bytes : 0;
-    a->held += place(bytes);
+    a->held += placed_bytes(bytes);
     return host;
 }
 
-static const void *weights(void *ctx, const void *host, size_t n)
+static const void *count_weights(void *ctx, const void *host, size_t n)
 {
     return weights_some(ctx, host, n, 1, NULL);
 }
@@ -145,17 +145,17 @@ static const void *weights_rows(void *ctx, const void *host, size_t n)
     struct absent *a = ctx;
 
     if (a->rows_bytes > 0)
-        return weights(ctx, host, n);
+        return count_weights(ctx, host, n);
     a->rows_bytes = n;
     return host;
 }
 
-static size_t held(void *ctx)
+static size_t held_bytes(void *ctx)
 {
     return OWN + ((struct absent *)ctx)->held;
 }
 
-static struct dev_memory memory(void *ctx)
+static struct dev_memory get_memory(void *ctx)
 {
     (void)ctx;
     return (struct dev_memory){ false, -1, -1, -1, true };
@@ -172,7 +172,7 @@ static void *alloc(void *ctx, size_t n)
     return p;
 }
 
-static void release(void *ctx, void *p, size_t n)
+static void free_memory(void *ctx, void *p, size_t n)
 {
     ((struct absent *)ctx)->held -= pieces(n);
     (void)munmap(p, n + 1);
@@ -180,17 +180,17 @@ static void release(void *ctx, void *p, size_t n)
 
 /* ---- what a dry run does not do ---- */
 
-static void zero(void *ctx, void *p, size_t n)
+static void zero_bytes(void *ctx, void *p, size_t n)
 {
     (void)ctx;
     (void)p;
     (void)n;
 }
 
-static void copy(void *ctx, void *to, const void *from, size_t n)
+static void copy_bytes(void *ctx, void *to, const void *from, size_t n)
 {
     (void)from;
-    zero(ctx, to, n);
+    zero_bytes(ctx, to, n);
 }
 
 static void adapt(void *ctx, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
@@ -204,13 +204,13 @@ static void adapt(void *ctx, const struct op_adapt *a, int n, struct tensor x, c
     (void)t;
 }
 
-static const char *simd(void *ctx)
+static const char *device_name(void *ctx)
 {
     (void)ctx;
     return "absent";
 }
 
-static int threads(void *ctx)
+static int one_thread(void *ctx)
 {
     (void)ctx;
     return 1;
@@ -233,18 +233,18 @@ enum err_code dev_absent_open(struct dev_impl *out, struct err *e)
         .attn_need = attn_need,
         .moe_need = moe_need,
         .adapt = adapt,
-        .weights = weights,
+        .weights = count_weights,
         .weights_rows = weights_rows,
         .weights_some = weights_some,
-        .held = held,
-        .memory = memory,
+        .held = held_bytes,
+        .memory = get_memory,
         .alloc = alloc,
-        .free = release,
-        .zero = zero,
-        .copy = copy,
+        .free = free_memory,
+        .zero = zero_bytes,
+        .copy = copy_bytes,
         .close = free,
-        .simd = simd,
-        .threads = threads,
+        .simd = device_name,
+        .threads = one_thread,
         .read_speed = read_speed,
     };
     struct absent *a = calloc(1, sizeof *a);

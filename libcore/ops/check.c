@@ -17,12 +17,12 @@
 
 /* ---- memory ---- */
 
-static struct range *range_of(struct check *c, const void *p)
+static struct checked_range *range_of(struct check *c, const void *p)
 {
     const unsigned char *at = p;
 
     for (int i = 0; i < c->n_range; i++) {
-        struct range *r = &c->range[(c->last + i) % c->n_range];
+        struct checked_range *r = &c->range[(c->last + i) % c->n_range];
 
         if (at >= r->at && at < r->at + r->n) {
             c->last = (c->last + i) % c->n_range;
@@ -34,7 +34,7 @@ static struct range *range_of(struct check *c, const void *p)
 
 void *dev_check_mirror(struct check *c, const void *p)
 {
-    struct range *r = p != NULL ? range_of(c, p) : NULL;
+    struct checked_range *r = p != NULL ? range_of(c, p) : NULL;
 
     return r != NULL ? r->mirror + ((const unsigned char *)p - r->at) : (void *)(uintptr_t)p;
 }
@@ -50,7 +50,7 @@ static bool add_range(struct check *c, const void *at, void *to, size_t n)
 {
     if (memory_room(&c->range, &c->cap_range, (size_t)c->n_range + 1, sizeof *c->range, NULL))
         return false;
-    c->range[c->n_range++] = (struct range){ at, to, n, false };
+    c->range[c->n_range++] = (struct checked_range){ at, to, n, false };
     return true;
 }
 
@@ -69,7 +69,7 @@ static void *check_alloc(void *ctx, size_t n)
 static void check_free(void *ctx, void *p, size_t n)
 {
     struct check *c = ctx;
-    struct range *r = range_of(c, p);
+    struct checked_range *r = range_of(c, p);
 
     assert(r != NULL && r->at == p);
     dev_free(c->spec, r->mirror, n);

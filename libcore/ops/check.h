@@ -4,7 +4,7 @@
 #define OPS_CHECK_H
 #include "ops/table.h"
 
-struct range {
+struct checked_range {
     const unsigned char *at; /* on the tested device */
     unsigned char *mirror;
     size_t n;
@@ -14,7 +14,7 @@ struct range {
 struct check {
     struct dev *tested, *spec;
     bool exact; /* the tested device computes the specification's bytes */
-    struct range *range;
+    struct checked_range *range;
     int n_range, last;
     size_t cap_range;
     uint64_t call, of_op[DEV_OP_N]; /* in this step */

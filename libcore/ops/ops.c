@@ -43,20 +43,20 @@ static uint64_t now_ns(void)
 }
 
 /* Measuring: the device's own need is a peak that is gone when the call returns. */
-static void note(struct dev *d, size_t need)
+static void note_need(struct dev *d, size_t need)
 {
     if (d->peak < d->used + dev_aligned(need))
         d->peak = d->used + dev_aligned(need);
 }
 
-static bool floats(struct tensor t, int64_t ne0, int64_t ne1)
+static bool is_floats(struct tensor t, int64_t ne0, int64_t ne1)
 {
     return t.type == QUANT_f32 && t.ne[0] == ne0 && t.ne[1] == ne1 && t.stride >= ne0;
 }
 
-static bool alike(struct tensor a, struct tensor b)
+static bool same_shape(struct tensor a, struct tensor b)
 {
-    return floats(a, b.ne[0], b.ne[1]) && b.type == QUANT_f32;
+    return is_floats(a, b.ne[0], b.ne[1]) && b.type == QUANT_f32;
 }
 
 /* One call of the device's function; measuring, if it is to be called at all, for its needs. */
@@ -73,24 +73,24 @@ static bool alike(struct tensor a, struct tensor b)
 #define RUN(op, ...) RUN_AS(op, op, __VA_ARGS__)
 
 /* The device says what such a call takes. */
-static bool asked(const struct dev *d)
+static bool measures_by_call(const struct dev *d)
 {
     return d->measuring && d->impl.table->measure == NULL;
 }
 
-#define NOTE(need, ...) note(d, d->impl.table->need != NULL ? d->impl.table->need(d->impl.ctx, __VA_ARGS__) : 0)
+#define NOTE(need, ...) note_need(d, d->impl.table->need != NULL ? d->impl.table->need(d->impl.ctx, __VA_ARGS__) : 0)
 
 void op_embed(struct dev *d, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
               float scale)
 {
-    assert(floats(y, w.ne[0], y.ne[1]));
+    assert(is_floats(y, w.ne[0], y.ne[1]));
     RUN(embed, y, w, token, ids, scale);
 }
 
 void op_matmul(struct dev *d, struct tensor y, struct tensor w, struct tensor x)
 {
-    assert(floats(y, w.ne[1], x.ne[1]) && floats(x, w.ne[0], y.ne[1]));
-    if (asked(d))
+    assert(is_floats(y, w.ne[1], x.ne[1]) && is_floats(x, w.ne[0], y.ne[1]));
+    if (measures_by_call(d))
         NOTE(matmul_need, y, w, x);
     else
         RUN(matmul, y, w, x);
@@ -105,8 +105,8 @@ void op_matmuls(struct dev *d, const struct op_product *p, int n, struct tensor 
         return;
     }
     for (int i = 0; i < n; i++)
-        assert(floats(p[i].y, p[i].w.ne[1], x.ne[1]) && floats(x, p[i].w.ne[0], p[i].y.ne[1]));
-    if (asked(d))
+        assert(is_floats(p[i].y, p[i].w.ne[1], x.ne[1]) && is_floats(x, p[i].w.ne[0], p[i].y.ne[1]));
+    if (measures_by_call(d))
         NOTE(matmuls_need, p, n, x);
     else
         RUN_AS(matmul, matmuls, p, n, x);
@@ -115,7 +115,7 @@ void op_matmuls(struct dev *d, const struct op_product *p, int n, struct tensor 
 void op_rms_norm(struct dev *d, struct tensor y, struct tensor x, const float *w, int64_t n_w, int64_t group, float eps)
 {
     group = group == 0 ? x.ne[0] : group;
-    assert(alike(y, x) && x.ne[0] % group == 0);
+    assert(same_shape(y, x) && x.ne[0] % group == 0);
     assert(w == NULL || n_w == group || n_w == x.ne[0]);
     RUN(rms_norm, y, x, w, n_w, group, eps);
 }
@@ -124,26 +124,26 @@ void op_rms_norm_gated(struct dev *d, struct tensor y, struct tensor x, struct t
                        int64_t group, float eps)
 {
     group = group == 0 ? x.ne[0] : group;
-    assert(alike(y, x) && alike(z, x) && x.ne[0] % group == 0);
+    assert(same_shape(y, x) && same_shape(z, x) && x.ne[0] % group == 0);
     assert(w == NULL || n_w == group || n_w == x.ne[0]);
     RUN(rms_norm_gated, y, x, z, w, n_w, group, eps);
 }
 
 void op_add(struct dev *d, struct tensor y, struct tensor x, float s)
 {
-    assert(alike(y, x));
+    assert(same_shape(y, x));
     RUN(add, y, x, s);
 }
 
 void op_add_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor g)
 {
-    assert(alike(y, x) && floats(g, 1, x.ne[1]));
+    assert(same_shape(y, x) && is_floats(g, 1, x.ne[1]));
     RUN(add_gated, y, x, g);
 }
 
 void op_glu(struct dev *d, struct tensor y, struct tensor gate, struct tensor up)
 {
-    assert(alike(y, gate) && alike(y, up));
+    assert(same_shape(y, gate) && same_shape(y, up));
     RUN(glu, y, gate, up);
 }
 
@@ -155,13 +155,13 @@ void op_relu2(struct dev *d, struct tensor y)
 
 void op_sigmoid_mul(struct dev *d, struct tensor y, struct tensor g)
 {
-    assert(alike(y, g));
+    assert(same_shape(y, g));
     RUN(sigmoid_mul, y, g);
 }
 
 void op_mul(struct dev *d, struct tensor y, struct tensor x)
 {
-    assert(alike(y, x));
+    assert(same_shape(y, x));
     RUN(mul, y, x);
 }
 
@@ -173,7 +173,7 @@ void op_scale(struct dev *d, struct tensor y, float s)
 
 void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t *row)
 {
-    assert(floats(y, x.ne[0], y.ne[1]) && x.type == QUANT_f32);
+    assert(is_floats(y, x.ne[0], y.ne[1]) && x.type == QUANT_f32);
     RUN(rows_pick, y, x, row);
 }
 
@@ -207,14 +207,14 @@ bool op_kv_rotated(const struct op_kv *kv)
 
 void op_hadamard(struct dev *d, struct tensor y, struct tensor x, int64_t dim)
 {
-    assert(alike(y, x) && dim >= 1 && x.ne[0] % dim == 0);
+    assert(same_shape(y, x) && dim >= 1 && x.ne[0] % dim == 0);
     RUN(hadamard, y, x, dim);
 }
 
 void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct op_kv *kv, const struct op_rows *r)
 {
-    assert(floats(k, (int64_t)kv->n_head * kv->dim_k, r->n));
-    assert(floats(v, (int64_t)kv->n_head * kv->dim_v, r->n));
+    assert(is_floats(k, (int64_t)kv->n_head * kv->dim_k, r->n));
+    assert(is_floats(v, (int64_t)kv->n_head * kv->dim_v, r->n));
     RUN(kv_store, k, v, kv, r);
 }
 
@@ -222,8 +222,8 @@ void op_attn(struct dev *d, struct tensor y, struct tensor q, const struct op_kv
              const struct op_rows *r)
 {
     assert(q.type == QUANT_f32 && q.ne[1] == r->n && q.ne[0] % ((int64_t)kv->n_head * kv->dim_k) == 0);
-    assert(floats(y, q.ne[0] / kv->dim_k * kv->dim_v, r->n));
-    if (asked(d))
+    assert(is_floats(y, q.ne[0] / kv->dim_k * kv->dim_v, r->n));
+    if (measures_by_call(d))
         NOTE(attn_need, y, q, kv, r);
     else
         RUN(attn, y, q, kv, scale, r);
@@ -254,7 +254,7 @@ static bool fits_rec(const struct op_rec *rec, int64_t floats, int64_t inputs, c
 /* A scan's own memory while it runs: where draft rows change a copy of it. block: floats of the largest part of it. */
 static bool asked_scan(struct dev *d, const struct op_rec *rec, int64_t block)
 {
-    if (!asked(d))
+    if (!measures_by_call(d))
         return false;
     NOTE(scan_need, rec, block);
     return true;
@@ -262,7 +262,7 @@ static bool asked_scan(struct dev *d, const struct op_rec *rec, int64_t block)
 
 void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r)
 {
-    assert(floats(x, y.ne[0], r->n) && y.type == QUANT_f32 && a->taps >= 1);
+    assert(is_floats(x, y.ne[0], r->n) && y.type == QUANT_f32 && a->taps >= 1);
     assert(y.ne[1] == r->n || y.ne[1] == r->n + op_again_rows(&a->rec, r));
     assert(fits_rec(&a->rec, (int64_t)(a->taps - 1) * x.ne[0], x.ne[0], r));
     RUN(conv, y, x, a, r);
@@ -273,9 +273,9 @@ void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alp
 {
     int64_t block = (int64_t)a->dim * a->dim_v;
 
-    assert(floats(qkv, (int64_t)2 * a->n_k * a->dim + (int64_t)a->n_v * a->dim_v, r->n + op_again_rows(&a->rec, r)));
-    assert(floats(alpha, a->n_v, r->n) && floats(beta, a->n_v, r->n) && a->n_v % a->n_k == 0);
-    assert(floats(y, (int64_t)a->n_v * a->dim_v, r->n));
+    assert(is_floats(qkv, (int64_t)2 * a->n_k * a->dim + (int64_t)a->n_v * a->dim_v, r->n + op_again_rows(&a->rec, r)));
+    assert(is_floats(alpha, a->n_v, r->n) && is_floats(beta, a->n_v, r->n) && a->n_v % a->n_k == 0);
+    assert(is_floats(y, (int64_t)a->n_v * a->dim_v, r->n));
     assert(fits_rec(&a->rec, a->n_v * block, (int64_t)2 * a->n_v, r));
     if (!asked_scan(d, &a->rec, block))
         RUN(gdn, y, qkv, alpha, beta, a, r);
@@ -286,8 +286,8 @@ void op_kda(struct dev *d, struct tensor y, struct tensor qkv, struct tensor dec
 {
     int64_t inner = (int64_t)a->n_head * a->dim;
 
-    assert(floats(qkv, 3 * inner, r->n + op_again_rows(&a->rec, r)) && floats(decay, inner, r->n));
-    assert(floats(beta, a->n_head, r->n) && floats(y, inner, r->n));
+    assert(is_floats(qkv, 3 * inner, r->n + op_again_rows(&a->rec, r)) && is_floats(decay, inner, r->n));
+    assert(is_floats(beta, a->n_head, r->n) && is_floats(y, inner, r->n));
     assert(fits_rec(&a->rec, inner * a->dim, inner + a->n_head, r));
     if (!asked_scan(d, &a->rec, (int64_t)a->dim * a->dim))
         RUN(kda, y, qkv, decay, beta, a, r);
@@ -298,8 +298,8 @@ void op_ssm1(struct dev *dev, struct tensor y, struct tensor x, struct tensor dt
 {
     struct dev *d = dev;
 
-    assert(floats(x, y.ne[0], r->n + op_again_rows(&a->rec, r)) && floats(y, x.ne[0], r->n));
-    assert(alike(dt, y) && floats(b, a->n_state, r->n) && floats(c, a->n_state, r->n));
+    assert(is_floats(x, y.ne[0], r->n + op_again_rows(&a->rec, r)) && is_floats(y, x.ne[0], r->n));
+    assert(same_shape(dt, y) && is_floats(b, a->n_state, r->n) && is_floats(c, a->n_state, r->n));
     assert(fits_rec(&a->rec, a->n_state * x.ne[0], x.ne[0] + (int64_t)2 * a->n_state, r));
     if (!asked_scan(d, &a->rec, a->n_state * x.ne[0]))
         RUN(ssm1, y, x, dt, b, c, a, r);
@@ -311,8 +311,8 @@ void op_ssm2(struct dev *dev, struct tensor y, struct tensor xbc, struct tensor 
     struct dev *d = dev;
     int64_t inner = (int64_t)a->n_head * a->dim;
 
-    assert(floats(xbc, inner + (int64_t)2 * a->n_group * a->n_state, r->n + op_again_rows(&a->rec, r)));
-    assert(floats(dt, a->n_head, r->n) && floats(y, inner, r->n) && a->n_head % a->n_group == 0);
+    assert(is_floats(xbc, inner + (int64_t)2 * a->n_group * a->n_state, r->n + op_again_rows(&a->rec, r)));
+    assert(is_floats(dt, a->n_head, r->n) && is_floats(y, inner, r->n) && a->n_head % a->n_group == 0);
     assert(fits_rec(&a->rec, inner * a->n_state, a->n_head, r));
     if (!asked_scan(d, &a->rec, (int64_t)a->dim * a->n_state))
         RUN(ssm2, y, xbc, dt, a, r);
@@ -320,10 +320,10 @@ void op_ssm2(struct dev *dev, struct tensor y, struct tensor xbc, struct tensor 
 
 void op_route(struct dev *d, int32_t *expert, struct tensor weight, struct tensor logits, const struct op_route *a)
 {
-    assert(floats(weight, a->n_used, logits.ne[1]) && floats(logits, a->n_expert, weight.ne[1]));
+    assert(is_floats(weight, a->n_used, logits.ne[1]) && is_floats(logits, a->n_expert, weight.ne[1]));
     assert(a->n_used >= 1 && a->n_used <= a->n_expert);
     assert(a->n_group <= 1 || (a->n_group <= OP_GROUPS_MAX && a->n_expert % a->n_group == 0));
-    if (asked(d))
+    if (measures_by_call(d))
         NOTE(route_need, logits);
     else
         RUN(route, expert, weight, logits, a);
@@ -336,7 +336,7 @@ void op_adapt(struct dev *d, const struct op_adapt *a, int n, struct tensor x, c
     for (int i = 0; i < n; i++)
         assert(a[i].y.type == QUANT_f32 && (x.ne[1] == a[i].y.ne[1] || token != NULL) &&
                a[i].first + a[i].y.ne[0] <= a[i].n_out);
-    if (asked(d))
+    if (measures_by_call(d))
         NOTE(adapt_need, a, n, t);
     else
         RUN(adapt, a, n, x, token, t);
@@ -350,9 +350,9 @@ static void check_experts(struct tensor x, const struct op_moe *a, int64_t width
 
 void op_moe(struct dev *d, struct tensor y, struct tensor x, const struct op_moe *a)
 {
-    assert(alike(y, x) && floats(a->weight, a->n_used, x.ne[1]) && a->slot == NULL);
+    assert(same_shape(y, x) && is_floats(a->weight, a->n_used, x.ne[1]) && a->slot == NULL);
     check_experts(x, a, y.ne[0]);
-    if (asked(d))
+    if (measures_by_call(d))
         NOTE(moe_need, y, x, a);
     else
         RUN(moe, y, x, a);
@@ -360,9 +360,9 @@ void op_moe(struct dev *d, struct tensor y, struct tensor x, const struct op_moe
 
 void op_moe_pairs(struct dev *d, struct tensor out, struct tensor x, const struct op_moe *a)
 {
-    assert(floats(out, out.ne[0], x.ne[1] * a->n_used) && x.type == QUANT_f32);
+    assert(is_floats(out, out.ne[0], x.ne[1] * a->n_used) && x.type == QUANT_f32);
     check_experts(x, a, out.ne[0]);
-    if (asked(d))
+    if (measures_by_call(d))
         NOTE(moe_need, out, x, a);
     else
         RUN(moe_pairs, out, x, a);
@@ -370,7 +370,7 @@ void op_moe_pairs(struct dev *d, struct tensor out, struct tensor x, const struc
 
 void op_moe_sum(struct dev *d, struct tensor y, struct tensor out, struct tensor weight)
 {
-    assert(floats(out, y.ne[0], weight.ne[0] * y.ne[1]) && floats(weight, weight.ne[0], y.ne[1]));
+    assert(is_floats(out, y.ne[0], weight.ne[0] * y.ne[1]) && is_floats(weight, weight.ne[0], y.ne[1]));
     RUN(moe_sum, y, out, weight);
 }
 
@@ -382,7 +382,7 @@ void op_hand_out(struct dev *d, struct tensor x, const int32_t *expert, const st
 
 void op_hand_in(struct dev *d, struct tensor out, struct tensor x, const int32_t *expert, const struct op_hand *h)
 {
-    assert(dev_is_host(h->dev) && floats(out, out.ne[0], x.ne[1] * h->moe.n_used));
+    assert(dev_is_host(h->dev) && is_floats(out, out.ne[0], x.ne[1] * h->moe.n_used));
     if (d->measuring)
         op_moe_pairs(h->dev, out, x, &h->moe);
     RUN(hand_in, out, x, expert, h);
@@ -412,7 +412,7 @@ void op_top(struct dev *d, void *out, struct tensor logits, const struct op_top 
 {
     assert(logits.type == QUANT_f32 && logits.ne[0] >= 1 && logits.ne[0] <= INT32_MAX);
     assert(a->k >= 1 && a->k <= LOGITS_TOP_MAX && a->n_ids >= 0);
-    if (asked(d))
+    if (measures_by_call(d))
         NOTE(top_need, logits);
     else
         RUN(top, out, logits, a);

@@ -4,7 +4,7 @@
 
 #include "quant/half.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_bf16(float *y, const void *row, int64_t n)
 {
     const uint16_t *h = row;
 
@@ -12,7 +12,7 @@ static void decode(float *y, const void *row, int64_t n)
         y[i] = half_bf16_to_f32(h[i]);
 }
 
-static void encode(void *row, const float *x, int64_t n, const float *importance)
+static void encode_bf16(void *row, const float *x, int64_t n, const float *importance)
 {
     uint16_t *h = row;
 
@@ -26,6 +26,6 @@ const struct quant_type quant_type_bf16 = {
     .id = 30,
     .block_elems = 1,
     .block_bytes = sizeof(uint16_t),
-    .decode = decode,
-    .encode = encode,
+    .decode = decode_bf16,
+    .encode = encode_bf16,
 };

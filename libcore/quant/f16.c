@@ -4,7 +4,7 @@
 
 #include "quant/half.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_f16(float *y, const void *row, int64_t n)
 {
     const uint16_t *h = row;
 
@@ -12,7 +12,7 @@ static void decode(float *y, const void *row, int64_t n)
         y[i] = half_to_f32(h[i]);
 }
 
-static void encode(void *row, const float *x, int64_t n, const float *importance)
+static void encode_f16(void *row, const float *x, int64_t n, const float *importance)
 {
     uint16_t *h = row;
 
@@ -26,6 +26,6 @@ const struct quant_type quant_type_f16 = {
     .id = 1,
     .block_elems = 1,
     .block_bytes = sizeof(uint16_t),
-    .decode = decode,
-    .encode = encode,
+    .decode = decode_f16,
+    .encode = encode_f16,
 };

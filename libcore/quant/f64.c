@@ -2,7 +2,7 @@
 /* f64.c - doubles, rounded to float. */
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_f64(float *y, const void *row, int64_t n)
 {
     const double *v = row;
 
@@ -15,5 +15,5 @@ const struct quant_type quant_type_f64 = {
     .id = 28,
     .block_elems = 1,
     .block_bytes = sizeof(double),
-    .decode = decode,
+    .decode = decode_f64,
 };

@@ -125,7 +125,7 @@ struct asym {
     float        l[32][LANES];
 };
 
-FIT void whole(float to[LANES], const float v[LANES], const float unit[LANES], float most)
+FIT void round_codes(float to[LANES], const float v[LANES], const float unit[LANES], float most)
 {
     EACH_LANE {
         float q = unit[k] > 0.0f ? v[k] / unit[k] : 0.0f;
@@ -164,7 +164,7 @@ FIT void asym_minima(struct asym_tried *t, const struct asym *y, const struct st
             t->least[k] = better ? u.rr[k] : t->least[k];
             min[k] = u.w[k] > 0.0f ? v.min[k] - u.r[k] / u.w[k] : v.min[k];
         }
-        whole(b, min, t->dmin, most);
+        round_codes(b, min, t->dmin, most);
     }
 }
 
@@ -176,8 +176,8 @@ FIT void asym_try(struct asym *y, const struct strip *s, const float d[LANES], c
 
     f16_lanes(t.d, d, y->in_block);
     f16_lanes(t.dmin, dmin, y->in_block);
-    whole(mid, y->best.scale, t.d, (float)y->most);
-    whole(min, y->best.min, t.dmin, (float)y->most);
+    round_codes(mid, y->best.scale, t.d, (float)y->most);
+    round_codes(min, y->best.min, t.dmin, (float)y->most);
     EACH_LANE
         t.least[k] = FLT_MAX;
     for (int i = -around; i <= around; i++)

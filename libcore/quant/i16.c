@@ -2,7 +2,7 @@
 /* i16.c - 16-bit integers. */
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_i16(float *y, const void *row, int64_t n)
 {
     const int16_t *v = row;
 
@@ -15,5 +15,5 @@ const struct quant_type quant_type_i16 = {
     .id = 25,
     .block_elems = 1,
     .block_bytes = sizeof(int16_t),
-    .decode = decode,
+    .decode = decode_i16,
 };

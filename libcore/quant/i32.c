@@ -2,7 +2,7 @@
 /* i32.c - 32-bit integers, rounded to float. */
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_i32(float *y, const void *row, int64_t n)
 {
     const int32_t *v = row;
 
@@ -15,5 +15,5 @@ const struct quant_type quant_type_i32 = {
     .id = 26,
     .block_elems = 1,
     .block_bytes = sizeof(int32_t),
-    .decode = decode,
+    .decode = decode_i32,
 };

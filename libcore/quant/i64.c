@@ -2,7 +2,7 @@
 /* i64.c - 64-bit integers, rounded to float. */
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_i64(float *y, const void *row, int64_t n)
 {
     const int64_t *v = row;
 
@@ -15,5 +15,5 @@ const struct quant_type quant_type_i64 = {
     .id = 27,
     .block_elems = 1,
     .block_bytes = sizeof(int64_t),
-    .decode = decode,
+    .decode = decode_i64,
 };

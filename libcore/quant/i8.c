@@ -2,7 +2,7 @@
 /* i8.c - 8-bit integers. */
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_i8(float *y, const void *row, int64_t n)
 {
     const int8_t *v = row;
 
@@ -15,5 +15,5 @@ const struct quant_type quant_type_i8 = {
     .id = 24,
     .block_elems = 1,
     .block_bytes = sizeof(int8_t),
-    .decode = decode,
+    .decode = decode_i8,
 };

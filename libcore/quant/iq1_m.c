@@ -6,7 +6,7 @@
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_iq1_m(float *y, const void *row, int64_t n)
 {
     const struct quant_iq1_m *b = row;
 
@@ -28,5 +28,5 @@ const struct quant_type quant_type_iq1_m = {
     .id = 29,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_iq1_m),
-    .decode = decode,
+    .decode = decode_iq1_m,
 };

@@ -6,7 +6,7 @@
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_iq1_s(float *y, const void *row, int64_t n)
 {
     const struct quant_iq1_s *b = row;
 
@@ -27,5 +27,5 @@ const struct quant_type quant_type_iq1_s = {
     .id = 19,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_iq1_s),
-    .decode = decode,
+    .decode = decode_iq1_s,
 };

@@ -6,7 +6,7 @@
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_iq2_xxs(float *y, const void *row, int64_t n)
 {
     const struct quant_iq2_xxs *b = row;
 
@@ -31,5 +31,5 @@ const struct quant_type quant_type_iq2_xxs = {
     .id = 16,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_iq2_xxs),
-    .decode = decode,
+    .decode = decode_iq2_xxs,
 };

@@ -6,7 +6,7 @@
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_iq3_k(float *y, const void *row, int64_t n)
 {
     const struct quant_iq3_k *b = row;
 
@@ -31,5 +31,5 @@ const struct quant_type quant_type_iq3_k = {
     .id = 138,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_iq3_k),
-    .decode = decode,
+    .decode = decode_iq3_k,
 };

@@ -14,7 +14,7 @@ static void quad(float *y, float scale, unsigned entry, unsigned signs)
         y[k] = scale * value[(entry >> 4 * k & 7u) | (signs >> k & 1u) << 3];
 }
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_iq3_xxs(float *y, const void *row, int64_t n)
 {
     const struct quant_iq3_xxs *b = row;
 
@@ -41,5 +41,5 @@ const struct quant_type quant_type_iq3_xxs = {
     .id = 18,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_iq3_xxs),
-    .decode = decode,
+    .decode = decode_iq3_xxs,
 };

@@ -6,7 +6,7 @@
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_iq4_k(float *y, const void *row, int64_t n)
 {
     const struct quant_iq4_k *b = row;
 
@@ -30,5 +30,5 @@ const struct quant_type quant_type_iq4_k = {
     .id = 139,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_iq4_k),
-    .decode = decode,
+    .decode = decode_iq4_k,
 };

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_iq4_ks(float *y, const void *row, int64_t n)
 {
     const struct quant_iq4_ks *b = (const void *)((const unsigned char *)row + sizeof(float));
     float d;
@@ -33,5 +33,5 @@ const struct quant_type quant_type_iq4_ks = {
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_iq4_ks),
     .head_bytes = sizeof(float),
-    .decode = decode,
+    .decode = decode_iq4_ks,
 };

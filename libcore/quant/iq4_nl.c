@@ -6,7 +6,7 @@
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_iq4_nl(float *y, const void *row, int64_t n)
 {
     const struct quant_iq4_nl *b = row;
 
@@ -25,5 +25,5 @@ const struct quant_type quant_type_iq4_nl = {
     .id = 20,
     .block_elems = 32,
     .block_bytes = sizeof(struct quant_iq4_nl),
-    .decode = decode,
+    .decode = decode_iq4_nl,
 };

@@ -6,7 +6,7 @@
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_iq5_k(float *y, const void *row, int64_t n)
 {
     const struct quant_iq5_k *b = row;
 
@@ -31,5 +31,5 @@ const struct quant_type quant_type_iq5_k = {
     .id = 140,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_iq5_k),
-    .decode = decode,
+    .decode = decode_iq5_k,
 };

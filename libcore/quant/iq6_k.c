@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* iq6_k.c - x = d s value(q), s 8 bits for each 16. */
+/* iq6_k.c - x = d s code_value(q), s 8 bits for each 16. */
 #include "quant/iq6_k.h"
 
 #include "quant/half.h"
@@ -7,14 +7,14 @@
 #include "quant/quant.h"
 
 /* The values of the codes are this cubic, not rounded to whole numbers. */
-static float value(int q)
+static float code_value(int q)
 {
     float v = (float)q;
 
     return -127.0f + v * (6.2568f + v * (-0.11218f + v * 0.0011972f));
 }
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_iq6_k(float *y, const void *row, int64_t n)
 {
     const struct quant_iq6_k *b = row;
 
@@ -30,7 +30,7 @@ static void decode(float *y, const void *row, int64_t n)
             for (int l = 0; l < 16; l++) {
                 int code = (q[l] >> shift & 15) | (h[l] >> pair & 3) << 4;
 
-                y[16 * g + l] = scale * (value(code) + more);
+                y[16 * g + l] = scale * (code_value(code) + more);
             }
         }
     }
@@ -41,5 +41,5 @@ const struct quant_type quant_type_iq6_k = {
     .id = 141,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_iq6_k),
-    .decode = decode,
+    .decode = decode_iq6_k,
 };

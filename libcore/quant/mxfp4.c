@@ -5,7 +5,7 @@
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_mxfp4(float *y, const void *row, int64_t n)
 {
     const struct quant_mxfp4 *b = row;
 
@@ -24,5 +24,5 @@ const struct quant_type quant_type_mxfp4 = {
     .id = 39,
     .block_elems = 32,
     .block_bytes = sizeof(struct quant_mxfp4),
-    .decode = decode,
+    .decode = decode_mxfp4,
 };

@@ -5,7 +5,7 @@
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_nvfp4(float *y, const void *row, int64_t n)
 {
     const struct quant_nvfp4 *b = row;
 
@@ -27,5 +27,5 @@ const struct quant_type quant_type_nvfp4 = {
     .id = 40,
     .block_elems = 64,
     .block_bytes = sizeof(struct quant_nvfp4),
-    .decode = decode,
+    .decode = decode_nvfp4,
 };

@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_q1_0(float *y, const void *row, int64_t n)
 {
     const struct quant_q1_0 *b = row;
 
@@ -22,5 +22,5 @@ const struct quant_type quant_type_q1_0 = {
     .id = 41,
     .block_elems = 128,
     .block_bytes = sizeof(struct quant_q1_0),
-    .decode = decode,
+    .decode = decode_q1_0,
 };

@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_q2_0(float *y, const void *row, int64_t n)
 {
     const struct quant_q2_0 *b = row;
 
@@ -22,5 +22,5 @@ const struct quant_type quant_type_q2_0 = {
     .id = 42,
     .block_elems = 64,
     .block_bytes = sizeof(struct quant_q2_0),
-    .decode = decode,
+    .decode = decode_q2_0,
 };

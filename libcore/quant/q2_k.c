@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_q2_k(float *y, const void *row, int64_t n)
 {
     const struct quant_q2_k *b = row;
 
@@ -28,5 +28,5 @@ const struct quant_type quant_type_q2_k = {
     .id = 10,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_q2_k),
-    .decode = decode,
+    .decode = decode_q2_k,
 };

@@ -8,7 +8,7 @@
 #include "quant/k_scales.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_q3_k(float *y, const void *row, int64_t n)
 {
     const struct quant_q3_k *b = row;
 
@@ -33,5 +33,5 @@ const struct quant_type quant_type_q3_k = {
     .id = 11,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_q3_k),
-    .decode = decode,
+    .decode = decode_q3_k,
 };

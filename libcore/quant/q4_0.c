@@ -6,7 +6,7 @@
 #include "quant/half.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_q4_0(float *y, const void *row, int64_t n)
 {
     const struct quant_q4_0 *b = row;
 
@@ -31,7 +31,7 @@ static bool max_is_negative(const float *x, float max)
     return found != 0;
 }
 
-static void encode(void *row, const float *x, int64_t n, const float *importance)
+static void encode_q4_0(void *row, const float *x, int64_t n, const float *importance)
 {
     struct quant_q4_0 *b = row;
 
@@ -67,6 +67,6 @@ const struct quant_type quant_type_q4_0 = {
     .id = 2,
     .block_elems = 32,
     .block_bytes = sizeof(struct quant_q4_0),
-    .decode = decode,
-    .encode = encode,
+    .decode = decode_q4_0,
+    .encode = encode_q4_0,
 };

@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_q4_1(float *y, const void *row, int64_t n)
 {
     const struct quant_q4_1 *b = row;
 
@@ -24,5 +24,5 @@ const struct quant_type quant_type_q4_1 = {
     .id = 3,
     .block_elems = 32,
     .block_bytes = sizeof(struct quant_q4_1),
-    .decode = decode,
+    .decode = decode_q4_1,
 };

@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_q5_0(float *y, const void *row, int64_t n)
 {
     const struct quant_q5_0 *b = row;
 
@@ -29,5 +29,5 @@ const struct quant_type quant_type_q5_0 = {
     .id = 6,
     .block_elems = 32,
     .block_bytes = sizeof(struct quant_q5_0),
-    .decode = decode,
+    .decode = decode_q5_0,
 };

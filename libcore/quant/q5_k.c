@@ -6,7 +6,7 @@
 #include "quant/k_scales.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_q5_k(float *y, const void *row, int64_t n)
 {
     const struct quant_q5_k *b = row;
 
@@ -34,5 +34,5 @@ const struct quant_type quant_type_q5_k = {
     .id = 13,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_q5_k),
-    .decode = decode,
+    .decode = decode_q5_k,
 };

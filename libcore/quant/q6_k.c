@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_q6_k(float *y, const void *row, int64_t n)
 {
     const struct quant_q6_k *b = row;
 
@@ -32,5 +32,5 @@ const struct quant_type quant_type_q6_k = {
     .id = 14,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_q6_k),
-    .decode = decode,
+    .decode = decode_q6_k,
 };

@@ -6,7 +6,7 @@
 #include "quant/half.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_q8_0(float *y, const void *row, int64_t n)
 {
     const struct quant_q8_0 *b = row;
 
@@ -18,7 +18,7 @@ static void decode(float *y, const void *row, int64_t n)
     }
 }
 
-static void encode(void *row, const float *x, int64_t n, const float *importance)
+static void encode_q8_0(void *row, const float *x, int64_t n, const float *importance)
 {
     struct quant_q8_0 *b = row;
 
@@ -44,6 +44,6 @@ const struct quant_type quant_type_q8_0 = {
     .id = 8,
     .block_elems = 32,
     .block_bytes = sizeof(struct quant_q8_0),
-    .decode = decode,
-    .encode = encode,
+    .decode = decode_q8_0,
+    .encode = encode_q8_0,
 };

@@ -5,7 +5,7 @@
 #include "quant/half.h"
 #include "quant/quant.h"
 
-static void decode(float *y, const void *row, int64_t n)
+static void decode_tq2_0(float *y, const void *row, int64_t n)
 {
     const struct quant_tq2_0 *b = row;
 
@@ -23,5 +23,5 @@ const struct quant_type quant_type_tq2_0 = {
     .id = 35,
     .block_elems = 256,
     .block_bytes = sizeof(struct quant_tq2_0),
-    .decode = decode,
+    .decode = decode_tq2_0,
 };

@@ -24,7 +24,7 @@ int quant_find_id(uint32_t id)
     return -1;
 }
 
-static char lower(char c)
+static char lower_case(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
@@ -34,7 +34,7 @@ static bool same_name(struct str s, const char *name)
     size_t i = 0;
 
     for (; i < s.n && name[i] != '\0'; i++)
-        if (lower(s.p[i]) != name[i])
+        if (lower_case(s.p[i]) != name[i])
             return false;
     return i == s.n && name[i] == '\0';
 }

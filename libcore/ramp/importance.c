@@ -50,7 +50,8 @@ const char *ramp_importance_path(const struct ramp_importance *im)
     return gguf_path(im->g);
 }
 
-static const struct gguf_tensor *find(const struct ramp_importance *im, const struct gguf_tensor *t, const char *what)
+static const struct gguf_tensor *find_entry(const struct ramp_importance *im, const struct gguf_tensor *t,
+                                            const char *what)
 {
     char name[128];
 
@@ -61,8 +62,8 @@ static const struct gguf_tensor *find(const struct ramp_importance *im, const st
 enum err_code ramp_importance_of(const struct ramp_importance *im, const struct gguf_tensor *t, int64_t at, float *buf,
                                  const float **out, struct err *e)
 {
-    const struct gguf_tensor *sum = im != NULL ? find(im, t, "in_sum2") : NULL;
-    const struct gguf_tensor *count = sum != NULL ? find(im, t, "counts") : NULL;
+    const struct gguf_tensor *sum = im != NULL ? find_entry(im, t, "in_sum2") : NULL;
+    const struct gguf_tensor *count = sum != NULL ? find_entry(im, t, "counts") : NULL;
     float n = 1.0f;
 
     *out = NULL;
@@ -97,7 +98,7 @@ enum err_code ramp_importance_check(const struct ramp_importance *im, const stru
     bool any = false;
 
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i), *sum = find(im, t, "in_sum2");
+        const struct gguf_tensor *t = gguf_tensor_at(g, i), *sum = find_entry(im, t, "in_sum2");
         const float *weights;
         enum err_code rc = ERR_OK;
 

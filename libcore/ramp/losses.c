@@ -16,7 +16,7 @@
 
 /* ---- reading ---- */
 
-static enum err_code word(char *out, size_t room, const json_t *o, const char *key, struct err *e)
+static enum err_code read_word(char *out, size_t room, const json_t *o, const char *key, struct err *e)
 {
     struct str s;
 
@@ -37,7 +37,7 @@ static enum err_code hash(uint64_t *out, const json_t *o, const char *key, struc
     char *end;
     uint64_t v;
 
-    if (word(text, sizeof text, o, key, e))
+    if (read_word(text, sizeof text, o, key, e))
         return e->code;
     v = strtoull(text, &end, 16);
     if (end == text || *end != '\0')
@@ -75,10 +75,11 @@ static enum err_code read_head(struct ramp_losses_head *h, const json_t *o, cons
 
     if (!json_get_str(o, "format", &format) || !str_is(format, FORMAT))
         return err_set(e, ERR_FORMAT, "not a file of losses: its first line has no \"format\": \"" FORMAT "\"");
-    if (hash(&h->model, o, "model", e) || word(h->method, sizeof h->method, o, "method", e) ||
-        word(h->text, sizeof h->text, o, "text", e) || hash(&h->text_hash, o, "text_hash", e) ||
+    if (hash(&h->model, o, "model", e) || read_word(h->method, sizeof h->method, o, "method", e) ||
+        read_word(h->text, sizeof h->text, o, "text", e) || hash(&h->text_hash, o, "text_hash", e) ||
         whole_number(&n_seq, o, "sequences", 1 << 20, e) || whole_number(&h->n_tokens, o, "tokens", 1 << 30, e) ||
-        word(h->effort, sizeof h->effort, o, "effort", e) || word(h->probes, sizeof h->probes, o, "probes", e))
+        read_word(h->effort, sizeof h->effort, o, "effort", e) ||
+        read_word(h->probes, sizeof h->probes, o, "probes", e))
         return e->code;
     h->n_seq = (int)n_seq;
     h->from = from != NULL ? json_integer_value(from) : 0;
@@ -102,7 +103,7 @@ static enum err_code read_tensor(struct ramp_losses *l, const json_t *o, const s
     const char *key;
     size_t at = 0;
 
-    if (word(name, sizeof name, o, "tensor", e))
+    if (read_word(name, sizeof name, o, "tensor", e))
         return e->code;
     t = gguf_find(g, name);
     if (t == NULL)
@@ -130,7 +131,7 @@ static enum err_code read_whole(struct ramp_losses *l, const json_t *o, struct e
     char name[RAMP_WORD];
     int type;
 
-    if (word(name, sizeof name, o, "whole", e))
+    if (read_word(name, sizeof name, o, "whole", e))
         return e->code;
     type = type_named(name);
     if (type < 0)

@@ -50,7 +50,7 @@ static double loss_of(const struct mixing *m, size_t i, int type)
 }
 
 /* What has no choice: kept tensors, those that a rule names, those that nobody measured. */
-static enum err_code settle(struct mixing *m, size_t i, struct err *e)
+static enum err_code settle_tensor(struct mixing *m, size_t i, struct err *e)
 {
     const struct gguf_tensor *t = gguf_tensor_at(m->a->g, i);
 
@@ -78,7 +78,7 @@ static enum err_code make_problem(struct mixing *m, struct err *e)
     const size_t n = a->losses->n;
 
     for (size_t i = 0; i < n; i++) {
-        if (settle(m, i, e))
+        if (settle_tensor(m, i, e))
             return e->code;
         if (m->type[i] < 0)
             m->item[m->p.n++] = i;

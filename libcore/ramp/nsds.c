@@ -140,7 +140,7 @@ enum err_code ramp_spread(double *kurtosis, double *rank, const struct gguf_tens
 
 #endif
 
-static int ascending(const void *a, const void *b)
+static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
@@ -149,7 +149,7 @@ static int ascending(const void *a, const void *b)
 
 static double median(double *sorted, size_t n)
 {
-    qsort(sorted, n, sizeof *sorted, ascending);
+    qsort(sorted, n, sizeof *sorted, by_value);
     return n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 

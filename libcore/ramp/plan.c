@@ -136,8 +136,8 @@ static int fallback(int type, int64_t ne0)
 }
 
 /* Gives every tensor that rule `rule` is the first of its kind to fit its type. */
-static enum err_code apply(struct ramp_ruled *p, const struct ramp_recipe *r, size_t rule, const struct gguf *g,
-                           const struct ramp_model *m, struct places *places, struct err *e)
+static enum err_code apply_rule(struct ramp_ruled *p, const struct ramp_recipe *r, size_t rule, const struct gguf *g,
+                                const struct ramp_model *m, struct places *places, struct err *e)
 {
     enum err_code rc = find_places(places, r, rule, g, e);
 
@@ -167,7 +167,7 @@ enum err_code ramp_rules_apply(struct ramp_ruled *out, const struct ramp_recipe 
     for (size_t i = 0; i < gguf_n_tensors(g); i++)
         out[i] = (struct ramp_ruled){ -1, -1 };
     for (size_t i = 0; rc == ERR_OK && i < ramp_rules(r); i++)
-        rc = apply(out, r, i, g, &m, places, e);
+        rc = apply_rule(out, r, i, g, &m, places, e);
     free(places);
     return rc;
 }
@@ -191,8 +191,8 @@ enum err_code ramp_once(const struct gguf_tensor *t, int type, bool again, struc
                    STR_ARG(t->name), quant_types[t->type]->name);
 }
 
-static enum err_code settle(struct ramp_plan *p, const struct ramp_ruled *by, const struct ramp_recipe *r,
-                            const struct gguf *g, bool again, struct err *e)
+static enum err_code settle_types(struct ramp_plan *p, const struct ramp_ruled *by, const struct ramp_recipe *r,
+                                  const struct gguf *g, bool again, struct err *e)
 {
     for (size_t i = 0; i < p->n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
@@ -235,7 +235,7 @@ enum err_code ramp_plan_open(struct ramp_plan *out, const struct ramp_recipe *r,
     if (rc == ERR_OK)
         rc = ramp_rules_apply(by, r, g, importance, e);
     if (rc == ERR_OK)
-        rc = settle(&p, by, r, g, again, e);
+        rc = settle_types(&p, by, r, g, again, e);
     free(by);
     if (rc) {
         ramp_plan_close(&p);

@@ -43,7 +43,7 @@ static int64_t rows_of(const struct gguf_tensor *t)
     return t->ne[1] * t->ne[2] * t->ne[3];
 }
 
-static enum err_code tick(struct work *k, uint64_t elems, struct err *e)
+static enum err_code tick_rows(struct work *k, uint64_t elems, struct err *e)
 {
     k->done += elems;
     if (!progress_tick(&k->job->progress, k->done, k->total))
@@ -139,7 +139,7 @@ static enum err_code write_batch(struct work *k, int64_t first, int64_t n, uint6
     *hash = hash_rows(*hash, k->out, row_bytes, n);
     if (gguf_write_data(k->w, k->out, (size_t)n * row_bytes, e))
         return e->code;
-    return tick(k, (uint64_t)(n * k->batch.t->ne[0]), e);
+    return tick_rows(k, (uint64_t)(n * k->batch.t->ne[0]), e);
 }
 
 static enum err_code write_new(struct work *k, uint64_t *hash, struct err *e)
@@ -170,12 +170,12 @@ static enum err_code write_same(struct work *k, uint64_t *hash, struct err *e)
         *hash = hash_rows(*hash, p + (size_t)i * row_bytes, row_bytes, m);
         rc = gguf_write_data(k->w, p + (size_t)i * row_bytes, (size_t)m * row_bytes, e);
         if (rc == ERR_OK)
-            rc = tick(k, (uint64_t)(m * t->ne[0]), e);
+            rc = tick_rows(k, (uint64_t)(m * t->ne[0]), e);
     }
     return rc;
 }
 
-static bool begins(struct str s, const char *z)
+static bool begins_with(struct str s, const char *z)
 {
     size_t n = strlen(z);
 
@@ -185,7 +185,7 @@ static bool begins(struct str s, const char *z)
 /* Keys that say how the input lay or was made. */
 static bool is_dropped(struct str key)
 {
-    return begins(key, "split.") || begins(key, "chimere.quantize.") || str_is(key, "general.file_type") ||
+    return begins_with(key, "split.") || begins_with(key, "chimere.quantize.") || str_is(key, "general.file_type") ||
            str_is(key, "general.quantization_version");
 }
 
@@ -302,7 +302,7 @@ static enum err_code write_all(struct work *k, struct err *e)
         if (is_there(k, i)) {
             rc = gguf_write_keep(k->w, e);
             if (rc == ERR_OK)
-                rc = tick(k, (uint64_t)(rows_of(k->batch.t) * k->batch.t->ne[0]), e);
+                rc = tick_rows(k, (uint64_t)(rows_of(k->batch.t) * k->batch.t->ne[0]), e);
             if (k->job->had != NULL)
                 ++*k->job->had;
             continue;

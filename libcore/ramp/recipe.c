@@ -152,7 +152,7 @@ static struct str next_word(struct str *s)
 }
 
 /* A whole number of at most 9 digits. */
-static bool number(struct str s, int64_t *out)
+static bool read_number(struct str s, int64_t *out)
 {
     int64_t v = 0;
 
@@ -192,7 +192,7 @@ static enum err_code read_condition(struct condition *c, struct str word, struct
         c->kind = words[i].kind;
         if (last != '=' && last != '/' && word.n == n)
             return ERR_OK;
-        if ((last == '=' || last == '/') && number((struct str){ word.p + n, word.n - n }, &c->n) && c->n > 0)
+        if ((last == '=' || last == '/') && read_number((struct str){ word.p + n, word.n - n }, &c->n) && c->n > 0)
             return ERR_OK;
     }
     return err_set(e, ERR_FORMAT, "%.*s: not a condition", (int)(word.n < 40 ? word.n : 40), word.p);
@@ -285,7 +285,7 @@ static enum err_code add_line(struct ramp_recipe *r, struct str line, struct err
     if (str_is(word, "file-type")) {
         if (r->file_type >= 0)
             return err_set(e, ERR_FORMAT, "a second \"file-type\"");
-        if (!number(next_word(&rest), &r->file_type) || next_word(&rest).n > 0)
+        if (!read_number(next_word(&rest), &r->file_type) || next_word(&rest).n > 0)
             return err_set(e, ERR_FORMAT, "a number is expected after \"file-type\"");
         return ERR_OK;
     }

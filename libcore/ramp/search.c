@@ -56,7 +56,7 @@ static void count_spent(struct scaled *s)
 }
 
 /* Sums in another order differ in the last bits. */
-static bool fits(const struct scaled *s, const double *spent)
+static bool fits_budgets(const struct scaled *s, const double *spent)
 {
     for (int k = 0; k < s->p->budgets; k++)
         if (spent[k] > 1 + 1e-12)
@@ -72,7 +72,7 @@ static bool change_fits(const struct scaled *s, size_t i, int t)
 
     for (int k = 0; k < s->p->budgets; k++)
         spent[k] = s->spent[k] + to[k] - from[k];
-    return fits(s, spent);
+    return fits_budgets(s, spent);
 }
 
 static void change(struct scaled *s, size_t i, int t)
@@ -84,8 +84,8 @@ static void change(struct scaled *s, size_t i, int t)
     s->choice[i] = t;
 }
 
-static enum err_code begin(struct scaled *s, const struct ramp_problem *p, int *choice, int *short_of, double *least,
-                           struct err *e)
+static enum err_code begin_search(struct scaled *s, const struct ramp_problem *p, int *choice, int *short_of,
+                                  double *least, struct err *e)
 {
     size_t n = p->n * (size_t)p->options * (size_t)p->budgets;
 
@@ -234,7 +234,7 @@ static double best_prices(const struct scaled *s, double *price)
 static void repair(struct scaled *s)
 {
     count_spent(s);
-    while (!fits(s, s->spent)) {
+    while (!fits_budgets(s, s->spent)) {
         double best = INFINITY;
         size_t at = 0;
         int to = -1;
@@ -266,7 +266,7 @@ static void repair(struct scaled *s)
 }
 
 /* The single change that gains most and fits, again and again. */
-static void fill(struct scaled *s)
+static void fill_budgets(struct scaled *s)
 {
     for (;;) {
         double best = 0;
@@ -334,7 +334,7 @@ static enum err_code swap_pairs(struct scaled *s, const double *price, double bo
                 for (int k = 0; k < p->budgets; k++)
                     spent[k] = s->spent[k] + to[k] - from[k] + cost_of(s, move[y].item, move[y].to)[k] -
                                cost_of(s, move[y].item, s->choice[move[y].item])[k];
-                if (fits(s, spent)) {
+                if (fits_budgets(s, spent)) {
                     best = gain;
                     a = x;
                     b = y;
@@ -345,7 +345,7 @@ static enum err_code swap_pairs(struct scaled *s, const double *price, double bo
         if (again) {
             change(s, move[a].item, move[a].to);
             change(s, move[b].item, move[b].to);
-            fill(s);
+            fill_budgets(s);
         }
     }
     free(move);
@@ -366,7 +366,7 @@ struct proof {
     int64_t nodes;
 };
 
-static void descend(struct proof *f, size_t depth, double above, const double *spent)
+static void descend_tree(struct proof *f, size_t depth, double above, const double *spent)
 {
     const struct ramp_problem *p = f->s->p;
 
@@ -394,10 +394,10 @@ static void descend(struct proof *f, size_t depth, double above, const double *s
             next[k] = spent[k] + cost_of(f->s, i, t)[k];
             rest[k] = next[k] + f->least[(depth + 1) * (size_t)p->budgets + (size_t)k];
         }
-        if (!fits(f->s, rest))
+        if (!fits_budgets(f->s, rest))
             continue;
         f->at[i] = t;
-        descend(f, depth + 1, r, next);
+        descend_tree(f, depth + 1, r, next);
     }
 }
 
@@ -419,7 +419,7 @@ static double margin(const struct proof *f, size_t i)
     return second;
 }
 
-static void prepare(struct proof *f)
+static void prepare_proof(struct proof *f)
 {
     const struct ramp_problem *p = f->s->p;
 
@@ -467,10 +467,10 @@ static enum err_code prove(struct scaled *s, const double *price, double *bound,
     if (f.reduced == NULL || f.least == NULL || f.order == NULL || f.at == NULL || f.best == NULL) {
         rc = err_nomem(e);
     } else {
-        prepare(&f);
+        prepare_proof(&f);
         memcpy(f.best, s->choice, p->n * sizeof *f.best);
         f.best_loss = total_loss(s, s->choice);
-        descend(&f, 0, 0, spent);
+        descend_tree(&f, 0, 0, spent);
         memcpy(s->choice, f.best, p->n * sizeof *f.best);
         if (f.nodes > 0)
             *bound = f.best_loss;
@@ -490,7 +490,7 @@ enum err_code ramp_search(struct ramp_answer *out, const struct ramp_problem *p,
     double price[RAMP_BUDGETS_MAX] = { 0 }, spent[RAMP_BUDGETS_MAX];
     int *best = malloc((p->n + 1) * sizeof *best);
     double best_loss = INFINITY;
-    enum err_code rc = best != NULL ? begin(&s, p, out->choice, short_of, least, e) : err_nomem(e);
+    enum err_code rc = best != NULL ? begin_search(&s, p, out->choice, short_of, least, e) : err_nomem(e);
 
     if (rc) {
         free(best);
@@ -499,7 +499,7 @@ enum err_code ramp_search(struct ramp_answer *out, const struct ramp_problem *p,
     double free_loss = dual(&s, price, s.choice, spent); /* everything costs nothing */
 
     out->bound = free_loss;
-    if (!fits(&s, spent)) {
+    if (!fits_budgets(&s, spent)) {
         out->bound = best_prices(&s, price);
         /* From the prices and from some above them: repairing less may leave more to fill. */
         for (int i = 0; i < STARTS && rc == ERR_OK; i++) {
@@ -509,9 +509,9 @@ enum err_code ramp_search(struct ramp_answer *out, const struct ramp_problem *p,
                 at[k] = price[k] * (1 + 0.004 * i * i / 8);
             (void)dual(&s, at, s.choice, NULL);
             repair(&s);
-            fill(&s);
+            fill_budgets(&s);
             v = total_loss(&s, s.choice);
-            if (fits(&s, s.spent) && v < best_loss) {
+            if (fits_budgets(&s, s.spent) && v < best_loss) {
                 best_loss = v;
                 memcpy(best, s.choice, p->n * sizeof *best);
             }
@@ -545,14 +545,14 @@ struct evolution {
     double loss[2][POPULATION];
 };
 
-static double draw(struct evolution *v)
+static double draw_unit(struct evolution *v)
 {
     return rng_unit(v->seed, 0, v->drawn++);
 }
 
 static size_t below(struct evolution *v, size_t n)
 {
-    return (size_t)(draw(v) * (double)n);
+    return (size_t)(draw_unit(v) * (double)n);
 }
 
 static int *genes(struct evolution *v, int half, size_t i)
@@ -583,11 +583,11 @@ static size_t tournament(struct evolution *v, int half)
     return best;
 }
 
-static void settle(struct evolution *v, int half, size_t i)
+static void settle_gene(struct evolution *v, int half, size_t i)
 {
     v->s.choice = genes(v, half, i);
     repair(&v->s);
-    v->loss[half][i] = fits(&v->s, v->s.spent) ? total_loss(&v->s, v->s.choice) : INFINITY;
+    v->loss[half][i] = fits_budgets(&v->s, v->s.spent) ? total_loss(&v->s, v->s.choice) : INFINITY;
 }
 
 /* The k best of a half come first, in order. */
@@ -626,17 +626,17 @@ static void breed(struct evolution *v, int from, int to)
             continue;
         }
         memcpy(child, genes(v, from, tournament(v, from)), n * sizeof *child);
-        if (draw(v) < .3) {
+        if (draw_unit(v) < .3) {
             const int *other = genes(v, from, tournament(v, from));
 
             for (size_t g = 0; g < n; g++)
-                if (draw(v) < .5)
+                if (draw_unit(v) < .5)
                     child[g] = other[g];
         }
         for (size_t g = 0; g < n; g++)
-            if (draw(v) < .15)
+            if (draw_unit(v) < .15)
                 child[g] = any_option(v, g);
-        settle(v, to, i);
+        settle_gene(v, to, i);
     }
 }
 
@@ -644,7 +644,7 @@ enum err_code ramp_search_evo(struct ramp_answer *out, const struct ramp_problem
                               const struct progress *progress, int *short_of, double *least, struct err *e)
 {
     struct evolution v = { .seed = seed };
-    enum err_code rc = begin(&v.s, p, NULL, short_of, least, e);
+    enum err_code rc = begin_search(&v.s, p, NULL, short_of, least, e);
 
     if (rc)
         return rc;
@@ -654,7 +654,7 @@ enum err_code ramp_search_evo(struct ramp_answer *out, const struct ramp_problem
     for (size_t i = 0; rc == ERR_OK && i < POPULATION; i++) {
         for (size_t g = 0; g < p->n; g++)
             genes(&v, 0, i)[g] = any_option(&v, g);
-        settle(&v, 0, i);
+        settle_gene(&v, 0, i);
     }
     for (int g = 0; rc == ERR_OK && g < GENERATIONS; g++) {
         breed(&v, g % 2, (g + 1) % 2);
@@ -666,10 +666,10 @@ enum err_code ramp_search_evo(struct ramp_answer *out, const struct ramp_problem
         memcpy(out->choice, genes(&v, GENERATIONS % 2, 0), p->n * sizeof *out->choice);
         v.s.choice = out->choice;
         count_spent(&v.s);
-        fill(&v.s);
+        fill_budgets(&v.s);
         out->loss = total_loss(&v.s, out->choice);
         out->bound = 0;
-        if (!fits(&v.s, v.s.spent))
+        if (!fits_budgets(&v.s, v.s.spent))
             rc = err_set(e, ERR_LIMIT, "no choice keeps all budgets");
     }
     free(v.genes);

@@ -22,7 +22,7 @@ struct recall_builder {
     struct heap vector, text_end, text, length, use, words; /* words: of all uses */
 };
 
-static enum err_code grow(struct heap *h, size_t more, struct err *e)
+static enum err_code grow_heap(struct heap *h, size_t more, struct err *e)
 {
     if (h->cap - h->n < more) {
         const size_t cap = h->cap + h->cap / 2 + more + 4096;
@@ -36,9 +36,9 @@ static enum err_code grow(struct heap *h, size_t more, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code push(struct heap *h, const void *p, size_t n, struct err *e)
+static enum err_code push_bytes(struct heap *h, const void *p, size_t n, struct err *e)
 {
-    if (grow(h, n, e))
+    if (grow_heap(h, n, e))
         return e->code;
     if (n > 0)
         memcpy((char *)h->p + h->n, p, n);
@@ -87,12 +87,12 @@ enum err_code recall_build_add(struct recall_builder *b, struct str text, const 
     while ((n = recall_word(text, &at, word)) > 0) {
         const struct use u = { b->words.n, (uint32_t)b->n, (uint8_t)n };
 
-        if (push(&b->words, word, n, e) || push(&b->use, &u, sizeof u, e))
+        if (push_bytes(&b->words, word, n, e) || push_bytes(&b->use, &u, sizeof u, e))
             return e->code;
         length++;
     }
-    if (push(&b->text, text.p, text.n, e) || push(&b->text_end, &end, sizeof end, e) ||
-        push(&b->length, &length, sizeof length, e) || grow(&b->vector, b->stride * sizeof *v, e))
+    if (push_bytes(&b->text, text.p, text.n, e) || push_bytes(&b->text_end, &end, sizeof end, e) ||
+        push_bytes(&b->length, &length, sizeof length, e) || grow_heap(&b->vector, b->stride * sizeof *v, e))
         return e->code;
     memset((char *)b->vector.p + b->vector.n, 0, b->stride * sizeof *v);
     memcpy((char *)b->vector.p + b->vector.n, v, (size_t)b->o.dims * sizeof *v);
@@ -146,16 +146,16 @@ static enum err_code make_lists(const struct recall_builder *b, struct lists *l,
                    memcmp(v[end].words + v[end].u.at, word, v[i].u.n) == 0;
                  end++)
                 p.count++;
-            code = push(&l->posting, &p, sizeof p, e);
+            code = push_bytes(&l->posting, &p, sizeof p, e);
         }
         const uint64_t n_posting = l->posting.n / sizeof(struct posting);
 
         if (code == ERR_OK)
-            code = push(&l->word, word, v[i].u.n, e);
+            code = push_bytes(&l->word, word, v[i].u.n, e);
         const uint64_t n_word = l->word.n;
 
-        if (code == ERR_OK &&
-            (push(&l->word_end, &n_word, sizeof n_word, e) || push(&l->posting_end, &n_posting, sizeof n_posting, e)))
+        if (code == ERR_OK && (push_bytes(&l->word_end, &n_word, sizeof n_word, e) ||
+                               push_bytes(&l->posting_end, &n_posting, sizeof n_posting, e)))
             code = e->code;
     }
     free(v);
@@ -218,8 +218,8 @@ static enum err_code write_parts(const char *path, const struct sizes *s, const 
     return io_out_end(out, code, e);
 }
 
-static enum err_code commit(struct recall_builder *b, struct lists *l, struct graph *g, float *mean, const char *path,
-                            const struct progress *p, struct err *e)
+static enum err_code commit_index(struct recall_builder *b, struct lists *l, struct graph *g, float *mean,
+                                  const char *path, const struct progress *p, struct err *e)
 {
     const bool graph = b->n > 1 && (b->o.graph || b->n > RECALL_FLAT_MAX);
 
@@ -256,7 +256,7 @@ enum err_code recall_build_commit(struct recall_builder *b, const char *path, co
     float *mean = calloc((size_t)b->stride, sizeof *mean);
     enum err_code code;
 
-    code = mean != NULL ? commit(b, &l, &g, mean, path, p, e) : err_nomem(e);
+    code = mean != NULL ? commit_index(b, &l, &g, mean, path, p, e) : err_nomem(e);
     free(mean);
     free(l.word_end.p);
     free(l.word.p);

@@ -40,7 +40,7 @@ static float score_of(const struct graph *g, const float *v, uint64_t i)
 
 /* ---- searching ---- */
 
-static void meet(struct front *f, const struct graph *g, const float *v, uint32_t i)
+static void meet_text(struct front *f, const struct graph *g, const float *v, uint32_t i)
 {
     if (f->seen[i] == f->search)
         return;
@@ -69,20 +69,20 @@ static void spread(struct front *f, const struct graph *g, const float *v, int l
         }
         f->v[i].done = true;
         for (int k = 0; k < links_max(level) && link[k] != NO_LINK; k++)
-            meet(f, g, v, link[k]);
+            meet_text(f, g, v, link[k]);
         i = 0;
     }
 }
 
-static void begin(struct front *f, const struct graph *g, const float *v, uint32_t from)
+static void begin_front(struct front *f, const struct graph *g, const float *v, uint32_t from)
 {
     f->n = 0;
     f->search++;
-    meet(f, g, v, from);
+    meet_text(f, g, v, from);
 }
 
 /* The nearest by single steps, down to a level. */
-static uint32_t descend(const struct graph *g, const float *v, uint32_t at, int from, int to)
+static uint32_t descend_levels(const struct graph *g, const float *v, uint32_t at, int from, int to)
 {
     float best = score_of(g, v, at);
 
@@ -115,7 +115,7 @@ enum err_code recall_graph_search(const struct graph *g, const float *v, int k, 
     if (f == NULL || (f->seen = calloc((size_t)g->n + 1, sizeof *f->seen)) == NULL)
         code = err_nomem(e);
     if (code == ERR_OK && g->n > 0) {
-        begin(f, g, v, descend(g, v, (uint32_t)g->entry, g->level[g->entry], 0));
+        begin_front(f, g, v, descend_levels(g, v, (uint32_t)g->entry, g->level[g->entry], 0));
         spread(f, g, v, 0);
         for (int i = 0; i < f->n; i++)
             recall_keep(hits, n, k, (struct recall_hit){ (int64_t)f->v[i].text, f->v[i].score, 0 });
@@ -129,7 +129,7 @@ enum err_code recall_graph_search(const struct graph *g, const float *v, int k, 
 /* ---- building ---- */
 
 /* Of near texts, best first, those that are nearer to v than to one chosen before; what room is left the others get. */
-static int choose(const struct graph *g, const struct near *v, int n, uint32_t *out, int max)
+static int choose_neighbours(const struct graph *g, const struct near *v, int n, uint32_t *out, int max)
 {
     uint32_t rest[WIDTH + 1];
     int chosen = 0, n_rest = 0;
@@ -176,22 +176,22 @@ static void link_back(const struct graph *g, uint32_t to, uint32_t from, int lev
             all[at] = all[at - 1];
         all[at] = x;
     }
-    choose(g, all, max + 1, link, max);
+    choose_neighbours(g, all, max + 1, link, max);
 }
 
-static void insert(struct graph *g, struct front *f, uint32_t i)
+static void insert_text(struct graph *g, struct front *f, uint32_t i)
 {
     const float *v = g->vector + i * g->stride;
     const int top = g->level[g->entry], mine = g->level[i];
-    uint32_t at = descend(g, v, (uint32_t)g->entry, top, mine < top ? mine : top);
+    uint32_t at = descend_levels(g, v, (uint32_t)g->entry, top, mine < top ? mine : top);
 
     for (int level = mine < top ? mine : top; level >= 0; level--) {
         uint32_t *link = links_of(g, i, level);
 
-        begin(f, g, v, at);
+        begin_front(f, g, v, at);
         spread(f, g, v, level);
         at = f->v[0].text;
-        const int n = choose(g, f->v, f->n, link, LINKS);
+        const int n = choose_neighbours(g, f->v, f->n, link, LINKS);
 
         for (int k = 0; k < n; k++)
             link_back(g, link[k], i, level);
@@ -236,7 +236,7 @@ enum err_code recall_graph_make(struct graph *g, const struct progress *p, struc
         memset(g->upper, 0xFF, (size_t)g->n_upper * LINKS * sizeof *g->upper);
     }
     for (uint64_t i = 1; code == ERR_OK && i < g->n; i++) {
-        insert(g, f, (uint32_t)i);
+        insert_text(g, f, (uint32_t)i);
         if (i % 256 == 0 && !progress_tick(p, i, g->n))
             code = err_set(e, ERR_CANCEL, "interrupted");
     }

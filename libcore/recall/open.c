@@ -148,7 +148,7 @@ static enum err_code open_graph(struct recall *r, struct err *e)
 
 /* ---- the file ---- */
 
-static enum err_code place(struct recall *r, struct part part[ARRAYS], struct err *e)
+static enum err_code place_arrays(struct recall *r, struct part part[ARRAYS], struct err *e)
 {
     const struct sizes *s = &r->s;
     const uint64_t left = r->map.size - HEAD_BYTES, most = left / 4;
@@ -205,7 +205,7 @@ static enum err_code open_map(struct recall *r, struct err *e)
     if (word[WORD_HASH] != io_hash(0, r->map.data, HEAD_BYTES - 8))
         return err_set(e, ERR_FORMAT, "wrong checksum of the head");
     memcpy(&r->s, word + WORD_SIZES, sizeof r->s);
-    if (place(r, part, e))
+    if (place_arrays(r, part, e))
         return e->code;
     if (word[WORD_SUM] != recall_sum(part))
         return err_set(e, ERR_FORMAT, "wrong checksum");

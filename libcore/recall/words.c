@@ -16,7 +16,7 @@
 
 /* ---- words ---- */
 
-static uint32_t decode(const char *p, size_t n)
+static uint32_t decode_char(const char *p, size_t n)
 {
     const unsigned char *u = (const unsigned char *)p;
 
@@ -41,7 +41,7 @@ static bool is_alone(uint32_t c)
 }
 
 /* Latin-1, Greek and Cyrillic capitals, which keep their length in UTF-8 but for those of 0x400 and 0x420. */
-static uint32_t lower(uint32_t c)
+static uint32_t lower_case(uint32_t c)
 {
     if ((c >= 'A' && c <= 'Z') || (c >= 0xC0 && c <= 0xDE) || (c >= 0x391 && c <= 0x3A9) || (c >= 0x410 && c <= 0x42F))
         return c + 0x20;
@@ -54,7 +54,7 @@ size_t recall_word(struct str s, size_t *at, char word[WORD_BYTES_MAX])
 
     for (; *at < s.n; *at += len) {
         len = str_utf8((struct str){ s.p + *at, s.n - *at });
-        const uint32_t c = len > 0 ? decode(s.p + *at, len) : ' ', l = lower(c);
+        const uint32_t c = len > 0 ? decode_char(s.p + *at, len) : ' ', l = lower_case(c);
 
         len = len > 0 ? len : 1;
         if (!is_word(c) || (is_alone(c) && n > 0)) {
@@ -81,7 +81,7 @@ size_t recall_word(struct str s, size_t *at, char word[WORD_BYTES_MAX])
 /* ---- BM25 ---- */
 
 /* The place of a word; n_words: it is in no text. */
-static uint64_t find(const struct recall *r, const char *word, size_t n)
+static uint64_t find_word(const struct recall *r, const char *word, size_t n)
 {
     uint64_t lo = 0, hi = r->s.n_words;
 
@@ -143,8 +143,8 @@ static bool was_before(struct str query, size_t end, const char *word, size_t n)
     return false;
 }
 
-static enum err_code score(const struct recall *r, const struct text *t, struct str query, const struct sums *s,
-                           double *all, struct err *e)
+static enum err_code score_words(const struct recall *r, const struct text *t, struct str query, const struct sums *s,
+                                 double *all, struct err *e)
 {
     enum { WORDS = 1000 }; /* of a query; what follows is left out */
     char word[WORD_BYTES_MAX];
@@ -155,7 +155,7 @@ static enum err_code score(const struct recall *r, const struct text *t, struct 
 
         if ((n = recall_word(query, &at, word)) == 0)
             break;
-        const uint64_t w = find(r, word, n), before = w > 0 && w < r->s.n_words ? r->posting_end[w - 1] : 0;
+        const uint64_t w = find_word(r, word, n), before = w > 0 && w < r->s.n_words ? r->posting_end[w - 1] : 0;
         double weight_of;
 
         if (was_before(query, from, word, n))
@@ -177,7 +177,7 @@ enum err_code recall_words(const struct recall *r, const struct text *t, struct 
     enum err_code code;
     double all = 0;
 
-    code = s.score != NULL && s.share != NULL ? score(r, t, query, &s, &all, e) : err_nomem(e);
+    code = s.score != NULL && s.share != NULL ? score_words(r, t, query, &s, &all, e) : err_nomem(e);
     *n = 0;
     for (size_t i = 0; code == ERR_OK && i < n_texts; i++)
         if (s.score[i] > 0)

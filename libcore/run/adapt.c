@@ -70,7 +70,7 @@ static enum err_code make_list(const struct run *r, struct run_list *l, const st
     return ERR_OK;
 }
 
-static bool same(const struct run_list *a, const struct run_list *b)
+static bool same_list(const struct run_list *a, const struct run_list *b)
 {
     bool same = a->n == b->n;
 
@@ -84,7 +84,7 @@ bool run_has_adapters(const struct run *r, int seq, const struct run_adapter *a,
     struct run_list l;
     struct err e;
 
-    return make_list(r, &l, a, n, &e) == ERR_OK && same(&l, &r->adapt.list[seq]);
+    return make_list(r, &l, a, n, &e) == ERR_OK && same_list(&l, &r->adapt.list[seq]);
 }
 
 enum err_code run_check_adapters(const struct run *r, const struct run_adapter *a, int n, struct err *e)
@@ -102,7 +102,7 @@ enum err_code run_set_adapters(struct run *r, int seq, const struct run_adapter 
         return err_set(e, ERR_ARG, "there is no sequence %d", seq);
     if (make_list(r, &l, a, n, e))
         return e->code;
-    if (!same(&l, &r->adapt.list[seq]))
+    if (!same_list(&l, &r->adapt.list[seq]))
         run_clear(r, seq);
     r->adapt.list[seq] = l;
     return ERR_OK;
@@ -188,7 +188,7 @@ enum err_code run_adapt_check(struct run *r, struct err *e)
 }
 
 /* Row `at` of the lists gets those of a sequence. */
-static void put(struct run_adapt *a, int32_t *which, float *scale, int at, int seq)
+static void put_list(struct run_adapt *a, int32_t *which, float *scale, int at, int seq)
 {
     const struct run_list *l = &a->list[seq];
     const int max = a->step.rows.max;
@@ -208,7 +208,7 @@ const struct model_adapt *run_adapt_begin(struct run *r)
         return NULL;
     for (int s = 0; s < r->n_used; s++)
         for (int i = 0; i < r->seq[s].n; i++)
-            put(a, a->which, a->scale, r->seq[s].row + i, r->seq[s].slot);
+            put_list(a, a->which, a->scale, r->seq[s].row + i, r->seq[s].slot);
     for (int i = 0; i < r->n_pick; i++) {
         memcpy(a->which_picked + i * max, a->which + r->pick[i] * max, (size_t)max * sizeof *a->which);
         memcpy(a->scale_picked + i * max, a->scale + r->pick[i] * max, (size_t)max * sizeof *a->scale);

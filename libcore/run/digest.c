@@ -144,7 +144,7 @@ bool run_digest(struct run *r, int i, struct logits_digest *out)
 }
 
 /* Row `row` of logits comes whole because that was wanted. */
-static bool whole(const struct run *r, int row)
+static bool comes_whole(const struct run *r, int row)
 {
     return !r->want->asked || r->want->n_top[row] == 0;
 }
@@ -155,9 +155,9 @@ static void fetch_rows(struct run *r, int row)
     const size_t width = (size_t)r->n_vocab;
     int first = row, end = row + 1;
 
-    while (whole(r, row) && first > 0 && whole(r, first - 1))
+    while (comes_whole(r, row) && first > 0 && comes_whole(r, first - 1))
         first--;
-    while (whole(r, row) && end < r->n_pick && whole(r, end))
+    while (comes_whole(r, row) && end < r->n_pick && comes_whole(r, end))
         end++;
     const size_t at = (size_t)first * width, n = (size_t)(end - first);
 

@@ -23,7 +23,7 @@ static int64_t sum(const int64_t *v, int n)
     return all;
 }
 
-static int64_t held(const struct model *m)
+static int64_t held_bytes(const struct model *m)
 {
     return (int64_t)dev_held(model_dev(m));
 }
@@ -45,8 +45,8 @@ static void note_plan(struct run_placement *f, const struct model *m, const stru
 }
 
 /* Opens everything as a dry run with these experts there, and counts. */
-static enum err_code look(struct run_placement *f, const struct gguf *g, const struct run_placement_opts *o,
-                          const struct model_experts *experts, struct err *e)
+static enum err_code count_memory(struct run_placement *f, const struct gguf *g, const struct run_placement_opts *o,
+                                  const struct model_experts *experts, struct err *e)
 {
     struct model_opts mo = o->model;
     struct model *m = NULL;
@@ -60,12 +60,12 @@ static enum err_code look(struct run_placement *f, const struct gguf *g, const s
     mo.placement.weight_bytes = 0;
     code = model_open(&m, g, &mo, e);
     if (code == ERR_OK) {
-        int64_t weights = held(m), all, on_host = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m));
+        int64_t weights = held_bytes(m), all, on_host = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m));
 
         code = run_open(&r, m, &o->run, e);
         if (code == ERR_OK) {
             note_plan(f, m, r);
-            all = held(m);
+            all = held_bytes(m);
             f->weights = *model_weights(m);
             f->kv_tokens = state_kv_rows(r->state);
             f->kv_bytes = (int64_t)state_kv_bytes(r->state) * f->kv_tokens;
@@ -123,12 +123,12 @@ static enum err_code try_room(struct run_placement *f, const struct gguf *g, con
         return e->code;
     model_experts_free(f->experts);
     f->experts = p;
-    return look(f, g, o, p, e);
+    return count_memory(f, g, o, p, e);
 }
 
 /* Not all experts fit. */
-static enum err_code share(struct run_placement *f, const struct gguf *g, const struct run_placement_opts *o,
-                           struct err *e)
+static enum err_code share_experts(struct run_placement *f, const struct gguf *g, const struct run_placement_opts *o,
+                                   struct err *e)
 {
     int64_t room = f->weights.device[MODEL_EXPERTS] / 2; /* first some, to see what sharing takes */
 
@@ -188,14 +188,14 @@ static enum err_code plan_with(struct run_placement *f, const struct gguf *g, co
     model_experts_free(f->experts);
     f->experts = NULL;
     f->step_rows = RUN_PLACEMENT_ROWS;
-    if (look(f, g, o, NULL, e))
+    if (count_memory(f, g, o, NULL, e))
         return e->code;
     if (f->budget_bytes != 0 && f->total_bytes > f->budget_bytes) { /* smaller steps before fewer experts */
         f->step_rows = 0;
-        if (look(f, g, o, NULL, e))
+        if (count_memory(f, g, o, NULL, e))
             return e->code;
     }
-    return f->budget_bytes != 0 && f->total_bytes > f->budget_bytes ? share(f, g, o, e) : ERR_OK;
+    return f->budget_bytes != 0 && f->total_bytes > f->budget_bytes ? share_experts(f, g, o, e) : ERR_OK;
 }
 
 /* The first types of keys and values with which there is a plan. */

@@ -166,7 +166,7 @@ static enum err_code check_room(const struct run *r, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code check(struct run *r, const struct run_row *rows, int n, struct err *e)
+static enum err_code check_rows(struct run *r, const struct run_row *rows, int n, struct err *e)
 {
     int n_logits = 0;
 
@@ -250,7 +250,7 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
 {
     void *digest = NULL, *answer = NULL;
 
-    if (check(r, rows, n, e) != ERR_OK || check_drafts(r, rows, n, e) != ERR_OK ||
+    if (check_rows(r, rows, n, e) != ERR_OK || check_drafts(r, rows, n, e) != ERR_OK ||
         run_want_check(r, rows, want, n, e) != ERR_OK || run_cache_before(r, rows, n, e) != ERR_OK)
         return e->code;
     struct op_rows in = { n, r->token, r->pos, sort_rows(r, rows, n), r->seq };

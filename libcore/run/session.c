@@ -24,13 +24,13 @@ enum { VERSION = 2, PLAIN_KEYS = 1, LOCK_TRIES = 10, SEARCH_BYTES = 1 << 20 };
 
 /* ---- numbers: little-endian ---- */
 
-static void put(unsigned char *p, uint64_t v, int bytes)
+static void put_int(unsigned char *p, uint64_t v, int bytes)
 {
     for (int i = 0; i < bytes; i++)
         p[i] = (unsigned char)(v >> 8 * i);
 }
 
-static uint64_t get(const unsigned char *p, int bytes)
+static uint64_t get_int(const unsigned char *p, int bytes)
 {
     uint64_t v = 0;
 
@@ -43,44 +43,43 @@ void run_session_header_put(unsigned char out[HEADER_BYTES], const struct sessio
 {
     memset(out, 0, HEADER_BYTES);
     memcpy(out, magic, sizeof magic);
-    put(out + 8, VERSION, 4);
-    put(out + 12, HEADER_BYTES, 4);
-    put(out + 16, h->model, 8);
-    put(out + 24, h->tokenizer, 8);
-    put(out + 32, h->type_k, 4);
-    put(out + 36, h->type_v, 4);
-    put(out + 40, OP_KV_PAGE, 4);
-    put(out + 44, h->n_layer, 4);
-    put(out + 48, h->kv_bytes, 8);
-    put(out + 56, h->rec_bytes, 8);
-    put(out + 64, h->shapes, 8);
+    put_int(out + 8, VERSION, 4);
+    put_int(out + 12, HEADER_BYTES, 4);
+    put_int(out + 16, h->model, 8);
+    put_int(out + 24, h->tokenizer, 8);
+    put_int(out + 32, h->type_k, 4);
+    put_int(out + 36, h->type_v, 4);
+    put_int(out + 40, OP_KV_PAGE, 4);
+    put_int(out + 44, h->n_layer, 4);
+    put_int(out + 48, h->kv_bytes, 8);
+    put_int(out + 56, h->rec_bytes, 8);
+    put_int(out + 64, h->shapes, 8);
     memcpy(out + 72, h->arch, ARCH_BYTES);
     memcpy(out + 72 + ARCH_BYTES, h->name, NAME_BYTES);
-    put(out + HEADER_BYTES - 8, io_hash(0, out, HEADER_BYTES - 8), 8);
+    put_int(out + HEADER_BYTES - 8, io_hash(0, out, HEADER_BYTES - 8), 8);
 }
 
 void run_session_record_put(unsigned char out[RECORD_BYTES], struct record *r)
 {
-    put(out, r->kind, 4);
-    put(out + 4, r->packed, 4);
-    put(out + 8, r->at, 8);
-    put(out + 16, r->n, 8);
-    put(out + 24, r->decoded, 8);
-    put(out + 32, r->stored, 8);
-    put(out + 40, r->sum, 8);
-    put(out + 48, r->prev, 8);
+    put_int(out, r->kind, 4);
+    put_int(out + 4, r->packed, 4);
+    put_int(out + 8, r->at, 8);
+    put_int(out + 16, r->n, 8);
+    put_int(out + 24, r->decoded, 8);
+    put_int(out + 32, r->stored, 8);
+    put_int(out + 40, r->sum, 8);
+    put_int(out + 48, r->prev, 8);
     r->check = io_hash(0, out, RECORD_BYTES - 8);
-    put(out + RECORD_BYTES - 8, r->check, 8);
+    put_int(out + RECORD_BYTES - 8, r->check, 8);
 }
 
 /* False: these are not the bytes of a record. */
 static bool record_get(struct record *r, const unsigned char in[RECORD_BYTES], uint64_t offset)
 {
-    *r = (struct record){
-        (uint32_t)get(in, 4), in[4] != 0,      get(in + 8, 8),  get(in + 16, 8), get(in + 24, 8),
-        get(in + 32, 8),      get(in + 40, 8), get(in + 48, 8), get(in + 56, 8), offset + RECORD_BYTES
-    };
-    return r->check == io_hash(0, in, RECORD_BYTES - 8) && get(in + 4, 4) <= 1;
+    *r = (struct record){ (uint32_t)get_int(in, 4), in[4] != 0,           get_int(in + 8, 8),  get_int(in + 16, 8),
+                          get_int(in + 24, 8),      get_int(in + 32, 8),  get_int(in + 40, 8), get_int(in + 48, 8),
+                          get_int(in + 56, 8),      offset + RECORD_BYTES };
+    return r->check == io_hash(0, in, RECORD_BYTES - 8) && get_int(in + 4, 4) <= 1;
 }
 
 /* ---- the file ---- */
@@ -117,7 +116,7 @@ static enum err_code file_size(const struct run_session *s, uint64_t *size, stru
     return ERR_OK;
 }
 
-static enum err_code bad(const struct run_session *s, uint64_t at, const char *what, struct err *e)
+static enum err_code bad_offset(const struct run_session *s, uint64_t at, const char *what, struct err *e)
 {
     return err_set(e, ERR_FORMAT, "%s: offset %llu: %s", s->path, (unsigned long long)at, what);
 }
@@ -134,39 +133,40 @@ static enum err_code read_header(struct run_session *s, uint64_t size, struct er
     if (memcmp(in, magic, sizeof magic) != 0)
         return err_set(e, ERR_FORMAT, "%s: is not a session file", s->path);
     if (size < HEADER_BYTES)
-        return bad(s, 0, "the header is cut", e);
-    if (get(in + 8, 4) != VERSION && get(in + 8, 4) != PLAIN_KEYS)
+        return bad_offset(s, 0, "the header is cut", e);
+    if (get_int(in + 8, 4) != VERSION && get_int(in + 8, 4) != PLAIN_KEYS)
         return err_set(e, ERR_UNSUPPORTED, "%s: a session of version %lu, this program knows %d", s->path,
-                       (unsigned long)get(in + 8, 4), VERSION);
-    if (get(in + HEADER_BYTES - 8, 8) != io_hash(0, in, HEADER_BYTES - 8) || get(in + 12, 4) != HEADER_BYTES)
-        return bad(s, 0, "the header's checksum is wrong", e);
-    if (get(in + 40, 4) != OP_KV_PAGE)
-        return bad(s, 40, "another number of positions in a page", e);
-    *h = (struct session_header){ get(in + 16, 8),
-                                  get(in + 24, 8),
-                                  (uint32_t)get(in + 32, 4),
-                                  (uint32_t)get(in + 36, 4),
-                                  (uint32_t)get(in + 44, 4),
-                                  get(in + 48, 8),
-                                  get(in + 56, 8),
-                                  get(in + 64, 8),
+                       (unsigned long)get_int(in + 8, 4), VERSION);
+    if (get_int(in + HEADER_BYTES - 8, 8) != io_hash(0, in, HEADER_BYTES - 8) || get_int(in + 12, 4) != HEADER_BYTES)
+        return bad_offset(s, 0, "the header's checksum is wrong", e);
+    if (get_int(in + 40, 4) != OP_KV_PAGE)
+        return bad_offset(s, 40, "another number of positions in a page", e);
+    *h = (struct session_header){ get_int(in + 16, 8),
+                                  get_int(in + 24, 8),
+                                  (uint32_t)get_int(in + 32, 4),
+                                  (uint32_t)get_int(in + 36, 4),
+                                  (uint32_t)get_int(in + 44, 4),
+                                  get_int(in + 48, 8),
+                                  get_int(in + 56, 8),
+                                  get_int(in + 64, 8),
                                   "",
                                   "" };
     memcpy(h->arch, in + 72, ARCH_BYTES - 1);
     memcpy(h->name, in + 72 + ARCH_BYTES, NAME_BYTES - 1);
     int row = quant_find_id(h->type_k);
-    if (get(in + 8, 4) == PLAIN_KEYS && h->kv_bytes > 0 && row >= 0 && op_kv_rotated(&(struct op_kv){ .type_k = row }))
+    if (get_int(in + 8, 4) == PLAIN_KEYS && h->kv_bytes > 0 && row >= 0 &&
+        op_kv_rotated(&(struct op_kv){ .type_k = row }))
         return err_set(e, ERR_UNSUPPORTED, "%s: a session of version %d, which stores keys of type %s in another way",
                        s->path, PLAIN_KEYS, quant_types[row]->name);
     if (h->kv_bytes > UINT64_MAX / 2 / OP_KV_PAGE)
-        return bad(s, 48, "impossible bytes of a position", e);
-    s->check = get(in + HEADER_BYTES - 8, 8);
+        return bad_offset(s, 48, "impossible bytes of a position", e);
+    s->check = get_int(in + HEADER_BYTES - 8, 8);
     return ERR_OK;
 }
 
 /* ---- records ---- */
 
-static enum err_code add(struct records *a, const struct record *r, struct err *e)
+static enum err_code add_record(struct records *a, const struct record *r, struct err *e)
 {
     if (memory_room(&a->v, &a->cap, a->n + 1, sizeof *a->v, e))
         return e->code;
@@ -184,7 +184,7 @@ struct group {
     uint64_t kv_to;    /* KV rows so far */
 };
 
-static void begin(const struct run_session *s, struct group *g)
+static void begin_group(const struct run_session *s, struct group *g)
 {
     g->kv.n = g->snap.n = 0;
     g->has_tokens = g->has_blob = false;
@@ -195,7 +195,7 @@ static void begin(const struct run_session *s, struct group *g)
 static enum err_code take_tokens(const struct run_session *s, struct group *g, const struct record *r, struct err *e)
 {
     if (g->n > 0 || r->at > (uint64_t)s->n || r->n > ARCH_CTX_MAX - r->at || r->packed || r->stored != 4 * r->n)
-        return bad(s, r->offset, "tokens that do not go on from those before", e);
+        return bad_offset(s, r->offset, "tokens that do not go on from those before", e);
     g->tokens = *r;
     g->has_tokens = true;
     g->from = g->kv_to = r->at;
@@ -207,17 +207,17 @@ static enum err_code take_kv(const struct run_session *s, struct group *g, const
 {
     if (s->h.kv_bytes == 0 || r->at != g->kv_to || r->n < 1 || r->n > OP_KV_PAGE - r->at % OP_KV_PAGE ||
         r->n > g->to - r->at || r->decoded != r->n * s->h.kv_bytes)
-        return bad(s, r->offset, "KV rows that do not go on from those before", e);
+        return bad_offset(s, r->offset, "KV rows that do not go on from those before", e);
     g->kv_to += r->n;
-    return add(&g->kv, r, e);
+    return add_record(&g->kv, r, e);
 }
 
 static enum err_code take_snapshot(const struct run_session *s, struct group *g, const struct record *r, struct err *e)
 {
     if (s->h.rec_bytes == 0 || r->at < g->from || r->at > g->to || r->at == 0 || r->decoded != s->h.rec_bytes ||
         (g->snap.n > 0 && r->at <= g->snap.v[g->snap.n - 1].at))
-        return bad(s, r->offset, "a snapshot of no position in place", e);
-    return add(&g->snap, r, e);
+        return bad_offset(s, r->offset, "a snapshot of no position in place", e);
+    return add_record(&g->snap, r, e);
 }
 
 /* A snapshot at the last position: in the group, or in the file before it. */
@@ -238,7 +238,7 @@ static enum err_code read_checked(const struct run_session *s, const struct reco
     if (run_session_read(s, r->offset, to, (size_t)r->stored, e) != ERR_OK)
         return e->code;
     if (io_hash(0, to, (size_t)r->stored) != r->sum)
-        return bad(s, r->offset, "the checksum is wrong", e);
+        return bad_offset(s, r->offset, "the checksum is wrong", e);
     return ERR_OK;
 }
 
@@ -257,16 +257,16 @@ static enum err_code apply_tokens(struct run_session *s, const struct group *g, 
 static enum err_code take_commit(struct run_session *s, struct group *g, const struct record *r, struct err *e)
 {
     if (r->at != g->to || r->n != g->n || r->stored != 0 || (s->h.kv_bytes > 0 && g->kv_to != g->to) || !closed(s, g))
-        return bad(s, r->offset, "an end of something that is not complete", e);
+        return bad_offset(s, r->offset, "an end of something that is not complete", e);
     if (g->has_tokens && apply_tokens(s, g, e) != ERR_OK)
         return e->code;
     for (size_t i = 0; i < g->kv.n; i++)
-        if (add(&s->kv, &g->kv.v[i], e) != ERR_OK)
+        if (add_record(&s->kv, &g->kv.v[i], e) != ERR_OK)
             return e->code;
     if (g->snap.n > 0 && s->snap.n > 0 && s->snap.v[s->snap.n - 1].at >= g->snap.v[0].at)
         s->snap.n--;
     for (size_t i = 0; i < g->snap.n; i++)
-        if (add(&s->snap, &g->snap.v[i], e) != ERR_OK)
+        if (add_record(&s->snap, &g->snap.v[i], e) != ERR_OK)
             return e->code;
     if (g->has_blob) {
         s->n_blob = (size_t)g->blob.n;
@@ -283,7 +283,7 @@ static enum err_code take_record(struct run_session *s, struct group *g, const s
     enum err_code code = ERR_OK;
 
     if (r->packed ? r->stored > r->decoded : r->stored != r->decoded)
-        return bad(s, r->offset, "impossible lengths", e);
+        return bad_offset(s, r->offset, "impossible lengths", e);
     switch (r->kind) {
     case RECORD_TOKENS:
         code = take_tokens(s, g, r, e);
@@ -296,16 +296,16 @@ static enum err_code take_record(struct run_session *s, struct group *g, const s
         break;
     case RECORD_BLOB:
         if (g->has_blob || r->packed || r->n != r->stored || r->n > RUN_SESSION_BLOB_MAX)
-            return bad(s, r->offset, "impossible lengths", e);
+            return bad_offset(s, r->offset, "impossible lengths", e);
         g->has_blob = true;
         g->blob = *r;
         break;
     case RECORD_COMMIT:
         code = take_commit(s, g, r, e);
-        begin(s, g);
+        begin_group(s, g);
         return code;
     default:
-        return bad(s, r->offset, "a record of an unknown kind", e);
+        return bad_offset(s, r->offset, "a record of an unknown kind", e);
     }
     g->n++;
     return code;
@@ -344,7 +344,7 @@ static bool spoilt_commit(const struct group *g, const unsigned char in[RECORD_B
     run_session_record_put(want, &r);
     for (int i = 0; i < RECORD_BYTES; i++)
         wrong += in[i] != want[i];
-    return wrong <= 8 && get(in + RECORD_BYTES - 8, 8) != 0;
+    return wrong <= 8 && get_int(in + RECORD_BYTES - 8, 8) != 0;
 }
 
 /* The chain breaks at `at`: the end of a save that was not completed, which does not count, or damage. */
@@ -357,15 +357,15 @@ static enum err_code check_break(const struct run_session *s, const struct group
     if (!damaged && find_commit(s, at, size, &damaged, e))
         return e->code;
     if (damaged)
-        return bad(s, at, "damaged: what was saved after it is intact, the file stays as it is", e);
-    return s->end > 0 ? ERR_OK : bad(s, at, "the session breaks off", e);
+        return bad_offset(s, at, "damaged: what was saved after it is intact, the file stays as it is", e);
+    return s->end > 0 ? ERR_OK : bad_offset(s, at, "the session breaks off", e);
 }
 
 static enum err_code scan_records(struct run_session *s, uint64_t size, struct group *g, struct err *e)
 {
     uint64_t at = HEADER_BYTES, prev = s->check;
 
-    begin(s, g);
+    begin_group(s, g);
     /* What does not continue the chain was not written to its end, or is damaged. */
     while (size - at >= RECORD_BYTES) {
         unsigned char in[RECORD_BYTES];
@@ -382,10 +382,10 @@ static enum err_code scan_records(struct run_session *s, uint64_t size, struct g
         at = r.offset + r.stored;
         prev = r.check;
     }
-    return s->end > 0 ? ERR_OK : bad(s, at, "the session breaks off", e);
+    return s->end > 0 ? ERR_OK : bad_offset(s, at, "the session breaks off", e);
 }
 
-static void forget(struct run_session *s)
+static void forget_file(struct run_session *s)
 {
     s->n = 0;
     s->kv.n = s->snap.n = s->n_blob = 0;
@@ -415,7 +415,7 @@ static enum err_code scan(struct run_session *s, struct err *e)
     for (size_t i = 0; i < s->kv.n; i++)
         rows += s->kv.v[i].n;
     if (code == ERR_OK && rows > run_session_rows_max(s->n))
-        return bad(s, s->end, "more KV rows than the tokens need", e);
+        return bad_offset(s, s->end, "more KV rows than the tokens need", e);
     s->stat.file_bytes = (int64_t)s->end;
     s->stat.torn_bytes = (int64_t)(size - s->end);
     s->stat.snapshots = (int)s->snap.n;
@@ -430,7 +430,7 @@ enum err_code run_session_scan(struct run_session *s, struct err *e)
     if (s->attached)
         s->h = was; /* what the buffers were made for */
     if (code != ERR_OK)
-        forget(s);
+        forget_file(s);
     return code;
 }
 
@@ -483,18 +483,18 @@ enum err_code run_session_reopen(struct run_session *s, struct err *e)
 
     /* Between open and lock another process may have put a new file in place. */
     for (int i = 0; i < LOCK_TRIES && !same && code == ERR_OK; i++) {
-        forget(s);
+        forget_file(s);
         code = try_lock(s, &same, e);
     }
     if (code != ERR_OK) {
-        forget(s);
+        forget_file(s);
         return code;
     }
     return run_session_scan(s, e);
 }
 
 /* A file that is not there: can it be made? */
-static enum err_code probe(const char *path, struct err *e)
+static enum err_code try_create(const char *path, struct err *e)
 {
     struct io_out *o;
 
@@ -518,7 +518,7 @@ static enum err_code open_session(struct run_session **out, const char *path, bo
     if (s->path == NULL)
         code = err_nomem(e);
     else if (stat(path, &st) != 0)
-        code = errno == ENOENT && !shared ? probe(path, e) : err_errno(e, ERR_IO, errno, "%s: cannot open", path);
+        code = errno == ENOENT && !shared ? try_create(path, e) : err_errno(e, ERR_IO, errno, "%s: cannot open", path);
     else if (!S_ISREG(st.st_mode))
         code = err_set(e, ERR_IO, S_ISDIR(st.st_mode) ? "%s: is a directory" : "%s: is not a regular file", path);
     else if (st.st_size > 0)
@@ -526,7 +526,7 @@ static enum err_code open_session(struct run_session **out, const char *path, bo
     else if (shared)
         code = ERR_OK;
     else /* an empty file is a session that has not begun */
-        code = probe(path, e);
+        code = try_create(path, e);
     if (code != ERR_OK) {
         run_session_close(s);
         return code;
@@ -609,8 +609,8 @@ static uint64_t shapes_of(const struct run *r)
     for (int i = 0; i < p->n_layer; i++) {
         unsigned char v[16];
 
-        put(v, state_kv(r->state, i)->page_bytes / OP_KV_PAGE, 8);
-        put(v + 8, (uint64_t)(arch_plan_conv_floats(p, i) + arch_plan_rec_floats(p, i)) * sizeof(float), 8);
+        put_int(v, state_kv(r->state, i)->page_bytes / OP_KV_PAGE, 8);
+        put_int(v + 8, (uint64_t)(arch_plan_conv_floats(p, i) + arch_plan_rec_floats(p, i)) * sizeof(float), 8);
         h = io_hash(h, v, sizeof v);
     }
     return h;
@@ -682,7 +682,7 @@ enum err_code run_session_attach(struct run_session *s, struct run *r, const str
 /* ---- load ---- */
 
 /* A record's bytes into s->raw. */
-static enum err_code decode(struct run_session *s, const struct record *r, struct err *e)
+static enum err_code decode_record(struct run_session *s, const struct record *r, struct err *e)
 {
     size_t n;
 
@@ -692,7 +692,7 @@ static enum err_code decode(struct run_session *s, const struct record *r, struc
         return e->code;
     n = ZSTD_decompressDCtx(s->dctx, s->raw, (size_t)r->decoded, s->packed, (size_t)r->stored);
     if (ZSTD_isError(n) || n != r->decoded)
-        return bad(s, r->offset, "cannot be decompressed", e);
+        return bad_offset(s, r->offset, "cannot be decompressed", e);
     return ERR_OK;
 }
 
@@ -727,11 +727,11 @@ static enum err_code load_state(struct run_session *s, struct run *r, int seq, i
         return err_set(e, ERR_LIMIT, "%s: the session has %lld tokens, %lld KV rows are left", s->path, (long long)pos,
                        (long long)run_kv_left(r));
     for (size_t i = 0; i < s->kv.n && s->kv.v[i].at < (uint64_t)pos; i++) {
-        if (decode(s, &s->kv.v[i], e) != ERR_OK)
+        if (decode_record(s, &s->kv.v[i], e) != ERR_OK)
             return e->code;
         state_kv_write(r->state, seq, (int64_t)s->kv.v[i].at, (int64_t)s->kv.v[i].n, s->raw);
     }
-    if (snap != NULL && decode(s, snap, e) != ERR_OK)
+    if (snap != NULL && decode_record(s, snap, e) != ERR_OK)
         return e->code;
     if (pos == 0)
         return ERR_OK;

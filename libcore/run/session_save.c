@@ -30,7 +30,7 @@ struct saving {
     size_t n_blob;
 };
 
-static enum err_code put(struct writer *w, const void *data, size_t n, struct err *e)
+static enum err_code put_bytes(struct writer *w, const void *data, size_t n, struct err *e)
 {
     if (w->out != NULL) {
         if (io_out_write(w->out, data, n, e) != ERR_OK)
@@ -48,7 +48,7 @@ static enum err_code put_record(struct writer *w, struct record *r, const void *
 
     r->prev = w->prev;
     run_session_record_put(head, r);
-    if (put(w, head, sizeof head, e) || (r->stored > 0 && put(w, stored, (size_t)r->stored, e)))
+    if (put_bytes(w, head, sizeof head, e) || (r->stored > 0 && put_bytes(w, stored, (size_t)r->stored, e)))
         return e->code;
     w->prev = r->check;
     w->n++;
@@ -190,7 +190,7 @@ static enum err_code put_file(struct writer *w, struct saving v, struct err *e)
     v.from = 0;
     run_session_header_put(head, &w->s->h);
     w->prev = io_hash(0, head, HEADER_BYTES - 8);
-    if (put(w, head, sizeof head, e) || put_tokens(w, &v, e) || put_kv(w, &v, e) ||
+    if (put_bytes(w, head, sizeof head, e) || put_tokens(w, &v, e) || put_kv(w, &v, e) ||
         copy_snapshots(w, common, &last, e) || put_snapshots(w, &v, last, e) || put_blob(w, &v, e))
         return e->code;
     return put_commit(w, &v, e);
@@ -249,7 +249,7 @@ static enum err_code put_group(struct writer *w, const struct saving *v, struct 
     return sync_file(s, e);
 }
 
-static enum err_code append(struct run_session *s, const struct saving *v, struct err *e)
+static enum err_code append_groups(struct run_session *s, const struct saving *v, struct err *e)
 {
     struct writer w = { .s = s, .prev = s->check };
 
@@ -316,5 +316,5 @@ enum err_code run_session_save(struct run_session *s, struct run *r, int seq, co
         if (s->fd < 0 || at_path == PATH_NONE)
             return e->code;
     }
-    return append(s, &v, e);
+    return append_groups(s, &v, e);
 }

@@ -73,7 +73,7 @@ static enum err_code check_tokens(const struct sample_opts *o, int32_t n_vocab, 
     return ERR_OK;
 }
 
-static void *take(struct sampler *s, size_t n, size_t size, bool *ok)
+static void *take_array(struct sampler *s, size_t n, size_t size, bool *ok)
 {
     void *p = arena_array(&s->arena, n, size);
     *ok = *ok && p;
@@ -85,27 +85,27 @@ static bool open_edits(struct sampler *s, const struct sample_opts *o)
     bool ok = true;
     size_t v = (size_t)s->n_vocab;
     if (o->n_bias > 0) {
-        struct sample_bias *bias = take(s, o->n_bias, sizeof *bias, &ok);
+        struct sample_bias *bias = take_array(s, o->n_bias, sizeof *bias, &ok);
         if (bias) {
             memcpy(bias, o->bias, o->n_bias * sizeof *bias);
         }
         s->opts.bias = bias;
     }
     if (penalty_on(o)) {
-        s->counts.slot = take(s, v, sizeof *s->counts.slot, &ok);
-        s->counts.token = take(s, v, sizeof *s->counts.token, &ok);
-        s->counts.count = take(s, v, sizeof *s->counts.count, &ok);
+        s->counts.slot = take_array(s, v, sizeof *s->counts.slot, &ok);
+        s->counts.token = take_array(s, v, sizeof *s->counts.token, &ok);
+        s->counts.count = take_array(s, v, sizeof *s->counts.count, &ok);
     }
     s->opts.dry_breakers = NULL; /* kept as flags */
     if (!dry_on(o)) {
         return ok;
     }
     struct sample_dry *d = &s->dry;
-    d->breaker = take(s, v, sizeof *d->breaker, &ok);
-    d->length = take(s, v, sizeof *d->length, &ok);
-    d->found = take(s, v, sizeof *d->found, &ok);
-    d->z = take(s, SAMPLE_DRY_MAX, sizeof *d->z, &ok);
-    d->power = take(s, SAMPLE_DRY_MAX, sizeof *d->power, &ok);
+    d->breaker = take_array(s, v, sizeof *d->breaker, &ok);
+    d->length = take_array(s, v, sizeof *d->length, &ok);
+    d->found = take_array(s, v, sizeof *d->found, &ok);
+    d->z = take_array(s, SAMPLE_DRY_MAX, sizeof *d->z, &ok);
+    d->power = take_array(s, SAMPLE_DRY_MAX, sizeof *d->power, &ok);
     if (!ok) {
         return false;
     }
@@ -124,18 +124,18 @@ static bool open_arrays(struct sampler *s, const struct sample_opts *o)
 {
     bool ok = true;
     size_t n_blocks = (size_t)s->n_blocks, n = n_blocks * SAMPLE_BLOCK;
-    s->x = take(s, n, sizeof *s->x, &ok);
-    s->block_max = take(s, n_blocks, sizeof *s->block_max, &ok);
-    s->dirty = take(s, n_blocks, sizeof *s->dirty, &ok);
-    s->sums = take(s, n_blocks, sizeof *s->sums, &ok);
-    s->top = take(s, (size_t)o->n_top, sizeof *s->top, &ok);
-    s->known_bit = take(s, n / 32, sizeof *s->known_bit, &ok);
+    s->x = take_array(s, n, sizeof *s->x, &ok);
+    s->block_max = take_array(s, n_blocks, sizeof *s->block_max, &ok);
+    s->dirty = take_array(s, n_blocks, sizeof *s->dirty, &ok);
+    s->sums = take_array(s, n_blocks, sizeof *s->sums, &ok);
+    s->top = take_array(s, (size_t)o->n_top, sizeof *s->top, &ok);
+    s->known_bit = take_array(s, n / 32, sizeof *s->known_bit, &ok);
     if (o->temp > 0) {
-        s->block_sum = take(s, n_blocks, sizeof *s->block_sum, &ok);
-        s->w = take(s, n, sizeof *s->w, &ok);
-        s->id = take(s, n, sizeof *s->id, &ok);
-        s->key = take(s, n, sizeof *s->key, &ok);
-        s->bins = take(s, SAMPLE_BINS, sizeof *s->bins, &ok);
+        s->block_sum = take_array(s, n_blocks, sizeof *s->block_sum, &ok);
+        s->w = take_array(s, n, sizeof *s->w, &ok);
+        s->id = take_array(s, n, sizeof *s->id, &ok);
+        s->key = take_array(s, n, sizeof *s->key, &ok);
+        s->bins = take_array(s, SAMPLE_BINS, sizeof *s->bins, &ok);
     }
     return ok;
 }
@@ -181,7 +181,7 @@ void sample_close(struct sampler *s)
     }
 }
 
-static enum err_code remember(struct sampler *s, int32_t token, struct err *e)
+static enum err_code remember_token(struct sampler *s, int32_t token, struct err *e)
 {
     if (s->n_history == s->history_cap) {
         size_t cap = s->history_cap ? 2 * s->history_cap : 4096;
@@ -206,7 +206,7 @@ enum err_code sample_accept(struct sampler *s, int32_t token, struct err *e)
     }
     bool count = penalty_on(&s->opts);
     if (count || dry_on(&s->opts)) {
-        enum err_code rc = remember(s, token, e);
+        enum err_code rc = remember_token(s, token, e);
         if (rc != ERR_OK) {
             return rc;
         }
@@ -269,7 +269,7 @@ void sample_forbid(struct sampler *s, int32_t token)
 }
 
 /* Copies the logits that the mask allows to x and finds the largest value of each block and of all. */
-static void load(struct sampler *s, const float *logits, const uint32_t *mask)
+static void load_logits(struct sampler *s, const float *logits, const uint32_t *mask)
 {
     float in[SAMPLE_BLOCK];
     s->max = -INFINITY;
@@ -323,11 +323,11 @@ static double weighted_of(struct sampler *s)
 void sample_sums(struct sampler *s, const float *logits, const uint32_t *mask, struct logits_digest *d)
 {
     *d = (struct logits_digest){ .n_top = 0 };
-    load(s, logits, NULL);
+    load_logits(s, logits, NULL);
     d->raw_max = s->max;
     d->raw_total = s->max >= -FLT_MAX ? mass_of(s) : 0;
     if (mask) {
-        load(s, logits, mask);
+        load_logits(s, logits, mask);
     }
     d->max = s->max;
     d->total = !(s->max >= -FLT_MAX) ? 0 : mask ? mass_of(s) : d->raw_total;
@@ -372,7 +372,7 @@ enum err_code sample_next_row(struct sampler *s, const float *logits, const uint
     if (rc != ERR_OK) {
         return rc;
     }
-    load(s, logits, NULL);
+    load_logits(s, logits, NULL);
     /* The largest float may stand for +inf: only then is a second look needed. */
     if (!(s->max >= -FLT_MAX) || (s->max >= FLT_MAX && !any_finite(logits, s->n_vocab))) {
         return err_set(e, ERR_DEVICE, "the model's output has no finite logit");
@@ -382,7 +382,7 @@ enum err_code sample_next_row(struct sampler *s, const float *logits, const uint
     s->mass = mass_of(s);
     rest = log(s->mass);
     if (mask) {
-        load(s, logits, mask);
+        load_logits(s, logits, mask);
         if (!(s->max >= -FLT_MAX)) {
             err_set(e, ERR_ARG, "mask: forbids every token that the model allows");
             err_at(e, "/mask");

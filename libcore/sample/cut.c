@@ -104,7 +104,7 @@ void sample_weigh(struct sampler *s)
 }
 
 /* Candidate `from` becomes number `to` of the list. */
-static void move(struct sampler *s, int32_t to, int32_t from)
+static void move_candidate(struct sampler *s, int32_t to, int32_t from)
 {
     s->x[to] = s->x[from];
     s->id[to] = s->dense ? from : s->id[from];
@@ -116,7 +116,7 @@ static void move(struct sampler *s, int32_t to, int32_t from)
 /* From all of the vocabulary to the list of logits not below floor, and of weights not below
  * w_floor when weighed. total still is that of all: the caller cuts further. Each entry is moved
  * and then counted or not: a branch here would be guessed wrong too often. */
-static void gather(struct sampler *s, float floor, float w_floor)
+static void gather_candidates(struct sampler *s, float floor, float w_floor)
 {
     int32_t n = 0;
     for (int32_t b = 0; b < s->n_blocks; b++) {
@@ -129,7 +129,7 @@ static void gather(struct sampler *s, float floor, float w_floor)
             if (s->weighed) {
                 keep &= s->w[i] >= w_floor;
             }
-            move(s, n, i);
+            move_candidate(s, n, i);
             n += keep;
         }
     }
@@ -150,7 +150,7 @@ static void keep_first(struct sampler *s, double target, bool by_weight)
             keep = true;
         }
         if (keep) {
-            move(s, n++, i);
+            move_candidate(s, n++, i);
         }
     }
     s->n = n;
@@ -208,7 +208,7 @@ enum err_code sample_stage_top_k(struct sampler *s, struct err *e)
                 }
             }
         }
-        gather(s, floor, 0);
+        gather_candidates(s, floor, 0);
     }
     if (k < s->n) {
         key_by_logit(s);
@@ -261,7 +261,7 @@ enum err_code sample_stage_top_p(struct sampler *s, struct err *e)
         if (lacks(s, w_floor)) {
             return ERR_OK;
         }
-        gather(s, floor_of(s, w_floor), (float)w_floor);
+        gather_candidates(s, floor_of(s, w_floor), (float)w_floor);
     }
     key_by_logit(s);
     keep_first(s, target, true);
@@ -275,7 +275,7 @@ enum err_code sample_stage_min_p(struct sampler *s, struct err *e)
         if (lacks(s, (double)s->opts.min_p)) {
             return ERR_OK;
         }
-        gather(s, floor_of(s, (double)s->opts.min_p), 0);
+        gather_candidates(s, floor_of(s, (double)s->opts.min_p), 0);
     }
     sample_weigh(s);
     float best = 0;
@@ -285,7 +285,7 @@ enum err_code sample_stage_min_p(struct sampler *s, struct err *e)
     }
     for (int32_t i = 0; i < s->n; i++) {
         if (s->w[i] >= s->opts.min_p * best) {
-            move(s, n++, i);
+            move_candidate(s, n++, i);
         }
     }
     s->n = n;
@@ -303,7 +303,7 @@ enum err_code sample_stage_typical(struct sampler *s, struct err *e)
     }
     sample_weigh(s);
     if (s->dense) {
-        gather(s, -FLT_MAX, FLT_MIN);
+        gather_candidates(s, -FLT_MAX, FLT_MIN);
     }
     double log_total = log(s->total), entropy = 0;
     for (int32_t i = 0; i < s->n; i++) {

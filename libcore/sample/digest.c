@@ -67,7 +67,7 @@ void sample_wants(struct sampler *s, const struct sample_mix *mix, struct logits
     };
 }
 
-static void put(struct sampler *s, int32_t token, float logit)
+static void put_logit(struct sampler *s, int32_t token, float logit)
 {
     int32_t b = token / SAMPLE_BLOCK;
     s->known_bit[token / 32] |= (uint32_t)1 << token % 32;
@@ -85,7 +85,7 @@ static void wipe(struct sampler *s, int32_t token)
 }
 
 /* x with nothing in it but what is known. */
-static void fill(struct sampler *s, const struct logits_digest *d)
+static void fill_known(struct sampler *s, const struct logits_digest *d)
 {
     if (!s->empty) {
         for (size_t i = 0; i < (size_t)s->n_blocks * SAMPLE_BLOCK; i++) {
@@ -97,11 +97,11 @@ static void fill(struct sampler *s, const struct logits_digest *d)
         memset(s->dirty, 0, (size_t)s->n_blocks);
     }
     for (int32_t i = 0; i < d->n_top; i++) {
-        put(s, d->top[i].token, d->top[i].logit);
+        put_logit(s, d->top[i].token, d->top[i].logit);
     }
     for (int32_t i = 0; i < d->n_ids; i++) {
         if (d->ids[i] >= 0) {
-            put(s, d->ids[i], d->logits[i]);
+            put_logit(s, d->ids[i], d->logits[i]);
         }
     }
     s->known = d->all ? -FLT_MAX : d->top[d->n_top - 1].logit;
@@ -109,7 +109,7 @@ static void fill(struct sampler *s, const struct logits_digest *d)
 }
 
 /* Takes it out again; a cut has moved candidates to the front. */
-static void clear(struct sampler *s, const struct logits_digest *d)
+static void clear_known(struct sampler *s, const struct logits_digest *d)
 {
     int32_t front = (d->n_top + d->n_ids + SAMPLE_BLOCK) / SAMPLE_BLOCK * SAMPLE_BLOCK;
     for (int32_t i = 0; i < front && i < s->n_blocks * SAMPLE_BLOCK; i++) {
@@ -162,12 +162,12 @@ enum err_code sample_next_digest(struct sampler *s, const struct logits_digest *
         err_at(e, "/mask");
         return ERR_ARG;
     }
-    fill(s, d);
+    fill_known(s, d);
     s->sparse = true;
     s->max = d->max;
     s->mass = d->total;
     rc = sample_run(s, e);
-    clear(s, d);
+    clear_known(s, d);
     if (rc != ERR_OK || s->lacking) {
         return rc;
     }

@@ -10,7 +10,7 @@
  */
 #include "sample/chain.h"
 
-static int32_t note(struct sample_dry *d, int32_t n_found, int32_t token, int32_t length)
+static int32_t note_match(struct sample_dry *d, int32_t n_found, int32_t token, int32_t length)
 {
     if (d->breaker[token]) {
         return n_found;
@@ -25,7 +25,7 @@ static int32_t note(struct sample_dry *d, int32_t n_found, int32_t token, int32_
 }
 
 /* last points at r[0], r[k] is last[-k]. limit: tokens of r that a match may use. */
-static int32_t find(struct sample_dry *d, const int32_t *last, int64_t n, int32_t limit, int32_t allowed)
+static int32_t find_matches(struct sample_dry *d, const int32_t *last, int64_t n, int32_t limit, int32_t allowed)
 {
     int32_t n_found = 0;
     int64_t begin = 0, end = 0;
@@ -48,14 +48,14 @@ static int32_t find(struct sample_dry *d, const int32_t *last, int64_t n, int32_
             d->z[k] = (uint16_t)m;
         }
         if (m >= allowed) {
-            n_found = note(d, n_found, last[-(k - 1)], (int32_t)m);
+            n_found = note_match(d, n_found, last[-(k - 1)], (int32_t)m);
         }
     }
     return n_found;
 }
 
 /* Fills found and length; how many tokens there are. */
-static int32_t look(struct sampler *s)
+static int32_t look_back(struct sampler *s)
 {
     struct sample_dry *d = &s->dry;
     size_t n = s->n_history;
@@ -71,13 +71,13 @@ static int32_t look(struct sampler *s)
     while (limit < SAMPLE_DRY_MAX && (size_t)limit < n && !d->breaker[last[-limit]]) {
         limit++;
     }
-    return limit < allowed ? 0 : find(d, last, (int64_t)n, limit, allowed);
+    return limit < allowed ? 0 : find_matches(d, last, (int64_t)n, limit, allowed);
 }
 
 int32_t sample_dry_ids(struct sampler *s, int32_t *ids, int32_t max)
 {
     struct sample_dry *d = &s->dry;
-    int32_t n_found = look(s);
+    int32_t n_found = look_back(s);
     for (int32_t i = 0; i < n_found; i++) {
         if (i < max) {
             ids[i] = d->found[i];
@@ -91,7 +91,7 @@ enum err_code sample_stage_dry(struct sampler *s, struct err *e)
 {
     (void)e;
     struct sample_dry *d = &s->dry;
-    int32_t n_found = look(s);
+    int32_t n_found = look_back(s);
     for (int32_t i = 0; i < n_found; i++) {
         int32_t token = d->found[i];
         sample_edit(s, token, s->x[token] - d->power[d->length[token] - s->opts.dry_allowed_length]);

@@ -14,17 +14,18 @@ enum { STOPS_MAX = 16, CHOICES_MAX = 64, PROMPTS_MAX = 64, TOP_MAX = 20, POINTER
 enum { BORDERS_MAX = 64 /* of messages in a prompt */ };
 
 /* What is wrong with a request. */
-struct fault {
+struct serve_fault {
     int status;       /* 0: nothing is */
     const char *code; /* as the interface names it; NULL: it does not */
     char pointer[POINTER_BYTES];
     char message[POINTER_BYTES + 400];
 };
-bool serve_fault(struct fault *f, int status, const char *pointer, const char *fmt, ...) PRINTF_LIKE(4, 5); /* false */
-bool serve_nomem(struct fault *f);                                                                          /* false */
+bool serve_fault(struct serve_fault *f, int status, const char *pointer, const char *fmt, ...)
+    PRINTF_LIKE(4, 5);                   /* false */
+bool serve_nomem(struct serve_fault *f); /* false */
 
 /* What a body asks for. What it points to is the body's, unless it says otherwise. */
-struct wish {
+struct serve_question {
     struct ask ask;         /* but for the prompt of a completion and what stands beside the model */
     json_t *prompt, *input; /* borrowed */
     json_t *kwargs;         /* of ask; owned; NULL: none */
@@ -43,16 +44,16 @@ struct wish {
     struct str context_table;                      /* borrowed: a text to make a table of; p NULL: none */
     bool asks_engram, asks_examples, asks_recite;  /* the request names it, so it is an error if there is none */
 };
-bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body,
-                     struct fault *f);
+bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve_method method, const json_t *body,
+                     struct serve_fault *f);
 /* members.c: whether the objects inside the body have only known members; those of the body itself are not checked
  * here. */
-bool serve_check_members(const json_t *body, enum serve_method method, bool lenient, struct fault *f);
-void serve_wish_free(struct wish *w);
+bool serve_check_members(const json_t *body, enum serve_method method, bool lenient, struct serve_fault *f);
+void serve_question_free(struct serve_question *w);
 
 /* One answer of a request. */
-struct choice {
-    struct job *job;
+struct serve_choice {
+    struct serve_job *job;
     int index;
     int64_t id;                 /* of the engine; 0: ended */
     bool begun;                 /* has a sequence, or had one */
@@ -67,22 +68,22 @@ struct choice {
     enum gen_end end;
     bool said_role;
     json_t *items; /* of a response: the complete items; NULL: it has not begun */
-    enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE } open; /* the item that `text` belongs to */
+    enum serve_item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE } open; /* the item that `text` belongs to */
     int64_t n_events;
     json_t *embedding;
 };
 
-struct job {
-    struct job *next;
+struct serve_job {
+    struct serve_job *next;
     enum serve_method method;
     void *user;
     int64_t id, created_s;
-    struct wish w;
-    const struct serve_beside *beside; /* NULL: not started */
-    json_t *body;                      /* owned */
-    json_t *asked;                     /* the body of a response, from which `body` was made; NULL: not a response */
-    struct choice *choice;             /* [n_choices] */
-    struct ask_request **request;      /* [n_prompts] */
+    struct serve_question w;
+    const struct serve_attachments *attached; /* NULL: not started */
+    json_t *body;                             /* owned */
+    json_t *asked;                /* the body of a response, from which `body` was made; NULL: not a response */
+    struct serve_choice *choice;  /* [n_choices] */
+    struct ask_request **request; /* [n_prompts] */
     int n_choices, n_prompts;
     int64_t n_answers; /* of which choices are made when it starts */
     int n_asked;       /* choices that were given to the engine */
@@ -105,10 +106,10 @@ struct serve_count {
 };
 struct serve {
     struct serve_opts o;
-    const struct serve_beside *beside; /* of requests that are started */
-    json_t *model;                     /* the name, as a string of valid UTF-8 */
-    struct text_memo *memo;            /* of prompts of chats */
-    struct job *jobs;
+    const struct serve_attachments *attached; /* of requests that are started */
+    json_t *model;                            /* the name, as a string of valid UTF-8 */
+    struct text_memo *memo;                   /* of prompts of chats */
+    struct serve_job *jobs;
     int64_t next_id, turn;
     int32_t n_vocab;
     struct {
@@ -124,37 +125,38 @@ struct serve {
     struct serve_count first_token, between, queue;
 };
 
-MUST_CHECK enum err_code serve_push(struct serve *s, struct job *j, enum serve_kind kind, json_t *body, int status,
-                                    bool last, struct err *e);
-json_t *serve_fault_body(const struct fault *f);
-bool serve_all_ended(const struct job *j); /* all of its choices were asked, and have ended */
+MUST_CHECK enum err_code serve_push(struct serve *s, struct serve_job *j, enum serve_kind kind, json_t *body,
+                                    int status, bool last, struct err *e);
+json_t *serve_fault_body(const struct serve_fault *f);
+bool serve_all_ended(const struct serve_job *j); /* all of its choices were asked, and have ended */
 /* reply.c: what a finished or growing answer looks like; NULL when memory is out */
-json_t *serve_whole(const struct serve *s, const struct job *j);
-json_t *serve_chunk(const struct serve *s, const struct job *j, const struct choice *c, json_t *delta, json_t *logprobs,
-                    const char *finish);
-json_t *serve_usage(const struct job *j);
-json_t *serve_usage_chunk(const struct serve *s, const struct job *j);
-const char *serve_finish(const struct job *j, const struct choice *c);
+json_t *serve_whole(const struct serve *s, const struct serve_job *j);
+json_t *serve_chunk(const struct serve *s, const struct serve_job *j, const struct serve_choice *c, json_t *delta,
+                    json_t *logprobs, const char *finish);
+json_t *serve_usage(const struct serve_job *j);
+json_t *serve_usage_chunk(const struct serve *s, const struct serve_job *j);
+const char *serve_finish(const struct serve_job *j, const struct serve_choice *c);
 json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int n_top);
 /* The same for a token of the prompt, from the row before it; logits NULL: it is the first token. */
 json_t *serve_row_logprob(const struct serve *s, int32_t token, const float *logits, int n_top);
 bool serve_add(struct serve_buf *b, struct str s);
 /* responses.c: translates the body of a response to that of a chat (NULL: a fault); translates faults back to the
  * members of the request; makes the parts of an answer, and its end. */
-json_t *serve_response_body(const json_t *body, bool lenient, struct fault *f);
-void serve_response_fault(const json_t *body, struct fault *f);
-MUST_CHECK enum err_code serve_response_piece(struct serve *s, struct job *j, struct choice *c,
+json_t *serve_response_body(const json_t *body, bool lenient, struct serve_fault *f);
+void serve_response_fault(const json_t *body, struct serve_fault *f);
+MUST_CHECK enum err_code serve_response_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
                                               const struct chat_piece *p, struct err *e);
-MUST_CHECK enum err_code serve_response_end(struct serve *s, struct job *j, struct choice *c, struct err *e);
+MUST_CHECK enum err_code serve_response_end(struct serve *s, struct serve_job *j, struct serve_choice *c,
+                                            struct err *e);
 /* simple.c: methods that need no engine */
-json_t *serve_list_models(struct serve *s, const json_t *body, struct fault *f);
-json_t *serve_tokenize(struct serve *s, const json_t *body, struct fault *f);
-json_t *serve_detokenize(struct serve *s, const json_t *body, struct fault *f);
-json_t *serve_show_health(struct serve *s, const json_t *body, struct fault *f);
-json_t *serve_show_metrics(struct serve *s, const json_t *body, struct fault *f);
-/* start.c: makes requests to the engine from a wish */
-MUST_CHECK enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struct err *e);
+json_t *serve_list_models(struct serve *s, const json_t *body, struct serve_fault *f);
+json_t *serve_tokenize(struct serve *s, const json_t *body, struct serve_fault *f);
+json_t *serve_detokenize(struct serve *s, const json_t *body, struct serve_fault *f);
+json_t *serve_show_health(struct serve *s, const json_t *body, struct serve_fault *f);
+json_t *serve_show_metrics(struct serve *s, const json_t *body, struct serve_fault *f);
+/* start.c: makes requests to the engine from a question */
+MUST_CHECK enum err_code serve_start(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e);
 /* The next choice of it goes to the engine. */
-MUST_CHECK enum err_code serve_start_choice(struct serve *s, struct job *j, struct fault *f, struct err *e);
+MUST_CHECK enum err_code serve_start_choice(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e);
 void serve_counted(struct serve_count *c, double ms);
 #endif

@@ -67,7 +67,7 @@ enum err_code serve_mcp_open(struct serve_mcp **out, struct serve *serve, serve_
     return ERR_OK;
 }
 
-static void forget(struct serve_mcp *m, struct call *c)
+static void forget_call(struct serve_mcp *m, struct call *c)
 {
     struct call **link = &m->calls;
 
@@ -89,7 +89,7 @@ void serve_mcp_close(struct serve_mcp *m)
         return;
     while (m->calls != NULL) {
         serve_cancel(m->serve, m->calls->serve_id);
-        forget(m, m->calls);
+        forget_call(m, m->calls);
     }
     free(m);
 }
@@ -250,7 +250,7 @@ static const char *generate_body(const json_t *args, enum serve_method *method, 
     return why;
 }
 
-static bool encode(const struct serve *s, struct str a, struct str b, struct text_tokens *out, struct err *e)
+static bool encode_pair(const struct serve *s, struct str a, struct str b, struct text_tokens *out, struct err *e)
 {
     const struct text_info *info = text_info(s->o.text);
     struct serve_buf all = { NULL, 0, 0 };
@@ -283,7 +283,7 @@ static const char *score_body(const struct serve *s, const json_t *args, int64_t
         why = "context: not a text";
     else if (context != NULL)
         before = (struct str){ json_string_value(context), json_string_length(context) };
-    if (why == NULL && encode(s, before, STR(""), &a, e) && encode(s, before, judged, &b, e)) {
+    if (why == NULL && encode_pair(s, before, STR(""), &a, e) && encode_pair(s, before, judged, &b, e)) {
         for (*first = 0; *first < a.n && *first < b.n && a.v[*first] == b.v[*first];)
             ++*first;
         for (int64_t i = 0; i < b.n && ok; i++)
@@ -363,7 +363,7 @@ static enum err_code initialize(struct serve_mcp *m, const struct asking *a, str
                       e);
 }
 
-static enum err_code answer(struct serve_mcp *m, const struct asking *a, struct err *e)
+static enum err_code answer_method(struct serve_mcp *m, const struct asking *a, struct err *e)
 {
     if (a->modern && strcmp(a->method, "server/discover") == 0)
         return say_result(m, a->id, true,
@@ -392,7 +392,7 @@ static enum err_code request(struct serve_mcp *m, struct asking *a, struct err *
             return initialize(m, a, e);
         if (strcmp(a->method, "ping") == 0)
             return say_result(m, a->id, false, json_object(), e);
-        return m->begun ? answer(m, a, e)
+        return m->begun ? answer_method(m, a, e)
                         : say_error(m, a->id, INVALID_PARAMS,
                                     "params/_meta has no " META_VERSION ", and nobody sent initialize", NULL, e);
     }
@@ -405,17 +405,17 @@ static enum err_code request(struct serve_mcp *m, struct asking *a, struct err *
         return say_error(m, a->id, INVALID_PARAMS, "params/_meta/" META_CAPABILITIES ": missing, or not an object",
                          NULL, e);
     a->modern = true;
-    return answer(m, a, e);
+    return answer_method(m, a, e);
 }
 
-static void cancel(struct serve_mcp *m, const json_t *params)
+static void cancel_call(struct serve_mcp *m, const json_t *params)
 {
     struct call *c = call_with(m, json_object_get(params, "requestId"));
 
     if (c == NULL)
         return;
     serve_cancel(m->serve, c->serve_id);
-    forget(m, c);
+    forget_call(m, c);
 }
 
 static enum err_code message(struct serve_mcp *m, json_t *o, struct err *e)
@@ -439,7 +439,7 @@ static enum err_code message(struct serve_mcp *m, json_t *o, struct err *e)
         return say_error(m, id, INVALID_REQUEST, "id: neither a string nor a whole number", NULL, e);
     if (a.id == NULL) {
         if (strcmp(a.method, "notifications/cancelled") == 0)
-            cancel(m, a.params);
+            cancel_call(m, a.params);
         return ERR_OK;
     }
     if (a.params != NULL && !json_is_object(a.params))
@@ -471,7 +471,7 @@ static bool add_text(struct serve_buf *b, const json_t *v)
     return !json_is_string(v) || serve_add(b, (struct str){ json_string_value(v), json_string_length(v) });
 }
 
-static void keep(json_t **slot, json_t *v)
+static void keep_json(json_t **slot, json_t *v)
 {
     if (v == NULL || json_is_null(v))
         return;
@@ -486,8 +486,8 @@ static enum err_code take_chunk(struct serve_mcp *m, struct call *c, const json_
                  *delta = json_object_get(choice, "delta");
     const double now = clock_ms();
 
-    keep(&c->usage, json_object_get(body, "usage"));
-    keep(&c->finish, json_object_get(choice, "finish_reason"));
+    keep_json(&c->usage, json_object_get(body, "usage"));
+    keep_json(&c->finish, json_object_get(choice, "finish_reason"));
     if (!add_text(&c->text, json_object_get(choice, "text")) ||
         !add_text(&c->text, json_object_get(delta, "content")) ||
         !add_text(&c->reasoning, json_object_get(delta, "reasoning_content")))
@@ -589,6 +589,6 @@ enum err_code serve_mcp_reply(struct serve_mcp *m, struct serve_reply *r, struct
         code = say_failed(m, c->id, c->modern, json_string_value(json_object_get(error, "message")), e);
     json_decref(r->body);
     if (r->last && code == ERR_OK)
-        forget(m, c);
+        forget_call(m, c);
     return code;
 }

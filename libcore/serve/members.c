@@ -64,7 +64,7 @@ static const struct row {
 struct walk {
     unsigned method; /* a bit */
     bool lenient;
-    struct fault *f;
+    struct serve_fault *f;
     char at[AT_BYTES], pointer[POINTER_BYTES];
     size_t n_at, n;
 };
@@ -107,7 +107,7 @@ static const char *kind_name(char kind)
 }
 
 /* Whether it is of one of the kinds, which end at a ! or a blank; else what it is not. */
-static bool fits(const json_t *v, const char *kinds, char what[WHAT_BYTES])
+static bool fits_kinds(const json_t *v, const char *kinds, char what[WHAT_BYTES])
 {
     size_t used = 0;
 
@@ -139,7 +139,7 @@ static bool enter(struct walk *w, const char *at, const char *key)
     return true;
 }
 
-static void back(struct walk *w, size_t n_at, size_t n)
+static void walk_back(struct walk *w, size_t n_at, size_t n)
 {
     w->at[w->n_at = n_at] = '\0';
     w->pointer[w->n = n] = '\0';
@@ -168,7 +168,7 @@ static const struct row *row_of(const struct walk *w, const json_t *v)
 
 /* ---- the walk ---- */
 
-static bool wrong(struct walk *w, const char *key, const char *what)
+static bool refuse_member(struct walk *w, const char *key, const char *what)
 {
     if (key != NULL)
         w->n = serve_point_to(w->pointer, w->n, key);
@@ -188,9 +188,9 @@ static bool check_object(struct walk *w, const struct row *row, const json_t *o)
         (void)snprintf(name, sizeof name, "%.*s", n, m);
         v = json_object_get(o, name);
         if ((v == NULL || json_is_null(v)) && m[strcspn(m, " !")] == '!')
-            return wrong(w, name, "missing");
-        if (v != NULL && !json_is_null(v) && !fits(v, m + n + 1, what + 4))
-            return wrong(w, name, what);
+            return refuse_member(w, name, "missing");
+        if (v != NULL && !json_is_null(v) && !fits_kinds(v, m + n + 1, what + 4))
+            return refuse_member(w, name, what);
     }
     json_object_foreach ((json_t *)(uintptr_t)o, key, v) {
         const size_t n = strlen(key);
@@ -199,12 +199,12 @@ static bool check_object(struct walk *w, const struct row *row, const json_t *o)
         while (*m != '\0' && !(strncmp(m, key, n) == 0 && m[n] == ':'))
             m += strcspn(m, " "), m += *m == ' ';
         if (*m == '\0' && !w->lenient)
-            return wrong(w, key, "not a member of this request (--lenient ignores such)");
+            return refuse_member(w, key, "not a member of this request (--lenient ignores such)");
     }
     return true;
 }
 
-static bool walk(struct walk *w, const json_t *v);
+static bool walk_members(struct walk *w, const json_t *v);
 
 static bool walk_items(struct walk *w, const json_t *list)
 {
@@ -220,15 +220,15 @@ static bool walk_items(struct walk *w, const json_t *list)
         if (!enter(w, "*", number))
             continue;
         if (!json_is_object(item) && row_of(w, item) != NULL)
-            return wrong(w, NULL, "not an object");
-        if (!walk(w, item))
+            return refuse_member(w, NULL, "not an object");
+        if (!walk_members(w, item))
             return false;
-        back(w, n_at, n);
+        walk_back(w, n_at, n);
     }
     return true;
 }
 
-static bool walk(struct walk *w, const json_t *v)
+static bool walk_members(struct walk *w, const json_t *v)
 {
     const size_t n_at = w->n_at, n = w->n;
     const struct row *row = json_is_object(v) ? row_of(w, v) : NULL;
@@ -243,14 +243,14 @@ static bool walk(struct walk *w, const json_t *v)
         json_object_foreach ((json_t *)(uintptr_t)v, key, inner) {
             if ((!json_is_array(inner) && !json_is_object(inner)) || !enter(w, key, key))
                 continue;
-            if (!walk(w, inner))
+            if (!walk_members(w, inner))
                 return false;
-            back(w, n_at, n);
+            walk_back(w, n_at, n);
         }
     return true;
 }
 
-bool serve_check_members(const json_t *body, enum serve_method method, bool lenient, struct fault *f)
+bool serve_check_members(const json_t *body, enum serve_method method, bool lenient, struct serve_fault *f)
 {
     struct walk w = { .method = 1u << method, .lenient = lenient, .f = f };
     const struct row top = { w.method, "", NULL, serve_row(method)->members };
@@ -259,5 +259,5 @@ bool serve_check_members(const json_t *body, enum serve_method method, bool leni
         return true;
     if (!json_is_object(body))
         return serve_fault(f, 400, "", "the body is not an object");
-    return (top.members == NULL || check_object(&w, &top, body)) && walk(&w, body);
+    return (top.members == NULL || check_object(&w, &top, body)) && walk_members(&w, body);
 }

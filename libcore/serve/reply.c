@@ -24,7 +24,7 @@ static json_t *text_of(const struct serve_buf *b)
     return json_bytes((struct str){ b->p != NULL ? b->p : "", b->n });
 }
 
-const char *serve_finish(const struct job *j, const struct choice *c)
+const char *serve_finish(const struct serve_job *j, const struct serve_choice *c)
 {
     (void)j;
     switch (c->end) {
@@ -137,7 +137,7 @@ static json_t *columns(const json_t *logprobs)
     return json_pack("{s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values, "top_logprobs", tops);
 }
 
-static json_t *logprobs_of(const struct job *j, json_t *list)
+static json_t *logprobs_of(const struct serve_job *j, json_t *list)
 {
     if (j->w.top < 0)
         return json_null();
@@ -147,7 +147,7 @@ static json_t *logprobs_of(const struct job *j, json_t *list)
                      list != NULL ? json_incref(list) : json_array()); /* reasoning alone has none */
 }
 
-json_t *serve_usage(const struct job *j)
+json_t *serve_usage(const struct serve_job *j)
 {
     int64_t prompt = 0, cached = 0, tokens = 0, reasoning = 0;
 
@@ -169,7 +169,7 @@ json_t *serve_usage(const struct job *j)
                      (json_int_t)reasoning);
 }
 
-static json_t *choice_of_chat(const struct job *j, const struct choice *c)
+static json_t *choice_of_chat(const struct serve_job *j, const struct serve_choice *c)
 {
     const bool calls = json_array_size(c->calls) > 0;
     json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
@@ -187,7 +187,7 @@ static json_t *choice_of_chat(const struct job *j, const struct choice *c)
     return NULL;
 }
 
-static json_t *choice_of_text(const struct serve *s, const struct job *j, const struct choice *c)
+static json_t *choice_of_text(const struct serve *s, const struct serve_job *j, const struct serve_choice *c)
 {
     json_t *text = NULL;
 
@@ -208,7 +208,7 @@ static json_t *choice_of_text(const struct serve *s, const struct job *j, const 
                      "finish_reason", serve_finish(j, c));
 }
 
-static json_t *head(const struct serve *s, const struct job *j, const char *object)
+static json_t *reply_head(const struct serve *s, const struct serve_job *j, const char *object)
 {
     char id[64];
 
@@ -218,7 +218,7 @@ static json_t *head(const struct serve *s, const struct job *j, const char *obje
                      s->model);
 }
 
-static json_t *whole_embedding(const struct serve *s, const struct job *j)
+static json_t *whole_embedding(const struct serve *s, const struct serve_job *j)
 {
     json_t *data = json_array();
 
@@ -232,7 +232,7 @@ static json_t *whole_embedding(const struct serve *s, const struct job *j)
                      serve_usage(j));
 }
 
-json_t *serve_whole(const struct serve *s, const struct job *j)
+json_t *serve_whole(const struct serve *s, const struct serve_job *j)
 {
     json_t *choices, *o;
 
@@ -240,14 +240,14 @@ json_t *serve_whole(const struct serve *s, const struct job *j)
         return whole_embedding(s, j);
     choices = json_array();
     for (int i = 0; i < j->n_choices && choices != NULL; i++) {
-        const struct choice *c = &j->choice[i];
+        const struct serve_choice *c = &j->choice[i];
 
         if (json_array_append_new(choices, j->method == SERVE_CHAT ? choice_of_chat(j, c) : choice_of_text(s, j, c))) {
             json_decref(choices);
             choices = NULL;
         }
     }
-    o = head(s, j, j->method == SERVE_CHAT ? "chat.completion" : "text_completion");
+    o = reply_head(s, j, j->method == SERVE_CHAT ? "chat.completion" : "text_completion");
     if (choices != NULL && o != NULL && json_object_set(o, "choices", choices) == 0 &&
         json_object_set_new(o, "usage", serve_usage(j)) == 0) {
         json_decref(choices);
@@ -259,11 +259,11 @@ json_t *serve_whole(const struct serve *s, const struct job *j)
 }
 
 /* delta: of a chat, or the text of a completion; taken, as logprobs is (NULL: none). */
-json_t *serve_chunk(const struct serve *s, const struct job *j, const struct choice *c, json_t *delta, json_t *logprobs,
-                    const char *finish)
+json_t *serve_chunk(const struct serve *s, const struct serve_job *j, const struct serve_choice *c, json_t *delta,
+                    json_t *logprobs, const char *finish)
 {
     const bool chat = j->method == SERVE_CHAT;
-    json_t *o = head(s, j, chat ? "chat.completion.chunk" : "text_completion"), *choice = NULL;
+    json_t *o = reply_head(s, j, chat ? "chat.completion.chunk" : "text_completion"), *choice = NULL;
     json_t *reason = finish != NULL ? json_string(finish) : json_null();
 
     if (chat)
@@ -282,9 +282,9 @@ json_t *serve_chunk(const struct serve *s, const struct job *j, const struct cho
     return NULL;
 }
 
-json_t *serve_usage_chunk(const struct serve *s, const struct job *j)
+json_t *serve_usage_chunk(const struct serve *s, const struct serve_job *j)
 {
-    json_t *o = head(s, j, j->method == SERVE_CHAT ? "chat.completion.chunk" : "text_completion");
+    json_t *o = reply_head(s, j, j->method == SERVE_CHAT ? "chat.completion.chunk" : "text_completion");
 
     if (o != NULL && json_object_set_new(o, "choices", json_array()) == 0 &&
         json_object_set_new(o, "usage", serve_usage(j)) == 0)
@@ -303,7 +303,7 @@ json_t *serve_error(const char *message, const char *type, const char *pointer, 
                      "param", param, "code", code);
 }
 
-json_t *serve_fault_body(const struct fault *f)
+json_t *serve_fault_body(const struct serve_fault *f)
 {
     json_t *body = serve_error(f->message,
                                f->status == 429   ? "rate_limit_error"

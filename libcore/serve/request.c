@@ -10,7 +10,7 @@
 
 #include "serve/internal.h"
 
-bool serve_fault(struct fault *f, int status, const char *pointer, const char *fmt, ...)
+bool serve_fault(struct serve_fault *f, int status, const char *pointer, const char *fmt, ...)
 {
     va_list ap;
 
@@ -22,20 +22,20 @@ bool serve_fault(struct fault *f, int status, const char *pointer, const char *f
     return false;
 }
 
-bool serve_nomem(struct fault *f)
+bool serve_nomem(struct serve_fault *f)
 {
     return serve_fault(f, 500, "", "out of memory");
 }
 
 struct reading {
-    struct wish *w;
+    struct serve_question *w;
     int32_t n_vocab;
     char *at;  /* pointer of the member: POINTER_BYTES */
     bool text; /* completions */
-    struct fault *f;
+    struct serve_fault *f;
 };
 
-static bool wrong(const struct reading *r, const char *what)
+static bool refuse_here(const struct reading *r, const char *what)
 {
     return serve_fault(r->f, 400, r->at, "%s: %s", r->at + 1, what);
 }
@@ -44,7 +44,7 @@ static bool wrong(const struct reading *r, const char *what)
 static bool wrong_at(const struct reading *r, const char *key, const char *what)
 {
     (void)serve_point_to(r->at, strlen(r->at), key);
-    return wrong(r, what);
+    return refuse_here(r, what);
 }
 
 static bool wrong_item(const struct reading *r, size_t i, const char *what)
@@ -55,7 +55,7 @@ static bool wrong_item(const struct reading *r, size_t i, const char *what)
     return wrong_at(r, number, what);
 }
 
-static bool number(const struct reading *r, const json_t *v, double least, double most, double *out)
+static bool read_number(const struct reading *r, const json_t *v, double least, double most, double *out)
 {
     const double x = json_number_value(v);
 
@@ -79,7 +79,7 @@ static bool integer(const struct reading *r, const json_t *v, int64_t least, int
 static bool flag(const struct reading *r, const json_t *v, bool *out)
 {
     if (!json_is_boolean(v))
-        return wrong(r, "not true or false");
+        return refuse_here(r, "not true or false");
     *out = json_is_true(v);
     return true;
 }
@@ -90,17 +90,17 @@ typedef bool read_fn(struct reading *r, const json_t *v);
 
 static bool read_object(struct reading *r, const json_t *v)
 {
-    return json_is_object(v) || wrong(r, "not an object");
+    return json_is_object(v) || refuse_here(r, "not an object");
 }
 
 static bool read_flag(struct reading *r, const json_t *v)
 {
-    return json_is_boolean(v) || wrong(r, "not true or false");
+    return json_is_boolean(v) || refuse_here(r, "not true or false");
 }
 
 static bool read_string(struct reading *r, const json_t *v)
 {
-    return json_is_string(v) || wrong(r, "not a string");
+    return json_is_string(v) || refuse_here(r, "not a string");
 }
 
 static bool read_messages(struct reading *r, const json_t *v)
@@ -109,7 +109,7 @@ static bool read_messages(struct reading *r, const json_t *v)
     json_t *m;
 
     if (!json_is_array(v) || json_array_size(v) == 0)
-        return wrong(r, "not an array with messages");
+        return refuse_here(r, "not an array with messages");
     json_array_foreach (v, i, m) {
         const json_t *content = json_object_get(m, "content");
 
@@ -125,7 +125,7 @@ static bool read_prompt(struct reading *r, const json_t *v)
 {
     r->w->prompt = (json_t *)(uintptr_t)v;
     return json_is_string(v) || (json_is_array(v) && json_array_size(v) > 0) ||
-           wrong(r, "not a text, tokens, or an array of them");
+           refuse_here(r, "not a text, tokens, or an array of them");
 }
 
 static bool read_input(struct reading *r, const json_t *v)
@@ -140,7 +140,7 @@ static bool read_tools(struct reading *r, const json_t *v)
     json_t *tool;
 
     if (!json_is_array(v))
-        return wrong(r, "not an array");
+        return refuse_here(r, "not an array");
     json_array_foreach (v, i, tool)
         if (json_string_length(json_object_get(json_object_get(tool, "function"), "name")) == 0)
             return wrong_item(r, i, "") || wrong_at(r, "function", "has no name");
@@ -159,7 +159,7 @@ static bool read_tool_choice(struct reading *r, const json_t *v)
     const char *name = json_string_value(json_object_get(json_object_get(v, "function"), "name"));
 
     if (s == NULL ? name == NULL : !is_mode(s))
-        return wrong(r, "not auto, none, required, or {\"type\": \"function\", \"function\": {\"name\": ...}}");
+        return refuse_here(r, "not auto, none, required, or {\"type\": \"function\", \"function\": {\"name\": ...}}");
     if (s == NULL && is_mode(name)) {
         (void)serve_point_to(r->at, strlen(r->at), "function");
         return wrong_at(r, "name", "not the name of a tool");
@@ -183,7 +183,7 @@ static bool read_format(struct reading *r, const json_t *v)
     const char *type = json_string_value(json_object_get(v, "type"));
 
     if (type == NULL)
-        return wrong(r, "has no type");
+        return refuse_here(r, "has no type");
     if (strcmp(type, "json_object") == 0)
         r->w->schema = json_pack("{s:s}", "type", "object");
     else if (strcmp(type, "json_schema") == 0)
@@ -200,7 +200,7 @@ static bool read_stream(struct reading *r, const json_t *v)
 static bool read_stream_options(struct reading *r, const json_t *v)
 {
     if (!json_is_object(v))
-        return wrong(r, "not an object");
+        return refuse_here(r, "not an object");
     r->w->usage = json_is_true(json_object_get(v, "include_usage"));
     return true;
 }
@@ -227,7 +227,7 @@ static bool texts(struct reading *r, const json_t *v, struct str out[STOPS_MAX],
 
         if (!json_is_string(s) || json_string_length(s) == 0)
             return json_is_array(v) ? wrong_item(r, i, "not a text, or empty")
-                                    : wrong(r, "not a text, or an array of texts, or empty");
+                                    : refuse_here(r, "not a text, or an array of texts, or empty");
         out[(*n_out)++] = (struct str){ json_string_value(s), json_string_length(s) };
     }
     return true;
@@ -253,7 +253,7 @@ static bool read_stop_tokens(struct reading *r, const json_t *v)
     json_t *id;
 
     if (!json_is_array(v))
-        return wrong(r, "not an array of token ids");
+        return refuse_here(r, "not an array of token ids");
     if (json_array_size(v) > STOPS_MAX)
         return serve_fault(r->f, 400, r->at, "%s: more than %d tokens", r->at + 1, STOPS_MAX);
     json_array_foreach (v, i, id) {
@@ -268,7 +268,7 @@ static bool read_stop_tokens(struct reading *r, const json_t *v)
 static bool read_seed(struct reading *r, const json_t *v)
 {
     if (!json_is_integer(v))
-        return wrong(r, "not a whole number");
+        return refuse_here(r, "not a whole number");
     r->w->ask.sample.seed = (uint64_t)json_integer_value(v);
     r->w->seeded = true;
     return true;
@@ -304,7 +304,7 @@ static bool read_bias(struct reading *r, const json_t *v)
     size_t n = 0;
 
     if (!json_is_object(v))
-        return wrong(r, "not an object of token ids and numbers");
+        return refuse_here(r, "not an object of token ids and numbers");
     free(r->w->bias);
     r->w->bias = calloc(json_object_size(v) + 1, sizeof *r->w->bias);
     if (r->w->bias == NULL)
@@ -332,7 +332,7 @@ static bool read_option(struct reading *r, const struct sample_option *row, cons
     double x = 0;
 
     if (row->whole ? !integer(r, v, (int64_t)row->least, (int64_t)row->most, &whole)
-                   : !number(r, v, row->least, row->most, &x))
+                   : !read_number(r, v, row->least, row->most, &x))
         return false;
     sample_option_set(&r->w->ask.sample, row, row->whole ? (double)whole : x);
     return true;
@@ -341,7 +341,7 @@ static bool read_option(struct reading *r, const struct sample_option *row, cons
 static bool read_form_text(struct reading *r, const json_t *v, struct str *out)
 {
     if (!json_is_string(v) || json_string_length(v) == 0)
-        return wrong(r, "not a text, or empty");
+        return refuse_here(r, "not a text, or empty");
     *out = (struct str){ json_string_value(v), json_string_length(v) };
     return true;
 }
@@ -429,7 +429,7 @@ static bool read_kwargs(struct reading *r, const json_t *v)
     json_t *value;
 
     if (!json_is_object(v))
-        return wrong(r, "not an object");
+        return refuse_here(r, "not an object");
     json_object_foreach ((json_t *)(uintptr_t)v, key, value)
         if (!set_kwarg(r, key, json_incref(value)))
             return false;
@@ -446,7 +446,7 @@ static bool read_effort(struct reading *r, const json_t *v)
         if (strcmp(s, known[i]) == 0)
             return set_kwarg(r, "reasoning_effort", json_string(s)) &&
                    (i > 0 || set_kwarg(r, "enable_thinking", json_false()));
-    return wrong(r, "not none, minimal, low, medium, high or xhigh");
+    return refuse_here(r, "not none, minimal, low, medium, high or xhigh");
 }
 
 /* Which adapters there are serve_start() knows. */
@@ -456,7 +456,7 @@ static bool read_lora(struct reading *r, const json_t *v)
     json_t *one;
 
     if (!json_is_array(v))
-        return wrong(r, "not an array of {\"id\": 0, \"scale\": 1.0}");
+        return refuse_here(r, "not an array of {\"id\": 0, \"scale\": 1.0}");
     json_array_foreach (v, i, one)
         if (fabs(json_number_value(json_object_get(one, "scale"))) > 1e6)
             return wrong_item(r, i, "") || wrong_at(r, "scale", "not a number from -1e6 to 1e6");
@@ -468,12 +468,12 @@ static bool read_lora(struct reading *r, const json_t *v)
 static bool read_engram(struct reading *r, const json_t *v)
 {
     if (!json_is_boolean(v) && !json_is_number(v))
-        return wrong(r, "not true, false, or a number from 0 to 1");
+        return refuse_here(r, "not true, false, or a number from 0 to 1");
     double weight = 0;
 
     if (json_is_boolean(v))
         r->w->engram = json_is_true(v) ? -1 : 0;
-    else if (!number(r, v, 0, 1, &weight))
+    else if (!read_number(r, v, 0, 1, &weight))
         return false;
     else
         r->w->engram = (float)weight;
@@ -506,7 +506,7 @@ static bool read_recite(struct reading *r, const json_t *v)
 static bool read_context_table(struct reading *r, const json_t *v)
 {
     if (!json_is_string(v) || json_string_length(v) == 0)
-        return wrong(r, "not a text");
+        return refuse_here(r, "not a text");
     r->w->context_table = (struct str){ json_string_value(v), json_string_length(v) };
     return true;
 }
@@ -516,7 +516,7 @@ static bool read_encoding(struct reading *r, const json_t *v)
     const char *s = json_string_value(v);
 
     if (s == NULL || (strcmp(s, "float") != 0 && strcmp(s, "base64") != 0))
-        return wrong(r, "not float or base64");
+        return refuse_here(r, "not float or base64");
     r->w->base64 = strcmp(s, "base64") == 0;
     return true;
 }
@@ -603,7 +603,7 @@ static bool is_on(const json_t *body, const char *name)
     return v != NULL && !json_is_null(v) && !json_is_false(v);
 }
 
-static bool check_pairs(const json_t *body, enum serve_method method, struct fault *f)
+static bool check_pairs(const json_t *body, enum serve_method method, struct serve_fault *f)
 {
     char pointer[POINTER_BYTES];
 
@@ -652,21 +652,21 @@ static bool read_member(struct reading *r, const json_t *body, enum serve_method
         if (strcmp(members[i].name, key) == 0 && (members[i].methods >> method & 1))
             return json_is_null(value) || members[i].read(r, value);
     if (option == NULL)
-        return lenient || wrong(r, "not a member of this request (--lenient ignores such)");
+        return lenient || refuse_here(r, "not a member of this request (--lenient ignores such)");
     if (!json_is_null(value) && !str_is(first, key) && json_is_number(json_object_getn(body, first.p, first.n)))
         return serve_fault(r->f, 400, r->at, "%s: says the same as %.*s: give one of them", r->at + 1, STR_ARG(first));
     return json_is_null(value) || read_option(r, option, value);
 }
 
-bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method method, const json_t *body,
-                     struct fault *f)
+bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve_method method, const json_t *body,
+                     struct serve_fault *f)
 {
     char pointer[POINTER_BYTES];
     struct reading r = { w, s->n_vocab, pointer, method == SERVE_COMPLETION, f };
     const char *key;
     json_t *value;
 
-    *w = (struct wish){ .ask = ask_defaults(), .n = 1, .top = -1, .engram = -1 };
+    *w = (struct serve_question){ .ask = ask_defaults(), .n = 1, .top = -1, .engram = -1 };
     w->ask.sample.temp = 1; /* as the interface says */
     if (s->o.sample != NULL)
         w->ask.sample = *s->o.sample;
@@ -698,10 +698,10 @@ bool serve_read_body(struct wish *w, const struct serve *s, enum serve_method me
     return true;
 }
 
-void serve_wish_free(struct wish *w)
+void serve_question_free(struct serve_question *w)
 {
     json_decref(w->kwargs);
     json_decref(w->schema);
     free(w->bias);
-    *w = (struct wish){ .n = 0 };
+    *w = (struct serve_question){ .n = 0 };
 }

@@ -23,7 +23,7 @@ static const struct {
     { "reasoning_effort", "reasoning", "/reasoning_effort", "/reasoning/effort" },
 };
 
-static bool wrong(struct fault *f, const char *pointer, const char *what)
+static bool refuse_at(struct serve_fault *f, const char *pointer, const char *what)
 {
     return serve_fault(f, 400, pointer, "%s: %s", pointer + 1, what);
 }
@@ -36,7 +36,7 @@ static bool is_type(const json_t *o, const char *type)
 }
 
 /* A text, or parts of one; "" for NULL. serve_check_members() saw that there is nothing else. */
-static json_t *text_of_parts(const json_t *v, struct fault *f)
+static json_t *text_of_parts(const json_t *v, struct serve_fault *f)
 {
     struct serve_buf all = { NULL, 0, 0 };
     json_t *part, *text = NULL;
@@ -76,7 +76,7 @@ static json_t *add_message(json_t *messages, const char *role)
     return m;
 }
 
-static bool add_call(json_t *messages, const json_t *item, struct fault *f)
+static bool add_call(json_t *messages, const json_t *item, struct serve_fault *f)
 {
     json_t *name = json_object_get(item, "name"), *arguments = json_object_get(item, "arguments");
     json_t *id = json_object_get(item, "call_id"), *turn = open_turn(messages), *calls;
@@ -94,7 +94,7 @@ static bool add_call(json_t *messages, const json_t *item, struct fault *f)
 }
 
 /* What the model thought, its text and its calls are items of one turn. */
-static bool add_item(json_t *messages, const json_t *item, struct fault *f)
+static bool add_item(json_t *messages, const json_t *item, struct serve_fault *f)
 {
     const char *role = json_string_value(json_object_get(item, "role"));
     const bool thought = is_type(item, "reasoning"), output = is_type(item, "function_call_output");
@@ -129,7 +129,7 @@ static bool add_item(json_t *messages, const json_t *item, struct fault *f)
     return f->status == 0;
 }
 
-static json_t *messages_of(const json_t *body, struct fault *f)
+static json_t *messages_of(const json_t *body, struct serve_fault *f)
 {
     json_t *input = json_object_get(body, "input"), *instructions = json_object_get(body, "instructions"), *item;
     json_t *messages = json_array();
@@ -140,7 +140,7 @@ static json_t *messages_of(const json_t *body, struct fault *f)
         return NULL;
     }
     if (instructions != NULL && !json_is_null(instructions) && !json_is_string(instructions))
-        wrong(f, "/instructions", "not a text");
+        refuse_at(f, "/instructions", "not a text");
     else if (json_is_string(instructions) &&
              json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "system", "content", instructions)))
         serve_nomem(f);
@@ -148,7 +148,7 @@ static json_t *messages_of(const json_t *body, struct fault *f)
         if (json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "user", "content", input)))
             serve_nomem(f);
     } else if (f->status == 0 && (!json_is_array(input) || json_array_size(input) == 0)) {
-        wrong(f, "/input", "missing, or neither a text nor an array with items");
+        refuse_at(f, "/input", "missing, or neither a text nor an array with items");
     }
     json_array_foreach (input, i, item)
         if (f->status != 0 || !add_item(messages, item, f))
@@ -160,7 +160,7 @@ static json_t *messages_of(const json_t *body, struct fault *f)
 }
 
 /* Tools without the object around the function's members. */
-static bool take_tools(json_t *chat, const json_t *tools, struct fault *f)
+static bool take_tools(json_t *chat, const json_t *tools, struct serve_fault *f)
 {
     json_t *list = json_array(), *tool;
     size_t i;
@@ -168,7 +168,7 @@ static bool take_tools(json_t *chat, const json_t *tools, struct fault *f)
     if (list == NULL || json_object_set_new(chat, "tools", list))
         return serve_nomem(f);
     if (!json_is_array(tools))
-        return wrong(f, "/tools", "not an array");
+        return refuse_at(f, "/tools", "not an array");
     json_array_foreach (tools, i, tool) {
         json_t *function = json_copy(tool);
 
@@ -179,7 +179,7 @@ static bool take_tools(json_t *chat, const json_t *tools, struct fault *f)
     return true;
 }
 
-static bool take_choice(json_t *chat, json_t *v, struct fault *f)
+static bool take_choice(json_t *chat, json_t *v, struct serve_fault *f)
 {
     json_t *name = json_object_get(v, "name");
 
@@ -188,16 +188,16 @@ static bool take_choice(json_t *chat, json_t *v, struct fault *f)
                                    json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name)) == 0 ||
                serve_nomem(f);
     if (!json_is_string(v))
-        return wrong(f, "/tool_choice", "not auto, none, required, or {\"type\": \"function\", \"name\": ...}");
+        return refuse_at(f, "/tool_choice", "not auto, none, required, or {\"type\": \"function\", \"name\": ...}");
     return json_object_set(chat, "tool_choice", v) == 0 || serve_nomem(f);
 }
 
-static bool take_format(json_t *chat, const json_t *text, struct fault *f)
+static bool take_format(json_t *chat, const json_t *text, struct serve_fault *f)
 {
     json_t *format = json_object_get(text, "format");
 
     if (!json_is_object(text))
-        return wrong(f, "/text", "not an object");
+        return refuse_at(f, "/text", "not an object");
     if (format == NULL || json_is_null(format))
         return true;
     return json_object_set_new(chat, "response_format",
@@ -207,36 +207,37 @@ static bool take_format(json_t *chat, const json_t *text, struct fault *f)
            serve_nomem(f);
 }
 
-static bool take_reasoning(json_t *chat, const json_t *v, struct fault *f)
+static bool take_reasoning(json_t *chat, const json_t *v, struct serve_fault *f)
 {
     json_t *effort = json_object_get(v, "effort");
 
     if (!json_is_object(v))
-        return wrong(f, "/reasoning", "not an object");
+        return refuse_at(f, "/reasoning", "not an object");
     return effort == NULL || json_is_null(effort) || json_object_set(chat, "reasoning_effort", effort) == 0 ||
            serve_nomem(f);
 }
 
 /* What an answer is to bring besides: the one thing that means something here is not offered. */
-static bool take_include(const json_t *v, struct fault *f)
+static bool take_include(const json_t *v, struct serve_fault *f)
 {
     char pointer[40];
     json_t *one;
     size_t i;
 
     if (!json_is_array(v))
-        return wrong(f, "/include", "not an array");
+        return refuse_at(f, "/include", "not an array");
     json_array_foreach (v, i, one) {
         const char *s = json_string_value(one);
 
         (void)snprintf(pointer, sizeof pointer, "/include/%zu", i);
         if (s == NULL || strcmp(s, "message.output_text.logprobs") == 0)
-            return wrong(f, pointer, s == NULL ? "not a text" : "without log-probabilities: ask for chat/completions");
+            return refuse_at(f, pointer,
+                             s == NULL ? "not a text" : "without log-probabilities: ask for chat/completions");
     }
     return true;
 }
 
-static bool take_member(json_t *chat, const char *key, json_t *v, struct fault *f)
+static bool take_member(json_t *chat, const char *key, json_t *v, struct serve_fault *f)
 {
     static const char *const without_effect[] = { "input",      "instructions",   "truncation",
                                                   "background", "max_tool_calls", "previous_response_id" };
@@ -246,11 +247,11 @@ static bool take_member(json_t *chat, const char *key, json_t *v, struct fault *
     if (json_is_null(v))
         return true;
     if (strcmp(key, "previous_response_id") == 0)
-        return wrong(f, "/previous_response_id", "answers are not kept: send all items of the conversation");
+        return refuse_at(f, "/previous_response_id", "answers are not kept: send all items of the conversation");
     if (strcmp(key, "truncation") == 0 && (s == NULL || strcmp(s, "disabled") != 0))
-        return wrong(f, "/truncation", "not disabled: nothing is left out of a conversation");
+        return refuse_at(f, "/truncation", "not disabled: nothing is left out of a conversation");
     if (strcmp(key, "background") == 0 && !json_is_false(v))
-        return wrong(f, "/background", "not false");
+        return refuse_at(f, "/background", "not false");
     for (size_t i = 0; i < sizeof without_effect / sizeof without_effect[0]; i++)
         if (strcmp(key, without_effect[i]) == 0)
             return true;
@@ -276,12 +277,12 @@ static bool take_member(json_t *chat, const char *key, json_t *v, struct fault *
     if (strcmp(key, "n") == 0 || strcmp(key, "logprobs") == 0 || strcmp(key, "top_logprobs") == 0) {
         (void)serve_point_to(pointer, 0, key);
         return (json_is_integer(v) && json_integer_value(v) == (*key == 'n')) || json_is_false(v) ||
-               wrong(f, pointer, "one answer, without log-probabilities: ask for chat/completions");
+               refuse_at(f, pointer, "one answer, without log-probabilities: ask for chat/completions");
     }
     return json_object_set(chat, key, v) == 0 || serve_nomem(f);
 }
 
-json_t *serve_response_body(const json_t *body, bool lenient, struct fault *f)
+json_t *serve_response_body(const json_t *body, bool lenient, struct serve_fault *f)
 {
     json_t *chat, *v;
     const char *key;
@@ -308,7 +309,7 @@ static int64_t item_of_message(const json_t *body, size_t k)
 {
     const size_t before = json_is_string(json_object_get(body, "instructions"));
     json_t *messages = json_array(), *item;
-    struct fault f = { 0 };
+    struct serve_fault f = { 0 };
     int64_t found = -1;
     size_t i;
 
@@ -357,7 +358,7 @@ static void place_of(const json_t *body, const char *pointer, char out[POINTER_B
     }
 }
 
-void serve_response_fault(const json_t *body, struct fault *f)
+void serve_response_fault(const json_t *body, struct serve_fault *f)
 {
     const size_t n = strlen(f->pointer);
     char place[POINTER_BYTES], rest[sizeof f->message];
@@ -372,7 +373,7 @@ void serve_response_fault(const json_t *body, struct fault *f)
 
 /* ---- an answer to items and events ---- */
 
-static void name_item(const struct job *j, const struct choice *c, const char *kind, char out[48])
+static void name_item(const struct serve_job *j, const struct serve_choice *c, const char *kind, char out[48])
 {
     (void)snprintf(out, 48, "%s_%08llx%08llx_%zu", kind, (unsigned long long)j->created_s & 0xffffffffu,
                    (unsigned long long)j->id, json_array_size(c->items));
@@ -386,7 +387,8 @@ static json_t *or_null(const json_t *body, const char *key)
 }
 
 /* The response object in its present state. items NULL: nothing is written yet. */
-static json_t *response(const struct serve *s, const struct job *j, const char *status, const char *cut, json_t *items)
+static json_t *response(const struct serve *s, const struct serve_job *j, const char *status, const char *cut,
+                        json_t *items)
 {
     char id[40];
     json_t *o, *usage = NULL;
@@ -437,7 +439,8 @@ static json_t *response(const struct serve *s, const struct job *j, const char *
 }
 
 /* An event of a stream, whose members o has; it is taken. Nothing without a stream. */
-static enum err_code event(struct serve *s, struct job *j, struct choice *c, const char *type, json_t *o, struct err *e)
+static enum err_code event(struct serve *s, struct serve_job *j, struct serve_choice *c, const char *type, json_t *o,
+                           struct err *e)
 {
     if (!j->w.stream) {
         json_decref(o);
@@ -452,7 +455,7 @@ static enum err_code event(struct serve *s, struct job *j, struct choice *c, con
 }
 
 /* Of an item: which, and what more. */
-static json_t *of_item(const struct choice *c, const char *id, const char *key, json_t *value)
+static json_t *of_item(const struct serve_choice *c, const char *id, const char *key, json_t *value)
 {
     json_t *o = json_pack("{s:I, s:s}", "output_index", (json_int_t)json_array_size(c->items), "item_id", id);
 
@@ -463,7 +466,7 @@ static json_t *of_item(const struct choice *c, const char *id, const char *key, 
 }
 
 /* Of its content. */
-static json_t *of_content(const struct choice *c, const char *id, const char *key, json_t *value)
+static json_t *of_content(const struct serve_choice *c, const char *id, const char *key, json_t *value)
 {
     json_t *o = of_item(c, id, key, value);
 
@@ -473,7 +476,7 @@ static json_t *of_content(const struct choice *c, const char *id, const char *ke
     return NULL;
 }
 
-static json_t *part_of(const struct choice *c, const char *text, size_t n)
+static json_t *part_of(const struct serve_choice *c, const char *text, size_t n)
 {
     const struct str s = { text, n };
 
@@ -483,7 +486,7 @@ static json_t *part_of(const struct choice *c, const char *text, size_t n)
 }
 
 /* part NULL: the content is still to come. */
-static json_t *item_of(const struct choice *c, const char *id, json_t *part, const char *status)
+static json_t *item_of(const struct serve_choice *c, const char *id, json_t *part, const char *status)
 {
     json_t *content = part != NULL ? json_pack("[o]", part) : json_array();
 
@@ -493,7 +496,7 @@ static json_t *item_of(const struct choice *c, const char *id, json_t *part, con
                                                  status, "role", "assistant", "content", content);
 }
 
-static enum err_code begin(struct serve *s, struct job *j, struct choice *c, struct err *e)
+static enum err_code begin_items(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e)
 {
     if (c->items != NULL)
         return ERR_OK;
@@ -510,7 +513,8 @@ static enum err_code begin(struct serve *s, struct job *j, struct choice *c, str
 }
 
 /* Ends the item that is open: its text is whole. */
-static enum err_code close_item(struct serve *s, struct job *j, struct choice *c, const char *status, struct err *e)
+static enum err_code close_item(struct serve *s, struct serve_job *j, struct serve_choice *c, const char *status,
+                                struct err *e)
 {
     const bool thought = c->open == ITEM_REASONING;
     const char *text = c->text.p != NULL ? c->text.p : "";
@@ -535,8 +539,8 @@ static enum err_code close_item(struct serve *s, struct job *j, struct choice *c
     return json_array_append_new(c->items, item) ? err_nomem(e) : ERR_OK;
 }
 
-static enum err_code open_item(struct serve *s, struct job *j, struct choice *c, enum item_kind kind, char id[48],
-                               struct err *e)
+static enum err_code open_item(struct serve *s, struct serve_job *j, struct serve_choice *c, enum serve_item_kind kind,
+                               char id[48], struct err *e)
 {
     if (c->open != kind && close_item(s, j, c, "completed", e))
         return e->code;
@@ -551,7 +555,7 @@ static enum err_code open_item(struct serve *s, struct job *j, struct choice *c,
                : ERR_OK;
 }
 
-static enum err_code take_call(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p,
+static enum err_code take_call(struct serve *s, struct serve_job *j, struct serve_choice *c, const struct chat_piece *p,
                                struct err *e)
 {
     const struct chat_call k = chat_reader_call(c->reader, p->call);
@@ -588,14 +592,14 @@ static enum err_code take_call(struct serve *s, struct job *j, struct choice *c,
     return code;
 }
 
-enum err_code serve_response_piece(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p,
-                                   struct err *e)
+enum err_code serve_response_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
+                                   const struct chat_piece *p, struct err *e)
 {
     const bool thought = p->part == CHAT_REASONING;
     char id[48];
     json_t *o;
 
-    if (begin(s, j, c, e))
+    if (begin_items(s, j, c, e))
         return e->code;
     if (p->part == CHAT_TOOL)
         return take_call(s, j, c, p, e);
@@ -615,13 +619,13 @@ enum err_code serve_response_piece(struct serve *s, struct job *j, struct choice
     return event(s, j, c, thought ? "response.reasoning_text.delta" : "response.output_text.delta", o, e);
 }
 
-enum err_code serve_response_end(struct serve *s, struct job *j, struct choice *c, struct err *e)
+enum err_code serve_response_end(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e)
 {
     const bool cut = strcmp(serve_finish(j, c), "length") == 0;
     const char *status = cut ? "incomplete" : "completed";
     json_t *whole;
 
-    if (begin(s, j, c, e) || close_item(s, j, c, status, e))
+    if (begin_items(s, j, c, e) || close_item(s, j, c, status, e))
         return e->code;
     whole = response(s, j, status, cut ? "max_output_tokens" : NULL, c->items);
     if (!j->w.stream)

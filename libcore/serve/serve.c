@@ -13,7 +13,7 @@
 
 /* ---- opening ---- */
 
-static const struct serve_beside nothing;
+static const struct serve_attachments nothing;
 
 enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e)
 {
@@ -22,7 +22,7 @@ enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct 
     if (s == NULL)
         return err_nomem(e);
     s->o = *o;
-    s->beside = o->beside != NULL ? o->beside : &nothing;
+    s->attached = o->attached != NULL ? o->attached : &nothing;
     s->n_vocab = text_info(o->text)->n_tokens;
     s->model = json_bytes(str_of(o->model));
     s->no_memory = serve_error("out of memory", "server_error", NULL, 503);
@@ -34,12 +34,12 @@ enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct 
     return ERR_OK;
 }
 
-static void free_job(struct job *j)
+static void free_job(struct serve_job *j)
 {
     if (j->made != NULL)
-        j->beside->drop_table(j->beside->tables_of, j->made);
+        j->attached->drop_table(j->attached->tables_of, j->made);
     for (int i = 0; j->choice != NULL && i < j->n_choices; i++) {
-        struct choice *c = &j->choice[i];
+        struct serve_choice *c = &j->choice[i];
 
         chat_reader_close(c->reader);
         free(c->text.p);
@@ -53,7 +53,7 @@ static void free_job(struct job *j)
     for (int i = j->n_prompts; i-- > 0 && j->request != NULL;)
         ask_close(j->request[i]);
     free(j->request);
-    serve_wish_free(&j->w);
+    serve_question_free(&j->w);
     json_decref(j->body);
     json_decref(j->asked);
     free(j);
@@ -64,7 +64,7 @@ void serve_close(struct serve *s)
     if (s == NULL)
         return;
     while (s->jobs != NULL) {
-        struct job *j = s->jobs;
+        struct serve_job *j = s->jobs;
 
         s->jobs = j->next;
         free_job(j);
@@ -78,17 +78,17 @@ void serve_close(struct serve *s)
     free(s);
 }
 
-void serve_exchange(struct serve *s, const struct serve_beside *b)
+void serve_exchange(struct serve *s, const struct serve_attachments *b)
 {
-    s->beside = b;
+    s->attached = b;
 }
 
-bool serve_uses(const struct serve *s, const struct serve_beside *b)
+bool serve_uses(const struct serve *s, const struct serve_attachments *b)
 {
-    bool uses = s->beside == b;
+    bool uses = s->attached == b;
 
-    for (const struct job *j = s->jobs; j != NULL && !uses; j = j->next)
-        uses = j->beside == b;
+    for (const struct serve_job *j = s->jobs; j != NULL && !uses; j = j->next)
+        uses = j->attached == b;
     return uses;
 }
 
@@ -103,8 +103,8 @@ static enum err_code make_room(struct serve *s, size_t n, struct err *e)
     return memory_room(&s->reply, &s->replies_cap, n, sizeof *s->reply, e);
 }
 
-enum err_code serve_push(struct serve *s, struct job *j, enum serve_kind kind, json_t *body, int status, bool last,
-                         struct err *e)
+enum err_code serve_push(struct serve *s, struct serve_job *j, enum serve_kind kind, json_t *body, int status,
+                         bool last, struct err *e)
 {
     if (body == NULL && kind != SERVE_END && kind != SERVE_BEGIN)
         return err_nomem(e);
@@ -130,14 +130,14 @@ bool serve_next(struct serve *s, struct serve_reply *r)
     return true;
 }
 
-static void stop_choices(struct serve *s, struct job *j)
+static void stop_choices(struct serve *s, struct serve_job *j)
 {
     for (int i = 0; i < j->n_choices; i++) /* one that was not asked has none */
         if (j->choice[i].id != 0)
             gen_cancel(s->o.gen, j->choice[i].id);
 }
 
-static enum err_code refuse(struct serve *s, struct job *j, struct fault *f, struct err *e)
+static enum err_code refuse_job(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e)
 {
     if (j->asked != NULL && j->body != NULL) /* the chat that was made of it is at fault */
         serve_response_fault(j->asked, f);
@@ -150,15 +150,15 @@ static enum err_code refuse(struct serve *s, struct job *j, struct fault *f, str
 }
 
 /* What went wrong with one request ends that one: memory or a disk is full, perhaps because it asked for much. */
-static enum err_code give_up(struct serve *s, struct job *j, struct err *e)
+static enum err_code give_up(struct serve *s, struct serve_job *j, struct err *e)
 {
     const struct err why = *e;
-    struct fault f = { 0 };
+    struct serve_fault f = { 0 };
 
     if (why.code != ERR_NOMEM && why.code != ERR_IO)
         return why.code;
     serve_fault(&f, why.code == ERR_NOMEM ? 503 : 507, "", "%s", why.msg);
-    return refuse(s, j, &f, e);
+    return refuse_job(s, j, &f, e);
 }
 
 /* ---- asking ---- */
@@ -176,8 +176,8 @@ static uint64_t owner_of(struct str key, const json_t *body)
 enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body, const struct serve_client *client,
                         void *user, int64_t *id, struct err *e)
 {
-    struct job *j = calloc(1, sizeof *j), **link = &s->jobs;
-    struct fault f = { 0 };
+    struct serve_job *j = calloc(1, sizeof *j), **link = &s->jobs;
+    struct serve_fault f = { 0 };
 
     if (j == NULL || make_room(s, 1, e)) {
         free(j);
@@ -203,7 +203,7 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
 
         j->started = true;
         if (f.status != 0)
-            return refuse(s, j, &f, e);
+            return refuse_job(s, j, &f, e);
         return serve_push(s, j, SERVE_BODY, reply, 200, true, e) ? give_up(s, j, e) : ERR_OK;
     }
     j->n_answers = serve_answers(body);
@@ -214,7 +214,7 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     }
     if (f.status != 0 || !serve_read_body(&j->w, s, method, j->body, &f)) {
         j->started = true;
-        return refuse(s, j, &f, e);
+        return refuse_job(s, j, &f, e);
     }
     return ERR_OK;
 }
@@ -235,7 +235,7 @@ static void forget_replies(struct serve *s, int64_t id)
 
 void serve_cancel(struct serve *s, int64_t id)
 {
-    for (struct job *j = s->jobs; j != NULL; j = j->next)
+    for (struct serve_job *j = s->jobs; j != NULL; j = j->next)
         if (j->id == id && !j->dropped) {
             j->dropped = true;
             s->n_open -= !j->over;
@@ -249,7 +249,7 @@ int64_t serve_waiting(const struct serve *s)
 {
     int64_t n = 0;
 
-    for (const struct job *j = s->jobs; j != NULL; j = j->next)
+    for (const struct serve_job *j = s->jobs; j != NULL; j = j->next)
         if (serve_row(j->method)->answer == NULL && !j->over && !j->dropped)
             n += j->n_answers - j->n_asked + j->n_queued;
     return n;
@@ -289,9 +289,9 @@ static void note_turn(struct serve *s, uint64_t client)
 }
 
 /* Whether its table has to wait until those of others are given back. Who comes later does not overtake it. */
-static bool waits_for_memory(const struct serve *s, const struct job *j, bool *full)
+static bool waits_for_memory(const struct serve *s, const struct serve_job *j, bool *full)
 {
-    const struct serve_beside *b = s->beside;
+    const struct serve_attachments *b = s->attached;
 
     if (j->w.context_table.p != NULL && b->table_room != NULL)
         *full = *full || !b->table_room(b->tables_of, j->w.context_table);
@@ -306,14 +306,15 @@ static int find_queued(const struct serve *s, uint64_t client[QUEUED_MAX])
 {
     int n = 0;
 
-    for (const struct job *j = s->jobs; j != NULL && n < QUEUED_MAX && gen_idle(s->o.gen) < 0; j = j->next)
+    for (const struct serve_job *j = s->jobs; j != NULL && n < QUEUED_MAX && gen_idle(s->o.gen) < 0; j = j->next)
         if (j->n_queued > 0)
             client[n++] = j->client;
     return n;
 }
 
 /* Whether it has a choice that can be given to the engine. */
-static bool has_choice(const struct serve *s, const struct job *j, const uint64_t *queued, int n_queued, bool *full)
+static bool has_choice(const struct serve *s, const struct serve_job *j, const uint64_t *queued, int n_queued,
+                       bool *full)
 {
     for (int i = 0; i < n_queued; i++)
         if (queued[i] == j->client)
@@ -322,14 +323,14 @@ static bool has_choice(const struct serve *s, const struct job *j, const uint64_
 }
 
 /* The job whose client was served longest ago; of one client, the first. */
-static struct job *next_job(struct serve *s)
+static struct serve_job *next_job(struct serve *s)
 {
-    struct job *best = NULL;
+    struct serve_job *best = NULL;
     uint64_t queued[QUEUED_MAX];
     const int n_queued = find_queued(s, queued);
     bool full = false;
 
-    for (struct job *j = s->jobs; j != NULL; j = j->next)
+    for (struct serve_job *j = s->jobs; j != NULL; j = j->next)
         if (has_choice(s, j, queued, n_queued, &full) &&
             (best == NULL || j->w.ask.priority > best->w.ask.priority ||
              (j->w.ask.priority == best->w.ask.priority && last_turn(s, j->client) < last_turn(s, best->client))))
@@ -347,11 +348,11 @@ static bool takes_more(const struct serve *s)
 
 static enum err_code start_jobs(struct serve *s, struct err *e)
 {
-    struct job *j;
+    struct serve_job *j;
 
     while (takes_more(s) && (j = next_job(s)) != NULL) {
         const bool first = !j->started;
-        struct fault f = { 0 };
+        struct serve_fault f = { 0 };
         enum err_code code = ERR_OK;
 
         j->started = true;
@@ -362,7 +363,7 @@ static enum err_code start_jobs(struct serve *s, struct err *e)
             code = serve_start_choice(s, j, &f, e);
         if (code == ERR_OK && f.status == 0 && first && j->w.stream)
             code = serve_push(s, j, SERVE_BEGIN, NULL, 200, false, e);
-        if (code != ERR_OK ? give_up(s, j, e) : f.status != 0 ? refuse(s, j, &f, e) : ERR_OK)
+        if (code != ERR_OK ? give_up(s, j, e) : f.status != 0 ? refuse_job(s, j, &f, e) : ERR_OK)
             return e->code;
     }
     return ERR_OK;
@@ -370,8 +371,8 @@ static enum err_code start_jobs(struct serve *s, struct err *e)
 
 static void drop_finished(struct serve *s)
 {
-    for (struct job **link = &s->jobs; *link != NULL;) {
-        struct job *j = *link;
+    for (struct serve_job **link = &s->jobs; *link != NULL;) {
+        struct serve_job *j = *link;
 
         if (j->n_left > 0 || !(j->over || j->dropped)) {
             link = &j->next;
@@ -395,8 +396,8 @@ void serve_counted(struct serve_count *c, double ms)
     c->sum += ms;
 }
 
-static enum err_code push_delta(struct serve *s, struct job *j, struct choice *c, json_t *delta, json_t *logprobs,
-                                struct err *e)
+static enum err_code push_delta(struct serve *s, struct serve_job *j, struct serve_choice *c, json_t *delta,
+                                json_t *logprobs, struct err *e)
 {
     if (delta == NULL) {
         json_decref(logprobs);
@@ -416,8 +417,8 @@ static enum err_code push_delta(struct serve *s, struct job *j, struct choice *c
 }
 
 /* A piece of the answer: kept for the whole, or sent. */
-static enum err_code take_piece(struct serve *s, struct job *j, struct choice *c, const struct chat_piece *p,
-                                json_t **logprobs, struct err *e)
+static enum err_code take_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
+                                const struct chat_piece *p, json_t **logprobs, struct err *e)
 {
     json_t *delta = NULL, *call;
 
@@ -456,7 +457,7 @@ static enum err_code take_piece(struct serve *s, struct job *j, struct choice *c
 }
 
 /* Text of a chat goes through the reader of the model's marks. */
-static enum err_code read_chat(struct serve *s, struct job *j, struct choice *c, struct str text, bool end,
+static enum err_code read_chat(struct serve *s, struct serve_job *j, struct serve_choice *c, struct str text, bool end,
                                json_t **logprobs, struct err *e)
 {
     const struct chat_piece *v;
@@ -476,7 +477,7 @@ static enum err_code read_chat(struct serve *s, struct job *j, struct choice *c,
     return ERR_OK;
 }
 
-static enum err_code take_text(struct serve *s, struct job *j, struct choice *c, struct str text, bool end,
+static enum err_code take_text(struct serve *s, struct serve_job *j, struct serve_choice *c, struct str text, bool end,
                                json_t *logprobs, struct err *e)
 {
     enum err_code code = ERR_OK;
@@ -495,8 +496,8 @@ static enum err_code take_text(struct serve *s, struct job *j, struct choice *c,
     return code;
 }
 
-static enum err_code take_token(struct serve *s, struct job *j, struct choice *c, const struct gen_event *ev,
-                                struct err *e)
+static enum err_code take_token(struct serve *s, struct serve_job *j, struct serve_choice *c,
+                                const struct gen_event *ev, struct err *e)
 {
     json_t *logprobs = NULL, *one = NULL;
     const double now = clock_ms();
@@ -523,7 +524,7 @@ static enum err_code take_token(struct serve *s, struct job *j, struct choice *c
 }
 
 /* What the row of one token of an echoed prompt says of the next one. */
-static enum err_code take_row(struct serve *s, struct job *j, struct choice *c, const struct gen_event *ev,
+static enum err_code take_row(struct serve *s, struct serve_job *j, struct serve_choice *c, const struct gen_event *ev,
                               struct err *e)
 {
     json_t *one;
@@ -535,7 +536,7 @@ static enum err_code take_row(struct serve *s, struct job *j, struct choice *c, 
 }
 
 /* Unit length, as the interface has it. */
-static json_t *embedding_of(const struct serve *s, const struct job *j, const float *v)
+static json_t *embedding_of(const struct serve *s, const struct serve_job *j, const float *v)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const int n = s->o.n_embd;
@@ -579,12 +580,12 @@ static json_t *embedding_of(const struct serve *s, const struct job *j, const fl
     return list;
 }
 
-bool serve_all_ended(const struct job *j)
+bool serve_all_ended(const struct serve_job *j)
 {
     return j->n_left == 0 && j->n_asked == j->n_choices;
 }
 
-static enum err_code end_job(struct serve *s, struct job *j, struct err *e)
+static enum err_code end_job(struct serve *s, struct serve_job *j, struct err *e)
 {
     if (!j->w.stream)
         return serve_push(s, j, SERVE_BODY, serve_whole(s, j), 200, true, e);
@@ -593,8 +594,8 @@ static enum err_code end_job(struct serve *s, struct job *j, struct err *e)
     return serve_push(s, j, SERVE_END, NULL, 200, true, e);
 }
 
-static enum err_code end_choice(struct serve *s, struct job *j, struct choice *c, const struct gen_event *ev,
-                                struct err *e)
+static enum err_code end_choice(struct serve *s, struct serve_job *j, struct serve_choice *c,
+                                const struct gen_event *ev, struct err *e)
 {
     c->id = 0;
     c->end = ev->end;
@@ -615,10 +616,10 @@ static enum err_code end_choice(struct serve *s, struct job *j, struct choice *c
     if (j->over || j->dropped)
         return ERR_OK;
     if (ev->end == GEN_FAILED) {
-        struct fault f = { 0 };
+        struct serve_fault f = { 0 };
 
         serve_fault(&f, ev->err.code == ERR_ARG ? 400 : 500, "", "%s", ev->err.msg);
-        return refuse(s, j, &f, e);
+        return refuse_job(s, j, &f, e);
     }
     if (j->method == SERVE_EMBEDDING && ev->pooled != NULL && (c->embedding = embedding_of(s, j, ev->pooled)) == NULL)
         return err_nomem(e);
@@ -634,10 +635,10 @@ static enum err_code end_choice(struct serve *s, struct job *j, struct choice *c
     return serve_all_ended(j) ? end_job(s, j, e) : ERR_OK;
 }
 
-static enum err_code hear(struct serve *s, const struct gen_event *ev, struct err *e)
+static enum err_code hear_event(struct serve *s, const struct gen_event *ev, struct err *e)
 {
-    struct choice *c = ev->user;
-    struct job *j = c->job;
+    struct serve_choice *c = ev->user;
+    struct serve_job *j = c->job;
 
     switch (ev->kind) {
     case GEN_BEGIN:
@@ -671,7 +672,7 @@ enum err_code serve_step(struct serve *s, struct err *e)
         return e->code;
     code = gen_busy(s->o.gen) ? gen_step(s->o.gen, &why) : ERR_OK;
     while (gen_next(s->o.gen, &ev))
-        if (hear(s, &ev, e) && give_up(s, ((struct choice *)ev.user)->job, e))
+        if (hear_event(s, &ev, e) && give_up(s, ((struct serve_choice *)ev.user)->job, e))
             return e->code;
     if (code)
         *e = why;

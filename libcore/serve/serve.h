@@ -37,7 +37,7 @@ struct serve_keeper {
 
 /* Adapters, tables and indexes that are used with the model. A request keeps those that it started with until it ends.
  */
-struct serve_beside {
+struct serve_attachments {
     const struct run_adapter *adapters; /* [n_adapters] requests name them by their index; the scales are for requests
                                          * that name none */
     int n_adapters;                     /* at most RUN_ADAPTERS_MAX */
@@ -64,10 +64,10 @@ struct serve_opts {
     int64_t created_s;            /* of the model, for the list of models */
     int64_t ctx_tokens;
     int32_t n_embd;
-    bool embeddings;                   /* the run keeps the last hidden rows */
-    bool lenient;                      /* unknown members of a body are ignored */
-    const struct serve_beside *beside; /* not owned; NULL: nothing */
-    const struct serve_keeper *keeper; /* NULL: none */
+    bool embeddings;                          /* the run keeps the last hidden rows */
+    bool lenient;                             /* unknown members of a body are ignored */
+    const struct serve_attachments *attached; /* not owned; NULL: nothing */
+    const struct serve_keeper *keeper;        /* NULL: none */
     void *keeper_of;
     int64_t predict_max; /* tokens of an answer if the request gives no limit; -1: until the context is full */
     const struct sample_opts *sample; /* defaults for requests; NULL: temperature 1, the rest off. Not owned */
@@ -76,11 +76,11 @@ MUST_CHECK enum err_code serve_open(struct serve **out, const struct serve_opts 
 void serve_close(struct serve *s); /* NULL is allowed */
 
 /* Requests that start from now on use b; the others keep what they have. */
-void serve_exchange(struct serve *s, const struct serve_beside *b);
+void serve_exchange(struct serve *s, const struct serve_attachments *b);
 /* Whether b is in use: by requests, or for requests that start later. */
-bool serve_uses(const struct serve *s, const struct serve_beside *b);
+bool serve_uses(const struct serve *s, const struct serve_attachments *b);
 
-struct fault;
+struct serve_fault;
 
 /* What may be asked. */
 struct serve_row {
@@ -93,7 +93,7 @@ struct serve_row {
     /* Of a method that is answered at once: the members of its body (members.c), and what makes the reply, NULL when
      * memory is out or f says what is wrong. NULL: the engine answers, perhaps as a stream. */
     const char *members;
-    json_t *(*answer)(struct serve *s, const json_t *body, struct fault *f);
+    json_t *(*answer)(struct serve *s, const json_t *body, struct serve_fault *f);
 };
 enum serve_method {
 #define METHOD(id, ...) SERVE_##id,

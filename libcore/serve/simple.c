@@ -60,7 +60,7 @@ static bool special(const json_t *body)
     return v == NULL || json_is_null(v) || json_is_true(v);
 }
 
-json_t *serve_tokenize(struct serve *s, const json_t *body, struct fault *f)
+json_t *serve_tokenize(struct serve *s, const json_t *body, struct serve_fault *f)
 {
     const json_t *text = json_object_get(body, "text");
     struct text_tokens t = { 0 };
@@ -82,7 +82,7 @@ json_t *serve_tokenize(struct serve *s, const json_t *body, struct fault *f)
     return f->status != 0 ? NULL : json_pack("{s:o}", "tokens", ids);
 }
 
-json_t *serve_detokenize(struct serve *s, const json_t *body, struct fault *f)
+json_t *serve_detokenize(struct serve *s, const json_t *body, struct serve_fault *f)
 {
     const json_t *ids = json_object_get(body, "tokens");
     struct text_tokens t = { 0 };
@@ -192,7 +192,7 @@ char *serve_metrics(const struct serve *s)
     counter(&p, "completion_tokens_total", "Tokens of answers.", s->tokens);
     counter(&p, "drafted_tokens_total", "Guesses that were checked.", s->drafted);
     counter(&p, "kept_tokens_total", "Guesses that were right.", s->kept);
-    for (const struct job *j = s->jobs; j != NULL; j = j->next) {
+    for (const struct serve_job *j = s->jobs; j != NULL; j = j->next) {
         running += j->begun && !j->over && !j->dropped;
         waiting += j->n_answers > 0 && !j->begun && !j->over && !j->dropped;
     }
@@ -209,7 +209,7 @@ char *serve_metrics(const struct serve *s)
     return NULL;
 }
 
-json_t *serve_show_metrics(struct serve *s, const json_t *body, struct fault *f)
+json_t *serve_show_metrics(struct serve *s, const json_t *body, struct serve_fault *f)
 {
     char *text = serve_metrics(s);
     json_t *r = text != NULL ? json_pack("{s:s}", "text", text) : NULL;
@@ -220,14 +220,14 @@ json_t *serve_show_metrics(struct serve *s, const json_t *body, struct fault *f)
     return r;
 }
 
-json_t *serve_show_health(struct serve *s, const json_t *body, struct fault *f)
+json_t *serve_show_health(struct serve *s, const json_t *body, struct serve_fault *f)
 {
     (void)body;
     (void)f;
     return json_pack("{s:s, s:I}", "status", "ok", "waiting", (json_int_t)serve_waiting(s));
 }
 
-json_t *serve_list_models(struct serve *s, const json_t *body, struct fault *f)
+json_t *serve_list_models(struct serve *s, const json_t *body, struct serve_fault *f)
 {
     (void)body;
     (void)f;

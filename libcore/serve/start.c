@@ -10,7 +10,7 @@
 
 /* What is wrong with a question becomes a fault at its place, or at `pointer` if it names none in the body; memory and
  * devices are errors. */
-static enum err_code blame(struct fault *f, const char *pointer, const struct err *why, struct err *e)
+static enum err_code blame(struct serve_fault *f, const char *pointer, const struct err *why, struct err *e)
 {
     if (why->code == ERR_NOMEM || why->code == ERR_DEVICE || why->code == ERR_IO)
         return err_copy(e, why);
@@ -21,7 +21,7 @@ static enum err_code blame(struct fault *f, const char *pointer, const struct er
 /* ---- prompts ---- */
 
 static enum err_code read_ids(struct serve *s, const json_t *ids, struct text_tokens *out, const char *pointer,
-                              struct fault *f, struct err *e)
+                              struct serve_fault *f, struct err *e)
 {
     size_t i;
     json_t *id;
@@ -42,7 +42,7 @@ static enum err_code read_ids(struct serve *s, const json_t *ids, struct text_to
 
 /* A text or an array of token ids becomes what is asked. */
 static enum err_code read_prompt(struct serve *s, const json_t *v, struct ask *a, struct text_tokens *ids,
-                                 const char *pointer, struct fault *f, struct err *e)
+                                 const char *pointer, struct serve_fault *f, struct err *e)
 {
     if (json_is_string(v)) {
         a->text = (struct str){ json_string_value(v), json_string_length(v) };
@@ -84,7 +84,7 @@ int64_t serve_answers(const json_t *body)
     return (n > 1 && n <= CHOICES_MAX ? n : 1) * (int64_t)count_prompts(prompt != NULL ? prompt : input);
 }
 
-static uint64_t fresh_seed(const struct job *j)
+static uint64_t fresh_seed(const struct serve_job *j)
 {
     uint32_t block[4];
     struct timespec t;
@@ -96,7 +96,7 @@ static uint64_t fresh_seed(const struct job *j)
 
 /* The server's adapters with their scales, or those that a request gives them: what it does not name is without effect.
  */
-static bool name_adapters(const struct serve_beside *b, struct wish *w, struct fault *f)
+static bool name_adapters(const struct serve_attachments *b, struct serve_question *w, struct serve_fault *f)
 {
     bool named[RUN_ADAPTERS_MAX] = { false };
     char pointer[40];
@@ -123,9 +123,9 @@ static bool name_adapters(const struct serve_beside *b, struct wish *w, struct f
 }
 
 /* Whether what the request asks for stands beside the model. */
-static bool is_there(const struct job *j, struct fault *f)
+static bool is_there(const struct serve_job *j, struct serve_fault *f)
 {
-    const struct serve_beside *b = j->beside;
+    const struct serve_attachments *b = j->attached;
     const bool tables = b->engram != NULL || j->w.context_table.p != NULL;
 
     if (j->w.context_table.p != NULL && b->table == NULL)
@@ -144,9 +144,9 @@ static bool is_there(const struct job *j, struct fault *f)
 }
 
 /* The tables of the server that the request wants, and one of its own text. */
-static enum err_code open_tables(struct job *j, struct fault *f, struct err *e)
+static enum err_code open_tables(struct serve_job *j, struct serve_fault *f, struct err *e)
 {
-    const struct serve_beside *b = j->beside;
+    const struct serve_attachments *b = j->attached;
     const struct engram_mix *with = j->w.engram != 0 ? b->engram : NULL;
     struct err why = { 0 };
 
@@ -164,19 +164,19 @@ static enum err_code open_tables(struct job *j, struct fault *f, struct err *e)
 }
 
 /* What the request asks of all that stands beside the model. */
-static enum err_code use_beside(struct job *j, struct fault *f, struct err *e)
+static enum err_code use_beside(struct serve_job *j, struct serve_fault *f, struct err *e)
 {
     if (!is_there(j, f) || j->method == SERVE_EMBEDDING)
         return ERR_OK;
-    j->w.ask.notes = j->beside->notes;
-    j->w.ask.recite = j->beside->recite;
+    j->w.ask.notes = j->attached->notes;
+    j->w.ask.recite = j->attached->recite;
     return open_tables(j, f, e);
 }
 
 /* ---- requests ---- */
 
-static enum err_code submit_choice(struct serve *s, struct job *j, struct choice *c, const char *prefix,
-                                   struct fault *f, struct err *e)
+static enum err_code submit_choice(struct serve *s, struct serve_job *j, struct serve_choice *c, const char *prefix,
+                                   struct serve_fault *f, struct err *e)
 {
     struct gen_request q = c->request->q;
     struct err why = { 0 };
@@ -202,8 +202,8 @@ static enum err_code submit_choice(struct serve *s, struct job *j, struct choice
 }
 
 /* Asks one prompt. */
-static enum err_code open_prompt(struct serve *s, struct job *j, int prompt, const char *pointer, struct fault *f,
-                                 struct err *e)
+static enum err_code open_prompt(struct serve *s, struct serve_job *j, int prompt, const char *pointer,
+                                 struct serve_fault *f, struct err *e)
 {
     const struct ask_model m = { .text = s->o.text,
                                  .chat = s->o.chat,
@@ -232,14 +232,14 @@ static enum err_code open_prompt(struct serve *s, struct job *j, int prompt, con
     return ERR_OK;
 }
 
-static const char *prompt_member(const struct job *j)
+static const char *prompt_member(const struct serve_job *j)
 {
     return j->method == SERVE_CHAT ? "messages" : j->method == SERVE_COMPLETION ? "prompt" : "input";
 }
 
-enum err_code serve_start_choice(struct serve *s, struct job *j, struct fault *f, struct err *e)
+enum err_code serve_start_choice(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e)
 {
-    struct choice *c = &j->choice[j->n_asked++];
+    struct serve_choice *c = &j->choice[j->n_asked++];
     char pointer[16];
 
     (void)snprintf(pointer, sizeof pointer, "/%s", prompt_member(j));
@@ -248,7 +248,7 @@ enum err_code serve_start_choice(struct serve *s, struct job *j, struct fault *f
 }
 
 /* Room for the answers. */
-static enum err_code make_choices(struct job *j, struct err *e)
+static enum err_code make_choices(struct serve_job *j, struct err *e)
 {
     j->request = calloc((size_t)j->n_prompts, sizeof(struct ask_request *));
     j->choice = calloc((size_t)(j->n_prompts * j->w.n), sizeof *j->choice);
@@ -256,13 +256,13 @@ static enum err_code make_choices(struct job *j, struct err *e)
         return err_nomem(e);
     j->n_choices = j->n_prompts * j->w.n;
     for (int i = 0; i < j->n_choices; i++)
-        j->choice[i] = (struct choice){ .job = j, .index = i };
+        j->choice[i] = (struct serve_choice){ .job = j, .index = i };
     return ERR_OK;
 }
 
-enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struct err *e)
+enum err_code serve_start(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e)
 {
-    j->beside = s->beside;
+    j->attached = s->attached;
     j->n_prompts = j->method == SERVE_CHAT ? 1 : count_prompts(j->method == SERVE_EMBEDDING ? j->w.input : j->w.prompt);
     if (j->n_prompts > PROMPTS_MAX) {
         serve_fault(f, 400, j->method == SERVE_EMBEDDING ? "/input" : "/prompt", "more than %d prompts", PROMPTS_MAX);
@@ -272,7 +272,7 @@ enum err_code serve_start(struct serve *s, struct job *j, struct fault *f, struc
         serve_fault(f, 400, "", "embeddings are not offered here");
         return ERR_OK;
     }
-    if (!name_adapters(j->beside, &j->w, f))
+    if (!name_adapters(j->attached, &j->w, f))
         return ERR_OK;
     if (use_beside(j, f, e) || f->status != 0)
         return e->code;

@@ -89,7 +89,7 @@ static enum err_code set_number(struct row *r, unsigned *seen, const char *s, si
     return err_set(e, ERR_ARG, "shape: '%.*s' is none of layers=N, experts=N, vocab=N", (int)n, s);
 }
 
-static enum err_code unknown(const char *spec, size_t n, struct err *e)
+static enum err_code unknown_shape(const char *spec, size_t n, struct err *e)
 {
     char known[300] = "";
     size_t used = 0;
@@ -109,7 +109,7 @@ static enum err_code parse(struct row *r, const char *spec, struct err *e)
         if (strlen(rows[i].name) == n && memcmp(spec, rows[i].name, n) == 0)
             *r = rows[i];
     if (r->name == NULL)
-        return unknown(spec, n, e);
+        return unknown_shape(spec, n, e);
     while (spec[n] == ',') {
         spec += n + 1;
         n = strcspn(spec, ",");
@@ -120,7 +120,7 @@ static enum err_code parse(struct row *r, const char *spec, struct err *e)
 }
 
 /* The type itself, or one with blocks of 32 when a row is no multiple of its block. */
-static int fitting(int type, int64_t ne0)
+static int fitting_type(int type, int64_t ne0)
 {
     const struct quant_type *t = quant_types[type];
     double bits = 8.0 * t->block_bytes / t->block_elems;
@@ -133,7 +133,7 @@ static int fitting(int type, int64_t ne0)
 }
 
 /* Adds a tensor; the first failure is kept. */
-static void add(struct shape *s, int layer, const char *name, int role, int64_t ne0, int64_t ne1, int64_t ne2)
+static void add_tensor(struct shape *s, int layer, const char *name, int role, int64_t ne0, int64_t ne1, int64_t ne2)
 {
     struct shape_tensor *t;
 
@@ -143,7 +143,7 @@ static void add(struct shape *s, int layer, const char *name, int role, int64_t 
     }
     t = &s->tensor[s->n++];
     *t = (struct shape_tensor){ .ne = { ne0, ne1, ne2, 1 }, .n_dims = ne2 > 1 ? 3 : ne1 > 1 ? 2 : 1 };
-    t->type = role == F32 ? QUANT_f32 : fitting(s->type[role], ne0);
+    t->type = role == F32 ? QUANT_f32 : fitting_type(s->type[role], ne0);
     t->size_bytes = quant_row_bytes(t->type, ne0) * ne1 * ne2;
     if (layer < 0)
         (void)snprintf(t->name, sizeof t->name, "%s", name);
@@ -157,13 +157,13 @@ static void add_attn(struct shape *s, int i)
     int64_t d = r->n_embd, q = (int64_t)r->n_head * r->dim, kv = (int64_t)r->n_head_kv * r->dim;
     bool qwen = strncmp(r->arch, "qwen", 4) == 0;
 
-    add(s, i, "attn_q.weight", ATTN_QK, d, qwen ? 2 * q : q, 1);
-    add(s, i, "attn_k.weight", ATTN_QK, d, kv, 1);
-    add(s, i, "attn_v.weight", ATTN_V, d, kv, 1);
-    add(s, i, "attn_output.weight", ATTN_O, q, d, 1);
+    add_tensor(s, i, "attn_q.weight", ATTN_QK, d, qwen ? 2 * q : q, 1);
+    add_tensor(s, i, "attn_k.weight", ATTN_QK, d, kv, 1);
+    add_tensor(s, i, "attn_v.weight", ATTN_V, d, kv, 1);
+    add_tensor(s, i, "attn_output.weight", ATTN_O, q, d, 1);
     if (qwen) {
-        add(s, i, "attn_q_norm.weight", F32, r->dim, 1, 1);
-        add(s, i, "attn_k_norm.weight", F32, r->dim, 1, 1);
+        add_tensor(s, i, "attn_q_norm.weight", F32, r->dim, 1, 1);
+        add_tensor(s, i, "attn_k_norm.weight", F32, r->dim, 1, 1);
     }
 }
 
@@ -172,15 +172,15 @@ static void add_gdn(struct shape *s, int i)
     const struct row *r = &s->row;
     int64_t d = r->n_embd, channels = (int64_t)2 * r->n_group * r->n_state + r->inner;
 
-    add(s, i, "attn_qkv.weight", REC, d, channels, 1);
-    add(s, i, "attn_gate.weight", REC, d, r->inner, 1);
-    add(s, i, "ssm_conv1d.weight", F32, 4, channels, 1);
-    add(s, i, "ssm_dt.bias", F32, r->n_rec_head, 1, 1);
-    add(s, i, "ssm_a", F32, r->n_rec_head, 1, 1);
-    add(s, i, "ssm_beta.weight", REC_GATE, d, r->n_rec_head, 1);
-    add(s, i, "ssm_alpha.weight", REC_GATE, d, r->n_rec_head, 1);
-    add(s, i, "ssm_norm.weight", F32, r->inner / r->n_rec_head, 1, 1);
-    add(s, i, "ssm_out.weight", REC, r->inner, d, 1);
+    add_tensor(s, i, "attn_qkv.weight", REC, d, channels, 1);
+    add_tensor(s, i, "attn_gate.weight", REC, d, r->inner, 1);
+    add_tensor(s, i, "ssm_conv1d.weight", F32, 4, channels, 1);
+    add_tensor(s, i, "ssm_dt.bias", F32, r->n_rec_head, 1, 1);
+    add_tensor(s, i, "ssm_a", F32, r->n_rec_head, 1, 1);
+    add_tensor(s, i, "ssm_beta.weight", REC_GATE, d, r->n_rec_head, 1);
+    add_tensor(s, i, "ssm_alpha.weight", REC_GATE, d, r->n_rec_head, 1);
+    add_tensor(s, i, "ssm_norm.weight", F32, r->inner / r->n_rec_head, 1, 1);
+    add_tensor(s, i, "ssm_out.weight", REC, r->inner, d, 1);
 }
 
 static void add_mamba2(struct shape *s, int i)
@@ -188,14 +188,14 @@ static void add_mamba2(struct shape *s, int i)
     const struct row *r = &s->row;
     int64_t d = r->n_embd, channels = (int64_t)2 * r->n_group * r->n_state + r->inner;
 
-    add(s, i, "ssm_in.weight", REC, d, r->inner + channels + r->n_rec_head, 1);
-    add(s, i, "ssm_conv1d.weight", F32, 4, channels, 1);
-    add(s, i, "ssm_conv1d.bias", F32, channels, 1, 1);
-    add(s, i, "ssm_dt.bias", F32, r->n_rec_head, 1, 1);
-    add(s, i, "ssm_a", F32, 1, r->n_rec_head, 1);
-    add(s, i, "ssm_d", F32, 1, r->n_rec_head, 1);
-    add(s, i, "ssm_norm.weight", F32, r->inner / r->n_group, r->n_group, 1);
-    add(s, i, "ssm_out.weight", REC, r->inner, d, 1);
+    add_tensor(s, i, "ssm_in.weight", REC, d, r->inner + channels + r->n_rec_head, 1);
+    add_tensor(s, i, "ssm_conv1d.weight", F32, 4, channels, 1);
+    add_tensor(s, i, "ssm_conv1d.bias", F32, channels, 1, 1);
+    add_tensor(s, i, "ssm_dt.bias", F32, r->n_rec_head, 1, 1);
+    add_tensor(s, i, "ssm_a", F32, 1, r->n_rec_head, 1);
+    add_tensor(s, i, "ssm_d", F32, 1, r->n_rec_head, 1);
+    add_tensor(s, i, "ssm_norm.weight", F32, r->inner / r->n_group, r->n_group, 1);
+    add_tensor(s, i, "ssm_out.weight", REC, r->inner, d, 1);
 }
 
 static void add_ffn(struct shape *s, int i)
@@ -205,24 +205,24 @@ static void add_ffn(struct shape *s, int i)
     bool gate = strncmp(r->arch, "nemotron", 8) != 0; /* squared ReLU has none */
 
     if (r->n_expert == 0) {
-        add(s, i, "ffn_gate.weight", FFN, d, r->n_ff, 1);
-        add(s, i, "ffn_up.weight", FFN, d, r->n_ff, 1);
-        add(s, i, "ffn_down.weight", FFN, r->n_ff, d, 1);
+        add_tensor(s, i, "ffn_gate.weight", FFN, d, r->n_ff, 1);
+        add_tensor(s, i, "ffn_up.weight", FFN, d, r->n_ff, 1);
+        add_tensor(s, i, "ffn_down.weight", FFN, r->n_ff, d, 1);
         return;
     }
-    add(s, i, "ffn_gate_inp.weight", F32, d, r->n_expert, 1);
+    add_tensor(s, i, "ffn_gate_inp.weight", F32, d, r->n_expert, 1);
     if (!gate)
-        add(s, i, "exp_probs_b.bias", F32, r->n_expert, 1, 1);
+        add_tensor(s, i, "exp_probs_b.bias", F32, r->n_expert, 1, 1);
     if (strcmp(r->arch, "qwen35moe") == 0)
-        add(s, i, "ffn_gate_inp_shexp.weight", F32, d, 1, 1);
+        add_tensor(s, i, "ffn_gate_inp_shexp.weight", F32, d, 1, 1);
     if (gate)
-        add(s, i, "ffn_gate_exps.weight", EXPS, d, ff, r->n_expert);
-    add(s, i, "ffn_up_exps.weight", EXPS, d, ff, r->n_expert);
-    add(s, i, "ffn_down_exps.weight", EXPS, ff, d, r->n_expert);
+        add_tensor(s, i, "ffn_gate_exps.weight", EXPS, d, ff, r->n_expert);
+    add_tensor(s, i, "ffn_up_exps.weight", EXPS, d, ff, r->n_expert);
+    add_tensor(s, i, "ffn_down_exps.weight", EXPS, ff, d, r->n_expert);
     if (gate)
-        add(s, i, "ffn_gate_shexp.weight", FFN, d, sh, 1);
-    add(s, i, "ffn_up_shexp.weight", FFN, d, sh, 1);
-    add(s, i, "ffn_down_shexp.weight", FFN, sh, d, 1);
+        add_tensor(s, i, "ffn_gate_shexp.weight", FFN, d, sh, 1);
+    add_tensor(s, i, "ffn_up_shexp.weight", FFN, d, sh, 1);
+    add_tensor(s, i, "ffn_down_shexp.weight", FFN, sh, d, 1);
 }
 
 char shape_letter(const struct row *r, int layer)
@@ -235,7 +235,7 @@ static void add_layer(struct shape *s, int i)
     const struct row *r = &s->row;
     char c = shape_letter(r, i);
 
-    add(s, i, "attn_norm.weight", F32, r->n_embd, 1, 1);
+    add_tensor(s, i, "attn_norm.weight", F32, r->n_embd, 1, 1);
     if (c == 'A' || c == 'a' || c == 'B')
         add_attn(s, i);
     if (c == 'G')
@@ -245,11 +245,11 @@ static void add_layer(struct shape *s, int i)
     if (c == 'm' || c == 'a')
         return;
     if (c != 'e')
-        add(s, i,
-            strncmp(r->arch, "qwen", 4) == 0        ? "post_attention_norm.weight"
-            : strncmp(r->arch, "falcon-h1", 9) == 0 ? "ffn_norm" /* so in its files */
-                                                    : "ffn_norm.weight",
-            F32, r->n_embd, 1, 1);
+        add_tensor(s, i,
+                   strncmp(r->arch, "qwen", 4) == 0        ? "post_attention_norm.weight"
+                   : strncmp(r->arch, "falcon-h1", 9) == 0 ? "ffn_norm" /* so in its files */
+                                                           : "ffn_norm.weight",
+                   F32, r->n_embd, 1, 1);
     add_ffn(s, i);
 }
 
@@ -265,10 +265,10 @@ enum err_code shape_open(struct shape **out, const char *spec, const char *mix, 
         return e->code;
     }
     memcpy(s->type, m.type, sizeof m.type);
-    add(s, -1, "token_embd.weight", EMBD, s->row.n_embd, s->row.n_vocab, 1);
-    add(s, -1, "output_norm.weight", F32, s->row.n_embd, 1, 1);
+    add_tensor(s, -1, "token_embd.weight", EMBD, s->row.n_embd, s->row.n_vocab, 1);
+    add_tensor(s, -1, "output_norm.weight", F32, s->row.n_embd, 1, 1);
     if (!s->row.tied)
-        add(s, -1, "output.weight", OUT, s->row.n_embd, s->row.n_vocab, 1);
+        add_tensor(s, -1, "output.weight", OUT, s->row.n_embd, s->row.n_vocab, 1);
     for (int i = 0; i < s->row.n_layer; i++)
         add_layer(s, i);
     if (s->failed) {

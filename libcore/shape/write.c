@@ -146,7 +146,7 @@ static enum err_code put_keys(struct gguf_writer *w, const struct row *r, struct
 
 /* ---- weights ---- */
 
-static bool ends(const char *name, const char *tail)
+static bool ends_with(const char *name, const char *tail)
 {
     size_t n = strlen(name), k = strlen(tail);
 
@@ -158,9 +158,9 @@ static float plain_value(const struct shape_tensor *t, uint64_t seed, uint64_t i
 {
     float x = rng_gauss(seed, 1, i);
 
-    if (strstr(t->name, "norm") != NULL || ends(t->name, "ssm_d"))
+    if (strstr(t->name, "norm") != NULL || ends_with(t->name, "ssm_d"))
         return 1.0f;
-    if (ends(t->name, "ssm_a"))
+    if (ends_with(t->name, "ssm_a"))
         return -expf(x);
     if (strstr(t->name, "conv1d.weight") != NULL)
         return 0.3f * x;

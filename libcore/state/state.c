@@ -16,14 +16,14 @@ static bool has_kv(const struct arch_plan *p, int layer)
     return (p->layer[layer].mixers & (MIX_ATTN | MIX_MLA)) != 0;
 }
 
-static size_t page_bytes(const struct attn_plan *a, const struct state_opts *o)
+static size_t page_bytes(const struct arch_attn_plan *a, const struct state_opts *o)
 {
     return (size_t)a->n_head_kv * OP_KV_PAGE *
            (size_t)(quant_row_bytes(o->type_k, a->dim_k) + quant_row_bytes(o->type_v, a->dim_v));
 }
 
 /* Takes n floats for each sequence from *at; *at NULL only counts, in *bytes. */
-static float *take(unsigned char **at, size_t *bytes, size_t n_seq, int64_t n)
+static float *take_floats(unsigned char **at, size_t *bytes, size_t n_seq, int64_t n)
 {
     size_t size = aligned(n_seq * (size_t)n * sizeof(float));
     float *p = (float *)(void *)*at;
@@ -49,21 +49,21 @@ static void lay_out(struct state *s, const struct state_opts *o, int i, unsigned
         if (*at != NULL)
             *at += (size_t)s->n_pages * l->kv.page_bytes;
     }
-    l->live.conv = (struct op_rec){ .data = take(at, bytes, n_seq, conv), .floats = conv };
-    l->live.rec = (struct op_rec){ .data = take(at, bytes, n_seq, rec), .floats = rec };
+    l->live.conv = (struct op_rec){ .data = take_floats(at, bytes, n_seq, conv), .floats = conv };
+    l->live.rec = (struct op_rec){ .data = take_floats(at, bytes, n_seq, rec), .floats = rec };
     if (s->log_rows == 0 || conv == 0)
         return;
     struct op_log log = { .width = arch_plan_input_floats(p, i), .rows = s->log_rows, .most = s->drafts };
     log.floats = log.rows * log.width;
-    log.data = take(at, bytes, n_seq, log.floats);
+    log.data = take_floats(at, bytes, n_seq, log.floats);
     l->live.conv.log = l->live.rec.log = log;
     if (log.data != NULL)
         l->live.rec.log.data += arch_plan_conv_channels(p, i);
     if (s->undo == 0)
         return;
     l->base = l->live;
-    l->base.conv.data = take(at, bytes, n_seq, conv);
-    l->base.rec.data = take(at, bytes, n_seq, rec);
+    l->base.conv.data = take_floats(at, bytes, n_seq, conv);
+    l->base.rec.data = take_floats(at, bytes, n_seq, rec);
 }
 
 static void link_pages(struct state *s)

@@ -194,7 +194,7 @@ static uint64_t heap_pop(struct long_word *w)
 }
 
 /* Notes what joins the symbol at `at` with its neighbour. */
-static void consider(struct long_word *w, int32_t at)
+static void consider_join(struct long_word *w, int32_t at)
 {
     w->rank[at] = INT32_MAX;
     if (w->next[at] < 0)
@@ -221,7 +221,7 @@ static int64_t merge_long(struct text_enc *x, int32_t *id, int32_t n)
         w.next[i] = i + 1 < n ? i + 1 : -1;
     }
     for (int32_t i = 0; i < n; i++)
-        consider(&w, i);
+        consider_join(&w, i);
     while (w.n_heap > 0) {
         uint64_t top = heap_pop(&w);
         int32_t rank = (int32_t)(top >> 32), at = (int32_t)(top & UINT32_MAX), gone = w.next[at];
@@ -232,9 +232,9 @@ static int64_t merge_long(struct text_enc *x, int32_t *id, int32_t n)
         w.rank[gone] = INT32_MAX;
         if (w.next[at] >= 0)
             w.prev[w.next[at]] = at;
-        consider(&w, at);
+        consider_join(&w, at);
         if (w.prev[at] >= 0)
-            consider(&w, w.prev[at]);
+            consider_join(&w, w.prev[at]);
     }
     int64_t k = 0;
     for (int32_t i = 0; i >= 0; i = w.next[i])

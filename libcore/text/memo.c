@@ -41,7 +41,7 @@ static size_t bytes_of(const struct kept *k)
     return 2 * k->n + (size_t)k->n_tokens * sizeof *k->token + k->n_cuts * sizeof *k->cut;
 }
 
-static void drop(struct text_memo *m, struct kept *k)
+static void drop_kept(struct text_memo *m, struct kept *k)
 {
     m->bytes -= bytes_of(k);
     free(k->p);
@@ -53,12 +53,12 @@ static void drop(struct text_memo *m, struct kept *k)
 void text_memo_close(struct text_memo *m)
 {
     for (int i = 0; m != NULL && i < KEPT; i++)
-        drop(m, &m->kept[i]);
+        drop_kept(m, &m->kept[i]);
     free(m);
 }
 
 /* Bytes that a and b begin with alike, of n. */
-static size_t alike(const char *a, const char *b, size_t n)
+static size_t same_bytes(const char *a, const char *b, size_t n)
 {
     size_t at = 0;
 
@@ -79,8 +79,8 @@ struct text_cut text_memo_find(struct text_memo *m, struct str s, const unsigned
 
         if (k->p == NULL)
             continue;
-        n = alike(k->p, s.p, n);
-        n = alike(k->p + k->n, (const char *)mark, n);
+        n = same_bytes(k->p, s.p, n);
+        n = same_bytes(k->p + k->n, (const char *)mark, n);
         while (lo < hi) { /* the cuts that what is alike reaches over */
             const size_t mid = lo + (hi - lo) / 2;
 
@@ -99,7 +99,7 @@ struct text_cut text_memo_find(struct text_memo *m, struct str s, const unsigned
 }
 
 /* Where the text goes: the one that it goes on from, an empty place, or the one that was not used for longest. */
-static struct kept *place(struct text_memo *m, const struct text_known *known, size_t n)
+static struct kept *place_text(struct text_memo *m, const struct text_known *known, size_t n)
 {
     struct kept *k = &m->kept[0];
 
@@ -135,19 +135,19 @@ void text_memo_keep(struct text_memo *m, struct str s, const unsigned char *mark
     memcpy(new.p, s.p, s.n);
     memcpy(new.p + s.n, mark, s.n);
     memcpy(new.token, token, (size_t)n_tokens * sizeof *token);
-    struct kept *k = place(m, known, s.n);
+    struct kept *k = place_text(m, known, s.n);
 
-    drop(m, k);
+    drop_kept(m, k);
     while (m->bytes + bytes_of(&new) > KEPT_BYTES_MAX && m->bytes > 0) {
         struct kept *old = NULL;
 
         for (int i = 0; i < KEPT; i++)
             if (m->kept[i].p != NULL && (old == NULL || m->kept[i].used < old->used))
                 old = &m->kept[i];
-        drop(m, old);
+        drop_kept(m, old);
     }
     *k = new;
     m->bytes += bytes_of(k);
     if (m->bytes > KEPT_BYTES_MAX) /* alone */
-        drop(m, k);
+        drop_kept(m, k);
 }

@@ -132,7 +132,7 @@ void text_split_close(struct text_split *s)
     free(s);
 }
 
-struct run {
+struct pretok_run {
     const struct text_split *sp;
     pcre2_match_data *md[PATTERNS_MAX];
     pcre2_match_context *mc;
@@ -142,7 +142,7 @@ struct run {
 };
 
 /* The next match in s at or after `from`: 1 found, 0 none, below 0 an error. */
-static int next_match(struct run *r, int level, struct str s, size_t from)
+static int next_match(struct pretok_run *r, int level, struct str s, size_t from)
 {
     int rc = pcre2_match(r->sp->code[level], (PCRE2_SPTR)s.p, s.n, from, PCRE2_NO_UTF_CHECK, r->md[level], r->mc);
 
@@ -152,7 +152,7 @@ static int next_match(struct run *r, int level, struct str s, size_t from)
     return rc == PCRE2_ERROR_NOMATCH ? 0 : rc < 0 ? rc : 1;
 }
 
-static enum err_code split_at(struct run *r, int level, struct str s)
+static enum err_code split_at(struct pretok_run *r, int level, struct str s)
 {
     size_t done = 0; /* handed on so far */
 
@@ -180,7 +180,7 @@ static enum err_code split_at(struct run *r, int level, struct str s)
 
 enum err_code text_split_run(const struct text_split *sp, struct str s, text_piece_fn *fn, void *ctx, struct err *e)
 {
-    struct run r = { .sp = sp, .mc = pcre2_match_context_create(NULL), .fn = fn, .ctx = ctx, .e = e };
+    struct pretok_run r = { .sp = sp, .mc = pcre2_match_context_create(NULL), .fn = fn, .ctx = ctx, .e = e };
     enum err_code rc = ERR_OK;
 
     if (r.mc == NULL)

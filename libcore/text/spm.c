@@ -76,7 +76,7 @@ enum err_code text_load_spm(struct text *t, const struct gguf *g, struct err *e)
     return load_scores(t, g, e);
 }
 
-static bool before(struct pair a, struct pair b)
+static bool merges_before(struct pair a, struct pair b)
 {
     return a.score > b.score || (a.score == b.score && a.left < b.left);
 }
@@ -85,7 +85,7 @@ static void heap_push(struct merge *m, struct pair v)
 {
     size_t i = m->n_heap++;
 
-    for (; i > 0 && before(v, m->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i > 0 && merges_before(v, m->heap[(i - 1) / 2]); i = (i - 1) / 2)
         m->heap[i] = m->heap[(i - 1) / 2];
     m->heap[i] = v;
 }
@@ -96,9 +96,9 @@ static struct pair heap_pop(struct merge *m)
     size_t i = 0, kid;
 
     while ((kid = 2 * i + 1) < m->n_heap) {
-        if (kid + 1 < m->n_heap && before(m->heap[kid + 1], m->heap[kid]))
+        if (kid + 1 < m->n_heap && merges_before(m->heap[kid + 1], m->heap[kid]))
             kid++;
-        if (!before(m->heap[kid], last))
+        if (!merges_before(m->heap[kid], last))
             break;
         m->heap[i] = m->heap[kid];
         i = kid;
@@ -107,7 +107,7 @@ static struct pair heap_pop(struct merge *m)
     return top;
 }
 
-static void consider(struct merge *m, int32_t left)
+static void consider_join(struct merge *m, int32_t left)
 {
     if (left < 0 || m->sym[left].next < 0)
         return;
@@ -119,10 +119,10 @@ static void consider(struct merge *m, int32_t left)
         heap_push(m, (struct pair){ m->t->tok[id].score, left, n });
 }
 
-static void join(struct merge *m, int32_t n)
+static void join_symbols(struct merge *m, int32_t n)
 {
     for (int32_t i = 0; i < n; i++)
-        consider(m, i);
+        consider_join(m, i);
     while (m->n_heap > 0) {
         struct pair best = heap_pop(m);
         struct symbol *left = &m->sym[best.left];
@@ -133,8 +133,8 @@ static void join(struct merge *m, int32_t n)
         left->next = m->sym[left->next].next;
         if (left->next >= 0)
             m->sym[left->next].prev = best.left;
-        consider(m, best.left);
-        consider(m, left->prev);
+        consider_join(m, best.left);
+        consider_join(m, left->prev);
     }
 }
 
@@ -184,7 +184,7 @@ static enum err_code encode_stretch(struct text_enc *x, struct str s)
             k = s.n - i;
         m.sym[n] = (struct symbol){ (uint32_t)i, (uint32_t)k, n - 1, i + k < s.n ? n + 1 : -1 };
     }
-    join(&m, n);
+    join_symbols(&m, n);
     for (int32_t i = 0; i >= 0 && rc == ERR_OK; i = m.sym[i].next)
         rc = give_symbol(x, (struct str){ s.p + m.sym[i].at, m.sym[i].n });
     return rc;

@@ -184,7 +184,7 @@ static enum err_code make_pieces(struct text *t, size_t bytes, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code load(struct text *t, const struct gguf *g, struct err *e)
+static enum err_code load_tokens(struct text *t, const struct gguf *g, struct err *e)
 {
     const struct gguf_kv *kv = gguf_kv_find(g, "tokenizer.ggml.tokens");
     struct str s = { "", 0 };
@@ -229,7 +229,7 @@ enum err_code text_open(struct text **out, const struct gguf *g, struct err *e)
     if (t == NULL)
         return err_nomem(e);
     t->kind = kind;
-    enum err_code rc = load(t, g, e);
+    enum err_code rc = load_tokens(t, g, e);
     if (rc != ERR_OK) {
         text_close(t);
         return err_wrap(e, "%s", gguf_path(g));

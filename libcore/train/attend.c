@@ -24,12 +24,12 @@ struct some {
 
 enum { ATTEND_ROWS = 256 }; /* rows of blocks whose weights are in memory at a time */
 
-static struct dev_matrix matrix(const float *v, int64_t ld, bool turned)
+static struct dev_matrix matrix_of(const float *v, int64_t ld, bool turned)
 {
     return (struct dev_matrix){ v, ld, turned };
 }
 
-static float dot(const float *x, const float *y, int64_t n)
+static float dot_floats(const float *x, const float *y, int64_t n)
 {
     float sum = 0;
 
@@ -75,8 +75,8 @@ static int64_t at_k(const struct dev_attend *a, int64_t row, int head)
 /* Scores of the context: s = q kc^T. */
 static void context_scores(const struct dev_attend *a, const struct some *m)
 {
-    train_gemm_one(m->gemms, m->rows, m->seen, a->head_dim, matrix(a->q + at_q(a, m->row, m->head), q_ld(a), false),
-                   matrix(a->kc + at_k(a, m->text->context, m->of), k_ld(a), true), 0, m->s, m->seen);
+    train_gemm_one(m->gemms, m->rows, m->seen, a->head_dim, matrix_of(a->q + at_q(a, m->row, m->head), q_ld(a), false),
+                   matrix_of(a->kc + at_k(a, m->text->context, m->of), k_ld(a), true), 0, m->s, m->seen);
 }
 
 static float scale_of(const struct dev_attend *a)
@@ -89,11 +89,11 @@ static void own_scores(const struct dev_attend *a, const struct some *m, const s
                        float own[DEV_BLOCK_MAX])
 {
     for (int j = 0; j < b->n; j++)
-        own[j] = scale_of(a) * dot(a->q + at_q(a, row, m->head), a->k + at_k(a, b->row + j, m->of), a->head_dim);
+        own[j] = scale_of(a) * dot_floats(a->q + at_q(a, row, m->head), a->k + at_k(a, b->row + j, m->of), a->head_dim);
 }
 
 /* Weights of one row in place of its scores; what it does not see is 0. */
-static void weigh(const struct dev_attend *a, const struct some *m, const struct dev_block *b, int64_t row)
+static void weigh_row(const struct dev_attend *a, const struct some *m, const struct dev_block *b, int64_t row)
 {
     float own[DEV_BLOCK_MAX], *s = m->s + (row - m->row) * m->seen, *o = a->o + at_q(a, row, m->head);
     const float scale = scale_of(a);
@@ -123,16 +123,16 @@ static void weigh(const struct dev_attend *a, const struct some *m, const struct
     a->lse[row * a->n_head + m->head] = max + logf(sum);
 }
 
-static void attend(const struct dev_attend *a, const struct some *m)
+static void attend_rows(const struct dev_attend *a, const struct some *m)
 {
     int i = m->first;
 
     context_scores(a, m);
     for (int64_t r = m->row; r < m->row + m->rows; r++)
-        weigh(a, m, block_of(a, r, &i), r);
-    train_gemm_one(m->gemms, m->rows, a->head_dim, m->seen, matrix(m->s, m->seen, false),
-                   matrix(a->vc + at_k(a, m->text->context, m->of), k_ld(a), false), 1, a->o + at_q(a, m->row, m->head),
-                   q_ld(a));
+        weigh_row(a, m, block_of(a, r, &i), r);
+    train_gemm_one(m->gemms, m->rows, a->head_dim, m->seen, matrix_of(m->s, m->seen, false),
+                   matrix_of(a->vc + at_k(a, m->text->context, m->of), k_ld(a), false), 1,
+                   a->o + at_q(a, m->row, m->head), q_ld(a));
 }
 
 /* One row: weights in m->s and gradients of scores in m->d, which holds dO Vc^T; its own block's part at once. */
@@ -141,7 +141,7 @@ static void row_back(const struct dev_attend *a, const struct some *m, const str
     float own[DEV_BLOCK_MAX], *s = m->s + (row - m->row) * m->seen, *d = m->d + (row - m->row) * m->seen;
     const float scale = scale_of(a), lse = a->lse[row * a->n_head + m->head];
     const float *d_o = a->d_o + at_q(a, row, m->head), *q = a->q + at_q(a, row, m->head);
-    const float sum = dot(d_o, a->o + at_q(a, row, m->head), a->head_dim);
+    const float sum = dot_floats(d_o, a->o + at_q(a, row, m->head), a->head_dim);
     float *dq = a->dq + at_q(a, row, m->head);
 
     for (int64_t t = 0; t < b->start; t++) {
@@ -154,7 +154,7 @@ static void row_back(const struct dev_attend *a, const struct some *m, const str
     own_scores(a, m, b, row, own);
     for (int j = 0; j < b->n; j++) {
         const int64_t at = at_k(a, b->row + j, m->of);
-        const float p = expf(own[j] - lse), ds = p * (dot(d_o, a->v + at, a->head_dim) - sum) * scale;
+        const float p = expf(own[j] - lse), ds = p * (dot_floats(d_o, a->v + at, a->head_dim) - sum) * scale;
 
         axpy(a->dv + at, p, d_o, a->head_dim);
         axpy(a->dk + at, ds, q, a->head_dim);
@@ -164,19 +164,19 @@ static void row_back(const struct dev_attend *a, const struct some *m, const str
 
 static void attend_back(const struct dev_attend *a, const struct some *m)
 {
-    const struct dev_matrix q = matrix(a->q + at_q(a, m->row, m->head), q_ld(a), false);
-    const struct dev_matrix d_o = matrix(a->d_o + at_q(a, m->row, m->head), q_ld(a), false);
+    const struct dev_matrix q = matrix_of(a->q + at_q(a, m->row, m->head), q_ld(a), false);
+    const struct dev_matrix d_o = matrix_of(a->d_o + at_q(a, m->row, m->head), q_ld(a), false);
     const int64_t at = at_k(a, m->text->context, m->of), dim = a->head_dim;
     int i = m->first;
 
     context_scores(a, m);
-    train_gemm_one(m->gemms, m->rows, m->seen, dim, d_o, matrix(a->vc + at, k_ld(a), true), 0, m->d, m->seen);
+    train_gemm_one(m->gemms, m->rows, m->seen, dim, d_o, matrix_of(a->vc + at, k_ld(a), true), 0, m->d, m->seen);
     for (int64_t r = m->row; r < m->row + m->rows; r++)
         row_back(a, m, block_of(a, r, &i), r);
-    train_gemm_one(m->gemms, m->rows, dim, m->seen, matrix(m->d, m->seen, false), matrix(a->kc + at, k_ld(a), false), 1,
-                   a->dq + at_q(a, m->row, m->head), q_ld(a));
-    train_gemm_one(m->gemms, m->seen, dim, m->rows, matrix(m->d, m->seen, true), q, 1, a->dkc + at, k_ld(a));
-    train_gemm_one(m->gemms, m->seen, dim, m->rows, matrix(m->s, m->seen, true), d_o, 1, a->dvc + at, k_ld(a));
+    train_gemm_one(m->gemms, m->rows, dim, m->seen, matrix_of(m->d, m->seen, false),
+                   matrix_of(a->kc + at, k_ld(a), false), 1, a->dq + at_q(a, m->row, m->head), q_ld(a));
+    train_gemm_one(m->gemms, m->seen, dim, m->rows, matrix_of(m->d, m->seen, true), q, 1, a->dkc + at, k_ld(a));
+    train_gemm_one(m->gemms, m->seen, dim, m->rows, matrix_of(m->s, m->seen, true), d_o, 1, a->dvc + at, k_ld(a));
 }
 
 /* ---- all texts and heads ---- */
@@ -208,7 +208,7 @@ static void one_head(const struct all *x, struct some *m)
     }
 }
 
-static void piece(void *ctx, int64_t begin, int64_t end, int worker)
+static void attend_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct all *x = ctx;
     const struct dev_attend *a = x->a;
@@ -234,12 +234,12 @@ static void all_heads(struct dev_math *m, const struct dev_attend *a,
 {
     struct all x = { a, &train_host_of(m)->gemms, SCRATCH * a->seen_max, fn };
 
-    pool_for(train_host_pool(m), (int64_t)a->n_text * a->n_head_kv, 1, piece, &x);
+    pool_for(train_host_pool(m), (int64_t)a->n_text * a->n_head_kv, 1, attend_piece, &x);
 }
 
-static void forward(struct dev_math *m, const struct dev_attend *a)
+static void attend_forward(struct dev_math *m, const struct dev_attend *a)
 {
-    all_heads(m, a, attend);
+    all_heads(m, a, attend_rows);
 }
 
 static void backward(struct dev_math *m, const struct dev_attend *a)
@@ -247,7 +247,7 @@ static void backward(struct dev_math *m, const struct dev_attend *a)
     all_heads(m, a, attend_back);
 }
 
-static int64_t floats(const struct dev_math *m, int64_t rows, int n_head, int64_t seen_max)
+static int64_t scratch_floats(const struct dev_math *m, int64_t rows, int n_head, int64_t seen_max)
 {
     (void)rows;
     (void)n_head;
@@ -256,7 +256,7 @@ static int64_t floats(const struct dev_math *m, int64_t rows, int n_head, int64_
 
 void train_host_attend(struct dev_math *m)
 {
-    m->attend = forward;
+    m->attend = attend_forward;
     m->attend_back = backward;
-    m->attend_floats = floats;
+    m->attend_floats = scratch_floats;
 }

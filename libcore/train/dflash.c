@@ -148,14 +148,14 @@ void train_dflash_close(struct train_dflash *d)
 
 /* ---- a batch ---- */
 
-static double draw(struct train_dflash *d)
+static double draw_unit(struct train_dflash *d)
 {
     return rng_unit(d->o.seed, 1000 + (uint64_t)d->adam.step, d->draw->drawn++);
 }
 
 static int draw_size(struct train_dflash *d)
 {
-    const double x = draw(d);
+    const double x = draw_unit(d);
     const int most = d->net.s.block, size = x < 0.6 ? most : x < 0.82 ? most / 2 : most / 4;
 
     return size < 2 ? 2 : size;
@@ -167,7 +167,7 @@ static void add_block(struct train_dflash *d, const int32_t *token, const struct
 {
     struct train_draw *w = d->draw;
     const int64_t written = text->n - text->n_prompt;
-    const int64_t start = text->n_prompt + (int64_t)(draw(d) * (double)(written - 1));
+    const int64_t start = text->n_prompt + (int64_t)(draw_unit(d) * (double)(written - 1));
     const int n = draw_size(d);
     const float gamma = n > 8 ? 7.0f : 4.0f;
 
@@ -224,7 +224,7 @@ static enum err_code make_batch(struct train_dflash *d, struct train_texts *t, s
         const int first = w->n_block;
         int64_t seen = 0;
 
-        if (train_texts_draw(t, draw(d), &text, e))
+        if (train_texts_draw(t, draw_unit(d), &text, e))
             return e->code;
         for (int a = 0; a < d->o.n_anchor; a++)
             add_block(d, t->token + text->at, text, w->n_context);

@@ -11,7 +11,7 @@
 #include "base/simd.h"
 #include "grad/loops.h"
 
-static int64_t smaller(int64_t a, int64_t b)
+static int64_t smaller_of(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
@@ -81,7 +81,7 @@ struct train_gemms train_gemm_open(struct pool *pool)
 enum { DEPTH = 256, PANELS = 4 };
 
 /* n columns of b from j on, k from .. from + depth, side by side in panels; zeros past the end. */
-static void pack(float *to, struct dev_matrix b, int64_t from, int64_t depth, int64_t j, int64_t n)
+static void pack_panels(float *to, struct dev_matrix b, int64_t from, int64_t depth, int64_t j, int64_t n)
 {
     for (int64_t p = 0; p < n; p += GRAD_COLS)
         for (int64_t l = 0; l < depth; l++)
@@ -115,11 +115,11 @@ void train_gemm_one(const struct train_gemms *g, int64_t m, int64_t n, int64_t k
         memset(c + i * ld, 0, (size_t)n * sizeof *c);
     for (int64_t l = 0; l < k; l += DEPTH)
         for (int64_t j = 0; j < n; j += PANELS * GRAD_COLS) {
-            const int64_t depth = smaller(DEPTH, k - l), columns = smaller(PANELS * GRAD_COLS, n - j);
+            const int64_t depth = smaller_of(DEPTH, k - l), columns = smaller_of(PANELS * GRAD_COLS, n - j);
 
-            pack(packed, b, l, depth, j, columns);
+            pack_panels(packed, b, l, depth, j, columns);
             for (int64_t i = 0; i < m; i += g->loops->rows)
-                add_rows(g, packed, a, i, smaller(g->loops->rows, m - i), l, depth, columns, c + i * ld + j, ld);
+                add_rows(g, packed, a, i, smaller_of(g->loops->rows, m - i), l, depth, columns, c + i * ld + j, ld);
         }
 }
 
@@ -144,7 +144,7 @@ static void rows_of(void *ctx, int64_t begin, int64_t end, int worker)
         struct dev_matrix a = p->a;
 
         a.v = at(p->a, i, 0);
-        train_gemm_one(p->g, smaller(p->step, p->m - i), p->n, p->k, a, p->b, p->beta, p->c + i * p->ld, p->ld);
+        train_gemm_one(p->g, smaller_of(p->step, p->m - i), p->n, p->k, a, p->b, p->beta, p->c + i * p->ld, p->ld);
     }
 }
 
@@ -157,7 +157,7 @@ static void columns_of(void *ctx, int64_t begin, int64_t end, int worker)
         struct dev_matrix b = p->b;
 
         b.v = at(p->b, 0, j);
-        train_gemm_one(p->g, p->m, smaller(p->step, p->n - j), p->k, p->a, b, p->beta, p->c + j, p->ld);
+        train_gemm_one(p->g, p->m, smaller_of(p->step, p->n - j), p->k, p->a, b, p->beta, p->c + j, p->ld);
     }
 }
 

@@ -13,53 +13,53 @@ static void close_host(struct dev_math *m)
     free(m);
 }
 
-static int64_t left(const struct dev_math *m)
+static int64_t host_memory(const struct dev_math *m)
 {
     (void)m;
     return memory_left("");
 }
 
-static void *take(struct dev_math *m, int64_t bytes)
+static void *take_memory(struct dev_math *m, int64_t bytes)
 {
     (void)m;
     return malloc(bytes > 0 ? (size_t)bytes : 1);
 }
 
-static void give(struct dev_math *m, void *p)
+static void give_memory(struct dev_math *m, void *p)
 {
     (void)m;
     free(p);
 }
 
-static void copy(struct dev_math *m, void *to, const void *from, int64_t bytes)
+static void copy_bytes(struct dev_math *m, void *to, const void *from, int64_t bytes)
 {
     (void)m;
     if (bytes > 0 && to != from)
         memcpy(to, from, (size_t)bytes);
 }
 
-static void zero(struct dev_math *m, void *to, int64_t bytes)
+static void zero_bytes(struct dev_math *m, void *to, int64_t bytes)
 {
     (void)m;
     if (bytes > 0)
         memset(to, 0, (size_t)bytes);
 }
 
-static enum err_code wait(struct dev_math *m, struct err *e)
+static enum err_code wait_nothing(struct dev_math *m, struct err *e)
 {
     (void)m;
     (void)e;
     return ERR_OK;
 }
 
-static bool busy(struct dev_math *m)
+static bool never_busy(struct dev_math *m)
 {
     (void)m;
     return false;
 }
 
-static void product(struct dev_math *m, int64_t rows, int64_t n, int64_t k, struct dev_matrix a, struct dev_matrix b,
-                    float beta, float *c, int64_t ld)
+static void host_product(struct dev_math *m, int64_t rows, int64_t n, int64_t k, struct dev_matrix a,
+                         struct dev_matrix b, float beta, float *c, int64_t ld)
 {
     train_gemm(&train_host_of(m)->gemms, rows, n, k, a, b, beta, c, ld);
 }
@@ -68,8 +68,8 @@ static void products_of(struct dev_math *m, int64_t count, int64_t rows, int64_t
                         bool turn_a, const float *b, bool turn_b, float *c)
 {
     for (int64_t i = 0; i < count; i++)
-        product(m, rows, n, k, (struct dev_matrix){ a + i * rows * k, turn_a ? rows : k, turn_a },
-                (struct dev_matrix){ b + i * k * n, turn_b ? k : n, turn_b }, 0, c + i * rows * n, n);
+        host_product(m, rows, n, k, (struct dev_matrix){ a + i * rows * k, turn_a ? rows : k, turn_a },
+                     (struct dev_matrix){ b + i * k * n, turn_b ? k : n, turn_b }, 0, c + i * rows * n, n);
 }
 
 static void adam(struct dev_math *m, const struct dev_adam *a)
@@ -95,16 +95,16 @@ enum err_code train_host_open(struct dev_math **out, struct pool *pool, struct e
     h->m = (struct dev_math){ .products = h->gemms.name,
                               .host = true,
                               .close = close_host,
-                              .left = left,
-                              .take = take,
-                              .give = give,
-                              .put = copy,
-                              .get = copy,
-                              .copy = copy,
-                              .zero = zero,
-                              .wait = wait,
-                              .busy = busy,
-                              .product = product,
+                              .left = host_memory,
+                              .take = take_memory,
+                              .give = give_memory,
+                              .put = copy_bytes,
+                              .get = copy_bytes,
+                              .copy = copy_bytes,
+                              .zero = zero_bytes,
+                              .wait = wait_nothing,
+                              .busy = never_busy,
+                              .product = host_product,
                               .products_of = products_of,
                               .adam = adam,
                               .norm = norm };

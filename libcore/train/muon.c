@@ -8,7 +8,7 @@
 #define DECAY    0.02f
 
 /* Matrices of the shape of tensor i, of which it is the first. */
-static int64_t alike(const struct train_net *net, int i)
+static int64_t same_shapes(const struct train_net *net, int i)
 {
     const struct train_tensor *t = &net->tensor[i];
     int64_t n = 0;
@@ -24,7 +24,7 @@ static int64_t alike(const struct train_net *net, int i)
     return n;
 }
 
-static int64_t smaller(int64_t a, int64_t b)
+static int64_t smaller_of(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
@@ -36,7 +36,8 @@ int64_t train_muon_bytes(const struct train_net *net)
 
     for (int i = 0; i < net->n_tensor; i++) {
         const struct train_tensor *t = &net->tensor[i];
-        const int64_t s = smaller(t->n_in, t->n_out), floats = alike(net, i) * 2 * (t->n_in * t->n_out + s * s);
+        const int64_t s = smaller_of(t->n_in, t->n_out),
+                      floats = same_shapes(net, i) * 2 * (t->n_in * t->n_out + s * s);
 
         most = floats > most ? floats : most;
     }
@@ -48,7 +49,7 @@ static void newton_schulz(struct dev_math *m, int64_t n, int64_t rows, int64_t c
                           float *t)
 {
     const bool wide = rows <= columns;
-    const int64_t small = smaller(rows, columns), each = rows * columns;
+    const int64_t small = smaller_of(rows, columns), each = rows * columns;
 
     m->unit(m, x, n, each, 1e-7f);
     for (int k = 0; k < 5; k++) {
@@ -69,7 +70,7 @@ void train_muon_step(const struct train_net *net, float *momentum, float rate, f
 
     for (int i = 0; i < net->n_tensor; i++) {
         const struct train_tensor *t = &net->tensor[i];
-        const int64_t n = alike(net, i), each = t->n_in * t->n_out, s = smaller(t->n_in, t->n_out);
+        const int64_t n = same_shapes(net, i), each = t->n_in * t->n_out, s = smaller_of(t->n_in, t->n_out);
         const float size = t->n_out > t->n_in ? sqrtf((float)t->n_out / (float)t->n_in) : 1.0f;
         float *x = scratch, *y = x + n * each;
         int64_t k = 0;

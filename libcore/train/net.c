@@ -74,7 +74,7 @@ struct parts {
     int64_t n;
 };
 
-static void *bytes(struct parts *p, int64_t n)
+static void *take_bytes(struct parts *p, int64_t n)
 {
     const int64_t from = p->n;
 
@@ -82,60 +82,60 @@ static void *bytes(struct parts *p, int64_t n)
     return p->mem == NULL ? NULL : p->mem + from;
 }
 
-static float *take(struct parts *p, int64_t n)
+static float *take_part(struct parts *p, int64_t n)
 {
-    return bytes(p, n * (int64_t)sizeof(float));
+    return take_bytes(p, n * (int64_t)sizeof(float));
 }
 
 static int32_t *take_ids(struct parts *p, int64_t n)
 {
-    return bytes(p, n * (int64_t)sizeof(int32_t));
+    return take_bytes(p, n * (int64_t)sizeof(int32_t));
 }
 
 static void lay_ids(struct train_ids *i, struct parts *p, int64_t c, int64_t r, int64_t blocks, int64_t n_embd)
 {
-    i->block = bytes(p, blocks * (int64_t)sizeof *i->block);
-    i->text = bytes(p, blocks * (int64_t)sizeof *i->text);
+    i->block = take_bytes(p, blocks * (int64_t)sizeof *i->block);
+    i->text = take_bytes(p, blocks * (int64_t)sizeof *i->text);
     i->from = take_ids(p, c);
     i->context_pos = take_ids(p, c);
     i->pos = take_ids(p, r);
     i->embed = take_ids(p, r);
     i->place = take_ids(p, r);
     i->want = take_ids(p, r);
-    i->weight = take(p, r);
-    i->first = take(p, (1 + blocks) * n_embd);
+    i->weight = take_part(p, r);
+    i->first = take_part(p, (1 + blocks) * n_embd);
 }
 
 static void lay_layer(struct train_layer *l, struct parts *p, const struct train_shape *s, int64_t c, int64_t r)
 {
     const int64_t d = s->n_embd, q = (int64_t)s->n_head * s->head_dim, k = (int64_t)s->n_head_kv * s->head_dim;
 
-    l->x = take(p, r * d);
-    l->inv_a = take(p, r);
-    l->a = take(p, r * d);
-    l->q0 = take(p, r * q);
-    l->inv_q = take(p, r * s->n_head);
-    l->q = take(p, r * q);
-    l->k0 = take(p, r * k);
-    l->inv_k = take(p, r * s->n_head_kv);
-    l->k = take(p, r * k);
-    l->v = take(p, r * k);
-    l->o = take(p, r * q);
-    l->lse = take(p, r * s->n_head);
-    l->x1 = take(p, r * d);
-    l->inv_m = take(p, r);
-    l->m = take(p, r * d);
-    l->gate = take(p, r * s->n_ff);
-    l->up = take(p, r * s->n_ff);
-    l->kc0 = take(p, c * k);
-    l->inv_kc = take(p, c * s->n_head_kv);
-    l->kc = take(p, c * k);
-    l->vc = take(p, c * k);
+    l->x = take_part(p, r * d);
+    l->inv_a = take_part(p, r);
+    l->a = take_part(p, r * d);
+    l->q0 = take_part(p, r * q);
+    l->inv_q = take_part(p, r * s->n_head);
+    l->q = take_part(p, r * q);
+    l->k0 = take_part(p, r * k);
+    l->inv_k = take_part(p, r * s->n_head_kv);
+    l->k = take_part(p, r * k);
+    l->v = take_part(p, r * k);
+    l->o = take_part(p, r * q);
+    l->lse = take_part(p, r * s->n_head);
+    l->x1 = take_part(p, r * d);
+    l->inv_m = take_part(p, r);
+    l->m = take_part(p, r * d);
+    l->gate = take_part(p, r * s->n_ff);
+    l->up = take_part(p, r * s->n_ff);
+    l->kc0 = take_part(p, c * k);
+    l->inv_kc = take_part(p, c * s->n_head_kv);
+    l->kc = take_part(p, c * k);
+    l->vc = take_part(p, c * k);
 }
 
 /* Everything for c rows of contexts and r rows of blocks. */
-static void lay(struct train_work *w, struct parts *p, const struct train_shape *s, const struct dev_math *m, int64_t c,
-                int64_t r, int64_t n_vocab)
+static void lay_parts(struct train_work *w, struct parts *p, const struct train_shape *s, const struct dev_math *m,
+                      int64_t c, int64_t r, int64_t n_vocab)
 {
     const int64_t d = s->n_embd, q = (int64_t)s->n_head * s->head_dim, k = (int64_t)s->n_head_kv * s->head_dim;
     const int64_t wide = s->n_ff > q ? s->n_ff : q, seen = c < s->ctx_tokens ? c : s->ctx_tokens;
@@ -143,30 +143,30 @@ static void lay(struct train_work *w, struct parts *p, const struct train_shape 
 
     for (int i = 0; i < s->n_layer; i++)
         lay_layer(w->layer != NULL ? &w->layer[i] : &none, p, s, c, r);
-    w->f = take(p, c * d * s->n_tap);
-    w->g0 = take(p, c * d);
-    w->inv_g = take(p, c);
-    w->g = take(p, c * d);
-    w->dg = take(p, c * d);
-    w->dkc = take(p, c * k);
-    w->dvc = take(p, c * k);
-    w->x = take(p, r * d);
-    w->inv_y = take(p, r);
-    w->y = take(p, r * d);
-    w->dx = take(p, r * d);
-    w->d1 = take(p, r * wide);
-    w->d2 = take(p, r * d);
-    w->h = take(p, r * s->n_ff);
-    w->dq = take(p, r * q);
-    w->dk = take(p, r * k);
-    w->dv = take(p, r * k);
-    w->picked = take(p, r * d);
-    w->d_picked = take(p, r * d);
+    w->f = take_part(p, c * d * s->n_tap);
+    w->g0 = take_part(p, c * d);
+    w->inv_g = take_part(p, c);
+    w->g = take_part(p, c * d);
+    w->dg = take_part(p, c * d);
+    w->dkc = take_part(p, c * k);
+    w->dvc = take_part(p, c * k);
+    w->x = take_part(p, r * d);
+    w->inv_y = take_part(p, r);
+    w->y = take_part(p, r * d);
+    w->dx = take_part(p, r * d);
+    w->d1 = take_part(p, r * wide);
+    w->d2 = take_part(p, r * d);
+    w->h = take_part(p, r * s->n_ff);
+    w->dq = take_part(p, r * q);
+    w->dk = take_part(p, r * k);
+    w->dv = take_part(p, r * k);
+    w->picked = take_part(p, r * d);
+    w->d_picked = take_part(p, r * d);
     w->n_chunk = CHUNK_FLOATS / n_vocab < 1 ? 1 : CHUNK_FLOATS / n_vocab < r ? CHUNK_FLOATS / n_vocab : r;
-    w->logits = take(p, w->n_chunk * n_vocab);
-    w->loss = take(p, r);
+    w->logits = take_part(p, w->n_chunk * n_vocab);
+    w->loss = take_part(p, r);
     w->best = take_ids(p, r);
-    w->attend = take(p, m->attend_floats(m, r, s->n_head, seen));
+    w->attend = take_part(p, m->attend_floats(m, r, s->n_head, seen));
 }
 
 int64_t train_net_bytes(const struct train_shape *s, const struct dev_math *m, int64_t n_context, int64_t n_row,
@@ -175,7 +175,7 @@ int64_t train_net_bytes(const struct train_shape *s, const struct dev_math *m, i
     struct train_work w = { 0 };
     struct parts p = { 0 }, ids = { 0 };
 
-    lay(&w, &p, s, m, n_context, n_row, n_vocab);
+    lay_parts(&w, &p, s, m, n_context, n_row, n_vocab);
     lay_ids(&w.dev, &ids, n_context, n_row, n_block, s->n_embd);
     return p.n + ids.n + n_row * (int64_t)(sizeof *w.host_loss + sizeof *w.host_best);
 }
@@ -195,7 +195,7 @@ void train_net_give_room(struct train_net *net)
     w->n_context = w->n_row = w->n_block = 0;
 }
 
-static int64_t larger(int64_t a, int64_t b)
+static int64_t larger_of(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
@@ -207,10 +207,10 @@ enum err_code train_net_room(struct train_net *net, const struct train_batch *b,
 
     if (b->n_context <= w->n_context && b->n_row <= w->n_row && b->n_block <= w->n_block)
         return ERR_OK;
-    const int64_t c = larger(b->n_context, w->n_context), r = larger(b->n_row, w->n_row);
-    const int64_t blocks = larger(b->n_block, w->n_block);
+    const int64_t c = larger_of(b->n_context, w->n_context), r = larger_of(b->n_row, w->n_row);
+    const int64_t blocks = larger_of(b->n_block, w->n_block);
 
-    lay(w, &all, &net->s, net->m, c, r, n_vocab);
+    lay_parts(w, &all, &net->s, net->m, c, r, n_vocab);
     lay_ids(&w->dev, &ids, c, r, blocks, net->s.n_embd);
     train_net_give_room(net);
     w->mem = net->m->take(net->m, all.n);
@@ -224,7 +224,7 @@ enum err_code train_net_room(struct train_net *net, const struct train_batch *b,
         return err_set(e, ERR_NOMEM, "out of memory: a batch of %lld rows", (long long)(c + r));
     }
     w->ids_bytes = ids.n;
-    lay(w, &(struct parts){ w->mem, 0 }, &net->s, net->m, c, r, n_vocab);
+    lay_parts(w, &(struct parts){ w->mem, 0 }, &net->s, net->m, c, r, n_vocab);
     lay_ids(&w->dev, &(struct parts){ w->ids, 0 }, c, r, blocks, net->s.n_embd);
     lay_ids(&w->host, &(struct parts){ net->m->host ? w->ids : w->host_mem, 0 }, c, r, blocks, net->s.n_embd);
     w->n_context = c;

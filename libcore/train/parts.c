@@ -175,7 +175,7 @@ static void add_floats(void *ctx, int64_t begin, int64_t end, int worker)
         j->y[i] += j->x[i];
 }
 
-static void add(struct dev_math *m, float *y, const float *x, int64_t n)
+static void add_rows(struct dev_math *m, float *y, const float *x, int64_t n)
 {
     struct job j = { .y = y, .x = x };
 
@@ -191,7 +191,7 @@ static void blend_floats(void *ctx, int64_t begin, int64_t end, int worker)
         j->y[i] = j->by * j->y[i] + j->ax * j->x[i];
 }
 
-static void blend(struct dev_math *m, float *y, float by, float ax, const float *x, int64_t n, bool checked)
+static void blend_rows(struct dev_math *m, float *y, float by, float ax, const float *x, int64_t n, bool checked)
 {
     struct job j = { .y = y, .x = x, .by = by, .ax = ax };
 
@@ -216,7 +216,7 @@ static void unit_matrices(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
-static void unit(struct dev_math *m, float *x, int64_t count, int64_t n, float eps)
+static void unit_rows(struct dev_math *m, float *x, int64_t count, int64_t n, float eps)
 {
     struct job j = { .y = x, .dim = n, .eps = eps };
 
@@ -243,7 +243,7 @@ static void best_rows(void *ctx, int64_t begin, int64_t end, int worker)
         j->best[r] = best_of(j->x + r * j->dim, j->dim);
 }
 
-static void best(struct dev_math *m, const float *logits, int32_t *to, int64_t rows, int64_t n)
+static void best_logits(struct dev_math *m, const float *logits, int32_t *to, int64_t rows, int64_t n)
 {
     struct job j = { .x = logits, .best = to, .dim = n };
 
@@ -293,7 +293,8 @@ static void gather_rows(void *ctx, int64_t begin, int64_t end, int worker)
         memcpy(j->y + i * j->dim, j->x + j->id[i] * j->dim, (size_t)j->dim * sizeof(float));
 }
 
-static void gather(struct dev_math *m, float *to, const float *from, const int32_t *index, int64_t rows, int64_t dim)
+static void gather_by_index(struct dev_math *m, float *to, const float *from, const int32_t *index, int64_t rows,
+                            int64_t dim)
 {
     struct job j = { .y = to, .x = from, .id = index, .dim = dim };
 
@@ -339,12 +340,12 @@ void train_host_parts(struct dev_math *m)
     m->rope = rope;
     m->glu = glu;
     m->glu_back = glu_back;
-    m->add = add;
-    m->blend = blend;
-    m->unit = unit;
-    m->gather = gather;
+    m->add = add_rows;
+    m->blend = blend_rows;
+    m->unit = unit_rows;
+    m->gather = gather_by_index;
     m->scatter = scatter;
     m->widen = widen;
     m->cross_entropy = cross_entropy;
-    m->best = best;
+    m->best = best_logits;
 }

@@ -9,7 +9,7 @@ static const struct train_tensor *tensor_of(const struct train_net *net, int lay
     return &net->tensor[layer < 0 ? which : FIRST_LAYER + layer * EACH + which];
 }
 
-static const float *weights(const struct train_net *net, int layer, int which)
+static const float *weights_of(const struct train_net *net, int layer, int which)
 {
     return net->at + tensor_of(net, layer, which)->at;
 }
@@ -30,7 +30,7 @@ static struct dev_matrix columns_of(const float *v, int64_t ld)
 }
 
 /* y[rows][n_out] = x W^T. */
-static void product(const struct train_net *net, int layer, int which, float *y, const float *x, int64_t rows)
+static void layer_product(const struct train_net *net, int layer, int which, float *y, const float *x, int64_t rows)
 {
     const struct train_tensor *t = tensor_of(net, layer, which);
 
@@ -102,15 +102,15 @@ static void contexts(struct train_net *net, const struct train_batch *b)
     struct train_work *w = net->work;
 
     net->m->widen(net->m, w->f, b->feature, w->dev.from, b->n_context, (int64_t)s->n_tap * s->n_embd);
-    product(net, -1, FC, w->g0, w->f, b->n_context);
-    net->m->rms(net->m, w->g, w->inv_g, w->g0, weights(net, -1, ENC_NORM), b->n_context, s->n_embd, s->eps);
+    layer_product(net, -1, FC, w->g0, w->f, b->n_context);
+    net->m->rms(net->m, w->g, w->inv_g, w->g0, weights_of(net, -1, ENC_NORM), b->n_context, s->n_embd, s->eps);
     for (int i = 0; i < s->n_layer; i++) {
         struct train_layer *l = &w->layer[i];
 
-        product(net, i, ATTN_K, l->kc0, w->g, b->n_context);
-        product(net, i, ATTN_V, l->vc, w->g, b->n_context);
-        net->m->rms(net->m, l->kc, l->inv_kc, l->kc0, weights(net, i, K_NORM), b->n_context * s->n_head_kv, s->head_dim,
-                    s->eps);
+        layer_product(net, i, ATTN_K, l->kc0, w->g, b->n_context);
+        layer_product(net, i, ATTN_V, l->vc, w->g, b->n_context);
+        net->m->rms(net->m, l->kc, l->inv_kc, l->kc0, weights_of(net, i, K_NORM), b->n_context * s->n_head_kv,
+                    s->head_dim, s->eps);
         net->m->rope(net->m, l->kc, w->dev.context_pos, b->n_context, s->n_head_kv, s->head_dim, w->turn, false);
     }
 }
@@ -155,27 +155,27 @@ static void layer_forward(struct train_net *net, const struct train_batch *b, in
     const struct dev_attend a = attention_of(net, b, i);
 
     net->m->copy(net->m, l->x, x, all * (int64_t)sizeof *x);
-    net->m->rms(net->m, l->a, l->inv_a, x, weights(net, i, ATTN_NORM), n, s->n_embd, s->eps);
-    product(net, i, ATTN_Q, l->q0, l->a, n);
-    product(net, i, ATTN_K, l->k0, l->a, n);
-    product(net, i, ATTN_V, l->v, l->a, n);
-    net->m->rms(net->m, l->q, l->inv_q, l->q0, weights(net, i, Q_NORM), n * s->n_head, s->head_dim, s->eps);
-    net->m->rms(net->m, l->k, l->inv_k, l->k0, weights(net, i, K_NORM), n * s->n_head_kv, s->head_dim, s->eps);
+    net->m->rms(net->m, l->a, l->inv_a, x, weights_of(net, i, ATTN_NORM), n, s->n_embd, s->eps);
+    layer_product(net, i, ATTN_Q, l->q0, l->a, n);
+    layer_product(net, i, ATTN_K, l->k0, l->a, n);
+    layer_product(net, i, ATTN_V, l->v, l->a, n);
+    net->m->rms(net->m, l->q, l->inv_q, l->q0, weights_of(net, i, Q_NORM), n * s->n_head, s->head_dim, s->eps);
+    net->m->rms(net->m, l->k, l->inv_k, l->k0, weights_of(net, i, K_NORM), n * s->n_head_kv, s->head_dim, s->eps);
     net->m->rope(net->m, l->q, w->dev.pos, n, s->n_head, s->head_dim, w->turn, false);
     net->m->rope(net->m, l->k, w->dev.pos, n, s->n_head_kv, s->head_dim, w->turn, false);
     net->m->attend(net->m, &a);
-    product(net, i, ATTN_OUTPUT, l->x1, l->o, n);
+    layer_product(net, i, ATTN_OUTPUT, l->x1, l->o, n);
     net->m->add(net->m, l->x1, l->x, all);
-    net->m->rms(net->m, l->m, l->inv_m, l->x1, weights(net, i, FFN_NORM), n, s->n_embd, s->eps);
-    product(net, i, FFN_GATE, l->gate, l->m, n);
-    product(net, i, FFN_UP, l->up, l->m, n);
+    net->m->rms(net->m, l->m, l->inv_m, l->x1, weights_of(net, i, FFN_NORM), n, s->n_embd, s->eps);
+    layer_product(net, i, FFN_GATE, l->gate, l->m, n);
+    layer_product(net, i, FFN_UP, l->up, l->m, n);
     net->m->glu(net->m, w->h, l->gate, l->up, n * s->n_ff);
-    product(net, i, FFN_DOWN, x, w->h, n);
+    layer_product(net, i, FFN_DOWN, x, w->h, n);
     net->m->add(net->m, x, l->x1, all);
 }
 
 /* w->y: the last norm of every row. again: w has the contexts' keys and values. */
-static void forward(struct train_net *net, const struct train_target *t, const struct train_batch *b, bool again)
+static void forward_pass(struct train_net *net, const struct train_target *t, const struct train_batch *b, bool again)
 {
     const struct train_shape *s = &net->s;
     struct train_work *w = net->work;
@@ -186,7 +186,7 @@ static void forward(struct train_net *net, const struct train_target *t, const s
     net->m->gather(net->m, w->x, w->dev.first, w->dev.embed, b->n_row, s->n_embd);
     for (int i = 0; i < s->n_layer; i++)
         layer_forward(net, b, i, w->x);
-    net->m->rms(net->m, w->y, w->inv_y, w->x, weights(net, -1, OUT_NORM), b->n_row, s->n_embd, s->eps);
+    net->m->rms(net->m, w->y, w->inv_y, w->x, weights_of(net, -1, OUT_NORM), b->n_row, s->n_embd, s->eps);
 }
 
 static void logits_of(const struct train_net *net, const struct train_target *t, const float *y, int64_t rows)
@@ -204,7 +204,7 @@ enum err_code train_net_guess(struct train_net *net, const struct train_target *
 
     if (train_net_room(net, b, t->n_vocab, e))
         return e->code;
-    forward(net, t, b, again);
+    forward_pass(net, t, b, again);
     for (int64_t i = 0, n; i < b->n_row; i += n) {
         n = b->n_row - i < w->n_chunk ? b->n_row - i : w->n_chunk;
         logits_of(net, t, w->y + i * net->s.n_embd, n);
@@ -258,7 +258,7 @@ static void keys_back(struct train_net *net, int i, float *dk, const float *k0, 
     const struct train_shape *s = &net->s;
 
     net->m->rope(net->m, dk, pos, rows, s->n_head_kv, s->head_dim, net->work->turn, true);
-    net->m->rms_back(net->m, dk, false, gradient(net, i, K_NORM), dk, k0, inv, weights(net, i, K_NORM),
+    net->m->rms_back(net->m, dk, false, gradient(net, i, K_NORM), dk, k0, inv, weights_of(net, i, K_NORM),
                      rows * s->n_head_kv, s->head_dim);
 }
 
@@ -273,8 +273,8 @@ static void ffn_back(struct train_net *net, int64_t n, int i)
     net->m->glu_back(net->m, l->gate, l->up, w->d1, n * s->n_ff);
     product_back(net, i, FFN_GATE, w->d2, false, l->gate, l->m, n);
     product_back(net, i, FFN_UP, w->d2, true, l->up, l->m, n);
-    net->m->rms_back(net->m, w->dx, true, gradient(net, i, FFN_NORM), w->d2, l->x1, l->inv_m, weights(net, i, FFN_NORM),
-                     n, s->n_embd);
+    net->m->rms_back(net->m, w->dx, true, gradient(net, i, FFN_NORM), w->d2, l->x1, l->inv_m,
+                     weights_of(net, i, FFN_NORM), n, s->n_embd);
 }
 
 /* w->dx: the gradient by what layer i gives, then by what came in. */
@@ -295,7 +295,7 @@ static void layer_back(struct train_net *net, const struct train_batch *b, int i
     net->m->zero(net->m, w->dvc, c * keys);
     net->m->attend_back(net->m, &a);
     net->m->rope(net->m, w->dq, w->dev.pos, n, s->n_head, s->head_dim, w->turn, true);
-    net->m->rms_back(net->m, w->dq, false, gradient(net, i, Q_NORM), w->dq, l->q0, l->inv_q, weights(net, i, Q_NORM),
+    net->m->rms_back(net->m, w->dq, false, gradient(net, i, Q_NORM), w->dq, l->q0, l->inv_q, weights_of(net, i, Q_NORM),
                      n * s->n_head, s->head_dim);
     keys_back(net, i, w->dk, l->k0, l->inv_k, w->dev.pos, n);
     keys_back(net, i, w->dkc, l->kc0, l->inv_kc, w->dev.context_pos, c);
@@ -305,7 +305,7 @@ static void layer_back(struct train_net *net, const struct train_batch *b, int i
     product_back(net, i, ATTN_K, w->dg, true, w->dkc, w->g, c);
     product_back(net, i, ATTN_V, w->dg, true, w->dvc, w->g, c);
     net->m->rms_back(net->m, w->dx, true, gradient(net, i, ATTN_NORM), w->d2, l->x, l->inv_a,
-                     weights(net, i, ATTN_NORM), n, s->n_embd);
+                     weights_of(net, i, ATTN_NORM), n, s->n_embd);
 }
 
 enum err_code train_net_step(struct train_net *net, const struct train_target *t, const struct train_batch *b,
@@ -316,16 +316,16 @@ enum err_code train_net_step(struct train_net *net, const struct train_target *t
 
     if (train_net_room(net, b, t->n_vocab, e))
         return e->code;
-    forward(net, t, b, false);
+    forward_pass(net, t, b, false);
     net->m->zero(net->m, net->grad, net->n_params * (int64_t)sizeof *net->grad);
     head_back(net, t, b);
     net->m->zero(net->m, w->dg, b->n_context * s->n_embd * (int64_t)sizeof *w->dg);
     net->m->rms_back(net->m, w->dx, false, gradient(net, -1, OUT_NORM), w->dx, w->x, w->inv_y,
-                     weights(net, -1, OUT_NORM), b->n_row, s->n_embd);
+                     weights_of(net, -1, OUT_NORM), b->n_row, s->n_embd);
     for (int i = s->n_layer - 1; i >= 0; i--)
         layer_back(net, b, i);
     net->m->rms_back(net->m, w->dg, false, gradient(net, -1, ENC_NORM), w->dg, w->g0, w->inv_g,
-                     weights(net, -1, ENC_NORM), b->n_context, s->n_embd);
+                     weights_of(net, -1, ENC_NORM), b->n_context, s->n_embd);
     product_back(net, -1, FC, NULL, false, w->dg, w->f, b->n_context);
     return ERR_OK;
 }

@@ -23,7 +23,7 @@ int64_t train_walk_tokens(const struct train_text_entry *text)
     return text->n - 1 - text->n_prompt;
 }
 
-static enum err_code gather(struct walk *w, const struct train_text_entry *text, int n, struct err *e)
+static enum err_code gather_contexts(struct walk *w, const struct train_text_entry *text, int n, struct err *e)
 {
     w->n_context = 0;
     for (int i = 0; i < n; i++) {
@@ -54,8 +54,8 @@ static int64_t accepted(const int32_t *guess, const int32_t *token, int64_t left
 }
 
 /* A block for every text of the group that has not ended; *live: there was one. */
-static enum err_code advance(struct walk *w, const struct train_text_entry *text, int n, int64_t *steps, bool again,
-                             bool *live, struct err *e)
+static enum err_code advance_blocks(struct walk *w, const struct train_text_entry *text, int n, int64_t *steps,
+                                    bool again, bool *live, struct err *e)
 {
     int64_t rows = 0;
     int n_block = 0;
@@ -121,9 +121,9 @@ enum err_code train_walk(struct train_net *net, const struct train_target *targe
         const int n = t->n - i < group ? (int)(t->n - i) : group;
         bool live = true;
 
-        code = gather(&w, t->v + i, n, e);
+        code = gather_contexts(&w, t->v + i, n, e);
         for (bool again = false; code == ERR_OK && live; again = true)
-            code = advance(&w, t->v + i, n, steps + i, again, &live, e);
+            code = advance_blocks(&w, t->v + i, n, steps + i, again, &live, e);
         free(w.from);
         free(w.pos);
         w.from = NULL;

@@ -44,7 +44,7 @@ struct train_writer {
 
 /* ---- the recorder ---- */
 
-static int64_t common(const struct record *r, const int32_t *token, int64_t n)
+static int64_t common_tokens(const struct record *r, const int32_t *token, int64_t n)
 {
     int64_t i = 0;
 
@@ -60,17 +60,17 @@ static int64_t width_of(const struct train_writer *w)
 }
 
 /* The sequence holds n tokens, its own or another's, whose rows are known. */
-static void begin(void *of, int seq, const int32_t *token, int64_t n)
+static void begin_record(void *of, int seq, const int32_t *token, int64_t n)
 {
     struct train_writer *w = of;
     struct record *to = &w->record[seq];
     const struct record *from = to;
-    int64_t same = common(to, token, n);
+    int64_t same = common_tokens(to, token, n);
 
     for (int s = 0; s < w->n_seq && same < n; s++)
-        if (common(&w->record[s], token, n) > same) {
+        if (common_tokens(&w->record[s], token, n) > same) {
             from = &w->record[s];
-            same = common(from, token, n);
+            same = common_tokens(from, token, n);
         }
     if (from != to) {
         memcpy(to->token, from->token, (size_t)same * sizeof *token);
@@ -79,7 +79,7 @@ static void begin(void *of, int seq, const int32_t *token, int64_t n)
     to->n = same;
 }
 
-static enum err_code guess(void *of, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e)
+static enum err_code guess_nothing(void *of, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e)
 {
     (void)of;
     (void)cost;
@@ -95,7 +95,7 @@ static float *rows_of(const struct train_writer *w, int tap)
     return w->rows + (int64_t)tap * run_rows_max(w->run) * w->n_embd;
 }
 
-static void settle(void *of, int seq, const int32_t *token, int n, int n_guessed, int n_kept)
+static void settle_record(void *of, int seq, const int32_t *token, int n, int n_guessed, int n_kept)
 {
     struct train_writer *w = of;
     struct record *r = &w->record[seq];
@@ -114,7 +114,7 @@ static void settle(void *of, int seq, const int32_t *token, int n, int n_guessed
     }
 }
 
-static const struct gen_drafter recorder = { begin, guess, settle };
+static const struct gen_drafter recorder = { begin_record, guess_nothing, settle_record };
 
 /* ---- opening ---- */
 
@@ -192,7 +192,7 @@ int64_t train_writer_tokens(const struct train_writer *w)
 
 /* ---- writing ---- */
 
-static enum err_code submit(struct train_writer *w, struct answer *a, const struct train_ask *ask, struct err *e)
+static enum err_code submit_ask(struct train_writer *w, struct answer *a, const struct train_ask *ask, struct err *e)
 {
     const int64_t most = ask->n_prompt + w->n_predict, cap = most < w->ctx ? most : w->ctx;
     const struct ask_model m = { .text = w->text };
@@ -222,7 +222,7 @@ static enum err_code submit(struct train_writer *w, struct answer *a, const stru
 }
 
 /* The text is whole: before its sequence is given to another one. */
-static enum err_code keep(struct train_writer *w, struct answer *a, int seq, struct train_texts *to, struct err *e)
+static enum err_code keep_text(struct train_writer *w, struct answer *a, int seq, struct train_texts *to, struct err *e)
 {
     const struct record *r = &w->record[seq];
     const struct train_text_entry text = { 0, a->ask.n_prompt, a->n, a->ask.of, a->ask.source };
@@ -230,12 +230,13 @@ static enum err_code keep(struct train_writer *w, struct answer *a, int seq, str
 
     a->busy = false;
     w->n_written += n_written;
-    if (n_written < 2 || common(r, a->token, a->n - 1) < a->n - 1)
+    if (n_written < 2 || common_tokens(r, a->token, a->n - 1) < a->n - 1)
         return ERR_OK;
     return train_texts_add(to, text, a->token, r->feature, e);
 }
 
-static enum err_code hear(struct train_writer *w, const struct gen_event *ev, struct train_texts *to, struct err *e)
+static enum err_code hear_event(struct train_writer *w, const struct gen_event *ev, struct train_texts *to,
+                                struct err *e)
 {
     struct answer *a = ev->user;
 
@@ -246,7 +247,7 @@ static enum err_code hear(struct train_writer *w, const struct gen_event *ev, st
         if (!text_is_end(w->text, ev->pick.token))
             return ERR_OK;
         gen_cancel(w->gen, a->id);
-        return keep(w, a, ev->seq, to, e);
+        return keep_text(w, a, ev->seq, to, e);
     }
     if (ev->kind != GEN_END)
         return ERR_OK;
@@ -254,7 +255,7 @@ static enum err_code hear(struct train_writer *w, const struct gen_event *ev, st
         *e = ev->err;
         return e->code;
     }
-    return keep(w, a, ev->seq, to, e);
+    return keep_text(w, a, ev->seq, to, e);
 }
 
 static bool any_busy(const struct train_writer *w)
@@ -277,7 +278,7 @@ enum err_code train_writer_run(struct train_writer *w, struct train_texts *to, t
             if (w->answer[i].busy)
                 continue;
             more = next(ctx, &ask);
-            if (more && submit(w, &w->answer[i], &ask, e))
+            if (more && submit_ask(w, &w->answer[i], &ask, e))
                 return e->code;
         }
         if (!any_busy(w))
@@ -286,7 +287,7 @@ enum err_code train_writer_run(struct train_writer *w, struct train_texts *to, t
         if (gen_step(w->gen, e))
             return e->code;
         while (gen_next(w->gen, &ev))
-            if (hear(w, &ev, to, e))
+            if (hear_event(w, &ev, to, e))
                 return e->code;
     }
     return ERR_OK;

@@ -155,7 +155,7 @@ static enum err_code choose_shield(struct tune_job *j, struct err *e)
 }
 
 /* Whether a pass of n rows fits into --memory, on a GPU also into what that has beside the adapters. */
-static bool fits(const struct tune_job *j, int64_t n, bool keep)
+static bool pass_fits(const struct tune_job *j, int64_t n, bool keep)
 {
     const int64_t gpu = grad_room(j->g), copies = j->o->method == TUNE_FIRST ? 2 : 2 * j->o->samples + 3;
     const int64_t bytes = grad_bytes(j->g, n, j->state.lora->rank, keep), host = j->o->memory_bytes - own_bytes(j);
@@ -182,11 +182,11 @@ static enum err_code bound_memory(struct tune_job *j, struct err *e)
                        "an item of %" PRId64 " tokens is too long for gradients on a GPU, which take %" PRId64
                        ": a smaller --ctx, or --device cpu",
                        most, grad_longest(j->g));
-    j->keep_layers = j->o->method == TUNE_FIRST && fits(j, 4 * most, true);
+    j->keep_layers = j->o->method == TUNE_FIRST && pass_fits(j, 4 * most, true);
     while (lo < hi) {
         const int64_t mid = (lo + hi + 1) / 2;
 
-        if (fits(j, mid, j->keep_layers))
+        if (pass_fits(j, mid, j->keep_layers))
             lo = mid;
         else
             hi = mid - 1;

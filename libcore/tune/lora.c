@@ -65,7 +65,7 @@ static bool chosen(const struct grad *g, const struct grad_matrix *m, const stru
            o->classes >> model_class_of(str_of(m->name), grad_n_layer(g)) & 1;
 }
 
-static void draw(struct tune_lora *l, uint64_t seed)
+static void draw_weights(struct tune_lora *l, uint64_t seed)
 {
     float *at = l->theta;
 
@@ -101,12 +101,12 @@ enum err_code tune_lora_new(struct tune_lora **out, struct grad *g, const struct
     free(mat);
     if (code != ERR_OK || wrap(out, g, file, e))
         return e->code;
-    draw(*out, o->seed);
+    draw_weights(*out, o->seed);
     return ERR_OK;
 }
 
 /* Copies numbers between theta and the floats of an adapter. */
-static void copy(struct tune_lora *l, const struct adapter *a, bool to_theta)
+static void copy_adapter(struct tune_lora *l, const struct adapter *a, bool to_theta)
 {
     float *at = l->theta;
 
@@ -126,7 +126,7 @@ enum err_code tune_lora_of(struct tune_lora **out, struct grad *g, const struct 
 
     if (adapter_make(&file, a->arch, a->alpha, a->mat, a->n, e) || wrap(out, g, file, e))
         return err_wrap(e, "%s", a->path);
-    copy(*out, a, true);
+    copy_adapter(*out, a, true);
     return ERR_OK;
 }
 
@@ -153,7 +153,7 @@ void tune_lora_weaken(struct tune_lora *l, float x)
 
 enum err_code tune_lora_write(struct tune_lora *l, const char *path, const char *type, struct err *e)
 {
-    copy(l, l->file, false);
+    copy_adapter(l, l->file, false);
     return adapter_write(l->file, path, type, e);
 }
 

@@ -73,8 +73,8 @@ static int64_t losses_of(const struct train_text_entry *text)
     return rows_of(text) > given ? rows_of(text) - given : 0;
 }
 
-static void add(struct tune_mtp *t, const struct train_texts *texts, const struct train_text_entry *text, int seq,
-                int64_t first, float weight)
+static void add_sequence(struct tune_mtp *t, const struct train_texts *texts, const struct train_text_entry *text,
+                         int seq, int64_t first, float weight)
 {
     const int32_t *token = texts->token + text->at;
     const uint16_t *from = texts->feature + text->at * texts->width;
@@ -93,8 +93,8 @@ static void add(struct tune_mtp *t, const struct train_texts *texts, const struc
 }
 
 /* text[from ..] that fit a pass; *next: the one after them. Returns how many have rows. */
-static int take(struct tune_mtp *t, const struct train_texts *texts, const struct train_text_entry *const *text,
-                int64_t n, int64_t from, int64_t *next, float weight)
+static int take_texts(struct tune_mtp *t, const struct train_texts *texts, const struct train_text_entry *const *text,
+                      int64_t n, int64_t from, int64_t *next, float weight)
 {
     int64_t rows = 0;
     int some = 0;
@@ -102,7 +102,7 @@ static int take(struct tune_mtp *t, const struct train_texts *texts, const struc
     for (; from < n && rows + rows_of(text[from]) <= t->o.rows_max; from++) {
         if (losses_of(text[from]) == 0)
             continue;
-        add(t, texts, text[from], some++, rows, weight);
+        add_sequence(t, texts, text[from], some++, rows, weight);
         rows += rows_of(text[from]);
     }
     grad_hidden(t->g, t->hidden, rows);
@@ -111,7 +111,7 @@ static int take(struct tune_mtp *t, const struct train_texts *texts, const struc
 }
 
 /* -log p of the target and its gradient; notes whether it is the likeliest. */
-static double judge(void *ctx, int seq, int row, float *logits, int32_t n)
+static double judge_row(void *ctx, int seq, int row, float *logits, int32_t n)
 {
     const struct tune_mtp *t = ctx;
     const int64_t at = t->first[seq] + row;
@@ -136,7 +136,7 @@ static double judge(void *ctx, int seq, int row, float *logits, int32_t n)
     return (double)weight * (loss + log(sum));
 }
 
-static void count(const struct tune_mtp *t, int n_seq, struct train_loss *loss)
+static void count_right(const struct tune_mtp *t, int n_seq, struct train_loss *loss)
 {
     for (int s = 0; s < n_seq; s++)
         for (int64_t r = t->first[s]; r < t->first[s] + t->seq[s].n; r++)
@@ -160,7 +160,7 @@ enum err_code tune_mtp_step(struct tune_mtp *t, struct train_texts *texts, doubl
     *loss = (struct train_loss){ .weight = tokens > 0 ? 1 : 0 };
     memset(t->gradient, 0, (size_t)t->lora->n_params * sizeof *t->gradient);
     for (int64_t i = 0, next; i < t->o.n_text; i = next) {
-        const int n = take(t, texts, t->text, t->o.n_text, i, &next, 1.0f / (float)(tokens > 0 ? tokens : 1));
+        const int n = take_texts(t, texts, t->text, t->o.n_text, i, &next, 1.0f / (float)(tokens > 0 ? tokens : 1));
         double sum;
 
         if (n == 0)
@@ -171,13 +171,13 @@ enum err_code tune_mtp_step(struct tune_mtp *t, struct train_texts *texts, doubl
                                                 .n_seq = n,
                                                 .adapter = t->adapter,
                                                 .n_adapter = t->lora->n,
-                                                .loss = judge,
+                                                .loss = judge_row,
                                                 .loss_ctx = t,
                                                 .keep = true },
                           &sum, e))
             return e->code;
         loss->sum += sum;
-        count(t, n, loss);
+        count_right(t, n, loss);
     }
     if (!isfinite(loss->sum) ||
         !isfinite(train_adam_step(&t->adam, grad_pool(t->g), &adam, (float)rate, t->lora->theta, t->gradient, NULL)))
@@ -206,7 +206,7 @@ enum err_code tune_mtp_walk(struct tune_mtp *t, const struct tune_lora *lora, co
         tune_lora_at(lora, lora->theta, NULL, 0, 1, a);
     for (int64_t i = 0, next; i < texts->n && code == ERR_OK; i++) {
         const struct train_text_entry *one = &texts->v[i];
-        const int n = take(t, texts, &one, 1, 0, &next, 1.0f);
+        const int n = take_texts(t, texts, &one, 1, 0, &next, 1.0f);
         double sum;
 
         memset(t->right, 0, (size_t)t->o.rows_max);
@@ -216,7 +216,7 @@ enum err_code tune_mtp_walk(struct tune_mtp *t, const struct tune_lora *lora, co
                                                       .n_seq = n,
                                                       .adapter = a,
                                                       .n_adapter = lora != NULL ? lora->n : 0,
-                                                      .loss = judge,
+                                                      .loss = judge_row,
                                                       .loss_ctx = t },
                                 &sum, e);
         steps[i] = steps_of(one, t->right);

@@ -30,7 +30,7 @@ struct tune_source {
 };
 
 /* A number from [0, 1) for the question that is asked now. */
-static double draw(const struct tune_questions *q, uint64_t what)
+static double draw_unit(const struct tune_questions *q, uint64_t what)
 {
     return rng_unit((uint64_t)q->seed, 0x6f776e0000u + what, (uint64_t)q->asked);
 }
@@ -239,9 +239,9 @@ static enum err_code replace_words(struct tune_questions *q, json_t *message, st
     if (f == NULL)
         return err_nomem(e);
     for (size_t at = 0; next_word(content, &at, &word); place += 2) {
-        if (!is_rare(q, word) || draw(q, place + 1) >= chance)
+        if (!is_rare(q, word) || draw_unit(q, place + 1) >= chance)
             continue;
-        const struct str other = q->words.v[(size_t)(draw(q, place) * (double)q->words.n)];
+        const struct str other = q->words.v[(size_t)(draw_unit(q, place) * (double)q->words.n)];
 
         fwrite(content.p + from, 1, (size_t)(word.p - content.p) - from, f);
         if (is_number(word))
@@ -265,7 +265,7 @@ static enum err_code render_question(struct tune_questions *q, const json_t *cha
 
     a.messages = json_object_get(chat, "messages");
     a.tools = json_object_get(chat, "tools");
-    a.think = draw(q, 0) < THINKING;
+    a.think = draw_unit(q, 0) < THINKING;
     a.now_s = q->now_s;
     return ask_prompt(&q->prompt, &a, &m, e);
 }
@@ -274,11 +274,11 @@ static enum err_code render_question(struct tune_questions *q, const json_t *cha
 static const json_t *choose_question(struct tune_questions *q)
 {
     const int n_sets = q->n_source - q->n_learn;
-    const bool learn = n_sets == 0 || (q->n_learn > 0 && draw(q, SOURCE) < LIKE_LEARNT);
-    const int at = learn ? 0 : q->n_learn + (int)(draw(q, SOURCE + 1) * n_sets);
+    const bool learn = n_sets == 0 || (q->n_learn > 0 && draw_unit(q, SOURCE) < LIKE_LEARNT);
+    const int at = learn ? 0 : q->n_learn + (int)(draw_unit(q, SOURCE + 1) * n_sets);
 
     q->from = &q->source[at];
-    return json_array_get(q->from->chats, (size_t)(draw(q, 1) * (double)json_array_size(q->from->chats)));
+    return json_array_get(q->from->chats, (size_t)(draw_unit(q, 1) * (double)json_array_size(q->from->chats)));
 }
 
 enum err_code tune_questions_make(struct tune_questions *q, int64_t number, const json_t *given, struct err *e)

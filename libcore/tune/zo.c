@@ -86,7 +86,7 @@ static struct grad_noise noise(const struct tune_zo *z, uint32_t step, uint32_t 
 }
 
 /* Copies of theta: + eps z, then - eps z, of each sample. */
-static void move(struct tune_zo *z, uint32_t step, uint32_t sample, int samples, double eps)
+static void move_samples(struct tune_zo *z, uint32_t step, uint32_t sample, int samples, double eps)
 {
     const struct grad_noise n = noise(z, step, sample, samples);
 
@@ -95,8 +95,8 @@ static void move(struct tune_zo *z, uint32_t step, uint32_t sample, int samples,
 
 /* A pass over some of the sequences of n copies, beginning with `first`: as many as rows_max allows. Returns how
  * many. */
-static int take(const struct tune_zo *z, const struct grad_seq *seq, int n_seq, int n, int first, struct grad_batch *b,
-                struct grad_seq *all, struct grad_adapter *a)
+static int take_sequences(const struct tune_zo *z, const struct grad_seq *seq, int n_seq, int n, int first,
+                          struct grad_batch *b, struct grad_seq *all, struct grad_adapter *a)
 {
     const struct tune_lora *l = z->l;
     int64_t rows = 0;
@@ -133,7 +133,7 @@ static enum err_code losses(struct tune_zo *z, const struct grad_seq *seq, int n
         code = err_nomem(e);
     for (int first = 0; first < n * n_seq && code == ERR_OK;) {
         struct grad_batch b;
-        const int some = take(z, seq, n_seq, n, first, &b, all, a);
+        const int some = take_sequences(z, seq, n_seq, n, first, &b, all, a);
 
         b.seq_loss = each + first;
         code = grad_forward(l->g, &b, &sum, e);
@@ -153,7 +153,7 @@ static enum err_code losses(struct tune_zo *z, const struct grad_seq *seq, int n
 }
 
 /* theta by the notes of a step. */
-static void apply(struct tune_zo *z)
+static void apply_notes(struct tune_zo *z)
 {
     const struct grad_noise n = noise(z, z->step, 0, z->o.samples);
 
@@ -170,7 +170,7 @@ enum err_code tune_zo_step(struct tune_zo *z, const struct grad_seq *seq, int n_
     enum err_code code = got == NULL ? err_nomem(e) : ERR_OK;
 
     if (code == ERR_OK) {
-        move(z, z->step, 0, n, z->o.eps);
+        move_samples(z, z->step, 0, n, z->o.eps);
         code = losses(z, seq, n_seq, 2 * n, got, e);
     }
     for (int k = 0; k < n && code == ERR_OK; k++) {
@@ -181,7 +181,7 @@ enum err_code tune_zo_step(struct tune_zo *z, const struct grad_seq *seq, int n_
     free(got);
     if (code != ERR_OK)
         return code;
-    apply(z);
+    apply_notes(z);
     *loss = sum / (2.0 * n);
     return ERR_OK;
 }
@@ -192,7 +192,7 @@ enum err_code tune_zo_again(struct tune_zo *z, const struct tune_zo_note *note, 
         if (note[k].step != z->step || note[k].sample != (uint32_t)k || !isfinite(note[k].part))
             return err_set(e, ERR_FORMAT, "the log is not that of this training after step %u", (unsigned)z->step);
     memcpy(z->note, note, (size_t)z->o.samples * sizeof *note);
-    apply(z);
+    apply_notes(z);
     return ERR_OK;
 }
 
@@ -251,7 +251,7 @@ enum err_code tune_zo_measure(struct tune_zo *z, const struct grad_seq *seq, int
 
             if (!progress_tick(progress, (uint64_t)(t * RUNGS + r), (uint64_t)(tries * RUNGS)))
                 return err_set(e, ERR_CANCEL, "interrupted");
-            move(z, MEASURE, (uint32_t)t, 1, eps);
+            move_samples(z, MEASURE, (uint32_t)t, 1, eps);
             if (losses(z, seq, n_seq, 2, got, e))
                 return e->code;
             slope = (got[0] - got[1]) / (2.0 * eps);

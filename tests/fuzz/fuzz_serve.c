@@ -11,8 +11,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    struct wish w = { 0 };
-    struct fault f = { 0 };
+    struct serve_question w = { 0 };
+    struct serve_fault f = { 0 };
     struct serve s = { .n_vocab = 4096 };
     json_t *body = NULL, *chat = NULL, *error;
     char *text;
@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         if (chat != NULL && !good)
             serve_response_fault(body, &f);
         if (good) { /* a message that the template would not take: some item of the input, or its instructions */
-            struct fault late = { .status = 400 };
+            struct serve_fault late = { .status = 400 };
 
             (void)snprintf(late.pointer, sizeof late.pointer, "/messages/%d", data[0] >> 4);
             serve_response_fault(body, &late);
@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         free(text);
         json_decref(error);
     }
-    serve_wish_free(&w);
+    serve_question_free(&w);
     json_decref(chat);
     json_decref(body);
     return 0;

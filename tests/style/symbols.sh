@@ -4,9 +4,65 @@
 # every external symbol begins with a prefix of its room (libcore/ROOMS), nothing calls what only
 # programs may (printing, exiting, the environment) or what nobody should, and there is no memory
 # that can change and belongs to no object.
+# And tags of structs, unions and enums: one that other rooms see, in a header that a file of another
+# room includes, begins with a prefix of its room, too. Others, those of internal.h among them, have no
+# prefix or their own room's, but not another one's. No two headers define the same.
 cd "$(dirname "$0")/../.." || exit 1
 set -u
 obj=${BUILD:-build}/obj
+
+mapfile -t sources < <(find libcore cmd kernels -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
+awk '
+    # the room of a file: of cmd/cli and of each program its own; what its tags may begin with
+    function room_of(path,    part) {
+        split(path, part, "/"); sub(/\.c$/, "", part[2])
+        return part[1] == "kernels" ? "kernels" : part[1] == "cmd" ? "cmd/" part[2] : part[2]
+    }
+    function prefixes_of(room) {
+        return room !~ /^cmd\// ? prefixes[room] : room == "cmd/run" ? "cli_" : "cli_ " prefixes[substr(room, 5)]
+    }
+    function begins(tag, list,    p, n, i, word) {
+        n = split(list, p, " ")
+        for (i = 1; i <= n; i++) {
+            word = p[i]; sub(/_$/, "", word)
+            if (index(tag, p[i]) == 1 || tag == word) return 1
+        }
+        return 0
+    }
+    FILENAME == "libcore/ROOMS" {
+        if (/^[a-z]/) { split($0, col, "|"); gsub(/[ \t]/, "", col[1]); prefixes[col[1]] = col[2] }
+        next
+    }
+    /^ *# *include "/ {
+        split($0, quoted, "\"")
+        seen_by[quoted[2]] = seen_by[quoted[2]] " " room_of(FILENAME)
+    }
+    /^[ \t]*(typedef |static |const )*(struct|union|enum) [a-z_0-9]+ [{]/ && FILENAME ~ /^(libcore|cmd)\/.*\.[ch]$/ {
+        line = $0; sub(/ [{].*/, "", line); n = split(line, w, " ")
+        tags++; tag[tags] = w[n]; kind[tags] = w[n - 1]; where[tags] = FILENAME
+    }
+    END {
+        for (i = 1; i <= tags; i++) {
+            file = where[i]; room = room_of(file); what = kind[i] " " tag[i]
+            if (file ~ /\.h$/) {
+                if (what in defined) { print file ": " what " is defined in " defined[what] ", too"; bad = 1 }
+                defined[what] = file
+            }
+            if (begins(tag[i], prefixes_of(room)) || tag[i] == room) continue
+            self = file; sub(/^[a-z]*\//, "", self)
+            n = split(seen_by[self], by, " "); public = 0
+            for (k = 1; k <= n; k++) if (by[k] != room && file !~ /\/internal\.h$/) public = 1
+            if (public) {
+                print file ": " what " is seen by other rooms and does not begin with " prefixes_of(room); bad = 1
+            }
+            for (r in prefixes)
+                if (r != "cmd" && !public && begins(tag[i] "", prefixes[r])) {
+                    print file ": " what " begins as those of " r; bad = 1
+                }
+        }
+        exit bad
+    }' libcore/ROOMS "${sources[@]}"
+tagged=$?
 
 # Mutable globals that have a reason, as ROOM/FILE.o:SYMBOL: jansson's allocator hook has no argument.
 allowed="base/json.o:no_memory"
@@ -52,4 +108,4 @@ objects=$(for c in libcore/*/*.c libcore/*/*/*.c; do echo "$obj/${c%.c}.o"; done
         END { exit bad }'
     globals=$?
 }
-[ $named -eq 0 ] && [ $globals -eq 0 ]
+[ $tagged -eq 0 ] && [ $named -eq 0 ] && [ $globals -eq 0 ]

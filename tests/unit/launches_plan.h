@@ -110,7 +110,7 @@ static void add_launches(const struct planner *p, const struct launch_unit *u, i
     const struct gemm_launch *l;
 
     for (int i = 0; (l = gemm_launch_at(i)) != NULL; i++) {
-        const int64_t slices = l->sliced ? (u->rows + GEMM_FEW_ROWS - 1) / GEMM_FEW_ROWS : 1;
+        const int64_t slices = l->sliced ? (u->rows + GEMM_R2_16_MAX - 1) / GEMM_R2_16_MAX : 1;
 
         if (is_launch_of(l, u))
             add_count(p->to->kernel, &p->to->n_kernels, l->kernel, times * slices * l->n, times * slices * l->more);
@@ -125,7 +125,7 @@ static bool fits(const struct tensor *w, int64_t rows, bool float_fits)
 /* Whether these operations go together; those that do as a whole are asked about before. */
 static bool goes_together(const struct span *s, const struct part *a)
 {
-    if (s->fusion == GEMM_ALONE || a->rows > GEMM_FEW_ROWS)
+    if (s->fusion == GEMM_ALONE || a->rows > GEMM_R2_16_MAX)
         return false;
     switch (s->fusion) {
     case GEMM_FUSE_NORM:
@@ -212,7 +212,7 @@ static void set_in(struct part *a, const struct tensor *w)
 
 static bool norm_product(const struct arch_plan *p, const struct ssm_weights *w, int64_t rows)
 {
-    return rows <= GEMM_FEW_ROWS && w->norm != NULL && p->ssm.n_group == 1 && gemm_fuses_norm(p->ssm.inner) &&
+    return rows <= GEMM_R2_16_MAX && w->norm != NULL && p->ssm.n_group == 1 && gemm_fuses_norm(p->ssm.inner) &&
            fits(&w->out, rows, false);
 }
 
@@ -222,7 +222,7 @@ static bool mixer_fits(const struct planner *p, const struct arch_plan *a, const
     const struct gemm_attn attn = { a->attn.n_head, a->attn.dim_k, a->attn.dim_v, p->s->eight };
     const struct gemm_delta delta = { a->gdn.dim, a->gdn.dim_v, a->gdn.dim_v, a->taps, true, p->s->eight };
 
-    if (t->rows > GEMM_FEW_ROWS || !fits(t->out, t->rows, false) || !gemm_fuses_width(t->out->ne[0]))
+    if (t->rows > GEMM_R2_16_MAX || !fits(t->out, t->rows, false) || !gemm_fuses_width(t->out->ne[0]))
         return false;
     if (t->part == MIX_GDN)
         return gemm_fuses_delta(&delta);
@@ -307,7 +307,7 @@ static void note_formats(const struct planner *p, struct part *t)
     for (int i = t->part == EXPERTS; i < t->n_in; i++)
         p->to->exact &= t->in[i]->type == type || (t->floats && gemm_formats_have(GEMM_FORMATS_FLOAT, t->in[i]->type));
     p->to->exact &= t->floats || (gemm_formats_have(GEMM_FORMATS_COMMON, type) &&
-                                  (!p->s->eight || gemm_formats_have(GEMM_FORMATS_WHOLE, type)));
+                                  (!p->s->eight || gemm_formats_have(GEMM_FORMATS_A8, type)));
 }
 
 static void add_mixers(const struct planner *p, const struct model *m, int layer)
@@ -349,7 +349,7 @@ static bool mixture_fits(const struct arch_plan *a, const struct moe_weights *w,
                                           w->down.type };
     const bool shared = a->moe.n_ff_shared > 0;
 
-    if (rows > GEMM_FEW_ROWS || a->moe.n_latent > 0 || !gemm_fuses_norm(a->n_embd) || !fits(&w->router, rows, true) ||
+    if (rows > GEMM_R2_16_MAX || a->moe.n_latent > 0 || !gemm_fuses_norm(a->n_embd) || !fits(&w->router, rows, true) ||
         !gemm_fuses_mixture(&mixture, rows))
         return false;
     return !shared || (!a->relu2 && fits(&w->sh_up, rows, false) && fits(&w->sh_gate, rows, false) &&
@@ -364,7 +364,7 @@ static void add_experts(const struct planner *p, const struct model *m, int laye
     struct part t = { .part = EXPERTS, .n_embd = a->n_embd, .rows = p->s->rows, .moe = &w->up };
 
     set_in(&t, &w->router);
-    t.shared = t.rows * a->moe.n_used >= GEMM_WIDE_PAIRS * a->moe.n_expert;
+    t.shared = t.rows * a->moe.n_used >= GEMM_R64_PAIRS * a->moe.n_expert;
     t.out = shared ? &w->sh_down : a->moe.n_latent > 0 ? &w->latent_up : &w->down;
     t.facts = FIRST | (a->relu2 ? 0u : GATED) | (shared ? SHARED : 0u) | (open ? OPEN : 0u) |
               (shared && !open ? LAST_ADDS : 0u) | (a->moe.n_latent > 0 ? LATENT : 0u) | (!shared ? ADDED : 0u);

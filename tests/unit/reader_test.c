@@ -204,7 +204,7 @@ static bool is_number(const json_t *v)
     return json_is_string(v) && json_string_value(v)[0] == '#';
 }
 
-static bool is_whole(const char *number)
+static bool has_a8_sums(const char *number)
 {
     return strpbrk(number, ".eE") == NULL;
 }
@@ -234,7 +234,7 @@ static bool same(const json_t *a, const json_t *b)
             all = same(json_array_get(a, i), json_array_get(b, i));
         return all;
     }
-    if (is_number(a) && is_number(b) && !is_whole(json_string_value(a)) && !is_whole(json_string_value(b))) {
+    if (is_number(a) && is_number(b) && !has_a8_sums(json_string_value(a)) && !has_a8_sums(json_string_value(b))) {
         double x = strtod(json_string_value(a) + 1, NULL), y = strtod(json_string_value(b) + 1, NULL);
         return !(x < y) && !(y < x);
     }

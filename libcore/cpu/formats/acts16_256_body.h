@@ -2,10 +2,10 @@
 /* acts16_256_body.h - integer products of one format on x86, from the code that unpacks its blocks.
  *
  * Included by the file of a format that defines BLOCK (the struct), N_MIN, SCALES (of a block: 8 or 16) and
- *     float take(t, min, b): struct x86_taken, the scale of the whole block returned; minima, 8 a register
- *     words(w, t, b, g): the even and the odd elements of the group g of 32, before their scale
+ *     float take_scales(t, min, b): struct x86_taken, the scale of the whole block returned; minima, 8 a register
+ *     group_words(w, t, b, g): the even and the odd elements of the group g of 32, before their scale
  * and, unless NO_AVX512 is defined,
- *     float whole(u, b): struct x86_ints */
+ *     float unpack_block(u, b): struct x86_ints */
 
 /* Where group g lies in cpu_int_block and cpu_act_block; 32 further on are its odd elements. */
 #define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
@@ -39,7 +39,7 @@ TARGET_AVX2 static void ints_avx2(struct cpu_int_block *u, const void *row, int6
 
     for (int64_t i = 0; i < n / 256; i++, b++, u++) {
         struct x86_taken t;
-        __m256           min[2], scale = _mm256_set1_ps(take(&t, min, b));
+        __m256           min[2], scale = _mm256_set1_ps(take_scales(&t, min, b));
 
         for (size_t k = 0; k < sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
@@ -47,7 +47,7 @@ TARGET_AVX2 static void ints_avx2(struct cpu_int_block *u, const void *row, int6
 #define GROUP(g) \
         do { \
             __m256i w[2], s = scale_of(t.s, g); \
-            words(w, &t, b, g); \
+            group_words(w, &t, b, g); \
             _mm256_store_si256((void *)(u->w + PLACE(g)), _mm256_mullo_epi16(w[0], s)); \
             _mm256_store_si256((void *)(u->w + PLACE(g) + 32), _mm256_mullo_epi16(w[1], s)); \
         } while (0)
@@ -82,12 +82,12 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 sum, const BLOCK *b, const st
                          _mm256_madd_epi16(v[1], x86_load32(a->q + PLACE(g) + 32))); \
     dots = _mm256_add_epi32(dots, _mm256_mullo_epi32(p, scale_of(t->s, g)));
 #define TWO(g) \
-    words(w, t, b, (g) + 1); \
+    group_words(w, t, b, (g) + 1); \
     MUL(v, g) \
     if ((g) < 6) \
-        words(v, t, b, (g) + 2); \
+        group_words(v, t, b, (g) + 2); \
     MUL(w, (g) + 1)
-    words(v, t, b, 0);
+    group_words(v, t, b, 0);
     TWO(0)
     TWO(2)
     TWO(4)
@@ -127,7 +127,7 @@ TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes,
 
             for (size_t k = 0; k < sizeof(BLOCK); k += 64)
                 _mm_prefetch((const char *)(b + j) + AHEAD + k, _MM_HINT_T0);
-            t[j].scale = take(t + j, min, b + j);
+            t[j].scale = take_scales(t + j, min, b + j);
             for (int k = 0; k < N_MIN; k += 8)
                 _mm256_store_ps(t[j].min + k, min[k / 8]);
         }
@@ -155,7 +155,7 @@ X86_DOTS void take_row(struct x86_taken *t, const BLOCK *b, const struct cpu_int
 
         for (size_t k = 0; k < sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)(b + i) + p->ahead + k, _MM_HINT_T1);
-        t[i].scale = take(t + i, min, b + i);
+        t[i].scale = take_scales(t + i, min, b + i);
         pair_scales(t + i);
         for (int k = 0; k < N_MIN; k += 8)
             _mm256_store_ps(t[i].min + k, min[k / 8]);
@@ -163,7 +163,7 @@ X86_DOTS void take_row(struct x86_taken *t, const BLOCK *b, const struct cpu_int
 }
 
 #define SCALED(g) \
-    words(w, t + i, b + i, g); \
+    group_words(w, t + i, b + i, g); \
     w[0] = _mm256_mullo_epi16(w[0], scale_of(t[i].s, g)); \
     w[1] = _mm256_mullo_epi16(w[1], scale_of(t[i].s, g));
 #define FIRST(j) \
@@ -214,7 +214,7 @@ TARGET_AVX512 static void ints_avx512(struct cpu_int_block *u, const void *row, 
         struct x86_ints v;
         __m512i        *w = (void *)u->w;
 
-        _mm512_store_ps(u->scale, _mm512_set1_ps(whole(&v, b)));
+        _mm512_store_ps(u->scale, _mm512_set1_ps(unpack_block(&v, b)));
         w[0] = v.w[0];
         w[1] = v.w[1];
         w[2] = v.w[2];
@@ -237,7 +237,7 @@ TARGET_VNNI static float row_vnni(const BLOCK *b, const struct cpu_act_block *a,
     for (int64_t i = 0; i < n / 256; i++, b++, a++) {
         const __m512i  *x = (const void *)a->q;
         struct x86_ints v;
-        __m256          scale = _mm256_set1_ps(whole(&v, b));
+        __m256          scale = _mm256_set1_ps(unpack_block(&v, b));
         __m512i         p = _mm512_madd_epi16(v.w[0], x[0]), q = _mm512_madd_epi16(v.w[1], x[1]);
 
         for (size_t j = 0; j < sizeof(BLOCK); j += 64)

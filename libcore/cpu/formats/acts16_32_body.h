@@ -3,7 +3,7 @@
  *
  * Included by the file of a format that defines BLOCK (the struct) and
  *     float scale_32(b): the block's scale
- *     words(w, b): its even and its odd elements */
+ *     group_words(w, b): its even and its odd elements */
 
 /* Where block g of 8 lies in cpu_int_block and cpu_act_block; 32 further on are its odd elements. */
 #define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
@@ -20,7 +20,7 @@ TARGET_AVX2 static void ints_avx2(struct cpu_int_block *u, const void *row, int6
         for (int g = 0; g < 8; g++) {
             __m256i w[2];
 
-            words(w, b + g);
+            group_words(w, b + g);
             _mm256_store_si256((void *)(u->w + PLACE(g)), w[0]);
             _mm256_store_si256((void *)(u->w + PLACE(g) + 32), w[1]);
             u->scale[g] = scale_32(b + g);
@@ -33,7 +33,7 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 t, const BLOCK *b, const int1
 {
     __m256i w[2];
 
-    words(w, b);
+    group_words(w, b);
     w[0] = _mm256_add_epi32(_mm256_madd_epi16(w[0], x86_load32(q)), _mm256_madd_epi16(w[1], x86_load32(q + 32)));
     return _mm256_fmadd_ps(_mm256_set1_ps(scale_32(b)), _mm256_cvtepi32_ps(w[0]), t);
 }
@@ -79,7 +79,7 @@ TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes,
         enum { at = PLACE(g) }; \
         __m256 f = _mm256_set1_ps(scale_32(b + (g))); \
 \
-        words(w, b + (g)); \
+        group_words(w, b + (g)); \
         EACH_##n(STEP) \
     }
 #define SUM(j) \

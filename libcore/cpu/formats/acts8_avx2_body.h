@@ -8,7 +8,7 @@
  *     lane_codes(b, g, h): of half h of group g, then of group g + 4
  * SUMS (enum x86_sums) is how large sums get, which says how groups are added up. With SIGNED defined codes may be
  * negative; with MORE defined they are more by that than the elements. With BOOK defined, instead of lane_codes(),
- *     places(t, b): struct x86_book
+ *     fill_book(t, b): struct x86_book
  *     pairs(t, b, g, x): products of group g with 32 bytes x, two in a word */
 
 /* Bytes that are fetched ahead: a row is followed by the next, but pages stop the processor. */
@@ -139,7 +139,7 @@ X86_WORDS void lanes_some(struct lanes_some *s, const BLOCK *b, int m, struct la
 {
 #ifdef BOOK
     for (int j = 0; j < m; j++)
-        places(s->book + j, b + j);
+        fill_book(s->book + j, b + j);
 #endif
 #ifdef SCALES_45
     for (int j = 0; j < m; j += 2)

@@ -11,7 +11,7 @@ X86_WORDS void codes_take(__m256i v[8], const BLOCK *b)
 #if defined(BOOK)
     struct x86_book book;
 
-    places(&book, b);
+    fill_book(&book, b);
 #define CODE(g) v[g] = entries(&book, b, g);
 #elif defined(HALVES)
 #define CODE(i) v[i] = lane_codes(b, (i) % 4, (i) / 4);

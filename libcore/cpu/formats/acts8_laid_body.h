@@ -371,7 +371,7 @@ TARGET_VBMI static void columns_vbmi(struct cpu_columns *to, const char *const r
     }
 }
 
-TARGET_VBMI static void lay(void *to, const void *rows, int64_t row_bytes, int64_t n)
+TARGET_VBMI static void lay_rows(void *to, const void *rows, int64_t row_bytes, int64_t n)
 {
     const int64_t n_row = n / 256;
     const char   *row[CPU_LAID];

@@ -25,7 +25,7 @@ static void bytes_scalar(struct cpu_byte_block *u, const void *row, int64_t n)
 CPU_INTS(iq2_s)
 
 #if defined(__x86_64__)
-X86_WORDS void places(struct x86_book *t, const struct quant_iq2_s *b)
+X86_WORDS void fill_book(struct x86_book *t, const struct quant_iq2_s *b)
 {
     const __m256i spread = _mm256_setr_epi64x((int64_t)0x8000800080008000, (int64_t)0x8001800180018001,
                                               (int64_t)0x8002800280028002, (int64_t)0x8003800380038003);
@@ -43,13 +43,13 @@ X86_WORDS void places(struct x86_book *t, const struct quant_iq2_s *b)
     }
 }
 
-X86_WORDS __m256i magnitudes(const struct x86_book *t, const struct quant_iq2_s *b, int g)
+X86_WORDS __m256i group_magnitudes(const struct x86_book *t, const struct quant_iq2_s *b, int g)
 {
     (void)b;
     return x86_octets(cpu_iq2s_bytes, t->at + 4 * g);
 }
 
-X86_WORDS const uint8_t *signs(const struct x86_book *t, const struct quant_iq2_s *b, int g)
+X86_WORDS const uint8_t *group_signs(const struct x86_book *t, const struct quant_iq2_s *b, int g)
 {
     (void)t;
     return b->signs + 4 * g;

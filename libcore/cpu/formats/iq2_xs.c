@@ -23,7 +23,7 @@ static void bytes_scalar(struct cpu_byte_block *u, const void *row, int64_t n)
 CPU_INTS(iq2_xs)
 
 #if defined(__x86_64__)
-X86_WORDS void places(struct x86_book *t, const struct quant_iq2_xs *b)
+X86_WORDS void fill_book(struct x86_book *t, const struct quant_iq2_xs *b)
 {
     const __m256i nine = _mm256_set1_epi16(511);
     __m256i q0 = x86_load32(b->qs), q1 = x86_load32(b->qs + 16);
@@ -34,13 +34,13 @@ X86_WORDS void places(struct x86_book *t, const struct quant_iq2_xs *b)
     _mm256_storeu_si256((void *)t->signs, x86_signs(_mm256_permute4x64_epi64(q0, 0xd8)));
 }
 
-X86_WORDS __m256i magnitudes(const struct x86_book *t, const struct quant_iq2_xs *b, int g)
+X86_WORDS __m256i group_magnitudes(const struct x86_book *t, const struct quant_iq2_xs *b, int g)
 {
     (void)b;
     return x86_octets(cpu_iq2xs_bytes, t->at + 4 * g);
 }
 
-X86_WORDS const uint8_t *signs(const struct x86_book *t, const struct quant_iq2_xs *b, int g)
+X86_WORDS const uint8_t *group_signs(const struct x86_book *t, const struct quant_iq2_xs *b, int g)
 {
     (void)b;
     return t->signs + 4 * g;

@@ -36,19 +36,19 @@ X86_WORDS __m256i numbers(const struct quant_iq2_xxs *b, int second)
     return _mm256_permute4x64_epi64(v, 0xd8);
 }
 
-X86_WORDS void places(struct x86_book *t, const struct quant_iq2_xxs *b)
+X86_WORDS void fill_book(struct x86_book *t, const struct quant_iq2_xxs *b)
 {
     x86_places(t->at, numbers(b, 0));
     x86_signs_28(t->signs, numbers(b, 1));
 }
 
-X86_WORDS __m256i magnitudes(const struct x86_book *t, const struct quant_iq2_xxs *b, int g)
+X86_WORDS __m256i group_magnitudes(const struct x86_book *t, const struct quant_iq2_xxs *b, int g)
 {
     (void)b;
     return x86_octets(cpu_iq2xxs_bytes, t->at + 4 * g);
 }
 
-X86_WORDS const uint8_t *signs(const struct x86_book *t, const struct quant_iq2_xxs *b, int g)
+X86_WORDS const uint8_t *group_signs(const struct x86_book *t, const struct quant_iq2_xxs *b, int g)
 {
     (void)b;
     return t->signs + 4 * g;
@@ -60,7 +60,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq
 {
     float d = _cvtsh_ss(b->d);
 
-    codes(u->v, b);
+    group_codes(u->v, b);
     for (int g = 0; g < 8; g++) {
         uint32_t aux;
 
@@ -71,11 +71,11 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq
 
 X86_DECODE_SCALED(struct quant_iq2_xxs)
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq2_xxs *b)
+X86_WORDS float take_scales(struct x86_taken *t, __m256 min[2], const struct quant_iq2_xxs *b)
 {
     (void)min;
     x86_scales_32(t, x86_top_scales(numbers(b, 1)));
-    places(&t->book, b);
+    fill_book(&t->book, b);
     return _cvtsh_ss(b->d) * 0.125f;
 }
 

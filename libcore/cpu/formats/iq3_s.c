@@ -44,7 +44,7 @@ TARGET_AVX2 static inline void scales(float scale[8], const struct quant_iq3_s *
 }
 
 /* A bit of qh is the high byte of each place; eights of places lie in the order of unpacking. */
-X86_WORDS void places(struct x86_book *t, const struct quant_iq3_s *b)
+X86_WORDS void fill_book(struct x86_book *t, const struct quant_iq3_s *b)
 {
     const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bits = _mm256_set1_epi64x((int64_t)0x8040201008040201u), one = _mm256_set1_epi8(1);
@@ -62,13 +62,13 @@ X86_WORDS void places(struct x86_book *t, const struct quant_iq3_s *b)
     }
 }
 
-X86_WORDS __m256i magnitudes(const struct x86_book *t, const struct quant_iq3_s *b, int g)
+X86_WORDS __m256i group_magnitudes(const struct x86_book *t, const struct quant_iq3_s *b, int g)
 {
     (void)b;
     return x86_quads(cpu_iq3s_bytes, t->at + g / 4 * 32 + g % 2 * 16 + g / 2 % 2 * 8);
 }
 
-X86_WORDS const uint8_t *signs(const struct x86_book *t, const struct quant_iq3_s *b, int g)
+X86_WORDS const uint8_t *group_signs(const struct x86_book *t, const struct quant_iq3_s *b, int g)
 {
     (void)t;
     return b->signs + 4 * g;
@@ -85,7 +85,7 @@ TARGET_AVX2 static void decode_avx2(float *y, const void *row, int64_t n)
         float scale[8];
 
         scales(scale, b);
-        codes(u.v, b);
+        group_codes(u.v, b);
         for (int g = 0; g < 16; g++)
             u.scale[g] = scale[g / 2];
         x86_block_avx2(y, u.v, u.scale);
@@ -164,11 +164,11 @@ TARGET_AVX2 static inline __m128i odd_scales(const struct quant_iq3_s *b)
     return _mm_add_epi8(_mm_add_epi8(s, s), _mm_set1_epi8(1));
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_s *b)
+X86_WORDS float take_scales(struct x86_taken *t, __m256 min[2], const struct quant_iq3_s *b)
 {
     (void)min;
     x86_scales_8(t, odd_scales(b));
-    places(&t->book, b);
+    fill_book(&t->book, b);
     return _cvtsh_ss(b->d);
 }
 
@@ -194,7 +194,7 @@ TARGET_AVX512 static inline __m512i signed_words(__m256i digits, const uint8_t *
     return _mm512_mask_sub_epi16(w, (__mmask32)(m | m >> 16), _mm512_setzero_si512(), w);
 }
 
-X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq3_s *b)
+X86_WHOLE float unpack_block(struct x86_ints *u, const struct quant_iq3_s *b)
 {
     const __m512i low = _mm512_set1_epi8(15);
     __m256i s = _mm256_cvtepu8_epi16(odd_scales(b));
@@ -205,11 +205,11 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq3_s *b)
 #define TWO(c, h, pick) \
     do { \
         __m512i scale = x86_word(s, 4 * (c) + (h)); \
-        const uint8_t *signs = b->signs + 16 * (c) + 4 * (h); \
+        const uint8_t *group_signs = b->signs + 16 * (c) + 4 * (h); \
         u->w[4 * (c) + 2 * (h)] = \
-            signed_words(_mm512_castsi512_si256(_mm512_shuffle_i64x2(lo, lo, pick)), signs, scale, 0); \
+            signed_words(_mm512_castsi512_si256(_mm512_shuffle_i64x2(lo, lo, pick)), group_signs, scale, 0); \
         u->w[4 * (c) + 2 * (h) + 1] = \
-            signed_words(_mm512_castsi512_si256(_mm512_shuffle_i64x2(hi, hi, pick)), signs, scale, 1); \
+            signed_words(_mm512_castsi512_si256(_mm512_shuffle_i64x2(hi, hi, pick)), group_signs, scale, 1); \
     } while (0)
 #define HALF(c) \
     do { \

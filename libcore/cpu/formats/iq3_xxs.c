@@ -34,20 +34,20 @@ static void bytes_scalar(struct cpu_byte_block *u, const void *row, int64_t n)
 CPU_INTS(iq3_xxs)
 
 #if defined(__x86_64__)
-X86_WORDS void places(struct x86_book *t, const struct quant_iq3_xxs *b)
+X86_WORDS void fill_book(struct x86_book *t, const struct quant_iq3_xxs *b)
 {
     x86_places(t->at, x86_load32(b->qs));
     x86_places(t->at + 32, x86_load32(b->qs + 32));
     x86_signs_28(t->signs, x86_load32(b->aux));
 }
 
-X86_WORDS __m256i magnitudes(const struct x86_book *t, const struct quant_iq3_xxs *b, int g)
+X86_WORDS __m256i group_magnitudes(const struct x86_book *t, const struct quant_iq3_xxs *b, int g)
 {
     (void)b;
     return x86_quads(cpu_iq3xxs_bytes, t->at + 8 * g);
 }
 
-X86_WORDS const uint8_t *signs(const struct x86_book *t, const struct quant_iq3_xxs *b, int g)
+X86_WORDS const uint8_t *group_signs(const struct x86_book *t, const struct quant_iq3_xxs *b, int g)
 {
     (void)b;
     return t->signs + 4 * g;
@@ -59,7 +59,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq
 {
     float d = _cvtsh_ss(b->d);
 
-    codes(u->v, b);
+    group_codes(u->v, b);
     for (int g = 0; g < 8; g++) {
         uint32_t aux;
 
@@ -70,11 +70,11 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_iq
 
 X86_DECODE_SCALED(struct quant_iq3_xxs)
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq3_xxs *b)
+X86_WORDS float take_scales(struct x86_taken *t, __m256 min[2], const struct quant_iq3_xxs *b)
 {
     (void)min;
     x86_scales_32(t, x86_top_scales(x86_load32(b->aux)));
-    places(&t->book, b);
+    fill_book(&t->book, b);
     return _cvtsh_ss(b->d) * 0.25f;
 }
 

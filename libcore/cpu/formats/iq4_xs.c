@@ -64,7 +64,7 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
 }
 
 /* The scales of the 8 groups of 32. */
-TARGET_AVX2 static inline __m256i scales(const struct quant_iq4_xs *b)
+TARGET_AVX2 static inline __m256i group_scales(const struct quant_iq4_xs *b)
 {
     const __m256i low = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     const __m256i high = _mm256_setr_epi32(12, 14, 16, 18, 20, 22, 24, 26); /* of d and sh: bits to 4 and 5 */
@@ -78,24 +78,24 @@ TARGET_AVX2 static inline __m256i scales(const struct quant_iq4_xs *b)
     return _mm256_sub_epi32(_mm256_or_si256(s, h), _mm256_set1_epi32(32));
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_iq4_xs *b)
+X86_WORDS float take_scales(struct x86_taken *t, __m256 min[2], const struct quant_iq4_xs *b)
 {
     (void)min;
-    x86_scales_32(t, scales(b));
+    x86_scales_32(t, group_scales(b));
     return _cvtsh_ss(b->d);
 }
 
-X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_iq4_xs *b, int g)
+X86_WORDS void group_words(__m256i w[2], const struct x86_taken *t, const struct quant_iq4_xs *b, int g)
 {
     (void)t;
     x86_split_signed(w, x86_values(x86_nibbles(b->qs + 16 * g), quant_iq4nl_values));
 }
 
-X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq4_xs *b)
+X86_WHOLE float unpack_block(struct x86_ints *u, const struct quant_iq4_xs *b)
 {
     const __m512i value = _mm512_broadcast_i32x4(x86_load16(quant_iq4nl_values));
     const __m512i nibble = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4), low = _mm512_set1_epi8(15);
-    __m256i s = _mm256_castsi128_si256(_mm256_cvtepi32_epi16(scales(b)));
+    __m256i s = _mm256_castsi128_si256(_mm256_cvtepi32_epi16(group_scales(b)));
 
 #define CODES(c, h, pick) \
     do { \
@@ -115,7 +115,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_iq4_xs *b)
 
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_iq4_xs *b)
 {
-    t->scale = _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(b->d)), _mm256_cvtepi32_ps(scales(b)));
+    t->scale = _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(b->d)), _mm256_cvtepi32_ps(group_scales(b)));
 }
 
 X86_WORDS __m256i lane_codes(const struct quant_iq4_xs *b, int g, int h)
@@ -143,7 +143,7 @@ X86_WORDS __m256i lane_codes(const struct quant_iq4_xs *b, int g, int h)
 
 X86_VBMI void fours_scale(struct cpu_code_block *u, const struct quant_iq4_xs *b)
 {
-    fours_scales(u, _cvtsh_ss(b->d), scales(b));
+    fours_scales(u, _cvtsh_ss(b->d), group_scales(b));
 }
 
 X86_VBMI void fours_codes(__m512i v[4], const struct quant_iq4_xs *b)

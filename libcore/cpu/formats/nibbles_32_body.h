@@ -49,7 +49,7 @@ TARGET_AVX2 static inline float scale_32(const BLOCK *b)
     return SCALE_AVX2(b);
 }
 
-X86_WORDS void words(__m256i w[2], const BLOCK *b)
+X86_WORDS void group_words(__m256i w[2], const BLOCK *b)
 {
     x86_split_signed(w, x86_values(x86_nibbles(b->qs), VALUES));
 }

@@ -45,7 +45,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q2
 
 X86_DECODE_MIN(struct quant_q2_k)
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q2_k *b)
+X86_WORDS float take_scales(struct x86_taken *t, __m256 min[2], const struct quant_q2_k *b)
 {
     __m128i sc = x86_load16(b->sc), s = x86_low(sc), m = x86_high(sc);
     float dmin = _cvtsh_ss(b->dmin);
@@ -56,7 +56,7 @@ X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q2_k
     return _cvtsh_ss(b->d);
 }
 
-X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q2_k *b, int g)
+X86_WORDS void group_words(__m256i w[2], const struct x86_taken *t, const struct quant_q2_k *b, int g)
 {
     __m256i q = x86_load32(b->qs + g / 4 * 32), three = _mm256_set1_epi16(3);
 
@@ -65,7 +65,7 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     w[1] = _mm256_and_si256(_mm256_srli_epi16(q, g % 4 * 2 + 8), three);
 }
 
-X86_WHOLE float whole(struct x86_ints *u, const struct quant_q2_k *b)
+X86_WHOLE float unpack_block(struct x86_ints *u, const struct quant_q2_k *b)
 {
     const __m512i three = _mm512_set1_epi16(3);
     __m128i sc = x86_load16(b->sc);

@@ -55,7 +55,7 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q3
 X86_DECODE_SCALED(struct quant_q3_k)
 
 /* The 16 scales. */
-TARGET_AVX2 static inline __m128i scales(const struct quant_q3_k *b)
+TARGET_AVX2 static inline __m128i group_scales(const struct quant_q3_k *b)
 {
     __m128i v = x86_load16((const char *)b + offsetof(struct quant_q3_k, sc) - 4);
     __m128i lo = _mm_srlv_epi32(_mm_shuffle_epi32(v, 0x99), _mm_setr_epi32(0, 0, 4, 4));
@@ -65,14 +65,14 @@ TARGET_AVX2 static inline __m128i scales(const struct quant_q3_k *b)
     return _mm_sub_epi8(_mm_or_si128(x86_low(lo), hi), _mm_set1_epi8(32));
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q3_k *b)
+X86_WORDS float take_scales(struct x86_taken *t, __m256 min[2], const struct quant_q3_k *b)
 {
     (void)min;
-    x86_scales_16(t, scales(b));
+    x86_scales_16(t, group_scales(b));
     return _cvtsh_ss(b->d);
 }
 
-X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q3_k *b, int g)
+X86_WORDS void group_words(__m256i w[2], const struct x86_taken *t, const struct quant_q3_k *b, int g)
 {
     const __m256i low = _mm256_set1_epi8(15);
     /* the first pair of bits in a nibble, or the second; less 4 where a bit of another nibble is not set */
@@ -91,11 +91,11 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     x86_split_signed(w, _mm256_add_epi8(_mm256_shuffle_epi8(pair, q), _mm256_shuffle_epi8(less, h)));
 }
 
-X86_WHOLE float whole(struct x86_ints *u, const struct quant_q3_k *b)
+X86_WHOLE float unpack_block(struct x86_ints *u, const struct quant_q3_k *b)
 {
     const __m512i three = _mm512_set1_epi8(3), four = _mm512_set1_epi8(4);
     __m512i mask = x86_twice(b->hmask);
-    __m256i s = _mm256_cvtepi8_epi16(scales(b));
+    __m256i s = _mm256_cvtepi8_epi16(group_scales(b));
 
 #define CODES(c, h) \
     do { \
@@ -114,7 +114,7 @@ X86_WHOLE float whole(struct x86_ints *u, const struct quant_q3_k *b)
 
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q3_k *b)
 {
-    x86_subs(t, scales(b), 2);
+    x86_subs(t, group_scales(b), 2);
     t->scale = _mm256_set1_ps(_cvtsh_ss(b->d));
 }
 
@@ -142,7 +142,7 @@ X86_WORDS __m256i lane_codes(const struct quant_q3_k *b, int g)
 
 X86_VBMI void fours_scale(struct cpu_code_block *u, const struct quant_q3_k *b)
 {
-    fours_subs(u, _cvtsh_ss(b->d), scales(b));
+    fours_subs(u, _cvtsh_ss(b->d), group_scales(b));
 }
 
 X86_VBMI void fours_codes(__m512i v[4], const struct quant_q3_k *b)

@@ -80,12 +80,12 @@ TARGET_AVX512 static void decode_avx512(float *y, const void *row, int64_t n)
     }
 }
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q4_k *b)
+X86_WORDS float take_scales(struct x86_taken *t, __m256 min[2], const struct quant_q4_k *b)
 {
     return x86_take_45(t, min, b);
 }
 
-X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q4_k *b, int g)
+X86_WORDS void group_words(__m256i w[2], const struct x86_taken *t, const struct quant_q4_k *b, int g)
 {
     const __m256i low = _mm256_set1_epi16(15);
     __m256i q = x86_load32(b->qs + g / 2 * 32);
@@ -95,7 +95,7 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     w[1] = g % 2 == 0 ? _mm256_and_si256(_mm256_srli_epi16(q, 8), low) : _mm256_srli_epi16(q, 12);
 }
 
-X86_WHOLE float whole(struct x86_ints *u, const struct quant_q4_k *b)
+X86_WHOLE float unpack_block(struct x86_ints *u, const struct quant_q4_k *b)
 {
     const __m512i low = _mm512_set1_epi16(15);
     __m128i sm = x86_scales_minima(b);

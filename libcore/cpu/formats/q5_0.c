@@ -44,7 +44,7 @@ TARGET_AVX2 static inline float scale_32(const struct quant_q5_0 *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_WORDS void words(__m256i w[2], const struct quant_q5_0 *b)
+X86_WORDS void group_words(__m256i w[2], const struct quant_q5_0 *b)
 {
     x86_split_signed(w, _mm256_sub_epi8(x86_five_bits(b->qs, b->qh), _mm256_set1_epi8(16)));
 }

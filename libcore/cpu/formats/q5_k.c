@@ -52,12 +52,12 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q5
 
 X86_DECODE_MIN(struct quant_q5_k)
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q5_k *b)
+X86_WORDS float take_scales(struct x86_taken *t, __m256 min[2], const struct quant_q5_k *b)
 {
     return x86_take_45(t, min, b);
 }
 
-X86_WORDS __m256i codes(const struct quant_q5_k *b, int g)
+X86_WORDS __m256i group_codes(const struct quant_q5_k *b, int g)
 {
     __m256i q = x86_load32(b->qs + g / 2 * 32), h = x86_bit(x86_load32(b->qh), g, 4);
 
@@ -65,13 +65,13 @@ X86_WORDS __m256i codes(const struct quant_q5_k *b, int g)
     return _mm256_or_si256(q, _mm256_and_si256(h, _mm256_set1_epi8(16)));
 }
 
-X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q5_k *b, int g)
+X86_WORDS void group_words(__m256i w[2], const struct x86_taken *t, const struct quant_q5_k *b, int g)
 {
     (void)t;
-    x86_split(w, codes(b, g));
+    x86_split(w, group_codes(b, g));
 }
 
-X86_WHOLE float whole(struct x86_ints *u, const struct quant_q5_k *b)
+X86_WHOLE float unpack_block(struct x86_ints *u, const struct quant_q5_k *b)
 {
     const __m512i low = _mm512_set1_epi8(15), fifth = _mm512_set1_epi8(16);
     __m512i qh = x86_twice(b->qh);

@@ -52,14 +52,14 @@ TARGET_AVX2 static inline void unpack(struct x86_block *u, const struct quant_q6
 
 X86_DECODE_SCALED(struct quant_q6_k)
 
-X86_WORDS float take(struct x86_taken *t, __m256 min[2], const struct quant_q6_k *b)
+X86_WORDS float take_scales(struct x86_taken *t, __m256 min[2], const struct quant_q6_k *b)
 {
     (void)min;
     x86_scales_16(t, x86_load16(b->sc));
     return _cvtsh_ss(b->d);
 }
 
-X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant_q6_k *b, int g)
+X86_WORDS void group_words(__m256i w[2], const struct x86_taken *t, const struct quant_q6_k *b, int g)
 {
     /* what the first pair of high bits in a nibble, and the second, add to four bits, less 32 */
     const __m256i first = _mm256_set1_epi32(0x1000f0e0);
@@ -73,7 +73,7 @@ X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const struct quant
     x86_split_signed(w, _mm256_add_epi8(q, _mm256_shuffle_epi8(g % 2 == 0 ? first : second, h)));
 }
 
-X86_WHOLE float whole(struct x86_ints *u, const struct quant_q6_k *b)
+X86_WHOLE float unpack_block(struct x86_ints *u, const struct quant_q6_k *b)
 {
     const __m512i low = _mm512_set1_epi8(15), top = _mm512_set1_epi8(48);
     __m256i s = _mm256_cvtepi8_epi16(x86_load16(b->sc));

@@ -49,7 +49,7 @@ TARGET_AVX2 static inline float scale_32(const struct quant_q8_0 *b)
     return _cvtsh_ss(b->d);
 }
 
-X86_WORDS void words(__m256i w[2], const struct quant_q8_0 *b)
+X86_WORDS void group_words(__m256i w[2], const struct quant_q8_0 *b)
 {
     x86_split_signed(w, x86_load32(b->qs));
 }

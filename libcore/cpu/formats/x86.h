@@ -22,7 +22,7 @@
     .dots_i8_avx2 = dots_i8_avx2, .two_i8_avx2 = two_i8_avx2, .low = LOW, .span = SPAN, .codes_avx2 = codes_avx2,
 #define X86_FOURS   .dots_i8_vbmi = dots_i8_vbmi, .dots_i8_near = dots_i8_near, .pair_vbmi = pair_vbmi,
 #define X86_COLUMNS .columns_vbmi = columns_vbmi,
-#define X86_LAID    .lay = lay, .dots_laid = dots_laid, .columns_laid = columns_laid, .tiles_laid = tiles_laid,
+#define X86_LAID    .lay = lay_rows, .dots_laid = dots_laid, .columns_laid = columns_laid, .tiles_laid = tiles_laid,
 #define X86_INTS    X86_INTS_AVX2.ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
 /* F(0) F(1) ... */
@@ -673,29 +673,29 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
     X86_DECODE(TARGET_AVX2, decode_avx2, block, x86_block_min_avx2(y, u.v, u.scale, u.min)) \
     X86_DECODE(TARGET_AVX512, decode_avx512, block, x86_block_min_avx512(y, u.v, u.scale, u.min))
 
-/* From the places(), magnitudes() and signs() of a format with a code book: words() and pairs(), as acts16_256_body.h
- * wants them, and codes(), a block's 256 as signed bytes. */
+/* From the fill_book(), group_magnitudes() and group_signs() of a format with a code book: group_words() and pairs(),
+ * as acts16_256_body.h wants them, and group_codes(), a block's 256 as signed bytes. */
 #define X86_CODE_BOOK(block) \
     X86_WORDS __m256i entries(const struct x86_book *t, const block *b, int g) \
     { \
-        return x86_negate_32(magnitudes(t, b, g), signs(t, b, g)); \
+        return x86_negate_32(group_magnitudes(t, b, g), group_signs(t, b, g)); \
     } \
 \
-    X86_WORDS void words(__m256i w[2], const struct x86_taken *t, const block *b, int g) \
+    X86_WORDS void group_words(__m256i w[2], const struct x86_taken *t, const block *b, int g) \
     { \
         x86_split_signed(w, entries(&t->book, b, g)); \
     } \
 \
     X86_WORDS __m256i pairs(const struct x86_book *t, const block *b, int g, __m256i x) \
     { \
-        return _mm256_maddubs_epi16(magnitudes(t, b, g), x86_negate_32(x, signs(t, b, g))); \
+        return _mm256_maddubs_epi16(group_magnitudes(t, b, g), x86_negate_32(x, group_signs(t, b, g))); \
     } \
 \
-    TARGET_AVX2 static inline void codes(int8_t *v, const block *b) \
+    TARGET_AVX2 static inline void group_codes(int8_t *v, const block *b) \
     { \
         struct x86_book t; \
 \
-        places(&t, b); \
+        fill_book(&t, b); \
         for (int g = 0; g < 8; g++) \
             x86_store32(v + 32 * g, entries(&t, b, g)); \
     }
