@@ -16,7 +16,7 @@
 #include "base/json.h"
 #include "chat/chat.h"
 #include "gguf/gguf.h"
-#include "model/drafter.h"
+#include "model/drafter_internal.h"
 #include "model/model.h"
 #include "run/run.h"
 #include "run/taps.h"
@@ -147,9 +147,9 @@ static void watch(struct bench *b, const char *set, const struct text_tokens *v,
             model_drafter_crop(b->d, 0, 0);
         for (int64_t i = from; i < at; i++)
             row[i - from] = (struct model_drafter_row){ 0, false, (int32_t)i, v->v[i + 1] };
-        model_drafter_trace(b->d, &(struct model_drafter_trace){ .logits = b->logits });
+        b->d->trace.logits = b->logits;
         must(model_drafter_run(b->d, run_taps(b->r), row, (int)(at - from), &ask, 1, &e), &e);
-        model_drafter_trace(b->d, NULL);
+        b->d->trace.logits = NULL;
         for (int64_t i = 0; i < b->n_max && at + 1 + i < v->n; i++)
             json_array_append_new(places, place(b->logits + i * b->n_vocab, b->n_vocab, v->v[at + 1 + i]));
         json_array_append_new(all, places);

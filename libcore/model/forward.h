@@ -42,7 +42,7 @@ struct model_step {
     void *digest;                    /* on the device: [n_pick] answers of op_top */
     void *answer;                    /* on the host: the same */
     struct op_seq *parts;            /* room for 2 * rows->n_seq */
-    float *hidden;                   /* NULL, or [n_layer + 2][rows][n_embd]: see run_trace_hidden() */
+    float *hidden;                   /* NULL, or [n_layer + 2][rows][n_embd]: run/internal.h */
     const struct model_taps *taps;   /* NULL: none */
     const struct model_adapt *adapt; /* NULL: none */
     bool (*stop)(void);              /* run_opts.stop */
