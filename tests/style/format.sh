@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # format.sh - a tensor type is three files and a line: adds one beside the tree (NAME.h, NAME.c, its vector, a line in
-# types.def), compiles what counts types, and lets quant_test find, size, decode and multiply it; then a tensor of it
+# types.def), compiles what counts types, and lets quant_test find, size and decode it; then a tensor of it
 # goes into a GGUF file and comes back.
 cd "$(dirname "$0")/../.." || exit 1
 set -eu
@@ -103,7 +103,7 @@ END
 # What has a table with a row for each type, and the new files; all else is in the library as it is built.
 objects=()
 for c in "$dir"/quant/toy.c "$dir/file.c" tests/unit/quant_test.c libcore/quant/{types,fit,fit_avx2,fit_avx512}.c \
-    libcore/cpu/{format,dot}.c libcore/gguf/write.c; do
+    libcore/cpu/format.c libcore/gguf/write.c; do
     o=$dir/$(basename "$c" .c).o
     ${CC:-cc} -std=c11 -O0 -ffp-contract=off -w -DCHIMERE_TEST -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L \
         -I"$dir" -Ilibcore -Itests -c -o "$o" "$c" &
