@@ -26,7 +26,7 @@ names=() told=0 took=""
 # What takes more than a few seconds, which a fast check leaves out.
 slow=" $(printf 'unit %s ' cache check draft gen placement reader session session_harm settle state) lint \
 $(printf 'cli %s ' bench beside budget cache clients draft-train engram examples http llama lora-train mtp-train) \
-$(printf 'cli %s ' placement quantize reports serve session talk tool_loop) "
+$(printf 'cli %s ' placement quantize reports serve session talk tool_loop same_answer) "
 
 wanted() # NAME
 {

@@ -163,7 +163,8 @@ static const struct {
 static void add_str(char *to, size_t *n, struct str s)
 {
     assert_true(*n + s.n < ANSWER_BYTES);
-    memcpy(to + *n, s.p, s.n);
+    if (s.n > 0) /* p may be NULL */
+        memcpy(to + *n, s.p, s.n);
     *n += s.n;
 }
 
