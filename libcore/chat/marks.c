@@ -38,6 +38,27 @@ static enum err_code add_mark(struct text_marks *m, struct str mark, const struc
     return code;
 }
 
+/* Appends what is written where reasoning is to end. A token ends where the mark does, since a form of the answer
+ * begins there. What follows the mark is left out if this tokenizer would spell it with a space before it. */
+static enum err_code encode_over(struct text_tokens *v, struct str over, struct str mark, const struct text *t,
+                                 struct err *e)
+{
+    const char *at = over.n > 0 && mark.n > 0 ? strstr(over.p, mark.p) : NULL;
+    const size_t n = at != NULL ? (size_t)(at - over.p) + mark.n : over.n;
+    const struct str rest = { over.p + n, over.n - n };
+    enum err_code code = text_encode(t, (struct str){ over.p, n }, TEXT_SPECIAL, v, e);
+    const int64_t n_mark = v->n;
+    size_t spelled = 0;
+
+    if (code == ERR_OK && rest.n > 0)
+        code = text_encode(t, rest, TEXT_SPECIAL, v, e);
+    for (int64_t i = n_mark; i < v->n; i++)
+        spelled += text_piece(t, v->v[i]).n;
+    if (spelled != rest.n)
+        v->n = n_mark;
+    return code;
+}
+
 enum err_code chat_marks_of(struct text_marks *out, const char *parser, const struct text *t, struct err *e)
 {
     const struct chat_syntax *s = chat_parse_syntax(parser);
@@ -59,7 +80,7 @@ enum err_code chat_marks_of(struct text_marks *out, const char *parser, const st
     for (int i = 0; i < TEXT_MARK_SKIPS && !s->drop_thought; i++)
         m.skip[i] = mark_of(s->drop[i]);
     if (code == ERR_OK)
-        code = text_encode(t, mark_of(s->think_over), TEXT_SPECIAL, &over, e);
+        code = encode_over(&over, mark_of(s->think_over), m.close[0], t, e);
     if (code == ERR_OK)
         code = copy_tokens(m.over, &m.n_over, &over, e);
     text_tokens_free(&over);

@@ -318,7 +318,7 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
 }
 
 @test "SIGTERM: running answers end, new requests find nobody, status 0" {
-    start
+    start --drain 300 # however slow this build is
     post completions '{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true}' > out &
     client=$!
     running() { [ "$(metric requests_running)" -eq 1 ]; }
