@@ -248,8 +248,8 @@ static const char *other_settings(const struct batch *b, const json_t *line)
     return NULL;
 }
 
-/* Whether a line counts: an answer or error to one of the requests as it is now. Answers are all made with one model
- * and one set of options, or the file is refused; errors are asked again. */
+/* Whether a stored line answers a request that has not changed since. An answer made with another model or other
+ * options is refused. An error is no answer: its request is asked again. */
 static enum err_code judge_line(struct batch *b, const struct earlier *x, const json_t *line, struct item **item,
                                 bool *counts, struct err *e)
 {

@@ -91,7 +91,7 @@ static uint64_t job_id(const struct ramp_job *job)
     return h | 1; /* never 0 */
 }
 
-/* The hashes that lie where they are written next: those of the tensors that are there, the job's number for the rest.
+/* Reads the hashes at the place where the next ones are written. A tensor that is not there yet has the job's number.
  */
 static void look_back(struct work *k, uint64_t skip)
 {

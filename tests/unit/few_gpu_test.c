@@ -170,8 +170,8 @@ static bool goes_together(const struct rows_of *r, int dim)
     return test_acts() != QUANT_ACTS_I8 || (r->r.n == 1 && dim % 128 == 0);
 }
 
-/* The operations one by one, then together, which are at most so many launches, besides those that bring the step's
- * data and tell of its end; 0: they need not go together. */
+/* Runs the operations one by one, then fused, and compares the bytes. most: launches of the fused step at most, without
+ * its transfers; 0: it need not be fused. */
 static void check(ops_fn *ops, const void *shape, const struct rows_of *r, uint64_t most, const char *what)
 {
     uint64_t launches[WAYS];
@@ -215,8 +215,8 @@ static void inputs(void **state)
 {
     enum { F32 = QUANT_f32, Q8 = QUANT_q8_0, Q4 = QUANT_q4_k, Q5 = QUANT_q5_k };
     enum {
-        HANDED = 150001 /* so many rows that blocks do not have them in even shares, of one row of activations */,
-        MANY = 50000 /* from so many on warps have strips of their own, of several */
+        HANDED = 150001 /* one activation row: blocks get uneven shares of the weight rows */,
+        MANY = 50000 /* several activation rows: from here on each warp has its own strips */
     };
     static const struct input_shape shapes[] = {
         { 2048, true, 4, { Q4, Q4, Q8, Q8 }, { 8192, 4096, 32, 32 } },
@@ -535,7 +535,7 @@ static void attentions(void **state)
 struct moe_shape {
     int n_expert, n_used, ff, shared; /* shared: the shared expert's hidden columns; 0: there is none */
     bool gated, open;
-    int away;                /* every so many-th expert is the host's; 0: none */
+    int away;                /* one expert in this many is on the host; 0: none */
     int embd, up, down, own; /* formats of first products, of second ones, of the shared expert's */
 };
 
