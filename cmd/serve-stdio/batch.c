@@ -18,6 +18,7 @@ enum { AHEAD = 64 /* requests that wait in the engine's front */, LINE_BYTES_MAX
 
 struct item {
     char *id;       /* custom_id */
+    bool number;    /* it is a whole number, not a text */
     uint64_t asked; /* a hash of the request */
     bool done;      /* answered before, or now */
 };
@@ -69,8 +70,19 @@ static bool grow_slots(struct batch *b)
     return true;
 }
 
-static enum err_code add_item(struct batch *b, const char *id, uint64_t asked, int64_t line, struct err *e)
+/* The custom_id of a line as text; "": there is none. */
+static const char *id_of(const json_t *line, char number[24])
 {
+    const json_t *id = json_object_get(line, "custom_id");
+
+    (void)snprintf(number, 24, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
+    return json_is_integer(id) ? number : json_is_string(id) ? json_string_value(id) : "";
+}
+
+static enum err_code add_item(struct batch *b, const json_t *request, uint64_t asked, int64_t line, struct err *e)
+{
+    char number[24];
+    const char *id = id_of(request, number);
     struct item **place, *item;
 
     if (!grow_slots(b))
@@ -85,6 +97,7 @@ static enum err_code add_item(struct batch *b, const char *id, uint64_t asked, i
         return err_nomem(e);
     }
     item->asked = asked;
+    item->number = json_is_integer(json_object_get(request, "custom_id"));
     *place = item;
     b->n_items++;
     return ERR_OK;
@@ -125,35 +138,41 @@ static bool next_line(struct str all, size_t *at, int64_t *line, struct str *out
     return false;
 }
 
-/* `own` is a line of an output, which may have whatever an answer has. */
-static enum err_code parse_line(json_t **out, struct str line, bool own, const char *path, int64_t number,
-                                struct err *e)
+/* A line of an output, which may have whatever an answer has. */
+static enum err_code parse_own_line(json_t **out, struct str line, const char *path, int64_t number, struct err *e)
 {
-    enum err_code code;
     char what[4200];
 
     (void)snprintf(what, sizeof what, "%s: line %" PRId64, path, number);
-    if (own)
-        return json_parse_own(out, line, what, e);
-    if (line.n > LINE_BYTES_MAX)
-        return err_set(e, ERR_FORMAT, "%s: longer than 16 MiB", what);
-    code = serve_parse(out, line, what, e);
-    if (code)
-        json_decref(*out);
-    return code;
+    return json_parse_own(out, line, what, e);
 }
 
-/* A line of the batch: its id, what it asks for, the body. */
-static enum err_code read_request(json_t *o, const struct cli_batch_opts *opts, int64_t line, const char **id,
-                                  enum serve_method *m, struct err *e)
+/* A line of the batch. refused: a value in it is wrong, so that this request is refused, and no other. */
+static enum err_code parse_line(json_t **out, struct str line, const char *path, int64_t number, struct err *refused,
+                                struct err *e)
 {
+    char what[4200];
+
+    *refused = (struct err){ 0 };
+    (void)snprintf(what, sizeof what, "%s: line %" PRId64, path, number);
+    if (line.n > LINE_BYTES_MAX)
+        return err_set(e, ERR_FORMAT, "%s: longer than 16 MiB", what);
+    if (serve_parse(out, line, what, refused) != ERR_OK && *out == NULL)
+        return err_copy(e, refused);
+    return ERR_OK;
+}
+
+/* What a line of the batch asks for. */
+static enum err_code read_request(json_t *o, const struct cli_batch_opts *opts, int64_t line, enum serve_method *m,
+                                  struct err *e)
+{
+    char number[24];
     const char *path = opts->in, *key;
     json_t *value;
     const char *method = json_string_value(json_object_get(o, "method"));
     const char *url = json_string_value(json_object_get(o, "url"));
 
-    *id = json_string_value(json_object_get(o, "custom_id"));
-    if (*id == NULL || **id == '\0')
+    if (*id_of(o, number) == '\0')
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": no custom_id", path, line);
     if (method != NULL && strcmp(method, "POST") != 0)
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": method is not POST", path, line);
@@ -199,16 +218,16 @@ static enum err_code read_all(struct batch *b, struct err *e)
 
     while (next_line(all, &at, &line, &text)) {
         enum serve_method m;
-        const char *id;
+        struct err refused;
         uint64_t asked;
         json_t *o;
         enum err_code code;
 
-        if (parse_line(&o, text, false, b->o->in, line, e))
+        if (parse_line(&o, text, b->o->in, line, &refused, e))
             return e->code;
-        code = read_request(o, b->o, line, &id, &m, e);
+        code = read_request(o, b->o, line, &m, e);
         if (code == ERR_OK && (code = hash_request(&asked, m, json_object_get(o, "body"), e)) == ERR_OK)
-            code = add_item(b, id, asked, line, e);
+            code = add_item(b, o, asked, line, e);
         json_decref(o);
         if (code)
             return code;
@@ -253,9 +272,10 @@ static const char *other_settings(const struct batch *b, const json_t *line)
 static enum err_code judge_line(struct batch *b, const struct earlier *x, const json_t *line, struct item **item,
                                 bool *counts, struct err *e)
 {
-    const char *id = json_string_value(json_object_get(line, "custom_id")), *other = other_settings(b, line);
+    char number[24];
+    const char *id = id_of(line, number), *other = other_settings(b, line);
     const char *asked = json_string_value(json_object_get(line, "asked"));
-    struct item **place = id != NULL ? place_of(b, id) : NULL;
+    struct item **place = *id != '\0' ? place_of(b, id) : NULL;
     char now[24];
 
     if (place == NULL || *place == NULL || json_object_get(line, "response") == NULL)
@@ -290,7 +310,7 @@ static enum err_code read_earlier(struct batch *b, struct earlier *x, struct err
         struct item *item = NULL;
         bool counts = false;
         json_t *o = NULL;
-        enum err_code code = parse_line(&o, text, true, x->path, x->line, e);
+        enum err_code code = parse_own_line(&o, text, x->path, x->line, e);
 
         if (code == ERR_OK)
             code = judge_line(b, x, o, &item, &counts, e);
@@ -440,7 +460,8 @@ static enum err_code write_reply(struct batch *b, struct pending *p, const struc
     (void)snprintf(request, sizeof request, "req_%08" PRIx64, (uint64_t)p->id);
     (void)snprintf(batch, sizeof batch, "batch_req_%08" PRIx64, (uint64_t)p->id);
     (void)snprintf(asked, sizeof asked, "%016" PRIx64, p->item->asked);
-    line = json_pack("{s:s, s:s, s:{s:i, s:s, s:O}, s:n, s:s, s:O}", "id", batch, "custom_id", p->item->id, "response",
+    line = json_pack("{s:s, s:o, s:{s:i, s:s, s:O}, s:n, s:s, s:O}", "id", batch, "custom_id",
+                     p->item->number ? json_integer(atoll(p->item->id)) : json_string(p->item->id), "response",
                      "status_code", r->status, "request_id", request, "body", r->body, "error", "asked", asked,
                      "made_with", b->o->made_with);
     text = line != NULL ? json_line(line) : NULL;
@@ -474,6 +495,37 @@ static void show_progress(const struct batch *b)
         cli_progress("batch: %zu of %zu", b->n_done, b->n_mine);
 }
 
+/* Gives a request to the server, or writes at once why it is refused. */
+static enum err_code ask_one(struct batch *b, struct serve *s, struct item *item, enum serve_method m, json_t *body,
+                             const struct err *refused, int64_t line, struct err *e)
+{
+    struct pending *p = calloc(1, sizeof *p);
+    uint64_t asked;
+    enum err_code code;
+
+    if (p == NULL)
+        return err_nomem(e);
+    p->item = item;
+    code = hash_request(&asked, m, body, e);
+    if (code == ERR_OK && asked != item->asked)
+        code = err_set(e, ERR_FORMAT, "%s: changed while it was read", b->o->in);
+    if (code == ERR_OK && refused->code == ERR_OK) {
+        code = serve_ask(s, m, body, &(struct serve_client){ STR(""), STR("") }, p, &p->id, e);
+        if (code == ERR_OK)
+            return ERR_OK;
+    } else if (code == ERR_OK) {
+        const struct serve_reply r = {
+            .status = 400, .body = serve_error(refused->msg, "invalid_request_error", serve_place_in_body(refused), 400)
+        };
+
+        p->id = line;
+        code = r.body != NULL ? write_reply(b, p, &r, e) : err_nomem(e);
+        json_decref(r.body);
+    }
+    free(p);
+    return code;
+}
+
 /* The next request of this shard that has no answer. */
 static enum err_code ask_next(struct batch *b, struct serve *s, size_t *at, int64_t *line, int64_t *index, bool *more,
                               struct err *e)
@@ -484,40 +536,26 @@ static enum err_code ask_next(struct batch *b, struct serve *s, size_t *at, int6
     *more = false;
     while (next_line(all, at, line, &text)) {
         const bool mine = (*index)++ % b->n_shards == b->shard;
-        struct pending *p;
         enum serve_method m;
-        const char *id;
-        uint64_t asked;
+        struct err refused;
+        char number[24];
         json_t *o;
         enum err_code code;
 
         if (!mine)
             continue;
-        if (parse_line(&o, text, false, b->o->in, *line, e))
+        if (parse_line(&o, text, b->o->in, *line, &refused, e))
             return e->code;
-        code = read_request(o, b->o, *line, &id, &m, e);
-        struct item *item = code == ERR_OK ? *place_of(b, id) : NULL;
+        code = read_request(o, b->o, *line, &m, e);
+        struct item *item = code == ERR_OK ? *place_of(b, id_of(o, number)) : NULL;
         if (code == ERR_OK && (item == NULL || item->done)) {
             json_decref(o);
             if (item == NULL)
                 return err_set(e, ERR_FORMAT, "%s: changed while it was read", b->o->in);
             continue;
         }
-        p = code == ERR_OK ? calloc(1, sizeof *p) : NULL;
-        if (code == ERR_OK && p == NULL)
-            code = err_nomem(e);
-        if (code == ERR_OK) {
-            json_t *body = json_object_get(o, "body");
-
-            p->item = item;
-            code = hash_request(&asked, m, body, e);
-            if (code == ERR_OK && asked != item->asked)
-                code = err_set(e, ERR_FORMAT, "%s: changed while it was read", b->o->in);
-            if (code == ERR_OK)
-                code = serve_ask(s, m, body, &(struct serve_client){ STR(""), STR("") }, p, &p->id, e);
-            if (code)
-                free(p);
-        }
+        if (code == ERR_OK)
+            code = ask_one(b, s, item, m, json_object_get(o, "body"), &refused, *line, e);
         json_decref(o);
         *more = code == ERR_OK;
         return code;

@@ -105,18 +105,24 @@ static struct MHD_Response *response_of(const json_t *body)
     return m;
 }
 
-static enum MHD_Result refuse_request(struct request *r, int status, const char *message)
+/* pointer: where in the body; "": nowhere. */
+static enum MHD_Result refuse_at(struct request *r, int status, const char *pointer, const char *message)
 {
     const char *type = status == 401   ? "authentication_error"
                        : status == 429 ? "rate_limit_error"
                        : status >= 500 ? "server_error"
                                        : "invalid_request_error";
-    json_t *body = serve_error(message, type, NULL, status);
+    json_t *body = serve_error(message, type, pointer, status);
     struct MHD_Response *m = response_of(body);
 
     json_decref(body);
     r->over = true;
     return queue(r, m, status, "application/json");
+}
+
+static enum MHD_Result refuse_request(struct request *r, int status, const char *message)
+{
+    return refuse_at(r, status, "", message);
 }
 
 /* ---- who may ask ---- */
@@ -325,7 +331,7 @@ static enum MHD_Result ask_server(struct request *r)
         return refuse_request(r, 413, "the body is too large (--max-body)");
     if (post && serve_parse(&body, (struct str){ r->body.p != NULL ? r->body.p : "", r->body.n }, "the body", &why)) {
         json_decref(body);
-        return refuse_request(r, why.code == ERR_NOMEM ? 503 : 400, why.msg);
+        return refuse_at(r, why.code == ERR_NOMEM ? 503 : 400, why.where[0] == '/' ? why.where : "", why.msg);
     }
     cli_buf_free(&r->body);
     if (serve_row(r->method)->answer == NULL && serve_waiting(h->serve) + serve_answers(body) > h->o.max_queue) {

@@ -153,7 +153,7 @@ static enum err_code take_request(void *of, struct str line, int64_t number, str
     method = json_string_value(json_object_get(o_line, "method"));
     client = json_object_get(o_line, "client") != NULL ? json_string_value(json_object_get(o_line, "client")) : "";
     if (code)
-        code = print_error(json_is_string(id) || json_is_integer(id) ? id : null, why.msg, NULL,
+        code = print_error(json_is_string(id) || json_is_integer(id) ? id : null, why.msg, serve_place_in_body(&why),
                            code == ERR_NOMEM ? 503 : 400, e);
     else if (!json_is_object(o_line))
         code = print_error(null, "the line is not an object", NULL, 400, e);

@@ -4,10 +4,15 @@
  * Depth is checked by one pass over the text before jansson, whose parser recurses, sees it. The
  * pass needs no grammar: outside strings, brackets are brackets in whatever order they come.
  */
+#include <ctype.h>
+#include <errno.h>
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
+#include "base/memory.h"
 
 enum { DEPTH_MAX = 64, TEXT_BYTES_MAX = 64 << 20, PLACE_BYTES = 400 };
 
@@ -82,7 +87,235 @@ static void *note_malloc(size_t n)
     return p;
 }
 
-static enum err_code parse(json_t **out, struct str text, size_t flags, const char *what, struct err *e)
+/* ---- what no value can hold ---- */
+
+/* A text with numbers that the library's cannot hold, or halves of surrogate pairs, is copied with others in their
+ * place. Numbers are rounded towards 0, so that the upper limit of a schema stays one, if a lower one than was meant by
+ * less than 2^-52 of it. Where that would be another number than was said, the first place is noted. */
+struct holding {
+    struct str text;
+    char *p; /* the copy */
+    size_t n, room;
+    int depth;
+    struct level {
+        bool object, key_next;
+        size_t index;   /* of an array's item */
+        struct str key; /* of an object's member */
+    } level[DEPTH_MAX + 1];
+    const char *lost; /* what is not as it was said; NULL: nothing */
+    size_t lost_at;   /* in the text */
+    char pointer[PLACE_BYTES];
+    bool no_memory;
+};
+
+static void add_bytes(struct holding *h, const char *p, size_t n)
+{
+    if (h->no_memory || memory_room(&h->p, &h->room, h->n + n + 1, 1, NULL)) {
+        h->no_memory = true;
+        return;
+    }
+    memcpy(h->p + h->n, p, n);
+    h->n += n;
+    h->p[h->n] = '\0';
+}
+
+static void note_lost(struct holding *h, size_t at, const char *what)
+{
+    char key[PLACE_BYTES];
+    size_t n = 0;
+    if (h->lost != NULL) {
+        return;
+    }
+    h->lost = what;
+    h->lost_at = at;
+    for (int i = 1; i <= h->depth; i++) {
+        const struct level *l = &h->level[i];
+        if (l->object) {
+            snprintf(key, sizeof key, "%.*s", l->key.n < sizeof key ? (int)l->key.n : (int)sizeof key - 1, l->key.p);
+        } else {
+            snprintf(key, sizeof key, "%zu", l->index);
+        }
+        n = json_point_to(h->pointer, sizeof h->pointer, n, key);
+    }
+}
+
+/* Whether the member's number is a limit of a schema that is kept as well when it is rounded towards 0, or only a
+ * remark of one. */
+static bool may_be_rounded(const struct holding *h, bool negative)
+{
+    static const char *const upper[] = { "maximum",  "exclusiveMaximum", "maxLength",
+                                         "maxItems", "maxProperties",    "maxContains" };
+    const struct level *l = &h->level[h->depth];
+    if (h->depth == 0 || !l->object) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof upper / sizeof upper[0]; i++) {
+        if (!negative && str_is(l->key, upper[i])) {
+            return true;
+        }
+    }
+    return (negative && (str_is(l->key, "minimum") || str_is(l->key, "exclusiveMinimum"))) || str_is(l->key, "default");
+}
+
+/* The float next to a whole number, on the side of 0. */
+static double round_whole(const char *digits)
+{
+    const bool negative = *digits == '-';
+    const double x = strtod(digits, NULL);
+    char exact[DBL_MAX_10_EXP + 3];
+    if (isinf(x)) {
+        return negative ? -DBL_MAX : DBL_MAX;
+    }
+    const int n = snprintf(exact, sizeof exact, "%.0f", fabs(x)), n_said = (int)strlen(digits + negative);
+    const bool more = n != n_said ? n > n_said : memcmp(exact, digits + negative, (size_t)n) > 0;
+    return more ? nextafter(x, 0) : x;
+}
+
+/* A number, and where it ends. */
+static size_t copy_number(struct holding *h, size_t at)
+{
+    const size_t from = h->n;
+    size_t end = at;
+    bool whole = true, fits;
+    char other[32];
+    double x = 0;
+    while (end < h->text.n && (isdigit((unsigned char)h->text.p[end]) || memchr("+-.eE", h->text.p[end], 5) != NULL)) {
+        whole = whole && memchr(".eE", h->text.p[end], 3) == NULL;
+        end++;
+    }
+    add_bytes(h, h->text.p + at, end - at);
+    if (h->no_memory) {
+        return end;
+    }
+    errno = 0;
+    if (whole) {
+        (void)strtoll(h->p + from, NULL, 10);
+        fits = errno != ERANGE;
+    } else {
+        x = strtod(h->p + from, NULL);
+        fits = !isinf(x);
+    }
+    if (fits) {
+        return end;
+    }
+    if (!may_be_rounded(h, h->text.p[at] == '-')) {
+        note_lost(h, at, whole ? "a whole number of more than 64 bits" : "a number that no float can hold");
+    }
+    x = whole ? round_whole(h->p + from) : x < 0 ? -DBL_MAX : DBL_MAX;
+    h->n = from;
+    add_bytes(h, other, (size_t)snprintf(other, sizeof other, "%.17g", x));
+    return end;
+}
+
+/* The code unit of an escape such as \ud83d; -1: there is none. */
+static long unit_at(struct str s, size_t at)
+{
+    char hex[5] = "";
+    if (s.n < at + 6 || s.p[at] != '\\' || s.p[at + 1] != 'u') {
+        return -1;
+    }
+    memcpy(hex, s.p + at + 2, 4);
+    return strspn(hex, "0123456789abcdefABCDEF") == 4 ? strtol(hex, NULL, 16) : -1;
+}
+
+/* A string, and where its quote is that closes it. */
+static size_t copy_string(struct holding *h, size_t at)
+{
+    const size_t end = end_of_string(h->text, at + 1), last = end < h->text.n ? end : h->text.n - 1;
+    const struct str inner = { h->text.p, end };
+    size_t done = at;
+    struct level *l = &h->level[h->depth];
+    if (h->depth > 0 && l->object && l->key_next) {
+        l->key = (struct str){ h->text.p + at + 1, end - at - 1 };
+        l->key_next = false;
+    }
+    for (size_t i = at + 1; i < end; i++) {
+        const long unit = h->text.p[i] == '\\' ? unit_at(inner, i) : -1;
+        const long next = unit >= 0xd800 && unit < 0xdc00 ? unit_at(inner, i + 6) : -1;
+        if (unit >= 0xd800 && unit < 0xe000 && !(next >= 0xdc00 && next < 0xe000)) {
+            note_lost(h, i, "half of a surrogate pair");
+            add_bytes(h, h->text.p + done, i - done);
+            add_bytes(h, "\\ufffd", 6);
+            done = i + 6;
+        }
+        i += h->text.p[i] != '\\' ? 0 : unit < 0 ? 1 : next >= 0xdc00 && next < 0xe000 ? 11 : 5;
+    }
+    add_bytes(h, h->text.p + done, last + 1 - done);
+    return last;
+}
+
+static void copy_held(struct holding *h)
+{
+    for (size_t i = 0; i < h->text.n && !h->no_memory; i++) {
+        const char c = h->text.p[i];
+        struct level *l = &h->level[h->depth];
+        if (c == '"') {
+            i = copy_string(h, i);
+            continue;
+        }
+        if (c == '-' || isdigit((unsigned char)c)) {
+            i = copy_number(h, i) - 1;
+            continue;
+        }
+        add_bytes(h, &c, 1);
+        if (c == ',') {
+            l->index++;
+            l->key_next = true;
+        } else if (c == '{' || c == '[') {
+            h->level[++h->depth] = (struct level){ .object = c == '{', .key_next = true };
+        } else if ((c == '}' || c == ']') && h->depth > 0) {
+            h->depth--;
+        }
+    }
+}
+
+static json_t *load(struct str text, size_t flags, json_error_t *why)
+{
+    return json_loadb(text.n > 0 ? text.p : "", text.n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | flags, why);
+}
+
+static enum err_code fail_at(struct str text, size_t at, const char *what, const char *why, struct err *e)
+{
+    char where[PLACE_BYTES];
+    size_t line = 1, start = 0;
+    for (size_t i = 0; i < at; i++) {
+        if (text.p[i] == '\n') {
+            line++;
+            start = i + 1;
+        }
+    }
+    err_set(e, ERR_FORMAT, "%scolumn %zu: %s", place_of(where, what, line), at - start + 1, why);
+    return err_at(e, "%zu:%zu", line, at - start + 1);
+}
+
+/* The value of a text that has something that no value can hold; untouched: it is wrong in other ways, too. of_client:
+ * with the wrong value in its place. */
+static enum err_code parse_held(json_t **out, struct str text, size_t flags, bool of_client, const char *what,
+                                struct err *e)
+{
+    struct holding h = { .text = text };
+    json_error_t why;
+    json_t *value;
+    enum err_code code = ERR_OK;
+    copy_held(&h);
+    no_memory = no_memory || h.no_memory;
+    value = h.no_memory ? NULL : load((struct str){ h.p, h.n }, flags, &why);
+    free(h.p);
+    if (value != NULL && h.lost != NULL && of_client) {
+        err_set(e, ERR_FORMAT, "%s: %s%s%s", what, h.pointer[0] != '\0' ? h.pointer + 1 : "",
+                h.pointer[0] != '\0' ? ": " : "", h.lost);
+        code = err_at(e, "%s", h.pointer);
+    } else if (value != NULL && h.lost != NULL) {
+        json_decref(value);
+        return fail_at(text, h.lost_at, what, h.lost, e);
+    }
+    if (value != NULL) {
+        *out = value;
+    }
+    return code;
+}
+
+static enum err_code parse(json_t **out, struct str text, size_t flags, bool of_client, const char *what, struct err *e)
 {
     if (text.n >= 3 && memcmp(text.p, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark says nothing about UTF-8 */
         text = (struct str){ text.p + 3, text.n - 3 };
@@ -94,8 +327,15 @@ static enum err_code parse(json_t **out, struct str text, size_t flags, const ch
     json_error_t why;
     json_set_alloc_funcs(note_malloc, free);
     no_memory = false;
-    json_t *value =
-        json_loadb(text.n > 0 ? text.p : "", text.n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | flags, &why);
+    json_t *value = load(text, flags, &why);
+    if (value == NULL && !no_memory &&
+        (json_error_code(&why) == json_error_numeric_overflow || strncmp(why.text, "invalid Unicode", 15) == 0)) {
+        rc = parse_held(&value, text, flags, of_client, what, e);
+        if (rc != ERR_OK && !no_memory) {
+            *out = value != NULL ? value : *out;
+            return rc;
+        }
+    }
     if (no_memory) {
         json_decref(value);
         return err_set(e, ERR_NOMEM, "%s: no memory", what);
@@ -113,27 +353,28 @@ static enum err_code parse(json_t **out, struct str text, size_t flags, const ch
     return ERR_OK;
 }
 
-static enum err_code parse_short(json_t **out, struct str text, size_t flags, const char *what, struct err *e)
+static enum err_code parse_short(json_t **out, struct str text, size_t flags, bool of_client, const char *what,
+                                 struct err *e)
 {
     if (text.n > TEXT_BYTES_MAX) {
         return err_set(e, ERR_LIMIT, "%s: longer than %d MiB", what, TEXT_BYTES_MAX >> 20);
     }
-    return parse(out, text, flags, what, e);
+    return parse(out, text, flags, of_client, what, e);
 }
 
 enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e)
 {
-    return parse_short(out, text, 0, what, e);
+    return parse_short(out, text, 0, false, what, e);
 }
 
-enum err_code json_parse_nul(json_t **out, struct str text, const char *what, struct err *e)
+enum err_code json_parse_request(json_t **out, struct str text, const char *what, struct err *e)
 {
-    return parse_short(out, text, JSON_ALLOW_NUL, what, e);
+    return parse_short(out, text, JSON_ALLOW_NUL, true, what, e);
 }
 
 enum err_code json_parse_own(json_t **out, struct str text, const char *what, struct err *e)
 {
-    return parse(out, text, JSON_ALLOW_NUL, what, e);
+    return parse(out, text, JSON_ALLOW_NUL, false, what, e);
 }
 
 bool json_get_str(const json_t *object, const char *key, struct str *out)

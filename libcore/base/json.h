@@ -2,7 +2,8 @@
 /* json.h - a thin layer over jansson: limits, errors as values.                room: base
  *
  * Input is hostile: depth and size are bounded, duplicate keys and trailing text are errors,
- * strings must be valid UTF-8, whole numbers must fit 64 bits with a sign. A failed allocation is distinguished from a
+ * strings must be valid UTF-8, whole numbers must fit 64 bits with a sign, others a double, but for limits of a schema
+ * ("maximum" and so on): those are rounded towards 0. A failed allocation is distinguished from a
  * mistake in the text through jansson's allocator (malloc and free), which json_parse() sets.
  */
 #ifndef BASE_JSON_H
@@ -13,8 +14,10 @@
 /* One JSON value of any kind. `what` names the source in messages ("messages.json", or "in.jsonl: line 7" for a line of
  * it); the place of a mistake is its line and column in the text. */
 MUST_CHECK enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e);
-/* The same, but strings may contain \u0000: the caller looks at their lengths. */
-MUST_CHECK enum err_code json_parse_nul(json_t **out, struct str text, const char *what, struct err *e);
+/* The same for what a client says. Strings may contain \u0000: the caller looks at their lengths. A number that does
+ * not fit, and half of a surrogate pair, lose no more than themselves: *out is set then, with another value in their
+ * place, beside ERR_FORMAT, and e->where is the JSON pointer of the first one. */
+MUST_CHECK enum err_code json_parse_request(json_t **out, struct str text, const char *what, struct err *e);
 /* The same for text that one of our own programs wrote: of any length. */
 MUST_CHECK enum err_code json_parse_own(json_t **out, struct str text, const char *what, struct err *e);
 /* Reads a string member of an object. False: it is absent or of another type (see json_typeof). */

@@ -149,10 +149,12 @@ int64_t serve_answers(const json_t *body);    /* that a body asks for: prompts, 
 MUST_CHECK enum err_code serve_step(struct serve *s,
                                     struct err *e); /* an error means the run failed: all requests ended. What one
                                                      * request lacks, memory or room on a disk, ends that one */
-/* json_parse() of what a client says, a line or a body. A model's answer may contain \u0000, and comes back as a
- * message: the texts that a model reads may contain it, too. Elsewhere it is ERR_FORMAT; *out is set then, so that the
- * id can be answered. With any other error *out is NULL. */
+/* json_parse_request() of a line or a body. A model's answer may contain \u0000, and comes back as a message: the texts
+ * that a model reads may contain it, too. Elsewhere it is ERR_FORMAT; *out is set then, so that the id can be answered.
+ * With an error that is not about a value *out is NULL. */
 MUST_CHECK enum err_code serve_parse(json_t **out, struct str text, const char *what, struct err *e);
+/* Where in the body the error of a line with a "body" is, or else in the line: a JSON pointer, "" if it has none. */
+const char *serve_place_in_body(const struct err *why);
 bool serve_next(struct serve *s,
                 struct serve_reply *r); /* the next reply, in the order they happened; false: none left */
 /* Metrics as Prometheus text, malloc'ed; NULL when memory is out. */

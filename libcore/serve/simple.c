@@ -45,10 +45,17 @@ enum err_code serve_parse(json_t **out, struct str text, const char *what, struc
     const char *name;
 
     *out = NULL;
-    if (json_parse_nul(out, text, what, e))
+    if (json_parse_request(out, text, what, e))
         return e->code;
     name = misplaced_nul(*out, "");
     return name != NULL ? err_set(e, ERR_FORMAT, "%s: \\u0000 is not allowed in \"%s\"", what, name) : ERR_OK;
+}
+
+const char *serve_place_in_body(const struct err *why)
+{
+    const char *at = why->where[0] == '/' ? why->where : "";
+
+    return strncmp(at, "/body/", 6) == 0 ? at + 5 : at;
 }
 
 /* ---- tokens ---- */

@@ -209,6 +209,13 @@ at_message() # POINTER MESSAGE
     jq -es '[.[] | select(.type == "error")] | length == 2 and .[0].status == 413' out
     printf '%s\n' '{"id":"a\u0000b","method":"health"}' '{"id":7,"method":"tokenize","body":{"text":"x","model":"\u0000"}}' |
         chimere-serve-stdio | jq -ces '[.[] | [.id, .type]] == [["a\u0000b", "error"], [7, "error"]]'
+    # what no value can hold costs its line, not the id; a limit of a schema may be larger than any number
+    ask '{"id":1,"method":"completions","body":{"prompt":"a","seed":18446744073709551615}}' \
+        '{"id":2,"method":"chat/completions","body":{"messages":[{"role":"user","content":"cut \ud83d"}]}}' \
+        '{"id":3,"method":"completions","body":{"prompt":"a","temperature":1e400}}' \
+        '{"id":4,"method":"completions","body":{"prompt":"a","temperature":0,"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"integer","minimum":0,"maximum":18446744073709551615}}}}}'
+    jq -es 'map({(.id | tostring): .}) | add | (map_values(.error.param) == {"1":"/seed","2":"/messages/0/content","3":"/temperature","4":null}) and
+        (.["1"].error.message | endswith("body/seed: a whole number of more than 64 bits")) and (.["4"].body.choices[0].text | test("^[0-9]+$"))' out
     yes 'x' | head -n 20000 | chimere-serve-stdio > out
     [ "$(wc -l < out)" -eq 20000 ]
     printf '{"id":1,"method":"health"}' | chimere-serve-stdio | jq -e '.body.status == "ok"' # no newline at the end
@@ -374,6 +381,13 @@ batch()
     for shard in 0/3 4/3 +1/3 1/+3 1/3x 1; do
         fails 2 "shard $shard: not I/N" chimere-serve-stdio --batch in.jsonl -o new --shard "$shard"
     done
+    # A value that cannot be held refuses its request alone; a custom_id may be a number.
+    batch 3 | sed '1s/"q1"/7/; 2s/"seed":2/"seed":9223372036854775808/' > held.jsonl
+    fails 4 '1 of 3 requests were refused' chimere-serve-stdio --strict --batch held.jsonl -o held
+    jq -ces 'sort_by(.response.request_id) | map(.custom_id) == [7, "q3"]' held
+    jq -e '.custom_id == "q2" and .response.status_code == 400 and .response.body.error.param == "/seed"' held.errors
+    cp held before
+    chimere-serve-stdio --batch held.jsonl -o held && cmp held before
     { batch 2; batch 1; } > twice.jsonl
     fails 3 'custom_id "q1" comes a second time' chimere-serve-stdio --batch twice.jsonl -o new
     [ ! -e new ]

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base_test.c - the room base: errors, arena, processor features, random numbers, JSON. */
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -432,10 +433,59 @@ static void test_json_bad(void **state)
     assert_int_equal(json_parse(&v, nul, "t", &e), ERR_FORMAT);
     assert_int_equal(json_parse(&v, (struct str){ NULL, 0 }, "t", &e), ERR_FORMAT);
     assert_int_equal(json_parse(&v, str_of("[\"\\u0000\"]"), "t", &e), ERR_FORMAT);
-    assert_int_equal(json_parse_nul(&v, str_of("[\"\\u0000\"]"), "t", &e), ERR_OK);
+    assert_int_equal(json_parse_request(&v, str_of("[\"\\u0000\"]"), "t", &e), ERR_OK);
     json_decref(v);
     assert_int_equal(json_parse_own(&v, str_of("[\"\\u0000\"]"), "t", &e), ERR_OK);
     assert_int_equal(json_string_length(json_array_get(v, 0)), 1);
+    json_decref(v);
+}
+
+/* What no value can hold costs itself, not the rest. */
+static void test_json_unheld(void **state)
+{
+    static const struct {
+        const char *text, *pointer, *says;
+    } bad[] = {
+        { "{\"id\":7,\"body\":{\"seed\":9223372036854775808}}", "/body/seed", "t: body/seed: a whole number of more" },
+        { "{\"id\":7,\"a\":[0,{\"b\":1},[1e400,-1e999]]}", "/a/2/0", "t: a/2/0: a number that no float" },
+        { "{\"id\":7,\"a~\":{\"b\":\"x\\\\\\ud83d\\\"\\ud83d\\ude00\"}}", "/a~0/b", "half of a surrogate pair" },
+        { "{\"id\":7,\"minimum\":18446744073709551615}", "/minimum", "64 bits" },
+        { "{\"enum\":[-9223372036854775809],\"id\":7}", "/enum/0", "64 bits" },
+    };
+    struct err e = { 0 };
+    json_t *v;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        v = NULL;
+        assert_int_equal(json_parse_request(&v, str_of(bad[i].text), "t", &e), ERR_FORMAT);
+        assert_string_equal(e.where, bad[i].pointer);
+        assert_says(&e, bad[i].says);
+        assert_int_equal(json_integer_value(json_object_get(v, "id")), 7);
+        json_decref(v);
+        assert_int_equal(parse(bad[i].text, &e), ERR_FORMAT);
+        assert_says(&e, "in.json: line 1, column ");
+    }
+    v = json_array(); /* untouched if the text is wrong in other ways */
+    json_t *same = v;
+    assert_int_equal(json_parse_request(&v, str_of("[1e400"), "t", &e), ERR_FORMAT);
+    assert_ptr_equal(v, same);
+    assert_int_equal(json_parse(&v, str_of("[\n1e400]"), "t", &e), ERR_FORMAT);
+    assert_string_equal(e.where, "2:1");
+    assert_ptr_equal(v, same);
+    json_decref(v);
+
+    /* limits of a schema, never above what was said */
+    assert_int_equal(json_parse(&v,
+                                str_of("{\"maximum\":18446744073709551615,\"minimum\":-1e400,\"s\":\"\\u00e9\","
+                                       "\"exclusiveMaximum\":10000000000000000000,\"maxLength\":9223372036854775808}"),
+                                "t", &e),
+                     ERR_OK);
+    assert_true(json_real_value(json_object_get(v, "maximum")) == 18446744073709549568.0);
+    assert_true(json_real_value(json_object_get(v, "minimum")) == -DBL_MAX);
+    assert_true(json_real_value(json_object_get(v, "exclusiveMaximum")) == 1e19);
+    assert_true(json_real_value(json_object_get(v, "maxLength")) == 9223372036854775808.0);
+    assert_string_equal(json_string_value(json_object_get(v, "s")), "\u00e9");
     json_decref(v);
 }
 
@@ -509,12 +559,13 @@ static void test_json_bytes(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_str),          cmocka_unit_test(test_utf8),        cmocka_unit_test(test_err),
-        cmocka_unit_test(test_err_place),    cmocka_unit_test(test_err_cleans),  cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_arena),        cmocka_unit_test(test_arena_edges), cmocka_unit_test(test_simd),
-        cmocka_unit_test(test_simd_kernel),  cmocka_unit_test(test_simd_names),  cmocka_unit_test(test_rng_known),
-        cmocka_unit_test(test_rng_moments),  cmocka_unit_test(test_json),        cmocka_unit_test(test_json_bad),
-        cmocka_unit_test(test_json_pointer), cmocka_unit_test(test_json_limits), cmocka_unit_test(test_json_bytes),
+        cmocka_unit_test(test_str),         cmocka_unit_test(test_utf8),         cmocka_unit_test(test_err),
+        cmocka_unit_test(test_err_place),   cmocka_unit_test(test_err_cleans),   cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_edges),  cmocka_unit_test(test_simd),
+        cmocka_unit_test(test_simd_kernel), cmocka_unit_test(test_simd_names),   cmocka_unit_test(test_rng_known),
+        cmocka_unit_test(test_rng_moments), cmocka_unit_test(test_json),         cmocka_unit_test(test_json_bad),
+        cmocka_unit_test(test_json_unheld), cmocka_unit_test(test_json_pointer), cmocka_unit_test(test_json_limits),
+        cmocka_unit_test(test_json_bytes),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
