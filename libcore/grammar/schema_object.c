@@ -49,7 +49,7 @@ bool schema_requires(struct schema *x, const struct schema_all *flat, const char
     for (uint32_t i = 0; i < flat->n; i++) {
         const json_t *list = json_object_get(flat->v[i].s, "required");
 
-        if (list != NULL && !json_is_array(list))
+        if (list != NULL && !json_is_null(list) && !json_is_array(list))
             schema_fail(x, ERR_FORMAT, flat->v[i].path, "required", "not a list of names");
         for (size_t k = 0; k < json_array_size(list); k++)
             if (json_is_string(json_array_get(list, k)) &&

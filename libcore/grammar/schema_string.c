@@ -40,8 +40,11 @@ struct grammar_dfa *schema_pattern(struct schema *x, struct schema_item item, co
     return grammar_dfa_make(b, from, to);
 }
 
+/* NULL, too: a name that JSON Schema does not have is an annotation. */
 static struct grammar_dfa *format_of(struct schema *x, struct schema_item item, const char *name)
 {
+    static const char *const missing[] = { "idn-email",     "idn-hostname", "uri-reference", "iri",
+                                           "iri-reference", "uri-template", "regex" };
     static const struct {
         const char *name, *regex;
     } formats[] = {
@@ -58,15 +61,19 @@ static struct grammar_dfa *format_of(struct schema *x, struct schema_item item, 
         grammar_regex(b, str_of(formats[i].regex), false, GRAMMAR_JSON, from, to);
         return grammar_dfa_make(b, from, to);
     }
-    schema_fail(x, ERR_UNSUPPORTED, item.path, "format", "this format is not supported");
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
+        if (strcmp(missing[i], name) == 0)
+            schema_fail(x, ERR_UNSUPPORTED, item.path, "format", "this format is not supported");
     return NULL;
 }
 
-/* Replaces *d by its intersection with y, which is freed; *d may be NULL at first. */
+/* Replaces *d by its intersection with y, which is freed; *d may be NULL at first. y NULL: nothing to cut. */
 static void cut_dfa(struct schema *x, struct grammar_dfa **d, struct grammar_dfa *y)
 {
     struct grammar_dfa *both;
 
+    if (y == NULL)
+        return;
     if (*d == NULL) {
         *d = y;
         return;

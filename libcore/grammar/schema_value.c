@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* schema_value.c - one case of a value: its types, numbers, arrays, enumerations.   room: grammar
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,7 @@ bool schema_count(struct schema *x, struct schema_item item, const char *key, in
 
     if (value == NULL)
         return false;
-    if (!json_is_number(value) || d < 0 || d != (double)(int64_t)d) {
+    if (!json_is_number(value) || d < 0 || d != floor(d)) {
         schema_fail(x, ERR_FORMAT, item.path, key, "not a whole number that is 0 or more");
         return false;
     }
@@ -235,8 +236,8 @@ static void put_array(struct schema *x, const struct schema_all *flat, uint32_t 
     free(el);
 }
 
-/* A number in the ways that one would write it: digits, with .0 where it is whole, with an
- * exponent. */
+/* A number in the ways that one would write it: digits, with .0 where it is whole, with an exponent, as C and Python
+ * write it and as JavaScript does. */
 static void put_real(struct schema *x, const json_t *value, uint32_t from, uint32_t to)
 {
     struct grammar_decimal d;
@@ -249,6 +250,13 @@ static void put_real(struct schema *x, const json_t *value, uint32_t from, uint3
             break;
     }
     grammar_text(x->b, from, to, str_of(text));
+    if (strchr(text, 'e') != NULL) {
+        char *sign = strchr(text, 'e') + 1;
+        const char *digits = sign + 1 + strspn(sign + 1, "0");
+
+        memmove(sign + (*sign == '-'), digits, strlen(digits) + 1);
+        grammar_text(x->b, from, to, str_of(text));
+    }
     if (!grammar_decimal_of(&d, value) || d.n_int + d.n_frac > 40)
         return;
     n = snprintf(text, sizeof text, "%s%.*s", d.neg ? "-" : "", d.n_int, d.digit);

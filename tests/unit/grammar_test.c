@@ -218,6 +218,7 @@ static void test_messages(void **state)
           ERR_FORMAT, "#/$defs/c~1d~0/pattern: column 2: ", "/$defs/c~1d~0/pattern" },
         { SCHEMA, "{\"properties\":{\"a: b\":{\"type\":\"x\"}}}", ERR_FORMAT,
           "#/properties/a: b/type: ", "/properties/a: b/type" },
+        { SCHEMA, "{\"items\":{\"format\":\"regex\"}}", ERR_UNSUPPORTED, "#/items/format: ", "/items/format" },
         { SCHEMA, "{\"multipleOf\":0}", ERR_FORMAT, "#/multipleOf: ", "/multipleOf" },
     };
 
