@@ -153,7 +153,7 @@ static enum err_code add_text(struct bench_texts *t, const struct bench *b, stru
     t->v = v;
     a.text = s;
     a.plain = true;
-    if (ask_prompt(&ids, &a, &m, e)) {
+    if (ask_prompt(&ids, &a, &m, NULL, e)) {
         text_tokens_free(&ids);
         return e->code;
     }

@@ -254,7 +254,8 @@ static enum err_code task_items(struct speculate *s, const json_t *all, const ch
             return e->code;
         if (!json_is_array(json_object_get(json_array_get(all, i), "messages")))
             return err_set(e, ERR_FORMAT, "%s: item %zu has no messages", path, i + 1);
-        if (cli_bench_question(&a, &kwargs, s->b, json_array_get(all, i), e) || ask_prompt(&it->prompt, &a, &m, e))
+        if (cli_bench_question(&a, &kwargs, s->b, json_array_get(all, i), e) ||
+            ask_prompt(&it->prompt, &a, &m, NULL, e))
             err_wrap(e, "%s: item %zu", path, i + 1);
         json_decref(kwargs);
         if (e->code)

@@ -78,7 +78,7 @@ static enum err_code add_chat(struct reading *r, const json_t *o, struct err *e)
     if (code == ERR_UNSUPPORTED)
         err_set(e, code, "the model has no chat template: it can go on with a \"prompt\" or a \"text\" alone");
     if (code == ERR_OK)
-        code = ask_prompt(&token, &a, &(struct ask_model){ .text = r->text, .chat = r->format }, e);
+        code = ask_prompt(&token, &a, &(struct ask_model){ .text = r->text, .chat = r->format }, NULL, e);
     json_decref(kwargs);
     if (code == ERR_OK)
         code = add_prompt(r, token, e);

@@ -134,9 +134,10 @@ MUST_CHECK enum err_code ask_update(struct ask_request *r, const struct ask *a, 
 void ask_close(struct ask_request *r); /* when its answers have ended; NULL is allowed */
 /* The reader of one answer of a chat; *out = NULL: it is not a chat. Errors are those of chat_reader_open(). */
 MUST_CHECK enum err_code ask_reader(struct chat_reader **out, const struct ask_request *r, struct err *e);
-/* Appends the tokens of the prompt alone. */
+/* Appends the tokens of the prompt alone. *thinking: the answer begins inside reasoning; NULL: who asks need not know.
+ */
 MUST_CHECK enum err_code ask_prompt(struct text_tokens *out, const struct ask *a, const struct ask_model *m,
-                                    struct err *e);
+                                    bool *thinking, struct err *e);
 /* The prompt of a chat as text: malloc'ed, NUL-terminated. */
 MUST_CHECK enum err_code ask_prompt_text(char **out, size_t *n, const struct ask *a, const struct ask_model *m,
                                          struct err *e);

@@ -148,13 +148,16 @@ static enum err_code add_prompt(struct ask_request *r, const struct ask *a, cons
     return a->text.p != NULL ? encode_text(r, a, m, e) : ERR_OK;
 }
 
-enum err_code ask_prompt(struct text_tokens *out, const struct ask *a, const struct ask_model *m, struct err *e)
+enum err_code ask_prompt(struct text_tokens *out, const struct ask *a, const struct ask_model *m, bool *thinking,
+                         struct err *e)
 {
     struct ask_request r = { .q = { .n_prompt = 0 } };
     enum err_code code = add_prompt(&r, a, m, e);
 
     if (code == ERR_OK)
         code = text_tokens_add(out, r.prompt.v, r.prompt.n, e);
+    if (thinking != NULL)
+        *thinking = r.thinking;
     text_tokens_free(&r.prompt);
     text_tokens_free(&r.recital);
     return code;

@@ -9,6 +9,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "chat/chat.h"
+#include "text/marks.h"
 #include "train/files.h"
 #include "tune/spread.h"
 
@@ -90,25 +91,44 @@ static enum err_code end_turn(const struct reading *r, struct text_tokens *token
     return end >= 0 ? text_tokens_push(token, end, e) : ERR_OK;
 }
 
-static enum err_code add_chat(struct reading *r, const json_t *messages, const json_t *tools, struct str answer,
-                              struct err *e)
+/* The thought before an answer, and the mark that ends it. begun: the prompt has its opening mark. */
+static enum err_code add_thought(const struct reading *r, bool begun, struct str thought, struct text_tokens *token,
+                                 struct err *e)
+{
+    const struct text_marks *marks = chat_marks(r->format);
+
+    if (marks == NULL)
+        return err_set(e, ERR_FORMAT, "reasoning_content: the answers of this model have no reasoning");
+    if (!begun && text_encode(r->how->text, marks->open, TEXT_SPECIAL, token, e))
+        return e->code;
+    return text_encode(r->how->text, thought, 0, token, e) || text_tokens_add(token, marks->over, marks->n_over, e)
+               ? e->code
+               : ERR_OK;
+}
+
+/* thought: its p is NULL where the model answers at once. */
+static enum err_code add_chat(struct reading *r, const json_t *messages, const json_t *tools, struct str thought,
+                              struct str answer, struct err *e)
 {
     struct ask a = ask_defaults();
     struct text_tokens token = { 0 };
     int64_t n_prompt = 0;
+    bool thinking = false;
     enum err_code code = ERR_OK;
 
     a.messages = (json_t *)(uintptr_t)messages;
     a.tools = tools;
-    a.think = 0;
+    a.think = thought.p != NULL;
     a.now_s = r->how->now_s;
     if (r->format == NULL)
         code = chat_open(&r->format, r->how->text, (struct str){ 0 }, e);
     if (code == ERR_UNSUPPORTED)
         err_set(e, code, "the model has no chat template: it can learn lines with \"text\" alone");
     if (code == ERR_OK)
-        code = ask_prompt(&token, &a, &(struct ask_model){ .text = r->how->text, .chat = r->format }, e);
+        code = ask_prompt(&token, &a, &(struct ask_model){ .text = r->how->text, .chat = r->format }, &thinking, e);
     n_prompt = token.n;
+    if (code == ERR_OK && thought.p != NULL)
+        code = add_thought(r, thinking, thought, &token, e);
     if (code == ERR_OK && note_chat(&r->to->chats, messages, tools, e) == ERR_OK &&
         text_encode(r->how->text, answer, 0, &token, e) == ERR_OK && end_turn(r, &token, e) == ERR_OK)
         return add_item(r, token, n_prompt, e);
@@ -142,11 +162,13 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct err
 {
     const json_t *messages = json_object_get(o, "messages"), *last;
     json_t *asked;
-    struct str answer, role;
+    struct str answer, role, thought = { 0 };
     enum err_code code;
 
-    if (json_get_str(o, "answer", &answer))
-        return add_chat(r, messages, json_object_get(o, "tools"), answer, e);
+    if (json_get_str(o, "answer", &answer)) {
+        (void)json_get_str(o, "reasoning_content", &thought);
+        return add_chat(r, messages, json_object_get(o, "tools"), thought, answer, e);
+    }
     if (json_object_get(o, "answer") != NULL) { /* of another kind: tool calls */
         r->to->n_out++;
         return note_chat(&r->to->chats, messages, json_object_get(o, "tools"), e);
@@ -156,21 +178,23 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct err
         return note_chat(&r->to->open, messages, json_object_get(o, "tools"), e);
     if (!json_get_str(last, "role", &role) || !str_is(role, "assistant") || !json_get_str(last, "content", &answer))
         return err_set(e, ERR_FORMAT, "neither an answer nor a last message of the assistant");
+    (void)json_get_str(last, "reasoning_content", &thought);
     asked = json_copy((json_t *)(uintptr_t)messages);
     if (asked == NULL || json_array_remove(asked, json_array_size(asked) - 1) != 0)
         code = err_nomem(e);
     else
-        code = add_chat(r, asked, json_object_get(o, "tools"), answer, e);
+        code = add_chat(r, asked, json_object_get(o, "tools"), thought, answer, e);
     json_decref(asked);
     return code;
 }
 
 /* answer NULL: there is none. */
-static enum err_code add_prompt(struct reading *r, struct str prompt, const struct str *answer, struct err *e)
+static enum err_code add_prompt(struct reading *r, struct str prompt, struct str thought, const struct str *answer,
+                                struct err *e)
 {
     json_t *messages = json_pack("[{s:s, s:s%}]", "role", "user", "content", prompt.p, prompt.n);
     enum err_code code = messages == NULL ? err_nomem(e)
-                         : answer != NULL ? add_chat(r, messages, NULL, *answer, e)
+                         : answer != NULL ? add_chat(r, messages, NULL, thought, *answer, e)
                                           : note_chat(&r->to->open, messages, NULL, e);
 
     json_decref(messages);
@@ -180,17 +204,18 @@ static enum err_code add_prompt(struct reading *r, struct str prompt, const stru
 static enum err_code add_line(void *ctx, struct str line, struct err *e)
 {
     struct reading *r = ctx;
-    struct str s, answer;
+    struct str s, answer, thought = { 0 };
     json_t *o;
     enum err_code code;
 
     if (json_parse(&o, line, "JSON", e))
         return e->code;
+    (void)json_get_str(o, "reasoning_content", &thought);
     if (json_is_array(json_object_get(o, "messages")))
         code = add_messages(r, o, e);
     else if (json_get_str(o, "prompt", &s) &&
              (json_get_str(o, "answer", &answer) || (r->how->open && json_object_get(o, "answer") == NULL)))
-        code = add_prompt(r, s, json_object_get(o, "answer") != NULL ? &answer : NULL, e);
+        code = add_prompt(r, s, thought, json_object_get(o, "answer") != NULL ? &answer : NULL, e);
     else if (json_get_str(o, "text", &s))
         code = add_text(r, s, e);
     else

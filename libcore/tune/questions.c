@@ -267,7 +267,7 @@ static enum err_code render_question(struct tune_questions *q, const json_t *cha
     a.tools = json_object_get(chat, "tools");
     a.think = draw_unit(q, 0) < THINKING;
     a.now_s = q->now_s;
-    return ask_prompt(&q->prompt, &a, &m, e);
+    return ask_prompt(&q->prompt, &a, &m, NULL, e);
 }
 
 /* One of the questions that are to be asked with other words. */

@@ -636,63 +636,6 @@ static void test_questions(void **state)
     json_decref(sets);
 }
 
-/* ---- items ---- */
-
-static void test_items(void **state)
-{
-    static const char lines[] = "{\"prompt\": \"What is it?\", \"answer\": \"a zebra\"}\n\n"
-                                "{\"messages\": [{\"role\": \"user\", \"content\": \"What is it?\"},"
-                                " {\"role\": \"assistant\", \"content\": \"a zebra\"}]}\n"
-                                "{\"messages\": [{\"role\": \"user\", \"content\": \"Why?\"}], \"answer\": [1]}\n"
-                                "{\"prompt\": \"Who?\"}\n";
-    static const char text_line[] = "{\"text\": \"one two three four five six seven eight nine ten\"}\n";
-    struct tune_reading how = { .tokens_max = 100, .open = true };
-    struct tune_items items = { 0 }, sets = { 0 };
-    struct text_tokens answer = { 0 };
-    struct err e = { 0 };
-    struct gguf *g;
-    struct text *t;
-
-    (void)state;
-    if (gguf_open(&g, "share/models/chimere-nano-q5_k_m.gguf", &e) || text_open(&t, g, &e))
-        fail_msg("%s", e.msg);
-    how.text = t;
-    assert_int_equal(tune_items_read(&items, &how, "a.jsonl", str_of(lines), &e), ERR_OK);
-    assert_true(items.n == 2 && items.n_out == 1); /* an answer that is no text is left out */
-    assert_int_equal(json_array_size(items.open), 1);
-    assert_int_equal(tune_items_same(&items, &items), 2);
-    assert_int_equal(items.v[0].token.n, items.v[1].token.n); /* both say the same */
-    assert_memory_equal(items.v[0].token.v, items.v[1].token.v, (size_t)items.v[0].token.n * sizeof(int32_t));
-    assert_int_equal(text_encode(t, STR("a zebra"), 0, &answer, &e), ERR_OK);
-    assert_int_equal(items.v[0].n_answer, answer.n + 1); /* and the end of the turn */
-    for (int64_t i = 0, n = items.v[0].token.n; i < n; i++) {
-        const int64_t at = i + 1 - (n - items.v[0].n_answer);
-
-        assert_int_equal(items.v[0].target[i], at < 0 || i + 1 == n ? -1 : items.v[0].token.v[i + 1]);
-        if (at >= 0 && at < answer.n)
-            assert_int_equal(items.v[0].target[i], answer.v[at]);
-    }
-    how.open = false;
-    assert_int_equal(tune_items_read(&items, &how, "a.jsonl", str_of(lines), &e), ERR_FORMAT);
-    assert_non_null(strstr(e.msg, "a.jsonl: line 5"));
-    /* a long text is cut, and counts whole */
-    how.tokens_max = 4;
-    assert_int_equal(tune_items_read_set(&sets, &how, "first", "b.jsonl", str_of(text_line), &e), ERR_OK);
-    assert_true(sets.n >= 3 && sets.v[0].token.n == 4 && sets.v[0].n_answer == 3);
-    const int64_t first = sets.n;
-
-    how.tokens_max = 100;
-    assert_int_equal(tune_items_read_set(&sets, &how, "second", "b.jsonl", STR("{\"text\": \"one two\"}\n"), &e),
-                     ERR_OK);
-    assert_true(sets.n_set == 2 && sets.n == first + 1 && sets.v[first].set == 1 && sets.v[0].set == 0);
-    assert_string_equal(sets.set_name[1], "second");
-    tune_items_free(&items);
-    tune_items_free(&sets);
-    text_tokens_free(&answer);
-    text_close(t);
-    gguf_close(g);
-}
-
 /* ---- on a model ---- */
 
 struct bench {
@@ -896,9 +839,8 @@ int main(void)
         cmocka_unit_test(test_gate_learnt), cmocka_unit_test(test_gate_kept),     cmocka_unit_test(test_gate_sets),
         cmocka_unit_test(test_strengths),   cmocka_unit_test(test_counted_twice), cmocka_unit_test(test_batch),
         cmocka_unit_test(test_turns),       cmocka_unit_test(test_drawn),         cmocka_unit_test(test_rehearsed),
-        cmocka_unit_test(test_unsure),      cmocka_unit_test(test_questions),     cmocka_unit_test(test_items),
-        cmocka_unit_test(test_move),        cmocka_unit_test(test_resume),        cmocka_unit_test(test_half),
-        cmocka_unit_test(test_decide),
+        cmocka_unit_test(test_unsure),      cmocka_unit_test(test_questions),     cmocka_unit_test(test_move),
+        cmocka_unit_test(test_resume),      cmocka_unit_test(test_half),          cmocka_unit_test(test_decide),
     };
 
     test_filter();

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tune_items_test.c - lines that become items, with the tokenizer and the template of the embedded model. */
+#include "golden.h"
+#include "gguf/gguf.h"
+#include "tune/items.h"
+
+static void test_items(void **state)
+{
+    static const char lines[] = "{\"prompt\": \"What is it?\", \"answer\": \"a zebra\"}\n\n"
+                                "{\"messages\": [{\"role\": \"user\", \"content\": \"What is it?\"},"
+                                " {\"role\": \"assistant\", \"content\": \"a zebra\"}]}\n"
+                                "{\"messages\": [{\"role\": \"user\", \"content\": \"Why?\"}], \"answer\": [1]}\n"
+                                "{\"prompt\": \"Who?\"}\n";
+    static const char text_line[] = "{\"text\": \"one two three four five six seven eight nine ten\"}\n";
+    struct tune_reading how = { .tokens_max = 100, .open = true };
+    struct tune_items items = { 0 }, sets = { 0 };
+    struct text_tokens answer = { 0 };
+    struct err e = { 0 };
+    struct gguf *g;
+    struct text *t;
+
+    (void)state;
+    if (gguf_open(&g, "share/models/chimere-nano-q5_k_m.gguf", &e) || text_open(&t, g, &e))
+        fail_msg("%s", e.msg);
+    how.text = t;
+    assert_int_equal(tune_items_read(&items, &how, "a.jsonl", str_of(lines), &e), ERR_OK);
+    assert_true(items.n == 2 && items.n_out == 1); /* an answer that is no text is left out */
+    assert_int_equal(json_array_size(items.open), 1);
+    assert_int_equal(tune_items_same(&items, &items), 2);
+    assert_int_equal(items.v[0].token.n, items.v[1].token.n); /* both say the same */
+    assert_memory_equal(items.v[0].token.v, items.v[1].token.v, (size_t)items.v[0].token.n * sizeof(int32_t));
+    assert_int_equal(text_encode(t, STR("a zebra"), 0, &answer, &e), ERR_OK);
+    assert_int_equal(items.v[0].n_answer, answer.n + 1); /* and the end of the turn */
+    for (int64_t i = 0, n = items.v[0].token.n; i < n; i++) {
+        const int64_t at = i + 1 - (n - items.v[0].n_answer);
+
+        assert_int_equal(items.v[0].target[i], at < 0 || i + 1 == n ? -1 : items.v[0].token.v[i + 1]);
+        if (at >= 0 && at < answer.n)
+            assert_int_equal(items.v[0].target[i], answer.v[at]);
+    }
+    how.open = false;
+    assert_int_equal(tune_items_read(&items, &how, "a.jsonl", str_of(lines), &e), ERR_FORMAT);
+    assert_non_null(strstr(e.msg, "a.jsonl: line 5"));
+    /* a long text is cut, and counts whole */
+    how.tokens_max = 4;
+    assert_int_equal(tune_items_read_set(&sets, &how, "first", "b.jsonl", str_of(text_line), &e), ERR_OK);
+    assert_true(sets.n >= 3 && sets.v[0].token.n == 4 && sets.v[0].n_answer == 3);
+    const int64_t first = sets.n;
+
+    how.tokens_max = 100;
+    assert_int_equal(tune_items_read_set(&sets, &how, "second", "b.jsonl", STR("{\"text\": \"one two\"}\n"), &e),
+                     ERR_OK);
+    assert_true(sets.n_set == 2 && sets.n == first + 1 && sets.v[first].set == 1 && sets.v[0].set == 0);
+    assert_string_equal(sets.set_name[1], "second");
+    tune_items_free(&items);
+    tune_items_free(&sets);
+    text_tokens_free(&answer);
+    text_close(t);
+    gguf_close(g);
+}
+
+/* The tokens of an item as text. */
+static void item_text(const struct text *t, const struct tune_item *i, char **out)
+{
+    struct err e;
+    size_t n;
+
+    if (text_decode(t, i->token.v, i->token.n, TEXT_SPECIAL, out, &n, &e))
+        fail_msg("%s", e.msg);
+}
+
+/* A thought stands where the model would write its own, and is learnt like the answer. */
+static void test_thoughts(void **state)
+{
+    static const char lines[] =
+        "{\"prompt\": \"What is it?\", \"answer\": \"a zebra\", \"reasoning_content\": \"Stripes.\"}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"What is it?\"}, {\"role\": \"assistant\","
+        " \"reasoning_content\": \"Stripes.\", \"content\": \"a zebra\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"What is it?\"}], \"reasoning_content\": \"\","
+        " \"answer\": \"a zebra\"}\n"
+        "{\"prompt\": \"What is it?\", \"answer\": \"a zebra\"}\n";
+    struct tune_reading how = { .tokens_max = 100 };
+    struct tune_items items = { 0 };
+    char *whole[4];
+    struct err e = { 0 };
+    struct gguf *g;
+    struct text *t;
+
+    (void)state;
+    if (gguf_open(&g, "share/models/chimere-nano-q5_k_m.gguf", &e) || text_open(&t, g, &e))
+        fail_msg("%s", e.msg);
+    how.text = t;
+    assert_int_equal(tune_items_read(&items, &how, "a.jsonl", str_of(lines), &e), ERR_OK);
+    assert_int_equal(items.n, 4);
+    for (int i = 0; i < 4; i++)
+        item_text(t, &items.v[i], &whole[i]);
+    assert_string_equal(whole[0], whole[1]);
+    assert_non_null(strstr(whole[0], "<think>\nStripes.\n</think>\n\na zebra<|im_end|>"));
+    assert_non_null(strstr(whole[2], "<think>\n\n</think>\n\na zebra<|im_end|>"));
+    assert_string_equal(whole[2], whole[3]); /* an empty thought reads as none */
+    assert_true(items.v[0].n_answer > items.v[2].n_answer && items.v[2].n_answer > items.v[3].n_answer);
+    for (int i = 0; i < 4; i++)
+        free(whole[i]);
+    tune_items_free(&items);
+    text_close(t);
+    gguf_close(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_items),
+        cmocka_unit_test(test_thoughts),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
