@@ -223,6 +223,7 @@ enum err_code gen_finish(struct gen *g, struct request *q, struct err *e)
                             .user = q->q.user,
                             .seq = q->seq,
                             .end = q->end_by,
+                            .stop = q->end_by == GEN_STOP_STRING ? text_stream_stop(q->stream) : 0,
                             .reasoning = in_reasoning(q),
                             .err = q->why,
                             .stats = q->stats };

@@ -121,6 +121,7 @@ struct gen_event {
     bool closes;             /* GEN_TOKEN: the reasoning ends with this token */
     struct str text;         /* GEN_TOKEN, GEN_END: whole characters that are certain now */
     enum gen_end end;        /* GEN_END */
+    size_t stop;             /* GEN_END by GEN_STOP_STRING: which of the request's stops */
     struct err err;          /* GEN_FAILED: the reason; the other requests continue */
     struct gen_stats stats;  /* GEN_BEGIN, GEN_END */
     const float *pooled;     /* GEN_END, if asked for: [n_embd], not normalised */

@@ -17,6 +17,7 @@ struct text_stream {
     char tail[8];          /* the beginning of a character */
     size_t n_tail;
     bool stopped;
+    size_t stop; /* which stop string, if stopped */
     struct arena mem;
 };
 
@@ -60,15 +61,17 @@ void text_stream_close(struct text_stream *s)
     free(s);
 }
 
-/* Looks at the stop strings that end at byte `end`; the longest, or 0. */
-static size_t stop_at(const struct text_stream *s, size_t end)
+/* Looks at the stop strings that end the text; the length of the longest, or 0. */
+static size_t stop_at_end(struct text_stream *s)
 {
     size_t best = 0;
 
     for (size_t i = 0; i < s->n_stops; i++) {
         struct str stop = s->stops[i];
-        if (stop.n <= end && stop.n > best && memcmp(s->text.p + end - stop.n, stop.p, stop.n) == 0)
+        if (stop.n <= s->text.n && stop.n > best && memcmp(s->text.p + s->text.n - stop.n, stop.p, stop.n) == 0) {
             best = stop.n;
+            s->stop = i;
+        }
     }
     return best;
 }
@@ -92,7 +95,7 @@ static size_t held_back(const struct text_stream *s)
 static bool add_char(struct text_stream *s, const char *p, size_t n)
 {
     text_buf_add(&s->text, (struct str){ p, n });
-    size_t stop = s->text.failed ? 0 : stop_at(s, s->text.n);
+    size_t stop = s->text.failed ? 0 : stop_at_end(s);
     s->text.n -= stop;
     return stop > 0;
 }
@@ -141,6 +144,11 @@ enum err_code text_stream_add(struct text_stream *s, struct str bytes, struct st
     *ready = s->given > 0 ? (struct str){ s->text.p, s->given } : none;
     *stopped = s->stopped;
     return ERR_OK;
+}
+
+size_t text_stream_stop(const struct text_stream *s)
+{
+    return s->stop;
 }
 
 struct str text_stream_flush(struct text_stream *s)

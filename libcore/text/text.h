@@ -91,6 +91,9 @@ MUST_CHECK enum err_code text_stream_push(struct text_stream *s, int32_t id, str
 /* The same of bytes instead of a token. */
 MUST_CHECK enum err_code text_stream_add(struct text_stream *s, struct str bytes, struct str *ready, bool *stopped,
                                          struct err *e);
+/* Which of the stop strings is complete, from 0; of several that end at one place the longest, of equal ones the first.
+ * 0 while there is none. */
+size_t text_stream_stop(const struct text_stream *s);
 /* What was held back, at the end of generation. */
 struct str text_stream_flush(struct text_stream *s);
 /* For a text that comes in parts. follows: call it at the beginning of a stream, with the tokens before it. If they end

@@ -819,19 +819,21 @@ static void stop_strings(void **state)
     must(text_open(&t, b.rig.g, &e), &e);
     must(gen_open(&g, &(struct gen_opts){ .run = b.rig.r, .text = t }, &e), &e);
     for (int with = 0; with < 2; with++) {
-        struct str s = str_of(stop);
+        const struct str stops[] = { STR("a text that does not come"), str_of(stop) };
 
         q = request_of(&b.a);
         q.ignore_eos = true;
-        q.stops = &s;
-        q.n_stops = (size_t)with;
+        q.stops = stops;
+        q.n_stops = with ? 2 : 0;
         must(gen_submit(g, &q, &id, &e), &e);
         while (gen_busy(g)) {
             must(gen_step(g, &e), &e);
             while (gen_next(g, &ev)) {
                 strncat(with ? cut : whole, ev.text.p, ev.text.n);
-                if (ev.kind == GEN_END)
+                if (ev.kind == GEN_END) {
                     assert_int_equal(ev.end, with ? GEN_STOP_STRING : GEN_LENGTH);
+                    assert_int_equal(ev.stop, with);
+                }
             }
         }
         at = strlen(whole) / 2;
