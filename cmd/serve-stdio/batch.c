@@ -514,9 +514,9 @@ static enum err_code ask_one(struct batch *b, struct serve *s, struct item *item
         if (code == ERR_OK)
             return ERR_OK;
     } else if (code == ERR_OK) {
-        const struct serve_reply r = {
-            .status = 400, .body = serve_error(refused->msg, "invalid_request_error", serve_place_in_body(refused), 400)
-        };
+        const struct serve_reply r = { .status = 400,
+                                       .body =
+                                           serve_error(serve_row(m), 400, serve_place_in_body(refused), refused->msg) };
 
         p->id = line;
         code = r.body != NULL ? write_reply(b, p, &r, e) : err_nomem(e);

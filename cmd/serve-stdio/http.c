@@ -37,11 +37,11 @@ struct request {
     struct MHD_Connection *connection;
     struct cli_connection *line;
     enum serve_method method;
-    const char *verb;         /* that the path takes */
-    struct cli_buf body;      /* what came; then what goes out of a stream */
-    size_t at;                /* bytes that went out of it */
-    double from_ms, alive_ms; /* its first byte; when something was sent last */
-    json_t *reply;            /* whole, with its status */
+    const struct serve_row *row; /* what is served at the path; NULL: nothing */
+    struct cli_buf body;         /* what came; then what goes out of a stream */
+    size_t at;                   /* bytes that went out of it */
+    double from_ms, alive_ms;    /* its first byte; when something was sent last */
+    json_t *reply;               /* whole, with its status */
     int status;
     int64_t id; /* of serve; 0: not asked, or done with */
     enum { HEAD, BODY, ASKED } stage;
@@ -84,7 +84,7 @@ static enum MHD_Result queue(struct request *r, struct MHD_Response *m, int stat
     if (ok && (status == 429 || status == 503))
         ok = header(m, "Retry-After", "1");
     if (ok && status == 405)
-        ok = header(m, "Allow", r->verb);
+        ok = header(m, "Allow", r->row->verb);
     if (ok && status == 401)
         ok = header(m, "WWW-Authenticate", "Bearer");
     if (ok)
@@ -108,11 +108,7 @@ static struct MHD_Response *response_of(const json_t *body)
 /* pointer: where in the body; "": nowhere. */
 static enum MHD_Result refuse_at(struct request *r, int status, const char *pointer, const char *message)
 {
-    const char *type = status == 401   ? "authentication_error"
-                       : status == 429 ? "rate_limit_error"
-                       : status >= 500 ? "server_error"
-                                       : "invalid_request_error";
-    json_t *body = serve_error(message, type, pointer, status);
+    json_t *body = serve_error(r->row, status, pointer, message);
     struct MHD_Response *m = response_of(body);
 
     json_decref(body);
@@ -137,17 +133,21 @@ static bool same_key(struct str key, const char *given, size_t n)
     return differ == 0;
 }
 
-static const char *bearer(const struct request *r)
+/* Clients of OpenAI's interface send it one way, those of Anthropic's the other. */
+static const char *sent_key(const struct request *r)
 {
     const char *v = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Authorization");
+    const char *other = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "X-Api-Key");
 
-    return v != NULL && strncasecmp(v, "Bearer ", 7) == 0 ? v + 7 : "";
+    if (v != NULL && strncasecmp(v, "Bearer ", 7) == 0)
+        return v + 7;
+    return other != NULL ? other : "";
 }
 
 static bool has_key(const struct request *r)
 {
     const struct cli_http *h = r->h;
-    const char *given = bearer(r);
+    const char *given = sent_key(r);
     bool found = false;
 
     for (size_t at = 0, n; at < h->keys_bytes; at += n + 1) {
@@ -257,6 +257,7 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
     const char *why;
     const int status = cli_http_doubtful(r->connection, version, &why);
 
+    r->row = to;
     if (r->h->draining)
         return refuse_request(r, 503, "the server is about to end");
     if (status != 0)
@@ -267,14 +268,13 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
     if (strcmp(verb, "OPTIONS") == 0 && r->h->o.cors != NULL && to != NULL)
         return preflight(r);
     if (r->h->keys != NULL && (to == NULL || !to->open) && !has_key(r))
-        return refuse_request(r, 401, "no valid key: send one as Authorization: Bearer KEY");
+        return refuse_request(r, 401, "no valid key: send one as Authorization: Bearer KEY, or as X-Api-Key: KEY");
     if (to == NULL) {
         (void)snprintf(message, sizeof message, "nothing is served at %.100s", path);
         return refuse_request(r, 404, message);
     }
     if (!has_room(r))
         return refuse_request(r, 429, "too many connections from this address (--connections)");
-    r->verb = to->verb;
     r->old = strcmp(version, "HTTP/1.0") == 0;
     if (strcmp(to->verb, "GET") == 0 ? !get : strcmp(verb, to->verb) != 0) {
         (void)snprintf(message, sizeof message, "%.100s: ask with %s", path, to->verb);
@@ -324,7 +324,7 @@ static enum MHD_Result ask_server(struct request *r)
     struct err why = { 0 };
     json_t *body = NULL;
     const char *client;
-    const bool post = strcmp(r->verb, "POST") == 0;
+    const bool post = strcmp(r->row->verb, "POST") == 0;
     enum err_code code;
 
     if (r->too_long)
@@ -339,9 +339,9 @@ static enum MHD_Result ask_server(struct request *r)
         return refuse_request(r, 429, "too many answers wait (--max-queue)");
     }
     r->wants_stream = json_is_true(json_object_get(body, "stream"));
-    client = h->keys != NULL ? bearer(r) : json_string_value(json_object_get(body, "user"));
+    client = h->keys != NULL ? sent_key(r) : serve_user(r->method, body);
     const struct serve_client who = { str_of(client != NULL ? client : ""),
-                                      h->keys != NULL ? str_of(bearer(r)) : STR("") };
+                                      h->keys != NULL ? str_of(sent_key(r)) : STR("") };
 
     code = serve_ask(h->serve, r->method, body, &who, r, &r->id, &why);
     json_decref(body);
@@ -410,6 +410,8 @@ static enum err_code add_event(struct request *r, const json_t *body, struct err
     trim_stream(r);
     if (body != NULL && text == NULL)
         return err_nomem(e);
+    if (body == NULL && r->row->anthropic) /* whose last event says that it is the last */
+        return ERR_OK;
     if ((type != NULL && (cli_buf_add(&r->body, STR("event: "), e) || cli_buf_add(&r->body, str_of(type), e) ||
                           cli_buf_add(&r->body, STR("\n"), e))) ||
         cli_buf_add(&r->body, STR("data: "), e) ||
@@ -573,10 +575,10 @@ static void hear_library(void *cls, const char *format, va_list args)
         return;
     const unsigned status = va_arg(args, unsigned);
 
-    body = serve_error(status == 431   ? "the head of the request is too long"
+    body = serve_error(r->row, (int)status, NULL,
+                       status == 431   ? "the head of the request is too long"
                        : status == 413 ? "the body is too large (--max-body)"
-                                       : "the head of the request is malformed",
-                       "invalid_request_error", NULL, (int)status);
+                                       : "the head of the request is malformed");
     text = body != NULL ? json_line(body) : NULL;
     json_decref(body);
     if (text != NULL) {

@@ -31,6 +31,7 @@ int cli_http_doubtful(struct MHD_Connection *connection, const char *version, co
         { "Content-Length", "the request has two fields Content-Length" },
         { "Transfer-Encoding", "the request has two fields Transfer-Encoding" },
         { "Authorization", "the request has two fields Authorization" },
+        { "X-Api-Key", "the request has two fields X-Api-Key" },
         { "Origin", "the request has two fields Origin" },
     };
     const char *coding = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Transfer-Encoding");

@@ -27,7 +27,7 @@ static enum err_code print_line(json_t *id, const char *type, const char *key, j
 
 static enum err_code print_error(json_t *id, const char *message, const char *pointer, int status, struct err *e)
 {
-    json_t *body = serve_error(message, status == 429 ? "rate_limit_error" : "invalid_request_error", pointer, status);
+    json_t *body = serve_error(NULL, status, pointer, message);
     enum err_code code = body == NULL
                              ? err_nomem(e)
                              : print_line(id, "error", "error", json_incref(json_object_get(body, "error")), status, e);

@@ -66,9 +66,10 @@ struct serve_choice {
     json_t *calls, *logprobs; /* arrays */
     struct gen_stats stats;
     enum gen_end end;
+    size_t stop; /* which stop string ended it, if one did */
     bool said_role;
-    json_t *items; /* of a response: the complete items; NULL: it has not begun */
-    enum serve_item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE } open; /* the item that `text` belongs to */
+    json_t *items; /* in a dialect: the complete items or blocks; NULL: it has not begun */
+    enum serve_item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE } open; /* the one that `text` belongs to */
     int64_t n_events;
     json_t *embedding;
 };
@@ -81,7 +82,8 @@ struct serve_job {
     struct serve_question w;
     const struct serve_attachments *attached; /* NULL: not started */
     json_t *body;                             /* owned */
-    json_t *asked;                /* the body of a response, from which `body` was made; NULL: not a response */
+    json_t *asked;                            /* the body in a dialect, from which `body` was made; NULL: in none */
+    const struct serve_row *row;
     struct serve_choice *choice;  /* [n_choices] */
     struct ask_request **request; /* [n_prompts] */
     int n_choices, n_prompts;
@@ -116,7 +118,7 @@ struct serve {
         uint64_t client;
         int64_t turn; /* when one of its requests was started last */
     } served[64];
-    json_t *no_memory;         /* the body of an error that needs no more memory */
+    json_t *no_memory[2];      /* bodies of an error that need no more memory; the second in Anthropic's form */
     int64_t n_open;            /* jobs without their last reply, for each of which a reply has room */
     struct serve_reply *reply; /* ring */
     size_t n_replies, replies_cap, told;
@@ -127,7 +129,7 @@ struct serve {
 
 MUST_CHECK enum err_code serve_push(struct serve *s, struct serve_job *j, enum serve_kind kind, json_t *body,
                                     int status, bool last, struct err *e);
-json_t *serve_fault_body(const struct serve_fault *f);
+json_t *serve_fault_body(const struct serve_row *row, const struct serve_fault *f);
 bool serve_all_ended(const struct serve_job *j); /* all of its choices were asked, and have ended */
 /* reply.c: what a finished or growing answer looks like; NULL when memory is out */
 json_t *serve_whole(const struct serve *s, const struct serve_job *j);
@@ -140,14 +142,36 @@ json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int
 /* The same for a token of the prompt, from the row before it; logits NULL: it is the first token. */
 json_t *serve_row_logprob(const struct serve *s, int32_t token, const float *logits, int n_top);
 bool serve_add(struct serve_buf *b, struct str s);
-/* responses.c: translates the body of a response to that of a chat (NULL: a fault); translates faults back to the
- * members of the request; makes the parts of an answer, and its end. */
-json_t *serve_response_body(const json_t *body, bool lenient, struct serve_fault *f);
-void serve_response_fault(const json_t *body, struct serve_fault *f);
-MUST_CHECK enum err_code serve_response_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
-                                              const struct chat_piece *p, struct err *e);
-MUST_CHECK enum err_code serve_response_end(struct serve *s, struct serve_job *j, struct serve_choice *c,
-                                            struct err *e);
+/* An interface whose requests become those of a chat, and whose replies are made of its answer. */
+struct serve_dialect {
+    json_t *(*chat)(const json_t *body, bool lenient, struct serve_fault *f); /* the body of a chat; NULL: a fault */
+    void (*fault)(const json_t *body, struct serve_fault *f); /* of the chat becomes one of the request */
+    /* An answer begins; NULL: nothing to do. Its stats say what is known of the prompt. */
+    enum err_code (*begin)(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e);
+    enum err_code (*piece)(struct serve *s, struct serve_job *j, struct serve_choice *c, const struct chat_piece *p,
+                           struct err *e);
+    enum err_code (*end)(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e);
+};
+extern const struct serve_dialect serve_responses, serve_messages;
+/* translate.c. A member with another name in a chat, and its place there and in the request. */
+struct serve_renamed {
+    const char *ours, *theirs, *from, *to;
+};
+bool serve_refuse_at(struct serve_fault *f, const char *pointer, const char *what); /* false */
+bool serve_is_type(const json_t *o, const char *type);                              /* its member says so */
+/* A member that is the same in a chat, if it has no other name in this request. */
+bool serve_keep_member(json_t *chat, const struct serve_renamed *names, size_t n_names, const char *key, json_t *v,
+                       struct serve_fault *f);
+/* The place in the request of what the chat has at `pointer`, up to *rest; NULL: it has none of these names. */
+const char *serve_renamed_place(const struct serve_renamed *names, size_t n_names, const char *pointer,
+                                const char **rest);
+void serve_move_fault(struct serve_fault *f, const char *place); /* also in its message */
+/* message_reply.c: of the dialect that messages.c has */
+enum err_code serve_message_begin(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e);
+enum err_code serve_message_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
+                                  const struct chat_piece *p, struct err *e);
+enum err_code serve_message_end(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e);
+json_t *serve_count_message(struct serve *s, const json_t *body, struct serve_fault *f); /* messages.c */
 /* simple.c: methods that need no engine */
 json_t *serve_list_models(struct serve *s, const json_t *body, struct serve_fault *f);
 json_t *serve_tokenize(struct serve *s, const json_t *body, struct serve_fault *f);
@@ -155,6 +179,8 @@ json_t *serve_detokenize(struct serve *s, const json_t *body, struct serve_fault
 json_t *serve_show_health(struct serve *s, const json_t *body, struct serve_fault *f);
 json_t *serve_show_metrics(struct serve *s, const json_t *body, struct serve_fault *f);
 /* start.c: makes requests to the engine from a question */
+/* How many tokens the prompt of a chat has. False: a fault. */
+bool serve_count_prompt(struct serve *s, const struct serve_question *w, int64_t *n, struct serve_fault *f);
 MUST_CHECK enum err_code serve_start(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e);
 /* The next choice of it goes to the engine. */
 MUST_CHECK enum err_code serve_start_choice(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e);

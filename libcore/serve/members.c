@@ -2,7 +2,7 @@
 /* members.c - members of objects inside of a body: which there are, which have to be there, and of what kind they are.
  * room: serve
  *
- * Of a body's own members methods.def says that, or request.c and responses.c. */
+ * Of a body's own members methods.def says that, or request.c, responses.c and messages.c. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +13,7 @@ enum { AT_BYTES = 64, WHAT_BYTES = 200 };
 enum {
     CHAT = 1 << SERVE_CHAT,
     RESP = 1 << SERVE_RESPONSE,
+    MSG = 1 << SERVE_MESSAGE,
     TALK = CHAT | RESP,
     TEXT = 1 << SERVE_COMPLETION,
     EMBED = 1 << SERVE_EMBEDDING
@@ -42,7 +43,7 @@ static const struct row {
     { CHAT | TEXT, "/response_format", NULL, "type:text|json_object|json_schema!" },
     { CHAT | TEXT, "/response_format/json_schema", NULL, "name:S description:S schema:O|B! strict:B" },
     { CHAT | TEXT, "/stream_options", NULL, "include_usage:B include_obfuscation:B" },
-    { TALK | TEXT | EMBED, "/lora/*", NULL, "id:I! scale:N!" },
+    { TALK | TEXT | EMBED | MSG, "/lora/*", NULL, "id:I! scale:N!" },
     { RESP, "/input/*", "function_call", "type:X id:S call_id:S! name:S! arguments:S! status:S" },
     { RESP, "/input/*", "function_call_output", "type:X id:S call_id:S! output:S|A! status:S" },
     { RESP, "/input/*", "reasoning", "type:X id:S summary:A content:A encrypted_content:S status:S" },
@@ -59,6 +60,33 @@ static const struct row {
     { RESP, "/text/format", NULL, "type:text|json_object|json_schema!" },
     { RESP, "/reasoning", NULL, "effort:S summary:S" },
     { RESP, "/stream_options", NULL, "include_obfuscation:B" },
+    { MSG, "/system/*", NULL, "type:text! text:S! cache_control:O citations:A" },
+    { MSG, "/messages/*", NULL, "role:user|assistant|system! content:S|A!" },
+    { MSG, "/messages/*/content/*", "text", "type:X text:S! cache_control:O citations:A" },
+    { MSG, "/messages/*/content/*", "thinking", "type:X thinking:S! signature:S" },
+    { MSG, "/messages/*/content/*", "redacted_thinking", "type:X data:S" },
+    { MSG, "/messages/*/content/*", "tool_use",
+      "type:X id:S! name:S! input:O! cache_control:O caller:O toolset_name:S" },
+    { MSG, "/messages/*/content/*", "tool_result",
+      "type:X tool_use_id:S! content:S|A is_error:B cache_control:O toolset_name:S" },
+    { MSG, "/messages/*/content/*", "image", "type:X source:O! cache_control:O" },
+    { MSG, "/messages/*/content/*", NULL,
+      "type:text|thinking|redacted_thinking|tool_use|tool_result|document! source:O! title:S context:S citations:O "
+      "cache_control:O" },
+    { MSG, "/messages/*/content/*/content/*", "text", "type:X text:S! cache_control:O citations:A" },
+    { MSG, "/messages/*/content/*/content/*", "image", "type:X source:O! cache_control:O" },
+    { MSG, "/messages/*/content/*/content/*", NULL,
+      "type:text|document! source:O! title:S context:S citations:O cache_control:O" },
+    { MSG, "/tools/*", NULL,
+      "type:S name:S! description:S input_schema:O strict:B cache_control:O eager_input_streaming:B defer_loading:B "
+      "allowed_callers:A input_examples:A" },
+    { MSG, "/tool_choice", NULL, "type:auto|any|tool|none! name:S disable_parallel_tool_use:B" },
+    { MSG, "/thinking", NULL,
+      "type:enabled|disabled|adaptive|between_tools! budget_tokens:I display:summarized|omitted" },
+    { MSG, "/metadata", NULL, "user_id:S" },
+    { MSG, "/output_config", NULL, "effort:low|medium|high|xhigh|max format:O task_budget:O" },
+    { MSG, "/output_config/format", NULL, "type:json_schema! schema:O! name:S" },
+    { MSG, "/output_format", NULL, "type:json_schema! schema:O! name:S" },
 };
 
 struct walk {

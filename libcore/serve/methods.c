@@ -51,3 +51,10 @@ void serve_name_methods(char *out, size_t room, bool engine, const char *before)
         if (!engine || rows[i].answer == NULL)
             used += (size_t)snprintf(out + used, room - used, "%s%s%s", used > 0 ? ", " : "", before, rows[i].name);
 }
+
+const char *serve_user(enum serve_method m, const json_t *body)
+{
+    const json_t *of = rows[m].anthropic ? json_object_get(body, "metadata") : body;
+
+    return json_string_value(json_object_get(of, rows[m].anthropic ? "user_id" : "user"));
+}

@@ -293,25 +293,42 @@ json_t *serve_usage_chunk(const struct serve *s, const struct serve_job *j)
     return NULL;
 }
 
-json_t *serve_error(const char *message, const char *type, const char *pointer, int status)
+/* What Anthropic's interface calls an error, and what OpenAI's does. */
+static const char *error_type(bool anthropic, int status)
 {
-    json_t *param = pointer != NULL && pointer[0] != '\0' ? json_bytes(str_of(pointer)) : json_null();
+    if (status == 401)
+        return "authentication_error";
+    if (status == 429)
+        return "rate_limit_error";
+    if (!anthropic)
+        return status >= 500 ? "server_error" : "invalid_request_error";
+    return status == 403   ? "permission_error"
+           : status == 404 ? "not_found_error"
+           : status == 413 ? "request_too_large"
+           : status == 503 ? "overloaded_error"
+           : status >= 500 ? "api_error"
+                           : "invalid_request_error";
+}
 
+json_t *serve_error(const struct serve_row *row, int status, const char *pointer, const char *message)
+{
+    const bool anthropic = row != NULL && row->anthropic, placed = pointer != NULL && pointer[0] != '\0';
     const char *code = status == 401 ? "invalid_api_key" : status == 429 ? "rate_limit_exceeded" : NULL;
+    json_t *param = placed ? json_bytes(str_of(pointer)) : anthropic ? NULL : json_null();
+    const char *type = error_type(anthropic, status);
 
+    if (anthropic)
+        return json_pack("{s:s, s:{s:s, s:o, s:o*}}", "type", "error", "error", "type", type, "message",
+                         json_bytes(str_of(message)), "param", param);
     return json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", json_bytes(str_of(message)), "type", type,
                      "param", param, "code", code);
 }
 
-json_t *serve_fault_body(const struct serve_fault *f)
+json_t *serve_fault_body(const struct serve_row *row, const struct serve_fault *f)
 {
-    json_t *body = serve_error(f->message,
-                               f->status == 429   ? "rate_limit_error"
-                               : f->status >= 500 ? "server_error"
-                                                  : "invalid_request_error",
-                               f->pointer, f->status);
+    json_t *body = serve_error(row, f->status, f->pointer, f->message);
 
-    if (body != NULL && f->code != NULL &&
+    if (body != NULL && f->code != NULL && !row->anthropic &&
         json_object_set_new(json_object_get(body, "error"), "code", json_string(f->code))) {
         json_decref(body);
         return NULL;

@@ -522,7 +522,7 @@ static bool read_encoding(struct reading *r, const json_t *v)
 }
 
 enum {
-    CHAT = 1 << SERVE_CHAT | 1 << SERVE_RESPONSE,
+    CHAT = 1 << SERVE_CHAT | 1 << SERVE_RESPONSE | 1 << SERVE_MESSAGE,
     TEXT = 1 << SERVE_COMPLETION,
     EMBED = 1 << SERVE_EMBEDDING,
     BOTH = CHAT | TEXT,
@@ -670,8 +670,8 @@ bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve
     w->ask.sample.temp = 1; /* as the interface says */
     if (s->o.sample != NULL)
         w->ask.sample = *s->o.sample;
-    if (method != SERVE_RESPONSE && !serve_check_members(body, method, s->o.lenient, f)) /* of which a body was made */
-        return false;
+    if (serve_row(method)->dialect == NULL && !serve_check_members(body, method, s->o.lenient, f))
+        return false; /* what a body was made of was checked before */
     json_object_foreach ((json_t *)(uintptr_t)body, key, value) {
         (void)serve_point_to(pointer, 0, key);
         if (!read_member(&r, body, method, key, value, s->o.lenient))
@@ -679,7 +679,7 @@ bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve
     }
     if (!check_pairs(body, method, f))
         return false;
-    if ((method == SERVE_CHAT || method == SERVE_RESPONSE) && w->ask.messages == NULL)
+    if ((CHAT >> method & 1) && w->ask.messages == NULL)
         return serve_fault(f, 400, "/messages", "messages: missing");
     if (method == SERVE_COMPLETION && w->prompt == NULL)
         return serve_fault(f, 400, "/prompt", "prompt: missing");

@@ -11,10 +11,7 @@
 
 /* ---- a body to that of a chat ---- */
 
-/* Members with another name in a chat, and their places in the request. */
-static const struct {
-    const char *ours, *theirs, *from, *to;
-} renamed[] = {
+static const struct serve_renamed renamed[] = {
     { "max_completion_tokens", "max_output_tokens", "/max_completion_tokens", "/max_output_tokens" },
     { "max_tokens", "max_output_tokens", "/max_tokens", "/max_output_tokens" },
     { "messages", "input", "/messages", "/input" },
@@ -23,17 +20,7 @@ static const struct {
     { "reasoning_effort", "reasoning", "/reasoning_effort", "/reasoning/effort" },
 };
 
-static bool refuse_at(struct serve_fault *f, const char *pointer, const char *what)
-{
-    return serve_fault(f, 400, pointer, "%s: %s", pointer + 1, what);
-}
-
-static bool is_type(const json_t *o, const char *type)
-{
-    const char *s = json_string_value(json_object_get(o, "type"));
-
-    return s != NULL && strcmp(s, type) == 0;
-}
+enum { N_RENAMED = sizeof renamed / sizeof renamed[0] };
 
 /* A text, or parts of one; "" for NULL. serve_check_members() saw that there is nothing else. */
 static json_t *text_of_parts(const json_t *v, struct serve_fault *f)
@@ -45,7 +32,7 @@ static json_t *text_of_parts(const json_t *v, struct serve_fault *f)
     if (json_is_string(v))
         return json_incref((json_t *)(uintptr_t)v);
     json_array_foreach (v, i, part) {
-        const json_t *t = json_object_get(part, is_type(part, "refusal") ? "refusal" : "text");
+        const json_t *t = json_object_get(part, serve_is_type(part, "refusal") ? "refusal" : "text");
 
         if (!serve_add(&all, (struct str){ json_string_value(t), json_string_length(t) })) {
             serve_nomem(f);
@@ -97,10 +84,10 @@ static bool add_call(json_t *messages, const json_t *item, struct serve_fault *f
 static bool add_item(json_t *messages, const json_t *item, struct serve_fault *f)
 {
     const char *role = json_string_value(json_object_get(item, "role"));
-    const bool thought = is_type(item, "reasoning"), output = is_type(item, "function_call_output");
+    const bool thought = serve_is_type(item, "reasoning"), output = serve_is_type(item, "function_call_output");
     json_t *content, *turn;
 
-    if (is_type(item, "function_call"))
+    if (serve_is_type(item, "function_call"))
         return add_call(messages, item, f);
     content = text_of_parts(json_object_get(item, output ? "output" : "content"), f);
     if (content == NULL)
@@ -140,7 +127,7 @@ static json_t *messages_of(const json_t *body, struct serve_fault *f)
         return NULL;
     }
     if (instructions != NULL && !json_is_null(instructions) && !json_is_string(instructions))
-        refuse_at(f, "/instructions", "not a text");
+        serve_refuse_at(f, "/instructions", "not a text");
     else if (json_is_string(instructions) &&
              json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "system", "content", instructions)))
         serve_nomem(f);
@@ -148,7 +135,7 @@ static json_t *messages_of(const json_t *body, struct serve_fault *f)
         if (json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "user", "content", input)))
             serve_nomem(f);
     } else if (f->status == 0 && (!json_is_array(input) || json_array_size(input) == 0)) {
-        refuse_at(f, "/input", "missing, or neither a text nor an array with items");
+        serve_refuse_at(f, "/input", "missing, or neither a text nor an array with items");
     }
     json_array_foreach (input, i, item)
         if (f->status != 0 || !add_item(messages, item, f))
@@ -168,7 +155,7 @@ static bool take_tools(json_t *chat, const json_t *tools, struct serve_fault *f)
     if (list == NULL || json_object_set_new(chat, "tools", list))
         return serve_nomem(f);
     if (!json_is_array(tools))
-        return refuse_at(f, "/tools", "not an array");
+        return serve_refuse_at(f, "/tools", "not an array");
     json_array_foreach (tools, i, tool) {
         json_t *function = json_copy(tool);
 
@@ -183,12 +170,13 @@ static bool take_choice(json_t *chat, json_t *v, struct serve_fault *f)
 {
     json_t *name = json_object_get(v, "name");
 
-    if (is_type(v, "function") && json_is_string(name))
+    if (serve_is_type(v, "function") && json_is_string(name))
         return json_object_set_new(chat, "tool_choice",
                                    json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name)) == 0 ||
                serve_nomem(f);
     if (!json_is_string(v))
-        return refuse_at(f, "/tool_choice", "not auto, none, required, or {\"type\": \"function\", \"name\": ...}");
+        return serve_refuse_at(f, "/tool_choice",
+                               "not auto, none, required, or {\"type\": \"function\", \"name\": ...}");
     return json_object_set(chat, "tool_choice", v) == 0 || serve_nomem(f);
 }
 
@@ -197,11 +185,11 @@ static bool take_format(json_t *chat, const json_t *text, struct serve_fault *f)
     json_t *format = json_object_get(text, "format");
 
     if (!json_is_object(text))
-        return refuse_at(f, "/text", "not an object");
+        return serve_refuse_at(f, "/text", "not an object");
     if (format == NULL || json_is_null(format))
         return true;
     return json_object_set_new(chat, "response_format",
-                               is_type(format, "json_schema")
+                               serve_is_type(format, "json_schema")
                                    ? json_pack("{s:s, s:O}", "type", "json_schema", "json_schema", format)
                                    : json_incref(format)) == 0 ||
            serve_nomem(f);
@@ -212,7 +200,7 @@ static bool take_reasoning(json_t *chat, const json_t *v, struct serve_fault *f)
     json_t *effort = json_object_get(v, "effort");
 
     if (!json_is_object(v))
-        return refuse_at(f, "/reasoning", "not an object");
+        return serve_refuse_at(f, "/reasoning", "not an object");
     return effort == NULL || json_is_null(effort) || json_object_set(chat, "reasoning_effort", effort) == 0 ||
            serve_nomem(f);
 }
@@ -225,14 +213,14 @@ static bool take_include(const json_t *v, struct serve_fault *f)
     size_t i;
 
     if (!json_is_array(v))
-        return refuse_at(f, "/include", "not an array");
+        return serve_refuse_at(f, "/include", "not an array");
     json_array_foreach (v, i, one) {
         const char *s = json_string_value(one);
 
         (void)snprintf(pointer, sizeof pointer, "/include/%zu", i);
         if (s == NULL || strcmp(s, "message.output_text.logprobs") == 0)
-            return refuse_at(f, pointer,
-                             s == NULL ? "not a text" : "without log-probabilities: ask for chat/completions");
+            return serve_refuse_at(f, pointer,
+                                   s == NULL ? "not a text" : "without log-probabilities: ask for chat/completions");
     }
     return true;
 }
@@ -241,17 +229,16 @@ static bool take_member(json_t *chat, const char *key, json_t *v, struct serve_f
 {
     static const char *const without_effect[] = { "input",      "instructions",   "truncation",
                                                   "background", "max_tool_calls", "previous_response_id" };
-    char pointer[POINTER_BYTES];
     const char *s = json_string_value(v);
 
     if (json_is_null(v))
         return true;
     if (strcmp(key, "previous_response_id") == 0)
-        return refuse_at(f, "/previous_response_id", "answers are not kept: send all items of the conversation");
+        return serve_refuse_at(f, "/previous_response_id", "answers are not kept: send all items of the conversation");
     if (strcmp(key, "truncation") == 0 && (s == NULL || strcmp(s, "disabled") != 0))
-        return refuse_at(f, "/truncation", "not disabled: nothing is left out of a conversation");
+        return serve_refuse_at(f, "/truncation", "not disabled: nothing is left out of a conversation");
     if (strcmp(key, "background") == 0 && !json_is_false(v))
-        return refuse_at(f, "/background", "not false");
+        return serve_refuse_at(f, "/background", "not false");
     for (size_t i = 0; i < sizeof without_effect / sizeof without_effect[0]; i++)
         if (strcmp(key, without_effect[i]) == 0)
             return true;
@@ -266,23 +253,11 @@ static bool take_member(json_t *chat, const char *key, json_t *v, struct serve_f
     if (strcmp(key, "reasoning") == 0)
         return take_reasoning(chat, v, f);
     if (strcmp(key, "max_output_tokens") == 0)
-        key = "max_completion_tokens";
-    else
-        for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
-            if (strcmp(key, renamed[i].ours) == 0) {
-                (void)serve_point_to(pointer, 0, key);
-                return serve_fault(f, 400, pointer, "%s: not a member of this request, which has %s", key,
-                                   renamed[i].theirs);
-            }
-    if (strcmp(key, "n") == 0 || strcmp(key, "logprobs") == 0 || strcmp(key, "top_logprobs") == 0) {
-        (void)serve_point_to(pointer, 0, key);
-        return (json_is_integer(v) && json_integer_value(v) == (*key == 'n')) || json_is_false(v) ||
-               refuse_at(f, pointer, "one answer, without log-probabilities: ask for chat/completions");
-    }
-    return json_object_set(chat, key, v) == 0 || serve_nomem(f);
+        return json_object_set(chat, "max_completion_tokens", v) == 0 || serve_nomem(f);
+    return serve_keep_member(chat, renamed, N_RENAMED, key, v, f);
 }
 
-json_t *serve_response_body(const json_t *body, bool lenient, struct serve_fault *f)
+static json_t *chat_of(const json_t *body, bool lenient, struct serve_fault *f)
 {
     json_t *chat, *v;
     const char *key;
@@ -328,17 +303,10 @@ static void place_of(const json_t *body, const char *pointer, char out[POINTER_B
 {
     static const char inner[] = "/function";
     const char *rest = pointer, *at = strstr(pointer, inner);
+    const char *renamed_to = serve_renamed_place(renamed, N_RENAMED, pointer, &rest);
     char *end;
-    size_t n = 0;
 
-    for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++) {
-        n = strlen(renamed[i].from);
-        if (strncmp(pointer, renamed[i].from, n) == 0 && (pointer[n] == '/' || pointer[n] == '\0')) {
-            rest = pointer + n;
-            pointer = renamed[i].to;
-            break;
-        }
-    }
+    pointer = renamed_to != NULL ? renamed_to : pointer;
     if (strcmp(pointer, "/input") == 0 && *rest == '/') {
         const size_t k = strtoul(rest + 1, &end, 10);
         const int64_t item = item_of_message(body, k);
@@ -349,7 +317,7 @@ static void place_of(const json_t *body, const char *pointer, char out[POINTER_B
             (void)snprintf(out, POINTER_BYTES, "%s",
                            k == 0 && json_is_string(json_object_get(body, "instructions")) ? "/instructions"
                                                                                            : "/input");
-    } else if (rest != pointer) {
+    } else if (renamed_to != NULL) {
         (void)snprintf(out, POINTER_BYTES, "%.40s%.400s", pointer, rest);
     } else if (at != NULL && strncmp(pointer, "/tool", 5) == 0) { /* no object around the function's members */
         (void)snprintf(out, POINTER_BYTES, "%.*s%s", (int)(at - pointer), pointer, at + sizeof inner - 1);
@@ -358,17 +326,12 @@ static void place_of(const json_t *body, const char *pointer, char out[POINTER_B
     }
 }
 
-void serve_response_fault(const json_t *body, struct serve_fault *f)
+static void move_fault(const json_t *body, struct serve_fault *f)
 {
-    const size_t n = strlen(f->pointer);
-    char place[POINTER_BYTES], rest[sizeof f->message];
+    char place[POINTER_BYTES];
 
     place_of(body, f->pointer, place);
-    if (n > 0 && strncmp(f->message, f->pointer + 1, n - 1) == 0 && f->message[n - 1] == ':') {
-        (void)snprintf(rest, sizeof rest, "%s", f->message + n - 1);
-        (void)snprintf(f->message, sizeof f->message, "%s%.390s", place + 1, rest);
-    }
-    (void)snprintf(f->pointer, sizeof f->pointer, "%s", place);
+    serve_move_fault(f, place);
 }
 
 /* ---- an answer to items and events ---- */
@@ -592,8 +555,8 @@ static enum err_code take_call(struct serve *s, struct serve_job *j, struct serv
     return code;
 }
 
-enum err_code serve_response_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
-                                   const struct chat_piece *p, struct err *e)
+static enum err_code take_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
+                                const struct chat_piece *p, struct err *e)
 {
     const bool thought = p->part == CHAT_REASONING;
     char id[48];
@@ -619,7 +582,7 @@ enum err_code serve_response_piece(struct serve *s, struct serve_job *j, struct 
     return event(s, j, c, thought ? "response.reasoning_text.delta" : "response.output_text.delta", o, e);
 }
 
-enum err_code serve_response_end(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e)
+static enum err_code end_response(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e)
 {
     const bool cut = strcmp(serve_finish(j, c), "length") == 0;
     const char *status = cut ? "incomplete" : "completed";
@@ -636,3 +599,5 @@ enum err_code serve_response_end(struct serve *s, struct serve_job *j, struct se
                ? e->code
                : ERR_OK;
 }
+
+const struct serve_dialect serve_responses = { chat_of, move_fault, NULL, take_piece, end_response };

@@ -25,8 +25,9 @@ enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct 
     s->attached = o->attached != NULL ? o->attached : &nothing;
     s->n_vocab = text_info(o->text)->n_tokens;
     s->model = json_bytes(str_of(o->model));
-    s->no_memory = serve_error("out of memory", "server_error", NULL, 503);
-    if (s->model == NULL || s->no_memory == NULL || text_memo_open(&s->memo, e)) {
+    for (int i = 0; i < 2; i++)
+        s->no_memory[i] = serve_error(serve_row(i == 0 ? SERVE_CHAT : SERVE_MESSAGE), 503, NULL, "out of memory");
+    if (s->model == NULL || s->no_memory[0] == NULL || s->no_memory[1] == NULL || text_memo_open(&s->memo, e)) {
         serve_close(s);
         return err_nomem(e);
     }
@@ -73,7 +74,8 @@ void serve_close(struct serve *s)
         json_decref(s->reply[i].body);
     free(s->reply);
     json_decref(s->model);
-    json_decref(s->no_memory);
+    for (int i = 0; i < 2; i++)
+        json_decref(s->no_memory[i]);
     text_memo_close(s->memo);
     free(s);
 }
@@ -140,13 +142,13 @@ static void stop_choices(struct serve *s, struct serve_job *j)
 static enum err_code refuse_job(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e)
 {
     if (j->asked != NULL && j->body != NULL) /* the chat that was made of it is at fault */
-        serve_response_fault(j->asked, f);
+        j->row->dialect->fault(j->asked, f);
     s->errors++;
     stop_choices(s, j);
-    json_t *body = serve_fault_body(f);
+    json_t *body = serve_fault_body(j->row, f);
 
     return body != NULL ? serve_push(s, j, SERVE_ERROR, body, f->status, true, e)
-                        : serve_push(s, j, SERVE_ERROR, json_incref(s->no_memory), 503, true, e);
+                        : serve_push(s, j, SERVE_ERROR, json_incref(s->no_memory[j->row->anthropic]), 503, true, e);
 }
 
 /* What went wrong with one request ends that one: memory or a disk is full, perhaps because it asked for much. */
@@ -185,6 +187,7 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     }
     s->n_open++;
     j->method = method;
+    j->row = serve_row(method);
     j->user = user;
     j->id = ++s->next_id;
     j->created_s = (int64_t)time(NULL);
@@ -197,9 +200,8 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     *link = j;
     *id = j->id;
     s->requests[method]++;
-    if (serve_row(method)->answer != NULL) {
-        json_t *reply =
-            serve_check_members(j->body, method, s->o.lenient, &f) ? serve_row(method)->answer(s, j->body, &f) : NULL;
+    if (j->row->answer != NULL) {
+        json_t *reply = serve_check_members(j->body, method, s->o.lenient, &f) ? j->row->answer(s, j->body, &f) : NULL;
 
         j->started = true;
         if (f.status != 0)
@@ -207,9 +209,9 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
         return serve_push(s, j, SERVE_BODY, reply, 200, true, e) ? give_up(s, j, e) : ERR_OK;
     }
     j->n_answers = serve_answers(body);
-    if (method == SERVE_RESPONSE) {
+    if (j->row->dialect != NULL) {
         j->asked = j->body;
-        j->body = serve_response_body(j->asked, s->o.lenient, &f);
+        j->body = j->row->dialect->chat(j->asked, s->o.lenient, &f);
         j->method = SERVE_CHAT;
     }
     if (f.status != 0 || !serve_read_body(&j->w, s, method, j->body, &f)) {
@@ -423,7 +425,7 @@ static enum err_code take_piece(struct serve *s, struct serve_job *j, struct ser
     json_t *delta = NULL, *call;
 
     if (j->asked != NULL)
-        return serve_response_piece(s, j, c, p, e);
+        return j->row->dialect->piece(s, j, c, p, e);
     if (p->part == CHAT_TOOL) {
         if (j->w.ask.one_call && json_array_size(c->calls) > 0)
             return ERR_OK;
@@ -599,6 +601,7 @@ static enum err_code end_choice(struct serve *s, struct serve_job *j, struct ser
 {
     c->id = 0;
     c->end = ev->end;
+    c->stop = ev->stop;
     c->stats = ev->stats;
     j->n_left--;
     j->n_queued -= !c->begun;
@@ -626,7 +629,7 @@ static enum err_code end_choice(struct serve *s, struct serve_job *j, struct ser
     if (j->method != SERVE_EMBEDDING && take_text(s, j, c, ev->text, true, NULL, e))
         return e->code;
     if (j->asked != NULL)
-        return serve_response_end(s, j, c, e);
+        return j->row->dialect->end(s, j, c, e);
     if (j->w.stream && serve_push(s, j, SERVE_CHUNK,
                                   serve_chunk(s, j, c, j->method == SERVE_CHAT ? json_object() : json_string(""), NULL,
                                               serve_finish(j, c)),
@@ -646,7 +649,10 @@ static enum err_code hear_event(struct serve *s, const struct gen_event *ev, str
             serve_counted(&s->queue, clock_ms() - j->from_ms);
         j->n_queued--;
         c->begun = j->begun = true;
-        return ERR_OK;
+        c->stats = ev->stats;
+        return j->asked != NULL && j->row->dialect->begin != NULL && !j->over && !j->dropped
+                   ? j->row->dialect->begin(s, j, c, e)
+                   : ERR_OK;
     case GEN_ROW:
         return j->over || j->dropped ? ERR_OK : take_row(s, j, c, ev, e);
     case GEN_TOKEN:

@@ -80,6 +80,7 @@ void serve_exchange(struct serve *s, const struct serve_attachments *b);
 /* Whether b is in use: by requests, or for requests that start later. */
 bool serve_uses(const struct serve *s, const struct serve_attachments *b);
 
+struct serve_dialect;
 struct serve_fault;
 
 /* What may be asked. */
@@ -94,6 +95,8 @@ struct serve_row {
      * memory is out or f says what is wrong. NULL: the engine answers, perhaps as a stream. */
     const char *members;
     json_t *(*answer)(struct serve *s, const json_t *body, struct serve_fault *f);
+    const struct serve_dialect *dialect; /* how a chat is made of it; NULL: nothing is */
+    bool anthropic;                      /* errors have Anthropic's form, and nothing marks the end of a stream */
 };
 enum serve_method {
 #define METHOD(id, ...) SERVE_##id,
@@ -114,7 +117,8 @@ enum serve_kind {
     SERVE_BODY,  /* the whole reply */
     SERVE_CHUNK, /* a part of a stream */
     SERVE_END,   /* the stream is complete; no body */
-    SERVE_ERROR, /* body: {"error": {"message", "type", "param", "code"}}; param is a JSON pointer */
+    SERVE_ERROR, /* body: {"error": {"message", "type", "param", "code"}}; param is a JSON pointer. In Anthropic's form
+                  * without a code, "param" only if there is one, and beside it "type": "error" */
 };
 struct serve_reply {
     enum serve_kind kind;
@@ -134,8 +138,9 @@ struct serve_client {
 };
 MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
                                    const struct serve_client *client, void *user, int64_t *id, struct err *e);
-/* Makes the body of an error reply for other reasons than a wrong body: a line that is not JSON, too many requests. */
-json_t *serve_error(const char *message, const char *type, const char *pointer, int status);
+/* Makes the body of an error reply for other reasons than a wrong body: a line that is not JSON, too many requests.
+ * row: of the method, whose form it has; NULL: there is none. pointer NULL: no place. */
+json_t *serve_error(const struct serve_row *row, int status, const char *pointer, const char *message);
 /* Appends a member to a JSON pointer of n bytes: "/" and the name, in which ~ and / are escaped (RFC 6901). Returns the
  * new length. */
 enum { SERVE_POINTER_BYTES = 512 };
@@ -143,6 +148,8 @@ size_t serve_point_to(char out[SERVE_POINTER_BYTES], size_t n, const char *key);
 /* Cancels a request: no more replies of it come, not even those that wait to be taken. Its work stops with the next
  * step. An unknown id does nothing. */
 void serve_cancel(struct serve *s, int64_t id);
+/* What the body calls the user; NULL: nothing. */
+const char *serve_user(enum serve_method m, const json_t *body);
 bool serve_busy(const struct serve *s);
 int64_t serve_waiting(const struct serve *s); /* answers that have not begun */
 int64_t serve_answers(const json_t *body);    /* that a body asks for: prompts, times n */

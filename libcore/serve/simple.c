@@ -13,8 +13,8 @@
 /* Members with texts that the model reads. All else is compared and copied as C strings are. */
 static bool is_read(const char *name)
 {
-    static const char *const names[] = { "content", "reasoning_content", "refusal", "text",   "prompt", "input",
-                                         "output",  "instructions",      "system",  "context" };
+    static const char *const names[] = { "content", "reasoning_content", "refusal", "text",    "prompt",   "input",
+                                         "output",  "instructions",      "system",  "context", "thinking", "data" };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i], name) == 0)

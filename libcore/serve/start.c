@@ -201,15 +201,33 @@ static enum err_code submit_choice(struct serve *s, struct serve_job *j, struct 
     return ERR_OK;
 }
 
+static struct ask_model model_of(const struct serve *s)
+{
+    return (struct ask_model){ .text = s->o.text,
+                               .chat = s->o.chat,
+                               .memo = s->memo,
+                               .vocab = s->o.vocab,
+                               .n_vocab = s->o.run != NULL ? run_n_vocab(s->o.run) : s->n_vocab };
+}
+
+bool serve_count_prompt(struct serve *s, const struct serve_question *w, int64_t *n, struct serve_fault *f)
+{
+    const struct ask_model m = model_of(s);
+    struct text_tokens ids = { 0 };
+    struct err why = { 0 }, e = { 0 };
+
+    if (ask_prompt(&ids, &w->ask, &m, NULL, &why) && blame(f, "/messages", &why, &e))
+        serve_nomem(f);
+    *n = ids.n;
+    text_tokens_free(&ids);
+    return f->status == 0;
+}
+
 /* Asks one prompt. */
 static enum err_code open_prompt(struct serve *s, struct serve_job *j, int prompt, const char *pointer,
                                  struct serve_fault *f, struct err *e)
 {
-    const struct ask_model m = { .text = s->o.text,
-                                 .chat = s->o.chat,
-                                 .memo = s->memo,
-                                 .vocab = s->o.vocab,
-                                 .n_vocab = s->o.run != NULL ? run_n_vocab(s->o.run) : s->n_vocab };
+    const struct ask_model m = model_of(s);
     const json_t *v = prompt_at(j->method == SERVE_EMBEDDING ? j->w.input : j->w.prompt, prompt);
     struct ask a = j->w.ask;
     struct text_tokens ids = { 0 };

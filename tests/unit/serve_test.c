@@ -32,7 +32,7 @@ static void test_methods(void **state)
             path[strlen(path) - 1] = '\0';
             assert_false(serve_method_at(&m, path));
         }
-        assert_true((row->answer == NULL) == (row->members == NULL)); /* the engine's bodies are request.c's */
+        assert_true(row->members == NULL || row->answer != NULL); /* the engine's bodies are request.c's */
     }
     assert_true(serve_method(&m, STR("chat.completions")) && m == SERVE_CHAT);
     for (size_t i = 0; i < 5; i++)
@@ -45,9 +45,10 @@ static void test_names(void **state)
 
     (void)state;
     serve_name_methods(text, sizeof text, true, "/v1/");
-    assert_string_equal(text, "/v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses");
+    assert_string_equal(text, "/v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses, /v1/messages");
     serve_name_methods(text, sizeof text, false, "");
-    assert_non_null(strstr(text, "responses, models, tokenize, detokenize, health, metrics"));
+    assert_non_null(strstr(text, "responses, messages, messages/count_tokens, models, tokenize, detokenize, health, "
+                                 "metrics"));
     serve_name_methods(text, 8, false, "");
     assert_string_equal(text, "chat/co");
 }
