@@ -158,16 +158,15 @@ static enum err_code take_id(struct cli_answer *a, const struct sample_pick *pic
     return show_chunk(a, pick, e);
 }
 
-static json_t *json_call(const struct cli_answer *a, int i)
+static json_t *json_call(const struct chat_call *c)
 {
-    const struct chat_call c = chat_reader_call(a->reader, i);
-
-    return json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_bytes(c.id), "type", "function", "function", "name",
-                     json_bytes(c.name), "arguments", json_bytes(c.arguments));
+    return json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_bytes(c->id), "type", "function", "function", "name",
+                     json_bytes(c->name), "arguments", json_bytes(c->arguments));
 }
 
 /* A call is a line of its own, in the form of OpenAI's interface. */
-static enum err_code show_call(struct cli_answer *a, int i, const struct sample_pick *pick, struct err *e)
+static enum err_code show_call(struct cli_answer *a, const struct chat_piece *p, const struct sample_pick *pick,
+                               struct err *e)
 {
     json_t *call, *o;
     char *line;
@@ -175,7 +174,7 @@ static enum err_code show_call(struct cli_answer *a, int i, const struct sample_
 
     if (a->o.form == ANSWER_JSON)
         return ERR_OK; /* the end has them all */
-    call = json_call(a, i);
+    call = json_call(&(struct chat_call){ .id = p->id, .name = p->name, .arguments = p->text });
     if (a->o.form == ANSWER_JSONL) {
         o = json_pack("{s:s, s:o, s:o}", "type", "tool_call", "token_id",
                       pick ? json_integer(pick->token) : json_null(), "tool_call", call);
@@ -211,7 +210,7 @@ static enum err_code show_piece(struct cli_answer *a, const struct chat_piece *p
     if (turn_to(a, p->part == CHAT_REASONING, e))
         return e->code;
     if (p->part == CHAT_TOOL)
-        return show_call(a, p->call, pick, e);
+        return p->step == CHAT_CALL_END ? show_call(a, p, pick, e) : ERR_OK;
     a->begun = a->begun || p->text.n > 0;
     a->chunk.n = 0;
     return cli_buf_add(&a->chunk, p->text, e) ? e->code : show_chunk(a, pick, e);
@@ -276,8 +275,10 @@ json_t *cli_answer_calls(const struct cli_answer *a)
     json_t *calls = json_array();
     const int n = a->reader != NULL ? chat_reader_calls(a->reader) : 0;
 
-    for (int i = 0; i < n; i++)
-        json_push(&calls, json_call(a, i));
+    for (int i = 0; i < n; i++) {
+        const struct chat_call call = chat_reader_call(a->reader, i);
+        json_push(&calls, json_call(&call));
+    }
     return calls;
 }
 

@@ -31,6 +31,7 @@ struct chat_scan {
     int depth;
     char quote;
     bool escape, python;
+    size_t inner; /* where the first bracket within the outer one is; 0: none so far */
 };
 void chat_parse_scan_begin(struct chat_scan *s, bool python);
 /* From *at on; at CHAT_DONE *at is behind the value, at CHAT_BAD on the byte that is wrong. */
@@ -44,16 +45,33 @@ void chat_parse_trim(struct str *s);
 /* Takes one value off the front of *s and adds it to out as JSON: numbers digit for digit, ", " and
  * ": " between members, strings escaped as little as may be. False: it is none. */
 bool chat_parse_value(struct text_buf *out, struct str *s, unsigned syntax);
-/* Takes a string off the front of *s; its bytes, or as JSON. */
-bool chat_parse_string(struct text_buf *out, struct str *s, unsigned syntax, bool as_json);
-void chat_parse_quote(struct text_buf *out, struct str s); /* a JSON string of s */
+/* The same for a value that comes in parts: what was added does not depend on how it was cut. */
+struct chat_value {
+    unsigned syntax;
+    int state, depth;
+    char close[CHAT_DEPTH_MAX];
+    bool many[CHAT_DEPTH_MAX]; /* there was a comma */
+    char quote;
+    bool key;    /* the string names a member */
+    size_t seen; /* bytes of an unfinished number or name that were looked at */
+};
+void chat_parse_value_begin(struct chat_value *v, unsigned syntax);
+/* Takes what is certain off the front of *s, which goes on with what was left of it. CHAT_DONE: the value is over.
+ * end: nothing follows, so CHAT_MORE is CHAT_BAD. */
+enum chat_step chat_parse_value_part(struct chat_value *v, struct text_buf *out, struct str *s, bool end);
+/* Takes a string off the front of *s and adds its bytes. */
+bool chat_parse_string(struct text_buf *out, struct str *s, unsigned syntax);
+void chat_parse_quote(struct text_buf *out, struct str s);      /* a JSON string of s */
+void chat_parse_quote_part(struct text_buf *out, struct str s); /* without the quotes around it */
 /* Whether all of s is a number; whole: one without a fraction. */
 bool chat_parse_is_number(struct str s, bool *whole);
 
 /* ---- types: parse_typed.c ---- */
 
-/* The schema of a tool's parameters; NULL: not known. */
-const json_t *chat_parse_schema(const json_t *tools, struct str name);
+/* The function of a tool; NULL: there is none. */
+const json_t *chat_parse_tool(const json_t *tools, struct str name);
+/* The schema of a parameter, by that of them all; NULL: not known. */
+const json_t *chat_parse_param(const json_t *schema, struct str key);
 /* Text that stands for a value, as JSON of the type that the schema declares for the parameter; a
  * string where it does not fit, or is declared to be one. */
 enum chat_string { CHAT_NO_STRING, CHAT_ANY_TYPE, CHAT_ONLY_STRING };
@@ -72,23 +90,20 @@ struct chat_channel {            /* reasoning or content */
     bool join;                   /* another message begins */
 };
 
-struct chat_out { /* a piece, by places instead of addresses */
-    enum chat_part part;
-    int call;
-    size_t from, n;
-};
-
 struct chat_given { /* a call: places in words and all */
     size_t id, id_n, name, name_n, arguments, arguments_n, raw, raw_n;
 };
 
-struct chat_span {
-    size_t from, to;
+struct chat_out { /* a piece, by places instead of addresses */
+    enum chat_part part;
+    enum chat_call_step step;
+    int call;
+    struct chat_given of; /* the call */
+    size_t from, n;
 };
 
-struct chat_param {
-    struct chat_span key, value;
-    bool string; /* whatever the schema says */
+struct chat_span {
+    size_t from, to;
 };
 
 struct chat_reader {
@@ -112,6 +127,7 @@ struct chat_reader {
     struct chat_given *given;
     size_t n_given, given_cap;
     struct text_buf words; /* ids, names, arguments of the calls */
+    size_t n_begun;        /* calls that were reported */
 
     /* of the calls being read */
     size_t head, scan, probe, look;
@@ -120,10 +136,19 @@ struct chat_reader {
     bool begun;         /* a call is begun and not given */
     bool bare, in_list; /* the block began without a mark; in a list of calls */
     struct chat_scan value;
-    struct chat_span name, id;
-    struct chat_param *param; /* [CHAT_PARAMS_MAX], made when first needed */
+    struct chat_span name, key;
+    const json_t *schema;    /* of its parameters */
+    struct chat_span *param; /* names of parameters [CHAT_PARAMS_MAX], made when first needed */
     size_t n_param;
-    struct text_buf args, scratch, id_text, name_text;
+    bool repeated, is_text; /* the parameter was there before; its value is a string without quotes */
+    struct text_buf scratch, id_text, name_text;
+    struct text_buf args;      /* the arguments, as far as they are read */
+    size_t args_at;            /* how far that is in the answer */
+    struct chat_value arg;     /* the value there */
+    enum chat_step args_step;  /* what came of it */
+    int wants;                 /* what follows there, where parameters have names */
+    bool calling;              /* the call was reported */
+    struct chat_given current; /* ... and this is it */
 };
 
 /* A row of parsers.def. Marks that a syntax does not have are NULL. */
@@ -199,9 +224,28 @@ enum chat_step chat_parse_until(struct chat_reader *r, const char *mark, size_t 
 bool chat_parse_search(const struct chat_reader *r, size_t from, const char *const *marks, int n, size_t *at,
                        int *which);
 
-/* The value that begins at scan, a bracket; scan goes behind it. */
+/* The value that begins at scan, a bracket; scan goes behind it, probe is how far it was read. */
 enum chat_step chat_parse_take_value(struct chat_reader *r, struct chat_span *out);
 
-/* Gives the call that lies between head and scan. False: its name is none. */
-bool chat_parse_give(struct chat_reader *r, struct str id, struct str name, struct str arguments);
+/* ---- calls: parse_call.c ---- */
+
+void chat_parse_add_piece(struct chat_reader *r, const struct chat_out *o);
+
+/* Arguments begin at `at`, of a call with this name: if it is a tool's, the call is reported. id: empty: to be made. */
+void chat_parse_begin(struct chat_reader *r, struct str id, struct str name, size_t at);
+/* Gives out the first n bytes of args, if the call was reported. The last bracket is not for this: what turns out to
+ * be no call never was JSON. */
+void chat_parse_flow(struct chat_reader *r, size_t n);
+/* Reads the object of arguments on, up to `to`, and gives it out. end: it ends there. */
+enum chat_step chat_parse_read_args(struct chat_reader *r, size_t to, bool end);
+/* The arguments are the value at scan, as chat_parse_take_value() takes it, and go to args. */
+enum chat_step chat_parse_take_args(struct chat_reader *r);
+/* Whether a parameter's name is new, which is noted. False with `failed`: out of memory; args_step is CHAT_BAD: they
+ * are too many. */
+bool chat_parse_new_param(struct chat_reader *r, struct chat_span key);
+/* Gives the call that lies between head and scan, with args. False: its name is none. What was reported keeps the id
+ * and the name that it has. */
+bool chat_parse_give(struct chat_reader *r, struct str id, struct str name);
+/* What was reported is no call. */
+void chat_parse_fail_call(struct chat_reader *r);
 #endif

@@ -114,8 +114,7 @@ static enum chat_step read_header(struct chat_reader *r)
 /* The object of a call; nothing at all is an empty one. */
 static enum chat_step read_arguments(struct chat_reader *r)
 {
-    struct chat_span span;
-    struct str s = STR("{}");
+    const struct str name = chat_parse_slice(r, r->name);
     enum chat_step step;
     int which;
 
@@ -124,24 +123,26 @@ static enum chat_step read_arguments(struct chat_reader *r)
         r->probe = r->scan;
         if (r->scan == r->all.n)
             return CHAT_MORE;
+        if (r->all.p[r->scan] == '{')
+            chat_parse_begin(r, STR(""), name, r->scan);
     }
     const size_t scan = r->scan;
     if (r->all.p[scan] == '{') {
-        step = chat_parse_take_value(r, &span);
-        if (step == CHAT_ON)
-            s = chat_parse_slice(r, span);
+        step = chat_parse_take_args(r);
     } else {
         step = chat_parse_take_one(r, marks, N_ENDS, &which);
         r->scan = scan;
+        r->args.n = 0;
+        text_buf_addz(&r->args, "{}");
     }
     if (step == CHAT_MORE)
         return step;
-    r->args.n = 0;
-    if (step == CHAT_ON && chat_parse_value(&r->args, &s, r->syntax->values) &&
-        chat_parse_give(r, STR(""), chat_parse_slice(r, r->name), (struct str){ r->args.p, r->args.n }))
+    if (step == CHAT_ON && chat_parse_give(r, STR(""), name)) {
         chat_parse_phase(r, AFTER);
-    else
-        begin_text(r, r->look, false);
+        return CHAT_ON;
+    }
+    chat_parse_fail_call(r);
+    begin_text(r, r->look, false);
     return CHAT_ON;
 }
 

@@ -3,14 +3,16 @@
  *
  * One object or more, or a list of them: Hermes and Qwen within <tool_call>, Granite, Mistral,
  * Nemotron, Command R within their marks, Llama with or without one. Each call is given at the end
- * of its object. Arguments are "parameters" in some families, an object within a string in others.
+ * of its object, and reported where its arguments begin if its name came before them. Arguments are "parameters" in
+ * some families, an object within a string in others.
  */
 #include <string.h>
 #include "chat/parse.h"
 
 enum { BLOCK, ITEM = CHAT_JSON, OBJECT, NEXT, SEMICOLON };
 
-enum { FIRST_KEY_BYTES_MAX = 256 }; /* from the bracket to the end of the first key */
+enum { FIRST_KEY_BYTES_MAX = 256 };         /* from the bracket to the end of the first key */
+enum { FIRST_KEY_SEEN = 1, HEAD_SEEN = 2 }; /* `look`, of an object */
 
 enum key { KEY_OTHER, KEY_NAME, KEY_ARGUMENTS, KEY_ID, KEY_FUNCTION };
 
@@ -61,7 +63,7 @@ static bool take_arguments(struct chat_reader *r, struct str *s)
     if (!next_is(s, '"'))
         return chat_parse_value(&r->args, s, r->syntax->values);
     r->scratch.n = 0;
-    if (!chat_parse_string(&r->scratch, s, r->syntax->values, false))
+    if (!chat_parse_string(&r->scratch, s, r->syntax->values))
         return false;
     text = (struct str){ r->scratch.p, r->scratch.n };
     chat_parse_trim(&text);
@@ -70,26 +72,28 @@ static bool take_arguments(struct chat_reader *r, struct str *s)
     return text.n == 0;
 }
 
-/* The members of a call's object off the front of s, to name_text, args and id_text. */
-static bool take_members(struct chat_reader *r, struct str *s, bool inner)
+/* The members of a call's object off the front of s, to name_text, args and id_text; those of a call that was reported
+ * are only checked. last: the key that was read last. */
+static bool take_members(struct chat_reader *r, struct str *s, bool inner, enum key *last)
 {
     bool ok = take_char(s, '{'), more = ok && !take_char(s, '}');
 
     while (ok && more) {
         r->scratch.n = 0;
         (void)next_is(s, '"');
-        if (!chat_parse_string(&r->scratch, s, r->syntax->values, false) || !take_char(s, ':'))
+        if (!chat_parse_string(&r->scratch, s, r->syntax->values) || !take_char(s, ':'))
             return false;
-        enum key key = key_of((struct str){ r->scratch.p, r->scratch.n });
+        const enum key key = r->calling ? KEY_OTHER : key_of((struct str){ r->scratch.p, r->scratch.n });
         const bool string = next_is(s, '"');
         struct text_buf *to = key == KEY_NAME || key == KEY_FUNCTION ? &r->name_text : &r->id_text;
+        *last = inner ? KEY_FUNCTION : key;
         if (key == KEY_FUNCTION && !string && !inner) {
-            ok = take_members(r, s, true);
+            ok = take_members(r, s, true, last);
         } else if (key == KEY_ARGUMENTS) {
             ok = take_arguments(r, s);
         } else if (string && key != KEY_OTHER) {
             to->n = 0;
-            ok = chat_parse_string(to, s, r->syntax->values, false);
+            ok = chat_parse_string(to, s, r->syntax->values);
         } else {
             r->scratch.n = 0;
             ok = chat_parse_value(&r->scratch, s, r->syntax->values);
@@ -105,20 +109,38 @@ static struct str text_of(const struct text_buf *b)
     return (struct str){ b->p, b->n };
 }
 
+/* Reports the call whose object begins at scan if the first bracket within it is that of its arguments. Mistral's
+ * objects have the id behind them: there nothing is certain before the end. */
+static void read_head(struct chat_reader *r, size_t scan)
+{
+    struct str s = chat_parse_slice(r, (struct chat_span){ scan, r->value.inner });
+    enum key last = KEY_OTHER;
+
+    r->look = HEAD_SEEN;
+    if (r->syntax->call == chat_call_named || r->all.p[r->value.inner] != '{')
+        return;
+    r->name_text.n = r->args.n = r->id_text.n = 0;
+    if (!take_members(r, &s, false, &last) && last == KEY_ARGUMENTS && s.n == 0)
+        chat_parse_begin(r, text_of(&r->id_text), text_of(&r->name_text), r->value.inner);
+}
+
 /* Gives the object as a call, if it is one. */
 static bool give_object(struct chat_reader *r, struct chat_span object)
 {
-    struct str s = chat_parse_slice(r, object), args;
+    struct str s = chat_parse_slice(r, object);
+    enum key last;
 
-    r->name_text.n = r->args.n = r->id_text.n = 0;
-    if (!take_members(r, &s, false))
+    if (!r->calling)
+        r->name_text.n = r->args.n = r->id_text.n = 0;
+    if (!take_members(r, &s, false, &last))
         return false;
-    args = text_of(&r->args);
-    if (args.n == 0 && r->bare) /* any object may have a name */
+    if (r->args.n == 0 && r->bare) /* any object may have a name */
         return false;
-    if (args.n == 0 || str_is(args, "null"))
-        args = STR("{}");
-    return args.p[0] == '{' && chat_parse_give(r, text_of(&r->id_text), text_of(&r->name_text), args);
+    if (r->args.n == 0 || str_is(text_of(&r->args), "null")) {
+        r->args.n = 0;
+        text_buf_addz(&r->args, "{}");
+    }
+    return !r->args.failed && r->args.p[0] == '{' && chat_parse_give(r, text_of(&r->id_text), text_of(&r->name_text));
 }
 
 /* Whether the object at scan may be a call, by its first key: CHAT_MORE, CHAT_ON or CHAT_BAD. */
@@ -128,7 +150,7 @@ static enum chat_step check_first_key(struct chat_reader *r)
     struct str s = { r->all.p + r->scan, n < FIRST_KEY_BYTES_MAX ? n : FIRST_KEY_BYTES_MAX };
 
     r->scratch.n = 0;
-    if (take_char(&s, '{') && next_is(&s, '"') && chat_parse_string(&r->scratch, &s, 0, false))
+    if (take_char(&s, '{') && next_is(&s, '"') && chat_parse_string(&r->scratch, &s, 0))
         return key_of(text_of(&r->scratch)) != KEY_OTHER || str_is(text_of(&r->scratch), "type") ? CHAT_ON : CHAT_BAD;
     return s.n == 0 && n < FIRST_KEY_BYTES_MAX && !r->end ? CHAT_MORE : CHAT_BAD;
 }
@@ -176,9 +198,14 @@ static enum chat_step read_object(struct chat_reader *r)
             r->scan += step == CHAT_BAD;
             return step;
         }
-        r->look = 1;
+        r->look = FIRST_KEY_SEEN;
     }
+    const size_t scan = r->scan;
     step = chat_parse_take_value(r, &object);
+    if (r->value.inner > 0 && r->look != HEAD_SEEN)
+        read_head(r, scan);
+    if (r->calling)
+        (void)chat_parse_read_args(r, r->probe, step == CHAT_ON);
     if (step != CHAT_ON)
         return step;
     if (!give_object(r, object))

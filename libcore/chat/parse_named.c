@@ -89,11 +89,29 @@ static struct str name_of(const struct chat_named *c, struct str s)
     return s;
 }
 
+/* The name of the call, and its id if it has one. */
+static struct str call_name(const struct chat_reader *r, const struct chat_named *c, struct str *id)
+{
+    const size_t n = c->id != NULL ? strlen(c->id) : 0;
+    struct str name = chat_parse_slice(r, r->name);
+
+    *id = (struct str){ "", 0 };
+    for (size_t i = 0; n > 0 && i + n <= name.n && id->n == 0; i++)
+        if (memcmp(name.p + i, c->id, n) == 0) {
+            *id = (struct str){ name.p + i + n, name.n - i - n };
+            name.n = i;
+        }
+    chat_parse_trim(&name);
+    if (c->prefix != NULL)
+        *id = name;
+    chat_parse_trim(id);
+    return name_of(c, name);
+}
+
 static enum chat_step read_value(struct chat_reader *r, const struct chat_named *c)
 {
     static const char *const fences[] = { "```json", fence };
-    struct chat_span span;
-    struct str name, id = { "", 0 }, args;
+    struct str name, id;
     enum chat_step step;
     int which;
 
@@ -107,27 +125,14 @@ static enum chat_step read_value(struct chat_reader *r, const struct chat_named 
             return CHAT_MORE;
         if (r->all.p[r->scan] != '{')
             return CHAT_BAD;
+        name = call_name(r, c, &id);
+        chat_parse_begin(r, id, name, r->scan);
     }
-    step = chat_parse_take_value(r, &span);
+    step = chat_parse_take_args(r);
     if (step != CHAT_ON)
         return step;
-    name = chat_parse_slice(r, r->name);
-    args = chat_parse_slice(r, span);
-    if (c->id != NULL) {
-        const size_t n = strlen(c->id);
-        for (size_t i = 0; i + n <= name.n && id.n == 0; i++)
-            if (memcmp(name.p + i, c->id, n) == 0) {
-                id = (struct str){ name.p + i + n, name.n - i - n };
-                name.n = i;
-            }
-    }
-    chat_parse_trim(&name);
-    if (c->prefix != NULL)
-        id = name;
-    chat_parse_trim(&id);
-    r->args.n = 0;
-    if (!chat_parse_value(&r->args, &args, r->syntax->values) ||
-        !chat_parse_give(r, id, name_of(c, name), (struct str){ r->args.p, r->args.n }))
+    name = call_name(r, c, &id);
+    if (!chat_parse_give(r, id, name))
         return CHAT_BAD;
     chat_parse_phase(r, AFTER);
     return CHAT_ON;

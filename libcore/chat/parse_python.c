@@ -4,7 +4,6 @@
  * LFM2. Arguments have names and values are literals; anything else is no call that can be read.
  * The same models write a list of JSON objects when they are asked to.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "chat/parse.h"
 
@@ -49,74 +48,77 @@ static enum chat_step read_item(struct chat_reader *r)
     return CHAT_ON;
 }
 
-/* Whether the name of the last parameter is new. */
-static bool is_new(const struct chat_reader *r)
+/* What comes next in the arguments. */
+enum { KEY, VALUE, COMMA };
+
+/* key=, to args. `look` is how far the key was looked at. */
+static enum chat_step read_key(struct chat_reader *r, size_t to, bool end)
 {
-    struct str last = chat_parse_slice(r, r->param[r->n_param - 1].key);
+    struct chat_span key = { r->args_at, r->look > r->args_at ? r->look : r->args_at };
 
-    for (size_t i = 0; i + 1 < r->n_param; i++)
-        if (str_eq(chat_parse_slice(r, r->param[i].key), last))
-            return false;
-    return true;
-}
-
-static struct str skip_space(struct str s)
-{
-    while (s.n > 0 && chat_parse_is_space(s.p[0]))
-        s = (struct str){ s.p + 1, s.n - 1 };
-    return s;
-}
-
-/* key=value, to the parameters and, as JSON, to args. */
-static bool take_argument(struct chat_reader *r, struct str *s)
-{
-    size_t n = 0;
-
-    while (n < s->n && s->p[n] != '=' && strchr("\"'[](){}:,", s->p[n]) == NULL)
-        n++;
-    if (n == s->n || s->p[n] != '=' || r->n_param == CHAT_PARAMS_MAX)
-        return false;
-    struct str key = { s->p, n };
-    chat_parse_trim(&key);
-    for (size_t i = 0; i < key.n; i++)
-        if (chat_parse_is_space(key.p[i]))
-            return false;
-    const size_t from = (size_t)(key.p - r->all.p);
-    r->param[r->n_param++].key = (struct chat_span){ from, from + key.n };
-    if (key.n == 0 || !is_new(r))
-        return false;
-    text_buf_addz(&r->args, r->args.n > 1 ? ", " : "");
-    chat_parse_quote(&r->args, key);
+    while (key.to < to && r->all.p[key.to] != '=' &&
+           (r->all.p[key.to] == '\0' || strchr("\"'[](){}:,", r->all.p[key.to]) == NULL))
+        key.to++;
+    r->look = key.to;
+    if (key.to == to || r->all.p[key.to] != '=')
+        return key.to == to && !end ? CHAT_MORE : CHAT_BAD;
+    while (key.to > key.from && chat_parse_is_space(r->all.p[key.to - 1]))
+        key.to--;
+    for (size_t i = key.from; i < key.to; i++)
+        if (chat_parse_is_space(r->all.p[i]))
+            return CHAT_BAD;
+    if (key.from == key.to || !chat_parse_new_param(r, key))
+        return CHAT_BAD;
+    text_buf_addz(&r->args, r->n_param > 1 ? ", " : "");
+    chat_parse_quote(&r->args, chat_parse_slice(r, key));
     text_buf_addz(&r->args, ": ");
-    *s = (struct str){ s->p + n + 1, s->n - n - 1 };
-    return chat_parse_value(&r->args, s, r->syntax->values);
+    r->args_at = r->look + 1;
+    r->wants = VALUE;
+    chat_parse_value_begin(&r->arg, r->syntax->values);
+    return CHAT_ON;
 }
 
-/* Gives the call with the arguments "(...)". */
-static bool give_call(struct chat_reader *r, struct chat_span span)
+static enum chat_step read_more(struct chat_reader *r, size_t to, bool end)
 {
-    struct str s = chat_parse_slice(r, (struct chat_span){ span.from + 1, span.to - 1 });
+    while (r->wants != VALUE && r->args_at < to && chat_parse_is_space(r->all.p[r->args_at]))
+        r->args_at++;
+    if (r->wants != VALUE && r->args_at == to)
+        return end ? CHAT_DONE : CHAT_MORE;
+    if (r->wants == KEY)
+        return read_key(r, to, end);
+    if (r->wants == VALUE) {
+        struct str s = chat_parse_slice(r, (struct chat_span){ r->args_at, to });
+        const enum chat_step step = chat_parse_value_part(&r->arg, &r->args, &s, end);
+        r->args_at = to - s.n;
+        if (step != CHAT_DONE)
+            return step;
+        r->wants = COMMA;
+        return CHAT_ON;
+    }
+    if (r->all.p[r->args_at] != ',')
+        return CHAT_BAD;
+    r->args_at++;
+    r->wants = KEY;
+    return CHAT_ON;
+}
+
+/* Reads what stands in the brackets on, up to `to`. end: that is all of it. */
+static enum chat_step read_inside(struct chat_reader *r, size_t to, bool end)
+{
+    if (r->args_step == CHAT_MORE)
+        do
+            r->args_step = read_more(r, to, end);
+        while (r->args_step == CHAT_ON);
+    chat_parse_flow(r, r->args.n);
+    return r->args_step;
+}
+
+static struct str call_name(const struct chat_reader *r)
+{
     struct str name = chat_parse_slice(r, r->name);
 
-    if (r->param == NULL)
-        r->param = malloc(CHAT_PARAMS_MAX * sizeof *r->param);
-    r->failed = r->failed || r->param == NULL;
-    if (r->failed)
-        return false;
-    r->n_param = r->args.n = 0;
-    text_buf_addz(&r->args, "{");
-    for (s = skip_space(s); s.n > 0; s = skip_space(s)) {
-        if (!take_argument(r, &s))
-            return false;
-        s = skip_space(s);
-        if (s.n > 0 && s.p[0] != ',')
-            return false;
-        if (s.n > 0)
-            s = (struct str){ s.p + 1, s.n - 1 };
-    }
-    text_buf_addz(&r->args, "}");
     chat_parse_trim(&name);
-    return chat_parse_give(r, (struct str){ "", 0 }, name, (struct str){ r->args.p, r->args.n });
+    return name;
 }
 
 static enum chat_step read_name(struct chat_reader *r)
@@ -125,6 +127,10 @@ static enum chat_step read_name(struct chat_reader *r)
 
     if (step != CHAT_ON)
         return step;
+    chat_parse_begin(r, (struct str){ "", 0 }, call_name(r), r->scan);
+    text_buf_addz(&r->args, "{");
+    r->n_param = 0;
+    r->wants = KEY;
     r->scan--; /* the bracket belongs to the arguments */
     chat_parse_phase(r, ARGUMENTS);
     return CHAT_ON;
@@ -133,11 +139,15 @@ static enum chat_step read_name(struct chat_reader *r)
 static enum chat_step read_arguments(struct chat_reader *r)
 {
     struct chat_span span;
-    enum chat_step step = chat_parse_take_value(r, &span);
+    const enum chat_step step = chat_parse_take_value(r, &span),
+                         args = read_inside(r, r->probe - (step == CHAT_ON), step == CHAT_ON);
 
     if (step != CHAT_ON)
         return step;
-    if (!give_call(r, span))
+    if (args != CHAT_DONE)
+        return CHAT_BAD;
+    text_buf_addz(&r->args, "}");
+    if (!chat_parse_give(r, (struct str){ "", 0 }, call_name(r)))
         return CHAT_BAD;
     chat_parse_phase(r, r->in_list ? NEXT : BLOCK);
     return CHAT_ON;

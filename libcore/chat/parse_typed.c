@@ -37,7 +37,7 @@ static const json_t *member(const json_t *object, struct str key)
     return NULL;
 }
 
-const json_t *chat_parse_schema(const json_t *tools, struct str name)
+const json_t *chat_parse_tool(const json_t *tools, struct str name)
 {
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *tool = json_array_get(tools, i), *f = json_object_get(tool, "function");
@@ -45,7 +45,7 @@ const json_t *chat_parse_schema(const json_t *tools, struct str name)
         if (json_is_object(f))
             tool = f;
         if (json_get_str(tool, "name", &n) && str_eq(n, name))
-            return json_object_get(tool, "parameters");
+            return tool;
     }
     return NULL;
 }
@@ -200,16 +200,19 @@ enum chat_string chat_parse_text_is(const json_t *root, const json_t *of)
     return kinds == IS_STRING ? CHAT_ONLY_STRING : kinds & IS_STRING ? CHAT_ANY_TYPE : CHAT_NO_STRING;
 }
 
-void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key, struct str text, unsigned syntax)
+const json_t *chat_parse_param(const json_t *schema, struct str key)
 {
     const json_t *of = member(json_object_get(schema, "properties"), key);
-    struct schemas in = { .root = schema, .left = SCHEMAS_MAX };
-    struct str v = text;
-    unsigned kinds;
 
-    if (of == NULL)
-        of = json_object_get(schema, "additionalProperties");
-    kinds = kinds_of(of, &in, 0);
+    return of != NULL ? of : json_object_get(schema, "additionalProperties");
+}
+
+void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key, struct str text, unsigned syntax)
+{
+    struct schemas in = { .root = schema, .left = SCHEMAS_MAX };
+    const unsigned kinds = kinds_of(chat_parse_param(schema, key), &in, 0);
+    struct str v = text;
+
     chat_parse_trim(&v);
     if (kinds == IS_STRING ||
         !(add_value(out, kinds, v, syntax & CHAT_PYTHON_NAMES) || add_value(out, kinds, v, syntax)))

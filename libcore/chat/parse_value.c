@@ -32,6 +32,7 @@ void chat_parse_scan_begin(struct chat_scan *s, bool python)
     s->quote = 0;
     s->escape = false;
     s->python = python;
+    s->inner = 0;
 }
 
 static bool outside_of_strings(const struct chat_scan *s, char c)
@@ -72,6 +73,8 @@ enum chat_step chat_parse_scan(struct chat_scan *s, struct str text, size_t *at)
             if (s->depth == CHAT_DEPTH_MAX)
                 return CHAT_BAD;
             s->close[s->depth++] = c == '{' ? '}' : c == '[' ? ']' : ')';
+            if (s->depth == 2 && s->inner == 0)
+                s->inner = *at;
         } else if (c == '}' || c == ']' || c == ')') {
             if (s->depth == 0 || s->close[s->depth - 1] != c)
                 return CHAT_BAD;
@@ -108,11 +111,10 @@ static void put_char(struct text_buf *out, uint32_t c, bool as_json)
     text_buf_add(out, (struct str){ b, str_utf8_put(b, c) });
 }
 
-void chat_parse_quote(struct text_buf *out, struct str s)
+void chat_parse_quote_part(struct text_buf *out, struct str s)
 {
     size_t begin = 0;
 
-    text_buf_addz(out, "\"");
     for (size_t i = 0; i < s.n; i++) {
         unsigned char c = (unsigned char)s.p[i];
         if (c >= 0x20 && c != '"' && c != '\\')
@@ -122,6 +124,12 @@ void chat_parse_quote(struct text_buf *out, struct str s)
         begin = i + 1;
     }
     text_buf_add(out, (struct str){ s.p + begin, s.n - begin });
+}
+
+void chat_parse_quote(struct text_buf *out, struct str s)
+{
+    text_buf_addz(out, "\"");
+    chat_parse_quote_part(out, s);
     text_buf_addz(out, "\"");
 }
 
@@ -207,36 +215,58 @@ static bool take_escape(struct text_buf *out, struct str *s, unsigned syntax, bo
     return true;
 }
 
-bool chat_parse_string(struct text_buf *out, struct str *s, unsigned syntax, bool as_json)
+/* How many bytes an escape needs, from its backslash on, so that what follows cannot change it. */
+static size_t escape_bytes(struct str s, bool python)
+{
+    const char c = s.n > 1 ? s.p[1] : '\0';
+
+    if (c == 'u')
+        return s.n >= 6 && (s.p[2] == 'd' || s.p[2] == 'D') && strchr("89abAB", s.p[3]) != NULL ? 12 : 6;
+    if (python && ((c >= '0' && c <= '7') || c == 'x'))
+        return 4;
+    return python && c == 'U' ? 10 : 2;
+}
+
+/* What s has of the inside of a string, and its quote: CHAT_DONE, or CHAT_MORE where the quote is missing. */
+static enum chat_step string_part(struct text_buf *out, struct str *s, char quote, unsigned syntax, bool as_json,
+                                  bool end)
 {
     const bool python = (syntax & CHAT_PYTHON) == CHAT_PYTHON;
-    const char quote = s->n > 0 ? s->p[0] : '\0';
 
-    if (quote != '"' && !(python && quote == '\''))
-        return false;
-    skip_bytes(s, 1);
-    if (as_json)
-        text_buf_addz(out, "\"");
     for (;;) {
         size_t n = 0;
         while (n < s->n && (unsigned char)s->p[n] >= 0x20 && s->p[n] != '"' && s->p[n] != '\\' && s->p[n] != quote)
             n++;
         text_buf_add(out, (struct str){ s->p, n });
         skip_bytes(s, n);
-        if (s->n == 0 || ((unsigned char)s->p[0] < 0x20 && !python))
-            return false;
+        if (s->n == 0 || (s->p[0] == '\\' && !end && s->n < escape_bytes(*s, python)))
+            return CHAT_MORE;
+        if ((unsigned char)s->p[0] < 0x20 && !python)
+            return CHAT_BAD;
         const char c = s->p[0];
         skip_bytes(s, 1);
         if (c == quote)
-            break;
+            return CHAT_DONE;
         if (c != '\\')
             put_char(out, (unsigned char)c, as_json);
         else if (!take_escape(out, s, syntax, as_json))
-            return false;
+            return CHAT_BAD;
     }
-    if (as_json)
-        text_buf_addz(out, "\"");
-    return true;
+}
+
+static bool is_quote(char c, unsigned syntax)
+{
+    return c == '"' || (c == '\'' && (syntax & CHAT_PYTHON) == CHAT_PYTHON);
+}
+
+bool chat_parse_string(struct text_buf *out, struct str *s, unsigned syntax)
+{
+    const char quote = s->n > 0 ? s->p[0] : '\0';
+
+    if (!is_quote(quote, syntax))
+        return false;
+    skip_bytes(s, 1);
+    return string_part(out, s, quote, syntax, false, true) == CHAT_DONE;
 }
 
 /* ---- numbers and names ---- */
@@ -314,79 +344,152 @@ static bool take_name(struct text_buf *out, struct str *s, unsigned syntax)
 
 /* ---- values ---- */
 
-static bool write_value(struct text_buf *out, struct str *s, unsigned syntax, int depth);
+enum { VALUE, FIRST, MEMBER, STRING, COLON, NEXT }; /* what a value waits for */
 
-static void skip_space(struct str *s)
+void chat_parse_value_begin(struct chat_value *v, unsigned syntax)
 {
-    while (s->n > 0 && chat_parse_is_space(s->p[0]))
-        skip_bytes(s, 1);
+    v->syntax = syntax;
+    v->state = VALUE;
+    v->depth = 0;
+    v->seen = 0;
 }
 
-static bool take_byte(struct str *s, char c)
+static enum chat_step value_over(struct chat_value *v)
 {
-    skip_space(s);
-    if (s->n == 0 || s->p[0] != c)
-        return false;
+    v->state = NEXT;
+    return v->depth == 0 ? CHAT_DONE : CHAT_ON;
+}
+
+static enum chat_step close_bracket(struct chat_value *v, struct text_buf *out, struct str *s)
+{
     skip_bytes(s, 1);
-    return true;
+    text_buf_addz(out, v->close[--v->depth] == '}' ? "}" : "]");
+    return value_over(v);
 }
 
-/* The members of an object or array whose opening bracket was taken. */
-static bool members(struct text_buf *out, struct str *s, unsigned syntax, int depth, char close)
+static enum chat_step open_string(struct chat_value *v, struct text_buf *out, struct str *s, bool key)
 {
-    const bool python = (syntax & CHAT_PYTHON) == CHAT_PYTHON;
-    const bool object = close == '}';
-    bool first = true;
-
-    text_buf_addz(out, object ? "{" : "[");
-    for (;; first = false) {
-        if ((first || python) && take_byte(s, close))
-            break;
-        if (!first)
-            text_buf_addz(out, ", ");
-        skip_space(s);
-        if (object && (!chat_parse_string(out, s, syntax, true) || !take_byte(s, ':')))
-            return false;
-        if (object)
-            text_buf_addz(out, ": ");
-        if (!write_value(out, s, syntax, depth))
-            return false;
-        if (take_byte(s, ','))
-            continue;
-        if (!take_byte(s, close) || (close == ')' && first)) /* (1) is 1 in Python, no tuple */
-            return false;
-        break;
-    }
-    text_buf_addz(out, object ? "}" : "]");
-    return true;
+    if (!is_quote(s->p[0], v->syntax))
+        return CHAT_BAD;
+    v->quote = s->p[0];
+    v->key = key;
+    v->state = STRING;
+    skip_bytes(s, 1);
+    text_buf_addz(out, "\"");
+    return CHAT_ON;
 }
 
-static bool write_value(struct text_buf *out, struct str *s, unsigned syntax, int depth)
+/* A number or a name, which ends where something else follows. */
+static enum chat_step read_word(struct chat_value *v, struct text_buf *out, struct str *s, bool end)
 {
-    const bool python = (syntax & CHAT_PYTHON) == CHAT_PYTHON;
     bool whole;
-    size_t n;
 
-    skip_space(s);
-    const char c = s->n > 0 ? s->p[0] : '\0';
-    if (c == '{' || c == '[' || (python && c == '(')) {
-        if (depth == CHAT_DEPTH_MAX)
-            return false;
-        skip_bytes(s, 1);
-        return members(out, s, syntax, depth + 1, c == '{' ? '}' : c == '[' ? ']' : ')');
-    }
+    while (v->seen < s->n && (is_word(s->p[v->seen]) || strchr("+-.", s->p[v->seen]) != NULL) && s->p[v->seen] != '\0')
+        v->seen++;
+    if (v->seen == s->n && !end)
+        return CHAT_MORE;
+    v->seen = 0;
+    const size_t n = number_bytes(*s, &whole);
+    if (n == 0)
+        return take_name(out, s, v->syntax) ? value_over(v) : CHAT_BAD;
+    text_buf_add(out, (struct str){ s->p, n });
+    skip_bytes(s, n);
+    return s->n > 0 && (is_word(s->p[0]) || s->p[0] == '.') ? CHAT_BAD : value_over(v);
+}
+
+static enum chat_step read_start(struct chat_value *v, struct text_buf *out, struct str *s, bool end)
+{
+    const char c = s->p[0];
+
     if (c == '"' || c == '\'')
-        return chat_parse_string(out, s, syntax, true);
-    n = number_bytes(*s, &whole);
-    if (n > 0) {
-        text_buf_add(out, (struct str){ s->p, n });
-        skip_bytes(s, n);
-        return s->n == 0 || !(is_word(s->p[0]) || s->p[0] == '.');
+        return open_string(v, out, s, false);
+    if (c != '{' && c != '[' && !(c == '(' && (v->syntax & CHAT_PYTHON) == CHAT_PYTHON))
+        return read_word(v, out, s, end);
+    if (v->depth == CHAT_DEPTH_MAX)
+        return CHAT_BAD;
+    v->many[v->depth] = false;
+    v->close[v->depth++] = c == '{' ? '}' : c == '[' ? ']' : ')';
+    v->state = FIRST;
+    skip_bytes(s, 1);
+    text_buf_addz(out, c == '{' ? "{" : "[");
+    return CHAT_ON;
+}
+
+/* A member, or the end of the brackets where there may be one. */
+static enum chat_step read_member(struct chat_value *v, struct text_buf *out, struct str *s)
+{
+    const char close = v->close[v->depth - 1];
+
+    if (s->p[0] == close && (v->state == FIRST || (v->syntax & CHAT_PYTHON) == CHAT_PYTHON))
+        return close_bracket(v, out, s);
+    if (v->state == MEMBER)
+        text_buf_addz(out, ", ");
+    if (close == '}')
+        return open_string(v, out, s, true);
+    v->state = VALUE;
+    return CHAT_ON;
+}
+
+static enum chat_step read_next(struct chat_value *v, struct text_buf *out, struct str *s)
+{
+    const int top = v->depth - 1;
+
+    if (s->p[0] == v->close[top] && (s->p[0] != ')' || v->many[top])) /* (1) is 1 in Python, no tuple */
+        return close_bracket(v, out, s);
+    if (s->p[0] != ',')
+        return CHAT_BAD;
+    skip_bytes(s, 1);
+    v->many[top] = true;
+    v->state = MEMBER;
+    return CHAT_ON;
+}
+
+static enum chat_step value_step(struct chat_value *v, struct text_buf *out, struct str *s, bool end)
+{
+    enum chat_step step;
+
+    if (v->state == STRING) {
+        step = string_part(out, s, v->quote, v->syntax, true, end);
+        if (step != CHAT_DONE)
+            return step;
+        text_buf_addz(out, "\"");
+        if (!v->key)
+            return value_over(v);
+        v->state = COLON;
+        return CHAT_ON;
     }
-    return take_name(out, s, syntax);
+    while (s->n > 0 && chat_parse_is_space(s->p[0]) && v->seen == 0)
+        skip_bytes(s, 1);
+    if (s->n == 0)
+        return CHAT_MORE;
+    if (v->state == VALUE)
+        return read_start(v, out, s, end);
+    if (v->state == NEXT)
+        return read_next(v, out, s);
+    if (v->state != COLON)
+        return read_member(v, out, s);
+    if (s->p[0] != ':')
+        return CHAT_BAD;
+    skip_bytes(s, 1);
+    text_buf_addz(out, ": ");
+    v->state = VALUE;
+    return CHAT_ON;
+}
+
+enum chat_step chat_parse_value_part(struct chat_value *v, struct text_buf *out, struct str *s, bool end)
+{
+    enum chat_step step;
+
+    do
+        step = value_step(v, out, s, end);
+    while (step == CHAT_ON);
+    return step == CHAT_MORE && end ? CHAT_BAD : step;
 }
 
 bool chat_parse_value(struct text_buf *out, struct str *s, unsigned syntax)
 {
-    return write_value(out, s, syntax, 0);
+    struct chat_value v;
+
+    chat_parse_value_begin(&v, syntax);
+    return chat_parse_value_part(&v, out, s, true) == CHAT_DONE;
 }

@@ -5,7 +5,6 @@
  * XML and is none: nothing is escaped. So a value may hold any mark; it ends at the first one that
  * is followed by what may follow a value. Values are typed by the tool's schema.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "chat/parse.h"
 
@@ -31,6 +30,7 @@ static enum chat_step read_block(struct chat_reader *r, const struct chat_xml *c
     if (step == CHAT_ON) {
         r->begun = true;
         r->n_param = 0;
+        r->args.n = 0;
         chat_parse_phase(r, NAME);
     }
     return step;
@@ -67,38 +67,18 @@ static enum chat_step read_name(struct chat_reader *r, const struct chat_xml *c)
     return step;
 }
 
-/* Whether another parameter has the same name as parameter i; a later one counts. */
-static bool is_last(const struct chat_reader *r, size_t i)
+static struct str call_name(const struct chat_reader *r)
 {
-    for (size_t k = i + 1; k < r->n_param; k++)
-        if (str_eq(chat_parse_slice(r, r->param[k].key), chat_parse_slice(r, r->param[i].key)))
-            return false;
-    return true;
+    struct str name = chat_parse_slice(r, r->name);
+
+    chat_parse_trim(&name);
+    return name;
 }
 
 static bool give_call(struct chat_reader *r)
 {
-    struct str name = chat_parse_slice(r, r->name);
-    chat_parse_trim(&name);
-    const json_t *schema = chat_parse_schema(r->tools, name);
-
-    r->args.n = 0;
-    text_buf_addz(&r->args, "{");
-    for (size_t i = 0; i < r->n_param; i++) {
-        struct str key = chat_parse_slice(r, r->param[i].key);
-        if (!is_last(r, i))
-            continue;
-        text_buf_addz(&r->args, r->args.n > 1 ? ", " : "");
-        chat_parse_quote(&r->args, key);
-        text_buf_addz(&r->args, ": ");
-        struct str value = chat_parse_slice(r, r->param[i].value);
-        if (r->param[i].string)
-            chat_parse_quote(&r->args, value);
-        else
-            chat_parse_typed(&r->args, schema, key, value, r->syntax->values);
-    }
-    text_buf_addz(&r->args, "}");
-    return chat_parse_give(r, (struct str){ "", 0 }, name, (struct str){ r->args.p, r->args.n });
+    text_buf_addz(&r->args, r->n_param == 0 ? "{}" : "}");
+    return chat_parse_give(r, (struct str){ "", 0 }, call_name(r));
 }
 
 static enum chat_step read_param(struct chat_reader *r, const struct chat_xml *c)
@@ -112,6 +92,12 @@ static enum chat_step read_param(struct chat_reader *r, const struct chat_xml *c
     if (step != CHAT_ON)
         return step;
     if (which == 0) {
+        if (r->n_param == 0) {
+            const struct str name = call_name(r);
+            r->schema = json_object_get(chat_parse_tool(r->tools, name), "parameters");
+            chat_parse_begin(r, (struct str){ "", 0 }, name, r->scan);
+            text_buf_addz(&r->args, "{");
+        }
         chat_parse_phase(r, KEY);
         return CHAT_ON;
     }
@@ -121,25 +107,39 @@ static enum chat_step read_param(struct chat_reader *r, const struct chat_xml *c
     return which == 2 ? CHAT_DONE : CHAT_ON;
 }
 
+/* The value of the parameter begins. */
+static void begin_value(struct chat_reader *r, bool is_text)
+{
+    const struct str key = chat_parse_slice(r, r->key);
+
+    r->is_text = is_text || chat_parse_text_is(r->schema, chat_parse_param(r->schema, key)) == CHAT_ONLY_STRING;
+    r->args_at = r->scan;
+    chat_parse_phase(r, VALUE);
+    if (r->repeated)
+        return;
+    text_buf_addz(&r->args, r->n_param > 1 ? ", " : "");
+    chat_parse_quote(&r->args, key);
+    text_buf_addz(&r->args, r->is_text ? ": \"" : ": ");
+    chat_parse_flow(r, r->args.n);
+}
+
 static enum chat_step read_key(struct chat_reader *r, const struct chat_xml *c)
 {
-    enum chat_step step;
-    struct chat_span key;
+    enum chat_step step = chat_parse_until(r, c->param_name_end, CHAT_KEY_BYTES_MAX, "\n", &r->key);
 
-    if (r->param == NULL)
-        r->param = malloc(CHAT_PARAMS_MAX * sizeof *r->param);
-    r->failed = r->failed || r->param == NULL;
-    if (r->failed || r->n_param == CHAT_PARAMS_MAX)
-        return CHAT_BAD;
-    step = chat_parse_until(r, c->param_name_end, CHAT_KEY_BYTES_MAX, "\n", &key);
     if (step != CHAT_ON)
         return step;
-    while (key.from < key.to && chat_parse_is_space(r->all.p[key.from]))
-        key.from++;
-    while (key.to > key.from && chat_parse_is_space(r->all.p[key.to - 1]))
-        key.to--;
-    r->param[r->n_param++] = (struct chat_param){ .key = key };
-    chat_parse_phase(r, c->value[0] != NULL ? INNER : VALUE);
+    while (r->key.from < r->key.to && chat_parse_is_space(r->all.p[r->key.from]))
+        r->key.from++;
+    while (r->key.to > r->key.from && chat_parse_is_space(r->all.p[r->key.to - 1]))
+        r->key.to--;
+    r->repeated = !chat_parse_new_param(r, r->key);
+    if (r->args_step == CHAT_BAD)
+        return CHAT_BAD;
+    if (c->value[0] != NULL)
+        chat_parse_phase(r, INNER);
+    else
+        begin_value(r, false);
     return CHAT_ON;
 }
 
@@ -150,14 +150,13 @@ static enum chat_step read_inner(struct chat_reader *r, const struct chat_xml *c
 
     chat_parse_space(r);
     step = chat_parse_take_one(r, c->value, 2, &which);
-    if (step == CHAT_ON) {
-        r->param[r->n_param - 1].string = which == 1;
-        chat_parse_phase(r, VALUE);
-    }
+    if (step == CHAT_ON)
+        begin_value(r, which == 1);
     return step;
 }
 
-static enum chat_step end_value(struct chat_reader *r, const struct chat_xml *c)
+/* The value that begins at scan and reaches to probe, without the newlines that are not its own. */
+static struct chat_span value_of(const struct chat_reader *r, const struct chat_xml *c)
 {
     struct chat_span v = { r->scan, r->probe };
 
@@ -165,7 +164,32 @@ static enum chat_step end_value(struct chat_reader *r, const struct chat_xml *c)
         v.from++;
     if (c->own_lines && v.from < v.to && r->all.p[v.to - 1] == '\n')
         v.to--;
-    r->param[r->n_param - 1].value = v;
+    return v;
+}
+
+/* Text is a string's as soon as it is not a mark; any other value is known at its end. */
+static void flow_text(struct chat_reader *r, const struct chat_xml *c)
+{
+    struct chat_span v = value_of(r, c);
+
+    if (!r->is_text || r->repeated)
+        return;
+    v.from = r->args_at > v.from ? r->args_at : v.from;
+    if (v.from >= v.to)
+        return;
+    chat_parse_quote_part(&r->args, chat_parse_slice(r, v));
+    r->args_at = v.to;
+    chat_parse_flow(r, r->args.n);
+}
+
+static enum chat_step end_value(struct chat_reader *r, const struct chat_xml *c)
+{
+    if (!r->repeated && r->is_text)
+        text_buf_addz(&r->args, "\"");
+    else if (!r->repeated)
+        chat_parse_typed(&r->args, r->schema, chat_parse_slice(r, r->key), chat_parse_slice(r, value_of(r, c)),
+                         r->syntax->values);
+    chat_parse_flow(r, r->args.n);
     r->scan = r->probe + strlen(c->param_end);
     chat_parse_phase(r, PARAM);
     return CHAT_ON;
@@ -182,11 +206,11 @@ static enum chat_step read_value(struct chat_reader *r, const struct chat_xml *c
     for (;;) {
         if (r->look == 0) {
             size_t at;
-            if (!chat_parse_search(r, r->probe, end, 1, &at, &which)) {
-                r->probe = at;
-                return CHAT_MORE;
-            }
+            const bool found = chat_parse_search(r, r->probe, end, 1, &at, &which);
             r->probe = at;
+            flow_text(r, c);
+            if (!found)
+                return CHAT_MORE;
             r->look = at + strlen(c->param_end);
         }
         r->scan = r->look;

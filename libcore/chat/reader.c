@@ -68,43 +68,13 @@ const char *chat_reader_find(struct str template_text)
 
 /* ---- pieces ---- */
 
-/* Room for one more in an array; NULL: there is none. */
-static void *array_room(struct chat_reader *r, void *v, size_t n, size_t *cap, size_t size)
-{
-    if (n < *cap)
-        return v;
-    size_t more = *cap < 8 ? 8 : *cap * 2;
-    void *p = realloc(v, more * size);
-    if (p == NULL) {
-        r->failed = true;
-        return NULL;
-    }
-    *cap = more;
-    return p;
-}
-
-static void add_piece(struct chat_reader *r, struct chat_out o)
-{
-    struct chat_out *last = r->n_out > 0 ? &r->out[r->n_out - 1] : NULL, *v;
-
-    if (last != NULL && last->part == o.part && o.part != CHAT_TOOL) {
-        last->n += o.n;
-        return;
-    }
-    v = array_room(r, r->out, r->n_out, &r->out_cap, sizeof *v);
-    if (v == NULL)
-        return;
-    r->out = v;
-    r->out[r->n_out++] = o;
-}
-
 static void give_text(struct chat_reader *r, enum chat_part part, struct str s)
 {
     struct text_buf *b = &r->part[part].text;
 
     if (s.n == 0)
         return;
-    add_piece(r, (struct chat_out){ .part = part, .from = b->n, .n = s.n });
+    chat_parse_add_piece(r, &(struct chat_out){ .part = part, .from = b->n, .n = s.n });
     text_buf_add(b, s);
 }
 
@@ -149,56 +119,6 @@ void chat_parse_mark(struct chat_reader *r)
         if (!r->part[i].any)
             r->part[i].space.n = 0;
     }
-}
-
-static bool is_name(struct str s)
-{
-    if (s.n == 0 || s.n > CHAT_NAME_BYTES_MAX)
-        return false;
-    for (size_t i = 0; i < s.n; i++)
-        if ((unsigned char)s.p[i] <= ' ' || s.p[i] == 0x7F)
-            return false;
-    return true;
-}
-
-static size_t add_words(struct chat_reader *r, struct str s)
-{
-    text_buf_add(&r->words, s);
-    return r->words.n - s.n;
-}
-
-bool chat_parse_give(struct chat_reader *r, struct str id, struct str name, struct str arguments)
-{
-    struct chat_given *v;
-    char made[32];
-
-    if (!is_name(name))
-        return false;
-    v = array_room(r, r->given, r->n_given, &r->given_cap, sizeof *v);
-    if (v == NULL || r->words.failed)
-        return true;
-    r->given = v;
-    if (id.n == 0) {
-        (void)snprintf(made, sizeof made, "call%05lld", (long long)r->first_call + (long long)r->n_given);
-        id = str_of(made);
-    }
-    v[r->n_given] = (struct chat_given){
-        .id_n = id.n,
-        .name_n = name.n,
-        .arguments_n = arguments.n,
-        .raw = r->head,
-        .raw_n = r->scan - r->head,
-    };
-    v[r->n_given].id = add_words(r, id);
-    v[r->n_given].name = add_words(r, name);
-    v[r->n_given].arguments = add_words(r, arguments);
-    add_piece(r, (struct chat_out){ .part = CHAT_TOOL, .call = (int)r->n_given });
-    chat_parse_mark(r);
-    r->n_given++;
-    r->n_block++;
-    r->begun = false;
-    r->head = r->scan;
-    return true;
 }
 
 /* ---- places in the answer ---- */
@@ -419,6 +339,7 @@ void chat_parse_call_over(struct chat_reader *r)
         struct chat_given *last = &r->given[r->n_given - 1];
         last->raw_n = r->scan - last->raw;
     }
+    chat_parse_fail_call(r);
     chat_parse_mark(r);
     r->head = r->scan;
     r->in_call = r->begun = false;
@@ -426,6 +347,7 @@ void chat_parse_call_over(struct chat_reader *r)
 
 void chat_parse_call_is_text(struct chat_reader *r)
 {
+    chat_parse_fail_call(r);
     r->unclosed = r->unclosed || r->n_block > 0;
     chat_parse_say(r, CHAT_TEXT, chat_parse_slice(r, (struct chat_span){ r->head, r->scan }));
     r->head = r->scan;
@@ -580,6 +502,7 @@ static void finish_answer(struct chat_reader *r)
 {
     if (r->in_call && r->begun) {
         r->cut = CHAT_CUT_CALL;
+        chat_parse_fail_call(r);
         chat_parse_mark(r);
         r->in_call = false;
     } else if (r->in_call) {
@@ -598,6 +521,24 @@ static bool no_memory(const struct chat_reader *r)
     return r->failed || r->all.failed || r->words.failed || r->args.failed || r->scratch.failed || r->id_text.failed ||
            r->name_text.failed || r->part[0].text.failed || r->part[0].space.failed || r->part[1].text.failed ||
            r->part[1].space.failed;
+}
+
+static struct chat_piece piece_of(const struct chat_reader *r, const struct chat_out *o)
+{
+    const struct chat_given *g = &o->of;
+
+    if (o->part != CHAT_TOOL)
+        return (struct chat_piece){
+            .part = o->part, .id = STR(""), .name = STR(""), .text = { r->part[o->part].text.p + o->from, o->n }
+        };
+    return (struct chat_piece){
+        .part = CHAT_TOOL,
+        .step = o->step,
+        .call = o->call,
+        .id = { r->words.p + g->id, g->id_n },
+        .name = { r->words.p + g->name, g->name_n },
+        .text = { r->words.p + o->from, o->n },
+    };
 }
 
 enum err_code chat_read(struct chat_reader *r, struct str text, bool end, const struct chat_piece **v, int *n,
@@ -621,16 +562,8 @@ enum err_code chat_read(struct chat_reader *r, struct str text, bool end, const 
     r->failed = r->failed || r->n_out > r->piece_cap;
     if (no_memory(r))
         return err_nomem(e);
-    for (size_t i = 0; i < r->n_out; i++) {
-        const struct chat_out *o = &r->out[i];
-        if (o->part == CHAT_TOOL) {
-            struct chat_call call = chat_reader_call(r, o->call);
-            p[i] = (struct chat_piece){ CHAT_TOOL, o->call, call.name, call.arguments };
-        } else {
-            const char *text_of_part = r->part[o->part].text.p;
-            p[i] = (struct chat_piece){ o->part, 0, { "", 0 }, { text_of_part + o->from, o->n } };
-        }
-    }
+    for (size_t i = 0; i < r->n_out; i++)
+        p[i] = piece_of(r, &r->out[i]);
     *v = p;
     *n = (int)r->n_out;
     return ERR_OK;

@@ -3,9 +3,14 @@
  *
  * A reader takes an answer in pieces of any size and splits it by the syntax of the model's family
  * (parsers.def). Text that may still become a mark is held back until it is known not to be one. The pieces add up to
- * the same result however the answer was cut, and each is valid UTF-8: a byte that is not becomes U+FFFD. A tool call
- * is given when it is complete, in one piece. A call that the end of the answer cuts off is reported but not given; a
- * call that cannot be parsed is text.
+ * the same result however the answer was cut, and each is valid UTF-8: a byte that is not becomes U+FFFD. A call that
+ * the end of the answer cuts off is reported but not given; a call that cannot be parsed is text.
+ *
+ * A call is given at its end (CHAT_CALL_END). It is reported before (CHAT_CALL_BEGIN, and its arguments as they
+ * grow) from where its arguments begin, if its name is one of `tools` and stands before them; any other comes with all
+ * of its pieces at its end. A call that is cut off or cannot be parsed after it was reported ends with
+ * CHAT_CALL_FAILED: what was given of its arguments lacks the last bracket, so it never is JSON. Where a syntax names
+ * its parameters, the first of those of the same name counts.
  *
  * White space between a mark and the text beside it is dropped, other white space is text. Memory
  * grows with the answer, which may have CHAT_ANSWER_BYTES_MAX; time is linear in its length.
@@ -36,10 +41,18 @@ MUST_CHECK enum err_code chat_reader_open(struct chat_reader **out, const struct
 void chat_reader_close(struct chat_reader *r); /* NULL is allowed */
 
 enum chat_part { CHAT_REASONING, CHAT_TEXT, CHAT_TOOL };
+enum chat_call_step {
+    CHAT_CALL_BEGIN,  /* text is empty */
+    CHAT_CALL_MORE,   /* text: what follows of the arguments. Those of a call add up to the text at its end */
+    CHAT_CALL_END,    /* text: the whole arguments, a JSON object; chat_reader_calls() counts the call now */
+    CHAT_CALL_FAILED, /* text is empty; nothing more of this call comes */
+};
 struct chat_piece {
     enum chat_part part;
-    int call;              /* CHAT_TOOL: which, from 0 */
-    struct str name, text; /* CHAT_TOOL: its name; its arguments, a JSON object */
+    enum chat_call_step step; /* CHAT_TOOL: of the call */
+    int call;                 /* which, from 0; those that fail count */
+    struct str id, name;      /* as in chat_call */
+    struct str text;
 };
 /* What `text` makes certain: *n pieces, which live until the next call. end: nothing follows.
  * ERR_LIMIT: the answer is too long. Nothing may be read after an error or the end. */
@@ -52,7 +65,7 @@ enum chat_part chat_reader_where(const struct chat_reader *r);
 /* A call that was given. raw: what the model wrote for it, with the marks and white space around it,
  * so that an answer can be put back into a conversation as it was. */
 struct chat_call {
-    struct str id, name, arguments, raw; /* id: the model's own, or "call00000" and so on */
+    struct str id, name, arguments, raw; /* id: the model's own, or "call00000" and so on by `call` of its pieces */
 };
 int chat_reader_calls(const struct chat_reader *r);
 struct chat_call chat_reader_call(const struct chat_reader *r, int i); /* lives until chat_read() */

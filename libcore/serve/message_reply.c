@@ -133,14 +133,13 @@ static json_t *input_of(struct str arguments)
 static enum err_code take_call(struct serve *s, struct serve_job *j, struct serve_choice *c, const struct chat_piece *p,
                                struct err *e)
 {
-    const struct chat_call k = chat_reader_call(c->reader, p->call);
     json_t *block, *begun;
 
     if (j->w.ask.one_call && p->call > 0)
         return ERR_OK;
     if (close_block(s, j, c, e))
         return e->code;
-    block = json_pack("{s:s, s:o, s:o, s:o}", "type", "tool_use", "id", json_bytes(k.id), "name", json_bytes(p->name),
+    block = json_pack("{s:s, s:o, s:o, s:o}", "type", "tool_use", "id", json_bytes(p->id), "name", json_bytes(p->name),
                       "input", input_of(p->text));
     begun = block != NULL ? json_copy(block) : NULL;
     if (begun == NULL || json_object_set_new(begun, "input", json_object())) {
@@ -163,6 +162,8 @@ enum err_code serve_message_piece(struct serve *s, struct serve_job *j, struct s
 {
     const bool thought = p->part == CHAT_REASONING;
 
+    if (p->part == CHAT_TOOL && p->step != CHAT_CALL_END)
+        return ERR_OK;
     if (p->part == CHAT_TOOL)
         return take_call(s, j, c, p, e);
     if (p->text.n == 0)

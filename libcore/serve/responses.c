@@ -521,7 +521,6 @@ static enum err_code open_item(struct serve *s, struct serve_job *j, struct serv
 static enum err_code take_call(struct serve *s, struct serve_job *j, struct serve_choice *c, const struct chat_piece *p,
                                struct err *e)
 {
-    const struct chat_call k = chat_reader_call(c->reader, p->call);
     char id[48];
     json_t *item, *begun;
     enum err_code code;
@@ -532,7 +531,7 @@ static enum err_code take_call(struct serve *s, struct serve_job *j, struct serv
         return e->code;
     name_item(j, c, "fc", id);
     item = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "id", id, "type", "function_call", "status", "completed",
-                     "call_id", json_bytes(k.id), "name", json_bytes(p->name), "arguments", json_bytes(p->text));
+                     "call_id", json_bytes(p->id), "name", json_bytes(p->name), "arguments", json_bytes(p->text));
     begun = item != NULL ? json_copy(item) : NULL;
     if (begun == NULL || json_object_set_new(begun, "arguments", json_string("")) ||
         json_object_set_new(begun, "status", json_string("in_progress"))) {
@@ -564,6 +563,8 @@ static enum err_code take_piece(struct serve *s, struct serve_job *j, struct ser
 
     if (begin_items(s, j, c, e))
         return e->code;
+    if (p->part == CHAT_TOOL && p->step != CHAT_CALL_END)
+        return ERR_OK;
     if (p->part == CHAT_TOOL)
         return take_call(s, j, c, p, e);
     if (p->text.n == 0)

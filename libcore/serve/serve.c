@@ -426,12 +426,12 @@ static enum err_code take_piece(struct serve *s, struct serve_job *j, struct ser
 
     if (j->asked != NULL)
         return j->row->dialect->piece(s, j, c, p, e);
+    if (p->part == CHAT_TOOL && p->step != CHAT_CALL_END)
+        return ERR_OK;
     if (p->part == CHAT_TOOL) {
         if (j->w.ask.one_call && json_array_size(c->calls) > 0)
             return ERR_OK;
-        const struct chat_call k = chat_reader_call(c->reader, p->call);
-
-        call = json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_bytes(k.id), "type", "function", "function", "name",
+        call = json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_bytes(p->id), "type", "function", "function", "name",
                          json_bytes(p->name), "arguments", json_bytes(p->text));
         if (c->calls == NULL)
             c->calls = json_array();

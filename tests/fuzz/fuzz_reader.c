@@ -16,8 +16,8 @@ static const char schema[] =
 
 /* Pieces added up: each part's text must be what the reader has, and all of it valid. */
 struct given {
-    struct text_buf part[2];
-    int n_calls;
+    struct text_buf part[2], args; /* args: of the call that goes on */
+    int n_calls, n_begun;
 };
 
 static void check_utf8(struct str s)
@@ -28,6 +28,29 @@ static void check_utf8(struct str s)
     }
 }
 
+static void take_call(struct given *g, const struct chat_piece *p)
+{
+    struct str text = p->text;
+
+    g->n_begun += p->step == CHAT_CALL_BEGIN;
+    assert(p->call == g->n_begun - 1 && p->name.n > 0);
+    check_utf8(p->name);
+    if (p->step == CHAT_CALL_MORE)
+        text_buf_add(&g->args, text);
+    if (p->step == CHAT_CALL_BEGIN || p->step == CHAT_CALL_MORE)
+        return;
+    struct text_buf again = { 0 };
+    const bool ok = chat_parse_value(&again, &(struct str){ g->args.p, g->args.n }, 0);
+    assert(ok == (p->step == CHAT_CALL_END));
+    if (ok) {
+        assert(text.p[0] == '{' && str_eq((struct str){ g->args.p, g->args.n }, text));
+        assert(str_eq((struct str){ again.p, again.n }, text));
+        g->n_calls++;
+    }
+    free(again.p);
+    g->args.n = 0;
+}
+
 static void take(struct given *g, struct chat_reader *r, struct str s, bool end)
 {
     const struct chat_piece *v;
@@ -36,20 +59,13 @@ static void take(struct given *g, struct chat_reader *r, struct str s, bool end)
 
     assert(rc == ERR_OK);
     for (int i = 0; i < n; i++) {
-        struct str text = v[i].text;
-        assert(text.n > 0);
-        check_utf8(text);
-        if (v[i].part != CHAT_TOOL) {
-            text_buf_add(&g->part[v[i].part], text);
+        check_utf8(v[i].text);
+        if (v[i].part == CHAT_TOOL) {
+            take_call(g, &v[i]);
             continue;
         }
-        assert(v[i].call == g->n_calls && v[i].name.n > 0 && text.p[0] == '{');
-        g->n_calls++;
-        check_utf8(v[i].name);
-        struct text_buf again = { 0 };
-        bool ok = chat_parse_value(&again, &text, 0);
-        assert(ok && text.n == 0 && str_eq((struct str){ again.p, again.n }, v[i].text));
-        free(again.p);
+        assert(v[i].text.n > 0);
+        text_buf_add(&g->part[v[i].part], v[i].text);
     }
 }
 
@@ -81,6 +97,7 @@ static struct chat_reader *read_in(const struct chat_reader_opts *o, struct str 
     assert(g.n_calls == chat_reader_calls(r));
     free(g.part[0].p);
     free(g.part[1].p);
+    free(g.args.p);
     return r;
 }
 

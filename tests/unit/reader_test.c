@@ -36,8 +36,10 @@ static void add(struct bytes *b, struct str s)
 
 /* What a reader gave, added up. */
 struct sum {
-    struct bytes part[2], calls; /* calls: number, name and arguments, a line each */
-    int n_calls;
+    struct bytes part[2], calls; /* calls: name and arguments, a line each */
+    struct bytes parts, failed;  /* the pieces of the last call's arguments; of those that failed, a line each */
+    int n_calls, n_begun;
+    bool calling;
     enum chat_cut cut;
 };
 
@@ -46,6 +48,8 @@ static void free_sum(struct sum *s)
     free(s->part[0].p);
     free(s->part[1].p);
     free(s->calls.p);
+    free(s->parts.p);
+    free(s->failed.p);
 }
 
 static bool is_utf8(struct str s)
@@ -54,6 +58,37 @@ static bool is_utf8(struct str s)
         if ((n = str_utf8(s)) == 0)
             return false;
     return true;
+}
+
+/* The pieces of a call come in order, and those of its arguments are the whole. One that fails has no whole JSON. */
+static void take_call(struct sum *sum, struct chat_reader *r, const struct chat_piece *p)
+{
+    assert_true(is_utf8(p->name) && is_utf8(p->id) && p->name.n > 0 && p->id.n > 0);
+    assert_int_equal(p->text.n > 0, p->step == CHAT_CALL_MORE || p->step == CHAT_CALL_END);
+    assert_int_equal(sum->calling, p->step != CHAT_CALL_BEGIN);
+    sum->calling = p->step == CHAT_CALL_BEGIN || p->step == CHAT_CALL_MORE;
+    sum->n_begun += p->step == CHAT_CALL_BEGIN;
+    assert_int_equal(p->call, sum->n_begun - 1);
+    if (p->step == CHAT_CALL_MORE)
+        add(&sum->parts, p->text);
+    if (sum->calling)
+        return;
+    if (p->step == CHAT_CALL_END) {
+        assert_true(str_eq((struct str){ sum->parts.p, sum->parts.n }, p->text));
+        assert_true(str_eq(chat_reader_call(r, sum->n_calls).id, p->id));
+        assert_true(str_eq(chat_reader_call(r, sum->n_calls).arguments, p->text));
+        sum->n_calls++;
+        add(&sum->calls, p->name);
+        add(&sum->calls, STR("\n"));
+        add(&sum->calls, p->text);
+        add(&sum->calls, STR("\n"));
+    } else {
+        json_t *v = json_loadb(sum->parts.p, sum->parts.n, 0, NULL);
+        assert_null(v);
+        add(&sum->failed, (struct str){ sum->parts.p, sum->parts.n });
+        add(&sum->failed, STR("\n"));
+    }
+    sum->parts.n = 0;
 }
 
 static void take(struct sum *sum, struct chat_reader *r, struct str s, bool end)
@@ -66,19 +101,14 @@ static void take(struct sum *sum, struct chat_reader *r, struct str s, bool end)
         fail_msg("%s", e.msg);
     for (int i = 0; i < n; i++) {
         assert_true(is_utf8(v[i].text));
-        assert_true(v[i].text.n > 0);
-        if (v[i].part != CHAT_TOOL) {
-            add(&sum->part[v[i].part], v[i].text);
+        if (v[i].part == CHAT_TOOL) {
+            take_call(sum, r, &v[i]);
             continue;
         }
-        assert_int_equal(v[i].call, sum->n_calls);
-        assert_true(is_utf8(v[i].name));
-        sum->n_calls++;
-        add(&sum->calls, v[i].name);
-        add(&sum->calls, STR("\n"));
-        add(&sum->calls, v[i].text);
-        add(&sum->calls, STR("\n"));
+        assert_true(v[i].text.n > 0);
+        add(&sum->part[v[i].part], v[i].text);
     }
+    assert_false(end && sum->calling);
 }
 
 struct transcript {
@@ -121,6 +151,7 @@ static struct sum read_in(const struct transcript *t, const size_t *cut, size_t 
     for (int i = 0; i < 2; i++)
         add(&sum.part[i], STR(""));
     add(&sum.calls, STR(""));
+    add(&sum.failed, STR(""));
     chat_reader_close(r);
     return sum;
 }
@@ -128,9 +159,10 @@ static struct sum read_in(const struct transcript *t, const size_t *cut, size_t 
 static void same_sum(const char *name, const struct sum *a, const struct sum *b, const char *how, size_t at)
 {
     if (strcmp(a->part[0].p, b->part[0].p) != 0 || strcmp(a->part[1].p, b->part[1].p) != 0 ||
-        strcmp(a->calls.p, b->calls.p) != 0 || a->cut != b->cut)
-        fail_msg("%s: %s %zu differs:\n%s|%s|%s%d\n%s|%s|%s%d", name, how, at, a->part[0].p, a->part[1].p, a->calls.p,
-                 (int)a->cut, b->part[0].p, b->part[1].p, b->calls.p, (int)b->cut);
+        strcmp(a->calls.p, b->calls.p) != 0 || strcmp(a->failed.p, b->failed.p) != 0 || a->cut != b->cut)
+        fail_msg("%s: %s %zu differs:\n%s|%s|%s%s%d\n%s|%s|%s%s%d", name, how, at, a->part[0].p, a->part[1].p,
+                 a->calls.p, a->failed.p, (int)a->cut, b->part[0].p, b->part[1].p, b->calls.p, b->failed.p,
+                 (int)b->cut);
 }
 
 /* The same at every place to cut in two, byte by byte, and in random pieces. */
@@ -156,6 +188,24 @@ static void check_chunkings(const char *name, const struct transcript *t, const 
         struct sum s = read_in(t, cut, n);
         same_sum(name, whole, &s, "in random pieces", k);
         free_sum(&s);
+    }
+    free(cut);
+}
+
+/* An answer that ends anywhere: at once and byte by byte. What was given of a call before stays given. */
+static void check_ends(const char *name, const struct transcript *t)
+{
+    size_t *cut = malloc((t->text.n + 1) * sizeof *cut);
+
+    assert_non_null(cut);
+    for (size_t n = 0; n < t->text.n; n++) {
+        struct transcript part = *t;
+        part.text.n = n;
+        cut[n] = n;
+        struct sum whole = read_in(&part, NULL, 0), bytes = read_in(&part, cut, n);
+        same_sum(name, &whole, &bytes, "ended at", n);
+        free_sum(&whole);
+        free_sum(&bytes);
     }
     free(cut);
 }
@@ -324,6 +374,7 @@ static void check_case(const json_t *one, const json_t *standard)
     if (!json_is_true(json_object_get(one, "incomplete")) && s.cut != CHAT_CUT_NONE)
         fail_msg("%s: reported as cut off", name);
     check_chunkings(name, &t, &s);
+    check_ends(name, &t);
     free_sum(&s);
 }
 
@@ -511,6 +562,121 @@ static void test_where(void **state)
     chat_reader_close(r);
 }
 
+/* What a token makes certain of calls: "+" and the name, what is added to the arguments, "." or "!". */
+static void add_flow(struct bytes *out, struct chat_reader *r, struct str token, bool end)
+{
+    const struct chat_piece *v;
+    struct err e;
+    int n;
+
+    assert_int_equal(chat_read(r, token, end, &v, &n, &e), ERR_OK);
+    for (int i = 0; i < n; i++)
+        if (v[i].part == CHAT_TOOL && v[i].step == CHAT_CALL_BEGIN) {
+            add(out, STR("+"));
+            add(out, v[i].name);
+            add(out, STR(" "));
+        } else if (v[i].part == CHAT_TOOL) {
+            add(out, v[i].step == CHAT_CALL_MORE ? v[i].text : v[i].step == CHAT_CALL_END ? STR(".") : STR("!"));
+        }
+    add(out, STR("^"));
+}
+
+/* Tokens, divided by "^" as what they make certain is. */
+static void test_flow(void **state)
+{
+    static const struct {
+        const char *parser, *tokens, *flow;
+    } v[] = {
+        { "hermes",
+          "<tool_call>^\n{\"na^me\": \"f\", \"argu^ments\": ^{\"a^b\":[1^0,tr^ue], ^\"c\"^: "
+          "\"x\\n^\\u00e^9\\^\"y^\"}^}^\n</tool_call>",
+          "^^^^+f {\"a^b\": [^10, ^true]^, \"c\"^: \"x\\n^^é^\\\"y^\"^}.^" },
+        { "hermes", "<tool_call>{\"arguments\": {\"a\": 1}, ^\"name\": \"f\"}^</tool_call>", "^+f {\"a\": 1}.^" },
+        { "hermes", "<tool_call>{\"name\": \"other\", \"arguments\": {\"a\": ^1}^}</tool_call>",
+          "^^+other {\"a\": 1}." },
+        { "hermes",
+          "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ^1}, \"name\": \"g\", \"arguments\": {}^}</tool_call>",
+          "+f {\"a\": ^1^}." },
+        { "hermes",
+          "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ^1}^]</tool_call>^<tool_call>{\"name\": \"f\"^}",
+          "+f {\"a\": ^1^!^^+f {}." },
+        { "hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x^yz", "+f {\"a\": \"x^yz!" },
+        { "hermes",
+          "<tool_call>[{\"name\": \"f\", \"arguments\": {^}}, {\"name\": \"f\", \"arguments\": "
+          "{\"a\"^:2}}^]</tool_call>",
+          "+f {^}.+f {\"a\"^: 2}.^" },
+        { "llama3-json", "{\"type\": \"function\", \"name\": \"f\", \"parameters\": {\"a\": ^1}^}",
+          "+f {\"a\": ^1^}." },
+        { "qwen3.5",
+          "<tool_call>\n<function=f>^\n<parameter=^s>\n^one\n^two\n</p^x</parameter^>\n<parameter=i>\n1^2\n</"
+          "parameter>^\n</function>^\n</tool_call>",
+          "^+f ^{\"s\": \"^one^\\ntwo^\\n</px^\", \"i\": ^^12}.^" },
+        { "qwen3.5", "<tool_call>\n<function=other>\n<parameter=s>\na^\n</parameter>\n</function>^\n</tool_call>",
+          "^+other {\"s\": \"a\"}.^" },
+        { "qwen3.5", "<tool_call>\n<function=f>\n<parameter=s>\na^\n</parameter>\n</function", "+f {\"s\": \"a^!" },
+        { "qwen3.5", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"^a\"}}^", "+f {\"s\": \"^a\"}." },
+        { "glm-4.5", "<tool_call>f^\n<arg_key>s</arg_key>\n<arg_value>a^b</arg_value>^\n</tool_call>",
+          "^+f {\"s\": \"a^b^\"}." },
+        { "deepseek-v3.2",
+          "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"x\" "
+          "string=\"true\">a^b^</｜DSML｜parameter>\n</｜DSML｜invoke>^\n</｜DSML｜function_calls>",
+          "+f {\"x\": \"a^b^\"}.^" },
+        { "minimax-m2",
+          "<minimax:tool_call>\n<invoke name=\"f\">^\n<parameter "
+          "name=\"s\">a^b</parameter>^\n</invoke>^\n</minimax:tool_call>",
+          "^+f {\"s\": \"a^b^\"}.^" },
+        { "seed-oss", "<seed:tool_call><function=f><parameter=s>a^b</parameter>^</function>^</seed:tool_call>",
+          "+f {\"s\": \"a^b^\"}.^" },
+        { "kimi-k2",
+          "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:3<|tool_call_argument_begin|>^{\"a\"^: "
+          "1}^<|tool_call_end|><|tool_calls_section_end|>",
+          "^+f {\"a\"^: 1}.^" },
+        { "deepseek-v3.1",
+          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>^{\"a\"^:1}^<｜tool▁call▁end｜><"
+          "｜tool▁calls▁end｜>",
+          "^+f {\"a\"^: 1}.^" },
+        { "deepseek-r1",
+          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n^{\"a\"^:1}^\n```<"
+          "｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+          "^+f {\"a\"^: 1}.^" },
+        { "mistral-args", "[TOOL_CALLS]f[ARGS]^{\"a\"^: 1^}^", "^+f {\"a\"^: ^1}." },
+        { "mistral-args", "[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]^{\"a\"^: 1^,]}^", "^+f {\"a\"^: ^1!" },
+        { "mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\"^: 1}^, \"id\": \"abcdefghi\"}^]",
+          "^^+f {\"a\": 1}.^" },
+        { "lfm2", "<|tool_call_start|>[f(s=^'a^b\\x41', i=1^2, ^x=(1,^)^)^]<|tool_call_end|>",
+          "+f {\"s\": ^\"a^bA\", \"i\": ^12^, \"x\": [1^]^}.^" },
+        { "lfm2", "<|tool_call_start|>[f(s=^'a^', s=1^)]<|tool_call_end|>", "+f {\"s\": ^\"a^\"^!" },
+        { "harmony", "<|channel|>commentary to=functions.f <|constrain|>json<|message|>^{\"a\"^: 1}^<|call|>",
+          "^+f {\"a\"^: 1}.^" },
+        { "harmony", "<|channel|>commentary to=functions.f<|message|>{\"a\"^: x}^<|call|>", "+f {\"a\"^: !^" },
+        { "functionary-v3.1", "<function=f>^{\"a\"^: 1}^</function>", "^+f {\"a\"^: 1}.^" },
+        { "command-r7b",
+          "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"a\"^: "
+          "1}^}]^<|END_ACTION|>",
+          "+f {\"a\"^: 1^}.^" },
+    };
+    json_t *tools = json_loads("[{\"name\": \"f\", \"parameters\": {\"properties\": {\"s\": {\"type\": \"string\"},"
+                               "\"i\": {\"type\": \"integer\"}}}}]",
+                               0, NULL);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        struct transcript t = { .parser = v[i].parser, .tools = tools };
+        struct chat_reader *r = must_open(&t);
+        struct bytes got = { 0 };
+        for (const char *p = v[i].tokens; *p != '\0';) {
+            const size_t n = strcspn(p, "^");
+            add_flow(&got, r, (struct str){ p, n }, p[n] == '\0');
+            p += n + (p[n] == '^');
+        }
+        got.p[got.n - 1] = '\0'; /* nothing follows the last token */
+        assert_string_equal(got.p, v[i].flow);
+        free(got.p);
+        chat_reader_close(r);
+    }
+    json_decref(tools);
+}
+
 /* The answer is its text and the raw text of its calls, byte for byte. */
 static void test_raw(void **state)
 {
@@ -669,8 +835,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own),          cmocka_unit_test(test_goldens),       cmocka_unit_test(test_find),
         cmocka_unit_test(test_open_refuses), cmocka_unit_test(test_after_the_end), cmocka_unit_test(test_holds_back),
-        cmocka_unit_test(test_where),        cmocka_unit_test(test_raw),           cmocka_unit_test(test_result),
-        cmocka_unit_test(test_bytes),        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_where),        cmocka_unit_test(test_flow),          cmocka_unit_test(test_raw),
+        cmocka_unit_test(test_result),       cmocka_unit_test(test_bytes),         cmocka_unit_test(test_hostile),
     };
     int failed = cmocka_run_group_tests_name("reader", tests, NULL, NULL);
 
