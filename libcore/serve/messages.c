@@ -356,8 +356,10 @@ static bool take_choice(json_t *chat, const json_t *v, struct serve_fault *f)
     return json_object_set_new(chat, "tool_choice", choice) == 0 || serve_nomem(f);
 }
 
-static bool take_format(json_t *chat, json_t *format, struct serve_fault *f)
+static bool take_format(json_t *chat, const char *pointer, json_t *format, struct serve_fault *f)
 {
+    if (!json_is_object(format))
+        return serve_refuse_at(f, pointer, "not an object");
     return json_object_set_new(chat, "response_format",
                                json_pack("{s:s, s:O}", "type", "json_schema", "json_schema", format)) == 0 ||
            serve_nomem(f);
@@ -372,7 +374,7 @@ static bool take_output(json_t *chat, const json_t *v, struct serve_fault *f)
     if (effort != NULL &&
         json_object_set_new(chat, "reasoning_effort", json_string(strcmp(effort, "max") == 0 ? "xhigh" : effort)))
         return serve_nomem(f);
-    return member(v, "format") == NULL || take_format(chat, member(v, "format"), f);
+    return member(v, "format") == NULL || take_format(chat, "/output_config/format", member(v, "format"), f);
 }
 
 /* Whether the model thinks, and how long. What the template's variables say beside it may not be something else. */
@@ -436,13 +438,14 @@ static bool take_member(json_t *chat, const char *key, json_t *v, struct serve_f
     if (strcmp(key, "output_config") == 0)
         return take_output(chat, v, f);
     if (strcmp(key, "output_format") == 0)
-        return take_format(chat, v, f);
+        return take_format(chat, "/output_format", v, f);
     if (strcmp(key, "stop_sequences") == 0)
         return (json_is_array(v) || serve_refuse_at(f, "/stop_sequences", "not an array of texts")) &&
                (json_object_set(chat, "stop", v) == 0 || serve_nomem(f));
     if (strcmp(key, "metadata") == 0)
-        return member(v, "user_id") == NULL || json_object_set(chat, "user", member(v, "user_id")) == 0 ||
-               serve_nomem(f);
+        return (json_is_object(v) || serve_refuse_at(f, "/metadata", "not an object")) &&
+               (member(v, "user_id") == NULL || json_object_set(chat, "user", member(v, "user_id")) == 0 ||
+                serve_nomem(f));
     return serve_keep_member(chat, renamed, N_RENAMED, key, v, f);
 }
 

@@ -243,7 +243,8 @@ static enum err_code open_prompt(struct serve *s, struct serve_job *j, int promp
     if (j->request[prompt]->prompt.n == 0)
         serve_fault(f, 400, pointer, "%s: empty", pointer + 1);
     else if (j->request[prompt]->prompt.n > s->o.ctx_tokens) {
-        serve_fault(f, 400, pointer, "the prompt has %lld tokens, the context %lld",
+        /* Clients that shorten their conversation then look for these words and numbers. */
+        serve_fault(f, 400, pointer, "the prompt is too long: %lld tokens > %lld of the context",
                     (long long)j->request[prompt]->prompt.n, (long long)s->o.ctx_tokens);
         f->code = "context_length_exceeded";
     }

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# clients.bats - the real openai, llm and mcp packages against chimere-serve-stdio. They are installed from PyPI into the
+# clients.bats - the real openai, anthropic, llm and mcp packages against chimere-serve-stdio. They are installed from PyPI into the
 # build directory, once; where that cannot be reached the tests are skipped.
 
 load common
 
-# Checks of the openai package run in one process, which loads it once; tests look at what it wrote.
+# Checks of a package run in one process, which loads it once; tests look at what it wrote.
 setup_file()
 {
     local root
@@ -13,7 +13,7 @@ setup_file()
     if [ ! -e "$CLIENTS/all-installed" ]; then
         rm -rf "$CLIENTS"
         python3 -m venv "$CLIENTS" > /dev/null 2>&1 &&
-            timeout 200 "$CLIENTS/bin/pip" install -q --retries 1 --timeout 10 openai llm mcp > /dev/null 2>&1 &&
+            timeout 200 "$CLIENTS/bin/pip" install -q --retries 1 --timeout 10 openai anthropic llm mcp > /dev/null 2>&1 &&
             touch "$CLIENTS/all-installed"
     fi
     [ -e "$CLIENTS/all-installed" ] || return 0
@@ -24,16 +24,22 @@ setup_file()
             "$ROOT/tests/clients/openai_client.py" "$(jq -r .url served)" "$ROOT/share/eval/tools.jsonl" . streaming choices \
             tools responses structured logprobs errors cancel threads > checks 2>&1
         teardown
+        echo secret > keys
+        start --api-key-file keys && env -u ANTHROPIC_API_KEY -u ANTHROPIC_BASE_URL NO_PROXY='*' timeout 300 "$CLIENTS/bin/python" \
+            "$ROOT/tests/clients/anthropic_client.py" "$(jq -r .url served)" secret "$ROOT/share/eval/tools.jsonl" . whole \
+            streams tools structured errors together >> checks 2>&1
+        teardown
     ) || true
 }
 
 need_clients()
 {
-    [ -e "$CLIENTS/all-installed" ] || skip "pip cannot install openai, llm and mcp into $CLIENTS"
+    [ -e "$CLIENTS/all-installed" ] || skip "pip cannot install openai, anthropic, llm and mcp into $CLIENTS"
 }
-start()
+start() # OPTION...
 {
-    chimere-serve-stdio --listen 127.0.0.1:0 --parallel 8 > served 2> served.err 3>&- &
+    rm -f served
+    chimere-serve-stdio --listen 127.0.0.1:0 --parallel 8 "$@" > served 2> served.err 3>&- &
     server=$!
     wait_for test -s served
 }
@@ -64,6 +70,13 @@ teardown()
 @test "openai: errors" { check errors; }
 @test "openai: cancel by leaving" { check cancel; }
 @test "openai: eight at once" { check threads; }
+
+@test "anthropic: blocks, usage, what ends an answer" { check anthropic-whole; }
+@test "anthropic: streams" { check anthropic-streams; }
+@test "anthropic: tools, and requests like Claude Code's" { check anthropic-tools; }
+@test "anthropic: structured output" { check anthropic-structured; }
+@test "anthropic: errors, keys" { check anthropic-errors; }
+@test "anthropic: three at once" { check anthropic-together; }
 
 @test "llm: streams, whole answers, schemas, tools" {
     listen
