@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve.h - requests in the form of OpenAI's interface, and their replies.
+/* serve.h - requests in the form of OpenAI's interface or Anthropic's, and their replies.
  * room: serve
  *
  * Bodies go in as JSON values and come out as JSON values, so the same code stands behind lines on stdin, a batch
