@@ -191,6 +191,23 @@ static enum err_code show_call(struct cli_answer *a, const struct chat_piece *p,
     return code;
 }
 
+/* What grows of a call is a line of its own where each token is one. */
+static enum err_code show_part(const struct chat_piece *p, struct err *e)
+{
+    json_t *o = p->step == CHAT_CALL_BEGIN ? json_pack("{s:s, s:i, s:o, s:o}", "type", "tool_call_part", "call",
+                                                       p->call, "id", json_bytes(p->id), "name", json_bytes(p->name))
+                                           : json_pack("{s:s, s:i, s:o}", "type", "tool_call_part", "call", p->call,
+                                                       "arguments", json_bytes(p->text));
+
+    return o != NULL ? cli_json_line(o, e) : err_nomem(e);
+}
+
+/* Whether a piece shows the token that it came with. */
+static bool shows_token(const struct chat_piece *p)
+{
+    return p->part != CHAT_TOOL || p->step == CHAT_CALL_END;
+}
+
 /* Reasoning begins or ends. */
 static enum err_code turn_to(struct cli_answer *a, bool reasoning, struct err *e)
 {
@@ -209,8 +226,10 @@ static enum err_code show_piece(struct cli_answer *a, const struct chat_piece *p
 {
     if (turn_to(a, p->part == CHAT_REASONING, e))
         return e->code;
+    if (p->part == CHAT_TOOL && p->step == CHAT_CALL_END)
+        return show_call(a, p, pick, e);
     if (p->part == CHAT_TOOL)
-        return p->step == CHAT_CALL_END ? show_call(a, p, pick, e) : ERR_OK;
+        return a->o.form == ANSWER_JSONL && p->step != CHAT_CALL_FAILED ? show_part(p, e) : ERR_OK;
     a->begun = a->begun || p->text.n > 0;
     a->chunk.n = 0;
     return cli_buf_add(&a->chunk, p->text, e) ? e->code : show_chunk(a, pick, e);
@@ -220,14 +239,17 @@ static enum err_code show_piece(struct cli_answer *a, const struct chat_piece *p
 static enum err_code read_chat(struct cli_answer *a, struct str text, const struct sample_pick *pick, struct err *e)
 {
     const struct chat_piece *v;
+    bool shown = false;
     int n;
 
     if (chat_read(a->reader, text, pick == NULL, &v, &n, e))
         return e->code;
-    for (int i = 0; i < n; i++)
-        if (show_piece(a, &v[i], i == 0 ? pick : NULL, e))
+    for (int i = 0; i < n; i++) {
+        if (show_piece(a, &v[i], shown ? NULL : pick, e))
             return e->code;
-    if (n == 0 && pick != NULL) {
+        shown = shown || shows_token(&v[i]);
+    }
+    if (!shown && pick != NULL) {
         a->chunk.n = 0;
         if (show_chunk(a, pick, e))
             return e->code;

@@ -68,6 +68,8 @@ struct serve_choice {
     enum gen_end end;
     size_t stop; /* which stop string ended it, if one did */
     bool said_role;
+    bool called; /* a call was given; of it `the_call` says which, as chat_piece has it */
+    int the_call;
     json_t *items; /* in a dialect: the complete items or blocks; NULL: it has not begun */
     enum serve_item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE } open; /* the one that `text` belongs to */
     int64_t n_events;

@@ -518,40 +518,50 @@ static enum err_code open_item(struct serve *s, struct serve_job *j, struct serv
                : ERR_OK;
 }
 
+static json_t *call_item(const char *id, const struct chat_piece *p, struct str arguments, const char *status)
+{
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "id", id, "type", "function_call", "status", status, "call_id",
+                     json_bytes(p->id), "name", json_bytes(p->name), "arguments", json_bytes(arguments));
+}
+
+/* A call is over: its item is whole, or it failed and its item, of a stream, has what was sent of it. */
+static enum err_code end_call(struct serve *s, struct serve_job *j, struct serve_choice *c, const struct chat_piece *p,
+                              const char *id, struct err *e)
+{
+    const bool whole = p->step == CHAT_CALL_END;
+    json_t *item = call_item(id, p, whole ? p->text : (struct str){ c->text.p != NULL ? c->text.p : "", c->text.n },
+                             whole ? "completed" : "incomplete");
+
+    if (item == NULL)
+        return err_nomem(e);
+    if ((whole && event(s, j, c, "response.function_call_arguments.done",
+                        of_item(c, id, "arguments", json_bytes(p->text)), e)) ||
+        event(s, j, c, "response.output_item.done", of_item(c, id, "item", json_incref(item)), e)) {
+        json_decref(item);
+        return e->code;
+    }
+    c->text.n = 0;
+    return json_array_append_new(c->items, item) ? err_nomem(e) : ERR_OK;
+}
+
 static enum err_code take_call(struct serve *s, struct serve_job *j, struct serve_choice *c, const struct chat_piece *p,
                                struct err *e)
 {
     char id[48];
-    json_t *item, *begun;
-    enum err_code code;
 
-    if (j->w.ask.one_call && p->call > 0)
+    if (!j->w.stream && p->step != CHAT_CALL_END)
         return ERR_OK;
     if (close_item(s, j, c, "completed", e))
         return e->code;
     name_item(j, c, "fc", id);
-    item = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "id", id, "type", "function_call", "status", "completed",
-                     "call_id", json_bytes(p->id), "name", json_bytes(p->name), "arguments", json_bytes(p->text));
-    begun = item != NULL ? json_copy(item) : NULL;
-    if (begun == NULL || json_object_set_new(begun, "arguments", json_string("")) ||
-        json_object_set_new(begun, "status", json_string("in_progress"))) {
-        json_decref(item);
-        json_decref(begun);
+    if (p->step == CHAT_CALL_BEGIN)
+        return event(s, j, c, "response.output_item.added",
+                     of_item(c, id, "item", call_item(id, p, STR(""), "in_progress")), e);
+    if (p->step != CHAT_CALL_MORE)
+        return end_call(s, j, c, p, id, e);
+    if (!serve_add(&c->text, p->text))
         return err_nomem(e);
-    }
-    code = event(s, j, c, "response.output_item.added", of_item(c, id, "item", begun), e);
-    if (code == ERR_OK)
-        code =
-            event(s, j, c, "response.function_call_arguments.delta", of_item(c, id, "delta", json_bytes(p->text)), e);
-    if (code == ERR_OK)
-        code = event(s, j, c, "response.function_call_arguments.done", of_item(c, id, "arguments", json_bytes(p->text)),
-                     e);
-    if (code == ERR_OK)
-        code = event(s, j, c, "response.output_item.done", of_item(c, id, "item", json_incref(item)), e);
-    if (code == ERR_OK && json_array_append(c->items, item))
-        code = err_nomem(e);
-    json_decref(item);
-    return code;
+    return event(s, j, c, "response.function_call_arguments.delta", of_item(c, id, "delta", json_bytes(p->text)), e);
 }
 
 static enum err_code take_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
@@ -563,8 +573,6 @@ static enum err_code take_piece(struct serve *s, struct serve_job *j, struct ser
 
     if (begin_items(s, j, c, e))
         return e->code;
-    if (p->part == CHAT_TOOL && p->step != CHAT_CALL_END)
-        return ERR_OK;
     if (p->part == CHAT_TOOL)
         return take_call(s, j, c, p, e);
     if (p->text.n == 0)

@@ -418,44 +418,62 @@ static enum err_code push_delta(struct serve *s, struct serve_job *j, struct ser
     return serve_push(s, j, SERVE_CHUNK, serve_chunk(s, j, c, delta, logprobs, NULL), 200, false, e);
 }
 
+/* A call for the whole answer. */
+static bool keep_call(struct serve_choice *c, const struct chat_piece *p)
+{
+    if (c->calls == NULL)
+        c->calls = json_array();
+    json_push(&c->calls, json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_bytes(p->id), "type", "function", "function",
+                                   "name", json_bytes(p->name), "arguments", json_bytes(p->text)));
+    return c->calls != NULL;
+}
+
+/* What is sent of a call: its head, then its arguments as they grow. */
+static json_t *delta_of_call(const struct chat_piece *p)
+{
+    if (p->step == CHAT_CALL_BEGIN)
+        return json_pack("{s:[{s:i, s:o, s:s, s:{s:o, s:s}}]}", "tool_calls", "index", p->call, "id", json_bytes(p->id),
+                         "type", "function", "function", "name", json_bytes(p->name), "arguments", "");
+    return json_pack("{s:[{s:i, s:{s:o}}]}", "tool_calls", "index", p->call, "function", "arguments",
+                     json_bytes(p->text));
+}
+
+/* Whether the piece is of a call beyond the one that was asked for. */
+static bool is_beyond(const struct serve_job *j, struct serve_choice *c, const struct chat_piece *p)
+{
+    if (!j->w.ask.one_call || p->part != CHAT_TOOL)
+        return false;
+    if (!c->called && p->step == CHAT_CALL_END) {
+        c->called = true;
+        c->the_call = p->call;
+    }
+    return c->called && p->call != c->the_call;
+}
+
 /* A piece of the answer: kept for the whole, or sent. */
 static enum err_code take_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
                                 const struct chat_piece *p, json_t **logprobs, struct err *e)
 {
-    json_t *delta = NULL, *call;
+    const bool call = p->part == CHAT_TOOL;
+    json_t *with;
 
+    if (is_beyond(j, c, p))
+        return ERR_OK;
     if (j->asked != NULL)
         return j->row->dialect->piece(s, j, c, p, e);
-    if (p->part == CHAT_TOOL && p->step != CHAT_CALL_END)
-        return ERR_OK;
-    if (p->part == CHAT_TOOL) {
-        if (j->w.ask.one_call && json_array_size(c->calls) > 0)
-            return ERR_OK;
-        call = json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_bytes(p->id), "type", "function", "function", "name",
-                         json_bytes(p->name), "arguments", json_bytes(p->text));
-        if (c->calls == NULL)
-            c->calls = json_array();
-        if (call == NULL || c->calls == NULL || json_array_append_new(c->calls, call))
-            return err_nomem(e);
-        if (j->w.stream) {
-            json_t *part = json_deep_copy(call);
-
-            if (part == NULL || json_object_set_new(part, "index", json_integer(p->call)))
-                return err_nomem(e);
-            delta = json_pack("{s:[o]}", "tool_calls", part);
-        }
-    } else if (j->w.stream) {
-        if (p->text.n == 0)
-            return ERR_OK;
-        delta = json_pack("{s:o}", p->part == CHAT_TEXT ? "content" : "reasoning_content", json_bytes(p->text));
-    } else if (!serve_add(p->part == CHAT_TEXT ? &c->text : &c->reasoning, p->text)) {
+    if (call && p->step == CHAT_CALL_END && !keep_call(c, p))
         return err_nomem(e);
-    }
     if (!j->w.stream)
+        return call || serve_add(p->part == CHAT_TEXT ? &c->text : &c->reasoning, p->text) ? ERR_OK : err_nomem(e);
+    if (call ? p->step == CHAT_CALL_END || p->step == CHAT_CALL_FAILED : p->text.n == 0)
         return ERR_OK;
-    json_t *with = *logprobs;
+    with = *logprobs;
     *logprobs = NULL;
-    return push_delta(s, j, c, delta, with, e);
+    return push_delta(
+        s, j, c,
+        call ? delta_of_call(p)
+             : json_pack("{s:o}", p->part == CHAT_TEXT ? "content" : "reasoning_content", json_bytes(p->text)),
+        with, e);
 }
 
 /* Text of a chat goes through the reader of the model's marks. */

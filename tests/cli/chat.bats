@@ -30,6 +30,19 @@ fails() # STATUS TEXT COMMAND...: fails with that status, and one line that has 
     [ ! -s err ]
 }
 
+@test "a call grows line by line" {
+    local tools=$ROOT/share/demo/tools.json
+    try 0 run_chat --jsonl --tools "$tools" -p "$ASK"
+    jq -es 'map(select(.type == "tool_call_part")) as $p | map(select(.type == "tool_call")) as [$c] |
+            ($p[0] | del(.type)) == {call: 0, id: $c.tool_call.id, name: "convert_currency"} and ($p | length) > 4 and
+            ($p[1:] | map(.arguments) | add) == $c.tool_call.function.arguments and ($c.token_id | type) == "number" and
+            all(.[] | select(.type == "token"); .text == "" and .token_id != null)' out
+    # each token of the answer is still a line
+    [ "$(jq -s 'map(select(.token_id != null)) | length' out)" -eq "$(jq 'select(.type == "end").usage.completion_tokens' out)" ]
+    try 0 run_chat --jsonl --tools "$tools" --stop from_currency -p "$ASK"
+    jq -es 'any(.[]; .type == "tool_call_part" and .name == "convert_currency") and all(.[]; .type != "tool_call")' out
+}
+
 @test "an answer that is held to a form is text, whatever it looks like" {
     local call=$'<tool_call>\n<function=convert_currency>\n</function>\n</tool_call>'
     for text in "x${call}y" '<think>abc</think>def' $'\n\nab'; do

@@ -524,6 +524,33 @@ END
     fails 2 'name is empty' chimere-serve-stdio --alias ''
 }
 
+@test "a stream sends the arguments of a call as they are written" {
+    jq -c --argjson t "$(jq -c . "$ROOT/share/demo/tools.json")" '{id, method, body: ({tools: $t, tool_choice: "required",
+            temperature: 0} + .body)} | if .method == "responses" then .body.tools[] |= .function + {type: "function"} else . end' > in << 'END'
+{"id":"whole","method":"chat/completions","body":{"messages":[{"role":"user","content":"315 GBP to EUR?"}]}}
+{"id":"flow","method":"chat/completions","body":{"messages":[{"role":"user","content":"315 GBP to EUR?"}],"stream":true}}
+{"id":"cut","method":"chat/completions","body":{"messages":[{"role":"user","content":"315 GBP to EUR?"}],"stream":true,"stop":"from_currency"}}
+{"id":"items","method":"responses","body":{"input":"315 GBP to EUR?","stream":true}}
+{"id":"short","method":"responses","body":{"input":"315 GBP to EUR?","stream":true,"reasoning":{"effort":"none"},"max_output_tokens":20}}
+END
+    chimere-serve-stdio < in > out
+    jq -es 'map(select(.body)) | (map(select(.id == "whole"))[0].body.choices[0].message.tool_calls[0]) as $c |
+            map(select(.id == "flow") | .body.choices[0]) as $f | ($f | map(.delta.tool_calls[]?)) as $d |
+            $d[0] == {index: 0, id: $c.id, type: "function", function: {name: $c.function.name, arguments: ""}} and
+            ($d | length) > 4 and all($d[1:][]; keys == ["function", "index"] and (.function | keys) == ["arguments"]) and
+            ($d | map(.function.arguments) | add) == $c.function.arguments and $f[-1].finish_reason == "tool_calls"' out
+    jq -es 'map(select(.id == "cut" and .body) | .body.choices[0]) | .[-1].finish_reason == "stop" and
+            (map(.delta.tool_calls[]?.function.arguments) | add | try (fromjson | false) catch true)' out
+    jq -es '(map(select(.id == "whole"))[0].body.choices[0].message.tool_calls[0].function.arguments) as $a |
+            map(select(.id == "items" and .body).body) as $e | ($e | map(select(.type == "response.function_call_arguments.delta").delta)) as $d |
+            ($d | length) > 4 and ($d | add) == $a and ($e[-1].response.output[-1] | .arguments == $a and .status == "completed") and
+            ($e | map(select(.type == "response.function_call_arguments.done").arguments)) == [$a]' out
+    jq -es 'map(select(.id == "short" and .body).body) | .[-1] as $last | $last.type == "response.incomplete" and
+            ($last.response.output[-1] | .type == "function_call" and .status == "incomplete") and
+            (map(select(.type == "response.function_call_arguments.delta").delta) | add) == $last.response.output[-1].arguments and
+            all(.[]; .type != "response.function_call_arguments.done")' out
+}
+
 @test "a call has an id that no earlier one has" {
     local tools call said i
     tools=$(jq -c . "$ROOT/share/demo/tools.json")

@@ -84,10 +84,19 @@ def tools():
     for chunk in called(item, stream=True):
         finish = chunk.choices[0].finish_reason or finish
         for c in chunk.choices[0].delta.tool_calls or []:
-            assert c.index not in parts and c.id and c.type == "function"
-            parts[c.index] = c.function
-    assert finish == "tool_calls" and len(parts) == len(one.tool_calls)
-    assert (parts[0].name, parts[0].arguments) == (one.tool_calls[0].function.name, one.tool_calls[0].function.arguments)
+            if c.index not in parts:
+                assert c.id == one.tool_calls[c.index].id and c.type == "function" and c.function.arguments == ""
+                parts[c.index] = [c.function.name]
+            else:
+                assert c.id is None and c.function.name is None and c.function.arguments
+                parts[c.index].append(c.function.arguments)
+    assert finish == "tool_calls" and len(parts) == len(one.tool_calls) and len(parts[0]) > 3
+    assert [(p[0], "".join(p[1:])) for p in parts.values()] == [(c.function.name, c.function.arguments) for c in one.tool_calls]
+    strict = [{**t, "function": {**t["function"], "strict": True}} for t in item["tools"]]
+    with client.chat.completions.stream(model="x", messages=item["messages"], tools=strict, temperature=0) as stream:
+        deltas = [e.arguments_delta for e in stream if e.type == "tool_calls.function.arguments.delta"]
+        final = stream.get_final_completion().choices[0].message.tool_calls[0]
+    assert "".join(deltas) == final.function.arguments == one.tool_calls[0].function.arguments and final.id == one.tool_calls[0].id
     back = item["messages"] + [one.model_dump(exclude_none=True),
                                {"role": "tool", "tool_call_id": one.tool_calls[0].id, "content": '{"ok": true}'}]
     end = client.chat.completions.create(model="x", messages=back, tools=item["tools"], temperature=0)
@@ -173,6 +182,10 @@ def responses():
         got = [e for e in got][-1].response if stream else got
         calls = [o for o in got.output if o.type == "function_call"]
         assert [{"name": c.name, "arguments": json.loads(c.arguments)} for c in calls] == item["answer"]
+    with client.responses.stream(model="x", input=item["messages"], tools=known, temperature=0) as stream:
+        deltas = [e for e in stream if e.type.startswith("response.function_call_arguments.")]
+        assert stream.get_final_response().output[-1].arguments == calls[0].arguments == deltas[-1].arguments
+    assert len(deltas) > 3 and "".join(e.delta for e in deltas[:-1]) == calls[0].arguments
     back = item["messages"] + [o.model_dump(exclude_none=True) for o in got.output] + [
         {"type": "function_call_output", "call_id": calls[0].call_id, "output": '{"ok": true}'}]
     assert client.responses.create(model="x", input=back, tools=known, temperature=0).output_text
