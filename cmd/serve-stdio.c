@@ -335,7 +335,9 @@ static enum err_code answer_batch(struct server *s, const struct cli_batch_opts 
 
 static enum err_code run_server(struct server *s, struct err *e)
 {
-    const struct cli_batch_opts bo = { o.batch, o.out, o.errors, o.shard, o.lenient, NULL };
+    const struct cli_batch_opts bo = {
+        .in = o.batch, .out = o.out, .errors = o.errors, .shard = o.shard, .lenient = o.lenient
+    };
     const struct cli_stdin_requests talk = cli_line_talk(&s->lines);
 
     if (check_parser(e) || (o.batch != NULL && cli_batch_check(&bo, e)))

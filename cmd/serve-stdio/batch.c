@@ -23,13 +23,26 @@ struct item {
     bool done;      /* answered before, or now */
 };
 
-struct batch {
-    const struct cli_batch_opts *o;
+/* A request that the engine has. */
+struct pending {
+    struct pending *next, **link;
+    struct item *item;
+    int64_t id;
+};
+
+struct cli_batch {
+    struct cli_batch_opts o;
+    const char *name; /* of the input, in messages */
     struct io_map in;
+    size_t at; /* of the next line; first to check all, then to ask */
+    int64_t line, index;
+    struct pending *asked;
+    int64_t n_asked;
     struct item **slot; /* hash table of items by id */
     size_t n_slots, n_items, n_done, n_mine;
     int shard, n_shards;
-    int fd[2]; /* output, errors */
+    int fd[2];      /* output, errors */
+    off_t bytes[2]; /* of whole lines */
     char errors_path[4096];
     double from_ms;
     size_t n_now;     /* answered by this run */
@@ -39,7 +52,7 @@ struct batch {
 
 /* ---- the table ---- */
 
-static struct item **place_of(const struct batch *b, const char *id)
+static struct item **place_of(const struct cli_batch *b, const char *id)
 {
     const size_t n = strlen(id);
     size_t at = (size_t)io_hash(0, id, n) & (b->n_slots - 1);
@@ -49,7 +62,7 @@ static struct item **place_of(const struct batch *b, const char *id)
     return &b->slot[at];
 }
 
-static bool grow_slots(struct batch *b)
+static bool grow_slots(struct cli_batch *b)
 {
     struct item **old = b->slot;
     const size_t n_old = b->n_slots;
@@ -79,7 +92,7 @@ static const char *id_of(const json_t *line, char number[24])
     return json_is_integer(id) ? number : json_is_string(id) ? json_string_value(id) : "";
 }
 
-static enum err_code add_item(struct batch *b, const json_t *request, uint64_t asked, int64_t line, struct err *e)
+static enum err_code add_item(struct cli_batch *b, const json_t *request, uint64_t asked, int64_t line, struct err *e)
 {
     char number[24];
     const char *id = id_of(request, number);
@@ -89,7 +102,7 @@ static enum err_code add_item(struct batch *b, const json_t *request, uint64_t a
         return err_nomem(e);
     place = place_of(b, id);
     if (*place != NULL)
-        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": custom_id \"%.100s\" comes a second time", b->o->in, line,
+        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": custom_id \"%.100s\" comes a second time", b->name, line,
                        id);
     item = calloc(1, sizeof *item);
     if (item == NULL || (item->id = strdup(id)) == NULL) {
@@ -103,18 +116,32 @@ static enum err_code add_item(struct batch *b, const json_t *request, uint64_t a
     return ERR_OK;
 }
 
-static void free_items(struct batch *b)
+static void free_pending(struct cli_batch *b, struct pending *p)
 {
+    *p->link = p->next;
+    if (p->next != NULL)
+        p->next->link = p->link;
+    b->n_asked--;
+    free(p);
+}
+
+void cli_batch_close(struct cli_batch *b)
+{
+    if (b == NULL)
+        return;
     for (size_t i = 0; i < b->n_slots; i++)
         if (b->slot[i] != NULL) {
             free(b->slot[i]->id);
             free(b->slot[i]);
         }
     free(b->slot);
+    while (b->asked != NULL)
+        free_pending(b, b->asked);
     io_map_close(&b->in);
     for (int i = 0; i < 2; i++)
         if (b->fd[i] >= 0)
             close(b->fd[i]);
+    free(b);
 }
 
 /* ---- lines ---- */
@@ -163,17 +190,20 @@ static enum err_code parse_line(json_t **out, struct str line, const char *path,
 }
 
 /* What a line of the batch asks for. */
-static enum err_code read_request(json_t *o, const struct cli_batch_opts *opts, int64_t line, enum serve_method *m,
+static enum err_code read_request(const struct cli_batch *b, json_t *o, int64_t line, enum serve_method *m,
                                   struct err *e)
 {
     char number[24];
-    const char *path = opts->in, *key;
+    const char *path = b->name, *key;
+    const json_t *id = json_object_get(o, "custom_id");
     json_t *value;
     const char *method = json_string_value(json_object_get(o, "method"));
     const char *url = json_string_value(json_object_get(o, "url"));
 
     if (*id_of(o, number) == '\0')
-        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": no custom_id", path, line);
+        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": %s", path, line,
+                       id == NULL || json_is_string(id) ? "no custom_id"
+                                                        : "custom_id is neither a text nor a whole number");
     if (method != NULL && strcmp(method, "POST") != 0)
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": method is not POST", path, line);
     if (url == NULL || !serve_method(m, str_of(url)) || serve_row(*m)->answer != NULL) {
@@ -182,10 +212,13 @@ static enum err_code read_request(json_t *o, const struct cli_batch_opts *opts, 
         serve_name_methods(known, sizeof known, true, "/v1/");
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": url is not one of %s", path, line, known);
     }
+    if (b->o.url != NULL && strcmp(url, b->o.url) != 0)
+        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": url is not %s, for which the batch was made", path, line,
+                       b->o.url);
     if (!json_is_object(json_object_get(o, "body")))
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": no body", path, line);
     json_object_foreach (o, key, value)
-        if (!opts->lenient && strcmp(key, "custom_id") != 0 && strcmp(key, "method") != 0 && strcmp(key, "url") != 0 &&
+        if (!b->o.lenient && strcmp(key, "custom_id") != 0 && strcmp(key, "method") != 0 && strcmp(key, "url") != 0 &&
             strcmp(key, "body") != 0)
             return err_set(e, ERR_FORMAT,
                            "%s: line %" PRId64 ": \"%.100s\" is not a member of a request (--lenient ignores such)",
@@ -209,31 +242,28 @@ static enum err_code hash_request(uint64_t *out, enum serve_method m, json_t *bo
     return ERR_OK;
 }
 
-static enum err_code read_all(struct batch *b, struct err *e)
+enum err_code cli_batch_read(struct cli_batch *b, bool *more, struct err *e)
 {
     const struct str all = { (const char *)b->in.data, b->in.size };
-    size_t at = 0;
-    int64_t line = 0, index = 0;
     struct str text;
+    enum serve_method m;
+    struct err refused;
+    uint64_t asked;
+    json_t *o;
+    enum err_code code;
 
-    while (next_line(all, &at, &line, &text)) {
-        enum serve_method m;
-        struct err refused;
-        uint64_t asked;
-        json_t *o;
-        enum err_code code;
-
-        if (parse_line(&o, text, b->o->in, line, &refused, e))
-            return e->code;
-        code = read_request(o, b->o, line, &m, e);
-        if (code == ERR_OK && (code = hash_request(&asked, m, json_object_get(o, "body"), e)) == ERR_OK)
-            code = add_item(b, o, asked, line, e);
-        json_decref(o);
-        if (code)
-            return code;
-        b->n_mine += index++ % b->n_shards == b->shard;
-    }
-    return b->n_items > 0 ? ERR_OK : err_set(e, ERR_FORMAT, "%s: no requests", b->o->in);
+    *more = next_line(all, &b->at, &b->line, &text);
+    if (!*more)
+        return b->n_items > 0 ? ERR_OK : err_set(e, ERR_FORMAT, "%s: no requests", b->name);
+    if (parse_line(&o, text, b->name, b->line, &refused, e))
+        return e->code;
+    code = read_request(b, o, b->line, &m, e);
+    if (code == ERR_OK && (code = hash_request(&asked, m, json_object_get(o, "body"), e)) == ERR_OK)
+        code = add_item(b, o, asked, b->line, e);
+    json_decref(o);
+    if (code == ERR_OK)
+        b->n_mine += b->index++ % b->n_shards == b->shard;
+    return code;
 }
 
 /* ---- what was answered before ---- */
@@ -249,7 +279,7 @@ struct earlier {
 };
 
 /* What a line was made with that is not what answers are made with now; NULL: it is the same. */
-static const char *other_settings(const struct batch *b, const json_t *line)
+static const char *other_settings(const struct cli_batch *b, const json_t *line)
 {
     static const char *const what[][2] = { { "model", "another model" },
                                            { "adapters", "other adapters" },
@@ -257,19 +287,19 @@ static const char *other_settings(const struct batch *b, const json_t *line)
                                            { "options", "other options" } };
     const json_t *had = json_object_get(line, "made_with");
 
-    if (b->o->made_with == NULL) /* not known yet */
+    if (b->o.made_with == NULL) /* not known yet */
         return NULL;
     if (!json_is_object(had))
         return "settings that it does not name";
     for (size_t i = 0; i < sizeof what / sizeof what[0]; i++)
-        if (!json_equal(json_object_get(had, what[i][0]), json_object_get(b->o->made_with, what[i][0])))
+        if (!json_equal(json_object_get(had, what[i][0]), json_object_get(b->o.made_with, what[i][0])))
             return what[i][1];
     return NULL;
 }
 
 /* Whether a stored line answers a request that has not changed since. An answer made with another model or other
  * options is refused. An error is no answer: its request is asked again. */
-static enum err_code judge_line(struct batch *b, const struct earlier *x, const json_t *line, struct item **item,
+static enum err_code judge_line(struct cli_batch *b, const struct earlier *x, const json_t *line, struct item **item,
                                 bool *counts, struct err *e)
 {
     char number[24];
@@ -280,11 +310,11 @@ static enum err_code judge_line(struct batch *b, const struct earlier *x, const 
 
     if (place == NULL || *place == NULL || json_object_get(line, "response") == NULL)
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": not an answer to a request of %s", x->path, x->line,
-                       b->o->in);
+                       b->name);
     (void)snprintf(now, sizeof now, "%016" PRIx64, (*place)->asked);
     *item = *place;
     *counts = asked != NULL && strcmp(asked, now) == 0;
-    if (other != NULL && x->answers)
+    if (other != NULL && x->answers && !b->o.again)
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": was made with %s: name another file", x->path, x->line,
                        other);
     *counts = *counts && other == NULL;
@@ -301,7 +331,7 @@ static enum err_code begin_shorter(struct earlier *x, const char *line, struct e
                : ERR_OK;
 }
 
-static enum err_code read_earlier(struct batch *b, struct earlier *x, struct err *e)
+static enum err_code read_earlier(struct cli_batch *b, struct earlier *x, struct err *e)
 {
     struct str text;
     size_t at = 0;
@@ -335,7 +365,8 @@ static enum err_code read_earlier(struct batch *b, struct earlier *x, struct err
 
 /* Takes the complete lines of an output file, all of which have to be ours. A last line that was cut off by a kill goes
  * when all is known to be right; *unended: the last one that stays lacks its line feed alone. */
-static enum err_code take_output(struct batch *b, struct earlier *x, int64_t *keep_bytes, bool *unended, struct err *e)
+static enum err_code take_output(struct cli_batch *b, struct earlier *x, int64_t *keep_bytes, bool *unended,
+                                 struct err *e)
 {
     static const char begins[] = "{\"id\":\"batch_req_";
     struct io_map m = { NULL, 0 };
@@ -367,7 +398,7 @@ static enum err_code take_output(struct batch *b, struct earlier *x, int64_t *ke
 }
 
 /* Puts the file without the lines that do not count in the place of the old one, and opens it. */
-static enum err_code exchange_output(struct batch *b, int which, struct earlier *x, struct err *e)
+static enum err_code exchange_output(struct cli_batch *b, int which, struct earlier *x, struct err *e)
 {
     struct io_out *shorter = x->shorter;
 
@@ -381,14 +412,14 @@ static enum err_code exchange_output(struct batch *b, int which, struct earlier 
 
 /* Takes what earlier runs wrote to an output, and opens it for more when `write` is true: another process cannot add to
  * it between the two. */
-static enum err_code open_output(struct batch *b, int which, const char *path, bool write, struct err *e)
+static enum err_code open_output(struct cli_batch *b, int which, const char *path, bool write, struct err *e)
 {
     struct earlier x = { .path = path, .answers = which == 0, .write = write };
     struct stat in, out;
     int64_t keep_bytes;
     bool unended;
 
-    if (stat(path, &out) == 0 && stat(b->o->in, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+    if (stat(path, &out) == 0 && stat(b->o.in, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
         return err_set(e, ERR_ARG, "%s: is the batch itself", path);
     if ((write && io_open_own(&b->fd[which], path, e)) || take_output(b, &x, &keep_bytes, &unended, e)) {
         io_out_abort(x.shorter);
@@ -405,83 +436,193 @@ static enum err_code open_output(struct batch *b, int which, const char *path, b
     return unended && io_write_all(b->fd[which], "\n", 1, e) ? err_wrap(e, "%s", path) : ERR_OK;
 }
 
-static enum err_code parse_shard(struct batch *b, struct err *e)
+static enum err_code parse_shard(struct cli_batch *b, struct err *e)
 {
     char *end;
     long i, n;
 
     b->n_shards = 1;
-    if (b->o->shard == NULL)
+    if (b->o.shard == NULL)
         return ERR_OK;
-    i = isdigit((unsigned char)*b->o->shard) ? strtol(b->o->shard, &end, 10) : 0;
+    i = isdigit((unsigned char)*b->o.shard) ? strtol(b->o.shard, &end, 10) : 0;
     n = i > 0 && *end == '/' && isdigit((unsigned char)end[1]) ? strtol(end + 1, &end, 10) : 0;
     if (n < 1 || *end != '\0' || n > 1 << 20 || i < 1 || i > n)
-        return err_set(e, ERR_ARG, "--shard %s: not I/N with I from 1 to N", b->o->shard);
+        return err_set(e, ERR_ARG, "--shard %s: not I/N with I from 1 to N", b->o.shard);
     b->shard = (int)i - 1;
     b->n_shards = (int)n;
     return ERR_OK;
 }
 
-static enum err_code open_batch(struct batch *b, const struct cli_batch_opts *o, bool write, struct err *e)
+enum err_code cli_batch_open(struct cli_batch **out, const struct cli_batch_opts *o, struct err *e)
 {
-    *b = (struct batch){ .o = o, .fd = { -1, -1 } };
+    struct cli_batch *b = calloc(1, sizeof *b);
+
+    if (b == NULL)
+        return err_nomem(e);
+    b->o = *o;
+    b->name = o->name != NULL ? o->name : o->in;
+    b->fd[0] = b->fd[1] = -1;
     (void)snprintf(b->errors_path, sizeof b->errors_path, o->errors != NULL ? "%s" : "%s.errors",
                    o->errors != NULL ? o->errors : o->out);
-    if (parse_shard(b, e) || io_map_open(&b->in, o->in, e) || read_all(b, e) || open_output(b, 0, o->out, write, e) ||
-        open_output(b, 1, b->errors_path, write, e))
+    if (parse_shard(b, e) || io_map_open(&b->in, o->in, e)) {
+        cli_batch_close(b);
         return e->code;
+    }
+    *out = b;
     return ERR_OK;
+}
+
+static enum err_code take_outputs(struct cli_batch *b, bool write, struct err *e)
+{
+    struct stat st;
+
+    if (open_output(b, 0, b->o.out, write, e) || open_output(b, 1, b->errors_path, write, e))
+        return e->code;
+    for (int i = 0; i < 2 && write; i++) {
+        if (fstat(b->fd[i], &st) != 0)
+            return err_errno(e, ERR_IO, errno, "%s: cannot read", i == 0 ? b->o.out : b->errors_path);
+        b->bytes[i] = st.st_size;
+    }
+    b->at = 0;
+    b->line = b->index = 0;
+    return ERR_OK;
+}
+
+enum err_code cli_batch_begin(struct cli_batch *b, struct err *e)
+{
+    return take_outputs(b, true, e);
+}
+
+static enum err_code open_whole(struct cli_batch **b, const struct cli_batch_opts *o, bool write, struct err *e)
+{
+    bool more = true;
+
+    if (cli_batch_open(b, o, e))
+        return e->code;
+    while (more)
+        if (cli_batch_read(*b, &more, e))
+            return e->code;
+    return take_outputs(*b, write, e);
 }
 
 enum err_code cli_batch_check(const struct cli_batch_opts *o, struct err *e)
 {
-    struct batch b;
-    const enum err_code code = open_batch(&b, o, false, e);
+    struct cli_batch *b = NULL;
+    const enum err_code code = open_whole(&b, o, false, e);
 
-    free_items(&b);
+    cli_batch_close(b);
     return code;
+}
+
+struct cli_batch_counts cli_batch_counts(const struct cli_batch *b)
+{
+    return (struct cli_batch_counts){ b->n_mine, b->n_done, b->n_refused, b->line, b->n_asked };
 }
 
 /* ---- asking ---- */
 
-struct pending {
-    struct item *item;
-    int64_t id;
-};
-
-static enum err_code write_reply(struct batch *b, struct pending *p, const struct serve_reply *r, struct err *e)
+/* In one write, so that a line is there or not; what a full disk has taken of it goes again. Takes the line. */
+static enum err_code write_line(struct cli_batch *b, int which, json_t *line, struct err *e)
 {
-    const int which = r->status == 200 ? 0 : 1;
-    char request[40], batch[40], asked[24], *text;
-    json_t *line;
-    enum err_code code;
+    char *text = line != NULL ? json_line(line) : NULL;
+    enum err_code code = ERR_OK;
     size_t n;
 
-    (void)snprintf(request, sizeof request, "req_%08" PRIx64, (uint64_t)p->id);
-    (void)snprintf(batch, sizeof batch, "batch_req_%08" PRIx64, (uint64_t)p->id);
-    (void)snprintf(asked, sizeof asked, "%016" PRIx64, p->item->asked);
-    line = json_pack("{s:s, s:o, s:{s:i, s:s, s:O}, s:n, s:s, s:O}", "id", batch, "custom_id",
-                     p->item->number ? json_integer(atoll(p->item->id)) : json_string(p->item->id), "response",
-                     "status_code", r->status, "request_id", request, "body", r->body, "error", "asked", asked,
-                     "made_with", b->o->made_with);
-    text = line != NULL ? json_line(line) : NULL;
     json_decref(line);
     if (text == NULL)
         return err_nomem(e);
     n = strlen(text);
-    text[n] = '\n'; /* in place of the end: one write, so that a line is there or not */
-    code = io_write_all(b->fd[which], text, n + 1, e);
+    text[n++] = '\n'; /* in place of the end */
+    if (b->o.room != NULL && (int64_t)n > *b->o.room)
+        code = err_set(e, ERR_LIMIT, "no room for more answers");
+    else if (io_write_all(b->fd[which], text, n, e)) {
+        code = err_wrap(e, "%s", which == 0 ? b->o.out : b->errors_path);
+        if (ftruncate(b->fd[which], b->bytes[which]) != 0)
+            cli_warn("%s: ends in the middle of a line", which == 0 ? b->o.out : b->errors_path);
+    }
     free(text);
     if (code)
-        return err_wrap(e, "%s", which == 0 ? b->o->out : b->errors_path);
-    p->item->done = true;
-    b->n_done++;
-    b->n_now++;
-    b->n_refused += which == 1;
+        return code;
+    b->bytes[which] += (off_t)n;
+    if (b->o.room != NULL)
+        *b->o.room -= (int64_t)n;
     return ERR_OK;
 }
 
-static void show_progress(const struct batch *b)
+static void note_done(struct cli_batch *b, struct item *item, bool refused)
+{
+    item->done = true;
+    b->n_done++;
+    b->n_now++;
+    b->n_refused += refused;
+}
+
+bool cli_batch_owns(const struct cli_batch *b, const void *user)
+{
+    const struct pending *p = b->asked;
+
+    while (p != NULL && p != user)
+        p = p->next;
+    return p != NULL;
+}
+
+static json_t *id_value(const struct item *item)
+{
+    return item->number ? json_integer(atoll(item->id)) : json_string(item->id);
+}
+
+/* Takes the body. number: of the request, in ids. */
+static enum err_code write_reply(struct cli_batch *b, struct item *item, int64_t number, int status, json_t *body,
+                                 struct err *e)
+{
+    const int which = status == 200 ? 0 : 1;
+    char request[40], batch[40], asked[24];
+
+    (void)snprintf(request, sizeof request, "req_%08" PRIx64, (uint64_t)number);
+    (void)snprintf(batch, sizeof batch, "batch_req_%08" PRIx64, (uint64_t)number);
+    (void)snprintf(asked, sizeof asked, "%016" PRIx64, item->asked);
+    if (write_line(b, which,
+                   json_pack("{s:s, s:o, s:{s:i, s:s, s:o}, s:n, s:s, s:O}", "id", batch, "custom_id", id_value(item),
+                             "response", "status_code", status, "request_id", request, "body", body, "error", "asked",
+                             asked, "made_with", b->o.made_with),
+                   e))
+        return e->code;
+    note_done(b, item, which == 1);
+    return ERR_OK;
+}
+
+enum err_code cli_batch_take(struct cli_batch *b, struct serve_reply *r, struct err *e)
+{
+    struct pending *p = r->user;
+    struct item *item = p->item;
+    const int64_t id = p->id;
+
+    free_pending(b, p);
+    return write_reply(b, item, id, r->status, r->body, e);
+}
+
+enum err_code cli_batch_give_up(struct cli_batch *b, const char *code, const char *message, struct err *e)
+{
+    for (size_t i = 0; i < b->n_slots; i++) {
+        struct item *item = b->slot[i];
+        char batch[40], asked[24];
+
+        if (item == NULL || item->done)
+            continue;
+        (void)snprintf(batch, sizeof batch, "batch_req_%08zx", i);
+        (void)snprintf(asked, sizeof asked, "%016" PRIx64, item->asked);
+        if (write_line(b, 1,
+                       json_pack("{s:s, s:o, s:n, s:{s:s, s:s}, s:s, s:O}", "id", batch, "custom_id", id_value(item),
+                                 "response", "error", "code", code, "message", message, "asked", asked, "made_with",
+                                 b->o.made_with),
+                       e))
+            return e->code;
+        note_done(b, item, true);
+    }
+    return ERR_OK;
+}
+
+static void show_progress(const struct cli_batch *b)
 {
     const double s = (clock_ms() - b->from_ms) / 1e3, rate = s > 0 ? (double)b->n_now / s : 0;
     const size_t left = b->n_mine > b->n_done ? b->n_mine - b->n_done : 0;
@@ -495,47 +636,43 @@ static void show_progress(const struct batch *b)
         cli_progress("batch: %zu of %zu", b->n_done, b->n_mine);
 }
 
-/* Gives a request to the server, or writes at once why it is refused. */
-static enum err_code ask_one(struct batch *b, struct serve *s, struct item *item, enum serve_method m, json_t *body,
-                             const struct err *refused, int64_t line, struct err *e)
+/* Gives a request to the engine, or writes at once why it is refused. */
+static enum err_code ask_one(struct cli_batch *b, struct serve *s, struct item *item, enum serve_method m, json_t *body,
+                             const struct err *refused, struct err *e)
 {
-    struct pending *p = calloc(1, sizeof *p);
+    struct pending *p;
     uint64_t asked;
-    enum err_code code;
+    enum err_code code = hash_request(&asked, m, body, e);
 
-    if (p == NULL)
-        return err_nomem(e);
-    p->item = item;
-    code = hash_request(&asked, m, body, e);
     if (code == ERR_OK && asked != item->asked)
-        code = err_set(e, ERR_FORMAT, "%s: changed while it was read", b->o->in);
-    if (code == ERR_OK && refused->code == ERR_OK) {
-        code = serve_ask(s, m, body, &(struct serve_client){ STR(""), STR("") }, p, &p->id, e);
-        if (code == ERR_OK)
-            return ERR_OK;
-    } else if (code == ERR_OK) {
-        const struct serve_reply r = { .status = 400,
-                                       .body =
-                                           serve_error(serve_row(m), 400, serve_place_in_body(refused), refused->msg) };
-
-        p->id = line;
-        code = r.body != NULL ? write_reply(b, p, &r, e) : err_nomem(e);
-        json_decref(r.body);
-    }
-    free(p);
+        code = err_set(e, ERR_FORMAT, "%s: changed while it was read", b->name);
+    if (code == ERR_OK && refused->code != ERR_OK)
+        return write_reply(b, item, b->line, 400,
+                           serve_error(serve_row(m), 400, serve_place_in_body(refused), refused->msg), e);
+    p = code == ERR_OK ? calloc(1, sizeof *p) : NULL;
+    if (p == NULL)
+        return code != ERR_OK ? code : err_nomem(e);
+    p->item = item;
+    p->next = b->asked;
+    p->link = &b->asked;
+    if (p->next != NULL)
+        p->next->link = &p->next;
+    b->asked = p;
+    b->n_asked++;
+    code = serve_ask(s, m, body, &b->o.client, p, &p->id, e);
+    if (code)
+        free_pending(b, p);
     return code;
 }
 
-/* The next request of this shard that has no answer. */
-static enum err_code ask_next(struct batch *b, struct serve *s, size_t *at, int64_t *line, int64_t *index, bool *more,
-                              struct err *e)
+enum err_code cli_batch_ask(struct cli_batch *b, struct serve *s, bool *more, struct err *e)
 {
     const struct str all = { (const char *)b->in.data, b->in.size };
     struct str text;
 
     *more = false;
-    while (next_line(all, at, line, &text)) {
-        const bool mine = (*index)++ % b->n_shards == b->shard;
+    while (next_line(all, &b->at, &b->line, &text)) {
+        const bool mine = b->index++ % b->n_shards == b->shard;
         enum serve_method m;
         struct err refused;
         char number[24];
@@ -544,23 +681,30 @@ static enum err_code ask_next(struct batch *b, struct serve *s, size_t *at, int6
 
         if (!mine)
             continue;
-        if (parse_line(&o, text, b->o->in, *line, &refused, e))
+        if (parse_line(&o, text, b->name, b->line, &refused, e))
             return e->code;
-        code = read_request(o, b->o, *line, &m, e);
+        code = read_request(b, o, b->line, &m, e);
         struct item *item = code == ERR_OK ? *place_of(b, id_of(o, number)) : NULL;
-        if (code == ERR_OK && (item == NULL || item->done)) {
-            json_decref(o);
-            if (item == NULL)
-                return err_set(e, ERR_FORMAT, "%s: changed while it was read", b->o->in);
-            continue;
-        }
-        if (code == ERR_OK)
-            code = ask_one(b, s, item, m, json_object_get(o, "body"), &refused, *line, e);
+        if (code == ERR_OK && item == NULL)
+            code = err_set(e, ERR_FORMAT, "%s: changed while it was read", b->name);
+        const bool asks = code == ERR_OK && !item->done;
+
+        if (asks)
+            code = ask_one(b, s, item, m, json_object_get(o, "body"), &refused, e);
         json_decref(o);
-        *more = code == ERR_OK;
-        return code;
+        *more = asks && code == ERR_OK;
+        if (asks || code != ERR_OK)
+            return code;
     }
     return ERR_OK;
+}
+
+void cli_batch_cancel(struct cli_batch *b, struct serve *s)
+{
+    while (b->asked != NULL) {
+        serve_cancel(s, b->asked->id);
+        free_pending(b, b->asked);
+    }
 }
 
 /* Who removed or moved an output while it was written has to hear that it is not there. */
@@ -575,40 +719,43 @@ static enum err_code end_output(int fd, const char *path, struct err *e)
     return ERR_OK;
 }
 
+enum err_code cli_batch_end(const struct cli_batch *b, struct err *e)
+{
+    return end_output(b->fd[0], b->o.out, e) || end_output(b->fd[1], b->errors_path, e) ? e->code : ERR_OK;
+}
+
 enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, size_t *n_refused, struct err *e)
 {
-    struct batch b;
+    struct cli_batch *b = NULL;
     struct serve_reply r;
-    size_t at = 0, before;
-    int64_t line = 0, index = 0;
+    size_t before;
     bool more = true;
-    enum err_code code = open_batch(&b, o, true, e);
+    enum err_code code = open_whole(&b, o, true, e);
 
-    before = b.n_done;
-    if (code == ERR_OK && b.n_changed > 0)
+    if (b == NULL)
+        return code;
+    before = b->n_done;
+    if (code == ERR_OK && b->n_changed > 0)
         cli_warn("%s: %zu of its requests were others when they were answered, and are asked again", o->in,
-                 b.n_changed);
-    b.from_ms = clock_ms();
+                 b->n_changed);
+    b->from_ms = clock_ms();
     while (code == ERR_OK && !cli_interrupted() && (more || serve_busy(s))) {
         while (code == ERR_OK && more && serve_waiting(s) < AHEAD)
-            code = ask_next(&b, s, &at, &line, &index, &more, e);
+            code = cli_batch_ask(b, s, &more, e);
         if (code == ERR_OK)
             code = serve_step(s, e);
-        while (code == ERR_OK && serve_next(s, &r)) {
-            code = write_reply(&b, r.user, &r, e);
-            json_decref(r.body);
-            free(r.user);
-        }
-        show_progress(&b);
+        while (code == ERR_OK && serve_next(s, &r))
+            code = cli_batch_take(b, &r, e);
+        show_progress(b);
     }
     cli_progress_end();
-    for (int i = 0; i < 2 && code == ERR_OK; i++)
-        code = end_output(b.fd[i], i == 0 ? o->out : b.errors_path, e);
     if (code == ERR_OK)
-        cli_note("%zu answered, %zu were there", b.n_now, before);
-    if (code == ERR_OK && b.n_refused > 0)
-        cli_warn("%zu of %zu requests were refused, see %s", b.n_refused, b.n_mine, b.errors_path);
-    *n_refused = b.n_refused;
-    free_items(&b);
+        code = cli_batch_end(b, e);
+    if (code == ERR_OK)
+        cli_note("%zu answered, %zu were there", b->n_now, before);
+    if (code == ERR_OK && b->n_refused > 0)
+        cli_warn("%zu of %zu requests were refused, see %s", b->n_refused, b->n_mine, b->errors_path);
+    *n_refused = b->n_refused;
+    cli_batch_close(b);
     return code;
 }
