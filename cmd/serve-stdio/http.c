@@ -340,8 +340,8 @@ static enum MHD_Result ask_server(struct request *r)
     }
     r->wants_stream = json_is_true(json_object_get(body, "stream"));
     client = h->keys != NULL ? sent_key(r) : serve_user(r->method, body);
-    const struct serve_client who = { str_of(client != NULL ? client : ""),
-                                      h->keys != NULL ? str_of(sent_key(r)) : STR("") };
+    const struct serve_client who = { .name = str_of(client != NULL ? client : ""),
+                                      .key = h->keys != NULL ? str_of(sent_key(r)) : STR("") };
 
     code = serve_ask(h->serve, r->method, body, &who, r, &r->id, &why);
     json_decref(body);

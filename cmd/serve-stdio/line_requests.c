@@ -126,7 +126,8 @@ static enum err_code start_request(struct cli_line_requests *s, json_t *id, cons
     a->id = json_incref(id);
     a->next = s->asked;
     s->asked = a;
-    if (serve_ask(s->serve, m, body, &(struct serve_client){ str_of(client), STR("") }, a, &a->serve_id, e) == ERR_OK)
+    if (serve_ask(s->serve, m, body, &(struct serve_client){ .name = str_of(client), .key = STR("") }, a, &a->serve_id,
+                  e) == ERR_OK)
         return ERR_OK;
     forget_asked(s, a);
     return print_error(id, "out of memory", NULL, 503, e);

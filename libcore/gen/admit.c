@@ -168,12 +168,18 @@ void gen_set_drafter(struct gen *g, void *drafter_of)
             g->o.drafter->begin(drafter_of, i, g->at[i]->token, g->at[i]->fed);
 }
 
+bool gen_precedes(const struct request *a, const struct request *b)
+{
+    if (a->q.yields != b->q.yields)
+        return b->q.yields;
+    return a->q.priority != b->q.priority ? a->q.priority > b->q.priority : a->id < b->id;
+}
+
 void gen_enqueue(struct gen *g, struct request *q)
 {
     struct request **link = &g->queue;
 
-    while (*link != NULL &&
-           ((*link)->q.priority > q->q.priority || ((*link)->q.priority == q->q.priority && (*link)->id < q->id)))
+    while (*link != NULL && gen_precedes(*link, q))
         link = &(*link)->next;
     q->next = *link;
     *link = q;
@@ -285,6 +291,36 @@ static enum err_code admit_probes(struct gen *g, struct err *e)
     return ERR_OK;
 }
 
+/* The last one that yields and writes its answer: what it has read it can read again. NULL: none. */
+static struct request *find_yielding(const struct gen *g)
+{
+    struct request *last = NULL;
+
+    for (int i = 0; i < g->n_seq; i++) {
+        struct request *q = g->at[i];
+
+        if (q != NULL && q->q.yields && q->state == REQUEST_ACTIVE && !q->probing && !q->q.pool && q->q.n_rows == 0 &&
+            (last == NULL || gen_precedes(last, q)))
+            last = q;
+    }
+    return last;
+}
+
+bool gen_yields(const struct gen *g)
+{
+    return find_yielding(g) != NULL;
+}
+
+/* Makes a place for a request that does not yield; false: there is none to make. */
+static bool make_place(struct gen *g, const struct request *q)
+{
+    struct request *other = q->q.yields ? NULL : find_yielding(g);
+
+    if (other != NULL)
+        gen_requeue(g, other);
+    return other != NULL;
+}
+
 enum err_code gen_admit(struct gen *g, struct err *e)
 {
     for (int i = 0; i < g->n_seq; i++)
@@ -294,14 +330,20 @@ enum err_code gen_admit(struct gen *g, struct err *e)
         struct request *q = *link;
         const struct start s = find_start(g, q);
 
-        if (s.into < 0)
+        if (s.into < 0) {
+            if (make_place(g, q))
+                continue;
             break;
+        }
         if (read_by_another(g, q, s.kept)) {
             link = &q->next;
             continue;
         }
-        if (!has_room(g, q, &s))
+        if (!has_room(g, q, &s)) {
+            if (make_place(g, q))
+                continue;
             break;
+        }
         *link = q->next;
         g->n_waiting--;
         if (open_request(g, q, &q->why)) {

@@ -363,8 +363,7 @@ static enum err_code give_up(struct gen *g, struct err *e)
             return gen_finish(g, q, e);
         }
         n_active++;
-        if (newest == NULL || q->q.priority < newest->q.priority ||
-            (q->q.priority == newest->q.priority && q->id > newest->id))
+        if (newest == NULL || gen_precedes(newest, q))
             newest = q;
     }
     assert(newest != NULL);

@@ -58,6 +58,8 @@ struct gen_request {
     bool pool;     /* GEN_END has the mean of the last hidden rows of all prompt tokens, which are all
                     * evaluated; the run must tap n_layer */
     int priority;  /* higher ones first; equal ones in the order they came */
+    bool yields;   /* after all that do not, whatever its priority; it gives its sequence up to one of them that waits,
+                    * and continues later where it was */
     struct sample_opts sample;
     const struct str *stops; /* [n_stops], not empty; needs a text */
     size_t n_stops;
@@ -140,6 +142,7 @@ void gen_cancel(struct gen *g, int64_t id);
 bool gen_busy(const struct gen *g);       /* a request has not ended, or an event has not been taken */
 int64_t gen_waiting(const struct gen *g); /* requests without a sequence */
 int64_t gen_reading(const struct gen *g); /* requests that have no answer yet: they wait, or read their prompts */
+bool gen_yields(const struct gen *g);     /* a request would give its sequence up */
 /* A sequence that no request uses, the least recently used one: a program may load a session into it. -1: none. */
 int gen_idle(const struct gen *g);
 /* Whose contents a sequence has. Who loads a session into one says so. */

@@ -84,7 +84,7 @@ struct gen {
     int64_t *used;       /* [n_seq] when it was last used; 0: never */
     uint64_t *owner;     /* [n_seq] of what it holds */
     int64_t tick, next_id;
-    struct request *queue; /* waiting, by priority and order */
+    struct request *queue; /* waiting, as gen_precedes() has it */
     int64_t n_waiting;
     bool failed;
     /* the step under way */
@@ -120,6 +120,7 @@ static inline bool reading(const struct request *q)
 }
 
 /* admit.c */
+bool gen_precedes(const struct request *a, const struct request *b); /* whether a is to be answered before b */
 void gen_requeue(struct gen *g, struct request *q); /* takes its sequence away; later it continues where it was */
 void gen_enqueue(struct gen *g, struct request *q);
 bool gen_drop_idle(struct gen *g, int but); /* clears an idle sequence, not `but`; false: all of them are empty */

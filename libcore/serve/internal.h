@@ -98,6 +98,7 @@ struct serve_job {
     bool dropped;      /* nobody wants replies */
     bool over;         /* the last reply was given */
     uint64_t client;   /* a hash */
+    bool later;        /* as of its client */
     uint64_t owner;    /* of what sequences hold for it */
     double from_ms, last_ms;
     struct engram_mix mix; /* with the weight of the request */

@@ -343,8 +343,8 @@ static enum err_code call_tool(struct serve_mcp *m, const struct asking *a, stru
     if (json_is_string(progress) || json_is_integer(progress))
         c->progress = json_incref(progress);
     m->calls = c;
-    const enum err_code code =
-        serve_ask(m->serve, method, body, &(struct serve_client){ STR(""), STR("") }, c, &c->serve_id, e);
+    const enum err_code code = serve_ask(m->serve, method, body,
+                                         &(struct serve_client){ .name = STR(""), .key = STR("") }, c, &c->serve_id, e);
 
     json_decref(body);
     return code;

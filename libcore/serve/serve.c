@@ -192,6 +192,7 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     j->id = ++s->next_id;
     j->created_s = (int64_t)time(NULL);
     j->client = io_hash(0, client->name.p, client->name.n);
+    j->later = client->later;
     j->owner = owner_of(client->key, body);
     j->from_ms = clock_ms();
     j->body = json_incref(body);
@@ -252,7 +253,7 @@ int64_t serve_waiting(const struct serve *s)
     int64_t n = 0;
 
     for (const struct serve_job *j = s->jobs; j != NULL; j = j->next)
-        if (serve_row(j->method)->answer == NULL && !j->over && !j->dropped)
+        if (serve_row(j->method)->answer == NULL && !j->over && !j->dropped && !j->later)
             n += j->n_answers - j->n_asked + j->n_queued;
     return n;
 }
@@ -324,7 +325,17 @@ static bool has_choice(const struct serve *s, const struct serve_job *j, const u
     return !j->dropped && !j->over && (j->started ? j->n_asked < j->n_choices : !waits_for_memory(s, j, full));
 }
 
-/* The job whose client was served longest ago; of one client, the first. */
+/* Whether a is before b: what need not wait, a higher priority, a client that was served longer ago. */
+static bool comes_first(const struct serve *s, const struct serve_job *a, const struct serve_job *b)
+{
+    if (a->later != b->later)
+        return b->later;
+    if (a->w.ask.priority != b->w.ask.priority)
+        return a->w.ask.priority > b->w.ask.priority;
+    return last_turn(s, a->client) < last_turn(s, b->client);
+}
+
+/* Of one client, the first. */
 static struct serve_job *next_job(struct serve *s)
 {
     struct serve_job *best = NULL;
@@ -333,26 +344,30 @@ static struct serve_job *next_job(struct serve *s)
     bool full = false;
 
     for (struct serve_job *j = s->jobs; j != NULL; j = j->next)
-        if (has_choice(s, j, queued, n_queued, &full) &&
-            (best == NULL || j->w.ask.priority > best->w.ask.priority ||
-             (j->w.ask.priority == best->w.ask.priority && last_turn(s, j->client) < last_turn(s, best->client))))
+        if (has_choice(s, j, queued, n_queued, &full) && (best == NULL || comes_first(s, j, best)))
             best = j;
     return best;
 }
 
-/* The engine has a few waiting requests to choose from, no more: so clients take turns. A keeper prepares the place
- * that is taken next, so with one there is a place and nobody else waits for it. */
-static bool takes_more(const struct serve *s)
+/* The engine has a few waiting requests to choose from, no more: so clients take turns. Those that have given up their
+ * place do not count for others. A keeper prepares the place that is taken next, so with one there is a place and
+ * nobody else waits for it. */
+static bool takes_more(const struct serve *s, const struct serve_job *next)
 {
-    return s->o.keeper == NULL ? gen_waiting(s->o.gen) < QUEUED_MAX
-                               : gen_waiting(s->o.gen) == 0 && gen_idle(s->o.gen) >= 0;
+    int64_t n = next->later ? gen_waiting(s->o.gen) : 0;
+
+    for (const struct serve_job *j = s->jobs; j != NULL && !next->later; j = j->next)
+        n += j->later ? 0 : j->n_queued;
+    if (s->o.keeper == NULL)
+        return n < QUEUED_MAX;
+    return n == 0 && (gen_idle(s->o.gen) >= 0 || (!next->later && gen_yields(s->o.gen)));
 }
 
 static enum err_code start_jobs(struct serve *s, struct err *e)
 {
     struct serve_job *j;
 
-    while (takes_more(s) && (j = next_job(s)) != NULL) {
+    while ((j = next_job(s)) != NULL && takes_more(s, j)) {
         const bool first = !j->started;
         struct serve_fault f = { 0 };
         enum err_code code = ERR_OK;

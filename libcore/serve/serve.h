@@ -135,6 +135,7 @@ struct serve_reply {
 struct serve_client {
     struct str name; /* "" is one, too */
     struct str key;  /* what was evaluated for other keys is not used; "": none is asked for */
+    bool later;      /* waits until nobody else does, and gives its place up to others */
 };
 MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
                                    const struct serve_client *client, void *user, int64_t *id, struct err *e);
@@ -151,7 +152,7 @@ void serve_cancel(struct serve *s, int64_t id);
 /* What the body calls the user; NULL: nothing. */
 const char *serve_user(enum serve_method m, const json_t *body);
 bool serve_busy(const struct serve *s);
-int64_t serve_waiting(const struct serve *s); /* answers that have not begun */
+int64_t serve_waiting(const struct serve *s); /* answers that have not begun, without those of later clients */
 int64_t serve_answers(const json_t *body);    /* that a body asks for: prompts, times n */
 MUST_CHECK enum err_code serve_step(struct serve *s,
                                     struct err *e); /* an error means the run failed: all requests ended. What one

@@ -185,6 +185,7 @@ static enum err_code submit_choice(struct serve *s, struct serve_job *j, struct 
         return blame(f, why.code == ERR_FORMAT ? "/tools" : "", &why, e);
     q.user = c;
     q.owner = j->owner;
+    q.yields = j->later;
     q.sample.stream = (uint64_t)c->index;
     if (j->w.echo && j->w.top >= 0) { /* the prompt's tokens have theirs, too */
         q.n_rows = q.n_prompt > 1 ? q.n_prompt : 0;

@@ -213,6 +213,7 @@ static void run_program(struct rig *rig, struct rig *plain, uint64_t seed, struc
 
             q.user = &seen[submitted];
             q.priority = (int)draw(&at, 3);
+            q.yields = draw(&at, 3) == 0;
             q.draft_max = draw(&at, 3) == 0 ? (int)draw(&at, 4) : -1;
             must(gen_submit(g, &q, &id[submitted], &e), &e);
             submitted++;
@@ -252,7 +253,6 @@ static void check_family(const char *path)
 {
     struct totals sum = { 0 };
     struct rig rig, plain;
-    struct err e = { 0 };
 
     if (!test_mine())
         return;
@@ -263,7 +263,6 @@ static void check_family(const char *path)
                                  .rows_max = 24,
                                  .draft_max = 4,
                                  .checkpoint_bytes = SEQS * 6 * run_snapshot_bytes(plain.m) });
-    (void)e;
     for (long i = 0; i < programs(); i++)
         run_program(&rig, &plain, (uint64_t)i, &sum);
     print_message("%s: %ld programs, %lld answers (%lld cancelled), %lld tokens, %lld of the prompts cached, "
@@ -285,6 +284,33 @@ static void all_families(void **state)
 {
     (void)state;
     each_golden(check_family);
+}
+
+/* Who yields gives the only sequence to the next one, and goes on when that one has ended. */
+static void test_yields(void **state)
+{
+    struct ask_for a = { .prompt = { 5, 6, 7 }, .n_prompt = 3, .predict_max = 12, .sample = sample_defaults() };
+    struct gen_request q = request_of(&a);
+    struct seen_of seen[2] = { { .n = 0 } };
+    int64_t id[2];
+    struct rig rig;
+    struct gen *g;
+    struct err e;
+
+    (void)state;
+    rig_open(&rig, "tests/golden/models/qwen35moe-k.iq3_s.gguf", 1, &(struct run_opts){ .ctx_tokens = CTX });
+    must(gen_open(&g, &(struct gen_opts){ .run = rig.r, .end_token = -1 }, &e), &e);
+    for (int i = 0; i < 2; i++) {
+        q.user = &seen[i];
+        q.yields = i == 0;
+        must(gen_submit(g, &q, &id[i], &e), &e);
+        for (; i == 0 ? seen[0].n < 4 : !seen[0].ended; take_events(g, seen, id))
+            must(gen_step(g, &e), &e);
+    }
+    assert_true(seen[1].ended && seen[1].n == 12 && seen[0].n == 12);
+    assert_memory_equal(seen[0].token, seen[1].token, 12 * sizeof *seen[0].token);
+    gen_close(g);
+    rig_close(&rig);
 }
 
 /* ---- one request with scripted hooks ---- */
@@ -868,6 +894,7 @@ int main(void)
         cmocka_unit_test(fails_alone),
         cmocka_unit_test(stop_strings),
         cmocka_unit_test(own_families),
+        cmocka_unit_test(test_yields),
         cmocka_unit_test(all_families),
     };
     test_filter();
