@@ -9,6 +9,7 @@
 #include "chat/chat.h"
 #include "chat/reader.h"
 #include "serve-stdio/batch.h"
+#include "serve-stdio/batches.h"
 #include "serve-stdio/reload.h"
 #include "serve-stdio/cache.h"
 #include "cli/cli.h"
@@ -38,6 +39,7 @@ static struct {
     int32_t parallel, max_queue, draft_max;
     int64_t predict_max, kv_tokens, checkpoint_bytes, cache_bytes, table_bytes;
     struct cli_http_opts http;
+    struct cli_batches_opts files;
 } o = { .parallel = PARALLEL,
         .draft_max = -1,
         .max_queue = 1024,
@@ -46,7 +48,8 @@ static struct {
         .checkpoint_bytes = -1,
         .cache_bytes = 1 << 30,
         .table_bytes = 512 << 20,
-        .http = { .body_bytes_max = LINE_MAX_BYTES, .timeout_s = 60, .drain_s = 30, .connections_max = 64 } };
+        .http = { .body_bytes_max = LINE_MAX_BYTES, .timeout_s = 60, .drain_s = 30, .connections_max = 64 },
+        .files = { .bytes_max = 1 << 30 } };
 
 static const struct cli_opt opts[] = {
     SECTION("Model"),
@@ -81,6 +84,8 @@ static const struct cli_opt opts[] = {
     INT64(0, "max-body", "bytes", "longest body of a request (default 16M)", &o.http.body_bytes_max, 1),
     INT32("connections", "n", "most connections at a time (default 64)", &o.http.connections_max, 1, 65536),
     INT32("timeout", "seconds", "for a request to arrive (default 60)", &o.http.timeout_s, 1, 86400),
+    PATH(0, "files", "directory", "keep files and batches of clients there", &o.files.dir),
+    INT64(0, "files-size", "bytes", "size of these files (default 1G)", &o.files.bytes_max, 0),
     INT32("drain", "seconds", "to finish answers after SIGTERM (default 30)", &o.http.drain_s, 0, 86400),
     SECTION("Running"),
     ROW_CTX(o.model, "longest prompt and answer (default 8192)"),
@@ -102,7 +107,8 @@ static const struct cli_pair pairs[] = {
     { "mcp", CLI_EXCLUDES, "lenient", NULL, 0 },
     { "output|errors|shard|strict", CLI_NEEDS, "batch", NULL, 0 },
     { "batch", CLI_NEEDS, "output", NULL, 0 },
-    { "api-key-file|cors|max-body|connections|timeout|drain", CLI_NEEDS, "listen", NULL, 0 },
+    { "api-key-file|cors|max-body|connections|timeout|drain|files", CLI_NEEDS, "listen", NULL, 0 },
+    { "files-size", CLI_NEEDS, "files", NULL, 0 },
     { "cache-size", CLI_NEEDS, "cache-dir", NULL, 0 },
     { "draft-max", CLI_NEEDS, "draft", NULL, 0 },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
@@ -121,6 +127,7 @@ struct server {
     struct cli_cache *cache;
     struct cli_reload *attached;
     struct serve *serve;
+    struct cli_batches *batches; /* of clients; NULL: none are kept */
     struct cli_http *http;
     struct serve_mcp *mcp;
     struct cli_line_requests lines;
@@ -295,6 +302,7 @@ static void close_all(struct server *s)
 {
     cli_line_requests_end(&s->lines);
     cli_http_close(s->http);
+    cli_batches_close(s->batches);
     serve_mcp_close(s->mcp);
     serve_close(s->serve);
     cli_cache_close(s->cache);
@@ -307,30 +315,62 @@ static void close_all(struct server *s)
     cli_opened_close(&s->open);
 }
 
+static enum err_code made_with(json_t **out, const struct server *s, struct err *e)
+{
+    return cli_made_with(out,
+                         &(struct cli_made_with_opts){ .open = &s->open,
+                                                       .engrams = &o.engrams,
+                                                       .context_table = o.context_table,
+                                                       .examples = o.examples,
+                                                       .recite = o.recite,
+                                                       .template_file = o.template_file,
+                                                       .parser = o.parser,
+                                                       .name = o.name,
+                                                       .sample = &o.sampling.o,
+                                                       .ctx_tokens = run_ctx(s->run),
+                                                       .predict_max = o.predict_max,
+                                                       .engram_thinking = o.engram_thinking },
+                         e);
+}
+
 static enum err_code answer_batch(struct server *s, const struct cli_batch_opts *checked, struct err *e)
 {
     struct cli_batch_opts bo = *checked;
-    json_t *made_with = NULL;
-    enum err_code code = cli_made_with(&made_with,
-                                       &(struct cli_made_with_opts){ .open = &s->open,
-                                                                     .engrams = &o.engrams,
-                                                                     .context_table = o.context_table,
-                                                                     .examples = o.examples,
-                                                                     .recite = o.recite,
-                                                                     .template_file = o.template_file,
-                                                                     .parser = o.parser,
-                                                                     .name = o.name,
-                                                                     .sample = &o.sampling.o,
-                                                                     .ctx_tokens = run_ctx(s->run),
-                                                                     .predict_max = o.predict_max,
-                                                                     .engram_thinking = o.engram_thinking },
-                                       e);
+    json_t *made = NULL;
+    enum err_code code = made_with(&made, s, e);
 
-    bo.made_with = made_with;
+    bo.made_with = made;
     if (code == ERR_OK)
         code = cli_batch_run(&bo, s->serve, &s->n_refused, e);
-    json_decref(made_with);
+    json_decref(made);
     return code;
+}
+
+/* What batches of clients are answered with has changed, perhaps. */
+static void tell_batches(void *of)
+{
+    struct server *s = of;
+    struct err why = { 0 };
+    json_t *made;
+
+    if (s->batches == NULL)
+        return;
+    if (made_with(&made, s, &why))
+        cli_warn("--files: %s", why.msg);
+    else
+        cli_batches_set(s->batches, s->serve, made);
+}
+
+static enum err_code serve_http(struct server *s, struct err *e)
+{
+    json_t *made;
+
+    if (s->batches != NULL) {
+        if (made_with(&made, s, e))
+            return e->code;
+        cli_batches_set(s->batches, s->serve, made);
+    }
+    return cli_http_run(s->http, s->serve, s->attached, e);
 }
 
 static enum err_code run_server(struct server *s, struct err *e)
@@ -342,7 +382,13 @@ static enum err_code run_server(struct server *s, struct err *e)
 
     if (check_parser(e) || (o.batch != NULL && cli_batch_check(&bo, e)))
         return e->code;
+    o.files.lenient = o.lenient;
+    if (o.files.dir != NULL && cli_batches_open(&s->batches, &o.files, e))
+        return e->code;
     o.http.max_queue = o.max_queue;
+    o.http.batches = s->batches;
+    o.http.reloaded = tell_batches;
+    o.http.of = s;
     if (o.http.listen != NULL && cli_http_open(&s->http, &o.http, e))
         return e->code;
     if (o.batch == NULL)
@@ -354,7 +400,7 @@ static enum err_code run_server(struct server *s, struct err *e)
     s->lines = (struct cli_line_requests){ .serve = s->serve, .lenient = o.lenient };
     cli_catch_interrupts();
     return o.batch != NULL   ? answer_batch(s, &bo, e)
-           : s->http != NULL ? cli_http_run(s->http, s->serve, s->attached, e)
+           : s->http != NULL ? serve_http(s, e)
            : o.mcp           ? serve_mcp(s, e)
                              : cli_stdin_requests(&talk, s->serve, s->attached, o.max_queue, e);
 }

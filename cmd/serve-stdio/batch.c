@@ -516,10 +516,17 @@ enum err_code cli_batch_check(const struct cli_batch_opts *o, struct err *e)
 
 struct cli_batch_counts cli_batch_counts(const struct cli_batch *b)
 {
-    return (struct cli_batch_counts){ b->n_mine, b->n_done, b->n_refused, b->line, b->n_asked };
+    return (
+        struct cli_batch_counts){ b->n_mine, b->n_done, b->n_refused, b->line, b->n_asked, b->bytes[0] + b->bytes[1] };
 }
 
 /* ---- asking ---- */
+
+/* How messages name an output: who has no business with paths has named the input. */
+static const char *output_name(const struct cli_batch *b, int which)
+{
+    return b->o.name != NULL ? (which == 0 ? "the answers" : "the errors") : which == 0 ? b->o.out : b->errors_path;
+}
 
 /* In one write, so that a line is there or not; what a full disk has taken of it goes again. Takes the line. */
 static enum err_code write_line(struct cli_batch *b, int which, json_t *line, struct err *e)
@@ -536,9 +543,9 @@ static enum err_code write_line(struct cli_batch *b, int which, json_t *line, st
     if (b->o.room != NULL && (int64_t)n > *b->o.room)
         code = err_set(e, ERR_LIMIT, "no room for more answers");
     else if (io_write_all(b->fd[which], text, n, e)) {
-        code = err_wrap(e, "%s", which == 0 ? b->o.out : b->errors_path);
+        code = err_wrap(e, "%s", output_name(b, which));
         if (ftruncate(b->fd[which], b->bytes[which]) != 0)
-            cli_warn("%s: ends in the middle of a line", which == 0 ? b->o.out : b->errors_path);
+            cli_warn("%s: ends in the middle of a line", output_name(b, which));
     }
     free(text);
     if (code)

@@ -52,6 +52,7 @@ struct cli_batch_counts {
     size_t n, done, refused; /* requests; with an answer or an error; with an error */
     int64_t line;            /* that was read last */
     int64_t asked;           /* requests that the engine has */
+    int64_t bytes;           /* of both outputs */
 };
 struct cli_batch_counts cli_batch_counts(const struct cli_batch *b);
 #endif

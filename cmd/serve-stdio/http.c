@@ -16,15 +16,17 @@
 #include "base/io.h"
 #include "serve-stdio/reload.h"
 #include "serve-stdio/connections.h"
+#include "serve-stdio/http_files.h"
 #include "serve-stdio/http_head.h"
+#include "serve-stdio/keys.h"
 #include "serve-stdio/listen.h"
 #include "serve-stdio/web_page.h"
 #include "serve/serve.h"
 
 enum {
-    KEYS_BYTES_MAX = 1 << 20,
     STREAM_BYTES_MAX = 16 << 20, /* that a client may leave unread */
     HEAD_BYTES_MAX = 64 << 10,
+    FORM_BYTES = 4096,    /* of a form, beside the file in it */
     CROWD_MS = 10,        /* while there are too many connections */
     WAIT_MS = 500,        /* at most without a look at signals and clocks */
     PROBE_MS = 5000,      /* between signs of life */
@@ -38,6 +40,8 @@ struct request {
     struct cli_connection *line;
     enum serve_method method;
     const struct serve_row *row; /* what is served at the path; NULL: nothing */
+    bool files;                  /* files or batches are */
+    struct cli_form *form;       /* a file that comes in; NULL: none */
     struct cli_buf body;         /* what came; then what goes out of a stream */
     size_t at;                   /* bytes that went out of it */
     double from_ms, alive_ms;    /* its first byte; when something was sent last */
@@ -53,8 +57,7 @@ struct request {
 struct cli_http {
     struct cli_http_opts o;
     struct cli_listen listen;
-    char *keys; /* the file */
-    size_t keys_bytes;
+    struct cli_keys *keys; /* NULL: none is asked for */
     struct serve *serve;
     struct MHD_Daemon *daemon;
     struct cli_connections connections;
@@ -123,16 +126,6 @@ static enum MHD_Result refuse_request(struct request *r, int status, const char 
 
 /* ---- who may ask ---- */
 
-/* Takes the same time wherever the two differ. */
-static bool same_key(struct str key, const char *given, size_t n)
-{
-    size_t differ = key.n ^ n;
-
-    for (size_t i = 0; i < key.n; i++)
-        differ |= (unsigned char)key.p[i] ^ (unsigned char)given[i < n ? i : n];
-    return differ == 0;
-}
-
 /* Clients of OpenAI's interface send it one way, those of Anthropic's the other. */
 static const char *sent_key(const struct request *r)
 {
@@ -142,24 +135,6 @@ static const char *sent_key(const struct request *r)
     if (v != NULL && strncasecmp(v, "Bearer ", 7) == 0)
         return v + 7;
     return other != NULL ? other : "";
-}
-
-static bool has_key(const struct request *r)
-{
-    const struct cli_http *h = r->h;
-    const char *given = sent_key(r);
-    bool found = false;
-
-    for (size_t at = 0, n; at < h->keys_bytes; at += n + 1) {
-        const char *end = memchr(h->keys + at, '\n', h->keys_bytes - at);
-
-        n = end != NULL ? (size_t)(end - h->keys) - at : h->keys_bytes - at;
-        const struct str key = { h->keys + at, n > 0 && h->keys[at + n - 1] == '\r' ? n - 1 : n };
-        const bool equal = same_key(key, given, strlen(given));
-
-        found = found || (key.n > 0 && equal);
-    }
-    return found;
 }
 
 /* A page elsewhere may not use a visitor's browser to ask here: neither with its own name as origin, nor with a name
@@ -201,7 +176,25 @@ static const struct serve_row *find_row(struct request *r, const char *path)
 
     if (cli_page(path) != NULL)
         return &part_of_page;
+    r->files = r->h->o.batches != NULL && cli_files_row(path) != NULL;
+    if (r->files)
+        return cli_files_row(path);
     return serve_method_at(&r->method, path) ? serve_row(r->method) : NULL;
+}
+
+/* Whether one of the verbs of a path is meant. */
+static bool takes_verb(const char *verbs, const char *verb)
+{
+    const size_t n = strlen(verb);
+
+    if (strcmp(verb, "HEAD") == 0)
+        return takes_verb(verbs, "GET");
+    while (strncmp(verbs, verb, n) != 0 || (verbs[n] != '\0' && verbs[n] != ',')) {
+        verbs += strcspn(verbs, " ");
+        if (*verbs++ == '\0')
+            return false;
+    }
+    return true;
 }
 
 /* The question of a browser whether a page may ask. */
@@ -211,10 +204,10 @@ static enum MHD_Result preflight(struct request *r)
     const char *asked = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Access-Control-Request-Headers");
 
     r->over = true;
-    if (m != NULL &&
-        (!header(m, "Access-Control-Allow-Methods", "GET, POST") || !header(m, "Access-Control-Max-Age", "7200") ||
-         !header(m, "Access-Control-Allow-Headers",
-                 asked != NULL && *asked != '\0' ? asked : "Authorization, Content-Type"))) {
+    if (m != NULL && (!header(m, "Access-Control-Allow-Methods", "GET, POST, DELETE") ||
+                      !header(m, "Access-Control-Max-Age", "7200") ||
+                      !header(m, "Access-Control-Allow-Headers",
+                              asked != NULL && *asked != '\0' ? asked : "Authorization, Content-Type"))) {
         MHD_destroy_response(m);
         m = NULL;
     }
@@ -252,7 +245,7 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
 {
     const struct serve_row *to = find_row(r, path);
     const char *length = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length");
-    const bool get = strcmp(verb, "GET") == 0 || strcmp(verb, "HEAD") == 0;
+    int64_t most = r->h->o.body_bytes_max;
     char message[160];
     const char *why;
     const int status = cli_http_doubtful(r->connection, version, &why);
@@ -267,21 +260,32 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
             r, 403, "pages of this origin, or requests for this host, are not served (--cors, --api-key-file)");
     if (strcmp(verb, "OPTIONS") == 0 && r->h->o.cors != NULL && to != NULL)
         return preflight(r);
-    if (r->h->keys != NULL && (to == NULL || !to->open) && !has_key(r))
+    if (r->h->keys != NULL && (to == NULL || !to->open) && !cli_keys_have(r->h->keys, sent_key(r)))
         return refuse_request(r, 401, "no valid key: send one as Authorization: Bearer KEY, or as X-Api-Key: KEY");
     if (to == NULL) {
-        (void)snprintf(message, sizeof message, "nothing is served at %.100s", path);
+        (void)snprintf(message, sizeof message, "nothing is served at %.100s%s", path,
+                       cli_files_row(path) != NULL ? " without --files" : "");
         return refuse_request(r, 404, message);
     }
     if (!has_room(r))
         return refuse_request(r, 429, "too many connections from this address (--connections)");
     r->old = strcmp(version, "HTTP/1.0") == 0;
-    if (strcmp(to->verb, "GET") == 0 ? !get : strcmp(verb, to->verb) != 0) {
+    if (!takes_verb(to->verb, verb)) {
         (void)snprintf(message, sizeof message, "%.100s: ask with %s", path, to->verb);
         return refuse_request(r, 405, message);
     }
-    if (length != NULL && (strlen(length) > 18 || atoll(length) > r->h->o.body_bytes_max))
-        return refuse_request(r, 413, "the body is too large (--max-body)");
+    if (r->files && cli_files_uploads(path, verb)) {
+        struct cli_files *files = cli_batches_files(r->h->o.batches);
+
+        most = files->room + FORM_BYTES;
+        r->form = cli_form_open(files, r->connection);
+        if (r->form == NULL)
+            return refuse_request(r, 400, "a file comes as multipart/form-data");
+    }
+    if (length != NULL && (strlen(length) > 18 || atoll(length) > most))
+        return refuse_request(r, 413,
+                              r->form != NULL ? "there is no room for the file (--files-size)"
+                                              : "the body is too large (--max-body)");
     if (cli_page(path) != NULL)
         return show_page(r, cli_page(path));
     return MHD_YES;
@@ -294,6 +298,10 @@ static enum MHD_Result take_body(struct request *r, struct str part)
     const size_t most = (size_t)r->h->o.body_bytes_max;
     struct err e;
 
+    if (r->form != NULL) {
+        cli_form_add(r->form, part);
+        return MHD_YES;
+    }
     if (!r->too_long && part.n <= most - r->body.n)
         return cli_buf_add(&r->body, part, &e) == ERR_OK ? MHD_YES : MHD_NO;
     cli_buf_free(&r->body);
@@ -315,6 +323,26 @@ static void resume(struct request *r)
         r->h->resumed = true;
     }
     r->suspended = false;
+}
+
+/* What files and batches are asked is answered at once. Clients are told apart by their keys. */
+static enum MHD_Result answer_about_files(struct request *r, const char *path, const char *verb)
+{
+    const char *key = sent_key(r), *type;
+    const struct cli_files_request q = { .of = r->connection,
+                                         .path = path,
+                                         .verb = verb,
+                                         .body = { r->body.p != NULL ? r->body.p : "", r->body.n },
+                                         .form = r->form,
+                                         .owner = r->h->keys != NULL ? io_hash(1, key, strlen(key)) : 0 };
+    int status;
+
+    if (r->too_long)
+        return refuse_request(r, 413, "the body is too large (--max-body)");
+    struct MHD_Response *m = cli_files_answer(r->h->o.batches, &q, &status, &type);
+
+    r->over = true;
+    return queue(r, m, status, type);
 }
 
 /* The whole request is here. */
@@ -635,6 +663,8 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
         r->stage = BODY;
         return take_head(r, path, verb, version);
     }
+    if (r->files)
+        return answer_about_files(r, path, verb);
     return r->stage == BODY ? ask_server(r) : send_answer(r);
 }
 
@@ -655,6 +685,7 @@ static void end_request(void *cls, struct MHD_Connection *connection, void **of,
     if (r->next != NULL)
         r->next->link = r->link;
     cli_buf_free(&r->body);
+    cli_form_close(r->form);
     json_decref(r->reply);
     free(r);
     *of = NULL;
@@ -678,6 +709,11 @@ static enum err_code start_daemon(struct cli_http *h, struct err *e)
     return ERR_OK;
 }
 
+static bool has_batches(const struct cli_http *h)
+{
+    return h->o.batches != NULL && !h->draining && cli_batches_busy(h->o.batches);
+}
+
 /* Waits for a socket, unless something can be done at once. */
 static enum err_code wait_some(struct cli_http *h, struct err *e)
 {
@@ -685,7 +721,7 @@ static enum err_code wait_some(struct cli_http *h, struct err *e)
     struct pollfd p = { .fd = info->epoll_fd, .events = POLLIN };
     MHD_UNSIGNED_LONG_LONG most = WAIT_MS;
 
-    if (serve_busy(h->serve) || h->resumed) /* which the library does not count as something to do */
+    if (serve_busy(h->serve) || has_batches(h) || h->resumed) /* which the library does not count as something to do */
         return ERR_OK;
     if (MHD_get_timeout(h->daemon, &most) != MHD_YES || most > WAIT_MS)
         most = WAIT_MS;
@@ -703,44 +739,15 @@ static enum err_code run_turn(struct cli_http *h, struct err *e)
     h->resumed = false;
     if (MHD_run(h->daemon) != MHD_YES)
         return err_set(e, ERR_IO, "%s: cannot go on serving", h->listen.url);
+    if (has_batches(h))
+        cli_batches_turn(h->o.batches);
     if (serve_busy(h->serve) && serve_step(h->serve, e))
         return e->code;
     while (serve_next(h->serve, &reply))
-        deliver(&reply);
+        if (h->o.batches == NULL || !cli_batches_take(h->o.batches, &reply))
+            deliver(&reply);
     watch_connections(h);
     return wait_some(h, e);
-}
-
-/* The keys of the file, in the place of those there were. again: while requests go on, which wait meanwhile. */
-static enum err_code read_keys(struct cli_http *h, bool again, struct err *e)
-{
-    char *keys;
-    size_t n, line = 1, odd = 0;
-    bool any = false;
-
-    if (h->o.api_key_file == NULL)
-        return ERR_OK;
-    if (again ? io_read_regular(&keys, &n, h->o.api_key_file, KEYS_BYTES_MAX, e)
-              : io_read_all(&keys, &n, h->o.api_key_file, KEYS_BYTES_MAX, cli_interrupted, e))
-        return e->code;
-    for (size_t i = 0; i < n; i++) {
-        const bool end = keys[i] == '\n' || (keys[i] == '\r' && (i + 1 == n || keys[i + 1] == '\n'));
-
-        line += keys[i] == '\n';
-        odd = odd == 0 && !end && (keys[i] <= ' ' || keys[i] > '~') ? line : odd;
-        any = any || !end;
-    }
-    if (!any || odd > 0) {
-        free(keys);
-        return !any
-                   ? err_set(e, ERR_FORMAT, "%s: has no key", h->o.api_key_file)
-                   : err_set(e, ERR_FORMAT, "%s: line %zu: a key has letters, digits and signs of ASCII, and no spaces",
-                             h->o.api_key_file, odd);
-    }
-    free(h->keys);
-    h->keys = keys;
-    h->keys_bytes = n;
-    return ERR_OK;
 }
 
 enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_reload *beside, struct err *e)
@@ -759,8 +766,11 @@ enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_reloa
             (void)MHD_quiesce_daemon(h->daemon);
             cli_listen_close(&h->listen); /* who comes now is refused at once */
         }
-        if (cli_reload_turn(beside, s) && read_keys(h, true, &why))
-            cli_reload_stays("--api-key-file", &why);
+        if (cli_reload_turn(beside, s)) {
+            if (h->keys != NULL && cli_keys_read(&h->keys, h->o.api_key_file, true, &why))
+                cli_reload_stays("--api-key-file", &why);
+            h->o.reloaded(h->o.of);
+        }
         code = run_turn(h, e);
     } while (code == ERR_OK && !(h->draining && (h->requests == NULL || clock_ms() > until_ms)));
     return code;
@@ -786,7 +796,8 @@ enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o
         return err_nomem(e);
     h->o = *o;
     h->listen.fd = -1;
-    if (read_keys(h, false, e) || cli_listen_open(&h->listen, o->listen, e)) {
+    if ((o->api_key_file != NULL && cli_keys_read(&h->keys, o->api_key_file, false, e)) ||
+        cli_listen_open(&h->listen, o->listen, e)) {
         cli_http_close(h);
         return e->code;
     }
@@ -809,7 +820,7 @@ void cli_http_close(struct cli_http *h)
         MHD_stop_daemon(h->daemon);
     cli_listen_close(&h->listen);
     cli_connections_free(&h->connections);
-    free(h->keys);
+    cli_keys_free(h->keys);
     free(h);
 }
 #else

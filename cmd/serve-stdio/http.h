@@ -8,6 +8,7 @@
 #define SERVE_STDIO_HTTP_H
 #include "cli/cli.h"
 
+struct cli_batches;
 struct cli_reload;
 struct cli_http;
 struct serve;
@@ -18,6 +19,9 @@ struct cli_http_opts {
     const char *cors;         /* the origin whose pages may ask, "*": any; NULL: none */
     int64_t body_bytes_max;
     int32_t timeout_s, drain_s, connections_max, max_queue;
+    struct cli_batches *batches; /* and files of clients, not owned; NULL: none are kept */
+    void (*reloaded)(void *of);  /* called when files beside the model were opened anew */
+    void *of;
 };
 /* Listens: before the model is opened, so that a mistake is found early. An address that others reach needs keys. */
 MUST_CHECK enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o, struct err *e);
