@@ -187,6 +187,14 @@ void cli_batches_close(struct cli_batches *b)
 
 /* ---- ends ---- */
 
+/* A file that is there already, because the server ended before its batch did. */
+static enum err_code update_file(struct cli_batches *b, struct cli_record *x, int64_t bytes, struct err *e)
+{
+    b->files.room += number_in(x->object, "bytes");
+    return cli_json_set(x->object, "bytes", json_integer(bytes)) ? cli_record_save(&b->files.table, x, e)
+                                                                 : err_nomem(e);
+}
+
 /* What was written becomes a file of the batch's owner; with nothing in it, it goes. */
 static void publish(struct cli_batches *b, struct work *w, const char *own, const char *member, const char *name)
 {
@@ -198,16 +206,15 @@ static void publish(struct cli_batches *b, struct work *w, const char *own, cons
 
     cli_file_path(&b->files, id, path);
     (void)snprintf(filename, sizeof filename, "%s_%s.jsonl", w->record->id, name);
-    if (x == NULL && stat(path, &st) == 0) {
-        b->files.room -= w->begun ? 0 : st.st_size; /* else it is counted */
-        if (st.st_size == 0)
-            (void)unlink(path);
-        else if (cli_file_add(&b->files, id, w->record->owner, st.st_size, filename, "batch_output", &x, &e)) {
-            cli_warn("--files: %s", e.msg);
-            x = NULL;
-        }
-    }
-    if (x != NULL)
+    if (stat(path, &st) != 0)
+        return;
+    b->files.room -= w->begun ? 0 : st.st_size; /* else it is counted */
+    if (st.st_size == 0)
+        (void)unlink(path);
+    else if (x != NULL ? update_file(b, x, st.st_size, &e)
+                       : cli_file_add(&b->files, id, w->record->owner, st.st_size, filename, "batch_output", &x, &e))
+        cli_warn("--files: %s", e.msg);
+    else
         (void)cli_json_set(w->record->object, member, json_string(x->id));
 }
 

@@ -325,7 +325,7 @@ static void resume(struct request *r)
     r->suspended = false;
 }
 
-/* What files and batches are asked is answered at once. Clients are told apart by their keys. */
+/* What is asked about files and batches is answered at once. Each key has its own. */
 static enum MHD_Result answer_about_files(struct request *r, const char *path, const char *verb)
 {
     const char *key = sent_key(r), *type;

@@ -71,6 +71,13 @@ teardown()
 @test "openai: cancel by leaving" { check cancel; }
 @test "openai: eight at once" { check threads; }
 
+@test "openai: files and batches" {
+    need_clients
+    printf 'one\ntwo\n' > keys
+    start --files kept --api-key-file keys || { grep -q 'without HTTP' served.err && skip "built without libmicrohttpd"; }
+    NO_PROXY='*' timeout 120 "$CLIENTS/bin/python" "$ROOT/tests/clients/openai_batches.py" "$(jq -r .url served)" one two 2>&1
+}
+
 @test "anthropic: blocks, usage, what ends an answer" { check anthropic-whole; }
 @test "anthropic: streams" { check anthropic-streams; }
 @test "anthropic: tools, and requests like Claude Code's" { check anthropic-tools; }
