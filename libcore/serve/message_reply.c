@@ -130,30 +130,42 @@ static json_t *input_of(struct str arguments)
     return json_pack("{s:o}", "arguments", json_bytes(arguments));
 }
 
+static bool has_calls(const struct serve_choice *c)
+{
+    const json_t *block;
+    size_t i;
+
+    json_array_foreach (c->items, i, block)
+        if (serve_is_type(block, "tool_use"))
+            return true;
+    return false;
+}
+
+static json_t *call_block(const struct chat_piece *p, json_t *input)
+{
+    return json_pack("{s:s, s:o, s:o, s:o}", "type", "tool_use", "id", json_bytes(p->id), "name", json_bytes(p->name),
+                     "input", input);
+}
+
+/* What a call asks for grows in a stream. One that fails is over, and not in the whole answer. */
 static enum err_code take_call(struct serve *s, struct serve_job *j, struct serve_choice *c, const struct chat_piece *p,
                                struct err *e)
 {
-    json_t *block, *begun;
+    json_t *block;
 
-    if (j->w.ask.one_call && p->call > 0)
+    if ((!j->w.stream && p->step != CHAT_CALL_END) || (j->w.ask.one_call && has_calls(c)))
         return ERR_OK;
     if (close_block(s, j, c, e))
         return e->code;
-    block = json_pack("{s:s, s:o, s:o, s:o}", "type", "tool_use", "id", json_bytes(p->id), "name", json_bytes(p->name),
-                      "input", input_of(p->text));
-    begun = block != NULL ? json_copy(block) : NULL;
-    if (begun == NULL || json_object_set_new(begun, "input", json_object())) {
-        json_decref(begun);
-        json_decref(block);
-        return err_nomem(e);
-    }
-    if (push_of_block(s, j, c, "content_block_start", "content_block", begun, e) ||
-        push_of_block(s, j, c, "content_block_delta", "delta",
-                      json_pack("{s:s, s:o}", "type", "input_json_delta", "partial_json", json_bytes(p->text)), e) ||
-        push_of_block(s, j, c, "content_block_stop", "", NULL, e)) {
-        json_decref(block);
+    if (p->step == CHAT_CALL_BEGIN)
+        return push_of_block(s, j, c, "content_block_start", "content_block", call_block(p, json_object()), e);
+    if (p->step == CHAT_CALL_MORE)
+        return push_of_block(s, j, c, "content_block_delta", "delta",
+                             json_pack("{s:s, s:o}", "type", "input_json_delta", "partial_json", json_bytes(p->text)),
+                             e);
+    if (push_of_block(s, j, c, "content_block_stop", "", NULL, e))
         return e->code;
-    }
+    block = p->step == CHAT_CALL_END ? call_block(p, input_of(p->text)) : json_null();
     return json_array_append_new(c->items, block) ? err_nomem(e) : ERR_OK;
 }
 
@@ -162,8 +174,6 @@ enum err_code serve_message_piece(struct serve *s, struct serve_job *j, struct s
 {
     const bool thought = p->part == CHAT_REASONING;
 
-    if (p->part == CHAT_TOOL && p->step != CHAT_CALL_END)
-        return ERR_OK;
     if (p->part == CHAT_TOOL)
         return take_call(s, j, c, p, e);
     if (p->text.n == 0)
@@ -178,17 +188,6 @@ enum err_code serve_message_piece(struct serve *s, struct serve_job *j, struct s
                          json_pack("{s:s, s:o}", "type", thought ? "thinking_delta" : "text_delta",
                                    thought ? "thinking" : "text", json_bytes(p->text)),
                          e);
-}
-
-static bool has_calls(const struct serve_choice *c)
-{
-    const json_t *block;
-    size_t i;
-
-    json_array_foreach (c->items, i, block)
-        if (serve_is_type(block, "tool_use"))
-            return true;
-    return false;
 }
 
 static const char *stop_reason(const struct serve_choice *c)

@@ -33,6 +33,8 @@ off='"thinking":{"type":"disabled"}'
         line short messages "\"max_tokens\":5,$sum" | sed 's/"max_tokens":300,//'
         line begun messages "$off,"'"messages":[{"role":"user","content":"What is 347 + 58?"},{"role":"assistant","content":"4"}]'
         line call messages "\"stream\":true,$tools,\"messages\":$asked"
+        line cut messages "\"max_tokens\":60,\"stream\":true,$tools,\"messages\":$asked" | sed 's/"max_tokens":300,//'
+        line cutwhole messages "\"max_tokens\":60,$tools,\"messages\":$asked" | sed 's/"max_tokens":300,//'
         line chat chat/completions "$sum"
         line count messages/count_tokens "$sum"
         line long messages "\"messages\":[{\"role\":\"user\",\"content\":\"$(yes a | head -n 3000 | tr '\n' ' ')\"}]"
@@ -60,8 +62,12 @@ off='"thinking":{"type":"disabled"}'
         (map(select(.type == "content_block_delta" and .delta.type == "text_delta").index) | unique) == [1] and
         (.[-2] | .delta.stop_reason == "end_turn" and .usage.output_tokens == $whole.usage.output_tokens)' out
     of call '(map(select(.body.content_block.type == "tool_use").body.content_block) | length == 1 and (.[0].id | length > 0)) and
-        (map(select(.body.delta.type == "input_json_delta").body.delta.partial_json) | add | fromjson | type == "object") and
+        (map(select(.body.delta.type == "input_json_delta").body.delta.partial_json) | length > 5 and (add | fromjson | type == "object")) and
         (map(select(.body.type == "message_delta"))[0].body.delta.stop_reason == "tool_use")'
+    # one that is cut off has no whole input, and is none of the whole answer
+    of cut '(map(select(.body.delta.type == "input_json_delta").body.delta.partial_json) | add | startswith("{\"recipient\"") and (endswith("}") | not)) and
+        (map(.body.type // .type) | .[-4:] == ["content_block_stop", "message_delta", "message_stop", "end"]) and .[-3].body.delta.stop_reason == "max_tokens"'
+    of cutwhole '.[0].body | (.content | map(.type)) == ["thinking"] and .stop_reason == "max_tokens"'
     # the next turn gives back the blocks and the results of the calls, and has the prompt of the chat that says the same
     input=$(jq -s 'map(select(.id == "call")) | map(select(.body.delta.type == "input_json_delta").body.delta.partial_json) | add | fromjson' -c out)
     {
