@@ -197,6 +197,27 @@ static enum err_code open_chat(struct server *s, struct err *e)
     return code;
 }
 
+static struct cli_made_with_opts made_with_opts(const struct server *s)
+{
+    return (struct cli_made_with_opts){ .open = &s->open,
+                                        .engrams = &o.engrams,
+                                        .context_table = o.context_table,
+                                        .examples = o.examples,
+                                        .recite = o.recite,
+                                        .template_file = o.template_file,
+                                        .parser = o.parser,
+                                        .name = o.name,
+                                        .sample = &o.sampling.o,
+                                        .ctx_tokens = run_ctx(s->run),
+                                        .predict_max = o.predict_max,
+                                        .engram_thinking = o.engram_thinking };
+}
+
+static void note_idle(const char *member)
+{
+    cli_note("requests have a member without effect: %s", member);
+}
+
 static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
@@ -240,6 +261,11 @@ static enum err_code open_all(struct server *s, struct err *e)
     if (o.cache_dir != NULL && cli_cache_open(&s->cache, o.cache_dir, o.cache_bytes, &s->open, s->run, s->gen, e))
         return e->code;
     slash = strrchr(s->open.path, '/');
+    const struct cli_made_with_opts with = made_with_opts(s);
+    uint64_t fingerprint;
+
+    if (cli_fingerprint(&fingerprint, &with, e))
+        return e->code;
     const struct serve_opts so = {
         .gen = s->gen,
         .run = s->run,
@@ -258,6 +284,8 @@ static enum err_code open_all(struct server *s, struct err *e)
         .keeper = s->cache != NULL ? &cli_cache_keeper : NULL,
         .keeper_of = s->cache,
         .predict_max = o.predict_max,
+        .fingerprint = fingerprint,
+        .note_idle = note_idle,
         .sample = &o.sampling.o,
     };
     return serve_open(&s->serve, &so, e);
@@ -317,20 +345,9 @@ static void close_all(struct server *s)
 
 static enum err_code made_with(json_t **out, const struct server *s, struct err *e)
 {
-    return cli_made_with(out,
-                         &(struct cli_made_with_opts){ .open = &s->open,
-                                                       .engrams = &o.engrams,
-                                                       .context_table = o.context_table,
-                                                       .examples = o.examples,
-                                                       .recite = o.recite,
-                                                       .template_file = o.template_file,
-                                                       .parser = o.parser,
-                                                       .name = o.name,
-                                                       .sample = &o.sampling.o,
-                                                       .ctx_tokens = run_ctx(s->run),
-                                                       .predict_max = o.predict_max,
-                                                       .engram_thinking = o.engram_thinking },
-                         e);
+    const struct cli_made_with_opts with = made_with_opts(s);
+
+    return cli_made_with(out, &with, e);
 }
 
 static enum err_code answer_batch(struct server *s, const struct cli_batch_opts *checked, struct err *e)

@@ -289,6 +289,10 @@ enum err_code cli_run_ask(struct cli_run *s, struct err *e)
             err_wrap(e, "%s", s->open.path);
         else if (strcmp(e->where, "/tool_choice") == 0)
             err_wrap(e, "--tool-choice %s", s->ask.tool_choice);
+        else if (strcmp(e->where, "/min_tokens") == 0)
+            err_wrap(e, "--min-tokens");
+        else if (strcmp(e->where, "/reasoning_budget") == 0)
+            err_wrap(e, "--reasoning-budget");
         cli_form_fault(&s->o->grammar, e);
         return cli_as_data(e);
     }

@@ -97,3 +97,39 @@ enum err_code cli_made_with(json_t **out, const struct cli_made_with_opts *o, st
                      hex_of(o->open->adapters.hash), "tables", hex_of(tables), "options", hex_of(options));
     return *out != NULL ? ERR_OK : err_nomem(e);
 }
+
+static void hash_age(uint64_t *h, const char *path)
+{
+    struct stat st;
+    int64_t v[3] = { 0 };
+
+    if (path != NULL && stat(path, &st) == 0) {
+        v[0] = (int64_t)st.st_size;
+        v[1] = (int64_t)st.st_mtim.tv_sec;
+        v[2] = (int64_t)st.st_mtim.tv_nsec;
+    }
+    *h = io_hash(hash_text(*h + 1, path), v, sizeof v);
+}
+
+enum err_code cli_fingerprint(uint64_t *out, const struct cli_made_with_opts *o, struct err *e)
+{
+    const char *files[] = { o->context_table, o->examples, o->recite }, *domains;
+    const uint64_t fixed[] = { model_fingerprint(o->open->model), o->open->adapters.hash, o->engram_thinking };
+    uint64_t h;
+    float x = 0;
+    char path[4096];
+
+    if (hash_options(&h, o, e))
+        return e->code;
+    h = hash_text(io_hash(h, fixed, sizeof fixed), CHIMERE_VERSION);
+    for (size_t i = 0; i < o->engrams->n; i++) {
+        if (cli_engram_named(o->engrams->v[i], path, sizeof path, &domains, &x, 1, e))
+            return e->code;
+        hash_age(&h, path);
+        h = hash_text(h, o->engrams->v[i]);
+    }
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        hash_age(&h, files[i]);
+    *out = h;
+    return ERR_OK;
+}

@@ -18,4 +18,7 @@ struct cli_made_with_opts {        /* NULL: not given */
 /* {"model", "adapters", "tables", "options"}, a hash of each: of tables and templates that of their contents. What is
  * not the same in two of them may have made other answers. The caller's, to be released. */
 MUST_CHECK enum err_code cli_made_with(json_t **out, const struct cli_made_with_opts *o, struct err *e);
+/* A number of all of that, and of this build. Tables count by their size and age: they may be too large to be read at
+ * the start. */
+MUST_CHECK enum err_code cli_fingerprint(uint64_t *out, const struct cli_made_with_opts *o, struct err *e);
 #endif

@@ -123,11 +123,30 @@ static enum err_code set_budget(struct ask_request *r, const struct ask *a, cons
     return ERR_OK;
 }
 
+/* What contradicts itself, whoever asks. */
+static enum err_code check_ask(const struct ask *a, const struct ask_request *r, struct err *e)
+{
+    const json_t *think = json_object_get(a->kwargs, "enable_thinking");
+    const bool off = think != NULL ? json_is_false(think) : a->think == 0;
+
+    /* of reasoning, which counts for the least number, there may be any amount */
+    if (a->tokens_max >= 0 && a->tokens_min > a->tokens_max && !(a->max_is_text && r->thinking)) {
+        err_set(e, ERR_ARG, "at least %lld tokens, but at most %lld", (long long)a->tokens_min,
+                (long long)a->tokens_max);
+        return err_at(e, "/min_tokens");
+    }
+    if (a->messages != NULL && a->budget > 0 && off) {
+        err_set(e, ERR_ARG, "a budget for reasoning, which is off");
+        return err_at(e, "/reasoning_budget");
+    }
+    return ERR_OK;
+}
+
 static enum err_code make_request(struct ask_request *r, const struct ask *a, const struct ask_model *m,
                                   const struct ask_request *like, struct err *e)
 {
     r->q = gen_defaults();
-    if (ask_make_prompt(r, a, m, e) || ask_make_form(r, a, m, like, e) || set_budget(r, a, m, e))
+    if (ask_make_prompt(r, a, m, e) || check_ask(a, r, e) || ask_make_form(r, a, m, like, e) || set_budget(r, a, m, e))
         return e->code;
     set_prompt(r, a);
     if (r->grammar != NULL) {

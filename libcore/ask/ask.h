@@ -37,7 +37,8 @@ struct ask_model {
     int32_t n_vocab;              /* tokens of the model; 0: not known yet */
 };
 
-/* The form that an answer is held to: at most one of the three. {0}: any answer. */
+/* The form that an answer is held to: at most one of the three. {0}: any answer. A schema has no effect where a call of
+ * a tool is required. */
 struct ask_form {
     const json_t *schema; /* JSON Schema */
     struct str gbnf;

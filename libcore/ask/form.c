@@ -34,6 +34,10 @@ enum err_code ask_form_open(struct grammar **out, const struct ask_form *f, cons
         err_set(e, ERR_ARG, "only one of response_format, grammar and regex");
         return err_at(e, f->regex.p != NULL ? "/regex" : "/grammar");
     }
+    if (f->regex.p != NULL && f->regex.n == 0) {
+        err_set(e, ERR_ARG, "empty: it allows no answer but the empty one");
+        return err_at(e, "/regex");
+    }
     if (f->schema != NULL)
         return grammar_open_schema(out, v, f->schema, e) ? err_at(e, "/response_format/json_schema/schema") : ERR_OK;
     if (f->gbnf.p != NULL)
@@ -112,11 +116,13 @@ static int count_calls(const json_t *messages)
 enum err_code ask_make_form(struct ask_request *r, const struct ask *a, const struct ask_model *m,
                             const struct ask_request *like, struct err *e)
 {
-    const bool any = ask_form_is_any(&a->form);
+    /* A schema is for texts, and where a call is due there is none. */
+    const bool due = a->messages != NULL && ask_call_is_due(a->tool_choice);
+    const bool any = ask_form_is_any(&a->form) || (due && a->form.schema != NULL);
 
     if (!any && m->text == NULL)
         return err_set(e, ERR_UNSUPPORTED, "has no tokenizer, so no grammar");
-    if (!any && ask_call_is_due(a->tool_choice)) {
+    if (!any && due) {
         err_set(e, ERR_ARG, "tool_choice asks for a call: no %s with it", form_name(&a->form));
         return err_at(e, "/tool_choice");
     }

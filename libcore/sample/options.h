@@ -49,12 +49,15 @@ enum { SAMPLE_DRY_MAX = 1024 /* a repetition counts up to this length, in tokens
 /* A row. The member of a struct sample_opts is a float, or an int32_t if it is whole. */
 struct sample_option {
     const char *member, *option, *names;
+    const char *needs; /* options, separated by |, of which one has to be on; "": none */
     bool whole;
     double least, most;
     size_t at; /* offset of the member */
 };
 const struct sample_option *sample_option(int i); /* NULL past the last */
 struct sample_opts;
+/* Whether it has an effect beside the values of the options that it needs. */
+bool sample_option_acts(const struct sample_opts *o, const struct sample_option *row);
 double sample_option_value(const struct sample_opts *o, const struct sample_option *row);
 void sample_option_set(struct sample_opts *o, const struct sample_option *row, double value);
 #endif

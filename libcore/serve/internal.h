@@ -11,14 +11,15 @@
 
 enum { BUCKETS = 20 /* of a histogram: up to 1, 2, 4 ... ms, 524 s */ };
 enum { STOPS_MAX = 16, CHOICES_MAX = 64, PROMPTS_MAX = 64, TOP_MAX = 20, POINTER_BYTES = SERVE_POINTER_BYTES };
-enum { BORDERS_MAX = 64 /* of messages in a prompt */ };
+enum { BORDERS_MAX = 64 /* of messages in a prompt */, IDLE_MAX = 16 /* members without effect that are named */ };
 
-/* What is wrong with a request. */
+/* What is wrong with a request, and which of its members have no effect. */
 struct serve_fault {
     int status;       /* 0: nothing is */
     const char *code; /* as the interface names it; NULL: it does not */
     char pointer[POINTER_BYTES];
     char message[POINTER_BYTES + 400];
+    char idle[IDLE_MAX][32]; /* names of members; "": no more */
 };
 bool serve_fault(struct serve_fault *f, int status, const char *pointer, const char *fmt, ...)
     PRINTF_LIKE(4, 5);                   /* false */
@@ -29,12 +30,20 @@ struct serve_question {
     struct ask ask;         /* but for the prompt of a completion and what stands beside the model */
     json_t *prompt, *input; /* borrowed */
     json_t *kwargs;         /* of ask; owned; NULL: none */
-    json_t *schema;         /* of ask; owned; NULL: none */
-    bool stream, usage;     /* usage: a stream ends with the usage */
+    json_t *schema, *tools; /* of ask; owned; NULL: none, or the body's */
+    struct serve_buf {
+        char *p;
+        size_t n, cap;
+    } choices;           /* of ask: a grammar that was made of a list */
+    const char *form_at; /* the member that asks for a form, as a JSON pointer; NULL: none does */
+    bool stream, usage;  /* usage: a stream ends with the usage */
     bool echo, seeded;
-    int n;       /* choices of a prompt */
-    int top;     /* log-probabilities of this many best tokens; -1: none wanted */
-    bool base64; /* embeddings */
+    bool functions; /* tools came as functions, and calls are returned in that form */
+    bool timings;   /* each part of a stream, and the answer, says how long it took */
+    bool progress;  /* a stream says how much of the prompt was read */
+    int n;          /* choices of a prompt */
+    int top;        /* log-probabilities of this many best tokens; -1: none wanted */
+    bool base64;    /* embeddings */
     struct str stops[STOPS_MAX], breakers[STOPS_MAX];
     int32_t stop_tokens[STOPS_MAX];
     struct sample_bias *bias;                      /* owned */
@@ -50,6 +59,41 @@ bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve
  * here. */
 bool serve_check_members(const json_t *body, enum serve_method method, bool lenient, struct serve_fault *f);
 void serve_question_free(struct serve_question *w);
+/* Whether a value is of one of the kinds (members.c), which end at a ! or a blank; else what it is not. */
+enum { SERVE_WHAT_BYTES = 200 };
+bool serve_is_of(const json_t *v, const char *kinds, char what[SERVE_WHAT_BYTES]);
+/* A whole number, also one that is written with a fraction of 0. */
+bool serve_whole_number(const json_t *v, int64_t *out);
+/* idle.c: of a body's own member. SERVE_UNKNOWN: it is none of those that have no effect, or none but the usual one. */
+enum serve_idle { SERVE_UNKNOWN, SERVE_IDLE, SERVE_REFUSED };
+enum serve_idle serve_idle_member(enum serve_method method, const char *key, const json_t *value,
+                                  struct serve_fault *f);
+void serve_note_idle(struct serve_fault *f, struct str name);
+
+/* A body while its members are read. */
+struct serve_reading {
+    struct serve_question *w;
+    const struct serve *s;
+    const json_t *body;
+    char *at;  /* pointer of the member: POINTER_BYTES */
+    bool text; /* completions */
+    struct serve_fault *f;
+};
+bool serve_refuse_here(const struct serve_reading *r, const char *what); /* false */
+/* The same of a member of it, or an item. */
+bool serve_wrong_at(const struct serve_reading *r, const char *key, const char *what);
+bool serve_wrong_item(const struct serve_reading *r, size_t i, const char *what);
+/* forms.c: members that ask for a form */
+bool serve_read_format(struct serve_reading *r, const json_t *v);
+bool serve_read_grammar(struct serve_reading *r, const json_t *v);
+bool serve_read_regex(struct serve_reading *r, const json_t *v);
+bool serve_read_json(struct serve_reading *r, const json_t *v);
+bool serve_read_choice(struct serve_reading *r, const json_t *v);
+bool serve_read_structured(struct serve_reading *r, const json_t *v);
+/* calls.c: members about calls; what was asked in the old form, as functions, is asked as tools. */
+bool serve_read_tools(struct serve_reading *r, const json_t *v);
+bool serve_read_tool_choice(struct serve_reading *r, const json_t *v);
+bool serve_take_functions(json_t *body, struct serve_fault *f);
 
 /* One answer of a request. */
 struct serve_choice {
@@ -59,12 +103,11 @@ struct serve_choice {
     bool begun;                 /* has a sequence, or had one */
     struct chat_reader *reader; /* NULL: a completion */
     const struct ask_request *request;
-    struct serve_buf {
-        char *p;
-        size_t n, cap;
-    } text, reasoning;
-    json_t *calls, *logprobs; /* arrays */
-    struct gen_stats stats;
+    struct serve_buf text, reasoning;
+    json_t *calls, *logprobs;          /* arrays */
+    struct gen_stats stats;            /* from its beginning on those of the prompt, complete at its end */
+    double begin_ms, first_ms, now_ms; /* when it began; had its first token, 0: not yet; and the last one */
+    int64_t n_tokens;                  /* so far */
     enum gen_end end;
     size_t stop; /* which stop string ended it, if one did */
     bool said_role;
@@ -113,9 +156,13 @@ struct serve {
     struct serve_opts o;
     const struct serve_attachments *attached; /* of requests that are started */
     json_t *model;                            /* the name, as a string of valid UTF-8 */
-    struct text_memo *memo;                   /* of prompts of chats */
+    char fingerprint[32];
+    uint64_t n_exchanges;
+    json_t *idle;           /* names of members without effect that were told */
+    struct text_memo *memo; /* of prompts of chats */
     struct serve_job *jobs;
     int64_t next_id, turn;
+    double step_ms; /* when the last step began */
     int32_t n_vocab;
     struct {
         uint64_t client;
@@ -139,6 +186,7 @@ json_t *serve_whole(const struct serve *s, const struct serve_job *j);
 json_t *serve_chunk(const struct serve *s, const struct serve_job *j, const struct serve_choice *c, json_t *delta,
                     json_t *logprobs, const char *finish);
 json_t *serve_usage(const struct serve_job *j);
+bool serve_set_timings(json_t *o, const struct serve_choice *c); /* by llama.cpp's names */
 json_t *serve_usage_chunk(const struct serve *s, const struct serve_job *j);
 const char *serve_finish(const struct serve_job *j, const struct serve_choice *c);
 json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int n_top);

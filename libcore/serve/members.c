@@ -5,11 +5,12 @@
  * Of a body's own members methods.def says that, or request.c, responses.c and messages.c. */
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "serve/internal.h"
 
-enum { AT_BYTES = 64, WHAT_BYTES = 200 };
+enum { AT_BYTES = 64, WHAT_BYTES = SERVE_WHAT_BYTES };
 enum {
     CHAT = 1 << SERVE_CHAT,
     RESP = 1 << SERVE_RESPONSE,
@@ -20,9 +21,9 @@ enum {
 };
 
 /* Objects, and what their members may be, as name:kind|kind, with a ! where there has to be one. A kind is S, a text;
- * A, an array; O, an object; B, true or false; I, a whole number; N, a number; X, anything; 0, null alone; or the one
- * text that it may be. The first row with an object's place and "type" counts; an object without a row may have any
- * members. */
+ * A, an array; L, the array ["text"]; O, an object; B, true or false; T, true; F, false; I, a whole number; N, a
+ * number; X, anything; n, null alone; or the one text or number that it may be. With a ~ a member has no effect. The
+ * first row with an object's place and "type" counts; an object without a row may have any members. */
 static const struct row {
     unsigned methods;
     const char *at;   /* a JSON pointer, in which * is each item of an array */
@@ -30,19 +31,29 @@ static const struct row {
     const char *members;
 } rows[] = {
     { CHAT, "/messages/*", NULL,
-      "role:S! content:S|A name:S tool_calls:A tool_call_id:S reasoning_content:S refusal:0 annotations:A audio:0 "
-      "function_call:0" },
-    { CHAT, "/messages/*/content/*", NULL, "type:text! text:S!" },
+      "role:S! content:S|A name:S tool_calls:A tool_call_id:S reasoning_content:S refusal:n annotations:A audio:n "
+      "function_call:O reasoning:S reasoning_details:A~ cache_control:O~ provider_specific_fields:O~ id:S~" },
+    { CHAT, "/messages/*/function_call", NULL, "name:S! arguments:S!" },
+    { CHAT, "/messages/*/content/*", NULL, "type:text! text:S! cache_control:O~ annotations:A~" },
     { CHAT, "/messages/*/tool_calls/*", NULL, "id:S type:function index:I function:O!" },
     { CHAT, "/messages/*/tool_calls/*/function", NULL, "name:S! arguments:S|O" },
-    { CHAT, "/tools/*", NULL, "type:function function:O!" },
+    { CHAT, "/functions/*", NULL, "name:S! description:S parameters:O strict:B" },
+    { CHAT, "/function_call", NULL, "name:S!" },
+    { CHAT, "/tools/*", NULL, "type:function function:O! cache_control:O~" },
     { CHAT, "/tools/*/function", NULL, "name:S! description:S parameters:O strict:B" },
+    { CHAT, "/tool_choice", "allowed_tools", "type:X allowed_tools:O!" },
+    { CHAT, "/tool_choice/allowed_tools", NULL, "mode:auto|required! tools:A!" },
+    { CHAT, "/tool_choice/allowed_tools/tools/*", NULL, "type:function function:O!" },
+    { CHAT, "/tool_choice/allowed_tools/tools/*/function", NULL, "name:S!" },
     { CHAT, "/tool_choice", NULL, "type:function function:O!" },
     { CHAT, "/tool_choice/function", NULL, "name:S!" },
     { CHAT | TEXT, "/response_format", "json_schema", "type:X json_schema:O!" },
-    { CHAT | TEXT, "/response_format", NULL, "type:text|json_object|json_schema!" },
+    { CHAT | TEXT, "/response_format", NULL, "type:text|json_object|json_schema! schema:O|B" },
+    { CHAT | TEXT, "/structured_outputs", NULL,
+      "json:O|B|S regex:S choice:A grammar:S json_object:T disable_fallback:B~ disable_any_whitespace:F~ "
+      "disable_additional_properties:F~ whitespace_pattern:n structural_tag:n" },
     { CHAT | TEXT, "/response_format/json_schema", NULL, "name:S description:S schema:O|B! strict:B" },
-    { CHAT | TEXT, "/stream_options", NULL, "include_usage:B include_obfuscation:B" },
+    { CHAT | TEXT, "/stream_options", NULL, "include_usage:B include_obfuscation:B continuous_usage_stats:F~" },
     { TALK | TEXT | EMBED | MSG, "/lora/*", NULL, "id:I! scale:N!" },
     { RESP, "/input/*", "function_call", "type:X id:S call_id:S! name:S! arguments:S! status:S" },
     { RESP, "/input/*", "function_call_output", "type:X id:S call_id:S! output:S|A! status:S" },
@@ -53,9 +64,11 @@ static const struct row {
     { RESP, "/input/*/content/*", NULL,
       "type:input_text|output_text|text|reasoning_text! text:S! annotations:A logprobs:A" },
     { RESP, "/input/*/output/*", NULL, "type:input_text|output_text|text! text:S!" },
-    { RESP, "/tools/*", NULL, "type:function! name:S! description:S parameters:O strict:B" },
+    { RESP, "/tools/*", NULL, "type:function! name:S! description:S parameters:O strict:B cache_control:O~" },
+    { RESP, "/tool_choice", "allowed_tools", "type:X mode:auto|required! tools:A!" },
+    { RESP, "/tool_choice/tools/*", NULL, "type:function! name:S!" },
     { RESP, "/tool_choice", NULL, "type:function! name:S!" },
-    { RESP, "/text", NULL, "format:O" },
+    { RESP, "/text", NULL, "format:O verbosity:low|medium|high~" },
     { RESP, "/text/format", "json_schema", "type:X name:S description:S schema:O|B! strict:B" },
     { RESP, "/text/format", NULL, "type:text|json_object|json_schema!" },
     { RESP, "/reasoning", NULL, "effort:S summary:S" },
@@ -102,20 +115,29 @@ struct walk {
 static bool is_kind(const json_t *v, const char *kind, size_t n)
 {
     const char *s = json_string_value(v);
+    int64_t whole;
 
-    if (n > 1 || islower((unsigned char)*kind))
+    if (*kind == '-' || isdigit((unsigned char)*kind))
+        return json_is_number(v) && json_number_value(v) == strtod(kind, NULL);
+    if (n > 1 || (islower((unsigned char)*kind) && *kind != 'n'))
         return s != NULL && strlen(s) == n && memcmp(s, kind, n) == 0;
     switch (*kind) {
     case 'S':
         return s != NULL;
     case 'A':
         return json_is_array(v);
+    case 'L':
+        s = json_string_value(json_array_get(v, 0));
+        return json_array_size(v) == 1 && s != NULL && strcmp(s, "text") == 0;
     case 'O':
         return json_is_object(v);
     case 'B':
         return json_is_boolean(v);
+    case 'T':
+    case 'F':
+        return *kind == 'T' ? json_is_true(v) : json_is_false(v);
     case 'I':
-        return json_is_integer(v);
+        return serve_whole_number(v, &whole);
     case 'N':
         return json_is_number(v);
     default:
@@ -125,8 +147,8 @@ static bool is_kind(const json_t *v, const char *kind, size_t n)
 
 static const char *kind_name(char kind)
 {
-    static const char *const names[] = { "Sa text",         "Aan array", "Oan object", "Btrue or false",
-                                         "Ia whole number", "Na number", "0null" };
+    static const char *const names[] = { "Sa text",   "Aan array", "Oan object", "Btrue or false", "Ia whole number",
+                                         "Na number", "nnull",     "Ttrue",      "Ffalse" };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (names[i][0] == kind)
@@ -134,13 +156,12 @@ static const char *kind_name(char kind)
     return "";
 }
 
-/* Whether it is of one of the kinds, which end at a ! or a blank; else what it is not. */
-static bool fits_kinds(const json_t *v, const char *kinds, char what[WHAT_BYTES])
+bool serve_is_of(const json_t *v, const char *kinds, char what[WHAT_BYTES])
 {
     size_t used = 0;
 
     for (const char *k = kinds;; k++) {
-        const size_t n = strcspn(k, "|! ");
+        const size_t n = strcspn(k, "|!~ ");
         const char *name = n == 1 ? kind_name(*k) : k;
 
         if (is_kind(v, k, n))
@@ -217,8 +238,10 @@ static bool check_object(struct walk *w, const struct row *row, const json_t *o)
         v = json_object_get(o, name);
         if ((v == NULL || json_is_null(v)) && m[strcspn(m, " !")] == '!')
             return refuse_member(w, name, "missing");
-        if (v != NULL && !json_is_null(v) && !fits_kinds(v, m + n + 1, what + 4))
+        if (v != NULL && !json_is_null(v) && !serve_is_of(v, m + n + 1, what + 4))
             return refuse_member(w, name, what);
+        if (v != NULL && m[strcspn(m, " ~")] == '~')
+            serve_note_idle(w->f, str_of(name));
     }
     json_object_foreach ((json_t *)(uintptr_t)o, key, v) {
         const size_t n = strlen(key);

@@ -26,7 +26,6 @@ static json_t *text_of(const struct serve_buf *b)
 
 const char *serve_finish(const struct serve_job *j, const struct serve_choice *c)
 {
-    (void)j;
     switch (c->end) {
     case GEN_LENGTH:
     case GEN_CONTEXT:
@@ -39,7 +38,7 @@ const char *serve_finish(const struct serve_job *j, const struct serve_choice *c
     case GEN_FAILED:
         break;
     }
-    return json_array_size(c->calls) > 0 ? "tool_calls" : "stop";
+    return json_array_size(c->calls) == 0 ? "stop" : j->w.functions ? "function_call" : "tool_calls";
 }
 
 /* One token with its bytes, as log-probabilities of chats have it. */
@@ -163,10 +162,48 @@ json_t *serve_usage(const struct serve_job *j)
     }
     if (j->method == SERVE_EMBEDDING)
         return json_pack("{s:I, s:I}", "prompt_tokens", (json_int_t)prompt, "total_tokens", (json_int_t)prompt);
-    return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:I}}", "prompt_tokens", (json_int_t)prompt, "completion_tokens",
-                     (json_int_t)tokens, "total_tokens", (json_int_t)(prompt + tokens), "prompt_tokens_details",
-                     "cached_tokens", (json_int_t)cached, "completion_tokens_details", "reasoning_tokens",
-                     (json_int_t)reasoning);
+    return json_pack("{s:I, s:I, s:I, s:{s:I, s:i}, s:{s:I, s:i, s:i, s:i}}", "prompt_tokens", (json_int_t)prompt,
+                     "completion_tokens", (json_int_t)tokens, "total_tokens", (json_int_t)(prompt + tokens),
+                     "prompt_tokens_details", "cached_tokens", (json_int_t)cached, "audio_tokens", 0,
+                     "completion_tokens_details", "reasoning_tokens", (json_int_t)reasoning, "audio_tokens", 0,
+                     "accepted_prediction_tokens", 0, "rejected_prediction_tokens", 0);
+}
+
+/* Adds the number of tokens, their time, the time of one, and the tokens in a second. */
+static bool set_rate(json_t *o, const char *what, int64_t n, double ms)
+{
+    const struct {
+        const char *name;
+        json_t *v;
+    } members[] = {
+        { "n", json_integer(n) },
+        { "ms", json_real(ms) },
+        { "per_token_ms", n > 0 ? json_real(ms / (double)n) : json_null() },
+        { "per_second", ms > 0 ? json_real((double)n / ms * 1e3) : json_null() },
+    };
+    bool ok = true;
+    char name[40];
+
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+        (void)snprintf(name, sizeof name, "%s_%s", what, members[i].name);
+        ok = json_object_set_new(o, name, members[i].v) == 0 && ok;
+    }
+    return ok;
+}
+
+bool serve_set_timings(json_t *o, const struct serve_choice *c)
+{
+    const struct gen_stats *t = &c->stats;
+    const double until = c->first_ms > 0 ? c->first_ms : c->now_ms;
+    json_t *v = json_pack("{s:I}", "cache_n", (json_int_t)t->cached_tokens);
+
+    if (o != NULL && v != NULL && set_rate(v, "prompt", t->prompt_tokens - t->cached_tokens, until - c->begin_ms) &&
+        set_rate(v, "predicted", c->n_tokens, c->now_ms - until) &&
+        (t->drafted == 0 || (json_object_set_new(v, "draft_n", json_integer(t->drafted)) == 0 &&
+                             json_object_set_new(v, "draft_n_accepted", json_integer(t->kept)) == 0)))
+        return json_object_set_new(o, "timings", v) == 0;
+    json_decref(v);
+    return false;
 }
 
 static json_t *choice_of_chat(const struct serve_job *j, const struct serve_choice *c)
@@ -178,7 +215,9 @@ static json_t *choice_of_chat(const struct serve_job *j, const struct serve_choi
 
     if (ok && c->reasoning.n > 0)
         ok = json_object_set_new(m, "reasoning_content", text_of(&c->reasoning)) == 0;
-    if (ok && calls)
+    if (ok && calls && j->w.functions)
+        ok = json_object_set(m, "function_call", json_object_get(json_array_get(c->calls, 0), "function")) == 0;
+    else if (ok && calls)
         ok = json_object_set(m, "tool_calls", c->calls) == 0;
     if (ok)
         return json_pack("{s:i, s:o, s:o, s:s}", "index", c->index, "message", m, "logprobs",
@@ -214,8 +253,8 @@ static json_t *reply_head(const struct serve *s, const struct serve_job *j, cons
 
     (void)snprintf(id, sizeof id, "%s-%08llx%08llx", j->method == SERVE_CHAT ? "chatcmpl" : "cmpl",
                    (unsigned long long)j->created_s & 0xffffffffu, (unsigned long long)j->id);
-    return json_pack("{s:s, s:s, s:I, s:O}", "id", id, "object", object, "created", (json_int_t)j->created_s, "model",
-                     s->model);
+    return json_pack("{s:s, s:s, s:I, s:O, s:s}", "id", id, "object", object, "created", (json_int_t)j->created_s,
+                     "model", s->model, "system_fingerprint", s->fingerprint);
 }
 
 static json_t *whole_embedding(const struct serve *s, const struct serve_job *j)
@@ -249,7 +288,8 @@ json_t *serve_whole(const struct serve *s, const struct serve_job *j)
     }
     o = reply_head(s, j, j->method == SERVE_CHAT ? "chat.completion" : "text_completion");
     if (choices != NULL && o != NULL && json_object_set(o, "choices", choices) == 0 &&
-        json_object_set_new(o, "usage", serve_usage(j)) == 0) {
+        json_object_set_new(o, "usage", serve_usage(j)) == 0 &&
+        (!j->w.timings || serve_set_timings(o, &j->choice[0]))) {
         json_decref(choices);
         return o;
     }
@@ -272,6 +312,7 @@ json_t *serve_chunk(const struct serve *s, const struct serve_job *j, const stru
         choice = json_pack("{s:i, s:o, s:o}", "index", c->index, "text", delta, "finish_reason", reason);
     const bool ok = o != NULL && choice != NULL &&
                     (logprobs == NULL || json_object_set_new(choice, "logprobs", logprobs_of(j, logprobs)) == 0) &&
+                    (!j->w.timings || serve_set_timings(o, c)) &&
                     json_object_set_new(o, "choices", json_pack("[O]", choice)) == 0;
 
     json_decref(logprobs);

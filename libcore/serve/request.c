@@ -27,35 +27,36 @@ bool serve_nomem(struct serve_fault *f)
     return serve_fault(f, 500, "", "out of memory");
 }
 
-struct reading {
-    struct serve_question *w;
-    int32_t n_vocab;
-    char *at;  /* pointer of the member: POINTER_BYTES */
-    bool text; /* completions */
-    struct serve_fault *f;
-};
-
-static bool refuse_here(const struct reading *r, const char *what)
+bool serve_refuse_here(const struct serve_reading *r, const char *what)
 {
     return serve_fault(r->f, 400, r->at, "%s: %s", r->at + 1, what);
 }
 
-/* The same of a member of it, or an item. */
-static bool wrong_at(const struct reading *r, const char *key, const char *what)
+bool serve_wrong_at(const struct serve_reading *r, const char *key, const char *what)
 {
     (void)serve_point_to(r->at, strlen(r->at), key);
-    return refuse_here(r, what);
+    return serve_refuse_here(r, what);
 }
 
-static bool wrong_item(const struct reading *r, size_t i, const char *what)
+bool serve_wrong_item(const struct serve_reading *r, size_t i, const char *what)
 {
     char number[24];
 
     (void)snprintf(number, sizeof number, "%zu", i);
-    return wrong_at(r, number, what);
+    return serve_wrong_at(r, number, what);
 }
 
-static bool read_number(const struct reading *r, const json_t *v, double least, double most, double *out)
+bool serve_whole_number(const json_t *v, int64_t *out)
+{
+    const double x = json_real_value(v);
+
+    if (!json_is_integer(v) && !(json_is_real(v) && x == floor(x) && fabs(x) < 0x1p53))
+        return false;
+    *out = json_is_integer(v) ? json_integer_value(v) : (int64_t)x;
+    return true;
+}
+
+static bool read_number(const struct serve_reading *r, const json_t *v, double least, double most, double *out)
 {
     const double x = json_number_value(v);
 
@@ -67,108 +68,69 @@ static bool read_number(const struct reading *r, const json_t *v, double least, 
     return true;
 }
 
-static bool integer(const struct reading *r, const json_t *v, int64_t least, int64_t most, int64_t *out)
+static bool integer(const struct serve_reading *r, const json_t *v, int64_t least, int64_t most, int64_t *out)
 {
-    if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > most)
+    int64_t n;
+
+    if (!serve_whole_number(v, &n) || n < least || n > most)
         return serve_fault(r->f, 400, r->at, "%s: not a whole number from %lld to %lld", r->at + 1, (long long)least,
                            (long long)most);
-    *out = json_integer_value(v);
+    *out = n;
     return true;
 }
 
-static bool flag(const struct reading *r, const json_t *v, bool *out)
+static bool flag(const struct serve_reading *r, const json_t *v, bool *out)
 {
     if (!json_is_boolean(v))
-        return refuse_here(r, "not true or false");
+        return serve_refuse_here(r, "not true or false");
     *out = json_is_true(v);
     return true;
 }
 
 /* ---- members ---- */
 
-typedef bool read_fn(struct reading *r, const json_t *v);
+typedef bool read_fn(struct serve_reading *r, const json_t *v);
 
-static bool read_object(struct reading *r, const json_t *v)
+static bool read_string(struct serve_reading *r, const json_t *v)
 {
-    return json_is_object(v) || refuse_here(r, "not an object");
+    return json_is_string(v) || serve_refuse_here(r, "not a string");
 }
 
-static bool read_flag(struct reading *r, const json_t *v)
-{
-    return json_is_boolean(v) || refuse_here(r, "not true or false");
-}
-
-static bool read_string(struct reading *r, const json_t *v)
-{
-    return json_is_string(v) || refuse_here(r, "not a string");
-}
-
-static bool read_messages(struct reading *r, const json_t *v)
+static bool read_messages(struct serve_reading *r, const json_t *v)
 {
     size_t i;
     json_t *m;
 
     if (!json_is_array(v) || json_array_size(v) == 0)
-        return refuse_here(r, "not an array with messages");
+        return serve_refuse_here(r, "not an array with messages");
     json_array_foreach (v, i, m) {
         const json_t *content = json_object_get(m, "content");
 
         if ((content == NULL || json_is_null(content)) &&
             strcmp(json_string_value(json_object_get(m, "role")), "assistant") != 0)
-            return wrong_item(r, i, "") || wrong_at(r, "content", "missing");
+            return serve_wrong_item(r, i, "") || serve_wrong_at(r, "content", "missing");
+        if (json_is_string(json_object_get(m, "reasoning")) && json_object_get(m, "reasoning_content") == NULL &&
+            json_object_set(m, "reasoning_content", json_object_get(m, "reasoning"))) /* as other servers call it */
+            return serve_nomem(r->f);
     }
     r->w->ask.messages = (json_t *)(uintptr_t)v;
     return true;
 }
 
-static bool read_prompt(struct reading *r, const json_t *v)
+static bool read_prompt(struct serve_reading *r, const json_t *v)
 {
     r->w->prompt = (json_t *)(uintptr_t)v;
     return json_is_string(v) || (json_is_array(v) && json_array_size(v) > 0) ||
-           refuse_here(r, "not a text, tokens, or an array of them");
+           serve_refuse_here(r, "not a text, tokens, or an array of them");
 }
 
-static bool read_input(struct reading *r, const json_t *v)
+static bool read_input(struct serve_reading *r, const json_t *v)
 {
     r->w->input = (json_t *)(uintptr_t)v;
     return read_prompt(r, v);
 }
 
-static bool read_tools(struct reading *r, const json_t *v)
-{
-    size_t i;
-    json_t *tool;
-
-    if (!json_is_array(v))
-        return refuse_here(r, "not an array");
-    json_array_foreach (v, i, tool)
-        if (json_string_length(json_object_get(json_object_get(tool, "function"), "name")) == 0)
-            return wrong_item(r, i, "") || wrong_at(r, "function", "has no name");
-    r->w->ask.tools = json_array_size(v) > 0 ? (json_t *)(uintptr_t)v : NULL;
-    return true;
-}
-
-static bool is_mode(const char *s)
-{
-    return strcmp(s, "auto") == 0 || strcmp(s, "none") == 0 || strcmp(s, "required") == 0;
-}
-
-static bool read_tool_choice(struct reading *r, const json_t *v)
-{
-    const char *s = json_string_value(v);
-    const char *name = json_string_value(json_object_get(json_object_get(v, "function"), "name"));
-
-    if (s == NULL ? name == NULL : !is_mode(s))
-        return refuse_here(r, "not auto, none, required, or {\"type\": \"function\", \"function\": {\"name\": ...}}");
-    if (s == NULL && is_mode(name)) {
-        (void)serve_point_to(r->at, strlen(r->at), "function");
-        return wrong_at(r, "name", "not the name of a tool");
-    }
-    r->w->ask.tool_choice = s != NULL ? s : name;
-    return true;
-}
-
-static bool read_parallel(struct reading *r, const json_t *v)
+static bool read_parallel(struct serve_reading *r, const json_t *v)
 {
     bool many = true;
 
@@ -178,34 +140,20 @@ static bool read_parallel(struct reading *r, const json_t *v)
     return true;
 }
 
-static bool read_format(struct reading *r, const json_t *v)
-{
-    const char *type = json_string_value(json_object_get(v, "type"));
-
-    if (type == NULL)
-        return refuse_here(r, "has no type");
-    if (strcmp(type, "json_object") == 0)
-        r->w->schema = json_pack("{s:s}", "type", "object");
-    else if (strcmp(type, "json_schema") == 0)
-        r->w->schema = json_incref(json_object_get(json_object_get(v, "json_schema"), "schema"));
-    r->w->ask.form.schema = r->w->schema;
-    return r->w->schema != NULL || strcmp(type, "text") == 0 || serve_nomem(r->f);
-}
-
-static bool read_stream(struct reading *r, const json_t *v)
+static bool read_stream(struct serve_reading *r, const json_t *v)
 {
     return flag(r, v, &r->w->stream);
 }
 
-static bool read_stream_options(struct reading *r, const json_t *v)
+static bool read_stream_options(struct serve_reading *r, const json_t *v)
 {
     if (!json_is_object(v))
-        return refuse_here(r, "not an object");
+        return serve_refuse_here(r, "not an object");
     r->w->usage = json_is_true(json_object_get(v, "include_usage"));
     return true;
 }
 
-static bool read_n(struct reading *r, const json_t *v)
+static bool read_n(struct serve_reading *r, const json_t *v)
 {
     int64_t n = 0;
 
@@ -216,7 +164,7 @@ static bool read_n(struct reading *r, const json_t *v)
 }
 
 /* A text, or an array of texts: at most STOPS_MAX. */
-static bool texts(struct reading *r, const json_t *v, struct str out[STOPS_MAX], size_t *n_out)
+static bool texts(struct serve_reading *r, const json_t *v, struct str out[STOPS_MAX], size_t *n_out)
 {
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
 
@@ -226,20 +174,20 @@ static bool texts(struct reading *r, const json_t *v, struct str out[STOPS_MAX],
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
 
         if (!json_is_string(s) || json_string_length(s) == 0)
-            return json_is_array(v) ? wrong_item(r, i, "not a text, or empty")
-                                    : refuse_here(r, "not a text, or an array of texts, or empty");
+            return json_is_array(v) ? serve_wrong_item(r, i, "not a text, or empty")
+                                    : serve_refuse_here(r, "not a text, or an array of texts, or empty");
         out[(*n_out)++] = (struct str){ json_string_value(s), json_string_length(s) };
     }
     return true;
 }
 
-static bool read_stop(struct reading *r, const json_t *v)
+static bool read_stop(struct serve_reading *r, const json_t *v)
 {
     r->w->ask.stops = r->w->stops;
     return texts(r, v, r->w->stops, &r->w->ask.n_stops);
 }
 
-static bool read_breakers(struct reading *r, const json_t *v)
+static bool read_breakers(struct serve_reading *r, const json_t *v)
 {
     r->w->ask.breakers = r->w->breakers;
     r->w->ask.sample.dry_breakers = NULL; /* not the server's */
@@ -247,35 +195,39 @@ static bool read_breakers(struct reading *r, const json_t *v)
     return texts(r, v, r->w->breakers, &r->w->ask.n_breakers);
 }
 
-static bool read_stop_tokens(struct reading *r, const json_t *v)
+static bool read_stop_tokens(struct serve_reading *r, const json_t *v)
 {
     size_t i;
     json_t *id;
 
     if (!json_is_array(v))
-        return refuse_here(r, "not an array of token ids");
+        return serve_refuse_here(r, "not an array of token ids");
     if (json_array_size(v) > STOPS_MAX)
         return serve_fault(r->f, 400, r->at, "%s: more than %d tokens", r->at + 1, STOPS_MAX);
     json_array_foreach (v, i, id) {
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= r->n_vocab)
-            return wrong_item(r, i, "no token id of this model");
-        r->w->stop_tokens[r->w->ask.n_stop_tokens++] = (int32_t)json_integer_value(id);
+        int64_t token;
+
+        if (!serve_whole_number(id, &token) || token < 0 || token >= r->s->n_vocab)
+            return serve_wrong_item(r, i, "no token id of this model");
+        r->w->stop_tokens[r->w->ask.n_stop_tokens++] = (int32_t)token;
     }
     r->w->ask.stop_token = r->w->stop_tokens;
     return true;
 }
 
-static bool read_seed(struct reading *r, const json_t *v)
+static bool read_seed(struct serve_reading *r, const json_t *v)
 {
-    if (!json_is_integer(v))
-        return refuse_here(r, "not a whole number");
-    r->w->ask.sample.seed = (uint64_t)json_integer_value(v);
+    int64_t seed;
+
+    if (!serve_whole_number(v, &seed))
+        return serve_refuse_here(r, "not a whole number");
+    r->w->ask.sample.seed = (uint64_t)seed;
     r->w->seeded = true;
     return true;
 }
 
 /* Completions: of how many tokens; chats: whether. */
-static bool read_logprobs(struct reading *r, const json_t *v)
+static bool read_logprobs(struct serve_reading *r, const json_t *v)
 {
     bool on = false;
     int64_t n = 0;
@@ -287,7 +239,7 @@ static bool read_logprobs(struct reading *r, const json_t *v)
     return true;
 }
 
-static bool read_top_logprobs(struct reading *r, const json_t *v)
+static bool read_top_logprobs(struct serve_reading *r, const json_t *v)
 {
     int64_t n = 0;
 
@@ -297,14 +249,14 @@ static bool read_top_logprobs(struct reading *r, const json_t *v)
     return true;
 }
 
-static bool read_bias(struct reading *r, const json_t *v)
+static bool read_bias(struct serve_reading *r, const json_t *v)
 {
     const char *key;
     json_t *value;
     size_t n = 0;
 
     if (!json_is_object(v))
-        return refuse_here(r, "not an object of token ids and numbers");
+        return serve_refuse_here(r, "not an object of token ids and numbers");
     free(r->w->bias);
     r->w->bias = calloc(json_object_size(v) + 1, sizeof *r->w->bias);
     if (r->w->bias == NULL)
@@ -313,10 +265,10 @@ static bool read_bias(struct reading *r, const json_t *v)
         char *end;
         const long id = strtol(key, &end, 10);
 
-        if (*key < '0' || *key > '9' || *end != '\0' || id >= r->n_vocab)
-            return wrong_at(r, key, "no token id of this model");
+        if (*key < '0' || *key > '9' || *end != '\0' || id >= r->s->n_vocab)
+            return serve_wrong_at(r, key, "no token id of this model");
         if (!json_is_number(value) || fabs(json_number_value(value)) > 100)
-            return wrong_at(r, key, "not a number from -100 to 100");
+            return serve_wrong_at(r, key, "not a number from -100 to 100");
         const float bias = (float)json_number_value(value);
         r->w->bias[n++] = (struct sample_bias){ (int32_t)id, bias <= -100 ? -INFINITY : bias };
     }
@@ -326,7 +278,7 @@ static bool read_bias(struct reading *r, const json_t *v)
 }
 
 /* A number of the sampler. */
-static bool read_option(struct reading *r, const struct sample_option *row, const json_t *v)
+static bool read_option(struct serve_reading *r, const struct sample_option *row, const json_t *v)
 {
     int64_t whole = 0;
     double x = 0;
@@ -338,35 +290,17 @@ static bool read_option(struct reading *r, const struct sample_option *row, cons
     return true;
 }
 
-static bool read_form_text(struct reading *r, const json_t *v, struct str *out)
-{
-    if (!json_is_string(v) || json_string_length(v) == 0)
-        return refuse_here(r, "not a text, or empty");
-    *out = (struct str){ json_string_value(v), json_string_length(v) };
-    return true;
-}
-
-static bool read_grammar(struct reading *r, const json_t *v)
-{
-    return read_form_text(r, v, &r->w->ask.form.gbnf);
-}
-
-static bool read_regex(struct reading *r, const json_t *v)
-{
-    return read_form_text(r, v, &r->w->ask.form.regex);
-}
-
-static bool read_min_tokens(struct reading *r, const json_t *v)
+static bool read_min_tokens(struct serve_reading *r, const json_t *v)
 {
     return integer(r, v, 0, INT64_MAX, &r->w->ask.tokens_min);
 }
 
-static bool read_continue(struct reading *r, const json_t *v)
+static bool read_continue(struct serve_reading *r, const json_t *v)
 {
     return flag(r, v, &r->w->ask.continues_last);
 }
 
-static bool read_add_answer(struct reading *r, const json_t *v)
+static bool read_add_answer(struct serve_reading *r, const json_t *v)
 {
     bool add = true;
 
@@ -376,17 +310,18 @@ static bool read_add_answer(struct reading *r, const json_t *v)
     return true;
 }
 
-static bool read_predict(struct reading *r, const json_t *v)
+/* -1, as clients of llama.cpp and LM Studio send it: as if it were not given. */
+static bool read_predict(struct serve_reading *r, const json_t *v)
 {
-    return integer(r, v, 0, INT64_MAX, &r->w->ask.tokens_max);
+    return integer(r, v, -1, INT64_MAX, &r->w->ask.tokens_max);
 }
 
-static bool read_ignore_eos(struct reading *r, const json_t *v)
+static bool read_ignore_eos(struct serve_reading *r, const json_t *v)
 {
     return flag(r, v, &r->w->ask.ignore_eos);
 }
 
-static bool read_priority(struct reading *r, const json_t *v)
+static bool read_priority(struct serve_reading *r, const json_t *v)
 {
     int64_t n = 0;
 
@@ -396,13 +331,13 @@ static bool read_priority(struct reading *r, const json_t *v)
     return true;
 }
 
-static bool read_echo(struct reading *r, const json_t *v)
+static bool read_echo(struct serve_reading *r, const json_t *v)
 {
     return flag(r, v, &r->w->echo);
 }
 
 /* Takes the value. Two members that say otherwise of one variable contradict each other. */
-static bool set_kwarg(struct reading *r, const char *key, json_t *value)
+static bool set_kwarg(struct serve_reading *r, const char *key, json_t *value)
 {
     const json_t *old = json_object_get(r->w->kwargs, key);
 
@@ -416,20 +351,26 @@ static bool set_kwarg(struct reading *r, const char *key, json_t *value)
            serve_nomem(r->f);
 }
 
-static bool read_budget(struct reading *r, const json_t *v)
+static bool read_budget(struct serve_reading *r, const json_t *v)
 {
     if (!integer(r, v, -1, INT64_MAX, &r->w->ask.budget))
         return false;
     return r->w->ask.budget != 0 || set_kwarg(r, "enable_thinking", json_false());
 }
 
-static bool read_kwargs(struct reading *r, const json_t *v)
+static bool read_think(struct serve_reading *r, const json_t *v)
+{
+    return json_is_boolean(v) ? set_kwarg(r, "enable_thinking", json_incref((json_t *)(uintptr_t)v))
+                              : serve_refuse_here(r, "not true or false");
+}
+
+static bool read_kwargs(struct serve_reading *r, const json_t *v)
 {
     const char *key;
     json_t *value;
 
     if (!json_is_object(v))
-        return refuse_here(r, "not an object");
+        return serve_refuse_here(r, "not an object");
     json_object_foreach ((json_t *)(uintptr_t)v, key, value)
         if (!set_kwarg(r, key, json_incref(value)))
             return false;
@@ -437,7 +378,7 @@ static bool read_kwargs(struct reading *r, const json_t *v)
 }
 
 /* Templates that know efforts see it as it is; those that only turn thinking on and off see that. */
-static bool read_effort(struct reading *r, const json_t *v)
+static bool read_effort(struct serve_reading *r, const json_t *v)
 {
     static const char *const known[] = { "none", "minimal", "low", "medium", "high", "xhigh" };
     const char *s = json_string_value(v);
@@ -446,29 +387,29 @@ static bool read_effort(struct reading *r, const json_t *v)
         if (strcmp(s, known[i]) == 0)
             return set_kwarg(r, "reasoning_effort", json_string(s)) &&
                    (i > 0 || set_kwarg(r, "enable_thinking", json_false()));
-    return refuse_here(r, "not none, minimal, low, medium, high or xhigh");
+    return serve_refuse_here(r, "not none, minimal, low, medium, high or xhigh");
 }
 
 /* Which adapters there are serve_start() knows. */
-static bool read_lora(struct reading *r, const json_t *v)
+static bool read_lora(struct serve_reading *r, const json_t *v)
 {
     size_t i;
     json_t *one;
 
     if (!json_is_array(v))
-        return refuse_here(r, "not an array of {\"id\": 0, \"scale\": 1.0}");
+        return serve_refuse_here(r, "not an array of {\"id\": 0, \"scale\": 1.0}");
     json_array_foreach (v, i, one)
         if (fabs(json_number_value(json_object_get(one, "scale"))) > 1e6)
-            return wrong_item(r, i, "") || wrong_at(r, "scale", "not a number from -1e6 to 1e6");
+            return serve_wrong_item(r, i, "") || serve_wrong_at(r, "scale", "not a number from -1e6 to 1e6");
     r->w->lora = (json_t *)(uintptr_t)v;
     return true;
 }
 
 /* true: as the server says; false: no; or a weight. Whether there are tables serve_start() knows. */
-static bool read_engram(struct reading *r, const json_t *v)
+static bool read_engram(struct serve_reading *r, const json_t *v)
 {
     if (!json_is_boolean(v) && !json_is_number(v))
-        return refuse_here(r, "not true, false, or a number from 0 to 1");
+        return serve_refuse_here(r, "not true, false, or a number from 0 to 1");
     double weight = 0;
 
     if (json_is_boolean(v))
@@ -482,7 +423,7 @@ static bool read_engram(struct reading *r, const json_t *v)
 }
 
 /* Texts of an index. true: as the server says; false: none; or their number. */
-static bool count_texts(struct reading *r, const json_t *v, int *n_texts, bool *asks)
+static bool count_texts(struct serve_reading *r, const json_t *v, int *n_texts, bool *asks)
 {
     int64_t n = json_is_true(v) ? -1 : 0;
 
@@ -493,30 +434,50 @@ static bool count_texts(struct reading *r, const json_t *v, int *n_texts, bool *
     return true;
 }
 
-static bool read_examples(struct reading *r, const json_t *v)
+static bool read_examples(struct serve_reading *r, const json_t *v)
 {
     return count_texts(r, v, &r->w->ask.n_notes, &r->w->asks_examples);
 }
 
-static bool read_recite(struct reading *r, const json_t *v)
+static bool read_recite(struct serve_reading *r, const json_t *v)
 {
     return count_texts(r, v, &r->w->ask.n_recite, &r->w->asks_recite);
 }
 
-static bool read_context_table(struct reading *r, const json_t *v)
+static bool read_context_table(struct serve_reading *r, const json_t *v)
 {
     if (!json_is_string(v) || json_string_length(v) == 0)
-        return refuse_here(r, "not a text");
+        return serve_refuse_here(r, "not a text");
     r->w->context_table = (struct str){ json_string_value(v), json_string_length(v) };
     return true;
 }
 
-static bool read_encoding(struct reading *r, const json_t *v)
+static bool read_timings(struct serve_reading *r, const json_t *v)
+{
+    return flag(r, v, &r->w->timings);
+}
+
+static bool read_progress(struct serve_reading *r, const json_t *v)
+{
+    return flag(r, v, &r->w->progress);
+}
+
+/* A shorter vector is another model's: only one that was trained for it may be cut. */
+static bool read_dimensions(struct serve_reading *r, const json_t *v)
+{
+    int64_t n;
+
+    return (serve_whole_number(v, &n) && n == r->s->o.n_embd) ||
+           serve_fault(r->f, 400, r->at, "%s: the vectors of this model have %d numbers, and cannot be cut", r->at + 1,
+                       (int)r->s->o.n_embd);
+}
+
+static bool read_encoding(struct serve_reading *r, const json_t *v)
 {
     const char *s = json_string_value(v);
 
     if (s == NULL || (strcmp(s, "float") != 0 && strcmp(s, "base64") != 0))
-        return refuse_here(r, "not float or base64");
+        return serve_refuse_here(r, "not float or base64");
     r->w->base64 = strcmp(s, "base64") == 0;
     return true;
 }
@@ -539,15 +500,22 @@ static const struct {
     { "prompt", TEXT, read_prompt },
     { "input", EMBED, read_input },
     { "encoding_format", EMBED, read_encoding },
-    { "tools", CHAT, read_tools },
-    { "tool_choice", CHAT, read_tool_choice },
+    { "dimensions", EMBED, read_dimensions },
+    { "tools", CHAT, serve_read_tools },
+    { "tool_choice", CHAT, serve_read_tool_choice },
     { "parallel_tool_calls", CHAT, read_parallel },
-    { "response_format", BOTH, read_format },
+    { "response_format", BOTH, serve_read_format },
+    { "json_schema", BOTH, serve_read_json },
+    { "structured_outputs", BOTH, serve_read_structured },
+    { "guided_json", BOTH, serve_read_json },
+    { "guided_regex", BOTH, serve_read_regex },
+    { "guided_choice", BOTH, serve_read_choice },
+    { "guided_grammar", BOTH, serve_read_grammar },
     { "stream", BOTH, read_stream },
     { "stream_options", BOTH, read_stream_options },
     { "n", BOTH, read_n },
-    { "grammar", BOTH, read_grammar },
-    { "regex", BOTH, read_regex },
+    { "grammar", BOTH, serve_read_grammar },
+    { "regex", BOTH, serve_read_regex },
     { "stop", BOTH, read_stop },
     { "stop_token_ids", BOTH, read_stop_tokens },
     { "min_tokens", BOTH, read_min_tokens },
@@ -558,11 +526,16 @@ static const struct {
     { "dry_sequence_breakers", BOTH, read_breakers },
     { "max_tokens", BOTH, read_predict },
     { "max_completion_tokens", CHAT, read_predict },
+    { "n_predict", BOTH, read_predict },
+    { "timings_per_token", BOTH, read_timings },
+    { "return_progress", BOTH, read_progress },
+    { "enable_thinking", CHAT, read_think },
     { "continue_final_message", CHAT, read_continue },
     { "add_generation_prompt", CHAT, read_add_answer },
     { "chat_template_kwargs", CHAT, read_kwargs },
     { "reasoning_effort", CHAT, read_effort },
     { "reasoning_budget", CHAT, read_budget },
+    { "thinking_budget_tokens", CHAT, read_budget },
     { "ignore_eos", BOTH, read_ignore_eos },
     { "priority", BOTH, read_priority },
     { "echo", TEXT, read_echo },
@@ -571,13 +544,9 @@ static const struct {
     { "context_table", BOTH, read_context_table },
     { "examples", CHAT, read_examples },
     { "recite", CHAT, read_recite },
-    /* they say something of the caller, or to other services */
-    { "user", ALL, read_string },
-    { "safety_identifier", ALL, read_string },
+    /* what others have left is not used (owner_of()) */
     { "prompt_cache_key", BOTH, read_string },
-    { "service_tier", BOTH, read_string },
-    { "metadata", BOTH, read_object },
-    { "store", BOTH, read_flag },
+    { "cache_salt", BOTH, read_string },
 };
 
 /* Members that have no meaning without another one, which is neither false nor null, or none beside it. */
@@ -588,10 +557,13 @@ static const struct {
 } pairs[] = {
     { "top_logprobs", "logprobs", "needs logprobs: true", CHAT, false },
     { "stream_options", "stream", "needs stream: true", BOTH, false },
+    { "return_progress", "stream", "needs stream: true", BOTH, false },
     { "tool_choice", "tools", "there are no tools", 1 << SERVE_CHAT, false },
     { "parallel_tool_calls", "tools", "there are no tools", 1 << SERVE_CHAT, false },
     { "max_tokens", "max_completion_tokens", "says the same as max_completion_tokens: give one of them", CHAT, true },
-    { "grammar", "regex", "not together with regex", BOTH, true },
+    { "n_predict", "max_tokens", "says the same as max_tokens: give one of them", BOTH, true },
+    { "n_predict", "max_completion_tokens", "says the same as max_completion_tokens: give one of them", CHAT, true },
+    { "thinking_budget_tokens", "reasoning_budget", "says the same as reasoning_budget: give one of them", CHAT, true },
     { "add_generation_prompt", "continue_final_message", "not together with continue_final_message", CHAT, true },
     { "echo", "stream", "not together with stream", TEXT, true },
 };
@@ -642,7 +614,7 @@ size_t serve_point_to(char out[POINTER_BYTES], size_t n, const char *key)
     return json_point_to(out, POINTER_BYTES, n, key);
 }
 
-static bool read_member(struct reading *r, const json_t *body, enum serve_method method, const char *key,
+static bool read_member(struct serve_reading *r, const json_t *body, enum serve_method method, const char *key,
                         const json_t *value, bool lenient)
 {
     struct str first;
@@ -651,18 +623,53 @@ static bool read_member(struct reading *r, const json_t *body, enum serve_method
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
         if (strcmp(members[i].name, key) == 0 && (members[i].methods >> method & 1))
             return json_is_null(value) || members[i].read(r, value);
-    if (option == NULL)
-        return lenient || refuse_here(r, "not a member of this request (--lenient ignores such)");
+    if (option == NULL) {
+        const enum serve_idle idle = serve_idle_member(method, key, value, r->f);
+
+        return idle == SERVE_IDLE ||
+               (idle == SERVE_UNKNOWN &&
+                (lenient || serve_refuse_here(r, "not a member of this request (--lenient ignores such)")));
+    }
     if (!json_is_null(value) && !str_is(first, key) && json_is_number(json_object_getn(body, first.p, first.n)))
         return serve_fault(r->f, 400, r->at, "%s: says the same as %.*s: give one of them", r->at + 1, STR_ARG(first));
     return json_is_null(value) || read_option(r, option, value);
+}
+
+/* What has no effect without another member, which is neither there nor the server's, is a mistake. */
+static bool check_options(const struct serve_question *w, const json_t *body, struct serve_fault *f)
+{
+    char pointer[POINTER_BYTES];
+    const struct sample_option *row;
+    const char *key;
+    json_t *value;
+    struct str first;
+
+    json_object_foreach ((json_t *)(uintptr_t)body, key, value) {
+        const bool breakers = strcmp(key, "dry_sequence_breakers") == 0;
+        const char *needs = "dry-multiplier";
+        bool said = false;
+
+        row = find_option(breakers ? "dry_base" : key, &first);
+        if (row == NULL || json_is_null(value) || sample_option_acts(&w->ask.sample, row))
+            continue;
+        needs = row->needs;
+        for (int i = 0; (row = sample_option(i)) != NULL; i++)
+            for (const char *need = needs; *need != '\0'; need += strcspn(need, "|"), need += *need == '|')
+                if (str_is((struct str){ need, strcspn(need, "|") }, row->option))
+                    said = said || json_object_getn(body, row->names, strcspn(row->names, " ")) != NULL;
+        (void)serve_point_to(pointer, 0, key);
+        if (!said)
+            return serve_fault(f, 400, pointer, "%s: has no effect without %s", pointer + 1,
+                               needs[0] == 'd' ? "dry_multiplier" : "a penalty");
+    }
+    return true;
 }
 
 bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve_method method, const json_t *body,
                      struct serve_fault *f)
 {
     char pointer[POINTER_BYTES];
-    struct reading r = { w, s->n_vocab, pointer, method == SERVE_COMPLETION, f };
+    struct serve_reading r = { w, s, body, pointer, method == SERVE_COMPLETION, f };
     const char *key;
     json_t *value;
 
@@ -672,12 +679,15 @@ bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve
         w->ask.sample = *s->o.sample;
     if (serve_row(method)->dialect == NULL && !serve_check_members(body, method, s->o.lenient, f))
         return false; /* what a body was made of was checked before */
+    w->functions = method == SERVE_CHAT && json_is_array(json_object_get(body, "functions"));
+    if (method == SERVE_CHAT && !serve_take_functions((json_t *)(uintptr_t)body, f))
+        return false;
     json_object_foreach ((json_t *)(uintptr_t)body, key, value) {
         (void)serve_point_to(pointer, 0, key);
         if (!read_member(&r, body, method, key, value, s->o.lenient))
             return false;
     }
-    if (!check_pairs(body, method, f))
+    if (!check_pairs(body, method, f) || !check_options(w, body, f))
         return false;
     if ((CHAT >> method & 1) && w->ask.messages == NULL)
         return serve_fault(f, 400, "/messages", "messages: missing");
@@ -702,6 +712,8 @@ void serve_question_free(struct serve_question *w)
 {
     json_decref(w->kwargs);
     json_decref(w->schema);
+    json_decref(w->tools);
+    free(w->choices.p);
     free(w->bias);
     *w = (struct serve_question){ .n = 0 };
 }

@@ -166,10 +166,26 @@ static bool take_tools(json_t *chat, const json_t *tools, struct serve_fault *f)
     return true;
 }
 
+static bool take_allowed(json_t *chat, const json_t *v, struct serve_fault *f)
+{
+    json_t *list = json_array(), *tool;
+    size_t i;
+
+    json_array_foreach (json_object_get(v, "tools"), i, tool)
+        json_push(&list,
+                  json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", json_object_get(tool, "name")));
+    return json_object_set_new(chat, "tool_choice",
+                               json_pack("{s:s, s:{s:O, s:o}}", "type", "allowed_tools", "allowed_tools", "mode",
+                                         json_object_get(v, "mode"), "tools", list)) == 0 ||
+           serve_nomem(f);
+}
+
 static bool take_choice(json_t *chat, json_t *v, struct serve_fault *f)
 {
     json_t *name = json_object_get(v, "name");
 
+    if (serve_is_type(v, "allowed_tools"))
+        return take_allowed(chat, v, f);
     if (serve_is_type(v, "function") && json_is_string(name))
         return json_object_set_new(chat, "tool_choice",
                                    json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name)) == 0 ||
@@ -227,14 +243,19 @@ static bool take_include(const json_t *v, struct serve_fault *f)
 
 static bool take_member(json_t *chat, const char *key, json_t *v, struct serve_fault *f)
 {
-    static const char *const without_effect[] = { "input",      "instructions",   "truncation",
-                                                  "background", "max_tool_calls", "previous_response_id" };
+    static const char *const without_effect[] = { "input", "instructions", "truncation", "background",
+                                                  "max_tool_calls" };
     const char *s = json_string_value(v);
+    char pointer[POINTER_BYTES];
 
     if (json_is_null(v))
         return true;
-    if (strcmp(key, "previous_response_id") == 0)
-        return serve_refuse_at(f, "/previous_response_id", "answers are not kept: send all items of the conversation");
+    if (strcmp(key, "previous_response_id") == 0 || strcmp(key, "conversation") == 0) {
+        (void)serve_point_to(pointer, 0, key);
+        return serve_refuse_at(f, pointer, "answers are not kept: send all items of the conversation");
+    }
+    if (strcmp(key, "prompt") == 0)
+        return serve_refuse_at(f, "/prompt", "no prompts are kept: send input and instructions");
     if (strcmp(key, "truncation") == 0 && (s == NULL || strcmp(s, "disabled") != 0))
         return serve_refuse_at(f, "/truncation", "not disabled: nothing is left out of a conversation");
     if (strcmp(key, "background") == 0 && !json_is_false(v))

@@ -2,6 +2,7 @@
 /* serve.c - jobs wait, become requests of the engine, and their events become replies.       room: serve */
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,6 +16,15 @@
 
 static const struct serve_attachments nothing;
 
+/* What is attached later is another system. */
+static void name_system(struct serve *s)
+{
+    (void)snprintf(s->fingerprint, sizeof s->fingerprint, "fp_%016llx",
+                   (unsigned long long)(s->n_exchanges == 0
+                                            ? s->o.fingerprint
+                                            : io_hash(s->o.fingerprint, &s->n_exchanges, sizeof s->n_exchanges)));
+}
+
 enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e)
 {
     struct serve *s = calloc(1, sizeof *s);
@@ -25,9 +35,12 @@ enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct 
     s->attached = o->attached != NULL ? o->attached : &nothing;
     s->n_vocab = text_info(o->text)->n_tokens;
     s->model = json_bytes(str_of(o->model));
+    s->idle = json_object();
+    name_system(s);
     for (int i = 0; i < 2; i++)
         s->no_memory[i] = serve_error(serve_row(i == 0 ? SERVE_CHAT : SERVE_MESSAGE), 503, NULL, "out of memory");
-    if (s->model == NULL || s->no_memory[0] == NULL || s->no_memory[1] == NULL || text_memo_open(&s->memo, e)) {
+    if (s->model == NULL || s->idle == NULL || s->no_memory[0] == NULL || s->no_memory[1] == NULL ||
+        text_memo_open(&s->memo, e)) {
         serve_close(s);
         return err_nomem(e);
     }
@@ -74,6 +87,7 @@ void serve_close(struct serve *s)
         json_decref(s->reply[i].body);
     free(s->reply);
     json_decref(s->model);
+    json_decref(s->idle);
     for (int i = 0; i < 2; i++)
         json_decref(s->no_memory[i]);
     text_memo_close(s->memo);
@@ -83,6 +97,8 @@ void serve_close(struct serve *s)
 void serve_exchange(struct serve *s, const struct serve_attachments *b)
 {
     s->attached = b;
+    s->n_exchanges++;
+    name_system(s);
 }
 
 bool serve_uses(const struct serve *s, const struct serve_attachments *b)
@@ -168,11 +184,29 @@ static enum err_code give_up(struct serve *s, struct serve_job *j, struct err *e
 /* Requests use what the same key and the same prompt_cache_key have left, so that nobody sees what others ask. */
 static uint64_t owner_of(struct str key, const json_t *body)
 {
-    const json_t *own = json_object_get(body, "prompt_cache_key");
+    static const char *const names[] = { "prompt_cache_key", "cache_salt" };
+    uint64_t h = io_hash(1, key.p, key.n);
+    bool any = key.n > 0;
 
-    if (key.n == 0 && !json_is_string(own))
-        return 0;
-    return io_hash(io_hash(1, key.p, key.n), json_string_value(own), json_string_length(own));
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *own = json_object_get(body, names[i]);
+
+        if (json_is_string(own))
+            h = io_hash(h + i, json_string_value(own), json_string_length(own));
+        any = any || json_is_string(own);
+    }
+    return any ? h : 0;
+}
+
+/* Tells the names of members without effect that were not told yet. */
+static void tell_idle(struct serve *s, const struct serve_fault *f)
+{
+    for (int i = 0; i < IDLE_MAX && f->idle[i][0] != '\0' && s->o.note_idle != NULL; i++) {
+        if (json_object_get(s->idle, f->idle[i]) != NULL)
+            continue;
+        (void)json_object_set_new(s->idle, f->idle[i], json_true());
+        s->o.note_idle(f->idle[i]);
+    }
 }
 
 enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body, const struct serve_client *client,
@@ -215,7 +249,10 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
         j->body = j->row->dialect->chat(j->asked, s->o.lenient, &f);
         j->method = SERVE_CHAT;
     }
-    if (f.status != 0 || !serve_read_body(&j->w, s, method, j->body, &f)) {
+    const bool read = f.status == 0 && serve_read_body(&j->w, s, method, j->body, &f);
+
+    tell_idle(s, &f);
+    if (!read) {
         j->started = true;
         return refuse_job(s, j, &f, e);
     }
@@ -443,14 +480,18 @@ static bool keep_call(struct serve_choice *c, const struct chat_piece *p)
     return c->calls != NULL;
 }
 
-/* What is sent of a call: its head, then its arguments as they grow. */
-static json_t *delta_of_call(const struct chat_piece *p)
+/* What is sent of a call: its head, then its arguments as they grow. In the old form there is the function alone. */
+static json_t *delta_of_call(const struct serve_job *j, const struct chat_piece *p)
 {
-    if (p->step == CHAT_CALL_BEGIN)
-        return json_pack("{s:[{s:i, s:o, s:s, s:{s:o, s:s}}]}", "tool_calls", "index", p->call, "id", json_bytes(p->id),
-                         "type", "function", "function", "name", json_bytes(p->name), "arguments", "");
-    return json_pack("{s:[{s:i, s:{s:o}}]}", "tool_calls", "index", p->call, "function", "arguments",
-                     json_bytes(p->text));
+    const bool head = p->step == CHAT_CALL_BEGIN;
+    json_t *function = head ? json_pack("{s:o, s:s}", "name", json_bytes(p->name), "arguments", "")
+                            : json_pack("{s:o}", "arguments", json_bytes(p->text));
+
+    if (j->w.functions)
+        return json_pack("{s:o}", "function_call", function);
+    return head ? json_pack("{s:[{s:i, s:o, s:s, s:o}]}", "tool_calls", "index", p->call, "id", json_bytes(p->id),
+                            "type", "function", "function", function)
+                : json_pack("{s:[{s:i, s:o}]}", "tool_calls", "index", p->call, "function", function);
 }
 
 /* Whether the piece is of a call beyond the one that was asked for. */
@@ -486,7 +527,7 @@ static enum err_code take_piece(struct serve *s, struct serve_job *j, struct ser
     *logprobs = NULL;
     return push_delta(
         s, j, c,
-        call ? delta_of_call(p)
+        call ? delta_of_call(j, p)
              : json_pack("{s:o}", p->part == CHAT_TEXT ? "content" : "reasoning_content", json_bytes(p->text)),
         with, e);
 }
@@ -541,7 +582,9 @@ static enum err_code take_token(struct serve *s, struct serve_job *j, struct ser
         serve_counted(&s->between, now - j->last_ms);
     else
         serve_counted(&s->first_token, now - j->from_ms);
-    j->last_ms = now;
+    j->last_ms = c->now_ms = now;
+    c->first_ms = c->first_ms > 0 ? c->first_ms : now;
+    c->n_tokens++;
     if (j->w.top >= 0 && !ev->reasoning) {
         one = serve_logprob(s, &ev->pick, j->w.top);
         if (one == NULL)
@@ -671,6 +714,21 @@ static enum err_code end_choice(struct serve *s, struct serve_job *j, struct ser
     return serve_all_ended(j) ? end_job(s, j, e) : ERR_OK;
 }
 
+/* How much of the prompt was read, as llama.cpp has it. */
+static enum err_code tell_progress(struct serve *s, struct serve_job *j, struct serve_choice *c,
+                                   const struct gen_event *ev, struct err *e)
+{
+    json_t *part = serve_chunk(s, j, c, j->method == SERVE_CHAT ? json_object() : json_string(""), NULL, NULL);
+    const bool ok =
+        part != NULL &&
+        json_object_set_new(part, "prompt_progress",
+                            json_pack("{s:I, s:I, s:I, s:I}", "total", (json_int_t)c->stats.prompt_tokens, "cache",
+                                      (json_int_t)c->stats.cached_tokens, "processed", (json_int_t)ev->done, "time_ms",
+                                      (json_int_t)(clock_ms() - c->begin_ms))) == 0;
+
+    return serve_push(s, j, SERVE_CHUNK, json_if(ok, part), 200, false, e);
+}
+
 static enum err_code hear_event(struct serve *s, const struct gen_event *ev, struct err *e)
 {
     struct serve_choice *c = ev->user;
@@ -683,6 +741,7 @@ static enum err_code hear_event(struct serve *s, const struct gen_event *ev, str
         j->n_queued--;
         c->begun = j->begun = true;
         c->stats = ev->stats;
+        c->begin_ms = c->now_ms = s->step_ms;
         return j->asked != NULL && j->row->dialect->begin != NULL && !j->over && !j->dropped
                    ? j->row->dialect->begin(s, j, c, e)
                    : ERR_OK;
@@ -693,7 +752,7 @@ static enum err_code hear_event(struct serve *s, const struct gen_event *ev, str
     case GEN_END:
         return end_choice(s, j, c, ev, e);
     case GEN_PROMPT:
-        break;
+        return j->over || j->dropped || !j->w.progress || j->asked != NULL ? ERR_OK : tell_progress(s, j, c, ev, e);
     }
     return ERR_OK;
 }
@@ -709,6 +768,7 @@ enum err_code serve_step(struct serve *s, struct err *e)
         s->o.keeper->idle(s->o.keeper_of);
     if (start_jobs(s, e))
         return e->code;
+    s->step_ms = clock_ms();
     code = gen_busy(s->o.gen) ? gen_step(s->o.gen, &why) : ERR_OK;
     while (gen_next(s->o.gen, &ev))
         if (hear_event(s, &ev, e) && give_up(s, ((struct serve_choice *)ev.user)->job, e))

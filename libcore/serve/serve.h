@@ -69,8 +69,10 @@ struct serve_opts {
     const struct serve_attachments *attached; /* not owned; NULL: nothing */
     const struct serve_keeper *keeper;        /* NULL: none */
     void *keeper_of;
-    int64_t predict_max; /* tokens of an answer if the request gives no limit; -1: until the context is full */
-    const struct sample_opts *sample; /* defaults for requests; NULL: temperature 1, the rest off. Not owned */
+    int64_t predict_max;  /* tokens of an answer if the request gives no limit; -1: until the context is full */
+    uint64_t fingerprint; /* of the model, the options, and what is attached at first */
+    void (*note_idle)(const char *member); /* of a request, that has no effect: once for each; NULL: nobody is told */
+    const struct sample_opts *sample;      /* defaults for requests; NULL: temperature 1, the rest off. Not owned */
 };
 MUST_CHECK enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e);
 void serve_close(struct serve *s); /* NULL is allowed */

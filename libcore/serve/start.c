@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* start.c - what a body asks for becomes requests of the engine.             room: serve */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -16,6 +17,23 @@ static enum err_code blame(struct serve_fault *f, const char *pointer, const str
         return err_copy(e, why);
     serve_fault(f, 400, why->where[0] == '/' ? why->where : pointer, "%s", why->msg);
     return ERR_OK;
+}
+
+/* A fault of a form is told at the member that asked for it. */
+static void place_form(const struct serve_question *w, struct serve_fault *f)
+{
+    static const char *const usual[] = { "/response_format/json_schema/schema", "/grammar", "/regex" };
+    char pointer[POINTER_BYTES];
+
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0] && w->form_at != NULL; i++) {
+        const size_t n = strlen(usual[i]);
+
+        if (strncmp(f->pointer, usual[i], n) != 0 || (f->pointer[n] != '\0' && f->pointer[n] != '/'))
+            continue;
+        (void)snprintf(pointer, sizeof pointer, "%.60s%.440s", w->form_at, f->pointer + n);
+        (void)snprintf(f->pointer, sizeof f->pointer, "%s", pointer);
+        return;
+    }
 }
 
 /* ---- prompts ---- */
@@ -307,5 +325,7 @@ enum err_code serve_start(struct serve *s, struct serve_job *j, struct serve_fau
         if (open_prompt(s, j, i, pointer, f, e))
             return e->code;
     }
+    if (f->status != 0)
+        place_form(&j->w, f);
     return ERR_OK;
 }

@@ -112,7 +112,44 @@ at_message() # POINTER MESSAGE
     at_chat /tool_choice/function/nm "${tool}}}],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\",\"nm\":1}}"
     at_chat /response_format/json_schema/foo '"response_format":{"type":"json_schema","json_schema":{"schema":{},"foo":1}}'
     at_chat /response_format/json_schema/schema '"response_format":{"type":"json_schema","json_schema":{}}'
-    at_chat /response_format/schema '"response_format":{"type":"json_object","schema":{}}'
+    at_chat /response_format/schema/items/type '"response_format":{"type":"json_object","schema":{"items":{"type":"strng"}}}'
+    at_chat /structured_outputs/json/type '"structured_outputs":{"json":{"type":"strng"}}'
+    at_chat /structured_outputs/structural_tag '"structured_outputs":{"structural_tag":{}}'
+    at_chat /structured_outputs '"structured_outputs":{"json":null}'
+    at_chat /guided_json '"guided_json":"{"'
+    at_chat /guided_choice '"guided_choice":["a",5]'
+    at_chat /guided_regex '"guided_regex":"["'
+    at_chat /json_schema/type '"json_schema":{"type":"strng"}'
+    at_chat /grammar '"guided_regex":"a","grammar":"root ::= [a]"'
+    at_chat /tool_choice/allowed_tools/tools/1 "${tool}}}],\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":[$call}},{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]}}"
+    at_chat /tool_choice/allowed_tools/mode "${tool}}}],\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"none\",\"tools\":[$call}}]}}"
+    at_chat /functions/0/nme '"functions":[{"name":"f","nme":1}]'
+    at_chat /functions "${tool}}}],\"functions\":[{\"name\":\"f\"}]"
+    at_chat /function_call '"function_call":"auto"'
+    # what others have, with a value that would mean something
+    at_chat /best_of '"best_of":2'
+    at_chat /store '"store":true'
+    at_chat /id_slot '"id_slot":3'
+    at_chat /modalities '"modalities":["text","audio"]'
+    at_chat /mirostat '"mirostat":2'
+    at_chat /skip_special_tokens '"skip_special_tokens":false'
+    at /max_tokens completions '{"prompt":"x","max_tokens":2.5}'
+    at /max_tokens completions '{"prompt":"x","max_tokens":-2}'
+    at /suffix completions '{"prompt":"x","suffix":"y"}'
+    at /dimensions embeddings '{"input":"x","dimensions":64}'
+    at /conversation responses '{"input":"x","conversation":"c"}'
+    at /previous_response_id responses '{"input":"x","previous_response_id":"r"}'
+    at /store responses '{"input":"x","store":true}'
+    # contradictions
+    at_chat /reasoning_budget '"reasoning_budget":5,"reasoning_effort":"none"'
+    at_chat /reasoning_budget '"reasoning_budget":5,"enable_thinking":false'
+    at_chat /enable_thinking '"reasoning_budget":0,"enable_thinking":true'
+    at_chat /min_tokens '"min_tokens":5'
+    at_chat /dry_base '"dry_base":2'
+    at_chat /dry_sequence_breakers '"dry_sequence_breakers":["x"]'
+    at_chat /repeat_last_n '"repeat_last_n":5'
+    at_chat /n_predict '"n_predict":5'
+    at_chat /regex '"regex":""'
     at_chat /response_format/json_schema/schema/items/pattern '"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"array","items":{"type":"string","pattern":"["}}}}'
     at_chat '/response_format/json_schema/schema/$defs/a: b~0/type' '"response_format":{"type":"json_schema","json_schema":{"schema":{"$ref":"#/$defs/a: b~0","$defs":{"a: b~":{"type":"strng"}}}}}'
     at_chat /stop/1 '"stop":["a",5]'
@@ -129,7 +166,7 @@ at_message() # POINTER MESSAGE
     at_chat /grammar '"grammar":"root ::= x"'
     at_chat /grammar '"grammar":""'
     at_chat /regex '"regex":"["'
-    at_chat /regex '"regex":"a","response_format":{"type":"json_object"}'
+    at_chat /response_format '"regex":"a","response_format":{"type":"json_object"}'
     at_chat /grammar '"regex":"a","grammar":"root ::= [a]"'
     at_chat /tool_choice "${tool}}}],\"tool_choice\":\"required\",\"regex\":\"a\""
     at_chat /messages/0 '"continue_final_message":true'
@@ -181,6 +218,54 @@ at_message() # POINTER MESSAGE
     [ "$(jq -rs 'map(.error.param) | join(" ")' out)" = '/bdy /client /x~1' ]
     printf '%s\n' '{"id":1,"method":"chat/completions","x":1,"body":{"messages":[{"role":"user","content":"x","contnet":1}],"max_tokens":1,"response_format":{"type":"text","foo":1}}}' |
         chimere-serve-stdio --lenient | jq -e '.type == "response"'
+}
+
+@test "members of other interfaces: done, or without effect and named with -v" {
+    body() # ID MEMBERS: a short chat without reasoning
+    {
+        printf '{"id":"%s","method":"chat/completions","body":{"messages":[{"role":"user","content":"hi"}],"temperature":0,"enable_thinking":false,%s}}\n' "$1" "$2"
+    }
+    tools=$(jq -c . "$ROOT/share/demo/tools.json")
+    asked='"messages":[{"role":"user","content":"Can you convert 315 GBP to EUR?"}],"temperature":0'
+    called='"messages":[{"role":"user","content":"Can you convert 315 GBP to EUR?"},{"role":"assistant","content":null,"function_call":{"name":"convert_currency","arguments":"{\"amount\":315}"}},{"role":"function","name":"convert_currency","content":"360"}],"temperature":0'
+    {
+        body plain '"seed":1'
+        body idle '"cache_prompt":true,"id_slot":-1,"verbosity":"low","keep_alive":"5m","prediction":{"type":"content","content":"x"},"modalities":["text"],"best_of":1,"store":false,"n_predict":-1,"mirostat":0,"logit_bias":null,"seed":1.0'
+        body choice '"structured_outputs":{"choice":["no\"w","never"]}'
+        body guided '"guided_regex":"[0-9]{3}"'
+        body json '"guided_json":"{\"type\":\"boolean\"}"'
+        body object '"response_format":{"type":"json_object","schema":{"enum":[12]}}'
+        body top '"json_schema":{"const":"a\nb"}'
+        body two '"max_tokens":2.0,"ignore_eos":true,"timings_per_token":true'
+        body off '"dry_multiplier":0,"dry_base":2,"max_tokens":1'
+        echo '{"id":"parts","method":"chat/completions","body":{"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]}],"max_tokens":1}}'
+        echo '{"id":"back","method":"chat/completions","body":{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"yo","reasoning":"I greet."},{"role":"user","content":"hi"}],"max_tokens":1}}'
+        echo "{\"id\":\"allowed\",\"method\":\"chat/completions\",\"body\":{$asked,\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"convert_currency\"}}]}},\"tools\":$tools}}"
+        echo "{\"id\":\"old\",\"method\":\"chat/completions\",\"body\":{$asked,\"functions\":$(jq -c 'map(.function)' <<< "$tools"),\"function_call\":{\"name\":\"convert_currency\"}}}"
+        echo "{\"id\":\"stream\",\"method\":\"chat/completions\",\"body\":{$asked,\"functions\":$(jq -c 'map(.function)' <<< "$tools"),\"stream\":true,\"return_progress\":true}}"
+        echo "{\"id\":\"turn\",\"method\":\"chat/completions\",\"body\":{$called,\"functions\":$(jq -c 'map(.function)' <<< "$tools")}}"
+        echo "{\"id\":\"tools\",\"method\":\"chat/completions\",\"body\":{$(sed 's/"function_call":\(.*\)},{"role":"function","name":"convert_currency"/"tool_calls":[{"type":"function","id":"c","function":\1}]},{"role":"tool","tool_call_id":"c"/' <<< "$called"),\"tools\":$tools}}"
+        jq -nc --argjson t "$tools" '{id: "responses", method: "responses", body: {input: "Can you convert 315 GBP to EUR?", temperature: 0, tools: [$t[].function | .type = "function"],
+            tool_choice: {type: "allowed_tools", mode: "required", tools: [{type: "function", name: "convert_currency"}]},
+            text: {verbosity: "low", format: {type: "json_schema", name: "n", schema: {type: "object"}}}, store: false}}'
+    } | chimere-serve-stdio -v > out 2> err
+    jq -es 'map(select(.type == "response") | {(.id): .body}) | add as $r | ($r | map_values(.choices[0].message.content?)) as $text |
+        ($text.idle == $text.plain) and ($r.idle.system_fingerprint | test("^fp_[0-9a-f]{16}$")) and
+        ($text | [.choice, .guided, .json, .object, .top] as $v | ($v[0] | IN("no\"w", "never")) and ($v[1] | test("^[0-9]{3}$")) and
+            ($v[2] | IN("true", "false")) and $v[3:] == ["12", "\"a\\nb\""]) and
+        ($r.two | .usage.completion_tokens == 2 and .usage.completion_tokens_details.reasoning_tokens == 0 and
+            (.timings | .prompt_n + .cache_n == $r.two.usage.prompt_tokens and .predicted_n == 2 and .prompt_ms > 0 and .predicted_per_second > 0)) and
+        ($r.plain | has("timings") | not) and ($r.back.usage.prompt_tokens > $r.parts.usage.prompt_tokens) and
+        ($r.allowed.choices[0] | .finish_reason == "tool_calls" and .message.tool_calls[0].function.name == "convert_currency") and
+        ($r.old.choices[0] | .finish_reason == "function_call" and .message.function_call == $r.allowed.choices[0].message.tool_calls[0].function and
+            (.message | has("tool_calls") | not)) and
+        ($r.turn.choices[0].message.content == $r.tools.choices[0].message.content) and ($r.turn.usage.prompt_tokens == $r.tools.usage.prompt_tokens) and
+        ($r.responses.output[-1] | .type == "function_call" and .name == "convert_currency")' out
+    jq -es 'map(select(.id == "stream" and .type == "chunk") | .body) | (map(.choices[0].delta.function_call.arguments // "") | add | fromjson == {amount: 315, from_currency: "GBP", to_currency: "EUR"}) and
+        .[-1].choices[0].finish_reason == "function_call" and (map(.prompt_progress // empty)[-1] | .processed == .total)' out
+    for name in cache_prompt id_slot verbosity keep_alive prediction modalities best_of store mirostat cache_control; do
+        [ "$(grep -c "without effect: $name\$" err)" -eq 1 ]
+    done
 }
 
 @test "reasoning: none, a little" {
@@ -269,7 +354,7 @@ go_on()
     talk "\"tools\":[$tool],\"tool_choice\":\"required\"" 200
     talk "\"tools\":[$tool],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}" 200
     talk "\"tools\":[$tool],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}"
-    talk "\"tools\":[$tool],\"tool_choice\":\"required\",\"response_format\":{\"type\":\"json_object\"}"
+    talk "\"tools\":[$tool],\"tool_choice\":\"required\",\"response_format\":{\"type\":\"json_object\"}" 200 # it is for texts
     talk '"tool_choice":"required"'
     talk '"tools":[{"type":"function","function":{"name":"f","parameters":{"type":7}}}],"tool_choice":"required"'
     talk '"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"x":{"type":"strng"}}}}}],"tool_choice":"required"'
@@ -296,7 +381,7 @@ go_on()
     go_on '"logit_bias":{"+1":1}'
     go_on '"logit_bias":{" 1":1}'
     go_on '"logit_bias":{"99999999999999999999":1}'
-    hostile 400 completions '{"prompt":"x","max_tokens":-1}'
+    hostile 400 completions '{"prompt":"x","max_tokens":-2}'
     go_on '"temperature":1e-30,"typical_p":1e-9,"repeat_penalty":0.001,"frequency_penalty":100' 200
     go_on '"echo":true,"stream":true'
     go_on '"logprobs":21'
@@ -315,7 +400,7 @@ go_on()
     hostile 400 responses '{"input":"x","tools":[{"type":"function"}],"tool_choice":"required"}'
     hostile 400 responses '{"input":"x","n":2}'
     hostile 400 responses '{"input":"x","text":{"format":{"type":"json_schema"}}}'
-    hostile 200 responses '{"input":"x","max_output_tokens":1,"stream":true,"top_logprobs":0,"n":1,"store":true,"include":["x"]}'
+    hostile 200 responses '{"input":"x","max_output_tokens":1,"stream":true,"top_logprobs":0,"n":1,"store":false,"include":["x"]}'
     hostile 200 responses '{"input":[{"type":"reasoning","summary":[]},{"role":"user","content":[]},{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}],"max_output_tokens":1}'
     hostile 400 messages '[]'
     hostile 400 messages '{"max_tokens":1,"messages":[1]}'

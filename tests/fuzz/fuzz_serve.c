@@ -27,18 +27,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     }
     s.o.lenient = data[0] & 8;
     method = (enum serve_method[]){ SERVE_CHAT, SERVE_COMPLETION, SERVE_EMBEDDING, SERVE_RESPONSE }[data[0] % 4];
-    if (method == SERVE_RESPONSE) { /* is turned into a chat */
-        chat = serve_response_body(body, s.o.lenient, &f);
+    if (method == SERVE_RESPONSE && data[0] & 4)
+        method = SERVE_MESSAGE;
+    const struct serve_row *row = serve_row(method);
+
+    if (row->dialect != NULL) { /* is turned into a chat */
+        chat = row->dialect->chat(body, s.o.lenient, &f);
         assert((chat == NULL) == (f.status != 0));
         good = chat != NULL && serve_read_body(&w, &s, method, chat, &f);
         if (chat != NULL && !good)
-            serve_response_fault(body, &f);
+            row->dialect->fault(body, &f);
         if (good) { /* a message that the template would not take: some item of the input, or its instructions */
             struct serve_fault late = { .status = 400 };
 
             (void)snprintf(late.pointer, sizeof late.pointer, "/messages/%d", data[0] >> 4);
-            serve_response_fault(body, &late);
-            assert(strncmp(late.pointer, "/in", 3) == 0);
+            row->dialect->fault(body, &late);
+            assert(late.pointer[0] == '/' && (method == SERVE_MESSAGE || strncmp(late.pointer, "/in", 3) == 0));
         }
     } else {
         good = serve_read_body(&w, &s, method, body, &f);
@@ -49,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         assert(w.ask.messages != NULL || w.prompt != NULL || w.input != NULL);
     } else {
         assert(f.status >= 400 && f.message[0] != '\0' && (f.pointer[0] == '\0' || f.pointer[0] == '/'));
-        error = serve_fault_body(&f);
+        error = serve_fault_body(row, &f);
         assert(error != NULL && (text = json_dumps(error, JSON_COMPACT)) != NULL);
         free(text);
         json_decref(error);

@@ -263,7 +263,7 @@ static void budget(void **state)
     (void)state;
     a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
     a.budget = 5;
-    for (a.think = 0; a.think < 2; a.think++) { /* also where the model would have to open its reasoning itself */
+    for (a.think = -1; a.think < 2; a.think += 2) {
         r = open_request(&a);
         assert_ptr_equal(r->q.governor, &reason_governor);
         assert_true(((const struct reason_opts *)r->q.governor_opts)->budget_tokens == 5);
@@ -341,6 +341,14 @@ static void calls(void **state)
     r = open_request(&a);
     assert_false(allows(r, "a text"));
     ask_close(r);
+    json_t *schema = json("{\"type\":\"integer\"}");
+
+    a.form.schema = schema; /* of a text, which there is none of */
+    r = open_request(&a);
+    assert_true(r->tools == tools && !allows(r, "1"));
+    ask_close(r);
+    json_decref(schema);
+    a.form.schema = NULL;
     a.tool_choice = "none";
     r = open_request(&a);
     assert_true(r->tools == NULL && r->grammar == NULL);
@@ -354,7 +362,7 @@ static void calls(void **state)
 static const struct {
     const char *where, *messages, *tools, *choice, *schema, *gbnf, *regex, *kwargs;
     bool continues;
-    int64_t budget;
+    int64_t budget, tokens_min, tokens_max;
 } mistakes[] = {
     { .where = "/messages/1",
       .messages = "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"stranger\",\"content\":\"y\"}]" },
@@ -365,6 +373,9 @@ static const struct {
           "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]}]" },
     { .where = "/chat_template_kwargs", .kwargs = "{\"tools\":[]}" },
     { .where = "/tool_choice", .choice = "required" },
+    { .where = "/reasoning_budget", .kwargs = "{\"enable_thinking\":false}", .budget = 5 },
+    { .where = "/min_tokens", .kwargs = "{\"enable_thinking\":false}", .tokens_min = 4, .tokens_max = 3 },
+    { .where = "/regex", .regex = "" },
     { .where = "/tool_choice",
       .choice = "required",
       .tools = "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]",
@@ -402,6 +413,11 @@ static void mistakes_have_places(void **state)
         a.kwargs = kwargs;
         a.tool_choice = mistakes[i].choice != NULL ? mistakes[i].choice : "auto";
         a.continues_last = mistakes[i].continues;
+        a.tokens_min = mistakes[i].tokens_min;
+        if (mistakes[i].budget > 0)
+            a.budget = mistakes[i].budget;
+        if (mistakes[i].tokens_max > 0)
+            a.tokens_max = mistakes[i].tokens_max;
         a.form.schema = schema;
         if (mistakes[i].gbnf != NULL)
             a.form.gbnf = str_of(mistakes[i].gbnf);

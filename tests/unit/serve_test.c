@@ -53,11 +53,52 @@ static void test_names(void **state)
     assert_string_equal(text, "chat/co");
 }
 
+/* Members without effect: the values that clients send, and others. */
+static void test_idle(void **state)
+{
+    static const struct {
+        enum serve_method method;
+        const char *key, *value;
+        enum serve_idle is;
+    } cases[] = {
+        { SERVE_CHAT, "modalities", "[\"text\"]", SERVE_IDLE },
+        { SERVE_CHAT, "modalities", "[\"text\",\"text\"]", SERVE_REFUSED },
+        { SERVE_CHAT, "best_of", "1.0", SERVE_IDLE },
+        { SERVE_COMPLETION, "best_of", "true", SERVE_REFUSED },
+        { SERVE_EMBEDDING, "best_of", "1", SERVE_UNKNOWN },
+        { SERVE_CHAT, "id_slot", "-1", SERVE_IDLE },
+        { SERVE_CHAT, "id_slot", "-10", SERVE_REFUSED },
+        { SERVE_CHAT, "verbosity", "\"medium\"", SERVE_IDLE },
+        { SERVE_CHAT, "verbosity", "\"mediu\"", SERVE_REFUSED },
+        { SERVE_RESPONSE, "store", "false", SERVE_IDLE },
+        { SERVE_RESPONSE, "store", "true", SERVE_REFUSED },
+        { SERVE_CHAT, "suffix", "null", SERVE_UNKNOWN },
+        { SERVE_COMPLETION, "suffix", "null", SERVE_IDLE },
+        { SERVE_COMPLETION, "suffix", "\"\"", SERVE_REFUSED },
+        { SERVE_EMBEDDING, "keep_alive", "-1", SERVE_IDLE },
+        { SERVE_CHAT, "keep", "1", SERVE_UNKNOWN },
+        { SERVE_CHAT, "user metadata", "{}", SERVE_UNKNOWN },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *v = json_loads(cases[i].value, JSON_DECODE_ANY, NULL);
+        struct serve_fault f = { 0 };
+
+        if (serve_idle_member(cases[i].method, cases[i].key, v, &f) != cases[i].is)
+            fail_msg("%s %s", cases[i].key, cases[i].value);
+        assert_int_equal(f.status, cases[i].is == SERVE_REFUSED ? 400 : 0);
+        assert_string_equal(f.idle[0], cases[i].is == SERVE_IDLE ? cases[i].key : "");
+        json_decref(v);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_methods),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_idle),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
