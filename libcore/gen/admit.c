@@ -136,6 +136,9 @@ static enum err_code take_sequence(struct gen *g, struct request *q, struct star
     const struct event_what nothing = { NULL, 0 };
     struct run_match m;
 
+    q->seq = s.into;
+    q->state = REQUEST_ACTIVE;
+    g->at[s.into] = q;
     if (s.from < 0)
         run_clear(g->o.run, s.into);
     else if (s.from != s.into && run_fork(g->o.run, s.into, s.from, e))
@@ -146,9 +149,6 @@ static enum err_code take_sequence(struct gen *g, struct request *q, struct star
         return e->code;
     g->owner[s.into] = q->q.owner;
     q->fed = m.kept;
-    q->seq = s.into;
-    q->state = REQUEST_ACTIVE;
-    g->at[s.into] = q;
     while (q->mark < q->q.n_marks && q->q.marks[q->mark] <= q->fed)
         q->mark++;
     if (g->o.drafter != NULL && g->o.drafter->begin != NULL)
@@ -284,6 +284,9 @@ static enum err_code admit_probes(struct gen *g, struct err *e)
         if (code == ERR_LIMIT) { /* no room for a probe in the context: the answer goes on without it */
             q->order = q->q.governor->probed(q->governor, NULL, 0);
             q->state = REQUEST_ACTIVE;
+        } else if (code == ERR_NOMEM) {
+            gen_fail(q, e);
+            gen_finish(g, q);
         } else if (code) {
             return code;
         }
@@ -346,18 +349,12 @@ enum err_code gen_admit(struct gen *g, struct err *e)
         }
         *link = q->next;
         g->n_waiting--;
-        if (open_request(g, q, &q->why)) {
-            gen_end(q, GEN_FAILED);
-            if (gen_finish(g, q, e))
-                return e->code;
+        if (open_request(g, q, e) == ERR_OK && take_sequence(g, q, s, e) == ERR_OK)
             continue;
-        }
-        if (take_sequence(g, q, s, e)) {
-            q->next = g->queue; /* ends with the others */
-            g->queue = q;
-            g->n_waiting++;
+        if (q->seq >= 0 && e->code != ERR_NOMEM) /* the run has failed, and ends all */
             return e->code;
-        }
+        gen_fail(q, e);
+        gen_finish(g, q);
     }
     return admit_probes(g, e);
 }

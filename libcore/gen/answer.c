@@ -139,40 +139,40 @@ static bool is_full(const struct gen *g, const struct request *q, enum gen_end *
     return q->n - 1 >= g->ctx;
 }
 
-enum err_code gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick, struct err *e)
+void gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick)
 {
     const struct sample_pick forced = { .token = token, .logprob = NAN };
     struct gen_event ev = { .kind = GEN_TOKEN, .id = q->id, .user = q->q.user, .seq = q->seq, .forced = pick == NULL };
     const struct event_what w = { pick != NULL ? pick : &forced, 0 };
     enum gen_end full;
     bool stopped = false;
+    struct err why;
 
     if (gen_is_end(g, q, token) && q->probe_of == NULL) {
         gen_end(q, GEN_EOS);
-        return ERR_OK;
+        return;
     }
     assert(q->n < q->cap && !q->ended);
     q->token[q->n++] = token;
     q->stats.tokens++;
     q->stats.forced += pick == NULL;
-    if (sample_accept(q->sampler, token, e))
-        return e->code;
+    if (sample_accept(q->sampler, token, &why)) {
+        gen_fail(q, &why);
+        return;
+    }
     if (q->place != NULL)
         (void)q->q.constraint->take(q->place, token); /* what a governor says need not fit */
     if (q->probe_of != NULL) {
         if (gen_is_end(g, q, token) || is_full(g, q, &full))
             gen_end(q, GEN_LENGTH);
-        return ERR_OK;
+        return;
     }
-    if (g->o.text != NULL && add_text(g, q, token, &ev, &stopped, e))
-        return e->code;
-    if (gen_tell(g, &ev, &w, e))
-        return e->code;
-    if (stopped)
+    if ((g->o.text != NULL && add_text(g, q, token, &ev, &stopped, &why)) || gen_tell(g, &ev, &w, &why))
+        gen_fail(q, &why);
+    else if (stopped)
         gen_end(q, GEN_STOP_STRING);
     else if (is_full(g, q, &full))
         gen_end(q, full);
-    return ERR_OK;
 }
 
 /* A probe is over: the governor hears of it, and the request goes on. */
@@ -180,7 +180,10 @@ static void end_probe(struct gen *g, struct request *probe)
 {
     struct request *q = probe->probe_of;
 
-    q->order = q->q.governor->probed(q->governor, probe->seen, (int)probe->stats.tokens);
+    if (probe->end_by == GEN_FAILED) /* without its tokens the answer would be another one */
+        gen_fail(q, &probe->why);
+    else
+        q->order = q->q.governor->probed(q->governor, probe->seen, (int)probe->stats.tokens);
     q->state = REQUEST_ACTIVE;
     q->probing = false;
     run_clear(g->o.run, probe->seq);
@@ -216,19 +219,16 @@ static const float *mean(struct gen *g, const struct request *q)
     return out;
 }
 
-enum err_code gen_finish(struct gen *g, struct request *q, struct err *e)
+void gen_finish(struct gen *g, struct request *q)
 {
     struct gen_event ev = { .kind = GEN_END,
                             .id = q->id,
                             .user = q->q.user,
                             .seq = q->seq,
-                            .end = q->end_by,
                             .stop = q->end_by == GEN_STOP_STRING ? text_stream_stop(q->stream) : 0,
                             .reasoning = in_reasoning(q),
-                            .err = q->why,
                             .stats = q->stats };
-    const struct event_what nothing = { NULL, 0 };
-    enum err_code code = ERR_OK;
+    struct err why;
 
     if (q->probe_of != NULL) {
         end_probe(g, q);
@@ -237,12 +237,13 @@ enum err_code gen_finish(struct gen *g, struct request *q, struct err *e)
             drop_probe(g, q);
         if (q->stream != NULL && q->q.in_parts && !q->q.chat)
             text_stream_leave(q->stream);
-        if (q->stream != NULL && q->end_by != GEN_STOP_STRING && flush_text(g, q, e))
-            code = e->code;
+        if (q->stream != NULL && q->end_by != GEN_STOP_STRING && q->end_by != GEN_FAILED && flush_text(g, q, &why))
+            gen_fail(q, &why);
         if (q->pooled != NULL && q->seq >= 0 && q->end_by == GEN_LENGTH)
             ev.pooled = mean(g, q);
-        if (code == ERR_OK)
-            code = gen_tell(g, &ev, &nothing, e);
+        ev.end = q->end_by;
+        ev.err = q->why;
+        gen_tell_end(g, &ev);
     }
     if (q->seq >= 0) {
         g->at[q->seq] = NULL;
@@ -250,5 +251,4 @@ enum err_code gen_finish(struct gen *g, struct request *q, struct err *e)
             g->used[q->seq] = ++g->tick;
     }
     gen_request_free(q);
-    return code;
 }

@@ -55,7 +55,7 @@ static enum err_code choose_row(struct gen *g, struct asked_row *a, struct sampl
 /* ---- the governor ---- */
 
 /* Carries out the governor's orders until it lets the answer go on. */
-static enum err_code obey(struct gen *g, struct request *q, struct err *e)
+static void obey(struct gen *g, struct request *q)
 {
     while (q->order.act != GEN_GO_ON && !q->ended) {
         const struct gen_order o = q->order;
@@ -66,20 +66,18 @@ static enum err_code obey(struct gen *g, struct request *q, struct err *e)
         } else if (o.act == GEN_PROBE) {
             if (g->n_spare > 0 && o.n_probe > 0) {
                 q->state = REQUEST_HELD;
-                return ERR_OK;
+                return;
             }
             q->order = q->q.governor->probed(q->governor, NULL, 0);
         }
         for (int i = 0; o.act == GEN_SAY && i < o.n_token && !q->ended; i++) {
             struct gen_seen said = { .token = o.token[i], .reasoning = in_reasoning(q), .p = 1, .p_max = 1 };
 
-            if (gen_take(g, q, o.token[i], NULL, e))
-                return e->code;
+            gen_take(g, q, o.token[i], NULL);
             said.closes = said.reasoning && !in_reasoning(q);
             q->order = q->q.governor->see(q->governor, &said);
         }
     }
-    return ERR_OK;
 }
 
 /* ---- tokens that are not chosen ---- */
@@ -91,51 +89,46 @@ static bool may_force(const struct request *q)
     return q->q.constraint != NULL && q->q.sample.n_top == 0 && q->n > q->q.n_prompt;
 }
 
-enum err_code gen_force(struct gen *g, struct err *e)
+void gen_force(struct gen *g)
 {
     for (int i = 0; i < g->n_seq; i++) {
         struct request *q = g->at[i];
 
         if (q == NULL || q->state != REQUEST_ACTIVE || reading(q))
             continue;
-        if (q->governor != NULL && obey(g, q, e)) /* what a probe led to */
-            return e->code;
+        if (q->governor != NULL) /* what a probe led to */
+            obey(g, q);
         while (may_force(q) && !q->ended && q->n - q->fed < FORCED_MAX) {
             const int32_t only = q->q.constraint->only(q->place);
 
             if (only < 0)
                 break;
-            if (gen_take(g, q, only, NULL, e))
-                return e->code;
+            gen_take(g, q, only, NULL);
         }
-        if (q->ended && gen_finish(g, q, e))
-            return e->code;
+        if (q->ended)
+            gen_finish(g, q);
     }
-    return ERR_OK;
 }
 
 /* ---- tokens that are chosen ---- */
 
 /* A chosen token; *stop: the other rows of this step are dropped. */
-static enum err_code take_choice(struct gen *g, struct request *q, const struct sample_pick *pick,
-                                 struct gen_seen *seen, bool *stop, struct err *e)
+static void take_choice(struct gen *g, struct request *q, const struct sample_pick *pick, struct gen_seen *seen,
+                        bool *stop)
 {
     seen->token = pick->token;
     seen->reasoning = in_reasoning(q);
     seen->p = expf(pick->logprob);
     if (q->seen != NULL)
         q->seen[q->stats.tokens] = *seen;
-    if (gen_take(g, q, pick->token, pick, e))
-        return e->code;
+    gen_take(g, q, pick->token, pick);
     seen->closes = seen->reasoning && !in_reasoning(q);
     if (q->governor != NULL && !q->ended) {
         q->order = q->q.governor->see(q->governor, seen);
         *stop = q->order.act != GEN_GO_ON;
-        if (obey(g, q, e))
-            return e->code;
+        obey(g, q);
     }
     *stop = *stop || q->ended;
-    return ERR_OK;
 }
 
 /* ---- a sequence ---- */
@@ -152,9 +145,17 @@ static void settle_guesses(struct gen *g, struct request *q, int n_kept)
     q->fed += q->n_new + n_kept;
 }
 
+/* Nothing is chosen from the rows of this step. */
+static void end_rows(struct gen *g, struct request *q)
+{
+    settle_guesses(g, q, 0);
+    if (q->ended)
+        gen_finish(g, q);
+}
+
 /* Chooses from the rows of an answer while the guesses turn out right. The newest token is not evaluated, also
  * where it was guessed: so an answer leaves the same state with and without a drafter. */
-static enum err_code choose_answer(struct gen *g, struct request *q, bool count, struct err *e)
+static void choose_answer(struct gen *g, struct request *q, bool count)
 {
     struct sample_pick pick;
     int n_right = 0;
@@ -168,30 +169,40 @@ static enum err_code choose_answer(struct gen *g, struct request *q, bool count,
             gen_end(q, GEN_FAILED);
             break;
         }
-        if (take_choice(g, q, &pick, &seen, &stop, e))
-            return e->code;
+        take_choice(g, q, &pick, &seen, &stop);
         if (stop || n_right == q->n_guess || pick.token != q->guess[n_right])
             break;
     }
     settle_guesses(g, q, n_right);
-    return q->ended ? gen_finish(g, q, e) : ERR_OK;
+    if (q->ended)
+        gen_finish(g, q);
 }
 
-/* What was read of a prompt. */
-static enum err_code end_chunk(struct gen *g, struct request *q, struct err *e)
+/* Reports what was read of a prompt: the rows that are wanted, then how far it is. */
+static enum err_code tell_chunk(struct gen *g, const struct request *q, struct err *e)
 {
     const struct event_what nothing = { NULL, 0 };
     struct gen_event ev = { .kind = GEN_ROW, .id = q->id, .user = q->q.user, .seq = q->seq };
-    const int64_t from = q->fed, to = q->fed + q->n_new;
-    const bool first = q->stats.tokens == 0; /* not read again after a loss of the sequence */
 
-    for (int i = 0; i < q->n_ask && q->q.n_rows > 0 && first; i++) {
+    for (int i = 0; i < q->n_ask && q->q.n_rows > 0; i++) {
         const struct event_what w = { NULL, g->ask[q->first_row + i].row };
 
-        ev.done = from + w.row - q->first;
+        ev.done = q->fed + w.row - q->first;
         if (gen_tell(g, &ev, &w, e))
             return e->code;
     }
+    ev.kind = GEN_PROMPT;
+    ev.done = q->fed + q->n_new;
+    return q->probe_of == NULL ? gen_tell(g, &ev, &nothing, e) : ERR_OK;
+}
+
+/* What was read of a prompt. */
+static void end_chunk(struct gen *g, struct request *q)
+{
+    const int64_t to = q->fed + q->n_new;
+    const bool first = q->stats.tokens == 0; /* not read again after a loss of the sequence */
+    struct err why;
+
     for (int i = 0; q->pooled != NULL && i < q->n_new; i++)
         if (run_tap(g->o.run, 0, q->first + i, g->hidden))
             for (int j = 0; j < g->n_embd; j++)
@@ -200,38 +211,28 @@ static enum err_code end_chunk(struct gen *g, struct request *q, struct err *e)
         run_mark(g->o.run, q->seq);
         q->mark++;
     }
-    ev.kind = GEN_PROMPT;
-    ev.done = to;
-    if (q->probe_of == NULL && first && gen_tell(g, &ev, &nothing, e))
-        return e->code;
-    if (to < q->n_read) {
-        settle_guesses(g, q, 0);
-        return ERR_OK;
-    }
-    if (q->q.predict_max == 0 && q->probe_of == NULL) {
-        settle_guesses(g, q, 0);
+    if (first && tell_chunk(g, q, &why))
+        gen_fail(q, &why);
+    else if (to == q->n_read && q->q.predict_max == 0 && q->probe_of == NULL)
         gen_end(q, GEN_LENGTH);
-        return gen_finish(g, q, e);
-    }
-    return choose_answer(g, q, false, e);
+    if (to < q->n_read || q->ended)
+        end_rows(g, q);
+    else
+        choose_answer(g, q, false);
 }
 
-enum err_code gen_choose(struct gen *g, struct err *e)
+void gen_choose(struct gen *g)
 {
     for (int i = 0; i < g->n_seq + g->n_spare; i++) {
         struct request *q = g->at[i];
-        enum err_code code = ERR_OK;
 
         if (q == NULL || q->n_new == 0)
             continue;
-        if (reading(q))
-            code = end_chunk(g, q, e);
-        else if (q->first_row < 0)
-            settle_guesses(g, q, 0);
+        if (q->ended || (!reading(q) && q->first_row < 0))
+            end_rows(g, q);
+        else if (reading(q))
+            end_chunk(g, q);
         else
-            code = choose_answer(g, q, true, e);
-        if (code)
-            return code;
+            choose_answer(g, q, true);
     }
-    return ERR_OK;
 }

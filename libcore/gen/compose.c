@@ -225,7 +225,7 @@ static struct gen_context context_with_guesses(const struct gen *g, struct reque
 }
 
 /* What the sampler of this row wants to know, as if the guesses before it were right. */
-static enum err_code fill_want(struct gen *g, struct asked_row *a, struct err *e)
+static void fill_want(struct gen *g, struct asked_row *a)
 {
     struct request *q = a->q;
     struct logits_want *w = &g->want[a->row];
@@ -238,13 +238,17 @@ static enum err_code fill_want(struct gen *g, struct asked_row *a, struct err *e
     }
     *w = (struct logits_want){ .n_top = 0 };
     if (g->ids == NULL || (reading(q) && q->q.n_rows > 0 && q->stats.tokens == 0))
-        return ERR_OK; /* the row itself is at hand, or wanted */
-    for (int i = 0; i < a->n_guessed; i++)
-        if (sample_accept(q->sampler, q->guess[i], e))
-            return e->code;
+        return; /* the row itself is at hand, or wanted */
+    for (int i = 0; i < a->n_guessed; i++) {
+        struct err why;
+
+        if (sample_accept(q->sampler, q->guess[i], &why)) { /* the row is computed, and nothing chosen from it */
+            gen_fail(q, &why);
+            return;
+        }
+    }
     sample_wants(q->sampler, a->mix.n > 0 ? &a->mix : NULL, w, a->ids);
     sample_back(q->sampler, (uint64_t)a->n_guessed);
-    return ERR_OK;
 }
 
 /* Whether the answer may not end after its first n guesses, if they are right. */
@@ -253,21 +257,19 @@ static bool is_too_short(const struct request *q, int n)
     return q->probe_of == NULL && q->stats.tokens + n < q->q.min_tokens;
 }
 
-static enum err_code fill_wants(struct gen *g, struct err *e)
+static void fill_wants(struct gen *g)
 {
     for (int i = 0; i < g->n_ask; i++) {
         struct asked_row *a = &g->ask[i];
         const struct request *q = a->q;
 
-        if (fill_want(g, a, e))
-            return e->code;
+        fill_want(g, a);
         if ((q->q.constraint != NULL && (a->n_guessed > 0 || !q->q.constraint->free(q->place))) ||
             is_too_short(q, a->n_guessed))
             a->mask = g->n_masks++;
         if (a->mask >= 0)
             g->want[a->row].mask = g->masks + (size_t)a->mask * g->mask_words;
     }
-    return ERR_OK;
 }
 
 /* What the constraint allows; all tokens if there is none. */
@@ -348,7 +350,7 @@ static enum err_code compose(struct gen *g, struct err *e)
 
 /* Nobody found KV rows: a probe ends as it is; the newest request gives its sequence up and begins again when
  * there is room; one that is alone has had all there is. */
-static enum err_code give_up(struct gen *g, struct err *e)
+static void give_up(struct gen *g)
 {
     struct request *newest = NULL;
     int n_active = 0;
@@ -360,7 +362,8 @@ static enum err_code give_up(struct gen *g, struct err *e)
             continue;
         if (q->probe_of != NULL) {
             gen_end(q, GEN_LENGTH);
-            return gen_finish(g, q, e);
+            gen_finish(g, q);
+            return;
         }
         n_active++;
         if (newest == NULL || gen_precedes(newest, q))
@@ -369,10 +372,10 @@ static enum err_code give_up(struct gen *g, struct err *e)
     assert(newest != NULL);
     if (n_active > 1) {
         gen_requeue(g, newest);
-        return ERR_OK;
+        return;
     }
     gen_end(newest, GEN_CONTEXT);
-    return gen_finish(g, newest, e);
+    gen_finish(g, newest);
 }
 
 static bool any_active(const struct gen *g)
@@ -387,8 +390,11 @@ enum err_code gen_compose(struct gen *g, struct err *e)
 {
     if (compose(g, e))
         return e->code;
-    while (g->n_rows == 0 && any_active(g))
-        if (give_up(g, e) || compose(g, e))
+    while (g->n_rows == 0 && any_active(g)) {
+        give_up(g);
+        if (compose(g, e))
             return e->code;
-    return fill_wants(g, e);
+    }
+    fill_wants(g);
+    return ERR_OK;
 }

@@ -17,18 +17,36 @@ enum err_code gen_tell_text(struct gen *g, struct str s, struct err *e)
     return ERR_OK;
 }
 
+enum err_code gen_keep_room(struct gen *g, struct err *e)
+{
+    return memory_room(&g->event, &g->events_cap, g->n_events + g->n_open + 1, sizeof *g->event, e);
+}
+
+/* There is room for it. */
+static struct event *add_event(struct gen *g, const struct gen_event *ev, int row)
+{
+    struct event *to = &g->event[g->n_events++];
+
+    *to = (struct event){ *ev, g->n_told_text, g->n_top, row };
+    to->ev.text.n = g->n_text - g->n_told_text;
+    g->n_told_text = g->n_text;
+    return to;
+}
+
+void gen_tell_end(struct gen *g, const struct gen_event *ev)
+{
+    g->n_open--;
+    (void)add_event(g, ev, 0);
+}
+
 enum err_code gen_tell(struct gen *g, const struct gen_event *ev, const struct event_what *w, struct err *e)
 {
     const size_t n_top = w->pick != NULL ? (size_t)w->pick->n_top : 0;
 
-    if (memory_room(&g->event, &g->events_cap, g->n_events + 1, sizeof *g->event, e) ||
-        memory_room(&g->top, &g->top_cap, g->n_top + n_top, sizeof *g->top, e))
+    if (gen_keep_room(g, e) || memory_room(&g->top, &g->top_cap, g->n_top + n_top, sizeof *g->top, e))
         return e->code;
-    struct event *to = &g->event[g->n_events++];
+    struct event *to = add_event(g, ev, w->row);
 
-    *to = (struct event){ *ev, g->n_told_text, g->n_top, w->row };
-    to->ev.text.n = g->n_text - g->n_told_text;
-    g->n_told_text = g->n_text;
     if (w->pick != NULL)
         to->ev.pick = *w->pick;
     if (n_top > 0)

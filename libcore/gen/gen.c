@@ -250,12 +250,14 @@ enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id
     keep_adapters(r->adapters, &r->q.adapters, r->q.n_adapters);
     if (!copy_all(r))
         err_nomem(e);
-    else if (q->governor == NULL || q->governor->begin(&r->governor, q->governor_opts, q->thinking, e) == ERR_OK)
+    else if (gen_keep_room(g, e) == ERR_OK &&
+             (q->governor == NULL || q->governor->begin(&r->governor, q->governor_opts, q->thinking, e) == ERR_OK))
         r->id = ++g->next_id;
     if (r->id == 0) {
         gen_request_free(r);
         return e->code;
     }
+    g->n_open++;
     gen_enqueue(g, r);
     *id = r->id;
     return ERR_OK;
@@ -309,8 +311,17 @@ int gen_idle(const struct gen *g)
 
 /* ---- a step ---- */
 
+static void end_one(struct gen *g, struct request *q, const struct err *why)
+{
+    if (why != NULL)
+        gen_fail(q, why);
+    else
+        gen_end(q, GEN_CANCELLED);
+    gen_finish(g, q);
+}
+
 /* Ends requests: those that were cancelled, or all of them with an error. */
-static enum err_code end_some(struct gen *g, const struct err *all, struct err *e)
+static void end_some(struct gen *g, const struct err *all)
 {
     for (struct request **link = &g->queue; *link != NULL;) {
         struct request *q = *link;
@@ -321,22 +332,15 @@ static enum err_code end_some(struct gen *g, const struct err *all, struct err *
         }
         *link = q->next;
         g->n_waiting--;
-        q->why = all != NULL ? *all : q->why;
-        gen_end(q, all != NULL ? GEN_FAILED : GEN_CANCELLED);
-        if (gen_finish(g, q, e))
-            return e->code;
+        end_one(g, q, all);
     }
     for (int i = 0; i < g->n_seq; i++) {
         struct request *q = g->at[i];
 
         if (q == NULL || (!q->cancelled && all == NULL))
             continue;
-        q->why = all != NULL ? *all : q->why;
-        gen_end(q, all != NULL ? GEN_FAILED : GEN_CANCELLED);
-        if (gen_finish(g, q, e))
-            return e->code;
+        end_one(g, q, all);
     }
-    return ERR_OK;
 }
 
 /* Runs while a GPU computes. */
@@ -347,7 +351,7 @@ static void fill_masks(void *g)
 
 /* The run was told to stop within a step, which is as if it had not been: who lost its sequence by it begins it again.
  */
-static enum err_code given_up(struct gen *g, struct err *e)
+static void given_up(struct gen *g)
 {
     for (int i = 0; i < g->n_seq + g->n_spare; i++) {
         struct request *q = g->at[i];
@@ -359,11 +363,8 @@ static enum err_code given_up(struct gen *g, struct err *e)
             continue;
         }
         gen_end(q, GEN_LENGTH); /* as far as it came */
-        if (gen_finish(g, q, e))
-            return e->code;
+        gen_finish(g, q);
     }
-    *e = (struct err){ 0 };
-    return ERR_OK;
 }
 
 /* What one step does, up to the events. */
@@ -371,20 +372,29 @@ static enum err_code take_step(struct gen *g, struct err *e)
 {
     double from;
 
-    if (end_some(g, NULL, e) || gen_admit(g, e) || gen_force(g, e) || gen_compose(g, e))
+    end_some(g, NULL);
+    if (gen_admit(g, e))
+        return e->code;
+    gen_force(g);
+    if (gen_compose(g, e))
         return e->code;
     if (g->n_rows == 0)
         return ERR_OK;
     from = clock_ms();
-    if (run_step_want(g->o.run, g->row, g->want, g->n_rows, fill_masks, g, e))
-        return e->code == ERR_CANCEL ? given_up(g, e) : e->code;
+    if (run_step_want(g->o.run, g->row, g->want, g->n_rows, fill_masks, g, e)) {
+        if (e->code != ERR_CANCEL)
+            return e->code;
+        given_up(g);
+        return ERR_OK;
+    }
     gen_cost_note(&g->cost, g->n_rows, (float)(clock_ms() - from));
-    return gen_choose(g, e);
+    gen_choose(g);
+    return ERR_OK;
 }
 
 enum err_code gen_step(struct gen *g, struct err *e)
 {
-    struct err why = { 0 }, more;
+    struct err why = { 0 };
 
     gen_events_clear(g);
     if (g->failed)
@@ -392,7 +402,7 @@ enum err_code gen_step(struct gen *g, struct err *e)
     if (take_step(g, &why) == ERR_OK)
         return ERR_OK;
     g->failed = true;
-    (void)end_some(g, &why, &more); /* where memory is out, they end without events */
+    end_some(g, &why);
     *e = why;
     return why.code;
 }

@@ -13,8 +13,8 @@
  * as it is, so that a later one can continue from it. Contents made with other adapters, or of another owner, are never
  * used.
  *
- * One thread. gen_submit() copies the request; steps allocate only while the text of an event is longer than
- * any before.
+ * One thread. gen_submit() copies the request; steps allocate only for an answer that grows, and for events. Without
+ * memory for that the request ends with GEN_FAILED and ERR_NOMEM, and the others go on.
  */
 #ifndef GEN_GEN_H
 #define GEN_GEN_H

@@ -86,6 +86,7 @@ struct gen {
     int64_t tick, next_id;
     struct request *queue; /* waiting, as gen_precedes() has it */
     int64_t n_waiting;
+    size_t n_open; /* requests that have not ended; for the event of each end there is room */
     bool failed;
     /* the step under way */
     struct run_row *row;      /* [rows_max] */
@@ -132,15 +133,14 @@ MUST_CHECK enum err_code gen_compose(struct gen *g, struct err *e); /* g->row, g
 void gen_fill_masks(struct gen *g);
 
 /* choose.c */
-MUST_CHECK enum err_code gen_choose(struct gen *g, struct err *e); /* after the step: tokens, events, ends */
+void gen_choose(struct gen *g); /* after the step: tokens, events, ends */
 /* Appends tokens that need no logits, because the constraint allows only one. */
-MUST_CHECK enum err_code gen_force(struct gen *g, struct err *e);
+void gen_force(struct gen *g);
 
 /* answer.c: appends a token to an answer, ends an answer */
 bool gen_is_end(const struct gen *g, const struct request *q, int32_t token); /* it ends the answer */
-/* May end the request (q->ended). pick NULL: the token was forced, not chosen. */
-MUST_CHECK enum err_code gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick,
-                                  struct err *e);
+/* May end the request (q->ended), also because memory is out. pick NULL: the token was forced, not chosen. */
+void gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick);
 MUST_CHECK enum err_code gen_begin_text(struct gen *g, struct request *q, struct err *e);
 /* What the marks of the reasoning are looked for in. */
 struct str gen_spelling(const struct gen *g, const struct request *q, int32_t token);
@@ -153,8 +153,14 @@ static inline void gen_end(struct request *q, enum gen_end by)
     q->ended = true;
     q->end_by = by;
 }
+/* What a request lacks, such as memory, ends this request. */
+static inline void gen_fail(struct request *q, const struct err *why)
+{
+    q->why = *why;
+    gen_end(q, GEN_FAILED);
+}
 /* Reports that q has ended (gen_end()), releases its sequence and frees it. */
-MUST_CHECK enum err_code gen_finish(struct gen *g, struct request *q, struct err *e);
+void gen_finish(struct gen *g, struct request *q);
 
 /* events.c */
 struct event_what {
@@ -164,6 +170,9 @@ struct event_what {
 /* Adds text to the next event. */
 MUST_CHECK enum err_code gen_tell_text(struct gen *g, struct str text, struct err *e);
 MUST_CHECK enum err_code gen_tell(struct gen *g, const struct gen_event *ev, const struct event_what *w, struct err *e);
+/* The end of a request has room kept for it since its beginning. */
+MUST_CHECK enum err_code gen_keep_room(struct gen *g, struct err *e);
+void gen_tell_end(struct gen *g, const struct gen_event *ev);
 void gen_events_clear(struct gen *g);
 void gen_events_free(struct gen *g);
 #endif

@@ -24,7 +24,7 @@ bool serve_fault(struct serve_fault *f, int status, const char *pointer, const c
 
 bool serve_nomem(struct serve_fault *f)
 {
-    return serve_fault(f, 500, "", "out of memory");
+    return serve_fault(f, 503, "", "out of memory");
 }
 
 bool serve_refuse_here(const struct serve_reading *r, const char *what)

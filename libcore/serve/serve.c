@@ -167,6 +167,11 @@ static enum err_code refuse_job(struct serve *s, struct serve_job *j, struct ser
                         : serve_push(s, j, SERVE_ERROR, json_incref(s->no_memory[j->row->anthropic]), 503, true, e);
 }
 
+static int status_of(enum err_code code)
+{
+    return code == ERR_NOMEM ? 503 : code == ERR_IO ? 507 : code == ERR_ARG ? 400 : 500;
+}
+
 /* What went wrong with one request ends that one: memory or a disk is full, perhaps because it asked for much. */
 static enum err_code give_up(struct serve *s, struct serve_job *j, struct err *e)
 {
@@ -175,7 +180,7 @@ static enum err_code give_up(struct serve *s, struct serve_job *j, struct err *e
 
     if (why.code != ERR_NOMEM && why.code != ERR_IO)
         return why.code;
-    serve_fault(&f, why.code == ERR_NOMEM ? 503 : 507, "", "%s", why.msg);
+    serve_fault(&f, status_of(why.code), "", "%s", why.msg);
     return refuse_job(s, j, &f, e);
 }
 
@@ -697,7 +702,7 @@ static enum err_code end_choice(struct serve *s, struct serve_job *j, struct ser
     if (ev->end == GEN_FAILED) {
         struct serve_fault f = { 0 };
 
-        serve_fault(&f, ev->err.code == ERR_ARG ? 400 : 500, "", "%s", ev->err.msg);
+        serve_fault(&f, status_of(ev->err.code), "", "%s", ev->err.msg);
         return refuse_job(s, j, &f, e);
     }
     if (j->method == SERVE_EMBEDDING && ev->pooled != NULL && (c->embedding = embedding_of(s, j, ev->pooled)) == NULL)

@@ -76,7 +76,7 @@ json_t *serve_tokenize(struct serve *s, const json_t *body, struct serve_fault *
 
     if (text_encode(s->o.text, (struct str){ json_string_value(text), json_string_length(text) },
                     special(body) ? TEXT_SPECIAL : 0, &t, &e)) {
-        serve_fault(f, e.code == ERR_NOMEM ? 500 : 400, "/text", "%s", e.msg);
+        serve_fault(f, e.code == ERR_NOMEM ? 503 : 400, "/text", "%s", e.msg);
     } else {
         ids = json_array();
         for (int64_t i = 0; i < t.n && ids != NULL; i++)
@@ -106,12 +106,12 @@ json_t *serve_detokenize(struct serve *s, const json_t *body, struct serve_fault
             break;
         }
         if (text_tokens_push(&t, (int32_t)json_integer_value(id), &e)) {
-            serve_fault(f, 500, "", "%s", e.msg);
+            serve_nomem(f);
             break;
         }
     }
     if (f->status == 0 && text_decode(s->o.text, t.v, t.n, special(body) ? TEXT_SPECIAL : 0, &p, &n, &e))
-        serve_fault(f, 500, "", "%s", e.msg);
+        serve_nomem(f);
     if (f->status == 0)
         text = json_bytes((struct str){ p, n });
     free(p);
