@@ -78,6 +78,14 @@ static void path_of(const struct cli_cache *c, const char *name, char out[PATH_B
 
 /* ---- the files of the directory ---- */
 
+/* NULL: it is none of ours, or memory is out. */
+static json_t *parse_blob(const void *blob, size_t n)
+{
+    json_t *o = NULL;
+
+    return json_parse_own(&o, (struct str){ blob, n }, "a session", NULL) == ERR_OK ? o : NULL;
+}
+
 static void look_into(struct cli_cache *c, struct entry *x)
 {
     struct run_session *s = NULL;
@@ -97,7 +105,7 @@ static void look_into(struct cli_cache *c, struct entry *x)
     if (code)
         return;
     blob = run_session_blob(s, &n_blob);
-    json_t *o = json_loadb(blob, n_blob, 0, NULL);
+    json_t *o = parse_blob(blob, n_blob);
     const char *made = json_string_value(json_object_get(o, "made"));
 
     token = run_session_tokens(s, &x->n);
@@ -274,7 +282,7 @@ static enum err_code write_file(struct cli_cache *c, int seq, bool other, bool *
     }
     had = run_session_tokens(s, &n);
     kept = run_session_blob(s, &n_blob);
-    o = json_loadb(kept, n_blob, 0, NULL);
+    o = parse_blob(kept, n_blob);
     border = json_integer_value(json_object_get(o, "border"));
     json_decref(o);
     /* The same conversation, or one that begins alike and has another file. */

@@ -76,14 +76,26 @@ static enum err_code check_depth(struct str text, const char *what, struct err *
     return ERR_OK;
 }
 
-/* jansson reports a failed allocation as a mistake in the text, or cuts a string or number short without a word. Its
- * hook has no argument for whom it works, hence the flag, which is of this thread. */
-static _Thread_local bool no_memory;
+/* jansson reports a failed allocation as a mistake in the text. Its buffer for a token it takes to be longer after one,
+ * and then reads and writes where nothing is. So while it parses, something is kept aside for that buffer, and all
+ * else fails after the first failure, which ends the parsing. Its hook has no argument for whom it works, hence this
+ * variable, which is of this thread. */
+static _Thread_local struct {
+    bool no_memory, parses;
+    void *kept;
+} hook;
 
 static void *note_malloc(size_t n)
 {
-    void *p = malloc(n);
-    no_memory = no_memory || p == NULL;
+    const bool buffer = hook.parses && n > 16 && (n & (n - 1)) == 0; /* it doubles */
+    void *p = hook.parses && hook.no_memory && !buffer ? NULL : malloc(n);
+    if (p == NULL && buffer && hook.kept != NULL) {
+        hook.no_memory = true;
+        free(hook.kept);
+        hook.kept = NULL;
+        p = malloc(n);
+    }
+    hook.no_memory = hook.no_memory || p == NULL;
     return p;
 }
 
@@ -271,7 +283,17 @@ static void copy_held(struct holding *h)
 
 static json_t *load(struct str text, size_t flags, json_error_t *why)
 {
-    return json_loadb(text.n > 0 ? text.p : "", text.n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | flags, why);
+    json_t *value = NULL;
+    hook.kept = malloc(4 * text.n + 64); /* more than a token's buffer and its copy of twice the size */
+    hook.no_memory = hook.no_memory || hook.kept == NULL;
+    hook.parses = true;
+    if (!hook.no_memory) {
+        value = json_loadb(text.n > 0 ? text.p : "", text.n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | flags, why);
+    }
+    hook.parses = false;
+    free(hook.kept);
+    hook.kept = NULL;
+    return value;
 }
 
 static enum err_code fail_at(struct str text, size_t at, const char *what, const char *why, struct err *e)
@@ -298,7 +320,7 @@ static enum err_code parse_held(json_t **out, struct str text, size_t flags, boo
     json_t *value;
     enum err_code code = ERR_OK;
     copy_held(&h);
-    no_memory = no_memory || h.no_memory;
+    hook.no_memory = hook.no_memory || h.no_memory;
     value = h.no_memory ? NULL : load((struct str){ h.p, h.n }, flags, &why);
     free(h.p);
     if (value != NULL && h.lost != NULL && of_client) {
@@ -326,17 +348,17 @@ static enum err_code parse(json_t **out, struct str text, size_t flags, bool of_
     }
     json_error_t why;
     json_set_alloc_funcs(note_malloc, free);
-    no_memory = false;
+    hook.no_memory = false;
     json_t *value = load(text, flags, &why);
-    if (value == NULL && !no_memory &&
+    if (value == NULL && !hook.no_memory &&
         (json_error_code(&why) == json_error_numeric_overflow || strncmp(why.text, "invalid Unicode", 15) == 0)) {
         rc = parse_held(&value, text, flags, of_client, what, e);
-        if (rc != ERR_OK && !no_memory) {
+        if (rc != ERR_OK && !hook.no_memory) {
             *out = value != NULL ? value : *out;
             return rc;
         }
     }
-    if (no_memory) {
+    if (hook.no_memory) {
         json_decref(value);
         return err_set(e, ERR_NOMEM, "%s: no memory", what);
     }
@@ -431,10 +453,10 @@ static const char *line_end_escape(const char *p, size_t *n)
 char *json_line(const json_t *v)
 {
     json_set_alloc_funcs(note_malloc, free);
-    no_memory = false;
+    hook.no_memory = false;
     char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
     size_t n_ends = 0, n;
-    if (no_memory) { /* the library leaves out a key for which there was none */
+    if (hook.no_memory) { /* the library leaves out a key for which there was none */
         free(text);
         return NULL;
     }
