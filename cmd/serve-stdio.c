@@ -305,9 +305,10 @@ static enum err_code take_message(void *of, struct str line, int64_t number, str
     return serve_mcp_line(of, line, e);
 }
 
-static enum err_code message_too_long(void *of, int64_t bytes_max, struct err *e)
+static enum err_code lose_message(void *of, int status, const char *why, struct err *e)
 {
-    return serve_mcp_too_long(of, bytes_max, e);
+    (void)status;
+    return serve_mcp_lost(of, why, e);
 }
 
 static enum err_code tell_message(void *of, struct serve_reply *r, struct err *e)
@@ -319,7 +320,7 @@ static enum err_code serve_mcp(struct server *s, struct err *e)
 {
     if (serve_mcp_open(&s->mcp, s->serve, say_message, NULL, e))
         return e->code;
-    const struct cli_stdin_requests talk = { s->mcp, take_message, message_too_long, tell_message, .leaves = true };
+    const struct cli_stdin_requests talk = { s->mcp, take_message, lose_message, tell_message, .leaves = true };
 
     return cli_stdin_requests(&talk, s->serve, s->attached, o.max_queue, e);
 }

@@ -457,8 +457,9 @@ static enum err_code answer_lines(struct query *q, struct err *e)
             if (!is_blank(line))
                 code = answer_query(q, line, e);
         }
-        if (code == ERR_OK && got == CLI_LINE_TOO_LONG)
-            code = err_set(e, ERR_LIMIT, "a question of more than %d bytes", LINE_BYTES);
+        if (code == ERR_OK && got != CLI_LINE_NONE)
+            code = got == CLI_LINE_NO_MEMORY ? err_nomem(e)
+                                             : err_set(e, ERR_LIMIT, "a question of more than %d bytes", LINE_BYTES);
     }
     cli_lines_free(&l);
     return code;

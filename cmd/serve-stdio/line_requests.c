@@ -36,6 +36,16 @@ static enum err_code print_error(json_t *id, const char *message, const char *po
     return code;
 }
 
+/* What needs no memory itself. */
+static enum err_code print_no_memory(const json_t *id, struct err *e)
+{
+    (void)fputs("{\"id\":", stdout);
+    (void)json_dumpf(id, stdout, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+    (void)puts(",\"type\":\"error\",\"status\":503,\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\","
+               "\"param\":null,\"code\":null}}");
+    return cli_flush_stdout(e);
+}
+
 static struct asked **find_asked(struct cli_line_requests *s, const json_t *id)
 {
     struct asked **link = &s->asked;
@@ -88,6 +98,7 @@ static enum err_code cancel_request(struct cli_line_requests *s, json_t *id, con
     const json_t *which = json_object_get(body, "id");
     struct asked **link = find_asked(s, which);
     json_t *found = json_boolean(which != NULL && *link != NULL);
+    enum err_code code = ERR_OK;
 
     if (!json_is_string(which) && !json_is_integer(which))
         return print_error(id, "id: missing, or neither a string nor a whole number", "/id", 400, e);
@@ -97,10 +108,13 @@ static enum err_code cancel_request(struct cli_line_requests *s, json_t *id, con
         struct asked *a = *link;
 
         serve_cancel(s->serve, a->serve_id);
-        if (print_line(a->id, "cancelled", NULL, NULL, 0, e))
-            return e->code;
+        code = print_line(a->id, "cancelled", NULL, NULL, 0, e);
+        if (code == ERR_NOMEM)
+            code = print_no_memory(a->id, e);
         forget_asked(s, a);
     }
+    if (code != ERR_OK)
+        return code;
     return print_line(id, "response", "body", json_pack("{s:o}", "found", found), 200, e);
 }
 
@@ -130,7 +144,7 @@ static enum err_code start_request(struct cli_line_requests *s, json_t *id, cons
                   e) == ERR_OK)
         return ERR_OK;
     forget_asked(s, a);
-    return print_error(id, "out of memory", NULL, 503, e);
+    return e->code;
 }
 
 static enum err_code take_request(void *of, struct str line, int64_t number, struct err *e)
@@ -141,6 +155,7 @@ static enum err_code take_request(void *of, struct str line, int64_t number, str
     json_t *o_line = NULL, *id, *null = json_null();
     const char *method, *client;
     char what[48];
+    bool has_id;
     enum err_code code;
 
     for (size_t i = 0; i < line.n && (line.p[i] == ' ' || line.p[i] == '\t' || line.p[i] == '\r'); i++)
@@ -151,14 +166,16 @@ static enum err_code take_request(void *of, struct str line, int64_t number, str
     (void)snprintf(what, sizeof what, "line %" PRId64, number);
     code = serve_parse(&o_line, line, what, &why);
     id = json_object_get(o_line, "id");
+    has_id = json_is_string(id) || json_is_integer(id);
     method = json_string_value(json_object_get(o_line, "method"));
     client = json_object_get(o_line, "client") != NULL ? json_string_value(json_object_get(o_line, "client")) : "";
-    if (code)
-        code = print_error(json_is_string(id) || json_is_integer(id) ? id : null, why.msg, serve_place_in_body(&why),
-                           code == ERR_NOMEM ? 503 : 400, e);
+    if (code == ERR_NOMEM)
+        err_nomem(e);
+    else if (code)
+        code = print_error(has_id ? id : null, why.msg, serve_place_in_body(&why), 400, e);
     else if (!json_is_object(o_line))
         code = print_error(null, "the line is not an object", NULL, 400, e);
-    else if (id == NULL || !(json_is_string(id) || json_is_integer(id)))
+    else if (!has_id)
         code = print_error(null, "id: missing, or neither a string nor a whole number", "/id", 400, e);
     else if (method == NULL)
         code = print_error(id, "method: missing", "/method", 400, e);
@@ -168,6 +185,8 @@ static enum err_code take_request(void *of, struct str line, int64_t number, str
         code = print_unknown(id, find_unknown(o_line, known, s->lenient), e);
     else
         code = start_request(s, id, method, json_object_get(o_line, "body"), client, e);
+    if (code == ERR_NOMEM)
+        code = print_no_memory(has_id ? id : null, e);
     json_decref(o_line);
     return code;
 }
@@ -190,7 +209,7 @@ static enum err_code print_reply(void *of, struct serve_reply *r, struct err *e)
     json_decref(r->body);
     if (code == ERR_NOMEM) { /* the request ends, no other */
         serve_cancel(s->serve, a->serve_id);
-        code = print_error(a->id, "out of memory", NULL, 503, e);
+        code = print_no_memory(a->id, e);
         forget_asked(s, a);
     } else if (r->last) {
         forget_asked(s, a);
@@ -198,18 +217,15 @@ static enum err_code print_reply(void *of, struct serve_reply *r, struct err *e)
     return code;
 }
 
-static enum err_code print_too_long(void *of, int64_t bytes_max, struct err *e)
+static enum err_code print_lost(void *of, int status, const char *why, struct err *e)
 {
-    char message[64];
-
     (void)of;
-    (void)snprintf(message, sizeof message, "the line is longer than %" PRId64 " MiB", bytes_max >> 20);
-    return print_error(json_null(), message, NULL, 413, e);
+    return status == 503 ? print_no_memory(json_null(), e) : print_error(json_null(), why, NULL, status, e);
 }
 
 struct cli_stdin_requests cli_line_talk(struct cli_line_requests *s)
 {
-    return (struct cli_stdin_requests){ s, take_request, print_too_long, print_reply, .leaves = false };
+    return (struct cli_stdin_requests){ s, take_request, print_lost, print_reply, .leaves = false };
 }
 
 void cli_line_requests_end(struct cli_line_requests *s)

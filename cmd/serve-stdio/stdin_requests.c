@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stdin_requests.c - requests as lines on stdin (talk.h).                              room: cmd */
+/* stdin_requests.c - requests as lines on stdin (stdin_requests.h).                             room: cmd */
 #include "serve-stdio/stdin_requests.h"
 
 #include <unistd.h>
 
 #include "cli/lines.h"
 
-enum { LINE_BYTES_MAX = 16 << 20, WAIT_MS = 500 /* at most without a look at signals */ };
+enum { LINE_BYTES_MAX = 16 << 20 /* as the message says */, WAIT_MS = 500 /* at most without a look at signals */ };
 
 enum err_code cli_stdin_requests(const struct cli_stdin_requests *t, struct serve *s, struct cli_reload *beside,
                                  int32_t max_queue, struct err *e)
@@ -25,7 +25,9 @@ enum err_code cli_stdin_requests(const struct cli_stdin_requests *t, struct serv
         (void)cli_reload_turn(beside, s);
         while (code == ERR_OK && !stop && serve_waiting(s) < max_queue &&
                (got = cli_lines_next(&in, &line)) != CLI_LINE_NONE)
-            code = got == CLI_LINE ? t->take(t->of, line, in.n, e) : t->too_long(t->of, LINE_BYTES_MAX, e);
+            code = got == CLI_LINE             ? t->take(t->of, line, in.n, e)
+                   : got == CLI_LINE_NO_MEMORY ? t->lost(t->of, 503, "out of memory", e)
+                                               : t->lost(t->of, 413, "the line is longer than 16 MiB", e);
         if (code == ERR_OK && serve_busy(s))
             code = serve_step(s, e);
         while (code == ERR_OK && serve_next(s, &r))

@@ -10,8 +10,8 @@
 struct cli_stdin_requests {
     void *of;
     enum err_code (*take)(void *of, struct str line, int64_t number, struct err *e);
-    enum err_code (*too_long)(void *of, int64_t bytes_max, struct err *e); /* a line that was not kept */
-    enum err_code (*tell)(void *of, struct serve_reply *r, struct err *e); /* takes the body */
+    enum err_code (*lost)(void *of, int status, const char *why, struct err *e); /* a line that was not kept */
+    enum err_code (*tell)(void *of, struct serve_reply *r, struct err *e);       /* takes the body */
     bool leaves; /* the end of the input or a signal ends everything; else what was asked is answered first */
 };
 /* Until the input ends or a signal comes. While max_queue requests wait, no line is taken. */

@@ -130,12 +130,9 @@ static enum err_code say_failed(struct serve_mcp *m, json_t *id, bool modern, co
                       e);
 }
 
-enum err_code serve_mcp_too_long(struct serve_mcp *m, int64_t bytes, struct err *e)
+enum err_code serve_mcp_lost(struct serve_mcp *m, const char *why, struct err *e)
 {
-    char message[80];
-
-    (void)snprintf(message, sizeof message, "the line is longer than %lld bytes", (long long)bytes);
-    return say_error(m, json_null(), INVALID_REQUEST, message, NULL, e);
+    return say_error(m, json_null(), INVALID_REQUEST, why, NULL, e);
 }
 
 /* ---- tools ---- */
@@ -177,10 +174,16 @@ static const char score_tool[] =
     "\"required\":[\"logprob\",\"perplexity\",\"tokens\",\"token_logprobs\"]},"
     "\"annotations\":{\"readOnlyHint\":true,\"idempotentHint\":true,\"openWorldHint\":false}}";
 
+static json_t *tool_of(const char *text)
+{
+    json_t *tool = NULL;
+
+    return json_parse_own(&tool, str_of(text), "a tool", NULL) == ERR_OK ? tool : NULL;
+}
+
 static json_t *list_tools(bool modern)
 {
-    json_t *list =
-        json_pack("{s:[o, o]}", "tools", json_loads(generate_tool, 0, NULL), json_loads(score_tool, 0, NULL));
+    json_t *list = json_pack("{s:[o, o]}", "tools", tool_of(generate_tool), tool_of(score_tool));
 
     if (list != NULL && modern &&
         (json_object_set_new(list, "ttlMs", json_integer(LIST_MS)) ||

@@ -24,8 +24,8 @@ MUST_CHECK enum err_code serve_mcp_open(struct serve_mcp **out, struct serve *se
 void serve_mcp_close(struct serve_mcp *m); /* NULL is allowed; what is in progress is cancelled */
 /* A line of any bytes, without its newline; errors in it are reported to the client. */
 MUST_CHECK enum err_code serve_mcp_line(struct serve_mcp *m, struct str line, struct err *e);
-/* Reports a line that was dropped because it is longer than `bytes`. */
-MUST_CHECK enum err_code serve_mcp_too_long(struct serve_mcp *m, int64_t bytes, struct err *e);
+/* Reports a line that was not kept: it is too long, or memory is out. */
+MUST_CHECK enum err_code serve_mcp_lost(struct serve_mcp *m, const char *why, struct err *e);
 /* Call it with every reply of serve_next(); it takes the reply's body. */
 MUST_CHECK enum err_code serve_mcp_reply(struct serve_mcp *m, struct serve_reply *r, struct err *e);
 #endif
