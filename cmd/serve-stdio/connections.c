@@ -4,10 +4,12 @@
 #include "serve-stdio/connections.h"
 
 #ifdef CHIMERE_HTTP
+#include <linux/tcp.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "cli/cli.h"
@@ -106,6 +108,18 @@ void cli_connection_cut(struct cli_connections *all, struct cli_connection *c)
     all->n--;
 }
 
+int64_t cli_connection_taken(const struct cli_connection *c)
+{
+    const int fd = cli_connection_socket(c->of);
+    struct tcp_info info = { 0 };
+    socklen_t n = sizeof info;
+    int unread;
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) || ioctl(fd, FIONREAD, &unread))
+        return -1;
+    return (int64_t)info.tcpi_bytes_received - unread;
+}
+
 void cli_connections_look(struct cli_connections *all)
 {
     nfds_t n = 0;
@@ -132,6 +146,7 @@ void cli_connections_look(struct cli_connections *all)
 
         c->gone = (p->revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
         c->ended = (p->revents & POLLIN) != 0 && recv(p->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+        c->taken = c->busy ? 0 : cli_connection_taken(c);
         c->silent = (p->revents & POLLIN) != 0 ? 0 : c->silent + (c->silent < SILENT);
     }
 }

@@ -9,6 +9,7 @@
 #define SERVE_STDIO_CONNECTIONS_H
 #include <poll.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct MHD_Connection;
 
@@ -27,6 +28,7 @@ struct cli_connection {
     void *request;   /* the owner's; NULL: none */
     double since_ms; /* it was opened, or its last request ended */
     int silent;      /* looks in turn that found nothing to read */
+    int64_t taken;   /* cli_connection_taken() at the last look; 0 while busy */
     bool busy;       /* the owner sets it: a reply is on its way */
     bool ended;      /* the client sends nothing more, and all of it was read */
     bool gone;       /* and reads nothing more */
@@ -46,7 +48,9 @@ void cli_connection_close(struct cli_connections *all, struct cli_connection *c)
 int cli_connection_socket(struct MHD_Connection *of);
 /* The library notices that, and closes it. */
 void cli_connection_cut(struct cli_connections *all, struct cli_connection *c);
-/* Sets ended and gone of all. */
+/* Bytes of it that the library has read; -1: not known. */
+int64_t cli_connection_taken(const struct cli_connection *c);
+/* Sets ended, gone and taken of all. */
 void cli_connections_look(struct cli_connections *all);
 /* While there are more than `most`, the address with most of them loses its oldest that is silent and not busy. A new
  * one has a second to send its request, if its address has no more than half of them. */

@@ -18,6 +18,7 @@
 #include "serve-stdio/connections.h"
 #include "serve-stdio/http_files.h"
 #include "serve-stdio/http_head.h"
+#include "serve-stdio/http_reply.h"
 #include "serve-stdio/keys.h"
 #include "serve-stdio/listen.h"
 #include "serve-stdio/web_page.h"
@@ -32,6 +33,9 @@ enum {
     PROBE_MS = 5000,      /* between signs of life */
     FIRST_PROBE_MS = 200, /* until the first one, which short answers need not */
 };
+
+/* An error as serve_error() makes it. */
+#define NO_MEMORY "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"param\":null,\"code\":null}}"
 
 struct request {
     struct request *next, **link;
@@ -49,7 +53,8 @@ struct request {
     int status;
     int64_t id; /* of serve; 0: not asked, or done with */
     enum { HEAD, BODY, ASKED } stage;
-    bool too_long, wants_stream, stream, over, gone, suspended;
+    bool too_long, no_room; /* the body is not kept */
+    bool wants_stream, stream, over, gone, suspended;
     bool half; /* the client has closed its sending side, or left */
     bool old;  /* HTTP/1.0 */
 };
@@ -61,62 +66,38 @@ struct cli_http {
     struct serve *serve;
     struct MHD_Daemon *daemon;
     struct cli_connections connections;
-    struct request *requests; /* between their first byte and their last */
+    struct request *requests;       /* between their first byte and their last */
+    struct MHD_Response *no_memory; /* of a request for which there is none to make another */
     bool draining;
     bool resumed; /* a connection, since the library's last turn */
 };
 
 /* ---- responses ---- */
 
-static bool header(struct MHD_Response *m, const char *name, const char *value)
-{
-    return MHD_add_response_header(m, name, value) == MHD_YES;
-}
-
-static enum MHD_Result queue(struct request *r, struct MHD_Response *m, int status, const char *type)
+/* Without m, or without memory for its headers, the reply is that there is none. */
+static enum MHD_Result queue(const struct request *r, struct MHD_Response *m, int status, const char *type)
 {
     const struct cli_http *h = r->h;
-    enum MHD_Result done = MHD_NO;
-    bool ok = m != NULL && header(m, "Content-Type", type) && header(m, "Cache-Control", "no-store") &&
-              header(m, "X-Content-Type-Options", "nosniff");
+    bool ok = m != NULL && cli_http_add_headers(m, status, type, h->o.cors, h->draining);
+    enum MHD_Result done;
 
-    if (ok && h->o.cors != NULL)
-        ok = header(m, "Access-Control-Allow-Origin", h->o.cors) && header(m, "Vary", "Origin");
-    if (ok && (h->draining || status == 413))
-        ok = header(m, "Connection", "close");
-    if (ok && (status == 429 || status == 503))
-        ok = header(m, "Retry-After", "1");
-    if (ok && status == 405)
-        ok = header(m, "Allow", r->row->verb);
-    if (ok && status == 401)
-        ok = header(m, "WWW-Authenticate", "Bearer");
-    if (ok)
-        done = MHD_queue_response(r->connection, (unsigned)status, m);
+    if (!ok) {
+        if (m != NULL)
+            MHD_destroy_response(m);
+        status = 503;
+        m = cli_http_error(r->row, status, "", "out of memory");
+        ok = cli_http_add_headers(m, status, "application/json", h->o.cors, h->draining);
+    }
+    done = MHD_queue_response(r->connection, (unsigned)status, ok ? m : h->no_memory);
     if (m != NULL)
         MHD_destroy_response(m);
     return done;
 }
 
-static struct MHD_Response *response_of(const json_t *body)
-{
-    char *text = body != NULL ? json_line(body) : NULL;
-    struct MHD_Response *m =
-        text != NULL ? MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE) : NULL;
-
-    if (m == NULL)
-        free(text);
-    return m;
-}
-
-/* pointer: where in the body; "": nowhere. */
 static enum MHD_Result refuse_at(struct request *r, int status, const char *pointer, const char *message)
 {
-    json_t *body = serve_error(r->row, status, pointer, message);
-    struct MHD_Response *m = response_of(body);
-
-    json_decref(body);
     r->over = true;
-    return queue(r, m, status, "application/json");
+    return queue(r, cli_http_error(r->row, status, pointer, message), status, "application/json");
 }
 
 static enum MHD_Result refuse_request(struct request *r, int status, const char *message)
@@ -137,36 +118,6 @@ static const char *sent_key(const struct request *r)
     return other != NULL ? other : "";
 }
 
-/* A page elsewhere may not use a visitor's browser to ask here: neither with its own name as origin, nor with a name
- * that it points to this machine. */
-static bool local_name(const char *host)
-{
-    static const char *const names[] = { "localhost", "127.0.0.1", "[::1]" };
-    size_t n = strcspn(host, ":");
-
-    if (*host == '[')
-        n = strcspn(host, "]") + 1;
-    if (host[n] == ':' && host[n + 1 + strspn(host + n + 1, "0123456789")] != '\0')
-        return false;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strlen(names[i]) == n && strncasecmp(host, names[i], n) == 0)
-            return true;
-    return strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == n;
-}
-
-static bool may_ask(const struct request *r)
-{
-    const char *origin = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Origin");
-    const char *host = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Host");
-    const char *cors = r->h->o.cors;
-
-    if (r->h->keys == NULL && host != NULL && !local_name(host))
-        return false;
-    if (origin == NULL || (cors != NULL && (strcmp(cors, "*") == 0 || strcmp(cors, origin) == 0)))
-        return true;
-    return host != NULL && strncmp(origin, "http://", 7) == 0 && strcasecmp(origin + 7, host) == 0;
-}
-
 /* ---- requests ---- */
 
 /* What is served at a path: a method, or a part of the page to chat with. */
@@ -182,21 +133,6 @@ static const struct serve_row *find_row(struct request *r, const char *path)
     return serve_method_at(&r->method, path) ? serve_row(r->method) : NULL;
 }
 
-/* Whether one of the verbs of a path is meant. */
-static bool takes_verb(const char *verbs, const char *verb)
-{
-    const size_t n = strlen(verb);
-
-    if (strcmp(verb, "HEAD") == 0)
-        return takes_verb(verbs, "GET");
-    while (strncmp(verbs, verb, n) != 0 || (verbs[n] != '\0' && verbs[n] != ',')) {
-        verbs += strcspn(verbs, " ");
-        if (*verbs++ == '\0')
-            return false;
-    }
-    return true;
-}
-
 /* The question of a browser whether a page may ask. */
 static enum MHD_Result preflight(struct request *r)
 {
@@ -204,14 +140,28 @@ static enum MHD_Result preflight(struct request *r)
     const char *asked = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Access-Control-Request-Headers");
 
     r->over = true;
-    if (m != NULL && (!header(m, "Access-Control-Allow-Methods", "GET, POST, DELETE") ||
-                      !header(m, "Access-Control-Max-Age", "7200") ||
-                      !header(m, "Access-Control-Allow-Headers",
-                              asked != NULL && *asked != '\0' ? asked : "Authorization, Content-Type"))) {
-        MHD_destroy_response(m);
-        m = NULL;
-    }
+    m = cli_http_whole(m, m != NULL && cli_http_header(m, "Access-Control-Allow-Methods", "GET, POST, DELETE") &&
+                              cli_http_header(m, "Access-Control-Max-Age", "7200") &&
+                              cli_http_header(m, "Access-Control-Allow-Headers",
+                                              asked != NULL && *asked != '\0' ? asked : "Authorization, Content-Type"));
     return queue(r, m, 204, "text/plain");
+}
+
+/* What may be asked at a path, or, with another verb, what it is refused for. */
+static enum MHD_Result tell_verbs(struct request *r, const char *path, bool asked)
+{
+    const char *verbs = r->row != NULL ? r->row->verb : "GET, POST";
+    char allowed[80];
+    const int status = asked ? 204 : 405;
+    char message[160];
+    struct MHD_Response *m;
+
+    (void)snprintf(allowed, sizeof allowed, "%s%s, OPTIONS", verbs, cli_http_takes_verb(verbs, "HEAD") ? ", HEAD" : "");
+    (void)snprintf(message, sizeof message, "%.100s: ask with %s", path, verbs);
+    m = asked ? MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT)
+              : cli_http_error(r->row, status, "", message);
+    r->over = true;
+    return queue(r, cli_http_whole(m, m != NULL && cli_http_header(m, "Allow", allowed)), status, "application/json");
 }
 
 /* A part of the page to chat with. */
@@ -221,11 +171,8 @@ static enum MHD_Result show_page(struct request *r, const struct cli_page *page)
         MHD_create_response_from_buffer(strlen(page->text), (void *)(uintptr_t)page->text, MHD_RESPMEM_PERSISTENT);
 
     r->over = true;
-    if (m != NULL &&
-        (!header(m, "Content-Security-Policy", CLI_PAGE_POLICY) || !header(m, "Referrer-Policy", "no-referrer"))) {
-        MHD_destroy_response(m);
-        m = NULL;
-    }
+    m = cli_http_whole(m, m != NULL && cli_http_header(m, "Content-Security-Policy", CLI_PAGE_POLICY) &&
+                              cli_http_header(m, "Referrer-Policy", "no-referrer"));
     return queue(r, m, 200, page->type);
 }
 
@@ -241,10 +188,12 @@ static bool has_room(const struct request *r)
 }
 
 /* What the head of a request says; the reply is queued when that is enough to refuse it. */
-static enum MHD_Result take_head(struct request *r, const char *path, const char *verb, const char *version)
+static enum MHD_Result take_head(struct request *r, const char *target, const char *verb, const char *version)
 {
-    const struct serve_row *to = find_row(r, path);
+    const char *path = cli_http_path(r->connection, target);
+    const struct serve_row *to = path != NULL ? find_row(r, path) : NULL;
     const char *length = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length");
+    const bool options = strcmp(verb, "OPTIONS") == 0;
     int64_t most = r->h->o.body_bytes_max;
     char message[160];
     const char *why;
@@ -255,11 +204,15 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
         return refuse_request(r, 503, "the server is about to end");
     if (status != 0)
         return refuse_request(r, status, why);
-    if (!may_ask(r))
+    if (path == NULL)
+        return refuse_request(r, 400, "the request's target names another host than its field Host");
+    if (!cli_http_may_ask(r->connection, r->h->o.cors, r->h->keys != NULL))
         return refuse_request(
             r, 403, "pages of this origin, or requests for this host, are not served (--cors, --api-key-file)");
-    if (strcmp(verb, "OPTIONS") == 0 && r->h->o.cors != NULL && to != NULL)
+    if (options && r->h->o.cors != NULL && to != NULL)
         return preflight(r);
+    if (options && strcmp(path, "*") == 0)
+        return tell_verbs(r, path, true);
     if (r->h->keys != NULL && (to == NULL || !to->open) && !cli_keys_have(r->h->keys, sent_key(r)))
         return refuse_request(r, 401, "no valid key: send one as Authorization: Bearer KEY, or as X-Api-Key: KEY");
     if (to == NULL) {
@@ -270,10 +223,8 @@ static enum MHD_Result take_head(struct request *r, const char *path, const char
     if (!has_room(r))
         return refuse_request(r, 429, "too many connections from this address (--connections)");
     r->old = strcmp(version, "HTTP/1.0") == 0;
-    if (!takes_verb(to->verb, verb)) {
-        (void)snprintf(message, sizeof message, "%.100s: ask with %s", path, to->verb);
-        return refuse_request(r, 405, message);
-    }
+    if (!cli_http_takes_verb(to->verb, verb))
+        return tell_verbs(r, path, options);
     if (r->files && cli_files_uploads(path, verb)) {
         struct cli_files *files = cli_batches_files(r->h->o.batches);
 
@@ -302,10 +253,11 @@ static enum MHD_Result take_body(struct request *r, struct str part)
         cli_form_add(r->form, part);
         return MHD_YES;
     }
-    if (!r->too_long && part.n <= most - r->body.n)
-        return cli_buf_add(&r->body, part, &e) == ERR_OK ? MHD_YES : MHD_NO;
+    if (!r->too_long && !r->no_room && part.n <= most - r->body.n && cli_buf_add(&r->body, part, &e) == ERR_OK)
+        return MHD_YES;
+    r->too_long = r->too_long || part.n > most - r->body.n;
+    r->no_room = !r->too_long;
     cli_buf_free(&r->body);
-    r->too_long = true;
     r->at += part.n;
     return r->at < 4 * most ? MHD_YES : MHD_NO;
 }
@@ -357,6 +309,8 @@ static enum MHD_Result ask_server(struct request *r)
 
     if (r->too_long)
         return refuse_request(r, 413, "the body is too large (--max-body)");
+    if (r->no_room)
+        return refuse_request(r, 503, "out of memory");
     if (post && serve_parse(&body, (struct str){ r->body.p != NULL ? r->body.p : "", r->body.n }, "the body", &why)) {
         json_decref(body);
         return refuse_at(r, why.code == ERR_NOMEM ? 503 : 400, why.where[0] == '/' ? why.where : "", why.msg);
@@ -416,7 +370,7 @@ static enum MHD_Result send_answer(struct request *r)
     if (serve_row(r->method)->text_type != NULL && text != NULL)
         return queue(r, MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY),
                      200, serve_row(r->method)->text_type);
-    return queue(r, response_of(r->reply), r->status, "application/json");
+    return queue(r, cli_http_json(r->reply), r->status, "application/json");
 }
 
 /* What went out of a stream makes room for what comes. */
@@ -434,17 +388,22 @@ static enum err_code add_event(struct request *r, const json_t *body, struct err
     char *text = body != NULL ? json_line(body) : NULL;
     const char *type = json_string_value(json_object_get(body, "type")); /* events of responses have one */
     enum err_code code = ERR_OK;
+    size_t before;
 
-    trim_stream(r);
-    if (body != NULL && text == NULL)
-        return err_nomem(e);
     if (body == NULL && r->row->anthropic) /* whose last event says that it is the last */
         return ERR_OK;
-    if ((type != NULL && (cli_buf_add(&r->body, STR("event: "), e) || cli_buf_add(&r->body, str_of(type), e) ||
-                          cli_buf_add(&r->body, STR("\n"), e))) ||
-        cli_buf_add(&r->body, STR("data: "), e) ||
-        cli_buf_add(&r->body, text != NULL ? str_of(text) : STR("[DONE]"), e) || cli_buf_add(&r->body, STR("\n\n"), e))
+    trim_stream(r);
+    before = r->body.n;
+    if (body != NULL && text == NULL)
+        code = err_nomem(e);
+    else if ((type != NULL && (cli_buf_add(&r->body, STR("event: "), e) || cli_buf_add(&r->body, str_of(type), e) ||
+                               cli_buf_add(&r->body, STR("\n"), e))) ||
+             cli_buf_add(&r->body, STR("data: "), e) ||
+             cli_buf_add(&r->body, text != NULL ? str_of(text) : STR("[DONE]"), e) ||
+             cli_buf_add(&r->body, STR("\n\n"), e))
         code = e->code;
+    if (code != ERR_OK)
+        r->body.n = before;
     free(text);
     return code;
 }
@@ -457,6 +416,23 @@ static void leave_request(struct request *r)
     resume(r);
 }
 
+/* A stream for which memory is out ends with that, if there is memory for this. */
+static bool end_stream(struct request *r)
+{
+    static const char sorry[] = "data: " NO_MEMORY "\n\n";
+    struct err e;
+    json_t *body = serve_error(r->row, 503, NULL, "out of memory");
+    bool said;
+
+    if (r->id != 0 && !r->over)
+        serve_cancel(r->h->serve, r->id);
+    r->over = true;
+    said = (body != NULL && add_event(r, body, &e) == ERR_OK) ||
+           cli_buf_add(&r->body, (struct str){ sorry, sizeof sorry - 1 }, &e) == ERR_OK;
+    json_decref(body);
+    return said;
+}
+
 static void deliver(struct serve_reply *reply)
 {
     struct request *r = reply->user;
@@ -465,7 +441,7 @@ static void deliver(struct serve_reply *reply)
 
     if (reply->kind == SERVE_BEGIN || reply->kind == SERVE_CHUNK || reply->kind == SERVE_END || r->stream) {
         r->stream = true;
-        kept = reply->kind == SERVE_BEGIN || add_event(r, reply->body, &e) == ERR_OK;
+        kept = reply->kind == SERVE_BEGIN || add_event(r, reply->body, &e) == ERR_OK || end_stream(r);
         json_decref(reply->body);
     } else {
         r->reply = reply->body;
@@ -555,71 +531,71 @@ static void notice(void *cls, struct MHD_Connection *connection, void **of, enum
         cli_connection_close(&h->connections, *of);
 }
 
-static enum MHD_Result add_size(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+/* Whether this can be what the library refuses: of what it names a length, a chunk or only the status. */
+static bool fits_refusal(const struct request *r, unsigned status, const char *page)
 {
-    size_t *n = cls;
+    const char *length =
+        r != NULL ? MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length") : NULL;
 
-    (void)kind;
-    *n += strlen(name) + (value != NULL ? strlen(value) : 0);
-    return MHD_YES;
+    if (r == NULL || r->over)
+        return r == NULL && (status == 414 || status == 505 || status == 400);
+    if (strstr(page, "chunk") != NULL)
+        return r->stage == BODY;
+    if (strstr(page, "Content-Length") != NULL)
+        return r->stage == HEAD && length != NULL &&
+               (*length == '\0' || strspn(length, "0123456789") != strlen(length) || strlen(length) > 18);
+    return r->stage == HEAD && (status == 431 || status == 400);
 }
 
-/* Of requests whose head comes in, the one that the library refuses: with a length that is none, or else the largest.
- */
-static struct request *refused_by_library(struct cli_http *h)
+/* The connection of which the library refuses what it has read since our last look. If several could be it, the one
+ * with the most is where that is why; else NULL. */
+static struct cli_connection *refused_by_library(const struct cli_http *h, unsigned status, const char *page)
 {
-    struct request *largest = NULL;
-    size_t most = 0;
+    struct cli_connection *found = NULL;
+    int64_t most = 0;
 
-    for (struct request *r = h->requests; r != NULL; r = r->next) {
-        const char *length = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length");
-        size_t n = 1;
+    for (struct cli_connection *l = h->connections.first; l != NULL; l = l->next) {
+        const int64_t taken = cli_connection_taken(l), n = taken < 0 ? 1 : taken - l->taken;
 
-        if (r->stage != HEAD || r->over)
+        if (l->closing || n <= 0 || !fits_refusal(l->request, status, page))
             continue;
-        if (length != NULL &&
-            (*length == '\0' || strspn(length, "0123456789") != strlen(length) || strlen(length) > 19))
-            return r;
-        (void)MHD_get_connection_values(r->connection, MHD_HEADER_KIND, add_size, &n);
+        if (found != NULL && status != 431 && status != 414)
+            return NULL;
         if (n > most) {
+            found = l;
             most = n;
-            largest = r;
         }
     }
-    return largest;
+    return found;
 }
 
-/* What the library says before it refuses a request by itself. Version 0.9.75 writes the head of such a reply twice, so
- * we write one and end the connection before it does. */
+/* What the library says before it refuses a request by itself, with a page of its own, which version 0.9.75 may give
+ * two heads: we write the error and end the connection before it does. It does not say which request. */
 static void hear_library(void *cls, const char *format, va_list args)
 {
-    static const char refusal[] = "Error processing request (HTTP response code is %u";
-    struct request *r = refused_by_library(cls);
-    char head[256], *text;
-    json_t *body;
-    int n;
+    static const char refusal[] = "Error processing request (HTTP response code is %u ('%s'))";
+    const struct cli_http *h = cls;
+    struct cli_connection *l;
+    struct request *r;
 
-    if (strncmp(format, refusal, sizeof refusal - 1) != 0 || r == NULL)
+    if (strncmp(format, refusal, sizeof refusal - 1) != 0)
         return;
     const unsigned status = va_arg(args, unsigned);
+    const char *page = va_arg(args, const char *);
 
-    body = serve_error(r->row, (int)status, NULL,
-                       status == 431   ? "the head of the request is too long"
-                       : status == 413 ? "the body is too large (--max-body)"
-                                       : "the head of the request is malformed");
-    text = body != NULL ? json_line(body) : NULL;
-    json_decref(body);
-    if (text != NULL) {
-        n = snprintf(head, sizeof head,
-                     "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
-                     "Connection: close\r\n\r\n",
-                     status, MHD_get_reason_phrase_for(status), strlen(text));
-        (void)send(cli_connection_socket(r->connection), head, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);
-        (void)send(cli_connection_socket(r->connection), text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL);
-    }
-    shutdown(cli_connection_socket(r->connection), SHUT_WR);
-    r->over = true;
-    free(text);
+    l = refused_by_library(h, status, page);
+    if (l == NULL)
+        return;
+    cli_http_send_error(cli_connection_socket(l->of), status,
+                        status == 414                   ? "the request's target is too long"
+                        : status == 431                 ? "the head of the request is too long"
+                        : status == 413                 ? "the body is too large (--max-body)"
+                        : status == 505                 ? "this version of HTTP is not spoken here"
+                        : strstr(page, "chunk") != NULL ? "a chunk of the body is malformed"
+                                                        : "the head of the request is malformed");
+    r = l->request;
+    if (r != NULL)
+        r->over = true;
 }
 
 static void *begin_request(void *cls, const char *uri, struct MHD_Connection *connection)
@@ -647,12 +623,11 @@ static void *begin_request(void *cls, const char *uri, struct MHD_Connection *co
 static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, const char *path, const char *verb,
                               const char *version, const char *data, size_t *n, void **of)
 {
+    const struct cli_http *h = cls;
     struct request *r = *of;
 
-    (void)cls;
-    (void)connection;
     if (r == NULL)
-        return MHD_NO;
+        return MHD_queue_response(connection, 503, h->no_memory);
     if (*n > 0) {
         const struct str part = { data, *n };
 
@@ -664,7 +639,7 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
         return take_head(r, path, verb, version);
     }
     if (r->files)
-        return answer_about_files(r, path, verb);
+        return answer_about_files(r, cli_http_path(connection, path), verb);
     return r->stage == BODY ? ask_server(r) : send_answer(r);
 }
 
@@ -702,11 +677,14 @@ static enum err_code start_daemon(struct cli_http *h, struct err *e)
                                  MHD_OPTION_EXTERNAL_LOGGER, hear_library, h, MHD_OPTION_LISTEN_SOCKET, h->listen.fd,
                                  MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
                                  (size_t)HEAD_BYTES_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->o.timeout_s,
-                                 MHD_OPTION_URI_LOG_CALLBACK, begin_request, h, MHD_OPTION_NOTIFY_COMPLETED,
-                                 end_request, h, MHD_OPTION_NOTIFY_CONNECTION, notice, h, MHD_OPTION_END);
+                                 MHD_OPTION_UNESCAPE_CALLBACK, cli_http_unescape, NULL, MHD_OPTION_URI_LOG_CALLBACK,
+                                 begin_request, h, MHD_OPTION_NOTIFY_COMPLETED, end_request, h,
+                                 MHD_OPTION_NOTIFY_CONNECTION, notice, h, MHD_OPTION_END);
     if (h->daemon == NULL)
         return err_errno(e, ERR_IO, errno, "%s: cannot serve", h->listen.url);
-    return ERR_OK;
+    h->no_memory =
+        MHD_create_response_from_buffer(sizeof NO_MEMORY - 1, (void *)(uintptr_t)NO_MEMORY, MHD_RESPMEM_PERSISTENT);
+    return cli_http_add_headers(h->no_memory, 503, "application/json", h->o.cors, false) ? ERR_OK : err_nomem(e);
 }
 
 static bool has_batches(const struct cli_http *h)
@@ -776,20 +754,11 @@ enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_reloa
     return code;
 }
 
-/* "*", or a scheme, a host and perhaps a port, as browsers send it. */
-static bool is_origin(const char *s)
-{
-    const char *host = strstr(s, "://");
-
-    return strcmp(s, "*") == 0 ||
-           (host != NULL && host > s && host[3] != '\0' && host[3 + strcspn(host + 3, "/?#@ \t")] == '\0');
-}
-
 enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o, struct err *e)
 {
     struct cli_http *h;
 
-    if (o->cors != NULL && !is_origin(o->cors))
+    if (o->cors != NULL && !cli_http_is_origin(o->cors))
         return err_set(e, ERR_ARG, "--cors %s: not * or an origin, a scheme, :// and a host", o->cors);
     h = calloc(1, sizeof *h);
     if (h == NULL)
@@ -818,6 +787,8 @@ void cli_http_close(struct cli_http *h)
         leave_request(r);
     if (h->daemon != NULL)
         MHD_stop_daemon(h->daemon);
+    if (h->no_memory != NULL)
+        MHD_destroy_response(h->no_memory);
     cli_listen_close(&h->listen);
     cli_connections_free(&h->connections);
     cli_keys_free(h->keys);

@@ -469,6 +469,34 @@ assert get(s).startswith(b"HTTP/1.1 200 ")
 s = connect()
 s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
 assert get(s).startswith(b"HTTP/1.1 401 ")
+def ask(line, fields=b"", body=b""):
+    s = connect()
+    s.sendall(line + b"\r\nHost: localhost\r\nAuthorization: Bearer secret\r\nConnection: close\r\n" + fields + b"\r\n" + body)
+    said = get(s)
+    assert said.count(b"HTTP/1.1 ") == 1, said
+    return int(said[9:12]), said
+chunked = b"Transfer-Encoding: chunked\r\n"
+for status, of in [(414, (b"GET /" + b"a" * 100000 + b" HTTP/1.1",)), (505, (b"GET /health HTTP/2.0",)), (400, (b"GET /health",)),
+                   (400, (b"GET /health http/1.1",)), (400, (b"GET /health HTTP/1.1", b"no colon\r\n")),
+                   (400, (b"GET /health HTTP/1.1", b"X : y\r\n")), (431, (b"GET /health HTTP/1.1", b"X: y\r\n" * 20000)),
+                   (400, (b"POST /tokenize HTTP/1.1", chunked, b"zz\r\n{}\r\n0\r\n\r\n")),
+                   (400, (b"POST /tokenize HTTP/1.1", chunked, b"1\r\n{}\r\n0\r\n\r\n")),
+                   (413, (b"POST /tokenize HTTP/1.1", chunked, b"f" * 17 + b"\r\n{}\r\n")),
+                   (404, (b"GET /health%00x HTTP/1.1",)), (404, (b"GET * HTTP/1.1",)),
+                   (400, (b"GET http://elsewhere/health HTTP/1.1",)), (405, (b"DELETE /v1/models HTTP/1.1",))]:
+    got, said = ask(*of)
+    error = json.loads(said.split(b"\r\n\r\n", 1)[1])["error"]
+    assert got == status and error["type"] == ("server_error" if got > 500 else "invalid_request_error"), (of[0][:99], said)
+for line, fields, body in [(b"GET /health HTTP/1.1", b"", b""), (b"GET http://localhost/health HTTP/1.1", b"", b""),
+                           (b"GET /health HTTP/1.1", b"Content-Length: 2\r\n", b"{}"), (b"GET /%68ealth?x=%00 HTTP/1.1", b"", b""),
+                           (b"GET /health HTTP/1.0", b"", b"")]:
+    assert ask(line, fields, body)[0] == 200, line
+for path, verbs in [(b"/health", b"GET, HEAD, OPTIONS"), (b"/v1/completions", b"POST, OPTIONS"), (b"*", b"GET, POST, HEAD, OPTIONS")]:
+    status, said = ask(b"OPTIONS " + path + b" HTTP/1.1")
+    assert status == 204 and b"\r\nAllow: " + verbs + b"\r\n" in said, said
+for path, status in [(b"/health", 200), (b"/v1/models", 200), (b"/metrics", 200), (b"/", 200), (b"/v1/completions", 405), (b"/nothing", 404)]:
+    got, said = ask(b"HEAD " + path + b" HTTP/1.1")
+    assert got == status and said.endswith(b"\r\n\r\n") and said.count(b"\r\n\r\n") == 1, said
 '
 }
 
