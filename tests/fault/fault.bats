@@ -123,21 +123,19 @@ in_turn()
     [ "$(wc -l < "$BATS_TEST_TMPDIR/err")" -eq 1 ]
 }
 
-@test "a server: an allocation that fails ends one request" {
-    local i from to got=0 dir=$BATS_TEST_TMPDIR places=${CHIMERE_FAULT_PER_KIND} lines
-    lines='{"id":1,"method":"chat/completions","body":{"messages":[{"role":"user","content":"hi"}],"max_tokens":3,"stream":true,"n":2,"logprobs":true,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"x":{"type":"integer"}}}}}]}}
-{"id":2,"method":"responses","body":{"input":"hi","max_output_tokens":3}}
-{"id":3,"method":"tokenize","body":{"text":"hi"}}
-{"id":4,"method":"embeddings","body":{"input":"hi"}}
-{"id":5,"method":"completions","body":{"prompt":"hi","max_tokens":3,"context_table":"a text to read"}}'
-    export CHIMERE_MODEL=$PWD/share/models/chimere-nano-q5_k_m.gguf
-    CHIMERE_TEST_FAULT_LOG=$dir/opened LD_PRELOAD=$SHIM "$BIN/chimere-serve-stdio" -t 1 < /dev/null
-    CHIMERE_TEST_FAULT_LOG=$dir/served LD_PRELOAD=$SHIM "$BIN/chimere-serve-stdio" -t 1 <<< "$lines" > "$dir/out"
-    from=$(awk '$1 == "alloc" { print $2 }' "$dir/opened") to=$(awk '$1 == "alloc" { print $2 }' "$dir/served")
-    for i in $(seq $((from + 2)) $(((to - from) / places + 1)) "$to"); do # the first one is for the lines themselves
-        CHIMERE_TEST_FAULT=alloc:$i LD_PRELOAD=$SHIM timeout 20 "$BIN/chimere-serve-stdio" -t 1 <<< "$lines" > "$dir/out" 2> "$dir/err" || got=$?
-        [ $got -eq 0 ] && [ ! -s "$dir/err" ] && jq -es '[.[] | select(.type == "end" or .type == "response" or .type == "error")] |
-            length == 5 and (map(select(.type == "error")) | length <= 1 and all(.[]; .status == 503))' "$dir/out" > "$dir/judged" ||
-            { echo "alloc:$i: status $got"; cat "$dir/err" "$dir/out"; return 1; }
-    done
+# A running server, asked over lines and over HTTP: serve.py says what is tried.
+serve_with_faults() # WAY
+{
+    local places=$((CHIMERE_FAULT_PER_KIND / 12))
+    PATH=$PWD/$BIN:$PATH CHIMERE_MODEL=$PWD/share/models/chimere-nano-q5_k_m.gguf \
+        python3 tests/fault/serve.py "$1" "$SHIM" "$((places > 3 ? places : 3))" "$BATS_TEST_TMPDIR"
+}
+
+@test "a server asked by lines: what fails within a request ends that one" {
+    serve_with_faults lines
+}
+
+@test "a server asked over HTTP: what fails within a request ends that one" {
+    ! grep -q 'without HTTP' <("$BIN/chimere-serve-stdio" --listen unix:no/such/place 2>&1) || skip "built without libmicrohttpd"
+    serve_with_faults http
 }

@@ -3,6 +3,7 @@
  *
  * CHIMERE_TEST_FAULT=KIND:N   the Nth call of that kind after main began fails, once (N >= 1)
  * CHIMERE_TEST_FAULT_LOG=FILE at the end "KIND COUNT" is written there for every kind that was called
+ * CHIMERE_TEST_FAULT_LIVE=FILE another process says what is to fail while this one runs: struct live, mapped from there
  *
  * KIND cut is special: the file behind the Nth mapping of a file loses its second half as soon as it is
  * mapped, and the call succeeds. So are most: all memory of more than N bytes that is mapped without a file fails; and
@@ -31,6 +32,12 @@ static const char *const names[N_KINDS] = { "alloc", "map",    "open", "read", "
                                             "sync",  "rename", "cut",  "most", "kill" };
 
 static atomic_long counts[N_KINDS];
+
+/* What fails now, in numbers of 64 bits: the kind, which of its calls, how many failed, and the calls of each kind.
+ * Who sets it begins with the counts. */
+static struct live {
+    atomic_long kind, at, failed, count[N_KINDS];
+} * live;                  /* NULL: nobody does */
 static atomic_int running; /* main has begun and not ended */
 static enum kind fail_kind = N_KINDS;
 static long fail_at;
@@ -43,6 +50,11 @@ static int hit(enum kind k)
 {
     if (!atomic_load(&running) || spared)
         return 0;
+    if (live != NULL && atomic_fetch_add(&live->count[k], 1) + 1 == atomic_load(&live->at) &&
+        (long)k == atomic_load(&live->kind)) {
+        atomic_fetch_add(&live->failed, 1);
+        return 1;
+    }
     return atomic_fetch_add(&counts[k], 1) + 1 == fail_at && k == fail_kind;
 }
 
@@ -163,6 +175,11 @@ void *aligned_alloc(size_t align, size_t n)
         return result; \
     }
 
+/* Through its standard streams a program talks with who says what is to fail. */
+#define FAIL_AT(fd, kind, code, result) \
+    if (live == NULL || (fd) > STDERR_FILENO) \
+    FAIL(kind, code, result)
+
 /* AddressSanitizer asks for the stack of each thread that begins, and ends the process when it cannot know. */
 int pthread_getattr_np(pthread_t thread, pthread_attr_t *attr)
 {
@@ -231,7 +248,7 @@ FILE *fopen(const char *path, const char *mode)
 ssize_t read(int fd, void *to, size_t n)
 {
     NEXT(ssize_t, (int, void *, size_t), "read")
-    FAIL(READ, EIO, -1)
+    FAIL_AT(fd, READ, EIO, -1)
     return next(fd, to, n);
 }
 
@@ -245,7 +262,7 @@ ssize_t pread(int fd, void *to, size_t n, off_t offset)
 ssize_t write(int fd, const void *from, size_t n)
 {
     NEXT(ssize_t, (int, const void *, size_t), "write")
-    FAIL(WRITE, ENOSPC, -1)
+    FAIL_AT(fd, WRITE, ENOSPC, -1)
     return next(fd, from, n);
 }
 
@@ -293,6 +310,17 @@ static void write_log(void)
     fclose(f);
 }
 
+static void map_live(const char *path)
+{
+    const int fd = path != NULL ? open(path, O_RDWR) : -1;
+    void *at = fd >= 0 ? mmap(NULL, sizeof *live, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+
+    if (at != MAP_FAILED)
+        live = at;
+    if (fd >= 0)
+        close(fd);
+}
+
 static int (*real_main)(int, char **, char **);
 
 static int counted_main(int argc, char **argv, char **envp)
@@ -309,6 +337,7 @@ static int counted_main(int argc, char **argv, char **envp)
     }
     if (atexit(write_log) != 0)
         return 125;
+    map_live(getenv("CHIMERE_TEST_FAULT_LIVE"));
     atomic_store(&running, 1);
     return real_main(argc, argv, envp);
 }
