@@ -492,6 +492,25 @@ static void hash(void **state)
         assert_true(io_hash(0, text, n) != io_hash(0, text, n + 1) && io_hash(1, text, n) != io_hash(0, text, n));
 }
 
+/* The examples of FIPS 180, and lengths at which the end needs a block more. */
+static void sha256(void **state)
+{
+    char sum[65], text[128];
+
+    (void)state;
+    io_sha256_hex(sum, "", 0);
+    assert_string_equal(sum, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    io_sha256_hex(sum, "abc", 3);
+    assert_string_equal(sum, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    io_sha256_hex(sum, "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56);
+    assert_string_equal(sum, "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    memset(text, 'a', sizeof text);
+    io_sha256_hex(sum, text, 55);
+    assert_string_equal(sum, "9f4390f8d30c2dd92ec9f095b65e2b9ae9b0a925a5258e241c9f1e910f734318");
+    io_sha256_hex(sum, text, 64);
+    assert_string_equal(sum, "ffe054fe7ae0cb6dc65c3af9b61d5209f439851db43d0ba5997337df154668eb");
+}
+
 /* A weight, a number of the architecture, or a shape makes another model; a name does not. */
 static void fingerprints(void **state)
 {
@@ -535,9 +554,10 @@ static void fingerprints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hash), IN_DIR(fingerprints), IN_DIR(blobs),          IN_DIR(of_another), IN_DIR(not_a_session),
-        IN_DIR(one_at_a_time),  IN_DIR(costs),        IN_DIR(rows_of_no_use), IN_DIR(old_marks),  IN_DIR(any_chunking),
-        IN_DIR(own_families),   IN_DIR(all_families), IN_DIR(older_version),  IN_DIR(only_read),
+        cmocka_unit_test(hash), cmocka_unit_test(sha256), IN_DIR(fingerprints),  IN_DIR(blobs),
+        IN_DIR(of_another),     IN_DIR(not_a_session),    IN_DIR(one_at_a_time), IN_DIR(costs),
+        IN_DIR(rows_of_no_use), IN_DIR(old_marks),        IN_DIR(any_chunking),  IN_DIR(own_families),
+        IN_DIR(all_families),   IN_DIR(older_version),    IN_DIR(only_read),
     };
 
     return cmocka_run_group_tests_name("session", tests, NULL, NULL);
