@@ -29,7 +29,19 @@ struct str cli_notes_head(struct str s)
     return (struct str){ s.p, n };
 }
 
-static enum err_code add_notes(const void *of, json_t *messages, int most, struct err *e)
+/* Says that a text is used. weight: of a recital; below 0: none */
+static enum err_code note_use(const struct cli_notes *x, const struct recall_hit *hit, const char *use, double weight,
+                              json_t *used, struct err *e)
+{
+    json_t *o = json_pack("{s:s, s:o, s:I, s:o}", "use", use, "source", json_bytes(str_of(x->path)), "id",
+                          (json_int_t)hit->text, "share", cli_json_real((double)hit->share));
+    bool ok = weight < 0 || cli_json_set(o, "weight", cli_json_real(weight));
+
+    ok = ok && cli_json_set(o, "text", json_bytes(cli_notes_head(recall_text(x->r, hit->text))));
+    return json_array_append_new(used, json_if(ok, o)) ? err_nomem(e) : ERR_OK;
+}
+
+static enum err_code add_notes(const void *of, json_t *messages, int most, json_t *used, struct err *e)
 {
     const struct cli_notes *x = of;
     json_t *last = json_array_get(messages, json_array_size(messages) - 1), *parts = json_object_get(last, "content"),
@@ -57,6 +69,8 @@ static enum err_code add_notes(const void *of, json_t *messages, int most, struc
             code = cli_buf_add(&b, cli_notes_head(recall_text(x->r, hits[i].text)), e);
         if (code == ERR_OK)
             code = cli_buf_add(&b, STR("\n"), e);
+        if (code == ERR_OK)
+            code = note_use(x, &hits[i], "examples", -1, used, e);
     }
     if (code == ERR_OK && b.n > 0) {
         code = cli_buf_add(&b, STR("\n"), e) || cli_buf_add(&b, question, e) ? e->code : ERR_OK;
@@ -99,9 +113,10 @@ static bool has_words(struct str s, struct str part)
     return false;
 }
 
-/* What follows the name in a text that the last message names; {0}: there is none. Lives as long as x. */
+/* What follows the name in a text that the last message names, and which one it is; {0}: there is none. Lives as long
+ * as x. */
 static enum err_code find_named(const struct cli_notes *x, const json_t *messages, int most, struct str *out,
-                                struct err *e)
+                                struct recall_hit *hit, struct err *e)
 {
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     struct recall_hit hits[CLI_NOTES_MAX];
@@ -126,21 +141,23 @@ static enum err_code find_named(const struct cli_notes *x, const json_t *message
             rest.n--;
         *out = str_find(question, 0, rest) != SIZE_MAX ? (struct str){ 0 }
                                                        : rest; /* what the prompt says the model knows */
+        *hit = hits[i];
         return ERR_OK;
     }
     return ERR_OK;
 }
 
 static enum err_code recite_named(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
-                                  struct engram_recital *out, struct err *e)
+                                  struct engram_recital *out, json_t *used, struct err *e)
 {
     const struct cli_notes *x = of;
     const struct text_info *info = text_info(x->text);
+    struct recall_hit hit = { 0 };
     struct str what;
 
     if (n == 0)
         return ERR_OK;
-    if (find_named(x, messages, n > 0 ? n : x->n, &what, e))
+    if (find_named(x, messages, n > 0 ? n : x->n, &what, &hit, e))
         return e->code;
     if (what.n == 0)
         return ERR_OK;
@@ -152,14 +169,13 @@ static enum err_code recite_named(const void *of, const json_t *messages, int n,
                                     .end = info->eos,
                                     .newline = { text_find(x->text, "\n"), text_find(x->text, "\n\n") },
                                     .weight = RECITAL_WEIGHT };
-    return ERR_OK;
+    return note_use(x, &hit, "recite", (double)RECITAL_WEIGHT, used, e);
 }
 
 enum err_code cli_notes_open(struct cli_notes *x, const char *arg, const struct gguf *g, const struct text *text,
                              struct err *e)
 {
     const char *colon = strrchr(arg, ':');
-    char path[4096];
     int n = CLI_NOTES;
 
     if (colon != NULL && colon[1] != '\0' && strspn(colon + 1, "0123456789") == strlen(colon + 1)) {
@@ -170,14 +186,14 @@ enum err_code cli_notes_open(struct cli_notes *x, const char *arg, const struct 
         n = (int)v;
     } else
         colon = arg + strlen(arg);
-    if ((size_t)(colon - arg) >= sizeof path)
+    if ((size_t)(colon - arg) >= sizeof x->path)
         return err_set(e, ERR_ARG, "%.40s...: the name is too long", arg);
-    memcpy(path, arg, (size_t)(colon - arg));
-    path[colon - arg] = '\0';
+    memcpy(x->path, arg, (size_t)(colon - arg));
+    x->path[colon - arg] = '\0';
     x->n = n;
     x->text = text;
     x->index = (struct ask_index){ add_notes, recite_named, x };
-    return recall_open(&x->r, path, e) || cli_notes_check(x->r, path, g, e) ? e->code : ERR_OK;
+    return recall_open(&x->r, x->path, e) || cli_notes_check(x->r, x->path, g, e) ? e->code : ERR_OK;
 }
 
 void cli_notes_close(struct cli_notes *x)

@@ -11,6 +11,7 @@ struct gguf;
 enum { CLI_NOTES = 3 /* texts by default */, CLI_NOTES_MAX = 100 };
 
 struct cli_notes {
+    char path[4096];
     struct recall *r;
     const struct text *text; /* not owned */
     int n;                   /* texts at most */

@@ -178,6 +178,8 @@ void ask_close(struct ask_request *r)
     if (!r->shares_grammar)
         grammar_close(r->grammar);
     json_decref(r->tools);
+    json_decref(r->notes);
+    json_decref(r->messages);
     text_tokens_free(&r->prompt);
     text_tokens_free(&r->recital);
     text_tokens_free(&r->breakers);

@@ -45,15 +45,16 @@ struct ask_form {
     struct str regex;
 };
 
-/* An index of texts beside the model. n: texts at most; -1: as many as the index itself says. Errors are ERR_NOMEM, or
- * what is wrong with the messages. */
+/* An index of texts beside the model. n: texts at most; -1: as many as the index itself says. Each text that is used is
+ * added to `used`, an array, as an object: {"use": "examples" or "recite", "source", "id", "share", "weight", "text"}.
+ * Errors are ERR_NOMEM, or what is wrong with the messages. */
 struct ask_index {
     /* Puts texts in front of the last message. */
-    enum err_code (*add_notes)(const void *of, json_t *messages, int n, struct err *e);
+    enum err_code (*add_notes)(const void *of, json_t *messages, int n, json_t *used, struct err *e);
     /* Makes a recital of the text that the last message names, except for where the answer begins; its tokens go to
      * *tokens. out->n 0: it names none. */
     enum err_code (*recite)(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
-                            struct engram_recital *out, struct err *e);
+                            struct engram_recital *out, json_t *used, struct err *e);
     const void *of;
 };
 
@@ -114,6 +115,7 @@ struct ask_request {
     const char *parser; /* reads the answer; NULL: not a chat */
     json_t *tools;      /* that the answer may call; NULL: none */
     int n_calls;        /* that its messages have */
+    json_t *notes;      /* texts of indexes that it uses, as those give them; NULL: it looks at no index */
     struct err loose;   /* why calls of tools are not held to their form; ERR_OK: they are, or there are none */
     /* what q points to */
     struct grammar *grammar; /* NULL: any answer */
@@ -121,10 +123,11 @@ struct ask_request {
     struct reason_opts reason;
     struct engram_mix mix;
     struct text_tokens recital, breakers;
+    json_t *messages; /* with notes; NULL: none were added */
     int64_t border[64];
 };
 /* like: a request of the same form whose grammar is used again if it fits, and which is closed after this one; NULL:
- * none. Messages get the notes that are asked for. ERR_ARG, ERR_FORMAT, ERR_UNSUPPORTED, ERR_LIMIT: something of the
+ * none. ERR_ARG, ERR_FORMAT, ERR_UNSUPPORTED, ERR_LIMIT: something of the
  * question, at e->where. */
 MUST_CHECK enum err_code ask_open(struct ask_request **out, const struct ask *a, const struct ask_model *m,
                                   const struct ask_request *like, struct err *e);
@@ -135,6 +138,16 @@ MUST_CHECK enum err_code ask_update(struct ask_request *r, const struct ask *a, 
 void ask_close(struct ask_request *r); /* when its answers have ended; NULL is allowed */
 /* The reader of one answer of a chat; *out = NULL: it is not a chat. Errors are those of chat_reader_open(). */
 MUST_CHECK enum err_code ask_reader(struct chat_reader **out, const struct ask_request *r, struct err *e);
+/* What the model's own probabilities say of the tokens of an answer's text that were chosen: for a log. */
+struct ask_figures {
+    double sum, least; /* of natural logarithms */
+    int64_t n;
+};
+void ask_count(struct ask_figures *f, const struct gen_event *ev); /* a GEN_TOKEN event */
+/* The question, the notes and the figures, as members of a log line (chimere-quality(5)); what they are of may change
+ * no more until the object is released. NULL when memory is out. */
+json_t *ask_report(const struct ask *a, const struct ask_request *r, const struct ask_figures *f,
+                   const struct gen_stats *t);
 /* Appends the tokens of the prompt alone. *thinking: the answer begins inside reasoning; NULL: who asks need not know.
  */
 MUST_CHECK enum err_code ask_prompt(struct text_tokens *out, const struct ask *a, const struct ask_model *m,

@@ -37,8 +37,8 @@ static enum err_code set_variables(json_t **extra, const struct ask *a, struct e
 }
 
 /* The template's input. *extra is released by the caller. */
-static enum err_code open_chat_prompt(struct chat_prompt *p, json_t **extra, const struct ask *a,
-                                      const struct ask_model *m, struct err *e)
+static enum err_code open_chat_prompt(struct chat_prompt *p, json_t **extra, const struct ask_request *r,
+                                      const struct ask *a, const struct ask_model *m, struct err *e)
 {
     if (m->chat == NULL) {
         err_set(e, ERR_UNSUPPORTED, "the model has no chat template: ask for completions");
@@ -46,7 +46,7 @@ static enum err_code open_chat_prompt(struct chat_prompt *p, json_t **extra, con
     }
     if (set_variables(extra, a, e))
         return e->code;
-    *p = (struct chat_prompt){ .messages = a->messages,
+    *p = (struct chat_prompt){ .messages = r->messages != NULL ? r->messages : a->messages,
                                .tools = a->tools_are_told ? NULL : ask_tools(a),
                                .extra = *extra,
                                .memo = m->memo,
@@ -57,17 +57,38 @@ static enum err_code open_chat_prompt(struct chat_prompt *p, json_t **extra, con
     return ERR_OK;
 }
 
+/* The messages, of which the last one is a copy. */
+static json_t *copy_messages(const json_t *messages)
+{
+    json_t *all = json_copy((json_t *)(uintptr_t)messages);
+    const size_t n = json_array_size(all);
+
+    return json_if(n == 0 || json_array_set_new(all, n - 1, json_deep_copy(json_array_get(all, n - 1))) == 0, all);
+}
+
 /* Texts of indexes: what is recited is looked for in the messages as they came, before notes are added. */
 static enum err_code use_indexes(struct ask_request *r, const struct ask *a, struct err *e)
 {
-    struct engram_recital *recital = &r->mix.recital;
+    const bool recites = a->recite != NULL && a->n_recite != 0, notes = a->notes != NULL && a->n_notes != 0;
 
-    if (a->recite != NULL && a->n_recite != 0 &&
-        a->recite->recite(a->recite->of, a->messages, a->n_recite, &r->recital, recital, e))
+    if ((recites || notes) && (r->notes = json_array()) == NULL)
+        return err_nomem(e);
+    if (recites &&
+        a->recite->recite(a->recite->of, a->messages, a->n_recite, &r->recital, &r->mix.recital, r->notes, e))
         return err_at(e, "/messages");
-    if (a->notes != NULL && a->n_notes != 0 && a->notes->add_notes(a->notes->of, a->messages, a->n_notes, e))
+    if (notes && (r->messages = copy_messages(a->messages)) == NULL)
+        return err_nomem(e);
+    if (notes && a->notes->add_notes(a->notes->of, r->messages, a->n_notes, r->notes, e))
         return err_at(e, "/messages");
     return ERR_OK;
+}
+
+/* What a request has of it besides tokens. */
+static void free_texts(struct ask_request *r)
+{
+    text_tokens_free(&r->recital);
+    json_decref(r->notes);
+    json_decref(r->messages);
 }
 
 static enum err_code render_messages(struct ask_request *r, const struct ask *a, const struct ask_model *m,
@@ -76,7 +97,7 @@ static enum err_code render_messages(struct ask_request *r, const struct ask *a,
     struct chat_prompt p;
     json_t *extra = NULL;
 
-    if (use_indexes(r, a, e) || open_chat_prompt(&p, &extra, a, m, e))
+    if (use_indexes(r, a, e) || open_chat_prompt(&p, &extra, r, a, m, e))
         return e->code;
     const enum err_code code = chat_render(m->chat, &p, &r->prompt, &r->thinking, e);
 
@@ -89,12 +110,12 @@ enum err_code ask_prompt_text(char **out, size_t *n, const struct ask *a, const 
     struct ask_request r = { .q = { .n_prompt = 0 } };
     struct chat_prompt p;
     json_t *extra = NULL;
-    enum err_code code = use_indexes(&r, a, e) ? e->code : open_chat_prompt(&p, &extra, a, m, e);
+    enum err_code code = use_indexes(&r, a, e) ? e->code : open_chat_prompt(&p, &extra, &r, a, m, e);
 
     if (code == ERR_OK)
         code = chat_render_text(m->chat, &p, out, n, e);
     json_decref(extra);
-    text_tokens_free(&r.recital);
+    free_texts(&r);
     return code;
 }
 
@@ -159,7 +180,7 @@ enum err_code ask_prompt(struct text_tokens *out, const struct ask *a, const str
     if (thinking != NULL)
         *thinking = r.thinking;
     text_tokens_free(&r.prompt);
-    text_tokens_free(&r.recital);
+    free_texts(&r);
     return code;
 }
 

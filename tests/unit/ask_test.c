@@ -452,16 +452,19 @@ static void what_the_model_lacks(void **state)
 }
 
 /* An index that recites a text of two tokens, of which the second one may be unknown to the model. */
-static enum err_code add_a_note(const void *of, json_t *messages, int n, struct err *e)
+static enum err_code add_a_note(const void *of, json_t *messages, int n, json_t *used, struct err *e)
 {
     json_t *last = json_array_get(messages, json_array_size(messages) - 1);
 
     (void)of;
-    return n != 0 && json_object_set_new(last, "content", json_string("a note")) != 0 ? err_nomem(e) : ERR_OK;
+    if (n != 0 && (json_object_set_new(last, "content", json_string("a note")) != 0 ||
+                   json_array_append_new(used, json_pack("{s:s}", "use", "examples")) != 0))
+        return err_nomem(e);
+    return ERR_OK;
 }
 
 static enum err_code recite_two(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
-                                struct engram_recital *out, struct err *e)
+                                struct engram_recital *out, json_t *used, struct err *e)
 {
     const char *said = json_string_value(json_object_get(json_array_get(messages, 0), "content"));
 
@@ -471,7 +474,7 @@ static enum err_code recite_two(const void *of, const json_t *messages, int n, s
     if (text_tokens_push(tokens, 5, e) || text_tokens_push(tokens, *(const int32_t *)of, e))
         return e->code;
     *out = (struct engram_recital){ .token = tokens->v, .n = tokens->n, .weight = 0.5f };
-    return ERR_OK;
+    return json_array_append_new(used, json_pack("{s:s}", "use", "recite")) != 0 ? err_nomem(e) : ERR_OK;
 }
 
 static void indexes(void **state)
@@ -491,6 +494,9 @@ static void indexes(void **state)
 
     assert_non_null(strstr(said, "a note"));
     free(said);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(a.messages, 0), "content")), "x");
+    assert_int_equal(json_array_size(r->notes), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(r->notes, 0), "use")), "recite");
     assert_true(r->mix.recital.n == 2 && r->q.memory == &engram_memory && r->q.memory_of == &r->mix);
     few.n_vocab = 50;
     must(ask_update(r, &a, &few, &e), &e); /* the model does not have it */
