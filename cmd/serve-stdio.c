@@ -14,6 +14,7 @@
 #include "serve-stdio/cache.h"
 #include "cli/cli.h"
 #include "cli/guess.h"
+#include "cli/log.h"
 #include "serve-stdio/http.h"
 #include "serve-stdio/made_with.h"
 #include "cli/sampling.h"
@@ -40,6 +41,7 @@ static struct {
     int64_t predict_max, kv_tokens, checkpoint_bytes, cache_bytes, table_bytes;
     struct cli_http_opts http;
     struct cli_batches_opts files;
+    struct cli_log_opts log;
 } o = { .parallel = PARALLEL,
         .draft_max = -1,
         .max_queue = 1024,
@@ -48,6 +50,7 @@ static struct {
         .checkpoint_bytes = -1,
         .cache_bytes = 1 << 30,
         .table_bytes = 512 << 20,
+        .log = CLI_LOG_DEFAULTS,
         .http = { .body_bytes_max = LINE_MAX_BYTES, .timeout_s = 60, .drain_s = 30, .connections_max = 64 },
         .files = { .bytes_max = 1 << 30 } };
 
@@ -96,6 +99,8 @@ static const struct cli_opt opts[] = {
     INT64(0, "table-memory", "bytes", "memory for context_table (default 512M)", &o.table_bytes, 0),
     ROWS_RUNNING(o.model),
     ROWS_DRAFT(&o.drafts, &o.draft_max),
+    SECTION("Log"),
+    ROWS_LOG(o.log),
     SECTION("Messages"),
     FLAG('v', "verbose", "say what runs", &o.verbose),
     FLAG('q', "quiet", "errors only", &o.quiet),
@@ -110,6 +115,7 @@ static const struct cli_pair pairs[] = {
     { "api-key-file|cors|max-body|connections|timeout|drain|files", CLI_NEEDS, "listen", NULL, 0 },
     { "files-size", CLI_NEEDS, "files", NULL, 0 },
     { "cache-size", CLI_NEEDS, "cache-dir", NULL, 0 },
+    { "redact|log-size", CLI_NEEDS, "log", NULL, 0 },
     { "draft-max", CLI_NEEDS, "draft", NULL, 0 },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
 };
@@ -126,6 +132,7 @@ struct server {
     struct gen *gen;
     struct cli_cache *cache;
     struct cli_reload *attached;
+    struct journal *journal; /* NULL: none */
     struct serve *serve;
     struct cli_batches *batches; /* of clients; NULL: none are kept */
     struct cli_http *http;
@@ -222,7 +229,7 @@ static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
     struct cli_reload_opts bo = { &o.engrams,    o.engram_thinking, o.context_table, o.examples, o.recite,
-                                  o.table_bytes, &s->guess,         &s->draft,       NULL };
+                                  o.table_bytes, &s->guess,         &s->draft,       NULL,       s->journal != NULL };
     struct stat st;
     const char *slash;
     int last;
@@ -283,6 +290,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         .lenient = o.lenient,
         .keeper = s->cache != NULL ? &cli_cache_keeper : NULL,
         .keeper_of = s->cache,
+        .journal = s->journal,
         .predict_max = o.predict_max,
         .fingerprint = fingerprint,
         .note_idle = note_idle,
@@ -334,6 +342,7 @@ static void close_all(struct server *s)
     cli_batches_close(s->batches);
     serve_mcp_close(s->mcp);
     serve_close(s->serve);
+    journal_close(s->journal);
     cli_cache_close(s->cache);
     gen_close(s->gen);
     draft_close(s->draft);
@@ -398,7 +407,7 @@ static enum err_code run_server(struct server *s, struct err *e)
     };
     const struct cli_stdin_requests talk = cli_line_talk(&s->lines);
 
-    if (check_parser(e) || (o.batch != NULL && cli_batch_check(&bo, e)))
+    if (check_parser(e) || (o.batch != NULL && cli_batch_check(&bo, e)) || cli_log_open(&s->journal, &o.log, e))
         return e->code;
     o.files.lenient = o.lenient;
     if (o.files.dir != NULL && cli_batches_open(&s->batches, &o.files, e))
@@ -459,6 +468,7 @@ int main(int argc, char **argv)
     free(o.model.loras.v);
     free(o.engrams.v);
     free(o.drafts.v);
+    free(o.log.redact.v);
     cli_sampling_free(&o.sampling);
     status = cli_close_stdout(status);
     if (o.batch != NULL)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "cli/engram.h"
+#include "cli/log.h"
 #include "serve-stdio/request_tables.h"
 #include "cli/open.h"
 #include "cli/recall.h"
@@ -21,6 +22,7 @@ struct set {
     struct cli_engram *engram; /* NULL: none */
     struct cli_notes *notes;   /* NULL: none */
     struct cli_notes *named;   /* NULL: none */
+    json_t *facts;             /* for a log; NULL: there is none */
 };
 
 struct cli_reload {
@@ -125,6 +127,19 @@ static void make_set(const struct cli_reload *b, struct set *x)
     x->s.recite = x->named != NULL ? &x->named->index : NULL;
 }
 
+/* For a log. */
+static enum err_code note_facts(const struct cli_reload *b, struct set *x, struct err *e)
+{
+    const struct cli_log_beside beside = { b->model,           x->adapters,   b->o.engrams,
+                                           b->o.context_table, b->o.examples, b->o.recite };
+
+    x->facts = NULL;
+    if (b->o.logs && cli_log_facts(&x->facts, &beside, e))
+        return e->code;
+    x->s.facts = x->facts;
+    return ERR_OK;
+}
+
 enum err_code cli_reload_open(struct cli_reload **out, const struct cli_reload_opts *o, struct cli_opened *model,
                               struct run *r, struct err *e)
 {
@@ -145,6 +160,10 @@ enum err_code cli_reload_open(struct cli_reload **out, const struct cli_reload_o
         return e->code;
     }
     make_set(b, b->now);
+    if (note_facts(b, b->now, e)) {
+        cli_reload_close(b);
+        return e->code;
+    }
     *out = b;
     return ERR_OK;
 }
@@ -173,6 +192,7 @@ static void close_set(struct cli_reload *b, struct set *x)
         close_notes(x->notes);
     if (!named)
         close_notes(x->named);
+    json_decref(x->facts);
     free(x);
 }
 
@@ -219,7 +239,7 @@ static void reopen(struct cli_reload *b, struct serve *s)
 {
     struct set *x = calloc(1, sizeof *x);
     struct cli_adapters *adapters = NULL;
-    struct err e = { 0 };
+    struct err e = { 0 }, why;
 
     if (x == NULL) {
         cli_warn("SIGHUP: out of memory; what was there stays");
@@ -239,6 +259,10 @@ static void reopen(struct cli_reload *b, struct serve *s)
     if (open_notes(b, b->o.recite, &x->named, &e))
         cli_reload_stays("--recite", &e);
     make_set(b, x);
+    if (note_facts(b, x, &why))
+        cli_reload_stays("--log", &why);
+    if (e.code != ERR_OK) /* something stayed, so that it is of no one generation */
+        (void)json_object_del(x->facts, "generation");
     reopen_draft(b);
     x->older = b->now;
     b->now = x;

@@ -25,6 +25,7 @@ struct cli_reload_opts {            /* not copied */
     const struct cli_guess *guess;
     struct draft **draft; /* *draft: what the gen guesses with, exchanged with it; NULL: nothing */
     struct gen *gen;
+    bool logs; /* sets have facts for a log */
 };
 /* The adapters are the model's, which cli_open_run() has loaded for r; the rest is opened here. What is passed is not
  * owned, and outlives it. */

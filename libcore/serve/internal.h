@@ -41,6 +41,7 @@ struct serve_question {
     bool functions; /* tools came as functions, and calls are returned in that form */
     bool timings;   /* each part of a stream, and the answer, says how long it took */
     bool progress;  /* a stream says how much of the prompt was read */
+    bool unstored;  /* "store": false */
     int n;          /* choices of a prompt */
     int top;        /* log-probabilities of this many best tokens; -1: none wanted */
     bool base64;    /* embeddings */
@@ -117,6 +118,7 @@ struct serve_choice {
     enum serve_item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE } open; /* the one that `text` belongs to */
     int64_t n_events;
     json_t *embedding;
+    struct serve_record *record; /* for the log; NULL: it keeps nothing of this */
 };
 
 struct serve_job {
@@ -143,6 +145,7 @@ struct serve_job {
     uint64_t client;   /* a hash */
     bool later;        /* as of its client */
     uint64_t owner;    /* of what sequences hold for it */
+    json_t *asker;     /* for the log: {"client", "key"}; NULL: no log */
     double from_ms, last_ms;
     struct engram_mix mix; /* with the weight of the request */
     void *made;            /* a table; NULL: none */
@@ -163,6 +166,7 @@ struct serve {
     struct serve_job *jobs;
     int64_t next_id, turn;
     double step_ms; /* when the last step began */
+    uint64_t process; /* journal_process() */
     int32_t n_vocab;
     struct {
         uint64_t client;
@@ -193,6 +197,18 @@ json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int
 /* The same for a token of the prompt, from the row before it; logits NULL: it is the first token. */
 json_t *serve_row_logprob(const struct serve *s, int32_t token, const float *logits, int n_top);
 bool serve_add(struct serve_buf *b, struct str s);
+/* The id of a reply, which the log has, too. */
+enum { SERVE_ID_BYTES = 48 };
+void serve_reply_id(const struct serve *s, const struct serve_job *j, char out[SERVE_ID_BYTES]);
+bool serve_add_notes(json_t *reply, const struct serve_job *j); /* "notes", if an index was looked at */
+/* record.c: what the log keeps of an answer, from its first piece to its end */
+bool serve_note_asker(const struct serve *s, struct serve_job *j, const struct serve_client *client);
+MUST_CHECK enum err_code serve_record_open(const struct serve *s, struct serve_choice *c, struct err *e);
+void serve_record_close(struct serve_record *r); /* NULL is allowed */
+MUST_CHECK enum err_code serve_record_piece(struct serve_choice *c, const struct chat_piece *p, struct err *e);
+MUST_CHECK enum err_code serve_record_text(struct serve_choice *c, struct str text, struct err *e);
+void serve_record_token(struct serve_choice *c, const struct gen_event *ev);
+void serve_record_end(struct serve *s, struct serve_choice *c);
 /* An interface whose requests become those of a chat, and whose replies are made of its answer. */
 struct serve_dialect {
     json_t *(*chat)(const json_t *body, bool lenient, struct serve_fault *f); /* the body of a chat; NULL: a fault */
@@ -222,18 +238,21 @@ enum err_code serve_message_begin(struct serve *s, struct serve_job *j, struct s
 enum err_code serve_message_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
                                   const struct chat_piece *p, struct err *e);
 enum err_code serve_message_end(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e);
-json_t *serve_count_message(struct serve *s, const json_t *body, struct serve_fault *f); /* messages.c */
+json_t *serve_count_message(struct serve *s, const json_t *body, const struct serve_client *who, /* messages.c */
+                            struct serve_fault *f);
 /* simple.c: methods that need no engine */
-json_t *serve_list_models(struct serve *s, const json_t *body, struct serve_fault *f);
-json_t *serve_tokenize(struct serve *s, const json_t *body, struct serve_fault *f);
-json_t *serve_detokenize(struct serve *s, const json_t *body, struct serve_fault *f);
-json_t *serve_show_health(struct serve *s, const json_t *body, struct serve_fault *f);
-json_t *serve_show_metrics(struct serve *s, const json_t *body, struct serve_fault *f);
+json_t *serve_list_models(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
+json_t *serve_tokenize(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
+json_t *serve_detokenize(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
+json_t *serve_show_health(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
+json_t *serve_show_metrics(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
+json_t *serve_rate(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
 /* start.c: makes requests to the engine from a question */
 /* How many tokens the prompt of a chat has. False: a fault. */
 bool serve_count_prompt(struct serve *s, const struct serve_question *w, int64_t *n, struct serve_fault *f);
 MUST_CHECK enum err_code serve_start(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e);
 /* The next choice of it goes to the engine. */
 MUST_CHECK enum err_code serve_start_choice(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e);
+const json_t *serve_prompt_at(const json_t *prompts, int i); /* NULL: there are fewer */
 void serve_counted(struct serve_count *c, double ms);
 #endif

@@ -36,7 +36,7 @@ struct call {
     enum { GENERATE, SCORE } tool;
     int64_t first; /* score: the first token of the text */
     struct serve_buf text, reasoning;
-    json_t *finish, *usage;
+    json_t *finish, *usage, *reply_id, *notes;
     int64_t n_parts;
     double told_ms; /* when progress was last told */
 };
@@ -78,6 +78,8 @@ static void forget_call(struct serve_mcp *m, struct call *c)
     json_decref(c->progress);
     json_decref(c->finish);
     json_decref(c->usage);
+    json_decref(c->reply_id);
+    json_decref(c->notes);
     free(c->text.p);
     free(c->reasoning.p);
     free(c);
@@ -157,6 +159,8 @@ static const char generate_tool[] =
     "\"schema\":{\"type\":\"object\",\"description\":\"A JSON Schema that the answer has to follow\"},"
     "\"reasoning_effort\":{\"type\":\"string\",\"enum\":[\"none\",\"minimal\",\"low\",\"medium\",\"high\",\"xhigh\"]}},"
     "\"additionalProperties\":false},\"outputSchema\":{\"type\":\"object\",\"properties\":{"
+    "\"id\":{\"type\":\"string\"},\"notes\":{\"type\":\"array\",\"description\":\"Texts of the server's indexes that "
+    "were used\"},"
     "\"text\":{\"type\":\"string\"},\"reasoning\":{\"type\":\"string\"},\"finish_reason\":{\"type\":\"string\"},"
     "\"prompt_tokens\":{\"type\":\"integer\"},\"cached_tokens\":{\"type\":\"integer\"},"
     "\"completion_tokens\":{\"type\":\"integer\"}},\"required\":[\"text\",\"finish_reason\"]},"
@@ -491,6 +495,8 @@ static enum err_code take_chunk(struct serve_mcp *m, struct call *c, const json_
 
     keep_json(&c->usage, json_object_get(body, "usage"));
     keep_json(&c->finish, json_object_get(choice, "finish_reason"));
+    keep_json(&c->reply_id, json_object_get(body, "id"));
+    keep_json(&c->notes, json_object_get(body, "notes"));
     if (!add_text(&c->text, json_object_get(choice, "text")) ||
         !add_text(&c->text, json_object_get(delta, "content")) ||
         !add_text(&c->reasoning, json_object_get(delta, "reasoning_content")))
@@ -518,12 +524,14 @@ static json_t *with_content(json_t *structured, json_t *text)
 
 static json_t *generated(const struct call *c)
 {
-    json_t *o = json_pack("{s:o, s:O, s:O, s:O, s:O}", "text", text_of(&c->text), "finish_reason", c->finish,
-                          "prompt_tokens", json_object_get(c->usage, "prompt_tokens"), "cached_tokens",
-                          json_object_get(json_object_get(c->usage, "prompt_tokens_details"), "cached_tokens"),
-                          "completion_tokens", json_object_get(c->usage, "completion_tokens"));
+    json_t *o =
+        json_pack("{s:O, s:o, s:O, s:O, s:O, s:O}", "id", c->reply_id, "text", text_of(&c->text), "finish_reason",
+                  c->finish, "prompt_tokens", json_object_get(c->usage, "prompt_tokens"), "cached_tokens",
+                  json_object_get(json_object_get(c->usage, "prompt_tokens_details"), "cached_tokens"),
+                  "completion_tokens", json_object_get(c->usage, "completion_tokens"));
 
-    if (o != NULL && c->reasoning.n > 0 && json_object_set_new(o, "reasoning", text_of(&c->reasoning))) {
+    if (o != NULL && ((c->reasoning.n > 0 && json_object_set_new(o, "reasoning", text_of(&c->reasoning))) ||
+                      (c->notes != NULL && json_object_set(o, "notes", c->notes)))) {
         json_decref(o);
         o = NULL;
     }

@@ -41,10 +41,9 @@ static json_t *usage_of(const struct serve_choice *c)
 static json_t *message(const struct serve *s, const struct serve_job *j, const struct serve_choice *c, json_t *content,
                        const char *reason, json_t *sequence)
 {
-    char id[40];
+    char id[SERVE_ID_BYTES];
 
-    (void)snprintf(id, sizeof id, "msg_%08llx%08llx", (unsigned long long)j->created_s & 0xffffffffu,
-                   (unsigned long long)j->id);
+    serve_reply_id(s, j, id);
     return json_pack("{s:s, s:s, s:s, s:O, s:o, s:s?, s:o, s:o}", "id", id, "type", "message", "role", "assistant",
                      "model", s->model, "content", content, "stop_reason", reason, "stop_sequence", sequence, "usage",
                      usage_of(c));
@@ -210,19 +209,18 @@ static const char *stop_reason(const struct serve_choice *c)
 
 enum err_code serve_message_end(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e)
 {
-    json_t *sequence;
+    json_t *sequence, *last;
 
     if (close_block(s, j, c, e))
         return e->code;
     sequence = c->end == GEN_STOP_STRING ? json_bytes(j->w.stops[c->stop]) : json_null();
+    last = !j->w.stream ? message(s, j, c, json_incref(c->items), stop_reason(c), sequence)
+                        : json_pack("{s:s, s:{s:s, s:o}, s:o}", "type", "message_delta", "delta", "stop_reason",
+                                    stop_reason(c), "stop_sequence", sequence, "usage", usage_of(c));
+    last = json_if(last != NULL && serve_add_notes(last, j), last);
     if (!j->w.stream)
-        return serve_push(s, j, SERVE_BODY, message(s, j, c, json_incref(c->items), stop_reason(c), sequence), 200,
-                          true, e);
-    return push_event(s, j,
-                      json_pack("{s:s, s:{s:s, s:o}, s:o}", "type", "message_delta", "delta", "stop_reason",
-                                stop_reason(c), "stop_sequence", sequence, "usage", usage_of(c)),
-                      e) ||
-                   push_event(s, j, json_pack("{s:s}", "type", "message_stop"), e) ||
+        return serve_push(s, j, SERVE_BODY, last, 200, true, e);
+    return push_event(s, j, last, e) || push_event(s, j, json_pack("{s:s}", "type", "message_stop"), e) ||
                    serve_push(s, j, SERVE_END, NULL, 200, true, e)
                ? e->code
                : ERR_OK;

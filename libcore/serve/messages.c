@@ -523,12 +523,13 @@ static void move_fault(const json_t *body, struct serve_fault *f)
 
 /* ---- counting ---- */
 
-json_t *serve_count_message(struct serve *s, const json_t *body, struct serve_fault *f)
+json_t *serve_count_message(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
 {
     json_t *chat = make_chat(body, s->o.lenient, f);
     struct serve_question w = { .n = 0 };
     int64_t n = 0;
 
+    (void)who;
     if (chat != NULL && !(serve_read_body(&w, s, SERVE_MESSAGE, chat, f) && serve_count_prompt(s, &w, &n, f)))
         move_fault(body, f);
     serve_question_free(&w);

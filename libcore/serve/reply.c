@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "journal/journal.h"
 #include "serve/internal.h"
 
 bool serve_add(struct serve_buf *b, struct str s)
@@ -247,12 +248,30 @@ static json_t *choice_of_text(const struct serve *s, const struct serve_job *j, 
                      "finish_reason", serve_finish(j, c));
 }
 
+void serve_reply_id(const struct serve *s, const struct serve_job *j, char out[SERVE_ID_BYTES])
+{
+    char number[JOURNAL_NUMBER_BYTES];
+
+    journal_number(number, j->created_s, s->process, j->id);
+    (void)snprintf(out, SERVE_ID_BYTES, "%s%s", j->row->id, number);
+}
+
+/* Texts of indexes that the prompt has; NULL: none was looked at. */
+static json_t *notes_of(const struct serve_job *j)
+{
+    return j->request != NULL && j->request[0] != NULL ? j->request[0]->notes : NULL;
+}
+
+bool serve_add_notes(json_t *reply, const struct serve_job *j)
+{
+    return notes_of(j) == NULL || json_object_set(reply, "notes", notes_of(j)) == 0;
+}
+
 static json_t *reply_head(const struct serve *s, const struct serve_job *j, const char *object)
 {
-    char id[64];
+    char id[SERVE_ID_BYTES];
 
-    (void)snprintf(id, sizeof id, "%s-%08llx%08llx", j->method == SERVE_CHAT ? "chatcmpl" : "cmpl",
-                   (unsigned long long)j->created_s & 0xffffffffu, (unsigned long long)j->id);
+    serve_reply_id(s, j, id);
     return json_pack("{s:s, s:s, s:I, s:O, s:s}", "id", id, "object", object, "created", (json_int_t)j->created_s,
                      "model", s->model, "system_fingerprint", s->fingerprint);
 }
@@ -288,7 +307,7 @@ json_t *serve_whole(const struct serve *s, const struct serve_job *j)
     }
     o = reply_head(s, j, j->method == SERVE_CHAT ? "chat.completion" : "text_completion");
     if (choices != NULL && o != NULL && json_object_set(o, "choices", choices) == 0 &&
-        json_object_set_new(o, "usage", serve_usage(j)) == 0 &&
+        json_object_set_new(o, "usage", serve_usage(j)) == 0 && serve_add_notes(o, j) &&
         (!j->w.timings || serve_set_timings(o, &j->choice[0]))) {
         json_decref(choices);
         return o;
@@ -313,7 +332,8 @@ json_t *serve_chunk(const struct serve *s, const struct serve_job *j, const stru
     const bool ok = o != NULL && choice != NULL &&
                     (logprobs == NULL || json_object_set_new(choice, "logprobs", logprobs_of(j, logprobs)) == 0) &&
                     (!j->w.timings || serve_set_timings(o, c)) &&
-                    json_object_set_new(o, "choices", json_pack("[O]", choice)) == 0;
+                    json_object_set_new(o, "choices", json_pack("[O]", choice)) == 0 &&
+                    (finish == NULL || serve_add_notes(o, j));
 
     json_decref(logprobs);
     json_decref(choice);

@@ -482,6 +482,19 @@ static bool read_encoding(struct serve_reading *r, const json_t *v)
     return true;
 }
 
+/* Whether the log keeps the answer. Without a log nothing does. */
+static bool read_store(struct serve_reading *r, const json_t *v)
+{
+    bool store = true;
+
+    if (r->s->o.journal == NULL)
+        return serve_idle_member(SERVE_CHAT, "store", v, r->f) == SERVE_IDLE;
+    if (!flag(r, v, &store))
+        return false;
+    r->w->unstored = !store;
+    return true;
+}
+
 enum {
     CHAT = 1 << SERVE_CHAT | 1 << SERVE_RESPONSE | 1 << SERVE_MESSAGE,
     TEXT = 1 << SERVE_COMPLETION,
@@ -547,6 +560,8 @@ static const struct {
     /* what others have left is not used (owner_of()) */
     { "prompt_cache_key", BOTH, read_string },
     { "cache_salt", BOTH, read_string },
+    /* whether the log keeps the answer */
+    { "store", BOTH, read_store },
 };
 
 /* Members that have no meaning without another one, which is neither false nor null, or none beside it. */

@@ -374,11 +374,10 @@ static json_t *or_null(const json_t *body, const char *key)
 static json_t *response(const struct serve *s, const struct serve_job *j, const char *status, const char *cut,
                         json_t *items)
 {
-    char id[40];
+    char id[SERVE_ID_BYTES];
     json_t *o, *usage = NULL;
 
-    (void)snprintf(id, sizeof id, "resp_%08llx%08llx", (unsigned long long)j->created_s & 0xffffffffu,
-                   (unsigned long long)j->id);
+    serve_reply_id(s, j, id);
     o = json_pack("{s:s, s:s, s:I, s:s, s:n, s:o, s:O, s:b, s:b, s:n, s:s}", "id", id, "object", "response",
                   "created_at", (json_int_t)j->created_s, "status", status, "error", "incomplete_details",
                   cut != NULL ? json_pack("{s:s}", "reason", cut) : json_null(), "model", s->model,
@@ -402,7 +401,8 @@ static json_t *response(const struct serve *s, const struct serve_job *j, const 
                                           "reasoning",    "temperature",       "top_p",
                                           "user" };
     bool ok = o != NULL && json_object_set_new(o, "usage", usage != NULL ? usage : json_null()) == 0 &&
-              json_object_set_new(o, "output", items != NULL ? json_incref(items) : json_array()) == 0;
+              json_object_set_new(o, "output", items != NULL ? json_incref(items) : json_array()) == 0 &&
+              (items == NULL || serve_add_notes(o, j));
     const json_t *text = json_object_get(j->asked, "text"), *tools = json_object_get(j->asked, "tools");
     const json_t *choice = json_object_get(j->asked, "tool_choice");
 

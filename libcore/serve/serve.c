@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "journal/journal.h"
 #include "serve/internal.h"
 
 /* ---- opening ---- */
@@ -34,6 +35,7 @@ enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct 
     s->o = *o;
     s->attached = o->attached != NULL ? o->attached : &nothing;
     s->n_vocab = text_info(o->text)->n_tokens;
+    s->process = journal_process();
     s->model = json_bytes(str_of(o->model));
     s->idle = json_object();
     name_system(s);
@@ -62,6 +64,7 @@ static void free_job(struct serve_job *j)
         json_decref(c->logprobs);
         json_decref(c->embedding);
         json_decref(c->items);
+        serve_record_close(c->record);
     }
     free(j->choice);
     for (int i = j->n_prompts; i-- > 0 && j->request != NULL;)
@@ -70,6 +73,7 @@ static void free_job(struct serve_job *j)
     serve_question_free(&j->w);
     json_decref(j->body);
     json_decref(j->asked);
+    json_decref(j->asker);
     free(j);
 }
 
@@ -241,7 +245,8 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     *id = j->id;
     s->requests[method]++;
     if (j->row->answer != NULL) {
-        json_t *reply = serve_check_members(j->body, method, s->o.lenient, &f) ? j->row->answer(s, j->body, &f) : NULL;
+        json_t *reply =
+            serve_check_members(j->body, method, s->o.lenient, &f) ? j->row->answer(s, j->body, client, &f) : NULL;
 
         j->started = true;
         if (f.status != 0)
@@ -249,7 +254,9 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
         return serve_push(s, j, SERVE_BODY, reply, 200, true, e) ? give_up(s, j, e) : ERR_OK;
     }
     j->n_answers = serve_answers(body);
-    if (j->row->dialect != NULL) {
+    if (!serve_note_asker(s, j, client))
+        serve_nomem(&f);
+    if (f.status == 0 && j->row->dialect != NULL) {
         j->asked = j->body;
         j->body = j->row->dialect->chat(j->asked, s->o.lenient, &f);
         j->method = SERVE_CHAT;
@@ -520,6 +527,8 @@ static enum err_code take_piece(struct serve *s, struct serve_job *j, struct ser
 
     if (is_beyond(j, c, p))
         return ERR_OK;
+    if (serve_record_piece(c, p, e))
+        return e->code;
     if (j->asked != NULL)
         return j->row->dialect->piece(s, j, c, p, e);
     if (call && p->step == CHAT_CALL_END && !keep_call(c, p))
@@ -563,7 +572,9 @@ static enum err_code take_text(struct serve *s, struct serve_job *j, struct serv
 {
     enum err_code code = ERR_OK;
 
-    if (j->method == SERVE_CHAT)
+    if (j->method != SERVE_CHAT && serve_record_text(c, text, e))
+        code = e->code;
+    else if (j->method == SERVE_CHAT)
         code = read_chat(s, j, c, text, end, &logprobs, e);
     else if (!j->w.stream)
         code = serve_add(&c->text, text) ? ERR_OK : err_nomem(e);
@@ -590,6 +601,7 @@ static enum err_code take_token(struct serve *s, struct serve_job *j, struct ser
     j->last_ms = c->now_ms = now;
     c->first_ms = c->first_ms > 0 ? c->first_ms : now;
     c->n_tokens++;
+    serve_record_token(c, ev);
     if (j->w.top >= 0 && !ev->reasoning) {
         one = serve_logprob(s, &ev->pick, j->w.top);
         if (one == NULL)
@@ -697,6 +709,8 @@ static enum err_code end_choice(struct serve *s, struct serve_job *j, struct ser
     s->tokens += (uint64_t)ev->stats.tokens;
     s->drafted += (uint64_t)ev->stats.drafted;
     s->kept += (uint64_t)ev->stats.kept;
+    if (j->dropped && !j->over && ev->end != GEN_FAILED)
+        serve_record_end(s, c);
     if (j->over || j->dropped)
         return ERR_OK;
     if (ev->end == GEN_FAILED) {
@@ -709,6 +723,7 @@ static enum err_code end_choice(struct serve *s, struct serve_job *j, struct ser
         return err_nomem(e);
     if (j->method != SERVE_EMBEDDING && take_text(s, j, c, ev->text, true, NULL, e))
         return e->code;
+    serve_record_end(s, c); /* before anybody can rate it */
     if (j->asked != NULL)
         return j->row->dialect->end(s, j, c, e);
     if (j->w.stream && serve_push(s, j, SERVE_CHUNK,

@@ -3,8 +3,8 @@
  * room: serve
  *
  * Bodies go in as JSON values and come out as JSON values, so the same code stands behind lines on stdin, a batch
- * file and a socket. It reads no file and writes none. The engine answers (gen/gen.h): serve translates requests for it
- * and assembles the replies. One thread.
+ * file and a socket. It reads no file and writes none but those of the journal. The engine answers (gen/gen.h): serve
+ * translates requests for it and assembles the replies. One thread.
  *
  *   serve_open; serve_ask ...; while (serve_busy(s)) { serve_step(s, &e); while (serve_next(s, &r)) use r; }
  */
@@ -17,6 +17,7 @@ struct ask_index;
 struct chat;
 struct engram_mix;
 struct gen;
+struct journal;
 struct run_adapter;
 struct grammar_vocab;
 struct run;
@@ -44,6 +45,8 @@ struct serve_attachments {
     const struct engram_mix *engram;    /* tables of n-grams; NULL: none */
     const struct ask_index *notes, *recite; /* indexes of texts; NULL: none */
     int notes_max;                          /* texts of them that a request may ask for */
+    const json_t *facts; /* members of log lines of answers that these have part in: "adapters", one for each of the
+                          * above, "tables" and more; NULL: no log */
     /* Makes a table of a text, joined with `with` if that is not NULL, and puts it into *out. It is valid until *made
      * is given to drop_table. Errors: ERR_NOMEM, ERR_IO, or what is wrong with the text. NULL: tables are not made. */
     enum err_code (*table)(void *of, struct str text, const struct engram_mix *with, struct engram_mix *out,
@@ -69,8 +72,9 @@ struct serve_opts {
     const struct serve_attachments *attached; /* not owned; NULL: nothing */
     const struct serve_keeper *keeper;        /* NULL: none */
     void *keeper_of;
-    int64_t predict_max;  /* tokens of an answer if the request gives no limit; -1: until the context is full */
-    uint64_t fingerprint; /* of the model, the options, and what is attached at first */
+    struct journal *journal; /* keeps answers; not owned; NULL: nobody does */
+    int64_t predict_max;     /* tokens of an answer if the request gives no limit; -1: until the context is full */
+    uint64_t fingerprint;    /* of the model, the options, and what is attached at first */
     void (*note_idle)(const char *member); /* of a request, that has no effect: once for each; NULL: nobody is told */
     const struct sample_opts *sample;      /* defaults for requests; NULL: temperature 1, the rest off. Not owned */
 };
@@ -82,6 +86,11 @@ void serve_exchange(struct serve *s, const struct serve_attachments *b);
 /* Whether b is in use: by requests, or for requests that start later. */
 bool serve_uses(const struct serve *s, const struct serve_attachments *b);
 
+struct serve_client {
+    struct str name; /* "" is one, too */
+    struct str key;  /* what was evaluated for other keys is not used; "": none is asked for */
+    bool later;      /* waits until nobody else does, and gives its place up to others */
+};
 struct serve_dialect;
 struct serve_fault;
 
@@ -96,9 +105,10 @@ struct serve_row {
     /* Of a method that is answered at once: the members of its body (members.c), and what makes the reply, NULL when
      * memory is out or f says what is wrong. NULL: the engine answers, perhaps as a stream. */
     const char *members;
-    json_t *(*answer)(struct serve *s, const json_t *body, struct serve_fault *f);
+    json_t *(*answer)(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
     const struct serve_dialect *dialect; /* how a chat is made of it; NULL: nothing is */
     bool anthropic;                      /* errors have Anthropic's form, and nothing marks the end of a stream */
+    const char *id;                      /* what ids of replies begin with; NULL: they have none */
 };
 enum serve_method {
 #define METHOD(id, ...) SERVE_##id,
@@ -134,11 +144,6 @@ struct serve_reply {
  * what is wrong in it (where of struct err). serve takes a reference to the body and may change it: the caller must not
  * use it any more. client: requests of one client take turns with those of other clients;
  * "" is a client, too. *id is for serve_cancel(). The only error is ERR_NOMEM. */
-struct serve_client {
-    struct str name; /* "" is one, too */
-    struct str key;  /* what was evaluated for other keys is not used; "": none is asked for */
-    bool later;      /* waits until nobody else does, and gives its place up to others */
-};
 MUST_CHECK enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
                                    const struct serve_client *client, void *user, int64_t *id, struct err *e);
 /* Makes the body of an error reply for other reasons than a wrong body: a line that is not JSON, too many requests.

@@ -67,13 +67,14 @@ static bool special(const json_t *body)
     return v == NULL || json_is_null(v) || json_is_true(v);
 }
 
-json_t *serve_tokenize(struct serve *s, const json_t *body, struct serve_fault *f)
+json_t *serve_tokenize(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
 {
     const json_t *text = json_object_get(body, "text");
     struct text_tokens t = { 0 };
     struct err e = { 0 };
     json_t *ids = NULL;
 
+    (void)who;
     if (text_encode(s->o.text, (struct str){ json_string_value(text), json_string_length(text) },
                     special(body) ? TEXT_SPECIAL : 0, &t, &e)) {
         serve_fault(f, e.code == ERR_NOMEM ? 503 : 400, "/text", "%s", e.msg);
@@ -89,7 +90,7 @@ json_t *serve_tokenize(struct serve *s, const json_t *body, struct serve_fault *
     return f->status != 0 ? NULL : json_pack("{s:o}", "tokens", ids);
 }
 
-json_t *serve_detokenize(struct serve *s, const json_t *body, struct serve_fault *f)
+json_t *serve_detokenize(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
 {
     const json_t *ids = json_object_get(body, "tokens");
     struct text_tokens t = { 0 };
@@ -99,6 +100,7 @@ json_t *serve_detokenize(struct serve *s, const json_t *body, struct serve_fault
     size_t i, n = 0;
     char pointer[40];
 
+    (void)who;
     json_array_foreach (ids, i, id) {
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= s->n_vocab) {
             (void)snprintf(pointer, sizeof pointer, "/tokens/%zu", i);
@@ -216,29 +218,32 @@ char *serve_metrics(const struct serve *s)
     return NULL;
 }
 
-json_t *serve_show_metrics(struct serve *s, const json_t *body, struct serve_fault *f)
+json_t *serve_show_metrics(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
 {
     char *text = serve_metrics(s);
     json_t *r = text != NULL ? json_pack("{s:s}", "text", text) : NULL;
 
+    (void)who;
     (void)body;
     (void)f;
     free(text);
     return r;
 }
 
-json_t *serve_show_health(struct serve *s, const json_t *body, struct serve_fault *f)
+json_t *serve_show_health(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
 {
+    (void)who;
     (void)body;
     (void)f;
     return json_pack("{s:s, s:I}", "status", "ok", "waiting", (json_int_t)serve_waiting(s));
 }
 
-json_t *serve_list_models(struct serve *s, const json_t *body, struct serve_fault *f)
+json_t *serve_list_models(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
 {
+    (void)who;
     (void)body;
     (void)f;
-    return json_pack("{s:s, s:[{s:O, s:s, s:I, s:s, s:I}]}", "object", "list", "data", "id", s->model, "object",
+    return json_pack("{s:s, s:[{s:O, s:s, s:I, s:s, s:I, s:b}]}", "object", "list", "data", "id", s->model, "object",
                      "model", "created", (json_int_t)s->o.created_s, "owned_by", "chimere", "context_length",
-                     (json_int_t)s->o.ctx_tokens);
+                     (json_int_t)s->o.ctx_tokens, "feedback", s->o.journal != NULL);
 }

@@ -78,7 +78,7 @@ static enum err_code read_prompt(struct serve *s, const json_t *v, struct ask *a
 }
 
 /* "prompt" and "input" are one prompt or several. */
-static const json_t *prompt_at(const json_t *v, int i)
+const json_t *serve_prompt_at(const json_t *v, int i)
 {
     const json_t *first = json_array_get(v, 0);
 
@@ -201,6 +201,8 @@ static enum err_code submit_choice(struct serve *s, struct serve_job *j, struct 
 
     if (ask_reader(&c->reader, c->request, &why))
         return blame(f, why.code == ERR_FORMAT ? "/tools" : "", &why, e);
+    if (serve_record_open(s, c, e))
+        return e->code;
     q.user = c;
     q.owner = j->owner;
     q.yields = j->later;
@@ -247,7 +249,7 @@ static enum err_code open_prompt(struct serve *s, struct serve_job *j, int promp
                                  struct serve_fault *f, struct err *e)
 {
     const struct ask_model m = model_of(s);
-    const json_t *v = prompt_at(j->method == SERVE_EMBEDDING ? j->w.input : j->w.prompt, prompt);
+    const json_t *v = serve_prompt_at(j->method == SERVE_EMBEDDING ? j->w.input : j->w.prompt, prompt);
     struct ask a = j->w.ask;
     struct text_tokens ids = { 0 };
     struct err why = { 0 };

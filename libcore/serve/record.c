@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* record.c - answers for the log, and what people say of them.               room: serve */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "journal/journal.h"
+#include "serve/internal.h"
+
+/* What the log keeps of an answer, also where it went out in parts. */
+struct serve_record {
+    struct serve_buf text, reasoning;
+    json_t *calls; /* an array */
+    struct ask_figures figures;
+    double first_ms; /* when its first token was there; 0: not yet */
+};
+
+/* Whose key it is the log does not know, but which one it is; a key is no name. */
+bool serve_note_asker(const struct serve *s, struct serve_job *j, const struct serve_client *client)
+{
+    char sum[65];
+
+    if (s->o.journal == NULL)
+        return true;
+    j->asker = json_object();
+    if (client->key.n == 0)
+        return client->name.n == 0 || json_object_set_new(j->asker, "client", json_bytes(client->name)) == 0;
+    io_sha256_hex(sum, client->key.p, client->key.n);
+    return json_object_set_new(j->asker, "key", json_string(sum)) == 0;
+}
+
+enum err_code serve_record_open(const struct serve *s, struct serve_choice *c, struct err *e)
+{
+    const struct serve_job *j = c->job;
+
+    if (s->o.journal == NULL || j->w.unstored || j->method == SERVE_EMBEDDING || j->w.ask.tokens_max == 0)
+        return ERR_OK;
+    c->record = calloc(1, sizeof *c->record);
+    if (c->record == NULL)
+        return err_nomem(e);
+    return ERR_OK;
+}
+
+void serve_record_close(struct serve_record *r)
+{
+    if (r == NULL)
+        return;
+    free(r->text.p);
+    free(r->reasoning.p);
+    json_decref(r->calls);
+    free(r);
+}
+
+void serve_record_token(struct serve_choice *c, const struct gen_event *ev)
+{
+    if (c->record == NULL)
+        return;
+    if (c->record->first_ms <= 0)
+        c->record->first_ms = clock_ms();
+    ask_count(&c->record->figures, ev);
+}
+
+enum err_code serve_record_text(struct serve_choice *c, struct str text, struct err *e)
+{
+    return c->record == NULL || serve_add(&c->record->text, text) ? ERR_OK : err_nomem(e);
+}
+
+enum err_code serve_record_piece(struct serve_choice *c, const struct chat_piece *p, struct err *e)
+{
+    struct serve_record *r = c->record;
+
+    if (r == NULL)
+        return ERR_OK;
+    if (p->part != CHAT_TOOL)
+        return serve_add(p->part == CHAT_TEXT ? &r->text : &r->reasoning, p->text) ? ERR_OK : err_nomem(e);
+    if (p->step != CHAT_CALL_END)
+        return ERR_OK;
+    if (r->calls == NULL)
+        r->calls = json_array();
+    return json_array_append_new(r->calls, json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_bytes(p->id), "type",
+                                                     "function", "function", "name", json_bytes(p->name), "arguments",
+                                                     json_bytes(p->text))) == 0
+               ? ERR_OK
+               : err_nomem(e);
+}
+
+static bool set_text(json_t *o, const char *key, const struct serve_buf *b)
+{
+    return json_object_set_new(o, key, json_bytes((struct str){ b->p != NULL ? b->p : "", b->n })) == 0;
+}
+
+/* What stood beside the model: adapters with the scales of the request, tables if it took them. */
+static bool set_facts(json_t *o, const struct serve_job *j)
+{
+    const json_t *facts = j->attached->facts;
+    json_t *adapters = json_array(), *one;
+    bool ok = facts == NULL || json_object_update(o, (json_t *)(uintptr_t)facts) == 0;
+    size_t i;
+
+    json_array_foreach (json_object_get(facts, "adapters"), i, one) {
+        json_t *with = json_copy(one);
+
+        if (j->w.adapters[i].scale == 0) {
+            json_decref(with);
+            continue;
+        }
+        json_push(&adapters,
+                  json_if(json_object_set_new(with, "scale", json_real((double)j->w.adapters[i].scale)) == 0, with));
+    }
+    ok = json_object_set_new(o, "adapters", adapters) == 0 && ok;
+    if (j->w.engram == 0)
+        ok = json_object_set_new(o, "tables", json_array()) == 0 && ok;
+    else if (j->w.engram > 0)
+        ok = json_object_set_new(o, "engram", json_real((double)j->w.engram)) == 0 && ok;
+    return ok && (j->w.context_table.p == NULL ||
+                  json_object_set_new(o, "context_table", json_bytes(j->w.context_table)) == 0);
+}
+
+static bool set_times(json_t *o, const struct serve_choice *c)
+{
+    const double now = clock_ms(), first = c->record->first_ms > 0 ? c->record->first_ms : now;
+
+    return json_object_set_new(
+               o, "timings",
+               json_pack("{s:f, s:f}", "first_token_ms", first - c->job->from_ms, "decode_ms", now - first)) == 0;
+}
+
+void serve_record_end(struct serve *s, struct serve_choice *c)
+{
+    const struct serve_job *j = c->job;
+    const struct serve_record *r = c->record;
+    const json_t *prompt = j->method == SERVE_CHAT ? NULL : serve_prompt_at(j->w.prompt, c->index / j->w.n);
+    const char *finish = serve_finish(j, c);
+    char id[SERVE_ID_BYTES];
+    struct ask a = j->w.ask;
+    json_t *o, *whole = NULL;
+    bool ok;
+
+    if (r == NULL || !c->begun)
+        return;
+    if (json_is_string(prompt)) {
+        a.text = (struct str){ json_string_value(prompt), json_string_length(prompt) };
+    } else if (prompt != NULL) {
+        a.token = c->request->prompt.v;
+        a.n_token = c->request->prompt.n;
+    }
+    if (r->calls != NULL && strcmp(finish, "stop") == 0) /* also where they are items of a response */
+        finish = "tool_calls";
+    serve_reply_id(s, j, id);
+    o = json_pack("{s:i}", "index", c->index);
+    whole = ask_report(&a, c->request, &r->figures, &c->stats);
+    ok = o != NULL && whole != NULL && json_object_update(o, j->asker) == 0 && set_facts(o, j) &&
+         json_object_update(o, whole) == 0 && set_text(o, "text", &r->text) &&
+         (r->reasoning.n == 0 || set_text(o, "reasoning", &r->reasoning)) &&
+         (r->calls == NULL || json_object_set(o, "tool_calls", r->calls) == 0) &&
+         json_object_set_new(o, "finish_reason", json_string(finish)) == 0 && set_times(o, c);
+    json_decref(whole);
+    journal_answer(s->o.journal, id, json_if(ok, o));
+}
+
+/* ---- ratings ---- */
+
+json_t *serve_rate(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
+{
+    const json_t *id = json_object_get(body, "id"), *answer = json_object_get(body, "answer");
+    char key[65] = "";
+    struct err e = { 0 };
+
+    if (s->o.journal == NULL) {
+        serve_fault(f, 404, "", "the server keeps no answers to rate (--log)");
+        return NULL;
+    }
+    if (who->key.n > 0)
+        io_sha256_hex(key, who->key.p, who->key.n);
+    const struct journal_rating r = {
+        .id = { json_string_value(id), json_string_length(id) },
+        .index = json_integer_value(json_object_get(body, "index")),
+        .good = strcmp(json_string_value(json_object_get(body, "rating")), "good") == 0,
+        .better = { json_string_value(answer), json_string_length(answer) },
+        .client = who->key.n == 0 ? who->name : STR(""),
+        .key = key,
+    };
+
+    if (journal_rate(s->o.journal, &r, &e) == ERR_OK)
+        return json_pack("{s:O, s:O, s:s}", "id", id, "rating", json_object_get(body, "rating"), "object", "feedback");
+    serve_fault(f,
+                e.code == ERR_ARG           ? 404
+                : e.code == ERR_UNSUPPORTED ? 403
+                : e.code == ERR_LIMIT       ? 400
+                                            : 507,
+                e.where, "%s", e.msg);
+    return NULL;
+}
