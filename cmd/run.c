@@ -142,6 +142,7 @@ enum err_code cli_run_open_answer(struct cli_run *s, struct err *e)
         ao.reasoning = (enum cli_answer_reasoning)s->o->reasoning;
     ao.stream = s->o->stream || isatty(STDOUT_FILENO);
     ao.logprobs = s->o->sampling.logprobs >= 0;
+    ao.keeps = s->journal != NULL;
     return cli_answer_open(&s->answer, &ao, e);
 }
 
@@ -191,7 +192,7 @@ static enum err_code answer_prompt(struct cli_run *s, struct err *e)
         *e = s->lost;
         return e->code;
     }
-    if ((s->o->json || s->o->jsonl) && cli_run_print_end(s, e))
+    if (cli_run_log(s, e) || ((s->o->json || s->o->jsonl) && cli_run_print_end(s, e)))
         return e->code;
     cli_run_note_times(s);
     return ERR_OK;
@@ -219,7 +220,8 @@ static enum err_code run_model(struct cli_run *s, char *const *files, struct err
 {
     const struct cli_run_options *o = s->o;
 
-    if (cli_open(&s->open, &o->model, e) || cli_sampling_of_model(&s->o->sampling, s->open.gguf, s->cli, e))
+    if (cli_log_open(&s->journal, &o->log, e) || cli_open(&s->open, &o->model, e) ||
+        cli_sampling_of_model(&s->o->sampling, s->open.gguf, s->cli, e))
         return e->code;
     cli_run_check_cuts(s->cli, o);
     if (cli_open_text(&s->open, o->tokens == NULL, e) ||
@@ -239,6 +241,7 @@ static enum err_code run_model(struct cli_run *s, char *const *files, struct err
 static void close_all(struct cli_run *s)
 {
     cli_answer_close(&s->answer);
+    journal_close(s->journal);
     io_out_abort(s->logits);
     gen_close(s->gen);
     draft_close(s->draft);
@@ -262,6 +265,7 @@ static void close_all(struct cli_run *s)
     free(s->o->stops.v);
     free(s->o->stop_tokens.v);
     free(s->o->engrams.v);
+    free(s->o->log.redact.v);
     free(s->o->model.loras.v);
     cli_sampling_free(&s->o->sampling);
 }
@@ -287,6 +291,7 @@ int main(int argc, char **argv)
     int status = EXIT_OK;
 
     s.o = cli_run_options(&s.cli, argc, argv, &files);
+    s.process = journal_process();
     tool = cli_run_tool(s.cli);
     if (tool != NULL ? tool(&s, files, &status, &e) : run_model(&s, files, &e))
         status = tell_error(&s, &e);

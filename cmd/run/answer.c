@@ -112,11 +112,11 @@ static enum err_code show_chunk(struct cli_answer *a, const struct sample_pick *
 {
     struct str s = { a->chunk.p, a->chunk.n };
 
+    if ((a->o.keeps || a->o.form == ANSWER_JSON) && cli_buf_add(a->in_reasoning ? &a->reasoning : &a->text, s, e))
+        return e->code;
     if (a->o.form == ANSWER_JSONL)
         return pick != NULL || s.n > 0 ? show_event(a, pick, e) : ERR_OK;
-    if (a->o.form == ANSWER_PLAIN)
-        return show_plain(a, e);
-    return cli_buf_add(a->in_reasoning ? &a->reasoning : &a->text, s, e);
+    return a->o.form == ANSWER_PLAIN ? show_plain(a, e) : ERR_OK;
 }
 
 /* What surrounds the reasoning when it is shown as text. */
@@ -265,6 +265,7 @@ enum err_code cli_answer_take(struct cli_answer *a, const struct gen_event *ev, 
 
     if (text_tokens_push(&a->ids, pick->token, e))
         return e->code;
+    ask_count(&a->figures, ev);
     if (a->logprobs && json_array_append_new(a->logprobs, json_logprob(a, pick)))
         return err_nomem(e);
     if (a->o.text == NULL)

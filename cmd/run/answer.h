@@ -22,6 +22,7 @@ struct cli_answer_opts {
     const struct text *text;             /* NULL: a model without a tokenizer; ids are all there is */
     const struct ask_request *asked;     /* in a chat the model's marks separate reasoning, text and calls */
     bool logprobs;
+    bool keeps;  /* text and reasoning are gathered in any form */
     bool stream; /* ANSWER_PLAIN: each piece at once; else lines stay whole */
 };
 
@@ -29,11 +30,12 @@ struct cli_answer {
     struct cli_answer_opts o;
     struct text_tokens ids;         /* chosen so far */
     int64_t n_reasoning;            /* of them: up to the mark that ends the reasoning */
-    struct cli_buf text, reasoning; /* ANSWER_JSON: all of it */
+    struct cli_buf text, reasoning; /* all of it: ANSWER_JSON, o.keeps */
     json_t *logprobs;               /* ANSWER_JSON: one entry per token */
-    struct chat_reader *reader;     /* of a chat */
-    struct cli_buf out;             /* ANSWER_PLAIN: text that is not written yet */
-    struct cli_buf chunk;           /* what the newest token made ready */
+    struct ask_figures figures;
+    struct chat_reader *reader; /* of a chat */
+    struct cli_buf out;         /* ANSWER_PLAIN: text that is not written yet */
+    struct cli_buf chunk;       /* what the newest token made ready */
     bool in_reasoning;
     bool begun; /* this part has shown something */
     bool had_reasoning;

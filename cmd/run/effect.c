@@ -21,6 +21,7 @@ enum {
     CHECK = 1 << 10,
     PARSE = 1 << 11,
     RENDER = 1 << 12,
+    RATE = 1 << 13,
     ONE = CHAT | RAW | IDS, /* one answer, written or as JSON */
     TEXTS = CHAT | TALK | RAW,
     MESSAGES = CHAT | TALK | SHOW_PROMPT,
@@ -33,15 +34,24 @@ static const struct {
     const char *option;
     unsigned bit;
 } modes[] = {
-    { "inspect", INSPECT },       { "show", SHOW },     { "check", CHECK },
-    { "parse", PARSE },           { "render", RENDER }, { "tokenize", TOKENIZE },
-    { "detokenize", DETOKENIZE }, { "plan", PLAN },     { "show-prompt", SHOW_PROMPT },
-    { "interactive", TALK },      { "tokens", IDS },    { "raw", RAW },
+    { "inspect", INSPECT },
+    { "show", SHOW },
+    { "check", CHECK },
+    { "parse", PARSE },
+    { "render", RENDER },
+    { "tokenize", TOKENIZE },
+    { "detokenize", DETOKENIZE },
+    { "plan", PLAN },
+    { "show-prompt", SHOW_PROMPT },
+    { "rate", RATE },
+    { "interactive", TALK },
+    { "tokens", IDS },
+    { "raw", RAW },
 };
 
 /* Options without a row are what the call does, need another one that has a row, or are messages of the program. */
 const struct cli_of cli_run_of[] = {
-    { "model", ~(unsigned)(CHECK | PARSE | RENDER) },
+    { "model", ~(unsigned)(CHECK | PARSE | RENDER | RATE) },
     { "prompt", TEXTS | TOKENIZE | DETOKENIZE | SHOW_PROMPT },
     { "system", MESSAGES },
     { "messages", MESSAGES },
@@ -96,12 +106,15 @@ const struct cli_of cli_run_of[] = {
     { "repack", RUNS },
     { "expert-profile", RUNS },
     { "logits", ONE },
+    { "log", ANSWERS | RATE },
+    { "redact", ANSWERS | RATE },
+    { "log-size", ANSWERS | RATE },
     { NULL, 0 },
 };
 
 const struct cli_pair cli_run_pairs[] = {
-    { "tokenize|detokenize|show-prompt|show|inspect|plan|check|parse|render|tokens|interactive", CLI_EXCLUDES, NULL,
-      NULL, 0 },
+    { "tokenize|detokenize|show-prompt|show|inspect|plan|check|parse|render|rate|tokens|interactive", CLI_EXCLUDES,
+      NULL, NULL, 0 },
     { "schema|grammar|regex", CLI_EXCLUDES, NULL, NULL, 0 },
     { "json|jsonl|stream", CLI_EXCLUDES, NULL, NULL, 0 },
     { "raw", CLI_EXCLUDES, "interactive", NULL, 0 },
@@ -125,6 +138,8 @@ const struct cli_pair cli_run_pairs[] = {
     { "reasoning-open", CLI_NEEDS, "parse", NULL, 0 },
     { "logprobs", CLI_NEEDS, "json|jsonl", NULL, 0 },
     { "logits-last", CLI_NEEDS, "logits", NULL, 0 },
+    { "rate|redact|log-size", CLI_NEEDS, "log", NULL, 0 },
+    { "answer", CLI_NEEDS, "rate", NULL, 0 },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
 };
 
@@ -191,13 +206,13 @@ static void check_values(const struct cli *cli, const struct cli_run_options *o)
 static void check_stdin(const struct cli_run_options *o, unsigned mode, char *const *files)
 {
     const bool alone = o->prompt == NULL && *files == NULL && o->messages == NULL && o->tokens == NULL;
-    int operand = alone && !(mode & (INSPECT | SHOW | PLAN | RENDER));
+    int operand = alone && !(mode & (INSPECT | SHOW | PLAN | RENDER | RATE));
 
     if (mode & TALK && (cli_is_stdin(o->messages) || cli_is_stdin(o->template_file)))
         cli_usage("-i reads lines of the standard input: --messages and --template need files");
     if (mode & TALK && (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)))
         cli_usage("-i needs a terminal as standard input and output");
-    for (; *files != NULL; files++)
+    for (; *files != NULL && !(mode & RATE); files++)
         operand += cli_is_stdin(*files);
     if (operand + cli_is_stdin(o->messages) + cli_is_stdin(o->tools) + cli_is_stdin(o->template_file) +
             cli_is_stdin(o->tokens) >
@@ -217,7 +232,7 @@ static void check_operands(const struct cli *cli, struct cli_run_options *o, uns
         o->model.file = *files;
     if (mode & (SHOW | CHECK | PARSE | RENDER | IDS) && *files != NULL)
         cli_usage("%s: a prompt %s", *files, how);
-    for (; *files != NULL && !(mode & (INSPECT | PLAN)); files++) {
+    for (; *files != NULL && !(mode & (INSPECT | PLAN | RATE)); files++) {
         if (cli_is_stdin(*files) || access(*files, F_OK) == 0)
             continue;
         if (o->raw && strcmp(cli_as_typed(cli, "raw"), "-r") == 0)

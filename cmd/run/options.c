@@ -8,6 +8,7 @@ static struct cli_run_options o = { .reasoning = -1,
                                     .logits_last = -1,
                                     .budget = -1,
                                     .draft_max = -1,
+                                    .log = CLI_LOG_DEFAULTS,
                                     .sampling = { .seed = -1, .logprobs = -1 } };
 
 static const struct cli_opt opts[] = {
@@ -73,6 +74,10 @@ static const struct cli_opt opts[] = {
     FLAG(0, "reasoning-open", "with --parse: the prompt opened the reasoning", &o.parse.reasoning),
     OUTPUT(0, "logits", "file", "write the prompt's logits, float32", &o.logits),
     INT64(0, "logits-last", "n", "only of the last n positions", &o.logits_last, 1),
+    SECTION("Log"),
+    ROWS_LOG(o.log),
+    STRING(0, "rate", "id", "say of an answer in the log: good or bad", &o.rate),
+    STRING(0, "answer", "text", "with --rate: what it should have been", &o.better),
     SECTION("Messages"),
     FLAG('v', "verbose", "say what runs and where the time went", &o.verbose),
     FLAG('q', "quiet", "errors only", &o.quiet),
@@ -99,7 +104,7 @@ struct cli_run_options *cli_run_options(const struct cli **of, int argc, char **
     *files = argv + cli_parse(&cli, argc, argv);
     set_verbosity();
     /* Where the model is used to answer. */
-    if (!o.inspect && !o.check && o.parse.format == NULL && o.render.template_path == NULL)
+    if (!o.inspect && !o.check && o.parse.format == NULL && o.render.template_path == NULL && o.rate == NULL)
         cli_model_defaults(&cli, o.model.plan && **files != NULL ? **files : o.model.file);
     cli_exclude(&cli, "quiet", "verbose");
     set_verbosity();

@@ -8,6 +8,7 @@
 #include "run/check.h"
 #include "cli/cli.h"
 #include "cli/engram.h"
+#include "cli/log.h"
 #include "cli/open.h"
 #include "cli/recall.h"
 #include "cli/sampling.h"
@@ -44,6 +45,8 @@ struct cli_run_options {
     struct cli_grammar grammar;
     struct cli_parse_opts parse;
     struct cli_render_opts render;
+    struct cli_log_opts log;
+    const char *rate, *better; /* an id, and a text; NULL: not given */
 };
 /* options.c: what the command line, the environment and the file beside the model say; files: the operands. Exits after
  * a mistake. */
@@ -77,6 +80,10 @@ struct cli_run {
     int64_t request;       /* of it */
     struct io_out *logits; /* --logits */
     struct cli_answer answer;
+    struct journal *journal; /* --log; NULL: none */
+    uint64_t process;        /* journal_process() */
+    int64_t n_logged;
+    char logged[64]; /* the id of the last answer; "": none */
     bool started;    /* --jsonl: events have begun */
     bool read;       /* the prompt, to its end */
     struct err lost; /* why the answer could not be written, where the session is kept all the same */
@@ -137,7 +144,7 @@ bool cli_run_give_up(void);
 typedef enum err_code run_tool(struct cli_run *s, char *const *files, int *status, struct err *e);
 run_tool *cli_run_tool(const struct cli *cli);
 run_tool cli_run_plan, cli_run_show, cli_run_tokenize, cli_run_detokenize, cli_run_show_prompt, cli_run_parse,
-    cli_run_render;
+    cli_run_render, cli_run_rate;
 
 /* effect.c: options of the environment and of files that can have no effect are forgotten; those of the command line
  * are mistakes: exits; and, where the temperature is known, those that need one */
@@ -148,9 +155,14 @@ void cli_run_check_cuts(const struct cli *cli, const struct cli_run_options *o);
 bool cli_run_has_form(const struct cli_run_options *o);    /* the answer is held to one by an option */
 bool cli_run_call_is_due(const struct cli_run_options *o); /* of a tool */
 
+/* log.c: the answer to the log, if there is one */
+MUST_CHECK enum err_code cli_run_log(struct cli_run *s, struct err *e);
+
 /* report.c: the report on an answer */
 MUST_CHECK enum err_code cli_run_print_start(const struct cli_run *s, struct err *e); /* the first event of --jsonl */
 MUST_CHECK enum err_code cli_run_print_end(const struct cli_run *s, struct err *e);   /* --json, or the last event */
+const char *cli_run_finish(const struct cli_run *s);                                  /* as JSON names it */
+json_t *cli_run_timings(const struct cli_run *s);
 void cli_run_note_machine(const struct cli_run *s);
 void cli_run_note_times(const struct cli_run *s);
 #endif

@@ -40,7 +40,12 @@ static json_t *json_usage(const struct cli_run *s)
                    u);
 }
 
-static json_t *json_timings(const struct cli_run *s)
+const char *cli_run_finish(const struct cli_run *s)
+{
+    return finish_names[s->finish];
+}
+
+json_t *cli_run_timings(const struct cli_run *s)
 {
     return json_pack("{s:f, s:f, s:f, s:f, s:f}", "load_ms", s->open.load_ms, "prompt_ms", s->prompt_ms, "prompt_tps",
                      per_second(evaluated(s), s->prompt_ms), "decode_ms", s->decode_ms, "decode_tps",
@@ -110,9 +115,13 @@ enum err_code cli_run_print_end(const struct cli_run *s, struct err *e)
              cli_json_set(top, "text", json_buf(&a->text)) &&
              cli_json_set(top, "reasoning", a->had_reasoning ? json_buf(&a->reasoning) : json_null()) &&
              cli_json_set(top, "tool_calls", cli_answer_calls(a)) && cli_json_set(top, "token_ids", cli_answer_ids(a));
-    ok = ok && cli_json_set(top, "finish_reason", json_string(finish_names[s->finish])) &&
-         cli_json_set(top, "usage", json_usage(s)) && cli_json_set(top, "timings", json_timings(s)) &&
+    ok = ok && cli_json_set(top, "finish_reason", json_string(cli_run_finish(s))) &&
+         cli_json_set(top, "usage", json_usage(s)) && cli_json_set(top, "timings", cli_run_timings(s)) &&
          cli_json_set(top, "seed", json_integer(s->o->sampling.seed));
+    if (ok && s->logged[0] != '\0')
+        ok = cli_json_set(top, "id", json_string(s->logged));
+    if (ok && s->asked->notes != NULL)
+        ok = cli_json_set(top, "notes", json_incref(s->asked->notes));
     if (ok && s->o->json)
         ok = set_kv(top, s);
     if (ok && s->draft != NULL)
@@ -177,6 +186,8 @@ void cli_run_note_times(const struct cli_run *s)
              per_second(decoded(s), s->decode_ms));
     if (strcmp(model_info(s->open.model)->device, "cpu") != 0)
         cli_note("logits   %" PRId64 " whole rows for %" PRId64 " tokens", s->stats.whole_rows, s->stats.tokens);
+    if (s->logged[0] != '\0')
+        cli_note("log      %s", s->logged);
     note_drafts(s);
     n = model_timings(s->open.model, t, (int)(sizeof t / sizeof *t));
     qsort(t, (size_t)n, sizeof *t, slower_first);

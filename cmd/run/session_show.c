@@ -93,6 +93,8 @@ enum err_code cli_run_drop_oldest(struct cli_run *s, int64_t ctx_tokens, struct 
     /* The beginning of the answer is no message yet. */
     if (cli_transcript_last(&x, "assistant") > cli_transcript_last(&x, "user"))
         json_array_remove(x.messages, json_array_size(x.messages) - 1);
+    json_t *notes = json_incref(s->asked->notes);
+
     s->ask.messages = x.messages; /* they come whole, with the notes that they got */
     s->ask.n_token = 0;
     s->ask.tools_are_told = true;
@@ -104,6 +106,9 @@ enum err_code cli_run_drop_oldest(struct cli_run *s, int64_t ctx_tokens, struct 
         code = cli_run_ask(s, e);
     } while (code == ERR_OK && prompt_of(s)->n > ctx_tokens / 2); /* so that not every turn has to */
     s->ask.messages = s->messages;
+    if (code == ERR_OK && s->asked->notes == NULL)
+        s->asked->notes = json_incref(notes);
+    json_decref(notes);
     cli_transcript_free(&x);
     if (dropped > 0 && code == ERR_OK)
         cli_warn("%s%sthe context is full: the oldest %s left out", s->o->session != NULL ? s->o->session : "",

@@ -80,6 +80,8 @@ static enum err_code answer_turn(struct talk *t, struct err *e)
         fprintf(stderr, "stopped before the message was read: it is not part of the conversation\n");
         return ERR_OK;
     }
+    if (s->o->predict_max != 0 && cli_run_log(s, e))
+        return e->code;
     if (copy_tokens(&t->held, prompt_of(s), e) || text_tokens_add(&t->held, s->answer.ids.v, s->answer.ids.n, e))
         return e->code;
     if (s->o->session != NULL && cli_run_keep(s, e))

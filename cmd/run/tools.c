@@ -33,6 +33,7 @@ run_tool *cli_run_tool(const struct cli *cli)
         { "check", use_check },
         { "parse", cli_run_parse },
         { "render", cli_run_render },
+        { "rate", cli_run_rate },
     };
 
     for (size_t i = 0; i < sizeof tools / sizeof *tools; i++)
