@@ -514,8 +514,9 @@ static bool take_memory(struct grammar_build *b, struct grammar *g, uint32_t n_c
 {
     size_t n = g->n;
 
-    if (n > GRAMMAR_STATES_MAX || n * g->n_cls * sizeof *g->next > GRAMMAR_TABLE_MAX) {
-        grammar_fail(b, ERR_LIMIT, "the grammar needs %zu states", n);
+    /* What a whole grammar is joined with, as marks of reasoning, is not counted: one verdict for both. */
+    if (n > GRAMMAR_STATES_MAX + (b->joined ? GRAMMAR_JOINED_MAX : 0)) {
+        grammar_fail(b, ERR_LIMIT, "the grammar needs %zu states; the limit is %d", n, GRAMMAR_STATES_MAX);
         return false;
     }
     g->next = calloc(n * g->n_cls, sizeof *g->next);

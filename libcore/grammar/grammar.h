@@ -59,13 +59,40 @@ MUST_CHECK enum err_code grammar_open_schema(struct grammar **out, const struct 
  * afterwards. */
 MUST_CHECK enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner, struct str begin,
                                              struct str end, struct err *e);
+/* How a family of models writes the members of an object, where it is not as JSON. */
+enum grammar_type {
+    GRAMMAR_NULL = 1,
+    GRAMMAR_BOOL = 2,
+    GRAMMAR_INTEGER = 4,
+    GRAMMAR_FRACTION = 8,
+    GRAMMAR_STRING = 16,
+    GRAMMAR_ARRAY = 32,
+    GRAMMAR_OBJECT = 64,
+};
+struct grammar_dress {
+    const char *key, *value, *end; /* before a key, before its value, behind it */
+    const char *text;              /* before a value that is a string, where it is told apart from `value` */
+    const char *between;           /* members */
+    const char *keys;              /* the keys that can be written: a regular expression */
+    /* A value is bare text up to this mark, which `end` has: a string as it is, else JSON, in which no string has "</".
+     * A text that would be read as another type is none. The mark begins with "</" and has no other "<". NULL: a value
+     * is a literal. */
+    const char *close;
+    bool names;    /* bare values: True, False and None are read, too */
+    bool literals; /* values are Python's literals */
+    /* Types that a reader may take the bare text of a key for, by the schema `root`; key.p NULL: of an undeclared one.
+     */
+    unsigned (*types)(const json_t *root, struct str key);
+};
 /* A sequence of parts; groups hold alternatives, within each other 16 deep at most. */
 enum grammar_part_kind {
-    GRAMMAR_PART_TEXT,  /* `text`; control tokens may spell it */
-    GRAMMAR_PART_REGEX, /* what `text` matches as a whole */
-    GRAMMAR_PART_VALUE, /* JSON by `schema`, at `path` ("#/a") of `root`, to which references refer */
-    GRAMMAR_PART_UNTIL, /* any characters until `text`, of ASCII, is complete */
-    GRAMMAR_PART_FREE,  /* the same of any tokens, but no end */
+    GRAMMAR_PART_TEXT,    /* `text`; control tokens may spell it */
+    GRAMMAR_PART_REGEX,   /* what `text` matches as a whole */
+    GRAMMAR_PART_VALUE,   /* JSON by `schema`, at `path` ("#/a") of `root`, to which references refer */
+    GRAMMAR_PART_MEMBERS, /* those of an object, by `schema` as above, in `dress`; undeclared keys of literals come once
+                           */
+    GRAMMAR_PART_UNTIL,   /* any characters until `text`, of ASCII, is complete */
+    GRAMMAR_PART_FREE,    /* the same of any tokens, but no end */
     GRAMMAR_PART_GROUP,
     GRAMMAR_PART_OR,
     GRAMMAR_PART_CLOSE, /* of a group */
@@ -75,6 +102,7 @@ struct grammar_part {
     struct str text;
     const json_t *schema, *root;
     const char *path;
+    const struct grammar_dress *dress;
     bool maybe, many; /* CLOSE: the group may be missing; may come again and again */
 };
 /* What the parts name must live until this returns. ERR_ARG: groups are not closed; else as above. */

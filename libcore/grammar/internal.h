@@ -19,11 +19,13 @@ enum {
     GRAMMAR_NEST_MAX = 200,     /* of groups in a notation */
     GRAMMAR_TEXT_MAX = 4 << 20, /* bytes of a notation */
     GRAMMAR_RULES_MAX = 1 << 14,
-    GRAMMAR_EDGES_MAX = 1 << 21,  /* of all automata while building, 16 bytes each */
-    GRAMMAR_STATES_MAX = 1 << 17, /* of the tables */
-    GRAMMAR_TABLE_MAX = 64 << 20, /* bytes of the transition table */
-    GRAMMAR_DEPTH_MAX = 1024,     /* calls within calls while a text is read */
-    GRAMMAR_REPEAT_MAX = 1 << 20, /* a count of a repetition */
+    GRAMMAR_EDGES_MAX = 1 << 21,   /* of all automata while building, 16 bytes each */
+    GRAMMAR_STATES_MAX = 1 << 17,  /* of the tables */
+    GRAMMAR_JOINED_MAX = 1 << 12,  /* more of them, where grammars are joined with marks */
+    GRAMMAR_TABLE_MAX = 256 << 20, /* bytes of a rule's table while it is made: twice as many states of 256 classes */
+    GRAMMAR_DEPTH_MAX = 1024,      /* calls within calls while a text is read */
+    GRAMMAR_REPEAT_MAX = 1 << 20,  /* the least count of a repetition */
+    GRAMMAR_LENGTH_MAX = 1 << 30,  /* a count that no text reaches: tokens of a context times the bytes of one */
 };
 #define GRAMMAR_WORK_MAX ((uint64_t)3 << 28)
 #define GRAMMAR_CP_MAX   0x10FFFFU
@@ -65,6 +67,10 @@ struct grammar_rule {
     struct grammar_dfa *dfa;
 };
 
+/* Adds one path from a state to another. */
+struct grammar_build;
+typedef void grammar_emit(struct grammar_build *b, uint32_t from, uint32_t to, void *ctx);
+
 struct grammar_build {
     struct grammar_edge *edge;
     uint32_t *first; /* [n_state] newest edge */
@@ -73,7 +79,14 @@ struct grammar_build {
     uint32_t n_edge, cap_edge, n_state, cap_state, n_rule, cap_rule;
     uint32_t *stamp; /* [cap_stamp] a state is marked where this is the epoch */
     uint32_t cap_stamp, epoch;
+    bool joined;   /* of a grammar that was compiled by itself before */
     bool unrolled; /* repetitions make no rules, for automata that are to be intersected */
+    /* How strings and words are spelled: as bare text; with what Python has; as JSON that never has "</" in a string.
+     */
+    bool raw, python, no_marks;
+    grammar_emit *blocks_emit; /* of the rules in `blocks` */
+    int blocks_spelled;
+    uint32_t blocks[12]; /* nfa.c: rules of many characters */
     uint64_t work;
     struct err *e;
     enum err_code code; /* the first error */
@@ -91,6 +104,7 @@ struct grammar_ranges {
 enum grammar_spell { GRAMMAR_RAW, GRAMMAR_JSON };
 
 /* nfa.c */
+enum grammar_spell grammar_spelled(const struct grammar_build *b); /* how b spells strings now */
 void grammar_build_free(struct grammar_build *b);
 /* True: this error is the first one, which counts; its place may be added. */
 bool grammar_fail(struct grammar_build *b, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
@@ -106,12 +120,13 @@ void grammar_eps(struct grammar_build *b, uint32_t from, uint32_t to);
 void grammar_bytes(struct grammar_build *b, uint32_t from, uint32_t to, uint8_t lo, uint8_t hi);
 void grammar_call(struct grammar_build *b, uint32_t from, uint32_t to, uint32_t rule);
 void grammar_text(struct grammar_build *b, uint32_t from, uint32_t to, struct str s); /* these bytes */
+void grammar_mark(struct grammar_build *b, uint32_t from, uint32_t to,
+                  struct str s); /* control tokens may spell them */
 void grammar_range_add(struct grammar_build *b, struct grammar_ranges *r, uint32_t lo, uint32_t hi);
 void grammar_ranges_settle(struct grammar_build *b, struct grammar_ranges *r, bool negate); /* sorted, disjoint */
 void grammar_chars(struct grammar_build *b, uint32_t from, uint32_t to, const struct grammar_range *r, uint32_t n,
                    enum grammar_spell spell);
-/* `emit` adds one path from a state to another; max < 0: no end. Long ones are rules of blocks. */
-typedef void grammar_emit(struct grammar_build *b, uint32_t from, uint32_t to, void *ctx);
+/* max < 0: no end. Long ones are rules of blocks. */
 void grammar_repeat(struct grammar_build *b, uint32_t from, uint32_t to, int64_t min, int64_t max, grammar_emit *emit,
                     void *ctx);
 

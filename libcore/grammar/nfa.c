@@ -162,6 +162,19 @@ void grammar_text(struct grammar_build *b, uint32_t from, uint32_t to, struct st
         grammar_eps(b, from, to);
 }
 
+void grammar_mark(struct grammar_build *b, uint32_t from, uint32_t to, struct str s)
+{
+    for (size_t i = 0; i < s.n && b->code == ERR_OK; i++) {
+        uint32_t next = i + 1 == s.n ? to : grammar_state(b);
+
+        b->flag[from] |= GRAMMAR_MARK;
+        grammar_bytes(b, from, next, (uint8_t)s.p[i], (uint8_t)s.p[i]);
+        from = next;
+    }
+    if (s.n == 0)
+        grammar_eps(b, from, to);
+}
+
 void grammar_range_add(struct grammar_build *b, struct grammar_ranges *r, uint32_t lo, uint32_t hi)
 {
     void *more = b->code != ERR_OK ? NULL : grammar_grow(b, r->v, r->n, &r->cap, sizeof *r->v);
@@ -348,26 +361,33 @@ static void put_json(struct grammar_build *b, uint32_t from, uint32_t to, const 
     static const struct digit pair[] = { { HEX_HIGH, 2, 8 }, { HEX, 4, 0 }, { HEX, 4, 0 },
                                          { HEX_LOW, 2, 12 }, { HEX, 4, 0 }, { HEX, 4, 0 } };
     static const char letter[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";
-    static const struct grammar_range plain[] = { { 0x20, 0x21 }, { 0x23, 0x5B }, { 0x5D, GRAMMAR_CP_MAX } };
+    static const struct grammar_range plain[] = {
+        { 0x20, 0x21 }, { 0x23, '<' - 1 }, { '<', '<' }, { '<' + 1, 0x5B }, { 0x5D, GRAMMAR_CP_MAX }
+    };
     struct digits s = { .b = b, .to = to, .d = four, .n = 4 };
     uint32_t slash = grammar_state(b), u = grammar_state(b);
 
     for (uint32_t i = 0; i < n && b->code == ERR_OK; i++)
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < 5; k++) {
             struct grammar_range cut = { r[i].lo > plain[k].lo ? r[i].lo : plain[k].lo,
                                          r[i].hi < plain[k].hi ? r[i].hi : plain[k].hi };
 
-            if (cut.lo <= cut.hi)
+            if (cut.lo <= cut.hi && !(k == 2 && b->no_marks))
                 put_utf8(b, from, to, &cut, 1);
         }
     grammar_bytes(b, from, slash, '\\', '\\');
     for (int k = 0; letter[k] != '\0'; k++)
-        if (has_char(r, n, (unsigned char)means[k]))
+        if (has_char(r, n, (unsigned char)means[k]) && !(letter[k] == '/' && b->python)) /* two characters there */
             grammar_bytes(b, slash, to, (uint8_t)letter[k], (uint8_t)letter[k]);
     grammar_bytes(b, slash, u, 'u', 'u');
     put_within(&s, u, r, n, 0, 0xFFFF, 0);
     s = (struct digits){ .b = b, .to = to, .d = pair, .n = 6 };
     put_within(&s, u, r, n, 0x10000, GRAMMAR_CP_MAX, 0x10000);
+}
+
+enum grammar_spell grammar_spelled(const struct grammar_build *b)
+{
+    return b->raw ? GRAMMAR_RAW : GRAMMAR_JSON;
 }
 
 void grammar_chars(struct grammar_build *b, uint32_t from, uint32_t to, const struct grammar_range *r, uint32_t n,
@@ -405,73 +425,143 @@ static uint32_t repeat_exactly(struct grammar_build *b, uint32_t from, int64_t n
     return from;
 }
 
-/* A rule of one block's repetitions: `size` times, or up to that. */
-static uint32_t block_rule(struct grammar_build *b, int64_t size, bool up_to, grammar_emit *emit, void *ctx)
-{
-    uint32_t rule = grammar_rule_add(b, STR("repetition")), end;
+/* ---- long repetitions ---- */
 
-    if (b->code != ERR_OK)
-        return 0;
-    if (up_to) {
-        repeat_up_to(b, b->rule[rule].start, b->rule[rule].end, size, emit, ctx);
-    } else {
-        end = repeat_exactly(b, b->rule[rule].start, size, emit, ctx);
-        if (b->code == ERR_OK)
-            grammar_eps(b, end, b->rule[rule].end);
+/* A count is written in digits of base BLOCK: a block of level k is BLOCK blocks of level k - 1, and one of level 0 is
+ * one repetition. So any count needs a few rules, each of about BLOCK calls. */
+enum { BLOCK = 64, LEVELS = 6 };
+
+struct blocks {
+    struct grammar_build *b;
+    grammar_emit *emit;
+    void *ctx;
+    uint32_t exact[LEVELS], up_to[LEVELS]; /* rules: BLOCK^k times; fewer times than that. 0: not made yet */
+};
+
+static uint32_t block_rule(struct blocks *s, int level);
+static uint32_t rest_rule(struct blocks *s, int level);
+
+static uint32_t put_blocks(struct blocks *s, uint32_t from, int64_t n, int level)
+{
+    for (int64_t i = 0; i < n && s->b->code == ERR_OK; i++) {
+        uint32_t next = grammar_state(s->b);
+
+        if (level == 0)
+            s->emit(s->b, from, next, s->ctx);
+        else
+            grammar_call(s->b, from, next, block_rule(s, level));
+        from = next;
     }
+    return from;
+}
+
+/* 0 .. n blocks of a level, and where fewer than n are written, up to one of it that is not full; returns the state
+ * behind n. */
+static uint32_t put_up_to(struct blocks *s, uint32_t from, uint32_t to, int64_t n, int level)
+{
+    uint32_t rest = level > 0 && n > 0 ? grammar_state(s->b) : to;
+
+    for (int64_t i = 0; i < n && s->b->code == ERR_OK; i++) {
+        grammar_eps(s->b, from, rest);
+        from = put_blocks(s, from, 1, level);
+    }
+    if (rest != to)
+        grammar_call(s->b, rest, to, rest_rule(s, level));
+    return from;
+}
+
+static uint32_t block_rule(struct blocks *s, int level)
+{
+    uint32_t rule = s->exact[level], end;
+
+    if (rule != 0 || s->b->code != ERR_OK)
+        return rule;
+    rule = s->exact[level] = grammar_rule_add(s->b, STR("repetition"));
+    if (s->b->code != ERR_OK)
+        return 0;
+    end = put_blocks(s, s->b->rule[rule].start, BLOCK, level - 1);
+    if (s->b->code == ERR_OK)
+        grammar_eps(s->b, end, s->b->rule[rule].end);
     return rule;
 }
 
-/* min .. max (or no end) through blocks of about the root of the count. */
+static uint32_t rest_rule(struct blocks *s, int level)
+{
+    uint32_t rule = s->up_to[level], at;
+
+    if (rule != 0 || s->b->code != ERR_OK)
+        return rule;
+    rule = s->up_to[level] = grammar_rule_add(s->b, STR("repetition"));
+    if (s->b->code != ERR_OK)
+        return 0;
+    at = s->b->rule[rule].start;
+    for (int k = level - 1; k >= 0 && s->b->code == ERR_OK; k--)
+        at = put_up_to(s, at, s->b->rule[rule].end, BLOCK - 1, k);
+    if (s->b->code == ERR_OK)
+        grammar_eps(s->b, at, s->b->rule[rule].end);
+    return rule;
+}
+
+static int spelling(const struct grammar_build *b)
+{
+    return b->raw | b->python << 1 | b->no_marks << 2;
+}
+
+/* The blocks of single characters are the same for all strings of a grammar. */
+static struct blocks blocks_of(struct grammar_build *b, grammar_emit *emit, void *ctx)
+{
+    struct blocks s = { .b = b, .emit = emit, .ctx = ctx };
+
+    if (ctx == NULL && b->blocks_emit == emit && b->blocks_spelled == spelling(b)) {
+        memcpy(s.exact, b->blocks, sizeof s.exact);
+        memcpy(s.up_to, b->blocks + LEVELS, sizeof s.up_to);
+    }
+    return s;
+}
+
+static void keep_blocks(struct grammar_build *b, const struct blocks *s)
+{
+    if (s->ctx != NULL)
+        return;
+    b->blocks_emit = s->emit;
+    b->blocks_spelled = spelling(b);
+    memcpy(b->blocks, s->exact, sizeof s->exact);
+    memcpy(b->blocks + LEVELS, s->up_to, sizeof s->up_to);
+}
+
 static void repeat_blocks(struct grammar_build *b, uint32_t from, uint32_t to, int64_t min, int64_t max,
                           grammar_emit *emit, void *ctx)
 {
-    int64_t most = max < 0 ? min : max, size = 1, more = max < 0 ? 0 : max - min;
-    uint32_t block, rest;
+    struct blocks s = blocks_of(b, emit, ctx);
+    int64_t size[LEVELS] = { 1 }, more = max - min;
 
-    while (size * size < most)
-        size++;
-    block = block_rule(b, size, false, emit, ctx);
-    for (int64_t i = 0; i < min / size && b->code == ERR_OK; i++) {
-        uint32_t next = grammar_state(b);
-
-        grammar_call(b, from, next, block);
-        from = next;
-    }
-    from = repeat_exactly(b, from, min % size, emit, ctx);
-    if (max < 0) {
-        uint32_t loop = grammar_state(b);
-
-        grammar_eps(b, from, loop);
-        emit(b, loop, loop, ctx);
-        grammar_eps(b, loop, to);
-        return;
-    }
-    rest = grammar_state(b);
-    for (int64_t i = 0; i < more / size && b->code == ERR_OK; i++) {
-        uint32_t next = grammar_state(b);
-
-        grammar_eps(b, from, rest);
-        grammar_call(b, from, next, block);
-        from = next;
-    }
-    if (more >= size)
-        grammar_call(b, rest, to, block_rule(b, size - 1, true, emit, ctx));
-    repeat_up_to(b, from, to, more % size, emit, ctx);
+    for (int k = 1; k < LEVELS; k++)
+        size[k] = size[k - 1] * BLOCK;
+    for (int k = LEVELS; k-- > 0; min %= size[k])
+        from = put_blocks(&s, from, min / size[k], k);
+    for (int k = LEVELS; k-- > 0 && max >= 0; more %= size[k])
+        from = put_up_to(&s, from, to, more / size[k], k);
+    if (max < 0 && b->code == ERR_OK)
+        emit(b, from, from, ctx);
+    grammar_eps(b, from, to);
+    keep_blocks(b, &s);
 }
 
 void grammar_repeat(struct grammar_build *b, uint32_t from, uint32_t to, int64_t min, int64_t max, grammar_emit *emit,
                     void *ctx)
 {
-    enum { IN_ONE = 256 }; /* repetitions that are written out as they are */
+    enum { IN_ONE = 2 * BLOCK }; /* repetitions that are written out as they are */
     uint32_t loop;
 
     if (b->code != ERR_OK)
         return;
-    if (min > GRAMMAR_REPEAT_MAX || max > GRAMMAR_REPEAT_MAX) {
-        grammar_fail(b, ERR_LIMIT, "a repetition of more than %d", GRAMMAR_REPEAT_MAX);
+    if (min > GRAMMAR_REPEAT_MAX) {
+        grammar_fail(b, ERR_LIMIT, "a repetition of at least %lld; the limit is %d", (long long)min,
+                     GRAMMAR_REPEAT_MAX);
         return;
     }
+    if (max > GRAMMAR_LENGTH_MAX) /* no text is so long */
+        max = -1;
     if ((max < 0 ? min : max) > IN_ONE && !b->unrolled) {
         repeat_blocks(b, from, to, min, max, emit, ctx);
         return;

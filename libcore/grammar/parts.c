@@ -17,20 +17,6 @@ struct parts {
     int n_groups;
 };
 
-static uint32_t put_text(struct grammar_build *b, struct str s, uint32_t at)
-{
-    for (size_t i = 0; i < s.n && b->code == ERR_OK; i++) {
-        uint32_t next = grammar_state(b);
-
-        if (b->code != ERR_OK)
-            break;
-        b->flag[at] |= GRAMMAR_MARK;
-        grammar_bytes(b, at, next, (uint8_t)s.p[i], (uint8_t)s.p[i]);
-        at = next;
-    }
-    return at;
-}
-
 /* Characters from `at` on until `found`. The states are how much of the mark the text ends with. */
 static void put_until(struct grammar_build *b, struct str mark, bool any, uint32_t at, uint32_t found)
 {
@@ -108,10 +94,11 @@ static uint32_t put_part(struct parts *p, const struct grammar_part *part, uint3
 
     if (part->kind >= GRAMMAR_PART_GROUP)
         return put_group(p, part, at);
-    if (part->kind == GRAMMAR_PART_TEXT)
-        return put_text(b, part->text, at);
     to = grammar_state(b);
     switch (part->kind) {
+    case GRAMMAR_PART_TEXT:
+        grammar_mark(b, at, to, part->text);
+        break;
     case GRAMMAR_PART_REGEX:
         grammar_regex(b, part->text, false, GRAMMAR_RAW, at, to);
         break;
@@ -119,6 +106,11 @@ static uint32_t put_part(struct parts *p, const struct grammar_part *part, uint3
         x = &p->schema[p->n_schema++];
         *x = (struct schema){ .b = b, .root = part->root };
         grammar_call(b, at, to, schema_write(x, part->schema, part->path));
+        break;
+    case GRAMMAR_PART_MEMBERS:
+        x = &p->schema[p->n_schema++];
+        *x = (struct schema){ .b = b, .root = part->root };
+        grammar_call(b, at, to, schema_write_members(x, part->schema, part->path, part->dress));
         break;
     default:
         if (is_mark(part->text))

@@ -36,6 +36,14 @@ void schema_fail(struct schema *x, enum err_code code, const char *path, const c
     x->placed = true;
 }
 
+void schema_fail_limit(struct schema *x, const char *path, const char *key, int64_t n, int64_t limit)
+{
+    char what[80];
+
+    (void)snprintf(what, sizeof what, "%lld is more than the limit of %lld", (long long)n, (long long)limit);
+    schema_fail(x, ERR_LIMIT, path, key, what);
+}
+
 void schema_add(struct schema *x, struct schema_all *a, struct schema_item item)
 {
     for (uint32_t i = 0; i < a->n; i++)
@@ -401,7 +409,7 @@ static void write_cases(struct schema *x, const struct schema_all *flat, const s
         if (++*cases > SCHEMA_CASES_MAX)
             schema_fail(x, ERR_LIMIT, to.n > 0 ? to.v[0].path : "#", "", "too many combinations of choices");
         else
-            schema_emit(x, flat, x->b->rule[to.rule].start, x->b->rule[to.rule].end);
+            x->writer(x, flat, x->b->rule[to.rule].start, x->b->rule[to.rule].end);
         return;
     }
     if (strcmp(c->key, "oneOf") == 0)
@@ -420,22 +428,49 @@ static void write_cases(struct schema *x, const struct schema_all *flat, const s
     free(more);
 }
 
-static void write_rule(struct schema *x, struct schema_rule r)
+/* An error that has no place yet is of the schema that is being written. */
+static void place_error(struct schema *x, const char *path)
+{
+    if (x->b->code == ERR_OK || x->b->code == ERR_NOMEM || x->placed)
+        return;
+    err_wrap(x->b->e, "%s", path);
+    err_at(x->b->e, "%s", path + 1);
+    x->placed = true;
+}
+
+static void write_rule(struct schema *x, struct schema_rule r, schema_writer *writer)
 {
     struct schema_all *in = calloc(2, sizeof *in);
     struct schema_choices *choices = calloc(1, sizeof *choices);
+    schema_writer *outer = x->writer;
+    const bool before = x->b->code == ERR_OK;
     int cases = 0;
 
+    x->writer = writer;
     if (in == NULL || choices == NULL) {
         grammar_nomem(x->b);
     } else {
         in[0].n = r.n;
-        memcpy(in[0].v, r.v, r.n * sizeof *r.v);
+        if (r.n > 0)
+            memcpy(in[0].v, r.v, r.n * sizeof *r.v);
         if (schema_flatten(x, &in[0], &in[1], choices))
             write_cases(x, &in[1], choices, 0, &cases, r);
     }
+    x->writer = outer;
+    if (before && r.n > 0)
+        place_error(x, r.v[0].path);
     free(in);
     free(choices);
+}
+
+uint32_t schema_cases(struct schema *x, const struct schema_all *in, schema_writer *writer)
+{
+    struct schema_rule r = { .v = (struct schema_item *)(uintptr_t)in->v, .n = in->n };
+
+    r.rule = grammar_rule_add(x->b, str_of(in->n > 0 ? in->v[0].path : "any value"));
+    if (x->b->code == ERR_OK)
+        write_rule(x, r, writer);
+    return r.rule;
 }
 
 void schema_free(struct schema *x)
@@ -449,6 +484,13 @@ void schema_free(struct schema *x)
     free(x->rule);
     free(x->path);
     free(x->made);
+    free(x->text);
+}
+
+static void write_rules(struct schema *x)
+{
+    while (x->done < x->n_rule && x->b->code == ERR_OK)
+        write_rule(x, x->rule[x->done++], schema_emit);
 }
 
 uint32_t schema_write(struct schema *x, const json_t *s, const char *path)
@@ -463,8 +505,39 @@ uint32_t schema_write(struct schema *x, const json_t *s, const char *path)
         root = schema_rule_of(x, all);
     }
     free(all);
-    while (x->done < x->n_rule && x->b->code == ERR_OK)
-        write_rule(x, x->rule[x->done++]);
+    write_rules(x);
+    return root;
+}
+
+static void emit_members(struct schema *x, const struct schema_all *flat, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < flat->n; i++)
+        if (json_object_get(flat->v[i].s, "enum") != NULL || json_object_get(flat->v[i].s, "const") != NULL)
+            schema_fail(x, ERR_UNSUPPORTED, flat->v[i].path,
+                        json_object_get(flat->v[i].s, "enum") != NULL ? "enum" : "const",
+                        "not supported for all arguments of this model's calls");
+    if ((schema_types(x, flat) & T_OBJ) != 0 && x->b->code == ERR_OK)
+        schema_object(x, flat, from, to);
+}
+
+uint32_t schema_write_members(struct schema *x, const json_t *s, const char *path, const struct grammar_dress *dress)
+{
+    struct schema_all *all = calloc(1, sizeof *all);
+    uint32_t root = 0;
+
+    if (all == NULL) {
+        grammar_nomem(x->b);
+        return 0;
+    }
+    all->v[all->n++] = (struct schema_item){ s, path, false, -1 };
+    x->b->python = dress->literals;
+    x->b->no_marks = dress->close != NULL;
+    x->dress = dress;
+    root = schema_cases(x, all, emit_members);
+    x->dress = NULL;
+    write_rules(x);
+    x->b->python = x->b->no_marks = false;
+    free(all);
     return root;
 }
 

@@ -37,7 +37,7 @@ static bool equal(const json_t *a, const json_t *b)
     return json_equal(a, b);
 }
 
-static int type_of(const json_t *value)
+int schema_type_of(const json_t *value)
 {
     struct grammar_decimal d;
 
@@ -218,7 +218,7 @@ static bool listed(struct schema *x, struct schema_item item, const json_t *valu
 static int plain_holds(struct schema *x, struct schema_item item, const json_t *value, int depth)
 {
     struct schema_all *all;
-    int type = type_of(value), result = 1;
+    int type = schema_type_of(value), result = 1;
 
     if (json_is_boolean(item.s))
         return json_is_true(item.s);

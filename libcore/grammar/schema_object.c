@@ -21,6 +21,7 @@ struct pattern {
 /* One object: its declared keys, and what others may be. */
 struct object {
     struct schema *x;
+    const struct grammar_dress *dress; /* NULL: JSON */
     const struct schema_all *flat;
     const char **name; /* [n] */
     bool *required;
@@ -33,6 +34,7 @@ struct object {
     uint32_t *key, n_key; /* [n + 1][counts]: a key is due; member: one was written */
     uint32_t *member, counts;
     uint32_t close;
+    uint32_t last; /* behind an undeclared key of literals, where a second time would be an error; 0: more may come */
 };
 
 static const json_t *member_of(struct schema *x, struct schema_item item, const char *key)
@@ -224,14 +226,33 @@ static uint32_t member_at(const struct object *o, uint32_t i, int64_t c)
     return o->member[i * o->counts + (c < (int64_t)o->counts ? (uint32_t)c : o->counts - 1)];
 }
 
+/* What follows a key; in dress the rule has all of it if values are bare. */
 static void put_colon_value(struct object *o, uint32_t from, uint32_t to, uint32_t rule)
 {
+    const struct grammar_dress *d = o->dress;
     struct grammar_build *b = o->x->b;
-    uint32_t colon = grammar_state(b), value = grammar_state(b);
+    uint32_t colon, value;
 
+    if (d != NULL && d->close != NULL) {
+        grammar_call(b, from, to, rule);
+        return;
+    }
+    colon = grammar_state(b);
+    value = grammar_state(b);
+    if (d != NULL) {
+        grammar_mark(b, from, value, str_of(d->value));
+        grammar_call(b, value, colon, rule);
+        grammar_mark(b, colon, to, str_of(d->end));
+        return;
+    }
     grammar_bytes(b, from, colon, ':', ':');
     schema_put_space(o->x, colon, value);
     grammar_call(b, value, to, rule);
+}
+
+static uint32_t value_rule(struct object *o, struct schema_all *all, const char *key)
+{
+    return o->dress != NULL && o->dress->close != NULL ? schema_bare_rule(o->x, all, key) : schema_rule_of(o->x, all);
 }
 
 /* Keys of one class: those of d, whose value all the matched patterns and the rest have a say in.
@@ -273,16 +294,19 @@ static void put_class(struct object *o, const struct grammar_dfa *d, unsigned ma
         spoken = spoken || some || more != NULL;
     }
     if (spoken && !all->never && b->code == ERR_OK) {
-        rule = schema_rule_of(x, all);
+        rule = value_rule(o, all, NULL);
         for (int64_t c = 0; c < (int64_t)o->counts; c++) {
             uint32_t open = grammar_state(b), end = grammar_state(b), colon = grammar_state(b);
 
             if (o->max >= 0 && c >= o->max)
                 break;
-            grammar_bytes(b, key_at(o, o->n, c), open, '"', '"');
+            if (o->dress != NULL)
+                grammar_mark(b, key_at(o, o->n, c), open, str_of(o->dress->key));
+            else
+                grammar_bytes(b, key_at(o, o->n, c), open, '"', '"');
             grammar_dfa_put(b, d, open, end);
-            grammar_bytes(b, end, colon, '"', '"');
-            put_colon_value(o, colon, member_at(o, o->n, c + 1), rule);
+            grammar_text(b, end, colon, str_of(o->dress != NULL ? "" : "\""));
+            put_colon_value(o, colon, o->last != 0 ? o->last : member_at(o, o->n, c + 1), rule);
         }
     }
     free(all);
@@ -306,12 +330,21 @@ static void split_classes(struct object *o, const struct grammar_dfa *d, int k, 
     grammar_dfa_free(without);
 }
 
+static struct grammar_dfa *dressed_keys(const struct object *o)
+{
+    struct grammar_build *b = o->x->b;
+    uint32_t from = grammar_state(b), to = grammar_state(b);
+
+    grammar_regex(b, str_of(o->dress->keys), false, GRAMMAR_RAW, from, to);
+    return grammar_dfa_make(b, from, to);
+}
+
 /* Keys that are not declared, and that propertyNames allow. */
 static struct grammar_dfa *other_keys(struct object *o)
 {
     struct schema *x = o->x;
     struct grammar_build *b = x->b;
-    struct grammar_dfa *d = schema_any_string(x), *less, *names;
+    struct grammar_dfa *d = o->dress != NULL ? dressed_keys(o) : schema_any_string(x), *less, *names;
     struct schema_all *all = calloc(2, sizeof *all);
     struct schema_choices *choices = calloc(1, sizeof *choices);
     uint32_t from = grammar_state(b), to = grammar_state(b);
@@ -382,7 +415,14 @@ static void put_property(struct object *o, uint32_t i)
         if (o->rule[i] == UINT32_MAX || (o->max >= 0 && c >= o->max))
             continue;
         colon = grammar_state(b);
-        grammar_text(b, key_at(o, i, c), colon, str_of(quoted));
+        if (o->dress != NULL) {
+            uint32_t key = grammar_state(b);
+
+            grammar_mark(b, key_at(o, i, c), key, str_of(o->dress->key));
+            grammar_text(b, key, colon, str_of(o->name[i]));
+        } else {
+            grammar_text(b, key_at(o, i, c), colon, str_of(quoted));
+        }
         put_colon_value(o, colon, member_at(o, i + 1, c + 1), o->rule[i]);
     }
     json_decref(name);
@@ -397,8 +437,8 @@ static bool make_states(struct object *o)
     uint32_t n;
 
     if (counts > COUNT_MAX) {
-        schema_fail(o->x, ERR_LIMIT, o->flat->v[0].path, o->max >= 0 ? "maxProperties" : "minProperties",
-                    "more than 63 is not supported");
+        schema_fail_limit(o->x, o->flat->v[0].path, o->max >= 0 ? "maxProperties" : "minProperties", counts - 1,
+                          COUNT_MAX - 1);
         return false;
     }
     o->counts = (uint32_t)counts;
@@ -423,14 +463,43 @@ static void put_between(struct object *o)
 
     for (uint32_t i = 0; i <= o->n; i++)
         for (int64_t c = 0; c < (int64_t)o->counts && b->code == ERR_OK; c++) {
-            uint32_t comma = grammar_state(b);
+            uint32_t comma;
 
+            if (o->dress != NULL) {
+                grammar_mark(b, member_at(o, i, c), key_at(o, i, c), str_of(o->dress->between));
+                continue;
+            }
+            comma = grammar_state(b);
             grammar_bytes(b, member_at(o, i, c), comma, ',', ',');
             schema_put_space(o->x, comma, key_at(o, i, c));
         }
     for (int64_t c = o->min; c < (int64_t)o->counts; c++)
         grammar_eps(b, member_at(o, o->n, c), end);
-    schema_put_space(o->x, end, o->close);
+    if (o->last != 0 && o->min <= 1)
+        grammar_eps(b, o->last, end);
+    if (o->dress != NULL)
+        grammar_eps(b, end, o->close);
+    else
+        schema_put_space(o->x, end, o->close);
+}
+
+/* Keys that the dress can have. A declared one that it cannot have is an error, since a model would miss it. */
+static bool can_write(struct object *o, uint32_t i)
+{
+    struct schema *x = o->x;
+    bool can = o->dress == NULL;
+
+    if (!can) {
+        struct grammar_dfa *keys = dressed_keys(o);
+
+        can = keys != NULL && grammar_dfa_has(keys, str_of(o->name[i]));
+        grammar_dfa_free(keys);
+        if (!can)
+            schema_fail(x, ERR_UNSUPPORTED,
+                        schema_path(x, schema_path(x, o->flat->v[0].path, "properties", -1), o->name[i], -1), "",
+                        "a parameter of this name cannot be written in this model's calls");
+    }
+    return can;
 }
 
 static void write_object(struct object *o, uint32_t from, uint32_t to)
@@ -447,23 +516,26 @@ static void write_object(struct object *o, uint32_t from, uint32_t to)
         grammar_nomem(b);
     for (uint32_t i = 0; i < o->n && b->code == ERR_OK; i++) {
         may_be_empty = may_be_empty && !o->required[i];
-        if (schema_property(x, o->flat, o->name[i], value))
-            o->rule[i] = schema_rule_of(x, value);
+        if (schema_property(x, o->flat, o->name[i], value) && can_write(o, i))
+            o->rule[i] = value_rule(o, value, o->name[i]);
         else if (o->required[i] && x->hint == NULL)
             x->hint = o->flat->v[0].path;
     }
-    grammar_bytes(b, from, open, '{', '{');
+    grammar_text(b, from, open, str_of(o->dress != NULL ? "" : "{"));
     if (b->code == ERR_OK && make_states(o)) {
-        schema_put_space(x, open, first);
+        if (o->dress == NULL)
+            schema_put_space(x, open, first);
+        else
+            grammar_eps(b, open, first);
         grammar_eps(b, first, key_at(o, 0, 0));
         if (may_be_empty)
-            grammar_bytes(b, first, to, '}', '}');
+            grammar_text(b, first, to, str_of(o->dress != NULL ? "" : "}"));
         for (uint32_t i = 0; i < o->n; i++)
             put_property(o, i);
         put_between(o);
         others = has_others(o) ? other_keys(o) : NULL;
         split_classes(o, others, 0, 0);
-        grammar_bytes(b, o->close, to, '}', '}');
+        grammar_text(b, o->close, to, str_of(o->dress != NULL ? "" : "}"));
     }
     grammar_dfa_free(others);
     free(value);
@@ -471,8 +543,11 @@ static void write_object(struct object *o, uint32_t from, uint32_t to)
 
 void schema_object(struct schema *x, const struct schema_all *flat, uint32_t from, uint32_t to)
 {
-    struct object o = { .x = x, .flat = flat };
+    struct object o = { .x = x, .flat = flat, .dress = x->dress };
 
+    x->b->raw = o.dress != NULL;
+    if (o.dress != NULL && o.dress->literals)
+        o.last = grammar_state(x->b);
     schema_counts(x, flat, "minProperties", "maxProperties", &o.min, &o.max);
     collect_names(&o);
     if (o.min > 1 && has_others(&o)) /* of such keys one may come twice, and be one property */
@@ -480,6 +555,7 @@ void schema_object(struct schema *x, const struct schema_all *flat, uint32_t fro
                     "more than 1 is not supported beside undeclared keys");
     if (x->b->code == ERR_OK && (o.max < 0 || o.min <= o.max))
         write_object(&o, from, to);
+    x->b->raw = false;
     for (int k = 0; k < o.n_patterns; k++)
         grammar_dfa_free(o.pattern[k].keys);
     free(o.name);

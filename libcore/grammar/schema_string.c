@@ -14,7 +14,7 @@ static const struct grammar_range any_char = { 0, GRAMMAR_CP_MAX };
 static void put_char(struct grammar_build *b, uint32_t from, uint32_t to, void *ctx)
 {
     (void)ctx;
-    grammar_chars(b, from, to, &any_char, 1, GRAMMAR_JSON);
+    grammar_chars(b, from, to, &any_char, 1, grammar_spelled(b));
 }
 
 struct grammar_dfa *schema_any_string(struct schema *x)
@@ -31,7 +31,7 @@ struct grammar_dfa *schema_pattern(struct schema *x, struct schema_item item, co
     uint32_t from = grammar_state(b), to = grammar_state(b);
     const bool before = b->code == ERR_OK;
 
-    grammar_regex(b, str_of(pattern), true, GRAMMAR_JSON, from, to);
+    grammar_regex(b, str_of(pattern), true, grammar_spelled(b), from, to);
     if (before && b->code != ERR_OK) {
         err_wrap(b->e, "%s/%s", item.path, key);
         err_at(b->e, "%s/%s", item.path + 1, key);
@@ -58,7 +58,7 @@ static struct grammar_dfa *format_of(struct schema *x, struct schema_item item, 
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         if (strcmp(formats[i].name, name) != 0)
             continue;
-        grammar_regex(b, str_of(formats[i].regex), false, GRAMMAR_JSON, from, to);
+        grammar_regex(b, str_of(formats[i].regex), false, grammar_spelled(b), from, to);
         return grammar_dfa_make(b, from, to);
     }
     for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
@@ -67,8 +67,7 @@ static struct grammar_dfa *format_of(struct schema *x, struct schema_item item, 
     return NULL;
 }
 
-/* Replaces *d by its intersection with y, which is freed; *d may be NULL at first. y NULL: nothing to cut. */
-static void cut_dfa(struct schema *x, struct grammar_dfa **d, struct grammar_dfa *y)
+void schema_cut(struct schema *x, struct grammar_dfa **d, struct grammar_dfa *y)
 {
     struct grammar_dfa *both;
 
@@ -84,8 +83,7 @@ static void cut_dfa(struct schema *x, struct grammar_dfa **d, struct grammar_dfa
     *d = both;
 }
 
-/* Patterns and formats; NULL: there are none. */
-static struct grammar_dfa *patterns(struct schema *x, const struct schema_all *flat)
+struct grammar_dfa *schema_patterns(struct schema *x, const struct schema_all *flat)
 {
     struct grammar_dfa *d = NULL;
 
@@ -96,11 +94,11 @@ static struct grammar_dfa *patterns(struct schema *x, const struct schema_all *f
         if (pattern != NULL && !json_is_string(pattern))
             schema_fail(x, ERR_FORMAT, flat->v[i].path, "pattern", "not a string");
         else if (pattern != NULL)
-            cut_dfa(x, &d, schema_pattern(x, flat->v[i], "pattern", json_string_value(pattern)));
+            schema_cut(x, &d, schema_pattern(x, flat->v[i], "pattern", json_string_value(pattern)));
         if (format != NULL && !json_is_string(format))
             schema_fail(x, ERR_FORMAT, flat->v[i].path, "format", "not a string");
         else if (format != NULL && x->b->code == ERR_OK)
-            cut_dfa(x, &d, format_of(x, flat->v[i], json_string_value(format)));
+            schema_cut(x, &d, format_of(x, flat->v[i], json_string_value(format)));
     }
     if (x->b->code == ERR_OK)
         return d;
@@ -111,7 +109,7 @@ static struct grammar_dfa *patterns(struct schema *x, const struct schema_all *f
 struct grammar_dfa *schema_string(struct schema *x, const struct schema_all *flat)
 {
     struct grammar_build *b = x->b;
-    struct grammar_dfa *d = patterns(x, flat);
+    struct grammar_dfa *d = schema_patterns(x, flat);
     bool unrolled = b->unrolled;
     int64_t min, max;
     uint32_t from, to;
@@ -124,7 +122,7 @@ struct grammar_dfa *schema_string(struct schema *x, const struct schema_all *fla
         if (max < 0 || min <= max)
             grammar_repeat(b, from, to, min, max, put_char, NULL);
         b->unrolled = unrolled;
-        cut_dfa(x, &d, grammar_dfa_make(b, from, to));
+        schema_cut(x, &d, grammar_dfa_make(b, from, to));
     }
     if (b->code == ERR_OK)
         return d;
@@ -132,11 +130,29 @@ struct grammar_dfa *schema_string(struct schema *x, const struct schema_all *fla
     return NULL;
 }
 
+/* Any characters, but no "</", which begins the marks around the value; a "<" is free. Where they are counted a "<" is
+ * written as an escape instead. */
+static void put_no_marks(struct grammar_build *b, uint32_t from, uint32_t to)
+{
+    static const struct grammar_range other[] = { { 0, '/' - 1 }, { '/' + 1, '<' - 1 }, { '<' + 1, GRAMMAR_CP_MAX } };
+    uint32_t at = grammar_state(b), behind = grammar_state(b), slash = grammar_state(b);
+
+    grammar_eps(b, from, at);
+    put_char(b, at, at, NULL);
+    grammar_bytes(b, at, behind, '<', '<');
+    grammar_bytes(b, behind, behind, '<', '<');
+    grammar_chars(b, behind, at, other, 3, GRAMMAR_JSON);
+    grammar_bytes(b, behind, slash, '\\', '\\');
+    grammar_bytes(b, slash, at, '/', '/');
+    grammar_eps(b, at, to);
+    grammar_eps(b, behind, to);
+}
+
 void schema_put_string(struct schema *x, const struct schema_all *flat, uint32_t from, uint32_t to)
 {
     struct grammar_build *b = x->b;
     uint32_t inside = grammar_state(b), end = grammar_state(b);
-    struct grammar_dfa *d = patterns(x, flat);
+    struct grammar_dfa *d = schema_patterns(x, flat);
     int64_t min, max;
 
     schema_counts(x, flat, "minLength", "maxLength", &min, &max);
@@ -146,6 +162,8 @@ void schema_put_string(struct schema *x, const struct schema_all *flat, uint32_t
         d = schema_string(x, flat);
         grammar_dfa_put(b, d, inside, end);
         grammar_dfa_free(d);
+    } else if (min == 0 && max < 0 && b->no_marks) {
+        put_no_marks(b, inside, end);
     } else if (max < 0 || min <= max) {
         grammar_repeat(b, inside, end, min, max, put_char, NULL);
     }
@@ -164,7 +182,7 @@ void schema_put_spelled(struct schema *x, const char *s, size_t n, uint32_t from
             cp &= 0xFFU >> (k + 1);
         for (size_t i = 1; i < k; i++)
             cp = cp << 6 | ((uint8_t)rest.p[i] & 0x3FU);
-        grammar_chars(x->b, from, next, &(struct grammar_range){ cp, cp }, 1, GRAMMAR_JSON);
+        grammar_chars(x->b, from, next, &(struct grammar_range){ cp, cp }, 1, grammar_spelled(x->b));
         from = next;
         rest.p += k > 0 ? k : 1;
         rest.n -= k > 0 ? k : 1;
@@ -175,10 +193,14 @@ void schema_put_spelled(struct schema *x, const char *s, size_t n, uint32_t from
 
 bool schema_has(struct schema *x, const struct grammar_dfa *d, const char *s, size_t n)
 {
-    json_t *string = json_stringn(s, n);
-    char *quoted = string == NULL ? NULL : json_dumps(string, JSON_ENCODE_ANY);
+    json_t *string;
+    char *quoted;
     bool has = false;
 
+    if (x->b->raw)
+        return d != NULL && grammar_dfa_has(d, (struct str){ s, n });
+    string = json_stringn(s, n);
+    quoted = string == NULL ? NULL : json_dumps(string, JSON_ENCODE_ANY);
     if (quoted == NULL)
         grammar_nomem(x->b);
     else if (d != NULL)

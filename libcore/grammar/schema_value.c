@@ -77,8 +77,10 @@ void schema_counts(struct schema *x, const struct schema_all *flat, const char *
     for (uint32_t i = 0; i < flat->n; i++) {
         if (schema_count(x, flat->v[i], lo, &n) && n > *min)
             *min = n;
-        if (schema_count(x, flat->v[i], hi, &n) && (*max < 0 || n < *max))
-            *max = n;
+        if (*min > GRAMMAR_REPEAT_MAX)
+            schema_fail_limit(x, flat->v[i].path, lo, *min, GRAMMAR_REPEAT_MAX);
+        if (schema_count(x, flat->v[i], hi, &n) && n <= GRAMMAR_LENGTH_MAX && (*max < 0 || n < *max))
+            *max = n; /* no text is longer than that */
     }
 }
 
@@ -267,12 +269,25 @@ static void put_real(struct schema *x, const json_t *value, uint32_t from, uint3
     grammar_text(x->b, from, to, str_of(text));
 }
 
+/* A word of JSON, and as Python has it where that is read, too. */
+static void put_word(struct schema *x, const char *word, const char *python, uint32_t from, uint32_t to)
+{
+    grammar_text(x->b, from, to, str_of(word));
+    if (x->b->python)
+        grammar_text(x->b, from, to, str_of(python));
+}
+
+/* Words, integers and strings. */
 static void put_text_of(struct schema *x, const json_t *value, uint32_t from, uint32_t to)
 {
-    char *text = json_dumps(value, JSON_ENCODE_ANY);
+    const char *s = json_string_value(value);
+    const bool marks = x->b->no_marks && s != NULL && strstr(s, "</") != NULL;
+    char *text = json_dumps(value, JSON_ENCODE_ANY | (marks ? JSON_ESCAPE_SLASH : 0));
 
     if (text == NULL)
         grammar_nomem(x->b);
+    else if (json_is_null(value) || json_is_boolean(value))
+        put_word(x, text, json_is_null(value) ? "None" : json_is_true(value) ? "True" : "False", from, to);
     else
         grammar_text(x->b, from, to, str_of(text));
     free(text);
@@ -333,17 +348,22 @@ void schema_put_value(struct schema *x, const json_t *value, uint32_t from, uint
     grammar_bytes(b, at, to, list ? ']' : '}', list ? ']' : '}');
 }
 
-/* Values of an enumeration that satisfy everything else. */
-static void put_listed(struct schema *x, const struct schema_all *flat, struct schema_item item, uint32_t from,
-                       uint32_t to)
+bool schema_listed(struct schema *x, const struct schema_all *flat, schema_put *put, uint32_t from, uint32_t to)
 {
-    const json_t *list = json_object_get(item.s, "enum"), *only = json_object_get(item.s, "const");
-    size_t n = only != NULL ? 1 : json_array_size(list);
+    struct schema_item item = { 0 };
+    const json_t *list = NULL, *only = NULL;
     bool some = false;
 
+    for (uint32_t i = 0; i < flat->n && list == NULL && only == NULL; i++) {
+        item = flat->v[i];
+        list = json_object_get(item.s, "enum");
+        only = json_object_get(item.s, "const");
+    }
+    if (list == NULL && only == NULL)
+        return false;
     if (only == NULL && !json_is_array(list))
         schema_fail(x, ERR_FORMAT, item.path, "enum", "not a list");
-    for (size_t i = 0; i < n && x->b->code == ERR_OK; i++) {
+    for (size_t i = 0, n = only != NULL ? 1 : json_array_size(list); i < n && x->b->code == ERR_OK; i++) {
         const json_t *value = only != NULL ? only : json_array_get(list, i);
         x->nth = i;
         int holds = schema_holds(x, flat, false, value);
@@ -352,14 +372,21 @@ static void put_listed(struct schema *x, const struct schema_all *flat, struct s
             schema_fail(x, ERR_UNSUPPORTED, item.path, only != NULL ? "const" : "enum",
                         "values beside other keywords of this kind are not supported");
         if (holds > 0)
-            schema_put_value(x, value, from, to);
+            put(x, value, from, to);
         some = some || holds > 0;
     }
     if (!some && x->hint == NULL)
         x->hint = item.path;
+    return true;
 }
 
 void schema_emit(struct schema *x, const struct schema_all *flat, uint32_t from, uint32_t to)
+{
+    if (!schema_listed(x, flat, schema_put_value, from, to))
+        schema_emit_types(x, flat, T_ALL, from, to);
+}
+
+void schema_emit_types(struct schema *x, const struct schema_all *flat, int of, uint32_t from, uint32_t to)
 {
     struct grammar_build *b = x->b;
     int types = schema_types(x, flat);
@@ -367,18 +394,14 @@ void schema_emit(struct schema *x, const struct schema_all *flat, uint32_t from,
 
     if (types == 0 && x->hint == NULL && flat->n > 0)
         x->hint = flat->v[0].path;
-    for (uint32_t i = 0; i < flat->n && b->code == ERR_OK; i++)
-        if (json_object_get(flat->v[i].s, "enum") != NULL || json_object_get(flat->v[i].s, "const") != NULL) {
-            put_listed(x, flat, flat->v[i], from, to);
-            return;
-        }
     if ((types & (T_INT | T_FRAC)) == T_FRAC)
         schema_fail(x, ERR_UNSUPPORTED, flat->v[0].path, "", "numbers without the integers are not supported");
+    types &= of;
     if ((types & T_NULL) != 0)
-        grammar_text(b, from, to, STR("null"));
+        put_word(x, "null", "None", from, to);
     if ((types & T_BOOL) != 0) {
-        grammar_text(b, from, to, STR("true"));
-        grammar_text(b, from, to, STR("false"));
+        put_word(x, "true", "True", from, to);
+        put_word(x, "false", "False", from, to);
     }
     if ((types & T_INT) != 0 && schema_number(x, flat, (types & T_FRAC) == 0, &number)) {
         struct grammar_dfa *d = grammar_number(b, &number);

@@ -80,7 +80,7 @@ static void add_free(struct grammar_build *b, struct str mark, uint32_t free_at,
 enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner, struct str begin, struct str end,
                                   struct err *e)
 {
-    struct grammar_build b = { .e = e };
+    struct grammar_build b = { .e = e, .joined = true };
     uint32_t root, free_at, found, at;
 
     if (begin.n == 0 || begin.n > GRAMMAR_MARK_MAX || end.n > GRAMMAR_MARK_MAX)
