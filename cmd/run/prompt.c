@@ -281,6 +281,8 @@ struct ask_model cli_run_model(struct cli_run *s)
 enum err_code cli_run_ask(struct cli_run *s, struct err *e)
 {
     const struct ask_model m = cli_run_model(s);
+    const json_t *line;
+    size_t i;
 
     ask_close(s->asked);
     s->asked = NULL;
@@ -296,8 +298,8 @@ enum err_code cli_run_ask(struct cli_run *s, struct err *e)
         cli_form_fault(&s->o->grammar, e);
         return cli_as_data(e);
     }
-    if (s->asked->loose.code != ERR_OK)
-        cli_note("tools    calls are not held to a form: %s", s->asked->loose.msg);
+    json_array_foreach (s->asked->loose, i, line)
+        cli_warn("%s", json_string_value(line));
     return ERR_OK;
 }
 

@@ -180,6 +180,7 @@ void ask_close(struct ask_request *r)
     json_decref(r->tools);
     json_decref(r->notes);
     json_decref(r->messages);
+    json_decref(r->loose);
     text_tokens_free(&r->prompt);
     text_tokens_free(&r->recital);
     text_tokens_free(&r->breakers);

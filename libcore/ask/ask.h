@@ -116,7 +116,7 @@ struct ask_request {
     json_t *tools;      /* that the answer may call; NULL: none */
     int n_calls;        /* that its messages have */
     json_t *notes;      /* texts of indexes that it uses, as those give them; NULL: it looks at no index */
-    struct err loose;   /* why calls of tools are not held to their form; ERR_OK: they are, or there are none */
+    json_t *loose;      /* array of lines: what in calls of tools is not held to a schema; NULL: there is nothing */
     /* what q points to */
     struct grammar *grammar; /* NULL: any answer */
     bool shares_grammar;     /* it is another request's */

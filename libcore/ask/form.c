@@ -78,6 +78,11 @@ static enum err_code open_calls(struct ask_request *r, const struct ask *a, cons
         err_set(e, ERR_ARG, "there are no tools");
         return err_at(e, "/tool_choice");
     }
+    json_t *loose = json_array();
+
+    if (loose == NULL)
+        return err_nomem(e);
+    r->loose = loose;
     if (open_vocab(m, e))
         return e->code;
     const struct chat_tool_opts t = { .parser = r->parser,
@@ -85,13 +90,21 @@ static enum err_code open_calls(struct ask_request *r, const struct ask *a, cons
                                       .tools = r->tools,
                                       .choice = a->tool_choice,
                                       .reasoning = r->thinking,
-                                      .one = a->one_call };
+                                      .one = a->one_call,
+                                      .loose = loose };
 
-    if (chat_tool_grammar(&r->grammar, &t, &why) == ERR_OK)
-        return ERR_OK;
-    if (due || why.code == ERR_NOMEM)
-        return err_copy(e, &why);
-    r->loose = why; /* with auto a grammar is a help, not what was asked for */
+    if (chat_tool_grammar(&r->grammar, &t, &why) != ERR_OK) {
+        if (due || why.code == ERR_NOMEM)
+            return err_copy(e, &why);
+        err_wrap(&why, "calls of tools are not held to their schemas");
+        if (json_array_append_new(loose,
+                                  json_string(why.msg))) /* with auto a grammar is a help, not what was asked for */
+            return err_nomem(e);
+    }
+    if (json_array_size(loose) == 0) {
+        json_decref(loose);
+        r->loose = NULL;
+    }
     return ERR_OK;
 }
 
@@ -130,13 +143,15 @@ enum err_code ask_make_form(struct ask_request *r, const struct ask *a, const st
         const bool as_any = any || a->reads_form;
 
         r->parser = as_any || r->thinking ? chat_parser(m->chat) : "plain";
-        r->q.reasoning_marks = as_any || r->thinking ? chat_marks(m->chat) : NULL;
         r->n_calls = count_calls(a->messages);
         r->tools = as_any ? json_incref((json_t *)(uintptr_t)ask_tools(a)) : NULL;
+        if (as_any || r->thinking)
+            r->q.part_marks = json_array_size(r->tools) > 0 ? chat_marks_with_calls(m->chat) : chat_marks(m->chat);
     }
     if (has_same_grammar(r, like)) {
         r->grammar = like->grammar;
         r->shares_grammar = true;
+        r->loose = json_incref(like->loose);
         return ERR_OK;
     }
     return any ? open_calls(r, a, m, e) : open_form(r, a, m, e);

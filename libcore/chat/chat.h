@@ -34,7 +34,9 @@ const char *chat_parser(const struct chat *c);
 MUST_CHECK enum err_code chat_set_parser(struct chat *c, const char *parser, struct err *e);
 /* The marks of reasoning in these answers; they live as long as the chat. NULL: answers have no reasoning. */
 const struct text_marks *chat_marks(const struct chat *c);
-/* The same of any parser, for a vocabulary. ERR_ARG: there is none of this name. */
+/* The same and the marks of calls of tools, for answers that may have some. NULL: answers have neither. */
+const struct text_marks *chat_marks_with_calls(const struct chat *c);
+/* The marks of reasoning of any parser, for a vocabulary. ERR_ARG: there is none of this name. */
 MUST_CHECK enum err_code chat_marks_of(struct text_marks *out, const char *parser, const struct text *t, struct err *e);
 /* Ends the reasoning that tokens of a conversation break off in, if they do. */
 MUST_CHECK enum err_code chat_close_reasoning(const struct chat *c, struct text_tokens *v, struct err *e);

@@ -20,7 +20,8 @@ struct chat {
     char *source;
     size_t source_bytes;
     const char *parser;
-    struct text_marks marks; /* of its reasoning; open.n 0: it has none */
+    struct text_marks marks;      /* of its reasoning; open.n 0: it has none */
+    struct text_marks call_marks; /* the same, and those of calls; call[0].n 0: it has none */
     struct chat_opener opener[CHAT_OPENERS_MAX];
     int n_openers;
 };

@@ -89,6 +89,70 @@ enum err_code chat_marks_of(struct text_marks *out, const char *parser, const st
     return code;
 }
 
+/* Texts that a family writes around its calls. */
+static size_t list_texts(const struct chat_syntax *s, const char *v[24])
+{
+    const struct chat_written *w = s->written;
+    const struct chat_named *c = s->call == chat_call_named ? s->conf : NULL;
+    const char *all[] = {
+        w->begin,
+        w->start,
+        w->head,
+        w->mid,
+        w->tail,
+        w->between,
+        w->after,
+        w->resume,
+        w->dress != NULL ? w->dress->key : NULL,
+        w->dress != NULL ? w->dress->value : NULL,
+        w->dress != NULL ? w->dress->text : NULL,
+        w->dress != NULL ? w->dress->end : NULL,
+        c != NULL ? c->id : NULL,
+        s->close,
+        s->open[0],
+        s->open[1],
+        s->open[2],
+        s->inside[0],
+        s->inside[1],
+        s->inside[2],
+    };
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i] != NULL)
+            v[n++] = all[i];
+    return n;
+}
+
+static enum err_code add_call_marks(struct text_marks *out, const struct chat_syntax *s, const struct text *t,
+                                    struct err *e)
+{
+    const struct chat_named *c = s->call == chat_call_named ? s->conf : NULL;
+    const char *end = s->close != NULL ? s->close : c != NULL ? c->end : NULL;
+    enum err_code code = ERR_OK;
+    const char *v[24];
+    int64_t n;
+    int k = 0;
+
+    if (s->written == NULL)
+        return ERR_OK;
+    for (size_t i = 0, n_texts = list_texts(s, v); i < n_texts && code == ERR_OK; i++)
+        code = add_mark(out, str_of(v[i]), t, &n, e);
+    for (int i = 0; i < CHAT_MARKS; i++) {
+        if (s->open[i] != NULL)
+            out->call[k++] = str_of(s->open[i]);
+        if (s->inside[i] != NULL)
+            out->call[k++] = str_of(s->inside[i]);
+    }
+    if (k == 0) { /* harmony has no mark of its own for that */
+        out->call[0] = STR(" to=functions.");
+        end = "<|call|>";
+    }
+    out->call_end = mark_of(end);
+    out->bare_call = s->bare;
+    return code;
+}
+
 const char *chat_parser(const struct chat *c)
 {
     return c->parser;
@@ -98,8 +162,12 @@ enum err_code chat_set_parser(struct chat *c, const char *parser, struct err *e)
 {
     const struct chat_syntax *s = chat_parse_syntax(parser);
 
-    const enum err_code code = chat_marks_of(&c->marks, parser, c->text, e);
+    enum err_code code = chat_marks_of(&c->marks, parser, c->text, e);
 
+    if (code == ERR_OK)
+        c->call_marks = c->marks;
+    if (code == ERR_OK)
+        code = add_call_marks(&c->call_marks, s, c->text, e);
     if (code == ERR_OK)
         c->parser = s->name;
     return code;
@@ -108,6 +176,11 @@ enum err_code chat_set_parser(struct chat *c, const char *parser, struct err *e)
 const struct text_marks *chat_marks(const struct chat *c)
 {
     return c->marks.open.n > 0 ? &c->marks : NULL;
+}
+
+const struct text_marks *chat_marks_with_calls(const struct chat *c)
+{
+    return c->call_marks.call[0].n > 0 ? &c->call_marks : chat_marks(c);
 }
 
 bool chat_ends_inside(const struct chat *c, struct str prompt, const unsigned char *mark)

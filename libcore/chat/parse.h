@@ -8,6 +8,7 @@
 #ifndef CHAT_PARSE_H
 #define CHAT_PARSE_H
 #include "chat/reader.h"
+#include "grammar/grammar.h"
 #include "text/marks.h"
 #include "text/buf.h"
 
@@ -70,14 +71,11 @@ bool chat_parse_is_number(struct str s, bool *whole);
 
 /* The function of a tool; NULL: there is none. */
 const json_t *chat_parse_tool(const json_t *tools, struct str name);
-/* The schema of a parameter, by that of them all; NULL: not known. */
-const json_t *chat_parse_param(const json_t *schema, struct str key);
 /* Text that stands for a value, as JSON of the type that the schema declares for the parameter; a
  * string where it does not fit, or is declared to be one. */
-enum chat_string { CHAT_NO_STRING, CHAT_ANY_TYPE, CHAT_ONLY_STRING };
-/* Whether text that stands for a value of schema `of` is taken as a string. */
-enum chat_string chat_parse_text_is(const json_t *root, const json_t *of);
 void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key, struct str text, unsigned syntax);
+/* The types that it may be read as: those of grammar/grammar.h. key.p NULL: of a parameter that is not declared. */
+unsigned chat_parse_types(const json_t *schema, struct str key);
 
 /* ---- the reader: reader.c ---- */
 
@@ -167,12 +165,26 @@ struct chat_syntax {
     bool bare;                      /* an object at the beginning of the text may be a call */
     unsigned values;                /* CHAT_PYTHON... */
     enum chat_step (*call)(struct chat_reader *r);
-    const void *conf;                     /* for `call`: one of these */
-    const char *before, *between, *after; /* JSON calls as the family writes them: around the
-                                             objects of one block; NULL: not known, or no JSON */
+    const void *conf;                   /* for `call`: one of these */
+    const struct chat_written *written; /* NULL: there are no calls */
 };
 const struct chat_syntax *chat_parse_syntax(const char *name);       /* NULL: there is none */
 enum err_code chat_parse_no_syntax(const char *name, struct err *e); /* ERR_ARG, with the names that there are */
+
+/* Calls as a family writes them when it is free to: a block of them in free text. A "#" in head and mid is a number. */
+struct chat_written {
+    const char *begin;                 /* opens a block */
+    const char *start;                 /* ... where a call is asked for; NULL: begin */
+    const char *before;                /* the first call */
+    const char *head, *mid, *tail;     /* before the name; between it and the arguments; behind them */
+    bool quoted;                       /* the name is a string of JSON */
+    const struct grammar_dress *dress; /* of the arguments; NULL: JSON */
+    const char *between;               /* calls of a block; NULL: a block is one call */
+    const char *after;                 /* closes a block; NULL: nothing does, and the answer ends */
+    const char *again;                 /* between blocks of an answer of calls alone; NULL: it has one */
+    const char *resume;                /* behind reasoning, before `start` */
+    const char *loose;                 /* what such models write beside this, and is not held to any schema */
+};
 
 struct chat_xml {
     const char *call, *call_name_end; /* NULL: the name begins at once, a space ends it */

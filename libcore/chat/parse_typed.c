@@ -192,25 +192,37 @@ static bool add_value(struct text_buf *out, unsigned kinds, struct str text, uns
     return false;
 }
 
-enum chat_string chat_parse_text_is(const json_t *root, const json_t *of)
+/* The schema of a parameter; NULL: not known. */
+static const json_t *param_of(const json_t *schema, struct str key)
 {
-    struct schemas in = { .root = root, .left = SCHEMAS_MAX };
-    const unsigned kinds = kinds_of(of, &in, 0);
-
-    return kinds == IS_STRING ? CHAT_ONLY_STRING : kinds & IS_STRING ? CHAT_ANY_TYPE : CHAT_NO_STRING;
-}
-
-const json_t *chat_parse_param(const json_t *schema, struct str key)
-{
-    const json_t *of = member(json_object_get(schema, "properties"), key);
+    const json_t *of = key.p != NULL ? member(json_object_get(schema, "properties"), key) : NULL;
 
     return of != NULL ? of : json_object_get(schema, "additionalProperties");
+}
+
+unsigned chat_parse_types(const json_t *schema, struct str key)
+{
+    static const struct {
+        unsigned kinds, types;
+    } table[] = {
+        { IS_NULL, GRAMMAR_NULL },       { IS_BOOLEAN, GRAMMAR_BOOL },
+        { IS_INTEGER, GRAMMAR_INTEGER }, { IS_NUMBER, GRAMMAR_INTEGER | GRAMMAR_FRACTION },
+        { IS_ARRAY, GRAMMAR_ARRAY },     { IS_OBJECT, GRAMMAR_OBJECT },
+        { IS_STRING, GRAMMAR_STRING },
+    };
+    struct schemas in = { .root = schema, .left = SCHEMAS_MAX };
+    const unsigned kinds = kinds_of(param_of(schema, key), &in, 0);
+    unsigned types = 0;
+
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        types |= (kinds & table[i].kinds) != 0 ? table[i].types : 0;
+    return types;
 }
 
 void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key, struct str text, unsigned syntax)
 {
     struct schemas in = { .root = schema, .left = SCHEMAS_MAX };
-    const unsigned kinds = kinds_of(chat_parse_param(schema, key), &in, 0);
+    const unsigned kinds = kinds_of(param_of(schema, key), &in, 0);
     struct str v = text;
 
     chat_parse_trim(&v);

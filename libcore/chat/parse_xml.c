@@ -112,7 +112,7 @@ static void begin_value(struct chat_reader *r, bool is_text)
 {
     const struct str key = chat_parse_slice(r, r->key);
 
-    r->is_text = is_text || chat_parse_text_is(r->schema, chat_parse_param(r->schema, key)) == CHAT_ONLY_STRING;
+    r->is_text = is_text || chat_parse_types(r->schema, key) == GRAMMAR_STRING;
     r->args_at = r->scan;
     chat_parse_phase(r, VALUE);
     if (r->repeated)

@@ -9,7 +9,7 @@
 /* A stream of text for the part that begins; stop strings count in the text only. */
 static enum err_code begin_part(struct gen *g, struct request *q, bool reasoning, struct err *e)
 {
-    const bool stops = !reasoning && q->q.n_stops > 0;
+    const bool stops = !reasoning && !q->place_in_text.call && q->q.n_stops > 0;
 
     text_stream_close(q->stream);
     q->stream = NULL;
@@ -21,7 +21,7 @@ enum err_code gen_begin_text(struct gen *g, struct request *q, struct err *e)
     q->text_from = q->q.n_prompt;
     if (g->o.text == NULL || q->probe_of != NULL)
         return ERR_OK;
-    q->place_in_text = text_marks_begin(q->q.reasoning_marks, q->q.thinking);
+    q->place_in_text = text_marks_begin(q->q.part_marks, q->q.thinking);
     if (begin_part(g, q, in_reasoning(q), e))
         return e->code;
     if (q->q.in_parts && !q->q.chat)
@@ -49,7 +49,7 @@ static bool only_newlines(struct str s)
 struct str gen_spelling(const struct gen *g, const struct request *q, int32_t token)
 {
     /* Other control tokens are no text. */
-    if (text_is_control(g->o.text, token) && !text_marks_have(q->q.reasoning_marks, token))
+    if (text_is_control(g->o.text, token) && !text_marks_have(q->q.part_marks, token))
         return STR("");
     return text_piece(g->o.text, token);
 }
@@ -72,18 +72,37 @@ static enum err_code turn_to(struct gen *g, struct request *q, bool reasoning, s
     return begin_part(g, q, reasoning, e);
 }
 
+/* A call has begun or ended with the last of these bytes: those of its mark that are here belong to it. */
+static enum err_code turn_call(struct gen *g, struct request *q, struct str held, struct str now, bool *stopped,
+                               struct err *e)
+{
+    const struct str mark = q->place_in_text.call ? text_marks_call(q->q.part_marks, &q->place_in_text) : STR("");
+    const size_t n = mark.n < now.n ? now.n - mark.n : 0;
+
+    if (push_text(g, q, held, stopped, e) ||
+        (!*stopped && push_text(g, q, (struct str){ now.p, mark.n > 0 ? n : now.n }, stopped, e)))
+        return e->code;
+    if (*stopped)
+        return ERR_OK;
+    if (gen_tell_text(g, text_stream_flush(q->stream), e) || begin_part(g, q, false, e))
+        return e->code;
+    return mark.n > 0 ? push_text(g, q, (struct str){ now.p + n, now.n - n }, stopped, e) : ERR_OK;
+}
+
 /* Bytes of a token, up to their end or to where reasoning begins or ends; moves *s on. */
 static enum err_code add_stretch(struct gen *g, struct request *q, struct str *s, bool *stopped, struct err *e)
 {
     const struct text_place before = q->place_in_text;
-    const struct str held = text_marks_held(q->q.reasoning_marks, &before);
-    const size_t n = text_marks_take(q->q.reasoning_marks, &q->place_in_text, *s);
-    const size_t holds = text_marks_held(q->q.reasoning_marks, &q->place_in_text).n;
+    const struct str held = text_marks_held(q->q.part_marks, &before);
+    const size_t n = text_marks_take(q->q.part_marks, &q->place_in_text, *s);
+    const size_t holds = text_marks_held(q->q.part_marks, &q->place_in_text).n;
     struct str now = { s->p, n };
 
     *s = (struct str){ s->p + n, s->n - n };
     if (before.part != TEXT_REASONING && in_reasoning(q))
         return turn_to(g, q, true, held, now, e);
+    if (before.call != q->place_in_text.call)
+        return turn_call(g, q, held, now, stopped, e);
     if (holds > n) /* all of it may still become a mark */
         return ERR_OK;
     now.n -= holds;
@@ -97,7 +116,7 @@ static void count_text(struct request *q, struct str rest)
 {
     if (in_reasoning(q)) {
         q->n_held = 0;
-    } else if (text_marks_held(q->q.reasoning_marks, &q->place_in_text).n > 0) {
+    } else if (text_marks_held(q->q.part_marks, &q->place_in_text).n > 0) {
         q->n_held++;
     } else {
         /* Newlines between the reasoning and the text are the format's, not the answer's. */
@@ -205,7 +224,7 @@ static enum err_code flush_text(struct gen *g, struct request *q, struct err *e)
 {
     bool stopped = false;
 
-    if (push_text(g, q, text_marks_held(q->q.reasoning_marks, &q->place_in_text), &stopped, e))
+    if (push_text(g, q, text_marks_held(q->q.part_marks, &q->place_in_text), &stopped, e))
         return e->code;
     return stopped ? ERR_OK : gen_tell_text(g, text_stream_flush(q->stream), e);
 }

@@ -204,7 +204,7 @@ static void add_prompts(struct gen *g, bool somebody_writes)
 /* Where the answer is after the first n guesses, if they are right. */
 static struct gen_context context_with_guesses(const struct gen *g, struct request *q, int n)
 {
-    const struct text_marks *marks = q->q.reasoning_marks;
+    const struct text_marks *marks = q->q.part_marks;
     struct gen_context c = { q->token, q->n + n, q->text_from, in_reasoning(q), q->text_from > q->q.n_prompt };
     struct text_place at = q->place_in_text;
 

@@ -49,10 +49,10 @@ struct gen_request {
     int64_t min_tokens;  /* below this number of tokens of the answer no end token is chosen, unless the constraint
                           * allows  nothing else */
     bool ignore_eos;     /* end tokens do not end the answer */
-    bool chat;           /* reasoning and text are separated; stop strings are looked for in the text only */
+    bool chat;           /* reasoning and text are separated; stop strings are looked for in the text, not in calls */
     bool thinking;       /* chat: the prompt ends inside reasoning */
-    const struct text_marks *reasoning_marks; /* chat: which stay in the text, for a reader (chat/reader.h); NULL: it
-                                               * does not reason. Outlives the request */
+    const struct text_marks *part_marks; /* chat: of reasoning and calls; they stay in the text, for a reader
+                                          * (chat/reader.h). NULL: all is text. Outlives the request */
     bool in_parts; /* not with chat: the text continues the prompt's, and another request may continue it.
                     * A character that is split between two requests comes whole with the later one */
     bool pool;     /* GEN_END has the mean of the last hidden rows of all prompt tokens, which are all

@@ -276,6 +276,13 @@ static json_t *reply_head(const struct serve *s, const struct serve_job *j, cons
                      "model", s->model, "system_fingerprint", s->fingerprint);
 }
 
+bool serve_add_warnings(json_t *o, const struct serve_job *j)
+{
+    json_t *loose = j->n_prompts > 0 ? j->request[0]->loose : NULL;
+
+    return o != NULL && (loose == NULL || json_object_set(o, "warnings", loose) == 0);
+}
+
 static json_t *whole_embedding(const struct serve *s, const struct serve_job *j)
 {
     json_t *data = json_array();
@@ -307,7 +314,7 @@ json_t *serve_whole(const struct serve *s, const struct serve_job *j)
     }
     o = reply_head(s, j, j->method == SERVE_CHAT ? "chat.completion" : "text_completion");
     if (choices != NULL && o != NULL && json_object_set(o, "choices", choices) == 0 &&
-        json_object_set_new(o, "usage", serve_usage(j)) == 0 && serve_add_notes(o, j) &&
+        json_object_set_new(o, "usage", serve_usage(j)) == 0 && serve_add_notes(o, j) && serve_add_warnings(o, j) &&
         (!j->w.timings || serve_set_timings(o, &j->choice[0]))) {
         json_decref(choices);
         return o;
@@ -333,7 +340,7 @@ json_t *serve_chunk(const struct serve *s, const struct serve_job *j, const stru
                     (logprobs == NULL || json_object_set_new(choice, "logprobs", logprobs_of(j, logprobs)) == 0) &&
                     (!j->w.timings || serve_set_timings(o, c)) &&
                     json_object_set_new(o, "choices", json_pack("[O]", choice)) == 0 &&
-                    (finish == NULL || serve_add_notes(o, j));
+                    (finish == NULL || (serve_add_notes(o, j) && serve_add_warnings(o, j)));
 
     json_decref(logprobs);
     json_decref(choice);

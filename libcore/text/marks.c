@@ -39,6 +39,23 @@ static bool tail_closes(const struct text_marks *m, const struct text_place *at)
     return false;
 }
 
+struct str text_marks_call(const struct text_marks *m, const struct text_place *at)
+{
+    for (int i = 0; i < TEXT_MARK_CALLS; i++)
+        if (tail_ends_with(at, m->call[i]))
+            return m->call[i];
+    return (struct str){ "", 0 };
+}
+
+/* A byte of the answer is in the tail; true: a call begins or ends. */
+static bool turn_call(const struct text_marks *m, struct text_place *at)
+{
+    const bool turns = at->call ? tail_ends_with(at, m->call_end) : text_marks_call(m, at).n > 0;
+
+    at->call ^= turns;
+    return turns;
+}
+
 /* A byte where the answer has not begun; true: it completes the opening mark. */
 static bool take_before(const struct text_marks *m, struct text_place *at, char c)
 {
@@ -64,15 +81,20 @@ static bool take_before(const struct text_marks *m, struct text_place *at, char 
 
 size_t text_marks_take(const struct text_marks *m, struct text_place *at, struct str s)
 {
-    if (m == NULL || (at->part == TEXT_ANSWER && !m->again))
+    if (m == NULL || (at->part == TEXT_ANSWER && !m->again && m->call[0].n == 0))
         return s.n;
     for (size_t i = 0; i < s.n; i++) {
         bool turns;
 
         if (at->part == TEXT_BEFORE) {
             turns = take_before(m, at, s.p[i]);
+            at->call = at->part == TEXT_ANSWER && m->bare_call && s.p[i] == '{';
+            if (at->call || (at->part == TEXT_ANSWER && turn_call(m, at)))
+                return i + 1;
         } else {
             add_to_tail(at, s.p[i]);
+            if (at->part == TEXT_ANSWER && turn_call(m, at))
+                return i + 1;
             turns = at->part == TEXT_REASONING ? tail_closes(m, at) : m->again && tail_ends_with(at, m->open);
         }
         if (!turns)

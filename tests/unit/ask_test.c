@@ -307,13 +307,43 @@ static void a_form_comes_behind_the_reasoning(void **state)
     r = open_request(&a);
     assert_true(allows(r, "12") && !allows(r, "well"));
     assert_string_equal(r->parser, "plain"); /* text, whatever it looks like */
-    assert_null(r->q.reasoning_marks);
+    assert_null(r->q.part_marks);
     ask_close(r);
     a.reads_form = true;
     r = open_request(&a);
     assert_string_not_equal(r->parser, "plain");
     ask_close(r);
     json_decref(a.messages);
+}
+
+/* What auto does not hold to a schema is told, and the same is told of a request that shares the grammar. */
+static void loose_calls(void **state)
+{
+    struct ask a = ask_defaults();
+    struct ask_request *r, *same;
+    struct err e = { 0 };
+    json_t *tools = json("[{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{\"pattern\":\"(?=x)\"}}}},"
+                         "{\"name\":\"g\",\"parameters\":{\"properties\":{\"a\":{\"maxLength\":2}}}}]");
+
+    (void)state;
+    a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
+    a.tools = tools;
+    a.think = 0;
+    r = open_request(&a);
+    assert_int_equal(json_array_size(r->loose), 1);
+    assert_string_equal(
+        json_string_value(json_array_get(r->loose, 0)),
+        "tool f is not held to its schema: #/properties/a/pattern: column 1: looking ahead and behind are "
+        "not supported");
+    must(ask_open(&same, &a, &model, r, &e), &e);
+    assert_ptr_equal(same->loose, r->loose);
+    ask_close(same);
+    assert_true(allows(r, "<tool_call>\n<function=f>\n<parameter=a>\nabc\n</parameter>\n</function>\n</tool_call>"));
+    assert_true(allows(r, "<tool_call>\n<function=g>\n<parameter=a>\nab\n</parameter>\n</function>\n</tool_call>"));
+    assert_false(allows(r, "<tool_call>\n<function=g>\n<parameter=a>\nabc\n</parameter>\n</function>\n</tool_call>"));
+    ask_close(r);
+    json_decref(a.messages);
+    json_decref(tools);
 }
 
 static void calls(void **state)
@@ -330,7 +360,7 @@ static void calls(void **state)
     a.tools = tools;
     a.think = 0;
     r = open_request(&a);
-    assert_true(r->tools == tools && r->loose.code == ERR_OK && allows(r, "a text"));
+    assert_true(r->tools == tools && r->loose == NULL && allows(r, "a text"));
     must(ask_open(&same, &a, &model, r, &e), &e);
     assert_ptr_equal(same->grammar, r->grammar);
     ask_close(same);
@@ -517,6 +547,7 @@ int main(void)
         cmocka_unit_test(budget),
         cmocka_unit_test(a_form_comes_behind_the_reasoning),
         cmocka_unit_test(calls),
+        cmocka_unit_test(loose_calls),
         cmocka_unit_test(mistakes_have_places),
         cmocka_unit_test(what_the_model_lacks),
         cmocka_unit_test(indexes),

@@ -262,11 +262,12 @@ static void test_tool_places(void **state)
           "tool f: parameters: #/items/pattern: column 1: ", "/tools/1/parameters/items/pattern" },
         { "hermes", "{'function':{'name':'f','parameters':[]}}", "f", ERR_FORMAT,
           "tool f: parameters: not the schema of an object", "/tools/1/function/parameters" },
-        { "qwen3.5", "{'function':{'name':'f','parameters':{'properties':{'a~':{'minLength':3}}}}}", "f",
-          ERR_UNSUPPORTED, "tool f: #/properties/a~0/minLength: not supported",
+        { "qwen3.5", "{'function':{'name':'f','parameters':{'properties':{'a~':{'minLength':2000000}}}}}", "f",
+          ERR_LIMIT, "tool f: #/properties/a~0/minLength: 2000000 is more than the limit of 1048576",
           "/tools/1/function/parameters/properties/a~0/minLength" },
         { "qwen3.5", "{'function':{'name':'f','parameters':{'properties':{'<':{}}}}}", "f", ERR_UNSUPPORTED,
-          "tool f: #/properties/<: not supported", "/tools/1/function/parameters/properties/<" },
+          "tool f: #/properties/<: a parameter of this name cannot be written",
+          "/tools/1/function/parameters/properties/<" },
         { "hermes", "{'function':{'name':'f'}}", "g", ERR_ARG, "tool choice: ", "/tool_choice/function/name" },
     };
 

@@ -447,7 +447,7 @@ static uint64_t chat_answers(struct desk *k, const struct engram_mix *mix, int64
         q.n_prompt = p.n;
         q.predict_max = 160;
         q.chat = q.thinking = true;
-        q.reasoning_marks = &marks;
+        q.part_marks = &marks;
         q.memory = mix != NULL ? &engram_memory : NULL;
         q.memory_of = mix;
         must(gen_submit(g, &q, &id, &e), &e);

@@ -608,7 +608,7 @@ static void check_answer(struct desk *k, const char *parser, const struct text_m
         int pieces;
 
         q.thinking = inside;
-        q.reasoning_marks = m;
+        q.part_marks = m;
         q.stops = is_taken_for_text(m, cut) ? stops + 1 : stops;
         q.n_stops = is_taken_for_text(m, cut) ? 1 : 2;
         write_script(k->text, answer_of(text, form, m, m->close[0]), cut);
@@ -649,7 +649,7 @@ static void check_length(struct desk *k, const char *parser, const struct text_m
 
     if (is_taken_for_text(m, cut))
         return;
-    q.reasoning_marks = m;
+    q.part_marks = m;
     q.text_max = 3;
     write_script(k->text, answer_of(text, "OabZ\n\nc d e f g h", m, m->close[0]), cut);
     out = answer(k, q, NULL, NULL);
@@ -699,7 +699,7 @@ static void check_budget(struct desk *k, const char *parser, const struct text_m
         int pieces;
 
         q.thinking = inside;
-        q.reasoning_marks = m;
+        q.part_marks = m;
         q.governor = &reason_governor;
         q.governor_opts = &budget;
         write_script(k->text,
@@ -745,7 +745,7 @@ static void budget_counts_all(void **state)
     assert_int_equal(reason_governor.begin(&governor, &budget, true, &e), ERR_UNSUPPORTED);
     open_desk(&k);
     must(chat_marks_of(&m, "harmony", k.text, &e), &e);
-    budget.marks = q.reasoning_marks = &m;
+    budget.marks = q.part_marks = &m;
     q.governor = &reason_governor;
     q.governor_opts = &budget;
     write_script(k.text, answer_of(text, "OabZOcdeZfOghijklmnop", &m, m.close[0]), CUT_BYTES);
@@ -782,7 +782,7 @@ static void check_guesses(struct desk *k, const char *parser, const struct text_
     struct gen_request q = gen_defaults();
     struct outcome *plain, *guessed;
 
-    q.reasoning_marks = m;
+    q.part_marks = m;
     write_script(k->text, answer_of(text, "Oa b cZ\n\nd eOfZg", m, m->close[0]), cut);
     script.goes_on = true;
     q.draft_max = 0;
