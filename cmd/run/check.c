@@ -46,13 +46,18 @@ void cli_form_fault(const struct cli_grammar *from, struct err *e)
         err_wrap(e, "--regex");
 }
 
+/* One newline at the end is the line's, not the text's, unless the grammar wants it. */
 static int check_text(struct grammar_place *p, struct str text)
 {
     for (size_t i = 0; i < text.n; i++) {
-        if (!grammar_take_text(p, (struct str){ text.p + i, 1 })) {
-            cli_warn("the grammar does not allow byte %zu of the text", i + 1);
-            return EXIT_NO;
-        }
+        const bool complete = i + 1 == text.n && text.p[i] == '\n' && grammar_may_end(p);
+
+        if (grammar_take_text(p, (struct str){ text.p + i, 1 }) && (!complete || grammar_may_end(p)))
+            continue;
+        if (complete)
+            return EXIT_OK;
+        cli_warn("the grammar does not allow byte %zu of the text", i + 1);
+        return EXIT_NO;
     }
     if (grammar_may_end(p))
         return EXIT_OK;
