@@ -39,7 +39,7 @@ fails() # STATUS TEXT COMMAND...: fails with that status, and one line that has 
             all(.[] | select(.type == "token"); .text == "" and .token_id != null)' out
     # each token of the answer is still a line
     [ "$(jq -s 'map(select(.token_id != null)) | length' out)" -eq "$(jq 'select(.type == "end").usage.completion_tokens' out)" ]
-    try 0 run_chat --jsonl --tools "$tools" --stop from_currency -p "$ASK"
+    try 0 run_chat --jsonl --tools "$tools" -n 30 -p "$ASK"
     jq -es 'any(.[]; .type == "tool_call_part" and .name == "convert_currency") and all(.[]; .type != "tool_call")' out
 }
 

@@ -1,0 +1,86 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Calls of tools and their schemas: what is kept, what is told, and what is no call.
+load common
+
+ASK='Can you convert 315 GBP to EUR?'
+
+run_chat() # OPTION...
+{
+    chimere-run --think off "$@"
+}
+
+# The demo's tools, with a change to the parameters of the first.
+tools() # FILTER
+{
+    jq "(.[0].function.parameters) |= ($1)" "$ROOT/share/demo/tools.json"
+}
+
+arguments() # FILTER
+{
+    jq -e ".tool_calls[0].function | select(.name == \"convert_currency\") | .arguments | fromjson | $1" out
+}
+
+@test "texts of a call keep their schema, with auto too" {
+    tools '.properties.from_currency.maxLength = 2' > t
+    try 0 run_chat --json --tools t -p "$ASK"
+    arguments '.from_currency == "GB" and .amount == 315'
+    [ ! -s err ]
+    tools '.properties.from_currency = {anyOf: [{type: "string", pattern: "^U[A-Z]{2}$"}, {type: "null"}]} |
+           .properties.to_currency.const = "EUR"' > t
+    try 0 run_chat --json --tools t --tool-choice required -p "$ASK"
+    arguments '(.from_currency == null or (.from_currency | test("^U[A-Z]{2}$"))) and .to_currency == "EUR"'
+    # A model that writes null means null.
+    tools '.properties.from_currency = {type: ["string", "null"], enum: ["null", null]}' > t
+    try 0 run_chat --json --tools t --tool-choice convert_currency -p "$ASK"
+    arguments '.from_currency == null'
+}
+
+@test "what auto cannot keep is told" {
+    tools '.properties.from_currency.pattern = "^(?=G)"' > t
+    try 0 run_chat --json --tools t -p "$ASK"
+    arguments '.amount == 315'
+    [ "$(cat err)" = "chimere-run: tool convert_currency is not held to its schema: #/properties/from_currency/pattern: column 2: looking ahead and behind are not supported" ]
+    try 3 run_chat --tools t --tool-choice required -p "$ASK"
+    jq -nc --slurpfile t t --arg q "$ASK" '{id: 1, method: "chat/completions", body: {messages: [{role: "user", content: $q}],
+        tools: $t[0], chat_template_kwargs: {enable_thinking: false}}}' > requests
+    try 0 chimere-serve-stdio < requests
+    jq -e '.body.warnings == ["tool convert_currency is not held to its schema: #/properties/from_currency/pattern: column 2: looking ahead and behind are not supported"]' out
+}
+
+@test "a stop string ends the text, not a call" {
+    local t=$ROOT/share/demo/tools.json
+    for stop in from_currency $'\n' '>' 315; do
+        try 0 run_chat --json --tools "$t" --stop "$stop" -p "$ASK"
+        arguments '.from_currency == "GBP"'
+    done
+    try 0 run_chat --json --stop 5 -p 'What is 2 + 3?'
+    jq -e '.text | contains("5") | not' out
+}
+
+@test "one verdict for a schema with reasoning and without; long limits cost nothing" {
+    jq -n '{type: "object", properties: ([range(20) | {key: "p\(.)", value: {type: "string", maxLength: 10000}}] |
+        from_entries), required: ["p0"]}' > big
+    for think in on off; do
+        try 0 chimere-run --think $think --schema big -p hi -n 3
+    done
+    jq -nc '[{type: "function", function: {name: "f", parameters: $s[0]}}]' --slurpfile s big > t
+    try 0 run_chat --tools t --tool-choice f -p hi -n 3
+    echo '{"items": {"minLength": 2000000}}' > big
+    for how in '-p hi' '-p hi --think off' --check; do
+        # shellcheck disable=SC2086
+        try 3 chimere-run --schema big $how < /dev/null
+        grep -F '#/items/minLength: 2000000 is more than the limit of 1048576' err
+    done
+}
+
+@test "--check takes what the program printed, with its newline" {
+    echo '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}' > schema
+    try 0 run_chat --schema schema -p 'What is 2+3?'
+    cp out printed
+    try 0 chimere-run --check --schema schema < printed
+    printf '{"n": 1}\n\n' | try 4 chimere-run --check --schema schema
+    printf 'a\n' | try 0 chimere-run --check --regex 'a\n'
+    printf 'a\n' | try 0 chimere-run --check --regex 'a'
+    printf 'a\n' | try 4 chimere-run --check --regex 'a\nb'
+}
