@@ -217,9 +217,11 @@ static void put_tools(struct making *m)
         const json_t *tool = json_array_get(m->o->tools, i), *f = json_object_get(tool, "function");
         const char *name = json_string_value(json_object_get(f != NULL ? f : tool, "name"));
 
-        if (name == NULL || *name == '\0' || !is_chosen(m, name))
+        if (name == NULL || !is_chosen(m, name))
             continue;
         some = true;
+        if (*name == '\0') /* a reader refuses it */
+            continue;
         (void)snprintf(m->place, sizeof m->place, "/tools/%zu%s/parameters", i, f != NULL ? "/function" : "");
         put_tool(m, f != NULL ? f : tool);
     }
