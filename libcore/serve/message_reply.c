@@ -217,7 +217,7 @@ enum err_code serve_message_end(struct serve *s, struct serve_job *j, struct ser
     last = !j->w.stream ? message(s, j, c, json_incref(c->items), stop_reason(c), sequence)
                         : json_pack("{s:s, s:{s:s, s:o}, s:o}", "type", "message_delta", "delta", "stop_reason",
                                     stop_reason(c), "stop_sequence", sequence, "usage", usage_of(c));
-    last = json_if(last != NULL && serve_add_notes(last, j), last);
+    last = json_if(last != NULL && serve_add_notes(last, j) && serve_add_warnings(last, j), last);
     if (!j->w.stream)
         return serve_push(s, j, SERVE_BODY, last, 200, true, e);
     return push_event(s, j, last, e) || push_event(s, j, json_pack("{s:s}", "type", "message_stop"), e) ||

@@ -278,7 +278,7 @@ static json_t *reply_head(const struct serve *s, const struct serve_job *j, cons
 
 bool serve_add_warnings(json_t *o, const struct serve_job *j)
 {
-    json_t *loose = j->n_prompts > 0 ? j->request[0]->loose : NULL;
+    json_t *loose = j->request != NULL && j->request[0] != NULL ? j->request[0]->loose : NULL;
 
     return o != NULL && (loose == NULL || json_object_set(o, "warnings", loose) == 0);
 }
