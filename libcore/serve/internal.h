@@ -165,7 +165,7 @@ struct serve {
     struct text_memo *memo; /* of prompts of chats */
     struct serve_job *jobs;
     int64_t next_id, turn;
-    double step_ms; /* when the last step began */
+    double step_ms;   /* when the last step began */
     uint64_t process; /* journal_process() */
     int32_t n_vocab;
     struct {
