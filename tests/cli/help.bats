@@ -64,7 +64,7 @@ options_of_manual()
     [ "${COMPREPLY[*]}" = "on off" ]
     COMP_WORDS=(chimere-run --log) COMP_CWORD=1
     _chimere_run
-    [ "${COMPREPLY[*]}" = "--logprobs --logit-bias --logits --logits-last" ]
+    [ "${COMPREPLY[*]}" = "--logprobs --logit-bias --logits --logits-last --log --log-size" ]
     touch file.gguf
     COMP_WORDS=(chimere-run -m fil) COMP_CWORD=2
     _chimere_run

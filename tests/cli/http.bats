@@ -584,6 +584,7 @@ os.execvp("chimere-serve-stdio", ["chimere-serve-stdio", "--listen", "fd:3"])' >
     [ -n "$chromium" ] || skip "no Chromium is installed"
     need_http
     echo secret > keys
-    serve --listen 127.0.0.1:0 --api-key-file keys
+    serve --listen 127.0.0.1:0 --api-key-file keys --log log
     NO_PROXY='*' timeout 500 python3 "$ROOT/tests/clients/page.py" "$chromium" "$url" secret
+    cat log/ratings* | jq -es '[.[] | [.rating, .answer]] == [["good", null], ["bad", "Four <b>."]]'
 }

@@ -618,6 +618,30 @@ def case_tools(browser, place):
     assert browser.look("document.querySelector('.error')") is None
 
 
+def case_rate(browser, place):
+    """An answer of the log is rated, up at once, down with a field for a better one; others have no thumbs."""
+    fresh(browser)
+    browser.answer("Not the server's.", ask=lambda: browser.say("Hello"))
+    assert browser.look("document.querySelector('.thumbs').hidden") is True
+    fresh(browser)
+    browser.say("What is 2 + 2?")
+    browser.wait("document.querySelector('article.assistant')")
+    browser.answered()
+    rated = "document.querySelector('[aria-pressed=true]')?.getAttribute('aria-label') === "
+    browser.click("button[title='Good answer']")
+    browser.wait(rated + "'Good answer' && document.activeElement.getAttribute('aria-pressed') === 'true'")
+    browser.click("button[title='Bad answer']")
+    browser.key("Escape")
+    browser.wait("!document.querySelector('.editor') && document.activeElement.title === 'Bad answer'")
+    browser.key("Enter")
+    browser.type("Four <b>.")
+    browser.click(".editor .strong")
+    browser.wait(rated + "'Bad answer' && !document.querySelector('.editor')")
+    browser.reload()
+    browser.wait(rated + "'Bad answer' && !document.querySelector('.thumbs').hidden")
+    browser.wait("document.querySelectorAll('[aria-pressed=true]').length === 1 && !document.querySelector('.error')")
+
+
 def case_storage(browser, place):
     """A full or forbidden storage is told and costs nothing of what is on the screen; room again is used."""
     fresh(browser)

@@ -41,6 +41,13 @@ async function errorOf(response) {
   }
 }
 
+/* Says what somebody thinks of an answer that the server's log has; better: what it should have been, or ''. */
+export async function rateAnswer(id, rating, better) {
+  const body = { id, rating, ...(better && { answer: better }) };
+  const response = await fetchWithKey('v1/feedback', { method: 'POST', body: JSON.stringify(body) });
+  if (!response.ok) throw await errorOf(response);
+}
+
 /* The objects of a stream of events. */
 async function* eventsOf(body, signal) {
   const response = await fetchWithKey('v1/chat/completions', { method: 'POST', body: JSON.stringify(body), signal });
@@ -90,6 +97,7 @@ export async function answerTalk(talk, up, { grew, ended, refused }) {
   grew(place);
   try {
     for await (const event of eventsOf(requestOf(talk, up), controller.signal)) {
+      if (event.id) node.reply = event.id;
       for (const choice of event.choices || []) {
         addDelta(node, choice.delta);
         if (choice.finish_reason) node.ended = choice.finish_reason;

@@ -57,6 +57,7 @@ function drawAnswer(view, talk, place) {
   view.end.hidden = !endings[ended];
   view.end.textContent = (endings[ended] || '') + (ended === 'broken' && node.reason ? ': ' + node.reason : '');
   view.figures.textContent = figuresOf(node);
+  view.thumbs.hidden = running || !node.reply || !view.rated();
 }
 
 /* ---- a message ---- */
@@ -100,6 +101,39 @@ export function openEditor(talk, place, text, handlers) {
   area.focus();
 }
 
+/* The field for what the answer should have been; it may stay empty. */
+function openBetter(talk, place, handlers) {
+  const view = views.get(place), area = el('textarea', { rows: 3, 'aria-label': 'What the answer should have been',
+                                                         placeholder: 'What should the answer have been?' });
+  if (view.better) return view.better.querySelector('textarea').focus();
+  const close = () => { view.better.remove(); view.better = null; view.thumbs.lastChild.focus(); };
+  view.better = el('div', { className: 'editor' }, area, el('div', {},
+    el('button', { type: 'button', onclick: close }, 'Cancel'),
+    el('button', { type: 'button', className: 'strong',
+                   onclick: () => handlers.rate(talk, place, 'bad', area.value.trim()) }, 'Rate')));
+  area.addEventListener('keydown', event => {
+    if (event.key === 'Escape') { event.stopPropagation(); close(); }
+  });
+  view.box.append(view.better);
+  area.focus();
+}
+
+function buildThumbs(talk, place, handlers) {
+  const rating = talk.nodes[place].rating;
+  const thumb = (name, label, act) => {
+    const button = iconButton(name, label, act);
+    button.setAttribute('aria-pressed', rating === name);
+    return button;
+  };
+  return el('span', { className: 'thumbs' },
+            thumb('good', 'Good answer', () => handlers.rate(talk, place, 'good', '')),
+            thumb('bad', 'Bad answer', () => openBetter(talk, place, handlers)));
+}
+
+export function focusThumb(place) {
+  views.get(place)?.thumbs.querySelector('[aria-pressed=true]')?.focus();
+}
+
 function buildActions(talk, place, view, handlers) {
   const node = talk.nodes[place], foot = el('footer', {});
   foot.append(iconButton('copy', 'Copy message', () => copyText(node.content)));
@@ -110,7 +144,7 @@ function buildActions(talk, place, view, handlers) {
   } else if (node.role === 'assistant') {
     const again = iconButton('redo', 'Answer again', () => handlers.regenerate(place));
     again.classList.add('needs-rest');
-    foot.append(again);
+    foot.append(again, view.thumbs);
   }
   const versions = buildVersions(talk, place, handlers);
   if (versions) foot.append(versions);
@@ -133,6 +167,8 @@ function buildMessage(talk, place, handlers) {
     view.calls = el('div', { className: 'calls' });
     view.end = el('p', { className: 'end' });
     view.figures = el('span', { className: 'figures' });
+    view.thumbs = buildThumbs(talk, place, handlers);
+    view.rated = () => handlers.rates;
     view.box.append(view.thought, view.body, view.calls, view.end);
   }
   view.box.append(buildActions(talk, place, view, handlers));

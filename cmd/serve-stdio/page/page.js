@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* page.js - the list of conversations, the line to write on, the settings. */
 import { $, announce, askQuestion, downloadText, el, icon, iconButton, keptValues, sizeText, wireQuestion } from './dom.js';
-import { answerTalk, fetchWithKey, runs } from './answer.js';
-import { drawDown, drawTalk, endAnswer, growAnswer, openEditor, scrollToEnd, showError } from './log.js';
+import { answerTalk, fetchWithKey, rateAnswer, runs } from './answer.js';
+import { drawDown, drawTalk, endAnswer, focusThumb, growAnswer, openEditor, scrollToEnd, showError } from './log.js';
 import { openStore, readTalk, removeTalk, writeTalk } from './store.js';
 import { addNode, branchOf, cutNodes, dueCall, exportJson, exportMarkdown, fileName, importJson, newTalk, numbers,
          titleFrom, titleOf } from './talk.js';
@@ -129,7 +129,22 @@ const handlers = {
     postMessage(talk, { role: 'user', content: text, files: node.files }, node.up,
                 () => talk === current && openEditor(talk, place, text, handlers));
   },
-  regenerate: place => askServer(current, current.nodes[place].up, current.at, () => {})
+  regenerate: place => askServer(current, current.nodes[place].up, current.at, () => {}),
+  rates: false, /* the server keeps a log, in which answers can be rated */
+  rate: async (talk, place, rating, better) => {
+    try {
+      await rateAnswer(talk.nodes[place].reply, rating, better);
+    } catch (error) {
+      return showError('Not rated: ' + error.message.replace(/\.$/, '') + '.');
+    }
+    talk.nodes[place].rating = rating;
+    if (talk === current) {
+      drawTalk(talk, handlers);
+      focusThumb(place);
+    }
+    announce('Rated');
+    await saveTalk(talk);
+  }
 };
 
 function rememberOpen() {
@@ -445,6 +460,9 @@ async function showModel() {
     $('model').textContent = $('welcome-model').textContent = model.id;
     context = model.context_length || 0;
     drawContext();
+    if (!model.feedback) return;
+    handlers.rates = true;
+    drawTalk(current, handlers);
   } catch (error) {
     showError('The model is not known: ' + error.message + '.');
   }
