@@ -37,13 +37,14 @@ static struct {
         *context_table;
     struct cli_list engrams, drafts;
     bool lenient, strict, mcp, verbose, quiet, engram_thinking;
-    int32_t parallel, max_queue, draft_max;
+    int32_t parallel, max_queue, draft_max, embed_layer;
     int64_t predict_max, kv_tokens, checkpoint_bytes, cache_bytes, table_bytes;
     struct cli_http_opts http;
     struct cli_batches_opts files;
     struct cli_log_opts log;
 } o = { .parallel = PARALLEL,
         .draft_max = -1,
+        .embed_layer = -1,
         .max_queue = 1024,
         .predict_max = -1,
         .sampling = { .seed = -1, .logprobs = -1 },
@@ -68,6 +69,7 @@ static const struct cli_opt opts[] = {
     SECTION("Requests"),
     INT32("parallel", "n", "answers in parallel (default 4)", &o.parallel, 1, 1024),
     INT64('n', "predict", "tokens", "longest answer if the request sets no limit", &o.predict_max, -1),
+    INT32("embed-layer", "n", "layer of embeddings, from 0 (default: the last norm)", &o.embed_layer, 0, 65535),
     INT32("max-queue", "n", "requests that may wait (default 1024)", &o.max_queue, 1, 1 << 20),
     FLAG(0, "mcp", "speak the Model Context Protocol instead", &o.mcp),
     FLAG(0, "lenient", "ignore unknown members of requests", &o.lenient),
@@ -217,6 +219,7 @@ static struct cli_made_with_opts made_with_opts(const struct server *s)
                                         .sample = &o.sampling.o,
                                         .ctx_tokens = run_ctx(s->run),
                                         .predict_max = o.predict_max,
+                                        .embed_layer = o.embed_layer,
                                         .engram_thinking = o.engram_thinking };
 }
 
@@ -245,7 +248,9 @@ static enum err_code open_all(struct server *s, struct err *e)
         return e->code;
     const struct model_info *info = model_info(s->open.model);
 
-    last = info->n_layer;
+    last = o.embed_layer >= 0 ? o.embed_layer : info->n_layer;
+    if (last > info->n_layer || o.embed_layer == info->n_layer)
+        return err_set(e, ERR_ARG, "--embed-layer %d: the model has layers 0 to %d", o.embed_layer, info->n_layer - 1);
     ro.ctx_tokens = o.model.ctx_tokens > 0                                 ? o.model.ctx_tokens
                     : info->ctx_train > 0 && info->ctx_train < CTX_DEFAULT ? info->ctx_train
                                                                            : CTX_DEFAULT;

@@ -13,6 +13,7 @@ struct cli_made_with_opts {        /* NULL: not given */
     const char *context_table, *examples, *recite, *template_file, *parser, *name;
     const struct sample_opts *sample;
     int64_t ctx_tokens, predict_max;
+    int embed_layer; /* -1: not given */
     bool engram_thinking;
 };
 /* {"model", "adapters", "tables", "options"}, a hash of each: of tables and templates that of their contents. What is

@@ -144,7 +144,7 @@ static enum err_code check_request(const struct gen *g, const struct gen_request
                            (int)g->n_vocab);
     if ((q->n_stops > 0 || q->chat) && g->o.text == NULL)
         return err_set(e, ERR_UNSUPPORTED, "stop texts and chats need a tokenizer");
-    if (q->pool && !run_taps_last(g->o.run))
+    if (q->pool && run_n_taps(g->o.run) == 0)
         return err_set(e, ERR_UNSUPPORTED, "hidden rows are not kept here");
     if (q->n_adapters >= 0 && run_check_adapters(g->o.run, q->adapters, q->n_adapters, e))
         return e->code;

@@ -55,8 +55,8 @@ struct gen_request {
                                           * (chat/reader.h). NULL: all is text. Outlives the request */
     bool in_parts; /* not with chat: the text continues the prompt's, and another request may continue it.
                     * A character that is split between two requests comes whole with the later one */
-    bool pool;     /* GEN_END has the mean of the last hidden rows of all prompt tokens, which are all
-                    * evaluated; the run must tap n_layer */
+    bool pool;     /* GEN_END has the mean of the hidden rows of all prompt tokens, which are all evaluated, after
+                    * the first layer that the run taps */
     int priority;  /* higher ones first; equal ones in the order they came */
     bool yields;   /* after all that do not, whatever its priority; it gives its sequence up to one of them that waits,
                     * and continues later where it was */

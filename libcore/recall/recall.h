@@ -52,6 +52,10 @@ struct recall_hit {
  * meaning of") do not. */
 MUST_CHECK enum err_code recall_words(const struct recall *r, const struct text *t, struct str query, int k,
                                       struct recall_hit *hits, int *n, struct err *e);
+/* The scores that recall_words() gives texts[0 .. n), n >= 1, in an index of these alone: score[i] is 0 for a text
+ * without words of the query. *most: what a text can have at most. */
+MUST_CHECK enum err_code recall_rank(const struct text *t, struct str query, const struct str *texts, int n,
+                                     float *score, double *most, struct err *e);
 /* Texts whose vectors have the direction of v, which is [dims] as given to recall_build_add(). all: compare every
  * vector, even if there is a graph. pool may be NULL. */
 MUST_CHECK enum err_code recall_near(const struct recall *r, const float *v, int k, bool all, struct pool *pool,

@@ -11,6 +11,8 @@
 #include "recall/internal.h"
 #include "text/text.h"
 
+enum { WORDS_MAX = 1000 /* of a query; what follows is left out */ };
+
 #define K1 1.2
 #define B  0.75
 
@@ -99,12 +101,11 @@ static uint64_t find_word(const struct recall *r, const char *word, size_t n)
     return r->s.n_words;
 }
 
-static enum err_code weight(const struct recall *r, const struct text *t, const char *word, size_t n, uint64_t df,
+static enum err_code weight(uint64_t n_texts, const struct text *t, const char *word, size_t n, uint64_t df,
                             double *out, struct err *e)
 {
     /* What no text has is taken to be as rare as what one has. */
-    const double have = df > 0 ? (double)df : 1,
-                 idf = log1p(fmax((double)r->s.n_texts - have + 0.5, 0.5) / (have + 0.5));
+    const double have = df > 0 ? (double)df : 1, idf = log1p(fmax((double)n_texts - have + 0.5, 0.5) / (have + 0.5));
     char spaced[WORD_BYTES_MAX + 1] = " ";
     struct text_tokens ids = { 0 };
     enum err_code code;
@@ -120,13 +121,18 @@ struct sums {
     float *score, *share; /* [n_texts] */
 };
 
+/* Of a word that a text of `length` words has tf times. */
+static double score_of(double weight_of, double tf, double length, double length_mean)
+{
+    return weight_of * tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / length_mean));
+}
+
 static void add_postings(const struct recall *r, uint64_t w, double weight_of, const struct sums *s)
 {
     for (uint64_t i = w > 0 ? r->posting_end[w - 1] : 0; i < r->posting_end[w]; i++) {
         const struct posting *p = &r->posting[i];
-        const double tf = (double)p->count, norm = K1 * (1 - B + B * (double)r->length[p->text] / r->length_mean);
 
-        s->score[p->text] += (float)(weight_of * tf * (K1 + 1) / (tf + norm));
+        s->score[p->text] += (float)score_of(weight_of, p->count, r->length[p->text], r->length_mean);
         s->share[p->text] += (float)weight_of;
     }
 }
@@ -146,11 +152,10 @@ static bool was_before(struct str query, size_t end, const char *word, size_t n)
 static enum err_code score_words(const struct recall *r, const struct text *t, struct str query, const struct sums *s,
                                  double *all, struct err *e)
 {
-    enum { WORDS = 1000 }; /* of a query; what follows is left out */
     char word[WORD_BYTES_MAX];
     size_t at = 0, n;
 
-    for (int i = 0; i < WORDS; i++) {
+    for (int i = 0; i < WORDS_MAX; i++) {
         const size_t from = at; /* a long word is cut: where it begins is not where it ends less its length */
 
         if ((n = recall_word(query, &at, word)) == 0)
@@ -160,7 +165,7 @@ static enum err_code score_words(const struct recall *r, const struct text *t, s
 
         if (was_before(query, from, word, n))
             continue;
-        if (weight(r, t, word, n, w < r->s.n_words ? r->posting_end[w] - before : 0, &weight_of, e))
+        if (weight(r->s.n_texts, t, word, n, w < r->s.n_words ? r->posting_end[w] - before : 0, &weight_of, e))
             return e->code;
         *all += weight_of;
         if (w < r->s.n_words)
@@ -184,5 +189,111 @@ enum err_code recall_words(const struct recall *r, const struct text *t, struct 
             recall_keep(hits, n, k, (struct recall_hit){ (int64_t)i, s.score[i], (float)((double)s.share[i] / all) });
     free(s.score);
     free(s.share);
+    return code;
+}
+
+/* ---- texts that are in no index ---- */
+
+struct asked_word {
+    char word[WORD_BYTES_MAX];
+    size_t n;
+    uint64_t df;
+};
+struct ranking {
+    struct asked_word *word;    /* [n_words] of the query, each once, in its order */
+    struct asked_word **sorted; /* the same, by their bytes */
+    int n_words, n_texts;
+    uint32_t *count;  /* [n_texts][n_words] */
+    uint64_t *length; /* [n_texts] in words */
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct asked_word *const *x = a, *const *y = b;
+    const size_t n = (*x)->n < (*y)->n ? (*x)->n : (*y)->n;
+    const int cmp = memcmp((*x)->word, (*y)->word, n);
+
+    return cmp != 0 ? cmp : ((*x)->n > (*y)->n) - ((*x)->n < (*y)->n);
+}
+
+static void read_query(struct ranking *r, struct str query)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < WORDS_MAX; i++) {
+        const size_t from = at;
+        struct asked_word *w = &r->word[r->n_words];
+
+        if ((w->n = recall_word(query, &at, w->word)) == 0)
+            break;
+        r->n_words += !was_before(query, from, w->word, w->n);
+    }
+    for (int i = 0; i < r->n_words; i++)
+        r->sorted[i] = &r->word[i];
+    qsort(r->sorted, (size_t)r->n_words, sizeof(struct asked_word *), by_bytes);
+}
+
+static void count_words(struct ranking *r, int text, struct str s)
+{
+    struct asked_word one, *key = &one, **found;
+    uint32_t *count = r->count + (size_t)text * (size_t)r->n_words;
+    size_t at = 0;
+
+    while ((one.n = recall_word(s, &at, one.word)) > 0) {
+        r->length[text]++;
+        found = bsearch(&key, r->sorted, (size_t)r->n_words, sizeof(struct asked_word *), by_bytes);
+        if (found != NULL && count[*found - r->word]++ == 0)
+            (*found)->df++;
+    }
+}
+
+/* The sums of a query's words, and the most that a text can have. */
+static enum err_code add_words(const struct ranking *r, const struct text *t, double length_mean, float *score,
+                               double *most, struct err *e)
+{
+    for (int w = 0; w < r->n_words; w++) {
+        double weight_of;
+
+        if (weight((uint64_t)r->n_texts, t, r->word[w].word, r->word[w].n, r->word[w].df, &weight_of, e))
+            return e->code;
+        *most += weight_of * (K1 + 1);
+        for (int i = 0; i < r->n_texts; i++) {
+            const uint32_t tf = r->count[(size_t)i * (size_t)r->n_words + (size_t)w];
+
+            if (tf > 0)
+                score[i] += (float)score_of(weight_of, tf, (double)r->length[i], length_mean);
+        }
+    }
+    return ERR_OK;
+}
+
+enum err_code recall_rank(const struct text *t, struct str query, const struct str *texts, int n, float *score,
+                          double *most, struct err *e)
+{
+    struct ranking r = { .word = calloc(WORDS_MAX + 1, sizeof *r.word),
+                         .sorted = calloc(WORDS_MAX + 1, sizeof(struct asked_word *)),
+                         .length = calloc((size_t)n + 1, sizeof *r.length),
+                         .n_texts = n };
+    enum err_code code = r.word != NULL && r.sorted != NULL && r.length != NULL ? ERR_OK : err_nomem(e);
+    double mean = 0;
+
+    *most = 0;
+    if (code == ERR_OK) {
+        read_query(&r, query);
+        r.count = calloc((size_t)n * (size_t)r.n_words + 1, sizeof *r.count);
+        code = r.count != NULL ? ERR_OK : err_nomem(e);
+    }
+    for (int i = 0; code == ERR_OK && i < n; i++) {
+        score[i] = 0;
+        count_words(&r, i, texts[i]);
+    }
+    for (int i = 0; i < n && code == ERR_OK; i++)
+        mean += (double)r.length[i] / (double)n;
+    if (code == ERR_OK)
+        code = add_words(&r, t, mean > 1 ? mean : 1, score, most, e);
+    free(r.word);
+    free(r.sorted);
+    free(r.length);
+    free(r.count);
     return code;
 }

@@ -197,5 +197,5 @@ int64_t run_due(const struct run *r, int seq);
 /* Row i of the last step after tap_layers[tap], n_embd floats, copied from the device. False: there is none. For tests;
  * a drafter reads the rows on the device (run/taps.h). */
 bool run_tap(struct run *r, int tap, int i, float *out);
-bool run_taps_last(const struct run *r); /* tap 0 is after the final norm */
+int run_n_taps(const struct run *r);
 #endif

@@ -47,9 +47,9 @@ int run_first_row(const struct run *r, int seq)
     return -1;
 }
 
-bool run_taps_last(const struct run *r)
+int run_n_taps(const struct run *r)
 {
-    return r->taps.n > 0 && r->tap_layer[0] == model_plan(r->m)->n_layer;
+    return r->taps.n;
 }
 
 bool run_tap(struct run *r, int tap, int i, float *out)

@@ -45,6 +45,7 @@ struct serve_question {
     int n;          /* choices of a prompt */
     int top;        /* log-probabilities of this many best tokens; -1: none wanted */
     bool base64;    /* embeddings */
+    bool raw;       /* embeddings: not scaled to length 1 */
     struct str stops[STOPS_MAX], breakers[STOPS_MAX];
     int32_t stop_tokens[STOPS_MAX];
     struct sample_bias *bias;                      /* owned */
@@ -249,6 +250,8 @@ json_t *serve_detokenize(struct serve *s, const json_t *body, const struct serve
 json_t *serve_show_health(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
 json_t *serve_show_metrics(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
 json_t *serve_rate(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
+json_t *serve_rerank(struct serve *s, const json_t *body, const struct serve_client *who, /* rerank.c */
+                     struct serve_fault *f);
 /* start.c: makes requests to the engine from a question */
 /* How many tokens the prompt of a chat has. False: a fault. */
 bool serve_count_prompt(struct serve *s, const struct serve_question *w, int64_t *n, struct serve_fault *f);

@@ -495,6 +495,16 @@ static bool read_store(struct serve_reading *r, const json_t *v)
     return true;
 }
 
+static bool read_normalize(struct serve_reading *r, const json_t *v)
+{
+    int64_t n;
+
+    if (!serve_whole_number(v, &n) || (n != -1 && n != 2))
+        return serve_refuse_here(r, "not 2 (length 1) or -1 (as they are)");
+    r->w->raw = n == -1;
+    return true;
+}
+
 enum {
     CHAT = 1 << SERVE_CHAT | 1 << SERVE_RESPONSE | 1 << SERVE_MESSAGE,
     TEXT = 1 << SERVE_COMPLETION,
@@ -513,6 +523,7 @@ static const struct {
     { "prompt", TEXT, read_prompt },
     { "input", EMBED, read_input },
     { "encoding_format", EMBED, read_encoding },
+    { "embd_normalize", EMBED, read_normalize },
     { "dimensions", EMBED, read_dimensions },
     { "tools", CHAT, serve_read_tools },
     { "tool_choice", CHAT, serve_read_tool_choice },

@@ -630,7 +630,7 @@ static enum err_code take_row(struct serve *s, struct serve_job *j, struct serve
     return one == NULL || json_array_append_new(c->logprobs, one) ? err_nomem(e) : ERR_OK;
 }
 
-/* Unit length, as the interface has it. */
+/* Unit length, as the interface has it, unless the request wants none. */
 static json_t *embedding_of(const struct serve *s, const struct serve_job *j, const float *v)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -640,7 +640,7 @@ static json_t *embedding_of(const struct serve *s, const struct serve_job *j, co
 
     for (int i = 0; i < n; i++)
         sum += (double)v[i] * (double)v[i];
-    const double scale = sum > 0 ? 1 / sqrt(sum) : 0;
+    const double scale = j->w.raw ? 1 : sum > 0 ? 1 / sqrt(sum) : 0;
     if (!j->w.base64) {
         list = json_array();
         for (int i = 0; i < n && list != NULL; i++)

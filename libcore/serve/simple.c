@@ -14,7 +14,8 @@
 static bool is_read(const char *name)
 {
     static const char *const names[] = { "content", "reasoning_content", "refusal", "text",    "prompt",   "input",
-                                         "output",  "instructions",      "system",  "context", "thinking", "data" };
+                                         "output",  "instructions",      "system",  "context", "thinking", "data",
+                                         "query",   "documents" };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i], name) == 0)

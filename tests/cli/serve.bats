@@ -61,6 +61,30 @@ chat() # ID BODY
     jq -es '.[] | select(.id == "b") | .body.data[0].embedding | type == "string"' out
 }
 
+@test "embeddings of the layer and without the scale that an index has; rerank by words" {
+    printf '%s\n' 'cp copies files and directories' 'The kernel schedules threads' 'ls lists what a directory holds' > texts
+    chimere-engram-build index --lines -o t.index texts
+    jq -nc --rawfile t texts '{id: 1, method: "embeddings", body: {input: ($t | split("\n")[:3]), embd_normalize: -1}},
+        {id: 2, method: "embeddings", body: {input: "x", embd_normalize: 1}},
+        {id: 3, method: "rerank", body: {query: "what copies a directory?", documents: ($t | split("\n")[:3] | .[1] |= {text: .}), top_n: 2, return_documents: true}},
+        {id: 4, method: "rerank", body: {query: "x", documents: ["a", 3]}}, {id: 5, method: "rerank", body: {query: "x", documents: []}},
+        {id: 6, method: "rerank", body: {query: "x", documents: ["a"], top_n: 0}}, {id: 7, method: "rerank", body: {query: "", documents: ["a", "b"]}}' > lines
+    chimere-serve-stdio --embed-layer 1 < lines > out # a quarter of 8 layers, as the index
+    # The index has the mean of all texts, and each text's vector without it, at length 1 (chimere-index(5)).
+    jq -c 'select(.id == 1) | .body.data[].embedding' out > vectors
+    od -An -v -t f4 -w1024 -j 512 t.index | head -n 4 | jq -sc '[limit(1024; .[])] | [.[:256], .[256:512], .[512:768], .[768:1024]]' > index
+    jq -es '.[0] as $index | .[1:] as $v | [range(256) | . as $d | ($v | map(.[$d]) | add / 3)] as $mean |
+        [range(3) | . as $i | [range(256) | $v[$i][.] - $mean[.]] | (map(. * .) | add | sqrt) as $n | map(. / $n)] as $want |
+        [[$index[0], $mean], [$index[1], $want[0]], [$index[2], $want[1]], [$index[3], $want[2]]] |
+        all(.[]; . as [$a, $b] | all(range(256); $a[.] - $b[.] | fabs < 1e-5))' index vectors
+    jq -es 'map({key: "\(.id)", value: .}) | from_entries | (.["2"].error.param == "/embd_normalize") and
+        (.["3"].body.results | map(.index) == [0, 2] and .[0].relevance_score > .[1].relevance_score and .[1].relevance_score > 0
+            and .[0].relevance_score < 1 and .[0].document.text == "cp copies files and directories") and
+        ([.["4", "5", "6"].error.param] == ["/documents/1", "/documents", "/top_n"]) and
+        (.["7"].body.results == [{index: 0, relevance_score: 0}, {index: 1, relevance_score: 0}])' out
+    fails 2 '--embed-layer 8: the model has layers 0 to 7' chimere-serve-stdio --embed-layer 8
+}
+
 @test "what is wrong is said with its place, and the others go on" {
     ask 'no json' '[1]' '{"method":"models"}' '{"id":1,"method":"nothing"}' '{"id":2,"method":"chat/completions","body":{}}' \
         '{"id":3,"method":"chat/completions","body":{"messages":[{"role":"user","content":"x"}],"foo/bar":1}}' \

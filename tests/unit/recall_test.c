@@ -189,6 +189,41 @@ static void a_graph_finds_the_same(void **state)
     free(b);
 }
 
+/* Texts that are in no index have the scores that they have in one. */
+static void texts_are_ranked_by_words(void **state)
+{
+    enum { MANY = 300 };
+    static char buf[MANY][200];
+    static struct str texts[MANY];
+    static float score[MANY];
+    const char *const queries[] = { "which says odd17, please? Which common?", "\xc3\xa4RGER thirteen", "nothing", "" };
+    struct recall_hit hits[RECALL_HITS_MAX];
+    struct recall *r;
+    struct err e = { 0 };
+    double most;
+    int n, found;
+
+    (void)state;
+    build(in("r"), MANY, false);
+    r = open_index(in("r"));
+    for (int i = 0; i < MANY; i++) {
+        text_of(i, buf[i], sizeof buf[i]);
+        texts[i] = str_of(buf[i]);
+    }
+    for (int q = 0; q < 4; q++) {
+        must(recall_words(r, tokens, str_of(queries[q]), RECALL_HITS_MAX, hits, &n, &e), &e);
+        must(recall_rank(tokens, str_of(queries[q]), texts, MANY, score, &most, &e), &e);
+        found = 0;
+        for (int i = 0; i < MANY; i++)
+            found += score[i] > 0;
+        assert_int_equal(found, n);
+        assert_true(q < 2 ? n > 0 : n == 0);
+        for (int i = 0; i < n; i++)
+            assert_true(score[hits[i].text] == hits[i].score && (double)hits[i].score < most);
+    }
+    recall_close(r);
+}
+
 static void texts_are_found_by_words(void **state)
 {
     struct recall *r;
@@ -308,10 +343,15 @@ static void few_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_kept),           cmocka_unit_test(all_vectors_are_compared),
-        cmocka_unit_test(a_graph_finds_the_same), cmocka_unit_test(texts_are_found_by_words),
-        cmocka_unit_test(words_of_scripts),       cmocka_unit_test(lists_are_fused_by_rank),
-        cmocka_unit_test(damage_is_seen),         cmocka_unit_test(few_texts),
+        cmocka_unit_test(what_is_kept),
+        cmocka_unit_test(all_vectors_are_compared),
+        cmocka_unit_test(a_graph_finds_the_same),
+        cmocka_unit_test(texts_are_found_by_words),
+        cmocka_unit_test(texts_are_ranked_by_words),
+        cmocka_unit_test(words_of_scripts),
+        cmocka_unit_test(lists_are_fused_by_rank),
+        cmocka_unit_test(damage_is_seen),
+        cmocka_unit_test(few_texts),
     };
     struct gguf *g = NULL;
     struct err e = { 0 };

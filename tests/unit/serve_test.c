@@ -47,8 +47,8 @@ static void test_names(void **state)
     serve_name_methods(text, sizeof text, true, "/v1/");
     assert_string_equal(text, "/v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses, /v1/messages");
     serve_name_methods(text, sizeof text, false, "");
-    assert_non_null(strstr(text, "responses, messages, messages/count_tokens, models, tokenize, detokenize, health, "
-                                 "metrics"));
+    assert_non_null(strstr(text, "responses, messages, messages/count_tokens, models, tokenize, detokenize, rerank, "
+                                 "health, metrics"));
     serve_name_methods(text, 8, false, "");
     assert_string_equal(text, "chat/co");
 }
