@@ -22,8 +22,14 @@ static enum err_code push_of_block(struct serve *s, struct serve_job *j, const s
                                    const char *key, json_t *value, struct err *e)
 {
     return push_event(
-        s, j, json_pack("{s:s, s:I, s:o*}", "type", type, "index", (json_int_t)json_array_size(c->items), key, value),
+        s, j, json_pack("{s:s, s:I, s:o}", "type", type, "index", (json_int_t)json_array_size(c->items), key, value),
         e);
+}
+
+static enum err_code push_stop(struct serve *s, struct serve_job *j, const struct serve_choice *c, struct err *e)
+{
+    return push_event(
+        s, j, json_pack("{s:s, s:I}", "type", "content_block_stop", "index", (json_int_t)json_array_size(c->items)), e);
 }
 
 /* What is taken from earlier requests is not counted as input again. */
@@ -93,7 +99,7 @@ static enum err_code close_block(struct serve *s, struct serve_job *j, struct se
         text = STR("");
     if ((thought && push_of_block(s, j, c, "content_block_delta", "delta",
                                   json_pack("{s:s, s:s}", "type", "signature_delta", "signature", signature), e)) ||
-        push_of_block(s, j, c, "content_block_stop", "", NULL, e))
+        push_stop(s, j, c, e))
         return e->code;
     block = thought
                 ? json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", json_bytes(text), "signature", signature)
@@ -129,17 +135,6 @@ static json_t *input_of(struct str arguments)
     return json_pack("{s:o}", "arguments", json_bytes(arguments));
 }
 
-static bool has_calls(const struct serve_choice *c)
-{
-    const json_t *block;
-    size_t i;
-
-    json_array_foreach (c->items, i, block)
-        if (serve_is_type(block, "tool_use"))
-            return true;
-    return false;
-}
-
 static json_t *call_block(const struct chat_piece *p, json_t *input)
 {
     return json_pack("{s:s, s:o, s:o, s:o}", "type", "tool_use", "id", json_bytes(p->id), "name", json_bytes(p->name),
@@ -152,7 +147,7 @@ static enum err_code take_call(struct serve *s, struct serve_job *j, struct serv
 {
     json_t *block;
 
-    if ((!j->w.stream && p->step != CHAT_CALL_END) || (j->w.ask.one_call && has_calls(c)))
+    if (!j->w.stream && p->step != CHAT_CALL_END)
         return ERR_OK;
     if (close_block(s, j, c, e))
         return e->code;
@@ -162,7 +157,7 @@ static enum err_code take_call(struct serve *s, struct serve_job *j, struct serv
         return push_of_block(s, j, c, "content_block_delta", "delta",
                              json_pack("{s:s, s:o}", "type", "input_json_delta", "partial_json", json_bytes(p->text)),
                              e);
-    if (push_of_block(s, j, c, "content_block_stop", "", NULL, e))
+    if (push_stop(s, j, c, e))
         return e->code;
     block = p->step == CHAT_CALL_END ? call_block(p, input_of(p->text)) : json_null();
     return json_array_append_new(c->items, block) ? err_nomem(e) : ERR_OK;
@@ -187,6 +182,17 @@ enum err_code serve_message_piece(struct serve *s, struct serve_job *j, struct s
                          json_pack("{s:s, s:o}", "type", thought ? "thinking_delta" : "text_delta",
                                    thought ? "thinking" : "text", json_bytes(p->text)),
                          e);
+}
+
+static bool has_calls(const struct serve_choice *c)
+{
+    const json_t *block;
+    size_t i;
+
+    json_array_foreach (c->items, i, block)
+        if (serve_is_type(block, "tool_use"))
+            return true;
+    return false;
 }
 
 static const char *stop_reason(const struct serve_choice *c)
