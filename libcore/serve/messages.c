@@ -403,6 +403,13 @@ static bool take_thinking(json_t *chat, const json_t *v, struct serve_fault *f)
     return json_object_set_new(chat, "chat_template_kwargs", kwargs) == 0 || serve_nomem(f);
 }
 
+/* Anthropic's package tries without it when it is told so in these words. */
+static bool refuse_thread(struct serve_fault *f)
+{
+    f->code = "thread_unsupported_request";
+    return serve_refuse_at(f, "/thread", "answers are not kept: send all messages of the conversation");
+}
+
 /* What would run elsewhere is not there to be asked. */
 static bool refuse_service(const char *key, const json_t *v, struct serve_fault *f)
 {
@@ -429,6 +436,8 @@ static bool take_member(json_t *chat, const char *key, json_t *v, struct serve_f
             return true;
     if (json_is_null(v))
         return true;
+    if (strcmp(key, "thread") == 0)
+        return refuse_thread(f);
     if (strcmp(key, "container") == 0 || strcmp(key, "mcp_servers") == 0)
         return refuse_service(key, v, f);
     if (strcmp(key, "tools") == 0)

@@ -394,12 +394,11 @@ json_t *serve_error(const struct serve_row *row, int status, const char *pointer
 
 json_t *serve_fault_body(const struct serve_row *row, const struct serve_fault *f)
 {
-    json_t *body = serve_error(row, f->status, f->pointer, f->message);
+    json_t *body = serve_error(row, f->status, f->pointer, f->message), *error = json_object_get(body, "error");
 
-    if (body != NULL && f->code != NULL && !row->anthropic &&
-        json_object_set_new(json_object_get(body, "error"), "code", json_string(f->code))) {
-        json_decref(body);
-        return NULL;
-    }
-    return body;
+    if (body == NULL || f->code == NULL)
+        return body;
+    return json_if((row->anthropic ? json_object_set_new(error, "details", json_pack("{s:s}", "error_code", f->code))
+                                   : json_object_set_new(error, "code", json_string(f->code))) == 0,
+                   body);
 }

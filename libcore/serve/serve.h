@@ -130,8 +130,13 @@ enum serve_kind {
     SERVE_CHUNK, /* a part of a stream */
     SERVE_END,   /* the stream is complete; no body */
     SERVE_ERROR, /* body: {"error": {"message", "type", "param", "code"}}; param is a JSON pointer. In Anthropic's form
-                  * without a code, "param" only if there is one, and beside it "type": "error" */
+                  * {"type": "error", "error": {"type", "message", "param", "details": {"error_code"}}}, without param
+                  * and details if there is none */
 };
+param is a JSON pointer.In Anthropic's form * "details" : { "error_code" } instead of the code,
+    only what there is of the two, and beside it * "type" : "error" * /
+}
+;
 struct serve_reply {
     enum serve_kind kind;
     void *user;

@@ -40,6 +40,16 @@ def item_of(line):
                        "input_schema": t["function"]["parameters"]} for t in item["tools"]], "answer": item["answer"]}
 
 
+CONVERTED = []
+
+
+@anthropic.beta_tool
+def convert_currency(amount: float, from_currency: str, to_currency: str) -> str:
+    """Convert an amount of money from one currency to another."""
+    CONVERTED.append((amount, from_currency, to_currency))
+    return "370 EUR"
+
+
 def whole():
     got = client.messages.create(messages=SUM, **USUAL)
     assert texts(got) == "405" and got.stop_reason == "end_turn" and got.stop_sequence is None
@@ -111,6 +121,11 @@ def tools():
         assert due and (choice["type"] == "any" or [c.name for c in due] == [name])
     none = client.messages.create(**{**asked, "messages": item["messages"]}, tool_choice={"type": "none"}, **USUAL)
     assert none.stop_reason != "tool_use"
+    # the package's own loop of calls, which asks for a thread first
+    runner = client.beta.messages.tool_runner(
+        messages=[{"role": "user", "content": "Convert 400 USD to EUR."}], tools=[convert_currency], max_iterations=3, **USUAL)
+    turns = [m.stop_reason for m in runner]
+    assert turns[0] == "tool_use" and CONVERTED == [(400, "USD", "EUR")], (turns, CONVERTED)
     # as Claude Code asks: many tools, marks for a cache, names of betas, who the user is
     many = [{**item["tools"][0], "name": f"tool_{i}", "cache_control": {"type": "ephemeral"}} for i in range(20)]
     big = client.beta.messages.create(

@@ -159,6 +159,7 @@ static void test_refused(void **state)
           "only with the type enabled" },
         { "'thinking':{'type':'adaptive'},'chat_template_kwargs':{'enable_thinking':false}," HI, "/thinking",
           "chat_template_kwargs says otherwise" },
+        { "'thread':{'type':'create'}," HI, "/thread", "answers are not kept: send all messages of the conversation" },
         { "'mcp_servers':[{}]," HI, "/mcp_servers", "runs at Anthropic's, not here" },
         { "'stop':['x']," HI, "/stop", "not a member of this request, which has stop_sequences" },
         { "'stop_sequences':'x'," HI, "/stop_sequences", "not an array of texts" },
@@ -251,13 +252,27 @@ static void test_errors(void **state)
     }
 }
 
+/* Anthropic's package looks at the code. */
+static void test_codes(void **state)
+{
+    struct serve_fault f = { 0 };
+    json_t *asked = body_of("'thread':{'type':'continue'}," HI), *body;
+
+    (void)state;
+    assert_null(serve_messages.chat(asked, true, &f));
+    body = serve_fault_body(serve_row(SERVE_MESSAGE), &f);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(json_object_get(body, "error"), "details"), "error_code")),
+        "thread_unsupported_request");
+    json_decref(asked);
+    json_decref(body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bodies),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_bodies), cmocka_unit_test(test_refused), cmocka_unit_test(test_places),
+        cmocka_unit_test(test_errors), cmocka_unit_test(test_codes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
