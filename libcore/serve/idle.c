@@ -9,6 +9,7 @@
 
 enum {
     TEXT = 1 << SERVE_COMPLETION,
+    MSG = 1 << SERVE_MESSAGE,
     EMBED = 1 << SERVE_EMBEDDING,
     ALL = (1 << SERVE_N_METHODS) - 1,
     CHAT = ALL & ~(TEXT | EMBED),
@@ -66,6 +67,9 @@ static const struct {
     { "keep_alive", ALL, "S|N", "neither a text nor a number" },
     { "kv_transfer_params vllm_xargs mm_processor_kwargs cache_control", BOTH, "O", "not an object" },
     { "truncate_prompt_tokens", ALL, "-1", "nothing is left out of a prompt" },
+    { "context_management diagnostics", MSG, "O", "not an object" },
+    { "inference_geo speed user_profile_id workspace_id anthropic_version", MSG, "S", "not a text" },
+    { "anthropic_beta betas", MSG, "A", "not an array" },
     { "spaces_between_special_tokens add_special_tokens", BOTH, "B", "not true or false" },
 };
 

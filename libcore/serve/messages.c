@@ -423,16 +423,9 @@ static bool refuse_service(const char *key, const json_t *v, struct serve_fault 
 static bool take_member(json_t *chat, const char *key, json_t *v, struct serve_fault *f)
 {
     static const char *const later[] = { "messages", "system", "thinking" };
-    static const char *const without_effect[] = {
-        "cache_control",   "context_management", "diagnostics",       "inference_geo",  "speed",
-        "user_profile_id", "workspace_id",       "anthropic_version", "anthropic_beta", "betas"
-    };
 
     for (size_t i = 0; i < sizeof later / sizeof later[0]; i++)
         if (strcmp(key, later[i]) == 0)
-            return true;
-    for (size_t i = 0; i < sizeof without_effect / sizeof without_effect[0]; i++)
-        if (strcmp(key, without_effect[i]) == 0)
             return true;
     if (json_is_null(v))
         return true;

@@ -133,10 +133,6 @@ enum serve_kind {
                   * {"type": "error", "error": {"type", "message", "param", "details": {"error_code"}}}, without param
                   * and details if there is none */
 };
-param is a JSON pointer.In Anthropic's form * "details" : { "error_code" } instead of the code,
-    only what there is of the two, and beside it * "type" : "error" * /
-}
-;
 struct serve_reply {
     enum serve_kind kind;
     void *user;

@@ -30,7 +30,7 @@ off='"thinking":{"type":"disabled"}'
         line hidden messages "\"thinking\":{\"type\":\"adaptive\",\"display\":\"omitted\"},$sum"
         line plain messages "$off,$sum"
         line stop messages "$off,\"stop_sequences\":[\"never\",\"05\"],$sum"
-        line short messages "\"max_tokens\":5,$sum" | sed 's/"max_tokens":300,//'
+        line short messages "\"max_tokens\":5,\"betas\":[\"x\"],\"cache_control\":{\"type\":\"ephemeral\"},$sum" | sed 's/"max_tokens":300,//'
         line begun messages "$off,"'"messages":[{"role":"user","content":"What is 347 + 58?"},{"role":"assistant","content":"4"}]'
         line call messages "\"stream\":true,$tools,\"messages\":$asked"
         line cut messages "\"max_tokens\":60,\"stream\":true,$tools,\"messages\":$asked" | sed 's/"max_tokens":300,//'
