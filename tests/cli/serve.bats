@@ -521,6 +521,12 @@ batch()
     echo '{"custom_id":"a","url":"/v1/completions","body":{},"metod":1}' > more.jsonl
     fails 3 'line 1: "metod" is not a member' chimere-serve-stdio --batch more.jsonl -o new
     fails 3 'url is not' chimere-serve-stdio --batch odd.jsonl -o new
+    for id in true 1.5 '["a"]'; do
+        echo "{\"custom_id\":$id,\"url\":\"/v1/completions\",\"body\":{}}" > odd.jsonl
+        fails 3 'line 1: custom_id is neither a text nor a whole number' chimere-serve-stdio --batch odd.jsonl -o new
+    done
+    echo '{"custom_id":"","url":"/v1/completions","body":{}}' > odd.jsonl
+    fails 3 'line 1: no custom_id' chimere-serve-stdio --batch odd.jsonl -o new
     fails 2 '--batch needs --output' chimere-serve-stdio --batch in.jsonl
 }
 
