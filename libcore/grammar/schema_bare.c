@@ -6,7 +6,7 @@
  *
  * Where a long text is counted, the count is kept in blocks of characters, each a rule. Within a block the characters
  * of the mark that the text ends with are known; at the end of one they are not, so a block goes on until the text does
- * not end with a beginning of the mark, and counts as if that had taken the most characters that it can. So up to 5 %
+ * not end with a beginning of the mark, and counts as if that had taken the most characters that it can. So up to 8 %
  * of a length beyond COUNTED cannot be used.
  */
 #include <stdio.h>

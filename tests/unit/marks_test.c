@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* marks_test.c - the marks of reasoning: engine and reader see the same, for each syntax, wherever an answer is cut. */
+/* marks_test.c - marks of reasoning and calls: engine and reader see the same, wherever an answer is cut. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -371,12 +372,12 @@ struct desk {
     struct run *r;
 };
 
-static void open_desk(struct desk *k)
+static void open_desk(struct desk *k, const char *path)
 {
     const struct model_opts mo = { .device = "cpu", .n_threads = 2 };
     struct err e = { 0 };
 
-    must(gguf_open(&k->g, MODEL, &e), &e);
+    must(gguf_open(&k->g, path, &e), &e);
     must(text_open(&k->text, k->g, &e), &e);
     must(model_open(&k->m, k->g, &mo, &e), &e);
     must(run_open(&k->r, k->m, &(struct run_opts){ .ctx_tokens = 512, .n_seq = 1, .draft_max = SPECULATED }, &e), &e);
@@ -575,7 +576,7 @@ static void for_each_reasoning(check_fn *check)
     struct desk k;
     struct err e = { 0 };
 
-    open_desk(&k);
+    open_desk(&k, MODEL);
     for (int i = 0; chat_reader_name(i) != NULL; i++) {
         struct text_marks m;
 
@@ -743,7 +744,7 @@ static void budget_counts_all(void **state)
 
     (void)state;
     assert_int_equal(reason_governor.begin(&governor, &budget, true, &e), ERR_UNSUPPORTED);
-    open_desk(&k);
+    open_desk(&k, MODEL);
     must(chat_marks_of(&m, "harmony", k.text, &e), &e);
     budget.marks = q.part_marks = &m;
     q.governor = &reason_governor;
@@ -809,6 +810,81 @@ static void guesses_change_nothing(void **state)
     for_each_reasoning(check_guesses);
 }
 
+/* ---- calls ---- */
+
+/* A copy of the model in which a control token is the mark of Mistral's calls. */
+static void open_desk_of_mistral(struct desk *k)
+{
+    char path[] = "/tmp/marks_test.XXXXXX", *data;
+    const int fd = mkstemp(path);
+    struct err e = { 0 };
+    size_t n;
+
+    assert_true(fd >= 0);
+    close(fd);
+    must(io_read_all(&data, &n, MODEL, 64 << 20, NULL, &e), &e);
+    memcpy(data + str_find((struct str){ data, n }, 0, STR("<|quad_end|>")), "[TOOL_CALLS]", 12);
+    must(io_write_file(path, (struct str){ data, n }, &e), &e);
+    free(data);
+    open_desk(k, path);
+    unlink(path);
+    assert_true(text_is_control(k->text, text_find(k->text, "[TOOL_CALLS]")));
+}
+
+/* The text of an answer that ends at the stop string "halt", if anywhere. */
+static void check_stop(struct desk *k, const char *parser, const char *written, const char *want, int n_calls)
+{
+    const struct str stop = STR("halt");
+    json_t *tools = json_loads("[{\"name\":\"f\"}]", 0, NULL);
+    const struct chat_reader_opts o = { .parser = parser, .tools = tools };
+    const struct chat_piece *v;
+    struct chat_reader *r;
+    struct chat *c;
+    struct err e = { 0 };
+    int n;
+
+    must(chat_open(&c, k->text, STR("{{ messages[0].content }}"), &e), &e);
+    must(chat_set_parser(c, parser, &e), &e);
+    for (int cut = 0; cut < CUTS; cut++) {
+        struct gen_request q = gen_defaults();
+        struct outcome *out;
+
+        q.part_marks = chat_marks_with_calls(c);
+        q.stops = &stop;
+        q.n_stops = 1;
+        write_script(k->text, str_of(written), (enum cut)cut);
+        out = answer(k, q, NULL, NULL);
+        if (!str_is((struct str){ out->text, out->n_text }, want))
+            fail_msg("%s, cut %d: %.*s", parser, cut, (int)out->n_text, out->text);
+        must(chat_reader_open(&r, &o, &e), &e);
+        must(chat_read(r, (struct str){ out->text, out->n_text }, true, &v, &n, &e), &e);
+        assert_int_equal(chat_reader_calls(r), n_calls);
+        chat_reader_close(r);
+        free(out);
+    }
+    chat_close(c);
+    json_decref(tools);
+}
+
+/* Marks of calls reach the reader, control tokens or not; stop strings are looked for beside calls only. */
+static void calls_are_whole(void **state)
+{
+    static const char hermes[] = "a <tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": \"halt\"}}\n</tool_call> b ";
+    static const char mistral[] = "a [TOOL_CALLS]f[ARGS]{\"x\": \"halt\"}";
+    char text[ANSWER_BYTES];
+    struct desk k;
+
+    (void)state;
+    open_desk_of_mistral(&k);
+    (void)snprintf(text, sizeof text, "%shalt c", hermes);
+    check_stop(&k, "hermes", text, hermes, 1);
+    check_stop(&k, "mistral-args", mistral, mistral, 1);
+    check_stop(&k, "mistral-args", "a halt [TOOL_CALLS]f[ARGS]{}", "a ", 0);
+    check_stop(&k, "llama3-json", "{\"name\": \"f\", \"parameters\": {\"x\": \"halt\"}}",
+               "{\"name\": \"f\", \"parameters\": {\"x\": \"halt\"}}", 1);
+    close_desk(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -816,7 +892,7 @@ int main(void)
         cmocka_unit_test(conversations_are_closed), cmocka_unit_test(prompts_end_inside),
         cmocka_unit_test(engine_and_reader_agree),  cmocka_unit_test(length_counts_from_the_text),
         cmocka_unit_test(budget_leaves_an_answer),  cmocka_unit_test(budget_counts_all),
-        cmocka_unit_test(guesses_change_nothing),
+        cmocka_unit_test(guesses_change_nothing),   cmocka_unit_test(calls_are_whole),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
