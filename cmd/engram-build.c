@@ -67,23 +67,21 @@ enum {
     DUMP = 32,
     STATS = 64,
     CHECK = 128,
-    FIT = 256,
     SCORE = 512,
     INDEX = 1024,
     QUERY = 2048,
     IMPORT = 4096,
     ROLLBACK = 8192,
     COUNTS = BUILD | ADD,
-    MODEL = FIT | SCORE | INDEX | QUERY | ADD,
-    TEXTS = COUNTS | FIT | SCORE | INDEX | IMPORT,
+    MODEL = SCORE | INDEX | QUERY | ADD,
+    TEXTS = COUNTS | SCORE | INDEX | IMPORT,
     MERGES = MERGE | DECAY | PRUNE,
-    WRITES = COUNTS | FIT | MERGES | INDEX | IMPORT,
+    WRITES = COUNTS | MERGES | INDEX | IMPORT,
 };
 static const struct cli_command commands[] = {
     { "build", "build -o table [options] [text ...]", "A table of texts.", BUILD },
     { "add", "add -o table [options] [text ...], add --from file table", "Appends epochs to a table.", ADD },
     { "rollback", "rollback table", "Puts TABLE.1 in the place of TABLE.", ROLLBACK },
-    { "fit", "fit -o table [options] [text ...]", "What a table may weigh, from held-out texts.", FIT },
     { "score", "score --engram table [options] [text ...]", "Perplexity without and with tables.", SCORE },
     { "merge", "merge -o table [options] table[:weight] ...", "One epoch of all tables.", MERGE },
     { "decay", "decay -o table [options] table", "Old counts are halved or left out.", DECAY },
@@ -115,7 +113,7 @@ static const struct cli_of of[] = {
     { "rerank", QUERY },
     { "flat", QUERY },
     { "layer", INDEX },
-    { "ctx", FIT | SCORE | ADD },
+    { "ctx", SCORE | ADD },
     { "threads", TEXTS | QUERY },
     { "device", MODEL },
     { "vram", MODEL },
@@ -161,7 +159,7 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
             cli_usage("%s: the name of a file is empty", command);
     if (o.from.n > 0 && (files[0] == NULL || files[1] != NULL))
         cli_usage("add --from takes one table");
-    if (bit & WRITES && !(bit & (ADD | FIT)))
+    if (bit & WRITES && !(bit & ADD))
         cli_check_kind("out", o.out, bit & INDEX ? STR("CHIMRECL") : STR("CHIMENGR"), bit & INDEX ? "index" : "table");
     if ((bit & IMPORT || !(bit & TEXTS)) && *files == NULL)
         cli_usage("%s: no %s is named", command, bit & QUERY ? "index" : "table");
@@ -316,9 +314,8 @@ static enum err_code run_command(unsigned bit, char *const *files, int *status, 
         return o.from.n > 0 ? cli_engram_scored(&o, files[0], status, e) : build_epoch(files, bit == ADD, e);
     case ROLLBACK:
         return cli_engram_rollback(files[0], e);
-    case FIT:
     case SCORE:
-        return cli_engram_score(&o, files, bit == FIT, e);
+        return cli_engram_score(&o, files, e);
     case DUMP:
         return cli_engram_dump(&o, files, e);
     case STATS:

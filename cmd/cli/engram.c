@@ -218,7 +218,7 @@ enum err_code cli_engram_make(struct cli_engram_made *made, struct str said, con
     if (dir == NULL || *dir == '\0')
         dir = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
     remove_left(dir);
-    (void)snprintf(made->path, sizeof made->path - sizeof "/table", "%s/%s%ld-XXXXXX", dir, begins, (long)getpid());
+    (void)snprintf(made->path, sizeof made->path - sizeof "/context", "%s/%s%ld-XXXXXX", dir, begins, (long)getpid());
     if (mkdtemp(made->path) == NULL) {
         err_errno(e, ERR_IO, errno, "%s: cannot make a directory for the table", made->path);
         *made->path = '\0';
@@ -227,7 +227,7 @@ enum err_code cli_engram_make(struct cli_engram_made *made, struct str said, con
     made->lock = open(made->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (made->lock >= 0)
         (void)flock(made->lock, LOCK_EX | LOCK_NB); /* where there are no locks the process id alone tells */
-    strcat(made->path, "/table");
+    strcat(made->path, "/context");                 /* its name in reports */
     enum err_code code = pool_open(&pool, n_threads > 0 ? n_threads : pool_cpus(), e);
     if (code == ERR_OK)
         code = build_table(made->path, said, g, text, pool, e);

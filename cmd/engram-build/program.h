@@ -58,8 +58,8 @@ struct progress cli_engram_progress(void);
 /* index.c: texts into an index; the nearest ones of an index as JSON lines */
 MUST_CHECK enum err_code cli_engram_index(const struct build_options *o, char *const *files, struct err *e);
 MUST_CHECK enum err_code cli_engram_query(const struct build_options *o, const char *path, struct err *e);
-/* score.c: a model's perplexity on texts without and with tables; fit: writes the weights that help into o->out */
-MUST_CHECK enum err_code cli_engram_score(const struct build_options *o, char *const *files, bool fit, struct err *e);
+/* score.c: a model's perplexity on texts without and with tables */
+MUST_CHECK enum err_code cli_engram_score(const struct build_options *o, char *const *files, struct err *e);
 /* What the model says of texts, of files or of one text. */
 MUST_CHECK enum err_code cli_engram_hear(struct engram_heard *h, const struct build_options *o, char *const *files,
                                          const struct str *text, struct cli_opened *x, struct err *e);

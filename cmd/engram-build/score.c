@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* score.c - what tables are worth to a model: perplexity with and without, and the fit of weights.  room: cmd */
+/* score.c - what tables are worth to a model: perplexity with and without.  room: cmd */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,6 @@
 #include "base/pool.h"
 #include "cli/engram.h"
 #include "engram-build/program.h"
-#include "engram/build.h"
 #include "engram/heard.h"
 #include "eval/eval.h"
 #include "gguf/gguf.h"
@@ -123,52 +122,30 @@ static enum err_code score_table(const struct build_options *o, const struct eng
                                     .window_n = calloc((size_t)h->n_windows + 1, sizeof *s.window_n) };
     enum err_code code = s.window_gain != NULL && s.window_n != NULL ? ERR_OK : err_nomem(e);
 
-    if (code == ERR_OK)
-        code = engram_heard_weigh(h, mix, NULL, &s, e);
-    if (code == ERR_OK)
+    if (code == ERR_OK) {
+        engram_heard_weigh(h, mix, false, &s);
         code = report_score(o, h, &s, e);
+    }
     free(s.window_gain);
     free(s.window_n);
     return code;
 }
 
-static enum err_code fit_table(const struct build_options *o, const struct engram_heard *h,
-                               const struct engram_mix *mix, struct err *e)
+enum err_code cli_engram_score(const struct build_options *o, char *const *files, struct err *e)
 {
-    struct engram_fit *f = NULL;
-    struct engram_heard_score s = { 0 };
-    int used = 0;
-    const enum err_code code = engram_fit_open(&f, e) || engram_heard_weigh(h, mix, f, &s, e)
-                                   ? e->code
-                                   : engram_fit_write(f, o->out, &used, e);
-
-    if (code == ERR_OK)
-        cli_note("%s: %d kinds of evidence help, from %lld tokens", o->out, used, (long long)h->n);
-    engram_fit_close(f);
-    return code;
-}
-
-enum err_code cli_engram_score(const struct build_options *o, char *const *files, bool fit, struct err *e)
-{
-    const char *const *tables = fit ? &o->out : o->tables.v;
     struct engram_heard h = { 0 };
-    struct io_lock *lock = NULL;
     struct cli_opened x = { 0 };
     struct cli_engram table = { 0 };
     enum err_code code;
 
     code = cli_open(&x, &o->model, e) || cli_open_text(&x, true, e) || cli_open_model(&x, e) ||
-                   (fit && io_lock(&lock, o->out, e)) ||
-                   cli_engram_open(&table, tables, fit ? 1 : o->tables.n, true, x.gguf, x.text,
-                                   model_info(x.model)->n_vocab, e) ||
+                   cli_engram_open(&table, o->tables.v, o->tables.n, true, x.gguf, x.text, model_info(x.model)->n_vocab,
+                                   e) ||
                    cli_engram_hear(&h, o, files, NULL, &x, e)
                ? e->code
-               : ERR_OK;
-    if (code == ERR_OK)
-        code = fit ? fit_table(o, &h, &table.mix, e) : score_table(o, &h, &table.mix, e);
+               : score_table(o, &h, &table.mix, e);
     engram_heard_close(&h);
     cli_engram_close(&table);
-    io_unlock(lock);
     cli_opened_close(&x);
     return code;
 }

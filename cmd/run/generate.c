@@ -53,6 +53,9 @@ static enum err_code show_end(struct cli_run *s, const struct gen_event *ev, str
     cli_progress_end();
     s->finish = ev->end;
     s->stats = ev->stats;
+    s->n_mixed = ev->n_mixed;
+    if (ev->n_mixed > 0)
+        memcpy(s->mixed, ev->mixed, (size_t)ev->n_mixed * sizeof *s->mixed);
     if (ev->end == GEN_FAILED) {
         if (strcmp(ev->err.where, "/bias") == 0)
             return err_set(e, ev->err.code, "--logit-bias: forbids every token that the model allows");

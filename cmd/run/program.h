@@ -89,6 +89,8 @@ struct cli_run {
     struct err lost; /* why the answer could not be written, where the session is kept all the same */
     enum gen_end finish;
     struct gen_stats stats;
+    struct gen_mixed mixed[GEN_MIXED_MAX]; /* [n_mixed] by tables */
+    int n_mixed;
     double from_ms, prompt_ms, decode_ms;
 };
 

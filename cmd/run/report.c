@@ -86,6 +86,14 @@ static void note_drafts(const struct cli_run *s)
                  st[i].ms);
 }
 
+static void note_tables(const struct cli_run *s)
+{
+    for (int i = 0; i < s->n_mixed; i++)
+        cli_note("table    %s: %" PRId64 " tokens matched, %" PRId64 " changed, believed %.2f at the end",
+                 engram_file_name(s->asked->mix.table, i), s->mixed[i].matched, s->mixed[i].changed,
+                 s->mixed[i].weight);
+}
+
 static json_t *json_buf(const struct cli_buf *b)
 {
     return json_bytes((struct str){ b->p ? b->p : "", b->n });
@@ -126,6 +134,8 @@ enum err_code cli_run_print_end(const struct cli_run *s, struct err *e)
         ok = set_kv(top, s);
     if (ok && s->draft != NULL)
         ok = cli_json_set(top, "drafts", json_drafts(s));
+    if (ok && s->n_mixed > 0)
+        ok = cli_json_set(top, "tables", ask_tables_json(s->asked, s->mixed, s->n_mixed));
     if (ok && s->o->session)
         ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->open.text, prompt_of(s)));
     if (ok && s->o->json && s->o->sampling.logprobs >= 0)
@@ -189,6 +199,7 @@ void cli_run_note_times(const struct cli_run *s)
     if (s->logged[0] != '\0')
         cli_note("log      %s", s->logged);
     note_drafts(s);
+    note_tables(s);
     n = model_timings(s->open.model, t, (int)(sizeof t / sizeof *t));
     qsort(t, (size_t)n, sizeof *t, slower_first);
     for (int i = 0; i < n; i++)

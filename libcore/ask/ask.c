@@ -68,6 +68,17 @@ static void set_memory(struct ask_request *r, const struct ask *a, const struct 
     r->q.memory_of = &r->mix;
 }
 
+json_t *ask_tables_json(const struct ask_request *r, const struct gen_mixed *mixed, int n)
+{
+    json_t *all = json_array();
+
+    for (int i = 0; i < n; i++)
+        json_push(&all, json_pack("{s:o, s:I, s:I, s:f}", "name", json_bytes(str_of(engram_file_name(r->mix.table, i))),
+                                  "matched", (json_int_t)mixed[i].matched, "changed", (json_int_t)mixed[i].changed,
+                                  "weight", mixed[i].weight));
+    return all;
+}
+
 static void set_limits(struct gen_request *q, const struct ask *a)
 {
     const bool of_text = a->messages != NULL && a->max_is_text && a->tokens_max > 0;

@@ -136,6 +136,8 @@ MUST_CHECK enum err_code ask_open(struct ask_request **out, const struct ask *a,
 MUST_CHECK enum err_code ask_update(struct ask_request *r, const struct ask *a, const struct ask_model *m,
                                     struct err *e);
 void ask_close(struct ask_request *r); /* when its answers have ended; NULL is allowed */
+/* What tables did to an answer, as its GEN_END says: an array of objects, or NULL where memory is out. */
+json_t *ask_tables_json(const struct ask_request *r, const struct gen_mixed *mixed, int n);
 /* The reader of one answer of a chat; *out = NULL: it is not a chat. Errors are those of chat_reader_open(). */
 MUST_CHECK enum err_code ask_reader(struct chat_reader **out, const struct ask_request *r, struct err *e);
 /* What the model's own probabilities say of the tokens of an answer's text that were chosen: for a log. */

@@ -398,7 +398,7 @@ enum err_code engram_write_rows(const char *path, const struct engram_row_at *ro
     for (size_t i = 0; code == ERR_OK && i < n; i++)
         code = take_place(&r, row[i].at, order, row[i].count, e);
     code = close_runs(&r, code, e);
-    engram_put_head(head, tokenizer, NULL, 0);
+    engram_put_head(head, tokenizer, 0);
     if (code == ERR_OK)
         code = write_file(&(struct epoch){ .day = day, .tokens = tokens, .documents = 1 }, head, r.m, path, false, e);
     engram_emit_close(r.m);
@@ -470,7 +470,7 @@ static enum err_code spill(struct engram_builder *b, struct err *e)
         code = engram_emit_open(&m, b->path, b->o.order, e);
     if (code == ERR_OK)
         code = sort_into(b, m, e);
-    engram_put_head(head, b->o.tokenizer, NULL, 0);
+    engram_put_head(head, b->o.tokenizer, 0);
     engram_put_part(head, part_number(b), b->put);
     if (code == ERR_OK)
         code = write_file(&ep, head, m, name, false, e);
@@ -639,7 +639,7 @@ static enum err_code commit_epoch(struct engram_builder *b, const struct progres
     ep.documents = b->documents;
     if (b->o.domain != NULL)
         (void)snprintf(ep.domain, sizeof ep.domain, "%s", b->o.domain);
-    engram_put_head(head, b->o.tokenizer, NULL, 0);
+    engram_put_head(head, b->o.tokenizer, 0);
     if (code == ERR_OK)
         code = write_file(&ep, head, m, b->path, b->o.add, e);
     engram_emit_close(m);

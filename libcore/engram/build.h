@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* build.h - tables made: written from tokens, merged, given weights; and what is in one. */
+/* build.h - tables made: written from tokens, merged; and what is in one. */
 #ifndef ENGRAM_BUILD_H
 #define ENGRAM_BUILD_H
 #include "engram/look.h"
@@ -50,27 +50,12 @@ struct engram_merge_opts {
     uint64_t bytes_max;  /* of the file: the rarest rows are left out, of equally rare ones the longest; 0: no limit */
 };
 /* Merges all epochs of all files of g into a new file with one epoch for each domain, in the order in which the domains
- * first appear. The first file's weights are kept. */
+ * first appear. */
 MUST_CHECK enum err_code engram_merge(const struct engram *g, const char *path, const struct engram_merge_opts *o,
                                       const struct progress *p, struct err *e);
 
 /* Writes the epochs of g's first file unchanged. */
 MUST_CHECK enum err_code engram_write(const struct engram *g, const char *path, struct err *e);
-
-/* ---- given weights ---- */
-
-/* Weights by evidence, from what a model and a table said of held-out text. */
-struct engram_fit;
-MUST_CHECK enum err_code engram_fit_open(struct engram_fit **out, struct err *e);
-void engram_fit_close(struct engram_fit *f); /* NULL is allowed */
-/* A token had probability p from the model and q from the table, which gave `mass` in all. half: 0 or 1, of the text.
- */
-MUST_CHECK enum err_code engram_fit_add(struct engram_fit *f, uint32_t evidence, float p_max, float p, float q,
-                                        float mass, int half, struct err *e);
-/* Writes the weights into the table. No weight is above that of a table without a fit. If the best
- * weight of one half of the text does not help the other half, it is 0. *used: how many kinds of
- * evidence have a weight above 0. */
-MUST_CHECK enum err_code engram_fit_write(const struct engram_fit *f, const char *path, int *used, struct err *e);
 
 /* ---- what is in a file ---- */
 

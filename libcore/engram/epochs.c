@@ -46,7 +46,7 @@ enum err_code engram_write(const struct engram *g, const char *path, struct err 
 
     if (code != ERR_OK)
         return code;
-    engram_put_head(head, f->tokenizer, f->weight, 0);
+    engram_put_head(head, f->tokenizer, 0);
     code = io_out_write(out, head, sizeof head, e);
     for (int i = 0; code == ERR_OK && i < f->n_epochs; i++)
         code = io_out_write(out, f->epoch[i].at, (size_t)f->epoch[i].bytes, e);

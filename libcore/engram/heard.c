@@ -62,49 +62,49 @@ enum err_code engram_heard_say(struct engram_heard *h, int64_t window, int32_t t
 }
 
 /* The tables' word on one token. */
-static enum err_code weigh_token(const struct engram_heard_text *text, int64_t at, const struct engram_heard_token *d,
-                                 const struct engram_mix *mix, struct engram_fit *fit, struct engram_heard_score *s,
-                                 struct err *e)
+static void weigh_token(const struct engram_heard_text *text, int64_t at, const struct engram_heard_token *d,
+                        const struct engram_mix *mix, struct engram_trust *trust, struct engram_heard_score *s)
 {
     struct engram_next next;
-    float mass = 0, q = 0;
+    double mixed = d->p;
 
     engram_mix_look(mix, text->token, at, &next);
-    for (int i = 0; i < next.n; i++) {
-        mass += next.q[i];
-        q = next.token[i] == text->token[at] ? next.q[i] : q;
-    }
-    if (fit != NULL && next.n > 0 &&
-        engram_fit_add(fit, engram_evidence(&next), d->sure, (float)d->p, q, mass, (int)(d->window & 1), e))
-        return e->code;
-    const float w = next.n > 0 ? engram_weight(mix, engram_evidence(&next), d->sure) : 0;
-    const double mixed = (1 - (double)w * (double)mass) * d->p + (double)w * (double)q;
+    if (next.n > 0) {
+        const struct engram_came came = engram_came(&next, text->token[at], d->p);
+        float w[ENGRAM_STRENGTHS], weight;
 
+        engram_weights(mix, engram_evidence(&next), d->sure, w);
+        weight = trust != NULL ? engram_trust_weight(&trust[next.file], w) : w[0];
+        mixed = (1 - (double)weight * came.mass) * d->p + (double)weight * came.q;
+        if (trust != NULL)
+            engram_trust_learn(&trust[next.file], w, came.p, came.q, came.mass);
+    }
     s->before -= log(d->p);
     s->after -= log(mixed);
     if (s->window_gain != NULL) {
         s->window_gain[d->window] += log(d->p) - log(mixed);
         s->window_n[d->window]++;
     }
-    return ERR_OK;
 }
 
-enum err_code engram_heard_weigh(const struct engram_heard *h, const struct engram_mix *mix, struct engram_fit *fit,
-                                 struct engram_heard_score *s, struct err *e)
+void engram_heard_weigh(const struct engram_heard *h, const struct engram_mix *mix, bool believed,
+                        struct engram_heard_score *s)
 {
+    struct engram_trust trust[ENGRAM_FILES_MAX];
     int64_t k = 0;
 
-    for (size_t t = 0; t < h->n_texts; t++)
+    for (size_t t = 0; t < h->n_texts; t++) {
+        for (int i = 0; i < ENGRAM_FILES_MAX; i++)
+            trust[i] = engram_trust_begin();
         for (int64_t at = 1; at < h->text[t].n && k < h->n; at++, k++)
-            if (weigh_token(&h->text[t], at, &h->said[k], mix, fit, s, e))
-                return e->code;
-    return ERR_OK;
+            weigh_token(&h->text[t], at, &h->said[k], mix, believed ? NULL : trust, s);
+    }
 }
 
 double engram_heard_perplexity(const struct engram_heard *h, const struct engram_mix *mix)
 {
     struct engram_heard_score s = { 0 };
-    struct err e;
 
-    return h->n > 0 && engram_heard_weigh(h, mix, NULL, &s, &e) == ERR_OK ? exp(s.after / (double)h->n) : NAN;
+    engram_heard_weigh(h, mix, true, &s);
+    return h->n > 0 ? exp(s.after / (double)h->n) : NAN;
 }

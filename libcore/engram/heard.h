@@ -38,8 +38,11 @@ struct engram_heard_score {
     double *window_gain;  /* [n_windows] of `after`, and the tokens; NULL: not asked for */
     int64_t *window_n;
 };
-/* The tables' word on each token is added to *s and, if there is a fit, to that. */
-MUST_CHECK enum err_code engram_heard_weigh(const struct engram_heard *h, const struct engram_mix *mix,
-                                            struct engram_fit *fit, struct engram_heard_score *s, struct err *e);
-double engram_heard_perplexity(const struct engram_heard *h, const struct engram_mix *mix); /* NAN: no token */
+/* The tables' word on each token is added to *s. Each text begins as an answer without a prompt does. believed: the
+ * tables have their most cautious weights throughout, whatever they said before: what they claim is judged then, not
+ * what is left of it. */
+void engram_heard_weigh(const struct engram_heard *h, const struct engram_mix *mix, bool believed,
+                        struct engram_heard_score *s);
+double engram_heard_perplexity(const struct engram_heard *h,
+                               const struct engram_mix *mix); /* believed. NAN: no token */
 #endif

@@ -17,16 +17,12 @@ enum {
     HEAD_BYTES = 4096, /* of a file */
     EPOCH_BYTES = 512, /* head of an epoch */
     ALIGN_BYTES = 64,
+    NAME_BYTES = 256,    /* of a file's name, with the NUL */
     SUM_BYTES = 1 << 20, /* bytes that a sum covers */
     PARTS = 8,           /* arrays of a level */
     AGE_MAX = UINT16_MAX,
     FILTER_WORDS = 8, /* of 32 bits in a block of a filter */
     FILTER_BITS = 12, /* for a context */
-    WEIGHTS_AT = 64,  /* in the head of a file */
-    COUNTS = 6,       /* kinds of evidence: 1, 2, 4, 8, 16 and more */
-    AGREES = 3,       /* the commonest token has less than a half, less than 0.95, more */
-    SURES = 4,        /* the model's likeliest token: below 0.25, 0.5, 0.9, above */
-    KINDS = ENGRAM_ORDER_MAX * COUNTS * AGREES * SURES,
 };
 
 /* Contexts of one order. Context k continues context p of the order below where child_end[p - 1] <= k < child_end[p]
@@ -54,8 +50,8 @@ struct epoch {
 };
 struct file {
     struct io_map map;
+    char name[NAME_BYTES];
     uint64_t tokenizer;
-    const float *weight; /* [KINDS] fitted; NULL: not */
     struct epoch *epoch; /* [n_epochs] */
     int n_epochs;
 };
@@ -74,8 +70,7 @@ struct range {
 };
 
 /* table.c */
-/* weight: [KINDS], or NULL; bytes: of the file */
-void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer, const float *weight, uint64_t bytes);
+void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer, uint64_t bytes); /* bytes: of the file */
 /* Writes the head again, with the length that the file has now. */
 MUST_CHECK enum err_code engram_end_file(struct io_out *out, unsigned char head[HEAD_BYTES], struct err *e);
 /* ep: sizes are set. sums_hash: of the sums behind the arrays. */
@@ -92,11 +87,6 @@ struct range engram_children(const struct epoch *ep, int level, uint64_t k);
 struct range engram_nexts(const struct epoch *ep, int level, uint64_t k);
 /* 2^(-days / half-life) */
 double engram_decay(int64_t days);
-
-/* mix.c: where the weight of this evidence stands in KINDS */
-int engram_kind(uint32_t evidence, float p_max);
-/* its weight in a table that was not fitted */
-float engram_guess(int kind);
 
 /* filter.c: a split block Bloom filter (Putze, Sanders, Singler 2007; the layout of Apache Parquet). No context
  * that is in it is denied. */

@@ -38,7 +38,7 @@ bool engram_domain_ok(struct str name);
 MUST_CHECK enum err_code engram_join(struct engram **out, const struct engram *first, const struct engram *second,
                                      struct err *e);
 /* A table of the epochs of first's file (NULL: none) and then those epochs of more's file that `with` [epochs of more]
- * marks, with the weights of `first`. Both must outlive it. */
+ * marks. Both must outlive it. */
 MUST_CHECK enum err_code engram_view(struct engram **out, const struct engram *first, const struct engram *more,
                                      const bool *with, struct err *e);
 void engram_close(struct engram *g); /* NULL is allowed */
@@ -56,5 +56,6 @@ struct engram_next {
 void engram_look(const struct engram *g, const int32_t *token, int64_t n, struct engram_next *out);
 
 int engram_n_files(const struct engram *g);
+const char *engram_file_name(const struct engram *g, int file); /* without the directory; lives as long as the table */
 uint64_t engram_file_bytes(const struct engram *g, int file);
 #endif

@@ -367,7 +367,7 @@ static enum err_code write_shares(const struct job *j, const char *path, struct 
 
     if (code != ERR_OK)
         return code;
-    engram_put_head(head, j->g->file[0].tokenizer, j->g->file[0].weight, 0);
+    engram_put_head(head, j->g->file[0].tokenizer, 0);
     code = io_out_write(out, head, sizeof head, e);
     for (int i = 0; code == ERR_OK && i < j->n; i++)
         code = write_share(j, &j->share[i], path, out, e);

@@ -1,58 +1,68 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mix.c - a table beside a model: what is mixed in and how much.               room: engram
  *
- * The mixture p' = (1 - w) p + w q can cost a token -ln(1 - w) nats and no more. The weight depends on the order of the
- * match, its count, how much the table's occurrences agree, and how sure the model is; it is fitted (fit.c), or a
- * cautious guess: nothing for short contexts, which every text has. */
+ * The mixture p' = (1 - w) p + w q can cost a token -ln(1 - w) nats and no more. A look-up alone says a weight at each
+ * of several strengths, by the order of the match, how much the table's occurrences agree, and how sure the model is.
+ * How much each strength counts is learnt from the text itself (weigh.h). */
+#include <stdlib.h>
 #include <string.h>
 
 #include "engram/internal.h"
 #include "gen/hooks.h"
 
-enum { ORDER_OF_WHOLE = ENGRAM_ORDER_MAX };
+enum {
+    AGREES = 3, /* the commonest token has less than a half, less than 0.95, more */
+    SURES = 4,  /* the model's likeliest token: below 0.25, 0.5, 0.9, above */
+    KINDS = ENGRAM_ORDER_MAX * AGREES,
+    PROMPT_TOKENS = 1024, /* the newest ones of a prompt, from which shares are learnt */
+};
+/* A prompt's tokens have no probabilities, since a model gives them for the last one only. So there the table is
+ * weighed against a model that is supposed to give each token this probability, and its likeliest one SURE_OF_PROMPT:
+ * bench/engram.md compares that with the model's own. */
+#define P_OF_PROMPT    0.15
+#define SURE_OF_PROMPT 0.3F
 
 uint32_t engram_evidence(const struct engram_next *next)
 {
     const uint32_t agree = next->n == 0 || next->q[0] < 0.5F ? 0 : next->q[0] < 0.95F ? 1 : 2;
     /* Nothing longer can be known of a short text. */
-    const int order = next->whole && next->order > 1 && next->order < ORDER_OF_WHOLE ? ORDER_OF_WHOLE : next->order;
-    uint32_t count = 0;
+    const int order = next->whole && next->order > 1 ? ENGRAM_ORDER_MAX : next->order;
 
-    while (count + 1 < COUNTS && next->count >= 1.5 * (double)(1 << count))
-        count++;
-    return (((uint32_t)next->file * ENGRAM_ORDER_MAX + (uint32_t)(order > 0 ? order - 1 : 0)) * COUNTS + count) *
-               AGREES +
-           agree;
+    return ((uint32_t)next->file * ENGRAM_ORDER_MAX + (uint32_t)(order > 0 ? order - 1 : 0)) * AGREES + agree;
 }
 
-int engram_kind(uint32_t evidence, float p_max)
+static int file_of(uint32_t evidence)
+{
+    return (int)(evidence / KINDS);
+}
+
+/* Chosen on tables and texts that bench/engram.md names, and shown there with others. The first strength is cautious:
+ * it leaves out short contexts, which every text has, and helps without having learnt anything. The longest contexts
+ * are hardly there by chance: they must win over a model that is sure, or change nothing. */
+static const struct strength {
+    float by_order[ENGRAM_ORDER_MAX], by_agree[AGREES], by_sure[SURES], longest_sure[SURES];
+} strength[ENGRAM_STRENGTHS] = {
+    { { 0, 0, 0, 0.05F, 0.1F, 0.25F, 0.4F, 0.7F }, { 0.1F, 0.4F, 1 }, { 1, 1, 0.7F, 0.3F }, { 1, 1, 1, 0.8F } },
+    { { 0.15F, 0.25F, 0.35F, 0.45F, 0.55F, 0.65F, 0.75F, 0.85F },
+      { 0.5F, 0.7F, 1 },
+      { 1, 1, 0.8F, 0.5F },
+      { 1, 1, 1, 0.85F } },
+    { { 0.3F, 0.45F, 0.6F, 0.7F, 0.8F, 0.85F, 0.9F, 0.95F }, { 0.6F, 0.8F, 1 }, { 1, 1, 0.9F, 0.7F }, { 1, 1, 1, 1 } },
+};
+
+void engram_weights(const struct engram_mix *m, uint32_t evidence, float p_max, float w[ENGRAM_STRENGTHS])
 {
     const int sure = p_max < 0.25F ? 0 : p_max < 0.5F ? 1 : p_max < 0.9F ? 2 : 3;
+    const int kind = (int)(evidence % KINDS), order = kind / AGREES;
+    const float most = m->ceiling[file_of(evidence)];
 
-    return (int)(evidence % (KINDS / SURES)) * SURES + sure;
-}
+    for (int i = 0; i < ENGRAM_STRENGTHS; i++) {
+        const struct strength *s = &strength[i];
+        const float sureness = order + 1 < ENGRAM_ORDER_MAX ? s->by_sure[sure] : s->longest_sure[sure];
 
-float engram_guess(int kind)
-{
-    /* Chosen on four tables with texts of another kind than theirs: bench/engram.md. */
-    static const float by_order[ENGRAM_ORDER_MAX] = { 0, 0, 0, 0.05F, 0.1F, 0.25F, 0.4F, 0.7F };
-    static const float by_agree[AGREES] = { 0.1F, 0.4F, 1 }, by_sure[SURES] = { 1, 1, 0.7F, 0.3F };
-    const int sure = kind % SURES, agree = kind / SURES % AGREES, order = kind / (SURES * AGREES * COUNTS);
-
-    /* The longest contexts are hardly there by chance: they must win over a model that is sure, or change nothing. */
-    return by_order[order] * by_agree[agree] *
-           (order + 1 < ENGRAM_ORDER_MAX ? by_sure[sure]
-            : sure == SURES - 1          ? 0.8F
-                                         : 1);
-}
-
-float engram_weight(const struct engram_mix *m, uint32_t evidence, float p_max)
-{
-    const int f = (int)(evidence / (KINDS / SURES)), kind = engram_kind(evidence, p_max);
-    const float *fitted = m->table->file[f].weight;
-    const float w = fitted != NULL ? fitted[kind] : engram_guess(kind);
-
-    return w < m->ceiling[f] ? w : m->ceiling[f];
+        w[i] = s->by_order[order] * s->by_agree[kind % AGREES] * sureness;
+        w[i] = w[i] < most ? w[i] : most;
+    }
 }
 
 /* ---- spaces ---- */
@@ -124,6 +134,17 @@ static void take_apart(const struct engram_mix *m, const int32_t *written, int k
     *next = out;
 }
 
+struct engram_came engram_came(const struct engram_next *next, int32_t token, double p)
+{
+    struct engram_came c = { p, 0, 0 };
+
+    for (int i = 0; i < next->n; i++) {
+        c.mass += (double)next->q[i];
+        c.q = next->token[i] == token ? (double)next->q[i] : c.q;
+    }
+    return c;
+}
+
 static void drop_foreign(const struct engram_mix *m, struct engram_next *next)
 {
     int kept = 0;
@@ -164,10 +185,61 @@ void engram_mix_look(const struct engram_mix *m, const int32_t *token, int64_t n
 
 enum { RECITES = INT32_MAX, RECITES_FIRST = RECITES - 1 }; /* evidence of a recital */
 
-static void look_mix(const void *of, const struct gen_context *at, int32_t *next, float *q, int *n_next,
-                     uint32_t *evidence)
+/* The tables of one answer. */
+struct reader {
+    const struct engram_mix *m;
+    int n_files;
+    struct engram_trust trust[ENGRAM_FILES_MAX];
+    struct gen_mixed mixed[ENGRAM_FILES_MAX];
+};
+
+/* Whether a table speaks at all, with these weights. */
+static bool has_weight(const float w[ENGRAM_STRENGTHS])
+{
+    return w[ENGRAM_STRENGTHS - 1] > 0;
+}
+
+/* Learns from the newest tokens of a prompt, each of which was looked up by those before it. */
+static void read_prompt(struct reader *r, const int32_t *token, int64_t n)
+{
+    struct engram_next next;
+    float w[ENGRAM_STRENGTHS];
+
+    for (int64_t i = n > PROMPT_TOKENS ? n - PROMPT_TOKENS : 1; i < n; i++) {
+        engram_mix_look(r->m, token, i, &next);
+        if (next.n == 0)
+            continue;
+        const struct engram_came came = engram_came(&next, token[i], P_OF_PROMPT);
+
+        engram_weights(r->m, engram_evidence(&next), SURE_OF_PROMPT, w);
+        if (has_weight(w))
+            engram_trust_learn(&r->trust[next.file], w, came.p, came.q, came.mass);
+    }
+    for (int i = 0; i < r->n_files; i++)
+        engram_trust_settle(&r->trust[i]);
+}
+
+static enum err_code begin_answer(void **place, const void *of, const int32_t *prompt, int64_t n, struct err *e)
 {
     const struct engram_mix *m = of;
+    struct reader *r = calloc(1, sizeof *r);
+
+    if (r == NULL)
+        return err_nomem(e);
+    r->m = m;
+    r->n_files = m->table != NULL ? engram_n_files(m->table) : 0;
+    for (int i = 0; i < r->n_files; i++)
+        r->trust[i] = engram_trust_begin();
+    if (m->table != NULL)
+        read_prompt(r, prompt, n);
+    *place = r;
+    return ERR_OK;
+}
+
+static void look_mix(const void *place, const struct gen_context *at, int32_t *next, float *q, int *n_next,
+                     uint32_t *evidence)
+{
+    const struct engram_mix *m = ((const struct reader *)place)->m;
     struct engram_next found;
 
     *n_next = 0;
@@ -184,17 +256,48 @@ static void look_mix(const void *of, const struct gen_context *at, int32_t *next
     memcpy(q, found.q, (size_t)found.n * sizeof *q);
 }
 
-static float weight(const void *of, uint32_t evidence, float p_max, bool ends)
+static float weigh_row(const void *place, uint32_t evidence, float p_max, bool ends)
 {
-    const struct engram_mix *m = of;
+    const struct reader *r = place;
+    float w[ENGRAM_STRENGTHS];
 
     /* Where a model knows what comes behind its reasoning, those are newlines. */
     if (evidence == RECITES_FIRST)
-        return p_max < 0.9F ? m->recital.weight : 0;
+        return p_max < 0.9F ? r->m->recital.weight : 0;
     if (evidence == RECITES)
-        return m->recital.weight;
-    /* Texts have no turns: where one ends is the model's to say. */
-    return ends ? 0 : engram_weight(m, evidence, p_max);
+        return r->m->recital.weight;
+    if (ends) /* Texts have no turns: where one ends is the model's to say. */
+        return 0;
+    engram_weights(r->m, evidence, p_max, w);
+    return engram_trust_weight(&r->trust[file_of(evidence)], w);
 }
 
-const struct gen_memory engram_memory = { look_mix, weight };
+static void learn_row(void *place, uint32_t evidence, const struct gen_came *c)
+{
+    struct reader *r = place;
+    float w[ENGRAM_STRENGTHS];
+
+    if (evidence >= RECITES_FIRST || c->ends)
+        return;
+    engram_weights(r->m, evidence, c->p_max, w);
+    if (!has_weight(w))
+        return;
+    struct gen_mixed *mixed = &r->mixed[file_of(evidence)];
+
+    engram_trust_learn(&r->trust[file_of(evidence)], w, c->p, c->q, c->mass);
+    mixed->matched++;
+    mixed->changed += c->q > c->mass * c->p && c->p < 0.9999 * (double)c->p_max;
+}
+
+static int tell_tables(const void *place, struct gen_mixed *out)
+{
+    const struct reader *r = place;
+
+    for (int i = 0; i < r->n_files; i++) {
+        out[i] = r->mixed[i];
+        out[i].weight = 1 - r->trust[i].alone;
+    }
+    return r->n_files;
+}
+
+const struct gen_memory engram_memory = { begin_answer, free, look_mix, weigh_row, learn_row, tell_tables };

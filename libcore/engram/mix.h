@@ -3,6 +3,7 @@
 #ifndef ENGRAM_MIX_H
 #define ENGRAM_MIX_H
 #include "engram/look.h"
+#include "engram/weigh.h"
 
 struct gen_context;
 struct gen_memory;
@@ -26,7 +27,7 @@ bool engram_recite(const struct engram_recital *r, const struct gen_context *at,
 struct engram_mix {
     const struct engram *table; /* NULL: none */
     struct engram_recital recital;
-    float ceiling[ENGRAM_FILES_MAX]; /* of each file: the largest w; a token loses at most -ln(1 - w) nats */
+    float ceiling[ENGRAM_FILES_MAX]; /* of each file: w is never larger; a token loses at most -ln(1 - w) nats */
     bool thinking;                   /* also mix into reasoning */
     int32_t n_vocab;                 /* of the model: tokens of a table beyond it are left out */
     /* The text may end in a space that belongs to the token of the next word. space: the token of a single space, -1:
@@ -42,8 +43,13 @@ extern const struct gen_memory engram_memory; /* its object: a struct engram_mix
 /* As engram_look(), but a separate space token in the text may count as part of the token that follows it, if the table
  * knows more about that. */
 void engram_mix_look(const struct engram_mix *m, const int32_t *token, int64_t n, struct engram_next *out);
-/* The evidence of a look-up as one number, and the weight for it if the model's likeliest token has probability p_max.
- */
+/* What a look-up said of a token that came, and had p from the model. */
+struct engram_came {
+    double p, q, mass; /* mass: sum of all q */
+};
+struct engram_came engram_came(const struct engram_next *next, int32_t token, double p);
+/* The evidence of a look-up as one number, and the weights for it, the most cautious one first, if the model's
+ * likeliest token has probability p_max. */
 uint32_t engram_evidence(const struct engram_next *next);
-float engram_weight(const struct engram_mix *m, uint32_t evidence, float p_max);
+void engram_weights(const struct engram_mix *m, uint32_t evidence, float p_max, float w[ENGRAM_STRENGTHS]);
 #endif

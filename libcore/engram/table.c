@@ -48,15 +48,12 @@ double engram_decay(int64_t days)
 
 /* ---- heads ---- */
 
-void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer, const float *weight, uint64_t bytes)
+void engram_put_head(unsigned char head[HEAD_BYTES], uint64_t tokenizer, uint64_t bytes)
 {
     memset(head, 0, HEAD_BYTES);
     memcpy(head, FILE_MAGIC, 8);
     put_word(head, 1, (uint64_t)FORMAT);
     put_word(head, 2, tokenizer);
-    put_word(head, 3, weight != NULL);
-    if (weight != NULL)
-        memcpy(head + WEIGHTS_AT, weight, KINDS * sizeof *weight);
     put_word(head, FILE_WORD_BYTES, bytes);
     put_word(head, FILE_WORD_HASH, io_hash(0, head, HEAD_BYTES - 8));
 }
@@ -291,12 +288,6 @@ static enum err_code check_head(struct file *f, uint64_t tokenizer, struct err *
     f->tokenizer = word_at(p, 2);
     if (tokenizer != 0 && f->tokenizer != tokenizer)
         return err_set(e, ERR_FORMAT, "was made with another tokenizer than the model's");
-    if (word_at(p, 3) == 0)
-        return ERR_OK;
-    f->weight = (const void *)(p + WEIGHTS_AT);
-    for (int i = 0; i < KINDS; i++)
-        if (!(f->weight[i] >= 0 && f->weight[i] <= 1))
-            return err_set(e, ERR_FORMAT, "weight %d is not from 0 to 1", i);
     return ERR_OK;
 }
 
@@ -423,6 +414,9 @@ enum err_code engram_open(struct engram **out, const char *const *paths, int n_p
             engram_close(g);
             return code;
         }
+        const char *slash = strrchr(paths[g->n_files], '/');
+
+        (void)snprintf(g->file[g->n_files].name, NAME_BYTES, "%s", slash != NULL ? slash + 1 : paths[g->n_files]);
     }
     *out = g;
     return ERR_OK;
@@ -462,6 +456,11 @@ void engram_close(struct engram *g)
 int engram_n_files(const struct engram *g)
 {
     return g->n_files;
+}
+
+const char *engram_file_name(const struct engram *g, int file)
+{
+    return g->file[file].name;
 }
 
 int engram_n_epochs(const struct engram *g, int file)

@@ -18,6 +18,8 @@ void gen_request_free(struct request *q)
         q->q.constraint->end(q->place);
     if (q->governor != NULL)
         q->q.governor->end(q->governor);
+    if (q->memory != NULL)
+        q->q.memory->end(q->memory);
     text_stream_close(q->stream);
     sample_close(q->sampler);
     for (size_t i = 0; q->q.stops != NULL && i < q->q.n_stops; i++)

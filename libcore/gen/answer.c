@@ -260,6 +260,12 @@ void gen_finish(struct gen *g, struct request *q)
             gen_fail(q, &why);
         if (q->pooled != NULL && q->seq >= 0 && q->end_by == GEN_LENGTH)
             ev.pooled = mean(g, q);
+        if (q->memory != NULL && q->seq >= 0) {
+            struct gen_mixed *mixed = g->mixed + (size_t)q->seq * GEN_MIXED_MAX;
+
+            ev.n_mixed = q->q.memory->tell(q->memory, mixed);
+            ev.mixed = mixed;
+        }
         ev.end = q->end_by;
         ev.err = q->why;
         gen_tell_end(g, &ev);

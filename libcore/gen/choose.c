@@ -23,6 +23,30 @@ static bool would_end(const struct gen *g, const struct asked_row *a, const stru
     return best >= 0 && text_is_end(g->o.text, best);
 }
 
+static bool may_come(const struct gen_order *o, const uint32_t *mask, int32_t token)
+{
+    for (int i = 0; i < o->n_shun; i++)
+        if (o->shun[i] == token)
+            return false;
+    return mask == NULL || (mask[token / 32] >> token % 32 & 1) != 0;
+}
+
+/* Tells the memory of the token that was chosen, unless it is one that needs no choice: those come without logits, too.
+ * d: sums of the row. */
+static void learn_choice(struct request *q, const struct asked_row *a, const struct logits_digest *d,
+                         const uint32_t *mask, const struct sample_pick *pick, struct gen_came *came)
+{
+    if (q->q.constraint != NULL && q->q.constraint->only(q->place) >= 0)
+        return;
+    came->p = exp((double)pick->logprob + (double)d->raw_max - (double)d->max) * d->raw_total / d->total;
+    for (int i = 0; i < a->mix.n; i++)
+        if (may_come(&q->order, mask, a->mix_token[i])) {
+            came->mass += (double)a->mix_q[i];
+            came->q = a->mix_token[i] == pick->token ? (double)a->mix_q[i] : came->q;
+        }
+    q->q.memory->learn(q->memory, a->evidence, came);
+}
+
 /* Chooses from a row. The digest does, or the row has to come. */
 static enum err_code choose_row(struct gen *g, struct asked_row *a, struct sample_pick *pick, struct gen_seen *seen,
                                 struct err *e)
@@ -32,6 +56,7 @@ static enum err_code choose_row(struct gen *g, struct asked_row *a, struct sampl
     const uint32_t *mask = a->mask >= 0 ? g->masks + (size_t)a->mask * g->mask_words : NULL;
     const struct sample_mix *mix = a->mix.n > 0 ? &a->mix : NULL;
     const bool look = mix != NULL || q->governor != NULL || q->seen != NULL;
+    struct gen_came came = { 0 };
     struct logits_digest d;
     bool enough = false, digest = run_digest(g->o.run, a->row, &d);
 
@@ -41,15 +66,19 @@ static enum err_code choose_row(struct gen *g, struct asked_row *a, struct sampl
         seen->p_max = (float)(1.0 / d.total);
         seen->entropy = (float)(log(d.total) - d.weighted / d.total);
     }
-    if (mix != NULL)
-        a->mix.weight =
-            q->q.memory->weight(q->q.memory_of, a->evidence, seen->p_max, would_end(g, a, digest ? &d : NULL, mask));
+    if (mix != NULL) {
+        came.p_max = seen->p_max;
+        came.ends = would_end(g, a, digest ? &d : NULL, mask);
+        a->mix.weight = q->q.memory->weight(q->memory, a->evidence, came.p_max, came.ends);
+    }
     if (digest && sample_next_digest(q->sampler, &d, mix, o->shun, o->n_shun, pick, &enough, e))
         return e->code;
-    if (enough)
-        return ERR_OK;
-    q->stats.whole_rows += g->ids != NULL;
-    return sample_next_row(q->sampler, run_logits(g->o.run, a->row), mask, mix, o->shun, o->n_shun, pick, e);
+    q->stats.whole_rows += !enough && g->ids != NULL;
+    if (!enough && sample_next_row(q->sampler, run_logits(g->o.run, a->row), mask, mix, o->shun, o->n_shun, pick, e))
+        return e->code;
+    if (mix != NULL)
+        learn_choice(q, a, &d, mask, pick, &came);
+    return ERR_OK;
 }
 
 /* ---- the governor ---- */

@@ -230,11 +230,11 @@ static void fill_want(struct gen *g, struct asked_row *a)
     struct request *q = a->q;
     struct logits_want *w = &g->want[a->row];
 
-    if (q->q.memory != NULL) {
+    if (q->memory != NULL) {
         const struct gen_context at = context_with_guesses(g, q, a->n_guessed);
 
         a->mix = (struct sample_mix){ a->mix_token, a->mix_q, 0, 0 };
-        q->q.memory->look(q->q.memory_of, &at, a->mix_token, a->mix_q, &a->mix.n, &a->evidence);
+        q->q.memory->look(q->memory, &at, a->mix_token, a->mix_q, &a->mix.n, &a->evidence);
     }
     *w = (struct logits_want){ .n_top = 0 };
     if (g->ids == NULL || (reading(q) && q->q.n_rows > 0 && q->stats.tokens == 0))

@@ -26,9 +26,10 @@ static enum err_code alloc_all(struct gen *g, struct err *e)
     g->n_embd = run_n_embd(g->o.run);
     g->hidden = calloc((size_t)g->n_embd, sizeof *g->hidden);
     g->pooled = calloc((size_t)g->n_seq * (size_t)g->n_embd, sizeof *g->pooled);
-    if (g->hidden == NULL || g->pooled == NULL || g->at == NULL || g->used == NULL || g->owner == NULL ||
-        g->row == NULL || g->want == NULL || g->guess == NULL || g->ask == NULL || (digests && g->ids == NULL) ||
-        g->masks == NULL)
+    g->mixed = calloc((size_t)g->n_seq * GEN_MIXED_MAX, sizeof *g->mixed);
+    if (g->mixed == NULL || g->hidden == NULL || g->pooled == NULL || g->at == NULL || g->used == NULL ||
+        g->owner == NULL || g->row == NULL || g->want == NULL || g->guess == NULL || g->ask == NULL ||
+        (digests && g->ids == NULL) || g->masks == NULL)
         return err_nomem(e);
     for (size_t i = 0; digests && i < asks; i++)
         g->ask[i].ids = g->ids + i * LOGITS_IDS_MAX;
@@ -102,6 +103,7 @@ void gen_close(struct gen *g)
     text_tokens_free(&g->ends);
     free(g->hidden);
     free(g->pooled);
+    free(g->mixed);
     free(g);
 }
 
@@ -251,7 +253,8 @@ enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id
     if (!copy_all(r))
         err_nomem(e);
     else if (gen_keep_room(g, e) == ERR_OK &&
-             (q->governor == NULL || q->governor->begin(&r->governor, q->governor_opts, q->thinking, e) == ERR_OK))
+             (q->governor == NULL || q->governor->begin(&r->governor, q->governor_opts, q->thinking, e) == ERR_OK) &&
+             (q->memory == NULL || q->memory->begin(&r->memory, q->memory_of, q->prompt, q->n_prompt, e) == ERR_OK))
         r->id = ++g->next_id;
     if (r->id == 0) {
         gen_request_free(r);

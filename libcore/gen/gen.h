@@ -114,19 +114,21 @@ struct gen_event {
     enum gen_kind kind;
     int64_t id;
     void *user;
-    int seq;                 /* of the run */
-    int64_t done;            /* GEN_PROMPT: tokens read; GEN_ROW: position of the token */
-    const float *logits;     /* GEN_ROW: [n_vocab] */
-    struct sample_pick pick; /* GEN_TOKEN; logprob is NaN if it was not computed for a forced token */
-    bool forced;             /* GEN_TOKEN: not chosen */
-    bool reasoning;          /* GEN_TOKEN, GEN_END: the text is reasoning */
-    bool closes;             /* GEN_TOKEN: the reasoning ends with this token */
-    struct str text;         /* GEN_TOKEN, GEN_END: whole characters that are certain now */
-    enum gen_end end;        /* GEN_END */
-    size_t stop;             /* GEN_END by GEN_STOP_STRING: which of the request's stops */
-    struct err err;          /* GEN_FAILED: the reason; the other requests continue */
-    struct gen_stats stats;  /* GEN_BEGIN, GEN_END */
-    const float *pooled;     /* GEN_END, if asked for: [n_embd], not normalised */
+    int seq;                       /* of the run */
+    int64_t done;                  /* GEN_PROMPT: tokens read; GEN_ROW: position of the token */
+    const float *logits;           /* GEN_ROW: [n_vocab] */
+    struct sample_pick pick;       /* GEN_TOKEN; logprob is NaN if it was not computed for a forced token */
+    bool forced;                   /* GEN_TOKEN: not chosen */
+    bool reasoning;                /* GEN_TOKEN, GEN_END: the text is reasoning */
+    bool closes;                   /* GEN_TOKEN: the reasoning ends with this token */
+    struct str text;               /* GEN_TOKEN, GEN_END: whole characters that are certain now */
+    enum gen_end end;              /* GEN_END */
+    size_t stop;                   /* GEN_END by GEN_STOP_STRING: which of the request's stops */
+    struct err err;                /* GEN_FAILED: the reason; the other requests continue */
+    struct gen_stats stats;        /* GEN_BEGIN, GEN_END */
+    const float *pooled;           /* GEN_END, if asked for: [n_embd], not normalised */
+    const struct gen_mixed *mixed; /* GEN_END of a request with a memory: [n_mixed] */
+    int n_mixed;
 };
 
 /* ERR_ARG: no sequence is left for requests. */

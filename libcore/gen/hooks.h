@@ -65,13 +65,35 @@ struct gen_context {
     bool reasoning;    /* the next token is part of the reasoning */
     bool reasoned;     /* the answer has reasoning, and text_from is behind it */
 };
+/* A token that was chosen where something was to be mixed in. */
+struct gen_came {
+    double p, q, mass; /* its probability: the model's among those allowed, that of the mix; the sum of the mix's */
+    float p_max;       /* as for weight() */
+    bool ends;
+};
+/* What a memory did to an answer, by its parts, for example tables. */
+struct gen_mixed {
+    int64_t matched; /* tokens for which it had something to mix in */
+    int64_t changed; /* of them, those that are not the model's likeliest ones, and that it made likelier */
+    double weight;   /* how far it is believed at the end, 0 .. 1 */
+};
+enum { GEN_MIXED_MAX = 16 };
 struct gen_memory {
+    /* Makes the place of one answer: `m` is the request's object. The place depends on the tokens of the prompt and on
+     * what learn() was told, so that a request gets the same answer wherever its prompt was read. */
+    enum err_code (*begin)(void **place, const void *m, const int32_t *prompt, int64_t n, struct err *e);
+    void (*end)(void *place);
     /* What comes next: fills the tokens, probabilities and number of the mix (the arrays have room for
-     * SAMPLE_MIX_MAX), and *evidence, a number that only weight() understands. */
-    void (*look)(const void *m, const struct gen_context *at, int32_t *next, float *q, int *n_next, uint32_t *evidence);
+     * SAMPLE_MIX_MAX), and *evidence, a number that only the other functions understand. Also called for tokens behind
+     * guesses. */
+    void (*look)(const void *place, const struct gen_context *at, int32_t *next, float *q, int *n_next,
+                 uint32_t *evidence);
     /* The weight of this look-up in the mixture, 0 .. 1, once the model's own row is known. p_max: its largest
      * probability; ends: the token with that probability ends a turn of a chat. */
-    float (*weight)(const void *m, uint32_t evidence, float p_max, bool ends);
+    float (*weight)(const void *place, uint32_t evidence, float p_max, bool ends);
+    /* Called for each chosen token that had a look-up with tokens, in order. */
+    void (*learn)(void *place, uint32_t evidence, const struct gen_came *came);
+    int (*tell)(const void *place, struct gen_mixed *out); /* fills out[GEN_MIXED_MAX]; how many parts there are */
 };
 
 /* ---- governor: controls the reasoning of one answer ---- */

@@ -40,6 +40,7 @@ struct request {
     int64_t n_text;    /* tokens of the text, from its first visible one on */
     int64_t n_held;    /* tokens that may still become the mark that opens the reasoning */
     void *place;       /* of the constraint */
+    void *memory;      /* its place; NULL: none */
     void *governor;
     struct gen_order order;   /* the governor's last */
     struct request *probe_of; /* a probe: the request that asked; no events */
@@ -63,7 +64,7 @@ struct asked_row {
     int32_t mix_token[SAMPLE_MIX_MAX];
     float mix_q[SAMPLE_MIX_MAX];
     struct sample_mix mix;
-    uint32_t evidence; /* of the memory, for its weight() */
+    uint32_t evidence; /* of the memory */
     int32_t *ids;      /* [LOGITS_IDS_MAX] */
 };
 
@@ -110,8 +111,9 @@ struct gen {
     size_t n_told_text; /* bytes of it that belong to events; the others come with the next one */
     struct sample_top *top;
     size_t n_top, top_cap;
-    float *hidden; /* [n_embd] a row */
-    float *pooled; /* [n_seq][n_embd] of requests that ended in this step */
+    float *hidden;           /* [n_embd] a row */
+    float *pooled;           /* [n_seq][n_embd] of requests that ended in this step */
+    struct gen_mixed *mixed; /* [n_seq][GEN_MIXED_MAX] of requests that ended in this step */
     int n_embd;
 };
 

@@ -106,10 +106,12 @@ struct serve_choice {
     struct chat_reader *reader; /* NULL: a completion */
     const struct ask_request *request;
     struct serve_buf text, reasoning;
-    json_t *calls, *logprobs;          /* arrays */
-    struct gen_stats stats;            /* from its beginning on those of the prompt, complete at its end */
-    double begin_ms, first_ms, now_ms; /* when it began; had its first token, 0: not yet; and the last one */
-    int64_t n_tokens;                  /* so far */
+    json_t *calls, *logprobs;              /* arrays */
+    struct gen_stats stats;                /* from its beginning on those of the prompt, complete at its end */
+    double begin_ms, first_ms, now_ms;     /* when it began; had its first token, 0: not yet; and the last one */
+    int64_t n_tokens;                      /* so far */
+    struct gen_mixed mixed[GEN_MIXED_MAX]; /* [n_mixed] by tables */
+    int n_mixed;
     enum gen_end end;
     size_t stop; /* which stop string ended it, if one did */
     bool said_role;

@@ -147,6 +147,25 @@ static json_t *logprobs_of(const struct serve_job *j, json_t *list)
                      list != NULL ? json_incref(list) : json_array()); /* reasoning alone has none */
 }
 
+/* What tables did to all answers: numbers of tokens, and the mean of the weights. */
+static json_t *usage_of_tables(const struct serve_job *j)
+{
+    struct gen_mixed all[GEN_MIXED_MAX] = { { 0 } };
+    const struct serve_choice *some = NULL;
+
+    for (int i = 0; i < j->n_choices; i++) {
+        const struct serve_choice *c = &j->choice[i];
+
+        some = c->n_mixed > 0 ? c : some;
+        for (int k = 0; k < c->n_mixed; k++) {
+            all[k].matched += c->mixed[k].matched;
+            all[k].changed += c->mixed[k].changed;
+            all[k].weight += c->mixed[k].weight / j->n_choices;
+        }
+    }
+    return some != NULL ? ask_tables_json(some->request, all, some->n_mixed) : NULL;
+}
+
 json_t *serve_usage(const struct serve_job *j)
 {
     int64_t prompt = 0, cached = 0, tokens = 0, reasoning = 0;
@@ -163,11 +182,11 @@ json_t *serve_usage(const struct serve_job *j)
     }
     if (j->method == SERVE_EMBEDDING)
         return json_pack("{s:I, s:I}", "prompt_tokens", (json_int_t)prompt, "total_tokens", (json_int_t)prompt);
-    return json_pack("{s:I, s:I, s:I, s:{s:I, s:i}, s:{s:I, s:i, s:i, s:i}}", "prompt_tokens", (json_int_t)prompt,
+    return json_pack("{s:I, s:I, s:I, s:{s:I, s:i}, s:{s:I, s:i, s:i, s:i}, s:o*}", "prompt_tokens", (json_int_t)prompt,
                      "completion_tokens", (json_int_t)tokens, "total_tokens", (json_int_t)(prompt + tokens),
                      "prompt_tokens_details", "cached_tokens", (json_int_t)cached, "audio_tokens", 0,
                      "completion_tokens_details", "reasoning_tokens", (json_int_t)reasoning, "audio_tokens", 0,
-                     "accepted_prediction_tokens", 0, "rejected_prediction_tokens", 0);
+                     "accepted_prediction_tokens", 0, "rejected_prediction_tokens", 0, "tables", usage_of_tables(j));
 }
 
 /* Adds the number of tokens, their time, the time of one, and the tokens in a second. */

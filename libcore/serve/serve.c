@@ -696,6 +696,9 @@ static enum err_code end_choice(struct serve *s, struct serve_job *j, struct ser
     c->end = ev->end;
     c->stop = ev->stop;
     c->stats = ev->stats;
+    c->n_mixed = ev->n_mixed;
+    if (ev->n_mixed > 0)
+        memcpy(c->mixed, ev->mixed, (size_t)ev->n_mixed * sizeof *c->mixed);
     j->n_left--;
     j->n_queued -= !c->begun;
     if (s->o.keeper != NULL && ev->seq >= 0 && j->method != SERVE_EMBEDDING && ev->end != GEN_FAILED) {

@@ -83,6 +83,8 @@ teardown()
     [ "$(said parts)" = "$(said note)" ]
     same none chimere-run -q -n 12 --think off --engram a -p 'What does qvixt do?'
     same one chimere-run -q -n 12 --think off --examples f:1 -p 'What does qvixt do?'
+    jq -es '(.[] | select(.id == "with") | .body.usage.tables[0] | .name == "a" and .matched > 0 and .changed <= .matched and .weight > 0.5) and
+            (.[] | select(.id == "without") | .body.usage | has("tables") | not)' out
     jq -es '[.[] | select(.type == "error") | .error.param] == ["/engram", "/examples", "/examples"]' out
     { raw no x ',"engram":0.5'; talk neither ',"examples":true'; raw off x ',"engram":false'; } | chimere-serve-stdio > out
     jq -es '[.[] | select(.type == "error") | .error.param] == ["/engram", "/examples"] and length == 3' out

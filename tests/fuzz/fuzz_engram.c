@@ -117,7 +117,7 @@ static void make(const uint8_t *data, size_t n)
     uint8_t *file = calloc(1, HEAD_BYTES + ep.bytes), *body = file + HEAD_BYTES + EPOCH_BYTES;
 
     assert(file != NULL && arrays < SUM_BYTES);
-    engram_put_head(file, 7, NULL, HEAD_BYTES + ep.bytes);
+    engram_put_head(file, 7, HEAD_BYTES + ep.bytes);
     memcpy(body, data + used, n - used < arrays ? n - used : arrays);
     const uint64_t sum = io_hash(0, body, arrays);
 

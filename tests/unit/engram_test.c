@@ -610,9 +610,12 @@ static void test_recite(void **state)
     int32_t token[SAMPLE_MIX_MAX];
     float q[SAMPLE_MIX_MAX];
     uint32_t evidence;
+    struct err e = { 0 };
+    void *place;
     int n;
 
     (void)state;
+    must(engram_memory.begin(&place, &m, rows[0].token, 2, &e), &e);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct gen_context at = context_of(rows[i].token, rows[i].n, 2);
         const bool any = engram_recite(&m.recital, &at, &next);
@@ -623,53 +626,45 @@ static void test_recite(void **state)
         assert_true(!any || next.whole == (i == 2));
     }
     inside.reasoning = true;
-    engram_memory.look(&m, &inside, token, q, &n, &evidence);
+    engram_memory.look(place, &inside, token, q, &n, &evidence);
     assert_int_equal(n, 0); /* in the reasoning */
-    engram_memory.look(&m, &later, token, q, &n, &evidence);
-    assert_true(n == 1 && token[0] == 5 && q[0] == 1 && engram_memory.weight(&m, evidence, 1, true) == 0.5F);
-    engram_memory.look(&m, &behind, token, q, &n, &evidence);
-    assert_true(n == 1 && engram_memory.weight(&m, evidence, 0.5F, false) == 0.5F);
-    assert_true(engram_memory.weight(&m, evidence, 0.99F, false) == 0);
+    engram_memory.look(place, &later, token, q, &n, &evidence);
+    assert_true(n == 1 && token[0] == 5 && q[0] == 1 && engram_memory.weight(place, evidence, 1, true) == 0.5F);
+    engram_memory.look(place, &behind, token, q, &n, &evidence);
+    assert_true(n == 1 && engram_memory.weight(place, evidence, 0.5F, false) == 0.5F);
+    assert_true(engram_memory.weight(place, evidence, 0.99F, false) == 0);
     m.recital.end = -1;
     assert_false(engram_recite(&m.recital, &whole, &next));
     m.recital.n = 0;
-    engram_memory.look(&m, &later, token, q, &n, &evidence);
+    engram_memory.look(place, &later, token, q, &n, &evidence);
     assert_int_equal(n, 0); /* and there is no table */
+    assert_int_equal(engram_memory.tell(place, NULL), 0);
+    engram_memory.end(place);
 }
 
-/* Weights come from what helps, and not where nothing does. */
-static void test_fit(void **state)
+/* What a look-up alone says of its weight. */
+static void test_weights(void **state)
 {
-    static struct text t = { { 1, 2, -1 }, 3 };
-    const struct engram_next good = { .n = 1, .q = { 1 }, .order = 8, .count = 3 },
-                             low = { .n = 1, .q = { 1 }, .order = 3, .count = 3 },
-                             bad = { .n = 1, .q = { 1 }, .order = 7, .count = 1 };
-    struct engram_fit *f;
-    struct err e = { 0 };
-    int used = 0;
+    const struct engram_next longest = { .n = 1, .q = { 1 }, .order = 8 },
+                             whole = { .n = 1, .q = { 1 }, .order = 2, .whole = true },
+                             low = { .n = 1, .q = { 1 }, .order = 3 }, vague = { .n = 1, .q = { 0.4F }, .order = 7 };
+    struct engram_mix m = { .ceiling = { 1 }, .n_vocab = 9, .space = -1 };
+    float w[ENGRAM_STRENGTHS], v[ENGRAM_STRENGTHS];
 
     (void)state;
-    build(&t, in("t"), plain(2));
-    must(engram_fit_open(&f, &e), &e);
-    for (int i = 0; i < 200; i++) {
-        must(engram_fit_add(f, engram_evidence(&good), 0.3F, 0.1F, i % 10 < 6 ? 1 : 0, 1, i & 1, &e), &e);
-        must(engram_fit_add(f, engram_evidence(&low), 0.3F, 0.1F, 1, 1, i & 1, &e), &e);
-        must(engram_fit_add(f, engram_evidence(&bad), 0.3F, 0.1F, i % 20 == 0 ? 1 : 0, 1, i & 1, &e), &e);
-    }
-    must(engram_fit_write(f, in("t"), &used, &e), &e);
-    engram_fit_close(f);
-    assert_int_equal(used, 1);
-    struct engram *g = open_one(in("t"), DAY);
-    struct engram_mix m = { .table = g, .ceiling = { 1 }, .n_vocab = 9, .space = -1 };
-
-    /* Without the two misses: ((1 - w) 0.1 + w)^120 ((1 - w) 0.1)^80 is largest at w = 0.5556. */
-    assert_true(fabsf(engram_weight(&m, engram_evidence(&good), 0.3F) - 0.5556F) < 0.02F);
-    assert_true(engram_weight(&m, engram_evidence(&bad), 0.3F) == 0);
-    assert_true(engram_weight(&m, engram_evidence(&low), 0.3F) == 0);   /* every text has such */
-    assert_true(engram_weight(&m, engram_evidence(&good), 0.95F) == 0); /* never seen */
+    engram_weights(&m, engram_evidence(&longest), 0.3F, w);
+    assert_true(w[0] == 0.7F && w[1] == 0.85F && w[2] == 0.95F);
+    engram_weights(&m, engram_evidence(&whole), 0.3F, v);
+    assert_memory_equal(v, w, sizeof w);
+    engram_weights(&m, engram_evidence(&low), 0.3F, v); /* every text has such */
+    assert_true(v[0] == 0 && v[1] > 0 && v[2] > v[1] && v[2] < w[2]);
+    engram_weights(&m, engram_evidence(&vague), 0.95F, w);
+    engram_weights(&m, engram_evidence(&vague), 0.2F, v);
+    for (int i = 0; i < ENGRAM_STRENGTHS; i++)
+        assert_true(w[i] < v[i]);
     m.ceiling[0] = 0.25F;
-    assert_true(engram_weight(&m, engram_evidence(&good), 0.3F) == 0.25F);
-    engram_close(g);
+    engram_weights(&m, engram_evidence(&longest), 0.3F, w);
+    assert_true(w[0] == 0.25F && w[1] == 0.25F && w[2] == 0.25F);
 }
 
 static void test_lock(void **state)
@@ -713,7 +708,7 @@ int main(void)
         cmocka_unit_test(test_add_merge), cmocka_unit_test(test_decay),   cmocka_unit_test(test_prune),
         cmocka_unit_test(test_domains),   cmocka_unit_test(test_resume),  cmocka_unit_test(test_filter),
         cmocka_unit_test(test_damaged),   cmocka_unit_test(test_rows),    cmocka_unit_test(test_lock),
-        cmocka_unit_test(test_spaces),    cmocka_unit_test(test_recite),  cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_spaces),    cmocka_unit_test(test_recite),  cmocka_unit_test(test_weights),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -117,34 +117,71 @@ static const struct gen_constraint walk = {
     walk_begin, walk_end, walk_take, walk_back, walk_free, walk_only, walk_mask
 };
 
-/* ---- a memory: what follows is the newest token plus a few ---- */
+/* ---- a memory: what follows is the newest token plus a few; its weight hangs on all that it has learnt ---- */
 
-static inline void next_look(const void *m, const struct gen_context *at, int32_t *next, float *q, int *n_next,
+struct next_place {
+    int32_t n_vocab;
+    int64_t n_learnt;
+    double learnt;
+};
+
+static inline enum err_code next_begin(void **place, const void *m, const int32_t *prompt, int64_t n, struct err *e)
+{
+    struct next_place *p = calloc(1, sizeof *p);
+
+    if (p == NULL)
+        return err_nomem(e);
+    p->n_vocab = *(const int32_t *)m;
+    p->learnt = (double)(prompt[n - 1] % 10) / 10;
+    *place = p;
+    return ERR_OK;
+}
+
+static inline void next_look(const void *place, const struct gen_context *at, int32_t *next, float *q, int *n_next,
                              uint32_t *evidence)
 {
-    const int32_t n_vocab = *(const int32_t *)m, newest = at->token[at->n - 1];
+    const struct next_place *p = place;
+    const int32_t newest = at->token[at->n - 1];
 
     *evidence = (uint32_t)newest;
     *n_next = newest % 3 == 0 ? 0 : 4; /* sometimes it knows nothing */
     for (int i = 0; i < *n_next; i++) {
-        next[i] = (newest + 7 * i + 1) % n_vocab;
+        next[i] = (newest + 7 * i + 1) % p->n_vocab;
         q[i] = 0.4f / (float)(i + 1);
     }
 }
 
-static inline float next_weight(const void *m, uint32_t evidence, float p_max, bool ends)
+static inline float next_weight(const void *place, uint32_t evidence, float p_max, bool ends)
 {
-    (void)m;
+    const struct next_place *p = place;
+
     (void)ends;
-    return (0.5f + (float)(evidence % 4) / 20) * (1 - p_max);
+    return (0.3f + (float)(evidence % 4) / 20 + 0.4f * (float)p->learnt) * (1 - p_max);
 }
 
-static const struct gen_memory next_memory = { next_look, next_weight };
+static inline void next_learn(void *place, uint32_t evidence, const struct gen_came *c)
+{
+    struct next_place *p = place;
+
+    assert_true(evidence % 3 != 0 && c->p >= 0 && c->p <= (double)c->p_max * 1.0001 && c->q <= c->mass);
+    p->learnt = (p->learnt + c->p + 10 * c->q) / 12;
+    p->n_learnt++;
+}
+
+static inline int next_tell(const void *place, struct gen_mixed *out)
+{
+    const struct next_place *p = place;
+
+    *out = (struct gen_mixed){ p->n_learnt, 0, p->learnt };
+    return 1;
+}
+
+static const struct gen_memory next_memory = { next_begin, free, next_look, next_weight, next_learn, next_tell };
 
 /* ---- the plain loop ---- */
 
-/* p of the likeliest token among those that the mask allows. */
-static inline float p_max_of(const float *x, const uint32_t *mask, int32_t n)
+/* p of a token among those that the mask allows; -1: of the likeliest one. */
+static inline double p_of(const float *x, const uint32_t *mask, int32_t n, int32_t token)
 {
     double max = -INFINITY, sum = 0;
 
@@ -154,7 +191,12 @@ static inline float p_max_of(const float *x, const uint32_t *mask, int32_t n)
     for (int32_t i = 0; i < n; i++)
         if (mask == NULL || (mask[i / 32] >> (i % 32) & 1))
             sum += exp((double)x[i] - max);
-    return (float)(1 / sum);
+    return token < 0 ? 1 / sum : exp((double)x[token] - max) / sum;
+}
+
+static inline float p_max_of(const float *x, const uint32_t *mask, int32_t n)
+{
+    return (float)p_of(x, mask, n, -1);
 }
 
 static inline bool stops(const struct ask_for *a, int32_t token)
@@ -185,7 +227,7 @@ static inline void answer_alone(struct rig *rig, const struct ask_for *a, struct
 {
     struct sampler *s;
     struct err e = { 0 };
-    void *place = NULL;
+    void *place = NULL, *memory = NULL;
     uint32_t mask[64];
     int32_t next[SAMPLE_MIX_MAX];
     float q[SAMPLE_MIX_MAX];
@@ -198,6 +240,8 @@ static inline void answer_alone(struct rig *rig, const struct ask_for *a, struct
         must(sample_accept(s, a->prompt[i], &e), &e);
     if (a->constraint != NULL)
         must(a->constraint->begin(&place, a->rules, &e), &e);
+    if (a->memory != NULL)
+        must(a->memory->begin(&memory, a->memory_of, a->prompt, n, &e), &e);
     run_clear(rig->r, 0);
     must(run_feed(rig->r, 0, a->prompt, n, 1, NULL, NULL, NULL, &e), &e);
     out->end = GEN_LENGTH;
@@ -205,18 +249,28 @@ static inline void answer_alone(struct rig *rig, const struct ask_for *a, struct
         const float *x = run_logits_last(rig->r);
         struct sample_mix mix = { next, q, 0, 0 };
         struct sample_pick pick;
+        struct gen_came came = { 0 };
+        uint32_t evidence = 0;
 
         allow(a, place, rig->n_vocab, n - a->n_prompt, mask);
         if (a->memory != NULL) {
             int n_next;
-            uint32_t evidence = 0;
 
-            a->memory->look(a->memory_of, &(struct gen_context){ out->token, n, a->n_prompt, false, false }, next, q,
-                            &n_next, &evidence);
+            a->memory->look(memory, &(struct gen_context){ out->token, n, a->n_prompt, false, false }, next, q, &n_next,
+                            &evidence);
             mix.n = n_next;
-            mix.weight = a->memory->weight(a->memory_of, evidence, p_max_of(x, mask, rig->n_vocab), false);
+            came.p_max = p_max_of(x, mask, rig->n_vocab);
+            mix.weight = a->memory->weight(memory, evidence, came.p_max, false);
         }
         must(sample_next_row(s, x, mask, mix.n > 0 ? &mix : NULL, NULL, 0, &pick, &e), &e);
+        for (int i = 0; i < mix.n; i++)
+            if (mask[next[i] / 32] >> next[i] % 32 & 1) {
+                came.mass += (double)q[i];
+                came.q = next[i] == pick.token ? (double)q[i] : came.q;
+            }
+        came.p = p_of(x, mask, rig->n_vocab, pick.token);
+        if (mix.n > 0 && (place == NULL || a->constraint->only(place) < 0))
+            a->memory->learn(memory, evidence, &came);
         if (stops(a, pick.token)) {
             out->end = GEN_EOS;
             break;
@@ -236,6 +290,8 @@ static inline void answer_alone(struct rig *rig, const struct ask_for *a, struct
     out->n = n;
     if (place != NULL)
         a->constraint->end(place);
+    if (memory != NULL)
+        a->memory->end(memory);
     sample_close(s);
 }
 

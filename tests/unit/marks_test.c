@@ -429,7 +429,36 @@ static float weight_of_script(const void *of, uint32_t evidence, float p_max, bo
     return 0.9999F;
 }
 
-static const struct gen_memory scripted = { look_at_script, weight_of_script };
+static enum err_code begin_script(void **place, const void *of, const int32_t *prompt, int64_t n, struct err *e)
+{
+    (void)of;
+    (void)prompt;
+    (void)n;
+    (void)e;
+    *place = &script;
+    return ERR_OK;
+}
+
+static void end_script(void *place)
+{
+    assert_ptr_equal(place, &script);
+}
+
+static void ignore_choice(void *place, uint32_t evidence, const struct gen_came *came)
+{
+    (void)place;
+    assert_true(evidence == 0 && came->mass == 1);
+}
+
+static int tell_nothing(const void *place, struct gen_mixed *out)
+{
+    (void)place;
+    (void)out;
+    return 0;
+}
+
+static const struct gen_memory scripted = { begin_script,     end_script,    look_at_script,
+                                            weight_of_script, ignore_choice, tell_nothing };
 
 struct outcome {
     int32_t token[TOKENS_MAX];
