@@ -149,7 +149,7 @@ def errors():
         (anthropic.BadRequestError, "/temperature", {"extra_body": {"temperature": -1}}),
         (anthropic.BadRequestError, "/messages", {"messages": []}),
         (anthropic.BadRequestError, "/nonsense", {"extra_body": {"nonsense": 1}}),
-        (anthropic.BadRequestError, "/max_tokens", {"max_tokens": -1}),
+        (anthropic.BadRequestError, "/max_tokens", {"max_tokens": -5}),
         (anthropic.BadRequestError, "/stop_sequences/1", {"stop_sequences": ["a", ""]}),
         (anthropic.BadRequestError, "/tools/0/type", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
         (anthropic.BadRequestError, "/messages/0/content/1",
