@@ -155,9 +155,10 @@ static const struct {
     const char *names;
     bool takes; /* an argument; of "think" it may be left out */
 } elsewhere[] = {
-    { "alias|api-key-file|batch|cache-dir|cache-size|chat-kwargs|checkpoints|connections|cors|drain|errors|"
-      "expert-profile|grammar|kv-tokens|listen|logit-bias|logits|logits-last|logprobs|max-body|max-queue|"
-      "messages|min-tokens|now|output|parallel|parse|prompt|reasoning|reasoning-budget|regex|render|schema|seed|"
+    { "alias|answer|api-key-file|batch|cache-dir|cache-size|chat-kwargs|checkpoints|connections|cors|drain|"
+      "embed-layer|errors|expert-profile|files|files-size|grammar|kv-tokens|listen|logit-bias|logits|logits-last|"
+      "logprobs|max-body|max-queue|"
+      "messages|min-tokens|now|output|parallel|parse|prompt|rate|reasoning|reasoning-budget|regex|render|schema|seed|"
       "session|shard|stop|stop-token|system|think|table-memory|timeout|tokens|tool-choice|tools|vars",
       true },
     { "check|continue|detokenize|drop-oldest|engram-drafts|ignore-eos|inspect|interactive|json|jsonl|lenient|"

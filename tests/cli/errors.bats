@@ -148,7 +148,7 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     echo '--raw --no-mmap' > m.gguf.opts
     chimere-run --show-prompt -p x > want
     CHIMERE_OPTS=--raw chimere-run --show-prompt --raw=off -p x | cmp - want
-    chimere-run -m m.gguf --show-prompt --ra=off -p x | cmp - want
+    chimere-run -m m.gguf --show-prompt --raw=off -p x | cmp - want
     CHIMERE_OPTS=--raw=off chimere-run -m m.gguf --show-prompt -p x | cmp - want
     chimere-run -m m.gguf -p x -n 1 -v --raw=off --no-mmap=off --think off 2> err
     no grep -q '^options' err
