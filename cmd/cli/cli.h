@@ -229,6 +229,9 @@ bool cli_stderr_color(void); /* a terminal, and NO_COLOR is not set */
 MUST_CHECK enum err_code cli_json_line(json_t *o, struct err *e);
 /* A whole file as one value; "-" is stdin. */
 MUST_CHECK enum err_code cli_json_file(json_t **out, const char *path, struct err *e);
+/* The same by another function of these arguments, which may set *out beside an error. */
+typedef enum err_code cli_parse_json(json_t **out, struct str text, const char *what, struct err *e);
+MUST_CHECK enum err_code cli_json_file_by(json_t **out, const char *path, cli_parse_json *parse, struct err *e);
 /* o[key] = v, taking the reference; false when memory is out (v may be NULL then). */
 bool cli_json_set(json_t *o, const char *key, json_t *v);
 json_t *cli_json_real(double v); /* null when not finite */

@@ -29,17 +29,28 @@ json_t *cli_json_real(double v)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
-enum err_code cli_json_file(json_t **out, const char *path, struct err *e)
+enum err_code cli_json_file_by(json_t **out, const char *path, cli_parse_json *parse, struct err *e)
 {
+    json_t *value = NULL;
     char *data;
     size_t n;
     enum err_code code;
 
     if (io_read_all(&data, &n, path, JSON_FILE_MAX, cli_interrupted, e))
         return cli_as_data(e);
-    code = json_parse(out, (struct str){ data, n }, path, e);
+    code = parse(&value, (struct str){ data, n }, path, e);
     free(data);
-    return code ? cli_as_data(e) : ERR_OK;
+    if (code) {
+        json_decref(value);
+        return cli_as_data(e);
+    }
+    *out = value;
+    return ERR_OK;
+}
+
+enum err_code cli_json_file(json_t **out, const char *path, struct err *e)
+{
+    return cli_json_file_by(out, path, json_parse, e);
 }
 
 bool cli_json_whole(struct str line)

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "model/model.h"
 #include "run/program.h"
+#include "serve/serve.h"
 #include "text/text.h"
 
 enum err_code cli_run_format(struct cli_run *s, struct err *e)
@@ -35,30 +36,22 @@ static enum err_code insert_message(json_t *a, const char *role, struct str text
     return ERR_OK;
 }
 
-/* Members of a request of OpenAI's interface that would change the answer: options say that here. */
+/* Other members of a request would change the answer, or it is not known whether: options say that here. */
 static void warn_of_members(const json_t *request, const char *path)
 {
-    static const char *const left_out[] = { "temperature",
-                                            "top_p",
-                                            "max_tokens",
-                                            "max_completion_tokens",
-                                            "stop",
-                                            "seed",
-                                            "n",
-                                            "response_format",
-                                            "tool_choice",
-                                            "logprobs",
-                                            "logit_bias",
-                                            "presence_penalty",
-                                            "frequency_penalty",
-                                            "reasoning_effort" };
-    char names[256] = "";
+    static const char *const known[] = { "messages", "tools", "model", "stream", "stream_options", "user" };
+    const char *key;
+    char names[400] = "";
+    json_t *v;
 
-    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
-        size_t used = strlen(names);
+    json_object_foreach ((json_t *)(uintptr_t)request, key, v) {
+        const size_t used = strlen(names);
+        bool told = !json_is_null(v);
 
-        if (json_object_get(request, left_out[i]) != NULL)
-            snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", left_out[i]);
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            told = told && strcmp(key, known[i]) != 0;
+        if (told)
+            snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", key);
     }
     if (names[0] != '\0')
         cli_warn("%s: only its messages and tools are used, not %s: use options for that", path, names);
@@ -70,7 +63,7 @@ static enum err_code read_messages_file(json_t *all, json_t **tools, const char 
     json_t *file, *list;
     enum err_code code;
 
-    if (cli_json_file(&file, path, e))
+    if (cli_json_file_by(&file, path, serve_parse, e))
         return e->code;
     list = json_is_object(file) ? json_object_get(file, "messages") : file;
     if (!json_is_array(list))

@@ -130,7 +130,9 @@ static const struct serve_row *find_row(struct request *r, const char *path)
     r->files = r->h->o.batches != NULL && cli_files_row(path) != NULL;
     if (r->files)
         return cli_files_row(path);
-    return serve_method_at(&r->method, path) ? serve_row(r->method) : NULL;
+    struct str rest;
+
+    return serve_method_at(&r->method, path, &rest) ? serve_row(r->method) : NULL;
 }
 
 /* The question of a browser whether a page may ask. */
@@ -298,13 +300,15 @@ static enum MHD_Result answer_about_files(struct request *r, const char *path, c
 }
 
 /* The whole request is here. */
-static enum MHD_Result ask_server(struct request *r)
+static enum MHD_Result ask_server(struct request *r, const char *path)
 {
     struct cli_http *h = r->h;
     struct err why = { 0 };
     json_t *body = NULL;
     const char *client;
     const bool post = strcmp(r->row->verb, "POST") == 0;
+    enum serve_method m;
+    struct str rest = { "", 0 };
     enum err_code code;
 
     if (r->too_long)
@@ -315,6 +319,8 @@ static enum MHD_Result ask_server(struct request *r)
         json_decref(body);
         return refuse_at(r, why.code == ERR_NOMEM ? 503 : 400, why.where[0] == '/' ? why.where : "", why.msg);
     }
+    if (!post && serve_method_at(&m, path, &rest) && rest.n > 0)
+        body = json_pack("{s:o}", "model", json_bytes(rest));
     cli_buf_free(&r->body);
     if (serve_row(r->method)->answer == NULL && serve_waiting(h->serve) + serve_answers(body) > h->o.max_queue) {
         json_decref(body);
@@ -640,7 +646,7 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
     }
     if (r->files)
         return answer_about_files(r, cli_http_path(connection, path), verb);
-    return r->stage == BODY ? ask_server(r) : send_answer(r);
+    return r->stage == BODY ? ask_server(r, cli_http_path(connection, path)) : send_answer(r);
 }
 
 static void end_request(void *cls, struct MHD_Connection *connection, void **of, enum MHD_RequestTerminationCode why)

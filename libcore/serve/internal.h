@@ -61,6 +61,8 @@ bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve
  * here. */
 bool serve_check_members(const json_t *body, enum serve_method method, bool lenient, struct serve_fault *f);
 void serve_question_free(struct serve_question *w);
+/* The same of one object with these members, in the form of members.c. */
+bool serve_check_object(const json_t *body, const char *members, bool lenient, struct serve_fault *f);
 /* Whether a value is of one of the kinds (members.c), which end at a ! or a blank; else what it is not. */
 enum { SERVE_WHAT_BYTES = 200 };
 bool serve_is_of(const json_t *v, const char *kinds, char what[SERVE_WHAT_BYTES]);
@@ -247,6 +249,15 @@ json_t *serve_count_message(struct serve *s, const json_t *body, const struct se
                             struct serve_fault *f);
 /* simple.c: methods that need no engine */
 json_t *serve_list_models(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
+json_t *serve_show_model(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
+json_t *serve_show_props(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
+bool serve_is_special(const json_t *body, const char *member); /* a member that is true unless it says otherwise */
+/* prompts.c: prompts without answers */
+json_t *serve_apply_template(struct serve *s, const json_t *body, const struct serve_client *who,
+                             struct serve_fault *f);
+json_t *serve_count_chat(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
+json_t *serve_count_response(struct serve *s, const json_t *body, const struct serve_client *who,
+                             struct serve_fault *f);
 json_t *serve_tokenize(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
 json_t *serve_detokenize(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
 json_t *serve_show_health(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
@@ -257,6 +268,9 @@ json_t *serve_rerank(struct serve *s, const json_t *body, const struct serve_cli
 /* start.c: makes requests to the engine from a question */
 /* How many tokens the prompt of a chat has. False: a fault. */
 bool serve_count_prompt(struct serve *s, const struct serve_question *w, int64_t *n, struct serve_fault *f);
+/* The tokens of a chat's prompt are appended; its text is the caller's, to be freed. */
+bool serve_read_prompt(struct serve *s, const struct serve_question *w, struct text_tokens *out, struct serve_fault *f);
+bool serve_write_prompt(struct serve *s, const struct serve_question *w, char **out, size_t *n, struct serve_fault *f);
 MUST_CHECK enum err_code serve_start(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e);
 /* The next choice of it goes to the engine. */
 MUST_CHECK enum err_code serve_start_choice(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e);

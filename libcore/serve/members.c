@@ -301,6 +301,14 @@ static bool walk_members(struct walk *w, const json_t *v)
     return true;
 }
 
+bool serve_check_object(const json_t *body, const char *members, bool lenient, struct serve_fault *f)
+{
+    struct walk w = { .lenient = lenient, .f = f };
+    const struct row row = { 0, "", NULL, members };
+
+    return json_is_object(body) ? check_object(&w, &row, body) : serve_fault(f, 400, "", "the body is not an object");
+}
+
 bool serve_check_members(const json_t *body, enum serve_method method, bool lenient, struct serve_fault *f)
 {
     struct walk w = { .method = 1u << method, .lenient = lenient, .f = f };

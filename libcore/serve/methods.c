@@ -30,16 +30,29 @@ bool serve_method(enum serve_method *out, struct str name)
     return false;
 }
 
-bool serve_method_at(enum serve_method *out, const char *path)
+/* Where the path goes on behind the one of a row, of n bytes, which it has to equal unless that ends with a star; NULL:
+ * it is another one. */
+static const char *rest_of(const char *path, size_t n_path, const char *p, size_t n)
 {
-    const size_t n = strlen(path);
+    if (n > 0 && p[n - 1] == '*')
+        return n_path >= n && memcmp(p, path, n - 1) == 0 ? path + n - 1 : NULL;
+    return n_path == n && memcmp(p, path, n) == 0 ? path + n : NULL;
+}
+
+bool serve_method_at(enum serve_method *out, const char *path, struct str *rest)
+{
+    const size_t n = strlen(path) - (strlen(path) > 1 && path[strlen(path) - 1] == '/'); /* a slash at the end */
 
     for (int i = 0; i < SERVE_N_METHODS; i++)
-        for (const char *p = rows[i].paths; p != NULL && *p != '\0'; p += strcspn(p, " "), p += *p == ' ')
-            if (strcspn(p, " ") == n && memcmp(p, path, n) == 0) {
+        for (const char *p = rows[i].paths; p != NULL && *p != '\0'; p += strcspn(p, " "), p += *p == ' ') {
+            const char *from = rest_of(path, n, p, strcspn(p, " "));
+
+            if (from != NULL) {
                 *out = (enum serve_method)i;
+                *rest = (struct str){ from, n - (size_t)(from - path) };
                 return true;
             }
+        }
     return false;
 }
 

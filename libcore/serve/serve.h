@@ -119,8 +119,9 @@ enum serve_method {
 const struct serve_row *serve_row(enum serve_method m);
 /* The method of a name: "chat/completions", "/v1/chat/completions" or "chat.completions". False: there is none. */
 bool serve_method(enum serve_method *out, struct str name);
-/* The same of a path of HTTP. */
-bool serve_method_at(enum serve_method *out, const char *path);
+/* The same of a path of HTTP, with or without a slash at its end. *rest: what a star of the row stands for, which is
+ * the model of the body; "": there is none. */
+bool serve_method_at(enum serve_method *out, const char *path, struct str *rest);
 /* Lists the names of all methods, or of those that the engine answers, each with `before` before it. */
 void serve_name_methods(char *out, size_t room, bool engine, const char *before);
 

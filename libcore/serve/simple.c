@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chat/chat.h"
 #include "run/run.h"
 #include "serve/internal.h"
 
@@ -61,34 +62,11 @@ const char *serve_place_in_body(const struct err *why)
 
 /* ---- tokens ---- */
 
-static bool special(const json_t *body)
+bool serve_is_special(const json_t *body, const char *member)
 {
-    const json_t *v = json_object_get(body, "special");
+    const json_t *v = json_object_get(body, member);
 
     return v == NULL || json_is_null(v) || json_is_true(v);
-}
-
-json_t *serve_tokenize(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
-{
-    const json_t *text = json_object_get(body, "text");
-    struct text_tokens t = { 0 };
-    struct err e = { 0 };
-    json_t *ids = NULL;
-
-    (void)who;
-    if (text_encode(s->o.text, (struct str){ json_string_value(text), json_string_length(text) },
-                    special(body) ? TEXT_SPECIAL : 0, &t, &e)) {
-        serve_fault(f, e.code == ERR_NOMEM ? 503 : 400, "/text", "%s", e.msg);
-    } else {
-        ids = json_array();
-        for (int64_t i = 0; i < t.n && ids != NULL; i++)
-            if (json_array_append_new(ids, json_integer(t.v[i]))) {
-                json_decref(ids);
-                ids = NULL;
-            }
-    }
-    text_tokens_free(&t);
-    return f->status != 0 ? NULL : json_pack("{s:o}", "tokens", ids);
 }
 
 json_t *serve_detokenize(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
@@ -113,7 +91,8 @@ json_t *serve_detokenize(struct serve *s, const json_t *body, const struct serve
             break;
         }
     }
-    if (f->status == 0 && text_decode(s->o.text, t.v, t.n, special(body) ? TEXT_SPECIAL : 0, &p, &n, &e))
+    if (f->status == 0 &&
+        text_decode(s->o.text, t.v, t.n, serve_is_special(body, "special") ? TEXT_SPECIAL : 0, &p, &n, &e))
         serve_nomem(f);
     if (f->status == 0)
         text = json_bytes((struct str){ p, n });
@@ -239,12 +218,72 @@ json_t *serve_show_health(struct serve *s, const json_t *body, const struct serv
     return json_pack("{s:s, s:I}", "status", "ok", "waiting", (json_int_t)serve_waiting(s));
 }
 
+static json_t *model_card(const struct serve *s)
+{
+    return json_pack("{s:O, s:s, s:I, s:s, s:I, s:b}", "id", s->model, "object", "model", "created",
+                     (json_int_t)s->o.created_s, "owned_by", "chimere", "context_length", (json_int_t)s->o.ctx_tokens,
+                     "feedback", s->o.journal != NULL);
+}
+
 json_t *serve_list_models(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
 {
     (void)who;
     (void)body;
     (void)f;
-    return json_pack("{s:s, s:[{s:O, s:s, s:I, s:s, s:I, s:b}]}", "object", "list", "data", "id", s->model, "object",
-                     "model", "created", (json_int_t)s->o.created_s, "owned_by", "chimere", "context_length",
-                     (json_int_t)s->o.ctx_tokens, "feedback", s->o.journal != NULL);
+    return json_pack("{s:s, s:[o]}", "object", "list", "data", model_card(s));
+}
+
+json_t *serve_show_model(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
+{
+    const json_t *name = json_object_get(body, "model");
+
+    (void)who;
+    if (json_equal(name, s->model))
+        return model_card(s);
+    (void)serve_fault(f, 404, "/model", "model: there is no model %.200s, but %.100s", json_string_value(name),
+                      json_string_value(s->model));
+    f->code = "model_not_found";
+    return NULL;
+}
+
+/* ---- what clients of llama.cpp ask at first ---- */
+
+static json_t *piece_of(const struct serve *s, int32_t token)
+{
+    return token >= 0 ? json_bytes(text_piece(s->o.text, token)) : json_string("");
+}
+
+/* Defaults of requests. */
+static json_t *params_of(const struct serve *s)
+{
+    const struct sample_opts usual = sample_defaults();
+    const struct sample_opts *o = s->o.sample != NULL ? s->o.sample : &usual;
+    json_t *params = json_pack("{s:I, s:i}", "n_predict", (json_int_t)s->o.predict_max, "seed", -1);
+    const struct sample_option *row;
+    char name[40];
+
+    for (int i = 0; (row = sample_option(i)) != NULL && params != NULL; i++) {
+        const double x = sample_option_value(o, row);
+
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(row->names, " "), row->names);
+        params = json_if(
+            json_object_set_new(params, name, row->whole ? json_integer((json_int_t)x) : json_real(x)) == 0, params);
+    }
+    return params;
+}
+
+json_t *serve_show_props(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
+{
+    const struct text_info *t = text_info(s->o.text);
+
+    (void)who;
+    (void)body;
+    (void)f;
+    return json_pack("{s:{s:I, s:o}, s:i, s:O, s:O, s:{s:b, s:b}, s:o, s:o, s:o, s:s, s:s}",
+                     "default_generation_settings", "n_ctx", (json_int_t)s->o.ctx_tokens, "params", params_of(s),
+                     "total_slots", s->o.run != NULL ? run_n_seq(s->o.run) : 0, "model_alias", s->model, "model_path",
+                     s->model, "modalities", "vision", 0, "audio", 0, "chat_template",
+                     json_bytes(s->o.chat != NULL ? chat_template(s->o.chat) : STR("")), "bos_token",
+                     piece_of(s, t->bos), "eos_token", piece_of(s, t->eos), "build_info", "chimere " CHIMERE_VERSION,
+                     "system_fingerprint", s->fingerprint);
 }

@@ -231,17 +231,30 @@ static struct ask_model model_of(const struct serve *s)
                                .n_vocab = s->o.run != NULL ? run_n_vocab(s->o.run) : s->n_vocab };
 }
 
-bool serve_count_prompt(struct serve *s, const struct serve_question *w, int64_t *n, struct serve_fault *f)
+bool serve_read_prompt(struct serve *s, const struct serve_question *w, struct text_tokens *out, struct serve_fault *f)
 {
     const struct ask_model m = model_of(s);
-    struct text_tokens ids = { 0 };
     struct err why = { 0 }, e = { 0 };
 
-    if (ask_prompt(&ids, &w->ask, &m, NULL, &why) && blame(f, "/messages", &why, &e))
-        serve_nomem(f);
+    return ask_prompt(out, &w->ask, &m, NULL, &why) == ERR_OK || (blame(f, "/messages", &why, &e) && serve_nomem(f));
+}
+
+bool serve_count_prompt(struct serve *s, const struct serve_question *w, int64_t *n, struct serve_fault *f)
+{
+    struct text_tokens ids = { 0 };
+    const bool ok = serve_read_prompt(s, w, &ids, f);
+
     *n = ids.n;
     text_tokens_free(&ids);
-    return f->status == 0;
+    return ok;
+}
+
+bool serve_write_prompt(struct serve *s, const struct serve_question *w, char **out, size_t *n, struct serve_fault *f)
+{
+    const struct ask_model m = model_of(s);
+    struct err why = { 0 }, e = { 0 };
+
+    return ask_prompt_text(out, n, &w->ask, &m, &why) == ERR_OK || (blame(f, "/messages", &why, &e) && serve_nomem(f));
 }
 
 /* Asks one prompt. */

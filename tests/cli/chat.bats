@@ -121,9 +121,15 @@ fails() # STATUS TEXT COMMAND...: fails with that status, and one line that has 
 }
 
 @test "a request saved for another program: what is not taken is told; the role developer" {
-    echo '{"messages":[{"role":"user","content":"hi"}],"temperature":1,"max_tokens":3,"response_format":{"type":"json_object"}}' > r.json
+    echo '{"messages":[{"role":"user","content":"hi"}],"temperature":1,"max_tokens":3,"response_format":{"type":"json_object"},"grammar":"x","dry_base":2,"own":1,"stop":null}' > r.json
     try 0 chimere-run --messages r.json --think off -n 2
-    [ "$(cat err)" = 'chimere-run: r.json: only its messages and tools are used, not temperature, max_tokens, response_format: use options for that' ]
+    [ "$(cat err)" = "chimere-run: r.json: only its messages and tools are used, \
+not temperature, max_tokens, response_format, grammar, dry_base, own: use options for that" ]
+    # a character of an answer may be any, as it may for the server; elsewhere it may not
+    echo '[{"role":"user","content":"a\u0000b"}]' > nul.json
+    chimere-run --messages nul.json --show-prompt | tr '\0' '@' | grep -q 'a@b'
+    echo '[{"role":"us\u0000er","content":"a"}]' > nul.json
+    fails 3 '\u0000 is not allowed in "role"' chimere-run --messages nul.json -p x
     echo '{"messages":[{"role":"user","content":"hi"}],"model":"x","stream":true}' > r.json
     try 0 chimere-run --messages r.json --think off -n 2
     [ ! -s err ]

@@ -58,6 +58,22 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     post embeddings '{"input":["one","two"]}' | jq -e '.data | length == 2'
     curl -sS "$url/v1/models" | jq -e '.data[0].object == "model"'
     curl -sS "$url/models" | jq -e '.data[0].object == "model"' # what comes without /v1
+    curl -sS "$url/v1/models/" | jq -e '.data[0].id' > id       # or with a slash at its end
+    curl -sS "$url/v1/models/$(jq -r . id)" | jq -e --slurpfile id id '.object == "model" and .id == $id[0]'
+    [ "$(status_of "$url/v1/models/other")" = 404 ]
+    jq -e '.error.code == "model_not_found"' body
+    curl -sS "$url/props" | jq -e '.default_generation_settings.n_ctx == 4096 and .total_slots == 4 and
+        (.chat_template | test("im_start")) and .modalities.vision == false'
+    said='"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"What is 347 + 58?"}]'
+    curl -sS "$url/apply-template" -d "{$said,\"chat_template_kwargs\":{\"enable_thinking\":false}}" | jq -j .prompt > prompt
+    chimere-run --show-prompt --think=off --system 'Be brief.' -p 'What is 347 + 58?' | cmp - prompt
+    post chat/completions "{$said,\"max_tokens\":1}" | jq .usage.prompt_tokens > n
+    post chat/completions/input_tokens "{$said}" | jq -e --slurpfile n n '.input_tokens == $n[0]'
+    post responses/input_tokens '{"instructions":"Be brief.","input":"What is 347 + 58?"}' | jq -e --slurpfile n n '.input_tokens == $n[0]'
+    curl -sS "$url/tokenize" -d "{$said}" | jq -e --slurpfile n n '.count == $n[0] and (.tokens | length) == $n[0]'
+    curl -sS "$url/tokenize" -d '{"content":"hi \u00e9","with_pieces":true}' | jq -ce '[.tokens[].piece] == ["h", "i", " ", [195], [169]]'
+    curl -sS "$url/tokenize" -d '{"prompt":"hi there","return_token_strs":true}' | jq -ce '.token_strs == ["h", "i", " there"] and .count == 3'
+    curl -sS "$url/tokenize" -d '{"special":true}' | jq -e '.error.param == "/text"'
     curl -sS "$url/completions" -d '{"prompt":"The kernel","max_tokens":6,"temperature":0}' | jq -r '.choices[0].text' | cmp - <(jq -r '.choices[0].text' out)
     curl -sS "$url/tokenize" -d '{"text":"The kernel"}' > tokens
     curl -sS "$url/detokenize" -d @tokens | jq -e '.text == "The kernel"'
