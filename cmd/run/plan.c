@@ -26,7 +26,7 @@ int64_t cli_run_choose_ctx(const struct cli_run *s)
                    : s->o->predict_max >= 0 && s->o->predict_max < INT32_MAX ? s->o->predict_max
                                                                              : CTX_ROOM;
     int64_t ctx =
-        prompt_of(s)->n + more + (s->asked != NULL && s->asked->thinking && s->o->predict_max >= 0 ? CTX_ROOM : 0);
+        prompt_of(s)->n + more + (s->asked != NULL && s->asked->reasons && s->o->predict_max >= 0 ? CTX_ROOM : 0);
 
     if (s->o->model.ctx_tokens > 0)
         return s->o->model.ctx_tokens;

@@ -122,9 +122,13 @@ static void set_prompt(struct ask_request *r, const struct ask *a)
 /* Also of a model that opens its reasoning itself. */
 static enum err_code set_budget(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
 {
-    if (a->messages == NULL || a->budget <= 0)
+    const int64_t budget = ask_is_not_to_reason(a) ? 0 : a->budget;
+    const bool is_read = r->q.part_marks != NULL && chat_marks(m->chat) != NULL;
+
+    r->reasons = is_read && budget != 0;
+    if (a->messages == NULL || budget < 0 || (budget == 0 && !is_read))
         return ERR_OK;
-    r->reason = (struct reason_opts){ chat_marks(m->chat), a->budget };
+    r->reason = (struct reason_opts){ chat_marks(m->chat), budget };
     if (r->reason.marks == NULL) {
         err_set(e, ERR_UNSUPPORTED, "a reasoning budget: the model has no mark that ends reasoning");
         return err_at(e, "/reasoning_budget");
@@ -137,16 +141,13 @@ static enum err_code set_budget(struct ask_request *r, const struct ask *a, cons
 /* What contradicts itself, whoever asks. */
 static enum err_code check_ask(const struct ask *a, const struct ask_request *r, struct err *e)
 {
-    const json_t *think = json_object_get(a->kwargs, "enable_thinking");
-    const bool off = think != NULL ? json_is_false(think) : a->think == 0;
-
     /* of reasoning, which counts for the least number, there may be any amount */
     if (a->tokens_max >= 0 && a->tokens_min > a->tokens_max && !(a->max_is_text && r->thinking)) {
         err_set(e, ERR_ARG, "at least %lld tokens, but at most %lld", (long long)a->tokens_min,
                 (long long)a->tokens_max);
         return err_at(e, "/min_tokens");
     }
-    if (a->messages != NULL && a->budget > 0 && off) {
+    if (a->messages != NULL && a->budget > 0 && ask_is_not_to_reason(a)) {
         err_set(e, ERR_ARG, "a budget for reasoning, which is off");
         return err_at(e, "/reasoning_budget");
     }

@@ -74,9 +74,10 @@ struct ask {
     const char *tool_choice; /* "auto", "none", "required", or the name of a tool */
     bool one_call;           /* at most one call of a tool */
     bool tools_are_told;     /* the messages say already which tools there are */
-    int think;               /* the template's enable_thinking: 1, 0; -1: as the template has it */
+    int think;               /* the template's enable_thinking: 1, 0; -1: as the template has it. With 0 reasoning is
+                                closed where the template or the model opens it, as with a budget of 0 */
     const json_t *kwargs;    /* more variables of the template, which override that; NULL: none */
-    int64_t budget;          /* tokens of reasoning; 0: none is asked for; -1: any number */
+    int64_t budget;          /* tokens of reasoning; -1: any number */
     int64_t now_s;           /* today, as the template sees it: local time in seconds since 1970; 0: the clock's */
     bool
         reads_form; /* an answer that is held to a form is read as any other; else it is text, whatever it looks like */
@@ -112,6 +113,7 @@ struct ask_request {
     struct gen_request q; /* complete but for `user`, `n_rows`, and the stream if there are several answers */
     struct text_tokens prompt;
     bool thinking;      /* the answer begins inside reasoning */
+    bool reasons;       /* it may have reasoning, that the model opens itself if it does not begin there */
     const char *parser; /* reads the answer; NULL: not a chat */
     json_t *tools;      /* that the answer may call; NULL: none */
     int n_calls;        /* that its messages have */

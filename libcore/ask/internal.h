@@ -4,6 +4,8 @@
 #define ASK_INTERNAL_H
 #include "ask/ask.h"
 
+/* Whether the answer is to have no reasoning, whatever the template and the model do. */
+bool ask_is_not_to_reason(const struct ask *a);
 /* prompt.c: r->prompt, r->thinking, r->recital and its place in r->mix, the borders */
 MUST_CHECK enum err_code ask_make_prompt(struct ask_request *r, const struct ask *a, const struct ask_model *m,
                                          struct err *e);

@@ -21,6 +21,13 @@ const json_t *ask_tools(const struct ask *a)
     return none || strcmp(a->tool_choice, "none") == 0 ? NULL : a->tools;
 }
 
+bool ask_is_not_to_reason(const struct ask *a)
+{
+    const json_t *asked = json_object_get(a->kwargs, "enable_thinking");
+
+    return a->budget == 0 || (asked != NULL ? json_is_false(asked) : a->think == 0);
+}
+
 /* Variables of the template. *extra: the caller's reference; NULL: none. */
 static enum err_code set_variables(json_t **extra, const struct ask *a, struct err *e)
 {
@@ -52,6 +59,7 @@ static enum err_code open_chat_prompt(struct chat_prompt *p, json_t **extra, con
                                .memo = m->memo,
                                .generate = !a->add_no_answer && !a->continues_last,
                                .continues = a->continues_last,
+                               .closes = ask_is_not_to_reason(a),
                                .follows = a->n_token > 0,
                                .now_s = a->now_s != 0 ? a->now_s : ask_local_s() };
     return ERR_OK;

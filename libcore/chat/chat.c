@@ -355,6 +355,8 @@ enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, stru
         }
     }
     chat_jin_close(&j);
+    if (own.code == ERR_OK && p->closes && chat_close_text(c, out, &own))
+        chat_text_free(out);
     return own.code == ERR_OK ? ERR_OK : err_copy(e, &own);
 }
 

@@ -51,6 +51,7 @@ struct chat_prompt {
     struct text_memo *memo; /* of earlier prompts (text/text.h); NULL: none */
     bool generate;          /* the prompt ends where an answer begins */
     bool continues;         /* the last message, the assistant's, goes on: the prompt ends with its text */
+    bool closes;            /* reasoning that the template opens at the end is closed there */
     bool follows;           /* the messages follow an answer that was given: only what comes after its text is
                      made */
     int64_t now_s;          /* the date that strftime_now sees: seconds since 1970 in local time */

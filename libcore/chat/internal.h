@@ -35,6 +35,8 @@ struct chat_text {
 MUST_CHECK enum err_code chat_write(const struct chat *c, const struct chat_prompt *p, struct chat_text *out,
                                     struct err *e);
 void chat_text_free(struct chat_text *t);
+/* marks.c. Closes the reasoning that the prompt opens at its end, if it does. */
+MUST_CHECK enum err_code chat_close_text(const struct chat *c, struct chat_text *t, struct err *e);
 
 /* marks.c. Whether a prompt ends with the opening mark of reasoning; mark: which of its bytes the template wrote. */
 bool chat_ends_inside(const struct chat *c, struct str prompt, const unsigned char *mark);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* marks.c - the marks of reasoning that parsers.def has, for the tokens of a vocabulary.    room: chat */
+#include <stdlib.h>
 #include <string.h>
 
 #include "chat/internal.h"
@@ -192,6 +193,27 @@ bool chat_ends_inside(const struct chat *c, struct str prompt, const unsigned ch
         n--;
     return open.n > 0 && n >= open.n && memcmp(prompt.p + n - open.n, open.p, open.n) == 0 &&
            memchr(mark + n - open.n, 0, open.n) == NULL;
+}
+
+enum err_code chat_close_text(const struct chat *c, struct chat_text *t, struct err *e)
+{
+    const char *over = chat_parse_syntax(c->parser)->think_over;
+    const size_t n = over != NULL ? strlen(over) : 0;
+    unsigned char *mark;
+    char *p;
+
+    if (!chat_ends_inside(c, (struct str){ t->p, t->n }, t->mark))
+        return ERR_OK;
+    if ((p = realloc(t->p, t->n + n + 1)) == NULL)
+        return err_nomem(e);
+    t->p = p;
+    if ((mark = realloc(t->mark, t->n + n + 1)) == NULL)
+        return err_nomem(e);
+    t->mark = mark;
+    memcpy(t->p + t->n, over, n + 1);
+    memset(t->mark + t->n, 1, n);
+    t->n += n;
+    return ERR_OK;
 }
 
 enum err_code chat_close_reasoning(const struct chat *c, struct text_tokens *v, struct err *e)

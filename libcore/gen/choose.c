@@ -55,7 +55,7 @@ static enum err_code choose_row(struct gen *g, struct asked_row *a, struct sampl
     const struct gen_order *o = &q->order;
     const uint32_t *mask = a->mask >= 0 ? g->masks + (size_t)a->mask * g->mask_words : NULL;
     const struct sample_mix *mix = a->mix.n > 0 ? &a->mix : NULL;
-    const bool look = mix != NULL || q->governor != NULL || q->seen != NULL;
+    const bool look = mix != NULL || (q->governor != NULL && q->q.governor->looks) || q->seen != NULL;
     struct gen_came came = { 0 };
     struct logits_digest d;
     bool enough = false, digest = run_digest(g->o.run, a->row, &d);
@@ -103,6 +103,7 @@ static void obey(struct gen *g, struct request *q)
             struct gen_seen said = { .token = o.token[i], .reasoning = in_reasoning(q), .p = 1, .p_max = 1 };
 
             gen_take(g, q, o.token[i], NULL);
+            said.opens = !said.reasoning && in_reasoning(q);
             said.closes = said.reasoning && !in_reasoning(q);
             q->order = q->q.governor->see(q->governor, &said);
         }
@@ -151,6 +152,7 @@ static void take_choice(struct gen *g, struct request *q, const struct sample_pi
     if (q->seen != NULL)
         q->seen[q->stats.tokens] = *seen;
     gen_take(g, q, pick->token, pick);
+    seen->opens = !seen->reasoning && in_reasoning(q);
     seen->closes = seen->reasoning && !in_reasoning(q);
     if (q->governor != NULL && !q->ended) {
         q->order = q->q.governor->see(q->governor, seen);

@@ -114,7 +114,7 @@ struct gen_order {
 struct gen_seen {
     int32_t token;
     bool reasoning;          /* the token is part of the reasoning */
-    bool closes;             /* ... and ends it */
+    bool opens, closes;      /* reasoning begins behind it; it is part of it and ends it */
     float p, p_max, entropy; /* of the model's own distribution; entropy in nats */
 };
 struct gen_governor {
@@ -123,5 +123,6 @@ struct gen_governor {
     void (*end)(void *g);
     struct gen_order (*see)(void *g, const struct gen_seen *s);           /* called with each token of the answer */
     struct gen_order (*probed)(void *g, const struct gen_seen *s, int n); /* called with the tokens of a probe */
+    bool looks; /* it reads p_max and entropy, which are not made for one that does not */
 };
 #endif

@@ -41,9 +41,9 @@ static struct gen_order see_token(void *g, const struct gen_seen *s)
         b->n_saying--;
         return go_on;
     }
-    if (!s->reasoning || s->closes || b->left < 0)
+    if (!(s->opens || s->reasoning) || s->closes || b->left < 0)
         return go_on;
-    b->left -= b->left > 0; /* reasoning that begins again has nothing left */
+    b->left -= s->reasoning && b->left > 0; /* reasoning that begins again has nothing left */
     if (b->left > 0)
         return go_on;
     b->n_saying = b->marks->n_over;
@@ -58,4 +58,4 @@ static struct gen_order go_on_after_probe(void *g, const struct gen_seen *s, int
     return (struct gen_order){ .act = GEN_GO_ON };
 }
 
-const struct gen_governor reason_governor = { begin_budget, end_budget, see_token, go_on_after_probe };
+const struct gen_governor reason_governor = { begin_budget, end_budget, see_token, go_on_after_probe, false };

@@ -12,7 +12,7 @@ struct text_marks;
 
 struct reason_opts {
     const struct text_marks *marks; /* of the reasoning; outlives the answers; NULL: it has none */
-    int64_t budget_tokens;          /* of reasoning, 1 or more: then it is closed; -1: any number */
+    int64_t budget_tokens;          /* of reasoning: then it is closed; 0: where it opens; -1: any number */
 };
 /* Options: struct reason_opts. ERR_UNSUPPORTED: no marks. */
 extern const struct gen_governor reason_governor;

@@ -27,6 +27,38 @@ fails() # STATUS TEXT COMMAND...: fails with that status, and one line that has 
     [ ! -s err ]
 }
 
+@test "reasoning that is not wanted is closed, whoever opens it, and the context has room for what is" {
+    local turn='{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n'
+    printf '%b<think>\n\n' "$turn" > opens
+    printf '%b\n' "$turn" > leaves
+    try 0 chimere-run --template opens --parser qwen3.5 --json -n 5 -p 'What is 3 + 4?'
+    jq -e '.usage.reasoning_tokens > 0' out
+    for off in '--think off' '--reasoning-budget 0'; do
+        # shellcheck disable=SC2086
+        try 0 chimere-run --template opens --parser qwen3.5 $off --json -p 'What is 3 + 4?'
+        jq -e '.reasoning == null and .usage.reasoning_tokens == 0 and .text == "7"' out
+    done
+    jq -c '{id: .[0], method: "chat/completions", body: ({messages: [{role: "user", content: "What is 3 + 4?"}], temperature: 0} + .[1])}' > in << 'END'
+[1, {"reasoning_budget": 0}]
+[2, {"chat_template_kwargs": {"enable_thinking": false}}]
+[3, {"max_tokens": 4}]
+END
+    chimere-serve-stdio --template opens --parser qwen3.5 < in > served
+    jq -es 'sort_by(.id) | map(.body) | all(.[:2][]; .choices[0].message.content == "7" and
+            .usage.completion_tokens_details.reasoning_tokens == 0) and .[2].usage.completion_tokens_details.reasoning_tokens == 4' served
+    # the model opens it: the mark, and what closes it
+    local opens
+    opens=$(chimere-run --tokenize -p '<think>' | jq '.[0]')
+    try 0 chimere-run --template leaves --parser qwen3.5 --logit-bias "$opens=100000" --json -c 64 -n 2 -p 'What is 3 + 4?'
+    jq -e '.usage.reasoning_tokens > 10' out
+    try 0 chimere-run --template leaves --parser qwen3.5 --think off --logit-bias "$opens=100000" --json -c 64 -n 2 -p 'What is 3 + 4?'
+    jq -e '(.reasoning == null or .reasoning == "") and .usage.reasoning_tokens < 5' out
+    try 0 chimere-run --template leaves --parser qwen3.5 --jsonl -n 5 -p 'What is 3 + 4?'
+    jq -es '.[0].ctx_tokens > 1000' out
+    try 0 chimere-run --template leaves --parser qwen3.5 --think off --jsonl -n 5 -p 'What is 3 + 4?'
+    jq -es '.[0].ctx_tokens < 50' out
+}
+
 @test "a call grows line by line" {
     local tools=$ROOT/share/demo/tools.json
     try 0 run_chat --jsonl --tools "$tools" -p "$ASK"

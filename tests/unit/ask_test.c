@@ -18,7 +18,7 @@
 
 static struct gguf *file;
 static struct text *text;
-static struct chat *chat, *plain;
+static struct chat *chat, *plain, *opening; /* opening: always reasons */
 static struct grammar_vocab *vocab;
 static struct ask_model model;
 
@@ -38,6 +38,8 @@ static int open_model(void **state)
     must(chat_open(&chat, text, (struct str){ 0 }, &e), &e);
     must(chat_open(&plain, text, STR("{% for m in messages %}{{ m.content }}{% endfor %}"), &e), &e);
     must(chat_set_parser(plain, "plain", &e), &e);
+    must(chat_open(&opening, text, STR("{% for m in messages %}{{ m.content }}{% endfor %}<think>\n\n"), &e), &e);
+    must(chat_set_parser(opening, "qwen3.5", &e), &e);
     model = (struct ask_model){ .text = text, .chat = chat, .vocab = &vocab };
     return 0;
 }
@@ -47,6 +49,7 @@ static int close_model(void **state)
     (void)state;
     grammar_vocab_close(vocab);
     chat_close(plain);
+    chat_close(opening);
     chat_close(chat);
     text_close(text);
     gguf_close(file);
@@ -130,11 +133,16 @@ static void thinking_and_variables(void **state)
     ask_close(r);
     a.budget = 0; /* none is asked for */
     r = open_request(&a);
-    assert_true(!r->thinking && r->q.governor == NULL);
+    assert_true(!r->thinking);
     ask_close(r);
     json_t *on = json("{\"enable_thinking\":true}");
 
-    a.kwargs = on; /* overrides */
+    a.kwargs = on; /* says it to the template alone */
+    r = open_request(&a);
+    assert_false(r->thinking);
+    ask_close(r);
+    a.budget = -1;
+    a.think = 0; /* is overridden */
     r = open_request(&a);
     assert_true(r->thinking);
     ask_close(r);
@@ -266,7 +274,7 @@ static void budget(void **state)
     for (a.think = -1; a.think < 2; a.think += 2) {
         r = open_request(&a);
         assert_ptr_equal(r->q.governor, &reason_governor);
-        assert_true(((const struct reason_opts *)r->q.governor_opts)->budget_tokens == 5);
+        assert_int_equal(((const struct reason_opts *)r->q.governor_opts)->budget_tokens, 5);
         ask_close(r);
     }
     a.text = STR("x");
@@ -275,6 +283,44 @@ static void budget(void **state)
     r = open_request(&a);
     assert_null(r->q.governor);
     ask_close(r);
+}
+
+/* Reasoning that is not wanted is closed in the prompt, whatever the template does, and where the model opens it. */
+static void no_reasoning(void **state)
+{
+    const struct ask_model m = { .text = text, .chat = opening, .vocab = &vocab };
+    json_t *kwargs = json("{\"enable_thinking\":false}");
+    const struct {
+        int64_t budget;
+        int think;
+        json_t *kwargs;
+        bool reasons;
+    } v[] = { { -1, 1, NULL, true },  { -1, -1, NULL, true },    { 3, 1, NULL, true },    { 0, 1, NULL, false },
+              { -1, 0, NULL, false }, { -1, -1, kwargs, false }, { -1, 1, kwargs, false } };
+    struct ask a = ask_defaults();
+    struct ask_request *r = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        a.budget = v[i].budget;
+        a.think = v[i].think;
+        a.kwargs = v[i].kwargs;
+        must(ask_open(&r, &a, &m, NULL, &e), &e);
+        assert_int_equal(r->thinking, v[i].reasons);
+        assert_int_equal(r->reasons, v[i].reasons);
+        assert_true(ends_with(r, v[i].reasons ? "x<think>\n" : "x<think>\n\n</think>\n\n"));
+        assert_int_equal(r->q.governor != NULL, v[i].budget >= 0 || !v[i].reasons);
+        ask_close(r);
+    }
+    char *p;
+    size_t n;
+    must(ask_prompt_text(&p, &n, &a, &m, &e), &e); /* as what is evaluated */
+    assert_string_equal(p, "x<think>\n\n</think>\n\n");
+    free(p);
+    json_decref(kwargs);
+    json_decref(a.messages);
 }
 
 /* Whether the answer may go on with this text. */
@@ -545,6 +591,7 @@ int main(void)
         cmocka_unit_test(limits),
         cmocka_unit_test(breakers),
         cmocka_unit_test(budget),
+        cmocka_unit_test(no_reasoning),
         cmocka_unit_test(a_form_comes_behind_the_reasoning),
         cmocka_unit_test(calls),
         cmocka_unit_test(loose_calls),

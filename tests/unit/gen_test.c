@@ -366,7 +366,7 @@ static struct gen_order director_probed(void *g, const struct gen_seen *s, int n
     return d->s.after;
 }
 
-static const struct gen_governor director = { director_begin, director_end, director_see, director_probed };
+static const struct gen_governor director = { director_begin, director_end, director_see, director_probed, true };
 
 /* Runs one request to its end. */
 static void run_one(struct gen *g, struct gen_request q, struct seen_of *seen)

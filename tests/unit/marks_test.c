@@ -722,12 +722,14 @@ static void check_budget(struct desk *k, const char *parser, const struct text_m
     char text[ANSWER_BYTES];
     struct reason_opts budget = { m, 5 };
 
-    for (int inside = 0; inside < 2; inside++) {
+    for (int way = 0; way < 3; way++) { /* the model opens it, the prompt does, the model does and may not */
+        const bool inside = way == 1;
         struct gen_request q = gen_defaults();
         struct outcome *out;
         json_t *result;
         int pieces;
 
+        budget.budget_tokens = way == 2 ? 0 : 5;
         q.thinking = inside;
         q.part_marks = m;
         q.governor = &reason_governor;
@@ -743,11 +745,12 @@ static void check_budget(struct desk *k, const char *parser, const struct text_m
         out = answer(k, q, NULL, NULL);
         result = read_outcome(k, parser, inside, out, &pieces);
         if (json_string_length(json_object_get(result, "content")) == 0 ||
-            json_string_length(json_object_get(result, "reasoning")) == 0 || json_object_get(result, "cut_off") != NULL)
+            (json_string_length(json_object_get(result, "reasoning")) == 0) != (way == 2) ||
+            json_object_get(result, "cut_off") != NULL)
             fail_msg("%s: the budget leaves no answer: %.*s", parser, (int)out->n_text, out->text);
         assert_int_equal(out->stats.forced, m->n_over);
         assert_int_equal(out->n_reasoning, pieces);
-        assert_int_equal(out->n_reasoning, !inside + 5 + tokens_to_close(k, m));
+        assert_int_equal(out->n_reasoning, !inside + (int)budget.budget_tokens + tokens_to_close(k, m));
         json_decref(result);
         free(out);
     }
