@@ -17,12 +17,11 @@ static enum err_code print_line(json_t *id, const char *type, const char *key, j
 {
     json_t *line = json_pack("{s:O, s:s}", "id", id, "type", type);
 
-    if (line == NULL || (status > 0 && json_object_set_new(line, "status", json_integer(status))) ||
-        (key != NULL && json_object_set_new(line, key, value))) {
-        json_decref(line);
-        return err_nomem(e);
-    }
-    return cli_json_line(line, e);
+    bool ok = line != NULL && (status <= 0 || json_object_set_new(line, "status", json_integer(status)) == 0);
+
+    if (key != NULL) /* which also releases the value */
+        ok = json_object_set_new(ok ? line : NULL, key, value) == 0;
+    return cli_json_line(json_if(ok, line), e);
 }
 
 static enum err_code print_error(json_t *id, const char *message, const char *pointer, int status, struct err *e)
