@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 WAY, SHIM, PLACES, DIRECTORY = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 KINDS = ["alloc", "map", "open", "read", "write", "sync", "rename"]  # as in shim.c
@@ -68,18 +69,30 @@ class Faults:
 
     def __init__(self, path):
         with open(path, "w+b") as f:
-            f.write(bytes(8 * (3 + 16)))
+            f.write(bytes(8 * (4 + 16)))
             f.flush()
             self.map = mmap.mmap(f.fileno(), 0)
 
     def set(self, kind, at):
-        struct.pack_into("<19q", self.map, 0, kind, at, *[0] * 17)
+        struct.pack_into("<3q", self.map, 0, kind, at, 0)
+        struct.pack_into("<16q", self.map, 32, *[0] * 16)
 
     def failed(self):
         return struct.unpack_from("<q", self.map, 16)[0]
 
+    def held(self):
+        return struct.unpack_from("<q", self.map, 24)[0]
+
+    def held_at_most(self, most):
+        """Pieces of memory, once the server has given back what the last request had."""
+        for _ in range(100):
+            if self.held() <= most:
+                break
+            time.sleep(0.02)
+        return self.held() <= most
+
     def count(self, kind):
-        return struct.unpack_from("<q", self.map, 24 + 8 * kind)[0]
+        return struct.unpack_from("<q", self.map, 32 + 8 * kind)[0]
 
 
 class Server:
@@ -198,7 +211,8 @@ def main():
             server.connect()
             faults.set(kind, 0)
             assert server.ask(name) == alone, (name, "alone")
-            n, refused = faults.count(kind), 0
+            time.sleep(0.02)
+            n, refused, held = faults.count(kind), 0, faults.held()
             for at in places(n):
                 server.connect()
                 server.place = f"{name}: {kind_name} {at} of {n}"
@@ -207,11 +221,13 @@ def main():
                 failed = faults.failed()
                 faults.set(kind, 0)
                 if got != alone and (not failed or got[0] not in ([503] if kind_name == "alloc" else [503, 507])):
-                    wrong.append(f"{name}: {kind_name} {at} of {n}: {got}")
+                    wrong.append(f"{name}: {kind_name} {at} of {n}: {[p for p in got[1] or [] if p not in (alone[1] or [])]}, {got[0]}")
                 refused += got != alone
                 got = server.ask(name)
                 if got != alone:
                     wrong.append(f"{name}: {kind_name} {at} of {n}, then: {got}, not {alone}")
+            if not faults.held_at_most(held + 3 + 3 * len(places(n)) // 2):  # the reply of a request has more
+                wrong.append(f"{name}: {kind_name}: memory is not given back")
             if n:
                 print(f"{WAY} {name} {kind_name}: {len(places(n))} of {n}, {refused} refused", flush=True)
     server.end()

@@ -33,11 +33,19 @@ static const char *const names[N_KINDS] = { "alloc", "map",    "open", "read", "
 
 static atomic_long counts[N_KINDS];
 
-/* What fails now, in numbers of 64 bits: the kind, which of its calls, how many failed, and the calls of each kind.
- * Who sets it begins with the counts. */
+/* What fails now, in numbers of 64 bits: the kind, which of its calls; then how many failed, how many pieces of memory
+ * are held, and the calls of each kind. */
 static struct live {
-    atomic_long kind, at, failed, count[N_KINDS];
-} * live;                  /* NULL: nobody does */
+    atomic_long kind, at, failed, held, count[N_KINDS];
+} * live; /* NULL: nobody asks */
+
+static void *held(void *p)
+{
+    if (live != NULL && p != NULL)
+        atomic_fetch_add(&live->held, 1);
+    return p;
+}
+
 static atomic_int running; /* main has begun and not ended */
 static enum kind fail_kind = N_KINDS;
 static long fail_at;
@@ -122,7 +130,7 @@ void *malloc(size_t n)
         errno = ENOMEM;
         return NULL;
     }
-    return real_malloc(n);
+    return held(real_malloc(n));
 }
 
 void *calloc(size_t count, size_t size)
@@ -133,7 +141,7 @@ void *calloc(size_t count, size_t size)
         errno = ENOMEM;
         return NULL;
     }
-    return real_calloc(count, size);
+    return held(real_calloc(count, size));
 }
 
 void *realloc(void *p, size_t n)
@@ -144,19 +152,27 @@ void *realloc(void *p, size_t n)
         errno = ENOMEM;
         return NULL;
     }
-    return real_realloc(p, n);
+    return p == NULL ? held(real_realloc(p, n)) : real_realloc(p, n);
 }
 
 void free(void *p)
 {
-    if (p != NULL && !is_early(p) && ready())
-        real_free(p);
+    if (p == NULL || is_early(p) || !ready())
+        return;
+    if (live != NULL)
+        atomic_fetch_sub(&live->held, 1);
+    real_free(p);
 }
 
 int posix_memalign(void **out, size_t align, size_t n)
 {
     NEXT(int, (void **, size_t, size_t), "posix_memalign")
-    return hit(ALLOC) ? ENOMEM : next(out, align, n);
+    if (hit(ALLOC))
+        return ENOMEM;
+    const int code = next(out, align, n);
+    if (code == 0)
+        held(*out);
+    return code;
 }
 
 void *aligned_alloc(size_t align, size_t n)
@@ -166,7 +182,7 @@ void *aligned_alloc(size_t align, size_t n)
         errno = ENOMEM;
         return NULL;
     }
-    return next(align, n);
+    return held(next(align, n));
 }
 
 #define FAIL(kind, code, result) \
