@@ -57,4 +57,5 @@ for t in work:
 took = time.perf_counter() - began
 assert len(counts) == REQUESTS and all(n == TOKENS for n in counts), counts
 print(json.dumps({"clients": CLIENTS, "tokens_per_s": round(sum(counts) / took, 1),
-                  "first_token_ms": round(1e3 * statistics.median(first), 1)}))
+                  "first_token_ms": round(1e3 * statistics.median(first), 1),
+                  "first_token_p95_ms": round(1e3 * sorted(first)[int(0.95 * (len(first) - 1))], 1)}))

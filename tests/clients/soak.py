@@ -3,6 +3,7 @@
 request gets alone, and memory stays as it is. Run by bench/soak.sh, and with few requests by tests/cli/serve.bats.
 
 soak.py REQUESTS [SEQUENCES [KINDS [OPTION ...]]]      options are the server's that is asked side by side
+CANCELS in the environment is the part that is cancelled, 0.1 by default.
 """
 import json
 import os
@@ -14,6 +15,7 @@ import time
 TOTAL = int(sys.argv[1])
 SEQUENCES = int(sys.argv[2]) if len(sys.argv) > 2 else 16
 KINDS = int(sys.argv[3]) if len(sys.argv) > 3 else 120
+CANCELS = float(os.environ.get("CANCELS", "0.1"))
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}, "ok": {"type": "boolean"}}, "required": ["n", "ok"],
           "additionalProperties": False}
 random.seed(5)
@@ -105,7 +107,7 @@ def main():
             which = random.randrange(KINDS)
             open_now[sent] = (which, [])
             server.send(sent, *kinds[which])
-            if random.random() < 0.1:
+            if random.random() < CANCELS:
                 server.send(f"cancel {sent}", "cancel", {"id": sent})
             sent += 1
         r = server.reply()
