@@ -278,8 +278,7 @@ static const char *const params[] = {
     "{'allOf':[{'type':'string'},{'maxLength':4},{'minLength':1}]}",
     "{'$ref':'#/$defs/d'}",
     "{'minLength':2,'maxLength':3}",
-    "{'minLength':300,'maxLength':700,'type':['string','null']}",
-    "{'type':'string','maxLength':600}",
+    "{'minLength':3,'maxLength':300,'type':['string','null']}",
     "{'maximum':3,'maxLength':2,'maxItems':1,'items':{'type':'null'}}",
     "true",
 };
@@ -363,8 +362,8 @@ static void test_walks(void **state)
                 }
             } while (root == NULL);
             tools = tool_of("f", root);
-            done += walk_tool(&w, parser, tools, 3, &r);
-            walks += 3;
+            done += walk_tool(&w, parser, tools, 2, &r);
+            walks += 2;
             json_decref(tools);
         }
     print_message("%d of %d walks came to their end\n", done, walks);
