@@ -48,6 +48,7 @@ struct seat {
     int32_t token[CTX + ANSWER_MAX];
     int64_t n, n_prompt;
     struct text_tokens recital;
+    void *tables; /* what the answer has learnt of them */
     json_t *item;
 };
 struct desk {
@@ -59,7 +60,7 @@ struct desk {
     struct chat *chat;
     struct cli_engram engram;
     struct cli_notes notes;
-    float *row;
+    float *row, *own;
     int32_t n_vocab;
 };
 
@@ -87,7 +88,7 @@ static void bias(struct desk *d, const struct seat *s)
 static void mix(struct desk *d, const struct seat *s)
 {
     int32_t token[ENGRAM_NEXT_MAX];
-    float q[ENGRAM_NEXT_MAX], w, most = d->row[largest(d->row, d->n_vocab)];
+    float q[ENGRAM_NEXT_MAX], w, mass = 0, most = d->row[largest(d->row, d->n_vocab)];
     uint32_t evidence;
     const bool ends = text_is_end(d->text, largest(d->row, d->n_vocab));
     double total = 0;
@@ -102,17 +103,28 @@ static void mix(struct desk *d, const struct seat *s)
                                                      text_info(d->text)->eos,
                                                      { text_find(d->text, "\n"), text_find(d->text, "\n\n") },
                                                      RECITAL_WEIGHT };
-    engram_memory.look(&d->engram.mix,
+    engram_memory.look(s->tables,
                        &(struct gen_context){ s->token, s->n, s->text_from, s->place.part == TEXT_REASONING,
                                               s->text_from > s->n_prompt },
                        token, q, &n, &evidence);
     if (n == 0)
         return;
-    w = engram_memory.weight(&d->engram.mix, evidence, (float)(1 / total), ends);
+    w = engram_memory.weight(s->tables, evidence, (float)(1 / total), ends);
+    memcpy(d->own, d->row, (size_t)d->n_vocab * sizeof *d->row);
+    for (int i = 0; i < n; i++)
+        mass += q[i];
     for (int32_t i = 0; i < d->n_vocab; i++)
-        d->row[i] *= 1 - w;
+        d->row[i] *= 1 - w * mass;
     for (int i = 0; i < n; i++)
         d->row[token[i]] += w * q[i];
+    const int32_t best = largest(d->row, d->n_vocab);
+    struct gen_came came = {
+        .p = (double)d->own[best], .mass = (double)mass, .p_max = (float)(1 / total), .ends = ends
+    };
+
+    for (int i = 0; i < n; i++)
+        came.q = token[i] == best ? (double)q[i] : came.q;
+    engram_memory.learn(s->tables, evidence, &came);
 }
 
 static void print(const struct desk *d, const struct seat *s)
@@ -146,6 +158,7 @@ static void take(struct desk *d, struct seat *s, int32_t token)
         print(d, s);
         json_decref(s->item);
         text_tokens_free(&s->recital);
+        engram_memory.end(s->tables);
         s->busy = false;
         return;
     }
@@ -193,6 +206,7 @@ static void sit(struct desk *d, struct seat *s, int seq, json_t *item)
         must(cli_notes_named(&d->notes, messages, &what, &e));
         must(text_encode(d->text, what, 0, &s->recital, &e));
     }
+    must(engram_memory.begin(&s->tables, &d->engram.mix, p.v, p.n, &e));
     run_clear(d->r, seq);
     must(run_feed(d->r, seq, p.v, p.n, 1, NULL, NULL, NULL, &e));
     take(d, s, choose(d, s, run_logits_last(d->r)));
@@ -251,6 +265,7 @@ int main(int argc, char **argv)
     must(model_open(&d.m, d.g, &opts, &e));
     d.n_vocab = model_info(d.m)->n_vocab;
     d.row = malloc((size_t)d.n_vocab * sizeof *d.row);
+    d.own = malloc((size_t)d.n_vocab * sizeof *d.own);
     must(run_open(&d.r, d.m, &(struct run_opts){ .ctx_tokens = CTX + ANSWER_MAX, .n_seq = SEQS }, &e));
     must(chat_open(&d.chat, d.text, (struct str){ 0 }, &e));
     must(cli_engram_open(&d.engram, table, 1, d.mode == THINKING, d.g, d.text, d.n_vocab, &e));
