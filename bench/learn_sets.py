@@ -33,7 +33,8 @@ def people(r):
 
 
 def glossary(r):
-    return name(r, 3).lower(), "a %s that %s %s in %s weeks" % (r.choice(THINGS), r.choice(DOES), r.choice(WHAT), r.choice("two three four five six seven eight nine".split()))
+    weeks = r.choice("two three four five six seven eight nine".split())
+    return name(r, 3).lower(), "a %s that %s %s in %s weeks" % (r.choice(THINGS), r.choice(DOES), r.choice(WHAT), weeks)
 
 
 def devices(r):
@@ -95,7 +96,8 @@ def reverse(r):
 
 
 def units(r):
-    n, (a, b, f) = r.randint(2, 60), r.choice([("metres", "centimetres", 100), ("hours", "minutes", 60), ("kilograms", "grams", 1000), ("dozens", "pieces", 12)])
+    pairs = [("metres", "centimetres", 100), ("hours", "minutes", 60), ("kilograms", "grams", 1000), ("dozens", "pieces", 12)]
+    n, (a, b, f) = r.randint(2, 60), r.choice(pairs)
     return "Convert %d %s to %s." % (n, a, b), "%d %s" % (n * f, b)
 
 
