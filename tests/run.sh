@@ -176,8 +176,8 @@ units() # PREFIX DIRECTORY [ROOM...]: unit tests built in DIRECTORY, run by the 
         [ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
         # shellcheck disable=SC2086
         case $name in
-        cache | session | session_harm | settle | state) CHIMERE_TEST_PROGRAMS=${CHIMERE_TEST_PROGRAMS:-250} tap "$prefix $name" "$dir/${name}_test" ;;
-        gen) CHIMERE_TEST_PROGRAMS=${CHIMERE_TEST_PROGRAMS:-100} tap "$prefix $name" "$dir/${name}_test" ;;
+        cache | session | session_harm | settle | state) CHIMERE_TEST_PROGRAMS=${CHIMERE_TEST_PROGRAMS:-100} tap "$prefix $name" "$dir/${name}_test" ;;
+        gen) CHIMERE_TEST_PROGRAMS=${CHIMERE_TEST_PROGRAMS:-40} tap "$prefix $name" "$dir/${name}_test" ;;
         *) tap "$prefix $name" ${emulator:-} "$dir/${name}_test" ;;
         esac
     done
@@ -285,7 +285,7 @@ else
 fi
 
 # Activations as they are: another set of products, the same limits. And of 8 bits.
-export CHIMERE_TEST_PROGRAMS=250
+export CHIMERE_TEST_PROGRAMS=60
 for acts in f32 i8; do
     export CHIMERE_TEST_ACTS=$acts
     units "acts=$acts" "$BUILD/test" cpu_ops golden run state
@@ -296,7 +296,7 @@ unset CHIMERE_TEST_ACTS
 if built "$other"; then units "$other" "$BUILD/$other/test" "${both[@]}"; fi
 
 # Sanitizers look for what a plain run survives.
-export CHIMERE_TEST_PROGRAMS=40
+export CHIMERE_TEST_PROGRAMS=15
 if built tsan; then units tsan "$BUILD/tsan/test" "${threads[@]}"; fi
 if built asan; then
     units asan "$BUILD/asan/test"
