@@ -303,10 +303,10 @@ if built asan; then
     corpora asan-corpus "$BUILD/asan"
     ln -sfn "$(pwd)/share" "$BUILD/asan/share" # programs look for recipes beside bin
     export CHIMERE_MODEL=$PWD/share/models/chimere-nano-q5_k_m.gguf
-    # the manuals' examples run what the other scripts run; training and measuring would take minutes
+    # the manuals' examples and same_answer run what the other scripts run; training and measuring would take minutes
     # shellcheck disable=SC2046
     BIN="$BUILD/asan/bin" without='!figures,!slow' scripts asan-cli \
-        $(printf '%s\n' tests/cli/*.bats | grep -vE '/(examples|budget|draft-train|lora-train|llama)\.bats')
+        $(printf '%s\n' tests/cli/*.bats | grep -vE '/(examples|same_answer|budget|draft-train|lora-train|llama)\.bats')
     BIN="$BUILD/asan/bin" CHIMERE_FAULT_PER_KIND=6 scripts asan-fault tests/fault/*.bats
 fi
 
