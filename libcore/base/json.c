@@ -399,13 +399,18 @@ enum err_code json_parse_own(json_t **out, struct str text, const char *what, st
     return parse(out, text, JSON_ALLOW_NUL, false, what, e);
 }
 
+struct str json_text(const json_t *v)
+{
+    return (struct str){ json_string_value(v), json_string_length(v) };
+}
+
 bool json_get_str(const json_t *object, const char *key, struct str *out)
 {
     const json_t *value = json_object_get(object, key);
     if (!json_is_string(value)) {
         return false;
     }
-    *out = (struct str){ json_string_value(value), json_string_length(value) };
+    *out = json_text(value);
     return true;
 }
 

@@ -20,6 +20,8 @@ MUST_CHECK enum err_code json_parse(json_t **out, struct str text, const char *w
 MUST_CHECK enum err_code json_parse_request(json_t **out, struct str text, const char *what, struct err *e);
 /* The same for text that one of our own programs wrote: of any length. */
 MUST_CHECK enum err_code json_parse_own(json_t **out, struct str text, const char *what, struct err *e);
+/* The bytes of a string; p NULL: the value is none. */
+struct str json_text(const json_t *v);
 /* Reads a string member of an object. False: it is absent or of another type (see json_typeof). */
 bool json_get_str(const json_t *object, const char *key, struct str *out);
 /* JSON string of arbitrary bytes: each byte that is not valid UTF-8 becomes U+FFFD. */

@@ -280,7 +280,7 @@ static bool last_text(const json_t *messages, struct str *text, struct str *spac
     if (role == NULL || strcmp(role, "assistant") != 0 || !json_is_string(content) ||
         json_array_size(json_object_get(last, "tool_calls")) > 0)
         return false;
-    *text = (struct str){ json_string_value(content), json_string_length(content) };
+    *text = json_text(content);
     for (n = text->n; n > 0 && memchr(" \t\r\n", text->p[n - 1], 4) != NULL;)
         n--;
     *space = (struct str){ text->p + n, text->n - n };

@@ -176,7 +176,7 @@ static bool same_value(struct str text, const json_t *want)
     bool same;
 
     if (json_is_string(want))
-        return str_eq(text, (struct str){ json_string_value(want), json_string_length(want) });
+        return str_eq(text, json_text(want));
     if (json_is_number(want))
         return number_at(text, &v) == text.n && text.n > 0 && v == json_number_value(want);
     if (json_is_boolean(want))
@@ -302,7 +302,7 @@ static enum err_code check_calls(const json_t *answer, struct err *e)
 
 static bool wanted_number(const json_t *answer, double *out)
 {
-    struct str s = { json_string_value(answer), json_string_length(answer) };
+    struct str s = json_text(answer);
 
     if (json_is_number(answer)) {
         *out = json_number_value(answer);
@@ -333,8 +333,7 @@ enum err_code eval_task_check(const json_t *item, struct err *e)
         return wanted_number(answer, &v) ? ERR_OK : err_set(e, ERR_FORMAT, "answer: not a number");
     if (!json_is_string(answer))
         return err_set(e, ERR_FORMAT, "answer: not a text");
-    if (check == CHECK_VERDICT &&
-        last_verdict((struct str){ json_string_value(answer), json_string_length(answer) }) < 0)
+    if (check == CHECK_VERDICT && last_verdict(json_text(answer)) < 0)
         return err_set(e, ERR_FORMAT, "answer: not a verdict");
     if (check != CHECK_REGEX)
         return ERR_OK;
@@ -348,7 +347,7 @@ enum err_code eval_grade(const json_t *item, struct str text, bool *right, struc
 {
     static const char close[] = "</think>";
     const json_t *answer = json_object_get(item, "answer");
-    struct str want = { json_string_value(answer), json_string_length(answer) };
+    struct str want = json_text(answer);
     double got = 0, number = 0;
 
     *right = false;

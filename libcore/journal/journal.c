@@ -169,7 +169,7 @@ static json_t *clean_value(struct cleaning *c, enum owner of, json_t *v)
     size_t i;
 
     if (json_is_string(v))
-        return clean_text(c, (struct str){ json_string_value(v), json_string_length(v) });
+        return clean_text(c, json_text(v));
     if (json_is_object(v))
         return clean_object(c, of, v);
     if (!json_is_array(v))

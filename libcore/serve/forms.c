@@ -40,7 +40,7 @@ static bool set_text(struct serve_reading *r, const json_t *v, const char *inner
 {
     if (!json_is_string(v) || json_string_length(v) == 0)
         return serve_refuse_here(r, *inner != '\0' ? "a form that is not a text, or empty" : "not a text, or empty");
-    *out = (struct str){ json_string_value(v), json_string_length(v) };
+    *out = json_text(v);
     return set_place(r, inner);
 }
 
@@ -67,7 +67,7 @@ static bool set_json(struct serve_reading *r, const json_t *v, const char *inner
         return set_schema(r, json_incref((json_t *)(uintptr_t)v), inner);
     if (!json_is_string(v))
         return serve_refuse_here(r, "neither a schema nor the text of one");
-    if (json_parse(&schema, (struct str){ json_string_value(v), json_string_length(v) }, "the schema", &e))
+    if (json_parse(&schema, json_text(v), "the schema", &e))
         return e.code == ERR_NOMEM ? serve_nomem(r->f) : serve_refuse_here(r, e.msg);
     return set_schema(r, schema, inner);
 }

@@ -274,7 +274,7 @@ static bool encode_pair(const struct serve *s, struct str a, struct str b, struc
 static const char *score_body(const struct serve *s, const json_t *args, int64_t *first, json_t **body, struct err *e)
 {
     const json_t *text = json_object_get(args, "text"), *context = json_object_get(args, "context");
-    struct str before = STR(""), judged = { json_string_value(text), json_string_length(text) };
+    struct str before = STR(""), judged = json_text(text);
     struct text_tokens a = { 0 }, b = { 0 };
     const char *key, *why = NULL;
     json_t *value, *ids = json_array();
@@ -289,7 +289,7 @@ static const char *score_body(const struct serve *s, const json_t *args, int64_t
     else if (context != NULL && !json_is_string(context))
         why = "context: not a text";
     else if (context != NULL)
-        before = (struct str){ json_string_value(context), json_string_length(context) };
+        before = json_text(context);
     if (why == NULL && encode_pair(s, before, STR(""), &a, e) && encode_pair(s, before, judged, &b, e)) {
         for (*first = 0; *first < a.n && *first < b.n && a.v[*first] == b.v[*first];)
             ++*first;
@@ -475,7 +475,7 @@ enum err_code serve_mcp_line(struct serve_mcp *m, struct str line, struct err *e
 
 static bool add_text(struct serve_buf *b, const json_t *v)
 {
-    return !json_is_string(v) || serve_add(b, (struct str){ json_string_value(v), json_string_length(v) });
+    return !json_is_string(v) || serve_add(b, json_text(v));
 }
 
 static void keep_json(json_t **slot, json_t *v)

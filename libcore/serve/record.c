@@ -140,7 +140,7 @@ void serve_record_end(struct serve *s, struct serve_choice *c)
     if (r == NULL || !c->begun)
         return;
     if (json_is_string(prompt)) {
-        a.text = (struct str){ json_string_value(prompt), json_string_length(prompt) };
+        a.text = json_text(prompt);
     } else if (prompt != NULL) {
         a.token = c->request->prompt.v;
         a.n_token = c->request->prompt.n;
@@ -174,10 +174,10 @@ json_t *serve_rate(struct serve *s, const json_t *body, const struct serve_clien
     if (who->key.n > 0)
         io_sha256_hex(key, who->key.p, who->key.n);
     const struct journal_rating r = {
-        .id = { json_string_value(id), json_string_length(id) },
+        .id = json_text(id),
         .index = json_integer_value(json_object_get(body, "index")),
         .good = strcmp(json_string_value(json_object_get(body, "rating")), "good") == 0,
-        .better = { json_string_value(answer), json_string_length(answer) },
+        .better = json_text(answer),
         .client = who->key.n == 0 ? who->name : STR(""),
         .key = key,
     };

@@ -176,7 +176,7 @@ static bool texts(struct serve_reading *r, const json_t *v, struct str out[STOPS
         if (!json_is_string(s) || json_string_length(s) == 0)
             return json_is_array(v) ? serve_wrong_item(r, i, "not a text, or empty")
                                     : serve_refuse_here(r, "not a text, or an array of texts, or empty");
-        out[(*n_out)++] = (struct str){ json_string_value(s), json_string_length(s) };
+        out[(*n_out)++] = json_text(s);
     }
     return true;
 }
@@ -448,7 +448,7 @@ static bool read_context_table(struct serve_reading *r, const json_t *v)
 {
     if (!json_is_string(v) || json_string_length(v) == 0)
         return serve_refuse_here(r, "not a text");
-    r->w->context_table = (struct str){ json_string_value(v), json_string_length(v) };
+    r->w->context_table = json_text(v);
     return true;
 }
 

@@ -43,7 +43,7 @@ static bool read_documents(const json_t *documents, struct str *texts, struct se
             (void)snprintf(pointer, sizeof pointer, "/documents/%zu", i);
             return serve_fault(f, 400, pointer, "%s: neither a text nor an object with a text", pointer + 1);
         }
-        texts[i] = (struct str){ json_string_value(text), json_string_length(text) };
+        texts[i] = json_text(text);
     }
     return true;
 }
@@ -74,8 +74,7 @@ static json_t *rank_texts(struct serve *s, const json_t *body, int n, int n_top,
 
     if (!read_documents(documents, texts, f))
         return NULL;
-    if (recall_rank(s->o.text, (struct str){ json_string_value(query), json_string_length(query) }, texts, n, score,
-                    &most, &e)) {
+    if (recall_rank(s->o.text, json_text(query), texts, n, score, &most, &e)) {
         serve_fault(f, e.code == ERR_NOMEM ? 503 : 400, "", "%s", e.msg);
         return NULL;
     }

@@ -82,7 +82,7 @@ static void check_texts(struct counts *n, const struct grammar *g, const json_t 
 
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *text = json_array_get(list, i);
-        struct str s = { json_string_value(text), json_string_length(text) };
+        struct str s = json_text(text);
 
         n->texts++;
         if (accepts(g, s) == want)
@@ -110,9 +110,9 @@ static void check_case(struct counts *n, const json_t *c)
     if (schema != NULL)
         rc = grammar_open_schema(&g, NULL, schema, &e);
     else if (regex != NULL)
-        rc = grammar_open_regex(&g, NULL, (struct str){ json_string_value(regex), json_string_length(regex) }, &e);
+        rc = grammar_open_regex(&g, NULL, json_text(regex), &e);
     else
-        rc = grammar_open_gbnf(&g, NULL, (struct str){ json_string_value(gbnf), json_string_length(gbnf) }, &e);
+        rc = grammar_open_gbnf(&g, NULL, json_text(gbnf), &e);
     if (rc != ERR_OK) {
         assert_null(g);
         assert_true(e.msg[0] != '\0' && strchr(e.msg, '\n') == NULL && (schema == NULL || e.msg[0] == '#'));
