@@ -99,6 +99,7 @@ bool serve_read_tools(struct serve_reading *r, const json_t *v);
 bool serve_read_tool_choice(struct serve_reading *r, const json_t *v);
 bool serve_take_functions(json_t *body, struct serve_fault *f);
 
+struct serve_taking;
 /* One answer of a request. */
 struct serve_choice {
     struct serve_job *job;
@@ -218,8 +219,18 @@ void serve_record_token(struct serve_choice *c, const struct gen_event *ev);
 void serve_record_end(struct serve *s, struct serve_choice *c);
 /* An interface whose requests become those of a chat, and whose replies are made of its answer. */
 struct serve_dialect {
-    json_t *(*chat)(const json_t *body, bool lenient, struct serve_fault *f); /* the body of a chat; NULL: a fault */
-    void (*fault)(const json_t *body, struct serve_fault *f); /* of the chat becomes one of the request */
+    const char *needs; /* a member without which nothing is answered, only counted; NULL: none */
+    const struct serve_taken {
+        const char *key;
+        bool (*take)(struct serve_taking *t, json_t *v); /* NULL: nothing is done, or finish() does it */
+    } * taken;                                           /* members that are not those of a chat; ends with {0} */
+    const struct serve_renamed {
+        const char *ours, *theirs;          /* names in a chat and in the request */
+        const char *from, *to;              /* places there */
+    } * renamed;                            /* ends with {0} */
+    bool (*finish)(struct serve_taking *t); /* after all members: the messages */
+    /* The place in the request of what the chat has at `pointer`; false: translate.c finds it. */
+    bool (*place)(const json_t *body, const char *pointer, char out[POINTER_BYTES]);
     /* An answer begins; NULL: nothing to do. Its stats say what is known of the prompt. */
     enum err_code (*begin)(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e);
     enum err_code (*piece)(struct serve *s, struct serve_job *j, struct serve_choice *c, const struct chat_piece *p,
@@ -227,26 +238,28 @@ struct serve_dialect {
     enum err_code (*end)(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e);
 };
 extern const struct serve_dialect serve_responses, serve_messages;
-/* translate.c. A member with another name in a chat, and its place there and in the request. */
-struct serve_renamed {
-    const char *ours, *theirs, *from, *to;
+/* A request while the body of a chat is made of it. */
+struct serve_taking {
+    json_t *chat;
+    const json_t *body;
+    char at[POINTER_BYTES]; /* of the member that is taken */
+    struct serve_fault *f;
 };
+/* translate.c. The body of a chat; NULL: a fault. answers: it is to be answered, not counted. */
+json_t *serve_make_chat(enum serve_method method, const json_t *body, bool answers, bool lenient,
+                        struct serve_fault *f);
+/* A fault of that chat becomes one of the request. */
+void serve_move_fault(const struct serve_dialect *d, const json_t *body, struct serve_fault *f);
 bool serve_refuse_at(struct serve_fault *f, const char *pointer, const char *what); /* false */
 bool serve_is_type(const json_t *o, const char *type);                              /* its member says so */
-/* A member that is the same in a chat, if it has no other name in this request. */
-bool serve_keep_member(json_t *chat, const struct serve_renamed *names, size_t n_names, const char *key, json_t *v,
-                       struct serve_fault *f);
-/* The place in the request of what the chat has at `pointer`, up to *rest; NULL: it has none of these names. */
-const char *serve_renamed_place(const struct serve_renamed *names, size_t n_names, const char *pointer,
-                                const char **rest);
-void serve_move_fault(struct serve_fault *f, const char *place); /* also in its message */
+json_t *serve_member(const json_t *o, const char *key); /* NULL: there is none, or it is null */
+/* Takes v; false: memory is out. */
+bool serve_set(json_t *o, const char *key, json_t *v, struct serve_fault *f);
 /* message_reply.c: of the dialect that messages.c has */
 enum err_code serve_message_begin(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e);
 enum err_code serve_message_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
                                   const struct chat_piece *p, struct err *e);
 enum err_code serve_message_end(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e);
-json_t *serve_count_message(struct serve *s, const json_t *body, const struct serve_client *who, /* messages.c */
-                            struct serve_fault *f);
 /* simple.c: methods that need no engine */
 json_t *serve_list_models(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
 json_t *serve_show_model(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
@@ -256,6 +269,7 @@ bool serve_is_special(const json_t *body, const char *member); /* a member that 
 json_t *serve_apply_template(struct serve *s, const json_t *body, const struct serve_client *who,
                              struct serve_fault *f);
 json_t *serve_count_chat(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
+json_t *serve_count_message(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
 json_t *serve_count_response(struct serve *s, const json_t *body, const struct serve_client *who,
                              struct serve_fault *f);
 json_t *serve_tokenize(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
@@ -266,8 +280,6 @@ json_t *serve_rate(struct serve *s, const json_t *body, const struct serve_clien
 json_t *serve_rerank(struct serve *s, const json_t *body, const struct serve_client *who, /* rerank.c */
                      struct serve_fault *f);
 /* start.c: makes requests to the engine from a question */
-/* How many tokens the prompt of a chat has. False: a fault. */
-bool serve_count_prompt(struct serve *s, const struct serve_question *w, int64_t *n, struct serve_fault *f);
 /* The tokens of a chat's prompt are appended; its text is the caller's, to be freed. */
 bool serve_read_prompt(struct serve *s, const struct serve_question *w, struct text_tokens *out, struct serve_fault *f);
 bool serve_write_prompt(struct serve *s, const struct serve_question *w, char **out, size_t *n, struct serve_fault *f);

@@ -20,34 +20,52 @@ json_t *serve_apply_template(struct serve *s, const json_t *body, const struct s
     return reply;
 }
 
-static json_t *count_reply(int64_t n)
+/* Counts the tokens of the prompt of a chat, or of what becomes one. */
+static bool count_prompt(struct serve *s, enum serve_method method, const json_t *body, json_int_t *n,
+                         struct serve_fault *f)
 {
-    return json_pack("{s:s, s:I}", "object", "response.input_tokens", "input_tokens", (json_int_t)n);
+    const struct serve_dialect *d = serve_row(method)->dialect;
+    json_t *chat =
+        d != NULL ? serve_make_chat(method, body, false, s->o.lenient, f) : json_incref((json_t *)(uintptr_t)body);
+    struct serve_question w = { .n = 0 };
+    struct text_tokens t = { 0 };
+
+    if (chat != NULL && !(serve_read_body(&w, s, method, chat, f) && serve_read_prompt(s, &w, &t, f)) && d != NULL)
+        serve_move_fault(d, body, f);
+    *n = t.n;
+    text_tokens_free(&t);
+    serve_question_free(&w);
+    json_decref(chat);
+    return f->status == 0;
+}
+
+static json_t *count_for_openai(struct serve *s, enum serve_method method, const json_t *body, struct serve_fault *f)
+{
+    json_int_t n;
+
+    return count_prompt(s, method, body, &n, f)
+               ? json_pack("{s:s, s:I}", "object", "response.input_tokens", "input_tokens", n)
+               : NULL;
 }
 
 json_t *serve_count_chat(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
 {
-    struct serve_question w;
-    int64_t n = 0;
-    const bool ok = serve_read_body(&w, s, SERVE_CHAT, body, f) && serve_count_prompt(s, &w, &n, f);
-
     (void)who;
-    serve_question_free(&w);
-    return ok ? count_reply(n) : NULL;
+    return count_for_openai(s, SERVE_CHAT, body, f);
 }
 
 json_t *serve_count_response(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
 {
-    json_t *chat = serve_responses.chat(body, s->o.lenient, f);
-    struct serve_question w = { .n = 0 };
-    int64_t n = 0;
+    (void)who;
+    return count_for_openai(s, SERVE_RESPONSE, body, f);
+}
+
+json_t *serve_count_message(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
+{
+    json_int_t n;
 
     (void)who;
-    if (chat != NULL && !(serve_read_body(&w, s, SERVE_RESPONSE, chat, f) && serve_count_prompt(s, &w, &n, f)))
-        serve_responses.fault(body, f);
-    serve_question_free(&w);
-    json_decref(chat);
-    return f->status != 0 ? NULL : count_reply(n);
+    return count_prompt(s, SERVE_MESSAGE, body, &n, f) ? json_pack("{s:I}", "input_tokens", n) : NULL;
 }
 
 /* ---- tokens ---- */
@@ -104,8 +122,8 @@ static bool encode_text(struct serve *s, const json_t *body, struct text_tokens 
     (void)serve_point_to(pointer, 0, name);
     if (!json_is_string(text))
         return serve_fault(f, 400, pointer, "%s: missing", name);
-    return text_encode(s->o.text, (struct str){ json_string_value(text), json_string_length(text) },
-                       (special ? TEXT_SPECIAL : 0) | (add ? TEXT_ADD : 0), t, &e) == ERR_OK ||
+    return text_encode(s->o.text, json_text(text), (special ? TEXT_SPECIAL : 0) | (add ? TEXT_ADD : 0), t, &e) ==
+               ERR_OK ||
            serve_fault(f, e.code == ERR_NOMEM ? 500 : 400, pointer, "%s", e.msg);
 }
 

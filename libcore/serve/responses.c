@@ -18,9 +18,8 @@ static const struct serve_renamed renamed[] = {
     { "response_format", "text", "/response_format/json_schema", "/text/format" },
     { "response_format", "text", "/response_format", "/text/format" },
     { "reasoning_effort", "reasoning", "/reasoning_effort", "/reasoning/effort" },
+    { 0 },
 };
-
-enum { N_RENAMED = sizeof renamed / sizeof renamed[0] };
 
 /* A text, or parts of one; "" for NULL. serve_check_members() saw that there is nothing else. */
 static json_t *text_of_parts(const json_t *v, struct serve_fault *f)
@@ -34,7 +33,7 @@ static json_t *text_of_parts(const json_t *v, struct serve_fault *f)
     json_array_foreach (v, i, part) {
         const json_t *t = json_object_get(part, serve_is_type(part, "refusal") ? "refusal" : "text");
 
-        if (!serve_add(&all, (struct str){ json_string_value(t), json_string_length(t) })) {
+        if (!serve_add(&all, json_text(t))) {
             serve_nomem(f);
             break;
         }
@@ -116,57 +115,51 @@ static bool add_item(json_t *messages, const json_t *item, struct serve_fault *f
     return f->status == 0;
 }
 
-static json_t *messages_of(const json_t *body, struct serve_fault *f)
+static bool take_messages(struct serve_taking *t)
 {
-    json_t *input = json_object_get(body, "input"), *instructions = json_object_get(body, "instructions"), *item;
+    json_t *input = serve_member(t->body, "input"), *instructions = serve_member(t->body, "instructions"), *item;
     json_t *messages = json_array();
     size_t i;
 
-    if (messages == NULL) {
-        serve_nomem(f);
-        return NULL;
-    }
-    if (instructions != NULL && !json_is_null(instructions) && !json_is_string(instructions))
-        serve_refuse_at(f, "/instructions", "not a text");
-    else if (json_is_string(instructions) &&
-             json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "system", "content", instructions)))
-        serve_nomem(f);
-    if (f->status == 0 && json_is_string(input)) {
-        if (json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "user", "content", input)))
-            serve_nomem(f);
-    } else if (f->status == 0 && (!json_is_array(input) || json_array_size(input) == 0)) {
-        serve_refuse_at(f, "/input", "missing, or neither a text nor an array with items");
-    }
+    if (!serve_set(t->chat, "messages", messages, t->f))
+        return false;
+    if (instructions != NULL && !json_is_string(instructions))
+        return serve_refuse_at(t->f, "/instructions", "not a text");
+    if (instructions != NULL &&
+        json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "system", "content", instructions)))
+        return serve_nomem(t->f);
+    if (json_is_string(input))
+        return json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "user", "content", input)) == 0 ||
+               serve_nomem(t->f);
+    if (!json_is_array(input) || json_array_size(input) == 0)
+        return serve_refuse_at(t->f, "/input", "missing, or neither a text nor an array with items");
     json_array_foreach (input, i, item)
-        if (f->status != 0 || !add_item(messages, item, f))
-            break;
-    if (f->status == 0)
-        return messages;
-    json_decref(messages);
-    return NULL;
+        if (!add_item(messages, item, t->f))
+            return false;
+    return true;
 }
 
 /* Tools without the object around the function's members. */
-static bool take_tools(json_t *chat, const json_t *tools, struct serve_fault *f)
+static bool take_tools(struct serve_taking *t, json_t *tools)
 {
     json_t *list = json_array(), *tool;
     size_t i;
 
-    if (list == NULL || json_object_set_new(chat, "tools", list))
-        return serve_nomem(f);
+    if (!serve_set(t->chat, "tools", list, t->f))
+        return false;
     if (!json_is_array(tools))
-        return serve_refuse_at(f, "/tools", "not an array");
+        return serve_refuse_at(t->f, t->at, "not an array");
     json_array_foreach (tools, i, tool) {
         json_t *function = json_copy(tool);
 
         if (function == NULL || json_object_del(function, "type") ||
             json_array_append_new(list, json_pack("{s:s, s:o}", "type", "function", "function", function)))
-            return serve_nomem(f);
+            return serve_nomem(t->f);
     }
     return true;
 }
 
-static bool take_allowed(json_t *chat, const json_t *v, struct serve_fault *f)
+static json_t *allowed_tools(const json_t *v)
 {
     json_t *list = json_array(), *tool;
     size_t i;
@@ -174,131 +167,113 @@ static bool take_allowed(json_t *chat, const json_t *v, struct serve_fault *f)
     json_array_foreach (json_object_get(v, "tools"), i, tool)
         json_push(&list,
                   json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", json_object_get(tool, "name")));
-    return json_object_set_new(chat, "tool_choice",
-                               json_pack("{s:s, s:{s:O, s:o}}", "type", "allowed_tools", "allowed_tools", "mode",
-                                         json_object_get(v, "mode"), "tools", list)) == 0 ||
-           serve_nomem(f);
+    return json_pack("{s:s, s:{s:O, s:o}}", "type", "allowed_tools", "allowed_tools", "mode",
+                     json_object_get(v, "mode"), "tools", list);
 }
 
-static bool take_choice(json_t *chat, json_t *v, struct serve_fault *f)
+static bool take_choice(struct serve_taking *t, json_t *v)
 {
     json_t *name = json_object_get(v, "name");
 
     if (serve_is_type(v, "allowed_tools"))
-        return take_allowed(chat, v, f);
+        return serve_set(t->chat, "tool_choice", allowed_tools(v), t->f);
     if (serve_is_type(v, "function") && json_is_string(name))
-        return json_object_set_new(chat, "tool_choice",
-                                   json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name)) == 0 ||
-               serve_nomem(f);
+        return serve_set(t->chat, "tool_choice",
+                         json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name), t->f);
     if (!json_is_string(v))
-        return serve_refuse_at(f, "/tool_choice",
-                               "not auto, none, required, or {\"type\": \"function\", \"name\": ...}");
-    return json_object_set(chat, "tool_choice", v) == 0 || serve_nomem(f);
+        return serve_refuse_at(t->f, t->at, "not auto, none, required, or {\"type\": \"function\", \"name\": ...}");
+    return serve_set(t->chat, "tool_choice", json_incref(v), t->f);
 }
 
-static bool take_format(json_t *chat, const json_t *text, struct serve_fault *f)
+static bool take_text(struct serve_taking *t, json_t *text)
 {
-    json_t *format = json_object_get(text, "format");
+    json_t *format = serve_member(text, "format");
 
     if (!json_is_object(text))
-        return serve_refuse_at(f, "/text", "not an object");
-    if (format == NULL || json_is_null(format))
-        return true;
-    return json_object_set_new(chat, "response_format",
-                               serve_is_type(format, "json_schema")
-                                   ? json_pack("{s:s, s:O}", "type", "json_schema", "json_schema", format)
-                                   : json_incref(format)) == 0 ||
-           serve_nomem(f);
+        return serve_refuse_at(t->f, t->at, "not an object");
+    return format == NULL || serve_set(t->chat, "response_format",
+                                       serve_is_type(format, "json_schema")
+                                           ? json_pack("{s:s, s:O}", "type", "json_schema", "json_schema", format)
+                                           : json_incref(format),
+                                       t->f);
 }
 
-static bool take_reasoning(json_t *chat, const json_t *v, struct serve_fault *f)
+static bool take_reasoning(struct serve_taking *t, json_t *v)
 {
-    json_t *effort = json_object_get(v, "effort");
+    json_t *effort = serve_member(v, "effort");
 
     if (!json_is_object(v))
-        return serve_refuse_at(f, "/reasoning", "not an object");
-    return effort == NULL || json_is_null(effort) || json_object_set(chat, "reasoning_effort", effort) == 0 ||
-           serve_nomem(f);
+        return serve_refuse_at(t->f, t->at, "not an object");
+    return effort == NULL || serve_set(t->chat, "reasoning_effort", json_incref(effort), t->f);
 }
 
 /* What an answer is to bring besides: the one thing that means something here is not offered. */
-static bool take_include(const json_t *v, struct serve_fault *f)
+static bool take_include(struct serve_taking *t, json_t *v)
 {
     char pointer[40];
     json_t *one;
     size_t i;
 
     if (!json_is_array(v))
-        return serve_refuse_at(f, "/include", "not an array");
+        return serve_refuse_at(t->f, t->at, "not an array");
     json_array_foreach (v, i, one) {
         const char *s = json_string_value(one);
 
         (void)snprintf(pointer, sizeof pointer, "/include/%zu", i);
         if (s == NULL || strcmp(s, "message.output_text.logprobs") == 0)
-            return serve_refuse_at(f, pointer,
+            return serve_refuse_at(t->f, pointer,
                                    s == NULL ? "not a text" : "without log-probabilities: ask for chat/completions");
     }
     return true;
 }
 
-static bool take_member(json_t *chat, const char *key, json_t *v, struct serve_fault *f)
+static bool take_limit(struct serve_taking *t, json_t *v)
 {
-    static const char *const without_effect[] = { "input", "instructions", "truncation", "background",
-                                                  "max_tool_calls" };
+    return serve_set(t->chat, "max_completion_tokens", json_incref(v), t->f);
+}
+
+static bool take_truncation(struct serve_taking *t, json_t *v)
+{
     const char *s = json_string_value(v);
-    char pointer[POINTER_BYTES];
 
-    if (json_is_null(v))
-        return true;
-    if (strcmp(key, "previous_response_id") == 0 || strcmp(key, "conversation") == 0) {
-        (void)serve_point_to(pointer, 0, key);
-        return serve_refuse_at(f, pointer, "answers are not kept: send all items of the conversation");
-    }
-    if (strcmp(key, "prompt") == 0)
-        return serve_refuse_at(f, "/prompt", "no prompts are kept: send input and instructions");
-    if (strcmp(key, "truncation") == 0 && (s == NULL || strcmp(s, "disabled") != 0))
-        return serve_refuse_at(f, "/truncation", "not disabled: nothing is left out of a conversation");
-    if (strcmp(key, "background") == 0 && !json_is_false(v))
-        return serve_refuse_at(f, "/background", "not false");
-    for (size_t i = 0; i < sizeof without_effect / sizeof without_effect[0]; i++)
-        if (strcmp(key, without_effect[i]) == 0)
-            return true;
-    if (strcmp(key, "include") == 0)
-        return take_include(v, f);
-    if (strcmp(key, "tools") == 0)
-        return take_tools(chat, v, f);
-    if (strcmp(key, "tool_choice") == 0)
-        return take_choice(chat, v, f);
-    if (strcmp(key, "text") == 0)
-        return take_format(chat, v, f);
-    if (strcmp(key, "reasoning") == 0)
-        return take_reasoning(chat, v, f);
-    if (strcmp(key, "max_output_tokens") == 0)
-        return json_object_set(chat, "max_completion_tokens", v) == 0 || serve_nomem(f);
-    return serve_keep_member(chat, renamed, N_RENAMED, key, v, f);
+    return (s != NULL && strcmp(s, "disabled") == 0) ||
+           serve_refuse_at(t->f, t->at, "not disabled: nothing is left out of a conversation");
 }
 
-static json_t *chat_of(const json_t *body, bool lenient, struct serve_fault *f)
+static bool take_background(struct serve_taking *t, json_t *v)
 {
-    json_t *chat, *v;
-    const char *key;
-
-    if (!serve_check_members(body, SERVE_RESPONSE, lenient, f))
-        return NULL;
-    chat = json_object();
-    if (chat == NULL)
-        serve_nomem(f);
-    json_object_foreach ((json_t *)(uintptr_t)body, key, v)
-        if (f->status != 0 || !take_member(chat, key, v, f))
-            break;
-    v = f->status == 0 ? messages_of(body, f) : NULL;
-    if (v != NULL && json_object_set_new(chat, "messages", v))
-        serve_nomem(f);
-    if (f->status == 0)
-        return chat;
-    json_decref(chat);
-    return NULL;
+    return json_is_false(v) || serve_refuse_at(t->f, t->at, "not false");
 }
+
+static bool refuse_kept(struct serve_taking *t, json_t *v)
+{
+    (void)v;
+    return serve_refuse_at(t->f, t->at, "answers are not kept: send all items of the conversation");
+}
+
+static bool refuse_prompt(struct serve_taking *t, json_t *v)
+{
+    (void)v;
+    return serve_refuse_at(t->f, t->at, "no prompts are kept: send input and instructions");
+}
+
+static const struct serve_taken taken[] = {
+    { "input", NULL },
+    { "instructions", NULL },
+    { "max_tool_calls", NULL },
+    { "max_output_tokens", take_limit },
+    { "tools", take_tools },
+    { "tool_choice", take_choice },
+    { "text", take_text },
+    { "reasoning", take_reasoning },
+    { "include", take_include },
+    { "truncation", take_truncation },
+    { "background", take_background },
+    { "previous_response_id", refuse_kept },
+    { "conversation", refuse_kept },
+    { "prompt", refuse_prompt },
+    { 0 },
+};
 
 /* The item of the input whose message is the k-th of the chat; -1: there is none. */
 static int64_t item_of_message(const json_t *body, size_t k)
@@ -319,40 +294,21 @@ static int64_t item_of_message(const json_t *body, size_t k)
     return k < before ? -1 : found;
 }
 
-/* Where in the request that is of which the chat says `pointer`. */
-static void place_of(const json_t *body, const char *pointer, char out[POINTER_BYTES])
+static bool find_place(const json_t *body, const char *pointer, char out[POINTER_BYTES])
 {
-    static const char inner[] = "/function";
-    const char *rest = pointer, *at = strstr(pointer, inner);
-    const char *renamed_to = serve_renamed_place(renamed, N_RENAMED, pointer, &rest);
-    char *end;
+    static const char messages[] = "/messages/";
 
-    pointer = renamed_to != NULL ? renamed_to : pointer;
-    if (strcmp(pointer, "/input") == 0 && *rest == '/') {
-        const size_t k = strtoul(rest + 1, &end, 10);
-        const int64_t item = item_of_message(body, k);
+    if (strncmp(pointer, messages, sizeof messages - 1) != 0)
+        return false;
+    const size_t k = strtoul(pointer + sizeof messages - 1, NULL, 10);
+    const int64_t item = item_of_message(body, k);
 
-        if (item >= 0)
-            (void)snprintf(out, POINTER_BYTES, "/input/%lld", (long long)item);
-        else
-            (void)snprintf(out, POINTER_BYTES, "%s",
-                           k == 0 && json_is_string(json_object_get(body, "instructions")) ? "/instructions"
-                                                                                           : "/input");
-    } else if (renamed_to != NULL) {
-        (void)snprintf(out, POINTER_BYTES, "%.40s%.400s", pointer, rest);
-    } else if (at != NULL && strncmp(pointer, "/tool", 5) == 0) { /* no object around the function's members */
-        (void)snprintf(out, POINTER_BYTES, "%.*s%s", (int)(at - pointer), pointer, at + sizeof inner - 1);
-    } else {
-        (void)snprintf(out, POINTER_BYTES, "%s", pointer);
-    }
-}
-
-static void move_fault(const json_t *body, struct serve_fault *f)
-{
-    char place[POINTER_BYTES];
-
-    place_of(body, f->pointer, place);
-    serve_move_fault(f, place);
+    if (item >= 0)
+        (void)snprintf(out, POINTER_BYTES, "/input/%lld", (long long)item);
+    else
+        (void)snprintf(out, POINTER_BYTES, "%s",
+                       k == 0 && json_is_string(json_object_get(body, "instructions")) ? "/instructions" : "/input");
+    return true;
 }
 
 /* ---- an answer to items and events ---- */
@@ -630,4 +586,5 @@ static enum err_code end_response(struct serve *s, struct serve_job *j, struct s
                : ERR_OK;
 }
 
-const struct serve_dialect serve_responses = { chat_of, move_fault, NULL, take_piece, end_response };
+const struct serve_dialect serve_responses = { NULL,       taken, renamed,    take_messages,
+                                               find_place, NULL,  take_piece, end_response };

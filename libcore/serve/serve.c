@@ -162,7 +162,7 @@ static void stop_choices(struct serve *s, struct serve_job *j)
 static enum err_code refuse_job(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e)
 {
     if (j->asked != NULL && j->body != NULL) /* the chat that was made of it is at fault */
-        j->row->dialect->fault(j->asked, f);
+        serve_move_fault(j->row->dialect, j->asked, f);
     s->errors++;
     stop_choices(s, j);
     json_t *body = serve_fault_body(j->row, f);
@@ -258,7 +258,7 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
         serve_nomem(&f);
     if (f.status == 0 && j->row->dialect != NULL) {
         j->asked = j->body;
-        j->body = j->row->dialect->chat(j->asked, s->o.lenient, &f);
+        j->body = serve_make_chat(method, j->asked, true, s->o.lenient, &f);
         j->method = SERVE_CHAT;
     }
     const bool read = f.status == 0 && serve_read_body(&j->w, s, method, j->body, &f);

@@ -63,7 +63,7 @@ static enum err_code read_prompt(struct serve *s, const json_t *v, struct ask *a
                                  const char *pointer, struct serve_fault *f, struct err *e)
 {
     if (json_is_string(v)) {
-        a->text = (struct str){ json_string_value(v), json_string_length(v) };
+        a->text = json_text(v);
         return ERR_OK;
     }
     if (!json_is_array(v)) {
@@ -237,16 +237,6 @@ bool serve_read_prompt(struct serve *s, const struct serve_question *w, struct t
     struct err why = { 0 }, e = { 0 };
 
     return ask_prompt(out, &w->ask, &m, NULL, &why) == ERR_OK || (blame(f, "/messages", &why, &e) && serve_nomem(f));
-}
-
-bool serve_count_prompt(struct serve *s, const struct serve_question *w, int64_t *n, struct serve_fault *f)
-{
-    struct text_tokens ids = { 0 };
-    const bool ok = serve_read_prompt(s, w, &ids, f);
-
-    *n = ids.n;
-    text_tokens_free(&ids);
-    return ok;
 }
 
 bool serve_write_prompt(struct serve *s, const struct serve_question *w, char **out, size_t *n, struct serve_fault *f)

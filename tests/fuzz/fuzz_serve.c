@@ -32,16 +32,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     const struct serve_row *row = serve_row(method);
 
     if (row->dialect != NULL) { /* is turned into a chat */
-        chat = row->dialect->chat(body, s.o.lenient, &f);
+        chat = serve_make_chat(method, body, true, s.o.lenient, &f);
         assert((chat == NULL) == (f.status != 0));
         good = chat != NULL && serve_read_body(&w, &s, method, chat, &f);
         if (chat != NULL && !good)
-            row->dialect->fault(body, &f);
+            serve_move_fault(row->dialect, body, &f);
         if (good) { /* a message that the template would not take: some item of the input, or its instructions */
             struct serve_fault late = { .status = 400 };
 
             (void)snprintf(late.pointer, sizeof late.pointer, "/messages/%d", data[0] >> 4);
-            row->dialect->fault(body, &late);
+            serve_move_fault(row->dialect, body, &late);
             assert(late.pointer[0] == '/' && (method == SERVE_MESSAGE || strncmp(late.pointer, "/in", 3) == 0));
         }
     } else {

@@ -109,7 +109,7 @@ static void test_bodies(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct serve_fault f = { 0 };
         json_t *asked = body_of(cases[i].asked), *before = json_deep_copy(asked), *want = body_of(cases[i].chat);
-        json_t *chat = serve_messages.chat(asked, false, &f);
+        json_t *chat = serve_make_chat(SERVE_MESSAGE, asked, true, false, &f);
 
         if (chat == NULL)
             fail_msg("%s: %s", cases[i].asked, f.message);
@@ -172,7 +172,7 @@ static void test_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct serve_fault f = { 0 };
-        json_t *asked = body_of(cases[i].asked), *chat = serve_messages.chat(asked, false, &f);
+        json_t *asked = body_of(cases[i].asked), *chat = serve_make_chat(SERVE_MESSAGE, asked, true, false, &f);
         char want[POINTER_BYTES + 200];
 
         (void)snprintf(want, sizeof want, "%s: %s", cases[i].place + 1, cases[i].says);
@@ -216,7 +216,7 @@ static void test_places(void **state)
         char want[POINTER_BYTES];
 
         serve_fault(&f, 400, cases[i].chat, "%s: wrong", cases[i].chat + 1);
-        serve_messages.fault(asked, &f);
+        serve_move_fault(&serve_messages, asked, &f);
         (void)snprintf(want, sizeof want, "%s: wrong", cases[i].place + 1);
         assert_string_equal(f.pointer, cases[i].place);
         assert_string_equal(f.message, want);
@@ -258,7 +258,7 @@ static void test_codes(void **state)
     json_t *asked = body_of("'thread':{'type':'continue'}," HI), *body;
 
     (void)state;
-    assert_null(serve_messages.chat(asked, true, &f));
+    assert_null(serve_make_chat(SERVE_MESSAGE, asked, true, true, &f));
     body = serve_fault_body(serve_row(SERVE_MESSAGE), &f);
     assert_string_equal(
         json_string_value(json_object_get(json_object_get(json_object_get(body, "error"), "details"), "error_code")),
