@@ -38,7 +38,7 @@ off='"thinking":{"type":"disabled"}'
         line chat chat/completions "$sum"
         line count messages/count_tokens "$sum"
         line long messages "\"messages\":[{\"role\":\"user\",\"content\":\"$(yes a | head -n 3000 | tr '\n' ' ')\"}]"
-    } > in; chimere-serve-stdio --ctx 2048 < in > out; cp in out /tmp/messages-try
+    } > in; chimere-serve-stdio --ctx 2048 < in > out
     of whole '.[0].body | .type == "message" and .role == "assistant" and (.id | startswith("msg_")) and .stop_reason == "end_turn" and
         .stop_sequence == null and (.content | map(.type)) == ["thinking", "text"] and .content[1].text == "405" and (.content[0].signature | length > 0)'
     jq -es 'map({key: .id, value: .body}) | from_entries | .whole.content[0].thinking == .chat.choices[0].message.reasoning_content and

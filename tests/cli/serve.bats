@@ -644,7 +644,7 @@ END
             temperature: 0} + .body)} | if .method == "responses" then .body.tools[] |= .function + {type: "function"} else . end' > in << 'END'
 {"id":"whole","method":"chat/completions","body":{"messages":[{"role":"user","content":"315 GBP to EUR?"}]}}
 {"id":"flow","method":"chat/completions","body":{"messages":[{"role":"user","content":"315 GBP to EUR?"}],"stream":true}}
-{"id":"cut","method":"chat/completions","body":{"messages":[{"role":"user","content":"315 GBP to EUR?"}],"stream":true,"stop":"from_currency"}}
+{"id":"cut","method":"chat/completions","body":{"messages":[{"role":"user","content":"315 GBP to EUR?"}],"stream":true,"max_tokens":40}}
 {"id":"items","method":"responses","body":{"input":"315 GBP to EUR?","stream":true}}
 {"id":"short","method":"responses","body":{"input":"315 GBP to EUR?","stream":true,"reasoning":{"effort":"none"},"max_output_tokens":20}}
 END
@@ -654,7 +654,7 @@ END
             $d[0] == {index: 0, id: $c.id, type: "function", function: {name: $c.function.name, arguments: ""}} and
             ($d | length) > 4 and all($d[1:][]; keys == ["function", "index"] and (.function | keys) == ["arguments"]) and
             ($d | map(.function.arguments) | add) == $c.function.arguments and $f[-1].finish_reason == "tool_calls"' out
-    jq -es 'map(select(.id == "cut" and .body) | .body.choices[0]) | .[-1].finish_reason == "stop" and
+    jq -es 'map(select(.id == "cut" and .body) | .body.choices[0]) | .[-1].finish_reason == "length" and
             (map(.delta.tool_calls[]?.function.arguments) | add | try (fromjson | false) catch true)' out
     jq -es '(map(select(.id == "whole"))[0].body.choices[0].message.tool_calls[0].function.arguments) as $a |
             map(select(.id == "items" and .body).body) as $e | ($e | map(select(.type == "response.function_call_arguments.delta").delta)) as $d |
