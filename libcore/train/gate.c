@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gate.c - a paired test. */
+/* gate.c - paired tests. */
 #include "train/gate.h"
 
 #include <math.h>
@@ -31,4 +31,32 @@ double train_gate(const double *gain, int64_t n, uint64_t seed)
         more += drawn >= sum - 1e-9 * size;
     }
     return (double)(more + 1) / (DRAWS + 1);
+}
+
+/* Of Tango's score: how far the difference that was seen is from `by`, in standard errors. */
+static double score_of(double lost, double won, double n, double by)
+{
+    const double a = 2 * n, b = (2 * n - lost + won) * by - lost - won, c = -won * by * (1 - by);
+    const double rest = b * b - 4 * a * c, share = (sqrt(rest > 0 ? rest : 0) - b) / (2 * a);
+    const double variance = n * (2 * share + by * (1 - by));
+
+    return variance > 0 ? (lost - won - n * by) / sqrt(variance) : 0;
+}
+
+double train_loss_bound(int64_t lost, int64_t won, int64_t n)
+{
+    double low, high = 1;
+
+    if (n <= 0)
+        return 1;
+    low = (double)(lost - won) / (double)n;
+    for (int i = 0; i < 60; i++) {
+        const double by = (low + high) / 2;
+
+        if (score_of((double)lost, (double)won, (double)n, by) > -1.6448536)
+            low = by;
+        else
+            high = by;
+    }
+    return high;
 }

@@ -8,4 +8,9 @@
  * Signs are drawn at random (Fisher, "The design of experiments", 1935; the p of Phipson and Smyth, 2010, which is
  * never 0). 1 where nothing differs. */
 double train_gate(const double *gain, int64_t n, uint64_t seed);
+
+/* How much worse the share of right answers may be: of n questions `lost` were right before and are not now, `won` the
+ * other way round. The upper bound of the difference, with 95 % confidence (the score interval of paired shares: Tango,
+ * Statistics in Medicine 17, 1998). From -1 to 1; 1 for n = 0. */
+double train_loss_bound(int64_t lost, int64_t won, int64_t n);
 #endif

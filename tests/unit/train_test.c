@@ -725,6 +725,41 @@ static void test_gate(void **state)
     assert_true(passed <= 6);
 }
 
+/* How many of 1,000 adapters pass that lose this share of n answers, and win that one, in the long run. */
+static int passing(int64_t n, double lose, double win, uint64_t seed)
+{
+    int passed = 0;
+
+    for (uint64_t t = 0; t < 1000; t++) {
+        int64_t lost = 0, won = 0;
+
+        for (int64_t i = 0; i < n; i++) {
+            const double u = rng_unit(seed, t, (uint64_t)i);
+
+            lost += u < lose;
+            won += u >= 1 - win;
+        }
+        passed += train_loss_bound(lost, won, n) <= 0.05;
+    }
+    return passed;
+}
+
+/* The bound of what is lost: known values, and one in twenty at most passes that loses as much as the margin. */
+static void test_loss_bound(void **state)
+{
+    (void)state;
+    assert_true(fabs(train_loss_bound(0, 0, 50) - 2.70554 / 52.70554) < 1e-5); /* z^2 / (n + z^2) */
+    assert_true(train_loss_bound(4, 0, 200) < 0.05 && train_loss_bound(5, 0, 200) > 0.05);
+    assert_true(train_loss_bound(10, 10, 200) < train_loss_bound(20, 20, 200));
+    assert_true(train_loss_bound(0, 20, 200) < 0 && train_loss_bound(200, 0, 200) > 0.999);
+    assert_true(train_loss_bound(0, 0, 0) >= 1 && train_loss_bound(1, 0, 1) > 0.999);
+    assert_in_range(passing(200, 0.05, 0, 1), 5, 70);
+    assert_in_range(passing(200, 0.08, 0.03, 2), 20, 70);
+    assert_in_range(passing(1000, 0.1, 0.05, 3), 30, 70);
+    assert_in_range(passing(200, 0.005, 0, 4), 990, 1000); /* what loses next to nothing passes */
+    assert_in_range(passing(1000, 0.02, 0.02, 5), 990, 1000);
+}
+
 /* The oldest texts make room; the others are as they came. */
 static void test_texts(void **state)
 {
@@ -770,7 +805,8 @@ int main(void)
         cmocka_unit_test(test_learns),     cmocka_unit_test(test_muon),
         cmocka_unit_test(test_wide_heads), cmocka_unit_test(test_gpu_against_host),
         cmocka_unit_test(test_adam),       cmocka_unit_test(test_gate),
-        cmocka_unit_test(test_texts),      cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_loss_bound), cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_golden),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
