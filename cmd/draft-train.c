@@ -27,14 +27,14 @@ static struct cli_train_options o = {
     .n_predict = 320,
     .seed = 1,
     .rate = 2e-3f,
-    .targets = "attention,recurrent,shared_expert",
+    .size = "200M",
     .rank = 8,
-    .lora = { .epochs = 12,
-              .samples = 4,
+    .lora = { .samples = 4,
               .keep_batch = 48,
               .rehearse = 8000,
               .keep_weight = 20.0f,
               .forget = 0.05f,
+              .margin = 0.05f,
               .shield = 0.03f },
 };
 
@@ -51,9 +51,10 @@ static const struct cli_opt opts[] = {
     INT32("rank", "n", "of a new adapter (default 8; lora 16)", &o.rank, 1, 256),
     REAL(0, "alpha", "x", "its alpha (default: 2 ranks; lora 8 ranks)", &o.alpha),
     STRING(0, "targets", "list", "kinds of matrices that it changes", &o.targets),
+    STRING(0, "size", "bytes", "of a new one with experts, at most (200M)", &o.size),
     CHOICE("method", "first|zo", "with gradients, or by forward passes alone", &o.lora.method),
     FLAG(0, "scales", "zo: scales of quantised rows, not an adapter", &o.scales),
-    INT32("epochs", "n", "passes over the items at most (default 12)", &o.lora.epochs, 1, 1 << 20),
+    INT32("epochs", "n", "passes over the items at most (12, or more)", &o.lora.epochs, 1, 1 << 20),
     INT32("samples", "n", "zo: directions in a step (default 4)", &o.lora.samples, 1, 64),
     REAL(0, "momentum", "x", "zo: of steps, below 1 (default 0)", &o.lora.momentum),
     INT32("rehearse", "n", "own answers; half are rehearsed (default 8000)", &o.lora.rehearse, 0, 1 << 20),
@@ -61,7 +62,9 @@ static const struct cli_opt opts[] = {
     INT32("keep-batch", "n", "rehearsed items in each step (default 48)", &o.lora.keep_batch, 0, 1024),
     REAL(0, "keep-weight", "x", "weight of rehearsal in the loss (default 20)", &o.lora.keep_weight),
     REAL(0, "shield", "x", "small: protect old knowledge (0.03; 0: off)", &o.lora.shield),
-    REAL(0, "forget", "nats", "nats a token that may be lost (default 0.05)", &o.lora.forget),
+    REAL(0, "margin", "x", "old answers that may be lost (default 0.05)", &o.lora.margin),
+    REAL(0, "forget", "nats", "judge by nats a token that may be lost (0.05)", &o.lora.forget),
+    CHOICE("accept", "answers|likelihood", "what new items have to be", &o.lora.accept),
     SECTION("Prompts"),
     LIST("held-out", "file", "test prompts (default: a tenth); repeatable", &o.held_out),
     INT32("tests", "n", "test prompts from each file, at most (default 20)", &o.n_tests, 1, 1 << 20),
@@ -105,12 +108,15 @@ static const struct cli_of of[] = {
     { "method", LORA },      { "scales", LORA },      { "epochs", LORA },
     { "samples", LORA },     { "momentum", LORA },    { "keep", LORA },
     { "keep-batch", LORA },  { "keep-weight", LORA }, { "rehearse", LORA },
-    { "shield", LORA },      { "forget", LORA },      { NULL, 0 },
+    { "shield", LORA },      { "forget", LORA },      { "margin", LORA },
+    { "accept", LORA },      { "size", LORA },        { NULL, 0 },
 };
 static const struct cli_pair pairs[] = {
     { "", CLI_NEEDS, "out", "the file that is trained", 0 },
     { "rollback", CLI_ALONE, "out|verbose|quiet", "it trains nothing", 0 },
     { "scales", CLI_EXCLUDES, "rank|alpha", "only an adapter has them", LORA },
+    { "targets", CLI_EXCLUDES, "size", "it says whether experts are among the targets", LORA },
+    { "forget", CLI_EXCLUDES, "margin", "what is kept is judged by one of them", LORA },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
 };
 static const struct cli cli = {
@@ -162,6 +168,8 @@ static void check_lora(char *const *files, int n_files)
         cli_usage("--shield is for --method first, and for what is rehearsed");
     if (!(o.lora.keep_weight > 0) || !(o.lora.forget >= 0) || !(o.lora.shield >= 0))
         cli_usage("--keep-weight: above 0; --forget, --shield: not below 0");
+    if (!(o.lora.margin > 0 && o.lora.margin < 1))
+        cli_usage("--margin: between 0 and 1");
     if (!cli_given(&cli, "rate"))
         o.rate = 1e-3f;
     if (!cli_given(&cli, "batch"))

@@ -136,17 +136,18 @@ static void close_run(void *ctx, struct run *run)
 
 /* ---- files of items ---- */
 
-static struct tune_reading reading_of(const struct lora *l, bool open, const struct progress *progress)
-{
-    return (struct tune_reading){ l->x.text, l->opts.tokens_max, l->opts.now_s, open, progress };
-}
-
 /* set NULL: items; else a task set of this name. */
-static enum err_code read_file(const struct lora *l, struct tune_items *to, const char *path, bool open,
-                               const char *set, struct err *e)
+static enum err_code read_file(const struct lora *l, struct tune_items *to, const char *path, const char *set,
+                               struct err *e)
 {
+    const struct tune_data *d = &l->job.data;
     const struct progress progress = cli_train_reading(path);
-    const struct tune_reading how = reading_of(l, open, &progress);
+    const struct tune_reading how = { .text = l->x.text,
+                                      .tokens_max = l->opts.tokens_max,
+                                      .now_s = l->opts.now_s,
+                                      .open = to == &d->keep,
+                                      .twins = to == &d->learn || to == &d->tests,
+                                      .progress = &progress };
     struct str all;
     char *data;
     enum err_code code;
@@ -159,11 +160,11 @@ static enum err_code read_file(const struct lora *l, struct tune_items *to, cons
     return code;
 }
 
-static enum err_code read_files(const struct lora *l, struct tune_items *to, bool open, const char *const *files,
-                                size_t n, struct err *e)
+static enum err_code read_files(const struct lora *l, struct tune_items *to, const char *const *files, size_t n,
+                                struct err *e)
 {
     for (size_t i = 0; i < n; i++)
-        if (read_file(l, to, files[i], open, NULL, e))
+        if (read_file(l, to, files[i], NULL, e))
             return e->code;
     return ERR_OK;
 }
@@ -182,7 +183,7 @@ static enum err_code read_sets(const struct lora *l, struct tune_items *to, stru
         (void)snprintf(path, sizeof path, "%s/%.255s", dir, list[i]->d_name);
         (void)snprintf(name, sizeof name, "%.*s", (int)(strlen(list[i]->d_name) - 6), list[i]->d_name);
         if (code == ERR_OK)
-            code = read_file(l, to, path, false, name, e);
+            code = read_file(l, to, path, name, e);
         free(list[i]);
     }
     free(list);
@@ -196,9 +197,9 @@ static enum err_code read_items(struct lora *l, char *const *files, struct err *
 
     while (files[n] != NULL)
         n++;
-    return read_files(l, &d->learn, false, (const char *const *)files, n, e) ||
-                   read_files(l, &d->tests, false, l->o->held_out.v, l->o->held_out.n, e) ||
-                   read_files(l, &d->keep, true, l->o->keep_files.v, l->o->keep_files.n, e) || read_sets(l, &d->kept, e)
+    return read_files(l, &d->learn, (const char *const *)files, n, e) ||
+                   read_files(l, &d->tests, l->o->held_out.v, l->o->held_out.n, e) ||
+                   read_files(l, &d->keep, l->o->keep_files.v, l->o->keep_files.n, e) || read_sets(l, &d->kept, e)
                ? e->code
                : ERR_OK;
 }
@@ -237,7 +238,13 @@ static enum err_code begin_lora(struct lora *l, struct err *e)
                                  .alpha_given = cli_given(l->cli, "alpha"),
                                  .targets_given = cli_given(l->cli, "targets") };
 
-    return read_classes(l->o->targets, &b.classes, e) ? e->code : tune_begin(&l->job, &b, l->x.gguf, e);
+    if (b.targets_given && read_classes(l->o->targets, &b.classes, e))
+        return e->code;
+    if (!b.targets_given) {
+        b.classes = 1u << MODEL_ATTENTION | 1u << MODEL_RECURRENT | 1u << MODEL_SHARED;
+        b.more = l->opts.method == TUNE_FIRST ? 1u << MODEL_EXPERTS | 1u << MODEL_DENSE : 0;
+    }
+    return cli_size(&b.bytes_most, l->o->size, "size", e) ? e->code : tune_begin(&l->job, &b, l->x.gguf, e);
 }
 
 static enum err_code open_grad(struct lora *l, struct err *e)
@@ -322,26 +329,52 @@ static json_t *number_or_null(double p)
     return isnan(p) ? json_null() : json_real(p);
 }
 
+/* "212 of 300 (0 before)", and of those with a thought and those without. */
+static void print_new(FILE *f, const struct tune_outcome *r)
+{
+    const int64_t n = r->n - r->n_thinks;
+
+    fprintf(f, "new: answers %" PRId64 " of %" PRId64 " (%" PRId64 " before)", r->exact[1], r->n, r->exact[0]);
+    if (n > 0 && r->n_thinks > 0)
+        fprintf(f, ", %" PRId64 " of %" PRId64 " without thinking and %" PRId64 " of %" PRId64 " after it",
+                r->exact[1] - r->exact_thinks[1], n, r->exact_thinks[1], r->n_thinks);
+    fprintf(f, "; nats a token %.3f -> %.3f\n", r->loss[0], r->loss[1]);
+}
+
+static void print_kept(const struct lora *l, FILE *f, const struct tune_outcome *r)
+{
+    fprintf(f, "%s: answers %" PRId64 " of %" PRId64 " (%" PRId64 " before): %" PRId64 " lost, %" PRId64 " won; ",
+            *r->set != '\0' ? r->set : "kept", r->exact[1], r->n, r->exact[0], r->lost, r->won);
+    if (r->ruling == TUNE_BY_ANSWERS)
+        fprintf(f, "at most %.1f %% are lost, %.1f %% may be\n", 100 * r->bound, 100 * (double)l->opts.margin);
+    else if (r->ruling == TUNE_BY_LIKELIHOOD)
+        fprintf(f, "nats a token %.4f -> %.4f, not %.2g more: p %.2g\n", r->loss[0], r->loss[1], (double)l->opts.forget,
+                r->p);
+    else
+        fputs(r->ruling == TUNE_POOLED ? "judged with the other small sets\n" : "too few to judge\n", f);
+}
+
 static void report_outcome(struct lora *l, const struct tune_outcome *r)
 {
-    char p[40] = "too few to test", name[100] = "held out";
+    static const char *const ruling[] = { "answers", "likelihood", "pooled", "untested" };
+    FILE *f = l->report.events == stdout ? stderr : stdout;
+    char name[100] = "held out";
 
     if (r->n == 0)
         return;
     if (r->set != NULL)
         (void)snprintf(name, sizeof name, "kept%s%.80s", *r->set != '\0' ? " " : "", r->set);
-    if (!isnan(r->p))
-        (void)snprintf(p, sizeof p, "p %.2g", r->p);
-    if (!l->o->quiet)
-        fprintf(l->report.events == stdout ? stderr : stdout,
-                "%-18s %6" PRId64 " items, exact answers %" PRId64 " -> %" PRId64 ", nats a token of %" PRId64
-                " items %.4f -> %.4f, %s\n",
-                name, r->n, r->exact[0], r->exact[1], r->counts, r->loss[0], r->loss[1], p);
+    if (!l->o->quiet && r->set == NULL)
+        print_new(f, r);
+    else if (!l->o->quiet)
+        print_kept(l, f, r);
     cli_train_event(&l->report, "test",
-                    json_pack("{s:s, s:I, s:I, s:f, s:f, s:I, s:I, s:o}", "set", name, "items", (json_int_t)r->n,
-                              "counts", (json_int_t)r->counts, "loss_before", r->loss[0], "loss", r->loss[1],
-                              "exact_before", (json_int_t)r->exact[0], "exact", (json_int_t)r->exact[1], "p",
-                              number_or_null(r->p)));
+                    json_pack("{s:s, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:s*}", "set", name, "items",
+                              (json_int_t)r->n, "counts", (json_int_t)r->counts, "loss_before", r->loss[0], "loss",
+                              r->loss[1], "exact_before", (json_int_t)r->exact[0], "exact", (json_int_t)r->exact[1],
+                              "lost", (json_int_t)r->lost, "won", (json_int_t)r->won, "p", number_or_null(r->p),
+                              "loss_bound", number_or_null(r->bound), "judged_by",
+                              r->set == NULL ? NULL : ruling[r->ruling]));
 }
 
 static void report_end(struct lora *l, bool published)
@@ -352,23 +385,40 @@ static void report_end(struct lora *l, bool published)
     for (int i = 0; i < l->job.report.n_outcome; i++)
         report_outcome(l, &l->job.report.outcome[i]);
     cli_train_event(&l->report, "end",
-                    json_pack("{s:b, s:f, s:o, s:f, s:I}", "published", published, "p", v->p, "p_kept",
-                              number_or_null(v->p_kept), "strength", v->strength, "steps",
-                              (json_int_t)l->job.state.step));
+                    json_pack("{s:b, s:o, s:o, s:o, s:f, s:I}", "published", published, "p", number_or_null(v->p),
+                              "p_kept", number_or_null(v->p_kept), "loss_bound", number_or_null(v->bound), "strength",
+                              v->strength, "steps", (json_int_t)l->job.state.step));
 }
 
+/* Why it is not published, or what it can do. */
 static void say_verdict(const struct lora *l)
 {
-    const struct tune_verdict *v = &l->job.report.verdict;
-    const bool had = l->job.begin.old != NULL;
+    const struct tune_report *r = &l->job.report;
+    const struct tune_verdict *v = &r->verdict;
+    const struct tune_outcome *new = &r->outcome[0];
+    const char *old = l->job.begin.old != NULL ? "the old one stays" : "nothing is written";
+    char sets[256] = "";
 
-    if (v->better && v->keeps)
-        cli_warn("%s is written at %.3g of its strength: it knows more than %s (p = %.2g)", l->o->out, v->strength,
-                 had ? "the one before" : "the model alone", v->p);
+    for (int i = 1; i < r->n_outcome; i++)
+        if (!r->outcome[i].keeps && strlen(sets) < sizeof sets - 110)
+            (void)snprintf(sets + strlen(sets), 110, "%s%.100s", *sets != '\0' ? ", " : "",
+                           *r->outcome[i].set != '\0' ? r->outcome[i].set : "what is kept");
+    if (v->better && v->keeps && v->wanted == 0)
+        cli_warn("%s is written at %.3g of its strength: what is held out is likelier (p = %.2g)", l->o->out,
+                 v->strength, v->p);
+    else if (v->better && v->keeps)
+        cli_warn("%s is written at %.3g of its strength: it answers %" PRId64 " of %" PRId64 " new questions (%" PRId64
+                 " before)",
+                 l->o->out, v->strength, new->exact[1], new->n, new->exact[0]);
+    else if (v->better)
+        cli_warn("%s: it forgets: %s: %s", l->o->out, sets, old);
+    else if (v->p < TUNE_P_MAX)
+        cli_warn("%s: it answers %" PRId64 " of %" PRId64 " new questions (%" PRId64 " before), and %" PRId64
+                 " more have to be answered, though the answers are likelier (--accept likelihood): %s",
+                 l->o->out, new->exact[1], new->n, new->exact[0], v->wanted, old);
     else
-        cli_warn("%s: %s (p = %.2g, %g is the limit)%s", l->o->out,
-                 !v->better ? "not better on what is held out" : "it forgets what is kept",
-                 v->better ? v->p_kept : v->p, TUNE_P_MAX, had ? ": the old one stays" : ": nothing is written");
+        cli_warn("%s: not better on what is held out (p = %.2g, %g is the limit): %s", l->o->out, v->p, TUNE_P_MAX,
+                 old);
 }
 
 /* ---- all of it ---- */

@@ -52,13 +52,13 @@ static enum err_code open_lora(struct tune_job *j, const struct tune_begin_opts 
     struct tune_begin *b = &j->begin;
     char arch[64] = "";
     struct str s = { 0 };
-    const struct tune_lora_opts to = { .arch = arch,
-                                       .rank = o->scales ? 0 : o->rank,
-                                       .alpha = o->scales      ? 1.0f
-                                                : o->alpha > 0 ? o->alpha
-                                                               : 2.0f * (float)o->rank,
-                                       .classes = o->classes,
-                                       .seed = (uint64_t)j->o->seed };
+    struct tune_lora_opts to = { .arch = arch,
+                                 .rank = o->scales ? 0 : o->rank,
+                                 .alpha = o->scales      ? 1.0f
+                                          : o->alpha > 0 ? o->alpha
+                                                         : 2.0f * (float)o->rank,
+                                 .classes = o->classes,
+                                 .seed = (uint64_t)j->o->seed };
 
     if (gguf_str(model, "general.architecture", &s))
         (void)snprintf(arch, sizeof arch, "%.*s", (int)(s.n < 63 ? s.n : 63), s.p);
@@ -73,6 +73,14 @@ static enum err_code open_lora(struct tune_job *j, const struct tune_begin_opts 
             return check_shape(j, o, &to, e) ? e->code : tune_lora_of(&b->lora, j->g, b->old, e);
     }
     b->fresh = true;
+    to.classes |= o->more;
+    if (tune_lora_new(&b->lora, j->g, &to, e))
+        return e->code;
+    if (o->more == 0 || b->lora->n_params * (int64_t)sizeof(uint16_t) <= o->bytes_most)
+        return ERR_OK;
+    tune_lora_close(b->lora);
+    b->lora = NULL;
+    to.classes = o->classes;
     return tune_lora_new(&b->lora, j->g, &to, e);
 }
 

@@ -24,6 +24,9 @@ void tune_item_free(struct tune_item *i)
     text_tokens_free(&i->token);
     free(i->target);
     free(i->said);
+    if (i->twin != NULL)
+        tune_item_free(i->twin);
+    free(i->twin);
 }
 
 void tune_items_free(struct tune_items *s)
@@ -49,7 +52,7 @@ static enum err_code reserve_items(struct tune_items *s, int64_t n, struct err *
 enum err_code tune_items_add(struct tune_items *s, struct text_tokens token, int64_t n_prompt, int64_t tokens_max,
                              struct err *e)
 {
-    struct tune_item item = { token, NULL, (int)(token.n - n_prompt), NULL, 0 };
+    struct tune_item item = { .token = token, .n_answer = (int)(token.n - n_prompt) };
 
     if (n_prompt < 1 || token.n > tokens_max || token.n <= n_prompt) {
         s->n_out++;
@@ -106,34 +109,93 @@ static enum err_code add_thought(const struct reading *r, bool begun, struct str
                : ERR_OK;
 }
 
-/* thought: its p is NULL where the model answers at once. */
-static enum err_code add_chat(struct reading *r, const json_t *messages, const json_t *tools, struct str thought,
-                              struct str answer, struct err *e)
+/* A question with its answer. */
+struct pair {
+    const json_t *messages, *tools;
+    struct str answer, thought; /* thought.p NULL: none was given */
+};
+
+static enum err_code ask_of(struct reading *r, const struct pair *p, bool think, struct text_tokens *token,
+                            bool *thinking, struct err *e)
 {
     struct ask a = ask_defaults();
+
+    a.messages = (json_t *)(uintptr_t)p->messages;
+    a.tools = p->tools;
+    a.think = think;
+    a.now_s = r->how->now_s;
+    return ask_prompt(token, &a, &(struct ask_model){ .text = r->how->text, .chat = r->format }, thinking, e);
+}
+
+/* With an empty thought where the template always begins one. Frees the tokens on failure. */
+static enum err_code add_pair(struct reading *r, const struct pair *p, struct text_tokens token, bool thinking,
+                              struct err *e)
+{
+    const struct str thought = p->thought.p != NULL ? p->thought : (struct str){ "", 0 };
+    const int64_t n_prompt = token.n;
+
+    if (((thinking || p->thought.p != NULL) && add_thought(r, thinking, thought, &token, e)) ||
+        text_encode(r->how->text, p->answer, 0, &token, e) || end_turn(r, &token, e)) {
+        text_tokens_free(&token);
+        return e->code;
+    }
+    return add_item(r, token, n_prompt, e);
+}
+
+/* The same question after which the model thinks, as a twin of the last item: the thought is empty, so that what is
+ * learnt is there in both. A template that has no such thing makes the same prompt. */
+static enum err_code add_twin(struct reading *r, const struct pair *p, struct err *e)
+{
+    struct tune_items *to = r->to, alone = { 0 };
+    struct reading other = { r->how, r->format, &alone };
+    struct tune_item *twin = NULL;
     struct text_tokens token = { 0 };
-    int64_t n_prompt = 0;
+    bool thinking = false;
+    enum err_code code = ask_of(r, p, true, &token, &thinking, e);
+
+    if (code != ERR_OK || !thinking) {
+        text_tokens_free(&token);
+        return code;
+    }
+    code = add_pair(&other, p, token, true, e);
+    if (code == ERR_OK && alone.n == 1) {
+        twin = malloc(sizeof *twin);
+        code = twin == NULL ? err_nomem(e) : ERR_OK;
+    }
+    if (twin != NULL) {
+        *twin = alone.v[0];
+        twin->thinks = true;
+        to->v[to->n - 1].twin = twin;
+        alone.n = 0;
+    }
+    tune_items_free(&alone);
+    return code;
+}
+
+static enum err_code add_chat(struct reading *r, const struct pair *p, struct err *e)
+{
+    struct text_tokens token = { 0 };
+    const int64_t n = r->to->n;
     bool thinking = false;
     enum err_code code = ERR_OK;
 
-    a.messages = (json_t *)(uintptr_t)messages;
-    a.tools = tools;
-    a.think = thought.p != NULL;
-    a.now_s = r->how->now_s;
     if (r->format == NULL)
         code = chat_open(&r->format, r->how->text, (struct str){ 0 }, e);
     if (code == ERR_UNSUPPORTED)
         err_set(e, code, "the model has no chat template: it can learn lines with \"text\" alone");
     if (code == ERR_OK)
-        code = ask_prompt(&token, &a, &(struct ask_model){ .text = r->how->text, .chat = r->format }, &thinking, e);
-    n_prompt = token.n;
-    if (code == ERR_OK && thought.p != NULL)
-        code = add_thought(r, thinking, thought, &token, e);
-    if (code == ERR_OK && note_chat(&r->to->chats, messages, tools, e) == ERR_OK &&
-        text_encode(r->how->text, answer, 0, &token, e) == ERR_OK && end_turn(r, &token, e) == ERR_OK)
-        return add_item(r, token, n_prompt, e);
-    text_tokens_free(&token);
-    return e->code;
+        code = ask_of(r, p, p->thought.p != NULL, &token, &thinking, e);
+    if (code == ERR_OK)
+        code = note_chat(&r->to->chats, p->messages, p->tools, e);
+    if (code != ERR_OK) {
+        text_tokens_free(&token);
+        return code;
+    }
+    if (add_pair(r, p, token, thinking, e))
+        return e->code;
+    if (r->to->n > n)
+        r->to->v[n].thinks = p->thought.p != NULL;
+    return r->how->twins && r->to->n > n && p->thought.p == NULL && !thinking ? add_twin(r, p, e) : ERR_OK;
 }
 
 static enum err_code add_text(struct reading *r, struct str s, struct err *e)
@@ -148,10 +210,14 @@ static enum err_code add_text(struct reading *r, struct str s, struct err *e)
         n = all.n - i < r->how->tokens_max ? all.n - i : r->how->tokens_max;
         for (int64_t j = 0; code == ERR_OK && j < n; j++)
             code = text_tokens_push(&part, all.v[i + j], e);
+        const int64_t before = r->to->n;
+
         if (code == ERR_OK)
             code = add_item(r, part, 1, e);
         else
             text_tokens_free(&part);
+        if (r->to->n > before)
+            r->to->v[before].is_text = true;
     }
     text_tokens_free(&all);
     return code;
@@ -167,7 +233,7 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct err
 
     if (json_get_str(o, "answer", &answer)) {
         (void)json_get_str(o, "reasoning_content", &thought);
-        return add_chat(r, messages, json_object_get(o, "tools"), thought, answer, e);
+        return add_chat(r, &(struct pair){ messages, json_object_get(o, "tools"), answer, thought }, e);
     }
     if (json_object_get(o, "answer") != NULL) { /* of another kind: tool calls */
         r->to->n_out++;
@@ -183,7 +249,7 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct err
     if (asked == NULL || json_array_remove(asked, json_array_size(asked) - 1) != 0)
         code = err_nomem(e);
     else
-        code = add_chat(r, asked, json_object_get(o, "tools"), thought, answer, e);
+        code = add_chat(r, &(struct pair){ asked, json_object_get(o, "tools"), answer, thought }, e);
     json_decref(asked);
     return code;
 }
@@ -194,7 +260,7 @@ static enum err_code add_prompt(struct reading *r, struct str prompt, struct str
 {
     json_t *messages = json_pack("[{s:s, s:s%}]", "role", "user", "content", prompt.p, prompt.n);
     enum err_code code = messages == NULL ? err_nomem(e)
-                         : answer != NULL ? add_chat(r, messages, NULL, thought, *answer, e)
+                         : answer != NULL ? add_chat(r, &(struct pair){ messages, NULL, *answer, thought }, e)
                                           : note_chat(&r->to->open, messages, NULL, e);
 
     json_decref(messages);
@@ -323,6 +389,23 @@ enum err_code tune_items_once(struct tune_items *s, int64_t *n_gone, struct err 
     free(first);
     *n_gone = s->n - n;
     s->n = n;
+    return ERR_OK;
+}
+
+enum err_code tune_items_part_twins(struct tune_items *s, struct err *e)
+{
+    const int64_t n = s->n;
+
+    if (reserve_items(s, n, e))
+        return e->code;
+    for (int64_t i = 0; i < n; i++) {
+        struct tune_item *twin = s->v[i].twin;
+
+        s->v[i].twin = NULL;
+        if (twin != NULL)
+            s->v[s->n++] = *twin;
+        free(twin);
+    }
     return ERR_OK;
 }
 

@@ -11,7 +11,10 @@ struct tune_item {
     int32_t *target;        /* [token.n] the next token of the answer, whose rows are the last but one; -1: given */
     int n_answer;           /* rows with a target */
     struct grad_soft *said; /* [n_answer] what the model says there; NULL: the answer is what counts */
-    int set; /* of the task sets, from 0 on; of what it wrote 0: a text from nothing, else kinds of questions */
+    int set;      /* of the task sets, from 0 on; of what it wrote 0: a text from nothing, else kinds of questions */
+    bool thinks;  /* the answer follows a thought */
+    bool is_text; /* there is no question: nobody expects it to be known by heart */
+    struct tune_item *twin; /* the same question asked so that the model thinks; NULL: none, or it is an item itself */
 };
 struct tune_items {
     struct tune_item *v; /* [n] */
@@ -29,6 +32,7 @@ struct tune_reading {
     int64_t tokens_max;              /* longer items are left out */
     int64_t now_s;                   /* for templates that name the day: chat_prompt.now_s */
     bool open;                       /* questions without an answer are welcome */
+    bool twins;                      /* items without a thought get a twin with an empty one, where the model thinks */
     const struct progress *progress; /* told the bytes that were read; NULL: nobody */
 };
 /* Adds the lines of a file whose bytes are `all`: {"prompt", "answer"}, {"messages", "answer"}, {"messages"} with the
@@ -47,6 +51,8 @@ MUST_CHECK enum err_code tune_items_split(struct tune_items *s, struct tune_item
                                           struct err *e);
 /* Of items that are the same one stays. *n_gone: how many go. */
 MUST_CHECK enum err_code tune_items_once(struct tune_items *s, int64_t *n_gone, struct err *e);
+/* Makes items of the twins, at the end. To be called when the items are split. */
+MUST_CHECK enum err_code tune_items_part_twins(struct tune_items *s, struct err *e);
 /* At most n items stay, spread evenly: the first always, or, with `last`, the last. */
 void tune_items_thin(struct tune_items *s, int64_t n, bool last);
 /* How many items of a are also in b; 0 if memory is short. */

@@ -17,6 +17,7 @@
 #include "tune/zo.h"
 
 enum { ALPHA = 2, ALPHA_SHIELD = 8 };
+enum { EPOCHS = 12, STEPS = 400 }; /* unless the user says */
 
 /* ---- the program ---- */
 
@@ -94,7 +95,8 @@ static enum err_code split_items(struct tune_job *j, struct err *e)
 
     if (!j->o->tests_named && tune_items_split(&d->learn, &d->tests, 10, TUNE_TESTS_MAX, e))
         return e->code;
-    if (tune_items_once(&d->tests, &twice, e) || tune_items_once(&d->keep, &keep_twice, e))
+    if (tune_items_once(&d->tests, &twice, e) || tune_items_once(&d->keep, &keep_twice, e) ||
+        tune_items_part_twins(&d->learn, e) || tune_items_part_twins(&d->tests, e))
         return e->code;
     if (twice > 0)
         tune_note(j, true, "%" PRId64 " items to test on are named more than once, and count once", twice);
@@ -270,7 +272,8 @@ enum err_code tune_job_open(struct tune_job *j, struct err *e)
 
     if (split_items(j, e) || choose_shield(j, e) || bound_memory(j, e))
         return e->code;
-    j->steps = (j->data.learn.n + o->n_text - 1) / o->n_text * o->epochs;
+    j->steps = (j->data.learn.n + o->n_text - 1) / o->n_text * (o->epochs > 0 ? o->epochs : EPOCHS);
+    j->steps = o->epochs == 0 && j->steps < STEPS ? STEPS : j->steps;
     j->steps = o->steps > 0 && o->steps < j->steps ? o->steps : j->steps;
     if (name_job(j, e))
         return e->code;

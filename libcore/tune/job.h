@@ -28,16 +28,20 @@ struct tune_zo;
 struct tune_zo_note;
 
 enum {
-    TUNE_LEAST_TESTS = 5, /* with fewer texts no difference can be shown: 1/2^4 > 0.05 */
-    TUNE_TESTS_MAX = 400, /* items that are kept, or held out of what is learnt */
-    TUNE_SETS_MAX = 2000, /* items of the task sets */
-    TUNE_STRENGTHS = 7,   /* tests at the end: the whole adapter, five of bisection, the best once more */
-    TUNE_KEEP_EVERY = 5,  /* of what is kept, each fifth item is tested on */
-    TUNE_WARM = 10,       /* steps in which the step size rises */
+    TUNE_LEAST_TESTS = 5,     /* with fewer texts no difference can be shown: 1/2^4 > 0.05 */
+    TUNE_LEAST_KNOWN = 25,    /* exact answers, and */
+    TUNE_LEAST_COUNTED = 100, /* items of a set that is judged by its answers alone */
+    TUNE_TESTS_MAX = 400,     /* items that are kept, or held out of what is learnt */
+    TUNE_SETS_MAX = 2000,     /* items of the task sets */
+    TUNE_STRENGTHS = 7,       /* tests at the end: the whole adapter, five of bisection, the best once more */
+    TUNE_KEEP_EVERY = 5,      /* of what is kept, each fifth item is tested on */
+    TUNE_WARM = 10,           /* steps in which the step size rises */
 };
 #define TUNE_P_MAX 0.05 /* of the gate */
+#define TUNE_GAIN  0.1  /* the share of unanswered questions that has to be answered now */
 
 enum tune_method { TUNE_FIRST, TUNE_ZO }; /* with gradients, or by forward passes alone */
+enum tune_accept { TUNE_ANSWERS, TUNE_LIKELIHOOD };
 
 struct tune_opts {
     const char *out, *time; /* the file that is trained; time_s in the user's words */
@@ -51,7 +55,7 @@ struct tune_opts {
     float momentum;          /* zo: of steps */
     float rate;              /* the largest step size */
     int32_t n_text;          /* items to learn in a step */
-    int32_t epochs;          /* passes over them, at most */
+    int32_t epochs;          /* passes over them, at most; 0: EPOCHS of job.c, and at least STEPS */
     int64_t steps;           /* at most; 0: as many as the epochs have */
     int32_t rank;            /* of a new adapter */
     int32_t rehearse;        /* answers that the model writes itself, at most */
@@ -59,9 +63,11 @@ struct tune_opts {
     float keep_weight;       /* of them in the loss */
     float shield;            /* rho of tune/shield.h; 0: none */
     float forget;            /* nats a token that may be lost */
+    float margin;            /* the share of old answers that may be lost */
+    enum tune_accept accept; /* what has to be better of what is held out */
     bool rate_given;         /* zo does not measure it */
     bool shield_given;       /* there must be one */
-    bool forget_given;       /* answers that are no longer exact do not count */
+    bool forget_given;       /* what is kept is judged by its likelihood */
     bool tests_named;        /* the user has items to test on; else they are a part of what is learnt */
     bool keep_named;         /* and items to keep; else they are the task sets */
     bool alpha_free;         /* alpha of a new adapter follows from the rank */
@@ -72,6 +78,8 @@ struct tune_begin_opts {
     int rank;
     float alpha;      /* 0: of the rank */
     unsigned classes; /* bits of enum model_class */
+    unsigned more;    /* other classes, which are added if the file stays below this size: */
+    int64_t bytes_most;
     bool scales, scratch, rank_given, alpha_given, targets_given;
 };
 /* What a training begins with. */
@@ -99,9 +107,11 @@ struct tune_step {
     int64_t step, steps;
     double loss, left_s;
 };
-/* What the gate has found. p is NaN where there was too little to test. */
+/* What the gate has found. p: of the losses of what is held out; p_kept, bound: the largest of what was judged by its
+ * likelihood, and of what was judged by its answers; NaN where there was too little to test. */
 struct tune_verdict {
-    double strength, p, p_kept;
+    double strength, p, p_kept, bound;
+    int64_t wanted; /* more exact answers to what is held out than before; 0: likelihood will do */
     bool better, keeps;
 };
 struct tune_run {
@@ -154,17 +164,27 @@ struct tune_state {
     double *seq_loss;         /* the same */
 };
 
+/* How a set that is kept is judged. */
+enum tune_ruling {
+    TUNE_BY_ANSWERS,    /* not more of its answers may be lost than the margin */
+    TUNE_BY_LIKELIHOOD, /* it has too few answers to count: by its losses */
+    TUNE_POOLED,        /* so have other sets: together with them */
+    TUNE_UNTESTED,      /* it has next to none */
+};
 /* What became of the items of a set, before and after: how many are exact, and the mean loss of those that count. */
 struct tune_outcome {
-    const char *set; /* NULL: what is held out; "": what is kept */
-    int64_t n, counts, exact[2];
-    double loss[2], p; /* p NaN: too few to test */
+    const char *set; /* NULL: what is held out; "": what is kept, in one set */
+    int64_t n, counts, exact[2], lost, won;
+    int64_t n_thinks, exact_thinks[2]; /* of those with a thought */
+    double loss[2], p, bound;          /* p of train_gate(), bound of train_loss_bound(); NaN: too few to test */
+    enum tune_ruling ruling;
+    bool keeps;
 };
 
 struct tune_report {
     struct tune_score *before[2], *after[2]; /* of tests, of kept */
     struct tune_verdict verdict;
-    struct tune_outcome *outcome; /* [n_outcome] what is held out, then each set that is kept */
+    struct tune_outcome *outcome; /* [n_outcome] what is held out, each set that is kept, the small ones together */
     int n_outcome;
     int64_t step_first;                             /* of this process */
     double from_ms, before_s, test_s, learn_from_s; /* before_s: of interrupted runs; test_s: what a test takes */

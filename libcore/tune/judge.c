@@ -7,14 +7,13 @@
 #include <unistd.h>
 
 #include "adapt/adapt.h"
-#include "eval/eval.h"
 #include "train/files.h"
 #include "train/gate.h"
 #include "tune/job.h"
 #include "tune/lora.h"
 
 #define STRENGTH_LEAST 0.7
-#define TEST_SHARE     0.1 /* of the time, at most, for a test */
+#define TEST_SHARE     0.025 /* of the time, at most, for a test: a fifth for all of them */
 
 struct test {
     const struct tune_items *s;
@@ -102,7 +101,7 @@ static enum err_code test_all(struct tune_job *j, const struct tune_lora *l, str
     return test_set(j, &j->data.tests, l, score[0], e) || test_set(j, &j->data.kept, l, score[1], e) ? e->code : ERR_OK;
 }
 
-/* A test takes a tenth of the time at most; fewer items are tested on where that is too short. */
+/* A test takes TEST_SHARE of the time at most; fewer items are tested on where that is too short. */
 static enum err_code fit_tests(struct tune_job *j, struct err *e)
 {
     const int64_t all = j->data.tests.n + j->data.kept.n;
@@ -126,9 +125,13 @@ static enum err_code fit_tests(struct tune_job *j, struct err *e)
 
 /* ---- the gate ---- */
 
+enum { ALL = -1, SMALL = -2 }; /* sets of what is kept: every one; those that are judged together */
+
 static bool is_of_set(const struct tune_job *j, int which, int64_t i, int set)
 {
-    return which == 0 || set < 0 || j->data.kept.v[i].set == set;
+    const int of = which == 0 ? 0 : j->data.kept.v[i].set;
+
+    return which == 0 || set == ALL || (set == SMALL ? j->report.outcome[1 + of].ruling == TUNE_POOLED : of == set);
 }
 
 /* Whose loss counts: what is to be learnt; of what is to be kept, what the user named, and of the task sets what was
@@ -138,24 +141,34 @@ static bool loss_counts(const struct tune_job *j, int which, int64_t i)
     return which == 0 || j->o->keep_named || j->report.before[1][i].exact;
 }
 
-/* The items of a set (-1: of all). p: of their losses having fallen (more: not having risen by as much as that). */
+static void count_answer(struct tune_outcome *r, const struct tune_item *item, bool was, bool is)
+{
+    r->n++;
+    r->exact[0] += was;
+    r->exact[1] += is;
+    r->lost += was && !is;
+    r->won += is && !was;
+    r->n_thinks += item->thinks;
+    r->exact_thinks[0] += item->thinks && was;
+    r->exact_thinks[1] += item->thinks && is;
+}
+
+/* The items of a set. p: of their losses having fallen (more: not having risen by as much as that). */
 static enum err_code outcome_of(const struct tune_job *j, int which, int set, double more, struct tune_outcome *r,
                                 struct err *e)
 {
-    const int64_t n = which == 0 ? j->data.tests.n : j->data.kept.n;
-    double *gain = calloc((size_t)n + 1, sizeof *gain);
+    const struct tune_items *s = which == 0 ? &j->data.tests : &j->data.kept;
+    double *gain = calloc((size_t)s->n + 1, sizeof *gain);
 
     *r = (struct tune_outcome){ .set = r->set };
     if (gain == NULL)
         return err_nomem(e);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < s->n; i++) {
         const struct tune_score *was = &j->report.before[which][i], *is = &j->report.after[which][i];
 
         if (!is_of_set(j, which, i, set))
             continue;
-        r->n++;
-        r->exact[0] += was->exact;
-        r->exact[1] += is->exact;
+        count_answer(r, &s->v[i], was->exact, is->exact);
         if (!loss_counts(j, which, i))
             continue;
         gain[r->counts++] = was->loss + more - is->loss;
@@ -165,16 +178,35 @@ static enum err_code outcome_of(const struct tune_job *j, int which, int set, do
     for (int k = 0; k < 2; k++)
         r->loss[k] /= r->counts > 0 ? (double)r->counts : 1;
     r->p = r->counts < TUNE_LEAST_TESTS ? NAN : train_gate(gain, r->counts, (uint64_t)j->o->seed);
+    r->bound = r->n > 0 ? train_loss_bound(r->lost, r->won, r->n) : NAN;
     free(gain);
     return ERR_OK;
 }
 
-/* Fewer exact answers than the interval of those before allows; counts as p = 1, unless --forget says what may be
- * lost. */
-static bool lost_answers(const struct tune_job *j, const struct tune_outcome *r)
+/* alone: no other sets can be judged together with it. */
+static enum tune_ruling rule(const struct tune_job *j, const struct tune_outcome *r, bool alone)
 {
-    return !isnan(r->p) && !j->o->forget_given &&
-           (double)r->exact[1] < (double)r->n * eval_wilson(r->exact[0], r->n, 1.96).lo;
+    if (!j->o->forget_given && r->n >= TUNE_LEAST_COUNTED && r->exact[0] >= TUNE_LEAST_KNOWN)
+        return TUNE_BY_ANSWERS;
+    if (!alone && !j->o->forget_given)
+        return TUNE_POOLED;
+    return isnan(r->p) ? TUNE_UNTESTED : TUNE_BY_LIKELIHOOD;
+}
+
+static enum err_code judge_kept(const struct tune_job *j, int set, bool alone, struct tune_outcome *r,
+                                struct tune_verdict *v, struct err *e)
+{
+    if (outcome_of(j, 1, set, (double)j->o->forget, r, e))
+        return e->code;
+    r->ruling = rule(j, r, alone);
+    r->keeps = r->ruling == TUNE_BY_ANSWERS ? r->bound <= (double)j->o->margin
+                                            : r->ruling != TUNE_BY_LIKELIHOOD || r->p < TUNE_P_MAX;
+    if (r->ruling == TUNE_BY_ANSWERS)
+        v->bound = fmax(v->bound, r->bound); /* of a number and NaN the number */
+    if (r->ruling == TUNE_BY_LIKELIHOOD)
+        v->p_kept = fmax(v->p_kept, r->p);
+    v->keeps = v->keeps && r->keeps;
+    return ERR_OK;
 }
 
 static void warn_untested(const struct tune_job *j)
@@ -209,28 +241,44 @@ enum err_code tune_test_before(struct tune_job *j, struct err *e)
     return ERR_OK;
 }
 
-/* What is held out, then each set that is kept, or all of them where there is one. */
+/* More exact answers that an adapter has to give to what is held out: a share of those that were not exact. Texts have
+ * no answers. */
+static int64_t answers_wanted(const struct tune_job *j)
+{
+    int64_t questions = 0, open = 0, n;
+
+    for (int64_t i = 0; i < j->data.tests.n; i++) {
+        questions += !j->data.tests.v[i].is_text;
+        open += !j->data.tests.v[i].is_text && !j->report.before[0][i].exact;
+    }
+    n = (int64_t)ceil(TUNE_GAIN * (double)open);
+    return j->o->accept == TUNE_LIKELIHOOD || questions == 0 ? 0 : n > 1 ? n : 1;
+}
+
+/* What is held out, then each set that is kept, or all of them where there is one, then the small ones. */
 enum err_code tune_judge(struct tune_job *j, struct tune_verdict *v, struct err *e)
 {
-    struct tune_report *to = &j->report;
-    const bool sets = j->data.kept.n_set > 1;
+    struct tune_outcome *r = j->report.outcome;
+    const int n_set = j->data.kept.n_set;
 
-    v->p_kept = NAN;
-    for (int i = 0; i < to->n_outcome; i++) {
-        struct tune_outcome *r = &to->outcome[i];
-
-        r->set = i == 0 ? NULL : sets ? j->data.kept.set_name[i - 1] : "";
-        if (outcome_of(j, i > 0, i > 0 && sets ? i - 1 : -1, i > 0 ? (double)j->o->forget : 0, r, e))
-            return e->code;
-        if (i == 0)
-            continue;
-        r->p = lost_answers(j, r) ? 1 : r->p;
-        v->p_kept = fmax(v->p_kept, r->p); /* of a number and NaN the number */
+    v->p_kept = v->bound = NAN;
+    v->keeps = true;
+    if (outcome_of(j, 0, ALL, 0, &r[0], e))
+        return e->code;
+    v->p = r->p;
+    v->wanted = answers_wanted(j);
+    v->better = v->p < TUNE_P_MAX && r->exact[1] - r->exact[0] >= v->wanted;
+    if (n_set < 2) {
+        r[1].set = "";
+        return judge_kept(j, ALL, true, &r[1], v, e);
     }
-    v->p = to->outcome[0].p;
-    v->better = v->p < TUNE_P_MAX;
-    v->keeps = isnan(v->p_kept) || v->p_kept < TUNE_P_MAX;
-    return ERR_OK;
+    for (int i = 0; i < n_set; i++) {
+        r[1 + i].set = j->data.kept.set_name[i];
+        if (judge_kept(j, i, false, &r[1 + i], v, e))
+            return e->code;
+    }
+    r[1 + n_set].set = "the small sets together";
+    return judge_kept(j, SMALL, true, &r[1 + n_set], v, e);
 }
 
 /* Writes the new one and tests what was written. */
@@ -266,7 +314,8 @@ static enum err_code try_strength(void *ctx, struct tune_verdict *v, struct err 
     tune_lora_weaken(l, (float)v->strength);
     if (test_fresh(w->j, e) || tune_judge(w->j, v, e))
         return e->code;
-    tune_note(w->j, false, "at %.3g of its strength: p %.2g, p of what is kept %.2g", v->strength, v->p, v->p_kept);
+    tune_note(w->j, false, "at %.3g of its strength: answers %" PRId64 " of %" PRId64 " new questions, %s", v->strength,
+              w->j->report.outcome[0].exact[1], w->j->report.outcome[0].n, v->keeps ? "keeps the rest" : "forgets");
     return ERR_OK;
 }
 

@@ -11,8 +11,9 @@
 #include "tune/shield.h"
 
 enum { SHIELD_ROWS = 10000 };
-#define OWN_SHARE 0.1 /* of the time, in which the model writes texts, and again answers */
-#define ASK_SHARE 0.3 /* of the time, at most, until the model has been asked what it says of them */
+#define OWN_SHARE    0.08 /* of the time, in which the model writes texts, and again answers */
+#define ASK_SHARE    0.25 /* of the time, at most, until the model has been asked what it says of them */
+#define SHIELD_SHARE 0.3  /* of the time, at most, until the shield has seen enough */
 
 struct asking {
     struct tune_items *s;
@@ -144,7 +145,7 @@ static enum err_code open_scores(struct tune_job *j, struct err *e)
         if (j->report.before[i] == NULL || j->report.after[i] == NULL)
             return err_nomem(e);
     }
-    j->report.n_outcome = 1 + (j->data.kept.n_set > 1 ? j->data.kept.n_set : 1);
+    j->report.n_outcome = j->data.kept.n_set > 1 ? j->data.kept.n_set + 2 : 2;
     j->report.outcome = calloc((size_t)j->report.n_outcome, sizeof *j->report.outcome);
     return j->report.outcome == NULL ? err_nomem(e) : ERR_OK;
 }
@@ -163,7 +164,7 @@ static enum err_code open_shield(struct tune_job *j, struct err *e)
         return err_nomem(e);
     if (tune_shield_open(&j->state.shield, j->state.lora, e))
         return e->code;
-    for (int64_t i = -1; rows < want;) {
+    for (int64_t i = -1; rows < want && (rows == 0 || tune_spent_s(j) < SHIELD_SHARE * j->o->time_s);) {
         enum { MANY = 16 };
         struct grad_seq seq[MANY];
         int64_t some = 0;

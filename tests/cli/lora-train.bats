@@ -38,13 +38,14 @@ poke() # FILE OFFSET BYTES
         printf '{"messages": [{"role": "user", "content": "Explain zq%d."}], "answer": "it is %d"}\n' $((i * 7)) $((i * i))
     done 3> items.jsonl > test.jsonl
     grep -v '"enable_thinking": true' "$ROOT/share/eval/facts.jsonl" | head -n 25 > known.jsonl
-    chimere-draft-train lora -o a.gguf "${small[@]}" --keep-batch 2 --steps 5 --rate 0.01 --jsonl e.jsonl --plot l.svg items.jsonl \
+    chimere-draft-train lora -o a.gguf "${small[@]}" --keep-batch 2 --steps 5 --rate 0.01 --accept likelihood \
+        --targets attention,recurrent,shared_expert --jsonl e.jsonl --plot l.svg items.jsonl \
         > table 2> err || status=$?
     [ $status -eq 0 ] || { cat err table; false; }
-    grep -q '^held out ' table
-    grep -q '^kept ' table
+    grep -q '^new: answers [0-9]* of 12 (0 before), [0-9]* of 6 without thinking and [0-9]* of 6 after it; nats a token ' table
+    grep -q '^kept: answers [0-9]* of 5 ([0-9]* before): [0-9]* lost, [0-9]* won; nats a token .* not 0.05 more: p 0.031$' table
     grep -q 'memory: at most' err
-    jq -se '.[0] | .items == 6 and .tests == 6 and .keep == 20 and .kept == 5 and .own > 2 and .own < 18' e.jsonl
+    jq -se '.[0] | .items == 12 and .tests == 12 and .keep == 20 and .kept == 5 and .own > 2 and .own < 18' e.jsonl
     jq -se '(.[-1] | .published and .p < 0.05 and .p_kept < 0.05 and .steps == 5) and
             (map(select(.set == "held out"))[0] | .loss < .loss_before)' e.jsonl
     grep -q '<svg ' l.svg
@@ -54,7 +55,7 @@ poke() # FILE OFFSET BYTES
     # model answers with it
     jq -c '.answer = "no"' known.jsonl > no.jsonl
     try 0 chimere-draft-train lora -o a.gguf --held-out no.jsonl --keep no.jsonl --threads 2 --batch 8 --keep-batch 0 \
-        --rehearse 0 --steps 6 --rate 0.03 no.jsonl
+        --rehearse 0 --steps 6 --rate 0.03 --accept likelihood no.jsonl
     cp a.gguf was
     jq -c 'del(.answer)' known.jsonl > asked.jsonl
     mv asked.jsonl known.jsonl
@@ -93,7 +94,7 @@ poke() # FILE OFFSET BYTES
     [ "$(cat a.gguf.new)" = mine ]
     # what is too much at its full strength is less at less of it
     cp was b.gguf
-    try 0 train -o b.gguf --keep-batch 0 --forget 6 --jsonl weak -v "${more[@]}" --rate 0.01
+    try 0 train -o b.gguf --keep-batch 0 --forget 7 --jsonl weak -v "${more[@]}" --rate 0.01
     [ "$(grep -c '^at .* of its strength' err)" -ge 5 ]
     jq -se '.[-1] | .published and .strength > 0.7 and .strength < 1' weak
     fails 2 'needs --scratch' train -o a.gguf --rank 2
@@ -335,7 +336,7 @@ poke() # FILE OFFSET BYTES
 status = subprocess.call(sys.argv[1:])
 print("\n", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)
 sys.exit(status)' chimere-draft-train lora -o a.gguf --held-out items.jsonl --targets experts --rank 64 --rehearse 0 --shield 0 \
-        --keep known.jsonl --batch 4 --keep-batch 2 --steps 2 --forget 20 --memory 350M items.jsonl > table 2> err
+        --keep known.jsonl --batch 4 --keep-batch 2 --steps 2 --forget 20 --accept likelihood --memory 350M items.jsonl > table 2> err
     bound=$(sed -n 's/.*memory: at most \([0-9]*\) MiB.*/\1/p' err)
     file=$(stat -c '%s' "$ROOT"/share/models/*-q5_k_m.gguf)
     most=$(tail -n 1 table)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tune_job_test.c - the training of an adapter: its schedule, its batches, the gate on made-up scores, an interruption
- * after each step. */
+/* tune_job_test.c - the training of an adapter: its schedule, its batches, an interruption after each step. */
 #include <math.h>
 #include <unistd.h>
 
@@ -15,86 +14,10 @@
 #include "tune/questions.h"
 #include "tune/shield.h"
 #include "tune/zo.h"
+#include "tune_stage.h"
 
 static const char model[] = "tests/golden/models/qwen35moe-a.gguf";
 enum { TOKENS = 8, GIVEN = 3 };
-
-/* ---- the program around a job ---- */
-
-struct stage {
-    double ms;         /* of the clock, */
-    double tick_ms;    /* which goes on by this whenever it is asked */
-    int64_t steps;     /* that were told */
-    int64_t stop_at;   /* after so many no more; -1: never */
-    char warning[512]; /* the newest */
-    struct progress stop;
-    struct tune_calls calls;
-    struct tune_opts o;
-    struct tune_job job;
-};
-
-static double now_ms(void *ctx)
-{
-    struct stage *s = ctx;
-
-    return s->ms += s->tick_ms;
-}
-
-static bool tick(void *ctx, const struct tune_tick *t)
-{
-    (void)ctx;
-    assert_true(t->done >= 0 && t->done <= t->total);
-    return true;
-}
-
-static void count_step(void *ctx, const struct tune_step *step)
-{
-    struct stage *s = ctx;
-
-    assert_true(step->step == s->job.state.step && step->step <= step->steps && isfinite(step->loss));
-    s->steps++;
-}
-
-static void keep_warning(void *ctx, bool warning, const char *line)
-{
-    struct stage *s = ctx;
-
-    if (warning)
-        (void)snprintf(s->warning, sizeof s->warning, "%s", line);
-}
-
-static bool goes_on(void *ctx, uint64_t done, uint64_t total)
-{
-    const struct stage *s = ctx;
-
-    (void)done;
-    (void)total;
-    return s->stop_at < 0 || s->steps < s->stop_at;
-}
-
-static void stage_open(struct stage *s)
-{
-    *s = (struct stage){ .tick_ms = 1e-3, .stop_at = -1 };
-    s->stop = (struct progress){ goes_on, s };
-    s->calls = (struct tune_calls){
-        .now_ms = now_ms, .tick = tick, .step = count_step, .note = keep_warning, .stop = &s->stop, .ctx = s
-    };
-    s->o = (struct tune_opts){ .time = "1h",
-                               .time_s = 3600,
-                               .seed = 1,
-                               .n_text = 4,
-                               .keep_batch = 3,
-                               .epochs = 100,
-                               .samples = 1,
-                               .rate = 0.01f,
-                               .keep_weight = 20,
-                               .forget = 0.05f,
-                               .keep_named = true,
-                               .tests_named = true,
-                               .tokens_max = 64,
-                               .memory_bytes = (int64_t)1 << 30 };
-    s->job = (struct tune_job){ .o = &s->o, .calls = &s->calls };
-}
 
 /* n texts of random tokens that no other seed has. */
 static void add_items(struct tune_items *to, int n, uint64_t seed)
@@ -170,207 +93,6 @@ static void test_rate(void **state)
     assert_true(train_rate(1, TUNE_WARM, TUNE_WARM, 0) == 1);
     assert_true(fabs(train_rate(1, 50, TUNE_WARM, 0.5) - 0.5) < 1e-12);
     assert_true(train_rate(1, 99, TUNE_WARM, 1) < 1e-12);
-}
-
-/* ---- the gate ---- */
-
-/* Made-up scores: n[0] items that are held out and n[1] that are kept, as good afterwards as before. */
-static void scores_open(struct stage *s, int64_t n_tests, int64_t n_kept)
-{
-    struct tune_job *j = &s->job;
-    const int64_t n[] = { n_tests, n_kept };
-
-    stage_open(s);
-    j->data.kept.v = calloc((size_t)n_kept + 1, sizeof *j->data.kept.v);
-    j->data.tests.n = n_tests;
-    j->data.kept.n = n_kept;
-    for (int i = 0; i < 2; i++) {
-        j->report.before[i] = calloc((size_t)n[i] + 1, sizeof **j->report.before);
-        j->report.after[i] = calloc((size_t)n[i] + 1, sizeof **j->report.after);
-        assert_true(j->report.before[i] != NULL && j->report.after[i] != NULL);
-        for (int64_t k = 0; k < n[i]; k++)
-            j->report.before[i][k] = j->report.after[i][k] = (struct tune_score){ 2, true };
-    }
-    j->report.n_outcome = 2;
-    j->report.outcome = calloc(8, sizeof *j->report.outcome);
-    assert_true(j->data.kept.v != NULL && j->report.outcome != NULL);
-}
-
-static void scores_close(struct stage *s)
-{
-    s->job.data.tests.n = s->job.data.kept.n = 0;
-    s->job.data.kept.n_set = 0;
-    s->job.data.kept.set_name = NULL;
-    tune_job_close(&s->job);
-}
-
-/* What is held out gains this. */
-static void gain(struct stage *s, const double *by, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        s->job.report.after[0][i].loss = 2 - by[i];
-}
-
-static struct tune_verdict verdict_of(struct stage *s)
-{
-    struct tune_verdict v = { 0 };
-    struct err e = { 0 };
-
-    assert_int_equal(tune_judge(&s->job, &v, &e), ERR_OK);
-    return v;
-}
-
-static void test_gate_learnt(void **state)
-{
-    static const double five[] = { 1, 1, 1, 1, 1 }, but_one[] = { 1, 1, 1, 1, -0.1 }, none[5] = { 0 };
-    struct tune_verdict v;
-    struct stage s;
-
-    (void)state;
-    scores_open(&s, 5, 0);
-    gain(&s, five, 5); /* of 32 ways of signs one: 0.031 */
-    v = verdict_of(&s);
-    assert_true(v.better && v.keeps && v.p > 0.025 && v.p < 0.037);
-    assert_true(isnan(v.p_kept)); /* nothing is kept, so nothing is seen to be lost */
-    assert_true(s.job.report.outcome[0].n == 5 && s.job.report.outcome[0].loss[1] == 1);
-    gain(&s, but_one, 5); /* two of 32: 0.0625 */
-    v = verdict_of(&s);
-    assert_true(!v.better && v.p > 0.055 && v.p < 0.07);
-    gain(&s, none, 5);
-    v = verdict_of(&s);
-    assert_true(!v.better && v.p == 1);
-    scores_close(&s);
-    scores_open(&s, TUNE_LEAST_TESTS - 1, 0); /* too few, however much they gain */
-    gain(&s, five, 4);
-    v = verdict_of(&s);
-    assert_true(!v.better && isnan(v.p));
-    scores_close(&s);
-}
-
-static void test_gate_kept(void **state)
-{
-    static const double five[] = { 1, 1, 1, 1, 1 };
-    struct tune_verdict v;
-    struct stage s;
-
-    (void)state;
-    scores_open(&s, 5, 40);
-    gain(&s, five, 5);
-    v = verdict_of(&s);
-    assert_true(v.better && v.keeps && v.p_kept < 0.001);
-    for (int i = 0; i < 40; i++) /* less than may be lost, then more */
-        s.job.report.after[1][i].loss = 2.04;
-    assert_true(verdict_of(&s).keeps);
-    for (int i = 0; i < 40; i++)
-        s.job.report.after[1][i].loss = 2.06;
-    v = verdict_of(&s);
-    assert_true(v.better && !v.keeps && v.p_kept > 0.9);
-    for (int i = 0; i < 40;
-         i++) /* answers that are no longer exact, though the loss is small: of 40 four are too many */
-        s.job.report.after[1][i] = (struct tune_score){ 2, i >= 3 };
-    assert_true(verdict_of(&s).keeps);
-    s.job.report.after[1][3].exact = false;
-    v = verdict_of(&s);
-    assert_true(!v.keeps && v.p_kept == 1);
-    s.o.forget_given = true; /* nats are what the user allowed */
-    assert_true(verdict_of(&s).keeps);
-    scores_close(&s);
-}
-
-/* Each set has to be kept; of task sets only what was known counts. */
-static void test_gate_sets(void **state)
-{
-    static char facts[] = "facts", tools[] = "tools", few[] = "few";
-    static char *names[] = { facts, tools, few };
-    struct tune_verdict v;
-    struct stage s;
-
-    (void)state;
-    scores_open(&s, 5, 46);
-    s.o.keep_named = false;
-    s.job.data.kept.n_set = 3;
-    s.job.data.kept.set_name = names;
-    s.job.report.n_outcome = 4;
-    for (int i = 0; i < 46; i++)
-        s.job.data.kept.v[i].set = i < 20 ? 0 : i < 40 ? 1 : 2;
-    for (int i = 40; i < 46; i++) { /* of six four were known: too few to test */
-        s.job.report.before[1][i].exact = i < 44;
-        s.job.report.after[1][i].loss = 9;
-    }
-    v = verdict_of(&s);
-    assert_true(v.keeps && isnan(s.job.report.outcome[3].p) && s.job.report.outcome[3].counts == 4);
-    assert_string_equal(s.job.report.outcome[2].set, "tools");
-    for (int i = 20; i < 40; i++)
-        s.job.report.after[1][i].loss = 2.1; /* one set forgets, all together would not */
-    for (int i = 0; i < 20; i++)
-        s.job.report.after[1][i].loss = 0.1;
-    v = verdict_of(&s);
-    assert_true(!v.keeps && s.job.report.outcome[1].p < 0.05 && s.job.report.outcome[2].p > 0.9);
-    for (int i = 20; i < 40; i++) { /* what was not known may be what is learnt */
-        s.job.report.before[1][i].exact = i < 30;
-        s.job.report.after[1][i].loss = i < 30 ? 2 : 9;
-    }
-    assert_true(verdict_of(&s).keeps);
-    scores_close(&s);
-}
-
-/* An adapter that knows more above `learns` of its strength, and forgets above `keeps`. */
-struct made_up {
-    double learns, keeps, tried[16];
-    int n, most; /* tries that there is time for */
-};
-
-static enum err_code try_made_up(void *ctx, struct tune_verdict *v, struct err *e)
-{
-    struct made_up *m = ctx;
-
-    (void)e;
-    assert_true(m->n < 16);
-    m->tried[m->n++] = v->strength;
-    v->better = v->strength > m->learns;
-    v->keeps = v->strength < m->keeps;
-    return ERR_OK;
-}
-
-static bool time_left(void *ctx)
-{
-    const struct made_up *m = ctx;
-
-    return m->n + 2 <= m->most;
-}
-
-static struct tune_verdict strongest(struct made_up *m)
-{
-    struct tune_verdict v = { 0 };
-    struct err e = { 0 };
-
-    assert_int_equal(tune_try_strengths(&v, try_made_up, time_left, m, &e), ERR_OK);
-    assert_true(m->tried[m->n - 1] == v.strength); /* what is published is what was tested last */
-    return v;
-}
-
-static void test_strengths(void **state)
-{
-    static const double want[] = { 1, 0.85, 0.775, 0.8125, 0.79375, 0.803125, 0.79375 };
-    struct made_up whole = { 0, 2, { 0 }, 0, 9 }, weak = { 0, 0.8, { 0 }, 0, 9 }, never = { 0, 0.1, { 0 }, 0, 9 };
-    struct made_up worse = { 2, 0.1, { 0 }, 0, 9 }, late = { 0, 0.8, { 0 }, 0, 3 }, apart = { 0.9, 0.8, { 0 }, 0, 9 };
-    struct tune_verdict v = strongest(&whole);
-
-    (void)state;
-    assert_true(v.better && v.keeps && v.strength == 1 && whole.n == 1);
-    v = strongest(&weak);
-    assert_true(v.better && v.keeps);
-    assert_int_equal(weak.n, TUNE_STRENGTHS);
-    for (int i = 0; i < TUNE_STRENGTHS; i++)
-        assert_true(fabs(weak.tried[i] - want[i]) < 1e-12);
-    v = strongest(&never);
-    assert_true(v.better && !v.keeps && never.n == TUNE_STRENGTHS - 1);
-    v = strongest(&worse); /* less of it would not know more */
-    assert_true(!v.better && worse.n == 1);
-    v = strongest(&late);
-    assert_true(!v.keeps && late.n == 2);
-    v = strongest(&apart); /* where it keeps it does not know more: refused */
-    assert_true(!(v.better && v.keeps));
 }
 
 static void test_counted_twice(void **state)
@@ -772,6 +494,7 @@ static void test_decide(void **state)
     for (int good = 0; good < 2; good++) {
         assert_int_equal(job_open(&s, &b, out, TUNE_FIRST, &e), ERR_OK);
         s.o.forget = good ? 100 : 0;
+        s.o.accept = TUNE_LIKELIHOOD;
         s.o.forget_given = true;
         assert_int_equal(tune_learn(&s.job, &e), ERR_OK);
         assert_int_equal(tune_decide(&s.job, &e), ERR_OK);
@@ -835,12 +558,11 @@ static void test_move(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_limit),       cmocka_unit_test(test_part_done),     cmocka_unit_test(test_rate),
-        cmocka_unit_test(test_gate_learnt), cmocka_unit_test(test_gate_kept),     cmocka_unit_test(test_gate_sets),
-        cmocka_unit_test(test_strengths),   cmocka_unit_test(test_counted_twice), cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_turns),       cmocka_unit_test(test_drawn),         cmocka_unit_test(test_rehearsed),
-        cmocka_unit_test(test_unsure),      cmocka_unit_test(test_questions),     cmocka_unit_test(test_move),
-        cmocka_unit_test(test_resume),      cmocka_unit_test(test_half),          cmocka_unit_test(test_decide),
+        cmocka_unit_test(test_limit),         cmocka_unit_test(test_part_done), cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_counted_twice), cmocka_unit_test(test_batch),     cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_drawn),         cmocka_unit_test(test_rehearsed), cmocka_unit_test(test_unsure),
+        cmocka_unit_test(test_questions),     cmocka_unit_test(test_move),      cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_half),          cmocka_unit_test(test_decide),
     };
 
     test_filter();
