@@ -55,6 +55,7 @@ brief() # a speed run of a moment
     jq -es '[.[] | select(.rows) | .step_bytes_by_kind.experts] | .[1] > .[0] and .[1] < 2 * .[0]' out
 }
 
+# bats test_tags=slow
 @test "speed of random weights in memory, and of the same weights in a file" {
     chimere-bench synth --shape qwen3.5-0.8b,layers=4,vocab=256 --mix q8_0 --write m.gguf > record
     jq -e '.weight_bytes > 0 and .file == "m.gguf"' record
@@ -71,6 +72,7 @@ brief() # a speed run of a moment
     [ -s out ]
 }
 
+# bats test_tags=slow
 @test "weights in memory of their own: records say so, and what a model says is the same" {
     brief --no-mmap > out
     jq -es 'all(.[]; .model.copied_weight_bytes > 20000000)' out
