@@ -80,6 +80,7 @@ static const struct cli_opt opts[] = {
     SECTION("Versions"),
     INT32("keep-versions", "n", "old files to keep: FILE.1, FILE.2 (default 2)", &o.keep, 0, 100),
     FLAG(0, "rollback", "replace FILE with FILE.1; train nothing", &o.rollback),
+    STRING(0, "inspect", "file", "what an adapter has learnt; train nothing", &o.inspect),
     SECTION("Running"),
     INT32("sequences", "n", "texts written in parallel (default 16)", &o.n_seq, 1, 256),
     ROW_CTX(o.model, "longest text (default 1024)"),
@@ -112,7 +113,8 @@ static const struct cli_of of[] = {
     { "accept", LORA },      { "size", LORA },        { NULL, 0 },
 };
 static const struct cli_pair pairs[] = {
-    { "", CLI_NEEDS, "out", "the file that is trained", 0 },
+    { "", CLI_NEEDS, "out|inspect", "the file that is trained", 0 },
+    { "inspect", CLI_ALONE, "quiet|verbose", "it trains nothing", 0 },
     { "rollback", CLI_ALONE, "out|verbose|quiet", "it trains nothing", 0 },
     { "scales", CLI_EXCLUDES, "rank|alpha", "only an adapter has them", LORA },
     { "targets", CLI_EXCLUDES, "size", "it says whether experts are among the targets", LORA },
@@ -250,6 +252,10 @@ int main(int argc, char **argv)
     int first = cli_parse(&cli, argc, argv), status;
     char *file;
 
+    if (o.inspect != NULL && argv[first] == NULL)
+        return cli_close_stdout(cli_train_inspect(o.inspect));
+    if (o.inspect != NULL)
+        cli_usage("--inspect trains nothing: it takes no command");
     command = cli_need_command(&cli, argv[first]);
     check_usage(command->bit, argv + first + 1, argc - first - 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);

@@ -329,31 +329,6 @@ static json_t *number_or_null(double p)
     return isnan(p) ? json_null() : json_real(p);
 }
 
-/* "212 of 300 (0 before)", and of those with a thought and those without. */
-static void print_new(FILE *f, const struct tune_outcome *r)
-{
-    const int64_t n = r->n - r->n_thinks;
-
-    fprintf(f, "new: answers %" PRId64 " of %" PRId64 " (%" PRId64 " before)", r->exact[1], r->n, r->exact[0]);
-    if (n > 0 && r->n_thinks > 0)
-        fprintf(f, ", %" PRId64 " of %" PRId64 " without thinking and %" PRId64 " of %" PRId64 " after it",
-                r->exact[1] - r->exact_thinks[1], n, r->exact_thinks[1], r->n_thinks);
-    fprintf(f, "; nats a token %.3f -> %.3f\n", r->loss[0], r->loss[1]);
-}
-
-static void print_kept(const struct lora *l, FILE *f, const struct tune_outcome *r)
-{
-    fprintf(f, "%s: answers %" PRId64 " of %" PRId64 " (%" PRId64 " before): %" PRId64 " lost, %" PRId64 " won; ",
-            *r->set != '\0' ? r->set : "kept", r->exact[1], r->n, r->exact[0], r->lost, r->won);
-    if (r->ruling == TUNE_BY_ANSWERS)
-        fprintf(f, "at most %.1f %% are lost, %.1f %% may be\n", 100 * r->bound, 100 * (double)l->opts.margin);
-    else if (r->ruling == TUNE_BY_LIKELIHOOD)
-        fprintf(f, "nats a token %.4f -> %.4f, not %.2g more: p %.2g\n", r->loss[0], r->loss[1], (double)l->opts.forget,
-                r->p);
-    else
-        fputs(r->ruling == TUNE_POOLED ? "judged with the other small sets\n" : "too few to judge\n", f);
-}
-
 static void report_outcome(struct lora *l, const struct tune_outcome *r)
 {
     static const char *const ruling[] = { "answers", "likelihood", "pooled", "untested" };
@@ -364,10 +339,8 @@ static void report_outcome(struct lora *l, const struct tune_outcome *r)
         return;
     if (r->set != NULL)
         (void)snprintf(name, sizeof name, "kept%s%.80s", *r->set != '\0' ? " " : "", r->set);
-    if (!l->o->quiet && r->set == NULL)
-        print_new(f, r);
-    else if (!l->o->quiet)
-        print_kept(l, f, r);
+    if (!l->o->quiet)
+        cli_train_print_outcome(f, r, &l->opts);
     cli_train_event(&l->report, "test",
                     json_pack("{s:s, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:s*}", "set", name, "items",
                               (json_int_t)r->n, "counts", (json_int_t)r->counts, "loss_before", r->loss[0], "loss",
@@ -423,6 +396,15 @@ static void say_verdict(const struct lora *l)
 
 /* ---- all of it ---- */
 
+static enum err_code publish(struct lora *l, struct err *e)
+{
+    char *record = cli_train_record(&l->job, l->x.gguf);
+    const enum err_code code = record != NULL ? tune_publish(&l->job, record, e) : err_nomem(e);
+
+    free(record);
+    return code;
+}
+
 static enum err_code train_and_judge(struct lora *l, int *status, struct err *e)
 {
     struct tune_job *j = &l->job;
@@ -434,7 +416,7 @@ static enum err_code train_and_judge(struct lora *l, int *status, struct err *e)
         return e->code;
     *status = j->report.verdict.better && j->report.verdict.keeps ? EXIT_OK : EXIT_NO;
     report_end(l, *status == EXIT_OK);
-    if (tune_publish(j, e))
+    if (publish(l, e))
         return e->code;
     say_verdict(l);
     return ERR_OK;

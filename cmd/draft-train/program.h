@@ -18,7 +18,7 @@ struct cli_train_options {
     int64_t memory_bytes, n_predict, seed, steps;
     float rate;
     /* lora */
-    const char *targets, *size; /* targets NULL: all that the size allows */
+    const char *targets, *size, *inspect; /* targets NULL: all that the size allows */
     int32_t rank;
     float alpha;
     struct tune_opts lora; /* those that lora alone has */
@@ -91,4 +91,12 @@ const char *cli_train_clock(double seconds, char buf[32]);
 int cli_train_dflash(const struct cli_train_options *o, const struct cli *cli, char *const *files);
 int cli_train_mtp(const struct cli_train_options *o, const struct cli *cli, char *const *files);
 int cli_train_lora(const struct cli_train_options *o, const struct cli *cli, char *const *files);
+/* record.c: a line of the test of an adapter; what its file notes of its training, malloc'ed JSON, NULL when memory is
+ * out; the same of a file on stdout, and the exit status. */
+struct tune_outcome;
+struct tune_job;
+struct gguf;
+void cli_train_print_outcome(FILE *f, const struct tune_outcome *r, const struct tune_opts *o);
+char *cli_train_record(const struct tune_job *j, const struct gguf *model);
+int cli_train_inspect(const char *path);
 #endif

@@ -38,8 +38,9 @@ struct adapter_mat {
     float *b;            /* [n_mat][n_out][rank]; with rows [n_in][rank] */
 };
 struct adapter {
-    const char *path; /* as given to adapter_open(); "" of one that was made */
-    const char *arch; /* general.architecture of its models */
+    const char *path;   /* as given to adapter_open(); "" of one that was made */
+    const char *arch;   /* general.architecture of its models */
+    const char *record; /* what its training noted of itself, as JSON: chimere.training; NULL: nothing */
     float alpha;
     size_t n;
     struct adapter_mat *mat; /* [n], in the file's order of lora_a */
@@ -80,6 +81,6 @@ void adapter_merge_row(const struct adapter *a, const struct adapter_mat *m, int
  * not finite in it. */
 MUST_CHECK enum err_code adapter_write(const struct adapter *a, const char *path, const char *type, struct err *e);
 
-/* Two adapters with one fingerprint do the same: a hash of everything but the path. */
+/* Two adapters with one fingerprint do the same: a hash of everything but the path and the record. */
 uint64_t adapter_fingerprint(const struct adapter *a);
 #endif

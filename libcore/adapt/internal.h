@@ -5,10 +5,11 @@
 #include "adapt/adapt.h"
 #include "base/arena.h"
 
-#define ADAPTER_EMBD "token_embd.weight"
-#define ADAPTER_A    ".lora_a"
-#define ADAPTER_B    ".lora_b"
-#define ADAPTER_S    ".scale"
+#define ADAPTER_EMBD   "token_embd.weight"
+#define ADAPTER_RECORD "chimere.training"
+#define ADAPTER_A      ".lora_a"
+#define ADAPTER_B      ".lora_b"
+#define ADAPTER_S      ".scale"
 
 struct own_adapter {
     struct adapter a; /* first */

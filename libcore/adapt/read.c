@@ -144,7 +144,7 @@ static enum err_code read_scales(struct own_adapter *o, size_t i, const struct g
 static enum err_code read_all(struct adapter **out, const struct gguf *g, struct err *e)
 {
     struct own_adapter *o;
-    struct str arch;
+    struct str arch, record;
     float alpha;
     size_t n = 0;
     bool scales = false;
@@ -155,6 +155,10 @@ static enum err_code read_all(struct adapter **out, const struct gguf *g, struct
         if (check_tensor(g, gguf_tensor_at(g, i), scales, e))
             return e->code;
     o = adapter_new(gguf_path(g), arch, alpha, gguf_n_tensors(g) / (scales ? 1 : 2));
+    if (o != NULL && gguf_str(g, ADAPTER_RECORD, &record) && (o->a.record = arena_strdup(&o->arena, record)) == NULL) {
+        adapter_close(&o->a);
+        o = NULL;
+    }
     if (o == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %s", gguf_path(g));
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {

@@ -57,7 +57,8 @@ static enum err_code write_head(struct gguf_writer *w, const struct adapter *a, 
     if (gguf_write_str(w, "general.type", str_of("adapter"), e) ||
         gguf_write_str(w, "general.architecture", str_of(a->arch), e) ||
         gguf_write_str(w, "adapter.type", str_of(adapter_is_scales(a) ? "scales" : "lora"), e) ||
-        (!adapter_is_scales(a) && gguf_write_f32(w, "adapter.lora.alpha", a->alpha, e)))
+        (!adapter_is_scales(a) && gguf_write_f32(w, "adapter.lora.alpha", a->alpha, e)) ||
+        (a->record != NULL && gguf_write_str(w, ADAPTER_RECORD, str_of(a->record), e)))
         return e->code;
     for (size_t i = 0; i < n_halves(a); i++) {
         const struct half h = half_at(a, i, type);

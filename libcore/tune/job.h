@@ -269,8 +269,8 @@ MUST_CHECK enum err_code tune_try_strengths(struct tune_verdict *v, tune_try_fn 
 /* Writes the new one, as strong as it can be without forgetting, and tests what was written: j->report has the
  * verdict. */
 MUST_CHECK enum err_code tune_decide(struct tune_job *j, struct err *e);
-/* Publishes what is better and has forgotten nothing, and removes the rest. */
-MUST_CHECK enum err_code tune_publish(struct tune_job *j, struct err *e);
+/* Publishes what is better and has forgotten nothing, with this record in the file (adapt.h), and removes the rest. */
+MUST_CHECK enum err_code tune_publish(struct tune_job *j, const char *record, struct err *e);
 
 /* ---- learn.c ---- */
 

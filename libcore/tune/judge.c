@@ -367,10 +367,17 @@ enum err_code tune_decide(struct tune_job *j, struct err *e)
     return code;
 }
 
-enum err_code tune_publish(struct tune_job *j, struct err *e)
+enum err_code tune_publish(struct tune_job *j, const char *record, struct err *e)
 {
-    if (j->report.verdict.better && j->report.verdict.keeps)
-        return train_publish(j->o->out, j->fresh, j->o->keep_versions, j->half, e);
+    struct tune_lora *l = j->state.lora;
+    enum err_code code;
+
+    if (j->report.verdict.better && j->report.verdict.keeps) {
+        l->file->record = record; /* the same numbers again, and what is known of them now */
+        code = tune_lora_write(l, j->fresh, "f16", e);
+        l->file->record = NULL;
+        return code == ERR_OK ? train_publish(j->o->out, j->fresh, j->o->keep_versions, j->half, e) : code;
+    }
     train_drop(&j->fresh);
     unlink(j->half);
     return ERR_OK;

@@ -50,6 +50,13 @@ poke() # FILE OFFSET BYTES
             (map(select(.set == "held out"))[0] | .loss < .loss_before)' e.jsonl
     grep -q '<svg ' l.svg
     [ "$(head -c 4 a.gguf)" = GGUF ]
+    # what the test showed is in the file
+    chimere-draft-train --inspect a.gguf > record
+    sed -n '/^new: /,$p' record | diff - table
+    grep -qx 'steps: 5' record && grep -qx 'seed: 1' record && grep -qx 'items: 12' record
+    grep -q '^a.gguf: adapter of qwen35moe, low rank, rank 4, ' record
+    fails 3 'not an adapter' chimere-draft-train --inspect "$TINY"
+    fails 2 'it takes no command' chimere-draft-train lora --inspect a.gguf
     [ "$(echo a.gguf*)" = a.gguf ]
     # from one that answers otherwise, with a step so small that nothing changes; what is to be kept are questions, which the
     # model answers with it

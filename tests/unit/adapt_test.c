@@ -109,6 +109,7 @@ static void scales(void **state)
     const struct adapter_mat mat = { "x.weight", 5, 3, 2, 0, false, NULL, NULL };
     struct adapter *a, *b;
     float w[5] = { 1, 2, 3, 4, 5 };
+    uint64_t with;
     struct err e;
 
     (void)state;
@@ -116,10 +117,15 @@ static void scales(void **state)
     assert_true(adapter_is_scales(a) && adapter_floats(a) == 6);
     for (int i = 0; i < 6; i++)
         a->mat[0].b[i] = (float)i / 8;
+    a->record = "{\"steps\":7}"; /* is read again, and changes nothing of what it does */
     MUST(adapter_write(a, temporary("gguf"), "f16", &e));
     MUST(adapter_open(&b, temporary("gguf"), &e));
     assert_true(adapter_is_scales(b) && b->n == 1 && b->mat[0].n_out == 3 && b->mat[0].n_mat == 2);
     assert_string_equal(b->mat[0].name, "x.weight");
+    assert_string_equal(b->record, "{\"steps\":7}");
+    with = adapter_fingerprint(b);
+    b->record = NULL;
+    assert_true(with == adapter_fingerprint(b));
     assert_memory_equal(b->mat[0].b, a->mat[0].b, 6 * sizeof *w);
     adapter_merge_row(b, &b->mat[0], 4, 0.5f, w, 5);
     for (int i = 0; i < 5; i++)

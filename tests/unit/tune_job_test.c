@@ -499,7 +499,7 @@ static void test_decide(void **state)
         assert_int_equal(tune_learn(&s.job, &e), ERR_OK);
         assert_int_equal(tune_decide(&s.job, &e), ERR_OK);
         assert_true(s.job.report.verdict.better && s.job.report.verdict.keeps == (good == 1));
-        assert_int_equal(tune_publish(&s.job, &e), ERR_OK);
+        assert_int_equal(tune_publish(&s.job, "{}", &e), ERR_OK);
         assert_int_equal(access(out, F_OK), good ? 0 : -1);
         tune_job_close(&s.job);
     }
