@@ -65,6 +65,20 @@ MUST_CHECK enum err_code recall_near(const struct recall *r, const float *v, int
 MUST_CHECK enum err_code recall_fuse(const struct recall_hit *a, int n_a, const struct recall_hit *b, int n_b, int k,
                                      struct recall_hit *hits, int *n, struct err *e);
 
+/* ---- a document ---- */
+
+struct recall_said {
+    struct str text; /* a part of the document; n 0: it says nothing on the question */
+    int64_t line;    /* where it begins, from 1 */
+    float share;     /* of the question's weight that its line or paragraph has, 0 .. 1 */
+};
+/* What a document says on a question: the text of a line "NAME: TEXT" that the question names, or the words of a
+ * paragraph that answer it. Forms of a word, upper and lower case, and hyphens do not matter; what is asked for is read
+ * from English words (who, when, how many). A question for yes or no, one that has the answer itself, and one of whose
+ * weight less than a half is there have none. */
+MUST_CHECK enum err_code recall_answer(struct recall_said *out, struct str document, const struct text *t,
+                                       struct str question, struct err *e);
+
 /* ---- building ---- */
 
 struct recall_build_opts {

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* question.c - what a question asks for, by its words and their order.       room: recall */
+#include <string.h>
+
+#include "recall/document.h"
+
+static bool is(const struct recall_at *w, const char *word)
+{
+    return w->n == strlen(word) && memcmp(w->low, word, w->n) == 0;
+}
+
+static bool is_of(const struct recall_at *w, enum recall_kind kind)
+{
+    return recall_is_kind(kind, w->low, w->n);
+}
+
+/* A question word, and what it asks for; RECALL_DESCRIPTION: it is none. */
+static enum recall_wanted asked_by(const struct recall_at *w)
+{
+    return is(w, "who") || is(w, "whom") || is(w, "whose")   ? RECALL_WHO
+           : is(w, "when")                                   ? RECALL_WHEN
+           : is(w, "where")                                  ? RECALL_WHERE
+           : is(w, "why")                                    ? RECALL_WHY
+           : is(w, "what") || is(w, "which") || is(w, "how") ? RECALL_WHAT
+                                                             : RECALL_DESCRIPTION;
+}
+
+/* "how tall", "how many" */
+static enum recall_wanted wanted_how(const struct recall_at *next)
+{
+    static const char *const of_size[] = { "much", "tall",  "high", "long",  "old",   "deep",  "wide", "far",
+                                           "big",  "heavy", "fast", "large", "thick", "often", "small" };
+
+    if (is(next, "many"))
+        return RECALL_MANY;
+    for (size_t i = 0; i < sizeof of_size / sizeof *of_size; i++)
+        if (is(next, of_size[i]))
+            return RECALL_MEASURE;
+    return RECALL_WHAT;
+}
+
+/* "which year", "the colour of": not "each day", "in a year". */
+static int find_noun(const struct recall_asked *q)
+{
+    for (int i = 0; i < q->n; i++) {
+        const struct recall_at *w = &q->word[i], *before = i > 0 ? w - 1 : NULL;
+
+        if (recall_wanted_by(w->low, w->n) == RECALL_WHAT)
+            continue;
+        if (before == NULL || (before->role != RECALL_PREP && before->role != RECALL_AUX && !is(before, "a") &&
+                               !is(before, "an") && !is(before, "each") && !is(before, "every") && !is(before, "of")))
+            return i;
+    }
+    return -1;
+}
+
+static void read_wanted(struct recall_asked *q)
+{
+    int wh = -1;
+
+    q->wanted = RECALL_WHAT;
+    q->noun = -1;
+    for (int i = 0; i < q->n && wh < 0; i++)
+        if (asked_by(&q->word[i]) != RECALL_DESCRIPTION)
+            wh = i;
+    if (wh >= 0)
+        q->wanted = asked_by(&q->word[wh]);
+    const struct recall_at *next = wh >= 0 && wh + 1 < q->n ? &q->word[wh + 1] : NULL;
+
+    if (next != NULL && is(&q->word[wh], "how")) {
+        q->wanted = wanted_how(next);
+        q->noun = q->wanted != RECALL_WHAT ? wh + 1 : -1;
+        return;
+    }
+    if (q->wanted == RECALL_WHO || q->wanted == RECALL_WHAT)
+        q->subject = next != NULL && next->role == RECALL_CONTENT;
+    if (q->wanted != RECALL_WHAT)
+        return;
+    q->noun = find_noun(q);
+    if (q->noun >= 0) {
+        q->wanted = recall_wanted_by(q->word[q->noun].low, q->word[q->noun].n);
+        q->subject = false;
+    } else if (q->subject) { /* "what lives in", "which tool does" */
+        for (int i = wh + 2; i < q->n && i < wh + 4 && q->noun < 0; i++)
+            if (q->word[i].role == RECALL_AUX)
+                q->noun = i - 1;
+        if (is(&q->word[wh], "which") && q->noun < 0)
+            q->noun = wh + 1;
+        else if (q->noun >= 0)
+            q->subject = false;
+    }
+}
+
+static bool is_repeated(const struct recall_asked *q, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (q->word[k].key == q->word[i].key)
+            return true;
+    return false;
+}
+
+static void add_keys(struct recall_asked *q, int i)
+{
+    uint64_t *key = q->key + q->n_keys;
+    const int n = recall_stem_keys(q->word[i].low, q->word[i].n, key);
+
+    for (int k = 0; k < n; k++) {
+        q->key_of[q->n_keys + k] = i;
+        q->filter[key[k] >> 6 & 7] |= UINT64_C(1) << (key[k] & 63);
+    }
+    q->n_keys += n;
+}
+
+/* Asks for something that is not yes or no. */
+static bool does_ask(const struct recall_asked *q, struct str question)
+{
+    int content = 0;
+
+    for (int i = 0; i < q->n; i++) {
+        if (is_of(&q->word[i], RECALL_ASKS) && q->word[i].role != RECALL_CONTENT)
+            return true;
+        content += q->weight[i] > 0;
+    }
+    if (q->n > 0 && q->word[0].role == RECALL_AUX)
+        return false;
+    return memchr(question.p, '?', question.n) != NULL || content <= 3;
+}
+
+void recall_read_question(struct recall_asked *q, struct str question)
+{
+    size_t at = 0, end = 0;
+
+    memset(q, 0, sizeof *q);
+    for (; q->n < RECALL_ASKED_MAX && recall_next_at(question, &at, NULL, &q->word[q->n]); q->n++, end = at) {
+        const struct recall_at *w = &q->word[q->n];
+        const char next = at < question.n ? question.p[at] : '\0';
+        bool begins = q->n == 0;
+
+        for (size_t i = end; i < (size_t)(w->s.p - question.p); i++)
+            begins = begins || strchr(".!?:\n", question.p[i]) != NULL;
+        q->weight[q->n] = w->role == RECALL_CONTENT && !is_repeated(q, q->n);
+        q->name[q->n] = q->weight[q->n] > 0 && (w->digit || (w->capital && (!begins || strchr(":,'", next) != NULL)));
+    }
+    read_wanted(q);
+    for (int i = 0; i < q->n; i++)
+        if (q->weight[i] > 0)
+            add_keys(q, i);
+    q->asks = does_ask(q, question);
+}
