@@ -42,7 +42,7 @@ static enum err_code check_prompt(const struct cli_run *s, int64_t ctx, struct e
 
 static bool has_tables(const struct cli_run_options *o)
 {
-    return o->engrams.n > 0 || o->context_table != NULL;
+    return o->engrams.n > 0 || o->context_table != NULL || o->context != NULL;
 }
 
 static bool tables_guess(const struct cli_run_options *o)
@@ -62,8 +62,8 @@ static enum err_code open_engram(struct cli_run *s, struct err *e)
         return ERR_OK;
     if (s->open.text == NULL)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no tokenizer, so no tables", s->open.path);
-    return cli_engram_open_all(&s->engram, &s->o->engrams, s->o->context_table, false, s->o->engram_thinking, &s->open,
-                               e);
+    return cli_engram_open_all(&s->engram, &s->o->engrams, s->o->context_table, s->context.said, false,
+                               s->o->engram_thinking, &s->open, e);
 }
 
 enum err_code cli_run_open(struct cli_run *s, struct err *e)

@@ -251,29 +251,28 @@ void cli_engram_unmake(struct cli_engram_made *made)
         close(made->lock);
 }
 
-static enum err_code make_of(struct cli_engram_made *made, const char *file, bool again, const struct gguf *g,
-                             const struct text *text, int n_threads, struct err *e)
+enum err_code cli_context_read(char **said, size_t *n, const char *file, bool again, struct err *e)
 {
-    char *said = NULL;
-    size_t n = 0;
+    struct cli_plain plain = { .name = cli_file_name(file) };
 
-    if (again ? io_read_regular(&said, &n, file, CONTEXT_BYTES_MAX, e)
-              : io_read_all(&said, &n, file, CONTEXT_BYTES_MAX, cli_interrupted, e))
+    *said = NULL;
+    if (again ? io_read_regular(said, n, file, CONTEXT_BYTES_MAX, e)
+              : io_read_all(said, n, file, CONTEXT_BYTES_MAX, cli_interrupted, e))
         return e->code;
-    struct cli_plain plain = { .name = file };
-    enum err_code code = n == 0 ? err_set(e, ERR_FORMAT, "%s: is empty", file)
-                         : cli_plain_add(&plain, (struct str){ said, n }, e) || cli_plain_end(&plain, e) ? e->code
-                                                                                                         : ERR_OK;
-
-    if (code == ERR_OK)
-        code = cli_engram_make(made, (struct str){ said, n }, g, text, n_threads, e);
-    free(said);
-    return code;
+    if (*n == 0)
+        err_set(e, ERR_FORMAT, "%s: is empty", plain.name);
+    else if (cli_plain_add(&plain, (struct str){ *said, *n }, e) == ERR_OK && cli_plain_end(&plain, e) == ERR_OK)
+        return ERR_OK;
+    free(*said);
+    *said = NULL;
+    return e->code;
 }
 
 enum err_code cli_engram_open_all(struct cli_engram *x, const struct cli_list *engrams, const char *context_table,
-                                  bool again, bool thinking, const struct cli_opened *model, struct err *e)
+                                  struct str context, bool again, bool thinking, const struct cli_opened *model,
+                                  struct err *e)
 {
+    char *own = NULL;
     const char *names[ENGRAM_FILES_MAX + 1];
     struct cli_engram_made made = { .path = "" };
     size_t n = 0;
@@ -281,10 +280,14 @@ enum err_code cli_engram_open_all(struct cli_engram *x, const struct cli_list *e
 
     for (; n < engrams->n && n < ENGRAM_FILES_MAX; n++)
         names[n] = engrams->v[n];
-    if (context_table != NULL) {
-        code = make_of(&made, context_table, again, model->gguf, model->text, model->o.n_threads, e);
+    if (context_table != NULL && cli_context_read(&own, &context.n, context_table, again, e))
+        return e->code;
+    context.p = own != NULL ? own : context.p;
+    if (context.p != NULL) {
+        code = cli_engram_make(&made, context, model->gguf, model->text, model->o.n_threads, e);
         names[n++] = made.path;
     }
+    free(own);
     if (code == ERR_OK)
         code = cli_engram_open(x, names, n + (engrams->n > ENGRAM_FILES_MAX), thinking, model->gguf, model->text,
                                model_info(model->model)->n_vocab, e);

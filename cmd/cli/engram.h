@@ -21,10 +21,13 @@ MUST_CHECK enum err_code cli_engram_open(struct cli_engram *x, const char *const
 void cli_engram_close(struct cli_engram *x); /* {0} is allowed */
 int64_t cli_engram_today(void);              /* days since 1970 */
 
-/* Those of --engram and one of the text in a file, NULL: none. again: the program must not wait, so that the text is
- * read from a regular file only. ERR_FORMAT also: the text is empty; ERR_LIMIT: it has more than 256 MiB. */
+/* A text to make a table of; the caller frees it. "-" is stdin. again: the program must not wait, so that it is read
+ * from a regular file only. ERR_FORMAT: it is empty, or no text; ERR_LIMIT: it has more than 256 MiB. */
+MUST_CHECK enum err_code cli_context_read(char **said, size_t *n, const char *file, bool again, struct err *e);
+/* Those of --engram and one of the text in a file, NULL: none, or of a text that was read, p NULL: none. again: as
+ * above. */
 MUST_CHECK enum err_code cli_engram_open_all(struct cli_engram *x, const struct cli_list *engrams,
-                                             const char *context_table, bool again, bool thinking,
+                                             const char *context_table, struct str context, bool again, bool thinking,
                                              const struct cli_opened *model, struct err *e);
 
 /* A table of a text, in a directory of its own: unmake removes both, also while the table is open. make leaves nothing

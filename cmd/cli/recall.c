@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/engram.h"
 #include "engram/mix.h"
 #include "text/text.h"
 
@@ -41,23 +42,33 @@ static enum err_code note_use(const struct cli_notes *x, const struct recall_hit
     return json_array_append_new(used, json_if(ok, o)) ? err_nomem(e) : ERR_OK;
 }
 
+/* The last message, or of its parts the last one, if that is the user's text; NULL: it is not. *key: the member that
+ * has the text. */
+static json_t *last_question(const json_t *messages, const char **key, struct str *question)
+{
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1), *parts = json_object_get(last, "content"),
+           *part = json_array_get(parts, json_array_size(parts) - 1);
+    struct str role;
+
+    *key = part != NULL ? "text" : "content";
+    if (!json_get_str(last, "role", &role) || !str_is(role, "user"))
+        return NULL;
+    last = part != NULL ? part : last;
+    return json_get_str(last, *key, question) ? last : NULL;
+}
+
 static enum err_code add_notes(const void *of, json_t *messages, int most, json_t *used, struct err *e)
 {
     const struct cli_notes *x = of;
-    json_t *last = json_array_get(messages, json_array_size(messages) - 1), *parts = json_object_get(last, "content"),
-           *content;
-    json_t *part = json_array_get(parts, json_array_size(parts) - 1); /* of a message in parts the last one */
-    const char *key = part != NULL ? "text" : "content";
     struct recall_hit hits[CLI_NOTES_MAX];
     struct cli_buf b = { 0 };
-    struct str role, question;
+    struct str question;
+    const char *key;
+    json_t *last = last_question(messages, &key, &question), *content;
     enum err_code code = ERR_OK;
     int n;
 
-    if (!json_get_str(last, "role", &role) || !str_is(role, "user"))
-        return ERR_OK;
-    last = part != NULL ? part : last;
-    if (!json_get_str(last, key, &question) || most == 0)
+    if (last == NULL || most == 0)
         return ERR_OK;
     if (recall_words(x->r, x->text, question, most > 0 ? most : x->n, hits, &n, e))
         return e->code;
@@ -118,13 +129,13 @@ static bool has_words(struct str s, struct str part)
 static enum err_code find_named(const struct cli_notes *x, const json_t *messages, int most, struct str *out,
                                 struct recall_hit *hit, struct err *e)
 {
-    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     struct recall_hit hits[CLI_NOTES_MAX];
-    struct str role, question;
+    struct str question;
+    const char *key;
     int n;
 
     *out = (struct str){ 0 };
-    if (!json_get_str(last, "role", &role) || !str_is(role, "user") || !json_get_str(last, "content", &question))
+    if (last_question(messages, &key, &question) == NULL)
         return ERR_OK;
     if (recall_words(x->r, x->text, question, most, hits, &n, e))
         return e->code;
@@ -147,11 +158,25 @@ static enum err_code find_named(const struct cli_notes *x, const json_t *message
     return ERR_OK;
 }
 
+/* A recital of `what`, whose tokens go to *tokens. */
+static enum err_code begin_recital(const struct text *text, struct str what, struct text_tokens *tokens,
+                                   struct engram_recital *out, struct err *e)
+{
+    tokens->n = 0;
+    if (text_encode(text, what, 0, tokens, e))
+        return e->code;
+    *out = (struct engram_recital){ .token = tokens->v,
+                                    .n = tokens->n,
+                                    .end = text_info(text)->eos,
+                                    .newline = { text_find(text, "\n"), text_find(text, "\n\n") },
+                                    .weight = RECITAL_WEIGHT };
+    return ERR_OK;
+}
+
 static enum err_code recite_named(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
                                   struct engram_recital *out, json_t *used, struct err *e)
 {
     const struct cli_notes *x = of;
-    const struct text_info *info = text_info(x->text);
     struct recall_hit hit = { 0 };
     struct str what;
 
@@ -161,14 +186,8 @@ static enum err_code recite_named(const void *of, const json_t *messages, int n,
         return e->code;
     if (what.n == 0)
         return ERR_OK;
-    tokens->n = 0;
-    if (text_encode(x->text, what, 0, tokens, e))
+    if (begin_recital(x->text, what, tokens, out, e))
         return e->code;
-    *out = (struct engram_recital){ .token = tokens->v,
-                                    .n = tokens->n,
-                                    .end = info->eos,
-                                    .newline = { text_find(x->text, "\n"), text_find(x->text, "\n\n") },
-                                    .weight = RECITAL_WEIGHT };
     return note_use(x, &hit, "recite", (double)RECITAL_WEIGHT, used, e);
 }
 
@@ -200,4 +219,54 @@ void cli_notes_close(struct cli_notes *x)
 {
     recall_close(x->r);
     *x = (struct cli_notes){ 0 };
+}
+
+/* ---- a document ---- */
+
+static enum err_code recite_document(const void *of, const json_t *messages, int n, struct text_tokens *tokens,
+                                     struct engram_recital *out, json_t *used, struct err *e)
+{
+    const struct cli_document *x = of;
+    struct recall_said said;
+    struct str question;
+    const char *key;
+
+    if (n == 0 || last_question(messages, &key, &question) == NULL)
+        return ERR_OK;
+    if (recall_answer(&said, x->said, x->text, question, e))
+        return e->code;
+    said.text = cli_notes_head(said.text);
+    if (said.text.n == 0)
+        return ERR_OK;
+    if (begin_recital(x->text, said.text, tokens, out, e))
+        return e->code;
+    json_t *o = json_pack("{s:s, s:o, s:I, s:o, s:o, s:o}", "use", "recite", "source", json_bytes(str_of(x->source)),
+                          "line", (json_int_t)said.line, "share", cli_json_real((double)said.share), "weight",
+                          cli_json_real((double)RECITAL_WEIGHT), "text", json_bytes(said.text));
+
+    return json_array_append_new(used, o) ? err_nomem(e) : ERR_OK;
+}
+
+void cli_document_use(struct cli_document *x, struct str said, const char *source, const struct text *text)
+{
+    *x = (struct cli_document){ .said = said, .source = source, .text = text };
+    x->index = (struct ask_index){ NULL, recite_document, x };
+}
+
+enum err_code cli_document_open(struct cli_document *x, const char *file, const struct text *text, struct err *e)
+{
+    char *own;
+    size_t n;
+
+    if (cli_context_read(&own, &n, file, false, e))
+        return e->code;
+    cli_document_use(x, (struct str){ own, n }, cli_file_name(file), text);
+    x->own = own;
+    return ERR_OK;
+}
+
+void cli_document_close(struct cli_document *x)
+{
+    free(x->own);
+    *x = (struct cli_document){ 0 };
 }

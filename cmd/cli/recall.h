@@ -24,6 +24,21 @@ struct cli_notes {
 MUST_CHECK enum err_code cli_notes_open(struct cli_notes *x, const char *arg, const struct gguf *g,
                                         const struct text *text, struct err *e);
 void cli_notes_close(struct cli_notes *x); /* {0} is allowed */
+
+/* A text that answers questions on it (recall_answer()). */
+struct cli_document {
+    char *own; /* the text of a file; NULL: it is another's */
+    struct str said;
+    const char *source;      /* its name in reports */
+    const struct text *text; /* not owned */
+    struct ask_index index;  /* for questions; valid as long as x stays where it is */
+};
+/* file: "-" is stdin. ERR_FORMAT: it is empty, or no text; ERR_LIMIT: it has more than 256 MiB. */
+MUST_CHECK enum err_code cli_document_open(struct cli_document *x, const char *file, const struct text *text,
+                                           struct err *e);
+void cli_document_close(struct cli_document *x); /* {0} is allowed */
+/* The same of a text that outlives x. */
+void cli_document_use(struct cli_document *x, struct str said, const char *source, const struct text *text);
 /* The first 2048 bytes of a text, whole characters: what a prompt has room for. */
 struct str cli_notes_head(struct str s);
 /* ERR_FORMAT: the index was made with another tokenizer than g's. */

@@ -91,6 +91,7 @@ const struct cli_of cli_run_of[] = {
     { "draft", RUNS },
     { "draft-max", RUNS },
     { "engram", ANSWERS },
+    { "context", ANSWERS },
     { "context-table", ANSWERS },
     { "engram-thinking", CHAT | TALK },
     { "recite", CHAT | TALK },
@@ -116,6 +117,7 @@ const struct cli_pair cli_run_pairs[] = {
     { "tokenize|detokenize|show-prompt|show|inspect|plan|check|parse|render|rate|tokens|interactive", CLI_EXCLUDES,
       NULL, NULL, 0 },
     { "schema|grammar|regex", CLI_EXCLUDES, NULL, NULL, 0 },
+    { "context|context-table", CLI_EXCLUDES, NULL, NULL, 0 },
     { "json|jsonl|stream", CLI_EXCLUDES, NULL, NULL, 0 },
     { "raw", CLI_EXCLUDES, "interactive", NULL, 0 },
     { "messages|session-ro", CLI_EXCLUDES, "drop-oldest", "it belongs to a chat that goes on", 0 },
@@ -125,7 +127,7 @@ const struct cli_pair cli_run_pairs[] = {
 #define PAIR_OF_OPTION(kind, member, start, least, most, option, arg, help, names, use, needs, to) \
     PAIR_##use(option, needs)
     SAMPLE_OPTIONS(PAIR_OF_OPTION, 0){ "dry-breaker", CLI_NEEDS, "dry-multiplier", NULL, 0 },
-    { "engram-thinking|engram-drafts", CLI_NEEDS, "engram|context-table", NULL, 0 },
+    { "engram-thinking|engram-drafts", CLI_NEEDS, "engram|context|context-table", NULL, 0 },
     { "draft-max", CLI_NEEDS, "draft|engram-drafts", NULL, 0 },
     { "continue", CLI_NEEDS, "messages", NULL, 0 },
     { "continue", CLI_EXCLUDES, "prompt", NULL, 0 },
@@ -208,16 +210,17 @@ static void check_stdin(const struct cli_run_options *o, unsigned mode, char *co
     const bool alone = o->prompt == NULL && *files == NULL && o->messages == NULL && o->tokens == NULL;
     int operand = alone && !(mode & (INSPECT | SHOW | PLAN | RENDER | RATE));
 
-    if (mode & TALK && (cli_is_stdin(o->messages) || cli_is_stdin(o->template_file)))
-        cli_usage("-i reads lines of the standard input: --messages and --template need files");
+    if (mode & TALK && (cli_is_stdin(o->messages) || cli_is_stdin(o->template_file) || cli_is_stdin(o->context)))
+        cli_usage("-i reads lines of the standard input: --messages, --template and --context need files");
     if (mode & TALK && (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)))
         cli_usage("-i needs a terminal as standard input and output");
     for (; *files != NULL && !(mode & RATE); files++)
         operand += cli_is_stdin(*files);
     if (operand + cli_is_stdin(o->messages) + cli_is_stdin(o->tools) + cli_is_stdin(o->template_file) +
-            cli_is_stdin(o->tokens) >
+            cli_is_stdin(o->tokens) + cli_is_stdin(o->context) >
         1)
-        cli_usage("only one of the prompt, --messages, --tools, --template and --tokens can be standard input");
+        cli_usage(
+            "only one of the prompt, --messages, --tools, --template, --tokens and --context can be standard input");
 }
 
 /* Files are the prompt, or a model that is looked at. Letters of llama.cpp take an argument there. */

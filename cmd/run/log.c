@@ -47,7 +47,8 @@ static bool add_answer(json_t *o, const struct cli_run *s)
 
 enum err_code cli_run_log(struct cli_run *s, struct err *e)
 {
-    const struct cli_log_beside beside = { &s->open,       &s->open.adapters, &s->o->engrams, s->o->context_table,
+    const struct cli_log_beside beside = { &s->open,       &s->open.adapters,
+                                           &s->o->engrams, s->o->context != NULL ? s->o->context : s->o->context_table,
                                            s->o->examples, s->o->recite };
     char number[JOURNAL_NUMBER_BYTES];
     json_t *o = NULL;

@@ -31,7 +31,7 @@ struct cli_render_opts {
 struct cli_run_options {
     struct cli_model_opts model;
     const char *prompt, *system, *messages, *tools, *tokens, *session, *logits, *parser;
-    const char *template_file, *kwargs, *examples, *recite, *context_table;
+    const char *template_file, *kwargs, *examples, *recite, *context_table, *context;
     const char *tool_choice; /* NULL: auto */
     bool raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool verbose, quiet, stream, check, engram_thinking, engram_drafts;
@@ -72,8 +72,9 @@ struct cli_run {
     struct ask_request *asked; /* the question, ready for the engine; NULL: there is none yet */
     struct draft *draft;
     struct cli_engram engram;
-    struct cli_notes notes; /* --examples */
-    struct cli_notes named; /* --recite */
+    struct cli_notes notes;      /* --examples */
+    struct cli_notes named;      /* --recite */
+    struct cli_document context; /* --context */
     int taps[DRAFT_TAPS_MAX];
     struct run *run;
     struct gen *gen;

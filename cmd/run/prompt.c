@@ -119,6 +119,13 @@ static enum err_code read_tools(struct cli_run *s, struct err *e)
     return json_is_array(s->tools) ? ERR_OK : err_set(e, ERR_FORMAT, "%s: not an array of tools", s->o->tools);
 }
 
+static enum err_code open_context(struct cli_run *s, struct err *e)
+{
+    return s->o->context == NULL || s->context.own != NULL
+               ? ERR_OK
+               : cli_document_open(&s->context, s->o->context, s->open.text, e);
+}
+
 /* Opens what --examples and --recite name, once. */
 static enum err_code open_indexes(struct cli_run *s, struct err *e)
 {
@@ -172,6 +179,7 @@ static enum err_code use_options(struct cli_run *s, struct err *e)
     a->tokens_min = o->min_tokens;
     a->ignore_eos = o->ignore_eos;
     a->in_parts = o->session != NULL;
+    a->context = s->context.own != NULL ? &s->context.index : NULL;
     a->notes = s->notes.r != NULL ? &s->notes.index : NULL;
     a->recite = s->named.r != NULL ? &s->named.index : NULL;
     a->token = s->before.v;
@@ -195,8 +203,8 @@ enum err_code cli_run_say(struct cli_run *s, const struct cli_said *said, struct
     s->messages = json_array();
     if (s->messages == NULL)
         return err_nomem(e);
-    if (open_indexes(s, e) || read_lists(s, e) || read_messages(s->messages, &s->tools, said, e) || read_tools(s, e) ||
-        read_kwargs(s, e) || use_options(s, e))
+    if (open_context(s, e) || open_indexes(s, e) || read_lists(s, e) ||
+        read_messages(s->messages, &s->tools, said, e) || read_tools(s, e) || read_kwargs(s, e) || use_options(s, e))
         return e->code;
     s->ask.messages = s->messages;
     s->ask.tools = s->tools;
@@ -218,6 +226,8 @@ static enum err_code read_tokens_file(struct cli_run *s, struct err *e)
 /* The question of the options: tokens of a file, messages, or a text (s->rendered). */
 enum err_code cli_run_question(struct cli_run *s, char *const *files, struct err *e)
 {
+    if (open_context(s, e))
+        return e->code;
     if (s->o->tokens != NULL)
         return cli_session_same_kind(&s->kept, false, e) || read_lists(s, e) || read_tokens_file(s, e) ||
                        use_options(s, e)

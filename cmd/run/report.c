@@ -94,6 +94,21 @@ static void note_tables(const struct cli_run *s)
                  s->mixed[i].weight);
 }
 
+static void note_texts(const struct cli_run *s)
+{
+    const json_t *one;
+    size_t i;
+
+    json_array_foreach (s->asked->notes, i, one) {
+        const json_t *line = json_object_get(one, "line");
+
+        cli_note("%-8s %s of %s, %s %" PRId64, json_string_value(json_object_get(one, "use")),
+                 json_string_value(json_object_get(one, "text")), json_string_value(json_object_get(one, "source")),
+                 line != NULL ? "line" : "text",
+                 (int64_t)json_integer_value(line != NULL ? line : json_object_get(one, "id")));
+    }
+}
+
 static json_t *json_buf(const struct cli_buf *b)
 {
     return json_bytes((struct str){ b->p ? b->p : "", b->n });
@@ -200,6 +215,7 @@ void cli_run_note_times(const struct cli_run *s)
         cli_note("log      %s", s->logged);
     note_drafts(s);
     note_tables(s);
+    note_texts(s);
     n = model_timings(s->open.model, t, (int)(sizeof t / sizeof *t));
     qsort(t, (size_t)n, sizeof *t, slower_first);
     for (int i = 0; i < n; i++)

@@ -77,7 +77,8 @@ static enum err_code open_engram(const struct cli_reload *b, bool again, struct 
     x = calloc(1, sizeof *x);
     if (x == NULL)
         return err_nomem(e);
-    if (cli_engram_open_all(x, b->o.engrams, b->o.context_table, again, b->o.engram_thinking, b->model, e)) {
+    if (cli_engram_open_all(x, b->o.engrams, b->o.context_table, (struct str){ 0 }, again, b->o.engram_thinking,
+                            b->model, e)) {
         close_engram(x);
         return e->code;
     }
@@ -120,6 +121,7 @@ static void make_set(const struct cli_reload *b, struct set *x)
                                        .table = cli_request_table,
                                        .table_room = cli_request_table_fits,
                                        .drop_table = cli_request_table_drop,
+                                       .document = cli_request_table_document,
                                        .tables_of = b->made };
     if (x->engram != NULL)
         x->s.engram = &x->engram->mix;

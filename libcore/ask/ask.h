@@ -46,7 +46,8 @@ struct ask_form {
 };
 
 /* An index of texts beside the model. n: texts at most; -1: as many as the index itself says. Each text that is used is
- * added to `used`, an array, as an object: {"use": "examples" or "recite", "source", "id", "share", "weight", "text"}.
+ * added to `used`, an array, as an object: {"use": "examples" or "recite", "source", "id" or of a document "line",
+ * "share", "weight", "text"}.
  * Errors are ERR_NOMEM, or what is wrong with the messages. */
 struct ask_index {
     /* Puts texts in front of the last message. */
@@ -83,7 +84,8 @@ struct ask {
         reads_form; /* an answer that is held to a form is read as any other; else it is text, whatever it looks like */
     int n_borders;  /* of the places where messages end at most this many, the last ones, are marked in the prompt
                        (run_mark()) */
-    const struct ask_index *notes, *recite; /* NULL: none */
+    const struct ask_index *context;        /* a document, of which only recite() is used; NULL: none */
+    const struct ask_index *notes, *recite; /* NULL: none. What the document says is recited rather */
     int n_notes, n_recite;                  /* texts of each; -1: as many as the index says */
     /* The answer. */
     struct ask_form form;

@@ -77,13 +77,16 @@ static json_t *copy_messages(const json_t *messages)
 /* Texts of indexes: what is recited is looked for in the messages as they came, before notes are added. */
 static enum err_code use_indexes(struct ask_request *r, const struct ask *a, struct err *e)
 {
-    const bool recites = a->recite != NULL && a->n_recite != 0, notes = a->notes != NULL && a->n_notes != 0;
+    const struct ask_index *recite[] = { a->context, a->recite };
+    const bool recites = (a->context != NULL || a->recite != NULL) && a->n_recite != 0,
+               notes = a->notes != NULL && a->n_notes != 0;
 
     if ((recites || notes) && (r->notes = json_array()) == NULL)
         return err_nomem(e);
-    if (recites &&
-        a->recite->recite(a->recite->of, a->messages, a->n_recite, &r->recital, &r->mix.recital, r->notes, e))
-        return err_at(e, "/messages");
+    for (int i = 0; i < 2 && recites && r->mix.recital.n == 0; i++)
+        if (recite[i] != NULL &&
+            recite[i]->recite(recite[i]->of, a->messages, a->n_recite, &r->recital, &r->mix.recital, r->notes, e))
+            return err_at(e, "/messages");
     if (notes && (r->messages = copy_messages(a->messages)) == NULL)
         return err_nomem(e);
     if (notes && a->notes->add_notes(a->notes->of, r->messages, a->n_notes, r->notes, e))
