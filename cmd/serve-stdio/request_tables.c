@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/open.h"
+#include "cli/recall.h"
 
 enum { TEXT_BYTES_MAX = 1 << 20, TABLE_OF_TEXT = 200 /* times the bytes of its text: the largest table there is */ };
 
@@ -15,6 +16,7 @@ struct kept {
     struct engram *table;
     char *text;
     size_t n;
+    struct cli_document document;
     int users;
 };
 struct use {
@@ -123,6 +125,7 @@ static enum err_code make_table(struct cli_request_tables *m, struct str text, s
     }
     memcpy(k->text, text.p, text.n);
     k->n = text.n;
+    cli_document_use(&k->document, (struct str){ k->text, k->n }, "context", x->text);
     path[0] = made.path;
     enum err_code code = cli_engram_make(&made, text, x->gguf, x->text, x->o.n_threads, e);
     if (code == ERR_OK)
@@ -162,7 +165,7 @@ enum err_code cli_request_table(void *made, struct str text, const struct engram
 
     *e = (struct err){ 0 };
     if (text.n > TEXT_BYTES_MAX)
-        return err_set(e, ERR_LIMIT, "context_table: more than %d MiB of text", TEXT_BYTES_MAX >> 20);
+        return err_set(e, ERR_LIMIT, "more than %d MiB of text", TEXT_BYTES_MAX >> 20);
     if (with == NULL && !m->spaces_known) {
         if (cli_engram_open(&m->spaces, NULL, 0, m->thinking, m->model->gguf, m->model->text,
                             model_info(m->model->model)->n_vocab, e)) {
@@ -186,6 +189,11 @@ enum err_code cli_request_table(void *made, struct str text, const struct engram
     out->ceiling[engram_n_files(out->table) - 1] = CLI_ENGRAM_WEIGHT;
     *use = u;
     return ERR_OK;
+}
+
+const struct ask_index *cli_request_table_document(void *use)
+{
+    return &((const struct use *)use)->kept->document.index;
 }
 
 void cli_request_table_drop(void *made, void *use)

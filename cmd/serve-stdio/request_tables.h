@@ -23,5 +23,7 @@ bool cli_request_table_fits(void *made, struct str text);
  * ERR_LIMIT: more than a MiB of text; ERR_ARG: too many tables. */
 MUST_CHECK enum err_code cli_request_table(void *made, struct str text, const struct engram_mix *with,
                                            struct engram_mix *out, void **use, struct err *e);
+/* What the text of a table says on questions. */
+const struct ask_index *cli_request_table_document(void *use);
 void cli_request_table_drop(void *made, void *use);
 #endif

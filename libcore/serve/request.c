@@ -452,6 +452,14 @@ static bool read_context_table(struct serve_reading *r, const json_t *v)
     return true;
 }
 
+static bool read_context(struct serve_reading *r, const json_t *v)
+{
+    if (json_object_get(r->body, "context_table") != NULL)
+        return serve_refuse_here(r, "not together with context_table");
+    r->w->has_context = true;
+    return read_context_table(r, v);
+}
+
 static bool read_timings(struct serve_reading *r, const json_t *v)
 {
     return flag(r, v, &r->w->timings);
@@ -565,6 +573,7 @@ static const struct {
     { "echo", TEXT, read_echo },
     { "lora", ALL, read_lora },
     { "engram", BOTH, read_engram },
+    { "context", BOTH, read_context },
     { "context_table", BOTH, read_context_table },
     { "examples", CHAT, read_examples },
     { "recite", CHAT, read_recite },

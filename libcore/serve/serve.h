@@ -52,6 +52,8 @@ struct serve_attachments {
     enum err_code (*table)(void *of, struct str text, const struct engram_mix *with, struct engram_mix *out,
                            void **made, struct err *e);
     void (*drop_table)(void *of, void *made);
+    /* Of a text that a table was made of, what it says on questions; valid as long as the table. */
+    const struct ask_index *(*document)(void *made);
     /* Whether there is memory for a table of this text now; if not, the request waits. NULL: there always is. */
     bool (*table_room)(void *of, struct str text);
     void *tables_of;

@@ -140,6 +140,12 @@ static bool name_adapters(const struct serve_attachments *b, struct serve_questi
     return true;
 }
 
+/* The member that has a text to make a table of. */
+static const char *text_member(const struct serve_question *w)
+{
+    return w->has_context ? "/context" : "/context_table";
+}
+
 /* Whether what the request asks for stands beside the model. */
 static bool is_there(const struct serve_job *j, struct serve_fault *f)
 {
@@ -147,7 +153,7 @@ static bool is_there(const struct serve_job *j, struct serve_fault *f)
     const bool tables = b->engram != NULL || j->w.context_table.p != NULL;
 
     if (j->w.context_table.p != NULL && b->table == NULL)
-        return serve_fault(f, 400, "/context_table", "context_table: tables are not made here");
+        return serve_fault(f, 400, text_member(&j->w), "%s: tables are not made here", text_member(&j->w) + 1);
     if (j->w.asks_engram && !tables)
         return serve_fault(f, 400, "/engram", "engram: the server has no tables (--engram)");
     if (j->w.asks_examples && b->notes == NULL)
@@ -169,8 +175,11 @@ static enum err_code open_tables(struct serve_job *j, struct serve_fault *f, str
     struct err why = { 0 };
 
     if (j->w.context_table.p != NULL) {
-        if (b->table(b->tables_of, j->w.context_table, with, &j->mix, &j->made, &why))
-            return blame(f, "/context_table", &why, e);
+        if (b->table(b->tables_of, j->w.context_table, with, &j->mix, &j->made, &why)) {
+            err_wrap(&why, "%s", text_member(&j->w) + 1);
+            return blame(f, text_member(&j->w), &why, e);
+        }
+        j->w.ask.context = j->w.has_context ? b->document(j->made) : NULL;
     } else if (with != NULL)
         j->mix = *with;
     else
