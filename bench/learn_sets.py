@@ -149,4 +149,5 @@ def main():
                                     "enable_thinking": think, "answer": v, "check": "exact"}) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()
