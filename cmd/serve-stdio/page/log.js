@@ -15,18 +15,28 @@ export function scrollToEnd() {
   log().scrollTop = log().scrollHeight;
 }
 
+/* Does what changes the heights; the end stays in view if it was, else the place. */
+export function keepPlace(change) {
+  const end = atEnd(), top = log().scrollTop;
+  change();
+  if (end) scrollToEnd();
+  else log().scrollTop = top;
+  drawDown();
+}
+
 function seconds(ms) {
   return ms < 10000 ? (ms / 1000).toFixed(1) + ' s' : Math.round(ms / 1000) + ' s';
 }
 
 /* ---- an answer ---- */
 
-const endings = { stopped: 'Stopped', length: 'Cut off at the limit of tokens', broken: 'Interrupted' };
+const endings = { stopped: 'Stopped', length: 'Cut off at the limit of tokens', broken: 'Interrupted',
+                  empty: 'The model ended without an answer' };
 
 function figuresOf(node) {
   const n = node.usage?.completion_tokens ?? node.parts ?? 0, parts = [];
   if (n) parts.push(`${n} tokens`);
-  if (n > 1 && node.ms > 0) parts.push(`${((n - 1) * 1000 / node.ms).toFixed(n * 1000 > node.ms * 10 ? 0 : 1)} tokens/s`);
+  if (n > 1 && node.ms >= 50) parts.push(`${((n - 1) * 1000 / node.ms).toFixed(n * 1000 > node.ms * 10 ? 0 : 1)} tokens/s`);
   if (node.usage) {
     const cached = node.usage.prompt_tokens_details?.cached_tokens;
     parts.push(`prompt ${node.usage.prompt_tokens}` + (cached ? ` (${cached} cached)` : ''));
@@ -46,7 +56,8 @@ function drawThought(view, node, running) {
 
 function drawAnswer(view, talk, place) {
   const node = talk.nodes[place], running = runs.get(talk)?.place === place;
-  const ended = running ? '' : node.ended || 'broken';
+  const empty = node.ended === 'stop' && !node.content.trim() && !node.tool_calls;
+  const ended = running ? '' : empty ? 'empty' : node.ended || 'broken';
   drawThought(view, node, running);
   showMarkdown(view.body, node.content);
   view.calls.replaceChildren(...(node.tool_calls || []).map(call =>
@@ -180,35 +191,30 @@ function buildMessage(talk, place, handlers) {
 /* ---- the whole ---- */
 
 export function drawTalk(talk, handlers) {
-  const branch = branchOf(talk), end = atEnd(), top = log().scrollTop;
+  const branch = branchOf(talk);
   clearTimeout(due);
   due = 0;
   views.clear();
-  $('welcome').hidden = branch.length > 0;
-  $('messages').replaceChildren(...branch.map(place => buildMessage(talk, place, handlers)));
-  log().scrollTop = end ? log().scrollHeight : top;
-  drawDown();
+  keepPlace(() => {
+    $('welcome').hidden = branch.length > 0;
+    $('messages').replaceChildren(...branch.map(place => buildMessage(talk, place, handlers)));
+  });
 }
 
 /* An answer has grown. It is drawn at most every 60 ms, since its end alone changes but all of it is read. */
 export function growAnswer(talk, place) {
   due ||= setTimeout(() => {
-    const end = atEnd();
     due = 0;
-    if (!views.has(place)) return;
-    drawAnswer(views.get(place), talk, place);
-    if (end) scrollToEnd();
-    drawDown();
+    if (views.has(place)) keepPlace(() => drawAnswer(views.get(place), talk, place));
   }, 60);
 }
 
 export function endAnswer(talk, place) {
-  const node = talk.nodes[place], end = atEnd();
+  const node = talk.nodes[place];
   clearTimeout(due);
   due = 0;
   if (!views.has(place)) return;
-  drawAnswer(views.get(place), talk, place);
-  if (end) scrollToEnd();
+  keepPlace(() => drawAnswer(views.get(place), talk, place));
   $('said').textContent = node.ended === 'stopped' ? 'The answer was stopped.'
     : 'Answer: ' + views.get(place).body.innerText + (node.tool_calls ? ' ' + views.get(place).calls.innerText : '');
 }

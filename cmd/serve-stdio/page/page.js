@@ -2,10 +2,11 @@
 /* page.js - the list of conversations, the line to write on, the settings. */
 import { $, announce, askQuestion, downloadText, el, icon, iconButton, keptValues, sizeText, wireQuestion } from './dom.js';
 import { answerTalk, fetchWithKey, rateAnswer, runs } from './answer.js';
-import { drawDown, drawTalk, endAnswer, focusThumb, growAnswer, openEditor, scrollToEnd, showError } from './log.js';
+import { drawDown, drawTalk, endAnswer, focusThumb, growAnswer, keepPlace, openEditor, scrollToEnd,
+         showError } from './log.js';
 import { openStore, readTalk, removeTalk, writeTalk } from './store.js';
 import { addNode, branchOf, cutNodes, dueCall, exportJson, exportMarkdown, fileName, importJson, newTalk, numbers,
-         titleFrom, titleOf } from './talk.js';
+         parseTools, titleFrom, titleOf } from './talk.js';
 
 const FILE_BYTES = 1 << 20; /* of an attachment at most */
 const SAVE_MS = 2000;       /* between two savings of an answer that grows */
@@ -189,6 +190,7 @@ async function askServer(talk, up, before, back) {
     ended: place => {
       if (talk === current) endAnswer(talk, place);
       drawContext();
+      if (!context) showModel(); /* the server did not answer before, or there was no key */
     },
     refused: error => {
       talk.at = before;
@@ -197,7 +199,7 @@ async function askServer(talk, up, before, back) {
       if (talk === current) showError('Not sent: ' + error.message.replace(/\.$/, '') + '.');
     }
   });
-  if (talk === current) {
+  if (talk === current && runs.has(talk)) { /* not refused already */
     drawTalk(talk, handlers);
     scrollToEnd();
     drawLine();
@@ -248,8 +250,10 @@ function drawLine() {
   $('send').disabled = !$('text').value.trim() && files.length === 0;
   $('stop').hidden = !running;
   document.body.classList.toggle('running', running);
-  $('text').style.height = 'auto';
-  $('text').style.height = Math.min($('text').scrollHeight + 2, innerHeight * 0.4) + 'px';
+  keepPlace(() => {
+    $('text').style.height = 'auto';
+    $('text').style.height = Math.min($('text').scrollHeight + 2, innerHeight * 0.4) + 'px';
+  });
   drawContext();
 }
 
@@ -297,7 +301,7 @@ function drawFiles() {
 }
 
 async function readFile(file) {
-  if (file.size > FILE_BYTES) throw new Error(`has ${sizeText(file.size)}, at most ${sizeText(FILE_BYTES)} are taken`);
+  if (file.size > FILE_BYTES) throw new Error(`is larger than ${sizeText(FILE_BYTES)}`);
   let text = '\0';
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(await file.arrayBuffer());
@@ -357,9 +361,9 @@ function fillSettings() {
 function checkSettings() {
   let wrong = '';
   try {
-    if ($('set-tools').value.trim() && !Array.isArray(JSON.parse($('set-tools').value))) wrong = 'An array is wanted';
+    if ($('set-tools').value.trim()) parseTools($('set-tools').value);
   } catch (error) {
-    wrong = error.message;
+    wrong = error.message.replace(/^t/, 'T') + '.';
   }
   $('set-tools').setAttribute('aria-invalid', wrong !== '');
   $('tools-wrong').textContent = wrong;

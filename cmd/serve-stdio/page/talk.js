@@ -79,13 +79,24 @@ export function messagesOf(talk, end = talk.at) {
   return messages;
 }
 
+export function parseTools(text) {
+  let tools;
+  try {
+    tools = JSON.parse(text);
+  } catch (error) {
+    throw new Error('the tools in the settings are no JSON: ' + error.message);
+  }
+  if (!Array.isArray(tools)) throw new Error('the tools in the settings are no array');
+  return tools;
+}
+
 export function requestOf(talk, end) {
   const settings = talk.settings;
   const body = { messages: messagesOf(talk, end), stream: true, stream_options: { include_usage: true } };
   for (const name of numbers)
     if (settings[name] !== undefined && settings[name] !== '') body[name] = Number(settings[name]);
   if (settings.thinking) body.chat_template_kwargs = { enable_thinking: settings.thinking === 'on' };
-  if (settings.tools?.trim()) body.tools = JSON.parse(settings.tools);
+  if (settings.tools?.trim()) body.tools = parseTools(settings.tools);
   return body;
 }
 
