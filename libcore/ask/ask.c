@@ -142,7 +142,7 @@ static enum err_code set_budget(struct ask_request *r, const struct ask *a, cons
 static enum err_code check_ask(const struct ask *a, const struct ask_request *r, struct err *e)
 {
     /* of reasoning, which counts for the least number, there may be any amount */
-    if (a->tokens_max >= 0 && a->tokens_min > a->tokens_max && !(a->max_is_text && r->thinking)) {
+    if (a->tokens_max >= 0 && a->tokens_min > a->tokens_max && !(a->max_is_text && r->reasons)) {
         err_set(e, ERR_ARG, "at least %lld tokens, but at most %lld", (long long)a->tokens_min,
                 (long long)a->tokens_max);
         return err_at(e, "/min_tokens");
@@ -158,7 +158,7 @@ static enum err_code make_request(struct ask_request *r, const struct ask *a, co
                                   const struct ask_request *like, struct err *e)
 {
     r->q = gen_defaults();
-    if (ask_make_prompt(r, a, m, e) || check_ask(a, r, e) || ask_make_form(r, a, m, like, e) || set_budget(r, a, m, e))
+    if (ask_make_prompt(r, a, m, e) || ask_make_form(r, a, m, like, e) || set_budget(r, a, m, e) || check_ask(a, r, e))
         return e->code;
     set_prompt(r, a);
     if (r->grammar != NULL) {

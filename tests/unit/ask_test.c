@@ -232,6 +232,33 @@ static void limits(void **state)
     json_decref(a.messages);
 }
 
+/* Reasoning counts for the least number and not for the greatest one, also where the model may open it itself. */
+static void least_number_beside_reasoning(void **state)
+{
+    struct ask a = ask_defaults();
+    struct ask_model may = model;
+    struct ask_request *r;
+    struct chat *own;
+    struct err e = { 0 };
+
+    (void)state;
+    must(chat_open(&own, text, STR("{% for m in messages %}{{ m.content }}{% endfor %}"), &e), &e);
+    must(chat_set_parser(own, "think", &e), &e);
+    may.chat = own;
+    a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
+    a.max_is_text = true;
+    a.tokens_max = 2;
+    a.tokens_min = 3;
+    must(ask_open(&r, &a, &may, NULL, &e), &e);
+    assert_true(!r->thinking && r->reasons && r->q.min_tokens == 3);
+    ask_close(r);
+    a.budget = 0;
+    assert_int_equal(ask_open(&r, &a, &may, NULL, &e), ERR_ARG);
+    assert_string_equal(e.where, "/min_tokens");
+    json_decref(a.messages);
+    chat_close(own);
+}
+
 static void breakers(void **state)
 {
     static const int32_t ids[] = { 5 };
@@ -589,6 +616,7 @@ int main(void)
         cmocka_unit_test(a_message_goes_on),
         cmocka_unit_test(borders),
         cmocka_unit_test(limits),
+        cmocka_unit_test(least_number_beside_reasoning),
         cmocka_unit_test(breakers),
         cmocka_unit_test(budget),
         cmocka_unit_test(no_reasoning),
