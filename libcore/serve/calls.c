@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* calls.c - members of a chat about calls: tools, which of them may be called, and the old form of them, functions.
  * room: serve */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "serve/internal.h"
@@ -145,4 +147,30 @@ bool serve_take_functions(json_t *body, struct serve_fault *f)
                          json_is_object(choice) ? json_pack("{s:s, s:O}", "type", "function", "function", choice)
                                                 : json_incref(choice),
                          f);
+}
+
+void serve_move_functions_fault(const struct serve_question *w, struct serve_fault *f)
+{
+    static const char tools[] = "/tools/", function[] = "/function", choice[] = "/tool_choice";
+    char place[POINTER_BYTES];
+    char *after;
+
+    if (!w->functions)
+        return;
+    if (strncmp(f->pointer, choice, sizeof choice - 1) == 0) {
+        const char *rest = f->pointer + sizeof choice - 1;
+
+        if (strncmp(rest, function, sizeof function - 1) == 0)
+            rest += sizeof function - 1;
+        (void)snprintf(place, sizeof place, "/function_call%.480s", rest);
+    } else if (strncmp(f->pointer, tools, sizeof tools - 1) == 0) {
+        const unsigned long index = strtoul(f->pointer + sizeof tools - 1, &after, 10);
+
+        if (strncmp(after, function, sizeof function - 1) == 0)
+            after += sizeof function - 1;
+        (void)snprintf(place, sizeof place, "/functions/%lu%.460s", index, after);
+    } else {
+        return;
+    }
+    serve_move_fault_to(f, place);
 }

@@ -99,6 +99,8 @@ bool serve_read_structured(struct serve_reading *r, const json_t *v);
 bool serve_read_tools(struct serve_reading *r, const json_t *v);
 bool serve_read_tool_choice(struct serve_reading *r, const json_t *v);
 bool serve_take_functions(json_t *body, struct serve_fault *f);
+/* A fault of the tools made of functions is one of the functions. */
+void serve_move_functions_fault(const struct serve_question *w, struct serve_fault *f);
 
 struct serve_taking;
 /* One answer of a request. */
@@ -251,6 +253,7 @@ json_t *serve_make_chat(enum serve_method method, const json_t *body, bool answe
                         struct serve_fault *f);
 /* A fault of that chat becomes one of the request. */
 void serve_move_fault(const struct serve_dialect *d, const json_t *body, struct serve_fault *f);
+void serve_move_fault_to(struct serve_fault *f, const char *place);                 /* also in its message */
 bool serve_refuse_at(struct serve_fault *f, const char *pointer, const char *what); /* false */
 bool serve_is_type(const json_t *o, const char *type);                              /* its member says so */
 json_t *serve_member(const json_t *o, const char *key); /* NULL: there is none, or it is null */

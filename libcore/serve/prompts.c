@@ -15,6 +15,7 @@ json_t *serve_apply_template(struct serve *s, const json_t *body, const struct s
     (void)who;
     if (serve_read_body(&w, s, SERVE_CHAT, body, f) && serve_write_prompt(s, &w, &text, &n, f))
         reply = json_pack("{s:o}", "prompt", json_bytes((struct str){ text, n }));
+    serve_move_functions_fault(&w, f);
     free(text);
     serve_question_free(&w);
     return reply;
@@ -32,6 +33,7 @@ static bool count_prompt(struct serve *s, enum serve_method method, const json_t
 
     if (chat != NULL && !(serve_read_body(&w, s, method, chat, f) && serve_read_prompt(s, &w, &t, f)) && d != NULL)
         serve_move_fault(d, body, f);
+    serve_move_functions_fault(&w, f);
     *n = t.n;
     text_tokens_free(&t);
     serve_question_free(&w);
@@ -95,6 +97,7 @@ static bool encode_chat(struct serve *s, const json_t *body, struct text_tokens 
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         (void)json_object_del(chat, own[i]);
     ok = ok && serve_read_body(&w, s, SERVE_CHAT, chat, f) && serve_read_prompt(s, &w, t, f);
+    serve_move_functions_fault(&w, f);
     serve_question_free(&w);
     json_decref(chat);
     return ok;
@@ -124,7 +127,7 @@ static bool encode_text(struct serve *s, const json_t *body, struct text_tokens 
         return serve_fault(f, 400, pointer, "%s: missing", name);
     return text_encode(s->o.text, json_text(text), (special ? TEXT_SPECIAL : 0) | (add ? TEXT_ADD : 0), t, &e) ==
                ERR_OK ||
-           serve_fault(f, e.code == ERR_NOMEM ? 500 : 400, pointer, "%s", e.msg);
+           serve_fault(f, e.code == ERR_NOMEM ? 503 : 400, pointer, "%s", e.msg);
 }
 
 json_t *serve_tokenize(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)

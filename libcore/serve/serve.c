@@ -163,6 +163,7 @@ static enum err_code refuse_job(struct serve *s, struct serve_job *j, struct ser
 {
     if (j->asked != NULL && j->body != NULL) /* the chat that was made of it is at fault */
         serve_move_fault(j->row->dialect, j->asked, f);
+    serve_move_functions_fault(&j->w, f);
     s->errors++;
     stop_choices(s, j);
     json_t *body = serve_fault_body(j->row, f);

@@ -104,10 +104,17 @@ static void find_place(const struct serve_dialect *d, const json_t *body, const 
 
 void serve_move_fault(const struct serve_dialect *d, const json_t *body, struct serve_fault *f)
 {
-    const size_t n = strlen(f->pointer);
-    char rest[sizeof f->message], place[POINTER_BYTES];
+    char place[POINTER_BYTES];
 
     find_place(d, body, f->pointer, place);
+    serve_move_fault_to(f, place);
+}
+
+void serve_move_fault_to(struct serve_fault *f, const char *place)
+{
+    const size_t n = strlen(f->pointer);
+    char rest[sizeof f->message];
+
     if (n > 0 && strncmp(f->message, f->pointer + 1, n - 1) == 0 && f->message[n - 1] == ':') {
         (void)snprintf(rest, sizeof rest, "%s", f->message + n - 1);
         (void)snprintf(f->message, sizeof f->message, "%s%.390s", place + 1, rest);

@@ -148,6 +148,9 @@ at_message() # POINTER MESSAGE
     at_chat /tool_choice/allowed_tools/tools/1 "${tool}}}],\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":[$call}},{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]}}"
     at_chat /tool_choice/allowed_tools/mode "${tool}}}],\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"none\",\"tools\":[$call}}]}}"
     at_chat /functions/0/nme '"functions":[{"name":"f","nme":1}]'
+    at_chat /functions/0/parameters/properties/a/type '"functions":[{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"strng"}}}}],"function_call":{"name":"f"}'
+    at_chat /function_call/name '"functions":[{"name":"f"}],"function_call":{"name":"g"}'
+    at /function_call apply-template '{"messages":[{"role":"user","content":"x"}],"functions":[{"name":"f"}],"function_call":"sometimes"}'
     at_chat /functions "${tool}}}],\"functions\":[{\"name\":\"f\"}]"
     at_chat /function_call '"function_call":"auto"'
     # what others have, with a value that would mean something
