@@ -46,8 +46,11 @@ arguments() # FILTER
     try 3 run_chat --tools t --tool-choice required -p "$ASK"
     jq -nc --slurpfile t t --arg q "$ASK" '{id: 1, method: "chat/completions", body: {messages: [{role: "user", content: $q}],
         tools: $t[0], chat_template_kwargs: {enable_thinking: false}}}' > requests
+    jq -nc --slurpfile t t --arg q "$ASK" '{id: 2, method: "messages", body: {max_tokens: 99,
+        messages: [{role: "user", content: $q}], tools: ($t[0] | map(.function | {name, input_schema: .parameters}))}},
+        {id: 3, method: "responses", body: {input: $q, tools: ($t[0] | map(.function + {type: "function"}))}}' >> requests
     try 0 chimere-serve-stdio < requests
-    jq -e --arg loose "$LOOSE" '.body.warnings == [$loose]' out
+    jq -es --arg loose "$LOOSE" 'length == 3 and all(.[]; .body.warnings == [$loose])' out
 }
 
 @test "a stop string ends the text, not a call" {
