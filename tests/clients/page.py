@@ -240,6 +240,7 @@ def case_key(browser, place):
     browser.key("Enter")
     browser.wait("document.querySelector('article.assistant')")
     browser.answered()
+    browser.wait("document.getElementById('model').textContent.endsWith('.gguf')")
     browser.reload()
     browser.wait("document.getElementById('model').textContent.endsWith('.gguf')")
     assert browser.look("document.getElementById('question').open") is False
@@ -436,6 +437,8 @@ def case_too_long(browser, place):
     browser.say("word " * 9000)
     browser.wait("document.querySelector('.error')")
     assert "context" in texts(browser, ".error")[0] and "4096" in texts(browser, ".error")[0]
+    browser.wait("document.querySelector('.error').getBoundingClientRect().bottom <= "
+                 "document.getElementById('form').getBoundingClientRect().top")
     assert browser.look("document.getElementById('text').value") == "word " * 9000
     assert texts(browser, "article > .body") == ["Hi", "Hello."]
     (place / "kept.txt").write_text("kept")
@@ -603,6 +606,9 @@ def case_tools(browser, place):
     browser.fill("#set-tools", "[{]")
     browser.key("Tab")
     browser.wait("document.getElementById('set-tools').getAttribute('aria-invalid') === 'true'")
+    browser.say("Hi")
+    browser.wait("document.querySelector('.error')?.textContent.startsWith('Not sent: the tools in the settings are no JSON')")
+    browser.fill("#text", "")
     browser.fill("#set-tools", json.dumps(tool))
     browser.fill("#set-temperature", "0")
     browser.click("#settings-close")
