@@ -241,8 +241,10 @@ shared=$(printf '%s\n' libcore/*/*.c libcore/*/*/*.c | grep -vE '^libcore/(chat|
 # shellcheck disable=SC2046
 build tsan $MAKE SAN=tsan BUILD="$BUILD/tsan" BIN="$BUILD/tsan/bin" LIB_C="${shared//$'\n'/ }" $(programs_of "$BUILD/tsan" "${threads[@]}")
 if command -v "$other" > /dev/null; then
-    # shellcheck disable=SC2046
-    build "$other" $MAKE CUDA=0 CC="$other" BUILD="$BUILD/$other" BIN="$BUILD/$other/bin" all \
+    # code that its programs do not run is compiled for its warnings alone
+    never=$(printf 'libcore/%s/%% ' adapt ask chat engram eval gen grammar journal measure ramp reason recall serve shape train tune)
+    # shellcheck disable=SC2046,SC2016
+    build "$other" $MAKE CUDA=0 CC="$other" CFLAGS='$(if $(filter '"$never"'cmd/%,$<),-O0,-O2) -g1' BUILD="$BUILD/$other" BIN="$BUILD/$other/bin" all \
         $(programs_of "$BUILD/$other" "${both[@]}")
 else
     skip "$other" "$other is not installed"
@@ -303,10 +305,10 @@ if built asan; then
     corpora asan-corpus "$BUILD/asan"
     ln -sfn "$(pwd)/share" "$BUILD/asan/share" # programs look for recipes beside bin
     export CHIMERE_MODEL=$PWD/share/models/chimere-nano-q5_k_m.gguf
-    # the manuals' examples and same_answer run what the other scripts run; training and measuring would take minutes
+    # bench measures, the manuals' examples and same_answer run what the other scripts run; training and measuring would take minutes
     # shellcheck disable=SC2046
     BIN="$BUILD/asan/bin" without='!figures,!slow' scripts asan-cli \
-        $(printf '%s\n' tests/cli/*.bats | grep -vE '/(examples|same_answer|budget|draft-train|lora-train|llama)\.bats')
+        $(printf '%s\n' tests/cli/*.bats | grep -vE '/(bench|examples|same_answer|budget|draft-train|lora-train|llama)\.bats')
     BIN="$BUILD/asan/bin" CHIMERE_FAULT_PER_KIND=6 scripts asan-fault tests/fault/*.bats
 fi
 
