@@ -322,7 +322,8 @@ static enum MHD_Result ask_server(struct request *r, const char *path)
     if (!post && serve_method_at(&m, path, &rest) && rest.n > 0)
         body = json_pack("{s:o}", "model", json_bytes(rest));
     cli_buf_free(&r->body);
-    if (serve_row(r->method)->answer == NULL && serve_waiting(h->serve) + serve_answers(body) > h->o.max_queue) {
+    if (serve_row(r->method)->answer == NULL &&
+        serve_waiting(h->serve) + serve_answers(r->method, body) > h->o.max_queue) {
         json_decref(body);
         return refuse_request(r, 429, "too many answers wait (--max-queue)");
     }

@@ -158,7 +158,13 @@ static enum err_code make_request(struct ask_request *r, const struct ask *a, co
                                   const struct ask_request *like, struct err *e)
 {
     r->q = gen_defaults();
-    if (ask_make_prompt(r, a, m, e) || ask_make_form(r, a, m, like, e) || set_budget(r, a, m, e) || check_ask(a, r, e))
+    if (ask_make_prompt(r, a, m, e))
+        return e->code;
+    /* Clients that shorten their conversation then look for these words and numbers. */
+    if (m->prompt_max > 0 && r->prompt.n > m->prompt_max)
+        return err_set(e, ERR_LIMIT, "the prompt is too long: %lld tokens > %lld of the context",
+                       (long long)r->prompt.n, (long long)m->prompt_max);
+    if (ask_make_form(r, a, m, like, e) || set_budget(r, a, m, e) || check_ask(a, r, e))
         return e->code;
     set_prompt(r, a);
     if (r->grammar != NULL) {

@@ -35,6 +35,7 @@ struct ask_model {
     struct text_memo *memo;       /* of earlier prompts; NULL: none */
     struct grammar_vocab **vocab; /* *vocab is opened when a grammar first needs it; the caller closes it */
     int32_t n_vocab;              /* tokens of the model; 0: not known yet */
+    int64_t prompt_max;           /* tokens; a longer prompt is refused before its form costs anything; 0: any */
 };
 
 /* The form that an answer is held to: at most one of the three. {0}: any answer. A schema has no effect where a call of
@@ -132,7 +133,7 @@ struct ask_request {
 };
 /* like: a request of the same form whose grammar is used again if it fits, and which is closed after this one; NULL:
  * none. ERR_ARG, ERR_FORMAT, ERR_UNSUPPORTED, ERR_LIMIT: something of the
- * question, at e->where. */
+ * question, at e->where; ERR_LIMIT without a place: the prompt is too long. */
 MUST_CHECK enum err_code ask_open(struct ask_request **out, const struct ask *a, const struct ask_model *m,
                                   const struct ask_request *like, struct err *e);
 /* Takes from `a` all that is neither the prompt nor the form: limits, the sampler, tables, adapters. For a program that

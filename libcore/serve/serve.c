@@ -254,7 +254,7 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
             return refuse_job(s, j, &f, e);
         return serve_push(s, j, SERVE_BODY, reply, 200, true, e) ? give_up(s, j, e) : ERR_OK;
     }
-    j->n_answers = serve_answers(body);
+    j->n_answers = serve_answers(method, body);
     if (!serve_note_asker(s, j, client))
         serve_nomem(&f);
     if (f.status == 0 && j->row->dialect != NULL) {

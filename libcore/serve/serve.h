@@ -164,7 +164,7 @@ void serve_cancel(struct serve *s, int64_t id);
 const char *serve_user(enum serve_method m, const json_t *body);
 bool serve_busy(const struct serve *s);
 int64_t serve_waiting(const struct serve *s); /* answers that have not begun, without those of later clients */
-int64_t serve_answers(const json_t *body);    /* that a body asks for: prompts, times n */
+int64_t serve_answers(enum serve_method m, const json_t *body); /* that a body asks for: prompts, times n */
 MUST_CHECK enum err_code serve_step(struct serve *s,
                                     struct err *e); /* an error means the run failed: all requests ended. What one
                                                      * request lacks, memory or room on a disk, ends that one */

@@ -94,12 +94,13 @@ static int count_prompts(const json_t *v)
     return !json_is_array(v) || json_is_integer(first) ? 1 : (int)json_array_size(v);
 }
 
-int64_t serve_answers(const json_t *body)
+int64_t serve_answers(enum serve_method m, const json_t *body)
 {
-    const json_t *prompt = json_object_get(body, "prompt"), *input = json_object_get(body, "input");
+    const json_t *prompts = json_object_get(body, m == SERVE_COMPLETION ? "prompt" : "input");
     const json_int_t n = json_integer_value(json_object_get(body, "n"));
+    const int count = m == SERVE_COMPLETION || m == SERVE_EMBEDDING ? count_prompts(prompts) : 1;
 
-    return (n > 1 && n <= CHOICES_MAX ? n : 1) * (int64_t)count_prompts(prompt != NULL ? prompt : input);
+    return (n > 1 && n <= CHOICES_MAX ? n : 1) * (count <= PROMPTS_MAX ? count : 1); /* more are refused */
 }
 
 static uint64_t fresh_seed(const struct serve_job *j)
@@ -237,7 +238,8 @@ static struct ask_model model_of(const struct serve *s)
                                .chat = s->o.chat,
                                .memo = s->memo,
                                .vocab = s->o.vocab,
-                               .n_vocab = s->o.run != NULL ? run_n_vocab(s->o.run) : s->n_vocab };
+                               .n_vocab = s->o.run != NULL ? run_n_vocab(s->o.run) : s->n_vocab,
+                               .prompt_max = s->o.ctx_tokens };
 }
 
 bool serve_read_prompt(struct serve *s, const struct serve_question *w, struct text_tokens *out, struct serve_fault *f)
@@ -268,19 +270,16 @@ static enum err_code open_prompt(struct serve *s, struct serve_job *j, int promp
     enum err_code code = j->method != SERVE_CHAT ? read_prompt(s, v, &a, &ids, pointer, f, e) : ERR_OK;
 
     if (code == ERR_OK && f->status == 0 &&
-        ask_open(&j->request[prompt], &a, &m, prompt > 0 ? j->request[0] : NULL, &why))
+        ask_open(&j->request[prompt], &a, &m, prompt > 0 ? j->request[0] : NULL, &why)) {
         code = blame(f, pointer, &why, e);
+        if (why.code == ERR_LIMIT && why.where[0] == '\0')
+            f->code = "context_length_exceeded";
+    }
     text_tokens_free(&ids);
     if (code != ERR_OK || f->status != 0)
         return code;
     if (j->request[prompt]->prompt.n == 0)
         serve_fault(f, 400, pointer, "%s: empty", pointer + 1);
-    else if (j->request[prompt]->prompt.n > s->o.ctx_tokens) {
-        /* Clients that shorten their conversation then look for these words and numbers. */
-        serve_fault(f, 400, pointer, "the prompt is too long: %lld tokens > %lld of the context",
-                    (long long)j->request[prompt]->prompt.n, (long long)s->o.ctx_tokens);
-        f->code = "context_length_exceeded";
-    }
     return ERR_OK;
 }
 

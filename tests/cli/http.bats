@@ -162,6 +162,20 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     curl -sS "$url/health" | jq -e '.status == "ok"'
 }
 
+@test "what is too long for the context says so at once, and is no queue that is full" {
+    start --max-queue 20 -c 64
+    one='{"type":"message","role":"user","content":"Say hi, and say it again."}'
+    post responses "{\"input\":[$one$(yes ",$one" | head -n 30 | tr -d '\n')]}" > reply
+    jq -e '.error | .code == "context_length_exceeded" and .param == "/input"' reply
+    # a form that nobody needs is not made: this one would be refused
+    post chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"$(printf 'word %.0s' {1..99})\"}],\"regex\":\"(\"}" |
+        jq -e '.error.code == "context_length_exceeded"'
+    for method in completions embeddings; do
+        post $method "{\"$([ $method = completions ] && echo prompt || echo input)\":[\"x\"$(yes ',"x"' | head -n 64 | tr -d '\n')]}" |
+            jq -e '.error.message == "more than 64 prompts"'
+    done
+}
+
 @test "a head that two readers may take differently is refused" {
     start
     local body='{"prompt":"x","max_tokens":1}' head='Host: localhost' fields line
