@@ -344,6 +344,7 @@ static enum err_code ask_some(struct cli_batches *b, struct work *w, struct err 
         return ERR_OK;
     if (cli_batch_end(w->batch, e))
         return e->code;
+    set_counts(w); /* also of lines that were refused without being asked */
     set_status(w, "finalizing");
     finish(b, w, "completed");
     return ERR_OK;

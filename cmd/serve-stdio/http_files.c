@@ -105,10 +105,14 @@ static enum MHD_Result take_field(void *cls, enum MHD_ValueKind kind, const char
     (void)encoding;
     if (form->fault.status != 0)
         return MHD_NO;
+    if (key == NULL)
+        return refuse_field(form, cli_told_error(400, NULL, "a part of the form has no name"));
     if (strcmp(key, "file") == 0)
         return take_file(form, name, (struct str){ data, n }, at);
     if (strcmp(key, "purpose") != 0)
         return refuse_field(form, cli_told_error(400, NULL, "%.100s: is no part of a file that is kept here", key));
+    if (at == 0 && form->n_purpose > 0)
+        return refuse_field(form, cli_told_error(400, "/purpose", "purpose: comes a second time"));
     if (n >= sizeof form->purpose - form->n_purpose)
         n = sizeof form->purpose - form->n_purpose - 1;
     memcpy(form->purpose + form->n_purpose, data, n);
@@ -261,7 +265,7 @@ static struct cli_told create_batch(struct cli_batches *b, const struct cli_file
     struct cli_told told;
 
     if (serve_parse(&body, q->body, "the body", &why))
-        told = cli_told_error(why.code == ERR_NOMEM ? 503 : 400, NULL, "%s", why.msg);
+        told = cli_told_error(why.code == ERR_NOMEM ? 503 : 400, why.where[0] == '/' ? why.where : NULL, "%s", why.msg);
     else
         told = cli_batches_create(b, q->owner, body);
     json_decref(body);

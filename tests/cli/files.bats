@@ -70,7 +70,10 @@ requests() # COUNT TOKENS
     refused 400 'purpose: only' "$url/files" -F file=@in.jsonl
     refused 400 'expires_after[seconds]' "$url/files" -F purpose=batch -F 'expires_after[seconds]=3600' -F file=@in.jsonl
     refused 400 'comes a second time' "$url/files" -F purpose=batch -F file=@in.jsonl -F file=@in.jsonl
+    refused 400 'purpose: comes a second time' "$url/files" -F purpose=ba -F purpose=tch -F file=@in.jsonl
     refused 400 'multipart/form-data' "$url/files" -H 'Content-Type: multipart/form-data; boundary=' -d 'no form'
+    refused 400 'a part of the form has no name' "$url/files" -H 'Content-Type: multipart/form-data; boundary=abc' \
+        --data-binary $'--abc\r\nContent-Disposition: form-data\r\n\r\nabc\r\n--abc--\r\n'
     refused 400 'cut off' "$url/files" -H 'Content-Type: multipart/form-data; boundary=abc' \
         --data-binary $'--abc\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nabc'
     refused 413 'no room for the file' "$url/files" -F purpose=batch -F file=@large
@@ -81,6 +84,8 @@ requests() # COUNT TOKENS
     refused 405 'ask with GET, DELETE' -X POST "$url/files/a"
     refused 400 'limit: not' "$url/batches?limit=101"
     refused 400 'the body: ' "$url/batches" -d '{'
+    refused 400 'half of a surrogate pair' "$url/batches" -d '{"metadata":{"a":"\ud800"}}'
+    jq -e '.error.param == "/metadata/a"' body
     refused 400 'x: not a member' "$url/batches" -d '{"x":1}'
     refused 404 'there is no batch x' "$url/batches?after=x"
     [ "$(ls -A kept)" = lock ] # nothing of these is kept
@@ -94,6 +99,13 @@ requests() # COUNT TOKENS
     for file in $(curl -sS "$url/files" | jq -r '.data[].id'); do curl -sS -X DELETE "$url/files/$file" | jq -e .deleted; done
     id=$(begin "$(upload in.jsonl)") # what is removed makes room
     wait_for status_is "$id" completed
+
+    # a line that is refused before it is asked counts
+    { cat in.jsonl; echo '{"custom_id":"s","method":"POST","url":"/v1/completions","body":{"prompt":"\ud800"}}'; } > half.jsonl
+    id=$(begin "$(upload half.jsonl)")
+    wait_for status_is "$id" completed
+    jq -e '.request_counts == {total: 4, completed: 3, failed: 1}' batch
+    content error | jq -e '.custom_id == "s"'
 }
 
 @test "a batch outlasts a server that is killed; other requests come first; expired, other settings, a full disk" {
