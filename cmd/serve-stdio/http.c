@@ -293,6 +293,8 @@ static enum MHD_Result answer_about_files(struct request *r, const char *path, c
 
     if (r->too_long)
         return refuse_request(r, 413, "the body is too large (--max-body)");
+    if (r->no_room)
+        return refuse_request(r, 503, "out of memory");
     struct MHD_Response *m = cli_files_answer(r->h->o.batches, &q, &status, &type);
 
     r->over = true;

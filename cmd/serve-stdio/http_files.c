@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "serve/serve.h"
@@ -196,16 +197,19 @@ static struct cli_told remove_file(struct cli_batches *b, struct cli_record *x)
     return (struct cli_told){ 200, body };
 }
 
+/* NULL as well where somebody else has cut the file or put another kind of file in its place. */
 static struct MHD_Response *open_content(const struct cli_files *f, const struct cli_record *x)
 {
+    const int64_t bytes = json_integer_value(json_object_get(x->object, "bytes"));
     char path[CLI_PATH_BYTES];
-    struct MHD_Response *m;
+    struct MHD_Response *m = NULL;
+    struct stat st;
     int fd;
 
     cli_file_path(f, x->id, path);
-    fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    m = fd < 0 ? NULL
-               : MHD_create_response_from_fd64((uint64_t)json_integer_value(json_object_get(x->object, "bytes")), fd);
+    fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size >= bytes)
+        m = MHD_create_response_from_fd64((uint64_t)bytes, fd);
     if (m == NULL && fd >= 0)
         close(fd);
     return m;
@@ -288,8 +292,10 @@ static struct cli_told answer_files(struct cli_batches *b, const struct cli_file
             return remove_file(b, file);
         return (struct cli_told){ 200, json_deep_copy(file->object) };
     case FILE_CONTENT:
-        *content = file != NULL ? open_content(f, file) : NULL;
-        return file == NULL || *content == NULL ? no_file(id) : (struct cli_told){ 200, NULL };
+        if (file == NULL)
+            return no_file(id);
+        *content = open_content(f, file);
+        return *content != NULL ? (struct cli_told){ 200, NULL } : cli_told_error(503, NULL, "the file cannot be read");
     case BATCHES:
         return strcmp(q->verb, "POST") == 0 ? create_batch(b, q) : list(b, q, true);
     case BATCH_ONE:

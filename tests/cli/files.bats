@@ -106,6 +106,12 @@ requests() # COUNT TOKENS
     wait_for status_is "$id" completed
     jq -e '.request_counts == {total: 4, completed: 3, failed: 1}' batch
     content error | jq -e '.custom_id == "s"'
+
+    # what somebody else did to a file
+    id=$(upload half.jsonl)
+    rm "kept/$id"
+    mkfifo "kept/$id"
+    refused 503 'the file cannot be read' "$url/files/$id/content"
 }
 
 @test "a batch outlasts a server that is killed; other requests come first; expired, other settings, a full disk" {
