@@ -23,8 +23,7 @@
 #include "text/text.h"
 
 enum { SEQS = 16, CTX = 1024, ANSWER_MAX = 400, LINE_MAX = 65536 };
-#define BIAS           0.5
-#define RECITAL_WEIGHT 0.9F /* that of chimere-run */
+#define BIAS 0.5
 
 static struct err e;
 
@@ -47,7 +46,8 @@ struct seat {
     int64_t text_from;
     int32_t token[CTX + ANSWER_MAX];
     int64_t n, n_prompt;
-    struct text_tokens recital;
+    struct text_tokens recital; /* tokens of `recited` */
+    struct engram_recital recited;
     void *tables; /* what the answer has learnt of them */
     json_t *item;
 };
@@ -98,11 +98,7 @@ static void mix(struct desk *d, const struct seat *s)
         total += d->row[i] = expf(d->row[i] - most);
     for (int32_t i = 0; i < d->n_vocab; i++)
         d->row[i] = (float)((double)d->row[i] / total);
-    d->engram.mix.recital = (struct engram_recital){ s->recital.v,
-                                                     s->recital.n,
-                                                     text_info(d->text)->eos,
-                                                     { text_find(d->text, "\n"), text_find(d->text, "\n\n") },
-                                                     RECITAL_WEIGHT };
+    d->engram.mix.recital = s->recited;
     engram_memory.look(s->tables,
                        &(struct gen_context){ s->token, s->n, s->text_from, s->place.part == TEXT_REASONING,
                                               s->text_from > s->n_prompt },
@@ -182,12 +178,12 @@ static int32_t choose(struct desk *d, const struct seat *s, const float *logits)
 static void sit(struct desk *d, struct seat *s, int seq, json_t *item)
 {
     json_t *messages = json_deep_copy(json_object_get(item, "messages")), *extra;
+    json_t *used = json_array();
     struct text_tokens p = { 0 };
-    struct str what = { 0 };
     bool thinking;
 
     if (d->mode == EXAMPLES)
-        must(cli_notes_add(&d->notes, messages, &e));
+        must(d->notes.index.add_notes(d->notes.index.of, messages, -1, used, &e));
     extra = json_pack("{s:O}", "enable_thinking", json_object_get(item, "enable_thinking"));
     must(chat_render(
         d->chat,
@@ -202,16 +198,15 @@ static void sit(struct desk *d, struct seat *s, int seq, json_t *item)
     *s = (struct seat){ .busy = true, .n = p.n, .n_prompt = p.n, .text_from = p.n, .item = item };
     s->place = text_marks_begin(chat_marks(d->chat), thinking);
     memcpy(s->token, p.v, (size_t)p.n * sizeof *p.v);
-    if (d->mode == RECITE) {
-        must(cli_notes_named(&d->notes, messages, &what, &e));
-        must(text_encode(d->text, what, 0, &s->recital, &e));
-    }
+    if (d->mode == RECITE)
+        must(d->notes.index.recite(d->notes.index.of, messages, -1, &s->recital, &s->recited, used, &e));
     must(engram_memory.begin(&s->tables, &d->engram.mix, p.v, p.n, &e));
     run_clear(d->r, seq);
     must(run_feed(d->r, seq, p.v, p.n, 1, NULL, NULL, NULL, &e));
     take(d, s, choose(d, s, run_logits_last(d->r)));
     text_tokens_free(&p);
     json_decref(messages);
+    json_decref(used);
 }
 
 static void answer(struct desk *d, FILE *in)
