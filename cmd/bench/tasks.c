@@ -100,7 +100,7 @@ static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, s
     if (memory_room(&ts->v, &ts->cap, ts->n + 1, sizeof *ts->v, e))
         return e->code;
     struct task *t = &ts->v[ts->n++];
-    char *text = json_dumps(item, JSON_COMPACT | JSON_SORT_KEYS);
+    char *text = json_dump(item, JSON_COMPACT | JSON_SORT_KEYS);
 
     *t = (struct task){ .item = json_incref(item), .set = set };
     if (text == NULL)
@@ -232,11 +232,14 @@ static enum err_code take_line(struct tasks *ts, struct str line, size_t number,
 {
     const char *path = ts->b->o->out;
     char print[24];
-    json_t *r = json_loadb(line.p, line.n, JSON_REJECT_DUPLICATES, NULL);
-    enum err_code code = ERR_OK;
+    json_t *r = NULL;
+    struct err why = { 0 };
+    enum err_code code = json_parse_own(&r, line, path, &why);
 
+    if (code == ERR_NOMEM)
+        return err_copy(e, &why);
     snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
-    if (!is_answer(r))
+    if (code != ERR_OK || !is_answer(r))
         code = err_set(e, ERR_FORMAT, "%s: line %zu is no answer of a task: the file stays as it is", path, number);
     else if (strcmp(cli_bench_text_in(r, "fingerprint"), print) != 0)
         code = err_set(e, ERR_FORMAT, "%s: line %zu is by another model (%.40s, not %s)", path, number,
@@ -265,9 +268,12 @@ static bool begins_record(struct str line, bool after_others)
 static enum err_code mend(struct tasks *ts, struct str line, size_t from, size_t number, struct err *e)
 {
     const char *path = ts->b->o->out;
-    enum err_code code = ERR_OK;
+    bool whole;
+    enum err_code code = json_begins(&whole, line, e);
 
-    if (cli_json_whole(line)) { /* or more than one */
+    if (code != ERR_OK)
+        return code;
+    if (whole) { /* or more than one value */
         code = take_line(ts, line, number, e);
         if (code == ERR_OK && io_write_all(ts->out, "\n", 1, e))
             code = err_wrap(e, "%s", path);
@@ -338,7 +344,7 @@ static enum err_code write_answer(struct tasks *ts, const struct task *t, int sa
                   id_of(t), "sample", sample, "right", right, "ended", ended, "n_tokens", (json_int_t)n_tokens, "text",
                   json_bytes(text), "fingerprint", print, "settings", ts->settings, "item", t->hash, "asked",
                   t->prompt_hash);
-    line = r ? json_dumps(r, JSON_COMPACT) : NULL;
+    line = r ? json_dump(r, JSON_COMPACT) : NULL;
     json_decref(r);
     if (line == NULL)
         return err_nomem(e);

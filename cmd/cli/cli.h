@@ -273,8 +273,6 @@ MUST_CHECK enum err_code cli_size(int64_t *out, const char *s, const char *optio
 /* "-" is the standard input; and how messages name it. */
 bool cli_is_stdin(const char *path); /* NULL is not */
 const char *cli_file_name(const char *path);
-/* Whether a whole JSON value begins the line: if it is the last one and has no end, a kill did not cut it. */
-bool cli_json_whole(struct str line);
 
 /* Warns if the text is in another encoding: it makes a poor prompt, and nobody would know why. */
 void cli_tell_encoding(const char *what, struct str s);

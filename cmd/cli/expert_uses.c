@@ -117,7 +117,7 @@ enum err_code cli_uses_write(const char *path, uint64_t fingerprint, const uint6
         for (size_t i = 0; i < n && had != NULL; i++)
             uses[i] += had[i];
         o = profile_of(uses, fingerprint, m);
-        text = o == NULL ? NULL : json_dumps(o, JSON_COMPACT);
+        text = o == NULL ? NULL : json_dump(o, JSON_COMPACT);
     }
     if (text == NULL)
         code = err_nomem(e);

@@ -52,12 +52,3 @@ enum err_code cli_json_file(json_t **out, const char *path, struct err *e)
 {
     return cli_json_file_by(out, path, json_parse, e);
 }
-
-bool cli_json_whole(struct str line)
-{
-    json_t *v = json_loadb(line.p, line.n, JSON_DISABLE_EOF_CHECK, NULL);
-    const bool whole = v != NULL;
-
-    json_decref(v);
-    return whole;
-}

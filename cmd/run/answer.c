@@ -180,7 +180,7 @@ static enum err_code show_call(struct cli_answer *a, const struct chat_piece *p,
                       pick ? json_integer(pick->token) : json_null(), "tool_call", call);
         return o != NULL ? cli_json_line(o, e) : err_nomem(e);
     }
-    line = call != NULL ? json_dumps(call, JSON_COMPACT) : NULL;
+    line = call != NULL ? json_dump(call, JSON_COMPACT) : NULL;
     json_decref(call);
     if (line == NULL)
         return err_nomem(e);

@@ -15,10 +15,14 @@ static enum err_code read_blob(struct cli_session *s, struct err *e)
 {
     size_t n;
     const char *p = run_session_blob(s->file, &n);
-    json_t *o = json_loadb(p, n, 0, NULL), *ids = json_object_get(o, "waiting"), *id;
+    json_t *o = NULL, *ids, *id;
     size_t i;
-    enum err_code code = ERR_OK;
+    enum err_code code = n > 0 ? json_parse_own(&o, (struct str){ p, n }, s->path, e) : ERR_OK;
 
+    if (code == ERR_NOMEM)
+        return code;
+    code = ERR_OK; /* another's words are none */
+    ids = json_object_get(o, "waiting");
     s->chat = json_is_true(json_object_get(o, "chat"));
     if (json_is_string(json_object_get(o, "system")))
         s->system = strtoull(json_string_value(json_object_get(o, "system")), NULL, 16);
@@ -155,7 +159,7 @@ enum err_code cli_session_save(struct cli_session *s, struct run *r, bool chat, 
         json_push(&ids, json_integer(chosen->v[i]));
     snprintf(system, sizeof system, "%016" PRIx64, s->system);
     o = json_pack("{s:b, s:o, s:s*}", "chat", (int)chat, "waiting", ids, "system", s->system != 0 ? system : NULL);
-    blob = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
+    blob = o != NULL ? json_dump(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (blob == NULL)
         return err_nomem(e);
@@ -227,7 +231,7 @@ void cli_session_note(const struct cli_session *s, const struct text *t, const s
     for (int i = 0; i < 3; i++) {
         static const char *const name[] = { "before", "had", "prompt" };
         json_t *v = i == 0 ? before : i == 1 ? had : given;
-        char *quoted = json_dumps(v, JSON_ENCODE_ANY);
+        char *quoted = json_dump(v, JSON_ENCODE_ANY);
 
         cli_note("           %-7s %s", name[i], quoted ? quoted : "");
         free(quoted);

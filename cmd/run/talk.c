@@ -261,7 +261,7 @@ static enum err_code save_messages(const struct talk *t, const char *path, struc
         return err_set(e, ERR_IO, "%s: exists already, and stays as it is", path);
     if (cli_transcript_read(&x, t->s->format, t->s->open.text, &t->held, e))
         return e->code;
-    text = json_dumps(x.messages, JSON_INDENT(2));
+    text = json_dump(x.messages, JSON_INDENT(2));
     cli_transcript_free(&x);
     if (text == NULL)
         return err_nomem(e);

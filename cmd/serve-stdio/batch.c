@@ -234,7 +234,7 @@ static enum err_code hash_request(uint64_t *out, enum serve_method m, json_t *bo
 
     json_object_del(body, "stream"); /* an answer is one line here */
     json_object_del(body, "stream_options");
-    text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
+    text = json_dump(body, JSON_COMPACT | JSON_SORT_KEYS);
     if (text == NULL)
         return err_nomem(e);
     *out = io_hash(io_hash(0, name, strlen(name)), text, strlen(text));
@@ -383,12 +383,13 @@ static enum err_code take_output(struct cli_batch *b, struct earlier *x, int64_t
     while (x->all.n > 0 && x->all.p[x->all.n - 1] != '\n')
         x->all.n--;
     rest = m.size - x->all.n;
-    if (rest > 0 && cli_json_whole((struct str){ x->all.p + x->all.n, rest })) {
+    code = rest > 0 ? json_begins(unended, (struct str){ x->all.p + x->all.n, rest }, e) : ERR_OK;
+    if (*unended) { /* a kill did not cut it */
         x->all.n = m.size;
         rest = 0;
-        *unended = true;
     }
-    code = read_earlier(b, x, e);
+    if (code == ERR_OK)
+        code = read_earlier(b, x, e);
     if (code == ERR_OK && rest > 0 &&
         memcmp(m.data + x->all.n, begins, rest < sizeof begins - 1 ? rest : sizeof begins - 1) != 0)
         code = err_set(e, ERR_FORMAT, "%s: its last line is not an answer", x->path);

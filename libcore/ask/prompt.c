@@ -68,7 +68,7 @@ static enum err_code open_chat_prompt(struct chat_prompt *p, json_t **extra, con
 /* The messages, of which the last one is a copy. */
 static json_t *copy_messages(const json_t *messages)
 {
-    json_t *all = json_copy((json_t *)(uintptr_t)messages);
+    json_t *all = json_shallow(messages);
     const size_t n = json_array_size(all);
 
     return json_if(n == 0 || json_array_set_new(all, n - 1, json_deep_copy(json_array_get(all, n - 1))) == 0, all);

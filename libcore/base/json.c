@@ -81,7 +81,7 @@ static enum err_code check_depth(struct str text, const char *what, struct err *
  * else fails after the first failure, which ends the parsing. Its hook has no argument for whom it works, hence this
  * variable, which is of this thread. */
 static _Thread_local struct {
-    bool no_memory, parses;
+    bool no_memory, ran_out, parses; /* ran_out: until it was told */
     void *kept;
 } hook;
 
@@ -96,7 +96,16 @@ static void *note_malloc(size_t n)
         p = malloc(n);
     }
     hook.no_memory = hook.no_memory || p == NULL;
+    hook.ran_out = hook.ran_out || p == NULL;
     return p;
+}
+
+bool json_ran_out(void)
+{
+    const bool out = hook.ran_out;
+    json_set_alloc_funcs(note_malloc, free);
+    hook.ran_out = false;
+    return out;
 }
 
 /* ---- what no value can hold ---- */
@@ -404,6 +413,23 @@ struct str json_text(const json_t *v)
     return (struct str){ json_string_value(v), json_string_length(v) };
 }
 
+enum err_code json_begins(bool *whole, struct str text, struct err *e)
+{
+    struct err deep;
+    json_error_t why;
+    json_t *value;
+    *whole = false;
+    if (check_depth(text, "", &deep) != ERR_OK) {
+        return ERR_OK;
+    }
+    json_set_alloc_funcs(note_malloc, free);
+    hook.no_memory = false;
+    value = load(text, JSON_DISABLE_EOF_CHECK, &why);
+    *whole = value != NULL;
+    json_decref(value);
+    return hook.no_memory ? err_nomem(e) : ERR_OK;
+}
+
 bool json_get_str(const json_t *object, const char *key, struct str *out)
 {
     const json_t *value = json_object_get(object, key);
@@ -455,16 +481,22 @@ static const char *line_end_escape(const char *p, size_t *n)
     return p[0] == '\xc2' && p[1] == '\x85' ? "\\u0085" : NULL;
 }
 
-char *json_line(const json_t *v)
+char *json_dump(const json_t *v, size_t flags)
 {
     json_set_alloc_funcs(note_malloc, free);
     hook.no_memory = false;
-    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
-    size_t n_ends = 0, n;
+    char *text = json_dumps(v, flags);
     if (hook.no_memory) { /* the library leaves out a key for which there was none */
         free(text);
         return NULL;
     }
+    return text;
+}
+
+char *json_line(const json_t *v)
+{
+    char *text = json_dump(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+    size_t n_ends = 0, n;
     for (const char *p = text; p != NULL && *p != '\0'; p++) {
         n_ends += line_end_escape(p, &n) != NULL;
     }
@@ -487,6 +519,12 @@ char *json_line(const json_t *v)
     }
     free(text);
     return escaped;
+}
+
+json_t *json_shallow(const json_t *v)
+{
+    json_t *from = (json_t *)(uintptr_t)v, *to = json_is_array(v) ? json_array() : json_object();
+    return json_if((json_is_array(v) ? json_array_extend(to, from) : json_object_update(to, from)) == 0, to);
 }
 
 json_t *json_if(bool ok, json_t *o)

@@ -22,13 +22,24 @@ MUST_CHECK enum err_code json_parse_request(json_t **out, struct str text, const
 MUST_CHECK enum err_code json_parse_own(json_t **out, struct str text, const char *what, struct err *e);
 /* The bytes of a string; p NULL: the value is none. */
 struct str json_text(const json_t *v);
+/* Whether a text begins with a whole value, whatever follows it. ERR_NOMEM: nobody knows. */
+MUST_CHECK enum err_code json_begins(bool *whole, struct str text, struct err *e);
 /* Reads a string member of an object. False: it is absent or of another type (see json_typeof). */
 bool json_get_str(const json_t *object, const char *key, struct str *out);
 /* JSON string of arbitrary bytes: each byte that is not valid UTF-8 becomes U+FFFD. */
 json_t *json_bytes(struct str s);
-/* A value as one line, reals with 9 digits; free() it. NULL: out of memory. U+0085, U+2028 and U+2029, at which some
- * readers end a line, are written as \u.... */
+/* A value as text, with the library's flags; free() it. NULL: out of memory, and not without a member, as from the
+ * library's own json_dumps(). */
+char *json_dump(const json_t *v, size_t flags);
+/* The same as one line, reals with 9 digits. U+0085, U+2028 and U+2029, at which some readers end a line, are written
+ * as \u.... */
 char *json_line(const json_t *v);
+/* An object or array with the same members, of which there is one more owner. NULL: out of memory, and not without a
+ * member, as from the library's own json_copy(). */
+json_t *json_shallow(const json_t *v);
+/* Whether memory for a value was out in this thread since it asked last: where many calls make one reply, this says
+ * that none was without effect. */
+bool json_ran_out(void);
 /* o; if not ok, NULL, and o (NULL is allowed) is released. */
 json_t *json_if(bool ok, json_t *o);
 /* Adds v to the end of *list. If one of them is NULL, or that fails, *list is NULL, and both are released. */

@@ -112,7 +112,7 @@ static bool is_readable(const struct chat_written *w, const char *name)
 static const char *quote(struct making *m, const char *name)
 {
     json_t *string = json_string(name), *kept;
-    char *quoted = string == NULL ? NULL : json_dumps(string, JSON_ENCODE_ANY);
+    char *quoted = string == NULL ? NULL : json_dump(string, JSON_ENCODE_ANY);
 
     json_decref(string);
     kept = quoted == NULL ? NULL : json_string(quoted);
@@ -125,7 +125,7 @@ static void put_call(struct making *m, const json_t *root, bool any)
 {
     const struct chat_written *w = m->s->written;
     /* Arguments are an object, even if the schema does not say so. */
-    json_t *of = any || !json_is_object(root) ? json_object() : json_copy((json_t *)(uintptr_t)root);
+    json_t *of = any || !json_is_object(root) ? json_object() : json_shallow(root);
 
     if (of != NULL && json_object_get(of, "type") == NULL)
         m->failed = json_object_set_new(of, "type", json_string("object")) != 0 || m->failed;

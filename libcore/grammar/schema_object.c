@@ -401,7 +401,7 @@ static void put_property(struct object *o, uint32_t i)
 {
     struct grammar_build *b = o->x->b;
     json_t *name = json_string(o->name[i]);
-    char *quoted = name == NULL ? NULL : json_dumps(name, JSON_ENCODE_ANY);
+    char *quoted = name == NULL ? NULL : json_dump(name, JSON_ENCODE_ANY);
 
     if (quoted == NULL)
         grammar_nomem(b);

@@ -200,7 +200,7 @@ bool schema_has(struct schema *x, const struct grammar_dfa *d, const char *s, si
     if (x->b->raw)
         return d != NULL && grammar_dfa_has(d, (struct str){ s, n });
     string = json_stringn(s, n);
-    quoted = string == NULL ? NULL : json_dumps(string, JSON_ENCODE_ANY);
+    quoted = string == NULL ? NULL : json_dump(string, JSON_ENCODE_ANY);
     if (quoted == NULL)
         grammar_nomem(x->b);
     else if (d != NULL)

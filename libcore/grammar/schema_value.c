@@ -282,7 +282,7 @@ static void put_text_of(struct schema *x, const json_t *value, uint32_t from, ui
 {
     const char *s = json_string_value(value);
     const bool marks = x->b->no_marks && s != NULL && strstr(s, "</") != NULL;
-    char *text = json_dumps(value, JSON_ENCODE_ANY | (marks ? JSON_ESCAPE_SLASH : 0));
+    char *text = json_dump(value, JSON_ENCODE_ANY | (marks ? JSON_ESCAPE_SLASH : 0));
 
     if (text == NULL)
         grammar_nomem(x->b);

@@ -211,7 +211,7 @@ void ramp_losses_close(struct ramp_losses *l)
 
 static char *dump(json_t *o, bool good)
 {
-    char *text = good && o != NULL ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(7)) : NULL;
+    char *text = good && o != NULL ? json_dump(o, JSON_COMPACT | JSON_REAL_PRECISION(7)) : NULL;
 
     json_decref(o);
     return text;

@@ -407,7 +407,7 @@ static bool take_thinking(struct serve_taking *t, json_t *v)
         return false;
     if (json_is_false(serve_member(kwargs, "enable_thinking")))
         return serve_refuse_at(t->f, "/thinking", "chat_template_kwargs says otherwise");
-    kwargs = json_is_object(kwargs) ? json_copy(kwargs) : json_object();
+    kwargs = json_is_object(kwargs) ? json_shallow(kwargs) : json_object();
     kwargs = json_if(json_object_set_new(kwargs, "enable_thinking", json_true()) == 0, kwargs);
     return serve_set(t->chat, "chat_template_kwargs", kwargs, t->f);
 }

@@ -90,7 +90,7 @@ static json_t *piece_of(const struct serve *s, int32_t token)
 static bool encode_chat(struct serve *s, const json_t *body, struct text_tokens *t, struct serve_fault *f)
 {
     static const char *const own[] = { "special", "add_special_tokens", "return_token_strs", "with_pieces" };
-    json_t *chat = json_copy((json_t *)(uintptr_t)body);
+    json_t *chat = json_shallow(body);
     struct serve_question w = { .n = 0 };
     bool ok = chat != NULL || serve_nomem(f);
 

@@ -99,7 +99,7 @@ static bool set_facts(json_t *o, const struct serve_job *j)
     size_t i;
 
     json_array_foreach (json_object_get(facts, "adapters"), i, one) {
-        json_t *with = json_copy(one);
+        json_t *with = json_shallow(one);
 
         if (j->w.adapters[i].scale == 0) {
             json_decref(with);

@@ -245,7 +245,7 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct err
     if (!json_get_str(last, "role", &role) || !str_is(role, "assistant") || !json_get_str(last, "content", &answer))
         return err_set(e, ERR_FORMAT, "neither an answer nor a last message of the assistant");
     (void)json_get_str(last, "reasoning_content", &thought);
-    asked = json_copy((json_t *)(uintptr_t)messages);
+    asked = json_shallow(messages);
     if (asked == NULL || json_array_remove(asked, json_array_size(asked) - 1) != 0)
         code = err_nomem(e);
     else

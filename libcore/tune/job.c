@@ -227,7 +227,7 @@ static uint64_t hash_items(uint64_t h, const struct tune_items *s)
 /* Questions without an answer. */
 static enum err_code hash_open(uint64_t *h, const json_t *open, struct err *e)
 {
-    char *text = open == NULL ? NULL : json_dumps(open, JSON_COMPACT | JSON_SORT_KEYS);
+    char *text = open == NULL ? NULL : json_dump(open, JSON_COMPACT | JSON_SORT_KEYS);
 
     if (open != NULL && text == NULL)
         return err_nomem(e);

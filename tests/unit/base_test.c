@@ -393,6 +393,38 @@ static void test_json(void **state)
     json_decref(v);
 }
 
+static void *no_memory(size_t n)
+{
+    (void)n;
+    return NULL;
+}
+
+/* What has no memory is said, and is not a value with less in it. */
+static void test_json_copies(void **state)
+{
+    json_t *v = json_pack("{s:[i, i], s:{s:s}}", "a", 1, 2, "b", "c", "d");
+    json_t *list = json_object_get(v, "a"), *copy = json_shallow(v), *items = json_shallow(list);
+    char *text = json_dump(v, JSON_COMPACT | JSON_SORT_KEYS);
+    struct err e = { 0 };
+    bool whole;
+    (void)state;
+    assert_true(json_equal(copy, v) && json_equal(items, list) && copy != v && items != list);
+    assert_ptr_equal(json_object_get(copy, "a"), list);
+    assert_string_equal(text, "{\"a\":[1,2],\"b\":{\"c\":\"d\"}}");
+    free(text);
+    json_decref(copy);
+    json_decref(items);
+    assert_false(json_ran_out());
+    json_set_alloc_funcs(no_memory, free);
+    assert_null(json_shallow(v));
+    assert_null(json_shallow(list));
+    json_decref(v);
+    assert_int_equal(json_begins(&whole, STR("{\"a\": 1} {"), &e), ERR_OK);
+    assert_true(whole);
+    assert_int_equal(json_begins(&whole, STR("{\"a\": 1"), &e), ERR_OK);
+    assert_false(whole);
+}
+
 static void test_json_bad(void **state)
 {
     (void)state;
@@ -559,13 +591,13 @@ static void test_json_bytes(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_str),         cmocka_unit_test(test_utf8),         cmocka_unit_test(test_err),
-        cmocka_unit_test(test_err_place),   cmocka_unit_test(test_err_cleans),   cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_edges),  cmocka_unit_test(test_simd),
-        cmocka_unit_test(test_simd_kernel), cmocka_unit_test(test_simd_names),   cmocka_unit_test(test_rng_known),
-        cmocka_unit_test(test_rng_moments), cmocka_unit_test(test_json),         cmocka_unit_test(test_json_bad),
-        cmocka_unit_test(test_json_unheld), cmocka_unit_test(test_json_pointer), cmocka_unit_test(test_json_limits),
-        cmocka_unit_test(test_json_bytes),
+        cmocka_unit_test(test_str),         cmocka_unit_test(test_utf8),        cmocka_unit_test(test_err),
+        cmocka_unit_test(test_err_place),   cmocka_unit_test(test_err_cleans),  cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_edges), cmocka_unit_test(test_simd),
+        cmocka_unit_test(test_simd_kernel), cmocka_unit_test(test_simd_names),  cmocka_unit_test(test_rng_known),
+        cmocka_unit_test(test_rng_moments), cmocka_unit_test(test_json),        cmocka_unit_test(test_json_copies),
+        cmocka_unit_test(test_json_bad),    cmocka_unit_test(test_json_unheld), cmocka_unit_test(test_json_pointer),
+        cmocka_unit_test(test_json_limits), cmocka_unit_test(test_json_bytes),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
