@@ -233,7 +233,8 @@ static enum MHD_Result take_head(struct request *r, const char *target, const ch
         most = files->room + FORM_BYTES;
         r->form = cli_form_open(files, r->connection);
         if (r->form == NULL)
-            return refuse_request(r, 400, "a file comes as multipart/form-data");
+            return refuse_request(r, errno == ENOMEM ? 503 : 400,
+                                  errno == ENOMEM ? "out of memory" : "a file comes as multipart/form-data");
     }
     if (length != NULL && (strlen(length) > 18 || atoll(length) > most))
         return refuse_request(r, 413,
@@ -321,8 +322,9 @@ static enum MHD_Result ask_server(struct request *r, const char *path)
         json_decref(body);
         return refuse_at(r, why.code == ERR_NOMEM ? 503 : 400, why.where[0] == '/' ? why.where : "", why.msg);
     }
-    if (!post && serve_method_at(&m, path, &rest) && rest.n > 0)
-        body = json_pack("{s:o}", "model", json_bytes(rest));
+    if (!post && serve_method_at(&m, path, &rest) && rest.n > 0 &&
+        (body = json_pack("{s:o}", "model", json_bytes(rest))) == NULL)
+        return refuse_request(r, 503, "out of memory");
     cli_buf_free(&r->body);
     if (serve_row(r->method)->answer == NULL &&
         serve_waiting(h->serve) + serve_answers(r->method, body) > h->o.max_queue) {

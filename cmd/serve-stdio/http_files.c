@@ -3,6 +3,7 @@
 #include "serve-stdio/http_files.h"
 
 #ifdef CHIMERE_HTTP
+#include <errno.h>
 #include <fcntl.h>
 #include <microhttpd.h>
 #include <stdlib.h>
@@ -91,8 +92,9 @@ static enum MHD_Result take_file(struct cli_form *form, const char *name, struct
     (void)snprintf(form->name, sizeof form->name, "%s", name);
     if ((form->upload.files == NULL && cli_upload_begin(&form->upload, form->files, &e)) ||
         cli_upload_add(&form->upload, part, &e))
-        return refuse_field(form, e.code == ERR_LIMIT ? cli_told_error(413, "/file", "file: %s", e.msg)
-                                                      : cli_told_error(507, "/file", "file: cannot be written"));
+        return refuse_field(form, e.code == ERR_LIMIT   ? cli_told_error(413, "/file", "file: %s", e.msg)
+                                  : e.code == ERR_NOMEM ? cli_told_error(503, "/file", "out of memory")
+                                                        : cli_told_error(507, "/file", "file: cannot be written"));
     return MHD_YES;
 }
 
@@ -126,6 +128,7 @@ struct cli_form *cli_form_open(struct cli_files *f, struct MHD_Connection *of)
     const char *type = MHD_lookup_connection_value(of, MHD_HEADER_KIND, "Content-Type");
     struct cli_form *form;
 
+    errno = 0;
     if (type == NULL || strncasecmp(type, "multipart/form-data", 19) != 0 || (form = calloc(1, sizeof *form)) == NULL)
         return NULL;
     form->files = f;
@@ -139,8 +142,10 @@ struct cli_form *cli_form_open(struct cli_files *f, struct MHD_Connection *of)
 
 void cli_form_add(struct cli_form *form, struct str part)
 {
+    errno = 0;
     if (form->fault.status == 0 && MHD_post_process(form->reader, part.p, part.n) != MHD_YES && form->fault.status == 0)
-        form->fault = cli_told_error(400, NULL, "the body is no multipart/form-data");
+        form->fault = errno == ENOMEM ? cli_told_error(503, NULL, "out of memory")
+                                      : cli_told_error(400, NULL, "the body is no multipart/form-data");
 }
 
 void cli_form_close(struct cli_form *form)

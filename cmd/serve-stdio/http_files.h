@@ -13,7 +13,7 @@ struct serve_row;
 const struct serve_row *cli_files_row(const char *path);
 bool cli_files_uploads(const char *path, const char *verb);
 
-/* A file that comes in as multipart/form-data. NULL: it comes in another way, or memory is out. */
+/* A file that comes in as multipart/form-data. NULL: it comes in another way; or memory is out, which errno says. */
 struct cli_form *cli_form_open(struct cli_files *f, struct MHD_Connection *of);
 void cli_form_add(struct cli_form *form, struct str part);
 void cli_form_close(struct cli_form *form); /* NULL is allowed */

@@ -98,6 +98,12 @@ void serve_mcp_close(struct serve_mcp *m)
 
 /* ---- messages ---- */
 
+/* Without one of its members, for which there was no memory, a message is none. It is taken. */
+static enum err_code say(struct serve_mcp *m, json_t *message, struct err *e)
+{
+    return m->say(m->ctx, json_if(!json_ran_out(), message), e);
+}
+
 static enum err_code say_error(struct serve_mcp *m, json_t *id, int code, const char *message, json_t *data,
                                struct err *e)
 {
@@ -107,7 +113,7 @@ static enum err_code say_error(struct serve_mcp *m, json_t *id, int code, const 
         json_decref(error);
         error = NULL;
     }
-    return m->say(m->ctx, json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id, "error", error), e);
+    return say(m, json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id, "error", error), e);
 }
 
 static enum err_code say_result(struct serve_mcp *m, json_t *id, bool modern, json_t *result, struct err *e)
@@ -120,7 +126,7 @@ static enum err_code say_result(struct serve_mcp *m, json_t *id, bool modern, js
         json_decref(result);
         result = NULL;
     }
-    return m->say(m->ctx, json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id, "result", result), e);
+    return say(m, json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id, "result", result), e);
 }
 
 /* A mistake that the model on the other side can correct: a result, not an error of the protocol. */
@@ -135,6 +141,13 @@ static enum err_code say_failed(struct serve_mcp *m, json_t *id, bool modern, co
 enum err_code serve_mcp_lost(struct serve_mcp *m, const char *why, struct err *e)
 {
     return say_error(m, json_null(), INVALID_REQUEST, why, NULL, e);
+}
+
+/* Memory that is out ends a request, not the server. */
+static enum err_code lose_request(struct serve_mcp *m, json_t *id, struct err *e)
+{
+    (void)json_ran_out();
+    return say_error(m, id, INTERNAL, "out of memory", NULL, e);
 }
 
 /* ---- tools ---- */
@@ -354,6 +367,8 @@ static enum err_code call_tool(struct serve_mcp *m, const struct asking *a, stru
                                          &(struct serve_client){ .name = STR(""), .key = STR("") }, c, &c->serve_id, e);
 
     json_decref(body);
+    if (code != ERR_OK)
+        forget_call(m, c);
     return code;
 }
 
@@ -459,14 +474,18 @@ enum err_code serve_mcp_line(struct serve_mcp *m, struct str line, struct err *e
 {
     struct err why = { 0 };
     json_t *o, *id;
+
+    (void)json_ran_out(); /* what others lost is not this one's */
     enum err_code code = serve_parse(&o, line, "the line", &why);
 
     if (code == ERR_NOMEM)
-        return err_set(e, ERR_NOMEM, "%s", why.msg);
+        return lose_request(m, json_null(), e);
     id = json_object_get(o, "id");
     code =
         code ? say_error(m, json_is_string(id) || json_is_integer(id) ? id : json_null(), PARSE_ERROR, why.msg, NULL, e)
              : message(m, o, e);
+    if (code == ERR_NOMEM)
+        code = lose_request(m, json_is_string(id) || json_is_integer(id) ? id : json_null(), e);
     json_decref(o);
     return code;
 }
@@ -505,10 +524,10 @@ static enum err_code take_chunk(struct serve_mcp *m, struct call *c, const json_
     if (c->progress == NULL || now < c->told_ms + PROGRESS_MS)
         return ERR_OK;
     c->told_ms = now;
-    return m->say(m->ctx,
-                  json_pack("{s:s, s:s, s:{s:O, s:I}}", "jsonrpc", "2.0", "method", "notifications/progress", "params",
-                            "progressToken", c->progress, "progress", (json_int_t)c->n_parts),
-                  e);
+    return say(m,
+               json_pack("{s:s, s:s, s:{s:O, s:I}}", "jsonrpc", "2.0", "method", "notifications/progress", "params",
+                         "progressToken", c->progress, "progress", (json_int_t)c->n_parts),
+               e);
 }
 
 static json_t *text_of(const struct serve_buf *b)
@@ -586,6 +605,7 @@ enum err_code serve_mcp_reply(struct serve_mcp *m, struct serve_reply *r, struct
     const json_t *error = json_object_get(r->body, "error");
     enum err_code code = ERR_OK;
 
+    (void)json_ran_out();
     if (r->kind == SERVE_BEGIN)
         return ERR_OK;
     if (r->kind == SERVE_CHUNK)
@@ -599,6 +619,12 @@ enum err_code serve_mcp_reply(struct serve_mcp *m, struct serve_reply *r, struct
     else
         code = say_failed(m, c->id, c->modern, json_string_value(json_object_get(error, "message")), e);
     json_decref(r->body);
+    if (code == ERR_NOMEM) {
+        code = lose_request(m, c->id, e);
+        if (!r->last)
+            serve_cancel(m->serve, c->serve_id);
+        r->last = true;
+    }
     if (r->last && code == ERR_OK)
         forget_call(m, c);
     return code;

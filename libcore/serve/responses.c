@@ -150,7 +150,7 @@ static bool take_tools(struct serve_taking *t, json_t *tools)
     if (!json_is_array(tools))
         return serve_refuse_at(t->f, t->at, "not an array");
     json_array_foreach (tools, i, tool) {
-        json_t *function = json_copy(tool);
+        json_t *function = json_shallow(tool);
 
         if (function == NULL || json_object_del(function, "type") ||
             json_array_append_new(list, json_pack("{s:s, s:o}", "type", "function", "function", function)))
@@ -331,7 +331,7 @@ static json_t *response(const struct serve *s, const struct serve_job *j, const 
                         json_t *items)
 {
     char id[SERVE_ID_BYTES];
-    json_t *o, *usage = NULL;
+    json_t *o, *usage = json_null();
 
     serve_reply_id(s, j, id);
     o = json_pack("{s:s, s:s, s:I, s:s, s:n, s:o, s:O, s:b, s:b, s:n, s:s}", "id", id, "object", "response",
@@ -348,15 +348,11 @@ static json_t *response(const struct serve *s, const struct serve_job *j, const 
                           json_object_get(chat, "prompt_tokens_details"), "output_tokens_details",
                           json_object_get(chat, "completion_tokens_details"));
         json_decref(chat);
-        if (usage == NULL) {
-            json_decref(o);
-            return NULL;
-        }
     }
     static const char *const echoed[] = { "instructions", "max_output_tokens", "metadata",
                                           "reasoning",    "temperature",       "top_p",
                                           "user" };
-    bool ok = o != NULL && json_object_set_new(o, "usage", usage != NULL ? usage : json_null()) == 0 &&
+    bool ok = json_object_set_new(o, "usage", usage) == 0 && /* o NULL: it is given back */
               json_object_set_new(o, "output", items != NULL ? json_incref(items) : json_array()) == 0 &&
               (items == NULL || (serve_add_notes(o, j) && serve_add_warnings(o, j)));
     const json_t *text = json_object_get(j->asked, "text"), *tools = json_object_get(j->asked, "tools");
@@ -425,11 +421,8 @@ static json_t *part_of(const struct serve_choice *c, const char *text, size_t n)
                                                  "annotations", "logprobs");
 }
 
-/* part NULL: the content is still to come. */
-static json_t *item_of(const struct serve_choice *c, const char *id, json_t *part, const char *status)
+static json_t *item_of(const struct serve_choice *c, const char *id, json_t *content, const char *status)
 {
-    json_t *content = part != NULL ? json_pack("[o]", part) : json_array();
-
     return c->open == ITEM_REASONING ? json_pack("{s:s, s:s, s:s, s:[], s:o}", "id", id, "type", "reasoning", "status",
                                                  status, "summary", "content", content)
                                      : json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status",
@@ -464,7 +457,7 @@ static enum err_code close_item(struct serve *s, struct serve_job *j, struct ser
     if (c->open == ITEM_NONE)
         return ERR_OK;
     name_item(j, c, thought ? "rs" : "msg", id);
-    item = item_of(c, id, part_of(c, text, c->text.n), status);
+    item = item_of(c, id, json_pack("[o]", part_of(c, text, c->text.n)), status);
     if (item == NULL)
         return err_nomem(e);
     if (event(s, j, c, thought ? "response.reasoning_text.done" : "response.output_text.done",
@@ -488,8 +481,8 @@ static enum err_code open_item(struct serve *s, struct serve_job *j, struct serv
     if (c->open == kind)
         return ERR_OK;
     c->open = kind;
-    return event(s, j, c, "response.output_item.added", of_item(c, id, "item", item_of(c, id, NULL, "in_progress")),
-                 e) ||
+    return event(s, j, c, "response.output_item.added",
+                 of_item(c, id, "item", item_of(c, id, json_array(), "in_progress")), e) ||
                    event(s, j, c, "response.content_part.added", of_content(c, id, "part", part_of(c, "", 0)), e)
                ? e->code
                : ERR_OK;

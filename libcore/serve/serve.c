@@ -128,8 +128,11 @@ static enum err_code make_room(struct serve *s, size_t n, struct err *e)
 enum err_code serve_push(struct serve *s, struct serve_job *j, enum serve_kind kind, json_t *body, int status,
                          bool last, struct err *e)
 {
-    if (body == NULL && kind != SERVE_END && kind != SERVE_BEGIN)
+    /* Memory that was out for any part of this reply, or for what was kept for it, is out for the reply. */
+    if (kind != SERVE_ERROR && (json_ran_out() || (body == NULL && kind != SERVE_END && kind != SERVE_BEGIN))) {
+        json_decref(body);
         return err_nomem(e);
+    }
     if (j->dropped || j->over) {
         json_decref(body);
         return ERR_OK;
@@ -225,6 +228,7 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     struct serve_job *j = calloc(1, sizeof *j), **link = &s->jobs;
     struct serve_fault f = { 0 };
 
+    (void)json_ran_out(); /* what others lost is not this one's */
     if (j == NULL || make_room(s, 1, e)) {
         free(j);
         return err_nomem(e);
@@ -262,7 +266,8 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
         j->body = serve_make_chat(method, j->asked, true, s->o.lenient, &f);
         j->method = SERVE_CHAT;
     }
-    const bool read = f.status == 0 && serve_read_body(&j->w, s, method, j->body, &f);
+    const bool read =
+        f.status == 0 && serve_read_body(&j->w, s, method, j->body, &f) && (!json_ran_out() || serve_nomem(&f));
 
     tell_idle(s, &f);
     if (!read) {
@@ -422,6 +427,7 @@ static enum err_code start_jobs(struct serve *s, struct err *e)
         struct serve_fault f = { 0 };
         enum err_code code = ERR_OK;
 
+        (void)json_ran_out();
         j->started = true;
         note_turn(s, j->client);
         if (first)
@@ -430,6 +436,8 @@ static enum err_code start_jobs(struct serve *s, struct err *e)
             code = serve_start_choice(s, j, &f, e);
         if (code == ERR_OK && f.status == 0 && first && j->w.stream)
             code = serve_push(s, j, SERVE_BEGIN, NULL, 200, false, e);
+        if (code == ERR_OK && f.status == 0 && json_ran_out())
+            code = err_nomem(e);
         if (code != ERR_OK ? give_up(s, j, e) : f.status != 0 ? refuse_job(s, j, &f, e) : ERR_OK)
             return e->code;
     }
@@ -608,7 +616,8 @@ static enum err_code take_token(struct serve *s, struct serve_job *j, struct ser
         if (one == NULL)
             return err_nomem(e);
         if (j->w.stream) {
-            logprobs = json_pack("[o]", one);
+            if ((logprobs = json_pack("[o]", one)) == NULL)
+                return err_nomem(e);
         } else {
             if (c->logprobs == NULL)
                 c->logprobs = json_array();
@@ -758,6 +767,7 @@ static enum err_code hear_event(struct serve *s, const struct gen_event *ev, str
     struct serve_choice *c = ev->user;
     struct serve_job *j = c->job;
 
+    (void)json_ran_out();
     switch (ev->kind) {
     case GEN_BEGIN:
         if (!j->begun)
@@ -795,7 +805,8 @@ enum err_code serve_step(struct serve *s, struct err *e)
     s->step_ms = clock_ms();
     code = gen_busy(s->o.gen) ? gen_step(s->o.gen, &why) : ERR_OK;
     while (gen_next(s->o.gen, &ev))
-        if (hear_event(s, &ev, e) && give_up(s, ((struct serve_choice *)ev.user)->job, e))
+        if ((hear_event(s, &ev, e) || (json_ran_out() && err_nomem(e))) &&
+            give_up(s, ((struct serve_choice *)ev.user)->job, e))
             return e->code;
     if (code)
         *e = why;
