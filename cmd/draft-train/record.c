@@ -75,7 +75,7 @@ char *cli_train_record(const struct tune_job *j, const struct gguf *model)
                         (double)o->keep_weight, "keep_batch", o->keep_batch, "shield",
                         j->shielded ? (double)o->shield : 0, "strength", j->report.verdict.strength, "test", lines);
     if (r != NULL)
-        text = json_dumps(r, JSON_COMPACT | JSON_REAL_PRECISION(7));
+        text = json_dump(r, JSON_COMPACT | JSON_REAL_PRECISION(7));
     json_decref(r);
     free(lines);
     return text;

@@ -139,3 +139,7 @@ serve_with_faults() # WAY
     ! grep -q 'without HTTP' <("$BIN/chimere-serve-stdio" --listen unix:no/such/place 2>&1) || skip "built without libmicrohttpd"
     serve_with_faults http
 }
+
+@test "a server asked over MCP: what fails within a request ends that one" {
+    serve_with_faults mcp
+}

@@ -3,7 +3,7 @@
 (shim.c). The request gets its right answer, or 503 or 507; the next one is answered as by a server without faults; and
 the server ends well. Run by fault.bats.
 
-serve.py lines|http SHIM PLACES DIRECTORY [REQUEST ...]   places tried of each request and kind; which requests (all)
+serve.py lines|http|mcp SHIM PLACES DIRECTORY [REQUEST ...]   places tried of each request and kind; which requests (all)
 """
 import http.client
 import json
@@ -34,21 +34,47 @@ REQUESTS = {
     "responses": ("POST", "responses", {**SHORT, "input": "Say hi.", "max_output_tokens": 6, "stream": True}),
     "messages": ("POST", "messages", {**SHORT, "messages": [{"role": "user", "content": [{"type": "text", "text": "Say hi."}]}], "max_tokens": 6,
                                       "stream": True, "system": "Short.", "tools": [{"name": "f", "input_schema": TOOL["parameters"]}]}),
+    "items": ("POST", "responses", {**SHORT, "input": [{"role": "user", "content": [{"type": "input_text", "text": "Say hi."}]}],
+                                    "max_output_tokens": 4, "tools": [{"type": "function", **TOOL}], "instructions": "Short."}),
+    "blocks": ("POST", "messages", {**SHORT, "messages": HI[1:], "max_tokens": 4, "thinking": {"type": "enabled", "budget_tokens": 2}}),
     "count": ("POST", "messages/count_tokens", {"messages": HI[1:]}),
     "embeddings": ("POST", "embeddings", {"input": ["one", "two"], "encoding_format": "base64"}),
+    "vectors": ("POST", "embeddings", {"input": "one"}),
+    "rerank": ("POST", "rerank", {"query": "a file", "documents": ["one file", {"text": "no"}], "top_n": 2, "return_documents": True}),
+    "rated": ("POST", "feedback", {"id": "chatcmpl-none", "rating": "good"}),
     "table": ("POST", "completions", {**SHORT, "prompt": "The kernel", "max_tokens": 3, "context_table": "a text to read"}),
     "examples": ("POST", "chat/completions", {**CHAT, "examples": 1, "recite": 1}),
     "tokenize": ("POST", "tokenize", {"text": "a text"}),
     "detokenize": ("POST", "detokenize", {"tokens": [65, 66, 67]}),
     "refused": ("POST", "completions", {"prompt": "The", "temperature": -1}),
+    "template": ("POST", "apply-template", {"messages": HI}),
     "models": ("GET", "models", {}),
+    "props": ("GET", "props", {}),
     "health": ("GET", "health", {}),
     "metrics": ("GET", "metrics", {}),
     "nowhere": ("GET", "nothing", {}),
 }
+if WAY == "http":
+    FORM = '--bound\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--bound\r\nContent-Disposition: form-data; ' \
+        'name="file"; filename="a.jsonl"\r\n\r\n{"custom_id":"a"}\n\r\n--bound--\r\n'
+    REQUESTS.update({
+        "file": ("POST", "files", FORM),
+        "listed": ("GET", "files?limit=1", {}),
+        "nobatch": ("POST", "batches", {"input_file_id": "file-0", "endpoint": "/v1/completions", "completion_window": "24h"}),
+        "batches": ("GET", "batches", {}),
+    })
+META = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}
+if WAY == "mcp":
+    REQUESTS = {
+        "discover": ("", "server/discover", META),
+        "list": ("", "tools/list", META),
+        "generate": ("", "tools/call", {**META, "name": "generate", "arguments": {"prompt": "The kernel", "temperature": 0, "max_tokens": 4}}),
+        "score": ("", "tools/call", {**META, "name": "score", "arguments": {"context": "The kernel", "text": " will"}}),
+        "unknown": ("", "tools/call", {**META, "name": "none", "arguments": {}}),
+    }
 WANTED = sys.argv[5:] or REQUESTS
 VARIES = {"id", "created", "created_at", "completed_at", "cached_tokens", "item_id", "call_id", "code", "uptime_s", "input_tokens",
-          "cache_read_input_tokens"}
+          "cache_read_input_tokens", "first_id", "last_id"}
 FAILED = ("server_error", "overloaded_error", "api_error")  # as OpenAI's interface says it, and Anthropic's
 
 
@@ -143,10 +169,29 @@ class Lines(Server):
         pass
 
 
+class Mcp(Lines):
+    @staticmethod
+    def more():
+        return ["--mcp"]
+
+    def ask(self, name):
+        _, method, params = REQUESTS[name]
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": "x", "method": method, "params": params}) + "\n")
+        line = self.process.stdout.readline()
+        assert line, f"{self.place}: the server has ended"
+        reply = json.loads(line)
+        if "memory" in reply.get("error", {}).get("message", ""):
+            return 503, None
+        reply = essence(reply)
+        if method == "tools/call" and "result" in reply:
+            reply["result"]["content"] = []  # the same again as a text
+        return 200, reply
+
+
 class Http(Server):
     @staticmethod
     def more():
-        return ["--listen", "127.0.0.1:0"]
+        return ["--listen", "127.0.0.1:0", "--files", os.path.join(DIRECTORY, "files")]
 
     def __init__(self, faults):
         super().__init__(faults)
@@ -164,7 +209,9 @@ class Http(Server):
     def ask(self, name):
         verb, path, body = REQUESTS[name]
         self.connect()
-        self.connection.request(verb, "/" + path, json.dumps(body) if verb == "POST" else None, {"Content-Type": "application/json"})
+        form = isinstance(body, str)
+        self.connection.request(verb, "/" + path, body if form else json.dumps(body) if verb == "POST" else None,
+                                {"Content-Type": "multipart/form-data; boundary=bound" if form else "application/json"})
         reply = self.connection.getresponse()
         text = reply.read().decode()
         if reply.will_close:
@@ -202,7 +249,7 @@ def main():
                    stderr=subprocess.DEVNULL)
     live = os.path.join(DIRECTORY, "live")
     faults = Faults(live)
-    server = (Lines if WAY == "lines" else Http)(live)
+    server = {"lines": Lines, "mcp": Mcp, "http": Http}[WAY](live)
     wrong = []
     for name in WANTED:
         alone = [server.ask(name) for _ in range(3)][-1]  # what is allocated once for all is there
