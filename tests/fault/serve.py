@@ -55,10 +55,7 @@ REQUESTS = {
     "nowhere": ("GET", "nothing", {}),
 }
 if WAY == "http":
-    FORM = '--bound\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--bound\r\nContent-Disposition: form-data; ' \
-        'name="file"; filename="a.jsonl"\r\n\r\n{"custom_id":"a"}\n\r\n--bound--\r\n'
     REQUESTS.update({
-        "file": ("POST", "files", FORM),
         "listed": ("GET", "files?limit=1", {}),
         "nobatch": ("POST", "batches", {"input_file_id": "file-0", "endpoint": "/v1/completions", "completion_window": "24h"}),
         "batches": ("GET", "batches", {}),
@@ -209,9 +206,7 @@ class Http(Server):
     def ask(self, name):
         verb, path, body = REQUESTS[name]
         self.connect()
-        form = isinstance(body, str)
-        self.connection.request(verb, "/" + path, body if form else json.dumps(body) if verb == "POST" else None,
-                                {"Content-Type": "multipart/form-data; boundary=bound" if form else "application/json"})
+        self.connection.request(verb, "/" + path, json.dumps(body) if verb == "POST" else None, {"Content-Type": "application/json"})
         reply = self.connection.getresponse()
         text = reply.read().decode()
         if reply.will_close:
