@@ -126,7 +126,7 @@ in_turn()
 # A running server, asked over lines and over HTTP: serve.py says what is tried.
 serve_with_faults() # WAY
 {
-    local places=$((CHIMERE_FAULT_PER_KIND / 12))
+    local places=$((CHIMERE_FAULT_PER_KIND / 20))
     PATH=$PWD/$BIN:$PATH CHIMERE_MODEL=$PWD/share/models/chimere-nano-q5_k_m.gguf \
         python3 tests/fault/serve.py "$1" "$SHIM" "$((places > 3 ? places : 3))" "$BATS_TEST_TMPDIR"
 }
