@@ -29,6 +29,8 @@ enum recall_kind {
     RECALL_BARE_PLACE, /* an answer to "where" does without it */
     RECALL_ASKS,
     RECALL_LINKS,
+    RECALL_TIMES,  /* how often */
+    RECALL_STANDS, /* verbs that say no more than "is" of a place */
 };
 enum recall_wanted {
     RECALL_WHAT,
@@ -38,6 +40,7 @@ enum recall_wanted {
     RECALL_WHERE,
     RECALL_MANY,
     RECALL_MEASURE,
+    RECALL_OFTEN,
     RECALL_COLOURS,
     RECALL_WHY,
     RECALL_DESCRIPTION, /* of what is named, and nothing else is asked */

@@ -14,7 +14,7 @@ static const char *const same[] = {
     " known famous renowned ",
     " inhabitant people population resident ",
     " child children ",
-    " establish settle founded foundation start begin began begun beginning ",
+    " establish settle founded foundation start begin began begun beginning set ",
     " live lived reside home house ",
     " work job profession occupation trade ",
     " cost price pay paid fee charge ",
@@ -35,7 +35,7 @@ static const char *const same[] = {
     " old age aged ",
     " repair fix mend ",
     " keep kept store stored hold held ",
-    " make made produce manufacture ",
+    " make made produce product production manufacture ",
     " build built construct construction builder architect ",
     " sell sold sale ",
     " buy bought purchase ",
@@ -199,6 +199,8 @@ static const char *const kinds[] = {
     [RECALL_BARE_PLACE] = " in on at from to into ",
     [RECALL_ASKS] = " who whom whose which where when why how what tell name give say state show find explain describe "
                     "define remind know wonder need want look ",
+    [RECALL_TIMES] = " every each once twice daily weekly monthly yearly hourly always ",
+    [RECALL_STANDS] = " stand stands stood lie lies lay find found see seen locate located situated kept ",
     [RECALL_LINKS] = " is are was were be ",
 };
 
@@ -225,7 +227,7 @@ static const struct {
 enum recall_wanted recall_wanted_by(const char *word, size_t n)
 {
     for (size_t i = 0; i < sizeof nouns / sizeof *nouns; i++)
-        if (has_word(nouns[i].words, word, n))
+        if (has_word(nouns[i].words, word, n) || (n > 1 && word[n - 1] == 's' && has_word(nouns[i].words, word, n - 1)))
             return nouns[i].wanted;
     return RECALL_WHAT;
 }

@@ -28,11 +28,13 @@ static enum recall_wanted asked_by(const struct recall_at *w)
 /* "how tall", "how many" */
 static enum recall_wanted wanted_how(const struct recall_at *next)
 {
-    static const char *const of_size[] = { "much", "tall",  "high", "long",  "old",   "deep",  "wide", "far",
-                                           "big",  "heavy", "fast", "large", "thick", "often", "small" };
+    static const char *const of_size[] = { "much", "tall", "high",  "long", "old",   "deep",  "wide",
+                                           "far",  "big",  "heavy", "fast", "large", "thick", "small" };
 
     if (is(next, "many"))
         return RECALL_MANY;
+    if (is(next, "often"))
+        return RECALL_OFTEN;
     for (size_t i = 0; i < sizeof of_size / sizeof *of_size; i++)
         if (is(next, of_size[i]))
             return RECALL_MEASURE;
@@ -74,9 +76,12 @@ static void read_wanted(struct recall_asked *q)
     }
     if (q->wanted == RECALL_WHO || q->wanted == RECALL_WHAT)
         q->subject = next != NULL && next->role == RECALL_CONTENT;
-    if (q->wanted != RECALL_WHAT)
-        return;
     q->noun = find_noun(q);
+    if (q->wanted != RECALL_WHAT) { /* "the year when" */
+        if (q->noun >= 0 && recall_wanted_by(q->word[q->noun].low, q->word[q->noun].n) != q->wanted)
+            q->noun = -1;
+        return;
+    }
     if (q->noun >= 0) {
         q->wanted = recall_wanted_by(q->word[q->noun].low, q->word[q->noun].n);
         q->subject = false;
@@ -84,6 +89,8 @@ static void read_wanted(struct recall_asked *q)
         for (int i = wh + 2; i < q->n && i < wh + 4 && q->noun < 0; i++)
             if (q->word[i].role == RECALL_AUX)
                 q->noun = i - 1;
+        if (q->noun < 0 && wh + 2 < q->n && q->word[wh + 2].capital) /* "what job Anna Kell has" */
+            q->noun = wh + 1;
         if (is(&q->word[wh], "which") && q->noun < 0)
             q->noun = wh + 1;
         else if (q->noun >= 0)
@@ -91,10 +98,11 @@ static void read_wanted(struct recall_asked *q)
     }
 }
 
+/* A word of before it, or one that means the same, is the same. */
 static bool is_repeated(const struct recall_asked *q, int i)
 {
-    for (int k = 0; k < i; k++)
-        if (q->word[k].key == q->word[i].key)
+    for (int k = 0; k < q->n_keys; k++)
+        if (q->key[k] == q->word[i].key)
             return true;
     return false;
 }
@@ -139,11 +147,10 @@ void recall_read_question(struct recall_asked *q, struct str question)
         for (size_t i = end; i < (size_t)(w->s.p - question.p); i++)
             begins = begins || strchr(".!?:\n", question.p[i]) != NULL;
         q->weight[q->n] = w->role == RECALL_CONTENT && !is_repeated(q, q->n);
+        if (q->weight[q->n] > 0)
+            add_keys(q, q->n);
         q->name[q->n] = q->weight[q->n] > 0 && (w->digit || (w->capital && (!begins || strchr(":,'", next) != NULL)));
     }
     read_wanted(q);
-    for (int i = 0; i < q->n; i++)
-        if (q->weight[i] > 0)
-            add_keys(q, i);
     q->asks = does_ask(q, question);
 }

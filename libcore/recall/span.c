@@ -28,7 +28,8 @@ struct reading {
     struct str paragraph;
     bool is_name[RECALL_ASKED_MAX]; /* of the question's words */
     bool named[RECALL_ASKED_MAX];   /* names in the sentences up to the one at hand */
-    int n_names, n_beside;          /* names, and content that is neither a name nor the noun */
+    int n_names, n_beside;          /* is_beside() */
+    double all_beside;              /* their weight */
 };
 
 static bool is(const struct recall_at *w, const char *word)
@@ -126,6 +127,44 @@ static void drop_other_names(struct reading *r)
     }
 }
 
+/* "the INN Vazo" */
+static bool is_of_name(const struct reading *r, int k)
+{
+    const struct recall_asked *q = r->q;
+
+    return k > 0 && k + 1 < q->n && r->is_name[k + 1] && q->word[k + 1].capital && q->word[k - 1].role != RECALL_REL;
+}
+
+/* Content that is neither a name nor a part of one ("the inn Vazo") nor the noun. */
+static bool is_beside(const struct reading *r, int k)
+{
+    const struct recall_asked *q = r->q;
+
+    return q->weight[k] > 0 && !r->is_name[k] && k != q->noun && !is_of_name(r, k) &&
+           !(q->wanted == RECALL_WHERE && is_of(&q->word[k], RECALL_STANDS));
+}
+
+/* Where nothing is written like a name, the rarest word stands for one: "what do vumpfs eat". */
+static void name_the_rarest(struct reading *r)
+{
+    const struct recall_asked *q = r->q;
+    int best = -1, n = 0;
+    double next = 0;
+
+    for (int k = 0; k < q->n; k++) {
+        if (r->is_name[k])
+            return;
+        n += q->weight[k] > 0;
+        if (best < 0 || q->weight[k] > q->weight[best]) {
+            next = best >= 0 ? q->weight[best] : 0;
+            best = k;
+        } else if (q->weight[k] > next)
+            next = q->weight[k];
+    }
+    if (n > 1 && best != q->noun && q->weight[best] > 1.5 * next)
+        r->is_name[best] = true;
+}
+
 /* A word that is written like a name, in the question or within a sentence, is one. */
 static void find_names(struct reading *r)
 {
@@ -143,9 +182,11 @@ static void find_names(struct reading *r)
         if (begins_sentence(r, i) && r->word[i].asked >= 0 && r->word[i].capital && r->word[i + 1].asked >= 0 &&
             r->is_name[r->word[i + 1].asked])
             r->is_name[r->word[i].asked] = true;
+    name_the_rarest(r);
     for (int k = 0; k < q->n; k++) {
         r->n_names += r->is_name[k];
-        r->n_beside += q->weight[k] > 0 && !r->is_name[k] && k != q->noun;
+        r->n_beside += is_beside(r, k);
+        r->all_beside += is_beside(r, k) ? q->weight[k] : 0;
     }
 }
 
@@ -211,7 +252,8 @@ static bool is_name_at(const struct reading *r, int i)
 {
     const struct recall_at *w = &r->word[i];
 
-    return w->capital && w->asked < 0 && w->role == RECALL_CONTENT && !is_of(w, RECALL_DATE);
+    return w->capital && w->asked < 0 && !is_of(w, RECALL_DATE) &&
+           (w->role == RECALL_CONTENT || (w->role == RECALL_ADV && !begins_sentence(r, i)));
 }
 
 /* Cuts a part down to the run of names in it. */
@@ -257,18 +299,30 @@ static bool take_date(const struct reading *r, struct piece *p)
     return true;
 }
 
-static bool take_place(const struct reading *r, struct piece *p)
+/* behind: a word of the question stands before it, so that "to" leads to a place: "moved its office to". */
+static bool take_place(const struct reading *r, struct piece *p, bool behind)
 {
     struct piece other = *p;
 
-    if (p->prep < 0 || !is_of(&r->word[p->prep], RECALL_PLACE) || take_date(r, &other) || is_number(&r->word[p->from]))
+    if (p->prep < 0 || !is_of(&r->word[p->prep], RECALL_PLACE) ||
+        (is(&r->word[p->prep], "to") && !behind && !(p->prep > 0 && is(&r->word[p->prep - 1], "next"))) ||
+        take_date(r, &other) || is_number(&r->word[p->from]))
         return false;
-    if (!is_of(&r->word[p->prep], RECALL_BARE_PLACE)) {
+    if (p->prep > 0 && is(&r->word[p->prep], "to") && is(&r->word[p->prep - 1], "next"))
+        p->from = p->prep - 1;
+    else if (!is_of(&r->word[p->prep], RECALL_BARE_PLACE))
         p->from = p->prep;
-        if (p->from > 0 && is(&r->word[p->from - 1], "next"))
-            p->from--;
-    }
     return true;
+}
+
+static bool take_times(const struct reading *r, struct piece *p)
+{
+    for (int i = p->from; i < p->to; i++)
+        if (is_of(&r->word[i], RECALL_TIMES)) {
+            p->from = p->prep >= 0 && !is_of(&r->word[p->prep], RECALL_BARE_PLACE) ? p->prep : i;
+            return true;
+        }
+    return false;
 }
 
 static bool take_number(const struct reading *r, struct piece *p, bool alone)
@@ -279,7 +333,7 @@ static bool take_number(const struct reading *r, struct piece *p, bool alone)
         from++;
     if (from == p->to)
         return false;
-    for (to = from + 1; to < p->to && (!alone || is_number(&r->word[to]));)
+    for (to = from + 1; to < p->to && (alone ? is_number(&r->word[to]) : r->word[to].role != RECALL_DET);)
         to++;
     p->from = from;
     p->to = to;
@@ -385,7 +439,20 @@ static void drop_verb(const struct reading *r, const struct sentence *s, struct 
 /* A number that is a time: "in 1902". */
 static bool is_when(const struct reading *r, const struct piece *p)
 {
-    return is_year(&r->word[p->from]) && p->prep >= 0 && !is(&r->word[p->prep], "of") && !is(&r->word[p->prep], "for");
+    return is_year(&r->word[p->from]) && p->to == p->from + 1 && p->prep >= 0 && !is(&r->word[p->prep], "of") &&
+           !is(&r->word[p->prep], "for");
+}
+
+/* What is counted is not something else: "81 crowns". */
+static bool counts_asked(const struct reading *r, const struct sentence *s, const struct piece *p)
+{
+    for (int i = p->to; i < s->to && i < p->to + 3 && !r->stop[i]; i++) {
+        if (r->word[i].asked >= 0)
+            return true;
+        if (r->word[i].role != RECALL_CONTENT)
+            return i == p->to;
+    }
+    return p->to == s->to || r->stop[p->to];
 }
 
 /* It stands beside the word that says what is wanted: "the river ULM". */
@@ -395,8 +462,29 @@ static bool is_beside_noun(const struct reading *r, const struct sentence *s, co
                                (p->to < s->to && r->word[p->to].asked == r->q->noun));
 }
 
+static bool has_content(const struct reading *r, const struct piece *p)
+{
+    for (int i = p->from; i < p->to; i++)
+        if (r->word[i].role == RECALL_CONTENT || r->word[i].capital)
+            return true;
+    return false;
+}
+
+/* None of the question's words follows it. */
+static bool is_last(const struct reading *r, const struct sentence *s, const struct piece *p)
+{
+    for (int i = p->to; i < s->to; i++)
+        if (r->word[i].asked >= 0)
+            return false;
+    return true;
+}
+
 static double score_part(const struct reading *r, const struct sentence *s, struct piece *p)
 {
+    while (p->to > p->from + 1 && (r->word[p->to - 1].role == RECALL_DET || r->word[p->to - 1].role == RECALL_PREP))
+        p->to--;
+    if (!has_content(r, p))
+        return 0;
     const struct piece whole = *p;
     const int steps = steps_from(r, s, &whole);
     const double close = steps > 0 ? 1.0 / steps : steps < 0 ? -0.6 / steps : 0;
@@ -404,10 +492,12 @@ static double score_part(const struct reading *r, const struct sentence *s, stru
     switch (r->q->wanted) {
     case RECALL_WHEN:
         return take_date(r, p) ? 1 + close : 0;
+    case RECALL_OFTEN:
+        return take_times(r, p) ? 1 + close : 0;
     case RECALL_WHERE:
-        return take_place(r, p) ? 1 + close + (is_name_at(r, p->to - 1) ? 0.2 : 0) : 0;
+        return take_place(r, p, steps > 0) ? 1 + close + (is_name_at(r, p->to - 1) ? 0.2 : 0) : 0;
     case RECALL_MANY:
-        return take_number(r, p, true) && !is_when(r, p) ? 1 + close : 0;
+        return take_number(r, p, true) && !is_when(r, p) && counts_asked(r, s, p) ? 1 + close : 0;
     case RECALL_MEASURE:
         return take_number(r, p, false) && !is_when(r, p) && has_unit(r, p) ? 1 + close : 0;
     case RECALL_COLOURS:
@@ -424,16 +514,10 @@ static double score_part(const struct reading *r, const struct sentence *s, stru
         break;
     }
     drop_verb(r, s, p);
-    while (p->to > p->from && (r->word[p->to - 1].role == RECALL_DET || r->word[p->to - 1].role == RECALL_PREP))
-        p->to--;
-    if (p->from == p->to || steps == 0)
+    if (steps == 0 || !has_content(r, p))
         return 0;
-    for (int i = p->from; i < p->to; i++)
-        if (r->word[i].role == RECALL_CONTENT)
-            return 0.5 * (r->q->subject ? (steps < 0 ? -1.0 / steps : 0.3 / steps)
-                                        : (steps > 0 ? 1.0 / steps : -0.5 / steps)) +
-                   0.1 * (i + 1 < p->to) + 0.5 * is_beside_noun(r, s, &whole);
-    return 0;
+    return 0.5 * (r->q->subject ? (steps < 0 ? -1.0 / steps : 0.3 / steps) : (steps > 0 ? 1.0 / steps : -0.5 / steps)) +
+           0.1 * (p->to > p->from + 1) + 0.1 * is_last(r, s, p) + 0.5 * is_beside_noun(r, s, p);
 }
 
 /* ---- which sentence ---- */
@@ -502,13 +586,13 @@ static struct shares shares_of(struct reading *r, const struct sentence *s)
             seen[r->word[i].asked] = true;
     for (int k = 0; k < q->n; k++) {
         out.names += seen[k] && r->is_name[k];
-        out.beside += seen[k] && q->weight[k] > 0 && !r->is_name[k] && k != q->noun;
+        out.beside += seen[k] && is_beside(r, k) ? q->weight[k] : 0;
         r->named[k] = r->named[k] || seen[k];
         out.named = out.named && (r->named[k] || !r->is_name[k]);
         out.noun = out.noun || (seen[k] && k == q->noun);
     }
     out.names = r->n_names > 0 ? out.names / r->n_names : 1;
-    out.beside = r->n_beside > 0 ? out.beside / r->n_beside : 1;
+    out.beside = r->n_beside > 0 ? out.beside / r->all_beside : 1;
     return out;
 }
 
