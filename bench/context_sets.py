@@ -8,7 +8,8 @@ Writes DIR/notes.txt, DIR/items.jsonl with N questions that the notes answer, DI
 things that they do not answer, and DIR/foreign.jsonl with questions on things that they do not have (N // 3 of each).
 Every question has one of six phrasings, in turn. KIND is one of
   lines "KEY: TEXT":  people glossary | packages devices
-  paragraphs of 2 to 4 sentences with several facts:  village craftsman ship | inn instrument animal
+  paragraphs of 2 to 4 sentences with several facts:  village craftsman ship company mountain machine herb inn |
+      instrument animal bridge festival
 Those before the bar are to choose with, those behind it to report on.
 """
 import argparse, json, os, random
@@ -95,6 +96,75 @@ PROSE = {
          ["When does {n} leave port?", "On which day does {n} leave port?", "What day will {n} leave the port?",
           "Tell me when {n} leaves.", "{n}: leaves when?", "Do you know when {n} is leaving port?"]),
     ]),
+    "company": (lambda r: "the firm " + sets.name(r, 3), "It", [
+        (person, ["{v} started {n} in a garage.", "{n} was set up by {v}."],
+         ["Who started {n}?", "Who set up {n}?", "By whom was {n} started?", "Tell me who started {n}.", "{n}: started by whom?",
+          "Do you know who set up {n}?"]),
+        (lambda r: str(r.randint(4, 900)), ["{p} employs {v} workers.", "Today {v} workers are employed there."],
+         ["How many workers does {n} employ?", "What is the number of workers at {n}?", "How many workers are employed at {n}?",
+          "Tell me how many workers {n} has.", "{n}: how many workers?", "Do you know how many workers {n} employs?"]),
+        (pick("door handles|paper bags|tram bells|garden chairs|water meters"), ["{p} makes {v}.", "Its main product is {v}."],
+         ["What does {n} make?", "What is made by {n}?", "What product does {n} make?", "Tell me what {n} makes.", "{n} makes what?",
+          "Do you know what {n} produces?"]),
+        (lambda r: r.choice(PLACE), ["Its office is in {v}.", "{p} moved its office to {v}."],
+         ["Where is the office of {n}?", "In which city is the office of {n}?", "Where is {n}'s office?",
+          "Tell me where the office of {n} is.", "{n}: where is the office?", "Do you know where {n} has its office?"]),
+        (lambda r: "%d euros" % r.randint(11, 99), ["A share of {n} costs {v}.", "One share is worth {v}."],
+         ["How much is a share of {n}?", "What does a share of {n} cost?", "What is a share of {n} worth?",
+          "Tell me how much a share of {n} costs.", "{n}: price of a share?", "Do you know what a share of {n} is worth?"]),
+    ]),
+    "mountain": (lambda r: "Mount " + sets.name(r, 2), "It", [
+        (lambda r: "%d metres" % r.randint(900, 5000), ["{n} is {v} high.", "It rises to {v}."],
+         ["How high is {n}?", "What is the height of {n}?", "What height does {n} have?", "Tell me how high {n} is.", "{n}: height?",
+          "Do you know how tall {n} is?"]),
+        (person, ["The first to climb it was {v}.", "{v} climbed {n} first."],
+         ["Who first climbed {n}?", "Who climbed {n} first?", "By whom was {n} first climbed?", "Tell me who climbed {n} first.",
+          "{n}: who climbed it first?", "Do you know who was the first to climb {n}?"]),
+        (year, ["A storm destroyed the hut in {v}.", "The hut was destroyed in {v}."],
+         ["When was the hut on {n} destroyed?", "In which year was the hut on {n} destroyed?", "When did the storm destroy the hut on {n}?",
+          "Tell me when the hut on {n} was destroyed.", "hut on {n}: destroyed when?",
+          "Do you know in which year the hut on {n} was destroyed?"]),
+        (pick("marmots|wild goats|eagles|gentians|blueberries"), ["Its slopes are full of {v}.", "Hikers come to see the {v}."],
+         ["What are the slopes of {n} full of?", "What do hikers come to see on {n}?", "What can hikers see on {n}?",
+          "Tell me what the slopes of {n} are full of.", "{n}: what do hikers see there?", "Do you know what hikers see on {n}?"]),
+        (pick("marble|silver ore|slate|rock salt|chalk"), ["Miners dig for {v} on its north side.", "{v} is mined there."],
+         ["What is mined on {n}?", "What do miners dig for on {n}?", "What do the miners of {n} dig for?",
+          "Tell me what is mined on {n}.", "{n}: what do miners dig for?", "Do you know what is mined at {n}?"]),
+    ]),
+    "machine": (lambda r: "the %s-%d" % (sets.name(r, 2), r.randint(10, 99)), "It", [
+        (lambda r: str(r.randint(40, 2000)), ["{n} needs {v} watts.", "It draws {v} watts."],
+         ["How many watts does {n} need?", "How many watts does {n} draw?", "What number of watts does {n} need?",
+          "Tell me how many watts {n} draws.", "{n}: how many watts?", "Do you know how many watts {n} needs?"]),
+        (pick("labels|bottle caps|envelopes|walnut shells|ribbons"), ["It is used to cut {v}.", "{n} cuts {v}."],
+         ["What does {n} cut?", "What is {n} used to cut?", "What is cut by {n}?", "Tell me what {n} cuts.", "{n} cuts what?",
+          "Do you know what {n} is used for?"]),
+        (pick("every Monday|every two weeks|once a month|after each shift|twice a year"), ["Clean it {v}.", "It has to be cleaned {v}."],
+         ["How often must {n} be cleaned?", "When must {n} be cleaned?", "When do I clean {n}?", "Tell me how often to clean {n}.",
+          "{n}: cleaned how often?", "Do you know how often {n} has to be cleaned?"]),
+        (pick("behind the red door|next to the lift|in hall 4|under the gallery|in the basement"), ["It stands {v}.", "You find it {v}."],
+         ["Where is {n}?", "Where does {n} stand?", "Where can {n} be found?", "Tell me where {n} stands.", "{n}: where is it?",
+          "Do you know where to find {n}?"]),
+        (person, ["Call {v} if it stops.", "If it breaks, {v} repairs it."],
+         ["Who repairs {n}?", "Whom do I call if {n} stops?", "Who can repair {n}?", "Tell me whom to call when {n} stops.",
+          "{n}: who repairs it?", "Do you know who repairs {n}?"]),
+    ]),
+    "herb": (lambda r: sets.name(r, 3).lower(), "It", [
+        (pick("headaches|sore throats|hiccups|sunburn|insomnia"), ["The {n} helps against {v}.", "People take it against {v}."],
+         ["What does the {n} help against?", "Against what does {n} help?", "What do people take {n} against?",
+          "Tell me what {n} helps against.", "{n}: helps against what?", "Do you know what a {n} helps against?"]),
+        (pick("along old walls|in wet meadows|on sandy hills|near beech trees|under hedges"), ["It grows {v}.", "The {n} grows {v}."],
+         ["Where does {n} grow?", "Where does the {n} grow?", "In what places does {n} grow?", "Tell me where {n} grows.",
+          "{n}: grows where?", "Do you know where the {n} grows?"]),
+        (lambda r: r.choice(MONTHS), ["It flowers in {v}.", "In {v} the {n} is in flower."],
+         ["When does the {n} flower?", "In which month does {n} flower?", "When is the {n} in flower?", "Tell me when {n} flowers.",
+          "{n}: flowers when?", "Do you know when {n} flowers?"]),
+        (person, ["It was named by {v}.", "{v} gave the {n} its name."],
+         ["Who named the {n}?", "By whom was the {n} named?", "Who gave the {n} its name?", "Tell me who named {n}.",
+          "{n}: named by whom?", "Do you know who named the {n}?"]),
+        (lambda r: r.choice(COLOURS), ["Its leaves are {v}.", "It has {v} leaves."],
+         ["What colour are the leaves of {n}?", "Which colour do {n} leaves have?", "What is the colour of its leaves, those of {n}?",
+          "Tell me the colour of the leaves of the {n}.", "{n}: colour of the leaves?", "Do you know the color of {n} leaves?"]),
+    ]),
     "inn": (lambda r: "the inn " + sets.name(r, 2), "It", [
         (person, ["{v} owns {n}.", "{n} belongs to {v}."],
          ["Who owns {n}?", "To whom does {n} belong?", "Who is the owner of {n}?", "Tell me who owns {n}.", "{n}: who is the owner?",
@@ -150,14 +220,47 @@ PROSE = {
          ["What colour are the eggs of the {n}?", "Which colour do the {n}'s eggs have?", "What is the colour of {n} eggs?",
           "Tell me the colour of the eggs of the {n}.", "{n}: colour of the eggs?", "Do you know the color of a {n}'s eggs?"]),
     ]),
+    "bridge": (lambda r: "the " + sets.name(r, 3) + " Bridge", "It", [
+        (person, ["It was designed by {v}.", "{v} designed {n}."],
+         ["Who designed {n}?", "By whom was {n} designed?", "Who is the designer of {n}?", "Tell me who designed {n}.",
+          "{n}: designed by whom?", "Do you know who designed {n}?"]),
+        (lambda r: "%d metres" % r.randint(20, 900), ["It is {v} long.", "Its length is {v}."],
+         ["How long is {n}?", "What is the length of {n}?", "What length does {n} have?", "Tell me the length of {n}.", "{n}: length?",
+          "Do you know how long {n} is?"]),
+        (lambda r: str(r.randint(2, 30)), ["It has {v} arches.", "It rests on {v} stone arches."],
+         ["How many arches does {n} have?", "On how many arches does {n} rest?", "What is the number of arches of {n}?",
+          "Tell me how many arches {n} has.", "{n}: how many arches?", "Do you know how many arches there are under {n}?"]),
+        (lambda r: r.choice(PLACE) + " and " + r.choice(PLACE), ["It connects {v}.", "{n} connects {v}."],
+         ["What does {n} connect?", "Which towns does {n} connect?", "What towns are connected by {n}?", "Tell me what {n} connects.",
+          "{n} connects what?", "Do you know which towns {n} connects?"]),
+        (year, ["Since {v} cars may not use it.", "It was closed to cars in {v}."],
+         ["When was {n} closed to cars?", "In which year was {n} closed to cars?", "Since when may cars not use {n}?",
+          "Tell me when {n} was closed to cars.", "{n}: closed to cars when?", "Do you know when {n} was closed to cars?"]),
+    ]),
+    "festival": (lambda r: "the %s Fair" % sets.name(r, 3), "It", [
+        (lambda r: "%d %s" % (r.randint(1, 28), r.choice(MONTHS)), ["It opens on {v}.", "{n} begins on {v} each year."],
+         ["When does {n} begin?", "On which day does {n} open?", "What is the date when {n} begins?", "Tell me when {n} opens.",
+          "{n}: begins when?", "Do you know on what day {n} starts?"]),
+        (lambda r: r.choice(PLACE), ["It is held in {v}.", "{n} takes place in {v}."],
+         ["Where is {n} held?", "Where does {n} take place?", "In which town is {n} held?", "Tell me where {n} is held.",
+          "{n}: held where?", "Do you know in which town {n} takes place?"]),
+        (lambda r: "%d crowns" % r.randint(2, 80), ["A ticket costs {v}.", "Tickets cost {v}, and children pay nothing."],
+         ["How much is a ticket for {n}?", "What does a ticket for {n} cost?", "What is the price of a ticket for {n}?",
+          "Tell me how much a ticket for {n} costs.", "{n}: price of a ticket?", "Do you know what tickets for {n} cost?"]),
+        (pick("an honorary cheese|a golden spoon|a silver whistle|a live goose|a wooden crown"), ["The winner gets {v}.", "The prize is {v}."],
+         ["What does the winner of {n} get?", "What is the prize at {n}?", "What prize does the winner of {n} get?",
+          "Tell me what the winner gets at {n}.", "{n}: what does the winner get?", "Do you know what the prize of {n} is?"]),
+        (person, ["It is opened by {v}.", "{v} opens it with a song."],
+         ["Who opens {n}?", "By whom is {n} opened?", "Who is going to open {n}?", "Tell me who opens {n}.", "{n}: opened by whom?",
+          "Do you know who opens {n}?"]),
+    ]),
 }
 
 
 def forms(value):
-    """A value with and without its article or "in", and of "the river Ulm" the name."""
+    """A value with and without its "in", and of "the river Ulm" the name. Articles and capitals do not count."""
     bare = value.split(" ", 1)[1] if value.startswith(("in ", "on ")) else value
-    more = {"a " + value, "the " + value, "an " + value} if value[0].islower() and value.split()[0] not in ("the", "in", "on") else set()
-    return {value, bare} | more | ({value[4:], value[10:]} if value.startswith("the river ") else set())
+    return {value, bare} | ({value[4:], value[10:]} if value.startswith("the river ") else set())
 
 
 def prose(kind, n, r):
