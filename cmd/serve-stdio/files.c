@@ -18,43 +18,18 @@ void cli_file_path(const struct cli_files *f, const char *id, char path[CLI_PATH
     (void)snprintf(path, CLI_PATH_BYTES, "%.4000s/%s", f->dir, id);
 }
 
-/* A directory whose files nobody else can exchange. */
-static enum err_code check_dir(const char *dir, struct err *e)
-{
-    struct stat st;
-    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    const int why = errno;
-
-    if (fd < 0 && lstat(dir, &st) == 0 && S_ISLNK(st.st_mode))
-        return err_set(e, ERR_IO, "%s: is a link", dir);
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        if (fd >= 0)
-            close(fd);
-        return err_errno(e, ERR_IO, why, "%s: cannot open the directory", dir);
-    }
-    close(fd);
-    if (st.st_uid != geteuid())
-        return err_set(e, ERR_IO, "%s: is another user's directory", dir);
-    return (st.st_mode & 022) != 0 ? err_set(e, ERR_IO, "%s: others may write to it (chmod go-w)", dir) : ERR_OK;
-}
-
 enum err_code cli_files_open(struct cli_files *f, const char *dir, int64_t bytes_max, struct err *e)
 {
     char path[CLI_PATH_BYTES];
-    size_t n = strlen(dir);
+    int fd;
 
-    *f = (struct cli_files){ .lock = -1, .room = bytes_max };
-    while (n > 1 && dir[n - 1] == '/') /* with it a link would be followed */
-        n--;
-    f->dir = strndup(dir, n);
-    if (f->dir == NULL)
-        return err_nomem(e);
+    *f = (struct cli_files){ .dir = dir, .lock = -1, .room = bytes_max };
     (void)umask(077);
-    if (mkdir(f->dir, 0700) != 0 && errno != EEXIST)
-        return err_errno(e, ERR_IO, errno, "%s: cannot make the directory", f->dir);
+    if (io_open_dir(&fd, dir, true, e))
+        return err_wrap(e, "--files");
+    close(fd);
     cli_file_path(f, "lock", path);
-    return check_dir(f->dir, e) || io_open_own(&f->lock, path, e) ||
-                   cli_records_open(&f->table, f->dir, CLI_FILES_BEGIN, e)
+    return io_open_own(&f->lock, path, e) || cli_records_open(&f->table, f->dir, CLI_FILES_BEGIN, e)
                ? err_wrap(e, "--files")
                : ERR_OK;
 }
@@ -64,7 +39,6 @@ void cli_files_close(struct cli_files *f)
     cli_records_close(&f->table);
     if (f->dir != NULL && f->lock >= 0)
         close(f->lock);
-    free(f->dir);
     *f = (struct cli_files){ .lock = -1 };
 }
 

@@ -12,7 +12,7 @@ enum { CLI_PATH_BYTES = 4096 };
 #define CLI_FILES_BEGIN "file-" /* of ids */
 
 struct cli_files {
-    char *dir;
+    const char *dir; /* not owned */
     int lock;
     int64_t room; /* bytes that may still be written, of all contents together */
     struct cli_records table;

@@ -27,6 +27,9 @@ MUST_CHECK enum err_code io_open_append(int *fd, const char *path, bool (*stop)(
  * none. ERR_IO: another process has it, or it is not a regular file. Read its contents after this call, not before:
  * until then another process may still change them. */
 MUST_CHECK enum err_code io_open_own(int *fd, const char *path, struct err *e);
+/* Opens a directory whose files nobody else can exchange: no link, this user's, and others cannot write there; else
+ * ERR_IO. make: if there is none, it is made, for this user alone. ERR_ARG: its name is empty or too long. */
+MUST_CHECK enum err_code io_open_dir(int *fd, const char *path, bool make, struct err *e);
 /* Waits for the next bytes and reads 1 to max_bytes of them; *n is 0 at the end. */
 MUST_CHECK enum err_code io_read_some(size_t *n, int fd, void *data, size_t max_bytes, bool (*stop)(void),
                                       struct err *e);

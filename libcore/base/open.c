@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -108,4 +109,46 @@ enum err_code io_open_own(int *out, const char *path, struct err *e)
     }
     close(fd);
     return ERR_IO;
+}
+
+/* What is wrong with a directory that is open. */
+static enum err_code check_dir(int fd, const char *path, struct err *e)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return err_errno(e, ERR_IO, errno, "%s: cannot stat", path);
+    if (st.st_uid != geteuid())
+        return err_set(e, ERR_IO, "%s: belongs to another user", path);
+    if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return err_set(e, ERR_IO, "%s: others can write there (chmod 700)", path);
+    return ERR_OK;
+}
+
+enum err_code io_open_dir(int *out, const char *path, bool make, struct err *e)
+{
+    char name[4096];
+    size_t n = strlen(path);
+    struct stat st;
+    int fd;
+
+    while (n > 1 && path[n - 1] == '/') /* a link with a slash behind it would be followed */
+        n--;
+    if (n == 0 || n >= sizeof name)
+        return err_set(e, ERR_ARG, "%.80s: not the name of a directory", path);
+    memcpy(name, path, n);
+    name[n] = '\0';
+    if (make && mkdir(name, 0700) != 0 && errno != EEXIST)
+        return err_errno(e, ERR_IO, errno, "%s: cannot make the directory", name);
+    if (lstat(name, &st) == 0 && S_ISLNK(st.st_mode))
+        return err_set(e, ERR_IO, "%s: is a link", name);
+    fd = open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(e, ERR_IO, errno, "%s: cannot open the directory", name);
+    if (check_dir(fd, name, e)) {
+        close(fd);
+        return e->code;
+    }
+    *out = fd;
+    return ERR_OK;
 }

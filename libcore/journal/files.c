@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "base/memory.h"
 #include "journal/internal.h"
 
@@ -51,38 +52,11 @@ static bool read_name(const char *name, enum file_kind *kind, char day[DAY_BYTES
 
 /* ---- opening ---- */
 
-static enum err_code check_dir(const struct files *f, struct err *e)
-{
-    struct stat st;
-
-    if (fstat(f->dir, &st) != 0)
-        return err_errno(e, ERR_IO, errno, "%s: cannot stat", f->path);
-    if (st.st_uid != geteuid())
-        return err_set(e, ERR_IO, "%s: belongs to another user", f->path);
-    if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return err_set(e, ERR_IO, "%s: others can write there (chmod 700)", f->path);
-    return ERR_OK;
-}
-
 enum err_code journal_files_open(struct files *f, const struct journal_opts *o, struct err *e)
 {
-    size_t n = strlen(o->dir);
-    struct stat st;
-
-    while (n > 1 && o->dir[n - 1] == '/') /* a link with a slash behind it would be followed */
-        n--;
-    if (n == 0 || n >= sizeof f->path)
-        return err_set(e, ERR_ARG, "%.80s: not the name of a directory", o->dir);
     *f = (struct files){ .dir = -1, .bytes_max = o->bytes_max, .unseen = -1, .fd = { -1, -1, -1 } };
-    memcpy(f->path, o->dir, n);
-    if (!o->is_there && mkdir(f->path, 0700) != 0 && errno != EEXIST)
-        return err_errno(e, ERR_IO, errno, "%s: cannot make the directory", f->path);
-    if (lstat(f->path, &st) == 0 && S_ISLNK(st.st_mode))
-        return err_set(e, ERR_IO, "%s: is a link", f->path);
-    f->dir = open(f->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (f->dir < 0)
-        return err_errno(e, ERR_IO, errno, "%s: cannot open", f->path);
-    return check_dir(f, e);
+    (void)snprintf(f->path, sizeof f->path, "%s", o->dir);
+    return io_open_dir(&f->dir, o->dir, !o->is_there, e);
 }
 
 void journal_files_close(struct files *f)

@@ -55,7 +55,7 @@ requests() # COUNT TOKENS
     mkdir other
     ln -s other link
     echo text > file
-    fails 1 'open: others may write to it' chimere-serve-stdio --listen 127.0.0.1:0 --files open
+    fails 1 'open: others can write there' chimere-serve-stdio --listen 127.0.0.1:0 --files open
     fails 1 'link: is a link' chimere-serve-stdio --listen 127.0.0.1:0 --files link/
     fails 1 'file: cannot open the directory: Not a directory' chimere-serve-stdio --listen 127.0.0.1:0 --files file
     fails 1 'none/kept: cannot make the directory' chimere-serve-stdio --listen 127.0.0.1:0 --files none/kept
