@@ -92,7 +92,7 @@ static const char *id_of(const json_t *line, char number[24])
     return json_is_integer(id) ? number : json_is_string(id) ? json_string_value(id) : "";
 }
 
-static enum err_code add_item(struct cli_batch *b, const json_t *request, uint64_t asked, int64_t line, struct err *e)
+static enum err_code add_item(struct cli_batch *b, const json_t *request, uint64_t asked, struct err *e)
 {
     char number[24];
     const char *id = id_of(request, number);
@@ -102,8 +102,8 @@ static enum err_code add_item(struct cli_batch *b, const json_t *request, uint64
         return err_nomem(e);
     place = place_of(b, id);
     if (*place != NULL)
-        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": custom_id \"%.100s\" comes a second time", b->name, line,
-                       id);
+        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": custom_id \"%.100s\" comes a second time", b->name,
+                       b->line, id);
     item = calloc(1, sizeof *item);
     if (item == NULL || (item->id = strdup(id)) == NULL) {
         free(item);
@@ -190,40 +190,46 @@ static enum err_code parse_line(json_t **out, struct str line, const char *path,
 }
 
 /* What a line of the batch asks for. */
-static enum err_code read_request(const struct cli_batch *b, json_t *o, int64_t line, enum serve_method *m,
-                                  struct err *e)
+static enum err_code read_members(const struct cli_batch *b, json_t *o, enum serve_method *m, struct err *e)
 {
     char number[24];
-    const char *path = b->name, *key;
+    const char *key;
     const json_t *id = json_object_get(o, "custom_id");
     json_t *value;
     const char *method = json_string_value(json_object_get(o, "method"));
     const char *url = json_string_value(json_object_get(o, "url"));
 
     if (*id_of(o, number) == '\0')
-        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": %s", path, line,
+        return err_set(e, ERR_FORMAT, "%s",
                        id == NULL || json_is_string(id) ? "no custom_id"
                                                         : "custom_id is neither a text nor a whole number");
     if (method != NULL && strcmp(method, "POST") != 0)
-        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": method is not POST", path, line);
+        return err_set(e, ERR_FORMAT, "method is not POST");
     if (url == NULL || !serve_method(m, str_of(url)) || serve_row(*m)->answer != NULL) {
         char known[256];
 
         serve_name_methods(known, sizeof known, true, "/v1/");
-        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": url is not one of %s", path, line, known);
+        return err_set(e, ERR_FORMAT, "url is not one of %s", known);
     }
     if (b->o.url != NULL && strcmp(url, b->o.url) != 0)
-        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": url is not %s, for which the batch was made", path, line,
-                       b->o.url);
+        return err_set(e, ERR_FORMAT, "url is not %s, for which the batch was made", b->o.url);
     if (!json_is_object(json_object_get(o, "body")))
-        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": no body", path, line);
+        return err_set(e, ERR_FORMAT, "no body");
     json_object_foreach (o, key, value)
         if (!b->o.lenient && strcmp(key, "custom_id") != 0 && strcmp(key, "method") != 0 && strcmp(key, "url") != 0 &&
             strcmp(key, "body") != 0)
-            return err_set(e, ERR_FORMAT,
-                           "%s: line %" PRId64 ": \"%.100s\" is not a member of a request (--lenient ignores such)",
-                           path, line, key);
+            return err_set(e, ERR_FORMAT, "\"%.100s\" is not a member of a request (--lenient ignores such)", key);
     return ERR_OK;
+}
+
+/* The next line of the batch as a request; *o is set where it is JSON. refused: see parse_line(). */
+static enum err_code read_request(const struct cli_batch *b, struct str line, json_t **o, enum serve_method *m,
+                                  struct err *refused, struct err *e)
+{
+    *o = NULL;
+    if (parse_line(o, line, b->name, b->line, refused, e))
+        return e->code;
+    return read_members(b, *o, m, e) ? err_wrap(e, "%s: line %" PRId64, b->name, b->line) : ERR_OK;
 }
 
 /* What a request asks for, as a hash: the same with its members in another order. */
@@ -255,11 +261,9 @@ enum err_code cli_batch_read(struct cli_batch *b, bool *more, struct err *e)
     *more = next_line(all, &b->at, &b->line, &text);
     if (!*more)
         return b->n_items > 0 ? ERR_OK : err_set(e, ERR_FORMAT, "%s: no requests", b->name);
-    if (parse_line(&o, text, b->name, b->line, &refused, e))
-        return e->code;
-    code = read_request(b, o, b->line, &m, e);
+    code = read_request(b, text, &o, &m, &refused, e);
     if (code == ERR_OK && (code = hash_request(&asked, m, json_object_get(o, "body"), e)) == ERR_OK)
-        code = add_item(b, o, asked, b->line, e);
+        code = add_item(b, o, asked, e);
     json_decref(o);
     if (code == ERR_OK)
         b->n_mine += b->index++ % b->n_shards == b->shard;
@@ -557,14 +561,6 @@ static enum err_code write_line(struct cli_batch *b, int which, json_t *line, st
     return ERR_OK;
 }
 
-static void note_done(struct cli_batch *b, struct item *item, bool refused)
-{
-    item->done = true;
-    b->n_done++;
-    b->n_now++;
-    b->n_refused += refused;
-}
-
 bool cli_batch_owns(const struct cli_batch *b, const void *user)
 {
     const struct pending *p = b->asked;
@@ -579,24 +575,36 @@ static json_t *id_value(const struct item *item)
     return item->number ? json_integer(atoll(item->id)) : json_string(item->id);
 }
 
-/* Takes the body. number: of the request, in ids. */
+/* Writes the entry of a request and notes it. Takes response and error, of which one is null. number: of ids. */
+static enum err_code write_entry(struct cli_batch *b, struct item *item, int64_t number, bool refused, json_t *response,
+                                 json_t *error, struct err *e)
+{
+    char id[40], asked[24];
+
+    (void)snprintf(id, sizeof id, "batch_req_%08" PRIx64, (uint64_t)number);
+    (void)snprintf(asked, sizeof asked, "%016" PRIx64, item->asked);
+    if (write_line(b, refused,
+                   json_pack("{s:s, s:o, s:o, s:o, s:s, s:O}", "id", id, "custom_id", id_value(item), "response",
+                             response, "error", error, "asked", asked, "made_with", b->o.made_with),
+                   e))
+        return e->code;
+    item->done = true;
+    b->n_done++;
+    b->n_now++;
+    b->n_refused += refused;
+    return ERR_OK;
+}
+
+/* Takes the body. */
 static enum err_code write_reply(struct cli_batch *b, struct item *item, int64_t number, int status, json_t *body,
                                  struct err *e)
 {
-    const int which = status == 200 ? 0 : 1;
-    char request[40], batch[40], asked[24];
+    char id[40];
 
-    (void)snprintf(request, sizeof request, "req_%08" PRIx64, (uint64_t)number);
-    (void)snprintf(batch, sizeof batch, "batch_req_%08" PRIx64, (uint64_t)number);
-    (void)snprintf(asked, sizeof asked, "%016" PRIx64, item->asked);
-    if (write_line(b, which,
-                   json_pack("{s:s, s:o, s:{s:i, s:s, s:o}, s:n, s:s, s:O}", "id", batch, "custom_id", id_value(item),
-                             "response", "status_code", status, "request_id", request, "body", body, "error", "asked",
-                             asked, "made_with", b->o.made_with),
-                   e))
-        return e->code;
-    note_done(b, item, which == 1);
-    return ERR_OK;
+    (void)snprintf(id, sizeof id, "req_%08" PRIx64, (uint64_t)number);
+    return write_entry(b, item, number, status != 200,
+                       json_pack("{s:i, s:s, s:o}", "status_code", status, "request_id", id, "body", body), json_null(),
+                       e);
 }
 
 enum err_code cli_batch_take(struct cli_batch *b, struct serve_reply *r, struct err *e)
@@ -611,22 +619,11 @@ enum err_code cli_batch_take(struct cli_batch *b, struct serve_reply *r, struct 
 
 enum err_code cli_batch_give_up(struct cli_batch *b, const char *code, const char *message, struct err *e)
 {
-    for (size_t i = 0; i < b->n_slots; i++) {
-        struct item *item = b->slot[i];
-        char batch[40], asked[24];
-
-        if (item == NULL || item->done)
-            continue;
-        (void)snprintf(batch, sizeof batch, "batch_req_%08zx", i);
-        (void)snprintf(asked, sizeof asked, "%016" PRIx64, item->asked);
-        if (write_line(b, 1,
-                       json_pack("{s:s, s:o, s:n, s:{s:s, s:s}, s:s, s:O}", "id", batch, "custom_id", id_value(item),
-                                 "response", "error", "code", code, "message", message, "asked", asked, "made_with",
-                                 b->o.made_with),
-                       e))
+    for (size_t i = 0; i < b->n_slots; i++)
+        if (b->slot[i] != NULL && !b->slot[i]->done &&
+            write_entry(b, b->slot[i], (int64_t)i, true, json_null(),
+                        json_pack("{s:s, s:s}", "code", code, "message", message), e))
             return e->code;
-        note_done(b, item, true);
-    }
     return ERR_OK;
 }
 
@@ -689,9 +686,7 @@ enum err_code cli_batch_ask(struct cli_batch *b, struct serve *s, bool *more, st
 
         if (!mine)
             continue;
-        if (parse_line(&o, text, b->name, b->line, &refused, e))
-            return e->code;
-        code = read_request(b, o, b->line, &m, e);
+        code = read_request(b, text, &o, &m, &refused, e);
         struct item *item = code == ERR_OK ? *place_of(b, id_of(o, number)) : NULL;
         if (code == ERR_OK && item == NULL)
             code = err_set(e, ERR_FORMAT, "%s: changed while it was read", b->name);

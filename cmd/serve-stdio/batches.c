@@ -227,19 +227,18 @@ static void finish(struct cli_batches *b, struct work *w, const char *status)
     drop_work(b, w);
 }
 
-static json_t *fault_of(const char *code, const char *message, int64_t line)
-{
-    return json_pack("{s:s, s:o, s:n, s:o}", "code", code, "message", json_bytes(str_of(message)), "param", "line",
-                     line > 0 ? json_integer(line) : json_null());
-}
-
-/* What has been answered so far stays. */
-static void fail(struct cli_batches *b, struct work *w, const char *code, const char *message)
+/* line 0: none. */
+static void add_fault(struct work *w, const char *code, const char *message, int64_t line)
 {
     if (w->faults == NULL)
         w->faults = json_array();
-    if (code != NULL)
-        json_push(&w->faults, fault_of(code, message, 0));
+    json_push(&w->faults, json_pack("{s:s, s:o, s:n, s:o}", "code", code, "message", json_bytes(str_of(message)),
+                                    "param", "line", line > 0 ? json_integer(line) : json_null()));
+}
+
+/* Ends a batch by its faults. What has been answered so far stays. */
+static void fail(struct cli_batches *b, struct work *w)
+{
     (void)cli_json_set(w->record->object, "errors", json_pack("{s:s, s:O}", "object", "list", "data", w->faults));
     if (w->batch != NULL && w->begun)
         set_counts(w);
@@ -249,12 +248,13 @@ static void fail(struct cli_batches *b, struct work *w, const char *code, const 
 /* The end by an error of batch.h. */
 static void fail_by(struct cli_batches *b, struct work *w, const struct err *e)
 {
-    fail(b, w,
-         e->code == ERR_LIMIT   ? "storage_limit_exceeded"
-         : e->code == ERR_IO    ? "storage_failed"
-         : e->code == ERR_NOMEM ? "out_of_memory"
-                                : "invalid_file",
-         e->msg);
+    add_fault(w,
+              e->code == ERR_LIMIT   ? "storage_limit_exceeded"
+              : e->code == ERR_IO    ? "storage_failed"
+              : e->code == ERR_NOMEM ? "out_of_memory"
+                                     : "invalid_file",
+              e->msg, 0);
+    fail(b, w);
 }
 
 /* ---- turns ---- */
@@ -309,17 +309,14 @@ static enum err_code check_lines(struct cli_batches *b, struct work *w, struct e
             return err_set(e, ERR_FORMAT, "there are more than %d requests", REQUESTS_MAX);
         if (code != ERR_OK && code != ERR_FORMAT)
             return code;
-        if (code != ERR_OK) {
-            if (w->faults == NULL)
-                w->faults = json_array();
-            json_push(&w->faults, fault_of("invalid_request", e->msg, n.line));
-        }
+        if (code != ERR_OK)
+            add_fault(w, "invalid_request", e->msg, n.line);
     }
     if (more && json_array_size(w->faults) < FAULTS_MAX)
         return ERR_OK;
     if (w->faults == NULL)
         return begin_work(b, w, e);
-    fail(b, w, NULL, NULL);
+    fail(b, w);
     return ERR_OK;
 }
 
