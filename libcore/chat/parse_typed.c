@@ -9,14 +9,8 @@
 #include "chat/parse.h"
 
 enum {
-    IS_NULL = 1,
-    IS_BOOLEAN = 2,
-    IS_INTEGER = 4,
-    IS_NUMBER = 8,
-    IS_ARRAY = 16,
-    IS_OBJECT = 32,
-    IS_STRING = 64,
-    IS_ANY = 127,
+    NUMBER = GRAMMAR_INTEGER | GRAMMAR_FRACTION,
+    ANY = GRAMMAR_NULL | GRAMMAR_BOOL | NUMBER | GRAMMAR_ARRAY | GRAMMAR_OBJECT | GRAMMAR_STRING,
     DEPTH_MAX = 16,     /* of references and unions within each other */
     SCHEMAS_MAX = 1024, /* that are looked at for one parameter */
 };
@@ -69,15 +63,15 @@ static unsigned by_name(const json_t *type)
 {
     static const struct {
         const char *name;
-        unsigned kind;
+        unsigned type;
     } names[] = {
-        { "null", IS_NULL },   { "boolean", IS_BOOLEAN }, { "integer", IS_INTEGER }, { "number", IS_NUMBER },
-        { "array", IS_ARRAY }, { "object", IS_OBJECT },   { "string", IS_STRING },
+        { "null", GRAMMAR_NULL },   { "boolean", GRAMMAR_BOOL },  { "integer", GRAMMAR_INTEGER }, { "number", NUMBER },
+        { "array", GRAMMAR_ARRAY }, { "object", GRAMMAR_OBJECT }, { "string", GRAMMAR_STRING },
     };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (json_is_string(type) && strcmp(json_string_value(type), names[i].name) == 0)
-            return names[i].kind;
+            return names[i].type;
     return 0;
 }
 
@@ -85,108 +79,108 @@ static unsigned by_value(const json_t *v)
 {
     switch (json_typeof(v)) {
     case JSON_NULL:
-        return IS_NULL;
+        return GRAMMAR_NULL;
     case JSON_TRUE:
     case JSON_FALSE:
-        return IS_BOOLEAN;
+        return GRAMMAR_BOOL;
     case JSON_INTEGER:
-        return IS_INTEGER;
+        return GRAMMAR_INTEGER;
     case JSON_REAL:
-        return IS_NUMBER;
+        return NUMBER;
     case JSON_ARRAY:
-        return IS_ARRAY;
+        return GRAMMAR_ARRAY;
     case JSON_OBJECT:
-        return IS_OBJECT;
+        return GRAMMAR_OBJECT;
     case JSON_STRING:
-        return IS_STRING;
+        return GRAMMAR_STRING;
     }
     return 0;
 }
 
-static unsigned kinds_of(const json_t *schema, struct schemas *in, int depth);
+static unsigned types_of(const json_t *schema, struct schemas *in, int depth);
 
-/* Kinds of any member of a list of schemas; of all of them. */
-static unsigned kinds_of_list(const json_t *list, struct schemas *in, int depth, bool all)
+/* Types of any member of a list of schemas; of all of them. */
+static unsigned types_of_list(const json_t *list, struct schemas *in, int depth, bool all)
 {
-    unsigned kinds = all ? IS_ANY : 0;
+    unsigned types = all ? ANY : 0;
 
     for (size_t i = 0; i < json_array_size(list); i++) {
-        unsigned k = kinds_of(json_array_get(list, i), in, depth);
-        kinds = all ? kinds & k : kinds | k;
+        unsigned t = types_of(json_array_get(list, i), in, depth);
+        types = all ? types & t : types | t;
     }
-    return kinds != 0 ? kinds : IS_ANY;
+    return types != 0 ? types : ANY;
 }
 
-static unsigned kinds_said(const json_t *schema, struct schemas *in, int depth)
+static unsigned types_said(const json_t *schema, struct schemas *in, int depth)
 {
     const json_t *type = json_object_get(schema, "type"), *v;
-    unsigned kinds = 0;
+    unsigned types = 0;
 
     if (type != NULL) {
-        kinds = by_name(type);
+        types = by_name(type);
         for (size_t i = 0; i < json_array_size(type); i++)
-            kinds |= by_name(json_array_get(type, i));
+            types |= by_name(json_array_get(type, i));
     } else if ((v = json_object_get(schema, "$ref")) != NULL && json_is_string(v)) {
-        kinds = kinds_of(resolve(in->root, json_string_value(v)), in, depth);
+        types = types_of(resolve(in->root, json_string_value(v)), in, depth);
     } else if ((v = json_object_get(schema, "const")) != NULL) {
-        kinds = by_value(v);
+        types = by_value(v);
     } else if ((v = json_object_get(schema, "enum")) != NULL) {
         for (size_t i = 0; i < json_array_size(v); i++)
-            kinds |= by_value(json_array_get(v, i));
+            types |= by_value(json_array_get(v, i));
     } else if ((v = json_object_get(schema, "anyOf")) != NULL || (v = json_object_get(schema, "oneOf")) != NULL) {
-        kinds = kinds_of_list(v, in, depth, false);
+        types = types_of_list(v, in, depth, false);
     } else if ((v = json_object_get(schema, "allOf")) != NULL) {
-        kinds = kinds_of_list(v, in, depth, true);
+        types = types_of_list(v, in, depth, true);
     } else if (json_object_get(schema, "properties") != NULL) {
-        kinds = IS_OBJECT;
+        types = GRAMMAR_OBJECT;
     } else if (json_object_get(schema, "items") != NULL) {
-        kinds = IS_ARRAY;
+        types = GRAMMAR_ARRAY;
     }
-    return kinds;
+    return types;
 }
 
-static unsigned kinds_of(const json_t *schema, struct schemas *in, int depth)
+static unsigned types_of(const json_t *schema, struct schemas *in, int depth)
 {
-    unsigned kinds;
+    unsigned types;
 
     if (!json_is_object(schema) || depth == DEPTH_MAX || in->left == 0)
-        return IS_ANY;
+        return ANY;
     in->left--;
-    kinds = kinds_said(schema, in, depth + 1);
-    if (kinds != 0 && json_is_true(json_object_get(schema, "nullable")))
-        kinds |= IS_NULL;
-    return kinds != 0 ? kinds : IS_ANY;
+    types = types_said(schema, in, depth + 1);
+    if (types != 0 && json_is_true(json_object_get(schema, "nullable")))
+        types |= GRAMMAR_NULL;
+    return types != 0 ? types : ANY;
 }
 
-/* The kind of a value that was read, by its JSON. */
+/* The type of a value that was read, by its JSON. */
 static unsigned by_json(struct str v)
 {
     bool whole;
 
     switch (v.n > 0 ? v.p[0] : '\0') {
     case 'n':
-        return IS_NULL;
+        return GRAMMAR_NULL;
     case 't':
     case 'f':
-        return IS_BOOLEAN;
+        return GRAMMAR_BOOL;
     case '[':
-        return IS_ARRAY;
+        return GRAMMAR_ARRAY;
     case '{':
-        return IS_OBJECT;
+        return GRAMMAR_OBJECT;
     case '"':
         return 0; /* bare text has no quotes: these belong to the string */
     default:
-        return chat_parse_is_number(v, &whole) && whole ? IS_INTEGER | IS_NUMBER : IS_NUMBER;
+        return chat_parse_is_number(v, &whole) && whole ? GRAMMAR_INTEGER : GRAMMAR_FRACTION;
     }
 }
 
-/* Adds text as JSON if it is a value of one of the kinds; else out is as before. */
-static bool add_value(struct text_buf *out, unsigned kinds, struct str text, unsigned syntax)
+/* Adds text as JSON if it is a value of one of the types; else out is as before. */
+static bool add_value(struct text_buf *out, unsigned types, struct str text, unsigned syntax)
 {
     const size_t before = out->n;
 
     if (chat_parse_value(out, &text, syntax) && text.n == 0 && !out->failed &&
-        (by_json((struct str){ out->p + before, out->n - before }) & kinds) != 0)
+        (by_json((struct str){ out->p + before, out->n - before }) & types) != 0)
         return true;
     out->n = before;
     return false;
@@ -202,31 +196,18 @@ static const json_t *param_of(const json_t *schema, struct str key)
 
 unsigned chat_parse_types(const json_t *schema, struct str key)
 {
-    static const struct {
-        unsigned kinds, types;
-    } table[] = {
-        { IS_NULL, GRAMMAR_NULL },       { IS_BOOLEAN, GRAMMAR_BOOL },
-        { IS_INTEGER, GRAMMAR_INTEGER }, { IS_NUMBER, GRAMMAR_INTEGER | GRAMMAR_FRACTION },
-        { IS_ARRAY, GRAMMAR_ARRAY },     { IS_OBJECT, GRAMMAR_OBJECT },
-        { IS_STRING, GRAMMAR_STRING },
-    };
     struct schemas in = { .root = schema, .left = SCHEMAS_MAX };
-    const unsigned kinds = kinds_of(param_of(schema, key), &in, 0);
-    unsigned types = 0;
 
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        types |= (kinds & table[i].kinds) != 0 ? table[i].types : 0;
-    return types;
+    return types_of(param_of(schema, key), &in, 0);
 }
 
 void chat_parse_typed(struct text_buf *out, const json_t *schema, struct str key, struct str text, unsigned syntax)
 {
-    struct schemas in = { .root = schema, .left = SCHEMAS_MAX };
-    const unsigned kinds = kinds_of(param_of(schema, key), &in, 0);
+    const unsigned types = chat_parse_types(schema, key);
     struct str v = text;
 
     chat_parse_trim(&v);
-    if (kinds == IS_STRING ||
-        !(add_value(out, kinds, v, syntax & CHAT_PYTHON_NAMES) || add_value(out, kinds, v, syntax)))
+    if (types == GRAMMAR_STRING ||
+        !(add_value(out, types, v, syntax & CHAT_PYTHON_NAMES) || add_value(out, types, v, syntax)))
         chat_parse_quote(out, text);
 }

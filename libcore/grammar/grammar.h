@@ -59,7 +59,7 @@ MUST_CHECK enum err_code grammar_open_schema(struct grammar **out, const struct 
  * afterwards. */
 MUST_CHECK enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner, struct str begin,
                                              struct str end, struct err *e);
-/* How a family of models writes the members of an object, where it is not as JSON. */
+/* Types of JSON values, as a set. */
 enum grammar_type {
     GRAMMAR_NULL = 1,
     GRAMMAR_BOOL = 2,
@@ -69,6 +69,7 @@ enum grammar_type {
     GRAMMAR_ARRAY = 32,
     GRAMMAR_OBJECT = 64,
 };
+/* How a family of models writes the members of an object, where it is not as JSON. */
 struct grammar_dress {
     const char *key, *value, *end; /* before a key, before its value, behind it */
     const char *text;              /* before a value that is a string, where it is told apart from `value` */
