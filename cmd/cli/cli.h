@@ -234,7 +234,8 @@ typedef enum err_code cli_parse_json(json_t **out, struct str text, const char *
 MUST_CHECK enum err_code cli_json_file_by(json_t **out, const char *path, cli_parse_json *parse, struct err *e);
 /* o[key] = v, taking the reference; false when memory is out (v may be NULL then). */
 bool cli_json_set(json_t *o, const char *key, json_t *v);
-json_t *cli_json_real(double v); /* null when not finite */
+json_t *cli_json_hash(uint64_t h); /* as 16 hexadecimal digits */
+json_t *cli_json_real(double v);   /* null when not finite */
 
 /* Checks in pieces that input is text: ERR_FORMAT for a NUL, and if more than 4 bytes and more than one in 256 are not
  * UTF-8; fewer give a warning at the end. Starts as {.name}. */

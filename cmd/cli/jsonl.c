@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* jsonl.c - JSON objects as lines on stdout, JSON files as input.          room: cmd */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include "base/io.h"
@@ -22,6 +23,14 @@ enum err_code cli_json_line(json_t *o, struct err *e)
 bool cli_json_set(json_t *o, const char *key, json_t *v)
 {
     return v != NULL && json_object_set_new(o, key, v) == 0;
+}
+
+json_t *cli_json_hash(uint64_t h)
+{
+    char text[24];
+
+    (void)snprintf(text, sizeof text, "%016" PRIx64, h);
+    return json_string(text);
 }
 
 json_t *cli_json_real(double v)

@@ -2,7 +2,6 @@
 /* log.c - answers are kept in a directory (log.h).                           room: cmd */
 #include "cli/log.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -61,14 +60,6 @@ static void note_generation(struct files *f, const char *path)
         f->generation[0] = '\0';
 }
 
-static json_t *hex_of(uint64_t h)
-{
-    char text[24];
-
-    (void)snprintf(text, sizeof text, "%016" PRIx64, h);
-    return json_string(text);
-}
-
 static enum err_code list_files(struct files *f, const struct cli_log_beside *x, struct err *e)
 {
     const char *const indexes[] = { x->examples, x->recite }, *domains;
@@ -79,8 +70,9 @@ static enum err_code list_files(struct files *f, const struct cli_log_beside *x,
         const struct adapter *a = x->adapters->file[i];
 
         note_generation(f, a->path);
-        json_push(&f->adapters, json_pack("{s:o, s:o, s:f}", "file", json_bytes(str_of(a->path)), "fingerprint",
-                                          hex_of(adapter_fingerprint(a)), "scale", (double)x->adapters->list[i].scale));
+        json_push(&f->adapters,
+                  json_pack("{s:o, s:o, s:f}", "file", json_bytes(str_of(a->path)), "fingerprint",
+                            cli_json_hash(adapter_fingerprint(a)), "scale", (double)x->adapters->list[i].scale));
     }
     for (size_t i = 0; i < x->engrams->n; i++) {
         weight = CLI_ENGRAM_WEIGHT;
@@ -114,8 +106,8 @@ enum err_code cli_log_facts(json_t **out, const struct cli_log_beside *x, struct
     }
     note_generation(&f, x->open->path);
     o = json_pack("{s:s, s:s, s:{s:o, s:o}, s:o, s:o}", "program", cli_name(), "build", CHIMERE_VERSION, "model",
-                  "file", json_bytes(str_of(x->open->path)), "fingerprint", hex_of(model_fingerprint(x->open->model)),
-                  "adapters", f.adapters, "tables", f.tables);
+                  "file", json_bytes(str_of(x->open->path)), "fingerprint",
+                  cli_json_hash(model_fingerprint(x->open->model)), "adapters", f.adapters, "tables", f.tables);
     if (o != NULL && f.generation[0] != '\0' && !cli_json_set(o, "generation", json_bytes(str_of(f.generation))))
         o = json_if(false, o);
     if (o == NULL)

@@ -81,22 +81,15 @@ static enum err_code hash_options(uint64_t *h, const struct cli_made_with_opts *
     return hash_file(h, o->template_file, e);
 }
 
-static json_t *hex_of(uint64_t h)
-{
-    char text[24];
-
-    (void)snprintf(text, sizeof text, "%016" PRIx64, h);
-    return json_string(text);
-}
-
 enum err_code cli_made_with(json_t **out, const struct cli_made_with_opts *o, struct err *e)
 {
     uint64_t tables = 0, options = 0;
 
     if (hash_tables(&tables, o, e) || hash_options(&options, o, e))
         return e->code;
-    *out = json_pack("{s:o, s:o, s:o, s:o}", "model", hex_of(model_fingerprint(o->open->model)), "adapters",
-                     hex_of(o->open->adapters.hash), "tables", hex_of(tables), "options", hex_of(options));
+    *out = json_pack("{s:o, s:o, s:o, s:o}", "model", cli_json_hash(model_fingerprint(o->open->model)), "adapters",
+                     cli_json_hash(o->open->adapters.hash), "tables", cli_json_hash(tables), "options",
+                     cli_json_hash(options));
     return *out != NULL ? ERR_OK : err_nomem(e);
 }
 
