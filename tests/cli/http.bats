@@ -146,7 +146,7 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     start --max-body 1000
     for case in "404 $url/v1/nothing" "405 $url/v1/completions" "405 $url/health -d {}" "400 $url/v1/completions -d {" \
         "400 $url/v1/completions -d []" "400 $url/v1/completions -d {\"prompt\":\"\"}" "403 $url/health -H Origin:http://a.example" \
-        "403 $url/health -H Host:a.example" "400 $url/v1/chat/completions -X POST" "404 $url/v1/completions/" "404 $url//health" "400 $url/health -H Host:"; do
+        "403 $url/health -H Host:a.example" "400 $url/v1/chat/completions -X POST" "405 $url/v1/completions/" "404 $url//health" "400 $url/health -H Host:"; do
         # shellcheck disable=SC2086
         set -- $case
         [ "$(status_of "${@:2}")" = "$1" ] || { echo "$case"; cat body; return 1; }
