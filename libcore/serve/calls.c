@@ -18,7 +18,7 @@ bool serve_read_tools(struct serve_reading *r, const json_t *v)
         json_t *function = json_object_get(tool, "function");
 
         if (json_string_length(json_object_get(function, "name")) == 0)
-            return serve_wrong_item(r, i, "") || serve_wrong_at(r, "function", "has no name");
+            return serve_wrong_item(r, i, "function", "has no name");
         if (json_is_null(json_object_get(function, "parameters"))) /* there are none */
             (void)json_object_del(function, "parameters");
     }
@@ -61,7 +61,7 @@ static bool allow_tools(struct serve_reading *r, const json_t *v)
                 return serve_nomem(r->f);
         if (json_array_size(r->w->tools) == before) {
             (void)serve_point_to(r->at, strlen(r->at), "tools");
-            return serve_wrong_item(r, i, "there is no such tool");
+            return serve_wrong_item(r, i, NULL, "there is no such tool");
         }
     }
     r->w->ask.tools = r->w->tools;

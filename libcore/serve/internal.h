@@ -22,8 +22,9 @@ struct serve_fault {
     char idle[IDLE_MAX][32]; /* names of members; "": no more */
 };
 bool serve_fault(struct serve_fault *f, int status, const char *pointer, const char *fmt, ...)
-    PRINTF_LIKE(4, 5);                   /* false */
-bool serve_nomem(struct serve_fault *f); /* false */
+    PRINTF_LIKE(4, 5);                                                              /* false */
+bool serve_nomem(struct serve_fault *f);                                            /* false */
+bool serve_refuse_at(struct serve_fault *f, const char *pointer, const char *what); /* false */
 
 /* What a body asks for. What it points to is the body's, unless it says otherwise. */
 struct serve_question {
@@ -87,7 +88,7 @@ struct serve_reading {
 bool serve_refuse_here(const struct serve_reading *r, const char *what); /* false */
 /* The same of a member of it, or an item. */
 bool serve_wrong_at(const struct serve_reading *r, const char *key, const char *what);
-bool serve_wrong_item(const struct serve_reading *r, size_t i, const char *what);
+bool serve_wrong_item(const struct serve_reading *r, size_t i, const char *key /* NULL: itself */, const char *what);
 /* forms.c: members that ask for a form */
 bool serve_read_format(struct serve_reading *r, const json_t *v);
 bool serve_read_grammar(struct serve_reading *r, const json_t *v);
@@ -208,6 +209,11 @@ json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int
 /* The same for a token of the prompt, from the row before it; logits NULL: it is the first token. */
 json_t *serve_row_logprob(const struct serve *s, int32_t token, const float *logits, int n_top);
 bool serve_add(struct serve_buf *b, struct str s);
+json_t *serve_text(const struct serve_buf *b);
+/* A whole call is added to the list, which is made if there is none. False: memory is out, and *calls is NULL. */
+bool serve_keep_call(json_t **calls, const struct chat_piece *p);
+/* Of unit length, as the interface has it, unless the request wants none. */
+json_t *serve_embedding(const struct serve *s, const struct serve_job *j, const float *v);
 /* The id of a reply, which the log has, too. */
 enum { SERVE_ID_BYTES = 48 };
 void serve_reply_id(const struct serve *s, const struct serve_job *j, char out[SERVE_ID_BYTES]);
@@ -253,10 +259,9 @@ json_t *serve_make_chat(enum serve_method method, const json_t *body, bool answe
                         struct serve_fault *f);
 /* A fault of that chat becomes one of the request. */
 void serve_move_fault(const struct serve_dialect *d, const json_t *body, struct serve_fault *f);
-void serve_move_fault_to(struct serve_fault *f, const char *place);                 /* also in its message */
-bool serve_refuse_at(struct serve_fault *f, const char *pointer, const char *what); /* false */
-bool serve_is_type(const json_t *o, const char *type);                              /* its member says so */
-json_t *serve_member(const json_t *o, const char *key); /* NULL: there is none, or it is null */
+void serve_move_fault_to(struct serve_fault *f, const char *place); /* also in its message */
+bool serve_is_type(const json_t *o, const char *type);              /* its member says so */
+json_t *serve_member(const json_t *o, const char *key);             /* NULL: there is none, or it is null */
 /* Takes v; false: memory is out. */
 bool serve_set(json_t *o, const char *key, json_t *v, struct serve_fault *f);
 /* message_reply.c: of the dialect that messages.c has */
@@ -264,11 +269,10 @@ enum err_code serve_message_begin(struct serve *s, struct serve_job *j, struct s
 enum err_code serve_message_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
                                   const struct chat_piece *p, struct err *e);
 enum err_code serve_message_end(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e);
-/* simple.c: methods that need no engine */
+/* status.c: what a server says of itself */
 json_t *serve_list_models(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
 json_t *serve_show_model(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
 json_t *serve_show_props(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
-bool serve_is_special(const json_t *body, const char *member); /* a member that is true unless it says otherwise */
 /* prompts.c: prompts without answers */
 json_t *serve_apply_template(struct serve *s, const json_t *body, const struct serve_client *who,
                              struct serve_fault *f);
@@ -284,6 +288,9 @@ json_t *serve_rate(struct serve *s, const json_t *body, const struct serve_clien
 json_t *serve_rerank(struct serve *s, const json_t *body, const struct serve_client *who, /* rerank.c */
                      struct serve_fault *f);
 /* start.c: makes requests to the engine from a question */
+/* Token ids are appended. A fault: one of them is none. */
+MUST_CHECK enum err_code serve_read_ids(const struct serve *s, const json_t *ids, struct text_tokens *out,
+                                        const char *pointer, struct serve_fault *f, struct err *e);
 /* The tokens of a chat's prompt are appended; its text is the caller's, to be freed. */
 bool serve_read_prompt(struct serve *s, const struct serve_question *w, struct text_tokens *out, struct serve_fault *f);
 bool serve_write_prompt(struct serve *s, const struct serve_question *w, char **out, size_t *n, struct serve_fault *f);

@@ -530,11 +530,6 @@ static enum err_code take_chunk(struct serve_mcp *m, struct call *c, const json_
                e);
 }
 
-static json_t *text_of(const struct serve_buf *b)
-{
-    return json_bytes((struct str){ b->p != NULL ? b->p : "", b->n });
-}
-
 static json_t *with_content(json_t *structured, json_t *text)
 {
     return json_pack("{s:[{s:s, s:o}], s:o, s:b}", "content", "type", "text", "text", text, "structuredContent",
@@ -544,17 +539,17 @@ static json_t *with_content(json_t *structured, json_t *text)
 static json_t *generated(const struct call *c)
 {
     json_t *o =
-        json_pack("{s:O, s:o, s:O, s:O, s:O, s:O}", "id", c->reply_id, "text", text_of(&c->text), "finish_reason",
+        json_pack("{s:O, s:o, s:O, s:O, s:O, s:O}", "id", c->reply_id, "text", serve_text(&c->text), "finish_reason",
                   c->finish, "prompt_tokens", json_object_get(c->usage, "prompt_tokens"), "cached_tokens",
                   json_object_get(json_object_get(c->usage, "prompt_tokens_details"), "cached_tokens"),
                   "completion_tokens", json_object_get(c->usage, "completion_tokens"));
 
-    if (o != NULL && ((c->reasoning.n > 0 && json_object_set_new(o, "reasoning", text_of(&c->reasoning))) ||
+    if (o != NULL && ((c->reasoning.n > 0 && json_object_set_new(o, "reasoning", serve_text(&c->reasoning))) ||
                       (c->notes != NULL && json_object_set(o, "notes", c->notes)))) {
         json_decref(o);
         o = NULL;
     }
-    return with_content(o, text_of(&c->text));
+    return with_content(o, serve_text(&c->text));
 }
 
 /* NULL: memory is out, or *n is 0, nothing has a probability. */

@@ -72,6 +72,14 @@ json_t *serve_count_message(struct serve *s, const json_t *body, const struct se
 
 /* ---- tokens ---- */
 
+/* A member that is true unless it says otherwise. */
+static bool is_usual(const json_t *body, const char *member)
+{
+    const json_t *v = serve_member(body, member);
+
+    return v == NULL || json_is_true(v);
+}
+
 /* A token's text; its bytes, if it is a part of a character. */
 static json_t *piece_of(const struct serve *s, int32_t token)
 {
@@ -115,8 +123,8 @@ static bool encode_text(struct serve *s, const json_t *body, struct text_tokens 
                                                                  : "text";
     const json_t *text = json_object_get(body, name);
     const bool vllm = *name == 'p', add = json_is_true(json_object_get(body, "add_special")) ||
-                                          (vllm && serve_is_special(body, "add_special_tokens"));
-    const bool special = serve_is_special(body, "special") && serve_is_special(body, "parse_special");
+                                          (vllm && is_usual(body, "add_special_tokens"));
+    const bool special = is_usual(body, "special") && is_usual(body, "parse_special");
     struct err e = { 0 };
     char pointer[POINTER_BYTES];
 
@@ -157,4 +165,23 @@ json_t *serve_tokenize(struct serve *s, const json_t *body, const struct serve_c
                         reply);
     text_tokens_free(&t);
     return reply;
+}
+
+json_t *serve_detokenize(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
+{
+    struct text_tokens t = { 0 };
+    struct err e = { 0 };
+    json_t *text = NULL;
+    char *p = NULL;
+    size_t n = 0;
+
+    (void)who;
+    if (serve_read_ids(s, json_object_get(body, "tokens"), &t, "/tokens", f, &e) ||
+        (f->status == 0 && text_decode(s->o.text, t.v, t.n, is_usual(body, "special") ? TEXT_SPECIAL : 0, &p, &n, &e)))
+        serve_nomem(f);
+    if (f->status == 0)
+        text = json_bytes((struct str){ p, n });
+    free(p);
+    text_tokens_free(&t);
+    return f->status != 0 ? NULL : json_pack("{s:o}", "text", text);
 }

@@ -76,18 +76,7 @@ enum err_code serve_record_piece(struct serve_choice *c, const struct chat_piece
         return serve_add(p->part == CHAT_TEXT ? &r->text : &r->reasoning, p->text) ? ERR_OK : err_nomem(e);
     if (p->step != CHAT_CALL_END)
         return ERR_OK;
-    if (r->calls == NULL)
-        r->calls = json_array();
-    return json_array_append_new(r->calls, json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_bytes(p->id), "type",
-                                                     "function", "function", "name", json_bytes(p->name), "arguments",
-                                                     json_bytes(p->text))) == 0
-               ? ERR_OK
-               : err_nomem(e);
-}
-
-static bool set_text(json_t *o, const char *key, const struct serve_buf *b)
-{
-    return json_object_set_new(o, key, json_bytes((struct str){ b->p != NULL ? b->p : "", b->n })) == 0;
+    return serve_keep_call(&r->calls, p) ? ERR_OK : err_nomem(e);
 }
 
 /* What stood beside the model: adapters with the scales of the request, tables if it took them. */
@@ -151,8 +140,8 @@ void serve_record_end(struct serve *s, struct serve_choice *c)
     o = json_pack("{s:i}", "index", c->index);
     whole = ask_report(&a, c->request, &r->figures, &c->stats);
     ok = o != NULL && whole != NULL && json_object_update(o, j->asker) == 0 && set_facts(o, j) &&
-         json_object_update(o, whole) == 0 && set_text(o, "text", &r->text) &&
-         (r->reasoning.n == 0 || set_text(o, "reasoning", &r->reasoning)) &&
+         json_object_update(o, whole) == 0 && json_object_set_new(o, "text", serve_text(&r->text)) == 0 &&
+         (r->reasoning.n == 0 || json_object_set_new(o, "reasoning", serve_text(&r->reasoning)) == 0) &&
          (r->calls == NULL || json_object_set(o, "tool_calls", r->calls) == 0) &&
          json_object_set_new(o, "finish_reason", json_string(finish)) == 0 && set_times(o, c);
     json_decref(whole);

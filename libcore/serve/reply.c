@@ -20,9 +20,18 @@ bool serve_add(struct serve_buf *b, struct str s)
     return true;
 }
 
-static json_t *text_of(const struct serve_buf *b)
+json_t *serve_text(const struct serve_buf *b)
 {
     return json_bytes((struct str){ b->p != NULL ? b->p : "", b->n });
+}
+
+bool serve_keep_call(json_t **calls, const struct chat_piece *p)
+{
+    if (*calls == NULL)
+        *calls = json_array();
+    json_push(calls, json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_bytes(p->id), "type", "function", "function",
+                               "name", json_bytes(p->name), "arguments", json_bytes(p->text)));
+    return *calls != NULL;
 }
 
 const char *serve_finish(const struct serve_job *j, const struct serve_choice *c)
@@ -230,11 +239,11 @@ static json_t *choice_of_chat(const struct serve_job *j, const struct serve_choi
 {
     const bool calls = json_array_size(c->calls) > 0;
     json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
-                          calls && c->text.n == 0 ? json_null() : text_of(&c->text));
+                          calls && c->text.n == 0 ? json_null() : serve_text(&c->text));
     bool ok = m != NULL;
 
     if (ok && c->reasoning.n > 0)
-        ok = json_object_set_new(m, "reasoning_content", text_of(&c->reasoning)) == 0;
+        ok = json_object_set_new(m, "reasoning_content", serve_text(&c->reasoning)) == 0;
     if (ok && calls && j->w.functions)
         ok = json_object_set(m, "function_call", json_object_get(json_array_get(c->calls, 0), "function")) == 0;
     else if (ok && calls)
@@ -257,11 +266,11 @@ static json_t *choice_of_text(const struct serve *s, const struct serve_job *j, 
 
         if (text_decode(s->o.text, c->request->prompt.v, c->request->prompt.n, TEXT_SPECIAL, &p, &n, NULL) == ERR_OK &&
             serve_add(&all, (struct str){ p, n }) && serve_add(&all, (struct str){ c->text.p, c->text.n }))
-            text = text_of(&all);
+            text = serve_text(&all);
         free(p);
         free(all.p);
     } else {
-        text = text_of(&c->text);
+        text = serve_text(&c->text);
     }
     return json_pack("{s:i, s:o, s:o, s:s}", "index", c->index, "text", text, "logprobs", logprobs_of(j, c->logprobs),
                      "finish_reason", serve_finish(j, c));
@@ -300,6 +309,54 @@ bool serve_add_warnings(json_t *o, const struct serve_job *j)
     json_t *loose = j->request != NULL && j->request[0] != NULL ? j->request[0]->loose : NULL;
 
     return o != NULL && (loose == NULL || json_object_set(o, "warnings", loose) == 0);
+}
+
+/* By RFC 4648; malloc'ed, *n characters. NULL: memory is out. */
+static char *base64_of(const unsigned char *raw, size_t bytes, size_t *n)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char *text = malloc(bytes / 3 * 4 + 8);
+
+    *n = 0;
+    for (size_t i = 0; text != NULL && i < bytes; i += 3) {
+        const unsigned b = (unsigned)raw[i] << 16 | (i + 1 < bytes ? (unsigned)raw[i + 1] << 8 : 0) |
+                           (i + 2 < bytes ? raw[i + 2] : 0u);
+
+        text[(*n)++] = digits[b >> 18];
+        text[(*n)++] = digits[b >> 12 & 63];
+        text[(*n)++] = i + 1 < bytes ? digits[b >> 6 & 63] : '=';
+        text[(*n)++] = i + 2 < bytes ? digits[b & 63] : '=';
+    }
+    return text;
+}
+
+json_t *serve_embedding(const struct serve *s, const struct serve_job *j, const float *v)
+{
+    const size_t n = (size_t)s->o.n_embd;
+    double sum = 0;
+    json_t *list = NULL;
+
+    for (size_t i = 0; i < n; i++)
+        sum += (double)v[i] * (double)v[i];
+    const double scale = j->w.raw ? 1 : sum > 0 ? 1 / sqrt(sum) : 0;
+    if (!j->w.base64) {
+        list = json_array();
+        for (size_t i = 0; i < n; i++)
+            json_push(&list, json_real((double)v[i] * scale));
+        return list;
+    }
+    float *scaled = malloc(n * sizeof *scaled + 1);
+    char *text;
+    size_t n_text;
+
+    for (size_t i = 0; scaled != NULL && i < n; i++)
+        scaled[i] = (float)((double)v[i] * scale);
+    text = scaled != NULL ? base64_of((const unsigned char *)scaled, n * sizeof *scaled, &n_text) : NULL;
+    if (text != NULL)
+        list = json_stringn(text, n_text);
+    free(scaled);
+    free(text);
+    return list;
 }
 
 static json_t *whole_embedding(const struct serve *s, const struct serve_job *j)

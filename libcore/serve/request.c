@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +28,14 @@ bool serve_nomem(struct serve_fault *f)
     return serve_fault(f, 503, "", "out of memory");
 }
 
+bool serve_refuse_at(struct serve_fault *f, const char *pointer, const char *what)
+{
+    return serve_fault(f, 400, pointer, "%s: %s", pointer + 1, what);
+}
+
 bool serve_refuse_here(const struct serve_reading *r, const char *what)
 {
-    return serve_fault(r->f, 400, r->at, "%s: %s", r->at + 1, what);
+    return serve_refuse_at(r->f, r->at, what);
 }
 
 bool serve_wrong_at(const struct serve_reading *r, const char *key, const char *what)
@@ -38,13 +44,69 @@ bool serve_wrong_at(const struct serve_reading *r, const char *key, const char *
     return serve_refuse_here(r, what);
 }
 
-bool serve_wrong_item(const struct serve_reading *r, size_t i, const char *what)
+bool serve_wrong_item(const struct serve_reading *r, size_t i, const char *key, const char *what)
 {
     char number[24];
 
     (void)snprintf(number, sizeof number, "%zu", i);
-    return serve_wrong_at(r, number, what);
+    if (key == NULL)
+        return serve_wrong_at(r, number, what);
+    (void)serve_point_to(r->at, strlen(r->at), number);
+    return serve_wrong_at(r, key, what);
 }
+
+/* ---- parsing ---- */
+
+/* Members with texts that the model reads. All else is compared and copied as C strings are. */
+static bool is_read(const char *name)
+{
+    static const char *const names[] = { "content", "reasoning_content", "refusal", "text",    "prompt",   "input",
+                                         "output",  "instructions",      "system",  "context", "thinking", "data",
+                                         "query",   "documents" };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* The member with a string that must not contain \u0000 and does, in v, which is the member `name` or an item of it. */
+static const char *misplaced_nul(const json_t *v, const char *name)
+{
+    const char *key, *found = NULL;
+    json_t *inner;
+    size_t i;
+
+    if (json_is_string(v) && !is_read(name) && memchr(json_string_value(v), '\0', json_string_length(v)) != NULL)
+        return name;
+    json_array_foreach (v, i, inner)
+        if (found == NULL)
+            found = misplaced_nul(inner, name);
+    json_object_foreach ((json_t *)(uintptr_t)v, key, inner)
+        if (found == NULL)
+            found = misplaced_nul(inner, key);
+    return found;
+}
+
+enum err_code serve_parse(json_t **out, struct str text, const char *what, struct err *e)
+{
+    const char *name;
+
+    *out = NULL;
+    if (json_parse_request(out, text, what, e))
+        return e->code;
+    name = misplaced_nul(*out, "");
+    return name != NULL ? err_set(e, ERR_FORMAT, "%s: \\u0000 is not allowed in \"%s\"", what, name) : ERR_OK;
+}
+
+const char *serve_place_in_body(const struct err *why)
+{
+    const char *at = why->where[0] == '/' ? why->where : "";
+
+    return strncmp(at, "/body/", 6) == 0 ? at + 5 : at;
+}
+
+/* ---- values ---- */
 
 bool serve_whole_number(const json_t *v, int64_t *out)
 {
@@ -108,7 +170,7 @@ static bool read_messages(struct serve_reading *r, const json_t *v)
 
         if ((content == NULL || json_is_null(content)) &&
             strcmp(json_string_value(json_object_get(m, "role")), "assistant") != 0)
-            return serve_wrong_item(r, i, "") || serve_wrong_at(r, "content", "missing");
+            return serve_wrong_item(r, i, "content", "missing");
         if (json_is_string(json_object_get(m, "reasoning")) && json_object_get(m, "reasoning_content") == NULL &&
             json_object_set(m, "reasoning_content", json_object_get(m, "reasoning"))) /* as other servers call it */
             return serve_nomem(r->f);
@@ -140,11 +202,6 @@ static bool read_parallel(struct serve_reading *r, const json_t *v)
     return true;
 }
 
-static bool read_stream(struct serve_reading *r, const json_t *v)
-{
-    return flag(r, v, &r->w->stream);
-}
-
 static bool read_stream_options(struct serve_reading *r, const json_t *v)
 {
     if (!json_is_object(v))
@@ -174,7 +231,7 @@ static bool texts(struct serve_reading *r, const json_t *v, struct str out[STOPS
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
 
         if (!json_is_string(s) || json_string_length(s) == 0)
-            return json_is_array(v) ? serve_wrong_item(r, i, "not a text, or empty")
+            return json_is_array(v) ? serve_wrong_item(r, i, NULL, "not a text, or empty")
                                     : serve_refuse_here(r, "not a text, or an array of texts, or empty");
         out[(*n_out)++] = json_text(s);
     }
@@ -208,7 +265,7 @@ static bool read_stop_tokens(struct serve_reading *r, const json_t *v)
         int64_t token;
 
         if (!serve_whole_number(id, &token) || token < 0 || token >= r->s->n_vocab)
-            return serve_wrong_item(r, i, "no token id of this model");
+            return serve_wrong_item(r, i, NULL, "no token id of this model");
         r->w->stop_tokens[r->w->ask.n_stop_tokens++] = (int32_t)token;
     }
     r->w->ask.stop_token = r->w->stop_tokens;
@@ -295,11 +352,6 @@ static bool read_min_tokens(struct serve_reading *r, const json_t *v)
     return integer(r, v, 0, INT64_MAX, &r->w->ask.tokens_min);
 }
 
-static bool read_continue(struct serve_reading *r, const json_t *v)
-{
-    return flag(r, v, &r->w->ask.continues_last);
-}
-
 static bool read_add_answer(struct serve_reading *r, const json_t *v)
 {
     bool add = true;
@@ -316,11 +368,6 @@ static bool read_predict(struct serve_reading *r, const json_t *v)
     return integer(r, v, -1, INT64_MAX, &r->w->ask.tokens_max);
 }
 
-static bool read_ignore_eos(struct serve_reading *r, const json_t *v)
-{
-    return flag(r, v, &r->w->ask.ignore_eos);
-}
-
 static bool read_priority(struct serve_reading *r, const json_t *v)
 {
     int64_t n = 0;
@@ -329,11 +376,6 @@ static bool read_priority(struct serve_reading *r, const json_t *v)
         return false;
     r->w->ask.priority = (int)n;
     return true;
-}
-
-static bool read_echo(struct serve_reading *r, const json_t *v)
-{
-    return flag(r, v, &r->w->echo);
 }
 
 /* Takes the value. Two members that say otherwise of one variable contradict each other. */
@@ -400,7 +442,7 @@ static bool read_lora(struct serve_reading *r, const json_t *v)
         return serve_refuse_here(r, "not an array of {\"id\": 0, \"scale\": 1.0}");
     json_array_foreach (v, i, one)
         if (fabs(json_number_value(json_object_get(one, "scale"))) > 1e6)
-            return serve_wrong_item(r, i, "") || serve_wrong_at(r, "scale", "not a number from -1e6 to 1e6");
+            return serve_wrong_item(r, i, "scale", "not a number from -1e6 to 1e6");
     r->w->lora = (json_t *)(uintptr_t)v;
     return true;
 }
@@ -458,16 +500,6 @@ static bool read_context(struct serve_reading *r, const json_t *v)
         return serve_refuse_here(r, "not together with context_table");
     r->w->has_context = true;
     return read_context_table(r, v);
-}
-
-static bool read_timings(struct serve_reading *r, const json_t *v)
-{
-    return flag(r, v, &r->w->timings);
-}
-
-static bool read_progress(struct serve_reading *r, const json_t *v)
-{
-    return flag(r, v, &r->w->progress);
 }
 
 /* A shorter vector is another model's: only one that was trained for it may be cut. */
@@ -543,7 +575,6 @@ static const struct {
     { "guided_regex", BOTH, serve_read_regex },
     { "guided_choice", BOTH, serve_read_choice },
     { "guided_grammar", BOTH, serve_read_grammar },
-    { "stream", BOTH, read_stream },
     { "stream_options", BOTH, read_stream_options },
     { "n", BOTH, read_n },
     { "grammar", BOTH, serve_read_grammar },
@@ -559,18 +590,13 @@ static const struct {
     { "max_tokens", BOTH, read_predict },
     { "max_completion_tokens", CHAT, read_predict },
     { "n_predict", BOTH, read_predict },
-    { "timings_per_token", BOTH, read_timings },
-    { "return_progress", BOTH, read_progress },
     { "enable_thinking", CHAT, read_think },
-    { "continue_final_message", CHAT, read_continue },
     { "add_generation_prompt", CHAT, read_add_answer },
     { "chat_template_kwargs", CHAT, read_kwargs },
     { "reasoning_effort", CHAT, read_effort },
     { "reasoning_budget", CHAT, read_budget },
     { "thinking_budget_tokens", CHAT, read_budget },
-    { "ignore_eos", BOTH, read_ignore_eos },
     { "priority", BOTH, read_priority },
-    { "echo", TEXT, read_echo },
     { "lora", ALL, read_lora },
     { "engram", BOTH, read_engram },
     { "context", BOTH, read_context },
@@ -582,6 +608,20 @@ static const struct {
     { "cache_salt", BOTH, read_string },
     /* whether the log keeps the answer */
     { "store", BOTH, read_store },
+};
+
+/* Members that are true or false, and where they go. */
+static const struct {
+    const char *name;
+    unsigned methods;
+    size_t at; /* in struct serve_question */
+} flags[] = {
+    { "stream", BOTH, offsetof(struct serve_question, stream) },
+    { "timings_per_token", BOTH, offsetof(struct serve_question, timings) },
+    { "return_progress", BOTH, offsetof(struct serve_question, progress) },
+    { "continue_final_message", CHAT, offsetof(struct serve_question, ask.continues_last) },
+    { "ignore_eos", BOTH, offsetof(struct serve_question, ask.ignore_eos) },
+    { "echo", TEXT, offsetof(struct serve_question, echo) },
 };
 
 /* Members that have no meaning without another one, which is neither false nor null, or none beside it. */
@@ -655,6 +695,9 @@ static bool read_member(struct serve_reading *r, const json_t *body, enum serve_
     struct str first;
     const struct sample_option *option = BOTH >> method & 1 ? find_option(key, &first) : NULL;
 
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+        if (strcmp(flags[i].name, key) == 0 && (flags[i].methods >> method & 1))
+            return json_is_null(value) || flag(r, value, (bool *)((char *)r->w + flags[i].at));
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
         if (strcmp(members[i].name, key) == 0 && (members[i].methods >> method & 1))
             return json_is_null(value) || members[i].read(r, value);

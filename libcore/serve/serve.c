@@ -491,16 +491,6 @@ static enum err_code push_delta(struct serve *s, struct serve_job *j, struct ser
     return serve_push(s, j, SERVE_CHUNK, serve_chunk(s, j, c, delta, logprobs, NULL), 200, false, e);
 }
 
-/* A call for the whole answer. */
-static bool keep_call(struct serve_choice *c, const struct chat_piece *p)
-{
-    if (c->calls == NULL)
-        c->calls = json_array();
-    json_push(&c->calls, json_pack("{s:o, s:s, s:{s:o, s:o}}", "id", json_bytes(p->id), "type", "function", "function",
-                                   "name", json_bytes(p->name), "arguments", json_bytes(p->text)));
-    return c->calls != NULL;
-}
-
 /* What is sent of a call: its head, then its arguments as they grow. In the old form there is the function alone. */
 static json_t *delta_of_call(const struct serve_job *j, const struct chat_piece *p)
 {
@@ -540,7 +530,7 @@ static enum err_code take_piece(struct serve *s, struct serve_job *j, struct ser
         return e->code;
     if (j->asked != NULL)
         return j->row->dialect->piece(s, j, c, p, e);
-    if (call && p->step == CHAT_CALL_END && !keep_call(c, p))
+    if (call && p->step == CHAT_CALL_END && !serve_keep_call(&c->calls, p))
         return err_nomem(e);
     if (!j->w.stream)
         return call || serve_add(p->part == CHAT_TEXT ? &c->text : &c->reasoning, p->text) ? ERR_OK : err_nomem(e);
@@ -640,51 +630,6 @@ static enum err_code take_row(struct serve *s, struct serve_job *j, struct serve
     return one == NULL || json_array_append_new(c->logprobs, one) ? err_nomem(e) : ERR_OK;
 }
 
-/* Unit length, as the interface has it, unless the request wants none. */
-static json_t *embedding_of(const struct serve *s, const struct serve_job *j, const float *v)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const int n = s->o.n_embd;
-    double sum = 0;
-    json_t *list;
-
-    for (int i = 0; i < n; i++)
-        sum += (double)v[i] * (double)v[i];
-    const double scale = j->w.raw ? 1 : sum > 0 ? 1 / sqrt(sum) : 0;
-    if (!j->w.base64) {
-        list = json_array();
-        for (int i = 0; i < n && list != NULL; i++)
-            if (json_array_append_new(list, json_real((double)v[i] * scale))) {
-                json_decref(list);
-                return NULL;
-            }
-        return list;
-    }
-    const size_t bytes = (size_t)n * sizeof(float);
-    unsigned char *raw = malloc(bytes + 2);
-    char *text = malloc(bytes / 3 * 4 + 8);
-    size_t k = 0;
-
-    for (int i = 0; raw != NULL && i < n; i++) {
-        const float x = (float)((double)v[i] * scale);
-
-        memcpy(raw + (size_t)i * sizeof x, &x, sizeof x);
-    }
-    for (size_t i = 0; raw != NULL && text != NULL && i < bytes; i += 3) {
-        const unsigned b = (unsigned)raw[i] << 16 | (i + 1 < bytes ? (unsigned)raw[i + 1] << 8 : 0) |
-                           (i + 2 < bytes ? raw[i + 2] : 0u);
-
-        text[k++] = digits[b >> 18];
-        text[k++] = digits[b >> 12 & 63];
-        text[k++] = i + 1 < bytes ? digits[b >> 6 & 63] : '=';
-        text[k++] = i + 2 < bytes ? digits[b & 63] : '=';
-    }
-    list = raw != NULL && text != NULL ? json_stringn(text, k) : NULL;
-    free(raw);
-    free(text);
-    return list;
-}
-
 bool serve_all_ended(const struct serve_job *j)
 {
     return j->n_left == 0 && j->n_asked == j->n_choices;
@@ -732,7 +677,8 @@ static enum err_code end_choice(struct serve *s, struct serve_job *j, struct ser
         serve_fault(&f, status_of(ev->err.code), "", "%s", ev->err.msg);
         return refuse_job(s, j, &f, e);
     }
-    if (j->method == SERVE_EMBEDDING && ev->pooled != NULL && (c->embedding = embedding_of(s, j, ev->pooled)) == NULL)
+    if (j->method == SERVE_EMBEDDING && ev->pooled != NULL &&
+        (c->embedding = serve_embedding(s, j, ev->pooled)) == NULL)
         return err_nomem(e);
     if (j->method != SERVE_EMBEDDING && take_text(s, j, c, ev->text, true, NULL, e))
         return e->code;

@@ -38,8 +38,8 @@ static void place_form(const struct serve_question *w, struct serve_fault *f)
 
 /* ---- prompts ---- */
 
-static enum err_code read_ids(struct serve *s, const json_t *ids, struct text_tokens *out, const char *pointer,
-                              struct serve_fault *f, struct err *e)
+enum err_code serve_read_ids(const struct serve *s, const json_t *ids, struct text_tokens *out, const char *pointer,
+                             struct serve_fault *f, struct err *e)
 {
     size_t i;
     json_t *id;
@@ -49,7 +49,7 @@ static enum err_code read_ids(struct serve *s, const json_t *ids, struct text_to
             char whole[POINTER_BYTES];
 
             (void)snprintf(whole, sizeof whole, "%.400s/%zu", pointer, i);
-            serve_fault(f, 400, whole, "%s: no token id of this model", whole + 1);
+            serve_refuse_at(f, whole, "no token id of this model");
             return ERR_OK;
         }
         if (text_tokens_push(out, (int32_t)json_integer_value(id), e))
@@ -70,7 +70,7 @@ static enum err_code read_prompt(struct serve *s, const json_t *v, struct ask *a
         serve_fault(f, 400, pointer, "%s: neither a text nor an array of token ids", pointer + 1);
         return ERR_OK;
     }
-    if (read_ids(s, v, ids, pointer, f, e))
+    if (serve_read_ids(s, v, ids, pointer, f, e))
         return e->code;
     a->token = ids->v;
     a->n_token = ids->n;

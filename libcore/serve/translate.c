@@ -5,11 +5,6 @@
 
 #include "serve/internal.h"
 
-bool serve_refuse_at(struct serve_fault *f, const char *pointer, const char *what)
-{
-    return serve_fault(f, 400, pointer, "%s: %s", pointer + 1, what);
-}
-
 bool serve_is_type(const json_t *o, const char *type)
 {
     const char *s = json_string_value(json_object_get(o, "type"));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simple.c - what needs no engine: the list of models, tokens of a text, health, metrics.    room: serve */
+/* status.c - what a server says of itself: metrics, health, its model, props.         room: serve */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,98 +8,6 @@
 #include "chat/chat.h"
 #include "run/run.h"
 #include "serve/internal.h"
-
-/* ---- what clients say ---- */
-
-/* Members with texts that the model reads. All else is compared and copied as C strings are. */
-static bool is_read(const char *name)
-{
-    static const char *const names[] = { "content", "reasoning_content", "refusal", "text",    "prompt",   "input",
-                                         "output",  "instructions",      "system",  "context", "thinking", "data",
-                                         "query",   "documents" };
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i], name) == 0)
-            return true;
-    return false;
-}
-
-/* The member with a string that must not contain \u0000 and does, in v, which is the member `name` or an item of it. */
-static const char *misplaced_nul(const json_t *v, const char *name)
-{
-    const char *key, *found = NULL;
-    json_t *inner;
-    size_t i;
-
-    if (json_is_string(v) && !is_read(name) && memchr(json_string_value(v), '\0', json_string_length(v)) != NULL)
-        return name;
-    json_array_foreach (v, i, inner)
-        if (found == NULL)
-            found = misplaced_nul(inner, name);
-    json_object_foreach ((json_t *)(uintptr_t)v, key, inner)
-        if (found == NULL)
-            found = misplaced_nul(inner, key);
-    return found;
-}
-
-enum err_code serve_parse(json_t **out, struct str text, const char *what, struct err *e)
-{
-    const char *name;
-
-    *out = NULL;
-    if (json_parse_request(out, text, what, e))
-        return e->code;
-    name = misplaced_nul(*out, "");
-    return name != NULL ? err_set(e, ERR_FORMAT, "%s: \\u0000 is not allowed in \"%s\"", what, name) : ERR_OK;
-}
-
-const char *serve_place_in_body(const struct err *why)
-{
-    const char *at = why->where[0] == '/' ? why->where : "";
-
-    return strncmp(at, "/body/", 6) == 0 ? at + 5 : at;
-}
-
-/* ---- tokens ---- */
-
-bool serve_is_special(const json_t *body, const char *member)
-{
-    const json_t *v = json_object_get(body, member);
-
-    return v == NULL || json_is_null(v) || json_is_true(v);
-}
-
-json_t *serve_detokenize(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f)
-{
-    const json_t *ids = json_object_get(body, "tokens");
-    struct text_tokens t = { 0 };
-    struct err e = { 0 };
-    json_t *id, *text = NULL;
-    char *p = NULL;
-    size_t i, n = 0;
-    char pointer[40];
-
-    (void)who;
-    json_array_foreach (ids, i, id) {
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= s->n_vocab) {
-            (void)snprintf(pointer, sizeof pointer, "/tokens/%zu", i);
-            serve_fault(f, 400, pointer, "tokens/%zu: no token id of this model", i);
-            break;
-        }
-        if (text_tokens_push(&t, (int32_t)json_integer_value(id), &e)) {
-            serve_nomem(f);
-            break;
-        }
-    }
-    if (f->status == 0 &&
-        text_decode(s->o.text, t.v, t.n, serve_is_special(body, "special") ? TEXT_SPECIAL : 0, &p, &n, &e))
-        serve_nomem(f);
-    if (f->status == 0)
-        text = json_bytes((struct str){ p, n });
-    free(p);
-    text_tokens_free(&t);
-    return f->status != 0 ? NULL : json_pack("{s:o}", "text", text);
-}
 
 /* ---- metrics ---- */
 
