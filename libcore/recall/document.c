@@ -131,10 +131,13 @@ static uint64_t named_words(const struct recall_asked *q, struct str name)
     int words = 0, missing = 0;
 
     while (recall_next_at(name, &at, q, &w)) {
-        const bool counts = w.role == RECALL_CONTENT || w.role == RECALL_ADV;
+        /* of "lilypond-doc-it" also the last word */
+        const bool tight =
+            (w.s.p > name.p && w.s.p[-1] == '-') || (w.s.p + w.s.n < name.p + name.n && w.s.p[w.s.n] == '-');
+        const bool counts = tight || w.role == RECALL_CONTENT || w.role == RECALL_ADV;
         int asked = w.asked;
 
-        for (int i = 0; i < q->n && asked < 0 && w.role == RECALL_ADV; i++)
+        for (int i = 0; i < q->n && asked < 0 && counts; i++)
             asked = q->word[i].key == w.key ? i : -1;
         words += counts;
         missing += counts && asked < 0;
@@ -142,7 +145,7 @@ static uint64_t named_words(const struct recall_asked *q, struct str name)
     }
     if (words == 0 || words > NAME_WORDS)
         return 0;
-    return missing == 0 || (words >= 4 && missing == 1) ? bits : joined_words(q, name);
+    return missing == 0 ? bits : joined_words(q, name);
 }
 
 /* ---- the document ---- */
@@ -255,15 +258,22 @@ static void keep_block(struct search *x, struct str s, double score)
     x->best[at] = (struct block){ s, score };
 }
 
-/* A line counts with what the paragraph says around it: a heading names what its lines are of. */
-static void look_at_lines(struct search *x, struct str block, double around)
+/* A line counts with what the paragraph says around it: a heading names what its lines are of. False: most of them have
+ * a name, so that the paragraph is a list and no prose. */
+static bool look_at_lines(struct search *x, struct str block, double around)
 {
+    int lines = 0, named_lines = 0;
+
     for (size_t at = 0; at < block.n;) {
         const struct str line = next_line(block, &at);
         struct str name, text;
         uint64_t named;
 
-        if (!split_line(line, &name, &text) || (named = named_words(&x->q, name)) == 0)
+        lines++;
+        if (!split_line(line, &name, &text))
+            continue;
+        named_lines++;
+        if ((named = named_words(&x->q, name)) == 0)
             continue;
         const double has = weight_of(&x->q, named | words_in(&x->q, line));
         const double score = weight_of(&x->q, named) + 0.5 * has + 0.25 * around,
@@ -276,6 +286,7 @@ static void look_at_lines(struct search *x, struct str block, double around)
         x->text = text;
         x->line_score = score;
     }
+    return named_lines < 2 || 2 * named_lines < lines;
 }
 
 static void read_blocks(struct search *x)
@@ -286,8 +297,7 @@ static void read_blocks(struct search *x)
 
         const double has = weight_of(&x->q, bits);
 
-        look_at_lines(x, block, has);
-        if (has >= SHARE_LEAST * x->all)
+        if (look_at_lines(x, block, has) && has >= SHARE_LEAST * x->all)
             keep_block(x, block, has);
     }
 }

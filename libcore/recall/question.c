@@ -149,7 +149,9 @@ void recall_read_question(struct recall_asked *q, struct str question)
         q->weight[q->n] = w->role == RECALL_CONTENT && !is_repeated(q, q->n);
         if (q->weight[q->n] > 0)
             add_keys(q, q->n);
-        q->name[q->n] = q->weight[q->n] > 0 && (w->digit || (w->capital && (!begins || strchr(":,'", next) != NULL)));
+        q->name[q->n] = q->weight[q->n] > 0 && (w->digit || next == '-' ||
+                                                (end > 0 && w->s.p == question.p + end + 1 && question.p[end] == '-') ||
+                                                (w->capital && (!begins || strchr(":,'", next) != NULL)));
     }
     read_wanted(q);
     q->asks = does_ask(q, question);

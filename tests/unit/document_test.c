@@ -42,7 +42,8 @@ static const char lines[] = "# Devices\n"
                             "vumpf - a bird that sings at night\r\n"
                             "M\xc3\xbchle Nord = \xc3\xb6"
                             "ffnet um acht\n"
-                            "zorbl:tools\n";
+                            "zorbl:tools\n"
+                            "lily-doc-it: texts in Italian\n";
 
 static void keys_of_lines(void **state)
 {
@@ -59,6 +60,8 @@ static void keys_of_lines(void **state)
          "ffnet die M\xc3\xbchle Nord?",
          "\xc3\xb6"
          "ffnet um acht");
+    says(lines, "What is lily-doc-it?", "texts in Italian");
+    says(lines, "What is lily-doc-ca?", NULL);
     says(lines, "What is an XJ-300?", NULL);
     says(lines, "What is the code of the front gate?", NULL);
     says(lines, "Is the code of the back door 48151623?", NULL);
