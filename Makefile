@@ -114,6 +114,7 @@ check check-fast: deps ## build, run every test, print the count; check-fast: a 
 GPU_TESTS = grad_gpu grad gemm settle gen draft golden few_gpu check adapt placement copy run want state kv ops_gpu dev drafter math train launches
 check-gpu: $(GPU_TESTS:%=$(BUILD)/test/%_test) ## the tests of the models and operations, on a GPU (CUDA_DEVICE=cuda:N)
 	@set -e; for a in i16 i8; do for t in $^; do CHIMERE_TEST_ACTS=$$a CHIMERE_TEST_DEVICE=$(or $(CUDA_DEVICE),cuda) GOLDENS='$(GOLDENS)' $$t; done; done
+check-clients: all ; @BIN='$(BIN)' BUILD='$(BUILD)' bash tests/clients/check.sh $(CLIENTS) ## first steps of public clients, CLIENTS=NAME...: some of them
 format: ; @bash tests/style/clang_format.sh -i ## rewrite the sources in the format of .clang-format
 lint: ## clang-tidy with the checks of .clang-tidy, where it is installed; `make check` has it, too
 	@command -v clang-tidy > /dev/null || { echo 'lint: clang-tidy is not installed'; exit 0; }; \
@@ -124,9 +125,8 @@ editor compile_commands.json: ## write compile_flags.txt and compile_commands.js
 bench-quant: all ; @BIN='$(BIN)' nice -n 19 bash bench/quant.sh $(MODEL) $(TEXT) ## KL by size for mixes of chimere-quantize, hours: MODEL TEXT
 SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets, recipes: PREFIX, DESTDIR
-	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/chimere/models $(SHARE)/chimere/eval $(SHARE)/man/man1 \
-	    $(SHARE)/man/man5 $(SHARE)/man/man7 $(SHARE)/bash-completion/completions \
-	    $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d $(SHARE)/chimere/pipelines $(SHARE)/chimere/recipes $(SHARE)/chimere/systemd
+	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,chimere/models chimere/eval chimere/pipelines chimere/recipes chimere/systemd \
+	    man/man1 man/man5 man/man7 bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	install -s -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
 	@set -e; for m in man/*.[157]; do test ! -f $$m || install -m 644 $$m $(SHARE)/man/man$${m##*.}; done
 	install -m 644 share/models/*.gguf share/models/*.md $(SHARE)/chimere/models; install -m 644 share/recipes/* $(SHARE)/chimere/recipes; install -m 644 LICENSE README.md share/magic share/demo/* $(SHARE)/chimere
@@ -146,5 +146,5 @@ clean: ## remove build/ and bin/
 #? one test      make tests, then build/test/NAME_test or BIN=bin bats -f NAME tests/cli/FILE.bats
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } sub(/^#[?] /, "")' $(firstword $(MAKEFILE_LIST))
-.PHONY: all tests unit picture check-gpu fuzz deps demo check check-fast format lint editor compile_commands.json bench-quant install uninstall clean help always
+.PHONY: all tests unit picture check-gpu fuzz deps demo check check-fast check-clients format lint editor compile_commands.json bench-quant install uninstall clean help always
 .SECONDARY:

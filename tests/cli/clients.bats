@@ -87,19 +87,7 @@ teardown()
 
 @test "llm: streams, whole answers, schemas, tools" {
     listen
-    export LLM_USER_PATH=$PWD/llm NO_PROXY='*'
-    mkdir llm
-    printf -- '- model_id: chimere\n  model_name: chimere\n  api_base: %s/v1\n  supports_tools: true\n  supports_schema: true\n' \
-        "$(jq -r .url served)" > llm/extra-openai-models.yaml
-    llm() { timeout 60 "$CLIENTS/bin/llm" -m chimere -o temperature 0 "$@"; }
-    [ "$(llm 'What is 347 + 58?')" = 405 ]
-    [ "$(llm --no-stream 'What is 347 + 58?')" = 405 ]
-    llm --schema 'n int' 'What is 347 + 58?' | jq -e '.n | type == "number"'
-    llm --td --functions 'def convert_currency(amount: float, from_currency: str, to_currency: str) -> str:
-    "Convert an amount of money from one currency to another."
-    return "370 EUR"' 'Convert 400 USD to EUR.' > answer 2> calls
-    grep -q 'convert_currency' calls
-    grep -q . answer
+    bash "$ROOT/tests/clients/llm_client.sh" "$(jq -r .url served)" "$CLIENTS/bin/llm"
 }
 
 @test "mcp: the handshake of 2025-11-25, 2026-07-28 found out, 2026-07-28 at once" {
