@@ -183,5 +183,6 @@ json_t *serve_detokenize(struct serve *s, const json_t *body, const struct serve
         text = json_bytes((struct str){ p, n });
     free(p);
     text_tokens_free(&t);
-    return f->status != 0 ? NULL : json_pack("{s:o}", "text", text);
+    /* content is the name in llama.cpp's interface, prompt in vLLM's */
+    return f->status != 0 ? NULL : json_pack("{s:O, s:O, s:o}", "text", text, "content", text, "prompt", text);
 }

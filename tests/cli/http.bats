@@ -76,7 +76,7 @@ long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
     curl -sS "$url/tokenize" -d '{"special":true}' | jq -e '.error.param == "/text"'
     curl -sS "$url/completions" -d '{"prompt":"The kernel","max_tokens":6,"temperature":0}' | jq -r '.choices[0].text' | cmp - <(jq -r '.choices[0].text' out)
     curl -sS "$url/tokenize" -d '{"text":"The kernel"}' > tokens
-    curl -sS "$url/detokenize" -d @tokens | jq -e '.text == "The kernel"'
+    curl -sS "$url/detokenize" -d @tokens | jq -e '.text == "The kernel" and .content == .text and .prompt == .text'
     for at in v1/rerank v2/rerank rerank v1/reranking; do
         curl -sS "$url/$at" -d '{"query":"b","documents":["a","b"]}' | jq -e '.results | map(.index) == [1, 0]'
     done
