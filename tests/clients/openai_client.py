@@ -197,7 +197,7 @@ def responses():
                                    text={"format": {"type": "json_schema", "name": "sum", "schema": schema, "strict": True}})
     assert type(json.loads(held.output_text)["n"]) is int
     for param, more in [("/previous_response_id", {"previous_response_id": "resp_1"}), ("/tools/0/type", {"tools": [{"type": "web_search"}]}),
-                        ("/max_output_tokens", {"max_output_tokens": -1}), ("/temperature", {"temperature": -1}),
+                        ("/max_output_tokens", {"max_output_tokens": -2}), ("/temperature", {"temperature": -1}),
                         ("/background", {"background": True}), ("/messages", {"extra_body": {"messages": []}}),
                         ("/input/0/content/0/type", {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}),
                         ("/text/format/type", {"text": {"format": {"type": "strange"}}}), ("/reasoning/effort", {"reasoning": {"effort": "huge"}})]:
