@@ -11,7 +11,7 @@ VENV=$PWD/$BUILD/check-clients
 CLIENTS=(openai litellm langchain llama_index instructor pydantic_ai openai_agents dspy guidance outlines smolagents strands llm aider mcp
     anthropic)
 # What the server refuses, with its reason: a step that fails with another one counts as a failure.
-KNOWN='^openai	(custom tools|suffix|best_of|previous_response_id|conversations|images in messages)	fail: (BadRequest|NotFound)Error'
+KNOWN='^openai	(custom tools|dimensions|suffix|best_of|previous_response_id|conversations|images in messages)	fail: (BadRequest|NotFound)Error'
 [ $# -eq 0 ] || CLIENTS=("$@")
 
 # aider and strands want other versions of packages that the others have, too
