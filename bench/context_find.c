@@ -28,13 +28,13 @@ int main(int argc, char **argv)
     while (fgets(line, sizeof line, f) != NULL) {
         json_t *item = json_loads(line, 0, NULL);
         json_t *asked = json_object_get(json_array_get(json_object_get(item, "messages"), 0), "content");
+        json_t *has = json_object_get(item, "answers"), *wanted = has != NULL ? has : json_null();
         struct recall_said said;
 
         if (recall_answer(&said, (struct str){ notes, n }, t, str_of(json_string_value(asked)), &e))
             return fprintf(stderr, "%s\n", e.msg), 1;
-        json_t *out =
-            json_pack("{s:O, s:O, s:o, s:O}", "id", json_object_get(item, "id"), "asked", asked, "text",
-                      said.text.n > 0 ? json_bytes(said.text) : json_null(), "want", json_object_get(item, "answers"));
+        json_t *out = json_pack("{s:O, s:O, s:o, s:O}", "id", json_object_get(item, "id"), "asked", asked, "text",
+                                said.text.n > 0 ? json_bytes(said.text) : json_null(), "want", wanted);
 
         json_dumpf(out, stdout, JSON_COMPACT);
         putchar('\n');
