@@ -155,7 +155,7 @@ static const struct {
     const char *names;
     bool takes; /* an argument; of "think" it may be left out */
 } elsewhere[] = {
-    { "alias|answer|api-key-file|batch|cache-dir|cache-size|chat-kwargs|checkpoints|connections|cors|drain|"
+    { "alias|answer|api-key-file|batch|cache-dir|cache-size|chat-kwargs|checkpoints|connections|context|cors|drain|"
       "embed-layer|errors|expert-profile|files|files-size|grammar|kv-tokens|listen|logit-bias|logits|logits-last|"
       "logprobs|max-body|max-queue|"
       "messages|min-tokens|now|output|parallel|parse|prompt|rate|reasoning|reasoning-budget|regex|render|schema|seed|"

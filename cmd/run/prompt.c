@@ -70,7 +70,8 @@ static enum err_code read_messages_file(json_t *all, json_t **tools, const char 
         code = err_set(e, ERR_FORMAT, "%s: neither an array of messages nor an object with one", path);
     else
         code = json_array_extend(all, list) ? err_nomem(e) : ERR_OK;
-    warn_of_members(file, path);
+    if (code == ERR_OK)
+        warn_of_members(file, path);
     *tools = json_is_object(file) ? json_incref(json_object_get(file, "tools")) : NULL;
     json_decref(file);
     return code;

@@ -218,7 +218,7 @@ text()
     ask --engram a --engram-thinking --engram-drafts --draft auto --temp 0.5 --seed 1 > with
     ask --engram a --engram-thinking --temp 0.5 --seed 1 | cmp - with
     chimere-run -p "What is 24 * 37?" -n 30 --engram a:0 --engram-drafts --json | jq -e '.drafts.drafters[0].name == "engram"'
-    fails 2 "--engram-drafts needs --engram or --context-table" chimere-run --engram-drafts -p x
+    fails 2 "--engram-drafts needs --engram, --context or --context-table" chimere-run --engram-drafts -p x
     fails 2 "no effect with --tokenize" chimere-run --tokenize --engram a --engram-drafts -p x
     fails 2 "tables of n-grams" chimere-run --draft engram -p x
 }

@@ -466,12 +466,15 @@ cut_is_named() # PROCESS: it ends, and the file that was cut is named
     cut_is_named $!
 }
 
-@test "JSON by other programs: a byte order mark is read, \\u0000 is named" {
+@test "JSON by other programs: a byte order mark is read, \\u0000 is a character of a message" {
     printf '\xef\xbb\xbf[1, 2, 3]' > mark.json
     chimere-run --detokenize mark.json > got
     echo '[1, 2, 3]' | chimere-run --detokenize | cmp - got
     echo '[{"role": "user", "content": "a\u0000b"}]' > nul.json
-    fails 3 '\u0000 is not allowed' chimere-run --messages nul.json
+    try 0 chimere-run --messages nul.json --show-prompt
+    grep -qaP 'a\x00b' out
+    echo '["a\u0000b"]' > nul.json
+    fails 3 '\u0000 is not allowed' chimere-run --tokens nul.json
     no grep -q JSON_ALLOW err
 }
 

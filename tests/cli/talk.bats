@@ -50,7 +50,7 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
     talk 3 --chat-kwargs '[' < /dev/null
     grep -q -e '--chat-kwargs: line 1' shown
     talk 2 -p x --messages - < /dev/null
-    grep -q -e '--messages and --template need files' shown
+    grep -q -e '--messages, --template and --context need files' shown
 }
 
 @test "turn by turn it is what --session is, and the session has it" {
