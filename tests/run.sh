@@ -21,7 +21,7 @@ logs=$(mktemp -d)
 trap 'kill $(jobs -p) 2> /dev/null; wait; rm -rf "$logs"' EXIT
 trap 'exit 1' INT TERM
 passed=0 failed=0 skipped=0
-names=() told=0 took=""
+names=() reported=() told=0 took="" # told: suites before it are all reported
 
 # What takes more than a few seconds, which a fast check leaves out.
 slow=" $(printf 'unit %s ' cache check draft gen placement reader session session_harm settle state) lint \
@@ -77,26 +77,34 @@ suite() # KIND LOG COMMAND...
     mv "$log.new" "$log"
 }
 
-# Reports the suites that have ended, in the order in which they began.
+# Reports the suites that have ended, in the order in which they began; a build holds up none.
 tell()
 {
-    local log good bad skip seconds
-    while log=$logs/$told && [ -e "$log" ]; do
-        read -r good bad skip seconds < "$log"
-        if [ "$good" = why ]; then
-            skipped=$((skipped + 1)) told=$((told + 1))
-            printf 'skip %-28s %s\n' "${names[told - 1]}" "$bad $skip $seconds"
+    local i log good bad skip seconds
+
+    for ((i = told; i < ${#names[@]}; i++)); do
+        log=$logs/$i
+        [ -z "${reported[i]:-}" ] || continue
+        if [ ! -e "$log" ]; then
+            [[ ${names[i]} == *' build' ]] || break
             continue
         fi
-        took+="$seconds ${names[told]}"$'\n'
+        reported[i]=1
+        read -r good bad skip seconds < "$log"
+        if [ "$good" = why ]; then
+            skipped=$((skipped + 1))
+            printf 'skip %-28s %s\n' "${names[i]}" "$bad $skip $seconds"
+            continue
+        fi
+        took+="$seconds ${names[i]}"$'\n'
         passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + skip))
         printf '%-4s %-28s %5d passed %3d failed %3d skipped %6.1f s\n' \
-            "$([ "$bad" -eq 0 ] && echo ok || echo FAIL)" "${names[told]}" "$good" "$bad" "$skip" "$seconds"
+            "$([ "$bad" -eq 0 ] && echo ok || echo FAIL)" "${names[i]}" "$good" "$bad" "$skip" "$seconds"
         if [ "$bad" -ne 0 ]; then
             grep -vE '^(ok |not ok .*# [Ss][Kk][Ii][Pp])' "$log.log" | tail -n 60 | sed 's/^/    /'
         fi
-        told=$((told + 1))
     done
+    while [ -n "${reported[told]:-}" ]; do told=$((told + 1)); done
 }
 
 # Suites share nothing: as many run at a time as there are processors, and one for those that wait.
@@ -221,6 +229,9 @@ else
     skip manual "mandoc is not installed"
 fi
 
+# The longest build goes on beside everything else: what it makes is run last.
+[ -n "${FAST:-}" ] || build asan $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests
+
 units unit "$BUILD/test"
 corpora corpus "$BUILD"
 scripts cli tests/cli/*.bats
@@ -235,7 +246,6 @@ programs_of() # DIRECTORY TEST...: the programs of unit tests
 {
     printf '%s\n' "${@:2}" | sed "s|.*|$1/test/&_test|"
 }
-build asan $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests
 # of the library, what the tests of threads link
 shared=$(printf '%s\n' libcore/*/*.c libcore/*/*/*.c | grep -vE '^libcore/(chat|engram|eval|gen|measure|ramp|serve|shape|text|tune)/')
 # shellcheck disable=SC2046
