@@ -3,8 +3,8 @@
  *
  *   engram_adverse TEXT TABLE SEED SHARE RUN
  *
- * Of each token the table knows the 8 before it, and claims another one (drawn from the text by SEED) for a SHARE of
- * the tokens, 0 to 1; the others it tells rightly. RUN tokens one after the other are told in the same way, so that the
+ * The table predicts each token from the 8 before it. For a SHARE of the tokens, 0 to 1, the prediction is wrong:
+ * another token of the text, drawn by SEED. Right and wrong predictions come in runs of RUN tokens, so that the
  * table earns trust and then loses it. bench/engram-weigh.sh builds and runs this. */
 #include <stdio.h>
 #include <stdlib.h>

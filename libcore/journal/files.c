@@ -194,7 +194,7 @@ static enum err_code make_room(struct files *f, char notice[NOTICE_BYTES], struc
 
 /* ---- lines ---- */
 
-/* What a killed writer left of a line gets an end: it is no line, and readers skip it. */
+/* A killed writer may leave part of a line. A line feed is added, and readers skip that line. */
 static bool is_cut(int fd)
 {
     struct stat st;

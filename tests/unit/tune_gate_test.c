@@ -94,7 +94,7 @@ static void test_gate_learnt(void **state)
     scores_close(&s);
 }
 
-/* At least a tenth of what was not answered has to be, and of all that is held out those after a thought are told. */
+/* At least a tenth of the unanswered questions has to be answered. Items with a thought are counted apart. */
 static void test_gate_wanted(void **state)
 {
     struct stage s;
