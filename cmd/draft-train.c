@@ -59,11 +59,13 @@ static const struct cli_opt opts[] = {
     REAL(0, "momentum", "x", "zo: of steps, below 1 (default 0)", &o.lora.momentum),
     INT32("rehearse", "n", "own answers; half are rehearsed (default 8000)", &o.lora.rehearse, 0, 1 << 20),
     LIST("keep", "file", "items that must not be forgotten; repeatable", &o.keep_files),
+    LIST("keep-test", "file", "only tested for forgetting; repeatable", &o.keep_tests),
     INT32("keep-batch", "n", "rehearsed items in each step (default 48)", &o.lora.keep_batch, 0, 1024),
     REAL(0, "keep-weight", "x", "weight of rehearsal in the loss (default 20)", &o.lora.keep_weight),
     REAL(0, "shield", "x", "small: protect old knowledge (0.03; 0: off)", &o.lora.shield),
     REAL(0, "margin", "x", "old answers that may be lost (default 0.05)", &o.lora.margin),
     REAL(0, "forget", "nats", "judge by nats a token that may be lost (0.05)", &o.lora.forget),
+    FLAG(0, "neutral", "write a new adapter that changes nothing", &o.neutral),
     CHOICE("accept", "answers|likelihood", "what new items have to be", &o.lora.accept),
     SECTION("Prompts"),
     LIST("held-out", "file", "test prompts (default: a tenth); repeatable", &o.held_out),
@@ -72,6 +74,7 @@ static const struct cli_opt opts[] = {
     INT64('n', "predict", "tokens", "longest answer (default 320)", &o.n_predict, 8),
     SECTION("Training"),
     STRING(0, "time", "time", "total time: 90s, 30m (default), 2h", &o.time),
+    STRING(0, "cpu-time", "time", "total processor time, instead of --time", &o.cpu_time),
     INT64(0, "steps", "n", "stop after n steps, or when the time is over", &o.steps, 1),
     INT64(0, "memory", "bytes", "for texts and passes (default 1G)", &o.memory_bytes, 1 << 20),
     INT32("batch", "n", "texts or items in a step (default 8; lora 24)", &o.n_text, 1, 1024),
@@ -101,21 +104,24 @@ static const struct cli_command commands[] = {
     { NULL, NULL, NULL, 0 },
 };
 static const struct cli_of of[] = {
-    { "layers", DFLASH },    { "ff", DFLASH },        { "block", DFLASH },
-    { "taps", DFLASH },      { "tests", DRAFTERS },   { "lines", DRAFTERS },
-    { "predict", DRAFTERS }, { "kv", DRAFTERS },      { "chunk", DRAFTERS },
-    { "acts", DRAFTERS },    { "no-mmap", DRAFTERS }, { "repack", DRAFTERS },
-    { "rank", ADAPTERS },    { "alpha", ADAPTERS },   { "targets", LORA },
-    { "method", LORA },      { "scales", LORA },      { "epochs", LORA },
-    { "samples", LORA },     { "momentum", LORA },    { "keep", LORA },
-    { "keep-batch", LORA },  { "keep-weight", LORA }, { "rehearse", LORA },
-    { "shield", LORA },      { "forget", LORA },      { "margin", LORA },
-    { "accept", LORA },      { "size", LORA },        { NULL, 0 },
+    { "layers", DFLASH },  { "ff", DFLASH },       { "block", DFLASH },     { "taps", DFLASH },
+    { "tests", DRAFTERS }, { "lines", DRAFTERS },  { "predict", DRAFTERS }, { "kv", DRAFTERS },
+    { "chunk", DRAFTERS }, { "acts", DRAFTERS },   { "no-mmap", DRAFTERS }, { "repack", DRAFTERS },
+    { "rank", ADAPTERS },  { "alpha", ADAPTERS },  { "targets", LORA },     { "method", LORA },
+    { "scales", LORA },    { "epochs", LORA },     { "samples", LORA },     { "momentum", LORA },
+    { "keep", LORA },      { "keep-batch", LORA }, { "keep-weight", LORA }, { "rehearse", LORA },
+    { "shield", LORA },    { "forget", LORA },     { "margin", LORA },      { "accept", LORA },
+    { "size", LORA },      { "keep-test", LORA },  { "neutral", LORA },     { "cpu-time", LORA },
+    { NULL, 0 },
 };
 static const struct cli_pair pairs[] = {
     { "", CLI_NEEDS, "out|inspect", "the file that is trained", 0 },
     { "inspect", CLI_ALONE, "quiet|verbose", "it trains nothing", 0 },
     { "rollback", CLI_ALONE, "out|verbose|quiet", "it trains nothing", 0 },
+    { "neutral", CLI_ALONE,
+      "out|model|rank|alpha|targets|size|scales|shield|memory|seed|threads|device|vram|verbose|quiet",
+      "it trains nothing", 0 },
+    { "time", CLI_EXCLUDES, "cpu-time", "they are one limit by two clocks", LORA },
     { "scales", CLI_EXCLUDES, "rank|alpha", "only an adapter has them", LORA },
     { "targets", CLI_EXCLUDES, "size", "it says whether experts are among the targets", LORA },
     { "forget", CLI_EXCLUDES, "margin", "what is kept is judged by one of them", LORA },
@@ -159,11 +165,13 @@ static void check_lora(char *const *files, int n_files)
     if (o.lora.keep_batch == 0 && cli_given(&cli, "keep-weight"))
         cli_usage("--keep-weight: nothing is rehearsed with --keep-batch 0");
     if (n_stdin((const char *const *)files, (size_t)n_files) + n_stdin(o.held_out.v, o.held_out.n) +
-            n_stdin(o.keep_files.v, o.keep_files.n) >
+            n_stdin(o.keep_files.v, o.keep_files.n) + n_stdin(o.keep_tests.v, o.keep_tests.n) >
         1)
         cli_usage("-: the standard input can be read once only");
-    if (!o.rollback && n_files == 0)
+    if (!o.rollback && !o.neutral && n_files == 0)
         cli_usage("lora: no file with items is named");
+    if (o.neutral && n_files > 0)
+        cli_usage("--neutral trains nothing: it takes no items");
     if (!(o.lora.momentum >= 0 && o.lora.momentum < 1))
         cli_usage("--momentum: from 0 to below 1");
     if (cli_given(&cli, "shield") && (o.lora.method == TUNE_ZO || (o.keep_files.n == 0 && o.lora.rehearse == 0)))
@@ -195,7 +203,9 @@ static void check_usage(unsigned bit, char *const *files, int n_files)
     if (bit == LORA)
         check_lora(files, n_files);
     cli_open_check(&cli, &o.model);
-    o.time_s = cli_train_time(o.time);
+    o.time_s = o.cpu_time != NULL ? cli_train_time("cpu-time", o.cpu_time) : cli_train_time("time", o.time);
+    if (o.cpu_time != NULL && strcmp(cli_open_device(&o.model), "cpu") != 0)
+        cli_usage("--cpu-time: a GPU's time is not processor time");
     if (o.model.ctx_tokens == 0)
         o.model.ctx_tokens = 1024;
     if (bit != LORA && o.n_predict >= o.model.ctx_tokens)
@@ -272,6 +282,7 @@ int main(int argc, char **argv)
     free(file);
     free(o.held_out.v);
     free(o.keep_files.v);
+    free(o.keep_tests.v);
     (void)fflush(stdout);
     if (cli_signal() != SIGPIPE)
         (void)cli_close_stdout(EXIT_OK); /* says so if the table was not written: the status is that of the training */

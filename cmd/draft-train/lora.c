@@ -35,8 +35,9 @@ struct lora {
 
 static double now_ms(void *ctx)
 {
-    (void)ctx;
-    return clock_ms();
+    const struct lora *l = ctx;
+
+    return l->opts.cpu_time ? clock_cpu_ms() : clock_ms();
 }
 
 static bool show_tick(void *ctx, const struct tune_tick *t)
@@ -62,8 +63,8 @@ static void report_step(void *ctx, const struct tune_step *s)
     char clock[32];
 
     cli_train_point(&l->report, s->loss);
-    cli_progress("step %" PRId64 " of %" PRId64 ", loss %.3f, %s left", s->step, s->steps, s->loss,
-                 cli_train_clock(s->left_s, clock));
+    cli_progress("step %" PRId64 " of %" PRId64 ", loss %.3f, %s%s left", s->step, s->steps, s->loss,
+                 cli_train_clock(s->left_s, clock), l->opts.cpu_time ? " of processor time" : "");
     if (clock_ms() - l->last_ms < REPORT_MS)
         return;
     l->last_ms = clock_ms();
@@ -169,6 +170,21 @@ static enum err_code read_files(const struct lora *l, struct tune_items *to, con
     return ERR_OK;
 }
 
+/* Each file of --keep-test is a set with its name. */
+static enum err_code read_keep_tests(struct lora *l, struct err *e)
+{
+    for (size_t i = 0; i < l->o->keep_tests.n; i++) {
+        const char *path = l->o->keep_tests.v[i], *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
+        const char *end = strrchr(base, '.');
+        char name[256];
+
+        (void)snprintf(name, sizeof name, "%.*s", (int)(end != NULL && end > base ? end - base : 255), base);
+        if (read_file(l, &l->job.data.keep_tests, path, name, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
 /* The task sets that came with the program; none where they are not there or the model has no chat template. */
 static enum err_code read_sets(const struct lora *l, struct tune_items *to, struct err *e)
 {
@@ -199,7 +215,8 @@ static enum err_code read_items(struct lora *l, char *const *files, struct err *
         n++;
     return read_files(l, &d->learn, (const char *const *)files, n, e) ||
                    read_files(l, &d->tests, l->o->held_out.v, l->o->held_out.n, e) ||
-                   read_files(l, &d->keep, l->o->keep_files.v, l->o->keep_files.n, e) || read_sets(l, &d->kept, e)
+                   read_files(l, &d->keep, l->o->keep_files.v, l->o->keep_files.n, e) || read_keep_tests(l, e) ||
+                   read_sets(l, &d->kept, e)
                ? e->code
                : ERR_OK;
 }
@@ -266,7 +283,8 @@ static struct tune_opts opts_of(const struct cli_train_options *o, const struct 
     struct tune_opts t = o->lora;
 
     t.out = o->out;
-    t.time = o->time;
+    t.time = o->cpu_time != NULL ? o->cpu_time : o->time;
+    t.cpu_time = o->cpu_time != NULL;
     t.time_s = o->time_s;
     t.n_text = o->n_text;
     t.steps = o->steps;
@@ -281,6 +299,7 @@ static struct tune_opts opts_of(const struct cli_train_options *o, const struct 
     t.forget_given = cli_given(cli, "forget");
     t.tests_named = o->held_out.n > 0;
     t.keep_named = o->keep_files.n > 0;
+    t.keep_tests_named = o->keep_tests.n > 0;
     t.alpha_free = o->alpha <= 0 && !o->scales;
     t.now_s = ask_local_s();
     return t;
@@ -295,7 +314,11 @@ static enum err_code open_all(struct lora *l, char *const *files, struct err *e)
         return e->code;
     l->job.g = l->g;
     l->job.text = l->x.text;
-    return begin_lora(l, e) || read_items(l, files, e) || tune_job_open(&l->job, e) ? e->code : ERR_OK;
+    if (o->neutral && access(o->out, F_OK) == 0)
+        return err_set(e, ERR_ARG, "%s is there already: --neutral writes a new file", o->out);
+    if (begin_lora(l, e) || o->neutral)
+        return e->code;
+    return read_items(l, files, e) || tune_job_open(&l->job, e) ? e->code : ERR_OK;
 }
 
 static void close_all(struct lora *l)
@@ -424,6 +447,8 @@ static enum err_code train_and_judge(struct lora *l, int *status, struct err *e)
 
 static enum err_code train_lora(struct lora *l, int *status, struct err *e)
 {
+    if (l->o->neutral)
+        return tune_write_neutral(&l->job, e);
     if (tune_resume_check(&l->job, e))
         return e->code;
     if (train_and_judge(l, status, e) && access(l->job.half, F_OK) == 0)
@@ -442,7 +467,7 @@ int cli_train_lora(const struct cli_train_options *o, const struct cli *cli, cha
         (struct tune_calls){ now_ms, show_tick, report_step, show_note, open_run, close_run, &cli_until_signal, &l };
     l.job.o = &l.opts;
     l.job.calls = &l.calls;
-    l.job.report.from_ms = clock_ms();
+    l.job.report.from_ms = now_ms(&l);
     code = open_all(&l, files, &e);
     if (code == ERR_OK)
         code = train_lora(&l, &status, &e);

@@ -13,21 +13,21 @@ struct dirent;
 struct cli_train_options {
     struct cli_model_opts model;
     const char *out, *time, *events, *plot, *taps;
-    struct cli_list held_out, keep_files;
+    struct cli_list held_out, keep_files, keep_tests;
     int32_t n_layer, n_ff, block, n_tests, n_text, keep, n_seq;
     int64_t memory_bytes, n_predict, seed, steps;
     float rate;
     /* lora */
-    const char *targets, *size, *inspect; /* targets NULL: all that the size allows */
+    const char *targets, *size, *inspect, *cpu_time; /* targets NULL: all that the size allows */
     int32_t rank;
     float alpha;
     struct tune_opts lora; /* those that lora alone has */
-    bool scales, scratch, rollback, lines, quiet, verbose;
+    bool scales, scratch, rollback, lines, neutral, quiet, verbose;
     double time_s; /* of `time` */
 };
 
-/* "90s", "30m", "2h", "1d" in seconds; exits with EXIT_USAGE otherwise. */
-double cli_train_time(const char *text);
+/* "90s", "30m", "2h", "1d" of an option in seconds; exits with EXIT_USAGE otherwise. */
+double cli_train_time(const char *option, const char *text);
 
 #define CLI_TRAIN_FILE_BYTES ((size_t)1 << 30) /* at most, of a file that is read whole */
 

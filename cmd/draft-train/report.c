@@ -10,14 +10,14 @@
 #include "base/memory.h"
 #include "draft-train/program.h"
 
-double cli_train_time(const char *text)
+double cli_train_time(const char *option, const char *text)
 {
     char *end;
     const double v = strtod(text, &end);
     const double unit = *end == 's' ? 1 : *end == 'm' ? 60 : *end == 'h' ? 3600 : *end == 'd' ? 86400 : 0;
 
     if (end == text || unit == 0 || end[1] != '\0' || !(v > 0) || v * unit > 365.0 * 86400)
-        cli_usage("--time %s: not a time such as 90s, 30m or 2h", text);
+        cli_usage("--%s %s: not a time such as 90s, 30m or 2h", option, text);
     return v * unit;
 }
 

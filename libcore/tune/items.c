@@ -409,23 +409,52 @@ enum err_code tune_items_part_twins(struct tune_items *s, struct err *e)
     return ERR_OK;
 }
 
+/* The hashes of all items, ascending; NULL when memory is out. */
+static uint64_t *hashes_of(const struct tune_items *s)
+{
+    uint64_t *of = calloc((size_t)s->n + 1, sizeof *of);
+
+    for (int64_t i = 0; of != NULL && i < s->n; i++)
+        of[i] = hash_of(&s->v[i]);
+    if (of != NULL)
+        qsort(of, (size_t)s->n, sizeof *of, io_by_hash);
+    return of;
+}
+
+static bool is_among(const uint64_t *of, int64_t n, const struct tune_item *i)
+{
+    const uint64_t h = hash_of(i);
+
+    return bsearch(&h, of, (size_t)n, sizeof *of, io_by_hash) != NULL;
+}
+
 int64_t tune_items_same(const struct tune_items *a, const struct tune_items *b)
 {
-    uint64_t *of = calloc((size_t)b->n + 1, sizeof *of);
+    uint64_t *of = hashes_of(b);
+    int64_t n = 0;
+
+    for (int64_t i = 0; of != NULL && i < a->n; i++)
+        n += is_among(of, b->n, &a->v[i]);
+    free(of);
+    return n;
+}
+
+enum err_code tune_items_drop(struct tune_items *a, const struct tune_items *b, int64_t *n_gone, struct err *e)
+{
+    uint64_t *of = hashes_of(b);
     int64_t n = 0;
 
     if (of == NULL)
-        return 0;
-    for (int64_t i = 0; i < b->n; i++)
-        of[i] = hash_of(&b->v[i]);
-    qsort(of, (size_t)b->n, sizeof *of, io_by_hash);
-    for (int64_t i = 0; i < a->n; i++) {
-        const uint64_t h = hash_of(&a->v[i]);
-
-        n += bsearch(&h, of, (size_t)b->n, sizeof *of, io_by_hash) != NULL;
-    }
+        return err_nomem(e);
+    for (int64_t i = 0; i < a->n; i++)
+        if (is_among(of, b->n, &a->v[i]))
+            tune_item_free(&a->v[i]);
+        else
+            a->v[n++] = a->v[i];
     free(of);
-    return n;
+    *n_gone = a->n - n;
+    a->n = n;
+    return ERR_OK;
 }
 
 int64_t tune_items_longest(const struct tune_items *s)

@@ -55,6 +55,9 @@ MUST_CHECK enum err_code tune_items_once(struct tune_items *s, int64_t *n_gone, 
 MUST_CHECK enum err_code tune_items_part_twins(struct tune_items *s, struct err *e);
 /* At most n items stay, spread evenly: the first always, or, with `last`, the last. */
 void tune_items_thin(struct tune_items *s, int64_t n, bool last);
+/* Removes the items of a that are also in b. *n_gone: how many. */
+MUST_CHECK enum err_code tune_items_drop(struct tune_items *a, const struct tune_items *b, int64_t *n_gone,
+                                         struct err *e);
 /* How many items of a are also in b; 0 if memory is short. */
 int64_t tune_items_same(const struct tune_items *a, const struct tune_items *b);
 int64_t tune_items_longest(const struct tune_items *s); /* tokens */

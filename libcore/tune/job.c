@@ -54,7 +54,8 @@ enum err_code tune_tick(const struct tune_job *j, enum tune_phase phase, int64_t
 /* Whether there is enough to learn, to test on and to keep; says what was left out. */
 static enum err_code check_items(const struct tune_job *j, struct err *e)
 {
-    const int64_t n_out = j->data.learn.n_out + j->data.tests.n_out + j->data.keep.n_out;
+    const int64_t n_out = j->data.learn.n_out + j->data.tests.n_out + j->data.keep.n_out +
+                          (j->o->keep_tests_named ? j->data.kept.n_out : 0);
     const int64_t n_keep = j->data.keep.n + (int64_t)json_array_size(j->data.keep.open),
                   same = tune_items_same(&j->data.tests, &j->data.learn);
     char out[160] = "";
@@ -71,7 +72,10 @@ static enum err_code check_items(const struct tune_job *j, struct err *e)
                        "%" PRId64 " items to test on are too few: at least %d, of a file of --held-out%s%s%s",
                        j->data.tests.n, TUNE_LEAST_TESTS, j->o->tests_named ? "" : " or a tenth of the others",
                        n_out > 0 ? "; " : "", out);
-    if (j->o->keep_named && n_keep < TUNE_KEEP_EVERY * TUNE_LEAST_TESTS)
+    if (j->o->keep_tests_named && j->data.kept.n < TUNE_LEAST_TESTS)
+        return err_set(e, ERR_FORMAT, "--keep-test: %" PRId64 " items are too few: at least %d are needed%s%s",
+                       j->data.kept.n, TUNE_LEAST_TESTS, n_out > 0 ? "; " : "", out);
+    if (j->o->keep_named && !j->o->keep_tests_named && n_keep < TUNE_KEEP_EVERY * TUNE_LEAST_TESTS)
         return err_set(e, ERR_FORMAT,
                        "--keep: %" PRId64 " items are too few: one in %d is tested on, and at least %d are needed"
                        "%s%s",
@@ -84,6 +88,25 @@ static enum err_code check_items(const struct tune_job *j, struct err *e)
                   " items to test on are also learnt: of these the test shows only that they are "
                   "known by heart",
                   same, j->data.tests.n);
+    return ERR_OK;
+}
+
+/* What is tested for forgetting: sets of --keep-test, which are never trained on, a part of --keep, or task sets. */
+static enum err_code choose_kept(struct tune_job *j, struct err *e)
+{
+    struct tune_data *d = &j->data;
+    int64_t learnt = 0, kept = 0;
+
+    if (j->o->keep_named || j->o->keep_tests_named)
+        tune_items_free(&d->kept);
+    if (!j->o->keep_tests_named)
+        return ERR_OK;
+    d->kept = d->keep_tests;
+    d->keep_tests = (struct tune_items){ 0 };
+    if (tune_items_drop(&d->learn, &d->kept, &learnt, e) || tune_items_drop(&d->keep, &d->kept, &kept, e))
+        return e->code;
+    if (learnt + kept > 0)
+        tune_note(j, true, "%" PRId64 " items are not trained on: they are in a file of --keep-test", learnt + kept);
     return ERR_OK;
 }
 
@@ -100,11 +123,9 @@ static enum err_code split_items(struct tune_job *j, struct err *e)
         return e->code;
     if (twice > 0)
         tune_note(j, true, "%" PRId64 " items to test on are named more than once, and count once", twice);
-    if (check_items(j, e))
-        return e->code;
     d->sets = json_incref(d->kept.sets);
-    if (j->o->keep_named) /* of which some are tested instead */
-        tune_items_free(&d->kept);
+    if (choose_kept(j, e) || check_items(j, e))
+        return e->code;
     tune_items_thin(&d->kept, TUNE_SETS_MAX, true);
     asked = tune_items_longest(&d->learn);
     asked = asked > TUNE_OWN_TEXT ? asked : TUNE_OWN_TEXT;
@@ -256,13 +277,22 @@ static enum err_code name_job(struct tune_job *j, struct err *e)
                             (double)o->keep_weight,
                             (double)o->rehearse,
                             (double)j->state.lora->file->alpha,
-                            j->shielded ? (double)o->shield : 0 };
+                            j->shielded ? (double)o->shield : 0,
+                            (double)o->cpu_time };
     h = io_hash(h, rest, sizeof rest);
     (void)snprintf(j->name, sizeof j->name,
                    "%016" PRIx64 " %s rank %d batch %d steps %" PRId64 " rate %g samples %d time %.0f", h,
                    o->method == TUNE_FIRST ? "first" : "zo", j->state.lora->rank, o->n_text, j->steps, (double)o->rate,
                    o->samples, o->time_s);
     return ERR_OK;
+}
+
+enum err_code tune_write_neutral(struct tune_job *j, struct err *e)
+{
+    if (choose_shield(j, e))
+        return e->code;
+    tune_lora_weaken(j->state.lora, 0);
+    return tune_lora_write(j->state.lora, j->o->out, "f16", e);
 }
 
 enum err_code tune_job_open(struct tune_job *j, struct err *e)
@@ -311,6 +341,7 @@ void tune_job_close(struct tune_job *j)
     tune_items_free(&j->data.tests);
     tune_items_free(&j->data.keep);
     tune_items_free(&j->data.kept);
+    tune_items_free(&j->data.keep_tests);
     tune_items_free(&j->data.own);
     json_decref(j->data.sets);
     free(j->report.outcome);

@@ -45,7 +45,8 @@ enum tune_accept { TUNE_ANSWERS, TUNE_LIKELIHOOD };
 
 struct tune_opts {
     const char *out, *time; /* the file that is trained; time_s in the user's words */
-    double time_s;
+    double time_s;          /* of the program's clock */
+    bool cpu_time;          /* which is processor time */
     int64_t memory_bytes, seed;
     int64_t now_s;           /* chat_prompt.now_s */
     int64_t tokens_max;      /* of an item */
@@ -70,6 +71,7 @@ struct tune_opts {
     bool forget_given;       /* what is kept is judged by its likelihood */
     bool tests_named;        /* the user has items to test on; else they are a part of what is learnt */
     bool keep_named;         /* and items to keep; else they are the task sets */
+    bool keep_tests_named;   /* and sets that are tested instead of these, and never learnt */
     bool alpha_free;         /* alpha of a new adapter follows from the rank */
 };
 
@@ -143,6 +145,7 @@ struct tune_score {
 
 struct tune_data {
     struct tune_items learn, tests, keep, kept, own; /* kept: of keep, or task sets; own: what the model wrote */
+    struct tune_items keep_tests;                    /* sets that are tested instead */
     json_t *sets;                                    /* questions of the task sets */
 };
 
@@ -220,6 +223,8 @@ MUST_CHECK enum err_code tune_begin(struct tune_job *j, const struct tune_begin_
 /* Splits and checks the items, settles what memory allows. ERR_FORMAT: too few items. ERR_ARG, ERR_LIMIT: too little
  * memory. */
 MUST_CHECK enum err_code tune_job_open(struct tune_job *j, struct err *e);
+/* Writes what learns as a new adapter that changes nothing, b zero: training can go on from it. */
+MUST_CHECK enum err_code tune_write_neutral(struct tune_job *j, struct err *e);
 /* Also of a job that could not be opened; not its grad. */
 void tune_job_close(struct tune_job *j);
 double tune_now_ms(const struct tune_job *j); /* of the program's clock */

@@ -134,11 +134,12 @@ static bool is_of_set(const struct tune_job *j, int which, int64_t i, int set)
     return which == 0 || set == ALL || (set == SMALL ? j->report.outcome[1 + of].ruling == TUNE_POOLED : of == set);
 }
 
-/* Whose loss counts: what is to be learnt; of what is to be kept, what the user named, and of the task sets what was
- * known, as the rest may be what is learnt. */
+/* Whose loss counts: what is to be learnt; of what is to be kept, what --keep names; of sets texts and what was known,
+ * as the rest may be what is learnt. */
 static bool loss_counts(const struct tune_job *j, int which, int64_t i)
 {
-    return which == 0 || j->o->keep_named || j->report.before[1][i].exact;
+    return which == 0 || (j->o->keep_named && !j->o->keep_tests_named) || j->report.before[1][i].exact ||
+           (j->o->keep_tests_named && j->data.kept.v[i].is_text);
 }
 
 static void count_answer(struct tune_outcome *r, const struct tune_item *item, bool was, bool is)
@@ -224,7 +225,7 @@ static void warn_untested(const struct tune_job *j)
     if (most < TUNE_LEAST_TESTS)
         tune_note(j, true, "what is forgotten is not tested, as %s: --keep names a file of what the model knows",
                   j->data.kept.n == 0 ? "there are no task sets"
-                                      : "the model answers fewer than five items of each task set exactly");
+                                      : "the model answers fewer than five items of each set exactly");
 }
 
 enum err_code tune_test_before(struct tune_job *j, struct err *e)

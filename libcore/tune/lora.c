@@ -151,6 +151,19 @@ void tune_lora_weaken(struct tune_lora *l, float x)
     }
 }
 
+bool tune_lora_is_neutral(const struct tune_lora *l)
+{
+    const float *at = l->theta;
+
+    for (int i = 0; i < l->n; i++) {
+        at += adapter_a_floats(&l->file->mat[i]);
+        for (int64_t n = adapter_b_floats(&l->file->mat[i]); n > 0; n--)
+            if (fabsf(*at++) > 0)
+                return false;
+    }
+    return true;
+}
+
 enum err_code tune_lora_write(struct tune_lora *l, const char *path, const char *type, struct err *e)
 {
     copy_adapter(l, l->file, false);

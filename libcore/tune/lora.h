@@ -36,6 +36,8 @@ MUST_CHECK enum err_code tune_lora_of(struct tune_lora **out, struct grad *g, co
 void tune_lora_close(struct tune_lora *l); /* NULL is allowed */
 /* Multiplies what the adapter adds by x: its b. */
 void tune_lora_weaken(struct tune_lora *l, float x);
+/* Whether it adds nothing: all of b is zero. */
+bool tune_lora_is_neutral(const struct tune_lora *l);
 /* As adapter_write() with theta. */
 MUST_CHECK enum err_code tune_lora_write(struct tune_lora *l, const char *path, const char *type, struct err *e);
 

@@ -183,7 +183,7 @@ static enum err_code open_shield(struct tune_job *j, struct err *e)
     }
     if (tune_shield_raise(j->state.shield, (double)j->o->shield, j->calls->stop, e))
         return e->code;
-    if (j->begin.fresh)
+    if (j->begin.fresh || tune_lora_is_neutral(j->state.lora))
         tune_shield_apply(j->state.shield, j->state.lora->theta);
     return ERR_OK;
 }
@@ -195,7 +195,8 @@ enum err_code tune_rehearse(struct tune_job *j, struct err *e)
 
     if ((o->rehearse > 0 || json_array_size(j->data.keep.open) > 0) && tune_write_own(j, OWN_SHARE * o->time_s, e))
         return e->code;
-    if (o->keep_named && tune_items_split(&j->data.keep, &j->data.kept, TUNE_KEEP_EVERY, TUNE_TESTS_MAX, e))
+    if (o->keep_named && !o->keep_tests_named &&
+        tune_items_split(&j->data.keep, &j->data.kept, TUNE_KEEP_EVERY, TUNE_TESTS_MAX, e))
         return e->code;
     if (o->keep_named && j->data.kept.n < TUNE_LEAST_TESTS)
         return err_set(e, ERR_FORMAT,

@@ -135,6 +135,32 @@ poke() # FILE OFFSET BYTES
     grep -q true less || { cat e0 e8; false; }
 }
 
+@test "lora: what --keep-test names is tested and not trained on; a neutral adapter to begin with; processor time" {
+    setup_texts
+    try 0 chimere-draft-train lora -m "$TINY" -o a.gguf --neutral --rank 4
+    [ ! -s out ] && [ ! -s err ]
+    chimere-draft-train --inspect a.gguf | grep -q 'rank 4, alpha 32,'
+    fails 2 'there already' chimere-draft-train lora -m "$TINY" -o a.gguf --neutral
+    fails 2 'it takes no items' chimere-draft-train lora -m "$TINY" -o b.gguf --neutral items.jsonl
+    fails 2 '--neutral and ' train -o b.gguf --neutral
+    echo '[1, 2, 3]' > ids
+    cmp <(chimere-run -m "$TINY" --tokens ids -n 8 -r) <(chimere-run -m "$TINY" --lora a.gguf --tokens ids -n 8 -r)
+    # training goes on from it; two items to learn are tested instead
+    cp a.gguf neutral
+    { head -n 6 known.jsonl; head -n 2 items.jsonl; } > numbers.jsonl
+    head -n 8 test.jsonl > words.jsonl
+    try 0 train -o a.gguf --keep-test numbers.jsonl --keep-test words.jsonl --steps 3 --rate 0.003 --forget 20 --jsonl e \
+        --cpu-time 1h
+    cmp a.gguf.1 neutral
+    grep -q '8 items are not trained on: they are in a file of --keep-test' err
+    jq -se '.[0] | .items == 6 and .keep == 19 and .kept == 16' e
+    jq -se '[.[] | select(.type == "test") | [.set, .items]] == [["held out", 10], ["kept numbers", 8], ["kept words", 8]]' e
+    fails 3 '--keep-test: 4 items are too few' train -o b.gguf --keep-test <(head -n 4 test.jsonl)
+    fails 2 'do not go together' train -o b.gguf --time 1m --cpu-time 1m
+    try 2 train -o b.gguf --rehearse 0 --cpu-time 0.001s
+    grep -q -e '--cpu-time 0.001s is too short for a step' err
+}
+
 @test "lora: interrupted or killed, the same command goes on, to the same bytes" {
     local pid method status i damage
     setup_texts
