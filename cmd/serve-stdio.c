@@ -34,7 +34,7 @@ static struct {
     struct cli_model_opts model;
     struct cli_sampling sampling;
     const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *cache_dir, *examples, *recite,
-        *context_table;
+        *context_table, *context;
     struct cli_list engrams, drafts;
     bool lenient, strict, mcp, verbose, quiet, engram_thinking;
     int32_t parallel, max_queue, draft_max, embed_layer;
@@ -60,6 +60,7 @@ static const struct cli_opt opts[] = {
     ROW_MODEL(o.model),
     ROW_LORA(o.model),
     ROWS_ENGRAM(&o.engrams, &o.engram_thinking),
+    ROW_CONTEXT(&o.context),
     ROW_CONTEXT_TABLE(&o.context_table),
     ROW_EXAMPLES(&o.examples),
     ROW_RECITE(&o.recite),
@@ -110,6 +111,7 @@ static const struct cli_opt opts[] = {
 };
 
 static const struct cli_pair pairs[] = {
+    { "context|context-table", CLI_EXCLUDES, NULL, NULL, 0 },
     { "batch|mcp|listen", CLI_EXCLUDES, NULL, NULL, 0 },
     { "mcp", CLI_EXCLUDES, "lenient", NULL, 0 },
     { "output|errors|shard|strict", CLI_NEEDS, "batch", NULL, 0 },
@@ -211,6 +213,7 @@ static struct cli_made_with_opts made_with_opts(const struct server *s)
     return (struct cli_made_with_opts){ .open = &s->open,
                                         .engrams = &o.engrams,
                                         .context_table = o.context_table,
+                                        .context = o.context,
                                         .examples = o.examples,
                                         .recite = o.recite,
                                         .template_file = o.template_file,
@@ -231,8 +234,16 @@ static void note_idle(const char *member)
 static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
-    struct cli_reload_opts bo = { &o.engrams,    o.engram_thinking, o.context_table, o.examples, o.recite,
-                                  o.table_bytes, &s->guess,         &s->draft,       NULL,       s->journal != NULL };
+    struct cli_reload_opts bo = { .engrams = &o.engrams,
+                                  .engram_thinking = o.engram_thinking,
+                                  .context_table = o.context_table,
+                                  .context = o.context,
+                                  .examples = o.examples,
+                                  .recite = o.recite,
+                                  .table_bytes = o.table_bytes,
+                                  .guess = &s->guess,
+                                  .draft = &s->draft,
+                                  .logs = s->journal != NULL };
     struct stat st;
     const char *slash;
     int last;
@@ -462,6 +473,9 @@ int main(int argc, char **argv)
         cli_usage("%s: takes no operands", argv[first]);
     cli_check_exclusions(&cli, 0);
     cli_check_needs(&cli, 0);
+    if ((cli_is_stdin(o.context) || cli_is_stdin(o.context_table)) &&
+        (o.batch != NULL ? cli_is_stdin(o.batch) : o.http.listen == NULL))
+        cli_usage("the standard input has the requests: --context and --context-table need files");
     cli_open_check(&cli, &o.model);
     cli_sampling_check(&o.sampling);
     cli_check_outputs(&cli, argv + first);

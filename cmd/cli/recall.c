@@ -253,12 +253,13 @@ void cli_document_use(struct cli_document *x, struct str said, const char *sourc
     x->index = (struct ask_index){ NULL, recite_document, x };
 }
 
-enum err_code cli_document_open(struct cli_document *x, const char *file, const struct text *text, struct err *e)
+enum err_code cli_document_open(struct cli_document *x, const char *file, bool again, const struct text *text,
+                                struct err *e)
 {
     char *own;
     size_t n;
 
-    if (cli_context_read(&own, &n, file, false, e))
+    if (cli_context_read(&own, &n, file, again, e))
         return e->code;
     cli_document_use(x, (struct str){ own, n }, cli_file_name(file), text);
     x->own = own;

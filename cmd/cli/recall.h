@@ -33,9 +33,10 @@ struct cli_document {
     const struct text *text; /* not owned */
     struct ask_index index;  /* for questions; valid as long as x stays where it is */
 };
-/* file: "-" is stdin. ERR_FORMAT: it is empty, or no text; ERR_LIMIT: it has more than 256 MiB. */
-MUST_CHECK enum err_code cli_document_open(struct cli_document *x, const char *file, const struct text *text,
-                                           struct err *e);
+/* file: "-" is stdin; again: only a regular file. ERR_FORMAT: it is empty, or no text; ERR_LIMIT: it has more than 256
+ * MiB. */
+MUST_CHECK enum err_code cli_document_open(struct cli_document *x, const char *file, bool again,
+                                           const struct text *text, struct err *e);
 void cli_document_close(struct cli_document *x); /* {0} is allowed */
 /* The same of a text that outlives x. */
 void cli_document_use(struct cli_document *x, struct str said, const char *source, const struct text *text);

@@ -45,6 +45,7 @@
         FLAG(0, "no-mmap", "load the CPU's weights into RAM", &(m).no_mmap), \
         CHOICE("repack", "auto|off", "repack loaded weights if that is faster", &(m).repack)
 #define ROW_EXAMPLES(to)      PATH(0, "examples", "index[:n]", "put texts of an index before the prompt", to)
+#define ROW_CONTEXT(to)       PATH(0, "context", "file", "answer from this text", to)
 #define ROW_CONTEXT_TABLE(to) PATH(0, "context-table", "file", "make a table of this text, for this run", to)
 #define ROW_RECITE(to)        PATH(0, "recite", "index[:n]", "recite an index text that the prompt names", to)
 #define ROWS_PLAN(m) \

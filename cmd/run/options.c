@@ -28,7 +28,7 @@ static const struct cli_opt opts[] = {
     INT64(0, "reasoning-budget", "tokens", "close the reasoning then (-1: no limit)", &o.budget, -1),
     STRING(0, "parser", "name", "how the answer is read (default: by the template)", &o.parser),
     FLAG('i', "interactive", "a conversation on this terminal", &o.interactive),
-    PATH(0, "context", "file", "answer from this text, for this run", &o.context),
+    ROW_CONTEXT(&o.context),
     ROW_EXAMPLES(&o.examples),
     ROW_RECITE(&o.recite),
     FLAG('r', "raw", "no chat: continue the text as it is", &o.raw),

@@ -124,7 +124,7 @@ static enum err_code open_context(struct cli_run *s, struct err *e)
 {
     return s->o->context == NULL || s->context.own != NULL
                ? ERR_OK
-               : cli_document_open(&s->context, s->o->context, s->open.text, e);
+               : cli_document_open(&s->context, s->o->context, false, s->open.text, e);
 }
 
 /* Opens what --examples and --recite name, once. */

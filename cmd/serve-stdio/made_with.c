@@ -58,7 +58,10 @@ static enum err_code hash_tables(uint64_t *h, const struct cli_made_with_opts *o
         *h = io_hash(*h, &x, sizeof x);
     }
     *h += o->engram_thinking;
-    return hash_file(h, o->context_table, e);
+    if (hash_file(h, o->context_table, e))
+        return e->code;
+    *h += 1;
+    return hash_file(h, o->context, e);
 }
 
 static enum err_code hash_options(uint64_t *h, const struct cli_made_with_opts *o, struct err *e)
@@ -108,7 +111,7 @@ static void hash_age(uint64_t *h, const char *path)
 
 enum err_code cli_fingerprint(uint64_t *out, const struct cli_made_with_opts *o, struct err *e)
 {
-    const char *files[] = { o->context_table, o->examples, o->recite }, *domains;
+    const char *files[] = { o->context_table, o->examples, o->recite, o->context }, *domains;
     const uint64_t fixed[] = { model_fingerprint(o->open->model), o->open->adapters.hash, o->engram_thinking };
     uint64_t h;
     float x = 0;

@@ -14,15 +14,21 @@
 enum { SETS_MAX = 4 }; /* that requests have: with more the adapters of a step would be too many (RUN_ADAPTERS_STEP) */
 _Static_assert((int)SETS_MAX *(int)RUN_ADAPTERS_MAX <= (int)RUN_ADAPTERS_STEP, "a step takes those of all sets");
 
+/* Tables of n-grams, the last one that of the document if there is one. */
+struct tables {
+    struct cli_engram engram;
+    struct cli_document document; /* own NULL: none */
+};
+
 /* What stood beside the model at a time. A kind that was not exchanged is the same object in several sets. */
 struct set {
     struct set *older;
     struct serve_attachments s;
     struct cli_adapters *adapters;
-    struct cli_engram *engram; /* NULL: none */
-    struct cli_notes *notes;   /* NULL: none */
-    struct cli_notes *named;   /* NULL: none */
-    json_t *facts;             /* for a log; NULL: there is none */
+    struct tables *tables;   /* NULL: none */
+    struct cli_notes *notes; /* NULL: none */
+    struct cli_notes *named; /* NULL: none */
+    json_t *facts;           /* for a log; NULL: there is none */
 };
 
 struct cli_reload {
@@ -61,25 +67,28 @@ static enum err_code open_adapters(struct cli_reload *b, struct cli_adapters **o
     return ERR_OK;
 }
 
-static void close_engram(struct cli_engram *x)
+static void close_tables(struct tables *x)
 {
-    if (x != NULL)
-        cli_engram_close(x);
+    if (x == NULL)
+        return;
+    cli_engram_close(&x->engram);
+    cli_document_close(&x->document);
     free(x);
 }
 
-static enum err_code open_engram(const struct cli_reload *b, bool again, struct cli_engram **out, struct err *e)
+static enum err_code open_tables(const struct cli_reload *b, bool again, struct tables **out, struct err *e)
 {
-    struct cli_engram *x;
+    struct tables *x;
 
-    if (b->o.engrams->n == 0 && b->o.context_table == NULL)
+    if (b->o.engrams->n == 0 && b->o.context_table == NULL && b->o.context == NULL)
         return ERR_OK;
     x = calloc(1, sizeof *x);
     if (x == NULL)
         return err_nomem(e);
-    if (cli_engram_open_all(x, b->o.engrams, b->o.context_table, (struct str){ 0 }, again, b->o.engram_thinking,
+    if ((b->o.context != NULL && cli_document_open(&x->document, b->o.context, again, b->model->text, e)) ||
+        cli_engram_open_all(&x->engram, b->o.engrams, b->o.context_table, x->document.said, again, b->o.engram_thinking,
                             b->model, e)) {
-        close_engram(x);
+        close_tables(x);
         return e->code;
     }
     *out = x;
@@ -123,8 +132,10 @@ static void make_set(const struct cli_reload *b, struct set *x)
                                        .drop_table = cli_request_table_drop,
                                        .document = cli_request_table_document,
                                        .tables_of = b->made };
-    if (x->engram != NULL)
-        x->s.engram = &x->engram->mix;
+    if (x->tables != NULL)
+        x->s.engram = &x->tables->engram.mix;
+    if (x->tables != NULL && x->tables->document.own != NULL)
+        x->s.context = &x->tables->document.index;
     x->s.notes = x->notes != NULL ? &x->notes->index : NULL;
     x->s.recite = x->named != NULL ? &x->named->index : NULL;
 }
@@ -132,8 +143,9 @@ static void make_set(const struct cli_reload *b, struct set *x)
 /* For a log. */
 static enum err_code note_facts(const struct cli_reload *b, struct set *x, struct err *e)
 {
-    const struct cli_log_beside beside = { b->model,           x->adapters,   b->o.engrams,
-                                           b->o.context_table, b->o.examples, b->o.recite };
+    const struct cli_log_beside beside = { b->model,      x->adapters,
+                                           b->o.engrams,  b->o.context != NULL ? b->o.context : b->o.context_table,
+                                           b->o.examples, b->o.recite };
 
     x->facts = NULL;
     if (b->o.logs && cli_log_facts(&x->facts, &beside, e))
@@ -155,7 +167,7 @@ enum err_code cli_reload_open(struct cli_reload **out, const struct cli_reload_o
     b->model = model;
     b->run = r;
     b->now->adapters = &model->adapters;
-    if (open_engram(b, false, &b->now->engram, e) || open_notes(b, b->o.examples, &b->now->notes, e) ||
+    if (open_tables(b, false, &b->now->tables, e) || open_notes(b, b->o.examples, &b->now->notes, e) ||
         open_notes(b, b->o.recite, &b->now->named, e) ||
         cli_request_tables_open(&b->made, model, o->engram_thinking, o->table_bytes, e)) {
         cli_reload_close(b);
@@ -178,18 +190,18 @@ const struct serve_attachments *cli_reload_now(const struct cli_reload *b)
 /* The set before this one, which no other set's owner is left of, goes with what only it has. */
 static void close_set(struct cli_reload *b, struct set *x)
 {
-    bool adapters = false, engram = false, notes = false, named = false; /* another set has them */
+    bool adapters = false, tables = false, notes = false, named = false; /* another set has them */
 
     for (const struct set *y = b->now; y != NULL; y = y->older) {
         adapters = adapters || y->adapters == x->adapters;
-        engram = engram || y->engram == x->engram;
+        tables = tables || y->tables == x->tables;
         notes = notes || y->notes == x->notes;
         named = named || y->named == x->named;
     }
     if (!adapters)
         close_adapters(b, x->adapters);
-    if (!engram)
-        close_engram(x->engram);
+    if (!tables)
+        close_tables(x->tables);
     if (!notes)
         close_notes(x->notes);
     if (!named)
@@ -254,8 +266,8 @@ static void reopen(struct cli_reload *b, struct serve *s)
         close_adapters(b, adapters);
     else if (adapters != NULL)
         x->adapters = adapters;
-    if (open_engram(b, true, &x->engram, &e))
-        cli_reload_stays(b->o.engrams->n > 0 ? "--engram" : "--context-table", &e);
+    if (open_tables(b, true, &x->tables, &e))
+        cli_reload_stays(b->o.engrams->n > 0 ? "--engram" : b->o.context != NULL ? "--context" : "--context-table", &e);
     if (open_notes(b, b->o.examples, &x->notes, &e))
         cli_reload_stays("--examples", &e);
     if (open_notes(b, b->o.recite, &x->named, &e))

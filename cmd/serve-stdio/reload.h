@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reload.h - files that stand beside a model, opened anew on SIGHUP while requests go on.    room: cmd
  *
- * Adapters, tables of n-grams, indexes of texts and drafters. When a signal comes, each of these kinds is opened from
- * the same names again. Requests that have begun keep what they have, those that begin later get the new ones; what no
- * request has any more is closed. Drafters change no answer, so that all get the new ones with the next step. Of a kind
- * of which a file cannot be used, that is a warning, and the old ones stay.
+ * Adapters, tables of n-grams and the text to answer from, indexes of texts and drafters. When a signal comes, each of
+ * these kinds is opened from the same names again. Requests that have begun keep what they have, those that begin later
+ * get the new ones; what no request has any more is closed. Drafters change no answer, so that all get the new ones
+ * with the next step. Of a kind of which a file cannot be used, that is a warning, and the old ones stay.
  */
 #ifndef SERVE_STDIO_RELOAD_H
 #define SERVE_STDIO_RELOAD_H
@@ -19,9 +19,9 @@ struct run;
 struct cli_reload_opts {            /* not copied */
     const struct cli_list *engrams; /* "FILE[:weight]" each */
     bool engram_thinking;
-    const char *context_table;     /* a text to make a table of; NULL: none */
-    const char *examples, *recite; /* "INDEX[:n]"; NULL: none */
-    int64_t table_bytes;           /* of tables of requests' texts, all together */
+    const char *context_table, *context; /* a text to make a table of, or also to answer questions from; NULL: none */
+    const char *examples, *recite;       /* "INDEX[:n]"; NULL: none */
+    int64_t table_bytes;                 /* of tables of requests' texts, all together */
     const struct cli_guess *guess;
     struct draft **draft; /* *draft: what the gen guesses with, exchanged with it; NULL: nothing */
     struct gen *gen;

@@ -55,6 +55,7 @@ struct serve_question {
     float engram;                                  /* what tables may weigh; -1: as the server says */
     struct str context_table;                      /* borrowed: a text to make a table of; p NULL: none */
     bool has_context;                              /* it is one that questions are answered from, too */
+    bool asks_context, no_context;                 /* the server's document: named by true; turned off */
     bool asks_engram, asks_examples, asks_recite;  /* the request names it, so it is an error if there is none */
 };
 bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve_method method, const json_t *body,

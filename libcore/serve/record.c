@@ -102,6 +102,8 @@ static bool set_facts(json_t *o, const struct serve_job *j)
         ok = json_object_set_new(o, "tables", json_array()) == 0 && ok;
     else if (j->w.engram > 0)
         ok = json_object_set_new(o, "engram", json_real((double)j->w.engram)) == 0 && ok;
+    if (j->w.no_context && j->attached->context != NULL)
+        ok = json_object_set_new(o, "context", json_false()) == 0 && ok;
     return ok && (j->w.context_table.p == NULL || json_object_set_new(o, j->w.has_context ? "context" : "context_table",
                                                                       json_bytes(j->w.context_table)) == 0);
 }

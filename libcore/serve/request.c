@@ -496,10 +496,12 @@ static bool read_context_table(struct serve_reading *r, const json_t *v)
 
 static bool read_context(struct serve_reading *r, const json_t *v)
 {
-    if (json_object_get(r->body, "context_table") != NULL)
+    if (!json_is_boolean(v) && json_object_get(r->body, "context_table") != NULL)
         return serve_refuse_here(r, "not together with context_table");
-    r->w->has_context = true;
-    return read_context_table(r, v);
+    r->w->asks_context = json_is_true(v);
+    r->w->no_context = !json_is_true(v);
+    r->w->has_context = !json_is_boolean(v);
+    return json_is_boolean(v) || read_context_table(r, v);
 }
 
 /* A shorter vector is another model's: only one that was trained for it may be cut. */

@@ -43,6 +43,8 @@ struct serve_attachments {
                                          * that name none */
     int n_adapters;                     /* at most RUN_ADAPTERS_MAX */
     const struct engram_mix *engram;    /* tables of n-grams; NULL: none */
+    const struct ask_index *context;    /* a document that questions are answered from, whose table is the last one of
+                                         * engram; NULL: none */
     const struct ask_index *notes, *recite; /* indexes of texts; NULL: none */
     int notes_max;                          /* texts of them that a request may ask for */
     const json_t *facts; /* members of log lines of answers that these have part in: "adapters", one for each of the

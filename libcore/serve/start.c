@@ -157,6 +157,8 @@ static bool is_there(const struct serve_job *j, struct serve_fault *f)
         return serve_fault(f, 400, text_member(&j->w), "%s: tables are not made here", text_member(&j->w) + 1);
     if (j->w.asks_engram && !tables)
         return serve_fault(f, 400, "/engram", "engram: the server has no tables (--engram)");
+    if (j->w.asks_context && b->context == NULL)
+        return serve_fault(f, 400, "/context", "context: the server has none (--context)");
     if (j->w.asks_examples && b->notes == NULL)
         return serve_fault(f, 400, "/examples", "examples: the server has no index (--examples)");
     if (j->w.asks_recite && b->recite == NULL)
@@ -180,13 +182,16 @@ static enum err_code open_tables(struct serve_job *j, struct serve_fault *f, str
             err_wrap(&why, "%s", text_member(&j->w) + 1);
             return blame(f, text_member(&j->w), &why, e);
         }
-        j->w.ask.context = j->w.has_context ? b->document(j->made) : NULL;
+        if (j->w.has_context)
+            j->w.ask.context = b->document(j->made);
     } else if (with != NULL)
         j->mix = *with;
     else
         return ERR_OK;
     for (int i = 0; j->w.engram > 0 && i < ENGRAM_FILES_MAX; i++)
         j->mix.ceiling[i] = j->w.engram;
+    if (with != NULL && b->context != NULL && j->w.no_context)
+        j->mix.ceiling[engram_n_files(with->table) - 1] = 0;
     j->w.ask.tables = &j->mix;
     return ERR_OK;
 }
@@ -198,6 +203,7 @@ static enum err_code use_beside(struct serve_job *j, struct serve_fault *f, stru
         return ERR_OK;
     j->w.ask.notes = j->attached->notes;
     j->w.ask.recite = j->attached->recite;
+    j->w.ask.context = j->w.no_context ? NULL : j->attached->context;
     return open_tables(j, f, e);
 }
 

@@ -201,6 +201,20 @@ teardown()
     server=
 }
 
+@test "SIGHUP: questions are answered from the new --context; one that is no text leaves the old" {
+    asked() { printf '{"id":"%s","method":"chat/completions","body":{"messages":[{"role":"user","content":"What is vumpf?"}],"max_tokens":12,"temperature":0,"enable_thinking":false}}\n' "$1"; }
+    echo 'vumpf: a bird that sings at night' > doc
+    start --context doc
+    ask "$(asked first)"
+    echo 'vumpf: a blue fish' > new; mv new doc; hang_up
+    ask "$(asked second)"
+    printf 'a\0b' > new; mv new doc; hang_up
+    ask "$(asked third)"
+    stop
+    [ "$(said first)|$(said second)|$(said third)" = 'a bird that sings at night|a blue fish|a blue fish' ]
+    grep -q -e '--context: doc: is no text' err
+}
+
 @test "SIGHUP: drafters are exchanged under way, and no byte changes" {
     guesser() { python3 "$ROOT/tests/cli/make_lora.py" "$1" qwen35moe 4 2 "$2" blk.8.attn_output.weight:256:256; }
     guesser d 1

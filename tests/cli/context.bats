@@ -28,16 +28,20 @@ notes()
     fails 1 "nowhere" chimere-run --context nowhere -p a
     fails 2 "only one of the prompt" chimere-run --context - < notes
     fails 2 "do not go together" chimere-run --context notes --context-table notes -p a
+    fails 2 "do not go together" chimere-serve-stdio --context notes --context-table notes
+    fails 2 "standard input has the requests" chimere-serve-stdio --context - < notes
+    fails 3 "is no text" chimere-serve-stdio --context <(printf 'a\0b')
     fails 2 "no effect" chimere-run --context notes --tokenize -p a
 }
 
+talk() # ID QUESTION MEMBERS
+{
+    printf '{"id":"%s","method":"chat/completions","body":{"messages":[{"role":"user","content":"%s"}],"max_tokens":20,"temperature":0,"chat_template_kwargs":{"enable_thinking":false}%s}}\n' "$@"
+}
+said() { jq -j "select(.id == \"$1\") | .body.choices[0] | .text // .message.content" "${2:-out}"; }
+
 @test "a request's context: the bytes of chimere-run, alone and in a batch" {
     notes
-    talk() # ID QUESTION MEMBERS
-    {
-        printf '{"id":"%s","method":"chat/completions","body":{"messages":[{"role":"user","content":"%s"}],"max_tokens":20,"temperature":0,"chat_template_kwargs":{"enable_thinking":false}%s}}\n' "$@"
-    }
-    said() { jq -j "select(.id == \"$1\") | .body.choices[0] | .text // .message.content" "${2:-out}"; }
     own=",\"context\":$(jq -Rs . notes)"
     { talk line 'What do QVIXTS do?' "$own"; talk year 'When was Tolbridge founded?' "$own"; talk sum 'What is 12 + 30?' "$own"
       talk off 'When was Tolbridge founded?' "$own,\"recite\":false"; talk alone 'When was Tolbridge founded?' ''
@@ -55,4 +59,20 @@ notes()
     jq -es '.[] | select(.id == "year") | .body.notes[0] | .use == "recite" and .source == "context" and .line == 3 and .text == "1722"' out
     jq -es '[.[] | select(.type == "error") | [.id, .error.param]] | sort == [["big", "/context"], ["both", "/context"], ["empty", "/context"]]' out
     jq -es '.[] | select(.id == "big") | .error.message == "context: more than 1 MiB of text"' out
+}
+
+@test "--context of the server: the bytes of the member; a request turns it off or brings its own" {
+    notes
+    own=",\"context\":$(jq -Rs . notes)"
+    { talk year 'When was Tolbridge founded?' ''; talk on 'When was Tolbridge founded?' ',"context":true'; talk sum 'What is 12 + 30?' ''
+      talk off 'When was Tolbridge founded?' ',"context":false'; talk other 'When was Tolbridge founded?' ',"context":"Tolbridge was founded in 1655."'
+      printf '{"id":"raw","method":"completions","body":{"prompt":"Tolbridge was founded in","max_tokens":20,"temperature":0}}\n'; } > lines
+    chimere-serve-stdio --context notes < lines > out
+    jq -c 'select(.id == "off" or .id == "other" | not) | .body += {context: $own}' --rawfile own notes lines > with
+    { cat with; grep '"other"' lines; sed -n 's/,"context":false//p' lines; } | chimere-serve-stdio > single
+    for id in year sum raw other off; do cmp <(said $id) <(said $id single); done
+    [ "$(said year)$(said on)$(said other)" = 172217221655 ]
+    jq -es '.[] | select(.id == "year") | .body.notes[0] | .source == "notes" and .line == 3 and .text == "1722"' out
+    jq -es '.[] | select(.id == "off") | .body.notes == null' out
+    talk none x ',"context":true' | chimere-serve-stdio | jq -e '.error.message == "context: the server has none (--context)"'
 }
