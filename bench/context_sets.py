@@ -9,8 +9,8 @@ things that they do not answer, and DIR/foreign.jsonl with questions on things t
 Every question has one of six phrasings, in turn. KIND is one of
   lines "KEY: TEXT":  people glossary | packages devices
   paragraphs of 2 to 4 sentences with several facts:  village craftsman ship company mountain machine herb inn |
-      instrument animal bridge festival
-Those before the bar are to choose with, those behind it to report on.
+      instrument animal bridge festival | school lighthouse
+Those before the first bar are to choose with. Those behind the last one were written before the last change of the rules, and decided nothing.
 """
 import argparse, json, os, random
 import learn_sets as sets
@@ -253,6 +253,41 @@ PROSE = {
         (person, ["It is opened by {v}.", "{v} opens it with a song."],
          ["Who opens {n}?", "By whom is {n} opened?", "Who is going to open {n}?", "Tell me who opens {n}.", "{n}: opened by whom?",
           "Do you know who opens {n}?"]),
+    ]),
+    "school": (lambda r: sets.name(r, 3) + " School", "The school", [
+        (person, ["{v} runs the school.", "Its head is {v}, who once taught drawing.", "{v} has been its head for years."],
+         ["Who runs {n}?", "Who is the head of {n}?", "What is the name of the head of {n}?", "Tell me who the head of {n} is.",
+          "{n}: who is its head?", "Do you know by whom {n} is run?"]),
+        (lambda r: str(r.randint(40, 1900)), ["{v} pupils attend it.", "It has {v} pupils.", "About {v} pupils come here every day."],
+         ["How many pupils does {n} have?", "How many pupils attend {n}?", "What is the number of pupils at {n}?",
+          "Tell me how many pupils {n} has.", "{n}: how many pupils?", "Do you know how many pupils go to {n}?"]),
+        (lambda r: r.choice(COLOURS), ["All pupils wear {v} coats.", "The coats of the pupils are {v}."],
+         ["What colour are the coats at {n}?", "Which colour do the coats of the pupils of {n} have?", "What is the colour of the coats at {n}?",
+          "Tell me which colour the coats of {n} have.", "{n}: colour of the coats?", "Do you know what color coats the pupils of {n} wear?"]),
+        (pick("fencing|bookbinding|beekeeping|astronomy|Latin|glassblowing"), ["Every pupil has to learn {v}.",
+         "They teach {v}, which is taught from the first year."],
+         ["What does every pupil of {n} have to learn?", "What must pupils at {n} learn?", "Which subject is taught at {n} from the first year?",
+          "Tell me what all pupils at {n} learn.", "{n}: what do pupils learn there?", "Do you know what is taught at {n} from the first year?"]),
+        (year, ["It burnt down in {v} and was soon rebuilt.", "A fire destroyed the old building in {v}."],
+         ["When did {n} burn down?", "In which year did {n} burn down?", "In what year was the old building of {n} destroyed?",
+          "Tell me when {n} burnt down.", "{n}: when was the fire?", "Do you know the year of the fire at {n}?"]),
+    ]),
+    "lighthouse": (lambda r: "the %s Light" % sets.name(r, 2), "It", [
+        (lambda r: "%d metres" % r.randint(11, 70), ["Its tower is {v} tall.", "The tower reaches a height of {v}.", "{n} has a tower of {v}."],
+         ["How tall is the tower of {n}?", "What is the height of the tower of {n}?", "How high is the tower of {n}?",
+          "Tell me how tall the tower of {n} is.", "{n}: height of the tower?", "Do you know how high {n}'s tower is?"]),
+        (person, ["{v} tends the lamp.", "The lamp is looked after by {v}.", "Its keeper, {v}, lives alone."],
+         ["Who looks after the lamp of {n}?", "Who is the keeper of {n}?", "By whom is the lamp of {n} tended?", "Tell me who keeps {n}.",
+          "{n}: who is the keeper?", "Do you know the name of the keeper of {n}?"]),
+        (lambda r: "every %d seconds" % r.randint(3, 40), ["The lamp flashes {v}.", "You can see a flash {v}."],
+         ["How often does {n} flash?", "How often does the lamp of {n} flash?", "At what interval does {n} flash?", "Tell me how often {n} flashes.",
+          "{n}: how often does it flash?", "Do you know how often the lamp at {n} flashes?"]),
+        (pick("whale oil|acetylene|paraffin|rapeseed oil|gas from a tank"), ["The lamp burns {v}.", "For fuel {v} is used."],
+         ["What does the lamp of {n} burn?", "What fuel does {n} use?", "What is used as fuel at {n}?", "Tell me what the lamp of {n} burns.",
+          "{n}: which fuel?", "Do you know what fuel the lamp of {n} burns?"]),
+        (lambda r: sets.name(r, 2) + " Island", ["It stands on {v}, where nobody else lives.", "{n} was built on {v}."],
+         ["On which island is {n}?", "Where is {n}?", "Where was {n} built?", "Tell me on which island {n} stands.", "{n}: which island?",
+          "Do you know where {n} stands?"]),
     ]),
 }
 
