@@ -15,7 +15,7 @@ CUBLAS   := $(or $(CUBLAS),$(shell $(CC) -I$(CUDA_DIR)/include -include cublas_v
 CPPFLAGS += -DCHIMERE_CUDA $(if $(filter 1,$(CUBLAS)),-DCHIMERE_CUBLAS)
 CUDA_O   := $(KERNELS:%.cu=$(BUILD)/obj/%.o)
 CUDA_LIB := -L$(CUDA_DIR)/lib64 $(if $(filter 1,$(CUBLAS)),-Xlinker -rpath -Xlinker $(CUDA_DIR)/lib64) -lcudart_static -lstdc++ -ldl -lrt
-NVFLAGS   = -std=c++17 -O3 -fmad=false -I. -Ilibcore -Xcompiler -Wall,-Wextra $(filter -DCHIMERE_CUBLAS,$(CPPFLAGS))
+NVFLAGS   = -std=c++17 -O3 -fmad=false -I. -Ilibcore -Xcompiler -Wall,-Wextra $(filter -DCHIMERE_CUBLAS,$(CPPFLAGS)) $(QUICK)
 gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(or $1,$a),code=sm_$a)
 endif
 MAKEFLAGS += $(if $(filter 0,$(MAKELEVEL)),-j$(shell nproc 2>/dev/null || echo 2))
@@ -82,13 +82,14 @@ $(BUILD)/test/%.o: %.c $(BUILD)/flags
 	$(STEP)$(CC) $(ALLFLAGS) -DCHIMERE_TEST -Itests -MMD -MP -c -o $@ $<
 $(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(shell cat $(BUILD)/commit 2> /dev/null)"'
 $(BUILD)/obj/cmd/bench/record.o: $(BUILD)/commit
-$(BUILD)/obj/%.o: %.cu $(BUILD)/flags
+$(BUILD)/obj/%.o: %.cu $(BUILD)/nvflags
 	@mkdir -p $(@D)
 	$(STEP)$(NVCC) $(NVFLAGS) $(if $(shell grep -l sm_90a $<),$(subst _90,_90a,$(gencode)),$(call gencode,$(firstword $(CUDA_ARCHS)))) -MMD -MP -c -o $@ $<
 # Another commit than last time, or other flags: what depends on them is compiled again.
 $(BUILD)/commit: private TEXT = $(or $(shell GIT_OPTIONAL_LOCKS=0 git describe --always --dirty --exclude '*' 2>/dev/null),unknown)
 $(BUILD)/flags: private TEXT = $(CC) $(ALLFLAGS)
-$(BUILD)/commit $(BUILD)/flags: always
+$(BUILD)/nvflags: private TEXT = $(NVCC) $(NVFLAGS) $(CUDA_ARCHS)
+$(BUILD)/commit $(BUILD)/flags $(BUILD)/nvflags: always
 	@mkdir -p $(@D); t='$(subst ','\'',$(TEXT))'; printf '%s\n' "$$t" | cmp -s - $@ || printf '%s\n' "$$t" > $@
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
@@ -106,7 +107,8 @@ demo: ## install what is missing, build (with CUDA=1 for a GPU, too), and ask th
 	@CC='$(CC)' sh share/deps.sh build; rm -f $(BUILD)/steps
 	@$(MAKE) --no-print-directory -s CUDA=$(CUDA) all STEPS=$$($(MAKE) -n CUDA=$(CUDA) all | grep -c -e ' -c -o ')
 	@BIN='$(BIN)' bash share/demo.sh
-# A make inside make: packages first, then the builds, which depend on them.
+# A make inside make: packages first, then the builds, which depend on them. Kernels that no GPU here runs are not optimised, unless they are there.
+check check-fast: export QUICK = $(if $(or $(shell nvidia-smi -L 2> /dev/null),$(shell grep -Ls fast-compile $(BUILD)/nvflags)),,$(addsuffix =max,$(shell $(NVCC) --help 2> /dev/null | grep -om1 -e -Ofast-compile)))
 check check-fast: deps ## build, run every test, print the count; check-fast: a minute's choice; GOLDENS=DIR: all golden vectors
 	@$(MAKE) --no-print-directory -s tests
 	@MAKE='$(MAKE) --no-print-directory -s' BUILD='$(BUILD)' BIN='$(BIN)' CC='$(CC)' FAST=$(filter check-fast,$@) \
@@ -125,20 +127,17 @@ editor compile_commands.json: ## write compile_flags.txt and compile_commands.js
 bench-quant: all ; @BIN='$(BIN)' nice -n 19 bash bench/quant.sh $(MODEL) $(TEXT) ## KL by size for mixes of chimere-quantize, hours: MODEL TEXT
 SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets, recipes: PREFIX, DESTDIR
-	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,chimere/models chimere/eval chimere/pipelines chimere/recipes chimere/systemd \
-	    man/man1 man/man5 man/man7 bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,chimere/models chimere/eval chimere/pipelines chimere/recipes chimere/systemd man/man1 man/man5 man/man7 bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	install -s -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
 	@set -e; for m in man/*.[157]; do test ! -f $$m || install -m 644 $$m $(SHARE)/man/man$${m##*.}; done
 	install -m 644 share/models/*.gguf share/models/*.md $(SHARE)/chimere/models; install -m 644 share/recipes/* $(SHARE)/chimere/recipes; install -m 644 LICENSE README.md share/magic share/demo/* $(SHARE)/chimere
 	install -m 644 share/eval/* $(SHARE)/chimere/eval && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines && install -m 644 share/systemd/* $(SHARE)/chimere/systemd
 	@set -e; for p in $(NAMES); do \
 	    $(BIN)/$$p --completion bash > $(SHARE)/bash-completion/completions/$$p; \
-	    $(BIN)/$$p --completion zsh > $(SHARE)/zsh/site-functions/_$$p; \
-	    $(BIN)/$$p --completion fish > $(SHARE)/fish/vendor_completions.d/$$p.fish; done
+	    $(BIN)/$$p --completion zsh > $(SHARE)/zsh/site-functions/_$$p; $(BIN)/$$p --completion fish > $(SHARE)/fish/vendor_completions.d/$$p.fish; done
 uninstall: ## remove what install put there
 	cd $(DESTDIR)$(PREFIX)/bin && rm -f $(NAMES)
-	cd $(SHARE) && rm -rf chimere $(foreach m,$(wildcard man/*.[157]),man/man$(subst .,,$(suffix $m))/$(notdir $m)) \
-	    $(NAMES:%=bash-completion/completions/%) $(NAMES:%=zsh/site-functions/_%) $(NAMES:%=fish/vendor_completions.d/%.fish)
+	cd $(SHARE) && rm -rf chimere $(foreach m,$(wildcard man/*.[157]),man/man$(subst .,,$(suffix $m))/$(notdir $m)) $(NAMES:%=bash-completion/completions/%) $(NAMES:%=zsh/site-functions/_%) $(NAMES:%=fish/vendor_completions.d/%.fish)
 clean: ## remove build/ and bin/
 	rm -rf build bin $(DATA) tests/fuzz/corpus/gguf
 #? variables     CC CFLAGS SAN=asan|tsan|ubsan CUDA_ARCHS GOLDENS=DIR PREFIX DESTDIR

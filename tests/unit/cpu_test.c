@@ -308,10 +308,10 @@ static void ints_once(size_t set, const struct cpu_ints_panel *p, const struct c
 
 static void test_ints(void **state)
 {
+    const unsigned needs = set_or_skip(state);
     struct cpu_int_block *u = need_64(INT_ROWS * INT_BLOCKS * sizeof *u);
     struct cpu_act_block *a = need_64(INT_ROWS * INT_BLOCKS * sizeof *a);
     const struct cpu_act_block *x[16];
-    const unsigned needs = set_or_skip(state);
     size_t s = 1;
 
     while (s < N_INT_SETS && int_sets[s].needs != needs)
