@@ -108,7 +108,7 @@ demo: ## install what is missing, build (with CUDA=1 for a GPU, too), and ask th
 	@$(MAKE) --no-print-directory -s CUDA=$(CUDA) all STEPS=$$($(MAKE) -n CUDA=$(CUDA) all | grep -c -e ' -c -o ')
 	@BIN='$(BIN)' bash share/demo.sh
 # A make inside make: packages first, then the builds, which depend on them. Kernels that no GPU here runs are not optimised, unless they are there.
-check check-fast: export QUICK = $(if $(or $(shell nvidia-smi -L 2> /dev/null),$(shell grep -Ls fast-compile $(BUILD)/nvflags)),,$(addsuffix =max,$(shell $(NVCC) --help 2> /dev/null | grep -om1 -e -Ofast-compile)))
+check check-fast: export QUICK = $(if $(or $(shell nvidia-smi -L 2> /dev/null),$(shell grep -Ls fast-compile $(BUILD)/nvflags)),,$(addsuffix =max,$(shell $(NVCC) --help 2> /dev/null | grep -om1 -e --Ofast-compile)))
 check check-fast: deps ## build, run every test, print the count; check-fast: a minute's choice; GOLDENS=DIR: all golden vectors
 	@$(MAKE) --no-print-directory -s tests
 	@MAKE='$(MAKE) --no-print-directory -s' BUILD='$(BUILD)' BIN='$(BIN)' CC='$(CC)' FAST=$(filter check-fast,$@) \
