@@ -92,6 +92,7 @@ enum err_code cli_run_open(struct cli_run *s, struct err *e)
     }
     if (s->draft != NULL && draft_attach(s->draft, s->run, e))
         return e->code;
+    cli_guess_recall(s->draft, &g, &s->open);
     s->open.load_ms += clock_ms() - from;
     return cli_sampling_make(&s->o->sampling, s->open.text, model_info(s->open.model)->n_vocab, e);
 }
@@ -240,10 +241,13 @@ static enum err_code run_model(struct cli_run *s, char *const *files, struct err
 
 static void close_all(struct cli_run *s)
 {
+    const struct cli_guess g = drafting_options(s);
+
     cli_answer_close(&s->answer);
     journal_close(s->journal);
     io_out_abort(s->logits);
     gen_close(s->gen);
+    cli_guess_keep(s->draft, &g, &s->open);
     draft_close(s->draft);
     cli_engram_close(&s->engram);
     cli_notes_close(&s->notes);

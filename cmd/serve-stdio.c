@@ -278,6 +278,7 @@ static enum err_code open_all(struct server *s, struct err *e)
                                      .drafter_of = s->draft },
                  e))
         return e->code;
+    cli_guess_recall(s->draft, &s->guess, &s->open);
     bo.gen = s->gen;
     if (cli_reload_open(&s->attached, &bo, &s->open, s->run, e))
         return e->code;
@@ -361,6 +362,7 @@ static void close_all(struct server *s)
     journal_close(s->journal);
     cli_cache_close(s->cache);
     gen_close(s->gen);
+    cli_guess_keep(s->draft, &s->guess, &s->open);
     draft_close(s->draft);
     run_close(s->run);
     cli_reload_close(s->attached);

@@ -4,6 +4,7 @@
  *     cli_guess_open(&draft, &g, &x, e)      after cli_open_model(): also loads the weights where they were planned
  *     cli_open_run(&run, &x, &ro, e)         ro from cli_guess_open()
  *     draft_attach(draft, run, e)
+ *     cli_guess_recall(draft, &g, &x)        ... cli_guess_keep(draft, &g, &x) before it is closed
  */
 #ifndef CLI_GUESS_H
 #define CLI_GUESS_H
@@ -30,4 +31,9 @@ MUST_CHECK enum err_code cli_guess_open(struct draft **out, const struct cli_gue
 /* The same drafters from their files as they are now, for a run that is open, with its layers. Close *out likewise. */
 MUST_CHECK enum err_code cli_guess_again(struct draft **out, const struct cli_guess *g, const struct cli_opened *x,
                                          struct run *r, struct err *e);
+/* What earlier processes learnt of these drafters' costs (chimere-run(1), FILES), after draft_attach(); and what this
+ * one knows, for later ones, before draft_close(). Only speed depends on it: what cannot be read or written is as if it
+ * were not there, with a word if the program is verbose. d NULL: nothing happens. */
+void cli_guess_recall(struct draft *d, const struct cli_guess *g, const struct cli_opened *x);
+void cli_guess_keep(const struct draft *d, const struct cli_guess *g, const struct cli_opened *x);
 #endif

@@ -47,10 +47,11 @@ struct run_opts cli_run_sizes(const struct cli_run *s, bool plain)
                            .rows_max = s->o->model.chunk,
                            .stop = cli_run_give_up,
                            .stop_keeps = true };
+    const int64_t guesses = plain ? 0 : GEN_DRAFT_MAX + 1;
+    const int64_t most = prompt_of(s)->n > guesses ? prompt_of(s)->n : guesses;
 
-    if (plain && !s->o->interactive && prompt_of(s)->n > 0 &&
-        prompt_of(s)->n < (s->o->model.chunk > 0 ? s->o->model.chunk : CHUNK_LEAST))
-        ro.rows_max = (int)prompt_of(s)->n;
+    if (!s->o->interactive && prompt_of(s)->n > 0 && most < (s->o->model.chunk > 0 ? s->o->model.chunk : CHUNK_LEAST))
+        ro.rows_max = (int)most;
     cli_session_kv(&s->kept, &ro.kv_k, &ro.kv_v);
     if (cli_run_comes_whole(s))
         ro.checkpoint_bytes = run_snapshot_bytes(s->open.model); /* where the last message ends */

@@ -243,6 +243,8 @@ static void reopen_draft(const struct cli_reload *b)
         cli_reload_stays("--draft", &e);
         return;
     }
+    cli_guess_keep(*b->o.draft, b->o.guess, b->model);
+    cli_guess_recall(fresh, b->o.guess, b->model);
     gen_set_drafter(b->o.gen, fresh);
     draft_close(*b->o.draft);
     *b->o.draft = fresh;

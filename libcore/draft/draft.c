@@ -304,6 +304,30 @@ enum err_code draft_attach(struct draft *d, struct run *r, struct err *e)
     return ERR_OK;
 }
 
+/* ---- other processes ---- */
+
+struct json_t *draft_tell(const struct draft *d)
+{
+    const char *names[DRAFT_OPEN_MAX];
+    struct draft_learnt l;
+
+    for (int i = 0; i < d->n_drafter; i++)
+        names[i] = d->drafter[i].stats.name;
+    return d->width != NULL && draft_width_tell(d->width, &l) ? draft_learnt_json(&l, names, d->n_drafter) : NULL;
+}
+
+enum err_code draft_recall(struct draft *d, const struct json_t *told, struct err *e)
+{
+    const char *names[DRAFT_OPEN_MAX];
+    struct draft_learnt l;
+
+    for (int i = 0; i < d->n_drafter; i++)
+        names[i] = d->drafter[i].stats.name;
+    if (draft_learnt_read(&l, told, names, d->n_drafter) && draft_width_recall(d->width, &l))
+        return ERR_OK;
+    return err_set(e, ERR_FORMAT, "not what these drafters cost");
+}
+
 /* ---- texts ---- */
 
 static int64_t common_tokens(const struct draft_text *t, const int32_t *token, int64_t n)

@@ -20,6 +20,7 @@
 
 struct draft;
 struct engram_mix;
+struct json_t;
 struct gguf;
 struct model;
 struct run;
@@ -55,6 +56,14 @@ int draft_taps(const struct draft *d, int *layers);
 /* Takes memory for the sequences of a run, which must keep the rows of draft_taps() (else ERR_ARG).
  * Close the run after d. */
 MUST_CHECK enum err_code draft_attach(struct draft *d, struct run *r, struct err *e);
+
+/* What was learnt of costs and guesses, as an object for draft_recall() of another process; the caller's. NULL: too
+ * little was measured, or memory is out. */
+struct json_t *draft_tell(const struct draft *d);
+/* Goes on with what another process told that had the same model, drafters, device and threads; after draft_attach(),
+ * before the first step. Only the time that answers take depends on it. ERR_FORMAT: it is not such an object, or one of
+ * other drafters: nothing has changed. */
+MUST_CHECK enum err_code draft_recall(struct draft *d, const struct json_t *told, struct err *e);
 
 /* The object of these functions is a struct draft. */
 extern const struct gen_drafter draft_hook;

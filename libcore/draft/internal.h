@@ -58,6 +58,23 @@ struct draft_type {
 struct draft_width;
 MUST_CHECK enum err_code draft_width_open(struct draft_width **out, int n_type, int n_seq, struct err *e);
 void draft_width_close(struct draft_width *w); /* NULL is allowed */
+/* What is known of costs and guesses, for another process. Times are in steps of one row. */
+struct draft_learnt {
+    double row[GEN_COSTS]; /* a step by its rows; 0: not known */
+    double purse;
+    struct draft_learnt_type {
+        double call[GEN_DRAFT_MAX + 1]; /* by guesses asked for; 0: not known */
+        double kept[GEN_DRAFT_MAX];     /* the share of right guesses by place */
+        double sure[GEN_DRAFT_MAX];     /* and by class of how sure the drafter was */
+        int tries, pause;
+    } type[DRAFT_OPEN_MAX];
+};
+/* False: too little was measured. */
+bool draft_width_tell(const struct draft_width *w, struct draft_learnt *out);
+/* Begins with what another process told, before the first step. False: a number is out of range, nothing has changed.
+ */
+bool draft_width_recall(struct draft_width *w, const struct draft_learnt *l);
+
 /* The sequence begins another text: drops what was learnt from it. */
 void draft_width_begin(struct draft_width *w, int seq);
 
@@ -94,4 +111,12 @@ void draft_width_spent(struct draft_width *w, int type, int n, double ms, bool l
 /* A drafter made n_made guesses with these p for a sequence; n of them were checked, the first
  * n_kept were right. n 0: none was worth its row. */
 void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n, int n_kept);
+
+/* ---- learnt.c: the same as JSON ---- */
+
+struct json_t;
+/* NULL: memory is out. */
+struct json_t *draft_learnt_json(const struct draft_learnt *l, const char *const *names, int n);
+/* False: it is no such object, or one of drafters with other names. */
+bool draft_learnt_read(struct draft_learnt *out, const struct json_t *o, const char *const *names, int n);
 #endif

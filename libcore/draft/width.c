@@ -16,7 +16,9 @@
  * While there is enough in it a drafter is asked for few guesses at first: that shows what they and their rows
  * cost. Later every drafter has its turn to be asked although it does not pay, or for more guesses than
  * pay, when there is enough in the purse: texts change. The oftener that was in vain, the longer is the pause. Nothing
- * here can change a byte of an answer. */
+ * here can change a byte of an answer.
+ *
+ * All of this can be told to another process, which goes on with it: the purse of many short ones is one purse. */
 #include <stdlib.h>
 
 #include "draft/internal.h"
@@ -35,8 +37,10 @@ enum {
     PRIOR = 2,        /* what other sequences showed counts as this number of guesses */
     MEMORY_SEQ = 64,  /* guesses, or calls, that an average goes back */
     MEMORY_ALL = 64,
-    PURSE = 12, /* answers' plain steps that fit into the purse */
-    TRIAL = 2,  /* of them there must be for a trial */
+    PURSE = 12,         /* answers' plain steps that fit into the purse */
+    TRIAL = 2,          /* of them there must be for a trial */
+    RECALLED = 8,       /* what another process told counts as this number of steps or calls */
+    PLAIN_RECALLED = 3, /* first steps without guesses then, to learn how fast the machine is now */
 };
 
 /* Of a step with one row, while nothing else is known: to be tried out. */
@@ -73,16 +77,21 @@ struct draft_width {
     /* the step that is being put together */
     double cost[GEN_COSTS];
     double tokens, guess_ms;
-    double *asked_ms;     /* [n_type] of guess_ms */
-    int rows, n;          /* so far; answers */
-    bool plain;           /* without guesses */
-    bool started;         /* the purse has had its initial steps */
-    bool records;         /* the first calls for a number of guesses take longer than later ones (gen/cost.h) */
-    double worth;         /* of a token: the time that it takes without guesses */
-    double purse;         /* milliseconds */
-    int checked, right;   /* guesses of the last step */
-    int first[GEN_COSTS]; /* by answers: plain steps to come */
-    int run, breaks;      /* steps with guesses since the last one without; how often one was put between */
+    double *asked_ms;        /* [n_type] of guess_ms */
+    int rows, n;             /* so far; answers */
+    bool plain;              /* without guesses */
+    bool started;            /* the purse has had its initial steps */
+    bool records;            /* the first calls for a number of guesses take longer than later ones (gen/cost.h) */
+    double worth;            /* of a token: the time that it takes without guesses */
+    double purse;            /* milliseconds */
+    int checked, right;      /* guesses of the last step */
+    int first[GEN_COSTS];    /* by answers: plain steps to come */
+    int run, breaks;         /* steps with guesses since the last one without; how often one was put between */
+    struct gen_cost seen;    /* as of the last step */
+    int steps;               /* with answers, up to PLAIN */
+    bool asked;              /* a drafter was, or guesses were checked */
+    struct draft_learnt was; /* of another process */
+    bool recalled, woken;    /* there is one; its times are milliseconds now */
 };
 _Static_assert((int)SURES == (int)GEN_DRAFT_MAX, "struct share serves both");
 
@@ -174,6 +183,22 @@ static void fill_costs(double *out, int n, const float *known, double slope)
         out[j] = last < 0 ? 1 : out[last] + slope * (j - last);
 }
 
+/* Of steps by their rows: what was measured here, and what another process told. */
+static void take_costs(struct draft_width *w, const struct gen_cost *cost)
+{
+    float ms[GEN_COSTS];
+
+    for (int k = 0; k < GEN_COSTS; k++) {
+        const float told = (float)w->was.row[k] * cost->ms[1];
+
+        ms[k] = cost->ms[k];
+        if (k > 1 && told > 0)
+            ms[k] = ms[k] > 0 ? (RECALLED * told + cost->seen[k] * ms[k]) / (RECALLED + cost->seen[k]) : told;
+    }
+    fill_costs(w->cost, GEN_COSTS, ms, (double)row_cost);
+    w->seen = *cost;
+}
+
 static double cost_of(const struct draft_width *w, int rows)
 {
     return rows < GEN_COSTS ? w->cost[rows] : w->cost[GEN_COSTS - 1] * rows / (GEN_COSTS - 1);
@@ -206,23 +231,47 @@ static int most_at_once(const struct draft_width *w)
     return n < 1 ? 1 : n < PLAIN_EVERY ? n : PLAIN_EVERY;
 }
 
+static bool known_rows(const struct draft_width *w, int rows)
+{
+    return w->seen.ms[rows] > 0 || (w->was.row[rows] > 0 && w->seen.ms[1] > 0);
+}
+
+/* The speed of this machine is known: what another process told in steps of one row becomes milliseconds. */
+static void wake_recalled(struct draft_width *w)
+{
+    const double one = w->cost[1];
+
+    w->woken = true;
+    w->purse = w->was.purse * one;
+    for (int t = 0; t < w->n_type; t++)
+        for (int n = 1; n <= GEN_DRAFT_MAX; n++)
+            if (w->was.type[t].call[n] > 0) {
+                w->type[t].took[n] = RECALLED * w->was.type[t].call[n] * one;
+                w->type[t].base[n] = RECALLED * one;
+                w->type[t].calls[n] = RECALLED;
+            }
+}
+
 void draft_width_step(struct draft_width *w, const struct gen_cost *cost, int n)
 {
     settle_up(w, cost->last);
-    fill_costs(w->cost, GEN_COSTS, cost->ms, (double)row_cost);
+    take_costs(w, cost);
     w->records = cost->records;
     w->n = n;
     w->rows = n < GEN_COSTS ? n : GEN_COSTS - 1;
     w->tokens = n;
     w->guess_ms = 0;
     w->worth = n > 0 ? w->cost[w->rows] / n : w->cost[1];
+    w->steps += n > 0 && w->steps < PLAIN;
+    if (w->recalled && !w->woken && cost->ms[1] > 0)
+        wake_recalled(w);
     if (n > 0 && w->started)
         pay(w, -income * w->cost[w->rows]);
     else if (n > 0 && w->first[w->rows] == 0) { /* steps have got as quick as they are */
         pay(w, -start * w->worth);
         w->started = true;
     }
-    w->plain = w->first[w->rows] > 0 || w->run >= most_at_once(w) || cost->ms[w->rows] <= 0 || w->purse < 0;
+    w->plain = w->first[w->rows] > 0 || w->run >= most_at_once(w) || !known_rows(w, w->rows) || w->purse < 0;
     w->first[w->rows] -= w->first[w->rows] > 0;
     for (int t = 0; t < w->n_type; t++) {
         w->asked_ms[t] = 0;
@@ -320,6 +369,16 @@ static int fit(const struct draft_type *t, const void *of, int n, int n_max)
     return asked < n_max ? asked : n_max;
 }
 
+/* What asking for n guesses may lose, by what is known; at most half of what fits into the purse, so that even the
+ * dearest drafter gets a trial. */
+static double risk_of(const struct draft_width *w, const struct draft_choice *c, int n)
+{
+    const double most = PURSE * w->worth / 2, rows = cost_of(w, w->rows + n) - cost_of(w, w->rows);
+    const double loss = guess_cost(w, c->type, n) - w->asked_ms[c->type] + rows - c->tokens * w->worth;
+
+    return loss < most ? loss : most;
+}
+
 /* If it is time for a trial of a drafter, *c asks it for guesses that need not pay: for a few at first; later for the
  * best number, and every other time, or if that number pays by itself, for twice as many. */
 static void make_trial(const struct draft_width *w, const struct draft_type *t, const void *of, int seq, int n_max,
@@ -337,6 +396,8 @@ static void make_trial(const struct draft_width *w, const struct draft_type *t, 
         if (pays && n <= c->n)
             return;
     }
+    if (w->type[c->type].tries == 0 && w->purse < risk_of(w, c, n))
+        return;
     c->trial = true;
     c->n = n;
 }
@@ -396,6 +457,76 @@ void draft_width_nothing(struct draft_width *w, int type)
     k->wait = 0;
 }
 
+/* ---- other processes ---- */
+
+bool draft_width_tell(const struct draft_width *w, struct draft_learnt *out)
+{
+    const double one = w->cost[1];
+
+    if (!w->started || !(one > 0) || (w->recalled && !w->woken) || (w->steps < PLAIN && !w->asked))
+        return false;
+    *out = (struct draft_learnt){ .purse = w->purse / one };
+    for (int k = 1; k < GEN_COSTS; k++)
+        out->row[k] = known_rows(w, k) ? w->cost[k] / one : 0;
+    for (int t = 0; t < w->n_type; t++) {
+        const struct known *k = &w->type[t];
+        struct draft_learnt_type *o = &out->type[t];
+
+        o->tries = k->tries;
+        o->pause = k->pause;
+        for (int n = 1; n <= GEN_DRAFT_MAX; n++)
+            o->call[n] = k->calls[n] > 0 ? k->took[n] / k->base[n] : 0;
+        for (int i = 0; i < GEN_DRAFT_MAX; i++) {
+            o->kept[i] = (double)k->all.kept[i];
+            o->sure[i] = (double)k->sure.kept[i];
+        }
+    }
+    return true;
+}
+
+static bool are_within(const double *v, int n, double least, double most)
+{
+    for (int i = 0; i < n; i++)
+        if (!(v[i] >= least && v[i] <= most))
+            return false;
+    return true;
+}
+
+bool draft_width_recall(struct draft_width *w, const struct draft_learnt *l)
+{
+    const double most = 1e4; /* steps */
+
+    if (!are_within(l->row, GEN_COSTS, 0, most) || !are_within(&l->purse, 1, -most, PURSE) || !(l->row[1] > 0))
+        return false;
+    for (int t = 0; t < w->n_type; t++) {
+        const struct draft_learnt_type *o = &l->type[t];
+
+        if (!are_within(o->call, GEN_DRAFT_MAX + 1, 0, most) || !are_within(o->kept, GEN_DRAFT_MAX, 0, 1) ||
+            !are_within(o->sure, GEN_DRAFT_MAX, 0, 1) || o->tries < 0 || o->tries > TRIES || o->pause < 1 ||
+            o->pause > PAUSE_MOST)
+            return false;
+    }
+    w->was = *l;
+    w->recalled = w->started = true;
+    w->breaks = TURNS;
+    for (int i = 0; i < GEN_COSTS; i++)
+        w->first[i] = PLAIN_RECALLED;
+    for (int t = 0; t < w->n_type; t++) {
+        struct known *k = &w->type[t];
+
+        k->tries = l->type[t].tries;
+        k->pause = l->type[t].pause;
+        for (int i = 0; i < GEN_DRAFT_MAX; i++) {
+            k->all.kept[i] = (float)l->type[t].kept[i];
+            k->sure.kept[i] = (float)l->type[t].sure[i];
+            k->all.seen[i] = k->sure.seen[i] = k->tries == 0 ? RECALLED : 0;
+        }
+    }
+    for (int s = 0; s < w->n_seq; s++)
+        draft_width_begin(w, s);
+    return true;
+}
+
 /* ---- learning ---- */
 
 static void note_guess(struct share *s, int i, bool right, int memory)
@@ -414,6 +545,7 @@ void draft_width_learn(struct draft_width *w, int type, int seq, const float *p,
         note_guess(&k->all, i, i < n_kept, MEMORY_ALL);
         note_guess(s, i, i < n_kept, MEMORY_SEQ);
     }
+    w->asked = true;
     w->checked += n;
     w->right += n_kept;
     if (n_kept < n || n >= n_made)

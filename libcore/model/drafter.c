@@ -301,8 +301,8 @@ enum err_code model_drafter_run(struct model_drafter *d, const struct model_taps
 
 /* ---- memory ---- */
 
-/* The memory that a device step of n rows and n_ask guesses takes, at the end of a context. */
-static void measure_step(struct model_drafter *d, int n, int n_ask)
+/* A device step of n rows, at the end of a context; returns the scratch that is in use when its guesses begin. */
+static size_t measure_take(struct model_drafter *d, int n)
 {
     const struct model_taps t = { .rows_max = n };
     struct model_drafter_row row[DRAFT_ROWS] = { { .saved = true } };
@@ -310,19 +310,29 @@ static void measure_step(struct model_drafter *d, int n, int n_ask)
     dev_begin(d->net.dev);
     group(d, row, n);
     d->kind->take(d, gather_rows(d, &t, row, n));
-    d->kind->measure(d, n_ask);
+    return dev_mark(d->net.dev);
 }
 
+/* The guesses of a step take the same whatever number of rows there was: they are measured behind the most scratch. */
 static enum err_code reserve_scratch(struct model_drafter *d, struct err *e)
 {
     enum { EACH = 64 }; /* small steps may take more than large ones, by other kernels */
     struct dev *dev = d->net.dev;
+    size_t most = 0;
+    int at = 1;
 
     d->measuring = true;
     dev_measure(dev, true);
-    for (int n = 1; n <= DRAFT_ROWS; n += n < EACH ? 1 : EACH)
-        measure_step(d, n, n < d->n_seq ? n : d->n_seq);
-    measure_step(d, DRAFT_ROWS, d->n_seq);
+    for (int n = 1; n <= DRAFT_ROWS; n += n < EACH ? 1 : EACH) {
+        const size_t used = measure_take(d, n);
+
+        at = used > most ? n : at;
+        most = used > most ? used : most;
+    }
+    for (int n_ask = 1; n_ask <= d->n_seq; n_ask++) {
+        (void)measure_take(d, at);
+        d->kind->measure(d, n_ask);
+    }
     dev_measure(dev, false);
     d->measuring = false;
     return dev_reserve(dev, dev_scratch_peak(dev), e);

@@ -13,6 +13,7 @@ setup()
     MODELS=$ROOT/tests/golden/models
     TINY=$MODELS/qwen35moe-k.iq3_s.gguf # 512 tokens, random weights, about a megabyte
     export PATH CHIMERE_MODEL=$ROOT/share/models/chimere-nano-q5_k_m.gguf
+    export XDG_CACHE_HOME=${BATS_FILE_TMPDIR:-$BATS_TEST_TMPDIR}/.cache
     unset NO_COLOR CHIMERE_OPTS CHIMERE_MODELS
     cd "$BATS_TEST_TMPDIR" || return 1
 }

@@ -128,6 +128,7 @@ struct script {
     double slope;
     int steps, late;
     double first;
+    int each; /* steps of a process, after which another one goes on with what it knows; 0: one process */
 };
 struct spent {
     int asked, asked_late;
@@ -145,6 +146,7 @@ struct play {
     struct draft_ask ask[3]; /* what each has guessed for this step */
     int rows_met[GEN_COSTS], calls_met[3][GEN_DRAFT_MAX + 1];
     double ms;
+    struct draft_learnt known; /* what the processes before this one told */
 };
 
 static double right_share(const struct script *t, const struct kind *d, int step, int place)
@@ -208,6 +210,20 @@ static struct draft_choice choose(struct play *p, int step)
     return (struct draft_choice){ .type = -1 };
 }
 
+/* Another process begins with what this one knows. */
+static void another_process(struct play *p)
+{
+    struct draft_learnt l;
+    struct err e = { 0 };
+    const bool told = draft_width_tell(p->w, &l);
+
+    draft_width_close(p->w);
+    p->cost = (struct gen_cost){ .records = p->cost.records };
+    assert_int_equal(draft_width_open(&p->w, p->n, 1, &e), ERR_OK);
+    p->known = told ? l : p->known;
+    assert_true(p->known.row[1] <= 0 || draft_width_recall(p->w, &p->known));
+}
+
 static struct spent spend(const struct script *t, const struct machine *m, uint64_t seed)
 {
     struct play p = { .t = t, .k = { .m = m, .seed = seed }, .cost = { .records = t->first > 0 } };
@@ -219,6 +235,8 @@ static struct spent spend(const struct script *t, const struct machine *m, uint6
         p.n++;
     assert_int_equal(draft_width_open(&p.w, p.n, 1, &e), ERR_OK);
     for (int i = 0; i < t->steps; i++) {
+        if (t->each > 0 && i > 0 && i % t->each == 0)
+            another_process(&p);
         const struct draft_choice c = choose(&p, i);
         const double ms = 1 + t->slope * c.n + recorded(t, &p.rows_met[1 + c.n]);
         int kept = 0;
@@ -390,6 +408,60 @@ static void one_of_three(void **state)
     }
 }
 
+/* Programs for one answer each have one purse, so that together they lose no more than one for all of them; and what
+ * pays is used from the first steps on. */
+static void one_by_another(void **state)
+{
+    struct script t = {
+        .kind = { { &gratis, 0, 0, 0.1, 0.1, 10 }, { &block, 1.6, 0.05, 0.2, 0.2 }, { &chain, 0.15, 0.3, 0.3, 0.2 } },
+        .slope = 0.32,
+        .steps = 2000,
+        .late = 2000,
+        .each = 20
+    };
+    double first;
+    int asked;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_true(times(&t, i == 0 ? &idle : &busy, &asked) < 1.02);
+        assert_true(asked > 20 * SEEDS);
+    }
+    t = (struct script){ .kind = { { &block, 1.6, 0.05, 0.985, 0.985 } }, .slope = 0.32, .steps = 50, .late = 50 };
+    first = times(&t, &idle, &asked);
+    t.steps = t.late = 1000;
+    t.each = 50;
+    assert_true(times(&t, &idle, &asked) < 0.75 * first);
+}
+
+/* A file may say anything. */
+static void told_wrong(void **state)
+{
+    static const double bad[] = { NAN, -INFINITY, -1e5, 1e300 };
+    struct draft_learnt good = { .row = { 0, 1 }, .type = { { .tries = 0, .pause = 16 } } }, l;
+    struct draft_width *w;
+    struct err e = { 0 };
+
+    (void)state;
+    assert_int_equal(draft_width_open(&w, 1, 1, &e), ERR_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        for (int j = 0; j < 5; j++) {
+            l = good;
+            *(double *[]){ &l.row[5], &l.purse, &l.type[0].call[3], &l.type[0].kept[0], &l.type[0].sure[15] }[j] =
+                bad[i];
+            assert_false(draft_width_recall(w, &l));
+        }
+    l = good;
+    l.type[0].pause = 0;
+    assert_false(draft_width_recall(w, &l));
+    l = good;
+    l.row[1] = 0;
+    assert_false(draft_width_recall(w, &l));
+    assert_false(draft_width_tell(w, &l));
+    assert_true(draft_width_recall(w, &good));
+    draft_width_close(w);
+}
+
 /* Steps with guesses that are recorded at first, and take long: what rows cost is measured anew by trials, also of
  * guesses that are there for nothing. */
 static void misled(void **state)
@@ -428,7 +500,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(costs),        cmocka_unit_test(never_pays), cmocka_unit_test(pays),
-        cmocka_unit_test(one_of_three), cmocka_unit_test(misled),
+        cmocka_unit_test(one_of_three), cmocka_unit_test(misled),     cmocka_unit_test(one_by_another),
+        cmocka_unit_test(told_wrong),
     };
 
     return cmocka_run_group_tests_name("width", tests, NULL, NULL);
