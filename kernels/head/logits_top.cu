@@ -11,7 +11,7 @@
 
 #include "kernels/device/fused.cuh"
 
-enum { BLOCK = 256, LIST = 2048, PICK_THREADS = 1024, SMALL_K = 4 };
+enum { BLOCK = 256, LIST = 2048, PICK_THREADS = 1024, SMALL_K = 4, SUMS = 4 /* as struct op_top_row has them */ };
 
 struct top_args {
     const float *x;
@@ -21,7 +21,7 @@ struct top_args {
     const float *inv_temp;
     unsigned char *out;
     size_t out_bytes;
-    double *sums;    /* [rows][3][n_blocks] */
+    double *sums;    /* [rows][SUMS][n_blocks] */
     float *best;     /* [rows][n_blocks]; keys of it after it was read */
     float *max;      /* [rows]: the largest, */
     unsigned *first; /* and the first element that is as large */
@@ -99,7 +99,7 @@ static __device__ __forceinline__ float weigh_logit(float x, float max, float in
 }
 
 /* The sum of a block, by halving; for lane 0. */
-static __device__ __forceinline__ double block_sum_of(const float w[8])
+template <class T> static __device__ __forceinline__ double block_sum_of(const T w[8])
 {
     double s[4];
 
@@ -188,7 +188,7 @@ template <bool MASKS> __global__ void __launch_bounds__(256) top_weigh(const __g
     int b = (int)blockIdx.x * 8 + threadIdx.x / 32;
     int64_t row = blockIdx.y;
     float v[8], w[8];
-    double sum[3];
+    double sum[SUMS], moment[8];
 
     wait_for_inputs();
     if (b < a.n_blocks)
@@ -221,31 +221,55 @@ template <bool MASKS> __global__ void __launch_bounds__(256) top_weigh(const __g
         w[j] = weigh_logit(v[j], max, 1.0f);
     sum[0] = block_sum_of(w);
 #pragma unroll
+    for (int j = 0; j < 8; j++) {
+        v[j] = w[j] > 0.0f ? __fsub_rn(v[j], max) : 0.0f;
+        moment[j] = __dmul_rn((double)w[j], (double)v[j]);
+    }
+    sum[2] = block_sum_of(moment);
+#pragma unroll
     for (int j = 0; j < 8; j++)
-        w[j] = __fmul_rn(w[j], w[j] > 0.0f ? __fsub_rn(v[j], max) : 0.0f);
-    sum[2] = block_sum_of(w);
+        moment[j] = __dmul_rn(moment[j], (double)v[j]);
+    sum[3] = block_sum_of(moment);
     if ((threadIdx.x & 31) == 0)
-        for (int i = 0; i < 3; i++)
-            a.sums[(row * 3 + i) * a.n_blocks + b] = sum[i];
+        for (int i = 0; i < SUMS; i++)
+            a.sums[(row * SUMS + i) * a.n_blocks + b] = sum[i];
 }
 
-/* softmax_fold() of SUMS sums by all threads. */
-template <int SUMS> static __device__ void fold_softmax(double *sum, int n)
+/* What the first round of softmax_fold() leaves of a sum. */
+static __host__ __device__ __forceinline__ int first_half(int n)
 {
     int half = 1;
 
-    while (half < n)
+    while (2 * half < n)
         half *= 2;
+    return half;
+}
+
+/* softmax_fold() of N sums by all threads. The first round goes from `from` to `sum`, which may be the same; then the
+ * sums are sum[0], sum[pitch] and so on. */
+template <int N> static __device__ void fold_softmax(double *sum, int pitch, const double *from, int from_pitch, int n)
+{
+    int half = first_half(n);
+
+    for (int i = threadIdx.x; i < half; i += PICK_THREADS)
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const double *own = from + j * from_pitch + i;
+
+            sum[j * pitch + i] = i + half < n ? __dadd_rn(own[0], own[half]) : own[0];
+        }
+    __syncthreads();
+    n = n < half ? n : half;
     for (half /= 2; half >= 32; half /= 2) {
         for (int i = threadIdx.x; i < half && i + half < n; i += PICK_THREADS)
 #pragma unroll
-            for (int j = 0; j < SUMS; j++)
-                sum[j * n + i] = __dadd_rn(sum[j * n + i], sum[j * n + i + half]);
+            for (int j = 0; j < N; j++)
+                sum[j * pitch + i] = __dadd_rn(sum[j * pitch + i], sum[j * pitch + i + half]);
         __syncthreads();
     }
-    if (threadIdx.x < SUMS * 32) { /* a warp each */
+    if (threadIdx.x < N * 32) { /* a warp each */
         const int lane = threadIdx.x & 31;
-        double *own = sum + threadIdx.x / 32 * n, v = lane < n ? own[lane] : 0.0;
+        double *own = sum + threadIdx.x / 32 * pitch, v = lane < n ? own[lane] : 0.0;
 
         for (; half > 0; half /= 2) {
             const double other = __shfl_down_sync(0xffffffffu, v, half);
@@ -508,7 +532,8 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
     __shared__ unsigned long long list[ONE ? 1 : LIST];
     extern __shared__ double space[];
     int64_t row = blockIdx.x;
-    double *given = a.sums + row * 3 * a.n_blocks, *sums = a.near ? space : given;
+    const int pitch = a.near ? first_half(a.n_blocks) : a.n_blocks;
+    double *given = a.sums + row * SUMS * a.n_blocks, *sums = a.near ? space : given;
     op_top_row *to = (op_top_row *)(a.out + row * a.out_bytes);
     logits_entry *entry = (logits_entry *)(to + 1);
     float *asked = (float *)(entry + a.k);
@@ -516,8 +541,6 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
     int n;
 
     wait_for_inputs();
-    for (int i = threadIdx.x; a.near && i < 3 * a.n_blocks; i += PICK_THREADS)
-        sums[i] = given[i];
     const float max = a.max[row];
     const bool any = max >= -FLT_MAX;
     if constexpr (ONE) {
@@ -525,11 +548,11 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
         if (threadIdx.x == 0)
             list[0] = a.first[row];
     } else {
-        n = pick_best<MASKS>(a, a.near ? (unsigned *)(space + 3 * a.n_blocks) : (unsigned *)(a.best + row * a.n_blocks),
+        n = pick_best<MASKS>(a, a.near ? (unsigned *)(space + SUMS * pitch) : (unsigned *)(a.best + row * a.n_blocks),
                              list);
     }
     __syncthreads();
-    fold_softmax<3>(sums, a.n_blocks);
+    fold_softmax<SUMS>(sums, pitch, given, a.n_blocks, a.n_blocks);
     for (int i = threadIdx.x; i < a.k; i += PICK_THREADS) {
         int id = i < n ? (int)(unsigned)list[i] : 0;
 
@@ -545,8 +568,9 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
     }
     if (threadIdx.x == 0) {
         to->total = any ? sums[0] : 0;
-        to->heated = any ? sums[a.n_blocks] : 0;
-        to->weighted = any ? sums[2 * a.n_blocks] : 0;
+        to->heated = any ? sums[pitch] : 0;
+        to->weighted = any ? sums[2 * pitch] : 0;
+        to->squared = any ? sums[3 * pitch] : 0;
         to->raw_total = to->total;
         to->max = to->raw_max = max;
         to->n = n;
@@ -557,10 +581,7 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
     given = a.raw_sums + row * a.n_blocks;
     sums = a.near ? space : given;
     __syncthreads();
-    for (int i = threadIdx.x; a.near && i < a.n_blocks; i += PICK_THREADS)
-        sums[i] = given[i];
-    __syncthreads();
-    fold_softmax<1>(sums, a.n_blocks);
+    fold_softmax<1>(sums, pitch, given, a.n_blocks, a.n_blocks);
     if (threadIdx.x == 0) {
         to->raw_max = a.raw_max[row];
         to->raw_total = to->raw_max >= -FLT_MAX ? sums[0] : 0;
@@ -570,7 +591,7 @@ __global__ void __launch_bounds__(PICK_THREADS) top_pick(const __grid_constant__
 size_t cuda_top_ws(const struct node *v)
 {
     const size_t n_blocks = (size_t)ceil_div(v->t[1].ne[0], BLOCK);
-    size_t row = n_blocks * (3 * sizeof(double) + sizeof(float)) + sizeof(float) + sizeof(unsigned);
+    size_t row = n_blocks * (SUMS * sizeof(double) + sizeof(float)) + sizeof(float) + sizeof(unsigned);
 
     if (v->i[2] != 0)
         row += n_blocks * (sizeof(double) + BLOCK / 8 + sizeof(float)) + sizeof(float) + sizeof(int);
@@ -580,11 +601,11 @@ size_t cuda_top_ws(const struct node *v)
 template <bool MASKS> static void launch_top(struct cuda *c, top_args &a, unsigned rows)
 {
     const unsigned pieces = (unsigned)ceil_div(a.n_blocks, 8);
-    const size_t near = (size_t)a.n_blocks * (3 * sizeof(double) + sizeof(unsigned));
+    const size_t near = (size_t)first_half(a.n_blocks) * SUMS * sizeof(double) + (size_t)a.n_blocks * sizeof(unsigned);
 
     launch_early(c, "top_scan", top_scan<MASKS>, dim3(pieces, rows), 256, 0, a);
     launch_early(c, "top_weigh", top_weigh<MASKS>, dim3(pieces, rows), 256, 0, a);
-    a.near = near <= 31 << 10;
+    a.near = near <= (a.k == 1 ? 47 << 10 : 31 << 10); /* beside the list, of 48 KiB */
     launch_early(c, "top_pick", a.k == 1 ? top_pick<true, MASKS> : top_pick<false, MASKS>, dim3(rows), PICK_THREADS,
                  a.near ? near : 0, a);
 }
@@ -618,7 +639,7 @@ void cuda_top(struct cuda *c, const struct node *v)
         ws += (size_t) - (intptr_t)ws & 15;
     }
     a.sums = (double *)ws;
-    a.best = (float *)(a.sums + 3 * all);
+    a.best = (float *)(a.sums + SUMS * all);
     a.max = a.best + all;
     a.first = (unsigned *)(a.max + rows);
     if (v->i[2] == 0) {

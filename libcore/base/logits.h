@@ -34,6 +34,8 @@ struct logits_digest {
     double total;     /* of w = exp(x - max) */
     double heated;    /* of exp((x - max) inv_temp) */
     double weighted;  /* of w (x - max): the entropy is ln(total) - weighted / total */
+    double squared;   /* of w (x - max)^2: the varentropy is squared / total - (weighted / total)^2 */
+    float second;     /* of these tokens, the largest logit but one; -inf: there is none; NaN: n_top was 1 */
     float raw_max;    /* of the whole row */
     double raw_total; /* of exp(x - raw_max) of the whole row: log-probabilities refer to it */
 };

@@ -15,6 +15,7 @@ struct softmax_kernels {
     float (*scan)(const float *in, float *x);
     void (*weigh)(const float *x, float *w, float max, float inv_temp);
     double (*sum)(const float *w);
+    double (*moments)(const float *x, const float *w, float max, double *second);
 };
 const struct softmax_kernels *softmax_kernels_for(unsigned features); /* bits of base/simd.h */
 

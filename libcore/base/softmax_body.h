@@ -54,13 +54,9 @@ TARGET static void KERNEL(weigh)(const float *restrict x, float *restrict w, flo
     }
 }
 
-/* The sum of w in double: w[i + half] is added to w[i], with half from SOFTMAX_BLOCK / 2 down to 1. */
-TARGET static double KERNEL(sum)(const float *w)
+/* s[i + half] is added to s[i], with half from SOFTMAX_BLOCK / 4 down to 1. */
+TARGET static double KERNEL(halve)(double s[SOFTMAX_BLOCK / 2])
 {
-    double s[SOFTMAX_BLOCK / 2];
-    for (int i = 0; i < SOFTMAX_BLOCK / 2; i++) {
-        s[i] = (double)w[i] + (double)w[i + SOFTMAX_BLOCK / 2];
-    }
     for (int half = SOFTMAX_BLOCK / 4; half > 0; half /= 2) {
         for (int i = 0; i < half; i++) {
             s[i] += s[i + half];
@@ -69,4 +65,33 @@ TARGET static double KERNEL(sum)(const float *w)
     return s[0];
 }
 
-static const struct softmax_kernels KERNEL(kernels) = { KERNEL(scan), KERNEL(weigh), KERNEL(sum) };
+/* The sum of w in double, by halving. */
+TARGET static double KERNEL(sum)(const float *w)
+{
+    double s[SOFTMAX_BLOCK / 2];
+    for (int i = 0; i < SOFTMAX_BLOCK / 2; i++) {
+        s[i] = (double)w[i] + (double)w[i + SOFTMAX_BLOCK / 2];
+    }
+    return KERNEL(halve)(s);
+}
+
+/* The sum of w (x - max), and to *second that of w (x - max)^2. Products are double, and summed by halving. */
+TARGET static double KERNEL(moments)(const float *restrict x, const float *restrict w, float max,
+                                     double *second)
+{
+    double one[SOFTMAX_BLOCK], two[SOFTMAX_BLOCK];
+    for (int i = 0; i < SOFTMAX_BLOCK; i++) {
+        float d = w[i] > 0 ? x[i] - max : 0;
+        one[i] = (double)w[i] * (double)d;
+        two[i] = one[i] * (double)d;
+    }
+    for (int i = 0; i < SOFTMAX_BLOCK / 2; i++) {
+        one[i] += one[i + SOFTMAX_BLOCK / 2];
+        two[i] += two[i + SOFTMAX_BLOCK / 2];
+    }
+    *second = KERNEL(halve)(two);
+    return KERNEL(halve)(one);
+}
+
+static const struct softmax_kernels KERNEL(kernels) = { KERNEL(scan), KERNEL(weigh), KERNEL(sum),
+                                                        KERNEL(moments) };

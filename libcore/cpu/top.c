@@ -5,12 +5,14 @@
 
 #include "cpu/cpu.h"
 
+enum { SUMS = 4 }; /* total, heated, weighted, squared */
+
 struct top {
     const struct cpu *c;
     unsigned char *out;
     struct tensor logits;
     const struct op_top *a;
-    double *sums; /* of each worker: 3 for each block */
+    double *sums; /* of each worker: SUMS for each block */
     int32_t n, n_blocks;
 };
 
@@ -57,13 +59,12 @@ static void sum_up(const struct top *t, const float *x, const uint32_t *mask, fl
             soft->weigh(clean, heated, to->max, inv_temp);
             sum[t->n_blocks + b] = soft->sum(heated);
         }
-        for (int i = 0; i < SOFTMAX_BLOCK; i++)
-            w[i] *= w[i] > 0 ? clean[i] - to->max : 0;
-        sum[2 * t->n_blocks + b] = soft->sum(w);
+        sum[2 * t->n_blocks + b] = soft->moments(clean, w, to->max, &sum[3 * t->n_blocks + b]);
     }
     to->total = softmax_fold(sum, t->n_blocks);
     to->heated = softmax_fold(sum + t->n_blocks, t->n_blocks);
     to->weighted = softmax_fold(sum + 2 * t->n_blocks, t->n_blocks);
+    to->squared = softmax_fold(sum + 3 * t->n_blocks, t->n_blocks);
 }
 
 /* Of the row without its mask. */
@@ -95,7 +96,7 @@ static void top_piece(void *ctx, int64_t begin, int64_t end, int worker)
         float *asked = (void *)(entry + t->a->k), clean[SOFTMAX_BLOCK];
         const float *x = cpu_row(t->logits, r);
         const uint32_t *mask = t->a->mask != NULL ? t->a->mask[r] : NULL;
-        double *sum = t->sums + (int64_t)worker * 3 * t->n_blocks;
+        double *sum = t->sums + (int64_t)worker * SUMS * t->n_blocks;
         int32_t n = 0;
 
         *to = (struct op_top_row){ .max = -INFINITY, .raw_max = -INFINITY };
@@ -134,7 +135,7 @@ size_t cpu_top_need(void *ctx, struct tensor logits)
     const struct cpu *c = ctx;
     int64_t n_blocks = (logits.ne[0] + SOFTMAX_BLOCK - 1) / SOFTMAX_BLOCK;
 
-    return (size_t)pool_size(c->pool) * (size_t)n_blocks * 3 * sizeof(double) + 64;
+    return (size_t)pool_size(c->pool) * (size_t)n_blocks * SUMS * sizeof(double) + 64;
 }
 
 void cpu_top(void *ctx, void *out, struct tensor logits, const struct op_top *a)

@@ -606,8 +606,8 @@ static void check_top(void *ctx, void *out, struct tensor logits, const struct o
         char where[64];
 
         (void)snprintf(where, sizeof where, "%lld", (long long)r);
-        if (g->total != w->total || g->heated != w->heated || g->weighted != w->weighted || g->max != w->max ||
-            g->raw_total != w->raw_total || g->raw_max != w->raw_max || g->n != w->n)
+        if (g->total != w->total || g->heated != w->heated || g->weighted != w->weighted || g->squared != w->squared ||
+            g->max != w->max || g->raw_total != w->raw_total || g->raw_max != w->raw_max || g->n != w->n)
             dev_check_report(c, &k, "sums of row", where, g->total, w->total);
         for (int i = 0; i < a->k && c->found[0] == '\0'; i++)
             if (ge[i].token != we[i].token || memcmp(&ge[i].logit, &we[i].logit, sizeof(float)) != 0)

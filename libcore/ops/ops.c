@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ops.c - operations: shape checks, timing, and the call of the device's function.  room: ops */
 #include <assert.h>
+#include <math.h>
 #include <time.h>
 
 #include "ops/internal.h"
@@ -436,6 +437,10 @@ struct logits_digest op_top_digest(const struct op_top *a, const void *out, int6
         .total = row->total,
         .heated = row->heated,
         .weighted = row->weighted,
+        .squared = row->squared,
+        .second = n_top == 1   ? NAN
+                  : row->n > 1 ? entry[1].logit
+                               : -INFINITY,
         .raw_total = row->raw_total,
     };
 }

@@ -293,7 +293,8 @@ struct op_top {
 struct op_top_row {
     double total;     /* sum of w = exp(x - max): log-sum-exp is max + ln(total) */
     double heated;    /* sum of exp((x - max) * inv_temp) */
-    double weighted;  /* sum of w (x - max), the product rounded to float: entropy is ln(total) - weighted / total */
+    double weighted;  /* sum of w (x - max): base/logits.h says what for */
+    double squared;   /* sum of w (x - max)^2 */
     double raw_total; /* sum of exp(x - raw_max) of the row without its mask */
     float max, raw_max;
     int32_t n, unused; /* unused: 0 */

@@ -127,7 +127,7 @@ static bool open_arrays(struct sampler *s, const struct sample_opts *o)
     s->x = take_array(s, n, sizeof *s->x, &ok);
     s->block_max = take_array(s, n_blocks, sizeof *s->block_max, &ok);
     s->dirty = take_array(s, n_blocks, sizeof *s->dirty, &ok);
-    s->sums = take_array(s, n_blocks, sizeof *s->sums, &ok);
+    s->sums = take_array(s, 3 * n_blocks, sizeof *s->sums, &ok);
     s->top = take_array(s, (size_t)o->n_top, sizeof *s->top, &ok);
     s->known_bit = take_array(s, n / 32, sizeof *s->known_bit, &ok);
     if (o->temp > 0) {
@@ -302,36 +302,63 @@ static double mass_of(struct sampler *s)
     return softmax_fold(s->sums, s->n_blocks);
 }
 
-/* sum(w (x - max)), w = exp(x - max), the products rounded to float. */
-static double weighted_of(struct sampler *s)
+/* The sums of w = exp(x - max), w (x - max) and w (x - max)^2. */
+static void sum_moments(struct sampler *s, struct logits_digest *d)
 {
+    double *one = s->sums + s->n_blocks, *two = one + s->n_blocks;
     float w[SAMPLE_BLOCK];
     for (int32_t b = 0; b < s->n_blocks; b++) {
         const float *x = s->x + (size_t)b * SAMPLE_BLOCK;
-        s->sums[b] = 0;
+        s->sums[b] = one[b] = two[b] = 0;
         if (s->block_max[b] - s->max > -87.0f) {
             s->kernels->weigh(x, w, s->max, 1);
-            for (int32_t i = 0; i < SAMPLE_BLOCK; i++) {
-                w[i] *= w[i] > 0 ? x[i] - s->max : 0;
-            }
             s->sums[b] = s->kernels->sum(w);
+            one[b] = s->kernels->moments(x, w, s->max, &two[b]);
         }
     }
-    return softmax_fold(s->sums, s->n_blocks);
+    d->total = softmax_fold(s->sums, s->n_blocks);
+    d->weighted = softmax_fold(one, s->n_blocks);
+    d->squared = softmax_fold(two, s->n_blocks);
+}
+
+/* The largest logit but one, which may be as large; -inf: there is none. */
+static float second_best(const struct sampler *s)
+{
+    float second = -INFINITY;
+    int32_t at = 0;
+    bool seen = false; /* the largest */
+    for (int32_t b = 1; b < s->n_blocks; b++) {
+        const bool better = s->block_max[b] > s->block_max[at];
+        const float other = s->block_max[better ? at : b];
+        second = other > second ? other : second;
+        at = better ? b : at;
+    }
+    for (int32_t i = 0; i < SAMPLE_BLOCK; i++) {
+        const float x = s->x[(size_t)at * SAMPLE_BLOCK + (size_t)i];
+        if (x < s->max || seen) {
+            second = x > second ? x : second;
+        } else {
+            seen = true;
+        }
+    }
+    return second;
 }
 
 void sample_sums(struct sampler *s, const float *logits, const uint32_t *mask, struct logits_digest *d)
 {
-    *d = (struct logits_digest){ .n_top = 0 };
+    *d = (struct logits_digest){ .second = -INFINITY };
     load_logits(s, logits, NULL);
     d->raw_max = s->max;
-    d->raw_total = s->max >= -FLT_MAX ? mass_of(s) : 0;
     if (mask) {
+        d->raw_total = s->max >= -FLT_MAX ? mass_of(s) : 0;
         load_logits(s, logits, mask);
     }
     d->max = s->max;
-    d->total = !(s->max >= -FLT_MAX) ? 0 : mask ? mass_of(s) : d->raw_total;
-    d->weighted = s->max >= -FLT_MAX ? weighted_of(s) : 0;
+    if (s->max >= -FLT_MAX) {
+        sum_moments(s, d);
+        d->second = second_best(s);
+    }
+    d->raw_total = mask ? d->raw_total : d->total;
     s->empty = false;
 }
 

@@ -66,7 +66,7 @@ struct sampler {
     float *block_max;       /* [n_blocks] largest x of each block, while dense */
     uint8_t *dirty;         /* [n_blocks] an edit made block_max wrong */
     double *block_sum;      /* [n_blocks] of w */
-    double *sums;           /* [n_blocks] for softmax_fold() */
+    double *sums;           /* [3][n_blocks] for softmax_fold() */
     float *w;               /* weights exp((x - max) / temp), when weighed */
     int32_t *id;            /* token of each candidate, unless dense */
     uint32_t *key;          /* what a cut orders by, ascending */

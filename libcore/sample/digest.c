@@ -67,6 +67,20 @@ void sample_wants(struct sampler *s, const struct sample_mix *mix, struct logits
     };
 }
 
+struct sample_numbers sample_numbers(const struct logits_digest *d)
+{
+    const double mean = d->weighted / d->total, var = d->squared / d->total - mean * mean;
+    if (!(d->total > 0)) {
+        return (struct sample_numbers){ NAN, NAN, NAN, NAN };
+    }
+    return (struct sample_numbers){
+        .p_max = (float)(1 / d->total),
+        .entropy = (float)(log(d->total) - mean),
+        .varentropy = (float)(var > 0 ? var : 0), /* the difference may round to less than 0 */
+        .margin = (float)(-expm1((double)d->second - (double)d->max) / d->total),
+    };
+}
+
 static void put_logit(struct sampler *s, int32_t token, float logit)
 {
     int32_t b = token / SAMPLE_BLOCK;

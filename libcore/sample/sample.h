@@ -105,7 +105,17 @@ MUST_CHECK enum err_code sample_next_digest(struct sampler *s, const struct logi
 MUST_CHECK enum err_code sample_next_row(struct sampler *s, const float *logits, const uint32_t *mask,
                                          const struct sample_mix *mix, const int32_t *shun, int32_t n_shun,
                                          struct sample_pick *pick, struct err *e);
-/* The sums of a digest, to the bit, computed from a whole row: max, total, weighted, raw_max, raw_total; the rest of *d
- * is 0. Where no logit is finite the sums are 0. */
+/* The sums of a digest, to the bit, computed from a whole row: max, second, total, weighted, squared, raw_max,
+ * raw_total; the rest of *d is 0. Where no logit is finite the sums are 0. */
 void sample_sums(struct sampler *s, const float *logits, const uint32_t *mask, struct logits_digest *d);
+
+/* What a row's distribution over the tokens that may be chosen looks like. */
+struct sample_numbers {
+    float p_max;      /* the largest probability */
+    float entropy;    /* H = -sum p ln p, in nats */
+    float varentropy; /* sum p (ln p + H)^2 */
+    float margin;     /* the largest probability less the next one; NaN: the digest has one logit alone */
+};
+/* Where no logit is finite all are NaN. */
+struct sample_numbers sample_numbers(const struct logits_digest *d);
 #endif

@@ -156,6 +156,8 @@ static bool compare_both(struct sampler *s[2], const struct sample_opts *o, floa
             assert_memory_equal(&sums.raw_max, &d.raw_max, sizeof d.raw_max);
             assert_memory_equal(&sums.total, &d.total, sizeof d.total);
             assert_memory_equal(&sums.weighted, &d.weighted, sizeof d.weighted);
+            assert_memory_equal(&sums.squared, &d.squared, sizeof d.squared);
+            assert_true(want->n_top == 1 ? isnan(d.second) : sums.second == d.second);
             assert_memory_equal(&sums.raw_total, &d.raw_total, sizeof d.raw_total);
         }
         same = sample_next_digest(s[1], &d, mix_of(w), w->shun, w->n_shun, &b, &enough, &e2);
@@ -493,7 +495,7 @@ static void top_rows(int32_t n, int k, int rows, bool masked)
         const float *asked = (const void *)(e + k), *raw = (float *)x.data + r * x.stride;
         const uint32_t *m = masked ? mask[r] : NULL;
         float *v = need((size_t)n * sizeof *v), raw_max = -INFINITY;
-        double total = 0, heated = 0, weighted = 0, raw_total = 0;
+        double total = 0, heated = 0, weighted = 0, squared = 0, raw_total = 0;
 
         for (int32_t i = 0; i < n; i++) {
             v[i] = m != NULL && !(m[i / 32] >> i % 32 & 1) ? NAN : raw[i];
@@ -508,6 +510,7 @@ static void top_rows(int32_t n, int k, int rows, bool masked)
             total += exp(d);
             heated += exp(d * (double)heat[r]);
             weighted += isnan(v[i]) ? 0 : exp(d) * d;
+            squared += isnan(v[i]) ? 0 : exp(d) * d * d;
             for (int j = 0; j < row->n; j++)
                 better += e[j].token == i || v[e[j].token] > v[i] || (v[e[j].token] == v[i] && e[j].token < i);
             if (!isnan(v[i])) { /* listed, or after all that are */
@@ -527,7 +530,8 @@ static void top_rows(int32_t n, int k, int rows, bool masked)
         assert_true(row->n == 0 || row->max == e[0].logit);
         if (row->n > 0) {
             assert_true(fabs(row->total - total) < 1e-6 * total && fabs(row->heated - heated) < 1e-6 * heated);
-            assert_true(fabs(row->weighted - weighted) < 1e-5 * fmax(1, fabs(weighted)));
+            assert_true(fabs(row->weighted - weighted) < 1e-6 * fmax(1, fabs(weighted)));
+            assert_true(fabs(row->squared - squared) < 1e-6 * fmax(1, squared));
         }
         for (int j = 0; j < 3; j++) {
             float want = ids[3 * r + j] < 0 || isnan(v[ids[3 * r + j]]) ? -INFINITY : v[ids[3 * r + j]];
