@@ -143,6 +143,7 @@ enum err_code cli_run_open_answer(struct cli_run *s, struct err *e)
         ao.reasoning = (enum cli_answer_reasoning)s->o->reasoning;
     ao.stream = s->o->stream || isatty(STDOUT_FILENO);
     ao.logprobs = s->o->sampling.logprobs >= 0;
+    ao.uncertainty = s->o->uncertainty;
     ao.keeps = s->journal != NULL;
     return cli_answer_open(&s->answer, &ao, e);
 }

@@ -3,6 +3,7 @@
 #include "run/answer.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,7 +17,8 @@ static void begin_part(struct cli_answer *a, bool reasoning)
 enum err_code cli_answer_open(struct cli_answer *a, const struct cli_answer_opts *o, struct err *e)
 {
     *a = (struct cli_answer){ .o = *o };
-    if (o->logprobs && o->form == ANSWER_JSON && (a->logprobs = json_array()) == NULL)
+    if ((o->logprobs && o->form == ANSWER_JSON && (a->logprobs = json_array()) == NULL) ||
+        (o->uncertainty && o->form == ANSWER_JSON && (a->uncertainty = json_array()) == NULL))
         return err_nomem(e);
     a->had_reasoning = o->asked->thinking;
     begin_part(a, a->had_reasoning);
@@ -32,6 +34,7 @@ void cli_answer_close(struct cli_answer *a)
     cli_buf_free(&a->out);
     cli_buf_free(&a->chunk);
     json_decref(a->logprobs);
+    json_decref(a->uncertainty);
     *a = (struct cli_answer){ 0 };
 }
 
@@ -51,22 +54,41 @@ static json_t *json_logprob(const struct cli_answer *a, const struct sample_pick
     return json_if(cli_json_set(o, "top", top), o);
 }
 
-static enum err_code show_event(struct cli_answer *a, const struct sample_pick *pick, struct err *e)
+/* The numbers of a token; ev NULL: there is none. */
+static bool add_numbers(const struct cli_answer *a, json_t *o, const struct gen_event *ev)
+{
+    const double none = NAN;
+
+    return !a->o.uncertainty ||
+           (cli_json_set(o, "entropy", cli_json_real(ev != NULL ? (double)ev->entropy : none)) &&
+            cli_json_set(o, "varentropy", cli_json_real(ev != NULL ? (double)ev->varentropy : none)) &&
+            cli_json_set(o, "margin", cli_json_real(ev != NULL ? (double)ev->margin : none)));
+}
+
+static json_t *json_numbers(const struct cli_answer *a, const struct gen_event *ev)
+{
+    json_t *text = a->o.text ? json_bytes(text_piece(a->o.text, ev->pick.token)) : json_string("");
+    json_t *o = json_pack("{s:i, s:o}", "token_id", (int)ev->pick.token, "text", text);
+
+    return json_if(o != NULL && add_numbers(a, o, ev), o);
+}
+
+static enum err_code show_event(struct cli_answer *a, const struct gen_event *ev, struct err *e)
 {
     struct str s = { a->chunk.p ? a->chunk.p : "", a->chunk.n };
     json_t *o = json_object();
     bool ok = o != NULL && cli_json_set(o, "type", json_string(a->in_reasoning ? "reasoning" : "token")) &&
-              cli_json_set(o, "token_id", pick ? json_integer(pick->token) : json_null()) &&
+              cli_json_set(o, "token_id", ev ? json_integer(ev->pick.token) : json_null()) &&
               cli_json_set(o, "text", json_bytes(s));
 
-    if (ok && pick != NULL && a->o.logprobs) {
-        json_t *full = json_logprob(a, pick);
+    if (ok && ev != NULL && a->o.logprobs) {
+        json_t *full = json_logprob(a, &ev->pick);
 
         ok = full != NULL && cli_json_set(o, "logprob", json_incref(json_object_get(full, "logprob"))) &&
              cli_json_set(o, "top", json_incref(json_object_get(full, "top")));
         json_decref(full);
     }
-    return cli_json_line(json_if(ok, o), e);
+    return cli_json_line(json_if(ok && add_numbers(a, o, ev), o), e);
 }
 
 /* Writes what may go out: all of it, or whole lines. Programs that write into one pipe side by side do not
@@ -107,15 +129,15 @@ static enum err_code show_plain(struct cli_answer *a, struct err *e)
     return ERR_OK;
 }
 
-/* Shows a->chunk, which pick (NULL: the end) made ready. */
-static enum err_code show_chunk(struct cli_answer *a, const struct sample_pick *pick, struct err *e)
+/* Shows a->chunk, which the token of ev (NULL: the end) made ready. */
+static enum err_code show_chunk(struct cli_answer *a, const struct gen_event *ev, struct err *e)
 {
     struct str s = { a->chunk.p, a->chunk.n };
 
     if ((a->o.keeps || a->o.form == ANSWER_JSON) && cli_buf_add(a->in_reasoning ? &a->reasoning : &a->text, s, e))
         return e->code;
     if (a->o.form == ANSWER_JSONL)
-        return pick != NULL || s.n > 0 ? show_event(a, pick, e) : ERR_OK;
+        return ev != NULL || s.n > 0 ? show_event(a, ev, e) : ERR_OK;
     return a->o.form == ANSWER_PLAIN ? show_plain(a, e) : ERR_OK;
 }
 
@@ -147,15 +169,15 @@ static enum err_code end_reasoning(struct cli_answer *a, struct err *e)
 }
 
 /* A model without a tokenizer: the ids are the answer. */
-static enum err_code take_id(struct cli_answer *a, const struct sample_pick *pick, struct err *e)
+static enum err_code take_id(struct cli_answer *a, const struct gen_event *ev, struct err *e)
 {
     char id[16];
-    int n = snprintf(id, sizeof id, "%s%d", a->ids.n > 1 ? " " : "", pick->token);
+    int n = snprintf(id, sizeof id, "%s%d", a->ids.n > 1 ? " " : "", ev->pick.token);
 
     a->chunk.n = 0;
     if (a->o.form == ANSWER_PLAIN && cli_buf_add(&a->chunk, (struct str){ id, (size_t)n }, e))
         return e->code;
-    return show_chunk(a, pick, e);
+    return show_chunk(a, ev, e);
 }
 
 static json_t *json_call(const struct chat_call *c)
@@ -165,7 +187,7 @@ static json_t *json_call(const struct chat_call *c)
 }
 
 /* A call is a line of its own, in the form of OpenAI's interface. */
-static enum err_code show_call(struct cli_answer *a, const struct chat_piece *p, const struct sample_pick *pick,
+static enum err_code show_call(struct cli_answer *a, const struct chat_piece *p, const struct gen_event *ev,
                                struct err *e)
 {
     json_t *call, *o;
@@ -177,8 +199,8 @@ static enum err_code show_call(struct cli_answer *a, const struct chat_piece *p,
     call = json_call(&(struct chat_call){ .id = p->id, .name = p->name, .arguments = p->text });
     if (a->o.form == ANSWER_JSONL) {
         o = json_pack("{s:s, s:o, s:o}", "type", "tool_call", "token_id",
-                      pick ? json_integer(pick->token) : json_null(), "tool_call", call);
-        return o != NULL ? cli_json_line(o, e) : err_nomem(e);
+                      ev ? json_integer(ev->pick.token) : json_null(), "tool_call", call);
+        return cli_json_line(json_if(o != NULL && add_numbers(a, o, ev), o), e);
     }
     line = call != NULL ? json_dump(call, JSON_COMPACT) : NULL;
     json_decref(call);
@@ -221,62 +243,61 @@ static enum err_code turn_to(struct cli_answer *a, bool reasoning, struct err *e
     return ERR_OK;
 }
 
-static enum err_code show_piece(struct cli_answer *a, const struct chat_piece *p, const struct sample_pick *pick,
+static enum err_code show_piece(struct cli_answer *a, const struct chat_piece *p, const struct gen_event *ev,
                                 struct err *e)
 {
     if (turn_to(a, p->part == CHAT_REASONING, e))
         return e->code;
     if (p->part == CHAT_TOOL && p->step == CHAT_CALL_END)
-        return show_call(a, p, pick, e);
+        return show_call(a, p, ev, e);
     if (p->part == CHAT_TOOL)
         return a->o.form == ANSWER_JSONL && p->step != CHAT_CALL_FAILED ? show_part(p, e) : ERR_OK;
     a->begun = a->begun || p->text.n > 0;
     a->chunk.n = 0;
-    return cli_buf_add(&a->chunk, p->text, e) ? e->code : show_chunk(a, pick, e);
+    return cli_buf_add(&a->chunk, p->text, e) ? e->code : show_chunk(a, ev, e);
 }
 
-/* Text of a chat, with the model's marks in it; pick NULL: the end. */
-static enum err_code read_chat(struct cli_answer *a, struct str text, const struct sample_pick *pick, struct err *e)
+/* Text of a chat, with the model's marks in it; ev NULL: the end. */
+static enum err_code read_chat(struct cli_answer *a, struct str text, const struct gen_event *ev, struct err *e)
 {
     const struct chat_piece *v;
     bool shown = false;
     int n;
 
-    if (chat_read(a->reader, text, pick == NULL, &v, &n, e))
+    if (chat_read(a->reader, text, ev == NULL, &v, &n, e))
         return e->code;
     for (int i = 0; i < n; i++) {
-        if (show_piece(a, &v[i], shown ? NULL : pick, e))
+        if (show_piece(a, &v[i], shown ? NULL : ev, e))
             return e->code;
         shown = shown || shows_token(&v[i]);
     }
-    if (!shown && pick != NULL) {
+    if (!shown && ev != NULL) {
         a->chunk.n = 0;
-        if (show_chunk(a, pick, e))
+        if (show_chunk(a, ev, e))
             return e->code;
     }
-    if (pick == NULL || !a->in_reasoning)
+    if (ev == NULL || !a->in_reasoning)
         return ERR_OK;
     return turn_to(a, chat_reader_where(a->reader) == CHAT_REASONING, e);
 }
 
 enum err_code cli_answer_take(struct cli_answer *a, const struct gen_event *ev, struct err *e)
 {
-    const struct sample_pick *pick = &ev->pick;
-
-    if (text_tokens_push(&a->ids, pick->token, e))
+    if (text_tokens_push(&a->ids, ev->pick.token, e))
         return e->code;
     ask_count(&a->figures, ev);
-    if (a->logprobs && json_array_append_new(a->logprobs, json_logprob(a, pick)))
+    if ((a->logprobs && json_array_append_new(a->logprobs, json_logprob(a, &ev->pick))) ||
+        (a->uncertainty && json_array_append_new(a->uncertainty, json_numbers(a, ev))))
         return err_nomem(e);
     if (a->o.text == NULL)
-        return take_id(a, pick, e);
+        return take_id(a, ev, e);
     if (a->ids.n == 1 && a->in_reasoning && show_mark(a, "<think>\n", "\033[2m", e))
         return e->code;
     a->n_reasoning += ev->reasoning;
     if (a->reader != NULL)
-        return read_chat(a, ev->text, pick, e);
+        return read_chat(a, ev->text, ev, e);
     a->chunk.n = 0;
-    return cli_buf_add(&a->chunk, ev->text, e) ? e->code : show_chunk(a, pick, e);
+    return cli_buf_add(&a->chunk, ev->text, e) ? e->code : show_chunk(a, ev, e);
 }
 
 enum err_code cli_answer_end(struct cli_answer *a, const struct gen_event *ev, struct err *e)

@@ -21,7 +21,7 @@ struct cli_answer_opts {
     enum cli_answer_reasoning reasoning; /* ANSWER_PLAIN: where it goes */
     const struct text *text;             /* NULL: a model without a tokenizer; ids are all there is */
     const struct ask_request *asked;     /* in a chat the model's marks separate reasoning, text and calls */
-    bool logprobs;
+    bool logprobs, uncertainty;
     bool keeps;  /* text and reasoning are gathered in any form */
     bool stream; /* ANSWER_PLAIN: each piece at once; else lines stay whole */
 };
@@ -31,7 +31,7 @@ struct cli_answer {
     struct text_tokens ids;         /* chosen so far */
     int64_t n_reasoning;            /* of them: up to the mark that ends the reasoning */
     struct cli_buf text, reasoning; /* all of it: ANSWER_JSON, o.keeps */
-    json_t *logprobs;               /* ANSWER_JSON: one entry per token */
+    json_t *logprobs, *uncertainty; /* ANSWER_JSON, if they are wanted: one entry per token */
     struct ask_figures figures;
     struct chat_reader *reader; /* of a chat */
     struct cli_buf out;         /* ANSWER_PLAIN: text that is not written yet */

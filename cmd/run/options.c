@@ -51,6 +51,7 @@ static const struct cli_opt opts[] = {
     FLAG('j', "json", "one JSON object instead of text", &o.json),
     FLAG(0, "jsonl", "JSON lines: an event for each token", &o.jsonl),
     INT32("logprobs", "n", "JSON: log-probabilities, and of the n best", &o.sampling.logprobs, 0, 10000),
+    FLAG(0, "uncertainty", "JSON: entropy, varentropy, margin of each token", &o.uncertainty),
     SECTION("Sampling"),
     ROWS_SAMPLING(o.sampling),
     SECTION("Running"),

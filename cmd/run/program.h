@@ -34,7 +34,7 @@ struct cli_run_options {
     const char *template_file, *kwargs, *examples, *recite, *context_table, *context;
     const char *tool_choice; /* NULL: auto */
     bool raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
-    bool verbose, quiet, stream, check, engram_thinking, engram_drafts;
+    bool verbose, quiet, stream, check, engram_thinking, engram_drafts, uncertainty;
     bool show, session_ro, drop_oldest, interactive, go_on, one_call;
     int think, reasoning;                     /* index of the choice; think 0: on; reasoning -1: by terminal */
     int64_t predict_max, logits_last, budget; /* -1: not given */

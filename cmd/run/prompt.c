@@ -179,6 +179,7 @@ static enum err_code use_options(struct cli_run *s, struct err *e)
     a->max_is_text = true; /* what a chat reasons comes on top */
     a->tokens_min = o->min_tokens;
     a->ignore_eos = o->ignore_eos;
+    a->uncertainty = o->uncertainty || o->log.dir != NULL;
     a->in_parts = o->session != NULL;
     a->context = s->context.own != NULL ? &s->context.index : NULL;
     a->notes = s->notes.r != NULL ? &s->notes.index : NULL;

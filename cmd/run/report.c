@@ -155,6 +155,8 @@ enum err_code cli_run_print_end(const struct cli_run *s, struct err *e)
         ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->open.text, prompt_of(s)));
     if (ok && s->o->json && s->o->sampling.logprobs >= 0)
         ok = cli_json_set(top, "logprobs", json_incref(a->logprobs));
+    if (ok && a->uncertainty != NULL)
+        ok = cli_json_set(top, "uncertainty", json_incref(a->uncertainty));
     return cli_json_line(json_if(ok, top), e);
 }
 

@@ -92,6 +92,7 @@ static void set_limits(struct gen_request *q, const struct ask *a)
     q->stop_token = a->stop_token;
     q->n_stop_tokens = a->n_stop_tokens;
     q->draft_max = a->draft_max;
+    q->uncertainty = a->uncertainty;
     q->priority = a->priority;
 }
 

@@ -106,8 +106,9 @@ struct ask {
     /* What stands beside the model. */
     const struct engram_mix *tables; /* NULL: none */
     const struct run_adapter *adapters;
-    int n_adapters; /* -1: those of the engine */
-    int draft_max;  /* guesses in a step; -1: as many as fit */
+    int n_adapters;   /* -1: those of the engine */
+    bool uncertainty; /* the numbers of each token are wanted (struct gen_event) */
+    int draft_max;    /* guesses in a step; -1: as many as fit */
     int priority;
 };
 struct ask ask_defaults(void); /* no prompt, no limit, greedy, all else off */
@@ -148,6 +149,7 @@ MUST_CHECK enum err_code ask_reader(struct chat_reader **out, const struct ask_r
 /* What the model's own probabilities say of the tokens of an answer's text that were chosen: for a log. */
 struct ask_figures {
     double sum, least; /* of natural logarithms */
+    double entropy;    /* the sum; NaN: the answer has no such numbers */
     int64_t n;
 };
 void ask_count(struct ask_figures *f, const struct gen_event *ev); /* a GEN_TOKEN event */

@@ -13,6 +13,7 @@ void ask_count(struct ask_figures *f, const struct gen_event *ev)
         return;
     f->least = f->n == 0 || logprob < f->least ? logprob : f->least;
     f->sum += logprob;
+    f->entropy += (double)ev->entropy;
     f->n++;
 }
 
@@ -60,6 +61,7 @@ static bool report_question(json_t *o, const struct ask *a)
 json_t *ask_report(const struct ask *a, const struct ask_request *r, const struct ask_figures *f,
                    const struct gen_stats *t)
 {
+    const bool looked = f->n > 0 && isfinite(f->entropy);
     json_t *o = json_object();
     bool ok = o != NULL && report_question(o, a) && set_borrowed(o, "notes", r->notes);
 
@@ -70,6 +72,7 @@ json_t *ask_report(const struct ask *a, const struct ask_request *r, const struc
                                              (json_int_t)t->reasoning_tokens)) == 0;
     ok = ok && json_object_set_new(o, "mean_logprob", f->n > 0 ? json_real(f->sum / (double)f->n) : json_null()) == 0 &&
          json_object_set_new(o, "min_logprob", f->n > 0 ? json_real(f->least) : json_null()) == 0 &&
+         json_object_set_new(o, "mean_entropy", looked ? json_real(f->entropy / (double)f->n) : json_null()) == 0 &&
          json_object_set_new(o, "sampler", report_sampler(&r->q.sample)) == 0;
     return json_if(ok, o);
 }

@@ -158,10 +158,19 @@ static bool is_full(const struct gen *g, const struct request *q, enum gen_end *
     return q->n - 1 >= g->ctx;
 }
 
-void gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick)
+void gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick,
+              const struct gen_seen *numbers)
 {
     const struct sample_pick forced = { .token = token, .logprob = NAN };
-    struct gen_event ev = { .kind = GEN_TOKEN, .id = q->id, .user = q->q.user, .seq = q->seq, .forced = pick == NULL };
+    const bool tells = q->q.uncertainty && pick != NULL;
+    struct gen_event ev = { .kind = GEN_TOKEN,
+                            .id = q->id,
+                            .user = q->q.user,
+                            .seq = q->seq,
+                            .entropy = tells ? numbers->entropy : NAN,
+                            .varentropy = tells ? numbers->varentropy : NAN,
+                            .margin = tells ? numbers->margin : NAN,
+                            .forced = pick == NULL };
     const struct event_what w = { pick != NULL ? pick : &forced, 0 };
     enum gen_end full;
     bool stopped = false;

@@ -47,6 +47,16 @@ static void learn_choice(struct request *q, const struct asked_row *a, const str
     q->q.memory->learn(q->memory, a->evidence, came);
 }
 
+static void set_numbers(struct gen_seen *seen, const struct logits_digest *d)
+{
+    const struct sample_numbers n = sample_numbers(d);
+
+    seen->p_max = n.p_max;
+    seen->entropy = n.entropy;
+    seen->varentropy = n.varentropy;
+    seen->margin = n.margin;
+}
+
 /* Chooses from a row. The digest does, or the row has to come. */
 static enum err_code choose_row(struct gen *g, struct asked_row *a, struct sample_pick *pick, struct gen_seen *seen,
                                 struct err *e)
@@ -55,17 +65,15 @@ static enum err_code choose_row(struct gen *g, struct asked_row *a, struct sampl
     const struct gen_order *o = &q->order;
     const uint32_t *mask = a->mask >= 0 ? g->masks + (size_t)a->mask * g->mask_words : NULL;
     const struct sample_mix *mix = a->mix.n > 0 ? &a->mix : NULL;
-    const bool look = mix != NULL || (q->governor != NULL && q->q.governor->looks) || q->seen != NULL;
+    const bool look = mix != NULL || gen_looks(q);
     struct gen_came came = { 0 };
     struct logits_digest d;
     bool enough = false, digest = run_digest(g->o.run, a->row, &d);
 
     if (!digest && look)
         sample_sums(q->sampler, run_logits(g->o.run, a->row), mask, &d);
-    if (look) {
-        seen->p_max = (float)(1.0 / d.total);
-        seen->entropy = (float)(log(d.total) - d.weighted / d.total);
-    }
+    if (look)
+        set_numbers(seen, &d);
     if (mix != NULL) {
         came.p_max = seen->p_max;
         came.ends = would_end(g, a, digest ? &d : NULL, mask);
@@ -100,9 +108,11 @@ static void obey(struct gen *g, struct request *q)
             q->order = q->q.governor->probed(q->governor, NULL, 0);
         }
         for (int i = 0; o.act == GEN_SAY && i < o.n_token && !q->ended; i++) {
-            struct gen_seen said = { .token = o.token[i], .reasoning = in_reasoning(q), .p = 1, .p_max = 1 };
+            struct gen_seen said = {
+                .token = o.token[i], .reasoning = in_reasoning(q), .forced = true, .p = 1, .p_max = 1
+            };
 
-            gen_take(g, q, o.token[i], NULL);
+            gen_take(g, q, o.token[i], NULL, NULL);
             said.opens = !said.reasoning && in_reasoning(q);
             said.closes = said.reasoning && !in_reasoning(q);
             q->order = q->q.governor->see(q->governor, &said);
@@ -133,7 +143,7 @@ void gen_force(struct gen *g)
 
             if (only < 0)
                 break;
-            gen_take(g, q, only, NULL);
+            gen_take(g, q, only, NULL, NULL);
         }
         if (q->ended)
             gen_finish(g, q);
@@ -151,7 +161,7 @@ static void take_choice(struct gen *g, struct request *q, const struct sample_pi
     seen->p = expf(pick->logprob);
     if (q->seen != NULL)
         q->seen[q->stats.tokens] = *seen;
-    gen_take(g, q, pick->token, pick);
+    gen_take(g, q, pick->token, pick, seen);
     seen->opens = !seen->reasoning && in_reasoning(q);
     seen->closes = seen->reasoning && !in_reasoning(q);
     if (q->governor != NULL && !q->ended) {

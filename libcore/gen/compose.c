@@ -248,6 +248,8 @@ static void fill_want(struct gen *g, struct asked_row *a)
         }
     }
     sample_wants(q->sampler, a->mix.n > 0 ? &a->mix : NULL, w, a->ids);
+    if (gen_looks(q) && w->n_top == 1)
+        w->n_top = 2; /* for the margin */
     sample_back(q->sampler, (uint64_t)a->n_guessed);
 }
 

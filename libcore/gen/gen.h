@@ -69,6 +69,7 @@ struct gen_request {
     const int64_t *marks; /* [n_marks] positions of the prompt, ascending, at which run_mark() is called */
     int n_marks;
     int64_t n_rows;                          /* logits of the last n_rows prompt tokens come as GEN_ROW; 0: none */
+    bool uncertainty;                        /* the entropy, varentropy and margin of each token are wanted */
     int draft_max;                           /* guesses in a step; -1: as many as fit; 0: none */
     const struct gen_constraint *constraint; /* NULL: any text */
     const void *rules;                       /* of the constraint; outlives the request */
@@ -114,20 +115,21 @@ struct gen_event {
     enum gen_kind kind;
     int64_t id;
     void *user;
-    int seq;                       /* of the run */
-    int64_t done;                  /* GEN_PROMPT: tokens read; GEN_ROW: position of the token */
-    const float *logits;           /* GEN_ROW: [n_vocab] */
-    struct sample_pick pick;       /* GEN_TOKEN; logprob is NaN if it was not computed for a forced token */
-    bool forced;                   /* GEN_TOKEN: not chosen */
-    bool reasoning;                /* GEN_TOKEN, GEN_END: the text is reasoning */
-    bool closes;                   /* GEN_TOKEN: the reasoning ends with this token */
-    struct str text;               /* GEN_TOKEN, GEN_END: whole characters that are certain now */
-    enum gen_end end;              /* GEN_END */
-    size_t stop;                   /* GEN_END by GEN_STOP_STRING: which of the request's stops */
-    struct err err;                /* GEN_FAILED: the reason; the other requests continue */
-    struct gen_stats stats;        /* GEN_BEGIN, GEN_END */
-    const float *pooled;           /* GEN_END, if asked for: [n_embd], not normalised */
-    const struct gen_mixed *mixed; /* GEN_END of a request with a memory: [n_mixed] */
+    int seq;                           /* of the run */
+    int64_t done;                      /* GEN_PROMPT: tokens read; GEN_ROW: position of the token */
+    const float *logits;               /* GEN_ROW: [n_vocab] */
+    struct sample_pick pick;           /* GEN_TOKEN; logprob is NaN if it was not computed for a forced token */
+    float entropy, varentropy, margin; /* GEN_TOKEN, as struct gen_seen has them; NaN: not wanted, or forced */
+    bool forced;                       /* GEN_TOKEN: not chosen */
+    bool reasoning;                    /* GEN_TOKEN, GEN_END: the text is reasoning */
+    bool closes;                       /* GEN_TOKEN: the reasoning ends with this token */
+    struct str text;                   /* GEN_TOKEN, GEN_END: whole characters that are certain now */
+    enum gen_end end;                  /* GEN_END */
+    size_t stop;                       /* GEN_END by GEN_STOP_STRING: which of the request's stops */
+    struct err err;                    /* GEN_FAILED: the reason; the other requests continue */
+    struct gen_stats stats;            /* GEN_BEGIN, GEN_END */
+    const float *pooled;               /* GEN_END, if asked for: [n_embd], not normalised */
+    const struct gen_mixed *mixed;     /* GEN_END of a request with a memory: [n_mixed] */
     int n_mixed;
 };
 

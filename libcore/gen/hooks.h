@@ -113,9 +113,13 @@ struct gen_order {
 };
 struct gen_seen {
     int32_t token;
-    bool reasoning;          /* the token is part of the reasoning */
-    bool opens, closes;      /* reasoning begins behind it; it is part of it and ends it */
-    float p, p_max, entropy; /* of the model's own distribution; entropy in nats */
+    bool reasoning;     /* the token is part of the reasoning */
+    bool opens, closes; /* reasoning begins behind it; it is part of it and ends it */
+    bool forced;        /* it was not chosen: the numbers say nothing */
+    float p;            /* its probability by the model */
+    /* Of the model's distribution over the tokens that the constraint allows, before anything is mixed in and without
+     * bias and temperature (struct sample_numbers). */
+    float p_max, entropy, varentropy, margin;
 };
 struct gen_governor {
     /* `opts` is the request's. reasoning: the answer begins inside reasoning. */
@@ -123,6 +127,6 @@ struct gen_governor {
     void (*end)(void *g);
     struct gen_order (*see)(void *g, const struct gen_seen *s);           /* called with each token of the answer */
     struct gen_order (*probed)(void *g, const struct gen_seen *s, int n); /* called with the tokens of a probe */
-    bool looks; /* it reads p_max and entropy, which are not made for one that does not */
+    bool looks; /* it reads these numbers, which are not made for one that does not */
 };
 #endif

@@ -141,14 +141,21 @@ void gen_force(struct gen *g);
 
 /* answer.c: appends a token to an answer, ends an answer */
 bool gen_is_end(const struct gen *g, const struct request *q, int32_t token); /* it ends the answer */
-/* May end the request (q->ended), also because memory is out. pick NULL: the token was forced, not chosen. */
-void gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick);
+/* May end the request (q->ended), also because memory is out. pick NULL: the token was forced, not chosen, and has no
+ * numbers. */
+void gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick,
+              const struct gen_seen *numbers);
 MUST_CHECK enum err_code gen_begin_text(struct gen *g, struct request *q, struct err *e);
 /* What the marks of the reasoning are looked for in. */
 struct str gen_spelling(const struct gen *g, const struct request *q, int32_t token);
 static inline bool in_reasoning(const struct request *q)
 {
     return q->place_in_text.part == TEXT_REASONING;
+}
+/* Whether somebody looks at the numbers of its tokens. */
+static inline bool gen_looks(const struct request *q)
+{
+    return q->q.uncertainty || (q->governor != NULL && q->q.governor->looks) || q->seen != NULL;
 }
 static inline void gen_end(struct request *q, enum gen_end by)
 {

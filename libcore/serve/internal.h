@@ -114,11 +114,11 @@ struct serve_choice {
     struct chat_reader *reader; /* NULL: a completion */
     const struct ask_request *request;
     struct serve_buf text, reasoning;
-    json_t *calls, *logprobs;              /* arrays */
-    struct gen_stats stats;                /* from its beginning on those of the prompt, complete at its end */
-    double begin_ms, first_ms, now_ms;     /* when it began; had its first token, 0: not yet; and the last one */
-    int64_t n_tokens;                      /* so far */
-    struct gen_mixed mixed[GEN_MIXED_MAX]; /* [n_mixed] by tables */
+    json_t *calls, *logprobs, *uncertainty; /* arrays */
+    struct gen_stats stats;                 /* from its beginning on those of the prompt, complete at its end */
+    double begin_ms, first_ms, now_ms;      /* when it began; had its first token, 0: not yet; and the last one */
+    int64_t n_tokens;                       /* so far */
+    struct gen_mixed mixed[GEN_MIXED_MAX];  /* [n_mixed] by tables */
     int n_mixed;
     enum gen_end end;
     size_t stop; /* which stop string ended it, if one did */
@@ -201,13 +201,15 @@ bool serve_all_ended(const struct serve_job *j); /* all of its choices were aske
 bool serve_add_warnings(json_t *o, const struct serve_job *j);
 json_t *serve_whole(const struct serve *s, const struct serve_job *j);
 json_t *serve_chunk(const struct serve *s, const struct serve_job *j, const struct serve_choice *c, json_t *delta,
-                    json_t *logprobs, const char *finish);
+                    json_t *beside, const char *finish);
 json_t *serve_usage(const struct serve_job *j);
 bool serve_set_timings(json_t *o, const struct serve_choice *c); /* by llama.cpp's names */
 json_t *serve_usage_chunk(const struct serve *s, const struct serve_job *j);
 const char *serve_finish(const struct serve_job *j, const struct serve_choice *c);
 json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int n_top);
-/* The same for a token of the prompt, from the row before it; logits NULL: it is the first token. */
+/* The entropy, varentropy and margin of a token. */
+json_t *serve_numbers(const struct serve *s, const struct gen_event *ev);
+/* The log-probability of a token of the prompt, from the row before it; logits NULL: it is the first token. */
 json_t *serve_row_logprob(const struct serve *s, int32_t token, const float *logits, int n_top);
 bool serve_add(struct serve_buf *b, struct str s);
 json_t *serve_text(const struct serve_buf *b);

@@ -82,6 +82,19 @@ json_t *serve_logprob(const struct serve *s, const struct sample_pick *pick, int
     return NULL;
 }
 
+json_t *serve_numbers(const struct serve *s, const struct gen_event *ev)
+{
+    const double numbers[] = { (double)ev->entropy, (double)ev->varentropy, (double)ev->margin };
+    static const char *const names[] = { "entropy", "varentropy", "margin" };
+    json_t *o = json_pack("{s:o, s:b}", "token", json_bytes(text_piece(s->o.text, ev->pick.token)), "reasoning",
+                          (int)ev->reasoning);
+    bool ok = o != NULL;
+
+    for (int i = 0; i < 3; i++)
+        ok = ok && json_object_set_new(o, names[i], isfinite(numbers[i]) ? json_real(numbers[i]) : json_null()) == 0;
+    return json_if(ok, o);
+}
+
 /* The n best tokens of a row, best first, the lower id on ties. */
 static int best_of(const float *logits, int32_t n_vocab, struct sample_top *top, int n)
 {
@@ -249,8 +262,9 @@ static json_t *choice_of_chat(const struct serve_job *j, const struct serve_choi
     else if (ok && calls)
         ok = json_object_set(m, "tool_calls", c->calls) == 0;
     if (ok)
-        return json_pack("{s:i, s:o, s:o, s:s}", "index", c->index, "message", m, "logprobs",
-                         logprobs_of(j, c->logprobs), "finish_reason", serve_finish(j, c));
+        return json_pack("{s:i, s:o, s:o, s:s, s:o*}", "index", c->index, "message", m, "logprobs",
+                         logprobs_of(j, c->logprobs), "finish_reason", serve_finish(j, c), "uncertainty",
+                         json_incref(c->uncertainty));
     json_decref(m);
     return NULL;
 }
@@ -272,8 +286,9 @@ static json_t *choice_of_text(const struct serve *s, const struct serve_job *j, 
     } else {
         text = serve_text(&c->text);
     }
-    return json_pack("{s:i, s:o, s:o, s:s}", "index", c->index, "text", text, "logprobs", logprobs_of(j, c->logprobs),
-                     "finish_reason", serve_finish(j, c));
+    return json_pack("{s:i, s:o, s:o, s:s, s:o*}", "index", c->index, "text", text, "logprobs",
+                     logprobs_of(j, c->logprobs), "finish_reason", serve_finish(j, c), "uncertainty",
+                     json_incref(c->uncertainty));
 }
 
 void serve_reply_id(const struct serve *s, const struct serve_job *j, char out[SERVE_ID_BYTES])
@@ -400,9 +415,18 @@ json_t *serve_whole(const struct serve *s, const struct serve_job *j)
     return NULL;
 }
 
-/* delta: of a chat, or the text of a completion; taken, as logprobs is (NULL: none). */
+/* Members beside the text of a part of a stream: lists of what tokens have. */
+static bool set_beside(json_t *choice, const struct serve_job *j, const json_t *beside)
+{
+    json_t *logprobs = json_object_get(beside, "logprobs"), *numbers = json_object_get(beside, "uncertainty");
+
+    return (logprobs == NULL || json_object_set_new(choice, "logprobs", logprobs_of(j, logprobs)) == 0) &&
+           (numbers == NULL || json_object_set(choice, "uncertainty", numbers) == 0);
+}
+
+/* delta: of a chat, or the text of a completion; taken, as beside is (NULL: nothing). */
 json_t *serve_chunk(const struct serve *s, const struct serve_job *j, const struct serve_choice *c, json_t *delta,
-                    json_t *logprobs, const char *finish)
+                    json_t *beside, const char *finish)
 {
     const bool chat = j->method == SERVE_CHAT;
     json_t *o = reply_head(s, j, chat ? "chat.completion.chunk" : "text_completion"), *choice = NULL;
@@ -412,13 +436,12 @@ json_t *serve_chunk(const struct serve *s, const struct serve_job *j, const stru
         choice = json_pack("{s:i, s:o, s:o}", "index", c->index, "delta", delta, "finish_reason", reason);
     else
         choice = json_pack("{s:i, s:o, s:o}", "index", c->index, "text", delta, "finish_reason", reason);
-    const bool ok = o != NULL && choice != NULL &&
-                    (logprobs == NULL || json_object_set_new(choice, "logprobs", logprobs_of(j, logprobs)) == 0) &&
+    const bool ok = o != NULL && choice != NULL && set_beside(choice, j, beside) &&
                     (!j->w.timings || serve_set_timings(o, c)) &&
                     json_object_set_new(o, "choices", json_pack("[O]", choice)) == 0 &&
                     (finish == NULL || (serve_add_notes(o, j) && serve_add_warnings(o, j)));
 
-    json_decref(logprobs);
+    json_decref(beside);
     json_decref(choice);
     if (ok)
         return o;

@@ -623,6 +623,7 @@ static const struct {
     { "return_progress", BOTH, offsetof(struct serve_question, progress) },
     { "continue_final_message", CHAT, offsetof(struct serve_question, ask.continues_last) },
     { "ignore_eos", BOTH, offsetof(struct serve_question, ask.ignore_eos) },
+    { "uncertainty", BOTH, offsetof(struct serve_question, ask.uncertainty) },
     { "echo", TEXT, offsetof(struct serve_question, echo) },
 };
 

@@ -62,6 +62,7 @@ static void free_job(struct serve_job *j)
         free(c->reasoning.p);
         json_decref(c->calls);
         json_decref(c->logprobs);
+        json_decref(c->uncertainty);
         json_decref(c->embedding);
         json_decref(c->items);
         serve_record_close(c->record);
@@ -472,10 +473,10 @@ void serve_counted(struct serve_count *c, double ms)
 }
 
 static enum err_code push_delta(struct serve *s, struct serve_job *j, struct serve_choice *c, json_t *delta,
-                                json_t *logprobs, struct err *e)
+                                json_t *beside, struct err *e)
 {
     if (delta == NULL) {
-        json_decref(logprobs);
+        json_decref(beside);
         return err_nomem(e);
     }
     if (j->method == SERVE_CHAT && !c->said_role) {
@@ -484,11 +485,11 @@ static enum err_code push_delta(struct serve *s, struct serve_job *j, struct ser
                        serve_chunk(s, j, c, json_pack("{s:s, s:s}", "role", "assistant", "content", ""), NULL, NULL),
                        200, false, e)) {
             json_decref(delta);
-            json_decref(logprobs);
+            json_decref(beside);
             return e->code;
         }
     }
-    return serve_push(s, j, SERVE_CHUNK, serve_chunk(s, j, c, delta, logprobs, NULL), 200, false, e);
+    return serve_push(s, j, SERVE_CHUNK, serve_chunk(s, j, c, delta, beside, NULL), 200, false, e);
 }
 
 /* What is sent of a call: its head, then its arguments as they grow. In the old form there is the function alone. */
@@ -519,7 +520,7 @@ static bool is_beyond(const struct serve_job *j, struct serve_choice *c, const s
 
 /* A piece of the answer: kept for the whole, or sent. */
 static enum err_code take_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
-                                const struct chat_piece *p, json_t **logprobs, struct err *e)
+                                const struct chat_piece *p, json_t **beside, struct err *e)
 {
     const bool call = p->part == CHAT_TOOL;
     json_t *with;
@@ -536,8 +537,8 @@ static enum err_code take_piece(struct serve *s, struct serve_job *j, struct ser
         return call || serve_add(p->part == CHAT_TEXT ? &c->text : &c->reasoning, p->text) ? ERR_OK : err_nomem(e);
     if (call ? p->step == CHAT_CALL_END || p->step == CHAT_CALL_FAILED : p->text.n == 0)
         return ERR_OK;
-    with = *logprobs;
-    *logprobs = NULL;
+    with = *beside;
+    *beside = NULL;
     return push_delta(
         s, j, c,
         call ? delta_of_call(j, p)
@@ -547,7 +548,7 @@ static enum err_code take_piece(struct serve *s, struct serve_job *j, struct ser
 
 /* Text of a chat goes through the reader of the model's marks. */
 static enum err_code read_chat(struct serve *s, struct serve_job *j, struct serve_choice *c, struct str text, bool end,
-                               json_t **logprobs, struct err *e)
+                               json_t **beside, struct err *e)
 {
     const struct chat_piece *v;
     int n;
@@ -555,42 +556,57 @@ static enum err_code read_chat(struct serve *s, struct serve_job *j, struct serv
     if (chat_read(c->reader, text, end, &v, &n, e))
         return e->code;
     for (int i = 0; i < n; i++)
-        if (take_piece(s, j, c, &v[i], logprobs, e))
+        if (take_piece(s, j, c, &v[i], beside, e))
             return e->code;
-    if (*logprobs != NULL && j->w.stream) {
-        json_t *with = *logprobs;
+    if (*beside != NULL && j->w.stream) {
+        json_t *with = *beside;
 
-        *logprobs = NULL;
+        *beside = NULL;
         return push_delta(s, j, c, json_object(), with, e);
     }
     return ERR_OK;
 }
 
 static enum err_code take_text(struct serve *s, struct serve_job *j, struct serve_choice *c, struct str text, bool end,
-                               json_t *logprobs, struct err *e)
+                               json_t *beside, struct err *e)
 {
     enum err_code code = ERR_OK;
 
     if (j->method != SERVE_CHAT && serve_record_text(c, text, e))
         code = e->code;
     else if (j->method == SERVE_CHAT)
-        code = read_chat(s, j, c, text, end, &logprobs, e);
+        code = read_chat(s, j, c, text, end, &beside, e);
     else if (!j->w.stream)
         code = serve_add(&c->text, text) ? ERR_OK : err_nomem(e);
-    else if (text.n > 0 || logprobs != NULL) {
-        json_t *with = logprobs;
+    else if (text.n > 0 || beside != NULL) {
+        json_t *with = beside;
 
-        logprobs = NULL;
+        beside = NULL;
         code = push_delta(s, j, c, json_bytes(text), with, e);
     }
-    json_decref(logprobs);
+    json_decref(beside);
     return code;
+}
+
+/* Adds what is told beside a token, which is taken (NULL: memory is out): kept for the whole answer, or sent. */
+static enum err_code add_beside(const struct serve_job *j, json_t **kept, json_t **sent, const char *name, json_t *one,
+                                struct err *e)
+{
+    bool ok = one != NULL;
+
+    if (j->w.stream) {
+        *sent = *sent != NULL ? *sent : json_object();
+        return json_object_set_new(*sent, name, json_pack("[o]", one)) ? err_nomem(e) : ERR_OK;
+    }
+    *kept = *kept != NULL ? *kept : json_array();
+    ok = json_array_append_new(*kept, one) == 0 && ok;
+    return ok ? ERR_OK : err_nomem(e);
 }
 
 static enum err_code take_token(struct serve *s, struct serve_job *j, struct serve_choice *c,
                                 const struct gen_event *ev, struct err *e)
 {
-    json_t *logprobs = NULL, *one = NULL;
+    json_t *beside = NULL;
     const double now = clock_ms();
 
     if (j->last_ms > 0)
@@ -601,21 +617,13 @@ static enum err_code take_token(struct serve *s, struct serve_job *j, struct ser
     c->first_ms = c->first_ms > 0 ? c->first_ms : now;
     c->n_tokens++;
     serve_record_token(c, ev);
-    if (j->w.top >= 0 && !ev->reasoning) {
-        one = serve_logprob(s, &ev->pick, j->w.top);
-        if (one == NULL)
-            return err_nomem(e);
-        if (j->w.stream) {
-            if ((logprobs = json_pack("[o]", one)) == NULL)
-                return err_nomem(e);
-        } else {
-            if (c->logprobs == NULL)
-                c->logprobs = json_array();
-            if (json_array_append_new(c->logprobs, one))
-                return err_nomem(e);
-        }
+    if ((j->w.top >= 0 && !ev->reasoning &&
+         add_beside(j, &c->logprobs, &beside, "logprobs", serve_logprob(s, &ev->pick, j->w.top), e)) ||
+        (j->w.ask.uncertainty && add_beside(j, &c->uncertainty, &beside, "uncertainty", serve_numbers(s, ev), e))) {
+        json_decref(beside);
+        return e->code;
     }
-    return take_text(s, j, c, ev->text, false, logprobs, e);
+    return take_text(s, j, c, ev->text, false, beside, e);
 }
 
 /* What the row of one token of an echoed prompt says of the next one. */

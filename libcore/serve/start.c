@@ -223,6 +223,7 @@ static enum err_code submit_choice(struct serve *s, struct serve_job *j, struct 
     q.owner = j->owner;
     q.yields = j->later;
     q.sample.stream = (uint64_t)c->index;
+    q.uncertainty |= c->record != NULL;
     if (j->w.echo && j->w.top >= 0) { /* the prompt's tokens have theirs, too */
         q.n_rows = q.n_prompt > 1 ? q.n_prompt : 0;
         c->logprobs = json_pack("[o]", serve_row_logprob(s, q.prompt[0], NULL, j->w.top));

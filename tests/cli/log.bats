@@ -18,7 +18,7 @@ kept() { cat log/*.jsonl | jq -c "select(.type == \"$1\")"; }
     kept answer | jq -es --slurpfile said out 'length == 1 and (.[0] | .id == $said[0].id and .program == "chimere-run" and
         [.messages[].content] == ["I am [redacted].", "What does qvixt do?"] and .text == $said[0].text and
         .notes == $said[0].notes and .usage.completion_tokens == $said[0].usage.completion_tokens and
-        .mean_logprob <= 0 and .min_logprob <= .mean_logprob and .sampler.temperature == 0 and
+        .mean_logprob <= 0 and .min_logprob <= .mean_logprob and .mean_entropy >= 0 and .sampler.temperature == 0 and
         (.model.fingerprint | length) == 16 and .adapters == [] and .timings.decode_ms >= 0 and .cut == null)'
     id=$(jq -r .id out)
     try 0 chimere-run --log log --rate "$id" bad --answer 'a blue one'
@@ -81,7 +81,8 @@ kept() { cat log/*.jsonl | jq -c "select(.type == \"$1\")"; }
         ($kept[] | select(.id == $r.id)) as $k | $k.text == $r.choices[0].message.content and $k.finish_reason == "stop" and
         $k.usage.completion_tokens == $r.usage.completion_tokens and
         ([.[] | select(.id == "stream" and .type == "chunk").body] as $c | $kept[] | select(.id == $c[0].id) |
-            .text == ([$c[].choices[0].delta.content // ""] | add) and .text == $k.text and .mean_logprob == $k.mean_logprob)' out
+            .text == ([$c[].choices[0].delta.content // ""] | add) and .text == $k.text and .mean_logprob == $k.mean_logprob and
+            .mean_entropy == $k.mean_entropy and .mean_entropy > 0)' out
     jq -es --slurpfile kept answers '(.[] | select(.body.type == "response.completed").body.response) as $r |
         $kept[] | select(.id == $r.id) | (.id | startswith("resp_")) and .text == $r.output[-1].content[0].text and
         .reasoning == $r.output[0].content[0].text' out

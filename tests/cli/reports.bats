@@ -42,6 +42,39 @@ END_OF
     forced --json --stop $'\xef\xbf\xbd' | jq -e '.text == "" and (.finish_reason | startswith("stop"))'
 }
 
+@test "numbers of each token: those of the whole row, the same everywhere, and nothing else changes" {
+    chimere-run --raw -p 'The kernel' -n 4 --json --uncertainty > one
+    chimere-run --raw -p 'The kernel' -n 4 --jsonl --uncertainty > lines
+    chimere-run --raw -p 'The kernel' -n 1 --logits row --logits-last 1
+    python3 - << 'END_OF'
+import array, json, math
+said = json.load(open('one'))['uncertainty']
+x = array.array('f')
+x.frombytes(open('row', 'rb').read())
+most = max(x)
+w = [math.exp(v - most) for v in x]
+p = [v / sum(w) for v in w]
+entropy = sum(-v * math.log(v) for v in p if v > 0)
+best = sorted(p)
+want = entropy, sum(v * (-math.log(v) - entropy) ** 2 for v in p if v > 0), best[-1] - best[-2]
+assert all(abs(said[0][k] - v) < 1e-5 for k, v in zip(('entropy', 'varentropy', 'margin'), want)), (said[0], want)
+END_OF
+    jq -es --slurpfile one one 'map(select(.token_id != null) | [.entropy, .varentropy, .margin]) ==
+        ($one[0].uncertainty | map([.entropy, .varentropy, .margin]))' lines
+    body='"prompt":"The kernel","max_tokens":4,"temperature":0,"uncertainty":true'
+    printf '%s\n' "{\"id\":1,\"method\":\"completions\",\"body\":{$body}}" "{\"id\":2,\"method\":\"completions\",\"body\":{$body,\"stream\":true}}" \
+        '{"id":3,"method":"messages","body":{"messages":[{"role":"user","content":"x"}],"max_tokens":1,"uncertainty":true}}' |
+        chimere-serve-stdio --parallel 2 > out
+    jq -es --slurpfile one one '($one[0].uncertainty | map([.entropy, .margin])) as $want |
+        ([.[] | select(.id == 1).body.choices[0].uncertainty[] | [.entropy, .margin]] == $want) and
+        ([.[] | select(.id == 2).body.choices[]?.uncertainty[]? | [.entropy, .margin]] == $want) and
+        any(.error.param == "/uncertainty")' out
+    chimere-run --raw -p 'The kernel' -n 4 --json | jq -e --slurpfile one one '.uncertainty == null and .text == $one[0].text'
+    chimere-run -p Hi --think off --regex 'ab?c' --jsonl --uncertainty |
+        jq -es '[.[] | select(.token_id != null) | .entropy] | .[0] > 0 and .[-1] == null'
+    fails 2 "--uncertainty needs --json or --jsonl" chimere-run --uncertainty -p x
+}
+
 # bats test_tags=slow
 @test "first tokens come as often as the softmax says" {
     # Pearson's test over 600 seeds at a temperature, and 300 of the three likeliest: the seeds are fixed, so the result is, too.

@@ -20,11 +20,13 @@ struct ask_for {
     const void *rules, *memory_of;
     int32_t stop[STOPS_MAX];
     int n_stop, min_tokens;
+    bool uncertainty;
 };
 struct answered {
     int32_t token[TOKENS_MAX + 1];
     int n;
     enum gen_end end;
+    struct sample_numbers number[TOKENS_MAX + 1]; /* of the rows that gave them */
 };
 
 static inline void must(enum err_code code, const struct err *e)
@@ -199,6 +201,33 @@ static inline float p_max_of(const float *x, const uint32_t *mask, int32_t n)
     return (float)p_of(x, mask, n, -1);
 }
 
+static inline struct sample_numbers numbers_of(const float *x, const uint32_t *mask, int32_t n)
+{
+    double max = -INFINITY, second = -INFINITY, sum = 0, entropy = 0, var = 0;
+
+    for (int32_t t = 0; t < n; t++) {
+        const double v = mask[t / 32] >> t % 32 & 1 ? (double)x[t] : -INFINITY;
+
+        second = v > max ? max : v > second ? v : second;
+        max = v > max ? v : max;
+    }
+    for (int round = 0; round < 3; round++)
+        for (int32_t t = 0; t < n; t++) {
+            const double d = mask[t / 32] >> t % 32 & 1 ? (double)x[t] - max : -1000, p = exp(d) / sum;
+
+            sum += round == 0 ? exp(d) : 0;
+            entropy += round == 1 ? p * (log(sum) - d) : 0;
+            var += round == 2 ? p * (log(sum) - d - entropy) * (log(sum) - d - entropy) : 0;
+        }
+    return (struct sample_numbers){ (float)(1 / sum), (float)entropy, (float)var,
+                                    (float)((1 - exp(second - max)) / sum) };
+}
+
+static inline bool is_close(float a, float b)
+{
+    return fabsf(a - b) <= 1e-5f * fmaxf(1, fabsf(b));
+}
+
 static inline bool stops(const struct ask_for *a, int32_t token)
 {
     for (int i = 0; i < a->n_stop; i++)
@@ -275,6 +304,7 @@ static inline void answer_alone(struct rig *rig, const struct ask_for *a, struct
             out->end = GEN_EOS;
             break;
         }
+        out->number[n] = a->uncertainty ? numbers_of(x, mask, rig->n_vocab) : (struct sample_numbers){ 0, 0, 0, 0 };
         out->token[n++] = pick.token;
         must(sample_accept(s, pick.token, &e), &e);
         if (place != NULL)
@@ -310,6 +340,7 @@ static inline struct gen_request request_of(const struct ask_for *a)
     q.stop_token = a->stop;
     q.n_stop_tokens = (size_t)a->n_stop;
     q.min_tokens = a->min_tokens;
+    q.uncertainty = a->uncertainty;
     return q;
 }
 #endif

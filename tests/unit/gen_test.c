@@ -125,10 +125,12 @@ static void random_request(struct ask_for *a, uint64_t *at, int32_t n_vocab, con
         a->n_stop = 0;
     if (draw(at, 2) == 0)
         a->min_tokens = (int)draw(at, ANSWER_MAX);
+    a->uncertainty = draw(at, 4) == 0;
 }
 
 struct seen_of {
     int32_t token[TOKENS_MAX + 1];
+    struct sample_numbers number[TOKENS_MAX + 1]; /* p_max: 0 if the token was forced, else 1 */
     int n;
     bool begun, ended;
     enum gen_end end;
@@ -145,8 +147,10 @@ static void take_events(struct gen *g, struct seen_of *seen, const int64_t *id)
         assert_int_equal(ev.id, id[s - seen]);
         assert_false(s->ended);
         s->begun |= ev.kind == GEN_BEGIN;
-        if (ev.kind == GEN_TOKEN)
+        if (ev.kind == GEN_TOKEN) {
+            s->number[s->n] = (struct sample_numbers){ !ev.forced, ev.entropy, ev.varentropy, ev.margin };
             s->token[s->n++] = ev.pick.token;
+        }
         s->ended = ev.kind == GEN_END;
         s->end = ev.end;
         s->stats = ev.stats;
@@ -170,6 +174,15 @@ static void compare(const struct ask_for *a, const struct answered *want, const 
     }
     if (memcmp(got->token, want->token + a->n_prompt, (size_t)got->n * sizeof *got->token) != 0)
         fail_msg("program %llu: an answer differs from the one alone", (unsigned long long)seed);
+    for (int i = 0; i < got->n; i++) {
+        const struct sample_numbers *has = &got->number[i], *is = &want->number[a->n_prompt + i];
+
+        if (a->uncertainty && has->p_max > 0)
+            assert_true(is_close(has->entropy, is->entropy) && is_close(has->varentropy, is->varentropy) &&
+                        is_close(has->margin, is->margin));
+        else
+            assert_true(isnan(has->entropy) && isnan(has->varentropy) && isnan(has->margin));
+    }
     assert_true(got->stats.kept <= got->stats.drafted);
 }
 
