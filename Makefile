@@ -15,7 +15,7 @@ CUBLAS   := $(or $(CUBLAS),$(shell $(CC) -I$(CUDA_DIR)/include -include cublas_v
 CPPFLAGS += -DCHIMERE_CUDA $(if $(filter 1,$(CUBLAS)),-DCHIMERE_CUBLAS)
 CUDA_O   := $(KERNELS:%.cu=$(BUILD)/obj/%.o)
 CUDA_LIB := -L$(CUDA_DIR)/lib64 $(if $(filter 1,$(CUBLAS)),-Xlinker -rpath -Xlinker $(CUDA_DIR)/lib64) -lcudart_static -lstdc++ -ldl -lrt
-NVFLAGS   = -std=c++17 -O3 -fmad=false -I. -Ilibcore -Xcompiler -Wall,-Wextra $(filter -DCHIMERE_CUBLAS,$(CPPFLAGS)) $(QUICK)
+NVFLAGS   = -std=c++17 -O3 -fmad=false -I. -Ilibcore -Xcompiler -Wall,-Wextra,-Wno-missing-field-initializers $(filter -DCHIMERE_CUBLAS,$(CPPFLAGS)) $(QUICK)
 gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(or $1,$a),code=sm_$a)
 endif
 MAKEFLAGS += $(if $(filter 0,$(MAKELEVEL)),-j$(shell nproc 2>/dev/null || echo 2))
