@@ -44,6 +44,13 @@ static const struct cli_opt opts[] = {
     PATH(0, "reference", "file", "kl: model or saved logits to compare with", &o.reference),
     OUTPUT(0, "save", "file", "kl: only write the model's logits", &o.save),
     SECTION("Tasks"),
+    STRING('s', "system", "text", "system message of every item; @FILE: of a file", &o.system),
+    PATH(0, "messages-before", "file", "JSON: messages before those of every item", &o.before),
+    ROW_CONTEXT(&o.beside.context),
+    ROW_EXAMPLES(&o.beside.examples),
+    ROW_RECITE(&o.beside.recite),
+    ROWS_ENGRAM(&o.beside.engrams, &o.beside.engram_thinking),
+    PATH(0, "judge-only", "file", "grade these answers, JSON lines; no model", &o.judge),
     INT64(0, "limit", "n", "only the first n items of each set", &o.limit, 1),
     INT64('n', "predict", "tokens", "longest answer (default 600)", &o.predict_max, 1),
     INT32("samples", "n", "answers to each item (default 1)", &o.samples, 1, 1000),
@@ -146,6 +153,14 @@ static const struct cli_of of[] = {
     { "seed", EVAL | SHAPED | SYNTH },
     { "think", ASKS },
     { "compare", EVAL },
+    { "system", EVAL },
+    { "messages-before", EVAL },
+    { "context", EVAL },
+    { "examples", EVAL },
+    { "recite", EVAL },
+    { "engram", EVAL },
+    { "engram-thinking", EVAL },
+    { "judge-only", EVAL },
     { "draft", SPECULATE },
     { "draft-max", SPECULATE },
     { "oracle", SPECULATE },
@@ -167,6 +182,7 @@ static const struct cli_pair pairs[] = {
     { "fixed", CLI_NEEDS, "draft", "an oracle always drafts as much as possible", SPECULATE },
     { "", CLI_NEEDS, "draft|oracle", NULL, SPECULATE },
     { "compare", CLI_ALONE, "against|json|table|verbose|quiet", "two files of answers are read", EVAL },
+    { "judge-only", CLI_ALONE, "limit|samples|think|out|against|json|table|verbose|quiet", "no model is asked", EVAL },
     { "acts|reps|against", CLI_NEEDS, "device", NULL, KERNELS },
     { "json|table", CLI_EXCLUDES, NULL, NULL, 0 },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
@@ -255,6 +271,7 @@ int main(int argc, char **argv)
     json_decref(b.against);
     free(b.command);
     free(o.model.loras.v);
+    free(o.beside.engrams.v);
     status = cli_close_stdout(status);
     cli_reraise();
     return status;

@@ -40,30 +40,12 @@ static enum err_code check_prompt(const struct cli_run *s, int64_t ctx, struct e
     return ERR_OK;
 }
 
-static bool has_tables(const struct cli_run_options *o)
-{
-    return o->engrams.n > 0 || o->context_table != NULL || o->context != NULL;
-}
-
-static bool tables_guess(const struct cli_run_options *o)
-{
-    return o->engram_drafts && has_tables(o);
-}
-
 static struct cli_guess drafting_options(const struct cli_run *s)
 {
-    return (struct cli_guess){ &s->o->drafts, s->o->draft_max, tables_guess(s->o),
-                               has_tables(s->o) ? &s->engram.mix : NULL };
-}
+    const bool tables = cli_beside_has_tables(&s->o->beside);
 
-static enum err_code open_engram(struct cli_run *s, struct err *e)
-{
-    if (!has_tables(s->o))
-        return ERR_OK;
-    if (s->open.text == NULL)
-        return err_set(e, ERR_UNSUPPORTED, "%s: has no tokenizer, so no tables", s->open.path);
-    return cli_engram_open_all(&s->engram, &s->o->engrams, s->o->context_table, s->context.said, false,
-                               s->o->engram_thinking, &s->open, e);
+    return (struct cli_guess){ &s->o->drafts, s->o->draft_max, s->o->engram_drafts && tables,
+                               tables ? &s->beside.engram.mix : NULL };
 }
 
 enum err_code cli_run_open(struct cli_run *s, struct err *e)
@@ -73,7 +55,7 @@ enum err_code cli_run_open(struct cli_run *s, struct err *e)
     double from;
 
     s->open.nextn = cli_guess_block(&g);
-    if (cli_open_model(&s->open, e) || open_engram(s, e))
+    if (cli_open_model(&s->open, e) || cli_beside_tables(&s->beside, &s->o->beside, &s->open, e))
         return e->code;
     if (s->o->drop_oldest && !s->o->interactive && cli_run_drop_oldest(s, cli_run_choose_ctx(s), e))
         return e->code;
@@ -105,11 +87,11 @@ static enum err_code complete_request(struct cli_run *s, struct err *e)
     const struct ask_model m = cli_run_model(s);
 
     s->ask.sample = s->o->sampling.o;
-    s->ask.tables = has_tables(s->o) ? &s->engram.mix : NULL;
+    cli_beside_ask(&s->ask, &s->beside);
     if (ask_update(s->asked, &s->ask, &m, e))
         return e->code;
     s->asked->q.n_rows = s->o->logits != NULL ? cli_run_wanted_logits(s) : 0;
-    s->engram.mix.recital = s->asked->mix.recital; /* for drafts */
+    s->beside.engram.mix.recital = s->asked->mix.recital; /* for drafts */
     return ERR_OK;
 }
 
@@ -250,14 +232,13 @@ static void close_all(struct cli_run *s)
     gen_close(s->gen);
     cli_guess_keep(s->draft, &g, &s->open);
     draft_close(s->draft);
-    cli_engram_close(&s->engram);
-    cli_notes_close(&s->notes);
-    cli_notes_close(&s->named);
+    cli_beside_close(&s->beside);
     ask_close(s->asked);
     grammar_vocab_close(s->vocab);
     cli_form_free(&s->form);
     free(s->stops);
     text_tokens_free(&s->stop_tokens);
+    free(s->system);
     json_decref(s->messages);
     json_decref(s->tools);
     json_decref(s->kwargs);
@@ -269,7 +250,7 @@ static void close_all(struct cli_run *s)
     cli_opened_close(&s->open);
     free(s->o->stops.v);
     free(s->o->stop_tokens.v);
-    free(s->o->engrams.v);
+    free(s->o->beside.engrams.v);
     free(s->o->log.redact.v);
     free(s->o->model.loras.v);
     cli_sampling_free(&s->o->sampling);
@@ -298,7 +279,9 @@ int main(int argc, char **argv)
     s.o = cli_run_options(&s.cli, argc, argv, &files);
     s.process = journal_process();
     tool = cli_run_tool(s.cli);
-    if (tool != NULL ? tool(&s, files, &status, &e) : run_model(&s, files, &e))
+    if (cli_text_of(&s.system, s.o->system, &e) == ERR_OK)
+        s.o->system = s.system;
+    if (e.code != ERR_OK || (tool != NULL ? tool(&s, files, &status, &e) : run_model(&s, files, &e)))
         status = tell_error(&s, &e);
     close_all(&s);
     status = cli_close_stdout(status);

@@ -8,6 +8,7 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 #include "ask/ask.h"
+#include "cli/beside.h"
 #include "cli/cli.h"
 #include "cli/open.h"
 #include "eval/eval.h"
@@ -22,6 +23,8 @@ struct bench_opts {
     const char *shape, *mix, *write, *out, *against;
     const char *prompts, *depths, *rows, *seqs;
     const char *reference, *save;
+    const char *system, *before, *judge; /* --system, --messages-before, --judge-only */
+    struct cli_beside_opts beside;
     const char *draft_max, *oracle;
     struct cli_list drafts_of; /* --draft */
     bool json, table, verbose, quiet, compare, fixed, quote;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tasks.c - answers to task sets, graded; comparison of two sets of answers.   room: cmd */
+/* tasks.c - answers to task sets, graded.                                    room: cmd */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -10,37 +10,14 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "bench/bench.h"
+#include "bench/tasks.h"
 #include "chat/chat.h"
 #include "gen/gen.h"
 #include "grammar/grammar.h"
 #include "model/model.h"
 #include "run/run.h"
 
-#define Z_95   1.959964 /* normal quantile of a 95 % interval */
-#define ROUNDS 10000    /* of the bootstrap */
-
-struct task {
-    json_t *item;
-    const char *set; /* name of the file, without directory and .jsonl */
-    struct ask_request *asked;
-    char hash[24], prompt_hash[24]; /* of the item as the file has it; of its prompt's tokens */
-    int right, n, cut;              /* of its samples */
-};
-
-struct tasks {
-    struct bench *b;
-    struct chat *format;
-    struct grammar_vocab *vocab; /* for calls of tools */
-    struct task *v;
-    size_t n, cap;
-    bool *done; /* [n * samples]: in the file of answers */
-    int64_t left;
-    char settings[160];
-    int out;          /* -1: answers are not kept */
-    bool made;        /* there was no file of answers */
-    int64_t n_tokens; /* written */
-};
+#define Z_95 1.959964 /* normal quantile of a 95 % interval */
 
 /* ---- reading ---- */
 
@@ -59,13 +36,20 @@ const char *cli_bench_set_name(const char *path, char buf[128])
 /* What templates take for today, 2026-01-01: answers of another day are to be compared. */
 #define EVAL_DATE_S 1767225600
 
+static enum err_code set_think(json_t *item, const struct bench *b, struct err *e)
+{
+    if (json_object_get(item, "enable_thinking") == NULL &&
+        json_object_set_new(item, "enable_thinking", json_boolean(b->o->think == 0)))
+        return err_nomem(e);
+    return ERR_OK;
+}
+
 enum err_code cli_bench_question(struct ask *a, json_t **kwargs, const struct bench *b, json_t *item, struct err *e)
 {
-    const json_t *think = json_object_get(item, "enable_thinking");
     json_t *extra;
 
-    if (think == NULL && json_object_set_new(item, "enable_thinking", json_boolean(b->o->think == 0)))
-        return err_nomem(e);
+    if (set_think(item, b, e))
+        return e->code;
     extra = json_pack("{s:O}", "enable_thinking", json_object_get(item, "enable_thinking"));
     if (extra == NULL)
         return err_nomem(e);
@@ -81,18 +65,84 @@ enum err_code cli_bench_question(struct ask *a, json_t **kwargs, const struct be
     return ERR_OK;
 }
 
+/* The first message, if it is the system's; NULL: there is none. */
+static json_t *system_of(const json_t *messages)
+{
+    json_t *first = json_array_get(messages, 0);
+
+    return strcmp(cli_bench_text_in(first, "role"), "system") == 0 ? first : NULL;
+}
+
+/* The item's messages behind those of --messages-before. One system message stands in front: that of --system, else
+ * theirs, else the item's. NULL: memory is out. */
+static json_t *messages_of(const struct tasks *ts, json_t *own)
+{
+    json_t *all = json_array(), *from[] = { ts->before, own }, *one;
+    json_t *system = system_of(from[0]) != NULL ? system_of(from[0]) : system_of(own);
+    size_t k;
+
+    if (ts->system != NULL)
+        json_push(&all, json_pack("{s:s, s:o}", "role", "system", "content", json_bytes(str_of(ts->system))));
+    else if (system != NULL)
+        json_push(&all, json_incref(system));
+    for (int i = 0; i < 2; i++)
+        json_array_foreach (from[i], k, one)
+            if (one != system_of(from[i]))
+                json_push(&all, json_incref(one));
+    return all;
+}
+
 /* What the task asks, ready for the engine. */
 static enum err_code ask_task(struct tasks *ts, struct task *t, struct err *e)
 {
-    const struct ask_model m = { .text = ts->b->open.text, .chat = ts->format, .vocab = &ts->vocab };
+    const struct ask_model m = { .text = ts->b->open.text,
+                                 .chat = ts->format,
+                                 .vocab = &ts->vocab,
+                                 .n_vocab = model_info(ts->b->open.model)->n_vocab };
     struct ask a;
-    json_t *kwargs = NULL;
-    enum err_code code = cli_bench_question(&a, &kwargs, ts->b, t->item, e);
+    json_t *kwargs = NULL, *messages = messages_of(ts, json_object_get(t->item, "messages"));
+    enum err_code code = messages != NULL ? cli_bench_question(&a, &kwargs, ts->b, t->item, e) : err_nomem(e);
 
-    if (code == ERR_OK)
+    if (code == ERR_OK) {
+        a.messages = messages;
+        cli_beside_ask(&a, &ts->beside);
         code = ask_open(&t->asked, &a, &m, NULL, e);
+    }
     json_decref(kwargs);
+    json_decref(messages);
     return code;
+}
+
+static void hash_json(char out[24], const json_t *v, struct err *e)
+{
+    char *text = json_dump(v, JSON_COMPACT | JSON_SORT_KEYS);
+
+    if (text == NULL)
+        err_nomem(e);
+    else
+        snprintf(out, 24, "%016" PRIx64, io_hash(0, text, strlen(text)));
+    free(text);
+}
+
+/* Of the prompt's tokens; where no model is asked, of what they would be made of. */
+static enum err_code hash_prompt(struct tasks *ts, struct task *t, struct err *e)
+{
+    json_t *question;
+
+    if (ts->b->o->judge == NULL) {
+        if (ask_task(ts, t, e) == ERR_OK)
+            snprintf(t->prompt_hash, sizeof t->prompt_hash, "%016" PRIx64,
+                     io_hash(0, t->asked->prompt.v, (size_t)t->asked->prompt.n * sizeof(int32_t)));
+        return e->code;
+    }
+    if (set_think(t->item, ts->b, e))
+        return e->code;
+    question =
+        json_pack("{s:O, s:O*, s:O}", "messages", json_object_get(t->item, "messages"), "tools",
+                  json_object_get(t->item, "tools"), "enable_thinking", json_object_get(t->item, "enable_thinking"));
+    hash_json(t->prompt_hash, question, e);
+    json_decref(question);
+    return e->code;
 }
 
 static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, struct err *e)
@@ -100,18 +150,11 @@ static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, s
     if (memory_room(&ts->v, &ts->cap, ts->n + 1, sizeof *ts->v, e))
         return e->code;
     struct task *t = &ts->v[ts->n++];
-    char *text = json_dump(item, JSON_COMPACT | JSON_SORT_KEYS);
 
+    *e = (struct err){ 0 };
     *t = (struct task){ .item = json_incref(item), .set = set };
-    if (text == NULL)
-        return err_nomem(e);
-    snprintf(t->hash, sizeof t->hash, "%016" PRIx64, io_hash(0, text, strlen(text)));
-    free(text);
-    if (ask_task(ts, t, e))
-        return e->code;
-    snprintf(t->prompt_hash, sizeof t->prompt_hash, "%016" PRIx64,
-             io_hash(0, t->asked->prompt.v, (size_t)t->asked->prompt.n * sizeof(int32_t)));
-    return ERR_OK;
+    hash_json(t->hash, item, e);
+    return e->code ? e->code : hash_prompt(ts, t, e);
 }
 
 /* Whether the last task is one that its set had before, by whatever id: a second answer to it would tell nothing new,
@@ -171,7 +214,7 @@ static enum err_code read_set(struct tasks *ts, const char *path, struct err *e)
     return code;
 }
 
-static const char *id_of(const struct task *t)
+const char *cli_bench_task_id(const struct task *t)
 {
     return json_string_value(json_object_get(t->item, "id"));
 }
@@ -184,10 +227,10 @@ static bool stands(const struct tasks *ts, const struct task *t, const json_t *r
 {
     int64_t n = json_integer_value(json_object_get(r, "n_tokens")), most = ts->b->o->predict_max;
 
-    return strcmp(id_of(t), cli_bench_text_in(r, "id")) == 0 && strcmp(t->set, cli_bench_text_in(r, "set")) == 0 &&
-           strcmp(t->hash, cli_bench_text_in(r, "item")) == 0 &&
+    return strcmp(cli_bench_task_id(t), cli_bench_text_in(r, "id")) == 0 &&
+           strcmp(t->set, cli_bench_text_in(r, "set")) == 0 && strcmp(t->hash, cli_bench_text_in(r, "item")) == 0 &&
            strcmp(t->prompt_hash, cli_bench_text_in(r, "asked")) == 0 &&
-           (json_is_true(json_object_get(r, "ended")) ? n <= most : n == most);
+           (ts->b->o->judge != NULL || (json_is_true(json_object_get(r, "ended")) ? n <= most : n == most));
 }
 
 static void take_answer(struct tasks *ts, const json_t *r)
@@ -209,19 +252,49 @@ static void take_answer(struct tasks *ts, const json_t *r)
     }
 }
 
-/* What all answers of a file have in common, but for the model. */
-static void settings_of(const struct bench *b, char *buf, size_t buf_bytes)
+/* What stands beside the model and is not in prompts alone, as a part of the settings; "": there is nothing. */
+static enum err_code beside_settings(const struct tasks *ts, char *buf, size_t buf_bytes, struct err *e)
 {
-    const struct bench_opts *o = b->o;
-    int n = o->temp > 0
-                ? snprintf(buf, buf_bytes, "temp=%g top_p=%g seed=%" PRId64, (double)o->temp, (double)o->top_p, o->seed)
-                : snprintf(buf, buf_bytes, "greedy");
+    const struct cli_beside_opts *o = &ts->b->o->beside;
+    const struct str said = ts->beside.context.said;
+    uint64_t h = 0;
 
-    snprintf(buf + n, buf_bytes - (size_t)n, " kv=%.40s acts=%s device=%.20s", o->model.kv ? o->model.kv : "default",
-             quant_acts_name((enum quant_acts_type)o->model.acts), cli_open_device(&o->model));
+    *buf = '\0';
+    if (!cli_beside_has_tables(o) && o->examples == NULL && o->recite == NULL)
+        return ERR_OK;
+    if (cli_beside_hash(&h, o, e))
+        return e->code;
+    h = said.n > 0 ? io_hash(h + 1, said.p, said.n) : h;
+    snprintf(buf, buf_bytes, " beside=%016" PRIx64, h);
+    return ERR_OK;
 }
 
-static bool is_answer(const json_t *r)
+/* What all answers of a file have in common, but for the model. */
+static enum err_code make_settings(struct tasks *ts, struct err *e)
+{
+    const struct bench_opts *o = ts->b->o;
+    char *buf = ts->settings;
+    size_t room = sizeof ts->settings, n;
+    uint64_t h = 0;
+
+    if (o->judge != NULL) {
+        if (cli_hash_file(&h, o->judge, e))
+            return e->code;
+        snprintf(buf, room, "judged %016" PRIx64, h);
+        return ERR_OK;
+    }
+    if (o->temp > 0)
+        snprintf(buf, room, "temp=%g top_p=%g seed=%" PRId64, (double)o->temp, (double)o->top_p, o->seed);
+    else
+        snprintf(buf, room, "greedy");
+    n = strlen(buf);
+    snprintf(buf + n, room - n, " kv=%.40s acts=%s device=%.20s", o->model.kv ? o->model.kv : "default",
+             quant_acts_name((enum quant_acts_type)o->model.acts), cli_open_device(&o->model));
+    n = strlen(buf);
+    return beside_settings(ts, buf + n, room - n, e);
+}
+
+bool cli_bench_is_answer(const json_t *r)
 {
     return strcmp(cli_bench_text_in(r, "type"), "answer") == 0 && json_is_string(json_object_get(r, "set")) &&
            json_is_string(json_object_get(r, "id")) && json_is_integer(json_object_get(r, "sample")) &&
@@ -239,7 +312,7 @@ static enum err_code take_line(struct tasks *ts, struct str line, size_t number,
     if (code == ERR_NOMEM)
         return err_copy(e, &why);
     snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
-    if (code != ERR_OK || !is_answer(r))
+    if (code != ERR_OK || !cli_bench_is_answer(r))
         code = err_set(e, ERR_FORMAT, "%s: line %zu is no answer of a task: the file stays as it is", path, number);
     else if (strcmp(cli_bench_text_in(r, "fingerprint"), print) != 0)
         code = err_set(e, ERR_FORMAT, "%s: line %zu is by another model (%.40s, not %s)", path, number,
@@ -326,25 +399,29 @@ static enum err_code submit_task(struct tasks *ts, struct gen *g, struct asked *
     /* whichever sets and items are asked with it */
     q.sample.stream = io_hash(a->at % (size_t)o->samples, t->hash, strlen(t->hash));
     q.user = a;
-    return gen_submit(g, &q, &id, e) ? err_wrap(e, "%s: %s", t->set, id_of(t)) : ERR_OK;
+    return gen_submit(g, &q, &id, e) ? err_wrap(e, "%s: %s", t->set, cli_bench_task_id(t)) : ERR_OK;
 }
 
-static enum err_code write_answer(struct tasks *ts, const struct task *t, int sample, bool right, bool ended,
-                                  int64_t n_tokens, struct str text, struct err *e)
+static enum err_code write_answer(struct tasks *ts, const struct task_answer *a, struct err *e)
 {
+    const struct task *t = &ts->v[a->at / (size_t)ts->b->o->samples];
     char print[24], *line;
     struct cli_buf b = { 0 };
-    json_t *r;
+    json_t *r, *text;
     enum err_code code;
 
     if (ts->out < 0)
         return ERR_OK;
     snprintf(print, sizeof print, "%016" PRIx64, ts->b->fingerprint);
-    r = json_pack("{s:s, s:s, s:s, s:i, s:b, s:b, s:I, s:o, s:s, s:s, s:s, s:s}", "type", "answer", "set", t->set, "id",
-                  id_of(t), "sample", sample, "right", right, "ended", ended, "n_tokens", (json_int_t)n_tokens, "text",
-                  json_bytes(text), "fingerprint", print, "settings", ts->settings, "item", t->hash, "asked",
-                  t->prompt_hash);
-    line = r ? json_dump(r, JSON_COMPACT) : NULL;
+    text = a->said == NULL ? json_bytes(a->text) : NULL;
+    if (text == NULL && a->said == NULL)
+        return err_nomem(e);
+    r = json_pack("{s:s, s:s, s:s, s:i, s:b, s:b, s:I, s:o*, s:O*, s:s, s:s, s:s, s:s, s:O*}", "type", "answer", "set",
+                  t->set, "id", cli_bench_task_id(t), "sample", (int)(a->at % (size_t)ts->b->o->samples), "right",
+                  (int)a->right, "ended", (int)a->ended, "n_tokens", (json_int_t)a->n_tokens, "text", text, "answer",
+                  a->said, "fingerprint", print, "settings", ts->settings, "item", t->hash, "asked", t->prompt_hash,
+                  "notes", a->notes);
+    line = r ? json_line(r) : NULL;
     json_decref(r);
     if (line == NULL)
         return err_nomem(e);
@@ -359,27 +436,36 @@ static enum err_code write_answer(struct tasks *ts, const struct task *t, int sa
     return code;
 }
 
+enum err_code cli_bench_take(struct tasks *ts, const struct task_answer *a, struct err *e)
+{
+    struct task *t = &ts->v[a->at / (size_t)ts->b->o->samples];
+
+    t->n++;
+    t->right += a->right;
+    t->cut += !a->ended;
+    ts->done[a->at] = true;
+    ts->n_tokens += a->n_tokens;
+    return write_answer(ts, a, e);
+}
+
 static enum err_code grade(struct asked *a, enum gen_end end, struct err *e)
 {
     struct tasks *ts = a->ts;
-    size_t samples = (size_t)ts->b->o->samples;
-    struct task *t = &ts->v[a->at / samples];
-    bool ended = end == GEN_EOS, right = false;
+    const struct task *t = &ts->v[a->at / (size_t)ts->b->o->samples];
+    struct task_answer answer = {
+        .at = a->at, .ended = end == GEN_EOS, .n_tokens = a->answer.n, .notes = t->asked->notes
+    };
     char *text;
     size_t n_text;
     enum err_code code;
 
     if (text_decode(ts->b->open.text, a->answer.v, a->answer.n, TEXT_SPECIAL, &text, &n_text, e))
         return e->code;
-    code = eval_grade(t->item, (struct str){ text, n_text }, &right, e);
-    right = right && ended;
-    t->n++;
-    t->right += right;
-    ts->done[a->at] = true;
-    ts->n_tokens += a->answer.n;
-    t->cut += !ended;
+    answer.text = (struct str){ text, n_text };
+    code = eval_grade(t->item, answer.text, &answer.right, e);
+    answer.right = answer.right && answer.ended;
     if (code == ERR_OK)
-        code = write_answer(ts, t, (int)(a->at % samples), right, ended, a->answer.n, (struct str){ text, n_text }, e);
+        code = cli_bench_take(ts, &answer, e);
     free(text);
     text_tokens_free(&a->answer);
     return code;
@@ -443,7 +529,7 @@ static enum err_code report_set(struct tasks *ts, const char *name, size_t from,
         cut += ts->v[i].cut;
     }
     if (code == ERR_OK && ts->b->o->samples > 1)
-        code = eval_bootstrap(&ci, share, (int64_t)(to - from), ROUNDS, 1, e);
+        code = eval_bootstrap(&ci, share, (int64_t)(to - from), BENCH_ROUNDS, 1, e);
     else if (code == ERR_OK)
         ci = eval_wilson(right, (int64_t)(to - from), Z_95);
     free(share);
@@ -480,8 +566,9 @@ static enum err_code report_all(struct tasks *ts, double ms, struct err *e)
         if (report_set(ts, ts->v[from].set, from, to, e))
             return e->code;
     }
-    cli_note("%" PRId64 " tokens written in %.1f s, %.0f tokens/s", ts->n_tokens, ms / 1e3,
-             ms > 0 ? (double)ts->n_tokens * 1e3 / ms : 0);
+    if (ts->b->o->judge == NULL)
+        cli_note("%" PRId64 " tokens written in %.1f s, %.0f tokens/s", ts->n_tokens, ms / 1e3,
+                 ms > 0 ? (double)ts->n_tokens * 1e3 / ms : 0);
     return ERR_OK;
 }
 
@@ -496,7 +583,7 @@ static enum err_code check_ctx(const struct tasks *ts, struct err *e)
         if (ctx > 0 && t->asked->prompt.n >= ctx)
             return err_set(e, ERR_LIMIT,
                            "%s: %s: the prompt has %" PRId64 " tokens, the context %" PRId64 " (--ctx sets it)", t->set,
-                           id_of(t), t->asked->prompt.n, ctx);
+                           cli_bench_task_id(t), t->asked->prompt.n, ctx);
         beyond += train > 0 && t->asked->prompt.n > train;
     }
     if (beyond > 0)
@@ -547,18 +634,35 @@ static enum err_code ask_tasks(struct tasks *ts, struct err *e)
     return code;
 }
 
+/* The model, and what is asked with every item. */
+static enum err_code open_all(struct tasks *ts, struct err *e)
+{
+    const struct bench_opts *o = ts->b->o;
+
+    if (o->before != NULL && (ts->before = json_array()) == NULL)
+        return err_nomem(e);
+    if (cli_text_of(&ts->system, o->system, e) ||
+        (o->before != NULL && cli_read_messages(ts->before, NULL, o->before, e)) || cli_bench_open(ts->b, true, e))
+        return e->code;
+    if (chat_open(&ts->format, ts->b->open.text, (struct str){ 0 }, e))
+        return err_wrap(e, "%s", ts->b->open.path);
+    return cli_beside_texts(&ts->beside, &o->beside, &ts->b->open, e) ||
+                   cli_beside_tables(&ts->beside, &o->beside, &ts->b->open, e)
+               ? e->code
+               : ERR_OK;
+}
+
 static enum err_code prepare_tasks(struct tasks *ts, struct err *e)
 {
+    const bool judges = ts->b->o->judge != NULL;
     size_t total;
 
     if (*ts->b->operands == NULL)
         return err_set(e, ERR_ARG, "eval: no task set named");
-    if (ts->b->o->samples > 1 && ts->b->o->temp <= 0)
+    if (ts->b->o->samples > 1 && ts->b->o->temp <= 0 && !judges)
         return err_set(e, ERR_ARG, "eval: --samples needs a --temp above 0: greedy answers are all the same");
-    if (cli_bench_open(ts->b, true, e))
+    if (!judges && open_all(ts, e))
         return e->code;
-    if (chat_open(&ts->format, ts->b->open.text, (struct str){ 0 }, e))
-        return err_wrap(e, "%s", ts->b->open.path);
     for (char **f = ts->b->operands; *f != NULL; f++)
         if (read_set(ts, *f, e))
             return e->code;
@@ -567,12 +671,11 @@ static enum err_code prepare_tasks(struct tasks *ts, struct err *e)
     ts->left = (int64_t)total;
     if (ts->done == NULL)
         return err_nomem(e);
-    if (check_ctx(ts, e))
+    if (!judges && check_ctx(ts, e))
         return e->code;
     if (ts->b->o->out == NULL)
         return ERR_OK;
-    settings_of(ts->b, ts->settings, sizeof ts->settings);
-    return resume(ts, e);
+    return make_settings(ts, e) ? e->code : resume(ts, e);
 }
 
 /* A run that failed before its first answer leaves no new file. */
@@ -599,169 +702,11 @@ static void free_tasks(struct tasks *ts, bool failed)
         close(ts->out);
     free(ts->done);
     free(ts->v);
+    free(ts->system);
+    json_decref(ts->before);
+    cli_beside_close(&ts->beside);
     grammar_vocab_close(ts->vocab);
     chat_close(ts->format);
-}
-
-/* ---- comparison of two files of answers ---- */
-
-struct score {
-    const char *set, *id, *item;
-    int64_t sample;
-    size_t line;
-    int right, n;
-};
-struct scores {
-    struct score *v;
-    size_t n;
-};
-
-static int by_item(const void *a, const void *b)
-{
-    const struct score *x = a, *y = b;
-    int set = strcmp(x->set, y->set), id = strcmp(x->id, y->id);
-
-    return set ? set : id ? id : strcmp(x->item, y->item);
-}
-
-static int by_line(const void *a, const void *b)
-{
-    const struct score *x = a, *y = b;
-    int item = by_item(a, b);
-
-    if (item != 0 || x->sample != y->sample)
-        return item ? item : x->sample < y->sample ? -1 : 1;
-    return x->line < y->line ? -1 : x->line > y->line;
-}
-
-/* Answers of one file, summed by item, sorted; of those that were asked again the last. Strings belong to `all`. */
-static enum err_code sum_up(struct scores *out, const json_t *all, const char *path, struct err *e)
-{
-    struct scores s = { calloc(json_array_size(all) + 1, sizeof *s.v), 0 };
-    size_t n = 0;
-
-    if (s.v == NULL)
-        return err_nomem(e);
-    for (size_t i = 0; i < json_array_size(all); i++) {
-        const json_t *r = json_array_get(all, i);
-
-        if (!is_answer(r)) {
-            free(s.v);
-            return err_set(e, ERR_FORMAT, "%s: item %zu is no answer of a task", path, i + 1);
-        }
-        s.v[s.n++] = (struct score){ cli_bench_text_in(r, "set"),
-                                     cli_bench_text_in(r, "id"),
-                                     cli_bench_text_in(r, "item"),
-                                     json_integer_value(json_object_get(r, "sample")),
-                                     i,
-                                     json_is_true(json_object_get(r, "right")),
-                                     1 };
-    }
-    qsort(s.v, s.n, sizeof *s.v, by_line);
-    for (size_t i = 0; i < s.n; i++) {
-        if (i + 1 < s.n && by_item(&s.v[i], &s.v[i + 1]) == 0 && s.v[i].sample == s.v[i + 1].sample)
-            continue;
-        if (n > 0 && by_item(&s.v[n - 1], &s.v[i]) == 0) {
-            s.v[n - 1].right += s.v[i].right;
-            s.v[n - 1].n++;
-        } else {
-            s.v[n++] = s.v[i];
-        }
-    }
-    s.n = n;
-    *out = s;
-    return ERR_OK;
-}
-
-static enum err_code report_pairs(struct bench *b, const char *set, const double *diff, int64_t n, int64_t only_a,
-                                  int64_t only_b, bool single, struct err *e)
-{
-    struct eval_interval ci;
-    double sum = 0;
-    json_t *r;
-    char what[200];
-
-    for (int64_t i = 0; i < n; i++)
-        sum += diff[i];
-    if (eval_bootstrap(&ci, diff, n, ROUNDS, 1, e))
-        return e->code;
-    snprintf(what, sizeof what, "%s %.60s to %.60s", set, b->operands[0], b->operands[1]);
-    r = cli_bench_record("eval_difference", what, "difference", "higher");
-    cli_bench_text(r, "set", set);
-    cli_bench_real(r, "difference", sum / (double)n);
-    cli_bench_real(r, "difference_lo", ci.lo);
-    cli_bench_real(r, "difference_hi", ci.hi);
-    cli_bench_real(r, "noise", (ci.hi - ci.lo) / 2);
-    cli_bench_int(r, "n_items", n);
-    if (single) {
-        cli_bench_int(r, "only_first_right", only_a);
-        cli_bench_int(r, "only_second_right", only_b);
-        cli_bench_real(r, "mcnemar_p", eval_mcnemar(only_a, only_b));
-    }
-    cli_bench_line(b, "%-20s %5lld items  %+6.2f %%  [%+.2f, %+.2f]  only A %lld, only B %lld, McNemar p %.3f", set,
-                   (long long)n, 100 * sum / (double)n, 100 * ci.lo, 100 * ci.hi, (long long)only_a, (long long)only_b,
-                   eval_mcnemar(only_a, only_b));
-    return cli_bench_done(b, r, e);
-}
-
-/* Pairs of the items that both have, set by set, then all together. */
-static enum err_code pair_up(struct bench *b, const struct scores *x, const struct scores *y, struct err *e)
-{
-    double *diff = calloc(x->n + 1, sizeof *diff);
-    int64_t n = 0, from = 0, a = 0, c = 0, all_a = 0, all_c = 0;
-    bool single = true;
-    int n_sets = 0;
-    enum err_code code = diff ? ERR_OK : err_nomem(e);
-
-    for (size_t i = 0, j = 0; code == ERR_OK && i < x->n; i++) {
-        const struct score *p = &x->v[i], *q;
-
-        while (j < y->n && by_item(&y->v[j], p) < 0)
-            j++;
-        q = j < y->n && by_item(&y->v[j], p) == 0 ? &y->v[j] : NULL;
-        if (q != NULL) {
-            diff[n++] = (double)q->right / q->n - (double)p->right / p->n;
-            a += p->right * q->n > q->right * p->n;
-            c += p->right * q->n < q->right * p->n;
-            single = single && p->n == 1 && q->n == 1;
-        }
-        if ((i + 1 == x->n || strcmp(x->v[i + 1].set, p->set) != 0) && n > from) {
-            code = report_pairs(b, p->set, diff + from, n - from, a, c, single, e);
-            all_a += a;
-            all_c += c;
-            from = n;
-            a = c = 0;
-            n_sets++;
-        }
-    }
-    if (code == ERR_OK && n == 0)
-        code = err_set(e, ERR_FORMAT, "the two files have no item in common");
-    if (code == ERR_OK && n_sets > 1)
-        code = report_pairs(b, "all", diff, n, all_a, all_c, single, e);
-    free(diff);
-    return code;
-}
-
-static enum err_code compare_sets(struct bench *b, struct err *e)
-{
-    json_t *all[2] = { NULL, NULL };
-    struct scores s[2] = { { NULL, 0 }, { NULL, 0 } };
-    enum err_code code = ERR_OK;
-
-    if (b->operands[0] == NULL || b->operands[1] == NULL || b->operands[2] != NULL)
-        return err_set(e, ERR_ARG, "eval --compare: takes two files of answers");
-    for (int i = 0; i < 2 && code == ERR_OK; i++) {
-        code = cli_bench_load(&all[i], b->operands[i], e);
-        if (code == ERR_OK)
-            code = sum_up(&s[i], all[i], b->operands[i], e);
-    }
-    if (code == ERR_OK)
-        code = pair_up(b, &s[0], &s[1], e);
-    for (int i = 0; i < 2; i++) {
-        free(s[i].v);
-        json_decref(all[i]);
-    }
-    return code;
 }
 
 enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e)
@@ -771,10 +716,12 @@ enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e)
     enum err_code code;
 
     if (b->o->compare)
-        return compare_sets(b, e);
+        return cli_bench_compare(b, e);
     code = prepare_tasks(&ts, e);
     from = clock_ms();
-    if (code == ERR_OK && ts.left > 0)
+    if (code == ERR_OK && b->o->judge != NULL)
+        code = cli_bench_judge(&ts, e);
+    else if (code == ERR_OK && ts.left > 0)
         code = ask_tasks(&ts, e);
     if (code == ERR_OK)
         code = report_all(&ts, clock_ms() - from, e);

@@ -281,6 +281,13 @@ void cli_tell_encoding(const char *what, struct str s);
 /* Where the prompt comes from: -p TEXT, then the files named ("-" is stdin), or stdin when there
  * is neither. */
 MUST_CHECK enum err_code cli_read_prompt(struct cli_buf *out, const char *text, char *const *files, struct err *e);
+/* The text of an option, or, of "@FILE", that of a file without line feeds at its end. malloc'ed; NULL
+ * if arg is NULL. */
+MUST_CHECK enum err_code cli_text_of(char **out, const char *arg, struct err *e);
+/* messages.c: adds the messages of a file ("-" is stdin) to an array: a JSON array of them, or an object with one. Its
+ * tools to *tools, the caller's, NULL where it has none; tools NULL: they are not used. Members that are not used give
+ * a warning. */
+MUST_CHECK enum err_code cli_read_messages(json_t *all, json_t **tools, const char *path, struct err *e);
 /* The text of --template; an empty one is ERR_FORMAT, since it would stand for the model's. */
 MUST_CHECK enum err_code cli_read_template(struct cli_buf *out, const char *path, struct err *e);
 /* A JSON array of token ids. */

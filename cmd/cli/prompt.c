@@ -90,3 +90,26 @@ enum err_code cli_read_template(struct cli_buf *out, const char *path, struct er
     cli_buf_free(out);
     return err_set(e, ERR_FORMAT, "%s: is empty", cli_file_name(path));
 }
+
+enum err_code cli_text_of(char **out, const char *arg, struct err *e)
+{
+    char *text;
+    size_t n;
+
+    if (arg == NULL || arg[0] != '@') {
+        *out = arg != NULL ? strdup(arg) : NULL;
+        return arg == NULL || *out != NULL ? ERR_OK : err_nomem(e);
+    }
+    if (io_read_all(&text, &n, arg + 1, PROMPT_MAX, cli_interrupted, e))
+        return e->code;
+    while (n > 0 && text[n - 1] == '\n') /* the end of a file is not part of it */
+        n--;
+    if (memchr(text, '\0', n) != NULL) {
+        free(text);
+        return err_set(e, ERR_FORMAT, "%s: is no text", cli_file_name(arg + 1));
+    }
+    text[n] = '\0';
+    cli_tell_encoding(cli_file_name(arg + 1), (struct str){ text, n });
+    *out = text;
+    return ERR_OK;
+}

@@ -47,19 +47,20 @@ static bool add_answer(json_t *o, const struct cli_run *s)
 
 enum err_code cli_run_log(struct cli_run *s, struct err *e)
 {
-    const struct cli_log_beside beside = { &s->open,       &s->open.adapters,
-                                           &s->o->engrams, s->o->context != NULL ? s->o->context : s->o->context_table,
-                                           s->o->examples, s->o->recite };
+    const struct cli_beside_opts *o = &s->o->beside;
+    const struct cli_log_beside beside = { &s->open,    &s->open.adapters,
+                                           &o->engrams, o->context != NULL ? o->context : o->context_table,
+                                           o->examples, o->recite };
     char number[JOURNAL_NUMBER_BYTES];
-    json_t *o = NULL;
+    json_t *line = NULL;
 
     if (s->journal == NULL || !s->read || s->o->predict_max == 0)
         return ERR_OK;
-    if (cli_log_facts(&o, &beside, e))
+    if (cli_log_facts(&line, &beside, e))
         return e->code;
     journal_number(number, (int64_t)time(NULL), s->process, ++s->n_logged);
     (void)snprintf(s->logged, sizeof s->logged, "run-%s", number);
-    journal_answer(s->journal, s->logged, json_if(add_answer(o, s), o));
+    journal_answer(s->journal, s->logged, json_if(add_answer(line, s), line));
     return ERR_OK;
 }
 

@@ -6,11 +6,10 @@
 #include "chat/chat.h"
 #include "run/answer.h"
 #include "run/check.h"
+#include "cli/beside.h"
 #include "cli/cli.h"
-#include "cli/engram.h"
 #include "cli/log.h"
 #include "cli/open.h"
-#include "cli/recall.h"
 #include "cli/sampling.h"
 #include "run/conversation.h"
 #include "cli/guess.h"
@@ -31,16 +30,17 @@ struct cli_render_opts {
 struct cli_run_options {
     struct cli_model_opts model;
     const char *prompt, *system, *messages, *tools, *tokens, *session, *logits, *parser;
-    const char *template_file, *kwargs, *examples, *recite, *context_table, *context;
+    const char *template_file, *kwargs;
     const char *tool_choice; /* NULL: auto */
     bool raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
-    bool verbose, quiet, stream, check, engram_thinking, engram_drafts, uncertainty;
+    bool verbose, quiet, stream, check, engram_drafts, uncertainty;
     bool show, session_ro, drop_oldest, interactive, go_on, one_call;
     int think, reasoning;                     /* index of the choice; think 0: on; reasoning -1: by terminal */
     int64_t predict_max, logits_last, budget; /* -1: not given */
     int64_t min_tokens;
     int32_t draft_max;
-    struct cli_list stops, stop_tokens, drafts, engrams;
+    struct cli_list stops, stop_tokens, drafts;
+    struct cli_beside_opts beside;
     struct cli_sampling sampling;
     struct cli_grammar grammar;
     struct cli_parse_opts parse;
@@ -64,6 +64,7 @@ struct cli_run {
     struct cli_buf rendered;   /* the prompt as text */
     /* What the question points to. */
     json_t *messages, *tools, *kwargs;
+    char *system; /* --system */
     struct cli_form form;
     struct str *stops;
     struct text_tokens stop_tokens;
@@ -71,10 +72,7 @@ struct cli_run {
     struct ask ask;
     struct ask_request *asked; /* the question, ready for the engine; NULL: there is none yet */
     struct draft *draft;
-    struct cli_engram engram;
-    struct cli_notes notes;      /* --examples */
-    struct cli_notes named;      /* --recite */
-    struct cli_document context; /* --context */
+    struct cli_beside beside;
     int taps[DRAFT_TAPS_MAX];
     struct run *run;
     struct gen *gen;

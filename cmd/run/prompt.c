@@ -4,7 +4,6 @@
 #include <string.h>
 #include "model/model.h"
 #include "run/program.h"
-#include "serve/serve.h"
 #include "text/text.h"
 
 enum err_code cli_run_format(struct cli_run *s, struct err *e)
@@ -36,54 +35,13 @@ static enum err_code insert_message(json_t *a, const char *role, struct str text
     return ERR_OK;
 }
 
-/* Other members of a request would change the answer, or it is not known whether: options say that here. */
-static void warn_of_members(const json_t *request, const char *path)
-{
-    static const char *const known[] = { "messages", "tools", "model", "stream", "stream_options", "user" };
-    const char *key;
-    char names[400] = "";
-    json_t *v;
-
-    json_object_foreach ((json_t *)(uintptr_t)request, key, v) {
-        const size_t used = strlen(names);
-        bool told = !json_is_null(v);
-
-        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-            told = told && strcmp(key, known[i]) != 0;
-        if (told)
-            snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", key);
-    }
-    if (names[0] != '\0')
-        cli_warn("%s: only its messages and tools are used, not %s: use options for that", path, names);
-}
-
-/* The messages of a file, and the tools if it has some. */
-static enum err_code read_messages_file(json_t *all, json_t **tools, const char *path, struct err *e)
-{
-    json_t *file, *list;
-    enum err_code code;
-
-    if (cli_json_file_by(&file, path, serve_parse, e))
-        return e->code;
-    list = json_is_object(file) ? json_object_get(file, "messages") : file;
-    if (!json_is_array(list))
-        code = err_set(e, ERR_FORMAT, "%s: neither an array of messages nor an object with one", path);
-    else
-        code = json_array_extend(all, list) ? err_nomem(e) : ERR_OK;
-    if (code == ERR_OK)
-        warn_of_members(file, path);
-    *tools = json_is_object(file) ? json_incref(json_object_get(file, "tools")) : NULL;
-    json_decref(file);
-    return code;
-}
-
 /* The messages of a chat: those of a file, then what the user says. *tools may be set. */
 static enum err_code read_messages(json_t *all, json_t **tools, const struct cli_said *said, struct err *e)
 {
     struct cli_buf in = { 0 };
     enum err_code code;
 
-    if ((said->messages != NULL && read_messages_file(all, tools, said->messages, e)) ||
+    if ((said->messages != NULL && cli_read_messages(all, tools, said->messages, e)) ||
         (said->system != NULL && insert_message(all, "system", str_of(said->system), true, e)))
         return e->code;
     if (said->messages != NULL && said->prompt == NULL && *said->files == NULL)
@@ -118,25 +76,6 @@ static enum err_code read_tools(struct cli_run *s, struct err *e)
     if (cli_json_file(&s->tools, s->o->tools, e))
         return e->code;
     return json_is_array(s->tools) ? ERR_OK : err_set(e, ERR_FORMAT, "%s: not an array of tools", s->o->tools);
-}
-
-static enum err_code open_context(struct cli_run *s, struct err *e)
-{
-    return s->o->context == NULL || s->context.own != NULL
-               ? ERR_OK
-               : cli_document_open(&s->context, s->o->context, false, s->open.text, e);
-}
-
-/* Opens what --examples and --recite name, once. */
-static enum err_code open_indexes(struct cli_run *s, struct err *e)
-{
-    if (s->o->examples != NULL && s->notes.r == NULL &&
-        cli_notes_open(&s->notes, s->o->examples, s->open.gguf, s->open.text, e))
-        return e->code;
-    if (s->o->recite != NULL && s->named.r == NULL &&
-        cli_notes_open(&s->named, s->o->recite, s->open.gguf, s->open.text, e))
-        return e->code;
-    return ERR_OK;
 }
 
 /* ---- what is asked ---- */
@@ -181,9 +120,7 @@ static enum err_code use_options(struct cli_run *s, struct err *e)
     a->ignore_eos = o->ignore_eos;
     a->uncertainty = o->uncertainty || o->log.dir != NULL;
     a->in_parts = o->session != NULL;
-    a->context = s->context.own != NULL ? &s->context.index : NULL;
-    a->notes = s->notes.r != NULL ? &s->notes.index : NULL;
-    a->recite = s->named.r != NULL ? &s->named.index : NULL;
+    cli_beside_ask(a, &s->beside);
     a->token = s->before.v;
     a->n_token = s->before.n;
     a->stops = s->stops;
@@ -205,8 +142,8 @@ enum err_code cli_run_say(struct cli_run *s, const struct cli_said *said, struct
     s->messages = json_array();
     if (s->messages == NULL)
         return err_nomem(e);
-    if (open_context(s, e) || open_indexes(s, e) || read_lists(s, e) ||
-        read_messages(s->messages, &s->tools, said, e) || read_tools(s, e) || read_kwargs(s, e) || use_options(s, e))
+    if (read_lists(s, e) || read_messages(s->messages, &s->tools, said, e) || read_tools(s, e) || read_kwargs(s, e) ||
+        use_options(s, e))
         return e->code;
     s->ask.messages = s->messages;
     s->ask.tools = s->tools;
@@ -228,11 +165,9 @@ static enum err_code read_tokens_file(struct cli_run *s, struct err *e)
 /* The question of the options: tokens of a file, messages, or a text (s->rendered). */
 enum err_code cli_run_question(struct cli_run *s, char *const *files, struct err *e)
 {
-    if (open_context(s, e))
-        return e->code;
     if (s->o->tokens != NULL)
-        return cli_session_same_kind(&s->kept, false, e) || read_lists(s, e) || read_tokens_file(s, e) ||
-                       use_options(s, e)
+        return cli_session_same_kind(&s->kept, false, e) || cli_beside_texts(&s->beside, &s->o->beside, &s->open, e) ||
+                       read_lists(s, e) || read_tokens_file(s, e) || use_options(s, e)
                    ? e->code
                    : ERR_OK;
     s->chat = !s->o->raw && !s->o->tokenize && !s->o->detokenize &&
@@ -252,8 +187,10 @@ enum err_code cli_run_question(struct cli_run *s, char *const *files, struct err
         return e->code;
     if (!s->kept.begun || s->o->messages != NULL)
         cli_session_set_system(&s->kept, s->o->system);
-    if ((s->o->examples != NULL || s->o->recite != NULL) && !s->chat)
+    if ((s->o->beside.examples != NULL || s->o->beside.recite != NULL) && !s->chat)
         return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --examples and --recite", s->open.path);
+    if (cli_beside_texts(&s->beside, &s->o->beside, &s->open, e))
+        return e->code;
     if (s->chat) {
         const struct cli_said said = { .system = s->before.n > 0 ? NULL : s->o->system,
                                        .messages = s->o->messages,

@@ -7,62 +7,10 @@
 #include <sys/stat.h>
 
 #include "base/io.h"
-#include "cli/engram.h"
+#include "cli/beside.h"
 #include "cli/open.h"
 #include "quant/quant.h"
 #include "sample/sample.h"
-
-static uint64_t hash_text(uint64_t h, const char *text)
-{
-    return text != NULL ? io_hash(h + 1, text, strlen(text)) : h;
-}
-
-/* Adds the contents of a file; of a pipe, which can be read only once, the name. */
-static enum err_code hash_file(uint64_t *h, const char *path, struct err *e)
-{
-    struct io_map m;
-    struct stat st;
-
-    if (path == NULL)
-        return ERR_OK;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        *h = hash_text(*h, path);
-        return ERR_OK;
-    }
-    if (io_map_open(&m, path, e))
-        return e->code;
-    *h = io_hash(*h + 1, m.data, m.size);
-    io_map_close(&m);
-    return ERR_OK;
-}
-
-/* Tables and indexes: their contents, domains, weights and numbers of texts. */
-static enum err_code hash_tables(uint64_t *h, const struct cli_made_with_opts *o, struct err *e)
-{
-    const char *indexes[] = { o->examples, o->recite }, *domains;
-    char path[4096];
-    float x;
-
-    for (size_t i = 0; i < o->engrams->n; i++) {
-        x = CLI_ENGRAM_WEIGHT;
-        if (cli_engram_named(o->engrams->v[i], path, sizeof path, &domains, &x, 1, e) || hash_file(h, path, e))
-            return e->code;
-        *h = io_hash(hash_text(*h, domains), &x, sizeof x);
-    }
-    for (size_t i = 0; i < 2; i++) {
-        x = 0;
-        *h += i + 1;
-        if (indexes[i] != NULL &&
-            (cli_file_number(indexes[i], path, sizeof path, 0, 1e9F, &x, e) || hash_file(h, path, e)))
-            return e->code;
-        *h = io_hash(*h, &x, sizeof x);
-    }
-    *h += o->engram_thinking;
-    if (hash_file(h, o->context_table, e))
-        return e->code;
-    *h += 1;
-    return hash_file(h, o->context, e);
-}
 
 static enum err_code hash_options(uint64_t *h, const struct cli_made_with_opts *o, struct err *e)
 {
@@ -77,18 +25,23 @@ static enum err_code hash_options(uint64_t *h, const struct cli_made_with_opts *
                    s->penalty_last_n, (double)s->dry_multiplier, (double)s->dry_base, s->dry_allowed_length,
                    s->dry_last_n, o->ctx_tokens, o->predict_max, m->kv != NULL ? m->kv : "",
                    quant_acts_name((enum quant_acts_type)m->acts), cli_open_device(m));
-    *h = io_hash(hash_text(0, text), s->dry_breakers, s->n_dry_breakers * sizeof *s->dry_breakers);
-    *h = hash_text(hash_text(*h, o->parser) + 1, o->name);
+    *h = io_hash(cli_hash_text(0, text), s->dry_breakers, s->n_dry_breakers * sizeof *s->dry_breakers);
+    *h = cli_hash_text(cli_hash_text(*h, o->parser) + 1, o->name);
     if (o->embed_layer >= 0)
         *h = io_hash(*h, &o->embed_layer, sizeof o->embed_layer);
-    return hash_file(h, o->template_file, e);
+    return cli_hash_file(h, o->template_file, e);
 }
 
 enum err_code cli_made_with(json_t **out, const struct cli_made_with_opts *o, struct err *e)
 {
+    const struct cli_beside_opts beside = { *o->engrams,      o->engram_thinking, NULL,
+                                            o->context_table, o->examples,        o->recite };
     uint64_t tables = 0, options = 0;
 
-    if (hash_tables(&tables, o, e) || hash_options(&options, o, e))
+    if (cli_beside_hash(&tables, &beside, e))
+        return e->code;
+    tables++;
+    if (cli_hash_file(&tables, o->context, e) || hash_options(&options, o, e))
         return e->code;
     *out = json_pack("{s:o, s:o, s:o, s:o}", "model", cli_json_hash(model_fingerprint(o->open->model)), "adapters",
                      cli_json_hash(o->open->adapters.hash), "tables", cli_json_hash(tables), "options",
@@ -106,7 +59,7 @@ static void hash_age(uint64_t *h, const char *path)
         v[1] = (int64_t)st.st_mtim.tv_sec;
         v[2] = (int64_t)st.st_mtim.tv_nsec;
     }
-    *h = io_hash(hash_text(*h + 1, path), v, sizeof v);
+    *h = io_hash(cli_hash_text(*h + 1, path), v, sizeof v);
 }
 
 enum err_code cli_fingerprint(uint64_t *out, const struct cli_made_with_opts *o, struct err *e)
@@ -119,12 +72,12 @@ enum err_code cli_fingerprint(uint64_t *out, const struct cli_made_with_opts *o,
 
     if (hash_options(&h, o, e))
         return e->code;
-    h = hash_text(io_hash(h, fixed, sizeof fixed), CHIMERE_VERSION);
+    h = cli_hash_text(io_hash(h, fixed, sizeof fixed), CHIMERE_VERSION);
     for (size_t i = 0; i < o->engrams->n; i++) {
         if (cli_engram_named(o->engrams->v[i], path, sizeof path, &domains, &x, 1, e))
             return e->code;
         hash_age(&h, path);
-        h = hash_text(h, o->engrams->v[i]);
+        h = cli_hash_text(h, o->engrams->v[i]);
     }
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         hash_age(&h, files[i]);

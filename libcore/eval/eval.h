@@ -108,6 +108,9 @@ MUST_CHECK enum err_code eval_task_check(const json_t *item, struct err *e);
  * ended the turn. A prompt that opened a think block wants it closed: what is graded comes after.
  * item has passed eval_task_check(). */
 MUST_CHECK enum err_code eval_grade(const json_t *item, struct str text, bool *right, struct err *e);
+/* An answer that was kept without its reasoning: a text, of which only what follows a last </think> counts, or for
+ * tool_call an array of calls, in the form of `answer`. */
+MUST_CHECK enum err_code eval_grade_answer(const json_t *item, const json_t *answer, bool *right, struct err *e);
 
 /* ---- what a step moves ---- */
 

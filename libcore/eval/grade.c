@@ -343,22 +343,24 @@ enum err_code eval_task_check(const json_t *item, struct err *e)
     return code;
 }
 
-enum err_code eval_grade(const json_t *item, struct str text, bool *right, struct err *e)
+/* What follows the last </think>. False: there is none. */
+static bool skip_reasoning(struct str *text)
 {
     static const char close[] = "</think>";
+    size_t at = find_part(*text, close);
+    const bool found = at < text->n;
+
+    for (; at < text->n; at = find_part(*text, close))
+        *text = skip_bytes(*text, at + sizeof close - 1);
+    return found;
+}
+
+static enum err_code grade_text(const json_t *item, struct str text, bool *right, struct err *e)
+{
     const json_t *answer = json_object_get(item, "answer");
     struct str want = json_text(answer);
     double got = 0, number = 0;
 
-    *right = false;
-    if (json_is_true(json_object_get(item, "enable_thinking"))) {
-        size_t at = find_part(text, close);
-
-        if (at == text.n)
-            return ERR_OK;
-        for (; at < text.n; at = find_part(text, close))
-            text = skip_bytes(text, at + sizeof close - 1);
-    }
     text = trim_space(text);
     switch (check_of(item)) {
     case CHECK_EXACT:
@@ -380,4 +382,51 @@ enum err_code eval_grade(const json_t *item, struct str text, bool *right, struc
         return err_set(e, ERR_FORMAT, "unknown check");
     }
     return ERR_OK;
+}
+
+enum err_code eval_grade(const json_t *item, struct str text, bool *right, struct err *e)
+{
+    *right = false;
+    if (json_is_true(json_object_get(item, "enable_thinking")) && !skip_reasoning(&text))
+        return ERR_OK;
+    return grade_text(item, text, right, e);
+}
+
+/* Numbers by value, the rest as JSON. */
+static bool same_json(const json_t *got, const json_t *want)
+{
+    return json_is_number(got) && json_is_number(want) ? json_number_value(got) == json_number_value(want)
+                                                       : json_equal(got, want) != 0;
+}
+
+static bool same_calls(const json_t *got, const json_t *want)
+{
+    bool same = json_array_size(got) == json_array_size(want);
+    const json_t *call, *one;
+    const char *key;
+    size_t i;
+
+    json_array_foreach (got, i, call) {
+        const json_t *wanted = json_array_get(want, i), *args = json_object_get(wanted, "arguments");
+        json_t *has = json_object_get(call, "arguments");
+
+        same = same && json_equal(json_object_get(call, "name"), json_object_get(wanted, "name")) &&
+               json_is_object(has) && json_object_size(has) == json_object_size(args);
+        json_object_foreach (has, key, one)
+            same = same && same_json(one, json_object_get(args, key));
+    }
+    return same;
+}
+
+enum err_code eval_grade_answer(const json_t *item, const json_t *answer, bool *right, struct err *e)
+{
+    struct str text = json_text(answer);
+
+    *right = false;
+    if (json_is_array(answer)) {
+        *right = check_of(item) == CHECK_TOOL_CALL && same_calls(answer, json_object_get(item, "answer"));
+        return ERR_OK;
+    }
+    (void)skip_reasoning(&text);
+    return grade_text(item, text, right, e);
 }

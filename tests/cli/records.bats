@@ -21,7 +21,12 @@ measure_all()
     chimere-bench kl --ctx 16 --windows 2 --reference "$CHIMERE_MODEL" text.txt
     chimere-bench eval --limit 2 -n 4 -o one math.jsonl
     chimere-bench eval --limit 2 -n 4 --samples 2 --temp 1 -o two math.jsonl
-    cat one
+    printf 'Kassel: a town of 24\n' > notes
+    printf '{"id": "k", "messages": [{"role": "user", "content": "What is Kassel?"}], "answer": "a", "check": "exact"}' > k.jsonl
+    chimere-bench eval -n 1 --think off --context notes -o noted k.jsonl
+    echo '{"id": "k", "answer": "a"}' > recorded
+    chimere-bench eval --judge-only recorded -o judged k.jsonl
+    cat one noted judged
     chimere-bench eval --compare one one
     chimere-bench synth --shape qwen3.5-0.8b,layers=4,vocab=256 --mix q8_0 --write m.gguf --bandwidth 100
     chimere-bench synth --shape qwen3.6-35b-a3b --vram 16G

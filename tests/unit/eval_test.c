@@ -319,6 +319,20 @@ static bool grade(const char *item, const char *text)
     return right;
 }
 
+static bool grade_answer(const char *item, const char *answer)
+{
+    json_t *o, *a;
+    bool right = false;
+    struct err e = { 0 };
+
+    if (json_parse(&o, str_of(item), "item", &e) || json_parse(&a, str_of(answer), "answer", &e) ||
+        eval_grade_answer(o, a, &right, &e))
+        fail_msg("%s: %s", item, e.msg);
+    json_decref(o);
+    json_decref(a);
+    return right;
+}
+
 static void refuse(const char *item, const char *why)
 {
     json_t *o;
@@ -332,6 +346,28 @@ static void refuse(const char *item, const char *why)
 }
 
 #define ITEM(rest) "{\"id\": \"x\", \"messages\": [], " rest "}"
+
+static void test_grade_recorded_answers(void **state)
+{
+    const char *think = ITEM("\"check\": \"exact\", \"answer\": \"41 16\", \"enable_thinking\": true");
+    const char *call = ITEM("\"check\": \"tool_call\", \"answer\": "
+                            "[{\"name\": \"f\", \"arguments\": {\"x\": 2, \"y\": [\"a\"]}}]");
+
+    (void)state;
+    assert_true(grade_answer(think, "\"41 16\\n\""));
+    assert_true(grade_answer(think, "\"41 17</think>no</think>\\n\\n41 16\""));
+    assert_false(grade_answer(think, "\"41 16</think>41 17\""));
+    assert_false(grade_answer(think, "[]"));
+    assert_true(grade_answer(call, "[{\"name\": \"f\", \"arguments\": {\"y\": [\"a\"], \"x\": 2.0}}]"));
+    assert_true(grade_answer(call, "\"<tool_call>\\n<function=f>\\n<parameter=x>\\n2\\n</parameter>\\n<parameter=y>\\n"
+                                   "[\\\"a\\\"]\\n</parameter>\\n</function>\\n</tool_call>\""));
+    assert_false(grade_answer(call, "[{\"name\": \"g\", \"arguments\": {\"y\": [\"a\"], \"x\": 2}}]"));
+    assert_false(grade_answer(call, "[{\"name\": \"f\", \"arguments\": {\"y\": [\"b\"], \"x\": 2}}]"));
+    assert_false(grade_answer(call, "[{\"name\": \"f\", \"arguments\": {\"x\": 2}}]"));
+    assert_false(grade_answer(call, "[{\"name\": \"f\", \"arguments\": {\"y\": [\"a\"], \"x\": 2, \"z\": 1}}]"));
+    assert_false(grade_answer(call, "[{\"name\": \"f\"}, 3]"));
+    assert_false(grade_answer(call, "[]"));
+}
 
 static void test_grade_exact(void **state)
 {
@@ -587,6 +623,7 @@ int main(void)
         cmocka_unit_test(test_windows_of_halves),
         cmocka_unit_test(test_sliding_windows),
         cmocka_unit_test(test_grade_exact),
+        cmocka_unit_test(test_grade_recorded_answers),
         cmocka_unit_test(test_grade_numbers),
         cmocka_unit_test(test_grade_others),
         cmocka_unit_test(test_grade_calls),

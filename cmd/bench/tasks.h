@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tasks.h - inside chimere-bench eval: tasks, what is asked with them, their answers.   room: cmd */
+#ifndef BENCH_TASKS_H
+#define BENCH_TASKS_H
+#include "bench/bench.h"
+#include "cli/beside.h"
+
+struct grammar_vocab;
+
+enum { BENCH_ROUNDS = 10000 /* of the bootstrap */ };
+
+struct task {
+    json_t *item;
+    const char *set; /* name of the file, without directory and .jsonl */
+    struct ask_request *asked;
+    char hash[24], prompt_hash[24]; /* of the item as the file has it; of its prompt's tokens */
+    int right, n, cut;              /* of its samples */
+};
+
+struct tasks {
+    struct bench *b;
+    struct chat *format;
+    struct grammar_vocab *vocab; /* for calls of tools */
+    struct task *v;
+    size_t n, cap;
+    bool *done; /* [n * samples]: in the file of answers */
+    int64_t left;
+    char settings[224];
+    struct cli_beside beside;
+    char *system;     /* --system; NULL: none */
+    json_t *before;   /* --messages-before; NULL: none */
+    int out;          /* -1: answers are not kept */
+    bool made;        /* there was no file of answers */
+    int64_t n_tokens; /* written */
+};
+
+/* An answer to sample at % samples of task at / samples is graded: counts it, and writes it to the file of answers. */
+struct task_answer {
+    size_t at;
+    bool right, ended;
+    int64_t n_tokens;
+    struct str text;     /* all that the model wrote; p NULL: see `said` */
+    const json_t *said;  /* a recorded answer without its reasoning; NULL: see `text` */
+    const json_t *notes; /* that it used; NULL: none were looked for */
+};
+MUST_CHECK enum err_code cli_bench_take(struct tasks *ts, const struct task_answer *a, struct err *e);
+/* judge.c: answers of the file of --judge-only, graded. */
+MUST_CHECK enum err_code cli_bench_judge(struct tasks *ts, struct err *e);
+/* compare.c: the paired difference of the two files that are the operands. */
+MUST_CHECK enum err_code cli_bench_compare(struct bench *b, struct err *e);
+bool cli_bench_is_answer(const json_t *r); /* a record of a file of answers */
+const char *cli_bench_task_id(const struct task *t);
+#endif
