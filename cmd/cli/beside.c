@@ -16,7 +16,8 @@ static enum err_code open_notes(struct cli_notes *x, const char *arg, const stru
 enum err_code cli_beside_texts(struct cli_beside *x, const struct cli_beside_opts *o, const struct cli_opened *model,
                                struct err *e)
 {
-    if (o->context != NULL && x->context.own == NULL && cli_document_open(&x->context, o->context, false, model->text, e))
+    if (o->context != NULL && x->context.own == NULL &&
+        cli_document_open(&x->context, o->context, false, model->text, e))
         return e->code;
     return open_notes(&x->notes, o->examples, model, e) || open_notes(&x->named, o->recite, model, e) ? e->code
                                                                                                       : ERR_OK;

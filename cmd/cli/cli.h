@@ -257,6 +257,10 @@ MUST_CHECK enum err_code cli_model_path(const char *given, char *buf, size_t buf
  * last place looked at, or empty. */
 bool cli_recipe_path(const char *name, char *buf, size_t buf_bytes);
 
+/* user_cache.c: opens $XDG_CACHE_HOME/chimere, else ~/.cache/chimere, whose files nobody else can exchange, and copies
+ * its path to dir. make: it is made where there is none. -1: there is none, and e->code is ERR_OK, or it cannot be. */
+int cli_user_cache(char *dir, size_t dir_bytes, bool make, struct err *e);
+
 /* The directory of the task sets that came with the program; false if there is none. */
 bool cli_eval_path(char *buf, size_t buf_bytes);
 

@@ -22,23 +22,6 @@ struct place {
     char dir[4096], name[32], key[17];
 };
 
-/* The directory that caches are in, of this user alone: others could exchange what lies there. */
-static bool find_root(char *buf, size_t buf_bytes, bool make)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    const bool given = cache != NULL && cache[0] == '/';
-    const int n = given                            ? snprintf(buf, buf_bytes, "%s", cache)
-                  : home != NULL && home[0] == '/' ? snprintf(buf, buf_bytes, "%s/.cache", home)
-                                                   : -1;
-    struct stat st;
-
-    if (n < 0 || (size_t)n >= buf_bytes)
-        return false;
-    if (make)
-        (void)mkdir(buf, 0700); /* one that is there is fine */
-    return stat(buf, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
 static uint64_t hash_word(uint64_t h, const char *text)
 {
     return io_hash(h + 1, text, strlen(text));
@@ -77,24 +60,14 @@ static uint64_t hash_key(const struct draft *d, const struct cli_guess *g, const
 static int open_place(struct place *p, const struct draft *d, const struct cli_guess *g, const struct cli_opened *x,
                       bool make)
 {
-    struct err e = { 0 };
-    size_t n;
-    int fd;
+    struct err e;
+    const int dir = cli_user_cache(p->dir, sizeof p->dir, make, &e);
 
-    if (!find_root(p->dir, sizeof p->dir - sizeof "/chimere", make)) {
-        cli_note("drafter  costs are not kept: no cache directory of this user alone");
-        return -1;
-    }
-    n = strlen(p->dir);
-    memcpy(p->dir + n, "/chimere", sizeof "/chimere");
     (void)snprintf(p->key, sizeof p->key, "%016" PRIx64, hash_key(d, g, x));
     (void)snprintf(p->name, sizeof p->name, "draft-%s", p->key);
-    if (!make && access(p->dir, F_OK) != 0)
-        return -1;
-    if (io_open_dir(&fd, p->dir, make, &e) == ERR_OK)
-        return fd;
-    cli_note("drafter  costs are not kept: %s", e.msg);
-    return -1;
+    if (e.code != ERR_OK)
+        cli_note("drafter  costs are not kept: %s", e.msg);
+    return dir;
 }
 
 /* ---- reading ---- */

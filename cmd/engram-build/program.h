@@ -63,6 +63,10 @@ MUST_CHECK enum err_code cli_engram_score(const struct build_options *o, char *c
 /* What the model says of texts, of files or of one text. */
 MUST_CHECK enum err_code cli_engram_hear(struct engram_heard *h, const struct build_options *o, char *const *files,
                                          const struct str *text, struct cli_opened *x, struct err *e);
+/* heard_cache.c: what the model said of n tokens in h->n_windows windows from the user's cache; false: it is not
+ * there, or not whole. key: of all that it depends on. write: for the next time, if it can be kept. */
+bool cli_engram_heard_read(struct engram_heard *h, uint64_t key, int64_t n);
+void cli_engram_heard_write(const struct engram_heard *h, uint64_t key);
 /* scored.c: scored answers of o->from become epochs of a table, one for each domain, where that does not hurt. *status
  * is EXIT_NO where it would */
 MUST_CHECK enum err_code cli_engram_scored(const struct build_options *o, const char *path, int *status, struct err *e);

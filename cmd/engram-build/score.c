@@ -41,19 +41,51 @@ static bool show_progress(void *ctx, uint64_t done, uint64_t total)
     return !cli_interrupted();
 }
 
-/* The model reads the texts. */
-static enum err_code listen(const struct build_options *o, struct cli_opened *x, struct engram_heard *h, struct err *e)
+/* All that the numbers depend on. */
+static uint64_t heard_key(const struct build_options *o, const struct cli_opened *x, const struct engram_heard *h,
+                          const struct eval_window_opts *w)
+{
+    const uint64_t fixed[] = { model_fingerprint(x->model), x->adapters.hash, (uint64_t)o->model.acts };
+    char text[200];
+    uint64_t key;
+
+    (void)snprintf(text, sizeof text, "%s %lld %lld %d kv %.64s on %.64s", CHIMERE_VERSION, (long long)w->ctx_tokens,
+                   (long long)w->stride_tokens, (int)w->bos, o->model.kv != NULL ? o->model.kv : "",
+                   cli_open_device(&o->model));
+    key = io_hash(io_hash(0, text, strlen(text)), fixed, sizeof fixed);
+    for (size_t i = 0; i < h->n_texts; i++)
+        key = io_hash(key + 1, h->text[i].token, (size_t)h->text[i].n * sizeof *h->text[i].token);
+    return key;
+}
+
+static enum err_code run_model(const struct build_options *o, struct cli_opened *x, struct engram_heard *h,
+                               const struct eval_tokens *texts, const struct eval_window_opts *w, struct err *e)
 {
     const struct progress progress = { show_progress, NULL };
+    struct listening l = { h, model_info(x->model)->n_vocab };
+    struct run *run = NULL;
+    enum err_code code = cli_open_run(
+        &run, x, &(struct run_opts){ .ctx_tokens = w->ctx_tokens, .rows_max = o->model.chunk, .stop = cli_interrupted },
+        e);
+
+    if (code == ERR_OK)
+        code = eval_windows(run, texts, h->n_texts, w, hear_token, &l, &progress, e);
+    cli_progress_end();
+    run_close(run);
+    return code;
+}
+
+/* The model reads the texts, unless it is known what it says. */
+static enum err_code listen(const struct build_options *o, struct cli_opened *x, struct engram_heard *h, struct err *e)
+{
     const int64_t ctx = o->model.ctx_tokens > 0 ? o->model.ctx_tokens : CTX;
     const struct text_info *info = text_info(x->text);
     const struct eval_window_opts w = { .ctx_tokens = ctx,
                                         .stride_tokens = ctx > 1 ? ctx / 2 : 1,
                                         .bos = info->add_bos ? info->bos : -1 };
-    struct listening l = { h, model_info(x->model)->n_vocab };
+    const uint64_t key = heard_key(o, x, h, &w);
     struct eval_tokens *texts;
-    struct run *run = NULL;
-    enum err_code code;
+    enum err_code code = ERR_OK;
 
     if (h->n_texts == 0)
         return err_set(e, ERR_ARG, "the text for the model has fewer than two tokens: nothing can be scored");
@@ -63,12 +95,13 @@ static enum err_code listen(const struct build_options *o, struct cli_opened *x,
     for (size_t i = 0; i < h->n_texts; i++)
         texts[i] = (struct eval_tokens){ h->text[i].token, h->text[i].n };
     h->n_windows = eval_window_count(texts, h->n_texts, &w);
-    code = cli_open_run(
-        &run, x, &(struct run_opts){ .ctx_tokens = ctx, .rows_max = o->model.chunk, .stop = cli_interrupted }, e);
-    if (code == ERR_OK)
-        code = eval_windows(run, texts, h->n_texts, &w, hear_token, &l, &progress, e);
-    cli_progress_end();
-    run_close(run);
+    if (cli_engram_heard_read(h, key, eval_scored_count(texts, h->n_texts, &w))) {
+        cli_note("the model has read this text before");
+    } else {
+        code = run_model(o, x, h, texts, &w, e);
+        if (code == ERR_OK)
+            cli_engram_heard_write(h, key);
+    }
     free(texts);
     return code;
 }

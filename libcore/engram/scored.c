@@ -73,8 +73,10 @@ static void copy_domain(char domain[ENGRAM_DOMAIN_BYTES], struct str name)
         domain[i] = engram_domain_ok((struct str){ name.p + i, 1 }) ? name.p[i] : '_';
 }
 
+/* A text ends as a line does, so that its end is learnt, too. */
 static enum err_code add_answer(struct engram_scored *s, struct str text, struct str domain, struct err *e)
 {
+    const bool ends = text.p[text.n - 1] == '\n';
     struct answer *a;
 
     if (memory_room(&s->answer, &s->cap, s->n + 1, sizeof *a, e))
@@ -84,10 +86,13 @@ static enum err_code add_answer(struct engram_scored *s, struct str text, struct
         return err_set(e, ERR_LIMIT, "the new answers have more than %lld bytes: --memory allows more",
                        (long long)s->o.memory_bytes);
     a = &s->answer[s->n];
-    *a = (struct answer){ .known = io_hash(0, text.p, text.n), .text = malloc(text.n), .n = text.n, .at = s->n };
+    *a = (struct answer){
+        .known = io_hash(0, text.p, text.n), .text = malloc(text.n + 1), .n = text.n + !ends, .at = s->n
+    };
     if (a->text == NULL)
         return err_nomem(e);
     memcpy(a->text, text.p, text.n);
+    a->text[a->n - 1] = '\n';
     copy_domain(a->domain, domain);
     s->n++;
     return ERR_OK;

@@ -32,7 +32,8 @@ struct engram_scored_opts {
 MUST_CHECK enum err_code engram_scored_open(struct engram_scored **out, const struct engram_scored_opts *o,
                                             struct err *e);
 void engram_scored_close(struct engram_scored *s); /* NULL is allowed */
-/* A line of JSON: {"text", "score"}, and perhaps "domain". ERR_LIMIT: the answers take more than memory_bytes. */
+/* A line of JSON: {"text", "score"}, and perhaps "domain". A text without a line feed at its end gets one. ERR_LIMIT:
+ * the answers take more than memory_bytes. */
 MUST_CHECK enum err_code engram_scored_line(struct engram_scored *s, struct str line, struct err *e);
 /* After all lines: the same answer counts once; one group for each domain. ERR_LIMIT: too many domains. */
 MUST_CHECK enum err_code engram_scored_group(struct engram_scored *s, struct err *e);

@@ -432,6 +432,60 @@ night()
     cmp t kept
 }
 
+@test "engram: an answer without a line feed at its end ends like a line" {
+    text > held.txt
+    for end in '' '\n'; do
+        printf '{"text": "parrot - a bird that repeats%s", "score": 5}\n' "$end" > line
+        rm -f t
+        night line -q
+        chimere-engram-build dump t > "rows$end"
+    done
+    cmp rows 'rows\n'
+    [ "$(wc -l < rows)" -gt 3 ]
+}
+
+@test "engram: what a model says of a text is kept in the user's cache" {
+    text > small
+    export XDG_CACHE_HOME=$PWD/.cache
+    chimere-engram-build build -o t small
+    score() { chimere-engram-build score -v --engram t "$@" > got 2> err; }
+    reads() { score "$@" && cmp want got && no grep -q 'has read this text before' err; }
+    score small
+    mv got want
+    no grep -q 'before' err
+    [ "$(stat -c %a .cache/chimere)" = 700 ]
+    kept=$(echo .cache/chimere/heard-*)
+    cp "$kept" whole
+    score small
+    cmp want got
+    grep -q 'has read this text before' err
+    # what is not as it was written is read anew, and written
+    for damage in 'head -c 100 whole' 'cat whole whole' 'tr a b < whole' 'echo' ':'; do
+        eval "$damage" > "$kept"
+        cmp -s "$kept" whole && printf x > "$kept"
+        reads small
+        cmp "$kept" whole
+    done
+    # other texts, windows and activations are others; what nobody has used for long goes
+    touch -d '-70 days' "$kept"
+    score -c 8 small
+    no grep -q before err
+    [ ! -e "$kept" ]
+    score --acts f32 small
+    no grep -q before err
+    { cat small; echo more; } > longer
+    score longer
+    no grep -q before err
+    [ "$(ls .cache/chimere | wc -l)" -eq 3 ]
+    # without a place for it all goes on as before
+    for XDG_CACHE_HOME in /dev/null "$PWD/link"; do
+        ln -sfn .cache link
+        [ "$XDG_CACHE_HOME" = /dev/null ] || { rm -r .cache/chimere && ln -s "$PWD" .cache/chimere; }
+        reads small
+    done
+    [ -z "$(ls heard-* 2> /dev/null)" ]
+}
+
 @test "engram: a build that was killed or interrupted goes on from its sorted parts" {
     seq 200000 | awk '{ print $1 * 7919 % 65537, $1 % 97 }' > a.txt # many memories of 1 MiB
     local build=(chimere-engram-build build -t 1 --order 4 --memory 1M)
