@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "draft/internal.h"
 #include "gguf/gguf.h"
 #include "model/drafter.h"
@@ -55,7 +56,9 @@ struct draft {
     struct last *last;           /* [n_seq] */
     struct draft_choice *choice; /* [n_seq] of the step that is put together */
     struct draft_width *width;
-    struct err left_out; /* of the drafter beside the model */
+    struct draft_counts counts; /* of tokens of answers */
+    int64_t *counted;           /* [n_seq] of each text; -1: it is new */
+    struct err left_out;        /* of the drafter beside the model */
 };
 
 /* ---- opening ---- */
@@ -244,6 +247,8 @@ void draft_close(struct draft *d)
         free(d->drafter[i].ask);
     }
     draft_width_close(d->width);
+    draft_counts_close(&d->counts);
+    free(d->counted);
     free(d->text);
     free(d->tokens);
     free(d->last);
@@ -260,9 +265,10 @@ static bool alloc_all(struct draft *d)
     d->tokens = calloc(n * cap, sizeof *d->tokens);
     d->last = calloc(n, sizeof *d->last);
     d->choice = calloc(n, sizeof *d->choice);
+    d->counted = calloc(n, sizeof *d->counted);
     for (int i = 0; i < d->n_drafter; i++)
         all &= (d->drafter[i].ask = calloc(n, sizeof *d->drafter[i].ask)) != NULL;
-    return all && d->text != NULL && d->tokens != NULL && d->last != NULL && d->choice != NULL;
+    return all && d->text != NULL && d->tokens != NULL && d->last != NULL && d->choice != NULL && d->counted != NULL;
 }
 
 static enum err_code check_taps(const struct draft *d, const struct run *r, struct err *e)
@@ -291,11 +297,13 @@ enum err_code draft_attach(struct draft *d, struct run *r, struct err *e)
     d->cap = run_ctx(r) + 1; /* the newest token is not in the context yet */
     if (!alloc_all(d))
         return err_set(e, ERR_NOMEM, "out of memory: texts of drafters");
-    if (draft_width_open(&d->width, d->n_drafter, d->n_seq, e) != ERR_OK)
+    if (draft_width_open(&d->width, d->n_drafter, d->n_seq, e) != ERR_OK ||
+        draft_counts_open(&d->counts, model_info(d->o.model)->n_vocab, e) != ERR_OK)
         return e->code;
     for (int s = 0; s < d->n_seq; s++) {
         d->text[s].token = d->tokens + (int64_t)s * d->cap;
         d->last[s].who = -1;
+        d->counted[s] = -1;
     }
     const struct draft_env env = { r, d->text };
     for (int i = 0; i < d->n_drafter; i++)
@@ -306,25 +314,48 @@ enum err_code draft_attach(struct draft *d, struct run *r, struct err *e)
 
 /* ---- other processes ---- */
 
-struct json_t *draft_tell(const struct draft *d)
+static void list_names(const struct draft *d, const char *names[DRAFT_OPEN_MAX])
 {
-    const char *names[DRAFT_OPEN_MAX];
-    struct draft_learnt l;
-
     for (int i = 0; i < d->n_drafter; i++)
         names[i] = d->drafter[i].stats.name;
-    return d->width != NULL && draft_width_tell(d->width, &l) ? draft_learnt_json(&l, names, d->n_drafter) : NULL;
 }
 
-enum err_code draft_recall(struct draft *d, const struct json_t *told, struct err *e)
+json_t *draft_tell(const struct draft *d)
+{
+    const char *names[DRAFT_OPEN_MAX];
+    struct draft_learnt l;
+    json_t *o;
+
+    list_names(d, names);
+    if (d->width == NULL || !draft_width_tell(d->width, &l))
+        return NULL;
+    o = draft_learnt_json(&l, names, d->n_drafter);
+    return json_if(json_object_set_new(o, "tokens", draft_counts_json(&d->counts)) == 0, o);
+}
+
+/* Drafters read only the rows of the likeliest tokens. */
+static enum err_code narrow_all(struct draft *d, struct err *e)
+{
+    int n;
+    int32_t *token = draft_counts_best(&d->counts, &n);
+    enum err_code code = ERR_OK;
+
+    for (int i = 0; i < d->n_drafter && token != NULL && code == ERR_OK; i++)
+        if (d->drafter[i].type->narrow != NULL)
+            code = d->drafter[i].type->narrow(d->drafter[i].of, token, n, e);
+    free(token);
+    return code;
+}
+
+enum err_code draft_recall(struct draft *d, const json_t *told, struct err *e)
 {
     const char *names[DRAFT_OPEN_MAX];
     struct draft_learnt l;
 
-    for (int i = 0; i < d->n_drafter; i++)
-        names[i] = d->drafter[i].stats.name;
-    if (draft_learnt_read(&l, told, names, d->n_drafter) && draft_width_recall(d->width, &l))
-        return ERR_OK;
+    list_names(d, names);
+    if (draft_learnt_read(&l, told, names, d->n_drafter) &&
+        draft_counts_read(&d->counts, json_object_get(told, "tokens")) && draft_width_recall(d->width, &l))
+        return narrow_all(d, e);
     return err_set(e, ERR_FORMAT, "not what these drafters cost");
 }
 
@@ -364,6 +395,7 @@ static void begin_text(void *of, int seq, const int32_t *token, int64_t n)
     }
     memcpy(t->token, token, (size_t)n * sizeof *token);
     t->n = t->fed = n;
+    d->counted[seq] = -1;
     d->last[seq].who = -1;
     draft_width_begin(d->width, seq);
 }
@@ -398,24 +430,24 @@ static int guesses_max(const struct draft *d, const struct gen_guess *g)
     return g->n_max < d->o.n_max ? g->n_max : d->o.n_max;
 }
 
-/* All that one drafter is asked about. */
-static enum err_code ask_drafter(struct draft *d, int who, struct err *e)
+/* All that one drafter is asked about. host: it works there. */
+static enum err_code ask_drafter(struct draft *d, int who, bool host, struct err *e)
 {
     struct drafter *r = &d->drafter[who];
-    const double from = clock_ms();
+    const struct clock_work from = clock_work();
     bool late = false;
-    double ms;
-    int most = 0;
+    int most = 0, made = 0;
 
     for (int i = 0; i < r->n_ask; i++)
         most = r->ask[i].n > most ? r->ask[i].n : most;
     if (r->type->guess(r->of, r->ask, r->n_ask, &late, e) != ERR_OK)
         return e->code;
-    ms = clock_ms() - from;
-    r->stats.ms += ms;
+    for (int i = 0; i < r->n_ask; i++)
+        made += r->ask[i].n;
+    r->stats.ms += clock_ms() - from.ms;
     r->stats.asked += r->n_ask;
-    if (most > 0)
-        draft_width_spent(d->width, who, most, ms, late);
+    if (most > 0) /* where there were no rows to guess from, the time says nothing */
+        draft_width_spent(d->width, who, most, clock_work_ms(&from, host), late || (made == 0 && !r->type->free));
     return ERR_OK;
 }
 
@@ -433,7 +465,7 @@ static const struct draft_ask *answer_of(const struct drafter *r, int seq)
 }
 
 /* Drafters that cost nothing guess for all. */
-static enum err_code ask_free(struct draft *d, const struct gen_guess *g, int n, struct err *e)
+static enum err_code ask_free(struct draft *d, const struct gen_guess *g, int n, bool host, struct err *e)
 {
     for (int i = 0; i < d->n_drafter; i++) {
         struct drafter *r = &d->drafter[i];
@@ -441,7 +473,7 @@ static enum err_code ask_free(struct draft *d, const struct gen_guess *g, int n,
         r->n_ask = 0;
         for (int j = 0; r->type->free && j < n; j++)
             put_ask(r, g[j].seq, guesses_max(d, &g[j]));
-        if (r->type->free && ask_drafter(d, i, e) != ERR_OK)
+        if (r->type->free && ask_drafter(d, i, host, e) != ERR_OK)
             return e->code;
     }
     return ERR_OK;
@@ -449,7 +481,7 @@ static enum err_code ask_free(struct draft *d, const struct gen_guess *g, int n,
 
 /* The others are asked for what seems best, or, with `always`, the first one for all that no free
  * one has guesses for. */
-static enum err_code ask_others(struct draft *d, const struct gen_guess *g, int n, struct err *e)
+static enum err_code ask_others(struct draft *d, const struct gen_guess *g, int n, bool host, struct err *e)
 {
     for (int j = 0; j < n; j++) {
         struct draft_choice *best = &d->choice[j];
@@ -475,7 +507,7 @@ static enum err_code ask_others(struct draft *d, const struct gen_guess *g, int 
             draft_width_take(d->width, best, g[j].seq, true);
     }
     for (int i = 0; i < d->n_drafter; i++)
-        if (!d->drafter[i].type->free && ask_drafter(d, i, e) != ERR_OK)
+        if (!d->drafter[i].type->free && ask_drafter(d, i, host, e) != ERR_OK)
             return e->code;
     return ERR_OK;
 }
@@ -517,6 +549,16 @@ static void choose_guesses(struct draft *d, struct gen_guess *g, const struct dr
         draft_width_nothing(d->width, asked->type);
 }
 
+/* Tokens of an answer that are new since the last step. The first one's step is that in which its guesses are asked. */
+static void count_answer(struct draft *d, int seq)
+{
+    const struct draft_text *t = &d->text[seq];
+
+    for (int64_t i = d->counted[seq] < 0 ? t->n - 1 : d->counted[seq]; i < t->n; i++)
+        draft_counts_add(&d->counts, t->token[i]);
+    d->counted[seq] = t->n;
+}
+
 static enum err_code guess_all(void *of, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e)
 {
     struct draft *d = of;
@@ -530,9 +572,10 @@ static enum err_code guess_all(void *of, struct gen_guess *g, int n, const struc
         if (end > fed)
             memcpy(t->token + fed, g[j].token + fed, (size_t)(end - fed) * sizeof *t->token);
         t->n = end;
+        count_answer(d, g[j].seq);
     }
     draft_width_step(d->width, cost, n);
-    if (ask_free(d, g, n, e) != ERR_OK || ask_others(d, g, n, e) != ERR_OK)
+    if (ask_free(d, g, n, !cost->records, e) != ERR_OK || ask_others(d, g, n, !cost->records, e) != ERR_OK)
         return e->code;
     draft_width_again(d->width, n);
     for (int j = 0; j < n; j++)

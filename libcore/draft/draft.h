@@ -62,7 +62,7 @@ MUST_CHECK enum err_code draft_attach(struct draft *d, struct run *r, struct err
 struct json_t *draft_tell(const struct draft *d);
 /* Goes on with what another process told that had the same model, drafters, device and threads; after draft_attach(),
  * before the first step. Only the time that answers take depends on it. ERR_FORMAT: it is not such an object, or one of
- * other drafters: nothing has changed. */
+ * other drafters: no drafter has changed. */
 MUST_CHECK enum err_code draft_recall(struct draft *d, const struct json_t *told, struct err *e);
 
 /* The object of these functions is a struct draft. */

@@ -339,6 +339,11 @@ static enum err_code guess(void *of, struct draft_ask *ask, int n, bool *late, s
     return tidy(h, e) != ERR_OK ? e->code : save_waiting(h, e);
 }
 
+static enum err_code narrow(void *of, const int32_t *token, int n, struct err *e)
+{
+    return model_drafter_narrow(((struct hidden *)of)->net, token, n, e);
+}
+
 static enum err_code open_mtp(void **out, const struct draft_source *s, struct err *e)
 {
     struct model_drafter *net;
@@ -357,6 +362,6 @@ static enum err_code open_dflash(void **out, const struct draft_source *s, struc
 
 #define HIDDEN_TYPE \
     .close = close_hidden, .taps = list_taps, .fit = fit_block, .attach = attach, .cut = cut, .fork = fork_rows, \
-    .settle = settle, .guess = guess
+    .settle = settle, .guess = guess, .narrow = narrow
 const struct draft_type draft_type_mtp = { .name = "mtp", .open = open_mtp, HIDDEN_TYPE };
 const struct draft_type draft_type_dflash = { .name = "dflash", .file = true, .open = open_dflash, HIDDEN_TYPE };

@@ -51,6 +51,8 @@ struct draft_type {
      * because the next step overwrites what the last one left on the device. *late: it had to catch
      * up first, so the time of this call says nothing about later ones. */
     enum err_code (*guess)(void *of, struct draft_ask *ask, int n, bool *late, struct err *e);
+    /* Guesses may be among these tokens alone, which ascend. Once, before the first step. */
+    enum err_code (*narrow)(void *of, const int32_t *token, int n, struct err *e);
 };
 
 /* ---- width.c: which drafter, how many guesses ---- */
@@ -111,6 +113,25 @@ void draft_width_spent(struct draft_width *w, int type, int n, double ms, bool l
 /* A drafter made n_made guesses with these p for a sequence; n of them were checked, the first
  * n_kept were right. n 0: none was worth its row. */
 void draft_width_learn(struct draft_width *w, int type, int seq, const float *p, int n_made, int n, int n_kept);
+
+/* ---- counts.c: how often tokens are part of answers ---- */
+
+struct draft_counts {
+    uint32_t *of; /* [n_vocab] */
+    int32_t n_vocab;
+    uint64_t all;
+};
+MUST_CHECK enum err_code draft_counts_open(struct draft_counts *c, int32_t n_vocab, struct err *e);
+void draft_counts_close(struct draft_counts *c);
+void draft_counts_add(struct draft_counts *c, int32_t token);
+/* The likeliest tokens, an eighth of the vocabulary, ascending, which the caller frees: those that were counted, then
+ * those with the lowest ids, the shortest and most frequent ones of most tokenizers. NULL: too few were counted, or
+ * memory is out. */
+int32_t *draft_counts_best(const struct draft_counts *c, int *n);
+/* Tokens and their counts as one list; NULL: memory is out. */
+struct json_t *draft_counts_json(const struct draft_counts *c);
+/* False: it is no such list, and nothing has changed. */
+bool draft_counts_read(struct draft_counts *c, const struct json_t *list);
 
 /* ---- learnt.c: the same as JSON ---- */
 

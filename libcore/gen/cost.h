@@ -29,6 +29,7 @@ struct gen_cost {        /* all zero: nothing is known */
     int met[GEN_COSTS]; /* such steps that were left out */
 };
 
-/* Notes that a step with `rows` rows took `ms`. Steps with more than GEN_COSTS - 1 rows are ignored. */
+/* Notes that a step with `rows` rows took `ms` (clock_work_ms(): on the host processor time). Steps with more than
+ * GEN_COSTS - 1 rows are ignored. */
 void gen_cost_note(struct gen_cost *c, int rows, float ms);
 #endif

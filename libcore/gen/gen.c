@@ -373,7 +373,7 @@ static void given_up(struct gen *g)
 /* What one step does, up to the events. */
 static enum err_code take_step(struct gen *g, struct err *e)
 {
-    double from;
+    struct clock_work from;
 
     end_some(g, NULL);
     if (gen_admit(g, e))
@@ -383,14 +383,14 @@ static enum err_code take_step(struct gen *g, struct err *e)
         return e->code;
     if (g->n_rows == 0)
         return ERR_OK;
-    from = clock_ms();
+    from = clock_work();
     if (run_step_want(g->o.run, g->row, g->want, g->n_rows, fill_masks, g, e)) {
         if (e->code != ERR_CANCEL)
             return e->code;
         given_up(g);
         return ERR_OK;
     }
-    gen_cost_note(&g->cost, g->n_rows, (float)(clock_ms() - from));
+    gen_cost_note(&g->cost, g->n_rows, (float)clock_work_ms(&from, !g->cost.records));
     gen_choose(g);
     return ERR_OK;
 }

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "adapt/adapt.h"
+#include "gguf/gguf.h"
 #include "model/drafter_internal.h"
+#include "quant/quant.h"
 
 static const struct op_top best = { .k = 1 };
 
@@ -227,17 +229,74 @@ void model_draft_remember(const struct step *s, int i, struct tensor x, const st
 
 /* ---- guesses ---- */
 
+/* The output matrix's rows as they are in the file; NULL: only the device has them, in its own layout. */
+static const unsigned char *head_rows(const struct model_drafter *d)
+{
+    return !d->head.laid    ? d->head.data
+           : d->head.of > 0 ? gguf_tensor_at(d->target->gguf, (size_t)d->head.of - 1)->data
+                            : NULL;
+}
+
+enum err_code model_drafter_narrow(struct model_drafter *d, const int32_t *token, int n, struct err *e)
+{
+    const size_t bytes = (size_t)quant_row_bytes(d->head.type, d->head.ne[0]);
+
+    assert(n > 0 && d->narrow.token == NULL && d->state != NULL);
+    if (!dev_is_host(d->net.dev) || head_rows(d) == NULL || n >= d->head.ne[1])
+        return ERR_OK;
+    d->narrow.rows = arena_alloc(&d->net.arena, (size_t)n * bytes);
+    d->narrow.token = arena_array(&d->net.arena, (size_t)n, sizeof *token);
+    if (d->narrow.rows == NULL || d->narrow.token == NULL) {
+        d->narrow.token = NULL;
+        return err_nomem(e);
+    }
+    memcpy(d->narrow.token, token, (size_t)n * sizeof *token);
+    d->narrow.n = n;
+    return ERR_OK;
+}
+
+/* The rows of the output matrix that guesses are made from. */
+static struct tensor narrow_head(struct model_drafter *d)
+{
+    const size_t bytes = (size_t)quant_row_bytes(d->head.type, d->head.ne[0]);
+    struct tensor w = d->head;
+
+    if (d->narrow.token == NULL)
+        return w;
+    for (int i = 0; i < d->narrow.n && !d->narrow.copied; i++)
+        memcpy(d->narrow.rows + (size_t)i * bytes, head_rows(d) + (size_t)d->narrow.token[i] * bytes, bytes);
+    d->narrow.copied = true;
+    w.ne[1] = w.pitch = d->narrow.n;
+    w.data = d->narrow.rows;
+    w.laid = false;
+    w.of = 0;
+    return w;
+}
+
+/* Answers r .. r + n - 1 have numbers of rows of a narrow head: they become tokens. */
+static void name_tokens(struct model_drafter *d, int64_t r, int64_t n)
+{
+    const struct op_ids ids = op_top_ids(&best, d->digest);
+    int32_t *at = (int32_t *)(uintptr_t)ids.at; /* of d->digest, in the host's memory */
+
+    for (int64_t i = r; i < r + n && d->narrow.token != NULL; i++)
+        if (at[i * ids.stride] >= 0)
+            at[i * ids.stride] = d->narrow.token[at[i * ids.stride]];
+}
+
 void model_draft_head(struct model_drafter *d, struct tensor x, int64_t r)
 {
     struct dev *dev = d->net.dev;
-    struct tensor logits = dev_scratch(dev, d->head.ne[1], x.ne[1]);
+    const struct tensor w = narrow_head(d);
+    struct tensor logits = dev_scratch(dev, w.ne[1], x.ne[1]);
     const struct op_top top = { .k = 1, .inv_temp = d->inv_temp };
     const size_t bytes = op_top_bytes(&top);
 
     model_draft_note(d, &d->trace.hidden, x);
-    op_matmul(dev, logits, d->head, x);
+    op_matmul(dev, logits, w, x);
     model_draft_note(d, &d->trace.logits, logits);
     op_top(dev, d->digest + (size_t)r * bytes, logits, &top);
+    name_tokens(d, r, x.ne[1]);
 }
 
 struct op_ids model_draft_ids(const struct model_drafter *d)

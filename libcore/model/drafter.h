@@ -49,6 +49,11 @@ const struct model_drafter_info *model_drafter_info(const struct model_drafter *
 MUST_CHECK enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq, int64_t ctx_tokens, int n_saved,
                                                struct err *e);
 
+/* From now on guesses are among these n tokens alone, which ascend: only their rows of the output matrix are read, from
+ * a copy, and probabilities are among them. On the host; on other devices nothing happens. Once, after
+ * model_drafter_reserve(). (FR-Spec, arXiv 2502.14856) */
+MUST_CHECK enum err_code model_drafter_narrow(struct model_drafter *d, const int32_t *token, int n, struct err *e);
+
 /* The most rows that a context can have, guesses included. */
 int64_t model_drafter_ctx(const struct model_drafter *d);
 /* Keeps the first `rows` rows of the slot's context. */

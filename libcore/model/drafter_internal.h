@@ -40,6 +40,12 @@ struct model_drafter {
     struct state *state;      /* keys and values of the slots */
     struct tensor embd, head; /* the target's, unless the block has its own */
     struct tensor mix;        /* MTP: eh_proj; DFlash: fc */
+    struct {
+        int32_t *token;      /* [n] ascending: model_drafter_narrow(); NULL: all */
+        unsigned char *rows; /* [n] of the output matrix, copied when guesses are first made */
+        int n;
+        bool copied;
+    } narrow;
     const float *embd_norm, *hidden_norm, *out_norm;
     int32_t mask;   /* DFlash: the token of a place to be guessed */
     int window;     /* DFlash: keys that windowed layers see before the block */

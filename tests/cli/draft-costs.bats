@@ -48,6 +48,11 @@ guesses() # OPTIONS...
     jq -c '.costs.row[] |= 1 | .costs.purse = 12 | .costs.drafters[] |= (.tries = 0 | .call[] |= 0.001 | .kept[] |= 1 | .sure[] |= 1)' \
         good > "$file"
     [ "$(guesses)" -gt 20 ]
+    # guesses among an eighth of the tokens are right, too: here those of this answer and of the lowest numbers
+    jq -c --slurpfile ids plain '.costs.tokens = ($ids[0] | unique | map(., 100))' "$file" > narrow
+    cp narrow "$file"
+    [ "$(guesses)" -gt 20 ]
+    jq -e '.drafts.kept > 20' out
     jq -c '.costs.row[2:] |= map(9000) | .costs.purse = -9000 | .costs.drafters[].call[] |= 9000' good > "$file"
     [ "$(guesses)" -eq 0 ]
     model=$TINY
@@ -60,7 +65,7 @@ guesses() # OPTIONS...
     echo x > "$file"
     answer --draft auto
     [ ! -s err ]
-    for text in '' x '{}' '{"key": "1"}' "$(jq -c '.costs.purse = 1e9' good)" "$(jq -c 'del(.costs.drafters[0])' good)" \
+    for text in '' x '{}' '{"key": "1"}' "$(jq -c '.costs.purse = 1e9' good)" "$(jq -c '.costs.tokens = [-1, 2]' good)" "$(jq -c 'del(.costs.drafters[0])' good)" \
         "$(jq -c '.key = "0"' good)" "$(head -c 70000 /dev/zero | tr '\0' '[')"; do
         printf %s "$text" > "$file"
         guesses > /dev/null
