@@ -161,6 +161,8 @@ void cli_run_warn_unread(const struct cli_run *s, char *const *files)
 /* The model is ready: prompt in, answer out. */
 static enum err_code answer_prompt(struct cli_run *s, struct err *e)
 {
+    struct err unlogged = { 0 };
+
     cli_run_note_machine(s);
     if (cli_run_open_answer(s, e) || (s->o->jsonl && cli_run_print_start(s, e)))
         return e->code;
@@ -170,13 +172,19 @@ static enum err_code answer_prompt(struct cli_run *s, struct err *e)
         cli_catch_broken_pipe();
     if (cli_verbosity() > 0 && strcmp(model_info(s->open.model)->device, "cpu") == 0)
         model_time(s->open.model, true); /* on a GPU the answer would be slower for it */
-    if (cli_run_generate(s, e) || (s->o->session && cli_run_keep(s, e)) || cli_open_save_uses(&s->open, e))
+    if (cli_run_generate(s, e))
+        return e->code;
+    if (s->lost.code != ERR_OK || cli_run_log(s, &unlogged)) /* before the session, which has its id */
+        s->kept.answer[0] = '\0';
+    if ((s->o->session && cli_run_keep(s, e)) || cli_open_save_uses(&s->open, e))
         return e->code;
     if (s->lost.code != ERR_OK) {
         *e = s->lost;
         return e->code;
     }
-    if (cli_run_log(s, e) || ((s->o->json || s->o->jsonl) && cli_run_print_end(s, e)))
+    if (unlogged.code != ERR_OK)
+        return err_copy(e, &unlogged);
+    if ((s->o->json || s->o->jsonl) && cli_run_print_end(s, e))
         return e->code;
     cli_run_note_times(s);
     return ERR_OK;

@@ -10,7 +10,23 @@
 
 enum { AROUND = 6 }; /* tokens shown on each side of a difference */
 
-/* The program's part of the file: {"chat": bool, "waiting": [ids], "system": "hexadecimal hash"}. */
+/* An id is letters, digits and '-': what stands in a file may be anything. */
+static void read_answer(struct cli_session *s, const json_t *o)
+{
+    const json_int_t n = json_integer_value(json_object_get(o, "answer_tokens"));
+    struct str id;
+
+    if (!json_get_str(o, "answer", &id) || id.n >= sizeof s->answer || n < 0)
+        return;
+    for (size_t i = 0; i < id.n; i++)
+        if (id.p[i] != '-' && (id.p[i] < '0' || id.p[i] > '9') && ((id.p[i] | 32) < 'a' || (id.p[i] | 32) > 'z'))
+            return;
+    memcpy(s->answer, id.p, id.n);
+    s->n_answer = n;
+}
+
+/* The program's part of the file: {"chat": bool, "waiting": [ids], "system": "hexadecimal hash", "answer": "its id",
+ * "answer_tokens": n}. */
 static enum err_code read_blob(struct cli_session *s, struct err *e)
 {
     size_t n;
@@ -26,6 +42,7 @@ static enum err_code read_blob(struct cli_session *s, struct err *e)
     s->chat = json_is_true(json_object_get(o, "chat"));
     if (json_is_string(json_object_get(o, "system")))
         s->system = strtoull(json_string_value(json_object_get(o, "system")), NULL, 16);
+    read_answer(s, o);
     json_array_foreach (ids, i, id) {
         json_int_t v = json_is_integer(id) ? json_integer_value(id) : -1;
 
@@ -159,6 +176,9 @@ enum err_code cli_session_save(struct cli_session *s, struct run *r, bool chat, 
         json_push(&ids, json_integer(chosen->v[i]));
     snprintf(system, sizeof system, "%016" PRIx64, s->system);
     o = json_pack("{s:b, s:o, s:s*}", "chat", (int)chat, "waiting", ids, "system", s->system != 0 ? system : NULL);
+    if (s->answer[0] != '\0') /* without it the session is whole, too */
+        (void)(json_object_set_new(o, "answer_tokens", json_integer(s->n_answer)) ||
+               json_object_set_new(o, "answer", json_string(s->answer)));
     blob = o != NULL ? json_dump(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (blob == NULL)

@@ -20,6 +20,8 @@ struct cli_session {
     struct text_tokens held; /* what it had when it was opened, tokens that wait included */
     bool begun;              /* it had something */
     uint64_t system;         /* a hash of the system message that it began with; 0: none */
+    char answer[64];         /* id of its last answer in the log; "": it has none there */
+    int64_t n_answer;        /* tokens up to the end of that */
     bool shared;             /* --session-ro: it is only read */
     bool chat;
     bool loaded;

@@ -45,6 +45,13 @@ static bool add_answer(json_t *o, const struct cli_run *s)
            cli_json_set(o, "timings", cli_run_timings(s));
 }
 
+/* The answer before this one, if the prompt goes on behind it. */
+static bool add_parent(json_t *line, const struct cli_run *s)
+{
+    return s->kept.answer[0] == '\0' || s->before.n == 0 || s->before.n < s->kept.n_answer ||
+           cli_json_set(line, "parent", json_string(s->kept.answer));
+}
+
 enum err_code cli_run_log(struct cli_run *s, struct err *e)
 {
     const struct cli_beside_opts *o = &s->o->beside;
@@ -54,13 +61,17 @@ enum err_code cli_run_log(struct cli_run *s, struct err *e)
     char number[JOURNAL_NUMBER_BYTES];
     json_t *line = NULL;
 
-    if (s->journal == NULL || !s->read || s->o->predict_max == 0)
+    if (s->journal == NULL || !s->read || s->o->predict_max == 0) {
+        s->kept.answer[0] = '\0';
         return ERR_OK;
+    }
     if (cli_log_facts(&line, &beside, e))
         return e->code;
     journal_number(number, (int64_t)time(NULL), s->process, ++s->n_logged);
     (void)snprintf(s->logged, sizeof s->logged, "run-%s", number);
-    journal_answer(s->journal, s->logged, json_if(add_answer(line, s), line));
+    journal_answer(s->journal, s->logged, json_if(add_parent(line, s) && add_answer(line, s), line));
+    memcpy(s->kept.answer, s->logged, sizeof s->kept.answer);
+    s->kept.n_answer = prompt_of(s)->n + s->answer.ids.n;
     return ERR_OK;
 }
 

@@ -131,7 +131,7 @@ enum owner { LINE, FILES, ANYBODY }; /* whose members an object has */
 /* What is ours and says nothing of anybody: words and hashes. */
 static bool is_safe(enum owner of, const char *key)
 {
-    static const char *const words[] = { "program", "build", "finish_reason", "key", "rating" };
+    static const char *const words[] = { "program", "build", "parent", "finish_reason", "key", "rating" };
 
     for (size_t i = 0; of == LINE && i < sizeof words / sizeof *words; i++)
         if (strcmp(words[i], key) == 0)

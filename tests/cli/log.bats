@@ -44,6 +44,11 @@ kept() { cat log/*.jsonl | jq -c "select(.type == \"$1\")"; }
     try 0 chimere-run --log log -q --think off -n 4 --session s -p 'And 4 + 4?' --jsonl
     jq -es --arg id "$(kept answer | tail -1 | jq -r .id)" '.[-1].type == "end" and .[-1].id == $id' out
     kept answer | tail -1 | jq -e '[.messages[].role] == ["user", "assistant", "user"] and .messages[2].content == "And 4 + 4?"'
+    kept answer | jq -es '.[0].parent == null and .[1].parent == .[0].id'
+    try 0 chimere-run -q --think off -n 4 --session s -p 'And 1 + 1?' # is not in the log, so the next one has no parent there
+    try 0 chimere-run --log log --redact 'run-\w+' -q --think off -n 4 --session s -p 'And 2 + 2?'
+    try 0 chimere-run --log log --redact 'run-\w+' -q --think off -n 4 --session s -p 'And 3 + 3?'
+    kept answer | jq -es '.[2].parent == null and .[3].parent == .[2].id and (.[3].messages | length) == 9'
     printf '{"type":"answer","te' >> "$(ls log/answers*)"
     try 0 chimere-run --log log -q -n 2 --raw -p 'one two'
     tail -1 log/answers* | jq -e '.prompt == "one two" and .messages == null and .finish_reason == "length"'

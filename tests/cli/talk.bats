@@ -100,7 +100,9 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
     [ "$(messages s)" = "$(messages t)" ]
     grep -q 'there is no message yet' shown
     grep -q 'the temperature is 0' shown
-    printf '%s\n' 'What is 2 + 2?' 'Now add 5 to that.' /undo 'Now add 7 to that.' /quit | talk 0 --session u --think off
+    printf '%s\n' 'What is 2 + 2?' 'Now add 5 to that.' /undo 'Now add 7 to that.' /quit |
+        talk 0 --session u --think off --log log
+    jq -es 'map(.parent) == [null, .[0].id, null]' log/answers* # of what was taken back nothing is the next turn
     for p in 'What is 2 + 2?' 'Now add 7 to that.'; do chimere-run --session v --think off -p "$p" > want; done
     [ "$(messages u)" = "$(messages v)" ]
     # What was taken back is out of the file at once.
