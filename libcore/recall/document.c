@@ -36,7 +36,8 @@ static bool is_same_name(const struct recall_at *a, const struct recall_at *b)
     return memcmp(a->low, b->low, n) == 0 && (longer->n == n || (longer->n == n + 1 && longer->low[n] == 's'));
 }
 
-bool recall_next_at(struct str s, size_t *at, const struct recall_asked *q, struct recall_at *out)
+/* All of a word but its role. */
+static bool next_word(struct str s, size_t *at, const struct recall_asked *q, struct recall_at *out)
 {
     out->n = recall_word(s, at, out->low);
     if (out->n == 0)
@@ -46,7 +47,6 @@ bool recall_next_at(struct str s, size_t *at, const struct recall_asked *q, stru
     while (from > 0 && ((unsigned char)s.p[from] & 0xC0) == 0x80)
         from--;
     const unsigned char c = (unsigned char)s.p[from];
-    const bool apostrophe = from > 0 && (s.p[from - 1] == '\'' || (unsigned char)s.p[from - 1] == 0x99);
 
     out->s = (struct str){ s.p + from, *at - from };
     out->key = recall_stem_key(out->low, out->n);
@@ -57,6 +57,16 @@ bool recall_next_at(struct str s, size_t *at, const struct recall_asked *q, stru
     out->digit = false;
     for (size_t i = 0; i < out->n; i++)
         out->digit = out->digit || (out->low[i] >= '0' && out->low[i] <= '9');
+    return true;
+}
+
+bool recall_next_at(struct str s, size_t *at, const struct recall_asked *q, struct recall_at *out)
+{
+    if (!next_word(s, at, q, out))
+        return false;
+    const size_t from = (size_t)(out->s.p - s.p);
+    const bool apostrophe = from > 0 && (s.p[from - 1] == '\'' || (unsigned char)s.p[from - 1] == 0x99);
+
     /* the s of "Anna's" is a part of the word before it */
     out->role = apostrophe && out->n == 1 ? RECALL_DET : recall_role_of(out->low, out->n);
     if (out->role == RECALL_AUX && out->capital && recall_is_kind(RECALL_DATE, out->low, out->n)) /* May */
@@ -202,7 +212,7 @@ static uint64_t words_in(const struct recall_asked *q, struct str s)
     size_t at = 0;
     uint64_t bits = 0;
 
-    while (recall_next_at(s, &at, q, &w))
+    while (next_word(s, &at, q, &w))
         if (w.asked >= 0)
             bits |= UINT64_C(1) << w.asked;
     return bits;
@@ -241,6 +251,8 @@ static enum err_code weigh_words(struct search *x, const struct text *t, struct 
         ids.n = 0;
         code = text_encode(t, (struct str){ spaced, x->q.word[i].n + 1 }, 0, &ids, e);
         x->q.weight[i] = idf * idf * (double)(ids.n * ids.n);
+        if (recall_is_kind(RECALL_LIGHT, x->q.word[i].low, x->q.word[i].n))
+            x->q.weight[i] *= 0.1;
         x->all += x->q.weight[i];
     }
     text_tokens_free(&ids);

@@ -30,6 +30,8 @@ enum recall_kind {
     RECALL_ASKS,
     RECALL_LINKS,
     RECALL_TIMES,  /* how often */
+    RECALL_DENIES,
+    RECALL_LIGHT,  /* verbs that say little: "take place" */
     RECALL_STANDS, /* verbs that say no more than "is" of a place */
 };
 enum recall_wanted {
@@ -77,6 +79,7 @@ struct recall_asked {
     int noun;     /* the word that says what is wanted ("which year", "how tall"); -1: none */
     bool asks;    /* it is a question, and not one for yes or no */
     bool subject; /* "what lives in the cellar" */
+    bool denies;  /* "who does not" */
 };
 /* document.c: the next word of s at or after *at; false: there is none. q: whose words are looked for; NULL: none. */
 bool recall_next_at(struct str s, size_t *at, const struct recall_asked *q, struct recall_at *out);

@@ -15,6 +15,45 @@ static const char *const same[] = {
     " inhabitant people population resident ",
     " child children ",
     " establish settle founded foundation start begin began begun beginning set ",
+    " begin began begun beginning start commence open opening ",
+    " held hold happen occur place venue event occasion ",
+    " prize award reward win won winner ",
+    " job position office role post ",
+    " town city village ",
+    " connect link join ",
+    " end finish close stop ",
+    " attack fight fought battle war ",
+    " rule ruled ruler king queen emperor govern government ",
+    " area territory region ",
+    " law legislation act ",
+    " kill killed murder ",
+    " help support assist ",
+    " cause reason result ",
+    " create creation form formed formation ",
+    " increase rise rose risen grow grew growth ",
+    " decrease fall fell fallen decline drop ",
+    " change alter replace replaced ",
+    " meet met meeting gather ",
+    " arrive reach come came ",
+    " send sent ship deliver delivery ",
+    " study research learn learnt ",
+    " doctor physician ",
+    " car vehicle automobile ",
+    " boat ship vessel ",
+    " road street ",
+    " money fund budget ",
+    " company firm business ",
+    " part component ",
+    " kind type sort ",
+    " error fault failure fail ",
+    " allow permit let ",
+    " contain include consist comprise ",
+    " purpose aim goal ",
+    " say said state tell told ",
+    " see seen saw visible view ",
+    " visit visitor guest ",
+    " responsible charge ",
+    " employ employee worker staff ",
     " live lived reside home house ",
     " work job profession occupation trade ",
     " cost price pay paid fee charge ",
@@ -64,7 +103,7 @@ static const char *const same[] = {
     " fly flew ",
     " drive drove driven driver ",
     " sing sang sung ",
-    " eat ate eaten food diet ",
+    " eat ate eaten food diet feed fed ",
     " drink drank ",
     " show shown ",
     " leave left ",
@@ -138,6 +177,9 @@ int recall_stem_keys(const char *word, size_t n, uint64_t key[RECALL_KEYS_MAX])
     const uint64_t own = key[0] = recall_stem_key(word, n);
     int k = 1;
 
+    if (n > 5 && (ends_in(word, n, "er") || ends_in(word, n, "or"))) /* the designer is who designed it */
+        key[k++] = recall_stem_key(word, n - 2);
+
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         const int from = k;
         bool mine = false;
@@ -201,6 +243,8 @@ static const char *const kinds[] = {
                     "define remind know wonder need want look ",
     [RECALL_TIMES] = " every each once twice daily weekly monthly yearly hourly always ",
     [RECALL_STANDS] = " stand stands stood lie lies lay find found see seen locate located situated kept ",
+    [RECALL_DENIES] = " not no never without neither nor none don doesn didn isn wasn aren cannot ",
+    [RECALL_LIGHT] = " get gets got getting go goes going take takes took taken ",
     [RECALL_LINKS] = " is are was were be ",
 };
 

@@ -146,6 +146,7 @@ void recall_read_question(struct recall_asked *q, struct str question)
 
         for (size_t i = end; i < (size_t)(w->s.p - question.p); i++)
             begins = begins || strchr(".!?:\n", question.p[i]) != NULL;
+        q->denies = q->denies || is_of(w, RECALL_DENIES);
         q->weight[q->n] = w->role == RECALL_CONTENT && !is_repeated(q, q->n);
         if (q->weight[q->n] > 0)
             add_keys(q, q->n);

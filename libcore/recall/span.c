@@ -10,7 +10,10 @@
 
 #include "recall/document.h"
 
-enum { WORDS_READ = 1024 /* of a paragraph */ };
+enum { WORDS_READ = 1024 /* of a paragraph */, LONG = 14 /* words of a sentence, or more */ };
+
+/* What is asked of a long sentence is answered by a part that is better than all others by this much. */
+#define MARGIN 0.3
 
 struct sentence {
     int from, to; /* words */
@@ -30,6 +33,9 @@ struct reading {
     bool named[RECALL_ASKED_MAX];   /* names in the sentences up to the one at hand */
     int n_names, n_beside;          /* is_beside() */
     double all_beside;              /* their weight */
+    struct str best;                /* part, with its score and that of the best one that says something else */
+    double score, next;
+    bool in_long; /* sentence */
 };
 
 static bool is(const struct recall_at *w, const char *word)
@@ -155,13 +161,15 @@ static void name_the_rarest(struct reading *r)
         if (r->is_name[k])
             return;
         n += q->weight[k] > 0;
+        if (k == q->noun)
+            continue;
         if (best < 0 || q->weight[k] > q->weight[best]) {
             next = best >= 0 ? q->weight[best] : 0;
             best = k;
         } else if (q->weight[k] > next)
             next = q->weight[k];
     }
-    if (n > 1 && best != q->noun && q->weight[best] > 1.5 * next)
+    if (n > 1 && best >= 0 && q->weight[best] > 1.5 * next)
         r->is_name[best] = true;
 }
 
@@ -271,8 +279,7 @@ static bool take_names(const struct reading *r, struct piece *p)
     if (from >= p->to)
         return false;
     for (to = from + 1; to < p->to && (is_name_at(r, to) || r->word[to].digit ||
-                                       (to + 1 < p->to && is_name_at(r, to + 1) && r->word[to].n <= 3 &&
-                                        r->word[to].role != RECALL_CONJ));)
+                                       (to + 1 < p->to && is_name_at(r, to + 1) && r->word[to].n <= 3));)
         to++;
     p->from = from;
     p->to = to;
@@ -292,6 +299,9 @@ static bool take_date(const struct reading *r, struct piece *p)
         return false;
     while (from + 1 < p->to && r->word[from].role == RECALL_ADV)
         from++;
+    for (int i = from + 1; i < p->to; i++) /* not "every year" behind it */
+        if (is_of(&r->word[i], RECALL_TIMES))
+            p->to = i;
     p->from = from;
     if (p->prep >= 0 && (is(&r->word[p->prep], "before") || is(&r->word[p->prep], "after") ||
                          is(&r->word[p->prep], "until") || is(&r->word[p->prep], "during")))
@@ -396,6 +406,12 @@ static bool has_unit(const struct reading *r, const struct piece *p)
 
 /* ---- which part ---- */
 
+/* A word of the question that an answer stands near to: no name, and no part of one. */
+static bool leads(const struct reading *r, int k)
+{
+    return !r->is_name[k] && !is_of_name(r, k);
+}
+
 /* Content words between a part and the next word of the question that is no name; negative: that stands behind it. 0:
  * there is none. */
 static int steps_from(const struct reading *r, const struct sentence *s, const struct piece *p)
@@ -405,7 +421,7 @@ static int steps_from(const struct reading *r, const struct sentence *s, const s
     for (int i = p->from - 1; i >= s->from && before == 0; i--) {
         const struct recall_at *w = &r->word[i];
 
-        if (w->asked >= 0 && !r->is_name[w->asked])
+        if (w->asked >= 0 && leads(r, w->asked))
             before = n;
         n += w->role == RECALL_CONTENT || w->role == RECALL_PREP;
     }
@@ -413,7 +429,7 @@ static int steps_from(const struct reading *r, const struct sentence *s, const s
     for (int i = p->to; i < s->to && after == 0; i++) {
         const struct recall_at *w = &r->word[i];
 
-        if (w->asked >= 0 && !r->is_name[w->asked])
+        if (w->asked >= 0 && leads(r, w->asked))
             after = n;
         n += w->role == RECALL_CONTENT || w->role == RECALL_PREP;
     }
@@ -432,7 +448,7 @@ static void drop_verb(const struct reading *r, const struct sentence *s, struct 
         return;
     if (before->role == RECALL_PRON
             ? !is(before, "his") && !is(before, "her") && !is(before, "its") && !is(before, "their")
-            : before->asked >= 0 && r->is_name[before->asked])
+            : before->asked >= 0 && (r->is_name[before->asked] || w[1].role == RECALL_DET))
         p->from += w->low[w->n - 1] == 's' || (w->n > 2 && memcmp(w->low + w->n - 2, "ed", 2) == 0);
 }
 
@@ -465,7 +481,7 @@ static bool is_beside_noun(const struct reading *r, const struct sentence *s, co
 static bool has_content(const struct reading *r, const struct piece *p)
 {
     for (int i = p->from; i < p->to; i++)
-        if (r->word[i].role == RECALL_CONTENT || r->word[i].capital)
+        if (r->word[i].role == RECALL_CONTENT || (r->word[i].capital && r->word[i].role == RECALL_ADV))
             return true;
     return false;
 }
@@ -477,6 +493,26 @@ static bool is_last(const struct reading *r, const struct sentence *s, const str
         if (r->word[i].asked >= 0)
             return false;
     return true;
+}
+
+/* Not who, and not what if no more is said of it. */
+static bool is_of_time_or_place(const struct reading *r, const struct piece *p)
+{
+    struct piece other = *p;
+
+    return take_date(r, &other) || is_number(&r->word[p->from]) || take_place(r, &other, false);
+}
+
+/* The end is not its own: "the MAIN product", "to CUT RIBBONS". */
+static bool is_of_more(const struct reading *r, const struct sentence *s, const struct piece *p)
+{
+    const struct recall_at *first = &r->word[p->from];
+
+    if (p->to < s->to && r->word[p->to].asked >= 0 && !r->stop[p->to] && !r->word[p->to - 1].capital &&
+        (!r->q->subject || r->word[p->to].asked == r->q->noun))
+        return true;
+    return p->prep >= 0 && is(&r->word[p->prep], "to") && p->to > p->from + 1 && first->role == RECALL_CONTENT &&
+           !first->capital && !first->digit;
 }
 
 static double score_part(const struct reading *r, const struct sentence *s, struct piece *p)
@@ -495,7 +531,10 @@ static double score_part(const struct reading *r, const struct sentence *s, stru
     case RECALL_OFTEN:
         return take_times(r, p) ? 1 + close : 0;
     case RECALL_WHERE:
-        return take_place(r, p, steps > 0) ? 1 + close + (is_name_at(r, p->to - 1) ? 0.2 : 0) : 0;
+        if (take_place(r, p, steps > 0))
+            return 1 + close + (is_name_at(r, p->to - 1) ? 0.2 : 0);
+        /* "which towns does it connect" */
+        return r->q->noun >= 0 && p->prep < 0 && steps != 0 && take_names(r, p) ? 0.8 + close : 0;
     case RECALL_MANY:
         return take_number(r, p, true) && !is_when(r, p) && counts_asked(r, s, p) ? 1 + close : 0;
     case RECALL_MEASURE:
@@ -507,14 +546,14 @@ static double score_part(const struct reading *r, const struct sentence *s, stru
         if (take_names(r, p))
             return 1 + close + 0.3 * (p->prep >= 0 && is(&r->word[p->prep], "by")) -
                    0.3 * (p->prep >= 0 && is_of(&r->word[p->prep], RECALL_BARE_PLACE));
-        if (r->q->wanted == RECALL_NAMES)
+        if (r->q->wanted == RECALL_NAMES || is_of_time_or_place(r, p))
             return 0;
         break;
     default:
         break;
     }
     drop_verb(r, s, p);
-    if (steps == 0 || !has_content(r, p))
+    if (steps == 0 || !has_content(r, p) || s->to - s->from > LONG || is_of_more(r, s, p))
         return 0;
     return 0.5 * (r->q->subject ? (steps < 0 ? -1.0 / steps : 0.3 / steps) : (steps > 0 ? 1.0 / steps : -0.5 / steps)) +
            0.1 * (p->to > p->from + 1) + 0.1 * is_last(r, s, p) + 0.5 * is_beside_noun(r, s, p);
@@ -614,39 +653,56 @@ static bool take_reason(const struct reading *r, const struct sentence *s, struc
     return false;
 }
 
-static void try_sentence(struct reading *r, const struct sentence *s, struct str *out, double *best)
+/* Whether it is the best so far, which leads over what says something else. */
+static void keep_part(struct reading *r, const struct sentence *s, const struct piece *p, double score)
+{
+    const struct str text = text_of(r, p);
+    const bool same = text.n == r->best.n && memcmp(text.p, r->best.p, text.n) == 0;
+
+    if (score > r->score) {
+        r->next = same ? r->next : r->score;
+        r->score = score;
+        r->best = text;
+        r->in_long = s->to - s->from > LONG;
+    } else if (score > r->next && !same)
+        r->next = score;
+}
+
+static bool denies(const struct reading *r, const struct sentence *s)
+{
+    for (int i = s->from; i < s->to; i++)
+        if (is_of(&r->word[i], RECALL_DENIES))
+            return true;
+    return false;
+}
+
+static void try_sentence(struct reading *r, const struct sentence *s)
 {
     const struct shares has = shares_of(r, s);
     const double base = 2 * has.beside + has.names + 0.5 * has.noun;
     struct piece p;
     int at = s->from;
 
-    if (!has.named)
+    if (!has.named || (r->q->denies && !denies(r, s)))
         return;
     if (asks_what_it_is(r)) {
-        if (has.beside > 0 && has.names > 0 && describe(r, s, &p) && base + 0.5 > *best) {
-            *best = base + 0.5;
-            *out = text_of(r, &p);
-        }
+        if (has.beside > 0 && has.names > 0 && describe(r, s, &p))
+            keep_part(r, s, &p, base + 0.5);
         return;
     }
-    if (has.beside < 0.5 || (r->n_beside == 0 && !has.noun && r->q->wanted != RECALL_WHERE &&
+    if (has.beside < (s->to - s->from > LONG ? 0.75 : 0.5) || (r->n_beside == 0 && !has.noun && r->q->wanted != RECALL_WHERE &&
                              r->q->wanted != RECALL_MEASURE && r->q->wanted != RECALL_COLOURS))
         return;
     if (r->q->wanted == RECALL_WHY) {
-        if (take_reason(r, s, &p) && base + 1 > *best) {
-            *best = base + 1;
-            *out = text_of(r, &p);
-        }
+        if (take_reason(r, s, &p))
+            keep_part(r, s, &p, base + 1);
         return;
     }
     while (next_part(r, s, &at, &p)) {
         const double score = score_part(r, s, &p);
 
-        if (score > 0 && base + score > *best) {
-            *best = base + score;
-            *out = text_of(r, &p);
-        }
+        if (score > 0)
+            keep_part(r, s, &p, base + score);
     }
 }
 
@@ -664,9 +720,13 @@ enum err_code recall_span(struct str paragraph, const struct recall_asked *q, st
     for (int i = 0; code == ERR_OK && i < r.n; i++)
         if (r.ends[i] || i + 1 == r.n) {
             s.to = i + 1;
-            try_sentence(&r, &s, out, score);
+            try_sentence(&r, &s);
             s.from = s.to;
         }
+    if (!r.in_long || r.score - r.next >= MARGIN) {
+        *out = r.best;
+        *score = r.score;
+    }
     free(r.word);
     free(r.stop);
     free(r.ends);
