@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# context.sh [KIND ...]: what --context finds and answers on notes that decided nothing, of three seeds. MODEL answers (the
-# embedded one); with MODEL= only what is found is counted.
+# context.sh [KIND ...]: what --context finds on notes of three seeds, what MODEL (the embedded one) answers on those of the
+# first, and what it changes of 1,001 other items. With MODEL= only what is found is counted.
 set -eu
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -10,7 +10,11 @@ gcc -O2 -std=c11 -Ilibcore -D_GNU_SOURCE -o "$work/find" bench/context_find.c bu
     $(ldconfig -p | grep -oE 'libopenblas\.so ' | sort -u | sed 's/lib\(.*\)\.so /-l\1/') -lm -pthread
 nano=share/models/chimere-nano-q5_k_m.gguf
 model=${MODEL-$nano}
-[ $# -gt 0 ] || set -- packages devices instrument animal bridge festival
+answer() # BATCH OUT OPTION...
+{
+    bin/chimere-serve-stdio -q -m "$model" -t "${THREADS:-1}" --parallel 8 --batch "$1" -o "$2" "${@:3}"
+}
+[ $# -gt 0 ] || set -- packages devices bridge festival school lighthouse
 for kind; do
     n=240
     case $kind in people | glossary | packages | devices) n=300 ;; esac
@@ -22,15 +26,18 @@ for kind; do
             "$work/find" $nano "$at/notes.txt" "$at/$part.jsonl" > "$at/$part.found"
             python3 bench/context_judge.py found "$at/$part.found" | sed "s/^/$kind $seed $part: /"
         done
-        [ -n "$model" ] || continue
-        python3 bench/context_judge.py requests "$at/notes.txt" "$at/items.jsonl" > "$at/batch"
-        bin/chimere-serve-stdio -q -m "$model" -t "${THREADS:-1}" --parallel 8 --batch "$at/batch" -o "$at/out"
+        [ -n "$model" ] && [ "$seed" = 1 ] || continue
+        python3 bench/context_judge.py requests $n "$at/items.jsonl" > "$at/batch"
+        answer "$at/batch" "$at/out" --context "$at/notes.txt"
         python3 bench/context_judge.py answers "$at/items.jsonl" "$at/out" | sed "s/^/$kind $seed: /"
     done
 done
 cat share/eval/*.jsonl > "$work/other"
-for notes in "$work"/*-1/notes.txt; do
-    "$work/find" $nano "$notes" "$work/other" > "$work/other.found"
-    name=${notes#"$work"/}
-    echo "$name: of share/eval $(python3 bench/context_judge.py found "$work/other.found")"
-done
+cat "$work"/*-1/notes.txt > "$work/notes.txt"
+"$work/find" $nano "$work/notes.txt" "$work/other" > "$work/other.found"
+echo "all these notes: of share/eval $(python3 bench/context_judge.py found "$work/other.found")"
+[ -n "$model" ] || exit 0
+python3 bench/context_judge.py requests 143 share/eval/*.jsonl > "$work/batch"
+answer "$work/batch" "$work/before"
+answer "$work/batch" "$work/after" --context "$work/notes.txt"
+python3 bench/context_judge.py compare "$work/other" "$work/before" "$work/after"

@@ -29,7 +29,7 @@ enum recall_kind {
     RECALL_BARE_PLACE, /* an answer to "where" does without it */
     RECALL_ASKS,
     RECALL_LINKS,
-    RECALL_TIMES,  /* how often */
+    RECALL_TIMES, /* how often */
     RECALL_DENIES,
     RECALL_LIGHT,  /* verbs that say little: "take place" */
     RECALL_STANDS, /* verbs that say no more than "is" of a place */

@@ -41,13 +41,13 @@ static enum recall_wanted wanted_how(const struct recall_at *next)
     return RECALL_WHAT;
 }
 
-/* "which year", "the colour of": not "each day", "in a year". */
+/* "which year", "the colour of": not "each day", "in a year", "take place". */
 static int find_noun(const struct recall_asked *q)
 {
     for (int i = 0; i < q->n; i++) {
         const struct recall_at *w = &q->word[i], *before = i > 0 ? w - 1 : NULL;
 
-        if (recall_wanted_by(w->low, w->n) == RECALL_WHAT)
+        if (recall_wanted_by(w->low, w->n) == RECALL_WHAT || (before != NULL && is_of(before, RECALL_LIGHT)))
             continue;
         if (before == NULL || (before->role != RECALL_PREP && before->role != RECALL_AUX && !is(before, "a") &&
                                !is(before, "an") && !is(before, "each") && !is(before, "every") && !is(before, "of")))

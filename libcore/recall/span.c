@@ -495,7 +495,7 @@ static bool is_last(const struct reading *r, const struct sentence *s, const str
     return true;
 }
 
-/* Not who, and not what if no more is said of it. */
+/* A date, a number or a place: not an answer to "who". */
 static bool is_of_time_or_place(const struct reading *r, const struct piece *p)
 {
     struct piece other = *p;
@@ -690,8 +690,9 @@ static void try_sentence(struct reading *r, const struct sentence *s)
             keep_part(r, s, &p, base + 0.5);
         return;
     }
-    if (has.beside < (s->to - s->from > LONG ? 0.75 : 0.5) || (r->n_beside == 0 && !has.noun && r->q->wanted != RECALL_WHERE &&
-                             r->q->wanted != RECALL_MEASURE && r->q->wanted != RECALL_COLOURS))
+    if (has.beside < (s->to - s->from > LONG ? 0.75 : 0.5) ||
+        (r->n_beside == 0 && !has.noun && r->q->wanted != RECALL_WHERE && r->q->wanted != RECALL_MEASURE &&
+         r->q->wanted != RECALL_COLOURS))
         return;
     if (r->q->wanted == RECALL_WHY) {
         if (take_reason(r, s, &p))

@@ -101,6 +101,29 @@ static void words_of_paragraphs(void **state)
     assert_int_equal(ask(prose, "What does Mira Zane collect?").line, 3);
 }
 
+static const char fair[] =
+    "The Nofano Fair begins on 9 July each year. It is held in Pelham. The winner gets a wooden crown. Its main "
+    "product "
+    "is blue glass, and the hall was designed by Ines Kole. It connects Pelham and Ustria.\n"
+    "\n"
+    "In the years that followed the first war the harbour, which many people had already left, was moved by Clara Rebe "
+    "and by Leon Sand to a place near the old mill, where boats of all sizes were repaired.\n";
+
+static void kinds_of_answers(void **state)
+{
+    (void)state;
+    says(fair, "When does the Nofano Fair start?", "9 July");
+    says(fair, "Where does the Nofano Fair take place?", "Pelham");
+    says(fair, "What is the prize at the Nofano Fair?", "a wooden crown");
+    says(fair, "What product does the Nofano Fair make?", "blue glass");
+    says(fair, "Who is the designer of the hall of the Nofano Fair?", "Ines Kole");
+    says(fair, "Which towns does the Nofano Fair connect?", "Pelham and Ustria");
+    says(fair, "Who begins the Nofano Fair?", NULL);             /* a date is nobody */
+    says(fair, "When does the Nofano Fair not begin?", NULL);    /* that is not said */
+    says(fair, "What was moved in the years of the war?", NULL); /* of a long sentence nothing is guessed */
+    says(fair, "Who moved the harbour?", NULL);                  /* two */
+}
+
 /* Nothing is read beyond the ends, whatever the bytes are. */
 static void any_bytes(void **state)
 {
@@ -136,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_of_lines),
         cmocka_unit_test(words_of_paragraphs),
+        cmocka_unit_test(kinds_of_answers),
         cmocka_unit_test(any_bytes),
     };
     struct gguf *g = NULL;
