@@ -338,10 +338,11 @@ static void report_begin(struct lora *l)
     const int64_t n_params = l->job.state.lora->n_params;
 
     cli_train_event(&l->report, "begin",
-                    json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "command", "lora", "method",
-                              l->opts.method == TUNE_FIRST ? "first" : "zo", "items", (json_int_t)d->learn.n, "tests",
-                              (json_int_t)d->tests.n, "keep", (json_int_t)d->keep.n, "kept", (json_int_t)d->kept.n,
-                              "own", (json_int_t)d->own.n, "parameters", (json_int_t)n_params));
+                    json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "command", "lora", "method",
+                              l->opts.method == TUNE_FIRST ? "first" : "zo", "items", (json_int_t)d->n_given,
+                              "wordings", (json_int_t)d->n_wordings, "tests", (json_int_t)d->tests.n, "keep",
+                              (json_int_t)d->keep.n, "kept", (json_int_t)d->kept.n, "own", (json_int_t)d->own.n,
+                              "parameters", (json_int_t)n_params));
     cli_note("%" PRId64 " items to learn, %" PRId64 " to test on, %" PRId64 " to keep, %" PRId64
              " of them to test on, %" PRId64 " that the model wrote; %" PRId64 " parameters",
              d->learn.n, d->tests.n, d->keep.n + d->kept.n, d->kept.n, d->own.n, n_params);

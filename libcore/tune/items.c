@@ -40,6 +40,7 @@ void tune_items_free(struct tune_items *s)
     json_decref(s->chats);
     json_decref(s->open);
     json_decref(s->sets);
+    json_decref(s->pairs);
     *s = (struct tune_items){ 0 };
 }
 
@@ -172,6 +173,22 @@ static enum err_code add_twin(struct reading *r, const struct pair *p, struct er
     return code;
 }
 
+/* A question that is one message without tools, whose answer is all that there is to learn. */
+static enum err_code note_pair(const struct reading *r, const struct pair *p, struct err *e)
+{
+    const json_t *only = json_array_get(p->messages, 0);
+    struct str role, content;
+    json_t *o;
+
+    if (!r->how->twins || p->thought.p != NULL || p->tools != NULL || json_array_size(p->messages) != 1 ||
+        !json_get_str(only, "role", &role) || !str_is(role, "user") || !json_get_str(only, "content", &content))
+        return ERR_OK;
+    if (r->to->pairs == NULL)
+        r->to->pairs = json_array();
+    o = json_pack("{s:s%, s:s%}", "prompt", content.p, content.n, "answer", p->answer.p, p->answer.n);
+    return o != NULL && json_array_append_new(r->to->pairs, o) == 0 ? ERR_OK : err_nomem(e);
+}
+
 static enum err_code add_chat(struct reading *r, const struct pair *p, struct err *e)
 {
     struct text_tokens token = { 0 };
@@ -191,7 +208,7 @@ static enum err_code add_chat(struct reading *r, const struct pair *p, struct er
         text_tokens_free(&token);
         return code;
     }
-    if (add_pair(r, p, token, thinking, e))
+    if (add_pair(r, p, token, thinking, e) || (r->to->n > n && note_pair(r, p, e)))
         return e->code;
     if (r->to->n > n)
         r->to->v[n].thinks = p->thought.p != NULL;
@@ -290,8 +307,7 @@ static enum err_code add_line(void *ctx, struct str line, struct err *e)
     return code;
 }
 
-/* All of `from` to the end of `to`. */
-static enum err_code move_items(struct tune_items *to, struct tune_items *from, struct err *e)
+enum err_code tune_items_move(struct tune_items *to, struct tune_items *from, struct err *e)
 {
     if (reserve_items(to, from->n, e))
         return e->code;
@@ -312,6 +328,28 @@ enum err_code tune_items_read(struct tune_items *to, const struct tune_reading *
     return code;
 }
 
+enum err_code tune_items_add_pairs(struct tune_items *to, const struct tune_reading *how, const json_t *pairs,
+                                   struct err *e)
+{
+    struct tune_items more = { 0 };
+    struct reading r = { .how = how, .to = &more };
+    const json_t *pair;
+    enum err_code code = ERR_OK;
+    size_t i;
+
+    json_array_foreach (pairs, i, pair) {
+        struct str prompt, answer;
+
+        if (code == ERR_OK && json_get_str(pair, "prompt", &prompt) && json_get_str(pair, "answer", &answer))
+            code = add_prompt(&r, prompt, (struct str){ 0 }, &answer, e);
+    }
+    chat_close(r.format);
+    if (code == ERR_OK)
+        code = tune_items_move(to, &more, e);
+    tune_items_free(&more);
+    return code;
+}
+
 enum err_code tune_items_read_set(struct tune_items *to, const struct tune_reading *how, const char *name,
                                   const char *path, struct str all, struct err *e)
 {
@@ -325,7 +363,7 @@ enum err_code tune_items_read_set(struct tune_items *to, const struct tune_readi
     for (int64_t i = 0; i < set.n; i++)
         set.v[i].set = to->n_set;
     if (code == ERR_OK)
-        code = move_items(to, &set, e);
+        code = tune_items_move(to, &set, e);
     if (code == ERR_OK && set.chats != NULL && json_array_append(to->sets, set.chats) != 0)
         code = err_nomem(e);
     if (code == ERR_OK && (to->set_name[to->n_set] = strdup(name)) == NULL)

@@ -24,6 +24,7 @@ struct tune_items {
     int n_set;
     json_t *chats, *open; /* arrays of {messages, tools}: questions with and without an answer; NULL: none */
     json_t *sets;         /* of task sets such an array of each; NULL: none */
+    json_t *pairs;        /* of questions with twins: {prompt, answer} of each that is one message; NULL: none */
 };
 
 /* How lines become items. */
@@ -42,10 +43,15 @@ MUST_CHECK enum err_code tune_items_read(struct tune_items *to, const struct tun
 /* The same for a task set, which gets a number and this name. */
 MUST_CHECK enum err_code tune_items_read_set(struct tune_items *to, const struct tune_reading *how, const char *name,
                                              const char *path, struct str all, struct err *e);
+/* Adds an array of {"prompt", "answer"}, whose questions are not among the chats. */
+MUST_CHECK enum err_code tune_items_add_pairs(struct tune_items *to, const struct tune_reading *how,
+                                              const json_t *pairs, struct err *e);
 /* Takes the tokens; the first n_prompt of them are given. */
 MUST_CHECK enum err_code tune_items_add(struct tune_items *s, struct text_tokens token, int64_t n_prompt,
                                         int64_t tokens_max, struct err *e);
 
+/* All of `from` to the end of `to`. */
+MUST_CHECK enum err_code tune_items_move(struct tune_items *to, struct tune_items *from, struct err *e);
 /* Moves one of `every` items to `out`, which has none, at most `most`, spread evenly. */
 MUST_CHECK enum err_code tune_items_split(struct tune_items *s, struct tune_items *out, int64_t every, int64_t most,
                                           struct err *e);

@@ -14,6 +14,7 @@
 #include "tune/lora.h"
 #include "tune/self_written.h"
 #include "tune/shield.h"
+#include "tune/wordings.h"
 #include "tune/zo.h"
 
 enum { ALPHA = 2, ALPHA_SHIELD = 8 };
@@ -70,7 +71,8 @@ static enum err_code check_items(const struct tune_job *j, struct err *e)
     if (j->data.tests.n < TUNE_LEAST_TESTS)
         return err_set(e, ERR_FORMAT,
                        "%" PRId64 " items to test on are too few: at least %d, of a file of --held-out%s%s%s",
-                       j->data.tests.n, TUNE_LEAST_TESTS, j->o->tests_named ? "" : " or a tenth of the others",
+                       j->data.tests.n, TUNE_LEAST_TESTS,
+                       j->o->tests_named ? "" : ", a tenth of the others, or of facts in two wordings each",
                        n_out > 0 ? "; " : "", out);
     if (j->o->keep_tests_named && j->data.kept.n < TUNE_LEAST_TESTS)
         return err_set(e, ERR_FORMAT, "--keep-test: %" PRId64 " items are too few: at least %d are needed%s%s",
@@ -110,17 +112,59 @@ static enum err_code choose_kept(struct tune_job *j, struct err *e)
     return ERR_OK;
 }
 
+/* Further wordings of facts. Where the user has named no tests, some are the test: a fact that is held out cannot be
+ * learnt from the others. */
+static enum err_code make_wordings(struct tune_job *j, struct tune_items *more, struct err *e)
+{
+    struct tune_data *d = &j->data;
+    const struct tune_reading how = {
+        .text = j->text, .tokens_max = j->o->tokens_max, .now_s = j->o->now_s, .twins = true
+    };
+    struct tune_wordings w;
+    int64_t n_tests;
+    enum err_code code = tune_wordings_make(&w, d->learn.pairs, d->tests.pairs, j->o->wordings, e);
+
+    if (code == ERR_OK)
+        code = tune_items_add_pairs(more, &how, w.learn, e);
+    if (code == ERR_OK && !j->o->tests_named)
+        code = tune_items_add_pairs(&d->tests, &how, w.tests, e);
+    n_tests = d->tests.n;
+    if (code == ERR_OK && !j->o->tests_named)
+        tune_items_thin(&d->tests, TUNE_TESTS_MAX / 2, false);
+    if (code == ERR_OK && more->n > 0)
+        tune_note(j, true,
+                  "%" PRId64 " facts are also learnt in other words: %" PRId64
+                  " questions, in %d shapes of the program's "
+                  "own and %d of other items%s",
+                  w.n_fact, more->n, w.n_own, w.n_shape,
+                  !j->o->tests_named && n_tests > 0 ? "; the test asks them in two other shapes" : "");
+    tune_wordings_free(&w);
+    return code;
+}
+
 /* What of the items is tested on; each of those once. */
 static enum err_code split_items(struct tune_job *j, struct err *e)
 {
     struct tune_data *d = &j->data;
     int64_t twice = 0, keep_twice = 0, asked;
+    struct tune_items more = { 0 };
+    enum err_code code = make_wordings(j, &more, e);
 
-    if (!j->o->tests_named && tune_items_split(&d->learn, &d->tests, 10, TUNE_TESTS_MAX, e))
-        return e->code;
-    if (tune_items_once(&d->tests, &twice, e) || tune_items_once(&d->keep, &keep_twice, e) ||
-        tune_items_part_twins(&d->learn, e) || tune_items_part_twins(&d->tests, e))
-        return e->code;
+    if (code == ERR_OK && !j->o->tests_named && d->tests.n == 0)
+        code = tune_items_split(&d->learn, &d->tests, 10, TUNE_TESTS_MAX, e);
+    if (code == ERR_OK)
+        code = tune_items_once(&d->tests, &twice, e) || tune_items_once(&d->keep, &keep_twice, e) ||
+                       tune_items_part_twins(&d->learn, e) || tune_items_part_twins(&d->tests, e) ||
+                       tune_items_part_twins(&more, e)
+                   ? e->code
+                   : ERR_OK;
+    d->n_given = d->learn.n;
+    d->n_wordings = more.n;
+    if (code == ERR_OK)
+        code = tune_items_move(&d->learn, &more, e);
+    tune_items_free(&more);
+    if (code != ERR_OK)
+        return code;
     if (twice > 0)
         tune_note(j, true, "%" PRId64 " items to test on are named more than once, and count once", twice);
     d->sets = json_incref(d->kept.sets);
@@ -302,7 +346,7 @@ enum err_code tune_job_open(struct tune_job *j, struct err *e)
 
     if (split_items(j, e) || choose_shield(j, e) || bound_memory(j, e))
         return e->code;
-    j->steps = (j->data.learn.n + o->n_text - 1) / o->n_text * (o->epochs > 0 ? o->epochs : EPOCHS);
+    j->steps = (j->data.n_given + o->n_text - 1) / o->n_text * (o->epochs > 0 ? o->epochs : EPOCHS);
     j->steps = o->epochs == 0 && j->steps < STEPS ? STEPS : j->steps;
     j->steps = o->steps > 0 && o->steps < j->steps ? o->steps : j->steps;
     if (name_job(j, e))

@@ -59,6 +59,7 @@ struct tune_opts {
     int32_t epochs;          /* passes over them, at most; 0: EPOCHS of job.c, and at least STEPS */
     int64_t steps;           /* at most; 0: as many as the epochs have */
     int32_t rank;            /* of a new adapter */
+    int32_t wordings;        /* of each fact that are made, in shapes of the program's own; 0: none at all */
     int32_t rehearse;        /* answers that the model writes itself, at most */
     int32_t keep_batch;      /* items to rehearse in a step */
     float keep_weight;       /* of them in the loss */
@@ -147,6 +148,7 @@ struct tune_data {
     struct tune_items learn, tests, keep, kept, own; /* kept: of keep, or task sets; own: what the model wrote */
     struct tune_items keep_tests;                    /* sets that are tested instead */
     json_t *sets;                                    /* questions of the task sets */
+    int64_t n_given, n_wordings;                     /* of learn: what was given, and further wordings, which follow */
 };
 
 /* Where the training is. */
