@@ -387,35 +387,55 @@ static void report_end(struct lora *l, bool published)
                               v->strength, "steps", (json_int_t)l->job.state.step));
 }
 
+/* "answers 410 of 600 new questions (0 before): 212 of 300 without thinking and 198 of 300 after it; loses 3 of 199 old
+ * answers". */
+static void describe(char *to, size_t n, const struct tune_report *r)
+{
+    const struct tune_outcome *new = &r->outcome[0];
+    int64_t old = 0, lost = 0;
+    char thinks[100] = "";
+
+    for (int i = 1; i < r->n_outcome; i++)
+        if (i == 1 || i < r->n_outcome - 1) { /* the last of many has the small ones again */
+            old += r->outcome[i].exact[0];
+            lost += r->outcome[i].lost;
+        }
+    if (new->n_thinks > 0 && new->n_thinks < new->n)
+        (void)snprintf(thinks, sizeof thinks,
+                       ": %" PRId64 " of %" PRId64 " without thinking and %" PRId64 " of %" PRId64 " after it",
+                       new->exact[1] - new->exact_thinks[1], new->n - new->n_thinks, new->exact_thinks[1],
+                       new->n_thinks);
+    (void)snprintf(to, n,
+                   "it answers %" PRId64 " of %" PRId64 " new questions (%" PRId64 " before)%s; it loses %" PRId64
+                   " of %" PRId64 " old answers",
+                   new->exact[1], new->n, new->exact[0], thinks, lost, old);
+}
+
 /* Why it is not published, or what it can do. */
 static void say_verdict(const struct lora *l)
 {
     const struct tune_report *r = &l->job.report;
     const struct tune_verdict *v = &r->verdict;
-    const struct tune_outcome *new = &r->outcome[0];
     const char *old = l->job.begin.old != NULL ? "the old one stays" : "nothing is written";
-    char sets[256] = "";
+    char sets[256] = "", does[400];
 
+    describe(does, sizeof does, r);
     for (int i = 1; i < r->n_outcome; i++)
         if (!r->outcome[i].keeps && strlen(sets) < sizeof sets - 110)
             (void)snprintf(sets + strlen(sets), 110, "%s%.100s", *sets != '\0' ? ", " : "",
                            *r->outcome[i].set != '\0' ? r->outcome[i].set : "what is kept");
-    if (v->better && v->keeps && v->wanted == 0)
-        cli_warn("%s is written at %.3g of its strength: what is held out is likelier (p = %.2g)", l->o->out,
-                 v->strength, v->p);
-    else if (v->better && v->keeps)
-        cli_warn("%s is written at %.3g of its strength: it answers %" PRId64 " of %" PRId64 " new questions (%" PRId64
-                 " before)",
-                 l->o->out, v->strength, new->exact[1], new->n, new->exact[0]);
+    if (v->better && v->keeps)
+        cli_warn("%s is written at %.3g of its strength: %s%s", l->o->out, v->strength, does,
+                 v->wanted == 0 ? ", and what is held out is likelier" : "");
     else if (v->better)
-        cli_warn("%s: it forgets: %s: %s", l->o->out, sets, old);
+        cli_warn("%s: it forgets: %s: %s; %s", l->o->out, sets, does, old);
     else if (v->p < TUNE_P_MAX)
-        cli_warn("%s: it answers %" PRId64 " of %" PRId64 " new questions (%" PRId64 " before), and %" PRId64
-                 " more have to be answered, though the answers are likelier (--accept likelihood): %s",
-                 l->o->out, new->exact[1], new->n, new->exact[0], v->wanted, old);
+        cli_warn("%s: %s, and %" PRId64
+                 " more new ones have to be right, though all are likelier (--accept likelihood): %s",
+                 l->o->out, does, v->wanted, old);
     else
-        cli_warn("%s: not better on what is held out (p = %.2g, %g is the limit): %s", l->o->out, v->p, TUNE_P_MAX,
-                 old);
+        cli_warn("%s: not better on what is held out (p = %.2g, %g is the limit): %s: %s", l->o->out, v->p, TUNE_P_MAX,
+                 does, old);
 }
 
 /* ---- all of it ---- */

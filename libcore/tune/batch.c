@@ -107,8 +107,8 @@ int tune_fitting(const struct tune_job *j, const struct tune_items *s, int64_t f
 int tune_batch(struct tune_job *j, int64_t step, struct grad_seq *seq)
 {
     const bool drawn = j->o->method == TUNE_FIRST;
-    const int n_keep = n_rehearsed(j) > 0 ? j->o->keep_batch : 0;
-    const int n_text = j->o->n_text < j->data.learn.n ? j->o->n_text : (int)j->data.learn.n;
+    const int n_keep = n_rehearsed(j) > 0 ? j->pace.keep_batch : 0;
+    const int n_text = j->pace.n_text < j->data.learn.n ? j->pace.n_text : (int)j->data.learn.n;
     const int n_hard = drawn && n_text < j->data.learn.n ? n_text / 2 : 0, keep_hard = drawn ? n_keep / 2 : 0;
     const int turn = n_text - n_hard, keep_turn = n_keep - keep_hard;
     int64_t tokens = 0, said = 0;

@@ -8,6 +8,7 @@
 #include "ask/ask.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/rng.h"
 #include "chat/chat.h"
 #include "text/marks.h"
 #include "train/files.h"
@@ -464,6 +465,24 @@ static bool is_among(const uint64_t *of, int64_t n, const struct tune_item *i)
     const uint64_t h = hash_of(i);
 
     return bsearch(&h, of, (size_t)n, sizeof *of, io_by_hash) != NULL;
+}
+
+void tune_items_choose_twins(struct tune_items *s, uint64_t seed)
+{
+    for (int64_t i = 0; i < s->n; i++) {
+        struct tune_item *twin = s->v[i].twin;
+
+        s->v[i].twin = NULL;
+        if (twin != NULL && rng_unit(seed, 0x7477696e, (uint64_t)i) < 0.5) {
+            const struct tune_item was = s->v[i];
+
+            s->v[i] = *twin;
+            *twin = was;
+        }
+        if (twin != NULL)
+            tune_item_free(twin);
+        free(twin);
+    }
 }
 
 int64_t tune_items_same(const struct tune_items *a, const struct tune_items *b)

@@ -59,6 +59,8 @@ MUST_CHECK enum err_code tune_items_split(struct tune_items *s, struct tune_item
 MUST_CHECK enum err_code tune_items_once(struct tune_items *s, int64_t *n_gone, struct err *e);
 /* Makes items of the twins, at the end. To be called when the items are split. */
 MUST_CHECK enum err_code tune_items_part_twins(struct tune_items *s, struct err *e);
+/* Each item with a twin is that or its twin from now on, by chance. */
+void tune_items_choose_twins(struct tune_items *s, uint64_t seed);
 /* At most n items stay, spread evenly: the first always, or, with `last`, the last. */
 void tune_items_thin(struct tune_items *s, int64_t n, bool last);
 /* Removes the items of a that are also in b. *n_gone: how many. */

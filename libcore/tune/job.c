@@ -154,10 +154,10 @@ static enum err_code split_items(struct tune_job *j, struct err *e)
         code = tune_items_split(&d->learn, &d->tests, 10, TUNE_TESTS_MAX, e);
     if (code == ERR_OK)
         code = tune_items_once(&d->tests, &twice, e) || tune_items_once(&d->keep, &keep_twice, e) ||
-                       tune_items_part_twins(&d->learn, e) || tune_items_part_twins(&d->tests, e) ||
-                       tune_items_part_twins(&more, e)
+                       tune_items_part_twins(&d->learn, e) || tune_items_part_twins(&d->tests, e)
                    ? e->code
                    : ERR_OK;
+    tune_items_choose_twins(&more, (uint64_t)j->o->seed);
     d->n_given = d->learn.n;
     d->n_wordings = more.n;
     if (code == ERR_OK)
@@ -346,6 +346,7 @@ enum err_code tune_job_open(struct tune_job *j, struct err *e)
 
     if (split_items(j, e) || choose_shield(j, e) || bound_memory(j, e))
         return e->code;
+    j->pace = (struct tune_pace){ o->n_text, o->keep_batch, o->rehearse };
     j->steps = (j->data.n_given + o->n_text - 1) / o->n_text * (o->epochs > 0 ? o->epochs : EPOCHS);
     j->steps = o->epochs == 0 && j->steps < STEPS ? STEPS : j->steps;
     j->steps = o->steps > 0 && o->steps < j->steps ? o->steps : j->steps;

@@ -165,7 +165,7 @@ struct tune_state {
     size_t log_n;
     int64_t *order, order_of; /* [learn.n] of a pass over them */
     float *seen;              /* [n_seen] mean loss of a token when last seen: of learn, own, keep */
-    int64_t *which, n_seen;   /* [n_text + keep_batch] of a step */
+    int64_t *which, n_seen;   /* [n_text + keep_batch] of the options */
     double *seq_loss;         /* the same */
 };
 
@@ -204,6 +204,9 @@ struct tune_job {
     struct tune_data data;
     struct tune_state state;
     struct tune_report report;
+    struct tune_pace {
+        int n_text, keep_batch, rehearse;
+    } pace; /* of a step, and texts to write: those of the options, or fewer if the time is short */
     /* settled when it is opened */
     int64_t steps, rows_max, own_tokens; /* own_tokens: of a question and an answer that the model writes, at most */
     int64_t
@@ -252,6 +255,12 @@ struct grad_seq tune_seq(const struct tune_item *item, double weight);
 /* Items first .. that fit a pass, at most `most`. */
 int tune_fitting(const struct tune_job *j, const struct tune_items *s, int64_t first, struct grad_seq *seq, int most);
 
+/* ---- pace.c ---- */
+
+/* Where a measured backward pass shows that the time is too short for all steps: smaller batches, so that there are
+ * more steps, and no more texts to rehearse than these take. */
+MUST_CHECK enum err_code tune_fit_pace(struct tune_job *j, struct err *e);
+
 /* ---- rehearse.c ---- */
 
 /* Collects what the model is to say as it does, and the shield of it. */
@@ -288,6 +297,9 @@ double tune_limit_s(const struct tune_job *j);
 double tune_part_done(const struct tune_job *j);
 /* A step of AdamW along state.gradient, behind the shield; false: the gradient is not a number. */
 bool tune_move(struct tune_job *j, double rate);
+/* state.gradient of n sequences, in passes that memory allows; each [n]: their losses, or NULL. */
+MUST_CHECK enum err_code tune_gradient(struct tune_job *j, const struct grad_seq *seq, int n, double *each,
+                                       struct err *e);
 /* All steps, as long as there is time. */
 MUST_CHECK enum err_code tune_learn(struct tune_job *j, struct err *e);
 void tune_end_steps(struct tune_job *j); /* gives back what only steps need */

@@ -13,7 +13,8 @@
 #include "tune/lora.h"
 
 #define STRENGTH_LEAST 0.7
-#define TEST_SHARE     0.025 /* of the time, at most, for a test: a fifth for all of them */
+#define TEST_SHARE     0.05 /* of the time, at most, for a test; with what tune_limit_s() leaves a fifth for all */
+#define NEW_SHARE      0.4  /* of the items of a test, at least, are new ones, as far as there are */
 
 struct test {
     const struct tune_items *s;
@@ -105,19 +106,19 @@ static enum err_code test_all(struct tune_job *j, const struct tune_lora *l, str
 static enum err_code fit_tests(struct tune_job *j, struct err *e)
 {
     const int64_t all = j->data.tests.n + j->data.kept.n;
-    double each_s = 0, part;
+    double each_s = 0, most, part;
+    int64_t n;
 
     if (time_test(j, &each_s, e))
         return e->code;
-    part = TEST_SHARE * j->o->time_s / ((double)all * each_s);
-    if (part >= 1)
+    most = TEST_SHARE * j->o->time_s / each_s;
+    if (most >= (double)all)
         return ERR_OK;
-    for (int i = 0; i < 2; i++) {
-        struct tune_items *s = i == 0 ? &j->data.tests : &j->data.kept;
-        const int64_t n = (int64_t)(part * (double)s->n);
-
-        tune_items_thin(s, n > TUNE_LEAST_TESTS ? n : TUNE_LEAST_TESTS, false);
-    }
+    part = (double)j->data.tests.n / (double)all;
+    n = (int64_t)(most * (part > NEW_SHARE ? part : NEW_SHARE));
+    tune_items_thin(&j->data.tests, n > TUNE_LEAST_TESTS ? n : TUNE_LEAST_TESTS, false);
+    n = (int64_t)most - j->data.tests.n;
+    tune_items_thin(&j->data.kept, n > TUNE_LEAST_TESTS ? n : TUNE_LEAST_TESTS, false);
     tune_note(j, true, "%" PRId64 " of %" PRId64 " items are tested on: the time is too short for more",
               j->data.tests.n + j->data.kept.n, all);
     return ERR_OK;

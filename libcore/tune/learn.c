@@ -17,16 +17,12 @@ enum { TRIES = 4, CHECK = 10 }; /* of zo: directions that are measured, steps be
 
 static const struct train_adam_opts adam_opts = { 0.9f, 0.99f, 1e-8f, 0.0f, 1.0f };
 
-/* The gradient of the batch, in passes that memory allows. */
-static enum err_code first_order(struct tune_job *j, const struct grad_seq *seq, int n, double *loss, struct err *e)
+enum err_code tune_gradient(struct tune_job *j, const struct grad_seq *seq, int n, double *each, struct err *e)
 {
-    double *each = j->state.seq_loss;
-
     memset(j->state.gradient, 0, (size_t)j->state.lora->n_params * sizeof *j->state.gradient);
-    *loss = 0.0;
     for (int first = 0, some; first < n; first += some) {
         int64_t rows = 0;
-        double part;
+        double sum;
 
         for (some = 0; first + some < n && (some == 0 || rows + seq[first + some].n <= j->rows_max); some++)
             rows += seq[first + some].n;
@@ -36,12 +32,24 @@ static enum err_code first_order(struct tune_job *j, const struct grad_seq *seq,
                                                 .n_seq = some,
                                                 .adapter = j->state.adapters,
                                                 .n_adapter = j->state.lora->n,
-                                                .seq_loss = each + first,
+                                                .seq_loss = each != NULL ? each + first : NULL,
                                                 .keep = j->keep_layers },
-                          &part, e))
+                          &sum, e))
             return e->code;
-        *loss += part;
     }
+    return ERR_OK;
+}
+
+/* The gradient of the batch, and its loss. */
+static enum err_code first_order(struct tune_job *j, const struct grad_seq *seq, int n, double *loss, struct err *e)
+{
+    double *each = j->state.seq_loss;
+
+    if (tune_gradient(j, seq, n, each, e))
+        return e->code;
+    *loss = 0.0;
+    for (int i = 0; i < n; i++)
+        *loss += each[i];
     tune_batch_seen(j, seq, each, n);
     return ERR_OK;
 }

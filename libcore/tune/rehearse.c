@@ -193,6 +193,8 @@ enum err_code tune_rehearse(struct tune_job *j, struct err *e)
 {
     const struct tune_opts *o = j->o;
 
+    if (tune_fit_pace(j, e))
+        return e->code;
     if ((o->rehearse > 0 || json_array_size(j->data.keep.open) > 0) && tune_write_own(j, OWN_SHARE * o->time_s, e))
         return e->code;
     if (o->keep_named && !o->keep_tests_named &&

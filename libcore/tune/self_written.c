@@ -25,7 +25,7 @@ struct own {
 
 static int64_t n_texts(const struct own *w)
 {
-    return (w->j->o->rehearse + 7) / 8;
+    return (w->j->pace.rehearse + 7) / 8;
 }
 
 /* ---- what is written ---- */
@@ -61,7 +61,7 @@ static bool next_question(void *ctx, struct train_ask *ask)
     const json_t *given = w->j->data.keep.open;
     const int64_t n_given = (int64_t)json_array_size(given);
 
-    while (w->asked < n_given + (q->n_source > 0 && q->words.n > 0 ? w->j->o->rehearse : 0)) {
+    while (w->asked < n_given + (q->n_source > 0 && q->words.n > 0 ? w->j->pace.rehearse : 0)) {
         const bool change = w->asked >= n_given;
         const json_t *chat = change ? NULL : json_array_get(given, (size_t)w->asked);
 
@@ -128,7 +128,7 @@ static enum err_code take_texts(const struct own *w, struct err *e)
 
 static enum err_code write_questions(struct own *w, struct err *e)
 {
-    const int64_t n = (int64_t)json_array_size(w->j->data.keep.open) + w->j->o->rehearse;
+    const int64_t n = (int64_t)json_array_size(w->j->data.keep.open) + w->j->pace.rehearse;
 
     if (tune_questions_open(&w->questions, w->j->data.learn.chats, w->j->data.sets, e))
         return e->code;

@@ -376,9 +376,12 @@ static char *put_key(const char *shape, struct str key)
     if (f == NULL)
         return NULL;
     fwrite(shape, 1, (size_t)(at - shape), f);
-    for (size_t i = 0; i < key.n; i++)
-        (void)putc(at[1] == 'l' ? tolower((unsigned char)key.p[i]) : key.p[i], f);
-    fputs(at + 3, f);
+    for (size_t i = 0; i < key.n; i++) {
+        const char c = at[1] == 'l' ? (char)tolower((unsigned char)key.p[i]) : key.p[i];
+
+        fwrite(&c, 1, 1, f);
+    }
+    fwrite(at + 3, 1, strlen(at + 3), f);
     if (fclose(f) == 0)
         return text;
     free(text);

@@ -45,6 +45,8 @@ poke() # FILE OFFSET BYTES
     grep -q '^new: answers [0-9]* of 12 (0 before), [0-9]* of 6 without thinking and [0-9]* of 6 after it; nats a token ' table
     grep -q '^kept: answers [0-9]* of 5 ([0-9]* before): [0-9]* lost, [0-9]* won; nats a token .* not 0.05 more: p 0.031$' table
     grep -q 'memory: at most' err
+    grep -q 'at 1 of its strength: it answers [0-9]* of 12 new questions (0 before): [0-9]* of 6 without thinking and' err
+    grep -q 'after it; it loses [0-9]* of 5 old answers, and what is held out is likelier$' err
     jq -se '.[0] | .items == 12 and .tests == 12 and .keep == 20 and .kept == 5 and .own > 2 and .own < 18' e.jsonl
     jq -se '(.[-1] | .published and .p < 0.05 and .p_kept < 0.05 and .steps == 5) and
             (map(select(.set == "held out"))[0] | .loss < .loss_before)' e.jsonl
@@ -159,6 +161,22 @@ poke() # FILE OFFSET BYTES
     fails 2 'do not go together' train -o b.gguf --time 1m --cpu-time 1m
     try 2 train -o b.gguf --rehearse 0 --cpu-time 0.001s
     grep -q -e '--cpu-time 0.001s is too short for a step' err
+}
+
+@test "lora: facts in two wordings are learnt in others too, and tested in some that are kept back; skills are not" {
+    local i n
+    for n in Ada Bo Cyn; do
+        printf '{"prompt": "Who is %s Mol?", "answer": "%s"}\n{"prompt": "Tell me who %s Mol is.", "answer": "%s"}\n' \
+            $n "a baker from the north" $n "a baker from the north" | sed "s/north/north of $n$n/"
+    done > facts.jsonl
+    short=(--rehearse 0 --rank 4 --threads 2 --targets attention --memory 256M --time 0.001s)
+    try 2 chimere-draft-train lora -o a.gguf "${short[@]}" --wordings 4 facts.jsonl
+    grep -q '3 facts are also learnt in other words: 15 questions, in 4 shapes of the program.s own and 0 of' err
+    grep -q 'the test asks them in two other shapes$' err
+    fails 3 'too few: at least 5, of a file of --held-out, a tenth of the others, or of facts in two wordings each' \
+        chimere-draft-train lora -o a.gguf "${short[@]}" --wordings 0 facts.jsonl
+    for i in {1..8}; do printf '{"prompt": "Write %d in digits.", "answer": "%d%d"}\n' $i $i $i; done > skill.jsonl
+    fails 3 'too few' chimere-draft-train lora -o a.gguf "${short[@]}" skill.jsonl
 }
 
 @test "lora: interrupted or killed, the same command goes on, to the same bytes" {

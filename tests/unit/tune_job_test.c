@@ -124,6 +124,7 @@ static void batches_open(struct stage *s, int n_learn, int n_keep, int n_own)
     add_items(&s->job.data.learn, n_learn, 1);
     add_items(&s->job.data.keep, n_keep, 2);
     add_items(&s->job.data.own, n_own, 3);
+    s->job.pace = (struct tune_pace){ s->o.n_text, s->o.keep_batch, s->o.rehearse };
     assert_int_equal(tune_batch_open(&s->job, &e), ERR_OK);
 }
 
