@@ -25,6 +25,7 @@ void tune_item_free(struct tune_item *i)
     text_tokens_free(&i->token);
     free(i->target);
     free(i->said);
+    json_decref(i->pair);
     if (i->twin != NULL)
         tune_item_free(i->twin);
     free(i->twin);
@@ -41,7 +42,6 @@ void tune_items_free(struct tune_items *s)
     json_decref(s->chats);
     json_decref(s->open);
     json_decref(s->sets);
-    json_decref(s->pairs);
     *s = (struct tune_items){ 0 };
 }
 
@@ -174,7 +174,8 @@ static enum err_code add_twin(struct reading *r, const struct pair *p, struct er
     return code;
 }
 
-/* A question that is one message without tools, whose answer is all that there is to learn. */
+/* Notes the last item's question, if that is one message without tools, and the answer is all that there is to learn.
+ */
 static enum err_code note_pair(const struct reading *r, const struct pair *p, struct err *e)
 {
     const json_t *only = json_array_get(p->messages, 0);
@@ -184,10 +185,21 @@ static enum err_code note_pair(const struct reading *r, const struct pair *p, st
     if (!r->how->twins || p->thought.p != NULL || p->tools != NULL || json_array_size(p->messages) != 1 ||
         !json_get_str(only, "role", &role) || !str_is(role, "user") || !json_get_str(only, "content", &content))
         return ERR_OK;
-    if (r->to->pairs == NULL)
-        r->to->pairs = json_array();
     o = json_pack("{s:s%, s:s%}", "prompt", content.p, content.n, "answer", p->answer.p, p->answer.n);
-    return o != NULL && json_array_append_new(r->to->pairs, o) == 0 ? ERR_OK : err_nomem(e);
+    r->to->v[r->to->n - 1].pair = o;
+    return o != NULL ? ERR_OK : err_nomem(e);
+}
+
+json_t *tune_items_pairs(const struct tune_items *s)
+{
+    json_t *all = json_array();
+
+    for (int64_t i = 0; i < s->n && all != NULL; i++)
+        if (s->v[i].pair != NULL && json_array_append(all, s->v[i].pair) != 0) {
+            json_decref(all);
+            all = NULL;
+        }
+    return all;
 }
 
 static enum err_code add_chat(struct reading *r, const struct pair *p, struct err *e)

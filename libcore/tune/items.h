@@ -14,6 +14,7 @@ struct tune_item {
     int set;      /* of the task sets, from 0 on; of what it wrote 0: a text from nothing, else kinds of questions */
     bool thinks;  /* the answer follows a thought */
     bool is_text; /* there is no question: nobody expects it to be known by heart */
+    json_t *pair; /* of a question that is one message, read with twins: {prompt, answer}; else NULL */
     struct tune_item *twin; /* the same question asked so that the model thinks; NULL: none, or it is an item itself */
 };
 struct tune_items {
@@ -24,7 +25,6 @@ struct tune_items {
     int n_set;
     json_t *chats, *open; /* arrays of {messages, tools}: questions with and without an answer; NULL: none */
     json_t *sets;         /* of task sets such an array of each; NULL: none */
-    json_t *pairs;        /* of questions with twins: {prompt, answer} of each that is one message; NULL: none */
 };
 
 /* How lines become items. */
@@ -46,6 +46,8 @@ MUST_CHECK enum err_code tune_items_read_set(struct tune_items *to, const struct
 /* Adds an array of {"prompt", "answer"}, whose questions are not among the chats. */
 MUST_CHECK enum err_code tune_items_add_pairs(struct tune_items *to, const struct tune_reading *how,
                                               const json_t *pairs, struct err *e);
+/* An array of the items' pairs; NULL when memory is out. */
+json_t *tune_items_pairs(const struct tune_items *s);
 /* Takes the tokens; the first n_prompt of them are given. */
 MUST_CHECK enum err_code tune_items_add(struct tune_items *s, struct text_tokens token, int64_t n_prompt,
                                         int64_t tokens_max, struct err *e);

@@ -120,10 +120,14 @@ static enum err_code make_wordings(struct tune_job *j, struct tune_items *more, 
     const struct tune_reading how = {
         .text = j->text, .tokens_max = j->o->tokens_max, .now_s = j->o->now_s, .twins = true
     };
-    struct tune_wordings w;
+    struct tune_wordings w = { 0 };
+    json_t *pairs = tune_items_pairs(&d->learn), *tests = tune_items_pairs(&d->tests);
     int64_t n_tests;
-    enum err_code code = tune_wordings_make(&w, d->learn.pairs, d->tests.pairs, j->o->wordings, e);
+    enum err_code code =
+        pairs == NULL || tests == NULL ? err_nomem(e) : tune_wordings_make(&w, pairs, tests, j->o->wordings, e);
 
+    json_decref(pairs);
+    json_decref(tests);
     if (code == ERR_OK)
         code = tune_items_add_pairs(more, &how, w.learn, e);
     if (code == ERR_OK && !j->o->tests_named)
@@ -148,8 +152,10 @@ static enum err_code split_items(struct tune_job *j, struct err *e)
     struct tune_data *d = &j->data;
     int64_t twice = 0, keep_twice = 0, asked;
     struct tune_items more = { 0 };
-    enum err_code code = make_wordings(j, &more, e);
+    enum err_code code;
 
+    d->sets = json_incref(d->kept.sets);
+    code = choose_kept(j, e) || make_wordings(j, &more, e) ? e->code : ERR_OK;
     if (code == ERR_OK && !j->o->tests_named && d->tests.n == 0)
         code = tune_items_split(&d->learn, &d->tests, 10, TUNE_TESTS_MAX, e);
     if (code == ERR_OK)
@@ -167,8 +173,7 @@ static enum err_code split_items(struct tune_job *j, struct err *e)
         return code;
     if (twice > 0)
         tune_note(j, true, "%" PRId64 " items to test on are named more than once, and count once", twice);
-    d->sets = json_incref(d->kept.sets);
-    if (choose_kept(j, e) || check_items(j, e))
+    if (check_items(j, e))
         return e->code;
     tune_items_thin(&d->kept, TUNE_SETS_MAX, true);
     asked = tune_items_longest(&d->learn);

@@ -146,7 +146,7 @@ poke() # FILE OFFSET BYTES
     fails 2 'it takes no items' chimere-draft-train lora -m "$TINY" -o b.gguf --neutral items.jsonl
     fails 2 '--neutral and ' train -o b.gguf --neutral
     echo '[1, 2, 3]' > ids
-    cmp <(chimere-run -m "$TINY" --tokens ids -n 8 -r) <(chimere-run -m "$TINY" --lora a.gguf --tokens ids -n 8 -r)
+    cmp <(chimere-run -m "$TINY" --tokens ids -n 8) <(chimere-run -m "$TINY" --lora a.gguf --tokens ids -n 8)
     # training goes on from it; two items to learn are tested instead
     cp a.gguf neutral
     { head -n 6 known.jsonl; head -n 2 items.jsonl; } > numbers.jsonl
