@@ -24,7 +24,7 @@ passed=0 failed=0 skipped=0
 names=() reported=() told=0 took="" # told: suites before it are all reported
 
 # What takes more than a few seconds, which a fast check leaves out.
-slow=" $(printf 'unit %s ' cache check draft gen placement reader session session_harm settle state) lint \
+slow=" $(printf 'unit %s ' cache check draft gen gen_random placement reader session session_harm settle state) lint \
 $(printf 'cli %s ' bench beside budget cache clients draft-train engram examples http llama lora-train mtp-train) \
 $(printf 'cli %s ' placement quantize reports serve session talk tool_loop same_answer) "
 
@@ -185,7 +185,7 @@ units() # PREFIX DIRECTORY [ROOM...]: unit tests built in DIRECTORY, run by the 
         # shellcheck disable=SC2086
         case $name in
         cache | session | session_harm | settle | state) CHIMERE_TEST_PROGRAMS=${CHIMERE_TEST_PROGRAMS:-100} tap "$prefix $name" "$dir/${name}_test" ;;
-        gen) CHIMERE_TEST_PROGRAMS=${CHIMERE_TEST_PROGRAMS:-40} tap "$prefix $name" "$dir/${name}_test" ;;
+        gen_random) CHIMERE_TEST_PROGRAMS=${CHIMERE_TEST_PROGRAMS:-40} tap "$prefix $name" "$dir/${name}_test" ;;
         *) tap "$prefix $name" ${emulator:-} "$dir/${name}_test" ;;
         esac
     done
@@ -240,7 +240,7 @@ scripts fault tests/fault/*.bats
 
 # The other compiler, another processor and sanitizers, as far as they are installed: built beside what follows.
 other=$([[ $CC == *clang* ]] && echo gcc || echo clang)
-both=(base cpu gguf golden quant quant_int sample text)
+both=(base cpu gguf golden quant quant_int sample sample_bounds text)
 threads=(base base_pool cpu_ops run)
 programs_of() # DIRECTORY TEST...: the programs of unit tests
 {

@@ -343,4 +343,63 @@ static inline struct gen_request request_of(const struct ask_for *a)
     q.uncertainty = a->uncertainty;
     return q;
 }
+/* ---- what a request says ---- */
+
+struct seen_of {
+    int32_t token[TOKENS_MAX + 1];
+    struct sample_numbers number[TOKENS_MAX + 1]; /* p_max: 0 if the token was forced, else 1 */
+    int n;
+    bool begun, ended;
+    enum gen_end end;
+    struct gen_stats stats;
+};
+
+static inline void take_events(struct gen *g, struct seen_of *seen, const int64_t *id)
+{
+    struct gen_event ev;
+
+    while (gen_next(g, &ev)) {
+        struct seen_of *s = ev.user;
+
+        assert_int_equal(ev.id, id[s - seen]);
+        assert_false(s->ended);
+        s->begun |= ev.kind == GEN_BEGIN;
+        if (ev.kind == GEN_TOKEN) {
+            s->number[s->n] = (struct sample_numbers){ !ev.forced, ev.entropy, ev.varentropy, ev.margin };
+            s->token[s->n++] = ev.pick.token;
+        }
+        s->ended = ev.kind == GEN_END;
+        s->end = ev.end;
+        s->stats = ev.stats;
+        if (ev.kind == GEN_END && ev.end == GEN_FAILED)
+            fail_msg("a request failed: %s", ev.err.msg);
+    }
+}
+
+static inline void compare_seen(const struct ask_for *a, const struct answered *want, const struct seen_of *got,
+                                bool cancelled, uint64_t seed)
+{
+    const int n = want->n - a->n_prompt;
+
+    assert_true(got->ended);
+    if (got->end == GEN_CANCELLED && cancelled) {
+        assert_true(got->n <= n);
+    } else {
+        assert_int_equal(got->end, want->end);
+        assert_int_equal(got->n, n);
+        assert_int_equal(got->stats.tokens, n);
+    }
+    if (memcmp(got->token, want->token + a->n_prompt, (size_t)got->n * sizeof *got->token) != 0)
+        fail_msg("program %llu: an answer differs from the one alone", (unsigned long long)seed);
+    for (int i = 0; i < got->n; i++) {
+        const struct sample_numbers *has = &got->number[i], *is = &want->number[a->n_prompt + i];
+
+        if (a->uncertainty && has->p_max > 0)
+            assert_true(is_close(has->entropy, is->entropy) && is_close(has->varentropy, is->varentropy) &&
+                        is_close(has->margin, is->margin));
+        else
+            assert_true(isnan(has->entropy) && isnan(has->varentropy) && isnan(has->margin));
+    }
+    assert_true(got->stats.kept <= got->stats.drafted);
+}
 #endif
