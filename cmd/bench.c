@@ -17,6 +17,7 @@ static struct bench_opts o = {
     .parallel = 16,
     .predict_max = 600,
     .top_p = 1,
+    .reason = { CLI_REASON_DEFAULTS },
     .draft_max = "15",
 };
 
@@ -59,6 +60,7 @@ static const struct cli_opt opts[] = {
     REAL(0, "top-p", "p", "keep the most likely that sum to p (1: off)", &o.top_p),
     INT64(0, "seed", "n", "of sampling and of random weights (default 0)", &o.seed, 0),
     CHOICE("think", "on|off", "for items that do not say (default on)", &o.think),
+    ROWS_REASON(o.reason),
     FLAG(0, "compare", "two files of answers: the paired difference", &o.compare),
     SECTION("Guesses"),
     LIST("draft", "name", "as in chimere-run; a,b: together; repeatable", &o.drafts_of),
@@ -152,6 +154,12 @@ static const struct cli_of of[] = {
     { "top-p", ASKS },
     { "seed", EVAL | SHAPED | SYNTH },
     { "think", ASKS },
+    { "reasoning-budget", EVAL },
+    { "reasoning-effort", EVAL },
+    { "reasoning-grace", EVAL },
+    { "reasoning-min", EVAL },
+    { "reasoning-budget-message", EVAL },
+    { "think-loops", EVAL },
     { "compare", EVAL },
     { "system", EVAL },
     { "messages-before", EVAL },
@@ -181,6 +189,7 @@ static const struct cli_pair pairs[] = {
     { "no-mmap", CLI_NEEDS, "vram", NULL, SYNTH },
     { "fixed", CLI_NEEDS, "draft", "an oracle always drafts as much as possible", SPECULATE },
     { "", CLI_NEEDS, "draft|oracle", NULL, SPECULATE },
+    { "reasoning-grace|reasoning-budget-message", CLI_NEEDS, "reasoning-budget|reasoning-effort", NULL, EVAL },
     { "compare", CLI_ALONE, "against|json|table|verbose|quiet", "two files of answers are read", EVAL },
     { "judge-only", CLI_ALONE, "limit|samples|think|out|against|json|table|verbose|quiet", "no model is asked", EVAL },
     { "acts|reps|against", CLI_NEEDS, "device", NULL, KERNELS },
@@ -217,6 +226,9 @@ static void check_usage(const struct cli_command *c)
         cli_usage("kernels: --acts f32: a GPU rounds activations to 16 bits or 8");
     if (cli_given(&cli, "bandwidth") && !(o.bandwidth > 0))
         cli_usage("--bandwidth %g: must be above 0; leave it out to measure it", (double)o.bandwidth);
+    cli_reason_check(&o.reason);
+    if (o.think != 0 && (o.reason.budget > 0 || o.reason.effort > 0 || o.reason.least > 0))
+        cli_usage("eval: --think off leaves no reasoning to limit");
     cli_open_check(&cli, &o.model);
 }
 

@@ -17,6 +17,7 @@
 #include "cli/log.h"
 #include "serve-stdio/http.h"
 #include "serve-stdio/made_with.h"
+#include "cli/reason.h"
 #include "cli/sampling.h"
 #include "cli/table.h"
 #include "serve-stdio/line_requests.h"
@@ -37,6 +38,7 @@ static struct {
         *context_table, *context;
     struct cli_list engrams, drafts;
     bool lenient, strict, mcp, verbose, quiet, engram_thinking;
+    int loops; /* 0: on */
     int32_t parallel, max_queue, draft_max, embed_layer;
     int64_t predict_max, kv_tokens, checkpoint_bytes, cache_bytes, table_bytes;
     struct cli_http_opts http;
@@ -71,6 +73,7 @@ static const struct cli_opt opts[] = {
     INT32("parallel", "n", "answers in parallel (default 4)", &o.parallel, 1, 1024),
     INT64('n', "predict", "tokens", "longest answer if the request sets no limit", &o.predict_max, -1),
     INT32("embed-layer", "n", "layer of embeddings, from 0 (default: the last norm)", &o.embed_layer, 0, 65535),
+    ROW_LOOPS(&o.loops),
     INT32("max-queue", "n", "requests that may wait (default 1024)", &o.max_queue, 1, 1 << 20),
     FLAG(0, "mcp", "speak the Model Context Protocol instead", &o.mcp),
     FLAG(0, "lenient", "ignore unknown members of requests", &o.lenient),
@@ -223,7 +226,8 @@ static struct cli_made_with_opts made_with_opts(const struct server *s)
                                         .ctx_tokens = run_ctx(s->run),
                                         .predict_max = o.predict_max,
                                         .embed_layer = o.embed_layer,
-                                        .engram_thinking = o.engram_thinking };
+                                        .engram_thinking = o.engram_thinking,
+                                        .goes_on_in_loops = o.loops != 0 };
 }
 
 static void note_idle(const char *member)
@@ -305,6 +309,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         .embeddings = true,
         .attached = cli_reload_now(s->attached),
         .lenient = o.lenient,
+        .goes_on_in_loops = o.loops != 0,
         .keeper = s->cache != NULL ? &cli_cache_keeper : NULL,
         .keeper_of = s->cache,
         .journal = s->journal,

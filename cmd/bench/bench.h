@@ -11,6 +11,7 @@
 #include "cli/beside.h"
 #include "cli/cli.h"
 #include "cli/open.h"
+#include "cli/reason.h"
 #include "eval/eval.h"
 #include "text/text.h"
 
@@ -29,6 +30,7 @@ struct bench_opts {
     struct cli_list drafts_of; /* --draft */
     bool json, table, verbose, quiet, compare, fixed, quote;
     int think; /* index of the choice: 0 on */
+    struct cli_reason reason;
     int32_t drafts, reps, decode_tokens, samples, parallel;
     int64_t stride, windows, limit, predict_max, seed, size_bytes;
     float temp, top_p, bandwidth;

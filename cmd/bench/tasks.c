@@ -62,6 +62,9 @@ enum err_code cli_bench_question(struct ask *a, json_t **kwargs, const struct be
     a->sample.temp = b->o->temp;
     a->sample.top_p = b->o->top_p;
     a->sample.seed = (uint64_t)b->o->seed;
+    if (json_is_true(json_object_get(item, "enable_thinking")))
+        cli_reason_set(&a->reason, &b->o->reason);
+    a->reason.loops = b->o->reason.loops == 0;
     return ERR_OK;
 }
 
@@ -249,6 +252,7 @@ static void take_answer(struct tasks *ts, const json_t *r)
         ts->v[i].n++;
         ts->v[i].right += json_is_true(json_object_get(r, "right"));
         ts->v[i].cut += !json_is_true(json_object_get(r, "ended"));
+        ts->v[i].n_reasoning += json_integer_value(json_object_get(r, "n_reasoning"));
     }
 }
 
@@ -267,6 +271,22 @@ static enum err_code beside_settings(const struct tasks *ts, char *buf, size_t b
     h = said.n > 0 ? io_hash(h + 1, said.p, said.n) : h;
     snprintf(buf, buf_bytes, " beside=%016" PRIx64, h);
     return ERR_OK;
+}
+
+/* The limits of reasoning, as a part of the settings. */
+static void reason_settings(const struct cli_reason *r, char *buf, size_t buf_bytes)
+{
+    size_t n = strlen(buf);
+
+    if (r->budget >= 0 || r->effort >= 0 || r->least > 0)
+        snprintf(buf + n, buf_bytes - n, " reasoning=%" PRId64 "+%" PRId64 " min=%" PRId64 " effort=%d", r->budget,
+                 r->grace, r->least, r->effort);
+    n = strlen(buf);
+    if (r->message != NULL)
+        snprintf(buf + n, buf_bytes - n, " message=%016" PRIx64, io_hash(0, r->message, strlen(r->message)));
+    n = strlen(buf);
+    if (r->loops != 0)
+        snprintf(buf + n, buf_bytes - n, " loops=off");
 }
 
 /* What all answers of a file have in common, but for the model. */
@@ -290,6 +310,7 @@ static enum err_code make_settings(struct tasks *ts, struct err *e)
     n = strlen(buf);
     snprintf(buf + n, room - n, " kv=%.40s acts=%s device=%.20s", o->model.kv ? o->model.kv : "default",
              quant_acts_name((enum quant_acts_type)o->model.acts), cli_open_device(&o->model));
+    reason_settings(&o->reason, buf, room);
     n = strlen(buf);
     return beside_settings(ts, buf + n, room - n, e);
 }
@@ -421,6 +442,12 @@ static enum err_code write_answer(struct tasks *ts, const struct task_answer *a,
                   (int)a->right, "ended", (int)a->ended, "n_tokens", (json_int_t)a->n_tokens, "text", text, "answer",
                   a->said, "fingerprint", print, "settings", ts->settings, "item", t->hash, "asked", t->prompt_hash,
                   "notes", a->notes);
+    if (r != NULL && a->stats != NULL &&
+        (json_object_set_new(r, "n_reasoning", json_integer(a->stats->reasoning_tokens)) ||
+         json_object_set_new(r, "think_end", json_string(gen_why_name(a->stats->thought.end))))) {
+        json_decref(r);
+        r = NULL;
+    }
     line = r ? json_line(r) : NULL;
     json_decref(r);
     if (line == NULL)
@@ -443,17 +470,18 @@ enum err_code cli_bench_take(struct tasks *ts, const struct task_answer *a, stru
     t->n++;
     t->right += a->right;
     t->cut += !a->ended;
+    t->n_reasoning += a->stats != NULL ? a->stats->reasoning_tokens : 0;
     ts->done[a->at] = true;
     ts->n_tokens += a->n_tokens;
     return write_answer(ts, a, e);
 }
 
-static enum err_code grade(struct asked *a, enum gen_end end, struct err *e)
+static enum err_code grade(struct asked *a, enum gen_end end, const struct gen_stats *st, struct err *e)
 {
     struct tasks *ts = a->ts;
     const struct task *t = &ts->v[a->at / (size_t)ts->b->o->samples];
     struct task_answer answer = {
-        .at = a->at, .ended = end == GEN_EOS, .n_tokens = a->answer.n, .notes = t->asked->notes
+        .at = a->at, .ended = end == GEN_EOS, .n_tokens = a->answer.n, .notes = t->asked->notes, .stats = st
     };
     char *text;
     size_t n_text;
@@ -482,7 +510,7 @@ static enum err_code take_event(const struct gen_event *ev, int64_t *n_done, str
     if (ev->end == GEN_FAILED)
         return err_copy(e, &ev->err);
     ++*n_done;
-    return grade(a, ev->end, e);
+    return grade(a, ev->end, &ev->stats, e);
 }
 
 static enum err_code answer_all(struct tasks *ts, struct gen *g, struct asked *asked, struct err *e)
@@ -516,7 +544,7 @@ static enum err_code report_set(struct tasks *ts, const char *name, size_t from,
 {
     double *share = calloc(to - from, sizeof *share), sum = 0, n = (double)(to - from);
     struct eval_interval ci = { 0, 1 };
-    int64_t right = 0, any = 0, cut = 0;
+    int64_t right = 0, any = 0, cut = 0, reasoning = 0;
     char what[200];
     json_t *r;
     enum err_code code = share ? ERR_OK : err_nomem(e);
@@ -527,6 +555,7 @@ static enum err_code report_set(struct tasks *ts, const char *name, size_t from,
         right += ts->v[i].right;
         any += ts->v[i].right > 0;
         cut += ts->v[i].cut;
+        reasoning += ts->v[i].n_reasoning;
     }
     if (code == ERR_OK && ts->b->o->samples > 1)
         code = eval_bootstrap(&ci, share, (int64_t)(to - from), BENCH_ROUNDS, 1, e);
@@ -547,6 +576,7 @@ static enum err_code report_set(struct tasks *ts, const char *name, size_t from,
     cli_bench_int(r, "n_right", right);
     cli_bench_int(r, "n_samples", ts->b->o->samples);
     cli_bench_int(r, "n_cut", cut);
+    cli_bench_real(r, "reasoning_tokens", (double)reasoning / n / ts->b->o->samples);
     if (cut > 0)
         cli_warn("%s: %" PRId64 " of %" PRId64 " answers were cut and count as wrong: -n %" PRId64
                  " is short, or --ctx",

@@ -15,6 +15,7 @@ struct task {
     struct ask_request *asked;
     char hash[24], prompt_hash[24]; /* of the item as the file has it; of its prompt's tokens */
     int right, n, cut;              /* of its samples */
+    int64_t n_reasoning;            /* tokens of them */
 };
 
 struct tasks {
@@ -25,7 +26,7 @@ struct tasks {
     size_t n, cap;
     bool *done; /* [n * samples]: in the file of answers */
     int64_t left;
-    char settings[224];
+    char settings[320];
     struct cli_beside beside;
     char *system;     /* --system; NULL: none */
     json_t *before;   /* --messages-before; NULL: none */
@@ -42,6 +43,7 @@ struct task_answer {
     struct str text;     /* all that the model wrote; p NULL: see `said` */
     const json_t *said;  /* a recorded answer without its reasoning; NULL: see `text` */
     const json_t *notes; /* that it used; NULL: none were looked for */
+    const struct gen_stats *stats; /* NULL: of a recorded answer */
 };
 MUST_CHECK enum err_code cli_bench_take(struct tasks *ts, const struct task_answer *a, struct err *e);
 /* judge.c: answers of the file of --judge-only, graded. */

@@ -94,7 +94,6 @@ static const struct {
     { "prio|prio-*", NULL, "not supported: use nice(1)" },
     { "escape|-e", NULL, "use the shell's $'...\\n'" },
     { "rope-freq-base|rope-*|yarn-*", NULL, "not supported: the file says it" },
-    { "reasoning-effort", NULL, "use --chat-kwargs '{\"reasoning_effort\": \"low\"}'" },
     { "list-devices", NULL, "--version lists them" },
     { "kv-offload|no-kv-offload|-kvo|-nkvo|-no-kvo", NULL,
       "has no switch: the KV cache of a layer is on the device that computes the layer" },
@@ -107,7 +106,6 @@ static const struct {
     { "multiline-input|-mli", NULL, "in -i a message of several lines begins and ends with \"\"\"" },
     { "rea|-rea", NULL, "use --think on|off" },
     { "reasoning-preserve|no-reasoning-preserve", NULL, "the template decides, and a session keeps all (--session)" },
-    { "reasoning-budget-message", NULL, "not supported: --reasoning-budget closes the reasoning without a word" },
     { "verbosity|log-verbosity|-lv", NULL, "use --verbose or --quiet" },
     { "log-verbose", "verbose", NULL },
     { "log-file", NULL, "messages are on the standard error: use the shell's 2> FILE" },
@@ -158,7 +156,8 @@ static const struct {
     { "alias|answer|api-key-file|batch|cache-dir|cache-size|chat-kwargs|checkpoints|connections|context|cors|drain|"
       "embed-layer|errors|expert-profile|files|files-size|grammar|kv-tokens|listen|logit-bias|logits|logits-last|"
       "logprobs|max-body|max-queue|"
-      "messages|min-tokens|now|output|parallel|parse|prompt|rate|reasoning|reasoning-budget|regex|render|schema|seed|"
+      "messages|min-tokens|now|output|parallel|parse|prompt|rate|reasoning|reasoning-budget|reasoning-budget-message|"
+      "reasoning-effort|reasoning-grace|reasoning-min|regex|render|schema|seed|"
       "session|shard|stop|stop-token|system|think|table-memory|timeout|tokens|tool-choice|tools|vars",
       true },
     { "check|continue|detokenize|drop-oldest|engram-drafts|ignore-eos|inspect|interactive|json|jsonl|lenient|"

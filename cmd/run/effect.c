@@ -64,6 +64,11 @@ const struct cli_of cli_run_of[] = {
     { "chat-kwargs", MESSAGES },
     { "think", MESSAGES },
     { "reasoning-budget", MESSAGES },
+    { "reasoning-effort", MESSAGES },
+    { "reasoning-grace", CHAT | TALK },
+    { "reasoning-min", CHAT | TALK },
+    { "reasoning-budget-message", CHAT | TALK },
+    { "think-loops", ANSWERS },
     { "parser", CHAT | TALK },
     { "examples", MESSAGES },
     { "raw", RAW | TOKENIZE | SHOW_PROMPT },
@@ -130,6 +135,7 @@ const struct cli_pair cli_run_pairs[] = {
     SAMPLE_OPTIONS(PAIR_OF_OPTION, 0){ "dry-breaker", CLI_NEEDS, "dry-multiplier", NULL, 0 },
     { "engram-thinking|engram-drafts", CLI_NEEDS, "engram|context|context-table", NULL, 0 },
     { "draft-max", CLI_NEEDS, "draft|engram-drafts", NULL, 0 },
+    { "reasoning-grace|reasoning-budget-message", CLI_NEEDS, "reasoning-budget|reasoning-effort", NULL, 0 },
     { "continue", CLI_NEEDS, "messages", NULL, 0 },
     { "continue", CLI_EXCLUDES, "prompt", NULL, 0 },
     { "tool-choice|one-call", CLI_NEEDS, "tools|messages", NULL, 0 },
@@ -189,15 +195,35 @@ static void check_call(const struct cli *cli, const struct cli_run_options *o)
         cli_usage("--tool-choice asks for a call: no --schema, --grammar or --regex with it");
 }
 
-/* --think off is a budget of 0, and drafts of no tokens are none. */
+/* --think off is a budget of 0, and an effort of none. */
+static void check_reasoning(const struct cli *cli, const struct cli_run_options *o)
+{
+    const struct {
+        const char *name;
+        bool off;
+    } limits[] = { { "reasoning-budget", o->reason.budget == 0 },
+                   { "reasoning-effort", o->reason.effort == 0 },
+                   { "reasoning-grace", false },
+                   { "reasoning-min", false },
+                   { "reasoning-budget-message", false } };
+
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        const char *name = limits[i].name;
+
+        if (cli_typed(cli, name) && o->think != 0)
+            cli_leave_aside(cli, "think");
+        if (cli_typed(cli, "think") && o->think == 0 && limits[i].off)
+            cli_leave_aside(cli, name);
+        if (o->think != 0 && !limits[i].off && cli_typed(cli, "think") && cli_typed(cli, name))
+            cli_usage("--%s has no effect with --think off", name);
+    }
+}
+
+/* Drafts of no tokens are none. */
 static void check_values(const struct cli *cli, const struct cli_run_options *o)
 {
-    if (cli_typed(cli, "reasoning-budget") && o->think != 0)
-        cli_leave_aside(cli, "think");
-    if (cli_typed(cli, "think") && o->think == 0 && o->budget == 0)
-        cli_leave_aside(cli, "reasoning-budget");
-    if (o->think != 0 && o->budget != 0 && cli_typed(cli, "think") && cli_typed(cli, "reasoning-budget"))
-        cli_usage("--reasoning-budget has no effect with --think off");
+    check_reasoning(cli, o);
+    cli_reason_check(&o->reason);
     if (cli_typed(cli, "draft") && o->draft_max == 0)
         cli_leave_aside(cli, "draft-max");
     for (size_t i = 0; i < o->stops.n; i++)

@@ -6,7 +6,7 @@
 static struct cli_run_options o = { .reasoning = -1,
                                     .predict_max = -1,
                                     .logits_last = -1,
-                                    .budget = -1,
+                                    .reason = { CLI_REASON_DEFAULTS },
                                     .draft_max = -1,
                                     .log = CLI_LOG_DEFAULTS,
                                     .sampling = { .seed = -1, .logprobs = -1 } };
@@ -25,7 +25,7 @@ static const struct cli_opt opts[] = {
     PATH(0, "template", "file", "chat template (Jinja) instead of the model's", &o.template_file),
     STRING(0, "chat-kwargs", "json", "an object: more variables of the template", &o.kwargs),
     CHOICE("think", "on|off", "reason before the answer (default on)", &o.think),
-    INT64(0, "reasoning-budget", "tokens", "close the reasoning then (-1: no limit)", &o.budget, -1),
+    ROWS_REASON(o.reason),
     STRING(0, "parser", "name", "how the answer is read (default: by the template)", &o.parser),
     FLAG('i', "interactive", "a conversation on this terminal", &o.interactive),
     ROW_CONTEXT(&o.beside.context),

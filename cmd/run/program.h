@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/log.h"
 #include "cli/open.h"
+#include "cli/reason.h"
 #include "cli/sampling.h"
 #include "run/conversation.h"
 #include "cli/guess.h"
@@ -35,12 +36,13 @@ struct cli_run_options {
     bool raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool verbose, quiet, stream, check, engram_drafts, uncertainty;
     bool show, session_ro, drop_oldest, interactive, go_on, one_call;
-    int think, reasoning;                     /* index of the choice; think 0: on; reasoning -1: by terminal */
-    int64_t predict_max, logits_last, budget; /* -1: not given */
+    int think, reasoning;             /* index of the choice; think 0: on; reasoning -1: by terminal */
+    int64_t predict_max, logits_last; /* -1: not given */
     int64_t min_tokens;
     int32_t draft_max;
     struct cli_list stops, stop_tokens, drafts;
     struct cli_beside_opts beside;
+    struct cli_reason reason;
     struct cli_sampling sampling;
     struct cli_grammar grammar;
     struct cli_parse_opts parse;

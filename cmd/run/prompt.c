@@ -109,7 +109,7 @@ static enum err_code use_options(struct cli_run *s, struct err *e)
     a->tool_choice = o->tool_choice != NULL ? o->tool_choice : "auto";
     a->one_call = o->one_call;
     a->think = o->think == 0;
-    a->budget = o->budget;
+    cli_reason_set(&a->reason, &o->reason);
     a->reads_form = o->parser != NULL;
     a->plain = o->plain;
     a->continues_last = o->go_on;
@@ -235,8 +235,7 @@ enum err_code cli_run_ask(struct cli_run *s, struct err *e)
             err_wrap(e, "--tool-choice %s", s->ask.tool_choice);
         else if (strcmp(e->where, "/min_tokens") == 0)
             err_wrap(e, "--min-tokens");
-        else if (strcmp(e->where, "/reasoning_budget") == 0)
-            err_wrap(e, "--reasoning-budget");
+        cli_reason_fault(e);
         cli_form_fault(&s->o->grammar, e);
         return cli_as_data(e);
     }

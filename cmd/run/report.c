@@ -10,8 +10,8 @@
 #include "run/run.h"
 
 static const char *const finish_names[] = {
-    [GEN_LENGTH] = "length",   [GEN_EOS] = "stop",        [GEN_STOP_STRING] = "stop_string",
-    [GEN_CONTEXT] = "context", [GEN_STOPPED] = "stopped", [GEN_CANCELLED] = "interrupted",
+    [GEN_LENGTH] = "length",   [GEN_EOS] = "stop",  [GEN_STOP_STRING] = "stop_string", [GEN_CONTEXT] = "context",
+    [GEN_STOPPED] = "stopped", [GEN_LOOP] = "loop", [GEN_CANCELLED] = "interrupted",
 };
 
 static double per_second(int64_t n, double ms)
@@ -141,6 +141,8 @@ enum err_code cli_run_print_end(const struct cli_run *s, struct err *e)
     ok = ok && cli_json_set(top, "finish_reason", json_string(cli_run_finish(s))) &&
          cli_json_set(top, "usage", json_usage(s)) && cli_json_set(top, "timings", cli_run_timings(s)) &&
          cli_json_set(top, "seed", json_integer(s->o->sampling.seed));
+    if (ok && s->asked->reason.marks != NULL)
+        ok = cli_json_set(top, "thinking", ask_thinking_json(&s->stats));
     if (ok && s->logged[0] != '\0')
         ok = cli_json_set(top, "id", json_string(s->logged));
     if (ok && s->asked->notes != NULL)

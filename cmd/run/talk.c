@@ -239,10 +239,11 @@ static enum err_code do_think(struct talk *t, const char *arg, struct err *e)
     (void)e;
     if (strcmp(arg, "on") == 0 || strcmp(arg, "off") == 0) {
         t->s->o->think = strcmp(arg, "off") == 0;
-        t->s->o->budget = -1;
+        t->s->o->reason = (struct cli_reason){ CLI_REASON_DEFAULTS };
     } else if (end != arg && *end == '\0' && n >= 0) {
         t->s->o->think = n == 0;
-        t->s->o->budget = n > 0 ? n : -1;
+        t->s->o->reason = (struct cli_reason){ CLI_REASON_DEFAULTS };
+        t->s->o->reason.budget = n > 0 ? n : -1;
     } else {
         fprintf(stderr, "/think on, /think off, or the most tokens of reasoning\n");
     }

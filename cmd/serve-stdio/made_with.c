@@ -27,6 +27,7 @@ static enum err_code hash_options(uint64_t *h, const struct cli_made_with_opts *
                    quant_acts_name((enum quant_acts_type)m->acts), cli_open_device(m));
     *h = io_hash(cli_hash_text(0, text), s->dry_breakers, s->n_dry_breakers * sizeof *s->dry_breakers);
     *h = cli_hash_text(cli_hash_text(*h, o->parser) + 1, o->name);
+    *h += o->goes_on_in_loops;
     if (o->embed_layer >= 0)
         *h = io_hash(*h, &o->embed_layer, sizeof o->embed_layer);
     return cli_hash_file(h, o->template_file, e);

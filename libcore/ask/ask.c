@@ -11,7 +11,7 @@ struct ask ask_defaults(void)
 {
     return (struct ask){ .tool_choice = "auto",
                          .think = -1,
-                         .budget = -1,
+                         .reason = reason_defaults(),
                          .n_notes = -1,
                          .n_recite = -1,
                          .tokens_max = -1,
@@ -120,23 +120,69 @@ static void set_prompt(struct ask_request *r, const struct ask *a)
     q->pool = a->embeds;
 }
 
-/* Also of a model that opens its reasoning itself. */
-static enum err_code set_budget(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+/* Whether the template itself does something about an effort. */
+static bool template_knows_efforts(const struct ask_model *m)
 {
-    const int64_t budget = ask_is_not_to_reason(a) ? 0 : a->budget;
-    const bool is_read = r->q.part_marks != NULL && chat_marks(m->chat) != NULL;
+    return str_find(chat_template(m->chat), 0, STR("reasoning_effort")) != SIZE_MAX;
+}
 
-    r->reasons = is_read && budget != 0;
-    if (a->messages == NULL || budget < 0 || (budget == 0 && !is_read))
+/* A limit of reasoning needs a mark to close it with. */
+static enum err_code check_marks(const struct reason_opts *o, const struct ask_model *m, struct err *e)
+{
+    const bool share = o->effort > REASON_EFFORT_NONE && !template_knows_efforts(m);
+    const char *at = o->budget_tokens > 0  ? "/reasoning_budget"
+                     : o->least_tokens > 0 ? "/reasoning_min"
+                     : share               ? "/reasoning_effort"
+                                           : NULL;
+
+    if (o->marks != NULL || at == NULL)
         return ERR_OK;
-    r->reason = (struct reason_opts){ chat_marks(m->chat), budget };
-    if (r->reason.marks == NULL) {
-        err_set(e, ERR_UNSUPPORTED, "a reasoning budget: the model has no mark that ends reasoning");
-        return err_at(e, "/reasoning_budget");
-    }
+    err_set(e, ERR_UNSUPPORTED,
+            "the model's template writes answers of the kind \"%s\", which have no mark that ends reasoning",
+            chat_parser(m->chat));
+    return err_at(e, "%s", at);
+}
+
+/* When the reasoning of a chat ends, also that of a model which opens it itself, and answers that repeat themselves. */
+static enum err_code set_governor(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+{
+    const struct text_marks *marks = a->messages != NULL ? chat_marks(m->chat) : NULL;
+    const bool is_read = r->q.part_marks != NULL && marks != NULL, off = ask_is_not_to_reason(a);
+    struct reason_opts *o = &r->reason;
+
+    *o = a->reason;
+    o->text = m->text;
+    o->marks = is_read ? r->q.part_marks : marks;
+    if (a->messages == NULL)
+        *o = (struct reason_opts){ .text = m->text, .budget_tokens = -1, .loops = a->reason.loops };
+    else if (off)
+        *o = (struct reason_opts){
+            .text = m->text, .marks = o->marks, .budget_tokens = is_read ? 0 : -1, .loops = o->loops
+        };
+    r->reasons = is_read && !off;
+    if (a->messages != NULL && !off && (check_marks(o, m, e) || reason_check(o, e)))
+        return e->code;
+    if (a->embeds || (!o->loops && o->budget_tokens < 0 && o->effort == REASON_EFFORT_ANY && o->least_tokens == 0))
+        return ERR_OK;
     r->q.governor = &reason_governor;
-    r->q.governor_opts = &r->reason;
+    r->q.governor_opts = o;
     return ERR_OK;
+}
+
+/* What would be done to reasoning that is off. */
+static enum err_code check_off(const struct reason_opts *o, struct err *e)
+{
+    const char *at = o->budget_tokens > 0             ? "/reasoning_budget"
+                     : o->effort > REASON_EFFORT_NONE ? "/reasoning_effort"
+                     : o->grace_tokens > 0            ? "/reasoning_grace"
+                     : o->least_tokens > 0            ? "/reasoning_min"
+                     : o->message.n > 0               ? "/reasoning_budget_message"
+                                                      : NULL;
+
+    if (at == NULL)
+        return ERR_OK;
+    err_set(e, ERR_ARG, "reasoning is off, so this has no effect");
+    return err_at(e, "%s", at);
 }
 
 /* What contradicts itself, whoever asks. */
@@ -148,11 +194,7 @@ static enum err_code check_ask(const struct ask *a, const struct ask_request *r,
                 (long long)a->tokens_max);
         return err_at(e, "/min_tokens");
     }
-    if (a->messages != NULL && a->budget > 0 && ask_is_not_to_reason(a)) {
-        err_set(e, ERR_ARG, "a budget for reasoning, which is off");
-        return err_at(e, "/reasoning_budget");
-    }
-    return ERR_OK;
+    return a->messages != NULL && ask_is_not_to_reason(a) ? check_off(&a->reason, e) : ERR_OK;
 }
 
 static enum err_code make_request(struct ask_request *r, const struct ask *a, const struct ask_model *m,
@@ -165,7 +207,7 @@ static enum err_code make_request(struct ask_request *r, const struct ask *a, co
     if (m->prompt_max > 0 && r->prompt.n > m->prompt_max)
         return err_set(e, ERR_LIMIT, "the prompt is too long: %lld tokens > %lld of the context",
                        (long long)r->prompt.n, (long long)m->prompt_max);
-    if (ask_make_form(r, a, m, like, e) || set_budget(r, a, m, e) || check_ask(a, r, e))
+    if (ask_make_form(r, a, m, like, e) || set_governor(r, a, m, e) || check_ask(a, r, e))
         return e->code;
     set_prompt(r, a);
     if (r->grammar != NULL) {

@@ -11,7 +11,8 @@
  * Errors have their place (e->where) in the body of a chat completion: "/messages/3",
  * "/tools/1/function/parameters/items",
  * "/tool_choice", "/response_format/json_schema/schema/...", "/grammar", "/regex", "/chat_template_kwargs",
- * "/reasoning_budget"; "" is the text or the tokens. ERR_NOMEM has none.
+ * "/reasoning_budget", "/reasoning_effort", "/reasoning_grace", "/reasoning_min", "/reasoning_budget_message"; "" is
+ * the text or the tokens. ERR_NOMEM has none.
  */
 #ifndef ASK_ASK_H
 #define ASK_ASK_H
@@ -72,15 +73,16 @@ struct ask {
     bool add_no_answer;  /* messages: no answer begins behind the last one */
     bool continues_last; /* the last message, the assistant's, goes on: the prompt ends with its text */
     /* A chat. */
-    const json_t *tools;     /* NULL or empty: none */
-    const char *tool_choice; /* "auto", "none", "required", or the name of a tool */
-    bool one_call;           /* at most one call of a tool */
-    bool tools_are_told;     /* the messages say already which tools there are */
-    int think;               /* the template's enable_thinking: 1, 0; -1: as the template has it. With 0 reasoning is
-                                closed where the template or the model opens it, as with a budget of 0 */
-    const json_t *kwargs;    /* more variables of the template, which override that; NULL: none */
-    int64_t budget;          /* tokens of reasoning; -1: any number */
-    int64_t now_s;           /* today, as the template sees it: local time in seconds since 1970; 0: the clock's */
+    const json_t *tools;       /* NULL or empty: none */
+    const char *tool_choice;   /* "auto", "none", "required", or the name of a tool */
+    bool one_call;             /* at most one call of a tool */
+    bool tools_are_told;       /* the messages say already which tools there are */
+    int think;                 /* the template's enable_thinking: 1, 0; -1: as the template has it. With 0 reasoning is
+                                  closed where the template or the model opens it, as with a budget of 0 */
+    const json_t *kwargs;      /* more variables of the template, which override that; NULL: none */
+    struct reason_opts reason; /* when reasoning ends; its text and marks are those of the model. A template that knows
+                                * reasoning_effort sees the effort, unless kwargs has one */
+    int64_t now_s;             /* today, as the template sees it: local time in seconds since 1970; 0: the clock's */
     bool
         reads_form; /* an answer that is held to a form is read as any other; else it is text, whatever it looks like */
     int n_borders;  /* of the places where messages end at most this many, the last ones, are marked in the prompt
@@ -144,6 +146,8 @@ MUST_CHECK enum err_code ask_update(struct ask_request *r, const struct ask *a, 
 void ask_close(struct ask_request *r); /* when its answers have ended; NULL is allowed */
 /* What tables did to an answer, as its GEN_END says: an array of objects, or NULL where memory is out. */
 json_t *ask_tables_json(const struct ask_request *r, const struct gen_mixed *mixed, int n);
+/* What is told of an answer's reasoning: {"end", "tokens", "budget" or null, "forced"}. NULL when memory is out. */
+json_t *ask_thinking_json(const struct gen_stats *t);
 /* The reader of one answer of a chat; *out = NULL: it is not a chat. Errors are those of chat_reader_open(). */
 MUST_CHECK enum err_code ask_reader(struct chat_reader **out, const struct ask_request *r, struct err *e);
 /* What the model's own probabilities say of the tokens of an answer's text that were chosen: for a log. */

@@ -25,16 +25,19 @@ bool ask_is_not_to_reason(const struct ask *a)
 {
     const json_t *asked = json_object_get(a->kwargs, "enable_thinking");
 
-    return a->budget == 0 || (asked != NULL ? json_is_false(asked) : a->think == 0);
+    return a->reason.budget_tokens == 0 || a->reason.effort == REASON_EFFORT_NONE ||
+           (asked != NULL ? json_is_false(asked) : a->think == 0);
 }
 
 /* Variables of the template. *extra: the caller's reference; NULL: none. */
 static enum err_code set_variables(json_t **extra, const struct ask *a, struct err *e)
 {
-    const int think = a->budget == 0 ? 0 : a->think;
+    const int think = a->reason.budget_tokens == 0 || a->reason.effort == REASON_EFFORT_NONE ? 0 : a->think;
+    const char *effort = reason_effort_name(a->reason.effort);
     json_t *all = json_object();
 
-    if (all == NULL || (think >= 0 && json_object_set_new(all, "enable_thinking", json_boolean(think))) ||
+    if (all == NULL || (*effort != '\0' && json_object_set_new(all, "reasoning_effort", json_string(effort))) ||
+        (think >= 0 && json_object_set_new(all, "enable_thinking", json_boolean(think))) ||
         (a->kwargs != NULL && json_object_update(all, (json_t *)(uintptr_t)a->kwargs))) {
         json_decref(all);
         return err_nomem(e);

@@ -17,6 +17,14 @@ void ask_count(struct ask_figures *f, const struct gen_event *ev)
     f->n++;
 }
 
+json_t *ask_thinking_json(const struct gen_stats *t)
+{
+    const struct gen_thought *w = &t->thought;
+
+    return json_pack("{s:s, s:I, s:o, s:I}", "end", gen_why_name(w->end), "tokens", (json_int_t)t->reasoning_tokens,
+                     "budget", w->budget >= 0 ? json_integer(w->budget) : json_null(), "forced", (json_int_t)w->forced);
+}
+
 /* The numbers of the sampler, under the names that requests have for them. */
 static json_t *report_sampler(const struct sample_opts *s)
 {

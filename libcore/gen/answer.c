@@ -142,6 +142,8 @@ static enum err_code add_text(struct gen *g, struct request *q, int32_t token, s
     count_text(q, rest);
     ev->reasoning = reasoned || in_reasoning(q);
     ev->closes = reasoned && !in_reasoning(q);
+    if (ev->closes)
+        q->stats.thought.end = q->why_said;
     q->stats.reasoning_tokens += ev->reasoning;
     return ERR_OK;
 }
@@ -254,9 +256,14 @@ void gen_finish(struct gen *g, struct request *q)
                             .user = q->q.user,
                             .seq = q->seq,
                             .stop = q->end_by == GEN_STOP_STRING ? text_stream_stop(q->stream) : 0,
-                            .reasoning = in_reasoning(q),
-                            .stats = q->stats };
+                            .reasoning = in_reasoning(q) };
     struct err why;
+
+    if (in_reasoning(q))
+        q->stats.thought.end = GEN_WHY_STOP;
+    if (q->governor != NULL && q->probe_of == NULL && q->q.governor->tell != NULL)
+        q->q.governor->tell(q->governor, &q->stats.thought);
+    ev.stats = q->stats;
 
     if (q->probe_of != NULL) {
         end_probe(g, q);

@@ -8,19 +8,24 @@
 
 /* ---- one row ---- */
 
+/* The likeliest token of a row; -1: a digest without one. */
+static int32_t find_likeliest(const struct gen *g, const struct asked_row *a, const struct logits_digest *d,
+                              const uint32_t *mask)
+{
+    const float *row = d == NULL || d->n_top == 0 ? run_logits(g->o.run, a->row) : NULL;
+    int32_t best = row == NULL ? d->top[0].token : -1;
+
+    for (int32_t i = 0; row != NULL && i < g->n_vocab; i++)
+        if ((mask == NULL || mask[i / 32] >> i % 32 & 1) && (best < 0 || row[i] > row[best]))
+            best = i;
+    return best;
+}
+
 /* Whether the likeliest token of a row ends the turn of a chat. */
 static bool would_end(const struct gen *g, const struct asked_row *a, const struct logits_digest *d,
                       const uint32_t *mask)
 {
-    const float *row = d == NULL ? run_logits(g->o.run, a->row) : NULL;
-    int32_t best = d != NULL && d->n_top > 0 ? d->top[0].token : -1;
-
-    if (!a->q->q.chat || g->o.text == NULL)
-        return false;
-    for (int32_t i = 0; row != NULL && i < g->n_vocab; i++)
-        if ((mask == NULL || mask[i / 32] >> i % 32 & 1) && (best < 0 || row[i] > row[best]))
-            best = i;
-    return best >= 0 && text_is_end(g->o.text, best);
+    return a->q->q.chat && g->o.text != NULL && text_is_end(g->o.text, find_likeliest(g, a, d, mask));
 }
 
 static bool may_come(const struct gen_order *o, const uint32_t *mask, int32_t token)
@@ -79,6 +84,8 @@ static enum err_code choose_row(struct gen *g, struct asked_row *a, struct sampl
         came.ends = would_end(g, a, digest ? &d : NULL, mask);
         a->mix.weight = q->q.memory->weight(q->memory, a->evidence, came.p_max, came.ends);
     }
+    if (o->n_shun > 0)
+        seen->shunned = !may_come(o, NULL, find_likeliest(g, a, digest ? &d : NULL, mask));
     if (digest && sample_next_digest(q->sampler, &d, mix, o->shun, o->n_shun, pick, &enough, e))
         return e->code;
     q->stats.whole_rows += !enough && g->ids != NULL;
@@ -91,6 +98,55 @@ static enum err_code choose_row(struct gen *g, struct asked_row *a, struct sampl
 
 /* ---- the governor ---- */
 
+/* How much the constraint takes of what the governor wants to say; 0: too little. */
+static int count_sayable(const struct request *q, const struct gen_order *o)
+{
+    int n = 0;
+
+    assert(o->n_token <= GEN_BACK_MAX);
+    if (q->place == NULL)
+        return o->n_token;
+    while (n < o->n_token && q->q.constraint->take(q->place, o->token[n]))
+        n++;
+    q->q.constraint->back(q->place, n);
+    return n >= o->n_needed ? n : 0;
+}
+
+static bool may_take(const struct request *q, int32_t token)
+{
+    const bool may = q->q.constraint->take(q->place, token);
+
+    q->q.constraint->back(q->place, may);
+    return may;
+}
+
+/* Whether the answer may end here. */
+static bool may_stop(const struct gen *g, const struct request *q)
+{
+    bool may = q->place == NULL || q->q.constraint->free(q->place);
+
+    for (int64_t i = 0; i < g->ends.n && !may; i++)
+        may = may_take(q, g->ends.v[i]);
+    for (size_t i = 0; i < q->q.n_stop_tokens && !may; i++)
+        may = may_take(q, q->q.stop_token[i]);
+    return may && !q->q.ignore_eos && q->stats.tokens >= q->q.min_tokens;
+}
+
+/* A token that was not chosen, and the order that the governor gives after it. */
+static void take_forced(struct gen *g, struct request *q, int32_t token, bool said)
+{
+    struct gen_seen seen = {
+        .token = token, .forced = true, .said = said, .reasoning = in_reasoning(q), .p = 1, .p_max = 1
+    };
+
+    q->stats.thought.forced += said && seen.reasoning;
+    gen_take(g, q, token, NULL, NULL);
+    seen.opens = !seen.reasoning && in_reasoning(q);
+    seen.closes = seen.reasoning && !in_reasoning(q);
+    if (q->governor != NULL && !q->ended)
+        q->order = q->q.governor->see(q->governor, &seen);
+}
+
 /* Carries out the governor's orders until it lets the answer go on. */
 static void obey(struct gen *g, struct request *q)
 {
@@ -98,8 +154,8 @@ static void obey(struct gen *g, struct request *q)
         const struct gen_order o = q->order;
 
         q->order.act = GEN_GO_ON;
-        if (o.act == GEN_STOP) {
-            gen_end(q, GEN_STOPPED);
+        if (o.act == GEN_STOP && may_stop(g, q)) {
+            gen_end(q, o.why == GEN_WHY_LOOP ? GEN_LOOP : GEN_STOPPED);
         } else if (o.act == GEN_PROBE) {
             if (g->n_spare > 0 && o.n_probe > 0) {
                 q->state = REQUEST_HELD;
@@ -107,16 +163,12 @@ static void obey(struct gen *g, struct request *q)
             }
             q->order = q->q.governor->probed(q->governor, NULL, 0);
         }
-        for (int i = 0; o.act == GEN_SAY && i < o.n_token && !q->ended; i++) {
-            struct gen_seen said = {
-                .token = o.token[i], .reasoning = in_reasoning(q), .forced = true, .p = 1, .p_max = 1
-            };
+        const int n = o.act == GEN_SAY ? count_sayable(q, &o) : 0;
 
-            gen_take(g, q, o.token[i], NULL, NULL);
-            said.opens = !said.reasoning && in_reasoning(q);
-            said.closes = said.reasoning && !in_reasoning(q);
-            q->order = q->q.governor->see(q->governor, &said);
-        }
+        q->why_said = o.why;
+        for (int i = 0; i < n && !q->ended; i++)
+            take_forced(g, q, o.token[i], true);
+        q->why_said = GEN_WHY_MODEL;
     }
 }
 
@@ -138,12 +190,13 @@ void gen_force(struct gen *g)
             continue;
         if (q->governor != NULL) /* what a probe led to */
             obey(g, q);
-        while (may_force(q) && !q->ended && q->n - q->fed < FORCED_MAX) {
+        while (may_force(q) && q->state == REQUEST_ACTIVE && !q->ended && q->n - q->fed < FORCED_MAX) {
             const int32_t only = q->q.constraint->only(q->place);
 
             if (only < 0)
                 break;
-            gen_take(g, q, only, NULL, NULL);
+            take_forced(g, q, only, false);
+            obey(g, q);
         }
         if (q->ended)
             gen_finish(g, q);

@@ -81,3 +81,11 @@ bool gen_next(struct gen *g, struct gen_event *ev)
         ev->logits = run_logits(g->o.run, from->row);
     return true;
 }
+
+const char *gen_why_name(enum gen_why w)
+{
+    static const char *const names[] = { "off", "model", "budget", "certainty", "loop", "stop" };
+
+    _Static_assert(sizeof names / sizeof *names == GEN_WHYS, "each has a name");
+    return names[w];
+}

@@ -236,15 +236,19 @@ static enum err_code find_ends(struct gen *g, struct err *e)
 
 enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id, struct err *e)
 {
+    const struct gen_start at = { .reasoning = q->thinking, .n_prompt = q->n_prompt, .ctx = g->ctx };
+    const bool ends = q->min_tokens > 0 || (q->governor != NULL && q->constraint != NULL);
     struct request *r;
 
-    if (check_request(g, q, e) || check_sampler(g, q, e) || (q->min_tokens > 0 && find_ends(g, e)))
+    if (check_request(g, q, e) || check_sampler(g, q, e) || (ends && find_ends(g, e)))
         return e->code;
     r = calloc(1, sizeof *r);
     if (r == NULL)
         return err_nomem(e);
     r->q = *q;
     r->seq = -1;
+    r->stats.thought.budget = -1;
+    r->why_said = GEN_WHY_MODEL;
     if (q->n_adapters < 0) {
         r->q.adapters = g->o.adapters;
         r->q.n_adapters = g->o.n_adapters;
@@ -253,7 +257,7 @@ enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id
     if (!copy_all(r))
         err_nomem(e);
     else if (gen_keep_room(g, e) == ERR_OK &&
-             (q->governor == NULL || q->governor->begin(&r->governor, q->governor_opts, q->thinking, e) == ERR_OK) &&
+             (q->governor == NULL || q->governor->begin(&r->governor, q->governor_opts, &at, &r->order, e) == ERR_OK) &&
              (q->memory == NULL || q->memory->begin(&r->memory, q->memory_of, q->prompt, q->n_prompt, e) == ERR_OK))
         r->id = ++g->next_id;
     if (r->id == 0) {

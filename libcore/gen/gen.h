@@ -99,6 +99,7 @@ enum gen_end {
     GEN_STOP_STRING,
     GEN_CONTEXT, /* the context is full */
     GEN_STOPPED, /* by the governor */
+    GEN_LOOP,    /* by the governor, since the answer repeats itself */
     GEN_CANCELLED,
     GEN_FAILED,
 };
@@ -110,6 +111,7 @@ struct gen_stats {
     int64_t forced;                       /* tokens of a constraint or governor that were not chosen */
     int64_t steps;                        /* of the model, after the prompt's last */
     int64_t whole_rows;                   /* choices that needed all logits of a row from a GPU */
+    struct gen_thought thought;
 };
 struct gen_event {
     enum gen_kind kind;

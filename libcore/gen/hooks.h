@@ -98,35 +98,67 @@ struct gen_memory {
 
 /* ---- governor: controls the reasoning of one answer ---- */
 
+/* Why the reasoning of an answer ended. */
+enum gen_why {
+    GEN_WHY_OFF,   /* there was none, or none was to be */
+    GEN_WHY_MODEL, /* the model ended it */
+    GEN_WHY_BUDGET,
+    GEN_WHY_CERTAINTY,
+    GEN_WHY_LOOP, /* it repeated itself */
+    GEN_WHY_STOP, /* the answer ended in it */
+    GEN_WHYS,
+};
+const char *gen_why_name(enum gen_why w); /* "off", "model" ... */
+
+/* What is told of the reasoning of an answer. */
+struct gen_thought {
+    enum gen_why end;
+    int64_t budget; /* tokens after which it was to end; -1: none */
+    int64_t forced; /* tokens that the governor said in it, the closing text among them */
+};
+
 enum gen_act {
     GEN_GO_ON,
-    GEN_SAY,   /* append `token`: not chosen, reported as forced */
+    /* Append `token`, at most GEN_BACK_MAX of them: not chosen, reported as forced. Those that the constraint refuses,
+     * and all behind them, are left out; where it refuses one of the first n_needed, nothing is appended. */
+    GEN_SAY,
     GEN_PROBE, /* on a fork: append `token`, choose n_probe tokens greedily, report them, drop the fork */
-    GEN_STOP,  /* end the answer */
+    GEN_STOP,  /* end the answer, if an end token may come here */
 };
 struct gen_order {
     enum gen_act act;
     const int32_t *token; /* [n_token]; lives as long as the governor */
-    int n_token, n_probe;
+    int n_token, n_needed, n_probe;
     const int32_t *shun; /* [n_shun] tokens not to be chosen next; lives as long as the governor */
     int n_shun;
+    enum gen_why why; /* SAY, STOP: what is told of the reasoning that ends with it */
 };
 struct gen_seen {
     int32_t token;
     bool reasoning;     /* the token is part of the reasoning */
     bool opens, closes; /* reasoning begins behind it; it is part of it and ends it */
     bool forced;        /* it was not chosen: the numbers say nothing */
+    bool said;          /* forced by the governor itself */
+    bool shunned;       /* the likeliest token of this place was one of `shun` */
     float p;            /* its probability by the model */
     /* Of the model's distribution over the tokens that the constraint allows, before anything is mixed in and without
      * bias and temperature (struct sample_numbers). */
     float p_max, entropy, varentropy, margin;
 };
+/* Where an answer begins. */
+struct gen_start {
+    bool reasoning;   /* inside reasoning */
+    int64_t n_prompt; /* tokens */
+    int64_t ctx;      /* tokens of prompt and answer */
+};
 struct gen_governor {
-    /* `opts` is the request's. reasoning: the answer begins inside reasoning. */
-    enum err_code (*begin)(void **g, const void *opts, bool reasoning, struct err *e);
+    /* `opts` is the request's. *first: the order before the first token, GEN_GO_ON with or without `shun`. */
+    enum err_code (*begin)(void **g, const void *opts, const struct gen_start *at, struct gen_order *first,
+                           struct err *e);
     void (*end)(void *g);
     struct gen_order (*see)(void *g, const struct gen_seen *s);           /* called with each token of the answer */
     struct gen_order (*probed)(void *g, const struct gen_seen *s, int n); /* called with the tokens of a probe */
+    void (*tell)(const void *g, struct gen_thought *t); /* fills the budget at the end of the answer; may be NULL */
     bool looks; /* it reads these numbers, which are not made for one that does not */
 };
 #endif

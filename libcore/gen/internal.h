@@ -43,6 +43,7 @@ struct request {
     void *memory;      /* its place; NULL: none */
     void *governor;
     struct gen_order order;   /* the governor's last */
+    enum gen_why why_said;    /* what it says now ends the reasoning for */
     struct request *probe_of; /* a probe: the request that asked; no events */
     struct gen_seen *seen;    /* a probe: [q.predict_max] */
     bool probing;             /* HELD: its probe runs */
@@ -100,7 +101,7 @@ struct gen {
     uint32_t *masks; /* [logits_max][mask_words] */
     int n_masks;
     size_t mask_words;
-    struct text_tokens ends; /* all end tokens, once a request has min_tokens */
+    struct text_tokens ends; /* all end tokens, once a request has min_tokens, or a governor and a constraint */
     struct gen_guess *guess; /* [n_seq] */
     struct gen_cost cost;
     /* events to report */

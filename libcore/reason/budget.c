@@ -1,61 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* budget.c - ends reasoning at a budget of tokens, with the mark that the model itself would write.   room: reason */
-#include <stdlib.h>
+/* budget.c - how many tokens reasoning may have, and where it ends then.     room: reason */
+#include <string.h>
 
 #include "reason/reason.h"
-#include "text/marks.h"
 
-struct budget {
-    const struct text_marks *marks;
-    int64_t left;
-    int n_saying; /* tokens of its own that it will see next */
-};
+static const struct {
+    const char *name;
+    int share; /* a budget is divided by it; 0: nothing is left */
+} efforts[] = { { "", 1 },       { "none", 0 }, { "minimal", 16 }, { "low", 8 },
+                { "medium", 2 }, { "high", 1 }, { "xhigh", 1 } };
 
-static void end_budget(void *g)
+_Static_assert(sizeof efforts / sizeof *efforts == REASON_EFFORTS, "a row for each");
+
+const char *reason_effort_name(enum reason_effort f)
 {
-    free(g);
+    return efforts[f].name;
 }
 
-static enum err_code begin_budget(void **g, const void *opts, bool reasoning, struct err *e)
+enum reason_effort reason_effort_of(const char *name)
 {
-    const struct reason_opts *o = opts;
-    struct budget *b;
+    int f = REASON_EFFORT_NONE;
 
-    (void)reasoning;
-    if (o->marks == NULL)
-        return err_set(e, ERR_UNSUPPORTED, "a reasoning budget: the model has no mark that ends reasoning");
-    b = malloc(sizeof *b);
-    if (b == NULL)
-        return err_nomem(e);
-    *b = (struct budget){ .marks = o->marks, .left = o->budget_tokens };
-    *g = b;
-    return ERR_OK;
+    while (f < REASON_EFFORTS && strcmp(name, efforts[f].name) != 0)
+        f++;
+    return (enum reason_effort)f;
 }
 
-static struct gen_order see_token(void *g, const struct gen_seen *s)
+int64_t reason_share(enum reason_effort f, int64_t most)
 {
-    const struct gen_order go_on = { .act = GEN_GO_ON };
-    struct budget *b = g;
+    const int64_t n = efforts[f].share > 0 ? most / efforts[f].share : 0;
 
-    if (b->n_saying > 0) {
-        b->n_saying--;
-        return go_on;
+    return n == 0 && most > 0 && efforts[f].share > 0 ? 1 : n;
+}
+
+bool reason_ends_sentence(struct str piece)
+{
+    static const char *const ends[] = { "\n", ".", "!", "?", "\xe3\x80\x82", "\xef\xbc\x81", "\xef\xbc\x9f" };
+
+    while (piece.n > 0 && piece.p[piece.n - 1] == ' ')
+        piece.n--;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t n = strlen(ends[i]);
+
+        if (piece.n >= n && memcmp(piece.p + piece.n - n, ends[i], n) == 0)
+            return true;
     }
-    if (!(s->opens || s->reasoning) || s->closes || b->left < 0)
-        return go_on;
-    b->left -= s->reasoning && b->left > 0; /* reasoning that begins again has nothing left */
-    if (b->left > 0)
-        return go_on;
-    b->n_saying = b->marks->n_over;
-    return (struct gen_order){ .act = GEN_SAY, .token = b->marks->over, .n_token = b->marks->n_over };
+    return false;
 }
 
-static struct gen_order go_on_after_probe(void *g, const struct gen_seen *s, int n)
+bool reason_budget_add(struct reason_budget *b, bool ends_sentence)
 {
-    (void)g;
-    (void)s;
-    (void)n;
-    return (struct gen_order){ .act = GEN_GO_ON };
+    b->n++;
+    return (b->n >= b->budget && ends_sentence) || b->n - b->budget >= b->grace;
 }
-
-const struct gen_governor reason_governor = { begin_budget, end_budget, see_token, go_on_after_probe, false };

@@ -189,6 +189,7 @@ struct serve {
     size_t n_replies, replies_cap, told;
     /* metrics */
     uint64_t requests[SERVE_N_METHODS], errors, cancelled, prompt_tokens, cached_tokens, tokens, drafted, kept;
+    uint64_t thought[GEN_WHYS]; /* answers by why their reasoning ended */
     struct serve_count first_token, between, queue;
 };
 
@@ -197,8 +198,9 @@ MUST_CHECK enum err_code serve_push(struct serve *s, struct serve_job *j, enum s
 json_t *serve_fault_body(const struct serve_row *row, const struct serve_fault *f);
 bool serve_all_ended(const struct serve_job *j); /* all of its choices were asked, and have ended */
 /* reply.c: what a finished or growing answer looks like; NULL when memory is out */
-/* "warnings": what in calls of tools is not held to a schema. */
-bool serve_add_warnings(json_t *o, const struct serve_job *j);
+/* Adds what other servers do not have: "chimere", with what is told of the reasoning of c, NULL: of all answers;
+ * "notes", texts of indexes; "warnings", what in calls of tools is not held to a schema. */
+bool serve_add_beside(json_t *o, const struct serve_job *j, const struct serve_choice *c);
 json_t *serve_whole(const struct serve *s, const struct serve_job *j);
 json_t *serve_chunk(const struct serve *s, const struct serve_job *j, const struct serve_choice *c, json_t *delta,
                     json_t *beside, const char *finish);
@@ -220,7 +222,6 @@ json_t *serve_embedding(const struct serve *s, const struct serve_job *j, const 
 /* The id of a reply, which the log has, too. */
 enum { SERVE_ID_BYTES = 48 };
 void serve_reply_id(const struct serve *s, const struct serve_job *j, char out[SERVE_ID_BYTES]);
-bool serve_add_notes(json_t *reply, const struct serve_job *j); /* "notes", if an index was looked at */
 /* record.c: what the log keeps of an answer, from its first piece to its end */
 bool serve_note_asker(const struct serve *s, struct serve_job *j, const struct serve_client *client);
 MUST_CHECK enum err_code serve_record_open(const struct serve *s, struct serve_choice *c, struct err *e);

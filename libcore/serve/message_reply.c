@@ -199,6 +199,7 @@ static const char *stop_reason(const struct serve_choice *c)
 {
     switch (c->end) {
     case GEN_LENGTH:
+    case GEN_LOOP:
         return "max_tokens";
     case GEN_CONTEXT:
         return "model_context_window_exceeded";
@@ -223,7 +224,7 @@ enum err_code serve_message_end(struct serve *s, struct serve_job *j, struct ser
     last = !j->w.stream ? message(s, j, c, json_incref(c->items), stop_reason(c), sequence)
                         : json_pack("{s:s, s:{s:s, s:o}, s:o}", "type", "message_delta", "delta", "stop_reason",
                                     stop_reason(c), "stop_sequence", sequence, "usage", usage_of(c));
-    last = json_if(last != NULL && serve_add_notes(last, j) && serve_add_warnings(last, j), last);
+    last = json_if(last != NULL && serve_add_beside(last, j, c), last);
     if (!j->w.stream)
         return serve_push(s, j, SERVE_BODY, last, 200, true, e);
     return push_event(s, j, last, e) || push_event(s, j, json_pack("{s:s}", "type", "message_stop"), e) ||

@@ -39,6 +39,7 @@ const char *serve_finish(const struct serve_job *j, const struct serve_choice *c
     switch (c->end) {
     case GEN_LENGTH:
     case GEN_CONTEXT:
+    case GEN_LOOP:
         return "length";
     case GEN_CANCELLED:
         return "cancelled";
@@ -305,11 +306,6 @@ static json_t *notes_of(const struct serve_job *j)
     return j->request != NULL && j->request[0] != NULL ? j->request[0]->notes : NULL;
 }
 
-bool serve_add_notes(json_t *reply, const struct serve_job *j)
-{
-    return notes_of(j) == NULL || json_object_set(reply, "notes", notes_of(j)) == 0;
-}
-
 static json_t *reply_head(const struct serve *s, const struct serve_job *j, const char *object)
 {
     char id[SERVE_ID_BYTES];
@@ -319,11 +315,29 @@ static json_t *reply_head(const struct serve *s, const struct serve_job *j, cons
                      "model", s->model, "system_fingerprint", s->fingerprint);
 }
 
-bool serve_add_warnings(json_t *o, const struct serve_job *j)
+/* What is told of the reasoning of an answer, or of all; NULL: the model has none. */
+static json_t *thinking_of(const struct serve_job *j, const struct serve_choice *c)
+{
+    json_t *all;
+
+    if (j->n_choices == 0 || j->choice[0].request == NULL || j->choice[0].request->reason.marks == NULL)
+        return NULL;
+    if (c != NULL || j->n_choices == 1)
+        return ask_thinking_json(c != NULL ? &c->stats : &j->choice[0].stats);
+    all = json_array();
+    for (int i = 0; i < j->n_choices; i++)
+        json_push(&all, ask_thinking_json(&j->choice[i].stats));
+    return all;
+}
+
+bool serve_add_beside(json_t *o, const struct serve_job *j, const struct serve_choice *c)
 {
     json_t *loose = j->request != NULL && j->request[0] != NULL ? j->request[0]->loose : NULL;
+    json_t *notes = notes_of(j), *thinking = thinking_of(j, c);
 
-    return o != NULL && (loose == NULL || json_object_set(o, "warnings", loose) == 0);
+    return (thinking == NULL || json_object_set_new(o, "chimere", json_pack("{s:o}", "thinking", thinking)) == 0) &&
+           (notes == NULL || json_object_set(o, "notes", notes) == 0) &&
+           (loose == NULL || json_object_set(o, "warnings", loose) == 0);
 }
 
 /* By RFC 4648; malloc'ed, *n characters. NULL: memory is out. */
@@ -405,7 +419,7 @@ json_t *serve_whole(const struct serve *s, const struct serve_job *j)
     }
     o = reply_head(s, j, j->method == SERVE_CHAT ? "chat.completion" : "text_completion");
     if (choices != NULL && o != NULL && json_object_set(o, "choices", choices) == 0 &&
-        json_object_set_new(o, "usage", serve_usage(j)) == 0 && serve_add_notes(o, j) && serve_add_warnings(o, j) &&
+        json_object_set_new(o, "usage", serve_usage(j)) == 0 && serve_add_beside(o, j, NULL) &&
         (!j->w.timings || serve_set_timings(o, &j->choice[0]))) {
         json_decref(choices);
         return o;
@@ -439,7 +453,7 @@ json_t *serve_chunk(const struct serve *s, const struct serve_job *j, const stru
     const bool ok = o != NULL && choice != NULL && set_beside(choice, j, beside) &&
                     (!j->w.timings || serve_set_timings(o, c)) &&
                     json_object_set_new(o, "choices", json_pack("[O]", choice)) == 0 &&
-                    (finish == NULL || (serve_add_notes(o, j) && serve_add_warnings(o, j)));
+                    (finish == NULL || serve_add_beside(o, j, c));
 
     json_decref(beside);
     json_decref(choice);

@@ -395,9 +395,9 @@ static bool set_kwarg(struct serve_reading *r, const char *key, json_t *value)
 
 static bool read_budget(struct serve_reading *r, const json_t *v)
 {
-    if (!integer(r, v, -1, INT64_MAX, &r->w->ask.budget))
+    if (!integer(r, v, -1, INT64_MAX, &r->w->ask.reason.budget_tokens))
         return false;
-    return r->w->ask.budget != 0 || set_kwarg(r, "enable_thinking", json_false());
+    return r->w->ask.reason.budget_tokens != 0 || set_kwarg(r, "enable_thinking", json_false());
 }
 
 static bool read_think(struct serve_reading *r, const json_t *v)
@@ -419,17 +419,35 @@ static bool read_kwargs(struct serve_reading *r, const json_t *v)
     return true;
 }
 
-/* Templates that know efforts see it as it is; those that only turn thinking on and off see that. */
+/* Templates that know efforts see it as it is. */
 static bool read_effort(struct serve_reading *r, const json_t *v)
 {
-    static const char *const known[] = { "none", "minimal", "low", "medium", "high", "xhigh" };
     const char *s = json_string_value(v);
+    const enum reason_effort effort = s != NULL ? reason_effort_of(s) : REASON_EFFORTS;
 
-    for (size_t i = 0; s != NULL && i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(s, known[i]) == 0)
-            return set_kwarg(r, "reasoning_effort", json_string(s)) &&
-                   (i > 0 || set_kwarg(r, "enable_thinking", json_false()));
-    return serve_refuse_here(r, "not none, minimal, low, medium, high or xhigh");
+    if (effort == REASON_EFFORTS)
+        return serve_refuse_here(r, "not none, minimal, low, medium, high or xhigh");
+    r->w->ask.reason.effort = effort;
+    return set_kwarg(r, "reasoning_effort", json_string(s)) &&
+           (effort != REASON_EFFORT_NONE || set_kwarg(r, "enable_thinking", json_false()));
+}
+
+static bool read_grace(struct serve_reading *r, const json_t *v)
+{
+    return integer(r, v, 0, INT64_MAX, &r->w->ask.reason.grace_tokens);
+}
+
+static bool read_least(struct serve_reading *r, const json_t *v)
+{
+    return integer(r, v, 0, INT64_MAX, &r->w->ask.reason.least_tokens);
+}
+
+static bool read_budget_message(struct serve_reading *r, const json_t *v)
+{
+    if (!json_is_string(v))
+        return serve_refuse_here(r, "not a text");
+    r->w->ask.reason.message = json_text(v);
+    return true;
 }
 
 /* Which adapters there are serve_start() knows. */
@@ -598,6 +616,9 @@ static const struct {
     { "reasoning_effort", CHAT, read_effort },
     { "reasoning_budget", CHAT, read_budget },
     { "thinking_budget_tokens", CHAT, read_budget },
+    { "reasoning_grace", CHAT, read_grace },
+    { "reasoning_min", CHAT, read_least },
+    { "reasoning_budget_message", CHAT, read_budget_message },
     { "priority", BOTH, read_priority },
     { "lora", ALL, read_lora },
     { "engram", BOTH, read_engram },
@@ -624,6 +645,7 @@ static const struct {
     { "continue_final_message", CHAT, offsetof(struct serve_question, ask.continues_last) },
     { "ignore_eos", BOTH, offsetof(struct serve_question, ask.ignore_eos) },
     { "uncertainty", BOTH, offsetof(struct serve_question, ask.uncertainty) },
+    { "think_loops", BOTH, offsetof(struct serve_question, ask.reason.loops) },
     { "echo", TEXT, offsetof(struct serve_question, echo) },
 };
 
@@ -756,6 +778,7 @@ bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve
 
     *w = (struct serve_question){ .ask = ask_defaults(), .n = 1, .top = -1, .engram = -1 };
     w->ask.sample.temp = 1; /* as the interface says */
+    w->ask.reason.loops = !s->o.goes_on_in_loops;
     if (s->o.sample != NULL)
         w->ask.sample = *s->o.sample;
     if (serve_row(method)->dialect == NULL && !serve_check_members(body, method, s->o.lenient, f))

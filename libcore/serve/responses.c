@@ -354,7 +354,7 @@ static json_t *response(const struct serve *s, const struct serve_job *j, const 
                                           "user" };
     bool ok = json_object_set_new(o, "usage", usage) == 0 && /* o NULL: it is given back */
               json_object_set_new(o, "output", items != NULL ? json_incref(items) : json_array()) == 0 &&
-              (items == NULL || (serve_add_notes(o, j) && serve_add_warnings(o, j)));
+              (items == NULL || serve_add_beside(o, j, NULL));
     const json_t *text = json_object_get(j->asked, "text"), *tools = json_object_get(j->asked, "tools");
     const json_t *choice = json_object_get(j->asked, "tool_choice");
 

@@ -670,6 +670,7 @@ static enum err_code end_choice(struct serve *s, struct serve_job *j, struct ser
         q.owner = j->owner;
         s->o.keeper->after(s->o.keeper_of, ev->seq, &q);
     }
+    s->thought[ev->stats.thought.end] += c->request->reason.marks != NULL;
     s->prompt_tokens += (uint64_t)ev->stats.prompt_tokens;
     s->cached_tokens += (uint64_t)ev->stats.cached_tokens;
     s->tokens += (uint64_t)ev->stats.tokens;

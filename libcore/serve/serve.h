@@ -71,8 +71,9 @@ struct serve_opts {
     int64_t created_s;            /* of the model, for the list of models */
     int64_t ctx_tokens;
     int32_t n_embd;
-    bool embeddings;                          /* the run keeps the last hidden rows */
-    bool lenient;                             /* unknown members of a body are ignored */
+    bool embeddings;       /* the run keeps the last hidden rows */
+    bool lenient;          /* unknown members of a body are ignored */
+    bool goes_on_in_loops; /* answers that repeat themselves go on, unless a request says otherwise */
     const struct serve_attachments *attached; /* not owned; NULL: nothing */
     const struct serve_keeper *keeper;        /* NULL: none */
     void *keeper_of;

@@ -89,6 +89,11 @@ char *serve_metrics(const struct serve *s)
     counter(&p, "completion_tokens_total", "Tokens of answers.", s->tokens);
     counter(&p, "drafted_tokens_total", "Guesses that were checked.", s->drafted);
     counter(&p, "kept_tokens_total", "Guesses that were right.", s->kept);
+    print(&p, "# HELP chimere_thinking_ended_total Answers by why their thinking ended.\n"
+              "# TYPE chimere_thinking_ended_total counter\n");
+    for (int i = 0; i < GEN_WHYS; i++)
+        print(&p, "chimere_thinking_ended_total{end=\"%s\"} %llu\n", gen_why_name((enum gen_why)i),
+              (unsigned long long)s->thought[i]);
     for (const struct serve_job *j = s->jobs; j != NULL; j = j->next) {
         running += j->begun && !j->over && !j->dropped;
         waiting += j->n_answers > 0 && !j->begun && !j->over && !j->dropped;

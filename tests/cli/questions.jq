@@ -17,7 +17,6 @@ def arguments:
         elif .key == "tool_choice" then "--tool-choice \(.value | if type == "object" then .function.name else . end)"
         elif .key == "parallel_tool_calls" then "--one-call"
         elif .key == "chat_template_kwargs" then "--chat-kwargs \(.value | tojson | @sh)"
-        elif .key == "reasoning_effort" then "--chat-kwargs \({reasoning_effort: .value} | tojson | @sh)"
         elif .key == "response_format" then "--schema schema.json"
         elif .key == "grammar" then "--grammar g.gbnf"
         elif .key == "stop" then [.value] | flatten | map("--stop \(@sh)") | join(" ")

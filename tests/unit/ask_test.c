@@ -131,7 +131,7 @@ static void thinking_and_variables(void **state)
     r = open_request(&a);
     assert_true(r->thinking && r->q.thinking && r->q.chat);
     ask_close(r);
-    a.budget = 0; /* none is asked for */
+    a.reason.budget_tokens = 0; /* none is asked for */
     r = open_request(&a);
     assert_true(!r->thinking);
     ask_close(r);
@@ -141,7 +141,7 @@ static void thinking_and_variables(void **state)
     r = open_request(&a);
     assert_false(r->thinking);
     ask_close(r);
-    a.budget = -1;
+    a.reason.budget_tokens = -1;
     a.think = 0; /* is overridden */
     r = open_request(&a);
     assert_true(r->thinking);
@@ -252,7 +252,7 @@ static void least_number_beside_reasoning(void **state)
     must(ask_open(&r, &a, &may, NULL, &e), &e);
     assert_true(!r->thinking && r->reasons && r->q.min_tokens == 3);
     ask_close(r);
-    a.budget = 0;
+    a.reason.budget_tokens = 0;
     assert_int_equal(ask_open(&r, &a, &may, NULL, &e), ERR_ARG);
     assert_string_equal(e.where, "/min_tokens");
     json_decref(a.messages);
@@ -297,7 +297,7 @@ static void budget(void **state)
 
     (void)state;
     a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
-    a.budget = 5;
+    a.reason.budget_tokens = 5;
     for (a.think = -1; a.think < 2; a.think += 2) {
         r = open_request(&a);
         assert_ptr_equal(r->q.governor, &reason_governor);
@@ -307,6 +307,7 @@ static void budget(void **state)
     a.text = STR("x");
     json_decref(a.messages);
     a.messages = NULL;
+    a.reason.loops = false;
     r = open_request(&a);
     assert_null(r->q.governor);
     ask_close(r);
@@ -331,7 +332,8 @@ static void no_reasoning(void **state)
     (void)state;
     a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
-        a.budget = v[i].budget;
+        a.reason.budget_tokens = v[i].budget;
+        a.reason.loops = false;
         a.think = v[i].think;
         a.kwargs = v[i].kwargs;
         must(ask_open(&r, &a, &m, NULL, &e), &e);
@@ -463,9 +465,10 @@ static void calls(void **state)
 /* ---- mistakes ---- */
 
 static const struct {
-    const char *where, *messages, *tools, *choice, *schema, *gbnf, *regex, *kwargs;
+    const char *where, *messages, *tools, *choice, *schema, *gbnf, *regex, *kwargs, *message;
     bool continues;
-    int64_t budget, tokens_min, tokens_max;
+    int64_t budget, grace, least, tokens_min, tokens_max;
+    enum reason_effort effort;
 } mistakes[] = {
     { .where = "/messages/1",
       .messages = "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"stranger\",\"content\":\"y\"}]" },
@@ -477,6 +480,14 @@ static const struct {
     { .where = "/chat_template_kwargs", .kwargs = "{\"tools\":[]}" },
     { .where = "/tool_choice", .choice = "required" },
     { .where = "/reasoning_budget", .kwargs = "{\"enable_thinking\":false}", .budget = 5 },
+    { .where = "/reasoning_effort", .kwargs = "{\"enable_thinking\":false}", .effort = REASON_EFFORT_LOW },
+    { .where = "/reasoning_min", .kwargs = "{\"enable_thinking\":false}", .least = 5 },
+    { .where = "/reasoning_budget_message", .effort = REASON_EFFORT_NONE, .message = "x" },
+    { .where = "/reasoning_grace", .budget = 5, .grace = 6 },
+    { .where = "/reasoning_grace", .grace = 6 },
+    { .where = "/reasoning_grace", .effort = REASON_EFFORT_LOW, .budget = 47, .grace = 6 },
+    { .where = "/reasoning_min", .budget = 5, .least = 6 },
+    { .where = "/reasoning_budget_message", .message = "x" },
     { .where = "/min_tokens", .kwargs = "{\"enable_thinking\":false}", .tokens_min = 4, .tokens_max = 3 },
     { .where = "/regex", .regex = "" },
     { .where = "/tool_choice",
@@ -518,7 +529,12 @@ static void mistakes_have_places(void **state)
         a.continues_last = mistakes[i].continues;
         a.tokens_min = mistakes[i].tokens_min;
         if (mistakes[i].budget > 0)
-            a.budget = mistakes[i].budget;
+            a.reason.budget_tokens = mistakes[i].budget;
+        if (mistakes[i].grace > 0)
+            a.reason.grace_tokens = mistakes[i].grace;
+        a.reason.least_tokens = mistakes[i].least;
+        a.reason.effort = mistakes[i].effort;
+        a.reason.message = str_of(mistakes[i].message != NULL ? mistakes[i].message : "");
         if (mistakes[i].tokens_max > 0)
             a.tokens_max = mistakes[i].tokens_max;
         a.form.schema = schema;
@@ -548,9 +564,14 @@ static void what_the_model_lacks(void **state)
     a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
     assert_int_equal(ask_open(&r, &a, &bare, NULL, &e), ERR_UNSUPPORTED);
     assert_string_equal(e.where, "/messages");
-    a.budget = 5;
+    a.reason.budget_tokens = 5;
     assert_int_equal(ask_open(&r, &a, &silent, NULL, &e), ERR_UNSUPPORTED);
     assert_string_equal(e.where, "/reasoning_budget");
+    a.reason = reason_defaults();
+    a.reason.effort = REASON_EFFORT_LOW;
+    assert_int_equal(ask_open(&r, &a, &silent, NULL, &e), ERR_UNSUPPORTED);
+    assert_string_equal(e.where, "/reasoning_effort");
+    assert_non_null(strstr(e.msg, "template"));
     json_decref(a.messages);
 }
 

@@ -51,13 +51,15 @@ struct director {
 static struct gen_seen heard[ANSWER_MAX];
 static int n_heard, n_open;
 
-static enum err_code director_begin(void **g, const void *opts, bool reasoning, struct err *e)
+static enum err_code director_begin(void **g, const void *opts, const struct gen_start *at, struct gen_order *first,
+                                    struct err *e)
 {
     struct director *d = calloc(1, sizeof *d);
 
+    (void)first;
     if (d == NULL)
         return err_nomem(e);
-    *d = (struct director){ *(const struct script *)opts, 0, reasoning };
+    *d = (struct director){ *(const struct script *)opts, 0, at->reasoning };
     n_open++;
     *g = d;
     return ERR_OK;
@@ -87,7 +89,9 @@ static struct gen_order director_probed(void *g, const struct gen_seen *s, int n
     return d->s.after;
 }
 
-static const struct gen_governor director = { director_begin, director_end, director_see, director_probed, true };
+static const struct gen_governor director = {
+    .begin = director_begin, .end = director_end, .see = director_see, .probed = director_probed, .looks = true
+};
 
 /* Runs one request to its end. */
 static void run_one(struct gen *g, struct gen_request q, struct seen_of *seen)

@@ -1,0 +1,111 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Limits of reasoning in the programs: budgets, efforts, loops, and what is told of them.
+load common
+
+SUM='What is 347 + 58?'
+
+numbered() { jq -c '.id = input_line_number'; }
+got() { grep -q '"id":2' "$1"; }
+# after N FIRST THEN [OPTION]: the lines FIRST, and THEN when request 2 was answered
+after()
+{
+    : > "lines$1"
+    { printf '%s\n' "$2"; wait_for got "lines$1" > /dev/null 2>&1; printf '%s' "${3:+$3
+}"; } | chimere-serve-stdio --ctx 512 "${@:4}" | tee "lines$1"
+}
+
+@test "a budget closes at the end of a line, says its message, and is told" {
+    try 0 chimere-run -p "$SUM" --reasoning-budget 16 --reasoning-grace 16 --json
+    jq -e '.thinking == {end: "budget", tokens: .usage.reasoning_tokens, budget: 16, forced: 1} and
+           (.reasoning | endswith("7+8+0=15, write 5 carry 1")) and .usage.reasoning_tokens <= 33 and .text != ""' out
+    try 0 chimere-run -p "$SUM" --reasoning-budget 10 --reasoning-grace 0 --reasoning-budget-message 'Enough.' --json
+    jq -e '.thinking.end == "budget" and (.reasoning | endswith("\nEnough.")) and
+           .usage.reasoning_tokens == 10 + .thinking.forced' out
+    try 0 chimere-run -p "$SUM" --reasoning-min 90 --json
+    jq -e '.thinking.end == "model" and .usage.reasoning_tokens > 69 and .thinking.budget == null' out
+    try 0 chimere-run -p "$SUM" --think off --json
+    jq -e '.thinking == {end: "off", tokens: 0, budget: 0, forced: 0}' out
+}
+
+@test "efforts are shares of the budget, in all programs" {
+    try 0 chimere-run -p "$SUM" --reasoning-budget 128 --reasoning-effort minimal --json
+    jq -e '.thinking | .budget == 8 and .end == "budget"' out
+    body='"messages":[{"role":"user","content":"'$SUM'"}],"temperature":0,"reasoning_budget":128,"reasoning_effort":"minimal"'
+    printf '%s\n' '{"id":1,"method":"chat/completions","body":{'"$body"'}}' \
+        '{"id":2,"method":"chat/completions","body":{'"$body"',"stream":true}}' \
+        '{"id":3,"method":"responses","body":{"input":"'"$SUM"'","temperature":0,"reasoning":{"effort":"minimal"}}}' \
+        '{"id":4,"method":"messages","body":{"max_tokens":200,'"${body%%,\"reasoning*}"',"thinking":{"type":"enabled","budget_tokens":8}}}' \
+        '{"id":5,"method":"chat/completions","body":{'"${body%%,\"reasoning*}"',"reasoning_effort":"none","n":2}}' |
+        chimere-serve-stdio --ctx 512 > served
+    jq -se --slurpfile run out '[.[] | select(.body.chimere) | {id, t: .body.chimere.thinking}] | sort_by(.id) | map(.t) |
+        .[0] == $run[0].thinking and .[1] == .[0] and (.[2] | .budget == 8 and .end == "budget") and
+        (.[3] | .budget == 8 and .end == "budget") and (.[4] | length == 2 and .[0].end == "off")' served
+    after 1 '{"id":2,"method":"chat/completions","body":{'"$body"'}}' '{"id":1,"method":"metrics"}' > served
+    grep -q 'chimere_thinking_ended_total{end=\\"budget\\"} 1' served
+    after 1 '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"generate","arguments":{"prompt":"'"$SUM"'","temperature":0,"reasoning_effort":"minimal"}}}' '' --mcp |
+        jq -se 'map(select(.id == 2))[0].result.structuredContent |
+        (.reasoning | length) < 40 and (.text | length) > 0'
+}
+
+@test "an answer that repeats itself ends" {
+    printf '{{ messages[0].content }}' > raw
+    try 0 chimere-run -m "$TINY" --raw -p x -n 400 --logit-bias 7=100 --json
+    jq -e '.finish_reason == "loop" and .usage.completion_tokens == 256 and .thinking == null' out
+    try 0 chimere-run -m "$TINY" --raw -p x -n 300 --logit-bias 7=100 --think-loops off --json
+    jq -e '.finish_reason == "length" and .usage.completion_tokens == 300' out
+    b='{"id":1,"method":"completions","body":{"prompt":"x","max_tokens":300,"temperature":0,"logit_bias":{"7":100}'
+    printf '%s\n' "$b}}" "$b,\"think_loops\":false}}" "$b,\"ignore_eos\":true}}" | numbered | chimere-serve-stdio -m "$TINY" > served
+    jq -se 'map(.body | [.choices[0].finish_reason, .usage.completion_tokens]) |
+        sort == [["length", 256], ["length", 300], ["length", 300]]' served
+    # A form that wants more goes on.
+    try 0 chimere-run -m "$TINY" --raw -p x -n 300 --logit-bias 7=100 --regex '[^z]{400}' --json
+    jq -e '.finish_reason == "length"' out
+    # Reasoning is closed, and the answer comes.
+    id=$(chimere-run --tokenize -r -p ' 7' | jq '.[-1]')
+    try 0 chimere-run -p "$SUM" -n 4 --logit-bias "$id=100" --json
+    jq -e '.thinking.end == "loop" and .usage.reasoning_tokens < 40' out
+}
+
+@test "what goes together, and what does not" {
+    while IFS='|' read -r options message; do
+        # shellcheck disable=SC2086
+        try 2 chimere-run -p x $options
+        grep -qF -e "$message" err
+    done << 'EOF'
+--reasoning-budget 4 --reasoning-grace 5|--reasoning-grace: above the budget of 4 tokens
+--reasoning-budget 64 --reasoning-effort low --reasoning-min 9|--reasoning-min: above the budget of 8 tokens
+--reasoning-grace 5|--reasoning-grace needs
+--reasoning-budget-message x|--reasoning-budget-message needs
+--reasoning-budget -1 --reasoning-budget-message x|no budget at whose end
+--think off --reasoning-effort low|no effect with --think off
+--think off --reasoning-min 3|no effect with --think off
+--reasoning-effort max|--reasoning-effort
+--reasoning-budget 9223372036854775808|--reasoning-budget
+EOF
+    try 2 chimere-bench eval --think off --reasoning-budget 4 x
+    try 2 chimere-bench eval --reasoning-grace 4 x
+    printf '%s' '{% for m in messages %}{{ m.content }}{% endfor %}' > plain
+    for o in '--reasoning-budget 4' '--reasoning-effort low' '--reasoning-min 4'; do
+        # shellcheck disable=SC2086
+        try 3 chimere-run --template plain -p x $o
+        grep -q "the model's template writes answers of the kind \"plain\"" err
+    done
+    m='"messages":[{"role":"user","content":"x"}]'
+    printf '{"id":1,"method":"chat/completions","body":{%s}}\n' "$m,\"reasoning_budget\":4,\"reasoning_grace\":5" "$m,\"reasoning_min\":-1" \
+        "$m,\"reasoning_budget_message\":\"x\"" "$m,\"reasoning_budget_message\":3" "$m,\"think_loops\":1" |
+        numbered | chimere-serve-stdio | jq -se 'sort_by(.id) | map([.status, .error.param]) == [[400, "/reasoning_grace"], [400, "/reasoning_min"],
+            [400, "/reasoning_budget_message"], [400, "/reasoning_budget_message"], [400, "/think_loops"]]'
+}
+
+@test "task sets are asked with a budget" {
+    grep -v '"enable_thinking": *false' "$ROOT/share/eval/math.jsonl" | head -n 4 > set.jsonl
+    for g in 0 8; do
+        try 0 chimere-bench eval set.jsonl --reasoning-budget 8 --reasoning-grace $g -o a$g --json
+        jq -se --argjson g $g 'map(.n_reasoning <= 8 + $g + 2 and .think_end == "budget") | all' a$g
+        jq -e '.reasoning_tokens > 8' out
+    done
+    try 3 chimere-bench eval set.jsonl --reasoning-budget 8 -o a8
+}
