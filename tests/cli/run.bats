@@ -92,7 +92,7 @@ documented()
     # A syntax without reasoning has none to close.
     printf '%s' "$turns{% endif %}" > plain
     try 3 chimere-run --template plain -p 'What is 12+30?' --reasoning-budget 6
-    grep -q 'has no mark that ends reasoning' err
+    grep -q 'no mark that ends reasoning' err
 }
 
 @test "lines of programs that write side by side stay whole" {
