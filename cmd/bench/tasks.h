@@ -40,9 +40,9 @@ struct task_answer {
     size_t at;
     bool right, ended;
     int64_t n_tokens;
-    struct str text;     /* all that the model wrote; p NULL: see `said` */
-    const json_t *said;  /* a recorded answer without its reasoning; NULL: see `text` */
-    const json_t *notes; /* that it used; NULL: none were looked for */
+    struct str text;               /* all that the model wrote; p NULL: see `said` */
+    const json_t *said;            /* a recorded answer without its reasoning; NULL: see `text` */
+    const json_t *notes;           /* that it used; NULL: none were looked for */
     const struct gen_stats *stats; /* NULL: of a recorded answer */
 };
 MUST_CHECK enum err_code cli_bench_take(struct tasks *ts, const struct task_answer *a, struct err *e);

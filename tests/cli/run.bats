@@ -162,7 +162,7 @@ EOF
 }
 
 # id comes with --log, the others with an index or a table; log.bats, examples.bats and engram.bats look at them
-always() { documented "$1" | grep -vxE 'id|notes|tables'; }
+always() { documented "$1" | grep -vxE 'id|notes|tables|uncertainty|entropy|varentropy|margin'; }
 
 @test "keys of --json are the documented ones" {
     try 0 chimere-run -p "$SUM" -n 12 --json --logprobs 2 --draft ngram
@@ -183,7 +183,7 @@ always() { documented "$1" | grep -vxE 'id|notes|tables'; }
         jq -s "[.[] | select(.type == \"$type\" and .token_id != null or .type == \"$type\" and .type != \"token\")]
             | [.[] | keys] | unique | .[][]" -r out | sort | diff - <(always $type)
     done
-    jq -s '[.[] | select(.type == "reasoning") | keys] | unique | .[][]' -r out | sort | diff - <(documented token)
+    jq -s '[.[] | select(.type == "reasoning") | keys] | unique | .[][]' -r out | sort | diff - <(always token)
     [ "$(head -n 1 out | jq -r .type)" = start ]
     [ "$(tail -n 1 out | jq -r .type)" = end ]
     [ "$(cut -c 1-9 out | sort -u)" = '{"type":"' ]
