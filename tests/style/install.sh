@@ -19,6 +19,18 @@ done
 case $(file -b "$dir/usr/bin/chimere-run" 2> /dev/null) in *'not stripped'*) echo "programs are not stripped"; exit 1 ;; esac
 env -u CHIMERE_MODEL "$dir/usr/bin/chimere-run" --inspect > "$dir/inspect"
 grep -q chimere-nano "$dir/inspect"
+for f in score pairs paraphrase; do "$dir/usr/share/chimere/jobs/$f" < /dev/null; done
+# Units name the programs where they lie, verify, and no job is exposed by more than 2.0.
+units=$dir/usr/share/chimere/systemd
+if grep -r '@PREFIX@' "$units"; then exit 1; fi
+if command -v systemd-analyze > /dev/null; then
+    sed -i "s|\"/usr/|\"$dir/usr/|g" "$units"/*/*.service
+    XDG_RUNTIME_DIR=$dir systemd-analyze --user verify --man=no "$units"/user/*.* > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
+    systemd-analyze verify --man=no "$units"/system/*.* > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
+    for f in "$units"/*/chimere.service "$units/user/chimere-memory.service"; do
+        systemd-analyze security --offline=true --threshold=20 "$f" > "$dir/log" 2>&1 || { tail -n 1 "$dir/log"; exit 1; }
+    done
+fi
 for f in LICENSE README.md tools.json; do [ -s "$dir/usr/share/chimere/$f" ] || { echo "share/chimere/$f is missing or empty"; exit 1; }; done
 $make BUILD="$build" BIN="$bin" DESTDIR="$dir" PREFIX=/usr uninstall > "$dir/log" || { cat "$dir/log"; exit 1; }
 left=$(find "$dir/usr" -type f)
