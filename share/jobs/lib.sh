@@ -42,7 +42,7 @@ begin()
 deliver()
 {
     if [ -z "$out" ]; then
-        cat 2> /dev/null || die 1 'the output cannot be written'
+        cat 2> /dev/null || { [ $? -ne 141 ] || exit 141; die 1 'the output cannot be written'; }
     else
         { cat > "$new" && sync -- "$new" && mv -f -- "$new" "$out"; } || die 1 "$out: cannot be written"
         new=''
