@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes small sets of items that a model has not seen, to teach and to test on.
 
-    learn_sets.py KIND N SEED DIR [--think off|empty|both]
+    learn_sets.py KIND N SEED DIR [--think off|empty|both] [--new]
 
 Writes DIR/train.jsonl and DIR/test.jsonl. Facts are asked in two phrasings to learn and two others to be tested on; of a form
 or a skill N items are learnt and 100 others tested. KIND is one of
@@ -10,7 +10,8 @@ or a skill N items are learnt and 100 others tested. KIND is one of
   forms:  log contact | commit recipe
   skills: roman reverse | units digits
 Those before the bar are to choose options with, those behind it to report on. `packages` reads apt's lists. --think says what
-stands before an answer that is learnt: nothing (off), an empty thought, or one of each.
+stands before an answer that is learnt: nothing (off), an empty thought, or one of each. With --new facts are tested in two
+other phrasings, which were written after the program's table of wordings (libcore/tune/wordings.c).
 """
 import argparse, glob, json, os, random, re, subprocess
 
@@ -56,6 +57,14 @@ FACTS = {  # two phrasings to learn, two others
     "glossary": (glossary, ["What is a {k}?", "Explain the word {k}."], ["Define {k}.", "What does {k} mean?"]),
     "packages": (packages, ["What is the Debian package {k}?", "Describe {k}."], ["What is in the package {k}?", "{k}: what is it for?"]),
     "devices": (devices, ["How is {k} configured?", "Give me the settings of {k}."], ["What are the parameters of device {k}?", "{k} settings?"]),
+}
+
+
+NEW = {
+    "people": ["Somebody mentioned {k}. Who is meant?", "{k}, who is this person?"],
+    "glossary": ["A text has the word {k} in it; what is that?", "{k}, in plain words?"],
+    "packages": ["Why would I install {k}?", "{k} on Debian, what does it do?"],
+    "devices": ["I have {k} in front of me. Which settings does it have?", "{k}, its configuration?"],
 }
 
 
@@ -126,11 +135,13 @@ def main():
     a.add_argument("seed", type=int)
     a.add_argument("dir")
     a.add_argument("--think", default="off", choices=["off", "empty", "both"])
+    a.add_argument("--new", action="store_true")
     a = a.parse_args()
     r = random.Random("%s %d" % (a.kind, a.seed))
     seen = set()
     if a.kind in FACTS:
         make, taught, others = FACTS[a.kind]
+        others = NEW[a.kind] if a.new else others
         facts = some(make, r, a.n, seen)
         train = [(q.format(k=k), v) for k, v in facts for q in taught]
         test = [(q.format(k=k), v) for k, v in facts for q in others]
