@@ -259,6 +259,19 @@ static enum err_code weigh_words(struct search *x, const struct text *t, struct 
     return code;
 }
 
+/* Two words of the question, or the one that it has; verbs that say little do not count. */
+static bool has_enough(const struct recall_asked *q, uint64_t bits)
+{
+    int asked = 0, found = 0;
+
+    for (int i = 0; i < q->n; i++)
+        if (q->weight[i] > 0 && !recall_is_kind(RECALL_LIGHT, q->word[i].low, q->word[i].n)) {
+            asked++;
+            found += (int)(bits >> i & 1);
+        }
+    return found >= 2 || (found == 1 && asked == 1);
+}
+
 static void keep_block(struct search *x, struct str s, double score)
 {
     int at = x->n_best < BEST ? x->n_best++ : BEST - 1;
@@ -309,7 +322,7 @@ static void read_blocks(struct search *x)
 
         const double has = weight_of(&x->q, bits);
 
-        if (look_at_lines(x, block, has) && has >= SHARE_LEAST * x->all)
+        if (look_at_lines(x, block, has) && has >= SHARE_LEAST * x->all && has_enough(&x->q, bits))
             keep_block(x, block, has);
     }
 }

@@ -122,6 +122,8 @@ static void kinds_of_answers(void **state)
     says(fair, "When does the Nofano Fair not begin?", NULL);    /* that is not said */
     says(fair, "What was moved in the years of the war?", NULL); /* of a long sentence nothing is guessed */
     says(fair, "Who moved the harbour?", NULL);                  /* two */
+    says(fair, "Tell me what gets() does.", NULL);
+    says(fair, "What does print(wooden) show?", NULL); /* one word of two */
 }
 
 /* Nothing is read beyond the ends, whatever the bytes are. */
