@@ -12,7 +12,7 @@
 
 enum {
     WORDS_MAX = 64,   /* of a question that is looked at */
-    GROUP_MAX = 64,   /* questions with one answer; more are a class, not a fact */
+    GROUP_MAX = 16,   /* questions with one answer; more are a class, not a fact */
     ANSWER_MAX = 400, /* bytes of a fact's answer */
     SHAPES_MAX = 256, /* of the items */
     SHAPE_KEYS = 3,   /* keys that a shape must have before others get it */
@@ -146,7 +146,12 @@ static enum err_code note_words(struct finding *f, struct err *e)
     size_t n = 0;
     struct words w;
 
-    f->seen = calloc(f->n * WORDS_MAX + 1, sizeof *f->seen);
+    for (size_t i = 0; i < f->n; i++) {
+        split(f->v[i].prompt, &w);
+        n += (size_t)w.n;
+    }
+    f->seen = calloc(n + 1, sizeof *f->seen);
+    n = 0;
     if (f->seen == NULL)
         return err_nomem(e);
     for (size_t i = 0; i < f->n; i++) {
