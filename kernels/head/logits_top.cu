@@ -222,7 +222,8 @@ template <bool MASKS> __global__ void __launch_bounds__(256) top_weigh(const __g
     sum[0] = block_sum_of(w);
 #pragma unroll
     for (int j = 0; j < 8; j++) {
-        v[j] = w[j] > 0.0f ? __fsub_rn(v[j], max) : 0.0f;
+        v[j] = __fsub_rn(v[j], max);
+        v[j] = v[j] > -87.0f ? v[j] : -87.0f;
         moment[j] = __dmul_rn((double)w[j], (double)v[j]);
     }
     sum[2] = block_sum_of(moment);

@@ -79,15 +79,17 @@ TARGET static double KERNEL(sum)(const float *w)
 TARGET static double KERNEL(moments)(const float *restrict x, const float *restrict w, float max,
                                      double *second)
 {
-    double one[SOFTMAX_BLOCK], two[SOFTMAX_BLOCK];
+    float d[SOFTMAX_BLOCK];
+    double one[SOFTMAX_BLOCK / 2], two[SOFTMAX_BLOCK / 2];
     for (int i = 0; i < SOFTMAX_BLOCK; i++) {
-        float d = w[i] > 0 ? x[i] - max : 0;
-        one[i] = (double)w[i] * (double)d;
-        two[i] = one[i] * (double)d;
+        float v = x[i] - max;
+        d[i] = v > -87.0f ? v : -87.0f; /* as in weigh(): where it is cut, w is 0 */
     }
     for (int i = 0; i < SOFTMAX_BLOCK / 2; i++) {
-        one[i] += one[i + SOFTMAX_BLOCK / 2];
-        two[i] += two[i + SOFTMAX_BLOCK / 2];
+        double near = d[i], far = d[i + SOFTMAX_BLOCK / 2];
+        double p = (double)w[i] * near, q = (double)w[i + SOFTMAX_BLOCK / 2] * far;
+        one[i] = p + q;
+        two[i] = p * near + q * far;
     }
     *second = KERNEL(halve)(two);
     return KERNEL(halve)(one);
