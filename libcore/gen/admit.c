@@ -30,6 +30,7 @@ void gen_request_free(struct request *q)
     free((void *)(uintptr_t)q->q.sample.bias);
     free((void *)(uintptr_t)q->q.sample.dry_breakers);
     free(q->seen);
+    free(q->probe.seen);
     free(q->pooled);
     free(q->token);
     free(q);
@@ -40,7 +41,10 @@ static int64_t reusable(const struct request *q)
 {
     if (q->q.pool)
         return 0;
-    return q->n_read - (q->q.n_rows > 1 && q->stats.tokens == 0 ? q->q.n_rows : 1);
+
+    const int64_t n = q->n_read - (q->q.n_rows > 1 && q->stats.tokens == 0 ? q->q.n_rows : 1);
+
+    return waits_to_probe(q) && q->probe.at - 1 < n ? q->probe.at - 1 : n;
 }
 
 /* Where a prompt can begin. */
@@ -155,6 +159,7 @@ static enum err_code take_sequence(struct gen *g, struct request *q, struct star
         q->mark++;
     if (g->o.drafter != NULL && g->o.drafter->begin != NULL)
         g->o.drafter->begin(g->o.drafter_of, q->seq, q->token, q->fed);
+    gen_meet_probe(q, reading(q));
     if (q->begun)
         return ERR_OK;
     q->begun = true;
@@ -190,11 +195,15 @@ void gen_enqueue(struct gen *g, struct request *q)
 
 void gen_requeue(struct gen *g, struct request *q)
 {
+    const struct probe *p = &q->probe;
+    const bool due = p->at > 0 && p->seen == NULL && q->n >= p->at + p->order.lag;
+
+    gen_lose_probe(g, q);
     run_clear(g->o.run, q->seq);
     g->at[q->seq] = NULL;
     q->seq = -1;
     q->fed = 0;
-    q->n_read = q->n;
+    q->n_read = q->n - (due || q->order.act == GEN_PEEK); /* nothing is chosen behind the newest token before that */
     q->state = REQUEST_WAITING;
     gen_enqueue(g, q);
 }
@@ -231,71 +240,6 @@ static bool has_room(struct gen *g, const struct request *q, const struct start 
     return true;
 }
 
-/* A probe continues a copy of its request: the tokens that are pending, then those of the order. */
-static enum err_code start_probe(struct gen *g, struct request *q, int seq, struct err *e)
-{
-    const struct gen_order *o = &q->order;
-    struct request *p = calloc(1, sizeof *p);
-    const int64_t n = q->n + o->n_token;
-
-    if (p == NULL)
-        return err_nomem(e);
-    p->q = gen_defaults();
-    p->q.n_prompt = n;
-    p->q.predict_max = o->n_probe;
-    p->q.governor = q->q.governor;
-    p->probe_of = q;
-    p->cap = n + o->n_probe + 1;
-    p->token = calloc((size_t)p->cap, sizeof *p->token);
-    p->seen = calloc((size_t)o->n_probe, sizeof *p->seen);
-    if (p->token == NULL || p->seen == NULL || n + o->n_probe > g->ctx ||
-        sample_open(&p->sampler, &p->q.sample, g->n_vocab, e) || run_fork(g->o.run, seq, q->seq, e)) {
-        const enum err_code code = n + o->n_probe > g->ctx               ? ERR_LIMIT
-                                   : p->token == NULL || p->seen == NULL ? ERR_NOMEM
-                                                                         : e->code;
-
-        gen_request_free(p);
-        return code;
-    }
-    memcpy(p->token, q->token, (size_t)q->n * sizeof *p->token);
-    memcpy(p->token + q->n, o->token, (size_t)o->n_token * sizeof *p->token);
-    p->n = p->n_read = n;
-    p->fed = q->fed;
-    p->seq = seq;
-    p->state = REQUEST_ACTIVE;
-    g->at[seq] = p;
-    q->probing = true;
-    return ERR_OK;
-}
-
-static enum err_code admit_probes(struct gen *g, struct err *e)
-{
-    int spare = g->n_seq;
-
-    for (int i = 0; i < g->n_seq; i++) {
-        struct request *q = g->at[i];
-        enum err_code code;
-
-        if (q == NULL || q->state != REQUEST_HELD || q->probing)
-            continue;
-        while (spare < g->n_seq + g->n_spare && g->at[spare] != NULL)
-            spare++;
-        if (spare == g->n_seq + g->n_spare)
-            return ERR_OK; /* the others wait */
-        code = start_probe(g, q, spare, e);
-        if (code == ERR_LIMIT) { /* no room for a probe in the context: the answer goes on without it */
-            q->order = q->q.governor->probed(q->governor, NULL, 0);
-            q->state = REQUEST_ACTIVE;
-        } else if (code == ERR_NOMEM) {
-            gen_fail(q, e);
-            gen_finish(g, q);
-        } else if (code) {
-            return code;
-        }
-    }
-    return ERR_OK;
-}
-
 /* The last one that yields and writes its answer: what it has read it can read again. NULL: none. */
 static struct request *find_yielding(const struct gen *g)
 {
@@ -304,7 +248,7 @@ static struct request *find_yielding(const struct gen *g)
     for (int i = 0; i < g->n_seq; i++) {
         struct request *q = g->at[i];
 
-        if (q != NULL && q->q.yields && q->state == REQUEST_ACTIVE && !q->probing && !q->q.pool && q->q.n_rows == 0 &&
+        if (q != NULL && q->q.yields && q->state == REQUEST_ACTIVE && !q->q.pool && q->q.n_rows == 0 &&
             (last == NULL || gen_precedes(last, q)))
             last = q;
     }
@@ -358,5 +302,5 @@ enum err_code gen_admit(struct gen *g, struct err *e)
         gen_fail(q, e);
         gen_finish(g, q);
     }
-    return admit_probes(g, e);
+    return gen_start_probes(g, e);
 }

@@ -205,31 +205,6 @@ void gen_take(struct gen *g, struct request *q, int32_t token, const struct samp
         gen_end(q, full);
 }
 
-/* A probe is over: the governor hears of it, and the request goes on. */
-static void end_probe(struct gen *g, struct request *probe)
-{
-    struct request *q = probe->probe_of;
-
-    if (probe->end_by == GEN_FAILED) /* without its tokens the answer would be another one */
-        gen_fail(q, &probe->why);
-    else
-        q->order = q->q.governor->probed(q->governor, probe->seen, (int)probe->stats.tokens);
-    q->state = REQUEST_ACTIVE;
-    q->probing = false;
-    run_clear(g->o.run, probe->seq);
-}
-
-/* The request of a probe ends before the probe does. */
-static void drop_probe(struct gen *g, const struct request *q)
-{
-    for (int i = g->n_seq; i < g->n_seq + g->n_spare; i++)
-        if (g->at[i] != NULL && g->at[i]->probe_of == q) {
-            run_clear(g->o.run, i);
-            gen_request_free(g->at[i]);
-            g->at[i] = NULL;
-        }
-}
-
 /* What was held back. */
 static enum err_code flush_text(struct gen *g, struct request *q, struct err *e)
 {
@@ -266,10 +241,9 @@ void gen_finish(struct gen *g, struct request *q)
     ev.stats = q->stats;
 
     if (q->probe_of != NULL) {
-        end_probe(g, q);
+        gen_end_probe(g, q);
     } else {
-        if (q->probing)
-            drop_probe(g, q);
+        gen_drop_probe(g, q);
         if (q->stream != NULL && q->q.in_parts && !q->q.chat)
             text_stream_leave(q->stream);
         if (q->stream != NULL && q->end_by != GEN_STOP_STRING && q->end_by != GEN_FAILED && flush_text(g, q, &why))

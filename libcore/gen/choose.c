@@ -8,16 +8,19 @@
 
 /* ---- one row ---- */
 
-/* The likeliest token of a row; -1: a digest without one. */
+/* The likeliest token of a row; -1: no logit is finite. */
 static int32_t find_likeliest(const struct gen *g, const struct asked_row *a, const struct logits_digest *d,
                               const uint32_t *mask)
 {
     const float *row = d == NULL || d->n_top == 0 ? run_logits(g->o.run, a->row) : NULL;
     int32_t best = row == NULL ? d->top[0].token : -1;
+    float most = -INFINITY;
 
     for (int32_t i = 0; row != NULL && i < g->n_vocab; i++)
-        if ((mask == NULL || mask[i / 32] >> i % 32 & 1) && (best < 0 || row[i] > row[best]))
+        if ((mask == NULL || mask[i / 32] >> i % 32 & 1) && row[i] > most) {
             best = i;
+            most = row[i];
+        }
     return best;
 }
 
@@ -25,7 +28,9 @@ static int32_t find_likeliest(const struct gen *g, const struct asked_row *a, co
 static bool would_end(const struct gen *g, const struct asked_row *a, const struct logits_digest *d,
                       const uint32_t *mask)
 {
-    return a->q->q.chat && g->o.text != NULL && text_is_end(g->o.text, find_likeliest(g, a, d, mask));
+    const int32_t best = a->q->q.chat && g->o.text != NULL ? find_likeliest(g, a, d, mask) : -1;
+
+    return best >= 0 && text_is_end(g->o.text, best);
 }
 
 static bool may_come(const struct gen_order *o, const uint32_t *mask, int32_t token)
@@ -52,7 +57,7 @@ static void learn_choice(struct request *q, const struct asked_row *a, const str
     q->q.memory->learn(q->memory, a->evidence, came);
 }
 
-static void set_numbers(struct gen_seen *seen, const struct logits_digest *d)
+void gen_set_numbers(struct gen_seen *seen, const struct logits_digest *d)
 {
     const struct sample_numbers n = sample_numbers(d);
 
@@ -78,7 +83,7 @@ static enum err_code choose_row(struct gen *g, struct asked_row *a, struct sampl
     if (!digest && look)
         sample_sums(q->sampler, run_logits(g->o.run, a->row), mask, &d);
     if (look)
-        set_numbers(seen, &d);
+        gen_set_numbers(seen, &d);
     if (mix != NULL) {
         came.p_max = seen->p_max;
         came.ends = would_end(g, a, digest ? &d : NULL, mask);
@@ -145,6 +150,8 @@ static void take_forced(struct gen *g, struct request *q, int32_t token, bool sa
     seen.closes = seen.reasoning && !in_reasoning(q);
     if (q->governor != NULL && !q->ended)
         q->order = q->q.governor->see(q->governor, &seen);
+    if (q->order.act == GEN_GO_ON)
+        gen_meet_probe(q, false);
 }
 
 /* Carries out the governor's orders until it lets the answer go on. */
@@ -153,16 +160,19 @@ static void obey(struct gen *g, struct request *q)
     while (q->order.act != GEN_GO_ON && !q->ended) {
         const struct gen_order o = q->order;
 
-        q->order.act = GEN_GO_ON;
-        if (o.act == GEN_STOP && may_stop(g, q)) {
-            gen_end(q, o.why == GEN_WHY_LOOP ? GEN_LOOP : GEN_STOPPED);
-        } else if (o.act == GEN_PROBE) {
-            if (g->n_spare > 0 && o.n_probe > 0) {
-                q->state = REQUEST_HELD;
-                return;
-            }
-            q->order = q->q.governor->probed(q->governor, NULL, 0);
+        if (o.act == GEN_PEEK || o.act == GEN_PROBE) {
+            if (gen_probe_fits(g, q, &o) && o.act == GEN_PEEK)
+                return; /* the next step has it */
+            if (gen_probe_fits(g, q, &o))
+                gen_order_probe(g, q);
+            else
+                q->order = q->q.governor->probed(q->governor, NULL, 0);
+            continue;
         }
+        q->order.act = GEN_GO_ON;
+        gen_drop_probe(g, q);
+        if (o.act == GEN_STOP && may_stop(g, q))
+            gen_end(q, o.why == GEN_WHY_LOOP ? GEN_LOOP : GEN_STOPPED);
         const int n = o.act == GEN_SAY ? count_sayable(q, &o) : 0;
 
         q->why_said = o.why;
@@ -176,9 +186,12 @@ static void obey(struct gen *g, struct request *q)
 
 enum { FORCED_MAX = 16 }; /* of one answer before the model sees them */
 
-static bool may_force(const struct request *q)
+/* The token that the constraint leaves, and that needs no choice; -1: there is none. */
+static int32_t only_one(const struct request *q)
 {
-    return q->q.constraint != NULL && q->q.sample.n_top == 0 && q->n > q->q.n_prompt;
+    const bool may = q->q.constraint != NULL && q->q.sample.n_top == 0 && q->n > q->q.n_prompt;
+
+    return may ? q->q.constraint->only(q->place) : -1;
 }
 
 void gen_force(struct gen *g)
@@ -188,15 +201,14 @@ void gen_force(struct gen *g)
 
         if (q == NULL || q->state != REQUEST_ACTIVE || reading(q))
             continue;
-        if (q->governor != NULL) /* what a probe led to */
-            obey(g, q);
-        while (may_force(q) && q->state == REQUEST_ACTIVE && !q->ended && q->n - q->fed < FORCED_MAX) {
-            const int32_t only = q->q.constraint->only(q->place);
+        for (;;) {
+            if (q->governor != NULL) /* what a probe led to */
+                obey(g, q);
+            const int32_t only = q->ended || q->state != REQUEST_ACTIVE || q->order.act != GEN_GO_ON ? -1 : only_one(q);
 
-            if (only < 0)
+            if (only < 0 || q->n - q->fed >= FORCED_MAX)
                 break;
             take_forced(g, q, only, false);
-            obey(g, q);
         }
         if (q->ended)
             gen_finish(g, q);
@@ -219,7 +231,9 @@ static void take_choice(struct gen *g, struct request *q, const struct sample_pi
     seen->closes = seen->reasoning && !in_reasoning(q);
     if (q->governor != NULL && !q->ended) {
         q->order = q->q.governor->see(q->governor, seen);
-        *stop = q->order.act != GEN_GO_ON;
+        if (q->order.act == GEN_GO_ON)
+            gen_meet_probe(q, false);
+        *stop = q->order.act != GEN_GO_ON || q->state == REQUEST_HELD;
         obey(g, q);
     }
     *stop = *stop || q->ended;
@@ -230,8 +244,11 @@ static void take_choice(struct gen *g, struct request *q, const struct sample_pi
 /* n_kept guesses are accepted, with the rows before them: tells the run and the drafter. */
 static void settle_guesses(struct gen *g, struct request *q, int n_kept)
 {
-    if (q->n_guess > 0)
+    if (q->n_guess + q->n_peek > 0)
         run_settle(g->o.run, q->seq, n_kept);
+    q->stats.probe_rows += q->n_peek;
+    if (q->probe_of != NULL)
+        q->probe_of->stats.probe_rows += q->n_new;
     q->stats.drafted += q->n_guess;
     q->stats.kept += n_kept;
     if (g->o.drafter != NULL && g->o.drafter->settle != NULL && q->probe_of == NULL)
@@ -243,8 +260,32 @@ static void settle_guesses(struct gen *g, struct request *q, int n_kept)
 static void end_rows(struct gen *g, struct request *q)
 {
     settle_guesses(g, q, 0);
+    gen_meet_probe(q, reading(q));
     if (q->ended)
         gen_finish(g, q);
+}
+
+/* Tells the governor what would follow the tokens of its GEN_PEEK. */
+static void tell_peek(struct gen *g, struct request *q)
+{
+    const struct asked_row *a = &g->ask[q->first_row + 1];
+    struct gen_seen seen = { .reasoning = in_reasoning(q) };
+    struct logits_digest d;
+    const bool digest = run_digest(g->o.run, a->row, &d);
+
+    if (!digest)
+        sample_sums(q->sampler, run_logits(g->o.run, a->row), NULL, &d);
+    seen.token = find_likeliest(g, a, digest ? &d : NULL, NULL);
+    if (seen.token < 0) {
+        err_set(&q->why, ERR_DEVICE, "the model's output has no finite logit");
+        gen_end(q, GEN_FAILED);
+        return;
+    }
+    gen_set_numbers(&seen, &d);
+    seen.p = seen.p_max;
+    q->stats.probes++;
+    q->order = q->q.governor->probed(q->governor, &seen, 1);
+    assert(q->order.act != GEN_PEEK && q->order.act != GEN_PROBE);
 }
 
 /* Chooses from the rows of an answer while the guesses turn out right. The newest token is not evaluated, also
@@ -255,11 +296,31 @@ static void choose_answer(struct gen *g, struct request *q, bool count)
     int n_right = 0;
 
     q->stats.steps += count;
+    if (q->n_peek > 0) {
+        tell_peek(g, q);
+        if (q->ended || q->order.act != GEN_GO_ON) { /* the next token is not chosen */
+            settle_guesses(g, q, 0);
+            obey(g, q);
+            if (q->ended)
+                gen_finish(g, q);
+            return;
+        }
+    }
     for (;; n_right++) {
+        const int32_t only = only_one(q);
         struct gen_seen seen = { 0 };
         bool stop = false;
 
-        if (choose_row(g, &g->ask[q->first_row + q->n_ask - 1 - q->n_guess + n_right], &pick, &seen, &q->why)) {
+        if (only >= 0) { /* it is forced, whether its row is there or not */
+            take_forced(g, q, only, false);
+            stop = q->order.act != GEN_GO_ON || q->state == REQUEST_HELD;
+            obey(g, q);
+            if (stop || q->ended || n_right == q->n_guess || only != q->guess[n_right])
+                break;
+            continue;
+        }
+        if (choose_row(g, &g->ask[q->first_row + q->n_ask - 1 - q->n_guess - (q->n_peek > 0) + n_right], &pick, &seen,
+                       &q->why)) {
             gen_end(q, GEN_FAILED);
             break;
         }
@@ -309,7 +370,7 @@ static void end_chunk(struct gen *g, struct request *q)
         gen_fail(q, &why);
     else if (to == q->n_read && q->q.predict_max == 0 && q->probe_of == NULL)
         gen_end(q, GEN_LENGTH);
-    if (to < q->n_read || q->ended)
+    if (to < q->n || q->ended)
         end_rows(g, q);
     else
         choose_answer(g, q, false);

@@ -8,14 +8,14 @@
 enum { PENDING_MAX = 16 }; /* forced tokens of an answer in one step */
 
 /* A row with logits: what is asked is filled in later. */
-static void add_ask(struct gen *g, struct request *q, int n_guessed)
+static void add_ask(struct gen *g, struct request *q, int n_guessed, bool peeks)
 {
     struct asked_row *a = &g->ask[g->n_ask];
     int32_t *ids = a->ids;
 
     if (q->first_row < 0)
         q->first_row = g->n_ask;
-    *a = (struct asked_row){ .q = q, .row = g->n_rows, .n_guessed = n_guessed, .mask = -1, .ids = ids };
+    *a = (struct asked_row){ .q = q, .row = g->n_rows, .n_guessed = n_guessed, .peeks = peeks, .mask = -1, .ids = ids };
     g->n_ask++;
     q->n_ask++;
 }
@@ -73,7 +73,7 @@ static enum err_code ask_drafter(struct gen *g, int n_writing, struct err *e)
         struct request *q = g->at[i];
         int room;
 
-        if (!writes(q) || q->n - q->fed > 1)
+        if (!writes(q) || q->n - q->fed > 1 || q->n_peek > 0)
             continue;
         room = guess_room(g, q, most / n_writing - 1);
         if (room > 0)
@@ -101,10 +101,14 @@ static enum err_code ask_drafter(struct gen *g, int n_writing, struct err *e)
 static bool add_answer(struct gen *g, struct request *q)
 {
     const int64_t pending = q->n - q->fed;
-    const int n = (int)(pending < PENDING_MAX ? pending : PENDING_MAX);
-    const bool whole = n == pending; /* the newest token is among them */
+    int n = (int)(pending < PENDING_MAX ? pending : PENDING_MAX);
 
-    if (g->n_rows + n > g->rows_max || (whole && g->n_ask == g->logits_max))
+    if (n > 1 && n == pending && n + q->n_peek > g->rows_max)
+        n--;
+    const bool whole = n == pending; /* the newest token is among them */
+    if (!whole)
+        q->n_peek = 0;
+    if (g->n_rows + n + q->n_peek > g->rows_max || (whole && g->n_ask + (q->n_peek > 0) >= g->logits_max))
         return false;
     if (g->n_rows + n + q->n_guess > g->rows_max)
         q->n_guess = g->rows_max - g->n_rows - n;
@@ -112,7 +116,7 @@ static bool add_answer(struct gen *g, struct request *q)
         q->n_guess = 0;
     else if (g->n_ask + 1 + q->n_guess > g->logits_max)
         q->n_guess = g->logits_max - g->n_ask - 1;
-    if (!take_kv(g, q, n + q->n_guess))
+    if (!take_kv(g, q, n + q->n_guess + q->n_peek))
         return true; /* the others may find some */
     q->first = g->n_rows;
     q->n_new = n;
@@ -120,12 +124,19 @@ static bool add_answer(struct gen *g, struct request *q)
         const bool newest = whole && i == n - 1;
 
         if (newest)
-            add_ask(g, q, 0);
+            add_ask(g, q, 0, false);
         add_row(g, q, q->token[q->fed + i], newest, false);
     }
     for (int i = 0; i < q->n_guess; i++) {
-        add_ask(g, q, i + 1);
+        add_ask(g, q, i + 1, false);
         add_row(g, q, q->guess[i], true, true);
+    }
+    for (int i = 0; i < q->n_peek; i++) {
+        const bool last = i == q->n_peek - 1;
+
+        if (last)
+            add_ask(g, q, 0, true);
+        add_row(g, q, q->order.token[i], last, true);
     }
     return true;
 }
@@ -149,6 +160,8 @@ static int64_t chunk(const struct gen *g, const struct request *q, int64_t room)
         n = smaller_of(n, q->q.marks[q->mark] - q->fed);
     if (q->cut > q->fed)
         n = smaller_of(n, q->cut - q->fed);
+    if (waits_to_probe(q))
+        n = smaller_of(n, q->probe.at - 1 - q->fed);
     return n;
 }
 
@@ -162,13 +175,13 @@ static void add_prompt(struct gen *g, struct request *q, int64_t room)
         return;
     q->first = g->n_rows;
     for (int64_t i = q->fed; i < q->fed + n; i++) {
-        const bool last = i + 1 == q->n_read && (q->q.predict_max != 0 || q->probe_of != NULL);
+        const bool last = i + 1 == q->n && (q->q.predict_max != 0 || q->probe_of != NULL);
         const bool logits = last || i >= rows_from;
 
         if (logits && g->n_ask == g->logits_max)
             break;
         if (logits)
-            add_ask(g, q, 0);
+            add_ask(g, q, 0, false);
         add_row(g, q, q->token[i], logits, false);
         q->n_new++;
     }
@@ -230,14 +243,14 @@ static void fill_want(struct gen *g, struct asked_row *a)
     struct request *q = a->q;
     struct logits_want *w = &g->want[a->row];
 
-    if (q->memory != NULL) {
+    if (q->memory != NULL && !a->peeks) {
         const struct gen_context at = context_with_guesses(g, q, a->n_guessed);
 
         a->mix = (struct sample_mix){ a->mix_token, a->mix_q, 0, 0 };
         q->q.memory->look(q->memory, &at, a->mix_token, a->mix_q, &a->mix.n, &a->evidence);
     }
-    *w = (struct logits_want){ .n_top = 0 };
-    if (g->ids == NULL || (reading(q) && q->q.n_rows > 0 && q->stats.tokens == 0))
+    *w = (struct logits_want){ .n_top = a->peeks && g->ids != NULL ? 2 : 0, .inv_temp = 1 };
+    if (a->peeks || g->ids == NULL || (reading(q) && q->q.n_rows > 0 && q->stats.tokens == 0))
         return; /* the row itself is at hand, or wanted */
     for (int i = 0; i < a->n_guessed; i++) {
         struct err why;
@@ -266,8 +279,8 @@ static void fill_wants(struct gen *g)
         const struct request *q = a->q;
 
         fill_want(g, a);
-        if ((q->q.constraint != NULL && (a->n_guessed > 0 || !q->q.constraint->free(q->place))) ||
-            is_too_short(q, a->n_guessed))
+        if (!a->peeks && ((q->q.constraint != NULL && (a->n_guessed > 0 || !q->q.constraint->free(q->place))) ||
+                          is_too_short(q, a->n_guessed)))
             a->mask = g->n_masks++;
         if (a->mask >= 0)
             g->want[a->row].mask = g->masks + (size_t)a->mask * g->mask_words;
@@ -335,6 +348,7 @@ static enum err_code compose(struct gen *g, struct err *e)
         q->n_new = q->n_guess = q->n_ask = 0;
         q->first = 0;
         q->first_row = -1;
+        q->n_peek = writes(q) && q->order.act == GEN_PEEK ? q->order.n_token : 0;
         n_writing += writes(q);
     }
     if (ask_drafter(g, n_writing, e))
@@ -350,8 +364,8 @@ static enum err_code compose(struct gen *g, struct err *e)
     return ERR_OK;
 }
 
-/* Nobody found KV rows: a probe ends as it is; the newest request gives its sequence up and begins again when
- * there is room; one that is alone has had all there is. */
+/* Nobody found KV rows: the newest request gives its sequence up, and that of its probe, and begins again when there is
+ * room; one that is alone has had all there is. */
 static void give_up(struct gen *g)
 {
     struct request *newest = NULL;
@@ -360,13 +374,8 @@ static void give_up(struct gen *g)
     for (int i = 0; i < g->n_seq + g->n_spare; i++) {
         struct request *q = g->at[i];
 
-        if (q == NULL || q->state != REQUEST_ACTIVE)
+        if (q == NULL || q->probe_of != NULL)
             continue;
-        if (q->probe_of != NULL) {
-            gen_end(q, GEN_LENGTH);
-            gen_finish(g, q);
-            return;
-        }
         n_active++;
         if (newest == NULL || gen_precedes(newest, q))
             newest = q;

@@ -258,6 +258,7 @@ enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id
         err_nomem(e);
     else if (gen_keep_room(g, e) == ERR_OK &&
              (q->governor == NULL || q->governor->begin(&r->governor, q->governor_opts, &at, &r->order, e) == ERR_OK) &&
+             gen_check_needs(g, r, e) == ERR_OK &&
              (q->memory == NULL || q->memory->begin(&r->memory, q->memory_of, q->prompt, q->n_prompt, e) == ERR_OK))
         r->id = ++g->next_id;
     if (r->id == 0) {
@@ -365,12 +366,7 @@ static void given_up(struct gen *g)
 
         if (q == NULL || q->n_new == 0 || run_pos(g->o.run, i) == q->fed)
             continue;
-        if (q->probe_of == NULL) {
-            gen_requeue(g, q);
-            continue;
-        }
-        gen_end(q, GEN_LENGTH); /* as far as it came */
-        gen_finish(g, q);
+        gen_requeue(g, q->probe_of != NULL ? q->probe_of : q); /* who loses a probe begins it again, too */
     }
 }
 
@@ -394,6 +390,9 @@ static enum err_code take_step(struct gen *g, struct err *e)
         given_up(g);
         return ERR_OK;
     }
+    for (int i = 0; i < g->n_seq; i++)
+        if (g->at[i] != NULL && g->at[i]->state == REQUEST_HELD)
+            g->at[i]->stats.probe_held_steps++;
     gen_cost_note(&g->cost, g->n_rows, (float)clock_work_ms(&from, !g->cost.records));
     gen_choose(g);
     return ERR_OK;

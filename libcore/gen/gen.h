@@ -33,7 +33,7 @@ struct gen_opts {
     int32_t end_token;       /* without a text: ends an answer; -1: none */
     const struct gen_drafter *drafter; /* NULL: no guesses */
     void *drafter_of;                  /* its object; not owned */
-    int n_spare;                       /* sequences of the run kept for probes, not for requests */
+    int n_spare;                       /* sequences of the run kept for GEN_PROBE, not for requests */
     int prompt_rows;                   /* prompt rows in a step that also has answers; 0: a quarter of the run's rows */
     int64_t wait_max;                  /* requests that may wait; 0: any number */
     const struct run_adapter *adapters; /* [n_adapters] for requests that name none; copied */
@@ -111,6 +111,9 @@ struct gen_stats {
     int64_t forced;                       /* tokens of a constraint or governor that were not chosen */
     int64_t steps;                        /* of the model, after the prompt's last */
     int64_t whole_rows;                   /* choices that needed all logits of a row from a GPU */
+    int64_t probes;                       /* of the governor */
+    int64_t probe_rows, probe_tokens;     /* rows that the model computed for them; tokens that they chose */
+    int64_t probe_held_steps;             /* of the model, while the answer waited for a probe */
     struct gen_thought thought;
 };
 struct gen_event {
@@ -138,7 +141,8 @@ struct gen_event {
 /* ERR_ARG: no sequence is left for requests. */
 MUST_CHECK enum err_code gen_open(struct gen **out, const struct gen_opts *o, struct err *e);
 void gen_close(struct gen *g); /* NULL is allowed; requests end without events */
-/* *id counts from 1. ERR_LIMIT: too many wait, or the prompt exceeds the context. ERR_ARG: an option out of range. */
+/* *id counts from 1. ERR_LIMIT: too many wait, or the prompt exceeds the context. ERR_ARG: an option out of range.
+ * ERR_UNSUPPORTED: among other things, the governor needs probes that the run has no room for. */
 MUST_CHECK enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id, struct err *e);
 /* Replaces the drafter's object by another one of the same kind, from the next step on. A gen without a drafter stays
  * without one. */

@@ -122,13 +122,19 @@ enum gen_act {
     /* Append `token`, at most GEN_BACK_MAX of them: not chosen, reported as forced. Those that the constraint refuses,
      * and all behind them, are left out; where it refuses one of the first n_needed, nothing is appended. */
     GEN_SAY,
-    GEN_PROBE, /* on a fork: append `token`, choose n_probe tokens greedily, report them, drop the fork */
-    GEN_STOP,  /* end the answer, if an end token may come here */
+    /* What would follow `token` here: one row, in the step that chooses the next token. probed() gets it before that
+     * token is chosen, as one gen_seen whose token is the likeliest; it may say GEN_GO_ON, GEN_SAY or GEN_STOP. */
+    GEN_PEEK,
+    /* On a copy: append `token`, choose n_probe tokens greedily. probed() gets these when the answer has `lag` more
+     * tokens, whenever they are ready; until then see() may say GEN_GO_ON, or GEN_SAY or GEN_STOP, which drops the
+     * probe. */
+    GEN_PROBE,
+    GEN_STOP, /* end the answer, if an end token may come here */
 };
 struct gen_order {
     enum gen_act act;
     const int32_t *token; /* [n_token]; lives as long as the governor */
-    int n_token, n_needed, n_probe;
+    int n_token, n_needed, n_probe, lag;
     const int32_t *shun; /* [n_shun] tokens not to be chosen next; lives as long as the governor */
     int n_shun;
     enum gen_why why; /* SAY, STOP: what is told of the reasoning that ends with it */
@@ -151,13 +157,21 @@ struct gen_start {
     int64_t n_prompt; /* tokens */
     int64_t ctx;      /* tokens of prompt and answer */
 };
+/* A request whose governor needs what the engine does not have is refused. */
+struct gen_needs {
+    int peek_tokens; /* most tokens of a GEN_PEEK: draft rows of the run; 0: it has none */
+    bool probes;     /* it has GEN_PROBE: sequences to spare */
+};
 struct gen_governor {
     /* `opts` is the request's. *first: the order before the first token, GEN_GO_ON with or without `shun`. */
     enum err_code (*begin)(void **g, const void *opts, const struct gen_start *at, struct gen_order *first,
                            struct err *e);
     void (*end)(void *g);
-    struct gen_order (*see)(void *g, const struct gen_seen *s);           /* called with each token of the answer */
-    struct gen_order (*probed)(void *g, const struct gen_seen *s, int n); /* called with the tokens of a probe */
+    struct gen_order (*see)(void *g, const struct gen_seen *s); /* called with each token of the answer */
+    /* Called with what a probe found; n 0: it does not fit in the context behind this token, or in the memory for keys
+     * and values of an engine with no other request. So it depends on the request and the engine alone. */
+    struct gen_order (*probed)(void *g, const struct gen_seen *s, int n);
+    struct gen_needs (*needs)(const void *g);           /* of its orders; NULL: it has no probes */
     void (*tell)(const void *g, struct gen_thought *t); /* fills the budget at the end of the answer; may be NULL */
     bool looks; /* it reads these numbers, which are not made for one that does not */
 };

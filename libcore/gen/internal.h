@@ -10,7 +10,7 @@
 enum request_state {
     REQUEST_WAITING, /* no sequence yet */
     REQUEST_ACTIVE,  /* reads its prompt, then writes */
-    REQUEST_HELD,    /* waits for its governor's probe */
+    REQUEST_HELD,    /* waits for its governor's probe: for a sequence to spare, or for the result */
 };
 
 /* One answer. Its tokens are token[0 .. n): the prompt, then the answer; the run's sequence has evaluated
@@ -46,10 +46,17 @@ struct request {
     enum gen_why why_said;    /* what it says now ends the reasoning for */
     struct request *probe_of; /* a probe: the request that asked; no events */
     struct gen_seen *seen;    /* a probe: [q.predict_max] */
-    bool probing;             /* HELD: its probe runs */
+    struct probe {
+        struct gen_order order;
+        int64_t at;            /* tokens of the request when it was ordered; 0: there is none */
+        int64_t since;         /* the order of all probes */
+        struct request *runs;  /* NULL: not begun, or begun anew */
+        struct gen_seen *seen; /* [n] what it found; NULL: not ready */
+        int n;
+    } probe;
     struct gen_stats stats;
-    /* The step under way: its rows are g->row[first .. first + n_new + n_guess). */
-    int first, n_new, n_guess;
+    /* The step under way: its rows are g->row[first .. first + n_new + n_guess + n_peek). */
+    int first, n_new, n_guess, n_peek;
     int first_row; /* index in g->ask of the first row that has logits; -1: none */
     int n_ask;
     int32_t guess[GEN_DRAFT_MAX];
@@ -61,6 +68,7 @@ struct asked_row {
     struct request *q;
     int row;       /* of the step */
     int n_guessed; /* guesses of its sequence before it */
+    bool peeks;    /* behind the tokens of a GEN_PEEK */
     int mask;      /* which of g->masks; -1: none */
     int32_t mix_token[SAMPLE_MIX_MAX];
     float mix_q[SAMPLE_MIX_MAX];
@@ -85,7 +93,7 @@ struct gen {
     struct request **at; /* [n_seq + n_spare] the request that has the sequence; NULL: none */
     int64_t *used;       /* [n_seq] when it was last used; 0: never */
     uint64_t *owner;     /* [n_seq] of what it holds */
-    int64_t tick, next_id;
+    int64_t tick, next_id, n_probes;
     struct request *queue; /* waiting, as gen_precedes() has it */
     int64_t n_waiting;
     size_t n_open; /* requests that have not ended; for the event of each end there is room */
@@ -135,7 +143,24 @@ void gen_request_free(struct request *q);                         /* NULL is all
 MUST_CHECK enum err_code gen_compose(struct gen *g, struct err *e); /* g->row, g->want of the next step */
 void gen_fill_masks(struct gen *g);
 
+/* probe.c: what a governor wants to know of an answer that might be */
+MUST_CHECK enum err_code gen_check_needs(const struct gen *g, const struct request *q, struct err *e);
+bool gen_probe_fits(const struct gen *g, const struct request *q, const struct gen_order *o);
+void gen_order_probe(struct gen *g, struct request *q);
+/* After each token, and when what was lost is read again (reads): the request waits for its probe, or hears of it. */
+void gen_meet_probe(struct request *q, bool reads);
+MUST_CHECK enum err_code gen_start_probes(struct gen *g, struct err *e);
+void gen_end_probe(struct gen *g, struct request *probe);
+void gen_lose_probe(struct gen *g, struct request *q); /* it begins anew, unless it is over */
+void gen_drop_probe(struct gen *g, struct request *q);
+/* A probe that has not begun needs the state before the request's token `at`. */
+static inline bool waits_to_probe(const struct request *q)
+{
+    return q->probe.at > 0 && q->probe.runs == NULL && q->probe.seen == NULL;
+}
+
 /* choose.c */
+void gen_set_numbers(struct gen_seen *seen, const struct logits_digest *d);
 void gen_choose(struct gen *g); /* after the step: tokens, events, ends */
 /* Appends tokens that need no logits, because the constraint allows only one. */
 void gen_force(struct gen *g);
