@@ -184,11 +184,13 @@ static void check_codes(const struct cpu_format *t, const struct cpu_byte_block 
 
 static void fast_code_gives_the_same_bytes(void **state)
 {
-    struct cpu_byte_block *want = aligned(BLOCKS * sizeof(*want));
-    struct cpu_code_block *got = aligned(BLOCKS * sizeof(*got));
+    struct cpu_byte_block *want;
+    struct cpu_code_block *got;
     unsigned char row[BLOCKS * BYTES_MAX];
 
     set_or_skip(state);
+    want = aligned(BLOCKS * sizeof(*want));
+    got = aligned(BLOCKS * sizeof(*got));
     for (int i = 0; i < QUANT_N; i++)
         for (int times = 0; cpu_format_of(i)->codes_avx2 != NULL && times < 100; times++) {
             fill(i, row, N_MAX, false);
@@ -202,9 +204,9 @@ static void fast_code_gives_the_same_bytes(void **state)
 
 static void fast_code_gives_the_same_whole_numbers(void **state)
 {
+    unsigned set = set_or_skip(state);
     struct cpu_int_block *want = aligned(BLOCKS * sizeof(*want)), *got = aligned(BLOCKS * sizeof(*got));
     unsigned char row[BLOCKS * BYTES_MAX];
-    unsigned set = set_or_skip(state);
 
     for (int i = 0; i < QUANT_N; i++) {
         const struct cpu_format *t = cpu_format_of(i);
