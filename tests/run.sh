@@ -230,7 +230,9 @@ else
 fi
 
 # The longest build goes on beside everything else: what it makes is run last.
-[ -n "${FAST:-}" ] || build asan $MAKE SAN=asan BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests
+# shellcheck disable=SC2016
+[ -n "${FAST:-}" ] || build asan $MAKE SAN=asan CFLAGS='$(if $(filter cmd/% tests/%,$<),-O0,-O1) -g1 -fno-omit-frame-pointer' \
+    BUILD="$BUILD/asan" BIN="$BUILD/asan/bin" tests
 
 units unit "$BUILD/test"
 corpora corpus "$BUILD"
@@ -315,10 +317,10 @@ if built asan; then
     corpora asan-corpus "$BUILD/asan"
     ln -sfn "$(pwd)/share" "$BUILD/asan/share" # programs look for recipes beside bin
     export CHIMERE_MODEL=$PWD/share/models/chimere-nano-q5_k_m.gguf
-    # bench measures, the manuals' examples and same_answer run what the other scripts run; training and measuring would take minutes
+    # bench measures; the manuals' examples, the clients and same_answer run what the other scripts run; training would take minutes
     # shellcheck disable=SC2046
     BIN="$BUILD/asan/bin" without='!figures,!slow' scripts asan-cli \
-        $(printf '%s\n' tests/cli/*.bats | grep -vE '/(bench|examples|same_answer|budget|draft-train|lora-train|llama)\.bats')
+        $(printf '%s\n' tests/cli/*.bats | grep -vE '/(bench|clients|examples|same_answer|budget|draft-train|lora-train|llama)\.bats')
     BIN="$BUILD/asan/bin" CHIMERE_FAULT_PER_KIND=6 scripts asan-fault tests/fault/*.bats
 fi
 

@@ -374,7 +374,7 @@ static void same_answers(void **state)
         const struct draft_opts o = { .names = i < n ? all + i : all, .n_names = i < n ? 1 : n, .always = i < n };
 
         must(desk_open(&k, NANO, &o, test_acts(), &e), &e);
-        for (int t = 0; t < 2; t++) {
+        for (int t = SANITIZED ? 1 : 0; t < 2; t++) {
             if (answers(&k, (float)t * 0.8f, &sum) != plain[t])
                 fail_msg("answers at temperature %g are others with %s", t * 0.8, i < n ? all[i] : "all drafters");
             print_message("%-40s temp %g: %lld of %lld guesses kept\n", i < n ? all[i] : "all", t * 0.8,
