@@ -491,7 +491,8 @@ static enum err_code open_all(struct talk *t, struct err *e)
     struct cli_run *s = t->s;
 
     s->chat = true;
-    if (cli_run_format(s, e) || go_on(t, e) || rehearse(t, e) || copy_tokens(&s->before, &t->held, e))
+    if (cli_run_format(s, e) || cli_beside_texts(&s->beside, &s->o->beside, &s->open, e) || go_on(t, e) ||
+        rehearse(t, e) || copy_tokens(&s->before, &t->held, e))
         return e->code;
     /* A match leaves the last token of a prompt to be evaluated: one that stands for the next message. */
     if (text_tokens_push(&s->before, 0, e) || cli_run_ask_tokens(s, e) || cli_run_open(s, e))

@@ -53,6 +53,16 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
     grep -q -e '--messages, --template and --context need files' shown
 }
 
+@test "a conversation answers from --context and --recite" {
+    printf 'Ralvo: the harbour master of Tintern\n' > notes.txt
+    chimere-engram-build index -o notes.index notes.txt
+    for with in '--context notes.txt' '--recite notes.index'; do
+        # shellcheck disable=SC2086
+        printf '%s\n' 'What is Ralvo?' '~ harbour master of Tintern' /quit | talk 0 $with
+        grep -q 'harbour master of Tintern' shown
+    done
+}
+
 @test "turn by turn it is what --session is, and the session has it" {
     printf '%s\n' '/think off' 'Now add 5 to that.' '~ 50' /quit | talk 0 --session s -s 'Be terse.' -p 'What is 347 + 58?'
     chimere-run --session t -s 'Be terse.' -p 'What is 347 + 58?' > first
