@@ -153,6 +153,8 @@ static enum err_code set_governor(struct ask_request *r, const struct ask *a, co
     *o = a->reason;
     o->text = m->text;
     o->marks = is_read ? r->q.part_marks : marks;
+    if (a->effort_is_hint && o->marks == NULL)
+        o->effort = REASON_EFFORT_ANY;
     if (a->messages == NULL)
         *o = (struct reason_opts){ .text = m->text, .budget_tokens = -1, .loops = a->reason.loops };
     else if (off)
@@ -170,14 +172,16 @@ static enum err_code set_governor(struct ask_request *r, const struct ask *a, co
 }
 
 /* What would be done to reasoning that is off. */
-static enum err_code check_off(const struct reason_opts *o, struct err *e)
+static enum err_code check_off(const struct ask *a, struct err *e)
 {
-    const char *at = o->budget_tokens > 0             ? "/reasoning_budget"
-                     : o->effort > REASON_EFFORT_NONE ? "/reasoning_effort"
-                     : o->grace_tokens > 0            ? "/reasoning_grace"
-                     : o->least_tokens > 0            ? "/reasoning_min"
-                     : o->message.n > 0               ? "/reasoning_budget_message"
-                                                      : NULL;
+    const struct reason_opts *o = &a->reason;
+    const bool effort = o->effort > REASON_EFFORT_NONE && !a->effort_is_hint;
+    const char *at = o->budget_tokens > 0  ? "/reasoning_budget"
+                     : effort              ? "/reasoning_effort"
+                     : o->grace_tokens > 0 ? "/reasoning_grace"
+                     : o->least_tokens > 0 ? "/reasoning_min"
+                     : o->message.n > 0    ? "/reasoning_budget_message"
+                                           : NULL;
 
     if (at == NULL)
         return ERR_OK;
@@ -194,7 +198,7 @@ static enum err_code check_ask(const struct ask *a, const struct ask_request *r,
                 (long long)a->tokens_max);
         return err_at(e, "/min_tokens");
     }
-    return a->messages != NULL && ask_is_not_to_reason(a) ? check_off(&a->reason, e) : ERR_OK;
+    return a->messages != NULL && ask_is_not_to_reason(a) ? check_off(a, e) : ERR_OK;
 }
 
 static enum err_code make_request(struct ask_request *r, const struct ask *a, const struct ask_model *m,

@@ -82,6 +82,7 @@ struct ask {
     const json_t *kwargs;      /* more variables of the template, which override that; NULL: none */
     struct reason_opts reason; /* when reasoning ends; its text and marks are those of the model. A template that knows
                                 * reasoning_effort sees the effort, unless kwargs has one */
+    bool effort_is_hint;       /* an effort without effect is no error: clients send one, whatever the model is */
     int64_t now_s;             /* today, as the template sees it: local time in seconds since 1970; 0: the clock's */
     bool
         reads_form; /* an answer that is held to a form is read as any other; else it is text, whatever it looks like */

@@ -779,6 +779,7 @@ bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve
     *w = (struct serve_question){ .ask = ask_defaults(), .n = 1, .top = -1, .engram = -1 };
     w->ask.sample.temp = 1; /* as the interface says */
     w->ask.reason.loops = !s->o.goes_on_in_loops;
+    w->ask.effort_is_hint = true;
     if (s->o.sample != NULL)
         w->ask.sample = *s->o.sample;
     if (serve_row(method)->dialect == NULL && !serve_check_members(body, method, s->o.lenient, f))

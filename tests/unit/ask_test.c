@@ -572,6 +572,12 @@ static void what_the_model_lacks(void **state)
     assert_int_equal(ask_open(&r, &a, &silent, NULL, &e), ERR_UNSUPPORTED);
     assert_string_equal(e.where, "/reasoning_effort");
     assert_non_null(strstr(e.msg, "template"));
+    a.effort_is_hint = true;
+    must(ask_open(&r, &a, &silent, NULL, &e), &e);
+    ask_close(r);
+    a.think = 0;
+    must(ask_open(&r, &a, &silent, NULL, &e), &e);
+    ask_close(r);
     json_decref(a.messages);
 }
 
