@@ -288,8 +288,7 @@ static void marks_now(const struct chat_reader *r, const char *m[MARKS_MAX])
     const struct chat_syntax *s = r->syntax;
     const bool text = !r->reasoning, calls = text && r->tools != NULL;
 
-    /* behind the reasoning, too: a second mark at once is nobody's text */
-    m[THINK_END] = r->reasoning || (r->thought && !r->part[CHAT_TEXT].any && r->n_given == 0) ? s->think_end[0] : NULL;
+    m[THINK_END] = r->reasoning ? s->think_end[0] : NULL;
     m[THINK] = r->part[r->reasoning ? CHAT_REASONING : CHAT_TEXT].any || r->n_given > 0 || (text && r->thought)
                    ? NULL
                    : s->think;
@@ -322,8 +321,7 @@ enum chat_step chat_text_marked(struct chat_reader *r)
         begin_calls(r, which < INSIDE ? at : r->head, false);
         return CHAT_ON;
     }
-    if ((which == THINK || (which == THINK_END && !r->reasoning)) &&
-        r->part[part].any) { /* text came before it in the same piece */
+    if (which == THINK && r->part[part].any) { /* text came before it in the same piece */
         chat_parse_say(r, part, chat_parse_slice(r, (struct chat_span){ r->head, at }));
     } else {
         chat_parse_mark(r);

@@ -12,8 +12,7 @@
  * CHAT_CALL_FAILED: what was given of its arguments lacks the last bracket, so it never is JSON. Where a syntax names
  * its parameters, the first of those of the same name counts.
  *
- * White space between a mark and the text beside it is dropped, other white space is text. Where reasoning has ended, a
- * second closing mark right behind the first is dropped, too. Memory
+ * White space between a mark and the text beside it is dropped, other white space is text. Memory
  * grows with the answer, which may have CHAT_ANSWER_BYTES_MAX; time is linear in its length.
  * A reader is one answer's and one thread's.
  */
