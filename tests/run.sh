@@ -321,7 +321,7 @@ if built asan; then
     # shellcheck disable=SC2046
     BIN="$BUILD/asan/bin" without='!figures,!slow' scripts asan-cli \
         $(printf '%s\n' tests/cli/*.bats | grep -vE '/(bench|clients|examples|same_answer|budget|draft-train|lora-train|llama)\.bats')
-    BIN="$BUILD/asan/bin" CHIMERE_FAULT_PER_KIND=6 scripts asan-fault tests/fault/*.bats
+    BIN="$BUILD/asan/bin" CHIMERE_FAULT_PER_KIND=3 scripts asan-fault tests/fault/*.bats
 fi
 
 result

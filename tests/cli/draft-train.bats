@@ -112,7 +112,8 @@ train() # OPTION...
     prompts 1 20 > p.jsonl
     prompts 21 30 > t.jsonl
     (
-        ulimit -v 150000
+        # what the program itself takes, with kernels for GPUs or without, and too little for a training
+        ulimit -v $((145000 + $(stat -Lc %s "$(command -v chimere-draft-train)") / 1024))
         OPENBLAS_NUM_THREADS=1 fails 1 'ulimit -v' train -o d.gguf -q
     )
 }
