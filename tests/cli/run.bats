@@ -349,8 +349,8 @@ always() { documented "$1" | grep -vxE 'id|notes|tables|uncertainty|entropy|vare
     [ $status -eq 130 ]
     [ ! -s err ]
     tail -n 1 out | jq -e '.type == "end" and .finish_reason == "interrupted" and .usage.completion_tokens > 0'
-    chimere-run --raw -p 'The kernel' --ignore-eos --ctx 100k > out 2> err &
-    wait_for test -s out
+    chimere-run --raw -p 'The kernel' --ignore-eos --ctx 100k > said 2> err & # a file that has nothing of the run before
+    wait_for test -s said
     kill -TERM $!
     status=0
     wait $! || status=$?
