@@ -63,7 +63,7 @@ void draft_width_close(struct draft_width *w); /* NULL is allowed */
 /* What is known of costs and guesses, for another process. Times are in steps of one row. */
 struct draft_learnt {
     double row[GEN_COSTS]; /* a step by its rows; 0: not known */
-    double purse;
+    double budget;
     struct draft_learnt_type {
         double call[GEN_DRAFT_MAX + 1]; /* by guesses asked for; 0: not known */
         double kept[GEN_DRAFT_MAX];     /* the share of right guesses by place */

@@ -29,7 +29,7 @@ json_t *draft_learnt_json(const struct draft_learnt *l, const char *const *names
 
     for (int i = 0; i < n; i++)
         json_push(&types, type_json(&l->type[i], names[i]));
-    return json_pack("{s:o, s:f, s:o}", "row", numbers(l->row, GEN_COSTS), "purse", l->purse, "drafters", types);
+    return json_pack("{s:o, s:f, s:o}", "row", numbers(l->row, GEN_COSTS), "budget", l->budget, "drafters", types);
 }
 
 /* ---- reading ---- */
@@ -69,9 +69,9 @@ bool draft_learnt_read(struct draft_learnt *out, const json_t *o, const char *co
     const json_t *types = json_object_get(o, "drafters");
     bool good = json_is_array(types) && json_array_size(types) == (size_t)n &&
                 read_numbers(out->row, GEN_COSTS, json_object_get(o, "row")) &&
-                json_is_number(json_object_get(o, "purse"));
+                json_is_number(json_object_get(o, "budget"));
 
-    out->purse = json_number_value(json_object_get(o, "purse"));
+    out->budget = json_number_value(json_object_get(o, "budget"));
     for (int i = 0; i < n && good; i++)
         good = read_type(&out->type[i], json_array_get(types, (size_t)i), names[i]);
     return good;

@@ -7,7 +7,7 @@
  * guesses are made, qi is what the drafter's places had in this sequence; when they are there, what guesses
  * had of which the drafter was as sure. Both are moving averages.
  *
- * All that may lose time is paid from one purse: one part in a hundred of the time goes in, what guesses
+ * All that may lose time is paid from one budget: one part in a hundred of the time goes in, what guesses
  * cost more than the tokens they brought would have cost comes out, and what they saved goes in, up to a
  * small sum: what one text won is not lost on the next. While it is empty no guesses are made. So whatever is
  * wrong of the above, or changes, costs little more than that hundredth, by the clock. There is little in it at first:
@@ -15,10 +15,10 @@
  *
  * While there is enough in it a drafter is asked for few guesses at first: that shows what they and their rows
  * cost. Later every drafter has its turn to be asked although it does not pay, or for more guesses than
- * pay, when there is enough in the purse: texts change. The oftener that was in vain, the longer is the pause. Nothing
+ * pay, when there is enough in the budget: texts change. The oftener that was in vain, the longer is the pause. Nothing
  * here can change a byte of an answer.
  *
- * All of this can be told to another process, which goes on with it: the purse of many short ones is one purse. */
+ * All of this may be handed to another process, which goes on with it: many short ones share one budget. */
 #include <stdlib.h>
 
 #include "draft/internal.h"
@@ -37,7 +37,7 @@ enum {
     PRIOR = 2,        /* what other sequences showed counts as this number of guesses */
     MEMORY_SEQ = 64,  /* guesses, or calls, that an average goes back */
     MEMORY_ALL = 64,
-    PURSE = 12,         /* answers' plain steps that fit into the purse */
+    BUDGET = 12,        /* answers' plain steps that fit into the budget */
     TRIAL = 2,          /* of them there must be for a trial */
     RECALLED = 8,       /* what another process told counts as this number of steps or calls */
     PLAIN_RECALLED = 3, /* first steps without guesses then, to learn how fast the machine is now */
@@ -47,7 +47,7 @@ enum {
 static const float row_cost = 0.3f;
 static const double margin = 1.03; /* what pays less than this is not worth a change */
 static const double likely = 0.5;  /* that guesses are right which are tried because they are there */
-static const double income = 0.01; /* of the time, into the purse */
+static const double income = 0.01; /* of the time, into the budget */
 static const float longest = 2;    /* times what was expected: a step that took longer counts so */
 static const double start = 1.65;  /* plain steps in it after the first ones: the first trial is after some 50 steps */
 
@@ -80,10 +80,10 @@ struct draft_width {
     double *asked_ms;        /* [n_type] of guess_ms */
     int rows, n;             /* so far; answers */
     bool plain;              /* without guesses */
-    bool started;            /* the purse has had its initial steps */
+    bool started;            /* the budget has had its initial steps */
     bool records;            /* the first calls for a number of guesses take longer than later ones (gen/cost.h) */
     double worth;            /* of a token: the time that it takes without guesses */
-    double purse;            /* milliseconds */
+    double budget;           /* milliseconds */
     int checked, right;      /* guesses of the last step */
     int first[GEN_COSTS];    /* by answers: plain steps to come */
     int run, breaks;         /* steps with guesses since the last one without; how often one was put between */
@@ -204,12 +204,12 @@ static double cost_of(const struct draft_width *w, int rows)
     return rows < GEN_COSTS ? w->cost[rows] : w->cost[GEN_COSTS - 1] * rows / (GEN_COSTS - 1);
 }
 
-/* ms < 0 goes into the purse. */
+/* ms < 0 goes into the budget. */
 static void pay(struct draft_width *w, double ms)
 {
-    const double most = PURSE * w->worth;
+    const double most = BUDGET * w->worth;
 
-    w->purse = w->purse - ms < most ? w->purse - ms : most;
+    w->budget = w->budget - ms < most ? w->budget - ms : most;
 }
 
 /* The step that had guesses is over: it took `last` times what was expected, and that is what is paid. */
@@ -242,7 +242,7 @@ static void wake_recalled(struct draft_width *w)
     const double one = w->cost[1];
 
     w->woken = true;
-    w->purse = w->was.purse * one;
+    w->budget = w->was.budget * one;
     for (int t = 0; t < w->n_type; t++)
         for (int n = 1; n <= GEN_DRAFT_MAX; n++)
             if (w->was.type[t].call[n] > 0) {
@@ -271,7 +271,7 @@ void draft_width_step(struct draft_width *w, const struct gen_cost *cost, int n)
         pay(w, -start * w->worth);
         w->started = true;
     }
-    w->plain = w->first[w->rows] > 0 || w->run >= most_at_once(w) || !known_rows(w, w->rows) || w->purse < 0;
+    w->plain = w->first[w->rows] > 0 || w->run >= most_at_once(w) || !known_rows(w, w->rows) || w->budget < 0;
     w->first[w->rows] -= w->first[w->rows] > 0;
     for (int t = 0; t < w->n_type; t++) {
         w->asked_ms[t] = 0;
@@ -343,7 +343,7 @@ void draft_width_try(const struct draft_width *w, int type, const struct draft_a
 
     while (n < a->n && (right *= (double)w->type[type].sure.kept[class_of(a->p[n])]) >= likely)
         n++;
-    if (best->type < 0 && n > 0 && !w->plain && w->purse >= TRIAL * w->worth && w->rest[a->seq] == 0 &&
+    if (best->type < 0 && n > 0 && !w->plain && w->budget >= TRIAL * w->worth && w->rest[a->seq] == 0 &&
         w->type[type].wait == 0 && w->turn[a->seq] % w->n_type == type)
         *best = (struct draft_choice){ .type = type, .n = n, .trial = true, .rate = best->rate };
 }
@@ -369,11 +369,11 @@ static int fit(const struct draft_type *t, const void *of, int n, int n_max)
     return asked < n_max ? asked : n_max;
 }
 
-/* What asking for n guesses may lose, by what is known; at most half of what fits into the purse, so that even the
+/* What asking for n guesses may lose, by what is known; at most half of what fits into the budget, so that even the
  * dearest drafter gets a trial. */
 static double risk_of(const struct draft_width *w, const struct draft_choice *c, int n)
 {
-    const double most = PURSE * w->worth / 2, rows = cost_of(w, w->rows + n) - cost_of(w, w->rows);
+    const double most = BUDGET * w->worth / 2, rows = cost_of(w, w->rows + n) - cost_of(w, w->rows);
     const double loss = guess_cost(w, c->type, n) - w->asked_ms[c->type] + rows - c->tokens * w->worth;
 
     return loss < most ? loss : most;
@@ -388,7 +388,7 @@ static void make_trial(const struct draft_width *w, const struct draft_type *t, 
     int n = fit(t, of, FIRST, n_max);
 
     n = n > FIRST ? fit(t, of, n + 1, n_max) : n;
-    if (w->purse < TRIAL * w->worth ||
+    if (w->budget < TRIAL * w->worth ||
         (tries < TRIES && (w->rest[seq] > 0 || w->type[c->type].wait > 0 || w->turn[seq] % w->n_type != c->type)))
         return;
     if (tries == 0) {
@@ -396,7 +396,7 @@ static void make_trial(const struct draft_width *w, const struct draft_type *t, 
         if (pays && n <= c->n)
             return;
     }
-    if (w->type[c->type].tries == 0 && w->purse < risk_of(w, c, n))
+    if (w->type[c->type].tries == 0 && w->budget < risk_of(w, c, n))
         return;
     c->trial = true;
     c->n = n;
@@ -465,7 +465,7 @@ bool draft_width_tell(const struct draft_width *w, struct draft_learnt *out)
 
     if (!w->started || !(one > 0) || (w->recalled && !w->woken) || (w->steps < PLAIN && !w->asked))
         return false;
-    *out = (struct draft_learnt){ .purse = w->purse / one };
+    *out = (struct draft_learnt){ .budget = w->budget / one };
     for (int k = 1; k < GEN_COSTS; k++)
         out->row[k] = known_rows(w, k) ? w->cost[k] / one : 0;
     for (int t = 0; t < w->n_type; t++) {
@@ -496,7 +496,7 @@ bool draft_width_recall(struct draft_width *w, const struct draft_learnt *l)
 {
     const double most = 1e4; /* steps */
 
-    if (!are_within(l->row, GEN_COSTS, 0, most) || !are_within(&l->purse, 1, -most, PURSE) || !(l->row[1] > 0))
+    if (!are_within(l->row, GEN_COSTS, 0, most) || !are_within(&l->budget, 1, -most, BUDGET) || !(l->row[1] > 0))
         return false;
     for (int t = 0; t < w->n_type; t++) {
         const struct draft_learnt_type *o = &l->type[t];

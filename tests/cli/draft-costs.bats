@@ -45,7 +45,7 @@ guesses() # OPTIONS...
     answer --draft auto
     file=$(echo cache/chimere/draft-*)
     cp "$file" good
-    jq -c '.costs.row[] |= 1 | .costs.purse = 12 | .costs.drafters[] |= (.tries = 0 | .call[] |= 0.001 | .kept[] |= 1 | .sure[] |= 1)' \
+    jq -c '.costs.row[] |= 1 | .costs.budget = 12 | .costs.drafters[] |= (.tries = 0 | .call[] |= 0.001 | .kept[] |= 1 | .sure[] |= 1)' \
         good > "$file"
     [ "$(guesses)" -gt 20 ]
     # guesses among an eighth of the tokens are right, too: here those of this answer and of the lowest numbers
@@ -53,7 +53,7 @@ guesses() # OPTIONS...
     cp narrow "$file"
     [ "$(guesses)" -gt 20 ]
     jq -e '.drafts.kept > 20' out
-    jq -c '.costs.row[2:] |= map(9000) | .costs.purse = -9000 | .costs.drafters[].call[] |= 9000' good > "$file"
+    jq -c '.costs.row[2:] |= map(9000) | .costs.budget = -9000 | .costs.drafters[].call[] |= 9000' good > "$file"
     [ "$(guesses)" -eq 0 ]
     model=$TINY
     answer --json
@@ -65,7 +65,7 @@ guesses() # OPTIONS...
     echo x > "$file"
     answer --draft auto
     [ ! -s err ]
-    for text in '' x '{}' '{"key": "1"}' "$(jq -c '.costs.purse = 1e9' good)" "$(jq -c '.costs.tokens = [-1, 2]' good)" "$(jq -c 'del(.costs.drafters[0])' good)" \
+    for text in '' x '{}' '{"key": "1"}' "$(jq -c '.costs.budget = 1e9' good)" "$(jq -c '.costs.tokens = [-1, 2]' good)" "$(jq -c 'del(.costs.drafters[0])' good)" \
         "$(jq -c '.key = "0"' good)" "$(head -c 70000 /dev/zero | tr '\0' '[')"; do
         printf %s "$text" > "$file"
         guesses > /dev/null

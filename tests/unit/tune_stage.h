@@ -11,7 +11,7 @@ struct stage {
     double ms;         /* of the clock, */
     double tick_ms;    /* which goes on by this whenever it is asked */
     int64_t steps;     /* that were told */
-    int64_t stop_at;   /* the training is stopped after so many steps; -1: never */
+    int64_t stop_at;   /* the step after which the training stops; -1: never */
     char warning[512]; /* the newest */
     struct progress stop;
     struct tune_calls calls;

@@ -408,7 +408,7 @@ static void one_of_three(void **state)
     }
 }
 
-/* Programs for one answer each have one purse, so that together they lose no more than one for all of them; and what
+/* Programs for one answer each have one budget, so that together they lose no more than one for all of them; and what
  * pays is used from the first steps on. */
 static void one_by_another(void **state)
 {
@@ -447,7 +447,7 @@ static void told_wrong(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         for (int j = 0; j < 5; j++) {
             l = good;
-            *(double *[]){ &l.row[5], &l.purse, &l.type[0].call[3], &l.type[0].kept[0], &l.type[0].sure[15] }[j] =
+            *(double *[]){ &l.row[5], &l.budget, &l.type[0].call[3], &l.type[0].kept[0], &l.type[0].sure[15] }[j] =
                 bad[i];
             assert_false(draft_width_recall(w, &l));
         }
