@@ -46,7 +46,9 @@ int main(int argc, char **argv)
     if (recall_build_open(&b, &o, &e))
         return fprintf(stderr, "%s\n", e.msg), 1;
     for (int i = 0; i < n; i++)
-        if (recall_build_add(b, STR("x"), v + (size_t)i * (size_t)dims, &e))
+        if (recall_build_add(b, STR("x"), NULL, &e) == ERR_OK)
+            recall_build_vector(b, i, v + (size_t)i * (size_t)dims);
+        else
             return fprintf(stderr, "%s\n", e.msg), 1;
     if (recall_build_commit(b, argv[5], NULL, &e) || recall_open(&r, argv[5], &e))
         return fprintf(stderr, "%s\n", e.msg), 1;

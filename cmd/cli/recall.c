@@ -30,13 +30,23 @@ struct str cli_notes_head(struct str s)
     return (struct str){ s.p, n };
 }
 
+bool cli_origin_json(json_t *o, const struct recall *r, int64_t text)
+{
+    const struct recall_origin from = recall_origin_of(r, text);
+
+    if (from.file.n == 0)
+        return true;
+    return cli_json_set(o, "file", json_bytes(from.file)) && cli_json_set(o, "line", json_integer(from.line)) &&
+           (from.heading.n == 0 || cli_json_set(o, "heading", json_bytes(from.heading)));
+}
+
 /* Says that a text is used. weight: of a recital; below 0: none */
 static enum err_code note_use(const struct cli_notes *x, const struct recall_hit *hit, const char *use, double weight,
                               json_t *used, struct err *e)
 {
     json_t *o = json_pack("{s:s, s:o, s:I, s:o}", "use", use, "source", json_bytes(str_of(x->path)), "id",
                           (json_int_t)hit->text, "share", cli_json_real((double)hit->share));
-    bool ok = weight < 0 || cli_json_set(o, "weight", cli_json_real(weight));
+    bool ok = cli_origin_json(o, x->r, hit->text) && (weight < 0 || cli_json_set(o, "weight", cli_json_real(weight)));
 
     ok = ok && cli_json_set(o, "text", json_bytes(cli_notes_head(recall_text(x->r, hit->text))));
     return json_array_append_new(used, json_if(ok, o)) ? err_nomem(e) : ERR_OK;

@@ -42,6 +42,8 @@ void cli_document_close(struct cli_document *x); /* {0} is allowed */
 void cli_document_use(struct cli_document *x, struct str said, const char *source, const struct text *text);
 /* The first 2048 bytes of a text, whole characters: what a prompt has room for. */
 struct str cli_notes_head(struct str s);
+/* Adds to o where a text comes from: file, line and heading, as far as they are known. False: memory is out. */
+bool cli_origin_json(json_t *o, const struct recall *r, int64_t text);
 /* ERR_FORMAT: the index was made with another tokenizer than g's. */
 MUST_CHECK enum err_code cli_notes_check(const struct recall *r, const char *path, const struct gguf *g, struct err *e);
 #endif

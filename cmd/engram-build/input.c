@@ -21,7 +21,8 @@ enum {
 };
 
 struct source {
-    const char *name;
+    const char *name, *file; /* file: the same if it is a regular one, else NULL */
+    int64_t time_ns;         /* of its last change */
     int fd;
     bool known, packed, ended, pending;
     struct cli_plain plain;
@@ -31,8 +32,10 @@ struct source {
 };
 
 struct piece {
-    struct cli_buf s;
+    struct cli_buf s, members;
     struct text_tokens token;
+    const char *file;
+    int64_t number, time_ns;
     bool end; /* of the document */
     bool line;
     struct err err;
@@ -148,33 +151,63 @@ static enum err_code flush_pieces(struct input *in, struct err *e)
     in->n = 0;
     in->bytes = 0;
     in->part = now;
-    pool_for(in->pool, n, 1, encode_pieces, in);
+    if (in->text != NULL)
+        pool_for(in->pool, n, 1, encode_pieces, in);
     for (int i = 0; i < n; i++) {
         struct piece *p = &in->piece[i];
 
         if (p->err.code != ERR_OK)
             return err_copy(e, &p->err);
         given += p->s.n;
-        const double part = before + (now - before) * (double)given / (double)bytes;
+        const struct cli_engram_piece out = { .text = { p->s.p, p->s.n },
+                                              .token = p->token.v,
+                                              .n = p->token.n,
+                                              .end = p->end,
+                                              .part = before + (now - before) * (double)given / (double)bytes,
+                                              .line = p->line,
+                                              .file = p->file,
+                                              .number = p->number,
+                                              .time_ns = p->time_ns,
+                                              .members = { p->members.p, p->members.n } };
 
-        if (in->sink(in->ctx,
-                     &(struct cli_engram_piece){ { p->s.p, p->s.n }, p->token.v, p->token.n, p->end, part, p->line },
-                     e))
+        if (in->sink(in->ctx, &out, e))
             return e->code;
         in->tokens += (uint64_t)p->token.n;
     }
-    show_speed(in);
+    if (in->text != NULL)
+        show_speed(in);
     return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;
 }
 
-static enum err_code add_piece(struct input *in, struct str s, bool end, struct err *e)
+/* All but the text. */
+static enum err_code add_members(struct cli_buf *out, const json_t *o, struct err *e)
+{
+    json_t *others = json_shallow(o);
+    char *line = NULL;
+    enum err_code code;
+
+    if (others != NULL && json_object_del(others, "text") == 0)
+        line = json_line(others);
+    code = line != NULL ? cli_buf_add(out, str_of(line), e) : err_nomem(e);
+    free(line);
+    json_decref(others);
+    return code;
+}
+
+/* number: of the line that the text is, 0: it is a part of a file. o: the object that it is a member of, NULL: of none
+ */
+static enum err_code add_piece(struct input *in, const struct source *src, struct str s, bool end, int64_t number,
+                               const json_t *o, struct err *e)
 {
     struct piece *p = &in->piece[in->n];
 
-    p->s.n = 0;
+    p->s.n = p->members.n = 0;
     p->end = end;
     p->line = in->lines;
-    if (cli_buf_add(&p->s, s, e))
+    p->file = src->file;
+    p->time_ns = src->time_ns;
+    p->number = number;
+    if (cli_buf_add(&p->s, s, e) || (json_object_size(o) > 1 && add_members(&p->members, o, e)))
         return e->code;
     in->n++;
     in->bytes += s.n;
@@ -203,12 +236,12 @@ static size_t cut_at(const char *p, size_t n)
 }
 
 /* Takes whole lines, or pieces of text, from the beginning of *b. */
-static enum err_code cut_text(struct input *in, struct cli_buf *b, struct err *e)
+static enum err_code cut_text(struct input *in, const struct source *s, struct cli_buf *b, struct err *e)
 {
     size_t at = 0, n;
 
     while (b->n - at > PIECE_BYTES && (n = cut_at(b->p + at, b->n - at)) > 0) {
-        if (add_piece(in, (struct str){ b->p + at, n }, false, e))
+        if (add_piece(in, s, (struct str){ b->p + at, n }, false, 0, NULL, e))
             return e->code;
         at += n;
     }
@@ -226,7 +259,7 @@ static enum err_code add_line(struct input *in, const struct source *s, bool jso
     enum err_code code;
 
     if (!jsonl)
-        return add_piece(in, line, true, e);
+        return add_piece(in, s, line, true, number, NULL, e);
     while (line.n > 0 && is_space(line.p[line.n - 1]))
         line.n--;
     if (line.n == 0)
@@ -234,8 +267,8 @@ static enum err_code add_line(struct input *in, const struct source *s, bool jso
     snprintf(what, sizeof what, "%.200s: line %lld", s->name, (long long)number);
     if (json_parse(&o, line, what, e))
         return e->code;
-    code =
-        json_get_str(o, "text", &text) ? add_piece(in, text, true, e) : err_set(e, ERR_FORMAT, "%s: has no text", what);
+    code = json_get_str(o, "text", &text) ? add_piece(in, s, text, true, number, o, e)
+                                          : err_set(e, ERR_FORMAT, "%s: has no text", what);
     json_decref(o);
     return code;
 }
@@ -283,10 +316,10 @@ static enum err_code read_source(struct input *in, struct source *s, struct err 
     while (code == ERR_OK && more) {
         code = cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : take_bytes(s, in, &b, &more, e);
         if (code == ERR_OK && b.n > 0)
-            code = lines ? cut_lines(in, s, jsonl, &b, !more, &number, e) : cut_text(in, &b, e);
+            code = lines ? cut_lines(in, s, jsonl, &b, !more, &number, e) : cut_text(in, s, &b, e);
     }
     if (code == ERR_OK && !lines)
-        code = add_piece(in, (struct str){ b.p, b.n }, true, e);
+        code = add_piece(in, s, (struct str){ b.p, b.n }, true, 0, NULL, e);
     cli_buf_free(&b);
     return code;
 }
@@ -295,6 +328,7 @@ static enum err_code read_file(struct input *in, const char *path, struct err *e
 {
     const bool is_stdin = strcmp(path, "-") == 0;
     struct source *s = calloc(1, sizeof *s);
+    struct stat st;
     enum err_code code;
 
     if (s == NULL)
@@ -303,6 +337,10 @@ static enum err_code read_file(struct input *in, const char *path, struct err *e
     s->plain.name = s->name;
     s->fd = STDIN_FILENO;
     code = is_stdin ? ERR_OK : io_open_read(&s->fd, path, cli_interrupted, e);
+    if (code == ERR_OK && !is_stdin && fstat(s->fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        s->file = path;
+        s->time_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    }
     if (code == ERR_OK)
         code = read_source(in, s, e);
     if (s->fd != STDIN_FILENO)
@@ -332,6 +370,7 @@ static enum err_code read_files(struct input *in, const char *const *file, struc
     cli_progress_end();
     for (int i = 0; i < BATCH; i++) {
         cli_buf_free(&in->piece[i].s);
+        cli_buf_free(&in->piece[i].members);
         text_tokens_free(&in->piece[i].token);
     }
     free(in);

@@ -29,14 +29,18 @@ struct build_options {
 };
 
 /* input.c: documents of the files ("-": stdin; none: stdin) as tokens, in order. Text comes in pieces that a
- * tokenizer cannot tell from the whole; end: the document ends with them. */
+ * tokenizer cannot tell from the whole; end: the document ends with them. text NULL: there are no tokens. */
 struct cli_engram_piece {
     struct str text;
     const int32_t *token; /* [n] */
     int64_t n;
     bool end;
-    double part; /* of all text, so far; 0: not known */
-    bool line;   /* the document is a line, or an object of JSON lines */
+    double part;        /* of all text, so far; 0: not known */
+    bool line;          /* the document is a line, or an object of JSON lines */
+    const char *file;   /* a regular file; NULL: another source */
+    int64_t number;     /* of the line, from 1; 0: the document is a file */
+    int64_t time_ns;    /* of the file's last change, since 1970 */
+    struct str members; /* of the object, as JSON, without the text; n 0: none */
 };
 typedef enum err_code cli_engram_sink(void *ctx, const struct cli_engram_piece *p, struct err *e);
 MUST_CHECK enum err_code cli_engram_read(const struct build_options *o, char *const *files, const struct text *text,

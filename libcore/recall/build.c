@@ -20,6 +20,7 @@ struct recall_builder {
     struct recall_build_opts o;
     uint64_t stride, n;
     struct heap vector, text_end, text, length, use, words; /* words: of all uses */
+    struct heap origin, file_time, file_end, file, heading_end, heading, members_end, members;
 };
 
 static enum err_code grow_heap(struct heap *h, size_t more, struct err *e)
@@ -71,34 +72,105 @@ void recall_build_abort(struct recall_builder *b)
     free(b->length.p);
     free(b->use.p);
     free(b->words.p);
+    free(b->origin.p);
+    free(b->file_time.p);
+    free(b->file_end.p);
+    free(b->file.p);
+    free(b->heading_end.p);
+    free(b->heading.p);
+    free(b->members_end.p);
+    free(b->members.p);
     free(b);
 }
 
-enum err_code recall_build_add(struct recall_builder *b, struct str text, const float *v, struct err *e)
+static enum err_code add_words(struct recall_builder *b, struct str s, uint32_t *length, struct err *e)
 {
     char word[WORD_BYTES_MAX];
-    uint64_t end = b->text.n + text.n;
-    uint32_t length = 0;
     size_t at = 0, n;
 
-    if (text.n > RECALL_TEXT_BYTES_MAX || b->n == RECALL_TEXTS_MAX)
-        return err_set(e, ERR_LIMIT, "text %llu: more than %d bytes, or more than %d texts", (unsigned long long)b->n,
-                       RECALL_TEXT_BYTES_MAX, RECALL_TEXTS_MAX);
-    while ((n = recall_word(text, &at, word)) > 0) {
+    while ((n = recall_word(s, &at, word)) > 0) {
         const struct use u = { b->words.n, (uint32_t)b->n, (uint8_t)n };
 
         if (push_bytes(&b->words, word, n, e) || push_bytes(&b->use, &u, sizeof u, e))
             return e->code;
-        length++;
+        ++*length;
     }
-    if (push_bytes(&b->text, text.p, text.n, e) || push_bytes(&b->text_end, &end, sizeof end, e) ||
-        push_bytes(&b->length, &length, sizeof length, e) || grow_heap(&b->vector, b->stride * sizeof *v, e))
+    return ERR_OK;
+}
+
+/* The texts of a file come one after the other. */
+static enum err_code add_file(struct recall_builder *b, const struct recall_origin *o, uint32_t *file, struct err *e)
+{
+    const uint64_t n = b->file_end.n / sizeof(uint64_t), *ends = b->file_end.p;
+    const uint64_t from = n > 1 ? ends[n - 2] : 0, end = b->file.n + o->file.n;
+
+    if (n > 0 && str_eq((struct str){ (char *)b->file.p + from, (size_t)(b->file.n - from) }, o->file) &&
+        ((int64_t *)b->file_time.p)[n - 1] == o->time_ns) {
+        *file = (uint32_t)(n - 1);
+        return ERR_OK;
+    }
+    *file = (uint32_t)n;
+    return push_bytes(&b->file, o->file.p, o->file.n, e) || push_bytes(&b->file_end, &end, sizeof end, e)
+               ? e->code
+               : push_bytes(&b->file_time, &o->time_ns, sizeof o->time_ns, e);
+}
+
+static enum err_code add_origin(struct recall_builder *b, const struct recall_origin *o, uint64_t hash, struct err *e)
+{
+    struct origin at = { (uint64_t)o->line, hash, NO_FILE, 0 };
+    const uint64_t heading_end = b->heading.n + o->heading.n, members_end = b->members.n + o->members.n;
+
+    if (o->file.n > 0 && add_file(b, o, &at.file, e))
         return e->code;
-    memset((char *)b->vector.p + b->vector.n, 0, b->stride * sizeof *v);
-    memcpy((char *)b->vector.p + b->vector.n, v, (size_t)b->o.dims * sizeof *v);
-    b->vector.n += b->stride * sizeof *v;
+    return push_bytes(&b->origin, &at, sizeof at, e) || push_bytes(&b->heading, o->heading.p, o->heading.n, e) ||
+                   push_bytes(&b->heading_end, &heading_end, sizeof heading_end, e) ||
+                   push_bytes(&b->members, o->members.p, o->members.n, e)
+               ? e->code
+               : push_bytes(&b->members_end, &members_end, sizeof members_end, e);
+}
+
+enum err_code recall_build_add(struct recall_builder *b, struct str text, const struct recall_origin *origin,
+                               struct err *e)
+{
+    const struct recall_origin none = { 0 }, *o = origin != NULL ? origin : &none;
+    const uint64_t end = b->text.n + text.n, hash = io_hash(io_hash(0, o->heading.p, o->heading.n), text.p, text.n);
+    uint32_t length = 0;
+
+    if (text.n > RECALL_TEXT_BYTES_MAX || b->n == RECALL_TEXTS_MAX)
+        return err_set(e, ERR_LIMIT, "text %llu: more than %d bytes, or more than %d texts", (unsigned long long)b->n,
+                       RECALL_TEXT_BYTES_MAX, RECALL_TEXTS_MAX);
+    if (add_words(b, o->heading, &length, e) || add_words(b, text, &length, e) || add_origin(b, o, hash, e))
+        return e->code;
+    if (push_bytes(&b->text, text.p, text.n, e) || push_bytes(&b->text_end, &end, sizeof end, e) ||
+        push_bytes(&b->length, &length, sizeof length, e) || grow_heap(&b->vector, b->stride * sizeof(float), e))
+        return e->code;
+    memset((char *)b->vector.p + b->vector.n, 0, b->stride * sizeof(float));
+    b->vector.n += b->stride * sizeof(float);
     b->n++;
     return ERR_OK;
+}
+
+int64_t recall_build_count(const struct recall_builder *b)
+{
+    return (int64_t)b->n;
+}
+
+static struct str part_of(const struct heap *h, const struct heap *ends, int64_t i)
+{
+    const uint64_t *end = ends->p, from = i > 0 ? end[i - 1] : 0;
+
+    return (struct str){ (char *)h->p + from, (size_t)(end[i] - from) };
+}
+
+struct str recall_build_text(const struct recall_builder *b, int64_t i, struct str *heading)
+{
+    *heading = part_of(&b->heading, &b->heading_end, i);
+    return part_of(&b->text, &b->text_end, i);
+}
+
+void recall_build_vector(struct recall_builder *b, int64_t i, const float *v)
+{
+    memcpy((float *)b->vector.p + (uint64_t)i * b->stride, v, (size_t)b->o.dims * sizeof *v);
 }
 
 /* ---- the lists of words ---- */
@@ -228,9 +300,22 @@ static enum err_code commit_index(struct recall_builder *b, struct lists *l, str
     *g = (struct graph){ .dot = recall_dot_best(), .vector = b->vector.p, .n = b->n, .stride = b->stride };
     if (graph && recall_graph_make(g, p, e))
         return e->code;
-    const struct sizes s = { b->o.tokenizer, b->o.model,        b->n,      (uint64_t)b->o.dims, (uint64_t)b->o.layer,
-                             b->text.n,      l->word_end.n / 8, l->word.n, l->posting.n / 8,    g->n_upper,
-                             graph };
+    const struct sizes s = { .tokenizer = b->o.tokenizer,
+                             .model = b->o.model,
+                             .n_texts = b->n,
+                             .dims = (uint64_t)b->o.dims,
+                             .layer = (uint64_t)b->o.layer,
+                             .text_bytes = b->text.n,
+                             .n_words = l->word_end.n / 8,
+                             .word_bytes = l->word.n,
+                             .n_postings = l->posting.n / 8,
+                             .n_upper = g->n_upper,
+                             .graph = graph,
+                             .origins = 1,
+                             .n_files = b->file_end.n / 8,
+                             .file_bytes = b->file.n,
+                             .heading_bytes = b->heading.n,
+                             .members_bytes = b->members.n };
     const struct part raw[ARRAYS] = {
         { mean, 4 * b->stride },
         { b->vector.p, b->vector.n },
@@ -244,6 +329,14 @@ static enum err_code commit_index(struct recall_builder *b, struct lists *l, str
         { g->level, graph ? b->n : 0 },
         { g->link, graph ? 8 * LINKS * b->n : 0 },
         { g->upper, 4 * LINKS * g->n_upper },
+        { b->origin.p, b->origin.n },
+        { b->file_time.p, b->file_time.n },
+        { b->file_end.p, b->file_end.n },
+        { b->file.p, b->file.n },
+        { b->heading_end.p, b->heading_end.n },
+        { b->heading.p, b->heading.n },
+        { b->members_end.p, b->members_end.n },
+        { b->members.p, b->members.n },
     };
 
     return write_parts(path, &s, raw, e);

@@ -8,7 +8,8 @@
 #include "recall/recall.h"
 
 enum {
-    FORMAT = 1,
+    FORMAT = 2,
+    FORMAT_OLD = 1, /* has no origins */
     HEAD_BYTES = 512,
     ALIGN_BYTES = 64,
     LANES = 16,          /* a vector in the file is padded to a multiple of this many floats */
@@ -36,11 +37,29 @@ enum array {
     ARRAY_LEVEL,       /* uint8 [n_texts]: the highest level that a text is in; absent without a graph */
     ARRAY_LINK,        /* uint32 [n_texts][2 LINKS]: neighbours in the lowest level, NO_LINK behind them */
     ARRAY_UPPER,       /* uint32 [sum of levels][LINKS]: in levels 1 and up, text by text */
+    ARRAY_ORIGIN,      /* struct origin [n_texts]; this and the rest are absent in files of FORMAT_OLD */
+    ARRAY_FILE_TIME,   /* int64 [n_files] ns since 1970 */
+    ARRAY_FILE_END,    /* uint64 [n_files] */
+    ARRAY_FILE,        /* bytes: names */
+    ARRAY_HEADING_END, /* uint64 [n_texts] */
+    ARRAY_HEADING,     /* bytes */
+    ARRAY_MEMBERS_END, /* uint64 [n_texts] */
+    ARRAY_MEMBERS,     /* bytes: JSON objects */
     ARRAYS,
 };
 
+/* Of a text. */
+struct origin {
+    uint64_t line, hash; /* hash: of the heading and the text */
+    uint32_t file;       /* NO_FILE: not known */
+    uint32_t zero;
+};
+#define NO_FILE UINT32_MAX
+
 struct sizes {
     uint64_t tokenizer, model, n_texts, dims, layer, text_bytes, n_words, word_bytes, n_postings, n_upper, graph;
+    /* Since version 2; behind the sum of the arrays in the head. */
+    uint64_t origins /* 0 or 1: whether there are any */, n_files, file_bytes, heading_bytes, members_bytes;
 };
 
 /* n: a multiple of LANES */
@@ -57,6 +76,10 @@ struct recall {
     const uint32_t *length, *link, *upper;
     const struct posting *posting;
     const uint8_t *level;
+    const struct origin *origin; /* NULL: there are none */
+    const int64_t *file_time;
+    const uint64_t *file_end, *heading_end, *members_end;
+    const char *file, *heading, *members;
     uint64_t *upper_at; /* [n_texts] in rows of LINKS; NULL without a graph */
     uint64_t entry;     /* where a search of the graph begins */
     double length_mean;
@@ -71,8 +94,8 @@ struct part {
 uint64_t recall_stride(uint64_t dims);
 void recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s);
 void recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, uint64_t sum);
-/* Of the arrays, one after the other. */
-uint64_t recall_sum(const struct part part[ARRAYS]);
+/* Of the arrays, one after the other; origins: of all of them. */
+uint64_t recall_sum(const struct part part[ARRAYS], bool origins);
 
 /* words.c: the next word of s at or after *at, in lower case; its bytes, 0: there is none. */
 size_t recall_word(struct str s, size_t *at, char word[WORD_BYTES_MAX]);

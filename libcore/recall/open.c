@@ -7,7 +7,13 @@
 
 #include "recall/internal.h"
 
-enum { WORD_SIZES = 2, WORD_SUM = WORD_SIZES + (int)(sizeof(struct sizes) / 8), WORD_HASH = HEAD_BYTES / 8 - 1 };
+enum {
+    WORD_FORMAT = 1,
+    WORD_SIZES = 2, /* up to the sum */
+    WORD_SUM = 13,
+    OLD_SIZES = WORD_SUM - WORD_SIZES,
+    WORD_HASH = HEAD_BYTES / 8 - 1
+};
 
 uint64_t recall_stride(uint64_t dims)
 {
@@ -16,7 +22,7 @@ uint64_t recall_stride(uint64_t dims)
 
 void recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s)
 {
-    const uint64_t row = 4 * recall_stride(s->dims), graph = s->graph;
+    const uint64_t row = 4 * recall_stride(s->dims), graph = s->graph, n_origins = s->origins * s->n_texts;
     const uint64_t raw[ARRAYS] = { row,
                                    s->n_texts * row,
                                    8 * s->n_texts,
@@ -28,7 +34,15 @@ void recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s)
                                    8 * s->n_postings,
                                    graph * s->n_texts,
                                    graph * 8 * LINKS * s->n_texts,
-                                   graph * 4 * LINKS * s->n_upper };
+                                   graph * 4 * LINKS * s->n_upper,
+                                   sizeof(struct origin) * n_origins,
+                                   8 * s->n_files,
+                                   8 * s->n_files,
+                                   s->file_bytes,
+                                   8 * n_origins,
+                                   s->heading_bytes,
+                                   8 * n_origins,
+                                   s->members_bytes };
 
     for (int i = 0; i < ARRAYS; i++)
         bytes[i] = (raw[i] + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
@@ -42,17 +56,18 @@ void recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, uint
     memset(head, 0, HEAD_BYTES);
     memcpy(head, RECALL_MAGIC, 8);
     memcpy(head + 8, &format, 8);
-    memcpy(head + 8 * WORD_SIZES, s, sizeof *s);
+    memcpy(head + 8 * WORD_SIZES, s, 8 * OLD_SIZES);
+    memcpy(head + 8 * (WORD_SUM + 1), &s->origins, sizeof *s - 8 * OLD_SIZES);
     memcpy(head + 8 * WORD_SUM, &sum, 8);
     hash = io_hash(0, head, HEAD_BYTES - 8);
     memcpy(head + 8 * WORD_HASH, &hash, 8);
 }
 
-uint64_t recall_sum(const struct part part[ARRAYS])
+uint64_t recall_sum(const struct part part[ARRAYS], bool origins)
 {
     uint64_t sum = 0;
 
-    for (int i = 0; i < ARRAYS; i++)
+    for (int i = 0; i < (origins ? ARRAYS : ARRAY_ORIGIN); i++)
         sum = io_hash(sum, part[i].p, (size_t)part[i].bytes);
     return sum;
 }
@@ -146,6 +161,22 @@ static enum err_code open_graph(struct recall *r, struct err *e)
     return ERR_OK;
 }
 
+static enum err_code check_origins(const struct recall *r, struct err *e)
+{
+    const struct sizes *s = &r->s;
+
+    if (s->origins == 0)
+        return ERR_OK;
+    if (check_ends(r->file_end, s->n_files, s->file_bytes, s->file_bytes, "name of a file", e) ||
+        check_ends(r->heading_end, s->n_texts, s->heading_bytes, s->heading_bytes, "heading", e) ||
+        check_ends(r->members_end, s->n_texts, s->members_bytes, s->members_bytes, "object", e))
+        return e->code;
+    for (uint64_t i = 0; i < s->n_texts; i++)
+        if ((r->origin[i].file >= s->n_files && r->origin[i].file != NO_FILE) || r->origin[i].line > INT64_MAX)
+            return err_set(e, ERR_FORMAT, "text %" PRIu64 ": of no file", i);
+    return ERR_OK;
+}
+
 /* ---- the file ---- */
 
 static enum err_code place_arrays(struct recall *r, struct part part[ARRAYS], struct err *e)
@@ -156,7 +187,9 @@ static enum err_code place_arrays(struct recall *r, struct part part[ARRAYS], st
 
     /* None of the products below is near 2^64. */
     if (s->n_texts > RECALL_TEXTS_MAX || s->dims > RECALL_DIMS_MAX || s->text_bytes > left || s->n_words > most ||
-        s->word_bytes > left || s->n_postings > most || s->n_upper > most || s->graph > 1 || s->layer > INT32_MAX)
+        s->word_bytes > left || s->n_postings > most || s->n_upper > most || s->graph > 1 || s->layer > INT32_MAX ||
+        s->origins > 1 || s->n_files > most || s->file_bytes > left || s->heading_bytes > left ||
+        s->members_bytes > left)
         return err_set(e, ERR_FORMAT, "is larger than the file, or than an index can be");
     recall_array_bytes(bytes, s);
     for (int i = 0; i < ARRAYS; i++) {
@@ -181,10 +214,18 @@ static enum err_code open_arrays(struct recall *r, const struct part part[ARRAYS
     r->level = part[ARRAY_LEVEL].p;
     r->link = part[ARRAY_LINK].p;
     r->upper = part[ARRAY_UPPER].p;
+    r->origin = r->s.origins ? part[ARRAY_ORIGIN].p : NULL;
+    r->file_time = part[ARRAY_FILE_TIME].p;
+    r->file_end = part[ARRAY_FILE_END].p;
+    r->file = part[ARRAY_FILE].p;
+    r->heading_end = part[ARRAY_HEADING_END].p;
+    r->heading = part[ARRAY_HEADING].p;
+    r->members_end = part[ARRAY_MEMBERS_END].p;
+    r->members = part[ARRAY_MEMBERS].p;
     if (check_ends(r->text_end, r->s.n_texts, r->s.text_bytes, RECALL_TEXT_BYTES_MAX, "text", e) ||
         check_ends(r->word_end, r->s.n_words, r->s.word_bytes, WORD_BYTES_MAX, "word", e) ||
         check_ends(r->posting_end, r->s.n_words, r->s.n_postings, RECALL_TEXTS_MAX, "list", e) || check_words(r, e) ||
-        check_vectors(r, e))
+        check_vectors(r, e) || check_origins(r, e))
         return e->code;
     for (uint64_t i = 0; i < r->s.n_texts; i++)
         r->length_mean += (double)r->length[i] / (double)r->s.n_texts;
@@ -200,14 +241,17 @@ static enum err_code open_map(struct recall *r, struct err *e)
     if (r->map.size < HEAD_BYTES || memcmp(r->map.data, RECALL_MAGIC, 8) != 0)
         return err_set(e, ERR_FORMAT, "not an index of texts");
     memcpy(word, r->map.data, sizeof word);
-    if (word[1] != FORMAT)
-        return err_set(e, ERR_UNSUPPORTED, "version %" PRIu64 " of the format; this program knows %d", word[1], FORMAT);
+    if (word[WORD_FORMAT] != FORMAT && word[WORD_FORMAT] != FORMAT_OLD)
+        return err_set(e, ERR_UNSUPPORTED, "version %" PRIu64 " of the format; this program knows %d and %d",
+                       word[WORD_FORMAT], FORMAT_OLD, FORMAT);
     if (word[WORD_HASH] != io_hash(0, r->map.data, HEAD_BYTES - 8))
         return err_set(e, ERR_FORMAT, "wrong checksum of the head");
-    memcpy(&r->s, word + WORD_SIZES, sizeof r->s);
+    memcpy(&r->s, word + WORD_SIZES, 8 * OLD_SIZES);
+    if (word[WORD_FORMAT] == FORMAT)
+        memcpy(&r->s.origins, word + WORD_SUM + 1, sizeof r->s - 8 * OLD_SIZES);
     if (place_arrays(r, part, e))
         return e->code;
-    if (word[WORD_SUM] != recall_sum(part))
+    if (word[WORD_SUM] != recall_sum(part, r->s.origins != 0))
         return err_set(e, ERR_FORMAT, "wrong checksum");
     return open_arrays(r, part, e);
 }
@@ -246,9 +290,34 @@ struct recall_info recall_info(const struct recall *r)
                                  (int64_t)r->map.size, r->upper_at != NULL };
 }
 
+/* Part i of bytes that are cut at `end`. */
+static struct str part_of(const char *p, const uint64_t *end, uint64_t i)
+{
+    const uint64_t from = i > 0 ? end[i - 1] : 0;
+
+    return (struct str){ p + from, (size_t)(end[i] - from) };
+}
+
 struct str recall_text(const struct recall *r, int64_t i)
 {
-    const uint64_t from = i > 0 ? r->text_end[i - 1] : 0;
+    return part_of(r->text, r->text_end, (uint64_t)i);
+}
 
-    return (struct str){ r->text + from, (size_t)(r->text_end[i] - from) };
+struct recall_origin recall_origin_of(const struct recall *r, int64_t i)
+{
+    struct recall_origin o = { 0 };
+
+    if (r->origin == NULL)
+        return o;
+    const struct origin *at = &r->origin[i];
+
+    o.hash = at->hash;
+    if (at->file != NO_FILE) {
+        o.file = part_of(r->file, r->file_end, at->file);
+        o.time_ns = r->file_time[at->file];
+        o.line = (int64_t)at->line;
+    }
+    o.heading = part_of(r->heading, r->heading_end, (uint64_t)i);
+    o.members = part_of(r->members, r->members_end, (uint64_t)i);
+    return o;
 }

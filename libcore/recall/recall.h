@@ -41,6 +41,17 @@ struct recall_info {
 struct recall_info recall_info(const struct recall *r);
 struct str recall_text(const struct recall *r, int64_t i);
 
+/* Where a text comes from. What is not known is 0, or has no bytes. */
+struct recall_origin {
+    struct str file;
+    int64_t line;       /* of the file, where the text begins, from 1 */
+    int64_t time_ns;    /* of the file's last change, since 1970 */
+    struct str heading; /* that it stands under */
+    struct str members; /* of the JSON object that it was: an object without the text */
+    uint64_t hash;      /* of the heading and the text, by io_hash() */
+};
+struct recall_origin recall_origin_of(const struct recall *r, int64_t i);
+
 struct recall_hit {
     int64_t text;
     float score; /* by words: BM25's; by vectors: the cosine; of both: the sum of reciprocal ranks */
@@ -88,8 +99,15 @@ struct recall_build_opts {
 };
 MUST_CHECK enum err_code recall_build_open(struct recall_builder **out, const struct recall_build_opts *o,
                                            struct err *e);
-/* text is copied; v is [dims]. All is kept in memory until the end. */
-MUST_CHECK enum err_code recall_build_add(struct recall_builder *b, struct str text, const float *v, struct err *e);
+/* text and origin are copied; origin NULL: not known; its hash is not read. The words of the heading count as words of
+ * the text. All is kept in memory until the end. */
+MUST_CHECK enum err_code recall_build_add(struct recall_builder *b, struct str text, const struct recall_origin *origin,
+                                          struct err *e);
+int64_t recall_build_count(const struct recall_builder *b);
+/* A text that was added, and its heading; valid until the next one is added. */
+struct str recall_build_text(const struct recall_builder *b, int64_t i, struct str *heading);
+/* The vector of text i: v is [dims]. A text without one is near to nothing. */
+void recall_build_vector(struct recall_builder *b, int64_t i, const float *v);
 /* Ends b in any case; the complete file appears, or the old one stays. progress: texts linked into the graph. */
 MUST_CHECK enum err_code recall_build_commit(struct recall_builder *b, const char *path, const struct progress *p,
                                              struct err *e);

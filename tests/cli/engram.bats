@@ -291,12 +291,21 @@ facts()
     done
     printf 'green parrots\nbells\n' | chimere-engram-build query --bm25 -k 1 f.index > hits
     [ "$(jq -c '[.query, .id]' hits | tr '\n' ' ')" = "[0,0] [1,2] " ]
-    # the same texts in another form give the same file; paragraphs are texts
-    jq -Rc '{text: .}' f.txt > f.jsonl
+    # the same texts in another form give the same index, but for where they come from; paragraphs are texts
+    jq -Rc '{text: ., id: input_line_number, from: {page: 3}}' f.txt > f.jsonl
     chimere-engram-build index -o g.index f.jsonl
     sed 's/$/\n/' f.txt | chimere-engram-build index --threads 3 -o h.index
-    cmp f.index g.index
-    cmp f.index h.index
+    for index in f g h; do
+        chimere-engram-build query --hybrid -k 3 -p "the last bells" $index.index > $index.hits
+        jq -c 'del(.file, .line, .time, .members)' $index.hits | cmp - <(jq -c 'del(.file, .line, .time)' f.hits)
+    done
+    jq -se 'all(.line == .id + 1 and .file == "f.jsonl" and .members == {id: .line, from: {page: 3}})' g.hits
+    jq -se 'all(has("file") or has("line") | not)' h.hits
+    sed 's/$/\n/' f.txt | zstd -qo p.txt
+    chimere-engram-build index -o p.index p.txt
+    chimere-engram-build query --bm25 -p bells p.index | jq -e '.file == "p.txt" and .line == 5 and (.time | endswith("Z"))'
+    chimere-run --json -n 1 --examples f.index -p 'What is plonkd?' |
+        jq -e '.notes[0] | .file == "f.txt" and .line == 3 and .source == "f.index"'
 }
 
 @test "engram: texts of an index are put before a question that they belong to" {

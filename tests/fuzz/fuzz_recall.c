@@ -34,7 +34,8 @@ static void use(const uint8_t *file, size_t n_file)
     for (int all = 0; all < 2; all++) {
         assert(recall_near(r, v, 20, all, NULL, hits, &n, &e) == ERR_OK && n >= 0 && n <= 20);
         for (int k = 0; k < n; k++)
-            assert(hits[k].text >= 0 && hits[k].text < i.n_texts && recall_text(r, hits[k].text).n <= n_file);
+            assert(hits[k].text >= 0 && hits[k].text < i.n_texts && recall_text(r, hits[k].text).n <= n_file &&
+                   recall_origin_of(r, hits[k].text).members.n <= n_file);
     }
     free(v);
     recall_close(r);
@@ -43,14 +44,15 @@ static void use(const uint8_t *file, size_t n_file)
 /* The first bytes say how many of each there are, the rest are the arrays. */
 static void make(const uint8_t *data, size_t n)
 {
-    enum { USED = 8 };
+    enum { USED = 13 };
     uint64_t bytes[ARRAYS], all = 0;
 
     if (n < USED)
         return;
-    const struct sizes s = { 1,          2,           data[0] % 16, data[1] % 40, 0,
-                             data[2],    data[3] % 8, data[4] % 32, data[5] % 32, data[6] % 8,
-                             data[7] % 2 };
+    const struct sizes s = { 1,           2,           data[0] % 16, data[1] % 40, 0,
+                             data[2],     data[3] % 8, data[4] % 32, data[5] % 32, data[6] % 8,
+                             data[7] % 2, data[8] % 2, data[9] % 8,  data[10],     data[11] % 64,
+                             data[12] };
 
     recall_array_bytes(bytes, &s);
     for (int i = 0; i < ARRAYS; i++)
@@ -65,7 +67,7 @@ static void make(const uint8_t *data, size_t n)
         part[i] = (struct part){ file + at, bytes[i] };
         at += bytes[i];
     }
-    recall_put_head(file, &s, recall_sum(part));
+    recall_put_head(file, &s, recall_sum(part, s.origins != 0));
     use(file, HEAD_BYTES + (size_t)all);
     free(file);
 }

@@ -72,7 +72,8 @@ static void build(const char *path, int n, bool graph)
     must(recall_build_open(&b, &o, &e), &e);
     for (int i = 0; i < n; i++) {
         text_of(i, buf, sizeof buf);
-        must(recall_build_add(b, str_of(buf), vectors[i], &e), &e);
+        must(recall_build_add(b, str_of(buf), NULL, &e), &e);
+        recall_build_vector(b, i, vectors[i]);
     }
     must(recall_build_commit(b, path, NULL, &e), &e);
 }
@@ -106,6 +107,42 @@ static void what_is_kept(void **state)
         text_of(k, buf, sizeof buf);
         assert_true(str_is(recall_text(r, k), buf));
     }
+    recall_close(r);
+}
+
+static void origins_are_kept(void **state)
+{
+    const struct recall_build_opts o = { .dims = 1 };
+    const struct recall_origin from[] = {
+        { .file = STR("a\nb"), .line = 7, .time_ns = -5, .heading = STR("WORDS"), .members = STR("{\"id\":1}") },
+        { .file = STR("a\nb"), .line = 9, .time_ns = -5 },
+        { .heading = STR("alone") },
+    };
+    struct recall_builder *b;
+    struct recall_hit hits[3];
+    struct recall *r;
+    struct err e = { 0 };
+    int n;
+
+    (void)state;
+    must(recall_build_open(&b, &o, &e), &e);
+    for (int i = 0; i < 3; i++)
+        must(recall_build_add(b, STR("the text"), &from[i], &e), &e);
+    must(recall_build_commit(b, in("o"), NULL, &e), &e);
+    r = open_index(in("o"));
+    for (int i = 0; i < 3; i++) {
+        const struct recall_origin got = recall_origin_of(r, i);
+
+        assert_true(str_eq(got.file, from[i].file) && str_eq(got.heading, from[i].heading) &&
+                    str_eq(got.members, from[i].members));
+        assert_true(got.line == from[i].line && got.time_ns == from[i].time_ns && got.hash != 0);
+    }
+    must(recall_words(r, tokens, STR("words"), 3, hits, &n, &e), &e);
+    assert_true(n == 1 && hits[0].text == 0); /* a heading belongs to its text */
+    recall_close(r);
+    /* what an earlier version wrote */
+    r = open_index("tests/fuzz/corpus/recall/index");
+    assert_true(recall_info(r).n_texts > 0 && recall_origin_of(r, 0).file.n == 0);
     recall_close(r);
 }
 
@@ -344,6 +381,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_kept),
+        cmocka_unit_test(origins_are_kept),
         cmocka_unit_test(all_vectors_are_compared),
         cmocka_unit_test(a_graph_finds_the_same),
         cmocka_unit_test(texts_are_found_by_words),
@@ -366,7 +404,8 @@ int main(void)
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
 
     text_close(tokens);
-    for (const char *const *name = (const char *const[]){ "a", "g", "h", "bad", "few", NULL }; *name != NULL; name++)
+    for (const char *const *name = (const char *const[]){ "a", "g", "h", "o", "bad", "few", NULL }; *name != NULL;
+         name++)
         unlink(in(*name));
     rmdir(dir);
     return failed;

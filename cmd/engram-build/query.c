@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* query.c - the nearest texts of an index, as JSON lines.                     room: cmd */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/pool.h"
+#include "chat/chat.h"
+#include "cli/lines.h"
+#include "cli/recall.h"
+#include "engram-build/embed.h"
+#include "run/run.h"
+
+enum {
+    CTX_RERANK = 4096,
+    LINE_BYTES = 1 << 20,
+    DEPTH = 64,  /* texts of each list that are fused; of more a graph is not asked */
+    JUDGED = 20, /* texts that --rerank asks the model about */
+};
+
+struct query {
+    const struct build_options *o;
+    struct recall *r;
+    struct cli_embedder m;
+    struct chat *chat; /* --rerank */
+    int32_t yes, no;
+    struct pool *pool;
+    int number;
+    double ms; /* of the searches, without the model */
+};
+
+static enum err_code search(struct query *q, struct str text, int k, struct recall_hit *hits, int *n, struct err *e)
+{
+    struct recall_hit a[DEPTH], b[DEPTH];
+    int n_a = 0, n_b = 0;
+    bool took = false;
+    double from;
+    enum err_code code = ERR_OK;
+
+    if (!q->o->bm25) {
+        q->m.n = 0;
+        if (cli_embed_add(&q->m, text, &took, e) || cli_embed_run(&q->m, e))
+            return e->code;
+    }
+    from = clock_ms();
+    if (q->o->bm25)
+        code = recall_words(q->r, q->m.x.text, text, k, hits, n, e);
+    else if (!q->o->hybrid)
+        code = took ? recall_near(q->r, q->m.v, k, q->o->flat, q->pool, hits, n, e) : ERR_OK;
+    else {
+        code = recall_words(q->r, q->m.x.text, text, DEPTH, a, &n_a, e) ||
+                       (took && recall_near(q->r, q->m.v, DEPTH, q->o->flat, q->pool, b, &n_b, e))
+                   ? e->code
+                   : recall_fuse(a, n_a, b, n_b, k, hits, n, e);
+    }
+    q->ms += clock_ms() - from;
+    return code;
+}
+
+/* The probability of "Yes", of "Yes" and "No", when the model is asked whether the text answers the question. */
+static enum err_code judge_text(struct query *q, struct str question, struct str text, float *p, struct err *e)
+{
+    struct cli_buf b = { 0 };
+    struct text_tokens t = { 0 };
+    json_t *messages = NULL, *extra = json_pack("{s:b}", "enable_thinking", 0);
+    bool thinking;
+    enum err_code code;
+
+    code = cli_buf_add(&b, cli_notes_head(text), e) || cli_buf_add(&b, STR("\n\nQuestion: "), e) ||
+                   cli_buf_add(&b, question, e) ||
+                   cli_buf_add(&b, STR("\n\nDoes the text above answer the question? Answer Yes or No."), e)
+               ? e->code
+               : ERR_OK;
+    if (code == ERR_OK)
+        messages = json_pack("[{s:s, s:o}]", "role", "user", "content", json_bytes((struct str){ b.p, b.n }));
+    if (code == ERR_OK && (messages == NULL || extra == NULL))
+        code = err_nomem(e);
+    if (code == ERR_OK)
+        code = chat_render(q->chat, &(struct chat_prompt){ .messages = messages, .extra = extra, .generate = true }, &t,
+                           &thinking, e);
+    if (code == ERR_OK) {
+        run_clear(q->m.run, 0);
+        code = run_feed(q->m.run, 0, t.v, t.n, 1, NULL, NULL, NULL, e);
+    }
+    if (code == ERR_OK) {
+        const float *logits = run_logits_last(q->m.run);
+
+        *p = (float)(1 / (1 + exp((double)logits[q->no] - (double)logits[q->yes])));
+    }
+    json_decref(messages);
+    json_decref(extra);
+    cli_buf_free(&b);
+    text_tokens_free(&t);
+    return code;
+}
+
+static int by_score(const void *a, const void *b)
+{
+    const struct recall_hit *x = a, *y = b;
+
+    if (x->score != y->score)
+        return x->score < y->score ? 1 : -1;
+    return (x->text > y->text) - (x->text < y->text);
+}
+
+static json_t *json_time(int64_t ns)
+{
+    const time_t s = (time_t)(ns / 1000000000);
+    struct tm tm;
+    char buf[40];
+
+    return gmtime_r(&s, &tm) != NULL && strftime(buf, sizeof buf, "%Y-%m-%dT%H:%M:%SZ", &tm) > 0 ? json_string(buf)
+                                                                                                 : json_null();
+}
+
+static enum err_code add_origin(json_t *o, const struct recall *r, int64_t text, struct err *e)
+{
+    const struct recall_origin from = recall_origin_of(r, text);
+    json_t *members;
+
+    if (!cli_origin_json(o, r, text) || (from.time_ns != 0 && !cli_json_set(o, "time", json_time(from.time_ns))))
+        return err_nomem(e);
+    if (from.members.n == 0)
+        return ERR_OK;
+    if (json_parse_own(&members, from.members, "the members of a text", e))
+        return e->code;
+    return cli_json_set(o, "members", members) ? ERR_OK : err_nomem(e);
+}
+
+static enum err_code answer_query(struct query *q, struct str text, struct err *e)
+{
+    static struct recall_hit hits[RECALL_HITS_MAX];
+    const int k = q->o->nearest, wanted = q->o->rerank && k < JUDGED ? JUDGED : k;
+    int n = 0;
+
+    if (search(q, text, wanted, hits, &n, e))
+        return e->code;
+    for (int i = 0; q->o->rerank && i < n; i++)
+        if (judge_text(q, text, recall_text(q->r, hits[i].text), &hits[i].score, e))
+            return e->code;
+    if (q->o->rerank)
+        qsort(hits, (size_t)n, sizeof *hits, by_score);
+    for (int i = 0; i < n && i < k; i++) {
+        json_t *o = json_pack("{s:s, s:i, s:i, s:I, s:o}", "type", "hit", "query", q->number, "rank", i + 1, "id",
+                              (json_int_t)hits[i].text, "score", cli_json_real((double)hits[i].score));
+
+        if (hits[i].share > 0)
+            cli_json_set(o, "share", cli_json_real((double)hits[i].share));
+        if (add_origin(o, q->r, hits[i].text, e)) {
+            json_decref(o);
+            return e->code;
+        }
+        cli_json_set(o, "text", json_bytes(recall_text(q->r, hits[i].text)));
+        if (cli_json_line(o, e))
+            return e->code;
+    }
+    q->number++;
+    return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;
+}
+
+static bool is_blank(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (strchr(" \t\r\n", s.p[i]) == NULL)
+            return false;
+    return true;
+}
+
+static enum err_code answer_lines(struct query *q, struct err *e)
+{
+    enum { LOOK_MS = 200 };
+    struct cli_lines l = { .fd = STDIN_FILENO, .line_max = LINE_BYTES };
+    struct str line;
+    enum err_code code = ERR_OK;
+
+    for (bool more = true; code == ERR_OK && more; more = !l.eof) {
+        enum cli_line got = CLI_LINE_NONE;
+
+        code = cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : cli_lines_read(&l, LOOK_MS, e);
+        while (code == ERR_OK && (got = cli_lines_next(&l, &line)) == CLI_LINE) {
+            while (line.n > 0 && line.p[line.n - 1] == '\r')
+                line.n--;
+            if (!is_blank(line))
+                code = answer_query(q, line, e);
+        }
+        if (code == ERR_OK && got != CLI_LINE_NONE)
+            code = got == CLI_LINE_NO_MEMORY ? err_nomem(e)
+                                             : err_set(e, ERR_LIMIT, "a question of more than %d bytes", LINE_BYTES);
+    }
+    cli_lines_free(&l);
+    return code;
+}
+
+static enum err_code first_token(const struct text *text, struct str word, int32_t *token, struct err *e)
+{
+    struct text_tokens t = { 0 };
+    const enum err_code code = text_encode(text, word, 0, &t, e);
+
+    *token = t.n > 0 ? t.v[0] : 0;
+    text_tokens_free(&t);
+    return code;
+}
+
+static enum err_code open_query(struct query *q, const char *path, struct err *e)
+{
+    if (recall_open(&q->r, path, e) || cli_open(&q->m.x, &q->o->model, e) || cli_open_text(&q->m.x, true, e) ||
+        cli_notes_check(q->r, path, q->m.x.gguf, e))
+        return e->code;
+    if (q->o->bm25 && !q->o->rerank)
+        return ERR_OK;
+    const struct recall_info i = recall_info(q->r);
+
+    if (cli_embed_open(&q->m, q->o, i.layer, q->o->rerank ? CTX_RERANK : CLI_EMBED_CTX, e))
+        return e->code;
+    if (!q->o->bm25 && (i.model != model_fingerprint(q->m.x.model) || i.dims != q->m.dims))
+        return err_set(e, ERR_FORMAT, "%s: its vectors were made with another model (--bm25 does without)", path);
+    if (pool_open(&q->pool, q->o->model.n_threads > 0 ? q->o->model.n_threads : pool_cpus(), e))
+        return e->code;
+    if (!q->o->rerank)
+        return ERR_OK;
+    if (chat_open(&q->chat, q->m.x.text, (struct str){ NULL, 0 }, e))
+        return e->code;
+    if (first_token(q->m.x.text, STR("Yes"), &q->yes, e) || first_token(q->m.x.text, STR("No"), &q->no, e))
+        return e->code;
+    return q->yes != q->no
+               ? ERR_OK
+               : err_set(e, ERR_UNSUPPORTED, "--rerank: \"Yes\" and \"No\" begin with the same token in this model");
+}
+
+enum err_code cli_engram_query(const struct build_options *o, const char *path, struct err *e)
+{
+    struct query *q = calloc(1, sizeof *q);
+    enum err_code code;
+
+    if (q == NULL)
+        return err_nomem(e);
+    q->o = o;
+    code = open_query(q, path, e);
+    if (code == ERR_OK)
+        code = o->prompt != NULL ? answer_query(q, str_of(o->prompt), e) : answer_lines(q, e);
+    if (code == ERR_OK && q->number == 0)
+        code = err_set(e, ERR_FORMAT, "standard input: there is no question");
+    if (code == ERR_OK)
+        cli_note("%d questions, %.3f ms each without the model", q->number, q->ms / q->number);
+    chat_close(q->chat);
+    pool_close(q->pool);
+    recall_close(q->r);
+    cli_embed_close(&q->m);
+    free(q);
+    return code;
+}
