@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gen.c - a gen opens and closes; requests come in; one step.                room: gen */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +75,8 @@ enum err_code gen_open(struct gen **out, const struct gen_opts *o, struct err *e
         gen_close(g);
         return e->code;
     }
+    for (int i = 0; i < g->n_spare; i++)
+        g->owner[g->n_seq + i] = UINT64_MAX; /* no request continues from what a probe left */
     *out = g;
     return ERR_OK;
 }
@@ -236,7 +239,12 @@ static enum err_code find_ends(struct gen *g, struct err *e)
 
 enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id, struct err *e)
 {
-    const struct gen_start at = { .reasoning = q->thinking, .n_prompt = q->n_prompt, .ctx = g->ctx };
+    const struct gen_start at = { .reasoning = q->thinking,
+                                  .n_prompt = q->n_prompt,
+                                  .ctx = g->ctx,
+                                  .n_vocab = g->n_vocab,
+                                  .seed = q->sample.seed,
+                                  .stream = q->sample.stream };
     const bool ends = q->min_tokens > 0 || (q->governor != NULL && q->constraint != NULL);
     struct request *r;
 
@@ -248,6 +256,7 @@ enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id
     r->q = *q;
     r->seq = -1;
     r->stats.thought.budget = -1;
+    r->stats.thought.certainty = NAN;
     r->why_said = GEN_WHY_MODEL;
     if (q->n_adapters < 0) {
         r->q.adapters = g->o.adapters;
@@ -258,7 +267,7 @@ enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id
         err_nomem(e);
     else if (gen_keep_room(g, e) == ERR_OK &&
              (q->governor == NULL || q->governor->begin(&r->governor, q->governor_opts, &at, &r->order, e) == ERR_OK) &&
-             gen_check_needs(g, r, e) == ERR_OK &&
+             gen_set_needs(g, r, e) == ERR_OK &&
              (q->memory == NULL || q->memory->begin(&r->memory, q->memory_of, q->prompt, q->n_prompt, e) == ERR_OK))
         r->id = ++g->next_id;
     if (r->id == 0) {

@@ -113,8 +113,11 @@ const char *gen_why_name(enum gen_why w); /* "off", "model" ... */
 /* What is told of the reasoning of an answer. */
 struct gen_thought {
     enum gen_why end;
-    int64_t budget; /* tokens after which it was to end; -1: none */
-    int64_t forced; /* tokens that the governor said in it, the closing text among them */
+    int64_t budget;     /* tokens after which it was to end; -1: none */
+    int64_t forced;     /* tokens that the governor said in it, the closing text among them */
+    bool weighed;       /* it was asked how certain the model is */
+    float certainty;    /* what was found last; NaN: nothing so far */
+    int64_t suppressed; /* tokens that were the likeliest and might not come */
 };
 
 enum gen_act {
@@ -156,11 +159,14 @@ struct gen_start {
     bool reasoning;   /* inside reasoning */
     int64_t n_prompt; /* tokens */
     int64_t ctx;      /* tokens of prompt and answer */
+    int32_t n_vocab;
+    uint64_t seed, stream; /* of the request's random numbers */
 };
 /* A request whose governor needs what the engine does not have is refused. */
 struct gen_needs {
-    int peek_tokens; /* most tokens of a GEN_PEEK: draft rows of the run; 0: it has none */
-    bool probes;     /* it has GEN_PROBE: sequences to spare */
+    int peek_tokens;  /* most tokens of a GEN_PEEK: draft rows of the run; 0: it has none */
+    int probe_tokens; /* most of a GEN_PROBE, those that it chooses among them: a sequence to spare; 0: it has none */
+    bool looks;       /* it reads the numbers of struct gen_seen, which are not made for one that does not */
 };
 struct gen_governor {
     /* `opts` is the request's. *first: the order before the first token, GEN_GO_ON with or without `shun`. */
@@ -171,8 +177,7 @@ struct gen_governor {
     /* Called with what a probe found; n 0: it does not fit in the context behind this token, or in the memory for keys
      * and values of an engine with no other request. So it depends on the request and the engine alone. */
     struct gen_order (*probed)(void *g, const struct gen_seen *s, int n);
-    struct gen_needs (*needs)(const void *g);           /* of its orders; NULL: it has no probes */
-    void (*tell)(const void *g, struct gen_thought *t); /* fills the budget at the end of the answer; may be NULL */
-    bool looks; /* it reads these numbers, which are not made for one that does not */
+    struct gen_needs (*needs)(const void *g);           /* the same for all of the answer; NULL: nothing */
+    void (*tell)(const void *g, struct gen_thought *t); /* fills it at the end of the answer; may be NULL */
 };
 #endif

@@ -42,7 +42,8 @@ struct request {
     void *place;       /* of the constraint */
     void *memory;      /* its place; NULL: none */
     void *governor;
-    struct gen_order order;   /* the governor's last */
+    struct gen_needs needs;   /* the governor's */
+    struct gen_order order;   /* its last */
     enum gen_why why_said;    /* what it says now ends the reasoning for */
     struct request *probe_of; /* a probe: the request that asked; no events */
     struct gen_seen *seen;    /* a probe: [q.predict_max] */
@@ -144,7 +145,7 @@ MUST_CHECK enum err_code gen_compose(struct gen *g, struct err *e); /* g->row, g
 void gen_fill_masks(struct gen *g);
 
 /* probe.c: what a governor wants to know of an answer that might be */
-MUST_CHECK enum err_code gen_check_needs(const struct gen *g, const struct request *q, struct err *e);
+MUST_CHECK enum err_code gen_set_needs(const struct gen *g, struct request *q, struct err *e);
 bool gen_probe_fits(const struct gen *g, const struct request *q, const struct gen_order *o);
 void gen_order_probe(struct gen *g, struct request *q);
 /* After each token, and when what was lost is read again (reads): the request waits for its probe, or hears of it. */
@@ -181,7 +182,7 @@ static inline bool in_reasoning(const struct request *q)
 /* Whether somebody looks at the numbers of its tokens. */
 static inline bool gen_looks(const struct request *q)
 {
-    return q->q.uncertainty || (q->governor != NULL && q->q.governor->looks) || q->seen != NULL;
+    return q->q.uncertainty || q->needs.looks || q->seen != NULL;
 }
 static inline void gen_end(struct request *q, enum gen_end by)
 {

@@ -9,21 +9,6 @@
 
 #include "gen/internal.h"
 
-enum err_code gen_check_needs(const struct gen *g, const struct request *q, struct err *e)
-{
-    const struct gen_governor *o = q->q.governor;
-    const struct gen_needs n = o != NULL && o->needs != NULL ? o->needs(q->governor) : (struct gen_needs){ 0, false };
-
-    if (n.probes && g->n_spare == 0)
-        return err_set(e, ERR_UNSUPPORTED, "probes of an answer need a sequence to spare, and there is none");
-    if (n.peek_tokens > g->draft_max)
-        return err_set(e, ERR_UNSUPPORTED, "a probe of %d tokens needs as many draft rows, and there are %d",
-                       n.peek_tokens, g->draft_max);
-    if (n.peek_tokens > 0 && (n.peek_tokens >= g->rows_max || g->logits_max < 2))
-        return err_set(e, ERR_UNSUPPORTED, "a probe of %d tokens does not fit in a step", n.peek_tokens);
-    return ERR_OK;
-}
-
 static int64_t pages(int64_t n)
 {
     return (n + RUN_KV_PAGE - 1) / RUN_KV_PAGE;
@@ -39,6 +24,29 @@ bool gen_probe_fits(const struct gen *g, const struct request *q, const struct g
     if (all == 0) /* the model has no keys and values */
         return true;
     return o->act == GEN_PEEK ? pages(n) <= all : pages(q->n + o->lag) + pages(n) - (q->n - 1) / RUN_KV_PAGE <= all;
+}
+
+enum err_code gen_set_needs(const struct gen *g, struct request *q, struct err *e)
+{
+    const struct gen_governor *o = q->q.governor;
+    struct gen_order least = { .act = GEN_PROBE };
+
+    if (o == NULL || o->needs == NULL)
+        return ERR_OK;
+    q->needs = o->needs(q->governor);
+    least.n_probe = q->needs.probe_tokens;
+    if (least.n_probe > 0 && g->n_spare == 0)
+        return err_set(e, ERR_UNSUPPORTED, "probes of an answer need a sequence to spare, and there is none");
+    if (least.n_probe > 0 && q->n + least.n_probe <= g->ctx && !gen_probe_fits(g, q, &least))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "a probe of %d tokens behind %lld of the prompt does not fit in %lld KV rows", least.n_probe,
+                       (long long)q->n, (long long)run_kv_rows(g->o.run));
+    if (q->needs.peek_tokens > g->draft_max)
+        return err_set(e, ERR_UNSUPPORTED, "a probe of %d tokens needs as many draft rows, and there are %d",
+                       q->needs.peek_tokens, g->draft_max);
+    if (q->needs.peek_tokens > 0 && (q->needs.peek_tokens >= g->rows_max || g->logits_max < 2))
+        return err_set(e, ERR_UNSUPPORTED, "a probe of %d tokens does not fit in a step", q->needs.peek_tokens);
+    return ERR_OK;
 }
 
 void gen_order_probe(struct gen *g, struct request *q)

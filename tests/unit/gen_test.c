@@ -93,15 +93,14 @@ static struct gen_needs director_needs(const void *g)
 {
     const struct director *d = g;
 
-    return (struct gen_needs){ 0, d->s.order.act == GEN_PROBE };
+    return (struct gen_needs){ 0, d->s.order.act == GEN_PROBE, true };
 }
 
 static const struct gen_governor director = { .begin = director_begin,
                                               .end = director_end,
                                               .see = director_see,
                                               .probed = director_probed,
-                                              .needs = director_needs,
-                                              .looks = true };
+                                              .needs = director_needs };
 
 /* Runs one request to its end. */
 static void run_one(struct gen *g, struct gen_request q, struct seen_of *seen)

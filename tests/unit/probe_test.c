@@ -86,7 +86,8 @@ static struct gen_needs prober_needs(const void *g)
 {
     const struct prober_opts *o = &((const struct prober *)g)->o;
 
-    return (struct gen_needs){ o->peeks || o->mixes ? o->n_token : 0, !o->peeks || o->mixes };
+    return (struct gen_needs){ o->peeks || o->mixes ? o->n_token : 0,
+                               !o->peeks || o->mixes ? o->n_token + o->n_probe : 0, false };
 }
 
 static const struct gen_governor prober = {
