@@ -159,6 +159,9 @@ static const struct cli_of of[] = {
     { "reasoning-grace", EVAL },
     { "reasoning-min", EVAL },
     { "reasoning-budget-message", EVAL },
+    { "think-stop", EVAL },
+    { "think-probe", EVAL },
+    { "think-suppress", EVAL },
     { "think-loops", EVAL },
     { "compare", EVAL },
     { "system", EVAL },
@@ -189,7 +192,9 @@ static const struct cli_pair pairs[] = {
     { "no-mmap", CLI_NEEDS, "vram", NULL, SYNTH },
     { "fixed", CLI_NEEDS, "draft", "an oracle always drafts as much as possible", SPECULATE },
     { "", CLI_NEEDS, "draft|oracle", NULL, SPECULATE },
-    { "reasoning-grace|reasoning-budget-message", CLI_NEEDS, "reasoning-budget|reasoning-effort", NULL, EVAL },
+    { "reasoning-grace", CLI_NEEDS, "reasoning-budget|reasoning-effort|think-stop", NULL, EVAL },
+    { "reasoning-budget-message", CLI_NEEDS, "reasoning-budget|reasoning-effort", NULL, EVAL },
+    { "think-probe", CLI_NEEDS, "think-stop|think-suppress", NULL, EVAL },
     { "compare", CLI_ALONE, "against|json|table|verbose|quiet", "two files of answers are read", EVAL },
     { "judge-only", CLI_ALONE, "limit|samples|think|out|against|json|table|verbose|quiet", "no model is asked", EVAL },
     { "acts|reps|against", CLI_NEEDS, "device", NULL, KERNELS },
@@ -227,7 +232,8 @@ static void check_usage(const struct cli_command *c)
     if (cli_given(&cli, "bandwidth") && !(o.bandwidth > 0))
         cli_usage("--bandwidth %g: must be above 0; leave it out to measure it", (double)o.bandwidth);
     cli_reason_check(&o.reason);
-    if (o.think != 0 && (o.reason.budget > 0 || o.reason.effort > 0 || o.reason.least > 0))
+    if (o.think != 0 && (o.reason.budget > 0 || o.reason.effort > 0 || o.reason.least > 0 || o.reason.stop != NULL ||
+                         o.reason.suppress != NULL))
         cli_usage("eval: --think off leaves no reasoning to limit");
     cli_open_check(&cli, &o.model);
 }

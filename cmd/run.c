@@ -59,7 +59,7 @@ enum err_code cli_run_open(struct cli_run *s, struct err *e)
         return e->code;
     if (s->o->drop_oldest && !s->o->interactive && cli_run_drop_oldest(s, cli_run_choose_ctx(s), e))
         return e->code;
-    ro = cli_run_sizes(s, cli_guess_off(&g));
+    ro = cli_run_sizes(s, cli_guess_off(&g), &s->n_spare);
     if (cli_guess_open(&s->draft, &g, &s->open, &ro, s->taps, e))
         return e->code;
     if (check_prompt(s, ro.ctx_tokens, e) || cli_open_run(&s->run, &s->open, &ro, e))
@@ -100,6 +100,7 @@ enum err_code cli_run_submit(struct cli_run *s, struct err *e)
     struct gen_opts go = { .run = s->run,
                            .text = s->open.text,
                            .end_token = -1,
+                           .n_spare = s->n_spare,
                            .adapters = s->open.adapters.list,
                            .n_adapters = s->open.adapters.n };
     uint32_t eos;

@@ -38,7 +38,7 @@ static struct {
         *context_table, *context;
     struct cli_list engrams, drafts;
     bool lenient, strict, mcp, verbose, quiet, engram_thinking;
-    int loops; /* 0: on */
+    struct cli_reason reason;
     int32_t parallel, max_queue, draft_max, embed_layer;
     int64_t predict_max, kv_tokens, checkpoint_bytes, cache_bytes, table_bytes;
     struct cli_http_opts http;
@@ -47,6 +47,7 @@ static struct {
 } o = { .parallel = PARALLEL,
         .draft_max = -1,
         .embed_layer = -1,
+        .reason = { CLI_REASON_DEFAULTS },
         .max_queue = 1024,
         .predict_max = -1,
         .sampling = { .seed = -1, .logprobs = -1 },
@@ -73,7 +74,8 @@ static const struct cli_opt opts[] = {
     INT32("parallel", "n", "answers in parallel (default 4)", &o.parallel, 1, 1024),
     INT64('n', "predict", "tokens", "longest answer if the request sets no limit", &o.predict_max, -1),
     INT32("embed-layer", "n", "layer of embeddings, from 0 (default: the last norm)", &o.embed_layer, 0, 65535),
-    ROW_LOOPS(&o.loops),
+    ROWS_CERTAINTY(o.reason),
+    ROW_LOOPS(&o.reason.loops),
     INT32("max-queue", "n", "requests that may wait (default 1024)", &o.max_queue, 1, 1 << 20),
     FLAG(0, "mcp", "speak the Model Context Protocol instead", &o.mcp),
     FLAG(0, "lenient", "ignore unknown members of requests", &o.lenient),
@@ -131,6 +133,7 @@ struct server {
     const struct cli *cli;
     struct cli_opened open;
     struct chat *chat;
+    struct reason_opts reason; /* of requests that say nothing else */
     struct grammar_vocab *vocab;
     struct run *run;
     struct cli_guess guess;
@@ -227,7 +230,7 @@ static struct cli_made_with_opts made_with_opts(const struct server *s)
                                         .predict_max = o.predict_max,
                                         .embed_layer = o.embed_layer,
                                         .engram_thinking = o.engram_thinking,
-                                        .goes_on_in_loops = o.loops != 0 };
+                                        .reason = &s->reason };
 }
 
 static void note_idle(const char *member)
@@ -235,9 +238,28 @@ static void note_idle(const char *member)
     cli_note("requests have a member without effect: %s", member);
 }
 
+/* With --think-probe requests may have any rule, else the one of the server. Returns the sequences to spare. */
+static int make_room(const struct server *s, struct run_opts *ro)
+{
+    struct reason_opts any = s->reason;
+    int n;
+
+    any.text = s->open.text;
+    any.marks = s->chat != NULL ? chat_marks(s->chat) : NULL;
+    n = cli_reason_room(ro, &any);
+    if (o.reason.probe == NULL || any.marks == NULL)
+        return n;
+    any.marks = NULL; /* stubs of requests are not known */
+    any.rule = REASON_RULE_EAT;
+    (void)cli_reason_room(ro, &any);
+    any.rule = REASON_RULE_CGR;
+    return n > 0 ? n : cli_reason_room(ro, &any);
+}
+
 static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
+    int n_spare;
     struct cli_reload_opts bo = { .engrams = &o.engrams,
                                   .engram_thinking = o.engram_thinking,
                                   .context_table = o.context_table,
@@ -273,11 +295,13 @@ static enum err_code open_all(struct server *s, struct err *e)
     ro.tap_layers = &last;
     ro.n_taps = 1;
     ro.stop = o.batch != NULL || o.mcp ? cli_interrupted : NULL; /* the others answer what was asked */
+    n_spare = make_room(s, &ro);
     if (cli_guess_open(&s->draft, &s->guess, &s->open, &ro, s->taps, e) || cli_open_run(&s->run, &s->open, &ro, e) ||
         (s->draft != NULL && draft_attach(s->draft, s->run, e)) ||
         gen_open(&s->gen,
                  &(struct gen_opts){ .run = s->run,
                                      .text = s->open.text,
+                                     .n_spare = n_spare,
                                      .drafter = s->draft != NULL ? &draft_hook : NULL,
                                      .drafter_of = s->draft },
                  e))
@@ -309,7 +333,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         .embeddings = true,
         .attached = cli_reload_now(s->attached),
         .lenient = o.lenient,
-        .goes_on_in_loops = o.loops != 0,
+        .reason = &s->reason,
         .keeper = s->cache != NULL ? &cli_cache_keeper : NULL,
         .keeper_of = s->cache,
         .journal = s->journal,
@@ -455,6 +479,19 @@ static enum err_code run_server(struct server *s, struct err *e)
                              : cli_stdin_requests(&talk, s->serve, s->attached, o.max_queue, e);
 }
 
+/* --think-probe may serve rules of requests. */
+static void check_reason(struct reason_opts *to)
+{
+    struct cli_reason r = o.reason;
+    struct err e = { 0 };
+
+    if (r.stop == NULL && r.suppress == NULL)
+        r.stop = "cgr";
+    cli_reason_check(&r);
+    if (cli_reason_set(to, &o.reason, &e)) /* it was checked */
+        cli_usage("%s", e.msg);
+}
+
 int main(int argc, char **argv)
 {
     static const struct cli cli = { .name = "chimere-serve-stdio",
@@ -485,6 +522,7 @@ int main(int argc, char **argv)
         cli_usage("the standard input has the requests: --context and --context-table need files");
     cli_open_check(&cli, &o.model);
     cli_sampling_check(&o.sampling);
+    check_reason(&s.reason);
     cli_check_outputs(&cli, argv + first);
     if (run_server(&s, &e))
         status = cli_fail(&e);

@@ -62,8 +62,8 @@ enum err_code cli_bench_question(struct ask *a, json_t **kwargs, const struct be
     a->sample.temp = b->o->temp;
     a->sample.top_p = b->o->top_p;
     a->sample.seed = (uint64_t)b->o->seed;
-    if (json_is_true(json_object_get(item, "enable_thinking")))
-        cli_reason_set(&a->reason, &b->o->reason);
+    if (json_is_true(json_object_get(item, "enable_thinking")) && cli_reason_set(&a->reason, &b->o->reason, e))
+        return e->code;
     a->reason.loops = b->o->reason.loops == 0;
     return ERR_OK;
 }
@@ -253,6 +253,8 @@ static void take_answer(struct tasks *ts, const json_t *r)
         ts->v[i].right += json_is_true(json_object_get(r, "right"));
         ts->v[i].cut += !json_is_true(json_object_get(r, "ended"));
         ts->v[i].n_reasoning += json_integer_value(json_object_get(r, "n_reasoning"));
+        ts->v[i].n_probes += json_integer_value(json_object_get(r, "n_probes"));
+        ts->v[i].n_probe_rows += json_integer_value(json_object_get(r, "n_probe_rows"));
     }
 }
 
@@ -284,6 +286,14 @@ static void reason_settings(const struct cli_reason *r, char *buf, size_t buf_by
     n = strlen(buf);
     if (r->message != NULL)
         snprintf(buf + n, buf_bytes - n, " message=%016" PRIx64, io_hash(0, r->message, strlen(r->message)));
+    if (r->stop != NULL)
+        snprintf(buf + n, buf_bytes - n, " stop=%.50s", r->stop);
+    n = strlen(buf);
+    if (r->suppress != NULL)
+        snprintf(buf + n, buf_bytes - n, " suppress=%.40s", r->suppress);
+    n = strlen(buf);
+    if (r->probe != NULL)
+        snprintf(buf + n, buf_bytes - n, " probe=%016" PRIx64, io_hash(0, r->probe, strlen(r->probe)));
     n = strlen(buf);
     if (r->loops != 0)
         snprintf(buf + n, buf_bytes - n, " loops=off");
@@ -444,7 +454,9 @@ static enum err_code write_answer(struct tasks *ts, const struct task_answer *a,
                   "notes", a->notes);
     if (r != NULL && a->stats != NULL &&
         (json_object_set_new(r, "n_reasoning", json_integer(a->stats->reasoning_tokens)) ||
-         json_object_set_new(r, "think_end", json_string(gen_why_name(a->stats->thought.end))))) {
+         json_object_set_new(r, "think_end", json_string(gen_why_name(a->stats->thought.end))) ||
+         (a->stats->thought.weighed && (json_object_set_new(r, "n_probes", json_integer(a->stats->probes)) ||
+                                        json_object_set_new(r, "n_probe_rows", json_integer(a->stats->probe_rows)))))) {
         json_decref(r);
         r = NULL;
     }
@@ -470,7 +482,11 @@ enum err_code cli_bench_take(struct tasks *ts, const struct task_answer *a, stru
     t->n++;
     t->right += a->right;
     t->cut += !a->ended;
-    t->n_reasoning += a->stats != NULL ? a->stats->reasoning_tokens : 0;
+    if (a->stats != NULL) {
+        t->n_reasoning += a->stats->reasoning_tokens;
+        t->n_probes += a->stats->probes;
+        t->n_probe_rows += a->stats->probe_rows;
+    }
     ts->done[a->at] = true;
     ts->n_tokens += a->n_tokens;
     return write_answer(ts, a, e);
@@ -544,7 +560,7 @@ static enum err_code report_set(struct tasks *ts, const char *name, size_t from,
 {
     double *share = calloc(to - from, sizeof *share), sum = 0, n = (double)(to - from);
     struct eval_interval ci = { 0, 1 };
-    int64_t right = 0, any = 0, cut = 0, reasoning = 0;
+    int64_t right = 0, any = 0, cut = 0, reasoning = 0, probes = 0, probe_rows = 0;
     char what[200];
     json_t *r;
     enum err_code code = share ? ERR_OK : err_nomem(e);
@@ -556,6 +572,8 @@ static enum err_code report_set(struct tasks *ts, const char *name, size_t from,
         any += ts->v[i].right > 0;
         cut += ts->v[i].cut;
         reasoning += ts->v[i].n_reasoning;
+        probes += ts->v[i].n_probes;
+        probe_rows += ts->v[i].n_probe_rows;
     }
     if (code == ERR_OK && ts->b->o->samples > 1)
         code = eval_bootstrap(&ci, share, (int64_t)(to - from), BENCH_ROUNDS, 1, e);
@@ -577,6 +595,10 @@ static enum err_code report_set(struct tasks *ts, const char *name, size_t from,
     cli_bench_int(r, "n_samples", ts->b->o->samples);
     cli_bench_int(r, "n_cut", cut);
     cli_bench_real(r, "reasoning_tokens", (double)reasoning / n / ts->b->o->samples);
+    if (ts->b->o->reason.stop != NULL || ts->b->o->reason.suppress != NULL) {
+        cli_bench_real(r, "probes", (double)probes / n / ts->b->o->samples);
+        cli_bench_real(r, "probe_rows", (double)probe_rows / n / ts->b->o->samples);
+    }
     if (cut > 0)
         cli_warn("%s: %" PRId64 " of %" PRId64 " answers were cut and count as wrong: -n %" PRId64
                  " is short, or --ctx",
@@ -638,17 +660,22 @@ static enum err_code ask_tasks(struct tasks *ts, struct err *e)
             ctx = ts->v[i].asked->prompt.n + o->predict_max;
     if (parallel > total)
         parallel = (int)total;
-    const struct run_opts ro = { .ctx_tokens = ctx,
-                                 .n_seq = parallel,
-                                 .rows_max = o->model.chunk > parallel ? o->model.chunk
-                                             : parallel > 256          ? parallel
-                                                                       : 256 };
+    struct run_opts ro = { .ctx_tokens = ctx,
+                           .n_seq = parallel,
+                           .rows_max = o->model.chunk > parallel ? o->model.chunk
+                                       : parallel > 256          ? parallel
+                                                                 : 256 };
+    int n_spare = 0;
+
+    for (size_t i = 0; i < ts->n && n_spare == 0; i++) /* all that think have the same options */
+        n_spare = cli_reason_room(&ro, &ts->v[i].asked->reason);
     if (code == ERR_OK)
         code = cli_bench_run(&run, ts->b, ro, e);
     if (code == ERR_OK)
         code = gen_open(&g,
                         &(struct gen_opts){ .run = run,
                                             .text = ts->b->open.text,
+                                            .n_spare = n_spare,
                                             .prompt_rows = ro.rows_max,
                                             .adapters = ts->b->open.adapters.list,
                                             .n_adapters = ts->b->open.adapters.n },

@@ -16,6 +16,7 @@ struct task {
     char hash[24], prompt_hash[24]; /* of the item as the file has it; of its prompt's tokens */
     int right, n, cut;              /* of its samples */
     int64_t n_reasoning;            /* tokens of them */
+    int64_t n_probes, n_probe_rows; /* of the engine, to find out how certain the model is */
 };
 
 struct tasks {

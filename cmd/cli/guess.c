@@ -94,7 +94,9 @@ enum err_code cli_guess_open(struct draft **out, const struct cli_guess *g, stru
         return ERR_OK;
     if (open_draft(out, g, x, e))
         return e->code;
-    ro->draft_max = g->max > 0 ? g->max : GEN_DRAFT_USUAL;
+    const int draft_max = g->max > 0 ? g->max : GEN_DRAFT_USUAL;
+
+    ro->draft_max = draft_max > ro->draft_max ? draft_max : ro->draft_max;
     if (add_taps(ro, layers, *out, e))
         return e->code;
     if (!x->dry_run)

@@ -68,6 +68,9 @@ const struct cli_of cli_run_of[] = {
     { "reasoning-grace", CHAT | TALK },
     { "reasoning-min", CHAT | TALK },
     { "reasoning-budget-message", CHAT | TALK },
+    { "think-stop", CHAT | TALK | PLAN },
+    { "think-probe", CHAT | TALK | PLAN },
+    { "think-suppress", CHAT | TALK | PLAN },
     { "think-loops", ANSWERS },
     { "parser", CHAT | TALK },
     { "examples", MESSAGES },
@@ -135,7 +138,9 @@ const struct cli_pair cli_run_pairs[] = {
     SAMPLE_OPTIONS(PAIR_OF_OPTION, 0){ "dry-breaker", CLI_NEEDS, "dry-multiplier", NULL, 0 },
     { "engram-thinking|engram-drafts", CLI_NEEDS, "engram|context|context-table", NULL, 0 },
     { "draft-max", CLI_NEEDS, "draft|engram-drafts", NULL, 0 },
-    { "reasoning-grace|reasoning-budget-message", CLI_NEEDS, "reasoning-budget|reasoning-effort", NULL, 0 },
+    { "reasoning-grace", CLI_NEEDS, "reasoning-budget|reasoning-effort|think-stop", NULL, 0 },
+    { "reasoning-budget-message", CLI_NEEDS, "reasoning-budget|reasoning-effort", NULL, 0 },
+    { "think-probe", CLI_NEEDS, "think-stop|think-suppress", NULL, 0 },
     { "continue", CLI_NEEDS, "messages", NULL, 0 },
     { "continue", CLI_EXCLUDES, "prompt", NULL, 0 },
     { "tool-choice|one-call", CLI_NEEDS, "tools|messages", NULL, 0 },
@@ -205,7 +210,9 @@ static void check_reasoning(const struct cli *cli, const struct cli_run_options 
                    { "reasoning-effort", o->reason.effort == 0 },
                    { "reasoning-grace", false },
                    { "reasoning-min", false },
-                   { "reasoning-budget-message", false } };
+                   { "reasoning-budget-message", false },
+                   { "think-stop", false },
+                   { "think-suppress", false } };
 
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         const char *name = limits[i].name;

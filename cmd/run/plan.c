@@ -40,7 +40,18 @@ bool cli_run_comes_whole(const struct cli_run *s)
     return s->o->session != NULL && !s->o->interactive && (s->o->messages != NULL || s->o->tokens != NULL);
 }
 
-struct run_opts cli_run_sizes(const struct cli_run *s, bool plain)
+/* How certain the model is can be asked of the question at hand, or of any. */
+static int make_room(struct run_opts *ro, const struct cli_run *s)
+{
+    struct reason_opts o;
+    struct err why;
+
+    if (s->asked != NULL && !s->o->interactive)
+        return cli_reason_room(ro, &s->asked->reason);
+    return cli_reason_set(&o, &s->o->reason, &why) ? 0 : cli_reason_room(ro, &o);
+}
+
+struct run_opts cli_run_sizes(const struct cli_run *s, bool plain, int *n_spare)
 {
     struct run_opts ro = { .n_seq = 1,
                            .ctx_tokens = cli_run_choose_ctx(s),
@@ -57,16 +68,18 @@ struct run_opts cli_run_sizes(const struct cli_run *s, bool plain)
         ro.checkpoint_bytes = run_snapshot_bytes(s->open.model); /* where the last message ends */
     if (s->o->interactive)
         ro.checkpoint_bytes = TALK_RUNGS * run_snapshot_bytes(s->open.model); /* for what is taken back */
+    *n_spare = make_room(&ro, s);
     return ro;
 }
 
 enum err_code cli_run_plan(struct cli_run *s, char *const *files, int *status, struct err *e)
 {
     struct run_opts ro;
+    int n_spare;
 
     (void)files, (void)status;
     if (cli_open(&s->open, &s->o->model, e) || cli_open_model(&s->open, e))
         return e->code;
-    ro = cli_run_sizes(s, true);
+    ro = cli_run_sizes(s, true, &n_spare);
     return cli_open_plan(&s->open, &ro, e) ? e->code : cli_placement_print(s->open.placement, s->o->json, e);
 }

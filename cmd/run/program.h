@@ -77,6 +77,7 @@ struct cli_run {
     struct cli_beside beside;
     int taps[DRAFT_TAPS_MAX];
     struct run *run;
+    int n_spare; /* sequences of it for trial answers */
     struct gen *gen;
     int64_t request;       /* of it */
     struct io_out *logits; /* --logits */
@@ -137,7 +138,7 @@ MUST_CHECK enum err_code cli_run_talk(struct cli_run *s, char *const *files, str
 int64_t cli_run_choose_ctx(const struct cli_run *s); /* as asked for, else room for this request */
 int64_t cli_run_wanted_logits(const struct cli_run *s);
 bool cli_run_comes_whole(const struct cli_run *s);
-struct run_opts cli_run_sizes(const struct cli_run *s, bool plain);
+struct run_opts cli_run_sizes(const struct cli_run *s, bool plain, int *n_spare); /* sequences for trial answers */
 
 /* generate.c: whether the step at hand is to be given up */
 bool cli_run_give_up(void);

@@ -109,7 +109,8 @@ static enum err_code use_options(struct cli_run *s, struct err *e)
     a->tool_choice = o->tool_choice != NULL ? o->tool_choice : "auto";
     a->one_call = o->one_call;
     a->think = o->think == 0;
-    cli_reason_set(&a->reason, &o->reason);
+    if (cli_reason_set(&a->reason, &o->reason, e))
+        return e->code;
     a->reads_form = o->parser != NULL;
     a->plain = o->plain;
     a->continues_last = o->go_on;

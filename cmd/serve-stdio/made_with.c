@@ -10,7 +10,21 @@
 #include "cli/beside.h"
 #include "cli/open.h"
 #include "quant/quant.h"
+#include "reason/reason.h"
 #include "sample/sample.h"
+
+/* The rules for when thinking ends; without any the hash stays. */
+static uint64_t hash_reason(uint64_t h, const struct reason_opts *r)
+{
+    char text[160];
+
+    if (r->rule == REASON_RULE_NONE && !r->suppresses)
+        return h;
+    (void)snprintf(text, sizeof text, "%s %.9g every %" PRId64 " after %" PRId64 " tokens %d lag %d suppress %.9g",
+                   reason_rule_name(r->rule), (double)r->threshold, r->every_tokens, r->after_tokens, r->trial_tokens,
+                   r->lag, r->suppresses ? (double)r->suppress_above : -1);
+    return io_hash(cli_hash_text(h, text), r->stub.p, r->stub.n);
+}
 
 static enum err_code hash_options(uint64_t *h, const struct cli_made_with_opts *o, struct err *e)
 {
@@ -27,7 +41,7 @@ static enum err_code hash_options(uint64_t *h, const struct cli_made_with_opts *
                    quant_acts_name((enum quant_acts_type)m->acts), cli_open_device(m));
     *h = io_hash(cli_hash_text(0, text), s->dry_breakers, s->n_dry_breakers * sizeof *s->dry_breakers);
     *h = cli_hash_text(cli_hash_text(*h, o->parser) + 1, o->name);
-    *h += o->goes_on_in_loops;
+    *h = hash_reason(*h + !o->reason->loops, o->reason);
     if (o->embed_layer >= 0)
         *h = io_hash(*h, &o->embed_layer, sizeof o->embed_layer);
     return cli_hash_file(h, o->template_file, e);

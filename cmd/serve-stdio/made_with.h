@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 
 struct cli_opened;
+struct reason_opts;
 struct sample_opts;
 
 struct cli_made_with_opts {        /* NULL: not given */
@@ -14,7 +15,8 @@ struct cli_made_with_opts {        /* NULL: not given */
     const struct sample_opts *sample;
     int64_t ctx_tokens, predict_max;
     int embed_layer; /* -1: not given */
-    bool engram_thinking, goes_on_in_loops;
+    bool engram_thinking;
+    const struct reason_opts *reason;
 };
 /* {"model", "adapters", "tables", "options"}, a hash of each: of tables and templates that of their contents. What is
  * not the same in two of them may have made other answers. The caller's, to be released. */

@@ -130,10 +130,12 @@ static bool template_knows_efforts(const struct ask_model *m)
 static enum err_code check_marks(const struct reason_opts *o, const struct ask_model *m, struct err *e)
 {
     const bool share = o->effort > REASON_EFFORT_NONE && !template_knows_efforts(m);
-    const char *at = o->budget_tokens > 0  ? "/reasoning_budget"
-                     : o->least_tokens > 0 ? "/reasoning_min"
-                     : share               ? "/reasoning_effort"
-                                           : NULL;
+    const char *at = o->budget_tokens > 0          ? "/reasoning_budget"
+                     : o->least_tokens > 0         ? "/reasoning_min"
+                     : share                       ? "/reasoning_effort"
+                     : o->rule != REASON_RULE_NONE ? "/think_stop"
+                     : o->suppresses               ? "/think_suppress"
+                                                   : NULL;
 
     if (o->marks != NULL || at == NULL)
         return ERR_OK;
@@ -155,16 +157,21 @@ static enum err_code set_governor(struct ask_request *r, const struct ask *a, co
     o->marks = is_read ? r->q.part_marks : marks;
     if (a->effort_is_hint && o->marks == NULL)
         o->effort = REASON_EFFORT_ANY;
-    if (a->messages == NULL)
-        *o = (struct reason_opts){ .text = m->text, .budget_tokens = -1, .loops = a->reason.loops };
-    else if (off)
-        *o = (struct reason_opts){
-            .text = m->text, .marks = o->marks, .budget_tokens = is_read ? 0 : -1, .loops = o->loops
-        };
+    if (a->messages == NULL || off) {
+        *o = reason_defaults();
+        o->text = m->text;
+        o->marks = a->messages != NULL ? is_read ? r->q.part_marks : marks : NULL;
+        o->budget_tokens = a->messages != NULL && is_read ? 0 : -1;
+        o->loops = a->reason.loops;
+    } else if (a->rule_is_hint && o->marks == NULL) {
+        o->rule = REASON_RULE_NONE;
+        o->suppresses = false;
+    }
     r->reasons = is_read && !off;
     if (a->messages != NULL && !off && (check_marks(o, m, e) || reason_check(o, e)))
         return e->code;
-    if (a->embeds || (!o->loops && o->budget_tokens < 0 && o->effort == REASON_EFFORT_ANY && o->least_tokens == 0))
+    if (a->embeds || (!o->loops && o->budget_tokens < 0 && o->effort == REASON_EFFORT_ANY && o->least_tokens == 0 &&
+                      o->rule == REASON_RULE_NONE && !o->suppresses))
         return ERR_OK;
     r->q.governor = &reason_governor;
     r->q.governor_opts = o;
@@ -176,11 +183,14 @@ static enum err_code check_off(const struct ask *a, struct err *e)
 {
     const struct reason_opts *o = &a->reason;
     const bool effort = o->effort > REASON_EFFORT_NONE && !a->effort_is_hint;
+    const bool rule = o->rule != REASON_RULE_NONE && !a->rule_is_hint, suppress = o->suppresses && !a->rule_is_hint;
     const char *at = o->budget_tokens > 0  ? "/reasoning_budget"
                      : effort              ? "/reasoning_effort"
                      : o->grace_tokens > 0 ? "/reasoning_grace"
                      : o->least_tokens > 0 ? "/reasoning_min"
                      : o->message.n > 0    ? "/reasoning_budget_message"
+                     : rule                ? "/think_stop"
+                     : suppress            ? "/think_suppress"
                                            : NULL;
 
     if (at == NULL)

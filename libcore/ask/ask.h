@@ -11,8 +11,8 @@
  * Errors have their place (e->where) in the body of a chat completion: "/messages/3",
  * "/tools/1/function/parameters/items",
  * "/tool_choice", "/response_format/json_schema/schema/...", "/grammar", "/regex", "/chat_template_kwargs",
- * "/reasoning_budget", "/reasoning_effort", "/reasoning_grace", "/reasoning_min", "/reasoning_budget_message"; "" is
- * the text or the tokens. ERR_NOMEM has none.
+ * "/reasoning_budget", "/reasoning_effort", "/reasoning_grace", "/reasoning_min", "/reasoning_budget_message",
+ * "/think_stop", "/think_probe", "/think_suppress"; "" is the text or the tokens. ERR_NOMEM has none.
  */
 #ifndef ASK_ASK_H
 #define ASK_ASK_H
@@ -83,6 +83,7 @@ struct ask {
     struct reason_opts reason; /* when reasoning ends; its text and marks are those of the model. A template that knows
                                 * reasoning_effort sees the effort, unless kwargs has one */
     bool effort_is_hint;       /* an effort without effect is no error: clients send one, whatever the model is */
+    bool rule_is_hint;         /* nor are a rule and a suppression: they are meant for any question */
     int64_t now_s;             /* today, as the template sees it: local time in seconds since 1970; 0: the clock's */
     bool
         reads_form; /* an answer that is held to a form is read as any other; else it is text, whatever it looks like */
@@ -147,7 +148,9 @@ MUST_CHECK enum err_code ask_update(struct ask_request *r, const struct ask *a, 
 void ask_close(struct ask_request *r); /* when its answers have ended; NULL is allowed */
 /* What tables did to an answer, as its GEN_END says: an array of objects, or NULL where memory is out. */
 json_t *ask_tables_json(const struct ask_request *r, const struct gen_mixed *mixed, int n);
-/* What is told of an answer's reasoning: {"end", "tokens", "budget" or null, "forced"}. NULL when memory is out. */
+/* What is told of an answer's reasoning: {"end", "tokens", "budget" or null, "forced"}, and where it was asked how
+ * certain the model is, "certainty" or null, "suppressed", "probes", "probe_rows", "probe_tokens", "held_steps". NULL
+ * when memory is out. */
 json_t *ask_thinking_json(const struct gen_stats *t);
 /* The reader of one answer of a chat; *out = NULL: it is not a chat. Errors are those of chat_reader_open(). */
 MUST_CHECK enum err_code ask_reader(struct chat_reader **out, const struct ask_request *r, struct err *e);

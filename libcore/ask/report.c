@@ -20,9 +20,19 @@ void ask_count(struct ask_figures *f, const struct gen_event *ev)
 json_t *ask_thinking_json(const struct gen_stats *t)
 {
     const struct gen_thought *w = &t->thought;
+    json_t *o =
+        json_pack("{s:s, s:I, s:o, s:I}", "end", gen_why_name(w->end), "tokens", (json_int_t)t->reasoning_tokens,
+                  "budget", w->budget >= 0 ? json_integer(w->budget) : json_null(), "forced", (json_int_t)w->forced);
+    json_t *more = !w->weighed ? json_object()
+                               : json_pack("{s:o, s:I, s:I, s:I, s:I, s:I}", "certainty",
+                                           isfinite(w->certainty) ? json_real((double)w->certainty) : json_null(),
+                                           "suppressed", (json_int_t)w->suppressed, "probes", (json_int_t)t->probes,
+                                           "probe_rows", (json_int_t)t->probe_rows, "probe_tokens",
+                                           (json_int_t)t->probe_tokens, "held_steps", (json_int_t)t->probe_held_steps);
+    const bool ok = o != NULL && more != NULL && json_object_update(o, more) == 0;
 
-    return json_pack("{s:s, s:I, s:o, s:I}", "end", gen_why_name(w->end), "tokens", (json_int_t)t->reasoning_tokens,
-                     "budget", w->budget >= 0 ? json_integer(w->budget) : json_null(), "forced", (json_int_t)w->forced);
+    json_decref(more);
+    return json_if(ok, o);
 }
 
 /* The numbers of the sampler, under the names that requests have for them. */

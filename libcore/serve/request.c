@@ -450,6 +450,41 @@ static bool read_budget_message(struct serve_reading *r, const json_t *v)
     return true;
 }
 
+/* A rule or its probes, which are no longer those of the server. */
+static bool read_certainty(struct serve_reading *r, const json_t *v,
+                           enum err_code (*read)(struct reason_opts *o, struct str s, struct err *e))
+{
+    struct err why;
+
+    if (!json_is_string(v))
+        return serve_refuse_here(r, "not a text");
+    r->w->ask.rule_is_hint = false;
+    return read(&r->w->ask.reason, json_text(v), &why) == ERR_OK || serve_refuse_here(r, why.msg);
+}
+
+static bool read_think_stop(struct serve_reading *r, const json_t *v)
+{
+    r->w->ask.reason.rule = REASON_RULE_NONE;
+    return json_is_false(v) || read_certainty(r, v, reason_read_stop);
+}
+
+static bool read_think_probe(struct serve_reading *r, const json_t *v)
+{
+    return read_certainty(r, v, reason_read_probe);
+}
+
+static bool read_think_suppress(struct serve_reading *r, const json_t *v)
+{
+    double x = 0;
+
+    if (!json_is_false(v) && !read_number(r, v, 0, 1, &x))
+        return false;
+    r->w->ask.rule_is_hint = r->w->ask.rule_is_hint && json_is_false(v);
+    r->w->ask.reason.suppresses = !json_is_false(v);
+    r->w->ask.reason.suppress_above = (float)x;
+    return true;
+}
+
 /* Which adapters there are serve_start() knows. */
 static bool read_lora(struct serve_reading *r, const json_t *v)
 {
@@ -619,6 +654,9 @@ static const struct {
     { "reasoning_grace", CHAT, read_grace },
     { "reasoning_min", CHAT, read_least },
     { "reasoning_budget_message", CHAT, read_budget_message },
+    { "think_stop", CHAT, read_think_stop },
+    { "think_probe", CHAT, read_think_probe },
+    { "think_suppress", CHAT, read_think_suppress },
     { "priority", BOTH, read_priority },
     { "lora", ALL, read_lora },
     { "engram", BOTH, read_engram },
@@ -778,8 +816,9 @@ bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve
 
     *w = (struct serve_question){ .ask = ask_defaults(), .n = 1, .top = -1, .engram = -1 };
     w->ask.sample.temp = 1; /* as the interface says */
-    w->ask.reason.loops = !s->o.goes_on_in_loops;
-    w->ask.effort_is_hint = true;
+    if (s->o.reason != NULL)
+        w->ask.reason = *s->o.reason;
+    w->ask.effort_is_hint = w->ask.rule_is_hint = true;
     if (s->o.sample != NULL)
         w->ask.sample = *s->o.sample;
     if (serve_row(method)->dialect == NULL && !serve_check_members(body, method, s->o.lenient, f))
@@ -794,6 +833,8 @@ bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve
     }
     if (!check_pairs(body, method, f) || !check_options(w, body, f))
         return false;
+    if (json_object_get(body, "think_probe") == NULL)
+        reason_drop_idle(&w->ask.reason);
     if ((CHAT >> method & 1) && w->ask.messages == NULL)
         return serve_fault(f, 400, "/messages", "messages: missing");
     if (method == SERVE_COMPLETION && w->prompt == NULL)

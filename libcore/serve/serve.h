@@ -71,9 +71,8 @@ struct serve_opts {
     int64_t created_s;            /* of the model, for the list of models */
     int64_t ctx_tokens;
     int32_t n_embd;
-    bool embeddings;       /* the run keeps the last hidden rows */
-    bool lenient;          /* unknown members of a body are ignored */
-    bool goes_on_in_loops; /* answers that repeat themselves go on, unless a request says otherwise */
+    bool embeddings;                          /* the run keeps the last hidden rows */
+    bool lenient;                             /* unknown members of a body are ignored */
     const struct serve_attachments *attached; /* not owned; NULL: nothing */
     const struct serve_keeper *keeper;        /* NULL: none */
     void *keeper_of;
@@ -82,6 +81,7 @@ struct serve_opts {
     uint64_t fingerprint;    /* of the model, the options, and what is attached at first */
     void (*note_idle)(const char *member); /* of a request, that has no effect: once for each; NULL: nobody is told */
     const struct sample_opts *sample;      /* defaults for requests; NULL: temperature 1, the rest off. Not owned */
+    const struct reason_opts *reason;      /* the same of reasoning; NULL: reason_defaults() */
 };
 MUST_CHECK enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e);
 void serve_close(struct serve *s); /* NULL is allowed */

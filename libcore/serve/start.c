@@ -209,6 +209,12 @@ static enum err_code use_beside(struct serve_job *j, struct serve_fault *f, stru
 
 /* ---- requests ---- */
 
+/* It needs room for probes. */
+static bool asks_certainty(const struct ask_request *r)
+{
+    return reason_peek_tokens(&r->reason) > 0 || reason_trial_tokens(&r->reason) > 0;
+}
+
 static enum err_code submit_choice(struct serve *s, struct serve_job *j, struct serve_choice *c, const char *prefix,
                                    struct serve_fault *f, struct err *e)
 {
@@ -233,7 +239,7 @@ static enum err_code submit_choice(struct serve *s, struct serve_job *j, struct 
     if (s->o.keeper != NULL)
         s->o.keeper->before(s->o.keeper_of, &q);
     if (gen_submit(s->o.gen, &q, &c->id, &why))
-        return blame(f, prefix, &why, e);
+        return blame(f, why.code == ERR_UNSUPPORTED && asks_certainty(c->request) ? "/think_stop" : prefix, &why, e);
     j->n_left++;
     j->n_queued++;
     return ERR_OK;

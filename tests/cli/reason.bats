@@ -84,20 +84,79 @@ after()
 --think off --reasoning-min 3|no effect with --think off
 --reasoning-effort max|--reasoning-effort
 --reasoning-budget 9223372036854775808|--reasoning-budget
+--think-stop cgr:nan|--think-stop: cgr: not a number from 0 to 1
+--think-stop same:1|--think-stop: same: not a whole number from 2 to 16
+--think-stop sure|--think-stop: not eat, cgr
+--think-suppress 1.5|--think-suppress: not a number from 0 to 1
+--think-stop eat --think-probe tokens=4|--think-probe: eat looks at one token
+--think-stop abf --think-probe every=4|--think-probe: abf looks at what is thought
+--think-stop cgr --think-probe every=0|--think-probe: every: not a whole number
+--think-probe every=4|--think-probe needs
+--think off --think-stop cgr|no effect with --think off
+--raw --think-stop cgr|--think-stop
 EOF
     try 2 chimere-bench eval --think off --reasoning-budget 4 x
     try 2 chimere-bench eval --reasoning-grace 4 x
     printf '%s' '{% for m in messages %}{{ m.content }}{% endfor %}' > plain
-    for o in '--reasoning-budget 4' '--reasoning-effort low' '--reasoning-min 4'; do
+    for o in '--reasoning-budget 4' '--reasoning-effort low' '--reasoning-min 4' '--think-stop cgr' '--think-suppress 1'; do
         # shellcheck disable=SC2086
         try 3 chimere-run --template plain -p x $o
         grep -q "the model's template writes answers of the kind \"plain\"" err
     done
     m='"messages":[{"role":"user","content":"x"}]'
     printf '{"id":1,"method":"chat/completions","body":{%s}}\n' "$m,\"reasoning_budget\":4,\"reasoning_grace\":5" "$m,\"reasoning_min\":-1" \
-        "$m,\"reasoning_budget_message\":\"x\"" "$m,\"reasoning_budget_message\":3" "$m,\"think_loops\":1" |
+        "$m,\"reasoning_budget_message\":\"x\"" "$m,\"reasoning_budget_message\":3" "$m,\"think_loops\":1" \
+        "$m,\"think_stop\":\"cgr\"" "$m,\"think_stop\":\"eat\"" "$m,\"think_stop\":\"abf:2\"" "$m,\"think_probe\":\"every=4\"" \
+        "$m,\"think_stop\":\"abf\",\"enable_thinking\":false" "$m,\"think_suppress\":2" |
         numbered | chimere-serve-stdio | jq -se 'sort_by(.id) | map([.status, .error.param]) == [[400, "/reasoning_grace"], [400, "/reasoning_min"],
-            [400, "/reasoning_budget_message"], [400, "/reasoning_budget_message"], [400, "/think_loops"]]'
+            [400, "/reasoning_budget_message"], [400, "/reasoning_budget_message"], [400, "/think_loops"],
+            [400, "/think_stop"], [400, "/think_stop"], [400, "/think_stop"], [400, "/think_probe"], [400, "/think_stop"],
+            [400, "/think_suppress"]]'
+}
+
+@test "thinking ends when the model is certain, in all programs" {
+    try 0 chimere-run -p "$SUM" --think-stop cgr:0.9 --json
+    jq -e '.thinking | .end == "certainty" and .tokens == 9 and .forced == 1 and .certainty > 0.9 and .probes == 1 and
+           .probe_tokens == 4 and .probe_rows == 6 and .held_steps > 0 and .budget == null' out
+    cp out run
+    try 0 chimere-run -p "$SUM" --think-stop eat --json
+    jq -e '.thinking | .end == "certainty" and .probe_tokens == 0 and .probes > 3 and .held_steps == 0' out
+    try 0 chimere-run -p "$SUM" --think-stop abf:0.5 --think-probe after=40 --json
+    jq -e '.thinking | .end == "certainty" and .tokens > 40 and .probes == 0' out
+    try 0 chimere-run -p "$SUM" --think-suppress 0 --json --uncertainty
+    jq -e '.thinking | .end == "model" and .suppressed == 0 and .probe_tokens > 0' out
+    m='"messages":[{"role":"user","content":"'$SUM'"}],"temperature":0'
+    printf '{"id":1,"method":"chat/completions","body":{%s}}\n' "$m" "$m,\"think_stop\":\"same:2\",\"think_probe\":\"every=8\"" \
+        "$m,\"think_stop\":false" "$m,\"enable_thinking\":false" "$m,\"think_stop\":\"eat:0\",\"think_suppress\":0.5" |
+        numbered | chimere-serve-stdio --think-stop cgr:0.9 --think-probe tokens=6 --parallel 2 > served
+    jq -se --slurpfile run run 'sort_by(.id) | map(.body.chimere.thinking) | .[0] == $run[0].thinking and .[1].probes > 1 and
+        (.[2] | .end == "model" and .certainty == null and .probes == null) and .[3].end == "off" and
+        (.[4] | .end == "model" and .probes == 5 and .probe_tokens == 0)' served
+    grep -v '"enable_thinking": *false' "$ROOT/share/eval/math.jsonl" | head -n 4 > set.jsonl
+    try 0 chimere-bench eval set.jsonl --think-stop cgr:0.5 -o a --json
+    jq -se 'map(.think_end == "certainty" and .n_probes > 0 and .n_probe_rows > .n_probes) | all' a
+    jq -e '.probes >= 1 and .probe_rows > .probes' out
+    try 3 chimere-bench eval set.jsonl --think-stop cgr:0.6 -o a
+}
+
+# answers [OPTION]: what is answered to the questions, sorted
+answers()
+{
+    chimere-serve-stdio --ctx 512 "$@" < questions | jq -sc 'sort_by(.id)[] | .body | .choices // .'
+}
+
+@test "asking how certain the model is changes no byte of an answer" {
+    q='"max_tokens":40,"messages":[{"role":"user","content":"What is 347 + 58?"}]'
+    t='"type":"function","function":{"name":"add","description":"Adds.","parameters":{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}}'
+    printf '{"id":1,"method":"chat/completions","body":{%s}}\n' "$q,\"seed\":7,\"n\":2,\"uncertainty\":true" \
+        "$q,\"temperature\":0,\"reasoning_budget\":12,\"regex\":\"[0-9 =a-z]+\",\"logprobs\":true" \
+        "$q,\"seed\":3,\"reasoning_budget\":6,\"tools\":[{$t}],\"tool_choice\":\"required\"" |
+        numbered > questions
+    answers > want
+    [ "$(wc -l < want)" -eq 3 ]
+    answers --think-stop eat:0 --think-probe every=1 -t 1 --chunk 32 | diff want -
+    answers --think-stop same:16 --think-probe every=1,lag=2,tokens=2 --parallel 2 --kv-tokens 1024 | diff want -
+    answers --think-stop abf:1 --think-suppress 1 --think-probe every=4,tokens=3,stub=So --draft ngram -t 2 | diff want -
 }
 
 @test "task sets are asked with a budget" {
