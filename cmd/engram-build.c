@@ -16,9 +16,13 @@
 #include "gguf/gguf.h"
 #include "text/text.h"
 
-static struct build_options o = {
-    .order = ENGRAM_ORDER_MAX, .memory_bytes = (int64_t)1 << 30, .layer = -1, .nearest = 5, .score_min = 4, .keep = 7
-};
+static struct build_options o = { .order = ENGRAM_ORDER_MAX,
+                                  .memory_bytes = (int64_t)1 << 30,
+                                  .layer = -1,
+                                  .nearest = 5,
+                                  .score_min = 4,
+                                  .keep = 7,
+                                  .chunk = 1000 };
 
 static const struct cli_opt opts[] = {
     SECTION("Table"),
@@ -41,6 +45,13 @@ static const struct cli_opt opts[] = {
     FLAG(0, "hybrid", "query: by words and by vectors", &o.hybrid),
     FLAG(0, "rerank", "query: let the model judge the best texts", &o.rerank),
     FLAG(0, "flat", "query: compare every vector, use no graph", &o.flat),
+    FLAG(0, "snippet", "query: the best 200 bytes of a text", &o.snippet),
+    STRING(0, "vectors", "none", "index: words alone; the model does not run", &o.vectors),
+    { OPT_I32, 0, "chunk", "bytes", "index: longest text of a file (default 1000)", &o.chunk, 100, 1 << 16 },
+    { OPT_I32, 0, "overlap", "bytes", "index: what a text repeats of the one before", &o.overlap, 0, 1 << 15 },
+    LIST("exclude", "pattern", "index: files to leave out; repeatable", &o.walk.exclude),
+    LIST("filter", "ext=cmd", "index: what makes text of .ext; repeatable", &o.walk.filter),
+    FLAG(0, "follow", "index: follow links below a directory", &o.walk.follow),
     INT32("layer", "n", "index: layer whose rows make the vectors", &o.layer, 0, 9999),
     SECTION("Text"),
     ROW_MODEL(o.model),
@@ -89,7 +100,7 @@ static const struct cli_command commands[] = {
     { "dump", "dump [options] table", "The rows as JSON lines.", DUMP },
     { "stats", "stats [options] file ...", "What is in tables and indexes.", STATS },
     { "import", "import -o table [options] old.engr [text ...]", "A table of an old .engr table.", IMPORT },
-    { "index", "index -o index [options] [text ...]", "Texts that can be found again.", INDEX },
+    { "index", "index -o index [options] [text | directory ...]", "Texts that can be found again.", INDEX },
     { "query", "query [options] index", "The nearest texts, as JSON lines.", QUERY },
     { "check", "check [options] file ...", "Are tables and indexes whole?", CHECK },
     { NULL, NULL, NULL, 0 },
@@ -112,6 +123,13 @@ static const struct cli_of of[] = {
     { "hybrid", QUERY },
     { "rerank", QUERY },
     { "flat", QUERY },
+    { "snippet", QUERY },
+    { "vectors", INDEX },
+    { "chunk", INDEX },
+    { "overlap", INDEX },
+    { "exclude", INDEX },
+    { "filter", INDEX },
+    { "follow", INDEX },
     { "layer", INDEX },
     { "ctx", SCORE | ADD },
     { "threads", TEXTS | QUERY },
@@ -140,6 +158,8 @@ static const struct cli_pair pairs[] = {
     { "", CLI_NEEDS, "engram", "the table", SCORE },
     { "bm25", CLI_EXCLUDES, "hybrid|flat", "it uses no vectors", 0 },
     { "lines|jsonl", CLI_EXCLUDES, NULL, NULL, 0 },
+    { "vectors", CLI_EXCLUDES, "layer", "there are none", INDEX },
+    { "lines|jsonl", CLI_EXCLUDES, "chunk|overlap|exclude|filter|follow", "these are for files that are cut", INDEX },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
 };
 static const struct cli cli = {
@@ -151,6 +171,31 @@ static const struct cli cli = {
     .of = of,
     .pairs = pairs,
 };
+
+/* Directories, and options for them, say that files are cut. */
+static void check_index(char *const *files)
+{
+    struct err e = { 0 };
+    struct stat st;
+
+    for (int i = 0; files[i] != NULL; i++)
+        o.documents = o.documents || (stat(files[i], &st) == 0 && S_ISDIR(st.st_mode));
+    if (o.documents && (o.lines || o.jsonl))
+        cli_usage("--%s: is not for directories", o.lines ? "lines" : "jsonl");
+    o.documents = o.documents || cli_given(&cli, "chunk") || cli_given(&cli, "overlap") || o.walk.exclude.n > 0 ||
+                  o.walk.filter.n > 0 || o.walk.follow;
+    for (int i = 0; o.documents && files[i] != NULL; i++)
+        if (cli_is_stdin(files[i]))
+            cli_usage("index: standard input cannot be read beside directories, or cut");
+    if (o.documents && files[0] == NULL)
+        cli_usage("index: no file or directory is named");
+    if (o.vectors != NULL && strcmp(o.vectors, "none") != 0)
+        cli_usage("--vectors %s: none", o.vectors);
+    if (o.overlap > o.chunk / 2)
+        cli_usage("--overlap %d: at most half of --chunk, %d", (int)o.overlap, (int)o.chunk / 2);
+    if (cli_walk_check(&o.walk, &e))
+        cli_usage("%s", e.msg);
+}
 
 static void check_usage(unsigned bit, const char *command, char *const *files)
 {
@@ -175,6 +220,8 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
         cli_usage("--prompt: the question is blank");
     if (o.count_min < 0)
         cli_usage("--min-count: not below 0");
+    if (bit & INDEX)
+        check_index(files);
     cli_open_check(&cli, &o.model);
 }
 
@@ -351,6 +398,8 @@ int main(int argc, char **argv)
     free(o.tables.v);
     free(o.from.v);
     free(o.held_out.v);
+    free(o.walk.exclude.v);
+    free(o.walk.filter.v);
     status = cli_close_stdout(status);
     cli_reraise();
     return status;

@@ -5,12 +5,15 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "base/pool.h"
 #include "engram-build/embed.h"
+#include "engram-build/walk.h"
 #include "gguf/gguf.h"
+#include "recall/cut.h"
 #include "recall/recall.h"
 
 struct indexing {
+    const struct build_options *o;
+    const struct cli_walked *file; /* that is cut now */
     struct cli_embedder m;
     struct recall_builder *b;
     struct cli_buf open; /* the document that is being read; the text whose vector is wanted */
@@ -115,6 +118,78 @@ static enum err_code take_piece(void *ctx, const struct cli_engram_piece *p, str
     return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;
 }
 
+/* ---- files of directories ---- */
+
+static enum err_code take_chunk(void *ctx, const struct recall_chunk *c, struct err *e)
+{
+    struct indexing *x = ctx;
+    const struct recall_origin from = {
+        .file = str_of(x->file->path), .line = c->line, .time_ns = x->file->time_ns, .heading = c->heading
+    };
+
+    return recall_build_add(x->b, c->text, &from, e);
+}
+
+/* An object of a line; *said: this file had a line that is none. */
+static enum err_code take_object(struct indexing *x, struct str line, int64_t number, bool *said, struct err *e)
+{
+    struct recall_origin from = { .file = str_of(x->file->path), .line = number, .time_ns = x->file->time_ns };
+    json_t *o = NULL;
+    struct str text;
+    enum err_code code = json_parse(&o, line, "it", e);
+
+    if (code == ERR_NOMEM)
+        return code;
+    if (code == ERR_OK && json_get_str(o, "text", &text)) {
+        x->open.n = 0;
+        if (json_object_size(o) > 1)
+            code = cli_engram_members(&x->open, o, e);
+        from.members = (struct str){ x->open.p, x->open.n };
+        if (code == ERR_OK)
+            code = add_text(x, text, from, e);
+    } else if (!*said) {
+        cli_note("%s: line %lld and others like it are no objects with a text: left out", x->file->path,
+                 (long long)number);
+        *said = true;
+        code = ERR_OK;
+    } else
+        code = ERR_OK;
+    json_decref(o);
+    return code;
+}
+
+static enum err_code take_objects(struct indexing *x, struct str s, struct err *e)
+{
+    int64_t number = 0;
+    bool said = false;
+
+    for (size_t at = 0; at < s.n;) {
+        const char *end = memchr(s.p + at, '\n', s.n - at);
+        const size_t n = end != NULL ? (size_t)(end - s.p) - at : s.n - at, blanks = strspn(s.p + at, " \t\r\n");
+
+        number++;
+        if (blanks < n && take_object(x, (struct str){ s.p + at, n }, number, &said, e))
+            return e->code;
+        at += n + 1;
+    }
+    return ERR_OK;
+}
+
+static enum err_code take_walked(void *ctx, const struct cli_walked *file, struct err *e)
+{
+    struct indexing *x = ctx;
+    const struct recall_cut_opts o = { recall_form_of(str_of(file->name), file->text), (size_t)x->o->chunk,
+                                       (size_t)x->o->overlap };
+    const size_t n = strlen(file->name);
+    enum err_code code;
+
+    x->file = file;
+    code = n > 6 && strcmp(file->name + n - 6, ".jsonl") == 0 ? take_objects(x, file->text, e)
+                                                              : recall_cut(file->text, &o, take_chunk, x, e);
+    cli_progress("%lld texts read", (long long)recall_build_count(x->b));
+    return code;
+}
+
 /* ---- vectors ---- */
 
 static enum err_code embed_waiting(struct indexing *x, const int64_t *number, int64_t done, struct err *e)
@@ -163,31 +238,41 @@ static bool show_progress(void *ctx, uint64_t done, uint64_t total)
     return !cli_interrupted();
 }
 
+/* The model that makes the vectors, or its tokenizer alone, and the builder. */
+static enum err_code open_index(struct indexing *x, struct err *e)
+{
+    const struct build_options *o = x->o;
+    struct recall_build_opts bo = { 0 };
+
+    if (cli_open(&x->m.x, &o->model, e) || cli_open_text(&x->m.x, true, e))
+        return e->code;
+    bo.tokenizer = text_fingerprint(x->m.x.gguf);
+    if (o->vectors == NULL) {
+        if (cli_embed_open(&x->m, o, o->layer, CLI_EMBED_CTX, e))
+            return e->code;
+        bo.model = model_fingerprint(x->m.x.model);
+        bo.dims = x->m.dims;
+        bo.layer = x->m.layer;
+    }
+    return recall_build_open(&x->b, &bo, e);
+}
+
 enum err_code cli_engram_index(const struct build_options *o, char *const *files, struct err *e)
 {
     const struct progress progress = { show_progress, NULL };
     struct indexing *x = calloc(1, sizeof *x);
-    struct pool *pool = NULL;
     const double from = clock_ms();
     struct io_lock *lock = NULL;
     enum err_code code;
 
     if (x == NULL)
         return err_nomem(e);
-    code = io_lock(&lock, o->out, e) || cli_open(&x->m.x, &o->model, e) || cli_open_text(&x->m.x, true, e) ||
-                   cli_embed_open(&x->m, o, o->layer, CLI_EMBED_CTX, e) ||
-                   pool_open(&pool, o->model.n_threads > 0 ? o->model.n_threads : pool_cpus(), e)
-               ? e->code
-               : ERR_OK;
-    if (code == ERR_OK) {
-        const struct recall_build_opts bo = { text_fingerprint(x->m.x.gguf), model_fingerprint(x->m.x.model), x->m.dims,
-                                              x->m.layer, false };
-
-        code = recall_build_open(&x->b, &bo, e);
-    }
+    x->o = o;
+    code = io_lock(&lock, o->out, e) || open_index(x, e) ? e->code : ERR_OK;
     if (code == ERR_OK)
-        code = cli_engram_read(o, files, NULL, pool, take_piece, x, e);
-    if (code == ERR_OK)
+        code = o->documents ? cli_walk(&o->walk, files, take_walked, x, e)
+                            : cli_engram_read(o, files, NULL, NULL, take_piece, x, e);
+    if (code == ERR_OK && o->vectors == NULL)
         code = embed_texts(x, e);
     const long long n = code == ERR_OK ? recall_build_count(x->b) : 0;
 
@@ -205,7 +290,6 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
     if (code == ERR_OK)
         cli_note("%s: %lld texts in %.1f s, written in %.1f s", o->out, n, texts_s,
                  (clock_ms() - from) / 1e3 - texts_s);
-    pool_close(pool);
     cli_buf_free(&x->open);
     cli_embed_close(&x->m);
     io_unlock(lock);

@@ -179,8 +179,7 @@ static enum err_code flush_pieces(struct input *in, struct err *e)
     return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;
 }
 
-/* All but the text. */
-static enum err_code add_members(struct cli_buf *out, const json_t *o, struct err *e)
+enum err_code cli_engram_members(struct cli_buf *out, const json_t *o, struct err *e)
 {
     json_t *others = json_shallow(o);
     char *line = NULL;
@@ -207,7 +206,7 @@ static enum err_code add_piece(struct input *in, const struct source *src, struc
     p->file = src->file;
     p->time_ns = src->time_ns;
     p->number = number;
-    if (cli_buf_add(&p->s, s, e) || (json_object_size(o) > 1 && add_members(&p->members, o, e)))
+    if (cli_buf_add(&p->s, s, e) || (json_object_size(o) > 1 && cli_engram_members(&p->members, o, e)))
         return e->code;
     in->n++;
     in->bytes += s.n;

@@ -4,6 +4,7 @@
 #define ENGRAM_BUILD_PROGRAM_H
 #include "cli/cli.h"
 #include "cli/open.h"
+#include "engram-build/walk.h"
 #include "engram/mix.h"
 
 struct engram_heard;
@@ -19,7 +20,11 @@ struct build_options {
     struct cli_list tables;
     const char *prompt;
     int32_t layer, nearest;
-    bool bm25, hybrid, rerank, flat;
+    bool bm25, hybrid, rerank, flat, snippet;
+    struct cli_walk_opts walk;
+    bool documents; /* index: files are cut into texts, of these many bytes */
+    int32_t chunk, overlap;
+    const char *vectors; /* index: "none" or NULL */
     bool lines, jsonl, json, quiet, verbose;
     int64_t day; /* of date, or today */
     const char *domain;
@@ -45,6 +50,9 @@ struct cli_engram_piece {
 typedef enum err_code cli_engram_sink(void *ctx, const struct cli_engram_piece *p, struct err *e);
 MUST_CHECK enum err_code cli_engram_read(const struct build_options *o, char *const *files, const struct text *text,
                                          struct pool *pool, cli_engram_sink *sink, void *ctx, struct err *e);
+
+/* The members of an object but its text, as one line of JSON. */
+MUST_CHECK enum err_code cli_engram_members(struct cli_buf *out, const json_t *o, struct err *e);
 
 /* Lines of the files, packed or not. */
 typedef enum err_code cli_engram_line(void *ctx, struct str line, struct err *e);

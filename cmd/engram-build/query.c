@@ -16,6 +16,7 @@
 
 enum {
     CTX_RERANK = 4096,
+    SNIPPET_BYTES = 200,
     LINE_BYTES = 1 << 20,
     DEPTH = 64,  /* texts of each list that are fused; of more a graph is not asked */
     JUDGED = 20, /* texts that --rerank asks the model about */
@@ -153,7 +154,12 @@ static enum err_code answer_query(struct query *q, struct str text, struct err *
             json_decref(o);
             return e->code;
         }
-        cli_json_set(o, "text", json_bytes(recall_text(q->r, hits[i].text)));
+        const struct str whole = recall_text(q->r, hits[i].text);
+
+        if (q->o->snippet)
+            cli_json_set(o, "snippet", json_bytes(recall_snippet(whole, text, SNIPPET_BYTES)));
+        else
+            cli_json_set(o, "text", json_bytes(whole));
         if (cli_json_line(o, e))
             return e->code;
     }
@@ -209,10 +215,12 @@ static enum err_code open_query(struct query *q, const char *path, struct err *e
     if (recall_open(&q->r, path, e) || cli_open(&q->m.x, &q->o->model, e) || cli_open_text(&q->m.x, true, e) ||
         cli_notes_check(q->r, path, q->m.x.gguf, e))
         return e->code;
-    if (q->o->bm25 && !q->o->rerank)
-        return ERR_OK;
     const struct recall_info i = recall_info(q->r);
 
+    if (q->o->bm25 && !q->o->rerank)
+        return ERR_OK;
+    if (i.dims == 0 && !q->o->bm25)
+        return err_set(e, ERR_FORMAT, "%s: has no vectors (--bm25 does without)", path);
     if (cli_embed_open(&q->m, q->o, i.layer, q->o->rerank ? CTX_RERANK : CLI_EMBED_CTX, e))
         return e->code;
     if (!q->o->bm25 && (i.model != model_fingerprint(q->m.x.model) || i.dims != q->m.dims))

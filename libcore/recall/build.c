@@ -51,7 +51,7 @@ enum err_code recall_build_open(struct recall_builder **out, const struct recall
 {
     struct recall_builder *b;
 
-    if (o->dims < 1 || o->dims > RECALL_DIMS_MAX || o->layer < 0)
+    if (o->dims < 0 || o->dims > RECALL_DIMS_MAX || o->layer < 0)
         return err_set(e, ERR_ARG, "vectors of %d numbers, of layer %d", o->dims, o->layer);
     b = calloc(1, sizeof *b);
     if (b == NULL)
@@ -293,7 +293,7 @@ static enum err_code write_parts(const char *path, const struct sizes *s, const 
 static enum err_code commit_index(struct recall_builder *b, struct lists *l, struct graph *g, float *mean,
                                   const char *path, const struct progress *p, struct err *e)
 {
-    const bool graph = b->n > 1 && (b->o.graph || b->n > RECALL_FLAT_MAX);
+    const bool graph = b->n > 1 && b->o.dims > 0 && (b->o.graph || b->n > RECALL_FLAT_MAX);
 
     if (make_lists(b, l, e) || center(b, mean, e))
         return e->code;

@@ -34,7 +34,7 @@ void recall_close(struct recall *r); /* NULL is allowed */
 struct recall_info {
     uint64_t tokenizer, model; /* text_fingerprint() and model_fingerprint() of what made the vectors */
     int64_t n_texts;
-    int dims, layer; /* of the vectors: means of the rows after this layer */
+    int dims, layer; /* of the vectors, dims 0: there are none; means of the rows after this layer */
     int64_t n_words, bytes;
     bool graph; /* recall_near() need not compare every vector */
 };
@@ -76,6 +76,10 @@ MUST_CHECK enum err_code recall_near(const struct recall *r, const float *v, int
 MUST_CHECK enum err_code recall_fuse(const struct recall_hit *a, int n_a, const struct recall_hit *b, int n_b, int k,
                                      struct recall_hit *hits, int *n, struct err *e);
 
+/* The part of a text, of at most n bytes and of whole words, that has the most words of the query; where it has none,
+ * the beginning. */
+struct str recall_snippet(struct str text, struct str query, size_t n);
+
 /* ---- a document ---- */
 
 struct recall_said {
@@ -94,8 +98,8 @@ MUST_CHECK enum err_code recall_answer(struct recall_said *out, struct str docum
 
 struct recall_build_opts {
     uint64_t tokenizer, model;
-    int dims, layer;
-    bool graph; /* also for few texts */
+    int dims, layer; /* dims 0: without vectors */
+    bool graph;      /* also for few texts */
 };
 MUST_CHECK enum err_code recall_build_open(struct recall_builder **out, const struct recall_build_opts *o,
                                            struct err *e);

@@ -1,0 +1,103 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# index.bats - directories into an index: which files, how they are cut, what is found in them; files that do harm.
+load common
+
+index() { chimere-engram-build index --vectors none -o x.index "$@"; }
+hits() { chimere-engram-build query --bm25 -k 9 -p "$1" x.index; } # WORDS
+files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
+
+@test "index: a directory's files are cut at headings and paragraphs" {
+    mkdir -p d/sub d/.hidden
+    printf 'first words common\n\nsecond part\n' > d/a.txt
+    printf '# Top\ntext\n## Deep\nzorbl common\n' > d/b.md
+    printf '<title>Page</title><h1>Head</h1>\n<p>parrots &amp; common</p>' > d/sub/c.html
+    printf '.Dd x\n.Dt TOOL 1\n.Sh OPTIONS\n.It Fl x Ar file\nbells common\n' > d/sub/tool.1
+    printf '{"text":"object common","id":7}\n[1]\n' > d/sub/o.jsonl
+    printf 'common' | tee d/.hidden/a d/.b > /dev/null
+    try 0 index -v d
+    grep -q '5 files; 0 others' err
+    hits common > all
+    [ "$(jq -r '"\(.file):\(.line) \(.heading)"' all | sort | tr '\n' ';')" = "d/a.txt:1 null;d/b.md:4 Top > Deep;$(
+        )d/sub/c.html:2 Page > Head;d/sub/o.jsonl:1 null;d/sub/tool.1:4 TOOL(1) > OPTIONS;" ]
+    jq -se 'map(select(.members)) | length == 1 and .[0].members == {id: 7}' all
+    hits bells | jq -e '.text == "-x file bells common"'
+    hits deep | jq -e '.file == "d/b.md"' # the words of a heading are those of its text
+    # the same for files that are named, where they are cut
+    index --chunk 100 d/b.md d/a.txt
+    hits 'second part' | jq -e '.file == "d/a.txt" and .line == 1'
+    index --chunk 100 --overlap 20 <(true) d/a.txt
+    try 3 chimere-engram-build query -p x x.index
+    grep -q 'has no vectors' err
+    chimere-engram-build check x.index
+}
+
+@test "index: a snippet is the part that a question is about" {
+    mkdir d
+    { seq -s ' ' 1000 1400; echo 'the parrots are counted by zorbl'; seq -s ' ' 2000 2400; } | tr '\n' ' ' > d/a
+    index --chunk 8000 d
+    chimere-engram-build query --bm25 --snippet -p 'who counts the parrot?' x.index |
+        jq -e '(.snippet | length <= 200 and contains("parrots are counted by zorbl")) and (has("text") | not)'
+}
+
+@test "index: what is ignored or excluded is left out; links are followed if asked" {
+    mkdir -p d/keep/build d/build d/very/deep/x other
+    for f in a.txt a.log b.log keep/c.txt keep/build/d.txt build/e.txt very/deep/x/f.txt very/g.o; do echo common > d/$f; done
+    echo common > other/far
+    [ "$(files d)" = "d/a.log d/a.txt d/b.log d/build/e.txt d/keep/build/d.txt d/keep/c.txt d/very/deep/x/f.txt d/very/g.o " ]
+    printf '# comment\n*.log\n!b.log\n/build/\nvery/**/f.t[a-x]t\n' > d/.gitignore
+    printf 'c*\n' > d/keep/.gitignore
+    [ "$(files d)" = "d/a.txt d/b.log d/keep/build/d.txt d/very/g.o " ]
+    [ "$(files --exclude '*.o' --exclude keep/build d/)" = "d/a.txt d/b.log " ]
+    ln -s .. d/keep/loop
+    ln -s ../other d/link
+    ln -s ../other/far d/fil
+    [ "$(files d)" = "d/a.txt d/b.log d/keep/build/d.txt d/very/g.o " ]
+    [ "$(files --follow d)" = "d/a.txt d/b.log d/fil d/keep/build/d.txt d/link/far d/very/g.o " ]
+}
+
+@test "index: filters make text of other files" {
+    mkdir d
+    printf 'common here' | gzip > d/a.txt.gz
+    printf '.Dd x\n.Sh NAME\ncommon' | gzip > d/b.1.gz
+    printf 'COMMON' > 'd/c d.up'
+    [ "$(files --filter 'gz=gzip -dc' --filter 'up=tr A-Z a-z' d)" = "d/a.txt.gz d/b.1.gz d/c d.up " ]
+    hits name | jq -e '.heading == "NAME" and .text == "common"'
+    # one that fails costs its file, and one line
+    cp d/c* d/x.bad && cp d/c* d/y.none && cp d/c* d/z.sig
+    printf '#!/bin/sh\nkill -9 $$\n' > sig && chmod +x sig
+    try 0 index --filter 'gz=gzip -dc' --filter 'bad=false x' --filter 'none=./no-such' --filter "sig=$PWD/sig" d
+    [ "$(wc -l < err)" -eq 3 ]
+    grep -q 'd/x.bad: false: ended with status 1$' err
+    grep -q 'd/y.none: ./no-such: cannot start: No such file' err
+    grep -q 'd/z.sig: .*/sig: ended by signal 9$' err
+    fails 2 "is not EXTENSION=COMMAND" chimere-engram-build index -o y --filter pdf d
+    fails 2 "is not for directories" chimere-engram-build index -o y --lines d
+    fails 2 "at most half of --chunk" chimere-engram-build index -o y --overlap 600 d
+    fails 2 "standard input cannot be read" chimere-engram-build index -o y d -
+    fails 1 "no-such: cannot open" chimere-engram-build index -o y --vectors none d no-such
+    [ ! -e y ]
+}
+
+@test "index: files that are no text, cannot be read, or have odd names" {
+    mkdir -p d/closed d/$'a\nb'
+    echo common > d/$'a\nb'/$'c\td'
+    head -c 3000 /dev/urandom > d/binary
+    printf 'a\0common' > d/nul
+    mkfifo d/fifo
+    : > d/empty
+    ln -s nowhere d/dangling
+    ln -s dangling d/dangling2
+    { head -c 3000000 /dev/zero | tr '\0' x; echo ' common'; } > d/long
+    try 0 index -v d
+    grep -q '2 files; 6 others' err
+    hits common | jq -s . > all
+    jq -e 'map(.file) | sort == ["d/a\nb/c\td", "d/long"]' all
+    try 2 chimere-engram-build index --vectors none -o y.index --exclude '*' d # nothing is left
+    [ "$(id -u)" -eq 0 ] || {
+        echo common > d/closed/a; echo common > d/no; chmod 0 d/closed d/no
+        try 0 index d
+        grep -q 'd/closed: cannot open: Permission denied' err && grep -q 'd/no: cannot open' err
+        chmod 700 d/closed
+    }
+}
