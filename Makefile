@@ -27,6 +27,7 @@ SAN_asan  = -fsanitize=address $(SAN_ubsan)
 SAN_tsan  = -fsanitize=thread
 SAN_fuzz  = -fsanitize=fuzzer-no-link,address,undefined
 SANFLAGS  = $(SAN_$(SAN))
+PLAIN_O   = $(if $(PLAIN),$(patsubst %.c,$(PLAIN)/obj/%.o,$(wildcard libcore/cpu/*.c libcore/cpu/*/*.c))) # PLAIN=DIR: that build's CPU kernels, since sanitizers slow them most
 $(if $(filter-out asan tsan ubsan fuzz,$(SAN)),$(error SAN=$(SAN): asan, tsan or ubsan))
 CFLAGS  ?= $(if $(filter asan ubsan,$(SAN)),-O1,-O2) -g1 $(if $(SAN),-fno-omit-frame-pointer)
 # Libraries that a build does without where the compiler finds no header.
@@ -61,11 +62,11 @@ OWN_O    = $(addprefix $(BUILD)/obj/,$(addsuffix .o,$(basename $(wildcard cmd/$*
 $(BUILD)/libcli.a: $(CLI_C:%.c=$(BUILD)/obj/%.o) ; @rm -f $@ && ar rcs $@ $^
 $(BIN)/chimere-%: $(BUILD)/obj/cmd/%.o $$(OWN_O) $(BUILD)/libcli.a $(BUILD)/libchimere.a
 	@mkdir -p $(@D)
-	$(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
+	$(CC) $(SANFLAGS) $(PLAIN_O) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 # The files of the page to chat with are a table in the server.
 $(BUILD)/page.c: cmd/serve-stdio/embed.sh $(wildcard cmd/serve-stdio/page/*) ; @mkdir -p $(@D) && sh $^ > $@
 $(BIN)/chimere-serve-stdio: $(BUILD)/obj/$(BUILD)/page.o
-$(BUILD)/test/%_test: $(BUILD)/test/tests/unit/%_test.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) -lcmocka $(LDLIBS)
+$(BUILD)/test/%_test: $(BUILD)/test/tests/unit/%_test.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) $(if $(filter $*,adapt cpu cpu_ops cpu_seq digest golden quant quant_int),,$(PLAIN_O)) -o $@ $^ $(LDFLAGS) -lcmocka $(LDLIBS)
 $(BUILD)/test/fuzz_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/tests/fuzz/driver.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(BUILD)/test/draw: $(BUILD)/test/tests/golden/draw.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(BUILD)/test/libfuzzer_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) $(LDLIBS)
@@ -101,7 +102,6 @@ FUZZ_TARGET ?= gguf
 fuzz: ## run a libFuzzer target of tests/fuzz (needs clang): FUZZ_TARGET=gguf FUZZ_ARGS=-max_total_time=60
 	@$(MAKE) --no-print-directory -s CC=clang SAN=fuzz BUILD=build/fuzz build/fuzz/test/libfuzzer_$(FUZZ_TARGET) $(DATA)
 	mkdir -p build/fuzz/new-$(FUZZ_TARGET) && build/fuzz/test/libfuzzer_$(FUZZ_TARGET) $(FUZZ_ARGS) build/fuzz/new-$(FUZZ_TARGET) tests/fuzz/corpus/$(FUZZ_TARGET)
-
 deps: ; @CC='$(CC)' sh share/deps.sh build check ## install missing Debian packages (for building and testing)
 demo: private CUDA := $(if $(filter file,$(origin CUDA)),$(if $(shell grep -s CHIMERE_CUDA $(BUILD)/flags),1,0),$(CUDA))
 demo: ## install what is missing, build (with CUDA=1 for a GPU, too), and ask the embedded model
