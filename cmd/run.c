@@ -2,11 +2,8 @@
 /* chimere-run - answer a prompt: answer on stdout, the rest on stderr. See chimere-run_model(1). */
 #include <inttypes.h>
 #include <signal.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/io.h"
@@ -140,25 +137,6 @@ enum err_code cli_run_keep(struct cli_run *s, struct err *e)
     return cli_session_save(&s->kept, s->run, s->chat, &s->answer.ids, prompt_of(s)->n, e);
 }
 
-/* Asked when the answer is there: what a pipe brings may
- * take its time. */
-void cli_run_warn_unread(const struct cli_run *s, char *const *files)
-{
-    struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
-    struct stat st;
-    int n = 0;
-
-    if (s->o->prompt == NULL || *files != NULL || cli_is_stdin(s->o->messages) || cli_is_stdin(s->o->tools) ||
-        cli_is_stdin(s->o->template_file) || fstat(STDIN_FILENO, &st) != 0)
-        return;
-    if (S_ISREG(st.st_mode))
-        n = st.st_size > lseek(STDIN_FILENO, 0, SEEK_CUR);
-    else if (S_ISFIFO(st.st_mode) && poll(&in, 1, 0) == 1 && ioctl(STDIN_FILENO, FIONREAD, &n) != 0)
-        n = 0;
-    if (n > 0)
-        cli_warn("the standard input is not read with -p: add '-' to append it");
-}
-
 /* The model is ready: prompt in, answer out. */
 static enum err_code answer_prompt(struct cli_run *s, struct err *e)
 {
@@ -225,10 +203,8 @@ static enum err_code run_model(struct cli_run *s, char *const *files, struct err
         run_session_ends(s->kept.file);
     if (o->interactive)
         return cli_run_talk(s, files, e);
-    if (cli_run_question(s, files, e) || cli_run_ask(s, e) || cli_run_open(s, e) || answer_prompt(s, e))
-        return e->code;
-    cli_run_warn_unread(s, files);
-    return ERR_OK;
+    return cli_run_question(s, files, e) || cli_run_ask(s, e) || cli_run_open(s, e) || answer_prompt(s, e) ? e->code
+                                                                                                           : ERR_OK;
 }
 
 static void close_all(struct cli_run *s)

@@ -176,6 +176,7 @@ void cli_check_kind(const char *option, const char *path, struct str magic, cons
 
 /* Puts "?" in place of control characters and of bytes that are not UTF-8: for what is shown on a terminal. */
 void cli_clean(char *s);
+int cli_columns(const char *s); /* characters of UTF-8 */
 /* Messages: "PROGRAM: text" and a newline on stderr. */
 void cli_set_name(const char *name);
 const char *cli_name(void);
@@ -185,7 +186,8 @@ void cli_warn(const char *fmt, ...) PRINTF_LIKE(1, 2); /* not with -q */
 void cli_note(const char *fmt, ...) PRINTF_LIKE(1, 2); /* with -v; the text alone */
 /* Prints the message and returns the exit status that belongs to the code. */
 int cli_fail(const struct err *e);
-_Noreturn void cli_exit_nomem(void); /* an allocation failed before there is anything to close */
+int cli_status_of(enum err_code code); /* of one of several files: it is not what it should be, or cannot be read */
+_Noreturn void cli_exit_nomem(void);   /* an allocation failed before there is anything to close */
 /* Of an error about what a file says: one that is beyond our limits is of a kind that is not
  * supported, as ERR_UNSUPPORTED. Returns the code. */
 enum err_code cli_as_data(struct err *e);
@@ -205,6 +207,9 @@ void cli_catch_interrupts(void);
 /* From now on SIGHUP is no interrupt, whatever is called later: it sets a mark of its own. */
 void cli_catch_hangups(void);
 bool cli_hung_up(void); /* true once for each SIGHUP */
+/* From now on cli_resized() is true once after each change of the terminal's size. */
+void cli_catch_resizes(void);
+bool cli_resized(void);
 /* From now on a reader that goes away sets the mark, too, and the write fails. */
 void cli_catch_broken_pipe(void);
 /* The same signals as cli_catch_interrupts(), while somebody types: reading the terminal fails with EINTR. */
@@ -222,8 +227,9 @@ bool cli_status_asked(void); /* true once for each SIGUSR1 */
 void cli_progress(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* "WHAT: DONE of TOTAL UNIT", with the rate and the time left; unit begins with a space, or is empty. */
 void cli_progress_count(const char *what, int64_t done, int64_t total, const char *unit);
-void cli_progress_end(void); /* takes the line away */
-bool cli_stderr_color(void); /* a terminal, and NO_COLOR is not set */
+void cli_progress_end(void);  /* takes the line away */
+bool cli_dumb_terminal(void); /* TERM names none that knows escape sequences */
+bool cli_stderr_color(void);  /* a terminal that knows them, and NO_COLOR is not set */
 
 /* JSON on stdout: one object to a line, numbers with 9 digits, flushed. Takes the reference. */
 MUST_CHECK enum err_code cli_json_line(json_t *o, struct err *e);

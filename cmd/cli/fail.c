@@ -120,6 +120,20 @@ void cli_exit_nomem(void)
     exit(cli_fail(&e));
 }
 
+int cli_columns(const char *s)
+{
+    int n = 0;
+
+    for (; *s != '\0'; s++)
+        n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
+int cli_status_of(enum err_code code)
+{
+    return code == ERR_OK ? EXIT_OK : code == ERR_FORMAT || code == ERR_UNSUPPORTED ? EXIT_DATA : EXIT_FAILED;
+}
+
 int cli_fail(const struct err *e)
 {
     struct err shown = *e;

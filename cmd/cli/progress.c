@@ -27,11 +27,18 @@ static bool foreground_terminal(void)
     return isatty(STDERR_FILENO) && tcgetpgrp(STDERR_FILENO) == getpgrp();
 }
 
+bool cli_dumb_terminal(void)
+{
+    const char *term = getenv("TERM");
+
+    return term == NULL || *term == '\0' || strcmp(term, "dumb") == 0;
+}
+
 bool cli_stderr_color(void)
 {
     const char *no = getenv("NO_COLOR");
 
-    return isatty(STDERR_FILENO) && (no == NULL || no[0] == '\0');
+    return isatty(STDERR_FILENO) && !cli_dumb_terminal() && (no == NULL || no[0] == '\0');
 }
 
 static void on_timer(int sig)
@@ -63,9 +70,7 @@ static void start_timer(void)
 /* What empties the line. A terminal that may not know the sequence gets spaces instead. */
 static const char *clear_line(void)
 {
-    const char *term = getenv("TERM");
-
-    return term == NULL || *term == '\0' || strcmp(term, "dumb") == 0 ? "\r" : "\r\033[K";
+    return cli_dumb_terminal() ? "\r" : "\r\033[K";
 }
 
 /* How much of a text fits: whole fields, if the first one does. */

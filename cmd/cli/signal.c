@@ -13,6 +13,7 @@ static volatile sig_atomic_t asked_to_end; /* by SIGINT, SIGTERM or SIGHUP, */
 static volatile sig_atomic_t next_kills;   /* after which any of them kills */
 static volatile sig_atomic_t status_asked;
 static volatile sig_atomic_t hung_up;
+static volatile sig_atomic_t resized;
 
 enum { BUS_LINE = 4400 /* a path, and a few words around it */ };
 
@@ -49,6 +50,12 @@ static void on_hangup(int sig)
 {
     (void)sig;
     hung_up = 1;
+}
+
+static void on_resize(int sig)
+{
+    (void)sig;
+    resized = 1;
 }
 
 /* Does a line of /proc/self/maps, "FROM-TO ...", have the address? */
@@ -174,6 +181,19 @@ bool cli_hung_up(void)
     const bool was = hung_up != 0;
 
     hung_up = 0;
+    return was;
+}
+
+void cli_catch_resizes(void)
+{
+    catch (SIGWINCH, on_resize, SA_RESTART);
+}
+
+bool cli_resized(void)
+{
+    const bool was = resized != 0;
+
+    resized = 0;
     return was;
 }
 

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* edit.c - lines typed on a terminal (edit.h).                                room: cmd */
+#define _XOPEN_SOURCE 700 /* wcwidth() */
 #include "run/edit.h"
 #include <errno.h>
 #include <poll.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <wchar.h>
@@ -30,6 +33,8 @@ struct cli_edit {
     char *line;  /* the newest one, without its newline */
     char *typed; /* [cap] the same, as the terminal gave it */
     size_t cap;
+    const struct cli_edit_command *command;
+    int n_commands;
 #ifdef CHIMERE_EDIT
     EditLine *el; /* NULL: lines are not edited */
     History *history;
@@ -60,6 +65,8 @@ static struct {
     void (*el_resize)(EditLine *);
     const char *(*el_gets)(EditLine *, int *);
     const LineInfo *(*el_line)(EditLine *);
+    int (*el_insertstr)(EditLine *, const char *);
+    unsigned char (*complete_file)(EditLine *, int);
     History *(*history_init)(void);
     void (*history_end)(History *);
     int (*history)(History *, HistEvent *, int, ...);
@@ -71,11 +78,18 @@ static bool load_libedit(void)
         const char *name;
         void *to; /* a function's address */
     } rows[] = {
-        { "el_init", &lib.el_init },         { "el_end", &lib.el_end },
-        { "el_set", &lib.el_set },           { "el_get", &lib.el_get },
-        { "el_source", &lib.el_source },     { "el_resize", &lib.el_resize },
-        { "el_gets", &lib.el_gets },         { "el_line", &lib.el_line },
-        { "history", &lib.history },         { "history_init", &lib.history_init },
+        { "el_init", &lib.el_init },
+        { "el_end", &lib.el_end },
+        { "el_set", &lib.el_set },
+        { "el_get", &lib.el_get },
+        { "el_source", &lib.el_source },
+        { "el_resize", &lib.el_resize },
+        { "el_gets", &lib.el_gets },
+        { "el_line", &lib.el_line },
+        { "el_insertstr", &lib.el_insertstr },
+        { "_el_fn_complete", &lib.complete_file },
+        { "history", &lib.history },
+        { "history_init", &lib.history_init },
         { "history_end", &lib.history_end },
     };
     void *at = dlopen("libedit.so.2", RTLD_NOW); /* Debian's name, and that of others */
@@ -261,7 +275,7 @@ static void open_history(struct cli_edit *x)
         give_up(x, &e);
 }
 
-/* A line at the end of the file, in one write; one that another program left unfinished is ended first. */
+/* A line at the end of the history's file, in one write; one that another program left unfinished is ended first. */
 static enum err_code append_line(const char *path, const char *line, struct err *e)
 {
     const size_t n = strlen(line);
@@ -290,7 +304,7 @@ static void keep_line(struct cli_edit *x, const char *line)
     if (x->el == NULL || line[0] == '\0' || line[0] == ' ')
         return;
     remember_line(x, line);
-    if (x->path != NULL && append_line(x->path, line, &e))
+    if (x->path != NULL && strchr(line, '\n') == NULL && append_line(x->path, line, &e)) /* its lines are messages */
         give_up(x, &e);
 }
 
@@ -304,12 +318,51 @@ static char *prompt_of(EditLine *el)
     return (char *)(uintptr_t)x->prompt;
 }
 
+/* The terminal's width has changed. It has broken the line anew, and libedit does not know where: from the row where
+ * the prompt stands now, all is drawn again. */
+static void redraw_line(struct cli_edit *x)
+{
+    const LineInfo *typed = lib.el_line(x->el);
+    struct winsize w = { 0 };
+    mbstate_t st = { 0 };
+    int columns = 80, column = (int)strlen(x->prompt), rows = 0;
+    wchar_t c;
+
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1)
+        columns = w.ws_col;
+    for (const char *p = typed->buffer; p < typed->cursor;) {
+        const size_t n = mbrtowc(&c, p, (size_t)(typed->cursor - p), &st);
+
+        if (n == 0 || n > (size_t)(typed->cursor - p))
+            break;
+        p += n;
+        if (c == L'\n') {
+            rows += column / columns + 1;
+            column = 0;
+        } else {
+            column += wcwidth(c) > 0 ? wcwidth(c) : 0;
+        }
+    }
+    rows += column / columns;
+    if (cli_dumb_terminal())
+        putchar('\n');
+    else if (rows > 0)
+        printf("\r\033[%dA\033[J", rows);
+    else
+        printf("\r\033[J");
+    fflush(stdout);
+    lib.el_resize(x->el);
+    lib.el_set(x->el, EL_REFRESH);
+}
+
 /* A character of the terminal. libedit's own would go on reading after a signal. */
 static int read_char(EditLine *el, wchar_t *c)
 {
     mbstate_t st = { 0 };
+    struct cli_edit *x;
     char byte;
 
+    lib.el_get(el, EL_CLIENTDATA, &x);
     for (;;) {
         struct pollfd fd = { .fd = STDIN_FILENO, .events = POLLIN };
         ssize_t n;
@@ -318,6 +371,8 @@ static int read_char(EditLine *el, wchar_t *c)
         /* A signal that comes before poll() waits must not be lost: it is looked at again soon. */
         if (cli_interrupted())
             return -1;
+        if (cli_resized())
+            redraw_line(x);
         if (poll(&fd, 1, 100) <= 0)
             continue;
         n = read(STDIN_FILENO, &byte, 1);
@@ -338,6 +393,101 @@ static int read_char(EditLine *el, wchar_t *c)
             return 1;
         st = (mbstate_t){ 0 }; /* no character: left out */
     }
+}
+
+/* ---- what is pasted, and commands that are completed ---- */
+
+/* A terminal that was asked to puts what is pasted between these. */
+#define PASTE_BEGINS "\033[200~"
+static const char paste_ends[] = "\033[201~";
+
+static void bracket_pastes(bool on)
+{
+    if (cli_dumb_terminal())
+        return;
+    fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
+    fflush(stdout);
+}
+
+/* Lines that are pasted are a part of the line that is typed: nothing is sent before the user ends it. */
+static unsigned char take_paste(EditLine *el, int key)
+{
+    enum { END_BYTES = sizeof paste_ends - 1 };
+    struct cli_buf b = { 0 };
+    struct err e = { 0 };
+    char bytes[MB_LEN_MAX];
+    wchar_t c;
+    unsigned char result = CC_EOF;
+
+    (void)key;
+    while (read_char(el, &c) > 0) {
+        mbstate_t st = { 0 };
+        const size_t n = wcrtomb(bytes, c == L'\r' ? L'\n' : c, &st);
+
+        if (c == L'\0' || n == (size_t)-1)
+            continue;
+        if (cli_buf_add(&b, (struct str){ bytes, n }, &e))
+            break;
+        if (b.n < END_BYTES || memcmp(b.p + b.n - END_BYTES, paste_ends, END_BYTES) != 0)
+            continue;
+        b.p[b.n - END_BYTES] = '\0';
+        result = b.n == END_BYTES || lib.el_insertstr(el, b.p) == 0 ? CC_REFRESH : CC_ERROR;
+        break;
+    }
+    cli_buf_free(&b);
+    return result;
+}
+
+/* Completes the command that the line begins with, or the name of a file behind it. */
+static unsigned char complete_line(EditLine *el, int key)
+{
+    const LineInfo *typed = lib.el_line(el);
+    const size_t n = (size_t)(typed->cursor - typed->buffer), word = strcspn(typed->buffer, " ");
+    struct cli_edit *x;
+    const char *common = NULL;
+    size_t n_common = 0;
+    int n_found = 0, found = 0;
+
+    lib.el_get(el, EL_CLIENTDATA, &x);
+    for (int i = 0; i < x->n_commands && n > 0 && typed->buffer[0] == '/'; i++) {
+        const char *name = x->command[i].name;
+        size_t same = 0;
+
+        if (word < n && strlen(name) == word - 1 && strncmp(name, typed->buffer + 1, word - 1) == 0)
+            return x->command[i].takes_file ? lib.complete_file(el, key) : CC_ERROR;
+        if (word < n || strncmp(name, typed->buffer + 1, n - 1) != 0)
+            continue;
+        while (common != NULL && same < n_common && name[same] == common[same])
+            same++;
+        n_common = common != NULL ? same : strlen(name);
+        common = name;
+        found = i;
+        n_found++;
+    }
+    if (n_found == 0)
+        return CC_ERROR;
+    if (n_common > n - 1 || n_found == 1) {
+        char rest[64];
+
+        (void)snprintf(rest, sizeof rest, "%.*s%s", (int)(n_common - (n - 1)), common + n - 1,
+                       n_found == 1 && x->command[found].takes ? " " : "");
+        return lib.el_insertstr(el, rest) == 0 ? CC_REFRESH : CC_ERROR;
+    }
+    putchar('\n');
+    for (int i = 0; i < x->n_commands; i++)
+        if (strncmp(x->command[i].name, typed->buffer + 1, n - 1) == 0)
+            printf("/%s ", x->command[i].name);
+    putchar('\n');
+    fflush(stdout);
+    return CC_REDISPLAY;
+}
+
+static void bind_keys(struct cli_edit *x)
+{
+    lib.el_set(x->el, EL_ADDFN, "chimere-paste", "take what is pasted", take_paste);
+    lib.el_set(x->el, EL_BIND, PASTE_BEGINS, "chimere-paste", NULL);
+    lib.el_set(x->el, EL_ADDFN, "chimere-complete", "complete a command", complete_line);
+    lib.el_set(x->el, EL_BIND, "^I", "chimere-complete", NULL);
 }
 
 static enum err_code open_libedit(struct cli_edit *x, struct err *e)
@@ -365,6 +515,8 @@ static enum err_code open_libedit(struct cli_edit *x, struct err *e)
     lib.el_set(x->el, EL_HIST, lib.history, x->history);
     lib.el_set(x->el, EL_GETCFN, read_char);
     lib.el_source(x->el, NULL); /* ~/.editrc */
+    bind_keys(x);
+    cli_catch_resizes();
     open_history(x);
     return ERR_OK;
 }
@@ -377,7 +529,9 @@ static const char *read_line(struct cli_edit *x)
     if (x->el == NULL)
         return read_plain_line(x);
     lib.el_resize(x->el);
+    bracket_pastes(true);
     line = lib.el_gets(x->el, &count);
+    bracket_pastes(false);
     return count > 0 ? line : NULL;
 }
 
@@ -414,12 +568,15 @@ static void close_libedit(struct cli_edit *x)
 }
 #endif
 
-enum err_code cli_edit_open(struct cli_edit **out, struct err *e)
+enum err_code cli_edit_open(struct cli_edit **out, const struct cli_edit_command *command, int n_commands,
+                            struct err *e)
 {
     struct cli_edit *x = calloc(1, sizeof *x);
 
     if (x == NULL)
         return err_nomem(e);
+    x->command = command;
+    x->n_commands = n_commands;
     if (open_libedit(x, e)) {
         cli_edit_close(x);
         return e->code;
@@ -453,7 +610,8 @@ enum cli_typed cli_edit_line(struct cli_edit *x, const char *prompt, const char 
     x->line = strdup(typed);
     if (x->line == NULL)
         return TYPED_END;
-    x->line[strcspn(x->line, "\r\n")] = '\0';
+    for (size_t n = strlen(x->line); n > 0 && strchr("\r\n", x->line[n - 1]) != NULL;)
+        x->line[--n] = '\0';
     keep_line(x, x->line);
     *line = x->line;
     return TYPED_LINE;

@@ -53,6 +53,7 @@ static const struct {
 const struct cli_of cli_run_of[] = {
     { "model", ~(unsigned)(CHECK | PARSE | RENDER | RATE) },
     { "prompt", TEXTS | TOKENIZE | DETOKENIZE | SHOW_PROMPT },
+    { "no-stdin", (TEXTS | TOKENIZE | DETOKENIZE | SHOW_PROMPT) & ~(unsigned)TALK },
     { "system", MESSAGES },
     { "messages", MESSAGES },
     { "continue", CHAT | SHOW_PROMPT },
@@ -141,10 +142,11 @@ const struct cli_pair cli_run_pairs[] = {
     { "reasoning-grace", CLI_NEEDS, "reasoning-budget|reasoning-effort|think-stop", NULL, 0 },
     { "reasoning-budget-message", CLI_NEEDS, "reasoning-budget|reasoning-effort", NULL, 0 },
     { "think-probe", CLI_NEEDS, "think-stop|think-suppress", NULL, 0 },
+    { "no-stdin", CLI_NEEDS, "prompt", NULL, 0 },
     { "continue", CLI_NEEDS, "messages", NULL, 0 },
     { "continue", CLI_EXCLUDES, "prompt", NULL, 0 },
     { "tool-choice|one-call", CLI_NEEDS, "tools|messages", NULL, 0 },
-    { "show|session-ro", CLI_NEEDS, "session", NULL, 0 },
+    { "session-ro", CLI_NEEDS, "session", NULL, 0 },
     { "drop-oldest", CLI_NEEDS, "session|interactive", NULL, 0 },
     { "check", CLI_NEEDS, "schema|grammar|regex", NULL, 0 },
     { "render", CLI_NEEDS, "vars", NULL, 0 },
@@ -267,9 +269,15 @@ static void check_operands(const struct cli *cli, struct cli_run_options *o, uns
         cli_usage("--plan takes one model");
     if (mode & (INSPECT | PLAN) && *files != NULL)
         o->model.file = *files;
-    if (mode & (SHOW | CHECK | PARSE | RENDER | IDS) && *files != NULL)
+    if (mode & SHOW && *files == NULL && o->session == NULL)
+        cli_usage("--show needs --session, or the names of sessions");
+    if (mode & SHOW && *files != NULL && o->session != NULL)
+        cli_usage("the session is named twice: by --session, and without an option");
+    if (mode & SHOW && *files != NULL)
+        o->session = *files;
+    if (mode & (CHECK | PARSE | RENDER | IDS) && *files != NULL)
         cli_usage("%s: a prompt %s", *files, how);
-    for (; *files != NULL && !(mode & (INSPECT | PLAN | RATE)); files++) {
+    for (; *files != NULL && !(mode & (INSPECT | PLAN | RATE | SHOW)); files++) {
         if (cli_is_stdin(*files) || access(*files, F_OK) == 0)
             continue;
         if (o->raw && strcmp(cli_as_typed(cli, "raw"), "-r") == 0)

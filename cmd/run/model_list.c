@@ -155,20 +155,10 @@ static void fill_row(char row[N_COLUMNS][CELL_BYTES], const struct item *it)
         snprintf(row[8], CELL_BYTES, "%s%s", it->on_cpu ? "yes" : "no", it->on_gpu ? ", GPU too" : "");
 }
 
-/* Characters of UTF-8. */
-static int columns_of(const char *s)
-{
-    int n = 0;
-
-    for (; *s != '\0'; s++)
-        n += ((unsigned char)*s & 0xc0) != 0x80;
-    return n;
-}
-
 static void print_row(char row[N_COLUMNS][CELL_BYTES], const int width[N_COLUMNS])
 {
     for (int c = 0; c + 1 < N_COLUMNS; c++)
-        printf("%s%*s  ", row[c], width[c] - columns_of(row[c]), "");
+        printf("%s%*s  ", row[c], width[c] - cli_columns(row[c]), "");
     puts(row[N_COLUMNS - 1]);
 }
 
@@ -182,7 +172,7 @@ static void print_table(const struct item *v, size_t n)
     for (size_t i = 0; i < n; i++) {
         fill_row(row, &v[i]);
         for (int c = 0; c < N_COLUMNS; c++)
-            width[c] = columns_of(row[c]) > width[c] ? columns_of(row[c]) : width[c];
+            width[c] = cli_columns(row[c]) > width[c] ? cli_columns(row[c]) : width[c];
     }
     for (int c = 0; c < N_COLUMNS; c++)
         strcpy(row[c], titles[c]);
@@ -259,11 +249,6 @@ static bool is_later_part(const char *path, char *const *paths)
     return false;
 }
 
-static int status_of(enum err_code code)
-{
-    return code == ERR_OK ? EXIT_OK : code == ERR_FORMAT || code == ERR_UNSUPPORTED ? EXIT_DATA : EXIT_FAILED;
-}
-
 enum err_code cli_model_list(char *const *paths, bool json, int *status, struct err *e)
 {
     size_t n = 0, all = 0;
@@ -282,7 +267,7 @@ enum err_code cli_model_list(char *const *paths, bool json, int *status, struct 
         v[n].path = paths[i];
         look_at(&v[n]);
         if (*status == EXIT_OK)
-            *status = status_of(v[n].bad.code);
+            *status = cli_status_of(v[n].bad.code);
         if (json)
             code = print_json(&v[n], e);
         n++;

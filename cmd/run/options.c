@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* options.c - the options, from the command line, the environment and the file beside the model.   room: cmd */
+#include <string.h>
+#include <unistd.h>
 #include "cli/table.h"
 #include "run/program.h"
 
@@ -15,6 +17,7 @@ static const struct cli_opt opts[] = {
     SECTION("Prompt"),
     ROW_MODEL(o.model),
     STRING('p', "prompt", "text", "the prompt; files named come after it", &o.prompt),
+    FLAG(0, "no-stdin", "-p alone: do not append what is piped in", &o.no_stdin),
     STRING('s', "system", "text", "system message; @FILE: of a file", &o.system),
     PATH(0, "messages", "file", "JSON: chat messages to continue", &o.messages),
     FLAG(0, "continue", "continue the last of the messages, the model's", &o.go_on),
@@ -34,7 +37,7 @@ static const struct cli_opt opts[] = {
     FLAG('r', "raw", "no chat: continue the text as it is", &o.raw),
     FLAG(0, "plain", "raw: special tokens spelled out are text", &o.plain),
     PATH(0, "tokens", "file", "JSON: token ids as the prompt, unchanged", &o.tokens),
-    OUTPUT(0, "session", "file", "keep the conversation in a file, continue it", &o.session),
+    OUTPUT(0, "session", "file", "keep the conversation in a file; last: the newest", &o.session),
     FLAG(0, "session-ro", "only read the session, do not save this turn", &o.session_ro),
     FLAG(0, "drop-oldest", "drop the oldest turns if the context is full", &o.drop_oldest),
     SECTION("Answer"),
@@ -69,7 +72,7 @@ static const struct cli_opt opts[] = {
     PATH(0, "render", "file", "render a chat template with --vars; no model", &o.render.template_path),
     PATH(0, "vars", "file", "with --render: a JSON object, the variables", &o.render.vars_path),
     STRING(0, "now", "time", "with --render: 2026-01-15T09:05:07 (default: now)", &o.render.now),
-    FLAG(0, "show", "print the conversation that --session holds", &o.show),
+    FLAG(0, "show", "print a session, or a table of several", &o.show),
     FLAG(0, "inspect", "print what is in the model file", &o.inspect),
     FLAG(0, "check", "is stdin what --schema, --grammar, --regex allow?", &o.check),
     STRING(0, "parse", "format", "read an answer on stdin, print it as JSON", &o.parse.format),
@@ -99,6 +102,19 @@ static void set_verbosity(void)
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
 }
 
+/* "last" is the newest session here, unless a file has that name. */
+static void find_last_session(void)
+{
+    static char path[4096];
+    struct err e = { 0 };
+
+    if (o.session == NULL || strcmp(o.session, "last") != 0 || access("last", F_OK) == 0)
+        return;
+    if (cli_session_last(path, sizeof path, &e))
+        cli_usage("--session last: %s", e.msg);
+    o.session = path;
+}
+
 struct cli_run_options *cli_run_options(const struct cli **of, int argc, char **argv, char *const **files)
 {
     o.sampling.o = sample_defaults();
@@ -110,6 +126,7 @@ struct cli_run_options *cli_run_options(const struct cli **of, int argc, char **
         cli_model_defaults(&cli, o.model.plan && **files != NULL ? **files : o.model.file);
     cli_exclude(&cli, "quiet", "verbose");
     set_verbosity();
+    find_last_session();
     cli_run_check_options(&cli, &o, *files);
     return &o;
 }

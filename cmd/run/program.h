@@ -35,7 +35,7 @@ struct cli_run_options {
     const char *tool_choice; /* NULL: auto */
     bool raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool verbose, quiet, stream, check, engram_drafts, uncertainty;
-    bool show, session_ro, drop_oldest, interactive, go_on, one_call;
+    bool no_stdin, show, session_ro, drop_oldest, interactive, go_on, one_call;
     int think, reasoning;             /* index of the choice; think 0: on; reasoning -1: by terminal */
     int64_t predict_max, logits_last; /* -1: not given */
     int64_t min_tokens;
@@ -128,8 +128,13 @@ MUST_CHECK enum err_code cli_run_open_answer(struct cli_run *s, struct err *e);
 MUST_CHECK enum err_code cli_run_submit(struct cli_run *s, struct err *e);
 MUST_CHECK enum err_code cli_run_generate(struct cli_run *s, struct err *e);
 MUST_CHECK enum err_code cli_run_keep(struct cli_run *s, struct err *e);
-/* Something waits on the standard input, which -p leaves alone: says so. */
-void cli_run_warn_unread(const struct cli_run *s, char *const *files);
+
+/* session_list.c: sessions in a table, or as JSON lines; *status: what is wrong with the first that cannot be read */
+MUST_CHECK enum err_code cli_session_list(struct cli_run *s, char *const *paths, int *status, struct err *e);
+/* The same of NAME.session beside --session, or here; held: the tokens of the session that is open. */
+MUST_CHECK enum err_code cli_session_list_here(struct cli_run *s, const struct text_tokens *held, struct err *e);
+/* The NAME.session here that was written last. */
+MUST_CHECK enum err_code cli_session_last(char *path, size_t path_bytes, struct err *e);
 
 /* talk.c: -i */
 MUST_CHECK enum err_code cli_run_talk(struct cli_run *s, char *const *files, struct err *e);

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prompt.c - what the model will see of options, files and the session.           room: cmd */
+#include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "model/model.h"
 #include "run/program.h"
 #include "text/text.h"
@@ -163,6 +168,42 @@ static enum err_code read_tokens_file(struct cli_run *s, struct err *e)
     return code;
 }
 
+/* Whether the standard input is a file or a pipe that gives at least a byte. A pipe may come from a program that takes
+ * its time, or from one that keeps it open for nothing: waiting long is told. */
+static bool has_input(void)
+{
+    enum { TELL_MS = 3000 };
+    struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+    struct stat st;
+    int n = 0;
+
+    if (fstat(STDIN_FILENO, &st) != 0)
+        return false;
+    if (S_ISREG(st.st_mode))
+        return st.st_size > lseek(STDIN_FILENO, 0, SEEK_CUR);
+    if (!S_ISFIFO(st.st_mode))
+        return false;
+    if (poll(&in, 1, TELL_MS) == 0) {
+        cli_warn("waits for the standard input, which comes after -p; --no-stdin or < /dev/null leaves it out");
+        while (poll(&in, 1, -1) < 0 && errno == EINTR)
+            ;
+    }
+    return ioctl(STDIN_FILENO, FIONREAD, &n) == 0 && n > 0;
+}
+
+/* The files of a prompt: text that is piped in comes after -p where nothing else is named. */
+static char *const *inputs_of(const struct cli_run *s, char *const *files)
+{
+    static char dash[] = "-";
+    static char *const piped[] = { dash, NULL };
+    const struct cli_run_options *o = s->o;
+    const bool taken = cli_is_stdin(o->messages) || cli_is_stdin(o->tools) || cli_is_stdin(o->template_file) ||
+                       cli_is_stdin(o->beside.context) || cli_is_stdin(o->beside.context_table) ||
+                       cli_is_stdin(o->grammar.schema) || cli_is_stdin(o->grammar.grammar);
+
+    return o->prompt != NULL && *files == NULL && !o->no_stdin && !taken && has_input() ? piped : files;
+}
+
 /* The question of the options: tokens of a file, messages, or a text (s->rendered). */
 enum err_code cli_run_question(struct cli_run *s, char *const *files, struct err *e)
 {
@@ -171,6 +212,7 @@ enum err_code cli_run_question(struct cli_run *s, char *const *files, struct err
                        read_lists(s, e) || read_tokens_file(s, e) || use_options(s, e)
                    ? e->code
                    : ERR_OK;
+    files = inputs_of(s, files);
     s->chat = !s->o->raw && !s->o->tokenize && !s->o->detokenize &&
               (s->o->template_file != NULL || text_info(s->open.text)->chat_template.n > 0);
     if (s->chat && cli_run_format(s, e))

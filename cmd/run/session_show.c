@@ -62,9 +62,11 @@ enum err_code cli_run_show(struct cli_run *s, char *const *files, int *status, s
     struct cli_transcript x = { 0 };
     enum err_code code;
 
-    (void)files, (void)status;
-    if (cli_open(&s->open, &s->o->model, e) || cli_open_text(&s->open, true, e) ||
-        cli_session_open(&s->kept, s->o->session, true, e) || check_tokenizer(s, e))
+    if (cli_open(&s->open, &s->o->model, e) || cli_open_text(&s->open, true, e))
+        return e->code;
+    if (*files != NULL && files[1] != NULL)
+        return cli_session_list(s, files, status, e);
+    if (cli_session_open(&s->kept, s->o->session, true, e) || check_tokenizer(s, e))
         return e->code;
     if (s->kept.begun && !s->kept.chat)
         return show_text(s, e) ? e->code : cli_flush_stdout(e);

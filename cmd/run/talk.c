@@ -3,6 +3,7 @@
  *
  * The conversation is its tokens: a turn's prompt is all of them and the new message, so that the model only reads what
  * is new. What messages they are is found again where it is asked for (cli/transcript.h). */
+#include <assert.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 #include "run/session.h"
 #include "text/text.h"
 
-enum { FILE_MAX = 64 << 20 };
+enum { FILE_MAX = 64 << 20, SHOWN_BYTES = 72, COMMANDS_MAX = 16 };
 
 struct talk {
     struct cli_run *s;
@@ -25,6 +26,7 @@ struct talk {
     struct text_tokens held; /* the conversation: prompts and answers */
     struct cli_buf message;  /* what is typed and read of the next one */
     struct cli_buf system;   /* n 0: none */
+    struct cli_edit_command completed[COMMANDS_MAX];
     bool ends;
 };
 
@@ -136,7 +138,7 @@ static enum err_code do_clear(struct talk *t, const char *arg, struct err *e)
     return ERR_OK;
 }
 
-/* Takes the last message of the user and its answer away, and gives the message to *said. */
+/* Takes the last message of the user and its answer away, and adds the message to *said. */
 static enum err_code undo(struct talk *t, struct cli_buf *said, struct err *e)
 {
     struct cli_transcript x;
@@ -154,7 +156,7 @@ static enum err_code undo(struct talk *t, struct cli_buf *said, struct err *e)
     }
     if (n_user == 0)
         code = err_set(e, ERR_ARG, "there is no message yet");
-    else if (said != NULL)
+    else
         code = cli_buf_add(said,
                            str_of(json_string_value(json_object_get(json_array_get(x.messages, last), "content"))), e);
     if (code == ERR_OK)
@@ -165,13 +167,21 @@ static enum err_code undo(struct talk *t, struct cli_buf *said, struct err *e)
 
 static enum err_code do_undo(struct talk *t, const char *arg, struct err *e)
 {
+    struct cli_buf said = { 0 };
     struct err own = { 0 };
+    char words[SHOWN_BYTES];
+    enum err_code code = ERR_OK;
 
     (void)arg;
-    if (undo(t, NULL, &own) == ERR_OK)
-        return settle_session(t, e);
-    complain(&own);
-    return ERR_OK;
+    if (undo(t, &said, &own)) {
+        complain(&own);
+    } else {
+        cli_transcript_words(words, sizeof words, said.n > 0 ? said.p : "");
+        printf("taken back: %s\n", words);
+        code = settle_session(t, e);
+    }
+    cli_buf_free(&said);
+    return code;
 }
 
 static enum err_code do_regen(struct talk *t, const char *arg, struct err *e)
@@ -188,6 +198,42 @@ static enum err_code do_regen(struct talk *t, const char *arg, struct err *e)
         t->s->o->sampling.o.seed++;
         return send_message(t, e);
     }
+    return ERR_OK;
+}
+
+/* The text behind the command, and what /read put in front of it, in the user's editor. */
+static enum err_code do_edit(struct talk *t, const char *arg, struct err *e)
+{
+    struct cli_buf text = { 0 };
+    struct err own = { 0 };
+    enum err_code code = cli_buf_add(&text, (struct str){ t->message.p != NULL ? t->message.p : "", t->message.n }, e)
+                             ? e->code
+                             : cli_buf_add(&text, str_of(arg), e);
+
+    if (code == ERR_OK && cli_edit_text(&text, &own)) {
+        complain(&own); /* what was read before still waits */
+    } else if (code == ERR_OK) {
+        const struct cli_buf read = t->message;
+
+        t->message = text;
+        text = read;
+        if (t->message.p[strspn(t->message.p, " \t\r\n")] != '\0')
+            code = send_message(t, e);
+        else
+            t->message.n = 0;
+    }
+    cli_buf_free(&text);
+    return code;
+}
+
+static enum err_code do_list(struct talk *t, const char *arg, struct err *e)
+{
+    struct err own = { 0 };
+
+    (void)arg;
+    (void)e;
+    if (cli_session_list_here(t->s, &t->held, &own))
+        complain(&own);
     return ERR_OK;
 }
 
@@ -330,17 +376,20 @@ static const struct {
 } commands[] = {
     { "help", "", "this list", do_help },
     { "clear", "", "begin another conversation; the system message stays", do_clear },
-    { "undo", "", "take the last message and its answer back", do_undo },
+    { "undo", "", "take the last message and its answer back, and show the message", do_undo },
     { "regen", "", "another answer to the last message, where --temp is above 0", do_regen },
+    { "edit", " TEXT", "write the message in $VISUAL or $EDITOR, and send it", do_edit },
     { "read", " FILE", "put a file's text in front of the next message", do_read },
     { "system", " TEXT", "the system message, before the conversation begins; alone: show it", do_system },
     { "think", " on|off|N", "reason before the answer, or not, or for N tokens at most", do_think },
+    { "list", "", "the sessions beside this one, or here", do_list },
     { "save", " FILE", "write the messages to a new file, JSON for --messages", do_save },
     { "stats", "", "how long the conversation is, how fast the answer came", do_stats },
     { "quit", "", "end; ^D does so, too", do_quit },
     { "exit", "", "the same", do_quit },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
+static_assert(sizeof commands / sizeof *commands <= COMMANDS_MAX, "room for each");
 
 static enum err_code do_help(struct talk *t, const char *arg, struct err *e)
 {
@@ -350,8 +399,8 @@ static enum err_code do_help(struct talk *t, const char *arg, struct err *e)
     for (int i = 0; i < N_COMMANDS; i++)
         printf("/%s%-*s%s\n", commands[i].name, (int)(18 - strlen(commands[i].name)), commands[i].arg,
                commands[i].help);
-    puts("A message of several lines begins and ends with \"\"\". ^C stops an answer. A blank in front of / is no "
-         "command.");
+    puts("A message of several lines is pasted, or begins and ends with \"\"\". ^C stops an answer. Tab completes "
+         "commands.\nA blank in front of / is no command.");
     return ERR_OK;
 }
 
@@ -402,7 +451,7 @@ static bool read_block(struct talk *t, const char *line, struct err *e)
 
 static enum err_code take_line(struct talk *t, const char *line, struct err *e)
 {
-    if (line[0] == '/')
+    if (line[0] == '/' && strchr(line, '\n') == NULL) /* several lines were pasted */
         return command(t, line, e);
     if (strncmp(line, "\"\"\"", 3) == 0) {
         if (!read_block(t, line, e))
@@ -498,7 +547,10 @@ static enum err_code open_all(struct talk *t, struct err *e)
     if (text_tokens_push(&s->before, 0, e) || cli_run_ask_tokens(s, e) || cli_run_open(s, e))
         return e->code;
     cli_run_note_machine(s);
-    return cli_edit_open(&t->edit, e);
+    for (int i = 0; i < N_COMMANDS; i++)
+        t->completed[i] = (struct cli_edit_command){ commands[i].name, commands[i].arg[0] != '\0',
+                                                     strcmp(commands[i].arg, " FILE") == 0 };
+    return cli_edit_open(&t->edit, t->completed, N_COMMANDS, e);
 }
 
 static enum err_code first_message(struct talk *t, char *const *files, struct err *e)

@@ -13,15 +13,6 @@ static enum err_code read_prompt(struct cli_run *s, char *const *files, struct e
                : ERR_OK;
 }
 
-/* What was printed is out, and what was not read is told. */
-static enum err_code end_output(const struct cli_run *s, char *const *files, struct err *e)
-{
-    if (cli_flush_stdout(e))
-        return e->code;
-    cli_run_warn_unread(s, files);
-    return ERR_OK;
-}
-
 enum err_code cli_run_show_prompt(struct cli_run *s, char *const *files, int *status, struct err *e)
 {
     char *text = NULL;
@@ -36,7 +27,7 @@ enum err_code cli_run_show_prompt(struct cli_run *s, char *const *files, int *st
         return cli_as_data(e);
     fwrite(s->chat ? text : s->rendered.p, 1, s->chat ? n : s->rendered.n, stdout);
     free(text);
-    return end_output(s, files, e);
+    return cli_flush_stdout(e);
 }
 
 enum err_code cli_run_tokenize(struct cli_run *s, char *const *files, int *status, struct err *e)
@@ -51,7 +42,7 @@ enum err_code cli_run_tokenize(struct cli_run *s, char *const *files, int *statu
     for (int64_t i = 0; i < s->before.n; i++)
         printf("%s%d", i ? "," : "", s->before.v[i]);
     puts("]");
-    return end_output(s, files, e);
+    return cli_flush_stdout(e);
 }
 
 enum err_code cli_run_detokenize(struct cli_run *s, char *const *files, int *status, struct err *e)
@@ -70,5 +61,5 @@ enum err_code cli_run_detokenize(struct cli_run *s, char *const *files, int *sta
         return e->code;
     fwrite(bytes, 1, n, stdout);
     free(bytes);
-    return end_output(s, files, e);
+    return cli_flush_stdout(e);
 }

@@ -222,24 +222,6 @@ END
     [ "$(cat err)" = 'chimere-run: --seed has no effect at temperature 0: it needs --temp' ]
 }
 
-@test "what waits on the standard input beside -p is used or told" {
-    echo 'The capital of Atlantis is Poseidonia.' > notes
-    for how in 'cat notes |' ''; do
-        if [ -n "$how" ]; then cat notes | try 0 chimere-run --raw -n 1 -p 'x'; else try 0 chimere-run --raw -n 1 -p 'x' < notes; fi
-        [ "$(cat err)" = "chimere-run: the standard input is not read with -p: add '-' to append it" ]
-    done
-    (sleep 0.3; echo late) | chimere-run --raw -n 1 -p x 2> err > out # its writer may be slow: told or not
-    [ "$(wc -l < err)" -le 1 ]
-    cat notes | try 0 chimere-run --raw -n 1 -p x -
-    [ ! -s err ]
-    cat notes | try 0 chimere-run -q --raw -n 1 -p x
-    [ ! -s err ]
-    try 0 chimere-run --raw -n 1 -p x < /dev/null
-    [ ! -s err ]
-    : | try 0 chimere-run --raw -n 1 -p x
-    [ ! -s err ]
-}
-
 @test "options of the environment that have no effect are ignored" {
     all='--raw --system s --tools t --tool-choice required --template t --chat-kwargs x --think off --reasoning-budget 5
         --parser hermes --examples e --plain --session s --session-ro --drop-oldest -n 1 --schema s --grammar g --regex r --stop x

@@ -18,23 +18,50 @@ load common
     cmp out want
 }
 
-@test "-p does not read stdin, unless - is named" {
+@test "what is piped in comes after -p, whatever is asked" {
     printf 'from stdin' > in
-    try 0 chimere-run --raw --show-prompt -p 'from -p' < in
-    [ "$(cat out)" = 'from -p' ]
-    try 0 chimere-run --raw --show-prompt -p 'from -p' - < in
-    [ "$(cat out)" = $'from -p\nfrom stdin' ]
+    for how in '' '-'; do
+        # shellcheck disable=SC2086
+        try 0 chimere-run --raw --show-prompt -p 'from -p' $how < in
+        [ "$(cat out)" = $'from -p\nfrom stdin' ]
+    done
+    [ "$( (sleep 0.3; cat in) | chimere-run --raw --show-prompt -p 'from -p')" = $'from -p\nfrom stdin' ]
+    [ "$(chimere-run --tokenize -p 'from -p' < in)" = "$(printf 'from -p\nfrom stdin' | chimere-run --tokenize)" ]
+    [ "$(chimere-run --think off -p 'What is' <<< '347 + 58?')" = "$(chimere-run --think off -p $'What is\n347 + 58?' < /dev/null)" ]
+    # The rest of a file, as a loop leaves it; the loop has its lines with --no-stdin.
+    printf 'a\nb\n' > lines
+    [ "$( (head -c 2 > first; chimere-run --raw --show-prompt -p x) < lines)" = $'x\nb' ]
+    while read -r line; do chimere-run --raw --show-prompt --no-stdin -p "$line."; done < lines > out
+    [ "$(cat out)" = a.b. ]
 }
 
-@test "what waits on stdin beside -p is told, whatever is asked" {
-    for what in '-n 1 --raw' --tokenize --show-prompt; do
-        # shellcheck disable=SC2086
-        echo more | chimere-run $what -p x > out 2> err
-        [ "$(cat err)" = "chimere-run: the standard input is not read with -p: add '-' to append it" ]
-        # shellcheck disable=SC2086
-        chimere-run $what -p x < /dev/null 2> err
-        [ ! -s err ]
+@test "without input beside -p, a standard input that is no pipe or file is not waited for" {
+    : > empty
+    for in in /dev/null empty; do
+        try 0 chimere-run --raw --show-prompt -p x < $in
+        [ "$(cat out)" = x ] && [ ! -s err ]
     done
+    try 0 chimere-run --raw --show-prompt -p x <&-
+    [ "$(cat out)" = x ]
+    [ "$(: | chimere-run --raw --show-prompt -p x)" = x ]
+    printf 'the standard input' > in # is something else here
+    try 0 chimere-run --raw --show-prompt -p x empty < in
+    [ "$(cat out)" = x ]
+    fails 2 '--no-stdin needs --prompt' chimere-run --no-stdin
+    # A pipe that nobody writes to and nobody closes: told, and not read with --no-stdin.
+    mkfifo f
+    exec 5<> f
+    try 0 chimere-run --raw --show-prompt --no-stdin -p x < f
+    got=0
+    timeout 4 chimere-run --raw --show-prompt -p x < f 2> err || got=$?
+    [ $got -eq 124 ]
+    [ "$(cat err)" = 'chimere-run: waits for the standard input, which comes after -p; --no-stdin or < /dev/null leaves it out' ]
+    # A socket and a terminal are not waited for either.
+    python3 - "$(command -v chimere-run)" << 'END'
+import os, pty, socket, subprocess, sys
+for fd in socket.socketpair()[0], pty.openpty()[1]:
+    assert subprocess.run([sys.argv[1], "--raw", "--show-prompt", "-p", "x"], stdin=fd, capture_output=True, timeout=60).stdout == b"x"
+END
 }
 
 @test "a text in another encoding is told, once" {

@@ -393,6 +393,7 @@ always() { documented "$1" | grep -vxE 'id|notes|tables|uncertainty|entropy|vare
 @test "on a terminal the reasoning is dim, unless NO_COLOR" {
     command -v script > /dev/null || skip "script(1) is not installed"
     script -qec true /dev/null > /dev/null 2>&1 < /dev/null || skip "there are no pseudo-terminals"
+    export TERM=xterm
     script -qec "chimere-run -p '$SUM' > out" tty > /dev/null < /dev/null
     [ "$(cat out)" = 405 ]
     grep -q $'\033\\[2m.*347' tty

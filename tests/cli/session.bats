@@ -343,3 +343,35 @@ the file was cut, or a program was killed while it saved" ]
     cmp m.gguf "$CHIMERE_MODEL"
     [ "$(cat prompt)" = hello ]
 }
+
+@test "several sessions as a table, the last one by its name" {
+    fails 2 'there is no *.session' chimere-run --session last -p x
+    fails 2 '--show needs --session' chimere-run --show
+    for p in 'What is 2 + 2?' 'Now add 5 to that.'; do chimere-run --session a.session --think off -p "$p" < /dev/null > /dev/null; done
+    chimere-run --session b.session --raw -n 2 -p 'The kernel keeps a list' > /dev/null
+    touch -d '2026-01-15 12:00' b.session
+    echo no > c.session
+    try 3 chimere-run --show -- *.session
+    [ "$(wc -l < out)" -eq 4 ]
+    grep -qE '^a.session +20[0-9-]+ [0-9:]+ +2 +[0-9]+ +[0-9.]+ MB  What is 2 \+ 2\?$' out
+    grep -qE '^b.session  2026-01-15 12:00 +- +[0-9]+ +[0-9.]+ MB  The kernel keeps a list' out
+    grep -q '^c.session .*not a session' out
+    try 3 chimere-run --show --json -- *.session
+    jq -es 'map(.n_turns) == [2, null, null] and .[0].first_words == "What is 2 + 2?" and .[2].error != null and
+        .[0].file_bytes == '"$(stat -c %s a.session)" out
+    # Of another model the words are unknown.
+    try 3 chimere-run -m "$TINY" --show -- *.session
+    grep -q '^a.session .* (of chimere-nano-q5_k_m.gguf)$' out
+    # One is shown, by name or as the last.
+    rm c.session
+    chimere-run --session a.session --show > want
+    chimere-run --show a.session | cmp - want
+    chimere-run --session last --show | cmp - want
+    fails 2 'the session is named twice' chimere-run --session a.session --show b.session
+    chimere-run --session last --think off -p 'And 2 more?' < /dev/null > /dev/null
+    chimere-run --session a.session --show --json | jq -e '.messages | length == 6'
+    # A file of that name is what is meant.
+    chimere-run --session last --think off -p 'What is 2 + 2?' < /dev/null > /dev/null
+    mv a.session last
+    chimere-run --session last --show --json | jq -e '.messages | length == 8'
+}

@@ -21,7 +21,7 @@ talk()
 # An answer that never ends: of the letter Q.
 endless()
 {
-    talk "$1" --think off --ignore-eos --logit-bias "$(chimere-run --tokenize -p Q | jq '.[0]')=10000" "${@:2}"
+    talk "$1" --think off --ignore-eos --logit-bias "$(chimere-run --tokenize --no-stdin -p Q | jq '.[0]')=10000" "${@:2}"
 }
 
 messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
@@ -106,6 +106,8 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
 @test "undo, clear, regen" {
     printf '%s\n' 'What is 2 + 2?' 'Now add 5 to that.' /undo 'Now add 7 to that.' /undo /undo /undo 'What is 3 + 4?' /regen /quit |
         talk 0 --session s --think off -s 'Be terse.'
+    [ "$(grep -c '^taken back: Now add 5 to that.$' shown)" -eq 1 ]
+    [ "$(grep -c '^taken back: What is 2 + 2?$' shown)" -eq 1 ]
     chimere-run --session t --think off -s 'Be terse.' -p 'What is 3 + 4?' > want
     [ "$(messages s)" = "$(messages t)" ]
     grep -q 'there is no message yet' shown
@@ -151,6 +153,70 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
     done
 }
 
+has_libedit()
+{
+    grep -q CHIMERE_EDIT "$ROOT/${BUILD:-build}/flags" || grep -q CHIMERE_EDIT "${BUILD:-build}/flags"
+}
+
+@test "what is pasted is one message; Tab completes commands and names of files; a new width is drawn" {
+    has_libedit || skip "no libedit"
+    printf 'text of a file\n' > notes.txt
+    # The first line alone looks like a command, and is none.
+    printf '%s\n' '~ > ' 'keys \x1b[200~/undo\rWhat is\r2 + 2?\x1b[201~' '~ 2 + 2?' 'keys \r' '/quit' |
+        TERM=xterm talk 0 --session s --think off -n 4
+    [ "$(messages s | jq -c 'map(.content)[0]')" = '"/undo\nWhat is\n2 + 2?"' ]
+    messages s | jq -e 'length == 2'
+    printf '%s\n' '~ > ' 'keys /sy\t' '~ tem' 'keys Be terse.\r' '~ > ' 'keys /s\t' '~ /system /save /stats' \
+        'keys \x15/read no\t\r' '~ in front' /system /quit | TERM=xterm talk 0
+    grep -q 'notes.txt: 15 bytes' shown
+    [ "$(grep -c 'Be terse' shown)" -ge 2 ]
+    # 77 columns with the prompt: the line is three of 30, and the prompt two above the cursor.
+    printf '%s\n' 'size 80' '~ > ' "keys $(printf 'word %.0s' {1..15})" '~ word word word word word word word word word word word word word word word ' \
+        'size 30' '~ > word word' '^C' /quit | TERM=xterm talk 0
+    grep -q $'\r\033\\[2A\033\\[J' shown
+}
+
+@test "a terminal that knows no escape sequences gets none" {
+    has_libedit || skip "no libedit"
+    for term in xterm dumb ''; do
+        printf '%s\n' 'size 80' 'What is 2 + 2?' '~ > ' 'keys abc' 'size 40' '~ > abc' '^C' /quit | TERM=$term NO_COLOR='' talk 0
+        [ "$(grep -c $'\033' shown)" -gt 0 ] && [ "$term" = xterm ] || [ "$term" != xterm ]
+        [ "$term" = xterm ] || no grep -q $'\033' shown
+    done
+}
+
+@test "/edit: the message in an editor, and nothing lost where that fails" {
+    printf '#!/bin/sh\necho "$1"; cat "$2" > seen; printf "What is\\n2 + 2?\\n" > "$2"; exit "$1"\n' > ed
+    chmod +x ed
+    printf 'of a file' > notes
+    printf '%s\n' '/read notes' '/edit some text' /quit | EDITOR=false VISUAL='./ed 0' talk 0 --session s --think off -n 4
+    [ "$(cat seen)" = $'of a file\nsome text' ]
+    messages s | jq -e 'length == 2 and .[0].content == "What is\n2 + 2?"'
+    # One that fails: one line, what was read waits, what was written stays.
+    mkdir tmp
+    printf '%s\n' '/read notes' /edit '~ stays' 'What is it?' /quit | TMPDIR=tmp VISUAL='' EDITOR='./ed 3' talk 0 --session t --think off -n 4
+    grep -q '^./ed 3: ended with status 3; what was written stays in tmp/chimere-message-.*txt' shown
+    [ "$(cat tmp/*)" = $'What is\n2 + 2?' ]
+    messages t | jq -e '.[0].content == "of a file\nWhat is it?"'
+    rm tmp/*
+    for editor in none/editor false; do
+        printf '%s\n' '/edit x' /stats '~ conversation  0' /quit | TMPDIR=tmp VISUAL=$editor talk 0
+        grep -q "^$editor: " shown
+        [ -z "$(ls tmp)" ]
+    done
+    printf '%s\n' /edit /stats '~ conversation  0' /quit | VISUAL=: talk 0 # nothing was written
+}
+
+@test "/list: the sessions beside this one" {
+    mkdir d
+    chimere-run --session d/a.session --think off -p 'What is 3 + 4?' < /dev/null > /dev/null
+    printf '%s\n' /list 'What is 2 + 2?' /list /quit | talk 0 --session d/b.session --think off
+    grep -qE '^d/a.session .* 1 +[0-9]+ +[0-9.]+ MB  What is 3 \+ 4\?' shown
+    [ "$(grep -cE '^d/b.session .* 1 +[1-9][0-9]* .* What is 2 \+ 2\?' shown)" -eq 1 ]
+    printf '%s\n' /list /quit | talk 0
+    grep -q 'there is no \*.session' shown
+}
+
 @test "the manual has every command" {
     printf '%s\n' /help /quit | talk 0
     grep -oE '^/[a-z]+( |$)' shown | tr -d ' ' | sort -u > program
@@ -169,7 +235,7 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
 }
 
 @test "the history: a file for this user, without lines that begin with a blank" {
-    grep -q CHIMERE_EDIT "$ROOT/${BUILD:-build}/flags" || grep -q CHIMERE_EDIT "${BUILD:-build}/flags" || skip "no libedit"
+    has_libedit || skip "no libedit"
     printf '%s\n' '/think off' ' /hidden' /quit | XDG_STATE_HOME=$PWD/state CHIMERE_HISTORY='' talk 0
     [ ! -e state ]
     unset CHIMERE_HISTORY

@@ -3,10 +3,11 @@
 """terminal.py PROGRAM [ARGUMENT ...] < STEPS - runs a program on a terminal of its own and types STEPS.
 
 A step is a line: "TEXT" and "^D" are typed once the program asks for a line; "~ TEXT" waits until TEXT is shown; "^C" is
-typed at once; "kill N" sends signal N. What was shown goes to stdout, the status is the program's. A minute without
+typed at once, as is "keys TEXT" without an end of line, with Python's escapes in TEXT; "size N" makes the terminal N
+columns wide; "kill N" sends signal N. What was shown goes to stdout, the status is the program's. A minute without
 what a step waits for end it with 99.
 """
-import os, pty, select, signal, sys, time
+import fcntl, os, pty, select, signal, struct, sys, termios, time
 
 PROMPTS = (b"> ", b"... ")
 
@@ -36,6 +37,10 @@ def main():
         until = time.time() + 60
         if step == "^C":
             os.write(fd, b"\x03")
+        elif step.startswith("keys "):
+            os.write(fd, step[5:].encode().decode("unicode_escape").encode())
+        elif step.startswith("size "):
+            fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(step[5:]), 0, 0))
         elif step.startswith("kill "):
             os.kill(pid, int(step[5:]))
         elif step.startswith("~ "):
