@@ -2,6 +2,7 @@
 /* index.c - texts into an index.                                             room: cmd */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/io.h"
@@ -16,6 +17,8 @@ struct indexing {
     const struct cli_walked *file; /* that is cut now */
     struct cli_embedder m;
     struct recall_builder *b;
+    struct recall *old;  /* the index that is there; NULL: none whose vectors are of use */
+    int64_t n_old;       /* texts whose vectors it had */
     struct cli_buf open; /* the document that is being read; the text whose vector is wanted */
     int64_t n_cut;       /* texts that were too long for one */
 };
@@ -218,6 +221,8 @@ static enum err_code embed_texts(struct indexing *x, struct err *e)
         struct str heading, text = recall_build_text(x->b, i, &heading);
         bool took;
 
+        if (recall_build_has_vector(x->b, i))
+            continue;
         x->open.n = 0;
         if (heading.n > 0 && (cli_buf_add(&x->open, heading, e) || cli_buf_add(&x->open, STR("\n"), e)))
             return e->code;
@@ -257,6 +262,25 @@ static enum err_code open_index(struct indexing *x, struct err *e)
     return recall_build_open(&x->b, &bo, e);
 }
 
+/* The vectors of texts that the index has already. An index of another model is of no use, and one that is damaged is
+ * written anew. */
+static enum err_code reuse_vectors(struct indexing *x, struct err *e)
+{
+    struct err ignored;
+
+    if (access(x->o->out, F_OK) != 0)
+        return ERR_OK;
+    if (recall_open(&x->old, x->o->out, &ignored)) {
+        x->old = NULL;
+        return ignored.code == ERR_NOMEM ? err_copy(e, &ignored) : ERR_OK;
+    }
+    const struct recall_info i = recall_info(x->old);
+
+    if (i.model != model_fingerprint(x->m.x.model) || i.dims != x->m.dims || i.layer != x->m.layer)
+        return ERR_OK;
+    return recall_build_reuse(x->b, x->old, &x->n_old, e);
+}
+
 enum err_code cli_engram_index(const struct build_options *o, char *const *files, struct err *e)
 {
     const struct progress progress = { show_progress, NULL };
@@ -273,7 +297,7 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
         code = o->documents ? cli_walk(&o->walk, files, take_walked, x, e)
                             : cli_engram_read(o, files, NULL, NULL, take_piece, x, e);
     if (code == ERR_OK && o->vectors == NULL)
-        code = embed_texts(x, e);
+        code = reuse_vectors(x, e) ? e->code : embed_texts(x, e);
     const long long n = code == ERR_OK ? recall_build_count(x->b) : 0;
 
     if (code == ERR_OK && n == 0)
@@ -288,8 +312,9 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
         recall_build_abort(x->b);
     cli_progress_end();
     if (code == ERR_OK)
-        cli_note("%s: %lld texts in %.1f s, written in %.1f s", o->out, n, texts_s,
-                 (clock_ms() - from) / 1e3 - texts_s);
+        cli_note("%s: %lld texts in %.1f s, written in %.1f s; vectors of %lld were there", o->out, n, texts_s,
+                 (clock_ms() - from) / 1e3 - texts_s, (long long)x->n_old);
+    recall_close(x->old);
     cli_buf_free(&x->open);
     cli_embed_close(&x->m);
     io_unlock(lock);

@@ -20,6 +20,8 @@ struct recall_builder {
     struct recall_build_opts o;
     uint64_t stride, n;
     struct heap vector, text_end, text, length, use, words; /* words: of all uses */
+    const struct recall *old;                               /* whose mean is used, and whose vectors; NULL: none */
+    uint32_t *taken; /* [n] with old: the text of old that has the vector, NO_LINK: none */
     struct heap origin, file_time, file_end, file, heading_end, heading, members_end, members;
 };
 
@@ -72,6 +74,7 @@ void recall_build_abort(struct recall_builder *b)
     free(b->length.p);
     free(b->use.p);
     free(b->words.p);
+    free(b->taken);
     free(b->origin.p);
     free(b->file_time.p);
     free(b->file_end.p);
@@ -168,6 +171,80 @@ struct str recall_build_text(const struct recall_builder *b, int64_t i, struct s
     return part_of(&b->text, &b->text_end, i);
 }
 
+struct named_hash {
+    uint64_t hash;
+    uint32_t text;
+};
+
+static int by_hash(const void *a, const void *b)
+{
+    const struct named_hash *x = a, *y = b;
+
+    return x->hash != y->hash ? (x->hash < y->hash ? -1 : 1) : (x->text > y->text) - (x->text < y->text);
+}
+
+/* The text of old that is text i; NO_LINK: none is. */
+static uint32_t find_same(const struct recall_builder *b, int64_t i, const struct recall *old,
+                          const struct named_hash *v, size_t n)
+{
+    const uint64_t hash = ((const struct origin *)b->origin.p)[i].hash;
+    struct str heading, text = recall_build_text(b, i, &heading);
+    size_t lo = 0, hi = n;
+
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+
+        if (v[mid].hash < hash)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (; lo < n && v[lo].hash == hash; lo++)
+        if (str_eq(text, recall_text(old, v[lo].text)) && str_eq(heading, recall_origin_of(old, v[lo].text).heading))
+            return v[lo].text;
+    return NO_LINK;
+}
+
+enum err_code recall_build_reuse(struct recall_builder *b, const struct recall *old, int64_t *n, struct err *e)
+{
+    const size_t n_old = old->origin != NULL ? (size_t)old->s.n_texts : 0;
+    struct named_hash *v = malloc((n_old + 1) * sizeof *v);
+    uint32_t *taken = malloc(((size_t)b->n + 1) * sizeof *taken);
+    uint64_t same = 0;
+
+    *n = 0;
+    if (v == NULL || taken == NULL) {
+        free(v);
+        free(taken);
+        return err_nomem(e);
+    }
+    for (size_t i = 0; i < n_old; i++)
+        v[i] = (struct named_hash){ old->origin[i].hash, (uint32_t)i };
+    qsort(v, n_old, sizeof *v, by_hash);
+    for (uint64_t i = 0; i < b->n; i++) {
+        taken[i] = find_same(b, (int64_t)i, old, v, n_old);
+        same += taken[i] != NO_LINK;
+    }
+    free(v);
+    if (same == 0 || 2 * same < b->n) {
+        free(taken);
+        return ERR_OK;
+    }
+    for (uint64_t i = 0; i < b->n; i++)
+        if (taken[i] != NO_LINK)
+            memcpy((float *)b->vector.p + i * b->stride, old->vector + taken[i] * b->stride,
+                   (size_t)b->stride * sizeof(float));
+    b->old = old;
+    b->taken = taken;
+    *n = (int64_t)same;
+    return ERR_OK;
+}
+
+bool recall_build_has_vector(const struct recall_builder *b, int64_t i)
+{
+    return b->taken != NULL && b->taken[i] != NO_LINK;
+}
+
 void recall_build_vector(struct recall_builder *b, int64_t i, const float *v)
 {
     memcpy((float *)b->vector.p + (uint64_t)i * b->stride, v, (size_t)b->o.dims * sizeof *v);
@@ -236,13 +313,21 @@ static enum err_code make_lists(const struct recall_builder *b, struct lists *l,
 
 /* ---- the file ---- */
 
-/* The mean of all, taken away from each. */
+/* The mean of all, or that of the old index, taken away from each that does not come from there. */
 static enum err_code center(struct recall_builder *b, float *mean, struct err *e)
 {
     const uint64_t dims = (uint64_t)b->o.dims;
     float *v = b->vector.p;
-    double *sum = calloc((size_t)dims, sizeof *sum);
+    double *sum;
 
+    if (b->old != NULL) {
+        memcpy(mean, b->old->mean, (size_t)b->stride * sizeof *mean);
+        for (uint64_t i = 0; i < b->n; i++)
+            if (b->taken[i] == NO_LINK)
+                recall_direct(v + i * b->stride, mean, dims);
+        return ERR_OK;
+    }
+    sum = calloc((size_t)dims, sizeof *sum);
     if (sum == NULL)
         return err_nomem(e);
     for (uint64_t i = 0; i < b->n; i++)

@@ -110,6 +110,13 @@ MUST_CHECK enum err_code recall_build_add(struct recall_builder *b, struct str t
 int64_t recall_build_count(const struct recall_builder *b);
 /* A text that was added, and its heading; valid until the next one is added. */
 struct str recall_build_text(const struct recall_builder *b, int64_t i, struct str *heading);
+/* Texts that `old` has, too, with the same heading, take their vectors from there, and the mean that is taken away
+ * stays that of old. Where it has less than half of the texts, nothing is taken, so that a mean does not outlive its
+ * texts; nor is it from a file of version 1. *n: how many were taken. old was made with the same model, dims and layer,
+ * and stays open until the commit. */
+MUST_CHECK enum err_code recall_build_reuse(struct recall_builder *b, const struct recall *old, int64_t *n,
+                                            struct err *e);
+bool recall_build_has_vector(const struct recall_builder *b, int64_t i); /* it was taken from an old index */
 /* The vector of text i: v is [dims]. A text without one is near to nothing. */
 void recall_build_vector(struct recall_builder *b, int64_t i, const float *v);
 /* Ends b in any case; the complete file appears, or the old one stays. progress: texts linked into the graph. */

@@ -101,3 +101,35 @@ files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
         chmod 700 d/closed
     }
 }
+
+@test "index: a second run makes the vectors of what is new, and forgets what is gone" {
+    mkdir d
+    seq 1 40 | sed 's/.*/line & says something/' > d/a
+    echo 'zorbl counts parrots' > d/b
+    again() { chimere-engram-build index -v -o x.index --chunk 100 d 2>&1 | grep -o 'vectors of .* were there'; }
+    [ "$(again)" = "vectors of 0 were there" ]
+    cp x.index one
+    [ "$(again)" = "vectors of $(chimere-engram-build stats -j one | jq .texts) were there" ]
+    cmp x.index one
+    # a text that is new, one that moved, one that is gone
+    { echo 'qvixt removes lines'; echo; cat d/a; } > d/c && rm d/a
+    n=$(again | tr -cd 0-9)
+    [ "$n" -gt 2 ] && [ "$n" -lt "$(chimere-engram-build stats -j x.index | jq .texts)" ]
+    rm d/b
+    again
+    no grep -q zorbl x.index
+    chimere-engram-build query -p 'qvixt removes lines' -k 1 x.index | jq -e '.file == "d/c" and .score > 0.8'
+    # killed, the old index serves; a full disk costs nothing; a damaged one is written anew
+    cp x.index one
+    seq 1 3000 > d/d
+    chimere-engram-build index -q -o x.index --chunk 100 d &
+    sleep 0.2; kill -9 $!; wait $! || true
+    cmp x.index one
+    (ulimit -f 2; trap '' XFSZ; try 1 chimere-engram-build index -q --vectors none -o x.index --chunk 100 d)
+    cmp x.index one
+    [ -z "$(find . -name '.x.index*tmp')" ] || chimere-engram-build index -q --vectors none -o x.index --chunk 100 d
+    rm d/d
+    printf X | dd of=x.index bs=1 seek=700 conv=notrunc status=none
+    [ "$(again)" = "vectors of 0 were there" ]
+    chimere-engram-build check x.index
+}

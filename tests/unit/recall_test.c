@@ -146,6 +146,63 @@ static void origins_are_kept(void **state)
     recall_close(r);
 }
 
+/* An index of texts [from, to), with the vectors of old for those that it has. */
+static int64_t build_again(const char *path, const struct recall *old, int from, int to)
+{
+    const struct recall_build_opts o = { .tokenizer = 5, .model = 6, .dims = DIMS, .layer = 2 };
+    struct recall_builder *b;
+    struct err e = { 0 };
+    char buf[200];
+    int64_t n = 0, have = 0;
+
+    must(recall_build_open(&b, &o, &e), &e);
+    for (int i = from; i < to; i++) {
+        text_of(i, buf, sizeof buf);
+        must(recall_build_add(b, str_of(buf), NULL, &e), &e);
+    }
+    must(recall_build_reuse(b, old, &n, &e), &e);
+    for (int i = from; i < to; i++)
+        if (recall_build_has_vector(b, i - from))
+            have++;
+        else
+            recall_build_vector(b, i - from, vectors[i]);
+    assert_int_equal(have, n);
+    must(recall_build_commit(b, path, NULL, &e), &e);
+    return n;
+}
+
+static void vectors_are_taken_from_an_old_index(void **state)
+{
+    struct recall *old, *r;
+    struct recall_hit hits[K], was[K];
+    struct err e = { 0 };
+    int n, n_was;
+
+    (void)state;
+    build(in("a"), 200, false);
+    old = open_index(in("a"));
+    assert_int_equal(build_again(in("o"), old, 10, 220), 190); /* ten are gone, twenty are new */
+    r = open_index(in("o"));
+    for (int i = 10; i < 200; i++)
+        assert_memory_equal(r->vector + (uint64_t)(i - 10) * r->stride, old->vector + (uint64_t)i * old->stride,
+                            r->stride * sizeof(float));
+    assert_memory_equal(r->mean, old->mean, r->stride * sizeof(float));
+    must(recall_near(r, vectors[205], K, true, NULL, hits, &n, &e), &e);
+    assert_true(hits[0].text == 195 && hits[0].score > 0.999F);
+    must(recall_near(r, vectors[50], K, true, NULL, hits, &n, &e), &e);
+    must(recall_near(old, vectors[50], K, true, NULL, was, &n_was, &e), &e);
+    assert_true(hits[0].text == 40 && was[0].text == 50 && hits[0].score == was[0].score);
+    recall_close(r);
+    assert_int_equal(build_again(in("o"), old, 0, 200), 200);
+    r = open_index(in("o"));
+    recall_close(old);
+    assert_int_equal(build_again(in("a"), r, 150, 300), 0); /* most are new: the mean is, too */
+    recall_close(r);
+    old = open_index("tests/fuzz/corpus/recall/index"); /* version 1 */
+    assert_int_equal(build_again(in("a"), old, 0, 5), 0);
+    recall_close(old);
+}
+
 static void all_vectors_are_compared(void **state)
 {
     struct recall *r;
@@ -382,6 +439,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_kept),
         cmocka_unit_test(origins_are_kept),
+        cmocka_unit_test(vectors_are_taken_from_an_old_index),
         cmocka_unit_test(all_vectors_are_compared),
         cmocka_unit_test(a_graph_finds_the_same),
         cmocka_unit_test(texts_are_found_by_words),
