@@ -280,7 +280,7 @@ static void reason_settings(const struct cli_reason *r, char *buf, size_t buf_by
 {
     size_t n = strlen(buf);
 
-    if (r->budget >= 0 || r->effort >= 0 || r->least > 0)
+    if (r->budget >= 0 || r->effort >= 0 || r->least > 0 || r->grace >= 0)
         snprintf(buf + n, buf_bytes - n, " reasoning=%" PRId64 "+%" PRId64 " min=%" PRId64 " effort=%d", r->budget,
                  r->grace, r->least, r->effort);
     n = strlen(buf);

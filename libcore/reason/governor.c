@@ -18,6 +18,7 @@ enum {
     CHARACTER_BYTES_MAX = 4,
     TAIL_BYTES = 32, /* longer than the words that are suppressed */
     TRIAL_TOKENS = 6,
+    ANSWER_BYTES = 1024, /* of a trial answer that are compared */
     EAT_PROBES_LEAST = 4,
     ABF_WINDOW = 32,     /* tokens */
     RNG_STREAM_BIT = 62, /* its random numbers are not those of the sampler */
@@ -297,41 +298,37 @@ static void be_certain(struct governor *g)
     g->why = GEN_WHY_CERTAINTY;
 }
 
-/* The text of a trial answer, without blanks around it. */
-static enum err_code read_trial(struct governor *g, const struct gen_seen *s, int n, struct err *e)
+/* Notes the text of a trial answer, without blanks around it. */
+static void note_trial(struct governor *g, const struct gen_seen *s, int n)
 {
-    int32_t token[REASON_TRIAL_MAX];
-    struct str answer;
-    size_t n_text;
-    char *text;
+    char text[ANSWER_BYTES];
+    struct str answer = { text, 0 };
 
-    for (int i = 0; i < n; i++)
-        token[i] = s[i].token;
-    if (text_decode(g->o.text, token, n, 0, &text, &n_text, e))
-        return e->code;
-    answer = (struct str){ text, n_text };
+    for (int i = 0; i < n; i++) {
+        const struct str piece = text_piece(g->o.text, s[i].token);
+        const size_t room = sizeof text - answer.n, bytes = piece.n < room ? piece.n : room;
+
+        memcpy(text + answer.n, piece.p, bytes);
+        answer.n += bytes;
+    }
     while (answer.n > 0 && strchr(" \n", answer.p[answer.n - 1]) != NULL)
         answer.n--;
     while (answer.n > 0 && strchr(" \n", *answer.p) != NULL)
         answer.p++, answer.n--;
     reason_same_add(&g->same, answer);
-    free(text);
-    return ERR_OK;
 }
 
 /* A trial answer of n tokens. Whether the rule is content with it. */
 static bool weigh_trial(struct governor *g, const struct gen_seen *s, int n)
 {
     struct reason_trial t;
-    struct err why;
 
     if (n > 0 && text_is_end(g->o.text, s[n - 1].token))
         n--;
     t = reason_trial_of(s, n, g->n_vocab);
     g->trial_certainty = t.cgrs;
     if (g->o.rule == REASON_RULE_SAME) {
-        if (read_trial(g, s, n, &why))
-            return false;
+        note_trial(g, s, n);
         g->certainty = reason_same_index(&g->same);
         return reason_same_all(&g->same);
     }

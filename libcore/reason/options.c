@@ -97,12 +97,13 @@ static enum err_code read_whole(int64_t *out, const char *name, struct str s, in
 
 enum err_code reason_read_probe(struct reason_opts *o, struct str s, struct err *e)
 {
+    struct reason_opts read = *o;
     int64_t trial = o->trial_tokens, lag = o->lag;
     const struct {
         const char *name;
         int64_t *to, least, most;
-    } parts[] = { { "every", &o->every_tokens, 1, INT32_MAX },
-                  { "after", &o->after_tokens, 0, INT32_MAX },
+    } parts[] = { { "every", &read.every_tokens, 1, INT32_MAX },
+                  { "after", &read.after_tokens, 0, INT32_MAX },
                   { "tokens", &trial, 1, REASON_TRIAL_MAX },
                   { "lag", &lag, 0, REASON_LAG_MAX } };
     bool more = true;
@@ -113,7 +114,7 @@ enum err_code reason_read_probe(struct reason_opts *o, struct str s, struct err 
         size_t i = 0;
 
         if (has_value && str_is(name, "stub") && s.n > 0) {
-            o->stub = s;
+            read.stub = s;
             break;
         }
         while (i < sizeof parts / sizeof *parts && !str_is(name, parts[i].name))
@@ -124,6 +125,7 @@ enum err_code reason_read_probe(struct reason_opts *o, struct str s, struct err 
         if (read_whole(parts[i].to, parts[i].name, take_to(&s, ','), parts[i].least, parts[i].most, e))
             return e->code;
     }
+    *o = read;
     o->trial_tokens = (int)trial;
     o->lag = (int)lag;
     return ERR_OK;

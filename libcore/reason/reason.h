@@ -65,7 +65,7 @@ struct reason_opts {
     float suppress_above; /* this certainty, the more often the more certain the model is */
 };
 struct reason_opts reason_defaults(void); /* no budget and no rule; loops end */
-/* "RULE" or "RULE:x" into rule and threshold. ERR_ARG. */
+/* "RULE" or "RULE:x" into rule and threshold. ERR_ARG: nothing has changed, here and below. */
 MUST_CHECK enum err_code reason_read_stop(struct reason_opts *o, struct str s, struct err *e);
 /* "every=N,after=N,tokens=N,lag=N,stub=TEXT", any of them in any order; the stub comes last and is the rest of the
  * text, which o then points to. ERR_ARG. */

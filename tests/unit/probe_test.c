@@ -333,6 +333,15 @@ static void one_by_one(void **state)
         assert_non_null(strstr(e.msg, peeks ? "draft rows" : "sequence to spare"));
         gen_close(g);
         rig_close(&rig);
+        if (peeks)
+            continue;
+        rig_open(&rig, model_a, 1,
+                 &(struct run_opts){ .ctx_tokens = CTX, .n_seq = 1 + SPARE, .kv_tokens = RUN_KV_PAGE });
+        g = open_gen(&rig, NULL, NULL);
+        assert_int_equal(gen_submit(g, &q, &id, &e), ERR_UNSUPPORTED);
+        assert_non_null(strstr(e.msg, "KV rows"));
+        gen_close(g);
+        rig_close(&rig);
     }
     free(a);
     rig_close(&plain);
