@@ -257,8 +257,8 @@ static bool is_due(const struct governor *g)
     const int64_t n = g->budget.n;
     const bool here = g->sentence || (o->every_tokens > 0 && n % o->every_tokens == 0);
 
-    return here && asks(o) && !g->off && !g->probing && n >= o->after_tokens && n >= o->least_tokens &&
-           g->missing == 0 && !g->call.call;
+    return here && asks(o) && !g->off && !g->closing && !g->probing && n >= o->after_tokens && n >= o->least_tokens &&
+           n < g->budget.budget && g->missing == 0 && !g->call.call;
 }
 
 /* What the model would answer now. */
@@ -332,10 +332,10 @@ static bool weigh_trial(struct governor *g, const struct gen_seen *s, int n)
         g->certainty = reason_same_index(&g->same);
         return reason_same_all(&g->same);
     }
-    if (g->o.rule != REASON_RULE_CGR && g->o.rule != REASON_RULE_DEER)
+    if (g->o.rule == REASON_RULE_ABF)
         return false;
-    g->certainty = g->o.rule == REASON_RULE_CGR ? t.cgr : t.deer;
-    return g->certainty >= g->o.threshold;
+    g->certainty = g->o.rule == REASON_RULE_CGR ? t.cgr : g->o.rule == REASON_RULE_DEER ? t.deer : t.cgrs;
+    return g->o.rule != REASON_RULE_NONE && g->certainty >= g->o.threshold;
 }
 
 /* The row behind the end of the reasoning. */
@@ -422,7 +422,7 @@ static struct gen_order see_thought(struct governor *g, const struct gen_seen *s
         count_thought(g, s);
     if (may_close(g))
         return close_reasoning(g);
-    return s->reasoning && !g->closing && is_due(g) ? ask_now(g) : go_on_reasoning(g);
+    return s->reasoning && is_due(g) ? ask_now(g) : go_on_reasoning(g);
 }
 
 /* Reasoning begins or ends; what begins again has nothing left of a budget that is spent. */
