@@ -27,7 +27,7 @@ if command -v systemd-analyze > /dev/null; then
     sed -i "s|\"/usr/|\"$dir/usr/|g" "$units"/*/*.service
     XDG_RUNTIME_DIR=$dir systemd-analyze --user verify --man=no "$units"/user/*.* > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
     systemd-analyze verify --man=no "$units"/system/*.* > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
-    for f in "$units"/*/chimere.service "$units/user/chimere-memory.service"; do
+    for f in "$units"/*/chimere.service "$units/user/chimere-nightly@.service"; do
         systemd-analyze security --offline=true --threshold=20 "$f" > "$dir/log" 2>&1 || { tail -n 1 "$dir/log"; exit 1; }
     done
 fi

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+# gate.jq - is a generation better, and no worse, than the one before?
+include "jobs";
+
+# A quarter of a set, by a hash of the item's name.
+def is_searched: (reduce ((.id | tostring) | explode[]) as $c (7; (. * 31 + $c) % 1000003)) % 4 == 0;
+
+def suite($n; $name): (inputs | "\(if is_searched then "search" else "decide" end).\($n)\t\(tojson)"),
+    "name.\($n)\t\({set: "suite.decide.\($n)", $name} | tojson)";
+# Answers to a suite, as a generation keeps them: with the names of its sets.
+def results($names): (reduce $names[] as $n ({}; .[$n.set] = $n.name)) as $names |
+    inputs | select(.type == "answer") | {set: ($names[.set] // .set), id, item, right};
+
+# Of lines of jobs/paraphrase: what to learn, and task sets to test it on. Questions without messages cannot be asked so.
+def task($id): {$id, messages, answer, check: "exact", enable_thinking: false};
+def items: [inputs | select(.type == "pair" or .type == "test")] |
+    (map(select(.type == "pair"))[-4000:][] | "learn\t\(del(.known) | tojson)"),
+    (map(select(.type == "test")) | (.[-400:][] | "test\t\(del(.known) | tojson)")),
+    (map(select(is_chat)) | to_entries | map(.value.id = "\(.key)" | .value) |
+        (.[] | select(.type == "test" and (.known | not)) | "new\t\(task("new-\(.id)") | tojson)"),
+        (map(select(.wording == "as asked" or (.type == "test" and .known)))[-200:][] | "replay\t\(task("replay-\(.id)") | tojson)"));
+
+# Of files of text, line by line: a text for each paragraph.
+def paragraphs:
+    foreach ((inputs | {file: input_filename, line: .}), {file: null, line: ""}) as $l ({text: ""};
+        .out = null | if $l.file != .file or ($l.line | test("^\\s*$")) then (if .text != "" then .out = {text, source: .file} else . end) | .text = "" else . end |
+        .file = $l.file | if $l.line | test("^\\s*$") then . else .text += (if .text == "" then "" else "\n" end) + ($l.line | gsub("\u0000"; "")) end;
+        .out | values);
+
+# A question and what a text has to contain to answer it, in lower case.
+def asked_of_notes:
+    if .type == "score" then select(.why == "quoted from a note") | {question, answer}
+    else {question, answer} end | select((.question | type) == "string" and (.answer | type) == "string" and .answer != "") |
+    .answer |= (ascii_downcase | bare);
+def found($questions): (reduce .[] as $h ({}; .["\($h.query)"] += [$h.text | ascii_downcase])) as $texts |
+    range($questions | length) as $i | $questions[$i].answer as $a | select(any($texts["\($i)"][]?; contains($a)));
+
+def key: [.set, .id, .item] | tojson;
+def by_key: reduce .[] as $r ({}; .[$r | key] = $r.right);
+# Of results by name: the names of those that do not have all of this suite.
+def missing($by_name): [inputs | key] as $keys | $by_name | to_entries[] | (.value | by_key) as $b | select(any($keys[]; $b[.] == null)) | .key;
+
+# The upper 95 % bound of the share that is lost: the score interval for paired shares (Tango, Statistics in Medicine 17,
+# 1998). n items, of which some are lost and some are won.
+def upper($lost; $won; $n):
+    if $n == 0 then 1 else
+        def z($d): (2 * $n) as $a | (-$lost - $won + (2 * $n - $lost + $won) * $d) as $b | (-$won * $d * (1 - $d)) as $c |
+            ([($b * $b - 4 * $a * $c), 0] | max | sqrt | (. - $b) / (2 * $a)) as $q |
+            ($n * (2 * $q + $d * (1 - $d))) as $v | if $v <= 0 then -infinite else ($lost - $won - $n * $d) / ($v | sqrt) end;
+        reduce range(50) as $i ([(($lost - $won) / $n), 1]; ((.[0] + .[1]) / 2) as $m | if z($m) > -1.6448536 then [$m, .[1]] else [.[0], $m] end) | .[1]
+    end;
+
+# The probability of so many wins, or more, if wins and losses were as likely.
+def chance($lost; $won): ($lost + $won) as $n |
+    (reduce range($n) as $i ([1]; . as $row | [range(length + 1) as $k | ((if $k > 0 then $row[$k - 1] else 0 end) + ($row[$k] // 0)) / 2])) |
+    .[$won:] | add;
+
+# Items that both were asked and that at least one of them knows; the others say nothing about harm.
+def pairs_of($before; $after): ($before | by_key) as $b | [$after[] | {set, was: $b[key], is: .right} | select(.was != null)];
+def compared: {n: (map(select(.was or .is)) | length), asked: length, before: (map(select(.was)) | length), after: (map(select(.is)) | length),
+    lost: (map(select(.was and (.is | not))) | length), won: (map(select(.is and (.was | not))) | length)};
+# So many items are needed for no loss at all to show that less than the margin is lost: 52 for 5 %, 133 for 2 %.
+def least($margin): 2.7055435 * (1 - $margin) / $margin;
+def judged($name; $margin): compared | . + {set: $name, margin: $margin, upper: upper(.lost; .won; .n)} |
+    .ok = if .n < least($margin) then .lost <= .won + 1 else .upper < $margin end;
+
+# Sets one by one, those with too few items together, then all. Where even these are too few, one more may be lost than won.
+def harm($before; $after; $margin; $margin_all):
+    pairs_of($before; $after) | map(select(.set != "items.new") | if .set == "items.replay" then .set = "rated questions" else . end) | . as $all | group_by(.set) | . as $sets |
+    ([$sets[] | select(compared.n >= least($margin))] | map(judged(.[0].set; $margin))) +
+    ([$sets[] | select(compared.n < least($margin))] | if length > 0 then [(map(.[0].set) | join(", ")) as $names | add | judged($names; $margin)] else [] end) +
+    ($all | if length > 0 then [judged("all"; $margin_all)] else [] end);
+
+def percent: . * 1000 | round / 10 | tostring + " %";
+def decided($before; $after; $floor; $margin; $margin_all; $job):
+    (pairs_of($before; $after) | map(select(.set == "items.new")) | compared | . + {p: chance(.lost; .won)}) as $new |
+    harm($before; $after; $margin; $margin_all) as $sets |
+    harm($floor; $after; $margin; $margin_all) as $floor |
+    {type: "gate", job: $job, new: ($new + {ok: ($job != "adapter" or $new.p < 0.05)}), sets: $sets, floor: $floor} |
+    .refused = [
+        (select(.new.ok | not) | "of new items \($new.won) were won and \($new.lost) lost (p \($new.p * 1000 | round / 1000))"),
+        ($sets[] | select(.ok | not) | "\(.set): \(.lost) lost and \(.won) won of \(.n), at most \(.upper | percent) may be lost, \(.margin | percent) are allowed"),
+        ($floor[] | select(.ok | not) | "since the first generation \(.set): \(.lost) lost and \(.won) won of \(.n), at most \(.upper | percent)")];
+
+def row: "| \(.set) | \(.n) of \(.asked) | \(.before) | \(.after) | \(.lost) | \(.won) | \(.upper | percent) | \(.margin | percent) | \(if .ok then "yes" else "no" end) |";
+def table: "| set | counted | before | after | lost | won | at most lost | allowed | passed |", "|---|---|---|---|---|---|---|---|---|", (.[] | row);
+def report($night; $how; $words; $counts; $gate; $times):
+    "# \($night)", "", "\($how): \($words | shown)", "",
+    (if $counts.scored then "Scored: \([$counts.scored | to_entries[] | "\(.value) \(.key)"] | join(", ")). Pairs: \($counts.pairs), of which new: \($counts.new); with a test: \($counts.tests); in quarantine: \($counts.held).", "" else empty end),
+    (if $gate then "New items: \($gate.new.before) of \($gate.new.asked) before, \($gate.new.after) after; won \($gate.new.won), lost \($gate.new.lost), p \($gate.new.p * 10000 | round / 10000).", "",
+        "Against the generation before:", "", ($gate.sets | table), "", "Against the first generation:", "", ($gate.floor | table), "" else empty end),
+    (if ($times | length) > 0 then "| step | seconds | processor time |", "|---|---|---|", ($times[] | "| \(.step) | \(.seconds) | \(.cpu_seconds * 10 | round / 10) s |"),
+        "| all | \([$times[].seconds] | add) | \([$times[].cpu_seconds] | add * 10 | round / 10) s |" else empty end);

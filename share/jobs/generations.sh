@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154
+# generations.sh - the lock, and generations: directories of files that were tested together, of which a link names one.
+#
+# DIR/gen/000012 has adapter.gguf, memory.engram and notes.index, as far as there are some; scored.jsonl and pairs.jsonl,
+# which they were learnt from; suite.jsonl and floor.jsonl, what this generation and the first one answer to the suite;
+# gate.json; and MANIFEST, with the SHA-256 of each. A generation never changes; one that was left has a file `refused`.
+artefacts='adapter.gguf memory.engram notes.index notes.sum'
+child=''
+
+file_of() { case $1 in adapter) echo adapter.gguf ;; memory) echo memory.engram ;; index) echo notes.index notes.sum ;; esac; }
+name_of() { printf 'gen/%06d' "$((10#$1))"; }
+
+# Runs a command so that a signal to this script ends it at once. What ends it by a signal can be continued.
+run() # COMMAND ...
+{
+    local status=0
+    "$@" < /dev/null &
+    child=$!
+    wait "$child" || status=$?
+    child=''
+    return $status
+}
+
+end_by() # SIGNAL
+{
+    trap - "$1"
+    [ -z "$child" ] || { kill -TERM "$child" 2> /dev/null && wait "$child"; } || true
+    rm -rf -- "$tmp" ${new:+"$new"}
+    kill -s "$1" $$
+}
+
+# The processes that have the lock: this script and what it started have it as descriptor 9.
+holders()
+{
+    local fd pid
+    for fd in /proc/[0-9]*/fd/9; do
+        pid=${fd#/proc/} pid=${pid%%/*}
+        [ "$fd" -ef "$dir/lock" ] 2> /dev/null && [ "$pid" != $$ ] && printf '%s %s\n' "$pid" "$(tr -d '\n' < "/proc/$pid/comm")"
+    done 2> /dev/null
+    true
+}
+
+# One night at a time. What a killed one started still has the lock: it is asked to end, and keeps what it has done.
+take_lock()
+{
+    local pid='' what='' held
+    exec 8>> "$dir/lock" || die 1 "$dir/lock: cannot be written"
+    if ! flock -w "$lock_wait" 8; then
+        read -r pid what < "$dir/lock" || true
+        [[ $pid =~ ^[0-9]+$ ]] || pid=0
+        held=$(holders)
+        if [ "/proc/$pid/fd/9" -ef "$dir/lock" ]; then
+            [ -z "$timed" ] || { printf '%s: postponed: process %s has the lock: %s\n' "$me" "$pid" "$what" >&2; exit 0; }
+            die 1 "process $pid has the lock: $what"
+        fi
+        printf '%s: ends what a killed one started: %s\n' "$me" "$(tr '\n' ' ' <<< "$held")" >&2
+        cut -d ' ' -f 1 <<< "$held" | xargs -r kill -TERM 2> /dev/null || true
+        flock -w 60 8 || die 1 "a killed one's process has the lock: $(holders | head -n 1)"
+    fi
+    exec 9>&8 8>&-
+    printf '%d %s %s\n' $$ "$command" "$date" > "$dir/lock" || die 1 "$dir/lock: cannot be written"
+}
+
+fingerprint()
+{
+    run chimere-run -q --log "$tmp/probe" -n 1 --raw -p x > /dev/null 2> "$tmp/said" ||
+        die 3 "the model cannot be used, nothing is done: $(head -n 1 "$tmp/said")"
+    run_jq -r '.model.fingerprint' "$tmp"/probe/answers-*.jsonl
+    rm -rf -- "$tmp/probe"
+}
+
+# Everything that MANIFEST of a generation says is there and unchanged; otherwise this ends.
+verify() # N
+{
+    local name
+    name=$(name_of "$1")
+    [ -d "$dir/$name" ] || die 3 "$name: is missing"
+    jq -re 'select(.type == "generation" and (.model.fingerprint | type) == "string" and (.parent | . == null or type == "number")) | .files |
+        if all(to_entries[]; (.key | test("\\A[a-z]+\\.[a-z]+\\z")) and (.value | test("\\A[0-9a-f]{64}\\z"))) then
+            to_entries[] | "\(.value)  \(.key)" else empty end' "$dir/$name/MANIFEST" > "$tmp/sums" 2> /dev/null ||
+        die 3 "$name/MANIFEST: is missing or damaged"
+    (cd -- "$dir/$name" && sha256sum --strict --quiet -c "$tmp/sums" > "$tmp/bad" 2> /dev/null) ||
+        die 3 "$name: $(head -n 1 "$tmp/bad" | cut -d : -f 1) is missing or damaged"
+}
+
+manifest() { jq -r "$2" "$dir/$(name_of "$1")/MANIFEST"; } # N FILTER
+
+# The number of the current generation, which is verified and of this model.
+current()
+{
+    local link
+    link=$(readlink -- "$dir/current") || die 3 'current: is no link'
+    [[ $link =~ ^gen/[0-9]{6,}$ ]] || die 3 'current: does not lead to a generation'
+    verify "${link#gen/}"
+    echo $((10#${link#gen/}))
+}
+
+of_this_model() # N
+{
+    grep -qxF "    \"fingerprint\": \"$fingerprint\"" "$dir/$(name_of "$1")/MANIFEST" ||
+        die 3 "the model is another one than that of $(name_of "$1"), nothing is done: nightly --new-model starts again from the log"
+}
+
+next_number()
+{
+    local g max=-1
+    for g in "$dir"/gen/[0-9]*; do
+        g=${g##*/} g=${g%.tmp}
+        [[ $g =~ ^[0-9]{6,9}$ ]] && [ $((10#$g)) -gt $max ] && max=$((10#$g))
+    done
+    echo $((max + 1))
+}
+
+# A generation of the files of a directory, and others of an older generation.
+make_generation() # N PARENT|null OLDER|null FILES-DIR
+{
+    local name f from=''
+    name=$(name_of "$1") new=$dir/$name.tmp
+    [ "$3" = null ] || from=$dir/$(name_of "$3")
+    rm -rf -- "$new"
+    mkdir -- "$new" || die 1 "$name: cannot be made"
+    for f in $artefacts scored.jsonl pairs.jsonl suite.jsonl floor.jsonl gate.json; do
+        # What a night goes on writing to must not be a file of a generation.
+        if [ -s "$4/$f" ]; then cp --reflink=auto -- "$4/$f" "$new/$f" || die 1 "$name: cannot be written"
+        elif [ -n "$from" ] && [ -s "$from/$f" ] && [ ! -e "$4/without.$f" ]; then put "$from/$f" "$new/$f"
+        fi
+    done
+    (cd -- "$new" && sha256sum -- *) > "$tmp/sums"
+    run_jq -Rn --argjson generation "$1" --argjson parent "$2" --arg job "$command" --arg date "$date" \
+        --arg model "${CHIMERE_MODEL:-}" --arg fingerprint "$fingerprint" --arg time "$(date -u +%FT%TZ)" \
+        --arg program "$(chimere-run --version | head -n 1)" --arg options "${train[*]-}" '{type: "generation", $generation, $parent, $job,
+            $date, $time, model: {file: $model, $fingerprint}, $program, $options,
+            files: ([inputs | split("  ") | {(.[1]): .[0]}] | add)}' "$tmp/sums" > "$new/MANIFEST" ||
+        die 1 "$name: cannot be written"
+    sync -- "$new"/* "$new" && mv -T -- "$new" "$dir/$name" && sync -- "$dir/gen" || die 1 "$name: cannot be written"
+    new=''
+}
+
+put() { ln -- "$1" "$2" 2> /dev/null || cp -- "$1" "$2" || die 1 "${2##*/}: cannot be written"; } # FROM TO
+
+# Publication is the exchange of one link.
+point_to() # N
+{
+    rm -f -- "$dir/current.tmp"
+    ln -s -- "$(name_of "$1")" "$dir/current.tmp" && mv -fT -- "$dir/current.tmp" "$dir/current" && sync -- "$dir" ||
+        die 1 'current: cannot be exchanged'
+    [ -z "$reload" ] || run sh -c "$reload" > /dev/null 2> "$tmp/said" 9>&- ||
+        printf '%s: the server was not told: %s\n' "$me" "$(head -n 1 "$tmp/said")" >&2
+}
+
+options_of() # DIRECTORY: an option a line; the directory's name has neither a line feed nor a colon
+{
+    [ ! -e "$1/adapter.gguf" ] || printf '%s\n' --lora "$1/adapter.gguf"
+    [ ! -e "$1/memory.engram" ] || printf '%s\n' --engram "$1/memory.engram"
+    [ ! -e "$1/notes.index" ] || printf '%s\n' --recite "$1/notes.index"
+}
+
+# What was published answers.
+canary_sings()
+{
+    local options
+    if [ -n "$canary" ]; then
+        run sh -c "$canary" > /dev/null 2> "$tmp/said" 9>&-
+    else
+        mapfile -t options < <(cd -- "$dir" && options_of current)
+        (cd -- "$dir" && exec chimere-run -q "${options[@]}" --think off -n 8 -p 'What is 2 + 3?' < /dev/null) > "$tmp/canary" 2> "$tmp/said" &&
+            [ -s "$tmp/canary" ]
+    fi
+}
+
+mark_refused() # N: it is never a parent again
+{
+    : > "$dir/$(name_of "$1")/refused" && sync -- "$dir/$(name_of "$1")" || die 1 "$(name_of "$1"): cannot be written"
+}
+
+# Publishes a generation that exists; one that does not answer is left at once.
+publish() # N FORMER
+{
+    point_to "$1"
+    canary_sings && return
+    mark_refused "$1"
+    [ "$2" = null ] || point_to "$2"
+    return 4
+}
+
+first_generation() # DIRECTORY with what is kept of an older one, or nothing
+{
+    local n
+    say 'an adapter that changes nothing, and answers to the suite'
+    fingerprint=$(fingerprint)
+    work=$tmp/first
+    mkdir -- "$work" "$work/files"
+    cd -- "$work"
+    run chimere-draft-train lora -q --neutral -o files/adapter.gguf || die 1 'no adapter can be made for this model'
+    do_suite
+    mkdir new && ln -s ../files/adapter.gguf new/adapter.gguf
+    eval_suite suite.answers new files/suite.jsonl
+    cp files/suite.jsonl files/floor.jsonl
+    [ -z "$1" ] || [ ! -s "$1/scored.jsonl" ] || cp -- "$1/scored.jsonl" files/
+    n=$(next_number)
+    make_generation "$n" null null "$work/files"
+    publish "$n" null || die 4 "$(name_of "$n"): does not answer: $(head -n 1 "$tmp/said")"
+}
+
+new_model()
+{
+    local old=''
+    [ ! -d "$dir/current/" ] || old=$(cd -- "$dir/current/" && pwd -P)
+    first_generation "$old"
+}
+
+rollback()
+{
+    local now target f next
+    [ -L "$dir/current" ] || die 4 'there is no generation'
+    now=$(readlink -- "$dir/current")
+    [[ $now =~ ^gen/[0-9]{6,}$ ]] || die 3 'current: does not lead to a generation'
+    now=$((10#${now#gen/})) target=$to
+    if [ -z "$target" ]; then
+        # The generation before may have been left, too; then the one before that.
+        target=$(manifest "$now" .parent 2> /dev/null) || die 3 "$(name_of "$now")/MANIFEST: is missing or damaged: say --to N"
+        while [ "$target" != null ] && [ -e "$dir/$(name_of "$target")/refused" ]; do target=$(manifest "$target" .parent); done
+        [ "$target" != null ] && [ -d "$dir/$(name_of "$target")" ] || die 4 "$(name_of "$now"): there is no older one"
+    fi
+    target=$((10#$target))
+    [ "$target" != "$now" ] || die 4 "$(name_of "$now") is the current one"
+    verify "$target"
+    [ ! -e "$dir/$(name_of "$target")/refused" ] ||
+        die 4 "$(name_of "$target") was left once; without its file \`refused' it can be taken again"
+    fingerprint=$(fingerprint)
+    of_this_model "$target"
+    if [ -n "$only" ]; then
+        verify "$now"
+        mkdir -- "$tmp/files"
+        for f in $(file_of "$only"); do
+            if [ -s "$dir/$(name_of "$target")/$f" ]; then put "$dir/$(name_of "$target")/$f" "$tmp/files/$f"
+            else : > "$tmp/files/without.$f"; fi
+        done
+        # These files together were never asked the suite, and of what was left nothing counts as learnt.
+        : > "$tmp/files/without.suite.jsonl"; : > "$tmp/files/without.gate.json"
+        if [ "$only" = adapter ]; then
+            put_if "$dir/$(name_of "$target")/pairs.jsonl" "$tmp/files/pairs.jsonl"
+        fi
+        next=$(next_number)
+        make_generation "$next" "$target" "$now" "$tmp/files"
+    fi
+    mark_refused "$now"
+    point_to "${next:-$target}"
+    tell "$(name_of "${next:-$target}")"
+}
+
+put_if() { if [ -s "$1" ]; then put "$1" "$2"; else : > "${2%/*}/without.${2##*/}"; fi; } # FROM TO
+
+# Of what was published, the last 14 dates and the last 8 Sundays are kept, and the current generation and its parent.
+prune()
+{
+    local now parent n day nights=0 sundays=0 before='' keep
+    now=$(current)
+    parent=$(manifest "$now" .parent)
+    keep=" $now $parent "
+    cd -- "$dir/gen" && rm -rf -- ./*.tmp
+    # MANIFEST is written by jq, a member a line.
+    { awk -F '"' '/^  "date": "[0-9-]+",$/ { print substr(FILENAME, 1, length(FILENAME) - 9), $4 }' [0-9]*/MANIFEST || true; } | sort -rn > "$tmp/all"
+    cut -d ' ' -f 2 "$tmp/all" | date -f - +%u | paste -d ' ' "$tmp/all" - > "$tmp/days"
+    while read -r n date day; do
+        [ "$date" != "$before" ] || continue
+        before=$date nights=$((nights + 1))
+        [ "$day" != 7 ] || sundays=$((sundays + 1))
+        [ $nights -gt 14 ] && { [ "$day" != 7 ] || [ $sundays -gt 8 ]; } || keep="$keep$((10#$n)) "
+    done < "$tmp/days"
+    for n in "$dir"/gen/[0-9]*; do
+        case $keep in *" $((10#${n##*/})) "*) continue ;; esac
+        say "gen/${n##*/} is removed"
+        rm -rf -- "$n"
+    done
+    find "$dir/work" -mindepth 1 -maxdepth 1 -mtime +14 -exec rm -rf -- {} +
+}
+
+status()
+{
+    local link
+    link=$(readlink -- "$dir/current") || { echo 'no generation yet'; return; }
+    printf 'current: %s\n' "$link"
+    verify "${link#gen/}"
+    manifest "${link#gen/}" '"from: \(if .date == "" then "the beginning" else "\(.job) of \(.date)" end), \(.time)", "parent: \(.parent)",
+        "model: \(.model.fingerprint)", "files: \(.files | keys | join(" "))"'
+    [ ! -s "$dir/quarantine.jsonl" ] || printf 'to review: %d\n' "$(wc -l < "$dir/quarantine.jsonl")"
+    for link in "$dir"/work/*/result; do [ ! -f "$link" ] || printf '%s: %s\n' "$(basename "$(dirname -- "$link")")" "$(cat -- "$link")"; done | tail -n 14
+    holders | sed 's/^/running: /'
+}

@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154
+# steps.sh - a night: steps in a directory of their own, each done once for what the steps before it made.
+#
+# The step NAME is the function do_NAME. It writes files NAME.*; NAME.done has a hash of what the step depends on and the
+# hashes of its files, and is written when these are on the disk. NAME.begun is that hash of a step that was begun: files
+# of an interrupted step stay for it to go on with.
+
+tell() { [ -n "$timed" ] || printf '%s: %s\n' "$me" "$1" >&2; }
+
+on_mains()
+{
+    local supply online=''
+    for supply in /sys/class/power_supply/*; do
+        [ "$(cat "$supply/type" 2> /dev/null)" = Mains ] || continue
+        [ "$(cat "$supply/online")" = 1 ] && return
+        online=no
+    done
+    [ -z "$online" ]
+}
+
+# Of a timer: is this the time? Done for this date is silent, postponed until the next chance says why.
+may_start()
+{
+    local load
+    if [ "$command" != index ] && [ -f "$dir/work/$date-$command/result" ]; then exit 0; fi
+    load=$(cut -d ' ' -f 1 /proc/loadavg 2> /dev/null || echo 0)
+    if ! $mains; then echo "$me: postponed: on battery" >&2; exit 0; fi
+    if [ "$(bc <<< "$load >= ${max_load:-$(nproc)}")" = 1 ]; then
+        printf '%s: postponed: the load is %s\n' "$me" "$load" >&2
+        exit 0
+    fi
+}
+
+no_sleep() # while this script runs, this machine does not go to sleep by itself
+{
+    command -v systemd-inhibit > /dev/null || return 0
+    systemd-inhibit --what=idle:sleep --who=chimere --why='learning from the log' tail --pid=$$ -f /dev/null \
+        > /dev/null 2>&1 < /dev/null 3>&- 8>&- 9>&- &
+    disown
+}
+
+step() # NAME [STEP ...]
+{
+    local name=$1 key s before cpu earlier
+    shift
+    key=$({ declare -f "do_$name"; for s; do tail -n +2 -- "$s.done"; done; } | sha256sum | cut -c 1-64)
+    if [ -f "$name.done" ] && [ "$(head -n 1 "$name.done")" = "$key" ] && tail -n +2 "$name.done" | sha256sum --strict --status -c; then
+        say "$name: was done"
+        return
+    fi
+    [ "$(cat "$name.begun" 2> /dev/null)" = "$key" ] || { rm -rf -- "$name".*; printf '%s\n' "$key" > "$name.begun"; }
+    rm -f -- "$name.done"
+    say "$name"
+    before=$SECONDS
+    count_cpu
+    earlier=$cpu
+    "do_$name"
+    rm -f -- "$name.begun" "$name".*.tmp
+    sync -- "$name".*
+    { printf '%s\n' "$key"; sha256sum -- "$name".*; } > done.tmp && sync -- done.tmp && mv -f done.tmp "$name.done" && sync . ||
+        die 1 "$work: cannot be written"
+    count_cpu
+    awk -v name="$name" -v seconds=$((SECONDS - before)) -v a="$earlier" -v b="$cpu" \
+        'BEGIN { printf "{\"step\":\"%s\",\"seconds\":%d,\"cpu_seconds\":%.2f}\n", name, seconds, b - a }' >> spent.jsonl
+}
+
+# Processor time of everything that this script has waited for, to $cpu. A subshell would know only its own.
+count_cpu()
+{
+    times > "$tmp/times"
+    cpu=$(awk 'NR == 2 { gsub(/[ms]/, " "); print $1 * 60 + $2 + $3 * 60 + $4 }' "$tmp/times")
+}
+
+# How a night ends: a line for people, a report, and a word that says that this date is done.
+ended() # published|nothing|refused WORDS
+{
+    : >> spent.jsonl
+    echo null > none.json
+    run_jq -nr --arg night "$night" --arg how "$1" --arg words "$2" --slurpfile times spent.jsonl \
+        --slurpfile counts <(cat counts.json 2> /dev/null || echo '{}') --slurpfile gate "$([ -s gate.json ] && echo gate.json || echo none.json)" \
+        'include "gate"; report($night; $how; $words; $counts[0]; $gate[0]; $times)' > report.md
+    cp -- report.md "$dir/reports/.$night.tmp" && sync -- "$dir/reports/.$night.tmp" && mv -f -- "$dir/reports/.$night.tmp" "$dir/reports/$night.md" ||
+        die 1 'the report cannot be written'
+    printf '%s: %s\n' "$1" "$2" > result.tmp && sync -- result.tmp && mv -f result.tmp result && sync . || die 1 "$work: cannot be written"
+    [ "$1" != refused ] || { printf '%s: refused: %s\n' "$me" "$2" >&2; exit 4; }
+    tell "$1: $2"
+    exit 0
+}
+
+night()
+{
+    [ -L "$dir/current" ] || first_generation ''
+    night=$date-$command work=$dir/work/$date-$command
+    [ -z "$again" ] || rm -rf -- "$work"
+    mkdir -p -- "$work" && cd -- "$work" || die 1 "$work: cannot be made"
+    # Notes may change at any hour.
+    [ "$command" != index ] || [ ! -e result ] || rm -f -- result number
+    case $(cat result 2> /dev/null) in
+    published*) tell "done: $(cat result)"; exit 0 ;;
+    refused*) printf '%s: done: %s (-f begins it again)\n' "$me" "$(cat result)" >&2; exit 4 ;;
+    esac
+    number=$(cat number 2> /dev/null) || number=''
+    fingerprint=${fingerprint:-$(fingerprint)}
+    parent=$(current)
+    # Killed after the exchange of the link: what is left to do is the canary.
+    [ -z "$number" ] || [ "$parent" != "$number" ] || parent=$(manifest "$number" .parent)
+    of_this_model "$parent"
+    printf '0\n%s  of the parent\n' "$(sha256sum < "$dir/$(name_of "$parent")/MANIFEST")" > parent.done
+    rm -f champion && ln -s "../../$(name_of "$parent")" champion
+    no_sleep
+    "night_$command"
+}
+
+logs() { find -L "$dir/log" -maxdepth 1 -type f -name '*-[0-9]*.jsonl' -print0 | sort -z; }
+
+# What the log says, as it is now: a step that is done does not look again, so that a night goes on with what it began.
+# Scores of the parent whose answers are no longer in the log stay.
+do_score()
+{
+    local files
+    mapfile -d '' files < <(logs)
+    : > score.new.tmp
+    : > score.jsonl
+    [ ${#files[@]} -eq 0 ] || "$here/score" "${score[@]}" ${verbose:+-v} -o score.new.tmp "${files[@]}" || exit
+    run_jq -nc --slurpfile old <(cat champion/scored.jsonl 2> /dev/null) --slurpfile new score.new.tmp \
+        '(reduce $new[] as $s ({}; .[$s.id | tostring] = 1)) as $seen | ($old[] | select($seen[.id | tostring] | not)),
+         ($new[] | select(.score >= 4 or .score == 1))' > score.jsonl
+    cat -- "$dir/decisions.jsonl" > score.decisions.jsonl 2> /dev/null || true
+    # Days that end here before the night's: their scores go into the next generation.
+    printf '%s\0' "${files[@]##*/}" > score.files
+}
+
+do_pairs() { "$here/pairs" ${verbose:+-v} -o pairs.jsonl score.jsonl score.decisions.jsonl || exit; }
+
+# What the parent has learnt is not asked again; what it would be asked against is the parent itself.
+do_guard()
+{
+    local status=0
+    run_jq -nc --slurpfile known <(cat champion/pairs.jsonl 2> /dev/null) 'include "jobs"; def key: [question_key, (.answer | tostring | same)] | tojson;
+        (reduce $known[] as $p ({}; .[$p | key] = 1)) as $known | inputs | select(.type != "preference") |
+        if .type == "pair" and $known[key] then . + {known: true} else . end' pairs.jsonl > guard.asked.tmp
+    if [ "$guard" != off ] && grep -qv -e '"known":true' -e '"type":"quarantine"' guard.asked.tmp; then
+        export CHIMERE_OPTS='--lora champion/adapter.gguf'
+        run "$here/guard" --calibrate -o guard.calibration.tmp ${verbose:+-v} || status=$?
+        [ $status -ne 4 ] || ended refused 'the model knows too little of the suite to say what it is sure of; guard=off goes without'
+        [ $status -eq 0 ] || exit $status
+        { grep -v '"known":true' guard.asked.tmp || true; } > guard.new.tmp
+        run "$here/guard" -g guard.calibration.tmp ${verbose:+-v} -o guard.new.jsonl guard.new.tmp || exit
+        unset CHIMERE_OPTS
+        { grep '"known":true' guard.asked.tmp || true; } | cat - guard.new.jsonl > guard.jsonl
+    else
+        cp guard.asked.tmp guard.jsonl
+    fi
+    { grep '^{"type":"pair"' guard.jsonl || true; } > guard.pairs.jsonl
+}
+
+do_known() { cat champion/pairs.jsonl > known.pairs.jsonl 2> /dev/null || true; }
+
+# What is learnt, what it is tested on, and what has to stay: rated questions, and tests of what was learnt before.
+do_items()
+{
+    { cat guard.pairs.jsonl known.pairs.jsonl 2> /dev/null || true; } | "$here/paraphrase" ${verbose:+-v} -o items.worded.tmp || exit
+    run_jq -nr 'include "gate"; items' items.worded.tmp | by_name items learn test new replay
+}
+
+# Lines NAME TAB JSON to files STEP.NAME.jsonl.
+by_name() # STEP NAME ...
+{
+    local name
+    for name in "${@:2}"; do : > "$1.$name.jsonl"; done
+    awk -F '\t' -v step="$1" '{ file = step "." $1 ".jsonl"; sub(/^[^\t]*\t/, ""); print > file }'
+}
+
+# A quarter of each task set is for the trainer, to choose a strength; what is decided on is never seen by it.
+do_suite()
+{
+    local f n=0 from=$suite
+    if [ -z "$from" ]; then
+        from=$dir/suite
+        [ -n "$(find -L "$from" -maxdepth 1 -name '*.jsonl' -print -quit 2> /dev/null)" ] || from=$here/../eval
+    fi
+    while IFS= read -r -d '' f; do
+        n=$((n + 1))
+        head -n "$suite_items" -- "$f" | run_jq -nr --arg n $n --arg name "$(basename -- "$f" .jsonl)" 'include "gate"; suite($n; $name)' |
+            by_name suite search.$n decide.$n name.$n
+    done < <(find -L "$from" -maxdepth 1 -name '*.jsonl' -type f -print0 2> /dev/null | sort -z)
+    [ $n -gt 0 ] || die 1 "$from: has no task sets"
+}
+
+# Answers of the files of a directory to task sets. What was answered before an interrupt is not asked again.
+answer_tasks() # ANSWERS DIRECTORY TASKS ...
+{
+    local options tasks=() f
+    mapfile -t options < <(options_of "$2")
+    for f in "${@:3}"; do [ ! -s "$f" ] || tasks+=("$f"); done
+    : >> "$1"
+    [ ${#tasks[@]} -gt 0 ] || return 0
+    run chimere-bench eval -q "${options[@]}" -o "$1" "${tasks[@]}" > "$1.tmp" 2> said.txt || die $? "the test failed: $(tail -n 1 said.txt)"
+}
+
+eval_suite() # ANSWERS DIRECTORY RESULTS
+{
+    answer_tasks "$1" "$2" suite.decide.*.jsonl
+    run_jq -nc --slurpfile names <(cat suite.name.*.jsonl) 'include "gate"; results($names)' "$1" > "$3"
+}
+
+do_asked() { answer_tasks asked.answers champion items.new.jsonl items.replay.jsonl; }
+
+# From the parent's adapter on, with all pairs, old ones too.
+do_train()
+{
+    local f options=() status=0
+    [ -s train.gguf ] || { cp -- champion/adapter.gguf train.copy.tmp && mv -f train.copy.tmp train.gguf; } || die 1 "$work: cannot be written"
+    # Killed after the trainer had published its result: it is not trained twice.
+    cmp -s train.gguf champion/adapter.gguf || return 0
+    for f in suite.search.*.jsonl; do [ ! -s "$f" ] || options+=(--keep-test "$f"); done
+    run chimere-draft-train lora --keep-versions 0 -o train.gguf --held-out items.test.jsonl "${options[@]}" --cpu-time "$cpu_time" \
+        "${train[@]}" items.learn.jsonl > train.said.txt 2>&1 || status=$?
+    [ -z "$verbose" ] || cat train.said.txt >&2
+    case $status in
+    0) ;;
+    4) { grep -h 'the old one stays' train.said.txt || tail -n 1 train.said.txt; } | sed 's/^chimere-draft-train: train.gguf: /the trainer: /' > train.refused ;;
+    *) die $status "the training failed: $(tail -n 1 train.said.txt 2> /dev/null)" ;;
+    esac
+}
+
+# The table: the texts of the pairs that may be learnt; the program leaves out what makes held-out text less likely.
+do_table()
+{
+    local status=0
+    run_jq -nc --slurpfile scores score.jsonl 'include "jobs"; def key: [question_key, (.answer | same)] | tojson;
+        (reduce ($scores[] | select(.score >= 4)) as $s ({}; .[$s | key] = $s)) as $scored | inputs |
+        $scored[key] // {text: "\(question)\(if is_chat then "\n" else "" end)\(.answer)\n", domain: "chat"} |
+        {text, domain, score: 5}' guard.pairs.jsonl > table.texts.jsonl
+    [ ! -s champion/memory.engram ] || cp -- champion/memory.engram table.engram || die 1 "$work: cannot be written"
+    run chimere-engram-build add -j -q --keep-versions 0 --from table.texts.jsonl table.engram > table.events.jsonl 2> said.txt || status=$?
+    case $status in 0 | 4) ;; *) die $status "the table failed: $(tail -n 1 said.txt)" ;; esac
+}
+
+# Paragraphs of the files in notes, with the file's name.
+do_texts()
+{
+    find -L "$dir/notes" -name '.?*' -prune -o -type f -size -16M \( -name '*.txt' -o -name '*.md' -o -name '*.markdown' -o -name '*.org' \
+        -o -name '*.rst' -o -name '*.text' \) -print0 2> /dev/null | sort -z | { xargs -0 -r grep -lIZ -e . -- || true; } |
+        xargs -0 -r jq -nRc -L "$here" 'include "gate"; paragraphs' -- > texts.jsonl
+}
+
+do_index() { run chimere-engram-build index -q -o index.index --jsonl texts.jsonl 2> said.txt || die $? "the index failed: $(tail -n 1 said.txt)"; }
+
+# How many of the questions that were answered from notes, and of questions.jsonl, find their answer among three texts.
+do_recall()
+{
+    local who
+    run_jq -nc --slurpfile texts texts.jsonl 'include "gate"; [$texts[].text | ascii_downcase] as $texts |
+        [inputs | asked_of_notes | select(.answer as $a | any($texts[]; contains($a)))] | unique | .[-20:][]' \
+        <(cat champion/scored.jsonl "$dir/questions.jsonl" 2> /dev/null) > recall.questions.jsonl
+    for who in champion/notes.index index.index; do
+        if [ -s recall.questions.jsonl ] && [ -s $who ]; then
+            run_jq -r '.question | gsub("\\s+"; " ")' recall.questions.jsonl > recall.lines.tmp
+            chimere-engram-build query -q --bm25 -k 3 $who < recall.lines.tmp || die 3 'the index cannot be searched'
+        fi | run_jq -nc --slurpfile questions recall.questions.jsonl 'include "gate"; [inputs | select(.type == "hit")] | found($questions)' |
+            wc -l
+    done > recall.counts
+}
+
+do_gate()
+{
+    local who
+    answer_tasks gate.answers challenger items.new.jsonl items.replay.jsonl
+    eval_suite gate.suite.answers challenger gate.suite.jsonl
+    # The parent, and the first generation, were asked the same suite before, unless that has changed.
+    for who in suite floor; do cat champion/$who.jsonl > gate.$who.before.tmp 2> /dev/null || true; done
+    for who in $(run_jq -nr --slurpfile suite gate.suite.before.tmp --slurpfile floor gate.floor.before.tmp \
+        'include "gate"; missing({$suite, $floor})' gate.suite.jsonl); do
+        mkdir -p plain
+        eval_suite gate.$who.answers.again "$([ $who = suite ] && echo champion || echo plain)" gate.$who.before.tmp
+    done
+    cp gate.floor.before.tmp gate.floor.jsonl
+    run_jq -nc --slurpfile before <(cat asked.answers gate.suite.before.tmp) --slurpfile after <(cat gate.answers gate.suite.jsonl) \
+        --slurpfile floor gate.floor.jsonl --argjson margin "$margin" --argjson margin_all "$margin_all" --arg job "$command" \
+        'include "gate"; decided($before; $after; $floor; $margin / 100; $margin_all / 100; $job)' > gate.json || exit
+}
+
+lines_in() { { cat -- "$@" 2> /dev/null || true; } | wc -l; } # FILE ...
+
+# The steps to pairs that may be learnt, which two jobs share.
+learnable()
+{
+    local held all
+    [ -s "$dir/current/scored.jsonl" ] || [ -n "$(logs | head -c 1 | tr '\0' x)" ] || ended nothing 'there is no log'
+    step score
+    step pairs score
+    [ "$(grep -c '"type":"\(pair\|quarantine\)"' pairs.jsonl)" -gt 0 ] || ended nothing 'no answer of the log can be learnt'
+    step guard pairs parent
+    { grep '"type":"quarantine"' guard.jsonl || true; } > quarantine.tmp
+    sync quarantine.tmp && mv -f quarantine.tmp "$dir/quarantine.jsonl" || die 1 "$dir/quarantine.jsonl: cannot be written"
+    step items guard
+    held=$(lines_in "$dir/quarantine.jsonl") all=$(lines_in "$dir/quarantine.jsonl" guard.pairs.jsonl)
+    run_jq -nc --slurpfile pairs guard.pairs.jsonl --slurpfile scores score.jsonl --argjson held "$held" --argjson tests "$(lines_in items.new.jsonl)" \
+        '{scored: ([$scores[] | "\(.score) \(.why)"] | group_by(.) | map({(.[0]): length}) | add // {}), pairs: ($pairs | length),
+          new: ([$pairs[] | select(.known | not)] | length), $tests, $held}' > counts.json
+    [ "$held" -lt 2 ] || [ $((held * 10)) -le "$all" ] ||
+        ended refused "$held of $all pairs are in quarantine: share/jobs/review shows them"
+}
+
+night_adapter()
+{
+    local wrong
+    learnable
+    [ "$(lines_in items.new.jsonl)" -ge "$min_pairs" ] ||
+        ended nothing "$(lines_in items.new.jsonl) new pairs that can be tested wait: $min_pairs are needed"
+    step suite
+    step asked items parent
+    wrong=$(grep '"set":"items.new"' asked.answers | grep -c '"right":false') || true
+    [ "$wrong" -ge "$min_pairs" ] || ended nothing "of the new pairs $wrong are not known yet: $min_pairs are needed"
+    step train items suite parent
+    [ ! -e train.refused ] || ended refused "$(cat train.refused)"
+    challenger adapter.gguf train.gguf
+    step gate train items suite asked parent
+    decide
+}
+
+night_memory()
+{
+    learnable
+    step table guard score parent
+    if [ ! -s table.engram ] || cmp -s table.engram champion/memory.engram; then
+        no_harm=$(run_jq -n '[inputs | select(.added == false)] | length' table.events.jsonl)
+        [ "$no_harm" -eq 0 ] || ended refused 'the new texts make held-out text less likely'
+        ended nothing 'the table has every text that may be learnt'
+    fi
+    step suite
+    step asked items parent
+    challenger memory.engram table.engram
+    step gate table items suite asked parent
+    decide
+}
+
+night_index()
+{
+    local before after
+    [ -d "$dir/notes" ] || ended nothing 'there is no directory notes'
+    rm -f -- texts.*
+    step texts
+    sha256sum < texts.jsonl > notes.sum
+    if cmp -s notes.sum champion/notes.sum || { [ ! -s texts.jsonl ] && [ ! -s champion/notes.index ]; }; then
+        ended nothing 'the notes have not changed'
+    fi
+    step known parent
+    step items known
+    step suite
+    step asked items parent
+    if [ -s texts.jsonl ]; then
+        step index texts
+        step recall index texts parent
+        { read -r before; read -r after; } < recall.counts
+        [ "$after" -ge "$before" ] || ended refused "fewer questions find their answer: $after instead of $before"
+        challenger notes.index index.index
+    else
+        rm -f index.*
+        challenger notes.index /dev/null
+    fi
+    step gate "$([ -s index.index ] && echo index || echo texts)" items suite asked parent
+    decide
+}
+
+# The parent's files with another one in their midst; nothing, if that is empty.
+challenger() # NAME FILE
+{
+    local f
+    rm -rf challenger files
+    mkdir challenger files
+    for f in adapter.gguf memory.engram notes.index; do
+        [ "$f" = "$1" ] || [ ! -s "champion/$f" ] || ln -s "../champion/$f" "challenger/$f"
+    done
+    if [ -s "$2" ]; then
+        ln -s "../$2" "challenger/$1"
+        put "$2" "files/$1"
+    else
+        : > "files/without.$1"
+    fi
+}
+
+# What the gate says; then publication.
+decide()
+{
+    local f refused
+    refused=$(run_jq -r '.refused | join("; ")' gate.json)
+    [ -z "$refused" ] || ended refused "$refused"
+    put gate.suite.jsonl files/suite.jsonl
+    put gate.floor.jsonl files/floor.jsonl
+    put gate.json files/gate.json
+    [ ! -e notes.sum ] || put notes.sum files/notes.sum
+    if [ -s score.jsonl ]; then put score.jsonl files/scored.jsonl; fi
+    if [ "$command" = adapter ]; then sed 's/,"known":true}$/}/' guard.pairs.jsonl > files/pairs.jsonl; fi
+    if [ -n "$number" ] && [ -d "$dir/$(name_of "$number")" ]; then
+        verify "$number"
+        [ "$(manifest "$number" '.files["gate.json"]')" = "$(sha256sum < gate.json | cut -c 1-64)" ] || number=''
+    fi
+    if [ -z "$number" ]; then
+        number=$(next_number)
+        echo "$number" > number.tmp && sync number.tmp && mv -f number.tmp number && sync . || die 1 "$work: cannot be written"
+    fi
+    [ -d "$dir/$(name_of "$number")" ] || make_generation "$number" "$parent" "$parent" files
+    publish "$number" "$parent" || ended refused "it did not answer after publication: $(head -n 1 "$tmp/said")"
+    # What the generation remembers may leave the log when that is full.
+    if [ -s score.files ]; then
+        while IFS= read -r -d '' f; do
+            [[ $f =~ ^answers-([0-9]{4}-[0-9]{2}-[0-9]{2})\.jsonl$ ]] && [[ ${BASH_REMATCH[1]} < $date ]] && : >> "$dir/log/${BASH_REMATCH[1]}.scored"
+        done < score.files || true
+    fi
+    ended published "$(name_of "$number")"
+}
