@@ -18,6 +18,7 @@ static struct bench_opts o = {
     .predict_max = 600,
     .top_p = 1,
     .reason = { CLI_REASON_DEFAULTS },
+    .verifier = { CLI_VERIFIER_DEFAULTS },
     .draft_max = "15",
 };
 
@@ -61,6 +62,7 @@ static const struct cli_opt opts[] = {
     INT64(0, "seed", "n", "of sampling and of random weights (default 0)", &o.seed, 0),
     CHOICE("think", "on|off", "for items that do not say (default on)", &o.think),
     ROWS_REASON(o.reason),
+    ROWS_VERIFIER(o.verifier),
     FLAG(0, "compare", "two files of answers: the paired difference", &o.compare),
     SECTION("Guesses"),
     LIST("draft", "name", "as in chimere-run; a,b: together; repeatable", &o.drafts_of),
@@ -92,8 +94,9 @@ enum {
     STATE = 128,
     SPECULATE = 256,
     KERNELS = 512,
+    SCORE = 1024,
     TEXTS = PPL | KL,
-    RUNS = SPEED | PPL | KL | EVAL | STATE | SPECULATE,
+    RUNS = SPEED | PPL | KL | EVAL | STATE | SPECULATE | SCORE,
     PLANS = RUNS | SYNTH,
     COMPUTES = RUNS | BANDWIDTH,
     SHAPED = SPEED | STATE | SPECULATE,
@@ -110,12 +113,14 @@ static const struct cli_command commands[] = {
     { "state", "state [options]", "What a conversation in a file costs.", STATE },
     { "speculate", "speculate [options] [file ...]", "What guesses of drafters are worth.", SPECULATE },
     { "kernels", "kernels [options]", "Which GPU kernel multiplies what; their times.", KERNELS },
+    { "score", "score --verifier what [options] [file]", "Scores of solutions by a verifier.", SCORE },
     { NULL, NULL, NULL, 0 },
 };
 typedef enum err_code command_fn(struct bench *b, struct err *e);
 static command_fn *const runs[] = {
-    cli_bench_cmd_speed, cli_bench_cmd_bandwidth, cli_bench_cmd_ppl,   cli_bench_cmd_kl,        cli_bench_cmd_eval,
-    cli_bench_cmd_synth, cli_bench_cmd_plot,      cli_bench_cmd_state, cli_bench_cmd_speculate, cli_bench_cmd_kernels,
+    cli_bench_cmd_speed,     cli_bench_cmd_bandwidth, cli_bench_cmd_ppl,   cli_bench_cmd_kl,
+    cli_bench_cmd_eval,      cli_bench_cmd_synth,     cli_bench_cmd_plot,  cli_bench_cmd_state,
+    cli_bench_cmd_speculate, cli_bench_cmd_kernels,   cli_bench_cmd_score,
 };
 
 /* An option that a command would ignore is a mistake. */
@@ -146,14 +151,14 @@ static const struct cli_of of[] = {
     { "windows", TEXTS },
     { "reference", KL },
     { "save", KL },
-    { "limit", ASKS },
+    { "limit", ASKS | SCORE },
     { "predict", ASKS },
     { "samples", EVAL },
-    { "parallel", EVAL },
+    { "parallel", EVAL | SCORE },
     { "temp", ASKS },
     { "top-p", ASKS },
     { "seed", EVAL | SHAPED | SYNTH },
-    { "think", ASKS },
+    { "think", ASKS | SCORE },
     { "reasoning-budget", EVAL },
     { "reasoning-effort", EVAL },
     { "reasoning-grace", EVAL },
@@ -163,6 +168,8 @@ static const struct cli_of of[] = {
     { "think-probe", EVAL },
     { "think-suppress", EVAL },
     { "think-loops", EVAL },
+    { "verifier", SCORE },
+    { "verifier-time", SCORE },
     { "compare", EVAL },
     { "system", EVAL },
     { "messages-before", EVAL },
@@ -179,7 +186,9 @@ static const struct cli_of of[] = {
     { "quote", SPECULATE },
     { "write", SYNTH },
     { "out", EVAL | PLOT },
-    { "against", ~(unsigned)PLOT },
+    { "against", ~(unsigned)(PLOT | SCORE) },
+    { "json", ~(unsigned)SCORE },
+    { "table", ~(unsigned)SCORE },
     { NULL, 0 },
 };
 
@@ -198,6 +207,7 @@ static const struct cli_pair pairs[] = {
     { "compare", CLI_ALONE, "against|json|table|verbose|quiet", "two files of answers are read", EVAL },
     { "judge-only", CLI_ALONE, "limit|samples|think|out|against|json|table|verbose|quiet", "no model is asked", EVAL },
     { "acts|reps|against", CLI_NEEDS, "device", NULL, KERNELS },
+    { "", CLI_NEEDS, "verifier", NULL, SCORE },
     { "json|table", CLI_EXCLUDES, NULL, NULL, 0 },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
 };

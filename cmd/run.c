@@ -10,6 +10,7 @@
 #include "gguf/gguf.h"
 #include "grammar/grammar.h"
 #include "model/model.h"
+#include "run/best.h"
 #include "run/program.h"
 #include "run/run.h"
 #include "run/session.h"
@@ -92,7 +93,7 @@ static enum err_code complete_request(struct cli_run *s, struct err *e)
     return ERR_OK;
 }
 
-enum err_code cli_run_submit(struct cli_run *s, struct err *e)
+enum err_code cli_run_open_gen(struct cli_run *s, struct err *e)
 {
     struct gen_opts go = { .run = s->run,
                            .text = s->open.text,
@@ -108,9 +109,12 @@ enum err_code cli_run_submit(struct cli_run *s, struct err *e)
     }
     if (s->open.text == NULL && gguf_u32(s->open.gguf, "tokenizer.ggml.eos_token_id", &eos) && eos <= INT32_MAX)
         go.end_token = (int32_t)eos;
-    if (complete_request(s, e) || (s->gen == NULL && gen_open(&s->gen, &go, e)))
-        return e->code;
-    return gen_submit(s->gen, &s->asked->q, &s->request, e);
+    return complete_request(s, e) || (s->gen == NULL && gen_open(&s->gen, &go, e)) ? e->code : ERR_OK;
+}
+
+enum err_code cli_run_submit(struct cli_run *s, struct err *e)
+{
+    return cli_run_open_gen(s, e) ? e->code : gen_submit(s->gen, &s->asked->q, &s->request, e);
 }
 
 enum err_code cli_run_open_answer(struct cli_run *s, struct err *e)
@@ -169,6 +173,18 @@ static enum err_code answer_prompt(struct cli_run *s, struct err *e)
     return ERR_OK;
 }
 
+/* The same of several answers. */
+static enum err_code answer_best(struct cli_run *s, struct err *e)
+{
+    if (!s->chat)
+        return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --best-of and --verify", s->open.path);
+    cli_run_note_machine(s);
+    cli_catch_interrupts();
+    if (cli_run_best(s, e) || cli_open_save_uses(&s->open, e))
+        return e->code;
+    return ERR_OK;
+}
+
 /* What a session began with stays, whatever defaults say by now. */
 static void keep_own(struct cli_run *s)
 {
@@ -203,8 +219,10 @@ static enum err_code run_model(struct cli_run *s, char *const *files, struct err
         run_session_ends(s->kept.file);
     if (o->interactive)
         return cli_run_talk(s, files, e);
-    return cli_run_question(s, files, e) || cli_run_ask(s, e) || cli_run_open(s, e) || answer_prompt(s, e) ? e->code
-                                                                                                           : ERR_OK;
+    return cli_run_question(s, files, e) || cli_run_ask(s, e) || cli_run_open_verifier(s, e) || cli_run_open(s, e) ||
+                   (cli_run_wants_best(o) ? answer_best(s, e) : answer_prompt(s, e))
+               ? e->code
+               : ERR_OK;
 }
 
 static void close_all(struct cli_run *s)
@@ -212,6 +230,9 @@ static void close_all(struct cli_run *s)
     const struct cli_guess g = drafting_options(s);
 
     cli_answer_close(&s->answer);
+    cli_verifier_close(s->verifier);
+    json_decref(s->search);
+    json_decref(s->verified);
     journal_close(s->journal);
     io_out_abort(s->logits);
     gen_close(s->gen);
@@ -268,6 +289,8 @@ int main(int argc, char **argv)
         s.o->system = s.system;
     if (e.code != ERR_OK || (tool != NULL ? tool(&s, files, &status, &e) : run_model(&s, files, &e)))
         status = tell_error(&s, &e);
+    else if (s.unproven)
+        status = EXIT_NO;
     close_all(&s);
     status = cli_close_stdout(status);
     cli_reraise();

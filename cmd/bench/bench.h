@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/open.h"
 #include "cli/reason.h"
+#include "cli/verifier.h"
 #include "eval/eval.h"
 #include "text/text.h"
 
@@ -31,6 +32,7 @@ struct bench_opts {
     bool json, table, verbose, quiet, compare, fixed, quote;
     int think; /* index of the choice: 0 on */
     struct cli_reason reason;
+    struct cli_verifier_opts verifier;
     int32_t drafts, reps, decode_tokens, samples, parallel;
     int64_t stride, windows, limit, predict_max, seed, size_bytes;
     float temp, top_p, bandwidth;
@@ -62,6 +64,7 @@ bool cli_bench_is_script(const char *path); /* of a plot: *.gp */
 enum err_code cli_bench_cmd_state(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_speculate(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_kernels(struct bench *b, struct err *e);
+enum err_code cli_bench_cmd_score(struct bench *b, struct err *e);
 
 /* Opens b's model: --model, or --shape with random weights in memory. with_text: its tokenizer too. */
 MUST_CHECK enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e);

@@ -39,7 +39,7 @@ struct cli_opt {
     enum cli_opt_kind kind;
     char letter;      /* 0: none */
     const char *name; /* long name, without the dashes */
-    const char *arg;  /* what help and manual call the argument; NULL: takes none */
+    const char *arg;  /* what help and manual call the argument; NULL: takes none; "[x]": of OPT_STR, only after = */
     const char *help; /* one line, lower case, no full stop */
     void *to;
     int64_t lo, hi; /* OPT_I64, OPT_I32; lo of OPT_OUT 1: "-" is standard output */
@@ -146,6 +146,7 @@ void cli_foreign_value(const struct cli *cli, const struct cli_opt *o, const cha
 
 /* opt.c to complete.c: every option in order, the built-in ones last. */
 const struct cli_opt *cli_opt_at(const struct cli *cli, size_t i); /* NULL past the end */
+bool cli_takes_word(const struct cli_opt *o);                      /* the next word is its argument */
 /* Word i of "one|two|three" to buf; false past the last. */
 bool cli_choice(const char *words, int i, char *buf, size_t buf_bytes);
 /* Prints the completion script for "bash", "zsh" or "fish"; false for another shell. */

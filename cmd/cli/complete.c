@@ -118,7 +118,7 @@ static void bash(const struct cli *cli)
           "    COMPREPLY=()\n    case $prev in\n",
           stdout);
     for (size_t i = 0; (o = cli_opt_at(cli, i)) != NULL; i++) {
-        if (o->kind == OPT_SECTION || o->arg == NULL)
+        if (o->kind == OPT_SECTION || !cli_takes_word(o))
             continue;
         fputs("    ", stdout);
         print_pattern(o);
@@ -171,11 +171,11 @@ static void zsh(const struct cli *cli)
             printf("'(-%c --%s)'{-%c%s,--%s%s}'[", o->letter, o->name, o->letter, o->arg ? "+" : "", o->name,
                    o->arg ? "=" : "");
         else
-            printf("'%s--%s%s[", o->kind == OPT_LIST ? "*" : "", o->name, o->arg ? "=" : "");
+            printf("'%s--%s%s[", o->kind == OPT_LIST ? "*" : "", o->name, cli_takes_word(o) ? "=" : o->arg ? "=-" : "");
         print_quoted(o->help, "[]:\\");
         putchar(']');
         if (o->arg) {
-            putchar(':');
+            fputs(cli_takes_word(o) ? ":" : "::", stdout);
             print_quoted(o->arg, "[]:\\");
             putchar(':');
             if (has_words(o) && is_file(o))
@@ -212,7 +212,7 @@ static void fish(const struct cli *cli)
         if (o->letter)
             printf(" -s %c", o->letter);
         printf(" -l %s", o->name);
-        if (o->arg)
+        if (cli_takes_word(o))
             fputs(is_file(o) ? " -r -F" : " -x", stdout);
         if (has_words(o)) {
             fputs(" -a '", stdout);

@@ -460,6 +460,11 @@ static const struct cli_opt *by_name(const struct parsing *p, const char *word, 
     return n_found == 1 && n > 0 ? found : NULL;
 }
 
+bool cli_takes_word(const struct cli_opt *o)
+{
+    return o->arg != NULL && *o->arg != '[';
+}
+
 static const char *argument(struct parsing *p, const struct cli_opt *o, const char *name)
 {
     const char *next = p->at + 1 < p->argc ? p->argv[p->at + 1] : NULL;
@@ -508,7 +513,9 @@ static void take_long(struct parsing *p, const char *word)
         cli_usage("%s: takes no argument but =off, which takes it back: %s", name, word);
     if (o->kind == OPT_BUILTIN && o->arg == NULL && value != NULL && strcmp(o->name, "help") != 0)
         cli_usage("%s: takes no argument: %s", name, word);
-    apply_option(p, o, name, o->arg != NULL && value == NULL ? argument(p, o, name) : value);
+    if (value == NULL && o->arg != NULL)
+        value = cli_takes_word(o) ? argument(p, o, name) : "";
+    apply_option(p, o, name, value);
 }
 
 /* "-r", "-rp TEXT", "-n5". */

@@ -4,6 +4,7 @@
  * have no effect they are ignored.                                                                    room: cmd */
 #include <string.h>
 #include <unistd.h>
+#include "run/best.h"
 #include "run/program.h"
 
 /* What a call does. */
@@ -92,6 +93,12 @@ const struct cli_of cli_run_of[] = {
     { "stream", ONE },
     { "json", ONE | PLAN | INSPECT | SHOW },
     { "jsonl", ONE },
+    { "best-of", CHAT | PLAN },
+    { "vote", CHAT },
+    { "verifier", CHAT },
+    { "verifier-time", CHAT },
+    { "verify", CHAT },
+    { "strict", CHAT },
     { "logprobs", ONE },
     { "uncertainty", ONE },
 #define OF_OPTION(kind, member, start, least, most, option, ...) { option, ANSWERS },
@@ -143,6 +150,11 @@ const struct cli_pair cli_run_pairs[] = {
     { "reasoning-budget-message", CLI_NEEDS, "reasoning-budget|reasoning-effort", NULL, 0 },
     { "think-probe", CLI_NEEDS, "think-stop|think-suppress", NULL, 0 },
     { "no-stdin", CLI_NEEDS, "prompt", NULL, 0 },
+    { "best-of|verify", CLI_EXCLUDES, "session|jsonl|stream|reasoning|logits|log|interactive|continue", NULL, 0 },
+    { "vote", CLI_NEEDS, "best-of", NULL, 0 },
+    { "verifier", CLI_NEEDS, "best-of|verify", NULL, 0 },
+    { "verifier-time", CLI_NEEDS, "verifier", NULL, 0 },
+    { "strict", CLI_NEEDS, "verify", NULL, 0 },
     { "continue", CLI_NEEDS, "messages", NULL, 0 },
     { "continue", CLI_EXCLUDES, "prompt", NULL, 0 },
     { "tool-choice|one-call", CLI_NEEDS, "tools|messages", NULL, 0 },
@@ -228,11 +240,23 @@ static void check_reasoning(const struct cli *cli, const struct cli_run_options 
     }
 }
 
+static void check_votes(const struct cli_run_options *o)
+{
+    double x;
+
+    if (o->vote != REASON_MAJORITY && o->verifier.what == NULL)
+        cli_usage("--vote %s needs a --verifier, which gives the scores",
+                  o->vote == REASON_WEIGHTED ? "weighted" : "best");
+    if (o->verify != NULL && !cli_run_threshold(o->verify, &x))
+        cli_usage("--verify=%s: not a number of 0 .. 1", o->verify);
+}
+
 /* Drafts of no tokens are none. */
 static void check_values(const struct cli *cli, const struct cli_run_options *o)
 {
     check_reasoning(cli, o);
     cli_reason_check(&o->reason);
+    check_votes(o);
     if (cli_typed(cli, "draft") && o->draft_max == 0)
         cli_leave_aside(cli, "draft-max");
     for (size_t i = 0; i < o->stops.n; i++)
@@ -320,6 +344,8 @@ void cli_run_check_cuts(const struct cli *cli, const struct cli_run_options *o)
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
         if (cli_typed(cli, cuts[i]))
             cli_usage("--%s has no effect at temperature 0: it needs --temp", cuts[i]);
+    if (o->best_of > 1)
+        cli_usage("--best-of %d has no effect at temperature 0: it needs --temp", (int)o->best_of);
     if (cli_typed(cli, "seed") && o->sampling.seed >= 0)
         cli_warn("--seed has no effect at temperature 0: it needs --temp");
 }

@@ -53,12 +53,13 @@ static int make_room(struct run_opts *ro, const struct cli_run *s)
 
 struct run_opts cli_run_sizes(const struct cli_run *s, bool plain, int *n_spare)
 {
-    struct run_opts ro = { .n_seq = 1,
+    const int32_t n_seq = s->o->best_of > 1 ? s->o->best_of : 1;
+    struct run_opts ro = { .n_seq = n_seq,
                            .ctx_tokens = cli_run_choose_ctx(s),
                            .rows_max = s->o->model.chunk,
                            .stop = cli_run_give_up,
                            .stop_keeps = true };
-    const int64_t guesses = plain ? 0 : GEN_DRAFT_MAX + 1;
+    const int64_t guesses = n_seq * (int64_t)(plain ? 1 : GEN_DRAFT_MAX + 1);
     const int64_t most = prompt_of(s)->n > guesses ? prompt_of(s)->n : guesses;
 
     if (!s->o->interactive && prompt_of(s)->n > 0 && most < (s->o->model.chunk > 0 ? s->o->model.chunk : CHUNK_LEAST))

@@ -12,6 +12,7 @@
 #include "cli/open.h"
 #include "cli/reason.h"
 #include "cli/sampling.h"
+#include "cli/verifier.h"
 #include "run/conversation.h"
 #include "cli/guess.h"
 #include "gen/gen.h"
@@ -49,6 +50,11 @@ struct cli_run_options {
     struct cli_render_opts render;
     struct cli_log_opts log;
     const char *rate, *better; /* an id, and a text; NULL: not given */
+    int32_t best_of;           /* 0: not given */
+    int vote;                  /* enum reason_vote */
+    struct cli_verifier_opts verifier;
+    const char *verify; /* "": without a number; NULL: not given */
+    bool strict;
 };
 /* options.c: what the command line, the environment and the file beside the model say; files: the operands. Exits after
  * a mistake. */
@@ -94,6 +100,9 @@ struct cli_run {
     struct gen_mixed mixed[GEN_MIXED_MAX]; /* [n_mixed] by tables */
     int n_mixed;
     double from_ms, prompt_ms, decode_ms;
+    struct cli_verifier *verifier; /* NULL: none */
+    json_t *search, *verified;     /* what is told of several answers, and of --verify; NULL: nothing */
+    bool unproven;                 /* --strict: the answer scored too low */
 };
 
 /* The prompt, or what it begins with as long as nothing is asked. */
@@ -125,6 +134,7 @@ MUST_CHECK enum err_code cli_run_drop_oldest(struct cli_run *s, int64_t ctx_toke
 /* run.c: a run of the model, and in it an answer after the other; a session is kept after each */
 MUST_CHECK enum err_code cli_run_open(struct cli_run *s, struct err *e);
 MUST_CHECK enum err_code cli_run_open_answer(struct cli_run *s, struct err *e);
+MUST_CHECK enum err_code cli_run_open_gen(struct cli_run *s, struct err *e); /* and completes the request */
 MUST_CHECK enum err_code cli_run_submit(struct cli_run *s, struct err *e);
 MUST_CHECK enum err_code cli_run_generate(struct cli_run *s, struct err *e);
 MUST_CHECK enum err_code cli_run_keep(struct cli_run *s, struct err *e);

@@ -143,6 +143,10 @@ enum err_code cli_run_print_end(const struct cli_run *s, struct err *e)
          cli_json_set(top, "seed", json_integer(s->o->sampling.seed));
     if (ok && s->asked->reason.marks != NULL)
         ok = cli_json_set(top, "thinking", ask_thinking_json(&s->stats));
+    if (ok && s->search != NULL)
+        ok = cli_json_set(top, "search", json_incref(s->search));
+    if (ok && s->verified != NULL)
+        ok = cli_json_set(top, "verify", json_incref(s->verified));
     if (ok && s->logged[0] != '\0')
         ok = cli_json_set(top, "id", json_string(s->logged));
     if (ok && s->asked->notes != NULL)

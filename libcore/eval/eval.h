@@ -33,6 +33,10 @@ struct eval_mean eval_group_mean(const double *sum, const int64_t *n, int64_t n_
 /* 95 % percentile interval of the mean of v[n], by `rounds` resamples (Efron 1979). ERR_NOMEM. */
 MUST_CHECK enum err_code eval_bootstrap(struct eval_interval *out, const double *v, int64_t n, int rounds,
                                         uint64_t seed, struct err *e);
+/* The area under the ROC curve: how often something right has a higher score than something wrong, ties counted as
+ * half; with its standard error (Hanley and McNeil 1982). NaN: all are right, or none is. ERR_NOMEM. */
+MUST_CHECK enum err_code eval_auc(struct eval_mean *out, const double *score, const bool *right, int64_t n,
+                                  struct err *e);
 void eval_sort(double *v, int64_t n);                            /* ascending */
 double eval_quantile(const double *sorted, int64_t n, double q); /* linear between ranks; n >= 1 */
 

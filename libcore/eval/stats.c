@@ -103,3 +103,44 @@ enum err_code eval_bootstrap(struct eval_interval *out, const double *v, int64_t
     free(mean);
     return ERR_OK;
 }
+
+struct scored {
+    double score;
+    bool right;
+};
+
+static int by_score(const void *a, const void *b)
+{
+    const struct scored *x = a, *y = b;
+
+    return (x->score > y->score) - (x->score < y->score);
+}
+
+enum err_code eval_auc(struct eval_mean *out, const double *score, const bool *right, int64_t n, struct err *e)
+{
+    struct scored *v = calloc((size_t)n + 1, sizeof *v);
+    double above = 0, yes = 0, no, a, q1, q2;
+
+    if (v == NULL)
+        return err_nomem(e);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = (struct scored){ score[i], right[i] };
+    qsort(v, (size_t)n, sizeof *v, by_score);
+    no = 0; /* wrong ones with a lower score */
+    for (int64_t from = 0, to; from < n; from = to) {
+        double rights = 0;
+
+        for (to = from; to < n && v[to].score <= v[from].score; to++)
+            rights += v[to].right;
+        above += rights * (no + 0.5 * ((double)(to - from) - rights));
+        no += (double)(to - from) - rights;
+        yes += rights;
+    }
+    free(v);
+    a = above / (yes * no);
+    q1 = a / (2 - a);
+    q2 = 2 * a * a / (1 + a);
+    *out =
+        (struct eval_mean){ a, sqrt((a * (1 - a) + (yes - 1) * (q1 - a * a) + (no - 1) * (q2 - a * a)) / (yes * no)) };
+    return ERR_OK;
+}

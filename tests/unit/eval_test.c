@@ -609,9 +609,55 @@ static void test_fill_types(void **state)
     rmdir(dir);
 }
 
+static void test_area(void **state)
+{
+    const double score[] = { 0.9, 0.9, 0.1, 0.8 };
+    const bool right[] = { true, false, false, true }, all[] = { true, true, true, true };
+    const char *goldens = getenv("GOLDENS");
+    struct eval_mean a;
+    struct err e;
+    char path[4096];
+    json_t *file, *one, *v;
+    size_t i, k;
+
+    (void)state;
+    assert_int_equal(eval_auc(&a, score, right, 4, &e), ERR_OK);
+    assert_true(fabs(a.mean - 0.625) < 1e-12);
+    assert_int_equal(eval_auc(&a, score, all, 4, &e), ERR_OK);
+    assert_true(isnan(a.mean));
+    if (goldens == NULL || *goldens == '\0')
+        return;
+    (void)snprintf(path, sizeof path, "%s/reason/isotonic.json", goldens);
+    file = json_load_file(path, 0, NULL);
+    assert_non_null(file);
+    json_array_foreach (json_object_get(file, "cases"), i, one) {
+        const json_t *scores = json_object_get(one, "score"), *labels = json_object_get(one, "label");
+        const json_t *want = json_object_get(one, "auc"), *se = json_object_get(one, "auc_se");
+        double *x = calloc(json_array_size(scores) + 1, sizeof *x);
+        bool *is = calloc(json_array_size(scores) + 1, sizeof *is);
+
+        assert_true(x != NULL && is != NULL);
+        json_array_foreach (scores, k, v) {
+            x[k] = json_number_value(v);
+            is[k] = json_number_value(json_array_get(labels, k)) > 0;
+        }
+        assert_int_equal(eval_auc(&a, x, is, (int64_t)k, &e), ERR_OK);
+        if (json_is_number(want)) {
+            assert_true(fabs(a.mean - json_number_value(want)) < 1e-9);
+            assert_true(fabs(a.se - json_number_value(se)) < 1e-9);
+        } else {
+            assert_true(isnan(a.mean));
+        }
+        free(x);
+        free(is);
+    }
+    json_decref(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_area),
         cmocka_unit_test(test_wilson),
         cmocka_unit_test(test_mcnemar),
         cmocka_unit_test(test_group_mean),
