@@ -27,7 +27,7 @@ SAN_asan  = -fsanitize=address $(SAN_ubsan)
 SAN_tsan  = -fsanitize=thread
 SAN_fuzz  = -fsanitize=fuzzer-no-link,address,undefined
 SANFLAGS  = $(SAN_$(SAN))
-PLAIN_O   = $(if $(PLAIN),$(patsubst %.c,$(PLAIN)/obj/%.o,$(wildcard libcore/cpu/*.c libcore/cpu/*/*.c))) # PLAIN=DIR: that build's CPU kernels, since sanitizers slow them most
+PLAIN_O   = $(if $(PLAIN),$(patsubst %.c,$(PLAIN)/obj/%.o,$(wildcard $(addprefix libcore/,$(addsuffix /*.c,cpu cpu/formats quant))))) # PLAIN=DIR: that build's loops, which sanitizers slow most
 $(if $(filter-out asan tsan ubsan fuzz,$(SAN)),$(error SAN=$(SAN): asan, tsan or ubsan))
 CFLAGS  ?= $(if $(filter asan ubsan,$(SAN)),-O1,-O2) -g1 $(if $(SAN),-fno-omit-frame-pointer)
 # Libraries that a build does without where the compiler finds no header.
@@ -66,7 +66,7 @@ $(BIN)/chimere-%: $(BUILD)/obj/cmd/%.o $$(OWN_O) $(BUILD)/libcli.a $(BUILD)/libc
 # The files of the page to chat with are a table in the server.
 $(BUILD)/page.c: cmd/serve-stdio/embed.sh $(wildcard cmd/serve-stdio/page/*) ; @mkdir -p $(@D) && sh $^ > $@
 $(BIN)/chimere-serve-stdio: $(BUILD)/obj/$(BUILD)/page.o
-$(BUILD)/test/%_test: $(BUILD)/test/tests/unit/%_test.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) $(if $(filter $*,adapt cpu cpu_ops cpu_seq digest golden quant quant_int),,$(PLAIN_O)) -o $@ $^ $(LDFLAGS) -lcmocka $(LDLIBS)
+$(BUILD)/test/%_test: $(BUILD)/test/tests/unit/%_test.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) $(if $(filter $*,adapt cpu cpu_ops cpu_seq digest golden quant quant_fit quant_int),,$(PLAIN_O)) -o $@ $^ $(LDFLAGS) -lcmocka $(LDLIBS)
 $(BUILD)/test/fuzz_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/tests/fuzz/driver.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(BUILD)/test/draw: $(BUILD)/test/tests/golden/draw.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(BUILD)/test/libfuzzer_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) $(LDLIBS)
