@@ -161,7 +161,8 @@ static const struct {
       "session|shard|stop|stop-token|system|think|table-memory|timeout|tokens|tool-choice|tools|vars",
       true },
     { "check|continue|detokenize|drop-oldest|engram-drafts|ignore-eos|inspect|interactive|json|jsonl|lenient|"
-      "mcp|no-stdin|one-call|plain|plan|raw|reasoning-open|session-ro|show|show-prompt|stream|strict|tokenize|uncertainty",
+      "mcp|no-stdin|one-call|plain|plan|raw|reasoning-open|session-ro|show|show-prompt|stream|strict|tokenize|"
+      "uncertainty",
       false },
 };
 static const char with_letters[] = "interactive|json|output|prompt|raw|system"; /* of these, their first */

@@ -80,7 +80,7 @@ static enum err_code add_notes(const void *of, json_t *messages, int most, json_
 
     if (last == NULL || most == 0)
         return ERR_OK;
-    if (recall_words(x->r, x->text, question, most > 0 ? most : x->n, hits, &n, e))
+    if (recall_words(x->r, x->text, question, true, most > 0 ? most : x->n, hits, &n, e))
         return e->code;
     for (int i = 0; code == ERR_OK && i < n; i++) {
         if (hits[i].share < SHARE_LEAST || str_find(question, 0, recall_text(x->r, hits[i].text)) != SIZE_MAX)
@@ -147,7 +147,7 @@ static enum err_code find_named(const struct cli_notes *x, const json_t *message
     *out = (struct str){ 0 };
     if (last_question(messages, &key, &question) == NULL)
         return ERR_OK;
-    if (recall_words(x->r, x->text, question, most, hits, &n, e))
+    if (recall_words(x->r, x->text, question, true, most, hits, &n, e))
         return e->code;
     for (int i = 0; i < n; i++) {
         const struct str text = cli_notes_head(recall_text(x->r, hits[i].text));

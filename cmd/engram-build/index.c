@@ -262,8 +262,8 @@ static enum err_code open_index(struct indexing *x, struct err *e)
     return recall_build_open(&x->b, &bo, e);
 }
 
-/* The vectors of texts that the index has already. An index of another model is of no use, and one that is damaged is
- * written anew. */
+/* The vectors of texts that the index has already. An index of another model has none that fit, and one that is damaged
+ * is written anew. */
 static enum err_code reuse_vectors(struct indexing *x, struct err *e)
 {
     struct err ignored;

@@ -20,7 +20,7 @@ struct build_options {
     struct cli_list tables;
     const char *prompt;
     int32_t layer, nearest;
-    bool bm25, hybrid, rerank, flat, snippet;
+    bool bm25, hybrid, rerank, flat, snippet, exact;
     struct cli_walk_opts walk;
     bool documents; /* index: files are cut into texts, of these many bytes */
     int32_t chunk, overlap;

@@ -48,11 +48,11 @@ static enum err_code search(struct query *q, struct str text, int k, struct reca
     }
     from = clock_ms();
     if (q->o->bm25)
-        code = recall_words(q->r, q->m.x.text, text, k, hits, n, e);
+        code = recall_words(q->r, q->m.x.text, text, q->o->exact, k, hits, n, e);
     else if (!q->o->hybrid)
         code = took ? recall_near(q->r, q->m.v, k, q->o->flat, q->pool, hits, n, e) : ERR_OK;
     else {
-        code = recall_words(q->r, q->m.x.text, text, DEPTH, a, &n_a, e) ||
+        code = recall_words(q->r, q->m.x.text, text, q->o->exact, DEPTH, a, &n_a, e) ||
                        (took && recall_near(q->r, q->m.v, DEPTH, q->o->flat, q->pool, b, &n_b, e))
                    ? e->code
                    : recall_fuse(a, n_a, b, n_b, k, hits, n, e);

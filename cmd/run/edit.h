@@ -14,9 +14,9 @@ struct cli_edit_command {
     const char *name;       /* without the '/' */
     bool takes, takes_file; /* something behind it; the name of a file */
 };
-/* command[n_commands] stays the caller's, and is used until the editor is closed. The history is $CHIMERE_HISTORY (empty:
- * none), else $XDG_STATE_HOME/chimere/history, else ~/.local/state/chimere/history. One that cannot be read or written is
- * left out. */
+/* command[n_commands] stays the caller's, and is used until the editor is closed. The history is $CHIMERE_HISTORY
+ * (empty: none), else $XDG_STATE_HOME/chimere/history, else ~/.local/state/chimere/history. One that cannot be read or
+ * written is left out. */
 MUST_CHECK enum err_code cli_edit_open(struct cli_edit **out, const struct cli_edit_command *command, int n_commands,
                                        struct err *e);
 void cli_edit_close(struct cli_edit *x); /* NULL is allowed */

@@ -86,16 +86,29 @@ void recall_build_abort(struct recall_builder *b)
     free(b);
 }
 
+static enum err_code add_use(struct recall_builder *b, const char *word, size_t n, struct err *e)
+{
+    const struct use u = { b->words.n, (uint32_t)b->n, (uint8_t)n };
+
+    return push_bytes(&b->words, word, n, e) || push_bytes(&b->use, &u, sizeof u, e) ? e->code : ERR_OK;
+}
+
 static enum err_code add_words(struct recall_builder *b, struct str s, uint32_t *length, struct err *e)
 {
-    char word[WORD_BYTES_MAX];
-    size_t at = 0, n;
+    char word[WORD_BYTES_MAX], both[2 * WORD_BYTES_MAX];
+    size_t at = 0, n, before = 0, hyphen = SIZE_MAX; /* before: bytes of the word in `both`; hyphen: where it ends */
 
     while ((n = recall_word(s, &at, word)) > 0) {
-        const struct use u = { b->words.n, (uint32_t)b->n, (uint8_t)n };
-
-        if (push_bytes(&b->words, word, n, e) || push_bytes(&b->use, &u, sizeof u, e))
+        if (add_use(b, word, n, e))
             return e->code;
+        /* "OPL-3" is also found as OPL3. */
+        memcpy(both + before, word, n);
+        if (hyphen != SIZE_MAX && at - hyphen == n + 1 && s.p[hyphen] == '-' && before + n <= WORD_BYTES_MAX &&
+            add_use(b, both, before + n, e))
+            return e->code;
+        memcpy(both, word, n);
+        before = n;
+        hyphen = at;
         ++*length;
     }
     return ERR_OK;
@@ -270,7 +283,7 @@ static int by_word(const void *a, const void *b)
 }
 
 struct lists {
-    struct heap word_end, word, posting_end, posting;
+    struct heap word_end, word, posting_end, posting, by_stem;
 };
 
 static enum err_code make_lists(const struct recall_builder *b, struct lists *l, struct err *e)
@@ -307,6 +320,43 @@ static enum err_code make_lists(const struct recall_builder *b, struct lists *l,
                                push_bytes(&l->posting_end, &n_posting, sizeof n_posting, e)))
             code = e->code;
     }
+    free(v);
+    return code;
+}
+
+struct stemmed {
+    char stem[WORD_BYTES_MAX];
+    uint32_t word;
+    uint8_t n;
+};
+
+static int by_stem(const void *a, const void *b)
+{
+    const struct stemmed *x = a, *y = b;
+    const int cmp = memcmp(x->stem, y->stem, x->n < y->n ? x->n : y->n);
+
+    if (cmp != 0 || x->n != y->n)
+        return cmp != 0 ? cmp : x->n < y->n ? -1 : 1;
+    return (x->word > y->word) - (x->word < y->word);
+}
+
+static enum err_code sort_by_stem(struct lists *l, struct err *e)
+{
+    const size_t n = l->word_end.n / sizeof(uint64_t);
+    const uint64_t *end = l->word_end.p;
+    struct stemmed *v = malloc((n + 1) * sizeof *v);
+    enum err_code code = v != NULL ? ERR_OK : err_nomem(e);
+
+    for (size_t i = 0; code == ERR_OK && i < n; i++) {
+        const uint64_t from = i > 0 ? end[i - 1] : 0;
+
+        v[i].word = (uint32_t)i;
+        v[i].n = (uint8_t)recall_stem_english((char *)l->word.p + from, (size_t)(end[i] - from), v[i].stem);
+    }
+    if (code == ERR_OK)
+        qsort(v, n, sizeof *v, by_stem);
+    for (size_t i = 0; code == ERR_OK && i < n; i++)
+        code = push_bytes(&l->by_stem, &v[i].word, sizeof v[i].word, e);
     free(v);
     return code;
 }
@@ -380,7 +430,7 @@ static enum err_code commit_index(struct recall_builder *b, struct lists *l, str
 {
     const bool graph = b->n > 1 && b->o.dims > 0 && (b->o.graph || b->n > RECALL_FLAT_MAX);
 
-    if (make_lists(b, l, e) || center(b, mean, e))
+    if (make_lists(b, l, e) || sort_by_stem(l, e) || center(b, mean, e))
         return e->code;
     *g = (struct graph){ .dot = recall_dot_best(), .vector = b->vector.p, .n = b->n, .stride = b->stride };
     if (graph && recall_graph_make(g, p, e))
@@ -422,6 +472,7 @@ static enum err_code commit_index(struct recall_builder *b, struct lists *l, str
         { b->heading.p, b->heading.n },
         { b->members_end.p, b->members_end.n },
         { b->members.p, b->members.n },
+        { l->by_stem.p, l->by_stem.n },
     };
 
     return write_parts(path, &s, raw, e);
@@ -440,6 +491,7 @@ enum err_code recall_build_commit(struct recall_builder *b, const char *path, co
     free(l.word.p);
     free(l.posting_end.p);
     free(l.posting.p);
+    free(l.by_stem.p);
     recall_graph_free(&g);
     recall_build_abort(b);
     return code;

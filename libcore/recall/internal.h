@@ -45,6 +45,7 @@ enum array {
     ARRAY_HEADING,     /* bytes */
     ARRAY_MEMBERS_END, /* uint64 [n_texts] */
     ARRAY_MEMBERS,     /* bytes: JSON objects */
+    ARRAY_BY_STEM,     /* uint32 [n_words]: words by their English stem, then by their number */
     ARRAYS,
 };
 
@@ -80,8 +81,9 @@ struct recall {
     const int64_t *file_time;
     const uint64_t *file_end, *heading_end, *members_end;
     const char *file, *heading, *members;
-    uint64_t *upper_at; /* [n_texts] in rows of LINKS; NULL without a graph */
-    uint64_t entry;     /* where a search of the graph begins */
+    const uint32_t *by_stem; /* NULL: there are no stems */
+    uint64_t *upper_at;      /* [n_texts] in rows of LINKS; NULL without a graph */
+    uint64_t entry;          /* where a search of the graph begins */
     double length_mean;
 };
 
@@ -99,6 +101,9 @@ uint64_t recall_sum(const struct part part[ARRAYS], bool origins);
 
 /* words.c: the next word of s at or after *at, in lower case; its bytes, 0: there is none. */
 size_t recall_word(struct str s, size_t *at, char word[WORD_BYTES_MAX]);
+
+/* porter.c: the stem of a word of n bytes in lower case; of words with other letters than a to z they are the stem. */
+size_t recall_stem_english(const char *word, size_t n, char out[WORD_BYTES_MAX]);
 
 /* near.c */
 recall_dot *recall_dot_best(void); /* of this processor; the sum is the same on all */

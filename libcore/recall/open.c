@@ -42,7 +42,8 @@ void recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s)
                                    8 * n_origins,
                                    s->heading_bytes,
                                    8 * n_origins,
-                                   s->members_bytes };
+                                   s->members_bytes,
+                                   s->origins * 4 * s->n_words };
 
     for (int i = 0; i < ARRAYS; i++)
         bytes[i] = (raw[i] + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
@@ -174,6 +175,9 @@ static enum err_code check_origins(const struct recall *r, struct err *e)
     for (uint64_t i = 0; i < s->n_texts; i++)
         if ((r->origin[i].file >= s->n_files && r->origin[i].file != NO_FILE) || r->origin[i].line > INT64_MAX)
             return err_set(e, ERR_FORMAT, "text %" PRIu64 ": of no file", i);
+    for (uint64_t i = 0; i < s->n_words; i++)
+        if (r->by_stem[i] >= s->n_words)
+            return err_set(e, ERR_FORMAT, "stem %" PRIu64 ": of no word", i);
     return ERR_OK;
 }
 
@@ -222,6 +226,7 @@ static enum err_code open_arrays(struct recall *r, const struct part part[ARRAYS
     r->heading = part[ARRAY_HEADING].p;
     r->members_end = part[ARRAY_MEMBERS_END].p;
     r->members = part[ARRAY_MEMBERS].p;
+    r->by_stem = r->s.origins ? part[ARRAY_BY_STEM].p : NULL;
     if (check_ends(r->text_end, r->s.n_texts, r->s.text_bytes, RECALL_TEXT_BYTES_MAX, "text", e) ||
         check_ends(r->word_end, r->s.n_words, r->s.word_bytes, WORD_BYTES_MAX, "word", e) ||
         check_ends(r->posting_end, r->s.n_words, r->s.n_postings, RECALL_TEXTS_MAX, "list", e) || check_words(r, e) ||

@@ -60,8 +60,9 @@ struct recall_hit {
 /* Each search fills hits[0 .. *n), best first, equal ones in the order of the file; at most k <= RECALL_HITS_MAX. */
 /* Texts with words of the query, by BM25 (k1 1.2, b 0.75). The weight of a word is the square of its idf times the
  * square of the number of tokens that t makes of it: rare words consist of several tokens, question words ("what is the
- * meaning of") do not. */
-MUST_CHECK enum err_code recall_words(const struct recall *r, const struct text *t, struct str query, int k,
+ * meaning of") do not. Unless `exact`, a word of the query is any word with its English stem, or one that it makes
+ * with a neighbour ("OPL-3" is OPL3), and one that no text has is split ("TnSeq" is Tn Seq). */
+MUST_CHECK enum err_code recall_words(const struct recall *r, const struct text *t, struct str query, bool exact, int k,
                                       struct recall_hit *hits, int *n, struct err *e);
 /* The scores that recall_words() gives texts[0 .. n), n >= 1, in an index of these alone: score[i] is 0 for a text
  * without words of the query. *most: what a text can have at most. */

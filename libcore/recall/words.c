@@ -11,7 +11,10 @@
 #include "recall/internal.h"
 #include "text/text.h"
 
-enum { WORDS_MAX = 1000 /* of a query; what follows is left out */ };
+enum {
+    WORDS_MAX = 1000, /* of a query; what follows is left out */
+    GROUP_MAX = 64,   /* words that stand for one of a query */
+};
 
 #define K1 1.2
 #define B  0.75
@@ -119,6 +122,7 @@ static enum err_code weight(uint64_t n_texts, const struct text *t, const char *
 
 struct sums {
     float *score, *share; /* [n_texts] */
+    uint32_t *tf;         /* [n_texts] of one word of the query */
 };
 
 /* Of a word that a text of `length` words has tf times. */
@@ -127,14 +131,43 @@ static double score_of(double weight_of, double tf, double length, double length
     return weight_of * tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / length_mean));
 }
 
-static void add_postings(const struct recall *r, uint64_t w, double weight_of, const struct sums *s)
-{
-    for (uint64_t i = w > 0 ? r->posting_end[w - 1] : 0; i < r->posting_end[w]; i++) {
-        const struct posting *p = &r->posting[i];
+/* Words of the index that stand for one of a query. */
+struct group {
+    uint64_t word[GROUP_MAX];
+    int n;
+    uint64_t df; /* texts, of which some may have several of the words */
+};
 
-        s->score[p->text] += (float)score_of(weight_of, p->count, r->length[p->text], r->length_mean);
-        s->share[p->text] += (float)weight_of;
-    }
+static void add_to_group(const struct recall *r, struct group *g, uint64_t w)
+{
+    for (int i = 0; i < g->n; i++)
+        if (g->word[i] == w)
+            return;
+    if (w >= r->s.n_words || g->n == GROUP_MAX)
+        return;
+    g->word[g->n++] = w;
+    g->df += r->posting_end[w] - (w > 0 ? r->posting_end[w - 1] : 0);
+}
+
+/* tf: [n_texts] zeros, which they are again at the end. */
+static void add_postings(const struct recall *r, const struct group *g, double weight_of, const struct sums *s)
+{
+    for (int twice = 0; twice < 2; twice++)
+        for (int k = 0; k < g->n; k++) {
+            const uint64_t w = g->word[k];
+
+            for (uint64_t i = w > 0 ? r->posting_end[w - 1] : 0; i < r->posting_end[w]; i++) {
+                const struct posting *p = &r->posting[i];
+
+                if (!twice)
+                    s->tf[p->text] += p->count;
+                else if (s->tf[p->text] > 0) {
+                    s->score[p->text] += (float)score_of(weight_of, s->tf[p->text], r->length[p->text], r->length_mean);
+                    s->share[p->text] += (float)weight_of;
+                    s->tf[p->text] = 0;
+                }
+            }
+        }
 }
 
 /* Whether the query has the word before `end`, too. */
@@ -149,46 +182,152 @@ static bool was_before(struct str query, size_t end, const char *word, size_t n)
     return false;
 }
 
-static enum err_code score_words(const struct recall *r, const struct text *t, struct str query, const struct sums *s,
-                                 double *all, struct err *e)
-{
+/* ---- the words of a query ---- */
+
+struct asked {
     char word[WORD_BYTES_MAX];
-    size_t at = 0, n;
+    size_t n;
+    bool again; /* it stood before */
+};
 
-    for (int i = 0; i < WORDS_MAX; i++) {
-        const size_t from = at; /* a long word is cut: where it begins is not where it ends less its length */
+/* Where the first part of a word as it is written ends: "Tn" of TnSeq, "OPL" of OPL3. */
+static size_t first_part(struct str s)
+{
+    for (size_t i = 1; i < s.n; i++) {
+        const unsigned char a = (unsigned char)s.p[i - 1], b = (unsigned char)s.p[i];
+        const bool digit_a = a >= '0' && a <= '9', digit_b = b >= '0' && b <= '9';
 
-        if ((n = recall_word(query, &at, word)) == 0)
+        if (digit_a != digit_b || (a >= 'a' && a <= 'z' && b >= 'A' && b <= 'Z'))
+            return i;
+    }
+    return s.n;
+}
+
+/* Adds the words of s; one that no text has in its parts, at most three. */
+static int read_words(const struct recall *r, struct str s, bool exact, struct asked *v)
+{
+    size_t at = 0, part;
+    int n = 0;
+
+    while (n < WORDS_MAX - 2) {
+        struct asked *w = &v[n];
+
+        w->again = false;
+        if ((w->n = recall_word(s, &at, w->word)) == 0)
             break;
-        const uint64_t w = find_word(r, word, n), before = w > 0 && w < r->s.n_words ? r->posting_end[w - 1] : 0;
+        n++;
+        if (exact || w->n == WORD_BYTES_MAX || find_word(r, w->word, w->n) < r->s.n_words)
+            continue;
+        struct str rest = { s.p + at - w->n, w->n };
+
+        for (n--; rest.n > 0; rest = (struct str){ rest.p + part, rest.n - part }) {
+            size_t from = 0;
+
+            part = n - (int)(w - v) < 2 ? first_part(rest) : rest.n;
+            v[n].again = false;
+            v[n].n = recall_word((struct str){ rest.p, part }, &from, v[n].word);
+            n += v[n].n > 0;
+        }
+    }
+    return n;
+}
+
+static bool is_same(const struct asked *a, const struct asked *b, bool exact)
+{
+    char x[WORD_BYTES_MAX], y[WORD_BYTES_MAX];
+
+    if (exact)
+        return a->n == b->n && memcmp(a->word, b->word, a->n) == 0;
+    const size_t n = recall_stem_english(a->word, a->n, x), m = recall_stem_english(b->word, b->n, y);
+
+    return n == m && memcmp(x, y, n) == 0;
+}
+
+static void add_joined(const struct recall *r, struct group *g, const struct asked *a, const struct asked *b)
+{
+    char both[2 * WORD_BYTES_MAX];
+
+    memcpy(both, a->word, a->n);
+    memcpy(both + a->n, b->word, b->n);
+    if (a->n + b->n <= WORD_BYTES_MAX)
+        add_to_group(r, g, find_word(r, both, a->n + b->n));
+}
+
+/* How the stem of word w of the index compares with another. */
+static int compare_stem(const struct recall *r, uint64_t w, const char *stem, size_t n)
+{
+    char mine[WORD_BYTES_MAX];
+    const uint64_t from = w > 0 ? r->word_end[w - 1] : 0;
+    const size_t m = recall_stem_english(r->word + from, (size_t)(r->word_end[w] - from), mine);
+    const int cmp = memcmp(mine, stem, m < n ? m : n);
+
+    return cmp != 0 ? cmp : (m > n) - (m < n);
+}
+
+static void add_stems(const struct recall *r, struct group *g, const struct asked *a)
+{
+    char stem[WORD_BYTES_MAX];
+    const size_t n = recall_stem_english(a->word, a->n, stem);
+    uint64_t lo = 0, hi = r->by_stem != NULL ? r->s.n_words : 0;
+
+    while (lo < hi) {
+        const uint64_t mid = lo + (hi - lo) / 2;
+
+        *(compare_stem(r, r->by_stem[mid], stem, n) < 0 ? &lo : &hi) =
+            compare_stem(r, r->by_stem[mid], stem, n) < 0 ? mid + 1 : mid;
+    }
+    for (; r->by_stem != NULL && lo < r->s.n_words && compare_stem(r, r->by_stem[lo], stem, n) == 0; lo++)
+        add_to_group(r, g, r->by_stem[lo]);
+}
+
+static enum err_code score_words(const struct recall *r, const struct text *t, struct asked *v, int n, bool exact,
+                                 const struct sums *s, double *all, struct err *e)
+{
+    for (int i = 0; i < n; i++) {
+        struct group g = { .n = 0 };
         double weight_of;
 
-        if (was_before(query, from, word, n))
+        for (int k = 0; k < i && !v[i].again; k++)
+            v[i].again = is_same(&v[k], &v[i], exact);
+        if (v[i].again)
             continue;
-        if (weight(r->s.n_texts, t, word, n, w < r->s.n_words ? r->posting_end[w] - before : 0, &weight_of, e))
+        add_to_group(r, &g, find_word(r, v[i].word, v[i].n));
+        if (!exact) {
+            add_stems(r, &g, &v[i]);
+            if (i > 0)
+                add_joined(r, &g, &v[i - 1], &v[i]);
+            if (i + 1 < n)
+                add_joined(r, &g, &v[i], &v[i + 1]);
+        }
+        if (weight(r->s.n_texts, t, v[i].word, v[i].n, g.df < r->s.n_texts ? g.df : r->s.n_texts, &weight_of, e))
             return e->code;
         *all += weight_of;
-        if (w < r->s.n_words)
-            add_postings(r, w, weight_of, s);
+        add_postings(r, &g, weight_of, s);
     }
     return ERR_OK;
 }
 
-enum err_code recall_words(const struct recall *r, const struct text *t, struct str query, int k,
+enum err_code recall_words(const struct recall *r, const struct text *t, struct str query, bool exact, int k,
                            struct recall_hit *hits, int *n, struct err *e)
 {
     const size_t n_texts = (size_t)r->s.n_texts;
-    struct sums s = { calloc(n_texts + 1, sizeof(float)), calloc(n_texts + 1, sizeof(float)) };
+    struct sums s = { calloc(n_texts + 1, sizeof(float)), calloc(n_texts + 1, sizeof(float)),
+                      calloc(n_texts + 1, sizeof(uint32_t)) };
+    struct asked *v = malloc(WORDS_MAX * sizeof *v);
     enum err_code code;
     double all = 0;
 
-    code = s.score != NULL && s.share != NULL ? score_words(r, t, query, &s, &all, e) : err_nomem(e);
+    code = s.score != NULL && s.share != NULL && s.tf != NULL && v != NULL ? ERR_OK : err_nomem(e);
+    if (code == ERR_OK)
+        code = score_words(r, t, v, read_words(r, query, exact, v), exact, &s, &all, e);
     *n = 0;
     for (size_t i = 0; code == ERR_OK && i < n_texts; i++)
         if (s.score[i] > 0)
             recall_keep(hits, n, k, (struct recall_hit){ (int64_t)i, s.score[i], (float)((double)s.share[i] / all) });
     free(s.score);
     free(s.share);
+    free(s.tf);
+    free(v);
     return code;
 }
 

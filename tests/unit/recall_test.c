@@ -137,7 +137,7 @@ static void origins_are_kept(void **state)
                     str_eq(got.members, from[i].members));
         assert_true(got.line == from[i].line && got.time_ns == from[i].time_ns && got.hash != 0);
     }
-    must(recall_words(r, tokens, STR("words"), 3, hits, &n, &e), &e);
+    must(recall_words(r, tokens, STR("words"), true, 3, hits, &n, &e), &e);
     assert_true(n == 1 && hits[0].text == 0); /* a heading belongs to its text */
     recall_close(r);
     /* what an earlier version wrote */
@@ -305,7 +305,7 @@ static void texts_are_ranked_by_words(void **state)
         texts[i] = str_of(buf[i]);
     }
     for (int q = 0; q < 4; q++) {
-        must(recall_words(r, tokens, str_of(queries[q]), RECALL_HITS_MAX, hits, &n, &e), &e);
+        must(recall_words(r, tokens, str_of(queries[q]), true, RECALL_HITS_MAX, hits, &n, &e), &e);
         must(recall_rank(tokens, str_of(queries[q]), texts, MANY, score, &most, &e), &e);
         found = 0;
         for (int i = 0; i < MANY; i++)
@@ -328,22 +328,22 @@ static void texts_are_found_by_words(void **state)
     (void)state;
     build(in("a"), N, false);
     r = open_index(in("a"));
-    must(recall_words(r, tokens, STR("which says odd17, please?"), 20, hits, &n, &e), &e);
+    must(recall_words(r, tokens, STR("which says odd17, please?"), true, 20, hits, &n, &e), &e);
     assert_int_equal(n, 20);
     for (int i = 0; i < 8; i++)
         assert_int_equal(hits[i].text % 311, 17); /* 17, 328 ... 2194 are all that have it */
     assert_true(hits[7].share > hits[8].share && hits[0].share <= 1);
-    must(recall_words(r, tokens, STR("\xc3\xa4RGER"), 5, hits, &n, &e), &e);
+    must(recall_words(r, tokens, STR("\xc3\xa4RGER"), true, 5, hits, &n, &e), &e);
     assert_int_equal(n, 5); /* the case of letters does not count, beyond ASCII too */
-    must(recall_words(r, tokens, STR("thirteen"), RECALL_HITS_MAX, hits, &n, &e), &e);
+    must(recall_words(r, tokens, STR("thirteen"), true, RECALL_HITS_MAX, hits, &n, &e), &e);
     assert_int_equal(n, (N + 12) / 13);
     const float once = hits[0].score;
 
-    must(recall_words(r, tokens, STR("thirteen thirteen"), 5, hits, &n, &e), &e);
+    must(recall_words(r, tokens, STR("thirteen thirteen"), true, 5, hits, &n, &e), &e);
     assert_true(hits[0].score == once); /* a word counts once in a question */
-    must(recall_words(r, tokens, STR("nothing of that"), 5, hits, &n, &e), &e);
+    must(recall_words(r, tokens, STR("nothing of that"), true, 5, hits, &n, &e), &e);
     assert_int_equal(n, 0);
-    must(recall_words(r, tokens, STR(""), 5, hits, &n, &e), &e);
+    must(recall_words(r, tokens, STR(""), true, 5, hits, &n, &e), &e);
     assert_int_equal(n, 0);
     recall_close(r);
 }
@@ -367,6 +367,71 @@ static void words_of_scripts(void **state)
     at = 0;
     assert_int_equal(recall_word((struct str){ longer, sizeof longer }, &at, word), WORD_BYTES_MAX);
     assert_int_equal(recall_word((struct str){ longer, sizeof longer }, &at, word), 0);
+}
+
+/* Examples of the paper. */
+static void words_have_stems(void **state)
+{
+    static const char *const v[] = {
+        "caresses",    "caress", "ponies",     "poni",    "cats",        "cat",    "feed",         "feed",
+        "agreed",      "agre",   "plastered",  "plaster", "bled",        "bled",   "motoring",     "motor",
+        "sing",        "sing",   "conflated",  "conflat", "troubled",    "troubl", "sized",        "size",
+        "hopping",     "hop",    "tanned",     "tan",     "falling",     "fall",   "hissing",      "hiss",
+        "fizzed",      "fizz",   "failing",    "fail",    "filing",      "file",   "happy",        "happi",
+        "sky",         "sky",    "relational", "relat",   "conditional", "condit", "rational",     "ration",
+        "digitizer",   "digit",  "operator",   "oper",    "feudalism",   "feudal", "decisiveness", "decis",
+        "hopefulness", "hope",   "triplicate", "triplic", "formative",   "form",   "electrical",   "electr",
+        "goodness",    "good",   "revival",    "reviv",   "allowance",   "allow",  "inference",    "infer",
+        "airliner",    "airlin", "adjustable", "adjust",  "defensible",  "defens", "irritant",     "irrit",
+        "replacement", "replac", "adjustment", "adjust",  "dependent",   "depend", "adoption",     "adopt",
+        "communism",   "commun", "activate",   "activ",   "effective",   "effect", "bowdlerize",   "bowdler",
+        "probate",     "probat", "rate",       "rate",    "cease",       "ceas",   "controlling",  "control",
+        "roll",        "roll",   "by",         "by",
+    };
+    char stem[WORD_BYTES_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof v / sizeof *v; i += 2) {
+        const size_t n = recall_stem_english(v[i], strlen(v[i]), stem);
+
+        if (n != strlen(v[i + 1]) || memcmp(stem, v[i + 1], n) != 0)
+            fail_msg("%s: %.*s", v[i], (int)n, stem);
+    }
+}
+
+static void other_forms_of_words(void **state)
+{
+    static const char *const texts[] = { "the OPL3 chip",   "an OPL-3 card",     "TnSeq of bacteria",
+                                         "reads by Tn Seq", "it counts parrots", "counting a parrot",
+                                         "nothing" };
+    static const struct {
+        const char *query;
+        int n, n_exact;
+    } asked[] = { { "OPL3", 2, 2 },    { "OPL-3", 2, 1 }, { "opl 3", 2, 1 },   { "tnseq", 1, 1 }, { "Tn-Seq", 2, 1 },
+                  { "ReadsBy", 1, 0 }, { "count", 2, 0 }, { "parrots", 2, 1 }, { "zzz", 0, 0 } };
+    const struct recall_build_opts o = { .dims = 0 };
+    struct recall_builder *b;
+    struct recall_hit hits[9];
+    struct recall *r;
+    struct err e = { 0 };
+    int n;
+
+    (void)state;
+    must(recall_build_open(&b, &o, &e), &e);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        must(recall_build_add(b, str_of(texts[i]), NULL, &e), &e);
+    must(recall_build_commit(b, in("o"), NULL, &e), &e);
+    r = open_index(in("o"));
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+        for (int exact = 0; exact < 2; exact++) {
+            must(recall_words(r, tokens, str_of(asked[i].query), exact != 0, 9, hits, &n, &e), &e);
+            if (n != (exact ? asked[i].n_exact : asked[i].n))
+                fail_msg("%s, exact %d: %d", asked[i].query, exact, n);
+            assert_true(n == 0 || (hits[0].share > 0.99F && hits[0].share < 1.01F));
+        }
+    must(recall_words(r, tokens, STR("count counts counting"), false, 9, hits, &n, &e), &e);
+    assert_true(n == 2 && hits[0].share > 0.99F && hits[0].share < 1.01F); /* one word */
+    recall_close(r);
 }
 
 static void lists_are_fused_by_rank(void **state)
@@ -428,7 +493,7 @@ static void few_texts(void **state)
         r = open_index(in("few"));
         must(recall_near(r, vectors[0], K, false, NULL, hits, &got, &e), &e);
         assert_int_equal(got, n);
-        must(recall_words(r, tokens, STR("common"), K, hits, &got, &e), &e);
+        must(recall_words(r, tokens, STR("common"), true, K, hits, &got, &e), &e);
         assert_int_equal(got, n);
         recall_close(r);
     }
@@ -445,6 +510,8 @@ int main(void)
         cmocka_unit_test(texts_are_found_by_words),
         cmocka_unit_test(texts_are_ranked_by_words),
         cmocka_unit_test(words_of_scripts),
+        cmocka_unit_test(words_have_stems),
+        cmocka_unit_test(other_forms_of_words),
         cmocka_unit_test(lists_are_fused_by_rank),
         cmocka_unit_test(damage_is_seen),
         cmocka_unit_test(few_texts),
