@@ -37,7 +37,7 @@ for ((k = 0; k < kills; k++)); do
         killed $((RANDOM * span / 32768)) chimere-engram-build add --day $day -q -o t b.txt
         after t old both
     else
-        killed $((RANDOM * span / 32768)) chimere-engram-build build --day $day -q -o t b.txt
+        killed $((RANDOM * span / 32768)) chimere-engram-build build -f --day $day -q -o t b.txt
         after t old other
     fi
 done

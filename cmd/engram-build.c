@@ -32,12 +32,13 @@ static const struct cli_opt opts[] = {
     INT64(0, "size", "bytes", "prune: largest size of the table", &o.size_bytes, 1),
     REAL(0, "min-count", "n", "merge, decay, prune: remove rarer rows", &o.count_min),
     STRING(0, "domain", "name", "label of the epoch, or of answers without one", &o.domain),
+    FLAG('f', "force", "replace a table or index, kept as FILE.1", &o.force),
+    INT32("keep-versions", "n", "old files to keep: FILE.1, ... (default 7)", &o.keep, 0, 100),
     LIST("engram", "file[:w]", "score: the table, at most this weight; repeatable", &o.tables),
     SECTION("Scored answers"),
     LIST("from", "file", "add: lines with text, score, domain; repeatable", &o.from),
     REAL(0, "min-score", "x", "lowest score of an answer (default 4)", &o.score_min),
     LIST("held-out", "text", "text that must not get less likely; repeatable", &o.held_out),
-    INT32("keep-versions", "n", "old tables to keep: TABLE.1, ... (default 7)", &o.keep, 0, 100),
     SECTION("Index of texts"),
     STRING('p', "prompt", "text", "query: the question (default: lines of stdin)", &o.prompt),
     { OPT_I32, 'k', "nearest", "n", "query: number of texts (default 5)", &o.nearest, 1, 1000 },
@@ -89,6 +90,7 @@ enum {
     TEXTS = COUNTS | SCORE | INDEX | IMPORT,
     MERGES = MERGE | DECAY | PRUNE,
     WRITES = COUNTS | MERGES | INDEX | IMPORT,
+    FROM_TEXTS = BUILD | INDEX | IMPORT, /* what they replace cannot be made again from what they read */
 };
 static const struct cli_command commands[] = {
     { "build", "build -o table [options] [text ...]", "A table of texts.", BUILD },
@@ -114,6 +116,7 @@ static const struct cli_of of[] = {
     { "size", PRUNE },
     { "min-count", MERGES },
     { "engram", SCORE },
+    { "force", FROM_TEXTS },
     { "model", TEXTS | DUMP | QUERY },
     { "lines", TEXTS },
     { "jsonl", TEXTS },
@@ -147,17 +150,17 @@ static const struct cli_of of[] = {
     { "from", ADD },
     { "min-score", ADD },
     { "held-out", ADD },
-    { "keep-versions", ADD },
+    { "keep-versions", FROM_TEXTS | ADD },
     { NULL, 0 },
 };
 static const struct cli_pair pairs[] = {
     /* add has two forms: texts, and answers that a model is to test. */
-    { "min-score|held-out|keep-versions|ctx|device|vram|kv|chunk|acts|no-mmap|repack|json", CLI_NEEDS, "from", NULL,
-      ADD },
+    { "min-score|held-out|ctx|device|vram|kv|chunk|acts|no-mmap|repack|json", CLI_NEEDS, "from", NULL, ADD },
     { "from", CLI_EXCLUDES, "out|lines|jsonl", "add --from FILE TABLE", ADD },
     { "", CLI_NEEDS, "out|from", "what is written", ADD },
     { "", CLI_NEEDS, "out", "what is written", WRITES & ~(unsigned)ADD },
     { "", CLI_NEEDS, "engram", "the table", SCORE },
+    { "keep-versions", CLI_NEEDS, "force", NULL, BUILD | IMPORT },
     { "bm25", CLI_EXCLUDES, "hybrid|flat", "it uses no vectors", 0 },
     { "lines|jsonl", CLI_EXCLUDES, NULL, NULL, 0 },
     { "exact", CLI_NEEDS, "bm25|hybrid", "words are compared there", QUERY },
@@ -200,6 +203,14 @@ static void check_index(char *const *files)
         cli_usage("%s", e.msg);
 }
 
+/* An empty file, as mktemp(1) makes it, holds nothing; what is no file is refused later. */
+static bool is_free(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0;
+}
+
 static void check_usage(unsigned bit, const char *command, char *const *files)
 {
     for (int i = 0; files[i] != NULL; i++)
@@ -226,6 +237,9 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
     if (bit & INDEX)
         check_index(files);
     cli_open_check(&cli, &o.model);
+    o.replaces = bit & (FROM_TEXTS | ADD) && o.out != NULL && !is_free(o.out);
+    if (bit & FROM_TEXTS && o.replaces && !o.force && !o.documents) /* an index of documents goes on from the old one */
+        cli_usage("%s: exists (-f replaces it, and keeps it as %s.1)", o.out, o.out);
 }
 
 /* Days from 1970-01-01 (proleptic Gregorian), for "YYYY-MM-DD". */
@@ -243,14 +257,14 @@ static bool parse_day(const char *s, int64_t *day)
 
 struct taken {
     struct engram_builder *b;
-    bool some; /* text */
+    int64_t n; /* tokens */
 };
 
 static enum err_code take_piece(void *ctx, const struct cli_engram_piece *p, struct err *e)
 {
     struct taken *t = ctx;
 
-    t->some = t->some || p->n > 0;
+    t->n += p->n;
     if (engram_build_tokens(t->b, p->token, p->n, e))
         return e->code;
     return p->end ? engram_build_end(t->b, e) : ERR_OK;
@@ -279,9 +293,12 @@ static uint64_t number_of(char *const *files, bool add, uint64_t tokenizer)
 static enum err_code build_epoch(char *const *files, bool add, struct err *e)
 {
     const struct progress progress = cli_engram_progress();
-    struct engram_build_opts bo = {
-        .day = o.day, .order = o.order, .add = add, .domain = o.domain, .memory_bytes = (uint64_t)o.memory_bytes
-    };
+    struct engram_build_opts bo = { .day = o.day,
+                                    .order = o.order,
+                                    .add = add,
+                                    .domain = o.domain,
+                                    .memory_bytes = (uint64_t)o.memory_bytes,
+                                    .versions = o.keep };
     struct taken t = { 0 };
     struct io_lock *lock = NULL;
     struct cli_opened x = { 0 };
@@ -303,7 +320,7 @@ static enum err_code build_epoch(char *const *files, bool add, struct err *e)
                  (double)engram_build_resumed(t.b) / 1e6);
     if (code == ERR_OK)
         code = cli_engram_read(&o, files, x.text, bo.pool, take_piece, &t, e);
-    if (code == ERR_OK && !t.some) /* a pipe whose first program failed must not take the place of a table */
+    if (code == ERR_OK && t.n == 0) /* a pipe whose first program failed must not take the place of a table */
         code = err_set(e, ERR_ARG, "no text: %s is not written", o.out);
     if (code == ERR_OK)
         code = engram_build_commit(t.b, &progress, e);
@@ -318,7 +335,7 @@ static enum err_code build_epoch(char *const *files, bool add, struct err *e)
     pool_close(bo.pool);
     cli_opened_close(&x);
     if (code == ERR_OK)
-        cli_note("%s: written in %.1f s", o.out, (clock_ms() - from) / 1e3);
+        cli_engram_tell(&o, from, "an epoch of %lld tokens", (long long)t.n);
     return code;
 }
 
@@ -334,6 +351,7 @@ static enum err_code import(char *const *files, struct err *e)
     struct cli_opened x = { 0 };
     struct pool *pool = NULL;
     uint64_t found = 0, all = 0;
+    const double from = clock_ms();
     enum err_code code;
 
     code = engram_import_open(&old, files[0], e) || cli_open(&x, &o.model, e) || cli_open_text(&x, true, e) ||
@@ -343,7 +361,9 @@ static enum err_code import(char *const *files, struct err *e)
                : ERR_OK;
     if (code == ERR_OK) {
         engram_import_stat(old, &found, &all);
-        code = found > 0 ? engram_import_write(old, o.out, text_fingerprint(x.gguf), o.day, e)
+        const struct engram_build_opts bo = { .tokenizer = text_fingerprint(x.gguf), .day = o.day, .versions = o.keep };
+
+        code = found > 0 ? engram_import_write(old, o.out, &bo, e)
                          : err_set(e, ERR_FORMAT, "%s: the texts have none of its contexts", files[0]);
     }
     if (code == ERR_OK && found < all)
@@ -353,6 +373,8 @@ static enum err_code import(char *const *files, struct err *e)
     pool_close(pool);
     engram_import_close(old);
     cli_opened_close(&x);
+    if (code == ERR_OK)
+        cli_engram_tell(&o, from, "%llu contexts", (unsigned long long)found);
     return code;
 }
 

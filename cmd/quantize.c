@@ -147,7 +147,7 @@ enum err_code cli_quantize_rules(struct ramp_recipe *r, const char *path, struct
 {
     char *text;
     size_t n;
-    enum err_code rc = io_read_all(&text, &n, path, RECIPE_MAX_BYTES, cli_interrupted, e);
+    enum err_code rc = io_read_text(&text, &n, path, RECIPE_MAX_BYTES, cli_interrupted, e);
 
     if (rc)
         return rc;

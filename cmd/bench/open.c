@@ -190,7 +190,7 @@ static enum err_code add_file(struct bench_texts *t, const struct bench *b, cons
 
     if (n > 6 && strcmp(path + (n - 6), ".jsonl") == 0)
         return add_lines(t, b, path, e);
-    if (io_read_all(&data, &n, path, TEXT_MAX, cli_interrupted, e))
+    if (io_read_text(&data, &n, path, TEXT_MAX, cli_interrupted, e))
         return e->code;
     if (n > 0 && data[n - 1] == '\n') /* the end of the last line ends the text */
         n--;

@@ -185,6 +185,8 @@ void cli_set_verbosity(int v); /* -1: errors only, 0, 1: notes too */
 int cli_verbosity(void);
 void cli_warn(const char *fmt, ...) PRINTF_LIKE(1, 2); /* not with -q */
 void cli_note(const char *fmt, ...) PRINTF_LIKE(1, 2); /* with -v; the text alone */
+/* What a command did, in one line: the same where stderr is a terminal, without -v. */
+void cli_summary(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* Prints the message and returns the exit status that belongs to the code. */
 int cli_fail(const struct err *e);
 int cli_status_of(enum err_code code); /* of one of several files: it is not what it should be, or cannot be read */

@@ -259,6 +259,7 @@ enum err_code cli_context_read(char **said, size_t *n, const char *file, bool ag
     if (again ? io_read_regular(said, n, file, CONTEXT_BYTES_MAX, e)
               : io_read_all(said, n, file, CONTEXT_BYTES_MAX, cli_interrupted, e))
         return e->code;
+    io_unmark(*said, n);
     if (*n == 0)
         err_set(e, ERR_FORMAT, "%s: is empty", plain.name);
     else if (cli_plain_add(&plain, (struct str){ *said, *n }, e) == ERR_OK && cli_plain_end(&plain, e) == ERR_OK)

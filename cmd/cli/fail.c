@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "cli/cli.h"
 
 enum { MESSAGE_BYTES = 16384 };
@@ -97,19 +98,36 @@ void cli_warn(const char *fmt, ...)
     fputc('\n', stderr);
 }
 
-void cli_note(const char *fmt, ...)
+static void print_text(const char *fmt, va_list ap)
 {
     char message[MESSAGE_BYTES];
+
+    cli_progress_end();
+    vsnprintf(message, sizeof message, fmt, ap);
+    cli_clean(message);
+    fprintf(stderr, "%s\n", message);
+}
+
+void cli_note(const char *fmt, ...)
+{
     va_list ap;
 
     if (verbosity < 1)
         return;
-    cli_progress_end();
     va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
+    print_text(fmt, ap);
     va_end(ap);
-    cli_clean(message);
-    fprintf(stderr, "%s\n", message);
+}
+
+void cli_summary(const char *fmt, ...)
+{
+    va_list ap;
+
+    if (verbosity < 0 || (verbosity == 0 && !isatty(STDERR_FILENO)))
+        return;
+    va_start(ap, fmt);
+    print_text(fmt, ap);
+    va_end(ap);
 }
 
 void cli_exit_nomem(void)

@@ -645,7 +645,7 @@ static char *read_defaults(const char *path)
         return NULL;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         (void)err_set(&e, ERR_IO, "%s: is not a regular file", path);
-    else if (io_read_all(&text, &n, path, DEFAULTS_MAX, cli_interrupted, &e) == ERR_OK && strlen(text) != n)
+    else if (io_read_text(&text, &n, path, DEFAULTS_MAX, cli_interrupted, &e) == ERR_OK && strlen(text) != n)
         (void)err_set(&e, ERR_FORMAT, "%s: not a text", path);
     if (e.code != ERR_OK)
         exit(cli_fail(&e));
@@ -663,8 +663,6 @@ void cli_model_defaults(const struct cli *cli, const char *model)
     text = read_defaults(path);
     if (text == NULL)
         return;
-    if (strncmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark */
-        memmove(text, text + 3, strlen(text + 3) + 1);
     for (char *line = text; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n')
         if (*line == '#')
             memset(line, ' ', strcspn(line, "\n"));

@@ -26,7 +26,7 @@ static enum err_code add_file(struct cli_buf *out, const char *path, struct err 
 
     if (strcmp(path, "-") == 0 && isatty(STDIN_FILENO) && cli_verbosity() >= 0)
         fprintf(stderr, "%s: type the prompt; ^D on a line of its own ends it\n", cli_name());
-    if (io_read_all(&data, &n, path, PROMPT_MAX, cli_interrupted, e)) {
+    if (io_read_text(&data, &n, path, PROMPT_MAX, cli_interrupted, e)) {
         const bool absent = access(path, F_OK) != 0;
 
         if (absent && strpbrk(path, " ?\n") != NULL)
@@ -100,7 +100,7 @@ enum err_code cli_text_of(char **out, const char *arg, struct err *e)
         *out = arg != NULL ? strdup(arg) : NULL;
         return arg == NULL || *out != NULL ? ERR_OK : err_nomem(e);
     }
-    if (io_read_all(&text, &n, arg + 1, PROMPT_MAX, cli_interrupted, e))
+    if (io_read_text(&text, &n, arg + 1, PROMPT_MAX, cli_interrupted, e))
         return e->code;
     while (n > 0 && text[n - 1] == '\n') /* the end of a file is not part of it */
         n--;

@@ -153,7 +153,7 @@ static enum err_code read_file(const struct lora *l, struct tune_items *to, cons
     char *data;
     enum err_code code;
 
-    if (io_read_all(&data, &all.n, path, CLI_TRAIN_FILE_BYTES, cli_interrupted, e))
+    if (io_read_text(&data, &all.n, path, CLI_TRAIN_FILE_BYTES, cli_interrupted, e))
         return e->code;
     all.p = data;
     code = set == NULL ? tune_items_read(to, &how, path, all, e) : tune_items_read_set(to, &how, set, path, all, e);

@@ -164,7 +164,7 @@ static enum err_code read_file(struct reading *r, const char *path, struct err *
         return err_set(e, ERR_ARG, "-: the standard input can be read once only");
     r->piped |= piped;
     if (name_class(r, piped ? "stdin" : path, e) ||
-        io_read_all(&data, &n, path, CLI_TRAIN_FILE_BYTES, cli_interrupted, e))
+        io_read_text(&data, &n, path, CLI_TRAIN_FILE_BYTES, cli_interrupted, e))
         return e->code;
     r->plain |= !jsonl;
     if (!jsonl)

@@ -184,11 +184,12 @@ static enum err_code take_walked(void *ctx, const struct cli_walked *file, struc
     const struct recall_cut_opts o = { recall_form_of(str_of(file->name), file->text), (size_t)x->o->chunk,
                                        (size_t)x->o->overlap };
     const size_t n = strlen(file->name);
+    const struct str text = str_unmarked(file->text);
     enum err_code code;
 
     x->file = file;
-    code = n > 6 && strcmp(file->name + n - 6, ".jsonl") == 0 ? take_objects(x, file->text, e)
-                                                              : recall_cut(file->text, &o, take_chunk, x, e);
+    code = n > 6 && strcmp(file->name + n - 6, ".jsonl") == 0 ? take_objects(x, text, e)
+                                                              : recall_cut(text, &o, take_chunk, x, e);
     cli_progress("%lld texts read", (long long)recall_build_count(x->b));
     return code;
 }
@@ -247,7 +248,7 @@ static bool show_progress(void *ctx, uint64_t done, uint64_t total)
 static enum err_code open_index(struct indexing *x, struct err *e)
 {
     const struct build_options *o = x->o;
-    struct recall_build_opts bo = { 0 };
+    struct recall_build_opts bo = { .versions = o->keep };
 
     if (cli_open(&x->m.x, &o->model, e) || cli_open_text(&x->m.x, true, e))
         return e->code;
@@ -304,16 +305,13 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
         code = err_set(e, ERR_ARG, "no text: the index would be empty");
     if (code == ERR_OK && x->n_cut > 0)
         cli_warn("%lld texts of more than %d bytes became several", (long long)x->n_cut, RECALL_TEXT_BYTES_MAX);
-    const double texts_s = (clock_ms() - from) / 1e3;
-
     if (code == ERR_OK)
         code = recall_build_commit(x->b, o->out, &progress, e);
     else
         recall_build_abort(x->b);
     cli_progress_end();
     if (code == ERR_OK)
-        cli_note("%s: %lld texts in %.1f s, written in %.1f s; vectors of %lld were there", o->out, n, texts_s,
-                 (clock_ms() - from) / 1e3 - texts_s, (long long)x->n_old);
+        cli_engram_tell(o, from, "%lld texts, vectors of %lld were there", n, (long long)x->n_old);
     recall_close(x->old);
     cli_buf_free(&x->open);
     cli_embed_close(&x->m);

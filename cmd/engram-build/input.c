@@ -13,6 +13,7 @@
 
 enum {
     READ_BYTES = 1 << 18,
+    MARK_BYTES = 3,            /* of a byte order mark */
     PIECE_BYTES = 1 << 16,     /* of plain text that is made into tokens at once, and what follows up to a line's end */
     PIECE_BYTES_MAX = 1 << 24, /* text without a place to cut */
     LINE_BYTES_MAX = 1 << 26,
@@ -308,13 +309,17 @@ static enum err_code read_source(struct input *in, struct source *s, struct err 
     const bool lines = jsonl || in->o->lines || in->line != NULL;
     struct cli_buf b = { 0 };
     int64_t number = 0;
-    bool more = true;
+    bool more = true, begun = false;
     enum err_code code = ERR_OK;
 
     in->lines = lines;
     while (code == ERR_OK && more) {
         code = cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : take_bytes(s, in, &b, &more, e);
-        if (code == ERR_OK && b.n > 0)
+        if (!begun && (b.n >= MARK_BYTES || !more)) {
+            io_unmark(b.p, &b.n);
+            begun = true;
+        }
+        if (code == ERR_OK && begun && b.n > 0)
             code = lines ? cut_lines(in, s, jsonl, &b, !more, &number, e) : cut_text(in, s, &b, e);
     }
     if (code == ERR_OK && !lines)

@@ -25,12 +25,13 @@ struct build_options {
     bool documents; /* index: files are cut into texts, of these many bytes */
     int32_t chunk, overlap;
     const char *vectors; /* index: "none" or NULL */
-    bool lines, jsonl, json, quiet, verbose;
-    int64_t day; /* of date, or today */
+    bool lines, jsonl, json, quiet, verbose, force;
+    bool replaces; /* out is there, and holds something */
+    int64_t day;   /* of date, or today */
     const char *domain;
     struct cli_list from, held_out;
     float score_min;
-    int32_t keep; /* old tables */
+    int32_t keep; /* old files */
 };
 
 /* input.c: documents of the files ("-": stdin; none: stdin) as tokens, in order. Text comes in pieces that a
@@ -65,6 +66,8 @@ MUST_CHECK enum err_code cli_engram_merge(const struct build_options *o, char *c
 MUST_CHECK enum err_code cli_engram_dump(const struct build_options *o, char *const *files, struct err *e);
 MUST_CHECK enum err_code cli_engram_stats(const struct build_options *o, char *const *files, struct err *e);
 MUST_CHECK enum err_code cli_engram_check(const struct build_options *o, char *const *files, struct err *e);
+/* What was written, its size, how long it took since from_ms, and where the file is that was there before. */
+void cli_engram_tell(const struct build_options *o, double from_ms, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* "contexts written" on a terminal; false after an interrupt. */
 struct progress cli_engram_progress(void);
 /* index.c: texts into an index; the nearest ones of an index as JSON lines */

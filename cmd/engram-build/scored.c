@@ -65,7 +65,7 @@ static enum err_code hear_own(struct scoring *s, struct err *e)
     if (!cli_eval_path(dir, sizeof dir))
         return err_set(e, ERR_ARG, "--held-out is needed: the test text that comes with the program is not there");
     (void)snprintf(path, sizeof path, "%s/heldout-docs.txt", dir);
-    if (io_read_all(&data, &n, path, 1 << 26, cli_interrupted, e))
+    if (io_read_text(&data, &n, path, 1 << 26, cli_interrupted, e))
         return e->code;
     const size_t most = n < HELD_BYTES ? n : HELD_BYTES;
     const char *line = memchr(data + (n - most), '\n', most), *begin = line != NULL ? line + 1 : data;
@@ -249,6 +249,6 @@ enum err_code cli_engram_rollback(const char *path, struct err *e)
     io_unlock(lock);
     free(before);
     if (code == ERR_OK)
-        cli_note("%s is now what %s.1 was before", path, path);
+        cli_summary("%s is now what %s.1 was before", path, path);
     return code;
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tables.c - merge, decay, prune, dump, stats, check.                       room: cmd */
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include "base/clock.h"
 #include "cli/engram.h"
 #include "base/io.h"
 #include "engram-build/program.h"
@@ -30,6 +32,22 @@ static bool show_progress(void *ctx, uint64_t done, uint64_t total)
 struct progress cli_engram_progress(void)
 {
     return (struct progress){ show_progress, NULL };
+}
+
+void cli_engram_tell(const struct build_options *o, double from_ms, const char *fmt, ...)
+{
+    const bool kept = o->replaces && o->keep > 0;
+    char what[128];
+    struct stat st;
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    if (stat(o->out, &st) == 0)
+        cli_summary("%s: %s, %.3f MB, in %.1f s%s%s%s", o->out, what, (double)st.st_size / 1e6,
+                    (clock_ms() - from_ms) / 1e3, kept ? "; the old one is " : "", kept ? o->out : "",
+                    kept ? ".1" : "");
 }
 
 /* ---- new tables from old ones ---- */
@@ -105,6 +123,7 @@ enum err_code cli_engram_merge(const struct build_options *o, char *const *files
     struct sources *s = calloc(1, sizeof *s);
     struct io_lock *lock = NULL;
     struct engram *g = NULL;
+    const double from = clock_ms();
     enum err_code code;
 
     if (s == NULL)
@@ -130,6 +149,8 @@ enum err_code cli_engram_merge(const struct build_options *o, char *const *files
     engram_close(g);
     io_unlock(lock);
     free(s);
+    if (code == ERR_OK)
+        cli_engram_tell(o, from, decay ? "decayed" : prune ? "pruned" : "merged");
     return code;
 }
 
@@ -158,7 +179,7 @@ static enum err_code look_at_index(const struct build_options *o, const char *pa
     const struct recall_info i = recall_info(r);
 
     if (!print)
-        cli_note("%s: %lld texts, all sums right", path, (long long)i.n_texts);
+        cli_summary("%s: %lld texts, all sums right", path, (long long)i.n_texts);
     else if (o->json)
         code = cli_json_line(json_pack("{s:s, s:o, s:I, s:I, s:i, s:i, s:b, s:I}", "type", "index", "file",
                                        json_bytes(str_of(path)), "texts", (json_int_t)i.n_texts, "words",
@@ -307,7 +328,7 @@ enum err_code cli_engram_check(const struct build_options *o, char *const *files
         }
         if (open_one(&g, o, *files, e))
             return e->code;
-        cli_note("%s: %d epochs, all sums right", *files, engram_n_epochs(g, 0));
+        cli_summary("%s: %d epochs, all sums right", *files, engram_n_epochs(g, 0));
         engram_close(g);
     }
     return ERR_OK;

@@ -20,7 +20,7 @@ enum err_code cli_form_read(struct cli_form *out, const struct cli_grammar *from
     if (from->schema != NULL && cli_json_file(&f.schema, path, e))
         return cli_as_data(e);
     if (from->grammar != NULL) {
-        if (io_read_all(&f.text, &n, path, GRAMMAR_BYTES_MAX, cli_interrupted, e))
+        if (io_read_text(&f.text, &n, path, GRAMMAR_BYTES_MAX, cli_interrupted, e))
             return cli_as_data(e);
         f.form.gbnf = (struct str){ f.text, n };
     }

@@ -91,6 +91,7 @@ enum err_code cli_edit_text(struct cli_buf *text, struct err *e)
     } else if (code == ERR_OK && memchr(data, '\0', n) != NULL) {
         code = err_set(e, ERR_FORMAT, "%s: not a text", path);
     } else if (code == ERR_OK) {
+        io_unmark(data, &n);
         cli_buf_free(text);
         *text = (struct cli_buf){ data, n, n + 1 };
         data = NULL;

@@ -46,7 +46,7 @@ enum err_code cli_run_render(struct cli_run *s, char *const *files, int *status,
     if (o->now != NULL && read_now(o->now, &now_s, e))
         return e->code;
     enum err_code code =
-        io_read_all(&template, &template_bytes, o->template_path, TEMPLATE_BYTES_MAX, cli_interrupted, e);
+        io_read_text(&template, &template_bytes, o->template_path, TEMPLATE_BYTES_MAX, cli_interrupted, e);
 
     if (code == ERR_OK)
         code = io_read_all(&vars, &vars_bytes, o->vars_path, VARS_BYTES_MAX, cli_interrupted, e);

@@ -248,7 +248,7 @@ static enum err_code do_read(struct talk *t, const char *arg, struct err *e)
         fprintf(stderr, "/read needs the name of a file\n");
         return ERR_OK;
     }
-    if (io_read_all(&data, &n, arg, FILE_MAX, cli_interrupted, &own)) {
+    if (io_read_text(&data, &n, arg, FILE_MAX, cli_interrupted, &own)) {
         complain(&own);
         return ERR_OK;
     }

@@ -34,6 +34,7 @@ enum err_code cli_keys_read(struct cli_keys **keys, const char *path, bool again
         free(k);
         return e->code;
     }
+    io_unmark(k->p, &k->n);
     for (size_t i = 0; i < k->n; i++) {
         const bool end = k->p[i] == '\n' || (k->p[i] == '\r' && (i + 1 == k->n || k->p[i + 1] == '\n'));
 

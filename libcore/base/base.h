@@ -33,6 +33,7 @@ bool str_eq(struct str a, struct str b); /* same bytes */
 bool str_is(struct str a, const char *z);
 size_t str_find(struct str s, size_t from, struct str part); /* where part next begins; SIZE_MAX: nowhere */
 bool str_has(struct str s, const char *z);
+struct str str_unmarked(struct str s); /* without the byte order mark of UTF-8 that a text may begin with */
 /* Length (1..4) of the UTF-8 sequence at the start of s; 0 when there is no valid one, or s is empty. */
 size_t str_utf8(struct str s);
 /* The code point at p, where a valid sequence begins, and its length (at most n). */

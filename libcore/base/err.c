@@ -26,6 +26,13 @@ bool str_is(struct str a, const char *z)
     return str_eq(a, str_of(z));
 }
 
+struct str str_unmarked(struct str s)
+{
+    const bool marked = s.n >= 3 && memcmp(s.p, "\xef\xbb\xbf", 3) == 0;
+
+    return marked ? (struct str){ s.p + 3, s.n - 3 } : s;
+}
+
 /* The Unicode standard's table 3-7: the second byte's range depends on the first, which excludes
  * overlong forms, surrogates and code points above U+10FFFF. */
 size_t str_utf8(struct str s)

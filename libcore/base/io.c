@@ -169,6 +169,26 @@ static enum err_code read_fd(char **data, size_t *n, int fd, size_t max_bytes, b
     return ERR_OK;
 }
 
+void io_unmark(char *data, size_t *n)
+{
+    const struct str rest = str_unmarked((struct str){ data, *n });
+
+    if (rest.n < *n) {
+        memmove(data, rest.p, rest.n + 1); /* with the NUL */
+        *n = rest.n;
+    }
+}
+
+enum err_code io_read_text(char **data, size_t *n, const char *path, size_t max_bytes, bool (*stop)(void),
+                           struct err *e)
+{
+    enum err_code rc = io_read_all(data, n, path, max_bytes, stop, e);
+    if (rc == ERR_OK) {
+        io_unmark(*data, n);
+    }
+    return rc;
+}
+
 enum err_code io_read_regular(char **data, size_t *n, const char *path, size_t max_bytes, struct err *e)
 {
     struct stat st;
@@ -229,6 +249,7 @@ struct io_out {
     bool made;    /* temp exists in the directory */
     bool part;    /* locked: stays open until it has its name */
     bool failed;  /* a write failed: the contents have a hole */
+    int versions; /* that a commit keeps */
     uint64_t pos; /* bytes accepted, those in buf included */
     size_t n_buf;
     char buf[OUT_BUFFER_BYTES];
@@ -580,6 +601,11 @@ enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, 
     return rc;
 }
 
+void io_out_versions(struct io_out *o, int keep)
+{
+    o->versions = keep;
+}
+
 static int sync_retry(int fd)
 {
     int rc;
@@ -616,8 +642,25 @@ static enum err_code settle_file(struct io_out *o, struct err *e)
     return ERR_OK;
 }
 
+/* The old file becomes the newest of the versions. */
+static enum err_code publish_target(struct io_out *o, struct err *e)
+{
+    const size_t dir = (size_t)(base_name(o->target) - o->target), n = dir + sizeof o->temp;
+    char *fresh = malloc(n);
+    if (fresh == NULL) {
+        return err_nomem(e);
+    }
+    snprintf(fresh, n, "%.*s%s", (int)dir, o->target, o->temp);
+    enum err_code rc = io_publish(o->target, fresh, o->versions, e);
+    free(fresh);
+    return rc;
+}
+
 static enum err_code replace_target(struct io_out *o, struct err *e)
 {
+    if (o->versions > 0) {
+        return publish_target(o, e);
+    }
     if (renameat(o->dir_fd, o->temp, o->dir_fd, base_name(o->target)) != 0) {
         return err_errno(e, ERR_IO, errno, "%s: cannot rename the finished file", o->path);
     }

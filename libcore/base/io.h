@@ -37,7 +37,13 @@ MUST_CHECK enum err_code io_read_some(size_t *n, int fd, void *data, size_t max_
  * More than max_bytes is ERR_LIMIT. */
 MUST_CHECK enum err_code io_read_all(char **data, size_t *n, const char *path, size_t max_bytes, bool (*stop)(void),
                                      struct err *e);
-/* The same for a program that must not wait: a regular file only. ERR_IO: it is something else, such as a FIFO. */
+/* The same of a text: without a byte order mark. */
+MUST_CHECK enum err_code io_read_text(char **data, size_t *n, const char *path, size_t max_bytes, bool (*stop)(void),
+                                      struct err *e);
+/* Takes the byte order mark from a text that was read otherwise. */
+void io_unmark(char *data, size_t *n);
+/* The same as io_read_all() for a program that must not wait: a regular file only. ERR_IO: it is something else, such
+ * as a FIFO. */
 MUST_CHECK enum err_code io_read_regular(char **data, size_t *n, const char *path, size_t max_bytes, struct err *e);
 /* All n bytes to fd, or ERR_IO. */
 MUST_CHECK enum err_code io_write_all(int fd, const void *data, size_t n, struct err *e);
@@ -63,6 +69,8 @@ MUST_CHECK enum err_code io_out_write(struct io_out *o, const void *data, size_t
 MUST_CHECK enum err_code io_out_skip(struct io_out *o, uint64_t n, struct err *e);
 /* Overwrites earlier bytes: offset + n must be within what was written. */
 MUST_CHECK enum err_code io_out_patch(struct io_out *o, uint64_t offset, const void *data, size_t n, struct err *e);
+/* A commit keeps the file that it replaces as PATH.1, and so on, as io_publish() does. keep 0: it keeps none. */
+void io_out_versions(struct io_out *o, int keep);
 MUST_CHECK enum err_code io_out_commit(struct io_out *o, struct err *e);
 /* The same, but never replaces another file: ERR_IO when the path exists by now. */
 MUST_CHECK enum err_code io_out_commit_new(struct io_out *o, struct err *e);

@@ -348,9 +348,7 @@ static enum err_code parse_held(json_t **out, struct str text, size_t flags, boo
 
 static enum err_code parse(json_t **out, struct str text, size_t flags, bool of_client, const char *what, struct err *e)
 {
-    if (text.n >= 3 && memcmp(text.p, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark says nothing about UTF-8 */
-        text = (struct str){ text.p + 3, text.n - 3 };
-    }
+    text = str_unmarked(text);
     enum err_code rc = check_depth(text, what, e);
     if (rc != ERR_OK) {
         return rc;

@@ -264,10 +264,8 @@ static bool read_any(struct reader *r, struct val *out)
 
 bool chat_json_read(struct jin *j, struct str text, const char *what, struct val *out)
 {
-    struct reader r = { .j = j, .what = what, .s = text };
+    struct reader r = { .j = j, .what = what, .s = text, .at = text.n - str_unmarked(text).n };
 
-    if (text.n >= 3 && memcmp(text.p, "\xEF\xBB\xBF", 3) == 0) /* a byte order mark */
-        r.at = 3;
     if (!read_any(&r, out))
         return false;
     skip_space(&r);

@@ -362,20 +362,22 @@ static enum err_code emit_runs(const struct engram_builder *b, size_t n, struct 
 
 /* ---- parts ---- */
 
+/* Of o: add and versions. */
 static enum err_code write_file(const struct epoch *ep, unsigned char head[HEAD_BYTES], struct emit *m,
-                                const char *path, bool add, struct err *e)
+                                const struct engram_build_opts *o, const char *path, struct err *e)
 {
     struct io_out *out;
     struct io_map old = { NULL, 0 };
     enum err_code code;
 
-    if (add && io_map_open(&old, path, e))
+    if (o->add && io_map_open(&old, path, e))
         return e->code;
-    if (add)
+    if (o->add)
         memcpy(head, old.data, HEAD_BYTES);
     code = io_out_open(&out, path, e);
     if (code == ERR_OK) {
-        code = (add ? io_out_write(out, old.data, old.size, e) : io_out_write(out, head, HEAD_BYTES, e)) ||
+        io_out_versions(out, o->versions);
+        code = (o->add ? io_out_write(out, old.data, old.size, e) : io_out_write(out, head, HEAD_BYTES, e)) ||
                        engram_emit_write(m, out, ep, e) || engram_end_file(out, head, e)
                    ? e->code
                    : ERR_OK;
@@ -385,22 +387,22 @@ static enum err_code write_file(const struct epoch *ep, unsigned char head[HEAD_
     return code;
 }
 
-enum err_code engram_write_rows(const char *path, const struct engram_row_at *row, size_t n, int order,
-                                uint64_t tokenizer, int64_t day, uint64_t tokens, struct err *e)
+enum err_code engram_write_rows(const char *path, const struct engram_row_at *row, size_t n,
+                                const struct engram_build_opts *o, uint64_t tokens, struct err *e)
 {
-    struct runs r = { .order = order };
+    struct runs r = { .order = o->order };
     unsigned char head[HEAD_BYTES];
     enum err_code code;
 
-    if (engram_emit_open(&r.m, path, order, e))
+    if (engram_emit_open(&r.m, path, o->order, e))
         return e->code;
     code = ERR_OK;
     for (size_t i = 0; code == ERR_OK && i < n; i++)
-        code = take_place(&r, row[i].at, order, row[i].count, e);
+        code = take_place(&r, row[i].at, o->order, row[i].count, e);
     code = close_runs(&r, code, e);
-    engram_put_head(head, tokenizer, 0);
+    engram_put_head(head, o->tokenizer, 0);
     if (code == ERR_OK)
-        code = write_file(&(struct epoch){ .day = day, .tokens = tokens, .documents = 1 }, head, r.m, path, false, e);
+        code = write_file(&(struct epoch){ .day = o->day, .tokens = tokens, .documents = 1 }, head, r.m, o, path, e);
     engram_emit_close(r.m);
     return code;
 }
@@ -473,7 +475,7 @@ static enum err_code spill(struct engram_builder *b, struct err *e)
     engram_put_head(head, b->o.tokenizer, 0);
     engram_put_part(head, part_number(b), b->put);
     if (code == ERR_OK)
-        code = write_file(&ep, head, m, name, false, e);
+        code = write_file(&ep, head, m, &(struct engram_build_opts){ .add = false }, name, e);
     if (code == ERR_OK) {
         io_same_mode(name, b->path);
         code = engram_map(&b->part[b->n_parts], name, b->o.tokenizer, e);
@@ -641,7 +643,7 @@ static enum err_code commit_epoch(struct engram_builder *b, const struct progres
         (void)snprintf(ep.domain, sizeof ep.domain, "%s", b->o.domain);
     engram_put_head(head, b->o.tokenizer, 0);
     if (code == ERR_OK)
-        code = write_file(&ep, head, m, b->path, b->o.add, e);
+        code = write_file(&ep, head, m, &b->o, b->path, e);
     engram_emit_close(m);
     return code;
 }

@@ -24,6 +24,7 @@ struct engram_build_opts {
     const char *domain;    /* of the epoch; NULL: none */
     const uint64_t *known; /* [n_known] numbers of the documents that the epoch lists, ascending; not copied */
     uint64_t n_known;
+    int versions;    /* old files that stay: PATH.1, PATH.2 and so on; 0: none are made */
     uint64_t resume; /* a number that identifies this build, for engram_build_leave(); 0: nothing is left behind */
 };
 /* The complete file appears at commit, or the old one stays as it was. If the tokens do not fit into the memory, sorted
@@ -50,7 +51,7 @@ struct engram_merge_opts {
     uint64_t bytes_max;  /* of the file: the rarest rows are left out, of equally rare ones the longest; 0: no limit */
 };
 /* Merges all epochs of all files of g into a new file with one epoch for each domain, in the order in which the domains
- * first appear. */
+ * first appear. ERR_ARG: no row would be left. */
 MUST_CHECK enum err_code engram_merge(const struct engram *g, const char *path, const struct engram_merge_opts *o,
                                       const struct progress *p, struct err *e);
 

@@ -179,9 +179,10 @@ static int by_context(const void *a, const void *b)
     return (*x->at > *y->at) - (*x->at < *y->at);
 }
 
-enum err_code engram_import_write(const struct engram_import *x, const char *path, uint64_t tokenizer, int64_t day,
+enum err_code engram_import_write(const struct engram_import *x, const char *path, const struct engram_build_opts *o,
                                   struct err *e)
 {
+    struct engram_build_opts own = *o;
     struct engram_row_at *row;
     int32_t *token;
     size_t n = 0, k = 0;
@@ -214,7 +215,8 @@ enum err_code engram_import_write(const struct engram_import *x, const char *pat
     }
     if (code == ERR_OK) {
         qsort(row, k, sizeof *row, by_context);
-        code = engram_write_rows(path, row, k, (int)x->order, tokenizer, day, total, e);
+        own.order = (int)x->order;
+        code = engram_write_rows(path, row, k, &own, total, e);
     }
     free(row);
     free(token);

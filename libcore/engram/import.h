@@ -13,6 +13,7 @@ void engram_import_close(struct engram_import *x); /* NULL is allowed */
 MUST_CHECK enum err_code engram_import_text(struct engram_import *x, const int32_t *token, int64_t n, struct err *e);
 void engram_import_stat(const struct engram_import *x, uint64_t *found, uint64_t *all); /* contexts */
 /* Writes what was found as a table; shorter contexts get the sums of longer ones. */
-MUST_CHECK enum err_code engram_import_write(const struct engram_import *x, const char *path, uint64_t tokenizer,
-                                             int64_t day, struct err *e);
+struct engram_build_opts; /* of which tokenizer, day and versions are used */
+MUST_CHECK enum err_code engram_import_write(const struct engram_import *x, const char *path,
+                                             const struct engram_build_opts *o, struct err *e);
 #endif

@@ -103,8 +103,9 @@ struct engram_row_at {
     int order;
     double count; /* whole */
 };
-MUST_CHECK enum err_code engram_write_rows(const char *path, const struct engram_row_at *row, size_t n, int order,
-                                           uint64_t tokenizer, int64_t day, uint64_t tokens, struct err *e);
+struct engram_build_opts; /* of which tokenizer, day, order and versions are used */
+MUST_CHECK enum err_code engram_write_rows(const char *path, const struct engram_row_at *row, size_t n,
+                                           const struct engram_build_opts *o, uint64_t tokens, struct err *e);
 
 /* emit.c: writes an epoch, contexts after those that continue them, siblings by token. */
 struct emit;

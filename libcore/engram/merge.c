@@ -344,7 +344,7 @@ static enum err_code fit_size(struct job *j, uint64_t bytes_max, struct err *e)
 }
 
 static enum err_code write_share(const struct job *j, const struct share *s, const char *path, struct io_out *out,
-                                 struct err *e)
+                                 uint64_t *contexts, struct err *e)
 {
     struct epoch ep = {
         .day = j->rule.day, .tokens = s->tokens, .documents = s->documents, .n_known = s->n_known, .known = s->known
@@ -353,6 +353,8 @@ static enum err_code write_share(const struct job *j, const struct share *s, con
     enum err_code code = merge_share(j, s, path, &m, e);
 
     (void)snprintf(ep.domain, sizeof ep.domain, "%s", s->domain);
+    if (code == ERR_OK)
+        *contexts += engram_emit_contexts(m);
     if (code == ERR_OK)
         code = engram_emit_write(m, out, &ep, e);
     engram_emit_close(m);
@@ -363,6 +365,7 @@ static enum err_code write_shares(const struct job *j, const char *path, struct 
 {
     unsigned char head[HEAD_BYTES];
     struct io_out *out;
+    uint64_t contexts = 0;
     enum err_code code = io_out_open(&out, path, e);
 
     if (code != ERR_OK)
@@ -370,7 +373,9 @@ static enum err_code write_shares(const struct job *j, const char *path, struct 
     engram_put_head(head, j->g->file[0].tokenizer, 0);
     code = io_out_write(out, head, sizeof head, e);
     for (int i = 0; code == ERR_OK && i < j->n; i++)
-        code = write_share(j, &j->share[i], path, out, e);
+        code = write_share(j, &j->share[i], path, out, &contexts, e);
+    if (code == ERR_OK && contexts == 0)
+        code = err_set(e, ERR_ARG, "no row would be left: %s is not written", path);
     if (code == ERR_OK)
         code = engram_end_file(out, head, e);
     return io_out_end(out, code, e);

@@ -347,10 +347,7 @@ static enum err_code add_text(struct ramp_recipe *r, struct str line,
 
 enum err_code ramp_recipe_add(struct ramp_recipe *r, struct str text, const char *from, struct err *e)
 {
-    if (text.n >= 3 && memcmp(text.p, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark */
-        text.p += 3;
-        text.n -= 3;
-    }
+    text = str_unmarked(text);
     for (size_t no = 1; text.n > 0; no++) {
         const char *nl = memchr(text.p, '\n', text.n);
         size_t n = nl != NULL ? (size_t)(nl - text.p) : text.n;

@@ -391,7 +391,8 @@ static enum err_code center(struct recall_builder *b, float *mean, struct err *e
     return ERR_OK;
 }
 
-static enum err_code write_parts(const char *path, const struct sizes *s, const struct part raw[ARRAYS], struct err *e)
+static enum err_code write_parts(const char *path, const struct sizes *s, const struct part raw[ARRAYS], int versions,
+                                 struct err *e)
 {
     static const unsigned char zeros[ALIGN_BYTES];
     unsigned char head[HEAD_BYTES] = { 0 };
@@ -403,6 +404,7 @@ static enum err_code write_parts(const char *path, const struct sizes *s, const 
     recall_array_bytes(bytes, s);
     if (io_out_open(&out, path, e))
         return e->code;
+    io_out_versions(out, versions);
     code = io_out_write(out, head, sizeof head, e);
     for (int i = 0; code == ERR_OK && i < ARRAYS; i++) {
         const size_t pad = (size_t)(bytes[i] - raw[i].bytes);
@@ -475,7 +477,7 @@ static enum err_code commit_index(struct recall_builder *b, struct lists *l, str
         { l->by_stem.p, l->by_stem.n },
     };
 
-    return write_parts(path, &s, raw, e);
+    return write_parts(path, &s, raw, b->o.versions, e);
 }
 
 enum err_code recall_build_commit(struct recall_builder *b, const char *path, const struct progress *p, struct err *e)

@@ -101,6 +101,7 @@ struct recall_build_opts {
     uint64_t tokenizer, model;
     int dims, layer; /* dims 0: without vectors */
     bool graph;      /* also for few texts */
+    int versions;    /* old files that stay: PATH.1, PATH.2 and so on; 0: none are made */
 };
 MUST_CHECK enum err_code recall_build_open(struct recall_builder **out, const struct recall_build_opts *o,
                                            struct err *e);

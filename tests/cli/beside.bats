@@ -11,12 +11,12 @@ adapter() # OUT SEED
 table() # OUT TEXT
 {
     printf 'zorbl - %s\n' "$2" > text
-    chimere-engram-build build --lines -o "$1" text
+    chimere-engram-build build -f --lines -o "$1" text
 }
 index() # OUT TEXT
 {
     printf 'qvixt: %s\n' "$2" > text
-    chimere-engram-build index --lines -o "$1" text
+    chimere-engram-build index -f --lines -o "$1" text
 }
 raw() # ID PROMPT [MEMBERS]
 {

@@ -87,8 +87,8 @@ text()
     [ "$(chimere-engram-build dump p | wc -l)" -gt 10 ]
     chimere-engram-build decay --day 2026-05-01 -o d a # 106 and 76 days later
     [ "$(chimere-engram-build dump d | jq -s 'map(.unused_days) | unique')" = "$(jq -n '[76]')" ]
-    chimere-engram-build decay --day 2026-06-01 -o d a
-    [ "$(chimere-engram-build dump d | wc -l)" -eq 0 ]
+    fails_build 2 "no row would be left: d is not written" decay --day 2026-06-01 -o d a
+    [ "$(chimere-engram-build dump d | wc -l)" -gt 0 ]
     fails_build 2 "is before the last epoch of a, 2026-02-14" decay --day 2026-02-13 -o d a
     head -c "$(wc -c < before)" a > cut # at the border of an epoch
     fails_build 3 "is cut" check cut
@@ -106,8 +106,8 @@ text()
     fails_build 2 "not a date" build --day 2026-13-01 -o a
     fails_build 2 "not a date" build --day 2026-02-29 -o a
     fails_build 2 "needs --size, or --min-count" prune -o a b
-    fails_build 1 "cannot open" build -o a nothing.txt
-    fails_build 2 "no text: a is not written" build -o a # nothing on standard input
+    fails_build 1 "cannot open" build -f -o a nothing.txt
+    fails_build 2 "no text: a is not written" build -f -o a # nothing on standard input
     [ ! -e a ] && [ ! -e a.lock ]
     for command in check rollback dump "add --from x"; do
         fails_build 2 "name of a file is empty" $command ""
@@ -115,7 +115,7 @@ text()
     fails 2 "names no table" chimere-run --raw --engram @tools -p x
     ln -s nowhere/t link
     echo '{"text": "x", "score": 5}' > x
-    for command in "build -o link x" "add --from x link" "rollback link"; do
+    for command in "build -f -o link x" "add --from x link" "rollback link"; do
         fails_build 1 "leads nowhere" $command
     done
     [ -L link ] && [ ! -e link.night ]
@@ -139,8 +139,8 @@ text()
     fails_build 3 "is no text: byte 6 is a NUL" add -o a <(printf 'a text\0')
     fails_build 3 "a NUL" add -o a <(zstd -qc a)
     fails_build 3 "is no UTF-8 text: 5 of its first 9 bytes" add -o a <(printf 'caf\351\377\376 \355\240')
-    fails_build 3 "is no text" index -o a.index a.txt a
-    fails_build 3 "is no text" build -o b a.txt a
+    fails_build 3 "is no text" index -f -o a.index a.txt a
+    fails_build 3 "is no text" build -f -o b a.txt a
     cmp a kept
     [ -z "$(ls | grep -E 'lock|part|tmp')" ]
     { text; printf 'caf\351 \360\237\246\234 \342\202'; } > few.txt
@@ -359,10 +359,10 @@ facts()
     fails_build 3 "there is no question" query --bm25 f.index
     fails_build 2 "uses no vectors" query --bm25 --hybrid -p x f.index
     fails_build 2 "does not belong to" index --bm25 -o f.index f.txt
-    fails_build 2 "--layer 99" index --layer 99 -o f.index f.txt
-    fails_build 2 "the index would be empty" index -o f.index
-    fails_build 1 "cannot open" index -o f.index nothing.txt
-    fails_build 3 "has no text" index -o f.index --jsonl <(echo '{}')
+    fails_build 2 "--layer 99" index -f --layer 99 -o f.index f.txt
+    fails_build 2 "the index would be empty" index -f -o f.index
+    fails_build 1 "cannot open" index -f -o f.index nothing.txt
+    fails_build 3 "has no text" index -f -o f.index --jsonl <(echo '{}')
     cmp f.index kept
     [ -z "$(ls | grep -E 'lock|part|tmp')" ]
 }
@@ -497,7 +497,7 @@ night()
 
 @test "engram: a build that was killed or interrupted goes on from its sorted parts" {
     seq 200000 | awk '{ print $1 * 7919 % 65537, $1 % 97 }' > a.txt # many memories of 1 MiB
-    local build=(chimere-engram-build build -t 1 --order 4 --memory 1M)
+    local build=(chimere-engram-build build -f -t 1 --order 4 --memory 1M)
     "${build[@]}" -o whole a.txt
     "${build[@]}" -o t a.txt &
     wait_for test -e t.part-0
@@ -569,10 +569,10 @@ END
     chimere-engram-build dump a | jq -se 'map(.context | length) | unique == [1, 2, 3, 4, 5]'
     cp a kept
     echo "Other words." > other.txt
-    fails_build 3 "none of its contexts" import -o a old.engr other.txt
-    fails_build 3 "not an .engr table" import -o a a.txt a.txt
+    fails_build 3 "none of its contexts" import -f -o a old.engr other.txt
+    fails_build 3 "not an .engr table" import -f -o a a.txt a.txt
     head -c 3000 old.engr > cut
-    fails_build 3 "after the file" import -o a cut a.txt
+    fails_build 3 "after the file" import -f -o a cut a.txt
     fails_build 2 "no table is named" import -o a
     cmp a kept
     [ -z "$(ls | grep -E 'lock|part|tmp')" ]
@@ -603,4 +603,108 @@ END
     fails 2 "no effect" chimere-run --context-table notes --tokenize -p a
     TMPDIR=/nowhere fails 1 "directory for the table" chimere-run --context-table notes -p a
     [ -z "$(ls tmp)" ]
+}
+
+@test "engram: a table or index is replaced with -f only, and stays beside the new one" {
+    text > a.txt
+    seq 40 > b.txt
+    build() { chimere-engram-build build --day 2026-01-15 -o t "$@"; }
+    build a.txt
+    cp t first
+    fails_build 2 't: exists (-f replaces it, and keeps it as t.1)' build -o t b.txt
+    cmp t first
+    fails_build 2 '--keep-versions needs --force' build --keep-versions 2 -o u a.txt
+    build -f b.txt
+    cmp t.1 first
+    chimere-engram-build rollback t
+    cmp t first
+    rm t.1
+    # add keeps what was before, as many as it is told.
+    for n in 1 2 3; do
+        cp t before.$n
+        chimere-engram-build add --day 2026-01-16 --keep-versions 2 -o t b.txt
+    done
+    cmp t.1 before.3
+    cmp t.2 before.2
+    [ ! -e t.3 ]
+    chimere-engram-build stats -j t | jq -es 'length == 4'
+    chimere-engram-build add --day 2026-01-16 --keep-versions 0 -o t b.txt
+    cmp t.1 before.3
+    # A build that fails leaves all as it was.
+    cp t now
+    fails_build 2 'no text' build -f -o t
+    cmp t now
+    cmp t.1 before.3
+    # A link stays one, and the old file lies beside the one that it leads to.
+    mkdir d
+    mv t d/t
+    ln -s d/t t
+    build -f a.txt
+    [ -L t ]
+    cmp d/t.1 now
+    # An index, and an empty file as mktemp makes it.
+    : > i
+    chimere-engram-build index --vectors none -o i a.txt
+    fails_build 2 'i: exists' index --vectors none -o i b.txt
+    cp i index
+    chimere-engram-build index -f --vectors none -o i b.txt
+    cmp i.1 index
+}
+
+@test "engram: a table that would lose all its rows is not written" {
+    text > a.txt
+    chimere-engram-build build --day 2026-01-15 -o t a.txt
+    cp t u
+    for how in 'decay --day 2126-01-15' 'merge --min-count 99' 'prune --min-count 99'; do
+        # shellcheck disable=SC2086
+        fails_build 2 'no row would be left: u is not written' $how -o u t
+        cmp t u
+    done
+    fails_build 2 'no row would be left' merge -o v t:0
+    [ ! -e v ]
+    chimere-engram-build decay --day 2026-02-15 -o u t
+    chimere-engram-build dump u | jq -es 'length > 5'
+}
+
+@test "a byte order mark is no part of a text, whoever reads it" {
+    printf '\357\273\277' > mark
+    text > a.txt
+    marked() { cat mark "$1" > "m.$1"; }
+    marked a.txt
+    for lines in '' --lines; do
+        # shellcheck disable=SC2086
+        chimere-engram-build build -f --day 2026-01-15 $lines -o t a.txt
+        # shellcheck disable=SC2086
+        chimere-engram-build build -f --day 2026-01-15 $lines -o u m.a.txt
+        cmp t u
+    done
+    printf 'Bob: a baker who lives in Bern.\n\nAnn: a pilot.\n' > names
+    marked names
+    chimere-engram-build index -o f.index m.names
+    [ "$(chimere-run --recite f.index -p 'Who is Bob?' --think off)" = 'a baker who lives in Bern.' ]
+    [ "$(chimere-run --tokenize m.a.txt)" = "$(chimere-run --tokenize a.txt)" ]
+    [ "$(chimere-run --tokenize a.txt m.a.txt)" = "$(chimere-run --tokenize a.txt a.txt)" ]
+    [ "$(chimere-run --show-prompt -s @m.a.txt -p x)" = "$(chimere-run --show-prompt -s @a.txt -p x)" ]
+    echo 'root ::= "yes"' > g
+    marked g
+    [ "$(printf yes | chimere-run --check --grammar m.g 2>&1)" = "$(printf yes | chimere-run --check --grammar g 2>&1)" ]
+    chimere-run --check --grammar m.g <<< yes > /dev/null || [ $? -eq 4 ]
+    ask() { chimere-run --raw -n 4 -p 'The tool reads' "$@"; }
+    [ "$(ask --context-table m.a.txt)" = "$(ask --context-table a.txt)" ]
+}
+
+@test "engram: what was written is told on a terminal, and in a pipe with -v only" {
+    text > a.txt
+    for command in 'build -o t a.txt' 'add -o t a.txt' 'decay -o u t' 'index --vectors none -o i a.txt' 'check t' 'build -f -o t a.txt' 'rollback t'; do
+        # shellcheck disable=SC2086
+        chimere-engram-build $command 2> err
+        [ ! -s err ]
+    done
+    rm t* i u
+    chimere-engram-build build -v -o t a.txt 2> err
+    grep -qE '^t: an epoch of [0-9]+ tokens, 0.[0-9]+ MB, in [0-9.]+ s$' err
+    script -qec true /dev/null > /dev/null 2>&1 < /dev/null || skip "there are no pseudo-terminals"
+    TERM=dumb script -qec 'chimere-engram-build build -f -o t a.txt; chimere-engram-build check t; chimere-engram-build check -q t' tty > /dev/null < /dev/null
+    [ "$(grep -cE '^t: an epoch of [0-9]+ tokens, .*; the old one is t.1' tty)" -eq 1 ]
+    [ "$(grep -c '^t: 1 epochs, all sums right' tty)" -eq 1 ]
 }

@@ -3,7 +3,7 @@
 # index.bats - directories into an index: which files, how they are cut, what is found in them; files that do harm.
 load common
 
-index() { chimere-engram-build index --vectors none -o x.index "$@"; }
+index() { chimere-engram-build index -f --vectors none -o x.index "$@"; }
 hits() { chimere-engram-build query --bm25 -k 9 -p "$1" x.index; } # WORDS
 files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
 

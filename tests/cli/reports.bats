@@ -520,8 +520,8 @@ END
         "$@" > record
         cmp "$out" first
     }
-    replaces chimere-engram-build build --day 2026-01-15 text --out t.engram
-    replaces chimere-engram-build index text --out t.index
+    replaces chimere-engram-build build -f --day 2026-01-15 text --out t.engram
+    replaces chimere-engram-build index -f text --out t.index
     replaces chimere-bench kl -c 64 --windows 1 text --save t.logits
     replaces chimere-bench synth --shape qwen3.5-0.8b,layers=1,vocab=256 --write t.gguf
     replaces chimere-run --raw -p 'The kernel' -n 0 --logits t.f32
