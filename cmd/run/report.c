@@ -88,10 +88,16 @@ static void note_drafts(const struct cli_run *s)
 
 static void note_tables(const struct cli_run *s)
 {
+    const int n_files = s->asked->mix.table != NULL ? engram_n_files(s->asked->mix.table) : 0;
+
     for (int i = 0; i < s->n_mixed; i++)
-        cli_note("table    %s: %" PRId64 " tokens matched, %" PRId64 " changed, believed %.2f at the end",
-                 engram_file_name(s->asked->mix.table, i), s->mixed[i].matched, s->mixed[i].changed,
-                 s->mixed[i].weight);
+        if (i == n_files)
+            cli_note("recited  %" PRId64 " tokens, %" PRId64 " of them changed", s->mixed[i].matched,
+                     s->mixed[i].changed);
+        else
+            cli_note("table    %s: %" PRId64 " tokens matched, %" PRId64 " changed, believed %.2f at the end",
+                     engram_file_name(s->asked->mix.table, i), s->mixed[i].matched, s->mixed[i].changed,
+                     s->mixed[i].weight);
 }
 
 static void note_texts(const struct cli_run *s)
@@ -156,7 +162,7 @@ enum err_code cli_run_print_end(const struct cli_run *s, struct err *e)
     if (ok && s->draft != NULL)
         ok = cli_json_set(top, "drafts", json_drafts(s));
     if (ok && s->n_mixed > 0)
-        ok = cli_json_set(top, "tables", ask_tables_json(s->asked, s->mixed, s->n_mixed));
+        ok = ask_set_mixed(top, s->asked, s->mixed, s->n_mixed);
     if (ok && s->o->session)
         ok = cli_json_set(top, "cache", cli_session_json(&s->kept, s->open.text, prompt_of(s)));
     if (ok && s->o->json && s->o->sampling.logprobs >= 0)

@@ -68,15 +68,26 @@ static void set_memory(struct ask_request *r, const struct ask *a, const struct 
     r->q.memory_of = &r->mix;
 }
 
-json_t *ask_tables_json(const struct ask_request *r, const struct gen_mixed *mixed, int n)
+bool ask_set_mixed(json_t *o, const struct ask_request *r, const struct gen_mixed *mixed, int n)
 {
+    const int n_files = r->mix.table != NULL ? engram_n_files(r->mix.table) : 0;
     json_t *all = json_array();
+    bool ok = true;
 
-    for (int i = 0; i < n; i++)
-        json_push(&all, json_pack("{s:o, s:I, s:I, s:f}", "name", json_bytes(str_of(engram_file_name(r->mix.table, i))),
-                                  "matched", (json_int_t)mixed[i].matched, "changed", (json_int_t)mixed[i].changed,
-                                  "weight", mixed[i].weight));
-    return all;
+    for (int i = 0; i < n && i < n_files; i++)
+        if (r->mix.ceiling[i] > 0) /* else it is turned off */
+            json_push(&all,
+                      json_pack("{s:o, s:I, s:I, s:f}", "name", json_bytes(str_of(engram_file_name(r->mix.table, i))),
+                                "matched", (json_int_t)mixed[i].matched, "changed", (json_int_t)mixed[i].changed,
+                                "weight", mixed[i].weight));
+    if (all == NULL || (json_array_size(all) > 0 && json_object_set(o, "tables", all) != 0))
+        ok = false;
+    json_decref(all);
+    if (ok && n > n_files)
+        ok = json_object_set_new(o, "recited",
+                                 json_pack("{s:I, s:I}", "matched", (json_int_t)mixed[n_files].matched, "changed",
+                                           (json_int_t)mixed[n_files].changed)) == 0;
+    return ok;
 }
 
 static void set_limits(struct gen_request *q, const struct ask *a)

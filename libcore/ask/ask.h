@@ -146,8 +146,9 @@ MUST_CHECK enum err_code ask_open(struct ask_request **out, const struct ask *a,
 MUST_CHECK enum err_code ask_update(struct ask_request *r, const struct ask *a, const struct ask_model *m,
                                     struct err *e);
 void ask_close(struct ask_request *r); /* when its answers have ended; NULL is allowed */
-/* What tables did to an answer, as its GEN_END says: an array of objects, or NULL where memory is out. */
-json_t *ask_tables_json(const struct ask_request *r, const struct gen_mixed *mixed, int n);
+/* What was mixed into an answer, as its GEN_END says: sets "tables" of o, an array of objects without tables whose
+ * weight is 0, left out where it is empty; and "recited". false: memory is out. */
+bool ask_set_mixed(json_t *o, const struct ask_request *r, const struct gen_mixed *mixed, int n);
 /* What is told of an answer's reasoning: {"end", "tokens", "budget" or null, "forced"}, and where it was asked how
  * certain the model is, "certainty" or null, "suppressed", "probes", "probe_rows", "probe_tokens", "held_steps". NULL
  * when memory is out. */

@@ -4,6 +4,7 @@
  * The mixture p' = (1 - w) p + w q can cost a token -ln(1 - w) nats and no more. A look-up alone says a weight at each
  * of several strengths, by the order of the match, how much the table's occurrences agree, and how sure the model is.
  * How much each strength counts is learnt from the text itself (weigh.h). */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,8 +191,9 @@ struct reader {
     const struct engram_mix *m;
     int n_files;
     struct engram_trust trust[ENGRAM_FILES_MAX];
-    struct gen_mixed mixed[ENGRAM_FILES_MAX];
+    struct gen_mixed mixed[ENGRAM_FILES_MAX + 1]; /* [n_files]: what was recited */
 };
+static_assert(ENGRAM_FILES_MAX + 1 <= (int)GEN_MIXED_MAX, "room for each part");
 
 /* Whether a table speaks at all, with these weights. */
 static bool has_weight(const float w[ENGRAM_STRENGTHS])
@@ -272,24 +274,29 @@ static float weigh_row(const void *place, uint32_t evidence, float p_max, bool e
     return engram_trust_weight(&r->trust[file_of(evidence)], w);
 }
 
+static void count_token(struct gen_mixed *mixed, const struct gen_came *c)
+{
+    mixed->matched++;
+    mixed->changed += c->q > c->mass * c->p && c->p < 0.9999 * (double)c->p_max;
+}
+
 static void learn_row(void *place, uint32_t evidence, const struct gen_came *c)
 {
     struct reader *r = place;
     float w[ENGRAM_STRENGTHS];
 
+    if (evidence >= RECITES_FIRST && weigh_row(place, evidence, c->p_max, c->ends) > 0)
+        count_token(&r->mixed[r->n_files], c);
     if (evidence >= RECITES_FIRST || c->ends)
         return;
     engram_weights(r->m, evidence, c->p_max, w);
     if (!has_weight(w))
         return;
-    struct gen_mixed *mixed = &r->mixed[file_of(evidence)];
-
     engram_trust_learn(&r->trust[file_of(evidence)], w, c->p, c->q, c->mass);
-    mixed->matched++;
-    mixed->changed += c->q > c->mass * c->p && c->p < 0.9999 * (double)c->p_max;
+    count_token(&r->mixed[file_of(evidence)], c);
 }
 
-static int tell_tables(const void *place, struct gen_mixed *out)
+static int tell_parts(const void *place, struct gen_mixed *out)
 {
     const struct reader *r = place;
 
@@ -297,7 +304,11 @@ static int tell_tables(const void *place, struct gen_mixed *out)
         out[i] = r->mixed[i];
         out[i].weight = 1 - r->trust[i].alone;
     }
-    return r->n_files;
+    if (r->m->recital.n == 0)
+        return r->n_files;
+    out[r->n_files] = r->mixed[r->n_files];
+    out[r->n_files].weight = (double)r->m->recital.weight;
+    return r->n_files + 1;
 }
 
-const struct gen_memory engram_memory = { begin_answer, free, look_mix, weigh_row, learn_row, tell_tables };
+const struct gen_memory engram_memory = { begin_answer, free, look_mix, weigh_row, learn_row, tell_parts };

@@ -38,7 +38,8 @@ struct engram_mix {
     const int32_t *spaced;                /* [n_spaced] */
     int32_t n_spaced;
 };
-extern const struct gen_memory engram_memory; /* its object: a struct engram_mix */
+extern const struct gen_memory engram_memory; /* its object: a struct engram_mix; its parts: the table's files, then the
+                                               * recital, if there is one */
 
 /* As engram_look(), but a separate space token in the text may count as part of the token that follows it, if the table
  * knows more about that. */

@@ -71,13 +71,13 @@ struct gen_came {
     float p_max;       /* as for weight() */
     bool ends;
 };
-/* What a memory did to an answer, by its parts, for example tables. */
+/* What a memory did to an answer, by its parts, for example tables and a text that is recited. */
 struct gen_mixed {
     int64_t matched; /* tokens for which it had something to mix in */
     int64_t changed; /* of them, those that are not the model's likeliest ones, and that it made likelier */
     double weight;   /* how far it is believed at the end, 0 .. 1 */
 };
-enum { GEN_MIXED_MAX = 16 };
+enum { GEN_MIXED_MAX = 17 };
 struct gen_memory {
     /* Makes the place of one answer: `m` is the request's object. The place depends on the tokens of the prompt and on
      * what learn() was told, so that a request gets the same answer wherever its prompt was read. */

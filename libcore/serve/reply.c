@@ -170,8 +170,8 @@ static json_t *logprobs_of(const struct serve_job *j, json_t *list)
                      list != NULL ? json_incref(list) : json_array()); /* reasoning alone has none */
 }
 
-/* What tables did to all answers: numbers of tokens, and the mean of the weights. */
-static json_t *usage_of_tables(const struct serve_job *j)
+/* What tables and recited texts did to all answers: numbers of tokens, and the mean of the weights. */
+static bool set_mixed(json_t *o, const struct serve_job *j)
 {
     struct gen_mixed all[GEN_MIXED_MAX] = { { 0 } };
     const struct serve_choice *some = NULL;
@@ -186,7 +186,21 @@ static json_t *usage_of_tables(const struct serve_job *j)
             all[k].weight += c->mixed[k].weight / j->n_choices;
         }
     }
-    return some != NULL ? ask_tables_json(some->request, all, some->n_mixed) : NULL;
+    return some == NULL || ask_set_mixed(o, some->request, all, some->n_mixed);
+}
+
+/* Texts of indexes that the prompt has; NULL: none was looked at. */
+static json_t *notes_of(const struct serve_job *j)
+{
+    return j->request != NULL && j->request[0] != NULL ? j->request[0]->notes : NULL;
+}
+
+/* How many texts of indexes and documents stand in the prompts, or are recited. */
+static bool set_texts(json_t *o, const struct serve_job *j)
+{
+    json_t *notes = notes_of(j);
+
+    return notes == NULL || json_object_set_new(o, "texts", json_integer((json_int_t)json_array_size(notes))) == 0;
 }
 
 json_t *serve_usage(const struct serve_job *j)
@@ -205,11 +219,13 @@ json_t *serve_usage(const struct serve_job *j)
     }
     if (j->method == SERVE_EMBEDDING)
         return json_pack("{s:I, s:I}", "prompt_tokens", (json_int_t)prompt, "total_tokens", (json_int_t)prompt);
-    return json_pack("{s:I, s:I, s:I, s:{s:I, s:i}, s:{s:I, s:i, s:i, s:i}, s:o*}", "prompt_tokens", (json_int_t)prompt,
-                     "completion_tokens", (json_int_t)tokens, "total_tokens", (json_int_t)(prompt + tokens),
-                     "prompt_tokens_details", "cached_tokens", (json_int_t)cached, "audio_tokens", 0,
-                     "completion_tokens_details", "reasoning_tokens", (json_int_t)reasoning, "audio_tokens", 0,
-                     "accepted_prediction_tokens", 0, "rejected_prediction_tokens", 0, "tables", usage_of_tables(j));
+    json_t *o = json_pack("{s:I, s:I, s:I, s:{s:I, s:i}, s:{s:I, s:i, s:i, s:i}}", "prompt_tokens", (json_int_t)prompt,
+                          "completion_tokens", (json_int_t)tokens, "total_tokens", (json_int_t)(prompt + tokens),
+                          "prompt_tokens_details", "cached_tokens", (json_int_t)cached, "audio_tokens", 0,
+                          "completion_tokens_details", "reasoning_tokens", (json_int_t)reasoning, "audio_tokens", 0,
+                          "accepted_prediction_tokens", 0, "rejected_prediction_tokens", 0);
+
+    return json_if(o != NULL && set_mixed(o, j) && set_texts(o, j), o);
 }
 
 /* Adds the number of tokens, their time, the time of one, and the tokens in a second. */
@@ -298,12 +314,6 @@ void serve_reply_id(const struct serve *s, const struct serve_job *j, char out[S
 
     journal_number(number, j->created_s, s->process, j->id);
     (void)snprintf(out, SERVE_ID_BYTES, "%s%s", j->row->id, number);
-}
-
-/* Texts of indexes that the prompt has; NULL: none was looked at. */
-static json_t *notes_of(const struct serve_job *j)
-{
-    return j->request != NULL && j->request[0] != NULL ? j->request[0]->notes : NULL;
 }
 
 static json_t *reply_head(const struct serve *s, const struct serve_job *j, const char *object)

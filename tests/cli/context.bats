@@ -14,8 +14,10 @@ notes()
     [ "$(ask --context notes -p 'What do QVIXTS do?')" = 'removes the last line of a file' ]
     [ "$(ask --context - -p 'In which year was Tolbridge founded?' < notes)" = 1722 ]
     ask --context notes -p 'Who is the mayor of Tolbridge?' --json | jq -e '.text == "Anna Kell" and
-        (.notes[0] | .use == "recite" and .source == "notes" and .line == 3 and .share > 0.5 and .text == "Anna Kell") and .tables[0].name == "context"'
+        (.notes[0] | .use == "recite" and .source == "notes" and .line == 3 and .share > 0.5 and .text == "Anna Kell") and
+        .tables[0].name == "context" and .recited.matched > 1'
     ask --context notes -v -p 'What does qvixt do?' 2>&1 | grep -q 'recite   removes the last line of a file of notes, line 1'
+    ask --context notes -v -p 'What does qvixt do?' 2>&1 | grep -qE '^recited  [1-9][0-9]* tokens, [0-9]+ of them changed'
     ask --context notes -p 'What is 12 + 30?' | cmp - <(ask -p 'What is 12 + 30?')
     ask -r --context notes -p 'Tolbridge was founded in' | cmp - <(ask -r --context-table notes -p 'Tolbridge was founded in')
     [ "$(ls)" = notes ]
@@ -73,6 +75,8 @@ said() { jq -j "select(.id == \"$1\") | .body.choices[0] | .text // .message.con
     for id in year sum raw other off; do cmp <(said $id) <(said $id single); done
     [ "$(said year)$(said on)$(said other)" = 172217221655 ]
     jq -es '.[] | select(.id == "year") | .body.notes[0] | .source == "notes" and .line == 3 and .text == "1722"' out
-    jq -es '.[] | select(.id == "off") | .body.notes == null' out
+    jq -es '.[] | select(.id == "year") | .body.usage | .recited.matched > 1 and .recited.changed <= .recited.matched and .texts == 1 and
+        (.tables | map(.name) == ["context"])' out
+    jq -es '.[] | select(.id == "off") | .body | .notes == null and (.usage | [has("tables", "recited", "texts")] | any | not)' out
     talk none x ',"context":true' | chimere-serve-stdio | jq -e '.error.message == "context: the server has none (--context)"'
 }
