@@ -164,7 +164,7 @@ teardown()
     no cmp -s <(said green) <(said blue)
     same note chimere-run -q -n 12 --think off --examples f -p 'What does qvixt do?'
     jq -j 'select(.id == "long" and .type == "chunk") | .body.choices[0].text' out |
-        cmp - <(chimere-run -rq -n 300 --ignore-eos --lora a1 -p The)
+        cmp - <(chimere-run -rq -n 300 --ignore-eos --lora a1 -p The < /dev/null)
     ask "$(raw third 'The' ',"engram":false')"
     cmp <(said second) <(said third)
     stop
@@ -229,7 +229,7 @@ teardown()
     done
     wait_for ended long
     jq -j 'select(.id == "long" and .type == "chunk") | .body.choices[0].text' out |
-        cmp - <(chimere-run -rq -n 400 --ignore-eos -p The)
+        cmp - <(chimere-run -rq -n 400 --ignore-eos -p The < /dev/null)
     [ ! -s err ]
     echo no > new; mv new d
     hang_up

@@ -424,7 +424,7 @@ held() { if [ -s "$1" ]; then chimere-run --session "$1" --show --json | jq .n_t
         '--dry-multiplier 2' '--temp 1 --seed 4 --top-k 40 --repeat-penalty 1.2'; do
         rm -f s
         # shellcheck disable=SC2086
-        { raw -p 'The kernel keeps' -n 17 $f --session s && raw -p '' -n 23 $f --session s; } | cmp - <(raw -p 'The kernel keeps' -n 40 $f)
+        { raw -p 'The kernel keeps' -n 17 $f --session s && raw -p '' -n 23 $f --session s; } | cmp - <(raw -p 'The kernel keeps' -n 40 $f < /dev/null)
     done
     # The stop text is in the session, though not in the answer: the next turn goes on behind it.
     rm -f s
