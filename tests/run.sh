@@ -321,7 +321,7 @@ if built asan; then
     # bench measures; the manuals' examples, the clients and same_answer run what the other scripts run; training would take minutes
     # shellcheck disable=SC2046
     BIN="$BUILD/asan/bin" without='!figures,!slow' scripts asan-cli \
-        $(printf '%s\n' tests/cli/*.bats | grep -vE '/(bench|clients|examples|same_answer|budget|draft-train|lora-train|llama)\.bats')
+        $(printf '%s\n' tests/cli/*.bats | grep -vE '/(bench|budget|clients|draft-train|examples|llama|lora-train|readme|same_answer)\.bats')
 fi
 
 result
