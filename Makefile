@@ -4,9 +4,9 @@ PREFIX  ?= /usr/local
 BUILD   ?= build$(if $(SAN),/$(SAN))
 BIN     ?= $(if $(SAN),$(BUILD)/bin,bin)
 CC      ?= cc
-# The CUDA device: where there are kernels and a compiler; sanitizers go without. Files that name sm_90a are compiled for each GPU.
+# The CUDA device: where there are kernels and a compiler; sanitizers go without, and `make install` takes what was built. Files that name sm_90a are compiled for each GPU.
 KERNELS  = $(wildcard kernels/*/*.cu)
-CUDA    ?= $(if $(SAN),0,$(if $(KERNELS),$(if $(shell command -v nvcc),1,0),0))
+CUDA    ?= $(if $(SAN),0,$(if $(KERNELS),$(if $(and $(filter install,$(MAKECMDGOALS)),$(wildcard $(BUILD)/flags)),$(if $(shell grep CHIMERE_CUDA $(BUILD)/flags),1,0),$(if $(shell command -v nvcc),1,0)),0))
 NVCC    ?= nvcc
 ifeq ($(CUDA),1)
 CUDA_ARCHS := $(or $(CUDA_ARCHS),$(filter 90 120,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | tr -d . | sort -u)),90 120)

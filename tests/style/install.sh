@@ -31,6 +31,11 @@ if command -v systemd-analyze > /dev/null; then
         systemd-analyze security --offline=true --threshold=20 "$f" > "$dir/log" 2>&1 || { tail -n 1 "$dir/log"; exit 1; }
     done
 fi
+# After a build without CUDA no kernel is compiled for the installation, whatever compilers there are.
+mkdir "$dir/plain"
+echo cc > "$dir/plain/flags"
+env -u CUDA $make -n BUILD="$dir/plain" BIN="$dir/plain" DESTDIR="$dir" install > "$dir/log" 2>&1 || { tail -n 1 "$dir/log"; exit 1; }
+if ! grep -q libcore/gen/gen.c "$dir/log" || grep -q '\.cu$' "$dir/log"; then echo 'installation compiles kernels'; exit 1; fi
 for f in LICENSE README.md tools.json; do [ -s "$dir/usr/share/chimere/$f" ] || { echo "share/chimere/$f is missing or empty"; exit 1; }; done
 $make BUILD="$build" BIN="$bin" DESTDIR="$dir" PREFIX=/usr uninstall > "$dir/log" || { cat "$dir/log"; exit 1; }
 left=$(find "$dir/usr" -type f)
