@@ -66,34 +66,36 @@ fingerprint()
 {
     run chimere-run -q --log "$tmp/probe" -n 1 --raw -p x > /dev/null 2> "$tmp/said" ||
         die 3 "the model cannot be used, nothing is done: $(head -n 1 "$tmp/said")"
-    run_jq -r '.model.fingerprint' "$tmp"/probe/answers-*.jsonl
+    grep -ohm 1 '"fingerprint":"[0-9a-f]*"' "$tmp"/probe/answers-*.jsonl | head -n 1 | cut -d '"' -f 4
     rm -rf -- "$tmp/probe"
 }
 
-# Everything that MANIFEST of a generation says is there and unchanged; otherwise this ends.
+# Everything that MANIFEST of a generation says is there and unchanged; otherwise this ends. Its parent's number, or null,
+# to $parent_of.
 verify() # N
 {
     local name
     name=$(name_of "$1")
     [ -d "$dir/$name" ] || die 3 "$name: is missing"
-    jq -re 'select(.type == "generation" and (.model.fingerprint | type) == "string" and (.parent | . == null or type == "number")) | .files |
+    jq -re 'select(.type == "generation" and (.model.fingerprint | type) == "string" and (.parent | . == null or type == "number")) | .parent, (.files |
         if all(to_entries[]; (.key | test("\\A[a-z]+\\.[a-z]+\\z")) and (.value | test("\\A[0-9a-f]{64}\\z"))) then
-            to_entries[] | "\(.value)  \(.key)" else empty end' "$dir/$name/MANIFEST" > "$tmp/sums" 2> /dev/null ||
+            to_entries[] | "\(.value)  \(.key)" else error end)' "$dir/$name/MANIFEST" > "$tmp/manifest" 2> /dev/null ||
         die 3 "$name/MANIFEST: is missing or damaged"
+    { read -r parent_of; cat > "$tmp/sums"; } < "$tmp/manifest"
     (cd -- "$dir/$name" && sha256sum --strict --quiet -c "$tmp/sums" > "$tmp/bad" 2> /dev/null) ||
         die 3 "$name: $(head -n 1 "$tmp/bad" | cut -d : -f 1) is missing or damaged"
 }
 
 manifest() { jq -r "$2" "$dir/$(name_of "$1")/MANIFEST"; } # N FILTER
 
-# The number of the current generation, which is verified and of this model.
-current()
+# The number of the current generation, verified, to $now.
+find_current()
 {
     local link
     link=$(readlink -- "$dir/current") || die 3 'current: is no link'
-    [[ $link =~ ^gen/[0-9]{6,}$ ]] || die 3 'current: does not lead to a generation'
-    verify "${link#gen/}"
-    echo $((10#${link#gen/}))
+    [[ $link =~ ^gen/[0-9]{6,9}$ ]] || die 3 'current: does not lead to a generation'
+    now=$((10#${link#gen/}))
+    verify $now
 }
 
 of_this_model() # N
@@ -255,10 +257,9 @@ put_if() { if [ -s "$1" ]; then put "$1" "$2"; else : > "${2%/*}/without.${2##*/
 # Of what was published, the last 14 dates and the last 8 Sundays are kept, and the current generation and its parent.
 prune()
 {
-    local now parent n day nights=0 sundays=0 before='' keep
-    now=$(current)
-    parent=$(manifest "$now" .parent)
-    keep=" $now $parent "
+    local now n date day nights=0 sundays=0 before='' keep
+    find_current
+    keep=" $now $parent_of "
     cd -- "$dir/gen" && rm -rf -- ./*.tmp
     # MANIFEST is written by jq, a member a line.
     { awk -F '"' '/^  "date": "[0-9-]+",$/ { print substr(FILENAME, 1, length(FILENAME) - 9), $4 }' [0-9]*/MANIFEST || true; } | sort -rn > "$tmp/all"

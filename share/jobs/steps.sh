@@ -26,7 +26,7 @@ may_start()
     if [ "$command" != index ] && [ -f "$dir/work/$date-$command/result" ]; then exit 0; fi
     load=$(cut -d ' ' -f 1 /proc/loadavg 2> /dev/null || echo 0)
     if ! $mains; then echo "$me: postponed: on battery" >&2; exit 0; fi
-    if [ "$(bc <<< "$load >= ${max_load:-$(nproc)}")" = 1 ]; then
+    if awk -v load="$load" -v max="${max_load:-$(nproc)}" 'BEGIN { exit !(load >= max) }'; then
         printf '%s: postponed: the load is %s\n' "$me" "$load" >&2
         exit 0
     fi
@@ -42,10 +42,12 @@ no_sleep() # while this script runs, this machine does not go to sleep by itself
 
 step() # NAME [STEP ...]
 {
-    local name=$1 key s before cpu earlier
+    local name=$1 key was='' s before earlier
     shift
-    key=$({ declare -f "do_$name"; for s; do tail -n +2 -- "$s.done"; done; } | sha256sum | cut -c 1-64)
-    if [ -f "$name.done" ] && [ "$(head -n 1 "$name.done")" = "$key" ] && tail -n +2 "$name.done" | sha256sum --strict --status -c; then
+    key=$({ declare -f "do_$name"; for s; do tail -n +2 -- "$s.done"; done; } | sha256sum)
+    key=${key%% *}
+    [ ! -s "$name.done" ] || read -r was < "$name.done"
+    if [ "$was" = "$key" ] && tail -n +2 "$name.done" | sha256sum --strict --status -c; then
         say "$name: was done"
         return
     fi
@@ -61,15 +63,21 @@ step() # NAME [STEP ...]
     { printf '%s\n' "$key"; sha256sum -- "$name".*; } > done.tmp && sync -- done.tmp && mv -f done.tmp "$name.done" && sync . ||
         die 1 "$work: cannot be written"
     count_cpu
-    awk -v name="$name" -v seconds=$((SECONDS - before)) -v a="$earlier" -v b="$cpu" \
-        'BEGIN { printf "{\"step\":\"%s\",\"seconds\":%d,\"cpu_seconds\":%.2f}\n", name, seconds, b - a }' >> spent.jsonl
+    cpu=$((cpu - earlier))
+    printf '{"step":"%s","seconds":%d,"cpu_seconds":%d.%03d}\n' "$name" $((SECONDS - before)) $((cpu / 1000)) $((cpu % 1000)) >> spent.jsonl
 }
 
-# Processor time of everything that this script has waited for, to $cpu. A subshell would know only its own.
+# Processor time in ms of everything that this script has waited for, to $cpu. A subshell would know only its own.
 count_cpu()
 {
+    local t
     times > "$tmp/times"
-    cpu=$(awk 'NR == 2 { gsub(/[ms]/, " "); print $1 * 60 + $2 + $3 * 60 + $4 }' "$tmp/times")
+    cpu=0
+    # Such as 1m2.345s, of this shell and of its children, for user and system.
+    for t in $(< "$tmp/times"); do
+        [[ $t =~ ^([0-9]+)m([0-9]+)[.,]([0-9]{3})s$ ]] || continue
+        cpu=$((cpu + BASH_REMATCH[1] * 60000 + BASH_REMATCH[2] * 1000 + 10#${BASH_REMATCH[3]}))
+    done
 }
 
 # How a night ends: a line for people, a report, and a word that says that this date is done.
@@ -102,9 +110,16 @@ night()
     esac
     number=$(cat number 2> /dev/null) || number=''
     fingerprint=${fingerprint:-$(fingerprint)}
-    parent=$(current)
-    # Killed after the exchange of the link: what is left to do is the canary.
-    [ -z "$number" ] || [ "$parent" != "$number" ] || parent=$(manifest "$number" .parent)
+    find_current
+    parent=$now
+    # Killed after the exchange of the link: what is left to do is the canary. A generation that was left is no parent.
+    [ "$now" != "$number" ] || parent=$parent_of
+    while [ -e "$dir/$(name_of "$parent")/refused" ]; do
+        parent=$(manifest "$parent" .parent)
+        [ "$parent" != null ] || die 3 "$(name_of "$now") was left, and has no parent: nightly --new-model begins again"
+        [ "$now" = "$number" ] || point_to "$parent"
+    done
+    [ "$parent" = "$now" ] || verify "$parent"
     of_this_model "$parent"
     printf '0\n%s  of the parent\n' "$(sha256sum < "$dir/$(name_of "$parent")/MANIFEST")" > parent.done
     rm -f champion && ln -s "../../$(name_of "$parent")" champion

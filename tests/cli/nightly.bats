@@ -67,10 +67,10 @@ day()
         {type: "rating", id: "a\(.)", rating: "bad", answer: "fact number <\(.)>"}'
 }
 
-# A directory with one published generation, and a night whose trainer killed it and went on, is made once.
+# A directory with the first generation, and a night whose trainer killed it and went on, is made once.
 setup_file()
 {
-    cd "$BATS_FILE_TMPDIR"
+    cd "$BATS_FILE_TMPDIR" || return
     ROOT=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
     fakes
     use_fakes
@@ -78,10 +78,8 @@ setup_file()
     printf 'suite=%q guard=off lock_wait=0.3 mains=true max_load=10000\n' "$FAKES/suite" > "$D/settings"
     day 1 6 > "$D/log/answers-2026-01-02.jsonl"
     printf '{"type":"answer","id":"half' >> "$D/log/answers-2026-01-02.jsonl"
-    nightly -t adapter 2026-01-03 > said 2>&1
-    day 11 16 > "$D/log/answers-2026-01-03.jsonl"
     export DURING='kill -9 $PPID; echo $$ > "$FAKES/orphan"; exec sleep 60 3>&-'
-    nightly adapter 2026-01-04 2> killed || [ $? -eq 137 ]
+    nightly adapter 2026-01-03 2> killed || [ $? -eq 137 ]
     cp -a "$D" first
 }
 
@@ -95,9 +93,21 @@ begin_test()
 
 at() { [ "$(readlink "$D/current")" = "gen/00000$1" ]; }
 
-@test "a night publishes what it tested, once a date" {
-    begin_test
-    [ ! -s "$FAKES/said" ] && at 1
+@test "a killed night goes on, its orphan ends, and it publishes what it tested, once a date" {
+    # The orphan of the first directory holds its lock. The night's log has grown: it goes on with what it began with.
+    use_fakes
+    D=$FAKES/'a night
+of b'
+    { day 1 6 | sed 's/a[1-6]"/b"/; s/fact/another/'; day 7 7; } > "$D/log/answers-2026-01-03.jsonl"
+    # Now it is killed when the link was exchanged.
+    printf 'reload=%q\n' 'echo told >> "$FAKES/told"; [ -e "$FAKES/spared" ] || kill -9 $PPID' >> "$D/settings"
+    nightly -v adapter 2026-01-03 2> err || [ $? -eq 137 ]
+    grep -q "^nightly: ends what a killed one started: .*$(cat "$FAKES/orphan") " err
+    grep -q '^nightly: asked: was done$' err && at 1
+    touch "$FAKES/spared"
+    try 0 nightly -t adapter 2026-01-03
+    [ ! -s err ] && at 1 && no test -e "$D/gen/000002"
+    [ "$(wc -l < "$FAKES/told")" -eq 2 ] && [ "$(wc -l < "$FAKES/trained")" -eq 3 ]
     jq -e '.generation == 1 and .parent == 0 and .job == "adapter" and .date == "2026-01-03" and (.files | keys) ==
         ["adapter.gguf", "floor.jsonl", "gate.json", "pairs.jsonl", "scored.jsonl", "suite.jsonl"]' "$D/current/MANIFEST"
     grep -q 'fact number <6>' "$D/current/adapter.gguf"
@@ -108,6 +118,25 @@ at() { [ "$(readlink "$D/current")" = "gen/00000$1" ]; }
     [ ! -s err ]
     try 0 nightly status
     grep -q '^current: gen/000001$' out
+    # The next day contradicts.
+    try 4 nightly -t adapter 2026-01-04
+    [[ $(cat err) = 'nightly: refused: 12 of 13 pairs are in quarantine: '* ]]
+    [ "$(wc -l < "$D/quarantine.jsonl")" -eq 12 ] && at 1
+}
+
+@test "harm and silence are refused; a timer may have to wait" {
+    begin_test
+    cp -a "$D/work" work
+    export LEARNS=forgets
+    try 4 nightly adapter 2026-01-03
+    grep -q 'easy ones: .* lost and 0 won' err
+    at 0 && no test -e "$D/gen/000001"
+    rm -r "$D/work"
+    mv work "$D/work"
+    export LEARNS=mute
+    try 4 nightly adapter 2026-01-03
+    [ "$(cat err)" = 'nightly: refused: it did not answer after publication: mute' ]
+    at 0 && [ -e "$D/gen/000001/refused" ]
     printf 'mains=false\n' >> "$D/settings"
     try 0 nightly -t adapter 2026-01-05
     [ "$(cat err)" = 'nightly: postponed: on battery' ] && [ ! -e "$D/work/2026-01-05-adapter" ]
@@ -118,76 +147,39 @@ at() { [ "$(readlink "$D/current")" = "gen/00000$1" ]; }
     try 2 nightly prompts
 }
 
-@test "a killed night goes on, and its orphan ends" {
-    [ "$(wc -l < "$BATS_FILE_TMPDIR/trained")" -eq 3 ]
-    # The orphan of the first directory holds its lock. The night's log is gone: it goes on with what it began with.
-    use_fakes
-    D=$FAKES/'a night
-of b'
-    rm "$D/log/answers-2026-01-03.jsonl"
-    # Now it is killed when the link was exchanged.
-    printf 'reload=%q\n' 'echo told >> "$FAKES/told"; [ -e "$FAKES/spared" ] || kill -9 $PPID' >> "$D/settings"
-    nightly -v adapter 2026-01-04 2> err || [ $? -eq 137 ]
-    grep -q "^nightly: ends what a killed one started: .*$(cat "$FAKES/orphan") " err
-    grep -q '^nightly: asked: was done$' err && at 2
-    touch "$FAKES/spared"
-    try 0 nightly adapter 2026-01-04
-    [ "$(cat err)" = 'nightly: published: gen/000002' ]
-    at 2 && no test -e "$D/gen/000003"
-    [ "$(wc -l < "$FAKES/told")" -eq 2 ] && [ "$(wc -l < "$FAKES/trained")" -eq 4 ]
-    grep -q 'fact number <16>' "$D/current/adapter.gguf"
-}
-
-@test "harm, silence and too much in quarantine are refused" {
-    begin_test
-    export LEARNS=forgets
-    try 4 nightly adapter 2026-01-04
-    grep -q 'easy ones: .* lost and 0 won' err
-    at 1 && no test -e "$D/gen/000002"
-    try 4 nightly adapter 2026-01-04
-    rm -r "$D/work/2026-01-04-adapter"
-    cp -a "$FAKES/first/work/2026-01-04-adapter" "$D/work"
-    export LEARNS=mute
-    try 4 nightly adapter 2026-01-04
-    [ "$(cat err)" = 'nightly: refused: it did not answer after publication: mute' ]
-    at 1 && [ -e "$D/gen/000002/refused" ]
-    day 11 16 | sed 's/a1/b1/; s/fact/another/' >> "$D/log/answers-2026-01-03.jsonl"
-    try 4 nightly adapter 2026-01-06
-    grep -q '^nightly: refused: 12 of 18 pairs are in quarantine: ' err
-    [ "$(wc -l < "$D/quarantine.jsonl")" -eq 12 ] && at 1
-}
-
 @test "two nights at once, and a full disk" {
     begin_test
     export DURING='touch "$FAKES/training"; while [ ! -e "$FAKES/end" ]; do sleep 0.05; done'
-    nightly adapter 2026-01-04 2> first 3>&- &
+    nightly adapter 2026-01-03 2> first 3>&- &
     local pid=$!
     wait_for test -e "$FAKES/training"
     try 1 nightly memory 2026-01-04
-    grep -qE '^nightly: process [0-9]+ has the lock: adapter 2026-01-04$' err
+    grep -qE '^nightly: process [0-9]+ has the lock: adapter 2026-01-03$' err
     try 0 nightly -t memory 2026-01-04
     grep -q '^nightly: postponed: process ' err
     # The disk is full where the generation is written.
     mkdir full
-    printf '#!/bin/sh\ncase "$*" in *000002.tmp*) exit 1 ;; esac\nexec /bin/sync "$@"\n' > full/sync
+    printf '#!/bin/sh\ncase "$*" in *000001.tmp*) exit 1 ;; esac\nexec /bin/sync "$@"\n' > full/sync
     chmod +x full/sync
     cp full/sync "$FAKES/bin/sync"
     touch "$FAKES/end"
     local got=0
     wait $pid || got=$?
     rm "$FAKES/bin/sync"
-    [ $got -eq 1 ] && grep -q 'gen/000002: cannot be written' first
-    at 1 && [ "$(ls "$D/gen")" = "$(printf '000000\n000001')" ]
-    try 0 nightly adapter 2026-01-04
-    at 2
+    [ $got -eq 1 ] && grep -q 'gen/000001: cannot be written' first
+    at 0 && [ "$(ls "$D/gen")" = 000000 ]
+    try 0 nightly adapter 2026-01-03
+    at 1
 }
 
 @test "the table and the index are generations, too" {
     begin_test
-    try 0 nightly memory 2026-01-04
-    at 2
+    # What the night of the adapter has made of the log is the same for the table.
+    cp -a "$D/work/2026-01-03-adapter" "$D/work/2026-01-03-memory"
+    try 0 nightly memory 2026-01-03
+    at 1
     grep -q 'fact number <3>' "$D/current/memory.engram"
-    cmp "$D/current/adapter.gguf" "$D/gen/000001/adapter.gguf"
+    cmp "$D/current/adapter.gguf" "$D/gen/000000/adapter.gguf"
     mkdir -p "$D/notes/x
 y"
     printf 'one\ntwo\n\nthree \0 bytes\n' > "$D/notes/x
@@ -196,43 +188,38 @@ y/binary.txt"
 y/a b.md"
     echo '{"question":"What are zebras?","answer":"striped"}' > "$D/questions.jsonl"
     try 0 nightly index 2026-01-04
-    at 3
-    [ "$(jq -r .text "$D/current/notes.index" | wc -l)" -eq 3 ] && [ -s "$D/current/memory.engram" ]
+    at 2
+    jq -rs '.[].text | split("\n")[]' "$D/current/notes.index" > got
+    diff got <(printf '%s\n' 'Paragraph one' 'of two lines.' 'Zebras are striped.')
     try 0 nightly index 2026-01-04
     [ "$(cat err)" = 'nightly: nothing: the notes have not changed' ]
     # One file goes back, the others stay.
-    try 0 nightly rollback --only memory --to 1
-    at 4 && no test -e "$D/current/memory.engram"
-    cmp "$D/current/notes.index" "$D/gen/000003/notes.index"
-    [ -e "$D/gen/000003/refused" ] && jq -e '.parent == 1' "$D/current/MANIFEST"
-    try 4 nightly rollback --to 3
-    grep -q 'was left once' err
-    rm -r "$D/notes/x
-y"
-    try 0 nightly index 2026-01-04
-    at 5 && no test -e "$D/current/notes.index"
-    (cd "$D/gen/000003" && jq -r '.files | to_entries[] | "\(.value)  \(.key)"' MANIFEST | sha256sum --quiet -c)
+    try 0 nightly rollback --only memory --to 0
+    at 3 && no test -e "$D/current/memory.engram"
+    cmp "$D/current/notes.index" "$D/gen/000002/notes.index"
+    [ -e "$D/gen/000002/refused" ] && jq -e '.parent == 0' "$D/current/MANIFEST"
 }
 
 @test "the way back, damaged generations, another model, and what is kept" {
     begin_test
-    cp -a "$D/gen/000001" "$D/gen/000002"
     local n
-    jq '.generation = 2 | .parent = 1' "$D/gen/000001/MANIFEST" > "$D/gen/000002/MANIFEST"
-    rm "$D/current"
-    ln -s gen/000002 "$D/current"
-    echo damage >> "$D/gen/000001/pairs.jsonl"
+    for n in 1 2; do
+        cp -a "$D/gen/000000" "$D/gen/00000$n"
+        jq ".generation = $n | .parent = $n - 1" "$D/gen/000000/MANIFEST" > "$D/gen/00000$n/MANIFEST"
+    done
+    ln -sfn gen/000002 "$D/current"
+    echo damage >> "$D/gen/000001/floor.jsonl"
     try 3 nightly rollback
-    [ "$(cat err)" = 'nightly: gen/000001: pairs.jsonl is missing or damaged' ] && at 2
-    jq '.files["../../settings"] = .files["pairs.jsonl"]' "$D/gen/000001/MANIFEST" > m
-    mv m "$D/gen/000001/MANIFEST"
+    [ "$(cat err)" = 'nightly: gen/000001: floor.jsonl is missing or damaged' ] && at 2
+    jq '.files["../../settings"] = .files["floor.jsonl"]' "$D/gen/000000/MANIFEST" > "$D/gen/000001/MANIFEST"
     try 3 nightly rollback
     [ "$(cat err)" = 'nightly: gen/000001/MANIFEST: is missing or damaged' ] && at 2
     try 0 nightly rollback --to 0
     at 0 && [ -e "$D/gen/000002/refused" ]
     try 4 nightly rollback
-    rm "$D/gen/000002/refused"
-    try 0 nightly rollback --to 2
+    [ "$(cat err)" = 'nightly: gen/000000: there is no older one' ]
+    try 4 nightly rollback --to 2
+    grep -q 'was left once' err
     # Prune: 14 dates and 8 Sundays, and the current one.
     for n in $(seq 31 99); do
         mkdir "$D/gen/0000$n"
@@ -240,32 +227,25 @@ y"
     done
     mkdir "$D/gen/000100.tmp"
     try 0 nightly prune
-    [ "$(cd "$D/gen" && echo 0000[1-9]*)" = "$(printf '0000%d ' 52 56 63 70 77 84 $(seq 86 99) | sed 's/ $//')" ]
-    at 2 && [ -d "$D/gen/000001" ] && no test -e "$D/gen/000100.tmp"
+    [ "$(cd "$D/gen" && echo *)" = "$(printf '0000%02d ' 0 52 56 63 70 77 84 $(seq 86 99) | sed 's/ $//')" ] && at 0
     echo two > model
-    for n in 'rollback --to 0' memory; do
-        # shellcheck disable=SC2086
-        try 3 nightly $n
-        [ "$(wc -l < err)" -eq 1 ] && at 2
-    done
-    grep -q 'the model is another one than that of gen/000002' err
+    try 3 nightly adapter 2026-01-03
+    grep -q '^nightly: the model is another one than that of gen/000000, nothing is done' err
     mv model gone
-    try 3 nightly adapter 2026-01-09
-    grep -q 'the model cannot be used, nothing is done: chimere-run: .*: is missing' err
+    try 3 nightly rollback --to 99
     mv gone model
     try 0 nightly --new-model
-    [ "$(cat "$D/current/adapter.gguf")" = neutral ] && [ -s "$D/current/scored.jsonl" ] && no test -e "$D/current/pairs.jsonl"
+    [ "$(readlink "$D/current")" = gen/000100 ]
 }
 
-@test "an empty log, one line, no log" {
-    use_fakes
-    mkdir -p "$D"
-    printf 'suite=%q guard=off\n' "$FAKES/suite" > "$D/settings"
+@test "no log, and a log of one line" {
+    begin_test
+    rm -r "$D/log" "$D/work"
     try 0 nightly adapter 2026-01-03
     [ "$(cat err)" = 'nightly: nothing: there is no log' ] && at 0
-    : > "$D/log/answers-2026-01-01.jsonl"
     day 1 1 > "$D/log/answers-2026-01-02.jsonl"
-    try 0 nightly adapter 2026-01-04
+    : > "$D/log/answers-2026-01-03.jsonl"
+    try 0 nightly adapter 2026-01-03
     [ "$(tail -n 1 err)" = 'nightly: nothing: 1 new pairs that can be tested wait: 5 are needed' ]
     at 0
 }

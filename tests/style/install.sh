@@ -20,12 +20,15 @@ case $(file -b "$dir/usr/bin/chimere-run" 2> /dev/null) in *'not stripped'*) ech
 env -u CHIMERE_MODEL "$dir/usr/bin/chimere-run" --inspect > "$dir/inspect"
 grep -q chimere-nano "$dir/inspect"
 for f in score pairs paraphrase; do "$dir/usr/share/chimere/jobs/$f" < /dev/null; done
+# As a unit starts it: without an environment.
+[ "$(env -i "$dir/usr/share/chimere/jobs/nightly" -d "$dir/none" status 2>&1)" = 'nightly: there is nothing yet: nightly init' ]
 # Units name the programs where they lie, verify, and no job is exposed by more than 2.0.
 units=$dir/usr/share/chimere/systemd
 if grep -r '@PREFIX@' "$units"; then exit 1; fi
 if command -v systemd-analyze > /dev/null; then
     sed -i "s|\"/usr/|\"$dir/usr/|g" "$units"/*/*.service
     XDG_RUNTIME_DIR=$dir systemd-analyze --user verify --man=no "$units"/user/*.* > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
+    grep -rh OnCalendar "$units" | cut -d = -f 2 | xargs -d '\n' systemd-analyze calendar > "$dir/log" || { cat "$dir/log"; exit 1; }
     systemd-analyze verify --man=no "$units"/system/*.* > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
     for f in "$units"/*/chimere.service "$units/user/chimere-nightly@.service"; do
         systemd-analyze security --offline=true --threshold=20 "$f" > "$dir/log" 2>&1 || { tail -n 1 "$dir/log"; exit 1; }
