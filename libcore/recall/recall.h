@@ -58,14 +58,15 @@ struct recall_hit {
     float share; /* by words: how much of the query's weight the text's words have, 0 .. 1 */
 };
 /* Each search fills hits[0 .. *n), best first, equal ones in the order of the file; at most k <= RECALL_HITS_MAX. */
-/* Texts with words of the query, by BM25 (k1 1.2, b 0.75). The weight of a word is the square of its idf times the
- * square of the number of tokens that t makes of it: rare words consist of several tokens, question words ("what is the
- * meaning of") do not. Unless `exact`, a word of the query is any word with its English stem, or one that it makes
- * with a neighbour ("OPL-3" is OPL3), and one that no text has is split ("TnSeq" is Tn Seq). */
+/* Texts with words of the query, by BM25 (k1 1.2, b 0.75). The weight of a word is its idf times the number of tokens
+ * that t makes of it: rare words consist of several tokens, question words ("what is the meaning of") do not. A word of
+ * the query is also any word with its English stem, or one that it makes with a neighbour ("OPL-3" is OPL3); these
+ * count half. One that no text has is split ("TnSeq" is Tn Seq). exact: none of this, and the weight is squared, which
+ * suits questions for a name. */
 MUST_CHECK enum err_code recall_words(const struct recall *r, const struct text *t, struct str query, bool exact, int k,
                                       struct recall_hit *hits, int *n, struct err *e);
-/* The scores that recall_words() gives texts[0 .. n), n >= 1, in an index of these alone: score[i] is 0 for a text
- * without words of the query. *most: what a text can have at most. */
+/* The scores that recall_words(), exact, gives texts[0 .. n), n >= 1, in an index of these alone: score[i] is 0 for a
+ * text without words of the query. *most: what a text can have at most. */
 MUST_CHECK enum err_code recall_rank(const struct text *t, struct str query, const struct str *texts, int n,
                                      float *score, double *most, struct err *e);
 /* Texts whose vectors have the direction of v, which is [dims] as given to recall_build_add(). all: compare every

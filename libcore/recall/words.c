@@ -16,8 +16,10 @@ enum {
     GROUP_MAX = 64,   /* words that stand for one of a query */
 };
 
-#define K1 1.2
-#define B  0.75
+#define K1         1.2
+#define B          0.75
+/* What another form of a word counts, of 1. */
+#define OTHER_FORM 0.5F
 
 /* ---- words ---- */
 
@@ -104,8 +106,9 @@ static uint64_t find_word(const struct recall *r, const char *word, size_t n)
     return r->s.n_words;
 }
 
-static enum err_code weight(uint64_t n_texts, const struct text *t, const char *word, size_t n, uint64_t df,
-                            double *out, struct err *e)
+/* squared: for questions of which a name is what counts */
+static enum err_code weight(bool squared, uint64_t n_texts, const struct text *t, const char *word, size_t n,
+                            uint64_t df, double *out, struct err *e)
 {
     /* What no text has is taken to be as rare as what one has. */
     const double have = df > 0 ? (double)df : 1, idf = log1p(fmax((double)n_texts - have + 0.5, 0.5) / (have + 0.5));
@@ -115,14 +118,14 @@ static enum err_code weight(uint64_t n_texts, const struct text *t, const char *
 
     memcpy(spaced + 1, word, n);
     code = text_encode(t, (struct str){ spaced, n + 1 }, 0, &ids, e);
-    *out = idf * idf * (double)(ids.n * ids.n);
+    *out = squared ? idf * idf * (double)(ids.n * ids.n) : idf * (double)ids.n;
     text_tokens_free(&ids);
     return code;
 }
 
 struct sums {
     float *score, *share; /* [n_texts] */
-    uint32_t *tf;         /* [n_texts] of one word of the query */
+    float *tf;            /* [n_texts] of one word of the query */
 };
 
 /* Of a word that a text of `length` words has tf times. */
@@ -134,8 +137,8 @@ static double score_of(double weight_of, double tf, double length, double length
 /* Words of the index that stand for one of a query. */
 struct group {
     uint64_t word[GROUP_MAX];
-    int n;
-    uint64_t df; /* texts, of which some may have several of the words */
+    int n, n_own; /* n_own: 1 if the word itself is the first one, else 0 */
+    uint64_t df;  /* of the word itself; where no text has it, of all, and a text may count twice */
 };
 
 static void add_to_group(const struct recall *r, struct group *g, uint64_t w)
@@ -146,7 +149,8 @@ static void add_to_group(const struct recall *r, struct group *g, uint64_t w)
     if (w >= r->s.n_words || g->n == GROUP_MAX)
         return;
     g->word[g->n++] = w;
-    g->df += r->posting_end[w] - (w > 0 ? r->posting_end[w - 1] : 0);
+    if (g->n_own == 0)
+        g->df += r->posting_end[w] - (w > 0 ? r->posting_end[w - 1] : 0);
 }
 
 /* tf: [n_texts] zeros, which they are again at the end. */
@@ -160,7 +164,7 @@ static void add_postings(const struct recall *r, const struct group *g, double w
                 const struct posting *p = &r->posting[i];
 
                 if (!twice)
-                    s->tf[p->text] += p->count;
+                    s->tf[p->text] += (float)p->count * (k < g->n_own ? 1 : OTHER_FORM);
                 else if (s->tf[p->text] > 0) {
                     s->score[p->text] += (float)score_of(weight_of, s->tf[p->text], r->length[p->text], r->length_mean);
                     s->share[p->text] += (float)weight_of;
@@ -292,6 +296,7 @@ static enum err_code score_words(const struct recall *r, const struct text *t, s
         if (v[i].again)
             continue;
         add_to_group(r, &g, find_word(r, v[i].word, v[i].n));
+        g.n_own = g.n;
         if (!exact) {
             add_stems(r, &g, &v[i]);
             if (i > 0)
@@ -299,7 +304,7 @@ static enum err_code score_words(const struct recall *r, const struct text *t, s
             if (i + 1 < n)
                 add_joined(r, &g, &v[i], &v[i + 1]);
         }
-        if (weight(r->s.n_texts, t, v[i].word, v[i].n, g.df < r->s.n_texts ? g.df : r->s.n_texts, &weight_of, e))
+        if (weight(exact, r->s.n_texts, t, v[i].word, v[i].n, g.df < r->s.n_texts ? g.df : r->s.n_texts, &weight_of, e))
             return e->code;
         *all += weight_of;
         add_postings(r, &g, weight_of, s);
@@ -312,7 +317,7 @@ enum err_code recall_words(const struct recall *r, const struct text *t, struct 
 {
     const size_t n_texts = (size_t)r->s.n_texts;
     struct sums s = { calloc(n_texts + 1, sizeof(float)), calloc(n_texts + 1, sizeof(float)),
-                      calloc(n_texts + 1, sizeof(uint32_t)) };
+                      calloc(n_texts + 1, sizeof(float)) };
     struct asked *v = malloc(WORDS_MAX * sizeof *v);
     enum err_code code;
     double all = 0;
@@ -393,7 +398,7 @@ static enum err_code add_words(const struct ranking *r, const struct text *t, do
     for (int w = 0; w < r->n_words; w++) {
         double weight_of;
 
-        if (weight((uint64_t)r->n_texts, t, r->word[w].word, r->word[w].n, r->word[w].df, &weight_of, e))
+        if (weight(true, (uint64_t)r->n_texts, t, r->word[w].word, r->word[w].n, r->word[w].df, &weight_of, e))
             return e->code;
         *most += weight_of * (K1 + 1);
         for (int i = 0; i < r->n_texts; i++) {
