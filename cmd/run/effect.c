@@ -226,13 +226,16 @@ static void check_reasoning(const struct cli *cli, const struct cli_run_options 
                    { "reasoning-min", false },
                    { "reasoning-budget-message", false },
                    { "think-stop", false },
-                   { "think-suppress", false } };
+                   { "think-suppress", false },
+                   { "think-probe", false } };
 
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         const char *name = limits[i].name;
 
         if (cli_typed(cli, name) && o->think != 0)
             cli_leave_aside(cli, "think");
+        if (cli_typed(cli, "think") && o->think != 0 && !cli_typed(cli, name))
+            cli_leave_aside(cli, name);
         if (cli_typed(cli, "think") && o->think == 0 && limits[i].off)
             cli_leave_aside(cli, name);
         if (o->think != 0 && !limits[i].off && cli_typed(cli, "think") && cli_typed(cli, name))

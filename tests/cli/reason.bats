@@ -95,6 +95,7 @@ after()
 --think off --think-stop cgr|no effect with --think off
 --raw --think-stop cgr|--think-stop
 EOF
+    CHIMERE_OPTS='--reasoning-budget 9 --think-stop cgr --think-probe lag=2' try 0 chimere-run --think off -n 1 -p x
     try 2 chimere-bench eval --think off --reasoning-budget 4 x
     try 2 chimere-bench eval --reasoning-grace 4 x
     printf '%s' '{% for m in messages %}{{ m.content }}{% endfor %}' > plain
