@@ -261,7 +261,11 @@ do_texts()
         xargs -0 -r jq -nRc -L "$here" 'include "gate"; paragraphs' -- > texts.jsonl
 }
 
-do_index() { run chimere-engram-build index -f --keep-versions 0 -q -o index.index --jsonl texts.jsonl 2> said.txt || die $? "the index failed: $(tail -n 1 said.txt)"; }
+do_index()
+{
+    run chimere-engram-build index -q -o index.index -f --keep-versions 0 --jsonl texts.jsonl 2> said.txt ||
+        die $? "the index failed: $(tail -n 1 said.txt)"
+}
 
 # How many of the questions that were answered from notes, and of questions.jsonl, find their answer among three texts.
 do_recall()
