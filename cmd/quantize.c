@@ -25,7 +25,7 @@ static struct quantize_options o = { .losses = { .tokens = 4096, .seed = 1, .pro
 
 static const struct cli_opt opts[] = {
     SECTION("Types"),
-    STRING('t', "type", "name", "a mix (q4_k_m) or a type for all (q4_k)", &o.type),
+    STRING('t', "type", "name", "a mix (q4_k_m) or a type (q4_k); list: all", &o.type),
     PATH(0, "recipe", "file", "rules: which tensors get which type", &o.recipe),
     LIST("tensor", "regex=type", "a rule before all others; repeatable", &o.tensors),
     FLAG(0, "pure", "--type is one type for all, not a mix", &o.pure),
@@ -111,6 +111,15 @@ static void check_operands(int n)
                                   : "two files are needed: IN and OUT");
 }
 
+/* IN OUT TYPE, as llama-quantize takes them: 1 if the third operand is the type. */
+static int takes_type(char *const *operand, int n)
+{
+    if (n != 3 || o.type != NULL || o.recipe != NULL || o.budgets.n > 0 || o.losses.path != NULL || o.check)
+        return 0;
+    o.type = operand[2];
+    return 1;
+}
+
 /* What the table of rules cannot say: values, and operands. */
 static void check_usage(int n_operands)
 {
@@ -183,7 +192,7 @@ static enum err_code read_rules(struct ramp_recipe *r, struct err *e)
                              "--type %.40s: no tensor type, and the mixes that come with the program are not there "
                              "(%s)",
                              o.type, path)
-                   : err_set(e, ERR_ARG, "--type %.40s: neither a tensor type nor a mix", o.type);
+                   : err_set(e, ERR_ARG, "--type %.40s: neither a tensor type nor a mix (-t list prints all)", o.type);
     if (quant_fitter(quant_find_name(str_of(o.type)), 0) == NULL)
         return err_set(e, ERR_ARG, "--type %s: is read but not written", o.type);
     snprintf(line, sizeof line, "default %s", o.type);
@@ -415,6 +424,13 @@ int main(int argc, char **argv)
 
     cli_prepare_openblas(argv);
     first = cli_parse(&program, argc, argv);
+    if (o.type != NULL && strcmp(o.type, "list") == 0) {
+        if (argc - first > 0)
+            cli_usage("--type list takes no files");
+        status = cli_quantize_list(&e) ? cli_fail(&e) : EXIT_OK;
+        return cli_close_stdout(status);
+    }
+    argc -= takes_type(argv + first, argc - first);
     check_usage(argc - first);
     if (argc - first > 1 && strcmp(argv[first + 1], "-") == 0)
         cli_usage("-: a model is written to a file with a name, not to standard output");

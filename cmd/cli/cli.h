@@ -135,6 +135,7 @@ void cli_version(const struct cli *cli);
  * says what to use here, or which name is near. n: bytes of the word that count. */
 const struct cli_opt *cli_foreign(const struct cli *cli, const char *from, const char *word, size_t n);
 bool cli_is_foreign(const struct cli *cli, const char *name, size_t n); /* "name" is one that it has an answer for */
+void cli_note_no_ops(void); /* with -v: which of them were given that change nothing here, each once */
 /* The same for "-ngl" and its like; NULL for a word that is not one of them. */
 const struct cli_opt *cli_foreign_short(const struct cli *cli, const char *from, const char *word);
 /* Whether a word is an option of another program that reads the same variable, its name, and whether the next word (or

@@ -25,6 +25,8 @@ const char *cli_name(void)
 void cli_set_verbosity(int v)
 {
     verbosity = v;
+    if (v > 0)
+        cli_note_no_ops();
 }
 
 int cli_verbosity(void)

@@ -48,13 +48,9 @@ static const struct {
     { "system-prompt-file|-sysf", NULL, "use --system \"$(cat FILE)\"" },
     { "conversation|interactive-first|-cnv|-if", "interactive", NULL },
     { "no-conversation|-no-cnv", NULL, "use --raw" },
-    { "single-turn|-st", NULL, "one turn is what the program does" },
-    { "jinja", NULL, "chat templates are always rendered" },
     { "chat-template", NULL, "use --template FILE, or none for the model's own" },
     { "chat-template-file", "template", NULL },
     { "chat-template-kwargs", "chat-kwargs", NULL },
-    { "no-display-prompt", NULL, "the prompt is never written" },
-    { "flash-attn|-fa", NULL, "there is nothing to switch: attention is always computed in one pass" },
     { "no-warmup", NULL, "the warm-up on a GPU cannot be switched off" },
     { "mlock", NULL, "use --no-mmap to copy the weights" },
     { "json-schema", NULL, "use --schema FILE" },
@@ -79,12 +75,8 @@ static const struct {
     { "np|-np", "parallel", NULL },
     { "np|parallel|-np", NULL, "chimere-serve-stdio answers side by side" },
     { "logit-bias|-l", "logit-bias", NULL },
-    { "cont-batching|-cb", NULL, "there is nothing to switch: requests always share steps" },
     { "no-cont-batching|-nocb", NULL, "requests always share steps" },
-    { "metrics", NULL, "there is nothing to switch: /metrics is always there" },
-    { "embeddings|embedding", NULL, "there is nothing to switch: /v1/embeddings is always there" },
-    { "cache-reuse|cache-prompt|no-cache-prompt", NULL, "there is nothing to switch: what prompts share is kept" },
-    { "no-context-shift", NULL, "there is nothing to switch: contexts are never shifted" },
+    { "no-cache-prompt", NULL, "what prompts share is always kept" },
     { "mmproj|image|mmproj-*|no-mmproj*|image-*|video|-mm|-mmu|-mmdev", NULL, "images are not read" },
     { "numa", NULL, "not supported: use numactl(8)" },
     { "*-draft|-ctkd|-ctvd|-td|-tbd|-cd|-devd|-ngld|-otd|-cmoed|-ncmoed|-hfd|-hfrd|-Cd|-Crd|-Cbd", NULL,
@@ -101,8 +93,7 @@ static const struct {
     { "ctx-checkpoints|swa-checkpoints|cache-ram|-ctxcp|-cram", NULL,
       "use --session FILE, which keeps what to go on from" },
     { "slot-save-path", NULL, "use --cache-dir DIRECTORY" },
-    { "kv-unified|no-kv-unified|-kvu", NULL, "there is nothing to switch: requests share the KV cache (--kv-tokens)" },
-    { "simple-io", NULL, "there is nothing to switch: lines are edited on a terminal only" },
+    { "no-kv-unified", NULL, "requests share the KV cache (--kv-tokens)" },
     { "multiline-input|-mli", NULL, "in -i a message of several lines begins and ends with \"\"\"" },
     { "rea|-rea", NULL, "use --think on|off" },
     { "reasoning-preserve|no-reasoning-preserve", NULL, "the template decides, and a session keeps all (--session)" },
@@ -111,7 +102,6 @@ static const struct {
     { "log-file", NULL, "messages are on the standard error: use the shell's 2> FILE" },
     { "log-*|no-log-*|log-prompts-dir", NULL, "messages are lines on the standard error: there is nothing to set" },
     { "perf|show-timings", NULL, "use --verbose: it says where the time went" },
-    { "no-perf|no-show-timings", NULL, "only --verbose says where the time went" },
     { "usage", "help", NULL },
     { "completion-bash", NULL, "use --completion bash" },
     { "no-jinja", NULL, "chat templates are always rendered; --raw goes without" },
@@ -131,10 +121,8 @@ static const struct {
     { "special|-sp", NULL, "special tokens are not written; --json has the ids of all" },
     { "audio", NULL, "sound is not read" },
     { "output|output-file|-o", NULL, "use the shell's > FILE" },
-    { "no-escape", NULL, "nothing is escaped" },
     { "skip-chat-parsing", NULL, "use --parser plain" },
     { "no-skip-chat-parsing", NULL, "answers are read by the template, or by --parser" },
-    { "offline", NULL, "models are never fetched" },
     { "poll|poll-*", NULL, "there is nothing to set" },
     { "prompt-cache-all", NULL, "use --session FILE: it keeps prompts and answers" },
     { "in-prefix|in-suffix", NULL, "the chat template says what stands around a message; --raw goes without" },
@@ -146,6 +134,34 @@ static const struct {
     { "cache-list|-cl", NULL, "use --inspect FILE ... on the files that you have" },
     { "-to", "timeout", NULL },
 };
+
+/* What changes nothing here is accepted in programs that open models, so that scripts for llama.cpp and Ollama work,
+ * and named with -v. */
+static const struct {
+    const char *names; /* as above */
+    const char *arg;   /* NULL: none; "on|off|auto" may be left out */
+    const char *why;
+} no_ops[] = {
+    { "jinja", NULL, "chat templates are always rendered" },
+    { "no-display-prompt", NULL, "the prompt is never written" },
+    { "flash-attn|-fa", "on|off|auto", "attention is always computed in one pass" },
+    { "single-turn|-st", NULL, "one turn is what the program does without -i" },
+    { "simple-io", NULL, "lines are edited on a terminal only" },
+    { "no-context-shift", NULL, "contexts are never shifted" },
+    { "cont-batching|-cb", NULL, "requests always share steps" },
+    { "metrics", NULL, "/metrics is always there" },
+    { "embeddings|embedding", NULL, "/v1/embeddings is always there" },
+    { "cache-prompt", NULL, "what prompts share is always kept" },
+    { "cache-reuse", "n", "what prompts share is always kept" },
+    { "kv-unified|-kvu", NULL, "requests always share the KV cache" },
+    { "no-perf|no-show-timings", NULL, "only --verbose says where the time went" },
+    { "no-escape", NULL, "nothing is escaped" },
+    { "offline", NULL, "models are never fetched" },
+    { "keepalive", "time", "the model is closed when the program ends" }, /* Ollama's, and the next */
+    { "nowordwrap", NULL, "lines are never wrapped" },
+};
+enum { N_NO_OPS = sizeof no_ops / sizeof *no_ops };
+static const char *no_op_typed[N_NO_OPS]; /* how it was given last; NULL: it was not */
 
 /* Options of one of chimere-run and chimere-serve-stdio only. Both read the same variable and the same file beside a
  * model, and each leaves aside what is the other's. */
@@ -290,18 +306,54 @@ static const struct cli_opt *known_option(const struct cli *cli, const char *fro
     return option(cli, foreign[row].ours);
 }
 
+/* The option that stands for one that changes nothing; NULL: it is none. */
+static const struct cli_opt *find_no_op(const struct cli *cli, const char *name, size_t n, const char *typed)
+{
+    static const char *value;
+    static bool flag;
+    static int choice;
+    static struct cli_opt as;
+
+    for (int i = 0; i < N_NO_OPS && option(cli, "device") != NULL; i++) {
+        const char *arg = no_ops[i].arg;
+
+        if (!is_called(no_ops[i].names, name, n))
+            continue;
+        no_op_typed[i] = typed;
+        as = (struct cli_opt){ .kind = OPT_FLAG, .name = "", .to = &flag };
+        if (arg != NULL)
+            as = strchr(arg, '|') != NULL
+                     ? (struct cli_opt){ .kind = OPT_CHOICE, .name = "", .arg = arg, .to = &choice }
+                     : (struct cli_opt){ .kind = OPT_STR, .name = "", .arg = arg, .to = &value };
+        return &as;
+    }
+    return NULL;
+}
+
+void cli_note_no_ops(void)
+{
+    for (int i = 0; i < N_NO_OPS; i++) {
+        if (no_op_typed[i] != NULL)
+            cli_note("options  %s changes nothing: %s", no_op_typed[i], no_ops[i].why);
+        no_op_typed[i] = NULL;
+    }
+}
+
 bool cli_is_foreign(const struct cli *cli, const char *name, size_t n)
 {
     const int row = find_foreign(cli, name, n);
 
-    return row >= 0 && has_meaning(cli, row);
+    return (row >= 0 && has_meaning(cli, row)) || find_no_op(cli, name, n, NULL) != NULL;
 }
 
 const struct cli_opt *cli_foreign(const struct cli *cli, const char *from, const char *word, size_t n)
 {
     const int row = word[2] != '-' ? find_foreign(cli, word + 2, n - 2) : -1;
+    const struct cli_opt *none = word[2] != '-' ? find_no_op(cli, word + 2, n - 2, word) : NULL;
     char near[CLI_NAME_BYTES];
 
+    if (none != NULL)
+        return none;
     if (row >= 0)
         return known_option(cli, from, word, n, row);
     if (find_nearest(cli, word + 2, n - 2, near))
@@ -346,8 +398,11 @@ const struct cli_opt *cli_foreign_short(const struct cli *cli, const char *from,
     for (size_t i = 0; word[2] == '\0' && (o = cli_opt_at(cli, i)) != NULL; i++)
         if (o->letter == word[1])
             return NULL;
+    const struct cli_opt *none = find_no_op(cli, word, strlen(word), word);
     const int row = find_foreign(cli, word, strlen(word));
 
+    if (none != NULL)
+        return none;
     return row >= 0 ? known_option(cli, from, word, strlen(word), row) : NULL;
 }
 

@@ -29,6 +29,8 @@ MUST_CHECK enum err_code cli_quantize_measure(struct ramp_losses *out, const str
  * floors of some tensors. */
 MUST_CHECK enum err_code cli_quantize_mix(char **recipe, const struct quantize_options *o, const struct gguf *g,
                                           const struct ramp_losses *l, const struct ramp_recipe *rules, struct err *e);
+/* list.c: the mixes that came with the program, and the types that can be written, on stdout. */
+MUST_CHECK enum err_code cli_quantize_list(struct err *e);
 /* Lines of a file after the rules there are. */
 MUST_CHECK enum err_code cli_quantize_rules(struct ramp_recipe *r, const char *path, struct err *e);
 #endif

@@ -205,6 +205,22 @@ open(path, 'wb').write(head + info + bytes(pad) + body + bytes(-len(body) % 32))
 EOF
 }
 
+@test "the list of mixes and types; a mix as the third operand, as llama-quantize takes it" {
+    local in
+    in=$(source_model)
+    try 0 chimere-quantize -t list
+    [ "$(grep -c ' mix ' out)" -eq "$(ls "$ROOT/share/recipes/" | wc -l)" ]
+    grep -qE '^q4_k_m +mix   4-bit blocks' out
+    grep -qE '^q4_k +type  4.5 bits per weight$' out
+    awk '$2 == "type" { print $1 }' out | while read -r name; do chimere-quantize -t "$name" --pure --dry-run "$in" > plan < /dev/null; done
+    chimere-quantize -q -t q4_k_m "$in" a.gguf
+    chimere-quantize -q "$in" b.gguf Q4_K_M
+    cmp a.gguf b.gguf
+    refuses 2 "neither a tensor type nor a mix (-t list prints all)" chimere-quantize "$in" c.gguf q4_k_x
+    refuses 2 "two files are needed" chimere-quantize -t q4_k_m "$in" c.gguf q4_k_m
+    refuses 2 "takes no files" chimere-quantize -t list "$in"
+}
+
 @test "importance: it changes that matrix, and files that do not fit are refused" {
     local in name n
     in=$(source_model)
