@@ -287,6 +287,6 @@ status()
     manifest "${link#gen/}" '"from: \(if .date == "" then "the beginning" else "\(.job) of \(.date)" end), \(.time)", "parent: \(.parent)",
         "model: \(.model.fingerprint)", "files: \(.files | keys | join(" "))"'
     [ ! -s "$dir/quarantine.jsonl" ] || printf 'to review: %d\n' "$(wc -l < "$dir/quarantine.jsonl")"
-    for link in "$dir"/work/*/result; do [ ! -f "$link" ] || printf '%s: %s\n' "$(basename "$(dirname -- "$link")")" "$(cat -- "$link")"; done | tail -n 14
+    cd -- "$dir/work" && for link in *-*/result; do [ ! -f "$link" ] || printf '%s: %s\n' "${link%/*}" "$(cat "$link")"; done | tail -n 14
     holders | sed 's/^/running: /'
 }

@@ -235,7 +235,9 @@ do_train()
     [ -z "$verbose" ] || cat train.said.txt >&2
     case $status in
     0) ;;
-    4) { grep -h 'the old one stays' train.said.txt || tail -n 1 train.said.txt; } | sed 's/^chimere-draft-train: train.gguf: /the trainer: /' > train.refused ;;
+    4)
+        { grep -h 'the old one stays' train.said.txt || tail -n 1 train.said.txt; } |
+            sed 's/^chimere-draft-train: train.gguf: /the trainer: /' > train.refused ;;
     *) die $status "the training failed: $(tail -n 1 train.said.txt 2> /dev/null)" ;;
     esac
 }

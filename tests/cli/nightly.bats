@@ -40,12 +40,11 @@ END
     cat > bin/chimere-engram-build << 'END'
 #!/usr/bin/env bash
 case $1 in
-add) jq -r .text "$6" >> "$7"; sort -u -o "$7" "$7" ;;
-index) jq -c '{type: "hit", query: 0, text}' "${@: -1}" > "$4" ;;
-query) cat "$5" ;;
+add) jq -r .text "${@: -2:1}" >> "${@: -1}" && sort -u -o "${@: -1}" "${@: -1}" ;;
+index) jq -c '{type: "hit", query: 0, text}' "${@: -1}" > index.index ;;
+query) cat "${@: -1}" ;;
 esac
 END
-    sed -i 's/"\$6" >> "\$7"; sort -u -o "\$7" "\$7"/"${@: -2:1}" >> "${@: -1}"; sort -u -o "${@: -1}" "${@: -1}"/; s/cat "\$5"/cat "${@: -1}"/' bin/chimere-engram-build
     chmod +x bin/*
     seq 100 | jq -c '{id: "e\(.)", messages: [{role: "user", content: "easy \(.)?"}], answer: "easy\(.)", check: "exact", easy: true}' > 'suite/easy ones.jsonl'
 }
