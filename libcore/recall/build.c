@@ -427,6 +427,32 @@ static enum err_code write_parts(const char *path, const struct sizes *s, const 
     return io_out_end(out, code, e);
 }
 
+/* The graph of the old index if all vectors are the same; false: there is none that fits. */
+static bool take_graph(const struct recall_builder *b, struct graph *g)
+{
+    const struct recall *old = b->old;
+
+    if (old == NULL || old->upper_at == NULL || old->s.n_texts != b->n)
+        return false;
+    for (uint64_t i = 0; i < b->n; i++)
+        if (b->taken[i] != i)
+            return false;
+    g->level = malloc((size_t)b->n + 1);
+    g->link = malloc((size_t)b->n * 8 * LINKS + 1);
+    g->upper = malloc((size_t)old->s.n_upper * 4 * LINKS + 1);
+    if (g->level == NULL || g->link == NULL || g->upper == NULL) {
+        recall_graph_free(g);
+        g->level = NULL;
+        g->link = g->upper = NULL;
+        return false;
+    }
+    memcpy(g->level, old->level, (size_t)b->n);
+    memcpy(g->link, old->link, (size_t)b->n * 8 * LINKS);
+    memcpy(g->upper, old->upper, (size_t)old->s.n_upper * 4 * LINKS);
+    g->n_upper = old->s.n_upper;
+    return true;
+}
+
 static enum err_code commit_index(struct recall_builder *b, struct lists *l, struct graph *g, float *mean,
                                   const char *path, const struct progress *p, struct err *e)
 {
@@ -435,7 +461,7 @@ static enum err_code commit_index(struct recall_builder *b, struct lists *l, str
     if (make_lists(b, l, e) || sort_by_stem(l, e) || center(b, mean, e))
         return e->code;
     *g = (struct graph){ .dot = recall_dot_best(), .vector = b->vector.p, .n = b->n, .stride = b->stride };
-    if (graph && recall_graph_make(g, p, e))
+    if (graph && !take_graph(b, g) && recall_graph_make(g, p, e))
         return e->code;
     const struct sizes s = { .tokenizer = b->o.tokenizer,
                              .model = b->o.model,

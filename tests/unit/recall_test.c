@@ -149,7 +149,9 @@ static void origins_are_kept(void **state)
 /* An index of texts [from, to), with the vectors of old for those that it has. */
 static int64_t build_again(const char *path, const struct recall *old, int from, int to)
 {
-    const struct recall_build_opts o = { .tokenizer = 5, .model = 6, .dims = DIMS, .layer = 2 };
+    const struct recall_build_opts o = {
+        .tokenizer = 5, .model = 6, .dims = DIMS, .layer = 2, .graph = recall_info(old).graph
+    };
     struct recall_builder *b;
     struct err e = { 0 };
     char buf[200];
@@ -198,6 +200,14 @@ static void vectors_are_taken_from_an_old_index(void **state)
     recall_close(old);
     assert_int_equal(build_again(in("a"), r, 150, 300), 0); /* most are new: the mean is, too */
     recall_close(r);
+    build(in("g"), 200, true); /* where nothing is new the graph stays as well */
+    old = open_index(in("g"));
+    assert_int_equal(build_again(in("o"), old, 0, 200), 200);
+    r = open_index(in("o"));
+    assert_true(recall_info(r).graph && recall_info(r).bytes == recall_info(old).bytes);
+    assert_memory_equal(r->map.data, old->map.data, r->map.size);
+    recall_close(r);
+    recall_close(old);
     old = open_index("tests/fuzz/corpus/recall/index"); /* version 1 */
     assert_int_equal(build_again(in("a"), old, 0, 5), 0);
     recall_close(old);
