@@ -95,8 +95,9 @@ enum {
     SPECULATE = 256,
     KERNELS = 512,
     SCORE = 1024,
+    CLASSIFY = 2048,
     TEXTS = PPL | KL,
-    RUNS = SPEED | PPL | KL | EVAL | STATE | SPECULATE | SCORE,
+    RUNS = SPEED | PPL | KL | EVAL | STATE | SPECULATE | SCORE | CLASSIFY,
     PLANS = RUNS | SYNTH,
     COMPUTES = RUNS | BANDWIDTH,
     SHAPED = SPEED | STATE | SPECULATE,
@@ -114,13 +115,14 @@ static const struct cli_command commands[] = {
     { "speculate", "speculate [options] [file ...]", "What guesses of drafters are worth.", SPECULATE },
     { "kernels", "kernels [options]", "Which GPU kernel multiplies what; their times.", KERNELS },
     { "score", "score --verifier what [options] [file]", "Scores of solutions by a verifier.", SCORE },
+    { "classify", "classify [options] routes.json set.jsonl", "Classes of labelled prompts, by routes.", CLASSIFY },
     { NULL, NULL, NULL, 0 },
 };
 typedef enum err_code command_fn(struct bench *b, struct err *e);
 static command_fn *const runs[] = {
     cli_bench_cmd_speed,     cli_bench_cmd_bandwidth, cli_bench_cmd_ppl,   cli_bench_cmd_kl,
     cli_bench_cmd_eval,      cli_bench_cmd_synth,     cli_bench_cmd_plot,  cli_bench_cmd_state,
-    cli_bench_cmd_speculate, cli_bench_cmd_kernels,   cli_bench_cmd_score,
+    cli_bench_cmd_speculate, cli_bench_cmd_kernels,   cli_bench_cmd_score, cli_bench_cmd_classify,
 };
 
 /* An option that a command would ignore is a mistake. */
@@ -154,7 +156,7 @@ static const struct cli_of of[] = {
     { "limit", ASKS | SCORE },
     { "predict", ASKS },
     { "samples", EVAL },
-    { "parallel", EVAL | SCORE },
+    { "parallel", EVAL | SCORE | CLASSIFY },
     { "temp", ASKS },
     { "top-p", ASKS },
     { "seed", EVAL | SHAPED | SYNTH },

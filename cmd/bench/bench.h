@@ -65,6 +65,7 @@ enum err_code cli_bench_cmd_state(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_speculate(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_kernels(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_score(struct bench *b, struct err *e);
+enum err_code cli_bench_cmd_classify(struct bench *b, struct err *e);
 
 /* Opens b's model: --model, or --shape with random weights in memory. with_text: its tokenizer too. */
 MUST_CHECK enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e);

@@ -222,7 +222,7 @@ static bool is_below(const struct best *b, int i)
     return !(b->v[i].solution.score >= least);
 }
 
-/* What is said of an answer that scored too low. */
+/* What the model is told of an answer that scored too low. */
 static void write_criticism(const struct cli_solution *s, char *buf, size_t buf_bytes)
 {
     size_t worst = 0;

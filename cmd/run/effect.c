@@ -23,11 +23,13 @@ enum {
     PARSE = 1 << 11,
     RENDER = 1 << 12,
     RATE = 1 << 13,
+    CLASSIFY = 1 << 14,
     ONE = CHAT | RAW | IDS, /* one answer, written or as JSON */
     TEXTS = CHAT | TALK | RAW,
     MESSAGES = CHAT | TALK | SHOW_PROMPT,
     ANSWERS = TEXTS | IDS,
     RUNS = ANSWERS | PLAN,
+    COMPUTES = RUNS | CLASSIFY,
 };
 
 /* The options that say so, the first that was given; without any it is a chat. */
@@ -45,6 +47,7 @@ static const struct {
     { "plan", PLAN },
     { "show-prompt", SHOW_PROMPT },
     { "rate", RATE },
+    { "classify", CLASSIFY },
     { "interactive", TALK },
     { "tokens", IDS },
     { "raw", RAW },
@@ -53,7 +56,7 @@ static const struct {
 /* Options without a row are what the call does, need another one that has a row, or are messages of the program. */
 const struct cli_of cli_run_of[] = {
     { "model", ~(unsigned)(CHECK | PARSE | RENDER | RATE) },
-    { "prompt", TEXTS | TOKENIZE | DETOKENIZE | SHOW_PROMPT },
+    { "prompt", TEXTS | CLASSIFY | TOKENIZE | DETOKENIZE | SHOW_PROMPT },
     { "no-stdin", (TEXTS | TOKENIZE | DETOKENIZE | SHOW_PROMPT) & ~(unsigned)TALK },
     { "system", MESSAGES },
     { "messages", MESSAGES },
@@ -61,7 +64,7 @@ const struct cli_of cli_run_of[] = {
     { "tools", CHAT | SHOW_PROMPT | PARSE },
     { "tool-choice", CHAT | SHOW_PROMPT },
     { "one-call", CHAT },
-    { "lora", RUNS },
+    { "lora", COMPUTES },
     { "template", MESSAGES | SHOW },
     { "chat-kwargs", MESSAGES },
     { "think", MESSAGES },
@@ -91,7 +94,7 @@ const struct cli_of cli_run_of[] = {
     { "ignore-eos", ANSWERS },
     { "reasoning", CHAT | TALK },
     { "stream", ONE },
-    { "json", ONE | PLAN | INSPECT | SHOW },
+    { "json", ONE | PLAN | INSPECT | SHOW | CLASSIFY },
     { "jsonl", ONE },
     { "best-of", CHAT | PLAN },
     { "vote", CHAT },
@@ -114,14 +117,14 @@ const struct cli_of cli_run_of[] = {
     { "recite", CHAT | TALK },
     { "engram-drafts", ANSWERS },
     { "ctx", RUNS },
-    { "threads", RUNS },
-    { "device", RUNS },
-    { "vram", RUNS },
-    { "kv", RUNS },
-    { "chunk", RUNS },
-    { "acts", RUNS },
-    { "no-mmap", RUNS },
-    { "repack", RUNS },
+    { "threads", COMPUTES },
+    { "device", COMPUTES },
+    { "vram", COMPUTES },
+    { "kv", COMPUTES },
+    { "chunk", COMPUTES },
+    { "acts", COMPUTES },
+    { "no-mmap", COMPUTES },
+    { "repack", COMPUTES },
     { "expert-profile", RUNS },
     { "logits", ONE },
     { "log", ANSWERS | RATE },
@@ -131,8 +134,8 @@ const struct cli_of cli_run_of[] = {
 };
 
 const struct cli_pair cli_run_pairs[] = {
-    { "tokenize|detokenize|show-prompt|show|inspect|plan|check|parse|render|rate|tokens|interactive", CLI_EXCLUDES,
-      NULL, NULL, 0 },
+    { "tokenize|detokenize|show-prompt|show|inspect|plan|check|parse|render|rate|classify|tokens|interactive",
+      CLI_EXCLUDES, NULL, NULL, 0 },
     { "schema|grammar|regex", CLI_EXCLUDES, NULL, NULL, 0 },
     { "context|context-table", CLI_EXCLUDES, NULL, NULL, 0 },
     { "json|jsonl|stream", CLI_EXCLUDES, NULL, NULL, 0 },

@@ -84,6 +84,7 @@ static const struct cli_opt opts[] = {
     FLAG(0, "check", "is stdin what --schema, --grammar, --regex allow?", &o.check),
     STRING(0, "parse", "format", "read an answer on stdin, print it as JSON", &o.parse.format),
     FLAG(0, "reasoning-open", "with --parse: the prompt opened the reasoning", &o.parse.reasoning),
+    PATH(0, "classify", "file", "print the prompt's class, by JSON routes", &o.classify),
     OUTPUT(0, "logits", "file", "write the prompt's logits, float32", &o.logits),
     INT64(0, "logits-last", "n", "only of the last n positions", &o.logits_last, 1),
     SECTION("Log"),

@@ -55,6 +55,7 @@ struct cli_run_options {
     struct cli_verifier_opts verifier;
     const char *verify; /* "": without a number; NULL: not given */
     bool strict;
+    const char *classify; /* a file of routes; NULL: not given */
 };
 /* options.c: what the command line, the environment and the file beside the model say; files: the operands. Exits after
  * a mistake. */
@@ -163,7 +164,7 @@ bool cli_run_give_up(void);
 typedef enum err_code run_tool(struct cli_run *s, char *const *files, int *status, struct err *e);
 run_tool *cli_run_tool(const struct cli *cli);
 run_tool cli_run_plan, cli_run_show, cli_run_tokenize, cli_run_detokenize, cli_run_show_prompt, cli_run_parse,
-    cli_run_render, cli_run_rate;
+    cli_run_render, cli_run_rate, cli_run_classify;
 
 /* effect.c: options of the environment and of files that can have no effect are forgotten; those of the command line
  * are mistakes: exits; and, where the temperature is known, those that need one */

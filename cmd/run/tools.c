@@ -34,6 +34,7 @@ run_tool *cli_run_tool(const struct cli *cli)
         { "parse", cli_run_parse },
         { "render", cli_run_render },
         { "rate", cli_run_rate },
+        { "classify", cli_run_classify },
     };
 
     for (size_t i = 0; i < sizeof tools / sizeof *tools; i++)
