@@ -74,6 +74,7 @@ static void use_old(const uint8_t *data, size_t n)
     struct engram *g;
     struct err e = { 0 };
     const char *name = merged;
+    const struct engram_build_opts to = { .tokenizer = 7, .day = 20000 };
     int32_t token[64];
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 
@@ -85,7 +86,7 @@ static void use_old(const uint8_t *data, size_t n)
     }
     for (int i = 0; i < 64; i++)
         token[i] = i % 4;
-    if (engram_import_text(x, token, 64, &e) == ERR_OK && engram_import_write(x, merged, 7, 20000, &e) == ERR_OK) {
+    if (engram_import_text(x, token, 64, &e) == ERR_OK && engram_import_write(x, merged, &to, &e) == ERR_OK) {
         assert(engram_open(&g, &name, 1, &(struct engram_opts){ .day = 20000 }, &e) == ERR_OK);
         engram_close(g);
         unlink(merged);
