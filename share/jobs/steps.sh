@@ -230,6 +230,9 @@ do_train()
     # Killed after the trainer had published its result: it is not trained twice.
     cmp -s train.gguf champion/adapter.gguf || return 0
     for f in suite.search.*.jsonl; do [ ! -s "$f" ] || options+=(--keep-test "$f"); done
+    # The trainer cannot test what is no text, such as tool calls: there it rehearses what the model answers itself.
+    cat suite.search.*.jsonl | run_jq -c 'select((.answer | type) != "string") | del(.answer, .check)' > train.keep.jsonl
+    [ "$(lines_in train.keep.jsonl)" -lt 25 ] || options+=(--keep train.keep.jsonl)
     run chimere-draft-train lora --keep-versions 0 -o train.gguf --held-out items.test.jsonl "${options[@]}" --cpu-time "$cpu_time" \
         "${train[@]}" items.learn.jsonl > train.said.txt 2>&1 || status=$?
     [ -z "$verbose" ] || cat train.said.txt >&2
