@@ -18,7 +18,7 @@ MUST_CHECK enum err_code reason_routes_open(struct reason_routes **out, json_t *
 void reason_routes_close(struct reason_routes *r);  /* NULL is allowed */
 int reason_routes_n(const struct reason_routes *r); /* classes, 1 .. REASON_CLASSES_MAX */
 const char *reason_route_name(const struct reason_routes *r, int i);
-const char *reason_route_about(const struct reason_routes *r, int i); /* "": nothing is said of it */
+const char *reason_route_about(const struct reason_routes *r, int i); /* "": none */
 const char *reason_routes_default(const struct reason_routes *r);
 double reason_routes_threshold(const struct reason_routes *r); /* 0 .. 1 */
 
