@@ -61,7 +61,7 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     fails 2 "--gpu: use --device cuda" chimere-run --gpu
     fails 2 "-t 0.8: -t is the number of threads; did you mean --temp 0.8?" chimere-run -t 0.8 -p x
     fails 2 "-s 42: did you mean --seed 42?" chimere-run -s 42 -p x
-    for word in -st -no-cnv --no-conversation --flash-attn; do fails 2 "$word: " chimere-run $word -p x; done
+    for word in -no-cnv --no-conversation; do fails 2 "$word: " chimere-run $word -p x; done
     for word in -ngl -ctk -ctv -hf -f; do fails 2 "$word: " chimere-run $word q8_0 -p x; done
     try 0 chimere-bench speed -p 512 -h
     chimere-run --raw -p 'The kernel' -n 4 --temp 0 > want
@@ -270,7 +270,7 @@ END
 
 @test "chimere-run and chimere-serve-stdio leave each other's options aside" {
     words_of() { "$1" --help-json | jq -r '.options[] | select(.name | test("^(help|version|completion)") | not) |
-        "--" + .name + if .arg == null then "" elif .arg | test("\\|") then " " + (.arg | split("|")[0]) else " 1" end'; }
+        "--" + .name + if .arg == null or (.arg | startswith("[")) then "" elif .arg | test("\\|") then " " + (.arg | split("|")[0]) else " 1" end'; }
     words_of chimere-run > run
     words_of chimere-serve-stdio > serve
     local typed='prompt|messages|tokens|interactive|tokenize|detokenize|show-prompt|render|show|inspect|check|parse|plan|batch|mcp'
