@@ -18,8 +18,6 @@
 #include "cli/lines.h"
 #include "cli/verifier.h"
 
-extern char **environ;
-
 enum {
     LINE_MAX_BYTES = 1 << 20, /* of what it writes */
     END_MS = 300,             /* for its own end, once its standard input is closed */

@@ -354,10 +354,9 @@ static void control_line(struct man *m, struct str name, struct str args)
         put_args(m, args, false);
     else if (is_one_of(name, "BR RB BI IB IR RI"))
         put_args(m, args, true);
-    else if (name.n == 2 && name.p[0] >= 'A' && name.p[0] <= 'Z' && name.p[1] >= 'a' && name.p[1] <= 'z' &&
-             !is_one_of(name, "Dd Os Sm Rs Re Th"))
-        put_mdoc(m, (struct str){ name.p, args.n > 0 ? (size_t)(args.p + args.n - name.p) : name.n });
-    else if (is_one_of(name, "Brq Bro Brc"))
+    else if (is_one_of(name, "Brq Bro Brc") ||
+             (name.n == 2 && name.p[0] >= 'A' && name.p[0] <= 'Z' && name.p[1] >= 'a' && name.p[1] <= 'z' &&
+              !is_one_of(name, "Dd Os Sm Rs Re Th")))
         put_mdoc(m, (struct str){ name.p, args.n > 0 ? (size_t)(args.p + args.n - name.p) : name.n });
     give_line(m);
 }
