@@ -5,7 +5,9 @@ include "jobs";
 # A quarter of a set, by a hash of the item's name.
 def is_searched: (reduce ((.id | tostring) | explode[]) as $c (7; (. * 31 + $c) % 1000003)) % 4 == 0;
 
-def suite($n; $name): (inputs | "\(if is_searched then "search" else "decide" end).\($n)\t\(tojson)"),
+# A file of something else, such as questions with their classes, is no task set.
+def suite($n; $name): [inputs] | select(any(.[]; .messages?)) |
+    (.[] | "\(if is_searched then "search" else "decide" end).\($n)\t\(tojson)"),
     "name.\($n)\t\({set: "suite.decide.\($n)", $name} | tojson)";
 # Answers to a suite, as a generation keeps them: with the names of its sets.
 def results($names): (reduce $names[] as $n ({}; .[$n.set] = $n.name)) as $names |

@@ -200,7 +200,7 @@ do_suite()
         head -n "$suite_items" -- "$f" | run_jq -nr --arg n $n --arg name "$(basename -- "$f" .jsonl)" 'include "gate"; suite($n; $name)' |
             by_name suite search.$n decide.$n name.$n
     done < <(find -L "$from" -maxdepth 1 -name '*.jsonl' -type f -print0 2> /dev/null | sort -z)
-    [ $n -gt 0 ] || die 1 "$from: has no task sets"
+    [ -n "$(cat suite.decide.*.jsonl 2> /dev/null | head -c 1)" ] || die 1 "$from: has no task sets"
 }
 
 # Answers of the files of a directory to task sets. What was answered before an interrupt is not asked again.

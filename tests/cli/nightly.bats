@@ -31,7 +31,7 @@ shift
 lora=/dev/null
 for f; do
     case $last in --lora) lora=$f ;; -o) out=$f ;; *)
-        case $f in *.jsonl) jq -c --arg set "$(basename "$f" .jsonl)" --rawfile lora "$lora" '.answer as $a | {type: "answer", $set, id, item: $a,
+        case $f in *.jsonl) jq -c --arg set "$(basename "$f" .jsonl)" --rawfile lora "$lora" '(.messages | keys) as $no_error | .answer as $a | {type: "answer", $set, id, item: $a,
             right: ((.easy and ($lora | contains("forgets") | not)) or ($lora | contains($a)))}' "$f" >> "$out" ;; esac ;;
     esac
     last=$f
@@ -46,6 +46,7 @@ query) cat "${@: -1}" ;;
 esac
 END
     chmod +x bin/*
+    echo '{"id": "none", "text": "What is 2 + 3?", "class": "math"}' > suite/classes.jsonl # no task set
     seq 100 | jq -c '{id: "e\(.)", messages: [{role: "user", content: "easy \(.)?"}], answer: "easy\(.)", check: "exact", easy: true}' > 'suite/easy ones.jsonl'
 }
 
