@@ -168,7 +168,7 @@ static enum err_code take_objects(struct indexing *x, struct str s, struct err *
 
     for (size_t at = 0; at < s.n;) {
         const char *end = memchr(s.p + at, '\n', s.n - at);
-        const size_t n = end != NULL ? (size_t)(end - s.p) - at : s.n - at, blanks = strspn(s.p + at, " \t\r\n");
+        const size_t n = end != NULL ? (size_t)(end - s.p) - at : s.n - at, blanks = strspn(s.p + at, " \t\r");
 
         number++;
         if (blanks < n && take_object(x, (struct str){ s.p + at, n }, number, &said, e))

@@ -82,14 +82,15 @@ static bool one_matches(const char *p, char c, const char **next)
 
 bool cli_glob(const char *p, const char *s)
 {
-    const char *star = NULL, *star_at = NULL, *stars = NULL, *stars_at = NULL, *next;
+    const char *const begin = p, *star = NULL, *star_at = NULL, *stars = NULL, *stars_at = NULL, *next;
 
-    /* Only the last "*" and the last "**" can take more: what came before them has its first match. */
+    /* Only the last "*" and the last "**" can take more: what came before them has its first match. Within a name "**"
+     * is "*". */
     for (;;) {
-        if (p[0] == '*' && p[1] == '*') {
-            while (*p == '*')
-                p++;
-            p += *p == '/';
+        const size_t n = p[0] == '*' && (p == begin || p[-1] == '/') ? strspn(p, "*") : 0;
+
+        if (n > 1 && (p[n] == '/' || p[n] == '\0')) {
+            p += n + (p[n] == '/');
             stars = p;
             stars_at = s;
             star = NULL;
@@ -333,15 +334,20 @@ static enum err_code read_ignore(struct walk *w, int dir, struct err *e)
     struct stat st;
     enum err_code code = ERR_OK;
 
-    if (fd < 0)
+    if (fd < 0) {
+        if (errno != ENOENT)
+            cli_warn("%s: its .gitignore cannot be opened, and is not used: %s", w->path.p, strerror(errno));
         return ERR_OK;
+    }
     w->text.n = 0;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= IGNORE_BYTES_MAX)
         code = read_whole(fd, &w->text, e);
     else
         cli_warn("%s: its .gitignore is no file of at most 1 MiB, and is not used", w->path.p);
     close(fd);
-    for (size_t at = 0; code == ERR_OK && at < w->text.n;) {
+    const size_t mark = w->text.n - str_unmarked((struct str){ w->text.p, w->text.n }).n;
+
+    for (size_t at = mark; code == ERR_OK && at < w->text.n;) {
         const char *end = memchr(w->text.p + at, '\n', w->text.n - at);
         const size_t n = end != NULL ? (size_t)(end - w->text.p) - at : w->text.n - at;
 
@@ -473,6 +479,19 @@ enum err_code cli_walk_check(const struct cli_walk_opts *o, struct err *e)
 
         if (n == 0 || f[n] == '\0' || strspn(f + n + 1, " \t") == strlen(f + n + 1) || memchr(f, '/', n) != NULL)
             return err_set(e, ERR_ARG, "--filter %s: is not EXTENSION=COMMAND, like 'pdf=pdftotext - -'", f);
+    }
+    for (size_t i = 0; i < o->exclude.n; i++) {
+        struct walk one = { 0 };
+        const enum err_code code = add_rule(&one, str_of(o->exclude.v[i]), 0, e);
+        const bool names = one.n_rules == 1 && !one.rule[0].keeps;
+
+        drop_rules(&one, 0);
+        free(one.rule);
+        if (code != ERR_OK)
+            return code;
+        if (!names)
+            return err_set(e, ERR_ARG, "--exclude %s: leaves nothing out; \\ is needed before # and ! at the beginning",
+                           o->exclude.v[i]);
     }
     return ERR_OK;
 }

@@ -46,6 +46,34 @@ static int find_words(struct str text, const uint64_t *key, int n_keys, struct f
     return n;
 }
 
+/* Whether a character of UTF-8 goes on at this byte. */
+static bool goes_on(char c)
+{
+    return ((unsigned char)c & 0xC0) == 0x80;
+}
+
+/* Where a word begins from `at` to `found`; where there is no blank, as in Chinese, where a character begins. */
+static size_t whole_from(struct str text, size_t at, size_t found)
+{
+    for (size_t i = at; i < found; i++)
+        if (i == 0 || is_blank(text.p[i - 1]))
+            return i;
+    while (at < found && goes_on(text.p[at]))
+        at++;
+    return at;
+}
+
+/* The same for an end. */
+static size_t whole_end(struct str text, size_t at, size_t found)
+{
+    for (size_t i = at; i > found; i--)
+        if (i == text.n || is_blank(text.p[i]) || is_blank(text.p[i - 1]))
+            return i;
+    while (at > found && at < text.n && goes_on(text.p[at]))
+        at--;
+    return at;
+}
+
 struct str recall_snippet(struct str text, struct str query, size_t n)
 {
     uint64_t key[RECALL_ASKED_MAX];
@@ -70,24 +98,13 @@ struct str recall_snippet(struct str text, struct str query, size_t n)
             end = found[k - 1].end;
         }
     }
-    /* As much before as behind, and whole words. */
-    const size_t room = n > end - from ? (n - (end - from)) / 2 : 0;
+    /* As much before as behind. */
+    const size_t first = from, last = end, room = n > end - from ? (n - (end - from)) / 2 : 0;
 
     from = from > room ? from - room : 0;
     from = from + n > text.n ? text.n - n : from;
-    end = from + n;
-    while (from > 0 && from < end && !is_blank(text.p[from - 1]))
-        from++;
-    while (end > from && end < text.n && !is_blank(text.p[end]) && !is_blank(text.p[end - 1]))
-        end--;
-    if (from == end) { /* one word that is longer */
-        end = from < text.n - n ? from + n : text.n;
-        from = end - n;
-        while (from < end && ((unsigned char)text.p[from] & 0xC0) == 0x80)
-            from++;
-        while (end > from && end < text.n && ((unsigned char)text.p[end] & 0xC0) == 0x80)
-            end--;
-    }
+    end = whole_end(text, from + n, last);
+    from = whole_from(text, from, first);
     while (end > from && is_blank(text.p[end - 1]))
         end--;
     return (struct str){ text.p + from, end - from };

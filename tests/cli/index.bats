@@ -39,6 +39,11 @@ files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
     chimere-engram-build query --bm25 --snippet -p 'who counts the parrot?' x.index |
         jq -se 'length == 1 and (.[0] | .snippet | length <= 200 and contains("parrots are counted by zorbl")) and (.[0] | has("text") | not)'
     [ -z "$(chimere-engram-build query --bm25 --exact -p parrot x.index)" ] # no stems
+    # a text without blanks
+    jq -rn '[range(20000; 20400), 40550, 40521, range(20400; 20800)] | implode' > d/a
+    index --chunk 8000 d
+    chimere-engram-build query --bm25 --snippet -p '鹦鹉' x.index |
+        jq -se 'length == 1 and (.[0].snippet | contains("鹦鹉") and (contains("\ufffd") | not) and utf8bytelength > 190)'
     fails 2 'words are compared there' chimere-engram-build query --exact -p parrot x.index
 }
 
@@ -47,10 +52,12 @@ files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
     for f in a.txt a.log b.log keep/c.txt keep/build/d.txt build/e.txt very/deep/x/f.txt very/g.o; do echo common > d/$f; done
     echo common > other/far
     [ "$(files d)" = "d/a.log d/a.txt d/b.log d/build/e.txt d/keep/build/d.txt d/keep/c.txt d/very/deep/x/f.txt d/very/g.o " ]
-    printf '# comment\n*.log\n!b.log\n/build/\nvery/**/f.t[a-x]t\n' > d/.gitignore
+    printf '\xef\xbb\xbf*.log\n# comment\n!b.log\n/build/\nvery/**/f.t[a-x]t\nkeep/b**.txt\n' > d/.gitignore
     printf 'c*\n' > d/keep/.gitignore
     [ "$(files d)" = "d/a.txt d/b.log d/keep/build/d.txt d/very/g.o " ]
     [ "$(files --exclude '*.o' --exclude keep/build d/)" = "d/a.txt d/b.log " ]
+    fails 2 '--exclude #*: leaves nothing out' chimere-engram-build index -o y --exclude '#*' d
+    fails 2 '--exclude !a: leaves nothing out' chimere-engram-build index -o y --exclude '!a' d
     ln -s .. d/keep/loop
     ln -s ../other d/link
     ln -s ../other/far d/fil
@@ -88,11 +95,12 @@ files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
     printf 'a\0common' > d/nul
     mkfifo d/fifo
     : > d/empty
+    head -c 1000000 /dev/zero | tr '\0' '\n' > d/blank.jsonl
     ln -s nowhere d/dangling
     ln -s dangling d/dangling2
     { head -c 3000000 /dev/zero | tr '\0' x; echo ' common'; } > d/long
     try 0 index -v d
-    grep -q '2 files; 6 others' err
+    grep -q '3 files; 6 others' err
     hits common | jq -s . > all
     jq -e 'map(.file) | sort == ["d/a\nb/c\td", "d/long"]' all
     try 2 chimere-engram-build index --vectors none -o y.index --exclude '*' d # nothing is left
