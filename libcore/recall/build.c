@@ -160,7 +160,8 @@ enum err_code recall_build_add(struct recall_builder *b, struct str text, const 
     if (push_bytes(&b->text, text.p, text.n, e) || push_bytes(&b->text_end, &end, sizeof end, e) ||
         push_bytes(&b->length, &length, sizeof length, e) || grow_heap(&b->vector, b->stride * sizeof(float), e))
         return e->code;
-    memset((char *)b->vector.p + b->vector.n, 0, b->stride * sizeof(float));
+    if (b->stride > 0)
+        memset((char *)b->vector.p + b->vector.n, 0, b->stride * sizeof(float));
     b->vector.n += b->stride * sizeof(float);
     b->n++;
     return ERR_OK;
