@@ -22,10 +22,10 @@ def items: [inputs | select(.type == "pair" or .type == "test")] |
         (.[] | select(.type == "test" and (.known | not)) | "new\t\(task("new-\(.id)") | tojson)"),
         (map(select(.wording == "as asked" or (.type == "test" and .known)))[-200:][] | "replay\t\(task("replay-\(.id)") | tojson)"));
 
-# Of files of text, line by line: a text for each paragraph.
+# Of files of text, line by line: a text for each paragraph, or for so much of it as is quickly put together.
 def paragraphs:
     foreach ((inputs | {file: input_filename, line: .}), {file: null, line: ""}) as $l ({text: ""};
-        .out = null | if $l.file != .file or ($l.line | test("^\\s*$")) then (if .text != "" then .out = {text, source: .file} else . end) | .text = "" else . end |
+        .out = null | if $l.file != .file or (.text | utf8bytelength > 65536) or ($l.line | test("^\\s*$")) then (if .text != "" then .out = {text, source: .file} else . end) | .text = "" else . end |
         .file = $l.file | if $l.line | test("^\\s*$") then . else .text += (if .text == "" then "" else "\n" end) + ($l.line | gsub("\u0000"; "")) end;
         .out | values);
 

@@ -186,6 +186,14 @@ publish() # N FORMER
     return 4
 }
 
+# A link that is lost is no reason to begin again.
+has_generation()
+{
+    [ ! -L "$dir/current" ] || return 0
+    [ "$(next_number)" -le 1 ] || die 3 'current: is missing, but there are generations: nightly rollback --to N'
+    return 1
+}
+
 first_generation() # DIRECTORY with what is kept of an older one, or nothing
 {
     local n
@@ -215,10 +223,14 @@ new_model()
 rollback()
 {
     local now target f next
-    [ -L "$dir/current" ] || die 4 'there is no generation'
-    now=$(readlink -- "$dir/current")
-    [[ $now =~ ^gen/[0-9]{6,}$ ]] || die 3 'current: does not lead to a generation'
-    now=$((10#${now#gen/})) target=$to
+    now=$(readlink -- "$dir/current") || now=''
+    target=$to
+    if [[ $now =~ ^gen/[0-9]{6,9}$ ]]; then
+        now=$((10#${now#gen/}))
+    else # a link that was lost is made again
+        [ -n "$to" ] && [ -z "$only" ] || die 4 'current: does not lead to a generation: say --to N'
+        now=''
+    fi
     if [ -z "$target" ]; then
         # The generation before may have been left, too; then the one before that.
         target=$(manifest "$now" .parent 2> /dev/null) || die 3 "$(name_of "$now")/MANIFEST: is missing or damaged: say --to N"
@@ -247,22 +259,24 @@ rollback()
         next=$(next_number)
         make_generation "$next" "$target" "$now" "$tmp/files"
     fi
-    mark_refused "$now"
+    [ -z "$now" ] || [ ! -d "$dir/$(name_of "$now")" ] || mark_refused "$now"
     point_to "${next:-$target}"
     tell "$(name_of "${next:-$target}")"
 }
 
 put_if() { if [ -s "$1" ]; then put "$1" "$2"; else : > "${2%/*}/without.${2##*/}"; fi; } # FROM TO
 
-# Of what was published, the last 14 dates and the last 8 Sundays are kept, and the current generation and its parent.
+# Of what was published, the last 14 dates and the last 8 Sundays are kept, the current generation and its parent, and the
+# first one of the model. What has no MANIFEST is no generation, and stays.
 prune()
 {
-    local now n date day nights=0 sundays=0 before='' keep
+    local now n date day nights=0 sundays=0 before='' keep first
     find_current
-    keep=" $now $parent_of "
     cd -- "$dir/gen" && rm -rf -- ./*.tmp
     # MANIFEST is written by jq, a member a line.
-    { awk -F '"' '/^  "date": "[0-9-]+",$/ { print substr(FILENAME, 1, length(FILENAME) - 9), $4 }' [0-9]*/MANIFEST || true; } | sort -rn > "$tmp/all"
+    first=$(grep -sFlx '  "parent": null,' [0-9]*/MANIFEST | tail -n 1) || true
+    keep=" $now $parent_of $((10#0${first%/*})) "
+    { grep -sEx '  "date": "[0-9-]+",' [0-9]*/MANIFEST /dev/null || true; } | sed -E 's|/.* "([0-9-]+)",$| \1|' | sort -rn > "$tmp/all"
     cut -d ' ' -f 2 "$tmp/all" | date -f - +%u | paste -d ' ' "$tmp/all" - > "$tmp/days"
     while read -r n date day; do
         [ "$date" != "$before" ] || continue
@@ -270,21 +284,23 @@ prune()
         [ "$day" != 7 ] || sundays=$((sundays + 1))
         [ $nights -gt 14 ] && { [ "$day" != 7 ] || [ $sundays -gt 8 ]; } || keep="$keep$((10#$n)) "
     done < "$tmp/days"
-    for n in "$dir"/gen/[0-9]*; do
-        case $keep in *" $((10#${n##*/})) "*) continue ;; esac
-        say "gen/${n##*/} is removed"
+    for n in [0-9]*; do
+        [[ $n =~ ^[0-9]{6,9}$ ]] && [ -f "$n/MANIFEST" ] && [[ $keep != *" $((10#$n)) "* ]] || continue
+        say "gen/$n is removed"
         rm -rf -- "$n"
     done
-    find "$dir/work" -mindepth 1 -maxdepth 1 -mtime +14 -exec rm -rf -- {} +
+    forget_work
 }
+
+forget_work() { find "$dir/work" -mindepth 1 -maxdepth 1 -mtime +14 -exec rm -rf -- {} +; }
 
 status()
 {
-    local link
-    link=$(readlink -- "$dir/current") || { echo 'no generation yet'; return; }
-    printf 'current: %s\n' "$link"
-    verify "${link#gen/}"
-    manifest "${link#gen/}" '"from: \(if .date == "" then "the beginning" else "\(.job) of \(.date)" end), \(.time)", "parent: \(.parent)",
+    local now link
+    [ -L "$dir/current" ] || { echo 'no generation yet'; return; }
+    find_current
+    printf 'current: %s\n' "$(name_of "$now")"
+    manifest "$now" '"from: \(if .date == "" then "the beginning" else "\(.job) of \(.date)" end), \(.time)", "parent: \(.parent)",
         "model: \(.model.fingerprint)", "files: \(.files | keys | join(" "))"'
     [ ! -s "$dir/quarantine.jsonl" ] || printf 'to review: %d\n' "$(wc -l < "$dir/quarantine.jsonl")"
     cd -- "$dir/work" && for link in *-*/result; do [ ! -f "$link" ] || printf '%s: %s\n' "${link%/*}" "$(cat "$link")"; done | tail -n 14

@@ -91,6 +91,7 @@ ended() # published|nothing|refused WORDS
     cp -- report.md "$dir/reports/.$night.tmp" && sync -- "$dir/reports/.$night.tmp" && mv -f -- "$dir/reports/.$night.tmp" "$dir/reports/$night.md" ||
         die 1 'the report cannot be written'
     printf '%s: %s\n' "$1" "$2" > result.tmp && sync -- result.tmp && mv -f result.tmp result && sync . || die 1 "$work: cannot be written"
+    if [ "$1" = published ]; then prune; else forget_work; fi
     [ "$1" != refused ] || { printf '%s: refused: %s\n' "$me" "$2" >&2; exit 4; }
     tell "$1: $2"
     exit 0
@@ -98,7 +99,7 @@ ended() # published|nothing|refused WORDS
 
 night()
 {
-    [ -L "$dir/current" ] || first_generation ''
+    has_generation || first_generation ''
     night=$date-$command work=$dir/work/$date-$command
     [ -z "$again" ] || rm -rf -- "$work"
     mkdir -p -- "$work" && cd -- "$work" || die 1 "$work: cannot be made"
@@ -137,7 +138,7 @@ do_score()
     mapfile -d '' files < <(logs)
     : > score.new.tmp
     : > score.jsonl
-    [ ${#files[@]} -eq 0 ] || "$here/score" "${score[@]}" ${verbose:+-v} -o score.new.tmp "${files[@]}" || exit
+    [ ${#files[@]} -eq 0 ] || run "$here/score" "${score[@]}" ${verbose:+-v} -o score.new.tmp "${files[@]}" || exit
     run_jq -nc --slurpfile old <(cat champion/scored.jsonl 2> /dev/null) --slurpfile new score.new.tmp \
         '(reduce $new[] as $s ({}; .[$s.id | tostring] = 1)) as $seen | ($old[] | select($seen[.id | tostring] | not)),
          ($new[] | select(.score >= 4 or .score == 1))' > score.jsonl
@@ -146,7 +147,7 @@ do_score()
     printf '%s\0' "${files[@]##*/}" > score.files
 }
 
-do_pairs() { "$here/pairs" ${verbose:+-v} -o pairs.jsonl score.jsonl score.decisions.jsonl || exit; }
+do_pairs() { run "$here/pairs" ${verbose:+-v} -o pairs.jsonl score.jsonl score.decisions.jsonl || exit; }
 
 # What the parent has learnt is not asked again; what it would be asked against is the parent itself.
 do_guard()
@@ -211,7 +212,7 @@ answer_tasks() # ANSWERS DIRECTORY TASKS ...
     for f in "${@:3}"; do [ ! -s "$f" ] || tasks+=("$f"); done
     : >> "$1"
     [ ${#tasks[@]} -gt 0 ] || return 0
-    run chimere-bench eval -q "${options[@]}" -o "$1" "${tasks[@]}" > "$1.tmp" 2> said.txt || die $? "the test failed: $(tail -n 1 said.txt)"
+    run chimere-bench eval -q "${options[@]}" -o "$1" "${tasks[@]}" > "$1.tmp" 2> "$tmp/said" || die $? "the test failed: $(tail -n 1 "$tmp/said")"
 }
 
 eval_suite() # ANSWERS DIRECTORY RESULTS
@@ -254,8 +255,8 @@ do_table()
         $scored[key] // {text: "\(question)\(if is_chat then "\n" else "" end)\(.answer)\n", domain: "chat"} |
         {text, domain, score: 5}' guard.pairs.jsonl > table.texts.jsonl
     [ ! -s champion/memory.engram ] || cp -- champion/memory.engram table.engram || die 1 "$work: cannot be written"
-    run chimere-engram-build add -j -q --keep-versions 0 --from table.texts.jsonl table.engram > table.events.jsonl 2> said.txt || status=$?
-    case $status in 0 | 4) ;; *) die $status "the table failed: $(tail -n 1 said.txt)" ;; esac
+    run chimere-engram-build add -j -q --keep-versions 0 --from table.texts.jsonl table.engram > table.events.jsonl 2> "$tmp/said" || status=$?
+    case $status in 0 | 4) ;; *) die $status "the table failed: $(tail -n 1 "$tmp/said")" ;; esac
 }
 
 # Paragraphs of the files in notes, with the file's name.
@@ -268,17 +269,19 @@ do_texts()
 
 do_index()
 {
-    run chimere-engram-build index -q -o index.index -f --keep-versions 0 --jsonl texts.jsonl 2> said.txt ||
-        die $? "the index failed: $(tail -n 1 said.txt)"
+    run chimere-engram-build index -q -o index.index -f --keep-versions 0 --jsonl texts.jsonl 2> "$tmp/said" ||
+        die $? "the index failed: $(tail -n 1 "$tmp/said")"
 }
 
 # How many of the questions that were answered from notes, and of questions.jsonl, find their answer among three texts.
 do_recall()
 {
     local who
+    cat champion/scored.jsonl "$dir/questions.jsonl" > recall.asked.tmp 2> /dev/null || true
+    read_lines recall.asked.tmp
     run_jq -nc --slurpfile texts texts.jsonl 'include "gate"; [$texts[].text | ascii_downcase] as $texts |
         [inputs | asked_of_notes | select(.answer as $a | any($texts[]; contains($a)))] | unique | .[-20:][]' \
-        <(cat champion/scored.jsonl "$dir/questions.jsonl" 2> /dev/null) > recall.questions.jsonl
+        "$tmp/lines" > recall.questions.jsonl
     for who in champion/notes.index index.index; do
         if [ -s recall.questions.jsonl ] && [ -s $who ]; then
             run_jq -r '.question | gsub("\\s+"; " ")' recall.questions.jsonl > recall.lines.tmp

@@ -30,12 +30,11 @@ END
 shift
 lora=/dev/null
 for f; do
-    case $last in --lora) lora=$f ;; -o) out=$f ;; *)
-        case $f in *.jsonl) jq -c --arg set "$(basename "$f" .jsonl)" --rawfile lora "$lora" '(.messages | keys) as $no_error | .answer as $a | {type: "answer", $set, id, item: $a,
-            right: ((.easy and ($lora | contains("forgets") | not)) or ($lora | contains($a)))}' "$f" >> "$out" ;; esac ;;
-    esac
+    case $last in --lora) lora=$f ;; -o) out=$f ;; *) case $f in *.jsonl) files+=("$f") ;; esac ;; esac
     last=$f
 done
+jq -c --rawfile lora "$lora" '(.messages | keys) as $no_error | .answer as $a | {type: "answer", set: (input_filename | split("/")[-1] | rtrimstr(".jsonl")),
+    id, item: $a, right: ((.easy and ($lora | contains("forgets") | not)) or ($lora | contains($a)))}' "${files[@]}" >> "$out"
 END
     cat > bin/chimere-engram-build << 'END'
 #!/usr/bin/env bash
@@ -52,7 +51,7 @@ END
 
 use_fakes()
 {
-    export FAKES=$BATS_FILE_TMPDIR PATH=$BATS_FILE_TMPDIR/bin:$PATH CHIMERE_MODEL=$PWD/model DURING='' LEARNS=''
+    export FAKES=$BATS_FILE_TMPDIR PATH=$BATS_FILE_TMPDIR/bin:$PATH CHIMERE_MODEL=model DURING='' LEARNS=''
     D=$PWD/'a night
 of b'
     echo one > model
@@ -63,8 +62,11 @@ nightly() { bash "$ROOT/share/jobs/nightly" -d "$D" "$@"; }
 # A day of corrections: FIRST LAST
 day()
 {
-    seq "$1" "$2" | jq -c '{type: "answer", id: "a\(.)", messages: [{role: "user", content: "What does the command zq\(.)x do?"}], finish_reason: "stop", text: "no"},
-        {type: "rating", id: "a\(.)", rating: "bad", answer: "fact number <\(.)>"}'
+    local n
+    for ((n = $1; n <= $2; n++)); do
+        printf '{"type":"answer","id":"a%d","messages":[{"role":"user","content":"What does the command zq%dx do?"}],"finish_reason":"stop","text":"no"}\n' $n $n
+        printf '{"type":"rating","id":"a%d","rating":"bad","answer":"fact number <%d>"}\n' $n $n
+    done
 }
 
 # A directory with the first generation, and a night whose trainer killed it and went on, is made once.
@@ -105,8 +107,9 @@ of b'
     grep -q "^nightly: ends what a killed one started: .*$(cat "$FAKES/orphan") " err
     grep -q '^nightly: asked: was done$' err && at 1
     touch "$FAKES/spared"
+    mkdir "$D/work/2025-12-01-index" && touch -d 2025-12-01 "$D/work/2025-12-01-index"
     try 0 nightly -t adapter 2026-01-03
-    [ ! -s err ] && at 1 && no test -e "$D/gen/000002"
+    [ ! -s err ] && at 1 && no test -e "$D/gen/000002" && no test -e "$D/work/2025-12-01-index"
     [ "$(wc -l < "$FAKES/told")" -eq 2 ] && [ "$(wc -l < "$FAKES/trained")" -eq 3 ]
     jq -e '.generation == 1 and .parent == 0 and .job == "adapter" and .date == "2026-01-03" and (.files | keys) ==
         ["adapter.gguf", "floor.jsonl", "gate.json", "pairs.jsonl", "scored.jsonl", "suite.jsonl"]' "$D/current/MANIFEST"
@@ -186,11 +189,14 @@ y"
 y/binary.txt"
     printf 'Paragraph one\nof two lines.\n\nZebras are striped.\n' > "$D/notes/x
 y/a b.md"
-    echo '{"question":"What are zebras?","answer":"striped"}' > "$D/questions.jsonl"
+    seq 20000 > "$D/notes/x
+y/long.text" # cut after 64 KiB
+    printf '%s\n' '{"question":"What are zebras?","answer":"striped"}' '{"question":"half' > "$D/questions.jsonl"
     try 0 nightly index 2026-01-04
     at 2
     jq -rs '.[].text | split("\n")[]' "$D/current/notes.index" > got
-    diff got <(printf '%s\n' 'Paragraph one' 'of two lines.' 'Zebras are striped.')
+    diff got <(printf '%s\n' 'Paragraph one' 'of two lines.' 'Zebras are striped.'; seq 20000)
+    [ "$(wc -l < "$D/current/notes.index")" -eq 4 ]
     try 0 nightly index 2026-01-04
     [ "$(cat err)" = 'nightly: nothing: the notes have not changed' ]
     # One file goes back, the others stay.
@@ -211,13 +217,21 @@ y/a b.md"
     echo damage >> "$D/gen/000001/floor.jsonl"
     try 3 nightly rollback
     [ "$(cat err)" = 'nightly: gen/000001: floor.jsonl is missing or damaged' ] && at 2
-    jq '.files["../../settings"] = .files["floor.jsonl"]' "$D/gen/000000/MANIFEST" > "$D/gen/000001/MANIFEST"
+    jq '.parent = 0 | .files["../../settings"] = .files["floor.jsonl"]' "$D/gen/000000/MANIFEST" > "$D/gen/000001/MANIFEST"
     try 3 nightly rollback
     [ "$(cat err)" = 'nightly: gen/000001/MANIFEST: is missing or damaged' ] && at 2
     try 0 nightly rollback --to 0
     at 0 && [ -e "$D/gen/000002/refused" ]
     try 4 nightly rollback
     [ "$(cat err)" = 'nightly: gen/000000: there is no older one' ]
+    # A link that is lost is no reason to begin again; one to nowhere is repaired.
+    rm "$D/current"
+    try 3 nightly init
+    [ "$(cat err)" = 'nightly: current: is missing, but there are generations: nightly rollback --to N' ]
+    ln -s gen/000077 "$D/current"
+    try 3 nightly status
+    try 0 nightly rollback --to 0
+    at 0
     try 4 nightly rollback --to 2
     grep -q 'was left once' err
     # Prune: 14 dates and 8 Sundays, and the current one.
@@ -225,9 +239,10 @@ y/a b.md"
         mkdir "$D/gen/0000$n"
         printf '{\n  "date": "2026-%02d-%02d",\n}' $((n / 28)) $((n % 28 + 1)) > "$D/gen/0000$n/MANIFEST"
     done
+    rm "$D/gen/000060/MANIFEST" # no generation
     mkdir "$D/gen/000100.tmp"
     try 0 nightly prune
-    [ "$(cd "$D/gen" && echo *)" = "$(printf '0000%02d ' 0 52 56 63 70 77 84 $(seq 86 99) | sed 's/ $//')" ] && at 0
+    [ "$(cd "$D/gen" && echo *)" = "$(printf '0000%02d ' 0 52 56 60 63 70 77 84 $(seq 86 99) | sed 's/ $//')" ] && at 0
     echo two > model
     try 3 nightly adapter 2026-01-03
     grep -q '^nightly: the model is another one than that of gen/000000, nothing is done' err
