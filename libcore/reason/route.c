@@ -14,7 +14,10 @@ enum {
     NAME_MAX_BYTES = 64,
     EXPRESSION_MAX = 4096, /* bytes */
     EXPRESSIONS_MAX = 10000,
-    STEPS_MAX = 1000000, /* of PCRE2 for one expression and text */
+    STEPS_MAX = 1000000, /* of PCRE2 for one expression at one place of a text */
+    EFFORT_LEAST = 10000000,
+    EFFORT_OF_BYTE = 100, /* for all places of a text: EFFORT_LEAST, and this for each of its bytes */
+    HEAP_MAX_KIB = 64 << 10,
 };
 
 enum kind { WORD, PATTERN, FILE_TYPE };
@@ -55,8 +58,9 @@ static enum err_code compile(pcre2_code **out, struct str s, uint32_t more, stru
     int code;
 
     *out = pcre2_compile((PCRE2_SPTR)s.p, s.n,
-                         PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C | more, &code, &at,
-                         NULL);
+                         PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C |
+                             PCRE2_AUTO_CALLOUT | more,
+                         &code, &at, NULL);
     if (*out != NULL)
         return ERR_OK;
     if (code == PCRE2_ERROR_HEAP_FAILED)
@@ -215,6 +219,7 @@ enum err_code reason_routes_open(struct reason_routes **out, json_t *v, struct e
         return code;
     }
     pcre2_set_match_limit(r->steps, STEPS_MAX);
+    pcre2_set_heap_limit(r->steps, HEAP_MAX_KIB);
     *out = r;
     return ERR_OK;
 }
@@ -257,18 +262,36 @@ double reason_routes_threshold(const struct reason_routes *r)
     return r->threshold;
 }
 
+struct effort {
+    size_t at, done, most;
+};
+
+/* Called before each item of an expression. PCRE2 has a limit for each place alone, and takes a repeated character as
+ * one step: "\s*x" would read a text of blanks once for each of them. */
+static int spend(pcre2_callout_block *b, void *user)
+{
+    struct effort *f = user;
+    const size_t at = b->current_position;
+
+    f->done += 1 + (at > f->at ? at - f->at : f->at - at);
+    f->at = at;
+    return f->done > f->most ? PCRE2_ERROR_MATCHLIMIT : 0;
+}
+
 static enum err_code find(const struct reason_routes *r, struct str text, bool files, uint64_t *classes, struct err *e)
 {
     uint64_t found = 0;
 
     for (size_t i = 0; i < r->n_v; i++) {
         const struct expression *x = &r->v[i];
+        struct effort f = { .most = EFFORT_LEAST + EFFORT_OF_BYTE * text.n };
         int rc;
 
         if ((x->kind == FILE_TYPE) != files || (found >> x->class & 1) != 0)
             continue;
+        pcre2_set_callout(r->steps, spend, &f);
         rc = pcre2_match(x->code, (PCRE2_SPTR)text.p, text.n, 0, 0, r->data, r->steps);
-        if (rc == PCRE2_ERROR_NOMEMORY || rc == PCRE2_ERROR_HEAPLIMIT)
+        if (rc == PCRE2_ERROR_NOMEMORY)
             return err_nomem(e);
         found |= (uint64_t)(rc >= 0) << x->class;
     }

@@ -75,4 +75,10 @@ END
     printf 'a%.0s' {1..200} > long
     echo 'b' >> long
     try 0 chimere-run --classify routes.json long
+    # nor one that takes few steps at each place of a long prompt, or too much memory
+    routes '.classes[0].patterns = ["\\s*y", "(*LIMIT_HEAP=0)(a|b)*[zq]$"]'
+    printf 'ab%.0s' {1..2000} > long
+    printf '%60000s' zy >> long
+    CHIMERE_MODEL=/none fails 1 none chimere-run --classify routes.json long
+    class "$(printf '%2000s' '')y" 'code pattern'
 }
