@@ -49,8 +49,7 @@ static const struct cli_opt opts[] = {
     FLAG(0, "exact", "query: words as they are written, no stems", &o.exact),
     FLAG(0, "snippet", "query: the best 200 bytes of a text", &o.snippet),
     STRING(0, "vectors", "none", "index: words alone; the model does not run", &o.vectors),
-    { OPT_I32, 0, "chunk", "bytes", "index: longest text of a file (default 1000)", &o.chunk, 100, 1 << 16 },
-    { OPT_I32, 0, "overlap", "bytes", "index: what a text repeats of the one before", &o.overlap, 0, 1 << 15 },
+    { OPT_I32, 0, "overlap", "n", "index: bytes that a text repeats of the last", &o.overlap, 0, 1 << 15 },
     LIST("exclude", "pattern", "index: files to leave out; repeatable", &o.walk.exclude),
     LIST("filter", "ext=cmd", "index: what makes text of .ext; repeatable", &o.walk.filter),
     FLAG(0, "follow", "index: follow links below a directory", &o.walk.follow),
@@ -62,7 +61,7 @@ static const struct cli_opt opts[] = {
     SECTION("Running"),
     INT64(0, "memory", "bytes", "for sorting (default 1G)", &o.memory_bytes, 1 << 20),
     ROW_CTX(o.model, "of the model that reads (default 512)"),
-    ROWS_RUNNING(o.model),
+    ROWS_RUNNING_CHUNK(o.model, "prompt tokens a step; index: bytes of a text"),
     SECTION("Output"),
     FLAG('j', "json", "stats, score, add --from: JSON lines", &o.json),
     FLAG('v', "verbose", "say what was done", &o.verbose),
@@ -130,7 +129,6 @@ static const struct cli_of of[] = {
     { "snippet", QUERY },
     { "exact", QUERY },
     { "vectors", INDEX },
-    { "chunk", INDEX },
     { "overlap", INDEX },
     { "exclude", INDEX },
     { "filter", INDEX },
@@ -157,10 +155,10 @@ static const struct cli_pair pairs[] = {
     /* add has two forms: texts, and answers that a model is to test. */
     { "min-score|held-out|ctx|device|vram|kv|chunk|acts|no-mmap|repack|json", CLI_NEEDS, "from", NULL, ADD },
     { "from", CLI_EXCLUDES, "out|lines|jsonl", "add --from FILE TABLE", ADD },
+    { "keep-versions", CLI_NEEDS, "force", NULL, BUILD | IMPORT },
     { "", CLI_NEEDS, "out|from", "what is written", ADD },
     { "", CLI_NEEDS, "out", "what is written", WRITES & ~(unsigned)ADD },
     { "", CLI_NEEDS, "engram", "the table", SCORE },
-    { "keep-versions", CLI_NEEDS, "force", NULL, BUILD | IMPORT },
     { "bm25", CLI_EXCLUDES, "hybrid|flat", "it uses no vectors", 0 },
     { "lines|jsonl", CLI_EXCLUDES, NULL, NULL, 0 },
     { "exact", CLI_NEEDS, "bm25|hybrid", "words are compared there", QUERY },
@@ -197,6 +195,12 @@ static void check_index(char *const *files)
         cli_usage("index: no file or directory is named");
     if (o.vectors != NULL && strcmp(o.vectors, "none") != 0)
         cli_usage("--vectors %s: none", o.vectors);
+    if (cli_given(&cli, "chunk")) {
+        if (o.model.chunk < 100)
+            cli_usage("index: --chunk %d: must be from 100 to 65536", (int)o.model.chunk);
+        o.chunk = o.model.chunk;
+        o.model.chunk = 0; /* steps of the model are as long as they are by default */
+    }
     if (o.overlap > o.chunk / 2)
         cli_usage("--overlap %d: at most half of --chunk, %d", (int)o.overlap, (int)o.chunk / 2);
     if (cli_walk_check(&o.walk, &e))

@@ -35,12 +35,13 @@
     LIST("draft", "name", "drafter: auto, ngram, mtp, file; repeatable", names), \
         INT32("draft-max", "n", "most draft tokens in a step (default 15)", max, 0, GEN_DRAFT_MAX)
 #define ROW_CTX(m, help) INT64('c', "ctx", "tokens", help, &(m).ctx_tokens, 1)
-#define ROWS_RUNNING(m) \
+#define ROWS_RUNNING(m)  ROWS_RUNNING_CHUNK(m, "prompt tokens a step (default 512; GPU: 4096)")
+#define ROWS_RUNNING_CHUNK(m, help) \
     { OPT_I32, 't', "threads", "n", "threads (default: one for each processor)", &(m).n_threads, 1, 512 }, \
         STRING(0, "device", "name", "where to compute: cpu (default), cuda, auto", &(m).device), \
         STRING(0, "vram", "size", "GPU memory to use (default: what is free)", &(m).vram), \
         STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU f16)", &(m).kv), \
-        INT32("chunk", "n", "prompt tokens a step (default 512; GPU: 4096)", &(m).chunk, 1, 65536), \
+        INT32("chunk", "n", help, &(m).chunk, 1, 65536), \
         CHOICE("acts", "i16|i8|f32", "activations: i16 (default), i8, f32 (exact)", &(m).acts), \
         FLAG(0, "no-mmap", "load the CPU's weights into RAM", &(m).no_mmap), \
         CHOICE("repack", "auto|off", "repack loaded weights if that is faster", &(m).repack)

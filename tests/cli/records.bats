@@ -19,7 +19,7 @@ measure_all()
     chimere-bench ppl --ctx 16 --windows 2 text.txt | tee before
     chimere-bench ppl --ctx 16 --windows 2 --against before text.txt
     chimere-bench kl --ctx 16 --windows 2 --reference "$CHIMERE_MODEL" text.txt
-    chimere-bench eval --limit 2 -n 4 -o one math.jsonl
+    chimere-bench eval --limit 2 -n 4 --think-stop eat:0 -o one math.jsonl
     chimere-bench eval --limit 2 -n 4 --samples 2 --temp 1 -o two math.jsonl
     printf 'Kassel: a town of 24\n' > notes
     printf '{"id": "k", "messages": [{"role": "user", "content": "What is Kassel?"}], "answer": "a", "check": "exact"}' > k.jsonl

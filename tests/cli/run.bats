@@ -161,8 +161,9 @@ EOF
     jq -es 'map(select(.draft != "off")) | .[0].tokens_per_step > 8' out
 }
 
-# id comes with --log, the others with an index or a table; log.bats, examples.bats and engram.bats look at them
-always() { documented "$1" | grep -vxE 'id|notes|tables|uncertainty|entropy|varentropy|margin'; }
+# id comes with --log, others with an index, a table or several answers; log.bats, examples.bats, engram.bats and
+# verify.bats look at them
+always() { documented "$1" | grep -vxE 'id|notes|recited|search|tables|uncertainty|verify|entropy|varentropy|margin'; }
 
 @test "keys of --json are the documented ones" {
     try 0 chimere-run -p "$SUM" -n 12 --json --logprobs 2 --draft ngram
