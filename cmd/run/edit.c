@@ -355,6 +355,13 @@ static void redraw_line(struct cli_edit *x)
     lib.el_set(x->el, EL_REFRESH);
 }
 
+static bool is_line_empty(EditLine *el)
+{
+    const LineInfo *typed = lib.el_line(el);
+
+    return typed->lastchar == typed->buffer;
+}
+
 /* A character of the terminal. libedit's own would go on reading after a signal. */
 static int read_char(EditLine *el, wchar_t *c)
 {
@@ -383,15 +390,19 @@ static int read_char(EditLine *el, wchar_t *c)
         if (n < 0)
             return -1;
         /* A ^D that was typed before libedit changed the terminal's mode has become a zero. */
-        const LineInfo *typed = lib.el_line(el);
-        if (byte == '\0' && typed->lastchar == typed->buffer)
+        if (byte == '\0' && is_line_empty(el))
             byte = 'D' & 31;
+        const bool begins = mbsinit(&st) != 0;
+
         got = mbrtowc(c, &byte, 1, &st);
-        if (got == (size_t)-2)
-            continue;
-        if (got != (size_t)-1)
+        if (got == (size_t)-1) { /* no character: left out, but the byte that ends half of one begins another */
+            st = (mbstate_t){ 0 };
+            got = begins ? (size_t)-1 : mbrtowc(c, &byte, 1, &st);
+        }
+        if (got == (size_t)-1)
+            st = (mbstate_t){ 0 };
+        else if (got != (size_t)-2)
             return 1;
-        st = (mbstate_t){ 0 }; /* no character: left out */
     }
 }
 
@@ -409,22 +420,25 @@ static void bracket_pastes(bool on)
     fflush(stdout);
 }
 
-/* Lines that are pasted are a part of the line that is typed: nothing is sent before the user ends it. */
+/* Lines that are pasted are a part of the line that is typed: nothing is sent before the user ends it. A line ends with
+ * CR, LF or both; the terminal's mode exchanges the two. */
 static unsigned char take_paste(EditLine *el, int key)
 {
     enum { END_BYTES = sizeof paste_ends - 1 };
     struct cli_buf b = { 0 };
     struct err e = { 0 };
     char bytes[MB_LEN_MAX];
-    wchar_t c;
+    wchar_t c, half = L'\0'; /* of the end of a line: what has come */
     unsigned char result = CC_EOF;
 
     (void)key;
     while (read_char(el, &c) > 0) {
+        const bool ends = c == L'\r' || c == L'\n', other_half = ends && half != L'\0' && half != c;
         mbstate_t st = { 0 };
-        const size_t n = wcrtomb(bytes, c == L'\r' ? L'\n' : c, &st);
+        const size_t n = wcrtomb(bytes, ends ? L'\n' : c, &st);
 
-        if (c == L'\0' || n == (size_t)-1)
+        half = ends && !other_half ? c : L'\0';
+        if (other_half || c == L'\0' || n == (size_t)-1)
             continue;
         if (cli_buf_add(&b, (struct str){ bytes, n }, &e))
             break;

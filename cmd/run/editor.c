@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 #include "base/io.h"
 #include "cli/cli.h"
@@ -25,16 +26,18 @@ static const char *editor_of(void)
     return "vi";
 }
 
-/* Runs the editor on the terminal until it ends. Its name may have arguments, so the shell reads it. */
+/* Runs the editor on the terminal until it ends. One that is killed leaves the terminal in its own mode. Its name may have arguments, so the shell reads it. */
 static enum err_code run_editor(const char *editor, const char *path, struct err *e)
 {
     char command[PATH_BYTES];
     int status = 0;
+    struct termios mode;
     pid_t pid;
 
     if (snprintf(command, sizeof command, "%s \"$0\"", editor) >= (int)sizeof command)
         return err_set(e, ERR_IO, "the editor's name is too long");
     fflush(NULL);
+    const bool has_mode = tcgetattr(STDIN_FILENO, &mode) == 0;
     pid = fork();
     if (pid == 0) {
         execl("/bin/sh", "sh", "-c", command, path, (char *)NULL);
@@ -45,6 +48,8 @@ static enum err_code run_editor(const char *editor, const char *path, struct err
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         if (cli_signal() != 0 && cli_signal() != SIGINT) /* ^C is the editor's, an end is for both */
             kill(pid, SIGTERM);
+    if (has_mode)
+        (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &mode);
     if (cli_signal() == SIGINT)
         cli_forget_signal();
     if (WIFSIGNALED(status))

@@ -222,10 +222,16 @@ enum err_code cli_session_list_here(struct cli_run *s, const struct text_tokens 
 enum err_code cli_session_last(char *path, size_t path_bytes, struct err *e)
 {
     glob_t found;
+    struct stat st;
+    size_t i = 0;
 
     if (find_all(&found, NULL, e))
         return e->code;
-    if (snprintf(path, path_bytes, "%s", found.gl_pathv[0]) >= (int)path_bytes)
+    while (i < found.gl_pathc && (stat(found.gl_pathv[i], &st) != 0 || !S_ISREG(st.st_mode)))
+        i++;
+    if (i == found.gl_pathc)
+        err_set(e, ERR_IO, "no *.session is a file");
+    else if (snprintf(path, path_bytes, "%s", found.gl_pathv[i]) >= (int)path_bytes)
         err_set(e, ERR_IO, "the name of the last session is too long");
     globfree(&found);
     return e->code;

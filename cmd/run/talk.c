@@ -252,9 +252,10 @@ static enum err_code do_read(struct talk *t, const char *arg, struct err *e)
         complain(&own);
         return ERR_OK;
     }
-    if (strlen(data) != n)
-        fprintf(stderr, "%s: not a text\n", arg);
-    else if ((code = cli_buf_add(&t->message, (struct str){ data, n }, e)) == ERR_OK &&
+    if (strlen(data) != n) {
+        err_set(&own, ERR_FORMAT, "%s: not a text", arg);
+        complain(&own);
+    } else if ((code = cli_buf_add(&t->message, (struct str){ data, n }, e)) == ERR_OK &&
              (n == 0 || data[n - 1] == '\n' || (code = cli_buf_add(&t->message, STR("\n"), e)) == ERR_OK))
         printf("%s: %zu bytes, in front of the next message\n", arg, n);
     free(data);
@@ -404,8 +405,23 @@ static enum err_code do_help(struct talk *t, const char *arg, struct err *e)
     return ERR_OK;
 }
 
+/* A name as Tab writes it, with backslashes before blanks and the like, unless there is a file of just that name. */
+static void unquote(char *name)
+{
+    char *to = name;
+
+    if (access(name, F_OK) == 0)
+        return;
+    for (const char *from = name; *from != '\0'; from++) {
+        from += *from == '\\' && from[1] != '\0';
+        *to++ = *from;
+    }
+    *to = '\0';
+}
+
 static enum err_code command(struct talk *t, const char *line, struct err *e)
 {
+    struct err own = { 0 };
     size_t n = strcspn(line, " \t");
     char *arg = strdup(line + n + strspn(line + n, " \t"));
     enum err_code code = ERR_OK;
@@ -417,9 +433,16 @@ static enum err_code command(struct talk *t, const char *line, struct err *e)
         arg[--end] = '\0';
     while (i < N_COMMANDS && (strlen(commands[i].name) != n - 1 || strncmp(line + 1, commands[i].name, n - 1) != 0))
         i++;
-    if (i == N_COMMANDS)
-        fprintf(stderr, "%.*s: no such command; /help lists them, a blank in front makes it a message\n", (int)n, line);
-    else if (commands[i].arg[0] == '\0' && arg[0] != '\0')
+    if (i == N_COMMANDS) {
+        err_set(&own, ERR_ARG, "%.*s: no such command; /help lists them, a blank in front makes it a message",
+                n < SHOWN_BYTES ? (int)n : SHOWN_BYTES, line);
+        complain(&own);
+        free(arg);
+        return ERR_OK;
+    }
+    if (strcmp(commands[i].arg, " FILE") == 0)
+        unquote(arg);
+    if (commands[i].arg[0] == '\0' && arg[0] != '\0')
         fprintf(stderr, "/%s takes nothing after it\n", commands[i].name);
     else
         code = commands[i].run(t, arg, e);

@@ -366,6 +366,7 @@ the file was cut, or a program was killed while it saved" ]
     rm c.session
     chimere-run --session a.session --show > want
     chimere-run --show a.session | cmp - want
+    mkdir d.session # no file, so not the last
     chimere-run --session last --show | cmp - want
     fails 2 'the session is named twice' chimere-run --session a.session --show b.session
     chimere-run --session last --think off -p 'And 2 more?' < /dev/null > /dev/null

@@ -161,14 +161,16 @@ has_libedit()
 @test "what is pasted is one message; Tab completes commands and names of files; a new width is drawn" {
     has_libedit || skip "no libedit"
     printf 'text of a file\n' > notes.txt
-    # The first line alone looks like a command, and is none.
-    printf '%s\n' '~ > ' 'keys \x1b[200~/undo\rWhat is\r2 + 2?\x1b[201~' '~ 2 + 2?' 'keys \r' '/quit' |
+    cp notes.txt 'two words.txt'
+    # The first line alone looks like a command, and is none; half a character at the end is left out.
+    printf '%s\n' '~ > ' 'keys \x1b[200~/undo\r\nWhat is\r2 + 2?\xe2\x82\x1b[201~' '~ 2 + 2?' 'keys \r' '/quit' |
         TERM=xterm talk 0 --session s --think off -n 4
     [ "$(messages s | jq -c 'map(.content)[0]')" = '"/undo\nWhat is\n2 + 2?"' ]
     messages s | jq -e 'length == 2'
     printf '%s\n' '~ > ' 'keys /sy\t' '~ tem' 'keys Be terse.\r' '~ > ' 'keys /s\t' '~ /system /save /stats' \
-        'keys \x15/read no\t\r' '~ in front' /system /quit | TERM=xterm talk 0
+        'keys \x15/read no\t\r' '~ in front' '~ > ' 'keys /read tw\t\r' '~ in front' /system /quit | TERM=xterm talk 0
     grep -q 'notes.txt: 15 bytes' shown
+    grep -q 'two words.txt: 15 bytes' shown
     [ "$(grep -c 'Be terse' shown)" -ge 2 ]
     # 77 columns with the prompt: the line is three of 30, and the prompt two above the cursor.
     printf '%s\n' 'size 80' '~ > ' "keys $(printf 'word %.0s' {1..15})" '~ word word word word word word word word word word word word word word word ' \
@@ -185,12 +187,14 @@ has_libedit()
 }
 
 @test "/edit: the message in an editor, and nothing lost where that fails" {
-    printf '#!/bin/sh\necho "$1"; cat "$2" > seen; printf "What is\\n2 + 2?\\n" > "$2"; exit "$1"\n' > ed
+    # It leaves the terminal as an editor that was killed does.
+    printf '#!/bin/sh\necho "$1"; stty -a | grep -oe "-*isig" >> modes; stty raw; cat "$2" >> seen; printf "What is\\n2 + 2?\\n" > "$2"; exit "$1"\n' > ed
     chmod +x ed
     printf 'of a file' > notes
-    printf '%s\n' '/read notes' '/edit some text' /quit | EDITOR=false VISUAL='./ed 0' talk 0 --session s --think off -n 4
+    printf '%s\n' '/read notes' '/edit some text' /edit /quit | EDITOR=false VISUAL='./ed 0' talk 0 --session s --think off -n 4
     [ "$(cat seen)" = $'of a file\nsome text' ]
-    messages s | jq -e 'length == 2 and .[0].content == "What is\n2 + 2?"'
+    messages s | jq -e 'length == 4 and .[0].content == "What is\n2 + 2?"'
+    [ "$(cat modes)" = $'isig\nisig' ]
     # One that fails: one line, what was read waits, what was written stays.
     mkdir tmp
     printf '%s\n' '/read notes' /edit '~ stays' 'What is it?' /quit | TMPDIR=tmp VISUAL='' EDITOR='./ed 3' talk 0 --session t --think off -n 4

@@ -38,7 +38,7 @@ def main():
         if step == "^C":
             os.write(fd, b"\x03")
         elif step.startswith("keys "):
-            os.write(fd, step[5:].encode().decode("unicode_escape").encode())
+            os.write(fd, step[5:].encode().decode("unicode_escape").encode("latin-1"))
         elif step.startswith("size "):
             fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(step[5:]), 0, 0))
         elif step.startswith("kill "):
