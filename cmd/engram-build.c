@@ -384,6 +384,8 @@ static enum err_code import(char *const *files, struct err *e)
 
 static enum err_code run_command(unsigned bit, char *const *files, int *status, struct err *e)
 {
+    if (o.replaces && o.keep > 0 && io_versions_check(o.out, e))
+        return e->code;
     switch (bit) {
     case BUILD:
     case ADD:

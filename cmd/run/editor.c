@@ -26,7 +26,8 @@ static const char *editor_of(void)
     return "vi";
 }
 
-/* Runs the editor on the terminal until it ends. One that is killed leaves the terminal in its own mode. Its name may have arguments, so the shell reads it. */
+/* Runs the editor on the terminal until it ends. One that is killed leaves the terminal in its own mode. Its name may
+ * have arguments, so the shell reads it. */
 static enum err_code run_editor(const char *editor, const char *path, struct err *e)
 {
     char command[PATH_BYTES];

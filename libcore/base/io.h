@@ -96,6 +96,9 @@ void io_same_mode(const char *fresh, const char *path);
  * it leads to. publish: `fresh`, a finished file on the same file system, becomes `path`; the old file becomes path.1,
  * and so on. Only the `keep` newest old versions stay. The new file gets the mode of the old one. */
 MUST_CHECK enum err_code io_publish(const char *path, const char *fresh, int keep, struct err *e);
+/* Can publish and rollback move the versions? ERR_IO: one of path.1, path.2 ... is a directory or another thing that
+ * is no file. Both look themselves; a program asks before long work. */
+MUST_CHECK enum err_code io_versions_check(const char *path, struct err *e);
 /* Rotates the versions: path.1 becomes path, path.2 becomes path.1 and so on, and the old path becomes the last of
  * them. So nothing is lost: with as many calls as there are versions, everything is as it was. ERR_IO: there is no
  * path.1. */

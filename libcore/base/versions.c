@@ -24,11 +24,30 @@ static char *version(const char *path, int i)
 
 static bool is_there(const char *path, int i)
 {
+    struct stat st;
     char *s = version(path, i);
-    const bool yes = s != NULL && access(s, F_OK) == 0;
+    const bool yes = s != NULL && lstat(s, &st) == 0;
 
     free(s);
     return yes;
+}
+
+/* A directory of such a name, or a link to nothing, is no version, and is left alone. */
+static enum err_code check_versions(const char *path, struct err *e)
+{
+    for (int i = 1; is_there(path, i); i++) {
+        struct stat st;
+        char *s = version(path, i);
+        const bool good = s != NULL && stat(s, &st) == 0 && S_ISREG(st.st_mode);
+
+        if (!good)
+            err_set(e, ERR_IO, "%s: stands where a version of %s is to be kept, and is no file", s != NULL ? s : "",
+                    path);
+        free(s);
+        if (!good)
+            return e->code;
+    }
+    return ERR_OK;
 }
 
 /* Version `from` becomes version `to`; linked: it stays under its name, too, where the file system can do that. */
@@ -98,6 +117,8 @@ static enum err_code publish(const char *path, const char *fresh, int keep, stru
     if (keep > 0 && is_there(path, 0)) {
         int last = 1;
 
+        if (check_versions(path, e))
+            return e->code;
         while (last < keep && is_there(path, last))
             last++;
         for (int i = last; i > 1; i--)
@@ -122,6 +143,8 @@ static enum err_code roll_back(const char *path, struct err *e)
 {
     int n = 1;
 
+    if (check_versions(path, e))
+        return e->code;
     if (!is_there(path, 1))
         return err_set(e, ERR_IO, "%s: there is no version before it (%s.1)", path, path);
     while (is_there(path, n))
@@ -139,6 +162,15 @@ enum err_code io_publish(const char *path, const char *fresh, int keep, struct e
 {
     char *file = file_of(path);
     enum err_code code = file != NULL ? publish(file, fresh, keep, e) : err_nomem(e);
+
+    free(file);
+    return code;
+}
+
+enum err_code io_versions_check(const char *path, struct err *e)
+{
+    char *file = file_of(path);
+    enum err_code code = file != NULL ? check_versions(file, e) : err_nomem(e);
 
     free(file);
     return code;

@@ -591,6 +591,29 @@ static void test_versions(void **state)
     unlink(in_dir(path, "f"));
 }
 
+/* What is no file stays where it is, and so does the rest. */
+static void test_versions_no_file(void **state)
+{
+    (void)state;
+    char path[512], other[512];
+    struct err e = { 0 };
+    put_file(in_dir(path, "f"), "1");
+    put_file(in_dir(other, "fresh"), "2");
+    for (int link = 0; link < 2; link++) {
+        in_dir(path, "f.1");
+        assert_int_equal(link ? symlink("nowhere", path) : mkdir(path, 0700), 0);
+        in_dir(path, "f");
+        assert_int_equal(io_versions_check(path, &e), ERR_IO);
+        assert_int_equal(io_publish(path, other, 3, &e), ERR_IO);
+        assert_int_equal(io_rollback(path, &e), ERR_IO);
+        assert_file(path, "1");
+        assert_file(other, "2");
+        assert_int_equal(remove(in_dir(path, "f.1")), 0);
+    }
+    unlink(in_dir(path, "f"));
+    unlink(other);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -611,6 +634,7 @@ int main(void)
         WITH_DIR(test_out_rename_fails),
         WITH_DIR(test_out_killed),
         WITH_DIR(test_versions),
+        WITH_DIR(test_versions_no_file),
     };
     return cmocka_run_group_tests_name("base_io", tests, NULL, NULL);
 }
