@@ -543,6 +543,7 @@ static const char *read_line(struct cli_edit *x)
     if (x->el == NULL)
         return read_plain_line(x);
     lib.el_resize(x->el);
+    lib.el_set(x->el, EL_PREP_TERM, 1); /* el_gets() prints the prompt before it does this */
     bracket_pastes(true);
     line = lib.el_gets(x->el, &count);
     bracket_pastes(false);
