@@ -60,7 +60,7 @@ static const char *read_plain_line(struct cli_edit *x)
 static struct {
     EditLine *(*el_init)(const char *, FILE *, FILE *, FILE *);
     void (*el_end)(EditLine *);
-    int (*el_set)(EditLine *, int, ...), (*el_get)(EditLine *, int, ...);
+    int (*el_set)(EditLine *, int, ...), (*el_wset)(EditLine *, int, ...), (*el_get)(EditLine *, int, ...);
     int (*el_source)(EditLine *, const char *);
     void (*el_resize)(EditLine *);
     const char *(*el_gets)(EditLine *, int *);
@@ -81,6 +81,7 @@ static bool load_libedit(void)
         { "el_init", &lib.el_init },
         { "el_end", &lib.el_end },
         { "el_set", &lib.el_set },
+        { "el_wset", &lib.el_wset },
         { "el_get", &lib.el_get },
         { "el_source", &lib.el_source },
         { "el_resize", &lib.el_resize },
@@ -498,9 +499,9 @@ static unsigned char complete_line(EditLine *el, int key)
 
 static void bind_keys(struct cli_edit *x)
 {
-    lib.el_set(x->el, EL_ADDFN, "chimere-paste", "take what is pasted", take_paste);
+    lib.el_wset(x->el, EL_ADDFN, L"chimere-paste", L"take what is pasted", take_paste); /* el_set() loses copies */
     lib.el_set(x->el, EL_BIND, PASTE_BEGINS, "chimere-paste", NULL);
-    lib.el_set(x->el, EL_ADDFN, "chimere-complete", "complete a command", complete_line);
+    lib.el_wset(x->el, EL_ADDFN, L"chimere-complete", L"complete a command", complete_line);
     lib.el_set(x->el, EL_BIND, "^I", "chimere-complete", NULL);
 }
 

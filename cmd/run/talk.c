@@ -256,7 +256,7 @@ static enum err_code do_read(struct talk *t, const char *arg, struct err *e)
         err_set(&own, ERR_FORMAT, "%s: not a text", arg);
         complain(&own);
     } else if ((code = cli_buf_add(&t->message, (struct str){ data, n }, e)) == ERR_OK &&
-             (n == 0 || data[n - 1] == '\n' || (code = cli_buf_add(&t->message, STR("\n"), e)) == ERR_OK))
+               (n == 0 || data[n - 1] == '\n' || (code = cli_buf_add(&t->message, STR("\n"), e)) == ERR_OK))
         printf("%s: %zu bytes, in front of the next message\n", arg, n);
     free(data);
     return code;

@@ -35,7 +35,7 @@ runs() { grep -qsv ') [ZX] ' "/proc/$1/stat"; }
     for c in '3:is no score:echo yes' '3:is no score:echo nan' '3:not 0 .. 1:echo 7' \
         '3:is no array of 2:echo "{\"score\":1,\"steps\":[1]}"' '1:ended with status 3:exit 3' '3:is no score:echo' \
         '1:ended by signal 9:kill -9 $$' '1:closed its standard output:exec >&-; sleep 9' \
-        '1:ended with status 0 before solution 2:echo 1' '3:before it got solution 2:echo 1; echo 1; sleep 9'; do
+        '1:ended with status 0 before solution 2:echo 1' '3:before it got solution 2:printf "1\n1\n"; sleep 9'; do
         printf '#!/bin/sh\nread x\n%s\n' "${c#*:*:}" > judge
         chmod +x judge
         fails "${c%%:*}" "$(IFS=: && set -- $c && echo "$2")" chimere-bench score --verifier cmd:./judge in
