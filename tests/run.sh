@@ -318,7 +318,8 @@ if built asan; then
     ln -sfn "$(pwd)/share" "$BUILD/asan/share" # programs look for recipes beside bin
     export CHIMERE_MODEL=$PWD/share/models/chimere-nano-q5_k_m.gguf
     BIN="$BUILD/asan/bin" CHIMERE_FAULT_PER_KIND=6 scripts asan-fault tests/fault/*.bats
-    # bench measures; the manuals' examples, the clients and same_answer run what the other scripts run; training would take minutes; nights are run by the shell
+    # bench measures; the manuals' examples, the clients and same_answer run what the other scripts run; training would take
+    # minutes; nights are run by the shell
     # shellcheck disable=SC2046
     BIN="$BUILD/asan/bin" without='!figures,!slow' scripts asan-cli \
         $(printf '%s\n' tests/cli/*.bats | grep -vE '/(bench|budget|clients|draft-train|examples|llama|lora-train|nightly|readme|same_answer)\.bats')
