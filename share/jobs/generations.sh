@@ -289,10 +289,10 @@ prune()
         say "gen/$n is removed"
         rm -rf -- "$n"
     done
-    forget_work
+    forget_nights
 }
 
-forget_work() { find "$dir/work" -mindepth 1 -maxdepth 1 -mtime +14 -exec rm -rf -- {} +; }
+forget_nights() { find "$dir/nights" -mindepth 1 -maxdepth 1 -mtime +14 -exec rm -rf -- {} +; }
 
 status()
 {
@@ -303,6 +303,6 @@ status()
     manifest "$now" '"from: \(if .date == "" then "the beginning" else "\(.job) of \(.date)" end), \(.time)", "parent: \(.parent)",
         "model: \(.model.fingerprint)", "files: \(.files | keys | join(" "))"'
     [ ! -s "$dir/quarantine.jsonl" ] || printf 'to review: %d\n' "$(wc -l < "$dir/quarantine.jsonl")"
-    cd -- "$dir/work" && for link in *-*/result; do [ ! -f "$link" ] || printf '%s: %s\n' "${link%/*}" "$(cat "$link")"; done | tail -n 14
+    cd -- "$dir/nights" && for link in *-*/result; do [ ! -f "$link" ] || printf '%s: %s\n' "${link%/*}" "$(cat "$link")"; done | tail -n 14
     holders | sed 's/^/running: /'
 }

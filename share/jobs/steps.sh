@@ -23,7 +23,7 @@ on_mains()
 may_start()
 {
     local load
-    if [ "$command" != index ] && [ -f "$dir/work/$date-$command/result" ]; then exit 0; fi
+    if [ "$command" != index ] && [ -f "$dir/nights/$date-$command/result" ]; then exit 0; fi
     load=$(cut -d ' ' -f 1 /proc/loadavg 2> /dev/null || echo 0)
     if ! $mains; then echo "$me: postponed: on battery" >&2; exit 0; fi
     if awk -v load="$load" -v max="${max_load:-$(nproc)}" 'BEGIN { exit !(load >= max) }'; then
@@ -91,7 +91,7 @@ ended() # published|nothing|refused WORDS
     cp -- report.md "$dir/reports/.$night.tmp" && sync -- "$dir/reports/.$night.tmp" && mv -f -- "$dir/reports/.$night.tmp" "$dir/reports/$night.md" ||
         die 1 'the report cannot be written'
     printf '%s: %s\n' "$1" "$2" > result.tmp && sync -- result.tmp && mv -f result.tmp result && sync . || die 1 "$work: cannot be written"
-    if [ "$1" = published ]; then prune; else forget_work; fi
+    if [ "$1" = published ]; then prune; else forget_nights; fi
     [ "$1" != refused ] || { printf '%s: refused: %s\n' "$me" "$2" >&2; exit 4; }
     tell "$1: $2"
     exit 0
@@ -100,7 +100,7 @@ ended() # published|nothing|refused WORDS
 night()
 {
     has_generation || first_generation ''
-    night=$date-$command work=$dir/work/$date-$command
+    night=$date-$command work=$dir/nights/$date-$command
     [ -z "$again" ] || rm -rf -- "$work"
     mkdir -p -- "$work" && cd -- "$work" || die 1 "$work: cannot be made"
     # Notes may change at any hour.

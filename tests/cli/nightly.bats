@@ -107,9 +107,9 @@ of b'
     grep -q "^nightly: ends what a killed one started: .*$(cat "$FAKES/orphan") " err
     grep -q '^nightly: asked: was done$' err && at 1
     touch "$FAKES/spared"
-    mkdir "$D/work/2025-12-01-index" && touch -d 2025-12-01 "$D/work/2025-12-01-index"
+    mkdir "$D/nights/2025-12-01-index" && touch -d 2025-12-01 "$D/nights/2025-12-01-index"
     try 0 nightly -t adapter 2026-01-03
-    [ ! -s err ] && at 1 && no test -e "$D/gen/000002" && no test -e "$D/work/2025-12-01-index"
+    [ ! -s err ] && at 1 && no test -e "$D/gen/000002" && no test -e "$D/nights/2025-12-01-index"
     [ "$(wc -l < "$FAKES/told")" -eq 2 ] && [ "$(wc -l < "$FAKES/trained")" -eq 3 ]
     jq -e '.generation == 1 and .parent == 0 and .job == "adapter" and .date == "2026-01-03" and (.files | keys) ==
         ["adapter.gguf", "floor.jsonl", "gate.json", "pairs.jsonl", "scored.jsonl", "suite.jsonl"]' "$D/current/MANIFEST"
@@ -129,13 +129,13 @@ of b'
 
 @test "harm and silence are refused; a full disk; a timer may have to wait" {
     begin_test
-    cp -a "$D/work" work
+    cp -a "$D/nights" nights
     export LEARNS=forgets
     try 4 nightly adapter 2026-01-03
     grep -q 'easy ones: .* lost and 0 won' err
     at 0 && no test -e "$D/gen/000001"
-    rm -r "$D/work"
-    mv work "$D/work"
+    rm -r "$D/nights"
+    mv nights "$D/nights"
     export LEARNS=mute
     # The disk is full where the generation is written.
     printf '#!/bin/sh\ncase "$*" in *000001.tmp*) exit 1 ;; esac\nexec /bin/sync "$@"\n' > "$FAKES/bin/sync"
@@ -149,7 +149,7 @@ of b'
     at 0 && [ -e "$D/gen/000001/refused" ]
     printf 'mains=false\n' >> "$D/settings"
     try 0 nightly -t adapter 2026-01-05
-    [ "$(cat err)" = 'nightly: postponed: on battery' ] && [ ! -e "$D/work/2026-01-05-adapter" ]
+    [ "$(cat err)" = 'nightly: postponed: on battery' ] && [ ! -e "$D/nights/2026-01-05-adapter" ]
     printf 'mains=true max_load=0\n' >> "$D/settings"
     try 0 nightly -t adapter 2026-01-05
     grep -q '^nightly: postponed: the load is ' err
@@ -176,7 +176,7 @@ of b'
 @test "the table and the index are generations, too" {
     begin_test
     # What the night of the adapter has made of the log is the same for the table.
-    cp -a "$D/work/2026-01-03-adapter" "$D/work/2026-01-03-memory"
+    cp -a "$D/nights/2026-01-03-adapter" "$D/nights/2026-01-03-memory"
     try 0 nightly memory 2026-01-03
     at 1
     grep -q 'fact number <3>' "$D/current/memory.engram"
@@ -253,7 +253,7 @@ y/long.text" # cut after 64 KiB
 
 @test "no log, and a log of one line" {
     begin_test
-    rm -r "$D/log" "$D/work"
+    rm -r "$D/log" "$D/nights"
     try 0 nightly adapter 2026-01-03
     [ "$(cat err)" = 'nightly: nothing: there is no log' ] && at 0
     day 1 1 > "$D/log/answers-2026-01-02.jsonl"

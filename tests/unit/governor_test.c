@@ -307,7 +307,7 @@ static void closes_when_certain(void **state)
     struct said s;
 
     (void)state;
-    /* at the ends of lines and sentences, and behind every so many tokens */
+    /* a probe at the end of each line and sentence; with `every`, at that distance as well */
     certain(o, "59", "ab\ncd. fg", "3 6", 6);
     certain(o, "5-9", "a\nb\nc\nd\n", "2 4 6", 6); /* one of them did not fit */
     certain(rule_of("cgr:0.9", "every=2,after=4"), "569", "ab\ncdefghi", "4 6 8", 9);
