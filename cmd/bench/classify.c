@@ -10,6 +10,8 @@
 #include "bench/bench.h"
 #include "cli/route.h"
 
+enum { AT_ONCE = 256 }; /* prompts that the model is asked about: each has a copy for every class */
+
 struct labels {
     const char *name[REASON_CLASSES_MAX + 1]; /* the default is the last, unless it is a class */
     int n;
@@ -143,8 +145,8 @@ static enum err_code classify(struct bench *b, const struct reason_routes *r, js
         code = cli_route_patterns(r, v, n, &left, e);
     if (code == ERR_OK)
         code = cli_bench_open(b, true, e);
-    if (code == ERR_OK && left > 0)
-        code = cli_route_model(r, &b->open, b->o->parallel, v, n, e);
+    for (size_t i = 0; i < n && left > 0 && code == ERR_OK; i += AT_ONCE)
+        code = cli_route_model(r, &b->open, b->o->parallel, v + i, n - i < AT_ONCE ? n - i : AT_ONCE, e);
     if (code == ERR_OK)
         code = report(b, &l, v, items, path, e);
     free(l.count);
