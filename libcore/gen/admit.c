@@ -31,6 +31,8 @@ void gen_request_free(struct request *q)
     free((void *)(uintptr_t)q->q.sample.dry_breakers);
     free(q->seen);
     free(q->probe.seen);
+    gen_events_free(&q->held);
+    gen_request_free(q->second);
     free(q->pooled);
     free(q->token);
     free(q);
@@ -163,8 +165,12 @@ static enum err_code take_sequence(struct gen *g, struct request *q, struct star
     if (q->begun)
         return ERR_OK;
     q->begun = true;
+    if (q->is_second) {
+        q->stats.doubt.read = q->q.n_prompt - q->fed;
+        return ERR_OK;
+    }
     ev.stats = q->stats = (struct gen_stats){ .prompt_tokens = q->q.n_prompt, .cached_tokens = q->fed };
-    return gen_tell(g, &ev, &nothing, e);
+    return gen_tell(&g->out, &ev, &nothing, e);
 }
 
 void gen_set_drafter(struct gen *g, void *drafter_of)

@@ -58,14 +58,15 @@ static enum err_code push_text(struct gen *g, struct request *q, struct str s, b
 {
     struct str ready;
 
-    return text_stream_add(q->stream, s, &ready, stopped, e) ? e->code : gen_tell_text(g, ready, e);
+    return text_stream_add(q->stream, s, &ready, stopped, e) ? e->code : gen_tell_text(gen_out(g, q), ready, e);
 }
 
 /* Ends the part under way; the marks between the parts are given out as they are. */
 static enum err_code turn_to(struct gen *g, struct request *q, bool reasoning, struct str held, struct str rest,
                              struct err *e)
 {
-    if (gen_tell_text(g, text_stream_flush(q->stream), e) || gen_tell_text(g, held, e) || gen_tell_text(g, rest, e))
+    if (gen_tell_text(gen_out(g, q), text_stream_flush(q->stream), e) || gen_tell_text(gen_out(g, q), held, e) ||
+        gen_tell_text(gen_out(g, q), rest, e))
         return e->code;
     q->n_text = 0;
     q->text_from = reasoning ? q->text_from : q->n;
@@ -84,7 +85,7 @@ static enum err_code turn_call(struct gen *g, struct request *q, struct str held
         return e->code;
     if (*stopped)
         return ERR_OK;
-    if (gen_tell_text(g, text_stream_flush(q->stream), e) || begin_part(g, q, false, e))
+    if (gen_tell_text(gen_out(g, q), text_stream_flush(q->stream), e) || begin_part(g, q, false, e))
         return e->code;
     return mark.n > 0 ? push_text(g, q, (struct str){ now.p + n, now.n - n }, stopped, e) : ERR_OK;
 }
@@ -197,7 +198,7 @@ void gen_take(struct gen *g, struct request *q, int32_t token, const struct samp
             gen_end(q, GEN_LENGTH);
         return;
     }
-    if ((g->o.text != NULL && add_text(g, q, token, &ev, &stopped, &why)) || gen_tell(g, &ev, &w, &why))
+    if ((g->o.text != NULL && add_text(g, q, token, &ev, &stopped, &why)) || gen_tell(gen_out(g, q), &ev, &w, &why))
         gen_fail(q, &why);
     else if (stopped)
         gen_end(q, GEN_STOP_STRING);
@@ -212,7 +213,7 @@ static enum err_code flush_text(struct gen *g, struct request *q, struct err *e)
 
     if (push_text(g, q, text_marks_held(q->q.part_marks, &q->place_in_text), &stopped, e))
         return e->code;
-    return stopped ? ERR_OK : gen_tell_text(g, text_stream_flush(q->stream), e);
+    return stopped ? ERR_OK : gen_tell_text(gen_out(g, q), text_stream_flush(q->stream), e);
 }
 
 static const float *mean(struct gen *g, const struct request *q)
@@ -222,6 +223,58 @@ static const float *mean(struct gen *g, const struct request *q)
     for (int i = 0; i < g->n_embd; i++)
         out[i] = (float)(q->pooled[i] / (double)q->q.n_prompt);
     return out;
+}
+
+/* The sequence keeps what it has for other requests. */
+static void leave_sequence(struct gen *g, const struct request *q)
+{
+    if (q->seq < 0)
+        return;
+    g->at[q->seq] = NULL;
+    if (q->seq < g->n_seq)
+        g->used[q->seq] = ++g->tick;
+}
+
+/* The first answer is dropped: the second is asked in its place, as the one that came when the first did. */
+static void begin_second(struct gen *g, struct request *q)
+{
+    struct request *r = q->second;
+    const struct event_what nothing = { NULL, 0 };
+    struct gen_event ev = { .kind = GEN_SECOND, .id = q->id, .user = q->q.user, .seq = q->seq };
+    struct err why;
+
+    r->stats = q->stats;
+    r->stats.doubt = (struct gen_doubt){
+        .asked = true, .doubted = true, .least = q->least, .tokens = q->stats.tokens + (q->end_by != GEN_LOOP)
+    };
+    r->stats.tokens = r->stats.reasoning_tokens = r->stats.forced = 0;
+    r->stats.thought = (struct gen_thought){ .budget = -1, .certainty = NAN };
+    r->id = q->id;
+    r->cancelled = q->cancelled;
+    ev.stats = r->stats;
+    gen_drop_probe(g, q);
+    leave_sequence(g, q);
+    q->second = NULL;
+    gen_request_free(q);
+    if (gen_tell(&g->out, &ev, &nothing, &why)) {
+        gen_fail(r, &why);
+        gen_finish(g, r);
+    } else {
+        gen_enqueue(g, r);
+    }
+}
+
+/* The first answer is over, and stands: what was held back is told, unless nobody could judge it. */
+static void let_out(struct gen *g, struct request *q)
+{
+    const bool whole = q->end_by != GEN_CANCELLED && q->end_by != GEN_FAILED;
+    struct err why;
+
+    gen_request_free(q->second);
+    q->second = NULL;
+    q->stats.doubt = (struct gen_doubt){ .asked = true, .least = q->least };
+    if (whole && gen_tell_held(&g->out, &q->held, &why))
+        gen_fail(q, &why);
 }
 
 void gen_finish(struct gen *g, struct request *q)
@@ -234,6 +287,12 @@ void gen_finish(struct gen *g, struct request *q)
                             .reasoning = in_reasoning(q) };
     struct err why;
 
+    if (q->second != NULL && (q->doubted || q->end_by == GEN_LOOP)) {
+        begin_second(g, q);
+        return;
+    }
+    if (q->second != NULL)
+        let_out(g, q);
     if (in_reasoning(q))
         q->stats.thought.end = GEN_WHY_STOP;
     if (q->governor != NULL && q->probe_of == NULL && q->q.governor->tell != NULL)
@@ -258,12 +317,8 @@ void gen_finish(struct gen *g, struct request *q)
         }
         ev.end = q->end_by;
         ev.err = q->why;
-        gen_tell_end(g, &ev);
+        gen_tell_end(&g->out, &ev);
     }
-    if (q->seq >= 0) {
-        g->at[q->seq] = NULL;
-        if (q->seq < g->n_seq)
-            g->used[q->seq] = ++g->tick;
-    }
+    leave_sequence(g, q);
     gen_request_free(q);
 }

@@ -217,6 +217,16 @@ void gen_force(struct gen *g)
 
 /* ---- tokens that are chosen ---- */
 
+/* Whether a first answer is in doubt where it would go on: its likeliest token is none that the model is sure of. */
+static bool doubts(struct request *q, const struct gen_seen *seen)
+{
+    if (q->second == NULL)
+        return false;
+    q->least = seen->p_max < q->least ? seen->p_max : q->least;
+    q->doubted = q->least < q->q.doubt_below;
+    return q->doubted;
+}
+
 /* A chosen token; *stop: the other rows of this step are dropped. */
 static void take_choice(struct gen *g, struct request *q, const struct sample_pick *pick, struct gen_seen *seen,
                         bool *stop)
@@ -324,6 +334,10 @@ static void choose_answer(struct gen *g, struct request *q, bool count)
             gen_end(q, GEN_FAILED);
             break;
         }
+        if (doubts(q, &seen)) {
+            gen_end(q, GEN_STOPPED);
+            break;
+        }
         take_choice(g, q, &pick, &seen, &stop);
         if (stop || n_right == q->n_guess || pick.token != q->guess[n_right])
             break;
@@ -343,12 +357,12 @@ static enum err_code tell_chunk(struct gen *g, const struct request *q, struct e
         const struct event_what w = { NULL, g->ask[q->first_row + i].row };
 
         ev.done = q->fed + w.row - q->first;
-        if (gen_tell(g, &ev, &w, e))
+        if (gen_tell(&g->out, &ev, &w, e))
             return e->code;
     }
     ev.kind = GEN_PROMPT;
     ev.done = q->fed + q->n_new;
-    return q->probe_of == NULL ? gen_tell(g, &ev, &nothing, e) : ERR_OK;
+    return q->probe_of == NULL && !q->is_second ? gen_tell(&g->out, &ev, &nothing, e) : ERR_OK;
 }
 
 /* What was read of a prompt. */

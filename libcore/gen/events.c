@@ -7,78 +7,99 @@
 #include "base/memory.h"
 #include "gen/internal.h"
 
-enum err_code gen_tell_text(struct gen *g, struct str s, struct err *e)
+enum err_code gen_tell_text(struct events *to, struct str s, struct err *e)
 {
-    if (memory_room(&g->text, &g->text_cap, g->n_text + s.n, 1, e))
+    if (memory_room(&to->text, &to->text_cap, to->n_text + s.n, 1, e))
         return e->code;
     if (s.n > 0)
-        memcpy(g->text + g->n_text, s.p, s.n);
-    g->n_text += s.n;
+        memcpy(to->text + to->n_text, s.p, s.n);
+    to->n_text += s.n;
     return ERR_OK;
 }
 
-enum err_code gen_keep_room(struct gen *g, struct err *e)
+enum err_code gen_keep_room(struct events *to, struct err *e)
 {
-    return memory_room(&g->event, &g->events_cap, g->n_events + g->n_open + 1, sizeof *g->event, e);
+    return memory_room(&to->v, &to->cap, to->n + to->n_open + 1, sizeof *to->v, e);
 }
 
 /* There is room for it. */
-static struct event *add_event(struct gen *g, const struct gen_event *ev, int row)
+static struct event *add_event(struct events *to, const struct gen_event *ev, int row)
 {
-    struct event *to = &g->event[g->n_events++];
+    struct event *one = &to->v[to->n++];
 
-    *to = (struct event){ *ev, g->n_told_text, g->n_top, row };
-    to->ev.text.n = g->n_text - g->n_told_text;
-    g->n_told_text = g->n_text;
-    return to;
+    *one = (struct event){ *ev, to->n_told_text, to->n_top, row };
+    one->ev.text.n = to->n_text - to->n_told_text;
+    to->n_told_text = to->n_text;
+    return one;
 }
 
-void gen_tell_end(struct gen *g, const struct gen_event *ev)
+void gen_tell_end(struct events *to, const struct gen_event *ev)
 {
-    g->n_open--;
-    (void)add_event(g, ev, 0);
+    to->n_open--;
+    (void)add_event(to, ev, 0);
 }
 
-enum err_code gen_tell(struct gen *g, const struct gen_event *ev, const struct event_what *w, struct err *e)
+enum err_code gen_tell(struct events *to, const struct gen_event *ev, const struct event_what *w, struct err *e)
 {
     const size_t n_top = w->pick != NULL ? (size_t)w->pick->n_top : 0;
 
-    if (gen_keep_room(g, e) || memory_room(&g->top, &g->top_cap, g->n_top + n_top, sizeof *g->top, e))
+    if (gen_keep_room(to, e) || memory_room(&to->top, &to->top_cap, to->n_top + n_top, sizeof *to->top, e))
         return e->code;
-    struct event *to = add_event(g, ev, w->row);
+    struct event *one = add_event(to, ev, w->row);
 
     if (w->pick != NULL)
-        to->ev.pick = *w->pick;
+        one->ev.pick = *w->pick;
     if (n_top > 0)
-        memcpy(g->top + g->n_top, w->pick->top, n_top * sizeof *g->top);
-    g->n_top += n_top;
+        memcpy(to->top + to->n_top, w->pick->top, n_top * sizeof *to->top);
+    to->n_top += n_top;
     return ERR_OK;
 }
 
-void gen_events_clear(struct gen *g)
+/* What an event says, with pointers into the buffers. */
+static void read_event(const struct events *from, size_t i, struct gen_event *ev)
 {
-    g->n_events = g->told = g->n_text = g->n_told_text = g->n_top = 0;
+    const struct event *one = &from->v[i];
+
+    *ev = one->ev;
+    ev->text.p = ev->text.n > 0 ? from->text + one->text : "";
+    ev->pick.top = ev->pick.n_top > 0 ? from->top + one->top : NULL;
 }
 
-void gen_events_free(struct gen *g)
+enum err_code gen_tell_held(struct events *to, const struct events *held, struct err *e)
 {
-    free(g->event);
-    free(g->text);
-    free(g->top);
+    for (size_t i = 0; i < held->n; i++) {
+        struct gen_event ev;
+
+        read_event(held, i, &ev);
+        const struct event_what w = { &ev.pick, 0 };
+
+        if (gen_tell_text(to, ev.text, e) || gen_tell(to, &ev, &w, e))
+            return e->code;
+    }
+    return gen_tell_text(to, (struct str){ held->text + held->n_told_text, held->n_text - held->n_told_text }, e);
+}
+
+void gen_events_clear(struct events *to)
+{
+    to->n = to->told = to->n_text = to->n_told_text = to->n_top = 0;
+}
+
+void gen_events_free(struct events *to)
+{
+    free(to->v);
+    free(to->text);
+    free(to->top);
 }
 
 bool gen_next(struct gen *g, struct gen_event *ev)
 {
-    const struct event *from;
-
-    if (g->told == g->n_events)
+    if (g->out.told == g->out.n)
         return false;
-    from = &g->event[g->told++];
-    *ev = from->ev;
-    ev->text.p = ev->text.n > 0 ? g->text + from->text : "";
-    ev->pick.top = ev->pick.n_top > 0 ? g->top + from->top : NULL;
+    const size_t i = g->out.told++;
+
+    read_event(&g->out, i, ev);
     if (ev->kind == GEN_ROW)
-        ev->logits = run_logits(g->o.run, from->row);
+        ev->logits = run_logits(g->o.run, g->out.v[i].row);
     return true;
 }
 

@@ -93,7 +93,7 @@ void gen_close(struct gen *g)
         g->queue = q->next;
         gen_request_free(q);
     }
-    gen_events_free(g);
+    gen_events_free(&g->out);
     free(g->at);
     free(g->used);
     free(g->owner);
@@ -237,7 +237,8 @@ static enum err_code find_ends(struct gen *g, struct err *e)
     return ERR_OK;
 }
 
-enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id, struct err *e)
+/* A request without an id. */
+static enum err_code make_request(struct gen *g, const struct gen_request *q, struct request **out, struct err *e)
 {
     const struct gen_start at = { .reasoning = q->thinking,
                                   .n_prompt = q->n_prompt,
@@ -254,7 +255,9 @@ enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id
     if (r == NULL)
         return err_nomem(e);
     r->q = *q;
+    r->q.second = NULL;
     r->seq = -1;
+    r->least = 1;
     r->stats.thought.budget = -1;
     r->stats.thought.certainty = NAN;
     r->why_said = GEN_WHY_MODEL;
@@ -265,16 +268,47 @@ enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id
     keep_adapters(r->adapters, &r->q.adapters, r->q.n_adapters);
     if (!copy_all(r))
         err_nomem(e);
-    else if (gen_keep_room(g, e) == ERR_OK &&
-             (q->governor == NULL || q->governor->begin(&r->governor, q->governor_opts, &at, &r->order, e) == ERR_OK) &&
+    else if ((q->governor == NULL || q->governor->begin(&r->governor, q->governor_opts, &at, &r->order, e) == ERR_OK) &&
              gen_set_needs(g, r, e) == ERR_OK &&
-             (q->memory == NULL || q->memory->begin(&r->memory, q->memory_of, q->prompt, q->n_prompt, e) == ERR_OK))
-        r->id = ++g->next_id;
-    if (r->id == 0) {
+             (q->memory == NULL || q->memory->begin(&r->memory, q->memory_of, q->prompt, q->n_prompt, e) == ERR_OK)) {
+        *out = r;
+        return ERR_OK;
+    }
+    gen_request_free(r);
+    return e->code;
+}
+
+static enum err_code make_second(struct gen *g, const struct gen_request *q, struct request *r, struct err *e)
+{
+    struct gen_request second = *q->second;
+
+    if (!(q->doubt_below >= 0 && q->doubt_below <= 1) || q->predict_max == 0 || q->n_rows > 0 || q->pool ||
+        q->in_parts || second.predict_max == 0 || second.n_rows > 0 || second.pool || second.in_parts)
+        return err_set(e, ERR_ARG, "a request like this has no second one");
+    second.user = q->user;
+    second.owner = q->owner;
+    second.priority = q->priority;
+    second.yields = q->yields;
+    second.sample.stream = q->sample.stream;
+    second.uncertainty = q->uncertainty;
+    if (make_request(g, &second, &r->second, e))
+        return e->code;
+    r->second->is_second = true;
+    return ERR_OK;
+}
+
+enum err_code gen_submit(struct gen *g, const struct gen_request *q, int64_t *id, struct err *e)
+{
+    struct request *r;
+
+    if (gen_keep_room(&g->out, e) || make_request(g, q, &r, e))
+        return e->code;
+    if (q->second != NULL && make_second(g, q, r, e)) {
         gen_request_free(r);
         return e->code;
     }
-    g->n_open++;
+    r->id = ++g->next_id;
+    g->out.n_open++;
     gen_enqueue(g, r);
     *id = r->id;
     return ERR_OK;
@@ -299,7 +333,7 @@ static bool any_active(const struct gen *g)
 
 bool gen_busy(const struct gen *g)
 {
-    return g->queue != NULL || g->told < g->n_events || any_active(g);
+    return g->queue != NULL || g->out.told < g->out.n || any_active(g);
 }
 
 int64_t gen_waiting(const struct gen *g)
@@ -411,7 +445,7 @@ enum err_code gen_step(struct gen *g, struct err *e)
 {
     struct err why = { 0 };
 
-    gen_events_clear(g);
+    gen_events_clear(&g->out);
     if (g->failed)
         return err_set(e, ERR_ARG, "the engine has failed before");
     if (take_step(g, &why) == ERR_OK)

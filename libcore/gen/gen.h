@@ -81,6 +81,14 @@ struct gen_request {
                                          * since sequences keep them */
     int n_adapters;                     /* -1: those of gen_opts */
     uint64_t owner; /* what sequences hold is used by requests of one owner; 0: of all that have none */
+    /* A second request, which is asked in place of this one if its answer is in doubt; NULL: none. No event of an
+     * answer is told until it has ended without doubt: it ends with the first token that is chosen where the likeliest
+     * one has a probability (p_max of struct gen_seen) below `doubt_below`, 0 .. 1, or when it repeats itself. Then
+     * GEN_SECOND comes, and the tokens and the end of the second one, under the same id. Used by gen_submit() only; its
+     * user, owner, priority, yields, uncertainty and random numbers are this one's. Both write an answer, and have
+     * neither n_rows nor pool nor in_parts. */
+    const struct gen_request *second;
+    float doubt_below;
     void *user;
 };
 /* No limit, greedy, everything else off. */
@@ -90,6 +98,7 @@ enum gen_kind {
     GEN_BEGIN,  /* has a sequence; stats.cached_tokens is known */
     GEN_PROMPT, /* part of the prompt was read */
     GEN_ROW,    /* the logits of one prompt token */
+    GEN_SECOND, /* the first answer is dropped, nothing of it was told; stats.doubt says why */
     GEN_TOKEN,
     GEN_END,
 };
@@ -103,6 +112,14 @@ enum gen_end {
     GEN_CANCELLED,
     GEN_FAILED,
 };
+/* What is told of a request with a second one. */
+struct gen_doubt {
+    bool asked;     /* it has one */
+    bool doubted;   /* the answer is the second one's */
+    float least;    /* p_max of the first answer's choices, as far as it came, the end among them */
+    int64_t tokens; /* doubted: chosen for the first answer, which are not in `tokens` of the stats */
+    int64_t read;   /* doubted: tokens of the second prompt that were evaluated */
+};
 struct gen_stats {
     int64_t prompt_tokens, cached_tokens; /* cached: not evaluated again */
     int64_t tokens;                       /* of the answer; the token that ended the turn is none */
@@ -115,6 +132,7 @@ struct gen_stats {
     int64_t probe_rows, probe_tokens;     /* rows that the model computed for them; tokens that they chose */
     int64_t probe_held_steps;             /* of the model, while the answer waited for a probe */
     struct gen_thought thought;
+    struct gen_doubt doubt;
 };
 struct gen_event {
     enum gen_kind kind;
@@ -132,7 +150,7 @@ struct gen_event {
     enum gen_end end;                  /* GEN_END */
     size_t stop;                       /* GEN_END by GEN_STOP_STRING: which of the request's stops */
     struct err err;                    /* GEN_FAILED: the reason; the other requests continue */
-    struct gen_stats stats;            /* GEN_BEGIN, GEN_END */
+    struct gen_stats stats;            /* GEN_BEGIN, GEN_SECOND, GEN_END */
     const float *pooled;               /* GEN_END, if asked for: [n_embd], not normalised */
     const struct gen_mixed *mixed;     /* GEN_END of a request with a memory: [n_mixed] */
     int n_mixed;

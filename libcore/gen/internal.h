@@ -13,6 +13,23 @@ enum request_state {
     REQUEST_HELD,    /* waits for its governor's probe: for a sequence to spare, or for the result */
 };
 
+/* What happened, in order, kept until it is told. */
+struct event {
+    struct gen_event ev;
+    size_t text, top; /* where in the buffers */
+    int row;          /* GEN_ROW: of the step */
+};
+struct events {
+    struct event *v; /* [n] */
+    size_t n, cap, told;
+    size_t n_open; /* requests that have not ended; for the event of each end there is room */
+    char *text;
+    size_t n_text, text_cap;
+    size_t n_told_text; /* bytes of it that belong to events; the others come with the next one */
+    struct sample_top *top;
+    size_t n_top, top_cap;
+};
+
 /* One answer. Its tokens are token[0 .. n): the prompt, then the answer; the run's sequence has evaluated
  * token[0 .. fed), the others are pending. */
 struct request {
@@ -55,6 +72,11 @@ struct request {
         struct gen_seen *seen; /* [n] what it found; NULL: not ready */
         int n;
     } probe;
+    struct request *second; /* while this is a first answer; NULL: it is none */
+    struct events held;     /* its events, until it is known that it stands */
+    float least;            /* of its choices' p_max so far */
+    bool doubted;
+    bool is_second; /* its GEN_BEGIN and what it reads are not told */
     struct gen_stats stats;
     /* The step under way: its rows are g->row[first .. first + n_new + n_guess + n_peek). */
     int first, n_new, n_guess, n_peek;
@@ -78,12 +100,6 @@ struct asked_row {
     int32_t *ids;      /* [LOGITS_IDS_MAX] */
 };
 
-struct event {
-    struct gen_event ev;
-    size_t text, top; /* where in the buffers */
-    int row;          /* GEN_ROW: of the step */
-};
-
 struct gen {
     struct gen_opts o;
     struct run_adapter adapters[RUN_ADAPTERS_MAX]; /* of o */
@@ -97,7 +113,6 @@ struct gen {
     int64_t tick, next_id, n_probes;
     struct request *queue; /* waiting, as gen_precedes() has it */
     int64_t n_waiting;
-    size_t n_open; /* requests that have not ended; for the event of each end there is room */
     bool failed;
     /* the step under way */
     struct run_row *row;      /* [rows_max] */
@@ -113,14 +128,7 @@ struct gen {
     struct text_tokens ends; /* all end tokens, once a request has min_tokens, or a governor and a constraint */
     struct gen_guess *guess; /* [n_seq] */
     struct gen_cost cost;
-    /* events to report */
-    struct event *event;
-    size_t n_events, events_cap, told;
-    char *text;
-    size_t n_text, text_cap;
-    size_t n_told_text; /* bytes of it that belong to events; the others come with the next one */
-    struct sample_top *top;
-    size_t n_top, top_cap;
+    struct events out;       /* to report */
     float *hidden;           /* [n_embd] a row */
     float *pooled;           /* [n_seq][n_embd] of requests that ended in this step */
     struct gen_mixed *mixed; /* [n_seq][GEN_MIXED_MAX] of requests that ended in this step */
@@ -182,7 +190,7 @@ static inline bool in_reasoning(const struct request *q)
 /* Whether somebody looks at the numbers of its tokens. */
 static inline bool gen_looks(const struct request *q)
 {
-    return q->q.uncertainty || q->needs.looks || q->seen != NULL;
+    return q->q.uncertainty || q->needs.looks || q->seen != NULL || q->second != NULL;
 }
 static inline void gen_end(struct request *q, enum gen_end by)
 {
@@ -203,12 +211,19 @@ struct event_what {
     const struct sample_pick *pick; /* NULL: none */
     int row;
 };
+/* Where the events of an answer go. */
+static inline struct events *gen_out(struct gen *g, struct request *q)
+{
+    return q->second != NULL ? &q->held : &g->out;
+}
 /* Adds text to the next event. */
-MUST_CHECK enum err_code gen_tell_text(struct gen *g, struct str text, struct err *e);
-MUST_CHECK enum err_code gen_tell(struct gen *g, const struct gen_event *ev, const struct event_what *w, struct err *e);
+MUST_CHECK enum err_code gen_tell_text(struct events *to, struct str text, struct err *e);
+MUST_CHECK enum err_code gen_tell(struct events *to, const struct gen_event *ev, const struct event_what *w,
+                                  struct err *e);
+MUST_CHECK enum err_code gen_tell_held(struct events *to, const struct events *held, struct err *e);
 /* The end of a request has room kept for it since its beginning. */
-MUST_CHECK enum err_code gen_keep_room(struct gen *g, struct err *e);
-void gen_tell_end(struct gen *g, const struct gen_event *ev);
-void gen_events_clear(struct gen *g);
-void gen_events_free(struct gen *g);
+MUST_CHECK enum err_code gen_keep_room(struct events *to, struct err *e);
+void gen_tell_end(struct events *to, const struct gen_event *ev);
+void gen_events_clear(struct events *to);
+void gen_events_free(struct events *to);
 #endif

@@ -611,6 +611,138 @@ static void stop_strings(void **state)
     close_bench(&b);
 }
 
+/* ---- a second request, where the answer of the first is in doubt ---- */
+
+enum { COMMON = 20 };
+
+struct doubts {
+    struct rig rig, plain;
+    struct gen *g;
+    struct ask_for a, b;
+    struct answered first, second;
+    float least; /* p_max of the first answer's choices */
+    int at;      /* of its tokens, the one that has it */
+    struct gen_request q, then;
+    int64_t mark;
+};
+
+static void open_doubts(struct doubts *d)
+{
+    struct err e;
+
+    rig_open(&d->plain, model_a, 1, &(struct run_opts){ .ctx_tokens = CTX });
+    rig_open(
+        &d->rig, model_a, 1,
+        &(struct run_opts){
+            .ctx_tokens = CTX, .n_seq = 2, .rows_max = 32, .checkpoint_bytes = 4 * run_snapshot_bytes(d->plain.m) });
+    must(gen_open(&d->g, &(struct gen_opts){ .run = d->rig.r, .end_token = -1 }, &e), &e);
+    d->a =
+        (struct ask_for){ .n_prompt = COMMON + 3, .predict_max = 10, .sample = sample_defaults(), .uncertainty = true };
+    for (int i = 0; i < d->a.n_prompt; i++)
+        d->a.prompt[i] = 7 * i + 2;
+    d->b = d->a;
+    d->b.prompt[COMMON] = 3;
+    answer_alone(&d->plain, &d->a, &d->first);
+    answer_alone(&d->plain, &d->b, &d->second);
+    d->least = 1;
+    for (int i = d->a.n_prompt; i < d->first.n; i++)
+        if (d->first.number[i].p_max < d->least) {
+            d->least = d->first.number[i].p_max;
+            d->at = i - d->a.n_prompt;
+        }
+    d->mark = COMMON;
+    d->then = request_of(&d->b);
+    d->q = request_of(&d->a);
+    d->q.marks = &d->mark;
+    d->q.n_marks = 1;
+    d->q.second = &d->then;
+}
+
+static void close_doubts(struct doubts *d)
+{
+    gen_close(d->g);
+    rig_close(&d->rig);
+    rig_close(&d->plain);
+}
+
+static void is_one_of(const struct doubts *d, const struct seen_of *seen, bool doubted, bool alone)
+{
+    const struct gen_doubt *x = &seen->stats.doubt;
+
+    compare_seen(doubted ? &d->b : &d->a, doubted ? &d->second : &d->first, seen, false, 0);
+    assert_true(x->asked && x->doubted == doubted);
+    if (!doubted)
+        assert_float_equal(x->least, d->least, 1e-5);
+    assert_int_equal(x->tokens > 0, doubted);
+    if (alone)
+        assert_int_equal(x->read, doubted ? d->b.n_prompt - COMMON : 0);
+}
+
+/* Alone, and beside others on fewer sequences: the first answer where it is certain enough, else the second. */
+static void doubted_answers(void **state)
+{
+    struct doubts d;
+    struct seen_of seen[6];
+    int64_t id[6];
+    struct err e;
+
+    (void)state;
+    open_doubts(&d);
+    const float below[] = { 0, d.least * 0.999f, d.least * 1.001f, 1 };
+
+    for (int i = 0; i < 4; i++) {
+        d.q.doubt_below = below[i];
+        run_one(d.g, d.q, seen);
+        is_one_of(&d, seen, i > 1, true);
+        if (i == 2)
+            assert_int_equal(seen->stats.doubt.tokens, d.at + 1);
+    }
+    memset(seen, 0, sizeof seen);
+    for (int i = 0; i < 6; i++) {
+        d.q.doubt_below = below[i % 4];
+        d.q.user = &seen[i];
+        must(gen_submit(d.g, &d.q, &id[i], &e), &e);
+    }
+    for (; gen_busy(d.g); take_events(d.g, seen, id))
+        must(gen_step(d.g, &e), &e);
+    for (int i = 0; i < 6; i++)
+        is_one_of(&d, &seen[i], i % 4 > 1, false);
+    close_doubts(&d);
+}
+
+/* Nothing of a first answer is told before it has ended; one that is cancelled tells nothing. */
+static void held_back(void **state)
+{
+    struct doubts d;
+    struct seen_of seen = { .n = 0 };
+    int64_t id;
+    struct err e;
+
+    (void)state;
+    open_doubts(&d);
+    d.q.user = &seen;
+    for (int cancels = 0; cancels < 2; cancels++) {
+        seen = (struct seen_of){ .n = 0 };
+        must(gen_submit(d.g, &d.q, &id, &e), &e);
+        for (int i = 0; gen_busy(d.g); i++) {
+            must(gen_step(d.g, &e), &e);
+            take_events(d.g, &seen, &id);
+            assert_true(seen.ended || seen.n == 0);
+            if (cancels && i == 5)
+                gen_cancel(d.g, id);
+        }
+        assert_int_equal(seen.n, cancels ? 0 : d.a.predict_max);
+        assert_int_equal(seen.end, cancels ? GEN_CANCELLED : GEN_LENGTH);
+    }
+    d.q.n_rows = 2;
+    assert_int_equal(gen_submit(d.g, &d.q, &id, &e), ERR_ARG);
+    d.q.n_rows = 0;
+    d.q.doubt_below = NAN;
+    assert_int_equal(gen_submit(d.g, &d.q, &id, &e), ERR_ARG);
+    assert_false(gen_busy(d.g));
+    close_doubts(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -628,6 +760,8 @@ int main(void)
         cmocka_unit_test(fails_alone),
         cmocka_unit_test(stop_strings),
         cmocka_unit_test(test_yields),
+        cmocka_unit_test(doubted_answers),
+        cmocka_unit_test(held_back),
     };
     test_filter();
     return cmocka_run_group_tests(tests, NULL, NULL);
