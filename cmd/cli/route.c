@@ -34,41 +34,20 @@ enum err_code cli_routes_open(struct reason_routes **out, const char *path, stru
     return code != ERR_FORMAT ? code : err_wrap(e, "%s: %s", cli_file_name(path), *e->where != '\0' ? e->where : "/");
 }
 
-/* The one class of a set; -1: it has none, or several. */
-static int only_one(uint64_t classes)
-{
-    int i = 0;
-
-    if (classes == 0 || (classes & (classes - 1)) != 0)
-        return -1;
-    while ((classes >> i & 1) == 0)
-        i++;
-    return i;
-}
-
 static enum err_code try_patterns(const struct reason_routes *r, struct cli_request *q, struct err *e)
 {
-    const int n = reason_routes_n(r);
-    uint64_t by_text, by_name, by_file;
-    int one;
+    struct reason_route_found found;
 
     for (int i = 0; i < REASON_CLASSES_MAX; i++)
         q->p[i] = (double)NAN;
     q->class = NULL;
-    if (reason_route_text(r, q->text, &by_text, e) || reason_route_files(r, q->text, &by_file, e) ||
-        reason_route_files(r, q->files, &by_name, e))
+    if (reason_route_find(r, q->text, q->files, &found, e))
         return e->code;
-    q->stage = CLI_STAGE_PATTERN;
-    one = only_one(by_text);
-    by_file |= by_name;
-    q->open = by_text != 0 ? by_text : by_file != 0 ? by_file : n < 64 ? ((uint64_t)1 << n) - 1 : UINT64_MAX;
-    if (one < 0) {
-        q->stage = CLI_STAGE_FILE;
-        one = only_one(by_text != 0 ? by_text & by_file : by_file);
-    }
-    if (one < 0)
+    q->stage = found.by_file ? CLI_STAGE_FILE : CLI_STAGE_PATTERN;
+    q->open = found.open;
+    if (found.class < 0)
         return ERR_OK;
-    q->class = reason_route_name(r, one);
+    q->class = reason_route_name(r, found.class);
     q->certainty = 1;
     return ERR_OK;
 }

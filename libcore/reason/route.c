@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "reason/internal.h"
 
 enum {
     NAME_MAX_BYTES = 64,
@@ -39,8 +40,7 @@ struct reason_routes {
     pcre2_match_context *steps;
 };
 
-/* Letters, digits, - and _. */
-static bool is_name(struct str s)
+bool reason_is_name(struct str s)
 {
     for (size_t i = 0; i < s.n; i++) {
         const char c = s.p[i];
@@ -95,7 +95,7 @@ static enum err_code add_expression(struct reason_routes *r, const json_t *v, in
 
     if (!json_is_string(v) || s.n == 0 || s.n > EXPRESSION_MAX || memchr(s.p, '\0', s.n) != NULL)
         return err_set(e, ERR_FORMAT, "is not a text of 1 to %d bytes", EXPRESSION_MAX);
-    if (kind == FILE_TYPE && !is_name(s))
+    if (kind == FILE_TYPE && !reason_is_name(s))
         return err_set(e, ERR_FORMAT, "is no file type, as \"py\"");
     if (r->n_v == EXPRESSIONS_MAX)
         return err_set(e, ERR_FORMAT, "more than %d expressions", EXPRESSIONS_MAX);
@@ -130,8 +130,7 @@ static enum err_code add_list(struct reason_routes *r, const json_t *list, int c
     return ERR_OK;
 }
 
-/* A member that is none of these is a mistake: a misspelt one would have no effect. */
-static enum err_code check_members(const json_t *o, const char *known, struct err *e)
+enum err_code reason_check_members(const json_t *o, const char *known, struct err *e)
 {
     char pointer[200], name[80];
     const char *key;
@@ -150,7 +149,7 @@ static enum err_code check_members(const json_t *o, const char *known, struct er
     return ERR_OK;
 }
 
-static enum err_code member_fault(struct err *e, const char *key, const char *why)
+enum err_code reason_member_fault(struct err *e, const char *key, const char *why)
 {
     err_set(e, ERR_FORMAT, "%s", why);
     return err_at(e, "/%s", key);
@@ -162,15 +161,15 @@ static enum err_code add_class(struct reason_routes *r, const json_t *o, struct 
     struct str name = { 0 };
     const int i = r->n;
 
-    if (check_members(o, " name about words patterns files ", e))
+    if (reason_check_members(o, " name about words patterns files ", e))
         return e->code;
-    if (!json_get_str(o, "name", &name) || !is_name(name))
-        return member_fault(e, "name", "is no name of letters, digits, - and _");
+    if (!json_get_str(o, "name", &name) || !reason_is_name(name))
+        return reason_member_fault(e, "name", "is no name of letters, digits, - and _");
     for (int k = 0; k < i; k++)
         if (str_is(name, r->name[k]))
-            return member_fault(e, "name", "another class has it");
+            return reason_member_fault(e, "name", "another class has it");
     if (about != NULL && (!json_is_string(about) || strlen(json_string_value(about)) != json_text(about).n))
-        return member_fault(e, "about", "is no text");
+        return reason_member_fault(e, "about", "is no text");
     r->name[r->n] = name.p;
     r->about[r->n++] = about != NULL ? json_string_value(about) : "";
     return add_list(r, json_object_get(o, "words"), i, WORD, "words", e) ||
@@ -187,16 +186,16 @@ static enum err_code read_routes(struct reason_routes *r, struct err *e)
     struct str fallback = { 0 };
     size_t i;
 
-    if (check_members(r->file, " default threshold classes ", e))
+    if (reason_check_members(r->file, " default threshold classes ", e))
         return e->code;
-    if (!json_get_str(r->file, "default", &fallback) || !is_name(fallback))
-        return member_fault(e, "default", "is no name of letters, digits, - and _");
+    if (!json_get_str(r->file, "default", &fallback) || !reason_is_name(fallback))
+        return reason_member_fault(e, "default", "is no name of letters, digits, - and _");
     r->fallback = fallback.p;
     r->threshold = threshold != NULL ? json_number_value(threshold) : 0.5;
     if (threshold != NULL && (!json_is_number(threshold) || !(r->threshold >= 0 && r->threshold <= 1)))
-        return member_fault(e, "threshold", "is no number of 0 .. 1");
+        return reason_member_fault(e, "threshold", "is no number of 0 .. 1");
     if (!json_is_array(classes) || json_array_size(classes) == 0 || json_array_size(classes) > REASON_CLASSES_MAX)
-        return member_fault(e, "classes", "is no array of 1 to 64 classes");
+        return reason_member_fault(e, "classes", "is no array of 1 to 64 classes");
     json_array_foreach (classes, i, one)
         if (add_class(r, one, e))
             return err_at(e, "/classes/%zu", i);
@@ -307,4 +306,35 @@ enum err_code reason_route_text(const struct reason_routes *r, struct str text, 
 enum err_code reason_route_files(const struct reason_routes *r, struct str text, uint64_t *classes, struct err *e)
 {
     return find(r, text, true, classes, e);
+}
+
+/* The one class of a set; -1: it has none, or several. */
+static int only_one(uint64_t classes)
+{
+    int i = 0;
+
+    if (classes == 0 || (classes & (classes - 1)) != 0)
+        return -1;
+    while ((classes >> i & 1) == 0)
+        i++;
+    return i;
+}
+
+enum err_code reason_route_find(const struct reason_routes *r, struct str text, struct str files,
+                                struct reason_route_found *out, struct err *e)
+{
+    uint64_t by_text, by_name, by_file;
+
+    if (reason_route_text(r, text, &by_text, e) || reason_route_files(r, text, &by_file, e) ||
+        reason_route_files(r, files, &by_name, e))
+        return e->code;
+    by_file |= by_name;
+    out->by_file = false;
+    out->open = by_text != 0 ? by_text : by_file != 0 ? by_file : r->n < 64 ? ((uint64_t)1 << r->n) - 1 : UINT64_MAX;
+    out->class = only_one(by_text);
+    if (out->class >= 0)
+        return ERR_OK;
+    out->by_file = true;
+    out->class = only_one(by_text != 0 ? by_text & by_file : by_file);
+    return ERR_OK;
 }

@@ -29,4 +29,12 @@ MUST_CHECK enum err_code reason_route_text(const struct reason_routes *r, struct
 /* The same of file types that the text mentions, as in "main.rs". */
 MUST_CHECK enum err_code reason_route_files(const struct reason_routes *r, struct str text, uint64_t *classes,
                                             struct err *e);
+/* Both together: words and patterns, and file types where these leave several. files: names, a line each. */
+struct reason_route_found {
+    int class;     /* -1: none is left, or several */
+    uint64_t open; /* classes that it may still be, a bit each */
+    bool by_file;  /* a file type decided, or nothing did */
+};
+MUST_CHECK enum err_code reason_route_find(const struct reason_routes *r, struct str text, struct str files,
+                                           struct reason_route_found *out, struct err *e);
 #endif
