@@ -124,28 +124,11 @@ static struct str text_of(const struct candidate *c)
 /* The user's last message: what a verifier is told as the problem. NULL: memory is out. */
 static char *problem_of(const json_t *messages)
 {
-    struct cli_buf text = { 0 };
-    const json_t *content = NULL, *part;
-    struct err e = { 0 };
-    size_t i;
+    struct err e;
+    char *text;
+    size_t n;
 
-    for (i = json_array_size(messages); i-- > 0 && content == NULL;) {
-        const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
-
-        if (role != NULL && strcmp(role, "user") == 0)
-            content = json_object_get(json_array_get(messages, i), "content");
-    }
-    if (cli_buf_add(&text, json_is_string(content) ? json_text(content) : STR(""), &e))
-        return NULL;
-    json_array_foreach (content, i, part) {
-        struct str s;
-
-        if (json_get_str(part, "text", &s) && cli_buf_add(&text, s, &e)) {
-            cli_buf_free(&text);
-            return NULL;
-        }
-    }
-    return text.p;
+    return ask_user_text(&text, &n, messages, &e) == ERR_OK ? text : NULL;
 }
 
 /* The canonical answer, and the steps: lines of the reasoning, or of an answer without it. An answer that was cut off

@@ -78,6 +78,10 @@ static enum err_code show_event(struct cli_run *s, const struct gen_event *ev, s
     switch (ev->kind) {
     case GEN_BEGIN:
         return ERR_OK;
+    case GEN_SECOND:
+        ask_turn(&s->asked);
+        cli_answer_close(&s->answer);
+        return cli_run_open_answer(s, e);
     case GEN_ROW:
         return io_out_write(s->logits, ev->logits, (size_t)model_info(s->open.model)->n_vocab * sizeof(float), e);
     case GEN_PROMPT:

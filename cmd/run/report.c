@@ -148,7 +148,7 @@ enum err_code cli_run_print_end(const struct cli_run *s, struct err *e)
          cli_json_set(top, "usage", json_usage(s)) && cli_json_set(top, "timings", cli_run_timings(s)) &&
          cli_json_set(top, "seed", json_integer(s->o->sampling.seed));
     if (ok && s->asked->reason.marks != NULL)
-        ok = cli_json_set(top, "thinking", ask_thinking_json(&s->stats));
+        ok = cli_json_set(top, "thinking", ask_thinking_json(s->asked, &s->stats));
     if (ok && s->search != NULL)
         ok = cli_json_set(top, "search", json_incref(s->search));
     if (ok && s->verified != NULL)

@@ -109,7 +109,7 @@ static void set_limits(struct gen_request *q, const struct ask *a)
 
 enum err_code ask_update(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
 {
-    if (set_sampler(r, a, m, e))
+    if (set_sampler(r, a, m, e) || (r->second != NULL && ask_update(r->second, a, m, e)))
         return e->code;
     set_limits(&r->q, a);
     set_memory(r, a, m);
@@ -242,8 +242,8 @@ static enum err_code make_request(struct ask_request *r, const struct ask *a, co
     return ask_update(r, a, m, e);
 }
 
-enum err_code ask_open(struct ask_request **out, const struct ask *a, const struct ask_model *m,
-                       const struct ask_request *like, struct err *e)
+static enum err_code open_one(struct ask_request **out, const struct ask *a, const struct ask_model *m,
+                              const struct ask_request *like, struct err *e)
 {
     struct ask_request *r = calloc(1, sizeof *r);
 
@@ -257,10 +257,101 @@ enum err_code ask_open(struct ask_request **out, const struct ask *a, const stru
     return ERR_OK;
 }
 
+/* ---- first a direct answer ---- */
+
+static enum err_code check_advice(const struct ask *a, struct err *e)
+{
+    if (!ask_is_not_to_reason(a) && json_object_get(a->kwargs, "enable_thinking") == NULL && !a->continues_last)
+        return ERR_OK;
+    err_set(e, ERR_ARG, "whether to think is said already, so it cannot depend on a direct answer");
+    return err_at(e, "/think");
+}
+
+/* The reasoning request behind the direct one. What both prompts begin with is kept for it. */
+static enum err_code add_second(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+{
+    struct gen_request *q = &r->q;
+    const int room = (int)(sizeof r->border / sizeof r->border[0]);
+    int64_t common = 0;
+
+    if (open_one(&r->second, a, m, r, e))
+        return e->code;
+    while (common < r->prompt.n - 1 && common < r->second->prompt.n &&
+           r->prompt.v[common] == r->second->prompt.v[common])
+        common++;
+    if (common == r->prompt.n - 1 && r->second->prompt.n == r->prompt.n &&
+        r->prompt.v[common] == r->second->prompt.v[common]) {
+        err_set(e, ERR_UNSUPPORTED, "the model's template has no thinking to turn on and off");
+        return err_at(e, "/think");
+    }
+    while (q->n_marks > 0 && (r->border[q->n_marks - 1] >= common || q->n_marks == room))
+        q->n_marks--;
+    if (common > 0)
+        r->border[q->n_marks++] = common;
+    q->second = &r->second->q;
+    q->doubt_below = r->advice.threshold.below;
+    return ERR_OK;
+}
+
+static enum err_code open_advised(struct ask_request **out, const struct ask *a, const struct ask_model *m,
+                                  const struct ask_request *like, struct err *e)
+{
+    struct ask direct = *a, thorough = *a;
+    struct reason_advice advice;
+    struct ask_request *r;
+    char *text;
+    size_t n;
+
+    if (check_advice(a, e) || ask_user_text(&text, &n, a->messages, e))
+        return e->code;
+    const enum err_code code = reason_calibration_find(a->calibration, (struct str){ text, n }, &advice, e);
+
+    free(text);
+    if (code)
+        return code;
+    direct.think = 0;
+    direct.reason = reason_defaults();
+    direct.reason.loops = a->reason.loops;
+    thorough.think = 1;
+    if (open_one(&r, advice.threshold.thinks == REASON_THINKS_ALWAYS ? &thorough : &direct, m, like, e))
+        return e->code;
+    r->is_advised = true;
+    r->advice = advice;
+    if (advice.threshold.thinks == REASON_THINKS_BELOW && add_second(r, &thorough, m, e)) {
+        ask_close(r);
+        return e->code;
+    }
+    if (r->second != NULL) {
+        r->second->is_advised = true;
+        r->second->advice = advice;
+    }
+    *out = r;
+    return ERR_OK;
+}
+
+enum err_code ask_open(struct ask_request **out, const struct ask *a, const struct ask_model *m,
+                       const struct ask_request *like, struct err *e)
+{
+    if (a->calibration != NULL && a->messages != NULL)
+        return open_advised(out, a, m, like, e);
+    return open_one(out, a, m, like, e);
+}
+
+void ask_turn(struct ask_request **r)
+{
+    struct ask_request *first = *r, *second = first->second;
+
+    first->second = NULL;
+    second->first = first;
+    *r = second;
+}
+
 void ask_close(struct ask_request *r)
 {
     if (r == NULL)
         return;
+    ask_close(r->second);
+    ask_close(r->first);
     if (!r->shares_grammar)
         grammar_close(r->grammar);
     json_decref(r->tools);

@@ -12,7 +12,8 @@
  * "/tools/1/function/parameters/items",
  * "/tool_choice", "/response_format/json_schema/schema/...", "/grammar", "/regex", "/chat_template_kwargs",
  * "/reasoning_budget", "/reasoning_effort", "/reasoning_grace", "/reasoning_min", "/reasoning_budget_message",
- * "/think_stop", "/think_probe", "/think_suppress"; "" is the text or the tokens. ERR_NOMEM has none.
+ * "/think_stop", "/think_probe", "/think_suppress", "/think" of a calibration; "" is the text or the tokens. ERR_NOMEM
+ * has none.
  */
 #ifndef ASK_ASK_H
 #define ASK_ASK_H
@@ -20,6 +21,7 @@
 #include "base/json.h"
 #include "engram/mix.h"
 #include "gen/gen.h"
+#include "reason/calibration.h"
 #include "reason/reason.h"
 #include "sample/sample.h"
 #include "text/text.h"
@@ -73,12 +75,15 @@ struct ask {
     bool add_no_answer;  /* messages: no answer begins behind the last one */
     bool continues_last; /* the last message, the assistant's, goes on: the prompt ends with its text */
     /* A chat. */
-    const json_t *tools;       /* NULL or empty: none */
-    const char *tool_choice;   /* "auto", "none", "required", or the name of a tool */
-    bool one_call;             /* at most one call of a tool */
-    bool tools_are_told;       /* the messages say already which tools there are */
-    int think;                 /* the template's enable_thinking: 1, 0; -1: as the template has it. With 0 reasoning is
-                                  closed where the template or the model opens it, as with a budget of 0 */
+    const json_t *tools;     /* NULL or empty: none */
+    const char *tool_choice; /* "auto", "none", "required", or the name of a tool */
+    bool one_call;           /* at most one call of a tool */
+    bool tools_are_told;     /* the messages say already which tools there are */
+    int think;               /* the template's enable_thinking: 1, 0; -1: as the template has it. With 0 reasoning is
+                                closed where the template or the model opens it, as with a budget of 0 */
+    /* A direct answer comes first, and reasoning only where this advises it; NULL: none does. Lives as long as the
+     * request. `think` must not be 0, nor may kwargs have enable_thinking. */
+    const struct reason_calibration *calibration;
     const json_t *kwargs;      /* more variables of the template, which override that; NULL: none */
     struct reason_opts reason; /* when reasoning ends; its text and marks are those of the model. A template that knows
                                 * reasoning_effort sees the effort, unless kwargs has one */
@@ -126,7 +131,12 @@ struct ask_request {
     json_t *tools;      /* that the answer may call; NULL: none */
     int n_calls;        /* that its messages have */
     json_t *notes;      /* texts of indexes that it uses, as those give them; NULL: it looks at no index */
-    json_t *loose;      /* array of lines: what in calls of tools is not held to a schema; NULL: there is nothing */
+    bool is_advised;    /* by a calibration */
+    struct reason_advice advice;
+    struct ask_request
+        *second; /* with reasoning: the second one of q, if this is a direct answer; NULL: there is none */
+    struct ask_request *first; /* of ask_turn(); NULL: none */
+    json_t *loose; /* array of lines: what in calls of tools is not held to a schema; NULL: there is nothing */
     /* what q points to */
     struct grammar *grammar; /* NULL: any answer */
     bool shares_grammar;     /* it is another request's */
@@ -149,10 +159,21 @@ void ask_close(struct ask_request *r); /* when its answers have ended; NULL is a
 /* What was mixed into an answer, as its GEN_END says: sets "tables" of o, an array of objects without tables whose
  * weight is 0, left out where it is empty; and "recited". false: memory is out. */
 bool ask_set_mixed(json_t *o, const struct ask_request *r, const struct gen_mixed *mixed, int n);
+/* The request whose answer may reason: r, or its second. */
+static inline const struct ask_request *ask_thorough(const struct ask_request *r)
+{
+    return r->second != NULL ? r->second : r;
+}
+/* At GEN_SECOND, where the request has one answer alone: *r becomes its second, which owns it. */
+void ask_turn(struct ask_request **r);
+/* The text of the last message of the user: malloc'ed, NUL-terminated, "" if there is none. */
+MUST_CHECK enum err_code ask_user_text(char **out, size_t *n, const json_t *messages, struct err *e);
 /* What is told of an answer's reasoning: {"end", "tokens", "budget" or null, "forced"}, and where it was asked how
- * certain the model is, "certainty" or null, "suppressed", "probes", "probe_rows", "probe_tokens", "held_steps". NULL
- * when memory is out. */
-json_t *ask_thinking_json(const struct gen_stats *t);
+ * certain the model is, "certainty" or null, "suppressed", "probes", "probe_rows", "probe_tokens", "held_steps";
+ * of an answer with a calibration also "thought", and of the direct answer "class" or null, "least" and "calibrated",
+ * or null where there was no answer to the end, "direct_tokens", which were dropped, and "read_again". NULL when memory
+ * is out. */
+json_t *ask_thinking_json(const struct ask_request *r, const struct gen_stats *t);
 /* The reader of one answer of a chat; *out = NULL: it is not a chat. Errors are those of chat_reader_open(). */
 MUST_CHECK enum err_code ask_reader(struct chat_reader **out, const struct ask_request *r, struct err *e);
 /* What the model's own probabilities say of the tokens of an answer's text that were chosen: for a log. */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prompt.c - what the model reads: messages by its template, a text, tokens.  room: ask */
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "ask/internal.h"
 #include "chat/chat.h"
+#include "text/buf.h"
 
 int64_t ask_local_s(void)
 {
@@ -12,6 +14,35 @@ int64_t ask_local_s(void)
     struct tm local;
 
     return localtime_r(&now, &local) != NULL ? (int64_t)timegm(&local) : (int64_t)now;
+}
+
+enum err_code ask_user_text(char **out, size_t *n, const json_t *messages, struct err *e)
+{
+    struct text_buf b = { 0 };
+    const json_t *content = NULL, *part;
+    size_t i;
+
+    for (i = json_array_size(messages); i-- > 0 && content == NULL;) {
+        struct str role;
+
+        if (json_get_str(json_array_get(messages, i), "role", &role) && str_is(role, "user"))
+            content = json_object_get(json_array_get(messages, i), "content");
+    }
+    text_buf_add(&b, json_is_string(content) ? json_text(content) : STR(""));
+    json_array_foreach (content, i, part) {
+        struct str s;
+
+        if (json_get_str(part, "text", &s))
+            text_buf_add(&b, s);
+    }
+    text_buf_add(&b, (struct str){ "", 1 });
+    if (b.failed) {
+        free(b.p);
+        return err_nomem(e);
+    }
+    *out = b.p;
+    *n = b.n - 1;
+    return ERR_OK;
 }
 
 const json_t *ask_tools(const struct ask *a)

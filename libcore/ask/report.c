@@ -17,7 +17,24 @@ void ask_count(struct ask_figures *f, const struct gen_event *ev)
     f->n++;
 }
 
-json_t *ask_thinking_json(const struct gen_stats *t)
+/* What a calibration led to. */
+static bool add_advice(json_t *o, const struct ask_request *r, const struct gen_stats *t)
+{
+    const struct reason_advice *a = &r->advice;
+    const bool direct = t->doubt.asked && !t->doubt.doubted;
+    const double right = direct ? reason_isotonic_at(a->right, (double)t->doubt.least) : (double)NAN;
+    json_t *more = json_pack("{s:b, s:s?, s:o, s:o, s:I, s:I}", "thought",
+                             t->doubt.asked ? t->doubt.doubted : a->threshold.thinks == REASON_THINKS_ALWAYS, "class",
+                             a->class, "least", t->doubt.asked ? json_real((double)t->doubt.least) : json_null(),
+                             "calibrated", isfinite(right) ? json_real(right) : json_null(), "direct_tokens",
+                             (json_int_t)t->doubt.tokens, "read_again", (json_int_t)t->doubt.read);
+    const bool ok = more != NULL && json_object_update(o, more) == 0;
+
+    json_decref(more);
+    return ok;
+}
+
+json_t *ask_thinking_json(const struct ask_request *r, const struct gen_stats *t)
 {
     const struct gen_thought *w = &t->thought;
     json_t *o =
@@ -29,7 +46,8 @@ json_t *ask_thinking_json(const struct gen_stats *t)
                                            "suppressed", (json_int_t)w->suppressed, "probes", (json_int_t)t->probes,
                                            "probe_rows", (json_int_t)t->probe_rows, "probe_tokens",
                                            (json_int_t)t->probe_tokens, "held_steps", (json_int_t)t->probe_held_steps);
-    const bool ok = o != NULL && more != NULL && json_object_update(o, more) == 0;
+    const bool ok =
+        o != NULL && more != NULL && json_object_update(o, more) == 0 && (!r->is_advised || add_advice(o, r, t));
 
     json_decref(more);
     return json_if(ok, o);

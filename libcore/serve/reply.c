@@ -325,6 +325,11 @@ static json_t *reply_head(const struct serve *s, const struct serve_job *j, cons
                      "model", s->model, "system_fingerprint", s->fingerprint);
 }
 
+static json_t *thinking_json(const struct serve_choice *c)
+{
+    return ask_thinking_json(c->request, &c->stats);
+}
+
 /* What is told of the reasoning of an answer, or of all; NULL: the model has none. */
 static json_t *thinking_of(const struct serve_job *j, const struct serve_choice *c)
 {
@@ -333,10 +338,10 @@ static json_t *thinking_of(const struct serve_job *j, const struct serve_choice 
     if (j->n_choices == 0 || j->choice[0].request == NULL || j->choice[0].request->reason.marks == NULL)
         return NULL;
     if (c != NULL || j->n_choices == 1)
-        return ask_thinking_json(c != NULL ? &c->stats : &j->choice[0].stats);
+        return thinking_json(c != NULL ? c : &j->choice[0]);
     all = json_array();
     for (int i = 0; i < j->n_choices; i++)
-        json_push(&all, ask_thinking_json(&j->choice[i].stats));
+        json_push(&all, thinking_json(&j->choice[i]));
     return all;
 }
 

@@ -717,6 +717,15 @@ static enum err_code tell_progress(struct serve *s, struct serve_job *j, struct 
     return serve_push(s, j, SERVE_CHUNK, json_if(ok, part), 200, false, e);
 }
 
+/* Its direct answer was dropped, before anything of it was told. */
+static enum err_code turn_to_second(struct serve_job *j, struct serve_choice *c, struct err *e)
+{
+    chat_reader_close(c->reader);
+    c->reader = NULL;
+    c->request = c->request->second;
+    return j->over || j->dropped ? ERR_OK : ask_reader(&c->reader, c->request, e);
+}
+
 static enum err_code hear_event(struct serve *s, const struct gen_event *ev, struct err *e)
 {
     struct serve_choice *c = ev->user;
@@ -734,6 +743,8 @@ static enum err_code hear_event(struct serve *s, const struct gen_event *ev, str
         return j->asked != NULL && j->row->dialect->begin != NULL && !j->over && !j->dropped
                    ? j->row->dialect->begin(s, j, c, e)
                    : ERR_OK;
+    case GEN_SECOND:
+        return turn_to_second(j, c, e);
     case GEN_ROW:
         return j->over || j->dropped ? ERR_OK : take_row(s, j, c, ev, e);
     case GEN_TOKEN:
