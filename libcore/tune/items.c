@@ -115,6 +115,7 @@ static enum err_code add_thought(const struct reading *r, bool begun, struct str
 struct pair {
     const json_t *messages, *tools;
     struct str answer, thought; /* thought.p NULL: none was given */
+    bool answer_only;           /* the thought is given like the question, as one that was cut short would be */
 };
 
 static enum err_code ask_of(struct reading *r, const struct pair *p, bool think, struct text_tokens *token,
@@ -134,10 +135,14 @@ static enum err_code add_pair(struct reading *r, const struct pair *p, struct te
                               struct err *e)
 {
     const struct str thought = p->thought.p != NULL ? p->thought : (struct str){ "", 0 };
-    const int64_t n_prompt = token.n;
+    int64_t n_prompt = token.n;
+    enum err_code code = ERR_OK;
 
-    if (((thinking || p->thought.p != NULL) && add_thought(r, thinking, thought, &token, e)) ||
-        text_encode(r->how->text, p->answer, 0, &token, e) || end_turn(r, &token, e)) {
+    if (thinking || p->thought.p != NULL)
+        code = add_thought(r, thinking, thought, &token, e);
+    if (p->answer_only)
+        n_prompt = token.n;
+    if (code != ERR_OK || text_encode(r->how->text, p->answer, 0, &token, e) || end_turn(r, &token, e)) {
         text_tokens_free(&token);
         return e->code;
     }
@@ -253,18 +258,18 @@ static enum err_code add_text(struct reading *r, struct str s, struct err *e)
     return code;
 }
 
-/* Messages that end with the assistant's are a question and its answer. */
-static enum err_code add_messages(struct reading *r, const json_t *o, struct err *e)
+/* Messages that end with the assistant's are a question and its answer. p: what the line says beside them. */
+static enum err_code add_messages(struct reading *r, const json_t *o, struct pair p, struct err *e)
 {
     const json_t *messages = json_object_get(o, "messages"), *last;
     json_t *asked;
-    struct str answer, role, thought = { 0 };
+    struct str role;
     enum err_code code;
 
-    if (json_get_str(o, "answer", &answer)) {
-        (void)json_get_str(o, "reasoning_content", &thought);
-        return add_chat(r, &(struct pair){ messages, json_object_get(o, "tools"), answer, thought }, e);
-    }
+    p.messages = messages;
+    p.tools = json_object_get(o, "tools");
+    if (json_get_str(o, "answer", &p.answer))
+        return add_chat(r, &p, e);
     if (json_object_get(o, "answer") != NULL) { /* of another kind: tool calls */
         r->to->n_out++;
         return note_chat(&r->to->chats, messages, json_object_get(o, "tools"), e);
@@ -272,48 +277,71 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct err
     last = json_array_get(messages, json_array_size(messages) - 1);
     if (r->how->open && json_get_str(last, "role", &role) && !str_is(role, "assistant"))
         return note_chat(&r->to->open, messages, json_object_get(o, "tools"), e);
-    if (!json_get_str(last, "role", &role) || !str_is(role, "assistant") || !json_get_str(last, "content", &answer))
+    if (!json_get_str(last, "role", &role) || !str_is(role, "assistant") || !json_get_str(last, "content", &p.answer))
         return err_set(e, ERR_FORMAT, "neither an answer nor a last message of the assistant");
-    (void)json_get_str(last, "reasoning_content", &thought);
+    p.thought = (struct str){ 0 };
+    (void)json_get_str(last, "reasoning_content", &p.thought);
     asked = json_shallow(messages);
+    p.messages = asked;
     if (asked == NULL || json_array_remove(asked, json_array_size(asked) - 1) != 0)
         code = err_nomem(e);
     else
-        code = add_chat(r, &(struct pair){ asked, json_object_get(o, "tools"), answer, thought }, e);
+        code = add_chat(r, &p, e);
     json_decref(asked);
     return code;
 }
 
-/* answer NULL: there is none. */
-static enum err_code add_prompt(struct reading *r, struct str prompt, struct str thought, const struct str *answer,
-                                struct err *e)
+/* p.answer.p NULL: there is none. */
+static enum err_code add_prompt(struct reading *r, struct str prompt, struct pair p, struct err *e)
 {
     json_t *messages = json_pack("[{s:s, s:s%}]", "role", "user", "content", prompt.p, prompt.n);
-    enum err_code code = messages == NULL ? err_nomem(e)
-                         : answer != NULL ? add_chat(r, &(struct pair){ messages, NULL, *answer, thought }, e)
-                                          : note_chat(&r->to->open, messages, NULL, e);
+    enum err_code code;
+
+    p.messages = messages;
+    code = messages == NULL     ? err_nomem(e)
+           : p.answer.p != NULL ? add_chat(r, &p, e)
+                                : note_chat(&r->to->open, messages, NULL, e);
 
     json_decref(messages);
     return code;
 }
 
+/* Which part of an item is learnt: "learn". */
+static enum err_code read_learn(const json_t *o, bool *answer_only, struct err *e)
+{
+    const json_t *learn = json_object_get(o, "learn");
+    struct str s = { 0 };
+
+    if (learn == NULL)
+        return ERR_OK;
+    (void)json_get_str(o, "learn", &s);
+    *answer_only = str_is(s, "answer");
+    if (!*answer_only && !str_is(s, "all"))
+        return err_set(e, ERR_FORMAT, "learn: \"all\" or \"answer\"");
+    return ERR_OK;
+}
+
 static enum err_code add_line(void *ctx, struct str line, struct err *e)
 {
     struct reading *r = ctx;
-    struct str s, answer, thought = { 0 };
+    struct pair p = { 0 };
+    struct str s;
     json_t *o;
     enum err_code code;
 
     if (json_parse(&o, line, "JSON", e))
         return e->code;
-    (void)json_get_str(o, "reasoning_content", &thought);
-    if (json_is_array(json_object_get(o, "messages")))
-        code = add_messages(r, o, e);
+    (void)json_get_str(o, "reasoning_content", &p.thought);
+    code = read_learn(o, &p.answer_only, e);
+    if (code != ERR_OK)
+        ;
+    else if (json_is_array(json_object_get(o, "messages")))
+        code = add_messages(r, o, p, e);
     else if (json_get_str(o, "prompt", &s) &&
-             (json_get_str(o, "answer", &answer) || (r->how->open && json_object_get(o, "answer") == NULL)))
-        code = add_prompt(r, s, thought, json_object_get(o, "answer") != NULL ? &answer : NULL, e);
+             (json_get_str(o, "answer", &p.answer) || (r->how->open && json_object_get(o, "answer") == NULL)))
+        code = add_prompt(r, s, p, e);
     else if (json_get_str(o, "text", &s))
-        code = add_text(r, s, e);
+        code = p.answer_only ? err_set(e, ERR_FORMAT, "learn: a text has no answer") : add_text(r, s, e);
     else
         code = err_set(e, ERR_FORMAT, "no messages, no prompt with an answer, no text");
     json_decref(o);
@@ -351,10 +379,11 @@ enum err_code tune_items_add_pairs(struct tune_items *to, const struct tune_read
     size_t i;
 
     json_array_foreach (pairs, i, pair) {
-        struct str prompt, answer;
+        struct pair p = { 0 };
+        struct str prompt;
 
-        if (code == ERR_OK && json_get_str(pair, "prompt", &prompt) && json_get_str(pair, "answer", &answer))
-            code = add_prompt(&r, prompt, (struct str){ 0 }, &answer, e);
+        if (code == ERR_OK && json_get_str(pair, "prompt", &prompt) && json_get_str(pair, "answer", &p.answer))
+            code = add_prompt(&r, prompt, p, e);
     }
     chat_close(r.format);
     if (code == ERR_OK)

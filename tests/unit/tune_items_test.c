@@ -106,11 +106,59 @@ static void test_thoughts(void **state)
     gguf_close(g);
 }
 
+/* A thought that is given like the question is there, and not learnt. */
+static void test_answer_only(void **state)
+{
+    static const char lines[] =
+        "{\"prompt\": \"What is it?\", \"answer\": \"a zebra\", \"reasoning_content\": \"Stri\", \"learn\": "
+        "\"answer\"}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"What is it?\"}, {\"role\": \"assistant\","
+        " \"reasoning_content\": \"Stri\", \"content\": \"a zebra\"}], \"learn\": \"answer\"}\n"
+        "{\"prompt\": \"What is it?\", \"answer\": \"a zebra\", \"learn\": \"all\"}\n";
+    static const char *const wrong[] = { "\"x\"", "1", "null", "[\"answer\"]" };
+    struct tune_reading how = { .tokens_max = 100 };
+    struct tune_items items = { 0 };
+    char *whole;
+    struct err e = { 0 };
+    struct gguf *g;
+    struct text *t;
+
+    (void)state;
+    if (gguf_open(&g, "share/models/chimere-nano-q5_k_m.gguf", &e) || text_open(&t, g, &e))
+        fail_msg("%s", e.msg);
+    how.text = t;
+    assert_int_equal(tune_items_read(&items, &how, "a.jsonl", str_of(lines), &e), ERR_OK);
+    assert_int_equal(items.n, 3);
+    for (int i = 0; i < 2; i++) {
+        const struct tune_item *a = &items.v[i];
+
+        assert_int_equal(a->n_answer, items.v[2].n_answer); /* the answer alone */
+        assert_true(a->thinks && a->token.n > items.v[2].token.n);
+        for (int64_t k = 0; k < a->token.n; k++)
+            assert_int_equal(a->target[k],
+                             k + 1 < a->token.n - a->n_answer || k + 1 == a->token.n ? -1 : a->token.v[k + 1]);
+    }
+    item_text(t, &items.v[0], &whole);
+    assert_non_null(strstr(whole, "<think>\nStri\n</think>\n\na zebra<|im_end|>"));
+    free(whole);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char line[200];
+
+        (void)snprintf(line, sizeof line, "{\"prompt\": \"a\", \"answer\": \"b\", \"learn\": %s}", wrong[i]);
+        assert_int_equal(tune_items_read(&items, &how, "a.jsonl", str_of(line), &e), ERR_FORMAT);
+        assert_string_equal(e.msg, "a.jsonl: line 1: learn: \"all\" or \"answer\"");
+    }
+    tune_items_free(&items);
+    text_close(t);
+    gguf_close(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_items),
         cmocka_unit_test(test_thoughts),
+        cmocka_unit_test(test_answer_only),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
