@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bench/bench.h"
+#include "cli/chart.h"
 #include "cli/table.h"
 
 static struct bench_opts o = {
@@ -110,7 +111,7 @@ static const struct cli_command commands[] = {
     { "kl", "kl [options] [file ...]", "Divergence from a model or saved logits.", KL },
     { "eval", "eval [options] tasks ...", "Answers to task sets, graded.", EVAL },
     { "synth", "synth [options]", "What a model of a known shape weighs.", SYNTH },
-    { "plot", "plot -o picture.svg records ...", "A picture of records, by gnuplot.", PLOT },
+    { "plot", "plot -o picture.svg records ...", "A picture of records.", PLOT },
     { "state", "state [options]", "What a conversation in a file costs.", STATE },
     { "speculate", "speculate [options] [file ...]", "What guesses of drafters are worth.", SPECULATE },
     { "kernels", "kernels [options]", "Which GPU kernel multiplies what; their times.", KERNELS },
@@ -232,8 +233,8 @@ static void check_usage(const struct cli_command *c)
     if (c->bit & SPECULATE && o.predict_max < 2)
         cli_usage("speculate: -n 1: times begin with the first token, so answers need a second one");
     cli_check_kind("write", o.write, STR("GGUF"), "GGUF file");
-    if (c->bit & PLOT && o.out != NULL)
-        cli_check_kind("out", o.out, cli_bench_is_script(o.out) ? STR("set terminal svg") : STR("<?xml"), "plot");
+    if (c->bit & PLOT)
+        cli_chart_check("out", o.out);
     cli_check_kind("save", o.save, STR("CHIMLOG1"), "file of saved logits");
     if (o.temp <= 0 && ((c->bit & ASKS && cli_given(&cli, "top-p")) || (seeded && cli_given(&cli, "seed"))))
         cli_usage("%s: --top-p and --seed need a --temp above 0", c->name);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "adapt/adapt.h"
 #include "base/io.h"
+#include "cli/chart.h"
 #include "cli/openblas.h"
 #include "cli/table.h"
 #include "draft-train/program.h"
@@ -92,7 +93,7 @@ static const struct cli_opt opts[] = {
     ROWS_RUNNING(o.model),
     SECTION("Output"),
     OUTPUT_OR_STDOUT("jsonl", "file", "append events as JSON lines; - is stdout", &o.events),
-    OUTPUT(0, "plot", "file", "a picture of the loss (SVG)", &o.plot),
+    OUTPUT(0, "plot", "file", "a picture of the loss: .svg, .png or .pdf", &o.plot),
     FLAG('v', "verbose", "say what was done", &o.verbose),
     FLAG('q', "quiet", "errors only", &o.quiet),
     END,
@@ -284,6 +285,7 @@ int main(int argc, char **argv)
     file = linked_file();
     o.out = file != NULL ? file : o.out;
     cli_check_beside("plot", o.plot, o.out);
+    cli_chart_check("plot", o.plot);
     cli_check_beside("jsonl", o.events, o.out);
     status = o.rollback             ? rollback(command->bit)
              : command->bit == MTP  ? cli_train_mtp(&o, &cli, argv + first + 1)

@@ -60,7 +60,6 @@ enum err_code cli_bench_cmd_kl(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e);
-bool cli_bench_is_script(const char *path); /* of a plot: *.gp */
 enum err_code cli_bench_cmd_state(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_speculate(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_kernels(struct bench *b, struct err *e);

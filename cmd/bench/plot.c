@@ -1,21 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plot.c - records as pictures, drawn by gnuplot.                           room: cmd */
-#include <errno.h>
+/* plot.c - records as a picture: speed by depth, divergence by size, accuracy.          room: cmd */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include "base/io.h"
+#include "base/memory.h"
 #include "bench/bench.h"
+#include "cli/chart.h"
 
 enum panel { PANEL_SPEED, PANEL_KL, PANEL_ACCURACY, N_PANELS };
 
+enum { NAME_BYTES = 128, SETS_MAX = 40 };
+
+/* A record that is drawn. What is joined by a line has one file, one name and follows in the file. */
+struct mark {
+    enum panel panel;
+    int file;
+    const json_t *record;
+    struct chart_point at;
+    char name[NAME_BYTES]; /* the model, and how it was run where that differs */
+};
+
 struct plot {
     struct bench *b;
-    json_t *files; /* array of arrays of records */
-    json_t *sets;  /* object: name of a task set -> its place on the axis */
-    int n_panels;
-    bool has[N_PANELS];
-    FILE *out;
+    json_t *files; /* array of arrays of records, which marks point into */
+    struct mark *v;
+    size_t n, cap;
+    const char *sets[SETS_MAX]; /* names of task sets, in the order of the axis */
+    int n_sets, n_files;
 };
 
 static double number_in(const json_t *r, const char *key)
@@ -32,183 +42,193 @@ static int panel_of(const json_t *r)
     return strcmp(cli_bench_text_in(r, "type"), "eval") == 0 ? PANEL_ACCURACY : -1;
 }
 
-/* A string of gnuplot: in single quotes, which are doubled inside. */
-static void put_text(FILE *f, const char *s)
+/* The place of a task set on the axis; -1: there are too many. */
+static int place_of(struct plot *p, const char *set)
 {
-    putc('\'', f);
-    for (; *s; s++) {
-        if (*s == '\'')
-            putc('\'', f);
-        putc((unsigned char)*s < ' ' ? ' ' : *s, f);
-    }
-    putc('\'', f);
+    for (int i = 0; i < p->n_sets; i++)
+        if (strcmp(p->sets[i], set) == 0)
+            return i;
+    if (p->n_sets == SETS_MAX)
+        return -1;
+    p->sets[p->n_sets] = set;
+    return p->n_sets++;
 }
 
-/* The points of one file for a panel, as a here-document. */
-static void put_data(struct plot *p, size_t file, enum panel panel)
+/* A model's name without directory and ".gguf". */
+static void put_name(struct mark *m)
 {
-    const json_t *records = json_array_get(p->files, file);
+    const char *name = cli_bench_text_in(json_object_get(m->record, "model"), "name"), *slash = strrchr(name, '/');
+    size_t n;
 
-    fprintf(p->out, "$data%d_%zu << EOD\n", (int)panel, file);
-    for (size_t i = 0; i < json_array_size(records); i++) {
-        const json_t *r = json_array_get(records, i);
+    snprintf(m->name, sizeof m->name, "%.60s", slash != NULL ? slash + 1 : name);
+    n = strlen(m->name);
+    if (n > 5 && strcmp(m->name + n - 5, ".gguf") == 0)
+        m->name[n - 5] = '\0';
+    cli_clean(m->name);
+}
 
-        if (panel_of(r) != (int)panel)
+static enum err_code add_mark(struct plot *p, int file, const json_t *r, struct err *e)
+{
+    const int panel = panel_of(r), place = panel == PANEL_ACCURACY ? place_of(p, cli_bench_text_in(r, "set")) : 0;
+    struct mark *m;
+
+    if (panel < 0)
+        return ERR_OK;
+    if (place < 0)
+        return err_set(e, ERR_LIMIT, "plot: more than %d task sets", SETS_MAX);
+    if (memory_room(&p->v, &p->cap, p->n + 1, sizeof *p->v, e))
+        return e->code;
+    m = &p->v[p->n++];
+    *m = (struct mark){ .panel = (enum panel)panel, .file = file, .record = r };
+    if (panel == PANEL_SPEED) {
+        m->at = (struct chart_point){ number_in(r, "depth_tokens"), number_in(r, "decode_tps"),
+                                      number_in(r, "decode_min_tps"), number_in(r, "decode_max_tps"), NULL };
+    } else if (panel == PANEL_KL) {
+        const double kl = number_in(r, "kl_mean_nats"), se = number_in(r, "kl_mean_se_nats");
+
+        m->at = (struct chart_point){ number_in(json_object_get(r, "model"), "weight_bytes") / 1e6, kl, kl - se,
+                                      kl + se, NULL };
+    } else {
+        m->at = (struct chart_point){ place + .8 / (p->n_files + 1) * (file - (p->n_files - 1) / 2.),
+                                      100 * number_in(r, "accuracy"), 100 * number_in(r, "accuracy_lo"),
+                                      100 * number_in(r, "accuracy_hi"), NULL };
+    }
+    put_name(m);
+    return ERR_OK;
+}
+
+/* ---- what differs between records of one model ---- */
+
+static const char *const ways[] = { "device", "cpu", "n_threads", "acts", "kv", "vram" };
+
+static void put_way(const json_t *r, const char *way, char *buf, size_t buf_bytes)
+{
+    const json_t *v = json_object_get(json_object_get(r, "hardware"), way);
+
+    if (json_is_integer(v))
+        snprintf(buf, buf_bytes, "%lld threads", (long long)json_integer_value(v));
+    else
+        snprintf(buf, buf_bytes, "%.40s", json_is_string(v) ? json_string_value(v) : "");
+}
+
+/* Names of speeds also say how the model was run, as far as other records of it were run otherwise. */
+static void tell_ways(struct plot *p)
+{
+    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++)
+        for (size_t i = 0; i < p->n; i++) {
+            const char *model = cli_bench_text_in(json_object_get(p->v[i].record, "model"), "name");
+            char mine[48], other[48];
+            bool differs = false;
+
+            put_way(p->v[i].record, ways[k], mine, sizeof mine);
+            for (size_t j = 0; j < p->n && p->v[i].panel == PANEL_SPEED && *mine != '\0' && !differs; j++) {
+                put_way(p->v[j].record, ways[k], other, sizeof other);
+                differs = p->v[j].panel == PANEL_SPEED && p->v[j].file == p->v[i].file && *other != '\0' &&
+                          strcmp(mine, other) != 0 &&
+                          strcmp(model, cli_bench_text_in(json_object_get(p->v[j].record, "model"), "name")) == 0;
+            }
+            if (differs) {
+                const size_t n = strlen(p->v[i].name);
+
+                snprintf(p->v[i].name + n, sizeof p->v[i].name - n, ", %s", mine);
+                cli_clean(p->v[i].name);
+            }
+        }
+}
+
+/* ---- the picture ---- */
+
+/* Marks of a panel in series, those of a file with one name that follow each other: speeds are a line, with the name at
+ * its end; accuracies have it at the first. */
+static size_t cut_series(const struct plot *p, enum panel panel, struct chart_series *s, struct chart_point *at)
+{
+    size_t n = 0, used = 0;
+
+    for (size_t i = 0; i < p->n; i++) {
+        const struct mark *m = &p->v[i];
+        const bool goes_on = i > 0 && panel != PANEL_KL && p->v[i - 1].panel == panel && p->v[i - 1].file == m->file &&
+                             strcmp(p->v[i - 1].name, m->name) == 0 && m->at.x > p->v[i - 1].at.x;
+
+        if (m->panel != panel)
             continue;
-        if (panel == PANEL_SPEED)
-            fprintf(p->out, "%g %g %g %g\n", number_in(r, "depth_tokens"), number_in(r, "decode_tps"),
-                    number_in(r, "decode_min_tps"), number_in(r, "decode_max_tps"));
-        else if (panel == PANEL_KL)
-            fprintf(p->out, "%g %g %g\n", number_in(json_object_get(r, "model"), "weight_bytes") / 1e6,
-                    number_in(r, "kl_mean_nats"), number_in(r, "kl_mean_se_nats"));
-        else
-            fprintf(
-                p->out, "%g %g %g %g\n",
-                (double)json_integer_value(json_object_get(p->sets, cli_bench_text_in(r, "set"))) + 0.12 * (double)file,
-                100 * number_in(r, "accuracy"), 100 * number_in(r, "accuracy_lo"), 100 * number_in(r, "accuracy_hi"));
+        if (goes_on && panel == PANEL_SPEED)
+            at[used - 1].name = NULL;
+        if (!goes_on)
+            s[n++] = (struct chart_series){ .key = m->file, .line = panel == PANEL_SPEED, .v = &at[used], .n = 0 };
+        at[used] = m->at;
+        at[used++].name = *m->name != '\0' && !(goes_on && panel == PANEL_ACCURACY) ? m->name : NULL;
+        s[n - 1].n++;
     }
-    fputs("EOD\n", p->out);
+    return n;
 }
 
-static bool file_has(const struct plot *p, size_t file, enum panel panel)
+static bool all_positive(const struct plot *p, enum panel panel)
 {
-    const json_t *records = json_array_get(p->files, file);
-
-    for (size_t i = 0; i < json_array_size(records); i++)
-        if (panel_of(json_array_get(records, i)) == (int)panel)
-            return true;
-    return false;
+    for (size_t i = 0; i < p->n; i++)
+        if (p->v[i].panel == panel && !(p->v[i].at.y > 0))
+            return false;
+    return true;
 }
 
-/* Names of task sets along the axis. */
-static void put_sets(struct plot *p)
+static enum err_code draw(const struct plot *p, struct err *e)
 {
-    const char *name;
-    json_t *place;
-
-    fprintf(p->out, "set xrange [-0.5:%zu.5]\nset xtics (", json_object_size(p->sets) - 1);
-    json_object_foreach (p->sets, name, place) {
-        fputs(json_integer_value(place) > 0 ? ", " : "", p->out);
-        put_text(p->out, name);
-        fprintf(p->out, " %lld", (long long)json_integer_value(place));
-    }
-    fputs(")\n", p->out);
-}
-
-static void put_panel(struct plot *p, enum panel panel)
-{
-    static const char *const head[] = {
-        "set title 'decode'\nset xlabel 'depth, tokens'\nset ylabel 'tokens/s'\nset yrange [0:*]\n",
-        "set title 'divergence'\nset xlabel 'weights, MB'\nset ylabel 'KL, nats'\nset xrange [0:*]\nset yrange [0:*]\n",
-        "set title 'accuracy'\nset xlabel ''\nset ylabel '%, 95 % interval'\nset yrange [0:100]\n",
+    struct chart c[N_PANELS] = {
+        { .title = "decode", .x = { "depth, tokens", .from_zero = true }, .y = { "tokens/s", .from_zero = true } },
+        { .title = "divergence",
+          .x = { "weights, MB" },
+          .y = { "KL, nats per token", .from_zero = !all_positive(p, PANEL_KL), .log = all_positive(p, PANEL_KL) } },
+        { .title = "accuracy, 95 % interval",
+          .x = { "task set", .words = p->sets, .n_words = p->n_sets },
+          .y = { "%", .from_zero = true, .most = 100 } },
     };
-    static const char *const style[] = { "using 1:2:3:4 with yerrorlines", "using 1:2:3 with yerrorbars pt 7",
-                                         "using 1:2:3:4 with yerrorbars pt 7" };
-    bool first = true;
+    struct chart_series *s = calloc(p->n, sizeof *s);
+    struct chart_point *at = calloc(p->n, sizeof *at);
+    int n = 0;
+    enum err_code code = s != NULL && at != NULL ? ERR_OK : err_nomem(e);
 
-    fputs("set autoscale\n", p->out);
-    fputs(head[panel], p->out);
-    if (panel == PANEL_ACCURACY)
-        put_sets(p);
-    for (size_t i = 0; i < json_array_size(p->files); i++) {
-        if (!file_has(p, i, panel))
-            continue;
-        fprintf(p->out, "%s $data%d_%zu %s title ", first ? "plot" : ",", (int)panel, i, style[panel]);
-        put_text(p->out, p->b->operands[i]);
-        first = false;
+    for (size_t i = 0, used = 0, points = 0; i < N_PANELS && code == ERR_OK; i++) {
+        const size_t more = cut_series(p, (enum panel)i, s + used, at + points);
+
+        c[n] = c[i];
+        c[n].v = s + used;
+        c[n].n = more;
+        for (size_t k = 0; k < more; k++)
+            points += s[used + k].n;
+        used += more;
+        n += more > 0;
     }
-    fputs("\n", p->out);
-}
-
-bool cli_bench_is_script(const char *path)
-{
-    const size_t n = strlen(path);
-
-    return n > 3 && strcmp(path + n - 3, ".gp") == 0;
-}
-
-static void put_script(struct plot *p)
-{
-    fprintf(p->out, "set terminal svg size %d,420 noenhanced background rgb 'white'\n", 520 * p->n_panels);
-    if (!cli_bench_is_script(p->b->o->out)) {
-        fputs("set output ", p->out);
-        put_text(p->out, p->b->o->out);
-        putc('\n', p->out);
-    }
-    for (size_t i = 0; i < json_array_size(p->files); i++)
-        for (int panel = 0; panel < N_PANELS; panel++)
-            if (file_has(p, i, (enum panel)panel))
-                put_data(p, i, (enum panel)panel);
-    fprintf(p->out, "set key bottom left\nset grid\nset multiplot layout 1,%d\n", p->n_panels);
-    for (int panel = 0; panel < N_PANELS; panel++)
-        if (p->has[panel])
-            put_panel(p, (enum panel)panel);
-    fputs("unset multiplot\n", p->out);
-}
-
-static enum err_code write_script(struct plot *p, const char *path, struct err *e)
-{
-    char *text = NULL;
-    size_t n = 0;
-    enum err_code code;
-
-    p->out = open_memstream(&text, &n);
-    if (p->out != NULL)
-        put_script(p);
-    code = p->out != NULL && fclose(p->out) == 0 ? io_write_file(path, (struct str){ text, n }, e) : err_nomem(e);
-    free(text);
+    if (code == ERR_OK)
+        code = cli_chart_write(p->b->o->out, c, n, (const char *const *)p->b->operands, p->n_files, e);
+    free(s);
+    free(at);
     return code;
-}
-
-static enum err_code draw_plot(struct plot *p, struct err *e)
-{
-    const char *path = p->b->o->out;
-    int status;
-
-    if (cli_bench_is_script(path))
-        return write_script(p, path, e);
-    fflush(stdout);
-    if (system("command -v gnuplot > /dev/null") != 0)
-        return err_set(e, ERR_IO, "plot: gnuplot is not installed; -o FILE.gp writes its script");
-    p->out = popen("gnuplot", "w");
-    if (p->out == NULL)
-        return err_errno(e, ERR_IO, errno, "gnuplot: cannot run");
-    put_script(p);
-    status = pclose(p->out);
-    return status == 0 ? ERR_OK : err_set(e, ERR_IO, "gnuplot failed with status %d", WEXITSTATUS(status));
 }
 
 enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
 {
-    struct plot p = { .b = b, .files = json_array(), .sets = json_object() };
-    enum err_code code = p.files && p.sets ? ERR_OK : err_nomem(e);
+    struct plot p = { .b = b, .files = json_array() };
+    enum err_code code = p.files != NULL ? ERR_OK : err_nomem(e);
 
     if (b->o->out == NULL || *b->operands == NULL)
         code = err_set(e, ERR_ARG, "plot: needs files of records and -o FILE.svg");
-    for (char **f = b->operands; *f != NULL && code == ERR_OK; f++) {
+    while (b->operands[p.n_files] != NULL)
+        p.n_files++;
+    for (int f = 0; code == ERR_OK && f < p.n_files; f++) {
         json_t *records;
 
-        code = cli_bench_load(&records, *f, e);
+        code = cli_bench_load(&records, b->operands[f], e);
         if (code == ERR_OK && json_array_append_new(p.files, records))
             code = err_nomem(e);
-        for (size_t i = 0; code == ERR_OK && i < json_array_size(records); i++) {
-            const json_t *r = json_array_get(records, i);
-            int panel = panel_of(r);
-
-            if (panel == PANEL_ACCURACY && json_object_get(p.sets, cli_bench_text_in(r, "set")) == NULL)
-                json_object_set_new(p.sets, cli_bench_text_in(r, "set"),
-                                    json_integer((json_int_t)json_object_size(p.sets)));
-            if (panel >= 0 && !p.has[panel]) {
-                p.has[panel] = true;
-                p.n_panels++;
-            }
-        }
+        for (size_t i = 0; code == ERR_OK && i < json_array_size(records); i++)
+            code = add_mark(&p, f, json_array_get(records, i), e);
     }
-    if (code == ERR_OK && p.n_panels == 0)
+    if (code == ERR_OK && p.n == 0)
         code = err_set(e, ERR_FORMAT, "plot: no records of decode speed, divergence or accuracy in these files");
-    if (code == ERR_OK)
-        code = draw_plot(&p, e);
+    if (code == ERR_OK) {
+        tell_ways(&p);
+        code = draw(&p, e);
+    }
+    free(p.v);
     json_decref(p.files);
-    json_decref(p.sets);
     return code;
 }

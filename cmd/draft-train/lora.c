@@ -379,8 +379,13 @@ static void report_end(struct lora *l, bool published)
     const struct tune_verdict *v = &l->job.report.verdict;
 
     cli_progress_end();
-    for (int i = 0; i < l->job.report.n_outcome; i++)
-        report_outcome(l, &l->job.report.outcome[i]);
+    for (int i = 0; i < l->job.report.n_outcome; i++) {
+        const struct tune_outcome *r = &l->job.report.outcome[i];
+
+        report_outcome(l, r);
+        if (i < CLI_TRAIN_SETS && r->n > 0)
+            cli_train_tested(&l->report, r->set == NULL ? CLI_TRAIN_HELD_OUT : CLI_TRAIN_KEPT, r->loss[0], r->loss[1]);
+    }
     cli_train_event(&l->report, "end",
                     json_pack("{s:b, s:o, s:o, s:o, s:f, s:I}", "published", published, "p", number_or_null(v->p),
                               "p_kept", number_or_null(v->p_kept), "loss_bound", number_or_null(v->bound), "strength",

@@ -64,6 +64,7 @@ struct progress cli_train_reading(const char *path);
 /* ---- report.c ---- */
 
 /* Events as JSON lines (--jsonl) and points of a picture of the loss (--plot). */
+enum cli_train_set { CLI_TRAIN_HELD_OUT, CLI_TRAIN_KEPT, CLI_TRAIN_SETS };
 struct cli_train_report {
     const struct cli_train_options *o;
     FILE *events;
@@ -71,6 +72,10 @@ struct cli_train_report {
     double *point; /* [n][2]: seconds, loss */
     int64_t n;
     size_t cap; /* of numbers */
+    struct {
+        double before, after;
+        bool known;
+    } test[CLI_TRAIN_SETS];
     int failed; /* errno of an event that could not be written; 0: none */
 };
 MUST_CHECK enum err_code cli_train_report_open(struct cli_train_report *r, const struct cli_train_options *o,
@@ -78,6 +83,8 @@ MUST_CHECK enum err_code cli_train_report_open(struct cli_train_report *r, const
 /* Takes the reference of `fields`, which get "type" and "seconds". */
 void cli_train_event(struct cli_train_report *r, const char *event, json_t *fields);
 void cli_train_point(struct cli_train_report *r, double loss);
+/* The loss of items that are not learnt, before the training and after it. */
+void cli_train_tested(struct cli_train_report *r, enum cli_train_set set, double before, double after);
 /* The end of a training, whether or not the report was opened: writes the picture, frees what r has, says what failed,
  * and returns the program's exit status: of the training (code, *e), which a picture that fails does not change. */
 int cli_train_end(struct cli_train_report *r, enum err_code code, int status, struct err *e);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "cli/chart.h"
 #include "draft-train/program.h"
 
 double cli_train_time(const char *option, const char *text)
@@ -101,67 +102,40 @@ void cli_train_point(struct cli_train_report *r, double loss)
     r->point[2 * r->n++ + 1] = loss;
 }
 
+void cli_train_tested(struct cli_train_report *r, enum cli_train_set set, double before, double after)
+{
+    r->test[set].before = before;
+    r->test[set].after = after;
+    r->test[set].known = isfinite(before) && isfinite(after);
+}
+
 /* ---- the picture ---- */
-
-enum { WIDTH = 640, HEIGHT = 360, LEFT = 60, RIGHT = 20, TOP = 20, BOTTOM = 40, LINES = 5 };
-
-static double x_of(const struct cli_train_report *r, double seconds)
-{
-    const double last = r->point[2 * (r->n - 1)];
-
-    return LEFT + (WIDTH - LEFT - RIGHT) * (last > 0 ? seconds / last : 0);
-}
-
-static double y_of(double loss, double most)
-{
-    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - loss / most);
-}
-
-static void draw_axes(const struct cli_train_report *r, FILE *f, double most)
-{
-    const double last = r->point[2 * (r->n - 1)];
-    char clock[32];
-
-    fprintf(f,
-            "<svg xmlns=\"%s%s\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-            "http:", "//www.w3.org/2000/svg", WIDTH, HEIGHT);
-    for (int i = 0; i <= LINES; i++) {
-        const double y = y_of(most * i / LINES, most), x = x_of(r, last * i / LINES);
-
-        fprintf(f, "<path d=\"M%d %.1fH%d\" stroke=\"#ccc\"/>\n", LEFT, y, WIDTH - RIGHT);
-        fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.2f</text>\n", LEFT - 6, y + 4, most * i / LINES);
-        fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x, HEIGHT - BOTTOM + 18,
-                cli_train_clock(last * i / LINES, clock));
-    }
-    fprintf(f, "<text x=\"%d\" y=\"%d\">loss, nats; time</text>\n", LEFT + 8, HEIGHT - 6);
-}
-
-static void draw_plot(const struct cli_train_report *r, FILE *f)
-{
-    double most = 0;
-
-    for (int64_t i = 0; i < r->n; i++)
-        most = r->point[2 * i + 1] > most ? r->point[2 * i + 1] : most;
-    most = most > 0 ? most : 1;
-    draw_axes(r, f, most);
-    fputs("<path fill=\"none\" stroke=\"#06c\" d=\"", f);
-    for (int64_t i = 0; i < r->n; i++)
-        fprintf(f, "%c%.1f %.1f", i == 0 ? 'M' : 'L', x_of(r, r->point[2 * i]), y_of(r->point[2 * i + 1], most));
-    fputs("\"/>\n</svg>\n", f);
-}
 
 static enum err_code write_plot(const struct cli_train_report *r, struct err *e)
 {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
+    static const char *const keys[] = { "the batch of a step", "held out, before and after", "kept, before and after" };
+    struct chart_point tests[CLI_TRAIN_SETS][2], *v = calloc((size_t)r->n, sizeof *v);
+    struct chart_series s[1 + CLI_TRAIN_SETS] = { { .line = true, .v = v, .n = (size_t)r->n } };
+    struct chart c = { .title = "loss by time, from the first step on",
+                       .x = { "minutes and seconds", .clock = true },
+                       .y = { "nats per token", .from_zero = true },
+                       .v = s,
+                       .n = 1 };
     enum err_code code;
 
-    if (f != NULL)
-        draw_plot(r, f);
-    code = f != NULL && fclose(f) == 0 ? io_write_file(r->o->plot, (struct str){ text, n }, e) : err_nomem(e);
-    free(text);
+    if (v == NULL)
+        return err_nomem(e);
+    for (int64_t i = 0; i < r->n; i++)
+        v[i] = (struct chart_point){ .x = r->point[2 * i], .y = r->point[2 * i + 1] };
+    for (int i = 0; i < CLI_TRAIN_SETS; i++) {
+        if (!r->test[i].known)
+            continue;
+        tests[i][0] = (struct chart_point){ .x = v[0].x, .y = r->test[i].before };
+        tests[i][1] = (struct chart_point){ .x = v[r->n - 1].x, .y = r->test[i].after };
+        s[c.n++] = (struct chart_series){ .key = i + 1, .line = true, .v = tests[i], .n = 2 };
+    }
+    code = cli_chart_write(r->o->plot, &c, 1, keys, r->test[CLI_TRAIN_KEPT].known ? 3 : c.n > 1 ? 2 : 1, e);
+    free(v);
     return code;
 }
 

@@ -12,7 +12,7 @@
 
 #include "base/io.h"
 #include "base/memory.h"
-#include "engram-build/child.h"
+#include "cli/child.h"
 
 enum {
     DEPTH_MAX = 200, /* directories in each other, each with an open descriptor */

@@ -234,21 +234,37 @@ brief() # a speed run of a moment
     brief --table -v | grep -q '^    matmul '
 }
 
-@test "plot: a script; a picture where gnuplot is installed" {
-    brief > "it's a record.jsonl"
-    chimere-bench plot -o plot.gp "it's a record.jsonl"
-    grep -q "yerrorlines title 'it''s a record.jsonl'" plot.gp
+@test "plot: names at points, keys below, numbers where they belong, the format of the name" {
+    brief > "a & b <c>.jsonl"
+    for m in q2_k:.3:100 q4_k_m:.02:200 mine:.01:200; do
+        IFS=: read -r name kl mb <<< "$m"
+        jq -nc --arg n "dir/$name.gguf" --argjson kl "0$kl" --argjson mb "$mb" '{type: "kl", kl_mean_nats: $kl, kl_mean_se_nats: 0,
+            model: {name: $n, weight_bytes: ($mb * 1e6)}}'
+    done > kl
+    chimere-bench plot -o plot.svg "a & b <c>.jsonl" kl
+    xmllint --noout plot.svg 2> err || [ ! -x "$(command -v xmllint)" ]
+    grep -q '>a &amp; b &lt;c>.jsonl</text>' plot.svg
+    grep -q '>chimere-nano-q5_k_m</text>' plot.svg
+    for name in q2_k q4_k_m mine kl; do [ "$(grep -c ">$name</text>" plot.svg)" -eq 1 ]; done
+    # equal sizes stand above each other, and a tenth of the loss is as far down as .01 is below .1
+    grep -o '<circle cx="[0-9.]*" cy="[0-9.]*" r="4" fill="#d1495b"' plot.svg | head -3 | tr -dc '0-9.\n "' | tr -d '"' |
+        awk '{ x[NR] = $1; y[NR] = $2 } END { exit !(x[2] == x[3] && x[1] < x[2] && y[1] < y[2] && y[2] < y[3] &&
+            (y[2] - y[1]) / (y[3] - y[2]) - log(15) / log(2) < .05 && log(15) / log(2) - (y[2] - y[1]) / (y[3] - y[2]) < .05) }'
     echo '{"type":"other"}' > none
-    refuses 3 "no records" chimere-bench plot -o plot.gp none
+    refuses 3 "no records" chimere-bench plot -o new.svg none
     refuses 2 "-o FILE" chimere-bench plot none
-    if command -v gnuplot > /dev/null; then
-        chimere-bench plot -o plot.svg "it's a record.jsonl"
-        grep -q '<svg' plot.svg
-        gnuplot plot.gp > from-script.svg
-        grep -q '<svg' from-script.svg
-    else
-        refuses 1 "gnuplot is not installed" chimere-bench plot -o plot.svg "it's a record.jsonl"
-    fi
+    refuses 2 "ends in .svg, .png or .pdf" chimere-bench plot -o new.gp kl
+    refuses 2 "ends in .svg, .png or .pdf" chimere-bench plot -o svg kl
+    [ ! -e new.gp ] && [ ! -e new.svg ]
+    # the others are made by rsvg-convert; here by one that says what it was given
+    mkdir tools
+    printf '#!/bin/sh\necho "%%PDF $*"; head -c 5 | tr "<" "("\n' > tools/rsvg-convert
+    chmod +x tools/rsvg-convert
+    PATH=$PWD/tools:$PATH chimere-bench plot -o new.pdf kl
+    [ "$(cat new.pdf)" = $'%PDF -f pdf\n(?xml' ]
+    printf '#!/bin/sh\nexit 3\n' > tools/rsvg-convert
+    PATH=$PWD/tools:$PATH refuses 1 "new.png: is made by rsvg-convert" chimere-bench plot -o new.png kl
+    [ ! -e new.png ]
 }
 
 @test "kernels: the table, and what follows from it for each GPU" {
@@ -452,11 +468,11 @@ brief() # a speed run of a moment
 
 @test "outputs are never inputs" {
     cp "$ROOT/share/eval/math.jsonl" m.jsonl
-    echo hi > x.gp
+    echo hi > x.svg
     refuses 2 "is also" chimere-bench eval -o m.jsonl m.jsonl
-    refuses 2 "is also" chimere-bench plot -o x.gp x.gp
+    refuses 2 "is also" chimere-bench plot -o x.svg x.svg
     refuses 2 "is also" chimere-bench kl --save "$CHIMERE_MODEL" m.jsonl
-    [ "$(cat x.gp)" = hi ]
+    [ "$(cat x.svg)" = hi ]
 }
 
 @test "an option that cannot do anything is refused" {

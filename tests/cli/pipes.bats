@@ -132,7 +132,7 @@ END
     mkfifo silent
     exec 7<> silent
     : > none
-    for command in eval ppl 'eval --compare none' 'kl --save l' 'speed --against' 'plot -o p.gp'; do
+    for command in eval ppl 'eval --compare none' 'kl --save l' 'speed --against' 'plot -o p.svg'; do
         # shellcheck disable=SC2086
         waits chimere-bench $command f$((i + 1))
     done

@@ -362,12 +362,12 @@ END_OF
     fails 1 'missing: cannot open' chimere-bench bandwidth --against missing
     chimere-bench ppl -c 64 --windows 2 text > record
     chimere-bench eval "$ROOT/share/eval/math.jsonl" --limit 1 > record
-    fails 1 'cannot open its directory' chimere-bench plot record -o no/x.gp
-    printf 'my notes' > x.gp
-    fails 2 'and stays as it is' chimere-bench plot record -o x.gp
-    [ "$(cat x.gp)" = 'my notes' ]
-    for i in 1 2; do try 0 chimere-bench plot record -o y.gp; done
-    grep -q multiplot y.gp
+    fails 1 'cannot open its directory' chimere-bench plot record -o no/x.svg
+    printf 'my notes' > x.svg
+    fails 2 'and stays as it is' chimere-bench plot record -o x.svg
+    [ "$(cat x.svg)" = 'my notes' ]
+    for i in 1 2; do try 0 chimere-bench plot record -o y.svg; done
+    grep -q accuracy y.svg
     fails 2 'limit' chimere-bench eval --compare a b --limit 3
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* child.c - runs a command beside the program.                               room: cmd */
-#include "engram-build/child.h"
+#include "cli/child.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* child.h - inside chimere-engram-build: a command that makes text or vectors.   room: cmd */
-#ifndef ENGRAM_BUILD_CHILD_H
-#define ENGRAM_BUILD_CHILD_H
+/* child.h - a command whose output the program reads: text, vectors, a picture.   room: cmd */
+#ifndef CLI_CHILD_H
+#define CLI_CHILD_H
 #include "cli/cli.h"
 
 enum { CLI_CHILD_SECONDS = 60 };
