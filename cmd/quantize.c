@@ -11,6 +11,7 @@
 #include "base/io.h"
 #include "base/pool.h"
 #include "base/simd.h"
+#include "cli/chart.h"
 #include "cli/openblas.h"
 #include "cli/table.h"
 #include "gguf/gguf.h"
@@ -36,7 +37,8 @@ static const struct cli_opt opts[] = {
     FLAG(0, "allow-requantize", "accept tensors that are already quantised", &o.again),
     SECTION("Budgets"),
     OUTPUT(0, "measure", "file", "measure the loss of each type, or resume", &o.losses.path),
-    LIST("budget", "what=size", "size=, token-bytes=, vram=,ctx=; repeatable", &o.budgets),
+    LIST("budget", "what=size", "size=, token-bytes=, vram=,ctx=; list: the curve", &o.budgets),
+    OUTPUT(0, "plot", "file", "that curve as a picture: .svg, .png or .pdf", &o.plot),
     CHOICE("search", "exact|evo", "how the best mix is found (default exact)", &o.search),
     OUTPUT(0, "save-recipe", "file", "write the mix as a recipe", &o.save_recipe),
     SECTION("Measuring"),
@@ -63,7 +65,8 @@ static const struct cli_pair pairs[] = {
     { "check", CLI_ALONE, "quiet", "it only reads a file", 0 },
     { "budget", CLI_NEEDS, "measure", "the file of losses, which is made if it is missing", 0 },
     { "data|random|tokens|method|probes|group|device|seed", CLI_NEEDS, "measure", NULL, 0 },
-    { "save-recipe|search", CLI_NEEDS, "budget", NULL, 0 },
+    { "save-recipe|search|plot", CLI_NEEDS, "budget", NULL, 0 },
+    { "plot", CLI_EXCLUDES, "save-recipe|dry-run", "it draws the curve of --budget list", 0 },
     { "merge-lora", CLI_EXCLUDES, "measure", "merge adapters first, into a file of its own", 0 },
     { "data|random", CLI_EXCLUDES, NULL, NULL, 0 },
     { "type", CLI_EXCLUDES, "measure|budget", "it sets the types of all tensors", 0 },
@@ -111,6 +114,20 @@ static void check_operands(int n)
                                   : "two files are needed: IN and OUT");
 }
 
+/* --budget list: nothing is written but a picture. */
+static void check_curve(int n_operands)
+{
+    if (!o.curve)
+        cli_usage("--plot draws the curve of --budget list");
+    if (o.budgets.n > 1)
+        cli_usage("--budget list stands alone");
+    if (o.dry_run || o.save_recipe != NULL || o.force || o.imatrix != NULL || o.merge.n > 0)
+        cli_usage("--budget list only prints and plots: no output, no --dry-run");
+    if (n_operands != 1)
+        cli_usage("--budget list takes one file, IN");
+    cli_chart_check("plot", o.plot);
+}
+
 /* IN OUT TYPE, as llama-quantize takes them: 1 if the third operand is the type. */
 static int takes_type(char *const *operand, int n)
 {
@@ -125,6 +142,9 @@ static void check_usage(int n_operands)
 {
     const bool probes = cli_typed(&program, "probes") || cli_typed(&program, "group");
     struct err e;
+
+    for (size_t i = 0; i < o.budgets.n; i++)
+        o.curve |= strcmp(o.budgets.v[i], "list") == 0;
 
     if (o.losses.tokens > 1 << 24)
         cli_usage("--tokens %lld: at most 16777216", (long long)o.losses.tokens);
@@ -149,7 +169,10 @@ static void check_usage(int n_operands)
         cli_usage("no types: --type, --recipe, --tensor or --budget");
     if (o.merge.n > RAMP_MERGE_MAX)
         cli_usage("--merge-lora: at most %d times", RAMP_MERGE_MAX);
-    check_operands(n_operands);
+    if (o.curve || o.plot)
+        check_curve(n_operands);
+    else
+        check_operands(n_operands);
 }
 
 enum err_code cli_quantize_rules(struct ramp_recipe *r, const char *path, struct err *e)
@@ -269,10 +292,23 @@ static void print_plan(FILE *to, const struct gguf *g, const struct ramp_plan *p
     }
 }
 
-static void print_totals(FILE *to, const struct ramp_plan *p)
+/* Of the tensors' data, and of the file with all that describes them. */
+static enum err_code print_totals(FILE *to, const struct gguf *g, const struct ramp_plan *p,
+                                  const struct ramp_recipe *r, const struct ramp_merge *merge, struct err *e)
 {
-    fprintf(to, "%zu tensors, %" PRIu64 " bytes, %.4f bits per weight\n", p->n, p->bytes,
-            p->elems > 0 ? 8.0 * (double)p->bytes / (double)p->elems : 0);
+    int *type = calloc(p->n + 1, sizeof *type);
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < p->n && type != NULL; i++)
+        type[i] = p->v[i].type;
+    if (type != NULL)
+        bytes = ramp_file_bytes(g, type, r, merge->n > 0 ? merge : NULL, CHIMERE_VERSION);
+    free(type);
+    if (bytes == 0)
+        return err_nomem(e);
+    fprintf(to, "%zu tensors, %" PRIu64 " bytes, in a file of %" PRIu64 " bytes, %.4f bits per weight\n", p->n,
+            p->bytes, bytes, p->elems > 0 ? 8.0 * (double)bytes / (double)p->elems : 0);
+    return ERR_OK;
 }
 
 static enum err_code write_model(const struct gguf *g, const struct ramp_plan *p, const struct ramp_recipe *r,
@@ -303,7 +339,7 @@ static enum err_code write_model(const struct gguf *g, const struct ramp_plan *p
     pool_close(pool);
     if (rc == ERR_OK && !o.quiet) {
         fprintf(stderr, "%s: %.1f s, ", out, (clock_ms() - started_ms) / 1e3);
-        print_totals(stderr, p);
+        rc = print_totals(stderr, g, p, r, merge, e);
         if (had > 0)
             fprintf(stderr, "%zu tensors were there, of a run that was killed\n", had);
     }
@@ -329,7 +365,8 @@ static enum err_code open_merge(struct ramp_merge *m, const struct gguf *g, stru
 }
 
 /* Rules for the best mix, after those there are, which they obey. */
-static enum err_code find_mix(struct ramp_recipe **r, const struct gguf *g, const struct ramp_losses *l, struct err *e)
+static enum err_code find_mix(struct ramp_recipe **r, const struct gguf *g, const struct ramp_losses *l, bool totals,
+                              struct err *e)
 {
     struct ramp_recipe *mix = NULL;
     char *text = NULL;
@@ -337,9 +374,10 @@ static enum err_code find_mix(struct ramp_recipe **r, const struct gguf *g, cons
 
     if (rc == ERR_OK && o.save_recipe)
         rc = io_write_file(o.save_recipe, str_of(text), e);
-    if (rc == ERR_OK && !o.quiet) /* the lines with what is predicted */
+    if (rc == ERR_OK && !o.quiet) /* the lines with what is predicted; the totals at the end have the file's size */
         for (const char *p = text; *p == '#'; p = strchr(p, '\n') + 1)
-            fprintf(o.dry_run ? stdout : stderr, "%.*s\n", (int)strcspn(p, "\n"), p);
+            if (!totals || strncmp(p, "# file:", 7) != 0)
+                fprintf(o.dry_run ? stdout : stderr, "%.*s\n", (int)strcspn(p, "\n"), p);
     if (rc == ERR_OK)
         rc = ramp_recipe_open(&mix, e) ? e->code : ramp_recipe_add(mix, str_of(text), "the mix", e);
     free(text);
@@ -367,18 +405,22 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
                 (out != NULL && !o.dry_run && check_output(g, &merge, out, e)) ||
                 (o.losses.imatrix && check_output(g, &merge, o.losses.imatrix, e)) ||
                 (o.losses.path && !o.dry_run &&
-                 (try_output(out, e) || try_output(o.save_recipe, e) || try_output(o.losses.imatrix, e)))
+                 (try_output(out, e) || try_output(o.save_recipe, e) || try_output(o.plot, e) ||
+                  try_output(o.losses.imatrix, e)))
             ? e->code
             : ERR_OK;
 
-    if (rc == ERR_OK)
-        rc = (o.losses.path && cli_quantize_measure(&l, &o, g, e)) || (o.budgets.n > 0 && find_mix(&r, g, &l, e)) ||
+    if (rc == ERR_OK && o.curve)
+        rc = cli_quantize_measure(&l, &o, g, e) || cli_quantize_curve(&o, &l, r, e) ? e->code : ERR_OK;
+    else if (rc == ERR_OK)
+        rc = (o.losses.path && cli_quantize_measure(&l, &o, g, e)) ||
+                     (o.budgets.n > 0 && find_mix(&r, g, &l, o.dry_run || out != NULL, e)) ||
                      ((!o.losses.path || o.budgets.n > 0) && ramp_plan_open(&p, r, g, im != NULL, o.again, e))
                  ? e->code
                  : ramp_plan_merge(&p, g, &merge, o.again, e);
-    if (rc == ERR_OK && o.dry_run) {
+    if (rc == ERR_OK && o.dry_run && !o.curve) {
         print_plan(stdout, g, &p);
-        print_totals(stdout, &p);
+        rc = print_totals(stdout, g, &p, r, &merge, e);
     } else if (rc == ERR_OK && out != NULL) {
         if (o.verbose)
             print_plan(stderr, g, &p);

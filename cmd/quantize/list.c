@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* list.c - --type list: the mixes that came with the program, and the types that can be written.       room: cmd */
-#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include "cli/cli.h"
@@ -24,22 +23,34 @@ static void describe(const char *path, char *buf, size_t buf_bytes)
     cli_clean(buf);
 }
 
-static enum err_code list_mixes(struct err *e)
+enum err_code cli_quantize_mixes(glob_t *found, struct err *e)
 {
-    static const char end[] = ".recipe";
-    char path[4096], text[256];
-    glob_t found;
+    char path[4096];
 
     if (!cli_recipe_path("q4_k_m", path, sizeof path))
         return err_set(e, ERR_IO, "the mixes that come with the program are not there (%s)", path);
     strcpy(strrchr(path, '/') + 1, "*.recipe");
-    if (glob(path, 0, NULL, &found) != 0)
-        return err_set(e, ERR_IO, "%s: cannot read", path);
-    for (size_t i = 0; i < found.gl_pathc; i++) {
-        const char *name = strrchr(found.gl_pathv[i], '/') + 1;
+    return glob(path, 0, NULL, found) == 0 ? ERR_OK : err_set(e, ERR_IO, "%s: cannot read", path);
+}
 
+void cli_quantize_mix_name(const char *path, char *buf, size_t buf_bytes)
+{
+    const char *name = strrchr(path, '/') + 1;
+
+    snprintf(buf, buf_bytes, "%.*s", (int)strcspn(name, "."), name);
+}
+
+static enum err_code list_mixes(struct err *e)
+{
+    char name[64], text[256];
+    glob_t found;
+
+    if (cli_quantize_mixes(&found, e))
+        return e->code;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        cli_quantize_mix_name(found.gl_pathv[i], name, sizeof name);
         describe(found.gl_pathv[i], text, sizeof text);
-        printf("%-12.*s mix   %s\n", (int)(strlen(name) - (sizeof end - 1)), name, text);
+        printf("%-12s mix   %s\n", name, text);
     }
     globfree(&found);
     return ERR_OK;

@@ -210,7 +210,7 @@ static enum err_code set_file_bytes(struct mixer *x, struct err *e)
     if (ramp_recipe_open(&r, e))
         return e->code;
     if (ramp_recipe_add(r, str_of(x->text), "the mix", e) == ERR_OK)
-        x->file_bytes = ramp_file_bytes(x->g, x->mix.type, r, CHIMERE_VERSION);
+        x->file_bytes = ramp_file_bytes(x->g, x->mix.type, r, NULL, CHIMERE_VERSION);
     ramp_recipe_close(r);
     return e->code;
 }
@@ -386,6 +386,15 @@ static enum err_code describe_mix(char **out, struct mixer *x, struct err *e)
     return ERR_OK;
 }
 
+static void close_mixer(struct mixer *x)
+{
+    for (int k = 0; k < RAMP_BUDGETS_MAX; k++)
+        free(x->wish[k].part);
+    ramp_plan_close(&x->unseen);
+    ramp_mix_close(&x->mix);
+    free(x->text);
+}
+
 enum err_code cli_quantize_mix(char **recipe, const struct quantize_options *o, const struct gguf *g,
                                const struct ramp_losses *l, const struct ramp_recipe *rules, struct err *e)
 {
@@ -397,10 +406,24 @@ enum err_code cli_quantize_mix(char **recipe, const struct quantize_options *o, 
     cli_progress_end();
     if (rc == ERR_OK)
         rc = describe_mix(recipe, &x, e);
-    for (int k = 0; k < RAMP_BUDGETS_MAX; k++)
-        free(x.wish[k].part);
-    ramp_plan_close(&x.unseen);
-    ramp_mix_close(&x.mix);
-    free(x.text);
+    close_mixer(&x);
+    return rc;
+}
+
+enum err_code cli_quantize_best(struct quantize_best *out, const struct quantize_options *o, const struct gguf *g,
+                                const struct ramp_losses *l, const struct ramp_recipe *rules, uint64_t file_bytes,
+                                struct err *e)
+{
+    struct mixer x = { .o = o, .g = g, .l = l, .n = 1 };
+    enum err_code rc;
+
+    x.wish[0] = (struct budget){ .kind = SIZE, .bytes = (int64_t)file_bytes };
+    x.budget[0] = (struct ramp_budget){ .name = "size" };
+    rc = read_model(&x, e) || set_parts(&x, e) ? e->code : search_until_it_fits(&x, rules, e);
+    if (rc == ERR_OK) {
+        out->kl = ramp_predict(l, x.mix.sum, &out->se);
+        out->file_bytes = x.file_bytes;
+    }
+    close_mixer(&x);
     return rc;
 }

@@ -10,6 +10,7 @@
 #include "ramp/internal.h"
 
 #define KEY_HASHES "chimere.quantize.hashes"
+#define KEY_MERGED "chimere.quantize.merged"
 
 struct work {
     const struct ramp_job *job;
@@ -192,7 +193,7 @@ static bool is_dropped(struct str key)
 static enum err_code write_merged(struct work *k, struct err *e)
 {
     char *text = ramp_merge_text(k->job->merge);
-    enum err_code rc = text == NULL ? err_nomem(e) : gguf_write_str(k->w, "chimere.quantize.merged", str_of(text), e);
+    enum err_code rc = text == NULL ? err_nomem(e) : gguf_write_str(k->w, KEY_MERGED, str_of(text), e);
 
     free(text);
     return rc;
@@ -227,10 +228,18 @@ static enum err_code write_head(struct work *k, struct err *e)
     return rc;
 }
 
-uint64_t ramp_file_bytes(const struct gguf *g, const int *type, const struct ramp_recipe *r, const char *version)
+uint64_t ramp_file_bytes(const struct gguf *g, const int *type, const struct ramp_recipe *r, const struct ramp_merge *m,
+                         const char *version)
 {
     uint64_t n = 24, data = 0;
     uint32_t align = 32;
+    char *merged = m != NULL ? ramp_merge_text(m) : NULL;
+
+    if (m != NULL && merged == NULL)
+        return 0;
+    if (merged != NULL)
+        n += key_bytes(strlen(KEY_MERGED), false) + 8 + strlen(merged);
+    free(merged);
 
     (void)gguf_u32(g, "general.alignment", &align);
     for (size_t i = 0; i < gguf_n_kv(g); i++) {

@@ -103,8 +103,10 @@ struct ramp_job {
  * removes that file. ERR_FORMAT: a weight or an importance is not finite. */
 MUST_CHECK enum err_code ramp_quantize(const struct ramp_job *job, const char *path, struct err *e);
 
-/* Bytes of the file that it writes with type[i] for tensor i and this recipe. */
-uint64_t ramp_file_bytes(const struct gguf *g, const int *type, const struct ramp_recipe *r, const char *version);
+/* Bytes of the file that it writes with type[i] for tensor i and this recipe; m NULL: nothing is merged. 0: memory is
+ * out. */
+uint64_t ramp_file_bytes(const struct gguf *g, const int *type, const struct ramp_recipe *r, const struct ramp_merge *m,
+                         const char *version);
 
 /* Are all tensors as their hashes say? ERR_FORMAT if the file has no hashes; *bad is the first tensor that differs, or
  * n_tensors. */

@@ -142,6 +142,31 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     awk '/sum of losses/ { v[FILENAME] = $5 + 0 } END { exit !(v["exact"] <= v["evo"]) }' exact evo
 }
 
+@test "the list of sizes: each mix, its loss, and the best of its size, as a table and a picture" {
+    try 0 chimere-quantize --measure "$LOSSES" --budget list --plot c.svg "$(source_model)"
+    [ "$(grep -c '^# ' out)" -eq 2 ]
+    [ "$(grep -cv '^#' out)" -eq "$(ls "$ROOT"/share/recipes/*.recipe | wc -l)" ]
+    sort -n -c -k1,1 <(grep -v '^#' out)
+    # the size of a mix is that of its file, bits are the file's, and the best of a size is what a search finds
+    read -r bytes bits name kl best _ < <(grep ' q4_k_m ' out)
+    try 0 chimere-quantize -t q4_k_m "$(source_model)" m.gguf
+    [ "$bytes" = "$(stat -c %s m.gguf)" ] && [ "$name" = q4_k_m ]
+    grep -q " in a file of $bytes bytes, $bits" err
+    chimere-quantize --measure "$LOSSES" --budget size="$bytes" --dry-run "$(source_model)" > found
+    awk -v b="$best" '/^# predicted/ { exit !($4 / b > .999 && $4 / b < 1.001) }' found
+    awk -v a="$kl" -v b="$best" 'BEGIN { exit !(b > 0 && a >= b) }'
+    # a mix of one type loses what was measured of all tensors in that type
+    awk -v l="$(jq -r 'select(.whole == "q8_0").kl' "$LOSSES")" '$3 == "q8_0" { exit !($4 / l > .99 && $4 / l < 1.01) }' \
+        <(chimere-quantize --measure "$LOSSES" --budget list "$(source_model)")
+    [ "$(grep -c '>q4_k_m</text>' c.svg)" -eq 1 ] && grep -q '<polyline' c.svg
+    refuses 2 "stands alone" chimere-quantize --measure "$LOSSES" --budget list --budget size=1M "$(source_model)"
+    refuses 2 "takes one file" chimere-quantize --measure "$LOSSES" --budget list "$(source_model)" new.gguf
+    refuses 2 "only prints and plots" chimere-quantize --measure "$LOSSES" --budget list --save-recipe r "$(source_model)"
+    refuses 2 "draws the curve" chimere-quantize --measure "$LOSSES" --budget size=1M --plot d.svg "$(source_model)" new.gguf
+    refuses 2 "ends in .svg" chimere-quantize --measure "$LOSSES" --budget list --plot d.txt "$(source_model)"
+    [ ! -e new.gguf ] && [ ! -e d.svg ] && [ ! -e d.txt ]
+}
+
 @test "rules and floors are kept by the search" {
     printf '%s\n' 'attn_k\.weight = q8_0' 'ssm_out\.weight >= q5_1' 'file-type 17' > rules
     try 0 chimere-quantize --measure "$LOSSES" --recipe rules --tensor 'token_embd=q4_0' --budget size=650000 \
