@@ -142,6 +142,11 @@ const struct cli_opt *cli_foreign_short(const struct cli *cli, const char *from,
  * NULL) is its argument. */
 bool cli_elsewhere(const struct cli *cli, const char *word, const char *next, char name[CLI_NAME_BYTES], bool *takes);
 bool cli_of_one_call(const char *name); /* an option that says what one call does: no default */
+/* fetch.c: the option that stands for llama.cpp's -hf and its like, by the word with one dash or the long name without;
+ * NULL: it is none of them. And when all options are known: prints the command that fetches what they name, and exits.
+ */
+const struct cli_opt *cli_fetch_option(const char *name, size_t n);
+void cli_fetch_tell(void);
 /* Values that show that another program's option was meant: exits. */
 void cli_foreign_value(const struct cli *cli, const struct cli_opt *o, const char *name, const char *arg);
 
@@ -270,6 +275,10 @@ bool cli_recipe_path(const char *name, char *buf, size_t buf_bytes);
 /* user_cache.c: opens $XDG_CACHE_HOME/chimere, else ~/.cache/chimere, whose files nobody else can exchange, and copies
  * its path to dir. make: it is made where there is none. -1: there is none, and e->code is ERR_OK, or it cannot be. */
 int cli_user_cache(char *dir, size_t dir_bytes, bool make, struct err *e);
+/* A file there to buf: its length; 0: there is none, or it is not a plain one of this user's, or larger. */
+size_t cli_cache_read(int dir, const char *name, char *buf, size_t max_bytes);
+/* A file appears complete or not at all; of two writers the later one wins. It is not flushed to the disk. */
+bool cli_cache_write(int dir, const char *name, const char *text);
 
 /* The directory of the task sets that came with the program; false if there is none. */
 bool cli_eval_path(char *buf, size_t buf_bytes);

@@ -54,8 +54,7 @@ static const struct {
     { "no-warmup", NULL, "the warm-up on a GPU cannot be switched off" },
     { "mlock", NULL, "use --no-mmap to copy the weights" },
     { "json-schema", NULL, "use --schema FILE" },
-    { "hf-repo|hf-file|model-url|docker-repo|hf-token|gpt-oss-*|vision-*|-hf|-hfr|-hff|-mu|-dr|-hft", NULL,
-      "models are not fetched: use -m FILE" },
+    { "model-url|docker-repo|hf-token|gpt-oss-*|vision-*|-mu|-dr|-hft", NULL, "models are not fetched: use -m FILE" },
     { "model-draft|spec-draft-model|-md", NULL, "use --draft FILE" },
     { "lora", NULL, "use --merge-lora FILE" },
     { "lora-scaled", "lora", NULL },
@@ -308,13 +307,17 @@ static const struct cli_opt *known_option(const struct cli *cli, const char *fro
     return option(cli, foreign[row].ours);
 }
 
-/* The option that stands for one that changes nothing; NULL: it is none. */
+/* The option that stands for one that changes nothing, or for -hf; NULL: it is none. */
 static const struct cli_opt *find_no_op(const struct cli *cli, const char *name, size_t n, const char *typed)
 {
     static const char *value;
     static bool flag;
     static int choice;
     static struct cli_opt as;
+    const struct cli_opt *fetch = option(cli, "model") != NULL ? cli_fetch_option(name, n) : NULL;
+
+    if (fetch != NULL)
+        return fetch;
 
     for (int i = 0; i < N_NO_OPS && option(cli, "device") != NULL; i++) {
         const char *arg = no_ops[i].arg;

@@ -748,6 +748,7 @@ int cli_parse(const struct cli *cli, int argc, char **argv)
     answer_ahead(cli, argc, argv);
     take_environment(cli);
     first = take_words(&p, 1);
+    cli_fetch_tell();
     check_operand(cli, argv[first]);
     if (cli->env == NULL) { /* else more options may come, and some may go */
         check_rules(cli, argv[first]);

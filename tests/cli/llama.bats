@@ -69,6 +69,56 @@ tried() { sed -e 's/ N$/ 1/; s/ X$/ 0.5/; s/+X$/+0.5/; s/ FILE$/ some.file/; s/ 
     try_rows chimere-run 'llama-cli and chimere-run' 100
 }
 
+@test "-hf prints the command that fetches the files, resumes, and compares" {
+    try 1 chimere-run -hf some-one/Model.v2-GGUF:Q4_K_M -p hi
+    [ "$(wc -l < out)" -eq 1 ] && grep -q -- '-hf: models are not fetched here' err
+    cp out fetch.sh
+    try 1 chimere-serve-stdio --hf-repo some-one/Model.v2-GGUF
+    cmp out fetch.sh # the default is llama.cpp's
+    # a hub: curl answers from files, and a fetch that goes on writes what is missing
+    mkdir -p hub/Q4 tools work
+    echo "part one" > hub/Q4/m-q4_k_m-00001-of-2.gguf
+    echo "part two, longer" > hub/m-Q4_K_M-00002-of-2.gguf
+    echo no > hub/mmproj-q4_k_m.gguf
+    echo no > hub/m-q8_0.gguf
+    (cd hub && find . -type f -printf '%P\n' | while read -r f; do
+        jq -n --arg f "$f" --arg h "$(sha256sum < "$f" | cut -c-64)" '{rfilename: $f, lfs: {sha256: $h}}'
+    done | jq -s '{siblings: (. + [{rfilename: "README.md"}])}') > list.json
+    cat > tools/curl <<'END_OF'
+#!/bin/bash
+url=${!#}
+case $url in
+https://huggingface.co/api/models/some-one/Model.v2-GGUF\?blobs=true) cat "$HUB/../list.json" ;;
+https://huggingface.co/some-one/Model.v2-GGUF/resolve/main/*)
+    [[ $* == *"-C - "* ]] || exit 1
+    file=$HUB/${url##*/main/} to=${url##*/main/}
+    mkdir -p "$(dirname "$to")"
+    tail -c +$(($(stat -c %s "$to" 2> /dev/null || echo 0) + 1)) "$file" >> "$to" ;;
+*) exit 22 ;;
+esac
+END_OF
+    chmod +x tools/curl
+    export HUB=$PWD/hub PATH=$PWD/tools:$PATH
+    cd work
+    printf 'part two, ' > m-Q4_K_M-00002-of-2.gguf # cut off
+    try 0 sh ../fetch.sh
+    cmp Q4/m-q4_k_m-00001-of-2.gguf ../hub/Q4/m-q4_k_m-00001-of-2.gguf
+    cmp m-Q4_K_M-00002-of-2.gguf ../hub/m-Q4_K_M-00002-of-2.gguf
+    [ ! -e mmproj-q4_k_m.gguf ] && [ ! -e m-q8_0.gguf ]
+    try 0 sh ../fetch.sh # all is there
+    printf x > m-Q4_K_M-00002-of-2.gguf
+    try 1 sh ../fetch.sh
+    try 1 chimere-run -hf some-one/Model.v2-GGUF --hf-file Q4/m-q4_k_m-00001-of-2.gguf
+    rm -r Q4
+    cp out one.sh && try 0 sh one.sh
+    [ -e Q4/m-q4_k_m-00001-of-2.gguf ]
+    try 1 chimere-run -hf some-one/Model.v2-GGUF:Q2_K
+    cp out one.sh && try 1 sh one.sh # there is no such file
+    for bad in x a/b/c 'a/b;c' 'a/$(b)' 'a/b:' "a/b:'" /b a/ ../b 'a/b:q 4'; do fails 2 "-hf: $bad: not OWNER/REPO" chimere-run -hf "$bad"; done
+    fails 2 "not the name of a file" chimere-run -hf a/b -hff '../x'
+    fails 2 "-hff: needs -hf" chimere-run -hff x.gguf
+}
+
 @test "llama-server's options" {
     try_rows chimere-serve-stdio 'llama-server and chimere-serve-stdio' 25
 }
