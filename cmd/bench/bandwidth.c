@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/pool.h"
 #include "bench/bench.h"
+#include "cli/estimate.h"
 #include "model/model.h"
 
 int64_t cli_bench_read_bytes(const struct bench *b)
@@ -31,7 +32,7 @@ enum err_code cli_bench_read_speed(struct bench_spread *out, struct model_reads 
 }
 
 /* One record: with n threads, or of a device that has none. */
-static enum err_code measure_threads(struct bench *b, int n, int64_t bytes, bool *host, struct err *e)
+static enum err_code measure_threads(struct bench *b, int n, int64_t bytes, bool keep, bool *host, struct err *e)
 {
     struct model_opts o = { .device = cli_open_device(&b->o->model), .n_threads = n };
     struct model_reads reads = { .reps = b->o->reps };
@@ -49,6 +50,8 @@ static enum err_code measure_threads(struct bench *b, int n, int64_t bytes, bool
         snprintf(what, sizeof what, "read threads=%d buffer=%lldMiB", n, (long long)bytes >> 20);
     else
         snprintf(what, sizeof what, "read device=%s buffer=%lldMiB", reads.device, (long long)bytes >> 20);
+    if (keep)
+        cli_estimate_keep(reads.device, s.max);
     r = cli_bench_record("bandwidth", what, "read_bytes_per_s", "higher");
     cli_bench_put_spread(r, "read", "_bytes_per_s", s);
     cli_bench_put_noise(r, s);
@@ -67,11 +70,13 @@ enum err_code cli_bench_cmd_bandwidth(struct bench *b, struct err *e)
 {
     int most = b->o->model.n_threads > 0 ? b->o->model.n_threads : pool_cpus();
     int64_t bytes = b->o->size_bytes > 0 ? b->o->size_bytes : cli_bench_read_bytes(b);
+    /* with all threads and a buffer that caches hold little of it is kept for --plan */
+    const bool usual = b->o->model.n_threads <= 0 && bytes >= cli_bench_read_bytes(b);
     bool host = true;
 
     cli_bench_line(b, "%-8s %10s %10s %10s %10s", "threads", "buffer MB", "GB/s", "least", "most");
     for (int n = 1;; n = 2 * n < most ? 2 * n : most) {
-        if (measure_threads(b, n, bytes, &host, e))
+        if (measure_threads(b, n, bytes, n == most && usual, &host, e))
             return e->code;
         if (n == most || !host)
             return ERR_OK;

@@ -116,7 +116,7 @@ enum err_code cli_bench_run(struct run **out, struct bench *b, struct run_opts r
     if (cli_open_plan(&b->open, &ro, e))
         return e->code;
     if (b->o->verbose && b->open.placement != NULL && !planned)
-        cli_placement_text(b->open.placement, cli_bench_show, b);
+        cli_placement_text(b->open.placement, 0, cli_bench_show, b);
     if (cli_open_run(out, &b->open, &ro, e))
         return e->code;
     note_device(b);

@@ -114,6 +114,7 @@ static enum err_code list_shapes(void)
 enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
 {
     struct synth s = { .b = b };
+    const double card = (double)b->o->bandwidth * 1e9; /* 0: not given */
     char what[256];
     enum err_code code;
 
@@ -133,8 +134,8 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
         cli_bench_real(s.r, "noise", 0);
         describe_shape(&s);
         if (b->open.placement != NULL) {
-            cli_placement_text(b->open.placement, cli_bench_show, b);
-            json_object_set_new(s.r, "plan", cli_placement_json(b->open.placement));
+            cli_placement_text(b->open.placement, card, cli_bench_show, b);
+            json_object_set_new(s.r, "plan", cli_placement_json(b->open.placement, card));
         }
     }
     if (code == ERR_OK && b->o->write != NULL) {

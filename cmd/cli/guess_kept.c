@@ -4,7 +4,6 @@
  * A file for each model, device, number of threads, version of the program and list of drafters, in
  * $XDG_CACHE_HOME/chimere, else $HOME/.cache/chimere. It appears complete or not at all; of two processes that end at
  * the same time the later one is kept. It is not flushed to the disk: a lost file costs a few trials of drafters. */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,21 +71,6 @@ static int open_place(struct place *p, const struct draft *d, const struct cli_g
 
 /* ---- reading ---- */
 
-/* The length; 0: there is no such file, or it is not a plain one of this user's, or too large. */
-static size_t read_kept(int dir, const char *name, char buf[KEPT_MAX])
-{
-    const int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    struct stat st;
-    ssize_t n = 0;
-
-    if (fd < 0)
-        return 0;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_size <= KEPT_MAX)
-        n = read(fd, buf, KEPT_MAX);
-    close(fd);
-    return n > 0 ? (size_t)n : 0;
-}
-
 static enum err_code recall(struct draft *d, const struct place *p, struct str text, struct err *e)
 {
     struct str key;
@@ -112,7 +96,7 @@ void cli_guess_recall(struct draft *d, const struct cli_guess *g, const struct c
     if (d == NULL || (dir = open_place(&p, d, g, x, false)) < 0)
         return;
     buf = malloc(KEPT_MAX);
-    const size_t n = buf != NULL ? read_kept(dir, p.name, buf) : 0;
+    const size_t n = buf != NULL ? cli_cache_read(dir, p.name, buf, KEPT_MAX) : 0;
 
     if (n > 0 && recall(d, &p, (struct str){ buf, n }, &e) == ERR_OK)
         cli_note("drafter  costs from %s/%s", p.dir, p.name);
@@ -134,26 +118,6 @@ static char *kept_text(json_t *costs, const struct place *p)
     return text;
 }
 
-/* The name of the temporary file is one that io_remove_left() knows. */
-static bool write_kept(int dir, const struct place *p, const char *text)
-{
-    char temp[64];
-    struct err e = { 0 };
-    bool good;
-    int fd;
-
-    (void)snprintf(temp, sizeof temp, ".%s.%ld-0.tmp", p->name, (long)getpid());
-    io_remove_left(dir, p->name);
-    fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return false;
-    good = io_write_all(fd, text, strlen(text), &e) == ERR_OK;
-    good = close(fd) == 0 && good && renameat(dir, temp, dir, p->name) == 0;
-    if (!good)
-        (void)unlinkat(dir, temp, 0);
-    return good;
-}
-
 void cli_guess_keep(const struct draft *d, const struct cli_guess *g, const struct cli_opened *x)
 {
     struct place p;
@@ -168,7 +132,7 @@ void cli_guess_keep(const struct draft *d, const struct cli_guess *g, const stru
         return;
     }
     text = kept_text(costs, &p);
-    if (text == NULL || !write_kept(dir, &p, text))
+    if (text == NULL || !cli_cache_write(dir, p.name, text))
         cli_note("drafter  costs are not kept: cannot write %s/%s", p.dir, p.name);
     free(text);
     close(dir);

@@ -3,8 +3,10 @@
 #include "cli/placement.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <unistd.h>
 
+#include "cli/estimate.h"
 #include "run/placement.h"
 
 /* ---- as text ---- */
@@ -116,7 +118,29 @@ static void put_copied(const struct run_placement *f, const struct writer *w)
         write_text(w, "  copied         %s of weights, to memory of the CPU's own", amount(f->weights.copied).text);
 }
 
-void cli_placement_text(const struct run_placement *f, cli_placement_line *line, void *ctx)
+/* To two digits. */
+static double rounded(double v)
+{
+    const double unit = v > 0 ? pow(10, floor(log10(v)) - 1) : 1;
+
+    return unit * round(v / unit);
+}
+
+static void put_estimate(const struct run_placement *f, double device_bytes_per_s, const struct writer *w)
+{
+    const struct cli_estimate x = cli_estimate(f, device_bytes_per_s);
+    const char *how[] = { "assumed", "measured" };
+    char host[100] = "";
+
+    if (!f->is_host && x.host_bytes > 0)
+        snprintf(host, sizeof host, " and %.3g GB from the host at %.0f GB/s (%s)", x.host_bytes / 1e9,
+                 x.host_bytes_per_s / 1e9, how[x.host_measured]);
+    write_text(w, "  speed          about %.6g to %.6g tokens/s: a token reads %.3g GB%s at %.0f GB/s (%s)%s",
+               rounded(x.least_tps), rounded(x.most_tps), x.device_bytes / 1e9, f->is_host ? "" : " from the card",
+               x.device_bytes_per_s / 1e9, device_bytes_per_s > 0 ? "given" : how[x.device_measured], host);
+}
+
+void cli_placement_text(const struct run_placement *f, double device_bytes_per_s, cli_placement_line *line, void *ctx)
 {
     const struct writer w = { line, ctx };
 
@@ -148,6 +172,7 @@ void cli_placement_text(const struct run_placement *f, cli_placement_line *line,
                    amount(f->host_scratch_bytes).text, fits_host(f) ? "" : ": MORE than the memory of this machine");
     put_copied(f, &w);
     put_experts(f, &w);
+    put_estimate(f, device_bytes_per_s, &w);
 }
 
 /* ---- as JSON ---- */
@@ -193,7 +218,17 @@ static json_t *layers_json(const struct run_placement *f)
     return list;
 }
 
-json_t *cli_placement_json(const struct run_placement *f)
+static json_t *estimate_json(const struct run_placement *f, double device_bytes_per_s)
+{
+    const struct cli_estimate x = cli_estimate(f, device_bytes_per_s);
+
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b}", "least_tps", x.least_tps, "most_tps", x.most_tps,
+                     "device_step_bytes", x.device_bytes, "host_step_bytes", x.host_bytes, "context_step_bytes",
+                     x.context_bytes, "device_bytes_per_s", x.device_bytes_per_s, "host_bytes_per_s",
+                     x.host_bytes_per_s, "device_measured", x.device_measured, "host_measured", x.host_measured);
+}
+
+json_t *cli_placement_json(const struct run_placement *f, double device_bytes_per_s)
 {
     const struct {
         const char *key;
@@ -230,7 +265,7 @@ json_t *cli_placement_json(const struct run_placement *f)
            cli_json_set(o, "kv_fallback", json_boolean(f->kv_fallback)) &&
            cli_json_set(o, "device_weight_bytes_by_kind", by_class(f->weights.device)) &&
            cli_json_set(o, "host_weight_bytes_by_kind", by_class(f->weights.host)) &&
-           cli_json_set(o, "layers", layers_json(f));
+           cli_json_set(o, "layers", layers_json(f)) && cli_json_set(o, "speed", estimate_json(f, device_bytes_per_s));
     return json_if(good, o);
 }
 
@@ -249,13 +284,13 @@ static void to_note(void *ctx, const char *line)
 enum err_code cli_placement_print(const struct run_placement *f, bool json, struct err *e)
 {
     if (json)
-        return cli_json_line(cli_placement_json(f), e);
-    cli_placement_text(f, to_stdout, NULL);
+        return cli_json_line(cli_placement_json(f, 0), e);
+    cli_placement_text(f, 0, to_stdout, NULL);
     return cli_flush_stdout(e);
 }
 
 void cli_placement_note(const struct run_placement *f)
 {
     if (f != NULL)
-        cli_placement_text(f, to_note, NULL);
+        cli_placement_text(f, 0, to_note, NULL);
 }

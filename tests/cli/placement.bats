@@ -35,6 +35,38 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     fails 1 "too little" chimere-run --plan --vram 60M
 }
 
+@test "a plan estimates the speed from bytes and bandwidths, assumed ones until they are measured" {
+    # a context of one token: what is read is weights and state
+    rm -rf "$XDG_CACHE_HOME/chimere"
+    chimere-run --plan --json --ctx 1 > cpu
+    jq -e '.speed | .host_bytes_per_s == 4e10 and .device_bytes_per_s == 4e10 and (.host_measured | not) and .host_step_bytes == 0' cpu
+    jq -e '(.device_weight_bytes_by_kind | del(.embedding, .experts) | add) as $dense | ([.layers[] | 4 * .expert_bytes] | add) as $e
+        | .speed.device_step_bytes == $dense + $e + 2 * .state_bytes' cpu
+    jq -e '.speed | (1 / (.device_step_bytes / .8 / 4e10 + 8 * 20e-6) - .most_tps | fabs) < 1
+        and (1 / ((.device_step_bytes + .context_step_bytes) / .4 / 4e10 + 8 * 36e-6) - .least_tps | fabs) < 1' cpu
+    # half of the experts on the host: the bytes of both together are the same
+    chimere-run --plan --json --vram 397M --ctx 512 --chunk 64 > card
+    jq -es '.[0].speed.device_step_bytes as $all | .[1] | .speed | (.device_step_bytes + .host_step_bytes - $all | fabs) < 50000
+        and .host_step_bytes > 1e6 and .device_bytes_per_s == 2.7e11 and .host_bytes_per_s == 4e10' cpu card
+    chimere-run --plan --vram 397M --ctx 512 --chunk 64 > out
+    grep -qE '^  speed          about [0-9]+ to [0-9]+ tokens/s: a token reads 0\.[0-9]+ GB from the card at 270 GB/s \(assumed\) and 0\.[0-9]+ GB from the host at 40 GB/s \(assumed\)$' out
+    # measured with all threads and the usual buffer it is kept; broken, it is not used
+    chimere-bench bandwidth --size 1M --reps 1 > out
+    [ ! -e "$XDG_CACHE_HOME/chimere" ]
+    mkdir -p "$XDG_CACHE_HOME/chimere"
+    chmod 700 "$XDG_CACHE_HOME/chimere"
+    chimere-bench bandwidth --size 512M --reps 1 > out
+    chimere-run --plan --json > plan
+    jq -es '(map(.read_bytes_per_s // 0) | last(.[:-1][])) as $m | .[-1].speed | .host_measured and .device_measured
+        and (.host_bytes_per_s / $m - 1 | fabs) < 1e-4' out plan
+    for text in '{' '{"bytes_per_s":-1}' '{"bytes_per_s":"x"}' '[]' '' '{"bytes_per_s":1e300}'; do
+        printf '%s' "$text" > "$(echo "$XDG_CACHE_HOME"/chimere/bandwidth-cpu-*)"
+        chimere-run --plan --json | jq -e '.speed.host_bytes_per_s == 4e10'
+    done
+    chimere-bench synth --shape qwen3.6-35b-a3b --mix q8_0 --vram 16G --bandwidth 717 --table > out
+    grep -q ' from the card at 717 GB/s (given) and ' out
+}
+
 @test "a profile is written, added to, and keeps used experts on the card" {
     chimere-run -p "Name a colour." -n 6 --expert-profile p.json > first
     jq -e '.type == "expert_profile" and (.model_fingerprint | test("^[0-9a-f]{16}$")) and (.uses | length) == 8

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* estimate.h - how fast a planned run will write, from what a token reads.               room: cmd */
+#ifndef CLI_ESTIMATE_H
+#define CLI_ESTIMATE_H
+#include "cli/cli.h"
+
+struct run_placement;
+
+/* Keeps what was measured of this machine for later estimates, in the user's cache directory; device: "cpu", "cuda".
+ * What cannot be kept is told with -v. */
+void cli_estimate_keep(const char *device, double bytes_per_s);
+
+struct cli_estimate {
+    double device_bytes, host_bytes;             /* read for a token, with an empty context */
+    double context_bytes;                        /* more of the device's, at the end of the context */
+    double device_bytes_per_s, host_bytes_per_s; /* equal where the device is the host */
+    bool device_measured, host_measured;         /* kept by cli_estimate_keep() on this machine; else assumed */
+    double least_tps, most_tps;                  /* tokens a second of one sequence */
+};
+/* device_bytes_per_s: of the card, 0: kept, or assumed for a card of its size. */
+struct cli_estimate cli_estimate(const struct run_placement *f, double device_bytes_per_s);
+#endif
