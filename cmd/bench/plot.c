@@ -15,7 +15,7 @@ struct mark {
     enum panel panel;
     int file;
     const json_t *record;
-    struct chart_point at;
+    struct cli_chart_point at;
     char name[NAME_BYTES]; /* the model, and how it was run where that differs */
 };
 
@@ -81,17 +81,17 @@ static enum err_code add_mark(struct plot *p, int file, const json_t *r, struct 
     m = &p->v[p->n++];
     *m = (struct mark){ .panel = (enum panel)panel, .file = file, .record = r };
     if (panel == PANEL_SPEED) {
-        m->at = (struct chart_point){ number_in(r, "depth_tokens"), number_in(r, "decode_tps"),
-                                      number_in(r, "decode_min_tps"), number_in(r, "decode_max_tps"), NULL };
+        m->at = (struct cli_chart_point){ number_in(r, "depth_tokens"), number_in(r, "decode_tps"),
+                                          number_in(r, "decode_min_tps"), number_in(r, "decode_max_tps"), NULL };
     } else if (panel == PANEL_KL) {
         const double kl = number_in(r, "kl_mean_nats"), se = number_in(r, "kl_mean_se_nats");
 
-        m->at = (struct chart_point){ number_in(json_object_get(r, "model"), "weight_bytes") / 1e6, kl, kl - se,
-                                      kl + se, NULL };
+        m->at = (struct cli_chart_point){ number_in(json_object_get(r, "model"), "weight_bytes") / 1e6, kl, kl - se,
+                                          kl + se, NULL };
     } else {
-        m->at = (struct chart_point){ place + .8 / (p->n_files + 1) * (file - (p->n_files - 1) / 2.),
-                                      100 * number_in(r, "accuracy"), 100 * number_in(r, "accuracy_lo"),
-                                      100 * number_in(r, "accuracy_hi"), NULL };
+        m->at = (struct cli_chart_point){ place + .8 / (p->n_files + 1) * (file - (p->n_files - 1) / 2.),
+                                          100 * number_in(r, "accuracy"), 100 * number_in(r, "accuracy_lo"),
+                                          100 * number_in(r, "accuracy_hi"), NULL };
     }
     put_name(m);
     return ERR_OK;
@@ -140,7 +140,7 @@ static void tell_ways(struct plot *p)
 
 /* Marks of a panel in series, those of a file with one name that follow each other: speeds are a line, with the name at
  * its end; accuracies have it at the first. */
-static size_t cut_series(const struct plot *p, enum panel panel, struct chart_series *s, struct chart_point *at)
+static size_t cut_series(const struct plot *p, enum panel panel, struct cli_chart_series *s, struct cli_chart_point *at)
 {
     size_t n = 0, used = 0;
 
@@ -154,7 +154,7 @@ static size_t cut_series(const struct plot *p, enum panel panel, struct chart_se
         if (goes_on && panel == PANEL_SPEED)
             at[used - 1].name = NULL;
         if (!goes_on)
-            s[n++] = (struct chart_series){ .key = m->file, .line = panel == PANEL_SPEED, .v = &at[used], .n = 0 };
+            s[n++] = (struct cli_chart_series){ .key = m->file, .line = panel == PANEL_SPEED, .v = &at[used], .n = 0 };
         at[used] = m->at;
         at[used++].name = *m->name != '\0' && !(goes_on && panel == PANEL_ACCURACY) ? m->name : NULL;
         s[n - 1].n++;
@@ -172,7 +172,7 @@ static bool all_positive(const struct plot *p, enum panel panel)
 
 static enum err_code draw(const struct plot *p, struct err *e)
 {
-    struct chart c[N_PANELS] = {
+    struct cli_chart c[N_PANELS] = {
         { .title = "decode", .x = { "depth, tokens", .from_zero = true }, .y = { "tokens/s", .from_zero = true } },
         { .title = "divergence",
           .x = { "weights, MB" },
@@ -181,8 +181,8 @@ static enum err_code draw(const struct plot *p, struct err *e)
           .x = { "task set", .words = p->sets, .n_words = p->n_sets },
           .y = { "%", .from_zero = true, .most = 100 } },
     };
-    struct chart_series *s = calloc(p->n, sizeof *s);
-    struct chart_point *at = calloc(p->n, sizeof *at);
+    struct cli_chart_series *s = calloc(p->n, sizeof *s);
+    struct cli_chart_point *at = calloc(p->n, sizeof *at);
     int n = 0;
     enum err_code code = s != NULL && at != NULL ? ERR_OK : err_nomem(e);
 

@@ -21,7 +21,7 @@ struct box {
 };
 
 struct panel {
-    const struct chart *c;
+    const struct cli_chart *c;
     double left;           /* of its plot area, in pixels */
     double x0, x1, y0, y1; /* the axes' ends: values, or their logarithms */
     struct box *taken;     /* where points, lines and names are */
@@ -55,12 +55,12 @@ static void put_text(FILE *f, const char *s)
 
 /* ---- axes ---- */
 
-static double on_axis(const struct chart_axis *a, double v)
+static double on_axis(const struct cli_chart_axis *a, double v)
 {
     return a->log ? log10(v) : v;
 }
 
-static void widen(double *lo, double *hi, const struct chart_axis *a, double v)
+static void widen(double *lo, double *hi, const struct cli_chart_axis *a, double v)
 {
     const double at = on_axis(a, v);
 
@@ -69,7 +69,7 @@ static void widen(double *lo, double *hi, const struct chart_axis *a, double v)
 }
 
 /* The ends of an axis whose values lie in lo .. hi. */
-static void set_ends(double *lo, double *hi, const struct chart_axis *a)
+static void set_ends(double *lo, double *hi, const struct cli_chart_axis *a)
 {
     const double room = *hi > *lo ? (*hi - *lo) * (a->clock ? .02 : .06) : a->log ? .3 : fabs(*hi) * .1 + 1e-9;
 
@@ -88,7 +88,7 @@ static void measure_panel(struct panel *p)
     p->x1 = p->y1 = -INFINITY;
     for (size_t i = 0; i < p->c->n; i++)
         for (size_t j = 0; j < p->c->v[i].n; j++) {
-            const struct chart_point *q = &p->c->v[i].v[j];
+            const struct cli_chart_point *q = &p->c->v[i].v[j];
 
             widen(&p->x0, &p->x1, &p->c->x, q->x);
             widen(&p->y0, &p->y1, &p->c->y, q->y);
@@ -157,7 +157,7 @@ static int log_ticks(double v[TICKS], double lo, double hi)
     return n;
 }
 
-static int find_ticks(double v[TICKS], const struct chart_axis *a, double lo, double hi)
+static int find_ticks(double v[TICKS], const struct cli_chart_axis *a, double lo, double hi)
 {
     int n = 0;
 
@@ -166,7 +166,7 @@ static int find_ticks(double v[TICKS], const struct chart_axis *a, double lo, do
     return n > 0 ? n : a->log ? log_ticks(v, lo, hi) : linear_ticks(v, lo, hi, a->clock);
 }
 
-static void put_tick(FILE *f, const struct chart_axis *a, double v)
+static void put_tick(FILE *f, const struct cli_chart_axis *a, double v)
 {
     const long long s = (long long)v;
 
@@ -181,7 +181,7 @@ static void put_tick(FILE *f, const struct chart_axis *a, double v)
 }
 
 /* Whether the axis' words are too long to stand beside each other. */
-static bool in_two_rows(const struct chart_axis *a)
+static bool in_two_rows(const struct cli_chart_axis *a)
 {
     for (int i = 0; i < a->n_words; i++)
         if (name_width(a->words[i], FONT) + 6 > (double)(WIDTH - LEFT - RIGHT) / a->n_words)
@@ -264,7 +264,7 @@ static enum err_code take_line(struct panel *p, double x0, double y0, double x1,
     return ERR_OK;
 }
 
-static enum err_code put_series(struct panel *p, FILE *f, const struct chart_series *s, struct err *e)
+static enum err_code put_series(struct panel *p, FILE *f, const struct cli_chart_series *s, struct err *e)
 {
     if (s->line && s->n > 1) {
         fprintf(f, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"1.5\" points=\"", colour(s->key));
@@ -273,7 +273,7 @@ static enum err_code put_series(struct panel *p, FILE *f, const struct chart_ser
         fputs("\"/>\n", f);
     }
     for (size_t i = 0; i < s->n; i++) {
-        const struct chart_point *q = &s->v[i];
+        const struct cli_chart_point *q = &s->v[i];
         const double x = x_of(p, q->x), y = y_of(p, q->y);
 
         if (q->lo < q->hi)
@@ -291,7 +291,7 @@ static enum err_code put_series(struct panel *p, FILE *f, const struct chart_ser
 }
 
 /* The name goes where it covers least: right, left, above, below; further away it has a line to its point. */
-static enum err_code put_name(struct panel *p, FILE *f, const struct chart_point *q, int key, struct err *e)
+static enum err_code put_name(struct panel *p, FILE *f, const struct cli_chart_point *q, int key, struct err *e)
 {
     static const double turn[][2] = { { 1, 0 },  { -1, 0 }, { 0, -1 },  { 0, 1 },
                                       { 1, -1 }, { 1, 1 },  { -1, -1 }, { -1, 1 } };
@@ -322,7 +322,7 @@ static enum err_code put_name(struct panel *p, FILE *f, const struct chart_point
     return take(p, best, e);
 }
 
-static enum err_code put_panel(const struct chart *c, FILE *f, int place, struct err *e)
+static enum err_code put_panel(const struct cli_chart *c, FILE *f, int place, struct err *e)
 {
     struct panel p = { .c = c, .left = (double)WIDTH * place + LEFT };
     enum err_code code = ERR_OK;
@@ -339,7 +339,7 @@ static enum err_code put_panel(const struct chart *c, FILE *f, int place, struct
     return code;
 }
 
-static enum err_code put_picture(FILE *f, const struct chart *v, int n, const char *const *keys, int n_keys,
+static enum err_code put_picture(FILE *f, const struct cli_chart *v, int n, const char *const *keys, int n_keys,
                                  struct err *e)
 {
     fprintf(f,
@@ -391,7 +391,7 @@ void cli_chart_check(const char *option, const char *path)
     cli_check_kind(option, path, str_of(k->magic), "picture of that kind");
 }
 
-enum err_code cli_chart_write(const char *path, const struct chart *v, int n, const char *const *keys, int n_keys,
+enum err_code cli_chart_write(const char *path, const struct cli_chart *v, int n, const char *const *keys, int n_keys,
                               struct err *e)
 {
     const struct kind *k = kind_of(path);

@@ -4,18 +4,18 @@
 #define CLI_CHART_H
 #include "cli/cli.h"
 
-struct chart_point {
+struct cli_chart_point {
     double x, y;
     double lo, hi;    /* of an error bar; equal: none */
     const char *name; /* written beside it; NULL: none */
 };
-struct chart_series {
+struct cli_chart_series {
     int key;   /* which of the keys it belongs to; gives its colour */
     bool line; /* points are joined in their order, and drawn small */
-    const struct chart_point *v;
+    const struct cli_chart_point *v;
     size_t n;
 };
-struct chart_axis {
+struct cli_chart_axis {
     const char *title;
     bool log;                 /* all values are above 0 */
     bool from_zero;           /* else from the least value on; not with log */
@@ -24,10 +24,10 @@ struct chart_axis {
     int n_words;
     bool clock; /* seconds, written as 1:05 */
 };
-struct chart {
+struct cli_chart {
     const char *title;
-    struct chart_axis x, y;
-    const struct chart_series *v;
+    struct cli_chart_axis x, y;
+    const struct cli_chart_series *v;
     size_t n;
 };
 
@@ -36,6 +36,6 @@ struct chart {
 void cli_chart_check(const char *option, const char *path);
 /* Draws charts beside each other and the keys, a line each, below them, as the path's ending says; .png and .pdf are
  * made by rsvg-convert, ERR_IO: it is not installed. Names and keys may hold any text. Values are finite. */
-MUST_CHECK enum err_code cli_chart_write(const char *path, const struct chart *v, int n, const char *const *keys,
+MUST_CHECK enum err_code cli_chart_write(const char *path, const struct cli_chart *v, int n, const char *const *keys,
                                          int n_keys, struct err *e);
 #endif

@@ -67,8 +67,7 @@ void cli_fetch_tell(void)
         snprintf(which, sizeof which, ". == \"%s\"", file);
     else
         snprintf(which, sizeof which, "test(\"%s[^/]*[.]gguf$\"; \"i\") and (test(\"mmproj\") | not)", type);
-    /* -C - goes on with what is there; of a whole file it fetches nothing, and the last command says whether it is
-     * right */
+    /* a complete file is refused by -C -, so that only the sums at the end decide */
     printf("curl -fsSL 'https://huggingface.co/api/models/%.*s?blobs=true' | jq -er '.siblings[] | "
            "select(.rfilename | %s) | \"\\(.lfs.sha256)  \\(.rfilename)\"' > %.*s.sha256 && cut -c67- %.*s.sha256 | "
            "while read -r f; do curl -fL -C - --create-dirs -o \"$f\" \"https://huggingface.co/%.*s/resolve/main/$f\"; "

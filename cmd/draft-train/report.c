@@ -114,25 +114,25 @@ void cli_train_tested(struct cli_train_report *r, enum cli_train_set set, double
 static enum err_code write_plot(const struct cli_train_report *r, struct err *e)
 {
     static const char *const keys[] = { "the batch of a step", "held out, before and after", "kept, before and after" };
-    struct chart_point tests[CLI_TRAIN_SETS][2], *v = calloc((size_t)r->n, sizeof *v);
-    struct chart_series s[1 + CLI_TRAIN_SETS] = { { .line = true, .v = v, .n = (size_t)r->n } };
-    struct chart c = { .title = "loss by time, from the first step on",
-                       .x = { "minutes and seconds", .clock = true },
-                       .y = { "nats per token", .from_zero = true },
-                       .v = s,
-                       .n = 1 };
+    struct cli_chart_point tests[CLI_TRAIN_SETS][2], *v = calloc((size_t)r->n, sizeof *v);
+    struct cli_chart_series s[1 + CLI_TRAIN_SETS] = { { .line = true, .v = v, .n = (size_t)r->n } };
+    struct cli_chart c = { .title = "loss by time, from the first step on",
+                           .x = { "minutes and seconds", .clock = true },
+                           .y = { "nats per token", .from_zero = true },
+                           .v = s,
+                           .n = 1 };
     enum err_code code;
 
     if (v == NULL)
         return err_nomem(e);
     for (int64_t i = 0; i < r->n; i++)
-        v[i] = (struct chart_point){ .x = r->point[2 * i], .y = r->point[2 * i + 1] };
+        v[i] = (struct cli_chart_point){ .x = r->point[2 * i], .y = r->point[2 * i + 1] };
     for (int i = 0; i < CLI_TRAIN_SETS; i++) {
         if (!r->test[i].known)
             continue;
-        tests[i][0] = (struct chart_point){ .x = v[0].x, .y = r->test[i].before };
-        tests[i][1] = (struct chart_point){ .x = v[r->n - 1].x, .y = r->test[i].after };
-        s[c.n++] = (struct chart_series){ .key = i + 1, .line = true, .v = tests[i], .n = 2 };
+        tests[i][0] = (struct cli_chart_point){ .x = v[0].x, .y = r->test[i].before };
+        tests[i][1] = (struct cli_chart_point){ .x = v[r->n - 1].x, .y = r->test[i].after };
+        s[c.n++] = (struct cli_chart_series){ .key = i + 1, .line = true, .v = tests[i], .n = 2 };
     }
     code = cli_chart_write(r->o->plot, &c, 1, keys, r->test[CLI_TRAIN_KEPT].known ? 3 : c.n > 1 ? 2 : 1, e);
     free(v);

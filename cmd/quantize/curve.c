@@ -114,22 +114,23 @@ static enum err_code plot_rows(const char *path, const struct row *v, size_t n, 
 {
     static const char *const keys[] = { "best mix of each size (--budget size=BYTES)",
                                         "mixes that came with the program" };
-    struct chart_point *at = calloc(2 * n + 1, sizeof *at);
-    struct chart_series s[2] = { { .key = 0, .line = true, .v = at }, { .key = 1, .v = at + n } };
-    const struct chart c = { .title = "predicted loss by size",
-                             .x = { "file, MB" },
-                             .y = { "KL, nats per token", .log = true },
-                             .v = s,
-                             .n = 2 };
+    struct cli_chart_point *at = calloc(2 * n + 1, sizeof *at);
+    struct cli_chart_series s[2] = { { .key = 0, .line = true, .v = at }, { .key = 1, .v = at + n } };
+    const struct cli_chart c = { .title = "predicted loss by size",
+                                 .x = { "file, MB" },
+                                 .y = { "KL, nats per token", .log = true },
+                                 .v = s,
+                                 .n = 2 };
     enum err_code rc;
 
     if (at == NULL)
         return err_nomem(e);
     for (size_t i = 0; i < n; i++) {
         if (v[i].best.kl > 0)
-            at[s[0].n++] = (struct chart_point){ .x = (double)v[i].best.file_bytes / 1e6, .y = v[i].best.kl };
+            at[s[0].n++] = (struct cli_chart_point){ .x = (double)v[i].best.file_bytes / 1e6, .y = v[i].best.kl };
         if (v[i].kl > 0)
-            at[n + s[1].n++] = (struct chart_point){ .x = (double)v[i].bytes / 1e6, .y = v[i].kl, .name = v[i].name };
+            at[n + s[1].n++] =
+                (struct cli_chart_point){ .x = (double)v[i].bytes / 1e6, .y = v[i].kl, .name = v[i].name };
     }
     rc = s[0].n + s[1].n > 0 ? cli_chart_write(path, &c, 1, keys, 2, e)
                              : err_set(e, ERR_FORMAT, "%s: no mix loses anything", path);
