@@ -59,7 +59,7 @@ static enum err_code open_form(struct ask_request *r, const struct ask *a, const
         return e->code;
     if (!r->thinking)
         return ERR_OK;
-    if (grammar_open_tagged(&after, r->grammar, chat_marks(m->chat)->close[0], STR(""), e))
+    if (grammar_open_tagged(&after, r->grammar, chat_marks(m->chat)->close[0], GRAMMAR_LINES_THOUGHT, STR(""), e))
         return err_at(e, "/%s", form_name(&a->form));
     grammar_close(r->grammar);
     r->grammar = after;

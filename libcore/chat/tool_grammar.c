@@ -268,7 +268,7 @@ static enum err_code open_calls(struct grammar **out, const struct making *m)
 
 static enum err_code after_reasoning(struct grammar **out, const struct making *m, struct grammar *g)
 {
-    enum err_code code = grammar_open_tagged(out, g, str_of(m->s->think_end[0]), (struct str){ "", 0 }, m->e);
+    enum err_code code = grammar_open_tagged(out, g, str_of(m->s->think_end[0]), 0, (struct str){ "", 0 }, m->e);
 
     grammar_close(g);
     return code;
@@ -295,7 +295,7 @@ static enum err_code make_auto(struct grammar **out, struct making *m)
         return ERR_OK;
     if (open_calls(&inner, m))
         return m->e->code;
-    code = grammar_open_tagged(&g, inner, str_of(w->begin), str_of(m->o->one ? "" : after), m->e);
+    code = grammar_open_tagged(&g, inner, str_of(w->begin), 0, str_of(m->o->one ? "" : after), m->e);
     grammar_close(inner);
     if (code == ERR_OK && m->o->reasoning && m->s->think != NULL)
         return after_reasoning(out, m, g);

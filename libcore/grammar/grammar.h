@@ -53,12 +53,13 @@ MUST_CHECK enum err_code grammar_open_regex(struct grammar **out, const struct g
                                             struct err *e);
 MUST_CHECK enum err_code grammar_open_schema(struct grammar **out, const struct grammar_vocab *v, const json_t *s,
                                              struct err *e);
-/* Free text until `begin` is complete, then `inner`, then `end`, then free text again: tool calls.
- * With an empty `end` the text ends with `inner`: an answer after reasoning. In free text every
+/* Free text until `begin` is complete, then at most `lines` line feeds, `inner`, `end`, and free text again: tool
+ * calls. With an empty `end` the text ends with `inner`: an answer after reasoning. In free text every
  * token may come, also control tokens; their spelling counts for both marks. `inner` may be closed
  * afterwards. */
+enum { GRAMMAR_LINES_THOUGHT = 2 }; /* models write this many behind their reasoning; chat/reader.h drops them */
 MUST_CHECK enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner, struct str begin,
-                                             struct str end, struct err *e);
+                                             int lines, struct str end, struct err *e);
 /* Types of JSON values, as a set. */
 enum grammar_type {
     GRAMMAR_NULL = 1,

@@ -3,8 +3,8 @@
  *
  * Free text is the automaton that finds the begin mark (Knuth, Morris, Pratt 1977): its states are
  * how much of the mark the text ends with. Its last step leads to a call of the inner grammar's
- * root, then come the bytes of the end mark, then free text again. States of free text and of the
- * end mark are flagged: there, and only there, control tokens may come.
+ * root, perhaps after line feeds, then come the bytes of the end mark, then free text again. States of free text and of
+ * the end mark are flagged: there, and only there, control tokens may come.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -77,8 +77,8 @@ static void add_free(struct grammar_build *b, struct str mark, uint32_t free_at,
     }
 }
 
-enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner, struct str begin, struct str end,
-                                  struct err *e)
+enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *inner, struct str begin, int lines,
+                                  struct str end, struct err *e)
 {
     struct grammar_build b = { .e = e, .joined = true };
     uint32_t root, free_at, found, at;
@@ -96,6 +96,13 @@ enum err_code grammar_open_tagged(struct grammar **out, const struct grammar *in
         grammar_eps(&b, b.rule[root].start, free_at);
         add_free(&b, begin, free_at, found, b.rule[root].end);
         grammar_call(&b, found, at, 0);
+    }
+    for (int i = 0; i < lines && b.code == ERR_OK; i++) {
+        uint32_t next = grammar_state(&b);
+
+        grammar_bytes(&b, found, next, '\n', '\n');
+        grammar_call(&b, next, at, 0);
+        found = next;
     }
     if (end.n == 0 && b.code == ERR_OK)
         grammar_eps(&b, at, b.rule[root].end);

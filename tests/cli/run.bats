@@ -76,7 +76,7 @@ documented()
     try 0 chimere-run --template mistral -p 'What is 12+30?' -n 20 --reasoning-budget 5 --json
     jq -e '.text != "" and .reasoning != "" and (.text + .reasoning | contains("THINK") | not) and
            .finish_reason == "stop" and .usage.completion_tokens > .usage.reasoning_tokens' out
-    # The form of the answer begins right behind the mark.
+    # The form of the answer begins behind the mark, or behind an empty line there.
     try 0 chimere-run --template mistral -p 'What is 12+30?' -n 20 --reasoning-budget 5 --regex '[a-c]{2,3}'
     grep -qxE '[a-c]{2,3}' out
     try 0 chimere-run --template mistral -p 'What is 12+30?' --ctx 30 --session s --json

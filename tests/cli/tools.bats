@@ -79,6 +79,32 @@ arguments() # FILTER
     done
 }
 
+@test "the empty line behind the reasoning is no part of the form" {
+    local ask='What is 347 + 58?' mark=4091 empty=272
+    echo '{"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}' > schema
+    echo 'root ::= [0-9]+' > digits
+    # The same thoughts, the same answer as without a form, and an empty line that the model writes between them.
+    try 0 chimere-run --json -p "$ask"
+    mv out free
+    for form in '--regex [0-9]+' '--grammar digits'; do
+        # shellcheck disable=SC2086
+        try 0 chimere-run --json -p "$ask" $form
+        jq -es '.[0] as $free | .[1] | .text == $free.text and .token_ids == $free.token_ids' free out
+    done
+    jq -e --argjson m $mark --argjson e $empty '.token_ids | index($m) as $at | .[$at + 1] == $e' out
+    try 0 chimere-run --json -p "$ask" --schema schema
+    jq -e --argjson m $mark --argjson e $empty '(.token_ids | index($m) as $at | .[$at + 1] == $e) and
+        (.text | .[:1] == "{" and (fromjson | has("sum")))' out
+    # Streams and texts have only the form, also behind a budget's own mark.
+    try 0 chimere-run --jsonl -p "$ask" --regex '[0-9]+' --reasoning-budget 6
+    jq -es 'map(select(.type == "token").text // "") | add | test("^[0-9]+$")' out
+    try 0 chimere-run -p "$ask" --regex '[0-9]+'
+    grep -qxE '[0-9]+' out
+    # Calls that are asked for had it before.
+    try 0 chimere-run --json --tools "$ROOT/share/demo/tools.json" --tool-choice required -p "$ASK"
+    jq -e '.text == "" and .reasoning != null and (.tool_calls | length) > 0' out
+}
+
 @test "--check takes what the program printed, with its newline" {
     echo '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}' > schema
     try 0 run_chat --schema schema -p 'What is 2+3?'

@@ -82,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     assert(strchr(e.msg, '\n') == NULL);
     if (g != NULL && zero != NULL) {
         use(g, zero + 1, n - len - 2);
-        if (grammar_open_tagged(&tagged, g, STR("<t>"), STR("</t>"), &e) == ERR_OK)
+        if (grammar_open_tagged(&tagged, g, STR("<t>"), (int)(n % 3), STR("</t>"), &e) == ERR_OK)
             use(tagged, zero + 1, n - len - 2);
         grammar_close(tagged);
     }

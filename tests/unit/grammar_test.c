@@ -616,7 +616,7 @@ static void test_missing_bytes(void **state)
     grammar_close(g);
     /* In free text nothing is left out. */
     assert_int_equal(open_any(&g, v, REGEX, "a", NULL), ERR_OK);
-    assert_int_equal(grammar_open_tagged(&tagged, g, STR("bb"), STR("b"), NULL), ERR_OK);
+    assert_int_equal(grammar_open_tagged(&tagged, g, STR("bb"), 0, STR("b"), NULL), ERR_OK);
     grammar_close(g);
     assert_int_equal(grammar_begin(&p, tagged, NULL), ERR_OK);
     assert_true(grammar_take(p, 2) && grammar_take(p, 1) && grammar_take(p, 1));
@@ -650,8 +650,8 @@ static void test_tagged(void **state)
                               "\"required\":[\"a\"]}",
                               NULL),
                      ERR_OK);
-    assert_int_equal(grammar_open_tagged(&g, inner, STR(""), STR("x"), NULL), ERR_ARG);
-    assert_int_equal(grammar_open_tagged(&g, inner, STR("<tool_call>"), STR("</tool_call>"), NULL), ERR_OK);
+    assert_int_equal(grammar_open_tagged(&g, inner, STR(""), 0, STR("x"), NULL), ERR_ARG);
+    assert_int_equal(grammar_open_tagged(&g, inner, STR("<tool_call>"), 0, STR("</tool_call>"), NULL), ERR_OK);
     grammar_close(inner);
     for (uint64_t seed = 0; seed < 4; seed++)
         walk(g, v, "tagged", seed, 60, 3);
@@ -674,26 +674,32 @@ static void test_tagged(void **state)
     grammar_vocab_close(v);
 }
 
-/* Free means free; an answer after reasoning ends with the inner grammar. */
+/* Free means free; an answer after reasoning ends with the inner grammar, and may begin with two line feeds. */
 static void test_tagged_free(void **state)
 {
     struct grammar_vocab *v = open_vocab("tests/golden/tokenizer/tiny-qwen35.gguf");
     struct grammar *inner, *g;
-    struct grammar_place *p;
+    struct grammar_place *p, *other;
 
     (void)state;
     assert_int_equal(open_any(&inner, v, REGEX, "yes|no", NULL), ERR_OK);
-    assert_int_equal(grammar_open_tagged(&g, inner, STR("</think>"), STR(""), NULL), ERR_OK);
+    assert_int_equal(grammar_open_tagged(&g, inner, STR("</think>"), GRAMMAR_LINES_THOUGHT, STR(""), NULL), ERR_OK);
     grammar_close(inner);
     assert_int_equal(grammar_begin(&p, g, NULL), ERR_OK);
+    assert_int_equal(grammar_begin(&other, g, NULL), ERR_OK);
     assert_true(grammar_free(p));
     walk(g, v, "after", 1, 40, 3);
     assert_true(grammar_take_text(p, STR("hm </thin")) && grammar_may_end(p));
     assert_true(grammar_take_text(p, STR("k></think></think>yes")) == false);
     assert_true(grammar_take_text(p, STR("k>")) && !grammar_free(p) && !grammar_may_end(p));
+    grammar_copy(other, p);
+    assert_false(grammar_take_text(other, STR("\n\n\n")) || grammar_take_text(other, STR(" yes")));
+    assert_true(grammar_take_text(other, STR("\n")) && !grammar_may_end(other));
+    assert_true(grammar_take_text(other, STR("\nno")) && grammar_may_end(other) && grammar_done(other));
     assert_true(grammar_take_text(p, STR("ye")) && !grammar_may_end(p));
     assert_true(grammar_take_text(p, STR("s")) && grammar_may_end(p) && grammar_done(p));
     grammar_end(p);
+    grammar_end(other);
     grammar_close(g);
     grammar_vocab_close(v);
 }
