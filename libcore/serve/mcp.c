@@ -36,7 +36,7 @@ struct call {
     enum { GENERATE, SCORE } tool;
     int64_t first; /* score: the first token of the text */
     struct serve_buf text, reasoning;
-    json_t *finish, *usage, *reply_id, *notes;
+    json_t *finish, *usage, *reply_id, *notes, *thinking, *numbers;
     int64_t n_parts;
     double told_ms; /* when progress was last told */
 };
@@ -80,6 +80,8 @@ static void forget_call(struct serve_mcp *m, struct call *c)
     json_decref(c->usage);
     json_decref(c->reply_id);
     json_decref(c->notes);
+    json_decref(c->thinking);
+    json_decref(c->numbers);
     free(c->text.p);
     free(c->reasoning.p);
     free(c);
@@ -170,13 +172,23 @@ static const char generate_tool[] =
     "\"seed\":{\"type\":\"integer\",\"description\":\"The same seed gives the same answer\"},"
     "\"stop\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"description\":\"Texts that end the answer\"},"
     "\"schema\":{\"type\":\"object\",\"description\":\"A JSON Schema that the answer has to follow\"},"
-    "\"reasoning_effort\":{\"type\":\"string\",\"enum\":[\"none\",\"minimal\",\"low\",\"medium\",\"high\",\"xhigh\"]}},"
+    "\"reasoning_effort\":{\"type\":\"string\",\"enum\":[\"none\",\"minimal\",\"low\",\"medium\",\"high\",\"xhigh\"]},"
+    "\"think_stop\":{\"type\":[\"string\",\"boolean\"],\"description\":\"End the reasoning when the model is "
+    "certain of its answer: eat, cgr, deer, same or abf, perhaps with a threshold (same:2); false: never\"},"
+    "\"think_probe\":{\"type\":\"string\",\"description\":\"How that is looked at, such as every=16,tokens=6\"},"
+    "\"think_suppress\":{\"type\":[\"number\",\"boolean\"],\"description\":\"Above this certainty words that begin "
+    "a reflection become rare; false: never\"},"
+    "\"uncertainty\":{\"type\":\"boolean\",\"description\":\"Also give the entropy, varentropy and margin of each "
+    "token\"}},"
     "\"additionalProperties\":false},\"outputSchema\":{\"type\":\"object\",\"properties\":{"
     "\"id\":{\"type\":\"string\"},\"notes\":{\"type\":\"array\",\"description\":\"Texts of the server's indexes that "
     "were used\"},"
     "\"text\":{\"type\":\"string\"},\"reasoning\":{\"type\":\"string\"},\"finish_reason\":{\"type\":\"string\"},"
     "\"prompt_tokens\":{\"type\":\"integer\"},\"cached_tokens\":{\"type\":\"integer\"},"
-    "\"completion_tokens\":{\"type\":\"integer\"}},\"required\":[\"text\",\"finish_reason\"]},"
+    "\"completion_tokens\":{\"type\":\"integer\"},\"reasoning_tokens\":{\"type\":\"integer\"},"
+    "\"thinking\":{\"type\":\"object\",\"description\":\"Why the reasoning ended\"},"
+    "\"uncertainty\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}}},"
+    "\"required\":[\"text\",\"finish_reason\"]},"
     "\"annotations\":{\"readOnlyHint\":true,\"openWorldHint\":false}}";
 
 static const char score_tool[] =
@@ -214,12 +226,18 @@ static json_t *list_tools(bool modern)
 /* Why the arguments of generate make no body; NULL: *body is it, unless memory is out. */
 static const char *generate_body(const json_t *args, enum serve_method *method, json_t **body)
 {
-    static const char *const same[] = { "max_tokens", "temperature", "top_p", "seed", "stop", "reasoning_effort" };
+    enum { OF_CHATS = 4 }; /* the first ones */
+    static const char *const same[] = {
+        "reasoning_effort", "think_stop",  "think_probe", "think_suppress", "uncertainty",
+        "max_tokens",       "temperature", "top_p",       "seed",           "stop"
+    };
     json_t *prompt = json_object_get(args, "prompt"), *messages = json_object_get(args, "messages"), *b = json_object();
     json_t *system = json_object_get(args, "system"), *raw = json_object_get(args, "raw"), *value;
     const char *key, *why = NULL;
-    bool ok = b != NULL;
+    bool ok = b != NULL, chats = messages != NULL || system != NULL;
 
+    for (int i = 0; i < OF_CHATS; i++)
+        chats |= json_object_get(args, same[i]) != NULL;
     if (raw != NULL && !json_is_boolean(raw))
         why = "raw: not true or false";
     else if ((prompt != NULL) == (messages != NULL))
@@ -230,9 +248,8 @@ static const char *generate_body(const json_t *args, enum serve_method *method, 
         why = "system: not a text";
     else if (system != NULL && messages != NULL)
         why = "system: belongs into the messages here";
-    else if (json_is_true(raw) &&
-             (messages != NULL || system != NULL || json_object_get(args, "reasoning_effort") != NULL))
-        why = "raw: goes with a prompt, and without system and reasoning_effort";
+    else if (json_is_true(raw) && chats)
+        why = "raw: goes with a prompt, and without system and what is for reasoning";
     *method = json_is_true(raw) ? SERVE_COMPLETION : SERVE_CHAT;
     json_object_foreach ((json_t *)(uintptr_t)args, key, value) {
         bool known = strcmp(key, "prompt") == 0 || strcmp(key, "messages") == 0 || strcmp(key, "system") == 0 ||
@@ -509,13 +526,17 @@ static void keep_json(json_t **slot, json_t *v)
 static enum err_code take_chunk(struct serve_mcp *m, struct call *c, const json_t *body, struct err *e)
 {
     const json_t *choice = json_array_get(json_object_get(body, "choices"), 0),
-                 *delta = json_object_get(choice, "delta");
+                 *delta = json_object_get(choice, "delta"), *numbers = json_object_get(choice, "uncertainty");
     const double now = clock_ms();
 
     keep_json(&c->usage, json_object_get(body, "usage"));
     keep_json(&c->finish, json_object_get(choice, "finish_reason"));
     keep_json(&c->reply_id, json_object_get(body, "id"));
     keep_json(&c->notes, json_object_get(body, "notes"));
+    keep_json(&c->thinking, json_object_get(json_object_get(body, "chimere"), "thinking"));
+    if (numbers != NULL && ((c->numbers == NULL && (c->numbers = json_array()) == NULL) ||
+                            json_array_extend(c->numbers, (json_t *)(uintptr_t)numbers)))
+        return err_nomem(e);
     if (!add_text(&c->text, json_object_get(choice, "text")) ||
         !add_text(&c->text, json_object_get(delta, "content")) ||
         !add_text(&c->reasoning, json_object_get(delta, "reasoning_content")))
@@ -539,10 +560,12 @@ static json_t *with_content(json_t *structured, json_t *text)
 static json_t *generated(const struct call *c)
 {
     json_t *o =
-        json_pack("{s:O, s:o, s:O, s:O, s:O, s:O}", "id", c->reply_id, "text", serve_text(&c->text), "finish_reason",
-                  c->finish, "prompt_tokens", json_object_get(c->usage, "prompt_tokens"), "cached_tokens",
-                  json_object_get(json_object_get(c->usage, "prompt_tokens_details"), "cached_tokens"),
-                  "completion_tokens", json_object_get(c->usage, "completion_tokens"));
+        json_pack("{s:O, s:o, s:O, s:O, s:O, s:O, s:O, s:O*, s:O*}", "id", c->reply_id, "text", serve_text(&c->text),
+                  "finish_reason", c->finish, "prompt_tokens", json_object_get(c->usage, "prompt_tokens"),
+                  "cached_tokens", json_object_get(json_object_get(c->usage, "prompt_tokens_details"), "cached_tokens"),
+                  "completion_tokens", json_object_get(c->usage, "completion_tokens"), "reasoning_tokens",
+                  json_object_get(json_object_get(c->usage, "completion_tokens_details"), "reasoning_tokens"),
+                  "thinking", c->thinking, "uncertainty", c->numbers);
 
     if (o != NULL && ((c->reasoning.n > 0 && json_object_set_new(o, "reasoning", serve_text(&c->reasoning))) ||
                       (c->notes != NULL && json_object_set(o, "notes", c->notes)))) {

@@ -345,12 +345,22 @@ static json_t *thinking_of(const struct serve_job *j, const struct serve_choice 
     return all;
 }
 
+/* Members that no other server has; NULL: none. Interfaces without choices have their numbers of tokens here. */
+static json_t *own_members(const struct serve_job *j, const struct serve_choice *c)
+{
+    json_t *numbers = j->asked != NULL ? j->choice[0].uncertainty : NULL, *thinking = thinking_of(j, c);
+
+    if (thinking == NULL && numbers == NULL)
+        return NULL;
+    return json_pack("{s:o*, s:O*}", "thinking", thinking, "uncertainty", numbers);
+}
+
 bool serve_add_beside(json_t *o, const struct serve_job *j, const struct serve_choice *c)
 {
     json_t *loose = j->request != NULL && j->request[0] != NULL ? j->request[0]->loose : NULL;
-    json_t *notes = notes_of(j), *thinking = thinking_of(j, c);
+    json_t *notes = notes_of(j), *own = own_members(j, c);
 
-    return (thinking == NULL || json_object_set_new(o, "chimere", json_pack("{s:o}", "thinking", thinking)) == 0) &&
+    return (own == NULL || json_object_set_new(o, "chimere", own) == 0) &&
            (notes == NULL || json_object_set(o, "notes", notes) == 0) &&
            (loose == NULL || json_object_set(o, "warnings", loose) == 0);
 }

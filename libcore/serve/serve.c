@@ -588,13 +588,14 @@ static enum err_code take_text(struct serve *s, struct serve_job *j, struct serv
     return code;
 }
 
-/* Adds what is told beside a token, which is taken (NULL: memory is out): kept for the whole answer, or sent. */
+/* Adds what is told beside a token, which is taken (NULL: memory is out): sent with it, or kept for the whole answer,
+ * as it is where the parts of a stream have no place for it. */
 static enum err_code add_beside(const struct serve_job *j, json_t **kept, json_t **sent, const char *name, json_t *one,
                                 struct err *e)
 {
     bool ok = one != NULL;
 
-    if (j->w.stream) {
+    if (j->w.stream && j->asked == NULL) {
         *sent = *sent != NULL ? *sent : json_object();
         return json_object_set_new(*sent, name, json_pack("[o]", one)) ? err_nomem(e) : ERR_OK;
     }

@@ -32,10 +32,9 @@ static bool keep_member(const struct serve_taking *t, const struct serve_dialect
     for (const struct serve_renamed *r = d->renamed; r->ours != NULL; r++)
         if (strcmp(key, r->ours) == 0)
             return serve_fault(t->f, 400, t->at, "%s: not a member of this request, which has %s", key, r->theirs);
-    if (strcmp(key, "n") == 0 || strcmp(key, "logprobs") == 0 || strcmp(key, "top_logprobs") == 0 ||
-        strcmp(key, "uncertainty") == 0)
+    if (strcmp(key, "n") == 0 || strcmp(key, "logprobs") == 0 || strcmp(key, "top_logprobs") == 0)
         return (json_is_integer(v) && json_integer_value(v) == (*key == 'n')) || json_is_false(v) ||
-               serve_refuse_at(t->f, t->at, "one answer, without numbers of tokens: ask for chat/completions");
+               serve_refuse_at(t->f, t->at, "one answer, without log-probabilities: ask for chat/completions");
     return serve_set(t->chat, key, json_incref(v), t->f);
 }
 

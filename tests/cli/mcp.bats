@@ -11,7 +11,8 @@ got() { [ "$(wc -l < out)" -ge "$1" ]; }
 say()
 {
     : > out
-    { printf '%s\n' "${@:2}"; wait_for got "$1" > /dev/null 2>&1; } | chimere-serve-stdio --mcp > out 2> err
+    # shellcheck disable=SC2086
+    { printf '%s\n' "${@:2}"; wait_for got "$1" > /dev/null 2>&1; } | chimere-serve-stdio --mcp ${OPTIONS:-} > out 2> err
     [ "$(wc -l < out)" -eq "$1" ] && [ ! -s err ] || { cat out err; return 1; }
     jq -es 'all(.[]; .jsonrpc == "2.0" and (has("method") or (has("id") and (has("result") != has("error")))))' out
 }
@@ -91,6 +92,19 @@ SUM='"name":"generate","arguments":{"prompt":"What is 347 + 58?","temperature":0
         "$(modern 102 tools/call '"name":"score","arguments":[]')"
     jq -es '[.[] | select(.id >= 100) | .error.code] == [-32602, -32602, -32602]' out
     jq -es 'all(.[] | select(.id < 100); .result | .isError and (.content[0].text | length > 5) and .resultType == "complete")' out
+}
+
+@test "reasoning that ends early, and numbers of each token" {
+    local think='"think_stop":"same:2","think_probe":"every=8","uncertainty":true'
+    OPTIONS='--think-probe every=8' say 5 "$(modern 1 tools/call "${SUM%\}},$think}")" "$(modern 2 tools/call "$SUM")" \
+        "$(modern 3 tools/call "${SUM%\}},\"think_stop\":3}")" "$(modern 4 tools/call "${SUM%\}},\"raw\":true,\"think_stop\":\"eat\"}")" \
+        "$(modern 5 tools/call "${SUM%\}},\"raw\":true,\"max_tokens\":3,\"uncertainty\":true}")"
+    of 1 '.result.structuredContent | .thinking.end == "certainty" and .thinking.probes > 1 and .reasoning_tokens == .thinking.tokens and
+        (.uncertainty | length) == .completion_tokens and (.uncertainty[0] | .reasoning and .entropy > 0)'
+    of 2 '.result.structuredContent | .thinking.end == "model" and .reasoning_tokens > 0 and .uncertainty == null'
+    of 3 '.result | .isError and (.content[0].text | startswith("think_stop: not a text"))'
+    of 4 '.result | .isError and (.content[0].text | startswith("raw: "))'
+    of 5 '.result.structuredContent | .reasoning_tokens == 0 and (.uncertainty | map(.reasoning)) == [false, false, false]'
 }
 
 @test "progress, a cancelled call, an id in use, the end of the input" {

@@ -133,6 +133,19 @@ EOF
     jq -se --slurpfile run run 'sort_by(.id) | map(.body.chimere.thinking) | .[0] == $run[0].thinking and .[1].probes > 1 and
         (.[2] | .end == "model" and .certainty == null and .probes == null) and .[3].end == "off" and
         (.[4] | .end == "model" and .probes == 5 and .probe_tokens == 0)' served
+    # The other interfaces take the same members, and tell the same.
+    m="$m,\"think_stop\":\"same:2\",\"think_probe\":\"every=8\",\"uncertainty\":true"
+    r=${m/\"messages\"/\"input\"}
+    for ask in "chat/completions $m" "responses $r" "responses $r,\"stream\":true" "messages $m,\"max_tokens\":99" \
+        "messages $m,\"max_tokens\":99,\"stream\":true"; do
+        printf '{"id":1,"method":"%s","body":{%s}}\n' "${ask%% *}" "${ask#* }"
+    done | numbered | chimere-serve-stdio --think-probe every=8 --parallel 2 > served
+    jq -se '[sort_by(.id)[] | {id, body: (.body.response? // .body)} | select(.body.chimere != null) |
+            {id, thinking: .body.chimere.thinking, numbers: (.body.chimere.uncertainty // .body.choices[0].uncertainty),
+             reasoning: (.body.usage | (.completion_tokens_details // .output_tokens_details) |
+                        (.reasoning_tokens // .thinking_tokens))}] |
+        map(.id) == [1, 2, 3, 4, 5] and (map(del(.id)) | unique | length) == 1 and (.[0] | .thinking.end == "certainty" and
+        (.numbers | length) > 60 and (.numbers | map(.reasoning) | unique | length) == 2 and .reasoning == .thinking.tokens)' served
     grep -v '"enable_thinking": *false' "$ROOT/share/eval/math.jsonl" | head -n 4 > set.jsonl
     try 0 chimere-bench eval set.jsonl --think-stop cgr:0.5 -o a --json
     jq -se 'map(.think_end == "certainty" and .n_probes > 0 and .n_probe_rows > .n_probes) | all' a

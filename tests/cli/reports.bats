@@ -63,7 +63,7 @@ END_OF
         ($one[0].uncertainty | map([.entropy, .varentropy, .margin]))' lines
     body='"prompt":"The kernel","max_tokens":4,"temperature":0,"uncertainty":true'
     printf '%s\n' "{\"id\":1,\"method\":\"completions\",\"body\":{$body}}" "{\"id\":2,\"method\":\"completions\",\"body\":{$body,\"stream\":true}}" \
-        '{"id":3,"method":"messages","body":{"messages":[{"role":"user","content":"x"}],"max_tokens":1,"uncertainty":true}}' |
+        '{"id":3,"method":"messages","body":{"messages":[{"role":"user","content":"x"}],"max_tokens":1,"uncertainty":1}}' |
         chimere-serve-stdio --parallel 2 > out
     jq -es --slurpfile one one '($one[0].uncertainty | map([.entropy, .margin])) as $want |
         ([.[] | select(.id == 1).body.choices[0].uncertainty[] | [.entropy, .margin]] == $want) and

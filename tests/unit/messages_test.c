@@ -166,7 +166,7 @@ static void test_refused(void **state)
         { "'thinking':5," HI, "/thinking", "not an object" },
         { "'output_config':5," HI, "/output_config", "not an object" },
         { "'output_format':5," HI, "/output_format", "not an object" },
-        { "'n':2," HI, "/n", "one answer, without numbers of tokens: ask for chat/completions" },
+        { "'n':2," HI, "/n", "one answer, without log-probabilities: ask for chat/completions" },
     };
 
     (void)state;
