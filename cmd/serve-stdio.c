@@ -106,6 +106,7 @@ static const struct cli_opt opts[] = {
     INT64(0, "cache-size", "bytes", "size of that cache (default 1G)", &o.cache_bytes, 0),
     INT64(0, "table-memory", "bytes", "memory for context_table (default 512M)", &o.table_bytes, 0),
     ROWS_RUNNING(o.model),
+    ROW_EXPERTS(o.model),
     ROWS_DRAFT(&o.drafts, &o.draft_max),
     SECTION("Log"),
     ROWS_LOG(o.log),

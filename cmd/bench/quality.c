@@ -433,6 +433,7 @@ static enum err_code open_reference(struct kl_job *j, struct head *ref, struct e
     io_map_close(&map);
     o.model.file = path;
     o.model.loras.n = 0; /* are the tested model's */
+    o.model.experts = 0; /* likewise */
     j->ref = (struct bench){ .o = &o };
     if (cli_bench_open(&j->ref, false, e))
         return e->code;

@@ -160,6 +160,8 @@ static json_t *model(const struct bench *b)
         cli_bench_int(o, "weight_bytes", model_info(b->open.model)->weight_bytes);
         cli_bench_int(o, "copied_weight_bytes", model_weights(b->open.model)->copied);
         cli_bench_int(o, "laid_weight_bytes", model_weights(b->open.model)->laid);
+        if (model_info(b->open.model)->n_used > 0)
+            cli_bench_int(o, "experts_used", model_info(b->open.model)->n_used);
     }
     return o;
 }

@@ -531,6 +531,7 @@ enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
         return e->code;
     if (b->o->drafts > 0)
         snprintf(s.drafts, sizeof s.drafts, " drafts=%d", b->o->drafts);
+    s.traffic.n_used = model_info(b->open.model)->n_used;
     s.n_vocab = model_info(b->open.model)->n_vocab;
     n_seq = s.seqs.n > 0 ? (int)cli_bench_most(&s.seqs) : 1;
     rows_max = b->o->model.chunk > 0 ? b->o->model.chunk : 512; /* the least that there will be */

@@ -62,7 +62,7 @@ enum err_code cli_uses_read(uint64_t **uses, const char *path, uint64_t fingerpr
              !json_get_str(o, "model_fingerprint", &model))
         code = bad_uses(path, "not an expert profile", e);
     else if (!str_is(model, print))
-        code = bad_uses(path, "an expert profile of another model", e);
+        code = bad_uses(path, "an expert profile of another model, or with another --experts", e);
     else
         code = read_uses(v, o, path, n_layer, n_expert, e);
     json_decref(o);

@@ -61,6 +61,7 @@ static const struct {
     { "mirostat|mirostat-*", NULL, "not supported: use --min-p or --typical" },
     { "color|-co", NULL, "reasoning is dim on a terminal unless NO_COLOR is set" },
     { "keep|context-shift", NULL, "contexts are not shifted: use a larger --ctx" },
+    { "override-kv", NULL, "use --experts N for the number of experts; the rest is as the file says" },
     { "rope-scaling|xtc-probability|top-nsigma|override-kv|dynatemp-range|control-vector|check-tensors|"
       "adaptive-*|dynatemp-*|xtc-*|top-n-sigma|control-vector-*|rerank*|pooling|props",
       NULL, "not supported" },

@@ -34,6 +34,7 @@ struct model_opts cli_open_model_opts(const struct cli_model_opts *o)
     return (struct model_opts){ .device = cli_open_device(o),
                                 .n_threads = o->n_threads,
                                 .acts = (enum quant_acts_type)o->acts,
+                                .n_used = o->experts,
                                 .placement.copy_weights = o->no_mmap,
                                 .placement.as_stored = o->repack == CLI_REPACK_OFF };
 }
@@ -114,9 +115,11 @@ enum err_code cli_open_model(struct cli_opened *x, struct err *e)
     x->mo = cli_open_model_opts(&x->o);
     x->mo.nextn = x->nextn;
     x->dry_run = wants_plan(&x->o);
-    const struct model_opts dry = {
-        .device = "cpu", .n_threads = x->o.n_threads, .nextn = x->nextn, .placement.dry_run = true
-    };
+    const struct model_opts dry = { .device = "cpu",
+                                    .n_threads = x->o.n_threads,
+                                    .n_used = x->o.experts,
+                                    .nextn = x->nextn,
+                                    .placement.dry_run = true };
     if (model_open(&x->model, x->gguf, x->dry_run ? &dry : &x->mo, e))
         return e->code;
     x->load_ms += clock_ms() - from;

@@ -31,8 +31,9 @@ struct cli_model_opts {
     const char *profile;       /* --expert-profile */
     bool plan;                 /* only the plan is wanted: of a device that may be absent */
     bool no_mmap;
-    int acts;   /* enum quant_acts_type */
-    int repack; /* CLI_REPACK_... */
+    int acts;        /* enum quant_acts_type */
+    int repack;      /* CLI_REPACK_... */
+    int32_t experts; /* routed experts for each token; 0: as trained */
     int32_t n_threads, chunk;
     int64_t ctx_tokens;
     struct cli_list loras; /* --lora; the program frees its array */

@@ -123,6 +123,7 @@ const struct cli_of cli_run_of[] = {
     { "kv", COMPUTES },
     { "chunk", COMPUTES },
     { "acts", COMPUTES },
+    { "experts", COMPUTES },
     { "no-mmap", COMPUTES },
     { "repack", COMPUTES },
     { "expert-profile", RUNS },

@@ -71,6 +71,7 @@ static const struct cli_opt opts[] = {
     FLAG(0, "engram-drafts", "use tables as drafters", &o.engram_drafts),
     ROW_CTX(o.model, "longest prompt and answer together"),
     ROWS_RUNNING(o.model),
+    ROW_EXPERTS(o.model),
     ROWS_PLAN(o.model),
     SECTION("Tools for scripts"),
     FLAG(0, "tokenize", "print the prompt's token ids, a JSON array", &o.tokenize),

@@ -195,6 +195,8 @@ void cli_run_note_machine(const struct cli_run *s)
                  (double)model_weights(s->open.model)->copied / 1e6, (double)model_weights(s->open.model)->laid / 1e6);
     cli_note("device   %s, %s kernels, %d threads, activations %s on a CPU", i->device, i->simd, i->n_threads,
              quant_acts_name((enum quant_acts_type)s->o->model.acts));
+    if (i->n_used != i->n_used_trained)
+        cli_note("experts  %d for each token, trained with %d", i->n_used, i->n_used_trained);
     cli_note("memory   context of %" PRId64 " tokens, keys and values %s,%s, %.1f MB of state", run_ctx(s->run), k, v,
              (double)run_state_bytes(s->run) / 1e6);
     cli_placement_note(s->open.placement);

@@ -53,5 +53,5 @@ uint64_t model_fingerprint(const struct model *m)
     }
     for (size_t i = 0; i < gguf_n_tensors(g); i++)
         h = add_tensor(h, gguf_tensor_at(g, i));
-    return h;
+    return m->info.n_used == m->info.n_used_trained ? h : add_hash(h, (uint64_t)m->info.n_used);
 }

@@ -205,6 +205,21 @@ static enum err_code count_uses(struct model *m, struct err *e)
     return n == 0 || m->uses != NULL ? ERR_OK : err_nomem(e);
 }
 
+static enum err_code use_experts(struct model *m, int n_used, struct err *e)
+{
+    struct arch_moe_plan *p = &m->plan.moe;
+
+    m->info.n_used_trained = p->n_used;
+    if (n_used > 0 && p->n_expert == 0)
+        return err_set(e, ERR_UNSUPPORTED, "--experts %d: the model has no routed experts", n_used);
+    if (n_used > p->n_used)
+        return err_set(e, ERR_ARG, "--experts %d: the model was trained with %d for each token, and more make it worse",
+                       n_used, p->n_used);
+    p->n_used = n_used > 0 ? n_used : p->n_used;
+    m->info.n_used = p->n_used;
+    return ERR_OK;
+}
+
 enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o, struct err *e)
 {
     struct model *m = calloc(1, sizeof *m);
@@ -212,8 +227,8 @@ enum err_code model_open(struct model **out, const struct gguf *g, const struct 
     if (m == NULL)
         return err_nomem(e);
     m->count_sets = o->placement.count_sets;
-    if (arch_plan_make(&m->plan, g, e) || open_devices(m, o, e) || (o->placement.count_sets > 0 && count_uses(m, e)) ||
-        check_room(m, g, o, e) || bind_all(m, g, o, e)) {
+    if (arch_plan_make(&m->plan, g, e) || use_experts(m, o->n_used, e) || open_devices(m, o, e) ||
+        (o->placement.count_sets > 0 && count_uses(m, e)) || check_room(m, g, o, e) || bind_all(m, g, o, e)) {
         enum err_code code = e->code;
 
         model_close(m);

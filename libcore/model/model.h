@@ -25,6 +25,9 @@ struct model_opts {
     const char *device;        /* "cpu" (NULL: the same) */
     int n_threads;             /* 0: as many as there are processors */
     enum quant_acts_type acts; /* dev_opts */
+    int n_used;                /* routed experts for each token; 0: as trained. The weights are normalised over these,
+                                * where the family does that. ERR_ARG: more than trained; ERR_UNSUPPORTED: the model
+                                * has none */
     bool nextn; /* also opens the multi-token-prediction block, if there is one (model/drafter.h); the device then
                  * has the token embedding, too, for ids that do not come to the host */
     struct model_placement placement; /* all zero: everything on the device; the CPU uses weights in the mapping */
@@ -41,8 +44,10 @@ struct model_info {
     int n_nextn;      /* multi-token-prediction blocks in the file; a step does not use them */
     int32_t n_vocab;  /* logits per row */
     int32_t n_embd;
-    int64_t ctx_train; /* context length the file states, tokens */
-    int64_t n_params;  /* elements of all tensors */
+    int64_t ctx_train;  /* context length the file states, tokens */
+    int n_used;         /* routed experts for each token; 0: the model has none */
+    int n_used_trained; /* likewise, as the file says */
+    int64_t n_params;   /* elements of all tensors */
     int64_t weight_bytes;
     int n_threads;
     const char *device;
@@ -64,7 +69,8 @@ int model_n_expert(const struct model *m); /* 0: none are routed */
 void model_uses(const struct model *m, uint64_t *out);
 void model_forget_uses(struct model *m); /* they count from now on */
 /* Two models with one fingerprint compute the same: a hash of the architecture's metadata, of every tensor's
- * name, type and shape, and of samples of its bytes. Reads some 100 KB of the file. */
+ * name, type and shape, of samples of its bytes, and of the number of routed experts for each token if it is not the
+ * trained one. Reads some 100 KB of the file. */
 uint64_t model_fingerprint(const struct model *m);
 
 /* Time by operation, for "where the time went", from when it is turned on; off at first. On a device other than

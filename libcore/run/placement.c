@@ -262,9 +262,9 @@ static enum err_code count_uses(uint64_t *uses, struct model *m, struct err *e)
 
 enum err_code run_placement_measure(struct run_placement *f, const struct gguf *g, int n_threads, struct err *e)
 {
-    const struct model_opts mo = { .device = "cpu",
-                                   .n_threads = n_threads,
-                                   .placement.count_sets = RUN_PLACEMENT_SETS };
+    const struct model_opts mo = {
+        .device = "cpu", .n_threads = n_threads, .n_used = f->n_used, .placement.count_sets = RUN_PLACEMENT_SETS
+    };
     uint64_t *uses;
     struct model *m;
     enum err_code code;

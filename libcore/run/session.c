@@ -2,6 +2,7 @@
 /* session.c - reading session files: every length, kind, order and checksum is looked at once, here. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -647,12 +648,13 @@ static enum err_code check_same(const struct run_session *s, const struct sessio
 
 enum err_code run_session_attach(struct run_session *s, struct run *r, const struct run_session_id *id, struct err *e)
 {
+    const struct model_info *i = model_info(r->m);
     struct session_header h = {
         .model = model_fingerprint(r->m),
         .tokenizer = id->tokenizer,
         .type_k = quant_types[r->type_k]->id,
         .type_v = quant_types[r->type_v]->id,
-        .n_layer = (uint32_t)model_info(r->m)->n_layer,
+        .n_layer = (uint32_t)i->n_layer,
         .kv_bytes = state_kv_bytes(r->state),
         .rec_bytes = state_rec_bytes(r->state),
         .shapes = shapes_of(r),
@@ -660,8 +662,14 @@ enum err_code run_session_attach(struct run_session *s, struct run *r, const str
 
     if (id->adapters != 0) /* what is computed is another model */
         h.model = io_hash(h.model, &id->adapters, sizeof id->adapters);
-    copy_text(h.arch, sizeof h.arch, model_info(r->m)->arch);
+    copy_text(h.arch, sizeof h.arch, i->arch);
     copy_text(h.name, sizeof h.name, id->name == NULL ? "" : id->name);
+    if (i->n_used != i->n_used_trained) { /* likewise, and its name says so */
+        const size_t n = strlen(h.name);
+
+        (void)snprintf(h.name + n, sizeof h.name - n, ", %d expert%s for each token", i->n_used,
+                       i->n_used == 1 ? "" : "s");
+    }
     if (s->fd >= 0 && check_same(s, &h, e) != ERR_OK)
         return e->code;
     s->h = h;

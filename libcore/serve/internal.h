@@ -199,7 +199,8 @@ json_t *serve_fault_body(const struct serve_row *row, const struct serve_fault *
 bool serve_all_ended(const struct serve_job *j); /* all of its choices were asked, and have ended */
 /* reply.c: what a finished or growing answer looks like; NULL when memory is out */
 /* Adds what other servers do not have: "chimere", with what is told of the reasoning of c, NULL: of all answers, and
- * in a dialect the numbers of tokens; "notes", texts of indexes; "warnings", what in calls of tools is not held to a schema. */
+ * in a dialect the numbers of tokens; "notes", texts of indexes; "warnings", what in calls of tools is not held to a
+ * schema. */
 bool serve_add_beside(json_t *o, const struct serve_job *j, const struct serve_choice *c);
 json_t *serve_whole(const struct serve *s, const struct serve_job *j);
 json_t *serve_chunk(const struct serve *s, const struct serve_job *j, const struct serve_choice *c, json_t *delta,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run_test.c - the same bytes for the same request: at any thread count, in any chunks, beside others. */
 #include <math.h>
+#include <unistd.h>
 
 #include "golden.h"
 
@@ -217,6 +218,101 @@ static void kv_types(void **state)
     free(ids);
 }
 
+/* The number of experts for each token, where the metadata has it; NULL: nowhere. */
+static char *number_of_used(char *data, size_t n)
+{
+    static const char key[] = "expert_used_count";
+    const size_t len = sizeof key - 1;
+
+    for (size_t i = 0; i + len + 8 <= n; i++)
+        if (memcmp(data + i, key, len) == 0)
+            return data + i + len + 4; /* after the kind */
+    return NULL;
+}
+
+/* Logits of the tokens by a model that is opened with n_used; a device that compares scalar code with the fast one. */
+static float *with_used(const char *path, int n_used, int chunk, const int32_t *ids, int64_t n, uint64_t *fingerprint)
+{
+    char device[64];
+    const struct model_opts mo = { .device = device, .n_threads = 1, .acts = test_acts(), .n_used = n_used };
+    struct err e = { 0 };
+    struct rig rig = { 0 };
+
+    (void)snprintf(device, sizeof device, "check:%s", test_device());
+    if (gguf_open(&rig.g, path, &e) || model_open(&rig.m, rig.g, &mo, &e) ||
+        run_open(&rig.r, rig.m, &(struct run_opts){ .ctx_tokens = 512, .rows_max = chunk }, &e))
+        fail_msg("%s: %s", path, e.msg);
+    rig.n_vocab = model_info(rig.m)->n_vocab;
+    *fingerprint = model_fingerprint(rig.m);
+    float *v = logits_of(&rig, ids, n, n);
+    rig_close(&rig);
+    return v;
+}
+
+static void refuses_used(const char *path, int n_used, enum err_code code)
+{
+    const struct model_opts mo = { .n_threads = 1, .n_used = n_used };
+    struct err e = { 0 };
+    struct gguf *g;
+    struct model *m = NULL;
+
+    assert_int_equal(gguf_open(&g, path, &e), ERR_OK);
+    assert_int_equal(model_open(&m, g, &mo, &e), code);
+    assert_non_null(strstr(e.msg, "--experts "));
+    gguf_close(g);
+}
+
+/* Fewer experts are those of a model whose file says so, in any chunks; all of them are the model. */
+static void fewer_experts_of(const char *path)
+{
+    char changed[] = "/tmp/chimere-XXXXXX", *data, *at;
+    const int64_t n = 12;
+    int64_t n_ids = 0;
+    int32_t *ids = prompt("long", &n_ids);
+    struct err e = { 0 };
+    uint64_t whole, other, same_as;
+    size_t bytes;
+    const int fd = mkstemp(changed);
+
+    assert_true(fd >= 0 && n_ids >= n);
+    close(fd);
+    assert_int_equal(io_read_all(&data, &bytes, path, (size_t)1 << 28, NULL, &e), ERR_OK);
+    at = number_of_used(data, bytes);
+    const int trained = at == NULL ? 0 : *at;
+
+    refuses_used(path, trained + 1, trained > 0 ? ERR_ARG : ERR_UNSUPPORTED);
+    float *ref = with_used(path, 0, 512, ids, n, &whole);
+
+    for (int used = 1; used <= trained; used++) {
+        float *got = with_used(path, used, 5, ids, n, &other), *want = ref;
+
+        if (used < trained) {
+            struct io_out *out;
+
+            *at = (char)used;
+            assert_true(io_out_open(&out, changed, &e) == ERR_OK);
+            assert_int_equal(io_out_end(out, io_out_write(out, data, bytes, &e), &e), ERR_OK);
+            want = with_used(changed, 0, 512, ids, n, &same_as);
+            assert_true(other != whole && memcmp(got, ref, (size_t)n * 512 * sizeof *got) != 0);
+        }
+        assert_true(used < trained || other == whole);
+        same(want, got, n * 512, path);
+        if (want != ref)
+            free(want);
+        free(got);
+    }
+    unlink(changed);
+    free(ref);
+    free(ids);
+    free(data);
+}
+
+static void fewer_experts(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", fewer_experts_of);
+}
+
 static void cleared_sequence_is_new(void **state)
 {
     int64_t n = 0;
@@ -336,11 +432,17 @@ static void options_out_of_range(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bytes_in_chunks),         cmocka_unit_test(same_bytes_in_chunks_all),
-        cmocka_unit_test(same_bytes_warmed_up),         cmocka_unit_test(same_bytes_beside_others),
-        cmocka_unit_test(same_bytes_beside_others_all), cmocka_unit_test(kv_types),
-        cmocka_unit_test(cleared_sequence_is_new),      cmocka_unit_test(refusals_change_nothing),
-        cmocka_unit_test(options_out_of_range),         cmocka_unit_test(given_up),
+        cmocka_unit_test(same_bytes_in_chunks),
+        cmocka_unit_test(same_bytes_in_chunks_all),
+        cmocka_unit_test(same_bytes_warmed_up),
+        cmocka_unit_test(same_bytes_beside_others),
+        cmocka_unit_test(same_bytes_beside_others_all),
+        cmocka_unit_test(kv_types),
+        cmocka_unit_test(cleared_sequence_is_new),
+        cmocka_unit_test(refusals_change_nothing),
+        cmocka_unit_test(options_out_of_range),
+        cmocka_unit_test(fewer_experts),
+        cmocka_unit_test(given_up),
     };
 
     return cmocka_run_group_tests_name("run", tests, NULL, NULL);
