@@ -4,7 +4,7 @@
 
 #include "cpu/cpu.h"
 
-enum { SLICE = 4, COLUMNS = 256 }; /* ranks, and outputs, of a piece of work */
+enum { SLICE = 8, COLUMNS = 256 }; /* ranks, and outputs, of a piece of work */
 
 static const struct op_pair *pair_of(const struct op_adapt *a, const struct op_terms *t, int64_t row, int i)
 {
@@ -25,7 +25,12 @@ void cpu_adapt_in(const struct cpu *c, const struct op_adapt *a, const struct op
         const float s = t->scale[row * t->max + i] * p->scale;
 
         if (j0 < j1) {
-            c->kern->dots(v.h, at + j0, p->a + (mat * rank + j0) * n_in, n_in, j1 - j0, v.x, v.n, n_in);
+            const int64_t skip = (mat * rank + j0) * n_in;
+
+            if (p->half)
+                c->kern->dots_half(v.h, at + j0, (const uint16_t *)p->a + skip, n_in, j1 - j0, v.x, v.n, n_in);
+            else
+                c->kern->dots(v.h, at + j0, p->a + skip, n_in, j1 - j0, v.x, v.n, n_in);
             for (int k = 0; k < v.n; k++)
                 c->kern->scale(v.h[k] + at + j0, v.h[k] + at + j0, NULL, s, j1 - j0);
         }
@@ -45,9 +50,14 @@ void cpu_adapt_out(const struct cpu *c, const struct op_adapt *a, const struct o
         y[k] = v.y[k] + at;
     }
     for (int i = 0; (p = pair_of(a, t, row, i)) != NULL; i++) {
+        const int64_t skip = mat * p->rank * a->n_out + a->first + at;
+
         if (p->a == NULL)
             continue;
-        c->kern->mix(y, h, v.n, p->b + mat * p->rank * a->n_out + a->first + at, a->n_out, p->rank, n_y);
+        if (p->half)
+            c->kern->mix_half(y, h, v.n, (const uint16_t *)p->b + skip, a->n_out, p->rank, n_y);
+        else
+            c->kern->mix(y, h, v.n, p->b + skip, a->n_out, p->rank, n_y);
         for (int k = 0; k < v.n; k++)
             h[k] += p->rank;
     }

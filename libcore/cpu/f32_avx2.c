@@ -8,10 +8,11 @@
 #include <math.h>
 #include <string.h>
 
-#define TARGET         __attribute__((target("avx2,fma")))
+#define TARGET         __attribute__((target("avx2,fma,f16c")))
 #define VEC            __m256
 #define LANES          8
 #define V_LOAD(p)      _mm256_loadu_ps(p)
+#define V_HALVES(p)    _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p)))
 #define V_STORE(p, v)  _mm256_storeu_ps(p, v)
 #define V_SET(f)       _mm256_set1_ps(f)
 #define V_ZERO         _mm256_setzero_ps()
@@ -69,118 +70,59 @@ TARGET static inline __m256 fold_1(__m256 a, __m256 b)
 #define LAST_LO(j) LAST(lo, 0, j)
 #define LAST_HI(j) LAST(hi, 8, j)
 #define TWO_ROWS(EACH) \
-    const float *w1 = w + ldw; \
+    const W *w1 = w + ldw; \
     int64_t i = 0; \
     EACH(ACC) \
     for (; i + 16 <= k; i += 16) { \
-        __m256 p = V_LOAD(w + i), q = V_LOAD(w1 + i), v; \
+        __m256 p = W_LOAD(w + i), q = W_LOAD(w1 + i), v; \
         EACH(STEP_LO) \
-        p = V_LOAD(w + i + 8); \
-        q = V_LOAD(w1 + i + 8); \
+        p = W_LOAD(w + i + 8); \
+        q = W_LOAD(w1 + i + 8); \
         EACH(STEP_HI) \
     } \
     if (i < k) { \
         __m256i mask = tail_mask(k - i); \
-        __m256 p = PART(w + i), q = PART(w1 + i), v; \
+        __m256 p = W_PART(w + i, k - i), q = W_PART(w1 + i, k - i), v; \
         EACH(LAST_LO) \
         mask = tail_mask(k - i - 8); \
-        p = PART(w + i + 8); \
-        q = PART(w1 + i + 8); \
+        p = W_PART(w + i + 8, k - i - 8); \
+        q = W_PART(w1 + i + 8, k - i - 8); \
         EACH(LAST_HI) \
     }
 #define EACH_1(F) F(0)
 #define EACH_3(F) F(0) F(1) F(2)
 
-TARGET static void tile_2x3(float *const *y, int64_t at, const float *w, int64_t ldw, const float *const *x, int64_t k)
-{
-    const float *x0 = x[0], *x1 = x[1], *x2 = x[2];
-
-    TWO_ROWS(EACH_3)
-    __m256 a = fold_8_4(lo00, hi00, lo10, hi10), b = fold_8_4(lo01, hi01, lo11, hi11);
-    __m256 c = fold_8_4(lo02, hi02, lo12, hi12), sum = fold_1(fold_2(a, b), fold_2(c, c));
-    float out[8];
-
-    _mm256_storeu_ps(out, sum);
-    for (int j = 0; j < 3; j++) {
-        y[j][at] = out[j];
-        y[j][at + 1] = out[j + 4];
-    }
-}
-
-TARGET static void tile_2x1(float *y, const float *w, int64_t ldw, const float *x0, int64_t k)
-{
-    TWO_ROWS(EACH_1)
-    __m256 sum = fold_8_4(lo00, hi00, lo10, hi10);
-
-    sum = fold_2(sum, sum);
-    sum = fold_1(sum, sum);
-    y[0] = _mm256_cvtss_f32(sum);
-    y[1] = _mm_cvtss_f32(_mm256_extractf128_ps(sum, 1));
-}
-
 /* Four rows against one vector: eight running registers. */
 #define ROW(r) \
-    const float *w##r = w + r * ldw; \
+    const W *w##r = w + r * ldw; \
     __m256 lo##r = V_ZERO, hi##r = V_ZERO;
 #define ROW_STEP(r) \
-    lo##r = V_FMA(V_LOAD(w##r + i), u, lo##r); \
-    hi##r = V_FMA(V_LOAD(w##r + i + 8), v, hi##r);
+    lo##r = V_FMA(W_LOAD(w##r + i), u, lo##r); \
+    hi##r = V_FMA(W_LOAD(w##r + i + 8), v, hi##r);
 
-TARGET static void tile_4x1(float *y, const float *w, int64_t ldw, const float *x, int64_t k)
+/* Of n numbers, which may be fewer than 8, or none. */
+TARGET static inline __m256 part_halves(const uint16_t *p, int64_t n)
 {
-    ROW(0) ROW(1) ROW(2) ROW(3) for (int64_t i = 0; i < k; i += 16)
-    {
-        __m256 u = V_LOAD(x + i), v = V_LOAD(x + i + 8);
+    uint16_t h[8] = { 0 };
 
-        ROW_STEP(0) ROW_STEP(1) ROW_STEP(2) ROW_STEP(3)
-    }
-    __m256 ab = fold_2(fold_8_4(lo0, hi0, lo2, hi2), fold_8_4(lo1, hi1, lo3, hi3));
-    ab = fold_1(ab, ab); /* 0 1 0 1, 2 3 2 3 */
-    _mm_storeu_ps(y, _mm_movelh_ps(_mm256_castps256_ps128(ab), _mm256_extractf128_ps(ab, 1)));
+    if (n > 0)
+        memcpy(h, p, (size_t)(n < 8 ? n : 8) * sizeof *h);
+    return V_HALVES(h);
 }
 
-TARGET static void tile_1x1(float *y, const float *w, const float *x, int64_t k)
-{
-    __m256 lo = V_ZERO, hi = V_ZERO;
-    int64_t i = 0;
+#define W            float
+#define W_LOAD(p)    V_LOAD(p)
+#define W_PART(p, n) PART(p)
+#define TILE(name)   tile_##name
+#define DOTS         dot_floats
+#include "cpu/f32_dots_avx2.h"
 
-    for (; i + 16 <= k; i += 16) {
-        lo = V_FMA(V_LOAD(w + i), V_LOAD(x + i), lo);
-        hi = V_FMA(V_LOAD(w + i + 8), V_LOAD(x + i + 8), hi);
-    }
-    if (i < k) {
-        __m256i mask = tail_mask(k - i);
-
-        lo = PART_FMA(PART(w + i), PART(x + i), lo);
-        mask = tail_mask(k - i - 8);
-        hi = PART_FMA(PART(w + i + 8), PART(x + i + 8), hi);
-    }
-    lo = fold_8_4(lo, hi, lo, hi);
-    lo = fold_2(lo, lo);
-    *y = _mm256_cvtss_f32(fold_1(lo, lo));
-}
-
-TARGET static void dot_floats(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x,
-                              int nx, int64_t k)
-{
-    int i = 0;
-
-    if (nx < 3 && k % 16 == 0)
-        for (; i + 4 <= nw; i += 4)
-            for (int j = 0; j < nx; j++)
-                tile_4x1(y[j] + at + i, w + i * ldw, ldw, x[j], k);
-    for (; i + 2 <= nw; i += 2) {
-        int j = 0;
-
-        for (; j + 3 <= nx; j += 3)
-            tile_2x3(y + j, at + i, w + i * ldw, ldw, x + j, k);
-        for (; j < nx; j++)
-            tile_2x1(y[j] + at + i, w + i * ldw, ldw, x[j], k);
-    }
-    for (; i < nw; i++)
-        for (int j = 0; j < nx; j++)
-            tile_1x1(y[j] + at + i, w + i * ldw, x[j], k);
-}
+#define W            uint16_t
+#define W_LOAD(p)    V_HALVES(p)
+#define W_PART(p, n) part_halves(p, n)
+#define TILE(name)   half_tile_##name
+#define DOTS         dot_halves
+#include "cpu/f32_dots_avx2.h"
 
 KERNEL_SET(avx2);
 #endif

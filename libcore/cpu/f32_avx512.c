@@ -12,6 +12,7 @@
 #define VEC            __m512
 #define LANES          16
 #define V_LOAD(p)      _mm512_loadu_ps(p)
+#define V_HALVES(p)    _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p)))
 #define V_STORE(p, v)  _mm512_storeu_ps(p, v)
 #define V_SET(f)       _mm512_set1_ps(f)
 #define V_ZERO         _mm512_setzero_ps()
@@ -31,32 +32,15 @@ static __mmask16 tail_mask(int64_t left)
     return (__mmask16)((1u << left) - 1u);
 }
 
-TARGET static void tile_1x1(float *y, const float *w, const float *x, int64_t k)
-{
-    __m512 a = V_ZERO;
-    int64_t i = 0;
-
-    for (; i + 16 <= k; i += 16)
-        a = V_FMA(V_LOAD(w + i), V_LOAD(x + i), a);
-    if (i < k) {
-        __mmask16 mask = tail_mask(k - i);
-
-        a = PART_FMA(PART(w + i), PART(x + i), a);
-    }
-    a = fold_8_4(a, a, a, a);
-    a = fold_2(a, a);
-    *y = _mm512_cvtss_f32(fold_1(a, a));
-}
-
 #define EACH_4(F) F(0) F(1) F(2) F(3)
 #define EACH_8(F) EACH_4(F) F(4) F(5) F(6) F(7)
 
 /* Rows of w against one vector. */
 #define ROW(r) \
-    const float *w##r = w + r * ldw; \
+    const W *w##r = w + r * ldw; \
     __m512 a##r = V_ZERO;
-#define ROW_STEP(r) a##r = V_FMA(V_LOAD(w##r + i), v, a##r);
-#define ROW_PART(r) a##r = PART_FMA(PART(w##r + i), v, a##r);
+#define ROW_STEP(r) a##r = V_FMA(W_LOAD(w##r + i), v, a##r);
+#define ROW_PART(r) a##r = PART_FMA(W_PART(w##r + i), v, a##r);
 #define ROWS(EACH) \
     EACH(ROW) \
     int64_t i = 0; \
@@ -69,27 +53,6 @@ TARGET static void tile_1x1(float *y, const float *w, const float *x, int64_t k)
         __m512 v = PART(x + i); \
         EACH(ROW_PART) \
     }
-
-TARGET static void tile_4x1(float *y, const float *w, int64_t ldw, const float *x, int64_t k)
-{
-    const __m512i pick = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
-
-    ROWS(EACH_4)
-    a0 = fold_8_4(a0, a1, a2, a3);
-    a0 = fold_2(a0, a0);
-    a0 = _mm512_permutexvar_ps(pick, fold_1(a0, a0));
-    _mm_storeu_ps(y, _mm512_castps512_ps128(a0));
-}
-
-TARGET static void tile_8x1(float *y, const float *w, int64_t ldw, const float *x, int64_t k)
-{
-    const __m512i pick = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 4, 8, 12, 1, 5, 9, 13);
-
-    ROWS(EACH_8)
-    a0 = fold_2(fold_8_4(a0, a1, a2, a3), fold_8_4(a4, a5, a6, a7));
-    a0 = _mm512_permutexvar_ps(pick, fold_1(a0, a0));
-    _mm256_storeu_ps(y, _mm512_castps512_ps256(a0));
-}
 
 /* Four rows against four vectors: acc ROW VECTOR. */
 #define ACC(j) __m512 a0##j = V_ZERO, a1##j = V_ZERO, a2##j = V_ZERO, a3##j = V_ZERO;
@@ -106,54 +69,19 @@ TARGET static void tile_8x1(float *y, const float *w, int64_t ldw, const float *
     a2##j = PART_FMA(w2, v, a2##j); \
     a3##j = PART_FMA(w3, v, a3##j);
 
-TARGET static void tile_4x4(float *const *y, int64_t at, const float *w, int64_t ldw, const float *const *x, int64_t k)
-{
-    const float *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3];
-    const float *p1 = w + ldw, *p2 = w + 2 * ldw, *p3 = w + 3 * ldw;
-    int64_t i = 0;
+#define W          float
+#define W_LOAD(p)  V_LOAD(p)
+#define W_PART(p)  PART(p)
+#define TILE(name) tile_##name
+#define DOTS       dot_floats
+#include "cpu/f32_dots_avx512.h"
 
-    EACH_4(ACC)
-    for (; i + 16 <= k; i += 16) {
-        __m512 w0 = V_LOAD(w + i), w1 = V_LOAD(p1 + i), w2 = V_LOAD(p2 + i), w3 = V_LOAD(p3 + i), v;
-
-        EACH_4(ACC_STEP)
-    }
-    if (i < k) {
-        __mmask16 mask = tail_mask(k - i);
-        __m512 w0 = PART(w + i), w1 = PART(p1 + i), w2 = PART(p2 + i), w3 = PART(p3 + i), v;
-
-        EACH_4(ACC_PART)
-    }
-    a00 = fold_2(fold_8_4(a00, a01, a02, a03), fold_8_4(a10, a11, a12, a13));
-    a20 = fold_2(fold_8_4(a20, a21, a22, a23), fold_8_4(a30, a31, a32, a33));
-    a00 = fold_1(a00, a20);
-    _mm_storeu_ps(y[0] + at, _mm512_castps512_ps128(a00));
-    _mm_storeu_ps(y[1] + at, _mm512_extractf32x4_ps(a00, 1));
-    _mm_storeu_ps(y[2] + at, _mm512_extractf32x4_ps(a00, 2));
-    _mm_storeu_ps(y[3] + at, _mm512_extractf32x4_ps(a00, 3));
-}
-
-TARGET static void dot_floats(float *const *y, int64_t at, const float *w, int64_t ldw, int nw, const float *const *x,
-                              int nx, int64_t k)
-{
-    int i = 0;
-
-    if (nx < 4)
-        for (; i + 8 <= nw; i += 8)
-            for (int j = 0; j < nx; j++)
-                tile_8x1(y[j] + at + i, w + i * ldw, ldw, x[j], k);
-    for (; i + 4 <= nw; i += 4) {
-        int j = 0;
-
-        for (; j + 4 <= nx; j += 4)
-            tile_4x4(y + j, at + i, w + i * ldw, ldw, x + j, k);
-        for (; j < nx; j++)
-            tile_4x1(y[j] + at + i, w + i * ldw, ldw, x[j], k);
-    }
-    for (; i < nw; i++)
-        for (int j = 0; j < nx; j++)
-            tile_1x1(y[j] + at + i, w + i * ldw, x[j], k);
-}
+#define W          uint16_t
+#define W_LOAD(p)  V_HALVES(p)
+#define W_PART(p)  _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p))
+#define TILE(name) half_tile_##name
+#define DOTS       dot_halves
+#include "cpu/f32_dots_avx512.h"
 
 KERNEL_SET(avx512);
 #endif

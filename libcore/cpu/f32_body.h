@@ -3,11 +3,18 @@
  * with TARGET set, and the compiler vectorises them. Lanes are independent and fmaf is exact, so the
  * bytes are the same everywhere. */
 #include "cpu/exp_loop.h"
+#include "quant/half.h"
 
 TARGET static void axpy(float *restrict y, const float *restrict x, float a, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] = fmaf(a, x[i], y[i]);
+}
+
+TARGET static void axpy_halves(float *restrict y, const uint16_t *restrict x, float a, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = fmaf(a, half_to_f32(x[i]), y[i]);
 }
 
 TARGET static void exp_sub(float *y, const float *x, float m, int64_t n)
@@ -148,7 +155,8 @@ TARGET static void ssm2_rest(float *h, const struct cpu_ssm2 *t, int j, int n_st
 
 #define KERNEL_SET(n) \
     const struct cpu_kernels cpu_kernels_##n = { \
-        .name = #n, .dots = dot_floats, .axpy = axpy, .mix = mix_rows, .exp_sub = exp_sub, .softmax = softmax, \
+        .name = #n, .dots = dot_floats, .axpy = axpy, .mix = mix_rows, \
+        .dots_half = dot_halves, .mix_half = half_mix_rows, .exp_sub = exp_sub, .softmax = softmax, \
         .scale = scale, .silu = silu, .silu_mul = silu_mul, .sigmoid_mul = sigmoid_mul, .conv = conv, \
         .gdn = gdn, .ssm2 = ssm2, .hadamard = hadamard, \
     }

@@ -39,6 +39,30 @@ static void mix_rows(float *const *y, const float *const *w, int ny, const float
             axpy(y[g], v + r * ldv, w[g][r], n);
 }
 
+static void dot_halves(float *const *y, int64_t at, const uint16_t *w, int64_t ldw, int nw, const float *const *x,
+                       int nx, int64_t k)
+{
+    for (int j = 0; j < nx; j++)
+        for (int i = 0; i < nw; i++) {
+            float sum[16] = { 0 };
+
+            for (int64_t l = 0; l < k; l++)
+                sum[l % 16] = fmaf(half_to_f32(w[i * ldw + l]), x[j][l], sum[l % 16]);
+            for (int half = 8; half > 0; half /= 2)
+                for (int l = 0; l < half; l++)
+                    sum[l] += sum[l + half];
+            y[j][at + i] = sum[0];
+        }
+}
+
+static void half_mix_rows(float *const *y, const float *const *w, int ny, const uint16_t *v, int64_t ldv, int n_rows,
+                          int64_t n)
+{
+    for (int g = 0; g < ny; g++)
+        for (int r = 0; r < n_rows; r++)
+            axpy_halves(y[g], v + r * ldv, w[g][r], n);
+}
+
 static void conv(float *y, const float *const *x, const float *w, int64_t ldw, const float *bias, int taps, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -1,80 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* f32_vec.h - loops with accumulators in registers, for x86 vectors of any length.
  *
- * Included after f32_body.h by a file that defines VEC (the type), LANES, V_LOAD(p), V_STORE(p, v),
+ * Included after f32_body.h by a file that defines VEC (the type), LANES, V_LOAD(p), V_HALVES(p), V_STORE(p, v),
  * V_SET(f), V_ZERO, V_FMA(a, b, c), V_MUL(a, b) and V_SUB(a, b). Columns are independent of each other,
  * so taking four vectors of them at a time gives the bytes of the loops in f32_scalar.c. */
 
 #define V_COLS (4 * LANES)
 
-/* Two sums over the same rows: eight accumulators. */
-TARGET static void mix_2(float *ya, float *yb, const float *wa, const float *wb, const float *v, int64_t ldv,
-                         int n_rows)
-{
-    VEC a0 = V_LOAD(ya), a1 = V_LOAD(ya + LANES), a2 = V_LOAD(ya + 2 * LANES), a3 = V_LOAD(ya + 3 * LANES);
-    VEC b0 = V_LOAD(yb), b1 = V_LOAD(yb + LANES), b2 = V_LOAD(yb + 2 * LANES), b3 = V_LOAD(yb + 3 * LANES);
+#define W         float
+#define W_LOAD(p) V_LOAD(p)
+#define MIX(name) mix_##name
+#define AXPY      axpy
+#include "cpu/f32_mix.h"
 
-    for (int r = 0; r < n_rows; r++, v += ldv) {
-        VEC a = V_SET(wa[r]), b = V_SET(wb[r]), t = V_LOAD(v);
-
-        a0 = V_FMA(a, t, a0);
-        b0 = V_FMA(b, t, b0);
-        t = V_LOAD(v + LANES);
-        a1 = V_FMA(a, t, a1);
-        b1 = V_FMA(b, t, b1);
-        t = V_LOAD(v + 2 * LANES);
-        a2 = V_FMA(a, t, a2);
-        b2 = V_FMA(b, t, b2);
-        t = V_LOAD(v + 3 * LANES);
-        a3 = V_FMA(a, t, a3);
-        b3 = V_FMA(b, t, b3);
-    }
-    V_STORE(ya, a0);
-    V_STORE(ya + LANES, a1);
-    V_STORE(ya + 2 * LANES, a2);
-    V_STORE(ya + 3 * LANES, a3);
-    V_STORE(yb, b0);
-    V_STORE(yb + LANES, b1);
-    V_STORE(yb + 2 * LANES, b2);
-    V_STORE(yb + 3 * LANES, b3);
-}
-
-TARGET static void mix_1(float *y, const float *w, const float *v, int64_t ldv, int n_rows)
-{
-    VEC a0 = V_LOAD(y), a1 = V_LOAD(y + LANES), a2 = V_LOAD(y + 2 * LANES), a3 = V_LOAD(y + 3 * LANES);
-
-    for (int r = 0; r < n_rows; r++, v += ldv) {
-        VEC a = V_SET(w[r]);
-
-        a0 = V_FMA(a, V_LOAD(v), a0);
-        a1 = V_FMA(a, V_LOAD(v + LANES), a1);
-        a2 = V_FMA(a, V_LOAD(v + 2 * LANES), a2);
-        a3 = V_FMA(a, V_LOAD(v + 3 * LANES), a3);
-    }
-    V_STORE(y, a0);
-    V_STORE(y + LANES, a1);
-    V_STORE(y + 2 * LANES, a2);
-    V_STORE(y + 3 * LANES, a3);
-}
-
-TARGET static void mix_rows(float *const *y, const float *const *w, int ny, const float *v, int64_t ldv, int n_rows,
-                            int64_t n)
-{
-    int64_t i = 0;
-
-    for (; i + V_COLS <= n; i += V_COLS) {
-        int g = 0;
-
-        for (; g + 2 <= ny; g += 2)
-            mix_2(y[g] + i, y[g + 1] + i, w[g], w[g + 1], v + i, ldv, n_rows);
-        if (g < ny)
-            mix_1(y[g] + i, w[g], v + i, ldv, n_rows);
-    }
-    if (i < n)
-        for (int g = 0; g < ny; g++)
-            for (int r = 0; r < n_rows; r++)
-                axpy(y[g] + i, v + r * ldv + i, w[g][r], n - i);
-}
+#define W         uint16_t
+#define W_LOAD(p) V_HALVES(p)
+#define MIX(name) half_mix_##name
+#define AXPY      axpy_halves
+#include "cpu/f32_mix.h"
 
 /* States of recurrent layers, some vectors of columns from column j on: of several tokens two, which stay in the
  * first-level cache from one token to the next, of one token four, whose rows come in longer pieces. */

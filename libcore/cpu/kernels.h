@@ -39,6 +39,11 @@ struct cpu_kernels {
     void (*axpy)(float *y, const float *x, float a, int64_t n);
     /* y[g] = y[g] + sum_r w[g][r] v_r, g < ny; v_r = v + r * ldv: axpy of r = 0 .. n_rows - 1 in turn */
     void (*mix)(float *const *y, const float *const *w, int ny, const float *v, int64_t ldv, int n_rows, int64_t n);
+    /* dots and mix of rows of IEEE half-precision numbers, which are made floats as they are read */
+    void (*dots_half)(float *const *y, int64_t at, const uint16_t *w, int64_t ldw, int nw, const float *const *x,
+                      int nx, int64_t k);
+    void (*mix_half)(float *const *y, const float *const *w, int ny, const uint16_t *v, int64_t ldv, int n_rows,
+                     int64_t n);
     /* y = exp(x - m); y may be x */
     void (*exp_sub)(float *y, const float *x, float m, int64_t n);
     /* x = exp(s x - m), m the largest s x, returned; *sum = their sum, 16 running sums folded as in dots */

@@ -8,9 +8,12 @@
 #include "model/adapter.h"
 #include "model/forward.h"
 #include "model/internal.h"
+#include "quant/half.h"
 
 /* For each matrix a as it is, then b transposed, so that a rank's outputs lie side by side. Where the output head is
- * the token embedding, that has a transposed, too: its product takes b as a, and this as b. */
+ * the token embedding, that has a transposed, too: its product takes b as a, and this as b. On the CPU numbers that
+ * half precision has exactly, as those of a file of type f16, lie so, from the beginning of the room for floats on: a
+ * step reads half the bytes. */
 struct model_adapter {
     const struct model *m;
     const struct adapter *from;
@@ -18,6 +21,7 @@ struct model_adapter {
     struct op_pair embd;              /* of rows of the token embedding */
     float *host, *dev;                /* the floats; where the device's memory is the host's, the same */
     size_t bytes;
+    bool half;
     uint64_t key;
 };
 
@@ -47,35 +51,56 @@ static int64_t floats_of(const struct model *m, const struct adapter_mat *w)
     return a_room(w) * (w->rows && tied(m) ? 2 : 1) + b_room(w);
 }
 
-/* to: [n][columns][rows] from [n][rows][columns]. */
-static void transpose(float *to, const float *from, int64_t n, int64_t rows, int64_t columns)
+static bool has_halves(const float *v, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++, to += rows * columns, from += rows * columns)
+    for (int64_t i = 0; i < n; i++)
+        if (half_f32_bits(half_to_f32(half_of_f32(v[i]))) != half_f32_bits(v[i]))
+            return false;
+    return true;
+}
+
+/* All matrices of products are of such numbers. Rows of the embedding stay floats. */
+static bool fits_halves(const struct adapter *a)
+{
+    for (size_t i = 0; i < a->n; i++) {
+        const struct adapter_mat *w = &a->mat[i];
+
+        if (!w->rows && (!has_halves(w->a, adapter_a_floats(w)) || !has_halves(w->b, adapter_b_floats(w))))
+            return false;
+    }
+    return true;
+}
+
+static bool is_half(const struct model_adapter *b, const struct adapter_mat *w)
+{
+    return b->half && !w->rows;
+}
+
+/* n numbers later. */
+static float *past(float *p, int64_t n, bool half)
+{
+    return half ? (float *)(void *)((uint16_t *)(void *)p + n) : p + n;
+}
+
+static void put(float *to, int64_t i, float v, bool half)
+{
+    if (half)
+        ((uint16_t *)(void *)to)[i] = half_of_f32(v);
+    else
+        to[i] = v;
+}
+
+/* to: [n][columns][rows] from [n][rows][columns]. */
+static void transpose(float *to, const float *from, int64_t n, int64_t rows, int64_t columns, bool half)
+{
+    for (int64_t i = 0; i < n; i++, from += rows * columns)
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < columns; c++)
-                to[c * rows + r] = from[r * columns + c];
+                put(to, (i * columns + c) * rows + r, from[r * columns + c], half);
 }
 
-void model_adapter_update(struct model_adapter *b)
-{
-    float *to = b->host;
-
-    for (size_t i = 0; i < b->from->n; i++) {
-        const struct adapter_mat *w = &b->from->mat[i];
-
-        memcpy(to, w->a, (size_t)adapter_a_floats(w) * sizeof *to);
-        transpose(to + a_room(w), w->b, w->n_mat, w->rows ? w->n_in : w->n_out, w->rank);
-        if (w->rows && tied(b->m))
-            transpose(to + a_room(w) + b_room(w), w->a, 1, w->n_out, w->rank);
-        to += floats_of(b->m, w);
-    }
-    if (b->dev != b->host)
-        dev_copy(b->m->dev, b->dev, b->host, b->bytes);
-    b->key = adapter_fingerprint(b->from);
-}
-
-/* Where each matrix's floats are, in `base`. */
-static void place_pairs(const struct model_adapter *b, struct op_pair *pair, struct op_pair *embd, const float *base)
+/* Where each matrix's numbers are, in `base`. */
+static void place_pairs(const struct model_adapter *b, struct op_pair *pair, struct op_pair *embd, float *base)
 {
     const struct model *m = b->m;
 
@@ -83,20 +108,44 @@ static void place_pairs(const struct model_adapter *b, struct op_pair *pair, str
         const struct adapter_mat *w = &b->from->mat[i];
         const struct gguf_tensor *t = gguf_find(m->gguf, w->name);
         struct op_pair *p = &pair[1 + (t - gguf_tensor_at(m->gguf, 0))];
-        const float *second = base + a_room(w);
+        const bool half = is_half(b, w);
+        float *second = past(base, a_room(w), half);
 
-        p->scale = b->from->alpha / (float)w->rank;
-        p->rank = w->rank;
+        *p = (struct op_pair){ .rank = w->rank, .scale = b->from->alpha / (float)w->rank, .half = half };
         if (!w->rows) {
             p->a = base;
             p->b = second;
         } else {
-            *embd = (struct op_pair){ base, second, w->rank, p->scale * m->plan.embd_scale };
+            *embd = (struct op_pair){ base, second, w->rank, p->scale * m->plan.embd_scale, false };
             p->a = tied(m) ? second : NULL;
             p->b = tied(m) ? second + b_room(w) : NULL;
         }
-        base += floats_of(m, w);
+        base = past(base, floats_of(m, w), half);
     }
+}
+
+void model_adapter_update(struct model_adapter *b)
+{
+    float *to = b->host;
+
+    b->half = b->dev == b->host && fits_halves(b->from);
+    place_pairs(b, b->host_pair, &b->embd, b->host);
+    if (b->pair != b->host_pair)
+        place_pairs(b, b->pair, &b->embd, b->dev);
+    for (size_t i = 0; i < b->from->n; i++) {
+        const struct adapter_mat *w = &b->from->mat[i];
+        const bool half = is_half(b, w);
+
+        for (int64_t k = 0; k < adapter_a_floats(w); k++)
+            put(to, k, w->a[k], half);
+        transpose(past(to, a_room(w), half), w->b, w->n_mat, w->rows ? w->n_in : w->n_out, w->rank, half);
+        if (w->rows && tied(b->m))
+            transpose(to + a_room(w) + b_room(w), w->a, 1, w->n_out, w->rank, false);
+        to = past(to, floats_of(b->m, w), half);
+    }
+    if (b->dev != b->host)
+        dev_copy(b->m->dev, b->dev, b->host, b->bytes);
+    b->key = adapter_fingerprint(b->from);
 }
 
 static enum err_code check_adapter(const struct model *m, const struct adapter *a, struct err *e)
@@ -142,9 +191,6 @@ enum err_code model_adapter_open(struct model_adapter **out, const struct model 
         model_adapter_close(b);
         return e->code;
     }
-    place_pairs(b, b->host_pair, &b->embd, b->host);
-    if (b->pair != b->host_pair)
-        place_pairs(b, b->pair, &b->embd, b->dev);
     model_adapter_update(b);
     *out = b;
     return ERR_OK;

@@ -478,7 +478,8 @@ static struct op_adapt adapt_of(struct check *c, const struct op_adapt *a, const
     m.y = T(a->y);
     m.pair = a->pair != NULL ? pair : NULL;
     for (int i = 0; a->pair != NULL && i < t->n; i++)
-        pair[i] = (struct op_pair){ P(a->pair[i].a), P(a->pair[i].b), a->pair[i].rank, a->pair[i].scale };
+        pair[i] =
+            (struct op_pair){ P(a->pair[i].a), P(a->pair[i].b), a->pair[i].rank, a->pair[i].scale, a->pair[i].half };
     return m;
 }
 

@@ -432,6 +432,8 @@ struct op_pair {
     const float *b; /* likewise: [matrices][rank][n_out] */
     int rank;
     float scale;
+    bool half; /* a and b are IEEE half-precision numbers instead (uint16_t), made floats as they are read; only on the
+                  CPU, and not with `token` */
 };
 /* The rows' lists: of row r which[r * max + i], i ascending until one is -1, numbers of the step's adapters, and the
  * scale of each. On the host. */

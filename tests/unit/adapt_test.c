@@ -445,6 +445,45 @@ static void as_the_scalar_code(void **state)
     checked = NULL;
 }
 
+/* Numbers that half precision has are kept so on the CPU. One that it has not makes floats of all; where it changes no
+ * product, the bytes are the same. */
+static void halves_are_floats(void **state)
+{
+    const struct run_opts o = { .ctx_tokens = 64, .adapter_rank = RANK };
+    struct rig rig;
+    struct adapter *a;
+    struct model_adapter *b;
+    int32_t ids[N_IDS];
+    struct err e;
+
+    (void)state;
+    open_model(&rig, "tests/golden/models/qwen35moe-a.gguf", &o);
+    a = adapter_for_all(rig.m, rig.g, RANK, 21);
+    some_ids(ids, N_IDS, rig.n_vocab, 9);
+    size_t i = 0;
+    while (a->mat[i].rows)
+        i++;
+    for (int64_t k = 0; k < adapter_b_floats(&a->mat[i]); k += RANK)
+        a->mat[i].b[k] = 0.0f;
+    MUST(model_adapter_open(&b, rig.m, a, &e));
+    const struct run_adapter one = { b, 1.0f };
+    MUST(run_set_adapters(rig.r, 0, &one, 1, &e));
+    float *halves = run_ids(rig.r, 0, ids, N_IDS);
+    a->mat[i].a[0] = 0.1f;
+    model_adapter_update(b);
+    run_clear(rig.r, 0);
+    MUST(run_set_adapters(rig.r, 0, &one, 1, &e));
+    float *floats = run_ids(rig.r, 0, ids, N_IDS);
+    assert_memory_equal(halves, floats, (size_t)(N_IDS * rig.n_vocab) * sizeof *floats);
+    free(halves);
+    free(floats);
+    run_close(rig.r);
+    rig.r = NULL;
+    model_adapter_close(b);
+    adapter_close(a);
+    rig_close(&rig);
+}
+
 /* What a sequence holds is never gone on with by another list, or by floats that have changed. */
 static void sequences_keep_to_their_adapters(void **state)
 {
@@ -774,6 +813,7 @@ int main(void)
         cmocka_unit_test(every_matrix_of_every_model),
         cmocka_unit_test(rows_side_by_side),
         cmocka_unit_test(as_the_scalar_code),
+        cmocka_unit_test(halves_are_floats),
         cmocka_unit_test(sequences_keep_to_their_adapters),
         cmocka_unit_test(sessions_keep_to_their_adapters),
         cmocka_unit_test(requests_with_their_adapters),

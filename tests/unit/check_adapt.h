@@ -31,7 +31,7 @@ static void adapt_once(struct adapt_case v)
     for (int i = 0; i < PAIRS; i++)
         for (int j = 0; j < 2 && (i < 2 || j == 0); j++) /* one has nothing for the second */
             pair[j][i] =
-                (struct op_pair){ put_floats(n_a, 1.0f), put_floats(n_b, 1.0f), (int)rank + i, 0.5f + (float)i };
+                (struct op_pair){ put_floats(n_a, 1.0f), put_floats(n_b, 1.0f), (int)rank + i, 0.5f + (float)i, false };
     for (int r = 0; r < v.rows; r++) {
         const int kind = v.blocks ? r / 10 % 4 : r % 4;
 

@@ -11,6 +11,7 @@
 #include "cpu/scans.h"
 #include "cpu_rig.h"
 #include "part.h"
+#include "quant/half.h"
 #include "sets.h"
 
 /* ---- kernel sets ---- */
@@ -71,8 +72,8 @@ static float *rows_of_kind(enum kind kind, int rows, int64_t k, int64_t ld)
     return p;
 }
 
-/* All results, nx rows of ldy with poison around them, of one kernel set. */
-static float *dots_of(size_t set, const float *w, int nw, const float *x, int nx, int64_t k)
+/* All results, nx rows of ldy with poison around them, of one kernel set, of w or of halves. */
+static float *dots_of(size_t set, const float *w, const uint16_t *half, int nw, const float *x, int nx, int64_t k)
 {
     int64_t ldy = 2 * GUARD + nw;
     float *y = need((size_t)(nx * ldy) * sizeof *y), *ys[16];
@@ -83,7 +84,10 @@ static float *dots_of(size_t set, const float *w, int nw, const float *x, int nx
         xs[j] = x + j * (k + 5);
         ys[j] = y + j * ldy;
     }
-    sets[set].kern->dots(ys, GUARD, w, k + 3, nw, xs, nx, k);
+    if (w != NULL)
+        sets[set].kern->dots(ys, GUARD, w, k + 3, nw, xs, nx, k);
+    else
+        sets[set].kern->dots_half(ys, GUARD, half, k + 3, nw, xs, nx, k);
     for (int j = 0; j < nx; j++) {
         assert_poison(ys[j], GUARD);
         assert_poison(ys[j] + GUARD + nw, GUARD);
@@ -94,6 +98,29 @@ static float *dots_of(size_t set, const float *w, int nw, const float *x, int nx
     return y;
 }
 
+/* Of rows as halves: the products of the same numbers as floats. */
+static void half_dots_once(size_t set, const float *w, int nw, const float *x, int nx, int64_t k)
+{
+    const int64_t n = nw * (k + 3);
+    uint16_t *half = need((size_t)n * sizeof *half);
+    float *exact = need((size_t)n * sizeof *exact);
+
+    for (int64_t i = 0; i < n; i++) {
+        half[i] = half_of_f32(w[i]);
+        exact[i] = half_to_f32(half[i]);
+    }
+    float *ref = dots_of(0, exact, NULL, nw, x, nx, k);
+    for (size_t s = 0; s <= set; s += set > 0 ? set : 1) {
+        float *got = dots_of(s, NULL, half, nw, x, nx, k);
+
+        same("dots_half", sets[s].kern->name, ref, got, nx * (2 * (int64_t)GUARD + nw));
+        free(got);
+    }
+    free(half);
+    free(exact);
+    free(ref);
+}
+
 static void dots_once(size_t set, int nw, int nx, int64_t k)
 {
     static const enum kind kinds[][2] = {
@@ -102,9 +129,10 @@ static void dots_once(size_t set, int nw, int nx, int64_t k)
 
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         float *w = rows_of_kind(kinds[i][0], nw, k, k + 3), *x = rows_of_kind(kinds[i][1], nx, k, k + 5);
-        float *ref = dots_of(0, w, nw, x, nx, k), *got = dots_of(set, w, nw, x, nx, k);
+        float *ref = dots_of(0, w, NULL, nw, x, nx, k), *got = dots_of(set, w, NULL, nw, x, nx, k);
 
         same("dots", sets[set].kern->name, ref, got, nx * (2 * (int64_t)GUARD + nw));
+        half_dots_once(set, w, nw, x, nx, k);
         free(w);
         free(x);
         free(ref);
@@ -150,7 +178,13 @@ static void all_kernels(const struct cpu_kernels *kern, struct sink *out, const 
 {
     const float *a = in, *b = in + n + 1, *c = in + 2 * n + 3, *taps[4] = { a, b, c, in + 3 * n + 4 };
     const float *w3[3] = { b, c, a };
-    float *y3[3];
+    uint16_t half[3 * 800];
+    float *y3[3], exact[3 * 800];
+
+    for (int64_t i = 0; i < 3 * (n + 1); i++) {
+        half[i] = half_of_f32(in[i]);
+        exact[i] = half_to_f32(half[i]);
+    }
 
     kern->axpy(copied(out, a, n), b, 0.37f, n);
     kern->exp_sub(region(out, n), a, 0.5f, n);
@@ -175,6 +209,12 @@ static void all_kernels(const struct cpu_kernels *kern, struct sink *out, const 
         for (int g = 0; g < ny; g++)
             y3[g] = copied(out, c, n);
         kern->mix(y3, w3, ny, in, n + 1, n < 3 ? (int)n : 3, n);
+        for (int g = 0; g < ny; g++)
+            y3[g] = copied(out, c, n);
+        if (kern == sets[0].kern) /* what it is to be */
+            kern->mix(y3, w3, ny, exact, n + 1, n < 3 ? (int)n : 3, n);
+        else
+            kern->mix_half(y3, w3, ny, half, n + 1, n < 3 ? (int)n : 3, n);
     }
 }
 
