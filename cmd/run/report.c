@@ -10,8 +10,14 @@
 #include "run/run.h"
 
 static const char *const finish_names[] = {
-    [GEN_LENGTH] = "length",   [GEN_EOS] = "stop",  [GEN_STOP_STRING] = "stop_string", [GEN_CONTEXT] = "context",
-    [GEN_STOPPED] = "stopped", [GEN_LOOP] = "loop", [GEN_CANCELLED] = "interrupted",
+    [GEN_LENGTH] = "length",
+    [GEN_EOS] = "stop",
+    [GEN_STOP_STRING] = "stop_string",
+    [GEN_CONTEXT] = "context",
+    [GEN_STOPPED] = "stopped",
+    [GEN_LOOP] = "loop",
+    [GEN_STEP] = "step",
+    [GEN_CANCELLED] = "interrupted",
 };
 
 static double per_second(int64_t n, double ms)

@@ -27,6 +27,7 @@ void gen_request_free(struct request *q)
     free((void *)(uintptr_t)q->q.stops);
     free((void *)(uintptr_t)q->q.marks);
     free((void *)(uintptr_t)q->q.stop_token);
+    free((void *)(uintptr_t)q->q.step_end.p);
     free((void *)(uintptr_t)q->q.sample.bias);
     free((void *)(uintptr_t)q->q.sample.dry_breakers);
     free(q->seen);
@@ -170,7 +171,11 @@ static enum err_code take_sequence(struct gen *g, struct request *q, struct star
         return ERR_OK;
     }
     ev.stats = q->stats = (struct gen_stats){ .prompt_tokens = q->q.n_prompt, .cached_tokens = q->fed };
-    return gen_tell(&g->out, &ev, &nothing, e);
+    if (gen_tell(&g->out, &ev, &nothing, e))
+        return e->code;
+    if (q->q.n_answer > 0)
+        gen_take_again(g, q);
+    return ERR_OK;
 }
 
 void gen_set_drafter(struct gen *g, void *drafter_of)
@@ -301,8 +306,11 @@ enum err_code gen_admit(struct gen *g, struct err *e)
         }
         *link = q->next;
         g->n_waiting--;
-        if (open_request(g, q, e) == ERR_OK && take_sequence(g, q, s, e) == ERR_OK)
+        if (open_request(g, q, e) == ERR_OK && take_sequence(g, q, s, e) == ERR_OK) {
+            if (q->ended)
+                gen_finish(g, q);
             continue;
+        }
         if (q->seq >= 0 && e->code != ERR_NOMEM) /* the run has failed, and ends all */
             return e->code;
         gen_fail(q, e);

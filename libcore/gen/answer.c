@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "gen/internal.h"
 
@@ -149,6 +150,39 @@ static enum err_code add_text(struct gen *g, struct request *q, int32_t token, s
     return ERR_OK;
 }
 
+/* Adds the text of a token to its step. Whether that ends with it. */
+static bool ends_step(struct request *q, struct str s)
+{
+    const struct str end = q->q.step_end;
+    bool ends = false;
+
+    for (size_t i = 0; i < s.n; i++) {
+        memmove(q->step, q->step + 1, sizeof q->step - 1);
+        q->step[sizeof q->step - 1] = s.p[i];
+        if (q->step_from < 0 && strchr(" \t\r\n", s.p[i]) == NULL)
+            q->step_from = q->n_step;
+        q->n_step++;
+        ends = ends || (q->step_from >= 0 && q->step_from < q->n_step - (int64_t)end.n &&
+                        memcmp(q->step + sizeof q->step - end.n, end.p, end.n) == 0);
+    }
+    return ends;
+}
+
+/* Whether the step of the answer ends with a token. The marks of the reasoning are in no step. */
+static bool is_whole_step(const struct gen *g, struct request *q, int32_t token, bool turns)
+{
+    bool ends;
+
+    if (q->q.step_end.n == 0 || q->stats.tokens <= q->q.n_answer)
+        return false;
+    ends = !turns && ends_step(q, gen_spelling(g, q, token));
+    if (turns) {
+        q->n_step = 0;
+        q->step_from = -1;
+    }
+    return ends;
+}
+
 /* Whether the answer has what it may have; *end says why. */
 static bool is_full(const struct gen *g, const struct request *q, enum gen_end *end)
 {
@@ -165,7 +199,7 @@ void gen_take(struct gen *g, struct request *q, int32_t token, const struct samp
               const struct gen_seen *numbers)
 {
     const struct sample_pick forced = { .token = token, .logprob = NAN };
-    const bool tells = q->q.uncertainty && pick != NULL;
+    const bool tells = q->q.uncertainty && pick != NULL, reasoned = in_reasoning(q);
     struct gen_event ev = { .kind = GEN_TOKEN,
                             .id = q->id,
                             .user = q->q.user,
@@ -204,6 +238,8 @@ void gen_take(struct gen *g, struct request *q, int32_t token, const struct samp
         gen_end(q, GEN_STOP_STRING);
     else if (is_full(g, q, &full))
         gen_end(q, full);
+    else if (is_whole_step(g, q, token, reasoned != in_reasoning(q)))
+        gen_end(q, GEN_STEP);
 }
 
 /* What was held back. */

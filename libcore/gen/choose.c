@@ -182,6 +182,35 @@ static void obey(struct gen *g, struct request *q)
     }
 }
 
+void gen_take_again(struct gen *g, struct request *q)
+{
+    const int64_t n = q->n;
+
+    q->n = q->q.n_prompt;
+    while (q->n < n && !q->ended) {
+        const struct gen_order o = q->order;
+        const int said = o.act == GEN_SAY ? count_sayable(q, &o) : 0;
+
+        q->order.act = GEN_GO_ON;
+        q->why_said = said > 0 ? o.why : GEN_WHY_MODEL;
+        if (said == 0)
+            take_forced(g, q, q->token[q->n], false);
+        for (int i = 0; i < said && !q->ended; i++) {
+            if (q->n < n && o.token[i] != q->token[q->n]) { /* the sequence begins with the latter */
+                struct err why = { 0 };
+
+                (void)err_set(&why, ERR_ARG, "token %lld of an answer is none that its governor says",
+                              (long long)(q->n - q->q.n_prompt));
+                gen_fail(q, &why);
+                return;
+            }
+            take_forced(g, q, o.token[i], true);
+        }
+        q->why_said = GEN_WHY_MODEL;
+    }
+    obey(g, q);
+}
+
 /* ---- tokens that are not chosen ---- */
 
 enum { FORCED_MAX = 16 }; /* of one answer before the model sees them */

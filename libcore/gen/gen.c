@@ -158,6 +158,26 @@ static enum err_code check_request(const struct gen *g, const struct gen_request
     return ERR_OK;
 }
 
+/* Where an answer begins, and its steps. */
+static enum err_code check_answer(const struct gen *g, const struct gen_request *q, struct err *e)
+{
+    if (q->n_answer < 0 || (q->predict_max >= 0 && q->n_answer > 0 && q->n_answer >= q->predict_max))
+        return err_set(e, ERR_ARG, "an answer that begins with %lld tokens", (long long)q->n_answer);
+    if (q->n_answer > g->ctx - q->n_prompt)
+        return err_set(e, ERR_LIMIT, "prompt and answer have %lld tokens, the context %lld",
+                       (long long)(q->n_prompt + q->n_answer), (long long)g->ctx);
+    for (int64_t i = 0; i < q->n_answer; i++)
+        if (q->answer[i] < 0 || q->answer[i] >= g->n_vocab)
+            return err_set(e, ERR_ARG, "token %d: the model has %d tokens", (int)q->answer[i], (int)g->n_vocab);
+    if (q->n_answer > 0 && (q->memory != NULL || q->pool || q->n_rows > 0))
+        return err_set(e, ERR_UNSUPPORTED, "an answer that goes on has no memory, rows or mean of rows");
+    if (q->step_end.n > GEN_STEP_END_MAX)
+        return err_set(e, ERR_ARG, "the end of a step has at most %d bytes", GEN_STEP_END_MAX);
+    if (q->step_end.n > 0 && g->o.text == NULL)
+        return err_set(e, ERR_UNSUPPORTED, "steps need a tokenizer");
+    return ERR_OK;
+}
+
 /* malloc'ed; n == 0 gives NULL. */
 static bool copy_array(const void **p, size_t n, size_t size)
 {
@@ -174,13 +194,26 @@ static bool copy_array(const void **p, size_t n, size_t size)
     return v != NULL;
 }
 
+/* The tokens of the prompt, and those that the answer begins with; NULL: memory is out. */
+static int32_t *join_tokens(const struct gen_request *q)
+{
+    int32_t *token = malloc((size_t)(q->n_prompt + q->n_answer) * sizeof *token);
+
+    if (token == NULL)
+        return NULL;
+    memcpy(token, q->prompt, (size_t)q->n_prompt * sizeof *token);
+    if (q->n_answer > 0)
+        memcpy(token + q->n_prompt, q->answer, (size_t)q->n_answer * sizeof *token);
+    return token;
+}
+
 /* Everything that the request points to becomes ours; what could not be copied is NULL. */
 static bool copy_all(struct request *r)
 {
     struct gen_request *q = &r->q;
     struct str *stops = q->n_stops > 0 ? calloc(q->n_stops, sizeof *stops) : NULL;
-    const void *token = q->prompt, *marks = q->marks, *bias = q->sample.bias, *breakers = q->sample.dry_breakers,
-               *ends = q->stop_token;
+    const void *marks = q->marks, *bias = q->sample.bias, *breakers = q->sample.dry_breakers, *ends = q->stop_token,
+               *step_end = q->step_end.p;
     bool ok = q->n_stops == 0 || stops != NULL;
 
     for (size_t i = 0; ok && i < q->n_stops; i++) {
@@ -192,14 +225,18 @@ static bool copy_all(struct request *r)
     }
     q->stops = stops;
     q->n_stops = stops != NULL ? q->n_stops : 0;
-    ok &= copy_array(&token, (size_t)q->n_prompt, sizeof(int32_t));
+    r->token = join_tokens(q);
+    ok &= r->token != NULL;
+    ok &= copy_array(&step_end, q->step_end.n, 1);
     ok &= copy_array(&marks, (size_t)q->n_marks, sizeof(int64_t));
     ok &= copy_array(&ends, q->n_stop_tokens, sizeof(int32_t));
     ok &= copy_array(&bias, q->sample.n_bias, sizeof(struct sample_bias));
     ok &= copy_array(&breakers, q->sample.n_dry_breakers, sizeof(int32_t));
-    r->token = (int32_t *)(uintptr_t)token;
-    r->n = r->n_read = r->cap = q->n_prompt;
-    q->prompt = token;
+    r->n = r->n_read = r->cap = q->n_prompt + q->n_answer;
+    r->step_from = -1;
+    q->prompt = r->token;
+    q->answer = NULL;
+    q->step_end.p = step_end;
     q->marks = marks;
     q->stop_token = ends;
     q->sample.bias = bias;
@@ -249,7 +286,7 @@ static enum err_code make_request(struct gen *g, const struct gen_request *q, st
     const bool ends = q->min_tokens > 0 || (q->governor != NULL && q->constraint != NULL);
     struct request *r;
 
-    if (check_request(g, q, e) || check_sampler(g, q, e) || (ends && find_ends(g, e)))
+    if (check_request(g, q, e) || check_answer(g, q, e) || check_sampler(g, q, e) || (ends && find_ends(g, e)))
         return e->code;
     r = calloc(1, sizeof *r);
     if (r == NULL)
@@ -283,7 +320,8 @@ static enum err_code make_second(struct gen *g, const struct gen_request *q, str
     struct gen_request second = *q->second;
 
     if (!(q->doubt_below >= 0 && q->doubt_below <= 1) || q->predict_max == 0 || q->n_rows > 0 || q->pool ||
-        q->in_parts || second.predict_max == 0 || second.n_rows > 0 || second.pool || second.in_parts)
+        q->in_parts || q->n_answer > 0 || q->step_end.n > 0 || second.predict_max == 0 || second.n_rows > 0 ||
+        second.pool || second.in_parts || second.n_answer > 0 || second.step_end.n > 0)
         return err_set(e, ERR_ARG, "a request like this has no second one");
     second.user = q->user;
     second.owner = q->owner;

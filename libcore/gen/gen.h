@@ -27,6 +27,8 @@ struct gen;
 struct text;
 struct text_marks;
 
+enum { GEN_STEP_END_MAX = 64 };
+
 struct gen_opts {
     struct run *run;         /* not owned; nobody else may step it while the gen is open */
     const struct text *text; /* not owned; NULL: no stop strings, no text in events, only end_token ends an answer */
@@ -80,13 +82,21 @@ struct gen_request {
     const struct run_adapter *adapters; /* [n_adapters] as of run_set_adapters(); they must stay open until g is closed,
                                          * since sequences keep them */
     int n_adapters;                     /* -1: those of gen_opts */
-    uint64_t owner; /* what sequences hold is used by requests of one owner; 0: of all that have none */
+    /* [n_answer] The answer begins with these tokens, which another request like this one has chosen, with other random
+     * numbers or up to the end of a step: it goes on as that one would. They count as tokens of the answer and come as
+     * forced GEN_TOKENs. Not with a memory, pool or n_rows, nor with a governor that probes or reads numbers. */
+    const int32_t *answer;
+    int64_t n_answer;
+    struct str step_end; /* the first token behind these that ends a step is the last one: GEN_STEP. A step is more than
+                          * blanks and ends with this text, in the reasoning too, but not with the marks of the
+                          * reasoning. At most GEN_STEP_END_MAX bytes; n 0: there are no steps; needs a text */
+    uint64_t owner;      /* what sequences hold is used by requests of one owner; 0: of all that have none */
     /* A second request, which is asked in place of this one if its answer is in doubt; NULL: none. No event of an
      * answer is told until it has ended without doubt: it ends with the first token that is chosen where the likeliest
      * one has a probability (p_max of struct gen_seen) below `doubt_below`, 0 .. 1, or when it repeats itself. Then
      * GEN_SECOND comes, and the tokens and the end of the second one, under the same id. Used by gen_submit() only; its
      * user, owner, priority, yields, uncertainty and random numbers are this one's. Both write an answer, and have
-     * neither n_rows nor pool nor in_parts. */
+     * neither n_rows nor pool nor in_parts, nor an answer that goes on, nor steps. */
     const struct gen_request *second;
     float doubt_below;
     void *user;
@@ -109,6 +119,7 @@ enum gen_end {
     GEN_CONTEXT, /* the context is full */
     GEN_STOPPED, /* by the governor */
     GEN_LOOP,    /* by the governor, since the answer repeats itself */
+    GEN_STEP,    /* step_end: another request may go on */
     GEN_CANCELLED,
     GEN_FAILED,
 };

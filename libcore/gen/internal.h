@@ -56,8 +56,10 @@ struct request {
     int64_t text_from; /* tokens before the answer's text: the prompt, or all up to the end of the reasoning */
     int64_t n_text;    /* tokens of the text, from its first visible one on */
     int64_t n_held;    /* tokens that may still become the mark that opens the reasoning */
-    void *place;       /* of the constraint */
-    void *memory;      /* its place; NULL: none */
+    char step[GEN_STEP_END_MAX]; /* the newest bytes of the step */
+    int64_t n_step, step_from;   /* its bytes; those before the first that is no blank, -1: all are blanks */
+    void *place;                 /* of the constraint */
+    void *memory;                /* its place; NULL: none */
     void *governor;
     struct gen_needs needs;   /* the governor's */
     struct gen_order order;   /* its last */
@@ -173,6 +175,8 @@ void gen_set_numbers(struct gen_seen *seen, const struct logits_digest *d);
 void gen_choose(struct gen *g); /* after the step: tokens, events, ends */
 /* Appends tokens that need no logits, because the constraint allows only one. */
 void gen_force(struct gen *g);
+/* Takes the tokens that an answer begins with, and what its governor says behind them. May end the request. */
+void gen_take_again(struct gen *g, struct request *q);
 
 /* answer.c: appends a token to an answer, ends an answer */
 bool gen_is_end(const struct gen *g, const struct request *q, int32_t token); /* it ends the answer */

@@ -34,6 +34,8 @@ enum err_code gen_set_needs(const struct gen *g, struct request *q, struct err *
     if (o == NULL || o->needs == NULL)
         return ERR_OK;
     q->needs = o->needs(q->governor);
+    if (q->q.n_answer > 0 && (q->needs.peek_tokens > 0 || q->needs.probe_tokens > 0 || q->needs.looks))
+        return err_set(e, ERR_UNSUPPORTED, "an answer that goes on has no numbers and probes for its governor");
     least.n_probe = q->needs.probe_tokens;
     if (least.n_probe > 0 && g->n_spare == 0)
         return err_set(e, ERR_UNSUPPORTED, "probes of an answer need a sequence to spare, and there is none");

@@ -207,6 +207,7 @@ static const char *stop_reason(const struct serve_choice *c)
         return "stop_sequence";
     case GEN_EOS:
     case GEN_STOPPED:
+    case GEN_STEP:
     case GEN_CANCELLED:
     case GEN_FAILED:
         break;

@@ -46,6 +46,7 @@ const char *serve_finish(const struct serve_job *j, const struct serve_choice *c
     case GEN_EOS:
     case GEN_STOP_STRING:
     case GEN_STOPPED:
+    case GEN_STEP:
     case GEN_FAILED:
         break;
     }
