@@ -60,7 +60,8 @@ enum err_code cli_run_open(struct cli_run *s, struct err *e)
     ro = cli_run_sizes(s, cli_guess_off(&g), &s->n_spare);
     if (cli_guess_open(&s->draft, &g, &s->open, &ro, s->taps, e))
         return e->code;
-    if (check_prompt(s, ro.ctx_tokens, e) || cli_open_run(&s->run, &s->open, &ro, e))
+    if (check_prompt(s, ro.ctx_tokens, e) || (s->o->dvts != NULL && cli_open_fits(&s->open, &ro, e)) ||
+        cli_open_run(&s->run, &s->open, &ro, e))
         return e->code;
     from = clock_ms();
     if (s->o->session != NULL && cli_session_load(&s->kept, s->run, text_fingerprint(s->open.gguf), s->open.path,
@@ -177,10 +178,11 @@ static enum err_code answer_prompt(struct cli_run *s, struct err *e)
 static enum err_code answer_best(struct cli_run *s, struct err *e)
 {
     if (!s->chat)
-        return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --best-of and --verify", s->open.path);
+        return err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --best-of, --dvts and --verify",
+                       s->open.path);
     cli_run_note_machine(s);
     cli_catch_interrupts();
-    if (cli_run_best(s, e) || cli_open_save_uses(&s->open, e))
+    if ((s->o->dvts != NULL ? cli_run_tree(s, e) : cli_run_best(s, e)) || cli_open_save_uses(&s->open, e))
         return e->code;
     return ERR_OK;
 }

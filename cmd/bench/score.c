@@ -40,7 +40,7 @@ static enum err_code read_solution(struct cli_solution *s, const json_t *item, s
         return err_nomem(e);
     if (json_is_array(steps) ? add_steps(s, steps, e)
         : json_get_str(item, "text", &text)
-            ? cli_solution_split(s, text, e) && cli_as_data(e)
+            ? cli_solution_split(s, text, STR("\n"), e) && cli_as_data(e)
             : err_set(e, ERR_FORMAT, "there are neither \"steps\", an array, nor a \"text\""))
         return e->code;
     return s->n_steps > 0 ? ERR_OK : err_set(e, ERR_FORMAT, "it has no step");

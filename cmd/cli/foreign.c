@@ -170,12 +170,12 @@ static const struct {
     bool takes; /* an argument; of "think" it may be left out */
 } elsewhere[] = {
     { "alias|answer|api-key-file|batch|best-of|cache-dir|cache-size|chat-kwargs|checkpoints|classify|connections|"
-      "context|cors|drain|"
+      "context|cors|drain|dvts|"
       "embed-layer|errors|expert-profile|files|files-size|grammar|kv-tokens|listen|logit-bias|logits|logits-last|"
       "logprobs|max-body|max-queue|"
       "messages|min-tokens|now|output|parallel|parse|prompt|rate|reasoning|reasoning-budget|reasoning-budget-message|"
       "reasoning-effort|reasoning-grace|reasoning-min|regex|render|schema|seed|"
-      "session|shard|stop|stop-token|system|think|table-memory|timeout|tokens|tool-choice|tools|vars|"
+      "session|shard|step-end|stop|stop-token|system|think|table-memory|timeout|tokens|tool-choice|tools|vars|"
       "verifier|verifier-time|vote",
       true },
     { "check|continue|detokenize|drop-oldest|engram-drafts|ignore-eos|inspect|interactive|json|jsonl|lenient|"

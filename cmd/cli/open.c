@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* open.c - from options to an open model and its run.                       room: cmd */
 #include "base/clock.h"
+#include "base/memory.h"
 #include "cli/open.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,6 +189,29 @@ enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, s
     run_placement_apply(x->placement, &x->mo);
     x->load_ms += clock_ms() - from;
     return ERR_OK;
+}
+
+enum err_code cli_open_fits(struct cli_opened *x, const struct run_opts *opts, struct err *e)
+{
+    struct run_opts ro = *opts;
+    char kv[CLI_KV_BYTES];
+    int64_t bytes, left;
+
+    if (wants_plan(&x->o) || x->placement != NULL)
+        return ERR_OK;
+    cli_open_kv(&x->o, &ro, kv);
+    if (plan_for(x, "cpu", &ro, e))
+        return e->code;
+    bytes = x->placement->kv_bytes + x->placement->state_bytes + x->placement->logits_bytes;
+    run_placement_free(x->placement);
+    x->placement = NULL;
+    left = memory_left("");
+    if (left < 0 || bytes <= left)
+        return ERR_OK;
+    return err_set(e, ERR_LIMIT,
+                   "%d sequences of %" PRId64 " tokens take %.1f GB, and %.1f GB of memory are free: --ctx and -n make "
+                   "them shorter",
+                   ro.n_seq, ro.ctx_tokens, (double)bytes / 1e9, (double)left / 1e9);
 }
 
 enum err_code cli_open_load(struct cli_opened *x, const struct run_opts *ro, struct err *e)

@@ -73,6 +73,9 @@ MUST_CHECK enum err_code cli_open_model(struct cli_opened *x, struct err *e);
 /* Makes the plan for a run with these options. Does nothing when there is nothing to plan, or a
  * plan already. "auto" is settled: the CPU when there is no usable GPU. */
 MUST_CHECK enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *ro, struct err *e);
+/* Whether there is memory for a run with these options on the CPU, where memory is only taken as it is written: before
+ * much has been. ERR_LIMIT: there is not. On a GPU the plan says so. */
+MUST_CHECK enum err_code cli_open_fits(struct cli_opened *x, const struct run_opts *ro, struct err *e);
 /* The weights, by the plan for a run with these options: x->model is another one afterwards if it was a dry run, and
  * whatever was opened with the dry run must have been closed. Does nothing when they are there. */
 MUST_CHECK enum err_code cli_open_load(struct cli_opened *x, const struct run_opts *ro, struct err *e);

@@ -35,16 +35,22 @@ enum err_code cli_solution_add(struct cli_solution *s, struct str step, struct e
     return ERR_OK;
 }
 
-enum err_code cli_solution_split(struct cli_solution *s, struct str text, struct err *e)
+static size_t find_end(struct str text, size_t from, struct str end)
 {
-    for (size_t from = 0, to; from < text.n; from = to + 1) {
+    while (from + end.n <= text.n && memcmp(text.p + from, end.p, end.n) != 0)
+        from++;
+    return from + end.n <= text.n ? from : text.n;
+}
+
+enum err_code cli_solution_split(struct cli_solution *s, struct str text, struct str end, struct err *e)
+{
+    for (size_t from = 0, to; from < text.n; from = to + end.n) {
         size_t first = from, last;
 
-        for (to = from; to < text.n && text.p[to] != '\n'; to++)
-            ;
-        while (first < to && strchr(" \t\r", text.p[first]) != NULL)
+        to = find_end(text, from, end);
+        while (first < to && strchr(" \t\r\n", text.p[first]) != NULL)
             first++;
-        for (last = to; last > first && strchr(" \t\r", text.p[last - 1]) != NULL;)
+        for (last = to; last > first && strchr(" \t\r\n", text.p[last - 1]) != NULL;)
             last--;
         if (last > first && cli_solution_add(s, (struct str){ text.p + first, last - first }, e))
             return e->code;

@@ -35,8 +35,9 @@ struct cli_solution {
     double *scores; /* [n_steps] of the steps, 0 .. 1; NaN: not known */
     double score;   /* of the whole; NaN: the verifier cannot say */
 };
-/* Each line of a text that has more than blanks is a step. ERR_LIMIT: there are more than CLI_STEPS_MAX. */
-MUST_CHECK enum err_code cli_solution_split(struct cli_solution *s, struct str text, struct err *e);
+/* What of a text is between ends, "\n" for lines, and has more than blanks is a step. ERR_LIMIT: there are more than
+ * CLI_STEPS_MAX. */
+MUST_CHECK enum err_code cli_solution_split(struct cli_solution *s, struct str text, struct str end, struct err *e);
 MUST_CHECK enum err_code cli_solution_add(struct cli_solution *s, struct str step, struct err *e);
 void cli_solution_free(struct cli_solution *s);
 

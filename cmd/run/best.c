@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "reason/search.h"
 #include "run/run.h"
 
 /* One of the answers. */
@@ -34,7 +35,30 @@ struct best {
 
 bool cli_run_wants_best(const struct cli_run_options *o)
 {
-    return o->best_of > 0 || o->verify != NULL;
+    return o->best_of > 0 || o->verify != NULL || o->dvts != NULL;
+}
+
+int cli_run_n_answers(const struct cli_run_options *o)
+{
+    int n = 1, width;
+
+    if (o->dvts != NULL)
+        return reason_search_size(o->dvts, &n, &width) ? n : 1;
+    return o->best_of > 1 ? o->best_of : 1;
+}
+
+enum reason_vote cli_run_vote(const struct cli_run_options *o)
+{
+    if (o->vote < 0)
+        return o->dvts != NULL ? REASON_WEIGHTED : REASON_MAJORITY;
+    return (enum reason_vote)o->vote;
+}
+
+const char *cli_run_vote_name(const struct cli_run_options *o)
+{
+    static const char *const votes[] = { "majority", "weighted", "best" };
+
+    return votes[cli_run_vote(o)];
 }
 
 bool cli_run_threshold(const char *verify, double *x)
@@ -51,7 +75,7 @@ bool cli_run_threshold(const char *verify, double *x)
 enum err_code cli_run_open_verifier(struct cli_run *s, struct err *e)
 {
     const struct cli_run_options *o = s->o;
-    struct cli_verifier_use use = { o->verifier, &o->model, &s->open, o->think == 0, o->best_of > 1 ? o->best_of : 1 };
+    struct cli_verifier_use use = { o->verifier, &o->model, &s->open, o->think == 0, cli_run_n_answers(o) };
 
     if (use.o.what == NULL && o->verify != NULL)
         use.o.what = "self";
@@ -131,28 +155,37 @@ static char *problem_of(const json_t *messages)
     return ask_user_text(&text, &n, messages, &e) == ERR_OK ? text : NULL;
 }
 
-/* The canonical answer, and the steps: lines of the reasoning, or of an answer without it. An answer that was cut off
- * has no vote. */
+enum err_code cli_run_solution(struct cli_solution *out, const struct cli_run *s, const struct cli_answer *a,
+                               bool whole, struct str step_end, struct err *e)
+{
+    const struct str text = { a->text.p != NULL ? a->text.p : "", a->text.n };
+    const bool reasoned = a->reasoning.n > 0, answers = whole || (reasoned && text.n > 0);
+
+    out->score = (double)NAN;
+    out->problem = problem_of(s->messages);
+    out->answer = answers ? strndup(text.p, text.n) : NULL;
+    if (out->problem == NULL || (answers && out->answer == NULL))
+        return err_nomem(e);
+    if (cli_solution_split(out, reasoned ? (struct str){ a->reasoning.p, a->reasoning.n } : text, step_end, e) ==
+        ERR_LIMIT) {
+        cli_warn("an answer has more than %d steps and gets no score", CLI_STEPS_MAX);
+        cli_solution_free(out);
+        out->score = (double)NAN;
+        *e = (struct err){ 0 };
+    }
+    return e->code;
+}
+
+/* The canonical answer, and what is scored. An answer that was cut off has no vote. */
 static enum err_code read_candidate(struct best *b, struct candidate *c, struct err *e)
 {
-    const bool reasoned = c->answer.reasoning.n > 0;
-    const struct str steps = reasoned ? (struct str){ c->answer.reasoning.p, c->answer.reasoning.n } : text_of(c);
     const bool whole = c->end == GEN_EOS || c->end == GEN_STOP_STRING || c->end == GEN_STOPPED;
 
     if (reason_canon(whole ? text_of(c) : STR(""), &c->canon, &c->n_canon, e))
         return e->code;
     if (b->s->verifier == NULL || c->n_canon == 0)
         return ERR_OK;
-    c->solution.problem = problem_of(b->s->messages);
-    c->solution.answer = strndup(text_of(c).p, text_of(c).n);
-    if (c->solution.problem == NULL || c->solution.answer == NULL)
-        return err_nomem(e);
-    if (cli_solution_split(&c->solution, steps, e) == ERR_LIMIT) {
-        cli_warn("an answer has more than %d steps and gets no score", CLI_STEPS_MAX);
-        cli_solution_free(&c->solution);
-        *e = (struct err){ 0 };
-    }
-    return e->code;
+    return cli_run_solution(&c->solution, b->s, &c->answer, true, STR("\n"), e);
 }
 
 /* Scores those of `from` .. n - 1 that have something to score. */
@@ -185,7 +218,7 @@ static enum err_code vote(struct best *b, struct err *e)
         return err_nomem(e);
     for (int i = 0; i < b->n; i++)
         c[i] = (struct reason_candidate){ { b->v[i].canon, b->v[i].n_canon }, b->v[i].solution.score };
-    b->tally = reason_vote(c, b->n, (enum reason_vote)b->s->o->vote);
+    b->tally = reason_vote(c, b->n, cli_run_vote(b->s->o));
     b->winner = b->tally.winner >= 0 ? b->tally.winner : 0;
     free(c);
     if (b->tally.winner < 0 && !cli_interrupted())
@@ -290,7 +323,6 @@ static json_t *json_yes_rate(const struct best *b)
 
 static bool report(struct best *b)
 {
-    static const char *const votes[] = { "majority", "weighted", "best" };
     struct cli_run *s = b->s;
     int64_t written = 0, cached = 0;
     const char *what = s->o->verifier.what != NULL ? s->o->verifier.what : s->verifier != NULL ? "self" : NULL;
@@ -300,12 +332,12 @@ static bool report(struct best *b)
         cached += b->v[i].stats.cached_tokens;
     }
     s->search =
-        json_pack("{s:i, s:s, s:o, s:o, s:f, s:i, s:b, s:I, s:I, s:I, s:o}", "n", b->n_asked, "vote", votes[s->o->vote],
-                  "verifier", what != NULL ? json_bytes(str_of(what)) : json_null(), "yes_rate", json_yes_rate(b),
-                  "agreement", b->tally.agreement, "votes", b->tally.votes, "by_majority", b->tally.by_majority,
-                  "generated_tokens", (json_int_t)written, "cached_tokens", (json_int_t)cached, "verifier_tokens",
-                  s->verifier != NULL ? (json_int_t)cli_verifier_tokens(s->verifier) : (json_int_t)0, "candidates",
-                  json_candidates(b));
+        json_pack("{s:i, s:s, s:o, s:o, s:f, s:i, s:b, s:I, s:I, s:I, s:o}", "n", b->n_asked, "vote",
+                  cli_run_vote_name(s->o), "verifier", what != NULL ? json_bytes(str_of(what)) : json_null(),
+                  "yes_rate", json_yes_rate(b), "agreement", b->tally.agreement, "votes", b->tally.votes, "by_majority",
+                  b->tally.by_majority, "generated_tokens", (json_int_t)written, "cached_tokens", (json_int_t)cached,
+                  "verifier_tokens", s->verifier != NULL ? (json_int_t)cli_verifier_tokens(s->verifier) : (json_int_t)0,
+                  "candidates", json_candidates(b));
     if (s->o->verify != NULL)
         s->verified = json_pack("{s:o, s:i, s:b}", "score", cli_json_real(b->v[b->winner].solution.score), "attempts",
                                 b->n > b->n_asked ? 2 : 1, "passed", !is_below(b, b->winner));
@@ -377,7 +409,7 @@ static enum err_code find_best(struct best *b, struct err *e)
 
 enum err_code cli_run_best(struct cli_run *s, struct err *e)
 {
-    struct best b = { .s = s, .n_asked = s->o->best_of > 1 ? s->o->best_of : 1 };
+    struct best b = { .s = s, .n_asked = cli_run_n_answers(s->o) };
     enum err_code code;
 
     b.v = calloc((size_t)b.n_asked + 1, sizeof *b.v);

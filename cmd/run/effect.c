@@ -4,6 +4,7 @@
  * have no effect they are ignored.                                                                    room: cmd */
 #include <string.h>
 #include <unistd.h>
+#include "reason/search.h"
 #include "run/best.h"
 #include "run/program.h"
 
@@ -97,6 +98,8 @@ const struct cli_of cli_run_of[] = {
     { "json", ONE | PLAN | INSPECT | SHOW | CLASSIFY },
     { "jsonl", ONE },
     { "best-of", CHAT | PLAN },
+    { "dvts", CHAT | PLAN },
+    { "step-end", CHAT },
     { "vote", CHAT },
     { "verifier", CHAT },
     { "verifier-time", CHAT },
@@ -155,8 +158,15 @@ const struct cli_pair cli_run_pairs[] = {
     { "think-probe", CLI_NEEDS, "think-stop|think-suppress", NULL, 0 },
     { "no-stdin", CLI_NEEDS, "prompt", NULL, 0 },
     { "best-of|verify", CLI_EXCLUDES, "session|jsonl|stream|reasoning|logits|log|interactive|continue", NULL, 0 },
-    { "vote", CLI_NEEDS, "best-of", NULL, 0 },
-    { "verifier", CLI_NEEDS, "best-of|verify", NULL, 0 },
+    { "dvts", CLI_EXCLUDES, "best-of|verify|session|stream|reasoning|logits|log|interactive|continue", NULL, 0 },
+    { "dvts", CLI_EXCLUDES, "think-stop|think-suppress|reasoning-min|logprobs|uncertainty",
+      "a branch goes on without the numbers of its tokens", 0 },
+    { "dvts", CLI_EXCLUDES, "engram|context|context-table|recite", "a branch goes on without what tables have learnt",
+      0 },
+    { "dvts", CLI_NEEDS, "verifier|plan", NULL, 0 },
+    { "step-end", CLI_NEEDS, "dvts", NULL, 0 },
+    { "vote", CLI_NEEDS, "best-of|dvts", NULL, 0 },
+    { "verifier", CLI_NEEDS, "best-of|verify|dvts", NULL, 0 },
     { "verifier-time", CLI_NEEDS, "verifier", NULL, 0 },
     { "strict", CLI_NEEDS, "verify", NULL, 0 },
     { "continue", CLI_NEEDS, "messages", NULL, 0 },
@@ -250,10 +260,14 @@ static void check_reasoning(const struct cli *cli, const struct cli_run_options 
 static void check_votes(const struct cli_run_options *o)
 {
     double x;
+    int n, width;
 
-    if (o->vote != REASON_MAJORITY && o->verifier.what == NULL)
-        cli_usage("--vote %s needs a --verifier, which gives the scores",
-                  o->vote == REASON_WEIGHTED ? "weighted" : "best");
+    if (o->vote > REASON_MAJORITY && o->verifier.what == NULL)
+        cli_usage("--vote %s needs a --verifier, which gives the scores", cli_run_vote_name(o));
+    if (o->dvts != NULL && !reason_search_size(o->dvts, &n, &width))
+        cli_usage("--dvts %s: N or NxM, N of 1 .. %d, and M, 4 by default, divides it", o->dvts, REASON_SEARCH_MAX);
+    if (o->step_end != NULL && (*o->step_end == '\0' || strlen(o->step_end) > GEN_STEP_END_MAX))
+        cli_usage("--step-end: a text of 1 .. %d bytes", GEN_STEP_END_MAX);
     if (o->verify != NULL && !cli_run_threshold(o->verify, &x))
         cli_usage("--verify=%s: not a number of 0 .. 1", o->verify);
 }
@@ -351,6 +365,8 @@ void cli_run_check_cuts(const struct cli *cli, const struct cli_run_options *o)
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
         if (cli_typed(cli, cuts[i]))
             cli_usage("--%s has no effect at temperature 0: it needs --temp", cuts[i]);
+    if (o->dvts != NULL && cli_run_n_answers(o) > 1)
+        cli_usage("--dvts %s has no effect at temperature 0: it needs --temp", o->dvts);
     if (o->best_of > 1)
         cli_usage("--best-of %d has no effect at temperature 0: it needs --temp", (int)o->best_of);
     if (cli_typed(cli, "seed") && o->sampling.seed >= 0)

@@ -2,6 +2,7 @@
 /* plan.c - what a run takes: its context, rows of a step, snapshots; --plan.               room: cmd */
 #include "cli/placement.h"
 #include "model/model.h"
+#include "run/best.h"
 #include "run/program.h"
 #include "run/run.h"
 
@@ -53,7 +54,7 @@ static int make_room(struct run_opts *ro, const struct cli_run *s)
 
 struct run_opts cli_run_sizes(const struct cli_run *s, bool plain, int *n_spare)
 {
-    const int32_t n_seq = s->o->best_of > 1 ? s->o->best_of : 1;
+    const int32_t n_seq = cli_run_n_answers(s->o);
     struct run_opts ro = { .n_seq = n_seq,
                            .ctx_tokens = cli_run_choose_ctx(s),
                            .rows_max = s->o->model.chunk,

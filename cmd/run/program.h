@@ -51,7 +51,9 @@ struct cli_run_options {
     struct cli_log_opts log;
     const char *rate, *better; /* an id, and a text; NULL: not given */
     int32_t best_of;           /* 0: not given */
-    int vote;                  /* enum reason_vote */
+    int vote;                  /* enum reason_vote; -1: by what is asked for */
+    const char *dvts;          /* "N" or "NxM"; NULL: not given */
+    const char *step_end;      /* NULL: the end of a line */
     struct cli_verifier_opts verifier;
     const char *verify; /* "": without a number; NULL: not given */
     bool strict;
