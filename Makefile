@@ -97,7 +97,7 @@ $(BUILD)/commit $(BUILD)/flags $(BUILD)/nvflags: always
 
 tests: $(PROGS) $(DATA) $(UNITS) $(FUZZ) $(BUILD)/test/fault-shim.so ## build everything that `make check` runs, run nothing
 unit: $(UNITS) ; @set -e; for t in $(UNITS); do $$t; done ## the unit tests alone
-picture: ; bash bench/picture.sh README.md > bench/speed.svg ## draw the README's table of speeds
+picture: ; bash bench/picture.sh bench/cpu.md bench/serve.md > bench/speed.svg ## draw speeds beside other engines
 FUZZ_TARGET ?= gguf
 fuzz: ## run a libFuzzer target of tests/fuzz (needs clang): FUZZ_TARGET=gguf FUZZ_ARGS=-max_total_time=60
 	@$(MAKE) --no-print-directory -s CC=clang SAN=fuzz BUILD=build/fuzz build/fuzz/test/libfuzzer_$(FUZZ_TARGET) $(DATA)
