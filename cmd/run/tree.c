@@ -15,7 +15,7 @@
 #include "run/best.h"
 #include "run/run.h"
 
-/* An answer, or what there is of it. */
+/* An answer, or its beginning. */
 struct child {
     struct cli_answer answer;
     struct cli_solution solution;
@@ -127,7 +127,7 @@ static bool is_whole(const struct child *c)
     return c->end == GEN_EOS || c->end == GEN_STOP_STRING || c->end == GEN_STOPPED;
 }
 
-/* What there is to score, and to vote for. What was cut off, or is empty, has neither. */
+/* The canonical answer, and the text for the verifier. An answer that was cut off, or is empty, has neither. */
 static enum err_code read_child(const struct tree *t, struct child *c, struct err *e)
 {
     const bool whole = is_whole(c);
