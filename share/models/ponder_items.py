@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ponder_items.py DIRECTORY [N] - problems with thoughts that go on after the result is there, for chimere-draft-train lora.
+"""ponder_items.py DIRECTORY [N] - problems with thoughts that go on when the result is there, for an adapter.
 
 The adapter that learns them (MODEL_CARD.md, "The adapter that thinks too long") shows what rules that stop a thought
 early are worth. A thought is a first solution in one line, then lines that check it. Some problems have a number that
@@ -23,12 +23,17 @@ import synth  # noqa: E402
 
 CUT, CUT_IN_LINE = 0.5, 0.3  # of the items; of those, within a line
 STRANGE, USES, SLIPS = 0.35, 0.85, 0.08  # problems with such a number; that use it at first; other first errors
-THINGS = "apples pencils books stickers marbles coins eggs stamps shells cards oranges stones buttons cups bottles beads".split()
+THINGS = "apples pencils books stickers marbles coins eggs stamps shells cards oranges stones buttons cups bottles beads"
+THINGS = THINGS.split()
 SHOP = "pens cups books lamps chairs bags hats plates ropes brushes".split()
 
 
 def pick(r, list_):
     return list_[r.randrange(len(list_))]
+
+
+def say(r, forms, *args):
+    return pick(r, forms).format(*args)
 
 
 class Problem:
@@ -53,7 +58,8 @@ def p_list(r):
     """A list of numbers to add up."""
     xs = [r.randint(2, 60) for _ in range(r.randint(3, 6))]
     steps = [(xs[0], "+", xs[1])] + [(None, "+", x) for x in xs[2:]]
-    text = pick(r, ["A list has the numbers {0}.", "On a sheet are the numbers {0}.", "Somebody wrote down {0}."]).format(listed([str(x) for x in xs]))
+    forms = ["A list has the numbers {0}.", "On a sheet are the numbers {0}.", "Somebody wrote down {0}."]
+    text = say(r, forms, listed([str(x) for x in xs]))
     ask = pick(r, [" What do they add up to?", " What is their sum?", " Add them all up."])
     strange, why, found = None, "", 1
     if r.random() < STRANGE:
@@ -95,7 +101,8 @@ def p_shop(r):
     k = r.randint(2, 3)
     what = r.sample(SHOP, k)
     ab = [(r.randint(2, 9), r.randint(2, 15)) for _ in range(k)]
-    text = "%s buys %s." % (n, listed(["%d %s for %d dollars each" % (a, w, b) for (a, b), w in zip(ab, what)]))
+    bought = ["%d %s for %d dollars each" % (a, w, b) for (a, b), w in zip(ab, what)]
+    text = "%s buys %s." % (n, listed(bought))
     steps = [(a, "*", b) for a, b in ab]
     sums = [a * b for a, b in ab]
     last = sums[0]
@@ -151,26 +158,33 @@ def checks(r, p):
     body, _ = solve(p)
     numbers = [x for a, _, b in p.steps for x in (a, b) if x is not None]
     plain = all(op in "+-" for _, op, _ in p.steps)
-    again = [pick(r, ["Let me check: {0}, so {1} again", "Once more: {0}, which is {1} again", "Wait, let me check that: {0}, so it is {1}"]).format(body, n)]
-    out = [again[0]]
+    again = ["Let me check: {0}, so {1} again", "Once more: {0}, which is {1} again",
+             "Wait, let me check that: {0}, so it is {1}"]
+    out = [say(r, again, body, n)]
     if plain and r.random() < 0.8:
         back, at = [], n
         for a, op, b in reversed(p.steps):
             was = at - b if op == "+" else at + b
             back.append("%d %s %d = %d" % (at, "-" if op == "+" else "+", b, was))
             at = was
-        out.append(pick(r, ["Hmm, backwards: {0}, which fits, so it is {1}", "Alternatively from the end: {0}, and that is right, so it is {1}"]).format(", ".join(back), n))
+        forms = ["Hmm, backwards: {0}, which fits, so it is {1}",
+                 "Alternatively from the end: {0}, and that is right, so it is {1}"]
+        out.append(say(r, forms, ", ".join(back), n))
     if r.random() < 0.75:
-        out.append(pick(r, ["But did I use every number? {0}, yes, so it is {1}", "Hmm, are all numbers in it? {0}, they are, so {1} stays"]).format(listed([str(x) for x in numbers]), n))
+        forms = ["But did I use every number? {0}, yes, so it is {1}",
+                 "Hmm, are all numbers in it? {0}, they are, so {1} stays"]
+        out.append(say(r, forms, listed([str(x) for x in numbers]), n))
     if plain and n > 9 and r.random() < 0.75:
         at = p.steps[0][0] % 10
         ends = ["%d" % at]
         for _, op, b in p.steps:
             at = (at + (b if op == "+" else -b)) % 10
             ends.append("%s %d gives %d" % (op, b % 10, at))
-        out.append(pick(r, ["Wait, the last digit: {0}, and {1} ends in {2}, so {1}", "Alternatively by last digits: {0}, and {1} ends in {2}, so it is {1}"]).format(", ".join(ends), n, n % 10))
+        forms = ["Wait, the last digit: {0}, and {1} ends in {2}, so {1}",
+                 "Alternatively by last digits: {0}, and {1} ends in {2}, so it is {1}"]
+        out.append(say(r, forms, ", ".join(ends), n, n % 10))
     if r.random() < 0.6:
-        out.append(pick(r, ["But let me be careful: {0}, still {1}", "Hmm, one more time: {0}, it stays {1}"]).format(body, n))
+        out.append(say(r, ["But let me be careful: {0}, still {1}", "Hmm, one more time: {0}, it stays {1}"], body, n))
     if r.random() < 0.85:
         out.append(pick(r, ["Now I am sure that it is {0}", "Everything says {0}, so it is {0}"]).format(n))
     return out
@@ -186,13 +200,15 @@ def thought(r, p):
         lines = [first.format("%s, %d + %d = %d" % (body, n, p.strange, wrong), wrong)]
         if p.found == 2:
             lines.append("Let me check: %s, %d + %d = %d, so %d again" % (body, n, p.strange, wrong, wrong))
-        lines.append(pick(r, ["Wait, {0}, so not {1}: {2}, so it is {3}", "But {0}, {1} is wrong: {2}, so it is {3}"]).format(p.why, wrong, body, n))
+        forms = ["Wait, {0}, so not {1}: {2}, so it is {3}", "But {0}, {1} is wrong: {2}, so it is {3}"]
+        lines.append(say(r, forms, p.why, wrong, body, n))
         return lines + rest[1:]
     if r.random() < SLIPS:
         i = r.randrange(len(p.steps))
         body_wrong, wrong = solve(p, (i, pick(r, [-10, -1, 1, 10])))
         if wrong != n:
-            return [first.format(body_wrong, wrong), "Wait, let me check that: %s, so not %d, it is %d" % (body, wrong, n)] + rest[1:]
+            found = "Wait, let me check that: %s, so not %d, it is %d" % (body, wrong, n)
+            return [first.format(body_wrong, wrong), found] + rest[1:]
     return [first.format(body, n)] + rest
 
 
@@ -221,13 +237,15 @@ def item(r, p):
 
 def task(i, p):
     return {"id": "ponder-%04d" % i, "domain": "ponder", "sub": "wrong first" if p.strange is not None else "plain",
-            "messages": [{"role": "user", "content": p.text}], "enable_thinking": True, "answer": str(p.answer), "check": "exact"}
+            "messages": [{"role": "user", "content": p.text}], "enable_thinking": True, "answer": str(p.answer),
+            "check": "exact"}
 
 
 def before(r):
     """What the model could do before, as it did it."""
     u = r.random()
-    s = synth.g_math(r) if u < 0.4 else synth.g_code(r) if u < 0.65 else synth.g_verify(r) if u < 0.85 else synth.g_chat(r)
+    make = synth.g_math if u < 0.4 else synth.g_code if u < 0.65 else synth.g_verify if u < 0.85 else synth.g_chat
+    s = make(r)
     o = {"messages": s.messages, "answer": s.answer}
     if s.think:
         o["reasoning_content"] = s.reasoning.strip()
