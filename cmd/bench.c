@@ -18,6 +18,7 @@ static struct bench_opts o = {
     .parallel = 16,
     .predict_max = 600,
     .top_p = 1,
+    .may_lose = 0.01F,
     .reason = { CLI_REASON_DEFAULTS },
     .verifier = { CLI_VERIFIER_DEFAULTS },
     .draft_max = "15",
@@ -66,6 +67,9 @@ static const struct cli_opt opts[] = {
     ROWS_REASON(o.reason),
     ROWS_VERIFIER(o.verifier),
     FLAG(0, "compare", "two files of answers: the paired difference", &o.compare),
+    OUTPUT(0, "traces", "file", "reason: what was thought, added to", &o.traces),
+    REAL(0, "may-lose", "share", "reason: of right answers, at most (default 0.01)", &o.may_lose),
+    OUTPUT(0, "plot", "file", "reason: a picture: .svg, .png or .pdf", &o.plot),
     SECTION("Guesses"),
     LIST("draft", "name", "as in chimere-run; a,b: together; repeatable", &o.drafts_of),
     STRING(0, "draft-max", "list", "most draft tokens in a step (default 15)", &o.draft_max),
@@ -98,12 +102,14 @@ enum {
     KERNELS = 512,
     SCORE = 1024,
     CLASSIFY = 2048,
+    REASON = 4096,
     TEXTS = PPL | KL,
-    RUNS = SPEED | PPL | KL | EVAL | STATE | SPECULATE | SCORE | CLASSIFY,
+    RUNS = SPEED | PPL | KL | EVAL | STATE | SPECULATE | SCORE | CLASSIFY | REASON,
     PLANS = RUNS | SYNTH,
     COMPUTES = RUNS | BANDWIDTH,
     SHAPED = SPEED | STATE | SPECULATE,
     ASKS = EVAL | SPECULATE,
+    SETS = EVAL | REASON,
 };
 static const struct cli_command commands[] = {
     { "speed", "speed [options]", "Tokens per second: prompts, decoding, rows.", SPEED },
@@ -118,13 +124,14 @@ static const struct cli_command commands[] = {
     { "kernels", "kernels [options]", "Which GPU kernel multiplies what; their times.", KERNELS },
     { "score", "score --verifier what [options] [file]", "Scores of solutions by a verifier.", SCORE },
     { "classify", "classify [options] routes.json set.jsonl", "Classes of labelled prompts, by routes.", CLASSIFY },
+    { "reason", "reason [options] tasks ...", "What rules that end reasoning are worth.", REASON },
     { NULL, NULL, NULL, 0 },
 };
 typedef enum err_code command_fn(struct bench *b, struct err *e);
 static command_fn *const runs[] = {
-    cli_bench_cmd_speed,     cli_bench_cmd_bandwidth, cli_bench_cmd_ppl,   cli_bench_cmd_kl,
-    cli_bench_cmd_eval,      cli_bench_cmd_synth,     cli_bench_cmd_plot,  cli_bench_cmd_state,
-    cli_bench_cmd_speculate, cli_bench_cmd_kernels,   cli_bench_cmd_score, cli_bench_cmd_classify,
+    cli_bench_cmd_speed, cli_bench_cmd_bandwidth, cli_bench_cmd_ppl,    cli_bench_cmd_kl,        cli_bench_cmd_eval,
+    cli_bench_cmd_synth, cli_bench_cmd_plot,      cli_bench_cmd_state,  cli_bench_cmd_speculate, cli_bench_cmd_kernels,
+    cli_bench_cmd_score, cli_bench_cmd_classify,  cli_bench_cmd_reason,
 };
 
 /* An option that a command would ignore is a mistake. */
@@ -156,10 +163,10 @@ static const struct cli_of of[] = {
     { "windows", TEXTS },
     { "reference", KL },
     { "save", KL },
-    { "limit", ASKS | SCORE },
-    { "predict", ASKS },
+    { "limit", ASKS | SCORE | REASON },
+    { "predict", ASKS | REASON },
     { "samples", EVAL },
-    { "parallel", EVAL | SCORE | CLASSIFY },
+    { "parallel", SETS | SCORE | CLASSIFY },
     { "temp", ASKS },
     { "top-p", ASKS },
     { "seed", EVAL | SHAPED | SYNTH },
@@ -170,14 +177,17 @@ static const struct cli_of of[] = {
     { "reasoning-min", EVAL },
     { "reasoning-budget-message", EVAL },
     { "think-stop", EVAL },
-    { "think-probe", EVAL },
+    { "think-probe", SETS },
     { "think-suppress", EVAL },
-    { "think-loops", EVAL },
+    { "think-loops", SETS },
     { "verifier", SCORE },
     { "verifier-time", SCORE },
     { "compare", EVAL },
-    { "system", EVAL },
-    { "messages-before", EVAL },
+    { "traces", REASON },
+    { "may-lose", REASON },
+    { "plot", REASON },
+    { "system", SETS },
+    { "messages-before", SETS },
     { "context", EVAL },
     { "examples", EVAL },
     { "recite", EVAL },
@@ -240,6 +250,9 @@ static void check_usage(const struct cli_command *c)
     cli_check_kind("save", o.save, STR("CHIMLOG1"), "file of saved logits");
     if (o.temp <= 0 && ((c->bit & ASKS && cli_given(&cli, "top-p")) || (seeded && cli_given(&cli, "seed"))))
         cli_usage("%s: --top-p and --seed need a --temp above 0", c->name);
+    cli_chart_check("plot", o.plot);
+    if (!(o.may_lose >= 0 && o.may_lose <= 1))
+        cli_usage("--may-lose %g: not from 0 to 1", (double)o.may_lose);
     if (c->bit & KERNELS && o.model.device != NULL && strncmp(o.model.device, "cuda", 4) != 0)
         cli_usage("kernels: --device %s: only GPUs have these kernels", o.model.device);
     if (c->bit & KERNELS && o.model.acts == QUANT_ACTS_F32)

@@ -22,7 +22,7 @@ struct model_reads;
 
 struct bench_opts {
     struct cli_model_opts model;
-    const char *shape, *mix, *write, *out, *against;
+    const char *shape, *mix, *write, *out, *against, *plot, *traces;
     const char *prompts, *depths, *rows, *seqs;
     const char *reference, *save;
     const char *system, *before, *judge; /* --system, --messages-before, --judge-only */
@@ -35,7 +35,7 @@ struct bench_opts {
     struct cli_verifier_opts verifier;
     int32_t drafts, reps, decode_tokens, samples, parallel;
     int64_t stride, windows, limit, predict_max, seed, size_bytes;
-    float temp, top_p, bandwidth;
+    float temp, top_p, bandwidth, may_lose;
 };
 
 struct bench {
@@ -65,6 +65,10 @@ enum err_code cli_bench_cmd_speculate(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_kernels(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_score(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_classify(struct bench *b, struct err *e);
+enum err_code cli_bench_cmd_reason(struct bench *b, struct err *e);
+
+/* Draws an array of records of rules. */
+MUST_CHECK enum err_code cli_bench_draw_rules(struct bench *b, const json_t *records, const char *path, struct err *e);
 
 /* Opens b's model: --model, or --shape with random weights in memory. with_text: its tokenizer too. */
 MUST_CHECK enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e);

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plot.c - records as a picture: speed by depth, divergence by size, accuracy.          room: cmd */
+/* plot.c - records as a picture: speed by depth, divergence by size, accuracy, rules.          room: cmd */
 #include <stdlib.h>
 #include <string.h>
 #include "base/memory.h"
 #include "bench/bench.h"
 #include "cli/chart.h"
 
-enum panel { PANEL_SPEED, PANEL_KL, PANEL_ACCURACY, N_PANELS };
+enum panel { PANEL_SPEED, PANEL_KL, PANEL_ACCURACY, PANEL_REASON, N_PANELS };
+
+/* What records of rules are of: a rule through its thresholds and budgets are curves. */
+static const char *const rules[] = { "none", "oracle", "budget", "eat", "cgr", "deer", "same", "abf" };
+enum { POINTS = 2, RULES = sizeof rules / sizeof *rules };
 
 enum { NAME_BYTES = 128, SETS_MAX = 40 };
 
@@ -26,6 +30,7 @@ struct plot {
     size_t n, cap;
     const char *sets[SETS_MAX]; /* names of task sets, in the order of the axis */
     int n_sets, n_files;
+    bool one; /* of records of rules alone: the keys are these */
 };
 
 static double number_in(const json_t *r, const char *key)
@@ -39,6 +44,8 @@ static int panel_of(const json_t *r)
         return PANEL_SPEED;
     if (strcmp(cli_bench_text_in(r, "type"), "kl") == 0)
         return PANEL_KL;
+    if (strcmp(cli_bench_text_in(r, "type"), "reason") == 0)
+        return PANEL_REASON;
     return strcmp(cli_bench_text_in(r, "type"), "eval") == 0 ? PANEL_ACCURACY : -1;
 }
 
@@ -67,6 +74,15 @@ static void put_name(struct mark *m)
     cli_clean(m->name);
 }
 
+static int rule_of(const json_t *r)
+{
+    int k = 0;
+
+    while (k + 1 < RULES && strcmp(cli_bench_text_in(r, "rule"), rules[k]) != 0)
+        k++;
+    return k;
+}
+
 static enum err_code add_mark(struct plot *p, int file, const json_t *r, struct err *e)
 {
     const int panel = panel_of(r), place = panel == PANEL_ACCURACY ? place_of(p, cli_bench_text_in(r, "set")) : 0;
@@ -88,12 +104,19 @@ static enum err_code add_mark(struct plot *p, int file, const json_t *r, struct 
 
         m->at = (struct cli_chart_point){ number_in(json_object_get(r, "model"), "weight_bytes") / 1e6, kl, kl - se,
                                           kl + se, NULL };
+    } else if (panel == PANEL_REASON) {
+        const double y = 100 * number_in(r, "accuracy");
+
+        m->at = (struct cli_chart_point){ number_in(r, "tokens") + number_in(r, "probe_rows"), y, y, y, NULL };
     } else {
         m->at = (struct cli_chart_point){ place + .8 / (p->n_files + 1) * (file - (p->n_files - 1) / 2.),
                                           100 * number_in(r, "accuracy"), 100 * number_in(r, "accuracy_lo"),
                                           100 * number_in(r, "accuracy_hi"), NULL };
     }
-    put_name(m);
+    if (panel == PANEL_REASON)
+        snprintf(m->name, sizeof m->name, "%s", rules[rule_of(r)]);
+    else
+        put_name(m);
     return ERR_OK;
 }
 
@@ -138,8 +161,13 @@ static void tell_ways(struct plot *p)
 
 /* ---- the picture ---- */
 
-/* Marks of a panel in series, those of a file with one name that follow each other: speeds are a line, with the name at
- * its end; accuracies have it at the first. */
+static bool is_line(const struct mark *m)
+{
+    return m->panel == PANEL_SPEED || (m->panel == PANEL_REASON && rule_of(m->record) >= POINTS);
+}
+
+/* Marks of a panel in series, those of a file with one name that follow each other: speeds and rules are a line, with
+ * the name at its end; accuracies have it at the first. */
 static size_t cut_series(const struct plot *p, enum panel panel, struct cli_chart_series *s, struct cli_chart_point *at)
 {
     size_t n = 0, used = 0;
@@ -147,14 +175,17 @@ static size_t cut_series(const struct plot *p, enum panel panel, struct cli_char
     for (size_t i = 0; i < p->n; i++) {
         const struct mark *m = &p->v[i];
         const bool goes_on = i > 0 && panel != PANEL_KL && p->v[i - 1].panel == panel && p->v[i - 1].file == m->file &&
-                             strcmp(p->v[i - 1].name, m->name) == 0 && m->at.x > p->v[i - 1].at.x;
+                             strcmp(p->v[i - 1].name, m->name) == 0 &&
+                             (m->at.x > p->v[i - 1].at.x || panel == PANEL_REASON);
 
         if (m->panel != panel)
             continue;
-        if (goes_on && panel == PANEL_SPEED)
+        if (goes_on && is_line(m))
             at[used - 1].name = NULL;
         if (!goes_on)
-            s[n++] = (struct cli_chart_series){ .key = m->file, .line = panel == PANEL_SPEED, .v = &at[used], .n = 0 };
+            s[n++] = (struct cli_chart_series){
+                .key = p->one ? rule_of(m->record) : m->file, .line = is_line(m), .v = &at[used], .n = 0
+            };
         at[used] = m->at;
         at[used++].name = *m->name != '\0' && !(goes_on && panel == PANEL_ACCURACY) ? m->name : NULL;
         s[n - 1].n++;
@@ -170,8 +201,9 @@ static bool all_positive(const struct plot *p, enum panel panel)
     return true;
 }
 
-static enum err_code draw(const struct plot *p, struct err *e)
+static enum err_code draw(const struct plot *p, const char *path, struct err *e)
 {
+    const char *const *keys = p->one ? rules : (const char *const *)p->b->operands;
     struct cli_chart c[N_PANELS] = {
         { .title = "decode", .x = { "depth, tokens", .from_zero = true }, .y = { "tokens/s", .from_zero = true } },
         { .title = "divergence",
@@ -180,6 +212,9 @@ static enum err_code draw(const struct plot *p, struct err *e)
         { .title = "accuracy, 95 % interval",
           .x = { "task set", .words = p->sets, .n_words = p->n_sets },
           .y = { "%", .from_zero = true, .most = 100 } },
+        { .title = "reasoning",
+          .x = { "tokens of thinking, and rows of probes", .from_zero = true },
+          .y = { "% right", .from_zero = true, .most = 100 } },
     };
     struct cli_chart_series *s = calloc(p->n, sizeof *s);
     struct cli_chart_point *at = calloc(p->n, sizeof *at);
@@ -198,9 +233,28 @@ static enum err_code draw(const struct plot *p, struct err *e)
         n += more > 0;
     }
     if (code == ERR_OK)
-        code = cli_chart_write(p->b->o->out, c, n, (const char *const *)p->b->operands, p->n_files, e);
+        code = cli_chart_write(path, c, n, keys, p->one ? RULES : p->n_files, e);
     free(s);
     free(at);
+    return code;
+}
+
+static enum err_code add_marks(struct plot *p, int file, const json_t *records, struct err *e)
+{
+    for (size_t i = 0; i < json_array_size(records); i++)
+        if (add_mark(p, file, json_array_get(records, i), e))
+            return e->code;
+    return ERR_OK;
+}
+
+enum err_code cli_bench_draw_rules(struct bench *b, const json_t *records, const char *path, struct err *e)
+{
+    struct plot p = { .b = b, .n_files = 1, .one = true };
+    enum err_code code = add_marks(&p, 0, records, e);
+
+    if (code == ERR_OK)
+        code = draw(&p, path, e);
+    free(p.v);
     return code;
 }
 
@@ -219,14 +273,14 @@ enum err_code cli_bench_cmd_plot(struct bench *b, struct err *e)
         code = cli_bench_load(&records, b->operands[f], e);
         if (code == ERR_OK && json_array_append_new(p.files, records))
             code = err_nomem(e);
-        for (size_t i = 0; code == ERR_OK && i < json_array_size(records); i++)
-            code = add_mark(&p, f, json_array_get(records, i), e);
+        if (code == ERR_OK)
+            code = add_marks(&p, f, records, e);
     }
     if (code == ERR_OK && p.n == 0)
-        code = err_set(e, ERR_FORMAT, "plot: no records of decode speed, divergence or accuracy in these files");
+        code = err_set(e, ERR_FORMAT, "plot: no records of decode speed, divergence, accuracy or rules in these files");
     if (code == ERR_OK) {
         tell_ways(&p);
-        code = draw(&p, e);
+        code = draw(&p, b->o->out, e);
     }
     free(p.v);
     json_decref(p.files);

@@ -16,6 +16,9 @@
 #include "grammar/grammar.h"
 #include "model/model.h"
 #include "run/run.h"
+#include "text/marks.h"
+
+enum { TRACE_ANSWER = 256 }; /* tokens of an answer in the middle of the reasoning */
 
 #define Z_95 1.959964 /* normal quantile of a 95 % interval */
 
@@ -108,6 +111,11 @@ static enum err_code ask_task(struct tasks *ts, struct task *t, struct err *e)
 
     if (code == ERR_OK) {
         a.messages = messages;
+        if (t->trace != NULL) { /* rules are tried afterwards, on what was thought */
+            a.reason = reason_defaults();
+            a.reason.loops = ts->b->o->reason.loops == 0;
+            a.reason.trace = t->trace;
+        }
         cli_beside_ask(&a, &ts->beside);
         code = ask_open(&t->asked, &a, &m, NULL, e);
     }
@@ -148,6 +156,16 @@ static enum err_code hash_prompt(struct tasks *ts, struct task *t, struct err *e
     return e->code;
 }
 
+/* What is kept of the task's reasoning. */
+static enum err_code open_trace(struct task *t, struct err *e)
+{
+    t->trace = malloc(sizeof *t->trace);
+    if (t->trace == NULL || json_object_set_new(t->item, "enable_thinking", json_true()))
+        return err_nomem(e);
+    *t->trace = (struct reason_trace){ .answer_tokens = TRACE_ANSWER, .every_tokens = BENCH_TRACE_EVERY };
+    return ERR_OK;
+}
+
 static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, struct err *e)
 {
     if (memory_room(&ts->v, &ts->cap, ts->n + 1, sizeof *ts->v, e))
@@ -156,6 +174,8 @@ static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, s
 
     *e = (struct err){ 0 };
     *t = (struct task){ .item = json_incref(item), .set = set };
+    if (ts->traces && open_trace(t, e))
+        return e->code;
     hash_json(t->hash, item, e);
     return e->code ? e->code : hash_prompt(ts, t, e);
 }
@@ -178,12 +198,15 @@ static void free_task(struct task *t)
 {
     json_decref(t->item);
     ask_close(t->asked);
+    if (t->trace != NULL)
+        reason_trace_free(t->trace);
+    free(t->trace);
 }
 
 static enum err_code read_set(struct tasks *ts, const char *path, struct err *e)
 {
     json_t *all;
-    char buf[128], *set = strdup(cli_bench_set_name(path, buf)); /* free_tasks() frees it */
+    char buf[128], *set = strdup(cli_bench_set_name(path, buf)); /* cli_bench_tasks_close() frees it */
     enum err_code code = set ? cli_bench_load(&all, path, e) : err_nomem(e);
     size_t n, n_copies = 0;
 
@@ -236,17 +259,31 @@ static bool stands(const struct tasks *ts, const struct task *t, const json_t *r
            (ts->b->o->judge != NULL || (json_is_true(json_object_get(r, "ended")) ? n <= most : n == most));
 }
 
-static void take_answer(struct tasks *ts, const json_t *r)
+/* What the task's reasoning was, of a record. */
+static enum err_code take_trace(const struct tasks *ts, struct task *t, const json_t *r, struct err *e)
+{
+    if (t->trace == NULL)
+        return ERR_OK;
+    if (reason_trace_read(t->trace, r, model_info(ts->b->open.model)->n_vocab, e))
+        return e->code;
+    t->trace->n_own = json_integer_value(json_object_get(r, "n_reasoning"));
+    t->trace->right = json_is_true(json_object_get(r, "right"));
+    return ERR_OK;
+}
+
+static enum err_code take_answer(struct tasks *ts, const json_t *r, struct err *e)
 {
     int64_t sample = json_integer_value(json_object_get(r, "sample"));
 
     if (sample < 0 || sample >= ts->b->o->samples)
-        return;
+        return ERR_OK;
     for (size_t i = 0; i < ts->n; i++) {
         size_t at = i * (size_t)ts->b->o->samples + (size_t)sample;
 
         if (ts->done[at] || !stands(ts, &ts->v[i], r))
             continue;
+        if (take_trace(ts, &ts->v[i], r, e))
+            return e->code;
         ts->done[at] = true;
         ts->left--;
         ts->v[i].n++;
@@ -256,6 +293,7 @@ static void take_answer(struct tasks *ts, const json_t *r)
         ts->v[i].n_probes += json_integer_value(json_object_get(r, "n_probes"));
         ts->v[i].n_probe_rows += json_integer_value(json_object_get(r, "n_probe_rows"));
     }
+    return ERR_OK;
 }
 
 /* What stands beside the model and is not in prompts alone, as a part of the settings; "": there is nothing. */
@@ -299,6 +337,16 @@ static void reason_settings(const struct cli_reason *r, char *buf, size_t buf_by
         snprintf(buf + n, buf_bytes - n, " loops=off");
 }
 
+/* All of what was asked about the reasoning. */
+static void trace_settings(const struct tasks *ts, char *buf, size_t buf_bytes)
+{
+    struct cli_reason loops = { CLI_REASON_DEFAULTS, .loops = ts->b->o->reason.loops };
+
+    reason_settings(ts->traces ? &loops : &ts->b->o->reason, buf, buf_bytes);
+    if (ts->traces)
+        snprintf(buf + strlen(buf), buf_bytes - strlen(buf), " traces=%d+%d", BENCH_TRACE_EVERY, TRACE_ANSWER);
+}
+
 /* What all answers of a file have in common, but for the model. */
 static enum err_code make_settings(struct tasks *ts, struct err *e)
 {
@@ -320,7 +368,7 @@ static enum err_code make_settings(struct tasks *ts, struct err *e)
     n = strlen(buf);
     snprintf(buf + n, room - n, " kv=%.40s acts=%s device=%.20s", o->model.kv ? o->model.kv : "default",
              quant_acts_name((enum quant_acts_type)o->model.acts), cli_open_device(&o->model));
-    reason_settings(&o->reason, buf, room);
+    trace_settings(ts, buf, room);
     n = strlen(buf);
     return beside_settings(ts, buf + n, room - n, e);
 }
@@ -334,7 +382,7 @@ bool cli_bench_is_answer(const json_t *r)
 
 static enum err_code take_line(struct tasks *ts, struct str line, size_t number, struct err *e)
 {
-    const char *path = ts->b->o->out;
+    const char *path = ts->path;
     char print[24];
     json_t *r = NULL;
     struct err why = { 0 };
@@ -351,8 +399,8 @@ static enum err_code take_line(struct tasks *ts, struct str line, size_t number,
     else if (strcmp(cli_bench_text_in(r, "settings"), ts->settings) != 0)
         code = err_set(e, ERR_FORMAT, "%s: line %zu was asked with '%.120s', not '%s': name another file", path, number,
                        cli_bench_text_in(r, "settings"), ts->settings);
-    else
-        take_answer(ts, r);
+    else if (take_answer(ts, r, e))
+        code = err_wrap(e, "%s: line %zu", path, number);
     json_decref(r);
     return code;
 }
@@ -371,7 +419,7 @@ static bool begins_record(struct str line, bool after_others)
 /* A last line without its end: what a crash cut off is taken away; one that is whole stays, and gets its end. */
 static enum err_code mend(struct tasks *ts, struct str line, size_t from, size_t number, struct err *e)
 {
-    const char *path = ts->b->o->out;
+    const char *path = ts->path;
     bool whole;
     enum err_code code = json_begins(&whole, line, e);
 
@@ -394,7 +442,7 @@ static enum err_code mend(struct tasks *ts, struct str line, size_t from, size_t
 /* Opens the file of answers and reads those of earlier runs. It is mended when all of it is ours. */
 static enum err_code resume(struct tasks *ts, struct err *e)
 {
-    const char *path = ts->b->o->out;
+    const char *path = ts->path;
     char *data;
     size_t n, from = 0, number = 0;
     enum err_code code = ERR_OK;
@@ -460,6 +508,10 @@ static enum err_code write_answer(struct tasks *ts, const struct task_answer *a,
         json_decref(r);
         r = NULL;
     }
+    if (r != NULL && t->trace != NULL && !reason_trace_set(r, t->trace)) {
+        json_decref(r);
+        r = NULL;
+    }
     line = r ? json_line(r) : NULL;
     json_decref(r);
     if (line == NULL)
@@ -469,7 +521,7 @@ static enum err_code write_answer(struct tasks *ts, const struct task_answer *a,
     if (code == ERR_OK)
         code = cli_buf_add(&b, STR("\n"), e);
     if (code == ERR_OK && io_write_all(ts->out, b.p, b.n, e))
-        code = err_wrap(e, "%s", ts->b->o->out);
+        code = err_wrap(e, "%s", ts->path);
     cli_buf_free(&b);
     free(line);
     return code;
@@ -492,6 +544,46 @@ enum err_code cli_bench_take(struct tasks *ts, const struct task_answer *a, stru
     return write_answer(ts, a, e);
 }
 
+/* Grades the answer that the model would give at a place of its reasoning. */
+static enum err_code grade_place(const struct tasks *ts, const struct task *t, struct reason_place *p, struct err *e)
+{
+    const struct text *text = ts->b->open.text;
+    const struct text_marks *m = t->asked->reason.marks;
+    const bool ended = p->n_trial > 0 && text_is_end(text, p->trial[p->n_trial - 1].token);
+    struct text_tokens all = { 0 };
+    char *said = NULL;
+    size_t n;
+    enum err_code code = text_tokens_add(&all, m->over, m->n_over, e);
+
+    for (int i = 0; code == ERR_OK && i < p->n_trial - ended; i++)
+        code = text_tokens_push(&all, p->trial[i].token, e);
+    if (code == ERR_OK)
+        code = text_decode(text, all.v, all.n, TEXT_SPECIAL, &said, &n, e);
+    if (code == ERR_OK)
+        code = eval_grade(t->item, (struct str){ said, n }, &p->right, e);
+    p->right = p->right && ended;
+    free(said);
+    text_tokens_free(&all);
+    return code;
+}
+
+static enum err_code grade_trace(const struct tasks *ts, const struct task *t, bool right, const struct gen_stats *st,
+                                 struct err *e)
+{
+    struct reason_trace *trace = t->trace;
+
+    if (trace == NULL)
+        return ERR_OK;
+    trace->right = right;
+    trace->n_own = st->reasoning_tokens;
+    if (trace->failed)
+        return err_nomem(e);
+    for (int64_t i = 0; i < trace->n_place; i++)
+        if (grade_place(ts, t, &trace->place[i], e))
+            return e->code;
+    return ERR_OK;
+}
+
 static enum err_code grade(struct asked *a, enum gen_end end, const struct gen_stats *st, struct err *e)
 {
     struct tasks *ts = a->ts;
@@ -508,6 +600,8 @@ static enum err_code grade(struct asked *a, enum gen_end end, const struct gen_s
     answer.text = (struct str){ text, n_text };
     code = eval_grade(t->item, answer.text, &answer.right, e);
     answer.right = answer.right && answer.ended;
+    if (code == ERR_OK)
+        code = grade_trace(ts, t, answer.right, st, e);
     if (code == ERR_OK)
         code = cli_bench_take(ts, &answer, e);
     free(text);
@@ -644,7 +738,7 @@ static enum err_code check_ctx(const struct tasks *ts, struct err *e)
     return ERR_OK;
 }
 
-static enum err_code ask_tasks(struct tasks *ts, struct err *e)
+enum err_code cli_bench_tasks_ask(struct tasks *ts, struct err *e)
 {
     const struct bench_opts *o = ts->b->o;
     int64_t ctx = o->model.ctx_tokens, total = (int64_t)ts->n * o->samples;
@@ -658,6 +752,8 @@ static enum err_code ask_tasks(struct tasks *ts, struct err *e)
     for (size_t i = 0; o->model.ctx_tokens == 0 && i < ts->n; i++)
         if (ts->v[i].asked->prompt.n + o->predict_max > ctx)
             ctx = ts->v[i].asked->prompt.n + o->predict_max;
+    if (ts->traces)
+        ctx += GEN_BACK_MAX + TRACE_ANSWER;
     if (parallel > total)
         parallel = (int)total;
     struct run_opts ro = { .ctx_tokens = ctx,
@@ -709,13 +805,13 @@ static enum err_code open_all(struct tasks *ts, struct err *e)
                : ERR_OK;
 }
 
-static enum err_code prepare_tasks(struct tasks *ts, struct err *e)
+enum err_code cli_bench_tasks_open(struct tasks *ts, struct err *e)
 {
     const bool judges = ts->b->o->judge != NULL;
     size_t total;
 
     if (*ts->b->operands == NULL)
-        return err_set(e, ERR_ARG, "eval: no task set named");
+        return err_set(e, ERR_ARG, "%s: no task set named", ts->traces ? "reason" : "eval");
     if (ts->b->o->samples > 1 && ts->b->o->temp <= 0 && !judges)
         return err_set(e, ERR_ARG, "eval: --samples needs a --temp above 0: greedy answers are all the same");
     if (!judges && open_all(ts, e))
@@ -730,7 +826,7 @@ static enum err_code prepare_tasks(struct tasks *ts, struct err *e)
         return err_nomem(e);
     if (!judges && check_ctx(ts, e))
         return e->code;
-    if (ts->b->o->out == NULL)
+    if (ts->path == NULL)
         return ERR_OK;
     return make_settings(ts, e) ? e->code : resume(ts, e);
 }
@@ -738,7 +834,7 @@ static enum err_code prepare_tasks(struct tasks *ts, struct err *e)
 /* A run that failed before its first answer leaves no new file. */
 static void drop_empty(const struct tasks *ts)
 {
-    const char *path = ts->b->o->out;
+    const char *path = ts->path;
     struct stat its, there;
 
     if (ts->made && fstat(ts->out, &its) == 0 && its.st_size == 0 && lstat(path, &there) == 0 &&
@@ -746,7 +842,7 @@ static void drop_empty(const struct tasks *ts)
         unlink(path);
 }
 
-static void free_tasks(struct tasks *ts, bool failed)
+void cli_bench_tasks_close(struct tasks *ts, bool failed)
 {
     for (size_t i = 0; i < ts->n; i++) {
         if (i + 1 == ts->n || ts->v[i + 1].set != ts->v[i].set)
@@ -768,20 +864,20 @@ static void free_tasks(struct tasks *ts, bool failed)
 
 enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e)
 {
-    struct tasks ts = { .b = b, .out = -1 };
+    struct tasks ts = { .b = b, .path = b->o->out, .out = -1 };
     double from;
     enum err_code code;
 
     if (b->o->compare)
         return cli_bench_compare(b, e);
-    code = prepare_tasks(&ts, e);
+    code = cli_bench_tasks_open(&ts, e);
     from = clock_ms();
     if (code == ERR_OK && b->o->judge != NULL)
         code = cli_bench_judge(&ts, e);
     else if (code == ERR_OK && ts.left > 0)
-        code = ask_tasks(&ts, e);
+        code = cli_bench_tasks_ask(&ts, e);
     if (code == ERR_OK)
         code = report_all(&ts, clock_ms() - from, e);
-    free_tasks(&ts, code != ERR_OK);
+    cli_bench_tasks_close(&ts, code != ERR_OK);
     return code;
 }

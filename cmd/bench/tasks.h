@@ -4,10 +4,14 @@
 #define BENCH_TASKS_H
 #include "bench/bench.h"
 #include "cli/beside.h"
+#include "reason/trace.h"
 
 struct grammar_vocab;
 
-enum { BENCH_ROUNDS = 10000 /* of the bootstrap */ };
+enum {
+    BENCH_ROUNDS = 10000,  /* of the bootstrap */
+    BENCH_TRACE_EVERY = 4, /* tokens between the places of a trace that are no ends of lines */
+};
 
 struct task {
     json_t *item;
@@ -17,6 +21,7 @@ struct task {
     int right, n, cut;              /* of its samples */
     int64_t n_reasoning;            /* tokens of them */
     int64_t n_probes, n_probe_rows; /* of the engine, to find out how certain the model is */
+    struct reason_trace *trace;     /* of its reasoning; NULL: none is kept */
 };
 
 struct tasks {
@@ -31,12 +36,14 @@ struct tasks {
     struct cli_beside beside;
     char *system;     /* --system; NULL: none */
     json_t *before;   /* --messages-before; NULL: none */
-    int out;          /* -1: answers are not kept */
+    const char *path; /* of the file of answers; NULL: they are not kept */
+    int out;          /* that file; -1 */
     bool made;        /* there was no file of answers */
     int64_t n_tokens; /* written */
+    bool traces;      /* all items think, and what they think is kept */
 };
 
-/* An answer to sample at % samples of task at / samples is graded: counts it, and writes it to the file of answers. */
+/* An answer to sample at % samples of task at / samples. */
 struct task_answer {
     size_t at;
     bool right, ended;
@@ -46,7 +53,13 @@ struct task_answer {
     const json_t *notes;           /* that it used; NULL: none were looked for */
     const struct gen_stats *stats; /* NULL: of a recorded answer */
 };
+/* It is graded: counts it, and writes it to the file of answers. */
 MUST_CHECK enum err_code cli_bench_take(struct tasks *ts, const struct task_answer *a, struct err *e);
+/* Opens the model, the sets that are the operands and the file of answers; asks what is not answered yet. To be closed
+ * in any case: a new file without an answer goes if it failed. */
+MUST_CHECK enum err_code cli_bench_tasks_open(struct tasks *ts, struct err *e);
+MUST_CHECK enum err_code cli_bench_tasks_ask(struct tasks *ts, struct err *e);
+void cli_bench_tasks_close(struct tasks *ts, bool failed);
 /* judge.c: answers of the file of --judge-only, graded. */
 MUST_CHECK enum err_code cli_bench_judge(struct tasks *ts, struct err *e);
 /* compare.c: the paired difference of the two files that are the operands. */

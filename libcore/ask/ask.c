@@ -182,7 +182,7 @@ static enum err_code set_governor(struct ask_request *r, const struct ask *a, co
     if (a->messages != NULL && !off && (check_marks(o, m, e) || reason_check(o, e)))
         return e->code;
     if (a->embeds || (!o->loops && o->budget_tokens < 0 && o->effort == REASON_EFFORT_ANY && o->least_tokens == 0 &&
-                      o->rule == REASON_RULE_NONE && !o->suppresses))
+                      o->rule == REASON_RULE_NONE && !o->suppresses && o->trace == NULL))
         return ERR_OK;
     r->q.governor = &reason_governor;
     r->q.governor_opts = o;

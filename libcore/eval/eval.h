@@ -27,6 +27,9 @@ struct eval_mean {
 struct eval_interval eval_wilson(int64_t right, int64_t n, double z);
 /* McNemar's exact two-sided test: b items only the one had right, c only the other. */
 double eval_mcnemar(int64_t b, int64_t c);
+/* The interval of the difference of two proportions over the same n items, the first minus the second: b items only the
+ * one had right, c only the other, `both` both (Newcombe 1998, method 10; z as above). n == 0 gives -1 .. 1. */
+struct eval_interval eval_paired(int64_t both, int64_t b, int64_t c, int64_t n, double z);
 /* Mean of values in groups, given each group's sum and count. The standard error takes groups, not
  * values, as independent (ratio estimator). Fewer than two groups: se is 0. */
 struct eval_mean eval_group_mean(const double *sum, const int64_t *n, int64_t n_groups);

@@ -30,6 +30,23 @@ double eval_mcnemar(int64_t b, int64_t c)
     return p < 0.5 ? 2 * p : 1;
 }
 
+struct eval_interval eval_paired(int64_t both, int64_t b, int64_t c, int64_t n, double z)
+{
+    const double N = (double)n, p = (double)(both + b) / N, q = (double)(both + c) / N;
+    const struct eval_interval i = eval_wilson(both + b, n, z), j = eval_wilson(both + c, n, z);
+    const int64_t neither = n - both - b - c;
+    const double product = (double)(both + b) * (double)(c + neither) * (double)(both + c) * (double)(b + neither);
+    double phi = (double)both * (double)neither - (double)b * (double)c, down, up;
+
+    if (n <= 0)
+        return (struct eval_interval){ -1, 1 };
+    phi = phi > N / 2 ? phi - N / 2 : phi < 0 ? phi : 0; /* with the correction for continuity */
+    phi = product > 0 ? phi / sqrt(product) : 0;
+    down = (p - i.lo) * (p - i.lo) - 2 * phi * (p - i.lo) * (j.hi - q) + (j.hi - q) * (j.hi - q);
+    up = (i.hi - p) * (i.hi - p) - 2 * phi * (i.hi - p) * (q - j.lo) + (q - j.lo) * (q - j.lo);
+    return (struct eval_interval){ p - q - sqrt(down > 0 ? down : 0), p - q + sqrt(up > 0 ? up : 0) };
+}
+
 struct eval_mean eval_group_mean(const double *sum, const int64_t *n, int64_t n_groups)
 {
     struct eval_mean m = { 0, 0 };

@@ -5,22 +5,18 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "reason/reason.h"
+#include "reason/trace.h"
 #include "text/marks.h"
 #include "text/text.h"
 
 enum {
     SAY_MAX = GEN_BACK_MAX, /* tokens of a closing text */
-    GRACE_MAX = 64,         /* by default */
     RESERVE_MAX = 512,      /* of the context for the answer */
     CALL_MAX = 1024,        /* tokens for which a call of a tool is waited for */
     BAN_TOKENS = 4,         /* behind a closing text no closing mark may come for as many tokens */
     CHARACTER_BYTES_MAX = 4,
     TAIL_BYTES = 32, /* longer than the words that are suppressed */
     TRIAL_TOKENS = 6,
-    ANSWER_BYTES = 1024, /* of a trial answer that are compared */
-    EAT_PROBES_LEAST = 4,
-    ABF_WINDOW = 32,     /* tokens */
     RNG_STREAM_BIT = 62, /* its random numbers are not those of the sampler */
     /* Copies and tokens of a loop. Text may have a reason to repeat itself, such as a table of zeros. */
     THOUGHT_COPIES = 4,
@@ -28,9 +24,6 @@ enum {
     TEXT_COPIES = 8,
     TEXT_LEAST = 256,
 };
-
-#define EAT_ALPHA    0.2
-#define EAT_MEAN_MAX 0.5 /* nats: an entropy that has settled above it says that the model does not know */
 
 static const struct str reflections[] = { { "wait", 4 }, { "but", 3 }, { "hmm", 3 }, { "alternatively", 13 } };
 
@@ -60,17 +53,12 @@ struct governor {
     int32_t *partial;
     int n_partial[CHARACTER_BYTES_MAX];
     /* How certain the model is. */
-    int32_t n_vocab;
+    struct reason_judge judge;
     uint64_t seed, stream;
     bool inside;                         /* in the reasoning */
     bool probing, stale;                 /* a probe is under way; what it asks is over */
     int32_t stub[SAY_MAX], ask[SAY_MAX]; /* [n_stub]; the order of that probe */
     int n_stub;
-    struct reason_eat eat;
-    struct reason_same same;
-    struct reason_abf abf;
-    float certainty;            /* by the rule, NaN: not known yet */
-    float trial_certainty;      /* for the suppression */
     struct reason_words *words; /* NULL: none are suppressed */
     bool suppresses;            /* they may not come next */
     int64_t n_suppressed;
@@ -208,7 +196,7 @@ static struct gen_order ban_mark(const struct governor *g)
 /* Whether words are suppressed behind the tokens so far. */
 static bool draw_suppression(const struct governor *g)
 {
-    const float chance = reason_suppress_chance(g->trial_certainty, g->o.suppress_above);
+    const float chance = reason_suppress_chance(g->judge.trial_certainty, g->o.suppress_above);
 
     return chance > 0 &&
            rng_unit(g->seed, g->stream | (uint64_t)1 << RNG_STREAM_BIT, (uint64_t)g->budget.n) < (double)chance;
@@ -240,6 +228,8 @@ int reason_trial_tokens(const struct reason_opts *o)
 {
     const bool rule = o->rule == REASON_RULE_CGR || o->rule == REASON_RULE_DEER || o->rule == REASON_RULE_SAME;
 
+    if (o->trace != NULL)
+        return o->trace->answer_tokens;
     if (!rule && (!o->suppresses || o->rule == REASON_RULE_EAT))
         return 0;
     return o->trial_tokens > 0 ? o->trial_tokens : TRIAL_TOKENS;
@@ -255,7 +245,8 @@ static bool is_due(const struct governor *g)
 {
     const struct reason_opts *o = &g->o;
     const int64_t n = g->budget.n;
-    const bool here = g->sentence || (o->every_tokens > 0 && n % o->every_tokens == 0);
+    const int64_t every = o->trace != NULL ? o->trace->every_tokens : o->every_tokens;
+    const bool here = g->sentence || (every > 0 && n % every == 0);
 
     return here && asks(o) && !g->off && !g->closing && !g->probing && n >= o->after_tokens && n >= o->least_tokens &&
            n < g->budget.budget && g->missing == 0 && !g->call.call;
@@ -270,20 +261,14 @@ static struct gen_order ask_now(struct governor *g)
     o.n_token = write_closing(g, g->ask, 0);
     for (int i = 0; i < g->n_stub; i++)
         g->ask[o.n_token++] = g->stub[i];
+    if (g->o.trace != NULL)
+        reason_trace_ask(g->o.trace, g->sentence, o.n_token, o.n_token - g->tail);
     o.n_probe = reason_trial_tokens(&g->o);
     o.lag = g->o.lag;
     o.act = o.n_probe > 0 ? GEN_PROBE : GEN_PEEK;
     g->probing = true;
     g->stale = false;
     return o;
-}
-
-static int64_t grace_of(const struct reason_opts *o, int64_t budget)
-{
-    const int64_t eighth = budget / 8;
-    const int64_t grace = o->grace_tokens >= 0 ? o->grace_tokens : eighth < GRACE_MAX ? eighth : GRACE_MAX;
-
-    return grace < budget ? grace : budget;
 }
 
 /* What has been thought is the budget from now on. */
@@ -293,68 +278,26 @@ static void be_certain(struct governor *g)
         return;
     g->certain = true;
     g->budget.budget = g->budget.n;
-    g->budget.grace = grace_of(&g->o, g->budget.n);
+    g->budget.grace = reason_grace_of(&g->o, g->budget.n);
     g->closing = g->sentence || g->budget.grace == 0;
     g->why = GEN_WHY_CERTAINTY;
 }
 
-/* Notes the text of a trial answer, without blanks around it. */
-static void note_trial(struct governor *g, const struct gen_seen *s, int n)
+/* What a probe found. Whether the rule is content with it. */
+static bool weigh_probe(struct governor *g, const struct gen_seen *s, int n)
 {
-    char text[ANSWER_BYTES];
-    struct str answer = { text, 0 };
-
-    for (int i = 0; i < n; i++) {
-        const struct str piece = text_piece(g->o.text, s[i].token);
-        const size_t room = sizeof text - answer.n, bytes = piece.n < room ? piece.n : room;
-
-        memcpy(text + answer.n, piece.p, bytes);
-        answer.n += bytes;
-    }
-    while (answer.n > 0 && strchr(" \n", answer.p[answer.n - 1]) != NULL)
-        answer.n--;
-    while (answer.n > 0 && strchr(" \n", *answer.p) != NULL)
-        answer.p++, answer.n--;
-    reason_same_add(&g->same, answer);
+    if (reason_trial_tokens(&g->o) == 0)
+        return reason_judge_peek(&g->judge, s->entropy);
+    if (g->o.trace != NULL)
+        reason_trace_place(g->o.trace, s, n);
+    return reason_judge_trial(&g->judge, g->o.text, s, n);
 }
 
-/* A trial answer of n tokens. Whether the rule is content with it. */
-static bool weigh_trial(struct governor *g, const struct gen_seen *s, int n)
-{
-    struct reason_trial t;
-
-    if (n > 0 && text_is_end(g->o.text, s[n - 1].token))
-        n--;
-    t = reason_trial_of(s, n, g->n_vocab);
-    g->trial_certainty = t.cgrs;
-    if (g->o.rule == REASON_RULE_SAME) {
-        note_trial(g, s, n);
-        g->certainty = reason_same_index(&g->same);
-        return reason_same_all(&g->same);
-    }
-    if (g->o.rule == REASON_RULE_ABF)
-        return false;
-    g->certainty = g->o.rule == REASON_RULE_CGR ? t.cgr : g->o.rule == REASON_RULE_DEER ? t.deer : t.cgrs;
-    return g->o.rule != REASON_RULE_NONE && g->certainty >= g->o.threshold;
-}
-
-/* The row behind the end of the reasoning. */
-static bool weigh_peek(struct governor *g, const struct gen_seen *s)
-{
-    reason_eat_add(&g->eat, s->entropy);
-    g->trial_certainty = reason_trial_of(s, 1, g->n_vocab).cgrs;
-    g->certainty = g->trial_certainty;
-    return reason_eat_settled(&g->eat, (double)g->o.threshold, EAT_PROBES_LEAST, EAT_MEAN_MAX);
-}
-
-/* Confidence over the last tokens of the reasoning. */
+/* A token of the reasoning: its part in the confidence over the last ones. */
 static bool weigh_token(struct governor *g, const struct gen_seen *s)
 {
-    if (g->o.rule != REASON_RULE_ABF || s->forced)
-        return false;
-    g->certainty = reason_abf_add(&g->abf, s->p_max, s->entropy, g->n_vocab);
-    return g->abf.n >= g->abf.window && g->budget.n >= g->o.after_tokens && g->budget.n >= g->o.least_tokens &&
-           g->certainty >= g->o.threshold;
+    return !s->forced && reason_judge_token(&g->judge, s->p_max, s->entropy) && g->budget.n >= g->o.after_tokens &&
+           g->budget.n >= g->o.least_tokens;
 }
 
 static bool may_close(const struct governor *g)
@@ -373,7 +316,7 @@ static struct gen_order take_probe(void *of, const struct gen_seen *s, int n)
     const bool counts = g->probing && !g->stale && n > 0;
 
     g->probing = false;
-    if (counts && (reason_trial_tokens(&g->o) > 0 ? weigh_trial(g, s, n) : weigh_peek(g, s)))
+    if (counts && weigh_probe(g, s, n))
         be_certain(g);
     if (!g->inside)
         return go_on_text(g);
@@ -396,6 +339,8 @@ static void count_thought(struct governor *g, const struct gen_seen *s)
 {
     g->held = g->held || (g->holds && s->shunned);
     g->n_suppressed += g->suppresses && s->shunned;
+    if (g->o.trace != NULL)
+        reason_trace_token(g->o.trace, s, g->sentence);
     if (reason_budget_add(&g->budget, g->sentence) && !g->closing) {
         g->closing = true;
         g->why = g->certain ? GEN_WHY_CERTAINTY : GEN_WHY_BUDGET;
@@ -456,7 +401,7 @@ static void tell_thought(const void *of, struct gen_thought *t)
 
     t->budget = g->off ? 0 : g->bounded ? g->budget_tokens : -1;
     t->weighed = !g->off && (g->o.rule != REASON_RULE_NONE || g->o.suppresses);
-    t->certainty = g->certainty;
+    t->certainty = g->judge.certainty;
     t->suppressed = g->n_suppressed;
 }
 
@@ -468,7 +413,7 @@ static struct gen_needs needs_of(const void *of)
 
     return (struct gen_needs){ .peek_tokens = any && trial == 0 ? ask : 0,
                                .probe_tokens = any && trial > 0 ? ask + trial : 0,
-                               .looks = g->o.rule == REASON_RULE_ABF };
+                               .looks = g->o.rule == REASON_RULE_ABF || g->o.trace != NULL };
 }
 
 /* ---- the beginning ---- */
@@ -585,7 +530,7 @@ static void set_budget(struct governor *g, const struct gen_start *at)
     g->budget.budget = INT64_MAX;
     if (!g->bounded)
         return;
-    grace = grace_of(o, n);
+    grace = reason_grace_of(o, n);
     left = room - (quarter < RESERVE_MAX ? quarter : RESERVE_MAX) - grace - g->n_message - 2 * o->marks->n_over;
     n = n < left ? n : left > 0 ? left : 1;
     g->budget.budget = g->budget_tokens = n;
@@ -598,13 +543,9 @@ static enum err_code set_certainty(struct governor *g, const struct gen_start *a
     const struct reason_opts *o = &g->o;
 
     g->inside = at->reasoning;
-    g->n_vocab = at->n_vocab;
+    g->judge = reason_judge_of(o, at->n_vocab);
     g->seed = at->seed;
     g->stream = at->stream;
-    g->certainty = g->trial_certainty = NAN;
-    g->eat.alpha = EAT_ALPHA;
-    g->same.k = o->rule == REASON_RULE_SAME ? (int)o->threshold : 1;
-    g->abf.window = ABF_WINDOW;
     if (o->marks == NULL || o->text == NULL || g->off)
         return ERR_OK;
     if (encode_stub(g->stub, &g->n_stub, o, e) ||

@@ -8,6 +8,7 @@
 #define REASON_REASON_H
 #include "gen/hooks.h"
 
+struct reason_trace;
 struct text;
 struct text_marks;
 
@@ -56,13 +57,15 @@ struct reason_opts {
     enum reason_rule rule;
     float threshold; /* of the rule */
     /* How it is asked how certain the model is. */
-    int64_t every_tokens; /* between places that are no ends of lines and sentences; 0: these alone */
-    int64_t after_tokens; /* not before that many */
-    int trial_tokens;     /* of a trial answer; 0: 6 */
-    int lag;              /* tokens that are thought until its result counts */
-    struct str stub;      /* answers that are tried begin with it; n 0: none */
-    bool suppresses;      /* words that begin a reflection are left out */
-    float suppress_above; /* this certainty, the more often the more certain the model is */
+    int64_t every_tokens;       /* between places that are no ends of lines and sentences; 0: these alone */
+    int64_t after_tokens;       /* not before that many */
+    int trial_tokens;           /* of a trial answer; 0: 6 */
+    int lag;                    /* tokens that are thought until its result counts */
+    struct str stub;            /* answers that are tried begin with it; n 0: none */
+    bool suppresses;            /* words that begin a reflection are left out */
+    float suppress_above;       /* this certainty, the more often the more certain the model is */
+    struct reason_trace *trace; /* what was thought is noted there (reason/trace.h), outlives the answer; NULL: nowhere.
+                                 * With no rule and no suppression: it asks at places and for tokens of its own */
 };
 struct reason_opts reason_defaults(void); /* no budget and no rule; loops end */
 /* "RULE" or "RULE:x" into rule and threshold. ERR_ARG: nothing has changed, here and below. */
@@ -149,6 +152,26 @@ struct reason_abf {
     float p_max[REASON_WINDOW_MAX], entropy[REASON_WINDOW_MAX]; /* token i at i % window */
 };
 float reason_abf_add(struct reason_abf *a, float p_max, float entropy, int32_t n_vocab); /* the score now */
+
+/* What a rule makes of one answer's reasoning. */
+struct reason_judge {
+    enum reason_rule rule;
+    float threshold;
+    int32_t n_vocab;
+    struct reason_eat eat;
+    struct reason_same same;
+    struct reason_abf abf;
+    float certainty;       /* by the rule, NaN: not known yet */
+    float trial_certainty; /* for the suppression, cgrs of the newest trial answer or look; NaN */
+};
+struct reason_judge reason_judge_of(const struct reason_opts *o, int32_t n_vocab);
+/* Each adds what was found and returns whether the model is certain enough: a trial answer of n tokens, perhaps with
+ * the token that ends it; the entropy of the row behind the end of the reasoning; a token that was thought. */
+bool reason_judge_trial(struct reason_judge *j, const struct text *t, const struct gen_seen *s, int n);
+bool reason_judge_peek(struct reason_judge *j, float entropy);
+bool reason_judge_token(struct reason_judge *j, float p_max, float entropy);
+/* Tokens more until a line or sentence ends: what the options say, or an eighth of the budget, at most 64. */
+int64_t reason_grace_of(const struct reason_opts *o, int64_t budget);
 
 /* ---- suppression of reflections (CGRS, arXiv 2508.05337) ---- */
 

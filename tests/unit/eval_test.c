@@ -52,6 +52,20 @@ static void test_wilson(void **state)
     near(a.hi - a.lo, 1, 0);
 }
 
+static void test_paired(void **state)
+{
+    struct eval_interval ci = eval_paired(1, 1, 7, 21, 1.959964);
+
+    (void)state;
+    near(ci.lo, -0.507, 5e-4); /* two of 21 and eight of 21, one in both (Fagerland et al. 2014) */
+    near(ci.hi, -0.026, 5e-4);
+    ci = eval_paired(250, 0, 0, 250, 1.959964); /* none differs: the bound is that of one proportion */
+    near(ci.hi, 1 - eval_wilson(250, 250, 1.959964).lo, 1e-12);
+    near(ci.lo, -ci.hi, 1e-12);
+    ci = eval_paired(0, 0, 0, 0, 1.959964);
+    assert_true(ci.lo <= -1 && ci.hi >= 1);
+}
+
 static void test_mcnemar(void **state)
 {
     (void)state;
@@ -660,6 +674,7 @@ int main(void)
         cmocka_unit_test(test_area),
         cmocka_unit_test(test_wilson),
         cmocka_unit_test(test_mcnemar),
+        cmocka_unit_test(test_paired),
         cmocka_unit_test(test_group_mean),
         cmocka_unit_test(test_quantiles),
         cmocka_unit_test(test_bootstrap),
