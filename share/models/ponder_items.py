@@ -9,8 +9,9 @@ by the kind of the number. Half of the items have a thought that is cut anywhere
 answer is learnt: so the model learns how far it can be sure of an answer when it is stopped.
 
 Writes train.jsonl (N items, default 40000), test.jsonl (200 items), keep.jsonl (what the model could do before, from
-train/synth.py) and two task sets for chimere-bench with other seeds: ponder-dev.jsonl (400 problems, to choose by) and
-ponder.jsonl (1000, to report on). No problem is in two of the files. The same bytes every time.
+train/synth.py) and task sets for chimere-bench with other seeds: ponder-dev.jsonl (400 problems, to choose by),
+ponder.jsonl (1000, to report on) and sums.jsonl (1000 of the kinds of share/eval/math.jsonl, for the model alone). No
+problem is in two of the files. The same bytes every time.
 """
 import json
 import os
@@ -23,8 +24,8 @@ import synth  # noqa: E402
 
 CUT, CUT_IN_LINE = 0.5, 0.3  # of the items; of those, within a line
 STRANGE, USES, SLIPS = 0.35, 0.85, 0.08  # problems with such a number; that use it at first; other first errors
-THINGS = "apples pencils books stickers marbles coins eggs stamps shells cards oranges stones buttons cups bottles beads"
-THINGS = THINGS.split()
+THINGS = "apples pencils books stickers marbles coins eggs stamps shells cards oranges stones buttons cups bottles"
+THINGS = THINGS.split() + ["beads"]
 SHOP = "pens cups books lamps chairs bags hats plates ropes brushes".split()
 
 
@@ -252,6 +253,18 @@ def before(r):
     return o
 
 
+def sums(r, n, asked):
+    """Problems as in share/eval/math.jsonl, none of which is there."""
+    out = []
+    while len(out) < n:
+        s = synth.g_math(r)
+        key = json.dumps(s.messages)
+        if s.think and key not in asked:
+            asked.add(key)
+            out.append(s.item(len(out)))
+    return out
+
+
 def write(path, objects):
     with open(path, "w", encoding="utf-8") as f:
         for o in objects:
@@ -284,6 +297,7 @@ def main():
         if name.endswith(".jsonl"):
             with open(os.path.join(HERE, "..", "eval", name), encoding="utf-8") as f:
                 asked.update(json.dumps(json.loads(line).get("messages")) for line in f)
+    write(os.path.join(out, "sums.jsonl"), sums(random.Random(106), 1000, asked))
     r = random.Random(105)
     items = (before(r) for _ in range(2500))
     write(os.path.join(out, "keep.jsonl"), (o for o in items if json.dumps(o["messages"]) not in asked))
