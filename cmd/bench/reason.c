@@ -37,6 +37,8 @@ struct set {
     int32_t n_vocab;
     int64_t longest; /* tokens of a thought */
     struct reason_opts how;
+    struct reason_total *budget; /* [n_budget] */
+    int64_t n_budget;
     json_t *records; /* of --plot; NULL: none are kept */
 };
 
@@ -62,19 +64,41 @@ static struct reason_total try_half(const struct set *s, const struct reason_opt
     return t;
 }
 
-/* The budget of multiples of the trace's step with at least as many tokens on the reported half, and the fewest. */
-static struct reason_opts budget_of(const struct set *s, int64_t tokens, struct reason_total *t)
+/* A budget of so many tokens with the grace that is the default, as a multiple of the trace's step. */
+static struct reason_opts budget_of(int64_t tokens)
 {
     struct reason_opts o = reason_defaults();
 
-    for (int64_t b = BENCH_TRACE_EVERY;; b += BENCH_TRACE_EVERY) {
-        o.budget_tokens = b;
-        o.grace_tokens = reason_grace_of(&(struct reason_opts){ .grace_tokens = -1 }, b);
-        o.grace_tokens -= o.grace_tokens % BENCH_TRACE_EVERY;
-        *t = try_half(s, &o, REPORT);
-        if (t->tokens >= tokens || b >= s->longest)
-            return o;
+    o.budget_tokens = tokens;
+    o.grace_tokens = reason_grace_of(&o, tokens);
+    o.grace_tokens -= o.grace_tokens % BENCH_TRACE_EVERY;
+    return o;
+}
+
+/* All budgets of multiples of the step, on the reported half. */
+static enum err_code try_budgets(struct set *s, struct err *e)
+{
+    s->n_budget = s->longest / BENCH_TRACE_EVERY + 1;
+    s->budget = calloc((size_t)s->n_budget, sizeof *s->budget);
+    if (s->budget == NULL)
+        return err_nomem(e);
+    for (int64_t i = 0; i < s->n_budget; i++) {
+        const struct reason_opts o = budget_of((i + 1) * BENCH_TRACE_EVERY);
+
+        s->budget[i] = try_half(s, &o, REPORT);
     }
+    return ERR_OK;
+}
+
+/* The smallest budget that takes at least as many tokens; else the largest. */
+static struct reason_opts equal_budget(const struct set *s, int64_t tokens, struct reason_total *t)
+{
+    int64_t i = 0;
+
+    while (i + 1 < s->n_budget && s->budget[i].tokens < tokens)
+        i++;
+    *t = s->budget[i];
+    return budget_of((i + 1) * BENCH_TRACE_EVERY);
 }
 
 /* In pairs on the reported half: both right, only the first, only the second. */
@@ -146,7 +170,7 @@ static json_t *record_of(const struct set *s, const struct row *r, const char *n
     cli_bench_text(j, "set", s->v->set);
     cli_bench_text(j, "rule", r->rule);
     if (r->o != NULL && r->o->rule != REASON_RULE_NONE) {
-        cli_bench_real(j, "threshold", (double)r->o->threshold);
+        cli_bench_real(j, "threshold", strtod(strchr(name, ':') + 1, NULL));
         json_object_set_new(j, "picked", json_boolean(r->picked));
     }
     if (r->o != NULL && r->o->budget_tokens >= 0) {
@@ -203,7 +227,7 @@ static enum err_code report(struct set *s, struct row *r, struct err *e)
     r->none = compare(s, r->o, &none);
     r->has_budget = r->o != NULL && r->o->rule != REASON_RULE_NONE;
     if (r->has_budget) {
-        r->equal = budget_of(s, r->report.tokens + r->report.rows, &r->equal_total);
+        r->equal = equal_budget(s, r->report.tokens + r->report.rows, &r->equal_total);
         r->budget = compare(s, r->o, &r->equal);
     }
     name_row(r, name);
@@ -230,11 +254,8 @@ static enum err_code report_budgets(struct set *s, struct err *e)
     const int64_t step = (s->longest / BUDGETS_SHOWN / BENCH_TRACE_EVERY + 1) * BENCH_TRACE_EVERY;
 
     for (int64_t b = step; b < s->longest + step; b += step) {
-        struct reason_opts o = reason_defaults();
+        const struct reason_opts o = budget_of(b);
 
-        o.budget_tokens = b;
-        o.grace_tokens = reason_grace_of(&(struct reason_opts){ .grace_tokens = -1 }, b);
-        o.grace_tokens -= o.grace_tokens % BENCH_TRACE_EVERY;
         if (report_plain(s, "budget", &o, e))
             return e->code;
     }
@@ -287,7 +308,8 @@ static enum err_code report_set(struct set *s, struct err *e)
                    s->n / 2);
     cli_bench_line(s->b, "  %-15s %5s %14s %6s %6s %6s  %5s %15s  %s", "rule", "right", "95 %", "tokens", "probes",
                    "all", "loss", "95 %", "equal budget: right, won, lost, p");
-    if (report_plain(s, "none", &none, e) || report_plain(s, "oracle", NULL, e) || report_budgets(s, e))
+    if (try_budgets(s, e) || report_plain(s, "none", &none, e) || report_plain(s, "oracle", NULL, e) ||
+        report_budgets(s, e))
         return e->code;
     for (size_t i = 0; i < sizeof grid / sizeof *grid; i++)
         if (report_rule(s, i, least, e))
@@ -309,8 +331,11 @@ static enum err_code report_sets(const struct tasks *ts, const struct reason_opt
 
         if (s.n < 2)
             return err_set(e, ERR_FORMAT, "%s: one half of the items picks thresholds, so two are needed", s.v->set);
-        if (report_set(&s, e))
-            return e->code;
+        const enum err_code code = report_set(&s, e);
+
+        free(s.budget);
+        if (code != ERR_OK)
+            return code;
     }
     return ERR_OK;
 }
