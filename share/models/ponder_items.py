@@ -214,7 +214,7 @@ def thought(r, p):
 
 
 def problem(r):
-    p = pick(r, [p_list, p_stock, p_shop, p_boxes])(r)
+    p = pick(r, [p_list, p_stock, p_stock, p_shop, p_boxes])(r)  # gains and losses are the hardest to learn
     return p if p.answer >= 0 else problem(r)
 
 
