@@ -240,6 +240,7 @@ static const struct cli cli = {
 /* What the table of rules cannot say: values. */
 static void check_usage(const struct cli_command *c)
 {
+    struct cli_reason reason = o.reason;
     const bool seeded = c->bit & EVAL || (c->bit & SPECULATE && o.shape == NULL && o.oracle == NULL);
 
     if (c->bit & SPECULATE && o.predict_max < 2)
@@ -259,7 +260,9 @@ static void check_usage(const struct cli_command *c)
         cli_usage("kernels: --acts f32: a GPU rounds activations to 16 bits or 8");
     if (cli_given(&cli, "bandwidth") && !(o.bandwidth > 0))
         cli_usage("--bandwidth %g: must be above 0; leave it out to measure it", (double)o.bandwidth);
-    cli_reason_check(&o.reason);
+    if (c->bit & REASON) /* how its rules ask: it reads that itself */
+        reason.probe = NULL;
+    cli_reason_check(&reason);
     if (o.think != 0 && (o.reason.budget > 0 || o.reason.effort > 0 || o.reason.least > 0 || o.reason.stop != NULL ||
                          o.reason.suppress != NULL))
         cli_usage("eval: --think off leaves no reasoning to limit");

@@ -182,3 +182,51 @@ answers()
     done
     try 3 chimere-bench eval set.jsonl --reasoning-budget 8 -o a8
 }
+
+@test "rules replayed over what was thought once end where they would" {
+    jq -c 'select(.sub == "string")' "$ROOT/share/eval/code.jsonl" | head -n 4 > four.jsonl
+    try 0 chimere-bench reason four.jsonl --traces traces --json
+    [ "$(jq -s '[.[] | select(.threshold)] | length' out)" -eq 40 ]
+    jq -se 'map(select(.picked)) | length == 5 and all(.against_budget.n_right <= 2 and .n_items == 2)' out
+    jq -se 'map(select(.rule == "none" or .rule == "oracle")) | .[0].accuracy == .[1].accuracy and .[0].tokens >= .[1].tokens' out
+    # what is reported is of the second and the fourth
+    sed -n '2p;4p' four.jsonl | jq -c '.enable_thinking = true' > two.jsonl
+    while IFS='|' read -r case option; do
+        # shellcheck disable=SC2086
+        chimere-bench eval two.jsonl $option --json -q | jq '[.n_right, .reasoning_tokens, .probe_rows // 0]' > live
+        jq --arg c "four $case items=4" 'select(.case == $c) | [.n_right, .tokens, .probe_rows]' out | diff live -
+    done << 'EOF'
+cgr:0.9|--think-stop cgr:0.9
+same:2|--think-stop same:2
+eat:0.1|--think-stop eat:0.1
+budget 12+0|--reasoning-budget 12 --reasoning-grace 0
+EOF
+    # nothing is asked again, and the records are the same; what was cut off is
+    cp traces whole
+    chimere-bench reason four.jsonl --traces traces --json --plot p.svg | jq -S 'del(.command, .time_utc, .hardware)' > again
+    jq -S 'del(.command, .time_utc, .hardware)' out | diff - again
+    cmp traces whole
+    grep -q ">oracle<" p.svg
+    head -c -40 whole > traces
+    chimere-bench reason four.jsonl --traces traces --json 2> err | jq -S 'del(.command, .time_utc, .hardware)' | diff - again
+    grep -q 'was cut off' err
+    sort traces | cmp - <(sort whole)
+}
+
+@test "what reason refuses" {
+    head -n 1 "$ROOT/share/eval/math.jsonl" > one.jsonl
+    while IFS='|' read -r code options message; do
+        # shellcheck disable=SC2086
+        try "$code" chimere-bench reason $options
+        grep -qF -e "$message" err
+    done << 'EOF'
+2||reason: no task set named
+2|one.jsonl --may-lose 2|--may-lose 2: not from 0 to 1
+2|one.jsonl --think-probe every=3|every a multiple of 4
+2|one.jsonl --think-probe lag=2|no lag and no stub
+2|one.jsonl --temp 1|--temp does not belong to reason
+3|one.jsonl -n 2|one half of the items picks thresholds
+EOF
+    printf '%s\n' '{"type":"answer","set":"one","id":"math-0000","sample":0,"right":true}' > other
+    try 3 chimere-bench reason one.jsonl --traces other
+}

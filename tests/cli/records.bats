@@ -26,7 +26,8 @@ measure_all()
     chimere-bench eval -n 1 --think off --context notes -o noted k.jsonl
     echo '{"id": "k", "answer": "a"}' > recorded
     chimere-bench eval --judge-only recorded -o judged k.jsonl
-    cat one noted judged
+    chimere-bench reason --limit 2 -n 4 --traces traces math.jsonl
+    cat one noted judged traces
     chimere-bench eval --compare one one
     chimere-bench synth --shape qwen3.5-0.8b,layers=4,vocab=256 --mix q8_0 --write m.gguf --bandwidth 100
     chimere-bench synth --shape qwen3.6-35b-a3b --vram 16G
@@ -57,7 +58,7 @@ described()
 @test "chimere-jsonl(5) describes every key of the records of chimere-bench" {
     measure_all > records
     jq -r .type records | sort -u > types
-    printf '%s\n' answer bandwidth comparison eval eval_difference kernel kernel_choice kl launch ppl speculate speed state step_part synth | diff - types
+    printf '%s\n' answer bandwidth comparison eval eval_difference kernel kernel_choice kl launch ppl reason speculate speed state step_part synth | diff - types
     printed > have
     described > all
     [ "$(wc -l < have)" -gt 100 ]
