@@ -49,7 +49,8 @@ enum half { PICK, REPORT };
 /* One setting on one item. o NULL: the oracle. */
 static struct reason_stop try_item(const struct set *s, const struct reason_opts *o, size_t i)
 {
-    return o != NULL ? reason_replay(s->v[i].trace, s->b->open.text, o, s->n_vocab) : reason_oracle(s->v[i].trace);
+    return o != NULL ? reason_replay(s->v[i].trace, s->b->open.text, o, s->n_vocab)
+                     : reason_oracle(s->v[i].trace, &s->how);
 }
 
 static struct reason_total try_half(const struct set *s, const struct reason_opts *o, enum half half)

@@ -176,14 +176,18 @@ static bool be_certain(struct replay *r, bool sentence)
     return sentence || r->budget.grace == 0;
 }
 
+static bool may_ask(const struct reason_opts *o, const struct reason_place *p)
+{
+    return p->sentence || (o->every_tokens > 0 && p->n % o->every_tokens == 0);
+}
+
 /* Whether the rule asks at a place, and is content with what it hears. */
 static bool ask_at(struct replay *r, const struct reason_place *p)
 {
     const struct reason_opts *o = r->o;
     const int trial = reason_trial_tokens(o), n = p->n_trial < trial ? p->n_trial : trial;
-    const bool here = p->sentence || (o->every_tokens > 0 && p->n % o->every_tokens == 0);
 
-    if (!here || r->certain || p->n < o->after_tokens || p->n < o->least_tokens || p->n >= r->budget.budget ||
+    if (!may_ask(o, p) || r->certain || p->n < o->after_tokens || p->n < o->least_tokens || p->n >= r->budget.budget ||
         (trial == 0 && o->rule != REASON_RULE_EAT))
         return false;
     r->stop.probes++;
@@ -237,13 +241,13 @@ struct reason_stop reason_replay(const struct reason_trace *t, const struct text
     return stop_at(&r, t->n_place);
 }
 
-struct reason_stop reason_oracle(const struct reason_trace *t)
+struct reason_stop reason_oracle(const struct reason_trace *t, const struct reason_opts *o)
 {
     const struct replay r = { .t = t };
     int64_t first = t->n_place;
 
-    while (t->right && first > 0 && t->place[first - 1].right)
-        first--;
+    for (int64_t i = t->n_place - 1; i >= 0 && t->right && (t->place[i].right || !may_ask(o, &t->place[i])); i--)
+        first = may_ask(o, &t->place[i]) ? i : first;
     return stop_at(&r, first);
 }
 

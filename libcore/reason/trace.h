@@ -63,9 +63,9 @@ struct reason_stop {
  * every_tokens of the trace; no lag, no stub, no suppression. */
 struct reason_stop reason_replay(const struct reason_trace *t, const struct text *text, const struct reason_opts *o,
                                  int32_t n_vocab);
-/* The oracle: the first place from which on every answer is right, the model's own end included. It asks for nothing.
- */
-struct reason_stop reason_oracle(const struct reason_trace *t);
+/* The oracle: of the places where a rule with these options could ask (every_tokens) the first one from which on every
+ * answer is right, the model's own end included. It asks for nothing. */
+struct reason_stop reason_oracle(const struct reason_trace *t, const struct reason_opts *o);
 
 struct reason_total {
     int64_t n, right, tokens, rows; /* sums */

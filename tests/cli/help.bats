@@ -81,7 +81,7 @@ words()
 
 # bats test_tags=slow
 @test "completions know what options take, and all of it is understood" {
-    [ "$(words chimere-bench chimere-bench)" = "speed bandwidth ppl kl eval synth plot state speculate kernels score classify" ]
+    [ "$(words chimere-bench chimere-bench)" = "speed bandwidth ppl kl eval synth plot state speculate kernels score classify reason" ]
     [ "$(words chimere-run chimere-run --tool-choice)" = "auto none required" ]
     for kv in $(words chimere-run chimere-run --kv); do try 0 chimere-run --raw -p x -n 1 --kv "$kv"; done
     for device in $(words chimere-run chimere-run --device); do

@@ -26,7 +26,7 @@ measure_all()
     chimere-bench eval -n 1 --think off --context notes -o noted k.jsonl
     echo '{"id": "k", "answer": "a"}' > recorded
     chimere-bench eval --judge-only recorded -o judged k.jsonl
-    chimere-bench reason --limit 2 -n 4 --traces traces math.jsonl
+    chimere-bench reason --limit 2 -n 6 --traces traces math.jsonl
     cat one noted judged traces
     chimere-bench eval --compare one one
     chimere-bench synth --shape qwen3.5-0.8b,layers=4,vocab=256 --mix q8_0 --write m.gguf --bandwidth 100

@@ -179,8 +179,12 @@ static void stops(void **state)
     assert_true(s.place == 2 && s.tokens == 12 && !s.right);
     s = budget(&t, text, 16, 0);
     assert_true(s.place == -1 && s.tokens == 20 && s.right);
-    s = reason_oracle(&t); /* the answer was right before, too, but did not stay so */
+    s = reason_oracle(&t, &o); /* within the line the answer is wrong, but a rule does not ask there */
+    assert_true(s.place == 1 && s.tokens == 10 && s.right);
+    o.every_tokens = 4;
+    s = reason_oracle(&t, &o);
     assert_true(s.place == 3 && s.tokens == 15 && s.right);
+    o.every_tokens = 0;
     o.rule = REASON_RULE_CGR;
     o.threshold = 0.7F;
     s = reason_replay(&t, text, &o, N_VOCAB);
@@ -201,7 +205,7 @@ static void stops(void **state)
     s = reason_replay(&t, text, &o, N_VOCAB); /* its window is longer than the thought */
     assert_true(s.place == -1 && s.probes == 0);
     t.right = false;
-    s = reason_oracle(&t);
+    s = reason_oracle(&t, &o);
     assert_true(s.place == -1 && s.tokens == 20 && !s.right);
     reason_trace_free(&t);
 }
