@@ -65,7 +65,7 @@ static struct reason_total try_half(const struct set *s, const struct reason_opt
     return t;
 }
 
-/* A budget of so many tokens with the grace that is the default, as a multiple of the trace's step. */
+/* A budget, and its default grace rounded down to the trace's step. */
 static struct reason_opts budget_of(int64_t tokens)
 {
     struct reason_opts o = reason_defaults();

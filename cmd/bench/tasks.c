@@ -16,9 +16,6 @@
 #include "grammar/grammar.h"
 #include "model/model.h"
 #include "run/run.h"
-#include "text/marks.h"
-
-enum { TRACE_ANSWER = 256 }; /* tokens of an answer in the middle of the reasoning */
 
 #define Z_95 1.959964 /* normal quantile of a 95 % interval */
 
@@ -156,16 +153,6 @@ static enum err_code hash_prompt(struct tasks *ts, struct task *t, struct err *e
     return e->code;
 }
 
-/* What is kept of the task's reasoning. */
-static enum err_code open_trace(struct task *t, struct err *e)
-{
-    t->trace = malloc(sizeof *t->trace);
-    if (t->trace == NULL || json_object_set_new(t->item, "enable_thinking", json_true()))
-        return err_nomem(e);
-    *t->trace = (struct reason_trace){ .answer_tokens = TRACE_ANSWER, .every_tokens = BENCH_TRACE_EVERY };
-    return ERR_OK;
-}
-
 static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, struct err *e)
 {
     if (memory_room(&ts->v, &ts->cap, ts->n + 1, sizeof *ts->v, e))
@@ -174,7 +161,7 @@ static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, s
 
     *e = (struct err){ 0 };
     *t = (struct task){ .item = json_incref(item), .set = set };
-    if (ts->traces && open_trace(t, e))
+    if (ts->traces && cli_bench_trace_open(t, e))
         return e->code;
     hash_json(t->hash, item, e);
     return e->code ? e->code : hash_prompt(ts, t, e);
@@ -259,18 +246,6 @@ static bool stands(const struct tasks *ts, const struct task *t, const json_t *r
            (ts->b->o->judge != NULL || (json_is_true(json_object_get(r, "ended")) ? n <= most : n == most));
 }
 
-/* What the task's reasoning was, of a record. */
-static enum err_code take_trace(const struct tasks *ts, struct task *t, const json_t *r, struct err *e)
-{
-    if (t->trace == NULL)
-        return ERR_OK;
-    if (reason_trace_read(t->trace, r, model_info(ts->b->open.model)->n_vocab, e))
-        return e->code;
-    t->trace->n_own = json_integer_value(json_object_get(r, "n_reasoning"));
-    t->trace->right = json_is_true(json_object_get(r, "right"));
-    return ERR_OK;
-}
-
 static enum err_code take_answer(struct tasks *ts, const json_t *r, struct err *e)
 {
     int64_t sample = json_integer_value(json_object_get(r, "sample"));
@@ -282,7 +257,7 @@ static enum err_code take_answer(struct tasks *ts, const json_t *r, struct err *
 
         if (ts->done[at] || !stands(ts, &ts->v[i], r))
             continue;
-        if (take_trace(ts, &ts->v[i], r, e))
+        if (cli_bench_trace_take(ts, &ts->v[i], r, e))
             return e->code;
         ts->done[at] = true;
         ts->left--;
@@ -344,7 +319,7 @@ static void trace_settings(const struct tasks *ts, char *buf, size_t buf_bytes)
 
     reason_settings(ts->traces ? &loops : &ts->b->o->reason, buf, buf_bytes);
     if (ts->traces)
-        snprintf(buf + strlen(buf), buf_bytes - strlen(buf), " traces=%d+%d", BENCH_TRACE_EVERY, TRACE_ANSWER);
+        snprintf(buf + strlen(buf), buf_bytes - strlen(buf), " traces=%d+%d", BENCH_TRACE_EVERY, BENCH_TRACE_ANSWER);
 }
 
 /* What all answers of a file have in common, but for the model. */
@@ -544,46 +519,6 @@ enum err_code cli_bench_take(struct tasks *ts, const struct task_answer *a, stru
     return write_answer(ts, a, e);
 }
 
-/* Grades the answer that the model would give at a place of its reasoning. */
-static enum err_code grade_place(const struct tasks *ts, const struct task *t, struct reason_place *p, struct err *e)
-{
-    const struct text *text = ts->b->open.text;
-    const struct text_marks *m = t->asked->reason.marks;
-    const bool ended = p->n_trial > 0 && text_is_end(text, p->trial[p->n_trial - 1].token);
-    struct text_tokens all = { 0 };
-    char *said = NULL;
-    size_t n;
-    enum err_code code = text_tokens_add(&all, m->over, m->n_over, e);
-
-    for (int i = 0; code == ERR_OK && i < p->n_trial - ended; i++)
-        code = text_tokens_push(&all, p->trial[i].token, e);
-    if (code == ERR_OK)
-        code = text_decode(text, all.v, all.n, TEXT_SPECIAL, &said, &n, e);
-    if (code == ERR_OK)
-        code = eval_grade(t->item, (struct str){ said, n }, &p->right, e);
-    p->right = p->right && ended;
-    free(said);
-    text_tokens_free(&all);
-    return code;
-}
-
-static enum err_code grade_trace(const struct tasks *ts, const struct task *t, bool right, const struct gen_stats *st,
-                                 struct err *e)
-{
-    struct reason_trace *trace = t->trace;
-
-    if (trace == NULL)
-        return ERR_OK;
-    trace->right = right;
-    trace->n_own = st->reasoning_tokens;
-    if (trace->failed)
-        return err_nomem(e);
-    for (int64_t i = 0; i < trace->n_place; i++)
-        if (grade_place(ts, t, &trace->place[i], e))
-            return e->code;
-    return ERR_OK;
-}
-
 static enum err_code grade(struct asked *a, enum gen_end end, const struct gen_stats *st, struct err *e)
 {
     struct tasks *ts = a->ts;
@@ -601,7 +536,7 @@ static enum err_code grade(struct asked *a, enum gen_end end, const struct gen_s
     code = eval_grade(t->item, answer.text, &answer.right, e);
     answer.right = answer.right && answer.ended;
     if (code == ERR_OK)
-        code = grade_trace(ts, t, answer.right, st, e);
+        code = cli_bench_trace_grade(ts, t, answer.right, st, e);
     if (code == ERR_OK)
         code = cli_bench_take(ts, &answer, e);
     free(text);
@@ -753,7 +688,7 @@ enum err_code cli_bench_tasks_ask(struct tasks *ts, struct err *e)
         if (ts->v[i].asked->prompt.n + o->predict_max > ctx)
             ctx = ts->v[i].asked->prompt.n + o->predict_max;
     if (ts->traces)
-        ctx += GEN_BACK_MAX + TRACE_ANSWER;
+        ctx += GEN_BACK_MAX + BENCH_TRACE_ANSWER;
     if (parallel > total)
         parallel = (int)total;
     struct run_opts ro = { .ctx_tokens = ctx,

@@ -9,8 +9,9 @@
 struct grammar_vocab;
 
 enum {
-    BENCH_ROUNDS = 10000,  /* of the bootstrap */
-    BENCH_TRACE_EVERY = 4, /* tokens between the places of a trace that are no ends of lines */
+    BENCH_ROUNDS = 10000,     /* of the bootstrap */
+    BENCH_TRACE_EVERY = 4,    /* tokens between the places of a trace that are no ends of lines */
+    BENCH_TRACE_ANSWER = 256, /* of an answer there */
 };
 
 struct task {
@@ -60,6 +61,12 @@ MUST_CHECK enum err_code cli_bench_take(struct tasks *ts, const struct task_answ
 MUST_CHECK enum err_code cli_bench_tasks_open(struct tasks *ts, struct err *e);
 MUST_CHECK enum err_code cli_bench_tasks_ask(struct tasks *ts, struct err *e);
 void cli_bench_tasks_close(struct tasks *ts, bool failed);
+/* traces.c: makes a trace of the task, which is to think whatever it says; reads it from a record; grades the answers
+ * in it when all is thought. */
+MUST_CHECK enum err_code cli_bench_trace_open(struct task *t, struct err *e);
+MUST_CHECK enum err_code cli_bench_trace_take(const struct tasks *ts, struct task *t, const json_t *r, struct err *e);
+MUST_CHECK enum err_code cli_bench_trace_grade(const struct tasks *ts, const struct task *t, bool right,
+                                               const struct gen_stats *st, struct err *e);
 /* judge.c: answers of the file of --judge-only, graded. */
 MUST_CHECK enum err_code cli_bench_judge(struct tasks *ts, struct err *e);
 /* compare.c: the paired difference of the two files that are the operands. */

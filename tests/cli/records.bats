@@ -58,7 +58,8 @@ described()
 @test "chimere-jsonl(5) describes every key of the records of chimere-bench" {
     measure_all > records
     jq -r .type records | sort -u > types
-    printf '%s\n' answer bandwidth comparison eval eval_difference kernel kernel_choice kl launch ppl reason speculate speed state step_part synth | diff - types
+    printf '%s\n' answer bandwidth comparison eval eval_difference kernel kernel_choice kl launch ppl reason \
+        speculate speed state step_part synth | diff - types
     printed > have
     described > all
     [ "$(wc -l < have)" -gt 100 ]
