@@ -352,6 +352,8 @@ static enum err_code open_tree(struct tree *t, struct err *e)
     t->steps = json_array();
     if (t->child == NULL || t->kept == NULL || t->steps == NULL)
         return err_nomem(e);
+    for (int i = 0; i < t->n_subtrees; i++)
+        t->kept[i].end = GEN_CANCELLED; /* of a path that has not begun */
     if (reason_search_open(&t->search, &o, e) || cli_run_open_gen(s, e))
         return e->code;
     s->started = s->o->jsonl;

@@ -93,6 +93,10 @@ tree() { chimere-run -p "$LIST" --temp 1.6 --seed 5 --verifier cmd:./judge "$@";
             printf '47 + 58\n7+8+0=15, write 5 carry 1\n' | cmp out -
         fi
     done
+    # before the first step has ended
+    printf '#!/bin/sh\nread l; kill -INT $PPID; sleep 99\n' > judge
+    try 130 env --default-signal=INT chimere-run -p "$SUM" --dvts 4x2 --temp 1 --verifier cmd:./judge --json
+    jq -e '.finish_reason == "interrupted" and .token_ids == [] and .search.steps == []' out
     printf '#!/bin/sh\nread l; echo 1; exit 3\n' > judge
     fails 1 'ended with status 3' chimere-run -p "$SUM" --dvts 4x2 --temp 1 --verifier cmd:./judge
     printf '#!/bin/sh\nread l; echo nan\ncat > /dev/null\n' > judge
