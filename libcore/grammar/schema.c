@@ -498,6 +498,7 @@ uint32_t schema_write(struct schema *x, const json_t *s, const char *path)
     struct schema_all *all = calloc(1, sizeof *all);
     uint32_t root = 0;
 
+    schema_check_kinds(x, s, path);
     if (all == NULL) {
         grammar_nomem(x->b);
     } else {
@@ -529,6 +530,7 @@ uint32_t schema_write_members(struct schema *x, const json_t *s, const char *pat
         grammar_nomem(x->b);
         return 0;
     }
+    schema_check_kinds(x, s, path);
     all->v[all->n++] = (struct schema_item){ s, path, false, -1 };
     x->b->python = dress->literals;
     x->b->no_marks = dress->close != NULL;

@@ -96,6 +96,7 @@ const char *schema_path(struct schema *x, const char *base, const char *key, int
 void schema_fail(struct schema *x, enum err_code code, const char *path, const char *key, const char *what);
 void schema_fail_limit(struct schema *x, const char *path, const char *key, int64_t n, int64_t limit);
 void schema_add(struct schema *x, struct schema_all *a, struct schema_item item); /* as it is */
+void schema_check_kinds(struct schema *x, const json_t *s, const char *path);     /* of values, in all of a schema */
 void schema_check_keys(struct schema *x, struct schema_item item); /* refuses keywords that are not supported */
 bool schema_flatten(struct schema *x, const struct schema_all *in, struct schema_all *flat,
                     struct schema_choices *choices);

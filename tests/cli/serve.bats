@@ -178,6 +178,7 @@ at_message() # POINTER MESSAGE
     at_chat /n_predict '"n_predict":5'
     at_chat /regex '"regex":""'
     at_chat /response_format/json_schema/schema/items/pattern '"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"array","items":{"type":"string","pattern":"["}}}}'
+    at_chat /response_format/json_schema/schema/required '"response_format":{"type":"json_schema","json_schema":{"schema":{"required":"a"}}}'
     at_chat '/response_format/json_schema/schema/$defs/a: b~0/type' '"response_format":{"type":"json_schema","json_schema":{"schema":{"$ref":"#/$defs/a: b~0","$defs":{"a: b~":{"type":"strng"}}}}}'
     at_chat /stop/1 '"stop":["a",5]'
     at_chat /stop_token_ids/1 '"stop_token_ids":[1,99999]'

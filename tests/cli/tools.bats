@@ -105,6 +105,20 @@ arguments() # FILTER
     jq -e '.text == "" and .reasoning != null and (.tool_calls | length) > 0' out
 }
 
+@test "a keyword's value of the wrong kind is refused with its place, also where the keyword says nothing" {
+    echo '{"$defs": {"a/b": {"anyOf": [true, {"type": "null", "required": "u"}]}}, "type": "string"}' > s
+    for how in '-p hi' --check; do
+        # shellcheck disable=SC2086
+        try 3 chimere-run --schema s $how < /dev/null
+        [ "$(cat err)" = 'chimere-run: s: #/$defs/a~1b/anyOf/1/required: not a list of names' ]
+    done
+    jq -c '.type = "object" | [{type: "function", function: {name: "f", parameters: .}}]' s > t
+    try 3 run_chat --tools t --tool-choice f -p hi
+    grep -qF 'tool f: parameters: #/$defs/a~1b/anyOf/1/required: not a list of names' err
+    echo '{"title": null, "description": null, "type": "string", "enum": ["a"], "required": null}' > s
+    [ "$(run_chat --schema s -p hi)" = '"a"' ]
+}
+
 @test "--check takes what the program printed, with its newline" {
     echo '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}' > schema
     try 0 run_chat --schema schema -p 'What is 2+3?'
