@@ -52,6 +52,29 @@ static const unsigned char *record_of(const struct engram_import *x, uint32_t sl
     return x->data + at + 4;
 }
 
+/* A whole file has the contexts that it says, a free slot, where a search ends, and records that share no bytes. */
+static enum err_code check_slots(const struct engram_import *x, struct err *e)
+{
+    uint32_t used = 0;
+    uint64_t bytes = 0;
+
+    for (uint32_t s = 0; s < x->slots; s++) {
+        const uint64_t at = u32_at(x->map.data + OLD_HEAD + (uint64_t)OLD_SLOT * s + 8);
+
+        if (hash_of(x, s) == 0)
+            continue;
+        if (at + 4 > x->n_data || (x->n_data - at - 4) / 8 < u32_at(x->data + at))
+            return err_set(e, ERR_FORMAT, "slot %u: its record ends after the file", s);
+        used++;
+        bytes += 4 + 8 * (uint64_t)u32_at(x->data + at);
+    }
+    if (used != x->contexts)
+        return err_set(e, ERR_FORMAT, "it says %u contexts, and its slots have %u", x->contexts, used);
+    if (used == x->slots)
+        return err_set(e, ERR_FORMAT, "none of its %u slots is free", used);
+    return bytes <= x->n_data ? ERR_OK : err_set(e, ERR_FORMAT, "its records overlap");
+}
+
 static enum err_code check_head(struct engram_import *x, struct err *e)
 {
     const unsigned char *p = x->map.data;
@@ -65,17 +88,11 @@ static enum err_code check_head(struct engram_import *x, struct err *e)
     x->contexts = u32_at(p + 16);
     if (x->order < 1 || x->order > ENGRAM_ORDER_MAX)
         return err_set(e, ERR_UNSUPPORTED, "contexts of %u tokens; a table has 1 to %d", x->order, ENGRAM_ORDER_MAX);
-    if (x->slots == 0 || x->slots > (x->map.size - OLD_HEAD) / OLD_SLOT || x->contexts > x->slots)
+    if (x->slots == 0 || x->slots > (x->map.size - OLD_HEAD) / OLD_SLOT)
         return err_set(e, ERR_FORMAT, "its slots end after the file");
     x->data = p + OLD_HEAD + (uint64_t)OLD_SLOT * x->slots;
     x->n_data = x->map.size - OLD_HEAD - (uint64_t)OLD_SLOT * x->slots;
-    for (uint32_t s = 0; s < x->slots; s++) {
-        const uint64_t at = u32_at(p + OLD_HEAD + (uint64_t)OLD_SLOT * s + 8);
-
-        if (hash_of(x, s) != 0 && (at + 4 > x->n_data || (x->n_data - at - 4) / 8 < u32_at(x->data + at)))
-            return err_set(e, ERR_FORMAT, "slot %u: its record ends after the file", s);
-    }
-    return ERR_OK;
+    return check_slots(x, e);
 }
 
 enum err_code engram_import_open(struct engram_import **out, const char *path, struct err *e)

@@ -578,6 +578,49 @@ END
     [ -z "$(ls | grep -E 'lock|part|tmp')" ]
 }
 
+@test "engram: tables of the old format that are damaged are refused in one line" {
+    local name text
+    echo '[1, 2, 3, 4, 1, 2, 5, 6, 7, 8, 9, 1, 2, 3, 7]' > ids
+    old_table ids 2 old.engr
+    echo 'Some words.' > a.txt
+    python3 - <<'END'
+import struct
+good = open('old.engr', 'rb').read()
+slots, n = struct.unpack_from('<II', good, 12)
+used = [s for s in range(slots) if struct.unpack_from('<Q', good, 20 + 16 * s)[0]]
+first, data = 20 + 16 * used[0], 20 + 16 * slots
+def put(at, v, b=good, f='<I'):
+    return b[:at] + struct.pack(f, v) + b[at + struct.calcsize(f):]
+full = good
+for s in range(slots):
+    full = full if s in used else put(20 + 16 * s, s + 1, full, '<Q')
+same = good
+for s in used:
+    same = put(20 + 16 * s + 8, 0, same)
+bad = {
+    'empty': (b'', 'empty'), 'short': (good[:19], 'not an .engr'), 'magic': (put(0, 0x524E4745), 'not an .engr'),
+    'version': (put(4, 2), 'version 2'), 'order0': (put(8, 0), 'contexts of 0 tokens'),
+    'order': (put(8, 2**32 - 1), 'contexts of 4294967295 tokens'), 'noslots': (put(12, 0), 'after the file'),
+    'slots': (put(12, 2**32 - 1), 'after the file'), 'cutslots': (good[:data - 1], 'after the file'),
+    'many': (put(16, 2**32 - 1), 'says 4294967295 contexts'), 'few': (put(16, n - 1), f'says {n - 1} contexts'),
+    'place': (put(first + 8, 2**32 - 1), 'its record ends after the file'),
+    'count': (put(data, 2**32 - 1), 'its record ends after the file'),
+    'cut': (good[:-1], 'its record ends after the file'), 'full': (put(16, slots, full), 'is free'),
+    'overlap': (put(data, (len(good) - data - 4) // 8, same), 'overlap'),
+}
+with open('cases', 'w') as f:
+    for name, (b, text) in bad.items():
+        open(name + '.engr', 'wb').write(b)
+        print(name, text, file=f)
+END
+    while read -r name text; do
+        fails_build 3 "$text" import -o t $name.engr a.txt
+        grep -q "$name.engr" err
+    done < cases
+    [ "$(wc -l < cases)" -eq 16 ]
+    [ ! -e t ]
+}
+
 @test "--context-table: a text counts in one run, without room in the prompt, and nothing of it stays" {
     mkdir tmp
     export TMPDIR=$PWD/tmp
