@@ -88,6 +88,12 @@ static enum err_code take_tensor(struct gguf_in *in, struct gguf_tensor *t)
     if (take_dims(in, t) || gguf_take_u32(in, &id, "a tensor type"))
         return in->e->code;
     t->type = quant_find_id(id);
+    if (t->type < 0 && quant_other_name(id) != NULL) {
+        err_set(in->e, ERR_UNSUPPORTED,
+                "type: tensor %.*s is %s (type %" PRIu32 "), a type of ik_llama.cpp that is not read", STR_ARG(t->name),
+                quant_other_name(id), id);
+        return gguf_bad(in, in->at - 4);
+    }
     if (t->type < 0) {
         err_set(in->e, ERR_UNSUPPORTED, "type: tensor %.*s has type id %" PRIu32 ", which this build does not know",
                 STR_ARG(t->name), id);

@@ -12,16 +12,24 @@
 #include "quant/fit.h"
 #include "quant/iq1_m.h"
 #include "quant/iq1_s.h"
+#include "quant/iq2_k.h"
 #include "quant/iq2_s.h"
 #include "quant/iq2_xs.h"
 #include "quant/iq2_xxs.h"
+#include "quant/iq3_k.h"
 #include "quant/iq3_s.h"
 #include "quant/iq3_xxs.h"
+#include "quant/iq4_k.h"
+#include "quant/iq4_ks.h"
 #include "quant/iq4_nl.h"
 #include "quant/iq4_xs.h"
+#include "quant/iq5_k.h"
+#include "quant/iq6_k.h"
 #include "quant/iq_grids.h"
 #include "quant/mxfp4.h"
 #include "quant/nvfp4.h"
+#include "quant/q1_0.h"
+#include "quant/q2_0.h"
 #include "quant/q2_k.h"
 #include "quant/q3_k.h"
 #include "quant/q4_0.h"
@@ -107,6 +115,7 @@ FIT float max_of(const float *x, int n)
 #include "quant/fit_levels_body.h"
 #include "quant/fit_min_body.h"
 #include "quant/fit_book_body.h"
+#include "quant/fit_tables_body.h"
 
 quant_fit_fn *const FIT_TABLE[QUANT_N] = {
     [QUANT_q4_0] = fit_q4_0,     [QUANT_q4_1] = fit_q4_1,       [QUANT_q5_0] = fit_q5_0,
@@ -116,5 +125,8 @@ quant_fit_fn *const FIT_TABLE[QUANT_N] = {
     [QUANT_iq2_xxs] = fit_iq2_xxs, [QUANT_iq2_xs] = fit_iq2_xs, [QUANT_iq2_s] = fit_iq2_s,
     [QUANT_iq3_xxs] = fit_iq3_xxs, [QUANT_iq3_s] = fit_iq3_s,   [QUANT_iq4_nl] = fit_iq4_nl,
     [QUANT_iq4_xs] = fit_iq4_xs, [QUANT_mxfp4] = fit_mxfp4,     [QUANT_nvfp4] = fit_nvfp4,
-    [QUANT_tq1_0] = fit_tq1_0,   [QUANT_tq2_0] = fit_tq2_0,
+    [QUANT_tq1_0] = fit_tq1_0,   [QUANT_tq2_0] = fit_tq2_0,     [QUANT_q1_0] = fit_q1_0,
+    [QUANT_q2_0] = fit_q2_0,     [QUANT_iq2_k] = fit_iq2_k,     [QUANT_iq3_k] = fit_iq3_k,
+    [QUANT_iq4_k] = fit_iq4_k,   [QUANT_iq4_ks] = fit_iq4_ks,   [QUANT_iq5_k] = fit_iq5_k,
+    [QUANT_iq6_k] = fit_iq6_k,
 };

@@ -6,6 +6,7 @@
  * each of them the elements are rounded and least squares gives a scale; the one with the least error
  * is used. If the scales of groups are whole numbers times one f16, several f16 are tried. For each,
  * a group tries the three whole numbers nearest to its own best scale, and least squares adjusts the f16.
+ * If a group can choose between two tables of levels, all this is done with both.
  */
 
 /* Levels: whole numbers from lo to hi, or the n ascending values of a table. */
@@ -13,7 +14,7 @@ struct levels {
     float lo, hi;
     float from, to, step; /* where the search maps the largest magnitude */
     int   n;
-    float value[16];
+    float value[64];
 };
 
 FIT_INLINE void round_lanes(float l[LANES], const float x[LANES], const float inverse[LANES], const struct levels *v)
@@ -104,9 +105,10 @@ FIT void try_scales(float error[LANES], float better[LANES], float then[LANES], 
     }
 }
 
-FIT void search_scales(float best[LANES], const struct strip *s, const struct levels *v, int effort)
+/* The best scale of each lane, and its error. */
+FIT void search_scales(float best[LANES], float least[LANES], const struct strip *s, const struct levels *v, int effort)
 {
-    float max[LANES] = { 0 }, least[LANES], scale[LANES], error[LANES], better[LANES], then[LANES];
+    float max[LANES] = { 0 }, scale[LANES], error[LANES], better[LANES], then[LANES];
     float from = v->from, to = v->to, step = v->step;
     bool  even = v->n == 0 && v->lo == -v->hi; /* a scale and its opposite do the same */
 
@@ -151,7 +153,7 @@ FIT void fit_ones(float d[LANES], float l[][LANES], const struct strip *s, const
 {
     float least[LANES], scale[LANES], error[LANES], better[LANES], then[LANES];
 
-    search_scales(better, s, v, effort);
+    search_scales(better, least, s, v, effort);
     EACH_LANE
         least[k] = FLT_MAX;
     for (int i = 0; i < (effort > 0 ? 3 : 2); i++) {
@@ -166,14 +168,17 @@ FIT void fit_ones(float d[LANES], float l[][LANES], const struct strip *s, const
     levels_of(l, s, d, v);
 }
 
-/* Blocks of 256 elements in groups, a lane each, whose scales are k * d, lo <= k <= hi. */
+/* Blocks of 256 elements in groups, a lane each, whose scales are k * d, lo <= k <= hi, with levels of a table. */
 struct sym {
     int                  in_block; /* lanes */
     int                  lo, hi, effort;
-    const struct levels *v;
-    float                scale[LANES]; /* the best of each lane alone */
+    bool                 odd;  /* the k are odd, and so are lo and hi */
+    int                  more; /* tables behind the first: 0, or 1 */
+    const struct levels *v;    /* [1 + more] */
+    float                scale[2][LANES]; /* with each table, the best of each lane alone */
     float                d[LANES], error[LANES]; /* the same for the lanes of a block */
     float                k[LANES];
+    int                  table[LANES];
     float                l[32][LANES];
 };
 
@@ -200,79 +205,156 @@ FIT void f16_lanes(float d[LANES], const float wanted[LANES], int in_block)
     }
 }
 
-FIT void sym_try(struct sym *y, const struct strip *s, const float wanted[LANES])
+/* Of each lane alone: the best scale with each table, and the better of the two with its table. */
+FIT void sym_search(struct sym *y, const struct strip *s, float best[LANES])
 {
-    float d[LANES], mid[LANES], at[LANES] = { 0 }, least[LANES];
-    int   around = y->effort > 0 ? 2 : 1;
-    float lo = (float)y->lo, hi = (float)y->hi;
+    float least[LANES], error[LANES];
 
-    f16_lanes(d, wanted, y->in_block);
+    search_scales(y->scale[0], least, s, y->v, y->effort);
     EACH_LANE {
-        float near = d[k] != 0.0f ? y->scale[k] / d[k] : 0.0f;
-
-        near = near < lo ? lo : near;
-        near = near > hi ? hi : near;
-        mid[k] = (near + 12582912.0f) - 12582912.0f;
-        least[k] = FLT_MAX;
+        best[k] = y->scale[0][k];
+        y->table[k] = 0;
     }
-    for (int a = -around; a <= around; a++) {
-        float scale[LANES], error[LANES];
+    if (y->more == 0)
+        return;
+    search_scales(y->scale[1], error, s, y->v + 1, y->effort);
+    EACH_LANE {
+        bool better = error[k] < least[k];
 
-        EACH_LANE
-            scale[k] = d[k] * (mid[k] + (float)a);
-        errors_of(error, s, scale, y->v);
+        best[k] = better ? y->scale[1][k] : best[k];
+        y->table[k] = better ? 1 : 0;
+    }
+}
+
+/* What is tried with one d. */
+struct sym_tried {
+    float k[LANES], least[LANES];
+    int   table[LANES];
+};
+
+/* The whole numbers and tables with the least errors, d given. */
+FIT void sym_choose(struct sym_tried *to, const struct sym *y, const struct strip *s, const float d[LANES])
+{
+    int   around = y->effort > 0 ? 2 : 1;
+    float lo = (float)y->lo, hi = (float)y->hi, step = y->odd ? 2.0f : 1.0f, first = y->odd ? 1.0f : 0.0f;
+
+    EACH_LANE {
+        to->k[k] = 0.0f;
+        to->table[k] = 0;
+        to->least[k] = FLT_MAX;
+    }
+    for (int t = 0; t <= y->more; t++) {
+        float mid[LANES];
+
         EACH_LANE {
-            float v = mid[k] + (float)a;
+            float near = d[k] != 0.0f ? y->scale[t][k] / d[k] : 0.0f;
 
-            error[k] = v < lo || v > hi ? FLT_MAX : error[k];
-            at[k] = error[k] < least[k] ? v : at[k];
-            least[k] = error[k] < least[k] ? error[k] : least[k];
+            near = near < lo ? lo : near;
+            near = near > hi ? hi : near;
+            mid[k] = (((near - first) / step + 12582912.0f) - 12582912.0f) * step + first;
+        }
+        for (int a = -around; a <= around; a++) {
+            float scale[LANES], error[LANES], by = step * (float)a;
+
+            EACH_LANE
+                scale[k] = d[k] * (mid[k] + by);
+            errors_of(error, s, scale, y->v + t);
+            EACH_LANE {
+                float v = mid[k] + by;
+                bool  better;
+
+                error[k] = v < lo || v > hi ? FLT_MAX : error[k];
+                better = error[k] < to->least[k];
+                to->k[k] = better ? v : to->k[k];
+                to->table[k] = better ? t : to->table[k];
+                to->least[k] = better ? error[k] : to->least[k];
+            }
         }
     }
-    block_sums(least, y->in_block);
+}
+
+FIT void sym_try(struct sym *y, const struct strip *s, const float wanted[LANES])
+{
+    float            d[LANES];
+    struct sym_tried t;
+
+    f16_lanes(d, wanted, y->in_block);
+    sym_choose(&t, y, s, d);
+    block_sums(t.least, y->in_block);
     EACH_LANE {
-        bool better = least[k] < y->error[k] && (d[k] != 0.0f || y->error[k] >= FLT_MAX);
+        bool better = t.least[k] < y->error[k] && (d[k] != 0.0f || y->error[k] >= FLT_MAX);
 
         y->d[k] = better ? d[k] : y->d[k];
-        y->k[k] = better ? at[k] : y->k[k];
-        y->error[k] = better ? least[k] : y->error[k];
+        y->k[k] = better ? t.k[k] : y->k[k];
+        y->table[k] = better ? t.table[k] : y->table[k];
+        y->error[k] = better ? t.least[k] : y->error[k];
+    }
+}
+
+/* Sums for least squares of d, the levels and whole numbers given: of w (k l) x and w (k l)^2. */
+FIT void sym_sums(float lx[LANES], float ll[LANES], const struct sym *y, const struct strip *s)
+{
+    float scale[LANES], inverse[LANES], sx[LANES] = { 0 }, sl[LANES] = { 0 };
+
+    EACH_LANE
+        scale[k] = y->d[k] * y->k[k];
+    inverse_lanes(inverse, scale);
+    for (int i = 0; i < s->n; i++) {
+        float l[LANES], other[LANES];
+
+        round_lanes(l, s->x[i], inverse, y->v);
+        if (y->more > 0) {
+            round_lanes(other, s->x[i], inverse, y->v + 1);
+            EACH_LANE
+                l[k] = y->table[k] != 0 ? other[k] : l[k];
+        }
+        EACH_LANE {
+            sx[k] += s->w[i][k] * l[k] * s->x[i][k];
+            sl[k] += s->w[i][k] * l[k] * l[k];
+        }
+    }
+    EACH_LANE {
+        lx[k] = sx[k] * y->k[k];
+        ll[k] = sl[k] * (y->k[k] * y->k[k]);
     }
 }
 
 /* The d that least squares gives for the levels and whole numbers at hand. */
 FIT void sym_refit(struct sym *y, const struct strip *s)
 {
-    float lx[LANES] = { 0 }, ll[LANES] = { 0 }, scale[LANES], inverse[LANES];
+    float lx[LANES], ll[LANES], wanted[LANES];
 
-    EACH_LANE
-        scale[k] = y->d[k] * y->k[k];
-    inverse_lanes(inverse, scale);
-    for (int i = 0; i < s->n; i++) {
-        float l[LANES];
-
-        round_lanes(l, s->x[i], inverse, y->v);
-        EACH_LANE {
-            lx[k] += s->w[i][k] * l[k] * s->x[i][k];
-            ll[k] += s->w[i][k] * l[k] * l[k];
-        }
-    }
-    EACH_LANE {
-        lx[k] *= y->k[k];
-        ll[k] *= y->k[k] * y->k[k];
-    }
+    sym_sums(lx, ll, y, s);
     block_sums(lx, y->in_block);
     block_sums(ll, y->in_block);
     EACH_LANE
-        scale[k] = ll[k] > 0.0f ? lx[k] / ll[k] : 0.0f;
-    sym_try(y, s, scale);
+        wanted[k] = ll[k] > 0.0f ? lx[k] / ll[k] : 0.0f;
+    sym_try(y, s, wanted);
+}
+
+/* The levels of all elements. */
+FIT void sym_levels(struct sym *y, const struct strip *s)
+{
+    float scale[LANES], other[32][LANES];
+
+    EACH_LANE
+        scale[k] = y->d[k] * y->k[k];
+    levels_of(y->l, s, scale, y->v);
+    if (y->more == 0)
+        return;
+    levels_of(other, s, scale, y->v + 1);
+    for (int i = 0; i < s->n; i++)
+        EACH_LANE
+            y->l[i][k] = y->table[k] != 0 ? other[i][k] : y->l[i][k];
 }
 
 FIT void sym_fit(struct sym *y, const struct strip *s, int tries)
 {
     float max[LANES], wanted[LANES];
+    int   step = y->odd ? 2 : 1;
 
     y->in_block = 256 / s->n;
-    search_scales(y->scale, s, y->v, y->effort);
+    sym_search(y, s, wanted);
     EACH_LANE {
         y->error[k] = FLT_MAX;
         y->d[k] = y->k[k] = 0.0f;
@@ -281,16 +363,16 @@ FIT void sym_fit(struct sym *y, const struct strip *s, int tries)
         float t = 0.0f;
 
         for (int k = b; k < b + y->in_block; k++)
-            t = fabsf(y->scale[k]) > fabsf(t) ? y->scale[k] : t;
+            t = fabsf(wanted[k]) > fabsf(t) ? wanted[k] : t;
         for (int k = b; k < b + y->in_block; k++)
             max[k] = t;
     }
     for (int i = 0; i < (y->effort > 0 ? 12 : 1) * tries; i++) {
         EACH_LANE
-            wanted[k] = max[k] / (float)(y->lo + i);
+            wanted[k] = max[k] / (float)(y->lo + step * i);
         sym_try(y, s, wanted);
         EACH_LANE
-            wanted[k] = max[k] / (float)(y->hi - i);
+            wanted[k] = max[k] / (float)(y->hi - step * i);
         sym_try(y, s, wanted);
     }
     for (int i = 0; i < 8 && y->effort > 0; i++) { /* between those, around the best */
@@ -304,9 +386,7 @@ FIT void sym_fit(struct sym *y, const struct strip *s, int tries)
     }
     for (int i = 0; i < (y->effort > 0 ? 2 : 1); i++)
         sym_refit(y, s);
-    EACH_LANE
-        wanted[k] = y->d[k] * y->k[k];
-    levels_of(y->l, s, wanted, y->v);
+    sym_levels(y, s);
 }
 
 /* Of a block's lanes, from the first one: levels plus `add`, in the order of elements. */
@@ -385,11 +465,12 @@ FIT void fit_q8_0(void *row, const float *x, int64_t n, const float *importance,
     }
 }
 
-FIT unsigned code_nl(float level)
+/* A level's place in its table. */
+FIT unsigned code_of(const struct levels *v, float level)
 {
     unsigned c = 0;
 
-    while ((float)quant_iq4nl_values[c] != level)
+    while (v->value[c] != level)
         c++;
     return c;
 }
@@ -406,7 +487,7 @@ FIT void fit_iq4_nl(void *row, const float *x, int64_t n, const float *importanc
         for (int k = 0; k < LANES && at + k < of; k++, b++) {
             b->d = half_of_f32(d[k]);
             for (int j = 0; j < 16; j++)
-                b->qs[j] = (uint8_t)(code_nl(l[j][k]) | code_nl(l[j + 16][k]) << 4);
+                b->qs[j] = (uint8_t)(code_of(&levels_nl, l[j][k]) | code_of(&levels_nl, l[j + 16][k]) << 4);
         }
     }
 }
@@ -637,7 +718,8 @@ FIT void fit_iq4_xs(void *row, const float *x, int64_t n, const float *importanc
                 b->sl[g / 2] = (uint8_t)(b->sl[g / 2] | (k & 15) << g % 2 * 4);
                 b->sh = (uint16_t)(b->sh | (k >> 4) << 2 * g);
                 for (int j = 0; j < 16; j++)
-                    b->qs[16 * g + j] = (uint8_t)(code_nl(y.l[j][h + g]) | code_nl(y.l[j + 16][h + g]) << 4);
+                    b->qs[16 * g + j] =
+                        (uint8_t)(code_of(y.v, y.l[j][h + g]) | code_of(y.v, y.l[j + 16][h + g]) << 4);
             }
         }
     }

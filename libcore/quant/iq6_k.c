@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* iq6_k.c - x = d s code_value(q), s 8 bits for each 16. */
+/* iq6_k.c - x = d s value(q), s 8 bits for each 16. */
 #include "quant/iq6_k.h"
 
 #include "quant/half.h"
 #include "quant/iq_grids.h"
 #include "quant/quant.h"
-
-/* The values of the codes are this cubic, not rounded to whole numbers. */
-static float code_value(int q)
-{
-    float v = (float)q;
-
-    return -127.0f + v * (6.2568f + v * (-0.11218f + v * 0.0011972f));
-}
 
 static void decode_iq6_k(float *y, const void *row, int64_t n)
 {
@@ -30,7 +22,7 @@ static void decode_iq6_k(float *y, const void *row, int64_t n)
             for (int l = 0; l < 16; l++) {
                 int code = (q[l] >> shift & 15) | (h[l] >> pair & 3) << 4;
 
-                y[16 * g + l] = scale * (code_value(code) + more);
+                y[16 * g + l] = scale * (quant_iq6k_value(code) + more);
             }
         }
     }

@@ -13,4 +13,12 @@ struct quant_iq6_k {
     uint8_t qh[64];  /* 32 bytes a half; byte l: bits 4-5 of elements l, l+32, l+64, l+96 */
 };
 static_assert(sizeof(struct quant_iq6_k) == 212, "the block on disk");
+
+/* The values of the codes are this cubic, not rounded to whole numbers. */
+static inline float quant_iq6k_value(int q)
+{
+    float v = (float)q;
+
+    return -127.0f + v * (6.2568f + v * (-0.11218f + v * 0.0011972f));
+}
 #endif

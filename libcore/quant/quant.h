@@ -54,6 +54,11 @@ extern const struct quant_type *const quant_types[QUANT_N];
 int quant_find_id(uint32_t id);
 int quant_find_name(struct str name); /* case-insensitive */
 
+/* Types of ik_llama.cpp that are not read are known by name, for messages. A type's name by its number, NULL if it is
+ * none of these; and whether a name, of any case, is one's. */
+const char *quant_other_name(uint32_t id);
+bool quant_other_find(struct str name);
+
 /* Bytes of a row of ne0 elements; -1 when ne0 < 0, not a multiple of block_elems, or too large. */
 int64_t quant_row_bytes(int type, int64_t ne0);
 

@@ -61,7 +61,9 @@ static const struct {
     { QUANT_q8_0, 0, -1 },   { QUANT_q2_k, 80, 82 },  { QUANT_q3_k, 108, -1 },  { QUANT_q4_k, 0, 2 },
     { QUANT_q5_k, 0, 2 },    { QUANT_q6_k, 208, -1 }, { QUANT_iq1_s, 0, -1 },   { QUANT_iq2_xxs, 0, -1 },
     { QUANT_iq2_xs, 0, -1 }, { QUANT_iq2_s, 0, -1 },  { QUANT_iq3_xxs, 0, -1 }, { QUANT_iq3_s, 0, -1 },
-    { QUANT_iq4_nl, 0, -1 }, { QUANT_iq4_xs, 0, -1 },
+    { QUANT_iq4_nl, 0, -1 }, { QUANT_iq4_xs, 0, -1 }, { QUANT_q1_0, 0, -1 },    { QUANT_q2_0, 0, -1 },
+    { QUANT_iq2_k, 0, -1 },  { QUANT_iq3_k, 0, -1 },  { QUANT_iq4_k, 0, -1 },   { QUANT_iq5_k, 0, -1 },
+    { QUANT_iq6_k, 0, -1 },
 };
 
 static void scale_by(unsigned char *at, float factor)

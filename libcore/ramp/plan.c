@@ -126,7 +126,9 @@ static int fallback(int type, int64_t ne0)
         { QUANT_tq2_0, QUANT_q4_0 },     { QUANT_iq1_s, QUANT_iq4_nl },  { QUANT_iq1_m, QUANT_iq4_nl },
         { QUANT_iq2_xxs, QUANT_iq4_nl }, { QUANT_iq2_xs, QUANT_iq4_nl }, { QUANT_iq2_s, QUANT_iq4_nl },
         { QUANT_iq3_xxs, QUANT_iq4_nl }, { QUANT_iq3_s, QUANT_iq4_nl },  { QUANT_iq4_xs, QUANT_iq4_nl },
-        { QUANT_nvfp4, QUANT_mxfp4 },
+        { QUANT_iq2_k, QUANT_iq4_nl },   { QUANT_iq3_k, QUANT_iq4_nl },  { QUANT_iq4_ks, QUANT_iq4_nl },
+        { QUANT_iq4_k, QUANT_q5_0 },     { QUANT_iq5_k, QUANT_q5_1 },    { QUANT_iq6_k, QUANT_q8_0 },
+        { QUANT_q1_0, QUANT_q4_0 },      { QUANT_q2_0, QUANT_q4_0 },     { QUANT_nvfp4, QUANT_mxfp4 },
     };
 
     for (size_t i = 0; i < sizeof by / sizeof *by; i++)

@@ -260,11 +260,13 @@ def tensors():
         at = f.tensor("t", ne)[2]
         f.data(64).bad(f"overflow-{label}", FORMAT, at,
                        "overflow: tensor t: its bytes do not fit in memory")
-    for kind in (4, 5, 31, 36, 9999, (1 << 32) - 1):
+    for kind, name in ((4, None), (5, None), (31, None), (36, "i2_s"), (145, "iq2_ks"), (146, "iq4_kss"), (158, "iq1_kt"),
+                       (9999, None), ((1 << 32) - 1, None)):
         f = File(1)
         at = f.tensor("t", [32], kind)[3]
         f.data(128).bad(f"type-{kind}", UNSUPPORTED, at,
-                         f"type: tensor t has type id {kind}, which this build does not know")
+                         f"type: tensor t has type id {kind}, which this build does not know" if name is None else
+                         f"type: tensor t is {name} (type {kind}), a type of ik_llama.cpp that is not read")
     for kind, n, name, block in ((2, 33, "q4_0", 32), (12, 128, "q4_k", 256), (8, 31, "q8_0", 32)):
         f = File(1)
         at = f.tensor("t", [n, 2], kind)[2]
