@@ -128,13 +128,35 @@ static void check_curve(int n_operands)
     cli_chart_check("plot", o.plot);
 }
 
-/* IN OUT TYPE, as llama-quantize takes them: 1 if the third operand is the type. */
-static int takes_type(char *const *operand, int n)
+static bool is_number(const char *s)
 {
-    if (n != 3 || o.type != NULL || o.recipe != NULL || o.budgets.n > 0 || o.losses.path != NULL || o.check)
+    return *s != '\0' && s[strspn(s, "0123456789")] == '\0';
+}
+
+/* IN OUT TYPE THREADS, as llama-quantize takes them: how many operands are neither IN nor OUT. The threads may be left
+ * out, and so is the type if an option says it. */
+static int takes_more(char *const *operand, int n)
+{
+    const bool said = o.type != NULL || o.recipe != NULL || o.budgets.n > 0 || o.losses.path != NULL || o.tensors.n > 0;
+    const int at = said ? 2 : 3; /* of the threads */
+    long threads;
+
+    if (o.check || n < 3 || n > at + 1 || (said && !is_number(operand[2])))
         return 0;
-    o.type = operand[2];
-    return 1;
+    if (!said && is_number(operand[2]))
+        cli_usage("%s: not a type; a number of threads comes behind the type: IN OUT q4_k_m %s", operand[2],
+                  operand[2]);
+    if (!said)
+        o.type = operand[2];
+    if (n == at + 1) {
+        threads = strtol(operand[at], NULL, 10);
+        if (!is_number(operand[at]) || threads < 1 || threads > 512)
+            cli_usage("%s: not a number of threads from 1 to 512", operand[at]);
+        if (o.n_threads > 0)
+            cli_usage("%s: the number of threads is given twice", operand[at]);
+        o.n_threads = (int)threads;
+    }
+    return n - 2;
 }
 
 /* What the table of rules cannot say: values, and operands. */
@@ -209,6 +231,8 @@ static enum err_code read_rules(struct ramp_recipe *r, struct err *e)
         return ERR_OK;
     if (!o.pure && cli_recipe_path(o.type, path, sizeof path))
         return cli_quantize_rules(r, path, e);
+    if (quant_other_find(str_of(o.type)))
+        return err_set(e, ERR_ARG, "--type %s: a type of ik_llama.cpp that is neither read nor written", o.type);
     if (strlen(o.type) > 32 || quant_find_name(str_of(o.type)) < 0)
         return !cli_recipe_path("q4_k_m", path, sizeof path)
                    ? err_set(e, ERR_ARG,
@@ -364,6 +388,36 @@ static enum err_code open_merge(struct ramp_merge *m, const struct gguf *g, stru
     return ERR_OK;
 }
 
+/* Matrices that a file of importance does not have: their columns count alike, which is said. llama-imatrix leaves out
+ * the embedding, whose rows are looked up, and the output. */
+static enum err_code open_importance(struct ramp_importance **im, const struct gguf *g, struct err *e)
+{
+    const size_t n = gguf_n_tensors(g);
+    bool *has = malloc((n + 1) * sizeof *has);
+    size_t with = 0, all = 0, others = 0;
+
+    if (has == NULL)
+        return err_nomem(e);
+    if (ramp_importance_open(im, o.imatrix, e) == ERR_OK && ramp_importance_check(*im, g, has, e) == ERR_OK) {
+        for (size_t i = 0; i < n; i++) {
+            const struct gguf_tensor *t = gguf_tensor_at(g, i);
+
+            if (ramp_is_kept(t))
+                continue;
+            all++;
+            with += has[i];
+            others += !has[i] && !str_is(t->name, "token_embd.weight") && !str_is(t->name, "output.weight");
+            if (!has[i])
+                cli_note("%.*s: no importance, its columns count alike", STR_ARG(t->name));
+        }
+        if (others > 0)
+            cli_warn("%s: importance for %zu of %zu matrices%s", o.imatrix, with, all,
+                     o.verbose ? "" : " (-v names the others)");
+    }
+    free(has);
+    return e->code;
+}
+
 /* Rules for the best mix, after those there are, which they obey. */
 static enum err_code find_mix(struct ramp_recipe **r, const struct gguf *g, const struct ramp_losses *l, bool totals,
                               struct err *e)
@@ -398,17 +452,16 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
     struct ramp_losses l = { 0 };
     struct ramp_plan p = { 0 };
     struct ramp_merge merge = { .n = 0 };
-    enum err_code rc =
-        ramp_recipe_open(&r, e) || read_rules(r, e) || gguf_open(&g, in, e) ||
-                (o.imatrix && (ramp_importance_open(&im, o.imatrix, e) || ramp_importance_check(im, g, e))) ||
-                check_tensors(r, g, e) || open_merge(&merge, g, e) ||
-                (out != NULL && !o.dry_run && check_output(g, &merge, out, e)) ||
-                (o.losses.imatrix && check_output(g, &merge, o.losses.imatrix, e)) ||
-                (o.losses.path && !o.dry_run &&
-                 (try_output(out, e) || try_output(o.save_recipe, e) || try_output(o.plot, e) ||
-                  try_output(o.losses.imatrix, e)))
-            ? e->code
-            : ERR_OK;
+    enum err_code rc = ramp_recipe_open(&r, e) || read_rules(r, e) || gguf_open(&g, in, e) ||
+                               (o.imatrix && open_importance(&im, g, e)) || check_tensors(r, g, e) ||
+                               open_merge(&merge, g, e) ||
+                               (out != NULL && !o.dry_run && check_output(g, &merge, out, e)) ||
+                               (o.losses.imatrix && check_output(g, &merge, o.losses.imatrix, e)) ||
+                               (o.losses.path && !o.dry_run &&
+                                (try_output(out, e) || try_output(o.save_recipe, e) || try_output(o.plot, e) ||
+                                 try_output(o.losses.imatrix, e)))
+                           ? e->code
+                           : ERR_OK;
 
     if (rc == ERR_OK && o.curve)
         rc = cli_quantize_measure(&l, &o, g, e) || cli_quantize_curve(&o, &l, r, e) ? e->code : ERR_OK;
@@ -472,7 +525,7 @@ int main(int argc, char **argv)
         status = cli_quantize_list(&e) ? cli_fail(&e) : EXIT_OK;
         return cli_close_stdout(status);
     }
-    argc -= takes_type(argv + first, argc - first);
+    argc -= takes_more(argv + first, argc - first);
     check_usage(argc - first);
     if (argc - first > 1 && strcmp(argv[first + 1], "-") == 0)
         cli_usage("-: a model is written to a file with a name, not to standard output");

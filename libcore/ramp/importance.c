@@ -93,27 +93,64 @@ enum err_code ramp_importance_of(const struct ramp_importance *im, const struct 
     return ERR_OK;
 }
 
-enum err_code ramp_importance_check(const struct ramp_importance *im, const struct gguf *g, struct err *e)
+/* One matrix of the model. *some: a number is above 0. */
+static enum err_code check_one(const struct ramp_importance *im, const struct gguf_tensor *t,
+                               const struct gguf_tensor *sum, bool *some, struct err *e)
 {
-    bool any = false;
+    float *buf = malloc((size_t)(t->ne[0] + 1) * sizeof *buf);
+    const float *weights;
+    enum err_code rc = buf != NULL ? ERR_OK : err_nomem(e);
 
+    for (int64_t at = 0; at < sum->ne[1] * sum->ne[2] * sum->ne[3] && rc == ERR_OK; at++) {
+        rc = ramp_importance_of(im, t, at, buf, &weights, e);
+        for (int64_t i = 0; rc == ERR_OK && weights != NULL && i < t->ne[0] && !*some; i++)
+            *some = weights[i] > 0.0f;
+    }
+    free(buf);
+    return rc;
+}
+
+/* The matrices of the file, and how many of them the model has. */
+static void count_entries(const struct ramp_importance *im, const struct gguf *g, size_t *all, size_t *known,
+                          struct str *first)
+{
+    *all = *known = 0;
+    for (size_t i = 0; i < gguf_n_tensors(im->g); i++) {
+        struct str name = gguf_tensor_at(im->g, i)->name;
+        char of[128];
+
+        if (name.n <= 8 || name.n >= sizeof of || memcmp(name.p + name.n - 8, ".in_sum2", 8) != 0)
+            continue;
+        snprintf(of, sizeof of, "%.*s", (int)name.n - 8, name.p);
+        ++*all;
+        if (gguf_find(g, of) != NULL)
+            ++*known;
+        else if (*all == *known + 1)
+            *first = (struct str){ name.p, name.n - 8 };
+    }
+}
+
+enum err_code ramp_importance_check(const struct ramp_importance *im, const struct gguf *g, bool *has, struct err *e)
+{
+    bool any = false, some = false;
+    size_t all, known;
+    struct str first = STR("");
+
+    count_entries(im, g, &all, &known, &first);
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i), *sum = find_entry(im, t, "in_sum2");
-        const float *weights;
-        enum err_code rc = ERR_OK;
 
-        if (ramp_is_kept(t) || sum == NULL)
-            continue;
-        float *buf = malloc((size_t)(t->ne[0] + 1) * sizeof *buf);
-
-        if (buf == NULL)
-            return err_nomem(e);
-        for (int64_t at = 0; at < sum->ne[1] * sum->ne[2] * sum->ne[3] && rc == ERR_OK; at++)
-            rc = ramp_importance_of(im, t, at, buf, &weights, e);
-        free(buf);
-        if (rc)
-            return rc;
-        any = true;
+        has[i] = !ramp_is_kept(t) && sum != NULL;
+        any |= has[i];
     }
-    return any ? ERR_OK : err_set(e, ERR_FORMAT, "%s: has no matrix of this model", gguf_path(im->g));
+    if (!any)
+        return err_set(e, ERR_FORMAT, "%s: has no matrix of this model", gguf_path(im->g));
+    if (2 * known < all)
+        return err_set(e, ERR_FORMAT,
+                       "%s: is of another model: %zu of its %zu matrices are not in this one, such as %.*s",
+                       gguf_path(im->g), all - known, all, STR_ARG(first));
+    for (size_t i = 0; i < gguf_n_tensors(g); i++)
+        if (has[i] && check_one(im, gguf_tensor_at(g, i), find_entry(im, gguf_tensor_at(g, i), "in_sum2"), &some, e))
+            return e->code;
+    return some ? ERR_OK : err_set(e, ERR_FORMAT, "%s: all its numbers are 0", gguf_path(im->g));
 }

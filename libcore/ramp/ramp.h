@@ -65,9 +65,11 @@ MUST_CHECK enum err_code ramp_plan_merge(struct ramp_plan *p, const struct gguf 
  * tensors NAME.in_sum2 [inputs, matrices] and NAME.counts [1, matrices]. */
 struct ramp_importance;
 MUST_CHECK enum err_code ramp_importance_open(struct ramp_importance **out, const char *path, struct err *e);
-/* ERR_FORMAT: a matrix of the model has another shape there or a number that is negative or not finite, or the file has
- * none of them. Reads all of the file. */
-MUST_CHECK enum err_code ramp_importance_check(const struct ramp_importance *im, const struct gguf *g, struct err *e);
+/* ERR_FORMAT: a matrix of the model has another shape there or a number that is negative or not finite; all numbers are
+ * 0; or the file is of another model: it has none of the matrices, or more than half of its own are not in the model.
+ * Reads all of the file. has: [tensors] true for those that it has; kept ones are false. */
+MUST_CHECK enum err_code ramp_importance_check(const struct ramp_importance *im, const struct gguf *g, bool *has,
+                                               struct err *e);
 void ramp_importance_close(struct ramp_importance *im); /* NULL is allowed */
 
 /* How rows are written in another type. */

@@ -62,6 +62,23 @@ EOF
     try 0 chimere-run -m a.gguf -n 3 --raw -p 'a b c' --ignore-eos
 }
 
+@test "types of ik_llama.cpp, q1_0 and q2_0: written by any number of threads, with --unbiased, and read" {
+    local in=$MODELS/qwen35moe-k.iq3_s.gguf type
+    local rules=(-q -f -t iq3_s --pure --allow-requantize)
+    for type in iq2_k iq3_k iq4_k iq4_ks iq5_k iq6_k q1_0 q2_0; do
+        try 0 chimere-quantize "${rules[@]}" --tensor "^blk\.1\.attn_=$type" --threads 1 "$in" a.gguf
+        try 0 chimere-quantize "${rules[@]}" --tensor "^blk\.1\.attn_=$type" --threads 3 "$in" b.gguf
+        cmp a.gguf b.gguf
+        chimere-run -m a.gguf --inspect --json | jq -e --arg t $type 'any(.tensors[]; .quant == $t)'
+        try 0 chimere-run -m a.gguf -n 2 --raw -p 'a b c' --ignore-eos
+        try 0 chimere-quantize "${rules[@]}" --unbiased --tensor "^blk\.1\.attn_=$type" "$in" b.gguf
+    done
+    # Rows of 64: types of smaller blocks.
+    chimere-quantize -t iq6_k --pure --dry-run "$(source_model)" > out
+    awk '/too short/ { print $3 }' out | sort -u > types
+    [ "$(tr '\n' ' ' < types)" = "f16 q8_0 " ]
+}
+
 @test "a flipped bit is found" {
     chimere-quantize -t q8_0 "$(source_model)" a.gguf
     local size
@@ -187,21 +204,23 @@ EOF
     [ -z "$(find . -name '.long*')" ]
 }
 
-# imatrix: an imatrix file for the matrix NAME with n columns and m matrices; weights 1 but 100 in column 0.
+# make_imatrix FILE NAME,.. N M [bad|zero]: an imatrix file for these matrices, each with n columns and m matrices; weights 1
+# but 100 in column 0, or one of them below 0, or all 0.
 make_imatrix()
 {
     python3 - "$@" <<'EOF'
 import struct, sys
-path, name, n, m, bad = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), len(sys.argv) > 5
+path, names, n, m, kind = sys.argv[1], sys.argv[2].split(','), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]
 s = lambda t: struct.pack('<Q', len(t)) + t.encode()
-head = b'GGUF' + struct.pack('<IQQ', 3, 2, 1) + s('general.type') + struct.pack('<I', 8) + s('imatrix')
-info = s(name + '.in_sum2') + struct.pack('<IQQIQ', 2, n, m, 0, 0)
-at = (n * m * 4 + 31) // 32 * 32
-info += s(name + '.counts') + struct.pack('<IQQIQ', 2, 1, m, 0, at)
-body = struct.pack(f'<{n * m}f', *([-1.0 if bad else 1e6] + [4.0] * (n - 1)) * m)
-body += bytes(at - len(body)) + struct.pack(f'<{m}f', *[4.0] * m)
-pad = -(len(head) + len(info)) % 32
-open(path, 'wb').write(head + info + bytes(pad) + body + bytes(-len(body) % 32))
+head = b'GGUF' + struct.pack('<IQQ', 3, 2 * len(names), 1) + s('general.type') + struct.pack('<I', 8) + s('imatrix')
+info, body = b'', b''
+sums = [0.0] * n if kind == ['zero'] else [-1.0 if kind else 1e6] + [4.0] * (n - 1)
+for name in names:
+    for part, k, values in ('in_sum2', n, sums * m), ('counts', 1, [4.0] * m):
+        info += s(name + '.' + part) + struct.pack('<IQQIQ', 2, k, m, 0, len(body))
+        body += struct.pack(f'<{k * m}f', *values)
+        body += bytes(-len(body) % 32)
+open(path, 'wb').write(head + info + bytes(-(len(head) + len(info)) % 32) + body)
 EOF
 }
 
@@ -217,7 +236,16 @@ EOF
     chimere-quantize -q "$in" b.gguf Q4_K_M
     cmp a.gguf b.gguf
     refuses 2 "neither a tensor type nor a mix (-t list prints all)" chimere-quantize "$in" c.gguf q4_k_x
+    refuses 2 "--type IQ4_KSS: a type of ik_llama.cpp that is neither read nor written" chimere-quantize "$in" c.gguf IQ4_KSS
     refuses 2 "two files are needed" chimere-quantize -t q4_k_m "$in" c.gguf q4_k_m
+    chimere-quantize -q "$in" t.gguf Q4_K_M 2
+    cmp a.gguf t.gguf
+    chimere-quantize -q -f -t q4_k_m "$in" t.gguf 1
+    cmp a.gguf t.gguf
+    refuses 2 "8: not a type; a number of threads comes behind the type: IN OUT q4_k_m 8" chimere-quantize "$in" c.gguf 8
+    refuses 2 "x: not a number of threads" chimere-quantize "$in" c.gguf q4_k_m x
+    refuses 2 "0: not a number of threads" chimere-quantize "$in" c.gguf q4_k_m 0
+    refuses 2 "2: the number of threads is given twice" chimere-quantize --threads 1 "$in" c.gguf q4_k_m 2
     refuses 2 "takes no files" chimere-quantize -t list "$in"
 }
 
@@ -230,6 +258,20 @@ EOF
     chimere-quantize -q -t q4_0 --pure --imatrix im.gguf "$in" weighted.gguf
     [ "$(stat -c %s plain.gguf)" -eq "$(stat -c %s weighted.gguf)" ]
     no cmp -s plain.gguf weighted.gguf
+    # What the file does not have is counted, and named with -v.
+    local all
+    all=$(chimere-quantize -t q4_0 --pure --dry-run "$in" | grep -cv -e kept -e '^[0-9]* tensors')
+    try 0 chimere-quantize -t q4_0 --pure --imatrix im.gguf --dry-run "$in"
+    [ "$(cat err)" = "chimere-quantize: im.gguf: importance for 1 of $all matrices (-v names the others)" ]
+    try 0 chimere-quantize -v -t q4_0 --pure --imatrix im.gguf --dry-run "$in"
+    [ "$(grep -c 'no importance, its columns count alike' err)" -eq $((all - 1)) ]
+    no grep -q "^$name: no importance" err
+    # Of another model, although one matrix has the same name; and no numbers at all.
+    make_imatrix two.gguf "$name,blk.70.attn_q.weight,blk.71.attn_q.weight" "$n" 1
+    make_imatrix zero.gguf "$name" "$n" 1 zero
+    refuses 3 "two.gguf: is of another model: 2 of its 3 matrices are not in this one, such as blk.70.attn_q.weight" \
+        chimere-quantize -t q4_0 --pure --imatrix two.gguf --dry-run "$in"
+    refuses 3 "zero.gguf: all its numbers are 0" chimere-quantize -t q4_0 --pure --imatrix zero.gguf --dry-run "$in"
     make_imatrix short.gguf "$name" $((n / 2)) 1
     refuses 3 "another shape" chimere-quantize -t q4_0 --pure --imatrix short.gguf --dry-run "$in"
     make_imatrix bad.gguf "$name" "$n" 1 bad
