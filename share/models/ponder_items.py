@@ -11,7 +11,7 @@ answer is learnt: so the model learns how far it can be sure of an answer when i
 Writes train.jsonl (N items, default 40000), test.jsonl (200 items), keep.jsonl (what the model could do before, from
 train/synth.py) and task sets for chimere-bench with other seeds: ponder-dev.jsonl (400 problems, to choose by),
 ponder.jsonl (1000, to report on) and sums.jsonl (1000 of the kinds of share/eval/math.jsonl, for the model alone). No
-problem is in two of the files. The same bytes every time.
+problem is in two of these. The same bytes every time.
 """
 import json
 import os
@@ -214,7 +214,7 @@ def thought(r, p):
 
 
 def problem(r):
-    p = pick(r, [p_list, p_stock, p_stock, p_shop, p_boxes])(r)  # gains and losses are the hardest to learn
+    p = pick(r, [p_list, p_stock, p_shop, p_boxes])(r)
     return p if p.answer >= 0 else problem(r)
 
 
@@ -297,7 +297,7 @@ def main():
         if name.endswith(".jsonl"):
             with open(os.path.join(HERE, "..", "eval", name), encoding="utf-8") as f:
                 asked.update(json.dumps(json.loads(line).get("messages")) for line in f)
-    write(os.path.join(out, "sums.jsonl"), sums(random.Random(106), 1000, asked))
+    write(os.path.join(out, "sums.jsonl"), sums(random.Random(106), 1000, set(asked)))
     r = random.Random(105)
     items = (before(r) for _ in range(2500))
     write(os.path.join(out, "keep.jsonl"), (o for o in items if json.dumps(o["messages"]) not in asked))
