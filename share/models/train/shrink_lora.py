@@ -91,7 +91,8 @@ for name, kind, value in keys:
     head += struct.pack("<Q", len(name)) + name + struct.pack("<I", kind) + value
 body = b""
 for name, m in made:
-    head += struct.pack("<Q", len(name)) + name.encode() + struct.pack("<IQQIQ", 2, m.shape[1], m.shape[0], Q8_0, len(body))
+    head += struct.pack("<Q", len(name)) + name.encode()
+    head += struct.pack("<IQQIQ", 2, m.shape[1], m.shape[0], Q8_0, len(body))
     body += q8_0(m)
     body += b"\0" * (-len(body) % 32)
 with open(out, "wb") as f:
