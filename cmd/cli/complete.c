@@ -26,7 +26,7 @@ static const struct {
     { "mix", NULL, shape_mix_at },
     { "type",
       "q8_0|q6_k|q5_k_m|q5_k_s|q4_k_m|q4_k_s|iq4_xs|q3_k_l|q3_k_m|q3_k_s|iq3_m|iq3_xs|iq3_xxs|q2_k|iq2_m|iq2_s|"
-      "iq2_xs|iq2_xxs|iq1_m|iq1_s",
+      "iq2_xs|iq2_xxs|iq1_m|iq1_s|q4_0|q4_1|q5_0|q5_1|iq4_nl|mxfp4_moe|iq3_s|q2_k_s|tq1_0|tq2_0|list",
       NULL },
 };
 

@@ -187,6 +187,17 @@ enum err_code cli_as_data(struct err *e)
     return e->code;
 }
 
+/* Whether a message has said what to type instead. */
+static bool says_what(const char *message)
+{
+    static const char *const words[] = { "did you mean ", ": use ", "or use ", " replaces it" };
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strstr(message, words[i]) != NULL)
+            return true;
+    return false;
+}
+
 void cli_usage(const char *fmt, ...)
 {
     char message[MESSAGE_BYTES];
@@ -197,7 +208,10 @@ void cli_usage(const char *fmt, ...)
     va_end(ap);
     print_line(message);
     say_origins(message);
-    fprintf(stderr, " (%s -h lists the options)\n", program);
+    if (says_what(message))
+        fputs("\n", stderr);
+    else
+        fprintf(stderr, " (%s -h lists the options)\n", program);
     exit(EXIT_USAGE);
 }
 

@@ -63,6 +63,10 @@ enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes, str
                 e, ERR_IO,
                 "%s: cannot open: no such file here, nor in the directories of CHIMERE_MODELS, with .gguf or without",
                 given);
+        if (strlen(given) < 256)
+            return err_set(
+                e, ERR_IO,
+                "%s: cannot open: No such file or directory (names are looked for where CHIMERE_MODELS says)", given);
     }
     if (given != NULL) {
         n = snprintf(buf, buf_bytes, "%s", given);

@@ -691,12 +691,27 @@ static void check_rules(const struct cli *cli, const char *word)
     cli_check_needs(cli, bit);
 }
 
+/* Commands of Ollama and llama.cpp, where files are meant here. */
+static const struct {
+    const char *word, *use;
+} commands[] = {
+    { "run", "chimere-run -m FILE -p TEXT" },
+    { "chat", "chimere-run -m FILE -i" },
+    { "pull", "chimere-run -hf OWNER/REPO, which prints the command that fetches it" },
+    { "serve", "chimere-serve-stdio --listen 127.0.0.1:8080" },
+    { "list", "chimere-run --inspect DIRECTORY" },
+    { "show", "chimere-run --inspect FILE" },
+};
+
 /* Words that other programs take as commands. */
 static void check_operand(const struct cli *cli, const char *word)
 {
     if (word != NULL && (strcmp(word, "help") == 0 || strcmp(word, "version") == 0) && access(word, F_OK) != 0 &&
         cli_command_of(cli, word) == NULL)
         cli_usage("%s: did you mean --%s?", word, word);
+    for (size_t i = 0; word != NULL && cli->commands == NULL && i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(word, commands[i].word) == 0 && access(word, F_OK) != 0)
+            cli_usage("%s: no such file, and no command: use %s", word, commands[i].use);
 }
 
 const struct cli_command *cli_command_of(const struct cli *cli, const char *word)
@@ -717,6 +732,10 @@ const struct cli_command *cli_need_command(const struct cli *cli, const char *wo
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n > 0 ? ", " : "", k->name);
     if (c == NULL && word == NULL)
         cli_usage("no command: one of %s", names);
+    for (size_t i = 0; c == NULL && cli->of != NULL && cli->of[i].option != NULL; i++)
+        for (const struct cli_command *k = cli->commands; k->name != NULL; k++)
+            if (strcmp(cli->of[i].option, word) == 0 && cli->of[i].commands == k->bit)
+                cli_usage("%s: not a command; did you mean %s --%s?", word, k->name, word);
     if (c == NULL)
         cli_usage("%s: not one of %s", word, names);
     return c;

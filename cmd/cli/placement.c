@@ -145,7 +145,8 @@ void cli_placement_text(const struct run_placement *f, double device_bytes_per_s
     const struct writer w = { line, ctx };
 
     if (f->budget_bytes > 0)
-        write_text(&w, "plan for %s, %s of its memory%s", f->device, amount(f->budget_bytes).text,
+        write_text(&w, "plan for %s, %.4g GiB (%.3f GB) of its memory%s", f->device,
+                   (double)f->budget_bytes / (1 << 30), (double)f->budget_bytes / 1e9,
                    f->present ? "" : ": a card of that size, which is not here");
     else
         write_text(&w, "plan for %s", f->device);

@@ -1,11 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* measure.c - what --measure shows while it measures.                              room: cmd */
+#include <string.h>
+
 #include "base/clock.h"
 #include "quantize/program.h"
 
 struct shown {
-    double from_ms; /* of the first run; 0: there was none yet */
+    double from_ms;       /* of the first run; 0: there was none yet */
+    double phase_from_ms; /* of what comes before runs */
+    char doing[80];       /* the phase */
 };
+
+/* A phase that is no run of the model: how far it is, and how long it will take. */
+static void show_phase(struct shown *s, const struct measure_tick *t)
+{
+    if (strcmp(s->doing, t->doing) != 0) {
+        snprintf(s->doing, sizeof s->doing, "%s", t->doing);
+        s->phase_from_ms = clock_ms();
+    }
+    if (t->part > 0)
+        cli_progress("%s: %.0f %%, %.0f s left", t->doing, 100 * t->part,
+                     (clock_ms() - s->phase_from_ms) / 1e3 / t->part * (1 - t->part));
+    else
+        cli_progress("%s", t->doing);
+}
 
 static bool show_tick(void *ctx, const struct measure_tick *t)
 {
@@ -17,7 +35,7 @@ static bool show_tick(void *ctx, const struct measure_tick *t)
     const double spent_s = (clock_ms() - s->from_ms) / 1e3;
 
     if (t->runs == 0)
-        cli_progress("%s", t->doing);
+        show_phase(s, t);
     else if (part > 0)
         cli_progress("%s: run %lld of %lld, %.0f s, %.0f s left", t->doing, (long long)t->run + 1, (long long)t->runs,
                      spent_s, spent_s / part * ((double)t->runs - part));

@@ -3,6 +3,7 @@
 #include "run/check.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/io.h"
 #include "cli/cli.h"
 #include "grammar/grammar.h"
@@ -20,6 +21,8 @@ enum err_code cli_form_read(struct cli_form *out, const struct cli_grammar *from
     if (from->schema != NULL && cli_json_file(&f.schema, path, e))
         return cli_as_data(e);
     if (from->grammar != NULL) {
+        if (strstr(path, "::=") != NULL && access(path, F_OK) != 0)
+            return err_set(e, ERR_ARG, "--grammar takes the name of a file, not the grammar: write it to one");
         if (io_read_text(&f.text, &n, path, GRAMMAR_BYTES_MAX, cli_interrupted, e))
             return cli_as_data(e);
         f.form.gbnf = (struct str){ f.text, n };

@@ -77,11 +77,16 @@ struct run_opts cli_run_sizes(const struct cli_run *s, bool plain, int *n_spare)
 enum err_code cli_run_plan(struct cli_run *s, char *const *files, int *status, struct err *e)
 {
     struct run_opts ro;
+    int64_t train;
     int n_spare;
 
     (void)files, (void)status;
     if (cli_open(&s->open, &s->o->model, e) || cli_open_model(&s->open, e))
         return e->code;
     ro = cli_run_sizes(s, true, &n_spare);
+    train = model_info(s->open.model)->ctx_train;
+    if (train > 0 && ro.ctx_tokens > train)
+        cli_warn("--ctx %lld: the model was trained for contexts of %lld tokens", (long long)ro.ctx_tokens,
+                 (long long)train);
     return cli_open_plan(&s->open, &ro, e) ? e->code : cli_placement_print(s->open.placement, s->o->json, e);
 }

@@ -128,8 +128,8 @@ static enum err_code place_tensors(const struct gguf_in *in, uint32_t align, str
         }
         if (offset > space || t[i].size_bytes > space - offset) {
             err_set(in->e, ERR_FORMAT,
-                    "past-end: tensor %.*s of %zu bytes at %" PRIu64 ", the data section has %zu"
-                    " (an incomplete download?)",
+                    "past-end: an incomplete download? tensor %.*s of %zu bytes at %" PRIu64
+                    ", the data section has %zu",
                     STR_ARG(t[i].name), t[i].size_bytes, offset, space);
             return gguf_bad(in, at);
         }

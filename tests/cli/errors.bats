@@ -72,6 +72,27 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     chimere-run --think on -p 'What is 2 + 2?' --show-prompt | cmp - got
 }
 
+@test "words of other programs: commands, names of models, a grammar in place of its file" {
+    fails 2 'run: no such file, and no command: use chimere-run -m FILE' chimere-run run qwen3 hi
+    fails 2 'pull: no such file, and no command: use chimere-run -hf' chimere-run pull qwen3
+    fails 2 'serve: no such file, and no command: use chimere-serve-stdio --listen' chimere-serve-stdio serve
+    echo 'What is 2 + 2?' > run # a file is a file
+    [ "$(chimere-run --think=off run)" = "$(chimere-run --think=off -p 'What is 2 + 2?')" ]
+    fails 2 'compare: not a command; did you mean eval --compare?' chimere-bench compare a b
+    fails 1 'llama3: cannot open: No such file or directory (names are looked for where CHIMERE_MODELS says)' chimere-run -m llama3 -p x
+    fails 2 'takes the name of a file' chimere-run --grammar 'root ::= "a"' -p x
+    # help is pointed to where the message has not said what to type
+    fails 2 'unknown option --xyzzy (chimere-run -h lists the options)' chimere-run --xyzzy
+    fails 2 'did you mean --predict?' chimere-run --perdict 5
+    [ "$(grep -c 'lists the options' err)" -eq 0 ]
+    # a plan for more than the model was trained for says so, once
+    try 0 chimere-run --plan --vram 24G --ctx 256k
+    [ "$(cat err)" = 'chimere-run: --ctx 262144: the model was trained for contexts of 4096 tokens' ]
+    grep -q '^plan for cuda, 24 GiB (25.770 GB) of its memory' out
+    try 0 chimere-run --plan --ctx 4k
+    [ ! -s err ]
+}
+
 @test "messages name options as they were typed" {
     fails 2 '-n has no effect with --tokenize' chimere-run -n 5 --tokenize -p x
     fails 2 '--pred has no effect with --tokenize' chimere-run --pred 5 --tokenize -p x
@@ -123,7 +144,7 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     CHIMERE_OPTS='--draft none' fails 2 "drafter 'none' is neither auto, ngram, mtp or engram nor a file here; --draft is from CHIMERE_OPTS" \
         chimere-run -p x -n 1
     fails 2 '-t 0.5: not a number' chimere-engram-build build -t 0.5
-    CHIMERE_OPTS='-m gone' fails 1 'gone: cannot open: No such file or directory; --model is from CHIMERE_OPTS' chimere-serve-stdio
+    CHIMERE_OPTS='-m gone' fails 1 'where CHIMERE_MODELS says); --model is from CHIMERE_OPTS' chimere-serve-stdio
     CHIMERE_OPTS='-c 1' fails 1 '; --ctx is from CHIMERE_OPTS' chimere-run --raw -p 'The kernel'
     CHIMERE_OPTS='--temp 0' fails 2 '--top-p has no effect at temperature 0: it needs --temp; --temp is from CHIMERE_OPTS' chimere-run --top-p 0.9 -p x
     CHIMERE_OPTS='-q' try 0 chimere-run --raw -v -n 1 -p x

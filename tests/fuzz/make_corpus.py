@@ -288,7 +288,7 @@ def tensors():
         if have:
             f.data(have)
         f.bad(f"past-end-{label}", FORMAT, at,
-               f"past-end: tensor t of {size} bytes at {offset}, the data section has {have} (an incomplete download?)")
+               f"past-end: an incomplete download? tensor t of {size} bytes at {offset}, the data section has {have}")
     f = File(2)
     f.tensor("a", [16], 0, 0)
     at = f.tensor("b", [8], 0, 32)[4]
