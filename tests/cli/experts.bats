@@ -68,13 +68,13 @@ logits() # FILE OPTION...
     head -c 3000 "$ROOT/share/eval/heldout-docs.txt" > text
     for k in 4 3 1; do
         chimere-bench kl --ctx 64 --windows 2 --experts $k --reference "$CHIMERE_MODEL" text --json
-    done > kl
+    done > kl.jsonl
     jq -es 'map(.model.experts_used) == [4, 3, 1] and .[0].kl_max_nats == 0 and .[1].kl_mean_nats > 0.003 and
-        .[2].kl_mean_nats > 5 * .[1].kl_mean_nats' kl
+        .[2].kl_mean_nats > 5 * .[1].kl_mean_nats' kl.jsonl
     for k in 4 1; do
         chimere-bench speed --experts $k --prompt 8 --depth 0 --rows 1 --seqs 1 --reps 1 --tokens 2 --bandwidth 10 --json
-    done > speed
-    jq -es 'map(select(.case == "decode depth=0").step_bytes_by_kind.experts) | .[0] / .[1] - 4 | fabs < 1e-6' speed
+    done > speed.jsonl
+    jq -es 'map(select(.case == "decode depth=0").step_bytes_by_kind.experts) | .[0] / .[1] - 4 | fabs < 1e-6' speed.jsonl
     head -n 2 "$ROOT/share/eval/math.jsonl" > set.jsonl
     try 0 chimere-bench eval --experts 3 -o answers set.jsonl --json
     fails 3 'by another model' chimere-bench eval -o answers set.jsonl
