@@ -10,9 +10,11 @@ Every question has one of six phrasings, in turn. KIND is one of
   lines "KEY: TEXT":  people glossary | packages devices
   paragraphs of 2 to 4 sentences with several facts:  village craftsman ship company mountain machine herb inn |
       instrument animal bridge festival | school lighthouse
-Those before the first bar are to choose with. Those behind the last one were written before the last change of the rules, and decided nothing.
+  the same, with several facts in a sentence:  theatre farm expedition observatory | railway botanist
+Those before the last bar are to choose with. Those behind it decided nothing.
 """
 import argparse, json, os, random
+import context_prose as dense
 import learn_sets as sets
 
 LINES = {  # six phrasings; {K}: in capitals, {w}: hyphens are spaces, {s}: plural
@@ -340,12 +342,12 @@ def lines(kind, n, r):
 
 def main():
     a = argparse.ArgumentParser()
-    a.add_argument("kind", choices=[*LINES, *PROSE])
+    a.add_argument("kind", choices=[*LINES, *PROSE, *dense.KINDS])
     a.add_argument("n", type=int)
     a.add_argument("seed", type=int)
     a.add_argument("dir")
     a = a.parse_args()
-    made = (lines if a.kind in LINES else prose)(a.kind, a.n, random.Random("%s %d" % (a.kind, a.seed)))
+    made = (lines if a.kind in LINES else prose if a.kind in PROSE else dense.prose)(a.kind, a.n, random.Random("%s %d" % (a.kind, a.seed)))
     os.makedirs(a.dir, exist_ok=True)
     with open(os.path.join(a.dir, "notes.txt"), "w") as f:
         f.write(made[0] + "\n")

@@ -3,17 +3,27 @@
  *
  * The document is read from its beginning for each question: a MiB takes 0.15 s, and nothing has to be built
  * or kept. */
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "recall/document.h"
+#include "recall/span.h"
 #include "text/text.h"
 
-enum { BEST = 8 /* paragraphs that are looked at closely */, NAME_WORDS = 8, NAME_BYTES = 100 };
+enum {
+    BEST = 8 /* paragraphs that are looked at closely */,
+    NAME_WORDS = 8,
+    NAME_BYTES = 100,
+    PARAGRAPHS = 3 /* whose spans are ranked */
+};
 
-/* A line or a paragraph has half of what the question asks for, or it is about something else. */
-#define SHARE_LEAST 0.5
+enum { MARGIN = 10 /* by which a span is better than saying nothing */ };
+
+/* A line or a paragraph has half of what the question asks for, or it is about something else; a paragraph with a name
+ * of the question may have less. */
+#define SHARE_LEAST       0.5
+#define SHARE_LEAST_NAMED 0.25
 
 /* ---- words ---- */
 
@@ -259,18 +269,23 @@ static enum err_code weigh_words(struct search *x, const struct text *t, struct 
     return code;
 }
 
-/* Two words of the question, or the one that it has; numbers and verbs that say little do not count. */
-static bool has_enough(const struct recall_asked *q, uint64_t bits)
+/* Two words of the question, the one that it has, or a name; numbers and verbs that say little do not count. */
+static bool has_enough(const struct search *x, uint64_t bits)
 {
-    int asked = 0, found = 0;
+    const struct recall_asked *q = &x->q;
+    const double has = weight_of(q, bits);
+    int asked = 0, found = 0, named = 0;
 
     for (int i = 0; i < q->n; i++)
         if (q->weight[i] > 0 && strchr("0123456789", q->word[i].low[0]) == NULL &&
             !recall_is_kind(RECALL_LIGHT, q->word[i].low, q->word[i].n)) {
             asked++;
             found += (int)(bits >> i & 1);
+            named += q->name[i] && (bits >> i & 1) != 0;
         }
-    return found >= 2 || (found == 1 && asked == 1);
+    if (named > 0 && has >= SHARE_LEAST_NAMED * x->all)
+        return true;
+    return has >= SHARE_LEAST * x->all && (found >= 2 || (found == 1 && asked == 1));
 }
 
 static void keep_block(struct search *x, struct str s, double score)
@@ -323,7 +338,7 @@ static void read_blocks(struct search *x)
 
         const double has = weight_of(&x->q, bits);
 
-        if (look_at_lines(x, block, has) && has >= SHARE_LEAST * x->all && has_enough(&x->q, bits))
+        if (look_at_lines(x, block, has) && has_enough(x, bits))
             keep_block(x, block, has);
     }
 }
@@ -339,53 +354,91 @@ static bool has_names(const struct recall_asked *q, struct str block)
     return true;
 }
 
-static enum err_code find_span(const struct search *x, struct str *out, double *share, struct err *e)
+/* Shows the spans of the best paragraphs, and saying nothing. */
+static enum err_code point(const struct search *x, span_see *see, void *of, enum span_class *class, struct err *e)
 {
-    double best = 0;
-
-    for (int i = 0; i < x->n_best; i++) {
-        struct str s;
-        double score;
-
+    struct span_search s = { .see = see, .of = of };
+    *class = recall_span_class(&x->q);
+    for (int i = 0; i < x->n_best && s.rank < PARAGRAPHS; i++) {
         if (!has_names(&x->q, x->best[i].s))
             continue;
-        if (recall_span(x->best[i].s, &x->q, &s, &score, e))
+        s.share = x->best[i].score / x->all;
+        if (recall_spans(&s, x->best[i].s, &x->q, e))
             return e->code;
-        score += 2 * x->best[i].score / x->all;
-        if (s.n == 0 || score <= best || str_find(x->question, 0, s) != SIZE_MAX)
-            continue;
-        best = score;
-        *out = s;
-        *share = x->best[i].score / x->all;
     }
+    if (s.rank > 0)
+        recall_no_span(&s);
     return ERR_OK;
+}
+
+struct choice {
+    struct str question, best;
+    enum span_class class;
+    int score; /* of best */
+};
+
+static void choose(void *of, const struct ranked_span *s)
+{
+    struct choice *x = of;
+    int score = 0;
+
+    for (int i = 0; i < s->n; i++)
+        score += recall_span_weight[x->class][s->feature[i]];
+    if (s->text.n == 0)
+        score += MARGIN;
+    if (score <= x->score || (s->text.n > 0 && str_find(x->question, 0, s->text) != SIZE_MAX))
+        return;
+    x->score = score;
+    x->best = s->text;
+}
+
+static enum err_code open_search(struct search **out, struct str document, const struct text *t, struct str question,
+                                 struct err *e)
+{
+    struct search *x = *out = calloc(1, sizeof *x);
+
+    if (x == NULL)
+        return err_nomem(e);
+    x->document = document;
+    x->question = question;
+    recall_read_question(&x->q, question);
+    if (x->q.asks && weigh_words(x, t, e))
+        return e->code;
+    if (x->all > 0)
+        read_blocks(x);
+    return ERR_OK;
+}
+
+enum err_code recall_point(struct str document, const struct text *t, struct str question, span_see *see, void *of,
+                           enum span_class *class, struct err *e)
+{
+    struct search *x;
+    enum err_code code = open_search(&x, document, t, question, e);
+
+    if (code == ERR_OK && x->text.n == 0)
+        code = point(x, see, of, class, e);
+    free(x);
+    return code;
 }
 
 enum err_code recall_answer(struct recall_said *out, struct str document, const struct text *t, struct str question,
                             struct err *e)
 {
-    struct search *x = calloc(1, sizeof *x);
-    enum err_code code = x != NULL ? ERR_OK : err_nomem(e);
+    struct search *x;
+    enum err_code code = open_search(&x, document, t, question, e);
 
     *out = (struct recall_said){ 0 };
-    if (code == ERR_OK) {
-        x->document = document;
-        x->question = question;
-        recall_read_question(&x->q, question);
-        if (x->q.asks)
-            code = weigh_words(x, t, e);
-    }
-    if (code == ERR_OK && x->all > 0) {
-        read_blocks(x);
-        if (x->text.n > 0) {
-            out->text = x->text;
-            out->share = (float)(x->line_has / x->all);
-        } else {
-            double share = 0;
+    if (code == ERR_OK && x->text.n > 0) {
+        out->text = x->text;
+        out->share = (float)(x->line_has / x->all);
+    } else if (code == ERR_OK) {
+        struct choice c = { .question = question, .score = INT_MIN };
 
-            code = find_span(x, &out->text, &share, e);
-            out->share = (float)share;
-        }
+        code = point(x, choose, &c, &c.class, e);
+        out->text = c.best;
+        for (int i = 0; i < x->n_best && c.best.n > 0; i++)
+            if (c.best.p >= x->best[i].s.p && c.best.p < x->best[i].s.p + x->best[i].s.n)
+                out->share = (float)(x->best[i].score / x->all);
     }
     for (const char *p = document.p; out->text.n > 0 && p < out->text.p; p++)
         out->line += *p == '\n';

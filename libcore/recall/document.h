@@ -32,6 +32,7 @@ enum recall_kind {
     RECALL_TIMES, /* how often */
     RECALL_DENIES,
     RECALL_LIGHT,  /* verbs that say little: "take place" */
+    RECALL_PERSON, /* "the mayor" */
     RECALL_STANDS, /* verbs that say no more than "is" of a place */
 };
 enum recall_wanted {
@@ -45,6 +46,8 @@ enum recall_wanted {
     RECALL_OFTEN,
     RECALL_COLOURS,
     RECALL_WHY,
+    RECALL_HOW,         /* in what way */
+    RECALL_NAMED,       /* "which river" */
     RECALL_DESCRIPTION, /* of what is named, and nothing else is asked */
 };
 
@@ -77,6 +80,7 @@ struct recall_asked {
     uint64_t filter[8]; /* a bit for each key */
     enum recall_wanted wanted;
     int noun;     /* the word that says what is wanted ("which year", "how tall"); -1: none */
+    int prep;     /* the preposition that goes with what is wanted ("known for what", "to whom"); -1: none */
     bool asks;    /* it is a question, and not one for yes or no */
     bool subject; /* "what lives in the cellar" */
     bool denies;  /* "who does not" */
@@ -86,7 +90,6 @@ bool recall_next_at(struct str s, size_t *at, const struct recall_asked *q, stru
 /* question.c */
 void recall_read_question(struct recall_asked *q, struct str question);
 
-/* span.c: the part of a paragraph that answers; n 0: none does. *score: how well. */
-MUST_CHECK enum err_code recall_span(struct str paragraph, const struct recall_asked *q, struct str *out, double *score,
-                                     struct err *e);
+bool recall_at_is(const struct recall_at *w, const char *word);
+bool recall_at_is_of(const struct recall_at *w, enum recall_kind kind);
 #endif

@@ -242,6 +242,12 @@ static const char *const kinds[] = {
     [RECALL_ASKS] = " who whom whose which where when why how what tell name give say state show find explain describe "
                     "define remind know wonder need want look ",
     [RECALL_TIMES] = " every each once twice daily weekly monthly yearly hourly always ",
+    [RECALL_PERSON] = " actor architect artist author baker builder captain chief coach commander composer conductor "
+                      "creator designer director discoverer doctor driver editor emperor engineer explorer father "
+                      "founder governor guard guardian guide head headmaster heir husband inventor judge keeper king "
+                      "landlord leader maker manager mayor member mother musician owner painter pilot player poet "
+                      "president priest producer professor publisher queen ruler singer speaker student successor "
+                      "teacher trainer wife winner writer ",
     [RECALL_STANDS] = " stand stands stood lie lies lay find found see seen locate located situated kept ",
     [RECALL_DENIES] = " not no never without neither nor none don doesn didn isn wasn aren cannot ",
     [RECALL_LIGHT] = " get gets got getting go goes going take takes took taken ",
@@ -265,7 +271,11 @@ static const struct {
     { RECALL_MEASURE, " height length width depth weight price cost age size speed distance fee wage salary "
                       "temperature duration rent " },
     { RECALL_NAMES, " name person " },
-    { RECALL_MANY, " many number amount " },
+    { RECALL_MANY, " many number amount percentage percent proportion population " },
+    { RECALL_NAMED, " agency airport album army award band bank battle book brand bridge church club college company "
+                    "continent county court empire event film firm harbour island lake language league magazine "
+                    "mountain movie museum newspaper ocean organization party port province railway region religion "
+                    "river school sea ship show song state station street team title tribe university war " },
 };
 
 enum recall_wanted recall_wanted_by(const char *word, size_t n)

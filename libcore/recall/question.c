@@ -4,12 +4,12 @@
 
 #include "recall/document.h"
 
-static bool is(const struct recall_at *w, const char *word)
+bool recall_at_is(const struct recall_at *w, const char *word)
 {
     return w->n == strlen(word) && memcmp(w->low, word, w->n) == 0;
 }
 
-static bool is_of(const struct recall_at *w, enum recall_kind kind)
+bool recall_at_is_of(const struct recall_at *w, enum recall_kind kind)
 {
     return recall_is_kind(kind, w->low, w->n);
 }
@@ -17,12 +17,12 @@ static bool is_of(const struct recall_at *w, enum recall_kind kind)
 /* A question word, and what it asks for; RECALL_DESCRIPTION: it is none. */
 static enum recall_wanted asked_by(const struct recall_at *w)
 {
-    return is(w, "who") || is(w, "whom") || is(w, "whose")   ? RECALL_WHO
-           : is(w, "when")                                   ? RECALL_WHEN
-           : is(w, "where")                                  ? RECALL_WHERE
-           : is(w, "why")                                    ? RECALL_WHY
-           : is(w, "what") || is(w, "which") || is(w, "how") ? RECALL_WHAT
-                                                             : RECALL_DESCRIPTION;
+    return recall_at_is(w, "who") || recall_at_is(w, "whom") || recall_at_is(w, "whose")   ? RECALL_WHO
+           : recall_at_is(w, "when")                                                       ? RECALL_WHEN
+           : recall_at_is(w, "where")                                                      ? RECALL_WHERE
+           : recall_at_is(w, "why")                                                        ? RECALL_WHY
+           : recall_at_is(w, "what") || recall_at_is(w, "which") || recall_at_is(w, "how") ? RECALL_WHAT
+                                                                                           : RECALL_DESCRIPTION;
 }
 
 /* "how tall", "how many" */
@@ -31,14 +31,14 @@ static enum recall_wanted wanted_how(const struct recall_at *next)
     static const char *const of_size[] = { "much", "tall", "high",  "long", "old",   "deep",  "wide",
                                            "far",  "big",  "heavy", "fast", "large", "thick", "small" };
 
-    if (is(next, "many"))
+    if (recall_at_is(next, "many"))
         return RECALL_MANY;
-    if (is(next, "often"))
+    if (recall_at_is(next, "often"))
         return RECALL_OFTEN;
     for (size_t i = 0; i < sizeof of_size / sizeof *of_size; i++)
-        if (is(next, of_size[i]))
+        if (recall_at_is(next, of_size[i]))
             return RECALL_MEASURE;
-    return RECALL_WHAT;
+    return RECALL_HOW;
 }
 
 /* "which year", "the colour of": not "each day", "in a year", "take place". */
@@ -47,18 +47,36 @@ static int find_noun(const struct recall_asked *q)
     for (int i = 0; i < q->n; i++) {
         const struct recall_at *w = &q->word[i], *before = i > 0 ? w - 1 : NULL;
 
-        if (recall_wanted_by(w->low, w->n) == RECALL_WHAT || (before != NULL && is_of(before, RECALL_LIGHT)))
+        const enum recall_wanted wanted = recall_wanted_by(w->low, w->n);
+
+        if (wanted == RECALL_WHAT || (before != NULL && recall_at_is_of(before, RECALL_LIGHT)))
             continue;
-        if (before == NULL || (before->role != RECALL_PREP && before->role != RECALL_AUX && !is(before, "a") &&
-                               !is(before, "an") && !is(before, "each") && !is(before, "every") && !is(before, "of")))
+        /* "which river", not "what the theatre shows" */
+        if (wanted == RECALL_NAMED && (before == NULL || before->role != RECALL_REL))
+            continue;
+        if (before == NULL ||
+            (before->role != RECALL_PREP && before->role != RECALL_AUX && !recall_at_is(before, "a") &&
+             !recall_at_is(before, "an") && !recall_at_is(before, "each") && !recall_at_is(before, "every") &&
+             !recall_at_is(before, "of")))
             return i;
     }
+    return -1;
+}
+
+/* "for what", "what is it known for" */
+static int find_preposition(const struct recall_asked *q)
+{
+    for (int i = 0; i < q->n; i++)
+        if (q->word[i].role == RECALL_PREP && (i + 1 == q->n || asked_by(&q->word[i + 1]) != RECALL_DESCRIPTION))
+            return i;
     return -1;
 }
 
 static void read_wanted(struct recall_asked *q)
 {
     int wh = -1;
+
+    q->prep = find_preposition(q);
 
     q->wanted = RECALL_WHAT;
     q->noun = -1;
@@ -69,14 +87,17 @@ static void read_wanted(struct recall_asked *q)
         q->wanted = asked_by(&q->word[wh]);
     const struct recall_at *next = wh >= 0 && wh + 1 < q->n ? &q->word[wh + 1] : NULL;
 
-    if (next != NULL && is(&q->word[wh], "how")) {
+    if (next != NULL && recall_at_is(&q->word[wh], "how")) {
         q->wanted = wanted_how(next);
-        q->noun = q->wanted != RECALL_WHAT ? wh + 1 : -1;
+        q->noun = q->wanted != RECALL_HOW ? wh + 1 : -1;
         return;
     }
     if (q->wanted == RECALL_WHO || q->wanted == RECALL_WHAT)
         q->subject = next != NULL && next->role == RECALL_CONTENT;
     q->noun = find_noun(q);
+    if (wh < 0 && q->noun < 0)
+        for (int i = 0; i < q->n && q->wanted == RECALL_WHAT; i++)
+            q->wanted = recall_at_is_of(&q->word[i], RECALL_PERSON) ? RECALL_NAMES : RECALL_WHAT;
     if (q->wanted != RECALL_WHAT) { /* "the year when" */
         if (q->noun >= 0 && recall_wanted_by(q->word[q->noun].low, q->word[q->noun].n) != q->wanted)
             q->noun = -1;
@@ -91,7 +112,7 @@ static void read_wanted(struct recall_asked *q)
                 q->noun = i - 1;
         if (q->noun < 0 && wh + 2 < q->n && q->word[wh + 2].capital) /* "what job Anna Kell has" */
             q->noun = wh + 1;
-        if (is(&q->word[wh], "which") && q->noun < 0)
+        if (recall_at_is(&q->word[wh], "which") && q->noun < 0)
             q->noun = wh + 1;
         else if (q->noun >= 0)
             q->subject = false;
@@ -125,7 +146,7 @@ static bool does_ask(const struct recall_asked *q, struct str question)
     int content = 0;
 
     for (int i = 0; i < q->n; i++) {
-        if (is_of(&q->word[i], RECALL_ASKS) && q->word[i].role != RECALL_CONTENT)
+        if (recall_at_is_of(&q->word[i], RECALL_ASKS) && q->word[i].role != RECALL_CONTENT)
             return true;
         content += q->weight[i] > 0;
     }
@@ -146,7 +167,7 @@ void recall_read_question(struct recall_asked *q, struct str question)
 
         for (size_t i = end; i < (size_t)(w->s.p - question.p); i++)
             begins = begins || strchr(".!?:\n", question.p[i]) != NULL;
-        q->denies = q->denies || is_of(w, RECALL_DENIES);
+        q->denies = q->denies || recall_at_is_of(w, RECALL_DENIES);
         q->weight[q->n] = w->role == RECALL_CONTENT && !is_repeated(q, q->n);
         if (q->weight[q->n] > 0)
             add_keys(q, q->n);

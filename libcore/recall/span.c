@@ -1,368 +1,189 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* span.c - the words of a paragraph that answer a question.                  room: recall
+/* span.c - spans of a paragraph that may answer a question, and their features.                  room: recall
  *
- * A sentence is cut where the question's own words, prepositions, verbs without meaning and commas stand. Of the parts
- * that are left one is the answer: the one of the kind that is asked for, or the one beside the words that the question
- * shares with the sentence. */
+ * Nothing here decides: weights do, and they are learnt. What may stand at the ends of a span is fixed, so that there
+ * are some hundred spans of a paragraph and not some thousand. */
+#include "recall/span.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "recall/document.h"
+#include "recall/reading.h"
 
-enum { WORDS_READ = 1024 /* of a paragraph */, LONG = 14 /* words of a sentence, or more */ };
+enum { WORDS_MOST = 8, CLAUSE_WORDS_MOST = 40, LONG = 14, VERY_LONG = 28 /* words of a sentence */ };
 
-/* What is asked of a long sentence is answered by a part that is better than all others by this much. */
-#define MARGIN 0.3
-
+struct word_is {
+    bool number, year, date, capital, lead, name, ed, ing;
+};
 struct sentence {
     int from, to; /* words */
+    double beside, names;
+    bool noun, named; /* named: here or before, all names have come */
+    bool best, behind_lead, denies;
 };
-struct piece {
-    int from, to; /* words */
-    int prep;     /* the preposition before it, -1: none */
-};
-struct reading {
-    const struct recall_asked *q;
-    struct recall_at *word; /* [n] */
-    bool *stop;             /* [n] a comma or the like stands before the word */
-    bool *ends;             /* [n] a sentence ends behind the word */
-    int n;
-    struct str paragraph;
-    bool is_name[RECALL_ASKED_MAX]; /* of the question's words */
-    bool named[RECALL_ASKED_MAX];   /* names in the sentences up to the one at hand */
-    int n_names, n_beside;          /* is_beside() */
-    double all_beside;              /* their weight */
-    struct str best;                /* part, with its score and that of the best one that says something else */
-    double score, next;
-    bool in_long; /* sentence */
+struct maker {
+    const struct span_search *x;
+    const struct reading *r;
+    const struct sentence *s;
+    const struct word_is *is; /* [n] */
+    struct ranked_span out;
 };
 
-static bool is(const struct recall_at *w, const char *word)
+static void put(struct maker *m, int feature)
 {
-    return w->n == strlen(word) && memcmp(w->low, word, w->n) == 0;
+    if (m->out.n < SPAN_FEATURES_EACH)
+        m->out.feature[m->out.n++] = (unsigned char)feature;
 }
 
-static bool is_of(const struct recall_at *w, enum recall_kind kind)
+static void put_if(struct maker *m, bool has, int feature)
 {
-    return recall_is_kind(kind, w->low, w->n);
+    if (has)
+        put(m, feature);
 }
 
-/* ---- reading ---- */
+/* ---- words ---- */
 
-static bool is_short_form(const struct recall_at *w)
+static bool ends_in(const struct recall_at *w, const char *tail)
 {
-    static const char *const forms[] = { "dr", "mr", "mrs", "ms", "st", "no", "e", "g", "i" };
+    const size_t n = strlen(tail);
 
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (is(w, forms[i]))
-            return true;
-    return w->n == 1 && w->capital;
+    return w->n > n + 2 && memcmp(w->low + w->n - n, tail, n) == 0;
 }
 
-/* What stands between two words. */
-static void read_gap(struct reading *r, int i, struct str gap, bool last)
+static bool is_digits(const struct recall_at *w)
 {
-    const struct recall_at *w = &r->word[i];
-    bool ends = last, stop = false;
-
-    for (size_t k = 0; k < gap.n; k++) {
-        const char c = gap.p[k];
-        const bool tight = k == 0 && gap.n == 1 && w->digit;
-
-        if ((c == '.' && !tight && !is_short_form(w)) || c == '?' || c == '!')
-            ends = true;
-        else if ((c == ',' && !tight) || strchr(";()\"", c) != NULL || (c == ':' && !tight) ||
-                 (c == '-' && k > 0 && gap.p[k - 1] == ' ') || (unsigned char)c == 0x9C || (unsigned char)c == 0x9D ||
-                 (unsigned char)c == 0x93 || (unsigned char)c == 0x94)
-            stop = true;
-    }
-    r->ends[i] = ends;
-    if (!last)
-        r->stop[i + 1] = stop || ends;
+    return w->digit && w->low[0] >= '0' && w->low[0] <= '9';
 }
 
-static enum err_code read_words(struct reading *r, struct err *e)
-{
-    size_t at = 0, end = 0;
-
-    r->word = calloc(WORDS_READ, sizeof *r->word);
-    r->stop = calloc(WORDS_READ, sizeof *r->stop);
-    r->ends = calloc(WORDS_READ, sizeof *r->ends);
-    if (r->word == NULL || r->stop == NULL || r->ends == NULL)
-        return err_nomem(e);
-    while (r->n < WORDS_READ && recall_next_at(r->paragraph, &at, r->q, &r->word[r->n])) {
-        const size_t from = (size_t)(r->word[r->n].s.p - r->paragraph.p);
-
-        if (r->n > 0)
-            read_gap(r, r->n - 1, (struct str){ r->paragraph.p + end, from - end }, false);
-        end = at;
-        r->n++;
-    }
-    if (r->n > 0)
-        read_gap(r, r->n - 1, (struct str){ r->paragraph.p + end, r->paragraph.n - end }, true);
-    return ERR_OK;
-}
-
-static bool begins_sentence(const struct reading *r, int i)
-{
-    return i == 0 || r->ends[i - 1];
-}
-
-static bool is_written_as_name(const struct recall_asked *q, int k)
-{
-    return k >= 0 && k < q->n && q->weight[k] > 0 && q->word[k].capital;
-}
-
-/* Who asks for Anna Kell does not mean Anna Bell: of a name of several words all have to be there. */
-static void drop_other_names(struct reading *r)
-{
-    for (int i = 0; i < r->n; i++) {
-        const int k = r->word[i].asked;
-
-        if (k < 0 || !r->word[i].capital || !r->q->word[k].capital)
-            continue;
-        const bool before = is_written_as_name(r->q, k - 1), after = is_written_as_name(r->q, k + 1);
-        const bool fits = (before && i > 0 && r->word[i - 1].asked == k - 1) ||
-                          (after && i + 1 < r->n && r->word[i + 1].asked == k + 1);
-        const bool alone = !(i > 0 && r->word[i - 1].capital && r->word[i - 1].asked < 0 && !r->stop[i]) &&
-                           !(i + 1 < r->n && r->word[i + 1].capital && r->word[i + 1].asked < 0 && !r->stop[i + 1]);
-
-        if ((before || after) && !fits && !alone)
-            r->word[i].asked = -1;
-    }
-}
-
-/* "the INN Vazo" */
-static bool is_of_name(const struct reading *r, int k)
-{
-    const struct recall_asked *q = r->q;
-
-    return k > 0 && k + 1 < q->n && r->is_name[k + 1] && q->word[k + 1].capital && q->word[k - 1].role != RECALL_REL;
-}
-
-/* Content that is neither a name nor a part of one ("the inn Vazo") nor the noun. */
-static bool is_beside(const struct reading *r, int k)
-{
-    const struct recall_asked *q = r->q;
-
-    return q->weight[k] > 0 && !r->is_name[k] && k != q->noun && !is_of_name(r, k) &&
-           !(q->wanted == RECALL_WHERE && is_of(&q->word[k], RECALL_STANDS));
-}
-
-/* Where nothing is written like a name, the rarest word stands for one: "what do vumpfs eat". */
-static void name_the_rarest(struct reading *r)
-{
-    const struct recall_asked *q = r->q;
-    int best = -1, n = 0;
-    double next = 0;
-
-    for (int k = 0; k < q->n; k++) {
-        if (r->is_name[k])
-            return;
-        n += q->weight[k] > 0;
-        if (k == q->noun)
-            continue;
-        if (best < 0 || q->weight[k] > q->weight[best]) {
-            next = best >= 0 ? q->weight[best] : 0;
-            best = k;
-        } else if (q->weight[k] > next)
-            next = q->weight[k];
-    }
-    if (n > 1 && best >= 0 && q->weight[best] > 1.5 * next)
-        r->is_name[best] = true;
-}
-
-/* A word that is written like a name, in the question or within a sentence, is one. */
-static void find_names(struct reading *r)
-{
-    const struct recall_asked *q = r->q;
-
-    for (int k = 0; k < q->n; k++)
-        r->is_name[k] = q->name[k];
-    for (int i = 0; i < r->n; i++) {
-        const int k = r->word[i].asked;
-
-        if (k >= 0 && (r->word[i].digit || (r->word[i].capital && !begins_sentence(r, i))))
-            r->is_name[k] = true;
-    }
-    for (int i = 0; i + 1 < r->n; i++) /* "Anna Kell lives" begins with a name */
-        if (begins_sentence(r, i) && r->word[i].asked >= 0 && r->word[i].capital && r->word[i + 1].asked >= 0 &&
-            r->is_name[r->word[i + 1].asked])
-            r->is_name[r->word[i].asked] = true;
-    name_the_rarest(r);
-    for (int k = 0; k < q->n; k++) {
-        r->n_names += r->is_name[k];
-        r->n_beside += is_beside(r, k);
-        r->all_beside += is_beside(r, k) ? q->weight[k] : 0;
-    }
-}
-
-/* ---- parts of a sentence ---- */
-
-/* "and" between two nouns keeps them together. */
-static bool joins(const struct reading *r, int i, int to)
-{
-    const struct recall_at *next = &r->word[i + 1];
-
-    return i + 1 < to && is(&r->word[i], "and") && next->asked < 0 &&
-           (next->role == RECALL_CONTENT || next->role == RECALL_DET) && !is_of(next, RECALL_LINKS) &&
-           !(i + 2 < to && (r->word[i + 2].role == RECALL_DET || r->word[i + 2].role == RECALL_PRON) &&
-             next->role == RECALL_CONTENT) &&
-           !(next->n > 4 && memcmp(next->low + next->n - 2, "ed", 2) == 0);
-}
-
-static bool cuts(const struct reading *r, int i, int from, int to)
+static bool is_date(const struct reading *r, int i) /* also "Mondays"; not "a hot spring" */
 {
     const struct recall_at *w = &r->word[i];
 
-    if (w->asked >= 0 && !(w->digit && r->q->weight[w->asked] <= 0))
-        return true;
-    if (w->role == RECALL_PREP)
-        return !(is(w, "of") && i > from && i + 1 < to && r->word[i - 1].asked < 0 && r->word[i + 1].asked < 0);
-    if (w->role == RECALL_CONJ)
-        return !joins(r, i, to);
-    return w->role == RECALL_AUX || w->role == RECALL_REL || w->role == RECALL_PRON;
+    if (recall_at_is(w, "spring") && i > 0 && r->word[i - 1].role == RECALL_CONTENT)
+        return false;
+    return recall_at_is_of(w, RECALL_DATE) ||
+           (w->n > 4 && w->low[w->n - 1] == 's' && recall_is_kind(RECALL_DATE, w->low, w->n - 1));
 }
 
-/* The next part at or after *at in a sentence. */
-static bool next_part(const struct reading *r, const struct sentence *s, int *at, struct piece *out)
+static void look_at_word(const struct reading *r, int i, struct word_is *is)
 {
-    int i = *at;
+    const struct recall_at *w = &r->word[i];
+    const bool content = w->role == RECALL_CONTENT;
 
-    while (i < s->to && (cuts(r, i, s->from, s->to) || r->word[i].role == RECALL_CONJ))
+    *is = (struct word_is){ .number = is_digits(w) || recall_at_is_of(w, RECALL_NUMBER) };
+    is->year = w->n == 4 && (w->low[0] == '1' || w->low[0] == '2') && strspn(w->low, "0123456789") >= 4;
+    is->date = is->year || (content && is_date(r, i));
+    is->capital = w->capital && !is->date && (content || (w->role == RECALL_ADV && !recall_begins_sentence(r, i)));
+    is->name = w->asked >= 0 && (r->is_name[w->asked] || recall_is_of_name(r, w->asked));
+    is->lead = w->asked >= 0 && !is->name;
+    is->ed = content && ends_in(w, "ed");
+    is->ing = content && ends_in(w, "ing");
+}
+
+/* ---- features of a span [from, to) ---- */
+
+static int bucket(int n)
+{
+    return n <= 3 ? n : n <= 5 ? 4 : 5;
+}
+
+static int share_bucket(double share)
+{
+    return share <= 0 ? 0 : share < 0.3 ? 1 : share < 0.55 ? 2 : share < 0.8 ? 3 : share < 0.99 ? 4 : 5;
+}
+
+static int paragraph_bucket(double share)
+{
+    return share < 0.5 ? 0 : share < 0.65 ? 1 : share < 0.8 ? 2 : share < 0.95 ? 3 : 4;
+}
+
+static int preposition(const struct recall_at *w)
+{
+    static const char *const of[] = { "in", "on", "at", "to", "by", "from", "of", "for", "with" };
+    int i = 0;
+
+    while (i < 9 && !recall_at_is(w, of[i]))
         i++;
-    if (i == s->to)
-        return false;
-    out->from = i;
-    out->prep = i > s->from && r->word[i - 1].role == RECALL_PREP && !r->stop[i] ? i - 1 : -1;
-    do
-        i++;
-    while (i < s->to && !cuts(r, i, s->from, s->to) && !r->stop[i]);
-    *at = i;
-    out->to = i;
-    return true;
+    return i < 9 ? i : recall_at_is_of(w, RECALL_PLACE) ? 9 : 10;
 }
 
-/* ---- kinds ---- */
-
-static bool is_number(const struct recall_at *w)
+static void look_before(struct maker *m, int from)
 {
-    return (w->digit && w->low[0] >= '0' && w->low[0] <= '9') || is_of(w, RECALL_NUMBER);
+    const struct reading *r = m->r;
+    const int prep = r->q->prep;
+
+    if (prep >= 0) {
+        const int at = from > m->s->from && r->word[from - 1].role == RECALL_DET ? from - 1 : from;
+        const bool asked = at > m->s->from && r->word[at - 1].n == r->q->word[prep].n &&
+                           memcmp(r->word[at - 1].low, r->q->word[prep].low, r->word[at - 1].n) == 0;
+
+        put(m, asked ? BEFORE_PREP_ASKED : BEFORE_PREP_OTHER);
+    }
+    if (from == m->s->from) {
+        put(m, BEFORE_START);
+        return;
+    }
+    const struct recall_at *w = &r->word[from - 1];
+    const struct word_is *is = &m->is[from - 1];
+
+    put_if(m, r->stop[from], BEFORE_STOP);
+    put_if(m, is->number, BEFORE_NUMBER);
+    put_if(m, is->capital && !r->stop[from], BEFORE_CAPITAL);
+    put_if(m, is->ed, BEFORE_ED);
+    if (is->lead || is->name)
+        put(m, is->lead ? BEFORE_LEAD : BEFORE_NAME);
+    else
+        put(m, w->role == RECALL_PREP ? BEFORE_PREP + preposition(w) : BEFORE_ROLE + (int)w->role);
 }
 
-static bool is_year(const struct recall_at *w)
+static void look_behind(struct maker *m, int to)
 {
-    return w->n == 4 && w->low[0] >= '1' && w->low[0] <= '2' && strspn(w->low, "0123456789") >= 4;
+    const struct reading *r = m->r;
+
+    if (to == m->s->to) {
+        put(m, AFTER_END);
+        return;
+    }
+    const struct recall_at *w = &r->word[to];
+    const struct word_is *is = &m->is[to];
+
+    put_if(m, r->stop[to], AFTER_STOP);
+    put_if(m, is->number, AFTER_NUMBER);
+    put_if(m, is->capital && !r->stop[to], AFTER_CAPITAL);
+    put_if(m, is->ed, AFTER_ED);
+    if (is->lead || is->name)
+        put(m, is->lead ? AFTER_LEAD : AFTER_NAME);
+    else
+        put(m, recall_at_is(w, "of") ? AFTER_OF : AFTER_ROLE + (int)w->role);
 }
 
-static bool is_name_at(const struct reading *r, int i)
+static void look_at_ends(struct maker *m, int from, int to)
 {
-    const struct recall_at *w = &r->word[i];
+    const struct recall_at *a = &m->r->word[from], *z = &m->r->word[to - 1];
 
-    return w->capital && w->asked < 0 && !is_of(w, RECALL_DATE) &&
-           (w->role == RECALL_CONTENT || (w->role == RECALL_ADV && !begins_sentence(r, i)));
+    put(m, FIRST_ROLE + (int)a->role);
+    put_if(m, a->role == RECALL_PREP && recall_at_is_of(a, RECALL_PLACE), FIRST_PLACE);
+    put_if(m, recall_at_is(a, "to"), FIRST_TO);
+    put_if(m, recall_at_is(a, "because") || recall_at_is(a, "since"), FIRST_BECAUSE);
+    put_if(m, m->is[from].number, FIRST_NUMBER);
+    put_if(m, m->is[from].capital, FIRST_CAPITAL);
+    put_if(m, m->is[from].ed, FIRST_ED);
+    put_if(m, m->is[from].ing, FIRST_ING);
+    put(m, LAST_ROLE + (int)z->role);
+    put_if(m, m->is[to - 1].number, LAST_NUMBER);
+    put_if(m, m->is[to - 1].capital, LAST_CAPITAL);
+    put_if(m, z->role == RECALL_CONTENT && ends_in(z, "s"), LAST_S);
+    put_if(m, m->r->q->noun >= 0 && ends_in(z, "s") == ends_in(&m->r->q->word[m->r->q->noun], "s"), LAST_FITS);
+    put_if(m, from == m->s->from, BEGINS_SENTENCE);
+    put_if(m,
+           (from > m->s->from && m->is[from].capital && m->is[from - 1].capital && !m->r->stop[from]) ||
+               (to < m->s->to && m->is[to - 1].capital && m->is[to].capital && !m->r->stop[to]),
+           CAPITAL_CUT);
 }
 
-/* Cuts a part down to the run of names in it. */
-static bool take_names(const struct reading *r, struct piece *p)
-{
-    int from = p->from, to;
-
-    while (from < p->to && !is_name_at(r, from))
-        from++;
-    /* the first word of a sentence has a capital anyway */
-    if (from < p->to && begins_sentence(r, from) && !(from + 1 < p->to && is_name_at(r, from + 1)) &&
-        from + 1 < p->to && r->word[from + 1].role == RECALL_CONTENT && !r->word[from + 1].digit)
-        for (from++; from < p->to && !is_name_at(r, from);)
-            from++;
-    if (from >= p->to)
-        return false;
-    for (to = from + 1; to < p->to && (is_name_at(r, to) || r->word[to].digit ||
-                                       (to + 1 < p->to && is_name_at(r, to + 1) && r->word[to].n <= 3));)
-        to++;
-    p->from = from;
-    p->to = to;
-    return true;
-}
-
-static bool take_date(const struct reading *r, struct piece *p)
-{
-    bool any = false;
-    int from = p->from;
-
-    for (int i = p->from; i < p->to; i++)
-        any = any || is_year(&r->word[i]) || is_of(&r->word[i], RECALL_DATE);
-    /* "7:30", "8 o'clock" */
-    any = any || (p->prep >= 0 && is(&r->word[p->prep], "at") && is_number(&r->word[p->from]));
-    if (!any)
-        return false;
-    while (from + 1 < p->to && r->word[from].role == RECALL_ADV)
-        from++;
-    for (int i = from + 1; i < p->to; i++) /* not "every year" behind it */
-        if (is_of(&r->word[i], RECALL_TIMES))
-            p->to = i;
-    p->from = from;
-    if (p->prep >= 0 && (is(&r->word[p->prep], "before") || is(&r->word[p->prep], "after") ||
-                         is(&r->word[p->prep], "until") || is(&r->word[p->prep], "during")))
-        p->from = p->prep;
-    return true;
-}
-
-/* behind: a word of the question stands before it, so that "to" leads to a place: "moved its office to". */
-static bool take_place(const struct reading *r, struct piece *p, bool behind)
-{
-    struct piece other = *p;
-
-    if (p->prep < 0 || !is_of(&r->word[p->prep], RECALL_PLACE) ||
-        (is(&r->word[p->prep], "to") && !behind && !(p->prep > 0 && is(&r->word[p->prep - 1], "next"))) ||
-        take_date(r, &other) || is_number(&r->word[p->from]))
-        return false;
-    if (p->prep > 0 && is(&r->word[p->prep], "to") && is(&r->word[p->prep - 1], "next"))
-        p->from = p->prep - 1;
-    else if (!is_of(&r->word[p->prep], RECALL_BARE_PLACE))
-        p->from = p->prep;
-    return true;
-}
-
-static bool take_times(const struct reading *r, struct piece *p)
-{
-    for (int i = p->from; i < p->to; i++)
-        if (is_of(&r->word[i], RECALL_TIMES)) {
-            p->from = p->prep >= 0 && !is_of(&r->word[p->prep], RECALL_BARE_PLACE) ? p->prep : i;
-            return true;
-        }
-    return false;
-}
-
-static bool take_number(const struct reading *r, struct piece *p, bool alone)
-{
-    int from = p->from, to;
-
-    while (from < p->to && !is_number(&r->word[from]))
-        from++;
-    if (from == p->to)
-        return false;
-    for (to = from + 1; to < p->to && (alone ? is_number(&r->word[to]) : r->word[to].role != RECALL_DET);)
-        to++;
-    p->from = from;
-    p->to = to;
-    return true;
-}
-
-static bool take_colour(const struct reading *r, struct piece *p)
-{
-    for (int i = p->from; i < p->to; i++)
-        if (is_of(&r->word[i], RECALL_COLOUR)) {
-            p->from = i > p->from && is_of(&r->word[i - 1], RECALL_SHADE) ? i - 1 : i;
-            p->to = i + 1;
-            return true;
-        }
-    return false;
-}
-
-/* Which units an adjective of measure is told in. */
-static bool has_unit(const struct reading *r, const struct piece *p)
+/* The units that the question's noun is told in. */
+static bool find_units(const struct recall_asked *q, const char **units)
 {
     static const struct {
         const char *words, *units;
@@ -376,360 +197,491 @@ static bool has_unit(const struct reading *r, const struct piece *p)
           " metre metres meter meters m cm km kilometre kilometres kilometer kilometers centimetre centimetres "
           "centimeters mm foot feet inch inches mile miles fathom fathoms yard yards storey storeys pace paces step "
           "steps " },
+        { " big large size area ",
+          " hectare hectares acre acres square metre metres meter meters centimetre centimetres cm m km kilometre "
+          "kilometres foot feet inch inches mile miles page pages " },
+        { " fast speed ", " km kilometre kilometres kilometer kilometers mile miles knot knots metres meters " },
+        { " temperature ", " degree degrees c f celsius fahrenheit " },
+        { " day weekday ",
+          " monday tuesday wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays "
+          "saturdays sundays january february march april may june july august september october november december " },
+        { " month ", " january february march april may june july august september october november december " },
         { " heavy weight ", " kg kilogram kilograms kilo kilos gram grams g ton tons tonne tonnes pound pounds " },
         { " much price cost fee rent wage salary ",
           " crown crowns euro euros dollar dollars pound pounds franc francs mark marks cent cents florin florins "
           "shilling shillings yen ducat ducats thaler thalers coin coins penny pence litre litres kilograms kg grams "
           "percent tons tonnes " },
     };
-    const int noun = r->q->noun;
     char spaced[WORD_BYTES_MAX + 2];
 
-    for (size_t k = 0; noun >= 0 && k < sizeof of / sizeof *of; k++) {
-        const struct recall_at *w = &r->q->word[noun];
-        int i = p->from;
-
-        (void)snprintf(spaced, sizeof spaced, " %.*s ", (int)(w->n < 60 ? w->n : 60), w->low);
-        if (strstr(of[k].words, spaced) == NULL)
-            continue;
-        for (; i < p->to; i++) {
-            const struct recall_at *u = &r->word[i];
-
-            (void)snprintf(spaced, sizeof spaced, " %.*s ", (int)(u->n < 60 ? u->n : 60), u->low);
-            if (strstr(of[k].units, spaced) != NULL)
-                return true;
-        }
+    if (q->noun < 0)
         return false;
-    }
-    return true;
-}
-
-/* ---- which part ---- */
-
-/* A word of the question that an answer stands near to: no name, and no part of one. */
-static bool leads(const struct reading *r, int k)
-{
-    return !r->is_name[k] && !is_of_name(r, k);
-}
-
-/* Content words between a part and the next word of the question that is no name; negative: that stands behind it. 0:
- * there is none. */
-static int steps_from(const struct reading *r, const struct sentence *s, const struct piece *p)
-{
-    int before = 0, after = 0, n = 1;
-
-    for (int i = p->from - 1; i >= s->from && before == 0; i--) {
-        const struct recall_at *w = &r->word[i];
-
-        if (w->asked >= 0 && leads(r, w->asked))
-            before = n;
-        n += w->role == RECALL_CONTENT || w->role == RECALL_PREP;
-    }
-    n = 1;
-    for (int i = p->to; i < s->to && after == 0; i++) {
-        const struct recall_at *w = &r->word[i];
-
-        if (w->asked >= 0 && leads(r, w->asked))
-            after = n;
-        n += w->role == RECALL_CONTENT || w->role == RECALL_PREP;
-    }
-    if (before == 0)
-        return -after;
-    return after == 0 || before <= after ? before : -after;
-}
-
-/* A verb that the question does not have stands before what it is about: "she HOLDS old maps". */
-static void drop_verb(const struct reading *r, const struct sentence *s, struct piece *p)
-{
-    const struct recall_at *w = &r->word[p->from], *before = p->from > s->from ? w - 1 : NULL;
-
-    if (p->to - p->from < 2 || w->role != RECALL_CONTENT || w->capital || w->digit || before == NULL || p->prep >= 0 ||
-        before->role == RECALL_AUX || before->role == RECALL_DET)
-        return;
-    if (before->role == RECALL_PRON
-            ? !is(before, "his") && !is(before, "her") && !is(before, "its") && !is(before, "their")
-            : before->asked >= 0 && (r->is_name[before->asked] || w[1].role == RECALL_DET))
-        p->from += w->low[w->n - 1] == 's' || (w->n > 2 && memcmp(w->low + w->n - 2, "ed", 2) == 0);
-}
-
-/* A number that is a time: "in 1902". */
-static bool is_when(const struct reading *r, const struct piece *p)
-{
-    return is_year(&r->word[p->from]) && p->to == p->from + 1 && p->prep >= 0 && !is(&r->word[p->prep], "of") &&
-           !is(&r->word[p->prep], "for");
-}
-
-/* What is counted is not something else: "81 crowns". */
-static bool counts_asked(const struct reading *r, const struct sentence *s, const struct piece *p)
-{
-    for (int i = p->to; i < s->to && i < p->to + 3 && !r->stop[i]; i++) {
-        if (r->word[i].asked >= 0)
+    (void)snprintf(spaced, sizeof spaced, " %.*s ", (int)q->word[q->noun].n, q->word[q->noun].low);
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++)
+        if (strstr(of[k].words, spaced) != NULL) {
+            *units = of[k].units;
             return true;
-        if (r->word[i].role != RECALL_CONTENT)
-            return i == p->to;
-    }
-    return p->to == s->to || r->stop[p->to];
-}
-
-/* It stands beside the word that says what is wanted: "the river ULM". */
-static bool is_beside_noun(const struct reading *r, const struct sentence *s, const struct piece *p)
-{
-    return r->q->noun >= 0 && ((p->from > s->from && r->word[p->from - 1].asked == r->q->noun) ||
-                               (p->to < s->to && r->word[p->to].asked == r->q->noun));
-}
-
-static bool has_content(const struct reading *r, const struct piece *p)
-{
-    for (int i = p->from; i < p->to; i++)
-        if (r->word[i].role == RECALL_CONTENT || (r->word[i].capital && r->word[i].role == RECALL_ADV))
-            return true;
+        }
     return false;
 }
 
-/* None of the question's words follows it. */
-static bool is_last(const struct reading *r, const struct sentence *s, const struct piece *p)
+static bool has_unit(const struct reading *r, const char *units, int from, int to)
 {
-    for (int i = p->to; i < s->to; i++)
-        if (r->word[i].asked >= 0)
-            return false;
-    return true;
-}
+    char spaced[WORD_BYTES_MAX + 2];
 
-/* A date, a number or a place: not an answer to "who". */
-static bool is_of_time_or_place(const struct reading *r, const struct piece *p)
-{
-    struct piece other = *p;
-
-    return take_date(r, &other) || is_number(&r->word[p->from]) || take_place(r, &other, false);
-}
-
-/* The end is not its own: "the MAIN product", "to CUT RIBBONS". */
-static bool is_of_more(const struct reading *r, const struct sentence *s, const struct piece *p)
-{
-    const struct recall_at *first = &r->word[p->from];
-
-    if (p->to < s->to && r->word[p->to].asked >= 0 && !r->stop[p->to] && !r->word[p->to - 1].capital &&
-        (!r->q->subject || r->word[p->to].asked == r->q->noun))
-        return true;
-    return p->prep >= 0 && is(&r->word[p->prep], "to") && p->to > p->from + 1 && first->role == RECALL_CONTENT &&
-           !first->capital && !first->digit;
-}
-
-static double score_part(const struct reading *r, const struct sentence *s, struct piece *p)
-{
-    while (p->to > p->from + 1 && (r->word[p->to - 1].role == RECALL_DET || r->word[p->to - 1].role == RECALL_PREP))
-        p->to--;
-    if (!has_content(r, p))
-        return 0;
-    const struct piece whole = *p;
-    const int steps = steps_from(r, s, &whole);
-    const double close = steps > 0 ? 1.0 / steps : steps < 0 ? -0.6 / steps : 0;
-
-    switch (r->q->wanted) {
-    case RECALL_WHEN:
-        return take_date(r, p) ? 1 + close : 0;
-    case RECALL_OFTEN:
-        return take_times(r, p) ? 1 + close : 0;
-    case RECALL_WHERE:
-        if (take_place(r, p, steps > 0))
-            return 1 + close + (is_name_at(r, p->to - 1) ? 0.2 : 0);
-        /* "which towns does it connect" */
-        return r->q->noun >= 0 && p->prep < 0 && steps != 0 && take_names(r, p) ? 0.8 + close : 0;
-    case RECALL_MANY:
-        return take_number(r, p, true) && !is_when(r, p) && counts_asked(r, s, p) ? 1 + close : 0;
-    case RECALL_MEASURE:
-        return take_number(r, p, false) && !is_when(r, p) && has_unit(r, p) ? 1 + close : 0;
-    case RECALL_COLOURS:
-        return take_colour(r, p) ? 1 + close : 0;
-    case RECALL_WHO:
-    case RECALL_NAMES:
-        if (take_names(r, p))
-            return 1 + close + 0.3 * (p->prep >= 0 && is(&r->word[p->prep], "by")) -
-                   0.3 * (p->prep >= 0 && is_of(&r->word[p->prep], RECALL_BARE_PLACE));
-        if (r->q->wanted == RECALL_NAMES || is_of_time_or_place(r, p))
-            return 0;
-        break;
-    default:
-        break;
+    for (int i = from; i < to; i++) {
+        (void)snprintf(spaced, sizeof spaced, " %.*s ", (int)r->word[i].n, r->word[i].low);
+        if (strstr(units, spaced) != NULL)
+            return true;
     }
-    drop_verb(r, s, p);
-    if (steps == 0 || !has_content(r, p) || s->to - s->from > LONG || is_of_more(r, s, p))
-        return 0;
-    return 0.5 * (r->q->subject ? (steps < 0 ? -1.0 / steps : 0.3 / steps) : (steps > 0 ? 1.0 / steps : -0.5 / steps)) +
-           0.1 * (p->to > p->from + 1) + 0.1 * is_last(r, s, p) + 0.5 * is_beside_noun(r, s, p);
+    return false;
 }
 
-/* ---- which sentence ---- */
-
-/* What follows "NAME is", or stands behind a comma there. */
-static bool describe(const struct reading *r, const struct sentence *s, struct piece *out)
+/* Height is told in metres, a day by its name. */
+static void look_at_unit(struct maker *m, int from, int to)
 {
-    int i = s->from, last = -1;
+    const struct reading *r = m->r;
+    const char *units;
+    const bool years = r->q->noun >= 0 && recall_at_is(&r->q->word[r->q->noun], "year");
+    bool fits = false, only = true;
 
-    for (; i < s->to && (r->word[i].asked >= 0 || r->word[i].role == RECALL_DET); i++)
-        last = r->word[i].asked >= 0 ? i : last;
-    if (last < 0 || i == s->to)
-        return false;
-    out->prep = -1;
-    out->to = s->to;
-    if (is_of(&r->word[i], RECALL_LINKS) && i + 1 < s->to) {
-        out->from = i + 1;
-        return true;
-    }
-    if (r->stop[i]) {
-        for (out->from = i++; i < s->to && !r->stop[i];)
-            i++;
-        out->to = i;
-        return out->to > out->from;
-    }
-    out->from = i; /* what it does */
-    return true;
+    if (years)
+        for (int i = from; i < to; i++)
+            fits = fits || m->is[i].year;
+    else if (find_units(r->q, &units)) {
+        fits = has_unit(r, units, from, to);
+        only = fits && !has_unit(r, units, 0, from) && !has_unit(r, units, to, r->n);
+    } else
+        return;
+    put(m, fits ? UNIT_FITS : UNIT_MISSES);
+    put_if(m, fits && only, UNIT_ONLY);
 }
 
-/* The question asks what something is, and nothing about it. */
-static bool asks_what_it_is(const struct reading *r)
+/* What is counted: "81 crowns" are no pupils. */
+static void look_at_counted(struct maker *m, int to)
 {
-    const struct recall_asked *q = r->q;
-    int first = -1, last = -1, content = 0;
+    const struct reading *r = m->r;
 
-    if (q->wanted != RECALL_WHAT && q->wanted != RECALL_WHO)
-        return false;
-    for (int i = 0; i < q->n; i++)
-        if (q->weight[i] > 0 && !(is(&q->word[i], "mean") || is(&q->word[i], "meaning"))) {
-            first = first < 0 ? i : first;
-            last = i;
-            content++;
+    for (int i = to; i < m->s->to && i < to + 3 && !r->stop[i]; i++) {
+        if (r->word[i].asked >= 0) {
+            put(m, NUMBER_OF_ASKED);
+            return;
         }
-    if (r->n_beside == 0 && r->n_names > 0 && q->noun < 0)
-        return true;
-    return content > 0 && (r->n_names == 0 || r->n_beside == 0) && last + 1 == q->n && last - first + 1 == content &&
-           !q->subject && q->noun < 0 &&
-           (first == 0 || q->word[first - 1].role == RECALL_DET || is_of(&q->word[first - 1], RECALL_LINKS) ||
-            q->word[first - 1].role == RECALL_ADV);
+        if (r->word[i].role != RECALL_CONTENT) {
+            put_if(m, i > to, NUMBER_OF_OTHER);
+            return;
+        }
+    }
+    put_if(m, to < m->s->to && !r->stop[to], NUMBER_OF_OTHER);
 }
 
-struct shares {
-    double names, beside;
-    bool noun;
-    bool named; /* here or before all names have come */
-};
+static bool is_by_sign(const struct reading *r, int from, int to)
+{
+    const char *p = r->paragraph.p, *a = r->word[from].s.p, *z = r->word[to - 1].s.p + r->word[to - 1].s.n;
 
-static struct shares shares_of(struct reading *r, const struct sentence *s)
+    return (a > p && a[-1] == '$') || (z < p + r->paragraph.n && *z == '%');
+}
+
+static void look_inside(struct maker *m, int from, int to)
+{
+    const struct reading *r = m->r;
+    bool roles[8] = { false }, of = false, stop = false, lead = false, name = false, date = false, times = false;
+    int capitals = 0, numbers = 0, dates = 0, content = 0;
+
+    for (int i = from; i < to; i++) {
+        const struct recall_at *w = &r->word[i];
+        const struct word_is *is = &m->is[i];
+
+        if (i > from) {
+            of = of || recall_at_is(w, "of");
+            roles[w->role] = roles[w->role] || !recall_at_is(w, "of");
+            stop = stop || r->stop[i];
+        }
+        lead = lead || is->lead;
+        name = name || is->name;
+        date = date || is->date;
+        times = times || recall_at_is_of(w, RECALL_TIMES);
+        capitals += is->capital && !(i == m->s->from && i + 1 < to && !m->is[i + 1].capital);
+        numbers += is->number;
+        dates += is->date || is->number;
+        content += w->role == RECALL_CONTENT;
+    }
+    for (int k = 1; k < 8; k++)
+        put_if(m, roles[k], HAS_ROLE + k);
+    put_if(m, of, HAS_OF);
+    put_if(m, stop, HAS_STOP);
+    put_if(m, lead, HAS_LEAD);
+    put_if(m, name, HAS_NAME);
+    put_if(m, numbers > 0, HAS_NUMBER);
+    put_if(m, capitals > 0, HAS_CAPITAL);
+    put_if(m, date, HAS_DATE);
+    put_if(m, times, HAS_TIMES);
+    put_if(m, content > 0 && capitals == content, ALL_CAPITALS);
+    put_if(m, numbers == to - from, ALL_NUMBER);
+    put_if(m, date && dates == to - from, ALL_DATE);
+    put_if(m, to == from + 1 && m->is[from].year, IS_YEAR);
+    put_if(m,
+           recall_at_is_of(&r->word[to - 1], RECALL_COLOUR) &&
+               (to == from + 1 || (to == from + 2 && recall_at_is_of(&r->word[from], RECALL_SHADE))),
+           IS_COLOUR);
+    put_if(m, numbers > 0 && is_by_sign(r, from, to), IS_BY_SIGN);
+    put(m, LENGTH + bucket(to - from - 1));
+    if (m->is[to - 1].number && r->q->wanted == RECALL_MANY)
+        look_at_counted(m, to);
+    if ((numbers > 0 && r->q->wanted == RECALL_MEASURE) || (date && r->q->wanted == RECALL_WHEN))
+        look_at_unit(m, from, to);
+}
+
+static int steps_bucket(int n)
+{
+    return n == 0 ? 0 : n <= 2 ? n : n <= 4 ? 3 : n <= 7 ? 4 : 5;
+}
+
+enum { GAP_PLAIN, GAP_CONTENT, GAP_STOP, GAP_CONJ, GAP_VERB, GAP_NOTHING };
+
+/* What stands in [from, to). */
+static void look_at_gap(struct maker *m, int from, int to, int feature)
+{
+    const struct reading *r = m->r;
+    bool content = false, stop = to < m->s->to && to > from && r->stop[to], conj = false, verb = false;
+
+    for (int i = from; i < to; i++) {
+        const enum recall_role role = r->word[i].role;
+
+        content = content || role == RECALL_CONTENT;
+        stop = stop || r->stop[i];
+        conj = conj || role == RECALL_CONJ;
+        verb = verb || role == RECALL_AUX || role == RECALL_REL || role == RECALL_PRON;
+    }
+    put_if(m, !content && !stop && !conj && !verb, feature + GAP_PLAIN);
+    put_if(m, content, feature + GAP_CONTENT);
+    put_if(m, stop, feature + GAP_STOP);
+    put_if(m, conj, feature + GAP_CONJ);
+    put_if(m, verb, feature + GAP_VERB);
+}
+
+/* How much of what the question asks for stands in the same clause. */
+static void look_at_clause(struct maker *m, int from, int to)
+{
+    const struct reading *r = m->r;
+    bool seen[RECALL_ASKED_MAX] = { false };
+    double beside = 0;
+    int a = from, z = to;
+
+    while (a > m->s->from && !r->stop[a] && r->word[a - 1].role != RECALL_CONJ && r->word[a - 1].role != RECALL_REL)
+        a--;
+    while (z < m->s->to && !r->stop[z] && r->word[z].role != RECALL_CONJ && r->word[z].role != RECALL_REL)
+        z++;
+    for (int i = a; i < z; i++) {
+        const int k = r->word[i].asked;
+
+        if (k < 0 || seen[k] || !recall_is_beside(r, k))
+            continue;
+        seen[k] = true;
+        beside += r->q->weight[k];
+    }
+    put(m, CLAUSE_BESIDE + share_bucket(r->n_beside > 0 ? beside / r->all_beside : 1));
+}
+
+/* How far the question's words are. */
+static void look_around(struct maker *m, int from, int to)
+{
+    const struct reading *r = m->r;
+    int lead = 0, name = 0, n = 1, at = -1;
+
+    for (int i = from - 1; i >= m->s->from; i--) {
+        at = lead == 0 && m->is[i].lead ? i : at;
+        lead = lead == 0 && m->is[i].lead ? n : lead;
+        name = name == 0 && m->is[i].name ? n : name;
+        n += r->word[i].role != RECALL_DET;
+    }
+    if (lead > 0)
+        look_at_gap(m, at + 1, from, GAP_BEFORE);
+    put(m, LEAD_BEFORE + steps_bucket(lead));
+    put(m, NAME_BEFORE + (name == 0 ? 0 : name <= 3 ? 1 : 2));
+    lead = name = 0;
+    n = 1;
+    for (int i = to; i < m->s->to; i++) {
+        at = lead == 0 && m->is[i].lead ? i : at;
+        lead = lead == 0 && m->is[i].lead ? n : lead;
+        name = name == 0 && m->is[i].name ? n : name;
+        n += r->word[i].role != RECALL_DET;
+    }
+    if (lead > 0)
+        look_at_gap(m, to, at, GAP_BEHIND);
+    put(m, LEAD_BEHIND + steps_bucket(lead));
+    put(m, NAME_BEHIND + (name == 0 ? 0 : name <= 3 ? 1 : 2));
+    if (r->q->noun < 0)
+        return;
+    put_if(m, from > m->s->from && r->word[from - 1].asked == r->q->noun, NOUN_BEFORE);
+    put_if(m, to < m->s->to && r->word[to].asked == r->q->noun, NOUN_BEHIND);
+}
+
+/* Names, numbers and dates in [from, to) outside a span of these are another answer of its kind. */
+static bool is_only(const struct maker *m, int from, int to, int a, int z, enum span_feature kind)
+{
+    for (int i = a; i < z; i++) {
+        const struct word_is *is = &m->is[i];
+
+        if (i >= from && i < to)
+            continue;
+        if (kind == ONLY_NAME   ? is->capital && !is->name && !is->lead && !recall_begins_sentence(m->r, i)
+            : kind == ONLY_DATE ? is->date
+                                : is->number && !is->date)
+            return false;
+    }
+    return true;
+}
+
+static void look_for_others(struct maker *m, int from, int to)
+{
+    const int n = m->r->n;
+
+    if (m->is[from].capital) {
+        put_if(m, is_only(m, from, to, 0, n, ONLY_NAME), ONLY_NAME);
+        put_if(m, is_only(m, from, to, m->s->from, m->s->to, ONLY_NAME), ONLY_NAME_IN_SENTENCE);
+    }
+    if (m->is[from].number && !m->is[from].date) {
+        put_if(m, is_only(m, from, to, 0, n, ONLY_NUMBER), ONLY_NUMBER);
+        put_if(m, is_only(m, from, to, m->s->from, m->s->to, ONLY_NUMBER), ONLY_NUMBER_IN_SENTENCE);
+    }
+    if (m->is[from].date)
+        put_if(m, is_only(m, from, to, 0, n, ONLY_DATE), ONLY_DATE);
+}
+
+static void look_at_sentence(struct maker *m)
+{
+    const struct sentence *s = m->s;
+    const struct span_search *x = m->x;
+
+    put_if(m, s->noun, NOUN_IN_SENTENCE);
+    put(m, SENTENCE_BESIDE + share_bucket(s->beside));
+    put(m, SENTENCE_NAMES + (s->names <= 0 ? 0 : s->names < 1 ? 1 : 2));
+    put_if(m, s->named, SENTENCE_NAMED);
+    put_if(m, s->best, SENTENCE_BEST);
+    put_if(m, s->from == 0, SENTENCE_FIRST);
+    put_if(m, s->to - s->from > LONG, SENTENCE_LONG + (s->to - s->from > VERY_LONG));
+    put_if(m, s->behind_lead, SENTENCE_BEHIND_LEAD);
+    put_if(m, s->denies, SENTENCE_DENIES);
+    put(m, PARAGRAPH_RANK + (x->rank < 2 ? x->rank : 2));
+    put(m, PARAGRAPH_SHARE + paragraph_bucket(x->share));
+}
+
+/* ---- which spans there are ---- */
+
+static bool may_begin(const struct maker *m, int i)
+{
+    const struct recall_at *w = &m->r->word[i];
+
+    return !m->is[i].lead && !m->is[i].name && !m->r->tight[i] && w->role != RECALL_CONJ && w->role != RECALL_AUX &&
+           w->role != RECALL_PRON && !(w->role == RECALL_ADV && !m->is[i].capital) &&
+           !(w->role == RECALL_PREP &&
+             (recall_at_is_of(w, RECALL_BARE_PLACE) ? !recall_at_is(w, "to") : recall_at_is(w, "of")));
+}
+
+static bool may_end(const struct maker *m, int i) /* i: the last word */
+{
+    const struct recall_at *w = &m->r->word[i];
+
+    return !m->is[i].lead && !m->is[i].name && !(i + 1 < m->s->to && m->r->tight[i + 1] && !recall_at_is(w + 1, "s")) &&
+           (w->role == RECALL_CONTENT || (w->role == RECALL_ADV && (m->is[i].capital || m->r->ends[i])) ||
+            m->is[i].number);
+}
+
+static struct str text_of(const struct reading *r, int from, int to)
+{
+    const char *a = r->word[from].s.p, *z = r->word[to - 1].s.p + r->word[to - 1].s.n;
+
+    if (a > r->paragraph.p && a[-1] == '$')
+        a--;
+    if (z < r->paragraph.p + r->paragraph.n && *z == '%')
+        z++;
+    return (struct str){ a, (size_t)(z - a) };
+}
+
+static void show_spans(struct maker *m)
+{
+    const struct reading *r = m->r;
+
+    look_at_sentence(m);
+    const int of_sentence = m->out.n;
+
+    for (int from = m->s->from; from < m->s->to; from++) {
+        if (!may_begin(m, from))
+            continue;
+        look_before(m, from);
+        const int of_begin = m->out.n;
+
+        for (int to = from + 1; to <= m->s->to && to <= from + CLAUSE_WORDS_MOST; to++) {
+            if (!may_end(m, to - 1) ||
+                (to - from > WORDS_MOST && !(to == m->s->to || r->stop[to]))) /* only clauses are longer */
+                continue;
+            look_behind(m, to);
+            look_at_ends(m, from, to);
+            look_inside(m, from, to);
+            look_around(m, from, to);
+            look_at_clause(m, from, to);
+            look_for_others(m, from, to);
+            m->out.text = text_of(r, from, to);
+            m->x->see(m->x->of, &m->out);
+            m->out.n = of_begin;
+        }
+        m->out.n = of_sentence;
+    }
+    m->out.n = 0;
+}
+
+/* ---- sentences ---- */
+
+static void share_of(const struct reading *r, struct sentence *s, bool seen_before[RECALL_ASKED_MAX])
 {
     const struct recall_asked *q = r->q;
     bool seen[RECALL_ASKED_MAX] = { false };
-    struct shares out = { 0, 0, false, true };
 
     for (int i = s->from; i < s->to; i++)
         if (r->word[i].asked >= 0)
             seen[r->word[i].asked] = true;
+    s->beside = s->names = 0;
+    s->noun = false;
+    s->named = true;
     for (int k = 0; k < q->n; k++) {
-        out.names += seen[k] && r->is_name[k];
-        out.beside += seen[k] && is_beside(r, k) ? q->weight[k] : 0;
-        r->named[k] = r->named[k] || seen[k];
-        out.named = out.named && (r->named[k] || !r->is_name[k]);
-        out.noun = out.noun || (seen[k] && k == q->noun);
+        s->names += seen[k] && r->is_name[k];
+        s->beside += seen[k] && recall_is_beside(r, k) ? q->weight[k] : 0;
+        s->noun = s->noun || (seen[k] && k == q->noun);
+        seen_before[k] = seen_before[k] || seen[k];
+        s->named = s->named && (seen_before[k] || !r->is_name[k]);
     }
-    out.names = r->n_names > 0 ? out.names / r->n_names : 1;
-    out.beside = r->n_beside > 0 ? out.beside / r->all_beside : 1;
-    return out;
-}
-
-static struct str text_of(const struct reading *r, const struct piece *p)
-{
-    const char *from = r->word[p->from].s.p, *to = r->word[p->to - 1].s.p + r->word[p->to - 1].s.n;
-
-    return (struct str){ from, (size_t)(to - from) };
-}
-
-/* The clause behind "because". */
-static bool take_reason(const struct reading *r, const struct sentence *s, struct piece *p)
-{
-    for (int i = s->from; i + 1 < s->to; i++)
-        if (is(&r->word[i], "because") || is(&r->word[i], "since")) {
-            *p = (struct piece){ i, s->to, -1 };
-            return true;
-        }
-    return false;
-}
-
-/* Whether it is the best so far, which leads over what says something else. */
-static void keep_part(struct reading *r, const struct sentence *s, const struct piece *p, double score)
-{
-    const struct str text = text_of(r, p);
-    const bool same = text.n == r->best.n && memcmp(text.p, r->best.p, text.n) == 0;
-
-    if (score > r->score) {
-        r->next = same ? r->next : r->score;
-        r->score = score;
-        r->best = text;
-        r->in_long = s->to - s->from > LONG;
-    } else if (score > r->next && !same)
-        r->next = score;
+    s->names = r->n_names > 0 ? s->names / r->n_names : 1;
+    s->beside = r->n_beside > 0 ? s->beside / r->all_beside : 1;
 }
 
 static bool denies(const struct reading *r, const struct sentence *s)
 {
     for (int i = s->from; i < s->to; i++)
-        if (is_of(&r->word[i], RECALL_DENIES))
+        if (recall_at_is_of(&r->word[i], RECALL_DENIES))
             return true;
     return false;
 }
 
-static void try_sentence(struct reading *r, const struct sentence *s)
+/* Calls see(), if it is there, and finds the share of the best sentence otherwise. */
+static double walk(struct maker *m, double best, bool show)
 {
-    const struct shares has = shares_of(r, s);
-    const double base = 2 * has.beside + has.names + 0.5 * has.noun;
-    struct piece p;
-    int at = s->from;
+    const struct reading *r = m->r;
+    bool seen[RECALL_ASKED_MAX] = { false }, lead = false;
+    struct sentence s = { 0 };
+    double most = -1;
 
-    if (!has.named || (r->q->denies && !denies(r, s)))
-        return;
-    if (asks_what_it_is(r)) {
-        if (has.beside > 0 && has.names > 0 && describe(r, s, &p))
-            keep_part(r, s, &p, base + 0.5);
-        return;
+    for (int i = 0; i < r->n; i++) {
+        if (!r->ends[i] && i + 1 < r->n)
+            continue;
+        s.to = i + 1;
+        s.behind_lead = lead;
+        share_of(r, &s, seen);
+        lead = r->n_beside > 0 && s.beside > 0;
+        s.best = s.beside + s.names >= best;
+        most = s.beside + s.names > most ? s.beside + s.names : most;
+        m->s = &s;
+        s.denies = denies(r, &s);
+        if (show && (!r->q->denies || s.denies))
+            show_spans(m);
+        s.from = s.to;
     }
-    if (has.beside < (s->to - s->from > LONG ? 0.75 : 0.5) ||
-        (r->n_beside == 0 && !has.noun && r->q->wanted != RECALL_WHERE && r->q->wanted != RECALL_MEASURE &&
-         r->q->wanted != RECALL_COLOURS))
-        return;
-    if (r->q->wanted == RECALL_WHY) {
-        if (take_reason(r, s, &p))
-            keep_part(r, s, &p, base + 1);
-        return;
-    }
-    while (next_part(r, s, &at, &p)) {
-        const double score = score_part(r, s, &p);
-
-        if (score > 0)
-            keep_part(r, s, &p, base + score);
-    }
+    return most;
 }
 
-enum err_code recall_span(struct str paragraph, const struct recall_asked *q, struct str *out, double *score,
-                          struct err *e)
+enum err_code recall_spans(struct span_search *x, struct str paragraph, const struct recall_asked *q, struct err *e)
 {
-    struct reading r = { .q = q, .paragraph = paragraph };
-    struct sentence s = { 0, 0 };
-    enum err_code code = read_words(&r, e);
+    struct reading r;
+    enum err_code code = recall_read(&r, paragraph, q, e);
+    const bool fits = code == ERR_OK && !r.lacks_name;
+    struct word_is *is = fits ? calloc((size_t)r.n + 1, sizeof *is) : NULL;
+    struct maker m = { .x = x, .r = &r, .is = is };
 
-    *out = (struct str){ 0 };
-    *score = 0;
-    drop_other_names(&r);
-    find_names(&r);
-    for (int i = 0; code == ERR_OK && i < r.n; i++)
-        if (r.ends[i] || i + 1 == r.n) {
-            s.to = i + 1;
-            try_sentence(&r, &s);
-            s.from = s.to;
-        }
-    if (!r.in_long || r.score - r.next >= MARGIN) {
-        *out = r.best;
-        *score = r.score;
+    if (fits && is == NULL)
+        code = err_nomem(e);
+    else if (fits) {
+        for (int i = 0; i < r.n; i++)
+            look_at_word(&r, i, &is[i]);
+        const double best = walk(&m, 0, false);
+
+        x->best_beside = best > x->best_beside ? best : x->best_beside;
+        x->n_names = r.n_names;
+        x->n_beside = r.n_beside;
+        (void)walk(&m, best, true);
+        x->best_share = x->share > x->best_share ? x->share : x->best_share;
+        x->rank++;
     }
-    free(r.word);
-    free(r.stop);
-    free(r.ends);
+    free(is);
+    recall_reading_free(&r);
     return code;
+}
+
+void recall_no_span(const struct span_search *x)
+{
+    struct maker m = { .x = x };
+
+    put(&m, NONE);
+    put(&m, NONE_SHARE + paragraph_bucket(x->best_share));
+    put(&m, NONE_BESIDE + share_bucket(x->best_beside / 2));
+    put(&m, NONE_NAMES + (x->n_names < 2 ? x->n_names : 2));
+    put(&m, NONE_WORDS + (x->n_beside < 3 ? x->n_beside : 3));
+    x->see(x->of, &m.out);
+}
+
+/* ---- what is asked for ---- */
+
+/* The question asks what something is, and nothing about it. */
+static bool asks_what_it_is(const struct recall_asked *q)
+{
+    int first = -1, last = -1, content = 0, names = 0;
+
+    if (q->noun >= 0)
+        return false;
+    for (int i = 0; i < q->n; i++)
+        if (q->weight[i] > 0 && !(recall_at_is(&q->word[i], "mean") || recall_at_is(&q->word[i], "meaning"))) {
+            first = first < 0 ? i : first;
+            last = i;
+            content++;
+            names += q->name[i];
+        }
+    if (content == 0 || names == content)
+        return content > 0;
+    return names == 0 && last + 1 == q->n && last - first + 1 == content && !q->subject &&
+           (first == 0 || q->word[first - 1].role == RECALL_DET || recall_at_is_of(&q->word[first - 1], RECALL_LINKS) ||
+            q->word[first - 1].role == RECALL_ADV);
+}
+
+enum span_class recall_span_class(const struct recall_asked *q)
+{
+    switch (q->wanted) {
+    case RECALL_WHAT:
+        return asks_what_it_is(q) ? SPAN_DESCRIPTION
+               : q->noun >= 0     ? SPAN_WHAT_NOUN
+               : q->subject       ? SPAN_WHAT_SUBJECT
+                                  : SPAN_WHAT;
+    case RECALL_WHO:
+        return asks_what_it_is(q) ? SPAN_DESCRIPTION : q->subject ? SPAN_WHO_SUBJECT : SPAN_WHO;
+    case RECALL_NAMES:
+        return SPAN_WHO;
+    case RECALL_NAMED:
+        return SPAN_WHAT_NAMED;
+    case RECALL_WHEN:
+        return SPAN_WHEN;
+    case RECALL_WHERE:
+        return SPAN_WHERE;
+    case RECALL_MANY:
+        return SPAN_MANY;
+    case RECALL_MEASURE:
+        return SPAN_MEASURE;
+    case RECALL_OFTEN:
+        return SPAN_OFTEN;
+    case RECALL_COLOURS:
+        return SPAN_COLOUR;
+    case RECALL_WHY:
+        return SPAN_WHY;
+    case RECALL_HOW:
+        return SPAN_HOW;
+    default:
+        return SPAN_DESCRIPTION;
+    }
 }
