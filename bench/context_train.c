@@ -269,7 +269,7 @@ int main(int argc, char **argv)
         for (int k = 0; k < SPAN_FEATURES; k++) {
             if (column > 108)
                 column = 6 + 0 * printf("\n      ");
-            column += printf("%d, ", rounded(c, k));
+            column += printf(k + 1 < SPAN_FEATURES ? "%d, " : "%d ", rounded(c, k));
         }
         printf("},\n");
     }

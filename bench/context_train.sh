@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # context_train.sh NEW_WIKI.json REDDIT.json > libcore/recall/weights.c: the weights of spans, from people's questions
 # (two files of SQuADShifts, Miller et al. 2020, CC BY 4.0) and from the notes of context_sets.py that are to choose with.
-# Needs build/libchimere.a; three minutes of processor time.
+# Needs build/libchimere.a; a minute of processor time.
 set -eu
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)

@@ -18,8 +18,6 @@ enum {
     PARAGRAPHS = 3 /* whose spans are ranked */
 };
 
-enum { MARGIN = 10 /* by which a span is better than saying nothing */ };
-
 /* A line or a paragraph has half of what the question asks for, or it is about something else; a paragraph with a name
  * of the question may have less. */
 #define SHARE_LEAST       0.5
@@ -358,6 +356,7 @@ static bool has_names(const struct recall_asked *q, struct str block)
 static enum err_code point(const struct search *x, span_see *see, void *of, enum span_class *class, struct err *e)
 {
     struct span_search s = { .see = see, .of = of };
+
     *class = recall_span_class(&x->q);
     for (int i = 0; i < x->n_best && s.rank < PARAGRAPHS; i++) {
         if (!has_names(&x->q, x->best[i].s))
@@ -384,8 +383,6 @@ static void choose(void *of, const struct ranked_span *s)
 
     for (int i = 0; i < s->n; i++)
         score += recall_span_weight[x->class][s->feature[i]];
-    if (s->text.n == 0)
-        score += MARGIN;
     if (score <= x->score || (s->text.n > 0 && str_find(x->question, 0, s->text) != SIZE_MAX))
         return;
     x->score = score;

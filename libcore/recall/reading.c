@@ -167,6 +167,18 @@ static void find_names(struct reading *r)
     }
 }
 
+/* The word of a name, and beside it the next one of the name. */
+static bool has_name(const struct reading *r, int k)
+{
+    const struct recall_asked *q = r->q;
+    const bool pair = k + 1 < q->n && q->name[k] && q->name[k + 1] && q->word[k].capital && q->word[k + 1].capital;
+    bool seen = !q->name[k];
+
+    for (int i = 0; i < r->n && !seen; i++)
+        seen = r->word[i].asked == k && (!pair || (i + 1 < r->n && r->word[i + 1].asked == k + 1));
+    return seen;
+}
+
 enum err_code recall_read(struct reading *r, struct str paragraph, const struct recall_asked *q, struct err *e)
 {
     *r = (struct reading){ .q = q, .paragraph = paragraph };
@@ -174,13 +186,8 @@ enum err_code recall_read(struct reading *r, struct str paragraph, const struct 
         return e->code;
     drop_other_names(r);
     find_names(r);
-    for (int k = 0; k < q->n; k++) {
-        bool seen = !q->name[k];
-
-        for (int i = 0; i < r->n && !seen; i++)
-            seen = r->word[i].asked == k;
-        r->lacks_name = r->lacks_name || !seen;
-    }
+    for (int k = 0; k < q->n; k++)
+        r->lacks_name = r->lacks_name || !has_name(r, k);
     return ERR_OK;
 }
 

@@ -90,9 +90,10 @@ struct recall_said {
     float share;     /* of the question's weight that its line or paragraph has, 0 .. 1 */
 };
 /* What a document says on a question: the text of a line "NAME: TEXT" that the question names, or the words of a
- * paragraph that answer it. Forms of a word, upper and lower case, and hyphens do not matter; what is asked for is read
- * from English words (who, when, how many). A question for yes or no, one that has the answer itself, and one of whose
- * weight less than a half is there have none. */
+ * paragraph that a ranker with learnt weights takes for the answer. Forms of a word, upper and lower case, and hyphens
+ * do not matter; what is asked for is read from English words (who, when, how many). A question for yes or no, one that
+ * has the answer itself, and one of whose weight less than a half is there, or a name and less than a quarter, have
+ * none. */
 MUST_CHECK enum err_code recall_answer(struct recall_said *out, struct str document, const struct text *t,
                                        struct str question, struct err *e);
 

@@ -457,7 +457,6 @@ static void look_at_sentence(struct maker *m)
     put_if(m, s->noun, NOUN_IN_SENTENCE);
     put(m, SENTENCE_BESIDE + share_bucket(s->beside));
     put(m, SENTENCE_NAMES + (s->names <= 0 ? 0 : s->names < 1 ? 1 : 2));
-    put_if(m, s->named, SENTENCE_NAMED);
     put_if(m, s->best, SENTENCE_BEST);
     put_if(m, s->from == 0, SENTENCE_FIRST);
     put_if(m, s->to - s->from > LONG, SENTENCE_LONG + (s->to - s->from > VERY_LONG));
@@ -469,12 +468,30 @@ static void look_at_sentence(struct maker *m)
 
 /* ---- which spans there are ---- */
 
+/* "gets a crown" */
+static bool is_verb_of_object(const struct maker *m, int i)
+{
+    const struct recall_at *w = &m->r->word[i];
+
+    return i + 1 < m->s->to && w[1].role == RECALL_DET && recall_at_is_of(w, RECALL_LIGHT);
+}
+
+/* With its article, but not the colour of "a red hull". */
+static bool is_behind_article(const struct maker *m, int i)
+{
+    const struct recall_at *w = &m->r->word[i];
+
+    return i > m->s->from && (recall_at_is(w - 1, "a") || recall_at_is(w - 1, "an")) &&
+           !recall_at_is_of(w, RECALL_COLOUR) && !recall_at_is_of(w, RECALL_SHADE);
+}
+
 static bool may_begin(const struct maker *m, int i)
 {
     const struct recall_at *w = &m->r->word[i];
 
-    return !m->is[i].lead && !m->is[i].name && !m->r->tight[i] && w->role != RECALL_CONJ && w->role != RECALL_AUX &&
-           w->role != RECALL_PRON && !(w->role == RECALL_ADV && !m->is[i].capital) &&
+    return !is_behind_article(m, i) && !is_verb_of_object(m, i) && !m->is[i].lead && !m->is[i].name &&
+           !m->r->tight[i] && w->role != RECALL_CONJ && w->role != RECALL_AUX && w->role != RECALL_PRON &&
+           !(w->role == RECALL_ADV && !m->is[i].capital) &&
            !(w->role == RECALL_PREP &&
              (recall_at_is_of(w, RECALL_BARE_PLACE) ? !recall_at_is(w, "to") : recall_at_is(w, "of")));
 }
@@ -582,7 +599,7 @@ static double walk(struct maker *m, double best, bool show)
         most = s.beside + s.names > most ? s.beside + s.names : most;
         m->s = &s;
         s.denies = denies(r, &s);
-        if (show && (!r->q->denies || s.denies))
+        if (show && s.named && (!r->q->denies || s.denies))
             show_spans(m);
         s.from = s.to;
     }

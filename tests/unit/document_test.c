@@ -120,8 +120,8 @@ static void kinds_of_answers(void **state)
     says(fair, "Which towns does the Nofano Fair connect?", "Pelham and Ustria");
     says(fair, "Who begins the Nofano Fair?", NULL);             /* a date is nobody */
     says(fair, "When does the Nofano Fair not begin?", NULL);    /* that is not said */
-    says(fair, "What was moved in the years of the war?", NULL); /* of a long sentence nothing is guessed */
-    says(fair, "Who moved the harbour?", NULL);                  /* two */
+    says(fair, "What was moved in the years of the war?", NULL); /* a bad guess is not said */
+    says(fair, "Who moved the harbour?", "Clara Rebe");          /* one of two */
     says(fair, "Tell me what gets() does.", NULL);
     says(fair, "What does print(wooden) show?", NULL); /* one word of two */
 }
