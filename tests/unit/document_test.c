@@ -126,6 +126,21 @@ static void kinds_of_answers(void **state)
     says(fair, "What does print(wooden) show?", NULL); /* one word of two */
 }
 
+static const char mill[] =
+    "The Harbour Mill, restored by Lena Brandt in 1911, grinds barley for forty bakeries. Its wheel is 9 metres wide, and "
+    "the miller sells honey in summer.\n";
+
+static void several_facts_in_a_sentence(void **state)
+{
+    (void)state;
+    says(mill, "Who restored the Harbour Mill?", "Lena Brandt");
+    says(mill, "When was the Harbour Mill restored?", "1911");
+    says(mill, "How many bakeries does the Harbour Mill grind for?", "forty");
+    says(mill, "How wide is the wheel of the Harbour Mill?", "9 metres");
+    says(mill, "Who restored the Mill Harbour?", NULL); /* another name */
+    says(mill, "Who restored the Harbour Tower?", NULL);
+}
+
 /* Nothing is read beyond the ends, whatever the bytes are. */
 static void any_bytes(void **state)
 {
@@ -162,6 +177,7 @@ int main(void)
         cmocka_unit_test(keys_of_lines),
         cmocka_unit_test(words_of_paragraphs),
         cmocka_unit_test(kinds_of_answers),
+        cmocka_unit_test(several_facts_in_a_sentence),
         cmocka_unit_test(any_bytes),
     };
     struct gguf *g = NULL;
