@@ -126,9 +126,9 @@ static void kinds_of_answers(void **state)
     says(fair, "What does print(wooden) show?", NULL); /* one word of two */
 }
 
-static const char mill[] =
-    "The Harbour Mill, restored by Lena Brandt in 1911, grinds barley for forty bakeries. Its wheel is 9 metres wide, and "
-    "the miller sells honey in summer.\n";
+static const char mill[] = "The Harbour Mill, restored by Lena Brandt in 1911, grinds barley for forty bakeries. Its "
+                           "wheel is 9 metres wide, and "
+                           "the miller sells honey in summer.\n";
 
 static void several_facts_in_a_sentence(void **state)
 {
@@ -174,10 +174,8 @@ static void any_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_of_lines),
-        cmocka_unit_test(words_of_paragraphs),
-        cmocka_unit_test(kinds_of_answers),
-        cmocka_unit_test(several_facts_in_a_sentence),
+        cmocka_unit_test(keys_of_lines),    cmocka_unit_test(words_of_paragraphs),
+        cmocka_unit_test(kinds_of_answers), cmocka_unit_test(several_facts_in_a_sentence),
         cmocka_unit_test(any_bytes),
     };
     struct gguf *g = NULL;
