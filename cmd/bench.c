@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bench/bench.h"
+#include "cli/calibration.h"
 #include "cli/chart.h"
 #include "cli/table.h"
 
@@ -63,9 +64,11 @@ static const struct cli_opt opts[] = {
     REAL(0, "temp", "t", "temperature (default 0: the most likely)", &o.temp),
     REAL(0, "top-p", "p", "keep the most likely that sum to p (1: off)", &o.top_p),
     INT64(0, "seed", "n", "of sampling and of random weights (default 0)", &o.seed, 0),
-    CHOICE("think", "on|off", "for items that do not say (default on)", &o.think),
+    CHOICE("think", "on|off|auto", "for items that do not say (default on)", &o.think),
     ROWS_REASON(o.reason),
     ROWS_VERIFIER(o.verifier),
+    ROW_CALIBRATION(&o.calibration),
+    PATH(0, "classify", "file", "calibrate: classes of questions, JSON routes", &o.classify),
     FLAG(0, "compare", "two files of answers: the paired difference", &o.compare),
     OUTPUT(0, "traces", "file", "reason: what was thought, added to", &o.traces),
     REAL(0, "may-lose", "share", "reason: of right answers, at most (default 0.01)", &o.may_lose),
@@ -79,7 +82,7 @@ static const struct cli_opt opts[] = {
     SECTION("Shapes"),
     OUTPUT(0, "write", "file", "synth: write the model", &o.write),
     SECTION("Output"),
-    OUTPUT('o', "out", "file", "eval: answers, added to; plot: the picture", &o.out),
+    OUTPUT('o', "out", "file", "eval: answers, added to; plot, calibrate: the file", &o.out),
     FLAG('j', "json", "JSON lines, also on a terminal", &o.json),
     FLAG(0, "table", "a table, also into a file", &o.table),
     PATH(0, "against", "file", "compare with earlier records; 4 if worse", &o.against),
@@ -103,8 +106,9 @@ enum {
     SCORE = 1024,
     CLASSIFY = 2048,
     REASON = 4096,
+    CALIBRATE = 8192,
     TEXTS = PPL | KL,
-    RUNS = SPEED | PPL | KL | EVAL | STATE | SPECULATE | SCORE | CLASSIFY | REASON,
+    RUNS = SPEED | PPL | KL | EVAL | STATE | SPECULATE | SCORE | CLASSIFY | REASON | CALIBRATE,
     PLANS = RUNS | SYNTH,
     COMPUTES = RUNS | BANDWIDTH,
     SHAPED = SPEED | STATE | SPECULATE,
@@ -125,13 +129,14 @@ static const struct cli_command commands[] = {
     { "score", "score --verifier what [options] [file]", "Scores of solutions by a verifier.", SCORE },
     { "classify", "classify [options] routes.json set.jsonl", "Classes of labelled prompts, by routes.", CLASSIFY },
     { "reason", "reason [options] tasks ...", "What rules that end reasoning are worth.", REASON },
+    { "calibrate", "calibrate -o file [options] tasks ...", "When to think: thresholds of direct answers.", CALIBRATE },
     { NULL, NULL, NULL, 0 },
 };
 typedef enum err_code command_fn(struct bench *b, struct err *e);
 static command_fn *const runs[] = {
     cli_bench_cmd_speed, cli_bench_cmd_bandwidth, cli_bench_cmd_ppl,    cli_bench_cmd_kl,        cli_bench_cmd_eval,
     cli_bench_cmd_synth, cli_bench_cmd_plot,      cli_bench_cmd_state,  cli_bench_cmd_speculate, cli_bench_cmd_kernels,
-    cli_bench_cmd_score, cli_bench_cmd_classify,  cli_bench_cmd_reason,
+    cli_bench_cmd_score, cli_bench_cmd_classify,  cli_bench_cmd_reason, cli_bench_cmd_calibrate,
 };
 
 /* An option that a command would ignore is a mistake. */
@@ -163,10 +168,10 @@ static const struct cli_of of[] = {
     { "windows", TEXTS },
     { "reference", KL },
     { "save", KL },
-    { "limit", ASKS | SCORE | REASON },
-    { "predict", ASKS | REASON },
+    { "limit", ASKS | SCORE | REASON | CALIBRATE },
+    { "predict", ASKS | REASON | CALIBRATE },
     { "samples", EVAL },
-    { "parallel", SETS | SCORE | CLASSIFY },
+    { "parallel", SETS | SCORE | CLASSIFY | CALIBRATE },
     { "temp", ASKS },
     { "top-p", ASKS },
     { "seed", EVAL | SHAPED | SYNTH },
@@ -180,7 +185,9 @@ static const struct cli_of of[] = {
     { "think-probe", SETS },
     { "think-suppress", EVAL },
     { "think-loops", SETS },
-    { "verifier", SCORE },
+    { "calibration", EVAL },
+    { "classify", CALIBRATE },
+    { "verifier", SCORE | CALIBRATE },
     { "verifier-time", SCORE },
     { "compare", EVAL },
     { "traces", REASON },
@@ -200,7 +207,7 @@ static const struct cli_of of[] = {
     { "fixed", SPECULATE },
     { "quote", SPECULATE },
     { "write", SYNTH },
-    { "out", EVAL | PLOT },
+    { "out", EVAL | PLOT | CALIBRATE },
     { "against", ~(unsigned)(PLOT | SCORE) },
     { "json", ~(unsigned)SCORE },
     { "table", ~(unsigned)SCORE },
@@ -219,10 +226,12 @@ static const struct cli_pair pairs[] = {
     { "reasoning-grace", CLI_NEEDS, "reasoning-budget|reasoning-effort|think-stop", NULL, EVAL },
     { "reasoning-budget-message", CLI_NEEDS, "reasoning-budget|reasoning-effort", NULL, EVAL },
     { "think-probe", CLI_NEEDS, "think-stop|think-suppress", NULL, EVAL },
+    { "calibration", CLI_NEEDS, "think", NULL, EVAL },
     { "compare", CLI_ALONE, "against|json|table|verbose|quiet", "two files of answers are read", EVAL },
     { "judge-only", CLI_ALONE, "limit|samples|think|out|against|json|table|verbose|quiet", "no model is asked", EVAL },
     { "acts|reps|against", CLI_NEEDS, "device", NULL, KERNELS },
     { "", CLI_NEEDS, "verifier", NULL, SCORE },
+    { "", CLI_NEEDS, "out", NULL, CALIBRATE },
     { "json|table", CLI_EXCLUDES, NULL, NULL, 0 },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
 };
@@ -248,6 +257,8 @@ static void check_usage(const struct cli_command *c)
     cli_check_kind("write", o.write, STR("GGUF"), "GGUF file");
     if (c->bit & PLOT)
         cli_chart_check("out", o.out);
+    if (c->bit & CALIBRATE)
+        cli_check_kind("out", o.out, STR("{\"type\":\"calibration\""), "file of calibration");
     cli_check_kind("save", o.save, STR("CHIMLOG1"), "file of saved logits");
     if (o.temp <= 0 && ((c->bit & ASKS && cli_given(&cli, "top-p")) || (seeded && cli_given(&cli, "seed"))))
         cli_usage("%s: --top-p and --seed need a --temp above 0", c->name);
@@ -263,7 +274,13 @@ static void check_usage(const struct cli_command *c)
     if (c->bit & REASON) /* how its rules ask: it reads that itself */
         reason.probe = NULL;
     cli_reason_check(&reason);
-    if (o.think != 0 && (o.reason.budget > 0 || o.reason.effort > 0 || o.reason.least > 0 || o.reason.stop != NULL ||
+    if (o.think == 2 && (!(c->bit & EVAL) || o.judge != NULL || o.calibration == NULL))
+        cli_usage("%s: --think auto is for answers of eval with a --calibration", c->name);
+    if (o.think != 2 && o.calibration != NULL)
+        cli_usage("eval: --calibration has no effect without --think auto");
+    if (o.think == 2 && (o.reason.budget == 0 || o.reason.effort == 0))
+        cli_usage("eval: --think auto leaves no reasoning with that budget or effort");
+    if (o.think == 1 && (o.reason.budget > 0 || o.reason.effort > 0 || o.reason.least > 0 || o.reason.stop != NULL ||
                          o.reason.suppress != NULL))
         cli_usage("eval: --think off leaves no reasoning to limit");
     cli_open_check(&cli, &o.model);

@@ -46,6 +46,17 @@ static struct cli_guess drafting_options(const struct cli_run *s)
                                tables ? &s->beside.engram.mix : NULL };
 }
 
+static enum err_code check_calibration(const struct cli_run *s, struct err *e)
+{
+    const char *what = s->o->verifier.what != NULL ? s->o->verifier.what : s->o->verify != NULL ? "self" : "";
+
+    if (cli_calibration_check(s->calibration, s->o->calibration, &s->open, e))
+        return e->code;
+    if (strcmp(what, "self") == 0)
+        cli_calibration_warn(s->calibration, s->o->calibration);
+    return ERR_OK;
+}
+
 enum err_code cli_run_open(struct cli_run *s, struct err *e)
 {
     const struct cli_guess g = drafting_options(s);
@@ -54,6 +65,8 @@ enum err_code cli_run_open(struct cli_run *s, struct err *e)
 
     s->open.nextn = cli_guess_block(&g);
     if (cli_open_model(&s->open, e) || cli_beside_tables(&s->beside, &s->o->beside, &s->open, e))
+        return e->code;
+    if (s->calibration != NULL && check_calibration(s, e))
         return e->code;
     if (s->o->drop_oldest && !s->o->interactive && cli_run_drop_oldest(s, cli_run_choose_ctx(s), e))
         return e->code;
@@ -213,6 +226,8 @@ static enum err_code run_model(struct cli_run *s, char *const *files, struct err
         cli_sampling_of_model(&s->o->sampling, s->open.gguf, s->cli, e))
         return e->code;
     cli_run_check_cuts(s->cli, o);
+    if (o->calibration != NULL && cli_calibration_open(&s->calibration, o->calibration, e))
+        return e->code;
     if (cli_open_text(&s->open, o->tokens == NULL, e) ||
         (o->session != NULL && cli_session_open(&s->kept, o->session, o->session_ro, e)))
         return e->code;
@@ -250,6 +265,7 @@ static void close_all(struct cli_run *s)
     json_decref(s->messages);
     json_decref(s->tools);
     json_decref(s->kwargs);
+    reason_calibration_close(s->calibration);
     cli_session_close(&s->kept);
     run_close(s->run);
     text_tokens_free(&s->before);

@@ -30,7 +30,8 @@ struct bench_opts {
     const char *draft_max, *oracle;
     struct cli_list drafts_of; /* --draft */
     bool json, table, verbose, quiet, compare, fixed, quote;
-    int think; /* index of the choice: 0 on */
+    int think;                          /* index of the choice: 0 on, 1 off, 2 auto */
+    const char *calibration, *classify; /* files; NULL: not given */
     struct cli_reason reason;
     struct cli_verifier_opts verifier;
     int32_t drafts, reps, decode_tokens, samples, parallel;
@@ -50,6 +51,7 @@ struct bench {
     char kv[32];                   /* types of keys and values; empty: no run so far */
     struct cli_opened open;
     uint64_t fingerprint;
+    struct reason_calibration *calibration; /* --think auto; NULL: none */
 };
 
 /* The commands. */
@@ -66,6 +68,7 @@ enum err_code cli_bench_cmd_kernels(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_score(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_classify(struct bench *b, struct err *e);
 enum err_code cli_bench_cmd_reason(struct bench *b, struct err *e);
+enum err_code cli_bench_cmd_calibrate(struct bench *b, struct err *e);
 
 /* Draws an array of records of rules. */
 MUST_CHECK enum err_code cli_bench_draw_rules(struct bench *b, const json_t *records, const char *path, struct err *e);

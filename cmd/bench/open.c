@@ -91,9 +91,7 @@ enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e)
     if (cli_open_model(&b->open, e) || (with_text && cli_open_text(&b->open, true, e)))
         return e->code;
     note_device(b);
-    b->fingerprint = model_fingerprint(b->open.model);
-    if (b->open.adapters.n > 0)
-        b->fingerprint = io_hash(b->fingerprint, &b->open.adapters.hash, sizeof b->open.adapters.hash);
+    b->fingerprint = cli_open_fingerprint(&b->open);
     return ERR_OK;
 }
 

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "bench/tasks.h"
 #include "chat/chat.h"
+#include "cli/calibration.h"
 #include "gen/gen.h"
 #include "grammar/grammar.h"
 #include "model/model.h"
@@ -39,7 +40,7 @@ const char *cli_bench_set_name(const char *path, char buf[128])
 static enum err_code set_think(json_t *item, const struct bench *b, struct err *e)
 {
     if (json_object_get(item, "enable_thinking") == NULL &&
-        json_object_set_new(item, "enable_thinking", json_boolean(b->o->think == 0)))
+        json_object_set_new(item, "enable_thinking", json_boolean(b->o->think != 1)))
         return err_nomem(e);
     return ERR_OK;
 }
@@ -65,6 +66,10 @@ enum err_code cli_bench_question(struct ask *a, json_t **kwargs, const struct be
     if (json_is_true(json_object_get(item, "enable_thinking")) && cli_reason_set(&a->reason, &b->o->reason, e))
         return e->code;
     a->reason.loops = b->o->reason.loops == 0;
+    if (b->calibration != NULL && json_is_true(json_object_get(item, "enable_thinking"))) {
+        a->kwargs = NULL;
+        a->calibration = b->calibration;
+    }
     return ERR_OK;
 }
 
@@ -264,6 +269,9 @@ static enum err_code take_answer(struct tasks *ts, const json_t *r, struct err *
         ts->v[i].n++;
         ts->v[i].right += json_is_true(json_object_get(r, "right"));
         ts->v[i].cut += !json_is_true(json_object_get(r, "ended"));
+        ts->v[i].n_thought += json_is_true(json_object_get(r, "thought"));
+        ts->v[i].n_written += json_integer_value(json_object_get(r, "n_tokens"));
+        ts->v[i].n_direct += json_integer_value(json_object_get(r, "direct_tokens"));
         ts->v[i].n_reasoning += json_integer_value(json_object_get(r, "n_reasoning"));
         ts->v[i].n_probes += json_integer_value(json_object_get(r, "n_probes"));
         ts->v[i].n_probe_rows += json_integer_value(json_object_get(r, "n_probe_rows"));
@@ -344,6 +352,12 @@ static enum err_code make_settings(struct tasks *ts, struct err *e)
     snprintf(buf + n, room - n, " kv=%.40s acts=%s device=%.20s", o->model.kv ? o->model.kv : "default",
              quant_acts_name((enum quant_acts_type)o->model.acts), cli_open_device(&o->model));
     trace_settings(ts, buf, room);
+    if (ts->b->calibration != NULL) {
+        if (cli_hash_file(&h, o->calibration, e))
+            return e->code;
+        n = strlen(buf);
+        snprintf(buf + n, room - n, " calibration=%016" PRIx64, h);
+    }
     n = strlen(buf);
     return beside_settings(ts, buf + n, room - n, e);
 }
@@ -456,6 +470,12 @@ static enum err_code submit_task(struct tasks *ts, struct gen *g, struct asked *
     return gen_submit(g, &q, &id, e) ? err_wrap(e, "%s: %s", t->set, cli_bench_task_id(t)) : ERR_OK;
 }
 
+/* With --think auto. */
+static bool has_thought(const struct task *t, const struct gen_stats *st)
+{
+    return st->doubt.asked ? st->doubt.doubted : t->asked->advice.threshold.thinks == REASON_THINKS_ALWAYS;
+}
+
 static enum err_code write_answer(struct tasks *ts, const struct task_answer *a, struct err *e)
 {
     const struct task *t = &ts->v[a->at / (size_t)ts->b->o->samples];
@@ -479,7 +499,12 @@ static enum err_code write_answer(struct tasks *ts, const struct task_answer *a,
         (json_object_set_new(r, "n_reasoning", json_integer(a->stats->reasoning_tokens)) ||
          json_object_set_new(r, "think_end", json_string(gen_why_name(a->stats->thought.end))) ||
          (a->stats->thought.weighed && (json_object_set_new(r, "n_probes", json_integer(a->stats->probes)) ||
-                                        json_object_set_new(r, "n_probe_rows", json_integer(a->stats->probe_rows)))))) {
+                                        json_object_set_new(r, "n_probe_rows", json_integer(a->stats->probe_rows)))) ||
+         (t->asked->is_advised &&
+          (json_object_set_new(r, "thought", json_boolean(has_thought(t, a->stats))) ||
+           json_object_set_new(r, "least",
+                               a->stats->doubt.asked ? json_real((double)a->stats->doubt.least) : json_null()) ||
+           json_object_set_new(r, "direct_tokens", json_integer(a->stats->doubt.tokens)))))) {
         json_decref(r);
         r = NULL;
     }
@@ -509,7 +534,10 @@ enum err_code cli_bench_take(struct tasks *ts, const struct task_answer *a, stru
     t->n++;
     t->right += a->right;
     t->cut += !a->ended;
+    t->n_written += a->n_tokens;
     if (a->stats != NULL) {
+        t->n_thought += t->asked->is_advised && has_thought(t, a->stats);
+        t->n_direct += a->stats->doubt.tokens;
         t->n_reasoning += a->stats->reasoning_tokens;
         t->n_probes += a->stats->probes;
         t->n_probe_rows += a->stats->probe_rows;
@@ -530,6 +558,9 @@ static enum err_code grade(struct asked *a, enum gen_end end, const struct gen_s
     size_t n_text;
     enum err_code code;
 
+    if (t->asked->is_advised &&
+        json_object_set_new(t->item, "enable_thinking", json_boolean(has_thought(t, st)))) /* for eval_grade() */
+        return err_nomem(e);
     if (text_decode(ts->b->open.text, a->answer.v, a->answer.n, TEXT_SPECIAL, &text, &n_text, e))
         return e->code;
     answer.text = (struct str){ text, n_text };
@@ -589,7 +620,7 @@ static enum err_code report_set(struct tasks *ts, const char *name, size_t from,
 {
     double *share = calloc(to - from, sizeof *share), sum = 0, n = (double)(to - from);
     struct eval_interval ci = { 0, 1 };
-    int64_t right = 0, any = 0, cut = 0, reasoning = 0, probes = 0, probe_rows = 0;
+    int64_t right = 0, any = 0, cut = 0, reasoning = 0, probes = 0, probe_rows = 0, thought = 0, tokens = 0;
     char what[200];
     json_t *r;
     enum err_code code = share ? ERR_OK : err_nomem(e);
@@ -600,6 +631,8 @@ static enum err_code report_set(struct tasks *ts, const char *name, size_t from,
         right += ts->v[i].right;
         any += ts->v[i].right > 0;
         cut += ts->v[i].cut;
+        thought += ts->v[i].n_thought;
+        tokens += ts->v[i].n_written + ts->v[i].n_direct;
         reasoning += ts->v[i].n_reasoning;
         probes += ts->v[i].n_probes;
         probe_rows += ts->v[i].n_probe_rows;
@@ -624,6 +657,10 @@ static enum err_code report_set(struct tasks *ts, const char *name, size_t from,
     cli_bench_int(r, "n_samples", ts->b->o->samples);
     cli_bench_int(r, "n_cut", cut);
     cli_bench_real(r, "reasoning_tokens", (double)reasoning / n / ts->b->o->samples);
+    if (ts->b->calibration != NULL) {
+        cli_bench_real(r, "thought_fraction", (double)thought / n / ts->b->o->samples);
+        cli_bench_real(r, "tokens", (double)tokens / n / ts->b->o->samples); /* dropped ones, too */
+    }
     if (ts->b->o->reason.stop != NULL || ts->b->o->reason.suppress != NULL) {
         cli_bench_real(r, "probes", (double)probes / n / ts->b->o->samples);
         cli_bench_real(r, "probe_rows", (double)probe_rows / n / ts->b->o->samples);
@@ -698,8 +735,10 @@ enum err_code cli_bench_tasks_ask(struct tasks *ts, struct err *e)
                                                                  : 256 };
     int n_spare = 0;
 
+    if (ts->b->calibration != NULL) /* where the prompts of both answers part */
+        ro.checkpoint_bytes = parallel * run_snapshot_bytes(ts->b->open.model);
     for (size_t i = 0; i < ts->n && n_spare == 0; i++) /* all that think have the same options */
-        n_spare = cli_reason_room(&ro, &ts->v[i].asked->reason);
+        n_spare = cli_reason_room(&ro, &ask_thorough(ts->v[i].asked)->reason);
     if (code == ERR_OK)
         code = cli_bench_run(&run, ts->b, ro, e);
     if (code == ERR_OK)
@@ -731,6 +770,9 @@ static enum err_code open_all(struct tasks *ts, struct err *e)
         return err_nomem(e);
     if (cli_text_of(&ts->system, o->system, e) ||
         (o->before != NULL && cli_read_messages(ts->before, NULL, o->before, e)) || cli_bench_open(ts->b, true, e))
+        return e->code;
+    if (o->calibration != NULL && (cli_calibration_open(&ts->b->calibration, o->calibration, e) ||
+                                   cli_calibration_check(ts->b->calibration, o->calibration, &ts->b->open, e)))
         return e->code;
     if (chat_open(&ts->format, ts->b->open.text, (struct str){ 0 }, e))
         return err_wrap(e, "%s", ts->b->open.path);
@@ -795,6 +837,7 @@ void cli_bench_tasks_close(struct tasks *ts, bool failed)
     cli_beside_close(&ts->beside);
     grammar_vocab_close(ts->vocab);
     chat_close(ts->format);
+    reason_calibration_close(ts->b->calibration);
 }
 
 enum err_code cli_bench_cmd_eval(struct bench *b, struct err *e)

@@ -19,7 +19,8 @@ struct task {
     const char *set; /* name of the file, without directory and .jsonl */
     struct ask_request *asked;
     char hash[24], prompt_hash[24]; /* of the item as the file has it; of its prompt's tokens */
-    int right, n, cut;              /* of its samples */
+    int right, n, cut, n_thought;   /* of its samples */
+    int64_t n_written, n_direct;    /* tokens of its answers; of direct ones that were dropped */
     int64_t n_reasoning;            /* tokens of them */
     int64_t n_probes, n_probe_rows; /* of the engine, to find out how certain the model is */
     struct reason_trace *trace;     /* of its reasoning; NULL: none is kept */

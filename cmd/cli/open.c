@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* open.c - from options to an open model and its run.                       room: cmd */
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "cli/open.h"
 
@@ -255,6 +256,13 @@ enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct 
     *out = run;
     x->load_ms += clock_ms() - from;
     return ERR_OK;
+}
+
+uint64_t cli_open_fingerprint(const struct cli_opened *x)
+{
+    const uint64_t h = model_fingerprint(x->model);
+
+    return x->adapters.n > 0 ? io_hash(h, &x->adapters.hash, sizeof x->adapters.hash) : h;
 }
 
 enum err_code cli_open_save_uses(const struct cli_opened *x, struct err *e)

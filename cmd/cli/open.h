@@ -81,6 +81,8 @@ MUST_CHECK enum err_code cli_open_fits(struct cli_opened *x, const struct run_op
 MUST_CHECK enum err_code cli_open_load(struct cli_opened *x, const struct run_opts *ro, struct err *e);
 /* cli_open_load(), then a run. --kv overrides the types in ro. Close runs with run_close(), before x. */
 MUST_CHECK enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct run_opts *ro, struct err *e);
+/* Of the open model with its adapters. */
+uint64_t cli_open_fingerprint(const struct cli_opened *x);
 /* --expert-profile: writes what it had and the uses since the model was opened. */
 MUST_CHECK enum err_code cli_open_save_uses(const struct cli_opened *x, struct err *e);
 void cli_opened_close(struct cli_opened *x);

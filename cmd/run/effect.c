@@ -69,6 +69,7 @@ const struct cli_of cli_run_of[] = {
     { "template", MESSAGES | SHOW },
     { "chat-kwargs", MESSAGES },
     { "think", MESSAGES },
+    { "calibration", CHAT | TALK },
     { "reasoning-budget", MESSAGES },
     { "reasoning-effort", MESSAGES },
     { "reasoning-grace", CHAT | TALK },
@@ -156,6 +157,8 @@ const struct cli_pair cli_run_pairs[] = {
     { "reasoning-grace", CLI_NEEDS, "reasoning-budget|reasoning-effort|think-stop", NULL, 0 },
     { "reasoning-budget-message", CLI_NEEDS, "reasoning-budget|reasoning-effort", NULL, 0 },
     { "think-probe", CLI_NEEDS, "think-stop|think-suppress", NULL, 0 },
+    { "calibration", CLI_NEEDS, "think|verify|verifier", NULL, 0 },
+    { "calibration", CLI_EXCLUDES, "logits|continue", NULL, 0 },
     { "no-stdin", CLI_NEEDS, "prompt", NULL, 0 },
     { "best-of|verify", CLI_EXCLUDES, "session|jsonl|stream|reasoning|logits|log|interactive|continue", NULL, 0 },
     { "dvts", CLI_EXCLUDES, "best-of|verify|session|stream|reasoning|logits|log|interactive|continue", NULL, 0 },
@@ -229,6 +232,24 @@ static void check_call(const struct cli *cli, const struct cli_run_options *o)
 }
 
 /* --think off is a budget of 0, and an effort of none. */
+/* --think auto decides by a file, for one answer, and what it decides may not be said already. */
+static void check_auto(const struct cli_run_options *o)
+{
+    if (o->think != 2) {
+        if (o->calibration != NULL && o->verify == NULL &&
+            (o->verifier.what == NULL || strcmp(o->verifier.what, "self") != 0))
+            cli_usage("--calibration has no effect without --think auto or --verifier self");
+        return;
+    }
+    if (o->calibration == NULL)
+        cli_usage("--think auto needs a --calibration, which says when to think");
+    if (o->reason.budget == 0 || o->reason.effort == 0)
+        cli_usage("--think auto has no effect with %s",
+                  o->reason.budget == 0 ? "--reasoning-budget 0" : "--reasoning-effort none");
+    if (cli_run_wants_best(o))
+        cli_usage("--think auto answers once: not with several answers");
+}
+
 static void check_reasoning(const struct cli *cli, const struct cli_run_options *o)
 {
     const struct {
@@ -246,13 +267,13 @@ static void check_reasoning(const struct cli *cli, const struct cli_run_options 
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         const char *name = limits[i].name;
 
-        if (cli_typed(cli, name) && o->think != 0)
+        if (cli_typed(cli, name) && o->think == 1)
             cli_leave_aside(cli, "think");
-        if (cli_typed(cli, "think") && o->think != 0 && !cli_typed(cli, name))
+        if (cli_typed(cli, "think") && o->think == 1 && !cli_typed(cli, name))
             cli_leave_aside(cli, name);
-        if (cli_typed(cli, "think") && o->think == 0 && limits[i].off)
+        if (cli_typed(cli, "think") && o->think != 1 && limits[i].off)
             cli_leave_aside(cli, name);
-        if (o->think != 0 && !limits[i].off && cli_typed(cli, "think") && cli_typed(cli, name))
+        if (o->think == 1 && !limits[i].off && cli_typed(cli, "think") && cli_typed(cli, name))
             cli_usage("--%s has no effect with --think off", name);
     }
 }
@@ -276,6 +297,7 @@ static void check_votes(const struct cli_run_options *o)
 static void check_values(const struct cli *cli, const struct cli_run_options *o)
 {
     check_reasoning(cli, o);
+    check_auto(o);
     cli_reason_check(&o->reason);
     check_votes(o);
     if (cli_typed(cli, "draft") && o->draft_max == 0)

@@ -26,8 +26,8 @@ int64_t cli_run_choose_ctx(const struct cli_run *s)
     int64_t more = s->o->interactive                                         ? TALK_ROOM
                    : s->o->predict_max >= 0 && s->o->predict_max < INT32_MAX ? s->o->predict_max
                                                                              : CTX_ROOM;
-    int64_t ctx =
-        prompt_of(s)->n + more + (s->asked != NULL && s->asked->reasons && s->o->predict_max >= 0 ? CTX_ROOM : 0);
+    int64_t ctx = prompt_of(s)->n + more +
+                  (s->asked != NULL && ask_thorough(s->asked)->reasons && s->o->predict_max >= 0 ? CTX_ROOM : 0);
 
     if (s->o->model.ctx_tokens > 0)
         return s->o->model.ctx_tokens;
@@ -48,7 +48,7 @@ static int make_room(struct run_opts *ro, const struct cli_run *s)
     struct err why;
 
     if (s->asked != NULL && !s->o->interactive)
-        return cli_reason_room(ro, &s->asked->reason);
+        return cli_reason_room(ro, &ask_thorough(s->asked)->reason);
     return cli_reason_set(&o, &s->o->reason, &why) ? 0 : cli_reason_room(ro, &o);
 }
 
@@ -70,6 +70,8 @@ struct run_opts cli_run_sizes(const struct cli_run *s, bool plain, int *n_spare)
         ro.checkpoint_bytes = run_snapshot_bytes(s->open.model); /* where the last message ends */
     if (s->o->interactive)
         ro.checkpoint_bytes = TALK_RUNGS * run_snapshot_bytes(s->open.model); /* for what is taken back */
+    if (s->calibration != NULL)
+        ro.checkpoint_bytes += run_snapshot_bytes(s->open.model); /* where the prompts of both answers part */
     *n_spare = make_room(&ro, s);
     return ro;
 }

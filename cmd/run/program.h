@@ -7,6 +7,7 @@
 #include "run/answer.h"
 #include "run/check.h"
 #include "cli/beside.h"
+#include "cli/calibration.h"
 #include "cli/cli.h"
 #include "cli/log.h"
 #include "cli/open.h"
@@ -37,7 +38,8 @@ struct cli_run_options {
     bool raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool verbose, quiet, stream, check, engram_drafts, uncertainty;
     bool no_stdin, show, session_ro, drop_oldest, interactive, go_on, one_call;
-    int think, reasoning;             /* index of the choice; think 0: on; reasoning -1: by terminal */
+    int think, reasoning;             /* index of the choice; think 0: on, 1: off, 2: auto; reasoning -1: by terminal */
+    const char *calibration;          /* a file; NULL: not given */
     int64_t predict_max, logits_last; /* -1: not given */
     int64_t min_tokens;
     int32_t draft_max;
@@ -75,7 +77,8 @@ struct cli_run {
     struct cli_buf rendered;   /* the prompt as text */
     /* What the question points to. */
     json_t *messages, *tools, *kwargs;
-    char *system; /* --system */
+    char *system;                           /* --system */
+    struct reason_calibration *calibration; /* NULL: none */
     struct cli_form form;
     struct str *stops;
     struct text_tokens stop_tokens;

@@ -113,7 +113,8 @@ static enum err_code use_options(struct cli_run *s, struct err *e)
     *a = ask_defaults();
     a->tool_choice = o->tool_choice != NULL ? o->tool_choice : "auto";
     a->one_call = o->one_call;
-    a->think = o->think == 0;
+    a->think = o->think != 1;
+    a->calibration = o->think == 2 ? s->calibration : NULL;
     if (cli_reason_set(&a->reason, &o->reason, e))
         return e->code;
     a->reads_form = o->parser != NULL;

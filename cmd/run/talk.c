@@ -284,7 +284,9 @@ static enum err_code do_think(struct talk *t, const char *arg, struct err *e)
 
     (void)t;
     (void)e;
-    if (strcmp(arg, "on") == 0 || strcmp(arg, "off") == 0) {
+    if (strcmp(arg, "auto") == 0 && t->s->calibration != NULL) {
+        t->s->o->think = 2;
+    } else if (strcmp(arg, "on") == 0 || strcmp(arg, "off") == 0) {
         t->s->o->think = strcmp(arg, "off") == 0;
         t->s->o->reason = (struct cli_reason){ CLI_REASON_DEFAULTS };
     } else if (end != arg && *end == '\0' && n >= 0) {
@@ -292,7 +294,7 @@ static enum err_code do_think(struct talk *t, const char *arg, struct err *e)
         t->s->o->reason = (struct cli_reason){ CLI_REASON_DEFAULTS };
         t->s->o->reason.budget = n > 0 ? n : -1;
     } else {
-        fprintf(stderr, "/think on, /think off, or the most tokens of reasoning\n");
+        fprintf(stderr, "/think on, off, auto (with --calibration), or the most tokens of reasoning\n");
     }
     return ERR_OK;
 }
@@ -382,7 +384,7 @@ static const struct {
     { "edit", " TEXT", "write the message in $VISUAL or $EDITOR, and send it", do_edit },
     { "read", " FILE", "put a file's text in front of the next message", do_read },
     { "system", " TEXT", "the system message, before the conversation begins; alone: show it", do_system },
-    { "think", " on|off|N", "reason before the answer, or not, or for N tokens at most", do_think },
+    { "think", " on|off|auto|N", "reason before the answer, or not, or for N tokens at most", do_think },
     { "list", "", "the sessions beside this one, or here", do_list },
     { "save", " FILE", "write the messages to a new file, JSON for --messages", do_save },
     { "stats", "", "how long the conversation is, how fast the answer came", do_stats },

@@ -204,6 +204,7 @@ void gen_take(struct gen *g, struct request *q, int32_t token, const struct samp
                             .id = q->id,
                             .user = q->q.user,
                             .seq = q->seq,
+                            .p_max = tells ? numbers->p_max : NAN,
                             .entropy = tells ? numbers->entropy : NAN,
                             .varentropy = tells ? numbers->varentropy : NAN,
                             .margin = tells ? numbers->margin : NAN,
@@ -215,6 +216,7 @@ void gen_take(struct gen *g, struct request *q, int32_t token, const struct samp
 
     if (gen_is_end(g, q, token) && q->probe_of == NULL) {
         gen_end(q, GEN_EOS);
+        q->end_p = ev.p_max;
         return;
     }
     assert(q->n < q->cap && !q->ended);
@@ -300,16 +302,15 @@ static void begin_second(struct gen *g, struct request *q)
     }
 }
 
-/* The first answer is over, and stands: what was held back is told, unless nobody could judge it. */
+/* The first answer is over, and stands, or was cancelled: what was held back is told. */
 static void let_out(struct gen *g, struct request *q)
 {
-    const bool whole = q->end_by != GEN_CANCELLED && q->end_by != GEN_FAILED;
     struct err why;
 
     gen_request_free(q->second);
     q->second = NULL;
     q->stats.doubt = (struct gen_doubt){ .asked = true, .least = q->least };
-    if (whole && gen_tell_held(&g->out, &q->held, &why))
+    if (q->end_by != GEN_FAILED && gen_tell_held(&g->out, &q->held, &why))
         gen_fail(q, &why);
 }
 
@@ -320,6 +321,7 @@ void gen_finish(struct gen *g, struct request *q)
                             .user = q->q.user,
                             .seq = q->seq,
                             .stop = q->end_by == GEN_STOP_STRING ? text_stream_stop(q->stream) : 0,
+                            .p_max = q->end_by == GEN_EOS ? q->end_p : NAN,
                             .reasoning = in_reasoning(q) };
     struct err why;
 

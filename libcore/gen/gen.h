@@ -92,11 +92,11 @@ struct gen_request {
                           * reasoning. At most GEN_STEP_END_MAX bytes; n 0: there are no steps; needs a text */
     uint64_t owner;      /* what sequences hold is used by requests of one owner; 0: of all that have none */
     /* A second request, which is asked in place of this one if its answer is in doubt; NULL: none. No event of an
-     * answer is told until it has ended without doubt: it ends with the first token that is chosen where the likeliest
-     * one has a probability (p_max of struct gen_seen) below `doubt_below`, 0 .. 1, or when it repeats itself. Then
-     * GEN_SECOND comes, and the tokens and the end of the second one, under the same id. Used by gen_submit() only; its
-     * user, owner, priority, yields, uncertainty and random numbers are this one's. Both write an answer, and have
-     * neither n_rows nor pool nor in_parts, nor an answer that goes on, nor steps. */
+     * answer is told until it has ended without doubt, or was cancelled: it ends with the first token that is chosen
+     * where the likeliest one has a probability (p_max of struct gen_seen) below `doubt_below`, 0 .. 1, or when it
+     * repeats itself. Then GEN_SECOND comes, and the tokens and the end of the second one, under the same id. Used by
+     * gen_submit() only; its user, owner, priority, yields, uncertainty and random numbers are this one's. Both write
+     * an answer, and have neither n_rows nor pool nor in_parts, nor an answer that goes on, nor steps. */
     const struct gen_request *second;
     float doubt_below;
     void *user;
@@ -149,21 +149,23 @@ struct gen_event {
     enum gen_kind kind;
     int64_t id;
     void *user;
-    int seq;                           /* of the run */
-    int64_t done;                      /* GEN_PROMPT: tokens read; GEN_ROW: position of the token */
-    const float *logits;               /* GEN_ROW: [n_vocab] */
-    struct sample_pick pick;           /* GEN_TOKEN; logprob is NaN if it was not computed for a forced token */
-    float entropy, varentropy, margin; /* GEN_TOKEN, as struct gen_seen has them; NaN: not wanted, or forced */
-    bool forced;                       /* GEN_TOKEN: not chosen */
-    bool reasoning;                    /* GEN_TOKEN, GEN_END: the text is reasoning */
-    bool closes;                       /* GEN_TOKEN: the reasoning ends with this token */
-    struct str text;                   /* GEN_TOKEN, GEN_END: whole characters that are certain now */
-    enum gen_end end;                  /* GEN_END */
-    size_t stop;                       /* GEN_END by GEN_STOP_STRING: which of the request's stops */
-    struct err err;                    /* GEN_FAILED: the reason; the other requests continue */
-    struct gen_stats stats;            /* GEN_BEGIN, GEN_SECOND, GEN_END */
-    const float *pooled;               /* GEN_END, if asked for: [n_embd], not normalised */
-    const struct gen_mixed *mixed;     /* GEN_END of a request with a memory: [n_mixed] */
+    int seq;                 /* of the run */
+    int64_t done;            /* GEN_PROMPT: tokens read; GEN_ROW: position of the token */
+    const float *logits;     /* GEN_ROW: [n_vocab] */
+    struct sample_pick pick; /* GEN_TOKEN; logprob is NaN if it was not computed for a forced token */
+    /* GEN_TOKEN, as struct gen_seen has them, and of a GEN_END by GEN_EOS p_max of its place; NaN: not wanted, or
+     * forced. */
+    float p_max, entropy, varentropy, margin;
+    bool forced;                   /* GEN_TOKEN: not chosen */
+    bool reasoning;                /* GEN_TOKEN, GEN_END: the text is reasoning */
+    bool closes;                   /* GEN_TOKEN: the reasoning ends with this token */
+    struct str text;               /* GEN_TOKEN, GEN_END: whole characters that are certain now */
+    enum gen_end end;              /* GEN_END */
+    size_t stop;                   /* GEN_END by GEN_STOP_STRING: which of the request's stops */
+    struct err err;                /* GEN_FAILED: the reason; the other requests continue */
+    struct gen_stats stats;        /* GEN_BEGIN, GEN_SECOND, GEN_END */
+    const float *pooled;           /* GEN_END, if asked for: [n_embd], not normalised */
+    const struct gen_mixed *mixed; /* GEN_END of a request with a memory: [n_mixed] */
     int n_mixed;
 };
 

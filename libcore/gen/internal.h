@@ -43,6 +43,7 @@ struct request {
     bool cancelled;
     bool ended; /* for the reason in end_by; gone after gen_finish() */
     enum gen_end end_by;
+    float end_p;    /* GEN_EOS: p_max of its place; NaN: not wanted */
     struct err why; /* GEN_FAILED */
     int32_t *token; /* [cap] */
     double *pooled; /* [n_embd] sum of hidden rows; NULL: not wanted */

@@ -236,6 +236,11 @@ void reason_routes_close(struct reason_routes *r)
     free(r);
 }
 
+json_t *reason_routes_file(const struct reason_routes *r)
+{
+    return r->file;
+}
+
 int reason_routes_n(const struct reason_routes *r)
 {
     return r->n;

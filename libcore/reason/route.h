@@ -15,8 +15,9 @@ enum { REASON_CLASSES_MAX = 64 };
 struct reason_routes;
 /* ERR_FORMAT with e->where, the JSON pointer of what is wrong; ERR_NOMEM. Keeps a reference to v. */
 MUST_CHECK enum err_code reason_routes_open(struct reason_routes **out, json_t *v, struct err *e);
-void reason_routes_close(struct reason_routes *r);  /* NULL is allowed */
-int reason_routes_n(const struct reason_routes *r); /* classes, 1 .. REASON_CLASSES_MAX */
+void reason_routes_close(struct reason_routes *r);         /* NULL is allowed */
+json_t *reason_routes_file(const struct reason_routes *r); /* as it was opened */
+int reason_routes_n(const struct reason_routes *r);        /* classes, 1 .. REASON_CLASSES_MAX */
 const char *reason_route_name(const struct reason_routes *r, int i);
 const char *reason_route_about(const struct reason_routes *r, int i); /* "": none */
 const char *reason_routes_default(const struct reason_routes *r);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calibrate.h - inside chimere-bench calibrate: questions that were answered directly and with reasoning.   room: cmd
+ */
+#ifndef BENCH_CALIBRATE_H
+#define BENCH_CALIBRATE_H
+#include "bench/bench.h"
+#include "reason/calibration.h"
+#include "reason/route.h"
+
+struct chat_reader;
+
+/* One of the two answers to a question. */
+struct both_side {
+    struct both *of;
+    struct ask_request *asked;
+    bool thinks, right;
+    struct text_tokens answer;
+    float *p; /* [n_p] p_max of its choices */
+    size_t n_p, cap;
+};
+struct both {
+    json_t *item;
+    const char *set;
+    struct both_side side[2]; /* direct; with reasoning */
+    char *text;               /* of the user */
+    size_t n_text;
+    int class;  /* index in struct both_classes; 0: all */
+    bool picks; /* thresholds are picked with it; else it is reported */
+};
+struct both_classes {
+    const char *name[REASON_CLASSES_MAX + 2];
+    int n;
+    struct reason_threshold threshold[REASON_CLASSES_MAX + 2]; /* [0]: of all */
+    struct reason_isotonic right[REASON_CLASSES_MAX + 2];
+    int64_t n_picks[REASON_CLASSES_MAX + 2];
+    bool own[REASON_CLASSES_MAX + 2]; /* enough questions for thresholds of its own */
+};
+
+struct calibration_job {
+    struct bench *b;
+    struct chat *format;
+    struct grammar_vocab *vocab;  /* for calls of tools */
+    struct reason_routes *routes; /* NULL: none */
+    struct both *v;
+    size_t n, cap;
+    struct both_classes classes;
+    struct reason_verifier_worth worth;
+    bool verified;
+    double thought_share; /* right answers with reasoning, of the other half */
+};
+
+/* calibrate_fit.c: thresholds from one half of the questions, figures from the other; the file. */
+MUST_CHECK enum err_code cli_bench_calibrate_fit(struct calibration_job *j, struct err *e);
+MUST_CHECK enum err_code cli_bench_calibrate_report(struct calibration_job *j, struct err *e);
+MUST_CHECK enum err_code cli_bench_calibrate_write(const struct calibration_job *j, struct err *e);
+#endif
