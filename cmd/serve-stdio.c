@@ -12,6 +12,7 @@
 #include "serve-stdio/batches.h"
 #include "serve-stdio/reload.h"
 #include "serve-stdio/cache.h"
+#include "cli/calibration.h"
 #include "cli/cli.h"
 #include "cli/guess.h"
 #include "cli/log.h"
@@ -35,7 +36,7 @@ static struct {
     struct cli_model_opts model;
     struct cli_sampling sampling;
     const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *cache_dir, *examples, *recite,
-        *context_table, *context;
+        *context_table, *context, *calibration;
     struct cli_list engrams, drafts;
     bool lenient, strict, mcp, verbose, quiet, engram_thinking;
     struct cli_reason reason;
@@ -74,6 +75,7 @@ static const struct cli_opt opts[] = {
     INT32("parallel", "n", "answers in parallel (default 4)", &o.parallel, 1, 1024),
     INT64('n', "predict", "tokens", "longest answer if the request sets no limit", &o.predict_max, -1),
     INT32("embed-layer", "n", "layer of embeddings, from 0 (default: the last norm)", &o.embed_layer, 0, 65535),
+    ROW_CALIBRATION(&o.calibration),
     ROWS_CERTAINTY(o.reason),
     ROW_LOOPS(&o.reason.loops),
     INT32("max-queue", "n", "requests that may wait (default 1024)", &o.max_queue, 1, 1 << 20),
@@ -134,7 +136,8 @@ struct server {
     const struct cli *cli;
     struct cli_opened open;
     struct chat *chat;
-    struct reason_opts reason; /* of requests that say nothing else */
+    struct reason_opts reason;              /* of requests that say nothing else */
+    struct reason_calibration *calibration; /* NULL: none */
     struct grammar_vocab *vocab;
     struct run *run;
     struct cli_guess guess;
@@ -231,6 +234,7 @@ static struct cli_made_with_opts made_with_opts(const struct server *s)
                                         .predict_max = o.predict_max,
                                         .embed_layer = o.embed_layer,
                                         .engram_thinking = o.engram_thinking,
+                                        .calibration = o.calibration,
                                         .reason = &s->reason };
 }
 
@@ -284,6 +288,9 @@ static enum err_code open_all(struct server *s, struct err *e)
         cli_sampling_of_model(&o.sampling, s->open.gguf, s->cli, e) ||
         cli_sampling_make(&o.sampling, s->open.text, text_info(s->open.text)->n_tokens, e))
         return e->code;
+    if (o.calibration != NULL && (cli_calibration_open(&s->calibration, o.calibration, e) ||
+                                  cli_calibration_check(s->calibration, o.calibration, &s->open, e)))
+        return e->code;
     const struct model_info *info = model_info(s->open.model);
 
     last = o.embed_layer >= 0 ? o.embed_layer : info->n_layer;
@@ -335,6 +342,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         .attached = cli_reload_now(s->attached),
         .lenient = o.lenient,
         .reason = &s->reason,
+        .calibration = s->calibration,
         .keeper = s->cache != NULL ? &cli_cache_keeper : NULL,
         .keeper_of = s->cache,
         .journal = s->journal,
@@ -398,6 +406,7 @@ static void close_all(struct server *s)
     cli_reload_close(s->attached);
     grammar_vocab_close(s->vocab);
     chat_close(s->chat);
+    reason_calibration_close(s->calibration);
     cli_opened_close(&s->open);
 }
 
@@ -518,7 +527,7 @@ int main(int argc, char **argv)
         cli_usage("%s: takes no operands", argv[first]);
     cli_check_exclusions(&cli, 0);
     cli_check_needs(&cli, 0);
-    if ((cli_is_stdin(o.context) || cli_is_stdin(o.context_table)) &&
+    if ((cli_is_stdin(o.context) || cli_is_stdin(o.context_table) || cli_is_stdin(o.calibration)) &&
         (o.batch != NULL ? cli_is_stdin(o.batch) : o.http.listen == NULL))
         cli_usage("the standard input has the requests: --context and --context-table need files");
     cli_open_check(&cli, &o.model);

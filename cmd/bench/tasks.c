@@ -63,10 +63,11 @@ enum err_code cli_bench_question(struct ask *a, json_t **kwargs, const struct be
     a->sample.temp = b->o->temp;
     a->sample.top_p = b->o->top_p;
     a->sample.seed = (uint64_t)b->o->seed;
-    if (json_is_true(json_object_get(item, "enable_thinking")) && cli_reason_set(&a->reason, &b->o->reason, e))
+    if ((b->calibration != NULL || json_is_true(json_object_get(item, "enable_thinking"))) &&
+        cli_reason_set(&a->reason, &b->o->reason, e))
         return e->code;
     a->reason.loops = b->o->reason.loops == 0;
-    if (b->calibration != NULL && json_is_true(json_object_get(item, "enable_thinking"))) {
+    if (b->calibration != NULL) { /* whatever the item says */
         a->kwargs = NULL;
         a->calibration = b->calibration;
     }

@@ -313,17 +313,20 @@ static void check_stdin(const struct cli_run_options *o, unsigned mode, char *co
     const bool alone = o->prompt == NULL && *files == NULL && o->messages == NULL && o->tokens == NULL;
     int operand = alone && !(mode & (INSPECT | SHOW | PLAN | RENDER | RATE));
 
-    if (mode & TALK && (cli_is_stdin(o->messages) || cli_is_stdin(o->template_file) || cli_is_stdin(o->beside.context)))
-        cli_usage("-i reads lines of the standard input: --messages, --template and --context need files");
+    if (mode & TALK && (cli_is_stdin(o->messages) || cli_is_stdin(o->template_file) ||
+                        cli_is_stdin(o->beside.context) || cli_is_stdin(o->calibration)))
+        cli_usage(
+            "-i reads lines of the standard input: --messages, --template, --context and --calibration need files");
     if (mode & TALK && (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)))
         cli_usage("-i needs a terminal as standard input and output");
     for (; *files != NULL && !(mode & RATE); files++)
         operand += cli_is_stdin(*files);
     if (operand + cli_is_stdin(o->messages) + cli_is_stdin(o->tools) + cli_is_stdin(o->template_file) +
-            cli_is_stdin(o->tokens) + cli_is_stdin(o->beside.context) >
+            cli_is_stdin(o->tokens) + cli_is_stdin(o->beside.context) + cli_is_stdin(o->calibration) >
         1)
-        cli_usage(
-            "only one of the prompt, --messages, --tools, --template, --tokens and --context can be standard input");
+        cli_usage("only one of the prompt, --messages, --tools, --template, --tokens, --context and --calibration can "
+                  "be standard "
+                  "input");
 }
 
 /* Files are the prompt, or a model that is looked at. Letters of llama.cpp take an argument there. */

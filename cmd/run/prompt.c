@@ -200,7 +200,8 @@ static char *const *inputs_of(const struct cli_run *s, char *const *files)
     const struct cli_run_options *o = s->o;
     const bool taken = cli_is_stdin(o->messages) || cli_is_stdin(o->tools) || cli_is_stdin(o->template_file) ||
                        cli_is_stdin(o->beside.context) || cli_is_stdin(o->beside.context_table) ||
-                       cli_is_stdin(o->grammar.schema) || cli_is_stdin(o->grammar.grammar);
+                       cli_is_stdin(o->calibration) || cli_is_stdin(o->grammar.schema) ||
+                       cli_is_stdin(o->grammar.grammar);
 
     return o->prompt != NULL && *files == NULL && !o->no_stdin && !taken && has_input() ? piped : files;
 }
@@ -279,6 +280,8 @@ enum err_code cli_run_ask(struct cli_run *s, struct err *e)
             err_wrap(e, "--tool-choice %s", s->ask.tool_choice);
         else if (strcmp(e->where, "/min_tokens") == 0)
             err_wrap(e, "--min-tokens");
+        else if (strcmp(e->where, "/enable_thinking") == 0)
+            err_wrap(e, "--think auto");
         cli_reason_fault(e);
         cli_form_fault(&s->o->grammar, e);
         return cli_as_data(e);

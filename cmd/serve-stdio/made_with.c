@@ -44,7 +44,7 @@ static enum err_code hash_options(uint64_t *h, const struct cli_made_with_opts *
     *h = hash_reason(*h + !o->reason->loops, o->reason);
     if (o->embed_layer >= 0)
         *h = io_hash(*h, &o->embed_layer, sizeof o->embed_layer);
-    return cli_hash_file(h, o->template_file, e);
+    return cli_hash_file(h, o->calibration, e) || cli_hash_file(h, o->template_file, e) ? e->code : ERR_OK;
 }
 
 enum err_code cli_made_with(json_t **out, const struct cli_made_with_opts *o, struct err *e)

@@ -264,7 +264,7 @@ static enum err_code check_advice(const struct ask *a, struct err *e)
     if (!ask_is_not_to_reason(a) && json_object_get(a->kwargs, "enable_thinking") == NULL && !a->continues_last)
         return ERR_OK;
     err_set(e, ERR_ARG, "whether to think is said already, so it cannot depend on a direct answer");
-    return err_at(e, "/think");
+    return err_at(e, "/enable_thinking");
 }
 
 /* The reasoning request behind the direct one. What both prompts begin with is kept for it. */
@@ -282,7 +282,7 @@ static enum err_code add_second(struct ask_request *r, const struct ask *a, cons
     if (common == r->prompt.n - 1 && r->second->prompt.n == r->prompt.n &&
         r->prompt.v[common] == r->second->prompt.v[common]) {
         err_set(e, ERR_UNSUPPORTED, "the model's template has no thinking to turn on and off");
-        return err_at(e, "/think");
+        return err_at(e, "/enable_thinking");
     }
     while (q->n_marks > 0 && (r->border[q->n_marks - 1] >= common || q->n_marks == room))
         q->n_marks--;

@@ -12,8 +12,8 @@
  * "/tools/1/function/parameters/items",
  * "/tool_choice", "/response_format/json_schema/schema/...", "/grammar", "/regex", "/chat_template_kwargs",
  * "/reasoning_budget", "/reasoning_effort", "/reasoning_grace", "/reasoning_min", "/reasoning_budget_message",
- * "/think_stop", "/think_probe", "/think_suppress", "/think" of a calibration; "" is the text or the tokens. ERR_NOMEM
- * has none.
+ * "/think_stop", "/think_probe", "/think_suppress", "/enable_thinking" of a calibration; "" is the text or the tokens.
+ * ERR_NOMEM has none.
  */
 #ifndef ASK_ASK_H
 #define ASK_ASK_H

@@ -178,6 +178,14 @@ static enum err_code take_sequence(struct gen *g, struct request *q, struct star
     return ERR_OK;
 }
 
+enum err_code gen_follow(struct gen *g, struct request *q, int seq, struct err *e)
+{
+    const struct start s = { seq, 0, seq };
+
+    g->at[seq] = NULL;
+    return open_request(g, q, e) || take_sequence(g, q, s, e) ? e->code : ERR_OK;
+}
+
 void gen_set_drafter(struct gen *g, void *drafter_of)
 {
     g->o.drafter_of = drafter_of;

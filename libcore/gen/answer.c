@@ -263,17 +263,7 @@ static const float *mean(struct gen *g, const struct request *q)
     return out;
 }
 
-/* The sequence keeps what it has for other requests. */
-static void leave_sequence(struct gen *g, const struct request *q)
-{
-    if (q->seq < 0)
-        return;
-    g->at[q->seq] = NULL;
-    if (q->seq < g->n_seq)
-        g->used[q->seq] = ++g->tick;
-}
-
-/* The first answer is dropped: the second is asked in its place, as the one that came when the first did. */
+/* The first answer is dropped: the second is asked in its place, on the same sequence. */
 static void begin_second(struct gen *g, struct request *q)
 {
     struct request *r = q->second;
@@ -291,14 +281,11 @@ static void begin_second(struct gen *g, struct request *q)
     r->cancelled = q->cancelled;
     ev.stats = r->stats;
     gen_drop_probe(g, q);
-    leave_sequence(g, q);
     q->second = NULL;
     gen_request_free(q);
-    if (gen_tell(&g->out, &ev, &nothing, &why)) {
+    if (gen_follow(g, r, ev.seq, &why) || gen_tell(&g->out, &ev, &nothing, &why)) {
         gen_fail(r, &why);
         gen_finish(g, r);
-    } else {
-        gen_enqueue(g, r);
     }
 }
 
@@ -357,6 +344,10 @@ void gen_finish(struct gen *g, struct request *q)
         ev.err = q->why;
         gen_tell_end(&g->out, &ev);
     }
-    leave_sequence(g, q);
+    if (q->seq >= 0) {
+        g->at[q->seq] = NULL;
+        if (q->seq < g->n_seq)
+            g->used[q->seq] = ++g->tick;
+    }
     gen_request_free(q);
 }

@@ -96,7 +96,8 @@ struct gen_request {
      * where the likeliest one has a probability (p_max of struct gen_seen) below `doubt_below`, 0 .. 1, or when it
      * repeats itself. Then GEN_SECOND comes, and the tokens and the end of the second one, under the same id. Used by
      * gen_submit() only; its user, owner, priority, yields, uncertainty and random numbers are this one's. Both write
-     * an answer, and have neither n_rows nor pool nor in_parts, nor an answer that goes on, nor steps. */
+     * an answer, and have neither n_rows nor pool, nor, but for chats, in_parts, nor an answer that goes on, nor steps.
+     */
     const struct gen_request *second;
     float doubt_below;
     void *user;

@@ -150,6 +150,8 @@ void gen_enqueue(struct gen *g, struct request *q);
 bool gen_drop_idle(struct gen *g, int but); /* clears an idle sequence, not `but`; false: all of them are empty */
 MUST_CHECK enum err_code gen_admit(struct gen *g, struct err *e); /* gives sequences to waiting requests */
 void gen_request_free(struct request *q);                         /* NULL is allowed */
+/* The request takes over a sequence whose request is gone, as far as both begin alike. */
+MUST_CHECK enum err_code gen_follow(struct gen *g, struct request *q, int seq, struct err *e);
 
 /* compose.c */
 MUST_CHECK enum err_code gen_compose(struct gen *g, struct err *e); /* g->row, g->want of the next step */

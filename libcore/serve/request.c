@@ -402,8 +402,12 @@ static bool read_budget(struct serve_reading *r, const json_t *v)
 
 static bool read_think(struct serve_reading *r, const json_t *v)
 {
+    if (json_is_string(v) && str_is(json_text(v), "auto")) {
+        r->w->ask.calibration = r->s->o.calibration;
+        return r->w->ask.calibration != NULL || serve_refuse_here(r, "auto needs a server with --calibration");
+    }
     return json_is_boolean(v) ? set_kwarg(r, "enable_thinking", json_incref((json_t *)(uintptr_t)v))
-                              : serve_refuse_here(r, "not true or false");
+                              : serve_refuse_here(r, "not true, false or auto");
 }
 
 static bool read_kwargs(struct serve_reading *r, const json_t *v)

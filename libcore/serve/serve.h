@@ -82,6 +82,7 @@ struct serve_opts {
     void (*note_idle)(const char *member); /* of a request, that has no effect: once for each; NULL: nobody is told */
     const struct sample_opts *sample;      /* defaults for requests; NULL: temperature 1, the rest off. Not owned */
     const struct reason_opts *reason;      /* the same of reasoning; NULL: reason_defaults() */
+    const struct reason_calibration *calibration; /* for requests that ask for it; not owned; NULL: none */
 };
 MUST_CHECK enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e);
 void serve_close(struct serve *s); /* NULL is allowed */

@@ -212,7 +212,9 @@ static enum err_code use_beside(struct serve_job *j, struct serve_fault *f, stru
 /* It needs room for probes. */
 static bool asks_certainty(const struct ask_request *r)
 {
-    return reason_peek_tokens(&r->reason) > 0 || reason_trial_tokens(&r->reason) > 0;
+    const struct reason_opts *o = &ask_thorough(r)->reason;
+
+    return reason_peek_tokens(o) > 0 || reason_trial_tokens(o) > 0;
 }
 
 static enum err_code submit_choice(struct serve *s, struct serve_job *j, struct serve_choice *c, const char *prefix,
