@@ -103,7 +103,7 @@ static enum err_code report_class(struct calibration_job *j, int class, struct e
     struct eval_mean area;
     double before, after, brier[2];
     int64_t direct = 0, thought = 0;
-    char threshold[40], what[100];
+    char threshold[40], what[100], by_score[40] = "not known";
     json_t *r;
     enum err_code code;
 
@@ -126,9 +126,11 @@ static enum err_code report_class(struct calibration_job *j, int class, struct e
     after = reason_calibration_error(h.score, h.right, h.n);
     brier[1] = reason_brier(h.score, h.right, h.n);
     say_threshold(c->threshold[by], threshold);
-    cli_bench_line(j->b, "%-12.12s %5" PRId64 " %5zu  %5.1f %% %5.1f %%  %.3f +- %.3f  %.3f to %.3f  %s%s",
-                   c->name[class], c->n_picks[class], h.n, 100 * share(direct, h.n), 100 * share(thought, h.n),
-                   area.mean, 1.96 * area.se, before, after, threshold, c->own[class] ? "" : " (of all)");
+    if (!isnan(area.mean))
+        (void)snprintf(by_score, sizeof by_score, "%.3f +- %.3f", area.mean, 1.96 * area.se);
+    cli_bench_line(j->b, "%-12.12s %5" PRId64 " %5zu  %5.1f %% %5.1f %%  %-15s  %.3f to %.3f  %s%s", c->name[class],
+                   c->n_picks[class], h.n, 100 * share(direct, h.n), 100 * share(thought, h.n), by_score, before, after,
+                   threshold, c->own[class] ? "" : " (of all)");
     (void)snprintf(what, sizeof what, "class %.64s", c->name[class]);
     r = cli_bench_record("calibrate", what, "area", "higher");
     cli_bench_int(r, "n_picked", c->n_picks[class]);
