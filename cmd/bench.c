@@ -82,7 +82,7 @@ static const struct cli_opt opts[] = {
     SECTION("Shapes"),
     OUTPUT(0, "write", "file", "synth: write the model", &o.write),
     SECTION("Output"),
-    OUTPUT('o', "out", "file", "eval: answers, added to; plot, calibrate: the file", &o.out),
+    OUTPUT('o', "out", "file", "answers, added to; calibration; plot: picture", &o.out),
     FLAG('j', "json", "JSON lines, also on a terminal", &o.json),
     FLAG(0, "table", "a table, also into a file", &o.table),
     PATH(0, "against", "file", "compare with earlier records; 4 if worse", &o.against),

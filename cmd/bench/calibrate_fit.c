@@ -145,8 +145,7 @@ static enum err_code report_class(struct calibration_job *j, int class, struct e
     cli_bench_real(r, "brier", brier[0]);
     cli_bench_real(r, "brier_after", brier[1]);
     cli_bench_text(r, "think", reason_thinks_name(c->threshold[by].thinks));
-    if (c->threshold[by].thinks == REASON_THINKS_BELOW)
-        cli_bench_real(r, "below", (double)c->threshold[by].below);
+    cli_bench_real(r, "below", c->threshold[by].thinks == REASON_THINKS_BELOW ? (double)c->threshold[by].below : NAN);
     free_half(&h);
     if (code == ERR_OK)
         return cli_bench_done(j->b, r, e);

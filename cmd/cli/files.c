@@ -157,7 +157,7 @@ void cli_check_outputs(const struct cli *cli, char *const *operands)
 
 void cli_check_kind(const char *option, const char *path, struct str magic, const char *what)
 {
-    char head[16];
+    char head[32];
     struct stat st;
     int fd;
     bool same;

@@ -263,7 +263,7 @@ static enum err_code check_advice(const struct ask *a, struct err *e)
 {
     if (!ask_is_not_to_reason(a) && json_object_get(a->kwargs, "enable_thinking") == NULL && !a->continues_last)
         return ERR_OK;
-    err_set(e, ERR_ARG, "whether to think is said already, so it cannot depend on a direct answer");
+    err_set(e, ERR_ARG, "another member decides already whether the model thinks");
     return err_at(e, "/enable_thinking");
 }
 

@@ -23,6 +23,8 @@ calibrated()
     mv out a.jsonl
     try 0 chimere-bench calibrate -o b.json --parallel 1 --table "$@"
     cmp a.json b.json
+    try 0 chimere-bench calibrate -o b.json --limit 1 -n 2 "$ROOT/share/eval/math.jsonl" # one of its own is replaced
+    no cmp -s a.json b.json
     grep -q '^always think' out && grep -q '^auto, by class' out
     jq -e '.type == "calibration" and (.fingerprint | test("^[0-9a-f]{16}$")) and .routes.default == "other" and
         .all.n == 6 and .classes == [] and (.all.knots | length > 0)' a.json
@@ -100,7 +102,7 @@ calibrated()
     fails 2 'with --reasoning-effort none' "${auto[@]}" c.json --reasoning-effort none
     fails 2 'not with several answers' "${auto[@]}" c.json --best-of 2 --temp 1
     fails 2 'do not go together' "${auto[@]}" c.json --logits l
-    fails 2 'is said already' "${auto[@]}" c.json --chat-kwargs '{"enable_thinking": true}'
+    fails 2 'decides already' "${auto[@]}" c.json --chat-kwargs '{"enable_thinking": true}'
     fails 2 'needs --out' chimere-bench calibrate "$ROOT/share/eval/math.jsonl"
     fails 2 'only self' chimere-bench calibrate -o x.json --verifier cmd:x "$ROOT/share/eval/math.jsonl"
     fails 2 'no task set' chimere-bench calibrate -o x.json

@@ -61,7 +61,7 @@ options_of_manual()
     source ./c
     COMP_WORDS=(chimere-run --think '') COMP_CWORD=2
     _chimere_run
-    [ "${COMPREPLY[*]}" = "on off" ]
+    [ "${COMPREPLY[*]}" = "on off auto" ]
     COMP_WORDS=(chimere-run --log) COMP_CWORD=1
     _chimere_run
     [ "${COMPREPLY[*]}" = "--logprobs --logit-bias --logits --logits-last --log --log-size" ]
@@ -81,7 +81,7 @@ words()
 
 # bats test_tags=slow
 @test "completions know what options take, and all of it is understood" {
-    [ "$(words chimere-bench chimere-bench)" = "speed bandwidth ppl kl eval synth plot state speculate kernels score classify reason" ]
+    [ "$(words chimere-bench chimere-bench)" = "speed bandwidth ppl kl eval synth plot state speculate kernels score classify reason calibrate" ]
     [ "$(words chimere-run chimere-run --tool-choice)" = "auto none required" ]
     for kv in $(words chimere-run chimere-run --kv); do try 0 chimere-run --raw -p x -n 1 --kv "$kv"; done
     for device in $(words chimere-run chimere-run --device); do

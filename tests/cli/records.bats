@@ -27,7 +27,9 @@ measure_all()
     echo '{"id": "k", "answer": "a"}' > recorded
     chimere-bench eval --judge-only recorded -o judged k.jsonl
     chimere-bench reason --limit 2 -n 6 --traces traces math.jsonl
-    cat one noted judged traces
+    chimere-bench calibrate --limit 4 -n 60 --verifier self -o calibration math.jsonl
+    chimere-bench eval --limit 2 -n 2 --think auto --calibration calibration -o advised math.jsonl
+    cat one noted judged traces advised
     chimere-bench eval --compare one one
     chimere-bench synth --shape qwen3.5-0.8b,layers=4,vocab=256 --mix q8_0 --write m.gguf --bandwidth 100
     chimere-bench synth --shape qwen3.6-35b-a3b --vram 16G
@@ -58,7 +60,7 @@ described()
 @test "chimere-jsonl(5) describes every key of the records of chimere-bench" {
     measure_all > records
     jq -r .type records | sort -u > types
-    printf '%s\n' answer bandwidth comparison eval eval_difference kernel kernel_choice kl launch ppl reason \
+    printf '%s\n' answer bandwidth calibrate comparison eval eval_difference kernel kernel_choice kl launch ppl reason \
         speculate speed state step_part synth | diff - types
     printed > have
     described > all
