@@ -270,7 +270,7 @@ static enum err_code take_answer(struct tasks *ts, const json_t *r, struct err *
         ts->v[i].n++;
         ts->v[i].right += json_is_true(json_object_get(r, "right"));
         ts->v[i].cut += !json_is_true(json_object_get(r, "ended"));
-        ts->v[i].n_thought += json_is_true(json_object_get(r, "thought"));
+        ts->v[i].n_thought += json_is_true(json_object_get(r, "reasoned"));
         ts->v[i].n_written += json_integer_value(json_object_get(r, "n_tokens"));
         ts->v[i].n_direct += json_integer_value(json_object_get(r, "direct_tokens"));
         ts->v[i].n_reasoning += json_integer_value(json_object_get(r, "n_reasoning"));
@@ -502,7 +502,7 @@ static enum err_code write_answer(struct tasks *ts, const struct task_answer *a,
          (a->stats->thought.weighed && (json_object_set_new(r, "n_probes", json_integer(a->stats->probes)) ||
                                         json_object_set_new(r, "n_probe_rows", json_integer(a->stats->probe_rows)))) ||
          (t->asked->is_advised &&
-          (json_object_set_new(r, "thought", json_boolean(has_thought(t, a->stats))) ||
+          (json_object_set_new(r, "reasoned", json_boolean(has_thought(t, a->stats))) ||
            json_object_set_new(r, "least",
                                a->stats->doubt.asked ? json_real((double)a->stats->doubt.least) : json_null()) ||
            json_object_set_new(r, "direct_tokens", json_integer(a->stats->doubt.tokens)))))) {

@@ -75,8 +75,8 @@ calibrated()
     try 0 chimere-bench eval --think auto --calibration c.json -o a.jsonl --json m.jsonl
     jq -e '.thought_fraction > 0 and .thought_fraction < 1 and .tokens > 1' out
     cp out first
-    jq -se 'map(select(.thought)) | length > 0 and all(.least < 0.9 and .direct_tokens > 0)' a.jsonl
-    jq -se 'map(select(.thought | not)) | length > 0 and all(.least >= 0.9 and .direct_tokens == 0 and .n_reasoning == 0)' a.jsonl
+    jq -se 'map(select(.reasoned)) | length > 0 and all(.least < 0.9 and .direct_tokens > 0)' a.jsonl
+    jq -se 'map(select(.reasoned | not)) | length > 0 and all(.least >= 0.9 and .direct_tokens == 0 and .n_reasoning == 0)' a.jsonl
     try 0 chimere-bench eval --think auto --calibration c.json -o a.jsonl --json m.jsonl # all of them are there
     jq -c '[.accuracy, .tokens, .thought_fraction]' out first | uniq | wc -l | grep -qx 1
     jq '.all.below = 0.8' c.json > d.json
