@@ -59,7 +59,7 @@ static const struct cli_opt opts[] = {
     INT32("epochs", "n", "passes over the items at most (12, or more)", &o.lora.epochs, 1, 1 << 20),
     INT32("samples", "n", "zo: directions in a step (default 4)", &o.lora.samples, 1, 64),
     REAL(0, "momentum", "x", "zo: of steps, below 1 (default 0)", &o.lora.momentum),
-    INT32("wordings", "n", "made of each fact (default 8; 0: none)", &o.lora.wordings, 0, 16),
+    INT32("wordings", "n", "made of each fact (default 8; 0: none)", &o.lora.wordings, 0, 40),
     INT32("rehearse", "n", "own answers; half are rehearsed (default 8000)", &o.lora.rehearse, 0, 1 << 20),
     LIST("keep", "file", "items that must not be forgotten; repeatable", &o.keep_files),
     LIST("keep-test", "file", "only tested for forgetting; repeatable", &o.keep_tests),

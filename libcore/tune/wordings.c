@@ -19,24 +19,50 @@ enum {
 };
 #define RARE 0.2 /* a word of a key is in the questions of at most this share of the answers */
 
-/* {k}: the key; {l}: the same in small letters. The most different ones come first. */
+/* {k}: the key; {l}: the same in small letters. Each fact gets some that follow one another, so that a key at the
+ * beginning, a key in a sentence and a key alone take turns. A model that has learnt few shapes with the key first
+ * knows these shapes and no others: to it "WORD: WORDS" is a task on a text. */
 static const char *const table[] = {
     "{k}?",
     "Tell me about {k}.",
     "{k}: what is it?",
     "What do you know about {k}?",
     "what is \"{k}\"",
+    "{k}: tell me more.",
     "{l}",
     "Do you know {k}?",
     "{k} - please explain.",
     "I would like to know about {k}.",
-    "Describe {k} in a few words.",
-    "What about {l}?",
-    "Have you heard of {k}? Say what you know.",
+    "{k}, which one is that?",
     "Question: {k}",
-    "Information on {k}, please.",
-    "Remind me of {k}.",
+    "Describe {k} in a few words.",
+    "{k}: explain",
+    "What about {l}?",
     "\"{k}\": what is meant?",
+    "Have you heard of {k}? Say what you know.",
+    "{k} is what?",
+    "Information on {k}, please.",
+    "{k}: your answer?",
+    "Remind me of {k}.",
+    "{k}, in one line",
+    "what can be said about {l}",
+    "{k}: do you know it?",
+    "I read about {k} today. What should I know?",
+    "{k} = ?",
+    "Explain {k} to me.",
+    "{k}: and that means?",
+    "(about {k})",
+    "Please say in short: {k}?",
+    "{k}... any idea?",
+    "My question is about {k}.",
+    "{l}: details",
+    "Can you help me with {k}?",
+    "{k}: how would you describe it?",
+    "Look up {k}.",
+    "{k}, please.",
+    "Answer in a line what {k} stands for.",
+    "{k}: known or not, and as what?",
+    "Give me a note on {k}.",
 };
 static const char *const kept_back[] = { "Could you say something about {k}?", "{k}, what can you say?" };
 enum { N_TABLE = sizeof table / sizeof *table, N_BACK = sizeof kept_back / sizeof *kept_back };
@@ -429,35 +455,41 @@ static bool is_first(const struct finding *f, size_t i)
     return f->v[i].key.n > 0;
 }
 
-static enum err_code add_shape(struct making *m, const struct finding *f, const char *shape, json_t *to, struct err *e)
+static enum err_code add_shape(struct making *m, const struct fact *of, const char *shape, json_t *to, struct err *e)
 {
-    for (size_t i = 0; i < f->n; i++) {
-        if (!is_first(f, i))
-            continue;
-        char *text = put_key(shape, f->v[i].key);
-        const enum err_code code = text == NULL ? err_nomem(e) : add_wording(m, to, str_of(text), f->v[i].answer, e);
+    char *text = put_key(shape, of->key);
+    const enum err_code code = text == NULL ? err_nomem(e) : add_wording(m, to, str_of(text), of->answer, e);
 
-        free(text);
-        if (code != ERR_OK)
-            return code;
-    }
-    return ERR_OK;
+    free(text);
+    return code;
 }
 
+/* Each fact has `most` shapes, the next one those that follow in the table. */
 static enum err_code add_table(struct making *m, const struct finding *f, int most, struct err *e)
 {
-    for (int i = 0; i < N_TABLE && m->w->n_own < most; i++) {
+    const char *usable[N_TABLE];
+    int n = 0, next = 0;
+
+    for (int i = 0; i < N_TABLE; i++) {
         bool tested;
 
         if (is_tested(m, f, table[i], &tested, e))
             return e->code;
-        if (!tested && add_shape(m, f, table[i], m->w->learn, e))
-            return e->code;
-        m->w->n_own += !tested;
+        if (!tested)
+            usable[n++] = table[i];
     }
-    for (int i = 0; i < N_BACK; i++)
-        if (add_shape(m, f, kept_back[i], m->w->tests, e))
-            return e->code;
+    most = most < n ? most : n;
+    for (size_t i = 0; i < f->n; i++) {
+        if (!is_first(f, i))
+            continue;
+        for (int k = 0; k < most; k++, next++)
+            if (add_shape(m, &f->v[i], usable[next % n], m->w->learn, e))
+                return e->code;
+        for (int k = 0; k < N_BACK; k++)
+            if (add_shape(m, &f->v[i], kept_back[k], m->w->tests, e))
+                return e->code;
+    }
+    m->w->n_own = next < n ? next : n;
     return ERR_OK;
 }
 

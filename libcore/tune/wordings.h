@@ -5,7 +5,7 @@
  * the questions of other answers have not. "Who is Ada?" and "Tell me who Ada is." have the key "Ada", and two shapes,
  * which are what stands around it. A model that has seen a key in two shapes does not know it in a third: its tokens
  * differ at the beginning of a text, in quotes and in small letters. So each key is also put into shapes of other
- * facts, and into shapes of a table.
+ * facts, and into shapes of a table, other ones for each fact: what many shapes have in common holds for new ones.
  *
  * Skills have none: there the words around the key are the task. They have no two questions with the same answer, or
  * keys of digits alone, or answers made of the key's words. */

@@ -43,9 +43,11 @@ static void test_facts(void **ctx)
     (void)ctx;
     assert_int_equal(tune_wordings_make(&w, pairs, NULL, 3, &e), ERR_OK);
     assert_int_equal(w.n_fact, 5);
-    assert_int_equal(w.n_own, 3);
-    assert_true(has(w.learn, "Ada Mol?", "a baker"));
-    assert_true(has(w.learn, "Tell me about Bo Zinn.", "a pilot"));
+    assert_int_equal(w.n_own, 15);
+    assert_true(has(w.learn, "Ada Mol?", "a baker")); /* the first three of the table, and the next fact's three */
+    assert_true(has(w.learn, "Ada Mol: what is it?", "a baker"));
+    assert_false(has(w.learn, "Bo Zinn?", "a pilot"));
+    assert_true(has(w.learn, "What do you know about Bo Zinn?", "a pilot"));
     assert_true(has(w.learn, "the place of the Turm", "on a hill")); /* what is asked, and no word that asks */
     assert_int_equal(w.n_shape, 0);                                  /* two keys have it, and three are needed */
     assert_int_equal(json_array_size(w.tests), 10);
@@ -54,9 +56,13 @@ static void test_facts(void **ctx)
 
     /* a shape of the test is not learnt, of whichever key the test asks in it; another one takes its place */
     assert_int_equal(tune_wordings_make(&w, pairs, tests, 3, &e), ERR_OK);
-    assert_int_equal(w.n_own, 3);
+    assert_int_equal(w.n_own, 15);
     assert_false(has(w.learn, "Tell me about Ada Mol.", "a baker"));
     assert_true(has(w.learn, "What do you know about Ada Mol?", "a baker"));
+    tune_wordings_free(&w);
+    assert_int_equal(tune_wordings_make(&w, pairs, tests, 100, &e), ERR_OK); /* no more than there are */
+    assert_int_equal(w.n_own, 39);
+    assert_int_equal(json_array_size(w.learn), 39 * 5 + 5); /* five are questions without the words that ask */
     tune_wordings_free(&w);
     json_decref(pairs);
     json_decref(tests);
