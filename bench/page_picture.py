@@ -3,6 +3,7 @@
 """page_picture.py CHROMIUM SERVE OUT.png: the page to chat with, after two questions to the embedded model, as a picture.
 
     python3 bench/page_picture.py chromium bin/chimere-serve-stdio bench/page.png
+    pngquant --force -o bench/page.png 64 bench/page.png      # a third of the bytes
 
 The questions are typed into the page, and the answers are the server's. Chromium is driven by tests/clients/page.py.
 """
