@@ -486,13 +486,30 @@ static bool middle_args(struct cuda *c, struct adapt_middle *a, struct fused_up 
     return true;
 }
 
+/* Several rows with adapters: all experts are here, and the shared one's rows can be rounded with what was added. */
+static bool adapters_fit(const struct mixture *x)
+{
+    return x->out == NULL && (x->glu == NULL || (in_quads(x->gate->t[0]) && in_quads(x->up->t[0])));
+}
+
+/* What adapters add to the shared expert's first products, whose nodes follow each other. */
+static void adapt_first(struct cuda *c, const struct mixture *x)
+{
+    const struct node *v = x->added[1] != NULL ? x->added[1] : x->added[0];
+    const int n = (x->added[0] != NULL) + (x->added[1] != NULL);
+
+    for (int i = 0; i < n;)
+        i += cuda_adapt(c, v + i, n - i);
+}
+
 /* A mixture of experts, several rows. */
 static int moe_r2_16(struct cuda *c, const struct mixture *x)
 {
-    const struct moe_r2_16 m = { x->route, x->moe, x->gate, x->up, x->down, x->open, x->add, x->out, x->sum };
+    const struct moe_r2_16 m = { x->route, x->moe, x->gate,     x->up,  x->glu, x->down,
+                                 x->open,  x->add, x->added[2], x->out, x->sum };
     struct fused_args f;
 
-    if (x->moe == NULL || has_adapters(x) || !cuda_is_moe_r2_16(x->moe) ||
+    if (x->moe == NULL || !cuda_is_moe_r2_16(x->moe) || (has_adapters(x) && !adapters_fit(x)) ||
         (x->glu != NULL && x->gate->t[0].stride != x->up->t[0].stride))
         return 0;
     norm_args(c, &f, x->norm);
@@ -504,6 +521,7 @@ static int moe_r2_16(struct cuda *c, const struct mixture *x)
         add_job(&f, x->up->t[1], x->up->t[0]);
     }
     cuda_fused_matvec(c, &f);
+    adapt_first(c, x);
     cuda_moe_r2_16_fused(c, &m);
     if (x->tally != NULL)
         cuda_tally(c, x->tally);

@@ -60,7 +60,8 @@ void cuda_adapt_down(struct cuda *c, const struct node *moe, float *out, int64_t
 /* Such rows from the router's logits and the shared expert's first products on (sh_down NULL: it has none): choice,
  * products, sums, the addition (or NULL). Rounded rows are where cuda_ws() of the mixture begins. */
 struct moe_r2_16 {
-    const struct node *route, *moe, *sh_gate, *sh_up, *sh_down, *open, *add;
+    const struct node *route, *moe, *sh_gate, *sh_up, *sh_glu, *sh_down, *open, *add;
+    const struct node *sh_added;  /* adapters of the shared expert's second product; or NULL */
     const struct node *out, *sum; /* some experts are the host's, and the sum is there; NULL: all are here */
 };
 void cuda_moe_r2_16_fused(struct cuda *c, const struct moe_r2_16 *m);

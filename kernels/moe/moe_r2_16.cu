@@ -22,11 +22,39 @@ __global__ void __launch_bounds__(UP_WARPS * 32) choose_rows(const __grid_consta
     choose_row(s, a, blockIdx.x, chosen, true);
 }
 
+/* What pairs give, in a row's sum, with the shared expert and the residual: mix_pairs() of outputs in memory. */
+struct mix_args {
+    const float *out, *weight, *shared, *open; /* shared NULL: there is none; open NULL: it counts fully */
+    float *y, *res;                            /* res NULL: none */
+    int64_t os, ws, ss, ps, ys, rs;
+    float scale;
+    int n_used, n;
+};
+
+/* grid: 256 outputs, row. */
+__global__ void __launch_bounds__(256) mix_rows(const __grid_constant__ mix_args a)
+{
+    const int row = blockIdx.y, at = blockIdx.x * 256 + threadIdx.x;
+    float sum = 0.0f;
+
+    wait_for_inputs();
+    if (at >= a.n)
+        return;
+#pragma unroll 4
+    for (int e = 0; e < a.n_used; e++)
+        sum = __fmaf_rn(a.weight[row * a.ws + e], a.out[((int64_t)row * a.n_used + e) * a.os + at], sum);
+    if (a.shared != NULL)
+        sum = __fmaf_rn(a.open != NULL ? sigmoid(a.open[row * a.ps]) : 1.0f, a.shared[row * a.ss + at], sum);
+    a.y[row * a.ys + at] = sum;
+    if (a.res != NULL)
+        a.res[row * a.rs + at] = __fmaf_rn(a.scale, sum, a.res[row * a.rs + at]);
+}
+
 /* ---- host ---- */
 
 /* Working memory, cut up; shared: the shared expert's rounded rows, no longer than those of x; gate where the formats
- * of both differ or adapters
- * come between, hid then or where it is rounded by another launch; out of a sum with adapters. */
+ * of both differ or adapters come between, hid then or where it is rounded by another launch; out of a sum with
+ * adapters. */
 struct space {
     uint8_t *xq, *hq, *shared;
     float *gate, *hid, *out;
@@ -161,6 +189,25 @@ static void round_pairs(struct cuda *c, const struct up_args *a)
     cuda_fused_round(c, &f);
 }
 
+/* to = silu(gate) up, and the same rounded; to may be up. */
+static void round_gated(struct cuda *c, uint8_t *rounded, struct tensor to, struct tensor gate, struct tensor up)
+{
+    struct fused_args f = {};
+
+    f.a.k = (int)up.ne[0];
+    f.a.nx = (int)up.ne[1];
+    f.a.eight = c->eight;
+    f.mode = IN_GLU;
+    f.x = (const float *)gate.data;
+    f.x_stride = gate.stride;
+    f.z = (const float *)up.data;
+    f.z_stride = up.stride;
+    f.floats = (float *)to.data;
+    f.floats_stride = to.stride;
+    f.rounded = rounded;
+    cuda_fused_round(c, &f);
+}
+
 static void launch_up(struct cuda *c, struct up_args *a)
 {
     const int segments = row_segments(a->k);
@@ -270,6 +317,16 @@ static void up_apart(struct cuda *c, const struct space &s, const struct node *v
         d.os = ff;
         launch_down(c, &d, rows);
     }
+    if (adapted(v) && m.gate.data != NULL && m.act == OP_SILU && m.slot == NULL) {
+        const struct adapt_experts added = { { s.gate, s.hid, NULL },     ff,      ff, v->t[1].ne[0], v->t[1].stride,
+                                             (const float *)v->t[1].data, m.n_used };
+        struct tensor gate = hid;
+
+        gate.data = s.gate;
+        cuda_adapt_experts(c, v, &added);
+        round_gated(c, s.hq, hid, gate, hid);
+        return;
+    }
     cuda_activate(c, v, s.hid, m.gate.data != NULL ? s.gate : NULL);
     cuda_quantise(c, s.hq, hid);
 }
@@ -313,7 +370,38 @@ void cuda_moe_r2_16(struct cuda *c, const struct node *v)
         cuda_mix(c, y, m.weight, s.out, y.ne[0]);
 }
 
-/* The shared expert is computed in the same launch if its format is that of the others. */
+/* The shared expert's second product, in a launch of its own, with what adapters add. */
+static void shared_apart(struct cuda *c, const struct moe_r2_16 *m, const struct space &s, int rows)
+{
+    const struct tensor out = m->sh_down->t[0];
+    struct op_moe alone = {};
+
+    alone.n_used = 1;
+    struct down_args own = down_of(alone, m->sh_down->t[1], s.shared);
+    own.out = (float *)out.data;
+    own.os = out.stride;
+    launch_down(c, &own, rows);
+    if (m->sh_added != NULL)
+        (void)cuda_adapt(c, m->sh_added, 1);
+}
+
+/* With adapters of the routed experts, whose outputs go to memory. */
+static void second_adapted(struct cuda *c, const struct moe_r2_16 *m, const struct space &s, int rows,
+                           const struct down_args &sum)
+{
+    const struct op_moe &a = m->moe->moe;
+    struct down_args d = down_of(a, a.down, s.hq);
+    const mix_args mix = { s.out,  sum.weight, sum.shared, sum.open, sum.y,     sum.res,  a.down.ne[1],     sum.ws,
+                           sum.ss, sum.ps,     sum.ys,     sum.rs,   sum.scale, a.n_used, (int)a.down.ne[1] };
+
+    d.out = s.out;
+    d.os = a.down.ne[1];
+    launch_down(c, &d, rows);
+    cuda_adapt_down(c, m->moe, s.out, d.os, s.hid);
+    launch_early(c, "mix_rows", mix_rows, dim3((unsigned)ceil_div(mix.n, 256), (unsigned)rows), 256, 0, mix);
+}
+
+/* The shared expert is computed in the same launch if its format is that of the others and no adapter comes between. */
 static void second_products(struct cuda *c, const struct moe_r2_16 *m, const struct space &s, int rows)
 {
     const struct op_moe &a = m->moe->moe;
@@ -325,19 +413,13 @@ static void second_products(struct cuda *c, const struct moe_r2_16 *m, const str
     if (m->sh_down != NULL) {
         const struct tensor w = m->sh_down->t[1], out = m->sh_down->t[0];
 
-        if (w.type == a.down.type) {
+        if (w.type == a.down.type && m->sh_added == NULL && !adapted(m->moe)) {
             d.m[1] = weights_of(w);
             d.sh_k = (int)w.ne[0];
             d.sh_x = s.shared;
         } else {
-            struct op_moe alone = {};
-
-            alone.n_used = 1;
-            struct down_args own = down_of(alone, w, s.shared);
-            own.out = (float *)out.data;
-            own.os = out.stride;
-            launch_down(c, &own, rows);
-            d.shared = own.out;
+            shared_apart(c, m, s, rows);
+            d.shared = (const float *)out.data;
             d.ss = out.stride;
         }
     }
@@ -350,7 +432,10 @@ static void second_products(struct cuda *c, const struct moe_r2_16 *m, const str
         d.rs = m->add->t[0].stride;
         d.scale = m->add->f[0];
     }
-    launch_down(c, &d, rows);
+    if (adapted(m->moe))
+        second_adapted(c, m, s, rows, d);
+    else
+        launch_down(c, &d, rows);
 }
 
 void cuda_moe_r2_16_fused(struct cuda *c, const struct moe_r2_16 *m)
@@ -358,6 +443,7 @@ void cuda_moe_r2_16_fused(struct cuda *c, const struct moe_r2_16 *m)
     const struct node *v = m->moe;
     const struct tensor &logits = m->route->t[1], &weight = m->route->t[0];
     const int rows = (int)v->t[1].ne[1];
+    const bool apart = adapted(v), rounds = m->sh_down != NULL && (apart || m->sh_added != NULL);
     const struct space s = cut_space(v, c->ws);
     const choice_args choice = { (const float *)logits.data, logits.stride,       weight.stride, m->route->route,
                                  (int *)m->route->out,       (float *)weight.data };
@@ -369,13 +455,20 @@ void cuda_moe_r2_16_fused(struct cuda *c, const struct moe_r2_16 *m)
     } else {
         up.choice = choice;
     }
-    if (m->sh_down != NULL) {
+    if (rounds) /* adapters of the second product take floats */
+        round_gated(c, s.shared, m->sh_glu->t[0], m->sh_gate->t[0], m->sh_up->t[0]);
+    if (m->sh_down != NULL && !rounds) {
         up.sh_gate = (const float *)m->sh_gate->t[0].data;
         up.sh_up = (const float *)m->sh_up->t[0].data;
         up.sh_stride = m->sh_up->t[0].stride;
         up.sh_rounded = s.shared;
         up.sh_ff = (int)m->sh_up->t[0].ne[0];
     }
-    launch_up(c, &up);
+    if (apart) {
+        cuda_route(c, m->route); /* ends before the next begins, which reads the choice early */
+        up_apart(c, s, v, rows);
+    } else {
+        launch_up(c, &up);
+    }
     second_products(c, m, s, rows);
 }
