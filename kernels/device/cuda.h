@@ -222,7 +222,9 @@ struct cuda {
     unsigned char *ws; /* working memory of an operation, from its start to its end */
     size_t ws_cap, ws_need;
     struct tables *tab;
-    int *handed;                              /* on the device: turns that are handed out (gemm/gemv_r1_fused.cu) */
+    int *handed;  /* on the device: turns that are handed out (gemm/gemv_r1_fused.cu) */
+    float *added; /* on the device: a x of adapters, of one launch after the other (gemm/gemv_r1_added.cu) */
+    int n_added;  /* how many are taken */
     PFN_cuTensorMapEncodeTiled_v12000 encode; /* of the driver, which is not linked */
     struct graph graph[GRAPHS];               /* the last used first */
     struct fetch fetch;
@@ -303,6 +305,7 @@ void cuda_masks_take(struct cuda *c, int rows, int64_t width, uint32_t *mask, in
 /* device/launch.cu: launches nodes in order; captured: for a graph. */
 void cuda_exec(struct cuda *c, const struct node *node, int n, bool captured);
 size_t cuda_ws(const struct node *v); /* working memory that a node needs */
+void cuda_added_open(struct cuda *c); /* gemm/gemv_r1_fused.cu: memory of what adapters add in launches of products */
 
 /* device/timing.cu */
 enum err_code cuda_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps, struct err *e);
@@ -353,7 +356,7 @@ size_t cuda_attn_ws(const struct node *v);
 size_t cuda_rec_ws(const struct node *v);
 
 /* y_i = w_i x for n matrices and one x (gemm/pick.cu). */
-enum { JOBS = 8 };
+enum { JOBS = 8, MOST_ADDED = 1024 };
 struct job {
     struct tensor w, y;
 };

@@ -41,7 +41,15 @@ struct fused_args {
     struct past_move past;
 };
 enum { FUSED_SMEM = 96 << 10 };
-void cuda_fused_matvec(struct cuda *c, struct fused_args *f);
+/* Nodes of adapters that add to results of one row, before the residual does, in the same launch. */
+struct fused_added {
+    const struct node *v[JOBS];
+    int n;
+};
+/* The launch of a product of this type, with such inputs, can have what this node adds. */
+bool cuda_adds_here(const struct cuda *c, const struct node *v, enum input mode, int type);
+void cuda_added_begin(struct cuda *c); /* before nodes of one row with adapters */
+void cuda_fused_matvec(struct cuda *c, struct fused_args *f, const struct fused_added *added = NULL); /* NULL: none */
 
 /* The format of small matrices that share a launch with larger ones of another format, and how many rows they have at
  * most in all: files store the delta rule's gates in it, and a separate launch takes far longer than reading their

@@ -213,6 +213,19 @@ static bool floats_there(const struct node *v, bool written)
     return v->t[1].type != QUANT_f32 || written;
 }
 
+/* The node's adapters add to a product of f, whose launch can have it. */
+static bool adds_to_job(const struct cuda *c, const struct fused_args *f, const struct node *v, enum input mode)
+{
+    int type = -1;
+
+    for (int i = 0; i < f->a.n; i++) {
+        if (f->a.job[i].type == QUANT_f32) /* whose results warps have that do not wait */
+            return false;
+        type = (void *)f->a.job[i].y == v->t[0].data ? f->a.job[i].type : type;
+    }
+    return type >= 0 && cuda_adds_here(c, v, mode, type);
+}
+
 /* A norm and the products of its output. */
 static int fuse_norm(struct cuda *c, const struct node *v, int n)
 {
@@ -228,23 +241,31 @@ static int fuse_norm(struct cuda *c, const struct node *v, int n)
     }
     if (k == 1 || (f.floats == NULL && read_later(v + k, n - k, v->t[0])))
         return 0;
-    cuda_fused_matvec(c, &f);
+    struct fused_added added = {};
+    while (f.floats != NULL && k < n && added.n < f.a.n && adds_to_job(c, &f, &v[k], IN_READY) &&
+           same_tensor(v[k].t[1], v->t[0]))
+        added.v[added.n++] = &v[k++];
+    cuda_fused_matvec(c, &f, &added);
     return k;
 }
 
-/* A product and the addition of its output to the residual stream. */
+/* A product, what adapters add to it if the launch can have that, and the addition of its output to the residual
+ * stream. */
 static int product_and_add(struct cuda *c, struct fused_args *f, const struct node *v, int n)
 {
-    bool add = n > 1 && v[1].op == DEV_OP_add && same_tensor(v[1].t[1], v[0].t[0]);
+    struct fused_added added = {};
+    int k = 1;
 
     add_job(f, v[0].t[1], v[0].t[0]);
-    if (add) {
-        f->res = (float *)v[1].t[0].data;
-        f->res_stride = v[1].t[0].stride;
-        f->scale = v[1].f[0];
+    if (n > 1 && f->mode == IN_ROUNDED && adds_to_job(c, f, v + 1, IN_ROUNDED))
+        added.v[added.n++] = v + k++;
+    if (n > k && v[k].op == DEV_OP_add && same_tensor(v[k].t[1], v[0].t[0])) {
+        f->res = (float *)v[k].t[0].data;
+        f->res_stride = v[k].t[0].stride;
+        f->scale = v[k++].f[0];
     }
-    cuda_fused_matvec(c, f);
-    return 1 + add;
+    cuda_fused_matvec(c, f, &added);
+    return k;
 }
 
 /* glu or sigmoid_mul, the product of its output, the addition. */
@@ -740,12 +761,20 @@ static int fuse_attn(struct cuda *c, const struct node *v, int n)
     add_job(&f, x.q->t[1], x.q->t[0]);
     add_job(&f, x.key->t[1], x.key->t[0]);
     add_job(&f, x.value->t[1], x.value->t[0]);
-    cuda_fused_matvec(c, &f);
+    struct fused_added here = {};
     struct node added[3];
-    for (int i = 0; i < x.n_added; i++)
-        added[i] = *x.added[i];
-    for (int i = 0; i < x.n_added;)
-        i += cuda_adapt(c, added + i, x.n_added - i);
+    int late = 0;
+    for (int i = 0; i < x.n_added; i++) {
+        const struct node *one = x.added[i];
+
+        if (f.floats != NULL && adds_to_job(c, &f, one, IN_READY))
+            here.v[here.n++] = one;
+        else
+            added[late++] = *one;
+    }
+    cuda_fused_matvec(c, &f, &here);
+    for (int i = 0; i < late;)
+        i += cuda_adapt(c, added + i, late - i);
     const uint8_t *rounded = launch_attention(c, &x);
     start_args(c, &f, x.attn->t[0]);
     f.mode = IN_ROUNDED;
@@ -859,6 +888,11 @@ void cuda_exec(struct cuda *c, const struct node *node, int n, bool captured)
 {
     if (c->clock.on)
         cuda_clock_mark(c, node, 0, captured);
+    for (int i = 0; i < n; i++)
+        if (c->fuse && node[i].op == DEV_OP_adapt && node[i].t[0].ne[1] == 1) {
+            cuda_added_begin(c);
+            break;
+        }
     for (int i = 0, k; i < n && c->bad == cudaSuccess; i += k) {
         k = c->fuse ? fuse(c, &node[i], n - i) : 0;
         k = k > 0 ? k : launch_nodes(c, &node[i], n - i);

@@ -659,6 +659,7 @@ static void close_cuda(void *ctx)
     (void)cudaFreeHost(c->fetch.pinned);
     (void)cudaFree(c->fetch.turn);
     (void)cudaFree(c->handed);
+    (void)cudaFree(c->added);
     (void)cudaFree(c->ws);
     (void)cudaFree(c->tab);
     if (c->stream != NULL)
@@ -796,6 +797,7 @@ static bool set_up(struct cuda *c)
     TRY(c, cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, most));
     TRY(c, cudaMalloc((void **)&c->tab, sizeof *t));
     TRY(c, cudaMalloc((void **)&c->handed, sizeof *c->handed));
+    cuda_added_open(c);
     TRY(c, cudaMallocHost((void **)&c->fetch.pinned, FETCH_BYTES + sizeof(uint32_t)));
     TRY(c, cudaMalloc((void **)&c->fetch.turn, sizeof *c->fetch.turn));
     if (c->bad == cudaSuccess) {
