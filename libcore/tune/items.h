@@ -37,8 +37,8 @@ struct tune_reading {
     const struct progress *progress; /* told the bytes that were read; NULL: nobody */
 };
 /* Adds the lines of a file whose bytes are `all`: {"prompt", "answer"}, {"messages", "answer"}, {"messages"} with the
- * assistant's last, or {"text"}, which counts whole; in the others "learn": "answer" makes the thought a part of what is
- * given. ERR_FORMAT: path, line and what is wrong. */
+ * assistant's last, or {"text"}, which counts whole; in the others "learn": "answer" makes the thought a part of what
+ * is given. ERR_FORMAT: path, line and what is wrong. */
 MUST_CHECK enum err_code tune_items_read(struct tune_items *to, const struct tune_reading *how, const char *path,
                                          struct str all, struct err *e);
 /* The same for a task set, which gets a number and this name. */
