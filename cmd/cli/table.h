@@ -45,7 +45,7 @@
         CHOICE("acts", "i16|i8|f32", "activations: i16 (default), i8, f32 (exact)", &(m).acts), \
         FLAG(0, "no-mmap", "load the CPU's weights into RAM", &(m).no_mmap), \
         CHOICE("repack", "auto|off", "repack loaded weights if that is faster", &(m).repack)
-#define ROW_EXPERTS(m)        INT32("experts", "n", "experts for each token (default: as trained)", &(m).experts, 1, 65536)
+#define ROW_EXPERTS(m)        INT32("experts", "n", "experts of each token (default: trained)", &(m).experts, 1, 65536)
 #define ROW_EXAMPLES(to)      PATH(0, "examples", "index[:n]", "put texts of an index before the prompt", to)
 #define ROW_CONTEXT(to)       PATH(0, "context", "file", "answer from this text", to)
 #define ROW_CONTEXT_TABLE(to) PATH(0, "context-table", "file", "make a table of this text, for this run", to)
