@@ -53,13 +53,15 @@ static enum err_code open_vocab(const struct ask_model *m, struct err *e)
 /* The form, after the reasoning if the answer begins there. */
 static enum err_code open_form(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
 {
+    /* Behind an empty line the embedded model writes a plain answer, which has no end in JSON: digits follow digits. */
+    const int lines = a->form.schema != NULL ? 0 : GRAMMAR_LINES_THOUGHT;
     struct grammar *after;
 
     if (open_vocab(m, e) || ask_form_open(&r->grammar, &a->form, *m->vocab, e))
         return e->code;
     if (!r->thinking)
         return ERR_OK;
-    if (grammar_open_tagged(&after, r->grammar, chat_marks(m->chat)->close[0], GRAMMAR_LINES_THOUGHT, STR(""), e))
+    if (grammar_open_tagged(&after, r->grammar, chat_marks(m->chat)->close[0], lines, STR(""), e))
         return err_at(e, "/%s", form_name(&a->form));
     grammar_close(r->grammar);
     r->grammar = after;

@@ -93,7 +93,8 @@ arguments() # FILTER
     done
     jq -e --argjson m $mark --argjson e $empty '.token_ids | index($m) as $at | .[$at + 1] == $e' out
     try 0 chimere-run --json -p "$ask" --schema schema
-    jq -e --argjson m $mark --argjson e $empty '(.token_ids | index($m) as $at | .[$at + 1] == $e) and
+    # JSON begins right behind the mark: after an empty line this model would go on with digits.
+    jq -e --argjson m $mark --argjson e $empty '(.token_ids | index($m) as $at | .[$at + 1] != $e) and
         (.text | .[:1] == "{" and (fromjson | has("sum")))' out
     # Streams and texts have only the form, also behind a budget's own mark.
     try 0 chimere-run --jsonl -p "$ask" --regex '[0-9]+' --reasoning-budget 6
