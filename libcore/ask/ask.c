@@ -261,9 +261,12 @@ static enum err_code open_one(struct ask_request **out, const struct ask *a, con
 
 static enum err_code check_advice(const struct ask *a, struct err *e)
 {
-    if (!ask_is_not_to_reason(a) && json_object_get(a->kwargs, "enable_thinking") == NULL && !a->continues_last)
+    if (a->tokens_max != 0 && !ask_is_not_to_reason(a) && json_object_get(a->kwargs, "enable_thinking") == NULL &&
+        !a->continues_last)
         return ERR_OK;
-    err_set(e, ERR_ARG, "another member decides already whether the model thinks");
+    err_set(e, ERR_ARG,
+            a->tokens_max == 0 ? "there is no answer to judge with 0 tokens"
+                               : "another member decides already whether the model thinks");
     return err_at(e, "/enable_thinking");
 }
 
