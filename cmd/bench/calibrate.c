@@ -89,6 +89,8 @@ static enum err_code read_set(struct calibration_job *j, const char *path, struc
         free(set);
     if (code == ERR_OK && j->n == before)
         code = err_set(e, ERR_FORMAT, "%s: no items", path);
+    if (code == ERR_OK && j->n == before + 1)
+        code = err_set(e, ERR_FORMAT, "%s: one half of the items fits thresholds, so two are needed", path);
     return code;
 }
 
@@ -387,6 +389,7 @@ static void free_all(struct calibration_job *j)
 enum err_code cli_bench_cmd_calibrate(struct bench *b, struct err *e)
 {
     struct calibration_job j = { .b = b };
+    struct io_out *to;
     enum err_code code;
 
     if (*b->operands == NULL)
@@ -394,6 +397,8 @@ enum err_code cli_bench_cmd_calibrate(struct bench *b, struct err *e)
     if (b->o->verifier.what != NULL && strcmp(b->o->verifier.what, "self") != 0)
         return err_set(e, ERR_ARG, "calibrate: --verifier %s: only self is a property of the model",
                        b->o->verifier.what);
+    if (io_out_open(&to, b->o->out, e)) /* before hours of answers */
+        return cli_as_data(e);
     code = open_all(&j, e);
     if (code == ERR_OK)
         code = run_all(&j, e);
@@ -404,7 +409,8 @@ enum err_code cli_bench_cmd_calibrate(struct bench *b, struct err *e)
     if (code == ERR_OK)
         code = cli_bench_calibrate_report(&j, e);
     if (code == ERR_OK)
-        code = cli_bench_calibrate_write(&j, e);
+        code = cli_bench_calibrate_write(&j, to, e);
+    code = io_out_end(to, code, e);
     free_all(&j);
     return code == ERR_OK ? code : cli_as_data(e);
 }

@@ -3,6 +3,7 @@
  */
 #ifndef BENCH_CALIBRATE_H
 #define BENCH_CALIBRATE_H
+#include "base/io.h"
 #include "bench/bench.h"
 #include "reason/calibration.h"
 #include "reason/route.h"
@@ -52,5 +53,5 @@ struct calibration_job {
 /* calibrate_fit.c: thresholds from one half of the questions, figures from the other; the file. */
 MUST_CHECK enum err_code cli_bench_calibrate_fit(struct calibration_job *j, struct err *e);
 MUST_CHECK enum err_code cli_bench_calibrate_report(struct calibration_job *j, struct err *e);
-MUST_CHECK enum err_code cli_bench_calibrate_write(const struct calibration_job *j, struct err *e);
+MUST_CHECK enum err_code cli_bench_calibrate_write(const struct calibration_job *j, struct io_out *to, struct err *e);
 #endif

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/io.h"
 #include "bench/calibrate.h"
 
 enum { OWN_LEAST = 20 /* questions for thresholds of a class */, ROUNDS = 10000 /* of the bootstrap */ };
@@ -303,19 +302,14 @@ static json_t *json_calibration(const struct calibration_job *j)
     return json_if(ok, o);
 }
 
-enum err_code cli_bench_calibrate_write(const struct calibration_job *j, struct err *e)
+enum err_code cli_bench_calibrate_write(const struct calibration_job *j, struct io_out *to, struct err *e)
 {
     json_t *o = json_calibration(j);
     char *text = o != NULL ? json_dump(o, JSON_COMPACT) : NULL;
-    struct io_out *out;
-    enum err_code code;
+    enum err_code code = text != NULL ? ERR_OK : err_nomem(e);
 
-    if (text == NULL)
-        code = err_nomem(e);
-    else if (io_out_open(&out, j->b->o->out, e))
-        code = e->code;
-    else
-        code = io_out_end(out, io_out_write(out, text, strlen(text), e) ? e->code : io_out_write(out, "\n", 1, e), e);
+    if (code == ERR_OK)
+        code = io_out_write(to, text, strlen(text), e) || io_out_write(to, "\n", 1, e) ? e->code : ERR_OK;
     free(text);
     json_decref(o);
     return code;

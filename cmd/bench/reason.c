@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "bench/tasks.h"
 #include "model/model.h"
 
@@ -362,7 +363,13 @@ enum err_code cli_bench_cmd_reason(struct bench *b, struct err *e)
     struct reason_opts how;
     json_t *records = b->o->plot != NULL ? json_array() : NULL;
     enum err_code code = read_how(&how, b, e);
+    struct io_out *picture;
 
+    if (code == ERR_OK && b->o->plot != NULL) { /* that it can be written is known before hours of answers */
+        code = io_out_open(&picture, b->o->plot, e);
+        if (code == ERR_OK)
+            io_out_abort(picture);
+    }
     if (code == ERR_OK)
         code = cli_bench_tasks_open(&ts, e);
     if (code == ERR_OK && ts.left > 0)

@@ -224,6 +224,7 @@ EOF
 2|one.jsonl --may-lose 2|--may-lose 2: not from 0 to 1
 2|one.jsonl --think-probe every=3|every a multiple of 4
 2|one.jsonl --think-probe lag=2|no lag and no stub
+1|one.jsonl --plot none/p.svg|none/p.svg: cannot open its directory
 2|one.jsonl --temp 1|--temp does not belong to reason
 3|one.jsonl -n 2|one half of the items picks thresholds
 EOF
