@@ -10,7 +10,7 @@ HARD='What is 34 + 27?'
 calibrated()
 {
     [ ! -f "$BATS_FILE_TMPDIR/c.json" ] || { cp "$BATS_FILE_TMPDIR/c.json" . && return; }
-    chimere-bench calibrate --limit 1 -n 8 -o made.json "$ROOT/share/eval/math.jsonl" --json > /dev/null
+    chimere-bench calibrate --limit 2 -n 4 -o made.json "$ROOT/share/eval/math.jsonl" --json > /dev/null
     jq -c '.all = {n: 2, think: "below", below: 0.9, knots: [[0.5, 0.25], [1, 0.75]]} |
         .routes = {default: "other", classes: [{name: "never", words: ["zebra"]}, {name: "always", words: ["think"]}]} |
         .classes = [{name: "never", think: "never", knots: []}, {name: "always", think: "always", knots: []}]' made.json > c.json
@@ -18,19 +18,19 @@ calibrated()
 }
 
 @test "calibrate fits one half and reports the other" {
-    set -- --limit 6 -n 40 --classify "$ROOT/share/eval/routes.json" "$ROOT/share/eval/math.jsonl" "$ROOT/share/eval/code.jsonl"
+    set -- --limit 4 -n 24 --classify "$ROOT/share/eval/routes.json" "$ROOT/share/eval/math.jsonl" "$ROOT/share/eval/code.jsonl"
     try 0 chimere-bench calibrate -o a.json --parallel 12 --json "$@"
     mv out a.jsonl
     try 0 chimere-bench calibrate -o b.json --parallel 1 --table "$@"
     cmp a.json b.json
-    try 0 chimere-bench calibrate -o b.json --limit 1 -n 2 "$ROOT/share/eval/math.jsonl" # one of its own is replaced
+    try 0 chimere-bench calibrate -o b.json --limit 2 -n 2 "$ROOT/share/eval/math.jsonl" # one of its own is replaced
     no cmp -s a.json b.json
     grep -q '^always think' out && grep -q '^auto, by class' out
     jq -e '.type == "calibration" and (.fingerprint | test("^[0-9a-f]{16}$")) and .routes.default == "other" and
-        .all.n == 6 and .classes == [] and (.all.knots | length > 0)' a.json
-    jq -se 'map(select(.type == "calibrate")) | (map(select(.case == "class all"))[0] | .n_items == 6 and .n_picked == 6 and
+        .all.n == 4 and .classes == [] and (.all.knots | length > 0)' a.json
+    jq -se 'map(select(.type == "calibrate")) | (map(select(.case == "class all"))[0] | .n_items == 4 and .n_picked == 4 and
             .area >= 0 and .calibration_error >= 0) and
-        (map(select(.case == "always think"))[0] | .difference == 0 and .n_items == 6) and
+        (map(select(.case == "always think"))[0] | .difference == 0 and .n_items == 4) and
         (map(select(.case == "never think"))[0].tokens < map(select(.case == "always think"))[0].tokens)' a.jsonl
 }
 
@@ -71,7 +71,7 @@ calibrated()
 
 @test "task sets are asked with --think auto" {
     calibrated
-    head -n 6 "$ROOT/share/eval/math.jsonl" > m.jsonl
+    head -n 4 "$ROOT/share/eval/math.jsonl" > m.jsonl
     try 0 chimere-bench eval --think auto --calibration c.json -o a.jsonl --json m.jsonl
     jq -e '.thought_fraction > 0 and .thought_fraction < 1 and .tokens > 1' out
     cp out first
@@ -109,10 +109,17 @@ calibrated()
     fails 2 'eval with a --calibration' chimere-bench eval --think auto "$ROOT/share/eval/math.jsonl"
     echo text > x.json
     fails 2 'x.json' chimere-bench calibrate -o x.json "$ROOT/share/eval/math.jsonl"
+    # before anything is asked, of as many items as the set has
+    fails 1 'none/y.json' chimere-bench calibrate -o none/y.json "$ROOT/share/eval/math.jsonl"
+    fails 1 'not a regular file' chimere-bench calibrate -o /dev/full "$ROOT/share/eval/math.jsonl"
+    fails 3 'so two are needed' chimere-bench calibrate -o y.json --limit 1 "$ROOT/share/eval/math.jsonl"
+    no test -e y.json
+    fails 2 'with 0 tokens' "${auto[@]}" c.json -n 0
     b='{"method":"chat/completions","body":{"messages":[{"role":"user","content":"x"}]'
-    printf '%s,%s}}\n' "$b" '"enable_thinking":"auto","reasoning_effort":"none"' "$b" '"enable_thinking":"often"' |
+    printf '%s,%s}}\n' "$b" '"enable_thinking":"auto","reasoning_effort":"none"' "$b" '"enable_thinking":"often"' \
+        "$b" '"enable_thinking":"auto","max_tokens":0' |
         jq -c '.id = input_line_number' | chimere-serve-stdio --ctx 512 --calibration c.json > served
-    jq -se 'map(.error.param) == ["/enable_thinking", "/enable_thinking"]' served
+    jq -se 'map(.error.param) == ["/enable_thinking", "/enable_thinking", "/enable_thinking"]' served
     printf '%s,"enable_thinking":"auto"}}\n' "$b" | jq -c '.id = 1' | chimere-serve-stdio --ctx 512 | grep -q 'server with --calibration'
 }
 

@@ -23,9 +23,9 @@ tree() { chimere-run -p "$LIST" --temp 1.6 --seed 5 --verifier cmd:./judge "$@";
 
 @test "of each step the best branch is kept, and the trees vote" {
     judge
-    try 0 tree --dvts 6x3 --json
-    jq -e '. as $top | .search | .n == 6 and .width == 3 and .vote == "weighted" and (.candidates | length == 2) and
-        (.steps | all((.scores | length == 3) and (.tokens | all(. > 0)) and
+    try 0 tree --dvts 4x2 --json
+    jq -e '. as $top | .search | .n == 4 and .width == 2 and .vote == "weighted" and (.candidates | length == 2) and
+        (.steps | all((.scores | length == 2) and (.tokens | all(. > 0)) and
             .scores[.kept] == (.scores | max) and (.kept as $k | .scores | index(max) == $k))) and
         ([.steps[].tokens[]] | add) == .generated_tokens and
         (. as $s | range(2) | . as $t | [$s.steps[] | select(.subtree == $t)] |
@@ -35,15 +35,15 @@ tree() { chimere-run -p "$LIST" --temp 1.6 --seed 5 --verifier cmd:./judge "$@";
         any(.candidates[]; .text == $top.text)' out
     # each branch begins where its tree has come to: one token is read again, and of the first step but one all
     jq -e '.usage.prompt_tokens as $n | .search as $s | [range(2) | . as $t | [$s.steps[] | select(.subtree == $t)] |
-            . as $v | range(1; length) | 3 * ($n - 1 + ([$v[:.][] | .tokens[.kept]] | add))] | add + 5 * ($n - 1) ==
+            . as $v | range(1; length) | 2 * ($n - 1 + ([$v[:.][] | .tokens[.kept]] | add))] | add + 3 * ($n - 1) ==
         $s.cached_tokens' out
     # the verifier gets the answer up to there, and the answer itself when it is whole
     jq -se --slurpfile o out --arg p "$LIST" 'all(.problem == $p) and .[0].answer == null and
         ([.[].steps | length] | min) == 1 and (map(select(.answer != null)) | length > 0)' got
     jq -r .text out > want
-    try 0 tree --dvts 6x3
+    try 0 tree --dvts 4x2
     cmp out want
-    try 0 tree --dvts 6x3 --jsonl
+    try 0 tree --dvts 4x2 --jsonl
     jq -se '([.[].type] | unique) == ["end", "reasoning", "start", "step", "token"] and
         [.[] | select(.type == "step") | del(.type)] == .[-1].search.steps' out
     jq -j 'select(.type == "token").text' out | cmp - <(head -c -1 want)
@@ -51,9 +51,9 @@ tree() { chimere-run -p "$LIST" --temp 1.6 --seed 5 --verifier cmd:./judge "$@";
 
 @test "a search is the same with any threads, rows of a step and drafts" {
     judge
-    tree --dvts 8 -t 1 --draft off --json | jq -c '[.text, .reasoning, .token_ids, .search]' > want
+    tree --dvts 4x2 -t 1 --draft off --json | jq -c '[.text, .reasoning, .token_ids, .search]' > want
     for o in '-t 2' '--chunk 5' '--draft ngram'; do
-        tree --dvts 8 $o --json | jq -c '[.text, .reasoning, .token_ids, .search]' | cmp - want
+        tree --dvts 4x2 $o --json | jq -c '[.text, .reasoning, .token_ids, .search]' | cmp - want
     done
 }
 
