@@ -207,7 +207,7 @@ static enum err_code draw(const struct plot *p, const char *path, struct err *e)
     struct cli_chart c[N_PANELS] = {
         { .title = "decode", .x = { "depth, tokens", .from_zero = true }, .y = { "tokens/s", .from_zero = true } },
         { .title = "divergence",
-          .x = { "weights, MB" },
+          .x = { .title = "weights, MB" },
           .y = { "KL, nats per token", .from_zero = !all_positive(p, PANEL_KL), .log = all_positive(p, PANEL_KL) } },
         { .title = "accuracy, 95 % interval",
           .x = { "task set", .words = p->sets, .n_words = p->n_sets },

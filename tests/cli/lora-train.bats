@@ -172,7 +172,7 @@ poke() # FILE OFFSET BYTES
     short=(--rehearse 0 --rank 4 --threads 2 --targets attention --memory 256M --time 0.001s)
     try 2 chimere-draft-train lora -o a.gguf "${short[@]}" --wordings 4 -v facts.jsonl
     grep -q '^a token takes .* ms: 8 items to learn and 4 rehearsed in a step' err # the least of both
-    grep -q '3 facts are also learnt in other words: 15 questions, in 4 shapes of the program.s own and 0 of' err
+    grep -q '3 facts are also learnt in other words: 15 questions, in 12 shapes of the program.s own and 0 of' err
     grep -q 'the test asks them in two other shapes$' err
     fails 3 'too few: at least 5, of a file of --held-out, a tenth of the others, or of facts in two wordings each' \
         chimere-draft-train lora -o a.gguf "${short[@]}" --wordings 0 facts.jsonl

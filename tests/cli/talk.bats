@@ -50,7 +50,7 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
     talk 3 --chat-kwargs '[' < /dev/null
     grep -q -e '--chat-kwargs: line 1' shown
     talk 2 -p x --messages - < /dev/null
-    grep -q -e '--messages, --template and --context need files' shown
+    grep -q -e '--messages, --template, --context and --calibration need files' shown
 }
 
 @test "a conversation answers from --context and --recite" {
@@ -148,7 +148,7 @@ messages() { chimere-run --session "$1" --show --json | jq -c .messages; }
     chimere-run --messages chat.json --show-prompt -p x | grep -q 'Be terse'
     [ ! -e none.json ]
     for says in 'there is no system message' 'there is no message yet' 'notes: 22 bytes' 'binary: not a text' 'none: cannot open' '/read needs' \
-        'the conversation has begun' 'chat.json: exists' '/think on, /think off' '/nonsense: no such command'; do
+        'the conversation has begun' 'chat.json: exists' '/think on, off, auto' '/nonsense: no such command'; do
         grep -qF -e "$says" shown
     done
 }
