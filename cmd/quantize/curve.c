@@ -117,7 +117,7 @@ static enum err_code plot_rows(const char *path, const struct row *v, size_t n, 
     struct cli_chart_point *at = calloc(2 * n + 1, sizeof *at);
     struct cli_chart_series s[2] = { { .key = 0, .line = true, .v = at }, { .key = 1, .v = at + n } };
     const struct cli_chart c = { .title = "predicted loss by size",
-                                 .x = { "file, MB" },
+                                 .x = { .title = "file, MB" },
                                  .y = { "KL, nats per token", .log = true },
                                  .v = s,
                                  .n = 2 };
