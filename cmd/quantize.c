@@ -388,8 +388,8 @@ static enum err_code open_merge(struct ramp_merge *m, const struct gguf *g, stru
     return ERR_OK;
 }
 
-/* Matrices that a file of importance does not have: their columns count alike, which is said. llama-imatrix leaves out
- * the embedding, whose rows are looked up, and the output. */
+/* Matrices that a file of importance does not have: their columns count alike; a warning names them. llama-imatrix
+ * leaves out the embedding, whose rows are looked up, and the output. */
 static enum err_code open_importance(struct ramp_importance **im, const struct gguf *g, struct err *e)
 {
     const size_t n = gguf_n_tensors(g);

@@ -82,8 +82,8 @@ static json_t *system_of(const json_t *messages)
     return strcmp(cli_bench_text_in(first, "role"), "system") == 0 ? first : NULL;
 }
 
-/* The item's messages behind those of --messages-before. One system message stands in front: that of --system, else
- * theirs, else the item's. NULL: memory is out. */
+/* The item's messages behind those of --messages-before. One system message stands in front: that of
+ * --system, else theirs, else the item's. NULL: memory is out. */
 static json_t *messages_of(const struct tasks *ts, json_t *own)
 {
     json_t *all = json_array(), *from[] = { ts->before, own }, *one;
@@ -173,8 +173,8 @@ static enum err_code add_task(struct tasks *ts, json_t *item, const char *set, s
     return e->code ? e->code : hash_prompt(ts, t, e);
 }
 
-/* Whether the last task is one that its set had before, by whatever id: a second answer to it would tell nothing new,
- * and make the interval narrower. */
+/* Whether the last task is one that its set had before, by whatever id: a second answer would tell
+ * nothing new, and make the interval narrower. */
 static bool is_copy(const struct tasks *ts)
 {
     const struct task *t = &ts->v[ts->n - 1];
@@ -240,8 +240,8 @@ const char *cli_bench_task_id(const struct task *t)
 
 /* ---- the file of answers: what is in it is not asked again ---- */
 
-/* Whether an answer of t would come out as this record has it: of the same item and prompt, and whole within -n
- * tokens, or cut after just as many. */
+/* Whether an answer of t would come out as this record has it: of the same item and prompt, and whole
+ * within -n tokens, or cut after just as many. */
 static bool stands(const struct tasks *ts, const struct task *t, const json_t *r)
 {
     int64_t n = json_integer_value(json_object_get(r, "n_tokens")), most = ts->b->o->predict_max;
@@ -280,7 +280,7 @@ static enum err_code take_answer(struct tasks *ts, const json_t *r, struct err *
     return ERR_OK;
 }
 
-/* What stands beside the model and is not in prompts alone, as a part of the settings; "": there is nothing. */
+/* What stands beside the model and is not in prompts alone, as a part of the settings, or "". */
 static enum err_code beside_settings(const struct tasks *ts, char *buf, size_t buf_bytes, struct err *e)
 {
     const struct cli_beside_opts *o = &ts->b->o->beside;
@@ -295,40 +295,6 @@ static enum err_code beside_settings(const struct tasks *ts, char *buf, size_t b
     h = said.n > 0 ? io_hash(h + 1, said.p, said.n) : h;
     snprintf(buf, buf_bytes, " beside=%016" PRIx64, h);
     return ERR_OK;
-}
-
-/* The limits of reasoning, as a part of the settings. */
-static void reason_settings(const struct cli_reason *r, char *buf, size_t buf_bytes)
-{
-    size_t n = strlen(buf);
-
-    if (r->budget >= 0 || r->effort >= 0 || r->least > 0 || r->grace >= 0)
-        snprintf(buf + n, buf_bytes - n, " reasoning=%" PRId64 "+%" PRId64 " min=%" PRId64 " effort=%d", r->budget,
-                 r->grace, r->least, r->effort);
-    n = strlen(buf);
-    if (r->message != NULL)
-        snprintf(buf + n, buf_bytes - n, " message=%016" PRIx64, io_hash(0, r->message, strlen(r->message)));
-    if (r->stop != NULL)
-        snprintf(buf + n, buf_bytes - n, " stop=%.50s", r->stop);
-    n = strlen(buf);
-    if (r->suppress != NULL)
-        snprintf(buf + n, buf_bytes - n, " suppress=%.40s", r->suppress);
-    n = strlen(buf);
-    if (r->probe != NULL)
-        snprintf(buf + n, buf_bytes - n, " probe=%016" PRIx64, io_hash(0, r->probe, strlen(r->probe)));
-    n = strlen(buf);
-    if (r->loops != 0)
-        snprintf(buf + n, buf_bytes - n, " loops=off");
-}
-
-/* All of what was asked about the reasoning. */
-static void trace_settings(const struct tasks *ts, char *buf, size_t buf_bytes)
-{
-    struct cli_reason loops = { CLI_REASON_DEFAULTS, .loops = ts->b->o->reason.loops };
-
-    reason_settings(ts->traces ? &loops : &ts->b->o->reason, buf, buf_bytes);
-    if (ts->traces)
-        snprintf(buf + strlen(buf), buf_bytes - strlen(buf), " traces=%d+%d", BENCH_TRACE_EVERY, BENCH_TRACE_ANSWER);
 }
 
 /* What all answers of a file have in common, but for the model. */
@@ -352,7 +318,7 @@ static enum err_code make_settings(struct tasks *ts, struct err *e)
     n = strlen(buf);
     snprintf(buf + n, room - n, " kv=%.40s acts=%s device=%.20s", o->model.kv ? o->model.kv : "default",
              quant_acts_name((enum quant_acts_type)o->model.acts), cli_open_device(&o->model));
-    trace_settings(ts, buf, room);
+    cli_bench_reason_settings(ts, buf, room);
     if (ts->b->calibration != NULL) {
         if (cli_hash_file(&h, o->calibration, e))
             return e->code;
@@ -406,7 +372,7 @@ static bool begins_record(struct str line, bool after_others)
     return memcmp(line.p, head, line.n < n ? line.n : n) == 0;
 }
 
-/* A last line without its end: what a crash cut off is taken away; one that is whole stays, and gets its end. */
+/* A last line without its end: if a crash cut it off it goes; a whole one stays, and gets its end. */
 static enum err_code mend(struct tasks *ts, struct str line, size_t from, size_t number, struct err *e)
 {
     const char *path = ts->path;
@@ -429,7 +395,7 @@ static enum err_code mend(struct tasks *ts, struct str line, size_t from, size_t
     return code;
 }
 
-/* Opens the file of answers and reads those of earlier runs. It is mended when all of it is ours. */
+/* Opens the file of answers, reads those of earlier runs, and mends it when all of it is ours. */
 static enum err_code resume(struct tasks *ts, struct err *e)
 {
     const char *path = ts->path;

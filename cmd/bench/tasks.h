@@ -74,4 +74,6 @@ MUST_CHECK enum err_code cli_bench_judge(struct tasks *ts, struct err *e);
 MUST_CHECK enum err_code cli_bench_compare(struct bench *b, struct err *e);
 bool cli_bench_is_answer(const json_t *r); /* a record of a file of answers */
 const char *cli_bench_task_id(const struct task *t);
+/* Adds to the settings in buf what was asked about the reasoning. */
+void cli_bench_reason_settings(const struct tasks *ts, char *buf, size_t buf_bytes);
 #endif

@@ -1,11 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* traces.c - what is kept of the reasoning of tasks, and which of the answers in it are right.     room: cmd */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/io.h"
 #include "bench/tasks.h"
 #include "gen/gen.h"
 #include "model/model.h"
 #include "text/marks.h"
+
+/* ---- what was asked about the reasoning ---- */
+
+__attribute__((format(printf, 3, 4))) static void add(char *buf, size_t buf_bytes, const char *form, ...)
+{
+    const size_t n = strlen(buf);
+    va_list args;
+
+    va_start(args, form);
+    vsnprintf(buf + n, buf_bytes - n, form, args);
+    va_end(args);
+}
+
+/* The limits of reasoning, as a part of the settings. */
+static void reason_settings(const struct cli_reason *r, char *buf, size_t size)
+{
+    if (r->budget >= 0 || r->effort >= 0 || r->least > 0 || r->grace >= 0)
+        add(buf, size, " reasoning=%" PRId64 "+%" PRId64 " min=%" PRId64 " effort=%d", r->budget, r->grace, r->least,
+            r->effort);
+    if (r->message != NULL)
+        add(buf, size, " message=%016" PRIx64, io_hash(0, r->message, strlen(r->message)));
+    if (r->stop != NULL)
+        add(buf, size, " stop=%.50s", r->stop);
+    if (r->suppress != NULL)
+        add(buf, size, " suppress=%.40s", r->suppress);
+    if (r->probe != NULL)
+        add(buf, size, " probe=%016" PRIx64, io_hash(0, r->probe, strlen(r->probe)));
+    if (r->loops != 0)
+        add(buf, size, " loops=off");
+}
+
+void cli_bench_reason_settings(const struct tasks *ts, char *buf, size_t buf_bytes)
+{
+    struct cli_reason loops = { CLI_REASON_DEFAULTS, .loops = ts->b->o->reason.loops };
+
+    reason_settings(ts->traces ? &loops : &ts->b->o->reason, buf, buf_bytes);
+    if (ts->traces)
+        add(buf, buf_bytes, " traces=%d+%d", BENCH_TRACE_EVERY, BENCH_TRACE_ANSWER);
+}
 
 enum err_code cli_bench_trace_open(struct task *t, struct err *e)
 {

@@ -242,7 +242,7 @@ static void launch_either(struct cuda *c, const struct fused_args *f, const cut 
 
 enum { TURNS_LEAST = 8 };
 
-/* What adapters add to the jobs of this launch, whose blocks have so many threads; false: nothing. */
+/* What adapters add to the jobs of this launch, with blocks of `threads` threads; false: nothing. */
 static bool find_added(struct cuda *c, struct added_args *a, const struct fused_args *f, const struct fused_added *from,
                        int threads)
 {

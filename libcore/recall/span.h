@@ -27,7 +27,7 @@ enum span_class {
     SPAN_CLASSES,
 };
 
-/* Features; where a number stands behind one, there are so many in a row. */
+/* Features; a number behind one says how many there are in a row. */
 enum span_feature {
     /* the word before, and the one behind */
     BEFORE_START,
@@ -129,7 +129,7 @@ enum span_feature {
 enum { SPAN_FEATURES_EACH = 64 /* of a span, at most */ };
 
 struct ranked_span {
-    struct str text; /* n 0: nothing is said */
+    struct str text; /* n 0: no text */
     int n;
     unsigned char feature[SPAN_FEATURES_EACH];
 };

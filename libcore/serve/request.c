@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request.c - bodies of OpenAI's interface: each member is known, checked and noted, or refused with its JSON pointer.
- * room: serve */
+/* request.c - bodies of OpenAI's interface: each member is known, checked and noted, or refused
+ * with its JSON pointer.     room: serve */
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -70,7 +70,7 @@ static bool is_read(const char *name)
     return false;
 }
 
-/* The member with a string that must not contain \u0000 and does, in v, which is the member `name` or an item of it. */
+/* A member with a string that must not contain \u0000 and does, in v: the member `name` or its item */
 static const char *misplaced_nul(const json_t *v, const char *name)
 {
     const char *key, *found = NULL;
@@ -504,7 +504,7 @@ static bool read_lora(struct serve_reading *r, const json_t *v)
     return true;
 }
 
-/* true: as the server says; false: no; or a weight. Whether there are tables serve_start() knows. */
+/* true: as the server says; false: no; or a weight. serve_start() knows of tables. */
 static bool read_engram(struct serve_reading *r, const json_t *v)
 {
     if (!json_is_boolean(v) && !json_is_number(v))
@@ -691,7 +691,7 @@ static const struct {
     { "echo", TEXT, offsetof(struct serve_question, echo) },
 };
 
-/* Members that have no meaning without another one, which is neither false nor null, or none beside it. */
+/* Members without meaning without another one, neither false nor null, or with one beside them. */
 static const struct {
     const char *name, *other, *what;
     unsigned methods;
@@ -733,7 +733,7 @@ static bool check_pairs(const json_t *body, enum serve_method method, struct ser
     return true;
 }
 
-/* The option of the sampler that a member names. *first: the name that it has before its other ones. */
+/* The option of the sampler that a member names. *first: the first of its names. */
 static const struct sample_option *find_option(const char *key, struct str *first)
 {
     const struct sample_option *row;
@@ -780,7 +780,7 @@ static bool read_member(struct serve_reading *r, const json_t *body, enum serve_
     return json_is_null(value) || read_option(r, option, value);
 }
 
-/* What has no effect without another member, which is neither there nor the server's, is a mistake. */
+/* What has no effect without a member that neither the request nor the server has is a mistake. */
 static bool check_options(const struct serve_question *w, const json_t *body, struct serve_fault *f)
 {
     char pointer[POINTER_BYTES];

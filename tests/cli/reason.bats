@@ -181,6 +181,11 @@ answers()
         jq -e '.reasoning_tokens > 8' out
     done
     try 3 chimere-bench eval set.jsonl --reasoning-budget 8 -o a8
+    # what is said of the reasoning is in the settings, each part of it
+    set -- chimere-bench eval set.jsonl --limit 1 -n 9 --think-stop abf --reasoning-budget 4 -o a --reasoning-budget-message
+    try 0 "$@" So
+    jq -e '.settings | test("reasoning=4.* message=[0-9a-f]{16} stop=abf( |$)")' a
+    try 3 "$@" Thus
 }
 
 @test "rules replayed over what was thought once end where they would" {
