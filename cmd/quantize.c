@@ -46,6 +46,7 @@ static const struct cli_opt opts[] = {
     FLAG(0, "random", "measure on random tokens", &o.losses.random),
     INT64(0, "tokens", "n", "in 16 sequences (default 4096)", &o.losses.tokens, 32),
     STRING(0, "probes", "type,...", "types to measure (default q3_k)", &o.losses.probes),
+    STRING(0, "also", "type,...", "more types for budgets, such as iq4_k", &o.losses.also),
     CHOICE("method", "probes|fisher|nsds", "how to measure (default fisher if possible)", &o.losses.method),
     CHOICE("group", "tensor|layer|class", "what is probed at once (default tensor)", &o.losses.group),
     STRING(0, "device", "name", "where the model runs: cpu (default), cuda", &o.losses.device),
@@ -64,7 +65,7 @@ static const struct cli_opt opts[] = {
 static const struct cli_pair pairs[] = {
     { "check", CLI_ALONE, "quiet", "it only reads a file", 0 },
     { "budget", CLI_NEEDS, "measure", "the file of losses, which is made if it is missing", 0 },
-    { "data|random|tokens|method|probes|group|device|seed", CLI_NEEDS, "measure", NULL, 0 },
+    { "data|random|tokens|method|probes|also|group|device|seed", CLI_NEEDS, "measure", NULL, 0 },
     { "save-recipe|search|plot", CLI_NEEDS, "budget", NULL, 0 },
     { "plot", CLI_EXCLUDES, "save-recipe|dry-run", "it draws the curve of --budget list", 0 },
     { "merge-lora", CLI_EXCLUDES, "measure", "merge adapters first, into a file of its own", 0 },

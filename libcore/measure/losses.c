@@ -48,9 +48,9 @@ struct job {
     bool *wanted;             /* [tensors] to be measured */
     int *group;               /* [tensors] */
     double (*error)[QUANT_N]; /* [tensors] of a group at work */
-    int probe[PROBES_MAX];
+    int probe[PROBES_MAX], also[QUANT_N];
     enum measure_method method;
-    int n_probes, n_layer, fd;
+    int n_probes, n_also, n_layer, fd;
     int32_t n_vocab;
     int64_t done, todo; /* runs of the model */
     char doing[80];
@@ -121,19 +121,50 @@ static enum err_code open_file(struct job *j, struct err *e)
 
 /* ---- what is to be done ---- */
 
-static enum err_code read_probes(struct job *j, const char *list, struct err *e)
+static enum err_code read_types(int *out, int *n_out, int most, const char *option, const char *list, struct err *e)
 {
     while (*list != '\0') {
         size_t n = strcspn(list, ",");
         int type = quant_find_name((struct str){ list, n });
 
-        if (type < 0 || quant_fitter(type, 0) == NULL || j->n_probes == PROBES_MAX)
-            return err_set(e, ERR_ARG, "--probes %.60s: not a list of up to %d types that are written", list,
-                           PROBES_MAX);
-        j->probe[j->n_probes++] = type;
+        if (type < 0 || quant_fitter(type, 0) == NULL || *n_out == most)
+            return err_set(e, ERR_ARG, "%s %.60s: not a list of up to %d types that are written", option, list, most);
+        out[(*n_out)++] = type;
         list += n + (list[n] == ',');
     }
-    return j->n_probes > 0 ? ERR_OK : err_set(e, ERR_ARG, "--probes: no type");
+    return *n_out > 0 ? ERR_OK : err_set(e, ERR_ARG, "%s: no type", option);
+}
+
+/* The types that are measured for a tensor; returns how many. */
+static size_t types_for(int types[QUANT_N], const struct job *j, const struct gguf_tensor *t)
+{
+    size_t n;
+    const int *usual = measure_types(t, &n);
+
+    memcpy(types, usual, n * sizeof *types);
+    for (int k = 0; k < j->n_also; k++) {
+        bool new = quant_row_bytes(j->also[k], t->ne[0]) >= 0;
+
+        for (size_t i = 0; i < n; i++)
+            new = new &&types[i] != j->also[k];
+        if (new)
+            types[n++] = j->also[k];
+    }
+    return n;
+}
+
+/* What is in the file already was measured with the same types. */
+static enum err_code check_also(const struct job *j, struct err *e)
+{
+    for (size_t i = 0; i < j->l.n; i++)
+        for (int k = 0; k < j->n_also && j->l.measured[i]; k++) {
+            const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+
+            if (j->also[k] != t->type && quant_row_bytes(j->also[k], t->ne[0]) >= 0 && isnan(j->l.kl[i][j->also[k]]))
+                return err_set(e, ERR_FORMAT, "%s: was measured without %s; name another file", j->o->path,
+                               quant_types[j->also[k]]->name);
+        }
+    return ERR_OK;
 }
 
 static enum err_code list_tensors(struct job *j, struct err *e)
@@ -346,8 +377,8 @@ static enum err_code run_with(struct job *j, int group, int type, struct eval_me
 static enum err_code errors_of(struct job *j, size_t i, struct err *e)
 {
     const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
-    size_t n;
-    const int *type = measure_types(t, &n);
+    int type[QUANT_N];
+    size_t n = types_for(type, j, t);
 
     for (int k = 0; k < QUANT_N; k++)
         j->error[i][k] = NAN;
@@ -422,8 +453,8 @@ static enum err_code measure_group(struct job *j, int group, struct err *e)
 static enum err_code weigh_tensor(struct job *j, size_t i, struct err *e)
 {
     const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
-    size_t n;
-    const int *type = measure_types(t, &n);
+    int type[QUANT_N];
+    size_t n = types_for(type, j, t);
 
     if (measure_fisher(j->l.kl[i], j->moments, t, &j->coder, type, n, j->watch->stop, e) ||
         append_line(j, ramp_losses_tensor_line(t->name, j->l.kl[i]), e))
@@ -628,7 +659,9 @@ static enum err_code measure_missing(struct job *j, struct err *e)
 
 static enum err_code run_job(struct job *j, bool *complete, struct err *e)
 {
-    if (read_probes(j, j->o->probes, e) || list_tensors(j, e) || read_file(j, e) || choose_method(j, e))
+    if (read_types(j->probe, &j->n_probes, PROBES_MAX, "--probes", j->o->probes, e) ||
+        (j->o->also != NULL && read_types(j->also, &j->n_also, QUANT_N, "--also", j->o->also, e)) ||
+        list_tensors(j, e) || read_file(j, e) || check_also(j, e) || choose_method(j, e))
         return e->code;
     *complete = count_runs(j) == 0;
     if (*complete) {

@@ -33,6 +33,16 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     cmp l "$LOSSES"
 }
 
+@test "--also: types beside the usual ones are measured, and budgets use them" {
+    local how=(--measure also --random --tokens 64 --also q2_0,q8_0)
+    try 0 chimere-quantize "${how[@]}" "$(source_model)"
+    jq -es 'map(select(.tensor == "output.weight")) | .[0].kl.q2_0 > .[0].kl.q4_0' also
+    try 0 chimere-quantize "${how[@]}" --budget size=500000 --save-recipe r "$(source_model)"
+    grep -q '= q2_0' r
+    refuses 3 "losses.jsonl: was measured without q2_0; name another file" chimere-quantize --measure "$LOSSES" --also q2_0 "$(source_model)"
+    refuses 2 "--also i8: not a list of up to" chimere-quantize --measure also --also i8 "$(source_model)"
+}
+
 @test "a type that memory had no room for is left out, and the file is complete" {
     sed 's/"whole":"q8_0".*/"whole":"q8_0","left_out":true}/' "$LOSSES" > l
     cp l before
